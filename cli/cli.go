@@ -1,0 +1,136 @@
+// Package cli is the command line: one file a subcommand, each of the shape flags -> options -> call -> print. It is the
+// only package that wires the parts together, and the only one that knows exit codes. Only cmd/memroom imports it.
+//
+// Start at [Main]; the commands are the fields of root.
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/alecthomas/kong"
+)
+
+// Streams are the standard streams of the process. Out belongs to the answer (or to the child of `run`), Err to
+// everything said beside it.
+type Streams struct {
+	In  io.Reader
+	Out io.Writer
+	Err io.Writer
+}
+
+// root is the whole command line. Fields are in the order of the help page.
+type root struct {
+	Color string `help:"Colours: ${enum}." enum:"auto,always,never" default:"auto"`
+
+	Version versionCmd `cmd:"" help:"Print the version and how it was built."`
+}
+
+// session is what every command's Run method gets.
+type session struct {
+	Streams
+	ctx   context.Context // ends when the user interrupts
+	color bool
+	model *kong.Application
+}
+
+// printJSON writes v to standard output, indented, with a final newline.
+func (s *session) printJSON(v any) error {
+	enc := json.NewEncoder(s.Out)
+	enc.SetIndent("", "  ")
+	enc.SetEscapeHTML(false)
+	return enc.Encode(v)
+}
+
+// note writes a line beside the answer.
+func (s *session) note(format string, args ...any) { fmt.Fprintf(s.Err, format+"\n", args...) }
+
+// Main runs one command line and returns the exit code.
+func Main(ctx context.Context, args []string, streams Streams) (code int) {
+	var commands root
+	exited := -1
+	parser, err := kong.New(&commands,
+		kong.Name("memroom"),
+		kong.Description(description),
+		kong.UsageOnError(),
+		kong.Writers(streams.Out, streams.Err),
+		kong.Exit(func(c int) { exited = c; panic(exitNow{}) }),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 110}),
+		kong.Help(helpWithExamples),
+	)
+	if err != nil {
+		panic(err) // the command structs are wrong: a bug of ours that any test shows
+	}
+	defer func() { // kong leaves --help by exiting; here that is a return
+		if r := recover(); r != nil {
+			if _, ok := r.(exitNow); !ok {
+				panic(r)
+			}
+			code = exited
+		}
+	}()
+	if len(args) == 0 {
+		args = []string{"--help"}
+	}
+	parsed, err := parser.Parse(args)
+	if err != nil {
+		return report(streams, wantsJSON(args), usageError(err))
+	}
+	s := &session{ctx: ctx, Streams: streams, color: useColor(commands.Color, streams.Out), model: parser.Model}
+	return report(streams, wantsJSON(args), parsed.Run(s))
+}
+
+type exitNow struct{}
+
+const description = `Keeps deep-learning training from running out of memory: watches GPU, host and allocator memory, predicts
+and explains running out of it, applies the cure and runs the job again.`
+
+// wantsJSON looks for --json among memroom's own arguments, not the child's.
+func wantsJSON(args []string) bool {
+	for _, a := range args {
+		if a == "--" {
+			return false
+		}
+		if a == "--json" || strings.HasPrefix(a, "--json=") {
+			return true
+		}
+	}
+	return false
+}
+
+// report prints the final error, as JSON too where the caller asked for JSON, and gives the exit code.
+func report(streams Streams, asJSON bool, err error) int {
+	code, message := exitCode(err), ""
+	if err != nil {
+		message = err.Error()
+	}
+	if message == "" {
+		return code
+	}
+	if asJSON {
+		_ = json.NewEncoder(streams.Out).Encode(map[string]any{"error": message, "exit_code": code})
+	}
+	fmt.Fprintf(streams.Err, "memroom: %s\n", message)
+	var parse *kong.ParseError
+	if errors.As(err, &parse) {
+		fmt.Fprintf(streams.Err, "See `memroom --help`, or `memroom COMMAND --help`.\n")
+	}
+	return code
+}
+
+// useColor decides once for the process: flag first, then NO_COLOR and whether anybody looks.
+func useColor(flag string, out io.Writer) bool {
+	switch flag {
+	case "always":
+		return true
+	case "never":
+		return false
+	}
+	f, ok := out.(*os.File)
+	return ok && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb" && isTerminal(f)
+}

@@ -1,0 +1,111 @@
+package event
+
+// Kind says what an allocator did.
+type Kind uint8
+
+// The kinds of a recorded allocator history, named as PyTorch names them.
+const (
+	KindUnknown Kind = iota
+	KindAlloc
+	KindFreeRequested
+	KindFreeCompleted
+	KindSegmentAlloc
+	KindSegmentFree
+	KindSegmentMap
+	KindSegmentUnmap
+	KindSnapshot
+	KindOOM
+)
+
+var kindNames = [...]string{"unknown", "alloc", "free_requested", "free_completed", "segment_alloc", "segment_free",
+	"segment_map", "segment_unmap", "snapshot", "oom"}
+
+func (k Kind) String() string {
+	if int(k) < len(kindNames) {
+		return kindNames[k]
+	}
+	return kindNames[0]
+}
+
+// KindOf is the inverse of String; an unknown name gives KindUnknown.
+func KindOf(name string) Kind {
+	for i, n := range kindNames {
+		if n == name {
+			return Kind(i)
+		}
+	}
+	return KindUnknown
+}
+
+// StackID names an interned call stack of one trace; 0 is "no stack".
+type StackID uint32
+
+// Frame is one line of a call stack.
+type Frame struct {
+	File string `json:"file"`
+	Name string `json:"name"`
+	Line int    `json:"line"`
+}
+
+// PoolID names an allocator pool: {0,0} is the default one, others are private (CUDA graphs, MemPool).
+type PoolID [2]uint64
+
+// Entry is one line of an allocator's recorded history, with the addresses it really used.
+type Entry struct {
+	Kind       Kind
+	Addr       uint64
+	Size       int64 // requested bytes for allocations and frees, segment bytes for segments, rounded bytes for an OOM
+	Stream     uint64
+	TimeUS     int64 // Unix time in microseconds, 0 when not recorded
+	Stack      StackID
+	Pool       PoolID
+	DeviceFree int64 // only for an OOM: bytes free on the card at that moment
+}
+
+// Category is what a block of memory is for.
+type Category uint8
+
+// Categories of device memory. Workspace is scratch that a library keeps or takes; temporary is scratch of the program.
+const (
+	CategoryUnknown Category = iota
+	CategoryWeights
+	CategoryGradients
+	CategoryOptimizer
+	CategoryActivations
+	CategoryLoss // logits, log-probabilities and their gradients
+	CategoryTemporary
+	CategoryWorkspace
+	CategoryInput
+)
+
+var categoryNames = [...]string{"unknown", "weights", "gradients", "optimizer", "activations", "loss", "temporary",
+	"workspace", "input"}
+
+// Categories lists all of them in the order in which people read them.
+func Categories() []Category {
+	return []Category{CategoryWeights, CategoryGradients, CategoryOptimizer, CategoryActivations, CategoryLoss,
+		CategoryTemporary, CategoryWorkspace, CategoryInput, CategoryUnknown}
+}
+
+func (c Category) String() string {
+	if int(c) < len(categoryNames) {
+		return categoryNames[c]
+	}
+	return categoryNames[0]
+}
+
+// CategoryOf is the inverse of String; an unknown name gives CategoryUnknown.
+func CategoryOf(name string) Category {
+	for i, n := range categoryNames {
+		if n == name {
+			return Category(i)
+		}
+	}
+	return CategoryUnknown
+}
+
+// MarshalText writes the name, so that categories can be keys and values in JSON.
+func (c Category) MarshalText() ([]byte, error) { return []byte(c.String()), nil }
+
+// UnmarshalText reads the name.
+func (c *Category) UnmarshalText(text []byte) error { *c = CategoryOf(string(text)); return nil }

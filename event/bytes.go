@@ -1,0 +1,119 @@
+package event
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+)
+
+// Bytes is a number of bytes. It is signed because differences are as common as sizes.
+type Bytes int64
+
+// The units people write. Sizes are binary throughout: GPU vendors, PyTorch and the kernel all count in powers of 1024.
+const (
+	KiB Bytes = 1 << (10 * (iota + 1))
+	MiB
+	GiB
+	TiB
+	PiB
+)
+
+// unitFactor knows every spelling we accept, lower-cased. "gb" and "g" mean GiB, as in every tool that our users pair us
+// with (docker, slurm, systemd, nvidia-smi): a decimal reading would promise 7 % less than the user meant.
+var unitFactor = map[string]Bytes{
+	"": 1, "b": 1, "byte": 1, "bytes": 1,
+	"k": KiB, "kb": KiB, "ki": KiB, "kib": KiB,
+	"m": MiB, "mb": MiB, "mi": MiB, "mib": MiB,
+	"g": GiB, "gb": GiB, "gi": GiB, "gib": GiB,
+	"t": TiB, "tb": TiB, "ti": TiB, "tib": TiB,
+	"p": PiB, "pb": PiB, "pi": PiB, "pib": PiB,
+}
+
+// ParseBytes reads a size such as 10GiB, 512MiB, 24g, 1.5 GB or 4096. It refuses negative sizes, unknown units and
+// anything that does not fit in 63 bits.
+func ParseBytes(s string) (Bytes, error) {
+	text := strings.TrimSpace(s)
+	if text == "" {
+		return 0, fmt.Errorf("size is empty: write it like 10GiB or 512MiB")
+	}
+	split := strings.IndexFunc(text, func(r rune) bool { return (r < '0' || r > '9') && r != '.' })
+	if split < 0 {
+		split = len(text)
+	}
+	number, unit := text[:split], strings.ToLower(strings.TrimSpace(text[split:]))
+	if number == "" {
+		return 0, fmt.Errorf("size %q does not start with a number: write it like 10GiB or 512MiB", s)
+	}
+	factor, ok := unitFactor[unit]
+	if !ok {
+		return 0, fmt.Errorf("size %q has the unknown unit %q: use B, KiB, MiB, GiB or TiB", s, strings.TrimSpace(text[split:]))
+	}
+	if whole, err := strconv.ParseInt(number, 10, 64); err == nil {
+		if whole > math.MaxInt64/int64(factor) {
+			return 0, fmt.Errorf("size %q is too large: at most 8 EiB", s)
+		}
+		return Bytes(whole) * factor, nil
+	}
+	value, err := strconv.ParseFloat(number, 64)
+	if err != nil {
+		return 0, fmt.Errorf("size %q is not a number with a unit: write it like 10GiB or 512MiB", s)
+	}
+	exact := value * float64(factor)
+	if exact >= math.MaxInt64 {
+		return 0, fmt.Errorf("size %q is too large: at most 8 EiB", s)
+	}
+	return Bytes(math.Round(exact)), nil
+}
+
+// String prints the size with the largest unit that keeps it at or above one, to at most two decimals: 512MiB, 1.5GiB.
+func (b Bytes) String() string {
+	if b < 0 {
+		if b == math.MinInt64 {
+			return "-8192PiB"
+		}
+		return "-" + (-b).String()
+	}
+	units := []struct {
+		name string
+		size Bytes
+	}{{"PiB", PiB}, {"TiB", TiB}, {"GiB", GiB}, {"MiB", MiB}, {"KiB", KiB}}
+	for _, u := range units {
+		if b >= u.size {
+			text := strconv.FormatFloat(float64(b)/float64(u.size), 'f', 2, 64)
+			return strings.TrimSuffix(strings.TrimRight(text, "0"), ".") + u.name
+		}
+	}
+	return strconv.FormatInt(int64(b), 10) + "B"
+}
+
+// UnmarshalText lets Bytes be a flag or a config value.
+func (b *Bytes) UnmarshalText(text []byte) error {
+	v, err := ParseBytes(string(text))
+	if err != nil {
+		return err
+	}
+	*b = v
+	return nil
+}
+
+// MarshalJSON writes a plain integer: programs want numbers.
+func (b Bytes) MarshalJSON() ([]byte, error) { return strconv.AppendInt(nil, int64(b), 10), nil }
+
+// UnmarshalJSON accepts an integer or a string such as "10GiB".
+func (b *Bytes) UnmarshalJSON(data []byte) error {
+	if len(data) > 0 && data[0] == '"' {
+		var s string
+		if err := json.Unmarshal(data, &s); err != nil {
+			return err
+		}
+		return b.UnmarshalText([]byte(s))
+	}
+	v, err := strconv.ParseInt(string(data), 10, 64)
+	if err != nil {
+		return fmt.Errorf("size %s is not a whole number of bytes", data)
+	}
+	*b = Bytes(v)
+	return nil
+}

@@ -1,0 +1,49 @@
+package event
+
+// Severity of a finding.
+type Severity string
+
+// Severities, worst first.
+const (
+	SeverityError   Severity = "error"
+	SeverityWarning Severity = "warning"
+	SeverityInfo    Severity = "info"
+)
+
+// Finding is something memroom learnt about the user's job.
+type Finding struct {
+	Kind       string   `json:"kind"` // leak, fragmentation, thrash, spike, host_pressure, neighbour, forecast, ...
+	Severity   Severity `json:"severity"`
+	Title      string   `json:"title"` // one sentence, with the numbers
+	Evidence   []string `json:"evidence,omitempty"`
+	Frames     []Frame  `json:"frames,omitempty"` // the user's lines of code, innermost first
+	Step       int64    `json:"step,omitempty"`   // when it was noticed
+	Bytes      Bytes    `json:"bytes,omitempty"`  // how much memory it is about
+	Confidence float64  `json:"confidence"`       // 0 to 1
+	Remedies   []string `json:"remedies,omitempty"`
+}
+
+// Where memory ran out.
+type Where string
+
+// The walls a job can hit.
+const (
+	WhereGPU     Where = "gpu"
+	WhereHost    Where = "host"
+	WhereShm     Where = "shm"
+	WhereCgroup  Where = "cgroup"
+	WhereMPS     Where = "mps"
+	WhereUnknown Where = "unknown"
+)
+
+// Verdict says how an attempt ended and why we think so. It is written as verdict.json.
+type Verdict struct {
+	ExitCode int      `json:"exit_code"`
+	Signal   string   `json:"signal,omitempty"`
+	IsOOM    bool     `json:"is_oom"`
+	Where    Where    `json:"where,omitempty"`
+	KilledBy string   `json:"killed_by,omitempty"` // kernel, cgroup, memroom, ray, slurm, somebody, itself
+	Rank     *int     `json:"rank,omitempty"`
+	Host     string   `json:"host,omitempty"`
+	Evidence []string `json:"evidence"`
+}

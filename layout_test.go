@@ -1,0 +1,159 @@
+// Package memroom_test guards the shape of the house: which part may import which, and that each says what it is for.
+package memroom_test
+
+import (
+	"encoding/json"
+	"go/parser"
+	"go/token"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+const module = "memroom"
+
+// part is one folder's place in the layout. A part may import the parts named in uses, and nothing else of memroom.
+type part struct {
+	uses   []string
+	reason string // why it may not import more, said when it does
+}
+
+const (
+	pure     = "it is pure thought: values in, values out; whoever needs more hands it in as a value"
+	edge     = "it knows one technology; package cli connects it with the others"
+	assembly = "assembly points one way: report, api <- cli <- cmd/memroom"
+)
+
+// layout is the picture of docs/architecture.md as data. Sub-packages belong to their top folder unless listed.
+var layout = map[string]part{
+	"event":    {nil, "it is the vocabulary and imports only the standard library"},
+	"trace":    {[]string{"event"}, pure},
+	"allocsim": {[]string{"event"}, pure},
+	"remedy":   {[]string{"event", "trace", "allocsim"}, pure},
+	"diagnose": {[]string{"event", "trace", "allocsim", "remedy"}, pure},
+	"plan":     {[]string{"event", "trace", "allocsim", "remedy"}, pure},
+	"lint":     {[]string{"event", "trace", "allocsim", "remedy"}, pure},
+	"trial":    {[]string{"event", "trace", "allocsim", "remedy", "plan"}, pure},
+
+	"meter": {[]string{"event"}, edge},
+	"probe": {[]string{"event", "remedy"}, edge},
+	"store": {[]string{"event"}, edge},
+	"feed":  {[]string{"event"}, edge},
+	"supervise": {[]string{"event", "trace", "allocsim", "remedy", "diagnose", "plan", "meter", "probe"},
+		edge + ". The exceptions are meter and probe: the supervisor reads the one and hears the other; the store comes in through an interface it declares"},
+
+	"web":    {nil, "it only embeds the page's files"},
+	"report": {[]string{"event", "trace", "allocsim", "remedy", "diagnose", "plan", "lint", "trial", "web"}, assembly},
+	"api":    {[]string{"event", "trace", "allocsim", "remedy", "diagnose", "plan", "lint", "trial", "meter", "store", "feed", "report", "web"}, assembly},
+	"cli": {[]string{"event", "trace", "allocsim", "remedy", "diagnose", "plan", "lint", "trial", "meter", "probe", "store", "feed",
+		"supervise", "report", "api", "web"}, assembly},
+	"cmd":     {[]string{"cli"}, assembly},
+	"testenv": {nil, "tests of every part use it"},
+	"bench":   {[]string{"event", "trace", "allocsim", "remedy", "diagnose", "plan", "lint", "trial", "report"}, "benchmarks measure the parts, they do not assemble them"},
+}
+
+type goPackage struct {
+	ImportPath, Dir string
+	GoFiles         []string
+	Imports         []string
+}
+
+func listPackages(t *testing.T) []goPackage {
+	t.Helper()
+	cmd := exec.Command("go", "list", "-json=ImportPath,Dir,GoFiles,Imports", "./...")
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("go list: %v", err)
+	}
+	var packages []goPackage
+	for dec := json.NewDecoder(strings.NewReader(string(out))); dec.More(); {
+		var p goPackage
+		if err := dec.Decode(&p); err != nil {
+			t.Fatal(err)
+		}
+		packages = append(packages, p)
+	}
+	return packages
+}
+
+// placeOf gives the layout entry a package belongs to: itself if listed, else its top folder.
+func placeOf(importPath string) string {
+	path := strings.TrimPrefix(strings.TrimPrefix(importPath, module), "/")
+	if _, listed := layout[path]; listed {
+		return path
+	}
+	top, _, _ := strings.Cut(path, "/")
+	return top
+}
+
+// violations gives a sentence for each import that points the wrong way.
+func violations(packages []goPackage) []string {
+	var wrong []string
+	for _, p := range packages {
+		from := placeOf(p.ImportPath)
+		if from == "" {
+			continue // the root holds only this test
+		}
+		place, known := layout[from]
+		if !known {
+			wrong = append(wrong, p.ImportPath+" is a new part: give it a place in layout_test.go and in docs/architecture.md")
+			continue
+		}
+		for _, imported := range p.Imports {
+			if !strings.HasPrefix(imported, module+"/") {
+				continue
+			}
+			if to := placeOf(imported); to != from && !contains(place.uses, to) {
+				wrong = append(wrong, p.ImportPath+" imports "+imported+", but "+from+" may not use "+to+": "+place.reason)
+			}
+		}
+	}
+	return wrong
+}
+
+func contains(list []string, s string) bool {
+	for _, v := range list {
+		if v == s {
+			return true
+		}
+	}
+	return false
+}
+
+func TestImportsPointOneWay(t *testing.T) {
+	for _, sentence := range violations(listPackages(t)) {
+		t.Error(sentence)
+	}
+}
+
+// TestTurnedImportIsCaught shows that the guard can fail: each of these imports is turned round.
+func TestTurnedImportIsCaught(t *testing.T) {
+	for from, to := range map[string]string{"event": "allocsim", "allocsim": "plan", "meter": "store", "store": "supervise", "report": "cli"} {
+		wrong := violations([]goPackage{{ImportPath: module + "/" + from, Imports: []string{module + "/" + to}}})
+		if len(wrong) != 1 || !strings.Contains(wrong[0], layout[from].reason) {
+			t.Errorf("%s importing %s: got %q, want one violation that gives the reason", from, to, wrong)
+		}
+	}
+	if wrong := violations([]goPackage{{ImportPath: module + "/utils"}}); len(wrong) != 1 {
+		t.Errorf("a folder without a place was accepted")
+	}
+}
+
+func TestEveryPackageSaysWhatItIsFor(t *testing.T) {
+	for _, p := range listPackages(t) {
+		documented := 0
+		for _, name := range p.GoFiles {
+			file, err := parser.ParseFile(token.NewFileSet(), filepath.Join(p.Dir, name), nil, parser.PackageClauseOnly|parser.ParseComments)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if file.Doc != nil && strings.TrimSpace(file.Doc.Text()) != "" {
+				documented++
+			}
+		}
+		if len(p.GoFiles) > 0 && documented != 1 {
+			t.Errorf("%s has %d package comments, want exactly one", p.ImportPath, documented)
+		}
+	}
+}

@@ -1,0 +1,83 @@
+// Package testenv finds what tests need and a machine may not have: a Python with real frameworks, the measurements kept
+// beside the checkout. What is missing skips the test loudly; `make test` counts the skips by their "needs" line. Only
+// tests import it.
+package testenv
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// Root is the top folder of the checkout.
+func Root(t testing.TB) string {
+	t.Helper()
+	dir, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for ; ; dir = filepath.Dir(dir) {
+		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+			return dir
+		}
+		if dir == filepath.Dir(dir) {
+			t.Fatal("no go.mod above the working directory")
+		}
+	}
+}
+
+// Needs skips the test, saying what the machine lacks.
+func Needs(t testing.TB, what, why string) {
+	t.Helper()
+	t.Skipf("needs %s: %s", what, why)
+}
+
+// Shared gives a path below the folder of measurements that lies beside a developer's checkout (../shared). A stranger's
+// clone has none.
+func Shared(t testing.TB, path ...string) string {
+	t.Helper()
+	full := filepath.Join(append([]string{Root(t), "..", "shared"}, path...)...)
+	if _, err := os.Stat(full); err != nil {
+		Needs(t, "shared/"+filepath.Join(path...), "not beside this checkout")
+	}
+	return full
+}
+
+var (
+	frameworks     sync.Mutex
+	frameworkFound = map[string]string{} // module -> why it is missing, "" if it is there
+)
+
+// Python gives the interpreter of the test environment (testenv/ensure) and skips the test unless every module named can
+// be found in it. With no modules any python3 will do.
+func Python(t testing.TB, modules ...string) string {
+	t.Helper()
+	python := os.Getenv("MEMROOM_TEST_PYTHON")
+	if python == "" {
+		found, err := exec.LookPath("python3")
+		if err != nil {
+			Needs(t, "python3", "not on PATH")
+		}
+		python = found
+	}
+	frameworks.Lock()
+	defer frameworks.Unlock()
+	for _, m := range modules {
+		why, known := frameworkFound[m]
+		if !known {
+			// find_spec does not import: importing TensorFlow just to look takes seconds.
+			out, err := exec.Command(python, "-c", "import importlib.util, sys; sys.exit(importlib.util.find_spec('"+m+"') is None)").CombinedOutput()
+			if err != nil {
+				why = "not installed for " + filepath.Base(python) + "; `make test` installs it " + strings.TrimSpace(string(out))
+			}
+			frameworkFound[m] = why
+		}
+		if why != "" {
+			Needs(t, m, why)
+		}
+	}
+	return python
+}
