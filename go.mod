@@ -3,8 +3,11 @@ module memroom
 go 1.26.0
 
 require (
-	github.com/alecthomas/kong v1.16.1 // indirect
-	github.com/ebitengine/purego v0.11.2 // indirect
-	golang.org/x/sys v0.49.0 // indirect
-	golang.org/x/term v0.47.0 // indirect
+	github.com/alecthomas/kong v1.16.1
+	github.com/ebitengine/purego v0.11.2
+	github.com/rogpeppe/go-internal v1.16.0
+	golang.org/x/sys v0.49.0
+	golang.org/x/term v0.47.0
 )
+
+require golang.org/x/tools v0.26.0 // indirect

@@ -28,7 +28,9 @@ type Streams struct {
 type root struct {
 	Color string `help:"Colours: ${enum}." enum:"auto,always,never" default:"auto"`
 
-	Version versionCmd `cmd:"" help:"Print the version and how it was built."`
+	Doctor     doctorCmd     `cmd:"" help:"What memroom can see on this machine, and what is missing."`
+	Completion completionCmd `cmd:"" help:"Print a completion script for bash, zsh or fish."`
+	Version    versionCmd    `cmd:"" help:"Print the version and how it was built."`
 }
 
 // session is what every command's Run method gets.

@@ -1,0 +1,130 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/alecthomas/kong"
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){
+		"memroom": func() {
+			os.Exit(Main(context.Background(), os.Args[1:], Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr}))
+		},
+	})
+}
+
+// TestScripts runs testdata/script/*.txtar: command lines with what they print and how they exit. Files of testdata are
+// at hand as $DATA.
+func TestScripts(t *testing.T) {
+	data, err := filepath.Abs("testdata")
+	if err != nil {
+		t.Fatal(err)
+	}
+	testscript.Run(t, testscript.Params{
+		Dir:                 "testdata/script",
+		RequireExplicitExec: true,
+		Setup: func(env *testscript.Env) error {
+			env.Setenv("DATA", data)
+			env.Setenv("MEMROOM_HOME", filepath.Join(env.WorkDir, "home"))
+			if python := os.Getenv("MEMROOM_TEST_PYTHON"); python != "" {
+				env.Setenv("PATH", filepath.Dir(python)+string(os.PathListSeparator)+env.Getenv("PATH"))
+			}
+			return nil
+		},
+	})
+}
+
+// TestHelpExamples executes what --help shows. An example may name files of testdata; it runs in a copy of that folder.
+func TestHelpExamples(t *testing.T) {
+	binary := buildBinary(t)
+	eachCommand(t, func(name string, target any) {
+		shown, ok := target.(exampler)
+		if !ok {
+			t.Errorf("memroom %s --help shows no example", name)
+			return
+		}
+		for _, e := range shown.examples() {
+			t.Run(e.line, func(t *testing.T) { runExample(t, binary, e) })
+		}
+	})
+}
+
+// eachCommand calls f with every visible leaf command.
+func eachCommand(t *testing.T, f func(name string, target any)) {
+	t.Helper()
+	parser, err := kong.New(&root{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, node := range parser.Model.Leaves(true) {
+		f(node.Name, node.Target.Addr().Interface())
+	}
+}
+
+func buildBinary(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "memroom")
+	if out, err := exec.Command("go", "build", "-o", path, "memroom/cmd/memroom").CombinedOutput(); err != nil {
+		t.Fatalf("go build: %v\n%s", err, out)
+	}
+	return path
+}
+
+func runExample(t *testing.T, binary string, e example) {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.CopyFS(dir, os.DirFS("testdata")); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Dir(binary) + string(os.PathListSeparator) + os.Getenv("PATH")
+	if python := os.Getenv("MEMROOM_TEST_PYTHON"); python != "" {
+		path = filepath.Dir(python) + string(os.PathListSeparator) + path
+	}
+	cmd := exec.Command("bash", "-c", e.line)
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "MEMROOM_HOME="+filepath.Join(dir, "home"), "PATH="+path)
+	out, err := cmd.CombinedOutput()
+	if code := cmd.ProcessState.ExitCode(); code != e.code {
+		t.Errorf("exit %d (%v), want %d\n%s", code, err, e.code, out)
+	}
+}
+
+func TestEveryCommandHasJSON(t *testing.T) {
+	// These print something that is not a report: a script for a shell, a child's own output, a live picture.
+	without := map[string]bool{"completion": true, "attach": true, "top": true}
+	eachCommand(t, func(name string, target any) {
+		if _, ok := reflect.Indirect(reflect.ValueOf(target)).Type().FieldByName("JSON"); !ok && !without[name] {
+			t.Errorf("memroom %s has no --json", name)
+		}
+	})
+}
+
+func TestCompletionScriptsAreValid(t *testing.T) {
+	for _, shell := range []string{"bash", "zsh"} {
+		var out, problems bytes.Buffer
+		if code := Main(context.Background(), []string{"completion", shell}, Streams{Out: &out, Err: &problems}); code != 0 {
+			t.Fatalf("%s: exit %d: %s", shell, code, &problems)
+		}
+		check := exec.Command("bash", "-c", out.String()+"\nCOMP_WORDS=(memroom doc) COMP_CWORD=1; _memroom; echo \"${COMPREPLY[*]}\"\n"+
+			"COMP_WORDS=(memroom doctor --js) COMP_CWORD=2; _memroom; echo \"${COMPREPLY[*]}\"")
+		if shell == "zsh" {
+			check = exec.Command("bash", "-n", "-c", out.String())
+		}
+		got, err := check.CombinedOutput()
+		if err != nil {
+			t.Errorf("%s does not accept its script: %v\n%s", shell, err, got)
+		}
+		if shell == "bash" && strings.TrimSpace(string(got)) != "doctor\n--json" {
+			t.Errorf("completes to %q", got)
+		}
+	}
+}

@@ -1,0 +1,138 @@
+package cli
+
+import (
+	"fmt"
+	"strings"
+
+	"memroom/meter/nvml"
+)
+
+type doctorCmd struct {
+	JSON   bool   `name:"json" help:"Print JSON."`
+	Python string `help:"Interpreter to look into; python3 and python on PATH otherwise." placeholder:"PATH"`
+	Quick  bool   `help:"Do not import frameworks: versions only, no test of CUDA."`
+}
+
+func (doctorCmd) Help() string {
+	return `Says what memroom can see on this machine and what it cannot, each with the reason and the fix. Nothing is changed.`
+}
+
+func (doctorCmd) examples() []example {
+	return []example{{line: "memroom doctor"}, {line: "memroom doctor --quick --json"}}
+}
+
+// status of one check. A missing thing is no fault of the machine: a laptop has no Slurm.
+type status string
+
+const (
+	statusOK      status = "ok"
+	statusWarn    status = "warn"    // works, but will hurt
+	statusMissing status = "missing" // not there: memroom does without
+)
+
+// check is one line of doctor's answer.
+type check struct {
+	ID     string `json:"id"` // stable, for programs
+	Title  string `json:"title"`
+	Status status `json:"status"`
+	Value  string `json:"value,omitempty"`
+	Why    string `json:"why,omitempty"` // why it is missing or will hurt
+	Fix    string `json:"fix,omitempty"`
+	Data   any    `json:"data,omitempty"`
+}
+
+// diagnosis is the whole answer. The cards come first because programs ask for them most.
+type diagnosis struct {
+	Version buildVersion  `json:"version"`
+	Driver  *nvml.Driver  `json:"driver,omitempty"`
+	GPUs    []nvml.Device `json:"gpus"`
+	Checks  []check       `json:"checks"`
+}
+
+func (c *doctorCmd) Run(s *session) error {
+	d := diagnosis{Version: readVersion(), GPUs: []nvml.Device{}}
+	d.Checks = append(d.Checks, checkCards(&d)...)
+	d.Checks = append(d.Checks, checkHost()...)
+	d.Checks = append(d.Checks, checkCgroup()...)
+	for _, python := range findPythons(c.Python) {
+		if !c.JSON {
+			s.note("looking into %s ...", python)
+		}
+		d.Checks = append(d.Checks, checkPython(s.ctx, python, c.Quick)...)
+	}
+	if len(findPythons(c.Python)) == 0 {
+		d.Checks = append(d.Checks, check{ID: "python", Title: "Python", Status: statusMissing, Why: "no python3 or python on PATH",
+			Fix: "install Python 3.8 or newer, or name one with --python; lint and rehearsal need it, the rest does not"})
+	}
+	d.Checks = append(d.Checks, checkClients(s.ctx)...)
+	if c.JSON {
+		return s.printJSON(d)
+	}
+	return s.printChecks(d.Checks)
+}
+
+// printChecks writes the table: a mark, the title, the value; below it the reason and the fix where there is one.
+func (s *session) printChecks(checks []check) error {
+	width := 0
+	for _, c := range checks {
+		width = max(width, len(c.Title))
+	}
+	marks := map[status]string{statusOK: s.paint(green, "ok  "), statusWarn: s.paint(yellow, "warn"), statusMissing: s.paint(dim, "--  ")}
+	var text strings.Builder
+	for _, c := range checks {
+		first := c.Value
+		if first == "" {
+			first = c.Why
+		}
+		fmt.Fprintf(&text, "%s  %-*s  %s\n", marks[c.Status], width, c.Title, first)
+		if c.Why != "" && first != c.Why {
+			fmt.Fprintf(&text, "      %-*s  %s\n", width, "", s.paint(dim, c.Why))
+		}
+		if c.Fix != "" {
+			fmt.Fprintf(&text, "      %-*s  %s\n", width, "", s.paint(dim, "fix: "+c.Fix))
+		}
+	}
+	_, err := fmt.Fprint(s.Out, text.String())
+	return err
+}
+
+// checkCards asks NVML and fills the cards into d.
+func checkCards(d *diagnosis) []check {
+	lib, err := nvml.Open()
+	if err != nil {
+		return []check{{ID: "gpu", Title: "NVIDIA GPU", Status: statusMissing, Why: err.Error(),
+			Fix: "none needed for plan, explain, snapshot, replay and lint; run watches host memory alone"}}
+	}
+	defer lib.Close()
+	var checks []check
+	if driver, err := lib.Driver(); err == nil {
+		d.Driver = &driver
+		checks = append(checks, check{ID: "driver", Title: "NVIDIA driver", Status: statusOK,
+			Value: fmt.Sprintf("%s, CUDA up to %s", driver.Version, driver.CUDA)})
+	}
+	devices, err := lib.Devices()
+	d.GPUs = append(d.GPUs, devices...)
+	for _, card := range devices {
+		checks = append(checks, checkCard(card))
+	}
+	if err != nil {
+		checks = append(checks, check{ID: "gpu", Title: "NVIDIA GPU", Status: statusWarn, Why: err.Error(), Fix: "see `nvidia-smi` and the kernel log"})
+	}
+	if err == nil && len(devices) == 0 {
+		checks = append(checks, check{ID: "gpu", Title: "NVIDIA GPU", Status: statusMissing, Why: "the driver is there but shows no card",
+			Fix: "in a container, start it with --gpus all; check NVIDIA_VISIBLE_DEVICES"})
+	}
+	return checks
+}
+
+func checkCard(card nvml.Device) check {
+	c := check{ID: "gpu", Title: fmt.Sprintf("GPU %d", card.Index), Status: statusOK, Data: card.UUID,
+		Value: fmt.Sprintf("%s, %s total, %s used, %s (compute %s)", card.Name, card.Total, card.Used, card.UUID, card.Compute)}
+	switch {
+	case card.MIG:
+		c.Status, c.Why = statusWarn, "partitioned (MIG): the totals are the whole card's, a job sees its slice"
+	case card.NoProcesses != "":
+		c.Why = "memory by process is not to be had: " + card.NoProcesses + "; memroom reconciles by difference"
+	}
+	return c
+}

@@ -1,0 +1,152 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// lookScript prints what an interpreter has. It reads versions from package metadata, which is quick and cannot fail,
+// and imports torch only to ask whether CUDA works.
+const lookScript = `
+import json, sys
+try:
+    from importlib import metadata
+except ImportError:
+    metadata = None
+names = ["torch", "tensorflow", "tensorflow-cpu", "jax", "transformers", "lightning", "pytorch-lightning", "ray", "accelerate", "bitsandbytes", "deepspeed"]
+found = {}
+for n in names:
+    try:
+        found[n] = metadata.version(n)
+    except Exception:
+        pass
+answer = {"version": "%d.%d.%d" % sys.version_info[:3], "executable": sys.executable, "packages": found}
+if "torch" in found and "--quick" not in sys.argv:
+    try:
+        import torch
+        answer["cuda_build"] = torch.version.cuda
+        answer["cuda_works"] = torch.cuda.is_available()
+        if not answer["cuda_works"] and torch.version.cuda:
+            try:
+                torch.cuda.init()
+            except Exception as e:
+                answer["cuda_why"] = str(e).splitlines()[0]
+    except Exception as e:
+        answer["cuda_works"] = False
+        answer["cuda_why"] = "import torch: %s: %s" % (type(e).__name__, str(e).splitlines()[0] if str(e) else "")
+print("\n" + json.dumps(answer))
+`
+
+// pythonLook is what lookScript prints.
+type pythonLook struct {
+	Version    string            `json:"version"`
+	Executable string            `json:"executable"`
+	Packages   map[string]string `json:"packages"`
+	CUDABuild  *string           `json:"cuda_build"`
+	CUDAWorks  *bool             `json:"cuda_works"`
+	CUDAWhy    string            `json:"cuda_why"`
+}
+
+// findPythons gives the interpreters to look into: the named one, else python3 and python where they differ.
+func findPythons(named string) []string {
+	if named != "" {
+		return []string{named}
+	}
+	var found []string
+	seen := map[string]bool{}
+	for _, name := range []string{"python3", "python"} {
+		path, err := exec.LookPath(name)
+		if err != nil {
+			continue
+		}
+		real, err := filepath.EvalSymlinks(path)
+		if err != nil {
+			real = path
+		}
+		if !seen[real] {
+			seen[real] = true
+			found = append(found, path)
+		}
+	}
+	return found
+}
+
+func checkPython(ctx context.Context, python string, quick bool) []check {
+	look, err := lookInto(ctx, python, quick)
+	if err != nil {
+		return []check{{ID: "python", Title: "Python", Status: statusWarn, Value: python, Why: err.Error(), Fix: "name another interpreter with --python"}}
+	}
+	first := check{ID: "python", Title: "Python", Status: statusOK, Value: look.Version + ", " + look.Executable, Data: look}
+	if tooOld(look.Version) {
+		first.Status, first.Why, first.Fix = statusWarn, "older than 3.8: the probe stays silent in it", "train with Python 3.8 or newer"
+	}
+	var packages []string
+	for _, name := range []string{"torch", "tensorflow", "tensorflow-cpu", "jax", "transformers", "lightning", "pytorch-lightning", "ray", "accelerate", "bitsandbytes", "deepspeed"} {
+		if v := look.Packages[name]; v != "" {
+			packages = append(packages, name+" "+v)
+		}
+	}
+	second := check{ID: "frameworks", Title: "  frameworks", Status: statusOK, Value: strings.Join(packages, ", ")}
+	if len(packages) == 0 {
+		second.Status, second.Why, second.Fix = statusMissing, "none of torch, tensorflow, jax, transformers, lightning, ray is installed for it",
+			"activate the environment you train in, or name its interpreter with --python"
+	}
+	checks := []check{first, second}
+	if look.CUDAWorks != nil {
+		checks = append(checks, checkTorchCUDA(look))
+	}
+	return checks
+}
+
+func checkTorchCUDA(look pythonLook) check {
+	c := check{ID: "torch_cuda", Title: "  CUDA in torch", Status: statusOK, Data: *look.CUDAWorks}
+	switch {
+	case *look.CUDAWorks:
+		c.Value = "works (built for CUDA " + *look.CUDABuild + ")"
+	case look.CUDABuild == nil && look.CUDAWhy == "":
+		c.Status, c.Why, c.Fix = statusMissing, "this torch is a CPU build", "install a CUDA build if this machine has a card"
+	default:
+		c.Status, c.Why = statusMissing, "does not work: "+look.CUDAWhy
+		c.Fix = "nothing to do on a machine without a card; else compare the driver's CUDA version with torch's"
+	}
+	return c
+}
+
+func tooOld(version string) bool {
+	var major, minor int
+	if _, err := fmt.Sscanf(version, "%d.%d", &major, &minor); err != nil {
+		return false
+	}
+	return major < 3 || major == 3 && minor < 8
+}
+
+// lookInto runs the script. The timeout covers a first import of torch from a slow disk.
+func lookInto(ctx context.Context, python string, quick bool) (pythonLook, error) {
+	ctx, cancel := context.WithTimeout(ctx, 90*time.Second)
+	defer cancel()
+	args := []string{"-c", lookScript}
+	if quick {
+		args = append(args, "--quick")
+	}
+	cmd := exec.CommandContext(ctx, python, args...)
+	cmd.WaitDelay = time.Second
+	out, err := cmd.Output()
+	if ctx.Err() != nil {
+		return pythonLook{}, fmt.Errorf("%s did not answer within 90 s", python)
+	}
+	if err != nil {
+		return pythonLook{}, fmt.Errorf("%s: %w", python, err)
+	}
+	// Packages may print while they are imported: the answer is the last line.
+	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
+	var look pythonLook
+	if err := json.Unmarshal([]byte(lines[len(lines)-1]), &look); err != nil {
+		return pythonLook{}, fmt.Errorf("%s: not a Python that answers: %w", python, err)
+	}
+	return look, nil
+}
