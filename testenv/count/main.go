@@ -1,0 +1,127 @@
+// Command count reads `go test -json` and prints what people want of it: a line a package, the output of what failed,
+// every skip with its reason, and a closing line with the three counts. It exits 1 if anything failed.
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"sort"
+	"strings"
+)
+
+// testEvent is a line of `go test -json` (see `go doc test2json`).
+type testEvent struct {
+	Action, Package, ImportPath, Test, Output string
+	Elapsed                                   float64
+}
+
+// tally collects a whole run.
+type tally struct {
+	out                     io.Writer
+	passed, failed, skipped int
+	output                  map[string][]string // of tests and packages still running, by "package test"
+	reasons                 map[string][]string // why -> tests skipped for it
+	parents                 map[string]bool     // tests that have subtests: the leaves are counted
+}
+
+func main() {
+	t := &tally{out: os.Stdout, output: map[string][]string{}, reasons: map[string][]string{}, parents: map[string]bool{}}
+	scanner := bufio.NewScanner(os.Stdin)
+	scanner.Buffer(nil, 64<<20)
+	for scanner.Scan() {
+		var e testEvent
+		if err := json.Unmarshal(scanner.Bytes(), &e); err != nil {
+			fmt.Fprintln(t.out, scanner.Text()) // the go command speaks plainly when it cannot build
+			continue
+		}
+		t.add(e)
+	}
+	t.close()
+	if t.failed > 0 || scanner.Err() != nil {
+		os.Exit(1)
+	}
+}
+
+func (t *tally) add(e testEvent) {
+	key := e.Package + e.ImportPath + " " + e.Test
+	switch e.Action {
+	case "run":
+		if i := strings.LastIndexByte(e.Test, '/'); i >= 0 {
+			t.parents[e.Package+" "+e.Test[:i]] = true
+		}
+	case "output", "build-output":
+		t.output[key] = append(t.output[key], e.Output)
+	case "build-fail":
+		t.failed++
+		t.show(key)
+	case "pass", "fail", "skip":
+		t.end(e, key)
+		delete(t.output, key)
+	}
+}
+
+func (t *tally) end(e testEvent, key string) {
+	if e.Test == "" {
+		if e.Action != "skip" { // a skipped package has no tests
+			fmt.Fprintf(t.out, "%-5s %s  %.1fs\n", e.Action, e.Package, e.Elapsed)
+		}
+		if e.Action == "fail" {
+			t.show(key)
+		}
+		return
+	}
+	leaf := !t.parents[key]
+	switch {
+	case e.Action == "fail":
+		if leaf {
+			t.failed++
+		}
+		t.show(key)
+	case e.Action == "skip":
+		t.skipped++
+		why := t.reason(key)
+		t.reasons[why] = append(t.reasons[why], strings.TrimPrefix(e.Package, "memroom/")+" "+e.Test)
+	case leaf:
+		t.passed++
+	}
+}
+
+func (t *tally) show(key string) {
+	fmt.Fprintf(t.out, "--- %s\n%s", key, strings.Join(t.output[key], ""))
+}
+
+// reason finds the text of the Skip call: the line after "file.go:NN: ".
+func (t *tally) reason(key string) string {
+	for _, line := range t.output[key] {
+		if _, why, ok := strings.Cut(line, ".go:"); ok {
+			_, why, _ = strings.Cut(why, ": ")
+			return strings.TrimSpace(why)
+		}
+	}
+	return "no reason given"
+}
+
+func (t *tally) close() {
+	var whys []string
+	for why := range t.reasons {
+		whys = append(whys, why)
+	}
+	sort.Strings(whys)
+	if len(whys) > 0 {
+		fmt.Fprintf(t.out, "\nSKIPPED, because this machine lacks something:\n")
+	}
+	for _, why := range whys {
+		fmt.Fprintf(t.out, "  %3d x %s (%s)\n", len(t.reasons[why]), why, strings.Join(first(t.reasons[why], 3), ", "))
+	}
+	fmt.Fprintf(t.out, "\ntests: %d passed, %d failed, %d skipped\n", t.passed, t.failed, t.skipped)
+}
+
+func first(list []string, n int) []string {
+	if len(list) > n {
+		return append(list[:n:n], "...")
+	}
+	return list
+}
