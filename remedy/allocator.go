@@ -1,0 +1,53 @@
+package remedy
+
+import "memroom/event"
+
+// allocators: settings of PyTorch's caching allocator, and emptying its cache.
+func allocators() []*Remedy {
+	return []*Remedy{
+		setting(ExpandableSegments, "expandable_segments", "True", "let segments grow in place (expandable_segments)",
+			"free space between blocks can be handed out again whatever the size asked for", "2.1", 1),
+		setting(MaxSplitSize, "max_split_size_mb", "128", "forbid splitting large cached blocks (max_split_size_mb)",
+			"a small request no longer cuts a large block in two that later nothing large fits into", "1.10", 1.02),
+		setting(Roundup, "roundup_power2_divisions", "4", "round sizes up so that blocks are reused (roundup_power2_divisions)",
+			"requests of varying length fall into few sizes and find a cached block instead of asking for a new segment", "2.0", 1),
+		setting(GCThreshold, "garbage_collection_threshold", "0.8", "give unused cached blocks back early (garbage_collection_threshold)",
+			"the oldest cached segments are released one by one before everything is flushed", "1.12", 1.02),
+		{
+			ID:          EmptyCache,
+			Title:       "empty the allocator's cache between phases",
+			Why:         "blocks kept for sizes that do not come back go to the driver, where other sizes and other processes can have them",
+			Equivalence: Exact,
+			Walls:       onDevice,
+			Frameworks:  torch,
+			Levels:      []Level{LevelProcess},
+			timeline:    emptyAtSteps,
+			slowdown:    constant(1.1), // Hugging Face's own figure for every step
+			args:        map[Trainer]string{Transformers: "--torch_empty_cache_steps 50"},
+			code: map[Framework]string{PyTorch: lines("torch.cuda.empty_cache()   # between training and evaluation, not in the inner loop",
+				"                           # on Apple silicon: torch.mps.empty_cache()")},
+		},
+	}
+}
+
+func setting(id ID, key, value, title, why, since string, slowdown float64) *Remedy {
+	return &Remedy{
+		ID:          id,
+		Title:       title,
+		Why:         why,
+		Equivalence: Exact,
+		Walls:       []event.Where{event.WhereGPU},
+		Frameworks:  torch,
+		Levels:      []Level{LevelEnv},
+		on:          func(s Setup) bool { return confHas(s.AllocConf, key) },
+		conf:        func(conf string) string { return confWith(conf, key, value) },
+		slowdown:    constant(slowdown),
+		needs: func(job Job) string {
+			if job.Torch != "" && !atLeast(job.Torch, since) {
+				return "torch " + job.Torch + " does not know it: it came with " + since
+			}
+			return ""
+		},
+		env: map[Framework]string{PyTorch: "PYTORCH_CUDA_ALLOC_CONF=" + key + ":" + value},
+	}
+}

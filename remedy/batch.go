@@ -1,0 +1,98 @@
+package remedy
+
+import (
+	"fmt"
+
+	"memroom/event"
+)
+
+// batching: a smaller micro-batch with more of them per step, so that the effective batch stays.
+func batching() []*Remedy {
+	return []*Remedy{{
+		ID:          MicroBatch,
+		Title:       "halve the micro-batch and accumulate gradients over twice as many",
+		Why:         "activations, logits and inputs shrink with the micro-batch; the effective batch and the learning rate stay",
+		Equivalence: Exact,
+		Walls:       anywhere,
+		Levels:      []Level{LevelArgs, LevelProcess},
+		on:          func(s Setup) bool { return s.Batch == 1 },
+		rewrite:     halveBatch,
+		timeline: func(t *event.Timeline) (*event.Timeline, bool) {
+			return scaleBlocks(t, map[event.Category]float64{event.CategoryActivations: 0.5, event.CategoryLoss: 0.5, event.CategoryInput: 0.5})
+		},
+		slowdown: smallerBatchSlowdown,
+		how:      howMicroBatch,
+	}}
+}
+
+func halveBatch(s Setup) (Setup, bool) {
+	if s.Batch < 2 {
+		return s, false
+	}
+	half := (s.Batch + 1) / 2
+	s.Accumulate = max(1, s.Accumulate) * ((s.Batch + half - 1) / half)
+	s.Batch = half
+	return s, true
+}
+
+// smallerBatchSlowdown models how far a card is from saturation by the tokens of one forward pass: efficiency
+// tokens / (tokens + 512). Throughput grows almost in proportion below a few hundred tokens and hardly above some
+// thousands (transformers#15026 has the small end for an A100).
+func smallerBatchSlowdown(s Setup) float64 {
+	perSample := float64(s.Seq)
+	if perSample == 0 && s.Image > 0 {
+		perSample = float64(s.Image) * float64(s.Image) / 256 // one 16x16 patch counts as a token
+	}
+	if perSample == 0 || s.Batch < 2 {
+		return 1.05
+	}
+	before := float64(s.Batch) * perSample
+	after := before / 2
+	return (before / (before + 512)) / (after / (after + 512))
+}
+
+func howMicroBatch(job Job, after Setup) How {
+	batch, accumulate := "HALF_YOUR_BATCH", "2"
+	if job.Setup != nil && after.Batch > 0 && after.Batch < job.Setup.Batch {
+		batch, accumulate = fmt.Sprint(after.Batch), fmt.Sprint(after.Accumulate)
+	}
+	if job.Inference {
+		if job.Trainer == VLLM {
+			return How{Args: "--max-num-seqs 64 --max-num-batched-tokens 2048"}
+		}
+		return How{Code: "for chunk in inputs.split(" + batch + "):\n    outputs.append(model(chunk).cpu())"}
+	}
+	how := How{Args: microBatchArgs(job.Trainer, batch, accumulate)}
+	switch job.Framework {
+	case TensorFlow:
+		how.Code = lines("model.compile(optimizer=keras.optimizers.Adam(1e-3, gradient_accumulation_steps="+accumulate+"), loss=loss)",
+			"model.fit(dataset.unbatch().batch("+batch+"))")
+	case JAX:
+		how.Code = "optimizer = optax.MultiSteps(optimizer, every_k_schedule=" + accumulate + ")   # and batches of " + batch
+	default:
+		how.Code = lines("for i, (x, y) in enumerate(loader):            # batch_size="+batch,
+			"    loss = loss_fn(model(x), y) / "+accumulate,
+			"    loss.backward()",
+			"    if (i + 1) % "+accumulate+" == 0 or i + 1 == len(loader):",
+			"        optimizer.step(); optimizer.zero_grad(set_to_none=True)")
+	}
+	return how
+}
+
+func microBatchArgs(trainer Trainer, batch, accumulate string) string {
+	switch trainer {
+	case Transformers:
+		return "--per_device_train_batch_size " + batch + " --gradient_accumulation_steps " + accumulate
+	case Accelerate:
+		return "accelerate launch --gradient_accumulation_steps " + accumulate + "   # with batch_size=" + batch + " in the DataLoader"
+	case Lightning:
+		return "--trainer.accumulate_grad_batches=" + accumulate + " --data.batch_size=" + batch
+	case DeepSpeed:
+		return `"train_micro_batch_size_per_gpu": ` + batch + `, "gradient_accumulation_steps": ` + accumulate
+	case Torchtune:
+		return "batch_size=" + batch + " gradient_accumulation_steps=" + accumulate
+	case Axolotl:
+		return "micro_batch_size: " + batch + "\ngradient_accumulation_steps: " + accumulate
+	}
+	return ""
+}

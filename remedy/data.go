@@ -1,0 +1,90 @@
+package remedy
+
+import (
+	"fmt"
+
+	"memroom/event"
+)
+
+// data: what the input pipeline holds in host and shared memory.
+func data() []*Remedy {
+	return []*Remedy{{
+		ID:          DataLoaderWorkers,
+		Title:       "use fewer DataLoader workers",
+		Why:         "every worker holds its own copy of what it touches and prefetch_factor batches in shared memory",
+		Equivalence: Exact,
+		Walls:       []event.Where{event.WhereHost, event.WhereCgroup, event.WhereShm},
+		Frameworks:  []Framework{PyTorch, TensorFlow},
+		Levels:      []Level{LevelArgs, LevelProcess},
+		rewrite:     func(s Setup) (Setup, bool) { s.Workers /= 2; return s, s.Workers > 0 },
+		slowdown:    constant(1.1),
+		how:         howWorkers,
+	}, {
+		ID:          PinMemory,
+		Title:       "do not pin batches in host memory",
+		Why:         "pinned batches cannot be swapped and stay cached in powers of two",
+		Equivalence: Exact,
+		Walls:       onHost,
+		Frameworks:  torch,
+		Levels:      []Level{LevelArgs, LevelProcess},
+		on:          func(s Setup) bool { return s.Workers > 0 && !s.PinMemory },
+		rewrite:     func(s Setup) (Setup, bool) { s.PinMemory = false; return s, true },
+		slowdown:    constant(1.05),
+		args:        map[Trainer]string{Transformers: "--dataloader_pin_memory False"},
+		code:        map[Framework]string{PyTorch: "DataLoader(dataset, batch_size=batch, pin_memory=False)"},
+	}, {
+		ID:          ShmSize,
+		Title:       "give the container more shared memory",
+		Why:         "workers hand their batches over through /dev/shm, of which a container has 64 MiB unless told otherwise",
+		Equivalence: Exact,
+		Walls:       []event.Where{event.WhereShm},
+		how: func(job Job, _ Setup) How {
+			how := How{Args: "docker run --shm-size=8g ...   # or --ipc=host",
+				Code: "torch.multiprocessing.set_sharing_strategy('file_system')   # when it is file descriptors that run out"}
+			if job.Kube {
+				how.Args = lines("volumes: [{name: shm, emptyDir: {medium: Memory, sizeLimit: 8Gi}}]", "volumeMounts: [{name: shm, mountPath: /dev/shm}]")
+			}
+			return how
+		},
+	}, {
+		ID:          StreamData,
+		Title:       "stream the data instead of loading it whole",
+		Why:         "only a budgeted window of samples is in memory at any moment",
+		Equivalence: Exact,
+		Walls:       []event.Where{event.WhereHost, event.WhereCgroup, event.WhereGPU, event.WhereMPS},
+		how:         howStream,
+	}}
+}
+
+func howWorkers(job Job, after Setup) How {
+	workers := "2"
+	if job.Setup != nil && after.Workers > 0 {
+		workers = fmt.Sprint(after.Workers)
+	}
+	if job.Framework == TensorFlow {
+		return How{Code: "model.fit(dataset, workers=1, max_queue_size=2, use_multiprocessing=False)   # Keras 2"}
+	}
+	how := How{Code: "DataLoader(dataset, batch_size=batch, num_workers=" + workers + ", prefetch_factor=2, persistent_workers=False)"}
+	if job.Trainer == Transformers {
+		how.Args = "--dataloader_num_workers " + workers
+	}
+	return how
+}
+
+func howStream(job Job, _ Setup) How {
+	if job.Where == event.WhereGPU || job.Where == event.WhereMPS {
+		if job.Framework == TensorFlow {
+			return How{Code: lines("with tf.device('/CPU:0'):        # the whole array stays in host memory, batches go to the card",
+				"    dataset = tf.data.Dataset.from_generator(batches, output_signature=spec).prefetch(2)")}
+		}
+		return How{Code: "x = x.to('cuda', non_blocking=True)   # per batch, inside the loop, not the whole data set before it"}
+	}
+	serve := "memroom feed serve data/*.csv --budget 256MiB"
+	switch job.Framework {
+	case TensorFlow:
+		return How{Args: serve, Code: "dataset = tf.data.TFRecordDataset(files).batch(batch).prefetch(2)"}
+	case PyTorch:
+		return How{Args: serve, Code: "loader = memroom.Stream('data/*.csv', batch_size=batch, budget='256MiB')"}
+	}
+	return How{Args: serve, Code: "array = np.load('data.npy', mmap_mode='r')   # or pd.read_csv(path, chunksize=100_000)"}
+}

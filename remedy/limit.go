@@ -1,0 +1,57 @@
+package remedy
+
+import "memroom/event"
+
+// limits: the wall itself, and those who share the room.
+func limits() []*Remedy {
+	return []*Remedy{{
+		ID:          TrialResources,
+		Title:       "tell the scheduler how much memory a trial or task needs",
+		Why:         "tasks are packed by the resources they declare; without memory, as many start as there are CPUs",
+		Equivalence: Exact,
+		Walls:       []event.Where{event.WhereHost, event.WhereCgroup, event.WhereGPU},
+		needs: func(job Job) string {
+			if job.Trainer != RayTune {
+				return "no scheduler of trials is involved"
+			}
+			return ""
+		},
+		slowdown: constant(1.3), // fewer run at once
+		how: func(Job, Setup) How {
+			return How{Args: "memroom tune -- YOUR COMMAND   # packs trials by their measured memory",
+				Code: lines("@ray.remote(memory=8 * 1024**3, num_cpus=2)     # bytes of host memory a task may count on",
+					"tune.with_resources(train_fn, {'cpu': 2, 'gpu': 1, 'memory': 8 * 1024**3})")}
+		},
+	}, {
+		ID:          RaiseLimit,
+		Title:       "raise the memory limit of the job",
+		Why:         "the limit, not the machine, ended it",
+		Equivalence: Exact,
+		Walls:       []event.Where{event.WhereCgroup, event.WhereHost, event.WhereMPS},
+		how:         howRaise,
+	}, {
+		ID:          FreeNeighbour,
+		Title:       "move away from, or end, the other processes on the card",
+		Why:         "memory that others hold cannot be had by any setting of this job",
+		Equivalence: Exact,
+		Walls:       []event.Where{event.WhereGPU},
+		how: func(Job, Setup) How {
+			return How{Env: "CUDA_VISIBLE_DEVICES=1   # a card that `nvidia-smi` shows free",
+				Args: "nvidia-smi --query-compute-apps=pid,used_memory,process_name --format=csv   # who holds it"}
+		},
+	}}
+}
+
+func howRaise(job Job, _ Setup) How {
+	switch {
+	case job.Slurm:
+		return How{Args: "#SBATCH --mem=64G        # or --mem-per-cpu; `sacct -j JOBID --format=JobID,ReqMem,MaxRSS` shows what it used"}
+	case job.Kube:
+		return How{Args: "resources: {requests: {memory: 16Gi}, limits: {memory: 16Gi}}"}
+	case job.Where == event.WhereMPS:
+		return How{Env: "PYTORCH_MPS_HIGH_WATERMARK_RATIO=0.0   # may make the whole machine swap"}
+	case job.Where == event.WhereCgroup:
+		return How{Args: "docker run --memory=16g --memory-swap=16g ..."}
+	}
+	return How{Args: "ulimit -v unlimited   # if `ulimit -v` shows a limit; else a machine with more memory, or swap"}
+}

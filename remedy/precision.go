@@ -1,0 +1,84 @@
+package remedy
+
+import "memroom/event"
+
+// precisions: half-width activations.
+func precisions() []*Remedy {
+	return []*Remedy{{
+		ID:          MixedPrecision,
+		Title:       "train in mixed precision (bfloat16 autocast)",
+		Why:         "activations of matrix products are kept in two bytes instead of four; weights and optimizer state stay in fp32",
+		Equivalence: Changes,
+		Consent:     "precision",
+		Walls:       onDevice,
+		Training:    true,
+		Levels:      []Level{LevelArgs, LevelProcess},
+		on:          func(s Setup) bool { return s.Precision != "" && s.Precision != "fp32" },
+		rewrite:     func(s Setup) (Setup, bool) { s.Precision = "amp_bf16"; return s, true },
+		slowdown:    constant(0.6), // tensor cores: from 2x faster on matrix-bound models to nothing on small ones
+		args: map[Trainer]string{
+			Transformers: "--bf16 True        # --fp16 True on cards before Ampere",
+			Accelerate:   "accelerate launch --mixed_precision bf16",
+			Lightning:    "--trainer.precision=bf16-mixed",
+			DeepSpeed:    `"bf16": {"enabled": true}`,
+			Torchtune:    "dtype=bf16        # casts the weights too",
+			Axolotl:      "bf16: true",
+			Keras:        "keras.config.set_dtype_policy('mixed_bfloat16')",
+		},
+		code: map[Framework]string{
+			PyTorch: lines("with torch.autocast('cuda', dtype=torch.bfloat16):", "    loss = loss_fn(model(x), y)",
+				"loss.backward()        # float16 needs torch.amp.GradScaler around this and the step"),
+			TensorFlow: "tf.keras.mixed_precision.set_global_policy('mixed_bfloat16')   # before the model is built",
+			JAX:        "logits = model.apply(jax.tree.map(lambda p: p.astype(jnp.bfloat16), params), x)",
+		},
+	}}
+}
+
+// checkpoints: activations computed twice or kept elsewhere.
+func checkpoints() []*Remedy {
+	return []*Remedy{{
+		ID:          Checkpointing,
+		Title:       "turn on gradient checkpointing",
+		Why:         "only the inputs of each block are kept; the rest is computed again during the backward pass",
+		Equivalence: Exact,
+		Walls:       anywhere,
+		Training:    true,
+		Levels:      []Level{LevelArgs, LevelProcess},
+		on:          func(s Setup) bool { return s.Checkpointing },
+		rewrite:     func(s Setup) (Setup, bool) { s.Checkpointing = true; return s, true },
+		slowdown:    constant(1.33), // one more forward pass: 8 instead of 6 operations per parameter and token
+		args: map[Trainer]string{
+			Transformers: "--gradient_checkpointing True --gradient_checkpointing_kwargs '{\"use_reentrant\": false}'",
+			Accelerate:   "model.gradient_checkpointing_enable()   # before accelerator.prepare",
+			Lightning:    "model.gradient_checkpointing_enable()   # in configure_model",
+			DeepSpeed:    "model.gradient_checkpointing_enable()   # before deepspeed.initialize",
+			Torchtune:    "enable_activation_checkpointing=True",
+			Axolotl:      "gradient_checkpointing: true",
+		},
+		code: map[Framework]string{
+			PyTorch: lines("from torch.utils.checkpoint import checkpoint", "for block in self.blocks:",
+				"    x = checkpoint(block, x, use_reentrant=False)"),
+			TensorFlow: "block = tf.recompute_grad(block)",
+			JAX:        "block = jax.checkpoint(block)",
+		},
+	}, {
+		ID:          ActivationOffload,
+		Title:       "keep saved activations in pinned host memory",
+		Why:         "what the backward pass needs waits in host memory and is copied back when its layer's turn comes",
+		Equivalence: Exact,
+		Walls:       []event.Where{event.WhereGPU},
+		Frameworks:  torch,
+		Training:    true,
+		Levels:      []Level{LevelProcess},
+		on:          func(s Setup) bool { return s.Offloads("activations") },
+		rewrite:     func(s Setup) (Setup, bool) { s.Offload = append(s.Offload, "activations"); return s, true },
+		slowdown:    constant(1.5), // bound by the bus unless each layer computes longer than it copies
+		args: map[Trainer]string{
+			Torchtune: "enable_activation_offloading=True",
+			Axolotl:   "gradient_checkpointing: offload",
+		},
+		code: map[Framework]string{
+			PyTorch: lines("with torch.autograd.graph.save_on_cpu(pin_memory=True):", "    loss = loss_fn(model(x), y)", "loss.backward()"),
+		},
+	}}
+}

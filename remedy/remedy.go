@@ -1,0 +1,294 @@
+package remedy
+
+import (
+	"slices"
+	"strings"
+
+	"memroom/event"
+)
+
+// ID names a remedy on the command line, in records and to the probe. The set is closed and never renamed.
+type ID string
+
+// Every remedy there is.
+const (
+	MicroBatch         ID = "micro_batch"
+	MixedPrecision     ID = "mixed_precision"
+	Checkpointing      ID = "checkpointing"
+	ActivationOffload  ID = "activation_offload"
+	OptimizerFused     ID = "optimizer_fused"
+	Optimizer8Bit      ID = "optimizer_8bit"
+	OptimizerAdafactor ID = "optimizer_adafactor"
+	OptimizerPaged     ID = "optimizer_paged"
+	OptimizerOffload   ID = "optimizer_offload"
+	SetToNone          ID = "set_to_none"
+	Quantize8Bit       ID = "quantize_8bit"
+	Quantize4Bit       ID = "quantize_4bit"
+	LoRA               ID = "lora"
+	Prune              ID = "prune"
+	Distill            ID = "distill"
+	ShorterSequence    ID = "shorter_sequence"
+	SmallerImage       ID = "smaller_image"
+	Attention          ID = "attention"
+	ChunkedLoss        ID = "chunked_loss"
+	ExpandableSegments ID = "expandable_segments"
+	MaxSplitSize       ID = "max_split_size"
+	Roundup            ID = "roundup"
+	GCThreshold        ID = "gc_threshold"
+	EmptyCache         ID = "empty_cache"
+	Detach             ID = "detach"
+	NoGrad             ID = "no_grad"
+	RemoveHooks        ID = "remove_hooks"
+	DDPBucketView      ID = "ddp_bucket_view"
+	FSDP               ID = "fsdp"
+	ZeRO               ID = "zero"
+	DeviceMap          ID = "device_map"
+	TFGrowth           ID = "tf_growth"
+	TFAllocator        ID = "tf_allocator"
+	TFDataBudget       ID = "tf_data_budget"
+	DataLoaderWorkers  ID = "dataloader_workers"
+	PinMemory          ID = "pin_memory"
+	ShmSize            ID = "shm_size"
+	StreamData         ID = "stream_data"
+	TrialResources     ID = "trial_resources"
+	RaiseLimit         ID = "raise_limit"
+	FreeNeighbour      ID = "free_neighbour"
+)
+
+// Equivalence says what a remedy does to the results of training.
+type Equivalence string
+
+// Exact keeps the mathematics (floating-point rounding may differ), Expected keeps it in expectation (random numbers
+// such as dropout masks are drawn in another order), Changes does not keep it and needs the user's consent.
+const (
+	Exact    Equivalence = "exact"
+	Expected Equivalence = "expected"
+	Changes  Equivalence = "changes"
+)
+
+// Level is how `memroom run --fit` puts a remedy into effect without an edit of the user's code.
+type Level string
+
+// The levels, least intrusive first.
+const (
+	LevelEnv     Level = "env"
+	LevelArgs    Level = "args"
+	LevelProcess Level = "process"
+)
+
+// Framework is what the job computes with.
+type Framework string
+
+// Frameworks whose code we can write.
+const (
+	PyTorch    Framework = "pytorch"
+	TensorFlow Framework = "tensorflow"
+	JAX        Framework = "jax"
+	Python     Framework = "python" // no framework of ours, but Python
+)
+
+// Trainer is the library that owns the user's training loop, and so its arguments.
+type Trainer string
+
+// Trainers whose arguments we know. Plain is a loop of the user's own.
+const (
+	Plain        Trainer = ""
+	Transformers Trainer = "transformers"
+	Accelerate   Trainer = "accelerate"
+	Lightning    Trainer = "lightning"
+	DeepSpeed    Trainer = "deepspeed"
+	Torchtune    Trainer = "torchtune"
+	Axolotl      Trainer = "axolotl"
+	Keras        Trainer = "keras"
+	RayTune      Trainer = "ray"
+	VLLM         Trainer = "vllm"
+)
+
+// Job is what is known of the job that a remedy would be applied to. Zero values mean "not known".
+type Job struct {
+	Where     event.Where
+	Framework Framework
+	Trainer   Trainer
+	Torch     string        // version, such as "2.3"
+	Slurm     bool          // the limit belongs to Slurm
+	Kube      bool          // the limit belongs to Kubernetes
+	Inference bool          // serving or generating, not training: nothing is kept for a backward pass
+	On        map[ID]string // remedies seen to be on already, each with the evidence
+	Setup     *Setup
+}
+
+// How is what a user types to apply a remedy. Empty fields mean that there is no such way.
+type How struct {
+	Env  string `json:"env,omitempty"`
+	Args string `json:"args,omitempty"`
+	Code string `json:"code,omitempty"`
+	Fit  string `json:"fit,omitempty"`
+}
+
+// Remedy is one cure.
+type Remedy struct {
+	ID          ID
+	Title       string // imperative, one line
+	Why         string // what it does to memory, one sentence
+	Equivalence Equivalence
+	Consent     string        // the name under which `--allow` admits it; empty for what keeps the mathematics
+	Walls       []event.Where // where memory must have run out for it to help
+	Frameworks  []Framework   // empty: any
+	Training    bool          // helps only where there is a backward pass
+	Levels      []Level       // how --fit applies it; empty: it cannot
+	Unvalidated string        // why its effect has not been checked on real hardware; empty when it has
+
+	on       func(Setup) bool                              // already in effect in this setup
+	rewrite  func(Setup) (Setup, bool)                     // the setup with the remedy, false if it has no place in it
+	timeline func(*event.Timeline) (*event.Timeline, bool) // the recorded timeline with the remedy
+	conf     func(string) string                           // the allocator string with the remedy
+	slowdown func(before Setup) float64                    // time of a step after / before; 1 is free
+	needs    func(Job) string                              // a reason why it does not apply, empty if it does
+	how      func(job Job, after Setup) How                // the whole answer, for remedies whose words depend on numbers
+	env      map[Framework]string                          // else: these tables
+	args     map[Trainer]string                            //
+	code     map[Framework]string                          //
+}
+
+// Catalogue gives every remedy, those that keep the mathematics first. The caller must not change what it points at.
+func Catalogue() []*Remedy { return slices.Clone(all) }
+
+var all = gather(
+	batching(), allocators(), memoryLeaks(), attentions(), losses(), gradients(), checkpoints(), optimizers(), sharding(),
+	precisions(), inputs(), quantized(), smallerModels(), tensorflows(), data(), limits(),
+)
+
+func gather(groups ...[]*Remedy) []*Remedy { return slices.Concat(groups...) }
+
+// Find gives the remedy of that name.
+func Find(id ID) (*Remedy, bool) {
+	for _, r := range all {
+		if r.ID == id {
+			return r, true
+		}
+	}
+	return nil, false
+}
+
+// IsOn reports whether the setup has the remedy already.
+func (r *Remedy) IsOn(s Setup) bool { return r.on != nil && r.on(s) }
+
+// Rewrite gives the setup with the remedy applied, one notch of it where it comes in notches (the batch is halved, not
+// reduced to one). It is false where the remedy is on already or says nothing about such a setup.
+func (r *Remedy) Rewrite(s Setup) (Setup, bool) {
+	if r.IsOn(s) {
+		return s, false
+	}
+	if r.conf != nil {
+		after := s
+		after.AllocConf = r.conf(s.AllocConf)
+		return after, after.AllocConf != s.AllocConf
+	}
+	if r.rewrite == nil {
+		return s, false
+	}
+	return r.rewrite(s.clone())
+}
+
+// RewriteConf gives the allocator string with the remedy; the user's own keys stay as they are. It is false for remedies
+// that are no allocator settings.
+func (r *Remedy) RewriteConf(conf string) (string, bool) {
+	if r.conf == nil {
+		return conf, false
+	}
+	after := r.conf(conf)
+	return after, after != conf
+}
+
+// RewriteTimeline gives a copy of a recorded timeline as it would have been with the remedy. It is false where the
+// timeline does not say enough: most rewrites need blocks that are tagged by category.
+func (r *Remedy) RewriteTimeline(t *event.Timeline) (*event.Timeline, bool) {
+	if r.timeline == nil {
+		return nil, false
+	}
+	return r.timeline(t)
+}
+
+// Slowdown is the time of a step after the remedy over the time before it, as far as it can be said without running:
+// 1 is free, below 1 is faster. A zero Setup gives the usual figure.
+func (r *Remedy) Slowdown(before Setup) float64 {
+	if r.slowdown == nil {
+		return 1
+	}
+	return r.slowdown(before)
+}
+
+// Applies gives an empty string where the remedy can help the job, else the reason why not.
+func (r *Remedy) Applies(job Job) string {
+	switch {
+	case job.Where != "" && job.Where != event.WhereUnknown && !slices.Contains(r.Walls, job.Where):
+		return "it does not relieve this kind of memory"
+	case job.Framework != "" && len(r.Frameworks) > 0 && !slices.Contains(r.Frameworks, job.Framework):
+		return "it belongs to another framework"
+	case r.Training && job.Inference:
+		return "nothing is trained here"
+	}
+	if evidence, on := job.On[r.ID]; on {
+		return "already on: " + evidence
+	}
+	if job.Setup != nil && r.IsOn(*job.Setup) {
+		return "already on in this setup"
+	}
+	if r.needs != nil {
+		return r.needs(job)
+	}
+	return ""
+}
+
+// HowTo says what the user types, in the terms of their framework and trainer.
+func (r *Remedy) HowTo(job Job) How {
+	var before, after Setup
+	if job.Setup != nil {
+		before, after = *job.Setup, *job.Setup
+		if rewritten, ok := r.Rewrite(before); ok {
+			after = rewritten
+		}
+	}
+	var how How
+	if r.how != nil {
+		how = r.how(job, after)
+	} else {
+		how = r.fromTables(job)
+	}
+	if how.Fit == "" && len(r.Levels) > 0 {
+		how.Fit = "memroom run --fit --remedy " + string(r.ID) + " -- YOUR COMMAND"
+		if r.Consent != "" {
+			how.Fit = "memroom run --fit --allow " + r.Consent + " --remedy " + string(r.ID) + " -- YOUR COMMAND"
+		}
+	}
+	return how
+}
+
+func (r *Remedy) fromTables(job Job) How {
+	framework := job.Framework
+	if framework == "" || r.code[framework] == "" && r.env[framework] == "" {
+		framework = r.home()
+	}
+	return How{Env: r.env[framework], Args: r.args[job.Trainer], Code: r.code[framework]}
+}
+
+// home is the framework whose words we use when the job's is not known.
+func (r *Remedy) home() Framework {
+	if len(r.Frameworks) > 0 {
+		return r.Frameworks[0]
+	}
+	return PyTorch
+}
+
+// constant makes a slowdown that does not depend on the setup.
+func constant(factor float64) func(Setup) float64 { return func(Setup) float64 { return factor } }
+
+// lines joins the lines of a code snippet.
+func lines(s ...string) string { return strings.Join(s, "\n") }
+
+var (
+	onDevice = []event.Where{event.WhereGPU, event.WhereMPS}
+	anywhere = []event.Where{event.WhereGPU, event.WhereMPS, event.WhereHost, event.WhereCgroup} // a CPU trains too
+	onHost   = []event.Where{event.WhereHost, event.WhereCgroup}
+	torch    = []Framework{PyTorch}
+)

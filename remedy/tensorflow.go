@@ -1,0 +1,43 @@
+package remedy
+
+import "memroom/event"
+
+const noTFCard = "TensorFlow was not available on the card we measure on"
+
+// tensorflows: settings of TensorFlow's allocator and input pipeline.
+func tensorflows() []*Remedy {
+	return []*Remedy{{
+		ID:          TFGrowth,
+		Title:       "let TensorFlow take memory as it needs it",
+		Why:         "by default it takes nearly the whole card at once, which fails beside any neighbour and starves other libraries",
+		Equivalence: Exact,
+		Walls:       []event.Where{event.WhereGPU},
+		Frameworks:  []Framework{TensorFlow, JAX},
+		Levels:      []Level{LevelEnv},
+		Unvalidated: noTFCard,
+		env:         map[Framework]string{TensorFlow: "TF_FORCE_GPU_ALLOW_GROWTH=true", JAX: "XLA_PYTHON_CLIENT_PREALLOCATE=false"},
+		code: map[Framework]string{TensorFlow: lines("for gpu in tf.config.list_physical_devices('GPU'):   # before anything touches the card",
+			"    tf.config.experimental.set_memory_growth(gpu, True)")},
+	}, {
+		ID:          TFAllocator,
+		Title:       "use CUDA's asynchronous allocator",
+		Why:         "the driver's pool remaps free pages, so that fragments add up to large blocks",
+		Equivalence: Exact,
+		Walls:       []event.Where{event.WhereGPU},
+		Frameworks:  []Framework{TensorFlow, JAX},
+		Levels:      []Level{LevelEnv},
+		Unvalidated: noTFCard,
+		slowdown:    constant(1.02),
+		env:         map[Framework]string{TensorFlow: "TF_GPU_ALLOCATOR=cuda_malloc_async", JAX: "XLA_PYTHON_CLIENT_ALLOCATOR=cuda_async"},
+	}, {
+		ID:          TFDataBudget,
+		Title:       "give tf.data a budget of host memory",
+		Why:         "AUTOTUNE may fill half of the machine's RAM with prefetched batches; cache() and shuffle() hold whole elements",
+		Equivalence: Exact,
+		Walls:       onHost,
+		Frameworks:  []Framework{TensorFlow},
+		slowdown:    constant(1.05),
+		code: map[Framework]string{TensorFlow: lines("options = tf.data.Options()", "options.autotune.ram_budget = 2 << 30",
+			"dataset = dataset.with_options(options)")},
+	}}
+}
