@@ -62,6 +62,49 @@ type Entry struct {
 	DeviceFree int64 // only for an OOM: bytes free on the card at that moment
 }
 
+// BlockState says who may use a block.
+type BlockState uint8
+
+// States of a block at the moment of a snapshot.
+const (
+	BlockFree    BlockState = iota
+	BlockActive             // allocated
+	BlockPending            // freed by the program, still in use on another stream
+)
+
+var blockStateNames = [...]string{"inactive", "active_allocated", "active_pending_free"}
+
+func (s BlockState) String() string { return blockStateNames[s] }
+
+// Block is a piece of a segment at the moment of a snapshot.
+type Block struct {
+	Addr      uint64
+	Size      int64
+	Requested int64 // what the program asked for; meaningless for a free block
+	Stack     StackID
+	State     BlockState
+}
+
+// Segment is memory that the allocator had from the driver at the moment of a snapshot: one cudaMalloc, or one
+// contiguous mapped run of an expandable segment.
+type Segment struct {
+	Addr       uint64
+	Size       int64
+	Stream     uint64
+	Pool       PoolID
+	Stack      StackID
+	Small      bool // of the pool for blocks up to 1 MiB
+	Expandable bool
+	Blocks     []Block // in order of address, without gaps
+}
+
+// Recording is what one device's allocator wrote down: its history, and its state at the end of it.
+type Recording struct {
+	Device   int
+	Entries  []Entry   // oldest first; a ring buffer may have lost the beginning
+	Segments []Segment // in order of address
+}
+
 // Category is what a block of memory is for.
 type Category uint8
 

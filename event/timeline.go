@@ -16,6 +16,7 @@ type Op struct {
 	Tag    int32 // index into Timeline.Tags, of the allocation; unused for a release
 	Stream int32
 	Kind   OpKind
+	Pool   uint8 // 0 is the default pool; others are private (CUDA graphs, MemPool) and never share memory with it
 }
 
 // OpKind says what an Op asks for.
@@ -28,6 +29,7 @@ const (
 	OpFreePending        // the program let go, another stream still uses it: active, no longer allocated
 	OpFreeDone           // the release begun by OpFreePending completes
 	OpEmptyCache         // torch.cuda.empty_cache()
+	OpTry                // a request that failed when it was recorded: allocated and released at once; failing again ends nothing
 )
 
 // Tag says what an allocation is for, so that a report can name what is live at the peak.

@@ -1,0 +1,194 @@
+package allocsim
+
+import (
+	"slices"
+
+	"memroom/event"
+)
+
+// bestExpandable refines the best fit where it lies in an expandable segment. With the option on, a block in front of
+// unmapped pages counts as large as it could grow, so that holes are preferred to the growing tail; with the option off
+// (it was switched off during the run), expandable blocks are passed over.
+func (a *Allocator) bestExpandable(g *group, c cursor, k *freeKey) (cursor, *freeKey) {
+	if !a.config.Expandable {
+		for k != nil && a.segs[a.blocks[k.block].seg].expandable {
+			c = g.free.after(c)
+			k = g.free.at(c)
+		}
+		return c, k
+	}
+	for {
+		next := g.free.after(c)
+		n := g.free.at(next)
+		if n == nil || a.couldGrowTo(n.block) >= a.couldGrowTo(k.block) {
+			return c, k
+		}
+		c, k = next, n
+		if !a.segs[a.blocks[k.block].seg].expandable {
+			return c, k
+		}
+	}
+}
+
+// couldGrowTo gives the block's size with the unmapped block behind it.
+func (a *Allocator) couldGrowTo(ref blockRef) int64 {
+	b := &a.blocks[ref]
+	if b.next != 0 && a.blocks[b.next].state == stateUnmapped {
+		return b.size + a.blocks[b.next].size
+	}
+	return b.size
+}
+
+// growExpandable maps pages until there is a free block of at least s bytes, and takes it out of the free set. Pages that
+// were mapped before the card was full stay mapped.
+func (a *Allocator) growExpandable(g *group, s int64) blockRef {
+	ref := a.growthPoint(g, s)
+	if ref == 0 {
+		ref = a.newRange(g)
+	}
+	if a.blocks[ref].state == stateUnmapped && !a.mapPages(ref, min(a.blocks[ref].size, s)) {
+		return 0
+	}
+	for a.blocks[ref].size < s {
+		next := a.blocks[ref].next
+		if !a.mapPages(next, min(s-a.blocks[ref].size, a.blocks[next].size)) {
+			return 0
+		}
+		ref = next
+	}
+	a.takeFree(ref)
+	return ref
+}
+
+// growthPoint finds the lowest place where free and unmapped blocks in a row have room for s bytes.
+func (a *Allocator) growthPoint(g *group, s int64) blockRef {
+	for _, ref := range g.unmapped {
+		if prev := a.blocks[ref].prev; prev != 0 && a.blocks[prev].takeable() {
+			ref = prev
+		}
+		var room int64
+		for at := ref; at != 0 && room < s && a.blocks[at].takeable(); at = a.blocks[at].next {
+			room += a.blocks[at].size
+		}
+		if room >= s {
+			return ref
+		}
+	}
+	return 0
+}
+
+// newRange reserves the address space of another expandable segment, one eighth larger than the card.
+func (a *Allocator) newRange(g *group) blockRef {
+	page := int64(smallSegment)
+	if !g.pool.small {
+		page = int64(a.config.LargeSegment)
+	}
+	size := (a.total + a.total/8 + page - 1) / page * page
+	return a.addRange(g, a.driver.Reserve(size), size, page)
+}
+
+func (a *Allocator) addRange(g *group, base uint64, size, page int64) blockRef {
+	index := a.addSegment(segment{base: base, size: size, page: page, group: g, expandable: true})
+	ref := a.newBlock(base, size, index, stateUnmapped)
+	a.segs[index].first = ref
+	a.rememberUnmapped(ref)
+	return ref
+}
+
+// mapPages maps the whole pages that cover the first size bytes of an unmapped block and merges the result with its free
+// neighbours. It tells whether the card had room.
+func (a *Allocator) mapPages(ref blockRef, size int64) bool {
+	page := a.segs[a.blocks[ref].seg].page
+	size = (size + page - 1) / page * page
+	if !a.driverHas(size) {
+		return false
+	}
+	a.mapExactly(ref, size)
+	return true
+}
+
+func (a *Allocator) mapExactly(ref blockRef, size int64) {
+	a.forgetUnmapped(ref)
+	b := &a.blocks[ref]
+	b.state = stateFree
+	g, addr := a.groupOf(b), b.addr
+	if size < b.size {
+		rest := a.newBlock(addr+uint64(size), b.size-size, b.seg, stateUnmapped)
+		a.linkAfter(ref, rest)
+		a.blocks[ref].size = size
+		a.rememberUnmapped(rest)
+	}
+	a.absorb(ref, a.blocks[ref].prev)
+	a.absorb(ref, a.blocks[ref].next)
+	a.putFree(ref)
+	a.reserve(g, size)
+	a.tell(event.KindSegmentMap, addr, size, g)
+}
+
+// unmapPages returns the pages that lie wholly inside a free block; what is left of it before and behind stays mapped.
+func (a *Allocator) unmapPages(ref blockRef) {
+	b := &a.blocks[ref]
+	seg := &a.segs[b.seg]
+	page := uint64(seg.page)
+	begin := (b.addr - seg.base + page - 1) / page * page
+	end := (b.addr - seg.base + uint64(b.size)) / page * page
+	if begin >= end {
+		return
+	}
+	a.unmapExactly(ref, seg.base+begin, int64(end-begin))
+	if a.blocks[ref].whole() {
+		a.forgetUnmapped(ref)
+		seg := &a.segs[a.blocks[ref].seg]
+		a.driver.Free(seg.base, seg.size)
+		a.dropSegment(a.blocks[ref].seg)
+		a.dropBlock(ref)
+	}
+}
+
+// unmapExactly unmaps [addr, addr+size) of a free block.
+func (a *Allocator) unmapExactly(ref blockRef, addr uint64, size int64) {
+	a.takeFree(ref)
+	b := a.blocks[ref]
+	g := a.groupOf(&b)
+	if before := int64(addr - b.addr); before > 0 {
+		fringe := a.newBlock(b.addr, before, b.seg, stateFree)
+		a.linkBefore(ref, fringe)
+		a.putFree(fringe)
+	}
+	if after := b.size - int64(addr-b.addr) - size; after > 0 {
+		fringe := a.newBlock(addr+uint64(size), after, b.seg, stateFree)
+		a.linkAfter(ref, fringe)
+		a.putFree(fringe)
+	}
+	a.blocks[ref].addr, a.blocks[ref].size, a.blocks[ref].state = addr, size, stateUnmapped
+	a.absorb(ref, a.blocks[ref].prev)
+	a.absorb(ref, a.blocks[ref].next)
+	a.rememberUnmapped(ref)
+	a.unreserve(g, size)
+	a.tell(event.KindSegmentUnmap, addr, size, g)
+}
+
+func (a *Allocator) rememberUnmapped(ref blockRef) {
+	g := a.groupOf(&a.blocks[ref])
+	g.unmapped = slices.Insert(g.unmapped, a.unmappedIndex(g, a.blocks[ref].addr), ref)
+}
+
+func (a *Allocator) forgetUnmapped(ref blockRef) {
+	g := a.groupOf(&a.blocks[ref])
+	i := a.unmappedIndex(g, a.blocks[ref].addr)
+	g.unmapped = slices.Delete(g.unmapped, i, i+1)
+}
+
+// unmappedIndex gives the place of an address among the unmapped blocks of a group.
+func (a *Allocator) unmappedIndex(g *group, addr uint64) int {
+	i, _ := slices.BinarySearchFunc(g.unmapped, addr, func(ref blockRef, addr uint64) int {
+		switch {
+		case a.blocks[ref].addr < addr:
+			return -1
+		case a.blocks[ref].addr > addr:
+			return 1
+		}
+		return 0
+	})
+	return i
+}
