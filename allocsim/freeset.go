@@ -85,7 +85,10 @@ func (s *freeSet) after(c cursor) cursor {
 func (s *freeSet) insert(k freeKey) {
 	s.count++
 	if len(s.leaves) == 0 {
-		s.leaves = append(s.leaves, s.newLeaf())
+		l := s.newLeaf()
+		l.keys[0], l.n = k, 1
+		s.leaves = append(s.leaves, l)
+		return
 	}
 	c := s.seek(&k)
 	if c.leaf == len(s.leaves) {

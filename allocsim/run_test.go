@@ -20,7 +20,7 @@ func TestRunCountsWhatPyTorchCounts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got.ReservedPeak != (2+20+16)*event.MiB || got.AllocatedPeak != 512+4*mib+16*mib || got.Allocs != 4 {
+	if got.ReservedPeak != (2+20+20)*event.MiB || got.AllocatedPeak != 512+4*mib+15*mib+512 || got.Allocs != 4 {
 		t.Errorf("reserved %s, allocated %d, %d allocations", got.ReservedPeak, got.AllocatedPeak, got.Allocs)
 	}
 }
