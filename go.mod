@@ -10,4 +10,7 @@ require (
 	golang.org/x/term v0.47.0
 )
 
-require golang.org/x/tools v0.26.0 // indirect
+require (
+	github.com/google/go-cmp v0.7.0 // indirect
+	golang.org/x/tools v0.26.0 // indirect
+)

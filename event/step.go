@@ -1,0 +1,30 @@
+package event
+
+import "time"
+
+// Step is what the probe saw of one optimizer step in one process, on one device. Memory is read right after the step:
+// over many steps that is the floor the program comes back to. Times are the host's: a GPU runs behind them.
+type Step struct {
+	Step         int64         `json:"step"`   // optimizer steps this process has made, from 1
+	Device       int           `json:"device"` // index the process sees; HostDevice when no accelerator is in use
+	End          time.Time     `json:"end"`
+	Duration     time.Duration `json:"duration_ns"`
+	Wait         time.Duration `json:"wait_ns"` // of it: waiting for the next batch
+	Backward     time.Duration `json:"backward_ns"`
+	Optimizer    time.Duration `json:"optimizer_ns"`
+	MicroBatches int           `json:"micro_batches"` // backward passes in the step
+
+	Allocated     Bytes `json:"allocated"`
+	Reserved      Bytes `json:"reserved"`
+	PeakAllocated Bytes `json:"peak_allocated"` // highest since the process started, or since the program last reset it
+	AtBackward    Bytes `json:"at_backward"`    // allocated when the last backward pass began
+	InactiveSplit Bytes `json:"inactive_split"` // free parts of segments that are partly in use
+	Retries       int64 `json:"retries"`        // times the allocator emptied its cache to go on, since the start
+	OOMs          int64 `json:"ooms"`           // times it gave up, since the start
+
+	Resident  Bytes `json:"resident"`  // of the process, host
+	Anonymous Bytes `json:"anonymous"` // of it: not backed by a file and not shared
+}
+
+// HostDevice is the device of a step that used no accelerator.
+const HostDevice = -1

@@ -1,0 +1,7 @@
+//go:build !linux
+
+package probe
+
+import "net"
+
+func peerPID(*net.UnixConn) int { return 0 }

@@ -1,0 +1,270 @@
+package probe
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"memroom/event"
+)
+
+// Protocol is the version this side speaks. A probe says its own in Hello.
+const Protocol = 1
+
+// Message is what a probe says: one of the pointer types below.
+type Message interface{ kind() string }
+
+// Hello opens a connection.
+type Hello struct {
+	Protocol  int    `json:"v"`
+	PID       int    `json:"pid"` // in the probe's own pid namespace
+	PPID      int    `json:"ppid"`
+	Python    string `json:"python"`
+	Program   string `json:"program"` // script, or "-m module"; never its arguments
+	Rank      *int   `json:"rank"`
+	LocalRank *int   `json:"local_rank"`
+	World     *int   `json:"world"`
+	Run       string `json:"run"`
+}
+
+// Framework says that the user has imported one.
+type Framework struct {
+	Name    string `json:"name"` // torch, tensorflow, jax
+	Version string `json:"version"`
+	CUDA    string `json:"cuda,omitempty"` // the toolkit it was built with
+}
+
+// Steps carries the optimizer steps since the last message.
+type Steps struct {
+	Rows    []event.Step
+	Spent   time.Duration // inside hooks, since the framework was imported
+	Elapsed time.Duration // since then
+}
+
+// Phase says that something other than a plain step began or ended.
+type Phase struct {
+	Phase     string      `json:"phase"` // eval, save
+	Begin     bool        `json:"begin"`
+	Step      int64       `json:"step"`
+	AtUS      int64       `json:"at_us"`
+	Allocated event.Bytes `json:"allocated"`
+	Reserved  event.Bytes `json:"reserved"`
+}
+
+// Account is what the process's device memory is made of, as far as the probe can tell.
+type Account struct {
+	Step      int64       `json:"step"`
+	Device    int         `json:"device"`
+	Weights   event.Bytes `json:"weights"`
+	Gradients event.Bytes `json:"gradients"`
+	Optimizer event.Bytes `json:"optimizer"`
+	Allocated event.Bytes `json:"allocated"`
+	Reserved  event.Bytes `json:"reserved"`
+	AtPeak    event.Bytes `json:"peak_allocated"`
+	Split     event.Bytes `json:"inactive_split"`
+	Total     event.Bytes `json:"total"`   // of the card, 0 unknown
+	Free      event.Bytes `json:"free"`    // of the card, as the driver says
+	Context   event.Bytes `json:"context"` // this process's bytes outside the allocator, 0 unknown
+}
+
+// OOM is an allocator that gave up; the program may still catch the exception.
+type OOM struct {
+	Step      int64         `json:"step"`
+	Device    int           `json:"device"`
+	Requested event.Bytes   `json:"requested"`
+	Total     event.Bytes   `json:"total"`
+	Free      event.Bytes   `json:"free"`
+	Allocated event.Bytes   `json:"allocated"`
+	Reserved  event.Bytes   `json:"reserved"`
+	Split     event.Bytes   `json:"inactive_split"`
+	Phase     string        `json:"phase"`
+	Snapshot  string        `json:"snapshot"` // path of the dump, empty if none was written
+	Lines     bool          `json:"lines"`    // the dump has stacks
+	Frames    []event.Frame `json:"frames"`
+}
+
+// Died is the exception that ended a Python.
+type Died struct {
+	Type   string        `json:"type"`
+	Text   string        `json:"text"`
+	Where  event.Where   `json:"where"` // empty: not about memory
+	Frames []event.Frame `json:"frames"`
+}
+
+// Exit is the last thing a Python says when it ends in order.
+type Exit struct {
+	SpentUS   int64 `json:"spent_us"`
+	ElapsedUS int64 `json:"elapsed_us"`
+	Dropped   int64 `json:"dropped"` // messages lost because the monitor did not read
+	Faults    int64 `json:"faults"`
+}
+
+// Stacks is what a recording window found: the lines whose memory stayed, most growth first.
+type Stacks struct {
+	Steps  int          `json:"steps"` // length of the window
+	Step   int64        `json:"step"`  // its last step
+	Device int          `json:"device"`
+	Groups []StackGroup `json:"groups"`
+}
+
+// StackGroup is the memory that one call stack allocated during the window and that is still there.
+type StackGroup struct {
+	Bytes  event.Bytes   `json:"bytes"`
+	Growth event.Bytes   `json:"growth"` // of it: since the middle of the window
+	Count  int           `json:"count"`
+	Frames []event.Frame `json:"frames"`
+}
+
+// Heap is what grew on the Python heap since the last time it was asked for.
+type Heap struct {
+	Step  int64      `json:"step"`
+	Types []HeapType `json:"types"`
+}
+
+// HeapType is one type's growth. For tensors Bytes is their data, and Holder names a variable that holds many of them.
+type HeapType struct {
+	Type   string      `json:"type"`
+	Count  int64       `json:"count"`
+	Growth int64       `json:"growth"`
+	Bytes  event.Bytes `json:"bytes"`
+	Holder string      `json:"holder,omitempty"`
+}
+
+// Said is a sentence of a part inside the process: a remedy applied or declined.
+type Said struct {
+	Kind string `json:"kind"` // applied, declined, note
+	Text string `json:"text"`
+	ID   string `json:"id,omitempty"`
+}
+
+// Report is what the program itself told by memroom.report.
+type Report struct {
+	Step   int64              `json:"step"`
+	Values map[string]float64 `json:"values"`
+}
+
+// Done answers a command.
+type Done struct {
+	ID   int64  `json:"id"`
+	OK   bool   `json:"ok"`
+	Said string `json:"said"`
+	Path string `json:"path,omitempty"`
+}
+
+// Fault is an exception of the probe itself: a bug of ours, kept from the user's program.
+type Fault struct {
+	Where string `json:"where"`
+	Error string `json:"error"`
+	Trail string `json:"trail"`
+}
+
+// Unknown is a message of a newer probe.
+type Unknown struct{ Type string }
+
+func (*Hello) kind() string     { return "hello" }
+func (*Framework) kind() string { return "framework" }
+func (*Steps) kind() string     { return "steps" }
+func (*Phase) kind() string     { return "phase" }
+func (*Account) kind() string   { return "account" }
+func (*OOM) kind() string       { return "oom" }
+func (*Died) kind() string      { return "died" }
+func (*Exit) kind() string      { return "exit" }
+func (*Stacks) kind() string    { return "stacks" }
+func (*Heap) kind() string      { return "heap" }
+func (*Said) kind() string      { return "said" }
+func (*Report) kind() string    { return "report" }
+func (*Done) kind() string      { return "done" }
+func (*Fault) kind() string     { return "fault" }
+func (u *Unknown) kind() string { return u.Type }
+
+// Decode reads one line. A line of an unknown type gives *Unknown; one that is not a message gives an error.
+func Decode(line []byte) (Message, error) {
+	var head struct {
+		Type string `json:"t"`
+	}
+	if err := json.Unmarshal(line, &head); err != nil || head.Type == "" {
+		return nil, fmt.Errorf("probe message %q is not an object with a type", clip(line))
+	}
+	m := blank(head.Type)
+	if err := json.Unmarshal(line, m); err != nil {
+		return nil, fmt.Errorf("probe message %q: %w", clip(line), err)
+	}
+	return m, nil
+}
+
+func blank(kind string) Message {
+	for _, m := range []Message{&Hello{}, &Framework{}, &Steps{}, &Phase{}, &Account{}, &OOM{}, &Died{}, &Exit{}, &Stacks{},
+		&Heap{}, &Said{}, &Report{}, &Done{}, &Fault{}} {
+		if m.kind() == kind {
+			return m
+		}
+	}
+	return &Unknown{Type: kind}
+}
+
+func clip(line []byte) []byte { return line[:min(len(line), 80)] }
+
+// UnmarshalJSON keeps Unknown's type: whatever else is in the message is not ours to read.
+func (u *Unknown) UnmarshalJSON([]byte) error { return nil }
+
+// stepColumns is the number of columns of a row in protocol 1; newer probes may append more.
+const stepColumns = 17
+
+// UnmarshalJSON reads the rows, which are arrays of numbers to keep the probe cheap.
+func (s *Steps) UnmarshalJSON(data []byte) error {
+	var raw struct {
+		Rows      [][]int64 `json:"rows"`
+		SpentUS   int64     `json:"spent_us"`
+		ElapsedUS int64     `json:"elapsed_us"`
+	}
+	if err := json.Unmarshal(data, &raw); err != nil {
+		return err
+	}
+	s.Spent, s.Elapsed = microseconds(raw.SpentUS), microseconds(raw.ElapsedUS)
+	s.Rows = make([]event.Step, 0, len(raw.Rows))
+	for _, r := range raw.Rows {
+		if len(r) < stepColumns {
+			return fmt.Errorf("a step has %d columns, want %d", len(r), stepColumns)
+		}
+		s.Rows = append(s.Rows, event.Step{
+			Step: r[0], Device: int(r[1]), End: time.UnixMicro(r[2]).UTC(),
+			Duration: microseconds(r[3]), Wait: microseconds(r[4]), Backward: microseconds(r[5]), Optimizer: microseconds(r[6]),
+			MicroBatches: int(r[7]),
+			Allocated:    event.Bytes(r[8]), Reserved: event.Bytes(r[9]), PeakAllocated: event.Bytes(r[10]), AtBackward: event.Bytes(r[11]),
+			InactiveSplit: event.Bytes(r[12]), Retries: r[13], OOMs: r[14], Resident: event.Bytes(r[15]), Anonymous: event.Bytes(r[16]),
+		})
+	}
+	return nil
+}
+
+func microseconds(n int64) time.Duration { return time.Duration(n) * time.Microsecond }
+
+// Command is something a probe is asked to do at its next step boundary.
+type Command struct {
+	ID    int64  `json:"id"`
+	Do    string `json:"do"`              // one of the constants below
+	Steps int    `json:"steps,omitempty"` // for record_stacks
+}
+
+// What a probe can do. It answers each with Done, and the last four with a message of their own before it.
+const (
+	DoCollect      = "collect"       // gc.collect()
+	DoEmptyCache   = "empty_cache"   // return the allocator's unused segments to the driver
+	DoRecordStacks = "record_stacks" // record where memory comes from for Command.Steps steps
+	DoSnapshot     = "snapshot"      // write the allocator's snapshot to the dumps folder
+	DoHeap         = "heap"          // count Python objects by type
+	DoAccount      = "account"       // say what device memory is made of
+)
+
+// encode gives the command as a line.
+func (c Command) encode() []byte {
+	body, err := json.Marshal(struct {
+		Type string `json:"t"`
+		Command
+	}{"do", c})
+	if err != nil {
+		panic(err) // numbers and a string cannot fail
+	}
+	return append(bytes.TrimSpace(body), '\n')
+}

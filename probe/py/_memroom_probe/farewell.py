@@ -1,0 +1,29 @@
+"""What is said when the interpreter ends: how it died if an exception got it, and what the probe cost."""
+
+import sys
+
+_last_words = []  # functions called before the end, to hand over what they still hold
+
+
+def before(fn):
+    """Calls fn when the process ends, before the exit message."""
+    _last_words.append(fn)
+
+
+def say():
+    from . import guard, link
+
+    for fn in _last_words:
+        try:
+            fn()
+        except Exception as error:
+            guard.fault("farewell", error)
+    # Python sets these for an exception that nobody caught, before the exit handlers run: so sys.excepthook, which
+    # programs like to replace and compare, need not be ours.
+    error = getattr(sys, "last_value", None)
+    if error is not None:
+        from . import oom
+
+        link.send("died", oom.describe(error))
+    link.send("exit", {"spent_us": guard.spent_ns // 1000, "elapsed_us": (guard.now() - guard.began_ns) // 1000,
+                       "dropped": link.dropped, "faults": guard.faults})

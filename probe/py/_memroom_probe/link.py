@@ -1,0 +1,190 @@
+"""The connection to the monitor: a unix socket that is never waited for.
+
+What cannot be sent at once is kept up to MAX_PENDING bytes; what comes after that is dropped and counted. A monitor
+that is dead or gone costs one failed connect every few seconds. No thread is kept: commands are read at step boundaries,
+in the thread that trains, where they are safe. `_socket` is used directly because importing `socket` takes longer than
+everything else here.
+"""
+
+import os
+import time
+
+import _socket
+
+from . import wire
+
+MAX_PENDING = 256 << 10
+RETRY_FIRST_S, RETRY_MOST_S = 1.0, 30.0
+EXIT_WAIT_S = 0.05  # how long the end of the process may be held up to hand over the last messages
+
+_lock = __import__("_thread").allocate_lock()
+_path = None
+_sock = None
+_inode = None  # of the socket: a program that closes fds it does not know may get our number for its own file
+_pending = bytearray()
+_heard = bytearray()
+_retry_at = 0.0
+_retry_s = RETRY_FIRST_S
+_greeted = False
+dropped = 0
+
+
+def open(path):
+    """Sets the monitor's address, connects and says hello. Forked children connect when they have something to say."""
+    global _path
+    _path = path
+    os.register_at_fork(after_in_child=_after_fork)
+    import atexit
+
+    atexit.register(_at_exit)
+    _connect()
+
+
+def enabled():
+    """Says whether there is a monitor to talk to at all."""
+    return _path is not None
+
+
+def send(kind, fields):
+    """Sends a message if it can go now or be kept; says whether it was taken."""
+    if _path is None:
+        return False
+    return send_line(wire.line(kind, fields))
+
+
+def send_line(data):
+    """Sends an encoded message, as send does."""
+    global dropped
+    if _path is None or not _lock.acquire(False):  # another thread is sending: rather lose one than wait
+        dropped += 1
+        return False
+    try:
+        if _sock is None and not _connect():
+            dropped += 1
+            return False
+        if len(_pending) + len(data) > MAX_PENDING:
+            _flush()
+            if len(_pending) + len(data) > MAX_PENDING:
+                dropped += 1
+                return False
+        _pending.extend(data)
+        return _flush()
+    finally:
+        _lock.release()
+
+
+def commands():
+    """The commands that have arrived, as dicts; never waits."""
+    if _sock is None or not _lock.acquire(False):
+        return []
+    try:
+        if not _alive():
+            return []
+        data = _sock.recv(1 << 16, _socket.MSG_DONTWAIT)
+        if not data:
+            _drop()
+            return []
+    except BlockingIOError:
+        return []
+    except OSError:
+        _drop()
+        return []
+    finally:
+        _lock.release()
+    _heard.extend(data)
+    *lines, rest = _heard.split(b"\n")
+    _heard[:] = rest if len(rest) < MAX_PENDING else b""
+    return [command for command in map(wire.parse, lines) if command is not None]
+
+
+def _connect():
+    global _sock, _inode, _retry_at, _retry_s, _greeted
+    if time.monotonic() < _retry_at:
+        return False
+    sock = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
+    try:
+        sock.setblocking(False)
+        sock.connect(_path)
+        _inode = os.fstat(sock.fileno()).st_ino
+    except (OSError, ValueError):  # no monitor, a full backlog, a path that is too long
+        sock.close()
+        _retry_at = time.monotonic() + _retry_s
+        _retry_s = min(2 * _retry_s, RETRY_MOST_S)
+        return False
+    _sock, _retry_s = sock, RETRY_FIRST_S
+    from . import process
+
+    _pending[:] = wire.line("hello", process.hello())
+    for message in process.known():
+        _pending.extend(message)
+    return _flush()
+
+
+def _alive():
+    """Says whether the descriptor is still our socket; if not it is forgotten, not closed."""
+    try:
+        if os.fstat(_sock.fileno()).st_ino == _inode:
+            return True
+    except OSError:
+        pass
+    _forget(_sock.detach)
+    return False
+
+
+def _flush():
+    """Sends what is pending as far as it goes without waiting. False if the monitor is gone."""
+    if _sock is None or not _alive():
+        return False
+    try:
+        while _pending:
+            sent = _sock.send(_pending, _socket.MSG_DONTWAIT | _socket.MSG_NOSIGNAL)
+            del _pending[:sent]
+    except BlockingIOError:
+        pass
+    except OSError:
+        _drop()
+        return False
+    return True
+
+
+def _drop():
+    global _retry_at
+    _retry_at = time.monotonic() + _retry_s
+    _forget(_sock.close)
+
+
+def _forget(release):
+    global _sock
+    try:
+        release()
+    except OSError:
+        pass
+    _sock = None
+    del _pending[:]
+    del _heard[:]
+
+
+def _after_fork():
+    global _lock, _retry_at, dropped
+    _lock = __import__("_thread").allocate_lock()
+    dropped, _retry_at = 0, 0.0
+    if _sock is not None:
+        _forget(_sock.close)
+
+
+def _at_exit():
+    """Hands over the last messages: the only place that waits, and not long."""
+    global _path
+    try:
+        from . import farewell
+
+        farewell.say()
+        deadline = time.monotonic() + EXIT_WAIT_S
+        while _pending and _sock is not None and time.monotonic() < deadline:
+            time.sleep(0.002)
+            _flush()
+    except Exception:
+        pass
+    _path = None
+    if _sock is not None:
+        _forget(_sock.close)

@@ -1,0 +1,74 @@
+"""Who this process is, as told to the monitor when the link opens, and again when it opens anew."""
+
+import os
+import sys
+
+_known = {}  # key -> an encoded message worth repeating to a monitor that was not there the first time
+
+_RANK = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
+_LOCAL_RANK = ("LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID")
+_WORLD = ("WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
+
+
+def hello():
+    """The fields of the hello message. Only the program's name is told, never its arguments."""
+    from . import wire
+
+    return {
+        "v": wire.PROTOCOL,
+        "pid": os.getpid(),
+        "ppid": os.getppid(),
+        "python": "%d.%d.%d" % sys.version_info[:3],
+        "program": _program(),
+        "rank": _number(_RANK),
+        "local_rank": _number(_LOCAL_RANK),
+        "world": _number(_WORLD),
+        "run": os.environ.get("MEMROOM_RUN", ""),
+    }
+
+
+def remember(key, kind, fields):
+    """Sends a message that every monitor of this process should hear, now and after a reconnect."""
+    from . import link, wire
+
+    line = wire.line(kind, fields)
+    _known[key] = line
+    link.send_line(line)
+
+
+def known():
+    """The messages to repeat after hello, in the order in which they were first said."""
+    return list(_known.values())
+
+
+def _program():
+    """The script or -m module that runs, "" when unknown (an interactive interpreter, an embedded one)."""
+    argv = getattr(sys, "orig_argv", None) or _cmdline()
+    expect_value = False
+    for i, word in enumerate(argv[1:], 1):
+        if expect_value:
+            expect_value = False
+        elif word in ("-m", "-c"):
+            return ("-m " + argv[i + 1] if word == "-m" and i + 1 < len(argv) else word)[:500]
+        elif word in ("-W", "-X", "--check-hash-based-pycs"):
+            expect_value = True
+        elif not word.startswith("-"):
+            return word[:500]
+    return ""
+
+
+def _cmdline():
+    """The process's own words before Python 3.10, which has no sys.orig_argv."""
+    try:
+        with open("/proc/self/cmdline", "rb") as file:
+            return file.read(1 << 16).decode("utf-8", "replace").split("\0")[:-1]
+    except OSError:
+        return []
+
+
+def _number(names):
+    for name in names:
+        text = os.environ.get(name, "")
+        if text.isdigit():
+            return int(text)
+    return None

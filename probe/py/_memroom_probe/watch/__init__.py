@@ -1,0 +1,1 @@
+"""What the probe sees of each framework: one module a framework, and the parts they share."""
