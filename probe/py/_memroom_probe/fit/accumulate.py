@@ -1,0 +1,224 @@
+"""Forward and backward of each piece at once, where the module returns the loss itself.
+
+By the chain rule the gradient of whatever the loop makes of the loss is the gradient of the loss times one number, which
+arrives when the loop calls backward(). So each piece's gradients are taken right after its forward pass, summed, and
+handed on, multiplied by that number, when the loop asks. Other outputs (logits) are returned without their graph; if
+the loop differentiates them after all, their part is computed by running the pieces again.
+"""
+import contextlib
+
+import torch
+
+from . import outermost, tree, tryout
+from .rows import Joined, is_tensor
+
+
+class NotHere(Exception):
+    """This call cannot be run this way; recomputation can."""
+
+
+class Scale:
+    """The number that arrives at backward, as it was last time. Gradients are taken with it from the start, so that
+    fp16 gradients under a GradScaler do not vanish before they are scaled. A 0-dim tensor, never read on the host."""
+
+    def __init__(self):
+        self.last = None
+
+    def remember(self, grad):
+        good = torch.isfinite(grad) & (grad != 0)
+        self.last = torch.where(good, grad, torch.ones_like(grad)).detach()
+
+    def is_needed_first(self):
+        """Under fp16 autocast the first call must not take gradients before the scale has been seen once."""
+        return self.last is None and torch.is_autocast_enabled() and torch.get_autocast_gpu_dtype() == torch.float16
+
+
+def run(call, plan, inputs, pieces, sizes, shares):
+    if any(is_tensor(leaf) and leaf.requires_grad for leaf in pieces[0][0]):
+        raise NotHere("an argument of the model needs a gradient of its own")
+    work = _Pieces(call, plan, pieces, shares)
+    begin, sums, total = _sequence_number(), {}, None
+    slots = [Joined(o.dim, inputs.rows) if o.kind == tryout.ROWS else None for o in plan.outputs]
+    for i, rows in enumerate(sizes):
+        out, rebuild = work.forward(i)
+        loss = out[work.index]
+        _add_gradients(sums, loss, plan.scale.last, begin)
+        total = loss.detach() if total is None else total + loss.detach()
+        _collect(slots, plan.outputs, out, rows, pieces[i][0])
+        del out, loss
+    slots = [s.result() if isinstance(s, Joined) else s for s in slots]
+    slots[work.index] = total
+    if sums:
+        _attach(slots, work, plan, sums)
+    return rebuild(slots)
+
+
+def _collect(slots, outputs, out, rows, given):
+    for at, (output, value) in enumerate(zip(outputs, out)):
+        if output.kind == tryout.ROWS:
+            slots[at].add(value.detach(), rows, given)
+        elif output.kind == tryout.SAME:
+            if is_tensor(value) and value.grad_fn is not None:
+                raise NotHere("output %s needs its graph" % output.name)
+            slots[at] = value
+
+
+def _attach(slots, work, plan, sums):
+    """Makes the loss and the other outputs depend on the variables again."""
+    at = [work.index] + work.differentiable(slots)
+    variables, grads = zip(*sums.values())
+    sums.clear()
+    connected = _Ready.apply(work, plan.scale, list(grads), [slots[i] for i in at], *variables)
+    for i, value in zip(at, connected):
+        slots[i] = value
+
+
+def _add_gradients(sums, loss, scale, begin):
+    """Adds the gradients of loss to sums: {id of a variable: (variable, gradient)}."""
+    if loss.grad_fn is None:
+        return
+    variables = _leaf_variables(loss.grad_fn, begin)
+    grads = torch.autograd.grad(loss, variables, None if scale is None else scale.to(loss.dtype), allow_unused=True)
+    known, fresh = [], []
+    for variable, grad in zip(variables, grads):
+        if grad is None:
+            continue
+        if id(variable) in sums:
+            known.append(sums[id(variable)][1])
+            fresh.append(grad)
+        else:
+            sums[id(variable)] = (variable, grad)
+    if known:
+        with torch.no_grad():
+            torch._foreach_add_(known, fresh)
+
+
+def _leaf_variables(root, begin):
+    """The leaves of the graph below root. Everything between must be newer than the call: an older node belongs to the
+    loop's own graph, which a second piece would need again."""
+    seen, stack, found = {root}, [root], []
+    while stack:
+        node = stack.pop()
+        if type(node).__name__ == "AccumulateGrad":
+            if node.variable._backward_hooks:
+                raise NotHere("a parameter has a gradient hook, which must see the whole gradient once")
+            found.append(node.variable)
+            continue
+        if node._sequence_nr() < begin and not _is_cast_weight(node):
+            raise NotHere("the model uses tensors that the loop computed with gradients before")
+        for below, _ in node.next_functions:
+            if below is not None and below not in seen:
+                seen.add(below)
+                stack.append(below)
+    return found
+
+
+def _is_cast_weight(node):
+    """Autocast keeps the half copy of a weight for the whole region; its node holds nothing that could be used up."""
+    return type(node).__name__ == "ToCopyBackward0" and all(
+        below is None or type(below).__name__ == "AccumulateGrad" for below, _ in node.next_functions)
+
+
+def _sequence_number():
+    with torch.enable_grad():
+        return torch.ones((), requires_grad=True).clone().grad_fn._sequence_nr()
+
+
+class _Pieces:
+    """The pieces of one call, to be run now and, if need be, once more during backward."""
+
+    def __init__(self, call, plan, pieces, shares):
+        self.call, self.plan, self.pieces, self.shares = call, plan, pieces, shares
+        self.index = next(i for i, o in enumerate(plan.outputs) if o.kind == tryout.LOSS)
+        self.generators = [None] * len(pieces)
+        self.autocast = _autocast_state()
+
+    def forward(self, piece):
+        """The flat outputs of one piece, its loss already multiplied by its share."""
+        leaves, make = self.pieces[piece]
+        if self.plan.random and self.generators[piece] is None:
+            self.generators[piece] = _generators(leaves)
+        args, kwargs = make(leaves)
+        out, rebuild = tree.flatten(self.call(*args, **kwargs))
+        share = self.shares[self.index][piece]
+        out[self.index] = out[self.index] * (share.to(out[self.index].dtype) if is_tensor(share) else share)
+        return out, rebuild
+
+    def differentiable(self, outputs):
+        return [i for i, o in enumerate(self.plan.outputs) if o.kind == tryout.ROWS and outputs[i].is_floating_point()]
+
+    def gradients(self, variables, arriving):
+        """Runs all pieces again for gradients that arrived at some outputs: {leaf index: gradient}."""
+        sums, filled = [None] * len(variables), {at: 0 for at in arriving}
+        for i in range(len(self.pieces)):
+            with torch.enable_grad(), outermost.inside(), _as_it_was(self.generators[i], self.autocast):
+                out, _ = self.forward(i)
+                used = [(out[at], self._part(grad, at, out[at], filled)) for at, grad in arriving.items()]
+                parts = torch.autograd.grad([v for v, _ in used], variables, [g for _, g in used], allow_unused=True)
+            sums = [s if p is None else p if s is None else s + p for s, p in zip(sums, parts)]
+        return sums
+
+    def _part(self, grad, at, value, filled):
+        if at == self.index:
+            return grad
+        dim = self.plan.outputs[at].dim
+        start = filled[at]
+        filled[at] += value.shape[dim]
+        return grad.narrow(dim, start, value.shape[dim]).to(value.dtype)
+
+
+class _Ready(torch.autograd.Function):
+    """A loss whose gradients are already there."""
+
+    @staticmethod
+    def forward(ctx, work, scale, grads, outputs, *variables):
+        ctx.work, ctx.scale, ctx.used, ctx.ready, ctx.variables = work, scale, scale.last, grads, variables
+        ctx.set_materialize_grads(False)
+        return tuple(outputs)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, grad, *rest):
+        work, grads, arriving = ctx.work, ctx.ready, {}
+        ctx.ready = None  # autograd takes the tensors themselves as .grad if nobody else holds them
+        if grad is not None:
+            ctx.scale.remember(grad)
+            if grads is None:  # a second backward pass through a retained graph
+                arriving[work.index] = grad
+            else:
+                torch._foreach_mul_(grads, grad if ctx.used is None else grad / ctx.used.to(grad.dtype))
+        elif grads is not None:  # the loop did not use the loss
+            grads = [None] * len(grads)
+        others = [i for i, o in enumerate(work.plan.outputs) if o.kind == tryout.ROWS]
+        arriving.update((i, g) for i, g in zip(others, rest) if g is not None)
+        if arriving:
+            work.plan.accumulates = False  # from the next call on by recomputation, which needs one run less
+            more = work.gradients(ctx.variables, arriving)
+            grads = [m if g is None else g if m is None else g + m for g, m in zip(grads or [None] * len(more), more)]
+        return (None, None, None, None) + tuple(grads or [None] * len(ctx.variables))
+
+
+def _generators(leaves):
+    device = next((leaf.device for leaf in leaves if is_tensor(leaf) and leaf.is_cuda), None)
+    return torch.get_rng_state(), device, torch.cuda.get_rng_state(device) if device is not None else None
+
+
+def _autocast_state():
+    return {"cuda": (torch.is_autocast_enabled(), torch.get_autocast_gpu_dtype()),
+            "cpu": (torch.is_autocast_cpu_enabled(), torch.get_autocast_cpu_dtype())}
+
+
+@contextlib.contextmanager
+def _as_it_was(generators, autocast):
+    """Random generators and autocast as they were when the piece first ran; both put back afterwards."""
+    with contextlib.ExitStack() as stack:
+        for device, (enabled, dtype) in autocast.items():
+            if enabled:
+                stack.enter_context(torch.autocast(device, dtype=dtype))
+        if generators is not None:
+            cpu, device, cuda = generators
+            stack.enter_context(torch.random.fork_rng(devices=[] if device is None else [device]))
+            torch.set_rng_state(cpu)
+            if device is not None:
+                torch.cuda.set_rng_state(cuda, device)
+        yield

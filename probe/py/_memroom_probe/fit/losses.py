@@ -1,0 +1,81 @@
+"""How a loss that the model itself returns is put together from the losses of pieces of the batch.
+
+A mean over the batch is the mean of the pieces' means only with the right weights: rows, or the tokens that count. Which
+one a model uses is not guessed but found out: every rule that could be meant is tried on a few rows, and those that
+predict the loss of the rows together from the losses of the rows apart survive.
+"""
+import torch
+
+
+class Rule:
+    """One way to weigh pieces: weigh(leaves) gives a piece's weight as a 0-dim tensor or a number."""
+
+    def __init__(self, name, weigh, mean=True):
+        self.name, self.weigh, self.mean = name, weigh, mean
+
+    def shares(self, pieces):
+        """What each piece's loss is multiplied by. pieces: the flat leaves of each call."""
+        weights = [self.weigh(leaves) for leaves in pieces]
+        if not self.mean:
+            return weights
+        total = sum(weights[1:], weights[0])
+        return [w / total for w in weights]
+
+
+def rules(inputs, ignored):
+    """Every rule that these arguments allow. ignored: label values that the model was seen to ignore."""
+    found = [Rule("rows", _row_counter(inputs.dims)), Rule("sum", lambda leaves: 1.0, mean=False)]
+    for at, (name, leaf, dim) in enumerate(zip(inputs.names, inputs.leaves, inputs.dims)):
+        if dim is None or leaf.is_complex():
+            continue
+        if not leaf.is_floating_point() and leaf.dtype != torch.bool:
+            for value in sorted({-100, -1} | set(ignored)):
+                found.append(Rule("%s != %d" % (name, value), _counter(at, value, 0)))
+                if leaf.dim() >= 2:
+                    found.append(Rule("%s[:, 1:] != %d" % (name, value), _counter(at, value, 1)))
+        if "mask" in name or leaf.dtype == torch.bool:
+            found.append(Rule("sum of " + name, lambda leaves, at=at: leaves[at].sum(dtype=torch.float64)))
+    return found
+
+
+def _row_counter(dims):
+    at = next(i for i, d in enumerate(dims) if d is not None)
+    return lambda leaves: float(leaves[at].shape[dims[at]])
+
+
+def _counter(at, value, start):
+    def weigh(leaves):
+        labels = leaves[at]
+        labels = labels[:, start:] if start else labels
+        return (labels != value).sum(dtype=torch.float64)
+
+    return weigh
+
+
+def survivors(candidates, trial_pieces, apart, together, tolerance):
+    """The rules that explain one trial, and whether the others were really ruled out rather than just not better.
+
+    apart: losses of the pieces, together: the loss of all rows at once, as floats."""
+    scale = max(abs(together), max(abs(v) for v in apart), 1e-12)
+    kept = []
+    for rule in candidates:
+        shares = [float(s) for s in rule.shares(trial_pieces)]
+        predicted = sum(s * v for s, v in zip(shares, apart))
+        if abs(predicted - together) <= tolerance * scale:
+            kept.append(rule)
+    return kept
+
+
+def agree(candidates, pieces):
+    """Whether all rules give these pieces the same shares, so that it does not matter which one is right. One transfer
+    from the device at most."""
+    if len(candidates) < 2:
+        return True
+    table = [rule.shares(pieces) for rule in candidates]
+    rows = [torch.stack([torch.as_tensor(s, dtype=torch.float64, device=_device(pieces)) for s in shares]) for shares in table]
+    first = rows[0]
+    return not bool(torch.stack([(r - first).abs().max() > 1e-9 for r in rows[1:]]).any())
+
+
+def _device(pieces):
+    return next(leaf.device for leaf in pieces[0] if isinstance(leaf, torch.Tensor))

@@ -1,0 +1,234 @@
+"""Micro-batching inside a call: the outermost module sees the batch in pieces, the loop sees one call.
+
+Two ways, each exact up to the order of sums:
+- *recompute*: every piece runs under checkpointing, so one piece's activations live at a time; works for any loss the
+  loop computes from the outputs. The last pieces may be kept, as far as memory allows: they are what backward needs first.
+- *accumulate*: where the module returns the loss itself, each piece's backward pass runs right after its forward pass
+  and its gradients wait, scaled, for the loop's backward(): no recomputation, as in accumulation written by hand.
+"""
+import functools
+import weakref
+
+import torch
+from torch.utils.checkpoint import checkpoint
+
+from . import accumulate, losses, outermost, tree, tryout
+from .rows import Cannot, Inputs, Joined, even, is_tensor
+
+
+class MicroBatch:
+    """The handler of outermost calls. size: rows of a piece; pieces: how many (size then follows from the largest batch
+    seen); keep: how many pieces' activations are kept rather than recomputed."""
+
+    def __init__(self, say, size=None, pieces=None, keep=0):
+        self.say, self.size, self.pieces, self.keep = say, size, pieces, keep
+        self._plans = weakref.WeakKeyDictionary()  # module -> {signature: Plan or Cannot}
+        self._largest = weakref.WeakKeyDictionary()
+
+    def __call__(self, module, call, args, kwargs):
+        if not self._worth_it(module):
+            return call(*args, **kwargs)
+        try:
+            plan, inputs = self._plan(module, call, args, kwargs)
+            sizes = even(inputs.rows, self._rows_of_a_piece(module, inputs.rows))
+            if len(sizes) < 2:
+                return call(*args, **kwargs)
+        except Cannot as reason:
+            self._decline(module, reason)
+            return call(*args, **kwargs)
+        states = _rng_before(module)
+        try:
+            return self._in_pieces(module, call, plan, inputs, sizes)
+        except Cannot as reason:  # only a run shows that pieces do not fit together; the call starts over, uncut
+            self._decline(module, reason)
+            _rng_back(states)
+            return call(*args, **kwargs)
+
+    def _worth_it(self, module):
+        """Loss functions, metrics and augmentations have no parameters; scripted modules cannot be looked into."""
+        return not isinstance(module, torch.jit.ScriptModule) and next(module.parameters(), None) is not None
+
+    def _rows_of_a_piece(self, module, rows):
+        if self.size:
+            return self.size
+        largest = self._largest[module] = max(rows, self._largest.get(module, 0))
+        return -(-largest // self.pieces)
+
+    def _plan(self, module, call, args, kwargs):
+        kwargs = _without_cache(module, kwargs)
+        last = None
+        for dim in (0, 1):
+            try:
+                inputs = Inputs(args, kwargs, dim)
+                return self._plan_for(module, call, inputs), inputs
+            except Cannot as reason:
+                last = last or reason
+        raise last
+
+    def _plan_for(self, module, call, inputs):
+        """A plan for this way of calling the module: tried out once in each mode, remembered."""
+        known = self._plans.setdefault(module, {})
+        key = (inputs.signature(), module.training, torch.is_grad_enabled())
+        if key not in known:
+            try:
+                known[key] = Plan(tryout.try_out(module, call, inputs))
+                self._announce(module, known[key])
+            except Cannot as reason:
+                if inputs.rows < 2:
+                    raise  # says nothing about other batches
+                known[key] = reason
+        if isinstance(known[key], Cannot):
+            raise known[key]
+        return known[key]
+
+    def _in_pieces(self, module, call, plan, inputs, sizes):
+        pieces = [tree.flatten(p) for p in inputs.cut(sizes)]
+        shares = plan.shares(module, call, inputs, [leaves for leaves, _ in pieces])
+        if not (plan.accumulates and torch.is_grad_enabled()):
+            return _recompute(call, plan, inputs, pieces, sizes, shares, self.keep)
+        if plan.scale.is_needed_first():
+            result = _recompute(call, plan, inputs, pieces, sizes, shares, self.keep)
+            plan.loss_of(result).register_hook(plan.scale.remember)
+            return result
+        states = _rng_before(module)
+        try:
+            return accumulate.run(call, plan, inputs, pieces, sizes, shares)
+        except accumulate.NotHere as reason:
+            plan.accumulates = False
+            self.say({"remedy": "micro_batch", "state": "note", "module": _name(module), "reason": "recomputes: %s" % reason})
+        _rng_back(states)
+        return _recompute(call, plan, inputs, pieces, sizes, shares, self.keep)
+
+    def _announce(self, module, plan):
+        self.say({"remedy": "micro_batch", "state": "applied", "module": _name(module),
+                  "equivalence": "expected" if plan.random else "exact",
+                  "how": "accumulate" if plan.accumulates else "recompute",
+                  "loss": plan.loss_rules()})
+
+    def _decline(self, module, reason):
+        said = self.__dict__.setdefault("_said", set())
+        if (id(module), str(reason)) not in said:
+            said.add((id(module), str(reason)))
+            self.say({"remedy": "micro_batch", "state": "declined", "module": _name(module), "reason": str(reason)})
+
+
+class Plan:
+    """How one way of calling a module is cut: what was found out about each output, and which way it is run."""
+
+    def __init__(self, findings):
+        self.outputs, self.random = findings.outputs, findings.random
+        self.accumulates = sum(o.kind == tryout.LOSS for o in findings.outputs) == 1
+        self.scale = accumulate.Scale()
+
+    def loss_of(self, result):
+        leaves = tree.flatten(result)[0]
+        return next(leaf for leaf, o in zip(leaves, self.outputs) if o.kind == tryout.LOSS)
+
+    def loss_rules(self):
+        return [c.name for o in self.outputs if o.kind == tryout.LOSS for c in o.candidates]
+
+    def shares(self, module, call, inputs, pieces):
+        """The factor of each piece's loss, for each output that is a loss: {leaf index: [share]}."""
+        result = {}
+        for index, output in enumerate(self.outputs):
+            if output.kind != tryout.LOSS:
+                continue
+            if not losses.agree(output.candidates, pieces):
+                left = tryout.narrow_down(module, call, inputs, index, output.candidates)
+                if not losses.agree(left, pieces) or not left:
+                    raise Cannot("how the loss %s weighs its rows could not be found out" % output.name)
+                output.candidates = left
+            result[index] = output.candidates[0].shares(pieces)
+        return result
+
+
+def _recompute(call, plan, inputs, pieces, sizes, shares, keep):
+    builder = Results(plan, inputs, shares)
+    grad = torch.is_grad_enabled()
+    for i, (leaves, rebuild) in enumerate(pieces):
+        if grad and i < len(pieces) - keep:
+            out = _checkpointed(call, leaves, rebuild)
+        else:
+            args, kwargs = rebuild(leaves)
+            out = call(*args, **kwargs)
+        builder.add(i, sizes[i], out, leaves)
+        del out
+    return builder.result()
+
+
+def _checkpointed(call, leaves, rebuild):
+    """The tensors go in as positional arguments because checkpoint looks only there for the devices whose generators it
+    has to put back."""
+    at = [i for i, leaf in enumerate(leaves) if is_tensor(leaf)]
+
+    def run(*tensors):
+        filled = list(leaves)
+        for i, tensor in zip(at, tensors):
+            filled[i] = tensor
+        args, kwargs = rebuild(filled)
+        with outermost.inside():
+            return call(*args, **kwargs)
+
+    return checkpoint(run, *[leaves[i] for i in at], use_reentrant=False)
+
+
+class Results:
+    """Collects the pieces' results into one."""
+
+    def __init__(self, plan, inputs, shares):
+        self.plan, self.shares = plan, shares
+        self.slots = [Joined(o.dim, inputs.rows) if o.kind == tryout.ROWS else None for o in plan.outputs]
+        self.rebuild = None
+
+    def add(self, piece, rows, out, given):
+        leaves, rebuild = tree.flatten(out)
+        if len(leaves) != len(self.slots):
+            raise Cannot("pieces of the batch give results of different structure")
+        self.rebuild = self.rebuild or rebuild
+        for index, (leaf, output) in enumerate(zip(leaves, self.plan.outputs)):
+            if output.kind == tryout.ROWS:
+                self.slots[index].add(leaf, rows, given)
+            elif output.kind == tryout.LOSS:
+                term = leaf * _as(self.shares[index][piece], leaf)
+                self.slots[index] = term if piece == 0 else self.slots[index] + term
+            elif piece == 0 and output.kind == tryout.SAME:
+                self.slots[index] = leaf
+
+    def result(self):
+        return self.rebuild([s.result() if isinstance(s, Joined) else s for s in self.slots])
+
+
+def _as(share, like):
+    return share.to(like.dtype) if is_tensor(share) else share
+
+
+def _without_cache(module, kwargs):
+    """A key-value cache made while training is thrown away by everybody; transformers' models can leave it out."""
+    if torch.is_grad_enabled() and "use_cache" not in kwargs and "past_key_values" not in kwargs and _takes(type(module), "use_cache"):
+        return dict(kwargs, use_cache=False)
+    return kwargs
+
+
+@functools.lru_cache(maxsize=None)
+def _takes(kind, name):
+    import inspect
+
+    try:
+        return name in inspect.signature(kind.forward).parameters
+    except (TypeError, ValueError):
+        return False
+
+
+def _rng_before(module):
+    device = next(module.parameters()).device
+    return torch.get_rng_state(), (device, torch.cuda.get_rng_state(device)) if device.type == "cuda" else None
+
+
+def _rng_back(states):
+    torch.set_rng_state(states[0])
+    if states[1] is not None:
+        torch.cuda.set_rng_state(states[1][1], states[1][0])
+
+
+def _name(module):
+    return type(module).__name__

@@ -1,0 +1,82 @@
+"""Finds the calls of modules that no other module's call encloses: what a training loop itself calls.
+
+One wrapper around nn.Module.__call__, shared by every remedy that wants to stand between the loop and its model. A
+wrapper that only passes its arguments on (DistributedDataParallel and the like) counts as not there: what it calls is
+the outermost module, so its own bookkeeping still happens once per step.
+"""
+import threading
+
+import torch
+
+_original = None
+_handlers = []
+_local = threading.local()
+
+# Wrappers by class name, looked up along the class hierarchy so that nothing has to be imported.
+_TRANSPARENT = {"DistributedDataParallel", "DataParallel", "DeepSpeedEngine", "_FabricModule", "LegacyDistributedDataParallel"}
+
+try:
+    _compiling = torch.compiler.is_compiling
+except AttributeError:  # torch < 2.1
+
+    def _compiling():
+        return False
+
+
+def handle(handler):
+    """Adds handler(module, call, args, kwargs) -> result around every outermost call; the last added is the outermost."""
+    global _original
+    _handlers.append(handler)
+    if _original is None:
+        _original = torch.nn.Module.__call__
+        torch.nn.Module.__call__ = _wrap(_original)
+
+
+def forget_all():
+    """Takes the wrapper away again."""
+    global _original
+    _handlers.clear()
+    if _original is not None:
+        torch.nn.Module.__call__ = _original
+        _original = None
+
+
+def _wrap(original):
+    def __call__(self, *args, **kwargs):
+        if _compiling() or getattr(_local, "inside", False) or is_transparent(self):
+            return original(self, *args, **kwargs)
+        with inside():
+            return _through(_handlers, self, original, args, kwargs)
+
+    return __call__
+
+
+class inside:
+    """Marks this thread as being inside an outermost call. A recompute during backward runs on a thread of autograd's
+    and needs it: there, the calls within a block would look like calls of the loop."""
+
+    def __enter__(self):
+        self.before = getattr(_local, "inside", False)
+        _local.inside = True
+
+    def __exit__(self, *_):
+        _local.inside = self.before
+
+
+def _through(handlers, module, original, args, kwargs):
+    if not handlers:
+        return original(module, *args, **kwargs)
+
+    def call(*a, **k):
+        return _through(handlers[:-1], module, original, a, k)
+
+    return handlers[-1](module, call, args, kwargs)
+
+
+def is_transparent(module):
+    names = {c.__name__ for c in type(module).__mro__}
+    if names & _TRANSPARENT:
+        return True
+    # Lightning sends training_step through DDP by replacing forward on the instance: the module itself is then only a
+    # door, and calling it in pieces would run the user's training_step several times.
+    return "LightningModule" in names and "forward" in vars(module)

@@ -1,0 +1,84 @@
+"""Tensors inside nested arguments and results: taken apart into a flat list of leaves and put together again."""
+import collections
+import dataclasses
+
+PLAIN = (type(None), bool, int, float, complex, str, bytes)
+
+
+def flatten(value):
+    """Gives (leaves, rebuild): rebuild(new_leaves) makes the same structure with other leaves."""
+    leaves = []
+    build = _walk(value, leaves)
+
+    def rebuild(new):
+        rest = iter(new)
+        return build(rest)
+
+    return leaves, rebuild
+
+
+def paths(value, at=""):
+    """Names of the leaves, in the order of flatten: "logits", "0.hidden"."""
+    names = []
+    for name, child in _children(value) or ():
+        names.extend(paths(child, at + "." + str(name) if at else str(name)))
+    return names if _children(value) is not None else [at]
+
+
+def _children(value):
+    """(name, child) pairs of a container, None for a leaf."""
+    if isinstance(value, collections.abc.Mapping):
+        return list(value.items())
+    if isinstance(value, (list, tuple)) and not _is_packed(value):
+        fields = getattr(value, "_fields", None)
+        return list(zip(fields or range(len(value)), value))
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return [(f.name, getattr(value, f.name)) for f in dataclasses.fields(value)]
+    return None
+
+
+def _is_packed(value):
+    """A PackedSequence is a tuple whose tensors belong together in a way that cutting rows would break."""
+    return type(value).__name__ == "PackedSequence"
+
+
+def _walk(value, leaves):
+    children = _children(value)
+    if children is None:
+        leaves.append(value)
+        return next
+    parts = [(name, _walk(child, leaves)) for name, child in children]
+    return lambda rest: _like(value, [(name, part(rest)) for name, part in parts])
+
+
+def _like(value, pairs):
+    """A container of the kind of value, with other content."""
+    kind = type(value)
+    if isinstance(value, collections.abc.Mapping):
+        if dataclasses.is_dataclass(value):  # ModelOutput of transformers: a dict and a dataclass at once
+            return kind(**dict(pairs))
+        if isinstance(value, collections.defaultdict):
+            return kind(value.default_factory, pairs)
+        return kind(dict(pairs))
+    if isinstance(value, tuple):
+        return kind(*[v for _, v in pairs]) if hasattr(value, "_fields") else kind(v for _, v in pairs)
+    if isinstance(value, list):
+        return kind(v for _, v in pairs)
+    return dataclasses.replace(value, **dict(pairs))
+
+
+def holds_tensors(value, is_tensor):
+    """Whether an opaque object (no container we know) has tensors among its attributes, one level and lists deep."""
+    if isinstance(value, PLAIN) or callable(value):
+        return False
+    if _is_packed(value):
+        return True
+    inside = list(getattr(value, "__dict__", {}).values())
+    for v in list(inside):
+        if isinstance(v, (list, tuple)):
+            inside.extend(v)
+        elif isinstance(v, dict):
+            inside.extend(v.values())
+        elif hasattr(v, "__dict__") and not isinstance(v, type) and not callable(v):
+            inside.extend(vars(v).values())
+    return any(is_tensor(v) for v in inside)

@@ -1,0 +1,336 @@
+"""Tries a module on a few rows before its calls are cut: do rows apart give what rows together give?
+
+The trial runs without gradients, on copies, with the random generators put back afterwards. It learns where each output
+carries the batch and how a returned loss is weighed, and it finds the reasons not to cut: rows that see each other,
+buffers or counters that every call moves on, arguments changed in place.
+"""
+import contextlib
+
+import torch
+import torch.nn.functional as F
+
+from . import losses, tree
+from .rows import Cannot, is_tensor
+
+ROWS, LOSS, SAME, DROPPED = "rows", "loss", "same", "dropped"
+
+
+class Output:
+    """What is known of one leaf of the result: kind, the dimension of the batch, the rules a loss may follow."""
+
+    def __init__(self, name, kind, dim=None, candidates=None):
+        self.name, self.kind, self.dim, self.candidates = name, kind, dim, candidates
+
+
+class Findings:
+    def __init__(self, outputs, random):
+        self.outputs, self.random = outputs, random
+
+    @property
+    def loss(self):
+        return next((o for o in self.outputs if o.kind == LOSS), None)
+
+
+def try_out(module, call, inputs):
+    """Gives Findings, or raises Cannot with the reason."""
+    if inputs.rows < 2:
+        raise Cannot("the batch has one row")
+    _refuse_by_sight(module)
+    try:
+        return _try_out(module, call, inputs, autocast=False)
+    except Cannot:
+        if not torch.is_autocast_enabled():
+            raise
+        return _try_out(module, call, inputs, autocast=True)
+
+
+def _try_out(module, call, inputs, autocast):
+    first, second = _groups(inputs.rows)
+    bench = _Bench(module, call, inputs, autocast)
+    with bench.undisturbed():
+        random = bench.uses_random_numbers(first)
+        a, b, ab = bench.results(first, second)
+        outputs = [_judge(*leaf) for leaf in _leafwise(a, b, ab)]
+        bad = [o for o in outputs if isinstance(o, Cannot)]
+        if bad and random and bench.still_random(first):
+            outputs = _in_eval(bench, module, first, second, outputs)
+            bad = [o for o in outputs if isinstance(o, Cannot)]
+        if bad:
+            raise bad[0]
+        for output, values in zip(outputs, _leafwise(a, b, ab)):
+            if output.kind == LOSS:
+                output.candidates = bench.settle(output, values, first, second)
+    return Findings(outputs, random)
+
+
+def narrow_down(module, call, inputs, index, candidates):
+    """Tries the rules of the loss at leaf index on more rows of this batch; gives those that still hold."""
+    bench = _Bench(module, call, inputs)
+    with bench.undisturbed():
+        for first in range(0, min(inputs.rows - 1, 8)):
+            pair = [first], [first + 1]
+            values = [tree.flatten(r)[0][index] for r in bench.results(*pair)]
+            candidates = bench.filter(candidates, values, *pair)
+            if len(candidates) < 2:
+                break
+    return candidates
+
+
+def _refuse_by_sight(module):
+    for name, m in module.named_modules():
+        if isinstance(m, torch.nn.modules.batchnorm._BatchNorm) and m.training:
+            raise Cannot("%s is a %s in training mode: its statistics are over the whole batch" % (name, type(m).__name__))
+        if "FullyShardedDataParallel" in type(m).__name__:
+            raise Cannot("%s is sharded (FSDP)" % (name or "the module"))
+        for hook in list(m._forward_hooks.values()) + list(m._forward_pre_hooks.values()):
+            if not _is_harmless(hook):
+                raise Cannot("a forward hook on %s would see pieces of the batch" % (name or "the module"))
+
+
+def _is_harmless(hook):
+    """Hooks of torch itself that only compute a weight; a power iteration among them is caught by its buffer."""
+    return (type(hook).__module__ or "").startswith("torch.nn.utils")
+
+
+def _groups(rows):
+    if rows >= 5:
+        return [0, 1], [2, 3, 4]
+    return ([0], [1, 2]) if rows >= 3 else ([0], [1])
+
+
+def _leafwise(*results):
+    flat = [tree.flatten(r)[0] for r in results]
+    if len({len(f) for f in flat}) > 1:
+        raise Cannot("pieces of the batch give results of different structure")
+    return list(zip(tree.paths(results[0]), *flat))
+
+
+def _judge(name, a, b, ab):
+    """The Output for one leaf, or the Cannot that explains why there is none."""
+    if not is_tensor(ab):
+        if tree.holds_tensors(ab, is_tensor):
+            if "past_key_values" in name:
+                return Output(name, DROPPED)
+            return Cannot("result %s is a %s, which cannot be joined" % (name, type(ab).__name__))
+        return Output(name, SAME) if a == b == ab else Cannot("result %s (%r, %r) differs between pieces" % (name, a, b))
+    if a.shape == b.shape == ab.shape:
+        return _judge_unbatched(name, a, b, ab)
+    for dim in range(ab.dim()):
+        if a.dim() == b.dim() == ab.dim() and a.shape[dim] + b.shape[dim] == ab.shape[dim]:
+            if all(a.shape[d] == b.shape[d] == ab.shape[d] for d in range(ab.dim()) if d != dim):
+                if _close(torch.cat([a, b], dim), ab):
+                    return Output(name, ROWS, dim)
+    return Cannot("output %s of rows together differs from that of rows apart: rows see each other" % (name or "0"))
+
+
+def _judge_unbatched(name, a, b, ab):
+    if ab.dim() == 0 and ab.is_floating_point():
+        return Output(name, LOSS)
+    if _close(a, ab) and _close(b, ab):
+        return Output(name, SAME)
+    return Cannot("output %s has no batch dimension (shape %s)" % (name or "0", tuple(ab.shape)))
+
+
+def _close(a, b):
+    if a.dtype in (torch.bool, torch.int64, torch.int32, torch.int16, torch.uint8):
+        return torch.equal(a, b)
+    tolerance = _tolerance(b)
+    a, b = a.detach().float(), b.detach().float()
+    return bool((a - b).abs().max() <= tolerance * max(float(b.abs().max()), 1e-6)) if b.numel() else True
+
+
+def _tolerance(like):
+    """How far two kernels for different shapes may be apart, relative to the largest value."""
+    half = like.dtype in (torch.float16, torch.bfloat16) or torch.is_autocast_enabled()
+    reduced = like.is_cuda and (torch.backends.cuda.matmul.allow_tf32 or torch.backends.cudnn.allow_tf32)
+    return 3e-2 if half or reduced else 1e-3
+
+
+class _Bench:
+    """Runs the module on some rows without leaving a trace."""
+
+    def __init__(self, module, call, inputs, autocast=False):
+        self.module, self.call, self.inputs, self.autocast = module, call, inputs, autocast
+        self.ignored = set()
+        half = autocast or any(p.dtype in (torch.float16, torch.bfloat16) for p in module.parameters())
+        self.loss_tolerance = 2e-3 if half else 1e-4
+
+    @contextlib.contextmanager
+    def undisturbed(self):
+        device = next((p.device for p in self.module.parameters()), torch.device("cpu"))
+        devices = [device] if device.type == "cuda" else []
+        saved = [(b, b.detach().clone()) for b in self.module.buffers()]
+        with torch.random.fork_rng(devices=devices), torch.no_grad(), _precision(device.type, self.autocast):
+            try:
+                yield
+            except Cannot:
+                raise
+            except torch.cuda.OutOfMemoryError:
+                raise
+            except Exception as why:  # the module does not take a part of its batch
+                raise Cannot("the module does not run on a part of the batch: %s: %s" % (type(why).__name__, _one_line(why)))
+            finally:
+                for buffer, value in saved:
+                    if buffer.shape == value.shape:
+                        buffer.copy_(value)
+
+    def run(self, rows):
+        args, kwargs = self.inputs.pick(rows)
+        given = [t for t in tree.flatten((args, kwargs))[0] if is_tensor(t)]
+        versions = [t._version for t in given]
+        result = self.call(*args, **kwargs)
+        if any(t._version != v for t, v in zip(given, versions)):
+            raise Cannot("the module changes an argument in place")
+        return result
+
+    def uses_random_numbers(self, rows):
+        """Runs once as training would; also lets caches fill that a first call fills."""
+        before = _rng_states(self.module)
+        self.run(rows)
+        return any(not torch.equal(x, y) for x, y in zip(before, _rng_states(self.module)))
+
+    def results(self, first, second):
+        state = _moving_state(self.module)
+        with _no_dropout(self.ignored):
+            results = self.run(first), self.run(second), self.run(first + second)
+        moved = [name for name, value in _moving_state(self.module).items() if state.get(name) != value]
+        if moved:
+            raise Cannot("every call changes %s of the module" % moved[0])
+        return results
+
+    def still_random(self, rows):
+        """Whether randomness is left that _no_dropout does not know (stochastic depth, dropout inside an LSTM)."""
+        with _no_dropout(self.ignored):
+            before = _rng_states(self.module)
+            self.run(rows)
+            return any(not torch.equal(x, y) for x, y in zip(before, _rng_states(self.module)))
+
+    def settle(self, output, values, first, second):
+        """The rules that a loss may follow, by what was seen and, where labels can be marked as ignored, by a test."""
+        candidates = losses.rules(self.inputs, self.ignored)
+        candidates = self.filter(candidates, values[1:], first, second)
+        if len(candidates) > 1 and self._may_mark_labels():
+            candidates = self._filter_by_marked_labels(output, candidates, first, second)
+        if not candidates:
+            raise Cannot("the loss %s of rows together is no weighted mean or sum of the losses of rows apart" % output.name)
+        return candidates
+
+    def filter(self, candidates, values, first, second):
+        a, b, ab = (float(v) for v in values)
+        pieces = [tree.flatten(self.inputs.pick(rows))[0] for rows in (first, second)]
+        return losses.survivors(candidates, pieces, [a, b], ab, self.loss_tolerance)
+
+    def _may_mark_labels(self):
+        """transformers' models take labels, and -100 in them is ignored by contract."""
+        at = self._labels()
+        return at is not None and any(c.__name__ == "PreTrainedModel" for m in self.module.modules() for c in type(m).__mro__)
+
+    def _labels(self):
+        for at, (name, leaf) in enumerate(zip(self.inputs.names, self.inputs.leaves)):
+            if name.split(".")[-1] == "labels" and is_tensor(leaf) and leaf.dtype == torch.int64 and self.inputs.dims[at] == 0:
+                return at
+        return None
+
+    def _filter_by_marked_labels(self, output, candidates, first, second):
+        at = self._labels()
+        kept = self.inputs.leaves[at]
+        marked = kept.clone()
+        if marked.dim() > 1:
+            marked[first, : marked.shape[1] - 2] = -100
+        elif len(second) > 1:
+            marked[second[0]] = -100
+        self.inputs.leaves[at] = marked
+        try:
+            with _no_dropout(self.ignored):
+                results = self.run(first), self.run(second), self.run(first + second)
+            values = [tree.flatten(r)[0][_index(output, r)] for r in results]
+            return self.filter(candidates, values, first, second)
+        finally:
+            self.inputs.leaves[at] = kept
+
+
+def _index(output, result):
+    return tree.paths(result).index(output.name)
+
+
+def _in_eval(bench, module, first, second, before):
+    """Compares again in evaluation mode, for modules whose randomness cannot be switched off otherwise."""
+    flags = [(m, m.training) for m in module.modules()]
+    module.eval()
+    try:
+        outputs = [_judge(*leaf) for leaf in _leafwise(*bench.results(first, second))]
+    finally:
+        for m, training in flags:
+            m.training = training
+    return outputs if len(outputs) == len(before) else before
+
+
+@contextlib.contextmanager
+def _no_dropout(ignored):
+    """Dropout becomes the identity, and the label values that cross entropy is told to ignore are noted."""
+    kept = {}
+
+    def replace(name, make):
+        function = getattr(F, name, None)
+        if function is not None:
+            kept[name] = function
+            setattr(F, name, make(function))
+
+    for name in ("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout"):
+        replace(name, lambda function: lambda input, *args, **kwargs: input)
+    replace("scaled_dot_product_attention", _without_dropout_p)
+    for name in ("cross_entropy", "nll_loss"):
+        replace(name, lambda function: _noting(function, ignored))
+    try:
+        yield
+    finally:
+        for name, function in kept.items():
+            setattr(F, name, function)
+
+
+def _without_dropout_p(function):
+    def attention(query, key, value, attn_mask=None, dropout_p=0.0, *args, **kwargs):
+        return function(query, key, value, attn_mask, 0.0, *args, **kwargs)
+
+    return attention
+
+
+def _noting(function, ignored):
+    def noted(input, target, weight=None, size_average=None, ignore_index=-100, *args, **kwargs):
+        ignored.add(int(ignore_index))
+        return function(input, target, weight, size_average, ignore_index, *args, **kwargs)
+
+    return noted
+
+
+def _precision(device_type, autocast):
+    """Full precision for the comparison where the module takes it, so that a small difference means something."""
+    if autocast or device_type not in ("cuda", "cpu"):
+        return contextlib.nullcontext()
+    return torch.autocast(device_type=device_type, enabled=False)
+
+
+def _rng_states(module):
+    states = [torch.get_rng_state()]
+    device = next((p.device for p in module.parameters()), None)
+    if device is not None and device.type == "cuda":
+        states.append(torch.cuda.get_rng_state(device))
+    return states
+
+
+def _moving_state(module):
+    """What a call may move on: buffers by identity and version, numbers among the modules' attributes by value."""
+    state = {}
+    for name, m in module.named_modules():
+        for key, buffer in m._buffers.items():
+            if buffer is not None:
+                state["buffer %s.%s" % (name, key)] = (id(buffer), buffer._version)
+        for key, value in vars(m).items():
+            if isinstance(value, (int, float)) and not isinstance(value, bool):
+                state["attribute %s.%s" % (name, key)] = value
+    return state
+
+
+def _one_line(error):
+    text = str(error).strip().split("\n")[0]
+    return text if len(text) <= 160 else text[:157] + "..."
