@@ -196,7 +196,7 @@ except Exception as e: print(repr(e), getattr(e, "name", None))`
 }
 
 func TestOff(t *testing.T) {
-	j := runJob(t, testenv.Python(t), Setup{}, []string{"MEMROOM_OFF=1"}, "-c", "import sys; print('_memroom_probe' in sys.modules)")
+	j := runJob(t, testenv.Python(t), Setup{}, []string{"MEMROOM_OFF=1"}, "-c", "import sys; print('_memroom_probe.imports' in sys.modules)")
 	if j.out != "False\n" || len(j.heard) != 0 {
 		t.Errorf("out %q, heard %v", j.out, j.heard)
 	}

@@ -21,7 +21,7 @@ def start():
 
     environ = os.environ
     if "MEMROOM_PROBE" in environ:
-        from . import link
+        from . import farewell, link  # farewell is needed at the end, when nothing should have to be loaded
 
         link.open(environ["MEMROOM_PROBE"])
     if "MEMROOM_REHEARSE" in environ or "MEMROOM_APPLY" in environ:
@@ -29,24 +29,18 @@ def start():
 
         entries.enter(environ)
     if "MEMROOM_PROBE" in environ or "MEMROOM_GPU_MEM" in environ:
-        imports.when_imported("torch", _watch_torch)
-        imports.when_imported("tensorflow", _watch_tensorflow)
-        imports.when_imported("jax", _watch_jax)
+        for framework in ("torch", "tensorflow", "jax"):
+            imports.when_imported(framework, _watch)
 
 
-def _watch_torch(torch):
-    from .watch import pytorch
+def _watch(module):
+    """Hooks a framework that the user has just imported."""
+    import sys
+    from importlib import import_module
 
-    pytorch.install(torch)
-
-
-def _watch_tensorflow(tensorflow):
-    from .watch import tensorflow as part
-
-    part.install(tensorflow)
-
-
-def _watch_jax(jax):
-    from .watch import jax as part
-
-    part.install(jax)
+    users = sys.dont_write_bytecode
+    sys.dont_write_bytecode = False  # as in sitecustomize
+    try:
+        import_module(__name__ + ".watch.of_" + module.__name__).install(module)
+    finally:
+        sys.dont_write_bytecode = users

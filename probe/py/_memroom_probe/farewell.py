@@ -2,6 +2,8 @@
 
 import sys
 
+from . import guard
+
 _last_words = []  # functions called before the end, to hand over what they still hold
 
 
@@ -11,7 +13,7 @@ def before(fn):
 
 
 def say():
-    from . import guard, link
+    from . import link
 
     for fn in _last_words:
         try:
