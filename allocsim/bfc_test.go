@@ -280,3 +280,27 @@ func TestBFCWithoutGrowthTakesTheWholeLimit(t *testing.T) {
 		t.Error("a request for nothing is accepted")
 	}
 }
+
+func TestRunBFCGivesPeaksAndTheFirstFailure(t *testing.T) {
+	timeline := &event.Timeline{
+		Ops: []event.Op{
+			{Kind: event.OpAlloc, ID: 0, Size: 1 << 20}, {Kind: event.OpAlloc, ID: 1, Size: 3 << 20}, {Kind: event.OpFreePending, ID: 0},
+			{Kind: event.OpAlloc, ID: 2, Size: 5 << 20}, {Kind: event.OpFreeDone, ID: 0}, {Kind: event.OpFree, ID: 2}, {Kind: event.OpAlloc, ID: 3, Size: 1 << 30},
+		},
+		Marks: []event.Mark{{At: 0, Phase: "load"}, {At: 3, Step: 1, Phase: "forward"}},
+	}
+	got, err := allocsim.RunBFC(timeline, allocsim.BFCOptions{Limit: 64 * event.MiB, Growth: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// 1 MiB cuts the first region of 2 MiB in half; 3 MiB and 5 MiB take their regions of 4 and 8 MiB whole.
+	if got.AllocatedPeak != 13*event.MiB || got.AllocatedPeakAt != 3 || got.ReservedPeak != 14*event.MiB || got.RequestedPeak != 9*event.MiB {
+		t.Errorf("peaks %v at %d, pool %v, requested %v", got.AllocatedPeak, got.AllocatedPeakAt, got.ReservedPeak, got.RequestedPeak)
+	}
+	if got.OOM == nil || got.OOM.At != 6 || got.OOM.Allocated != 4*event.MiB || got.Ops != 6 || len(got.Marks) != 2 || got.Marks[1].AllocatedPeak != 13*event.MiB {
+		t.Errorf("failure %+v after %d operations, marks %+v", got.OOM, got.Ops, got.Marks)
+	}
+	if _, err := allocsim.RunBFC(&event.Timeline{Ops: []event.Op{{Kind: event.OpFree, ID: 9}}}, allocsim.BFCOptions{}); err == nil {
+		t.Error("a release of what was never made is accepted")
+	}
+}
