@@ -101,7 +101,7 @@ type Segment struct {
 // Recording is what one device's allocator wrote down: its history, and its state at the end of it.
 type Recording struct {
 	Device   int
-	Entries  []Entry   // oldest first; a ring buffer may have lost the beginning
+	History  History   // oldest first; a ring buffer may have lost the beginning
 	Segments []Segment // in order of address
 }
 

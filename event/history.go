@@ -1,0 +1,182 @@
+package event
+
+import (
+	"encoding/binary"
+	"iter"
+)
+
+// History is a recorded history in order, kept small: about ten bytes an entry where a slice of Entry needs seventy-two,
+// so that recordings of gigabytes can be held. Entries are read back one after the other, forwards or backwards. The zero
+// value is empty.
+type History struct {
+	chunks [][]byte // full ones, chunkEntries each
+	tail   []byte   // the one being filled
+	last   Entry    // what the next entry is written as a difference to
+	n      int
+}
+
+// chunkEntries entries share one run of differences; reading backwards and finding one entry start at a chunk.
+const chunkEntries = 1024
+
+// How an entry is written: a byte with the kind in the low half and these flags, then only what the flags do not say.
+const (
+	flagSamePlace  = 1 << 4 // address, size, stream and pool are those of the entry before: a free completed at once
+	flagSameStream = 1 << 5
+	flagSameStack  = 1 << 6
+	flagRare       = 1 << 7 // with a pool, a device_free or an address that is no multiple of 512
+)
+
+// Len gives the number of entries.
+func (h *History) Len() int { return h.n }
+
+// Append adds an entry at the end.
+func (h *History) Append(e *Entry) {
+	h.tail = appendEntry(h.tail, e, &h.last)
+	h.last = *e
+	h.n++
+	if h.n%chunkEntries == 0 {
+		h.chunks = append(h.chunks, append([]byte(nil), h.tail...))
+		h.tail, h.last = h.tail[:0], Entry{}
+	}
+}
+
+func appendEntry(b []byte, e, last *Entry) []byte {
+	head := byte(e.Kind)
+	if e.Addr == last.Addr && e.Size == last.Size && e.Stream == last.Stream && e.Pool == last.Pool && e.DeviceFree == 0 {
+		head |= flagSamePlace
+	} else if e.Pool != (PoolID{}) || e.DeviceFree != 0 || e.Addr&511 != 0 || last.Addr&511 != 0 {
+		head |= flagRare
+	}
+	if e.Stream == last.Stream {
+		head |= flagSameStream
+	}
+	if e.Stack == last.Stack {
+		head |= flagSameStack
+	}
+	b = append(b, head)
+	b = binary.AppendVarint(b, e.TimeUS-last.TimeUS)
+	if head&flagSameStack == 0 {
+		b = binary.AppendUvarint(b, uint64(e.Stack))
+	}
+	if head&flagSamePlace != 0 {
+		return b
+	}
+	delta := int64(e.Addr - last.Addr)
+	if head&flagRare == 0 {
+		delta >>= 9
+	}
+	b = binary.AppendVarint(b, delta)
+	b = binary.AppendVarint(b, e.Size)
+	if head&flagSameStream == 0 {
+		b = binary.AppendUvarint(b, e.Stream)
+	}
+	if head&flagRare != 0 {
+		b = binary.AppendUvarint(b, e.Pool[0])
+		b = binary.AppendUvarint(b, e.Pool[1])
+		b = binary.AppendVarint(b, e.DeviceFree)
+	}
+	return b
+}
+
+// decodeEntry turns e, the entry before, into the next one and gives what is left of b.
+func decodeEntry(b []byte, e *Entry) []byte {
+	head := b[0]
+	b = b[1:]
+	e.Kind = Kind(head & 15)
+	e.DeviceFree = 0
+	v, n := binary.Varint(b)
+	e.TimeUS += v
+	b = b[n:]
+	if head&flagSameStack == 0 {
+		u, n := binary.Uvarint(b)
+		e.Stack = StackID(u)
+		b = b[n:]
+	}
+	if head&flagSamePlace != 0 {
+		return b
+	}
+	v, n = binary.Varint(b)
+	b = b[n:]
+	if head&flagRare == 0 {
+		v <<= 9
+	}
+	e.Addr += uint64(v)
+	e.Size, n = binary.Varint(b)
+	b = b[n:]
+	if head&flagSameStream == 0 {
+		e.Stream, n = binary.Uvarint(b)
+		b = b[n:]
+	}
+	e.Pool = PoolID{}
+	if head&flagRare != 0 {
+		b = decodeRare(b, e)
+	}
+	return b
+}
+
+func decodeRare(b []byte, e *Entry) []byte {
+	var n int
+	e.Pool[0], n = binary.Uvarint(b)
+	b = b[n:]
+	e.Pool[1], n = binary.Uvarint(b)
+	b = b[n:]
+	e.DeviceFree, n = binary.Varint(b)
+	return b[n:]
+}
+
+func (h *History) chunk(i int) []byte {
+	if i < len(h.chunks) {
+		return h.chunks[i]
+	}
+	return h.tail
+}
+
+// All goes over the entries from the oldest on. The entry belongs to the caller only until the next one comes.
+func (h *History) All() iter.Seq2[int, *Entry] { return h.From(0) }
+
+// From is All starting at an index.
+func (h *History) From(start int) iter.Seq2[int, *Entry] {
+	return func(yield func(int, *Entry) bool) {
+		index := start / chunkEntries * chunkEntries
+		for c := start / chunkEntries; index < h.n; c++ {
+			var e Entry
+			for b := h.chunk(c); len(b) > 0; index++ {
+				b = decodeEntry(b, &e)
+				if index >= start {
+					given := e // the caller may change it
+					if !yield(index, &given) {
+						return
+					}
+				}
+			}
+		}
+	}
+}
+
+// Backward goes over the entries from the newest on.
+func (h *History) Backward() iter.Seq2[int, *Entry] {
+	return func(yield func(int, *Entry) bool) {
+		entries := make([]Entry, 0, chunkEntries)
+		for c := (h.n - 1) / chunkEntries; c >= 0 && h.n > 0; c-- {
+			entries = entries[:0]
+			var e Entry
+			for b := h.chunk(c); len(b) > 0; {
+				b = decodeEntry(b, &e)
+				entries = append(entries, e)
+			}
+			for i := len(entries) - 1; i >= 0; i-- {
+				if !yield(c*chunkEntries+i, &entries[i]) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// At gives the entry at an index, which must be below Len. It reads up to a chunk to find it.
+func (h *History) At(i int) Entry {
+	for _, e := range h.From(i) {
+		return *e
+	}
+	return Entry{}
+}

@@ -1,0 +1,126 @@
+package trace
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"io"
+
+	"github.com/klauspost/compress/gzip"
+	"github.com/klauspost/compress/zstd"
+	"github.com/ulikunitz/xz"
+)
+
+// unpack finds out by its first bytes how a file is packed, never by its name, and gives what is inside.
+func unpack(r io.Reader) (io.Reader, error) {
+	head := make([]byte, 6)
+	n, err := io.ReadFull(r, head)
+	if err != nil && err != io.ErrUnexpectedEOF && err != io.EOF {
+		return nil, err
+	}
+	head = head[:n]
+	whole := io.MultiReader(bytes.NewReader(head), r)
+	switch {
+	case bytes.HasPrefix(head, []byte{0x1f, 0x8b}):
+		return gzip.NewReader(whole)
+	case bytes.HasPrefix(head, []byte{0xfd, '7', 'z', 'X', 'Z', 0}):
+		return xz.NewReader(bufio.NewReaderSize(whole, 64<<10))
+	case bytes.HasPrefix(head, []byte{0x28, 0xb5, 0x2f, 0xfd}):
+		// One decoder at a time and a bounded window: a file must not decide how much memory we take.
+		d, err := zstd.NewReader(whole, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(64<<20))
+		if err != nil {
+			return nil, err
+		}
+		return d.IOReadCloser(), nil
+	}
+	return whole, wrongType(head)
+}
+
+// wrongType names a file that cannot be a pickle by its first bytes.
+func wrongType(head []byte) error {
+	for magic, what := range map[string]string{
+		"PK":    "a zip archive, such as a PyTorch checkpoint",
+		"{":     "JSON",
+		"[":     "JSON",
+		"<":     "HTML or XML",
+		"(":     "a pickle of protocol 0 or 1, which PyTorch never writes",
+		"BZh":   "packed with bzip2: unpack it first",
+		"SQLi":  "an SQLite database",
+		"\x7fE": "a program",
+		"Trac":  "a text log: try `memroom explain`",
+	} {
+		if bytes.HasPrefix(head, []byte(magic)) {
+			return fmt.Errorf("not a memory snapshot: this looks like %s", what)
+		}
+	}
+	switch {
+	case len(head) == 0:
+		return fmt.Errorf("not a memory snapshot: the file is empty")
+	case head[0] != opProto:
+		return fmt.Errorf("not a memory snapshot: a pickle begins with the byte 0x80, this with %#02x", head[0])
+	}
+	return nil
+}
+
+// input is a buffered reader that knows offsets. Behind the last byte of a file it holds zeroes, so that fixed-size
+// arguments can be read without a check each; the machine compares positions once an opcode.
+type input struct {
+	src    io.Reader
+	buf    []byte
+	pos    int // of the next byte in buf
+	end    int // of the valid bytes in buf
+	base   int64
+	eof    bool
+	failed error // what the source said when it ended early
+}
+
+const (
+	inputBuffer = 256 << 10
+	inputSlack  = 16 // more than any opcode with its fixed arguments
+)
+
+func newInput(r io.Reader) *input {
+	return &input{src: r, buf: make([]byte, inputBuffer+inputSlack)}
+}
+
+// offset is the position of the next byte in the unpacked file.
+func (in *input) offset() int64 { return in.base + int64(in.pos) }
+
+// more makes sure that at least n bytes lie before end, unless the file ends earlier.
+func (in *input) more(n int) {
+	if in.end-in.pos >= n || in.eof {
+		return
+	}
+	copy(in.buf, in.buf[in.pos:in.end])
+	in.base += int64(in.pos)
+	in.end -= in.pos
+	in.pos = 0
+	if need := n + inputSlack; need > len(in.buf) {
+		in.buf = append(in.buf, make([]byte, need-len(in.buf))...)
+	}
+	for in.end < n && !in.eof {
+		got, err := in.src.Read(in.buf[in.end : len(in.buf)-inputSlack])
+		in.end += got
+		if err != nil {
+			in.eof = true
+			if err != io.EOF {
+				in.failed = err
+			}
+		}
+	}
+	if in.eof {
+		clear(in.buf[in.end : in.end+inputSlack])
+	}
+}
+
+// take gives the next n bytes, valid until the next call, or false if the file ends before.
+func (in *input) take(n int) ([]byte, bool) {
+	in.more(n)
+	if in.end-in.pos < n {
+		in.pos = in.end
+		return nil, false
+	}
+	b := in.buf[in.pos : in.pos+n]
+	in.pos += n
+	return b, true
+}

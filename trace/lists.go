@@ -1,0 +1,141 @@
+package trace
+
+import (
+	"sort"
+
+	"memroom/event"
+)
+
+// appends adds the values above the mark to the list below it.
+func (m *machine) appends() error {
+	mark, err := m.popMark()
+	if err != nil {
+		return err
+	}
+	if mark == 0 || mark-1 < m.floorHeight() {
+		return m.underflow()
+	}
+	return m.extend(mark)
+}
+
+// appendOne adds the top value to the list below it.
+func (m *machine) appendOne() error {
+	from := len(m.stack) - 1
+	if from-1 < m.floorHeight() {
+		return m.underflow()
+	}
+	return m.extend(from)
+}
+
+// extend adds the values from a height on to the list below. What kind of list it is shows at the first values.
+func (m *machine) extend(from int) error {
+	target, items := &m.stack[from-1], m.stack[from:]
+	switch {
+	case len(items) == 0 || target.tag == tagHistory || target.tag == tagOpaque:
+		// events were placed when they were complete
+	case target.tag == tagEmptyList && allFrames(items):
+		target.tag, target.n = tagStack, int64(m.names.stack(0, items))
+		m.settle(target)
+	case target.tag == tagStack && allFrames(items):
+		target.n = int64(m.names.stack(event.StackID(target.n), items))
+		m.settle(target)
+	case target.tag == tagEmptyList && allScalars(items):
+		target.tag, target.n = tagOpaque, 0
+		m.settle(target)
+	case target.tag == tagEmptyList:
+		target.tag, target.n = tagList, int64(len(m.lists))
+		m.lists = append(m.lists, append([]value(nil), items...))
+		m.settle(target)
+		m.items += len(items) + 4
+	case target.tag == tagList:
+		m.lists[target.n] = append(m.lists[target.n], items...)
+		m.items += len(items)
+	default:
+		return m.fail("items for something that is not a list")
+	}
+	if m.items > maxItems {
+		return m.fail("more than %d values in lists that a memory snapshot does not have", maxItems)
+	}
+	m.stack = m.stack[:from]
+	return nil
+}
+
+func allFrames(items []value) bool {
+	for i := range items {
+		if items[i].tag != tagFrame {
+			return false
+		}
+	}
+	return true
+}
+
+// allScalars tells whether a list holds only texts and numbers: nothing that matters here does.
+func allScalars(items []value) bool {
+	for i := range items {
+		if t := items[i].tag; t != tagText && t < tagInt && t != tagOpaque {
+			return false
+		}
+	}
+	return true
+}
+
+// placeEntry puts an event, whose dict was just taken off the stack, into the history that the surrounding list is. On
+// the stack all events of a list are one value: the C++ writer puts millions of them between a mark and one APPENDS.
+func (m *machine) placeEntry(e *event.Entry, aux uint32) error {
+	list := m.surroundingList()
+	if list == nil {
+		v := value{tag: tagOpaque, aux: aux}
+		m.settle(&v)
+		m.push(v)
+		return nil
+	}
+	if list.tag == tagEmptyList {
+		if len(m.histories) == maxRecorders {
+			return m.fail("more than %d lists of events: there is one a device", maxRecorders)
+		}
+		list.tag, list.n = tagHistory, int64(len(m.histories))
+		m.settle(list)
+		m.histories = append(m.histories, &event.History{})
+		m.firsts = append(m.firsts, m.entries)
+	}
+	if int(list.n) != len(m.histories)-1 {
+		return m.fail("events of two devices are mixed")
+	}
+	if m.entries == maxPayload {
+		return m.fail("more than %d events", maxPayload)
+	}
+	m.histories[list.n].Append(e)
+	if aux != 0 {
+		m.memo.put(int(aux-1), memoOf(tagEntry, m.entries))
+	}
+	m.entries++
+	if n := len(m.stack); n == m.floorHeight() || m.stack[n-1].tag != tagRun {
+		m.push(value{tag: tagRun, n: list.n})
+	}
+	return nil
+}
+
+// surroundingList gives the list that a value about to be pushed will be appended to, if that is how it looks.
+func (m *machine) surroundingList() *value {
+	n := len(m.stack)
+	if n > 0 && m.stack[n-1].tag == tagRun && n > m.floorHeight() {
+		n--
+	}
+	if n == 0 {
+		return nil
+	}
+	if v := &m.stack[n-1]; v.tag == tagEmptyList || v.tag == tagHistory {
+		return v
+	}
+	return nil
+}
+
+// repeatEntry places an event that is named a second time.
+func (m *machine) repeatEntry(number uint32) error {
+	h := sort.Search(len(m.firsts), func(i int) bool { return m.firsts[i] > number }) - 1
+	if h < 0 || int(number-m.firsts[h]) >= m.histories[h].Len() {
+		return m.fail("an event is named before it is complete")
+	}
+	e := m.histories[h].At(int(number - m.firsts[h]))
+	return m.placeEntry(&e, 0)
+}

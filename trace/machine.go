@@ -1,0 +1,411 @@
+package trace
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+
+	"memroom/event"
+)
+
+// Opcodes of pickle that a snapshot may contain. The rest, and with them everything that could name or call something,
+// does not exist for this machine.
+const (
+	opProto      = 0x80
+	opFrame      = 0x95
+	opMark       = '('
+	opStop       = '.'
+	opEmptyDict  = '}'
+	opEmptyList  = ']'
+	opEmptyTuple = ')'
+	opSetItem    = 's'
+	opSetItems   = 'u'
+	opAppend     = 'a'
+	opAppends    = 'e'
+	opTuple      = 't'
+	opTuple1     = 0x85
+	opTuple2     = 0x86
+	opTuple3     = 0x87
+	opBinInt     = 'J'
+	opBinInt1    = 'K'
+	opBinInt2    = 'M'
+	opLong1      = 0x8a
+	opLong4      = 0x8b
+	opBinFloat   = 'G'
+	opNone       = 'N'
+	opTrue       = 0x88
+	opFalse      = 0x89
+	opShortText  = 0x8c
+	opText       = 'X'
+	opText8      = 0x8d
+	opMemoize    = 0x94
+	opBinPut     = 'q'
+	opLongBinPut = 'r'
+	opBinGet     = 'h'
+	opLongBinGet = 'j'
+)
+
+// forbidden are opcodes that name or call something: pickles with them are not snapshots, and dangerous to load elsewhere.
+var forbidden = map[byte]string{
+	'c': "GLOBAL", 0x93: "STACK_GLOBAL", 'R': "REDUCE", 'b': "BUILD", 0x81: "NEWOBJ", 0x92: "NEWOBJ_EX", 'i': "INST", 'o': "OBJ",
+	0x82: "EXT1", 0x83: "EXT2", 0x84: "EXT4", 'P': "PERSID", 'Q': "BINPERSID",
+}
+
+// tag says what a value is. The first sixteen fit in the memo.
+type tag uint8
+
+const (
+	tagNothing   tag = iota // an empty memo slot
+	tagOpaque               // something that does not matter
+	tagText                 // n is the number of the string
+	tagEmptyDict            // aux-1 is its memo slot
+	tagEmptyList
+	tagDict    // n is an index into machine.dicts
+	tagList    // n is an index into machine.lists
+	tagPool    // a tuple of two numbers, n is an index into machine.pools
+	tagFrame   // n is the number of the frame
+	tagStack   // a list of frames, n is the number of the stack
+	tagEntry   // an event of the history, n counts all of them
+	tagHistory // a list of events, n is an index into machine.histories
+	tagSegment
+	tagBlock
+	tagPast // an element of a block's history in torch 2.0
+	tagNote // an annotation
+	tagInt
+	tagFloat // n has the bits
+	tagRun   // events that are in their history already; n is the history
+)
+
+// value is what the machine's stack holds. A container remembers in aux the memo slot it was put in while it was empty,
+// plus one, so that the slot can be told what became of it.
+type value struct {
+	n   int64
+	aux uint32
+	tag tag
+}
+
+// machine executes a pickle. Instead of building the tree it describes, it turns every dict, once complete, into the
+// frame, event, block or segment it is; events go into their history at once.
+type machine struct {
+	in    *input
+	names *interner
+	memo  memo
+	stack []value
+	marks []int
+
+	histories []*event.History
+	firsts    []uint32 // number of each history's first event, of all events
+	entries   uint32
+	dicts     []map[uint32]value
+	lists     [][]value
+	items     int // in dicts and lists
+	pools     []event.PoolID
+	segments  []event.Segment
+	devices   []int // of each segment
+	blocks    []event.Block
+	pasts     []past
+	notes     []Annotation
+	seen      keysSeen
+	done      bool
+	unknown   int // events whose action has no name here
+}
+
+// past is what torch 2.0 wrote about a block's allocation.
+type past struct {
+	addr  uint64
+	size  int64
+	stack event.StackID
+}
+
+func newMachine(in *input) *machine {
+	return &machine{in: in, names: newInterner(knownTexts[:]), stack: make([]value, 0, 4096)}
+}
+
+func (m *machine) fail(format string, args ...any) error {
+	return fmt.Errorf("offset %d: %s", m.in.offset(), fmt.Sprintf(format, args...))
+}
+
+// run executes opcodes until STOP, or until something is wrong: then the error says where.
+func (m *machine) run() error {
+	in := m.in
+	for !m.done {
+		if in.end-in.pos < inputSlack {
+			in.more(inputSlack)
+		}
+		at := in.pos
+		if at >= in.end {
+			return m.endedEarly()
+		}
+		op := in.buf[at]
+		in.pos++
+		var err error
+		switch op {
+		case opBinGet:
+			in.pos++
+			err = m.get(int(in.buf[at+1]))
+		case opLongBinGet:
+			in.pos += 4
+			err = m.get(int(binary.LittleEndian.Uint32(in.buf[at+1:])))
+		case opBinInt1:
+			in.pos++
+			m.pushInt(int64(in.buf[at+1]))
+		case opBinInt2:
+			in.pos += 2
+			m.pushInt(int64(binary.LittleEndian.Uint16(in.buf[at+1:])))
+		case opBinInt:
+			in.pos += 4
+			m.pushInt(int64(int32(binary.LittleEndian.Uint32(in.buf[at+1:]))))
+		case opMemoize:
+			err = m.put(m.memo.next)
+		case opMark:
+			m.marks = append(m.marks, len(m.stack))
+		case opEmptyDict:
+			m.push(value{tag: tagEmptyDict})
+		case opEmptyList:
+			m.push(value{tag: tagEmptyList})
+		case opSetItems:
+			err = m.setItems()
+		case opAppends:
+			err = m.appends()
+		default:
+			err = m.rare(op, at)
+		}
+		if in.pos > in.end {
+			return m.endedEarly()
+		}
+		if err != nil {
+			return err
+		}
+		if len(m.stack) > maxStack || len(m.marks) > maxMarks {
+			return m.fail("nested too deeply for a memory snapshot (%d values and %d marks open)", len(m.stack), len(m.marks))
+		}
+	}
+	return nil
+}
+
+// rare executes the opcodes that are not in the inner loop.
+func (m *machine) rare(op byte, at int) error {
+	in := m.in
+	switch op {
+	case opLong1:
+		return m.long1(at)
+	case opShortText:
+		in.pos++
+		return m.text(int(in.buf[at+1]))
+	case opText:
+		in.pos += 4
+		return m.text(int(binary.LittleEndian.Uint32(in.buf[at+1:])))
+	case opText8:
+		in.pos += 8
+		return m.text(int(min(binary.LittleEndian.Uint64(in.buf[at+1:]), math.MaxInt32)))
+	case opNone:
+		m.push(value{tag: tagOpaque})
+	case opTrue:
+		m.pushInt(1)
+	case opFalse:
+		m.pushInt(0)
+	case opBinFloat:
+		in.pos += 8
+		m.push(value{tag: tagFloat, n: int64(binary.BigEndian.Uint64(in.buf[at+1:]))})
+	case opLong4:
+		in.pos += 4
+		return m.long4(int(int32(binary.LittleEndian.Uint32(in.buf[at+1:]))))
+	case opBinPut:
+		in.pos++
+		return m.put(int(in.buf[at+1]))
+	case opLongBinPut:
+		in.pos += 4
+		return m.put(int(binary.LittleEndian.Uint32(in.buf[at+1:])))
+	case opSetItem:
+		return m.setItem()
+	case opAppend:
+		return m.appendOne()
+	case opEmptyTuple:
+		m.push(value{tag: tagOpaque})
+	case opTuple1:
+		return m.tuple(1)
+	case opTuple2:
+		return m.tuple(2)
+	case opTuple3:
+		return m.tuple(3)
+	case opTuple:
+		mark, err := m.popMark()
+		if err != nil {
+			return err
+		}
+		return m.tuple(len(m.stack) - mark)
+	case opProto:
+		in.pos++
+		if v := in.buf[at+1]; v < 2 || v > 5 {
+			return m.fail("pickle protocol %d: PyTorch writes 2, 4 or 5", v)
+		}
+	case opFrame:
+		in.pos += 8
+	case opStop:
+		m.done = true
+	default:
+		return m.refuse(op)
+	}
+	return nil
+}
+
+func (m *machine) refuse(op byte) error {
+	m.in.pos--
+	if name, ok := forbidden[op]; ok {
+		return m.fail("the opcode %s names or calls Python code, which a memory snapshot never does; nothing was executed", name)
+	}
+	return m.fail("the byte %#02x is not an opcode that a memory snapshot contains", op)
+}
+
+func (m *machine) endedEarly() error {
+	m.in.pos = m.in.end
+	if m.in.failed != nil {
+		return m.fail("the file ends early: %v", m.in.failed)
+	}
+	return m.fail("the file ends early, before the pickle does")
+}
+
+func (m *machine) push(v value)    { m.stack = append(m.stack, v) }
+func (m *machine) pushInt(n int64) { m.stack = append(m.stack, value{tag: tagInt, n: n}) }
+func (m *machine) underflow() error {
+	return m.fail("the pickle takes more from its stack than it put there")
+}
+func (m *machine) top() *value { return &m.stack[len(m.stack)-1] }
+func (m *machine) floorHeight() int { // what an opcode without a mark may take ends at the last mark
+	if n := len(m.marks); n > 0 {
+		return m.marks[n-1]
+	}
+	return 0
+}
+
+func (m *machine) popMark() (int, error) {
+	n := len(m.marks)
+	if n == 0 {
+		return 0, m.underflow()
+	}
+	mark := m.marks[n-1]
+	m.marks = m.marks[:n-1]
+	return mark, nil
+}
+
+// long1 reads an integer of up to eight bytes. Python writes nine for values from 2^63 on; those wrap.
+func (m *machine) long1(at int) error {
+	in := m.in
+	n := int(in.buf[at+1])
+	in.pos += 1 + n
+	if n <= 8 {
+		v := binary.LittleEndian.Uint64(in.buf[at+2:])
+		shift := 64 - 8*uint(n)
+		if n == 0 {
+			v = 0
+		}
+		m.pushInt(int64(v<<shift) >> shift)
+		return nil
+	}
+	in.pos -= n
+	return m.long4(n)
+}
+
+func (m *machine) long4(n int) error {
+	if n < 0 || n > 1024 {
+		return m.fail("an integer of %d bytes is no part of a memory snapshot", n)
+	}
+	b, ok := m.in.take(n)
+	if !ok {
+		return m.endedEarly()
+	}
+	var word [8]byte
+	copy(word[:], b)
+	m.pushInt(int64(binary.LittleEndian.Uint64(word[:])))
+	return nil
+}
+
+func (m *machine) text(n int) error {
+	if n > maxText {
+		return m.fail("a string of %d bytes is no part of a memory snapshot", n)
+	}
+	b, ok := m.in.take(n)
+	if !ok {
+		return m.endedEarly()
+	}
+	m.push(value{tag: tagText, n: int64(m.names.text(b))})
+	return nil
+}
+
+// put remembers the top of the stack in a memo slot.
+func (m *machine) put(slot int) error {
+	if len(m.stack) == 0 {
+		return m.underflow()
+	}
+	// Writers number slots in order, so a slot far beyond the file's length so far is an attempt to make us allocate.
+	if int64(slot) > m.in.offset() {
+		return m.fail("memo slot %d is out of order", slot)
+	}
+	m.memo.next = max(m.memo.next, slot+1)
+	v := m.top()
+	if v.n > maxPayload {
+		return m.fail("more than %d objects of one kind", maxPayload)
+	}
+	switch {
+	case v.tag == tagRun: // the C++ writer names a container when it is complete: this is the event just placed
+		m.memo.put(slot, memoOf(tagEntry, m.entries-1))
+	case v.tag >= tagInt:
+		m.memo.put(slot, memoOf(tagOpaque, 0))
+	default:
+		if (v.tag == tagEmptyDict || v.tag == tagEmptyList) && v.aux == 0 {
+			v.aux = uint32(slot) + 1
+		}
+		m.memo.put(slot, memoOf(v.tag, uint32(v.n)))
+	}
+	return nil
+}
+
+// settle says what became of a container that was put in the memo while it was empty.
+func (m *machine) settle(v *value) {
+	if v.aux != 0 {
+		m.memo.put(int(v.aux-1), memoOf(v.tag, uint32(v.n)))
+	}
+}
+
+// get pushes what a memo slot holds.
+func (m *machine) get(slot int) error {
+	v := m.memo.get(slot)
+	switch v.tag() {
+	case tagNothing:
+		return m.fail("memo slot %d is empty", slot)
+	case tagEntry:
+		return m.repeatEntry(v.index())
+	}
+	m.stack = append(m.stack, value{tag: v.tag(), n: int64(v.index())})
+	return nil
+}
+
+// tuple replaces the top n values. Only pairs of numbers mean something: they name pools.
+func (m *machine) tuple(n int) error {
+	from := len(m.stack) - n
+	if from < m.floorHeight() {
+		return m.underflow()
+	}
+	v := value{tag: tagOpaque}
+	if n == 2 && m.stack[from].tag == tagInt && m.stack[from+1].tag == tagInt {
+		v = value{tag: tagPool, n: int64(m.pool(event.PoolID{uint64(m.stack[from].n), uint64(m.stack[from+1].n)}))}
+	}
+	m.stack = append(m.stack[:from], v)
+	return nil
+}
+
+// pool gives the number of a pool id. There are few pools; of a file with very many only the first are told apart.
+func (m *machine) pool(id event.PoolID) int {
+	for i, p := range m.pools {
+		if p == id {
+			return i
+		}
+	}
+	if len(m.pools) == maxPools {
+		return maxPools - 1
+	}
+	m.pools = append(m.pools, id)
+	return len(m.pools) - 1
+}
+
+const maxPools = 4096

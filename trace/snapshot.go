@@ -1,0 +1,94 @@
+package trace
+
+import (
+	"fmt"
+	"io"
+	"os"
+
+	"memroom/event"
+)
+
+// Snapshot is what a file written by torch.cuda.memory._dump_snapshot says.
+type Snapshot struct {
+	Recordings  []event.Recording // one for each device that has a history or memory
+	Stacks      *Stacks
+	Settings    Settings
+	Annotations []Annotation
+	Version     Version
+
+	// Truncated says that reading ended before the file did, or before its end should have come: what was read up to
+	// Offset is here. Reason is one line.
+	Truncated bool
+	Offset    int64
+	Reason    string
+
+	Warnings []string // doubts about what was read, one line each
+}
+
+// Settings are the allocator's, as far as a snapshot stores them. The memory limit and the card's size are not stored.
+type Settings struct {
+	Known        bool   // false before torch 2.3
+	Conf         string // PYTORCH_CUDA_ALLOC_CONF as last parsed
+	MaxSplit     int64  // bytes, -1 unlimited
+	GCThreshold  float64
+	Expandable   bool
+	Divisions    map[int]int // roundup_power2_divisions by interval in MiB
+	graphReuse   bool        // the key exists since 2.9
+	maxRoundSeen bool        // the key exists since 2.13
+}
+
+// Annotation is the beginning or the end of a user's record_function scope.
+type Annotation struct {
+	Name   string
+	Stage  string // START or END
+	Device int
+	TimeUS int64
+}
+
+// Limits of this package's patience with a file.
+const (
+	maxStack     = 4 << 20  // values on the machine's stack
+	maxMarks     = 64       // nesting
+	maxText      = 16 << 20 // bytes of one string
+	maxItems     = 32 << 20 // values kept in lists and dicts that are no events
+	maxRecorders = 1024     // lists of events: one a device
+)
+
+// Open reads the snapshot in a file. See ReadSnapshot.
+func Open(path string) (*Snapshot, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	if info, err := f.Stat(); err == nil && info.IsDir() {
+		return nil, fmt.Errorf("read %s: it is a folder, not a snapshot", path)
+	}
+	s, err := ReadSnapshot(f)
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", path, err)
+	}
+	return s, nil
+}
+
+// ReadSnapshot reads a pickled snapshot, plain or packed with gzip, xz or zstd. A file that breaks off or goes wrong after
+// events or segments were read gives what was read, marked as truncated; an error means that nothing useful was found.
+func ReadSnapshot(r io.Reader) (*Snapshot, error) {
+	plain, err := unpack(r)
+	if err != nil {
+		return nil, err
+	}
+	m := newMachine(newInput(plain))
+	stopped := m.run()
+	s := m.snapshot()
+	switch {
+	case stopped == nil && s == nil:
+		return nil, fmt.Errorf("not a memory snapshot: %s", m.topLevel())
+	case stopped == nil:
+		return s, nil
+	case s == nil:
+		return nil, stopped
+	}
+	s.Truncated, s.Offset, s.Reason = true, m.in.offset(), stopped.Error()
+	return s, nil
+}

@@ -1,0 +1,149 @@
+package trace
+
+import (
+	"slices"
+
+	"memroom/event"
+)
+
+// Stacks are the call stacks of a snapshot, each kept once. Stack 0 is the empty one.
+type Stacks struct {
+	strings []string
+	frames  []frame
+	flat    []uint32 // frames of all stacks, one after the other
+	ends    []uint32 // end of each stack in flat; stack 0 is empty
+}
+
+// frame refers to its strings by index.
+type frame struct {
+	file, name uint32
+	line       int32
+}
+
+// Len gives the number of different stacks, the empty one included. StackIDs are below it.
+func (s *Stacks) Len() int { return len(s.ends) }
+
+// Frames gives a stack, innermost frame first. The slice is new; the strings are shared.
+func (s *Stacks) Frames(id event.StackID) []event.Frame {
+	var frames []event.Frame
+	for _, f := range s.refs(id) {
+		frames = append(frames, s.frame(f))
+	}
+	return frames
+}
+
+// Each goes over a stack from the innermost frame outwards until f says stop, without making anything.
+func (s *Stacks) Each(id event.StackID, f func(event.Frame) bool) {
+	for _, ref := range s.refs(id) {
+		if !f(s.frame(ref)) {
+			return
+		}
+	}
+}
+
+func (s *Stacks) frame(ref uint32) event.Frame {
+	f := s.frames[ref]
+	return event.Frame{File: s.strings[f.file], Name: s.strings[f.name], Line: int(f.line)}
+}
+
+func (s *Stacks) refs(id event.StackID) []uint32 {
+	if id == 0 || int(id) >= len(s.ends) {
+		return nil
+	}
+	return s.flat[s.ends[id-1]:s.ends[id]]
+}
+
+// interner builds Stacks: equal strings, frames and stacks get the same number.
+type interner struct {
+	Stacks
+	stringIDs map[string]uint32
+	frameIDs  map[frame]uint32
+	stackIDs  map[uint64]event.StackID // by hash of the frames
+	scratch   []uint32
+	bytes     int // in strings
+	lost      int // strings over the limit, taken as empty
+}
+
+// Bounds on what a file can make us keep. Real snapshots have some ten thousand names.
+const (
+	maxStrings     = 1 << 20
+	maxStringBytes = 256 << 20
+	maxStackFrames = 256 << 20
+)
+
+func newInterner(known []string) *interner {
+	in := &interner{stringIDs: map[string]uint32{}, frameIDs: map[frame]uint32{}, stackIDs: map[uint64]event.StackID{}}
+	in.ends = []uint32{0}
+	for _, s := range known {
+		in.add(s)
+	}
+	return in
+}
+
+func (in *interner) add(s string) uint32 {
+	id := uint32(len(in.strings))
+	in.strings = append(in.strings, s)
+	in.stringIDs[s] = id
+	in.bytes += len(s)
+	return id
+}
+
+// text gives the number of a string. Beyond the limits new strings are the empty one.
+func (in *interner) text(b []byte) uint32 {
+	if id, ok := in.stringIDs[string(b)]; ok {
+		return id
+	}
+	if len(in.strings) >= maxStrings || in.bytes+len(b) > maxStringBytes {
+		in.lost++
+		return 0
+	}
+	return in.add(string(b))
+}
+
+func (in *interner) addFrame(f frame) uint32 {
+	if id, ok := in.frameIDs[f]; ok {
+		return id
+	}
+	id := uint32(len(in.frames))
+	in.frames = append(in.frames, f)
+	in.frameIDs[f] = id
+	return id
+}
+
+// stack gives the number of a stack made of the frames of base followed by those named by the values.
+func (in *interner) stack(base event.StackID, values []value) event.StackID {
+	key := append(in.scratch[:0], in.refs(base)...)
+	for i := range values {
+		key = append(key, uint32(values[i].n))
+	}
+	in.scratch = key
+	hash := hashFrames(key)
+	for ; ; hash++ {
+		id, taken := in.stackIDs[hash]
+		if !taken {
+			break
+		}
+		if slices.Equal(in.refs(id), key) {
+			return id
+		}
+	}
+	if len(in.flat)+len(key) > maxStackFrames {
+		in.lost++
+		return 0
+	}
+	in.flat = append(in.flat, key...)
+	in.ends = append(in.ends, uint32(len(in.flat)))
+	id := event.StackID(len(in.ends) - 1)
+	in.stackIDs[hash] = id
+	return id
+}
+
+// hashFrames mixes frame numbers. Stacks that collide are told apart by comparing them.
+func hashFrames(frames []uint32) uint64 {
+	h := uint64(len(frames)) + 0x9e3779b97f4a7c15
+	for _, f := range frames {
+		h = (h ^ uint64(f)) * 0xff51afd7ed558ccd
+		h ^= h >> 32
+	}
+	return h
+}
