@@ -1,16 +1,17 @@
 """Applies remedies inside the user's process. Entry: install(remedies, say).
 
-Each remedy is {"id": ..., "params": {...}}; say takes one dict for each thing done or declined:
-{"remedy": id, "state": "applied" | "declined" | "note", "reason": ..., ...}. Nothing here raises into the user's program
-before the remedy is in place; a remedy that cannot be had is declined with the reason and training goes on without it.
+A remedy is {"id": ..., "params": {...}}. say(kind, text, **fields) tells what was done: kind is "applied", "declined" or
+"note", fields carry the remedy's id and figures. Nothing is imported before the user imports it, and a remedy that
+cannot be had is declined with the reason while training goes on without it.
 """
+from .. import imports
 
 
 def install(remedies, say):
+    imports.when_imported("torch", lambda *_: _with_torch(remedies, say))
+
+
+def _with_torch(remedies, say):
     from . import registry
 
-    for remedy in remedies:
-        try:
-            registry.apply(remedy, say)
-        except Exception as why:  # a remedy must not stop the program it is meant to save
-            say({"remedy": remedy.get("id", "?"), "state": "declined", "reason": "%s: %s" % (type(why).__name__, why)})
+    registry.apply(remedies, say)

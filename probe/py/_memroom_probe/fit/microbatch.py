@@ -10,51 +10,59 @@ import functools
 import weakref
 
 import torch
-from torch.utils.checkpoint import checkpoint
 
-from . import accumulate, losses, outermost, tree, tryout
+from . import accumulate, blocks, losses, outermost, tree, tryout
 from .rows import Cannot, Inputs, Joined, even, is_tensor
 
 
-class MicroBatch:
-    """The handler of outermost calls. size: rows of a piece; pieces: how many (size then follows from the largest batch
-    seen); keep: how many pieces' activations are kept rather than recomputed."""
+class Share:
+    """How a module's batches are cut. rows: of a piece; keep: pieces whose activations are kept rather than recomputed;
+    elements: size of one row when this was decided: longer sequences get fewer rows."""
 
-    def __init__(self, say, size=None, pieces=None, keep=0):
-        self.say, self.size, self.pieces, self.keep = say, size, pieces, keep
+    def __init__(self, rows, keep=0, elements=None):
+        self.rows, self.keep, self.elements = rows, keep, elements
+
+    def now(self, inputs):
+        """(rows of a piece, pieces to keep) for this call."""
+        size = inputs.elements_per_row()
+        if not self.elements or not size or size == self.elements:
+            return self.rows, self.keep
+        rows = max(1, int(self.rows * self.elements / size))
+        kept_rows = int(self.keep * self.rows * self.elements / size)
+        return rows, kept_rows // rows
+
+
+class MicroBatch:
+    """Runs outermost calls in pieces. choose(module, inputs, plan) gives the Share, or None for no cut."""
+
+    def __init__(self, say, choose):
+        self.say, self.choose = say, choose
         self._plans = weakref.WeakKeyDictionary()  # module -> {signature: Plan or Cannot}
-        self._largest = weakref.WeakKeyDictionary()
+        self._said = set()
 
     def __call__(self, module, call, args, kwargs):
-        if not self._worth_it(module):
+        if not worth_it(module):
             return call(*args, **kwargs)
         try:
-            plan, inputs = self._plan(module, call, args, kwargs)
-            sizes = even(inputs.rows, self._rows_of_a_piece(module, inputs.rows))
-            if len(sizes) < 2:
-                return call(*args, **kwargs)
+            plan, inputs = self.plan(module, call, args, kwargs)
         except Cannot as reason:
             self._decline(module, reason)
             return call(*args, **kwargs)
+        share = self.choose(module, inputs, plan)
+        rows, keep = share.now(inputs) if share else (inputs.rows, 0)
+        sizes = even(inputs.rows, rows)
+        if len(sizes) < 2:
+            return call(*args, **kwargs)
         states = _rng_before(module)
         try:
-            return self._in_pieces(module, call, plan, inputs, sizes)
+            return self._in_pieces(module, call, plan, inputs, sizes, keep)
         except Cannot as reason:  # only a run shows that pieces do not fit together; the call starts over, uncut
             self._decline(module, reason)
             _rng_back(states)
             return call(*args, **kwargs)
 
-    def _worth_it(self, module):
-        """Loss functions, metrics and augmentations have no parameters; scripted modules cannot be looked into."""
-        return not isinstance(module, torch.jit.ScriptModule) and next(module.parameters(), None) is not None
-
-    def _rows_of_a_piece(self, module, rows):
-        if self.size:
-            return self.size
-        largest = self._largest[module] = max(rows, self._largest.get(module, 0))
-        return -(-largest // self.pieces)
-
-    def _plan(self, module, call, args, kwargs):
+    def plan(self, module, call, args, kwargs):
+        """The Plan for this way of calling the module, and the call's Inputs; raises Cannot."""
         kwargs = _without_cache(module, kwargs)
         last = None
         for dim in (0, 1):
@@ -72,7 +80,6 @@ class MicroBatch:
         if key not in known:
             try:
                 known[key] = Plan(tryout.try_out(module, call, inputs))
-                self._announce(module, known[key])
             except Cannot as reason:
                 if inputs.rows < 2:
                     raise  # says nothing about other batches
@@ -81,13 +88,13 @@ class MicroBatch:
             raise known[key]
         return known[key]
 
-    def _in_pieces(self, module, call, plan, inputs, sizes):
+    def _in_pieces(self, module, call, plan, inputs, sizes, keep):
         pieces = [tree.flatten(p) for p in inputs.cut(sizes)]
         shares = plan.shares(module, call, inputs, [leaves for leaves, _ in pieces])
         if not (plan.accumulates and torch.is_grad_enabled()):
-            return _recompute(call, plan, inputs, pieces, sizes, shares, self.keep)
+            return _recompute(call, plan, inputs, pieces, sizes, shares, keep)
         if plan.scale.is_needed_first():
-            result = _recompute(call, plan, inputs, pieces, sizes, shares, self.keep)
+            result = _recompute(call, plan, inputs, pieces, sizes, shares, keep)
             plan.loss_of(result).register_hook(plan.scale.remember)
             return result
         states = _rng_before(module)
@@ -95,21 +102,32 @@ class MicroBatch:
             return accumulate.run(call, plan, inputs, pieces, sizes, shares)
         except accumulate.NotHere as reason:
             plan.accumulates = False
-            self.say({"remedy": "micro_batch", "state": "note", "module": _name(module), "reason": "recomputes: %s" % reason})
+            self.say("note", "%s: recomputes: %s" % (name_of(module), reason), id="micro_batch")
         _rng_back(states)
-        return _recompute(call, plan, inputs, pieces, sizes, shares, self.keep)
-
-    def _announce(self, module, plan):
-        self.say({"remedy": "micro_batch", "state": "applied", "module": _name(module),
-                  "equivalence": "expected" if plan.random else "exact",
-                  "how": "accumulate" if plan.accumulates else "recompute",
-                  "loss": plan.loss_rules()})
+        return _recompute(call, plan, inputs, pieces, sizes, shares, keep)
 
     def _decline(self, module, reason):
-        said = self.__dict__.setdefault("_said", set())
-        if (id(module), str(reason)) not in said:
-            said.add((id(module), str(reason)))
-            self.say({"remedy": "micro_batch", "state": "declined", "module": _name(module), "reason": str(reason)})
+        if (id(module), str(reason)) not in self._said:
+            self._said.add((id(module), str(reason)))
+            self.say("declined", "%s: %s" % (name_of(module), reason), id="micro_batch")
+
+
+def fixed(size=None, pieces=None, keep=0):
+    """A choice made beforehand: pieces of size rows, or so many pieces of the largest batch seen."""
+    largest = weakref.WeakKeyDictionary()
+
+    def choose(module, inputs, plan):
+        if size:
+            return Share(size, keep)
+        largest[module] = max(inputs.rows, largest.get(module, 0))
+        return Share(-(-largest[module] // pieces), keep)
+
+    return choose
+
+
+def worth_it(module):
+    """Loss functions, metrics and augmentations have no parameters; scripted modules cannot be looked into."""
+    return not isinstance(module, torch.jit.ScriptModule) and next(module.parameters(), None) is not None
 
 
 class Plan:
@@ -118,6 +136,7 @@ class Plan:
     def __init__(self, findings):
         self.outputs, self.random = findings.outputs, findings.random
         self.accumulates = sum(o.kind == tryout.LOSS for o in findings.outputs) == 1
+        self.equivalence = "expected" if findings.random else "exact"
         self.scale = accumulate.Scale()
 
     def loss_of(self, result):
@@ -147,29 +166,13 @@ def _recompute(call, plan, inputs, pieces, sizes, shares, keep):
     grad = torch.is_grad_enabled()
     for i, (leaves, rebuild) in enumerate(pieces):
         if grad and i < len(pieces) - keep:
-            out = _checkpointed(call, leaves, rebuild)
+            out = blocks.checkpointed(call, rebuild(leaves))
         else:
             args, kwargs = rebuild(leaves)
             out = call(*args, **kwargs)
         builder.add(i, sizes[i], out, leaves)
         del out
     return builder.result()
-
-
-def _checkpointed(call, leaves, rebuild):
-    """The tensors go in as positional arguments because checkpoint looks only there for the devices whose generators it
-    has to put back."""
-    at = [i for i, leaf in enumerate(leaves) if is_tensor(leaf)]
-
-    def run(*tensors):
-        filled = list(leaves)
-        for i, tensor in zip(at, tensors):
-            filled[i] = tensor
-        args, kwargs = rebuild(filled)
-        with outermost.inside():
-            return call(*args, **kwargs)
-
-    return checkpoint(run, *[leaves[i] for i in at], use_reentrant=False)
 
 
 class Results:
@@ -230,5 +233,5 @@ def _rng_back(states):
         torch.cuda.set_rng_state(states[1][1], states[1][0])
 
 
-def _name(module):
+def name_of(module):
     return type(module).__name__

@@ -10,6 +10,7 @@ import torch
 
 _original = None
 _handlers = []
+_inner = {}  # id of a block -> (block, handler): calls inside an outermost call that somebody wants to see
 _local = threading.local()
 
 # Wrappers by class name, looked up along the class hierarchy so that nothing has to be imported.
@@ -25,8 +26,24 @@ except AttributeError:  # torch < 2.1
 
 def handle(handler):
     """Adds handler(module, call, args, kwargs) -> result around every outermost call; the last added is the outermost."""
-    global _original
     _handlers.append(handler)
+    _begin()
+
+
+def handle_inner(blocks, handler):
+    """Lets handler(block, call, args, kwargs) -> result stand around the calls of these blocks, wherever they are."""
+    for block in blocks:
+        _inner[id(block)] = (block, handler)
+    _begin()
+
+
+def leave_inner(blocks):
+    for block in blocks:
+        _inner.pop(id(block), None)
+
+
+def _begin():
+    global _original
     if _original is None:
         _original = torch.nn.Module.__call__
         torch.nn.Module.__call__ = _wrap(_original)
@@ -36,6 +53,7 @@ def forget_all():
     """Takes the wrapper away again."""
     global _original
     _handlers.clear()
+    _inner.clear()
     if _original is not None:
         torch.nn.Module.__call__ = _original
         _original = None
@@ -43,12 +61,25 @@ def forget_all():
 
 def _wrap(original):
     def __call__(self, *args, **kwargs):
-        if _compiling() or getattr(_local, "inside", False) or is_transparent(self):
+        if _compiling():
+            return original(self, *args, **kwargs)
+        if getattr(_local, "inside", False):
+            if _inner and id(self) in _inner:
+                return _block(self, original, args, kwargs)
+            return original(self, *args, **kwargs)
+        if is_transparent(self):
             return original(self, *args, **kwargs)
         with inside():
             return _through(_handlers, self, original, args, kwargs)
 
     return __call__
+
+
+def _block(block, original, args, kwargs):
+    def call(*a, **k):
+        return original(block, *a, **k)
+
+    return _inner[id(block)][1](block, call, args, kwargs)
 
 
 class inside:

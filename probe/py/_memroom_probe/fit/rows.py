@@ -69,6 +69,10 @@ class Inputs:
             leaves.append(leaf)
         return self._rebuild(leaves)
 
+    def elements_per_row(self):
+        """Of the largest argument: grows with the length of a sequence or the size of an image."""
+        return max((leaf.numel() // self.rows for leaf, dim in zip(self.leaves, self.dims) if dim is not None), default=0)
+
     def signature(self):
         """What a plan depends on: the structure and the batch's place in it, not the sizes."""
         return tuple((name, leaf.dim() if is_tensor(leaf) else type(leaf).__name__, dim)

@@ -1,0 +1,112 @@
+"""What a row of the batch costs: the module runs forward and backward on a few rows and on twice as many.
+
+Two sizes tell what grows with the batch from what does not (gradients, workspaces, half copies of weights). Everything is
+put back afterwards: random generators, buffers, gradients.
+"""
+import contextlib
+
+import torch
+
+from . import outermost, tree
+from .rows import Cannot, is_tensor
+
+
+class Cost:
+    """Bytes: saved per row and fixed (kept from forward to backward), peak per row and fixed (forward and backward of one
+    piece, gradients included), outputs per row, and for each block what it saves and what goes into it, per row."""
+
+    def __init__(self, saved, peak, outputs, by_block):
+        self.saved_fixed, self.saved_row = saved
+        self.peak_fixed, self.peak_row = peak
+        self.output_row, self.by_block = outputs, by_block
+
+
+def cost(module, call, inputs, room, found):
+    """Measures on at most an eighth of the batch, at least one row and two rows."""
+    few = max(2 if inputs.rows >= 4 else 1, inputs.rows // 16)  # one row alone upsets BatchNorm
+    many = min(2 * few, inputs.rows)
+    if many == few:
+        raise Cannot("the batch has one row")
+    with _put_back(module):
+        _one(module, call, inputs, few, room, found)  # workspaces and caches of the first call
+        first = _one(module, call, inputs, few, room, found)
+        second = _one(module, call, inputs, many, room, found)
+    per_row = [max(0.0, (b - a) / (many - few)) for a, b in zip(first[:2], second[:2])]
+    fixed = [max(0, a - slope * few) for a, slope in zip(first[:2], per_row)]
+    by_block = [(name, block, saved / many, given / many) for (name, block), (saved, given) in zip(found, second[3])]
+    return Cost((fixed[0], per_row[0]), (fixed[1], per_row[1]), second[2] / many, by_block)
+
+
+def _one(module, call, inputs, rows, room, found):
+    """(saved, peak, outputs, [(saved, given) by block]) of one run."""
+    args, kwargs = inputs.pick(list(range(rows)))
+    before = room.held()
+    room.start_peak()
+    tally = _Tally(module)
+    watch = _BlockWatch(found, tally)
+    with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(tally.pack, tally.unpack), watch:
+        results = [t for t in tree.flatten(call(*args, **kwargs))[0] if is_tensor(t)]
+    outputs = sum(t.numel() * t.element_size() for t in results)
+    targets = [t for t in results if t.requires_grad and t.is_floating_point()]
+    if targets:
+        wanted = [p for p in module.parameters() if p.requires_grad]
+        torch.autograd.grad([t.float().sum() for t in targets], wanted, allow_unused=True)
+    gradients = sum(p.numel() * p.element_size() for p in module.parameters() if p.requires_grad)
+    peak = room.peak() - before if room.peak() > before else 0
+    return tally.bytes, max(peak, tally.bytes + outputs + gradients), outputs, watch.bytes
+
+
+class _Tally:
+    """Counts the storages that autograd keeps, each once, parameters not at all."""
+
+    def __init__(self, module):
+        self.bytes = 0
+        self.seen = {p.untyped_storage().data_ptr() for p in module.parameters()}
+
+    def pack(self, tensor):
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in self.seen:
+            self.seen.add(storage.data_ptr())
+            self.bytes += storage.nbytes()
+        return tensor.detach()  # a saved result that keeps its own node would be a cycle
+
+    def unpack(self, tensor):
+        return tensor
+
+
+class _BlockWatch:
+    """Reads the tally around each block's call."""
+
+    def __init__(self, found, tally):
+        self.found, self.tally = found, tally
+        self.bytes = [(0, 0)] * len(found)
+
+    def __enter__(self):
+        self.at = {id(block): i for i, (_, block) in enumerate(self.found)}
+        outermost.handle_inner([block for _, block in self.found], self)
+
+    def __exit__(self, *_):
+        outermost.leave_inner([block for _, block in self.found])
+
+    def __call__(self, block, call, args, kwargs):
+        given = sum(t.numel() * t.element_size() for t in tree.flatten((args, kwargs))[0] if is_tensor(t) and t.requires_grad)
+        before = self.tally.bytes
+        result = call(*args, **kwargs)
+        i = self.at[id(block)]
+        saved = self.bytes[i][0] + self.tally.bytes - before
+        self.bytes[i] = (saved, self.bytes[i][1] + given)
+        return result
+
+
+@contextlib.contextmanager
+def _put_back(module):
+    device = next(module.parameters()).device
+    buffers = [(b, b.detach().clone()) for b in module.buffers()]
+    try:
+        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+            yield
+    finally:
+        with torch.no_grad():
+            for buffer, value in buffers:
+                if buffer.shape == value.shape:
+                    buffer.copy_(value)

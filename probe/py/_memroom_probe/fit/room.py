@@ -1,0 +1,97 @@
+"""How much memory there is for activations: the wall, what is held, and what will be held that is not there yet."""
+import gc
+import os
+
+import torch
+
+SAFETY = 0.94  # share of the wall that is planned with; the rest is for fragmentation and what was not foreseen
+MIB = 1 << 20
+
+
+def of(device, limit=None):
+    return CudaRoom(device, limit) if device.type == "cuda" else HostRoom(limit)
+
+
+class CudaRoom:
+    """A card, as far as this process may use it. limit: bytes the allocator may reserve, if somebody knows better."""
+
+    def __init__(self, device, limit=None):
+        self.device = device
+        total = torch.cuda.get_device_properties(device).total_memory
+        fraction = getattr(torch.cuda, "get_per_process_memory_fraction", lambda _: 1.0)(device)
+        free = torch.cuda.mem_get_info(device)[0]
+        walls = [int(total * fraction), torch.cuda.memory_reserved(device) + free]
+        self.limit = min(walls + ([int(limit)] if limit else []))
+
+    def held(self):
+        return torch.cuda.memory_allocated(self.device)
+
+    def start_peak(self):
+        torch.cuda.reset_peak_memory_stats(self.device)
+
+    def peak(self):
+        return torch.cuda.max_memory_allocated(self.device)
+
+
+class HostRoom:
+    """Host memory, for training on the CPU. Without a limit from outside the lowest cgroup limit that is found counts."""
+
+    def __init__(self, limit=None):
+        self.limit = int(limit) if limit else _cgroup_limit()
+
+    def held(self):
+        with open("/proc/self/statm") as f:
+            return int(f.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    def start_peak(self):
+        pass
+
+    def peak(self):
+        return self.held()
+
+
+def _cgroup_limit():
+    for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        try:
+            with open(path) as f:
+                text = f.read().strip()
+            if text.isdigit() and int(text) < 1 << 60:
+                return int(text)
+        except OSError:
+            pass
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def to_come(module):
+    """Bytes that the first steps will add for good: gradients not there yet and optimizer state not there yet."""
+    wanted = {id(p): p for p in module.parameters() if p.requires_grad}
+    gradients = sum(p.numel() * p.element_size() for p in wanted.values() if p.grad is None)
+    return gradients, sum(_state_to_come(o) for o in _optimizers())
+
+
+def _optimizers():
+    return [o for o in gc.get_objects() if isinstance(o, torch.optim.Optimizer)]
+
+
+def _state_to_come(optimizer):
+    total = 0
+    for group in optimizer.param_groups:
+        per_element = _copies(optimizer, group)
+        for p in group["params"]:
+            if p.requires_grad and not optimizer.state.get(p):
+                total += per_element * p.numel() * p.element_size()
+    return total
+
+
+def _copies(optimizer, group):
+    """Tensors of a parameter's size that an optimizer keeps for it. An unknown one is taken for Adam."""
+    name = type(optimizer).__name__.lower()
+    if "adafactor" in name:
+        return 0
+    if name == "sgd":
+        return 1 if group.get("momentum") else 0
+    if name in ("lion", "adagrad"):
+        return 1
+    if name == "rmsprop":
+        return 1 + bool(group.get("momentum")) + bool(group.get("centered"))
+    return 3 if group.get("amsgrad") else 2
