@@ -90,16 +90,20 @@ def checkpointed(call, args_kwargs, norms=()):
         with outermost.inside():
             return call(*args, **kwargs)
 
-    return checkpoint(run, *tensors, use_reentrant=False, context_fn=lambda: (contextlib.nullcontext(), _quiet(norms)))
+    return checkpoint(run, *tensors, use_reentrant=False, context_fn=lambda: (contextlib.nullcontext(), _Quiet(norms)))
 
 
-@contextlib.contextmanager
-def _quiet(norms):
-    """During the recompute BatchNorm uses the batch's statistics as before but leaves the running ones alone."""
-    for m in norms:
-        m.track_running_stats = False
-    try:
-        yield
-    finally:
-        for m in norms:
+class _Quiet:
+    """During the recompute BatchNorm uses the batch's statistics as before but leaves the running ones alone. A retained
+    graph is recomputed more than once, so this can be entered again."""
+
+    def __init__(self, norms):
+        self.norms = norms
+
+    def __enter__(self):
+        for m in self.norms:
+            m.track_running_stats = False
+
+    def __exit__(self, *_):
+        for m in self.norms:
             m.track_running_stats = True

@@ -17,7 +17,7 @@ from . import blocks, measure, microbatch, room
 from .rows import Cannot, Inputs
 
 WORK_FOR_LOSS = 3  # tensors of the outputs' size that a loss over the whole batch makes: log-probabilities, two gradients
-TOO_MANY = 0.03  # what a doubling of the number of pieces is taken to cost, as a share of a forward pass
+TOO_MANY = 0.08  # what a doubling of the number of pieces is taken to cost, as a share of a forward pass
 
 
 class Choice:

@@ -70,7 +70,7 @@ def to_come(module):
 
 
 def _optimizers():
-    return [o for o in gc.get_objects() if isinstance(o, torch.optim.Optimizer)]
+    return [o for o in gc.get_objects() if issubclass(type(o), torch.optim.Optimizer)]  # isinstance would wake lazy proxies
 
 
 def _state_to_come(optimizer):
