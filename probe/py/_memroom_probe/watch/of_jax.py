@@ -1,9 +1,8 @@
 """JAX: the version is told, and an exhausted device is recognised when it ends the process (see oom). XLA's allocator
 offers nothing to read at a step without initialising a backend, so the meters outside do the rest."""
 
-from .. import guard, process
+from .. import process
 
 
-@guard.hook("jax")
 def install(jax):
     process.remember("jax", "framework", {"name": "jax", "version": str(getattr(jax, "__version__", ""))})

@@ -1,8 +1,7 @@
 """TensorFlow: tells the monitor that it is there."""
 
-from .. import guard, process
+from . import steps
 
 
-@guard.hook("tensorflow")
 def install(tensorflow):
-    process.remember("tensorflow", "framework", {"name": "tensorflow", "version": str(tensorflow.__version__)})
+    steps.begin("tensorflow", str(getattr(tensorflow, "__version__", "")))

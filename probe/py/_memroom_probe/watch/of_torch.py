@@ -1,8 +1,227 @@
-"""PyTorch: tells the monitor that it is there."""
+"""PyTorch: step boundaries, phases, allocator statistics and exhausted memory.
 
-from .. import guard, process
+Hooks sit where a step passes a handful of times, never on module calls: optimizer steps, torch.autograd.backward, the
+data loader's next, Module.eval, torch.save. CUDA is never initialised by us; what needs it waits in torch's own queue.
+"""
+
+import functools
+import sys
+
+from .. import guard, imports
+from . import steps, torch_account, torch_oom, torch_stacks
+
+now = guard.now
+
+_torch = None
+_leader = steps.Leader()
+_devices = {}  # id of an optimizer -> indices of the CUDA devices its parameters are on
+_step_began = 0
+_depth = 0  # of optimizer steps inside each other, where steps are wrapped and not hooked
 
 
-@guard.hook("torch")
 def install(torch):
-    process.remember("torch", "framework", {"name": "torch", "version": str(torch.__version__)})
+    global _torch
+    if _torch is torch:  # a reload: torch's own state, and so our hooks, survive it
+        return
+    _torch = torch
+    for part in (_hook_optimizers, _hook_backward, _hook_save, _hook_eval, torch_account.install, torch_stacks.install,
+                 torch_oom.install):
+        try:
+            part(torch)
+        except Exception as error:  # a version that lacks one of them: the others still work
+            guard.fault(part.__module__ + "." + part.__name__, error)
+    imports.when_imported("torch.utils.data.dataloader", _hook_loader)
+    steps.command("empty_cache", _empty_cache)
+    cuda = getattr(torch.version, "cuda", None) or getattr(torch.version, "hip", None)
+    steps.begin("torch", str(torch.__version__), **({"cuda": cuda} if cuda else {}))
+
+
+def cuda_ready():
+    """Says whether the program has initialised CUDA, in this process and not only in its parent."""
+    cuda = _torch.cuda
+    return cuda.is_initialized() and not getattr(_torch._C, "_cuda_isInBadFork", lambda: False)()
+
+
+def reading(device):
+    """(device, allocated, reserved, peak allocated, inactive split, retries, ooms) of one device."""
+    stats = _torch._C._cuda_memoryStats(device)
+    allocated = stats["allocated_bytes"]["all"]
+    return (device, allocated["current"], stats["reserved_bytes"]["all"]["current"], allocated["peak"],
+            stats["inactive_split_bytes"]["all"]["current"], stats["num_alloc_retries"], stats["num_ooms"])
+
+
+def _readings(optimizer):
+    """Readings of the devices an optimizer's parameters are on, or of the current one if they are in host memory."""
+    if not cuda_ready():
+        return []
+    devices = _devices.get(id(optimizer))
+    if devices is None:
+        on = {p.device.index for group in optimizer.param_groups for p in group["params"] if p.device.type == "cuda"}
+        devices = _devices[id(optimizer)] = sorted(on) or [_torch.cuda.current_device()]
+    return [reading(device) for device in devices]
+
+
+def first_reading():
+    """The reading of the current device, or zeros without CUDA."""
+    return reading(_torch.cuda.current_device()) if cuda_ready() else (-1, 0, 0, 0, 0, 0, 0)
+
+
+@guard.hook("optimizer begins")
+def _before_step(optimizer, args=None, kwargs=None):
+    global _step_began
+    steps.phase = "optimizer"
+    _step_began = now()
+
+
+@guard.hook("optimizer ends")
+def _after_step(optimizer, args=None, kwargs=None):
+    steps.optimizer_ns += now() - _step_began
+    if _leader.ends_step(optimizer):
+        torch_account.seen(optimizer)
+        steps.close(lambda: _readings(optimizer))
+    else:
+        torch_account.seen(optimizer)
+        steps.phase = "forward"
+
+
+def _hook_optimizers(torch):
+    module = sys.modules["torch.optim.optimizer"]  # torch.optim deletes its attribute
+    if hasattr(module, "register_optimizer_step_post_hook"):  # since 2.0
+        module.register_optimizer_step_pre_hook(_before_step)
+        module.register_optimizer_step_post_hook(_after_step)
+        return
+    init = module.Optimizer.__init__
+
+    @functools.wraps(init)
+    def __init__(self, *args, **kwargs):
+        init(self, *args, **kwargs)
+        _wrap_step(type(self))
+
+    module.Optimizer.__init__ = __init__
+
+
+def _wrap_step(cls):
+    """Before torch 2.0 the class's step is wrapped. A step that calls its parent's counts once."""
+    step = cls.step
+    if getattr(step, "_memroom", False):
+        return
+
+    @functools.wraps(step)
+    def wrapped(self, *args, **kwargs):
+        global _depth
+        if _depth == 0:
+            _before_step(self)
+        _depth += 1
+        try:
+            result = step(self, *args, **kwargs)
+        finally:
+            _depth -= 1
+        if _depth == 0:
+            _after_step(self)
+        return result
+
+    wrapped._memroom = True
+    cls.step = wrapped
+
+
+def _hook_backward(torch):
+    original = torch.autograd.backward
+
+    @functools.wraps(original)
+    def backward(*args, **kwargs):
+        _backward_begins()
+        began = now()
+        try:
+            return original(*args, **kwargs)
+        finally:
+            steps.backward_ns += now() - began
+            steps.micro_batches += 1
+            if steps.phase == "backward":
+                steps.phase = "forward"
+
+    backward._torchdynamo_disable = True  # as the original, which dynamo does not trace into
+    torch.autograd.backward = backward
+
+
+@guard.hook("backward")
+def _backward_begins():
+    if steps.phase == "eval":
+        steps.mark("eval", False, *first_reading()[1:3])
+    steps.phase = "backward"
+    if cuda_ready() and guard.affordable():
+        device = _torch.cuda.current_device()
+        steps.at_backward[device] = reading(device)[1]
+
+
+def _hook_loader(module):
+    original = module._BaseDataLoaderIter.__next__
+
+    @functools.wraps(original)
+    def __next__(self):
+        before, steps.phase = steps.phase, "load"
+        began = now()
+        try:
+            return original(self)
+        finally:
+            steps.wait_ns += now() - began
+            steps.phase = before
+
+    module._BaseDataLoaderIter.__next__ = __next__
+
+
+def _hook_eval(torch):
+    original = torch.nn.Module.eval
+
+    @functools.wraps(original)
+    def eval(self):
+        _eval_begins(self)
+        return original(self)
+
+    torch.nn.Module.eval = eval
+
+
+@guard.hook("eval")
+def _eval_begins(module):
+    """A module in training that is switched to evaluation begins a phase, which the next backward pass ends."""
+    if steps.phase == "eval" or steps.step == 0 or not module.training or not guard.affordable():
+        return
+    parameter = next(module.parameters(), None)
+    if parameter is not None and parameter.requires_grad:  # frozen parts are kept in eval mode all along
+        steps.mark("eval", True, *first_reading()[1:3])
+        steps.phase = "eval"
+
+
+def _hook_save(torch):
+    original = torch.save
+
+    @functools.wraps(original)
+    def save(*args, **kwargs):
+        before = _save_begins()
+        try:
+            return original(*args, **kwargs)
+        finally:
+            _save_ends(before)
+
+    torch.save = save
+
+
+@guard.hook("save begins")
+def _save_begins():
+    before, steps.phase = steps.phase, "save"
+    steps.mark("save", True, *first_reading()[1:3])
+    return before
+
+
+@guard.hook("save ends")
+def _save_ends(before):
+    steps.phase = before or "forward"
+    steps.mark("save", False, *first_reading()[1:3])
+
+
+def _empty_cache(asked):
+    if not cuda_ready():
+        return "CUDA is not in use"
+    before = first_reading()
+    _torch.cuda.empty_cache()
+    after = first_reading()
+    return "reserved %d -> %d bytes" % (before[2], after[2])

@@ -1,0 +1,145 @@
+"""The steps of a training loop: where the program is, how long each part took, and the rows told to the monitor.
+
+One training loop a process is assumed; hooks of several threads at once would only blur the times. Rows are gathered and
+sent a few times a second, so that a step costs a few microseconds. Commands of the monitor are carried out here, at the
+end of a step, in the thread that trains.
+"""
+
+import time
+import weakref
+
+from .. import guard, link, process, wire
+from . import host
+
+now = guard.now
+
+FLUSH_NS = 200000000
+MAX_ROWS = 64  # rows kept at most before they are sent
+
+step = 0
+phase = "start"  # start, load, forward, backward, optimizer, eval, save
+wait_ns = backward_ns = optimizer_ns = 0
+micro_batches = 0
+at_backward = {}  # device -> allocated bytes when the last backward pass began
+ended_ns = now()
+
+_rows = []
+_flushed_ns = now()
+_unread = 0  # steps closed since the last row: what they took is spread evenly over the next row's
+_after_step = []  # functions of the step number, called when a step has ended
+_commands = {}  # name -> function of the command, gives the text of the answer
+
+
+def begin(framework, version, **more):
+    """Begins the watch of a framework whose hooks are in place: tells the monitor, counts what hooks cost from here."""
+    if "collect" not in _commands:
+        from .. import farewell
+
+        farewell.before(flush)
+        command("collect", _collect)
+    process.remember(framework, "framework", dict({"name": framework, "version": version}, **more))
+    guard.start()
+
+
+def command(name, fn):
+    """Sets what a command of the monitor does. fn takes the command and gives a sentence, or (sentence, path)."""
+    _commands[name] = fn
+
+
+def after_step(fn):
+    """Calls fn(step) after each step, inside the cost accounting."""
+    _after_step.append(fn)
+
+
+def close(readings):
+    """Ends a step. readings() gives a list of (device, allocated, reserved, peak, split, retries, ooms)."""
+    global step, phase, _unread
+    ended = now()
+    step += 1
+    _unread += 1
+    if guard.affordable():
+        _take(ended, readings())
+    phase = "forward"
+    for fn in _after_step:
+        fn(step)
+    if ended - _flushed_ns > FLUSH_NS or len(_rows) >= MAX_ROWS:
+        flush()
+        obey()
+
+
+def _take(ended, readings):
+    """Makes the rows of the step that ended, one a device, and starts the times anew."""
+    global ended_ns, wait_ns, backward_ns, optimizer_ns, micro_batches, _unread
+    resident, anonymous = host.memory()
+    unit = 1000 * _unread
+    times = ((ended - ended_ns) // unit, wait_ns // unit, backward_ns // unit, optimizer_ns // unit, micro_batches // _unread)
+    ended_ns, wait_ns, backward_ns, optimizer_ns, micro_batches, _unread = ended, 0, 0, 0, 0, 0
+    at = time.time_ns() // 1000
+    for device, allocated, reserved, peak, split, retries, ooms in readings or ((-1, 0, 0, 0, 0, 0, 0),):
+        _rows.append("[%d,%d,%d,%d,%d,%d,%d,%d,%d,%d,%d,%d,%d,%d,%d,%d,%d]" % (
+            (step, device, at) + times + (allocated, reserved, peak, at_backward.get(device, 0), split, retries, ooms,
+                                          resident, anonymous)))
+
+
+def flush():
+    """Sends the rows gathered so far."""
+    global _flushed_ns
+    _flushed_ns = now()
+    if not _rows:
+        return
+    link.send_line(('{"t":"steps","rows":[%s],"spent_us":%d,"elapsed_us":%d}\n' % (
+        ",".join(_rows), guard.spent_ns // 1000, (_flushed_ns - guard.began_ns) // 1000)).encode("ascii"))
+    del _rows[:]
+
+
+def obey():
+    """Carries out the commands that have arrived."""
+    for asked in link.commands():
+        fn, path = _commands.get(asked.get("do")), ""
+        try:
+            said = fn(asked) if fn is not None else None
+            ok = fn is not None
+            if not ok:
+                said = "unknown command %s" % asked.get("do")
+            elif isinstance(said, tuple):
+                said, path = said
+        except Exception as error:
+            ok, said = False, "%s: %s" % (type(error).__name__, str(error)[:300])
+        link.send("done", {"id": asked.get("id", 0), "ok": ok, "said": said or "", "path": path})
+
+
+def mark(name, begin, allocated=0, reserved=0):
+    """Tells that a phase other than a plain step began or ended."""
+    flush()
+    link.send("phase", {"phase": name, "begin": begin, "step": step, "at_us": time.time_ns() // 1000,
+                        "allocated": allocated, "reserved": reserved})
+
+
+def _collect(asked):
+    import gc
+
+    return "collected %d objects" % gc.collect()
+
+
+class Leader:
+    """Tells which of a program's optimizers ends a step: the first one that stepped, as long as it goes on stepping.
+
+    A GAN steps two optimizers a batch and a fused backward hundreds, yet a batch is one step. When the leader has been
+    silent for several rounds of the others (it was for a finished stage, or is gone) the next to step takes over.
+    """
+
+    def __init__(self):
+        self._leader = lambda: None  # a weak reference: an optimizer is not kept alive by us
+        self._others = set()
+        self._silence = 0
+
+    def ends_step(self, optimizer):
+        if self._leader() is optimizer:
+            self._silence = 0
+            return True
+        self._others.add(id(optimizer))
+        self._silence += 1
+        if self._leader() is not None and self._silence <= 3 * len(self._others):
+            return False
+        self._leader, self._silence, self._others = weakref.ref(optimizer), 0, set()
+        return True

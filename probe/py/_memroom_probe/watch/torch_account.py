@@ -1,0 +1,103 @@
+"""What a process's device memory is made of: weights, gradients and optimizer state, counted on the live objects.
+
+Optimizers are known from their steps, parameters outside them (frozen ones) from torch's hook on their registration. Only
+weak references are kept. Counting walks all parameters, so it is done after the second step and then seldom.
+"""
+
+import weakref
+
+from .. import guard, link
+from . import steps
+
+_torch = None
+_optimizers = {}  # id -> weak reference
+_parameters = []  # weak references, in order of registration
+_purge_at = 4096
+_due = 2  # step at which the account is told next
+
+
+def install(torch):
+    global _torch
+    _torch = torch
+    register = getattr(torch.nn.modules.module, "register_module_parameter_registration_hook", None)  # since 2.0
+    if register is not None:
+        register(_registered)
+    steps.after_step(_after_step)
+    steps.command("account", lambda asked: "%d devices" % tell())
+
+
+def seen(optimizer):
+    """Notes an optimizer that has stepped."""
+    if id(optimizer) not in _optimizers:
+        key = id(optimizer)
+        _optimizers[key] = weakref.ref(optimizer, lambda _: _optimizers.pop(key, None))
+
+
+@guard.hook("parameter registered")
+def _registered(module, name, parameter):
+    global _purge_at
+    if parameter is None:
+        return
+    _parameters.append(weakref.ref(parameter))
+    if len(_parameters) > _purge_at:
+        _parameters[:] = [r for r in _parameters if r() is not None]
+        _purge_at = max(4096, 2 * len(_parameters))
+
+
+def _after_step(step):
+    """Tells the account at steps 2, 20, 200, 2000, then every 2000: what changes it changes early."""
+    global _due
+    if step >= _due and guard.affordable():
+        _due = step * 10 if step < 2000 else step + 2000
+        tell()
+
+
+def tell():
+    """Counts and tells, one message a device; gives their number."""
+    from . import of_torch
+
+    counts = {}  # device -> [weights, gradients, optimizer]
+    storages = set()
+    for parameter in _live_parameters():
+        _add(counts, storages, parameter, 0)
+        _add(counts, storages, getattr(parameter, "grad", None), 1)
+    for optimizer in _live_optimizers():
+        for state in list(optimizer.state.values()):
+            for value in (state.values() if isinstance(state, dict) else ()):
+                _add(counts, storages, value, 2)
+    ready = of_torch.cuda_ready()
+    for device, (weights, gradients, state) in sorted(counts.items()):
+        fields = {"step": steps.step, "device": device, "weights": weights, "gradients": gradients, "optimizer": state}
+        if device >= 0 and ready:
+            _, fields["allocated"], fields["reserved"], fields["peak_allocated"], fields["inactive_split"] = of_torch.reading(device)[:5]
+            fields["free"], fields["total"] = _torch.cuda.mem_get_info(device)
+        link.send("account", fields)
+    return len(counts)
+
+
+def _live_optimizers():
+    return [optimizer for optimizer in (r() for r in list(_optimizers.values())) if optimizer is not None]
+
+
+def _live_parameters():
+    found = [p for p in (r() for r in _parameters) if p is not None]
+    for optimizer in _live_optimizers():
+        for group in optimizer.param_groups:
+            found.extend(group["params"])
+    return found
+
+
+def _add(counts, storages, tensor, column):
+    """Adds a tensor's storage once, however many tensors share it."""
+    if not isinstance(tensor, _torch.Tensor) or tensor.device.type not in ("cuda", "cpu"):
+        return
+    try:
+        storage = tensor.untyped_storage() if hasattr(tensor, "untyped_storage") else tensor.storage()
+        key, size = (tensor.device, storage.data_ptr()), storage.nbytes()
+    except Exception:  # sparse, meta, functional and other tensors without a storage
+        return
+    if size == 0 or key in storages:
+        return
+    storages.add(key)
+    device = tensor.device.index if tensor.device.type == "cuda" else -1
+    counts.setdefault(device, [0, 0, 0])[column] += size

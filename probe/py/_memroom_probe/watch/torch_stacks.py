@@ -1,0 +1,95 @@
+"""Which lines of code allocated what stays: allocator stacks, recorded for a bounded window when the monitor asks.
+
+Only blocks allocated inside the window have stacks. Those alive in its middle and those alive at its end are added up by
+stack; what grew between the two is what stays. A recorder that the user switched on is left alone, and the window is
+refused: two recorders cannot be told apart. Without CUDA there is nothing to record, and the heap's count by type,
+with the names of the variables that hold what grows, takes its place (see heap).
+"""
+
+from .. import guard, link
+from . import steps
+
+MAX_STEPS = 64
+MAX_GROUPS = 12
+MAX_FRAMES = 12
+
+_torch = None
+_first = _middle = _last = 0  # steps of the window; 0: none is open
+_half = {}  # (device, frames) -> bytes in the middle of the window
+
+
+def install(torch):
+    global _torch
+    _torch = torch
+    from . import heap
+
+    steps.command("record_stacks", _begin)
+    steps.command("heap", heap.tell)
+    heap.install(torch)
+    steps.after_step(_after_step)
+
+
+def _begin(asked):
+    global _first, _middle, _last
+    from . import of_torch, torch_oom
+
+    if _last:
+        return "a window is open until step %d" % _last
+    if not of_torch.cuda_ready():
+        raise RuntimeError("CUDA is not in use: allocator stacks exist only there")
+    if not hasattr(_torch._C, "_cuda_isHistoryEnabled"):
+        raise RuntimeError("this torch cannot say whether its recorder is on: stacks need torch 2.1")
+    if torch_oom.recording():
+        raise RuntimeError("the program records allocator history itself: its recorder is left alone")
+    length = max(2, min(int(asked.get("steps") or 12), MAX_STEPS))
+    _torch.cuda.memory._record_memory_history(enabled="state", context="state", stacks="python")
+    _half.clear()
+    _first, _middle, _last = steps.step, steps.step + length // 2, steps.step + length
+    return "recording for %d steps" % length
+
+
+def _after_step(step):
+    global _last
+    if not _last:
+        return
+    if step == _middle:
+        _half.update({key: total for key, (total, _) in _live().items()})
+    elif step >= _last:
+        length, _last = step - _first, 0
+        try:
+            _tell(step, length, _live())
+        finally:
+            _torch.cuda.memory._record_memory_history(enabled=None)
+
+
+def _live():
+    """(device, frames) -> [bytes, blocks] of the live blocks that have a stack."""
+    found = {}
+    for segment in _torch.cuda.memory._snapshot()["segments"]:
+        for block in segment["blocks"]:
+            frames = block.get("frames") or (block.get("history") or [{}])[0].get("frames")
+            if block["state"] != "active_allocated" or not frames:
+                continue
+            key = (segment["device"], tuple((f["filename"], f["name"], f["line"]) for f in frames if _theirs(f))[:MAX_FRAMES])
+            group = found.setdefault(key, [0, 0])
+            group[0] += block.get("requested_size", block["size"])
+            group[1] += 1
+    return found
+
+
+def _theirs(frame):
+    return "_memroom_probe" not in frame["filename"]
+
+
+def _tell(step, length, live):
+    by_device = {}
+    for (device, frames), (total, count) in live.items():
+        growth = total - _half.get((device, frames), 0)
+        if growth > 0:
+            by_device.setdefault(device, []).append((growth, total, count, frames))
+    for device, groups in by_device.items():
+        groups.sort(reverse=True)
+        link.send("stacks", {"steps": length, "step": step, "device": device, "groups": [
+            {"bytes": total, "growth": growth, "count": count,
+             "frames": [{"file": file, "name": name, "line": line} for file, name, line in frames]}
+            for growth, total, count, frames in groups[:MAX_GROUPS]]})
