@@ -28,6 +28,7 @@ type Streams struct {
 type root struct {
 	Color string `help:"Colours: ${enum}." enum:"auto,always,never" default:"auto"`
 
+	Run        runCmd        `cmd:"" help:"Run a training command and watch its memory."`
 	Doctor     doctorCmd     `cmd:"" help:"What memroom can see on this machine, and what is missing."`
 	Completion completionCmd `cmd:"" help:"Print a completion script for bash, zsh or fish."`
 	Version    versionCmd    `cmd:"" help:"Print the version and how it was built."`
@@ -54,6 +55,9 @@ func (s *session) note(format string, args ...any) { fmt.Fprintf(s.Err, format+"
 
 // Main runs one command line and returns the exit code.
 func Main(ctx context.Context, args []string, streams Streams) (code int) {
+	if code, yes := inner(args, streams); yes {
+		return code
+	}
 	var commands root
 	exited := -1
 	parser, err := kong.New(&commands,
@@ -81,10 +85,10 @@ func Main(ctx context.Context, args []string, streams Streams) (code int) {
 	}
 	parsed, err := parser.Parse(args)
 	if err != nil {
-		return report(streams, wantsJSON(args), usageError(err))
+		return finish(streams, wantsJSON(args), usageError(err))
 	}
 	s := &session{ctx: ctx, Streams: streams, color: useColor(commands.Color, streams.Out), model: parser.Model}
-	return report(streams, wantsJSON(args), parsed.Run(s))
+	return finish(streams, wantsJSON(args), parsed.Run(s))
 }
 
 type exitNow struct{}
@@ -105,8 +109,8 @@ func wantsJSON(args []string) bool {
 	return false
 }
 
-// report prints the final error, as JSON too where the caller asked for JSON, and gives the exit code.
-func report(streams Streams, asJSON bool, err error) int {
+// finish prints the final error, as JSON too where the caller asked for JSON, and gives the exit code.
+func finish(streams Streams, asJSON bool, err error) int {
 	code, message := exitCode(err), ""
 	if err != nil {
 		message = err.Error()

@@ -1,6 +1,9 @@
 package event
 
-import "time"
+import (
+	"encoding/json"
+	"time"
+)
 
 // Run is the record of one use of `memroom run`, as it is kept: secrets masked, environment reduced to the allow-list.
 type Run struct {
@@ -64,4 +67,44 @@ type DevicePeak struct {
 	Used      Bytes  `json:"used"`
 	Allocated Bytes  `json:"allocated,omitempty"`
 	Reserved  Bytes  `json:"reserved,omitempty"`
+}
+
+// Happened is one line of a run's events: something that happened at a moment and is worth keeping. Exactly which fields
+// are set depends on Kind; docs/format/run.md lists the kinds.
+type Happened struct {
+	AtMS    int64           `json:"at_ms"`
+	Attempt int             `json:"attempt,omitempty"`
+	Kind    string          `json:"kind"` // note, finding, process, framework, oom, died, phase, account, pressure, action, remedy, verdict
+	Text    string          `json:"text,omitempty"`
+	PID     int             `json:"pid,omitempty"`
+	Rank    *int            `json:"rank,omitempty"`
+	Finding *Finding        `json:"finding,omitempty"`
+	Data    json.RawMessage `json:"data,omitempty"`
+}
+
+// Summary is the final report of a run, written as summary.json and by `run --json`.
+type Summary struct {
+	Run      Run       `json:"run"`
+	Exit     *Exit     `json:"exit,omitempty"`
+	Verdict  *Verdict  `json:"verdict,omitempty"`
+	Attempts []Attempt `json:"attempts,omitempty"`
+	Peaks    Peaks     `json:"peaks"`
+	Steps    int64     `json:"steps,omitempty"`
+	StepMS   float64   `json:"step_ms,omitempty"` // median duration of a step
+	Findings []Finding `json:"findings,omitempty"`
+	Notes    []string  `json:"notes,omitempty"` // what could not be measured or done, once each
+	Samples  int64     `json:"samples"`
+	// Of memroom itself: processor seconds and resident bytes of keeper and monitor.
+	CostCPU      float64 `json:"cost_cpu_seconds"`
+	CostResident Bytes   `json:"cost_rss"`
+	ProbeShare   float64 `json:"probe_share,omitempty"` // time inside the probe's hooks / time since the framework was imported
+}
+
+// RankedStep is a step with the process it was made in.
+type RankedStep struct {
+	AtMS    int64 `json:"at_ms"`
+	Attempt int   `json:"attempt,omitempty"`
+	PID     int   `json:"pid"`
+	Rank    *int  `json:"rank,omitempty"`
+	Step
 }

@@ -1,0 +1,45 @@
+package cli
+
+import (
+	"time"
+
+	"memroom/event"
+)
+
+type runCmd struct {
+	Name       string        `help:"A name for the run, to find it by." placeholder:"TEXT"`
+	Tag        []string      `help:"A tag for the run; may be repeated." placeholder:"TEXT"`
+	HostMem    event.Bytes   `help:"Limit on the host memory of all its processes together, swap included." placeholder:"SIZE"`
+	GPUMem     event.Bytes   `name:"gpu-mem" help:"Limit on the device memory of each of its Python processes." placeholder:"SIZE"`
+	OnPressure string        `help:"When memory comes close to its limit: send this signal (USR1) to the command, or run this shell command." placeholder:"SIGNAL|CMD"`
+	PressureAt float64       `help:"Share of the limit that is close." default:"0.92" placeholder:"SHARE"`
+	Grace      time.Duration `help:"How long the other ranks may take to end after one ran out of memory." default:"20s"`
+	Verdict    string        `help:"Write a copy of the verdict to this file." placeholder:"PATH"`
+	JSON       string        `name:"json" help:"Write the final report to this file; stdout belongs to the command." placeholder:"PATH"`
+	View       bool          `help:"Show a live view instead of the command's output, which is kept (memroom show --output)."`
+	Detach     bool          `help:"Start the command, print the run's ID and leave (memroom attach RUN comes back)."`
+	Quiet      bool          `help:"No summary at the end."`
+	Probe      bool          `help:"Look into Python processes. Without it only meters are read." default:"true" negatable:""`
+	Group      string        `help:"Name that the runs of several nodes have in common." placeholder:"ID"`
+	NodeRank   int           `help:"Rank of this node in the group." default:"0"`
+
+	Command []string `arg:"" passthrough:"" help:"The command and its arguments, after --."`
+}
+
+func (runCmd) examples() []example {
+	return []example{
+		{line: "memroom run -- sh -c 'echo training'"},
+		{line: "memroom run --name baseline --host-mem 2GiB --verdict /dev/null -- sh -c 'exit 3'", code: 3},
+	}
+}
+
+// monitorSpec is what the monitor is told on its command line: nothing in it is a secret of the user's.
+type monitorSpec struct {
+	Home       string        `json:"home"`
+	Grace      time.Duration `json:"grace"`
+	OnPressure string        `json:"on_pressure,omitempty"`
+	PressureAt float64       `json:"pressure_at"`
+	Report     string        `json:"report,omitempty"`
+	Verdict    string        `json:"verdict,omitempty"`
+	Socket     string        `json:"socket,omitempty"` // of the probes
+}

@@ -1,0 +1,257 @@
+package cli
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"memroom/event"
+	"memroom/probe"
+	"memroom/report"
+	"memroom/store"
+	"memroom/supervise"
+)
+
+// Run is the front end of a run.
+func (c *runCmd) Run(s *session) error {
+	command := withoutDashes(c.Command)
+	if len(command) == 0 {
+		return exitWith(exitUsage, "no command: write memroom run -- COMMAND ...")
+	}
+	path, err := findExecutable(command[0])
+	if err != nil {
+		return err
+	}
+	in, out, errs, err := files(s)
+	if err != nil {
+		return err
+	}
+	r, err := c.prepare(s, command)
+	if err != nil {
+		return exitWith(exitNotStarted, "%w", err)
+	}
+	launch := supervise.Launch{Attempt: 1, Path: path, Args: command, Env: r.env, Dir: r.run.Dir, HostLimit: c.HostMem,
+		Streams: supervise.PlanStreams(in, out, errs), Monitor: []string{"memroom", monitorWord, r.folder.Dir, r.spec}}
+	if c.Detach || c.View {
+		launch.Streams = supervise.Streams{In: supervise.Null, Out: supervise.Pipe, Err: supervise.Pipe, Merged: true}
+		in = nil
+	}
+	if err := supervise.StartKeeper([]string{"memroom", keeperWord, r.folder.Dir}, os.Environ(), in); err != nil {
+		return exitWith(exitNotStarted, "%w", err)
+	}
+	front := &supervise.Front{Files: runFiles(r.folder), In: in, Out: out, Err: errs, Note: func(text string) { s.note("memroom: %s", text) }}
+	if err := front.Connect("front", 0, 0); err != nil {
+		return exitWith(exitNotStarted, "%w", err)
+	}
+	defer front.Close()
+	if err := front.Launch(launch); err != nil {
+		return exitWith(exitNotStarted, "%w", err)
+	}
+	if c.Detach {
+		fmt.Fprintln(s.Out, r.folder.ID)
+		return nil
+	}
+	if c.View {
+		return c.view(s, front, r.folder)
+	}
+	state, err := front.Run()
+	return c.conclude(s, r.folder, state, err)
+}
+
+// withoutDashes drops the -- that separates the command from our flags.
+func withoutDashes(args []string) []string {
+	if len(args) > 0 && args[0] == "--" {
+		return args[1:]
+	}
+	return args
+}
+
+// findExecutable gives the path of a program, or the exit code that a shell would give.
+func findExecutable(name string) (string, error) {
+	path, err := exec.LookPath(name)
+	switch {
+	case err == nil || errors.Is(err, exec.ErrDot):
+		return path, nil
+	case errors.Is(err, fs.ErrPermission) || isDirectory(name):
+		return "", exitWith(exitNotExecutable, "run %s: not executable", name)
+	case errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist):
+		return "", exitWith(exitNotFound, "run %s: command not found", name)
+	}
+	return "", exitWith(exitNotExecutable, "run %s: %w", name, err)
+}
+
+func isDirectory(name string) bool {
+	info, err := os.Stat(name)
+	return err == nil && info.IsDir() && strings.ContainsRune(name, '/')
+}
+
+// files gives the standard streams as files: the command's streams are decided by what ours are.
+func files(s *session) (in, out, errs *os.File, err error) {
+	in, ok1 := s.In.(*os.File)
+	out, ok2 := s.Out.(*os.File)
+	errs, ok3 := s.Err.(*os.File)
+	if !ok1 || !ok2 || !ok3 {
+		return nil, nil, nil, exitWith(exitNotStarted, "run needs real files as standard streams")
+	}
+	return in, out, errs, nil
+}
+
+// prepared is a run whose folder exists and whose command has not started.
+type prepared struct {
+	folder *store.Folder
+	run    event.Run
+	env    []string
+	spec   string // for the monitor
+}
+
+// prepare makes the run's folder and the command's environment.
+func (c *runCmd) prepare(s *session, command []string) (*prepared, error) {
+	home, folder, err := newFolder(s, time.Now())
+	if err != nil {
+		return nil, err
+	}
+	r := &prepared{folder: folder, run: c.describe(folder.ID, command)}
+	if err := folder.SaveRun(r.run); err != nil {
+		s.note("memroom: the record is incomplete: %v", err)
+	}
+	socket := c.installProbe(s, home, r)
+	spec := monitorSpec{Home: home.Home, Grace: c.Grace, OnPressure: c.OnPressure, PressureAt: c.PressureAt,
+		Report: absolute(c.JSON), Verdict: absolute(c.Verdict), Socket: socket}
+	text, err := json.Marshal(spec)
+	r.spec = string(text)
+	return r, err
+}
+
+func absolute(path string) string {
+	if path == "" {
+		return ""
+	}
+	if full, err := filepath.Abs(path); err == nil {
+		return full
+	}
+	return path
+}
+
+// newFolder makes a folder in the store, or where that cannot be written, somewhere that can: a training is not refused
+// because its record cannot be kept.
+func newFolder(s *session, now time.Time) (*store.Store, *store.Folder, error) {
+	home, err := store.DefaultHome()
+	var folder *store.Folder
+	var kept *store.Store
+	if err == nil {
+		if kept, err = store.Open(home); err == nil {
+			if folder, err = kept.Create(now); err == nil {
+				return kept, folder, nil
+			}
+		}
+	}
+	for _, place := range []string{os.TempDir(), "/dev/shm"} {
+		second := filepath.Join(place, fmt.Sprintf("memroom-%d", os.Getuid()))
+		if kept, second := openPrivate(second); second == nil {
+			if folder, second = kept.Create(now); second == nil {
+				s.note("memroom: %v; this run is kept in %s", err, folder.Dir)
+				return kept, folder, nil
+			}
+		}
+	}
+	return nil, nil, err
+}
+
+// openPrivate opens a store in a place that everybody may write to; it must be ours alone.
+func openPrivate(home string) (*store.Store, error) {
+	kept, err := store.Open(home)
+	if err != nil {
+		return nil, err
+	}
+	if !ownedByUs(home) {
+		return nil, fmt.Errorf("%s belongs to somebody else", home)
+	}
+	return kept, nil
+}
+
+// describe is the run as it is kept.
+func (c *runCmd) describe(id string, command []string) event.Run {
+	dir, _ := os.Getwd()
+	host, _ := os.Hostname()
+	run := event.Run{ID: id, Name: c.Name, Tags: c.Tag, Command: store.MaskArguments(command), Dir: dir, Host: host, Group: c.Group,
+		NodeRank: c.NodeRank, Env: store.KeptEnvironment(os.Environ()), Started: time.Now(), Version: readVersion().Version,
+		HostMem: c.HostMem, GPUMem: c.GPUMem}
+	if u, err := user.Current(); err == nil {
+		run.User = u.Username
+	}
+	return run
+}
+
+// installProbe puts the probe into the command's environment. Where that fails the meters go on without it.
+func (c *runCmd) installProbe(s *session, home *store.Store, r *prepared) (socket string) {
+	r.env = os.Environ()
+	if !c.Probe || os.Getenv("MEMROOM_OFF") == "1" {
+		return ""
+	}
+	dir, err := probe.Install(filepath.Join(home.Home, "probe"))
+	if err != nil {
+		s.note("memroom: %v; the run is watched from outside only", err)
+		return ""
+	}
+	socket = probeSocket(r.folder)
+	_ = os.Mkdir(r.folder.Dumps(), 0o700)
+	r.env = probe.Setup{Dir: dir, Socket: socket, Run: r.folder.ID, Dumps: r.folder.Dumps(), GPUMem: c.GPUMem}.Environ(os.Environ())
+	return socket
+}
+
+// probeSocket is a path short enough for a socket's address: in the run's folder, or in a private one.
+func probeSocket(folder *store.Folder) string {
+	path := folder.Path("probe.sock")
+	if len(path) <= 100 {
+		return path
+	}
+	dir, err := os.MkdirTemp("", "memroom-")
+	if err != nil {
+		return ""
+	}
+	return filepath.Join(dir, "probe.sock")
+}
+
+// conclude prints the summary and gives the command's exit code.
+func (c *runCmd) conclude(s *session, folder *store.Folder, state supervise.State, failure error) error {
+	if failure != nil {
+		exit, err := folder.Exit()
+		if err != nil {
+			return exitWith(exitNotStarted, "%w; the command may have ended with it", failure)
+		}
+		return exitQuietly(exit.Code)
+	}
+	if state.Exit == nil {
+		return exitWith(exitNotStarted, "the keeper did not say how the command ended")
+	}
+	if state.Exit.StartError != "" {
+		return exitWith(state.Exit.Code, "%s", state.Exit.StartError)
+	}
+	if summary, err := folder.Summary(); err == nil && c.wantsSummary(s, summary) {
+		report.RunSummary(s.Err, summary)
+	}
+	return exitQuietly(state.Exit.Code)
+}
+
+// wantsSummary: on a terminal always. Elsewhere stderr is the command's, unchanged, unless memory is what ended it or
+// something was found.
+func (c *runCmd) wantsSummary(s *session, summary event.Summary) bool {
+	if c.Quiet {
+		return false
+	}
+	if f, ok := s.Err.(*os.File); ok && isTerminal(f) {
+		return true
+	}
+	return len(summary.Findings) > 0 || summary.Verdict != nil && summary.Verdict.IsOOM
+}
+
+func runFiles(f *store.Folder) supervise.Files {
+	return supervise.Files{Dir: f.Dir, Output: f.Output(), Errors: f.Errors(), Exit: f.ExitFile(), State: f.StateFile()}
+}

@@ -1,0 +1,172 @@
+package meter
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"time"
+
+	"memroom/event"
+)
+
+// Tree follows the processes of a run. They are the descendants of Keeper, which adopts whatever is orphaned below it,
+// and the members of Cgroup where the run has one of its own: a daemon cannot leave the cgroup, and a process that some
+// other manager moved to another cgroup is still a descendant.
+type Tree struct {
+	Proc   *Proc
+	Keeper int
+	Except []int   // children of the keeper that are not the run: our own processes
+	Cgroup *Cgroup // nil without one
+
+	pids      []int
+	split     map[int]Status // the last detailed reading of each process
+	refreshed time.Time
+	walkCost  time.Duration
+}
+
+// Processes gives the processes found at the last refresh, in ascending order.
+func (t *Tree) Processes() []int { return t.pids }
+
+// Refresh looks for the processes again. The walk opens a file for each thread of the run, so it is made at most once a
+// second and less often when it is slow: never more than a two-hundredth of the time.
+func (t *Tree) Refresh(now time.Time) {
+	if pause := max(time.Second, 200*t.walkCost); now.Sub(t.refreshed) < pause && t.pids != nil {
+		return
+	}
+	begin := time.Now()
+	found := map[int]bool{}
+	if t.Cgroup != nil {
+		pids, _ := t.Cgroup.Processes()
+		for _, pid := range pids {
+			found[pid] = true
+		}
+	}
+	if t.Keeper > 0 {
+		t.walk(t.Keeper, found)
+		delete(found, t.Keeper)
+	}
+	for _, pid := range t.Except {
+		delete(found, pid)
+	}
+	t.pids = t.pids[:0]
+	for pid := range found {
+		t.pids = append(t.pids, pid)
+	}
+	slices.Sort(t.pids)
+	t.refreshed, t.walkCost = now, time.Since(begin)
+}
+
+// walk adds pid and its descendants to found.
+func (t *Tree) walk(pid int, found map[int]bool) {
+	found[pid] = true
+	for _, child := range t.Proc.Children(pid) {
+		if !found[child] && !slices.Contains(t.Except, child) {
+			t.walk(child, found)
+		}
+	}
+}
+
+// Children gives the processes whose parent is pid: from the kernel's own lists, or where it was built without them by
+// looking at every process.
+func (p *Proc) Children(pid int) []int {
+	tasks := filepath.Join(p.Root, strconv.Itoa(pid), "task")
+	dir, err := os.Open(tasks)
+	if err != nil {
+		return nil
+	}
+	names, _ := dir.Readdirnames(-1)
+	dir.Close()
+	var children []int
+	for _, tid := range names {
+		data, err := p.read(strconv.Itoa(pid), "task", tid, "children")
+		if err != nil {
+			if _, gone := os.Stat(filepath.Join(tasks, tid)); gone == nil {
+				return p.childrenByScan(pid)
+			}
+			continue
+		}
+		for _, field := range bytes.Fields(data) {
+			if child, err := strconv.Atoi(string(field)); err == nil {
+				children = append(children, child)
+			}
+		}
+	}
+	return children
+}
+
+func (p *Proc) childrenByScan(parent int) []int {
+	dir, err := os.Open(p.Root)
+	if err != nil {
+		return nil
+	}
+	defer dir.Close()
+	names, _ := dir.Readdirnames(-1)
+	var children []int
+	for _, name := range names {
+		pid, err := strconv.Atoi(name)
+		if err != nil {
+			continue
+		}
+		if s, err := p.Status(pid); err == nil && s.Parent == parent {
+			children = append(children, pid)
+		}
+	}
+	return children
+}
+
+// Read sums the tree into s. The cheap reading (statm) is taken of every process each time; with detail the split into
+// file, shared and swapped pages is renewed as well.
+func (t *Tree) Read(s *event.Sample, detail bool) {
+	if t.split == nil {
+		t.split = map[int]Status{}
+	}
+	if detail {
+		clear(t.split)
+	}
+	for _, pid := range t.pids {
+		m, err := t.Proc.Statm(pid)
+		if err != nil {
+			continue // it ended since the walk
+		}
+		status, known := t.split[pid]
+		if detail || !known {
+			status, _ = t.Proc.Status(pid)
+			t.split[pid] = status
+		}
+		shared := min(status.Shared, m.Resident-m.Anonymous)
+		s.Processes++
+		s.Resident += m.Resident
+		s.Anonymous += m.Anonymous
+		s.Shared += shared
+		s.File += m.Resident - m.Anonymous - shared
+		s.Swapped += status.Swap
+	}
+}
+
+// Proportional sums the proportional set size of the tree and gives up, with ok false, as soon as reading has taken
+// longer than budget: a page-table walk holds the memory lock of the process it reads.
+func (t *Tree) Proportional(budget time.Duration) (total event.Bytes, ok bool) {
+	begin := time.Now()
+	for _, pid := range t.pids {
+		pss, err := t.Proc.Proportional(pid)
+		if err == nil {
+			total += pss
+		}
+		if time.Since(begin) > budget {
+			return 0, false
+		}
+	}
+	return total, len(t.pids) > 0 && total > 0
+}
+
+// Largest gives the process with the most resident memory.
+func (t *Tree) Largest() (pid int, resident event.Bytes) {
+	for _, p := range t.pids {
+		if m, err := t.Proc.Statm(p); err == nil && m.Resident > resident {
+			pid, resident = p, m.Resident
+		}
+	}
+	return pid, resident
+}

@@ -1,0 +1,163 @@
+package report
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"memroom/event"
+)
+
+// RunSummary prints the end of a run in at most ten lines: how it ended, the peak of each kind of memory with what was
+// left of its limit, and what was found.
+func RunSummary(w io.Writer, s event.Summary) {
+	lines := []string{runHeadline(s)}
+	lines = append(lines, hostLine(s)...)
+	for _, d := range s.Peaks.Devices {
+		lines = append(lines, deviceLine(d))
+	}
+	if s.Peaks.ShmTotal > 0 && s.Peaks.Shm > s.Peaks.ShmTotal/10 {
+		lines = append(lines, fmt.Sprintf("/dev/shm     peak %s of %s", s.Peaks.Shm, s.Peaks.ShmTotal))
+	}
+	if s.Steps > 0 {
+		lines = append(lines, fmt.Sprintf("steps        %d, %.3g ms each (median)", s.Steps, s.StepMS))
+	}
+	const most = 9 // the last line says where the rest is
+	for _, f := range s.Findings {
+		lines = append(lines, fmt.Sprintf("found        %s%s", f.Title, helps(f)))
+	}
+	if len(lines) > most {
+		left := len(lines) - most + 1
+		lines = append(lines[:most-1], fmt.Sprintf("and          %d more lines in the record", left))
+	}
+	lines = append(lines, "record       memroom show "+s.Run.ID+whyHint(s))
+	for _, line := range lines {
+		fmt.Fprintln(w, "memroom: "+line)
+	}
+}
+
+func whyHint(s event.Summary) string {
+	if s.Verdict != nil && s.Verdict.IsOOM {
+		return "   why and what helps: memroom explain " + s.Run.ID
+	}
+	return ""
+}
+
+func runHeadline(s event.Summary) string {
+	took := ""
+	if s.Exit != nil {
+		took = " after " + Span(s.Exit.Seconds)
+	}
+	if len(s.Attempts) > 1 {
+		took += fmt.Sprintf(", attempt %d", len(s.Attempts))
+	}
+	return "ended        " + VerdictLine(s.Verdict, s.Exit) + took
+}
+
+// VerdictLine says in one line how an attempt ended.
+func VerdictLine(v *event.Verdict, exit *event.Exit) string {
+	switch {
+	case v == nil && exit == nil:
+		return "unknown"
+	case v == nil:
+		return fmt.Sprintf("exit code %d, not judged", exit.Code)
+	case !v.IsOOM && v.ExitCode == 0:
+		return "well"
+	case !v.IsOOM && v.Signal != "" && v.KilledBy != "":
+		return fmt.Sprintf("by %s (%s)", v.Signal, killer(v.KilledBy))
+	case !v.IsOOM:
+		return fmt.Sprintf("with exit code %d", v.ExitCode)
+	}
+	text := "OUT OF MEMORY: " + wall(v.Where)
+	if v.Rank != nil {
+		text += fmt.Sprintf(", rank %d", *v.Rank)
+	}
+	if v.KilledBy != "" && v.KilledBy != "itself" {
+		text += ", " + killer(v.KilledBy)
+	}
+	return text
+}
+
+func killer(by string) string {
+	switch by {
+	case "kernel":
+		return "killed by the kernel"
+	case "cgroup":
+		return "killed at the cgroup's limit"
+	case "memroom":
+		return "ended by memroom"
+	case "ray", "slurm":
+		return "killed by " + strings.ToUpper(by[:1]) + by[1:]
+	case "itself":
+		return "by its own fault"
+	}
+	return "sent by somebody"
+}
+
+func wall(w event.Where) string {
+	switch w {
+	case event.WhereGPU:
+		return "GPU memory"
+	case event.WhereHost:
+		return "host memory"
+	case event.WhereShm:
+		return "shared memory (/dev/shm)"
+	case event.WhereCgroup:
+		return "host memory of the cgroup"
+	case event.WhereMPS:
+		return "MPS memory"
+	}
+	return "of an unknown kind"
+}
+
+func hostLine(s event.Summary) []string {
+	peak := max(s.Peaks.Unreclaimable, 0)
+	if s.Peaks.Resident == 0 && s.Exit != nil && s.Exit.MaxResident > 0 {
+		return []string{fmt.Sprintf("host memory  peak %s (largest process, as the kernel counted it)", s.Exit.MaxResident)}
+	}
+	if s.Peaks.Resident == 0 {
+		return nil
+	}
+	line := fmt.Sprintf("host memory  peak %s not reclaimable, %s resident, in up to %d processes", peak, s.Peaks.Resident, s.Peaks.Processes)
+	if s.Peaks.HostLimit > 0 {
+		line += fmt.Sprintf("; %s of %s left", max(0, s.Peaks.HostLimit-max(peak, 0)), s.Peaks.HostLimit)
+	}
+	return []string{line}
+}
+
+func deviceLine(d event.DevicePeak) string {
+	name := d.Name
+	if name == "" {
+		name = d.UUID
+	}
+	line := fmt.Sprintf("%-12s", name)
+	if d.Total > 0 {
+		line += fmt.Sprintf(" peak %s of %s, %s left", d.Used, d.Total, max(0, d.Total-d.Used))
+	}
+	if d.Reserved > 0 {
+		line += fmt.Sprintf(" (allocated %s, reserved %s)", d.Allocated, d.Reserved)
+	}
+	return line
+}
+
+func helps(f event.Finding) string {
+	if len(f.Remedies) == 0 {
+		return ""
+	}
+	return " [helps: " + strings.Join(f.Remedies[:min(3, len(f.Remedies))], ", ") + "]"
+}
+
+// Span prints seconds the way people say them: 0.8 s, 12 s, 3 min 20 s, 2 h 10 min.
+func Span(seconds float64) string {
+	d := time.Duration(seconds * float64(time.Second))
+	switch {
+	case d < 10*time.Second:
+		return fmt.Sprintf("%.1f s", d.Seconds())
+	case d < time.Minute:
+		return fmt.Sprintf("%d s", int(d.Seconds()))
+	case d < time.Hour:
+		return fmt.Sprintf("%d min %d s", int(d.Minutes()), int(d.Seconds())%60)
+	}
+	return fmt.Sprintf("%d h %d min", int(d.Hours()), int(d.Minutes())%60)
+}

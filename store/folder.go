@@ -1,0 +1,237 @@
+package store
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"memroom/event"
+)
+
+// Folder is one run on disk. Files named *.jsonl are only ever appended to, a line a record; the others are replaced as
+// a whole. Every reader accepts a last line that was cut off by a crash.
+type Folder struct {
+	ID  string
+	Dir string
+
+	mu    sync.Mutex
+	files map[string]*os.File
+}
+
+// Names of the files in a run's folder.
+const (
+	runFile      = "run.json"
+	stateFile    = "keeper.json"
+	exitFile     = "exit.json"
+	verdictFile  = "verdict.json"
+	summaryFile  = "summary.json"
+	outputFile   = "output"
+	errorsFile   = "output.err"
+	samplesFile  = "samples.jsonl"
+	stepsFile    = "steps.jsonl"
+	eventsFile   = "events.jsonl"
+	attemptsFile = "attempts.jsonl"
+	dumpsFolder  = "dumps"
+)
+
+// Path of a file in the folder.
+func (f *Folder) Path(name string) string { return filepath.Join(f.Dir, name) }
+
+// Output and Errors are where the command's stdout and stderr are kept; with a terminal everything is in Output.
+func (f *Folder) Output() string { return f.Path(outputFile) }
+
+// Errors is the command's stderr where that is a stream of its own.
+func (f *Folder) Errors() string { return f.Path(errorsFile) }
+
+// ExitFile and StateFile are written by the keeper.
+func (f *Folder) ExitFile() string { return f.Path(exitFile) }
+
+// StateFile holds what the keeper knows.
+func (f *Folder) StateFile() string { return f.Path(stateFile) }
+
+// Dumps is the folder for allocator snapshots.
+func (f *Folder) Dumps() string { return f.Path(dumpsFolder) }
+
+// SaveRun writes what the run is.
+func (f *Folder) SaveRun(run event.Run) error { return f.replace(runFile, run) }
+
+// SaveVerdict writes how the last attempt ended.
+func (f *Folder) SaveVerdict(v event.Verdict) error { return f.replace(verdictFile, v) }
+
+// SaveSummary writes the final report.
+func (f *Folder) SaveSummary(s event.Summary) error { return f.replace(summaryFile, s) }
+
+// AppendSamples adds readings in one write, so that a crash cuts at most the last line.
+func (f *Folder) AppendSamples(samples []event.Sample) error {
+	return appendLines(f, samplesFile, samples)
+}
+
+// AppendSteps adds steps that the probe reported.
+func (f *Folder) AppendSteps(steps []event.RankedStep) error { return appendLines(f, stepsFile, steps) }
+
+// AppendEvent adds something that happened.
+func (f *Folder) AppendEvent(h event.Happened) error {
+	return appendLines(f, eventsFile, []event.Happened{h})
+}
+
+// AppendAttempt adds an attempt that has ended.
+func (f *Folder) AppendAttempt(a event.Attempt) error {
+	return appendLines(f, attemptsFile, []event.Attempt{a})
+}
+
+// replace writes a file so that a reader sees the old or the new one, whole.
+func (f *Folder) replace(name string, v any) error {
+	data, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		return err
+	}
+	path := f.Path(name)
+	if err := os.WriteFile(path+".new", append(data, '\n'), 0o600); err != nil {
+		_ = os.Remove(path + ".new")
+		return fmt.Errorf("write %s: %w", name, err)
+	}
+	return os.Rename(path+".new", path)
+}
+
+func appendLines[T any](f *Folder, name string, records []T) error {
+	if len(records) == 0 {
+		return nil
+	}
+	var lines bytes.Buffer
+	for _, r := range records {
+		line, err := json.Marshal(r)
+		if err != nil {
+			return err
+		}
+		lines.Write(append(line, '\n'))
+	}
+	file, err := f.open(name)
+	if err != nil {
+		return err
+	}
+	_, err = file.Write(lines.Bytes())
+	return err
+}
+
+// open gives a file to append to, kept open. A line that a crash cut off is closed first, so that ours stands alone.
+func (f *Folder) open(name string) (*os.File, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if file := f.files[name]; file != nil {
+		return file, nil
+	}
+	file, err := os.OpenFile(f.Path(name), os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if end, err := file.Seek(0, io.SeekEnd); err == nil && end > 0 {
+		last := make([]byte, 1)
+		if _, err := file.ReadAt(last, end-1); err == nil && last[0] != '\n' {
+			_, _ = file.Write([]byte("\n"))
+		}
+	}
+	if f.files == nil {
+		f.files = map[string]*os.File{}
+	}
+	f.files[name] = file
+	return file, nil
+}
+
+// Close closes the files that were appended to.
+func (f *Folder) Close() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, file := range f.files {
+		file.Close()
+	}
+	f.files = nil
+}
+
+// Run reads what the run is.
+func (f *Folder) Run() (event.Run, error) { return readJSON[event.Run](f, runFile) }
+
+// Exit reads how the command ended.
+func (f *Folder) Exit() (event.Exit, error) { return readJSON[event.Exit](f, exitFile) }
+
+// Verdict reads the judgement of the last attempt.
+func (f *Folder) Verdict() (event.Verdict, error) { return readJSON[event.Verdict](f, verdictFile) }
+
+// Summary reads the final report. It is absent while the run lives and where memroom itself was killed.
+func (f *Folder) Summary() (event.Summary, error) { return readJSON[event.Summary](f, summaryFile) }
+
+func readJSON[T any](f *Folder, name string) (v T, err error) {
+	data, err := os.ReadFile(f.Path(name))
+	if err != nil {
+		return v, err
+	}
+	if err := json.Unmarshal(data, &v); err != nil {
+		return v, fmt.Errorf("%s of run %s: %w", name, f.ID, err)
+	}
+	return v, nil
+}
+
+// Samples reads the readings in order. Lines that cannot be read, such as one cut off by a crash, are left out.
+func (f *Folder) Samples() iter.Seq[event.Sample] { return lines[event.Sample](f, samplesFile) }
+
+// Steps reads the steps that the probe reported.
+func (f *Folder) Steps() iter.Seq[event.RankedStep] { return lines[event.RankedStep](f, stepsFile) }
+
+// Events reads what happened.
+func (f *Folder) Events() iter.Seq[event.Happened] { return lines[event.Happened](f, eventsFile) }
+
+// Attempts reads the attempts that have ended.
+func (f *Folder) Attempts() iter.Seq[event.Attempt] { return lines[event.Attempt](f, attemptsFile) }
+
+func lines[T any](f *Folder, name string) iter.Seq[T] {
+	return func(yield func(T) bool) {
+		file, err := os.Open(f.Path(name))
+		if err != nil {
+			return
+		}
+		defer file.Close()
+		r := bufio.NewReaderSize(file, 64<<10)
+		for {
+			line, err := r.ReadBytes('\n')
+			var v T
+			if len(line) > 1 && json.Unmarshal(line, &v) == nil && !yield(v) {
+				return
+			}
+			if err != nil {
+				return
+			}
+		}
+	}
+}
+
+// Remove deletes the run.
+func (f *Folder) Remove() error {
+	if f.ID == "" || f.ID == "." || f.ID == ".." || f.ID != filepath.Base(f.ID) {
+		return fmt.Errorf("%q is not a run", f.ID)
+	}
+	if _, err := os.Stat(f.Dir); errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("no run %q", f.ID)
+	}
+	return os.RemoveAll(f.Dir)
+}
+
+// watchFile is what the monitor has learnt so far, so that another one can go on where it was killed.
+const watchFile = "watch.json"
+
+// SaveProgress keeps what the monitor has learnt so far.
+func (f *Folder) SaveProgress(v any) error { return f.replace(watchFile, v) }
+
+// Progress reads what SaveProgress kept.
+func (f *Folder) Progress(v any) error {
+	data, err := os.ReadFile(f.Path(watchFile))
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(data, v)
+}

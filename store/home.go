@@ -1,0 +1,91 @@
+package store
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// Store is the folder that holds all runs of a user.
+type Store struct {
+	Home string
+}
+
+// DefaultHome is $MEMROOM_HOME, else $XDG_DATA_HOME/memroom, else ~/.local/share/memroom.
+func DefaultHome() (string, error) {
+	if home := os.Getenv("MEMROOM_HOME"); home != "" {
+		return filepath.Abs(home)
+	}
+	if data := os.Getenv("XDG_DATA_HOME"); filepath.IsAbs(data) {
+		return filepath.Join(data, "memroom"), nil
+	}
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return "", errors.New("no place for the record: set MEMROOM_HOME to a folder")
+	}
+	return filepath.Join(home, ".local", "share", "memroom"), nil
+}
+
+// Open makes sure that the store exists and is private.
+func Open(home string) (*Store, error) {
+	s := &Store{Home: home}
+	if err := os.MkdirAll(s.runs(), 0o700); err != nil {
+		return nil, fmt.Errorf("open store: %w", err)
+	}
+	if err := os.Chmod(home, 0o700); err != nil && !errors.Is(err, os.ErrPermission) {
+		return nil, fmt.Errorf("make the store private: %w", err)
+	}
+	return s, nil
+}
+
+func (s *Store) runs() string { return filepath.Join(s.Home, "runs") }
+
+// Create makes the folder of a new run. Its name begins with the local time, so that names sort as they were made; three
+// letters tell apart what was started in the same second.
+func (s *Store) Create(now time.Time) (*Folder, error) {
+	for range 100 {
+		id := now.Format("20060102-150405-") + randomLetters(3)
+		dir := filepath.Join(s.runs(), id)
+		switch err := os.Mkdir(dir, 0o700); {
+		case err == nil:
+			return &Folder{ID: id, Dir: dir}, nil
+		case !errors.Is(err, os.ErrExist):
+			return nil, fmt.Errorf("create run: %w", err)
+		}
+	}
+	return nil, errors.New("create run: a hundred names in a row are taken")
+}
+
+func randomLetters(n int) string {
+	const letters = "abcdefghjkmnpqrstuvwxyz23456789" // without those that look alike
+	b := make([]byte, n)
+	_, _ = rand.Read(b)
+	for i := range b {
+		b[i] = letters[int(b[i])%len(letters)]
+	}
+	return string(b)
+}
+
+// Folder of a run by its ID, whether it exists or not.
+func (s *Store) Folder(id string) *Folder { return &Folder{ID: id, Dir: filepath.Join(s.runs(), id)} }
+
+// IDs lists the runs on disk, oldest first.
+func (s *Store) IDs() ([]string, error) {
+	entries, err := os.ReadDir(s.runs())
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list runs: %w", err)
+	}
+	var ids []string
+	for _, e := range entries {
+		if e.IsDir() {
+			ids = append(ids, e.Name())
+		}
+	}
+	return ids, nil
+}

@@ -1,0 +1,197 @@
+package supervise
+
+import (
+	"fmt"
+	"os/exec"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"memroom/event"
+)
+
+// limiter holds the soft limit and ends groups: TERM first, KILL when that is not heard.
+type limiter struct {
+	termAt   time.Time // zero: not asked yet
+	killed   bool
+	rankGone time.Time // when a rank was first seen to have run out while others live
+}
+
+// hold enforces --host-mem where no cgroup does. Pages shared by forked workers are in every worker's resident size; so
+// before it acts it asks for the proportional size, whatever that costs.
+func (m *Monitor) hold(s *event.Sample) {
+	if m.state.Limit == LimitSoft && m.said.Ended == nil && s.Unreclaimable() > m.state.HostLimit {
+		used := s.Unreclaimable()
+		if pss, ok := m.tree.Proportional(time.Second); ok {
+			s.Proportional = pss
+			used = min(used, pss)
+		}
+		if used > m.state.HostLimit {
+			m.end(Ending{Where: event.WhereHost, OOM: true, Why: fmt.Sprintf(
+				"memroom ended the run: its %d processes held %s, the soft limit of --host-mem is %s", s.Processes, used, m.state.HostLimit)})
+		}
+	}
+	m.followUp()
+}
+
+// end begins to end the run.
+func (m *Monitor) end(why Ending) {
+	m.said.Ended = &why
+	m.happened(event.Happened{Kind: "action", Text: why.Why, Rank: why.Rank})
+	m.flush()
+	m.limiter.termAt = time.Now()
+	m.signal(int(unix.SIGTERM))
+}
+
+// followUp kills what did not heed TERM. Above a memory limit there is no time to lose.
+func (m *Monitor) followUp() {
+	if m.limiter.termAt.IsZero() || m.limiter.killed {
+		return
+	}
+	grace := m.Options.Grace
+	if m.state.Limit == LimitSoft {
+		grace = min(grace, 3*time.Second)
+	}
+	if time.Since(m.limiter.termAt) >= grace {
+		m.limiter.killed = true
+		m.signal(int(unix.SIGKILL))
+	}
+}
+
+// checkRanks ends a group of which one rank has run out of memory while others wait for it: they would wait for ever. A
+// launcher that notices by itself (torchrun does) has the grace to do so.
+func (m *Monitor) checkRanks(now time.Time) {
+	if m.said.Ended != nil {
+		return
+	}
+	living, gone := m.people.leaders()
+	lost := m.lostRank(gone)
+	if lost == nil || len(living) == 0 {
+		m.limiter.rankGone = time.Time{}
+		return
+	}
+	for _, who := range living {
+		if *who.rank == *lost.rank { // its launcher has started it again
+			m.limiter.rankGone = time.Time{}
+			return
+		}
+	}
+	if m.limiter.rankGone.IsZero() {
+		m.limiter.rankGone = now
+		m.happened(event.Happened{Kind: "action", Rank: lost.rank, PID: lost.pid,
+			Text: fmt.Sprintf("rank %d ran out of memory; the other %d have %v to end", *lost.rank, len(living), m.Options.Grace)})
+	}
+	if now.Sub(m.limiter.rankGone) >= m.Options.Grace {
+		m.end(Ending{Where: m.whereLost(lost.pid), Rank: lost.rank, OOM: true, Why: fmt.Sprintf(
+			"memroom ended the group: rank %d (process %d) ran out of memory and %d other ranks were still waiting for it after %v",
+			*lost.rank, lost.pid, len(living), m.Options.Grace)})
+	}
+}
+
+// lostRank gives a rank that is gone because of memory: its probe said so, or the kernel counted a kill since it began.
+func (m *Monitor) lostRank(gone []*person) *person {
+	var largest *person
+	for _, who := range gone {
+		if m.whereLost(who.pid) != "" {
+			return who
+		}
+		if largest == nil || who.resident > largest.resident {
+			largest = who
+		}
+	}
+	if largest != nil && m.killsSoFar() > 0 {
+		return largest // the kernel takes the largest
+	}
+	return nil
+}
+
+func (m *Monitor) whereLost(pid int) event.Where {
+	for _, d := range m.said.Deaths {
+		if d.PID == pid && d.Where != "" {
+			return d.Where
+		}
+	}
+	if m.killsSoFar() > 0 {
+		return event.WhereCgroup
+	}
+	return ""
+}
+
+// killsSoFar counts kills for memory in the run's own cgroup, which are about this run alone.
+func (m *Monitor) killsSoFar() int64 {
+	if m.last.Cgroup == nil || !m.last.Cgroup.Own {
+		return 0
+	}
+	return m.last.Cgroup.OOMKill - m.state.Base.Own
+}
+
+// alarm acts when memory comes close to a limit: once, and again only after it has gone down.
+type alarm struct {
+	at      float64
+	act     string
+	ringing bool
+}
+
+func (a *alarm) check(m *Monitor, s event.Sample) {
+	used, limit, what := closest(m, s)
+	if limit == 0 {
+		return
+	}
+	share := float64(used) / float64(limit)
+	switch {
+	case share >= a.at && !a.ringing:
+		a.ringing = true
+		m.pressure(fmt.Sprintf("%s at %s of %s (%.0f %%)", what, used, limit, 100*share))
+	case share < a.at-0.05:
+		a.ringing = false
+	}
+}
+
+// closest gives the host memory that is nearest to its wall. Of a cgroup's usage only what cannot be dropped counts: page
+// cache fills any limit and goes when asked.
+func closest(m *Monitor, s event.Sample) (used, limit event.Bytes, what string) {
+	if c := s.Cgroup; c != nil && c.Limit > 0 {
+		return c.Anon + c.Shmem + c.Kernel, c.Limit, "host memory of the cgroup"
+	}
+	if m.state.HostLimit > 0 {
+		return s.Unreclaimable(), m.state.HostLimit, "host memory of the run"
+	}
+	if s.Machine != nil && s.Machine.Total > 0 {
+		return s.Machine.Total - s.Machine.Available, s.Machine.Total, "memory of the machine"
+	}
+	return 0, 0, ""
+}
+
+// pressure tells the record and does what --on-pressure asks: a signal to the command, or a shell command with the run's
+// folder and the reason in its environment.
+func (m *Monitor) pressure(reason string) {
+	m.happened(event.Happened{Kind: "pressure", Text: reason})
+	action := m.Options.OnPressure
+	if action == "" {
+		return
+	}
+	if number := signalNumber(action); number != 0 {
+		_ = writeJSON(m.conn, saySignal, signalRequest{Number: number})
+		m.happened(event.Happened{Kind: "action", Text: action + " was sent to the command: " + reason})
+		return
+	}
+	hook := exec.Command("/bin/sh", "-c", action)
+	hook.Env = append(hook.Environ(), "MEMROOM_RUN="+m.Run.ID, "MEMROOM_RUN_DIR="+m.Files.Dir, "MEMROOM_REASON="+reason,
+		fmt.Sprintf("MEMROOM_CHILD=%d", m.state.Child))
+	if err := hook.Start(); err != nil {
+		m.note("hook", "the command of --on-pressure could not be started: "+err.Error())
+		return
+	}
+	go func() { _ = hook.Wait() }()
+	m.happened(event.Happened{Kind: "action", Text: "the command of --on-pressure was started: " + reason})
+}
+
+// signalNumber reads SIGUSR1 or USR1; 0 when it is no signal's name.
+func signalNumber(name string) int {
+	upper := strings.ToUpper(name)
+	if !strings.HasPrefix(upper, "SIG") {
+		upper = "SIG" + upper
+	}
+	return int(unix.SignalNum(upper))
+}

@@ -1,0 +1,191 @@
+package supervise
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"memroom/event"
+	"memroom/meter"
+)
+
+// lastWords is how long the monitor listens for what the probes said right before the end.
+const lastWords = 150 * time.Millisecond
+
+// tailBytes is how much of the end of the output is read for the verdict.
+const tailBytes = 256 << 10
+
+// attemptEnded judges the attempt, records it, and tells the keeper what follows. Everything it does may be repeated by
+// another monitor if this one is killed in the middle.
+func (m *Monitor) attemptEnded(exit event.Exit) error {
+	m.state.Exit = &exit
+	m.hearLastWords()
+	m.flush()
+	verdict := Judge(m.evidence(exit))
+	if err := m.Record.SaveVerdict(verdict); err != nil {
+		m.cannotRecord(err)
+	}
+	attempt := event.Attempt{Number: exit.Attempt, Started: exit.At.Add(-time.Duration(exit.Seconds * float64(time.Second))),
+		Ended: exit.At, Exit: &exit, Verdict: &verdict}
+	decision := m.decide(exit, verdict)
+	attempt.Changed = decision.Changed
+	if !m.recorded(exit.Attempt) {
+		if err := m.Record.AppendAttempt(attempt); err != nil {
+			m.cannotRecord(err)
+		}
+		m.happenedJSON("verdict", 0, verdict.Rank, "", verdict)
+	}
+	if decision.Again {
+		return m.again(decision)
+	}
+	m.finish(exit, verdict)
+	return writeMessage(m.conn, sayDone, nil)
+}
+
+// hearLastWords takes what the probes of ended processes still have on their way.
+func (m *Monitor) hearLastWords() {
+	if m.Probe == nil {
+		return
+	}
+	deadline := time.After(lastWords)
+	for {
+		patience := time.After(lastWords)
+		if len(m.speaking) == 0 {
+			patience = time.After(5 * time.Millisecond)
+		}
+		select {
+		case <-patience:
+			return
+		case h, open := <-m.Probe.Messages():
+			if !open {
+				return
+			}
+			m.hearProbe(h)
+		case <-deadline:
+			return
+		}
+	}
+}
+
+func (m *Monitor) recorded(attempt int) bool {
+	for a := range m.Record.Attempts() {
+		if a.Number == attempt {
+			return true
+		}
+	}
+	return false
+}
+
+// evidence collects what is known about the end.
+func (m *Monitor) evidence(exit event.Exit) Evidence {
+	e := Evidence{Host: m.Run.Host, Exit: exit, State: m.state, Last: m.last, Deaths: m.said.Deaths, Ended: m.said.Ended,
+		Tail: tailOf(m.Files.Output) + "\n" + tailOf(m.Files.Errors)}
+	e.After.Machine, _ = m.proc.OOMKills()
+	if around, err := meter.FindCgroup(m.Options.Proc, "self"); err == nil {
+		_, e.After.Enclosing = around.OOMCounts()
+		e.EnclosingName, e.EnclosingLimit = around.Dir, around.Limit()
+	}
+	if m.state.Cgroup != "" {
+		own := &meter.Cgroup{Dir: m.state.Cgroup, Version: m.state.CgroupV}
+		e.OwnOOM, e.After.Own = own.OOMCounts()
+	}
+	e.Kernel = m.kernelKills()
+	return e
+}
+
+// kernelKills gives the processes of the run that the kernel's log names, where it may be read.
+func (m *Monitor) kernelKills() []KernelKill {
+	began := time.Duration(m.state.BeganBootMS+m.state.AttemptMS) * time.Millisecond
+	kills, err := meter.KernelOOMKills(began - bootOffset())
+	if err != nil {
+		return nil // not allowed to most users; the counters say enough
+	}
+	var ours []KernelKill
+	for _, k := range kills {
+		who := (*person)(nil)
+		if m.people != nil {
+			who = m.people.all[k.PID]
+		}
+		inOurs := m.state.Cgroup != "" && strings.Contains(k.Line, m.Run.ID)
+		if who != nil || inOurs || k.PID == m.state.Child {
+			ours = append(ours, KernelKill{PID: k.PID, Rank: m.people.rankOf(k.PID), Line: k.Line})
+		}
+	}
+	return ours
+}
+
+// bootOffset is how much the clock of the kernel's log, which stops while the machine sleeps, lags behind ours; a second
+// is added because the two are not read at the same moment.
+func bootOffset() time.Duration { return bootClock() - monotonicClock() + time.Second }
+
+// tailOf gives the end of a file, empty when it cannot be read.
+func tailOf(path string) string {
+	file, err := os.Open(path)
+	if err != nil {
+		return ""
+	}
+	defer file.Close()
+	if info, err := file.Stat(); err == nil && info.Size() > tailBytes {
+		_, _ = file.Seek(-tailBytes, io.SeekEnd)
+	}
+	data, _ := io.ReadAll(io.LimitReader(file, tailBytes))
+	return string(data)
+}
+
+// decide asks the policy.
+func (m *Monitor) decide(exit event.Exit, verdict event.Verdict) Decision {
+	if m.Policy == nil || exit.StartError != "" {
+		return Decision{}
+	}
+	return m.Policy.After(Attempt{Number: exit.Attempt, Launch: m.launch, Exit: exit, Verdict: verdict, Peaks: m.said.Peaks,
+		Findings: m.said.Findings, OOMs: m.said.OOMs, LastStep: m.said.Steps})
+}
+
+// again asks the keeper for another launch.
+func (m *Monitor) again(d Decision) error {
+	m.said.Deaths, m.said.OOMs, m.said.Ended = nil, nil, nil
+	m.happened(event.Happened{Kind: "action", Text: "launched again: " + strings.Join(d.Changed, "; ")})
+	return writeJSON(m.conn, sayLaunch, Launch{Args: d.Args, Env: d.Env, Path: m.launch.Path, HostLimit: m.state.HostLimit})
+}
+
+// finish writes the final report.
+func (m *Monitor) finish(exit event.Exit, verdict event.Verdict) {
+	summary := event.Summary{Run: m.Run, Exit: &exit, Verdict: &verdict, Peaks: m.said.Peaks, Steps: m.said.Steps,
+		StepMS: median(m.said.StepTime), Findings: m.said.Findings, Notes: m.said.Notes, Samples: m.said.Samples,
+		CostCPU: m.said.CPU + ownCPU() + cpuOf(strconv.Itoa(m.state.Keeper)), ProbeShare: m.said.Share}
+	for _, pid := range []int{os.Getpid(), m.state.Keeper} {
+		if reading, err := m.proc.Statm(pid); err == nil {
+			summary.CostResident += reading.Resident
+		}
+	}
+	for a := range m.Record.Attempts() {
+		summary.Attempts = append(summary.Attempts, a)
+	}
+	if err := m.Record.SaveSummary(summary); err != nil {
+		m.cannotRecord(err)
+	}
+	m.copyOut(m.Report, summary)
+	m.copyOut(m.Verdict, verdict)
+}
+
+// copyOut writes a copy where the user asked for one.
+func (m *Monitor) copyOut(path string, v any) {
+	if path == "" {
+		return
+	}
+	data, err := json.MarshalIndent(v, "", "  ")
+	if err == nil {
+		err = os.WriteFile(path+".new", append(data, '\n'), 0o644)
+	}
+	if err == nil {
+		err = os.Rename(path+".new", path)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "write report:", err)
+		m.note("report "+path, "could not be written: "+err.Error())
+	}
+}

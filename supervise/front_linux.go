@@ -1,0 +1,371 @@
+package supervise
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/signal"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"memroom/event"
+)
+
+// Front is the front end: it shows a run's output, hands on keys and signals, and learns how the run ends. It may be
+// killed at any moment without harm to the run.
+type Front struct {
+	Files Files
+	In    *os.File
+	Out   *os.File
+	Err   *os.File
+
+	Note       func(text string)     // something to tell the user; nil: dropped
+	Exited     func(event.Exit)      // an attempt has ended; nil: dropped
+	OnState    func(State)           // the keeper's state, at the beginning and at each attempt; nil: dropped
+	Show       func(int, []byte)     // takes the output instead of Out and Err (the live view); nil: they do
+	DetachKeys bool                  // Ctrl-P Ctrl-Q leaves without ending the run
+	ReadOnly   bool                  // signals end the front end instead of being handed on
+	stop       func(signalled error) // set while running
+
+	conn   *net.UnixConn
+	sendMu sync.Mutex
+	screen *screen
+	copied [3]*os.File
+	state  State
+}
+
+// ErrDetached is returned when the user left the run to itself.
+var ErrDetached = errors.New("detached")
+
+// StartKeeper starts the keeper of a run with this process's stdin, in a session of its own, and waits until it can be
+// reached. args is its command line.
+func StartKeeper(args []string, env []string, in *os.File) error {
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	defer null.Close()
+	r, w, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	stdin := null.Fd()
+	if in != nil {
+		stdin = in.Fd()
+	}
+	pid, err := syscall.ForkExec("/proc/self/exe", args, &syscall.ProcAttr{Env: env,
+		Files: []uintptr{stdin, w.Fd(), w.Fd()}, Sys: &syscall.SysProcAttr{Setsid: true}})
+	w.Close()
+	if err != nil {
+		return fmt.Errorf("start the keeper: %w", err)
+	}
+	line, _ := bufio.NewReader(io.LimitReader(r, 4096)).ReadString('\n')
+	if line != "ready\n" {
+		var status unix.WaitStatus
+		_, _ = unix.Wait4(pid, &status, 0, nil)
+		if line == "" {
+			line = "it ended at once (" + strconv.Itoa(status.ExitStatus()) + ")"
+		}
+		return fmt.Errorf("start the keeper: %s", line)
+	}
+	return nil
+}
+
+// Connect reaches the keeper, asking for output from the given offsets on (-1: from now on).
+func (f *Front) Connect(role string, out, errs int64) error {
+	conn, err := dial(f.Files.Dir)
+	if err != nil {
+		return err
+	}
+	f.conn = conn
+	return f.sendJSON(sayHello, hello{Role: role, Out: out, Err: errs})
+}
+
+// Launch asks the keeper to start the command.
+func (f *Front) Launch(launch Launch) error {
+	if launch.Streams.usesTerminal() {
+		terminal := f.Out
+		if launch.Streams.Out != Terminal {
+			terminal = f.Err
+		}
+		launch.Size, launch.Modes = sizeOf(terminal), modesOf(terminal)
+	}
+	return f.sendJSON(sayLaunch, launch)
+}
+
+// Close leaves the run.
+func (f *Front) Close() { f.conn.Close() }
+
+func (f *Front) send(k kind, payload []byte) error {
+	f.sendMu.Lock()
+	defer f.sendMu.Unlock()
+	return writeMessage(f.conn, k, payload)
+}
+
+func (f *Front) sendJSON(k kind, v any) error {
+	f.sendMu.Lock()
+	defer f.sendMu.Unlock()
+	return writeJSON(f.conn, k, v)
+}
+
+// Run shows the run until it is over and returns the keeper's last word.
+func (f *Front) Run() (State, error) {
+	defer f.closeFiles()
+	left := make(chan error, 1)
+	f.stop = func(err error) {
+		select {
+		case left <- err:
+			_ = f.conn.SetReadDeadline(time.Now())
+		default:
+		}
+	}
+	stopSignals := f.handleSignals()
+	defer stopSignals()
+	defer func() {
+		if f.screen != nil {
+			f.screen.close()
+		}
+	}()
+	r := bufio.NewReaderSize(f.conn, 4096)
+	for {
+		what, payload, err := readMessage(r)
+		if err != nil {
+			select {
+			case why := <-left:
+				return f.state, why
+			default:
+				return f.state, fmt.Errorf("the keeper of the run has gone: %w", err)
+			}
+		}
+		over, err := f.hear(what, payload)
+		if err != nil || over {
+			return f.state, err
+		}
+	}
+}
+
+// hear acts on one message; over means that the run has ended.
+func (f *Front) hear(what kind, payload []byte) (over bool, err error) {
+	switch what {
+	case tellState, tellFinished:
+		var state State
+		if err := json.Unmarshal(payload, &state); err != nil {
+			return false, fmt.Errorf("the keeper's state: %w", err)
+		}
+		f.state = state
+		f.takeScreen()
+		if f.OnState != nil {
+			f.OnState(f.state)
+		}
+		return what == tellFinished, nil
+	case tellMore:
+		m, err := decodeMore(payload)
+		if err != nil {
+			return false, err
+		}
+		f.copyFile(m)
+	case tellOut:
+		f.show(1, payload)
+	case tellErr:
+		f.show(2, payload)
+	case tellStopped:
+		f.stopped()
+	case tellExited:
+		var exit event.Exit
+		if json.Unmarshal(payload, &exit) == nil && f.Exited != nil {
+			f.Exited(exit)
+		}
+	case tellNote:
+		if f.Note != nil {
+			f.Note(string(payload))
+		}
+	}
+	return false, nil
+}
+
+// takeScreen goes raw once it is known that the command has a terminal and its stdin is on it.
+func (f *Front) takeScreen() {
+	if f.screen != nil || f.ReadOnly || f.Show != nil || f.state.Streams.In != Terminal || !isTerminal(f.In) {
+		return
+	}
+	f.screen = newScreen(f.In)
+	f.screen.enter()
+	go f.screen.keys(f.typed)
+}
+
+// typed hands keys on; in a row, Ctrl-P and Ctrl-Q leave.
+func (f *Front) typed(keys []byte) bool {
+	if f.DetachKeys {
+		for i := 0; i+1 < len(keys); i++ {
+			if keys[i] == 'P'-'@' && keys[i+1] == 'Q'-'@' {
+				f.stop(ErrDetached)
+				return false
+			}
+		}
+		if len(keys) == 1 && keys[0] == 'Q'-'@' {
+			f.stop(ErrDetached)
+			return false
+		}
+	}
+	return f.send(sayInput, keys) == nil
+}
+
+// copyFile shows output that lies in the file.
+func (f *Front) copyFile(m more) {
+	if m.Stream != 1 && m.Stream != 2 {
+		return
+	}
+	if f.copied[m.Stream] == nil {
+		path := f.Files.Output
+		if m.Stream == 2 {
+			path = f.Files.Errors
+		}
+		file, err := os.Open(path)
+		if err != nil {
+			return
+		}
+		f.copied[m.Stream] = file
+	}
+	buf := make([]byte, min(64<<10, m.To-m.From))
+	for at := m.From; at < m.To; {
+		n, err := f.copied[m.Stream].ReadAt(buf[:min(int64(len(buf)), m.To-at)], at)
+		if n == 0 {
+			_ = err // the file was cut by somebody: there is nothing to show
+			return
+		}
+		f.show(m.Stream, buf[:n])
+		at += int64(n)
+	}
+}
+
+// show writes output where the user wants it. When that place is closed the command is told, as a pipe would tell it.
+func (f *Front) show(stream int, data []byte) {
+	if f.Show != nil {
+		f.Show(stream, data)
+		return
+	}
+	target := f.Out
+	if stream == 2 {
+		target = f.Err
+	}
+	if _, err := target.Write(data); err != nil && errors.Is(err, syscall.EPIPE) && !f.ReadOnly {
+		_ = f.send(sayEnd, []byte(strconv.Itoa(stream)))
+	}
+}
+
+// stopped follows the command into a stop (Ctrl-Z), so that the user's shell gets its prompt back, and out of it again.
+func (f *Front) stopped() {
+	if f.ReadOnly || f.Show != nil || !hasTerminal() {
+		return
+	}
+	if f.screen != nil {
+		f.screen.restore()
+	}
+	_ = unix.Kill(0, unix.SIGSTOP) // the whole job, as the kernel stops it; here we wait for fg
+	f.resume()
+}
+
+func (f *Front) resume() {
+	if f.screen != nil {
+		f.screen.enter()
+		f.sendSize()
+	}
+	_ = f.send(sayContinue, nil)
+}
+
+func hasTerminal() bool {
+	tty, err := os.Open("/dev/tty")
+	if err == nil {
+		tty.Close()
+	}
+	return err == nil
+}
+
+func (f *Front) sendSize() {
+	terminal := f.Out
+	if !isTerminal(terminal) {
+		terminal = f.Err
+	}
+	if isTerminal(terminal) {
+		_ = f.sendJSON(saySize, sizeOf(terminal))
+	}
+}
+
+// forwarded are the signals a user, a batch system or a shell sends to the command by sending them to us.
+var forwarded = []os.Signal{unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGTERM, unix.SIGUSR1, unix.SIGUSR2, unix.SIGALRM,
+	unix.SIGTSTP, unix.SIGCONT, unix.SIGWINCH, unix.SIGPIPE}
+
+// handleSignals hands signals on until the returned function is called. What was ignored when we were started (nohup)
+// stays ignored.
+func (f *Front) handleSignals() (stop func()) {
+	signals := make(chan os.Signal, 16)
+	for _, s := range forwarded {
+		if !signal.Ignored(s) {
+			signal.Notify(signals, s)
+		}
+	}
+	over := make(chan struct{})
+	go func() {
+		for {
+			select {
+			case s := <-signals:
+				f.signalled(s.(syscall.Signal))
+			case <-over:
+				return
+			}
+		}
+	}()
+	return func() { signal.Stop(signals); close(over) }
+}
+
+func (f *Front) signalled(s syscall.Signal) {
+	switch s {
+	case unix.SIGPIPE: // the write that caused it says so
+	case unix.SIGWINCH:
+		f.sendSize()
+	case unix.SIGCONT:
+		if f.screen != nil {
+			f.screen.enter()
+		}
+		if !f.ReadOnly {
+			_ = f.send(sayContinue, nil)
+		}
+	default:
+		if f.ReadOnly {
+			f.stop(ErrDetached)
+			return
+		}
+		_ = f.sendJSON(saySignal, signalRequest{Number: int(s), Group: fromTerminal(s)})
+	}
+}
+
+// fromTerminal guesses whether a signal was typed: those go to the whole group, as the kernel sends them.
+func fromTerminal(s syscall.Signal) bool {
+	if s != unix.SIGINT && s != unix.SIGQUIT && s != unix.SIGTSTP {
+		return false
+	}
+	tty, err := os.Open("/dev/tty")
+	if err != nil {
+		return false
+	}
+	defer tty.Close()
+	group, err := unix.IoctlGetInt(int(tty.Fd()), unix.TIOCGPGRP)
+	return err == nil && group == unix.Getpgrp()
+}
+
+func (f *Front) closeFiles() {
+	for _, file := range f.copied {
+		if file != nil {
+			file.Close()
+		}
+	}
+}

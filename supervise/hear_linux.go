@@ -1,0 +1,149 @@
+package supervise
+
+import (
+	"encoding/json"
+	"io"
+	"slices"
+	"time"
+
+	"memroom/event"
+	"memroom/probe"
+)
+
+// hearProbe takes what a Python of the run says.
+func (m *Monitor) hearProbe(h probe.Heard) {
+	if m.people == nil {
+		m.people = newPeople(m.proc, m.state.Keeper)
+	}
+	pid, rank := h.Conn.PID, m.people.rankOf(h.Conn.PID)
+	if m.speaking == nil {
+		m.speaking = map[*probe.Conn]bool{}
+	}
+	m.speaking[h.Conn] = true
+	if h.Err == io.EOF {
+		delete(m.speaking, h.Conn)
+	}
+	if h.Err != nil {
+		if h.Err != io.EOF {
+			m.note("probe", "a message of the probe could not be read: "+h.Err.Error())
+		}
+		return
+	}
+	switch message := h.Message.(type) {
+	case *probe.Hello:
+		m.people.named(pid, message.Rank, message.World)
+		rank = message.Rank
+		m.happenedJSON("process", pid, rank, message.Program, message)
+	case *probe.Steps:
+		m.takeSteps(pid, rank, message)
+		return
+	case *probe.OOM:
+		m.said.OOMs = append(m.said.OOMs, ProbeOOM{Rank: rank, PID: pid, OOM: *message})
+		m.happenedJSON("oom", pid, rank, "", message)
+	case *probe.Died:
+		m.said.Deaths = append(m.said.Deaths, Death{PID: pid, Rank: rank, Type: message.Type, Text: message.Text, Where: message.Where})
+		m.happenedJSON("died", pid, rank, message.Type, message)
+	case *probe.Exit:
+		if message.ElapsedUS > 0 {
+			m.said.Share = max(m.said.Share, float64(message.SpentUS)/float64(message.ElapsedUS))
+		}
+		m.happenedJSON("exit", pid, rank, "", message)
+	case *probe.Framework:
+		m.happenedJSON("framework", pid, rank, message.Name+" "+message.Version, message)
+	case *probe.Said:
+		m.happenedJSON("remedy", pid, rank, message.Text, message)
+	case *probe.Phase:
+		m.happenedJSON("phase", pid, rank, message.Phase, message)
+	case *probe.Account:
+		m.happenedJSON("account", pid, rank, "", message)
+	case *probe.Stacks:
+		m.happenedJSON("stacks", pid, rank, "", message)
+	case *probe.Heap:
+		m.happenedJSON("heap", pid, rank, "", message)
+	case *probe.Report:
+		m.happenedJSON("report", pid, rank, "", message)
+	case *probe.Fault:
+		m.happenedJSON("fault", pid, rank, message.Error, message)
+	}
+	if m.Detect != nil {
+		m.found(m.Detect.Heard(pid, rank, h.Message))
+	}
+}
+
+// happenedJSON records a message of the probe as it came.
+func (m *Monitor) happenedJSON(kind string, pid int, rank *int, text string, message any) {
+	data, err := json.Marshal(message)
+	if err == nil {
+		m.happened(event.Happened{Kind: kind, PID: pid, Rank: rank, Text: text, Data: data})
+	}
+}
+
+func (m *Monitor) takeSteps(pid int, rank *int, message *probe.Steps) {
+	if message.Elapsed > 0 {
+		m.said.Share = max(m.said.Share, float64(message.Spent)/float64(message.Elapsed))
+	}
+	for _, row := range message.Rows {
+		m.said.Steps = max(m.said.Steps, row.Step)
+		m.steps.add(event.RankedStep{AtMS: m.now(), Attempt: m.state.Attempt, PID: pid, Rank: rank, Step: row})
+		m.stepTook(row.Duration)
+		m.raiseAllocator(row)
+	}
+	if m.Detect != nil {
+		m.found(m.Detect.Steps(pid, rank, message.Rows))
+	}
+}
+
+// stepTook keeps the durations of the last steps, for the median in the summary.
+func (m *Monitor) stepTook(d time.Duration) {
+	const kept = 256
+	if len(m.said.StepTime) == kept {
+		m.said.StepTime = m.said.StepTime[1:]
+	}
+	m.said.StepTime = append(m.said.StepTime, float64(d.Microseconds())/1000)
+}
+
+// raiseAllocator lifts the allocator's peaks. With one card it is that card; with more the process's own index says
+// nothing about which, so the peaks are kept under the name the process uses.
+func (m *Monitor) raiseAllocator(row event.Step) {
+	if row.Device == event.HostDevice {
+		return
+	}
+	var at *event.DevicePeak
+	if len(m.said.Peaks.Devices) == 1 {
+		at = &m.said.Peaks.Devices[0]
+	} else {
+		at = devicePeak(&m.said.Peaks, "device "+string(rune('0'+row.Device%10)))
+	}
+	at.Allocated, at.Reserved = max(at.Allocated, row.PeakAllocated, row.Allocated), max(at.Reserved, row.Reserved)
+}
+
+// stepThinner keeps at most ten steps a second of each process for the record; the detectors see all of them.
+type stepThinner struct {
+	waiting []event.RankedStep
+	last    map[int]time.Time // of each process
+}
+
+func (t *stepThinner) add(s event.RankedStep) {
+	if t.last == nil {
+		t.last = map[int]time.Time{}
+	}
+	if s.End.Sub(t.last[s.PID]) < 100*time.Millisecond && s.OOMs == 0 {
+		return
+	}
+	t.last[s.PID] = s.End
+	t.waiting = append(t.waiting, s)
+}
+
+func (t *stepThinner) take() []event.RankedStep {
+	taken := t.waiting
+	t.waiting = nil
+	return taken
+}
+
+func median(values []float64) float64 {
+	if len(values) == 0 {
+		return 0
+	}
+	sorted := slices.Sorted(slices.Values(values))
+	return sorted[len(sorted)/2]
+}

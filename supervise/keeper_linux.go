@@ -1,0 +1,478 @@
+package supervise
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"runtime/debug"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"memroom/event"
+	"memroom/meter"
+)
+
+const (
+	launchPatience  = 30 * time.Second // for the first launch; a front end killed before it sent one leaves nothing behind
+	verdictPatience = 10 * time.Second // for the monitor to judge an attempt, when no policy waits on it
+)
+
+// keeper owns the command. One lock guards everything; nothing is awaited while it is held.
+type keeper struct {
+	files    Files
+	listener *net.UnixListener
+
+	mu       sync.Mutex
+	state    State
+	launch   Launch
+	room     room
+	pty      *pty
+	clients  map[*client]bool
+	outputs  [3]*output // 1 and 2
+	typed    chan []byte
+	began    time.Time // of the attempt, monotonic
+	launches chan Launch
+	done     chan struct{} // the monitor has judged the attempt
+	exited   chan event.Exit
+	alone    chan struct{} // closed when no process of the run is left
+
+	monitorBorn   time.Time
+	monitorPause  time.Duration
+	monitorDeaths int  // since the command ended
+	noMonitor     bool // no further one will be started
+}
+
+// Keep is the main function of the keeper: it serves the run in files.Dir until the command and everything it left
+// behind have ended. ready is told when clients may connect.
+func Keep(files Files, ready io.Writer) error {
+	debug.SetGCPercent(20) // nearly nothing is allocated; a small heap is worth more than time
+	ignoreSignals()
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		return fmt.Errorf("become the parent of orphans: %w", err)
+	}
+	listener, err := Listen(files.Dir, socketName)
+	if err != nil {
+		return fmt.Errorf("listen: %w", err)
+	}
+	k := &keeper{files: files, listener: listener, clients: map[*client]bool{}, typed: make(chan []byte, 64),
+		launches: make(chan Launch, 1), done: make(chan struct{}, 1), exited: make(chan event.Exit, 1), alone: make(chan struct{})}
+	k.state = State{Keeper: os.Getpid(), KeeperStart: startTicks(os.Getpid()), Began: time.Now(), BeganBootMS: bootClock().Milliseconds()}
+	k.outputs[1], k.outputs[2] = newOutput(k, 1, files.Output), newOutput(k, 2, files.Errors)
+	go k.accept()
+	fmt.Fprintln(ready, "ready")
+	select {
+	case launch := <-k.launches:
+		k.run(launch)
+	case <-time.After(launchPatience):
+		return errors.New("nothing to launch")
+	}
+	return nil
+}
+
+// ignoreSignals keeps the keeper alive through whatever is sent to the terminal or the session. Handlers, unlike ignored
+// signals, are not inherited by the command; what was ignored before us (nohup) stays so and is.
+func ignoreSignals() {
+	sink := make(chan os.Signal, 1)
+	for _, s := range []os.Signal{unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGTERM, unix.SIGUSR1, unix.SIGUSR2,
+		unix.SIGTSTP, unix.SIGTTIN, unix.SIGTTOU, unix.SIGPIPE, unix.SIGALRM} {
+		if !signal.Ignored(s) {
+			signal.Notify(sink, s)
+		}
+	}
+}
+
+// run goes through the attempts of the run and ends when no process is left.
+func (k *keeper) run(launch Launch) {
+	go k.reap()
+	k.mu.Lock()
+	k.launch = launch
+	k.mu.Unlock()
+	k.startMonitor(launch.Monitor)
+	k.awaitMonitor()
+	for {
+		k.attempt(launch)
+		next, again := k.afterExit()
+		if !again {
+			break
+		}
+		launch = k.following(next)
+	}
+	k.finish()
+	k.linger()
+}
+
+// following completes the next launch with what only the first one knew.
+func (k *keeper) following(next Launch) Launch {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	before := k.launch
+	next.Attempt = before.Attempt + 1
+	next.Streams, next.Size, next.Modes, next.Monitor = before.Streams, before.Size, before.Modes, before.Monitor
+	next.Policy = before.Policy
+	if next.Env == nil {
+		next.Env = before.Env
+	}
+	if next.Dir == "" {
+		next.Dir = before.Dir
+	}
+	if next.Args == nil {
+		next.Args = before.Args
+	}
+	if next.Path == "" {
+		next.Path = before.Path
+	}
+	return next
+}
+
+// attempt starts the command and waits until it has ended and its output is in the file.
+func (k *keeper) attempt(launch Launch) {
+	if err := k.start(launch); err != nil {
+		k.exited <- notStarted(launch, err)
+	}
+	exit := <-k.exited
+	k.drain()
+	k.mu.Lock()
+	exit.Attempt = launch.Attempt
+	k.state.Exit = &exit
+	k.saveState()
+	err := writeAtomically(k.files.Exit, exit)
+	k.broadcastJSON(tellExited, exit)
+	k.mu.Unlock()
+	if err != nil {
+		k.say("exit.json", "the exit code could not be recorded: %v", err)
+	}
+}
+
+// notStarted is the exit of a command that could not be executed, with the code that env(1) gives.
+func notStarted(launch Launch, err error) event.Exit {
+	code := 126
+	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) {
+		code = 127
+	}
+	if errors.Is(err, errOurs) {
+		code = 125
+	}
+	name := launch.Path
+	if errors.Is(err, unix.ENOENT) && fileExists(launch.Path) {
+		name += " (its interpreter is missing)"
+	}
+	return event.Exit{Code: code, At: time.Now(), StartError: fmt.Sprintf("execute %s: %v", name, err)}
+}
+
+// errOurs marks what failed before the command was to be executed.
+var errOurs = errors.New("not started")
+
+func fileExists(path string) bool { _, err := os.Stat(path); return err == nil }
+
+// start connects the streams, makes room and forks.
+func (k *keeper) start(launch Launch) error {
+	k.mu.Lock()
+	defer k.mu.Unlock() // until the process is known: the reaper must not see it before
+	k.launch = launch
+	if k.room.group == nil && k.room.limit == LimitNone {
+		var notes []string
+		k.room, notes = makeRoom(filepath.Base(k.files.Dir), launch.HostLimit)
+		k.state.Notes = append(k.state.Notes, notes...)
+	}
+	streams, err := k.connect(launch)
+	if err != nil {
+		return fmt.Errorf("%w: %w", errOurs, err)
+	}
+	k.state.Attempt, k.state.Streams, k.state.Exit = launch.Attempt, launch.Streams, nil
+	k.state.Limit, k.state.HostLimit = k.room.limit, launch.HostLimit
+	k.state.Base = k.counters()
+	k.state.AttemptMS = bootClock().Milliseconds() - k.state.BeganBootMS
+	k.began = time.Now()
+	pid, err := k.fork(launch, streams)
+	streams.closeChildSide()
+	if err != nil {
+		streams.closeOurSide()
+		return err
+	}
+	k.state.Child = pid
+	if !launch.Policy {
+		releaseInput() // only the command reads it; whoever writes to it must notice when the command stops reading
+	}
+	k.noteRoom(pid)
+	k.saveState()
+	for c := range k.clients {
+		if c.role == "monitor" {
+			c.tellJSON(tellLaunch, launch)
+		}
+	}
+	k.broadcastJSON(tellState, k.state)
+	streams.pump(k)
+	return nil
+}
+
+// releaseInput lets go of the front end's stdin, which the command has by now.
+func releaseInput() {
+	if null, err := unix.Open(os.DevNull, unix.O_RDWR|unix.O_CLOEXEC, 0); err == nil {
+		_ = unix.Dup3(null, 0, 0)
+		_ = unix.Close(null)
+	}
+}
+
+func (k *keeper) fork(launch Launch, streams *streams) (int, error) {
+	attr := &syscall.ProcAttr{Dir: launch.Dir, Env: launch.Env, Files: streams.child[:],
+		Sys: &syscall.SysProcAttr{Setpgid: true}}
+	if streams.pty != nil {
+		attr.Sys.Foreground, attr.Sys.Ctty = true, int(streams.pty.slave.Fd())
+	}
+	path, args := launch.Path, launch.Args
+	if k.room.unit != "" {
+		path, args = scopeArguments(k.room.unit+"-"+strconv.Itoa(launch.Attempt), launch.HostLimit, path, args)
+	}
+	pid, err := startIn(k.room.group, path, args, attr)
+	if err == nil || k.room.group == nil {
+		return pid, err
+	}
+	attr.Sys.UseCgroupFD = false
+	pid, second := syscall.ForkExec(path, args, attr)
+	if second != nil {
+		return 0, second
+	}
+	k.state.Notes = append(k.state.Notes, "the run's cgroup could not be entered: "+err.Error())
+	removeCgroup(k.room.group.Dir)
+	k.room.group = nil
+	if k.room.limit != LimitNone {
+		k.room.limit, k.state.Limit = LimitSoft, LimitSoft
+	}
+	return pid, nil
+}
+
+// noteRoom records which cgroup the command is in, and gives it back the OOM score we may have lowered for ourselves.
+func (k *keeper) noteRoom(pid int) {
+	_ = os.WriteFile(fmt.Sprintf("/proc/%d/oom_score_adj", pid), []byte(inheritedScore), 0)
+	group := k.room.group
+	if k.room.unit != "" {
+		if group = findScope(pid, k.room.unit); group == nil {
+			k.room.unit, k.room.limit, k.state.Limit = "", LimitSoft, LimitSoft
+			k.state.Notes = append(k.state.Notes, "systemd did not put the command into a scope; the limit is held by the monitor")
+		}
+	}
+	k.state.Cgroup, k.state.CgroupV = "", 0
+	if group != nil {
+		k.state.Cgroup, k.state.CgroupV = group.Dir, group.Version
+	}
+}
+
+// inheritedScore is the OOM score adjustment we were started with, read before protectSelf changes it.
+var inheritedScore = "0"
+
+// ProtectSelf makes the kernel prefer anything else to our processes when memory runs out. Only root may.
+func ProtectSelf() {
+	if data, err := os.ReadFile("/proc/self/oom_score_adj"); err == nil {
+		inheritedScore = strings.TrimSpace(string(data))
+	}
+	if os.Geteuid() == 0 {
+		_ = os.WriteFile("/proc/self/oom_score_adj", []byte("-500"), 0)
+	}
+}
+
+// counters reads the kill counters as they are now.
+func (k *keeper) counters() Counters {
+	var c Counters
+	c.Machine, _ = meter.NewProc("/proc").OOMKills()
+	if around, err := meter.FindCgroup("/proc", "self"); err == nil {
+		_, c.Enclosing = around.OOMCounts()
+	}
+	if k.room.group != nil {
+		_, c.Own = k.room.group.OOMCounts()
+	}
+	return c
+}
+
+// reap waits for every child: the command, the monitor, and the orphans we adopted.
+func (k *keeper) reap() {
+	for {
+		var status unix.WaitStatus
+		var usage unix.Rusage
+		pid, err := unix.Wait4(-1, &status, unix.WUNTRACED, &usage)
+		switch {
+		case err == unix.EINTR:
+		case err != nil: // no children: all has ended, or nothing was started yet
+			if k.nothingToCome() {
+				close(k.alone)
+				return
+			}
+			time.Sleep(10 * time.Millisecond)
+		default:
+			k.ended(pid, status, usage)
+		}
+	}
+}
+
+func (k *keeper) nothingToCome() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.state.Finished
+}
+
+func (k *keeper) ended(pid int, status unix.WaitStatus, usage unix.Rusage) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	switch {
+	case pid == k.state.Child && status.Stopped():
+		k.broadcast(tellStopped, []byte(strconv.Itoa(int(status.StopSignal()))))
+	case status.Stopped():
+	case pid == k.state.Monitor:
+		k.monitorEnded()
+	case pid == k.state.Child:
+		k.state.Child = 0
+		k.exited <- exitOf(status, usage, time.Since(k.began))
+	}
+}
+
+func exitOf(status unix.WaitStatus, usage unix.Rusage, took time.Duration) event.Exit {
+	exit := event.Exit{Code: status.ExitStatus(), At: time.Now(), Seconds: took.Seconds(), MaxResident: event.Bytes(usage.Maxrss) * event.KiB,
+		CPUSeconds: time.Duration(usage.Utime.Nano() + usage.Stime.Nano()).Seconds()}
+	if status.Signaled() {
+		exit.Code, exit.Signal = 128+int(status.Signal()), unix.SignalName(status.Signal())
+	}
+	return exit
+}
+
+// afterExit waits for the monitor's judgement: another launch, or none.
+func (k *keeper) afterExit() (Launch, bool) {
+	k.mu.Lock()
+	policy := k.launch.Policy
+	k.mu.Unlock()
+	deadline := time.Now().Add(verdictPatience)
+	for {
+		select {
+		case next := <-k.launches:
+			return next, true
+		case <-k.done:
+			return Launch{}, false
+		case <-time.After(20 * time.Millisecond):
+		}
+		k.mu.Lock()
+		gone := k.noMonitor
+		k.mu.Unlock()
+		if gone || (!policy && time.Now().After(deadline)) {
+			return Launch{}, false
+		}
+	}
+}
+
+// finish tells everybody that nothing follows.
+func (k *keeper) finish() {
+	k.mu.Lock()
+	k.state.Finished = true
+	k.saveState()
+	k.broadcastJSON(tellFinished, k.state)
+	clients := make([]*client, 0, len(k.clients))
+	for c := range k.clients {
+		clients = append(clients, c)
+	}
+	k.mu.Unlock()
+	for _, c := range clients {
+		c.flush(inlinePatience)
+	}
+}
+
+// linger stays for what the command left behind: daemons it started write to our pipes, and are ours to reap.
+func (k *keeper) linger() {
+	<-k.alone
+	k.listener.Close()
+	_ = os.Remove(filepath.Join(k.files.Dir, socketName))
+	if k.room.group != nil {
+		removeCgroup(k.room.group.Dir)
+	}
+}
+
+// signal sends a signal to the command, its group, or everything in the run.
+func (k *keeper) signal(r signalRequest) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	sig := unix.Signal(r.Number)
+	if !r.All {
+		k.state.UserSignal, k.state.UserSignalMS = unix.SignalName(sig), bootClock().Milliseconds()-k.state.BeganBootMS
+	}
+	if r.All {
+		k.signalAll(sig)
+	}
+	if k.state.Child <= 0 {
+		return
+	}
+	target := k.state.Child
+	if r.Group {
+		target = -target
+	}
+	_ = unix.Kill(target, sig)
+}
+
+// signalAll reaches every process of the run, the adopted ones too.
+func (k *keeper) signalAll(sig unix.Signal) {
+	tree := meter.Tree{Proc: meter.NewProc("/proc"), Keeper: os.Getpid(), Except: []int{k.state.Monitor}, Cgroup: k.room.group}
+	tree.Refresh(time.Now())
+	for _, pid := range tree.Processes() {
+		_ = unix.Kill(pid, sig)
+	}
+}
+
+// saveState keeps the state for those who come when the keeper is gone.
+func (k *keeper) saveState() { _ = writeAtomically(k.files.State, k.state) }
+
+// say tells the user something once.
+func (k *keeper) say(about, format string, args ...any) {
+	text := fmt.Sprintf(format, args...)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, n := range k.state.Notes {
+		if strings.HasPrefix(n, about+": ") {
+			return
+		}
+	}
+	k.state.Notes = append(k.state.Notes, about+": "+text)
+	k.broadcast(tellNote, []byte(text))
+	k.saveState()
+}
+
+// writeAtomically replaces a JSON file so that a reader sees the old or the new one, whole.
+func writeAtomically(path string, v any) error {
+	data, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	temporary := path + ".new"
+	if err := os.WriteFile(temporary, append(data, '\n'), 0o600); err != nil {
+		_ = os.Remove(temporary)
+		return err
+	}
+	return os.Rename(temporary, path)
+}
+
+// startTicks is when a process started, in clock ticks after boot; 0 when unknown.
+func startTicks(pid int) uint64 {
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0
+	}
+	fields := statFields(string(data))
+	if len(fields) < 20 {
+		return 0
+	}
+	ticks, _ := strconv.ParseUint(fields[19], 10, 64)
+	return ticks
+}
+
+// statFields gives the fields of /proc/PID/stat from the state on: the name before them may hold anything.
+func statFields(stat string) []string {
+	at := strings.LastIndex(stat, ") ")
+	if at < 0 {
+		return nil
+	}
+	return strings.Fields(stat[at+2:])
+}

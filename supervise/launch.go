@@ -1,0 +1,108 @@
+package supervise
+
+import (
+	"time"
+
+	"memroom/event"
+)
+
+// Channel is what one of the command's standard streams is connected to.
+type Channel string
+
+// The channels. A terminal stream is the command's side of a pseudo-terminal of ours.
+const (
+	Inherit  Channel = "inherit" // the front end's own stdin, untouched
+	Terminal Channel = "terminal"
+	Pipe     Channel = "pipe"
+	Null     Channel = "null"
+)
+
+// Streams says what the command's three streams are. Merged means that stderr goes where stdout goes, in one pipe, so
+// that the order of writes is kept as in `command > log 2>&1`.
+type Streams struct {
+	In     Channel `json:"in"`
+	Out    Channel `json:"out"`
+	Err    Channel `json:"err"`
+	Merged bool    `json:"merged,omitempty"`
+}
+
+// usesTerminal says whether any stream needs a pseudo-terminal.
+func (s Streams) usesTerminal() bool {
+	return s.In == Terminal || s.Out == Terminal || s.Err == Terminal
+}
+
+// Launch is what the keeper is asked to start. It travels over the keeper's socket only: argument lists and environments
+// hold secrets, and a command line that names the training script would make `pkill -f train.py` hit the keeper.
+type Launch struct {
+	Attempt int      `json:"attempt"`
+	Path    string   `json:"path"` // of the executable
+	Args    []string `json:"args"` // with the name of the program first
+	Env     []string `json:"env"`
+	Dir     string   `json:"dir"`
+
+	Streams Streams `json:"streams"`
+	Size    Size    `json:"size"`
+	Modes   []byte  `json:"modes,omitempty"` // the user's terminal settings, as the kernel lays them out
+
+	HostLimit event.Bytes `json:"host_limit,omitempty"`
+	Monitor   []string    `json:"monitor,omitempty"` // command line of the monitor; empty: none is started
+	Policy    bool        `json:"policy,omitempty"`  // the monitor decides what follows; wait for it as long as it lives
+}
+
+// Size of a terminal, in characters.
+type Size struct {
+	Rows    uint16 `json:"rows"`
+	Columns uint16 `json:"cols"`
+}
+
+// Files are the paths a run is written to, handed in by the owner of the store.
+type Files struct {
+	Dir    string // the run's folder: holds the keeper's socket too
+	Output string // the command's stdout, or everything when it has a terminal
+	Errors string // its stderr where that is a stream of its own
+	Exit   string
+	State  string
+}
+
+// State is what the keeper knows. It greets every client with it and keeps it in a file for those who come too late.
+type State struct {
+	Keeper       int         `json:"keeper"`        // process
+	KeeperStart  uint64      `json:"keeper_start"`  // clock ticks after boot, to know the process from a later one of the same number
+	Child        int         `json:"child"`         // the command's process, 0 before it started
+	Attempt      int         `json:"attempt"`       // from 1
+	BeganBootMS  int64       `json:"began_boot_ms"` // the run's beginning on the clock that never jumps
+	AttemptMS    int64       `json:"attempt_ms"`    // the attempt's beginning, since the run's
+	Began        time.Time   `json:"began"`
+	Streams      Streams     `json:"streams"`
+	Limit        LimitKind   `json:"limit,omitempty"`
+	HostLimit    event.Bytes `json:"host_limit,omitempty"`
+	Cgroup       string      `json:"cgroup,omitempty"` // of its own, empty without one
+	CgroupV      int         `json:"cgroup_version,omitempty"`
+	Base         Counters    `json:"base"` // kill counters when the attempt began
+	Notes        []string    `json:"notes,omitempty"`
+	Exit         *event.Exit `json:"exit,omitempty"` // of the current attempt
+	Finished     bool        `json:"finished,omitempty"`
+	Monitor      int         `json:"monitor,omitempty"`
+	OutputLost   int64       `json:"output_lost,omitempty"` // bytes that reached neither file nor front end
+	UserSignal   string      `json:"user_signal,omitempty"` // last one the front end forwarded
+	UserSignalMS int64       `json:"user_signal_ms,omitempty"`
+}
+
+// Counters are the kernel's kill counters that bear on a run.
+type Counters struct {
+	Machine   int64 `json:"machine"`   // /proc/vmstat oom_kill
+	Enclosing int64 `json:"enclosing"` // oom_kill of the cgroup around the run
+	Own       int64 `json:"own"`       // oom_kill of the run's own cgroup
+}
+
+// LimitKind says how --host-mem is held.
+type LimitKind string
+
+// The ways to hold a limit, best first.
+const (
+	LimitNone    LimitKind = ""
+	LimitCgroup2 LimitKind = "cgroup2" // a delegated subtree
+	LimitScope   LimitKind = "scope"   // a systemd user scope
+	LimitCgroup1 LimitKind = "cgroup1"
+	LimitSoft    LimitKind = "soft" // the monitor sums the tree and ends it
+)

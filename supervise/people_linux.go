@@ -1,0 +1,112 @@
+package supervise
+
+import (
+	"strconv"
+
+	"memroom/event"
+	"memroom/meter"
+)
+
+// person is one process of a run.
+type person struct {
+	pid      int
+	parent   int
+	name     string
+	rank     *int
+	world    int
+	resident event.Bytes // at the last look
+	gone     bool
+}
+
+// people knows the processes of a run: which rank each is, from the environment its launcher gave it.
+type people struct {
+	proc   *meter.Proc
+	keeper int
+	all    map[int]*person
+}
+
+func newPeople(proc *meter.Proc, keeper int) *people {
+	return &people{proc: proc, keeper: keeper, all: map[int]*person{}}
+}
+
+// update takes the processes that live now.
+func (p *people) update(pids []int) {
+	alive := make(map[int]bool, len(pids))
+	for _, pid := range pids {
+		alive[pid] = true
+		who := p.all[pid]
+		if who == nil {
+			who = p.meet(pid)
+			p.all[pid] = who
+		}
+		if m, err := p.proc.Statm(pid); err == nil {
+			who.resident = m.Resident
+		}
+	}
+	for pid, who := range p.all {
+		who.gone = !alive[pid]
+	}
+}
+
+func (p *people) meet(pid int) *person {
+	who := &person{pid: pid}
+	if status, err := p.proc.Status(pid); err == nil {
+		who.name, who.parent = status.Name, status.Parent
+	}
+	env, err := p.proc.Environ(pid)
+	if err != nil {
+		return who
+	}
+	if rank, err := strconv.Atoi(env["RANK"]); err == nil {
+		who.rank = &rank
+	}
+	who.world, _ = strconv.Atoi(env["WORLD_SIZE"])
+	return who
+}
+
+// named remembers a rank that a process said itself.
+func (p *people) named(pid int, rank *int, world *int) {
+	who := p.all[pid]
+	if who == nil {
+		who = p.meet(pid)
+		p.all[pid] = who
+	}
+	if rank != nil {
+		who.rank = rank
+	}
+	if world != nil {
+		who.world = *world
+	}
+}
+
+// rankOf gives the rank a process belongs to, nil if it has none.
+func (p *people) rankOf(pid int) *int {
+	if p == nil || p.all[pid] == nil {
+		return nil
+	}
+	return p.all[pid].rank
+}
+
+// leads says whether a process is the one its rank is about, and not a worker of it, which inherits the environment.
+func (p *people) leads(who *person) bool {
+	if who.rank == nil || who.world < 2 {
+		return false
+	}
+	parent := p.all[who.parent]
+	return parent == nil || parent.rank == nil || *parent.rank != *who.rank
+}
+
+// leaders gives the ranks' processes, living or gone.
+func (p *people) leaders() (living, gone []*person) {
+	for _, who := range p.all {
+		if !p.leads(who) {
+			continue
+		}
+		if who.gone {
+			gone = append(gone, who)
+		} else {
+			living = append(living, who)
+		}
+	}
+	return living, gone
+}

@@ -1,0 +1,154 @@
+package supervise
+
+import (
+	"os"
+	"sync"
+
+	"golang.org/x/sys/unix"
+	"golang.org/x/term"
+)
+
+// PlanStreams decides what the command's streams are, from what ours are: terminals become a pseudo-terminal, everything
+// else a pipe, stdin is handed on as it is, and two outputs that are the same file stay one stream.
+func PlanStreams(in, out, errs *os.File) Streams {
+	s := Streams{In: Inherit, Out: Pipe, Err: Pipe}
+	if isTerminal(out) {
+		s.Out = Terminal
+	}
+	if isTerminal(errs) {
+		s.Err = Terminal
+	}
+	if isTerminal(in) && s.usesTerminal() {
+		s.In = Terminal
+	}
+	s.Merged = s.Out == Pipe && s.Err == Pipe && sameFile(out, errs)
+	return s
+}
+
+func isTerminal(f *os.File) bool { return f != nil && term.IsTerminal(int(f.Fd())) }
+
+func sameFile(a, b *os.File) bool {
+	ia, err1 := a.Stat()
+	ib, err2 := b.Stat()
+	return err1 == nil && err2 == nil && os.SameFile(ia, ib)
+}
+
+// screen is the user's terminal while a command with a pseudo-terminal runs: raw, so that every key reaches the
+// command's terminal, which turns Ctrl-C into a signal there.
+type screen struct {
+	file *os.File
+	mu   sync.Mutex
+	raw  bool
+	was  *unix.Termios
+	turn *sync.Cond // a change between foreground and background
+	over bool
+}
+
+func newScreen(file *os.File) *screen {
+	s := &screen{file: file}
+	s.turn = sync.NewCond(&s.mu)
+	return s
+}
+
+// foreground says whether the terminal is ours now. A background job that changes or reads it is stopped by the kernel.
+func (s *screen) foreground() bool {
+	group, err := unix.IoctlGetInt(int(s.file.Fd()), unix.TIOCGPGRP)
+	return err == nil && group == unix.Getpgrp()
+}
+
+// enter makes the terminal raw if it is ours.
+func (s *screen) enter() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	defer s.turn.Broadcast()
+	if s.raw || s.over || !s.foreground() {
+		return
+	}
+	was, err := unix.IoctlGetTermios(int(s.file.Fd()), unix.TCGETS)
+	if err != nil {
+		return
+	}
+	raw := *was
+	raw.Iflag &^= unix.IGNBRK | unix.BRKINT | unix.PARMRK | unix.ISTRIP | unix.INLCR | unix.IGNCR | unix.ICRNL | unix.IXON
+	raw.Oflag &^= unix.OPOST
+	raw.Lflag &^= unix.ECHO | unix.ECHONL | unix.ICANON | unix.ISIG | unix.IEXTEN
+	raw.Cflag = raw.Cflag&^(unix.CSIZE|unix.PARENB) | unix.CS8
+	raw.Cc[unix.VMIN], raw.Cc[unix.VTIME] = 1, 0
+	if unix.IoctlSetTermios(int(s.file.Fd()), unix.TCSETS, &raw) == nil {
+		s.was, s.raw = was, true
+	}
+}
+
+// restore gives the terminal back as it was.
+func (s *screen) restore() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.raw {
+		_ = unix.IoctlSetTermios(int(s.file.Fd()), unix.TCSETSW, s.was)
+		s.raw = false
+	}
+}
+
+// close restores for good and releases whoever waits for a key.
+func (s *screen) close() {
+	s.restore()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.over = true
+	s.turn.Broadcast()
+}
+
+// keys reads what the user types and hands it on, while we are in the foreground.
+func (s *screen) keys(take func([]byte) bool) {
+	buf := make([]byte, 4096)
+	for {
+		s.mu.Lock()
+		for !s.raw && !s.over {
+			s.turn.Wait()
+		}
+		over := s.over
+		s.mu.Unlock()
+		if over {
+			return
+		}
+		ready := []unix.PollFd{{Fd: int32(s.file.Fd()), Events: unix.POLLIN}}
+		if _, err := unix.Poll(ready, -1); err != nil || !s.foreground() {
+			if !s.foreground() {
+				s.restoreForgotten()
+			}
+			continue
+		}
+		n, err := unix.Read(int(s.file.Fd()), buf)
+		if err == unix.EINTR || err == unix.EAGAIN {
+			continue
+		}
+		if err != nil || n <= 0 || !take(append([]byte(nil), buf[:n]...)) {
+			return
+		}
+	}
+}
+
+// restoreForgotten notes that the shell took the terminal away from us; it has set its own modes.
+func (s *screen) restoreForgotten() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.raw = false
+}
+
+// sizeOf gives the size of a terminal, zero when it has none.
+func sizeOf(f *os.File) Size {
+	ws, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ)
+	if err != nil {
+		return Size{}
+	}
+	return Size{Rows: ws.Row, Columns: ws.Col}
+}
+
+// modesOf gives a terminal's settings, nil when it is none.
+func modesOf(f *os.File) []byte {
+	t, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
+	if err != nil {
+		return nil
+	}
+	return encodeModes(t)
+}

@@ -1,0 +1,308 @@
+package supervise
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"memroom/event"
+)
+
+// Evidence is everything known about the end of an attempt.
+type Evidence struct {
+	Host  string
+	Exit  event.Exit
+	State State
+	After Counters // kill counters when the attempt had ended
+
+	EnclosingName  string      // path of the cgroup around the run
+	EnclosingLimit event.Bytes // 0: none
+	OwnOOM         int64       // times the run's own limit was hit
+	Last           event.Sample
+	Kernel         []KernelKill // processes of the run that the kernel says it killed
+	Deaths         []Death      // Pythons that ended by an exception
+	Tail           string       // the end of the output
+	Ended          *Ending      // memroom ended the run
+}
+
+// KernelKill is a process of the run in the kernel's log of kills.
+type KernelKill struct {
+	PID  int
+	Rank *int
+	Line string
+}
+
+// Death is a Python of the run that ended by an exception.
+type Death struct {
+	PID   int
+	Rank  *int
+	Type  string
+	Text  string
+	Where event.Where // empty: not about memory
+}
+
+// Ending says that and why memroom ended the run.
+type Ending struct {
+	Why   string      `json:"why"`
+	Where event.Where `json:"where"`
+	Rank  *int        `json:"rank,omitempty"`
+	OOM   bool        `json:"oom"`
+}
+
+// Judge says how an attempt ended. The order is that of certainty: what we did ourselves, what the kernel counted, what
+// the program said, what the exit status allows. A signal alone proves nothing: anybody may send it.
+func Judge(e Evidence) event.Verdict {
+	v := event.Verdict{ExitCode: e.Exit.Code, Signal: e.Exit.Signal, Host: e.Host, Evidence: []string{}}
+	if e.Exit.StartError != "" {
+		v.Evidence = append(v.Evidence, e.Exit.StartError)
+		return v
+	}
+	v.Evidence = append(v.Evidence, exitLine(e.Exit))
+	judges := []func(Evidence, *event.Verdict) bool{byOurselves, bySuccess, byCounters, byProbe, byText, byBusError, byKill, bySignal}
+	for _, judge := range judges {
+		if judge(e, &v) {
+			break
+		}
+	}
+	if v.Rank == nil && e.Exit.Code != 0 {
+		v.Rank = rankInText(e.Tail)
+	}
+	return v
+}
+
+func exitLine(exit event.Exit) string {
+	if exit.Signal != "" {
+		return fmt.Sprintf("the command was ended by %s (exit code %d)", exit.Signal, exit.Code)
+	}
+	return fmt.Sprintf("the command exited with code %d", exit.Code)
+}
+
+func byOurselves(e Evidence, v *event.Verdict) bool {
+	if e.Ended == nil {
+		return false
+	}
+	v.KilledBy, v.IsOOM, v.Where, v.Rank = "memroom", e.Ended.OOM, e.Ended.Where, e.Ended.Rank
+	v.Evidence = append(v.Evidence, e.Ended.Why)
+	if e.Ended.Rank != nil { // the rank ran out first: how is worth knowing
+		v.Evidence = append(v.Evidence, deathLines(e.Deaths)...)
+	}
+	return true
+}
+
+// bySuccess: a job that succeeded did not die of memory, whatever was counted or printed on the way.
+func bySuccess(e Evidence, v *event.Verdict) bool {
+	if e.Exit.Code != 0 {
+		return false
+	}
+	if kills := e.After.Own - e.State.Base.Own; kills > 0 {
+		v.Evidence = append(v.Evidence, fmt.Sprintf("%d of its processes were killed for memory on the way; the command went on", kills))
+	}
+	return true
+}
+
+// byCounters reads the kernel's own count of kills. In a cgroup of the run's own it cannot be about anybody else.
+func byCounters(e Evidence, v *event.Verdict) bool {
+	own, around, machine := e.After.Own-e.State.Base.Own, e.After.Enclosing-e.State.Base.Enclosing, e.After.Machine-e.State.Base.Machine
+	switch {
+	case own > 0:
+		v.Evidence = append(v.Evidence, fmt.Sprintf("oom_kill of the run's own cgroup rose by %d", own))
+		e.ownKill(v)
+	case e.State.Cgroup != "" && len(e.Kernel) == 0:
+		return false // its counter is exact, and says no
+	case !diedByKill(e):
+		return false
+	case around > 0:
+		v.Evidence = append(v.Evidence, fmt.Sprintf("oom_kill of the enclosing cgroup %s rose by %d", e.EnclosingName, around))
+		v.KilledBy, v.Where = "cgroup", event.WhereCgroup
+		if e.EnclosingLimit == 0 {
+			v.KilledBy, v.Where = "kernel", event.WhereHost
+		}
+	case machine > 0 || len(e.Kernel) > 0:
+		v.Evidence = append(v.Evidence, fmt.Sprintf("/proc/vmstat counts %d more processes killed for memory", machine))
+		v.KilledBy, v.Where = "kernel", event.WhereHost
+	default:
+		return false
+	}
+	v.IsOOM = true
+	if strings.Contains(e.EnclosingName, "slurm") && e.State.HostLimit == 0 && v.KilledBy == "cgroup" {
+		v.KilledBy = "slurm"
+		v.Evidence = append(v.Evidence, "the cgroup is one that Slurm made for the job")
+	}
+	for _, k := range e.Kernel {
+		v.Evidence = append(v.Evidence, "kernel log: "+k.Line)
+		if v.Rank == nil {
+			v.Rank = k.Rank
+		}
+	}
+	v.Evidence = append(v.Evidence, lastReading(e)...)
+	return true
+}
+
+// ownKill tells the run's own limit from one further out and from a machine without memory.
+func (e Evidence) ownKill(v *event.Verdict) {
+	switch {
+	case e.State.HostLimit > 0 || e.OwnOOM > 0 && e.State.CgroupV == 2:
+		v.KilledBy, v.Where = "cgroup", event.WhereCgroup
+		if e.State.HostLimit > 0 {
+			v.Evidence = append(v.Evidence, "the limit of --host-mem is "+e.State.HostLimit.String())
+		}
+	case e.EnclosingLimit > 0:
+		v.KilledBy, v.Where = "cgroup", event.WhereCgroup
+		v.Evidence = append(v.Evidence, fmt.Sprintf("a cgroup around the run is limited to %s", e.EnclosingLimit))
+	default:
+		v.KilledBy, v.Where = "kernel", event.WhereHost
+		v.Evidence = append(v.Evidence, "no cgroup limits the run: the whole machine was out of memory")
+	}
+}
+
+// diedByKill says whether the command, or a process it reports on, was killed: a counter of a whole machine may be about
+// somebody else's process.
+func diedByKill(e Evidence) bool {
+	return e.Exit.Signal == "SIGKILL" || e.Exit.Code == 137 || len(e.Kernel) > 0 || childKilled.MatchString(e.Tail)
+}
+
+// childKilled is how launchers and workers report that a child of theirs got SIGKILL.
+var childKilled = regexp.MustCompile(`(?i)(exitcode\s*:\s*-9\b|signal 9 \(SIGKILL\)|killed by signal: killed|died with <Signals\.SIGKILL|exit code -9\b|returned non-zero exit status 137|worker exited with exit code 137|SIGKILL\) received by PID)`)
+
+func lastReading(e Evidence) []string {
+	s := e.Last
+	if s.Processes == 0 {
+		return nil
+	}
+	line := fmt.Sprintf("last reading before the end: %s resident in %d processes", s.Resident, s.Processes)
+	if s.Cgroup != nil && s.Cgroup.Limit > 0 {
+		line += fmt.Sprintf(", cgroup at %s of %s", s.Cgroup.Current, s.Cgroup.Limit)
+	}
+	return []string{line}
+}
+
+func byProbe(e Evidence, v *event.Verdict) bool {
+	at := slices.IndexFunc(e.Deaths, func(d Death) bool { return d.Where != "" })
+	if at < 0 {
+		return false
+	}
+	d := e.Deaths[at]
+	v.IsOOM, v.Where, v.KilledBy, v.Rank = true, d.Where, "itself", d.Rank
+	v.Evidence = append(v.Evidence, deathLines(e.Deaths[at:at+1])...)
+	if text, ok := findText(e.Tail); ok && (text.by == "ray" || text.by == "slurm") {
+		v.KilledBy = text.by
+	}
+	return true
+}
+
+func deathLines(deaths []Death) []string {
+	var lines []string
+	for _, d := range deaths {
+		if d.Where == "" {
+			continue
+		}
+		who := fmt.Sprintf("process %d", d.PID)
+		if d.Rank != nil {
+			who = fmt.Sprintf("rank %d (process %d)", *d.Rank, d.PID)
+		}
+		lines = append(lines, fmt.Sprintf("the probe in %s saw %s: %s", who, d.Type, firstLine(d.Text)))
+	}
+	return lines
+}
+
+func firstLine(text string) string {
+	line, _, _ := strings.Cut(strings.TrimSpace(text), "\n")
+	if len(line) > 300 {
+		line = line[:300] + "..."
+	}
+	return line
+}
+
+func byText(e Evidence, v *event.Verdict) bool {
+	text, ok := findText(e.Tail)
+	if !ok {
+		return false
+	}
+	v.IsOOM, v.Where, v.KilledBy = text.oom, text.where, text.by
+	v.Evidence = append(v.Evidence, "output: "+text.line)
+	if text.where == event.WhereShm {
+		v.Evidence = append(v.Evidence, shmReading(e)...)
+	}
+	return true
+}
+
+func shmReading(e Evidence) []string {
+	if m := e.Last.Machine; m != nil && m.ShmTotal > 0 {
+		return []string{fmt.Sprintf("/dev/shm: %s of %s used at the last reading", m.ShmUsed, m.ShmTotal)}
+	}
+	return nil
+}
+
+// byBusError: a page of shared memory that the full tmpfs could not provide ends its user by SIGBUS.
+func byBusError(e Evidence, v *event.Verdict) bool {
+	if e.Exit.Signal != "SIGBUS" && e.Exit.Code != 128+7 {
+		return false
+	}
+	v.KilledBy = "kernel"
+	m := e.Last.Machine
+	if m == nil || m.ShmTotal == 0 || m.ShmTotal-m.ShmUsed > m.ShmTotal/10 {
+		v.Evidence = append(v.Evidence, "a bus error, but /dev/shm was not seen full: a truncated memory-mapped file does the same")
+		v.Evidence = append(v.Evidence, shmReading(e)...)
+		return true
+	}
+	v.IsOOM, v.Where = true, event.WhereShm
+	v.Evidence = append(v.Evidence, shmReading(e)...)
+	return true
+}
+
+// byKill: killed, and nobody counted it.
+func byKill(e Evidence, v *event.Verdict) bool {
+	if e.Exit.Signal != "SIGKILL" && e.Exit.Code != 137 {
+		return false
+	}
+	v.KilledBy = "somebody"
+	counted := []string{}
+	if e.State.Cgroup != "" {
+		counted = append(counted, "the run's cgroup")
+	}
+	if e.EnclosingName != "" {
+		counted = append(counted, "the enclosing cgroup")
+	}
+	counted = append(counted, "/proc/vmstat")
+	v.Evidence = append(v.Evidence, "no kill for memory was counted in "+strings.Join(counted, ", ")+": somebody sent SIGKILL")
+	v.Evidence = append(v.Evidence, userSignal(e)...)
+	v.Evidence = append(v.Evidence, lastReading(e)...)
+	return true
+}
+
+func bySignal(e Evidence, v *event.Verdict) bool {
+	if e.Exit.Signal == "" {
+		return false
+	}
+	lines := userSignal(e)
+	v.KilledBy = "somebody"
+	if len(lines) == 0 && slices.Contains([]string{"SIGSEGV", "SIGABRT", "SIGFPE", "SIGILL", "SIGTRAP", "SIGSYS"}, e.Exit.Signal) {
+		v.KilledBy = "itself"
+	}
+	v.Evidence = append(v.Evidence, lines...)
+	return true
+}
+
+func userSignal(e Evidence) []string {
+	if e.State.UserSignal == "" {
+		return nil
+	}
+	return []string{e.State.UserSignal + " had been sent through memroom"}
+}
+
+// rankInText reads the rank that torchrun's report names as the first failure.
+var torchrunRank = regexp.MustCompile(`(?s)Root Cause \(first observed failure\).{0,400}?rank\s*:\s*(\d+)`)
+
+func rankInText(tail string) *int {
+	match := torchrunRank.FindStringSubmatch(tail)
+	if match == nil {
+		return nil
+	}
+	rank, err := strconv.Atoi(match[1])
+	if err != nil {
+		return nil
+	}
+	return &rank
+}
