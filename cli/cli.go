@@ -29,6 +29,7 @@ type root struct {
 	Color string `help:"Colours: ${enum}." enum:"auto,always,never" default:"auto"`
 
 	Run        runCmd        `cmd:"" help:"Run a training command and watch its memory."`
+	Snapshot   snapshotCmd   `cmd:"" help:"What a PyTorch memory snapshot holds: peak, composition, growth, fragmentation."`
 	Doctor     doctorCmd     `cmd:"" help:"What memroom can see on this machine, and what is missing."`
 	Completion completionCmd `cmd:"" help:"Print a completion script for bash, zsh or fish."`
 	Version    versionCmd    `cmd:"" help:"Print the version and how it was built."`

@@ -8,13 +8,10 @@ from .. import imports
 
 
 def install(remedies, say):
-    done = []
+    imports.when_imported("torch", lambda *_: _with_torch(remedies, say))
 
-    def with_torch(_):
-        if not done:  # a reload of torch must not put everything in place twice
-            done.append(True)
-            from . import registry
 
-            registry.apply(remedies, say)
+def _with_torch(remedies, say):
+    from . import registry
 
-    imports.when_imported("torch", with_torch)
+    registry.apply(remedies, say)

@@ -1,0 +1,341 @@
+package diagnose
+
+import (
+	"memroom/event"
+)
+
+// categoriser decides what each allocation is for. Evidence, in this order: where in the step it was made, how long it
+// lived, its call stack, and whether its size is that of a weight.
+type categoriser struct {
+	l      *Ledger
+	p      *phases
+	traits func(event.StackID) trait
+
+	weightSizes   map[int64]bool // requested bytes of what was loaded and stayed
+	gradientSizes map[int64]int  // requested bytes -> gradients of that size in the last whole step
+	lossBytes     map[int]int64  // span -> the largest allocation of a loss function in it
+}
+
+// Library workspaces: what cuBLAS keeps for each handle and stream (default, Hopper and later) and what cuBLASLt keeps.
+// They are ordinary allocations, made by the first matrix product and never freed.
+var workspaceSizes = map[int64]bool{8519680: true, 33554432: true, 1048576: true, 4194304: true}
+
+// categorise fills in Category, Phase and Sure of every allocation and gives the phases it found.
+func (l *Ledger) categorise() *phases {
+	traits := l.traitTable()
+	c := &categoriser{l: l, traits: traits, weightSizes: map[int64]bool{}, gradientSizes: map[int64]int{}, lossBytes: map[int]int64{}}
+	c.p = l.findPhases(traits)
+	c.eachRecorded(c.learnSizes)
+	c.eachRecorded(func(a *Allocation, span int) {
+		a.Phase = c.p.spans[span].phase
+		a.Category, a.Sure = c.classify(a, span)
+	})
+	c.findLogits()
+	c.settleKept()
+	c.settleUnfinished()
+	c.countGradients()
+	c.settleOlder()
+	return c.p
+}
+
+// traitTable computes the traits of each stack once.
+func (l *Ledger) traitTable() func(event.StackID) trait {
+	known := map[event.StackID]trait{}
+	return func(id event.StackID) trait {
+		t, ok := known[id]
+		if !ok {
+			t = stackTraits(l.Frames(id))
+			known[id] = t
+		}
+		return t
+	}
+}
+
+func (c *categoriser) eachRecorded(visit func(a *Allocation, span int)) {
+	span := 0
+	for i := c.l.Before; i < len(c.l.Allocs); i++ {
+		a := &c.l.Allocs[i]
+		for span+1 < len(c.p.spans) && a.Start >= c.p.spans[span].end {
+			span++
+		}
+		visit(a, span)
+	}
+}
+
+// outlivesStep tells whether the block was still there when the step after its own was being applied: it does not belong
+// to one step.
+func (c *categoriser) outlivesStep(a *Allocation, span int) bool {
+	next := c.p.nextOptimize[span]
+	if !c.p.optimizer {
+		next = c.p.nextBackward[span]
+		return a.End > c.p.begin(c.p.nextBackward[next]) || a.End == Never && next >= len(c.p.spans)
+	}
+	return a.End == Never || a.End > c.p.begin(c.p.nextOptimize[next])
+}
+
+func (c *categoriser) learnSizes(a *Allocation, span int) {
+	t := c.traits(a.Stack)
+	if c.p.spans[span].phase == PhaseLoad && t.has(traitLoad) && c.outlivesStep(a, span) {
+		c.weightSizes[a.Requested] = true
+	}
+	if t.has(traitLoss) && c.p.spans[span].phase == PhaseForward {
+		c.lossBytes[span] = max(c.lossBytes[span], a.Requested)
+	}
+}
+
+func (c *categoriser) classify(a *Allocation, span int) (event.Category, uint8) {
+	switch c.p.spans[span].phase {
+	case PhaseLoad:
+		return c.classifyLoaded(a, span)
+	case PhaseForward:
+		return c.classifyForward(a, span)
+	case PhaseBackward:
+		return c.classifyBackward(a, span)
+	case PhaseOptimizer:
+		if a.End > c.p.spans[span].end && (a.End == Never || a.End > c.p.begin(c.p.nextOptimize[span])) {
+			return event.CategoryOptimizer, 95
+		}
+		return event.CategoryTemporary, 95
+	default:
+		if c.isWorkspace(a, span) {
+			return event.CategoryWorkspace, 40
+		}
+		return event.CategoryUnknown, 0
+	}
+}
+
+func (c *categoriser) isWorkspace(a *Allocation, span int) bool {
+	return workspaceSizes[a.Requested] && a.End == Never && !c.traits(a.Stack).has(traitOptimizer|traitLoad)
+}
+
+func (c *categoriser) classifyLoaded(a *Allocation, span int) (event.Category, uint8) {
+	t := c.traits(a.Stack)
+	switch {
+	case a.End <= c.p.spans[span].end:
+		return event.CategoryTemporary, 80
+	case t.has(traitOptimizer):
+		return event.CategoryOptimizer, 85
+	case t.has(traitBuckets):
+		return event.CategoryGradients, 80
+	case c.outlivesStep(a, span):
+		return event.CategoryWeights, 95
+	case t.has(traitLoad) && c.p.steps() < 2:
+		return event.CategoryWeights, 80
+	default:
+		return event.CategoryTemporary, 50
+	}
+}
+
+func (c *categoriser) classifyForward(a *Allocation, span int) (event.Category, uint8) {
+	t := c.traits(a.Stack)
+	backward := c.p.nextBackward[span]
+	saved := backward < len(c.p.spans) && a.End > c.p.begin(backward)
+	switch {
+	case c.isWorkspace(a, span):
+		return event.CategoryWorkspace, 90
+	case t.has(traitLoss):
+		return event.CategoryLoss, 90
+	case t.has(traitLoad) && c.outlivesStep(a, span):
+		return event.CategoryWeights, 85
+	case t.has(traitInput):
+		return event.CategoryInput, 80
+	case !t.has(traitForward|traitLoad) && c.p.stacks && (saved || a.End == Never):
+		return event.CategoryInput, 50
+	case saved:
+		return event.CategoryActivations, 90
+	case t.has(traitConv) && a.End <= a.Start+2:
+		return event.CategoryWorkspace, 70
+	case a.End == Never && int(a.Start)+100 < c.l.Entries: // much was made after it, and it was not let go
+		return event.CategoryActivations, 75
+	case a.End == Never:
+		return event.CategoryActivations, 60
+	default:
+		return event.CategoryTemporary, 90
+	}
+}
+
+func (c *categoriser) classifyBackward(a *Allocation, span int) (event.Category, uint8) {
+	t := c.traits(a.Stack)
+	optimize := c.p.nextOptimize[span]
+	applied := optimize < len(c.p.spans) && a.End > c.p.begin(optimize)
+	switch {
+	case c.isWorkspace(a, span):
+		return event.CategoryWorkspace, 85
+	case t.has(traitCheckpoint|traitForward) && !applied:
+		return event.CategoryActivations, 80
+	case applied && c.weightSizes[a.Requested]:
+		return event.CategoryGradients, 95
+	case applied:
+		return event.CategoryGradients, 75
+	case optimize >= len(c.p.spans) && a.End > c.p.spans[span].end && c.weightSizes[a.Requested]:
+		return event.CategoryGradients, 70
+	default:
+		return event.CategoryTemporary, 85
+	}
+}
+
+// findLogits gives the loss what its functions did not allocate themselves: the logits, made by an ordinary linear layer
+// just before, and their gradients, the first large things of the backward pass. Both have the size of the largest
+// thing the loss function made, or half or twice that when the precision changes in between.
+func (c *categoriser) findLogits() {
+	const near = 14 // allocations to look at on either side
+	var recent []*Allocation
+	lossSpan, afterBackward := -1, 0
+	c.eachRecorded(func(a *Allocation, span int) {
+		largest := c.lossBytes[span]
+		switch {
+		case a.Phase == PhaseForward && a.Category == event.CategoryLoss && lossSpan != span && largest >= 64<<10:
+			lossSpan, afterBackward = span, 0
+			for _, before := range recent {
+				if sameUpToPrecision(before.Requested, largest) && before.Category == event.CategoryActivations || before.Category == event.CategoryTemporary && before.Requested == largest {
+					before.Category, before.Sure = event.CategoryLoss, 75
+				}
+			}
+		case a.Phase == PhaseBackward && lossSpan >= 0 && span == c.p.nextBackward[lossSpan] && afterBackward < near:
+			afterBackward++
+			if a.Category == event.CategoryTemporary && sameUpToPrecision(a.Requested, c.lossBytes[lossSpan]) {
+				a.Category, a.Sure = event.CategoryLoss, 70
+			}
+		}
+		recent = append(recent, a)
+		if len(recent) > near {
+			recent = recent[1:]
+		}
+	})
+}
+
+func sameUpToPrecision(a, b int64) bool { return a == b || a == 2*b || 2*a == b }
+
+// settleKept looks again at what was made in a forward pass and outlives its step. Made once, it is a weight or a buffer
+// of a library; made in step after step, it is an activation that something holds on to.
+func (c *categoriser) settleKept() {
+	stepsOf := map[event.StackID]map[int]bool{}
+	kept := func(a *Allocation, span int) bool {
+		return a.Phase == PhaseForward && (a.Category == event.CategoryActivations || a.Category == event.CategoryInput) &&
+			c.p.nextBackward[span] < len(c.p.spans) && c.outlivesStep(a, span)
+	}
+	c.eachRecorded(func(a *Allocation, span int) {
+		if !kept(a, span) {
+			return
+		}
+		if stepsOf[a.Stack] == nil {
+			stepsOf[a.Stack] = map[int]bool{}
+		}
+		if len(stepsOf[a.Stack]) < 3 {
+			stepsOf[a.Stack][c.p.spans[span].step] = true
+		}
+	})
+	if c.p.steps() < 2 {
+		return
+	}
+	c.eachRecorded(func(a *Allocation, span int) {
+		if !kept(a, span) {
+			return
+		}
+		switch {
+		case len(stepsOf[a.Stack]) > 1:
+			a.Category, a.Sure = event.CategoryActivations, 70
+		case c.traits(a.Stack).has(traitConv):
+			a.Category, a.Sure = event.CategoryWorkspace, 60
+		case c.weightSizes[a.Requested]:
+			a.Category, a.Sure = event.CategoryWeights, 50
+		default:
+			a.Category, a.Sure = event.CategoryUnknown, 30
+		}
+	})
+}
+
+// settleUnfinished looks again at a forward pass that no backward pass followed (it ran out of memory, or the recording
+// ended): what the same line made in an earlier step tells what was meant to stay.
+func (c *categoriser) settleUnfinished() {
+	type key struct {
+		stack event.StackID
+		size  int64
+	}
+	precedent := map[key]event.Category{}
+	seen := map[event.StackID]event.Category{}
+	c.eachRecorded(func(a *Allocation, span int) {
+		if a.Phase != PhaseForward {
+			return
+		}
+		if c.p.nextBackward[span] < len(c.p.spans) {
+			precedent[key{a.Stack, a.Requested}] = a.Category
+			seen[a.Stack] = a.Category
+			return
+		}
+		if a.Category != event.CategoryActivations || a.Sure > 75 {
+			return
+		}
+		if category, ok := precedent[key{a.Stack, a.Requested}]; ok {
+			a.Category, a.Sure = category, 80
+		} else if category, ok := seen[a.Stack]; ok && (category == event.CategoryActivations || category == event.CategoryTemporary) {
+			a.Category, a.Sure = category, 70
+		}
+	})
+}
+
+// countGradients counts the gradients by size in the last step that has them; settleOlder needs to know how many weights
+// of a size there are.
+func (c *categoriser) countGradients() {
+	last := 0
+	c.eachRecorded(func(a *Allocation, span int) {
+		if a.Category != event.CategoryGradients {
+			return
+		}
+		if step := c.p.spans[span].step; step != last {
+			last = step
+			clear(c.gradientSizes)
+		}
+		c.gradientSizes[a.Requested]++
+	})
+}
+
+// settleOlder judges the blocks that were there before recording began. With stacks (recorded as state) their traits
+// tell; without, sizes do: each weight has one gradient, and what is left over in multiples is optimizer state.
+func (c *categoriser) settleOlder() {
+	given := map[int64]int{}
+	for i := range c.l.Before {
+		a := &c.l.Allocs[i]
+		a.Phase = PhaseUnknown
+		a.Category, a.Sure = c.classifyOlder(a, given)
+	}
+}
+
+func (c *categoriser) classifyOlder(a *Allocation, given map[int64]int) (event.Category, uint8) {
+	t := c.traits(a.Stack)
+	switch {
+	case t.has(traitOptimizer):
+		return event.CategoryOptimizer, 80
+	case t.has(traitLoss):
+		return event.CategoryLoss, 60
+	case t.has(traitForward):
+		return event.CategoryActivations, 60
+	case t.has(traitLoad):
+		return event.CategoryWeights, 75
+	case workspaceSizes[a.Requested] && a.Requested != 4194304 && a.End == Never && c.gradientSizes[a.Requested] == 0:
+		return event.CategoryWorkspace, 60
+	}
+	if n := c.gradientSizes[a.Requested]; n > 0 && a.End > c.secondOptimizer() {
+		given[a.Requested]++
+		if given[a.Requested] <= n {
+			return event.CategoryWeights, 60
+		}
+		return event.CategoryOptimizer, 55
+	}
+	if len(c.p.spans) > 0 && a.End != Never && a.End <= c.p.spans[0].end && c.p.spans[0].phase == PhaseBackward {
+		return event.CategoryActivations, 50
+	}
+	return event.CategoryUnknown, 0
+}
+
+func (c *categoriser) secondOptimizer() int32 {
+	seen := 0
+	for _, s := range c.p.spans {
+		if s.phase == PhaseOptimizer {
+			if seen++; seen == 2 {
+				return s.begin
+			}
+		}
+	}
+	return Never - 1
+}

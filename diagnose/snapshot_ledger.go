@@ -1,0 +1,368 @@
+package diagnose
+
+import (
+	"cmp"
+	"slices"
+
+	"memroom/event"
+)
+
+// Ledger is what the allocator of one device did, as a table of allocations rather than a list of entries. "At" and
+// "Start" and "End" count entries of the recording, so that moments can be compared without clocks.
+type Ledger struct {
+	Device   int
+	Entries  int
+	FirstUS  int64 // Unix microseconds of the first and last entry, 0 when the recording has no times
+	LastUS   int64
+	Allocs   []Allocation // ascending Start; blocks older than the recording come first
+	Frees    []int32      // indexes into Allocs, ascending End; what was never freed is not in it
+	Segments []SegmentSpan
+	OOMs     []OOMEvent
+	Notes    []Annotation
+	Unknown  int // entries of a kind this version does not know
+	// Before counts the blocks that were there when recording began.
+	Before int
+
+	frames func(event.StackID) []event.Frame
+}
+
+// Never is the End of what was not freed while recording.
+const Never = int32(1<<31 - 1)
+
+// Allocation is one block from its request to its release.
+type Allocation struct {
+	Addr      uint64
+	Size      int64 // bytes of its block, rounded up as the allocator does
+	Requested int64
+	TimeUS    int64
+	Start     int32 // entry of the request; -1 when it is older than the recording
+	End       int32 // entry of the release, or Never
+	Stack     event.StackID
+	Category  event.Category
+	Phase     Phase
+	Sure      uint8 // of the category, in percent
+}
+
+// LiveAt tells whether the block was allocated after the entry at.
+func (a *Allocation) LiveAt(at int32) bool { return a.Start <= at && a.End > at }
+
+// SegmentSpan is an address range that was reserved for a while: a cudaMalloc'ed segment, or pages of an expandable one.
+type SegmentSpan struct {
+	Addr       uint64
+	Size       int64
+	Start, End int32
+	Stream     uint64
+	Pool       event.PoolID
+	Expandable bool
+}
+
+// OOMEvent is a request that failed, with the state at that moment.
+type OOMEvent struct {
+	At          int32         `json:"at"`
+	TimeUS      int64         `json:"time_us,omitempty"`
+	Stream      uint64        `json:"stream"`
+	Request     event.Bytes   `json:"request"` // rounded to the allocator's quantum
+	DeviceFree  event.Bytes   `json:"device_free"`
+	Stack       event.StackID `json:"-"`
+	Frames      []event.Frame `json:"frames,omitempty"`
+	Allocated   event.Bytes   `json:"allocated"`
+	Reserved    event.Bytes   `json:"reserved"`
+	LargestFree event.Bytes   `json:"largest_free"` // longest free piece inside the reserved memory of that stream
+	// Room is what could still be taken from the card: what it had free, or, under a limit of the process, at least the
+	// distance to what was reserved at other times.
+	Room event.Bytes `json:"room"`
+	// Fragmented: unused and room together were enough, only not in one piece. Otherwise Missing says what was short.
+	Fragmented bool        `json:"fragmented"`
+	Missing    event.Bytes `json:"missing,omitempty"`
+	// Limited: the card had enough free, so a limit of the process refused; it lies between LimitLow and LimitHigh.
+	Limited   bool           `json:"limited"`
+	LimitLow  event.Bytes    `json:"limit_low,omitempty"`
+	LimitHigh event.Bytes    `json:"limit_high,omitempty"`
+	Category  event.Category `json:"category"` // of what was asked for, judged by what the same line made before
+}
+
+// Annotation is the beginning or end of a scope that the program named (record_function).
+type Annotation struct {
+	Name   string
+	Begin  bool
+	TimeUS int64
+}
+
+// LedgerBuilder turns entries into a Ledger, one at a time, so that a recording larger than memory can be summarised.
+type LedgerBuilder struct {
+	l      *Ledger
+	live   map[uint64]int32 // address -> index into allocs, or ^index into before
+	before []Allocation     // blocks older than the recording, met when they were freed or at the end
+	spans  map[uint64]int32 // address of a reserved range -> index into Segments
+	frees  []int32
+}
+
+// NewLedger begins the table of one device. frames gives the stack of an id, innermost frame first.
+func NewLedger(device int, frames func(event.StackID) []event.Frame) *LedgerBuilder {
+	return &LedgerBuilder{l: &Ledger{Device: device, frames: frames}, live: map[uint64]int32{}, spans: map[uint64]int32{}}
+}
+
+// Add takes the next entry. block is the size of the block that an allocation got, or 0 where it is not known.
+func (b *LedgerBuilder) Add(e event.Entry, block int64) {
+	l := b.l
+	at := int32(l.Entries)
+	if l.Entries < int(Never)-1 {
+		l.Entries++
+	}
+	if e.TimeUS != 0 {
+		if l.FirstUS == 0 {
+			l.FirstUS = e.TimeUS
+		}
+		l.LastUS = e.TimeUS
+	}
+	switch e.Kind {
+	case event.KindAlloc:
+		b.alloc(at, e, block)
+	case event.KindFreeRequested:
+		b.free(at, e)
+	case event.KindSegmentAlloc, event.KindSegmentMap:
+		b.reserve(at, e)
+	case event.KindSegmentFree, event.KindSegmentUnmap:
+		b.release(at, e)
+	case event.KindOOM:
+		l.OOMs = append(l.OOMs, OOMEvent{At: at, Stream: e.Stream, TimeUS: e.TimeUS, Request: event.Bytes(e.Size), DeviceFree: event.Bytes(e.DeviceFree), Stack: e.Stack})
+	case event.KindFreeCompleted, event.KindSnapshot:
+	default:
+		l.Unknown++
+	}
+}
+
+func (b *LedgerBuilder) alloc(at int32, e event.Entry, block int64) {
+	if block < e.Size {
+		block = roundUp(e.Size, 512)
+	}
+	b.live[e.Addr] = int32(len(b.l.Allocs))
+	b.l.Allocs = append(b.l.Allocs, Allocation{Addr: e.Addr, Size: block, Requested: e.Size, TimeUS: e.TimeUS, Start: at, End: Never, Stack: e.Stack})
+}
+
+func roundUp(n, quantum int64) int64 {
+	if n > 1<<62 {
+		return n
+	}
+	return max(quantum, (n+quantum-1)/quantum*quantum)
+}
+
+func (b *LedgerBuilder) free(at int32, e event.Entry) {
+	i, ok := b.live[e.Addr]
+	if !ok { // older than the recording
+		b.frees = append(b.frees, ^int32(len(b.before)))
+		b.before = append(b.before, Allocation{Addr: e.Addr, Size: roundUp(e.Size, 512), Requested: e.Size, Start: -1, End: at})
+		return
+	}
+	delete(b.live, e.Addr)
+	b.l.Allocs[i].End = at
+	b.frees = append(b.frees, i)
+}
+
+func (b *LedgerBuilder) reserve(at int32, e event.Entry) {
+	b.spans[e.Addr] = int32(len(b.l.Segments))
+	b.l.Segments = append(b.l.Segments, SegmentSpan{Addr: e.Addr, Size: e.Size, Start: at, End: Never, Stream: e.Stream, Pool: e.Pool,
+		Expandable: e.Kind == event.KindSegmentMap})
+}
+
+// release ends the ranges that the entry gives back. An unmap may take pages out of the middle of a mapped range, or
+// several ranges at once; what stays mapped goes on as a range of its own.
+func (b *LedgerBuilder) release(at int32, e event.Entry) {
+	l := b.l
+	if i, ok := b.spans[e.Addr]; ok && l.Segments[i].Size == e.Size {
+		l.Segments[i].End = at
+		delete(b.spans, e.Addr)
+		return
+	}
+	end := e.Addr + uint64(e.Size)
+	found := false
+	if e.Kind == event.KindSegmentUnmap {
+		for _, i := range sortedValues(b.spans) {
+			s := l.Segments[i]
+			if s.Addr+uint64(s.Size) <= e.Addr || s.Addr >= end {
+				continue
+			}
+			found = true
+			l.Segments[i].End = at
+			delete(b.spans, s.Addr)
+			b.keepRest(at, s, s.Addr, min(e.Addr, s.Addr+uint64(s.Size)))
+			b.keepRest(at, s, max(end, s.Addr), s.Addr+uint64(s.Size))
+		}
+	}
+	if !found {
+		l.Segments = append(l.Segments, SegmentSpan{Addr: e.Addr, Size: e.Size, Start: -1, End: at, Stream: e.Stream, Pool: e.Pool,
+			Expandable: e.Kind == event.KindSegmentUnmap})
+	}
+}
+
+func (b *LedgerBuilder) keepRest(at int32, s SegmentSpan, from, to uint64) {
+	if from >= to {
+		return
+	}
+	s.Addr, s.Size, s.Start, s.End = from, int64(to-from), at, Never
+	b.spans[from] = int32(len(b.l.Segments))
+	b.l.Segments = append(b.l.Segments, s)
+}
+
+func sortedValues(m map[uint64]int32) []int32 {
+	values := make([]int32, 0, len(m))
+	for _, v := range m {
+		values = append(values, v)
+	}
+	slices.Sort(values)
+	return values
+}
+
+// FinalBlock tells the builder of a block that was in use when the snapshot was taken; stack says where it was made.
+func (b *LedgerBuilder) FinalBlock(addr uint64, size, requested int64, stack event.StackID) {
+	if i, ok := b.live[addr]; ok {
+		if i >= 0 {
+			b.l.Allocs[i].Size = max(size, b.l.Allocs[i].Requested)
+		}
+		return
+	}
+	b.live[addr] = ^int32(len(b.before))
+	b.before = append(b.before, Allocation{Addr: addr, Size: size, Requested: requested, Start: -1, End: Never, Stack: stack})
+}
+
+// FinalSegment tells the builder of a range that was reserved when the snapshot was taken.
+func (b *LedgerBuilder) FinalSegment(s SegmentSpan) {
+	if !s.Expandable {
+		if _, ok := b.spans[s.Addr]; !ok {
+			b.l.Segments = append(b.l.Segments, withLife(s, -1, Never))
+		}
+		return
+	}
+	// A mapped run is made of many maps: what they do not cover is older than the recording.
+	var known []SegmentSpan
+	for _, i := range b.spans {
+		if k := b.l.Segments[i]; k.Addr < s.Addr+uint64(s.Size) && k.Addr+uint64(k.Size) > s.Addr {
+			known = append(known, k)
+		}
+	}
+	slices.SortFunc(known, func(x, y SegmentSpan) int { return cmp.Compare(x.Addr, y.Addr) })
+	at := s.Addr
+	for _, k := range append(known, SegmentSpan{Addr: s.Addr + uint64(s.Size)}) {
+		if k.Addr > at {
+			gap := s
+			gap.Addr, gap.Size = at, int64(k.Addr-at)
+			b.l.Segments = append(b.l.Segments, withLife(gap, -1, Never))
+		}
+		at = max(at, k.Addr+uint64(k.Size))
+	}
+}
+
+func withLife(s SegmentSpan, start, end int32) SegmentSpan {
+	s.Start, s.End = start, end
+	return s
+}
+
+// Annotate tells the builder of a scope that the program named.
+func (b *LedgerBuilder) Annotate(a Annotation) { b.l.Notes = append(b.l.Notes, a) }
+
+// Finish gives the table. The builder is spent.
+func (b *LedgerBuilder) Finish() *Ledger {
+	l := b.l
+	l.Before = len(b.before)
+	if l.Before > 0 {
+		l.Allocs = append(b.before, l.Allocs...)
+	}
+	for i, f := range b.frees {
+		if f < 0 {
+			b.frees[i] = ^f
+		} else {
+			b.frees[i] = f + int32(l.Before)
+		}
+	}
+	l.Frees = b.frees
+	slices.SortFunc(l.Notes, func(x, y Annotation) int { return cmp.Compare(x.TimeUS, y.TimeUS) })
+	slices.SortStableFunc(l.Segments, func(x, y SegmentSpan) int { return cmp.Compare(x.Start, y.Start) })
+	b.live, b.spans, b.before, b.frees = nil, nil, nil, nil
+	return l
+}
+
+// Frames gives a stack, innermost frame first; none for id 0.
+func (l *Ledger) Frames(id event.StackID) []event.Frame {
+	if id == 0 || l.frames == nil {
+		return nil
+	}
+	return l.frames(id)
+}
+
+// Walk visits every change of the allocated bytes in order: at is the entry, allocated the sum after it. What was there
+// before recording is reported once, at -1.
+func (l *Ledger) Walk(visit func(at int32, allocated int64)) {
+	var sum int64
+	reported := false
+	l.WalkBlocks(func(at int32, a *Allocation, freed bool) {
+		if at >= 0 && !reported {
+			visit(-1, sum)
+			reported = true
+		}
+		if freed {
+			sum -= a.Size
+		} else {
+			sum += a.Size
+		}
+		if at >= 0 {
+			visit(at, sum)
+		}
+	})
+	if !reported {
+		visit(-1, sum)
+	}
+}
+
+// WalkBlocks visits every request and every release in order. Blocks older than the recording come first, at -1.
+func (l *Ledger) WalkBlocks(visit func(at int32, a *Allocation, freed bool)) {
+	next := 0
+	for _, f := range l.Frees {
+		freed := &l.Allocs[f]
+		for ; next < len(l.Allocs) && l.Allocs[next].Start < freed.End; next++ {
+			visit(l.Allocs[next].Start, &l.Allocs[next], false)
+		}
+		visit(freed.End, freed, true)
+	}
+	for ; next < len(l.Allocs); next++ {
+		visit(l.Allocs[next].Start, &l.Allocs[next], false)
+	}
+}
+
+// WalkReserved visits every change of the reserved bytes in order, as Walk does.
+func (l *Ledger) WalkReserved(visit func(at int32, reserved int64)) {
+	type change struct {
+		at    int32
+		bytes int64
+	}
+	changes := []change{{at: -1}}
+	for _, s := range l.Segments {
+		changes = append(changes, change{s.Start, s.Size})
+		if s.End != Never {
+			changes = append(changes, change{s.End, -s.Size})
+		}
+	}
+	slices.SortStableFunc(changes, func(x, y change) int { return cmp.Compare(x.at, y.at) })
+	var sum int64
+	for i, c := range changes {
+		sum += c.bytes
+		if i+1 == len(changes) || changes[i+1].at != c.at { // an unmap that cuts a range is one change
+			visit(c.at, sum)
+		}
+	}
+}
+
+// timeIndex gives the first allocation at or after a time, as an index into Allocs.
+func (l *Ledger) timeIndex(us int64) int {
+	recorded := l.Allocs[l.Before:]
+	i, _ := slices.BinarySearchFunc(recorded, us, func(a Allocation, t int64) int { return cmp.Compare(a.TimeUS, t) })
+	return l.Before + i
+}
+
+// entryAtTime gives the entry at which the moment us falls, as well as allocations tell.
+func (l *Ledger) entryAtTime(us int64) int32 {
+	i := l.timeIndex(us)
+	if i >= len(l.Allocs) {
+		return int32(l.Entries)
+	}
+	return l.Allocs[i].Start
+}

@@ -1,0 +1,47 @@
+// Words and numbers as people read them, and elements made without ever parsing HTML: text from files is only text.
+
+const units = [["TiB", 2 ** 40], ["GiB", 2 ** 30], ["MiB", 2 ** 20], ["KiB", 2 ** 10]];
+
+/** 1610612736 -> "1.5 GiB" */
+export function bytes(n) {
+  if (n < 0) return "-" + bytes(-n);
+  for (const [name, size] of units) {
+    if (n >= size) return `${trim(n / size)} ${name}`;
+  }
+  return `${n} B`;
+}
+
+function trim(x) {
+  return x >= 100 ? x.toFixed(0) : x.toFixed(2).replace(/\.?0+$/, "");
+}
+
+export function count(n) {
+  return n.toLocaleString("en");
+}
+
+export function percent(part, whole) {
+  return whole > 0 ? `${((100 * part) / whole).toFixed(part / whole < 0.0995 ? 1 : 0)} %` : "0 %";
+}
+
+export function seconds(s) {
+  if (s < 0.001) return "0 s";
+  if (s < 1) return `${(s * 1000).toFixed(0)} ms`;
+  return s < 120 ? `${s.toFixed(2)} s` : `${(s / 60).toFixed(1)} min`;
+}
+
+/** el("td", {class: "num"}, "12") */
+export function el(tag, attributes = {}, ...children) {
+  const node = document.createElement(tag);
+  for (const [key, value] of Object.entries(attributes)) {
+    if (key.startsWith("on")) node.addEventListener(key.slice(2), value);
+    else if (value !== undefined && value !== false) node.setAttribute(key, value);
+  }
+  for (const child of children) node.append(child);
+  return node;
+}
+
+/** "modeling_gpt2.py:239 forward" */
+export function frameText([file, name, line]) {
+  const base = file.replace(/\\/g, "/").split("/").pop() || file;
+  return `${base}:${line} ${name}`;
+}

@@ -1,0 +1,117 @@
+// One device's history: which blocks live when. Moments are indexes of recorded entries.
+
+import { categories } from "memroom/palette.js";
+
+export class Device {
+  /** data: one element of the payload's devices. */
+  constructor(data) {
+    Object.assign(this, data);
+    this.length = this.start.length;
+    this.last = Math.max(0, this.entries - 1);
+    this.peakAt = Math.max(0, this.snapshot.peak.at);
+    this.buildChanges();
+  }
+
+  /** changeAt and changeSum: where the allocated bytes change and what they are then, without the smallest blocks. */
+  buildChanges() {
+    const ends = [];
+    for (let i = 0; i < this.length; i++) if (this.end[i] <= this.entries) ends.push(i);
+    ends.sort((a, b) => this.end[a] - this.end[b]);
+    this.changeAt = new Int32Array(this.length + ends.length);
+    this.changeSum = new Float64Array(this.length + ends.length);
+    let sum = 0;
+    for (let i = 0, j = 0, n = 0; n < this.changeAt.length; n++) {
+      const freed = j < ends.length ? this.end[ends[j]] : Infinity;
+      if (i < this.length && this.start[i] < freed) {
+        sum += this.size[i];
+        this.changeAt[n] = this.start[i++];
+      } else {
+        sum -= this.size[ends[j++]];
+        this.changeAt[n] = freed;
+      }
+      this.changeSum[n] = sum;
+    }
+  }
+
+  /** The blocks that live at a moment, oldest first. */
+  liveAt(at) {
+    const live = [];
+    for (let i = 0; i < this.length && this.start[i] <= at; i++) {
+      if (this.end[i] > at) live.push(i);
+    }
+    return live;
+  }
+
+  /** Bytes of the blocks too small to be listed one by one. */
+  restAt(at) {
+    return stepValue(this.restWhen, this.restBytes, at);
+  }
+
+  reservedAt(at) {
+    return stepValue(this.reservedWhen, this.reservedBytes, at);
+  }
+
+  allocatedAt(at) {
+    return stepValue(this.changeAt, this.changeSum, at) + this.restAt(at);
+  }
+
+  secondsAt(at) {
+    return stepValue(this.timeWhen, this.timeSeconds, at);
+  }
+
+  category(i) {
+    return categories[this.kind[i]] || "unknown";
+  }
+
+  frames(i) {
+    return (this.stacks[this.stack[i]] || []).map((f) => this.frameTable[f]);
+  }
+
+  /** The step and phase at a moment. */
+  markAt(at) {
+    const marks = this.snapshot.marks || [];
+    let low = 0;
+    let high = marks.length;
+    while (low < high) {
+      const mid = (low + high) >> 1;
+      if (marks[mid].at <= at) low = mid + 1;
+      else high = mid;
+    }
+    return marks[low - 1] || { step: 0, phase: "unknown" };
+  }
+
+  /** The reserved ranges at a moment by address; neighbouring pages of expandable segments are one. */
+  segmentsAt(at) {
+    const found = [];
+    for (let i = 0; i < this.segStart.length; i++) {
+      if (this.segStart[i] <= at && this.segEnd[i] > at) {
+        found.push({ begin: this.segAddr[i], end: this.segAddr[i] + this.segSize[i], expandable: this.segExpandable[i] === 1 });
+      }
+    }
+    found.sort((a, b) => a.begin - b.begin);
+    const merged = [];
+    for (const s of found) {
+      const before = merged[merged.length - 1];
+      if (before && before.expandable && s.expandable && before.end === s.begin) before.end = s.end;
+      else merged.push(s);
+    }
+    return merged;
+  }
+}
+
+/** The last index whose value is at most x, or -1. */
+export function lastAtMost(sorted, x) {
+  let low = 0;
+  let high = sorted.length;
+  while (low < high) {
+    const mid = (low + high) >> 1;
+    if (sorted[mid] <= x) low = mid + 1;
+    else high = mid;
+  }
+  return low - 1;
+}
+
+function stepValue(when, value, at) {
+  const i = lastAtMost(when, at);
+  return i < 0 ? 0 : value[i];
+}

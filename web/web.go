@@ -1,0 +1,40 @@
+// Package web holds the files of memroom's pages: plain ES modules and a style sheet, without build step or network. The
+// modules import each other as "memroom/NAME.js"; a page's import map says where these are: beside it when served, inside
+// it when the page is one self-contained file.
+package web
+
+import (
+	"embed"
+	"io/fs"
+	"strings"
+)
+
+//go:embed *.js *.css *.html
+var files embed.FS
+
+// Files gives the files as they would be served.
+func Files() fs.FS { return files }
+
+// Modules lists the names of the ES modules in alphabetical order.
+func Modules() []string {
+	entries, err := files.ReadDir(".")
+	if err != nil {
+		panic(err) // the folder is compiled in
+	}
+	var names []string
+	for _, e := range entries {
+		if strings.HasSuffix(e.Name(), ".js") {
+			names = append(names, e.Name())
+		}
+	}
+	return names
+}
+
+// Text gives one file; it panics on a name that is not compiled in.
+func Text(name string) string {
+	data, err := files.ReadFile(name)
+	if err != nil {
+		panic(err)
+	}
+	return string(data)
+}
