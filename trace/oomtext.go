@@ -1,0 +1,192 @@
+package trace
+
+import (
+	"fmt"
+	"io"
+	"slices"
+
+	"memroom/event"
+)
+
+// Class says what a passage of a log means for the program that wrote it.
+type Class string
+
+// Exhausted ran out of memory; Survived met a shortage and went on; Other ended for a reason that only looks like memory.
+const (
+	Exhausted Class = "exhausted"
+	Survived  Class = "survived"
+	Other     Class = "other"
+)
+
+// Crash is one passage of a log that ended a program, or could have. Sizes are nil where the text does not say.
+type Crash struct {
+	Kind      string      // which shape of text it is, such as "torch_cuda" or "kernel_kill"
+	Class     Class       //
+	Sure      float64     // 0 to 1: how far this text alone settles Class
+	Where     event.Where // where memory ran out
+	Framework string      // pytorch, tensorflow, jax, ray, slurm, kubernetes, python or other
+	What      string      // for Other: what it is, in a few words; for the rest an addition to the text, or empty
+
+	Requested  *event.Bytes // the allocation that failed
+	Capacity   *event.Bytes // the wall: card, pool, cgroup limit, node
+	Allocated  *event.Bytes // in use: by live blocks, by the killed process, or on the node
+	Idle       *event.Bytes // held by the allocator's pool and not in use
+	Free       *event.Bytes // free on the device
+	InProcess  *event.Bytes // this process in all, as the driver sees it
+	Neighbours []Holder     // other processes on the card
+
+	Line    int64         // 1-based
+	Text    string        // the message, cleaned and cut
+	Rank    int           // -1 when not said
+	Process string        // the process that was killed
+	Frames  []event.Frame // the traceback before it, innermost first
+	Repeats int           // how often the same shape came again
+
+	offset int64 // of the telling word in the log
+}
+
+// Holder is somebody who holds memory.
+type Holder struct {
+	PID   int64       `json:"pid,omitempty"`
+	Name  string      `json:"name,omitempty"`
+	Bytes event.Bytes `json:"bytes"`
+}
+
+// Log is what was found in a log, whatever its size.
+type Log struct {
+	Crashes []Crash // in order of appearance
+	Hints   Hints
+	Bytes   int64
+	Lines   int64
+}
+
+// Bounds of what is kept of a log, so that memory does not depend on its size.
+const (
+	maxCrashes     = 256
+	maxPerKind     = 24 // further ones of a kind are counted
+	maxCrashText   = 2000
+	maxFramesAbove = 64
+)
+
+// ReadLog finds every crash in a log and what the log says about the job. It reads once, keeps a window of constant size and
+// understands logs as people have them: other encodings, colours, progress bars, prefixes, quotes, JSON strings.
+func ReadLog(r io.Reader) (*Log, error) {
+	reader := &logReader{log: &Log{}, window: newWindow(r), kinds: map[string]int{}}
+	err := reader.run()
+	log := reader.log
+	log.Bytes, log.Lines = reader.window.consumed(), reader.window.lines()
+	reader.hints.finish(log)
+	settle(log)
+	if err != nil {
+		return log, fmt.Errorf("read log: %w", err)
+	}
+	return log, nil
+}
+
+type logReader struct {
+	log    *Log
+	window *window
+	hints  hintCollector
+	kinds  map[string]int
+	skipTo int64 // offset up to which the text belongs to a passage already understood
+}
+
+func (l *logReader) run() error {
+	for {
+		more, err := l.window.fill()
+		for {
+			at, word, ok := l.window.next()
+			if !ok {
+				break
+			}
+			l.meet(at, word)
+		}
+		if err != nil || !more {
+			return err
+		}
+	}
+}
+
+// meet looks at one place where a telling word stands.
+func (l *logReader) meet(at int, word *telling) {
+	offset := l.window.offset(at)
+	p := passage{window: l.window, at: at, word: word.text}
+	if word.hint != nil {
+		word.hint(&l.hints, &p)
+	}
+	if len(word.endings) == 0 || offset < l.skipTo {
+		return
+	}
+	for _, s := range word.endings {
+		if l.kinds[s.kind] >= maxPerKind*8 {
+			continue // thousands of the same: counted by the ones already looked at
+		}
+		crash := s.read(&p)
+		if crash == nil {
+			continue
+		}
+		// what else stands on the line belongs to the same message; a line without end may hold more than one
+		l.skipTo = offset + int64(min(l.window.lineEnd(at)-at, 600))
+		l.keep(s, crash, &p, offset)
+		return
+	}
+}
+
+// keep stores a crash, or counts it where enough of its kind are stored.
+func (l *logReader) keep(s *ending, c *Crash, p *passage, offset int64) {
+	l.kinds[s.kind]++
+	c.Kind = s.kind
+	if last := l.lastOf(c); last != nil && sameStory(last, c) {
+		last.Repeats++
+		if s.frames && len(last.Frames) == 0 {
+			last.Frames = p.frames()
+		}
+		return
+	}
+	if l.kinds[s.kind] > maxPerKind || len(l.log.Crashes) >= maxCrashes {
+		return
+	}
+	c.Line = l.window.lineNumber(p.at)
+	c.Rank = rankIn(p.line())
+	if c.Text == "" {
+		c.Text = cut(p.text(), maxCrashText)
+	}
+	if s.frames {
+		c.Frames = p.frames()
+	}
+	if c.Class == Exhausted && s.mayPass {
+		p.judgeSurvival(c)
+	}
+	c.offset = offset
+	l.log.Crashes = append(l.log.Crashes, *c)
+}
+
+func (l *logReader) lastOf(c *Crash) *Crash {
+	for i := range slices.Backward(l.log.Crashes) {
+		if l.log.Crashes[i].Kind == c.Kind {
+			return &l.log.Crashes[i]
+		}
+	}
+	return nil
+}
+
+// sameStory reports whether b repeats a: the same figures of the same kind, as when every layer of a program prints the
+// exception it passes on.
+func sameStory(a, b *Crash) bool {
+	return a.Class == b.Class && a.Process == b.Process && equalBytes(a.Requested, b.Requested) && equalBytes(a.Allocated, b.Allocated) &&
+		equalBytes(a.Capacity, b.Capacity) && equalBytes(a.Idle, b.Idle) && a.What == b.What
+}
+
+func equalBytes(a, b *event.Bytes) bool {
+	return a == nil && b == nil || a != nil && b != nil && *a == *b
+}
+
+func cut(s string, limit int) string {
+	if len(s) <= limit {
+		return s
+	}
+	for limit > 0 && s[limit]&0xC0 == 0x80 { // not inside a rune
+		limit--
+	}
+	return s[:limit] + " ..."
+}

@@ -1,0 +1,207 @@
+package trace
+
+import (
+	"regexp"
+	"strings"
+
+	"memroom/event"
+)
+
+// Messages of GPU libraries and of programs other than the big three.
+var deviceWords = []entry{
+	{words: []string{"_status_alloc_failed", "cufft_alloc_failed", "_status_not_initialized", "valid cudnn algorithm", "cudnn_status_internal_error"}, endings: []*ending{libraryStatus}},
+	{words: []string{"out of memory", "failed to allocate", "unable to allocate"}, endings: []*ending{ggml, cupy, paddle, nodeHeap, deviceGeneric}},
+	{words: []string{"failed to allocate memory for requested buffer"}, endings: []*ending{onnxRuntime}},
+	{words: []string{"cuda_error_out_of_memory", "hip_error_outofmemory", "erroroutofdevicememory", "cuda_out_of_memory", "cl_mem_object_allocation_failure",
+		"hiperroroutofmemory", "cudaerrormemoryallocation", "errorout_of_memory", "outofdevicememory"}, endings: []*ending{deviceCode}},
+	{words: []string{"insufficient memory (", "kiogpucommandbuffercallbackerroroutofmemory"}, endings: []*ending{metal}},
+	{words: []string{"requires more system memory"}, endings: []*ending{ollama}},
+	{words: []string{"could not be allocated", "tactic device request"}, endings: []*ending{tensorRT}},
+}
+
+var (
+	libraryStatus = &ending{kind: "library_status", read: readLibraryStatus, frames: true}
+	ggml          = &ending{kind: "ggml", read: readGGML, mayPass: true}
+	cupy          = &ending{kind: "cupy", read: readCuPy, frames: true}
+	paddle        = &ending{kind: "paddle", read: readPaddle, frames: true}
+	onnxRuntime   = &ending{kind: "onnxruntime", read: readONNX, frames: true}
+	nodeHeap      = &ending{kind: "heap", read: readHeap}
+	deviceGeneric = &ending{kind: "device_generic", read: readDeviceGeneric, frames: true, mayPass: true}
+	deviceCode    = &ending{kind: "device_code", read: readDeviceCode, frames: true, mayPass: true}
+	metal         = &ending{kind: "metal", read: readMetal}
+	ollama        = &ending{kind: "ollama", read: readOllama}
+	tensorRT      = &ending{kind: "tensorrt", read: readTensorRT}
+)
+
+var libraryFailed = pattern(`\b((?:CUBLAS|CUDNN|CUSOLVER|CUSPARSE|CURAND|HIPBLAS|ROCBLAS|MIOPEN)_STATUS_(?:ALLOC_FAILED|NOT_INITIALIZED|INTERNAL_ERROR)|CUFFT_ALLOC_FAILED)|valid cuDNN algorithm`)
+
+// readLibraryStatus reads what cuBLAS and its kin answer when the card has no room for their handles and workspaces.
+// "Not initialized" is ambiguous: on a full card it is the same thing, else a broken installation.
+func readLibraryStatus(p *passage) *Crash {
+	t := p.text()
+	m := libraryFailed.FindStringSubmatch(t)
+	if m == nil || strings.Contains(t, "case CU") || strings.Contains(t, "return \"CU") {
+		return nil
+	}
+	c := &Crash{Class: Exhausted, Where: event.WhereGPU, Framework: "pytorch", What: "a GPU library could not get memory of its own"}
+	if strings.Contains(t, "tensorflow/") {
+		c.Framework = "tensorflow"
+	}
+	status := strings.ToUpper(m[1])
+	switch {
+	case strings.Contains(status, "ALLOC_FAILED"), status == "":
+		c.Sure = 0.9
+	case strings.Contains(status, "NOT_INITIALIZED"):
+		c.Sure, c.What = 0.6, "a GPU library could not start; on a full card that is what happens"
+	case c.Framework == "tensorflow" && strings.Contains(strings.ToLower(t), "could not create cudnn handle"):
+		c.Sure = 0.6
+	default:
+		return &Crash{Class: Other, Sure: 0.5, Where: event.WhereUnknown, Framework: c.Framework, What: "an internal error of cuDNN"}
+	}
+	return c
+}
+
+var (
+	ggmlAsked  = pattern(`allocating {size} on device|buffer of size {size}|Device memory allocation of size {size}|attempted to allocate {size}`)
+	ggmlSigns  = pattern(`ggml|llama_|llama\.cpp|alloc_tensor_range|CUDA\d buffer|ROCm\d buffer|CPU buffer|gallocr`)
+	cpuBuffers = pattern(`ggml_aligned_malloc|failed to allocate (?:CPU|buffer, likely OOM)|CPU buffer of size|ggml_backend_cpu`)
+)
+
+func readGGML(p *passage) *Crash {
+	t := strings.Join(p.following(2), " ")
+	if !ggmlSigns.MatchString(p.line()) {
+		return nil
+	}
+	c := &Crash{Class: Exhausted, Sure: 0.95, Where: event.WhereGPU, Framework: "other", Requested: eitherSize(ggmlAsked.FindStringSubmatch(t))}
+	if c.Requested == nil && !strings.Contains(strings.ToLower(t), "out of memory") {
+		return nil
+	}
+	if cpuBuffers.MatchString(p.line()) {
+		c.Where = event.WhereHost
+	}
+	return c
+}
+
+var (
+	cupyNew   = pattern(`out of memory allocating {size} \(allocated so far: {size}(?:, limit set to: {size})?`)
+	cupyOld   = pattern(`out of memory to allocate {size} \(total {size}`)
+	cupyLimit = pattern(`limit set to: {size}`)
+)
+
+func readCuPy(p *passage) *Crash {
+	t := p.text()
+	m := cupyNew.FindStringSubmatch(t)
+	if m == nil {
+		m = cupyOld.FindStringSubmatch(t)
+	}
+	if m == nil {
+		return nil
+	}
+	return &Crash{Class: Exhausted, Sure: 0.97, Where: event.WhereGPU, Framework: "other", Requested: parseSize(m[1], m[2]),
+		Allocated: parseSize(m[3], m[4]), Capacity: sizeIn(cupyLimit, t)}
+}
+
+var (
+	paddleOOM  = pattern(`out of memory error on (?:GPU|XPU|NPU|MLU)|Cannot (?:allocate|malloc) {size} memory on (?:GPU|XPU|NPU)|Failed to allocate {size} .*Paddle`)
+	paddleAsk  = pattern(`cannot (?:allocate|malloc) {size} memory`)
+	paddleUsed = pattern(`{size} memory has been allocated`)
+)
+
+func readPaddle(p *passage) *Crash {
+	t := p.text()
+	if !paddleOOM.MatchString(t) {
+		return nil
+	}
+	return &Crash{Class: Exhausted, Sure: 0.97, Where: event.WhereGPU, Framework: "other", Requested: sizeIn(paddleAsk, t), Allocated: sizeIn(paddleUsed, t)}
+}
+
+var onnxAsked = pattern(`requested buffer of size {size}`)
+
+func readONNX(p *passage) *Crash {
+	t := p.text()
+	c := &Crash{Class: Exhausted, Sure: 0.93, Where: event.WhereGPU, Framework: "other", Requested: sizeIn(onnxAsked, t)}
+	if strings.Contains(t, "_nchwc") { // a layout only the CPU provider uses
+		c.Where = event.WhereHost
+	}
+	return c
+}
+
+var heapOut = pattern(`(?:javascript|java) heap|heap out of memory|GC overhead limit`)
+
+func readHeap(p *passage) *Crash {
+	if !heapOut.MatchString(p.text()) {
+		return nil
+	}
+	return &Crash{Class: Exhausted, Sure: 0.9, Where: event.WhereHost, Framework: "other"}
+}
+
+// shortage matches programs of all kinds that say it in their own words next to a word for the device.
+var (
+	shortage  = regexp.MustCompile(`(?i)\b(cuda|gpu|vram|hip|rocm|device memory|cudaMalloc|vulkan|opencl|nvidia|hbm|tpu)\b[^.]{0,80}?out of memory|out of memory[^.]{0,60}?\b(cuda|gpu|vram|device|hbm|tpu)\b|cudaMalloc failed|cudaSuccess \(2 vs|cuMemCreate|cuMemAlloc`)
+	askedSome = pattern(`(?:tried|trying|failed|unable|attempt(?:ed|ing)?|requested|could not) (?:to )?allocat(?:e|ing|ion of)? (?:a buffer of )?{size}`)
+	shareOnly = regexp.MustCompile(`(?i)not (?:an? )?(?:cuda |gpu |host )?(?:out of memory|oom)|no out of memory|without (?:running )?out of memory|never (?:ran|run) out of memory|avoid(?:s|ing)? (?:\w+ )?out of memory`)
+	aboutCode = regexp.MustCompile(`\bassert(?:\w*\(| [\w("'])|def test|re\.compile|\braises?\(|\breturn ["'(\w]|\bin (?:str\(|text\b|msg\b|message\b|e\.args)|\bstartswith\(|\be?grep\b|\bcase CU|\braise \w+\(`)
+)
+
+func readDeviceGeneric(p *passage) *Crash {
+	t, line := p.text(), p.line()
+	if p.word != "out of memory" || shareOnly.MatchString(line) || aboutCode.MatchString(line) {
+		return nil
+	}
+	lower := strings.ToLower(t)
+	if strings.Contains(lower, "out of memory: kill") || strings.Contains(lower, "cgroup out of memory") || strings.Contains(lower, "resource_exhausted") {
+		return nil
+	}
+	if !shortage.MatchString(cut(t, 400)) {
+		return nil
+	}
+	c := &Crash{Class: Exhausted, Sure: proseSure(p, 0.85), Where: event.WhereGPU, Framework: "other", Requested: sizeIn(askedSome, cut(t, 400))}
+	if foreignIn(cut(t, 600)) == "" {
+		c.Framework = "" // settled by what else the log shows
+	}
+	return c
+}
+
+func readDeviceCode(p *passage) *Crash {
+	t := p.text()
+	if driverRefused.MatchString(t) || strings.Contains(t, "case ") || aboutCode.MatchString(p.line()) {
+		return nil
+	}
+	c := &Crash{Class: Exhausted, Sure: proseSure(p, 0.9), Where: event.WhereGPU, Requested: sizeIn(askedSome, cut(t, 400))}
+	if strings.Contains(t, "tensorflow") || strings.Contains(t, "StreamExecutor") {
+		c.Framework = "tensorflow"
+	} else if foreignIn(cut(t, 600)) != "" {
+		c.Framework = "other"
+	}
+	return c
+}
+
+func readMetal(p *passage) *Crash {
+	if !strings.Contains(strings.ToLower(p.text()), "command buffer") && !strings.Contains(p.text(), "kIOGPU") {
+		return nil
+	}
+	return &Crash{Class: Exhausted, Sure: 0.9, Where: event.WhereMPS, Framework: "other"}
+}
+
+var (
+	ollamaNeeds = pattern(`requires more system memory \({size}\)`)
+	ollamaHas   = pattern(`than is available \({size}\)`)
+)
+
+func readOllama(p *passage) *Crash {
+	t := p.text()
+	return &Crash{Class: Exhausted, Sure: 0.95, Where: event.WhereHost, Framework: "other", Requested: sizeIn(ollamaNeeds, t), Capacity: sizeIn(ollamaHas, t)}
+}
+
+var trtAsked = pattern(`Requested amount of GPU memory \({size}\)`)
+
+func readTensorRT(p *passage) *Crash {
+	t := p.text()
+	if p.word == "tactic device request" {
+		return &Crash{Class: Survived, Sure: 0.8, Where: event.WhereGPU, Framework: "other", What: "TensorRT skipped a tactic that needs more memory"}
+	}
+	if !strings.Contains(t, "GPU memory") {
+		return nil
+	}
+	return &Crash{Class: Exhausted, Sure: 0.93, Where: event.WhereGPU, Framework: "other", Requested: sizeIn(trtAsked, t)}
+}

@@ -1,0 +1,331 @@
+package trace
+
+import (
+	"regexp"
+	"strconv"
+	"strings"
+
+	"memroom/event"
+)
+
+// Hints is what a log says about the job besides its end. Zero values mean that it does not say.
+type Hints struct {
+	Frameworks map[string]bool   // pytorch, tensorflow, jax, ray: whose files or loggers appear
+	Trainer    string            // transformers, lightning, accelerate, deepspeed, torchtune, axolotl, keras, vllm
+	Torch      string            // version
+	Batch      int               // micro-batch
+	Accumulate int               //
+	Seq        int               //
+	Ranks      int               //
+	Settings   map[string]string // what is on already, by remedy id, with the text that says so
+	AllocConf  string            // the allocator string, where it was set rather than advised
+	Phase      string            // load, eval, save: the last one announced before the end
+	Steps      int64             // last step or iteration printed
+	Says       []string          // what the poster says about the cause: batch, leak, fragmentation, model, neighbour
+	Inference  bool              // generation or serving rather than training
+}
+
+type limitSeen struct {
+	offset int64
+	bytes  event.Bytes
+	by     string
+}
+
+// hintCollector gathers hints while the log goes by. What it keeps is bounded.
+type hintCollector struct {
+	Hints
+	limits  []limitSeen
+	pool    poolSeen
+	phaseAt int64
+	says    map[string]bool
+}
+
+// poolSeen is the last summary of a BFC allocator.
+type poolSeen struct {
+	limit, inUse *event.Bytes
+}
+
+var hintWords = []entry{
+	{words: []string{"site-packages/torch", "dist-packages/torch", "import torch", "torchrun", "torch.distributed", "torch.cuda", "torch/nn", "pytorch"}, hint: saw("pytorch")},
+	{words: []string{"tensorflow/", "tensorflow.python", "import tensorflow", "keras/"}, hint: saw("tensorflow")},
+	{words: []string{"xlaruntimeerror", "jaxlib", "jax/_src", "import jax", "jax.errors", "jaxruntimeerror"}, hint: saw("jax")},
+	{words: []string{"ray.exceptions", "raylet", "import ray", "ray.tune", "ray::"}, hint: saw("ray")},
+	{words: []string{"transformers/trainer", "trainingarguments", "per_device_train_batch_size"}, hint: trainer("transformers")},
+	{words: []string{"lightning/", "pytorch_lightning", "lightning.pytorch"}, hint: trainer("lightning")},
+	{words: []string{"deepspeed/", "train_micro_batch_size_per_gpu", "[deepspeed"}, hint: trainer("deepspeed")},
+	{words: []string{"accelerate launch", "accelerate/accelerator"}, hint: trainer("accelerate")},
+	{words: []string{"torchtune/"}, hint: trainer("torchtune")},
+	{words: []string{"axolotl"}, hint: trainer("axolotl")},
+	{words: []string{"keras/engine", "keras/src", "model.fit"}, hint: trainer("keras")},
+	{words: []string{"vllm/", "vllm.", "gpu_memory_utilization", "max_model_len"}, hint: trainer("vllm")},
+	{words: []string{"batch_size", "batch-size", "batch size", "batchsize", "ims_per_batch", "--batch", "gradient_accumulation_steps"}, hint: hintBatch},
+	{words: []string{"max_seq_len", "seq_length", "sequence_len", "max_length", "block_size", "--seq"}, hint: hintSeq},
+	{words: []string{"world_size", "nproc_per_node", "num_processes"}, hint: hintRanks},
+	{words: []string{"gradient_checkpointing", "gradient-checkpointing", "activation_checkpointing"}, hint: setting("checkpointing")},
+	{words: []string{"--bf16", "--fp16", "bf16: true", "fp16: true", "bf16=true", "fp16=true", "mixed_precision", "16-mixed", "autocast"}, hint: setting("mixed_precision")},
+	{words: []string{"expandable_segments:true", "max_split_size_mb:"}, hint: hintAllocConf},
+	{words: []string{"load_in_4bit", "load_in_8bit"}, hint: hintLoadIn},
+	{words: []string{"get_peft_model", "loraconfig", "lora_r", "--use_peft"}, hint: setting("lora")},
+	{words: []string{"offload_optimizer"}, hint: setting("optimizer_offload")},
+	{words: []string{"paged_adamw", "adamw_bnb_8bit", "adamw8bit"}, hint: setting("optimizer_8bit")},
+	{words: []string{"flash_attention_2", "flash_attn", "attn_implementation"}, hint: setting("attention")},
+	{words: []string{"torch.__version__", "torch version", "torch==", "torch=="}, hint: hintTorch},
+	{words: []string{"loading checkpoint shards", "loading model", "load_tensors:", "from_pretrained", "load_state_dict", "loading weights", "loading safetensors"}, hint: phase("load")},
+	{words: []string{"***** running evaluation", "evaluating", "validation sanity", "running prediction"}, hint: phase("eval")},
+	{words: []string{"saving model checkpoint", "saving checkpoint", "save_checkpoint"}, hint: phase("save")},
+	{words: []string{"out of memory after", "memory leak", "memory keeps", "keeps increasing", "keeps growing", "memory usage increases", "memory grows", "grows over time", "slowly increas"}, hint: says("leak")},
+	{words: []string{"reduce batch", "reduce the batch", "smaller batch", "decrease batch", "decrease your batch", "decrease the batch", "lower batch", "batch too large", "batch size too", "lower the batch",
+		"reducing batch", "reducing the batch", "batch size was too", "too large batch", "max_model_len", "reduce the context", "context length", "sequence too long", "reduce the resolution", "减小 batch", "减小batch"}, hint: says("batch")},
+	{words: []string{"model too large", "model is too large", "model does not fit", "model doesn't fit", "smaller model", "too big for"}, hint: says("model")},
+	{words: []string{"other process", "another process", "already in use by", "zombie process", "someone else", "nvidia-smi"}, hint: says("neighbour")},
+	{words: []string{"into memory", "whole dataset", "entire dataset", "dataset into ram", "load all data", "read_csv", "np.load(", "from_tensor_slices", "pickle.load"}, hint: says("host_data")},
+	{words: []string{"iteration:", "it/s]", "s/it]", "epoch "}, hint: hintSteps},
+}
+
+func saw(framework string) func(*hintCollector, *passage) {
+	return func(h *hintCollector, _ *passage) {
+		if h.Frameworks == nil {
+			h.Frameworks = map[string]bool{}
+		}
+		h.Frameworks[framework] = true
+	}
+}
+
+// trainerRank orders trainers by how much a mention means: a DeepSpeed config inside a Hugging Face run is set through
+// Hugging Face, Lightning owns the loop wherever it appears.
+var trainerRank = map[string]int{"accelerate": 1, "deepspeed": 2, "keras": 3, "transformers": 4, "torchtune": 5, "axolotl": 6, "lightning": 7, "vllm": 8}
+
+func trainer(name string) func(*hintCollector, *passage) {
+	return func(h *hintCollector, _ *passage) {
+		if trainerRank[name] > trainerRank[h.Trainer] {
+			h.Trainer = name
+		}
+	}
+}
+
+func phase(name string) func(*hintCollector, *passage) {
+	return func(h *hintCollector, p *passage) { h.Phase, h.phaseAt = name, p.window.offset(p.at) }
+}
+
+func says(what string) func(*hintCollector, *passage) {
+	return func(h *hintCollector, _ *passage) {
+		if h.says == nil {
+			h.says = map[string]bool{}
+		}
+		if !h.says[what] {
+			h.says[what] = true
+			h.Says = append(h.Says, what)
+		}
+	}
+}
+
+var switchedOff = regexp.MustCompile(`(?i)[=: ]\s?"?(?:false|none|no|off|0|fp32)\b|advice|try setting|consider|eager`)
+
+// setting notes that something is on, where the words after it do not say the opposite.
+func setting(id string) func(*hintCollector, *passage) {
+	return func(h *hintCollector, p *passage) {
+		if h.Settings[id] != "" {
+			return
+		}
+		rest := string(p.window.buf[p.at:min(p.window.lineEnd(p.at), p.at+60)])
+		if switchedOff.MatchString(rest) || adviceAbout.MatchString(p.line()) {
+			return
+		}
+		h.set(id, cut(strings.TrimSpace(rest), 40))
+	}
+}
+
+func (h *hintCollector) set(id, evidence string) {
+	if h.Settings == nil {
+		h.Settings = map[string]string{}
+	}
+	h.Settings[id] = evidence
+}
+
+var adviceAbout = regexp.MustCompile(`(?i)try setting|consider|you (?:can|could|should|may)|please|recommend|to avoid|solution|fix:|enable `)
+
+var (
+	batchValue  = regexp.MustCompile(`(?i)(?:per_device_train_batch_size|train_micro_batch_size_per_gpu|micro_batch_size|train_batch_size|batch[_\- ]?size|ims_per_batch|--batch)["']?\s*(?:[=: ]|is|of)\s*["']?(\d{1,6})\b`)
+	accumValue  = regexp.MustCompile(`(?i)gradient_accumulation_steps["']?\s*[=: ]\s*["']?(\d{1,5})\b`)
+	seqValue    = regexp.MustCompile(`(?i)(?:max_seq_len(?:gth)?|seq_length|sequence_len|max_length|block_size|--seq)["']?\s*[=: ]\s*["']?(\d{2,7})\b`)
+	ranksValue  = regexp.MustCompile(`(?i)(?:world_size|nproc_per_node|num_processes)["']?\s*[=: ]\s*["']?(\d{1,5})\b`)
+	torchValue  = regexp.MustCompile(`(?i)torch(?:\.__version__|\s?version| ?==)[^0-9\n]{0,12}(\d+\.\d+(?:\.\d+)?)`)
+	confValue   = regexp.MustCompile(`PYTORCH_(?:CUDA_|HIP_)?ALLOC_CONF['"\]]*\s?[=:]\s?['"]?([\w:,.\[\]-]+)`)
+	stepOfTotal = regexp.MustCompile(`\b(\d{1,9})/\d{1,9} \[`)
+)
+
+func hintBatch(h *hintCollector, p *passage) {
+	if n := numberIn(batchValue, p); n > 0 && h.Batch == 0 {
+		h.Batch = n
+	}
+	if n := numberIn(accumValue, p); n > 0 && h.Accumulate == 0 {
+		h.Accumulate = n
+	}
+}
+
+func hintSeq(h *hintCollector, p *passage) {
+	if n := numberIn(seqValue, p); n > 0 && h.Seq == 0 {
+		h.Seq = n
+	}
+}
+
+func hintRanks(h *hintCollector, p *passage) {
+	if n := numberIn(ranksValue, p); n > 0 {
+		h.Ranks = max(h.Ranks, n)
+	}
+}
+
+func numberIn(re *regexp.Regexp, p *passage) int {
+	from := max(p.window.lineStart(p.at), p.at-24)
+	m := re.FindSubmatch(p.window.buf[from:min(p.window.lineEnd(p.at), p.at+64)])
+	if m == nil {
+		return 0
+	}
+	n, _ := strconv.Atoi(string(m[1]))
+	return n
+}
+
+func hintTorch(h *hintCollector, p *passage) {
+	if m := torchValue.FindStringSubmatch(p.line()); m != nil && h.Torch == "" {
+		h.Torch = m[1]
+	}
+}
+
+func hintAllocConf(h *hintCollector, p *passage) {
+	line := p.line()
+	if adviceAbout.MatchString(line) {
+		return
+	}
+	if m := confValue.FindStringSubmatch(line); m != nil {
+		h.AllocConf = strings.TrimRight(m[1], ".,")
+	}
+}
+
+func hintLoadIn(h *hintCollector, p *passage) {
+	setting(map[bool]string{true: "quantize_4bit", false: "quantize_8bit"}[strings.Contains(p.word, "4bit")])(h, p)
+}
+
+func hintSteps(h *hintCollector, p *passage) {
+	if m := stepOfTotal.FindSubmatch(p.window.lineAround(p.at)); m != nil {
+		if n, err := strconv.ParseInt(string(m[1]), 10, 64); err == nil {
+			h.Steps = n
+		}
+	}
+}
+
+var (
+	bfcLimit = regexp.MustCompile(`(?:memory_limit_:|\bLimit:)\s+(\d+)`)
+	bfcInUse = regexp.MustCompile(`\bInUse:\s+(\d+)`)
+)
+
+func hintBFC(h *hintCollector, p *passage) {
+	text := strings.Join(append(p.above(3), p.following(2)...), "\n")
+	if m := bfcLimit.FindStringSubmatch(text); m != nil {
+		h.pool.limit = parseSize(m[1], "")
+	}
+	if m := bfcInUse.FindStringSubmatch(text); m != nil {
+		h.pool.inUse = parseSize(m[1], "")
+	}
+}
+
+var (
+	kubeLimit   = regexp.MustCompile(`(?i)\bmemory["']?\s*[:=]\s*["']?(\d+(?:\.\d+)?)([KMGT]i?)?\b`)
+	dockerLimit = regexp.MustCompile(`--memory[= ](\d+)([bkmgBKMG])?\b`)
+	slurmLimit  = regexp.MustCompile(`--mem[= ](\d+)([KMGTkmgt])?[bB]?\b`)
+	dockerBytes = regexp.MustCompile(`"Memory": (\d{6,})`)
+)
+
+// hintLimits keeps memory limits as they are declared, to be joined with a kill that names none.
+func hintLimits(h *hintCollector, p *passage) {
+	if len(h.limits) > 256 {
+		return
+	}
+	at := p.window.offset(p.at)
+	switch {
+	case strings.HasPrefix(p.word, "--memory"):
+		if m := dockerLimit.FindStringSubmatch(p.line()); m != nil {
+			h.addLimit(at, parseSize(m[1], m[2]), "docker")
+		}
+	case strings.HasPrefix(p.word, "--mem"):
+		if m := slurmLimit.FindStringSubmatch(p.line()); m != nil {
+			unit := m[2]
+			if unit == "" {
+				unit = "M" // Slurm counts in megabytes
+			}
+			h.addLimit(at, parseSize(m[1], unit), "slurm")
+		}
+	case p.word == `"memory":`:
+		if m := dockerBytes.FindStringSubmatch(p.line()); m != nil {
+			h.addLimit(at, parseSize(m[1], ""), "docker")
+		}
+	default:
+		text := strings.Join(p.following(4), "\n")
+		text, _, _ = strings.Cut(text, "equests")
+		if m := kubeLimit.FindStringSubmatch(text); m != nil {
+			h.addLimit(at, kubeSize(m[1], m[2]), "kube")
+		}
+	}
+}
+
+// kubeSize reads a Kubernetes quantity, where G is 10^9 and Gi 2^30.
+func kubeSize(number, unit string) *event.Bytes {
+	decimal := map[string]float64{"K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}[strings.ToUpper(unit)]
+	if decimal == 0 {
+		return parseSize(number, unit)
+	}
+	v, err := strconv.ParseFloat(number, 64)
+	if err != nil || v*decimal > 1e18 {
+		return nil
+	}
+	b := event.Bytes(v * decimal)
+	return &b
+}
+
+func (h *hintCollector) addLimit(at int64, b *event.Bytes, by string) {
+	if b != nil && *b > 0 {
+		h.limits = append(h.limits, limitSeen{at, *b, by})
+	}
+}
+
+// finish hands the hints over and joins what stands apart in the log: pools with refusals, limits with kills.
+func (h *hintCollector) finish(log *Log) {
+	for i := range log.Crashes {
+		c := &log.Crashes[i]
+		switch c.Kind {
+		case "tf_tensor", "tf_allocator", "tf_class":
+			if c.Where == event.WhereGPU {
+				c.Capacity, c.Allocated = firstSize(c.Capacity, h.pool.limit), firstSize(c.Allocated, h.pool.inUse)
+			}
+		case "kernel_kill", "kernel_invoked":
+			if c.Where == event.WhereCgroup {
+				c.Capacity = firstSize(c.Capacity, h.nearest(c.offset, "kernel"), h.nearest(c.offset, "docker"), h.nearest(c.offset, "kube"))
+			}
+		case "kube_oom":
+			c.Capacity = firstSize(c.Capacity, h.nearest(c.offset, "kube"), h.nearest(c.offset, "docker"))
+		case "slurm_oom", "slurm_state":
+			c.Capacity = firstSize(c.Capacity, h.nearest(c.offset, "slurm"))
+		case "exit_137", "bare_kill":
+			if limit := h.nearest(c.offset, "docker"); limit != nil {
+				c.Where, c.Capacity = event.WhereCgroup, limit
+			}
+		}
+	}
+	log.Hints = h.Hints
+}
+
+// nearest gives the limit declared closest to a place in the log.
+func (h *hintCollector) nearest(offset int64, by string) *event.Bytes {
+	var best *limitSeen
+	for i := range h.limits {
+		l := &h.limits[i]
+		if l.by == by && (best == nil || distance(l.offset, offset) < distance(best.offset, offset)) {
+			best = l
+		}
+	}
+	if best == nil {
+		return nil
+	}
+	return &best.bytes
+}
+
+func distance(a, b int64) int64 { return max(a-b, b-a) }

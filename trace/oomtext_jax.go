@@ -1,0 +1,52 @@
+package trace
+
+import (
+	"strings"
+
+	"memroom/event"
+)
+
+// Messages of XLA, as JAX passes them on.
+var jaxWords = []entry{
+	{words: []string{"resource_exhausted"}, endings: []*ending{jaxExhausted}},
+	{words: []string{"ran out of memory in memory space"}, endings: []*ending{jaxExhausted}},
+	{words: []string{"failed to allocate request for"}, endings: []*ending{jaxExhausted}},
+}
+
+var jaxExhausted = &ending{kind: "jax_exhausted", read: readJAX, frames: true, mayPass: true}
+
+var (
+	xlaAsked    = pattern(`(?:trying to allocate|allocating|failed to allocate request for|attempting to (?:reserve|allocate)) {size}`)
+	xlaExact    = pattern(`request for [\d.]+\s?[KMGT]?i?B \({size}\)`)
+	xlaUsedOf   = pattern(`used {size} of {size}\s*(?:hbm|vmem|smem|cmem|memory)?`)
+	xlaTensor   = pattern(`Hbm usage: {size}`)
+	xlaLimit    = pattern(`exceeding available bytes: {size}`)
+	tfMessage   = pattern(`OOM when allocating|tensorflow/|\bnode\b.*\{\{`)
+	quota       = pattern(`quota|rate limit|received message larger|message larger than max|grpc_status|too many requests|exceeded your current|requests per|resource has been exhausted`)
+	xlaMemory   = pattern(`memory|allocat|hbm|reserve`)
+	xlaHostSide = pattern(`out of host memory|memory space host`)
+)
+
+func readJAX(p *passage) *Crash {
+	t := p.text()
+	switch {
+	case tfMessage.MatchString(t) && strings.Contains(t, "OOM when allocating"):
+		return nil // TensorFlow's, read there
+	case quota.MatchString(t) && !xlaUsedOf.MatchString(t):
+		return &Crash{Class: Other, Sure: 0.9, Where: event.WhereUnknown, Framework: "other", What: "a quota or message size was exceeded, not memory"}
+	case !xlaMemory.MatchString(t):
+		return nil
+	case driverRefused.MatchString(t):
+		return nil
+	}
+	c := &Crash{Class: Exhausted, Sure: 0.97, Where: event.WhereGPU, Framework: "jax"}
+	if xlaHostSide.MatchString(t) {
+		c.Where = event.WhereHost
+	}
+	c.Requested = firstSize(sizeIn(xlaExact, t), sizeIn(xlaAsked, t), sizeIn(xlaTensor, t))
+	c.Capacity = sizeIn(xlaLimit, t)
+	if m := xlaUsedOf.FindStringSubmatch(t); m != nil {
+		c.Requested, c.Capacity = parseSize(m[1], m[2]), parseSize(m[3], m[4])
+	}
+	return c
+}

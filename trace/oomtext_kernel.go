@@ -1,0 +1,177 @@
+package trace
+
+import (
+	"regexp"
+	"strconv"
+	"strings"
+
+	"memroom/event"
+)
+
+// Lines of the Linux kernel and of shells and launchers that saw a process killed.
+var kernelWords = []entry{
+	{words: []string{"killed process"}, endings: []*ending{kernelKill}},
+	{words: []string{"out of memory: kill", "cgroup out of memory", "oom-kill:", "invoked oom-killer", "oom-kill,", "oom_reaper: reaped"}, endings: []*ending{kernelInvoked}},
+	{words: []string{"memory: usage"}, hint: hintCgroupUsage},
+	{words: []string{"systemd-oomd", "earlyoom", "by oom killer", "oom killer", "oom-killer"}, endings: []*ending{userKiller}},
+	{words: []string{"result 'oom-kill'", "result=oom-kill"}, endings: []*ending{systemdUnit}},
+	{words: []string{"killed", "zsh: killed", "sigkill", "signal 9", "signal: 9", "signal: killed"}, endings: []*ending{bareKill}},
+	{words: []string{"code 137", "code: 137", "status 137", "(137)", "code=137", "exitcode: 137", "exitcode=137", "code\": 137", "exit code -9", "exitcode: -9", "exitcode  : -9", "exited with -9",
+		"code: -9", "status -9", "code -9", "exit -9", "return code -9", "returncode=-9", "exitcode -9", "exitcode=-9", "code = -9"}, endings: []*ending{exit137}},
+}
+
+var (
+	kernelKill    = &ending{kind: "kernel_kill", read: readKernelKill}
+	kernelInvoked = &ending{kind: "kernel_invoked", read: readKernelInvoked}
+	userKiller    = &ending{kind: "user_killer", read: readUserKiller}
+	systemdUnit   = &ending{kind: "systemd_unit", read: readSystemdUnit}
+	bareKill      = &ending{kind: "bare_kill", read: readBareKill}
+	exit137       = &ending{kind: "exit_137", read: readExit137}
+)
+
+var (
+	victim     = regexp.MustCompile(`(?i)kill(?:ed)? process(?: (\d+))?,?(?: UID \d+,?)? ?\(([^)]+)\)`)
+	anonRSS    = regexp.MustCompile(`(?i)anon-rss:\s?~?([\d,]+\.?\d*)\s?([kMG]i?B)`)
+	limitInOne = pattern(`limit {size}`)
+)
+
+func readKernelKill(p *passage) *Crash {
+	t := strings.Join(p.following(4), " ")
+	m := victim.FindStringSubmatch(t)
+	rss := anonRSS.FindStringSubmatch(untilAgain(t, "killed process"))
+	cgroup := strings.Contains(t, "Memory cgroup") || strings.Contains(t, "CONSTRAINT_MEMCG")
+	if m == nil && rss == nil && !strings.Contains(strings.ToLower(t), "out of memory") {
+		return nil
+	}
+	if rss == nil && !strings.Contains(strings.ToLower(t), "out of memory") && !strings.Contains(t, "total-vm") {
+		return nil // somebody's script tells of a process it killed
+	}
+	c := &Crash{Class: Exhausted, Sure: 0.98, Where: event.WhereHost, Framework: "other"}
+	for _, line := range p.above(60) {
+		if strings.Contains(line, "CONSTRAINT_MEMCG") || strings.Contains(line, "Memory cgroup") || strings.Contains(line, "killed as a result of limit of") {
+			cgroup = true
+		}
+		if strings.Contains(line, "CONSTRAINT_NONE") || strings.Contains(line, "global_oom") {
+			break
+		}
+	}
+	if cgroup {
+		c.Where = event.WhereCgroup
+		c.Capacity = sizeIn(limitInOne, t)
+	}
+	if m != nil {
+		c.Process = m[2]
+		if pythonProcess.MatchString(m[2]) {
+			c.Framework = "python"
+		}
+	}
+	if rss != nil {
+		c.Allocated = parseSize(rss[1], rss[2])
+	}
+	return c
+}
+
+var pythonProcess = regexp.MustCompile(`^(?:python|pt_main_thread|pt_data_worker|ipython|jupyter|ray::)`)
+
+func readKernelInvoked(p *passage) *Crash {
+	t := p.line()
+	if strings.Contains(t, "grep") && !strings.Contains(t, "invoked") && !strings.Contains(t, "task=grep") {
+		return nil
+	}
+	c := &Crash{Class: Exhausted, Sure: 0.9, Where: event.WhereHost, Framework: "other"}
+	if strings.Contains(t, "CONSTRAINT_MEMCG") || strings.Contains(t, "cgroup") || strings.Contains(t, "oom_memcg") {
+		c.Where = event.WhereCgroup
+	}
+	return c
+}
+
+var (
+	earlySize = pattern(`VmRSS {size}`)
+	oomKilled = regexp.MustCompile(`(?i)\b(killed|terminated|kill)\b`)
+)
+
+func readUserKiller(p *passage) *Crash {
+	line := p.line()
+	switch p.word {
+	case "systemd-oomd", "earlyoom":
+		if !oomKilled.MatchString(line) && !strings.Contains(line, "sending SIG") {
+			return nil
+		}
+		c := &Crash{Class: Exhausted, Sure: 0.93, Where: event.WhereHost, Framework: "other", Allocated: sizeIn(earlySize, line)}
+		return c
+	}
+	if strings.Contains(line, "potential root causes") || strings.Contains(p.text(), "potential root causes") {
+		return &Crash{Class: Exhausted, Sure: 0.5, Where: event.WhereHost, Framework: "ray", What: "a worker died; Ray names the kernel's OOM killer as one possible reason"}
+	}
+	if !oomKilled.MatchString(line) || shareOnly.MatchString(line) {
+		return nil
+	}
+	return &Crash{Class: Exhausted, Sure: 0.7, Where: event.WhereHost, Framework: "other"}
+}
+
+func readSystemdUnit(p *passage) *Crash {
+	return &Crash{Class: Exhausted, Sure: 0.92, Where: event.WhereCgroup, Framework: "other", What: "systemd says that the unit was ended by the kernel's OOM killer"}
+}
+
+// shellKilled are the ways in which shells say that a child took SIGKILL; the word alone on a line is bash's.
+var (
+	shellKilled = regexp.MustCompile(`^\s*(?:\[\d+\][+-]?\s+)?(?:\d+\s+)?Killed\s*(?:: 9)?\s*$|\bline \d+:\s+\d+ Killed\b|^(?:-?(?:ba|z|k|fi)?sh): (?:line \d+: )?(?:\d+ )?[Kk]illed\b|` +
+		`^\s*\[\d+\][+-]?\s+(?:\d+ )?[Kk]illed\b|\b[Kk]illed: 9\b|\d+ Killed\s{2,}\S|Killed\s+python|\.sh: \d+: .*Killed\s*$|^\s*\d+ [Kk]illed\s|` + "`Killed`" + `|[.:$)\]]\s*Killed\s*$`)
+	signalNine = regexp.MustCompile(`(?i)Signal 9 \(SIGKILL\)|Signals\.SIGKILL|signal: killed|signal:? 9\b|SIGKILL received|got signal: ?(?:9|SIGKILL)|terminated by signal SIGKILL|` +
+		`(?:exited|terminated|killed|died|ended|exit).{0,60}SIGKILL|with signal 9|by signal 9|SIGKILL \(9\)|was SIGKILL|-SIGKILL`)
+	onPurpose = pattern(`kill -9|pkill|killall|os\.kill|sending SIGKILL|send SIGKILL|killed by user|scancel|escalat\w+ to SIGKILL|KillMode|forcing|force[- ]kill|SIGKILL escalation|` +
+		`closing signal|shutting down workers|via SIGKILL|timeout|timed out|CANCELLED|watchdog|preempt`)
+	tensorShutdown = pattern(`is killed by signal`)
+)
+
+func readBareKill(p *passage) *Crash {
+	line := withoutPrefix(p.line())
+	raw := p.line()
+	switch {
+	case tensorShutdown.MatchString(line), aboutCode.MatchString(line), strings.Contains(strings.ToLower(line), "oomkilled"), strings.Contains(strings.ToLower(line), "oom killed"):
+		return nil
+	case !shellKilled.MatchString(line) && !shellKilled.MatchString(raw) && !signalNine.MatchString(line):
+		return nil
+	case onPurpose.MatchString(line):
+		return nil
+	}
+	c := &Crash{Class: Exhausted, Sure: 0.65, Where: event.WhereHost, Framework: "other", What: "killed by SIGKILL without a reason; memory is the usual one"}
+	c.Framework = launcherOf(strings.Join(append(p.above(12), raw), "\n"))
+	return c
+}
+
+// launcherOf guesses the framework from the words around an exit status.
+func launcherOf(text string) string {
+	lower := strings.ToLower(text)
+	switch {
+	case strings.Contains(lower, "torch") || strings.Contains(lower, "local_rank") || strings.Contains(lower, "accelerate launch") || strings.Contains(lower, "deepspeed"):
+		return "pytorch"
+	case strings.Contains(lower, "python") || strings.Contains(lower, "<signals.sigkill"):
+		return "python"
+	}
+	return ""
+}
+
+func readExit137(p *passage) *Crash {
+	line := p.line()
+	if onPurpose.MatchString(line) || aboutCode.MatchString(line) || strings.Contains(line, "==") {
+		return nil
+	}
+	c := &Crash{Class: Exhausted, Sure: 0.6, Where: event.WhereHost, What: "ended by SIGKILL without a reason; memory is the usual one"}
+	around := strings.Join(append(p.above(12), p.following(6)...), "\n")
+	c.Framework = launcherOf(around)
+	lower := strings.ToLower(around)
+	if strings.Contains(lower, "docker") || strings.Contains(lower, "container") || strings.Contains(lower, "pod") {
+		c.Where = event.WhereCgroup
+	}
+	return c
+}
+
+// hintCgroupUsage keeps the limit that the kernel prints before it names a victim.
+func hintCgroupUsage(h *hintCollector, p *passage) {
+	if m := regexp.MustCompile(`limit (\d+)kB`).FindStringSubmatch(p.line()); m != nil {
+		if kb, err := strconv.ParseInt(m[1], 10, 64); err == nil && kb < 1<<52 {
+			h.limits = append(h.limits, limitSeen{p.window.offset(p.at), event.Bytes(kb) * event.KiB, "kernel"})
+		}
+	}
+}

@@ -1,0 +1,218 @@
+package trace
+
+import (
+	"bytes"
+	"html"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"memroom/event"
+)
+
+// passage is a place in the log together with the text around it, cleaned when asked for.
+type passage struct {
+	window *window
+	at     int
+	word   string // the telling word, lower case
+	cached string
+	whole  string
+}
+
+// line is the cleaned line of the telling word.
+func (p *passage) line() string {
+	if p.whole == "" {
+		p.whole = cleanLine(p.window.lineAround(p.at))
+	}
+	return p.whole
+}
+
+// text is the message: the line of the telling word from a little before it, and the lines that follow, joined by blanks and
+// without the prefixes that loggers and people put before each of them.
+func (p *passage) text() string {
+	if p.cached == "" {
+		p.cached = untilAgain(strings.Join(p.following(14), " "), p.word)
+	}
+	return p.cached
+}
+
+// untilAgain cuts a text where its telling word comes a second time: there another message begins.
+func untilAgain(text, word string) string {
+	lower := strings.ToLower(text)
+	first := strings.Index(lower, word)
+	if first < 0 || len(lower) != len(text) {
+		return text
+	}
+	if second := strings.Index(lower[first+len(word):], word); second >= 0 {
+		return text[:first+len(word)+second]
+	}
+	return text
+}
+
+// following gives the cleaned line of the word and up to n more, as far as the window reaches. The first is cut to begin
+// at most 200 bytes before the word.
+func (p *passage) following(n int) []string {
+	start := max(p.window.lineStart(p.at), p.at-200)
+	end := p.window.lineEnd(p.at)
+	lines := []string{withoutPrefix(cleanLine(p.window.buf[start:end]))}
+	for ; n > 0; n-- {
+		next := skipBreak(p.window.buf, end)
+		if next >= len(p.window.buf) {
+			break
+		}
+		end = p.window.lineEnd(next)
+		lines = append(lines, withoutPrefix(cleanLine(p.window.buf[next:end])))
+	}
+	return lines
+}
+
+// skipBreak steps over one end of a line.
+func skipBreak(buf []byte, at int) int {
+	switch {
+	case bytes.HasPrefix(buf[at:], []byte("\r\n")), bytes.HasPrefix(buf[at:], escapedNewline):
+		return at + 2
+	case at < len(buf):
+		return at + 1
+	}
+	return at
+}
+
+// above gives up to n cleaned lines before the one of the word, nearest first.
+func (p *passage) above(n int) []string {
+	var lines []string
+	start := p.window.lineStart(p.at)
+	for ; n > 0 && start > 0; n-- {
+		end := start - 1
+		if end > 0 && (p.window.buf[end] == 'n' && p.window.buf[end-1] == '\\' || p.window.buf[end] == '\n' && p.window.buf[end-1] == '\r') {
+			end--
+		}
+		start = p.window.lineStart(end)
+		lines = append(lines, cleanLine(p.window.buf[start:end]))
+	}
+	return lines
+}
+
+// wentOn is what programs print when they meet a shortage and carry on with less.
+var wentOn = pattern(`\bretry(?:ing)?\b|\bskipping\b|\bskipped (?:batch|update|this|the)|reduc(?:ing|ed) (?:to )?batch|decreas(?:ing|ed) batch|batch[ _-]?size reduced|` +
+	`attempting to recover|falling back|fall back to|attempting to copy inputs|tiled vae|trying again|try(?:ing)? with (?:a )?smaller|` +
+	`clear(?:ing|ed) (?:the )?cache and|continuing (?:with|training|without)|moving to cpu|auto_find_batch_size|lowering batch|halving`)
+
+// gaveUp is what they print when nothing was left to try.
+var gaveUp = pattern(`no executable batch size|reached zero|no more retries|giving up|retries exhausted|max(?:imum)? retries|failed after \d+ (?:attempts|retries)`)
+
+// judgeSurvival calls a shortage survived where the program says right there that it goes on.
+func (p *passage) judgeSurvival(c *Crash) {
+	above := p.above(24)
+	for _, line := range above {
+		if strings.Contains(line, "Exception ignored in") {
+			c.Class, c.What = Survived, "raised while the program was shutting down and ignored"
+			return
+		}
+	}
+	near := strings.Join(append(p.following(4), above[:min(2, len(above))]...), " ")
+	if wentOn.MatchString(near) && !gaveUp.MatchString(near) {
+		c.Class, c.What = Survived, "the program says that it went on with less"
+	}
+}
+
+var (
+	colours    = regexp.MustCompile(`(?:\x1b|\\u001b|\\x1b|\\033|\^\[)\[[0-9;?]*[A-Za-z]`)
+	osCommands = regexp.MustCompile(`\x1b\][^\x07]*\x07`)
+)
+
+// cleanLine makes a raw line readable: no colours, no control characters, HTML and JSON escapes undone.
+func cleanLine(raw []byte) string {
+	s := string(raw)
+	if strings.ContainsAny(s, "\x1b") || strings.Contains(s, "u001b") || strings.Contains(s, `\x1b`) || strings.Contains(s, `\033`) || strings.Contains(s, "^[[") {
+		s = osCommands.ReplaceAllString(colours.ReplaceAllString(s, ""), "")
+	}
+	if strings.Contains(s, "&") {
+		s = html.UnescapeString(s)
+	}
+	if strings.Contains(s, `\`) {
+		s = strings.NewReplacer(`\"`, `"`, `\'`, `'`, `\t`, " ", `\u003c`, "<", `\u003e`, ">", `\u0026`, "&", `\r`, " ").Replace(s)
+	}
+	s = strings.Map(func(r rune) rune {
+		if r < ' ' && r != '\t' || r == 0x7f || r == 0xfeff {
+			return -1
+		}
+		if r == 0xa0 { // a blank that web pages put between a number and its unit
+			return ' '
+		}
+		return r
+	}, s)
+	return strings.TrimRight(strings.ToValidUTF8(s, "?"), " \t")
+}
+
+// prefix is what stands before each line of a message without being part of it: quotes, comment marks, numbers that grep
+// adds, ranks, worker names, times, names of containers, bars of tables.
+var prefix = regexp.MustCompile(`^(?:\s|[>#|│*]+\s|//|--\s|\d+[:-]\s?|\[?rank\s?\d+\]?:|\[[Rr]ank\d*[ =:]?\d+\]:?|\(\w[^()]*pid=\d+[^)]*\)|` +
+	`\[\d+\]:|\[\w+[-_]?\d*\]:|\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?Z?(?:[+-]\d\d:?\d\d)?:?|\[\d{4}-\d\d-\d\d[^\]]*\]|` +
+	`(?:ERROR|INFO|WARNING|WARN|DEBUG) \d\d-\d\d \d\d:\d\d:\d\d (?:\S+\.py:\d+\]|\[\S+\.py:\d+\])|[\w.-]+-\d+\s+\|)`)
+
+func withoutPrefix(line string) string {
+	for range 6 {
+		found := prefix.FindStringIndex(line)
+		if found == nil || found[1] == 0 {
+			break
+		}
+		line = line[found[1]:]
+	}
+	return strings.TrimSpace(line)
+}
+
+var rankMark = regexp.MustCompile(`(?i)\[?\b(?:global_)?rank[ =:]?\s?(\d{1,6})\]?|RANK (\d{1,6})\b|worker_tp(\d+)`)
+
+// rankIn gives the rank a line names before its message, -1 if none.
+func rankIn(line string) int {
+	if m := rankMark.FindStringSubmatch(line[:min(len(line), 120)]); m != nil {
+		for _, digits := range m[1:] {
+			if n, err := strconv.Atoi(digits); err == nil {
+				return n
+			}
+		}
+	}
+	return -1
+}
+
+// size is the part of a pattern that matches a printed size: 1,024 bytes, 273. GiB, 15.48G, 167444480B.
+const size = `([\d][\d,]*\.?\d*)\s?([KMGTP]i?B?|[kmgt]i?b?|bytes|byte|B|gigabytes|megabytes)?\b`
+
+// sizeIn gives the first size a pattern captures as its groups 1 and 2. Sizes are binary whatever the unit is called, as
+// the programs that print them mean it.
+func sizeIn(re *regexp.Regexp, text string) *event.Bytes {
+	m := re.FindStringSubmatch(text)
+	if m == nil {
+		return nil
+	}
+	return parseSize(m[1], m[2])
+}
+
+func parseSize(number, unit string) *event.Bytes {
+	number = strings.ReplaceAll(strings.TrimRight(number, ".,"), ",", "")
+	switch strings.ToLower(unit) {
+	case "gigabytes":
+		unit = "GiB"
+	case "megabytes":
+		unit = "MiB"
+	}
+	v, err := event.ParseBytes(number + unit)
+	if err != nil {
+		return nil
+	}
+	return &v
+}
+
+// pattern compiles an expression in which {size} stands for a printed size, ignoring case.
+func pattern(expr string) *regexp.Regexp {
+	return regexp.MustCompile(`(?i)` + strings.ReplaceAll(expr, "{size}", size))
+}
+
+// minus gives a - b where both are known, not below zero.
+func minus(a, b *event.Bytes) *event.Bytes {
+	if a == nil || b == nil {
+		return nil
+	}
+	d := max(0, *a-*b)
+	return &d
+}

@@ -1,0 +1,223 @@
+package trace
+
+import (
+	"regexp"
+	"strings"
+
+	"memroom/event"
+)
+
+// Messages of those who run other people's programs: Slurm, Kubernetes, Docker, Ray, YARN, PBS, LSF, HTCondor.
+var schedulerWords = []entry{
+	{words: []string{"oom_kill event", "oom-kill event", "oom_kill events", "have been oom killed", "cgroup out-of-memory handler"}, endings: []*ending{slurmOOM}},
+	{words: []string{"out_of_memory", "out_of_me", ": out of memory", "exceeded memory limit", "exceeded job memory limit", "exceeded step memory limit"}, endings: []*ending{slurmState}},
+	{words: []string{"oomkilled", "oom killed", "oomkilling"}, endings: []*ending{kubeOOM}},
+	{words: []string{"low on resource: memory", "memorypressure"}, endings: []*ending{kubeEvicted}},
+	{words: []string{"limits:", "\"limits\"", "\"memory\":", "--memory=", "--memory ", "--mem=", "--mem "}, hint: hintLimits},
+	{words: []string{"running low on memory", "killed due to memory pressure", "node_out_of_memory", "rayoutofmemoryerror"}, endings: []*ending{rayOOM}},
+	{words: []string{"objectstorefullerror", "object store is full"}, endings: []*ending{rayStore}},
+	{words: []string{"beyond physical memory limits", "beyond the 'physical' memory limit", "for exceeding memory limits", "killed by yarn", "beyond virtual memory limits"}, endings: []*ending{yarn}},
+	{words: []string{"exceeded limit", "term_memlimit", "over memory limit", "memory usage exceeded"}, endings: []*ending{batchLimit}},
+}
+
+var (
+	slurmOOM    = &ending{kind: "slurm_oom", read: readSlurmOOM}
+	slurmState  = &ending{kind: "slurm_state", read: readSlurmState}
+	kubeOOM     = &ending{kind: "kube_oom", read: readKubeOOM}
+	kubeEvicted = &ending{kind: "kube_evicted", read: readKubeEvicted}
+	rayOOM      = &ending{kind: "ray_oom", read: readRay, frames: true}
+	rayStore    = &ending{kind: "ray_store", read: readRayStore, frames: true}
+	yarn        = &ending{kind: "yarn", read: readYarn}
+	batchLimit  = &ending{kind: "batch_limit", read: readBatchLimit}
+)
+
+func readSlurmOOM(p *passage) *Crash {
+	line := p.line()
+	if strings.Contains(line, "Detected 0 ") {
+		return nil
+	}
+	return &Crash{Class: Exhausted, Sure: 0.97, Where: event.WhereCgroup, Framework: "slurm"}
+}
+
+var (
+	slurmWords  = pattern(`slurm|srun|sacct|seff|jobid|\bjob\b|state|step|task \d+|tasks \d+|node`)
+	slurmOver   = regexp.MustCompile(`\((\d+) > (\d+)\)`)
+	seffUsed    = pattern(`Memory Utilized: {size}`)
+	seffOf      = pattern(`Memory Efficiency: [\d.]+% of {size}`)
+	taskOutMem  = regexp.MustCompile(`(?i)tasks? [\d,-]+: Out Of Memory|State\s*:?\s*OUT_OF_MEMORY|\bOUT_OF_ME(?:MORY|\+)?`)
+	codeNotJob  = pattern(`CUDA_ERROR_OUT_OF_MEMORY|CUDA_OUT_OF_MEMORY|ERROR_OUT_OF_MEMORY|out_of_memory_|_out_of_memory\(|NODE_OUT_OF_MEMORY|out_of_memory: cuda|STATUS_OUT`)
+	overLimit   = pattern(`exceeded (?:job |step )?memory limit`)
+	slurmColumn = regexp.MustCompile(`\b\d+(?:\.\d+)?[KMG]n?c?\b`)
+)
+
+func readSlurmState(p *passage) *Crash {
+	line := p.line()
+	if codeNotJob.MatchString(line) || aboutCode.MatchString(line) {
+		return nil
+	}
+	t := strings.Join(append(p.following(14), p.above(6)...), "\n")
+	if !taskOutMem.MatchString(line) && !overLimit.MatchString(line) || !slurmWords.MatchString(t) {
+		return nil
+	}
+	c := &Crash{Class: Exhausted, Sure: 0.95, Where: event.WhereCgroup, Framework: "slurm"}
+	if m := slurmOver.FindStringSubmatch(line); m != nil { // in kilobytes
+		c.Allocated, c.Capacity = parseSize(m[1], "KiB"), parseSize(m[2], "KiB")
+	}
+	c.Allocated = firstSize(c.Allocated, sizeIn(seffUsed, t), sacctColumn(p, "MaxRSS"))
+	c.Capacity = firstSize(c.Capacity, sizeIn(seffOf, t), sacctColumn(p, "ReqMem"))
+	return c
+}
+
+// sacctColumn reads the value under a heading of sacct's table, which aligns its columns to the right.
+func sacctColumn(p *passage, heading string) *event.Bytes {
+	row := p.line()
+	for _, line := range p.above(20) {
+		i := strings.Index(line, heading)
+		if i < 0 || !strings.Contains(line, "State") {
+			continue
+		}
+		if strings.Contains(line, "|") { // sacct -p
+			return cell(strings.Split(line, "|"), strings.Split(row, "|"), heading)
+		}
+		for _, at := range slurmColumn.FindAllStringIndex(row, -1) {
+			if at[0] < i+len(heading)+2 && at[1] > i-2 {
+				return parseSize(strings.TrimRight(row[at[0]:at[1]-1], "nc"), strings.TrimRight(row[at[1]-1:at[1]], "nc"))
+			}
+		}
+	}
+	return nil
+}
+
+func cell(headings, row []string, heading string) *event.Bytes {
+	for i, h := range headings {
+		if strings.TrimSpace(h) == heading && i < len(row) {
+			value := strings.TrimRight(strings.TrimSpace(row[i]), "nc")
+			if b, err := event.ParseBytes(value); err == nil && value != "" {
+				return &b
+			}
+		}
+	}
+	return nil
+}
+
+var kubeSigns = pattern(`kube|pod\b|pods\b|container|restart|last state|reason:|terminated|"reason"|exit code|statefulset|deployment|namespace|READY|\d/\d`)
+
+func readKubeOOM(p *passage) *Crash {
+	line := p.line()
+	lower := strings.ToLower(line)
+	around := strings.Join(append(p.above(14), p.following(14)...), "\n")
+	switch {
+	case aboutCode.MatchString(line), strings.Contains(lower, "step tasks have been oom killed"):
+		return nil
+	case strings.Contains(lower, `oomkilled": false`), strings.Contains(lower, "oomkilled=false"), strings.Contains(lower, "oomkilled false"), strings.Contains(lower, "oomkilled: false"):
+		return nil
+	case strings.Contains(lower, "state.oomkilled"): // a question about it; the answer stands on the next line
+		if next := p.following(1); len(next) < 2 || !strings.EqualFold(strings.TrimSpace(next[1]), "true") {
+			return nil
+		}
+		return &Crash{Class: Exhausted, Sure: 0.95, Where: event.WhereCgroup, Framework: "other"}
+	case strings.Contains(lower, `oomkilled": true`), strings.Contains(lower, "oomkilled=true"), strings.Contains(lower, "oomkilled true"):
+		return &Crash{Class: Exhausted, Sure: 0.97, Where: event.WhereCgroup, Framework: "other"}
+	}
+	c := &Crash{Class: Exhausted, Sure: 0.97, Where: event.WhereCgroup, Framework: "kubernetes"}
+	if !kubeSigns.MatchString(around) {
+		c.Sure, c.Framework = 0.7, ""
+	}
+	if m := anonRSS.FindStringSubmatch(line); m != nil {
+		c.Allocated = parseSize(m[1], m[2])
+	}
+	return c
+}
+
+var kubeUsing = pattern(`was using {size}`)
+
+func readKubeEvicted(p *passage) *Crash {
+	t := p.text()
+	if p.word == "memorypressure" && !strings.Contains(t, "evict") && !strings.Contains(t, "Evict") {
+		return nil
+	}
+	if p.word == "memorypressure" && strings.Contains(p.line(), "False") {
+		return nil
+	}
+	return &Crash{Class: Exhausted, Sure: 0.95, Where: event.WhereHost, Framework: "kubernetes", Allocated: sizeIn(kubeUsing, t),
+		What: "the node ran short and the pod was evicted"}
+}
+
+var (
+	rayNode    = pattern(`was {size} / {size} \(0?\.\d+`)
+	rayOldNode = pattern(`is used \(([\d.]+) ?/ ?([\d.]+) ?GB\)`)
+	rayRate    = pattern(`([\d.]+)GB ?/ ?([\d.]+)GB`)
+	rayNone    = regexp.MustCompile(`\b0 Workers \(tasks / actors\) killed due to memory pressure`)
+)
+
+func readRay(p *passage) *Crash {
+	t := p.text()
+	if rayNone.MatchString(t) {
+		return nil
+	}
+	c := &Crash{Class: Exhausted, Sure: 0.96, Where: event.WhereHost, Framework: "ray"}
+	if m := rayNode.FindStringSubmatch(t); m != nil {
+		c.Allocated, c.Capacity = parseSize(m[1], m[2]), parseSize(m[3], m[4])
+	} else if m := rayOldNode.FindStringSubmatch(t); m != nil {
+		c.Allocated, c.Capacity = parseSize(m[1], "GiB"), parseSize(m[2], "GiB")
+	} else if m := rayRate.FindStringSubmatch(t); m != nil {
+		c.Allocated, c.Capacity = parseSize(m[1], "GiB"), parseSize(m[2], "GiB")
+	}
+	c.Neighbours = rayUsers(p)
+	return c
+}
+
+var rayUser = regexp.MustCompile(`^(\d+)\s+([\d.]+)\s+(\S.*)$`)
+
+// rayUsers reads the table of the largest processes that Ray appends.
+func rayUsers(p *passage) []Holder {
+	var users []Holder
+	for _, line := range p.following(20) {
+		if m := rayUser.FindStringSubmatch(line); m != nil {
+			if b := parseSize(m[2], "GiB"); b != nil {
+				users = append(users, Holder{Name: cut(m[3], 80), Bytes: *b})
+			}
+		}
+	}
+	return users
+}
+
+var objectSize = pattern(`object size is {size}`)
+
+func readRayStore(p *passage) *Crash {
+	return &Crash{Class: Exhausted, Sure: proseSure(p, 0.9), Where: event.WhereShm, Framework: "ray", Requested: sizeIn(objectSize, p.text()),
+		What: "Ray's object store, which lives in shared memory, is full"}
+}
+
+var yarnUsed = pattern(`{size} of {size} physical memory used`)
+
+func readYarn(p *passage) *Crash {
+	c := &Crash{Class: Exhausted, Sure: 0.95, Where: event.WhereCgroup, Framework: "other"}
+	if m := yarnUsed.FindStringSubmatch(p.text()); m != nil {
+		c.Allocated, c.Capacity = parseSize(m[1], m[2]), parseSize(m[3], m[4])
+	}
+	return c
+}
+
+var (
+	pbsOver    = regexp.MustCompile(`(?i)\b(?:v?mem|pmem|pvmem) (\d+)(kb)? exceeded limit (\d+)(kb)?`)
+	condorOver = pattern(`memory limit of (\d+) megabytes`)
+	lsfOver    = pattern(`TERM_MEMLIMIT`)
+)
+
+func readBatchLimit(p *passage) *Crash {
+	t := p.text()
+	c := &Crash{Class: Exhausted, Sure: 0.93, Where: event.WhereCgroup, Framework: "other"}
+	if m := pbsOver.FindStringSubmatch(t); m != nil {
+		c.Allocated, c.Capacity = parseSize(m[1], m[2]), parseSize(m[3], m[4])
+		return c
+	}
+	if m := condorOver.FindStringSubmatch(t); m != nil {
+		c.Capacity = parseSize(m[1], "MiB")
+		return c
+	}
+	if lsfOver.MatchString(t) || p.word == "memory usage exceeded" {
+		return c
+	}
+	return nil
+}

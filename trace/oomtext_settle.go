@@ -1,0 +1,149 @@
+package trace
+
+import (
+	"slices"
+	"strings"
+
+	"memroom/event"
+)
+
+// settle decides what no single line can: which refusals were survived, whose framework a bare message is, and which
+// passages tell of the same end.
+func settle(log *Log) {
+	settleBackpedal(log)
+	for i := range log.Crashes {
+		settleFramework(&log.Crashes[i], log)
+	}
+	dropEchoes(log)
+}
+
+// smallRefusal is a size below which a refusal means that nothing was left: TensorFlow's asking for less and less has ended.
+const smallRefusal = 64 * event.MiB
+
+// settleBackpedal looks at a row of shrinking refusals as one: it was survived unless it went down to nearly nothing.
+func settleBackpedal(log *Log) {
+	smallest := -1
+	for i, c := range log.Crashes {
+		if c.Kind == "tf_backpedal" && c.Requested != nil && (smallest < 0 || *c.Requested < *log.Crashes[smallest].Requested) {
+			smallest = i
+		}
+	}
+	if smallest < 0 {
+		return
+	}
+	if c := &log.Crashes[smallest]; *c.Requested < smallRefusal {
+		c.Class, c.Sure, c.What = Exhausted, 0.8, "the driver refused even a small size"
+	}
+}
+
+func settleFramework(c *Crash, log *Log) {
+	seen := log.Hints.Frameworks
+	if c.Framework == "" {
+		switch {
+		case seen["pytorch"]:
+			c.Framework = "pytorch"
+		case seen["tensorflow"]:
+			c.Framework = "tensorflow"
+		case seen["jax"]:
+			c.Framework = "jax"
+		default:
+			c.Framework = "other"
+		}
+	}
+	switch c.Kind {
+	case "tf_allocator", "tf_backpedal", "tf_soft", "device_code":
+		if seen["jax"] && !strings.Contains(c.Text, "tensorflow/") {
+			c.Framework = "jax"
+		}
+	case "jax_exhausted":
+		if !seen["jax"] && (strings.Contains(c.Text, "tensorflow") || seen["tensorflow"] && !strings.Contains(c.Text, "XlaRuntimeError")) {
+			c.Framework = "tensorflow"
+		}
+	case "other_segmentation_fault", "other_signal_15_(sigterm)", "other_no_space_left_on_device", "other_received_0_items_of_ancdata":
+		if seen["pytorch"] {
+			c.Framework = "pytorch"
+		}
+	case "bare_kill", "exit_137":
+		if c.Framework == "other" && seen["pytorch"] {
+			c.Framework = "pytorch"
+		} else if c.Framework == "python" && seen["pytorch"] {
+			c.Framework = "pytorch"
+		} else if (c.Framework == "other" || c.Framework == "python") && seen["tensorflow"] {
+			c.Framework = "tensorflow"
+		}
+	}
+}
+
+// echoes are kinds that only repeat, with less, what another kind says better.
+var echoes = map[string][]string{
+	"kernel_invoked": {"kernel_kill"},
+	"bare_kill":      {"kernel_kill", "slurm_oom", "slurm_state", "kube_oom", "ray_oom", "exit_137", "notebook_ram", "dask"},
+	"exit_137":       {"kernel_kill", "kernel_invoked", "slurm_oom", "slurm_state", "kube_oom", "ray_oom", "notebook_ram"},
+	"user_killer":    {"kernel_kill", "kernel_invoked", "slurm_oom", "kube_oom", "ray_oom"},
+	"slurm_state":    {"slurm_oom"},
+	"tf_class":       {"tf_tensor", "tf_allocator", "jax_exhausted"},
+	"torch_class":    {"torch_device", "torch_async", "torch_raw", "torch_mps"},
+	"memory_error":   {"array_memory"},
+	"device_generic": {"torch_device", "torch_raw", "torch_mps", "ggml", "cupy", "paddle", "jax_exhausted", "tf_tensor", "tf_allocator"},
+	"device_code":    {"torch_device", "torch_raw", "jax_exhausted", "tf_tensor"},
+	"torch_raw":      {"ggml"},
+	"tf_library":     {"tf_tensor"},
+	"library_status": {"tf_library"},
+}
+
+// dropEchoes removes them. A device message and a host kill are different ends and both stay.
+func dropEchoes(log *Log) {
+	present := map[string]bool{}
+	for _, c := range log.Crashes {
+		if c.Class == Exhausted {
+			present[c.Kind] = true
+		}
+	}
+	log.Crashes = slices.DeleteFunc(log.Crashes, func(c Crash) bool {
+		if c.Class != Exhausted {
+			return false
+		}
+		return slices.ContainsFunc(echoes[c.Kind], func(better string) bool { return present[better] })
+	})
+	mergeTensorAndAllocator(log)
+}
+
+// mergeTensorAndAllocator joins TensorFlow's two messages about one refusal: the allocator's and the operation's.
+func mergeTensorAndAllocator(log *Log) {
+	tensor := slices.IndexFunc(log.Crashes, func(c Crash) bool { return c.Kind == "tf_tensor" && c.Class == Exhausted })
+	if tensor < 0 {
+		return
+	}
+	log.Crashes = slices.DeleteFunc(log.Crashes, func(c Crash) bool { return c.Kind == "tf_allocator" && c.Class == Exhausted })
+}
+
+// First gives the index of the cause: the earliest sure shortage, else the likeliest one, else what it was instead. It is -1
+// where the log tells of no end at all.
+func (l *Log) First() int {
+	best, score := -1, 0.0
+	for i, c := range l.Crashes {
+		if s := weight(c); s > score {
+			best, score = i, s
+		}
+	}
+	return best
+}
+
+// weight ranks passages: those equally sure keep their order, because only a greater weight replaces an earlier one.
+func weight(c Crash) float64 {
+	switch {
+	case c.Class == Exhausted && c.Sure >= 0.8:
+		return 10
+	case c.Class == Other && c.Sure >= 0.85:
+		return 7
+	case c.Class == Exhausted && c.Sure >= 0.5:
+		return 6
+	case c.Class == Other && c.Sure >= 0.75:
+		return 5
+	case c.Class == Other && c.Sure >= 0.5:
+		return 4
+	case c.Class == Survived:
+		return 2
+	}
+	return 1
+}

@@ -1,0 +1,156 @@
+package trace
+
+import (
+	"regexp"
+	"strconv"
+	"strings"
+
+	"memroom/event"
+)
+
+// Messages of TensorFlow and of the BFC allocator that it shares with JAX.
+var tensorflowWords = []entry{
+	{words: []string{"oom when allocating tensor", "oom when allocating"}, endings: []*ending{tfTensor}},
+	{words: []string{"ran out of memory trying to allocate"}, endings: []*ending{tfSoft, tfAllocator}},
+	{words: []string{"failed to allocate"}, endings: []*ending{tfBackpedal}},
+	{words: []string{"dst tensor is not initialized", "dst tensor is not copied", "failed to create cublas handle", "blas gemm launch failed", "blas xgemm launch failed",
+		"could not create cudnn handle", "implicit initialization on gpu", "failed to create session"}, endings: []*ending{tfLibrary}},
+	{words: []string{"exceeds 10% of"}, endings: []*ending{tfWarning}},
+	{words: []string{"resourceexhaustederror", "resource exhausted:"}, endings: []*ending{tfClassOnly}},
+	{words: []string{"memory_limit_:", "maxinuse:", "inuse:   "}, hint: hintBFC},
+}
+
+var (
+	tfTensor    = &ending{kind: "tf_tensor", read: readTFTensor, frames: true, mayPass: true}
+	tfSoft      = &ending{kind: "tf_soft", read: readTFSoft}
+	tfAllocator = &ending{kind: "tf_allocator", read: readTFAllocator}
+	tfBackpedal = &ending{kind: "tf_backpedal", read: readTFBackpedal}
+	tfLibrary   = &ending{kind: "tf_library", read: readTFLibrary, frames: true}
+	tfWarning   = &ending{kind: "tf_warning", read: readTFWarning}
+	tfClassOnly = &ending{kind: "tf_class", read: readTFClass, frames: true}
+)
+
+var (
+	tensorShape = regexp.MustCompile(`(?i)(?:with|of) shape ?(?:TensorShape\()?[\[(]([\d, ]*)[\])]`)
+	tensorType  = regexp.MustCompile(`(?i)\btype ([a-z_0-9]+)`)
+	tensorPlace = regexp.MustCompile(`(?i)device:(CPU|GPU|TPU|XLA_\w+):\d+|by allocator (\S+)`)
+)
+
+// widths are the bytes of one element of TensorFlow's types, as messages name them.
+var widths = map[string]int64{"float": 4, "float32": 4, "half": 2, "float16": 2, "bfloat16": 2, "double": 8, "float64": 8, "int8": 1, "uint8": 1,
+	"bool": 1, "int16": 2, "uint16": 2, "int32": 4, "uint32": 4, "int64": 8, "uint64": 8, "complex64": 8, "complex128": 16, "string": 24}
+
+func readTFTensor(p *passage) *Crash {
+	t := p.text()
+	c := &Crash{Class: Exhausted, Sure: 0.98, Where: event.WhereGPU, Framework: "tensorflow"}
+	for _, m := range tensorPlace.FindAllStringSubmatch(t, 4) {
+		if strings.EqualFold(m[1], "CPU") || strings.Contains(strings.ToLower(m[2]), "cpu") {
+			c.Where = event.WhereHost
+		}
+	}
+	if m := tensorShape.FindStringSubmatch(t); m != nil {
+		width := int64(4)
+		if of := tensorType.FindStringSubmatch(t); of != nil && widths[strings.ToLower(of[1])] > 0 {
+			width = widths[strings.ToLower(of[1])]
+		} else if of == nil {
+			width = 4 // TensorFlow before 1.4 did not name the type; float is nearly always right
+		}
+		c.Requested = shapeBytes(m[1], width)
+	} else if !strings.Contains(strings.ToLower(t), "allocator") {
+		c.Sure = proseSure(p, 0.9)
+	}
+	return c
+}
+
+// shapeBytes multiplies dimensions, nil where they are no numbers or overflow.
+func shapeBytes(dims string, width int64) *event.Bytes {
+	total := width
+	for _, d := range strings.Split(dims, ",") {
+		d = strings.TrimSpace(d)
+		if d == "" {
+			continue
+		}
+		n, err := strconv.ParseInt(d, 10, 64)
+		if err != nil || n < 0 || n > 0 && total > (1<<62)/n {
+			return nil
+		}
+		total *= n
+	}
+	if total == 0 {
+		return nil
+	}
+	b := event.Bytes(total)
+	return &b
+}
+
+func readTFSoft(p *passage) *Crash {
+	t := p.text()
+	if !strings.Contains(t, "not a failure") {
+		return nil
+	}
+	return &Crash{Class: Survived, Sure: 0.97, Where: event.WhereGPU, Framework: "tensorflow",
+		What: "TensorFlow did without the memory (a larger workspace would only have been faster)"}
+}
+
+var (
+	bfcAsked   = pattern(`trying to allocate {size}`)
+	bfcRounded = regexp.MustCompile(`\(rounded to (\d+)\)`)
+)
+
+func readTFAllocator(p *passage) *Crash {
+	t := p.text()
+	c := &Crash{Class: Exhausted, Sure: 0.93, Where: event.WhereGPU, Framework: "tensorflow", Requested: sizeIn(bfcAsked, t)}
+	if m := bfcRounded.FindStringSubmatch(t); m != nil {
+		c.Requested = parseSize(m[1], "")
+	}
+	if strings.Contains(t, "(cpu") || strings.Contains(t, "Allocator (mklcpu") {
+		c.Where = event.WhereHost
+	}
+	return c
+}
+
+var driverRefused = regexp.MustCompile(`(?i)failed to allocate [\d.]+\s?[KMGTP]?i?B? \((\d+) ?(?:bytes|B)\) from device: .{0,40}?(?:CUDA_ERROR_OUT_OF_MEMORY|HIP_ERROR_OutOfMemory|hipError)`)
+
+// readTFBackpedal reads a refusal of the driver, after which TensorFlow asks for nine tenths. Whether it got anything is
+// settled at the end: the row of sizes tells.
+func readTFBackpedal(p *passage) *Crash {
+	m := driverRefused.FindStringSubmatch(p.text())
+	if m == nil {
+		return nil
+	}
+	return &Crash{Class: Survived, Sure: 0.5, Where: event.WhereGPU, Framework: "tensorflow", Requested: parseSize(m[1], ""),
+		What: "the driver refused a size and TensorFlow asked for less"}
+}
+
+var cublasFull = pattern(`ALLOC_FAILED|out of memory|OUT_OF_MEMORY|NOT_INITIALIZED|Dst tensor|INTERNAL_ERROR|launch failed`)
+
+func readTFLibrary(p *passage) *Crash {
+	t := p.text()
+	if !cublasFull.MatchString(t) {
+		return nil
+	}
+	sure := 0.6
+	if strings.Contains(t, "ALLOC_FAILED") || strings.Contains(strings.ToLower(t), "out of memory") || strings.HasPrefix(p.word, "dst tensor") {
+		sure = 0.92
+	}
+	return &Crash{Class: Exhausted, Sure: sure, Where: event.WhereGPU, Framework: "tensorflow", What: "a GPU library could not get memory of its own"}
+}
+
+func readTFWarning(p *passage) *Crash {
+	if !strings.Contains(p.line(), "Allocation of") {
+		return nil
+	}
+	return &Crash{Class: Survived, Sure: 0.9, Where: event.WhereHost, Framework: "tensorflow", What: "a warning about a large allocation in host memory"}
+}
+
+func readTFClass(p *passage) *Crash {
+	t := p.text()
+	lower := strings.ToLower(t)
+	switch {
+	case strings.Contains(lower, "oom when allocating"), strings.Contains(lower, "out of memory"), strings.Contains(lower, "failed to allocate"):
+		return nil // the fuller message follows and is read on its own
+	case quota.MatchString(t):
+		return &Crash{Class: Other, Sure: 0.85, Where: event.WhereUnknown, Framework: "other", What: "a quota or message size was exceeded, not memory"}
+	}
+	return &Crash{Class: Exhausted, Sure: proseSure(p, 0.75), Where: event.WhereGPU, Framework: "tensorflow"}
+}

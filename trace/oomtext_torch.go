@@ -1,0 +1,300 @@
+package trace
+
+import (
+	"strconv"
+	"strings"
+
+	"memroom/event"
+)
+
+// Messages of PyTorch's allocators, 0.3 to today, with the back ends that share its wording.
+var torchWords = []entry{
+	{words: []string{"out of memory"}, endings: []*ending{torchMPS, torchDevice, torchAsync, torchRaw}},
+	{words: []string{"can not allocate memory block with size larger"}, endings: []*ending{torchDevice}},
+	{words: []string{"preemptively rejected"}, endings: []*ending{torchDevice}},
+	{words: []string{"would exceed allowed memory", "allocation on device"}, endings: []*ending{torchAsync}},
+	{words: []string{"invalid buffer size"}, endings: []*ending{torchMPSBuffer}},
+	{words: []string{"defaultcpuallocator", "buy new ram", "you tried to allocate"}, endings: []*ending{torchCPU}},
+	{words: []string{"dataloader worker"}, endings: []*ending{torchWorker}},
+	{words: []string{"insufficient shared memory", "unable to write to file </torch", "unable to allocate shared memory", "unable to mmap",
+		"unable to open shared memory object", "/dev/shm/nccl", "could not create shared memory", "unable to resize shared memory"}, endings: []*ending{torchShm}},
+	{words: []string{"couldn't open shared file mapping"}, endings: []*ending{pageFile}},
+	{words: []string{"available kv cache memory (", "no available memory for the cache blocks", "that can be stored in kv cache", "is less than desired gpu memory utilization",
+		"try to increase --mem-fraction-static", "not enough memory to handle", "kv cache is needed"}, endings: []*ending{serving}},
+	{words: []string{"error out of memory at line"}, endings: []*ending{torchRaw}},
+	{words: []string{"outofmemoryerror"}, endings: []*ending{torchClassOnly}},
+}
+
+var (
+	torchDevice    = &ending{kind: "torch_device", read: readTorchDevice, frames: true, mayPass: true}
+	torchMPS       = &ending{kind: "torch_mps", read: readTorchMPS, frames: true, mayPass: true}
+	torchMPSBuffer = &ending{kind: "torch_mps_buffer", read: readMPSBuffer, frames: true}
+	torchAsync     = &ending{kind: "torch_async", read: readTorchAsync, frames: true, mayPass: true}
+	torchRaw       = &ending{kind: "torch_raw", read: readTorchRaw, frames: true, mayPass: true}
+	torchCPU       = &ending{kind: "torch_cpu", read: readTorchCPU, frames: true, mayPass: true}
+	torchWorker    = &ending{kind: "torch_worker", read: readTorchWorker, frames: true, mayPass: true}
+	torchShm       = &ending{kind: "torch_shm", read: readTorchShm, frames: true}
+	torchClassOnly = &ending{kind: "torch_class", read: readTorchClass, frames: true, mayPass: true}
+	serving        = &ending{kind: "serving_cache", read: readServing, frames: true}
+)
+
+var (
+	deviceOOM  = pattern(`\b(CUDA|HIP|XPU|NPU|MUSA|MLU|HPU|GCU|PrivateUse1|SDAA|DCU) (?:OOM|out of memory)|memory block with size larger`)
+	triedSize  = pattern(`(?:tried|trying) to (?:allocate|map) {size}`)
+	wantedSize = pattern(`requested size:? {size}`)
+	oldTotal   = pattern(`{size} total capacity`)
+	newTotal   = pattern(`total capac(?:i?)ty of {size}|GPU \d+ total: {size}`)
+	oldUsed    = pattern(`{size} already allocated`)
+	newUsed    = pattern(`{size} is allocated by PyTorch`)
+	otherUsed  = pattern(`PyTorch allocated: {size}`)
+	oldFree    = pattern(`{size} free[;)]`)
+	newFree    = pattern(`of which {size} is free`)
+	allowed    = pattern(`{size} allowed;`)
+	reserved   = pattern(`{size} reserved in total`)
+	cached     = pattern(`{size} cached`)
+	idle       = pattern(`{size} is reserved by PyTorch but unallocated`)
+	thisUses   = pattern(`this process has {size} memory in use`)
+	othersUse  = pattern(`Process (\d+) has {size} memory in use`)
+	noNVML     = event.Bytes(1) << 60 // "17179869184.00 GiB" is NVML's "not available"
+)
+
+func readTorchDevice(p *passage) *Crash {
+	t := p.text()
+	device := deviceOOM.FindStringSubmatch(t)
+	if device == nil && !strings.Contains(strings.ToLower(t), "preemptively rejected") {
+		return nil
+	}
+	c := &Crash{Class: Exhausted, Sure: 0.99, Where: event.WhereGPU, Framework: "pytorch"}
+	c.Requested = firstSize(sizeIn(triedSize, t), sizeIn(wantedSize, t))
+	c.Capacity = firstSize(sizeIn(allowed, t), sizeIn(oldTotal, t), eitherSize(newTotal.FindStringSubmatch(t)))
+	c.Allocated = firstSize(sizeIn(oldUsed, t), sizeIn(newUsed, t), sizeIn(otherUsed, t))
+	c.Free = firstSize(sizeIn(newFree, t), sizeIn(oldFree, t))
+	c.InProcess = sizeIn(thisUses, t)
+	c.Idle = firstSize(sizeIn(idle, t), minus(sizeIn(reserved, t), c.Allocated), sizeIn(cached, t))
+	for _, m := range othersUse.FindAllStringSubmatch(t, 64) {
+		pid, _ := strconv.ParseInt(m[1], 10, 64)
+		if b := parseSize(m[2], m[3]); b != nil && *b < noNVML {
+			c.Neighbours = append(c.Neighbours, Holder{PID: pid, Bytes: *b})
+		}
+	}
+	c.dropSelf()
+	if c.Requested == nil && c.Capacity == nil {
+		c.Sure = proseSure(p, 0.97)
+	}
+	return c
+}
+
+// dropSelf removes this process from its neighbours: inside a container PyTorch does not know its own number on the host.
+func (c *Crash) dropSelf() {
+	if c.InProcess != nil || c.Allocated == nil {
+		return
+	}
+	held := *c.Allocated
+	if c.Idle != nil {
+		held += *c.Idle
+	}
+	for i, n := range c.Neighbours {
+		if n.Bytes >= held && n.Bytes <= held+2*event.GiB {
+			own := n.Bytes
+			c.InProcess, c.Neighbours = &own, append(c.Neighbours[:i:i], c.Neighbours[i+1:]...)
+			return
+		}
+	}
+}
+
+func firstSize(sizes ...*event.Bytes) *event.Bytes {
+	for _, s := range sizes {
+		if s != nil {
+			return s
+		}
+	}
+	return nil
+}
+
+// eitherSize reads the first filled pair of groups of a pattern with alternatives.
+func eitherSize(m []string) *event.Bytes {
+	for i := 1; i+1 < len(m); i += 2 {
+		if m[i] != "" {
+			return parseSize(m[i], m[i+1])
+		}
+	}
+	return nil
+}
+
+// errorMark is what stands before a real message, and not before a sentence about one.
+var errorMark = pattern(`error|exception|fatal|fail|traceback|terminate called|what\(\):|\[rank|\bE\d{4} |abort`)
+
+// proseSure lowers the certainty of words that stand in a sentence rather than in a message.
+func proseSure(p *passage, sure float64) float64 {
+	before, _, _ := strings.Cut(strings.ToLower(p.text()), p.word)
+	if errorMark.MatchString(before) {
+		return sure
+	}
+	return min(sure, 0.6)
+}
+
+var (
+	mpsOOM     = pattern(`MPS backend (?:ran )?out of memory|MPS out of memory`)
+	mpsUsed    = pattern(`MPS allocated: {size}`)
+	mpsAllowed = pattern(`max allowed: {size}`)
+	mpsBuffer  = pattern(`invalid buffer size:? {size}`)
+)
+
+func readTorchMPS(p *passage) *Crash {
+	t := p.text()
+	if !mpsOOM.MatchString(t) {
+		return nil
+	}
+	return &Crash{Class: Exhausted, Sure: 0.99, Where: event.WhereMPS, Framework: "pytorch", Requested: sizeIn(triedSize, t),
+		Capacity: sizeIn(mpsAllowed, t), Allocated: sizeIn(mpsUsed, t)}
+}
+
+func readMPSBuffer(p *passage) *Crash {
+	b := sizeIn(mpsBuffer, p.text())
+	if b == nil {
+		return nil
+	}
+	return &Crash{Class: Exhausted, Sure: 0.9, Where: event.WhereMPS, Framework: "pytorch", Requested: b}
+}
+
+var (
+	asyncUsed  = pattern(`currently allocated\s*: {size}`)
+	asyncAsked = pattern(`requested\s*: {size}`)
+	asyncLimit = pattern(`device limit\s*: {size}`)
+	asyncFree  = pattern(`free \(according to CUDA\)\s*: {size}`)
+	asyncOOM   = pattern(`allocation on device.{0,40}(?:would exceed allowed memory|this error means you ran out of memory|$)`)
+)
+
+func readTorchAsync(p *passage) *Crash {
+	t := p.text()
+	if !asyncOOM.MatchString(t) || !strings.Contains(strings.ToLower(t), "out of memory") && !strings.Contains(t, "OutOfMemoryError") {
+		return nil
+	}
+	return &Crash{Class: Exhausted, Sure: 0.98, Where: event.WhereGPU, Framework: "pytorch", Requested: sizeIn(asyncAsked, t),
+		Capacity: sizeIn(asyncLimit, t), Allocated: sizeIn(asyncUsed, t), Free: sizeIn(asyncFree, t)}
+}
+
+var rawCUDA = pattern(`\b(?:(?:CUDA|HIP) (?:driver |runtime |kernel )?(?:error|failure|failed with error|call failed)|cuda runtime error|THCudaCheck FAIL|` +
+	`(?:cuda|hip)Error(?:MemoryAllocation|OutOfMemory)|Cuda failure|AcceleratorError|hip error|error code: 2|CUDA error 2|error=2)` +
+	`[^.;]{0,120}?out of memory|Error out of memory at line \d+`)
+
+// foreign are programs that print the same words without PyTorch behind them.
+var foreign = []struct{ sign, name string }{
+	{"ggml", "other"}, {"llama", "other"}, {"mxnet", "other"}, {"paddle", "other"}, {"darknet", "other"}, {"ctranslate", "other"},
+	{"caffe", "other"}, {"cupy", "other"}, {"numba", "other"}, {"onnxruntime", "other"}, {"tensorrt", "other"}, {"xgboost", "other"},
+	{"rmm::", "other"}, {"kaldi", "other"}, {"gpu_device.cpp", "other"}, {"cuda failed with error", "other"}, {"cudasuccess", "other"},
+}
+
+func foreignIn(text string) string {
+	lower := strings.ToLower(text)
+	for _, f := range foreign {
+		if strings.Contains(lower, f.sign) {
+			return f.name
+		}
+	}
+	return ""
+}
+
+func readTorchRaw(p *passage) *Crash {
+	t := p.text()
+	if !rawCUDA.MatchString(t) {
+		return nil
+	}
+	c := &Crash{Class: Exhausted, Sure: 0.95, Where: event.WhereGPU, Framework: "pytorch"}
+	if other := foreignIn(cut(t, 600)); other != "" {
+		c.Framework = other
+	}
+	if strings.Contains(t, "NCCL") || strings.Contains(t, "Cuda failure") {
+		c.What = "inside a collective operation (NCCL)"
+	}
+	return c
+}
+
+var cpuSize = pattern(`you tried to allocate {size}`)
+
+func readTorchCPU(p *passage) *Crash {
+	t := p.text()
+	lower := strings.ToLower(t)
+	if !strings.Contains(lower, "allocate memory") && !strings.Contains(lower, "not enough memory") && !strings.Contains(lower, "you tried to allocate") {
+		return nil
+	}
+	return &Crash{Class: Exhausted, Sure: 0.97, Where: event.WhereHost, Framework: "pytorch", Requested: sizeIn(cpuSize, t)}
+}
+
+var workerKilled = pattern(`DataLoader worker (?:\(pid\(?s?\)?[^)]*\)+ )?(?:is killed by signal: (Bus error|Killed|Segmentation fault|Aborted|Terminated|Floating point exception)|exited unexpectedly)`)
+
+func readTorchWorker(p *passage) *Crash {
+	m := workerKilled.FindStringSubmatch(p.text())
+	if m == nil {
+		return nil
+	}
+	c := &Crash{Framework: "pytorch", Class: Exhausted}
+	switch strings.ToLower(m[1]) {
+	case "bus error":
+		c.Where, c.Sure = event.WhereShm, 0.95
+	case "killed":
+		c.Where, c.Sure, c.What = event.WhereHost, 0.8, "a DataLoader worker was killed, as the kernel does when host memory runs out"
+	case "":
+		c.Where, c.Sure, c.What = event.WhereHost, 0.5, "a DataLoader worker died without saying why; memory is the usual reason"
+	default:
+		c.Class, c.Sure, c.Where, c.What = Other, 0.8, event.WhereUnknown, "a DataLoader worker crashed ("+strings.ToLower(m[1])+")"
+	}
+	return c
+}
+
+func readTorchShm(p *passage) *Crash {
+	t := p.text()
+	lower := strings.ToLower(t)
+	c := &Crash{Class: Exhausted, Sure: 0.96, Where: event.WhereShm, Framework: "pytorch"}
+	switch {
+	case strings.Contains(lower, "too many open files"):
+		return &Crash{Class: Other, Sure: 0.9, Where: event.WhereUnknown, Framework: "pytorch", What: "too many open files (ulimit -n)"}
+	case p.word == "unable to mmap" && strings.Contains(lower, "cannot allocate memory"):
+		c.Where = event.WhereHost
+		c.Requested = sizeIn(mmapSize, t)
+	case p.word == "unable to open shared memory object" && !strings.Contains(lower, "no space") && !strings.Contains(lower, "allocate"):
+		return nil
+	}
+	if strings.Contains(lower, "file exists") || strings.Contains(lower, "permission denied") {
+		return nil
+	}
+	return c
+}
+
+var mmapSize = pattern(`unable to mmap {size}`)
+
+var javaOrRay = pattern(`java|scala|ray\.exceptions|RayTaskError|kotlin|jvm|cupy|julia`)
+
+// readTorchClass recognises the name of the exception where its message is missing or worded by somebody else.
+func readTorchClass(p *passage) *Crash {
+	t := p.text()
+	line := p.line()
+	lower := strings.ToLower(t)
+	if javaOrRay.MatchString(line) || strings.Contains(lower, "out of memory") || !strings.Contains(lower, "torch") && !strings.Contains(lower, "cuda") {
+		return nil
+	}
+	return &Crash{Class: Exhausted, Sure: proseSure(p, 0.85), Where: event.WhereGPU, Framework: "pytorch", Requested: sizeIn(triedSize, t)}
+}
+
+var (
+	cacheNeeded = pattern(`{size} KV cache is needed`)
+	cacheLeft   = pattern(`available KV cache memory \({size}\)`)
+	freeOfTotal = pattern(`free memory on device[^(]*\(([\d.]+)/([\d.]+) ?GiB\)`)
+	wantedShare = pattern(`desired GPU memory utilization \([\d.]+, {size}\)`)
+)
+
+// readServing reads what inference servers say when weights leave too little for the cache of keys and values.
+func readServing(p *passage) *Crash {
+	t := strings.Join(p.following(6), " ")
+	c := &Crash{Class: Exhausted, Sure: 0.95, Where: event.WhereGPU, Framework: "pytorch"}
+	c.Requested, c.Capacity = sizeIn(cacheNeeded, t), sizeIn(cacheLeft, t)
+	if m := freeOfTotal.FindStringSubmatch(t); m != nil {
+		c.Free, c.Capacity, c.Requested = parseSize(m[1], "GiB"), parseSize(m[2], "GiB"), sizeIn(wantedShare, t)
+		if c.Capacity != nil && c.Free != nil {
+			if others := *c.Capacity - *c.Free; others > 0 {
+				c.Neighbours = []Holder{{Bytes: others, Name: "other processes"}}
+			}
+		}
+	}
+	return c
+}

@@ -1,0 +1,43 @@
+package trace
+
+import "slices"
+
+// ending is one way in which programs say that something ended. read gives nil where the telling word means something else.
+type ending struct {
+	kind    string
+	read    func(*passage) *Crash
+	frames  bool // a traceback stands above it
+	mayPass bool // programs are known to catch it and go on
+}
+
+// entry says which words tell of which endings, in the order in which these are tried.
+type entry struct {
+	words   []string // lower case, at least six bytes
+	endings []*ending
+	hint    func(*hintCollector, *passage)
+}
+
+// vocabulary is every telling word. The tables stand beside the readers of each family.
+var vocabulary = newWords(tellings(slices.Concat(
+	torchWords, tensorflowWords, jaxWords, deviceWords, pythonWords, kernelWords, schedulerWords, otherWords, hintWords)))
+
+// tellings joins the entries that share a word.
+func tellings(entries []entry) []*telling {
+	byText := map[string]*telling{}
+	var list []*telling
+	for _, e := range entries {
+		for _, word := range e.words {
+			t := byText[word]
+			if t == nil {
+				t = &telling{text: word}
+				byText[word] = t
+				list = append(list, t)
+			}
+			t.endings = append(t.endings, e.endings...)
+			if e.hint != nil {
+				t.hint = e.hint
+			}
+		}
+	}
+	return list
+}
