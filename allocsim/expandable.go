@@ -125,24 +125,33 @@ func (a *Allocator) mapExactly(ref blockRef, size int64) {
 	a.tell(event.KindSegmentMap, addr, size, g)
 }
 
+// pagesInside gives the whole pages inside a block, as offsets from the segment's base; begin >= end means none.
+func (s *segment) pagesInside(b *block) (begin, end uint64) {
+	page := uint64(s.page)
+	return (b.addr - s.base + page - 1) / page * page, (b.addr - s.base + uint64(b.size)) / page * page
+}
+
 // unmapPages returns the pages that lie wholly inside a free block; what is left of it before and behind stays mapped.
 func (a *Allocator) unmapPages(ref blockRef) {
-	b := &a.blocks[ref]
-	seg := &a.segs[b.seg]
-	page := uint64(seg.page)
-	begin := (b.addr - seg.base + page - 1) / page * page
-	end := (b.addr - seg.base + uint64(b.size)) / page * page
+	seg := &a.segs[a.blocks[ref].seg]
+	begin, end := seg.pagesInside(&a.blocks[ref])
 	if begin >= end {
 		return
 	}
 	a.unmapExactly(ref, seg.base+begin, int64(end-begin))
-	if a.blocks[ref].whole() {
-		a.forgetUnmapped(ref)
-		seg := &a.segs[a.blocks[ref].seg]
-		a.driver.Free(seg.base, seg.size)
-		a.dropSegment(a.blocks[ref].seg)
-		a.dropBlock(ref)
+	a.dropIfUnmapped(ref)
+}
+
+// dropIfUnmapped gives back the address range of an expandable segment once nothing of it is mapped.
+func (a *Allocator) dropIfUnmapped(ref blockRef) {
+	if !a.blocks[ref].whole() {
+		return
 	}
+	a.forgetUnmapped(ref)
+	index := a.blocks[ref].seg
+	a.driver.Free(a.segs[index].base, a.segs[index].size)
+	a.dropSegment(index)
+	a.dropBlock(ref)
 }
 
 // unmapExactly unmaps [addr, addr+size) of a free block.

@@ -175,3 +175,25 @@ func (s *freeSet) eachBelow(c cursor, f func(*freeKey) bool) {
 		}
 	}
 }
+
+// below gives the last key before an address, in a set that is ordered by address alone.
+func (s *freeSet) below(addr uint64) (*freeKey, cursor) {
+	c := s.seek(&freeKey{addr: addr})
+	if c.i > 0 {
+		c.i--
+	} else if c.leaf > 0 {
+		c.leaf--
+		c.i = s.leaves[c.leaf].n - 1
+	} else {
+		return nil, c
+	}
+	return s.at(c), c
+}
+
+// floor gives the last key at or before an address, in a set that is ordered by address alone.
+func (s *freeSet) floor(addr uint64) (*freeKey, cursor) {
+	if addr == ^uint64(0) {
+		return s.below(addr)
+	}
+	return s.below(addr + 1)
+}

@@ -98,11 +98,25 @@ type Segment struct {
 	Blocks     []Block // in order of address, without gaps
 }
 
-// Recording is what one device's allocator wrote down: its history, and its state at the end of it.
+// Recording is what one device's allocator wrote down: its history, its state at the end of it, and the settings it had.
 type Recording struct {
 	Device   int
 	History  History   // oldest first; a ring buffer may have lost the beginning
 	Segments []Segment // in order of address
+	Settings AllocatorSettings
+	Version  string // torch release whose rules apply, as far as the file tells; empty is unknown
+	// CutOff says that the history breaks off before the moment of Segments: the file was damaged.
+	CutOff bool
+}
+
+// AllocatorSettings are PyTorch's, as far as a snapshot stores them. The memory limit and the card's size are not stored.
+type AllocatorSettings struct {
+	Known       bool   // false before torch 2.3
+	Conf        string // PYTORCH_CUDA_ALLOC_CONF as last parsed
+	MaxSplit    int64  // bytes, -1 unlimited
+	GCThreshold float64
+	Expandable  bool
+	Divisions   map[int]int // roundup_power2_divisions by interval in MiB
 }
 
 // Category is what a block of memory is for.

@@ -25,7 +25,11 @@ func (m *machine) snapshot() *Snapshot {
 		return nil
 	}
 	s.Recordings = m.recordings()
-	s.Version = inferVersion(&m.seen, &s.Settings)
+	s.Version = inferVersion(&m.seen)
+	for i := range s.Recordings {
+		r := &s.Recordings[i]
+		r.Settings, r.Version, r.CutOff = s.Settings, s.Version.Use(), !m.done && r.History.Len() > 0
+	}
 	if m.unknown > 0 {
 		s.Warnings = append(s.Warnings, fmt.Sprintf("%d events have an action that is not known and were ignored", m.unknown))
 	}
@@ -114,16 +118,17 @@ func (m *machine) deviceHistories() map[int]*event.History {
 }
 
 // settings reads allocator_settings.
-func (m *machine) settings(top map[uint32]value) Settings {
+func (m *machine) settings(top map[uint32]value) event.AllocatorSettings {
 	v := top[txtAllocatorSettings]
 	if v.tag != tagDict {
-		return Settings{MaxSplit: -1}
+		return event.AllocatorSettings{MaxSplit: -1}
 	}
 	m.seen.settings = true
 	d := m.dicts[v.n]
 	item := func(key uint32) *value { v := d[key]; return &v }
-	s := Settings{Known: true, Conf: m.names.strings[m.textOf(item(txtConf))], MaxSplit: item(txtMaxSplit).number(),
-		Expandable: item(txtExpandable).number() != 0, graphReuse: has(d, txtGraphReuse), maxRoundSeen: has(d, txtMaxRound)}
+	m.seen.graphReuse, m.seen.maxRound = has(d, txtGraphReuse), has(d, txtMaxRound)
+	s := event.AllocatorSettings{Known: true, Conf: m.names.strings[m.textOf(item(txtConf))], MaxSplit: item(txtMaxSplit).number(),
+		Expandable: item(txtExpandable).number() != 0}
 	if gc := item(txtGC); gc.tag == tagFloat {
 		s.GCThreshold = math.Float64frombits(uint64(gc.n))
 	}

@@ -72,7 +72,7 @@ var knownTexts = [...]string{
 // keysSeen are the keys that tell torch's version.
 type keysSeen struct {
 	poolID, forwardFrames, userMetadata, compileContext, timeUS, isExpandable, history, requestedSize bool
-	settings, annotations, traces                                                                     bool
+	settings, annotations, traces, graphReuse, maxRound                                               bool
 }
 
 // shape is what a dict turns out to be.

@@ -12,7 +12,7 @@ import (
 type Snapshot struct {
 	Recordings  []event.Recording // one for each device that has a history or memory
 	Stacks      *Stacks
-	Settings    Settings
+	Settings    event.AllocatorSettings
 	Annotations []Annotation
 	Version     Version
 
@@ -23,18 +23,6 @@ type Snapshot struct {
 	Reason    string
 
 	Warnings []string // doubts about what was read, one line each
-}
-
-// Settings are the allocator's, as far as a snapshot stores them. The memory limit and the card's size are not stored.
-type Settings struct {
-	Known        bool   // false before torch 2.3
-	Conf         string // PYTORCH_CUDA_ALLOC_CONF as last parsed
-	MaxSplit     int64  // bytes, -1 unlimited
-	GCThreshold  float64
-	Expandable   bool
-	Divisions    map[int]int // roundup_power2_divisions by interval in MiB
-	graphReuse   bool        // the key exists since 2.9
-	maxRoundSeen bool        // the key exists since 2.13
 }
 
 // Annotation is the beginning or the end of a user's record_function scope.

@@ -31,9 +31,9 @@ func (v Version) String() string {
 }
 
 // inferVersion reads the release from the keys: each was new in some release.
-func inferVersion(seen *keysSeen, s *Settings) Version {
+func inferVersion(seen *keysSeen) Version {
 	switch {
-	case s.maxRoundSeen:
+	case seen.maxRound:
 		return Version{From: "2.13"}
 	case seen.poolID:
 		return Version{"2.12", "2.12"}
@@ -41,9 +41,9 @@ func inferVersion(seen *keysSeen, s *Settings) Version {
 		return Version{"2.11", "2.11"}
 	case seen.userMetadata:
 		return Version{"2.10", "2.11"} // an ordinary recording does not tell them apart
-	case s.graphReuse && !seen.compileContext:
+	case seen.graphReuse && !seen.compileContext:
 		return Version{"2.9", "2.11"} // without events
-	case s.graphReuse:
+	case seen.graphReuse:
 		return Version{"2.9", "2.9"}
 	case seen.compileContext:
 		return Version{"2.8", "2.8"}

@@ -1,0 +1,188 @@
+package allocsim
+
+import (
+	"slices"
+
+	"memroom/event"
+)
+
+// rangeKey tells expandable ranges apart before their bases are known.
+type rangeKey struct {
+	stream uint64
+	pool   event.PoolID
+	small  bool
+}
+
+// load fills an empty allocator with segments and their blocks, and gives the live blocks by address. lowest has, for
+// each kind of expandable range, the lowest address that the recording maps: the range begins there or below.
+func (a *Allocator) load(start []event.Segment, lowest map[rangeKey]uint64, placed func(event.Block, Block)) {
+	runs := map[rangeKey][]event.Segment{}
+	for i := range start {
+		s := &start[i]
+		if s.Expandable {
+			k := rangeKey{s.Stream, s.Pool, s.Small}
+			runs[k] = append(runs[k], *s)
+			continue
+		}
+		g := a.groupFor(s.Pool, s.Small, s.Stream)
+		index := a.addSegment(segment{base: s.Addr, size: s.Size, group: g})
+		for _, t := range [2]*PoolStats{&a.stats.All, a.poolStats(s.Small)} {
+			t.Segment.add(1)
+		}
+		a.reserve(g, s.Size)
+		a.loadBlocks(s.Blocks, index, 0, placed)
+	}
+	for k, list := range runs {
+		a.loadRange(k, list, lowest[k], placed)
+	}
+	a.stats.DeviceAllocs = 0
+}
+
+// groupFor gives the free blocks of a pool and stream, making the pool on first use.
+func (a *Allocator) groupFor(id event.PoolID, isSmall bool, stream uint64) *group {
+	index := slices.IndexFunc(a.pools, func(p [2]pool) bool { return p[0].id == id })
+	if index < 0 {
+		index = a.addPools(id)
+	}
+	if isSmall {
+		return a.pools[index][small].group(stream)
+	}
+	return a.pools[index][large].group(stream)
+}
+
+// loadBlocks chains blocks behind the one named last (0 if the segment is empty yet) and gives the new last one.
+func (a *Allocator) loadBlocks(blocks []event.Block, index int32, last blockRef, placed func(event.Block, Block)) blockRef {
+	seg := a.segs[index]
+	isSmall := seg.group.pool.small
+	for _, b := range blocks {
+		ref := a.newBlock(b.Addr, b.Size, index, stateFree)
+		if last == 0 {
+			a.segs[index].first = ref
+		} else {
+			a.linkAfter(last, ref)
+		}
+		last = ref
+	}
+	for i, ref := 0, a.segs[index].first; ref != 0; ref = a.blocks[ref].next {
+		if i == len(blocks) || a.blocks[ref].addr != blocks[i].Addr {
+			continue // was there before
+		}
+		b := blocks[i]
+		i++
+		if b.State != event.BlockFree {
+			a.activate(ref, &b, isSmall)
+			placed(b, Block{ref, a.blocks[ref].gen})
+			continue
+		}
+		a.putFree(ref)
+		if !seg.expandable && !a.blocks[ref].whole() {
+			for _, t := range [2]*PoolStats{&a.stats.All, a.poolStats(isSmall)} {
+				t.InactiveSplit.add(1)
+				t.InactiveSplitBytes.add(b.Size)
+			}
+		}
+	}
+	return last
+}
+
+// activate marks a loaded block as in use.
+func (a *Allocator) activate(ref blockRef, from *event.Block, isSmall bool) {
+	a.gens++
+	b := &a.blocks[ref]
+	b.state, b.requested, b.gen = stateActive, from.Requested, a.gens
+	for _, t := range [2]*PoolStats{&a.stats.All, a.poolStats(isSmall)} {
+		t.Active.add(1)
+		t.ActiveBytes.add(b.size)
+		t.RequestedBytes.add(b.requested)
+		if from.State == event.BlockActive {
+			t.Allocation.add(1)
+			t.AllocatedBytes.add(b.size)
+		}
+	}
+	if from.State == event.BlockPending {
+		b.state = statePending
+		a.pending = append(a.pending, ref)
+	}
+}
+
+// loadRange makes one expandable range out of its mapped runs.
+func (a *Allocator) loadRange(k rangeKey, runs []event.Segment, lowest uint64, placed func(event.Block, Block)) {
+	page := int64(smallSegment)
+	if !k.small {
+		page = int64(a.config.LargeSegment)
+	}
+	base := runs[0].Addr
+	if lowest != 0 && lowest < base && (base-lowest)%uint64(page) == 0 && base-lowest < uint64(a.total) {
+		base = lowest
+	}
+	last := runs[len(runs)-1]
+	size := max(a.total+a.total/8, int64(last.Addr-base)+last.Size+a.total)
+	g := a.groupFor(k.pool, k.small, k.stream)
+	index := a.addSegment(segment{base: base, size: size, page: page, group: g, expandable: true})
+	var tail blockRef
+	at := base
+	gap := func(to uint64) {
+		if to > at {
+			ref := a.newBlock(at, int64(to-at), index, stateUnmapped)
+			if tail == 0 {
+				a.segs[index].first = ref
+			} else {
+				a.linkAfter(tail, ref)
+			}
+			a.rememberUnmapped(ref)
+			tail = ref
+		}
+	}
+	for i := range runs {
+		gap(runs[i].Addr)
+		tail = a.loadBlocks(runs[i].Blocks, index, tail, placed)
+		a.reserve(g, runs[i].Size)
+		at = runs[i].Addr + uint64(runs[i].Size)
+	}
+	gap(base + uint64(size))
+}
+
+// Segments lists what the allocator holds at this moment as a snapshot would: in order of address, each mapped run of an
+// expandable segment on its own.
+func (a *Allocator) Segments() []event.Segment {
+	var all []event.Segment
+	for i := range a.segs {
+		if s := &a.segs[i]; s.live {
+			all = a.appendSegment(all, s)
+		}
+	}
+	slices.SortFunc(all, func(x, y event.Segment) int {
+		if x.Addr < y.Addr {
+			return -1
+		}
+		return 1
+	})
+	return all
+}
+
+// appendSegment adds a segment, cut where pages are unmapped.
+func (a *Allocator) appendSegment(all []event.Segment, s *segment) []event.Segment {
+	open := false
+	for ref := s.first; ref != 0; ref = a.blocks[ref].next {
+		b := &a.blocks[ref]
+		if b.state == stateUnmapped {
+			open = false
+			continue
+		}
+		if !open {
+			all = append(all, event.Segment{Addr: b.addr, Stream: s.group.stream, Pool: s.group.pool.id, Small: s.group.pool.small, Expandable: s.expandable})
+			open = true
+		}
+		run := &all[len(all)-1]
+		run.Size += b.size
+		block := event.Block{Addr: b.addr, Size: b.size}
+		switch b.state {
+		case stateActive:
+			block.State, block.Requested = event.BlockActive, b.requested
+		case statePending:
+			block.State, block.Requested = event.BlockPending, b.requested
+		}
+		run.Blocks = append(run.Blocks, block)
+	}
+	return all
+}

@@ -1,0 +1,200 @@
+package allocsim
+
+import (
+	"slices"
+
+	"memroom/event"
+)
+
+// releaseRun is a run of segment_free and segment_unmap entries. The allocator makes them when a request does not fit, or
+// when garbage collection is on; the program makes them by calling empty_cache. The trace does not say which, but the
+// state does.
+type releaseRun struct {
+	entries   []SegmentAt
+	all       []SegmentAt // what emptying the cache would have released at its beginning, in order
+	reserved  int64       // before
+	op        int         // operations in the timeline before
+	grew      bool        // memory from the driver followed
+	completed bool        // frees that waited for other streams completed since the last allocation
+	retried   bool        // a retry was counted for the request that is under way
+}
+
+func (v *verifier) beginRun() {
+	if len(v.run.entries) > 0 {
+		return
+	}
+	v.flushFree()
+	v.run.all = v.a.emptyable()
+	v.run.reserved = v.a.reserved
+	if v.out.Timeline != nil {
+		v.run.op = len(v.out.Timeline.Ops)
+	}
+}
+
+// emptyable lists what EmptyCache would return.
+func (a *Allocator) emptyable() (all []SegmentAt) {
+	for _, p := range []*pool{&a.pools[0][large], &a.pools[0][small]} {
+		var pages []SegmentAt
+		for _, g := range p.groups {
+			g.free.each(func(k *freeKey) bool {
+				b := &a.blocks[k.block]
+				if seg := &a.segs[b.seg]; seg.expandable {
+					if begin, end := seg.pagesInside(b); begin < end {
+						pages = append(pages, SegmentAt{seg.base + begin, int64(end - begin), g.stream})
+					}
+				} else if b.whole() {
+					all = append(all, SegmentAt{b.addr, b.size, g.stream})
+				}
+				return true
+			})
+		}
+		all = append(all, pages...)
+	}
+	return all
+}
+
+func (v *verifier) segmentFree(e *event.Entry) {
+	v.beginRun()
+	v.run.entries = append(v.run.entries, SegmentAt{e.Addr, e.Size, e.Stream})
+	ref := v.a.freeAround(e.Addr, e.Size)
+	if ref == 0 || !v.a.blocks[ref].whole() || v.a.blocks[ref].size != e.Size || v.a.segs[v.a.blocks[ref].seg].expandable {
+		v.differ("segment_free of %s at %#x: in the model this is not a free segment", event.Bytes(e.Size), e.Addr)
+		return
+	}
+	v.a.returnSegment(ref)
+}
+
+func (v *verifier) segmentUnmap(e *event.Entry) {
+	v.beginRun()
+	v.run.entries = append(v.run.entries, SegmentAt{e.Addr, e.Size, e.Stream})
+	ref := v.a.freeAround(e.Addr, e.Size)
+	if ref == 0 || !v.a.segs[v.a.blocks[ref].seg].expandable {
+		v.differ("segment_unmap of %s at %#x: in the model these pages are not free", event.Bytes(e.Size), e.Addr)
+		return
+	}
+	v.a.unmapExactly(ref, e.Addr, e.Size)
+	v.a.dropIfUnmapped(ref)
+}
+
+func (v *verifier) oom(e *event.Entry) {
+	if !v.run.retried {
+		v.a.stats.AllocRetries++ // it released nothing, so it left no trace
+	}
+	v.run.retried = false
+	v.a.stats.OOMs++
+	size := v.a.config.segmentSize(e.Size)
+	v.failedWith(v.a.reserved + size)
+	if v.out.Timeline != nil && e.Size > 0 && e.Size <= maxRequest {
+		v.flushFree()
+		v.out.Timeline.Ops = append(v.out.Timeline.Ops, event.Op{Kind: event.OpTry, Size: e.Size, Stream: v.streamRank(e.Stream)})
+	}
+}
+
+// failedWith notes that reserving this much in total was refused.
+func (v *verifier) failedWith(reserved int64) {
+	if v.out.LimitBelow == 0 || event.Bytes(reserved) < v.out.LimitBelow {
+		v.out.LimitBelow = event.Bytes(reserved)
+	}
+}
+
+// endRun decides what a run of releases was once it is known what came of it. When memory from the driver follows, the
+// decision waits for the allocation it was for, because only that tells the size of the request.
+func (v *verifier) endRun(next *event.Entry) {
+	if len(v.run.entries) == 0 {
+		return
+	}
+	switch next.Kind {
+	case event.KindSegmentFree, event.KindSegmentUnmap:
+		return
+	case event.KindSegmentAlloc, event.KindSegmentMap:
+		v.run.grew = true
+		return
+	case event.KindFreeCompleted:
+		if v.pendingAt(next.Addr) {
+			return // part of the same flush, which waits for all other streams
+		}
+	}
+	run := v.run
+	v.run.entries, v.run.all, v.run.grew = nil, nil, false
+	switch {
+	case next.Kind == event.KindOOM:
+		v.judge(&run, next.Size, next)
+	case next.Kind == event.KindAlloc && run.grew:
+		v.judge(&run, v.a.config.Round(max(next.Size, 1)), next)
+	default:
+		v.emptiedCache(&run)
+	}
+}
+
+func (v *verifier) pendingAt(addr uint64) bool {
+	slot := v.blocks.find(addr)
+	return slot != nil && v.a.live(slot.block, statePending) && (v.deferred == nil || v.deferred.ID != slot.id)
+}
+
+// judge decides whether a run of releases before a request for s bytes was made by the allocator for it, or by the
+// program.
+func (v *verifier) judge(run *releaseRun, s int64, next *event.Entry) {
+	needed := run.reserved + v.a.config.segmentSize(s)
+	flush := run.isFlush()
+	if next.Kind != event.KindOOM && !v.wouldFail(needed) {
+		if flush || v.a.config.GCThreshold == 0 {
+			v.emptiedCache(run)
+		}
+		return
+	}
+	v.failedWith(needed)
+	oversize, enough := v.oversizeFor(run, s, next.Stream)
+	if flush && (next.Kind == event.KindOOM || !enough || !slices.Equal(run.entries, oversize)) {
+		v.a.stats.AllocRetries++
+		v.run.retried = true
+	}
+}
+
+// wouldFail tells whether reserving this much in total can have been refused. Without the limit, the highest that
+// reserved memory ever was is a lower bound of it.
+func (v *verifier) wouldFail(reserved int64) bool {
+	if v.opts.Limit > 0 {
+		return reserved > int64(v.opts.Limit)
+	}
+	return reserved > v.peakReserved
+}
+
+// isFlush tells whether everything that could be released was.
+func (r *releaseRun) isFlush() bool {
+	if len(r.entries) < len(r.all) {
+		return false
+	}
+	for _, s := range r.all {
+		if !slices.Contains(r.entries, s) {
+			return false
+		}
+	}
+	return true
+}
+
+// oversizeFor lists what max_split_size releases for a request before the cache is flushed (see releaseOversize), and
+// tells whether that was enough for another attempt.
+func (v *verifier) oversizeFor(run *releaseRun, s int64, stream uint64) (chosen []SegmentAt, enough bool) {
+	least := int64(v.a.config.MaxSplit)
+	want := max(s, least)
+	var released int64
+	for _, seg := range run.all {
+		if seg.Size >= want && seg.stream == stream {
+			return []SegmentAt{seg}, true
+		}
+	}
+	for _, seg := range slices.Backward(run.all) {
+		if seg.Size >= least && seg.stream == stream && released < want {
+			chosen = append(chosen, seg)
+			released += seg.Size
+		}
+	}
+	return chosen, released >= want
+}
+
+// emptiedCache notes that the program called empty_cache.
+func (v *verifier) emptiedCache(run *releaseRun) {
+	if t := v.out.Timeline; t != nil {
+		t.Ops = slices.Insert(t.Ops, run.op, event.Op{Kind: event.OpEmptyCache})
+	}
+}
