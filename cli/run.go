@@ -29,7 +29,7 @@ type runCmd struct {
 func (runCmd) examples() []example {
 	return []example{
 		{line: "memroom run -- sh -c 'echo training'"},
-		{line: "memroom run --name baseline --host-mem 2GiB --verdict /dev/null -- sh -c 'exit 3'", code: 3},
+		{line: "memroom run --name baseline --host-mem 2GiB --verdict verdict.json -- sh -c 'exit 3'", code: 3},
 	}
 }
 

@@ -29,10 +29,10 @@ type Tree struct {
 // Processes gives the processes found at the last refresh, in ascending order.
 func (t *Tree) Processes() []int { return t.pids }
 
-// Refresh looks for the processes again. The walk opens a file for each thread of the run, so it is made at most once a
-// second and less often when it is slow: never more than a two-hundredth of the time.
+// Refresh looks for the processes again. The walk opens a file for each thread of the run, so the slower it is the less
+// often it is made: it never takes more than a four-hundredth of the time.
 func (t *Tree) Refresh(now time.Time) {
-	if pause := max(time.Second, 200*t.walkCost); now.Sub(t.refreshed) < pause && t.pids != nil {
+	if now.Sub(t.refreshed) < 400*t.walkCost && t.pids != nil {
 		return
 	}
 	begin := time.Now()

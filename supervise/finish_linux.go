@@ -177,15 +177,27 @@ func (m *Monitor) copyOut(path string, v any) {
 	if path == "" {
 		return
 	}
-	data, err := json.MarshalIndent(v, "", "  ")
-	if err == nil {
-		err = os.WriteFile(path+".new", append(data, '\n'), 0o644)
-	}
-	if err == nil {
-		err = os.Rename(path+".new", path)
-	}
-	if err != nil {
+	if err := writeCopy(path, v); err != nil {
 		fmt.Fprintln(os.Stderr, "write report:", err)
 		m.note("report "+path, "could not be written: "+err.Error())
 	}
+}
+
+// writeCopy replaces a file as a whole. What is not a regular file, such as /dev/null or a pipe, is written to and never
+// replaced.
+func writeCopy(path string, v any) error {
+	data, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		return err
+	}
+	data = append(data, '\n')
+	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
+		return os.WriteFile(path, data, 0o644)
+	}
+	temporary := path + ".new"
+	if err := os.WriteFile(temporary, data, 0o644); err != nil {
+		_ = os.Remove(temporary)
+		return err
+	}
+	return os.Rename(temporary, path)
 }

@@ -1,0 +1,238 @@
+//go:build linux
+
+package supervise_test
+
+import (
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"memroom/event"
+)
+
+// times is how often a test of chance is repeated: a few times, or as often as MEMROOM_KILLS says (bench/kill uses 50).
+func times(t *testing.T, few int) int {
+	t.Helper()
+	if text := os.Getenv("MEMROOM_KILLS"); text != "" {
+		n, err := strconv.Atoi(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	return few
+}
+
+// training counts to sixty in three seconds and says so at the end; it touches memory on the way.
+const training = `
+import sys, time
+kept = []
+for i in range(60):
+    kept.append(bytearray(200000))
+    print("step", i, flush=True)
+    print("note", i, file=sys.stderr, flush=True)
+    time.sleep(0.05)
+open(sys.argv[1], "w").write("complete")
+`
+
+// TestKilledFrontOrMonitor kills the front end or the monitor at a random moment. The training must complete, its output
+// must be whole, no more than a second of readings may be missing, and the store must know how it ended.
+func TestKilledFrontOrMonitor(t *testing.T) {
+	bothUsers(t, func(t *testing.T, who asUser) {
+		for i := range times(t, 4) {
+			t.Run(strconv.Itoa(i), func(t *testing.T) {
+				t.Parallel()
+				killOne(t, who, i%2 == 0)
+			})
+		}
+	})
+}
+
+func killOne(t *testing.T, who asUser, front bool) {
+	w := newWorkshop(t, who)
+	done := filepath.Join(w.home, "done")
+	cmd := w.memroom(append([]string{"run", "--"}, append(w.script(training), done)...)...)
+	cmd.Stderr = io.Discard // through a pipe: two streams
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	moment := rand.N(2500 * time.Millisecond)
+	time.Sleep(moment)
+	folder, state := w.waitFolder()
+	if front {
+		_ = cmd.Process.Kill()
+	} else {
+		w.eventually("a monitor", func() bool { return w.monitor(state.Keeper) > 0 })
+		if err := syscall.Kill(w.monitor(state.Keeper), syscall.SIGKILL); err != nil {
+			t.Error(err)
+		}
+	}
+	_ = cmd.Wait()
+	w.eventually("the run to be judged", func() bool { _, err := folder.Summary(); return err == nil })
+	if data, _ := os.ReadFile(done); string(data) != "complete" {
+		t.Errorf("killed after %v: the training did not complete", moment)
+	}
+	for path, word := range map[string]string{folder.Output(): "step", folder.Errors(): "note"} {
+		data, _ := os.ReadFile(path)
+		if lines := strings.Count(string(data), word); lines != 60 {
+			t.Errorf("killed after %v: %d lines of %s recorded, want 60", moment, lines, filepath.Base(path))
+		}
+	}
+	if v := w.verdict(folder); v.ExitCode != 0 || v.IsOOM {
+		t.Errorf("verdict %+v", v)
+	}
+	gap := largestGap(folder.Samples())
+	if gap > 1300*time.Millisecond { // a second of readings, and the time between two of them
+		t.Errorf("killed after %v: %v without a reading", moment, gap)
+	}
+	if !front && cmd.ProcessState.ExitCode() != 0 {
+		t.Errorf("front end: %v", cmd.ProcessState)
+	}
+}
+
+// monitor gives the monitor's process: the keeper's child that is not the command.
+func (w *workshop) monitor(keeper int) int {
+	tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", keeper))
+	for _, task := range tasks {
+		data, _ := os.ReadFile(task)
+		for _, pid := range strings.Fields(string(data)) {
+			line, _ := os.ReadFile("/proc/" + pid + "/cmdline")
+			if strings.Contains(string(line), "_monitor") {
+				n, _ := strconv.Atoi(pid)
+				return n
+			}
+		}
+	}
+	return 0
+}
+
+func largestGap(samples func(func(event.Sample) bool)) time.Duration {
+	var gap, last int64
+	for s := range samples {
+		gap, last = max(gap, s.AtMS-last), s.AtMS
+	}
+	return time.Duration(gap) * time.Millisecond
+}
+
+// hog takes memory until something stops it.
+const hog = `
+import time
+kept = []
+while True:
+    kept.append(bytearray(4 << 20))
+    time.sleep(0.002)
+`
+
+// TestHostOOM lets a real training run into a real limit: the kernel's where a cgroup can be made, ours elsewhere.
+func TestHostOOM(t *testing.T) {
+	bothUsers(t, func(t *testing.T, who asUser) {
+		for i := range times(t, 3) {
+			t.Run(strconv.Itoa(i), func(t *testing.T) { oomOnce(t, who) })
+		}
+	})
+}
+
+func oomOnce(t *testing.T, who asUser) {
+	w := newWorkshop(t, who)
+	copied := filepath.Join(w.home, "verdict.json")
+	got := w.run(append([]string{"--host-mem", "96MiB", "--verdict", copied, "--"}, w.script(hog)...)...)
+	folder := w.folder()
+	v, state := w.verdict(folder), w.state(folder)
+	if !v.IsOOM {
+		t.Fatalf("not seen as out of memory: %+v; %+v", v, got)
+	}
+	if state.Cgroup != "" && (v.KilledBy != "cgroup" || v.Signal != "SIGKILL" || got.code != 137) {
+		t.Errorf("verdict %+v, exit %d; want a kill of the cgroup", v, got.code)
+	}
+	if state.Cgroup == "" && (v.KilledBy != "memroom" || v.Where != event.WhereHost) {
+		t.Errorf("verdict %+v; want the soft limit", v)
+	}
+	if _, err := os.Stat(copied); err != nil {
+		t.Error(err)
+	}
+	if summary, err := folder.Summary(); err != nil || summary.Peaks.Unreclaimable == 0 {
+		t.Errorf("the monitor did not live to report: %v %+v", err, summary.Peaks)
+	}
+	if _, err := os.Stat(state.Cgroup); state.Cgroup != "" && err == nil {
+		w.eventually("the cgroup to be removed", func() bool { _, err := os.Stat(state.Cgroup); return err != nil })
+	}
+}
+
+// TestKilledBySomebody: SIGKILL without a kill counted is no memory problem.
+func TestKilledBySomebody(t *testing.T) {
+	bothUsers(t, func(t *testing.T, who asUser) {
+		w := newWorkshop(t, who)
+		got := w.run("--", "sh", "-c", "sleep 0.3; kill -KILL $$")
+		if v := w.verdict(w.folder()); v.IsOOM || v.KilledBy != "somebody" || got.code != 137 {
+			t.Errorf("%+v, exit %d", v, got.code)
+		}
+	})
+}
+
+// TestDaemons: a process that forks away from its parents is still watched, outlives the command undisturbed, and what
+// it writes later is recorded.
+func TestDaemons(t *testing.T) {
+	w := newWorkshop(t, ourselves)
+	got := w.run(append([]string{"--"}, w.script(`
+import os, time
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        kept = bytearray(60 << 20)
+        time.sleep(2)
+        print("from the daemon", flush=True)
+        os._exit(0)
+    os._exit(0)
+time.sleep(1)
+print("main ends", flush=True)
+`)...)...)
+	if got.out != "main ends\n" || got.code != 0 {
+		t.Errorf("%+v", got)
+	}
+	folder := w.folder()
+	summary, err := folder.Summary()
+	if err != nil || summary.Peaks.Resident < 60<<20 || summary.Peaks.Processes < 2 {
+		t.Errorf("the daemon was not seen: %+v %v", summary.Peaks, err)
+	}
+	state := w.state(folder)
+	if !alive(state.Keeper) {
+		t.Error("the keeper left the daemon behind")
+	}
+	w.eventually("the daemon's last words", func() bool {
+		data, _ := os.ReadFile(folder.Output())
+		return strings.Contains(string(data), "from the daemon")
+	})
+	w.eventually("the keeper to end", func() bool { return !alive(state.Keeper) })
+}
+
+// TestRankThatRunsOut: one rank of two is killed for memory, the other would wait for ever. The group is ended and the
+// verdict names the rank.
+func TestRankThatRunsOut(t *testing.T) {
+	w := newWorkshop(t, ourselves)
+	program := w.script(`
+import os, subprocess, sys, time
+if len(sys.argv) > 1:
+    kept = []
+    while sys.argv[1] == "1":
+        kept.append(bytearray(4 << 20)); time.sleep(0.005)
+    time.sleep(600)
+ranks = [subprocess.Popen([sys.executable, sys.argv[0], str(r)], env={**os.environ, "RANK": str(r), "WORLD_SIZE": "2"}) for r in (0, 1)]
+ranks[0].wait()
+`)
+	w.run(append([]string{"--host-mem", "128MiB", "--grace", "1s", "--"}, program...)...)
+	folder := w.folder()
+	v := w.verdict(folder)
+	if w.state(folder).Cgroup == "" {
+		t.Skip("needs a cgroup of the run's own: without one the soft limit ends the whole run at once")
+	}
+	if !v.IsOOM || v.KilledBy != "memroom" || v.Rank == nil || *v.Rank != 1 {
+		t.Errorf("verdict %+v", v)
+	}
+}

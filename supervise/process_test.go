@@ -1,0 +1,203 @@
+//go:build linux
+
+package supervise_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"memroom/event"
+	"memroom/store"
+	"memroom/supervise"
+	"memroom/testenv"
+)
+
+// These tests run the real binary over real processes. It lies in a folder that other users may enter, because some of
+// them run it as nobody.
+var binary string
+
+func TestMain(m *testing.M) {
+	dir, err := os.MkdirTemp("", "memroom-test-")
+	if err == nil {
+		err = os.Chmod(dir, 0o755)
+	}
+	binary = filepath.Join(dir, "memroom")
+	if err == nil {
+		var out []byte
+		if out, err = exec.Command("go", "build", "-o", binary, "memroom/cmd/memroom").CombinedOutput(); err != nil {
+			err = fmt.Errorf("go build: %w\n%s", err, out)
+		}
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	code := m.Run()
+	os.RemoveAll(dir)
+	os.Exit(code)
+}
+
+// asUser says who runs memroom.
+type asUser string
+
+const (
+	ourselves asUser = "ourselves"
+	nobody    asUser = "nobody"
+)
+
+// bothUsers runs a test as we are and, when we are root, as an unprivileged user too.
+func bothUsers(t *testing.T, test func(t *testing.T, who asUser)) {
+	t.Run(string(ourselves), func(t *testing.T) { test(t, ourselves) })
+	t.Run(string(nobody), func(t *testing.T) {
+		if os.Getuid() != 0 {
+			testenv.Needs(t, "root", "to become an unprivileged user; the other half runs as one already")
+		}
+		test(t, nobody)
+	})
+}
+
+// workshop is a store of its own and the commands run in it.
+type workshop struct {
+	testing.TB
+	home string
+	who  asUser
+}
+
+func newWorkshop(t testing.TB, who asUser) *workshop {
+	t.Helper()
+	home, err := os.MkdirTemp("", "memroom-home-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &workshop{TB: t, home: home, who: who}
+	if who == nobody {
+		if err := os.Chown(home, 65534, 65534); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Cleanup(func() { os.RemoveAll(home) })
+	return w
+}
+
+// memroom prepares a command line of the real binary.
+func (w *workshop) memroom(args ...string) *exec.Cmd {
+	cmd := exec.Command(binary, args...)
+	cmd.Env = append(os.Environ(), "MEMROOM_HOME="+w.home, "HOME="+w.home, "TMPDIR=/tmp")
+	cmd.SysProcAttr = &syscall.SysProcAttr{}
+	if w.who == nobody {
+		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: 65534, Gid: 65534}
+		cmd.Dir = w.home
+	}
+	return cmd
+}
+
+// result is what came of a finished command line.
+type result struct {
+	out, err string
+	code     int
+}
+
+func (w *workshop) finish(cmd *exec.Cmd) result {
+	w.Helper()
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	err := cmd.Run()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		w.Fatalf("%v: %v", cmd.Args, err)
+	}
+	return result{out.String(), errs.String(), cmd.ProcessState.ExitCode()}
+}
+
+func (w *workshop) run(args ...string) result {
+	return w.finish(w.memroom(append([]string{"run"}, args...)...))
+}
+
+// folder is the newest run of the store.
+func (w *workshop) folder() *store.Folder {
+	w.Helper()
+	s := &store.Store{Home: w.home}
+	ids, err := s.IDs()
+	if err != nil || len(ids) == 0 {
+		w.Fatalf("no run in the store: %v", err)
+	}
+	return s.Folder(ids[len(ids)-1])
+}
+
+// waitFolder waits until a run with a started command is there.
+func (w *workshop) waitFolder() (*store.Folder, supervise.State) {
+	w.Helper()
+	var found *store.Folder
+	var state supervise.State
+	w.eventually("a command to start", func() bool {
+		s := &store.Store{Home: w.home}
+		ids, _ := s.IDs()
+		if len(ids) == 0 {
+			return false
+		}
+		found = s.Folder(ids[len(ids)-1])
+		state = w.state(found)
+		return state.Child > 0 || state.Exit != nil
+	})
+	return found, state
+}
+
+func (w *workshop) state(f *store.Folder) (state supervise.State) {
+	data, err := os.ReadFile(f.StateFile())
+	if err == nil {
+		_ = json.Unmarshal(data, &state)
+	}
+	return state
+}
+
+func (w *workshop) eventually(what string, is func() bool) {
+	w.Helper()
+	for deadline := time.Now().Add(30 * time.Second); !is(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			w.Fatalf("waited 30 s for %s", what)
+		}
+	}
+}
+
+func (w *workshop) verdict(f *store.Folder) event.Verdict {
+	w.Helper()
+	v, err := f.Verdict()
+	if err != nil {
+		w.Fatal(err)
+	}
+	return v
+}
+
+func alive(pid int) bool {
+	data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	return err == nil && !strings.Contains(string(data), ") Z ")
+}
+
+// script writes a Python program where every user can read it.
+func (w *workshop) script(text string) []string {
+	w.Helper()
+	path := filepath.Join(w.home, "script.py")
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		w.Fatal(err)
+	}
+	return []string{python(w), path}
+}
+
+// python is a plain interpreter that any user may run; the one of the test environment may lie in root's home.
+func python(t testing.TB) string {
+	t.Helper()
+	if _, err := os.Stat("/usr/bin/python3"); err == nil {
+		return "/usr/bin/python3"
+	}
+	return testenv.Python(t)
+}
