@@ -1,0 +1,130 @@
+"""The other remedies: what they save is really not there, what they compute is the same."""
+import unittest
+
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+from test_governor import classify, deep, points
+from training import Told, furthest, parameters_apart, remedies, sgd, train
+
+from _memroom_probe.fit import chunkedloss, offload, registry
+
+
+class SavedActivations(unittest.TestCase):
+    def test_same_gradients(self):
+        model = deep()
+        whole, a, _ = train(model, classify, points(), sgd)
+        away, b, told = train(model, classify, points(), sgd, [("activation_offload", {"above": 1024})])
+        self.assertIn("applied", told.kinds("activation_offload"))
+        self.assertEqual(whole, away)
+        self.assertEqual(parameters_apart(a, b), 0)
+
+    def test_copies_are_made_above_the_size_only(self):
+        handler = offload.SavedActivations(1000, lambda *a, **k: None)
+        handler.own = set()
+        if torch.cuda.is_available():
+            self.skipTest("on a machine with a card, tensors of the host stay where they are")
+        small, large = torch.zeros(10), torch.zeros(1000)
+        self.assertIsNone(handler.pack(small)[0])
+        device, there = handler.pack(large)
+        self.assertIsNotNone(device)
+        self.assertNotEqual(there.data_ptr(), large.data_ptr())
+
+
+class Precision(unittest.TestCase):
+    def test_autocast(self):
+        model = deep()
+        whole, _, _ = train(model, classify, points(), sgd)
+        half, trained, told = train(model, classify, points(), sgd, [("mixed_precision", {"dtype": "bf16"})])
+        self.assertIn("applied", told.kinds("mixed_precision"))
+        self.assertTrue(0 < furthest(whole, half) < 2e-2)
+        self.assertEqual({p.dtype for p in trained.parameters()}, {torch.float32})
+        with remedies(("mixed_precision", {})):
+            self.assertEqual(model(points()[0][0]).dtype, torch.float32)
+
+    def test_with_pieces(self):
+        model = deep()
+        half, _, _ = train(model, classify, points(), sgd, [("mixed_precision", {})])
+        both, _, told = train(model, classify, points(), sgd, [("mixed_precision", {}), ("micro_batch", {"pieces": 4})])
+        self.assertNotIn("declined", told.text())
+        self.assertLess(furthest(half, both), 1e-2)
+
+    def test_already_on(self):
+        def step(m, b):
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                return classify(m, b)
+
+        _, _, told = train(deep(), step, points(), sgd, [("mixed_precision", {})])
+        self.assertEqual(told.kinds("mixed_precision"), ["declined"])
+
+    def test_fp16_scaling(self):
+        """Gradients too small for fp16 survive, the loop sees them unscaled, an overflow skips the step."""
+        model = nn.Linear(4, 1, bias=False)
+        original = torch.optim.Optimizer.__init__
+        try:
+            with remedies(("mixed_precision", {"dtype": "fp16"})):
+                optimizer = torch.optim.SGD(model.parameters(), 1.0)
+                (model(torch.ones(1, 4)).sum() * 1e-7).backward()
+                self.assertAlmostEqual(float(model.weight.grad[0, 0]) / 1e-7, 1.0, 1)
+                before = model.weight.detach().clone()
+                model.weight.grad.fill_(float("inf"))
+                optimizer.step()
+                self.assertTrue(torch.equal(before, model.weight))
+                model.weight.grad.fill_(1.0)
+                optimizer.step()
+                self.assertFalse(torch.equal(before, model.weight))
+        finally:
+            torch.optim.Optimizer.__init__ = original
+
+
+class ChunkedLoss(unittest.TestCase):
+    def test_values_and_gradients(self):
+        original = F.cross_entropy
+        torch.manual_seed(0)
+        logits, target = torch.randn(50, 37), torch.randint(0, 37, (50,))
+        target[::7] = -100
+        try:
+            chunkedloss.install({"above": 0}, lambda *a, **k: None)
+            chunkedloss.PIECE = 4 * 37 * 8
+            for reduction in ("mean", "sum"):
+                a, b = logits.clone().requires_grad_(), logits.clone().requires_grad_()
+                x, y = original(a, target, reduction=reduction), nn.CrossEntropyLoss(reduction=reduction)(b, target)
+                (x * 3).backward()
+                (y * 3).backward()
+                self.assertEqual(type(y.grad_fn).__name__, "_CrossEntropyBackward")
+                self.assertLess(abs(x.item() - y.item()) / abs(x.item()), 1e-6)
+                self.assertLess(float((a.grad - b.grad).abs().max()), 1e-6)
+            soft = F.cross_entropy(logits, target, label_smoothing=0.1)
+            self.assertEqual(soft, original(logits, target, label_smoothing=0.1))
+        finally:
+            F.cross_entropy, chunkedloss.PIECE = original, 32 << 20
+
+
+class Loaders(unittest.TestCase):
+    def test_fewer_workers(self):
+        from torch.utils.data import DataLoader, TensorDataset
+
+        original = DataLoader.__init__
+        data = TensorDataset(torch.arange(10))
+        try:
+            with remedies(("dataloader_workers", {"workers": 0}), ("pin_memory", {})) as told:
+                loader = DataLoader(data, batch_size=2, num_workers=4, prefetch_factor=8, persistent_workers=True, pin_memory=True)
+                plain = DataLoader(data, batch_size=2)
+            self.assertEqual((loader.num_workers, loader.pin_memory), (0, False))
+            self.assertEqual([b[0].tolist() for b in loader], [b[0].tolist() for b in plain])
+            self.assertEqual(told.kinds("dataloader_workers"), ["applied"])
+        finally:
+            DataLoader.__init__ = original
+
+
+class Refused(unittest.TestCase):
+    def test_unknown_and_uninstalled(self):
+        told = Told()
+        registry.apply([{"id": "distill"}, {"id": "quantize_8bit"}], told.say)
+        self.assertEqual(told.kinds("distill"), ["declined"])
+        self.assertIn("cannot be applied inside", told.text())
+        self.assertIn("bitsandbytes is not installed", told.text())
+
+
+if __name__ == "__main__":
+    unittest.main()
