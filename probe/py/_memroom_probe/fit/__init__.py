@@ -8,10 +8,13 @@ from .. import imports
 
 
 def install(remedies, say):
-    imports.when_imported("torch", lambda *_: _with_torch(remedies, say))
+    done = []
 
+    def with_torch(_):
+        if not done:  # a reload of torch must not put everything in place twice
+            done.append(True)
+            from . import registry
 
-def _with_torch(remedies, say):
-    from . import registry
+            registry.apply(remedies, say)
 
-    registry.apply(remedies, say)
+    imports.when_imported("torch", with_torch)

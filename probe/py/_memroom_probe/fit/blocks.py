@@ -94,16 +94,17 @@ def checkpointed(call, args_kwargs, norms=()):
 
 
 class _Quiet:
-    """During the recompute BatchNorm uses the batch's statistics as before but leaves the running ones alone. A retained
-    graph is recomputed more than once, so this can be entered again."""
+    """During the recompute BatchNorm moves on copies of its running statistics, which are then thrown away. A retained graph
+    is recomputed more than once, so this can be entered again."""
 
     def __init__(self, norms):
-        self.norms = norms
+        self.norms, self.kept = norms, []
 
     def __enter__(self):
+        self.kept = [m._buffers for m in self.norms]
         for m in self.norms:
-            m.track_running_stats = False
+            m._buffers = {key: b if b is None else b.clone() for key, b in m._buffers.items()}
 
     def __exit__(self, *_):
-        for m in self.norms:
-            m.track_running_stats = True
+        for m, buffers in zip(self.norms, self.kept):
+            m._buffers = buffers

@@ -3,21 +3,22 @@ import torch
 
 
 def apply(remedies, say):
-    """Puts the remedies in place, the ones that change how modules are called last and together."""
-    calls = {}
-    for remedy in remedies:
-        id, params = remedy.get("id"), dict(remedy.get("params") or {})
-        if id in ("micro_batch", "checkpointing"):
-            calls[id] = params
+    """Puts the remedies in place. Those that cut and checkpoint calls come first and stand innermost: autocast, say, must
+    be on when they try and measure the module."""
+    asked = [(r.get("id"), dict(r.get("params") or {})) for r in remedies]
+    calls = {id: params for id, params in asked if id in ("micro_batch", "checkpointing")}
+    if calls:
+        _calls(dict(calls), say)
+    for id, params in asked:
+        if id in calls:
+            continue
+        if id not in _REMEDIES:
+            say("declined", "%s cannot be applied inside the process" % id, id=id)
             continue
         try:
             _REMEDIES[id](params, say)
-        except KeyError:
-            say("declined", "%s cannot be applied inside the process" % id, id=id)
         except Exception as why:  # a remedy must not stop the program it is meant to save
             say("declined", "%s: %s" % (type(why).__name__, why), id=id)
-    if calls:
-        _calls(calls, say)
 
 
 def _calls(calls, say):
@@ -36,4 +37,46 @@ def _calls(calls, say):
         outermost.handle(governor.Governor(say, set(calls), either.get("limit"), either.get("failed", False), either.get("factor", 1.0)))
 
 
-_REMEDIES = {}
+def _from(module, function):
+    """The remedy is imported when it is asked for."""
+
+    def install(params, say):
+        import importlib
+
+        getattr(importlib.import_module("." + module, __package__), function)(params, say)
+
+    return install
+
+
+def _loader(change, id, words):
+    def install(params, say):
+        from . import small
+
+        small.data_loader(getattr(small, change), id, words)(params, say)
+
+    return install
+
+
+def _quantized(bits):
+    def install(params, say):
+        from . import pretrained
+
+        pretrained.quantized(bits)(params, say)
+
+    return install
+
+
+_REMEDIES = {
+    "mixed_precision": _from("precision", "install"),
+    "activation_offload": _from("offload", "activations"),
+    "optimizer_offload": _from("offload", "optimizer_state"),
+    "optimizer_fused": _from("small", "fused_optimizer"),
+    "set_to_none": _from("small", "set_to_none"),
+    "empty_cache": _from("small", "empty_cache"),
+    "chunked_loss": _from("chunkedloss", "install"),
+    "device_map": _from("pretrained", "device_map"),
+    "quantize_8bit": _quantized(8),
+    "quantize_4bit": _quantized(4),
+    "dataloader_workers": _loader("fewer_workers", "dataloader_workers", "data loaders with fewer workers"),
+    "pin_memory": _loader("no_pinning", "pin_memory", "data loaders without pinned memory"),
+}

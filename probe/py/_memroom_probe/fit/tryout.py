@@ -159,7 +159,7 @@ class _Bench:
     def undisturbed(self):
         device = next((p.device for p in self.module.parameters()), torch.device("cpu"))
         devices = [device] if device.type == "cuda" else []
-        saved = [(b, b.detach().clone()) for b in self.module.buffers()]
+        saved, numbers = [(b, b.detach().clone()) for b in self.module.buffers()], _numbers(self.module)
         with torch.random.fork_rng(devices=devices), torch.no_grad(), _precision(device.type, self.autocast):
             try:
                 yield
@@ -173,6 +173,10 @@ class _Bench:
                 for buffer, value in saved:
                     if buffer.shape == value.shape:
                         buffer.copy_(value)
+                for m, key, _ in _numbers(self.module):
+                    del vars(m)[key]
+                for m, key, value in numbers:
+                    vars(m)[key] = value
 
     def run(self, rows):
         args, kwargs = self.inputs.pick(rows)
@@ -325,10 +329,16 @@ def _moving_state(module):
         for key, buffer in m._buffers.items():
             if buffer is not None:
                 state["buffer %s.%s" % (name, key)] = (id(buffer), buffer._version)
-        for key, value in vars(m).items():
-            if isinstance(value, (int, float)) and not isinstance(value, bool):
-                state["attribute %s.%s" % (name, key)] = value
+    names = {id(m): name for name, m in module.named_modules()}
+    for m, key, value in _numbers(module):
+        state["attribute %s.%s" % (names[id(m)], key)] = value
     return state
+
+
+def _numbers(module):
+    """(module, attribute, value) of every number among the modules' own attributes."""
+    return [(m, key, value) for m in module.modules() for key, value in vars(m).items()
+            if isinstance(value, (int, float)) and not isinstance(value, bool)]
 
 
 def _one_line(error):

@@ -1,0 +1,33 @@
+package probe
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"memroom/testenv"
+)
+
+// TestFitInProcess runs the tests of the remedies that live in the user's process, against real frameworks. Each file is a
+// process of its own, because remedies change how the framework behaves.
+func TestFitInProcess(t *testing.T) {
+	for name, modules := range map[string][]string{
+		"test_microbatch": {"torch"},
+		"test_declines":   {"torch"},
+		"test_governor":   {"torch", "torchvision"},
+		"test_remedies":   {"torch"},
+		"test_frameworks": {"torch", "transformers", "accelerate", "lightning"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			python := testenv.Python(t, modules...)
+			root := testenv.Root(t)
+			const start = "import sys, unittest; sys.path[:0] = sys.argv[1:3]; unittest.main(module=None, argv=sys.argv[2:])"
+			cmd := exec.Command(python, "-B", "-W", "ignore", "-c", start, filepath.Join(root, "probe", "py"), filepath.Join(root, "probe", "pytests", "fit"), name)
+			cmd.Env = append(os.Environ(), "OMP_NUM_THREADS=1", "PYTHONDONTWRITEBYTECODE=1")
+			if out, err := cmd.CombinedOutput(); err != nil {
+				t.Fatalf("%v\n%s", err, out)
+			}
+		})
+	}
+}

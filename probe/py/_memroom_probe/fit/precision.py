@@ -1,0 +1,100 @@
+"""Mixed precision: the outermost modules run under autocast, their results come back in the precision they had.
+
+fp16 needs loss scaling. It is done inside the model: gradients are multiplied where they enter (at the outputs) and
+divided where they leave (at the parameters), so the loop sees gradients of the usual size; a step whose gradients
+overflowed is left out, as a GradScaler would.
+"""
+import torch
+
+from . import outermost, tree
+from .rows import is_tensor
+
+
+def install(params, say):
+    dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}[params.get("dtype", "bf16")]
+    if dtype == torch.bfloat16 and torch.cuda.is_available() and not torch.cuda.is_bf16_supported():
+        dtype = torch.float16
+    outermost.handle(Autocast(dtype, say))
+
+
+class Autocast:
+    def __init__(self, dtype, say):
+        self.dtype, self.say, self.told = dtype, say, False
+        self.scaling = Scaling() if dtype == torch.float16 else None
+
+    def __call__(self, module, call, args, kwargs):
+        parameter = next(module.parameters(), None)
+        if parameter is None or parameter.dtype != torch.float32:
+            return call(*args, **kwargs)
+        kind = parameter.device.type
+        if torch.is_autocast_enabled() or torch.is_autocast_cpu_enabled():
+            self._tell("declined", "the script runs under autocast already")
+            return call(*args, **kwargs)
+        self._tell("applied", "%s under autocast in %s" % (type(module).__name__, str(self.dtype).split(".")[1]))
+        if self.scaling and torch.is_grad_enabled():
+            self.scaling.watch(module)
+        with torch.autocast(kind, dtype=self.dtype):
+            leaves, rebuild = tree.flatten(call(*args, **kwargs))
+        return rebuild([self._back(leaf) for leaf in leaves])
+
+    def _back(self, leaf):
+        if not is_tensor(leaf) or not leaf.is_floating_point():
+            return leaf
+        leaf = leaf.float() if leaf.dtype == self.dtype else leaf
+        return _ScaleGradient.apply(leaf, self.scaling) if self.scaling and leaf.requires_grad else leaf
+
+    def _tell(self, kind, text):
+        if not self.told:
+            self.told = True
+            self.say(kind, text, id="mixed_precision", equivalence="changes")
+
+
+class Scaling:
+    """The scale, and the optimizers' steps it may have to skip."""
+
+    def __init__(self, scale=2.0**13, grow_after=200):
+        self.scale, self.grow_after, self.good = scale, grow_after, 0
+        self.hooked = set()
+        self._guard_steps()
+
+    def watch(self, module):
+        for p in module.parameters():
+            if p.requires_grad and id(p) not in self.hooked:
+                self.hooked.add(id(p))
+                p.register_hook(lambda grad: grad / self.scale)
+
+    def _guard_steps(self):
+        """torch gives every optimizer class's step a profiling wrapper; ours goes around each instance's step once."""
+        original, scaling = torch.optim.Optimizer.__init__, self
+
+        def __init__(optimizer, *args, **kwargs):
+            original(optimizer, *args, **kwargs)
+            step = optimizer.step
+
+            def guarded(*a, **k):
+                return step(*a, **k) if scaling.finite(optimizer) else None
+
+            optimizer.step = guarded
+
+        torch.optim.Optimizer.__init__ = __init__
+
+    def finite(self, optimizer):
+        grads = [p.grad for g in optimizer.param_groups for p in g["params"] if p.grad is not None]
+        good = not grads or bool(torch.stack([n.isfinite() for n in torch._foreach_norm(grads)]).all())
+        self.good = self.good + 1 if good else 0
+        if not good:
+            self.scale /= 2
+        elif self.good == self.grow_after:
+            self.scale, self.good = self.scale * 2, 0
+        return good
+
+
+class _ScaleGradient(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, value, scaling):
+        ctx.scaling = scaling
+        return value.view_as(value)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad * ctx.scaling.scale, None

@@ -1,0 +1,44 @@
+"""Loading of transformers' models in 8 or 4 bits, or spread over devices: added to from_pretrained where it is not said."""
+import functools
+import importlib.util
+
+
+def quantized(bits):
+    def install(params, say):
+        id = "quantize_%dbit" % bits
+        if importlib.util.find_spec("bitsandbytes") is None:
+            raise RuntimeError("bitsandbytes is not installed")
+        _around_from_pretrained(say, id, "quantization_config", lambda transformers: transformers.BitsAndBytesConfig(
+            load_in_8bit=bits == 8, load_in_4bit=bits == 4))
+
+    return install
+
+
+def device_map(params, say):
+    if importlib.util.find_spec("accelerate") is None:
+        raise RuntimeError("accelerate is not installed")
+    _around_from_pretrained(say, "device_map", "device_map", lambda _: params.get("map", "auto"))
+
+
+def _around_from_pretrained(say, id, argument, value):
+    from .. import imports
+
+    def patch(*_):
+        import transformers
+
+        kind = transformers.PreTrainedModel
+        original = kind.from_pretrained.__func__
+
+        @classmethod
+        @functools.wraps(original)
+        def from_pretrained(cls, *args, **kwargs):
+            if argument in kwargs:
+                say("declined", "the script says %s itself" % argument, id=id)
+            else:
+                kwargs[argument] = value(transformers)
+                say("applied", "%s.from_pretrained with %s=%s" % (cls.__name__, argument, kwargs[argument]), id=id, equivalence="changes")
+            return original(cls, *args, **kwargs)
+
+        kind.from_pretrained = from_pretrained
+
+    imports.when_imported("transformers.modeling_utils", patch)

@@ -1,0 +1,132 @@
+"""What cannot be cut exactly is declined with the reason, and training goes on as it was."""
+import unittest
+
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+from training import PIECES, furthest, sgd, train
+
+
+def data(n=16, count=3):
+    torch.manual_seed(2)
+    return [(torch.randn(n, 8), torch.randint(0, 3, (n,))) for _ in range(count)]
+
+
+class Base(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(8, 3)
+
+
+class BatchNormed(nn.Sequential):
+    def __init__(self):
+        super().__init__(nn.Linear(8, 16), nn.BatchNorm1d(16), nn.Linear(16, 3))
+
+
+class SeesOthers(Base):
+    def forward(self, x):
+        return self.linear(x - x.mean(0))
+
+
+class Contrastive(Base):
+    def forward(self, x):
+        z = F.normalize(self.linear(x), dim=1)
+        return F.cross_entropy(z @ z.T * 5, torch.arange(len(x)))
+
+
+class NoBatchInOutput(Base):
+    def forward(self, x):
+        return self.linear(x).t() @ self.linear(x)
+
+
+class ChangesItsInput(Base):
+    def forward(self, x):
+        return self.linear(x.mul_(1.5))
+
+
+class Counts(Base):
+    calls = 0
+
+    def forward(self, x):
+        self.calls += 1
+        return self.linear(x) / self.calls
+
+
+class MovesABuffer(Base):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(8))
+
+    def forward(self, x):
+        with torch.no_grad():
+            self.mean.lerp_(x.mean(0), 0.1)
+        return self.linear(x - self.mean)
+
+
+class WeighsClasses(Base):
+    def forward(self, x, y):
+        return F.cross_entropy(self.linear(x), y, weight=torch.tensor([1.0, 2.0, 5.0]))
+
+
+class Hooked(nn.Sequential):
+    def __init__(self):
+        super().__init__(nn.Linear(8, 3))
+        self[0].register_forward_hook(lambda m, i, o: None)
+
+
+class Packed(Base):
+    def forward(self, packed):
+        return self.linear(packed.data)
+
+
+def classify(m, b):
+    return F.cross_entropy(m(b[0].clone()), b[1])
+
+
+class Declined(unittest.TestCase):
+    CASES = [
+        (BatchNormed, classify, "BatchNorm1d in training mode"),
+        (SeesOthers, classify, "rows see each other"),
+        (Contrastive, lambda m, b: m(b[0]), "no weighted mean"),
+        (NoBatchInOutput, lambda m, b: m(b[0]).pow(2).mean(), "no batch dimension"),
+        (ChangesItsInput, classify, "in place"),
+        (Counts, classify, "attribute"),
+        (MovesABuffer, classify, "buffer"),
+        (WeighsClasses, lambda m, b: m(*b), "no weighted mean"),
+        (Hooked, classify, "forward hook"),
+        (Packed, lambda m, b: m(nn.utils.rnn.pack_sequence(list(b[0].split(4)))).pow(2).mean(), "PackedSequence"),
+    ]
+
+    def test_each(self):
+        for kind, step, reason in self.CASES:
+            with self.subTest(kind.__name__):
+                torch.manual_seed(0)
+                model = kind()
+                whole, a, _ = train(model, step, data(), sgd)
+                pieces, b, told = train(model, step, data(), sgd, PIECES)
+                self.assertIn(reason, told.text())
+                self.assertEqual(told.kinds("micro_batch"), ["declined"], told.text())
+                self.assertEqual(whole, pieces)
+                for x, y in zip(a.buffers(), b.buffers()):
+                    self.assertTrue(torch.equal(x, y))
+
+    def test_shape_that_only_a_run_shows(self):
+        """Pads to the longest row of what it sees: pieces cannot be joined, and the call starts over in one piece."""
+        class Trims(Base):
+            def forward(self, x, lengths):
+                return self.linear(x[:, : int(lengths.max())])
+
+        torch.manual_seed(0)
+        batches = [(torch.randn(16, 6, 8), torch.full((16,), 6)), (torch.randn(16, 6, 8), torch.tensor([6] * 4 + [3] * 12))]
+        step = lambda m, b: m(*b).pow(2).mean()
+        whole, _, _ = train(Trims(), step, batches, sgd)
+        torch.manual_seed(0)
+        model = Trims()
+        whole, _, _ = train(model, step, batches, sgd)
+        pieces, _, told = train(model, step, batches, sgd, PIECES)
+        self.assertIn("different shapes", told.text())
+        self.assertLess(furthest(whole, pieces), 1e-6)
+
+
+if __name__ == "__main__":
+    unittest.main()

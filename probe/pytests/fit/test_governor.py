@@ -1,0 +1,157 @@
+"""The choice made on the first call: enough for the room there is, the cheapest way, nothing else changed."""
+import unittest
+
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+from test_microbatch import TinyGPT, sentences
+from training import furthest, parameters_apart, remedies, sgd, train
+
+from _memroom_probe.fit import blocks, governor, measure, microbatch, room
+from _memroom_probe.fit.rows import Inputs
+
+BOTH = ("micro_batch", "checkpointing")
+
+
+class Residual(nn.Module):
+    def __init__(self, width, norm):
+        super().__init__()
+        self.first, self.norm, self.second = nn.Linear(width, 4 * width), norm(4 * width), nn.Linear(4 * width, width)
+        self.drop = nn.Dropout(0.0)
+
+    def forward(self, x):
+        return x + self.second(self.drop(F.gelu(self.norm(self.first(x)))))
+
+
+def deep(norm=nn.LayerNorm, depth=6, width=32, dropout=0.0):
+    torch.manual_seed(0)
+    body = nn.Sequential(*[Residual(width, norm) for _ in range(depth)])
+    for b in body:
+        b.drop.p = dropout
+    return nn.Sequential(nn.Linear(8, width), body, nn.Linear(width, 3))
+
+
+def points(n=64, count=4):
+    torch.manual_seed(2)
+    return [(torch.randn(n, 8), torch.randint(0, 3, (n,))) for _ in range(count)]
+
+
+def classify(m, b):
+    return F.cross_entropy(m(b[0]), b[1])
+
+
+def needs(model, batch, outside=True):
+    """Bytes that the whole batch is predicted to need, and the governor's candidates."""
+    inputs = Inputs((batch[0],), {}) if outside else Inputs(batch, {})
+    found = blocks.find(model)
+    cost = measure.cost(model, model, inputs, room.HostRoom(1 << 40), found)
+    plan = microbatch.MicroBatch(lambda *a, **k: None, None).plan(model, model, inputs._rebuild(inputs.leaves)[0], {})[0]
+    return list(governor._candidates(inputs, plan, found, cost))
+
+
+class Choice(unittest.TestCase):
+    def limited(self, share, model, outside=True, batch=None):
+        """Remedies whose room is a share of what the whole batch needs, on top of what the process holds."""
+        batch = batch or points()[0]
+        whole = needs(model, batch, outside)[0].needs
+        held = room.HostRoom(1).held()
+        return [(id, {"limit": int((held + 4 * room.MIB + share * whole) / room.SAFETY), "failed": True}) for id in BOTH]
+
+    def test_whole_batch_fits(self):
+        model = deep()
+        _, _, told = train(model, classify, points(), sgd, [(id, {"limit": 1 << 40}) for id in BOTH])
+        self.assertIn("fits as it is", told.text())
+        self.assertNotIn("applied", told.text())
+
+    def test_some_blocks_are_enough(self):
+        model = deep()
+        few, many = [c for c in needs(model, points()[0]) if c.checkpoint and not c.share][0:6:5]
+        self.assertLess(many.needs, few.needs)
+        self.assertLess(few.twice, many.twice)
+
+    def test_tight_room_same_trajectory(self):
+        for norm in (nn.LayerNorm, nn.BatchNorm1d):
+            with self.subTest(norm.__name__):
+                model = deep(norm)
+                whole, a, _ = train(model, classify, points(), sgd)
+                asked = [(id, {"limit": room.HostRoom(1).held()}) for id in BOTH]  # no room at all: everything is used
+                tight, b, told = train(model, classify, points(), sgd, asked)
+                self.assertIn("cannot fit: needs at least", told.text())
+                self.assertIn("applied", told.kinds("checkpointing"))
+                self.assertLess(furthest(whole, tight), 1e-5)
+                self.assertLess(parameters_apart(a, b), 1e-5)
+                for x, y in zip(a.buffers(), b.buffers()):  # running statistics moved on once a step, not twice
+                    self.assertTrue(torch.equal(x, y))
+
+    def test_returned_loss_is_not_recomputed(self):
+        model = TinyGPT()
+        for c in needs(model, sentences()[0], outside=False):
+            if c.share and not c.checkpoint:
+                self.assertLess(c.twice, 0.5)
+        asked = [(id, {"limit": room.HostRoom(1).held()}) for id in BOTH]
+        whole, _, _ = train(model, lambda m, b: m(*b)[1], sentences(), sgd)
+        tight, _, told = train(model, lambda m, b: m(*b)[1], sentences(), sgd, asked)
+        self.assertIn("applied", told.kinds("micro_batch"))
+        self.assertLess(furthest(whole, tight), 2e-6)
+
+    def test_forward_passes_are_counted(self):
+        """A module that returns its loss runs each row forward once; one that does not, at most twice."""
+        rows = []
+        for step, batch, model, most in ((lambda m, b: m(*b)[1], sentences()[0], TinyGPT(), 16), (classify, points(16)[0], deep(), 32)):
+            layer = model.head if isinstance(model, TinyGPT) else model[2]
+            inner = layer.forward
+            with remedies(("micro_batch", {"pieces": 4})):
+                step(model, batch).backward()  # the trial is over after this one
+                layer.forward = lambda x: (rows.append(len(x)), inner(x))[1]
+                rows.clear()
+                step(model, batch).backward()
+                self.assertEqual(sum(rows), most)
+                layer.forward = inner
+
+    def test_longer_rows_make_smaller_pieces(self):
+        share = microbatch.Share(rows=8, keep=2, elements=100)
+        long, short = torch.zeros(32, 400), torch.zeros(32, 50)
+        self.assertEqual(share.now(Inputs((long,), {})), (2, 2))
+        self.assertEqual(share.now(Inputs((short,), {}))[0], 16)
+
+    def test_dropout_in_blocks(self):
+        """Recomputed blocks drop what they dropped: the trajectory is that of checkpointing nothing."""
+        model = deep(dropout=0.5)
+        whole, _, _ = train(model, classify, points(), sgd)
+        held = room.HostRoom(1).held()
+        tight, _, told = train(model, classify, points(), sgd, [("checkpointing", {"limit": held})])
+        self.assertIn("applied", told.kinds("checkpointing"))
+        self.assertLess(furthest(whole, tight), 1e-6)
+
+
+class Blocks(unittest.TestCase):
+    def test_found(self):
+        import torchvision
+
+        self.assertEqual(len(blocks.find(torchvision.models.resnet18())), 8)
+        self.assertEqual(len(blocks.find(torchvision.models.VisionTransformer(32, 8, 4, 2, 64, 128))), 4)
+        self.assertEqual(len(blocks.find(torchvision.models.convnext_tiny())), 18 + 3 + 1)
+        self.assertEqual(blocks.find(nn.Sequential(nn.Linear(2, 2), nn.ReLU())), [])
+
+    def test_hooked_blocks_are_left_alone(self):
+        model = deep()
+        model[1][2].register_forward_hook(lambda m, i, o: None)
+        self.assertIn("hook", blocks.fit_for_recompute(model[1][2]))
+        self.assertIsNone(blocks.fit_for_recompute(model[1][1]))
+
+
+class Room(unittest.TestCase):
+    def test_state_to_come(self):
+        model = nn.Linear(100, 100, bias=False)
+        for make, copies in ((lambda p: torch.optim.AdamW(p), 2), (lambda p: torch.optim.SGD(p, 0.1), 0),
+                             (lambda p: torch.optim.SGD(p, 0.1, momentum=0.9), 1), (lambda p: torch.optim.Adafactor(p), 0)):
+            optimizer = make(model.parameters())
+            self.assertEqual(room._state_to_come(optimizer), copies * 40000)
+            model(torch.ones(1, 100)).sum().backward()
+            optimizer.step()
+            if copies and not isinstance(optimizer, torch.optim.SGD):
+                self.assertEqual(room._state_to_come(optimizer), 0)
+
+
+if __name__ == "__main__":
+    unittest.main()
