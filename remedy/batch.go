@@ -13,7 +13,7 @@ func batching() []*Remedy {
 		Title:       "halve the micro-batch and accumulate gradients over twice as many",
 		Why:         "activations, logits and inputs shrink with the micro-batch; the effective batch and the learning rate stay",
 		Equivalence: Exact,
-		Walls:       anywhere,
+		Walls:       append([]event.Where{event.WhereShm}, anywhere...),
 		Levels:      []Level{LevelArgs, LevelProcess},
 		on:          func(s Setup) bool { return s.Batch == 1 },
 		rewrite:     halveBatch,

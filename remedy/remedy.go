@@ -115,14 +115,16 @@ type Job struct {
 	Inference bool          // serving or generating, not training: nothing is kept for a backward pass
 	On        map[ID]string // remedies seen to be on already, each with the evidence
 	Setup     *Setup
+
+	Batch, Accumulate int // as a log shows them, for the words of a remedy where there is no setup
 }
 
-// How is what a user types to apply a remedy. Empty fields mean that there is no such way.
+// How is what a user types to apply a remedy. Empty means that there is no such way.
 type How struct {
-	Env  string `json:"env,omitempty"`
-	Args string `json:"args,omitempty"`
-	Code string `json:"code,omitempty"`
-	Fit  string `json:"fit,omitempty"`
+	Env  string `json:"env"`
+	Args string `json:"args"`
+	Code string `json:"code"`
+	Fit  string `json:"fit"`
 }
 
 // Remedy is one cure.
@@ -242,10 +244,13 @@ func (r *Remedy) Applies(job Job) string {
 
 // HowTo says what the user types, in the terms of their framework and trainer.
 func (r *Remedy) HowTo(job Job) How {
-	var before, after Setup
+	if job.Setup == nil && job.Batch > 0 {
+		job.Setup = &Setup{Batch: job.Batch, Accumulate: job.Accumulate}
+	}
+	var after Setup
 	if job.Setup != nil {
-		before, after = *job.Setup, *job.Setup
-		if rewritten, ok := r.Rewrite(before); ok {
+		after = *job.Setup
+		if rewritten, ok := r.Rewrite(after); ok {
 			after = rewritten
 		}
 	}

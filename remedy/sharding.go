@@ -70,7 +70,7 @@ func sharding() []*Remedy {
 		Title:       "place the layers over the cards by what they really need",
 		Why:         "an automatic map counts weights only, so the first or the last card also gets the logits and overflows",
 		Equivalence: Exact,
-		Walls:       onDevice,
+		Walls:       anywhere,
 		Frameworks:  torch,
 		Levels:      []Level{LevelProcess},
 		Unvalidated: oneCard,

@@ -23,6 +23,8 @@ type Hints struct {
 	Steps      int64             // last step or iteration printed
 	Says       []string          // what the poster says about the cause: batch, leak, fragmentation, model, neighbour
 	Inference  bool              // generation or serving rather than training
+
+	LargestChunk event.Bytes // the largest block in use that a BFC dump lists
 }
 
 type limitSeen struct {
@@ -75,10 +77,11 @@ var hintWords = []entry{
 	{words: []string{"saving model checkpoint", "saving checkpoint", "save_checkpoint"}, hint: phase("save")},
 	{words: []string{"out of memory after", "memory leak", "memory keeps", "keeps increasing", "keeps growing", "memory usage increases", "memory grows", "grows over time", "slowly increas"}, hint: says("leak")},
 	{words: []string{"reduce batch", "reduce the batch", "smaller batch", "decrease batch", "decrease your batch", "decrease the batch", "lower batch", "batch too large", "batch size too", "lower the batch",
-		"reducing batch", "reducing the batch", "batch size was too", "too large batch", "max_model_len", "reduce the context", "context length", "sequence too long", "reduce the resolution", "减小 batch", "减小batch"}, hint: says("batch")},
+		"reducing batch", "reducing the batch", "batch size was too", "too large batch", "reduce the context", "context length", "sequence too long", "reduce the resolution", "减小 batch", "减小batch"}, hint: says("batch")},
 	{words: []string{"model too large", "model is too large", "model does not fit", "model doesn't fit", "smaller model", "too big for"}, hint: says("model")},
-	{words: []string{"other process", "another process", "already in use by", "zombie process", "someone else", "nvidia-smi"}, hint: says("neighbour")},
+	{words: []string{"another process", "other users", "already in use by", "zombie process", "someone else"}, hint: says("neighbour")},
 	{words: []string{"into memory", "whole dataset", "entire dataset", "dataset into ram", "load all data", "read_csv", "np.load(", "from_tensor_slices", "pickle.load"}, hint: says("host_data")},
+	{words: []string{"chunks of size"}, hint: hintChunk},
 	{words: []string{"iteration:", "it/s]", "s/it]", "epoch "}, hint: hintSteps},
 }
 
@@ -209,6 +212,16 @@ func hintSteps(h *hintCollector, p *passage) {
 	if m := stepOfTotal.FindSubmatch(p.window.lineAround(p.at)); m != nil {
 		if n, err := strconv.ParseInt(string(m[1]), 10, 64); err == nil {
 			h.Steps = n
+		}
+	}
+}
+
+var chunkLine = regexp.MustCompile(`(?i)\d+ Chunks of size (\d+) totalling`)
+
+func hintChunk(h *hintCollector, p *passage) {
+	if m := chunkLine.FindSubmatch(p.window.lineAround(p.at)); m != nil {
+		if n, err := strconv.ParseInt(string(m[1]), 10, 64); err == nil {
+			h.LargestChunk = max(h.LargestChunk, event.Bytes(n))
 		}
 	}
 }

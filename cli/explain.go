@@ -1,0 +1,187 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+
+	"memroom/diagnose"
+	"memroom/report"
+	"memroom/store"
+	"memroom/trace"
+)
+
+type explainCmd struct {
+	What []string `arg:"" optional:"" name:"log" help:"Log files, snapshots, run ids, or - for standard input, in any combination. Nothing: the last run that failed."`
+	JSON bool     `name:"json" help:"Print JSON."`
+}
+
+func (explainCmd) examples() []example {
+	return []example{
+		{line: "memroom explain train.log"},
+		{line: "memroom explain train.log oom.pickle.gz --json"},
+		{line: "memroom explain hello.log", code: exitNotRecognised},
+	}
+}
+
+func (c *explainCmd) Run(s *session) error {
+	material := diagnose.Material{}
+	what := c.What
+	if len(what) == 0 {
+		id, err := lastFailedRun()
+		if err != nil {
+			return err
+		}
+		what = []string{id}
+	}
+	for _, name := range what {
+		if err := c.add(s, &material, name); err != nil {
+			return err
+		}
+	}
+	x := diagnose.Explain(material)
+	if x == nil {
+		if c.JSON {
+			if err := s.printJSON(notRecognised()); err != nil {
+				return err
+			}
+		}
+		s.note("memroom: nothing recognised: no message about memory, and none of what is mistaken for it, in %s; if the program was killed, the kernel's log may say more (`dmesg | tail`)", listed(what))
+		return exitQuietly(exitNotRecognised)
+	}
+	if c.JSON {
+		return s.printJSON(x)
+	}
+	text := report.NewText(s.Out, s.color)
+	report.ExplainText(text, x)
+	return text.Err()
+}
+
+// notRecognised is the JSON for "we cannot tell".
+func notRecognised() *diagnose.Explanation { return diagnose.NothingFound() }
+
+func listed(names []string) string {
+	if len(names) == 1 {
+		if names[0] == "-" {
+			return "standard input"
+		}
+		return names[0]
+	}
+	return fmt.Sprintf("these %d sources", len(names))
+}
+
+// add reads one argument: standard input, a file that exists, or the id of a run.
+func (c *explainCmd) add(s *session, m *diagnose.Material, name string) error {
+	if name == "-" {
+		return addReader(m, "standard input", s.In)
+	}
+	file, err := os.Open(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		if added, err := addRun(m, name); added || err != nil {
+			return err
+		}
+		return fmt.Errorf("open %s: there is no such file, and no run has this id (`memroom runs` lists them)", name)
+	}
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	if info, err := file.Stat(); err == nil && info.IsDir() {
+		return fmt.Errorf("read %s: it is a folder; name a log, a snapshot or a run id", name)
+	}
+	return addReader(m, name, file)
+}
+
+func addReader(m *diagnose.Material, name string, r io.Reader) error {
+	content, isSnapshot, err := trace.Sniff(r)
+	if err != nil {
+		return fmt.Errorf("read %s: %w", name, err)
+	}
+	if isSnapshot {
+		snapshot, err := trace.ReadSnapshot(content)
+		if err != nil {
+			return fmt.Errorf("read %s: %w", name, err)
+		}
+		m.Snapshots = append(m.Snapshots, snapshot)
+		return nil
+	}
+	log, err := trace.ReadLog(content)
+	if err != nil && log.Bytes == 0 {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	if err != nil {
+		m.Warnings = append(m.Warnings, fmt.Sprintf("%s: %v; what came before was read", name, err))
+	}
+	m.Logs = append(m.Logs, log)
+	return nil
+}
+
+// addRun reads what a run left behind: its output, its verdict and the snapshots taken when memory ran out.
+func addRun(m *diagnose.Material, id string) (bool, error) {
+	runs, err := openStore()
+	if err != nil {
+		return false, err
+	}
+	folder := runs.Folder(id)
+	if _, err := folder.Run(); err != nil {
+		return false, nil
+	}
+	if v, err := folder.Verdict(); err == nil {
+		m.Verdict = &v
+	}
+	for _, path := range []string{folder.Errors(), folder.Output()} {
+		if err := addIfThere(m, path); err != nil {
+			return true, err
+		}
+	}
+	dumps, _ := os.ReadDir(folder.Dumps())
+	for _, d := range dumps {
+		if !d.IsDir() {
+			if err := addIfThere(m, folder.Dumps()+string(os.PathSeparator)+d.Name()); err != nil {
+				m.Warnings = append(m.Warnings, err.Error())
+			}
+		}
+	}
+	return true, nil
+}
+
+func addIfThere(m *diagnose.Material, path string) error {
+	file, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	return addReader(m, path, file)
+}
+
+func openStore() (*store.Store, error) {
+	home, err := store.DefaultHome()
+	if err != nil {
+		return nil, err
+	}
+	return store.Open(home)
+}
+
+// lastFailedRun gives the newest run whose verdict or exit is not a success.
+func lastFailedRun() (string, error) {
+	runs, err := openStore()
+	if err != nil {
+		return "", err
+	}
+	ids, err := runs.IDs()
+	if err != nil {
+		return "", err
+	}
+	for i := len(ids) - 1; i >= 0; i-- {
+		folder := runs.Folder(ids[i])
+		if exit, err := folder.Exit(); err == nil && (exit.Code != 0 || exit.StartError != "") {
+			return ids[i], nil
+		}
+	}
+	return "", usageError(errors.New("nothing to explain: no run on record has failed; name a log file, a snapshot, a run id, or - for standard input"))
+}

@@ -1,0 +1,205 @@
+package diagnose
+
+import (
+	"fmt"
+
+	"memroom/event"
+	"memroom/remedy"
+	"memroom/trace"
+)
+
+// Cause is why memory ran out.
+type Cause string
+
+// The causes that are told apart.
+const (
+	CauseBatch         Cause = "batch" // also sequence, image or context length
+	CauseModel         Cause = "model"
+	CauseFragmentation Cause = "fragmentation"
+	CauseLeak          Cause = "leak"
+	CauseNeighbour     Cause = "neighbour"
+	CauseHostData      Cause = "host_data"
+	CauseShm           Cause = "shm"
+	CauseUnknown       Cause = "unknown"
+)
+
+// Explanation is the answer to "why did it die?". Sizes are nil, and null in JSON, where nothing says them.
+type Explanation struct {
+	IsOOM     bool         `json:"is_oom"`
+	Where     event.Where  `json:"where"`
+	Framework string       `json:"framework"`
+	Requested *event.Bytes `json:"requested_bytes"`
+	Capacity  *event.Bytes `json:"capacity_bytes"`
+	Allocated *event.Bytes `json:"allocated_bytes"`
+	Idle      *event.Bytes `json:"reserved_unallocated_bytes"`
+
+	Cause      Cause   `json:"cause"`
+	Detail     string  `json:"detail"`     // logits, optimizer_step, eval_grad, checkpoint_save, limit, trial_packing, ...
+	Confidence float64 `json:"confidence"` // in the cause
+	Certainty  float64 `json:"certainty"`  // that memory ran out, or that it did not
+
+	Verdict   string        `json:"verdict"` // one sentence
+	NotMemory string        `json:"not_memory,omitempty"`
+	Evidence  []string      `json:"evidence"`
+	Account   []AccountLine `json:"account,omitempty"`
+	Line      int64         `json:"line,omitempty"` // of the log
+	Text      string        `json:"text,omitempty"` // the message itself
+	Rank      *int          `json:"rank,omitempty"`
+	Frame     *event.Frame  `json:"frame,omitempty"` // the user's own line, innermost
+	Others    []OtherCrash  `json:"others,omitempty"`
+	Remedies  []Advice      `json:"remedies"`
+	Warnings  []string      `json:"warnings,omitempty"`
+
+	job remedy.Job
+}
+
+// AccountLine is one term of the sum that fills the memory.
+type AccountLine struct {
+	What  string      `json:"what"`
+	Bytes event.Bytes `json:"bytes"`
+}
+
+// OtherCrash is a further passage of the same log.
+type OtherCrash struct {
+	Line  int64  `json:"line"`
+	What  string `json:"what"`
+	Text  string `json:"text"`
+	IsOOM bool   `json:"is_oom"`
+}
+
+// Advice is a remedy in the terms of this job.
+type Advice struct {
+	ID          remedy.ID          `json:"id"`
+	Title       string             `json:"title"`
+	Why         string             `json:"why"`
+	SavesLow    *event.Bytes       `json:"saves_low"`
+	SavesHigh   *event.Bytes       `json:"saves_high"`
+	Slowdown    float64            `json:"slowdown"`
+	Equivalence remedy.Equivalence `json:"equivalence"`
+	How         remedy.How         `json:"how"`
+	Unvalidated string             `json:"unvalidated,omitempty"`
+}
+
+// Saving is what a remedy saves at the peak, as an interval; ok is false where nothing can tell.
+type Saving func(*remedy.Remedy) (low, high event.Bytes, ok bool)
+
+// unknownSavings is said once where no remedy has bytes.
+const unknownSavings = "bytes saved are unknown: a log alone has neither a setup nor a timeline to replay; give a snapshot too, or ask `memroom plan`"
+
+// ExplainLog explains the crash that a log tells of. It gives nil where the log tells of none. The saving may be nil.
+func ExplainLog(log *trace.Log, saving Saving) *Explanation {
+	first := log.First()
+	if first < 0 {
+		return nil
+	}
+	c := &log.Crashes[first]
+	x := &Explanation{Framework: c.Framework, Line: c.Line, Text: c.Text, Certainty: c.Sure, Where: event.WhereUnknown, Cause: CauseUnknown, Remedies: []Advice{}}
+	if c.Rank >= 0 {
+		x.Rank = &c.Rank
+	}
+	if f, ok := c.UserFrame(); ok {
+		x.Frame = &f
+	}
+	for i := range log.Crashes {
+		if i != first {
+			x.Others = append(x.Others, other(&log.Crashes[i]))
+		}
+	}
+	switch c.Class {
+	case trace.Other:
+		x.NotMemory = c.What
+		x.Verdict = "Not a memory problem: " + c.What + "."
+		x.Evidence = []string{fmt.Sprintf("line %d: %s", c.Line, short(c.Text))}
+		return x
+	case trace.Survived:
+		x.NotMemory = "a warning that the program survived"
+		x.Verdict = "Not a crash for lack of memory: " + c.What + "."
+		x.Evidence = []string{fmt.Sprintf("line %d: %s", c.Line, short(c.Text))}
+		return x
+	}
+	x.fill(c, &log.Hints)
+	x.advise(saving)
+	return x
+}
+
+// fill copies the figures and settles the cause.
+func (x *Explanation) fill(c *trace.Crash, h *trace.Hints) {
+	x.IsOOM, x.Where = true, c.Where
+	x.Requested, x.Capacity, x.Allocated, x.Idle = c.Requested, c.Capacity, c.Allocated, c.Idle
+	x.job = jobOf(c, h)
+	found := judge(c, h)
+	x.Cause, x.Detail, x.Confidence, x.Evidence = found.cause, found.detail, found.confidence, found.evidence
+	x.Account = account(c)
+	x.Verdict = verdict(c, found)
+}
+
+func other(c *trace.Crash) OtherCrash {
+	what := c.What
+	if c.Class == trace.Exhausted {
+		what = "ran out of memory (" + string(c.Where) + ")"
+	}
+	return OtherCrash{Line: c.Line, What: what, Text: short(c.Text), IsOOM: c.Class == trace.Exhausted}
+}
+
+// short cuts a message for a list.
+func short(text string) string {
+	const limit = 240
+	if runes := []rune(text); len(runes) > limit {
+		return string(runes[:limit]) + " ..."
+	}
+	return text
+}
+
+// account adds up what the message lists, so that nothing is left out silently.
+func account(c *trace.Crash) []AccountLine {
+	var lines []AccountLine
+	add := func(what string, b *event.Bytes) {
+		if b != nil {
+			lines = append(lines, AccountLine{what, *b})
+		}
+	}
+	add("asked for", c.Requested)
+	add(wallName(c), c.Capacity)
+	add("in use", c.Allocated)
+	add("idle in the allocator's pool", c.Idle)
+	if n := neighbourBytes(c); n > 0 && c.Framework != "ray" {
+		lines = append(lines, AccountLine{fmt.Sprintf("held by %d other process(es)", len(c.Neighbours)), n})
+	}
+	add("free", c.Free)
+	if rest := unlisted(c); rest > 0 {
+		lines = append(lines, AccountLine{"not listed: context, libraries, display or other processes", rest})
+	}
+	return lines
+}
+
+func wallName(c *trace.Crash) string {
+	switch c.Where {
+	case event.WhereCgroup:
+		return "limit of the job"
+	case event.WhereHost:
+		return "memory of the machine"
+	case event.WhereGPU:
+		return "capacity of the card"
+	}
+	return "limit"
+}
+
+func neighbourBytes(c *trace.Crash) event.Bytes {
+	var sum event.Bytes
+	for _, n := range c.Neighbours {
+		sum += n.Bytes
+	}
+	return sum
+}
+
+// unlisted is what fills a card beyond the figures of the message; 0 where they do not suffice to say.
+func unlisted(c *trace.Crash) event.Bytes {
+	if c.Where != event.WhereGPU || c.Capacity == nil || c.Allocated == nil || c.Free == nil {
+		return 0
+	}
+	rest := *c.Capacity - *c.Allocated - *c.Free - neighbourBytes(c)
+	if c.Idle != nil {
+		rest -= *c.Idle
+	}
+	return max(0, rest)
+}

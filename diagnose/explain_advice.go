@@ -1,0 +1,81 @@
+package diagnose
+
+import (
+	"slices"
+
+	"memroom/event"
+	"memroom/remedy"
+)
+
+// mostAdvice is how many remedies an explanation names.
+const mostAdvice = 5
+
+// cures lists the remedies of a cause, best first: those that keep the mathematics and cost little before the others.
+var cures = map[Cause][]remedy.ID{
+	CauseBatch: {remedy.MicroBatch, remedy.Checkpointing, remedy.MixedPrecision, remedy.ExpandableSegments, remedy.ActivationOffload, remedy.TFGrowth,
+		remedy.ShorterSequence, remedy.SmallerImage},
+	CauseModel: {remedy.OptimizerFused, remedy.OptimizerOffload, remedy.ZeRO, remedy.FSDP, remedy.DeviceMap, remedy.LoRA, remedy.Optimizer8Bit,
+		remedy.Quantize8Bit, remedy.Quantize4Bit, remedy.MixedPrecision, remedy.RaiseLimit},
+	CauseFragmentation: {remedy.ExpandableSegments, remedy.TFAllocator, remedy.Roundup, remedy.MaxSplitSize, remedy.GCThreshold, remedy.EmptyCache, remedy.MicroBatch},
+	CauseLeak:          {remedy.Detach, remedy.NoGrad, remedy.RemoveHooks, remedy.EmptyCache, remedy.DataLoaderWorkers, remedy.RaiseLimit},
+	CauseNeighbour:     {remedy.FreeNeighbour, remedy.TFGrowth, remedy.MicroBatch, remedy.Checkpointing, remedy.MixedPrecision},
+	CauseHostData: {remedy.StreamData, remedy.TFDataBudget, remedy.DataLoaderWorkers, remedy.PinMemory, remedy.RaiseLimit, remedy.MicroBatch,
+		remedy.TrialResources},
+	CauseShm:     {remedy.ShmSize, remedy.DataLoaderWorkers, remedy.MicroBatch},
+	CauseUnknown: {remedy.TrialResources, remedy.RaiseLimit, remedy.DataLoaderWorkers, remedy.StreamData, remedy.TFDataBudget, remedy.PinMemory, remedy.MicroBatch, remedy.FreeNeighbour},
+}
+
+// firstFor puts remedies in front where a detail is known.
+var firstFor = map[string][]remedy.ID{
+	"logits":          {remedy.ChunkedLoss, remedy.MicroBatch},
+	"optimizer_step":  {remedy.OptimizerFused, remedy.OptimizerOffload, remedy.Optimizer8Bit, remedy.OptimizerAdafactor},
+	"eval_grad":       {remedy.NoGrad, remedy.MicroBatch, remedy.EmptyCache},
+	"checkpoint_save": {remedy.EmptyCache, remedy.OptimizerOffload, remedy.FSDP, remedy.RaiseLimit},
+	"load":            {remedy.Quantize8Bit, remedy.Quantize4Bit, remedy.DeviceMap, remedy.FSDP, remedy.RaiseLimit},
+	"kv_cache":        {remedy.ShorterSequence, remedy.MicroBatch, remedy.Quantize8Bit, remedy.DeviceMap, remedy.FreeNeighbour},
+	"workers":         {remedy.DataLoaderWorkers, remedy.StreamData, remedy.PinMemory, remedy.RaiseLimit},
+	"trial_packing":   {remedy.TrialResources, remedy.DataLoaderWorkers, remedy.StreamData, remedy.RaiseLimit},
+}
+
+// advise fills in the best remedies, those with known bytes by what they save among equals.
+func (x *Explanation) advise(saving Saving) {
+	known := false
+	for _, id := range slices.Concat(firstFor[x.Detail], cures[x.Cause], cures[CauseUnknown]) {
+		r, ok := remedy.Find(id)
+		if !ok || len(x.Remedies) == mostAdvice || x.has(id) || r.Applies(x.job) != "" {
+			continue
+		}
+		a := Advice{ID: id, Title: r.Title, Why: r.Why, Slowdown: r.Slowdown(setupOf(x.job)), Equivalence: r.Equivalence, How: r.HowTo(x.job), Unvalidated: r.Unvalidated}
+		if saving != nil {
+			if low, high, ok := saving(r); ok {
+				if high <= 0 {
+					continue // the engine says that it would not help here
+				}
+				a.SavesLow, a.SavesHigh, known = &low, &high, true
+			}
+		}
+		x.Remedies = append(x.Remedies, a)
+	}
+	if !known && len(x.Remedies) > 0 {
+		x.Warnings = append(x.Warnings, unknownSavings)
+	}
+}
+
+func (x *Explanation) has(id remedy.ID) bool {
+	return slices.ContainsFunc(x.Remedies, func(a Advice) bool { return a.ID == id })
+}
+
+func setupOf(job remedy.Job) remedy.Setup {
+	if job.Setup != nil {
+		return *job.Setup
+	}
+	return remedy.Setup{Batch: job.Batch, Accumulate: job.Accumulate}
+}
+
+// Bytes gives the middle of an advice's interval, for sorting; 0 where it is unknown.
+func (a Advice) Bytes() event.Bytes {
+	if a.SavesLow == nil || a.SavesHigh == nil {
+		return 0
+	}
+	return (*a.SavesLow + *a.SavesHigh) / 2
+}

@@ -1,0 +1,138 @@
+package diagnose_test
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"memroom/diagnose"
+	"memroom/event"
+	"memroom/testenv"
+	"memroom/trace"
+)
+
+// label is one line of a labels.jsonl; see testdata/logs/README.md.
+type label struct {
+	File        string       `json:"file"`
+	IsOOM       bool         `json:"is_oom"`
+	Where       event.Where  `json:"where"`
+	Framework   string       `json:"framework"`
+	Requested   *event.Bytes `json:"requested_bytes"`
+	Capacity    *event.Bytes `json:"capacity_bytes"`
+	Allocated   *event.Bytes `json:"allocated_bytes"`
+	Idle        *event.Bytes `json:"reserved_unallocated_bytes"`
+	LikelyCause string       `json:"likely_cause"`
+	Note        string       `json:"note"`
+}
+
+// TestLabelledLogs checks every label of our own samples.
+func TestLabelledLogs(t *testing.T) { checkLabels(t, filepath.Join("testdata", "logs")) }
+
+// TestPostedLogs checks real logs that people posted; they lie beside the checkout and not in it.
+func TestPostedLogs(t *testing.T) { checkLabels(t, testenv.Shared(t, "oomlogs")) }
+
+func checkLabels(t *testing.T, folder string) {
+	t.Helper()
+	labels := readLabels(t, filepath.Join(folder, "labels.jsonl"))
+	for _, want := range labels {
+		t.Run(want.File, func(t *testing.T) {
+			got := explainFile(t, filepath.Join(folder, want.File))
+			for _, problem := range compare(want, got) {
+				t.Errorf("%s (%s)", problem, want.Note)
+			}
+		})
+	}
+	if len(labels) < 15 {
+		t.Errorf("only %d labels were read", len(labels))
+	}
+}
+
+func readLabels(t *testing.T, path string) []label {
+	t.Helper()
+	file, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	var labels []label
+	for lines := bufio.NewScanner(file); lines.Scan(); {
+		var l label
+		if err := json.Unmarshal(lines.Bytes(), &l); err != nil {
+			t.Fatalf("%s: %v", path, err)
+		}
+		labels = append(labels, l)
+	}
+	return labels
+}
+
+func explainFile(t *testing.T, path string) *diagnose.Explanation {
+	t.Helper()
+	file, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	log, err := trace.ReadLog(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if x := diagnose.ExplainLog(log, nil); x != nil {
+		return x
+	}
+	return diagnose.NothingFound()
+}
+
+func compare(want label, got *diagnose.Explanation) []string {
+	var wrong []string
+	say := func(what string, got, want any) {
+		wrong = append(wrong, fmt.Sprintf("%s is %v, want %v", what, got, want))
+	}
+	if got.IsOOM != want.IsOOM {
+		say("is_oom", got.IsOOM, want.IsOOM)
+	}
+	if got.Where != want.Where {
+		say("where", got.Where, want.Where)
+	}
+	if got.Framework != want.Framework {
+		say("framework", got.Framework, want.Framework)
+	}
+	accepted := string(got.Cause) == want.LikelyCause || strings.Contains(want.Note, "'"+string(got.Cause)+"'")
+	if !accepted {
+		say("cause", got.Cause, want.LikelyCause)
+	}
+	for _, f := range []struct {
+		name      string
+		got, want *event.Bytes
+		slack     event.Bytes
+	}{
+		{"requested_bytes", got.Requested, want.Requested, 0},
+		{"capacity_bytes", got.Capacity, want.Capacity, 0},
+		{"allocated_bytes", got.Allocated, want.Allocated, 0},
+		{"reserved_unallocated_bytes", got.Idle, want.Idle, event.GiB / 50},
+	} {
+		if !near(f.got, f.want, f.slack) {
+			say(f.name, show(f.got), show(f.want))
+		}
+	}
+	return wrong
+}
+
+// near allows one per cent, because figures are rounded as printed, and the slack of a difference of two such figures.
+func near(got, want *event.Bytes, slack event.Bytes) bool {
+	if got == nil || want == nil {
+		return got == nil && want == nil
+	}
+	return math.Abs(float64(*got-*want)) <= max(0.01*float64(*want), float64(slack))
+}
+
+func show(b *event.Bytes) string {
+	if b == nil {
+		return "null"
+	}
+	return fmt.Sprintf("%d (%s)", int64(*b), *b)
+}

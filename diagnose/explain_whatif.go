@@ -1,0 +1,116 @@
+package diagnose
+
+import (
+	"cmp"
+	"slices"
+
+	"memroom/allocsim"
+	"memroom/event"
+	"memroom/remedy"
+)
+
+// timeline turns a recording into what the program asked for, tagged by category, so that remedies can rewrite it.
+func (l *Ledger) timeline(marks []event.Mark) *event.Timeline {
+	type moment struct {
+		entry int32
+		free  bool
+		index int
+	}
+	moments := make([]moment, 0, 2*len(l.Allocs))
+	for i := range l.Allocs {
+		a := &l.Allocs[i]
+		moments = append(moments, moment{a.Start, false, i})
+		if a.End != Never {
+			moments = append(moments, moment{a.End, true, i})
+		}
+	}
+	slices.SortStableFunc(moments, func(a, b moment) int { return cmp.Compare(a.entry, b.entry) })
+	t := &event.Timeline{Ops: make([]event.Op, 0, len(moments)), Tags: []event.Tag{{}}}
+	tagOf := map[event.Category]int32{event.CategoryUnknown: 0}
+	for _, c := range event.Categories() {
+		if _, known := tagOf[c]; !known {
+			tagOf[c] = int32(len(t.Tags))
+			t.Tags = append(t.Tags, event.Tag{Category: c})
+		}
+	}
+	next := 0
+	for _, m := range moments {
+		for ; next < len(marks) && int32(marks[next].At) <= m.entry; next++ {
+			mark := marks[next]
+			mark.At = len(t.Ops)
+			t.Marks = append(t.Marks, mark)
+		}
+		a := &l.Allocs[m.index]
+		op := event.Op{ID: int32(m.index), Kind: event.OpFree}
+		if !m.free {
+			op.Kind, op.Size, op.Tag = event.OpAlloc, a.Requested, tagOf[a.Category]
+		}
+		t.Ops = append(t.Ops, op)
+	}
+	return t
+}
+
+// saving runs the engine on the recording as it was and as a remedy would have made it. The interval is as wide as the
+// categories are doubtful; allocator settings depend on no category and are exact.
+func (s *recorded) saving() Saving {
+	before, ok := s.reserved(s.timeline, s.conf)
+	if !ok {
+		return nil
+	}
+	sure := s.categoryConfidence()
+	return func(r *remedy.Remedy) (low, high event.Bytes, ok bool) {
+		if conf, changes := r.RewriteConf(s.conf); changes {
+			after, ok := s.reserved(s.timeline, conf)
+			return before - after, before - after, ok
+		}
+		rewritten, changes := r.RewriteTimeline(s.timeline)
+		if !changes {
+			return 0, 0, false
+		}
+		after, ok := s.reserved(rewritten, s.conf)
+		saved := before - after
+		return event.Bytes(float64(saved) * sure), saved, ok
+	}
+}
+
+func (s *recorded) reserved(t *event.Timeline, conf string) (event.Bytes, bool) {
+	config, err := allocsim.ParseConf(conf)
+	if err != nil {
+		return 0, false
+	}
+	result, err := allocsim.Run(t, allocsim.Options{Config: config, Version: s.version})
+	if err != nil {
+		return 0, false
+	}
+	return result.ReservedPeak, true
+}
+
+// categoryConfidence is how sure the analysis is of what the blocks at the peak are for, by bytes.
+func (s *recorded) categoryConfidence() float64 {
+	var sum, total float64
+	for _, c := range s.Categories {
+		sum += c.Confidence * float64(c.Bytes)
+		total += float64(c.Bytes)
+	}
+	if total == 0 {
+		return 0
+	}
+	return sum / total
+}
+
+// confOn lists the allocator settings that a string has already.
+func confOn(conf string) map[remedy.ID]string {
+	on := map[remedy.ID]string{}
+	if conf == "" {
+		return on
+	}
+	for _, r := range remedy.Catalogue() {
+		if _, changes := r.RewriteConf(conf); changes {
+			continue
+		}
+		if _, setting := r.RewriteConf(""); setting {
+			on[r.ID] = conf
+		}
+	}
+	return on
+}

@@ -1,0 +1,115 @@
+package report
+
+import (
+	"fmt"
+	"strings"
+
+	"memroom/diagnose"
+	"memroom/remedy"
+)
+
+// ExplainText writes an explanation for people: the sentence, the sum, why we think so, and what to type.
+func ExplainText(t *Text, x *diagnose.Explanation) {
+	t.linef("%s", t.paint("1", x.Verdict))
+	if x.Frame != nil {
+		t.linef("  your line: %s:%d in %s", x.Frame.File, x.Frame.Line, x.Frame.Name)
+	}
+	if x.Rank != nil {
+		t.linef("  rank %d", *x.Rank)
+	}
+	if len(x.Account) > 0 {
+		t.heading("The sum")
+		var rows [][]string
+		for _, l := range x.Account {
+			rows = append(rows, []string{l.Bytes.String(), l.What})
+		}
+		t.table([]string{">bytes", "what"}, rows)
+	}
+	t.heading("Why we think so")
+	if x.IsOOM {
+		t.linef("  cause: %s%s (confidence %.0f %%)", x.Cause, inBrackets(x.Detail), 100*x.Confidence)
+	}
+	for _, e := range x.Evidence {
+		t.linef("  - %s", cleanText(e))
+	}
+	if x.Line > 0 && x.IsOOM {
+		t.linef("  - line %d: %s", x.Line, cleanText(cutRunes(x.Text, 300)))
+	}
+	explainOthers(t, x)
+	explainRemedies(t, x)
+	for _, w := range x.Warnings {
+		t.linef("\n%s %s", t.paint("33", "note:"), w)
+	}
+}
+
+func inBrackets(s string) string {
+	if s == "" {
+		return ""
+	}
+	return ", " + s
+}
+
+func explainOthers(t *Text, x *diagnose.Explanation) {
+	if len(x.Others) == 0 {
+		return
+	}
+	t.heading("Also in the log")
+	const most = 6
+	for i, o := range x.Others {
+		if i == most {
+			t.linef("  ... and %d more", len(x.Others)-most)
+			break
+		}
+		t.linef("  line %d: %s", o.Line, cleanText(cutRunes(o.What, 160)))
+	}
+}
+
+func explainRemedies(t *Text, x *diagnose.Explanation) {
+	if len(x.Remedies) == 0 {
+		return
+	}
+	t.heading("What to do, best first")
+	for i, a := range x.Remedies {
+		t.linef("\n  %d. %s %s", i+1, t.paint("1", a.Title), t.paint("2", "("+string(a.ID)+")"))
+		t.linef("     saves %s, %s, %s", savings(a), speed(a.Slowdown), meaning[a.Equivalence])
+		if a.Unvalidated != "" {
+			t.linef("     not validated: %s", a.Unvalidated)
+		}
+		for _, way := range []struct{ name, text string }{{"environment", a.How.Env}, {"arguments", a.How.Args}, {"code", a.How.Code}, {"or", a.How.Fit}} {
+			if way.text != "" {
+				t.linef("     %-11s  %s", way.name, strings.ReplaceAll(way.text, "\n", "\n"+strings.Repeat(" ", 18)))
+			}
+		}
+	}
+}
+
+var meaning = map[remedy.Equivalence]string{
+	remedy.Exact: "same mathematics", remedy.Expected: "same in expectation", remedy.Changes: "changes the mathematics",
+}
+
+func savings(a diagnose.Advice) string {
+	switch {
+	case a.SavesLow == nil || a.SavesHigh == nil:
+		return "unknown bytes"
+	case *a.SavesLow == *a.SavesHigh:
+		return a.SavesLow.String()
+	}
+	return fmt.Sprintf("%s to %s", *a.SavesLow, *a.SavesHigh)
+}
+
+func speed(slowdown float64) string {
+	switch {
+	case slowdown < 0.97:
+		return fmt.Sprintf("about %.0f %% faster", 100*(1-slowdown))
+	case slowdown <= 1.03:
+		return "no slower"
+	}
+	return fmt.Sprintf("about %.0f %% slower", 100*(slowdown-1))
+}
+
+func cutRunes(s string, most int) string {
+	if r := []rune(s); len(r) > most {
+		return string(r[:most]) + " ..."
+	}
+	return s
+}

@@ -1,0 +1,18 @@
+package trace
+
+import (
+	"bufio"
+	"io"
+)
+
+// Sniff looks at the first bytes of what a user handed over: packed or not, a pickled snapshot or text. It gives the
+// unpacked content from its beginning.
+func Sniff(r io.Reader) (content io.Reader, snapshot bool, err error) {
+	plain, err := unpack(r)
+	if plain == nil {
+		return nil, false, err
+	}
+	buffered := bufio.NewReaderSize(plain, 64<<10)
+	head, _ := buffered.Peek(2)
+	return buffered, len(head) == 2 && head[0] == opProto && head[1] >= 2 && head[1] <= 5, nil
+}
