@@ -86,6 +86,7 @@ type Annotation struct {
 	Name   string
 	Begin  bool
 	TimeUS int64
+	At     int32 // the first entry at or after TimeUS; filled in while the entries come
 }
 
 // LedgerBuilder turns entries into a Ledger, one at a time, so that a recording larger than memory can be summarised.
@@ -95,11 +96,15 @@ type LedgerBuilder struct {
 	before []Allocation     // blocks older than the recording, met when they were freed or at the end
 	spans  map[uint64]int32 // address of a reserved range -> index into Segments
 	frees  []int32
+	placed int // annotations whose entry is known
 }
 
-// NewLedger begins the table of one device. frames gives the stack of an id, innermost frame first.
-func NewLedger(device int, frames func(event.StackID) []event.Frame) *LedgerBuilder {
-	return &LedgerBuilder{l: &Ledger{Device: device, frames: frames}, live: map[uint64]int32{}, spans: map[uint64]int32{}}
+// NewLedger begins the table of one device. frames gives the stack of an id, innermost frame first; notes are the scopes
+// that the program named on that device.
+func NewLedger(device int, frames func(event.StackID) []event.Frame, notes []Annotation) *LedgerBuilder {
+	notes = slices.Clone(notes)
+	slices.SortStableFunc(notes, func(x, y Annotation) int { return cmp.Compare(x.TimeUS, y.TimeUS) })
+	return &LedgerBuilder{l: &Ledger{Device: device, frames: frames, Notes: notes}, live: map[uint64]int32{}, spans: map[uint64]int32{}}
 }
 
 // Add takes the next entry. block is the size of the block that an allocation got, or 0 where it is not known.
@@ -109,12 +114,7 @@ func (b *LedgerBuilder) Add(e event.Entry, block int64) {
 	if l.Entries < int(Never)-1 {
 		l.Entries++
 	}
-	if e.TimeUS != 0 {
-		if l.FirstUS == 0 {
-			l.FirstUS = e.TimeUS
-		}
-		l.LastUS = e.TimeUS
-	}
+	b.tick(at, e.TimeUS)
 	switch e.Kind {
 	case event.KindAlloc:
 		b.alloc(at, e, block)
@@ -129,6 +129,21 @@ func (b *LedgerBuilder) Add(e event.Entry, block int64) {
 	case event.KindFreeCompleted, event.KindSnapshot:
 	default:
 		l.Unknown++
+	}
+}
+
+// tick notes the time of an entry and places the annotations that lie before it.
+func (b *LedgerBuilder) tick(at int32, us int64) {
+	l := b.l
+	if us == 0 {
+		return
+	}
+	if l.FirstUS == 0 {
+		l.FirstUS = us
+	}
+	l.LastUS = us
+	for ; b.placed < len(l.Notes) && l.Notes[b.placed].TimeUS <= us; b.placed++ {
+		l.Notes[b.placed].At = at
 	}
 }
 
@@ -257,9 +272,6 @@ func withLife(s SegmentSpan, start, end int32) SegmentSpan {
 	return s
 }
 
-// Annotate tells the builder of a scope that the program named.
-func (b *LedgerBuilder) Annotate(a Annotation) { b.l.Notes = append(b.l.Notes, a) }
-
 // Finish gives the table. The builder is spent.
 func (b *LedgerBuilder) Finish() *Ledger {
 	l := b.l
@@ -275,7 +287,9 @@ func (b *LedgerBuilder) Finish() *Ledger {
 		}
 	}
 	l.Frees = b.frees
-	slices.SortFunc(l.Notes, func(x, y Annotation) int { return cmp.Compare(x.TimeUS, y.TimeUS) })
+	for i := b.placed; i < len(l.Notes); i++ {
+		l.Notes[i].At = int32(l.Entries)
+	}
 	slices.SortStableFunc(l.Segments, func(x, y SegmentSpan) int { return cmp.Compare(x.Start, y.Start) })
 	b.live, b.spans, b.before, b.frees = nil, nil, nil, nil
 	return l
@@ -349,20 +363,4 @@ func (l *Ledger) WalkReserved(visit func(at int32, reserved int64)) {
 			visit(c.at, sum)
 		}
 	}
-}
-
-// timeIndex gives the first allocation at or after a time, as an index into Allocs.
-func (l *Ledger) timeIndex(us int64) int {
-	recorded := l.Allocs[l.Before:]
-	i, _ := slices.BinarySearchFunc(recorded, us, func(a Allocation, t int64) int { return cmp.Compare(a.TimeUS, t) })
-	return l.Before + i
-}
-
-// entryAtTime gives the entry at which the moment us falls, as well as allocations tell.
-func (l *Ledger) entryAtTime(us int64) int32 {
-	i := l.timeIndex(us)
-	if i >= len(l.Allocs) {
-		return int32(l.Entries)
-	}
-	return l.Allocs[i].Start
 }

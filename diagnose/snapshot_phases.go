@@ -68,10 +68,10 @@ func (l *Ledger) optimizerScopes() (scopes [][2]int32) {
 		if !strings.HasPrefix(n.Name, "Optimizer.step") {
 			continue
 		}
-		if at := l.entryAtTime(n.TimeUS); n.Begin {
-			begin = at
+		if n.Begin {
+			begin = n.At
 		} else if begin >= 0 {
-			scopes = append(scopes, [2]int32{begin, at})
+			scopes = append(scopes, [2]int32{begin, n.At})
 			begin = -1
 		}
 	}

@@ -43,7 +43,7 @@ func frameTraits(f event.Frame, depth int) trait {
 	base, name := path.Base(file), f.Name
 	var t trait
 	switch {
-	case isOptimizerFile(file, base):
+	case isOptimizerFile(file, base) || isScalerFrame(base, name):
 		t |= traitOptimizer
 	case strings.HasSuffix(file, "utils/checkpoint.py"):
 		t |= traitCheckpoint
@@ -73,6 +73,19 @@ func frameTraits(f event.Frame, depth int) trait {
 func isOptimizerFile(file, base string) bool {
 	return strings.Contains(file, "torch/optim/") || strings.Contains(file, "/optimizers/") || strings.Contains(file, "bitsandbytes/optim") ||
 		strings.Contains(file, "deepspeed/ops/adam") || base == "optimizer.py" || base == "adafactor.py" || base == "galore.py"
+}
+
+// isScalerFrame knows the parts of mixed precision's gradient scaler that belong to the optimizer's step; it also scales
+// the loss, which does not.
+func isScalerFrame(base, name string) bool {
+	if base != "grad_scaler.py" {
+		return false
+	}
+	switch name {
+	case "unscale_", "_unscale_grads_", "step", "_maybe_opt_step", "update":
+		return true
+	}
+	return false
 }
 
 func isBackwardFrame(file, name string) bool {

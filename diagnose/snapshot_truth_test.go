@@ -1,0 +1,169 @@
+package diagnose
+
+import (
+	"bufio"
+	"encoding/json"
+	"math"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"memroom/event"
+	"memroom/testenv"
+	"memroom/trace"
+)
+
+// truth is what was known about a recorded program, from its own model and optimizer.
+type truth struct {
+	ID   string `json:"id"`
+	Case struct {
+		Optim     string `json:"optim"`
+		Precision string `json:"precision"`
+	} `json:"case"`
+	ParamBytes  int64 `json:"param_bytes"`
+	BufferBytes int64 `json:"buffer_bytes"`
+}
+
+// optimizerBytes is what the optimizer keeps: two moments for AdamW, one for SGD with momentum, in the precision of the
+// parameters. In the run with fp16 the gradient scaler skipped both steps, so that the state was never made.
+func (tr truth) optimizerBytes() int64 {
+	switch {
+	case tr.Case.Precision == "amp_fp16":
+		return 0
+	case tr.Case.Optim == "sgdm":
+		return tr.ParamBytes
+	default:
+		return 2 * tr.ParamBytes
+	}
+}
+
+func readTruths(t *testing.T) []truth {
+	t.Helper()
+	f, err := os.Open(testenv.Shared(t, "traces", "ops", "index.jsonl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	var truths []truth
+	for lines := bufio.NewScanner(f); lines.Scan(); {
+		var tr truth
+		if err := json.Unmarshal(lines.Bytes(), &tr); err != nil {
+			t.Fatal(err)
+		}
+		truths = append(truths, tr)
+	}
+	return truths
+}
+
+func openSnapshot(t testing.TB, path string) *Snapshot {
+	t.Helper()
+	read, err := trace.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(read.Recordings) != 1 {
+		t.Fatalf("%s: %d devices", path, len(read.Recordings))
+	}
+	return AnalyseSnapshot(LedgerOf(read, &read.Recordings[0], nil))
+}
+
+// requestedAt sums what the program asked for in one category, live after an entry.
+func (l *Ledger) requestedAt(at int32, category event.Category) (sum int64) {
+	for i := range l.Allocs {
+		if a := &l.Allocs[i]; a.Category == category && a.LiveAt(at) {
+			sum += a.Requested
+		}
+	}
+	return sum
+}
+
+// mostOf is the most that one category ever held, as requested.
+func (l *Ledger) mostOf(category event.Category) (most int64) {
+	var sum int64
+	l.WalkBlocks(func(_ int32, a *Allocation, freed bool) {
+		if a.Category != category {
+			return
+		}
+		if freed {
+			sum -= a.Requested
+		} else {
+			sum += a.Requested
+		}
+		most = max(most, sum)
+	})
+	return most
+}
+
+// TestCategoriesOfKnownModels compares the inferred bytes with what the recorded programs knew of themselves.
+func TestCategoriesOfKnownModels(t *testing.T) {
+	t.Logf("%-22s %14s %14s %14s", "inferred / true", "weights", "optimizer", "gradients")
+	for _, tr := range readTruths(t) {
+		s := openSnapshot(t, testenv.Shared(t, "traces", "ops", tr.ID+".pickle.gz"))
+		l := s.Ledger()
+		weights := ratio(l.requestedAt(int32(s.Peak.At), event.CategoryWeights), tr.ParamBytes+tr.BufferBytes)
+		optimizer := ratio(l.requestedAt(int32(s.End.At), event.CategoryOptimizer), tr.optimizerBytes())
+		gradients := ratio(l.mostOf(event.CategoryGradients), tr.ParamBytes)
+		t.Logf("%-22s %14.4f %14.4f %14.4f", tr.ID, weights, optimizer, gradients)
+		for name, r := range map[string]float64{"weights": weights, "optimizer": optimizer, "gradients": gradients} {
+			if math.Abs(r-1) > 0.005 {
+				t.Errorf("%s: inferred %s are %.4f of the truth", tr.ID, name, r)
+			}
+		}
+		if len(s.Steps) != 2 {
+			t.Errorf("%s: %d steps recognised, two were run", tr.ID, len(s.Steps))
+		}
+		var unknown event.Bytes
+		for _, c := range s.Categories {
+			if c.Category == event.CategoryUnknown {
+				unknown = c.Bytes
+			}
+		}
+		if unknown*100 > s.AllocatedPeak {
+			t.Errorf("%s: %s of %s at the peak are unknown", tr.ID, unknown, s.AllocatedPeak)
+		}
+	}
+}
+
+func ratio(got, want int64) float64 {
+	if got == 0 && want == 0 {
+		return 1
+	}
+	return float64(got) / float64(want)
+}
+
+// TestGrowthOfKnownPrograms: of the recorded programs these leak, and these do not.
+func TestGrowthOfKnownPrograms(t *testing.T) {
+	for name, leaks := range map[string]bool{
+		"leak-loss_sum": true, "leak-append_outputs": true, "leak-hook_keeps": true, "oom-leak": true,
+		"dynseq-default": false, "dynseq-expandable": false, "dynseq-limit-split128": false,
+	} {
+		s := openSnapshot(t, testenv.Shared(t, "traces", name+".pickle.gz"))
+		if (s.Growth != nil) != leaks {
+			t.Errorf("%s: growth %+v, want leak %v", name, s.Growth, leaks)
+		} else if leaks {
+			t.Logf("%s: %s a step, %d suspects", name, s.Growth.PerStep, len(s.Growth.Suspects))
+			if len(s.Growth.Suspects) == 0 {
+				t.Errorf("%s: no line is named", name)
+			}
+		}
+	}
+}
+
+// TestFailuresOfKnownPrograms: the limits are known from outside the snapshots.
+func TestFailuresOfKnownPrograms(t *testing.T) {
+	for _, c := range []struct {
+		name       string
+		limit      event.Bytes
+		fragmented bool
+	}{{"dynseq-limit-default", 9 * event.GiB, true}, {"oom-batch", 16 * event.GiB, false}} {
+		s := openSnapshot(t, filepath.Join(testenv.Shared(t, "traces"), c.name+".pickle.gz"))
+		if len(s.OOMs) == 0 {
+			t.Errorf("%s: no failure found", c.name)
+			continue
+		}
+		o := s.OOMs[len(s.OOMs)-1]
+		if o.Fragmented != c.fragmented || !o.Limited || o.LimitLow > c.limit || o.LimitHigh <= c.limit {
+			t.Errorf("%s: fragmented %v, limit in [%s, %s); want fragmented %v and %s", c.name, o.Fragmented, o.LimitLow, o.LimitHigh, c.fragmented, c.limit)
+		}
+	}
+}
