@@ -135,7 +135,17 @@ type HeapType struct {
 type Said struct {
 	Kind string `json:"kind"` // applied, declined, note
 	Text string `json:"text"`
-	ID   string `json:"id,omitempty"`
+	ID   string `json:"id,omitempty"` // of the remedy
+
+	// Figures of a remedy that measured before it chose; absent otherwise.
+	Predicted    event.Bytes `json:"predicted,omitempty"` // allocated bytes expected at the peak
+	Needs        event.Bytes `json:"needs,omitempty"`     // at the least, where nothing would fit
+	Limit        event.Bytes `json:"limit,omitempty"`     // that was reckoned with
+	Rows         int         `json:"rows,omitempty"`      // of the batch
+	Pieces       int         `json:"pieces,omitempty"`
+	Checkpointed int         `json:"checkpointed,omitempty"` // blocks
+	Twice        float64     `json:"twice,omitempty"`        // share of the forward pass that is run twice
+	Equivalence  string      `json:"equivalence,omitempty"`
 }
 
 // Report is what the program itself told by memroom.report.

@@ -141,15 +141,16 @@ func (m *Monitor) decide(exit event.Exit, verdict event.Verdict) Decision {
 	if m.Policy == nil || exit.StartError != "" {
 		return Decision{}
 	}
-	return m.Policy.After(Attempt{Number: exit.Attempt, Launch: m.launch, Exit: exit, Verdict: verdict, Peaks: m.said.Peaks,
-		Findings: m.said.Findings, OOMs: m.said.OOMs, LastStep: m.said.Steps})
+	return m.Policy.After(Attempt{Number: exit.Attempt, Launch: m.launch, Exit: exit, Verdict: verdict, Peaks: m.said.Attempt,
+		Findings: m.said.Findings, OOMs: m.said.OOMs, Said: m.said.Said, LastStep: m.said.Steps, StepMS: median(m.said.StepTime)})
 }
 
 // again asks the keeper for another launch.
 func (m *Monitor) again(d Decision) error {
-	m.said.Deaths, m.said.OOMs, m.said.Ended = nil, nil, nil
+	m.said.Deaths, m.said.OOMs, m.said.Ended, m.said.Said, m.said.StepTime = nil, nil, nil, nil, nil
+	m.said.Attempt = event.Peaks{}
 	m.happened(event.Happened{Kind: "action", Text: "launched again: " + strings.Join(d.Changed, "; ")})
-	return writeJSON(m.conn, sayLaunch, Launch{Args: d.Args, Env: d.Env, Path: m.launch.Path, HostLimit: m.state.HostLimit})
+	return writeJSON(m.conn, sayLaunch, Launch{Args: d.Args, Env: d.Env, Path: m.launch.Path, HostLimit: m.state.HostLimit, Note: d.Note})
 }
 
 // finish writes the final report.

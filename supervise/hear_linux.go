@@ -51,6 +51,9 @@ func (m *Monitor) hearProbe(h probe.Heard) {
 	case *probe.Framework:
 		m.happenedJSON("framework", pid, rank, message.Name+" "+message.Version, message)
 	case *probe.Said:
+		if len(m.said.Said) < mostSaid {
+			m.said.Said = append(m.said.Said, *message)
+		}
 		m.happenedJSON("remedy", pid, rank, message.Text, message)
 	case *probe.Phase:
 		m.happenedJSON("phase", pid, rank, message.Phase, message)
@@ -102,19 +105,24 @@ func (m *Monitor) stepTook(d time.Duration) {
 	m.said.StepTime = append(m.said.StepTime, float64(d.Microseconds())/1000)
 }
 
-// raiseAllocator lifts the allocator's peaks. With one card it is that card; with more the process's own index says
-// nothing about which, so the peaks are kept under the name the process uses.
+// mostSaid bounds what is kept of a process that talks too much.
+const mostSaid = 200
+
+// raiseAllocator lifts the allocator's peaks, of the run and of the attempt. With one card it is that card; with more the
+// process's own index says nothing about which, so the peaks are kept under the name the process uses.
 func (m *Monitor) raiseAllocator(row event.Step) {
 	if row.Device == event.HostDevice {
 		return
 	}
-	var at *event.DevicePeak
-	if len(m.said.Peaks.Devices) == 1 {
-		at = &m.said.Peaks.Devices[0]
-	} else {
-		at = devicePeak(&m.said.Peaks, "device "+string(rune('0'+row.Device%10)))
+	for _, peaks := range []*event.Peaks{&m.said.Peaks, &m.said.Attempt} {
+		var at *event.DevicePeak
+		if len(peaks.Devices) == 1 {
+			at = &peaks.Devices[0]
+		} else {
+			at = devicePeak(peaks, "device "+string(rune('0'+row.Device%10)))
+		}
+		at.Allocated, at.Reserved = max(at.Allocated, row.PeakAllocated, row.Allocated), max(at.Reserved, row.Reserved)
 	}
-	at.Allocated, at.Reserved = max(at.Allocated, row.PeakAllocated, row.Allocated), max(at.Reserved, row.Reserved)
 }
 
 // stepThinner keeps at most ten steps a second of each process for the record; the detectors see all of them.

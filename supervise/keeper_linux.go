@@ -119,6 +119,9 @@ func (k *keeper) following(next Launch) Launch {
 	next.Attempt = before.Attempt + 1
 	next.Streams, next.Size, next.Modes, next.Monitor = before.Streams, before.Size, before.Modes, before.Monitor
 	next.Policy = before.Policy
+	if next.Note != "" {
+		k.broadcast(tellNote, []byte(next.Note))
+	}
 	if next.Env == nil {
 		next.Env = before.Env
 	}

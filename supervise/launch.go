@@ -47,6 +47,7 @@ type Launch struct {
 	HostLimit event.Bytes `json:"host_limit,omitempty"`
 	Monitor   []string    `json:"monitor,omitempty"` // command line of the monitor; empty: none is started
 	Policy    bool        `json:"policy,omitempty"`  // the monitor decides what follows; wait for it as long as it lives
+	Note      string      `json:"note,omitempty"`    // told to the front end before the command starts
 }
 
 // Size of a terminal, in characters.

@@ -106,6 +106,8 @@ type learnt struct {
 	Steps    int64           `json:"steps"`
 	Deaths   []Death         `json:"deaths,omitempty"`
 	OOMs     []ProbeOOM      `json:"ooms,omitempty"`
+	Said     []probe.Said    `json:"said,omitempty"`    // in this attempt
+	Attempt  event.Peaks     `json:"attempt,omitempty"` // peaks of this attempt alone
 	Ended    *Ending         `json:"ended,omitempty"`
 	StepTime []float64       `json:"step_ms,omitempty"` // of the last steps
 	Share    float64         `json:"probe_share,omitempty"`
@@ -296,6 +298,7 @@ func (m *Monitor) tick() {
 // keep puts a reading into the record.
 func (m *Monitor) keep(s event.Sample) {
 	raise(&m.said.Peaks, s, m.hostLimit(s))
+	raise(&m.said.Attempt, s, m.hostLimit(s))
 	m.said.Samples++
 	m.batch = append(m.batch, s)
 	if m.Detect != nil {

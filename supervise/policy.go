@@ -11,10 +11,12 @@ type Attempt struct {
 	Launch   Launch // as it was started; its Env and Args are what a next launch changes
 	Exit     event.Exit
 	Verdict  event.Verdict
-	Peaks    event.Peaks
+	Peaks    event.Peaks // of this attempt alone
 	Findings []event.Finding
-	OOMs     []ProbeOOM // what the probes saw of running out, in order
-	LastStep int64      // highest step any process reached, 0 when none was reported
+	OOMs     []ProbeOOM   // what the probes saw of running out, in order
+	Said     []probe.Said // what parts inside the processes said they did or declined
+	LastStep int64        // highest step any process reached, 0 when none was reported
+	StepMS   float64      // median duration of its last steps, 0 when none was reported
 }
 
 // ProbeOOM is one allocator that gave up, as the probe in that process saw it.
@@ -30,6 +32,7 @@ type Decision struct {
 	Args    []string // of the next launch; nil: as before
 	Env     []string // whole environment of the next launch; nil: as before
 	Changed []string // what is different now, in words: a retry that changes nothing is pointless
+	Note    string   // a line for whoever watches
 }
 
 // Policy decides, in the monitor, what follows an attempt. It may take its time: the front end waits, and nothing of the
