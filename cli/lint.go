@@ -1,0 +1,322 @@
+package cli
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"memroom/event"
+	"memroom/lint"
+	"memroom/probe"
+	"memroom/report"
+)
+
+type lintCmd struct {
+	Paths    []string `arg:"" optional:"" name:"path" help:"Scripts, notebooks or folders."`
+	JSON     bool     `name:"json" help:"Print JSON."`
+	SARIF    string   `name:"sarif" placeholder:"FILE" help:"Write SARIF for code review to FILE."`
+	Fix      bool     `help:"Apply the safe fixes: those that change no result."`
+	Severity string   `enum:"error,warning,info" default:"info" help:"Report findings at least this severe: ${enum}."`
+	Python   string   `placeholder:"PATH" help:"Interpreter whose grammar is used; python3 on PATH otherwise."`
+	List     bool     `name:"rules" help:"List the rules and exit."`
+}
+
+func (lintCmd) Help() string {
+	return `Finds the known memory mistakes in training code before it runs: graphs kept alive, evaluation without no_grad, accumulation
+done wrong, datasets loaded whole, and more. Silence one with a comment "# memroom: ignore[rule]" on its line or the line above.`
+}
+
+func (lintCmd) examples() []example {
+	return []example{{line: "memroom lint lint/leaky.py", code: exitFindings}, {line: "memroom lint --json --severity=error lint/clean.py"}, {line: "memroom lint --rules"}}
+}
+
+// lintResult is the JSON answer.
+type lintResult struct {
+	Findings []lint.Finding `json:"findings"`
+	Files    int            `json:"files"`
+	Skipped  []skippedFile  `json:"skipped"`
+	Fixed    int            `json:"fixed"`
+}
+
+type skippedFile struct {
+	File string `json:"file"`
+	Why  string `json:"why"`
+}
+
+func (c *lintCmd) Run(s *session) error {
+	if c.List {
+		return c.listRules(s)
+	}
+	if len(c.Paths) == 0 {
+		return exitWith(exitUsage, "lint: name a script, a notebook or a folder")
+	}
+	files, err := pythonFiles(c.Paths)
+	if err != nil {
+		return exitWith(exitUsage, "lint: %w", err)
+	}
+	if len(files) == 0 {
+		return exitWith(exitUsage, "lint: no .py or .ipynb file in %s", strings.Join(c.Paths, ", "))
+	}
+	result, err := c.look(s, files)
+	if err != nil {
+		return exitWith(exitUsage, "lint: %w", err)
+	}
+	if c.SARIF != "" {
+		if err := writeFile(c.SARIF, func(w io.Writer) error { return report.SARIF(w, result.Findings, readVersion().Version) }); err != nil {
+			return exitWith(exitUsage, "lint: %w", err)
+		}
+	}
+	if c.JSON {
+		err = s.printJSON(result)
+	} else {
+		err = s.printFindings(result)
+	}
+	if err != nil {
+		return err
+	}
+	switch {
+	case len(result.Findings) > 0:
+		return exitQuietly(exitFindings)
+	case len(result.Skipped) == len(files):
+		return exitQuietly(exitUsage) // nothing could be analysed: silence would look like a clean bill
+	}
+	return nil
+}
+
+// look analyses the files, applies fixes where asked, and gives what is left to say.
+func (c *lintCmd) look(s *session, files []string) (lintResult, error) {
+	result := lintResult{Findings: []lint.Finding{}, Skipped: []skippedFile{}, Files: len(files)}
+	pythons := findPythons(c.Python)
+	if len(pythons) == 0 {
+		return result, fmt.Errorf("no python3 on PATH: the analysis uses Python's own parser. Install Python 3.8 or newer, or name one with --python")
+	}
+	dir, err := os.MkdirTemp("", "memroom-lint-")
+	if err != nil {
+		return result, err
+	}
+	defer os.RemoveAll(dir)
+	installed, err := probe.Install(dir)
+	if err != nil {
+		return result, err
+	}
+	err = probe.Lint(s.ctx, pythons[0], installed, files, func(line []byte) error {
+		answer, err := lint.Decode(line)
+		if err != nil {
+			return err
+		}
+		return c.take(&result, answer)
+	})
+	return result, err
+}
+
+// take adds one file's answer to the result.
+func (c *lintCmd) take(result *lintResult, answer lint.Answer) error {
+	if answer.Error != "" {
+		result.Skipped = append(result.Skipped, skippedFile{answer.File, answer.Error})
+		return nil
+	}
+	if answer.CellsSkipped > 0 {
+		result.Skipped = append(result.Skipped, skippedFile{answer.File, fmt.Sprintf("%d of its cells are not Python", answer.CellsSkipped)})
+	}
+	left := severe(answer.Findings, event.Severity(c.Severity))
+	if c.Fix {
+		fixed, err := fixFile(answer.File, &left)
+		if err != nil {
+			return err
+		}
+		result.Fixed += fixed
+	}
+	showDiffs(answer.File, left)
+	result.Findings = append(result.Findings, left...)
+	return nil
+}
+
+func severe(findings []lint.Finding, least event.Severity) []lint.Finding {
+	rank := map[event.Severity]int{event.SeverityError: 2, event.SeverityWarning: 1, event.SeverityInfo: 0}
+	var kept []lint.Finding
+	for _, f := range findings {
+		if rank[f.Severity] >= rank[least] {
+			kept = append(kept, f)
+		}
+	}
+	return kept
+}
+
+// fixFile applies the safe fixes of one file, in place and atomically, and takes the mended findings out.
+func fixFile(path string, findings *[]lint.Finding) (int, error) {
+	var edits []lint.Edit
+	var left []lint.Finding
+	for _, f := range *findings {
+		if f.Safe {
+			edits = append(edits, f.Edits...)
+		} else {
+			left = append(left, f)
+		}
+	}
+	if len(edits) == 0 {
+		return 0, nil
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return 0, err
+	}
+	mended, err := lint.Mend(string(text), edits)
+	if err != nil {
+		return 0, fmt.Errorf("fix %s: %w", path, err)
+	}
+	if err := replaceFile(path, []byte(mended)); err != nil {
+		return 0, fmt.Errorf("fix %s: %w", path, err)
+	}
+	fixed := len(*findings) - len(left)
+	*findings = left
+	return fixed, nil
+}
+
+// replaceFile writes beside the file and renames, so that a full disk never costs the user's source.
+func replaceFile(path string, data []byte) error {
+	info, err := os.Stat(path)
+	if err != nil {
+		return err
+	}
+	if path, err = filepath.EvalSymlinks(path); err != nil { // replace the file, not the link to it
+		return err
+	}
+	fresh, err := os.CreateTemp(filepath.Dir(path), ".memroom-*")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(fresh.Name())
+	_, err = fresh.Write(data)
+	if closeErr := fresh.Close(); err == nil {
+		err = closeErr
+	}
+	if err != nil {
+		return err
+	}
+	if err := os.Chmod(fresh.Name(), info.Mode().Perm()); err != nil {
+		return err
+	}
+	return os.Rename(fresh.Name(), path)
+}
+
+// showDiffs replaces the advice by a diff where the mend is mechanical.
+func showDiffs(path string, findings []lint.Finding) {
+	var text []byte
+	for i := range findings {
+		f := &findings[i]
+		if len(f.Edits) == 0 {
+			continue
+		}
+		if text == nil {
+			var err error
+			if text, err = os.ReadFile(path); err != nil {
+				return
+			}
+		}
+		if diff := lint.Diff(path, string(bytes.TrimPrefix(text, []byte("\ufeff"))), f.Edits); diff != "" {
+			f.Fix = diff
+		}
+	}
+}
+
+func (s *session) printFindings(result lintResult) error {
+	var text strings.Builder
+	colors := map[event.Severity]string{event.SeverityError: red, event.SeverityWarning: yellow, event.SeverityInfo: dim}
+	for _, f := range result.Findings {
+		where := fmt.Sprintf("%s:%d", f.File, f.Line)
+		if f.Cell > 0 {
+			where = fmt.Sprintf("%s: cell %d, line %d", f.File, f.Cell, f.Line)
+		}
+		fmt.Fprintf(&text, "%s: %s: %s [%s]\n", where, s.paint(colors[f.Severity], string(f.Severity)), plain(f.Message), f.Rule)
+		for _, line := range strings.Split(strings.TrimRight(f.Why+"\n"+f.Fix, "\n"), "\n") {
+			fmt.Fprintf(&text, "    %s\n", s.paint(dim, plain(line)))
+		}
+	}
+	for _, skipped := range result.Skipped {
+		s.note("%s: not analysed: %s", skipped.File, plain(skipped.Why))
+	}
+	fixed := ""
+	if result.Fixed > 0 {
+		fixed = fmt.Sprintf(", %d fixed", result.Fixed)
+	}
+	fmt.Fprintf(&text, "%d findings in %d files%s\n", len(result.Findings), result.Files, fixed)
+	_, err := fmt.Fprint(s.Out, text.String())
+	return err
+}
+
+// plain drops control characters: source code of strangers goes to a terminal here.
+func plain(text string) string {
+	return strings.Map(func(r rune) rune {
+		if r != '\t' && (r < ' ' || r == 0x7f || r >= 0x80 && r < 0xa0) {
+			return -1
+		}
+		return r
+	}, text)
+}
+
+func (c *lintCmd) listRules(s *session) error {
+	if c.JSON {
+		return s.printJSON(lint.Rules())
+	}
+	for _, r := range lint.Rules() {
+		if _, err := fmt.Fprintf(s.Out, "%-28s %-8s %s\n", r.ID, r.Severity, r.Title); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// pythonFiles expands folders, leaving out hidden ones, environments and caches. A file that is named is taken as it is.
+func pythonFiles(paths []string) ([]string, error) {
+	var files []string
+	for _, path := range paths {
+		info, err := os.Stat(path)
+		if err != nil {
+			return nil, err
+		}
+		if !info.IsDir() {
+			files = append(files, path)
+			continue
+		}
+		err = filepath.WalkDir(path, func(p string, d fs.DirEntry, err error) error {
+			switch {
+			case err != nil:
+				return nil // a folder we may not read is not the user's question
+			case d.IsDir() && p != path && leaveOut(p, d.Name()):
+				return filepath.SkipDir
+			case d.Type().IsRegular() && (strings.HasSuffix(p, ".py") || strings.HasSuffix(p, ".ipynb")):
+				files = append(files, p)
+			}
+			return nil
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return files, nil
+}
+
+func leaveOut(path, name string) bool {
+	if strings.HasPrefix(name, ".") || name == "node_modules" || name == "site-packages" || name == "__pycache__" {
+		return true
+	}
+	_, err := os.Stat(filepath.Join(path, "pyvenv.cfg"))
+	return err == nil
+}
+
+// writeFile creates path and lets write fill it; "-" would be stdout and is not offered, because stdout has the answer.
+func writeFile(path string, write func(io.Writer) error) error {
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	err = write(f)
+	if closeErr := f.Close(); err == nil {
+		err = closeErr
+	}
+	return err
+}

@@ -1,0 +1,146 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"memroom/testenv"
+)
+
+// lintJSON runs the command on paths and gives its answer and exit code.
+func lintJSON(t *testing.T, args ...string) (lintResult, int) {
+	t.Helper()
+	testenv.Python(t)
+	var out, problems bytes.Buffer
+	code := Main(context.Background(), append([]string{"lint", "--json"}, args...), Streams{Out: &out, Err: &problems})
+	var result lintResult
+	if err := json.Unmarshal(out.Bytes(), &result); err != nil {
+		t.Fatalf("exit %d, %v: %s%s", code, err, &out, &problems)
+	}
+	return result, code
+}
+
+var expectation = regexp.MustCompile(`# expect: ([\w\-]+)`)
+
+// TestLintFindsWhatIsMarked holds every sample against its own marks: each marked line is found for the reason given,
+// and no other line is.
+func TestLintFindsWhatIsMarked(t *testing.T) {
+	samples, err := filepath.Glob("testdata/lint/*.py")
+	if err != nil || len(samples) < 6 {
+		t.Fatalf("samples: %d, %v", len(samples), err)
+	}
+	for _, sample := range samples {
+		if strings.HasSuffix(sample, "python2.py") || strings.HasSuffix(sample, "broken.py") {
+			continue
+		}
+		t.Run(filepath.Base(sample), func(t *testing.T) {
+			text, err := os.ReadFile(sample)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want, got := map[int]string{}, map[int]string{}
+			for i, line := range strings.Split(string(text), "\n") {
+				if m := expectation.FindStringSubmatch(line); m != nil {
+					want[i+1] = m[1]
+				}
+			}
+			result, code := lintJSON(t, sample)
+			for _, f := range result.Findings {
+				got[f.Line] = f.Rule
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("line -> rule (-marked +found):\n%s", diff)
+			}
+			if wantCode := min(len(want), 1); code != wantCode {
+				t.Errorf("exit %d, want %d", code, wantCode)
+			}
+		})
+	}
+}
+
+func TestLintFixMendsWhatIsSafe(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "leaky.py")
+	original, err := os.ReadFile("testdata/lint/leaky.py")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, original, 0o640); err != nil {
+		t.Fatal(err)
+	}
+	before, _ := lintJSON(t, path)
+	after, _ := lintJSON(t, "--fix", path)
+	if after.Fixed == 0 || after.Fixed+len(after.Findings) != len(before.Findings) {
+		t.Errorf("%d findings, %d fixed, %d left", len(before.Findings), after.Fixed, len(after.Findings))
+	}
+	again, _ := lintJSON(t, path)
+	if diff := cmp.Diff(after.Findings, again.Findings); diff != "" {
+		t.Errorf("the mended file has other findings than those left:\n%s", diff)
+	}
+	for _, f := range again.Findings {
+		if f.Safe {
+			t.Errorf("still there although safe to mend: %s line %d", f.Rule, f.Line)
+		}
+	}
+	if info, _ := os.Stat(path); info.Mode().Perm() != 0o640 {
+		t.Errorf("the file's mode became %v", info.Mode())
+	}
+}
+
+func TestLintNotebook(t *testing.T) {
+	result, code := lintJSON(t, "testdata/lint/notebook.ipynb")
+	if code != exitFindings || len(result.Findings) != 1 || result.Findings[0].Cell != 3 || result.Findings[0].Line != 5 ||
+		result.Findings[0].Rule != "loss-graph-accumulated" {
+		t.Errorf("exit %d, findings %+v", code, result.Findings)
+	}
+	if len(result.Skipped) != 1 || !strings.Contains(result.Skipped[0].Why, "1 of its cells") {
+		t.Errorf("the cell in another language was not named: %+v", result.Skipped)
+	}
+}
+
+// TestLintBadInput: each file is answered with a reason, none stops the others.
+func TestLintBadInput(t *testing.T) {
+	dir := t.TempDir()
+	deep := strings.Repeat("(", 5000) + strings.Repeat(")", 5000)
+	for name, content := range map[string]string{
+		"binary.py": "\x00\x01torch", "deep.py": "import torch\nx = " + deep, "latin.py": "# -*- coding: latin-1 -*-\nimport torch\nname = '\xe9'\n",
+		"empty.py": "", "utf8.py": "\ufeffimport torch\n", "crlf.py": "import torch\r\nx = 1\r\n", "unknown.py": "# coding: no-such\nimport torch\n",
+		"list.ipynb": "[]", "junk.ipynb": "{", "cells.ipynb": `{"cells": [1, {"cell_type": "code", "source": 7}]}`,
+		"chain.py": "import torch\nx = " + strings.Repeat("a+", 20000) + "a\n",
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	result, code := lintJSON(t, dir, "testdata/lint/python2.py", "testdata/lint/broken.py")
+	why := map[string]string{}
+	for _, s := range result.Skipped {
+		why[filepath.Base(s.File)] = s.Why
+		if strings.Contains(s.Why, "internal error") {
+			t.Errorf("%s: %s", s.File, s.Why)
+		}
+	}
+	for name, say := range map[string]string{"binary.py": "binary", "python2.py": "Python 2", "broken.py": "syntax error at line 2", "list.ipynb": "not a notebook", "junk.ipynb": "not a notebook"} {
+		if !strings.Contains(why[name], say) {
+			t.Errorf("%s: said %q, want %q", name, why[name], say)
+		}
+	}
+	for _, name := range []string{"latin.py", "empty.py", "utf8.py", "crlf.py"} {
+		if why[name] != "" {
+			t.Errorf("%s is fine, but: %s", name, why[name])
+		}
+	}
+	if code != exitOK || len(result.Findings) != 0 {
+		t.Errorf("exit %d with %d findings", code, len(result.Findings))
+	}
+	if _, code := lintJSON(t, "testdata/lint/broken.py"); code != exitUsage {
+		t.Errorf("nothing could be analysed, yet exit %d", code)
+	}
+}

@@ -1,0 +1,2 @@
+import torch
+loss.backward(

@@ -1,0 +1,3 @@
+print "training"
+for x in xrange(3):
+    print x

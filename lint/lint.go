@@ -1,0 +1,164 @@
+// Package lint knows the memory mistakes that training code makes: which there are, why each costs memory, how to mend it.
+// The walk over the syntax tree is Python (probe/py/_memroom_probe/lint), because the machine that trains has the right
+// Python and its grammar; it says where a rule is broken, this package says what that means.
+//
+// [Rules] is the catalogue, [Decode] reads what the walk found in one file, [Finding.Apply] mends it.
+package lint
+
+import (
+	"encoding/json"
+	"fmt"
+	"sort"
+	"strings"
+
+	"memroom/event"
+)
+
+// Finding is a broken rule at a line of a file.
+type Finding struct {
+	File     string         `json:"file"`
+	Cell     int            `json:"cell,omitempty"` // of a notebook, counted from 1; Line is then the line within it
+	Line     int            `json:"line"`
+	Column   int            `json:"column"` // bytes, from 0
+	Rule     string         `json:"rule"`
+	Severity event.Severity `json:"severity"`
+	Message  string         `json:"message"`
+	Why      string         `json:"why"`
+	Fix      string         `json:"fix"`      // a diff where the mend is mechanical, else what to do
+	Safe     bool           `json:"safe_fix"` // --fix applies it
+	Remedy   string         `json:"remedy"`   // id in the catalogue of remedies, "" if none
+	Doc      string         `json:"-"`        // the rule's title
+	Edits    []Edit         `json:"-"`        // the mend, in the file as it was read
+}
+
+// Edit replaces the text between two positions. Lines count from 1, columns are bytes from 0.
+type Edit struct {
+	Line, Column, EndLine, EndColumn int
+	Text                             string
+}
+
+// UnmarshalJSON reads [line, column, end line, end column, text].
+func (e *Edit) UnmarshalJSON(data []byte) error {
+	fields := []any{&e.Line, &e.Column, &e.EndLine, &e.EndColumn, &e.Text}
+	return json.Unmarshal(data, &fields)
+}
+
+// Answer is what the walk says about one file.
+type Answer struct {
+	File         string
+	Findings     []Finding
+	Error        string // why the file could not be analysed; Findings is then empty
+	CellsSkipped int    // cells of a notebook that are not Python
+}
+
+// Decode reads one line of the walk's output and gives every finding its words.
+func Decode(line []byte) (Answer, error) {
+	var raw struct {
+		File         string `json:"file"`
+		Error        string `json:"error"`
+		CellsSkipped int    `json:"cells_skipped"`
+		Findings     []struct {
+			Rule    string `json:"rule"`
+			Message string `json:"message"`
+			Cell    int    `json:"cell"`
+			Line    int    `json:"line"`
+			Column  int    `json:"column"`
+			Edits   []Edit `json:"edits"`
+		} `json:"findings"`
+	}
+	if err := json.Unmarshal(line, &raw); err != nil {
+		return Answer{}, fmt.Errorf("the linter's answer is not JSON: %w", err)
+	}
+	answer := Answer{File: raw.File, Error: raw.Error, CellsSkipped: raw.CellsSkipped}
+	for _, f := range raw.Findings {
+		rule, ok := Find(f.Rule)
+		if !ok {
+			return Answer{}, fmt.Errorf("the linter names the unknown rule %q", f.Rule)
+		}
+		answer.Findings = append(answer.Findings, Finding{File: raw.File, Cell: f.Cell, Line: f.Line, Column: f.Column, Rule: f.Rule,
+			Severity: rule.Severity, Message: f.Message, Why: rule.Why, Fix: rule.Fix, Safe: rule.Safe && len(f.Edits) > 0,
+			Remedy: rule.Remedy, Doc: rule.Title, Edits: f.Edits})
+	}
+	return answer, nil
+}
+
+// Mend applies edits to a text. Edits that do not fit the text, or overlap, are refused: the file has changed since.
+func Mend(text string, edits []Edit) (string, error) {
+	starts := lineStarts(text)
+	offset := func(line, column int) (int, error) {
+		if line < 1 || line > len(starts) || starts[line-1]+column > len(text) {
+			return 0, fmt.Errorf("the file has changed since it was read")
+		}
+		return starts[line-1] + column, nil
+	}
+	type span struct {
+		from, to int
+		text     string
+	}
+	var spans []span
+	for _, e := range edits {
+		from, err := offset(e.Line, e.Column)
+		if err != nil {
+			return "", err
+		}
+		to, err := offset(e.EndLine, e.EndColumn)
+		if err != nil {
+			return "", err
+		}
+		spans = append(spans, span{from, to, e.Text})
+	}
+	sort.SliceStable(spans, func(i, j int) bool { return spans[i].from < spans[j].from })
+	var out strings.Builder
+	at := 0
+	for _, s := range spans {
+		if s.from < at || s.to < s.from {
+			return "", fmt.Errorf("two fixes touch the same place: apply one, then run again")
+		}
+		out.WriteString(text[at:s.from])
+		out.WriteString(s.text)
+		at = s.to
+	}
+	out.WriteString(text[at:])
+	return out.String(), nil
+}
+
+func lineStarts(text string) []int {
+	starts := []int{0}
+	for i := range len(text) {
+		if text[i] == '\n' {
+			starts = append(starts, i+1)
+		}
+	}
+	return starts
+}
+
+// Diff shows edits as a unified diff of the lines they touch, with one line of context.
+func Diff(file, text string, edits []Edit) string {
+	mended, err := Mend(text, edits)
+	if err != nil || len(edits) == 0 {
+		return ""
+	}
+	first, last := edits[0].Line, edits[0].EndLine
+	for _, e := range edits {
+		first, last = min(first, e.Line), max(last, e.EndLine)
+	}
+	before, after := strings.Split(text, "\n"), strings.Split(mended, "\n")
+	grown := len(after) - len(before)
+	if last > len(before) || last+grown > len(after) {
+		return ""
+	}
+	head, tail := before[max(0, first-2):first-1], before[last:min(len(before), last+1)]
+	var out strings.Builder
+	fmt.Fprintf(&out, "--- %s\n+++ %s\n@@ -%d,%d +%d,%d @@\n", file, file, first-len(head), len(head)+last-first+1+len(tail),
+		first-len(head), len(head)+last+grown-first+1+len(tail))
+	write := func(mark string, lines []string) {
+		for _, l := range lines {
+			out.WriteString(mark + l + "\n")
+		}
+	}
+	write(" ", head)
+	write("-", before[first-1:last])
+	write("+", after[first-1:last+grown])
+	write(" ", tail)
+	return out.String()
+}

@@ -1,0 +1,159 @@
+"""Gradient accumulation done wrong."""
+import ast
+
+from . import rules
+from .flow import backward_values, in_order, innermost, scopes
+from .names import LOOPS, calls, constant, key, method, own
+
+
+def check(file):
+    for scope in scopes(file):
+        for loop in [s for s in scope.statements if isinstance(s, LOOPS)]:
+            window = _window(file, loop)
+            if window:
+                yield from _zeroed(loop, window)
+                yield from _unscaled(file, loop, window)
+                yield from _scheduler(loop, window)
+                yield from _last(scope, loop, window)
+
+
+class Window:
+    """An optimizer step taken once in several iterations: `if (i + 1) % n == 0: optimizer.step()`."""
+
+    def __init__(self, condition, step):
+        self.condition, self.step = condition, step
+
+
+def _direct(body):
+    """Statements of a loop's own body: through with and try, not into ifs and inner loops."""
+    for s in body:
+        yield s
+        if isinstance(s, (ast.With, ast.AsyncWith, ast.Try)):
+            yield from _direct(s.body)
+
+
+def _window(file, loop):
+    own_statements = list(_direct(loop.body))
+    if not any(True for s in own_statements for _ in backward_values(s)):
+        return None
+    for s in own_statements:
+        if not isinstance(s, ast.If) or not _counts(s.test):
+            continue
+        inside = list(in_order(s.body))
+        steps = [call for inner in inside for call in _steps(inner)]
+        if not steps or any(True for inner in inside for _ in backward_values(inner)):
+            continue
+        # Another optimizer that steps outside: not a window but turns, as a GAN's generator and critic take them.
+        if any(True for other in in_order(loop.body) if other not in inside for _ in _steps(other)):
+            continue
+        return Window(s, steps[0])
+    return None
+
+
+def _steps(statement):
+    for node in own(statement):
+        if isinstance(node, ast.Call) and method(node) == "step" and isinstance(node.func, ast.Attribute):
+            owner = (key(node.func.value) or "").lower()
+            if "sched" in owner or "scaler" in owner and not node.args:
+                continue
+            if "optim" in owner or owner in ("opt", "self.opt", "scaler", "self.scaler", "sgd", "adam"):
+                yield node
+
+
+def _counts(test):
+    """A modulo compared with something: (i + 1) % n == 0, not i % n."""
+    return any(isinstance(n, ast.BinOp) and isinstance(n.op, ast.Mod) for n in ast.walk(test))
+
+
+def _zeroed(loop, window):
+    inside = set(in_order(window.condition.body))
+    for s in _direct(loop.body):
+        if s in inside or not isinstance(s, ast.Expr):
+            continue
+        for call in calls(s):
+            if method(call) == "zero_grad":
+                yield rules.finding("zero-grad-each-micro-step", s,
+                                    "gradients are zeroed at every micro-step, the optimizer steps once in several: all but the last micro-batch are thrown away",
+                                    moved_to=window.step.lineno)
+
+
+def _unscaled(file, loop, window):
+    if any(isinstance(n, ast.Call) and constant(_reduction(n)) == "sum" for n in ast.walk(file.tree)):
+        return
+    for s in _direct(loop.body):
+        for value in backward_values(s):
+            name = key(value)
+            if not name or _scaled(loop, s, name):
+                continue
+            yield rules.finding("accumulation-unscaled", s,
+                                "`%s` is not divided by the number of accumulated micro-batches: gradients are that many times too large" % name)
+
+
+def _reduction(call):
+    return next((k.value for k in call.keywords if k.arg == "reduction"), None)
+
+
+def _scaled(loop, backward, name):
+    """Is the loss divided (or multiplied by a weight) before or in backward?"""
+    for s in _direct(loop.body):
+        for node in own(s):
+            if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Div, ast.Mult)) and name in (key(innermost(node.left)), key(node.right)):
+                return True
+            # a helper that is given the loss may scale it: accelerator.backward, amp.scale_loss(loss, optimizer)
+            if isinstance(node, ast.Call) and method(node) in ("scale_loss", "accumulate"):
+                return True
+            if isinstance(node, ast.Call) and method(node) == "backward" and node.args:
+                return True  # accelerator, fabric and deepspeed divide by themselves
+        if isinstance(s, ast.AugAssign) and key(s.target) == name and isinstance(s.op, (ast.Div, ast.Mult)):
+            return True
+        if isinstance(s, ast.If):
+            for inner in in_order(s.body):
+                if isinstance(inner, ast.Assign) and any(key(t) == name for t in inner.targets) and isinstance(inner.value, ast.BinOp):
+                    return True
+                if isinstance(inner, ast.AugAssign) and key(inner.target) == name:
+                    return True
+        if isinstance(s, ast.Assign) and any(key(t) == name for t in s.targets) and _divides(s.value):
+            return True
+    return False
+
+
+def _divides(value):
+    return any(isinstance(n, ast.BinOp) and isinstance(n.op, (ast.Div, ast.Mult)) for n in ast.walk(value))
+
+
+def _scheduler(loop, window):
+    inside = set(in_order(window.condition.body))
+    for s in _direct(loop.body):
+        if s in inside or not isinstance(s, ast.Expr):
+            continue
+        for call in calls(s):
+            if method(call) == "step" and isinstance(call.func, ast.Attribute) and "sched" in (key(call.func.value) or "").lower():
+                yield rules.finding("scheduler-each-micro-step", s,
+                                    "the scheduler steps at every micro-step, the optimizer once in several: the learning rate runs ahead")
+
+
+def _last(scope, loop, window):
+    """A loop with an end whose last window may be partial, and nothing that steps for it."""
+    if not isinstance(loop, ast.For) or any(isinstance(n, ast.BoolOp) and isinstance(n.op, ast.Or) for n in ast.walk(window.condition.test)):
+        return
+    names = {n.id for n in ast.walk(window.condition.test) if isinstance(n, ast.Name)}
+    if not any(isinstance(n, ast.Call) and method(n) == "enumerate" for n in ast.walk(loop.iter)) or "enumerate" in names:
+        return
+    for body in _blocks(scope.body):
+        if loop in body:
+            later = body[body.index(loop) + 1:] + loop.orelse
+            if any(True for s in in_order(later) for _ in _steps(s)):
+                return
+    yield rules.finding("last-window-dropped", window.condition,
+                        "when the number of batches is not a multiple of the window, the last gradients are dropped or leak into the next epoch")
+
+
+def _blocks(body):
+    yield body
+    for s in body:
+        for field in ("body", "orelse", "finalbody"):
+            inner = getattr(s, field, None)
+            if isinstance(inner, list) and inner and not isinstance(s, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+                yield from _blocks(inner)
+        for h in getattr(s, "handlers", []):
+            yield from _blocks(h.body)

@@ -1,0 +1,178 @@
+"""What the names in a file stand for, and in which loops, conditions and grad modes each statement stands."""
+import ast
+
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+LOOPS = (ast.For, ast.AsyncFor, ast.While)
+NO_GRAD = ("torch.no_grad", "torch.inference_mode", "torch.autograd.no_grad", "torch.set_grad_enabled",
+           "torch.autograd.set_grad_enabled", "torch.autograd.grad_mode.no_grad")
+
+
+class Place:
+    """Where a statement stands inside its function."""
+
+    __slots__ = ("loops", "ifs", "no_grad", "handler", "function", "klass")
+
+    def __init__(self, function=None, klass=None):
+        self.loops, self.ifs, self.no_grad, self.handler = (), (), False, False
+        self.function, self.klass = function, klass
+
+    def inside(self, **changes):
+        new = Place(self.function, self.klass)
+        new.loops, new.ifs, new.no_grad, new.handler = self.loops, self.ifs, self.no_grad, self.handler
+        for key, value in changes.items():
+            setattr(new, key, value)
+        return new
+
+
+class File:
+    """The tree with what every rule asks for."""
+
+    def __init__(self, tree):
+        self.tree = tree
+        self.aliases = {}
+        self.places = {}  # statement -> Place
+        self.statements = []  # in order
+        self.functions = {}  # name -> def
+        self.classes = {}
+        self._imports()
+        self._walk(tree.body, Place())
+        self.modules = set(a.split(".")[0] for a in self.aliases.values())
+
+    # names
+
+    def _imports(self):
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.Import):
+                for a in node.names:
+                    self.aliases[a.asname or a.name.split(".")[0]] = a.name if a.asname else a.name.split(".")[0]
+            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                for a in node.names:
+                    self.aliases[a.asname or a.name] = node.module + "." + a.name
+
+    def dotted(self, node):
+        """The full name of `a.b.c` with imports resolved, or None: nn.Linear -> torch.nn.Linear."""
+        parts = []
+        while isinstance(node, ast.Attribute):
+            parts.append(node.attr)
+            node = node.value
+        if not isinstance(node, ast.Name):
+            return None
+        parts.append(self.aliases.get(node.id, node.id))
+        return ".".join(reversed(parts))
+
+    def callee(self, call):
+        return self.dotted(call.func) if isinstance(call, ast.Call) else None
+
+    # places
+
+    def _walk(self, body, place):
+        for node in body:
+            self.places[node] = place
+            self.statements.append(node)
+            if isinstance(node, FUNCTIONS):
+                self.functions.setdefault(node.name, node)
+                inner = Place(node, place.klass)
+                inner.no_grad = any(self._switches_grad_off(d) for d in node.decorator_list)
+                self._walk(node.body, inner)
+            elif isinstance(node, ast.ClassDef):
+                self.classes.setdefault(node.name, node)
+                self._walk(node.body, Place(None, node))
+            elif isinstance(node, LOOPS):
+                self._walk(node.body, place.inside(loops=place.loops + (node,)))
+                self._walk(node.orelse, place)
+            elif isinstance(node, ast.If):
+                self._walk(node.body, place.inside(ifs=place.ifs + (node,)))
+                self._walk(node.orelse, place.inside(ifs=place.ifs + (node,)))
+            elif isinstance(node, (ast.With, ast.AsyncWith)):
+                off = any(self._switches_grad_off(item.context_expr) for item in node.items)
+                self._walk(node.body, place.inside(no_grad=place.no_grad or off))
+            elif isinstance(node, ast.Try) or node.__class__.__name__ == "TryStar":
+                self._walk(node.body, place)
+                for h in node.handlers:
+                    self._walk(h.body, place.inside(handler=True))
+                self._walk(node.orelse, place)
+                self._walk(node.finalbody, place)
+            elif node.__class__.__name__ == "Match":
+                for case in node.cases:
+                    self._walk(case.body, place.inside(ifs=place.ifs + (node,)))
+
+    def _switches_grad_off(self, node):
+        if isinstance(node, ast.Call):
+            name = self.callee(node) or ""
+            if name.endswith("set_grad_enabled"):
+                return not (node.args and isinstance(node.args[0], ast.Constant) and node.args[0].value is True)
+            return name in NO_GRAD or name.split(".")[-1] in ("no_grad", "inference_mode")
+        name = self.dotted(node) or ""
+        return name in NO_GRAD or name.split(".")[-1] in ("no_grad", "inference_mode")
+
+
+def walk_here(node):
+    """ast.walk without descending into functions, lambdas and classes defined inside."""
+    todo = [node]
+    while todo:
+        node = todo.pop()
+        yield node
+        for child in ast.iter_child_nodes(node):
+            if not isinstance(child, FUNCTIONS + (ast.Lambda, ast.ClassDef)):
+                todo.append(child)
+
+
+def own(statement):
+    """The expressions of a statement itself, without the blocks below it."""
+    for field, value in ast.iter_fields(statement):
+        if field in ("body", "orelse", "finalbody", "handlers", "decorator_list", "cases"):
+            continue
+        for child in value if isinstance(value, list) else [value]:
+            if isinstance(child, ast.AST):
+                yield from walk_here(child)
+
+
+def calls(node):
+    return (n for n in walk_here(node) if isinstance(n, ast.Call))
+
+
+def method(call):
+    """The name of the method or function called, without what is before the dot."""
+    if isinstance(call.func, ast.Attribute):
+        return call.func.attr
+    return call.func.id if isinstance(call.func, ast.Name) else ""
+
+
+def key(node):
+    """A stable text for a variable: `x`, `self.x`, `d['k']`; None for anything computed."""
+    if isinstance(node, ast.Name):
+        return node.id
+    if isinstance(node, ast.Attribute):
+        base = key(node.value)
+        return base and base + "." + node.attr
+    if isinstance(node, ast.Subscript):
+        base = key(node.value)
+        index = node.slice
+        index = getattr(index, "value", index) if index.__class__.__name__ == "Index" else index
+        if base and isinstance(index, ast.Constant):
+            return "%s[%r]" % (base, index.value)
+    return None
+
+
+def keyword(call, name):
+    return next((k.value for k in call.keywords if k.arg == name), None)
+
+
+def constant(node, default=None):
+    return node.value if isinstance(node, ast.Constant) else default
+
+
+def targets(statement):
+    """The variables a statement assigns."""
+    if isinstance(statement, ast.Assign):
+        roots = statement.targets
+    elif isinstance(statement, (ast.AugAssign, ast.AnnAssign)):
+        roots = [statement.target]
+    elif isinstance(statement, (ast.For, ast.AsyncFor)):
+        roots = [statement.target]
+    else:
+        roots = []
+    found = []
+    for root in roots:
+        found.extend(root.elts if isinstance(root, (ast.Tuple, ast.List)) else [root])
+    return found

@@ -1,0 +1,44 @@
+"""All rules. A rule is a generator over a File that yields findings; Go holds the words that go with each rule's id."""
+from . import accumulation, data, evaluation, keeping, loops, quantization, ray_tune, tensorflow
+from .names import File
+
+ALL = (
+    keeping.summed_loss, keeping.kept_outputs, keeping.kept_by_hook, keeping.kept_by_module, keeping.hidden_state,
+    accumulation.check, evaluation.check,
+    loops.retain_graph, loops.empty_cache, loops.loss_to_cpu, loops.zeroed_gradients, loops.gradcheck,
+    data.whole_dataset, data.lists_and_workers,
+    tensorflow.retracing, tensorflow.whole_arrays, tensorflow.growth, tensorflow.accumulators, tensorflow.tflite,
+    ray_tune.resources, ray_tune.captures, quantization.check,
+)
+
+
+def check(tree):
+    file = File(tree)
+    seen = set()
+    found = []
+    for rule in ALL:
+        for finding in rule(file):
+            where = (finding["rule"], finding["line"])
+            if where not in seen:
+                seen.add(where)
+                found.append(finding)
+    return sorted(found, key=lambda f: (f["line"], f["rule"]))
+
+
+def finding(rule, node, message, edits=None, **more):
+    """message: this case in one sentence. edits: replacements that mend it, as [line, column, end line, end column, text];
+    columns count bytes, lines from 1."""
+    answer = {"rule": rule, "line": node.lineno, "column": node.col_offset, "message": message}
+    if edits:
+        answer["edits"] = edits
+    answer.update(more)
+    return answer
+
+
+def after(node, text):
+    """An edit that writes text directly behind an expression."""
+    return [node.end_lineno, node.end_col_offset, node.end_lineno, node.end_col_offset, text]
+
+
+def around(node, before, behind):
+    return [[node.lineno, node.col_offset, node.lineno, node.col_offset, before], after(node, behind)]

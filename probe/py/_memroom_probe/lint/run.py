@@ -1,0 +1,53 @@
+"""Reads file names from standard input, one JSON string a line, and writes one JSON object a line: the findings of that file.
+
+A file that cannot be parsed is an answer like any other ("error"), never a traceback: the caller goes on with the rest.
+"""
+import json
+import os
+import re
+import sys
+
+if __package__ in (None, ""):  # run by path, with -I: the package's folder is not on sys.path
+    sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    __package__ = "lint"
+    import lint  # noqa: F401
+
+from . import rules, source
+
+
+# No rule applies to a file that names none of these; most files of a large tree do not.
+TRAINS = re.compile(r"torch|tensorflow|keras|\bray\b|transformers|backward\(")
+
+
+def look(path):
+    answer = {"file": path, "findings": []}
+    try:
+        code = source.read(path)
+        answer["cells_skipped"] = code.cells_skipped
+        if not TRAINS.search(code.text):
+            code.tree()  # a file that does not parse is still said to be one
+            return answer
+        for finding in rules.check(code.tree()):
+            if not code.ignored(finding):
+                answer["findings"].append(code.located(finding))
+    except source.Unreadable as problem:
+        answer["error"] = str(problem)
+    except RecursionError:
+        answer["error"] = "nested too deeply to be analysed"
+    except MemoryError:
+        answer["error"] = "too large to be analysed"
+    except Exception as problem:  # a bug of ours must not hide the other files
+        answer["error"] = "internal error in the linter, please report it: %s: %s" % (type(problem).__name__, problem)
+        if os.environ.get("MEMROOM_LINT_DEBUG"):
+            raise
+    return answer
+
+
+def main():
+    sys.setrecursionlimit(5000)
+    for line in sys.stdin:
+        print(json.dumps(look(json.loads(line))), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,143 @@
+"""Python source from scripts and notebooks, with the way back from a line to where the user sees it."""
+import ast
+import io
+import json
+import re
+import tokenize
+import warnings
+
+LIMIT = 4 << 20  # bytes; training code is never that long, generated tables are
+
+
+class Unreadable(Exception):
+    """The file cannot be analysed; the text says why."""
+
+
+class Code:
+    """One file. For a notebook the code cells are joined and `cells` maps a line back to its cell."""
+
+    def __init__(self, path, text, cells=None, cells_skipped=0):
+        self.path, self.text, self.cells, self.cells_skipped = path, text, cells, cells_skipped
+        self.lines = text.split("\n")
+
+    def tree(self):
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # invalid escapes are not ours to report
+                return ast.parse(self.text)
+        except SyntaxError as problem:
+            raise Unreadable(self.why_not(problem))
+        except ValueError as problem:
+            raise Unreadable("not Python source: %s" % problem)
+
+    def why_not(self, problem):
+        where = self.place(problem.lineno or 1)
+        at = "line %d" % where["line"] if "cell" not in where else "cell %d, line %d" % (where["cell"], where["line"])
+        line = self.lines[problem.lineno - 1] if problem.lineno and problem.lineno <= len(self.lines) else ""
+        if re.match(r"\s*(print\s+[^(=\s]|exec\s+['\"]|raise\s+\w+\s*,|except\s+[\w.]+\s*,)", line):
+            return "Python 2 syntax at %s: convert it (2to3) or leave it out" % at
+        return "syntax error at %s: %s" % (at, problem.msg)
+
+    def place(self, line):
+        """Where the user finds this line: {"line"} in a script, {"cell", "line"} in a notebook."""
+        if self.cells is None:
+            return {"line": line}
+        cell, first = 1, 1
+        for number, start in self.cells:
+            if start > line:
+                break
+            cell, first = number, start
+        return {"cell": cell, "line": line - first + 1}
+
+    def located(self, finding):
+        finding = dict(finding)
+        finding.update(self.place(finding["line"]))
+        if self.cells is not None:
+            finding.pop("edits", None)  # a notebook is JSON: its cells are not patched in place
+        return finding
+
+    def ignored(self, finding):
+        """`# memroom: ignore` or `# memroom: ignore[rule, ...]` on the line or alone on the one above."""
+        for number in (finding["line"], finding["line"] - 1):
+            if not 1 <= number <= len(self.lines):
+                continue
+            text = self.lines[number - 1]
+            if number != finding["line"] and not text.lstrip().startswith("#"):
+                continue
+            said = re.search(r"#\s*memroom:\s*ignore(?:\[([\w\-, ]*)\])?", text)
+            if said and (said.group(1) is None or finding["rule"] in [r.strip() for r in said.group(1).split(",")]):
+                return True
+        return False
+
+
+def read(path):
+    try:
+        with open(path, "rb") as f:
+            data = f.read(LIMIT + 1)
+    except OSError as problem:
+        raise Unreadable(problem.strerror or str(problem))
+    if len(data) > LIMIT:
+        raise Unreadable("larger than %d MiB: not training code" % (LIMIT >> 20))
+    if path.endswith(".ipynb"):
+        return notebook(path, data)
+    return Code(path, decode(data))
+
+
+def decode(data):
+    """The text, by its own coding line; bytes that fit nowhere are kept out of the way rather than refused."""
+    if b"\0" in data:
+        raise Unreadable("binary, not Python source")
+    try:
+        encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
+    except (SyntaxError, LookupError):
+        encoding = "utf-8"
+    text = data.decode(encoding, "replace")
+    return text.lstrip("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
+
+
+def notebook(path, data):
+    try:
+        cells = json.loads(data.decode("utf-8", "replace"))
+        cells = cells["cells"] if "cells" in cells else cells["worksheets"][0]["cells"]
+    except (ValueError, KeyError, IndexError, TypeError):
+        raise Unreadable("not a notebook: no cells in it")
+    lines, starts, skipped, number = [], [], 0, 0
+    for cell in cells:
+        if not isinstance(cell, dict) or cell.get("cell_type") != "code":
+            continue
+        number += 1
+        text = cell.get("source", cell.get("input", ""))
+        text = "".join(map(str, text)) if isinstance(text, list) else str(text)
+        body = without_magics(text.replace("\r\n", "\n").split("\n"))
+        if body is None or not parses(body):
+            skipped += 1
+            continue
+        starts.append((number, len(lines) + 1))
+        lines.extend(body)
+    return Code(path, "\n".join(lines) + "\n", starts, skipped)
+
+
+def without_magics(lines):
+    """The cell's Python, magics blanked so that line numbers stay; None if the cell is of another language."""
+    first = next((l for l in lines if l.strip()), "")
+    if first.startswith("%%") and not re.match(r"%%(time|timeit|capture|prun|memit|mprun)\b", first):
+        return None
+    clean = []
+    for line in lines:
+        stripped = line.lstrip()
+        if stripped.startswith(("%", "!", "?")) or stripped.rstrip().endswith("?") and not stripped.startswith("#"):
+            line = line[: len(line) - len(stripped)] + "pass"
+        elif re.match(r"\s*[\w, ]+=\s*[!%]", line):
+            line = re.sub(r"=\s*[!%].*", "= None", line)
+        clean.append(line)
+    return clean
+
+
+def parses(lines):
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            ast.parse("\n".join(lines))
+        return True
+    except (SyntaxError, ValueError):
+        return False
