@@ -43,6 +43,7 @@ const rangeQuantum = 32 << 20
 // becomes empty is given back.
 type LinuxDriver struct {
 	reserver
+	top    uint64      // ranges lie below
 	ranges []addrRange // ascending by address
 }
 
@@ -55,7 +56,7 @@ type addrRange struct {
 type hole struct{ at, size uint64 }
 
 // NewLinuxDriver gives an empty address space.
-func NewLinuxDriver() *LinuxDriver { return &LinuxDriver{} }
+func NewLinuxDriver() *LinuxDriver { return &LinuxDriver{top: mallocTop} }
 
 // Malloc implements Driver.
 func (d *LinuxDriver) Malloc(size int64) uint64 {
@@ -79,7 +80,10 @@ func (d *LinuxDriver) Malloc(size int64) uint64 {
 // newRange reserves the highest free place that is large enough and puts the segment at its start.
 func (d *LinuxDriver) newRange(want uint64) uint64 {
 	size := (want + rangeQuantum - 1) &^ (rangeQuantum - 1)
-	top, at := uint64(mallocTop), len(d.ranges)
+	top, at := d.top, len(d.ranges)
+	for at > 0 && d.ranges[at-1].base >= top {
+		at-- // somebody else's
+	}
 	for ; at > 0; at-- {
 		below := &d.ranges[at-1]
 		if top-(below.base+below.size) >= size {
@@ -97,15 +101,7 @@ func (d *LinuxDriver) newRange(want uint64) uint64 {
 
 // Free implements Driver.
 func (d *LinuxDriver) Free(addr uint64, size int64) {
-	i, found := slices.BinarySearchFunc(d.ranges, addr, func(r addrRange, a uint64) int {
-		switch {
-		case r.base+r.size <= a:
-			return -1
-		case r.base > a:
-			return 1
-		}
-		return 0
-	})
+	i, found := d.rangeAround(addr)
 	if !found {
 		return // an expandable range: its addresses are not used again
 	}
@@ -114,6 +110,19 @@ func (d *LinuxDriver) Free(addr uint64, size int64) {
 	if len(r.holes) == 1 && r.holes[0].size == r.size {
 		d.ranges = slices.Delete(d.ranges, i, i+1)
 	}
+}
+
+// rangeAround finds the range that contains an address, or the place where one would be inserted.
+func (d *LinuxDriver) rangeAround(addr uint64) (int, bool) {
+	return slices.BinarySearchFunc(d.ranges, addr, func(r addrRange, a uint64) int {
+		switch {
+		case r.base+r.size <= a:
+			return -1
+		case r.base > a:
+			return 1
+		}
+		return 0
+	})
 }
 
 // addHole inserts a hole and joins it with its neighbours.
@@ -133,6 +142,71 @@ func (r *addrRange) addHole(h hole) {
 		return
 	}
 	r.holes = slices.Insert(r.holes, i, h)
+}
+
+// occupy marks addresses as taken by a segment: in the hole of a range that is known, or at the start of a new range. A
+// segment that begins elsewhere lies in a hole of somebody else's range, the rest of which is not ours.
+func (d *LinuxDriver) occupy(addr uint64, size int64) {
+	i, found := d.rangeAround(addr)
+	end := addr + uint64(size)
+	switch {
+	case found:
+		d.ranges[i].cut(addr, end)
+	case addr%rangeQuantum == 0:
+		r := addrRange{base: addr, size: (uint64(size) + rangeQuantum - 1) &^ (rangeQuantum - 1)}
+		if r.size > uint64(size) {
+			r.holes = []hole{{end, r.size - uint64(size)}}
+		}
+		d.ranges = slices.Insert(d.ranges, i, r)
+		d.top = max(d.top, r.base+r.size)
+	default:
+		d.ranges = slices.Insert(d.ranges, i, addrRange{base: addr, size: uint64(size)})
+	}
+}
+
+// cut takes [from, to) out of the holes.
+func (r *addrRange) cut(from, to uint64) {
+	var rest []hole
+	for _, h := range r.holes {
+		if h.at < from && h.at+h.size > from {
+			rest = append(rest, hole{h.at, from - h.at})
+		}
+		if h.at < to && h.at+h.size > to {
+			rest = append(rest, hole{to, h.at + h.size - to})
+		}
+		if h.at+h.size <= from || h.at >= to {
+			rest = append(rest, h)
+		}
+	}
+	r.holes = rest
+}
+
+// RecordedDriver gives the addresses that a real driver gave, for as long as the same sizes are asked for in the same
+// order; from then on it follows LinuxDriver's habits around what it has given.
+type RecordedDriver struct {
+	LinuxDriver
+	recorded []SegmentAt
+	left     bool // the recording's path
+}
+
+// NewRecordedDriver gives the addresses of recorded segments in order.
+func NewRecordedDriver(recorded []SegmentAt) *RecordedDriver {
+	return &RecordedDriver{recorded: recorded}
+}
+
+// Malloc implements Driver.
+func (d *RecordedDriver) Malloc(size int64) uint64 {
+	if !d.left && len(d.recorded) > 0 && d.recorded[0].Size == size {
+		addr := d.recorded[0].Addr
+		d.recorded = d.recorded[1:]
+		d.occupy(addr, size)
+		return addr
+	}
+	d.left = true
+	if d.top == 0 {
+		d.top = mallocTop
+	}
+	return d.LinuxDriver.Malloc(size)
 }
 
 // AscendingDriver never uses an address twice and always goes up: the naive model, kept to show how much an answer hangs

@@ -391,8 +391,11 @@ func (v *verifier) addOp(op event.Op, g *group) {
 	v.out.Timeline.Ops = append(v.out.Timeline.Ops, op)
 }
 
-func (v *verifier) streamRank(stream uint64) int32 {
-	i, _ := slices.BinarySearch(v.survey.streams, stream)
+func (v *verifier) streamRank(stream uint64) int32 { return v.out.streamRank(stream) }
+
+// streamRank numbers streams in the order of their values, which is the order of the free sets.
+func (r *Replayed) streamRank(stream uint64) int32 {
+	i, _ := slices.BinarySearch(r.streams, stream)
 	return int32(i)
 }
 

@@ -54,6 +54,9 @@ type Replayed struct {
 	// Mallocs are the segments that the driver gave, in order: see NewRecordedDriver.
 	Mallocs []SegmentAt
 	Start   []event.Segment // the state before the first entry
+
+	streams []uint64 // the timeline numbers them in this order
+	lowest  map[rangeKey]uint64
 }
 
 // SegmentAt is a segment that cudaMalloc gave, or a mapped run.
@@ -236,6 +239,12 @@ func (v *verifier) prepare() error {
 	}
 	v.out.Config, v.out.Version, v.out.Events = c, v.a.ver, v.rec.History.Len()
 	v.survey = v.look()
+	v.out.streams = v.survey.streams
+	v.out.lowest = map[rangeKey]uint64{}
+	for k, addr := range v.survey.lowest {
+		k.stream = uint64(v.out.streamRank(k.stream))
+		v.out.lowest[k] = addr
+	}
 	if v.opts.Timeline {
 		v.out.Timeline = &event.Timeline{Tags: make([]event.Tag, v.survey.stacks+1)}
 		for i := range v.out.Timeline.Tags {

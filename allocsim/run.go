@@ -20,6 +20,7 @@ type Result struct {
 	AllocatedPeakAt int // index of the operation that reached the peak first
 	ReservedPeakAt  int
 	ReservedAtPeak  event.Bytes // reserved when allocated was highest: the difference is fragmentation and cache
+	UnusedAtPeak    event.Bytes // reserved but not active when reserved was highest
 
 	Retries int64
 	OOMs    int64
@@ -52,7 +53,7 @@ func Run(t *event.Timeline, o Options) (Result, error) {
 		return Result{}, err
 	}
 	r := runner{a: a, t: t, live: make([]Block, 0, len(t.Ops)/2+1)}
-	return r.run()
+	return r.run(0)
 }
 
 // runner is the state of one Run.
@@ -64,9 +65,10 @@ type runner struct {
 	mark   int // marks reached
 }
 
-func (r *runner) run() (Result, error) {
+// run does the operations from an index on.
+func (r *runner) run(from int) (Result, error) {
 	s := r.a.Stats()
-	for i := range r.t.Ops {
+	for i := from; i < len(r.t.Ops); i++ {
 		r.enterMarks(i)
 		allocated, reserved := s.All.AllocatedBytes.Peak, s.All.ReservedBytes.Peak
 		if err := r.apply(&r.t.Ops[i]); err != nil {
@@ -108,6 +110,7 @@ func (r *runner) notePeaks(i int, allocated, reserved int64) {
 	}
 	if s.ReservedBytes.Peak > reserved {
 		r.result.ReservedPeakAt = i
+		r.result.UnusedAtPeak = event.Bytes(s.ReservedBytes.Current - s.ActiveBytes.Current)
 	}
 	if n := len(r.result.Marks); n > 0 {
 		m := &r.result.Marks[n-1]
