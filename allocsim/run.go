@@ -20,7 +20,6 @@ type Result struct {
 	AllocatedPeakAt int // index of the operation that reached the peak first
 	ReservedPeakAt  int
 	ReservedAtPeak  event.Bytes // reserved when allocated was highest: the difference is fragmentation and cache
-	UnusedAtPeak    event.Bytes // reserved but not active when reserved was highest
 
 	Retries int64
 	OOMs    int64
@@ -110,7 +109,6 @@ func (r *runner) notePeaks(i int, allocated, reserved int64) {
 	}
 	if s.ReservedBytes.Peak > reserved {
 		r.result.ReservedPeakAt = i
-		r.result.UnusedAtPeak = event.Bytes(s.ReservedBytes.Current - s.ActiveBytes.Current)
 	}
 	if n := len(r.result.Marks); n > 0 {
 		m := &r.result.Marks[n-1]

@@ -61,7 +61,7 @@ type Outcome struct {
 	Conf          string      `json:"conf"` // for PYTORCH_CUDA_ALLOC_CONF; empty is the default
 	ReservedPeak  event.Bytes `json:"reserved_peak"`
 	AllocatedPeak event.Bytes `json:"allocated_peak"`
-	Unused        event.Bytes `json:"unused"` // reserved and not in use when reserved was highest
+	Overhead      event.Bytes `json:"overhead"` // peak reserved beyond peak active: what fragmentation and rounding cost
 	Retries       int64       `json:"num_alloc_retries"`
 	OOM           bool        `json:"oom"`
 	OOMAt         *OOMAt      `json:"-"`
@@ -127,7 +127,7 @@ func (r *Replayed) outcome(o Options) (Outcome, error) {
 	if err != nil {
 		return Outcome{}, err
 	}
-	out := Outcome{ReservedPeak: got.ReservedPeak, AllocatedPeak: got.AllocatedPeak, Unused: got.UnusedAtPeak, Retries: got.Retries,
+	out := Outcome{ReservedPeak: got.ReservedPeak, AllocatedPeak: got.AllocatedPeak, Overhead: got.ReservedPeak - got.ActivePeak, Retries: got.Retries,
 		OOM: got.OOM != nil, OOMAt: got.OOM}
 	if o.Config.Expandable || r.Version.ties() != byAddress {
 		return out, nil

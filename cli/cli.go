@@ -32,6 +32,7 @@ type root struct {
 	Snapshot   snapshotCmd   `cmd:"" help:"What a PyTorch memory snapshot holds: peak, composition, growth, fragmentation."`
 	Explain    explainCmd    `cmd:"" help:"Why a run died: what ran out, who held it, and what to do, from logs, snapshots or run ids."`
 	Lint       lintCmd       `cmd:"" help:"Find the known memory mistakes in training code, by line."`
+	Replay     replayCmd     `cmd:"" help:"Check a snapshot against the model of the allocator, or replay it under other settings."`
 	Doctor     doctorCmd     `cmd:"" help:"What memroom can see on this machine, and what is missing."`
 	Completion completionCmd `cmd:"" help:"Print a completion script for bash, zsh or fish."`
 	Version    versionCmd    `cmd:"" help:"Print the version and how it was built."`
