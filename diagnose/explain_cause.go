@@ -140,8 +140,8 @@ var moments = []moment{
 	{[]string{"evaluate", "evaluation_loop", "prediction_step", "validation_step", "validate", "eval_epoch", "predict", "test_step", "evaluation_step", "run_evaluation", "val_epoch"}, nil, CauseBatch, "eval_grad", 0.55, "during evaluation or prediction"},
 	{[]string{"cross_entropy", "log_softmax", "nll_loss", "ForCausalLMLoss", "fixed_cross_entropy"}, []string{"loss_utils.py"}, CauseBatch, "logits", 0.65, "in the loss over the vocabulary"},
 	{[]string{"backward", "_engine_run_backward", "_backward"}, []string{"torch/autograd"}, CauseBatch, "backward", 0.65, "in the backward pass"},
-	{[]string{"forward", "_call_impl", "training_step", "__call__", "linear", "conv2d", "matmul", "scaled_dot_product_attention", "train_step", "compute_loss"}, []string{"torch/nn/", "modeling_"}, CauseBatch, "forward", 0.6, "in the forward pass"},
 	{[]string{"cuda", "to", "_apply", "convert", "half"}, []string{"accelerate/big_modeling"}, CauseModel, "load", 0.6, "while the model was moved to the card"},
+	{[]string{"forward", "_call_impl", "training_step", "__call__", "linear", "conv2d", "matmul", "scaled_dot_product_attention", "train_step", "compute_loss"}, []string{"modeling_"}, CauseBatch, "forward", 0.6, "in the forward pass"},
 }
 
 func byTraceback(c *trace.Crash, h *trace.Hints) (judged, bool) {

@@ -75,6 +75,9 @@ var pythonProcess = regexp.MustCompile(`^(?:python|pt_main_thread|pt_data_worker
 
 func readKernelInvoked(p *passage) *Crash {
 	t := p.line()
+	if strings.Contains(strings.ToLower(t), "killed process") {
+		return nil // the fuller line, read by its own word
+	}
 	if strings.Contains(t, "grep") && !strings.Contains(t, "invoked") && !strings.Contains(t, "task=grep") {
 		return nil
 	}

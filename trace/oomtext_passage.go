@@ -69,7 +69,7 @@ func (p *passage) following(n int) []string {
 // skipBreak steps over one end of a line.
 func skipBreak(buf []byte, at int) int {
 	switch {
-	case bytes.HasPrefix(buf[at:], []byte("\r\n")), bytes.HasPrefix(buf[at:], escapedNewline):
+	case bytes.HasPrefix(buf[at:], []byte("\r\n")), endsLine(buf, at):
 		return at + 2
 	case at < len(buf):
 		return at + 1
@@ -83,7 +83,7 @@ func (p *passage) above(n int) []string {
 	start := p.window.lineStart(p.at)
 	for ; n > 0 && start > 0; n-- {
 		end := start - 1
-		if end > 0 && (p.window.buf[end] == 'n' && p.window.buf[end-1] == '\\' || p.window.buf[end] == '\n' && p.window.buf[end-1] == '\r') {
+		if end > 0 && (endsLine(p.window.buf, end-1) || p.window.buf[end] == '\n' && p.window.buf[end-1] == '\r') {
 			end--
 		}
 		start = p.window.lineStart(end)
@@ -93,7 +93,7 @@ func (p *passage) above(n int) []string {
 }
 
 // wentOn is what programs print when they meet a shortage and carry on with less.
-var wentOn = pattern(`\bretry(?:ing)?\b|\bskipping\b|\bskipped (?:batch|update|this|the)|reduc(?:ing|ed) (?:to )?batch|decreas(?:ing|ed) batch|batch[ _-]?size reduced|` +
+var wentOn = pattern(`\bretrying\b|will retry|retry with|\bskipping\b|\bskipped (?:batch|update|this|the)|reduc(?:ing|ed) (?:to )?batch|decreas(?:ing|ed) batch|batch[ _-]?size reduced|` +
 	`attempting to recover|falling back|fall back to|attempting to copy inputs|tiled vae|trying again|try(?:ing)? with (?:a )?smaller|` +
 	`clear(?:ing|ed) (?:the )?cache and|continuing (?:with|training|without)|moving to cpu|auto_find_batch_size|lowering batch|halving`)
 
@@ -129,7 +129,7 @@ func cleanLine(raw []byte) string {
 	if strings.Contains(s, "&") {
 		s = html.UnescapeString(s)
 	}
-	if strings.Contains(s, `\`) {
+	if strings.Contains(s, `\"`) || strings.Contains(s, `\u00`) || strings.Contains(s, `\'`) { // a string inside JSON or Python source
 		s = strings.NewReplacer(`\"`, `"`, `\'`, `'`, `\t`, " ", `\u003c`, "<", `\u003e`, ">", `\u0026`, "&", `\r`, " ").Replace(s)
 	}
 	s = strings.Map(func(r rune) rune {

@@ -118,8 +118,10 @@ func (w *window) lineStart(at int) int {
 	from := max(0, at-longestLine)
 	before := w.buf[from:at]
 	start := from + bytes.LastIndexAny(before, "\n\r") + 1
-	if i := bytes.LastIndex(before, escapedNewline); i >= 0 && from+i+2 > start {
-		start = from + i + 2
+	for i := bytes.LastIndex(before, escapedNewline); i >= 0 && from+i >= start; i = bytes.LastIndex(before[:i], escapedNewline) {
+		if endsLine(w.buf, from+i) {
+			return from + i + 2
+		}
 	}
 	return start
 }
@@ -130,13 +132,30 @@ func (w *window) lineEnd(at int) int {
 	if i := bytes.IndexAny(rest, "\n\r"); i >= 0 {
 		rest = rest[:i]
 	}
-	if i := bytes.Index(rest, escapedNewline); i >= 0 {
-		rest = rest[:i]
+	for from := 0; ; {
+		i := bytes.Index(rest[from:], escapedNewline)
+		if i < 0 {
+			return at + len(rest)
+		}
+		if endsLine(w.buf, at+from+i) {
+			return at + from + i
+		}
+		from += i + 2
 	}
-	return at + len(rest)
 }
 
 var escapedNewline = []byte(`\n`)
+
+// endsLine tells the two characters backslash and n of a quoted string from a piece of a Windows path (C:\new, a\\nb).
+func endsLine(buf []byte, at int) bool {
+	if at < 0 || !bytes.HasPrefix(buf[at:], escapedNewline) || at > 0 && buf[at-1] == '\\' {
+		return false
+	}
+	from := max(0, at-200)
+	token := buf[from:at]
+	token = token[bytes.LastIndexAny(token, " \t\n\"'(")+1:]
+	return !bytes.Contains(token, []byte(`:\`)) && !bytes.HasPrefix(token, []byte(`.`))
+}
 
 // telling is a word that may stand in a passage worth reading.
 type telling struct {
