@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -18,7 +19,8 @@ type OOMKill struct {
 	Line string
 }
 
-var killedProcess = regexp.MustCompile(`Killed process (\d+) \(`)
+// killedProcess is compiled when it is first needed, at the end of a run.
+var killedProcess = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`Killed process (\d+) \(`) })
 
 // KernelOOMKills reads the kills that the kernel logged since a moment after boot. Reading the log needs root on most
 // systems; an error means it cannot be read here.
@@ -51,7 +53,7 @@ func parseKernelRecord(record string) (OOMKill, bool) {
 	if !ok || len(fields) < 3 {
 		return OOMKill{}, false
 	}
-	match := killedProcess.FindStringSubmatch(text)
+	match := killedProcess().FindStringSubmatch(text)
 	if match == nil {
 		return OOMKill{}, false
 	}

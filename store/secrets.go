@@ -3,25 +3,31 @@ package store
 import (
 	"regexp"
 	"strings"
+	"sync"
 )
 
 // masked stands for a value that is not kept.
 const masked = "***"
 
 // secretName recognises the name of a flag or variable whose value is a secret.
-var secretName = regexp.MustCompile(`(?i)(token|secret|passw(or)?d|passphrase|api[-_]?key|access[-_]?key|private[-_]?key|credential|auth([-_]|$)|\bpwd\b)`)
+var secretName = later(`(?i)(token|secret|passw(or)?d|passphrase|api[-_]?key|access[-_]?key|private[-_]?key|credential|auth([-_]|$)|\bpwd\b)`)
 
 // notSecret are names that only look like one: language models count tokens.
-var notSecret = regexp.MustCompile(`(?i)(tokens|tokenizer|tokeniz|token[-_](id|count|len|limit|budget|per)|num[-_]token|max[-_]token|(pad|eos|bos|unk|mask|cls|sep)[-_]token)`)
+var notSecret = later(`(?i)(tokens|tokenizer|tokeniz|token[-_](id|count|len|limit|budget|per)|num[-_]token|max[-_]token|(pad|eos|bos|unk|mask|cls|sep)[-_]token)`)
 
 // secretValue recognises values by the shape that services give them.
-var secretValue = regexp.MustCompile(`^(hf_|sk-|ghp_|gho_|ghs_|github_pat_|glpat-|xox[abpr]-|AKIA|ASIA|AIza|eyJ[\w-]+\.eyJ)[\w.\-]{8,}`)
+var secretValue = later(`^(hf_|sk-|ghp_|gho_|ghs_|github_pat_|glpat-|xox[abpr]-|AKIA|ASIA|AIza|eyJ[\w-]+\.eyJ)[\w.\-]{8,}`)
 
 // credentialsInURL is the user:password part of an address.
-var credentialsInURL = regexp.MustCompile(`(\w+://)[^/\s:@]*:[^/\s@]+@`)
+var credentialsInURL = later(`(\w+://)[^/\s:@]*:[^/\s@]+@`)
+
+// later compiles a pattern when it is first used: the supervisor's processes carry this package and never mask anything.
+func later(pattern string) func() *regexp.Regexp {
+	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(pattern) })
+}
 
 func isSecretName(name string) bool {
-	return secretName.MatchString(name) && !notSecret.MatchString(name)
+	return secretName().MatchString(name) && !notSecret().MatchString(name)
 }
 
 // MaskArguments gives a command line as it may be kept: values that look like secrets are replaced.
@@ -43,23 +49,28 @@ func MaskArguments(args []string) []string {
 
 func isFlag(arg string) bool { return strings.HasPrefix(arg, "-") }
 
-// wordsWithSecrets finds name=value and --name value inside one longer argument, such as the script of `sh -c`.
-var wordsWithSecrets = regexp.MustCompile(`([\w-]+)(=|\s+)("[^"]*"|'[^']*'|[^\s;&|"']+)`)
+// Inside one longer argument, such as the script of `sh -c`: name=value, and --name value.
+var (
+	assignment = later(`([\w-]+)(=)("[^"]*"|'[^']*'|[^\s;&|"']+)`)
+	flagValue  = later(`(--?[\w-]+)(\s+)("[^"]*"|'[^']*'|[^\s;&|"'-][^\s;&|"']*)`)
+)
 
 // MaskText replaces what looks like a secret inside a text.
 func MaskText(text string) string {
-	text = credentialsInURL.ReplaceAllString(text, "${1}"+masked+"@")
-	if secretValue.MatchString(text) {
+	text = credentialsInURL().ReplaceAllString(text, "${1}"+masked+"@")
+	if secretValue().MatchString(text) {
 		return masked
 	}
-	return wordsWithSecrets.ReplaceAllStringFunc(text, func(word string) string {
-		parts := wordsWithSecrets.FindStringSubmatch(word)
-		byName := isSecretName(parts[1]) && (parts[2] == "=" || strings.HasPrefix(parts[1], "--"))
-		if byName || secretValue.MatchString(strings.Trim(parts[3], `"'`)) {
-			return parts[1] + parts[2] + masked
-		}
-		return word
-	})
+	for _, pattern := range []func() *regexp.Regexp{assignment, flagValue} {
+		text = pattern().ReplaceAllStringFunc(text, func(word string) string {
+			parts := pattern().FindStringSubmatch(word)
+			if isSecretName(parts[1]) || secretValue().MatchString(strings.Trim(parts[3], `"'`)) {
+				return parts[1] + parts[2] + masked
+			}
+			return word
+		})
+	}
+	return text
 }
 
 // keptVariables are the environment variables that bear on memory. Everything else stays with the user.

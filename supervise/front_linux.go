@@ -9,7 +9,9 @@ import (
 	"net"
 	"os"
 	"os/signal"
+	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -62,7 +64,7 @@ func StartKeeper(args []string, env []string, in *os.File) error {
 	if in != nil {
 		stdin = in.Fd()
 	}
-	pid, err := syscall.ForkExec("/proc/self/exe", args, &syscall.ProcAttr{Env: env,
+	pid, err := syscall.ForkExec("/proc/self/exe", args, &syscall.ProcAttr{Env: smallRuntime(env),
 		Files: []uintptr{stdin, w.Fd(), w.Fd()}, Sys: &syscall.SysProcAttr{Setsid: true}})
 	w.Close()
 	if err != nil {
@@ -78,6 +80,15 @@ func StartKeeper(args []string, env []string, in *os.File) error {
 		return fmt.Errorf("start the keeper: %s", line)
 	}
 	return nil
+}
+
+// smallRuntime sets the Go runtime of our own processes: two threads are enough for what they do, and on a machine with
+// hundreds of cores each spare one costs memory. The command's environment is another and travels in Launch.
+func smallRuntime(env []string) []string {
+	own := slices.DeleteFunc(slices.Clone(env), func(pair string) bool {
+		return strings.HasPrefix(pair, "GOMAXPROCS=") || strings.HasPrefix(pair, "GOGC=") || strings.HasPrefix(pair, "GOMEMLIMIT=")
+	})
+	return append(own, "GOMAXPROCS=2", "GOGC=30")
 }
 
 // Connect reaches the keeper, asking for output from the given offsets on (-1: from now on).
@@ -119,6 +130,7 @@ func (f *Front) sendJSON(k kind, v any) error {
 
 // Run shows the run until it is over and returns the keeper's last word.
 func (f *Front) Run() (State, error) {
+	SettleSoon()
 	defer f.closeFiles()
 	left := make(chan error, 1)
 	f.stop = func(err error) {

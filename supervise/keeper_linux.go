@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
-	"runtime/debug"
 	"strconv"
 	"strings"
 	"sync"
@@ -55,7 +54,7 @@ type keeper struct {
 // Keep is the main function of the keeper: it serves the run in files.Dir until the command and everything it left
 // behind have ended. ready is told when clients may connect.
 func Keep(files Files, ready io.Writer) error {
-	debug.SetGCPercent(20) // nearly nothing is allocated; a small heap is worth more than time
+	SettleSoon()
 	ignoreSignals()
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("become the parent of orphans: %w", err)

@@ -122,6 +122,7 @@ type told struct {
 
 // Watch is the main function of the monitor. It returns when the run is over or the keeper has gone.
 func (m *Monitor) Watch() error {
+	SettleSoon()
 	m.absent = map[string]bool{}
 	_ = m.Record.Progress(&m.said)
 	m.proc = meter.NewProc(m.Options.Proc)

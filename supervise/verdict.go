@@ -2,7 +2,6 @@ package supervise
 
 import (
 	"fmt"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -160,11 +159,8 @@ func (e Evidence) ownKill(v *event.Verdict) {
 // diedByKill says whether the command, or a process it reports on, was killed: a counter of a whole machine may be about
 // somebody else's process.
 func diedByKill(e Evidence) bool {
-	return e.Exit.Signal == "SIGKILL" || e.Exit.Code == 137 || len(e.Kernel) > 0 || childKilled.MatchString(e.Tail)
+	return e.Exit.Signal == "SIGKILL" || e.Exit.Code == 137 || len(e.Kernel) > 0 || childKilled().MatchString(e.Tail)
 }
-
-// childKilled is how launchers and workers report that a child of theirs got SIGKILL.
-var childKilled = regexp.MustCompile(`(?i)(exitcode\s*:\s*-9\b|signal 9 \(SIGKILL\)|killed by signal: killed|died with <Signals\.SIGKILL|exit code -9\b|returned non-zero exit status 137|worker exited with exit code 137|SIGKILL\) received by PID)`)
 
 func lastReading(e Evidence) []string {
 	s := e.Last
@@ -186,8 +182,8 @@ func byProbe(e Evidence, v *event.Verdict) bool {
 	d := e.Deaths[at]
 	v.IsOOM, v.Where, v.KilledBy, v.Rank = true, d.Where, "itself", d.Rank
 	v.Evidence = append(v.Evidence, deathLines(e.Deaths[at:at+1])...)
-	if text, ok := findText(e.Tail); ok && (text.by == "ray" || text.by == "slurm") {
-		v.KilledBy = text.by
+	if crash, ok := findText(e.Tail); ok && telling(crash) > 0 {
+		v.KilledBy = killerOf(crash)
 	}
 	return true
 }
@@ -216,15 +212,29 @@ func firstLine(text string) string {
 }
 
 func byText(e Evidence, v *event.Verdict) bool {
-	text, ok := findText(e.Tail)
+	crash, ok := findText(e.Tail)
 	if !ok {
-		return false
+		return byCancel(e, v)
 	}
-	v.IsOOM, v.Where, v.KilledBy = text.oom, text.where, text.by
-	v.Evidence = append(v.Evidence, "output: "+text.line)
-	if text.where == event.WhereShm {
+	v.IsOOM, v.Where, v.KilledBy = true, crash.Where, killerOf(crash)
+	v.Evidence = append(v.Evidence, "output: "+firstLine(crash.Text))
+	if crash.Rank >= 0 {
+		v.Rank = &crash.Rank
+	}
+	if crash.Where == event.WhereShm {
 		v.Evidence = append(v.Evidence, shmReading(e)...)
 	}
+	return true
+}
+
+// byCancel: Slurm ends jobs for other reasons than memory, and says so.
+func byCancel(e Evidence, v *event.Verdict) bool {
+	line := slurmCancelled().FindString(e.Tail)
+	if line == "" || e.Exit.Signal == "" {
+		return false
+	}
+	v.KilledBy = "slurm"
+	v.Evidence = append(v.Evidence, "output: "+firstLine(line))
 	return true
 }
 
@@ -292,11 +302,8 @@ func userSignal(e Evidence) []string {
 	return []string{e.State.UserSignal + " had been sent through memroom"}
 }
 
-// rankInText reads the rank that torchrun's report names as the first failure.
-var torchrunRank = regexp.MustCompile(`(?s)Root Cause \(first observed failure\).{0,400}?rank\s*:\s*(\d+)`)
-
 func rankInText(tail string) *int {
-	match := torchrunRank.FindStringSubmatch(tail)
+	match := torchrunRank().FindStringSubmatch(tail)
 	if match == nil {
 		return nil
 	}

@@ -2,44 +2,75 @@ package supervise
 
 import (
 	"regexp"
+	"slices"
 	"strings"
+	"sync"
 
-	"memroom/event"
+	"memroom/trace"
 )
 
-// ending is what a text in the output says about the end of a job.
-type ending struct {
-	pattern *regexp.Regexp
-	where   event.Where
-	by      string
-	oom     bool
-	line    string // the line it was found in
-}
+// sureEnough is how far a text must settle the matter to be believed over a plain exit status. A bare "Killed" is below
+// it: whether that was memory the kernel's counters know better.
+const sureEnough = 0.8
 
-// endings are the texts by which programs say that memory ran out, the most telling first: a worker that Ray killed also
-// fails the task that waited for it. Sources: PyTorch c10/cuda/CUDACachingAllocator.cpp and torch/utils/data, TensorFlow's
-// BFC allocator, XLA, Ray's memory monitor, slurmstepd.
-var endings = []ending{
-	{pattern: line(`ray\.exceptions\.OutOfMemoryError|killed due to the node running low on memory|Workers \(tasks / actors\) killed due to memory pressure`), where: event.WhereHost, by: "ray", oom: true},
-	{pattern: line(`slurmstepd.*(oom[-_]kill event|Exceeded (job|step) memory limit)|Detected \d+ oom[-_]kill event`), where: event.WhereCgroup, by: "slurm", oom: true},
-	{pattern: line(`slurmstepd.*CANCELLED AT .*(DUE TO|TIME LIMIT)|slurmstepd.*CANCELLED AT`), by: "slurm"},
-	{pattern: line(`Bus error.*(out of shared memory|shared memory|dataloader)|out of shared memory|unable to (mmap|write to file|open shared memory object).*(/torch_|No space left|\(28\))|No space left on device.*(/dev/shm|torch_)`), where: event.WhereShm, by: "kernel", oom: true},
-	{pattern: line(`MPS backend out of memory`), where: event.WhereMPS, by: "itself", oom: true},
-	{pattern: line(`(CUDA|HIP|XPU) out of memory|CUDA error: out of memory|OutOfMemoryError: (CUDA|HIP|Allocation on device)|cudaErrorMemoryAllocation|CUDA_ERROR_OUT_OF_MEMORY|CUBLAS_STATUS_ALLOC_FAILED|CUDNN_STATUS_ALLOC_FAILED|NCCL.*out of memory`), where: event.WhereGPU, by: "itself", oom: true},
-	{pattern: line(`DefaultCPUAllocator: (can't|not enough memory)|std::bad_alloc|(numpy\.|_)?(ArrayMemoryError|MemoryError)\b|OSError: \[Errno 12\]|Cannot allocate memory`), where: event.WhereHost, by: "itself", oom: true},
-	{pattern: line(`(ResourceExhaustedError|RESOURCE_EXHAUSTED|OOM when allocating tensor).*(by allocator (cpu|mklcpu)|on /job:\S+device:CPU)`), where: event.WhereHost, by: "itself", oom: true},
-	{pattern: line(`OOM when allocating tensor|ResourceExhaustedError|RESOURCE_EXHAUSTED: (Out of memory|OOM)|Out of memory (while )?trying to allocate|failed to allocate .* bytes .*on device|Allocator \(GPU_\d+_bfc\) ran out of memory`), where: event.WhereGPU, by: "itself", oom: true},
-}
+// tellingFirst are the kinds of text that explain others: a worker that Ray killed also fails the task that waited for it.
+var tellingFirst = []string{"ray_oom", "slurm_oom", "kube_oom"}
 
-func line(pattern string) *regexp.Regexp { return regexp.MustCompile(`(?im)^.*(?:` + pattern + `).*$`) }
-
-// findText looks for the most telling text in the end of the output.
-func findText(tail string) (ending, bool) {
-	for _, e := range endings {
-		if found := e.pattern.FindAllString(tail, -1); found != nil {
-			e.line = firstLine(strings.TrimSpace(found[len(found)-1]))
-			return e, true
+// findText looks in the end of the output for the text by which the program, or who ran it, says that memory ran out.
+func findText(tail string) (trace.Crash, bool) {
+	log, err := trace.ReadLog(strings.NewReader(tail))
+	if err != nil {
+		return trace.Crash{}, false
+	}
+	best := -1
+	for i, c := range log.Crashes {
+		if c.Class != trace.Exhausted || c.Sure < sureEnough || c.Kind == "bare_kill" || c.Kind == "exit_137" {
+			continue
+		}
+		if best < 0 || telling(c) >= telling(log.Crashes[best]) {
+			best = i // among equals the last: it is nearest to the end
 		}
 	}
-	return ending{}, false
+	if best < 0 {
+		return trace.Crash{}, false
+	}
+	return log.Crashes[best], true
 }
+
+func telling(c trace.Crash) int {
+	if slices.Contains(tellingFirst, c.Kind) {
+		return 1
+	}
+	return 0
+}
+
+// killerOf says who ended the job, by the kind of text.
+func killerOf(c trace.Crash) string {
+	switch {
+	case strings.HasPrefix(c.Kind, "ray_oom"):
+		return "ray"
+	case strings.HasPrefix(c.Kind, "slurm"):
+		return "slurm"
+	case strings.HasPrefix(c.Kind, "kube"):
+		return "cgroup"
+	case strings.HasPrefix(c.Kind, "kernel") || c.Kind == "systemd_unit" || c.Kind == "user_killer":
+		return "kernel"
+	}
+	return "itself"
+}
+
+// Patterns are compiled when they are first needed: at the end of a run, in one of our three processes.
+var (
+	// childKilled is how launchers and workers report that a child of theirs got SIGKILL.
+	childKilled = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(`(?i)(exitcode\s*:\s*-9\b|signal 9 \(SIGKILL\)|killed by signal: killed|died with <Signals\.SIGKILL|exit code -9\b|exit status 137|exited with exit code 137|SIGKILL\) received by PID|^Killed$|: Killed\b)`)
+	})
+	// torchrunRank reads the rank that torchrun's report names as the first failure.
+	torchrunRank = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(`(?s)Root Cause \(first observed failure\).{0,400}?rank\s*:\s*(\d+)`)
+	})
+	// slurmCancelled is what slurmstepd writes when the time is up or somebody cancelled the job.
+	slurmCancelled = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(`(?m)^.*slurmstepd: error: .*CANCELLED AT.*$`)
+	})
+)
