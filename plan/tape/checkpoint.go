@@ -1,0 +1,114 @@
+package tape
+
+// checkpoint is one region under non-reentrant checkpointing: what its operations would keep is dropped, and made again by
+// running the region once more when the first of its backward nodes asks.
+type checkpoint struct {
+	g       *Graph
+	run     func(args []*Tensor) *Tensor
+	args    []*Tensor
+	slots   int       // tensors the region would have kept
+	live    int       // of these, not yet released
+	counter int       // tensors offered so far in the recompute
+	again   []*Tensor // recomputed tensors, by slot
+	done1   bool
+	module  string
+	made    []*Tensor // every tensor of the recompute: temporaries that the early stop cut off are released at its end
+}
+
+// stopRecompute ends a recompute: everything that is needed has been made.
+type stopRecompute struct{ c *checkpoint }
+
+// Checkpoint runs fn under checkpointing. args are kept until the last backward node of the region has run; fn borrows
+// them.
+func (g *Graph) Checkpoint(fn func(args []*Tensor) *Tensor, args ...*Tensor) *Tensor {
+	if g.noGrad > 0 || g.redo != nil {
+		return fn(args)
+	}
+	c := &checkpoint{g: g, run: fn, module: g.module}
+	for _, a := range args {
+		if a != nil {
+			a.sink()
+		}
+		c.args = append(c.args, a)
+	}
+	g.ckpt = c
+	c.live++ // the region itself, until its forward has returned
+	out := fn(c.args)
+	g.ckpt = nil
+	c.done()
+	return out
+}
+
+func (c *checkpoint) slot() slot {
+	c.slots++
+	c.live++
+	return slot{reg: c, idx: c.slots - 1}
+}
+
+// done is called for each slot that is released; with the last one the region's arguments go.
+func (c *checkpoint) done() {
+	c.live--
+	if c.live > 0 {
+		return
+	}
+	for _, a := range c.args {
+		a.drop()
+	}
+	c.args = nil
+	for _, t := range c.again {
+		t.drop()
+	}
+	c.again = nil
+}
+
+// offer takes a tensor that the recompute would keep.
+func (c *checkpoint) offer(t *Tensor) {
+	if c.counter < len(c.again) {
+		c.again[c.counter] = t.hold()
+	}
+	c.counter++
+	if c.counter == c.slots {
+		panic(stopRecompute{c})
+	}
+}
+
+// take gives a recomputed tensor away.
+func (c *checkpoint) take(idx int) *Tensor {
+	if !c.done1 {
+		c.recompute()
+	}
+	t := c.again[idx]
+	c.again[idx] = nil
+	return t
+}
+
+func (c *checkpoint) recompute() {
+	g := c.g
+	c.done1 = true
+	c.again = make([]*Tensor, c.slots)
+	module, op, cat := g.module, g.op, g.cat
+	depth := len(g.frames)
+	outer := g.casts
+	g.casts = nil
+	g.redo, g.module, g.cat = c, c.module, 0
+	func() {
+		defer func() {
+			if r := recover(); r != nil {
+				if s, ok := r.(stopRecompute); !ok || s.c != c {
+					panic(r)
+				}
+			}
+		}()
+		eat(c.run(c.args))
+	}()
+	g.redo = nil
+	eat(c.made...)
+	c.made = nil
+	for i := len(g.frames) - 1; i >= depth; i-- {
+		g.frames[i].release()
+	}
+	g.frames = g.frames[:depth]
+	g.endCasts()
+	g.casts = outer
+	g.module, g.op, g.cat = module, op, cat
+}

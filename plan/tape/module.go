@@ -1,0 +1,160 @@
+package tape
+
+import (
+	"slices"
+	"strings"
+
+	"memroom/event"
+)
+
+// Module is a torch.nn.Module as far as memory goes: parameters, buffers and children, each in order of registration.
+type Module struct {
+	name     string
+	path     string
+	params   []*Param
+	buffers  []buffer
+	children []*Module
+}
+
+// buffer is a tensor that is not trained; a floating one is cast along with the weights.
+type buffer struct {
+	elements int64
+	dtype    DType
+}
+
+// NewModule makes the root of a model.
+func NewModule() *Module { return &Module{} }
+
+// Child adds a submodule.
+func (m *Module) Child(name string) *Module {
+	c := &Module{name: name, path: join(m.path, name)}
+	m.children = append(m.children, c)
+	return c
+}
+
+func join(a, b string) string {
+	if a == "" {
+		return b
+	}
+	return a + "." + b
+}
+
+// Path is the module's full name.
+func (m *Module) Path() string { return m.path }
+
+// Param adds a parameter.
+func (m *Module) Param(name string, shape ...int64) *Param {
+	p := &Param{Name: join(m.path, name), Tensor: &Tensor{Shape: shape, leaf: true}}
+	p.param = p
+	m.params = append(m.params, p)
+	return p
+}
+
+// Tie registers a parameter of another module here too: one tensor, two names.
+func (m *Module) Tie(p *Param) *Param {
+	m.params = append(m.params, p)
+	return p
+}
+
+// Buffer adds a tensor that is not trained.
+func (m *Module) Buffer(d DType, elements int64) { m.buffers = append(m.buffers, buffer{elements, d}) }
+
+// Parameters lists the parameters as model.parameters() does: a module's own before its children's, each once.
+func (m *Module) Parameters() []*Param {
+	var list []*Param
+	seen := map[*Param]bool{}
+	m.visit(func(c *Module) {
+		for _, p := range c.params {
+			if !seen[p] {
+				seen[p] = true
+				list = append(list, p)
+			}
+		}
+	})
+	return list
+}
+
+func (m *Module) visit(fn func(*Module)) {
+	fn(m)
+	for _, c := range m.children {
+		c.visit(fn)
+	}
+}
+
+// Count is the number of parameters, each once.
+func (m *Module) Count() int64 {
+	var n int64
+	for _, p := range m.Parameters() {
+		n += p.Numel()
+	}
+	return n
+}
+
+// Freeze keeps only parameters whose name contains one of the substrings trainable.
+func (m *Module) Freeze(keep []string) {
+	for _, p := range m.Parameters() {
+		p.Frozen = !slices.ContainsFunc(keep, func(s string) bool { return strings.Contains(p.Name, s) })
+	}
+}
+
+// Load moves the model to the device as Module.to does: children first, then the module's own parameters, then buffers.
+// Parameters with a type of their own (quantised weights) keep it.
+func (g *Graph) Load(m *Module, d DType) {
+	for _, c := range m.children {
+		g.Load(c, d)
+	}
+	g.module, g.op, g.cat = m.path, "load", event.CategoryWeights
+	for _, p := range m.params {
+		if p.st == nil {
+			g.loadParam(p, d)
+		}
+	}
+	for _, b := range m.buffers {
+		if b.dtype.Floating() {
+			b.dtype = d
+		}
+		g.alloc(b.elements*b.dtype.Size(), event.CategoryWeights)
+	}
+	g.module, g.op, g.cat = "", "", event.CategoryUnknown
+}
+
+func (g *Graph) loadParam(p *Param, d DType) {
+	t := p.Tensor
+	t.g, t.DType, t.refs, t.needs = g, d, 1, !p.Frozen
+	t.stride = contiguousStrides(t.Shape)
+	t.st = g.alloc(t.Numel()*d.Size(), event.CategoryWeights)
+}
+
+// ToChannelsLast rewrites four-dimensional parameters in channels-last order, as model.to(memory_format=...) does.
+func (g *Graph) ToChannelsLast(m *Module) {
+	for _, c := range m.children {
+		g.ToChannelsLast(c)
+	}
+	g.op, g.cat = "load", event.CategoryWeights
+	for _, p := range m.params {
+		if len(p.Shape) != 4 {
+			continue
+		}
+		stride := channelsLastStrides(p.Shape)
+		if slices.Equal(stride, p.stride) || isContiguous(p.Shape, p.stride) && (p.Shape[1] == 1 || p.Shape[2] == 1 && p.Shape[3] == 1) {
+			p.stride = stride
+			continue
+		}
+		old := p.st
+		p.st = g.alloc(old.bytes, event.CategoryWeights)
+		p.stride = stride
+		g.unrefStorage(old)
+	}
+	g.op, g.cat = "", event.CategoryUnknown
+}
+
+// Trainable is the number of parameters that are trained.
+func (m *Module) Trainable() int64 {
+	var n int64
+	for _, p := range m.Parameters() {
+		if !p.Frozen {
+			n += p.Numel()
+		}
+	}
+	return n
+}

@@ -1,0 +1,153 @@
+package tape
+
+import "memroom/event"
+
+// ConvShape is the geometry of a convolution.
+type ConvShape struct{ Stride, Pad, Groups, Dilation int64 }
+
+func (s ConvShape) out(n, k int64) int64 { return (n+2*s.Pad-s.Dilation*(k-1)-1)/s.Stride + 1 }
+
+// Conv is nn.Conv2d through cuDNN (benchmark off): the result, then a workspace that is released at once.
+func (g *Graph) Conv(x *Tensor, weight, bias *Param, s ConvShape) *Tensor {
+	w, b := weight.Tensor, tensorOf(bias)
+	g.half(&x, &w, &b)
+	g.op = "conv"
+	n := g.prepare("conv", x, w, b)
+	n.save(x, w)
+	shape := []int64{x.Shape[0], w.Shape[0], s.out(x.Shape[2], w.Shape[2]), s.out(x.Shape[3], w.Shape[3])}
+	last := x.channelsLast() || w.channelsLast()
+	stride := contiguousStrides(shape)
+	if last {
+		stride = channelsLastStrides(shape)
+	}
+	copied := g.convInput(x, last)
+	out := g.newStrided(shape, stride, x.DType)
+	c := convCase{x: x.Shape, w: w.Shape, y: shape, d: x.DType, shape: s, last: last, scale: g.ConvScale}
+	g.UsesDNN = true
+	g.workspace(c.forward())
+	copied.drop()
+	if n != nil {
+		n.emit(out)
+		n.backward = func(n *Node, p *pass) { p.convGrad(n, c) }
+	}
+	eat(x, w, b)
+	return out
+}
+
+// convInput is the copy of an input whose layout the kernel does not take, or nil.
+func (g *Graph) convInput(x *Tensor, last bool) *Tensor {
+	if x.contiguous() || last && x.channelsLast() {
+		return nil
+	}
+	c := g.New(x.Shape, x.DType)
+	c.floating = false
+	return c
+}
+
+func (p *pass) convGrad(n *Node, c convCase) {
+	g, gr := p.g, p.grad[0]
+	copied := g.convInput(gr, c.last)
+	layout := func(shape []int64) []int64 {
+		if c.last {
+			return channelsLastStrides(shape)
+		}
+		return contiguousStrides(shape)
+	}
+	if p.needs(0) {
+		p.out[0] = p.newStrided(n.metas[0].shape, layout(n.metas[0].shape), gr.DType)
+		g.workspace(c.inputGrad())
+	}
+	if p.needs(1) {
+		p.out[1] = p.newStrided(n.metas[1].shape, layout(n.metas[1].shape), gr.DType)
+		g.workspace(c.weightGrad())
+	}
+	copied.drop()
+	if n.metas[2].shape != nil && p.needs(2) {
+		p.out[2] = p.new(n.metas[2].shape, gr.DType)
+		g.reduceScratch(gr, []bool{true, false, true, true})
+	}
+}
+
+func (g *Graph) workspace(bytes int64) {
+	if bytes > 0 {
+		g.Approx = true
+		g.temp(bytes, event.CategoryWorkspace)
+	}
+}
+
+// convCase is one convolution as cuDNN's heuristics see it.
+type convCase struct {
+	x, w, y []int64
+	d       DType
+	shape   ConvShape
+	last    bool
+	scale   float64
+}
+
+// padded is the number of channels that kernels read: three input channels of a half-precision image are widened.
+func (c convCase) padded() int64 {
+	if c.d.Half() && c.x[1] == 3 {
+		if c.w[2] >= 16 {
+			return 8
+		}
+		return 4
+	}
+	return c.x[1]
+}
+
+// sizes are the bytes of input, output and filter in the kernel's layout.
+func (c convCase) sizes() (i, o, w int64) {
+	e, ch := c.d.Size(), c.padded()
+	return e * c.x[0] * ch * c.x[2] * c.x[3], e * numel(c.y), e * c.w[0] * max(ch/c.shape.Groups, 1) * c.w[2] * c.w[3]
+}
+
+func (c convCase) scaled(n int64) int64 { return int64(float64(n) * c.scale) }
+
+func (c convCase) pointwise() bool { return c.w[2] == 1 && c.w[3] == 1 && c.shape.Stride == 1 }
+
+func (c convCase) depthwise() bool { return c.shape.Groups > 1 && c.w[1] == 1 }
+
+func (c convCase) forward() int64 {
+	i, o, w := c.sizes()
+	switch {
+	case c.last || c.depthwise():
+		return 0
+	case c.pointwise() && c.x[2]*c.x[3]%4 == 0:
+		return 0
+	case c.pointwise():
+		return c.scaled(i + o + 16)
+	}
+	return c.scaled(i + o + w + 16)
+}
+
+func (c convCase) inputGrad() int64 {
+	i, o, w := c.sizes()
+	switch {
+	case c.last || c.depthwise():
+		return 0
+	case c.pointwise() && c.x[2]*c.x[3]%4 == 0:
+		return 0
+	case c.pointwise():
+		return c.scaled(i + o + 16)
+	}
+	return c.scaled(i + o + w + 16)
+}
+
+func (c convCase) weightGrad() int64 {
+	i, o, w := c.sizes()
+	switch {
+	case c.last || c.depthwise():
+		return 0
+	case c.pointwise() && c.x[2]*c.x[3]%4 == 0:
+		return c.scaled(c.x[0] * 4 * numel(c.w))
+	case c.pointwise():
+		return c.scaled(i + o + 16)
+	}
+	return c.scaled(i + o + w + c.splitK(w) + 700)
+}
+
+// splitK is the partial filters of a reduction split over the multiprocessors.
+func (c convCase) splitK(w int64) int64 {
+	tiles := divUp(c.w[0], 128) * divUp(c.w[1]*c.w[2]*c.w[3], 128)
+	return min(max(132/tiles, 0)*w, 132*65536)
+}

@@ -1,0 +1,66 @@
+package tape
+
+// CrossEntropy is F.cross_entropy of [rows, classes] logits with class indices: log-softmax in the logits' own type, then
+// the negative log likelihood, which autocast runs in fp32.
+func (g *Graph) CrossEntropy(logits, target *Tensor) *Tensor {
+	f := g.Enter(logits, target)
+	return f.Leave(g.nll(g.LogSoftmax(logits), target))
+}
+
+// LogSoftmax normalises the last dimension in the input's type.
+func (g *Graph) LogSoftmax(a *Tensor) *Tensor {
+	g.op = "log_softmax"
+	n := g.prepare("log_softmax", a)
+	out := g.New(a.Shape, a.DType)
+	if n != nil {
+		n.emit(out)
+		n.save(out)
+		n.backward = func(n *Node, b *pass) { b.out[0] = b.new(n.metas[0].shape, n.metas[0].dtype) }
+	}
+	eat(a)
+	return out
+}
+
+func (g *Graph) nll(logp, target *Tensor) *Tensor {
+	g.full(&logp)
+	g.op = "nll_loss"
+	n := g.prepare("nll_loss", logp)
+	n.save(logp, target)
+	out := g.New(nil, logp.DType)
+	weight := g.New(nil, logp.DType)
+	if n != nil {
+		n.emit(out)
+		n.save(weight)
+		n.backward = func(n *Node, b *pass) { b.out[0] = b.new(n.metas[0].shape, n.metas[0].dtype) }
+	}
+	eat(weight, logp)
+	return out
+}
+
+// MSE is nn.MSELoss.
+func (g *Graph) MSE(a, target *Tensor) *Tensor {
+	g.full(&a, &target)
+	g.op = "mse_loss"
+	n := g.prepare("mse_loss", a)
+	n.save(a, target)
+	// The scalar result lives in a storage of the input's size: it was allocated for the differences, then shrunk.
+	out := g.New(a.Shape, a.DType)
+	out.Shape, out.stride = nil, nil
+	tmp := g.New(a.Shape, a.DType)
+	g.reduceScratch(a, allOf(len(a.Shape)))
+	eat(tmp)
+	if n != nil {
+		n.emit(out)
+		n.backward = func(n *Node, b *pass) { b.out[0] = b.new(n.metas[0].shape, n.metas[0].dtype) }
+	}
+	eat(a)
+	return out
+}
+
+func allOf(n int) []bool {
+	list := make([]bool, n)
+	for i := range list {
+		list[i] = true
+	}
+	return list
+}
