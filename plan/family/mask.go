@@ -1,0 +1,95 @@
+package family
+
+import "memroom/plan/tape"
+
+// maskKind says which tokens may see which.
+type maskKind uint8
+
+const (
+	causal maskKind = iota
+	sliding
+	bidirectional
+)
+
+// causalMask is create_causal_mask: for SDPA without padding nothing is built, the kernel is told to be causal.
+func (c *ctx) causalMask(b, s int64, d tape.DType) *tape.Tensor {
+	if !c.Padded {
+		c.causalMaskTest(b, s)
+	}
+	if c.Attn != "eager" && !c.Padded {
+		return nil
+	}
+	return c.buildMask(causal, b, s, s, d)
+}
+
+// slidingMask is create_sliding_window_causal_mask: a mask is needed once the sequence reaches the window.
+func (c *ctx) slidingMask(b, s, window int64, d tape.DType) *tape.Tensor {
+	if !c.Padded {
+		c.causalMaskTest(b, s)
+	}
+	if c.Attn != "eager" && !c.Padded && s < window {
+		return nil
+	}
+	return c.buildMask(sliding, b, s, s, d)
+}
+
+// fullMask is create_bidirectional_mask: nothing unless there is padding.
+func (c *ctx) fullMask(b, s int64, d tape.DType) *tape.Tensor {
+	if !c.Padded {
+		if c.MaskGiven { // cast to bool and tested: all ones
+			m := c.Fresh("mask test", tape.Bool, b, s)
+			tape.Del(c.Fresh("mask test", tape.Bool, 1), m)
+		}
+		return nil
+	}
+	return c.buildMask(bidirectional, b, s, s, d)
+}
+
+// buildMask makes a [B, 1, S, KV] mask by comparing indices: boolean for SDPA, 0 or the lowest number for eager.
+func (c *ctx) buildMask(kind maskKind, b, s, kv int64, d tape.DType) *tape.Tensor {
+	f := c.Enter()
+	var m *tape.Tensor
+	f.Set(&m, c.boolMask(kind, b, s, kv))
+	if c.Attn != "eager" {
+		return f.Leave(m)
+	}
+	zero, low := c.Fresh("mask", d), c.Fresh("mask", d)
+	out := c.Fresh("mask", d, b, 1, s, kv)
+	tape.Del(zero, low)
+	return f.Leave(out)
+}
+
+func (c *ctx) boolMask(kind maskKind, b, s, kv int64) *tape.Tensor {
+	f := c.Enter()
+	var batch, head, q, k, m *tape.Tensor
+	f.Set(&batch, c.Fresh("mask", tape.I64, b))
+	f.Set(&head, c.Fresh("mask", tape.I64, 1))
+	f.Set(&q, c.AddScalar(c.Fresh("mask", tape.I64, s)))
+	f.Set(&k, c.AddScalar(c.Fresh("mask", tape.I64, kv)))
+	f.Set(&m, c.maskFunction(kind, b, s, kv, c.Padded))
+	return f.Leave(c.Expand(m, b, 1, s, kv))
+}
+
+// maskFunction evaluates the composed index functions; each `and` makes a new mask.
+func (c *ctx) maskFunction(kind maskKind, b, s, kv int64, padded bool) *tape.Tensor {
+	plain := func() *tape.Tensor {
+		switch kind {
+		case causal:
+			return c.Fresh("mask", tape.Bool, 1, 1, s, kv)
+		case sliding:
+			edge := c.Fresh("mask", tape.I64, 1, 1, s, 1)
+			near := c.Fresh("mask", tape.Bool, 1, 1, s, kv)
+			tape.Del(edge)
+			return c.and(c.and(c.Fresh("mask", tape.Bool), near), c.Fresh("mask", tape.Bool, 1, 1, s, kv))
+		}
+		return c.Fresh("mask", tape.Bool, b, 1, s, kv)
+	}
+	if !padded {
+		return plain()
+	}
+	one := c.Fresh("mask", tape.Bool)
+	both := c.and(one, plain())
+	return c.and(both, c.Fresh("mask", tape.Bool, b, 1, 1, kv))
+}
+
+func (c *ctx) and(a, b *tape.Tensor) *tape.Tensor { return c.Add(a, b) }

@@ -1,0 +1,55 @@
+package family
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// builder makes a model from its configuration.
+type builder func(c *Config, r Run) (*Model, error)
+
+// registry maps Hugging Face's model_type to a builder.
+var registry = map[string]builder{
+	"bert":    bert,
+	"vit":     vit,
+	"mlp":     mlp,
+	"gpt2":    gpt2,
+	"llama":   llama,
+	"mistral": llama,
+	"qwen2":   llama,
+	"qwen3":   llama,
+}
+
+// Types lists the known model types.
+func Types() []string {
+	list := make([]string, 0, len(registry))
+	for t := range registry {
+		list = append(list, t)
+	}
+	slices.Sort(list)
+	return list
+}
+
+// UnknownTypeError says that a model type has no description here.
+type UnknownTypeError struct{ Type string }
+
+func (e *UnknownTypeError) Error() string {
+	what := fmt.Sprintf("model type %q is not described", e.Type)
+	if e.Type == "" {
+		what = `the configuration names no "model_type"`
+	}
+	return what + ": known are " + strings.Join(Types(), ", ") + ". For any other model run your own script without a GPU: memroom plan --rehearse -- python train.py"
+}
+
+// New builds the model a configuration describes.
+func New(c *Config, r Run) (*Model, error) {
+	b, ok := registry[c.Type()]
+	if !ok {
+		return nil, &UnknownTypeError{c.Type()}
+	}
+	return b(c, r)
+}
+
+// Known says whether a model type is described.
+func Known(modelType string) bool { _, ok := registry[modelType]; return ok }
