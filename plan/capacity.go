@@ -1,0 +1,159 @@
+package plan
+
+import (
+	"memroom/event"
+	"memroom/plan/tape"
+)
+
+// decide says whether the setup fits the target, and the largest batch and longest sequence that do.
+func (r *simulations) decide(p *Prediction, s *Setup, t *Target) {
+	here := t.judge(s, r)
+	p.Fits = &here.fits
+	if here.fits && p.Card != nil {
+		p.High = min(p.High, p.Card.Total-t.Neighbours)
+	}
+	batch := t.largest(int64(s.Batch), here, maxBatchSize, func(n int64) verdict {
+		try := *s
+		try.Batch = int(n)
+		return t.try(&try)
+	})
+	p.MaxBatch = &batch
+	if s.Seq > 0 {
+		seq := t.largest(int64(s.Seq), here, maxSeqOf(s), func(n int64) verdict {
+			try := *s
+			try.Seq = int(n)
+			return t.try(&try)
+		})
+		p.MaxSeq = &seq
+	}
+}
+
+// maxSeqOf bounds the search for the longest sequence: the model's positions where it has a table of them.
+func maxSeqOf(s *Setup) int64 {
+	if n := s.Model.Positions(); n > 0 {
+		return n
+	}
+	return maxSeq
+}
+
+// verdict is whether a setup fits, and how much it needs of how much there is: the search steers by them.
+type verdict struct {
+	fits       bool
+	need, wall event.Bytes
+	static     event.Bytes // weights, gradients and optimizer state: what no smaller batch saves
+}
+
+// try simulates a setup, unless what it keeps at any batch size is too much already.
+func (t *Target) try(s *Setup) verdict {
+	m, err := s.model()
+	if err != nil {
+		return verdict{}
+	}
+	v := verdict{static: staticBytes(s, m.Root), wall: t.wall(true)}
+	if v.static > v.wall {
+		v.need = v.static
+		return v
+	}
+	r, err := simulateAll(s, t)
+	if err != nil {
+		return verdict{}
+	}
+	return t.judge(s, r)
+}
+
+// staticBytes is what is live at the end of every optimizer step's gradients: weights, gradients, optimizer state.
+func staticBytes(s *Setup, root *tape.Module) event.Bytes {
+	d := weightType(s.Precision)
+	state := tape.StateBytes(s.Optimizer, root.Parameters(), d)
+	return event.Bytes((root.Count()+root.Trainable())*d.Size() + state)
+}
+
+// wall is how many bytes the allocator may reserve.
+func (t *Target) wall(usesDNN bool) event.Bytes {
+	if t.Given && (t.AllocLimit == 0 || t.room(usesDNN) < t.AllocLimit) {
+		return t.room(usesDNN)
+	}
+	return t.AllocLimit
+}
+
+// judge decides by the upper end of the interval. Where that is above the wall, the run may still live: the allocator
+// gives its cache back before it fails, so the timeline is run again under the wall, which is lowered by the margin.
+func (t *Target) judge(s *Setup, r *simulations) verdict {
+	probe := &Prediction{}
+	r.interval(probe, s, t)
+	dnn := r.all[0].usesDNN
+	v := verdict{wall: t.wall(dnn), static: staticBytes(s, r.model.Root)}
+	_, high := r.spread()
+	margin := event.Bytes(0)
+	if v.wall != t.AllocLimit { // a cap counts reserved bytes alone: nothing beyond the allocator is uncertain
+		margin = probe.High - t.overhead(dnn) - high
+	}
+	v.need = high + margin
+	v.fits = v.need <= v.wall || r.lowest() <= v.wall && r.survives(s, t, v.wall-margin)
+	return v
+}
+
+// survives runs the setup again with a cap on reserved bytes.
+func (r *simulations) survives(s *Setup, t *Target, limit event.Bytes) bool {
+	for i := range r.all {
+		m, err := s.model()
+		if err != nil {
+			return false
+		}
+		again, err := simulate(m, s, t, convScales[i], limit)
+		if err != nil || again.res.OOM != nil {
+			return false
+		}
+	}
+	return true
+}
+
+// lowest is the least that any allocator would need: the peak of allocated bytes.
+func (r *simulations) lowest() event.Bytes {
+	var n event.Bytes
+	for _, s := range r.all {
+		n = max(n, s.res.AllocatedPeak)
+	}
+	return n
+}
+
+// largest finds the largest value up to limit that fits, to within one in a hundred, starting from a value whose verdict
+// is known. Memory beyond the static part grows about linearly with batch and sequence, so the first tries are where a
+// line says the wall is; halving the bracket does the rest.
+func (t *Target) largest(from int64, known verdict, limit int64, try func(int64) verdict) int64 {
+	if from > limit {
+		return limit
+	}
+	low, high := int64(0), int64(0) // low fits, high does not; high 0 is not known yet
+	at, v := from, known
+	for tries := 1; ; tries++ {
+		if v.fits {
+			low = at
+		} else {
+			high = at
+			if v.static > v.wall {
+				return low // nothing smaller helps
+			}
+		}
+		if low >= limit || high > 0 && high-low <= max(1, low/100) {
+			return min(low, limit)
+		}
+		at = aim(low, high, limit, at, v, tries)
+		v = try(at)
+	}
+}
+
+// aim is the next value to try.
+func aim(low, high, limit, at int64, v verdict, tries int) int64 {
+	line := int64(0)
+	if v.need > v.static && v.wall > v.static {
+		line = int64(float64(at) * float64(v.wall-v.static) / float64(v.need-v.static))
+	}
+	switch {
+	case high == 0: // nothing has failed yet: go beyond the line
+		return min(max(line+line/200, low+max(1, low/50)), limit)
+	case tries <= 3 && line > low && line < high:
+		return line
+	}
+	return low + (high-low)/2
+}

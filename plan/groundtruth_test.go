@@ -1,0 +1,84 @@
+package plan
+
+import (
+	"encoding/json"
+	"os"
+	"testing"
+
+	"memroom/allocsim"
+	"memroom/plan/family"
+	"memroom/remedy"
+	"memroom/testenv"
+)
+
+// readGroundTruth gives the measured setups with their complete configurations.
+func readGroundTruth(t testing.TB) []*measured {
+	t.Helper()
+	data, err := os.ReadFile(testenv.Shared(t, "groundtruth", "h200-configs.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	configs := map[string]map[string]any{}
+	if err := json.Unmarshal(data, &configs); err != nil {
+		t.Fatal(err)
+	}
+	list := readMeasured(t, testenv.Shared(t, "groundtruth", "h200-peaks.jsonl"))
+	for _, m := range list {
+		m.Config = configs[m.ID]
+		if m.Config == nil {
+			m.Config = m.Case.Config
+			m.Config["model_type"] = m.Case.Family
+		}
+	}
+	return list
+}
+
+// setup is the measured setup as a user would ask for it.
+func (m *measured) setup() Setup {
+	c := m.Case
+	s := Setup{Model: family.ConfigOf(m.Config), Padded: c.Pad, Setup: remedy.Setup{Batch: int(c.Batch), Seq: int(c.Seq), Image: int(c.Image),
+		Precision: c.Precision, Optimizer: c.Optim, Attention: c.Attn, Checkpointing: c.Ckpt, Accumulate: int(c.Accum), Clip: c.Clip,
+		KeepGrads: c.SetToNone != nil && !*c.SetToNone, TrainOnly: c.Freeze, ChannelsLast: c.Channels}}
+	if s.Precision == "" {
+		s.Precision = "fp32"
+	}
+	return s
+}
+
+func offBy(got, want int64) float64 { return 100 * float64(got-want) / float64(want) }
+
+func TestGroundTruth(t *testing.T) {
+	exact, transformers := 0, 0
+	for _, m := range readGroundTruth(t) {
+		if !family.Known(m.Case.Family) {
+			continue
+		}
+		p, err := Predict(m.setup(), Target{Card: DefaultCard(), Alloc: allocsim.DefaultConfig(), Torch: "2.11"})
+		if err != nil {
+			t.Errorf("%s: %v", m.ID, err)
+			continue
+		}
+		t.Logf("%-30s allocated %+.3f %%, reserved %+.3f %%, device %+.3f %%, in [%s, %s]", m.ID, offBy(int64(p.AllocatedPeak), m.PeakAllocated),
+			offBy(int64(p.ReservedPeak), m.PeakReserved), offBy(int64(p.DevicePeak), m.device()), p.Low, p.High)
+		if p.Parameters != m.Params {
+			t.Errorf("%s: %d parameters, want %d", m.ID, p.Parameters, m.Params)
+		}
+		if d := m.device(); int64(p.Low) > d || int64(p.High) < d || float64(p.High) > 1.08*float64(d) {
+			t.Errorf("%s: the card gave %d, the interval is [%d, %d]", m.ID, d, p.Low, p.High)
+		}
+		switch m.Case.Family {
+		case "gpt2", "llama", "bert", "vit":
+			transformers++
+			if int64(p.ReservedPeak) == m.PeakReserved {
+				exact++
+			}
+			if e := offBy(int64(p.DevicePeak), m.device()); (e > 0.2 || e < -0.2) && m.Case.Family != "vit" {
+				t.Errorf("%s: device off by %.2f %%", m.ID, e)
+			}
+		}
+	}
+	t.Logf("reserved byte-exact in %d of %d", exact, transformers)
+	if exact < 32 {
+		t.Errorf("reserved byte-exact in %d of %d, want at least 32", exact, transformers)
+	}
+}

@@ -1,0 +1,341 @@
+package plan
+
+import (
+	"fmt"
+	"math"
+
+	"memroom/allocsim"
+	"memroom/event"
+	"memroom/plan/family"
+	"memroom/plan/tape"
+)
+
+// Target is where a setup shall run.
+type Target struct {
+	Card       Card
+	Given      bool            // the user named a card: say whether it fits
+	AllocLimit event.Bytes     // cap on reserved bytes, 0 is none
+	Neighbours event.Bytes     // what other processes hold on the card now
+	Alloc      allocsim.Config // allocator settings
+	Torch      string          // version whose allocator is modelled
+}
+
+// Prediction is the answer to "how much, and does it fit?".
+type Prediction struct {
+	AllocatedPeak event.Bytes            `json:"allocated_peak"`
+	ReservedPeak  event.Bytes            `json:"reserved_peak"`
+	DevicePeak    event.Bytes            `json:"device_peak"`
+	Low           event.Bytes            `json:"low"`  // of device_peak
+	High          event.Bytes            `json:"high"` // of device_peak; decides fits
+	Fits          *bool                  `json:"fits"` // null without a card or a limit
+	Phase         string                 `json:"phase"`
+	Categories    map[string]event.Bytes `json:"categories"`
+	MaxBatch      *int64                 `json:"max_batch"` // null without a card or a limit
+	MaxSeq        *int64                 `json:"max_seq,omitempty"`
+	Method        string                 `json:"method"` // config or rehearsal
+	Validated     bool                   `json:"validated"`
+	Warnings      []string               `json:"warnings"`
+
+	PeakOp     string        `json:"peak_op"`
+	PeakModule string        `json:"peak_module,omitempty"`
+	Phases     []PhasePeak   `json:"phases"`
+	Retries    int64         `json:"alloc_retries,omitempty"`
+	Parameters int64         `json:"parameters,omitempty"`
+	Trainable  int64         `json:"trainable,omitempty"`
+	Host       *HostNeed     `json:"host,omitempty"`
+	Card       *Card         `json:"card,omitempty"`
+	AllocLimit event.Bytes   `json:"alloc_limit,omitempty"`
+	Setup      *Setup        `json:"setup,omitempty"`
+	Series     []SeriesPoint `json:"-"` // allocated bytes over the last step, for pictures
+}
+
+// PhasePeak is how high memory goes in one phase, over all steps.
+type PhasePeak struct {
+	Phase     string      `json:"phase"`
+	Allocated event.Bytes `json:"allocated"`
+	Reserved  event.Bytes `json:"reserved"`
+}
+
+// HostNeed is what the setup needs of the host's memory.
+type HostNeed struct {
+	Checkpoint event.Bytes `json:"checkpoint"`          // to save weights and optimizer state in one piece
+	Optimizer  event.Bytes `json:"optimizer,omitempty"` // offloaded
+	Activation event.Bytes `json:"activations,omitempty"`
+}
+
+// SeriesPoint is allocated memory at one moment of the timeline.
+type SeriesPoint struct {
+	Op        int
+	Allocated event.Bytes
+	Phase     string
+}
+
+// Predict answers for one setup and target.
+func Predict(s Setup, t Target) (*Prediction, error) {
+	if err := s.Check(); err != nil {
+		return nil, err
+	}
+	runs, err := simulateAll(&s, &t)
+	if err != nil {
+		return nil, err
+	}
+	p := runs.prediction(&s, &t)
+	if t.bounded() {
+		runs.decide(p, &s, &t)
+	}
+	return p, nil
+}
+
+func (t *Target) bounded() bool { return t.Given || t.AllocLimit > 0 }
+
+// simulation is one timeline through the allocator.
+type simulation struct {
+	tl      *event.Timeline
+	res     allocsim.Result
+	usesDNN bool
+	approx  bool
+}
+
+// convScales are the factors at which workspaces of unknown size are tried; the spread of the results is the interval.
+var convScales = []float64{1, 0.97, 0.98, 0.99, 1.01, 1.02, 1.03, 1.05}
+
+// simulations are the runs of one setup: one, or several where workspaces are not exactly known.
+type simulations struct {
+	model *family.Model
+	all   []simulation
+}
+
+func simulateAll(s *Setup, t *Target) (*simulations, error) {
+	out := &simulations{}
+	for _, scale := range convScales {
+		m, err := s.model()
+		if err != nil {
+			return nil, err
+		}
+		out.model = m
+		sim, err := simulate(m, s, t, scale, 0)
+		if err != nil {
+			return nil, err
+		}
+		out.all = append(out.all, sim)
+		if !sim.approx {
+			break
+		}
+	}
+	return out, nil
+}
+
+// simulate records the setup's timeline and sends it through the allocator, under a cap on reserved bytes if limit is
+// not 0.
+func simulate(m *family.Model, s *Setup, t *Target, scale float64, limit event.Bytes) (simulation, error) {
+	o := t.Card.options()
+	o.ConvScale = scale
+	g := train(m, o, s.loop())
+	return replay(g, t, limit)
+}
+
+func replay(g *tape.Graph, t *Target, limit event.Bytes) (simulation, error) {
+	tl := g.Timeline()
+	res, err := allocsim.Run(tl, allocsim.Options{Config: t.Alloc, Limit: limit, Version: t.Torch})
+	if err != nil {
+		return simulation{}, fmt.Errorf("allocator model: %w", err)
+	}
+	return simulation{tl: tl, res: res, usesDNN: g.UsesDNN, approx: g.Approx}, nil
+}
+
+// overhead is what the card gives up beyond the allocator.
+func (t *Target) overhead(usesDNN bool) event.Bytes {
+	if usesDNN {
+		return t.Card.Context + t.Card.DNN
+	}
+	return t.Card.Context
+}
+
+// room is how many bytes the allocator may reserve on the card.
+func (t *Target) room(usesDNN bool) event.Bytes {
+	return t.Card.Total - t.Neighbours - t.overhead(usesDNN)
+}
+
+func (r *simulations) prediction(s *Setup, t *Target) *Prediction {
+	main := r.all[0]
+	p := &Prediction{
+		AllocatedPeak: main.res.AllocatedPeak, ReservedPeak: r.typical(), Method: "config", Warnings: []string{},
+		Parameters: r.model.Root.Count(), Trainable: r.model.Root.Trainable(), Setup: s, AllocLimit: t.AllocLimit,
+	}
+	if t.Given {
+		card := t.Card
+		p.Card = &card
+	}
+	p.DevicePeak = p.ReservedPeak + t.overhead(main.usesDNN)
+	main.describe(p)
+	p.Categories["context"] = t.overhead(main.usesDNN)
+	p.Categories["cache"] = p.ReservedPeak - p.AllocatedPeak
+	p.Host = hostNeed(r.model, s)
+	r.interval(p, s, t)
+	return p
+}
+
+// typical is the reserved peak to report: the run itself, or where workspaces are uncertain the middle of the runs.
+func (r *simulations) typical() event.Bytes {
+	if len(r.all) == 1 {
+		return r.all[0].res.ReservedPeak
+	}
+	low, high := r.spread()
+	return low + (high-low)/2
+}
+
+func (r *simulations) spread() (low, high event.Bytes) {
+	low = math.MaxInt64
+	for _, s := range r.all {
+		low, high = min(low, s.res.ReservedPeak), max(high, s.res.ReservedPeak)
+	}
+	return low, high
+}
+
+// margins of the interval, as fractions of the device peak, on either side of the spread of the runs. They come from the
+// errors measured on the H200; see bench/plan.
+type margins struct{ below, above float64 }
+
+var (
+	exactMargins    = margins{0.005, 0.01} // op order verified request by request
+	familyMargins   = margins{0.04, 0.04}  // described from the source, verified on other sizes
+	cnnMargins      = margins{0.03, 0.03}  // convolution workspaces
+	unmeasuredCard  = margins{0.05, 0.06}  // other cards: context and kernels differ
+	unvalidatedPart = margins{0.10, 0.10}  // features never measured
+)
+
+func (m margins) and(o margins) margins { return margins{m.below + o.below, m.above + o.above} }
+
+func (r *simulations) interval(p *Prediction, s *Setup, t *Target) {
+	m := exactMargins
+	if len(r.all) > 1 {
+		m = cnnMargins
+		p.warn("convolution workspaces are chosen by cuDNN and not exactly known: the interval covers sizes 3 %% below to 5 %% above; `memroom calibrate` measures them")
+	}
+	if r.model.Loose {
+		m = m.and(familyMargins)
+	}
+	p.Validated = true
+	if !t.Card.Measured {
+		m = m.and(unmeasuredCard)
+		p.Validated = false
+		p.warn("%s was not measured: context and kernel choices are those of its generation; `memroom calibrate` on the card narrows the interval", t.Card.Name)
+	}
+	for _, note := range s.unvalidated() {
+		m = m.and(unvalidatedPart)
+		p.Validated = false
+		p.warn("unvalidated: %s", note)
+	}
+	for _, note := range r.model.Notes {
+		p.warn("%s", note)
+	}
+	low, high := r.spread()
+	over := t.overhead(r.all[0].usesDNN)
+	p.Low = scaleBytes(low+over, 1-m.below)
+	p.High = scaleBytes(high+over, 1+m.above)
+}
+
+func scaleBytes(b event.Bytes, f float64) event.Bytes { return event.Bytes(float64(b) * f) }
+
+func (p *Prediction) warn(format string, args ...any) {
+	p.Warnings = append(p.Warnings, fmt.Sprintf(format, args...))
+}
+
+// unvalidated lists the parts of a setup whose figures were never compared with a card.
+func (s *Setup) unvalidated() []string {
+	var list []string
+	if s.LoadIn != "" {
+		list = append(list, s.LoadIn+" loading (bitsandbytes layouts, from their sources)")
+	}
+	if s.Ranks > 1 {
+		list = append(list, fmt.Sprintf("%d ranks with %s (buckets and gathered layers, from their sources; NCCL's own buffers are assumed)", s.Ranks, s.Shard))
+	}
+	if len(s.Offload) > 0 {
+		list = append(list, "offload to host memory")
+	}
+	if s.Attention == "flash" {
+		list = append(list, "the flash-attention package (PyTorch's own kernel is assumed)")
+	}
+	if note := tape.OptimizerNote(s.Optimizer); note != "" {
+		list = append(list, note)
+	}
+	return list
+}
+
+// describe fills in what the peak consists of and where it is.
+func (sim *simulation) describe(p *Prediction) {
+	p.Categories = map[string]event.Bytes{}
+	var sum event.Bytes
+	for _, i := range allocsim.LiveAt(sim.tl, sim.res.AllocatedPeakAt) {
+		op := sim.tl.Ops[i]
+		p.Categories[sim.tl.Tags[op.Tag].Category.String()] += event.Bytes(op.Size)
+		sum += event.Bytes(op.Size)
+	}
+	p.Categories["rounding"] = p.AllocatedPeak - sum
+	tag := sim.tl.Tags[sim.tl.Ops[sim.res.AllocatedPeakAt].Tag]
+	p.PeakOp, p.PeakModule = tag.Op, tag.Module
+	seen := map[string]int{}
+	var highest event.Bytes
+	for _, m := range sim.res.Marks {
+		i, ok := seen[m.Phase]
+		if !ok {
+			i = len(p.Phases)
+			seen[m.Phase] = i
+			p.Phases = append(p.Phases, PhasePeak{Phase: m.Phase})
+		}
+		p.Phases[i].Allocated = max(p.Phases[i].Allocated, m.AllocatedPeak)
+		p.Phases[i].Reserved = max(p.Phases[i].Reserved, m.ReservedPeak)
+		if m.AllocatedPeak > highest {
+			highest, p.Phase = m.AllocatedPeak, m.Phase
+		}
+	}
+	p.Series = sim.series()
+	p.Retries = sim.res.Retries
+}
+
+// series is the allocated bytes after each operation of the last step.
+func (sim *simulation) series() []SeriesPoint {
+	from, last := 0, 0
+	for _, m := range sim.tl.Marks {
+		last = max(last, m.Step)
+	}
+	for _, m := range sim.tl.Marks {
+		if m.Step == last {
+			from = m.At
+			break
+		}
+	}
+	size := make(map[int32]int64, len(sim.tl.Ops)/2)
+	var now int64
+	var out []SeriesPoint
+	mark, phase := 0, ""
+	for i, op := range sim.tl.Ops {
+		for mark < len(sim.tl.Marks) && sim.tl.Marks[mark].At <= i {
+			phase = sim.tl.Marks[mark].Phase
+			mark++
+		}
+		if op.Kind == event.OpAlloc {
+			size[op.ID] = op.Size
+			now += op.Size
+		} else {
+			now -= size[op.ID]
+		}
+		if i >= from {
+			out = append(out, SeriesPoint{i, event.Bytes(now), phase})
+		}
+	}
+	return out
+}
+
+// hostNeed is what saving a checkpoint and offloading take on the host.
+func hostNeed(m *family.Model, s *Setup) *HostNeed {
+	weights := event.Bytes(m.Root.Count() * weightType(s.Precision).Size())
+	state := event.Bytes(tape.StateBytes(s.Optimizer, m.Root.Parameters(), weightType(s.Precision)))
+	h := &HostNeed{Checkpoint: weights + state}
+	for _, o := range s.Offload {
+		if o == "optimizer" {
+			h.Optimizer = state
+		}
+	}
+	return h
+}

@@ -1,0 +1,109 @@
+package plan
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"memroom/plan/family"
+	"memroom/plan/tape"
+	"memroom/remedy"
+)
+
+// Setup is a training setup: a model and how it is trained. Zero values mean the usual thing; [Setup.Check] fills them in.
+type Setup struct {
+	Model *family.Config `json:"-"`
+	remedy.Setup
+	Padded bool `json:"padded,omitempty"` // some samples are shorter than seq: attention needs a mask
+}
+
+// The words of a setup.
+var (
+	Precisions = []string{"fp32", "amp_bf16", "amp_fp16", "bf16", "fp16"}
+	Attentions = []string{"sdpa", "eager", "flash"}
+	Shards     = []string{"ddp", "fsdp", "zero1", "zero2", "zero3"}
+	Offloads   = []string{"optimizer", "activations"}
+	LoadIns    = []string{"8bit", "4bit"}
+)
+
+// maxBatchSize bounds what a search may try and what a user may ask for.
+const maxBatchSize = 1 << 20
+
+// maxSeq bounds sequences; beyond it products overflow and no model goes there.
+const maxSeq = 1 << 24
+
+// Check fills in defaults and refuses what makes no sense.
+func (s *Setup) Check() error {
+	s.defaults()
+	for _, w := range []struct {
+		name, value string
+		known       []string
+	}{{"precision", s.Precision, Precisions}, {"attention", s.Attention, Attentions}, {"shard", s.Shard, Shards}, {"load-in", s.LoadIn, LoadIns}} {
+		if w.value != "" && !slices.Contains(w.known, w.value) {
+			return fmt.Errorf("%s %q is not known: use one of %s", w.name, w.value, strings.Join(w.known, ", "))
+		}
+	}
+	for _, o := range s.Offload {
+		if !slices.Contains(Offloads, o) {
+			return fmt.Errorf("offload %q is not known: use one of %s", o, strings.Join(Offloads, ", "))
+		}
+	}
+	if err := tape.KnownOptimizer(s.Optimizer); err != nil {
+		return err
+	}
+	for _, n := range []struct {
+		name      string
+		value, to int
+	}{{"batch", s.Batch, maxBatchSize}, {"seq", s.Seq, maxSeq}, {"image", s.Image, 1 << 15}, {"accumulate", s.Accumulate, 1 << 16}, {"ranks", s.Ranks, 1 << 16}, {"lora-rank", s.LoRARank, 1 << 16}} {
+		if n.value < 0 || n.value > n.to {
+			return fmt.Errorf("%s %d is out of range: use 1 to %d", n.name, n.value, n.to)
+		}
+	}
+	if s.Shard != "" && s.Ranks == 1 {
+		return fmt.Errorf("sharding with %s needs more than one rank: add --ranks N", s.Shard)
+	}
+	return nil
+}
+
+func (s *Setup) defaults() {
+	setDefault(&s.Batch, 1)
+	setDefault(&s.Accumulate, 1)
+	setDefault(&s.Ranks, 1)
+	setDefault(&s.Precision, "amp_bf16")
+	setDefault(&s.Optimizer, "adamw")
+	setDefault(&s.Attention, "sdpa")
+	if s.Model != nil {
+		setDefault(&s.Seq, int(s.Model.DefaultSeq()))
+	}
+	if s.Shard == "" && s.Ranks > 1 {
+		s.Shard = "ddp"
+	}
+}
+
+func setDefault[T comparable](v *T, def T) {
+	var zero T
+	if *v == zero {
+		*v = def
+	}
+}
+
+// model builds the model for this setup.
+func (s *Setup) model() (*family.Model, error) {
+	m, err := family.New(s.Model, family.Run{Batch: int64(s.Batch), Seq: int64(s.Seq), Image: int64(s.Image), Attn: s.Attention, Checkpointing: s.Checkpointing,
+		Float: weightType(s.Precision), Padded: s.Padded, MaskGiven: true, ChannelsLast: s.ChannelsLast})
+	if err != nil {
+		return nil, err
+	}
+	if len(s.TrainOnly) > 0 {
+		m.Root.Freeze(s.TrainOnly)
+		if m.Root.Trainable() == 0 {
+			return nil, fmt.Errorf("no parameter's name contains %s: nothing would be trained", strings.Join(s.TrainOnly, " or "))
+		}
+	}
+	return m, nil
+}
+
+func (s *Setup) loop() loop {
+	return loop{precision: s.Precision, optimizer: s.Optimizer, accumulate: int64(s.Accumulate), clip: s.Clip, keepGrads: s.KeepGrads,
+		channelsLast: s.ChannelsLast, steps: 2}
+}

@@ -1,0 +1,113 @@
+package plan
+
+import (
+	"memroom/event"
+	"memroom/plan/family"
+	"memroom/plan/tape"
+)
+
+// loop is the part of a setup that the training loop depends on.
+type loop struct {
+	precision    string
+	optimizer    string
+	accumulate   int64
+	clip         bool
+	keepGrads    bool
+	channelsLast bool
+	steps        int
+}
+
+// weightType is the type the weights are kept in.
+func weightType(precision string) tape.DType {
+	switch precision {
+	case "bf16":
+		return tape.BF16
+	case "fp16":
+		return tape.F16
+	}
+	return tape.F32
+}
+
+// train records the load and some optimizer steps of a plain training loop.
+func train(m *family.Model, o tape.Options, l loop) *tape.Graph {
+	o.Training = true
+	switch l.precision {
+	case "amp_bf16":
+		o.Autocast, o.Half = true, tape.BF16
+	case "amp_fp16":
+		o.Autocast, o.Half = true, tape.F16
+	}
+	g := tape.New(o)
+	g.Mark(0, "load")
+	g.Load(m.Root, weightType(l.precision))
+	if l.channelsLast {
+		g.ToChannelsLast(m.Root)
+	}
+	opt := g.NewOptimizer(l.optimizer, m.Root.Parameters())
+	scaler := newScaler(g, l.precision == "amp_fp16")
+	for step := 1; step <= l.steps; step++ {
+		for range max(l.accumulate, 1) {
+			microBatch(g, m, scaler, step)
+		}
+		g.Mark(step, "optimizer")
+		if l.clip {
+			scaler.unscale(opt)
+			g.ClipNorm(opt)
+		}
+		scaler.step(opt)
+		opt.ZeroGrad(l.keepGrads)
+	}
+	return g
+}
+
+// microBatch is forward and backward of one batch.
+func microBatch(g *tape.Graph, m *family.Model, scaler *scaler, step int) {
+	f := g.Enter()
+	g.Mark(step, "forward")
+	in := m.Inputs(g)
+	for _, t := range in {
+		f.Keep(t)
+	}
+	var loss *tape.Tensor
+	f.Set(&loss, g.Scale(m.Loss(g, in))) // loss / accumulation steps
+	g.EndAutocast()
+	g.Mark(step, "backward")
+	scaler.backward(loss)
+	f.Leave()
+}
+
+// scaler is torch.amp.GradScaler; without fp16 it does nothing.
+type scaler struct {
+	g       *tape.Graph
+	on      bool
+	started bool
+}
+
+func newScaler(g *tape.Graph, on bool) *scaler { return &scaler{g: g, on: on} }
+
+func (s *scaler) backward(loss *tape.Tensor) {
+	if !s.on {
+		s.g.Backward(loss)
+		return
+	}
+	if !s.started {
+		s.g.Forever("scaler", event.CategoryOptimizer, 4, 4)
+		s.started = true
+	}
+	f := s.g.Enter()
+	var scaled *tape.Tensor
+	f.Set(&scaled, s.g.Mul(loss, s.g.Borrow(tape.F32)))
+	s.g.Backward(scaled)
+	f.Leave()
+}
+
+func (s *scaler) unscale(*tape.Optimizer) {
+	if s.on {
+		s.g.Scratch("scaler", 8, 8, 4, 4)
+	}
+}
+
+func (s *scaler) step(opt *tape.Optimizer) {
+	s.unscale(opt)
+	opt.Step()
+}
