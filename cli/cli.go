@@ -28,6 +28,7 @@ type Streams struct {
 type root struct {
 	Color string `help:"Colours: ${enum}." enum:"auto,always,never" default:"auto"`
 
+	Plan       planCmd       `cmd:"" help:"Predict the memory of a training run before it starts."`
 	Run        runCmd        `cmd:"" help:"Run a training command and watch its memory."`
 	Snapshot   snapshotCmd   `cmd:"" help:"What a PyTorch memory snapshot holds: peak, composition, growth, fragmentation."`
 	Explain    explainCmd    `cmd:"" help:"Why a run died: what ran out, who held it, and what to do, from logs, snapshots or run ids."`

@@ -1,0 +1,235 @@
+package cli
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"memroom/allocsim"
+	"memroom/event"
+	"memroom/plan"
+	"memroom/plan/family"
+	"memroom/remedy"
+	"memroom/report"
+)
+
+type planCmd struct {
+	Args []string `arg:"" optional:"" name:"config" help:"Hugging Face config.json, its folder, or a .safetensors file beside it. With --rehearse: the training command, after --."`
+
+	Preset        string      `help:"A well-known model instead of a file, such as llama-3-8b, gpt2 or torchvision/resnet50." placeholder:"NAME"`
+	Batch         int         `help:"Micro-batch: what one forward pass sees." default:"1"`
+	Seq           int         `help:"Tokens per sample (samples of audio for speech). Default: 1024, or the model's positions if fewer."`
+	Image         int         `help:"Side of the image in pixels. Default: the model's, or 224."`
+	Precision     string      `help:"fp32, amp_bf16, amp_fp16 (autocast over fp32 weights), bf16 or fp16 (weights cast)." default:"amp_bf16"`
+	Optimizer     string      `help:"adamw, adamw_fused, adamw_loop, sgd, sgdm, rmsprop, adafactor, adam8bit, lion, ..." default:"adamw"`
+	Checkpointing bool        `help:"Gradient checkpointing of every block."`
+	Attn          string      `help:"sdpa, eager or flash (unvalidated)." default:"sdpa"`
+	Accumulate    int         `help:"Micro-batches per optimizer step." default:"1"`
+	Clip          bool        `help:"Gradients are clipped by norm."`
+	KeepGrads     bool        `help:"zero_grad(set_to_none=False): gradients stay in memory."`
+	TrainOnly     []string    `help:"Train only parameters whose name contains one of these." placeholder:"SUBSTR"`
+	LoraRank      int         `help:"LoRA adapters of this rank on the attention projections (unvalidated)." placeholder:"N"`
+	LoadIn        string      `help:"Load the weights in 8bit or 4bit (unvalidated)." placeholder:"8bit|4bit"`
+	Ranks         int         `help:"Data-parallel ranks (unvalidated)." default:"1"`
+	Shard         string      `help:"ddp, fsdp, zero1, zero2 or zero3 (unvalidated)." placeholder:"KIND"`
+	Offload       []string    `help:"Keep optimizer and/or activations in host memory (unvalidated)." placeholder:"WHAT"`
+	ChannelsLast  bool        `help:"Images and convolutions in channels-last order."`
+	Padded        bool        `help:"The longest sample sets --seq and others are padded: attention needs a mask."`
+	AllocConf     string      `help:"Allocator settings as in PYTORCH_CUDA_ALLOC_CONF." placeholder:"STR"`
+	AllocLimit    event.Bytes `help:"Cap on reserved bytes, as set_per_process_memory_fraction sets it." placeholder:"SIZE"`
+	Torch         string      `help:"PyTorch version whose allocator is modelled." default:"2.11"`
+	GPU           string      `name:"gpu" help:"The whole card: a name such as H200, A100-80, RTX4090, or a size such as 24GiB." placeholder:"NAME|SIZE"`
+	Here          bool        `help:"Plan for the card of this machine, minus what others hold on it now."`
+	JSON          bool        `name:"json" help:"Print JSON."`
+	HTML          string      `name:"html" help:"Write a self-contained page." placeholder:"FILE"`
+}
+
+func (planCmd) examples() []example {
+	return []example{
+		{line: "memroom plan config.json --batch 8 --seq 512 --gpu 24GiB"},
+		{line: "memroom plan --preset llama-3-8b --precision bf16 --seq 2048 --gpu RTX4090", code: exitDoesNotFit},
+		{line: "memroom plan --preset gpt2 --batch 8 --seq 512 --alloc-limit 12GiB --json"},
+	}
+}
+
+// planHook lets a file that adds another way to plan (rehearsal, device maps, search) take the command over. It returns
+// false when the flags ask for nothing of it.
+type planHook func(c *planCmd, s *session) (done bool, err error)
+
+var planHooks []planHook
+
+// hereCard finds this machine's card and what others hold on it. It is set where a reader of NVML is linked in.
+var hereCard func() (plan.Card, event.Bytes, error)
+
+func (c *planCmd) Run(s *session) error {
+	for _, hook := range planHooks {
+		if done, err := hook(c, s); done || err != nil {
+			return err
+		}
+	}
+	model, err := c.model()
+	if err != nil {
+		return err
+	}
+	target, err := c.target()
+	if err != nil {
+		return err
+	}
+	p, err := plan.Predict(c.setup(model), target)
+	if err != nil {
+		return err
+	}
+	return c.answer(s, p)
+}
+
+// answer prints a prediction and gives the exit code.
+func (c *planCmd) answer(s *session, p *plan.Prediction) error {
+	if c.HTML != "" {
+		if err := writePage(c.HTML, p); err != nil {
+			return err
+		}
+		s.note("wrote %s", c.HTML)
+	}
+	if c.JSON {
+		if err := s.printJSON(p); err != nil {
+			return err
+		}
+	} else if err := report.Plan(s.Out, p, s.color); err != nil {
+		return err
+	}
+	if p.Fits != nil && !*p.Fits {
+		return exitQuietly(exitDoesNotFit)
+	}
+	return nil
+}
+
+func writePage(path string, p *plan.Prediction) error {
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	if err := report.PlanPage(f, p); err != nil {
+		f.Close()
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	return f.Close()
+}
+
+// setup turns the flags into a setup.
+func (c *planCmd) setup(model *family.Config) plan.Setup {
+	s := plan.Setup{Model: model, Padded: c.Padded, Setup: remedy.Setup{
+		Batch: c.Batch, Seq: c.Seq, Image: c.Image, Precision: c.Precision, Optimizer: c.Optimizer, Checkpointing: c.Checkpointing,
+		Attention: c.Attn, Accumulate: c.Accumulate, Clip: c.Clip, KeepGrads: c.KeepGrads, TrainOnly: c.TrainOnly,
+		LoRARank: c.LoraRank, LoadIn: c.LoadIn, Ranks: c.Ranks, Shard: c.Shard, Offload: c.Offload, ChannelsLast: c.ChannelsLast,
+		AllocConf: c.AllocConf, Torch: c.Torch,
+	}}
+	return s
+}
+
+func (c *planCmd) target() (plan.Target, error) {
+	t := plan.Target{Card: plan.DefaultCard(), AllocLimit: c.AllocLimit, Torch: c.Torch}
+	conf, err := allocsim.ParseConf(c.AllocConf)
+	if err != nil {
+		return t, fmt.Errorf("--alloc-conf: %w", err)
+	}
+	t.Alloc = conf
+	switch {
+	case c.GPU != "":
+		if t.Card, err = plan.FindCard(c.GPU); err != nil {
+			return t, err
+		}
+		t.Given = true
+		if c.Here {
+			_, held, err := here()
+			if err != nil {
+				return t, err
+			}
+			t.Neighbours = held
+		}
+	case c.Here:
+		card, held, err := here()
+		if err != nil {
+			return t, err
+		}
+		t.Card, t.Neighbours, t.Given = card, held, true
+	}
+	return t, nil
+}
+
+func here() (plan.Card, event.Bytes, error) {
+	if hereCard == nil {
+		return plan.Card{}, 0, fmt.Errorf("--here: this build cannot read NVIDIA's driver; name the card with --gpu")
+	}
+	return hereCard()
+}
+
+// model reads the configuration the command line names.
+func (c *planCmd) model() (*family.Config, error) {
+	switch {
+	case c.Preset != "" && len(c.Args) > 0:
+		return nil, usageError(fmt.Errorf("give a configuration file or --preset, not both"))
+	case c.Preset != "":
+		return family.Preset(c.Preset)
+	case len(c.Args) == 0:
+		return nil, usageError(fmt.Errorf("no model: give a config.json, its folder, or --preset NAME"))
+	case len(c.Args) > 1:
+		return nil, usageError(fmt.Errorf("one model at a time: %q is too much; a training command needs --rehearse and --", c.Args[1]))
+	}
+	return readModel(c.Args[0])
+}
+
+// maxConfigFile bounds what is read: a configuration is a few KiB, some with label lists are a few hundred.
+const maxConfigFile = 16 << 20
+
+func readModel(path string) (*family.Config, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if info.IsDir() {
+		inside := filepath.Join(path, "config.json")
+		if _, err := os.Stat(inside); err != nil {
+			return nil, fmt.Errorf("%s holds no config.json: give the file itself, or a folder as save_pretrained writes it", path)
+		}
+		path = inside
+	}
+	if strings.HasSuffix(path, ".safetensors") || strings.HasSuffix(path, ".safetensors.index.json") {
+		return readBeside(path)
+	}
+	if info, err = os.Stat(path); err != nil {
+		return nil, err
+	} else if !info.Mode().IsRegular() || info.Size() > maxConfigFile {
+		return nil, fmt.Errorf("%s is not a configuration: expected a JSON file of at most %s", path, event.Bytes(maxConfigFile))
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	config, err := family.ParseConfig(data)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return config, nil
+}
+
+// readBeside finds the configuration of a weights file: beside it, else from the names and shapes in its header.
+func readBeside(path string) (*family.Config, error) {
+	beside := filepath.Join(filepath.Dir(path), "config.json")
+	if _, err := os.Stat(beside); err == nil {
+		return readModel(beside)
+	}
+	if !strings.HasSuffix(path, ".safetensors") {
+		return nil, fmt.Errorf("no config.json beside %s", path)
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	config, err := family.FromSafetensors(f)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return config, nil
+}

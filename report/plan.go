@@ -1,0 +1,151 @@
+package report
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"memroom/event"
+	"memroom/plan"
+)
+
+// planCategories are the parts of the peak in the order of the bar, with a letter and a colour each.
+var planCategories = []struct{ name, letter, color, what string }{
+	{"weights", "W", "34", "weights and buffers"},
+	{"gradients", "G", "35", "gradients"},
+	{"optimizer", "O", "36", "optimizer state"},
+	{"activations", "A", "32", "kept for the backward pass"},
+	{"loss", "L", "33", "logits, log-probabilities, their gradients"},
+	{"temporary", "t", "37", "temporaries"},
+	{"workspace", "s", "37", "library workspaces"},
+	{"input", "i", "37", "batch"},
+	{"rounding", "r", "90", "rounding to blocks"},
+	{"cache", "c", "90", "reserved but free"},
+	{"context", "x", "31", "CUDA context, kernels, libraries"},
+}
+
+// Plan prints a prediction for people.
+func Plan(out io.Writer, p *plan.Prediction, color bool) error {
+	t := NewText(out, color)
+	t.planHead(p)
+	t.planBar(p)
+	t.heading("At the peak")
+	var rows [][]string
+	for _, c := range planCategories {
+		if n := p.Categories[c.name]; n > 0 {
+			rows = append(rows, []string{c.letter, c.name, n.String(), percent(float64(n), float64(p.DevicePeak)), c.what})
+		}
+	}
+	t.table([]string{"", "", ">bytes", ">share", ""}, rows)
+	t.heading("By phase")
+	rows = nil
+	for _, ph := range p.Phases {
+		rows = append(rows, []string{ph.Phase, ph.Allocated.String(), ph.Reserved.String()})
+	}
+	t.table([]string{"phase", ">allocated", ">reserved"}, rows)
+	t.planTimeline(p)
+	for _, w := range p.Warnings {
+		t.linef("%s %s", t.paint("33", "note:"), w)
+	}
+	return t.Err()
+}
+
+func (t *Text) planHead(p *plan.Prediction) {
+	t.linef("%s on the card, between %s and %s  (allocated %s, reserved %s)", t.paint("1", p.DevicePeak.String()), p.Low, p.High, p.AllocatedPeak, p.ReservedPeak)
+	if p.Parameters > 0 {
+		t.linef("%s parameters, %s trained; peak in the %s pass at %s", grouped(int(p.Parameters)), grouped(int(p.Trainable)), p.Phase, strings.TrimSpace(p.PeakOp+" "+p.PeakModule))
+	}
+	if p.Fits == nil {
+		return
+	}
+	where := ""
+	switch {
+	case p.Card != nil:
+		where = fmt.Sprintf("%s (%s)", p.Card.Name, p.Card.Total)
+	default:
+		where = fmt.Sprintf("a limit of %s on reserved bytes", p.AllocLimit)
+	}
+	verdict := t.paint("32;1", "fits")
+	if !*p.Fits {
+		verdict = t.paint("31;1", "does not fit")
+	}
+	line := fmt.Sprintf("%s %s", verdict, where)
+	if p.MaxBatch != nil {
+		line += fmt.Sprintf("; largest batch %d", *p.MaxBatch)
+	}
+	if p.MaxSeq != nil {
+		line += fmt.Sprintf(", longest sequence %d at this batch", *p.MaxSeq)
+	}
+	t.linef("%s", line)
+}
+
+// planBar draws the peak by category against the card.
+func (t *Text) planBar(p *plan.Prediction) {
+	const width = 72
+	whole := p.High
+	if p.Card != nil {
+		whole = max(whole, p.Card.Total)
+	}
+	var bar strings.Builder
+	used := 0
+	var sum event.Bytes
+	for _, c := range planCategories {
+		sum += max(p.Categories[c.name], 0)
+		end := min(int(int64(sum)*width/max(int64(whole), 1)), width)
+		if end > used {
+			bar.WriteString(t.paint(c.color, strings.Repeat(c.letter, end-used)))
+			used = end
+		}
+	}
+	bar.WriteString(strings.Repeat("·", max(width-used, 0)))
+	t.linef("\n  %s %s", bar.String(), whole)
+	if p.Card != nil && p.Card.Total < whole {
+		at := int(int64(p.Card.Total) * width / int64(whole))
+		t.linef("  %s^ %s of the card", strings.Repeat(" ", min(at, width-1)), p.Card.Total)
+	}
+}
+
+// planTimeline draws allocated bytes over one step.
+func (t *Text) planTimeline(p *plan.Prediction) {
+	const width, height = 72, 8
+	if len(p.Series) < width {
+		return
+	}
+	cols := make([]event.Bytes, width)
+	phases := make([]string, width)
+	var top event.Bytes
+	for i, s := range p.Series {
+		c := i * width / len(p.Series)
+		cols[c] = max(cols[c], s.Allocated)
+		phases[c] = s.Phase
+		top = max(top, s.Allocated)
+	}
+	t.heading("One step")
+	levels := []rune(" ▁▂▃▄▅▆▇█")
+	for row := height - 1; row >= 0; row-- {
+		var line strings.Builder
+		for _, v := range cols {
+			eighths := int(int64(v) * height * 8 / max(int64(top), 1))
+			line.WriteRune(levels[min(max(eighths-row*8, 0), 8)])
+		}
+		label := ""
+		if row == height-1 {
+			label = " " + top.String()
+		}
+		t.linef("  %s%s", line.String(), label)
+	}
+	var names strings.Builder
+	for i := 0; i < width; {
+		j := i
+		for j < width && phases[j] == phases[i] {
+			j++
+		}
+		name := phases[i]
+		if len(name) > j-i-1 {
+			name = name[:max(j-i-1, 0)]
+		}
+		names.WriteString(fmt.Sprintf("%-*s", j-i, name))
+		i = j
+	}
+	t.linef("  %s", names.String())
+}
