@@ -133,6 +133,12 @@ func add(sum, v []int64) {
 	}
 }
 
+func subtract(sum, v []int64) {
+	for i, x := range v {
+		sum[i] -= x
+	}
+}
+
 // addAndTop is add and highest in one pass: this loop is where the time goes.
 func addAndTop(sum, v []int64) int64 {
 	var top int64
@@ -231,24 +237,32 @@ func (c chain) within(p Problem, order []int, full float64) []int {
 }
 
 // reach gives, for each unit, how far a device with this much room gets when it starts there: the end of the longest
-// range that fits.
+// range that fits. The window slides: the next start keeps the sum of what it shares with the last.
 func (c chain) reach(room int64) []int {
 	ends := make([]int, len(c.units)+1)
 	sum := make([]int64, c.moments)
+	end := 0
 	for start := range c.units {
-		clear(sum)
 		left := room
 		if start > 0 {
 			left -= c.units[start].Boundary
 		}
-		end := start
+		for end > start && highest(sum) > left { // a larger boundary may cost units that fitted before
+			end--
+			subtract(sum, c.units[end].Live)
+		}
+		end = max(end, start)
 		for end < len(c.units) {
 			if addAndTop(sum, c.units[end].Live) > left {
+				subtract(sum, c.units[end].Live)
 				break
 			}
 			end++
 		}
 		ends[start] = end
+		if end > start {
+			subtract(sum, c.units[start].Live)
+		}
 	}
 	ends[len(c.units)] = len(c.units)
 	return ends
