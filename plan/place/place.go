@@ -310,24 +310,28 @@ func orders(devices []Device) [][]int {
 	}
 	kind := func(i int) [2]int64 { return [2]int64{devices[i].Bytes, devices[i].Fixed} }
 	found := [][]int{given}
-	if len(devices) > 8 {
+	seen := map[string]bool{fmt.Sprint(kinds(given, kind)): true}
+	consider := func(order []int) {
+		if k := fmt.Sprint(kinds(order, kind)); !seen[k] {
+			seen[k] = true
+			found = append(found, slices.Clone(order))
+		}
+	}
+	if len(devices) > 8 { // too many to try all: as given, largest first, smallest first
 		bySize := slices.Clone(given)
 		slices.SortStableFunc(bySize, func(a, b int) int { return int(min(1, max(-1, devices[b].Bytes-devices[a].Bytes))) })
-		reversed := slices.Clone(bySize)
-		slices.Reverse(reversed)
-		return [][]int{given, bySize, reversed}
+		consider(bySize)
+		slices.Reverse(bySize)
+		consider(bySize)
+		return found
 	}
-	seen := map[string]bool{fmt.Sprint(kinds(given, kind)): true}
 	var permute func(prefix, rest []int)
 	permute = func(prefix, rest []int) {
 		if len(found) >= orderLimit {
 			return
 		}
 		if len(rest) == 0 {
-			if k := fmt.Sprint(kinds(prefix, kind)); !seen[k] {
-				seen[k] = true
-				found = append(found, slices.Clone(prefix))
-			}
+			consider(prefix)
 			return
 		}
 		tried := map[[2]int64]bool{}
