@@ -1,8 +1,10 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"runtime/debug"
@@ -157,7 +159,7 @@ func writeWhole(path string, write func(io.Writer) error) error {
 	}
 	f, err := os.CreateTemp(filepath.Dir(path), ".memroom-*")
 	if err != nil {
-		return fmt.Errorf("write %s: %w", path, err)
+		return fmt.Errorf("write %s: %w", path, withoutPath(err))
 	}
 	err = firstError(write(f), f.Chmod(0o644), f.Close())
 	if err == nil {
@@ -165,9 +167,18 @@ func writeWhole(path string, write func(io.Writer) error) error {
 	}
 	if err != nil {
 		_ = os.Remove(f.Name())
-		return fmt.Errorf("write %s: %w", path, err)
+		return fmt.Errorf("write %s: %w", path, withoutPath(err))
 	}
 	return nil
+}
+
+// withoutPath leaves out the temporary file's name, which means nothing to the user.
+func withoutPath(err error) error {
+	var p *fs.PathError
+	if errors.As(err, &p) {
+		return p.Err
+	}
+	return err
 }
 
 func firstError(errs ...error) error {

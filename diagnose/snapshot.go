@@ -133,6 +133,9 @@ func (s *Snapshot) warn(p *phases) {
 	if l.Entries > 0 && !p.stacks {
 		s.Warnings = append(s.Warnings, "no call stacks were recorded: categories are unknown or guessed from lifetimes (record with context=\"all\")")
 	}
+	if l.Implausible > 0 {
+		s.Warnings = append(s.Warnings, fmt.Sprintf("%d entries or blocks have impossible sizes or addresses and were left out: the file is damaged", l.Implausible))
+	}
 	if l.Unknown > 0 {
 		s.Warnings = append(s.Warnings, fmt.Sprintf("%d entries are of a kind this version does not know and were left out", l.Unknown))
 	}

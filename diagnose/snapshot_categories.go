@@ -31,10 +31,11 @@ func (l *Ledger) categorise() *phases {
 		a.Category, a.Sure = c.classify(a, span)
 	})
 	c.findLogits()
+	c.countGradients()
 	c.settleKept()
 	c.settleUnfinished()
-	c.countGradients()
 	c.settleOlder()
+	c.doubtWithoutStacks()
 	return c.p
 }
 
@@ -128,6 +129,9 @@ func (c *categoriser) classifyLoaded(a *Allocation, span int) (event.Category, u
 
 func (c *categoriser) classifyForward(a *Allocation, span int) (event.Category, uint8) {
 	t := c.traits(a.Stack)
+	if optimize := c.p.nextOptimize[span]; !c.p.stacks && a.End > c.p.begin(optimize) && !c.outlivesStep(a, span) {
+		return event.CategoryGradients, 60 // the border between forward and backward is itself a guess
+	}
 	backward := c.p.nextBackward[span]
 	saved := backward < len(c.p.spans) && a.End > c.p.begin(backward)
 	switch {
@@ -233,11 +237,11 @@ func (c *categoriser) settleKept() {
 			return
 		}
 		switch {
-		case len(stepsOf[a.Stack]) > 1:
+		case len(stepsOf[a.Stack]) > 1 && c.p.stacks:
 			a.Category, a.Sure = event.CategoryActivations, 70
 		case c.traits(a.Stack).has(traitConv):
 			a.Category, a.Sure = event.CategoryWorkspace, 60
-		case c.weightSizes[a.Requested]:
+		case c.weightSizes[a.Requested] || c.gradientSizes[a.Requested] > 0:
 			a.Category, a.Sure = event.CategoryWeights, 50
 		default:
 			a.Category, a.Sure = event.CategoryUnknown, 30
@@ -306,14 +310,14 @@ func (c *categoriser) classifyOlder(a *Allocation, given map[int64]int) (event.C
 	switch {
 	case t.has(traitOptimizer):
 		return event.CategoryOptimizer, 80
+	case workspaceSizes[a.Requested] && a.Requested != 4194304 && a.End == Never && !t.has(traitLoad) && c.gradientSizes[a.Requested] == 0:
+		return event.CategoryWorkspace, 60
 	case t.has(traitLoss):
 		return event.CategoryLoss, 60
 	case t.has(traitForward):
 		return event.CategoryActivations, 60
 	case t.has(traitLoad):
 		return event.CategoryWeights, 75
-	case workspaceSizes[a.Requested] && a.Requested != 4194304 && a.End == Never && c.gradientSizes[a.Requested] == 0:
-		return event.CategoryWorkspace, 60
 	}
 	if n := c.gradientSizes[a.Requested]; n > 0 && a.End > c.secondOptimizer() {
 		given[a.Requested]++
@@ -338,4 +342,16 @@ func (c *categoriser) secondOptimizer() int32 {
 		}
 	}
 	return Never - 1
+}
+
+// doubtWithoutStacks lowers the confidence of what was told from lifetimes alone.
+func (c *categoriser) doubtWithoutStacks() {
+	if c.p.stacks {
+		return
+	}
+	c.eachRecorded(func(a *Allocation, _ int) {
+		if a.Phase != PhaseOptimizer {
+			a.Sure = min(a.Sure, 60)
+		}
+	})
 }

@@ -20,6 +20,8 @@ type Ledger struct {
 	OOMs     []OOMEvent
 	Notes    []Annotation
 	Unknown  int // entries of a kind this version does not know
+	// Implausible counts entries with impossible sizes or addresses, which were left out.
+	Implausible int
 	// Before counts the blocks that were there when recording began.
 	Before int
 
@@ -115,6 +117,10 @@ func (b *LedgerBuilder) Add(e event.Entry, block int64) {
 		l.Entries++
 	}
 	b.tick(at, e.TimeUS)
+	if implausible(e) {
+		l.Implausible++
+		return
+	}
 	switch e.Kind {
 	case event.KindAlloc:
 		b.alloc(at, e, block)
@@ -130,6 +136,12 @@ func (b *LedgerBuilder) Add(e event.Entry, block int64) {
 	default:
 		l.Unknown++
 	}
+}
+
+// implausible entries are damaged or made up: no device has a pebibyte, and sums must not overflow.
+func implausible(e event.Entry) bool {
+	const most = int64(event.PiB)
+	return e.Size < 0 || e.Size > most || e.Addr+uint64(e.Size) < e.Addr || e.DeviceFree < 0 || e.DeviceFree > most
 }
 
 // tick notes the time of an entry and places the annotations that lie before it.
@@ -156,9 +168,6 @@ func (b *LedgerBuilder) alloc(at int32, e event.Entry, block int64) {
 }
 
 func roundUp(n, quantum int64) int64 {
-	if n > 1<<62 {
-		return n
-	}
 	return max(quantum, (n+quantum-1)/quantum*quantum)
 }
 
@@ -230,6 +239,10 @@ func sortedValues(m map[uint64]int32) []int32 {
 
 // FinalBlock tells the builder of a block that was in use when the snapshot was taken; stack says where it was made.
 func (b *LedgerBuilder) FinalBlock(addr uint64, size, requested int64, stack event.StackID) {
+	if implausible(event.Entry{Addr: addr, Size: size}) {
+		b.l.Implausible++
+		return
+	}
 	if i, ok := b.live[addr]; ok {
 		if i >= 0 {
 			b.l.Allocs[i].Size = max(size, b.l.Allocs[i].Requested)
@@ -242,6 +255,10 @@ func (b *LedgerBuilder) FinalBlock(addr uint64, size, requested int64, stack eve
 
 // FinalSegment tells the builder of a range that was reserved when the snapshot was taken.
 func (b *LedgerBuilder) FinalSegment(s SegmentSpan) {
+	if implausible(event.Entry{Addr: s.Addr, Size: s.Size}) {
+		b.l.Implausible++
+		return
+	}
 	if !s.Expandable {
 		if _, ok := b.spans[s.Addr]; !ok {
 			b.l.Segments = append(b.l.Segments, withLife(s, -1, Never))

@@ -63,9 +63,12 @@ func (t *Text) device(file string, d Device, several bool, groups int) {
 
 func (t *Text) peaks(s *diagnose.Snapshot) {
 	t.heading("Peak")
-	rows := [][]string{momentRow("allocated was highest", s.Peak)}
-	if s.Reserve.At != s.Peak.At {
-		rows = append(rows, momentRow("reserved was highest", s.Reserve))
+	var rows [][]string
+	if s.Entries > 0 {
+		rows = append(rows, momentRow("allocated was highest", s.Peak))
+		if s.Reserve.At != s.Peak.At {
+			rows = append(rows, momentRow("reserved was highest", s.Reserve))
+		}
 	}
 	rows = append(rows, momentRow("at the end", s.End))
 	t.table([]string{"when", ">allocated", ">reserved", ">unused", ">longest free", "where"}, rows)
@@ -74,7 +77,7 @@ func (t *Text) peaks(s *diagnose.Snapshot) {
 func momentRow(name string, m diagnose.Moment) []string {
 	where := fmt.Sprintf("entry %s", grouped(m.At))
 	if m.At < 0 {
-		where = "before recording"
+		where = "when recording began"
 	}
 	if m.Step > 0 {
 		where += fmt.Sprintf(", step %d, %s", m.Step, m.Phase)
@@ -162,7 +165,7 @@ func (t *Text) groups(s *diagnose.Snapshot, limit int) {
 			for _, g := range s.Groups[i:] {
 				rest += g.Bytes
 			}
-			rows = append(rows, []string{rest.String(), percent(float64(rest), float64(s.AllocatedPeak)), "", "", fmt.Sprintf("%s more stacks (--top)", grouped(len(s.Groups)-limit))})
+			rows = append(rows, []string{rest.String(), percent(float64(rest), float64(s.AllocatedPeak)), "", "", counted(len(s.Groups)-limit, "more stack", "more stacks") + " (--top)"})
 			break
 		}
 		rows = append(rows, []string{g.Bytes.String(), percent(float64(g.Bytes), float64(s.AllocatedPeak)), grouped(g.Blocks), g.Category.String(), groupText(g)})
