@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"runtime/debug"
 
+	"memroom/allocsim"
 	"memroom/diagnose"
 	"memroom/event"
 	"memroom/report"
@@ -23,6 +24,9 @@ type snapshotCmd struct {
 	Pprof    string `help:"Write a profile for go tool pprof." placeholder:"PATH"`
 	Perfetto string `help:"Write a trace for ui.perfetto.dev." placeholder:"PATH"`
 	JSON     bool   `name:"json" help:"Print JSON."`
+
+	AllocLimit event.Bytes `name:"alloc-limit" help:"Cap on reserved bytes for the comparison of settings; without it, what the recording tells." placeholder:"SIZE"`
+	NoWhatIf   bool        `name:"no-what-if" help:"Leave out the comparison of allocator settings."`
 }
 
 func (snapshotCmd) examples() []example {
@@ -48,7 +52,7 @@ type truncation struct {
 
 type snapshotDevice struct {
 	*diagnose.Snapshot
-	WhatIf *report.WhatIf `json:"what_if,omitempty"`
+	WhatIf *allocsim.Table `json:"what_if,omitempty"`
 }
 
 func (c *snapshotCmd) Run(s *session) error {
@@ -95,7 +99,8 @@ func (c *snapshotCmd) analyse(read *trace.Snapshot) ([]report.Device, error) {
 		if c.Device >= 0 && rec.Device != c.Device {
 			continue
 		}
-		devices = append(devices, report.Device{Snapshot: diagnose.AnalyseSnapshot(diagnose.LedgerOf(read, rec, nil))})
+		analysis, replayed := diagnose.ReplaySnapshot(read, rec)
+		devices = append(devices, report.Device{Snapshot: analysis, WhatIf: c.compare(rec, analysis, replayed)})
 	}
 	switch {
 	case len(devices) > 0:
@@ -105,6 +110,34 @@ func (c *snapshotCmd) analyse(read *trace.Snapshot) ([]report.Device, error) {
 	default:
 		return nil, fmt.Errorf("%s is a snapshot without memory and without history: was it taken before the first CUDA tensor?", c.File)
 	}
+}
+
+// maxCompared entries take about ten seconds to replay under every setting; longer recordings are left to `replay`.
+const maxCompared = 3_000_000
+
+// compare replays the requests under other settings; nil where there is nothing to compare. A recording that ends in a
+// failure is compared under the memory it had then, so that the table says which settings would have passed.
+func (c *snapshotCmd) compare(rec *event.Recording, s *diagnose.Snapshot, replayed *allocsim.Replayed) *allocsim.Table {
+	if c.NoWhatIf || replayed == nil || s.Allocs == 0 {
+		return nil
+	}
+	if s.Entries > maxCompared {
+		s.Warnings = append(s.Warnings, "too long to compare settings here: `memroom replay --what-if` does it")
+		return nil
+	}
+	limit := c.AllocLimit
+	if n := len(s.OOMs); limit == 0 && n > 0 {
+		limit = s.OOMs[n-1].Capacity()
+	}
+	table, err := replayed.WhatIf(allocsim.Options{Limit: limit}, rec.Settings.Conf)
+	if err != nil {
+		s.Warnings = append(s.Warnings, fmt.Sprintf("settings could not be compared: %v", err))
+		return nil
+	}
+	if limit > 0 && table.Reason != "" {
+		table.Reason += fmt.Sprintf(" (with at most %s reserved)", limit)
+	}
+	return &table
 }
 
 func (c *snapshotCmd) result(read *trace.Snapshot, devices []report.Device) snapshotResult {

@@ -103,3 +103,11 @@ func (o *OOMEvent) judge(reservedPeak event.Bytes) {
 		o.Missing = o.Request - available
 	}
 }
+
+// Capacity is the most that could be reserved when the request failed: the card's, or the highest limit that explains it.
+func (o *OOMEvent) Capacity() event.Bytes {
+	if o.Limited {
+		return max(o.LimitLow, o.LimitHigh-1)
+	}
+	return o.Reserved + o.DeviceFree
+}

@@ -109,6 +109,27 @@ func NewLedger(device int, frames func(event.StackID) []event.Frame, notes []Ann
 	return &LedgerBuilder{l: &Ledger{Device: device, frames: frames, Notes: notes}, live: map[uint64]int32{}, spans: map[uint64]int32{}}
 }
 
+// begin puts in what was there before the first entry.
+func (b *LedgerBuilder) begin(segments []event.Segment) {
+	for i := range segments {
+		s := &segments[i]
+		span := withLife(spanOf(s), -1, Never)
+		b.spans[s.Addr] = int32(len(b.l.Segments))
+		b.l.Segments = append(b.l.Segments, span)
+		for _, block := range s.Blocks {
+			if block.State == event.BlockActive && !implausible(event.Entry{Addr: block.Addr, Size: block.Size}) {
+				b.older(block.Addr, block.Size, block.Requested, block.Stack)
+			}
+		}
+	}
+}
+
+// older puts in a block from before the recording.
+func (b *LedgerBuilder) older(addr uint64, size, requested int64, stack event.StackID) {
+	b.live[addr] = ^int32(len(b.before))
+	b.before = append(b.before, Allocation{Addr: addr, Size: size, Requested: requested, Start: -1, End: Never, Stack: stack})
+}
+
 // Add takes the next entry. block is the size of the block that an allocation got, or 0 where it is not known.
 func (b *LedgerBuilder) Add(e event.Entry, block int64) {
 	l := b.l
@@ -174,13 +195,16 @@ func roundUp(n, quantum int64) int64 {
 func (b *LedgerBuilder) free(at int32, e event.Entry) {
 	i, ok := b.live[e.Addr]
 	if !ok { // older than the recording
-		b.frees = append(b.frees, ^int32(len(b.before)))
-		b.before = append(b.before, Allocation{Addr: e.Addr, Size: roundUp(e.Size, 512), Requested: e.Size, Start: -1, End: at})
-		return
+		b.older(e.Addr, roundUp(e.Size, 512), e.Size, e.Stack)
+		i = b.live[e.Addr]
 	}
 	delete(b.live, e.Addr)
-	b.l.Allocs[i].End = at
 	b.frees = append(b.frees, i)
+	if i < 0 {
+		b.before[^i].End = at
+		return
+	}
+	b.l.Allocs[i].End = at
 }
 
 func (b *LedgerBuilder) reserve(at int32, e event.Entry) {
@@ -243,14 +267,15 @@ func (b *LedgerBuilder) FinalBlock(addr uint64, size, requested int64, stack eve
 		b.l.Implausible++
 		return
 	}
-	if i, ok := b.live[addr]; ok {
-		if i >= 0 {
-			b.l.Allocs[i].Size = max(size, b.l.Allocs[i].Requested)
-		}
-		return
+	i, ok := b.live[addr]
+	switch {
+	case !ok:
+		b.older(addr, size, requested, stack)
+	case i >= 0:
+		b.l.Allocs[i].Size = max(size, b.l.Allocs[i].Requested)
+	case b.before[^i].Stack == 0:
+		b.before[^i].Stack = stack
 	}
-	b.live[addr] = ^int32(len(b.before))
-	b.before = append(b.before, Allocation{Addr: addr, Size: size, Requested: requested, Start: -1, End: Never, Stack: stack})
 }
 
 // FinalSegment tells the builder of a range that was reserved when the snapshot was taken.

@@ -1,30 +1,82 @@
 package diagnose
 
 import (
+	"fmt"
+
+	"memroom/allocsim"
 	"memroom/event"
 	"memroom/trace"
 )
 
-// LedgerOf makes the table of one recording. blocks gives the size of the block that the allocation at an entry got, or 0
-// where it is not known; nil when nothing is.
-func LedgerOf(s *trace.Snapshot, rec *event.Recording, blocks func(entry int) int64) *Ledger {
-	var notes []Annotation
-	for _, a := range s.Annotations {
-		if a.Device == rec.Device {
-			notes = append(notes, Annotation{Name: a.Name, Begin: a.Stage == "START", TimeUS: a.TimeUS})
-		}
+// ReplaySnapshot checks a recording against the model of the allocator and analyses it with what the model knows beyond
+// the recording: the size of every block and the state before the first entry. A recording that the model cannot follow
+// is analysed all the same; then Replayed is nil and a warning says so.
+func ReplaySnapshot(s *trace.Snapshot, rec *event.Recording) (*Snapshot, *allocsim.Replayed) {
+	sizes := &BlockSizes{}
+	replayed, err := allocsim.Replay(rec, allocsim.ReplayOptions{Timeline: true, Observe: sizes.observe})
+	if err != nil {
+		a := AnalyseSnapshot(LedgerOf(s, rec, nil))
+		a.Warnings = append(a.Warnings, fmt.Sprintf("the model of the allocator cannot follow the recording (%v): sizes are rounded requests", err))
+		return a, nil
 	}
-	b := NewLedger(rec.Device, s.Stacks.Frames, notes)
-	for i, e := range rec.History.All() {
+	sizes.start = replayed.Start
+	a := AnalyseSnapshot(LedgerOf(s, rec, sizes))
+	if !replayed.Exact() {
+		a.Warnings = append(a.Warnings, fmt.Sprintf("the model of the allocator differs from the recording at %d of %d entries, first at %d: sizes and other settings are approximate",
+			replayed.Mismatches, replayed.Events, replayed.DivergedAt))
+	}
+	return a, replayed
+}
+
+// BlockSizes is what a replay learns about the blocks of a recording, which itself only says what was asked for.
+type BlockSizes struct {
+	start     []event.Segment // the state before the first entry
+	blocks    []uint32        // of each allocation in order, in units of 512 bytes; 0 is not known
+	allocated int64
+}
+
+// observe notes how much an entry added to the allocated bytes. Index 0 begins a new pass over the recording.
+func (b *BlockSizes) observe(index int, e *event.Entry, a *allocsim.Allocator) {
+	now := a.Stats().All.AllocatedBytes.Current
+	if index == 0 {
+		b.blocks, b.allocated = b.blocks[:0], now-e.Size // not known exactly: the first one is checked below
+	}
+	if e.Kind == event.KindAlloc {
+		size := uint32(0)
+		if grown := now - b.allocated; index > 0 && grown >= e.Size && grown>>9 < 1<<32 {
+			size = uint32(grown >> 9)
+		}
+		b.blocks = append(b.blocks, size)
+	}
+	b.allocated = now
+}
+
+// next gives the size of the next allocation's block, in the order of the recording.
+func (b *BlockSizes) next(i int) int64 {
+	if b == nil || i >= len(b.blocks) {
+		return 0
+	}
+	return int64(b.blocks[i]) << 9
+}
+
+// LedgerOf makes the table of one recording. With nil for sizes, blocks are taken as requests rounded up to 512 bytes.
+func LedgerOf(s *trace.Snapshot, rec *event.Recording, sizes *BlockSizes) *Ledger {
+	b := NewLedger(rec.Device, s.Stacks.Frames, notesOf(s, rec.Device))
+	if sizes != nil {
+		b.begin(sizes.start)
+	}
+	allocs := 0
+	for _, e := range rec.History.All() {
 		var block int64
-		if blocks != nil && e.Kind == event.KindAlloc {
-			block = blocks(i)
+		if e.Kind == event.KindAlloc {
+			block = sizes.next(allocs)
+			allocs++
 		}
 		b.Add(*e, block)
 	}
 	for i := range rec.Segments {
 		segment := &rec.Segments[i]
-		b.FinalSegment(SegmentSpan{Addr: segment.Addr, Size: segment.Size, Stream: segment.Stream, Pool: segment.Pool, Expandable: segment.Expandable})
+		b.FinalSegment(spanOf(segment))
 		for j := range segment.Blocks {
 			if block := &segment.Blocks[j]; block.State == event.BlockActive {
 				b.FinalBlock(block.Addr, block.Size, block.Requested, block.Stack)
@@ -32,4 +84,17 @@ func LedgerOf(s *trace.Snapshot, rec *event.Recording, blocks func(entry int) in
 		}
 	}
 	return b.Finish()
+}
+
+func notesOf(s *trace.Snapshot, device int) (notes []Annotation) {
+	for _, a := range s.Annotations {
+		if a.Device == device {
+			notes = append(notes, Annotation{Name: a.Name, Begin: a.Stage == "START", TimeUS: a.TimeUS})
+		}
+	}
+	return notes
+}
+
+func spanOf(s *event.Segment) SegmentSpan {
+	return SegmentSpan{Addr: s.Addr, Size: s.Size, Stream: s.Stream, Pool: s.Pool, Expandable: s.Expandable}
 }

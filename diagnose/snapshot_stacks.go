@@ -152,13 +152,36 @@ func plumbing(f event.Frame) bool {
 		f.Name == "__call__" && IsLibrary(f) || f.Name == "wrapper" && IsLibrary(f)
 }
 
-// TellingFrames picks the frames of a stack that a reader needs: the innermost one, the first of the model's code and the
-// first of the user's own program; innermost first, at most three.
+// isNative tells frames of C++ from those of Python, which recordings with stacks="all" mix.
+func isNative(f event.Frame) bool {
+	return !strings.HasSuffix(f.File, ".py") && !strings.HasPrefix(f.File, "<") && (strings.Contains(f.Name, "::") || f.File == "??" || f.File == "" ||
+		strings.HasSuffix(f.File, ".cpp") || strings.HasSuffix(f.File, ".c") || strings.HasSuffix(f.File, ".h") || strings.Contains(f.File, ".so"))
+}
+
+// nativePlumbing are the C++ frames at the inner end of every stack: unwinding, the allocator, the making of a tensor.
+func nativePlumbing(f event.Frame) bool {
+	for _, prefix := range []string{"torch::unwind", "torch::CapturedTraceback", "c10::cuda::CUDACachingAllocator", "at::detail::empty", "at::detail::(anonymous", "c10::StorageImpl"} {
+		if strings.HasPrefix(f.Name, prefix) {
+			return true
+		}
+	}
+	return strings.Contains(f.Name, "gather_with_cpp")
+}
+
+// TellingFrames picks the frames of a stack that a reader needs: the innermost one, the next of the model's code and the
+// first of the user's own program; innermost first, at most three. Python's frames come before those of C++.
 func TellingFrames(frames []event.Frame) []event.Frame {
+	if picked := pickFrames(frames, func(f event.Frame) bool { return isNative(f) || plumbing(f) }); len(picked) > 0 {
+		return picked
+	}
+	return pickFrames(frames, nativePlumbing)
+}
+
+func pickFrames(frames []event.Frame, skip func(event.Frame) bool) []event.Frame {
 	var picked []event.Frame
 	user := false
 	for _, f := range frames {
-		if plumbing(f) {
+		if skip(f) {
 			continue
 		}
 		own := !IsLibrary(f)

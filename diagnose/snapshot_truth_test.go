@@ -22,6 +22,9 @@ type truth struct {
 	} `json:"case"`
 	ParamBytes  int64 `json:"param_bytes"`
 	BufferBytes int64 `json:"buffer_bytes"`
+	// What torch.cuda.memory_stats said.
+	PeakAllocated event.Bytes `json:"peak_allocated"`
+	PeakReserved  event.Bytes `json:"peak_reserved"`
 }
 
 // optimizerBytes is what the optimizer keeps: two moments for AdamW, one for SGD with momentum, in the precision of the
@@ -64,7 +67,11 @@ func openSnapshot(t testing.TB, path string) *Snapshot {
 	if len(read.Recordings) != 1 {
 		t.Fatalf("%s: %d devices", path, len(read.Recordings))
 	}
-	return AnalyseSnapshot(LedgerOf(read, &read.Recordings[0], nil))
+	s, replayed := ReplaySnapshot(read, &read.Recordings[0])
+	if replayed == nil || !replayed.Exact() {
+		t.Errorf("%s: the model does not follow it: %q", path, s.Warnings)
+	}
+	return s
 }
 
 // requestedAt sums what the program asked for in one category, live after an entry.
@@ -108,6 +115,9 @@ func TestCategoriesOfKnownModels(t *testing.T) {
 			if math.Abs(r-1) > 0.005 {
 				t.Errorf("%s: inferred %s are %.4f of the truth", tr.ID, name, r)
 			}
+		}
+		if s.AllocatedPeak != tr.PeakAllocated || s.ReservedPeak != tr.PeakReserved {
+			t.Errorf("%s: peaks %d and %d, PyTorch counted %d and %d", tr.ID, s.AllocatedPeak, s.ReservedPeak, tr.PeakAllocated, tr.PeakReserved)
 		}
 		if len(s.Steps) != 2 {
 			t.Errorf("%s: %d steps recognised, two were run", tr.ID, len(s.Steps))

@@ -9,6 +9,7 @@ import (
 	"html"
 	"io"
 
+	"memroom/allocsim"
 	"memroom/diagnose"
 	"memroom/web"
 )
@@ -16,7 +17,7 @@ import (
 // Device is one device's part of a report.
 type Device struct {
 	Snapshot *diagnose.Snapshot
-	WhatIf   *WhatIf // nil when it was not computed
+	WhatIf   *allocsim.Table // the same requests under other settings; nil when it was not computed
 }
 
 // SnapshotHTML writes one self-contained page: no network, no other file, usable from file://. Nothing from the snapshot

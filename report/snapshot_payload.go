@@ -10,6 +10,7 @@ import (
 	"io"
 	"slices"
 
+	"memroom/allocsim"
 	"memroom/diagnose"
 	"memroom/event"
 )
@@ -26,7 +27,7 @@ type pageDevice struct {
 	Device   int                  `json:"device"`
 	Entries  int                  `json:"entries"`
 	Snapshot *pageSnapshot        `json:"snapshot"`
-	WhatIf   *WhatIf              `json:"what_if,omitempty"`
+	WhatIf   *allocsim.Table      `json:"what_if,omitempty"`
 	Stacks   [][]uint32           `json:"stacks"` // indexes into FrameTable, innermost first
 	Frames   [][3]any             `json:"frameTable"`
 	Omitted  int                  `json:"omitted"`  // blocks that are only summed up

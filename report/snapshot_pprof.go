@@ -1,6 +1,7 @@
 package report
 
 import (
+	"compress/gzip"
 	"io"
 	"time"
 
@@ -27,7 +28,11 @@ func SnapshotPprof(out io.Writer, devices []Device) error {
 	if err := b.p.CheckValid(); err != nil {
 		return err
 	}
-	return b.p.Write(out)
+	packed := gzip.NewWriter(out) // not profile.Write, which drops the error of a full disk at the end
+	if err := b.p.WriteUncompressed(packed); err != nil {
+		return err
+	}
+	return packed.Close()
 }
 
 type profileBuilder struct {

@@ -5,26 +5,10 @@ import (
 	"path"
 	"strings"
 
+	"memroom/allocsim"
 	"memroom/diagnose"
 	"memroom/event"
 )
-
-// WhatIf is the same program under other allocator settings, as the engine computed it.
-type WhatIf struct {
-	Rows   []WhatIfRow `json:"rows"`
-	Reason string      `json:"reason"` // why the recommended row is the one
-}
-
-// WhatIfRow is one setting.
-type WhatIfRow struct {
-	Name         string      `json:"name"`
-	Conf         string      `json:"conf"` // the allocator string; empty for the default
-	ReservedPeak event.Bytes `json:"reserved_peak"`
-	Unused       event.Bytes `json:"unused"` // reserved and not allocated when reserved was highest
-	Retries      int64       `json:"retries"`
-	OOM          bool        `json:"oom"`
-	Recommended  bool        `json:"recommended,omitempty"`
-}
 
 // SnapshotText writes the report of `memroom snapshot`. groups bounds the call stacks shown.
 func SnapshotText(t *Text, file string, warnings []string, devices []Device, groups int) {
@@ -193,7 +177,16 @@ func frameText(f event.Frame) string {
 	if diagnose.IsLibrary(f) {
 		file = path.Base(strings.ReplaceAll(f.File, `\`, "/"))
 	}
-	return cleanText(fmt.Sprintf("%s:%d %s", file, f.Line, f.Name))
+	return cleanText(fmt.Sprintf("%s:%d %s", file, f.Line, shortName(f.Name)))
+}
+
+// shortName leaves out the arguments of a C++ function.
+func shortName(name string) string {
+	name = strings.ReplaceAll(name, "(anonymous namespace)::", "")
+	if i := strings.IndexByte(name, '('); i > 0 && strings.Contains(name, "::") {
+		return name[:i]
+	}
+	return name
 }
 
 func (t *Text) growth(s *diagnose.Snapshot) {
@@ -203,11 +196,12 @@ func (t *Text) growth(s *diagnose.Snapshot) {
 	}
 	t.heading("From step to step")
 	if g == nil {
-		first, last := s.Steps[0], s.Steps[len(s.Steps)-1]
-		if len(s.Steps) < 9 {
-			t.linef("  Too few steps to tell growth from warming up: %s recorded, 9 needed.", grouped(len(s.Steps)))
+		n := len(s.Steps)
+		if n < 9 {
+			t.linef("  Too few steps to tell growth from warming up: %s recorded, 9 needed.", grouped(n))
 			return
 		}
+		first, last := s.Steps[2], s.Steps[n-2] // the last one may hold the clean-up
 		t.linef("  Does not grow: the least allocated was %s in step %d and %s in step %d.", first.Floor, first.Step, last.Floor, last.Step)
 		return
 	}
@@ -222,24 +216,42 @@ func (t *Text) growth(s *diagnose.Snapshot) {
 	}
 }
 
-func (t *Text) whatIf(w *WhatIf) {
-	if w == nil || len(w.Rows) == 0 {
+func (t *Text) whatIf(w *allocsim.Table) {
+	if w == nil || len(w.Outcomes) == 0 {
 		return
 	}
 	t.heading("The same program under other allocator settings")
 	var rows [][]string
-	for _, r := range w.Rows {
-		mark, died := "", "no"
-		if r.Recommended {
-			mark = "recommended"
-		}
-		if r.OOM {
-			died = "yes"
-		}
-		rows = append(rows, []string{r.Name, r.ReservedPeak.String(), r.Unused.String(), grouped(int(r.Retries)), died, mark})
+	for _, r := range w.Outcomes {
+		rows = append(rows, []string{confName(r.Conf), r.ReservedPeak.String(), r.Overhead.String(), grouped(int(r.Retries)), yesNo(r.OOM), outcomeNote(r)})
 	}
-	t.table([]string{"settings", ">peak reserved", ">unused then", ">retries", ">out of memory", ""}, rows)
+	t.table([]string{"settings", ">peak reserved", ">overhead", ">retries", ">out of memory", ""}, rows)
 	if w.Reason != "" {
-		t.linef("  %s", w.Reason)
+		t.linef("  %s", cleanText(w.Reason))
 	}
+}
+
+func confName(conf string) string {
+	if conf == "" {
+		return "default"
+	}
+	return cleanText(conf)
+}
+
+func yesNo(b bool) string {
+	if b {
+		return "yes"
+	}
+	return "no"
+}
+
+func outcomeNote(r allocsim.Outcome) string {
+	var notes []string
+	if r.Recorded {
+		notes = append(notes, "as recorded")
+	}
+	if r.Recommended {
+		notes = append(notes, "recommended")
+	}
+	return strings.Join(notes, ", ")
 }

@@ -43,5 +43,11 @@ export function el(tag, attributes = {}, ...children) {
 /** "modeling_gpt2.py:239 forward" */
 export function frameText([file, name, line]) {
   const base = file.replace(/\\/g, "/").split("/").pop() || file;
-  return `${base}:${line} ${name}`;
+  return `${base}:${line} ${shortName(name)}`;
+}
+
+/** A C++ function without its arguments. */
+function shortName(name) {
+  const plain = name.replaceAll("(anonymous namespace)::", "");
+  return plain.includes("::") ? plain.replace(/\(.*$/, "") : plain;
 }

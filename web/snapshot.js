@@ -91,10 +91,11 @@ class SnapshotPage {
 
   whatIf() {
     const table = this.device.what_if;
-    $("whatif").hidden = !table || !table.rows || table.rows.length === 0;
+    $("whatif").hidden = !table || !table.outcomes || table.outcomes.length === 0;
     if ($("whatif").hidden) return;
-    plainTable($("whatif-table"), ["settings", "peak reserved", "unused at its peak", "retries", "out of memory"],
-      table.rows.map((r) => ({ class: r.recommended ? "best" : undefined, cells: [r.name, bytes(r.reserved_peak), bytes(r.unused), count(r.retries), r.oom ? "yes" : "no"] })));
+    plainTable($("whatif-table"), ["settings", "peak reserved", "overhead", "retries", "out of memory"],
+      table.outcomes.map((r) => ({ class: r.recommended ? "best" : undefined,
+        cells: [r.conf || "default", bytes(r.reserved_peak), bytes(r.overhead), count(r.num_alloc_retries), r.oom ? "yes" : "no"] })));
     $("whatif-text").textContent = table.reason || "";
   }
 

@@ -57,10 +57,12 @@ function stackCell(device, block) {
     el("ol", { class: "stack" }, ...frames.map(([file, name, line]) => el("li", {}, `${file}:${line} ${name}`))));
 }
 
-/** The innermost frame and the first two others that are no plumbing. */
+/** The innermost frame and the first two others that are no plumbing; Python's before those of C++. */
 export function tellingFrames(frames) {
   const plumbing = new Set(["_call_impl", "_wrapped_call_impl", "wrapper", "decorate_context"]);
-  return frames.filter(([, name]) => !plumbing.has(name)).slice(0, 3);
+  const useful = frames.filter(([, name]) => !plumbing.has(name) && !name.startsWith("torch::unwind") && !name.startsWith("torch::CapturedTraceback"));
+  const python = useful.filter(([file]) => file.endsWith(".py"));
+  return (python.length > 0 ? python : useful).slice(0, 3);
 }
 
 /** A plain table from rows of cells; the first column is text, the others numbers. */
