@@ -88,8 +88,12 @@ func watch(dir, specText string) error {
 			fmt.Fprintln(os.Stderr, err)
 		}
 	}
-	if cards := openCards(); cards != nil {
+	cards := openCards()
+	if cards != nil {
 		m.Devices = cards
+	}
+	if spec.Fit != nil {
+		m.Policy = newFitPolicy(*spec.Fit, folder, run.Started, cards)
 	}
 	return m.Watch()
 }

@@ -23,12 +23,15 @@ type runCmd struct {
 	Group      string        `help:"Name that the runs of several nodes have in common." placeholder:"ID"`
 	NodeRank   int           `help:"Rank of this node in the group." default:"0"`
 
+	fitFlags `embed:""`
+
 	Command []string `arg:"" passthrough:"" help:"The command and its arguments, after --."`
 }
 
 func (runCmd) examples() []example {
 	return []example{
 		{line: "memroom run -- sh -c 'echo training'"},
+		{line: "memroom run --fit --dry-run -- python train.py --per_device_train_batch_size 32"},
 		{line: "memroom run --name baseline --host-mem 2GiB --verdict verdict.json -- sh -c 'exit 3'", code: 3},
 	}
 }
@@ -42,4 +45,5 @@ type monitorSpec struct {
 	Report     string        `json:"report,omitempty"`
 	Verdict    string        `json:"verdict,omitempty"`
 	Socket     string        `json:"socket,omitempty"` // of the probes
+	Fit        *fitSpec      `json:"fit,omitempty"`
 }

@@ -25,6 +25,12 @@ func (c *runCmd) Run(s *session) error {
 	if len(command) == 0 {
 		return exitWith(exitUsage, "no command: write memroom run -- COMMAND ...")
 	}
+	if err := c.fitFlags.check(); err != nil {
+		return err
+	}
+	if c.DryRun {
+		return c.dryRun(s, command)
+	}
 	path, err := findExecutable(command[0])
 	if err != nil {
 		return err
@@ -38,7 +44,7 @@ func (c *runCmd) Run(s *session) error {
 		return exitWith(exitNotStarted, "%w", err)
 	}
 	launch := supervise.Launch{Attempt: 1, Path: path, Args: command, Env: r.env, Dir: r.run.Dir, HostLimit: c.HostMem,
-		Streams: supervise.PlanStreams(in, out, errs), Monitor: []string{"memroom", monitorWord, r.folder.Dir, r.spec}}
+		Streams: supervise.PlanStreams(in, out, errs), Monitor: []string{"memroom", monitorWord, r.folder.Dir, r.spec}, Policy: c.fitFlags.wanted()}
 	if c.Detach || c.View {
 		launch.Streams = supervise.Streams{In: supervise.Null, Out: supervise.Pipe, Err: supervise.Pipe, Merged: true}
 		in = nil
@@ -122,8 +128,12 @@ func (c *runCmd) prepare(s *session, command []string) (*prepared, error) {
 		s.note("memroom: the record is incomplete: %v", err)
 	}
 	socket := c.installProbe(s, home, r)
+	fitting, err := c.prepareFit(s, home, r, command)
+	if err != nil {
+		return nil, err
+	}
 	spec := monitorSpec{Home: home.Home, Grace: c.Grace, OnPressure: c.OnPressure, PressureAt: c.PressureAt,
-		Report: absolute(c.JSON), Verdict: absolute(c.Verdict), Socket: socket}
+		Report: absolute(c.JSON), Verdict: absolute(c.Verdict), Socket: socket, Fit: fitting}
 	text, err := json.Marshal(spec)
 	r.spec = string(text)
 	return r, err
@@ -236,6 +246,9 @@ func (c *runCmd) conclude(s *session, folder *store.Folder, state supervise.Stat
 	}
 	if summary, err := folder.Summary(); err == nil && c.wantsSummary(s, summary) {
 		report.RunSummary(s.Err, summary)
+	}
+	if !c.Quiet {
+		printFit(s, folder)
 	}
 	return exitQuietly(state.Exit.Code)
 }

@@ -108,6 +108,7 @@ func losses() []*Remedy {
 		Walls:       []event.Where{event.WhereGPU},
 		Frameworks:  torch,
 		Training:    true,
+		Levels:      []Level{LevelProcess},
 		on:          func(s Setup) bool { return s.ChunkedLoss },
 		rewrite:     func(s Setup) (Setup, bool) { s.ChunkedLoss = true; return s, s.Seq > 0 },
 		slowdown:    constant(1.02),

@@ -37,7 +37,8 @@ class HostRoom:
     """Host memory, for training on the CPU. Without a limit from outside the lowest cgroup limit that is found counts."""
 
     def __init__(self, limit=None):
-        self.limit = int(limit) if limit else _cgroup_limit()
+        # The libraries' own pages count too, and a cgroup whose cache has no room left crawls before it kills.
+        self.limit = int(0.85 * (int(limit) if limit else _cgroup_limit()))
 
     def held(self):
         with open("/proc/self/statm") as f:

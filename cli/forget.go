@@ -1,0 +1,93 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"memroom/remedy/fit"
+	"memroom/store"
+)
+
+type forgetCmd struct {
+	Script string `arg:"" optional:"" help:"Forget only runs of this script."`
+	All    bool   `help:"Forget everything that was learnt about what makes jobs fit."`
+	JSON   bool   `name:"json" help:"Print JSON."`
+}
+
+func (forgetCmd) examples() []example {
+	return []example{{line: "memroom forget train.py"}, {line: "memroom forget --all --json"}}
+}
+
+// Run drops what `run --fit` remembers. Without a script and without --all it lists that.
+func (c *forgetCmd) Run(s *session) error {
+	home, err := store.DefaultHome()
+	if err != nil {
+		return err
+	}
+	files, err := os.ReadDir(memories(home))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("read what was learnt: %w", err)
+	}
+	found := []remembered{}
+	for _, f := range files {
+		m, err := readMemory(filepath.Join(memories(home), f.Name()))
+		if err != nil || c.Script != "" && !sameScript(m.Command, c.Script) {
+			continue
+		}
+		entry := remembered{Command: m.Command, Remedies: m.Remedies}
+		if c.All || c.Script != "" {
+			if err := os.Remove(filepath.Join(memories(home), f.Name())); err != nil {
+				return fmt.Errorf("forget: %w", err)
+			}
+			entry.Forgotten = true
+		}
+		found = append(found, entry)
+	}
+	if c.JSON {
+		return s.printJSON(found)
+	}
+	for _, e := range found {
+		fmt.Fprintln(s.Out, e.line())
+	}
+	if len(found) == 0 {
+		fmt.Fprintln(s.Out, "nothing is remembered"+forScript(c.Script))
+	}
+	return nil
+}
+
+// remembered is one line of the answer.
+type remembered struct {
+	Command   []string     `json:"command"`
+	Remedies  []fit.Remedy `json:"remedies"`
+	Forgotten bool         `json:"forgotten"`
+}
+
+func (r remembered) line() string {
+	var words []string
+	for _, remedy := range r.Remedies {
+		words = append(words, remedy.Words())
+	}
+	verb := "remembered"
+	if r.Forgotten {
+		verb = "forgotten "
+	}
+	return verb + "  " + strings.Join(r.Command, " ") + ": " + strings.Join(words, ", ")
+}
+
+func forScript(script string) string {
+	if script == "" {
+		return ""
+	}
+	return " for " + script
+}
+
+// sameScript compares by path as written and by name.
+func sameScript(command []string, script string) bool {
+	name := fit.Script(command)
+	return slices.Contains(command, script) || filepath.Base(name) == filepath.Base(script)
+}

@@ -1,0 +1,191 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"memroom/event"
+	"memroom/remedy"
+	"memroom/remedy/fit"
+)
+
+// fitFlags are the flags of `run` that make a job fit.
+type fitFlags struct {
+	Fit         bool     `help:"When memory runs out, launch the command again with remedies that keep the effective batch. No code is edited." group:"Fit"`
+	DryRun      bool     `help:"Show which remedies --fit would try, in which order, and start nothing." group:"Fit"`
+	Allow       []string `help:"Remedies that change the mathematics, by kind: precision, quantize." placeholder:"KIND,..." group:"Fit"`
+	Remedy      []string `help:"Apply this remedy from the start; may be repeated. micro_batch=8 means pieces of 8 rows." placeholder:"NAME[=VALUE]" group:"Fit" sep:"none"`
+	MaxAttempts int      `help:"Launches at the most, the first included." default:"4" group:"Fit"`
+	Map         string   `help:"The command's own arguments for true accumulation: micro_batch=--bs,accumulate=--accum." placeholder:"MAP" group:"Fit"`
+	ResumeWith  string   `help:"Arguments that make the command go on from a checkpoint, with {latest} for its path." placeholder:"TEMPLATE" group:"Fit"`
+	Checkpoints string   `help:"Where the command writes checkpoints, for --resume-with." placeholder:"GLOB" group:"Fit"`
+	Forgetful   bool     `help:"Do not begin with what made an earlier run of the same command fit, and do not remember this one." group:"Fit"`
+}
+
+// fitSpec is what the monitor's policy is told.
+type fitSpec struct {
+	Allow       []string      `json:"allow,omitempty"`
+	Forced      []fit.Remedy  `json:"forced,omitempty"`
+	First       []fit.Remedy  `json:"first,omitempty"` // in effect from the first attempt
+	Remembered  bool          `json:"remembered,omitempty"`
+	MaxAttempts int           `json:"max_attempts"`
+	Map         string        `json:"map,omitempty"`
+	ResumeWith  string        `json:"resume_with,omitempty"`
+	Checkpoints string        `json:"checkpoints,omitempty"`
+	Memory      string        `json:"memory,omitempty"` // file that what worked is written to; empty: nothing is
+	Command     []string      `json:"command"`          // as the user wrote it, masked
+	Card        string        `json:"card,omitempty"`
+	GPULimit    event.Bytes   `json:"gpu_limit,omitempty"`
+	Patience    time.Duration `json:"patience"` // for the card to be given back
+}
+
+// wanted says whether any of it was asked for.
+func (c *fitFlags) wanted() bool { return c.Fit || c.DryRun || len(c.Remedy) > 0 }
+
+// forced reads --remedy.
+func (c *fitFlags) forced() ([]fit.Remedy, error) {
+	var forced []fit.Remedy
+	for _, text := range c.Remedy {
+		r, err := fit.Force(text)
+		if err != nil {
+			return nil, exitWith(exitUsage, "%w", err)
+		}
+		if known, _ := remedy.Find(r.ID); known.Consent != "" && !slices.Contains(c.Allow, known.Consent) {
+			return nil, exitWith(exitUsage, "--remedy %s changes the mathematics: add --allow %s", r.ID, known.Consent)
+		}
+		forced = append(forced, r)
+	}
+	return forced, nil
+}
+
+// check refuses flags that make no sense before anything is started.
+func (c *fitFlags) check() error {
+	if c.MaxAttempts < 1 {
+		return exitWith(exitUsage, "--max-attempts %d: at least one", c.MaxAttempts)
+	}
+	known := map[string]bool{}
+	for _, r := range remedy.Catalogue() {
+		known[r.Consent] = true
+	}
+	for _, a := range c.Allow {
+		if !known[a] || a == "" {
+			return exitWith(exitUsage, "--allow %s: the kinds are precision, quantize, optimizer, lora, model, data", a)
+		}
+	}
+	if err := fit.CheckTemplate(c.ResumeWith); err != nil {
+		return exitWith(exitUsage, "%w", err)
+	}
+	if c.Map != "" {
+		if _, err := fit.ParseMapping(c.Map); err != nil {
+			return exitWith(exitUsage, "%w", err)
+		}
+	}
+	_, err := c.forced()
+	return err
+}
+
+// describe gives what the policy needs. home is where memories are kept.
+func (c *fitFlags) describe(home string, command []string, card string, gpuLimit event.Bytes) (*fitSpec, error) {
+	forced, err := c.forced()
+	if err != nil {
+		return nil, err
+	}
+	spec := &fitSpec{Allow: c.Allow, Forced: forced, First: forced, MaxAttempts: c.MaxAttempts, Map: c.Map, ResumeWith: c.ResumeWith,
+		Checkpoints: c.Checkpoints, Card: card, GPULimit: gpuLimit, Patience: 30 * time.Second}
+	if !c.Fit {
+		spec.MaxAttempts = 1
+	}
+	if c.Forgetful || !c.Fit {
+		return spec, nil
+	}
+	spec.Memory = filepath.Join(memories(home), fit.Key(command, contents(command), card, gpuLimit)+".json")
+	if before, err := readMemory(spec.Memory); err == nil && len(forced) == 0 {
+		spec.First, spec.Remembered = before.Remedies, true
+	}
+	return spec, nil
+}
+
+// memories is the folder of what worked.
+func memories(home string) string { return filepath.Join(home, "fit") }
+
+func readMemory(path string) (fit.Remembered, error) {
+	var m fit.Remembered
+	data, err := os.ReadFile(path)
+	if err == nil {
+		err = json.Unmarshal(data, &m)
+	}
+	return m, err
+}
+
+// contents reads the script and the config files among the arguments: what they say decides how much memory is needed.
+func contents(command []string) map[string][]byte {
+	const most = 4 << 20
+	found := map[string][]byte{}
+	for _, a := range append(fit.ConfigFiles(command), fit.Script(command)) {
+		if info, err := os.Stat(a); err != nil || !info.Mode().IsRegular() || info.Size() > most {
+			continue
+		}
+		if data, err := os.ReadFile(a); err == nil {
+			found[a] = data
+		}
+	}
+	return found
+}
+
+// mapping finds the command's own arguments for accumulation.
+func mapping(command []string, text string) (fit.Mapping, error) {
+	if text == "" {
+		return fit.FindMapping(command, contents(command)), nil
+	}
+	m, err := fit.ParseMapping(text)
+	return m.In(command), err
+}
+
+// dryRun prints the ladder.
+func (c *runCmd) dryRun(s *session, command []string) error {
+	forced, err := c.forced()
+	if err != nil {
+		return err
+	}
+	found, err := mapping(command, c.Map)
+	if err != nil {
+		return exitWith(exitUsage, "%w", err)
+	}
+	options := fit.Options{Allow: c.Allow, Forced: forced, Mapping: found}
+	ladders := map[string][]fit.Stage{}
+	for _, where := range []event.Where{event.WhereGPU, event.WhereHost} {
+		ladders[string(where)] = fit.Ladder(fit.Facts{Where: where, Limit: c.HostMem}, options)
+	}
+	if c.JSON != "" {
+		return writeJSONFile(c.JSON, ladders)
+	}
+	for _, where := range []event.Where{event.WhereGPU, event.WhereHost} {
+		fmt.Fprintf(s.Out, "when %s memory runs out:\n", strings.ToUpper(string(where)))
+		for i, stage := range ladders[string(where)] {
+			fmt.Fprintf(s.Out, "  %d. %s\n", i+1, stage.Why)
+			for _, r := range stage.Remedies {
+				fmt.Fprintf(s.Out, "       %-20s %-8s %-9s %s\n", r.ID, r.Level, fit.Equivalence([]fit.Remedy{r}), r.Words())
+			}
+		}
+	}
+	if found.Possible() {
+		rewritten, err := found.Rewrite(command, contents(command)[found.Config], 2)
+		if err == nil {
+			fmt.Fprintf(s.Out, "the command's own arguments: %s\n", rewritten.Words)
+		}
+	}
+	return nil
+}
+
+func writeJSONFile(path string, v any) error {
+	data, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(path, append(data, '\n'), 0o644)
+}

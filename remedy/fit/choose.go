@@ -1,0 +1,173 @@
+package fit
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"memroom/event"
+	"memroom/remedy"
+)
+
+// Remedy is one cure as it is put into effect: the probe reads the ones of level env and process, args is done before
+// the launch.
+type Remedy struct {
+	ID     remedy.ID      `json:"id"`
+	Level  remedy.Level   `json:"level"`
+	Params map[string]any `json:"params,omitempty"`
+}
+
+// Facts are what is known about an attempt that ran out of memory, and about what it was already given. Zero: unknown.
+type Facts struct {
+	Where     event.Where
+	Phase     string      // forward, backward, optimizer, ... as the probe saw it
+	Requested event.Bytes // by the allocation that failed
+	Allocated event.Bytes // at that moment
+	Reserved  event.Bytes
+	Limit     event.Bytes // of the allocator or, on the host, of all processes
+	Needs     event.Bytes // what the probe found to be needed at the least by what was tried, if it found that
+	UsesGPU   bool
+	On        []Remedy // in effect during the attempt
+}
+
+// Options are what the user allows and demands.
+type Options struct {
+	Allow   []string // consents for remedies that change the mathematics: precision, quantize, ...
+	Forced  []Remedy
+	Mapping Mapping // of the command's own arguments
+}
+
+// Plan is the next launch.
+type Plan struct {
+	Remedies   []Remedy    // all that are in effect, those from before included
+	Changed    []string    // what is new, in words
+	Left       []Left      // what was not taken, and why
+	Factor     int         // by which the command's own arguments divide the micro-batch; 1: not at all
+	Impossible string      // the reason why there is nothing left to try; empty otherwise
+	Needs      event.Bytes // at the least, where that is known
+}
+
+// Left is a remedy that was not taken.
+type Left struct {
+	ID  remedy.ID `json:"id"`
+	Why string    `json:"why"`
+}
+
+// Choose gives the next launch after an attempt that ran out of memory. Each stage of the ladder is tried once; what is
+// in effect tells how far we are.
+func Choose(f Facts, o Options) Plan {
+	ladder := Ladder(f, o)
+	for _, stage := range ladder {
+		if fresh := notYet(stage.Remedies, f.On); len(fresh) > 0 {
+			return f.plan(stage, fresh, o)
+		}
+	}
+	needs := max(f.Needs, f.Allocated+f.Requested)
+	plan := Plan{Remedies: f.On, Needs: needs, Factor: 1}
+	plan.Impossible = "every allowed remedy is on and it still runs out"
+	if needs > 0 {
+		plan.Impossible = fmt.Sprintf("cannot fit: needs at least %s, %s are there; %s", needs, limitWords(f.Limit), plan.Impossible)
+	}
+	plan.Left = notAllowed(f, o)
+	return plan
+}
+
+func limitWords(limit event.Bytes) string {
+	if limit == 0 {
+		return "fewer"
+	}
+	return limit.String()
+}
+
+// notYet gives those that are not in effect, or with other parameters.
+func notYet(wanted, on []Remedy) []Remedy {
+	var fresh []Remedy
+	for _, w := range wanted {
+		known := slices.IndexFunc(on, func(r Remedy) bool { return r.ID == w.ID && r.Level == w.Level })
+		if known < 0 || w.rank() > on[known].rank() {
+			fresh = append(fresh, w)
+		}
+	}
+	return fresh
+}
+
+// rank orders the parameters of one remedy by how much they save.
+func (r Remedy) rank() float64 {
+	number := func(key string, otherwise float64) float64 {
+		switch v := r.Params[key].(type) {
+		case float64:
+			return v
+		case int:
+			return float64(v)
+		}
+		return otherwise
+	}
+	switch r.ID {
+	case remedy.MicroBatch, remedy.Checkpointing:
+		if r.Level == remedy.LevelArgs {
+			return number("factor", 1)
+		}
+		return 1 - number("factor", 1)
+	case remedy.DataLoaderWorkers:
+		return -number("workers", 0)
+	}
+	return 0
+}
+
+func (f Facts) plan(stage Stage, fresh []Remedy, o Options) Plan {
+	plan := Plan{Factor: 1, Left: notAllowed(f, o)}
+	for _, r := range f.On {
+		if !slices.ContainsFunc(fresh, func(n Remedy) bool { return n.ID == r.ID && n.Level == r.Level }) {
+			plan.Remedies = append(plan.Remedies, r)
+		}
+	}
+	plan.Remedies = append(plan.Remedies, fresh...)
+	for _, r := range fresh {
+		plan.Changed = append(plan.Changed, r.Words())
+	}
+	for _, r := range plan.Remedies {
+		if r.ID == remedy.MicroBatch && r.Level == remedy.LevelArgs {
+			plan.Factor = int(r.rank())
+		}
+	}
+	return plan
+}
+
+// Words say what a remedy does, for people.
+func (r Remedy) Words() string {
+	words := strings.ReplaceAll(string(r.ID), "_", " ")
+	switch {
+	case r.ID == remedy.MicroBatch && r.Level == remedy.LevelArgs:
+		return fmt.Sprintf("a %v times smaller micro-batch, accumulated by the program's own arguments", r.Params["factor"])
+	case r.ID == remedy.MicroBatch && r.Params["size"] != nil:
+		return fmt.Sprintf("the batch in pieces of %v rows", r.Params["size"])
+	case r.ID == remedy.MicroBatch:
+		return "the batch in pieces, as many as needed"
+	case r.ID == remedy.Checkpointing:
+		return "blocks checkpointed, as many as needed"
+	case r.ID == remedy.ExpandableSegments:
+		return "expandable segments"
+	case r.ID == remedy.ChunkedLoss:
+		return "large cross entropies in pieces"
+	case r.ID == remedy.ActivationOffload:
+		return "saved activations in host memory"
+	case r.ID == remedy.OptimizerOffload:
+		return "optimizer state in host memory between steps"
+	case r.ID == remedy.OptimizerFused:
+		return "a fused optimizer"
+	case r.ID == remedy.MixedPrecision:
+		return fmt.Sprintf("autocast to %v", orDefault(r.Params["dtype"], "bf16"))
+	case r.ID == remedy.DataLoaderWorkers:
+		return fmt.Sprintf("at most %v data loader workers", orDefault(r.Params["workers"], 0))
+	case r.ID == remedy.PinMemory:
+		return "no pinned memory in data loaders"
+	}
+	return words
+}
+
+func orDefault(v, otherwise any) any {
+	if v == nil {
+		return otherwise
+	}
+	return v
+}

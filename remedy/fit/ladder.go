@@ -1,0 +1,155 @@
+package fit
+
+import (
+	"slices"
+
+	"memroom/event"
+	"memroom/remedy"
+)
+
+// Stage is one rung: what is put into effect together. A stage holds enough at once to fit, not a little more each time.
+type Stage struct {
+	Why      string   `json:"why"`
+	Remedies []Remedy `json:"remedies"`
+}
+
+// Ladder gives the stages for a wall, cheapest first. What changes the mathematics is on it only with consent, and after
+// what does not.
+func Ladder(f Facts, o Options) []Stage {
+	var stages []Stage
+	switch f.Where {
+	case event.WhereHost, event.WhereCgroup, event.WhereShm:
+		stages = hostLadder(f)
+	default:
+		stages = deviceLadder(f, o)
+	}
+	if consented := withConsent(f, o); len(consented) > 0 {
+		stages = append(stages, Stage{"these change the mathematics and were allowed", consented})
+	}
+	if len(o.Forced) > 0 {
+		for i := range stages {
+			stages[i].Remedies = slices.DeleteFunc(stages[i].Remedies, func(r Remedy) bool { return isForced(o, r) })
+		}
+	}
+	return stages
+}
+
+// isForced: a remedy that the user fixed is not turned up behind their back.
+func isForced(o Options, r Remedy) bool {
+	return slices.ContainsFunc(o.Forced, func(f Remedy) bool { return f.ID == r.ID })
+}
+
+// tighter is the share of the room that each further stage plans with: a plan that ran out was too bold.
+var tighter = []float64{1, 0.75, 0.5}
+
+func deviceLadder(f Facts, o Options) []Stage {
+	process := func(id remedy.ID, params map[string]any) Remedy {
+		return Remedy{ID: id, Level: remedy.LevelProcess, Params: params}
+	}
+	batch := func(stage int, failed bool) []Remedy {
+		var params map[string]any
+		set := func(key string, value any) {
+			if params == nil {
+				params = map[string]any{}
+			}
+			params[key] = value
+		}
+		if failed {
+			set("failed", true)
+		}
+		if stage > 0 {
+			set("factor", tighter[stage])
+		}
+		return []Remedy{process(remedy.MicroBatch, params), process(remedy.Checkpointing, params)}
+	}
+	first := []Remedy{{ID: remedy.ExpandableSegments, Level: remedy.LevelEnv}, process(remedy.ChunkedLoss, nil)}
+	why := "exact and cheap"
+	if f.Phase == "optimizer" {
+		first = append(first, process(remedy.OptimizerFused, nil))
+		why += "; it ran out in the optimizer's step, where fused kernels need no copies"
+	}
+	byArguments := o.Mapping.Possible()
+	if byArguments {
+		first = append(first, Remedy{ID: remedy.MicroBatch, Level: remedy.LevelArgs, Params: map[string]any{"factor": f.factor()}})
+		why += "; the program accumulates by its own arguments"
+	}
+	// Inside the process the rest is done by measure: where other remedies may be enough, only as far as needed.
+	first = append(first, batch(0, !byArguments && !f.fragmented())...)
+	second := append(batch(1, true), process(remedy.SetToNone, nil), process(remedy.OptimizerFused, nil), process(remedy.OptimizerOffload, nil))
+	third := append(batch(2, true), process(remedy.ActivationOffload, nil))
+	return []Stage{
+		{why, first},
+		{"exact; optimizer state travels between steps", second},
+		{"exact; activations travel to host memory, which is slow", third},
+	}
+}
+
+// fragmented reports whether the allocation would have fitted into what was reserved and free.
+func (f Facts) fragmented() bool {
+	return f.Reserved > f.Allocated && f.Requested > 0 && f.Limit > 0 && f.Reserved-f.Allocated >= f.Requested && f.Allocated+f.Requested <= f.Limit*9/10
+}
+
+// factor is by how much the program's own arguments shrink the micro-batch: activations are what grows, and the earlier
+// in the step it ran out the more of them were still to come.
+func (f Facts) factor() int {
+	if f.Phase == "backward" || f.Phase == "optimizer" {
+		return 2
+	}
+	return 4
+}
+
+func hostLadder(f Facts) []Stage {
+	process := func(id remedy.ID, params map[string]any) Remedy {
+		return Remedy{ID: id, Level: remedy.LevelProcess, Params: params}
+	}
+	batch := func(stage int) []Remedy {
+		if f.UsesGPU || f.Where == event.WhereShm {
+			return nil // activations are on the card: what grew on the host is data
+		}
+		params := map[string]any{"failed": true, "factor": tighter[stage]}
+		if f.Limit > 0 {
+			params["limit"] = int64(f.Limit)
+		}
+		return []Remedy{process(remedy.MicroBatch, params), process(remedy.Checkpointing, params)}
+	}
+	workers := func(n int) Remedy { return process(remedy.DataLoaderWorkers, map[string]any{"workers": n}) }
+	return []Stage{
+		{"fewer copies of the data at once", append([]Remedy{workers(1), process(remedy.PinMemory, nil)}, batch(0)...)},
+		{"no copies of the data at all", append([]Remedy{workers(0)}, batch(1)...)},
+	}
+}
+
+// consents are the remedies that change the mathematics and can be applied, by the name under which they are allowed.
+func withConsent(f Facts, o Options) []Remedy {
+	var found []Remedy
+	for _, r := range remedy.Catalogue() {
+		if r.Consent == "" || !slices.Contains(o.Allow, r.Consent) || !canApply(r) || !slices.Contains(r.Walls, f.wall()) {
+			continue
+		}
+		found = append(found, Remedy{ID: r.ID, Level: remedy.LevelProcess})
+	}
+	return found
+}
+
+// canApply reports whether the probe knows how to put a remedy that changes the mathematics into effect.
+func canApply(r *remedy.Remedy) bool {
+	return slices.Contains([]remedy.ID{remedy.MixedPrecision, remedy.Quantize8Bit, remedy.Quantize4Bit}, r.ID)
+}
+
+func (f Facts) wall() event.Where {
+	if f.Where == "" || f.Where == event.WhereUnknown {
+		return event.WhereGPU
+	}
+	return f.Where
+}
+
+// notAllowed lists what consent would add.
+func notAllowed(f Facts, o Options) []Left {
+	var left []Left
+	for _, r := range remedy.Catalogue() {
+		if r.Consent != "" && !slices.Contains(o.Allow, r.Consent) && canApply(r) && slices.Contains(r.Walls, f.wall()) {
+			left = append(left, Left{r.ID, "changes the mathematics: --allow " + r.Consent})
+		}
+	}
+	return left
+}

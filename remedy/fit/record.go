@@ -1,0 +1,74 @@
+package fit
+
+import (
+	"memroom/event"
+	"memroom/remedy"
+)
+
+// Record is the story of a fitted run, kept in its folder.
+type Record struct {
+	Attempts   []Tried     `json:"attempts"`
+	Remembered bool        `json:"remembered,omitempty"` // the first attempt began with what made an earlier run fit
+	Impossible string      `json:"impossible,omitempty"`
+	Needs      event.Bytes `json:"needs,omitempty"`
+	Left       []Left      `json:"left,omitempty"`
+}
+
+// Tried is one attempt: what was in effect and what came of it.
+type Tried struct {
+	Number    int         `json:"number"`
+	Remedies  []Remedy    `json:"remedies,omitempty"`
+	Changed   []string    `json:"changed,omitempty"`
+	Said      []Sentence  `json:"said,omitempty"`
+	Resumed   string      `json:"resumed,omitempty"` // checkpoint it went on from
+	OutOf     event.Where `json:"out_of,omitempty"`  // what ran out; empty: nothing did
+	ExitCode  int         `json:"exit_code"`
+	Allocated event.Bytes `json:"allocated,omitempty"` // peak in the framework's allocator
+	Reserved  event.Bytes `json:"reserved,omitempty"`
+	Host      event.Bytes `json:"host,omitempty"`
+	Requested event.Bytes `json:"requested,omitempty"` // by the allocation that failed
+	StepMS    float64     `json:"step_ms,omitempty"`
+	Steps     int64       `json:"steps,omitempty"`
+}
+
+// Sentence is something a remedy said from inside the process.
+type Sentence struct {
+	Kind        string      `json:"kind"` // applied, declined, note
+	Text        string      `json:"text"`
+	ID          remedy.ID   `json:"id,omitempty"`
+	Predicted   event.Bytes `json:"predicted,omitempty"`
+	Needs       event.Bytes `json:"needs,omitempty"`
+	Limit       event.Bytes `json:"limit,omitempty"`
+	Pieces      int         `json:"pieces,omitempty"`
+	Twice       float64     `json:"twice,omitempty"`
+	Equivalence string      `json:"equivalence,omitempty"`
+}
+
+// Last is the attempt that ended the run.
+func (r Record) Last() *Tried {
+	if len(r.Attempts) == 0 {
+		return nil
+	}
+	return &r.Attempts[len(r.Attempts)-1]
+}
+
+// CannotFit is the least that was found to be needed, 0 when nobody found that.
+func (t Tried) CannotFit() event.Bytes {
+	var needs event.Bytes
+	for _, s := range t.Said {
+		needs = max(needs, s.Needs)
+	}
+	return needs
+}
+
+// Equivalence of an attempt's results to those of the unchanged program: the weakest of what its remedies are known and
+// were found to be.
+func (t Tried) Equivalence() remedy.Equivalence {
+	weakest := Equivalence(t.Remedies)
+	for _, s := range t.Said {
+		if s.Kind == "applied" && s.Equivalence == string(remedy.Expected) && weakest == remedy.Exact {
+			weakest = remedy.Expected
+		}
+	}
+	return weakest
+}

@@ -1,0 +1,59 @@
+package fit
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// Resume says how a program goes on from a checkpoint.
+type Resume struct {
+	Patterns []string // globs of the checkpoints, the newest of which counts
+	Template string   // arguments to add, with {latest} in them; empty: the program finds it itself or cannot
+	Why      string   // how it was recognised
+}
+
+// FindResume reads from the arguments where a program writes checkpoints and how it takes one. template is the user's own.
+func FindResume(args []string, template, checkpoints string) Resume {
+	if template != "" {
+		pattern := checkpoints
+		if pattern == "" {
+			pattern = "**"
+		}
+		return Resume{[]string{pattern}, template, "--resume-with"}
+	}
+	if out := argument(args, "--output_dir"); out != "" && argument(args, "--per_device_train_batch_size") != "" {
+		resume := Resume{Patterns: []string{filepath.Join(out, "checkpoint-*")}, Why: "transformers' arguments"}
+		if argument(args, "--resume_from_checkpoint") == "" {
+			resume.Template = "--resume_from_checkpoint {latest}"
+		}
+		return resume
+	}
+	if i := slices.Index(args, "fit"); i > 0 && slices.ContainsFunc(args, func(a string) bool { return strings.HasPrefix(a, "--trainer") }) {
+		root := argument(args, "--trainer.default_root_dir")
+		resume := Resume{Patterns: []string{filepath.Join(root, "lightning_logs", "version_*", "checkpoints", "*.ckpt")}, Why: "Lightning's arguments"}
+		if argument(args, "--ckpt_path") == "" {
+			resume.Template = "--ckpt_path {latest}"
+		}
+		return resume
+	}
+	return Resume{}
+}
+
+// With adds the arguments that go on from a checkpoint. Words in the template are separated by spaces.
+func (r Resume) With(args []string, latest string) []string {
+	out := slices.Clone(args)
+	for _, word := range strings.Fields(r.Template) {
+		out = append(out, strings.ReplaceAll(word, "{latest}", latest))
+	}
+	return out
+}
+
+// CheckTemplate refuses a template that would not name the checkpoint.
+func CheckTemplate(template string) error {
+	if template != "" && !strings.Contains(template, "{latest}") {
+		return fmt.Errorf("--resume-with %q: write {latest} where the checkpoint's path belongs", template)
+	}
+	return nil
+}

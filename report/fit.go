@@ -1,0 +1,130 @@
+package report
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"memroom/event"
+	"memroom/remedy"
+	"memroom/remedy/fit"
+)
+
+// Fit prints what `run --fit` did: each attempt with what it was given and what came of it, then the equivalence, what
+// the remedies predicted and what was measured, and the edits that would make them permanent.
+func Fit(w io.Writer, r fit.Record) {
+	say := func(format string, args ...any) { fmt.Fprintf(w, "memroom: "+format+"\n", args...) }
+	for _, t := range r.Attempts {
+		say("attempt %d    %s", t.Number, triedLine(t))
+		for _, s := range t.Said {
+			if s.Kind != "note" || s.Needs > 0 {
+				say("             %s: %s%s", s.Kind, s.Text, predictedWords(s, t))
+			}
+		}
+	}
+	last := r.Last()
+	if last == nil {
+		return
+	}
+	if r.Impossible != "" {
+		say("%s", r.Impossible)
+		for _, l := range r.Left {
+			say("             left out: %s (%s)", l.ID, l.Why)
+		}
+		return
+	}
+	if len(last.Remedies) > 0 && last.OutOf == "" && last.ExitCode == 0 {
+		say("results      %s", equivalenceWords(last.Equivalence()))
+		fitEdits(say, *last)
+	}
+}
+
+func triedLine(t fit.Tried) string {
+	line := "as it is"
+	if len(t.Changed) > 0 {
+		line = "with " + strings.Join(t.Changed, ", ")
+	}
+	if t.Resumed != "" {
+		line += ", from checkpoint " + t.Resumed
+	}
+	switch {
+	case t.OutOf != "":
+		line += fmt.Sprintf(": out of %s memory", whereWords(t.OutOf))
+		if t.Requested > 0 {
+			line += fmt.Sprintf(" (%s more were asked for at %s)", t.Requested, t.Allocated)
+		}
+	case t.ExitCode != 0:
+		line += fmt.Sprintf(": exit code %d", t.ExitCode)
+	default:
+		line += ": finished"
+		if t.Reserved > 0 {
+			line += fmt.Sprintf(", peak %s allocated, %s reserved", t.Allocated, t.Reserved)
+		}
+		if t.StepMS > 0 {
+			line += fmt.Sprintf(", %.3g ms a step", t.StepMS)
+		}
+	}
+	return line
+}
+
+func whereWords(w event.Where) string {
+	switch w {
+	case event.WhereGPU:
+		return "GPU"
+	case event.WhereCgroup:
+		return "host (cgroup)"
+	case event.WhereShm:
+		return "shared"
+	}
+	return string(w)
+}
+
+func predictedWords(s fit.Sentence, t fit.Tried) string {
+	if s.Predicted == 0 {
+		return ""
+	}
+	words := fmt.Sprintf(" [predicted %s", s.Predicted)
+	if t.Allocated > 0 && t.OutOf == "" {
+		words += fmt.Sprintf(", measured %s", t.Allocated)
+	}
+	if s.Twice > 0 {
+		words += fmt.Sprintf(", about %.0f %% of the forward pass runs twice", 100*min(1, s.Twice))
+	}
+	return words + "]"
+}
+
+func equivalenceWords(e remedy.Equivalence) string {
+	switch e {
+	case remedy.Exact:
+		return "the same as on a larger card, up to rounding (exact)"
+	case remedy.Expected:
+		return "the same in expectation: random numbers such as dropout masks are drawn in another order (expected)"
+	}
+	return "not the same: a remedy that was allowed changes the mathematics (changes)"
+}
+
+// fitEdits shows the code for what was applied, one remedy a paragraph.
+func fitEdits(say func(string, ...any), t fit.Tried) {
+	applied := map[remedy.ID]bool{}
+	for _, s := range t.Said {
+		applied[s.ID] = applied[s.ID] || s.Kind == "applied"
+	}
+	for _, r := range t.Remedies {
+		known, ok := remedy.Find(r.ID)
+		if !ok || !applied[r.ID] && r.Level == remedy.LevelProcess || r.Level == remedy.LevelArgs {
+			continue
+		}
+		how := known.HowTo(remedy.Job{Framework: remedy.PyTorch})
+		edit := how.Code
+		if r.Level == remedy.LevelEnv && how.Env != "" {
+			edit = how.Env
+		}
+		if edit == "" {
+			continue
+		}
+		say("to keep it   %s:", known.Title)
+		for _, line := range strings.Split(edit, "\n") {
+			say("               %s", line)
+		}
+	}
+}
