@@ -1,0 +1,154 @@
+package diagnose
+
+import (
+	"fmt"
+	"math"
+
+	"memroom/event"
+)
+
+// Series is the floor of one kind of memory in one process: its value after each step, the newest kept.
+type Series struct {
+	floor    []Point
+	reserved []Point // what the allocator took from the driver at the same steps, if known
+	working  []Point // what the step needs above the floor, if known
+	cycle    int64   // the longest rise that ended in a collapse: garbage that is collected now and then
+	trend    Trend
+	rising   bool
+}
+
+const (
+	maxPoints  = 1200
+	dropPoints = 300 // dropped at once, so that the buffer is seldom moved
+)
+
+// Add takes the reading after a step. Steps must ascend; reserved and working are 0 where unknown.
+func (s *Series) Add(step int64, floor, reserved, working float64, limits Thresholds) {
+	if n := len(s.floor); n > 0 && step <= s.floor[n-1].Step {
+		return
+	}
+	s.noteCollapse(floor)
+	s.floor = append(s.floor, Point{step, floor})
+	s.reserved = append(s.reserved, Point{step, reserved})
+	s.working = append(s.working, Point{step, working})
+	if len(s.floor) > maxPoints {
+		s.floor = append(s.floor[:0], s.floor[dropPoints:]...)
+		s.reserved = append(s.reserved[:0], s.reserved[dropPoints:]...)
+		s.working = append(s.working[:0], s.working[dropPoints:]...)
+	}
+	s.trend, s.rising = TrendOf(s.floor, limits)
+}
+
+// noteCollapse remembers how long a rise lasted if the next value lies back near where it began. The rise is counted along
+// its line, so that a single spike and its end are not mistaken for one.
+func (s *Series) noteCollapse(next float64) {
+	t := s.trend
+	if !s.rising || t.Steps <= s.cycle {
+		return
+	}
+	if risen := t.Slope * float64(t.Steps); next < t.base+0.5*risen {
+		s.cycle = t.Steps
+	}
+}
+
+// Suspect says that the floor has risen for some steps: too early to say so, early enough to look where from.
+func (s *Series) Suspect(limits Thresholds) bool {
+	return s.rising && s.trend.even && s.trend.Steps >= limits.SuspectSteps && s.trend.Steps > s.cycle
+}
+
+// Leak gives the rise if it has lasted so long and so evenly that it is a leak.
+func (s *Series) Leak(limits Thresholds) (Trend, bool) {
+	t := s.trend
+	if !s.rising || !t.even || t.Steps < limits.LeakSteps || t.Steps < 3*s.cycle || s.workGrows(limits) {
+		return Trend{}, false
+	}
+	return t, true
+}
+
+// workGrows says that the program does more at each step, longer sequences for instance: then what a step needs grows
+// much faster than what stays, in every part of the rise.
+func (s *Series) workGrows(limits Thresholds) bool {
+	return outpaces(since(s.working, s.trend.Onset), limits.Workload*s.trend.Slope) ||
+		outpaces(since(s.reserved, s.trend.Onset), limits.Workload*s.trend.Slope)
+}
+
+// outpaces says whether a series grew by at least slope in each third.
+func outpaces(points []Point, slope float64) bool {
+	third := len(points) / 3
+	if third < 4 {
+		return false
+	}
+	for i := range 3 {
+		part := points[i*third : min((i+1)*third+1, len(points))]
+		from, to := part[0], part[len(part)-1]
+		if to.Value-from.Value < slope*float64(to.Step-from.Step) {
+			return false
+		}
+	}
+	return true
+}
+
+func since(points []Point, step int64) []Point {
+	for i, p := range points {
+		if p.Step >= step {
+			return points[i:]
+		}
+	}
+	return nil
+}
+
+// Forecast is when a rising series will reach a limit.
+type Forecast struct {
+	Step      int64 // the first step above the limit
+	Low, High int64 // very likely between these
+	Trend     Trend
+}
+
+// Forecast extrapolates the rise to a limit on the series. It is silent without a trend. A rise that began after a level
+// stretch is extrapolated early when it has covered half of the way: a late warning is worth nothing.
+func (s *Series) Forecast(limit float64, limits Thresholds) (Forecast, bool) {
+	t := s.trend
+	if !s.rising || !t.even || limit <= 0 || t.due >= 1 || t.Steps < 3*s.cycle || s.workGrows(limits) {
+		return Forecast{}, false
+	}
+	if t.Steps < limits.ForecastSteps && !s.urgent(limit, limits) {
+		return Forecast{}, false
+	}
+	now := s.floor[len(s.floor)-1].Step
+	left := limit - t.Level
+	if left <= 0 {
+		return Forecast{Step: now + 1, Low: now + 1, High: now + 1, Trend: t}, true
+	}
+	at := func(slope float64) int64 { return now + int64(math.Min(math.Floor(left/slope)+1, 1e12)) }
+	f := Forecast{Step: at(t.Slope), Trend: t}
+	if t.clock > 1 { // stairs: it happens at a rise
+		f.Step = max(now+1, t.last+int64(math.Min(math.Round((math.Floor(left/t.amount)+1)*t.clock), 1e12)))
+	}
+	steps := float64(f.Step - now)
+	spread := math.Sqrt(square(steps*t.Error)+steps*square(t.Wander)+square(t.Noise)) / t.Slope
+	slack := int64(1 + 2.2*spread + 0.02*steps + t.clock)
+	f.Low, f.High = max(now+1, f.Step-slack), f.Step+slack
+	return f, true
+}
+
+func square(x float64) float64 { return x * x }
+
+func (s *Series) urgent(limit float64, limits Thresholds) bool {
+	t := s.trend
+	return t.Before >= limits.LevelSteps && t.Rises >= limits.UrgentRises && t.Growth >= limits.UrgentShare*(limit-t.base)
+}
+
+// leakFinding words a leak. What is leaking is "GPU memory" or "host memory".
+func leakFinding(what string, t Trend, frames []event.Frame) event.Finding {
+	f := event.Finding{
+		Kind: "leak", Severity: event.SeverityWarning, Step: t.Onset + t.Steps, Bytes: event.Bytes(t.Growth), Frames: frames,
+		Confidence: 0.9,
+		Title:      fmt.Sprintf("%s that stays after each step grows by %s a step since step %d", what, event.Bytes(math.Round(t.Slope)), t.Onset),
+		Evidence: []string{
+			fmt.Sprintf("rose %s in %d steps without falling back", event.Bytes(t.Growth), t.Steps),
+			fmt.Sprintf("growth a step is known to +-%s", event.Bytes(math.Ceil(2*t.Error))),
+		},
+		Remedies: []string{"detach", "no_grad", "remove_hooks"},
+	}
+	return f
+}

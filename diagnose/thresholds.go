@@ -1,0 +1,64 @@
+package diagnose
+
+import "memroom/event"
+
+// Thresholds are the limits of every detector over a run's series. The zero value is useless: start from
+// DefaultThresholds.
+type Thresholds struct {
+	// Growth.
+	LeakSteps     int64   // the floor must have risen for so long: caches that fill and warm-ups are shorter
+	ForecastSteps int64   // a rise that lasts longer may be extrapolated
+	SuspectSteps  int64   // a rise that lasts longer is worth a look at stacks, unsaid
+	Slackening    float64 // growth in the second half, as a share of that in the first, below which it is a cache that fills
+	Overdue       float64 // a rise that has not come for so many usual gaps is over
+	MinRises      int     // rises that make a trend
+	ClockRises    int     // with fewer than so many, they must be alike and come like a clock
+	Significance  float64 // Mann-Kendall deviations of a trend under noise
+	SignalToNoise float64 // growth over the window, in deviations of the noise around the line
+	Workload      float64 // reserved (or activations) growing so many times faster than the floor: the work grows, not a leak
+
+	// Urgent forecasts: a floor that was level for so long, then rises towards a near limit.
+	LevelSteps  int64
+	UrgentRises int
+	UrgentShare float64 // of the way from the level to the limit
+
+	HostGrowth event.Bytes // host memory must grow so much before it is called a leak: allocators and interpreters creep
+
+	// Fragmentation and thrash.
+	FragmentShare float64     // of reserved bytes lying in partly used segments, free but unusable for large requests
+	FragmentBytes event.Bytes // and at least so many
+	FragmentSteps int         // for so many steps
+	ThrashRetries int64       // cache flushes forced by failed requests
+	ThrashSteps   int64       // within so many steps
+
+	SpikeFactor float64 // memory at the start of backward against the median of the last steps
+	SpikeShare  float64 // and at least this share of the limit
+
+	PressureFull   float64 // percent of time all processes wait for memory
+	PressureSome   float64
+	AvailableShare float64 // of the host's memory, below which it is nearly out
+	SwapGrowth     event.Bytes
+	ShmShare       float64 // of /dev/shm in use
+	NeighbourShare float64 // of the card held by processes that are not ours
+	NeighbourBytes event.Bytes
+	IdleGPU        int // percent of utilisation at or below which a card is unused
+	WorkerGrowth   event.Bytes
+	WorkerWindowMS int64
+}
+
+// DefaultThresholds are the limits memroom ships with. Those of growth come from the leaks and healthy twins in
+// docs/measurements.md: caches that fill for 30 steps must pass, leaks must be named within 40.
+func DefaultThresholds() Thresholds {
+	return Thresholds{
+		LeakSteps: 37, ForecastSteps: 31, SuspectSteps: 10,
+		Slackening: 0.7, Overdue: 1.5, MinRises: 3, ClockRises: 8, Significance: 5, SignalToNoise: 8, Workload: 2.5,
+		LevelSteps: 20, UrgentRises: 4, UrgentShare: 0.5,
+		HostGrowth:    4 * event.MiB,
+		FragmentShare: 0.25, FragmentBytes: 512 * event.MiB, FragmentSteps: 5,
+		ThrashRetries: 3, ThrashSteps: 50,
+		SpikeFactor: 1.5, SpikeShare: 0.1,
+		PressureFull: 10, PressureSome: 30, AvailableShare: 0.05, SwapGrowth: 256 * event.MiB, ShmShare: 0.9,
+		NeighbourShare: 0.1, NeighbourBytes: event.GiB, IdleGPU: 1,
+		WorkerGrowth: 512 * event.MiB, WorkerWindowMS: 60_000,
+	}
+}
