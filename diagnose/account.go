@@ -1,0 +1,122 @@
+package diagnose
+
+import "memroom/event"
+
+// Account says where every byte of a limit is. Its lines add up to Limit exactly: what cannot be attributed is a line of
+// its own, and where two sources contradict each other the difference is there too, negative if need be.
+type Account struct {
+	Limit event.Bytes    `json:"limit"`
+	Lines []AccountEntry `json:"lines"`
+}
+
+// AccountEntry is one holder of memory.
+type AccountEntry struct {
+	Name  string      `json:"name"`
+	Bytes event.Bytes `json:"bytes"`
+	Note  string      `json:"note,omitempty"` // how it was got, where that is not plain
+}
+
+// The names of lines, in the order in which they are shown.
+const (
+	LineWeights       = "weights"
+	LineGradients     = "gradients"
+	LineOptimizer     = "optimizer"
+	LineActivations   = "activations"
+	LineCache         = "cache"
+	LineFragmentation = "fragmentation"
+	LineContext       = "context and libraries"
+	LineNeighbours    = "neighbours"
+	LineUnattributed  = "unattributed"
+	LineFree          = "free"
+	LineAnonymous     = "anonymous"
+	LineShared        = "shared"
+	LineFile          = "file pages of the run"
+	LineOthers        = "other processes and the kernel"
+)
+
+// Holding is what one process has on a card, as its probe tells.
+type Holding struct {
+	Weights, Gradients, Optimizer event.Bytes
+	Allocated, Reserved, Split    event.Bytes
+}
+
+// Card makes the account of a card from what the driver says of it and what the probes say of the run's processes. A
+// process without a probe shows up under context and libraries, with a note.
+func Card(d event.DeviceSample, holdings []Holding) Account {
+	var sum Holding
+	for _, h := range holdings {
+		sum.Weights, sum.Gradients, sum.Optimizer = sum.Weights+h.Weights, sum.Gradients+h.Gradients, sum.Optimizer+h.Optimizer
+		sum.Allocated, sum.Reserved, sum.Split = sum.Allocated+h.Allocated, sum.Reserved+h.Reserved, sum.Split+h.Split
+	}
+	a := Account{Limit: d.Total}
+	a.add(LineWeights, sum.Weights, "")
+	a.add(LineGradients, sum.Gradients, "")
+	a.add(LineOptimizer, sum.Optimizer, "")
+	a.add(LineActivations, max(0, sum.Allocated-sum.Weights-sum.Gradients-sum.Optimizer), "allocated bytes that are none of the above")
+	split := min(sum.Split, max(0, sum.Reserved-sum.Allocated))
+	a.add(LineCache, max(0, sum.Reserved-sum.Allocated-split), "reserved, whole segments free")
+	a.add(LineFragmentation, split, "free parts of segments in use")
+	ours := d.Ours
+	note := ""
+	if ours == 0 && len(holdings) > 0 {
+		ours, note = d.Used-d.Others, "by difference: the driver does not say what each process holds"
+	}
+	if len(holdings) == 0 && ours > 0 {
+		note = "no probe reports from this card, so all of the run's memory is here"
+	}
+	a.add(LineContext, max(0, ours-sum.Reserved), note)
+	a.add(LineNeighbours, d.Others, "")
+	free := max(0, d.Total-d.Used)
+	a.close(free)
+	return a
+}
+
+// Host makes the account of host memory against a limit, which is a cgroup's or the machine's.
+func Host(s event.Sample, limit event.Bytes) Account {
+	a := Account{Limit: limit}
+	a.add(LineAnonymous, s.Anonymous, "processes that share pages after a fork count them once each")
+	a.add(LineShared, s.Shared, "")
+	free := event.Bytes(0)
+	switch {
+	case s.Cgroup != nil && s.Cgroup.Limit > 0 && s.Cgroup.Limit <= limit:
+		if s.Cgroup.Anon > 0 { // the kernel counts each page once
+			a.Lines[0] = AccountEntry{Name: LineAnonymous, Bytes: s.Cgroup.Anon, Note: "of the cgroup"}
+			a.Lines[1] = AccountEntry{Name: LineShared, Bytes: s.Cgroup.Shmem, Note: "of the cgroup"}
+		}
+		a.add(LineFile, max(0, s.Cgroup.File-s.Cgroup.Shmem), "the kernel may drop them")
+		free = max(0, limit-s.Cgroup.Current)
+	case s.Machine != nil:
+		a.add(LineFile, s.File, "the kernel may drop them")
+		free = max(0, min(limit, s.Machine.Available))
+		a.add(LineOthers, max(0, s.Machine.Total-s.Machine.Available-s.Anonymous-s.Shared), "")
+	}
+	a.close(free)
+	return a
+}
+
+func (a *Account) add(name string, bytes event.Bytes, note string) {
+	a.Lines = append(a.Lines, AccountEntry{Name: name, Bytes: bytes, Note: note})
+}
+
+// close adds what is missing to the limit as unattributed, and what is free.
+func (a *Account) close(free event.Bytes) {
+	rest := a.Limit - free
+	for _, line := range a.Lines {
+		rest -= line.Bytes
+	}
+	note := ""
+	if rest < 0 {
+		note = "sources overlap: they were not read at the same moment, or count the same pages"
+	}
+	a.add(LineUnattributed, rest, note)
+	a.add(LineFree, free, "")
+}
+
+// Sum adds the lines up; it is Limit.
+func (a Account) Sum() event.Bytes {
+	var sum event.Bytes
+	for _, line := range a.Lines {
+		sum += line.Bytes
+	}
+	return sum
+}

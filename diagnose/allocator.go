@@ -1,0 +1,127 @@
+package diagnose
+
+import (
+	"fmt"
+	"slices"
+
+	"memroom/event"
+)
+
+// fragmentWatch sees an allocator that holds much more than the program ever needed at once: free bytes lie in pieces that
+// no request fits into. What the cache holds between steps is no evidence, only what it holds beyond the peak.
+type fragmentWatch struct {
+	peak  event.Bytes // highest allocated ever seen: the program may reset its own
+	steps int
+	said  bool
+}
+
+func (f *fragmentWatch) step(row event.Step, limits Thresholds) []event.Finding {
+	f.peak = max(f.peak, row.PeakAllocated, row.AtBackward, row.Allocated)
+	idle := row.Reserved - f.peak
+	if idle < limits.FragmentBytes || float64(idle) < limits.FragmentShare*float64(row.Reserved) {
+		f.steps = 0
+		return nil
+	}
+	if f.steps++; f.said || f.steps < limits.FragmentSteps {
+		return nil
+	}
+	f.said = true
+	return []event.Finding{{
+		Kind: "fragmentation", Severity: event.SeverityWarning, Step: row.Step, Bytes: idle, Confidence: 0.8,
+		Title: fmt.Sprintf("the allocator reserved %s, %s more than the program ever used at once", row.Reserved, idle),
+		Evidence: []string{fmt.Sprintf("highest allocated %s, reserved %s, of it %s in partly used segments after the step",
+			f.peak, row.Reserved, row.InactiveSplit)},
+		Remedies: []string{"expandable_segments", "max_split_size", "roundup", "empty_cache"},
+	}}
+}
+
+// thrashWatch sees an allocator that empties its cache again and again to serve requests: each time costs a
+// synchronisation and all the mallocs anew.
+type thrashWatch struct {
+	seen []retry
+	said bool
+}
+
+type retry struct{ step, total int64 }
+
+func (t *thrashWatch) step(row event.Step, limits Thresholds) []event.Finding {
+	if n := len(t.seen); n == 0 || t.seen[n-1].total != row.Retries {
+		t.seen = append(t.seen, retry{row.Step, row.Retries})
+	}
+	for len(t.seen) > 1 && t.seen[1].step < row.Step-limits.ThrashSteps {
+		t.seen = t.seen[1:]
+	}
+	count := row.Retries - t.seen[0].total
+	if t.said || count < limits.ThrashRetries {
+		return nil
+	}
+	t.said = true
+	return []event.Finding{{
+		Kind: "thrash", Severity: event.SeverityWarning, Step: row.Step, Bytes: row.Reserved, Confidence: 0.95,
+		Title:    fmt.Sprintf("the allocator had to empty its cache %d times within %d steps to go on: memory is at its limit and steps are slowed", count, limits.ThrashSteps),
+		Evidence: []string{fmt.Sprintf("num_alloc_retries rose from %d to %d, reserved %s", t.seen[0].total, row.Retries, row.Reserved)},
+		Remedies: []string{"expandable_segments", "micro_batch", "checkpointing"},
+	}}
+}
+
+// spikeWatch sees a step that needs far more than its neighbours, and a phase that lifts the peak above all steps.
+type spikeWatch struct {
+	recent  []float64 // what was live when backward began, of the last steps
+	peak    event.Bytes
+	phase   string // that ran since the last step
+	lastOne int64  // step of the last spike that was said
+	phases  map[string]bool
+}
+
+const spikeWindow = 32
+
+// Phase tells that a phase other than a plain step ran: eval, save.
+func (w *Watch) Phase(pid int, phase string) {
+	for at, p := range w.processes {
+		if at.pid == pid {
+			p.spike.phase = phase
+		}
+	}
+}
+
+func (s *spikeWatch) step(row event.Step, limit event.Bytes, limits Thresholds) []event.Finding {
+	found := s.phasePeak(row, limits)
+	s.phase, s.peak = "", max(s.peak, row.PeakAllocated)
+	at := float64(row.AtBackward)
+	usual := median(s.recent)
+	if len(s.recent) == spikeWindow && at > limits.SpikeFactor*usual && at-usual > limits.SpikeShare*float64(limit) && limit > 0 && (s.lastOne == 0 || row.Step > s.lastOne+100) {
+		s.lastOne = row.Step
+		found = append(found, event.Finding{
+			Kind: "spike", Severity: event.SeverityInfo, Step: row.Step, Bytes: row.AtBackward, Confidence: 0.8,
+			Title:    fmt.Sprintf("step %d held %s when backward began, usual are %s: one batch is much larger than the others", row.Step, row.AtBackward, event.Bytes(usual)),
+			Evidence: []string{fmt.Sprintf("median of the %d steps before: %s", spikeWindow, event.Bytes(usual))},
+			Remedies: []string{"shorter_sequence", "micro_batch"},
+		})
+	}
+	if row.AtBackward > 0 {
+		if s.recent = append(s.recent, at); len(s.recent) > spikeWindow {
+			s.recent = slices.Delete(s.recent, 0, 1)
+		}
+	}
+	return found
+}
+
+// phasePeak attributes a new peak to the phase that ran since the last step, if one did.
+func (s *spikeWatch) phasePeak(row event.Step, limits Thresholds) []event.Finding {
+	more := row.PeakAllocated - s.peak
+	if s.phase == "" || s.peak == 0 || float64(more) < 0.1*float64(s.peak) || s.phases[s.phase] {
+		return nil
+	}
+	if s.phases == nil {
+		s.phases = map[string]bool{}
+	}
+	s.phases[s.phase] = true
+	return []event.Finding{{
+		Kind: "spike", Severity: event.SeverityWarning, Step: row.Step, Bytes: row.PeakAllocated, Confidence: 0.85,
+		Title:    fmt.Sprintf("the highest memory use comes from the phase %q: %s, training steps needed %s", s.phase, row.PeakAllocated, s.peak),
+		Evidence: []string{fmt.Sprintf("the peak rose by %s while %s ran after step %d", more, s.phase, row.Step-1)},
+		Remedies: phaseRemedies[s.phase],
+	}}
+}
+
+var phaseRemedies = map[string][]string{"eval": {"no_grad", "micro_batch"}, "save": {"optimizer_offload"}}

@@ -1,0 +1,222 @@
+package diagnose
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"memroom/event"
+)
+
+// recordedGrowth reads the series of testdata/growth.jsonl: a small MLP on an H200, torch 2.11, 120 steps; bytes allocated and
+// reserved after each step. Four leak, three look like it and do not.
+func recordedGrowth(t *testing.T) map[string][][3]float64 {
+	t.Helper()
+	file, err := os.Open("testdata/growth.jsonl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	found := map[string][][3]float64{}
+	for lines := bufio.NewScanner(file); lines.Scan(); {
+		var entry struct {
+			ID     string
+			Series [][3]float64
+		}
+		if err := json.Unmarshal(lines.Bytes(), &entry); err != nil {
+			t.Fatal(err)
+		}
+		found[entry.ID] = entry.Series
+	}
+	return found
+}
+
+// said is when a series was called a leak, and its forecasts for a limit.
+type said struct {
+	leak      int64 // step, -1 never
+	forecasts map[int64]Forecast
+}
+
+func listen(rows [][3]float64, limit float64) said {
+	limits := DefaultThresholds()
+	var s Series
+	heard := said{leak: -1, forecasts: map[int64]Forecast{}}
+	for _, row := range rows {
+		step := int64(row[0])
+		s.Add(step, row[1], row[2], 0, limits)
+		if _, leaks := s.Leak(limits); leaks && heard.leak < 0 {
+			heard.leak = step
+		}
+		if f, told := s.Forecast(limit, limits); told {
+			heard.forecasts[step] = f
+		}
+	}
+	return heard
+}
+
+func TestRecordedLeaks(t *testing.T) {
+	onset := map[string]int64{"leak-loss_sum": 0, "leak-append_outputs": 0, "leak-hook_keeps": 0, "leak-eval_no_nograd": 59}
+	series := recordedGrowth(t)
+	for id, from := range onset {
+		if at := listen(series[id], 0).leak; at < from || at > from+40 {
+			t.Errorf("%s began after step %d and was found at step %d, want within 40", id, from, at)
+		}
+	}
+	for id, rows := range series {
+		if !strings.Contains(id, "healthy") {
+			continue
+		}
+		heard := listen(rows, 1.05*slices.MaxFunc(rows, func(a, b [3]float64) int { return int(a[1] - b[1]) })[1])
+		if heard.leak >= 0 || len(heard.forecasts) > 0 {
+			t.Errorf("%s is healthy: found at %d, %d forecasts", id, heard.leak, len(heard.forecasts))
+		}
+	}
+}
+
+func TestRecordedForecasts(t *testing.T) {
+	for id, rows := range recordedGrowth(t) {
+		if strings.Contains(id, "healthy") {
+			continue
+		}
+		floors := make([]float64, len(rows))
+		for i, row := range rows {
+			floors[i] = row[1]
+		}
+		middle, most := median(floors), slices.Max(floors)
+		for i := 1; i <= 5; i++ {
+			limit := middle + (most-middle)*float64(i)/6
+			death := int64(slices.IndexFunc(floors, func(v float64) bool { return v > limit }))
+			heard := listen(rows[:death], limit)
+			half := int64(slices.IndexFunc(floors, func(v float64) bool { return v >= floors[0]+(limit-floors[0])/2 }))
+			for step := half; step < death; step++ {
+				f, told := heard.forecasts[step]
+				if !told {
+					if step > half+1 { // one step to see that the rise goes on
+						t.Errorf("%s under cap %d: silent at step %d, half way to its end at %d", id, i, step, death)
+					}
+					continue
+				}
+				if off := math.Abs(float64(f.Step-death)) / float64(death); off > 0.1 || f.Low > death || f.High < death {
+					t.Errorf("%s under cap %d: at step %d said %d (%d to %d), it was %d", id, i, step, f.Step, f.Low, f.High, death)
+				}
+			}
+		}
+	}
+}
+
+// made makes rows from a function of the step.
+func made(steps int, floor func(r *rand.Rand, step int) float64) [][3]float64 {
+	r := rand.New(rand.NewPCG(4, 2))
+	rows := make([][3]float64, steps)
+	for i := range rows {
+		rows[i] = [3]float64{float64(i), 200<<20 + floor(r, i), 0}
+	}
+	return rows
+}
+
+const testMiB = 1 << 20
+
+func TestLeaksOfManyShapes(t *testing.T) {
+	after := func(onset, step int) float64 { return math.Max(0, float64(step-onset)) }
+	for name, c := range map[string]struct {
+		onset, within int64
+		floor         func(r *rand.Rand, step int) float64
+	}{
+		"one block a step":         {0, 40, func(_ *rand.Rand, s int) float64 { return 512 * float64(s) }},
+		"late":                     {100, 40, func(_ *rand.Rand, s int) float64 { return testMiB * after(100, s) }},
+		"every third step":         {2, 40, func(_ *rand.Rand, s int) float64 { return testMiB * float64(s/3) }},
+		"every twelfth step":       {11, 40, func(_ *rand.Rand, s int) float64 { return testMiB * float64(s/12) }},
+		"after the optimizer came": {1, 40, func(_ *rand.Rand, s int) float64 { return 400*testMiB*math.Min(1, float64(s)) + 10240*after(1, s) }},
+		"after a cache filled":     {60, 40, func(_ *rand.Rand, s int) float64 { return 16*testMiB*math.Min(25, float64(s)) + 10240*after(60, s) }},
+		"varying batches":          {0, 40, func(r *rand.Rand, s int) float64 { return testMiB*float64(s) + 2*testMiB*r.Float64() }},
+		"slow in noise":            {0, 160, func(r *rand.Rand, s int) float64 { return 50_000*float64(s) + testMiB*r.Float64() }},
+		"evaluation now and then": {0, 40, func(_ *rand.Rand, s int) float64 {
+			return 100_000*float64(s) + map[bool]float64{true: 64 * testMiB}[s%25 == 24]
+		}},
+		"a buffer in between": {0, 40, func(_ *rand.Rand, s int) float64 { return 100_000*float64(s) + 50*testMiB*math.Min(1, float64(s/20)) }},
+	} {
+		if at := listen(made(300, c.floor), 0).leak; at <= c.onset || at > c.onset+c.within {
+			t.Errorf("%s: began after step %d, found at %d, want within %d", name, c.onset, at, c.within)
+		}
+	}
+}
+
+func TestHealthyOfManyShapes(t *testing.T) {
+	for name, floor := range map[string]func(r *rand.Rand, step int) float64{
+		"level":              func(*rand.Rand, int) float64 { return 0 },
+		"noise":              func(r *rand.Rand, _ int) float64 { return 8 * testMiB * r.Float64() },
+		"two levels":         func(r *rand.Rand, _ int) float64 { return 8 * testMiB * float64(r.IntN(2)) },
+		"cache for 30 steps": func(_ *rand.Rand, s int) float64 { return 16 * testMiB * math.Min(30, float64(s)) },
+		"warm-up":            func(_ *rand.Rand, s int) float64 { return 300 * testMiB * (1 - math.Exp(-float64(s)/15)) },
+		"collected every 25": func(_ *rand.Rand, s int) float64 { return testMiB * float64(s%25) },
+		"collected every 9":  func(_ *rand.Rand, s int) float64 { return testMiB * float64(s%9) },
+		"evaluation":         func(_ *rand.Rand, s int) float64 { return map[bool]float64{true: 200 * testMiB}[s%20 < 2] },
+		"a few jumps":        func(_ *rand.Rand, s int) float64 { return 30 * testMiB * float64(min(3, s/7+s/31)) },
+	} {
+		rows := made(400, floor)
+		most := slices.MaxFunc(rows, func(a, b [3]float64) int { return int(a[1] - b[1]) })[1]
+		if heard := listen(rows, 1.3*most); heard.leak >= 0 || len(heard.forecasts) > 0 {
+			t.Errorf("%s: called a leak at %d, %d forecasts", name, heard.leak, len(heard.forecasts))
+		}
+	}
+}
+
+// TestWorkThatGrowsIsNoLeak: with longer sequences what stays (the last batch's outputs) grows, what a step needs grows faster.
+func TestWorkThatGrowsIsNoLeak(t *testing.T) {
+	limits := DefaultThresholds()
+	var s Series
+	for step := range int64(300) {
+		length := float64(128 + 2*step)
+		s.Add(step, 100*testMiB+1024*length, 0, 40*1024*length, limits)
+		if _, leaks := s.Leak(limits); leaks {
+			t.Fatalf("called a leak at step %d", step)
+		}
+	}
+}
+
+func TestWatchGoesFromSuspicionToLine(t *testing.T) {
+	w := NewWatch(DefaultThresholds(), 0)
+	w.SetLimit(7, 0, 2*event.GiB)
+	rank := 3
+	var found []event.Finding
+	var asks []Ask
+	for step := range int64(60) {
+		row := event.Step{Step: step + 1, Device: 0, Duration: 1e9, Allocated: event.Bytes(100*testMiB + 4*testMiB*step), Reserved: 500 * event.MiB, AtBackward: event.Bytes(200*testMiB + 4*testMiB*step)}
+		found = append(found, w.Steps(7, &rank, []event.Step{row})...)
+		asks = append(asks, w.Asks()...)
+		if step == 28 {
+			frames := []event.Frame{{File: "train.py", Name: "step", Line: 31}}
+			found = append(found, w.Stacks(7, 0, 12, []Held{{Growth: 90 * event.MiB, Count: 1}, {Growth: 48 * event.MiB, Count: 12, Frames: frames}})...)
+		}
+	}
+	var kinds []string
+	for _, f := range found {
+		kinds = append(kinds, f.Kind)
+	}
+	if got := strings.Join(kinds, " "); got != "forecast leak" {
+		t.Fatalf("findings %q: %+v", got, found)
+	}
+	leak := found[1]
+	if len(leak.Frames) != 1 || leak.Frames[0].Line != 31 || !strings.Contains(leak.Title, "GPU 0 memory of rank 3") || !strings.Contains(leak.Title, "4MiB a step") {
+		t.Errorf("leak: %+v", leak)
+	}
+	// 2 GiB - 100 MiB above the floor - 100 MiB at step 1, 4 MiB a step: step 464
+	if !strings.Contains(found[0].Title, "at step ~464") || !strings.Contains(found[0].Title, "7 min") {
+		t.Errorf("forecast: %+v", found[0])
+	}
+	if got := fmt.Sprint(asks); got != "[{7 collect 0} {7 heap 0} {7 record_stacks 12} {7 heap 0}]" {
+		t.Errorf("asked for %s", got)
+	}
+	if len(w.Forecasts()) != 1 {
+		t.Errorf("forecasts: %+v", w.Forecasts())
+	}
+	if w.Gone(7); len(w.Forecasts()) != 0 {
+		t.Error("a process that is gone still has a forecast")
+	}
+}

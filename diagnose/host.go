@@ -1,0 +1,218 @@
+package diagnose
+
+import (
+	"fmt"
+	"time"
+
+	"memroom/event"
+)
+
+// hostWatch judges the readings of the meters: the host, its swap and shared memory, the cards and who else is on them.
+type hostWatch struct {
+	said    map[string]bool
+	swap    window // bytes of swap in use on the machine
+	pss     window // proportional bytes of the tree
+	rss     window
+	procs   int
+	idle    map[string]int64 // card -> since when it is unused, ms
+	trend   Series           // of what the kernel cannot drop, a point every trendEveryMS
+	trendAt int64
+	lowest  float64
+}
+
+const (
+	trendEveryMS = 10_000
+	idleMS       = 60_000
+)
+
+// window keeps readings of the last while, and tells how much they grew in it.
+type window struct{ at, value []int64 }
+
+func (w *window) add(at int64, value event.Bytes, keepMS int64) {
+	w.at, w.value = append(w.at, at), append(w.value, int64(value))
+	for len(w.at) > 1 && w.at[1] < at-keepMS {
+		w.at, w.value = w.at[1:], w.value[1:]
+	}
+}
+
+func (w *window) growth() event.Bytes {
+	if len(w.value) == 0 {
+		return 0
+	}
+	return event.Bytes(w.value[len(w.value)-1] - w.value[0])
+}
+
+func (w *window) clear() { w.at, w.value = nil, nil }
+
+// Sample takes a reading of the meters.
+func (w *Watch) Sample(s event.Sample) []event.Finding {
+	h := &w.host
+	if h.said == nil {
+		h.said, h.idle = map[string]bool{}, map[string]int64{}
+	}
+	var found []event.Finding
+	for _, look := range []func(event.Sample, Thresholds) *event.Finding{h.pressure, h.nearlyOut, h.swapping, h.shm, h.workers, h.neighbour, h.unusedCard} {
+		if f := look(s, w.limits); f != nil && !h.said[f.Kind+f.Title[:min(12, len(f.Title))]] {
+			h.said[f.Kind+f.Title[:min(12, len(f.Title))]] = true
+			found = append(found, *f)
+		}
+	}
+	return append(found, w.hostForecast(s)...)
+}
+
+func (h *hostWatch) pressure(s event.Sample, limits Thresholds) *event.Finding {
+	some, full, where := 0.0, 0.0, "the machine"
+	if s.Machine != nil {
+		some, full = s.Machine.PressureSome, s.Machine.PressureFull
+	}
+	if s.Cgroup != nil && s.Cgroup.PressureFull >= full {
+		some, full, where = s.Cgroup.PressureSome, s.Cgroup.PressureFull, "the cgroup"
+	}
+	if full < limits.PressureFull && some < limits.PressureSome {
+		return nil
+	}
+	return &event.Finding{
+		Kind: "host_pressure", Severity: event.SeverityWarning, Bytes: s.Unreclaimable(), Confidence: 0.9,
+		Title:    fmt.Sprintf("processes wait for host memory: %.0f %% of the last ten seconds some of them, %.0f %% all of them", some, full),
+		Evidence: []string{"pressure stall information of " + where, fmt.Sprintf("the run holds %s that cannot be dropped", s.Unreclaimable())},
+		Remedies: []string{"dataloader_workers", "pin_memory", "stream_data", "raise_limit"},
+	}
+}
+
+func (h *hostWatch) nearlyOut(s event.Sample, limits Thresholds) *event.Finding {
+	left, total, where := event.Bytes(-1), event.Bytes(0), ""
+	if m := s.Machine; m != nil && m.Total > 0 {
+		left, total, where = m.Available, m.Total, "the machine"
+	}
+	if c := s.Cgroup; c != nil && c.Limit > 0 && (left < 0 || c.Limit-(c.Current-c.File) < left) {
+		left, total, where = c.Limit-(c.Current-c.File), c.Limit, "the cgroup"
+	}
+	if left < 0 || float64(left) > limits.AvailableShare*float64(total) {
+		return nil
+	}
+	return &event.Finding{
+		Kind: "host_pressure", Severity: event.SeverityError, Bytes: left, Confidence: 0.95,
+		Title:    fmt.Sprintf("only %s of %s host memory are left in %s", left, total, where),
+		Evidence: []string{fmt.Sprintf("the run holds %s that cannot be dropped, in %d processes", s.Unreclaimable(), s.Processes)},
+		Remedies: []string{"dataloader_workers", "pin_memory", "stream_data", "raise_limit"},
+	}
+}
+
+func (h *hostWatch) swapping(s event.Sample, limits Thresholds) *event.Finding {
+	if s.Machine == nil || s.Machine.SwapTotal == 0 {
+		return nil
+	}
+	h.swap.add(s.AtMS, s.Machine.SwapTotal-s.Machine.SwapFree, limits.WorkerWindowMS)
+	if h.swap.growth() < limits.SwapGrowth || s.Swapped == 0 {
+		return nil
+	}
+	return &event.Finding{
+		Kind: "swap", Severity: event.SeverityWarning, Bytes: s.Swapped, Confidence: 0.9,
+		Title:    fmt.Sprintf("the host swaps: %s more in the last minute, %s of this run are swapped out", h.swap.growth(), s.Swapped),
+		Evidence: []string{fmt.Sprintf("swap in use %s of %s", s.Machine.SwapTotal-s.Machine.SwapFree, s.Machine.SwapTotal)},
+		Remedies: []string{"stream_data", "dataloader_workers", "optimizer_offload", "raise_limit"},
+	}
+}
+
+func (h *hostWatch) shm(s event.Sample, limits Thresholds) *event.Finding {
+	m := s.Machine
+	if m == nil || m.ShmTotal == 0 || float64(m.ShmUsed) < limits.ShmShare*float64(m.ShmTotal) {
+		return nil
+	}
+	return &event.Finding{
+		Kind: "shm", Severity: event.SeverityError, Bytes: m.ShmUsed, Confidence: 0.9,
+		Title:    fmt.Sprintf("/dev/shm is nearly full: %s of %s; data loader workers die of a bus error when it is", m.ShmUsed, m.ShmTotal),
+		Remedies: []string{"shm_size", "dataloader_workers"},
+	}
+}
+
+// workers sees copy-on-write growth: reference counts written by forked workers copy the parent's pages one by one, so
+// the memory really used grows while what each process maps stays the same.
+func (h *hostWatch) workers(s event.Sample, limits Thresholds) *event.Finding {
+	if s.Processes != h.procs || s.Proportional == 0 {
+		if s.Processes != h.procs {
+			h.procs = s.Processes
+			h.pss.clear()
+			h.rss.clear()
+		}
+		return nil
+	}
+	h.pss.add(s.AtMS, s.Proportional, 10*limits.WorkerWindowMS)
+	h.rss.add(s.AtMS, s.Resident, 10*limits.WorkerWindowMS)
+	grown := h.pss.growth()
+	if s.Processes < 3 || grown < limits.WorkerGrowth || 2*h.rss.growth() > grown {
+		return nil
+	}
+	return &event.Finding{
+		Kind: "worker_growth", Severity: event.SeverityWarning, Bytes: grown, Confidence: 0.8,
+		Title:    fmt.Sprintf("forked workers copy their parent's pages: %s more are in use, though the processes map no more than before", grown),
+		Evidence: []string{fmt.Sprintf("%d processes; proportional memory %s, sum of resident memory %s", s.Processes, s.Proportional, s.Resident)},
+		Remedies: []string{"dataloader_workers", "stream_data"},
+	}
+}
+
+func (h *hostWatch) neighbour(s event.Sample, limits Thresholds) *event.Finding {
+	for _, d := range s.Devices {
+		if d.Others < limits.NeighbourBytes || float64(d.Others) < limits.NeighbourShare*float64(d.Total) {
+			continue
+		}
+		return &event.Finding{
+			Kind: "neighbour", Severity: event.SeverityWarning, Bytes: d.Others, Confidence: 0.95,
+			Title:    fmt.Sprintf("another process holds %s of %s on %s", d.Others, d.Total, d.Name),
+			Evidence: []string{fmt.Sprintf("card %s: used %s, by this run %s", d.UUID, d.Used, d.Ours)},
+			Remedies: []string{"free_neighbour"},
+		}
+	}
+	return nil
+}
+
+// unusedCard sees a card that lies idle while the host is short of memory.
+func (h *hostWatch) unusedCard(s event.Sample, limits Thresholds) *event.Finding {
+	short := s.Swapped > 0 && h.swap.growth() > limits.SwapGrowth/4 ||
+		s.Machine != nil && s.Machine.Total > 0 && float64(s.Machine.Available) < 2*limits.AvailableShare*float64(s.Machine.Total)
+	for _, d := range s.Devices {
+		if d.Utilisation > limits.IdleGPU || d.Ours > 0 || d.Others > d.Total/2 {
+			delete(h.idle, d.UUID)
+			continue
+		}
+		if since, known := h.idle[d.UUID]; !known {
+			h.idle[d.UUID] = s.AtMS
+		} else if short && s.AtMS-since >= idleMS {
+			return &event.Finding{
+				Kind: "unused_gpu", Severity: event.SeverityWarning, Bytes: d.Total - d.Used, Confidence: 0.85,
+				Title:    fmt.Sprintf("%s is unused while the host runs out of memory: %s are free on it", d.Name, d.Total-d.Used),
+				Evidence: []string{fmt.Sprintf("utilisation %d %%, no memory of this run on it for %d s", d.Utilisation, (s.AtMS-since)/1000)},
+			}
+		}
+	}
+	return nil
+}
+
+// hostForecast extrapolates the whole tree's memory over time, for programs whose steps nobody tells. The floor of each
+// ten seconds counts as a step.
+func (w *Watch) hostForecast(s event.Sample) []event.Finding {
+	h := &w.host
+	value := float64(s.Unreclaimable())
+	if h.lowest == 0 || value < h.lowest {
+		h.lowest = value
+	}
+	if s.AtMS-h.trendAt < trendEveryMS {
+		return nil
+	}
+	h.trend.Add(s.AtMS/trendEveryMS, h.lowest, 0, 0, w.limits)
+	h.trendAt, h.lowest = s.AtMS, 0
+	f, told := h.trend.Forecast(float64(w.hostLimit), w.limits)
+	if !told || f.Trend.Growth < 8*float64(w.limits.HostGrowth) || h.said["forecast"] {
+		return nil
+	}
+	h.said["forecast"] = true
+	after := func(step int64) string {
+		return inWords((trendEveryMS * 1e6) * time.Duration(step-s.AtMS/trendEveryMS))
+	}
+	return []event.Finding{{
+		Kind: "forecast", Severity: event.SeverityWarning, Bytes: w.hostLimit - event.Bytes(f.Trend.Level), Confidence: 0.7,
+		Title: fmt.Sprintf("host memory of all processes will run out in about %s", after(f.Step)),
+		Evidence: []string{fmt.Sprintf("between %s and %s from now; it grew by %s in %s", after(f.Low), after(f.High),
+			event.Bytes(f.Trend.Growth), inWords((trendEveryMS*1e6)*time.Duration(f.Trend.Steps)))},
+	}}
+}

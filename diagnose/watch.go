@@ -1,0 +1,306 @@
+package diagnose
+
+import (
+	"fmt"
+	"time"
+
+	"memroom/event"
+)
+
+// Watch judges a run while it runs. It is fed what the probes and the meters say, in order, and gives each finding once;
+// a finding comes again only when something new is known about it (the line of code, a nearer end). Not safe for
+// concurrent use: the monitor feeds it from one place.
+type Watch struct {
+	limits    Thresholds
+	processes map[place]*process
+	hostLimit event.Bytes
+	limitOf   map[place]event.Bytes
+	host      hostWatch
+	asks      []Ask
+	forecasts map[string]Prediction
+}
+
+// place is one device of one process.
+type place struct{ pid, device int }
+
+// process is what is known about one device of one process.
+type process struct {
+	rank      *int
+	series    Series
+	fragment  fragmentWatch
+	thrash    thrashWatch
+	spike     spikeWatch
+	last      event.Step
+	stepTime  time.Duration // typical, of the last steps
+	leak      bool          // said
+	asked     bool          // for stacks or the heap
+	collected bool          // garbage was collected on suspicion
+	frames    []event.Frame
+	holder    string
+	told      Prediction
+}
+
+// Ask is something a probe should do so that a judgement can be made or made better.
+type Ask struct {
+	PID   int
+	Do    string // collect, record_stacks, heap: the probe's commands
+	Steps int
+}
+
+// Prediction is a forecast in words and numbers, for the live view.
+type Prediction struct {
+	What      string        `json:"what"` // GPU memory of rank 0, host memory
+	Step      int64         `json:"step"`
+	LowStep   int64         `json:"low_step"`
+	HighStep  int64         `json:"high_step"`
+	In        time.Duration `json:"in_ns"` // from the step it was made at
+	Low, High time.Duration `json:"-"`
+}
+
+// NewWatch begins to watch a run. hostLimit is the wall of host memory (cgroup, --host-mem or the machine), 0 unknown.
+func NewWatch(limits Thresholds, hostLimit event.Bytes) *Watch {
+	return &Watch{limits: limits, processes: map[place]*process{}, hostLimit: hostLimit, limitOf: map[place]event.Bytes{},
+		forecasts: map[string]Prediction{}}
+}
+
+// SetLimit says how many bytes a process's allocator may reserve on a device: the card less its context and neighbours, or
+// less where a fraction is set.
+func (w *Watch) SetLimit(pid, device int, limit event.Bytes) { w.limitOf[place{pid, device}] = limit }
+
+// Steps takes the steps of a process in order.
+func (w *Watch) Steps(pid int, rank *int, rows []event.Step) []event.Finding {
+	var found []event.Finding
+	for _, row := range rows {
+		p := w.processes[place{pid, row.Device}]
+		if p == nil {
+			p = &process{}
+			w.processes[place{pid, row.Device}] = p
+		}
+		if rank != nil {
+			p.rank = rank
+		}
+		found = append(found, w.step(pid, p, row)...)
+	}
+	return found
+}
+
+// Gone forgets a process that has ended.
+func (w *Watch) Gone(pid int) {
+	for at := range w.processes {
+		if at.pid == pid {
+			delete(w.forecasts, w.processes[at].name(at.device))
+			delete(w.processes, at)
+		}
+	}
+}
+
+// Asks gives what probes should be asked to do, once each.
+func (w *Watch) Asks() []Ask {
+	asks := w.asks
+	w.asks = nil
+	return asks
+}
+
+// Forecasts gives the predictions that hold now.
+func (w *Watch) Forecasts() []Prediction {
+	var all []Prediction
+	for _, p := range w.forecasts {
+		all = append(all, p)
+	}
+	return all
+}
+
+func (w *Watch) step(pid int, p *process, row event.Step) []event.Finding {
+	limit := w.limitOf[place{pid, row.Device}]
+	floor, reserved, working := float64(row.Anonymous), 0.0, 0.0
+	if row.Device != event.HostDevice {
+		floor, reserved, working = float64(row.Allocated), float64(row.Reserved), float64(p.working(row))
+	} else {
+		limit = w.hostLimit
+	}
+	if p.stepTime == 0 {
+		p.stepTime = row.Duration
+	}
+	p.stepTime += (row.Duration - p.stepTime) / 16
+	p.series.Add(row.Step, floor, reserved, working, w.limits)
+	var found []event.Finding
+	found = append(found, w.leaks(pid, p, row)...)
+	found = append(found, w.forecast(p, row, float64(limit)-working)...)
+	if row.Device != event.HostDevice {
+		found = append(found, p.fragment.step(row, w.limits)...)
+		found = append(found, p.thrash.step(row, w.limits)...)
+		found = append(found, p.spike.step(row, limit, w.limits)...)
+	}
+	p.last = row
+	for i := range found {
+		found[i].Evidence = append(found[i].Evidence, p.evidence(pid)...)
+	}
+	return found
+}
+
+// working is what a step needs above its floor: its peak if it set a new one, else what was live when backward began.
+func (p *process) working(row event.Step) event.Bytes {
+	if row.PeakAllocated > p.last.PeakAllocated && p.last.Step > 0 {
+		return row.PeakAllocated - row.Allocated
+	}
+	return max(0, row.AtBackward-row.Allocated)
+}
+
+func (p *process) evidence(pid int) []string {
+	if p.rank != nil {
+		return []string{fmt.Sprintf("rank %d, process %d", *p.rank, pid)}
+	}
+	return []string{fmt.Sprintf("process %d", pid)}
+}
+
+func (p *process) name(device int) string {
+	name := "host memory"
+	if device != event.HostDevice {
+		name = fmt.Sprintf("GPU %d memory", device)
+	}
+	if p.rank != nil {
+		name += fmt.Sprintf(" of rank %d", *p.rank)
+	}
+	return name
+}
+
+// leaks goes from suspicion to a finding. On suspicion garbage is collected, once, so that memory which only waits for
+// the collector falls back; if it does not, stacks or the heap are looked at while the rise goes on.
+func (w *Watch) leaks(pid int, p *process, row event.Step) []event.Finding {
+	if p.series.Suspect(w.limits) && !p.leak {
+		w.look(pid, p, row)
+	}
+	t, leaks := p.series.Leak(w.limits)
+	if !leaks || p.leak || row.Device == event.HostDevice && t.Growth < float64(w.limits.HostGrowth) {
+		return nil
+	}
+	p.leak = true
+	return []event.Finding{p.leakFinding(t, row.Device)}
+}
+
+func (w *Watch) look(pid int, p *process, row event.Step) {
+	growing := row.Device != event.HostDevice || p.series.trend.Growth > float64(w.limits.HostGrowth)/4
+	switch {
+	case !growing:
+	case !p.collected:
+		p.collected = true
+		w.asks = append(w.asks, Ask{PID: pid, Do: "collect"}, Ask{PID: pid, Do: "heap"})
+	case !p.asked && p.series.trend.Steps > w.limits.SuspectSteps+2:
+		p.asked = true
+		if row.Device != event.HostDevice {
+			w.asks = append(w.asks, Ask{PID: pid, Do: "record_stacks", Steps: 12})
+		}
+		w.asks = append(w.asks, Ask{PID: pid, Do: "heap"})
+	}
+}
+
+func (p *process) leakFinding(t Trend, device int) event.Finding {
+	f := leakFinding(capital(p.name(device)), t, p.frames)
+	if p.holder != "" {
+		f.Evidence = append(f.Evidence, "what grows is held by "+p.holder)
+	}
+	if len(p.frames) == 0 && p.holder == "" {
+		f.Evidence = append(f.Evidence, "no stacks were recorded: the line is unknown")
+	}
+	return f
+}
+
+// Held is memory that one call stack allocated during a recording window and that stayed.
+type Held struct {
+	Growth event.Bytes
+	Count  int
+	Frames []event.Frame // innermost first
+}
+
+// Stacks takes what a recording window of so many steps found, most growth first. A leak that was already said is said
+// again with its lines.
+func (w *Watch) Stacks(pid, device, steps int, held []Held) []event.Finding {
+	p := w.processes[place{pid, device}]
+	if p == nil || len(held) == 0 {
+		return nil
+	}
+	p.frames = sourceOf(held, steps)
+	return w.again(p, device)
+}
+
+// sourceOf picks the stack that leaks: among those that grew steadily, the one that grew most. A stack that keeps one block
+// (this step's batch or loss) does not grow; one that keeps a block a step has about half as many as the window has steps
+// since its middle.
+func sourceOf(held []Held, steps int) []event.Frame {
+	best := held[0]
+	for _, h := range held {
+		if h.Count >= steps/3 {
+			best = h
+			break
+		}
+	}
+	return best.Frames
+}
+
+// Holder takes the variable that holds what grows on the heap, such as "losses in train.py (list of 120)".
+func (w *Watch) Holder(pid int, holder string) []event.Finding {
+	var found []event.Finding
+	for at, p := range w.processes {
+		if at.pid == pid && holder != "" && p.holder == "" {
+			p.holder = holder
+			found = append(found, w.again(p, at.device)...)
+		}
+	}
+	return found
+}
+
+// again words a leak anew that was said before its line was known.
+func (w *Watch) again(p *process, device int) []event.Finding {
+	t, leaks := p.series.Leak(w.limits)
+	if !p.leak || !leaks {
+		return nil
+	}
+	return []event.Finding{p.leakFinding(t, device)}
+}
+
+// forecast says when the floor will reach its limit: the first time, and again when the end has come much nearer than was
+// said, or is near.
+func (w *Watch) forecast(p *process, row event.Step, limit float64) []event.Finding {
+	f, told := p.series.Forecast(limit, w.limits)
+	name := p.name(row.Device)
+	if !told || row.Device == event.HostDevice && f.Trend.Growth < float64(w.limits.HostGrowth) {
+		delete(w.forecasts, name)
+		return nil
+	}
+	after := func(step int64) time.Duration { return time.Duration(step-row.Step) * p.stepTime }
+	now := Prediction{What: name, Step: f.Step, LowStep: f.Low, HighStep: f.High, In: after(f.Step), Low: after(f.Low), High: after(f.High)}
+	w.forecasts[name] = now
+	if p.told.Step > 0 && f.Step >= p.told.LowStep-(p.told.Step-row.Step)/4 {
+		return nil
+	}
+	p.told = now
+	return []event.Finding{{
+		Kind: "forecast", Severity: severityOf(now.In), Step: row.Step, Bytes: event.Bytes(limit - f.Trend.Level), Confidence: 0.9,
+		Title: fmt.Sprintf("%s will run out in about %s, at step ~%d", capital(name), inWords(now.In), f.Step),
+		Evidence: []string{
+			fmt.Sprintf("between step %d and %d (in %s to %s)", f.Low, f.High, inWords(now.Low), inWords(now.High)),
+			fmt.Sprintf("%s left, %s more are needed at each step", event.Bytes(limit-f.Trend.Level), event.Bytes(f.Trend.Slope)),
+		},
+	}}
+}
+
+func severityOf(in time.Duration) event.Severity {
+	if in < time.Hour {
+		return event.SeverityError
+	}
+	return event.SeverityWarning
+}
+
+// inWords prints a duration as people say it: 40 s, 12 min, 2 h 10 min, 3 days.
+func inWords(d time.Duration) string {
+	switch {
+	case d < 90*time.Second:
+		return fmt.Sprintf("%d s", int(d.Round(time.Second).Seconds()))
+	case d < 90*time.Minute:
+		return fmt.Sprintf("%d min", int(d.Round(time.Minute).Minutes()))
+	case d < 48*time.Hour:
+		d = d.Round(10 * time.Minute)
+		return fmt.Sprintf("%d h %02d min", int(d.Hours()), int(d.Minutes())%60)
+	}
+	return fmt.Sprintf("%d days", int(d.Hours()/24))
+}
