@@ -35,6 +35,11 @@ type root struct {
 	Explain    explainCmd    `cmd:"" help:"Why a run died: what ran out, who held it, and what to do, from logs, snapshots or run ids."`
 	Lint       lintCmd       `cmd:"" help:"Find the known memory mistakes in training code, by line."`
 	Replay     replayCmd     `cmd:"" help:"Check a snapshot against the model of the allocator, or replay it under other settings."`
+	Attach     attachCmd     `cmd:"" help:"Reconnect to a run: its output, keys, exit code."`
+	Top        topCmd        `cmd:"" help:"Show a run live: memory against its limits, steps, findings."`
+	Runs       runsCmd       `cmd:"" help:"List runs."`
+	Show       showCmd       `cmd:"" help:"Show the record of one run."`
+	Rm         rmCmd         `cmd:"" help:"Delete runs."`
 	Doctor     doctorCmd     `cmd:"" help:"What memroom can see on this machine, and what is missing."`
 	Completion completionCmd `cmd:"" help:"Print a completion script for bash, zsh or fish."`
 	Version    versionCmd    `cmd:"" help:"Print the version and how it was built."`

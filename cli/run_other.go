@@ -9,3 +9,8 @@ func (c *runCmd) Run(s *session) error {
 
 // inner processes exist on Linux only.
 func inner([]string, Streams) (int, bool) { return 0, false }
+
+// Run says that there is nothing to attach to.
+func (c *attachCmd) Run(s *session) error {
+	return exitWith(exitNotStarted, "attach needs Linux: runs live there")
+}

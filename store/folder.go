@@ -235,3 +235,17 @@ func (f *Folder) Progress(v any) error {
 	}
 	return json.Unmarshal(data, v)
 }
+
+// size is how much disk the run takes.
+func (f *Folder) size() event.Bytes {
+	total := event.Bytes(0)
+	_ = filepath.WalkDir(f.Dir, func(_ string, entry os.DirEntry, err error) error {
+		if err == nil {
+			if info, err := entry.Info(); err == nil && info.Mode().IsRegular() {
+				total += event.Bytes(info.Size())
+			}
+		}
+		return nil
+	})
+	return total
+}

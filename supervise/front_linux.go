@@ -381,3 +381,8 @@ func (f *Front) closeFiles() {
 		}
 	}
 }
+
+// Signal sends a signal to the command's process group, as a terminal does.
+func (f *Front) Signal(s syscall.Signal) {
+	_ = f.sendJSON(saySignal, signalRequest{Number: int(s), Group: true})
+}

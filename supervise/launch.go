@@ -1,6 +1,8 @@
 package supervise
 
 import (
+	"encoding/json"
+	"os"
 	"time"
 
 	"memroom/event"
@@ -107,3 +109,12 @@ const (
 	LimitCgroup1 LimitKind = "cgroup1"
 	LimitSoft    LimitKind = "soft" // the monitor sums the tree and ends it
 )
+
+// ReadState reads what a run's keeper wrote down last.
+func ReadState(path string) (state State, err error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return state, err
+	}
+	return state, json.Unmarshal(data, &state)
+}

@@ -1,0 +1,94 @@
+package cli
+
+import (
+	"errors"
+	"io"
+	"os"
+
+	"memroom/store"
+	"memroom/supervise"
+)
+
+// attachBytes is how much of the earlier output attach shows.
+const attachBytes = 8 << 10
+
+// Run reconnects to a run. One that has ended gives its exit code.
+func (c *attachCmd) Run(s *session) error {
+	kept, err := openStore()
+	if err != nil {
+		return err
+	}
+	folder, err := kept.Find(c.Record)
+	if err != nil {
+		return err
+	}
+	in, out, errs, err := files(s)
+	if err != nil {
+		return err
+	}
+	front := &supervise.Front{Files: runFiles(folder), In: in, Out: out, Err: errs, DetachKeys: true,
+		Note: func(text string) { s.note("memroom: %s", text) }}
+	fromOut, fromErr := c.from(folder.Output()), c.from(folder.Errors())
+	if err := front.Connect("attach", fromOut, fromErr); err != nil {
+		return c.ended(s, folder, fromOut, fromErr)
+	}
+	defer front.Close()
+	front.ReadOnly = !hasTerminalRun(folder)
+	if front.ReadOnly {
+		s.note("memroom: attached to %s; Ctrl-C leaves it running", folder.ID)
+	} else {
+		s.note("memroom: attached to %s; Ctrl-P Ctrl-Q leaves it running", folder.ID)
+	}
+	state, err := front.Run()
+	switch {
+	case errors.Is(err, supervise.ErrDetached):
+		s.note("memroom: left %s running", folder.ID)
+		return nil
+	case err != nil:
+		return c.ended(s, folder, -1, -1)
+	case state.Exit == nil:
+		return exitWith(exitNotStarted, "the keeper did not say how the command ended")
+	}
+	return exitQuietly(state.Exit.Code)
+}
+
+// from is the place in a file where its last part begins.
+func (c *attachCmd) from(path string) int64 {
+	info, err := os.Stat(path)
+	if c.All || err != nil {
+		return 0
+	}
+	return max(0, info.Size()-attachBytes)
+}
+
+// ended shows the rest of a run that is over and gives its exit code.
+func (c *attachCmd) ended(s *session, folder *store.Folder, fromOut, fromErr int64) error {
+	exit, err := folder.Exit()
+	if err != nil {
+		return exitWith(exitNotStarted, "run %s is lost: its keeper is gone and nobody wrote down how the command ended", folder.ID)
+	}
+	copyFrom(s.Out, folder.Output(), fromOut)
+	copyFrom(s.Err, folder.Errors(), fromErr)
+	s.note("memroom: run %s has ended with exit code %d", folder.ID, exit.Code)
+	return exitQuietly(exit.Code)
+}
+
+func copyFrom(w io.Writer, path string, from int64) {
+	if from < 0 {
+		return
+	}
+	file, err := os.Open(path)
+	if err != nil {
+		return
+	}
+	defer file.Close()
+	if _, err := file.Seek(from, io.SeekStart); err == nil {
+		_, _ = io.Copy(w, file)
+	}
+}
+
+// hasTerminalRun says whether the command of a run has a terminal that can be typed at.
+func hasTerminalRun(folder *store.Folder) bool {
+	state, err := supervise.ReadState(folder.StateFile())
+	return err == nil && state.Streams.In == supervise.Terminal
+}

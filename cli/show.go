@@ -1,0 +1,167 @@
+package cli
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"slices"
+	"strings"
+
+	"memroom/event"
+	"memroom/report"
+	"memroom/store"
+)
+
+type showCmd struct {
+	Record string `arg:"" optional:"" name:"run" help:"ID, beginning or end of one, or name; the last run if left out."`
+	Output bool   `help:"Print what the command wrote to stdout (everything, if it had a terminal)."`
+	Errors bool   `help:"Print what the command wrote to stderr."`
+	Events bool   `help:"Print what happened, line by line."`
+	Share  bool   `help:"Leave out paths, host and user names, to show the record to others."`
+	JSON   bool   `name:"json" help:"Print JSON."`
+}
+
+func (showCmd) examples() []example {
+	return []example{{line: "memroom run -- true && memroom show --share"}, {line: "memroom run --name tiny -- echo hello && memroom show tiny --output"}}
+}
+
+// shown is the record of a run as --json prints it.
+type shown struct {
+	store.Row
+	Run      event.Run       `json:"run"`
+	Summary  *event.Summary  `json:"summary,omitempty"`
+	Verdict  *event.Verdict  `json:"verdict,omitempty"`
+	Attempts []event.Attempt `json:"attempts,omitempty"`
+	Folder   string          `json:"folder,omitempty"`
+}
+
+func (c *showCmd) Run(s *session) error {
+	kept, err := openStore()
+	if err != nil {
+		return err
+	}
+	folder, err := kept.Find(c.Record)
+	if err != nil {
+		return err
+	}
+	switch {
+	case c.Output:
+		return copyFile(s.Out, folder.Output())
+	case c.Errors:
+		return copyFile(s.Out, folder.Errors())
+	case c.Events:
+		return c.printEvents(s, folder)
+	}
+	v := readShown(folder)
+	if c.Share {
+		v = share(v)
+	}
+	if c.JSON {
+		return s.printJSON(v)
+	}
+	return printShown(s.Out, v)
+}
+
+func copyFile(w io.Writer, path string) error {
+	file, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // nothing was written
+	}
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	_, err = io.Copy(w, file)
+	return err
+}
+
+func (c *showCmd) printEvents(s *session, folder *store.Folder) error {
+	hide := func(text string) string { return text }
+	if c.Share {
+		run, _ := folder.Run()
+		hide = hider(run)
+	}
+	for h := range folder.Events() {
+		h.Text, h.Data = hide(h.Text), json.RawMessage(hide(string(h.Data)))
+		if len(h.Data) == 0 {
+			h.Data = nil
+		}
+		if c.JSON {
+			line, err := json.Marshal(h)
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(s.Out, "%s\n", line)
+			continue
+		}
+		who := ""
+		if h.Rank != nil {
+			who = fmt.Sprintf(" rank %d", *h.Rank)
+		}
+		fmt.Fprintf(s.Out, "%9.2f s  %-10s%s %s\n", float64(h.AtMS)/1000, h.Kind, who, h.Text)
+	}
+	return nil
+}
+
+func readShown(f *store.Folder) shown {
+	v := shown{Row: f.Row(), Folder: f.Dir}
+	v.Run, _ = f.Run()
+	if s, err := f.Summary(); err == nil {
+		v.Summary = &s
+	}
+	if verdict, err := f.Verdict(); err == nil {
+		v.Verdict = &verdict
+	}
+	v.Attempts = slices.Collect(f.Attempts())
+	return v
+}
+
+func printShown(w io.Writer, v shown) error {
+	fmt.Fprintf(w, "run      %s", v.ID)
+	if v.Name != "" {
+		fmt.Fprintf(w, "  %s", v.Name)
+	}
+	fmt.Fprintf(w, "\ncommand  %s\nstarted  %s", strings.Join(v.Run.Command, " "), v.Started.Format("2006-01-02 15:04:05"))
+	if v.Host != "" {
+		fmt.Fprintf(w, " on %s", v.Host)
+	}
+	fmt.Fprintln(w)
+	if len(v.Tags) > 0 {
+		fmt.Fprintf(w, "tags     %s\n", strings.Join(v.Tags, ", "))
+	}
+	if v.Folder != "" {
+		fmt.Fprintf(w, "folder   %s\n", v.Folder)
+	}
+	switch {
+	case v.Summary != nil:
+		report.RunSummary(w, *v.Summary)
+	case v.Status == store.Running:
+		fmt.Fprintf(w, "running: memroom attach %s, memroom top %s\n", v.ID, v.ID)
+	default:
+		fmt.Fprintf(w, "%s: memroom itself did not live to write the final report\n", v.Status)
+	}
+	if v.Verdict != nil {
+		for _, line := range v.Verdict.Evidence {
+			fmt.Fprintf(w, "evidence %s\n", line)
+		}
+	}
+	if v.Summary != nil {
+		for _, f := range v.Summary.Findings {
+			printFinding(w, f)
+		}
+		for _, n := range v.Summary.Notes {
+			fmt.Fprintf(w, "note     %s\n", n)
+		}
+	}
+	return nil
+}
+
+func printFinding(w io.Writer, f event.Finding) {
+	fmt.Fprintf(w, "%-8s %s: %s\n", f.Severity, f.Kind, f.Title)
+	for _, frame := range f.Frames {
+		fmt.Fprintf(w, "         at %s:%d in %s\n", frame.File, frame.Line, frame.Name)
+	}
+}

@@ -1,0 +1,137 @@
+package store
+
+import (
+	"encoding/json"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"memroom/event"
+)
+
+// Status of a run.
+type Status string
+
+// Lost means that nobody lives who could say how the run ended: the machine went down, or the keeper was killed.
+const (
+	Running Status = "running"
+	Ended   Status = "ended"
+	Lost    Status = "lost"
+)
+
+// Row is one run in a list.
+type Row struct {
+	ID        string      `json:"id"`
+	Name      string      `json:"name,omitempty"`
+	Tags      []string    `json:"tags,omitempty"`
+	Command   string      `json:"command"`
+	Host      string      `json:"host,omitempty"`
+	Status    Status      `json:"status"`
+	Started   time.Time   `json:"started"`
+	Seconds   float64     `json:"seconds,omitempty"`
+	ExitCode  *int        `json:"exit_code,omitempty"`
+	IsOOM     bool        `json:"is_oom,omitempty"`
+	Where     event.Where `json:"where,omitempty"`
+	KilledBy  string      `json:"killed_by,omitempty"`
+	Attempts  int         `json:"attempts,omitempty"`
+	PeakHost  event.Bytes `json:"peak_host,omitempty"`
+	HostLimit event.Bytes `json:"host_limit,omitempty"`
+	PeakGPU   event.Bytes `json:"peak_gpu,omitempty"`
+	GPUTotal  event.Bytes `json:"gpu_total,omitempty"`
+	Steps     int64       `json:"steps,omitempty"`
+	Findings  int         `json:"findings,omitempty"`
+}
+
+// keeperState is the part of keeper.json that a list needs.
+type keeperState struct {
+	Keeper      int         `json:"keeper"`
+	KeeperStart uint64      `json:"keeper_start"`
+	Finished    bool        `json:"finished"`
+	Exit        *event.Exit `json:"exit"`
+	Began       time.Time   `json:"began"`
+}
+
+// Row reads a run's folder into a line of a list. A damaged folder gives what can be read of it.
+func (f *Folder) Row() Row {
+	row := Row{ID: f.ID, Status: Lost}
+	run, err := f.Run()
+	if err == nil {
+		row.Name, row.Tags, row.Command, row.Host, row.Started = run.Name, run.Tags, strings.Join(run.Command, " "), run.Host, run.Started
+	}
+	state, _ := readJSON[keeperState](f, stateFile)
+	if row.Started.IsZero() {
+		row.Started = state.Began
+	}
+	row.Status = statusOf(state)
+	exit, err := f.Exit()
+	if err == nil && row.Status != Running {
+		row.Status, row.Seconds, row.ExitCode = Ended, exit.Seconds, &exit.Code
+	}
+	if v, err := f.Verdict(); err == nil {
+		row.IsOOM, row.Where, row.KilledBy = v.IsOOM, v.Where, v.KilledBy
+	}
+	if s, err := f.Summary(); err == nil {
+		row.addSummary(s)
+	}
+	return row
+}
+
+func (r *Row) addSummary(s event.Summary) {
+	r.PeakHost, r.HostLimit, r.Steps, r.Findings, r.Attempts = s.Peaks.Unreclaimable, s.Peaks.HostLimit, s.Steps, len(s.Findings), len(s.Attempts)
+	for _, d := range s.Peaks.Devices {
+		if used := max(d.Used, d.Reserved); used > r.PeakGPU {
+			r.PeakGPU, r.GPUTotal = used, d.Total
+		}
+	}
+}
+
+func statusOf(state keeperState) Status {
+	switch {
+	case state.Keeper == 0:
+		return Lost
+	case state.Finished:
+		return Ended
+	case processIs(state.Keeper, state.KeeperStart):
+		return Running
+	}
+	return Lost
+}
+
+// processIs says whether a process of that number, started at that moment (clock ticks after boot), lives.
+func processIs(pid int, started uint64) bool {
+	data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if err != nil {
+		return false
+	}
+	at := strings.LastIndex(string(data), ") ")
+	if at < 0 {
+		return false
+	}
+	fields := strings.Fields(string(data[at+2:]))
+	return len(fields) > 19 && fields[0] != "Z" && fields[19] == strconv.FormatUint(started, 10)
+}
+
+// Running says whether the run's keeper lives and its command has not ended.
+func (f *Folder) Running() bool {
+	state, err := readJSON[keeperState](f, stateFile)
+	return err == nil && statusOf(state) == Running
+}
+
+// stamp changes whenever something that a Row shows may have changed.
+func (f *Folder) stamp() string {
+	var times []string
+	for _, name := range []string{runFile, stateFile, exitFile, verdictFile, summaryFile} {
+		if info, err := os.Stat(f.Path(name)); err == nil {
+			times = append(times, strconv.FormatInt(info.ModTime().UnixNano(), 36))
+		} else {
+			times = append(times, "-")
+		}
+	}
+	return strings.Join(times, " ")
+}
+
+func (r Row) json() string {
+	data, _ := json.Marshal(r)
+	return string(data)
+}
