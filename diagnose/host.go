@@ -188,6 +188,24 @@ func (h *hostWatch) unusedCard(s event.Sample, limits Thresholds) *event.Finding
 	return nil
 }
 
+// hostWall is the wall that host memory of the run will hit first: the limit that was set, its cgroup's, or what it has and
+// could still get from the machine.
+func (w *Watch) hostWall(s event.Sample) event.Bytes {
+	wall := w.hostLimit
+	lower := func(limit event.Bytes) {
+		if limit > 0 && (wall == 0 || limit < wall) {
+			wall = limit
+		}
+	}
+	if s.Cgroup != nil {
+		lower(s.Cgroup.Limit)
+	}
+	if s.Machine != nil && s.Machine.Available > 0 {
+		lower(s.Machine.Available + s.Unreclaimable())
+	}
+	return wall
+}
+
 // hostForecast extrapolates the whole tree's memory over time, for programs whose steps nobody tells. The floor of each
 // ten seconds counts as a step.
 func (w *Watch) hostForecast(s event.Sample) []event.Finding {
@@ -201,7 +219,8 @@ func (w *Watch) hostForecast(s event.Sample) []event.Finding {
 	}
 	h.trend.Add(s.AtMS/trendEveryMS, h.lowest, 0, 0, w.limits)
 	h.trendAt, h.lowest = s.AtMS, 0
-	f, told := h.trend.Forecast(float64(w.hostLimit), w.limits)
+	w.wall = w.hostWall(s)
+	f, told := h.trend.Forecast(float64(w.wall), w.limits)
 	if !told || f.Trend.Growth < 8*float64(w.limits.HostGrowth) || h.said["forecast"] {
 		return nil
 	}
@@ -210,7 +229,7 @@ func (w *Watch) hostForecast(s event.Sample) []event.Finding {
 		return inWords((trendEveryMS * 1e6) * time.Duration(step-s.AtMS/trendEveryMS))
 	}
 	return []event.Finding{{
-		Kind: "forecast", Severity: event.SeverityWarning, Bytes: w.hostLimit - event.Bytes(f.Trend.Level), Confidence: 0.7,
+		Kind: "forecast", Severity: event.SeverityWarning, Bytes: w.wall - event.Bytes(f.Trend.Level), Confidence: 0.7,
 		Title: fmt.Sprintf("host memory of all processes will run out in about %s", after(f.Step)),
 		Evidence: []string{fmt.Sprintf("between %s and %s from now; it grew by %s in %s", after(f.Low), after(f.High),
 			event.Bytes(f.Trend.Growth), inWords((trendEveryMS*1e6)*time.Duration(f.Trend.Steps)))},

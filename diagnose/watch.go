@@ -13,7 +13,8 @@ import (
 type Watch struct {
 	limits    Thresholds
 	processes map[place]*process
-	hostLimit event.Bytes
+	hostLimit event.Bytes // that was set
+	wall      event.Bytes // that host memory will hit first, as last seen
 	limitOf   map[place]event.Bytes
 	host      hostWatch
 	asks      []Ask
@@ -57,9 +58,10 @@ type Prediction struct {
 	Low, High time.Duration `json:"-"`
 }
 
-// NewWatch begins to watch a run. hostLimit is the wall of host memory (cgroup, --host-mem or the machine), 0 unknown.
+// NewWatch begins to watch a run. hostLimit is a limit on host memory that no
+// cgroup shows (a soft one), 0 for none.
 func NewWatch(limits Thresholds, hostLimit event.Bytes) *Watch {
-	return &Watch{limits: limits, processes: map[place]*process{}, hostLimit: hostLimit, limitOf: map[place]event.Bytes{},
+	return &Watch{limits: limits, processes: map[place]*process{}, hostLimit: hostLimit, wall: hostLimit, limitOf: map[place]event.Bytes{},
 		forecasts: map[string]Prediction{}}
 }
 
@@ -116,7 +118,7 @@ func (w *Watch) step(pid int, p *process, row event.Step) []event.Finding {
 	if row.Device != event.HostDevice {
 		floor, reserved, working = float64(row.Allocated), float64(row.Reserved), float64(p.working(row))
 	} else {
-		limit = w.hostLimit
+		limit = w.wall
 	}
 	if p.stepTime == 0 {
 		p.stepTime = row.Duration

@@ -63,9 +63,9 @@ type Account struct {
 	Reserved  event.Bytes `json:"reserved"`
 	AtPeak    event.Bytes `json:"peak_allocated"`
 	Split     event.Bytes `json:"inactive_split"`
-	Total     event.Bytes `json:"total"`   // of the card, 0 unknown
-	Free      event.Bytes `json:"free"`    // of the card, as the driver says
-	Context   event.Bytes `json:"context"` // this process's bytes outside the allocator, 0 unknown
+	Total     event.Bytes `json:"total"` // of the card, 0 unknown
+	Free      event.Bytes `json:"free"`  // of the card, as the driver says
+	Limit     event.Bytes `json:"limit"` // reserved bytes a memory fraction allows, 0 none
 }
 
 // OOM is an allocator that gave up; the program may still catch the exception.

@@ -93,6 +93,20 @@ func (m *Monitor) takeSteps(pid int, rank *int, message *probe.Steps) {
 	}
 	if m.Detect != nil {
 		m.found(m.Detect.Steps(pid, rank, message.Rows))
+		m.ask(m.Detect.Asks())
+	}
+}
+
+// ask sends probes the commands that the detector wants carried out. A probe that is gone needs none.
+func (m *Monitor) ask(asks map[int][]probe.Command) {
+	for conn := range m.speaking {
+		for _, command := range asks[conn.PID] {
+			m.asked++
+			command.ID = m.asked
+			if err := conn.Do(command); err != nil {
+				m.note("probe", err.Error())
+			}
+		}
 	}
 }
 

@@ -45,6 +45,7 @@ type Detector interface {
 	Sample(event.Sample) []event.Finding
 	Steps(pid int, rank *int, rows []event.Step) []event.Finding
 	Heard(pid int, rank *int, message probe.Message) []event.Finding
+	Asks() map[int][]probe.Command // what probes should do so that it can say more, by process; each once
 }
 
 // Monitor is the watching process of a run.
@@ -80,6 +81,7 @@ type Monitor struct {
 	steps   stepThinner
 
 	speaking map[*probe.Conn]bool // probes that are connected
+	asked    int64                // commands sent to probes: the last one's ID
 }
 
 // Options of watching. The zero value is not useful; see [DefaultOptions].

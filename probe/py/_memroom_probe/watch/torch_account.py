@@ -71,8 +71,16 @@ def tell():
         if device >= 0 and ready:
             _, fields["allocated"], fields["reserved"], fields["peak_allocated"], fields["inactive_split"] = of_torch.reading(device)[:5]
             fields["free"], fields["total"] = _torch.cuda.mem_get_info(device)
+            fields["limit"] = _limit(device, fields["total"])
         link.send("account", fields)
     return len(counts)
+
+
+def _limit(device, total):
+    """Reserved bytes that a memory fraction allows, 0 if there is none or this torch cannot say."""
+    fraction = getattr(_torch.cuda, "get_per_process_memory_fraction", None)  # since 2.8
+    share = fraction(device) if fraction is not None else 1.0
+    return int(share * total) if share < 1.0 else 0
 
 
 def _live_optimizers():

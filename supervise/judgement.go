@@ -1,0 +1,113 @@
+package supervise
+
+import (
+	"memroom/diagnose"
+	"memroom/event"
+	"memroom/probe"
+)
+
+// Judgement is the detector of a run: it hands what probes and meters say to package diagnose.
+type Judgement struct {
+	watch    *diagnose.Watch
+	holdings map[int]map[int]diagnose.Holding // process -> device -> what it has there
+	last     event.Sample
+}
+
+// NewJudgement begins to judge a run. hostLimit is a soft limit on host memory, 0 for none.
+func NewJudgement(limits diagnose.Thresholds, hostLimit event.Bytes) *Judgement {
+	return &Judgement{watch: diagnose.NewWatch(limits, hostLimit), holdings: map[int]map[int]diagnose.Holding{}}
+}
+
+// Sample takes a reading of the meters.
+func (j *Judgement) Sample(s event.Sample) []event.Finding {
+	j.last = s
+	return j.watch.Sample(s)
+}
+
+// Steps takes the steps of a process.
+func (j *Judgement) Steps(pid int, rank *int, rows []event.Step) []event.Finding {
+	for _, row := range rows {
+		if row.Device != event.HostDevice {
+			h := j.holdings[pid][row.Device]
+			h.Allocated, h.Reserved, h.Split = row.Allocated, row.Reserved, row.InactiveSplit
+			j.hold(pid, row.Device, h)
+		}
+	}
+	return j.watch.Steps(pid, rank, rows)
+}
+
+// Heard takes any other message of a probe.
+func (j *Judgement) Heard(pid int, rank *int, message probe.Message) []event.Finding {
+	switch m := message.(type) {
+	case *probe.Account:
+		if m.Device != event.HostDevice {
+			j.hold(pid, m.Device, diagnose.Holding{Weights: m.Weights, Gradients: m.Gradients, Optimizer: m.Optimizer,
+				Allocated: m.Allocated, Reserved: m.Reserved, Split: m.Split})
+			j.watch.SetLimit(pid, m.Device, reservable(m))
+		}
+	case *probe.Phase:
+		j.watch.Phase(pid, m.Phase)
+	case *probe.Stacks:
+		held := make([]diagnose.Held, len(m.Groups))
+		for i, g := range m.Groups {
+			held[i] = diagnose.Held{Growth: g.Growth, Count: g.Count, Frames: g.Frames}
+		}
+		return j.watch.Stacks(pid, m.Device, m.Steps, held)
+	case *probe.Heap:
+		for _, t := range m.Types {
+			if t.Holder != "" {
+				return j.watch.Holder(pid, t.Type+" in "+t.Holder)
+			}
+		}
+	case *probe.Exit, *probe.Died:
+		j.watch.Gone(pid)
+		delete(j.holdings, pid)
+	}
+	return nil
+}
+
+// reservable is what a process's allocator could reserve at most: what it has and what is free, or less by a fraction.
+func reservable(m *probe.Account) event.Bytes {
+	limit := m.Free + m.Reserved
+	if m.Limit > 0 {
+		limit = min(limit, m.Limit)
+	}
+	return limit
+}
+
+func (j *Judgement) hold(pid, device int, h diagnose.Holding) {
+	if j.holdings[pid] == nil {
+		j.holdings[pid] = map[int]diagnose.Holding{}
+	}
+	j.holdings[pid][device] = h
+}
+
+// Asks gives the commands that would make a judgement better, by process.
+func (j *Judgement) Asks() map[int][]probe.Command {
+	asks := map[int][]probe.Command{}
+	for _, a := range j.watch.Asks() {
+		asks[a.PID] = append(asks[a.PID], probe.Command{Do: a.Do, Steps: a.Steps})
+	}
+	return asks
+}
+
+// Forecasts gives the predictions that hold now.
+func (j *Judgement) Forecasts() []diagnose.Prediction { return j.watch.Forecasts() }
+
+// Accounts gives the account of each card at the last reading. With several cards the process's own index does not say
+// which it means, so only a single card's memory is taken apart.
+func (j *Judgement) Accounts() map[string]diagnose.Account {
+	accounts := map[string]diagnose.Account{}
+	for _, d := range j.last.Devices {
+		var held []diagnose.Holding
+		if len(j.last.Devices) == 1 {
+			for _, devices := range j.holdings {
+				for _, h := range devices {
+					held = append(held, h)
+				}
+			}
+		}
+		accounts[d.UUID] = diagnose.Card(d, held)
+	}
+	return accounts
+}
