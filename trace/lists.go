@@ -30,43 +30,54 @@ func (m *machine) appendOne() error {
 // extend adds the values from a height on to the list below. What kind of list it is shows at the first values.
 func (m *machine) extend(from int) error {
 	target, items := &m.stack[from-1], m.stack[from:]
-	switch {
-	case len(items) == 0 || target.tag == tagHistory || target.tag == tagOpaque:
-		// events were placed when they were complete
-	case target.tag == tagEmptyList && allFrames(items):
-		target.tag, target.n = tagStack, int64(m.names.stack(0, items))
-		m.settle(target)
-	case target.tag == tagStack && allFrames(items):
-		target.n = int64(m.names.stack(event.StackID(target.n), items))
-		m.settle(target)
-	case target.tag == tagEmptyList && allScalars(items):
-		target.tag, target.n = tagOpaque, 0
-		m.settle(target)
-	case target.tag == tagEmptyList:
-		target.tag, target.n = tagList, int64(len(m.lists))
-		m.lists = append(m.lists, append([]value(nil), items...))
-		m.settle(target)
-		m.items += len(items) + 4
-	case target.tag == tagList:
-		m.lists[target.n] = append(m.lists[target.n], items...)
-		m.items += len(items)
-	default:
-		return m.fail("items for something that is not a list")
-	}
-	if m.items > maxItems {
-		return m.fail("more than %d values in lists that a memory snapshot does not have", maxItems)
+	if len(items) > 0 {
+		var err error
+		switch target.tag {
+		case tagEmptyList:
+			m.fillList(target, items)
+		case tagStack:
+			err = m.lengthen(target, items)
+		case tagList:
+			m.lists[target.n] = append(m.lists[target.n], items...)
+			m.items += len(items)
+		case tagHistory, tagOpaque: // events were placed when they were complete
+		default:
+			err = m.fail("items for something that is not a list")
+		}
+		if m.items > maxItems {
+			err = m.fail("more than %d values in lists that a memory snapshot does not have", maxItems)
+		}
+		if err != nil {
+			return err
+		}
 	}
 	m.stack = m.stack[:from]
 	return nil
 }
 
-func allFrames(items []value) bool {
-	for i := range items {
-		if items[i].tag != tagFrame {
-			return false
-		}
+// fillList decides what a list is by its first values: a stack, something that does not matter, or a list to keep.
+func (m *machine) fillList(target *value, items []value) {
+	if id, ok := m.names.stack(0, items); ok {
+		target.tag, target.n = tagStack, int64(id)
+	} else if allScalars(items) {
+		target.tag, target.n = tagOpaque, 0
+	} else {
+		target.tag, target.n = tagList, int64(len(m.lists))
+		m.lists = append(m.lists, append([]value(nil), items...))
+		m.items += len(items) + 4
 	}
-	return true
+	m.settle(target)
+}
+
+// lengthen adds frames to a stack of more than a thousand, which Python writes in parts.
+func (m *machine) lengthen(target *value, items []value) error {
+	id, ok := m.names.stack(event.StackID(target.n), items)
+	if !ok {
+		return m.fail("a call stack contains something that is not a frame")
+	}
+	target.n = int64(id)
+	m.settle(target)
+	return nil
 }
 
 // allScalars tells whether a list holds only texts and numbers: nothing that matters here does.

@@ -2,15 +2,20 @@ package trace
 
 import "math/bits"
 
-// memo is the pickle machine's memory of objects that may be named again. A snapshot of gigabytes makes several per
-// event and names few of them again, so finished pages are packed: a page that holds only fresh events and at most three
-// other values (the text "N/A", an empty list) shrinks from 16 KiB to 1 KiB.
+// memo is the pickle machine's memory of objects that may be named again. The first slots, where the frames and keys are
+// that everything names, are a plain slice. A snapshot of gigabytes makes several slots per event beyond those and names
+// few of them again, so finished pages are packed: a page that holds only fresh events and at most three other values (the
+// text "N/A", an empty list) shrinks from 16 KiB to 1 KiB.
 type memo struct {
-	pages []*memoPage
-	next  int // slot of the next MEMOIZE
+	first []memoValue
+	pages []*memoPage // of the slots from memoFirst on
+	next  int         // slot of the next MEMOIZE
 }
 
-const memoPageSlots = 4096
+const (
+	memoPageSlots = 4096
+	memoFirst     = 1 << 20
+)
 
 // memoPage is raw, or packed with two bits a slot: 0 is the next event in order, 1 to 3 are constants.
 type memoPage struct {
@@ -32,6 +37,18 @@ func memoOf(t tag, index uint32) memoValue { return memoValue(t)<<28 | memoValue
 
 // put fills a slot, which need not be the next.
 func (m *memo) put(slot int, v memoValue) {
+	if slot < len(m.first) {
+		m.first[slot] = v
+		return
+	}
+	if slot < memoFirst {
+		for len(m.first) < slot {
+			m.first = append(m.first, 0)
+		}
+		m.first = append(m.first, v)
+		return
+	}
+	slot -= memoFirst
 	page := slot / memoPageSlots
 	if page >= len(m.pages) {
 		m.grow(page)
@@ -60,6 +77,13 @@ func (m *memo) grow(page int) {
 
 // get gives what a slot holds, 0 if nothing was put there.
 func (m *memo) get(slot int) memoValue {
+	if slot < len(m.first) {
+		return m.first[slot]
+	}
+	if slot < memoFirst {
+		return 0
+	}
+	slot -= memoFirst
 	page := slot / memoPageSlots
 	if page >= len(m.pages) || m.pages[page] == nil {
 		return 0

@@ -62,7 +62,38 @@ type interner struct {
 	scratch   []uint32
 	bytes     int // in strings
 	lost      int // strings over the limit, taken as empty
+	lastText  uint32
+
+	guesses [1 << 13]guess // by a hash of the stacks before
+	past    uint32         // of the last four stacks
 }
+
+// guess is a stack as it was written in the file the last time.
+type guess struct {
+	raw []byte
+	id  event.StackID
+}
+
+// next gives what followed the last four stacks, and what followed the last two, the last time.
+func (in *interner) next() [2]*guess {
+	const half = uint32(len(in.guesses) / 2)
+	return [2]*guess{&in.guesses[in.past*0x9e3779b1>>20%half], &in.guesses[half+(in.past&0xffff)*0x9e3779b1>>20%half]}
+}
+
+// remember notes the stack that came: how it was written, if no guess was right, and that it came.
+func (in *interner) remember(wrong [2]*guess, raw []byte, id event.StackID) {
+	if len(raw) > maxGuess {
+		return // long stacks are rare
+	}
+	for _, g := range wrong {
+		g.raw, g.id = append(g.raw[:0], raw...), id
+	}
+}
+
+// came shifts the context of the next guess.
+func (in *interner) came(id event.StackID) { in.past = in.past<<8 | uint32(id)&0xff }
+
+const maxGuess = 1 << 10 // bytes
 
 // Bounds on what a file can make us keep. Real snapshots have some ten thousand names.
 const (
@@ -90,7 +121,11 @@ func (in *interner) add(s string) uint32 {
 
 // text gives the number of a string. Beyond the limits new strings are the empty one.
 func (in *interner) text(b []byte) uint32 {
+	if string(b) == in.strings[in.lastText] {
+		return in.lastText // "N/A" comes once an event
+	}
 	if id, ok := in.stringIDs[string(b)]; ok {
+		in.lastText = id
 		return id
 	}
 	if len(in.strings) >= maxStrings || in.bytes+len(b) > maxStringBytes {
@@ -110,28 +145,37 @@ func (in *interner) addFrame(f frame) uint32 {
 	return id
 }
 
-// stack gives the number of a stack made of the frames of base followed by those named by the values.
-func (in *interner) stack(base event.StackID, values []value) event.StackID {
+// stack gives the number of a stack made of the frames of base followed by those named by the values; ok is false if
+// some of these are no frames.
+func (in *interner) stack(base event.StackID, values []value) (id event.StackID, ok bool) {
 	key := append(in.scratch[:0], in.refs(base)...)
 	for i := range values {
+		if values[i].tag != tagFrame {
+			return 0, false
+		}
 		key = append(key, uint32(values[i].n))
 	}
 	in.scratch = key
-	hash := hashFrames(key)
+	return in.stackOf(key), true
+}
+
+// stackOf gives the number of a stack of frames.
+func (in *interner) stackOf(frames []uint32) event.StackID {
+	hash := hashFrames(frames)
 	for ; ; hash++ {
 		id, taken := in.stackIDs[hash]
 		if !taken {
 			break
 		}
-		if slices.Equal(in.refs(id), key) {
+		if slices.Equal(in.refs(id), frames) {
 			return id
 		}
 	}
-	if len(in.flat)+len(key) > maxStackFrames {
+	if len(in.flat)+len(frames) > maxStackFrames {
 		in.lost++
 		return 0
 	}
-	in.flat = append(in.flat, key...)
+	in.flat = append(in.flat, frames...)
 	in.ends = append(in.ends, uint32(len(in.flat)))
 	id := event.StackID(len(in.ends) - 1)
 	in.stackIDs[hash] = id
@@ -143,7 +187,6 @@ func hashFrames(frames []uint32) uint64 {
 	h := uint64(len(frames)) + 0x9e3779b97f4a7c15
 	for _, f := range frames {
 		h = (h ^ uint64(f)) * 0xff51afd7ed558ccd
-		h ^= h >> 32
 	}
-	return h
+	return h ^ h>>32
 }
