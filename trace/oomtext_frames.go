@@ -1,7 +1,6 @@
 package trace
 
 import (
-	"regexp"
 	"strconv"
 	"strings"
 
@@ -10,12 +9,12 @@ import (
 
 // The ways in which Python, IPython and rich print a line of a traceback.
 var (
-	pythonFrame  = regexp.MustCompile(`File "([^"]{1,400})", line (\d+), in (\S{1,200})`)
-	ipythonFrame = regexp.MustCompile(`^\s*(?:File )?((?:~|/|\.{1,2}/|[A-Za-z]:\\|<ipython)[^\s:()]{1,300})(?::(\d+))?,? in ([\w<>.]+)\(?`)
-	cellFrame    = regexp.MustCompile(`^\s*(Cell In\s?\[\d+\]|Input In \[\d+\]), (?:line (\d+)|in )`)
-	arrowLine    = regexp.MustCompile(`^\s*-+> ?(\d+) `)
-	richFrame    = regexp.MustCompile(`[│|]\s+(/[^:│]{1,300}):(\d+) in (\S+)`)
-	tracebackTop = regexp.MustCompile(`Traceback \(most recent call last\)`)
+	pythonFrame  = later(`File "([^"]{1,400})", line (\d+), in (\S{1,200})`)
+	ipythonFrame = later(`^\s*(?:File )?((?:~|/|\.{1,2}/|[A-Za-z]:\\|<ipython)[^\s:()]{1,300})(?::(\d+))?,? in ([\w<>.]+)\(?`)
+	cellFrame    = later(`^\s*(Cell In\s?\[\d+\]|Input In \[\d+\]), (?:line (\d+)|in )`)
+	arrowLine    = later(`^\s*-+> ?(\d+) `)
+	richFrame    = later(`[│|]\s+(/[^:│]{1,300}):(\d+) in (\S+)`)
+	tracebackTop = later(`Traceback \(most recent call last\)`)
 )
 
 // frames gives the traceback that ends at the passage, innermost first.

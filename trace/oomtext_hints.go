@@ -1,7 +1,6 @@
 package trace
 
 import (
-	"regexp"
 	"strconv"
 	"strings"
 
@@ -122,7 +121,7 @@ func says(what string) func(*hintCollector, *passage) {
 	}
 }
 
-var switchedOff = regexp.MustCompile(`(?i)[=: ]\s?"?(?:false|none|no|off|0|fp32)\b|advice|try setting|consider|eager`)
+var switchedOff = later(`(?i)[=: ]\s?"?(?:false|none|no|off|0|fp32)\b|advice|try setting|consider|eager`)
 
 // setting notes that something is on, where the words after it do not say the opposite.
 func setting(id string) func(*hintCollector, *passage) {
@@ -145,16 +144,16 @@ func (h *hintCollector) set(id, evidence string) {
 	h.Settings[id] = evidence
 }
 
-var adviceAbout = regexp.MustCompile(`(?i)try setting|consider|you (?:can|could|should|may)|please|recommend|to avoid|solution|fix:|enable `)
+var adviceAbout = later(`(?i)try setting|consider|you (?:can|could|should|may)|please|recommend|to avoid|solution|fix:|enable `)
 
 var (
-	batchValue  = regexp.MustCompile(`(?i)(?:per_device_train_batch_size|train_micro_batch_size_per_gpu|micro_batch_size|train_batch_size|batch[_\- ]?size|ims_per_batch|--batch)["']?\s*(?:[=: ]|is|of)\s*["']?(\d{1,6})\b`)
-	accumValue  = regexp.MustCompile(`(?i)gradient_accumulation_steps["']?\s*[=: ]\s*["']?(\d{1,5})\b`)
-	seqValue    = regexp.MustCompile(`(?i)(?:max_seq_len(?:gth)?|seq_length|sequence_len|max_length|block_size|--seq)["']?\s*[=: ]\s*["']?(\d{2,7})\b`)
-	ranksValue  = regexp.MustCompile(`(?i)(?:world_size|nproc_per_node|num_processes)["']?\s*[=: ]\s*["']?(\d{1,5})\b`)
-	torchValue  = regexp.MustCompile(`(?i)torch(?:\.__version__|\s?version| ?==)[^0-9\n]{0,12}(\d+\.\d+(?:\.\d+)?)`)
-	confValue   = regexp.MustCompile(`PYTORCH_(?:CUDA_|HIP_)?ALLOC_CONF['"\]]*\s?[=:]\s?['"]?([\w:,.\[\]-]+)`)
-	stepOfTotal = regexp.MustCompile(`\b(\d{1,9})/\d{1,9} \[`)
+	batchValue  = later(`(?i)(?:per_device_train_batch_size|train_micro_batch_size_per_gpu|micro_batch_size|train_batch_size|batch[_\- ]?size|ims_per_batch|--batch)["']?\s*(?:[=: ]|is|of)\s*["']?(\d{1,6})\b`)
+	accumValue  = later(`(?i)gradient_accumulation_steps["']?\s*[=: ]\s*["']?(\d{1,5})\b`)
+	seqValue    = later(`(?i)(?:max_seq_len(?:gth)?|seq_length|sequence_len|max_length|block_size|--seq)["']?\s*[=: ]\s*["']?(\d{2,7})\b`)
+	ranksValue  = later(`(?i)(?:world_size|nproc_per_node|num_processes)["']?\s*[=: ]\s*["']?(\d{1,5})\b`)
+	torchValue  = later(`(?i)torch(?:\.__version__|\s?version| ?==)[^0-9\n]{0,12}(\d+\.\d+(?:\.\d+)?)`)
+	confValue   = later(`PYTORCH_(?:CUDA_|HIP_)?ALLOC_CONF['"\]]*\s?[=:]\s?['"]?([\w:,.\[\]-]+)`)
+	stepOfTotal = later(`\b(\d{1,9})/\d{1,9} \[`)
 )
 
 func hintBatch(h *hintCollector, p *passage) {
@@ -178,7 +177,7 @@ func hintRanks(h *hintCollector, p *passage) {
 	}
 }
 
-func numberIn(re *regexp.Regexp, p *passage) int {
+func numberIn(re *expression, p *passage) int {
 	from := max(p.window.lineStart(p.at), p.at-24)
 	m := re.FindSubmatch(p.window.buf[from:min(p.window.lineEnd(p.at), p.at+64)])
 	if m == nil {
@@ -216,7 +215,7 @@ func hintSteps(h *hintCollector, p *passage) {
 	}
 }
 
-var chunkLine = regexp.MustCompile(`(?i)\d+ Chunks of size (\d+) totalling`)
+var chunkLine = later(`(?i)\d+ Chunks of size (\d+) totalling`)
 
 func hintChunk(h *hintCollector, p *passage) {
 	if m := chunkLine.FindSubmatch(p.window.lineAround(p.at)); m != nil {
@@ -227,8 +226,8 @@ func hintChunk(h *hintCollector, p *passage) {
 }
 
 var (
-	bfcLimit = regexp.MustCompile(`(?:memory_limit_:|\bLimit:)\s+(\d+)`)
-	bfcInUse = regexp.MustCompile(`\bInUse:\s+(\d+)`)
+	bfcLimit = later(`(?:memory_limit_:|\bLimit:)\s+(\d+)`)
+	bfcInUse = later(`\bInUse:\s+(\d+)`)
 )
 
 func hintBFC(h *hintCollector, p *passage) {
@@ -242,10 +241,10 @@ func hintBFC(h *hintCollector, p *passage) {
 }
 
 var (
-	kubeLimit   = regexp.MustCompile(`(?i)\bmemory["']?\s*[:=]\s*["']?(\d+(?:\.\d+)?)([KMGT]i?)?\b`)
-	dockerLimit = regexp.MustCompile(`--memory[= ](\d+)([bkmgBKMG])?\b`)
-	slurmLimit  = regexp.MustCompile(`--mem[= ](\d+)([KMGTkmgt])?[bB]?\b`)
-	dockerBytes = regexp.MustCompile(`"Memory": (\d{6,})`)
+	kubeLimit   = later(`(?i)\bmemory["']?\s*[:=]\s*["']?(\d+(?:\.\d+)?)([KMGT]i?)?\b`)
+	dockerLimit = later(`--memory[= ](\d+)([bkmgBKMG])?\b`)
+	slurmLimit  = later(`--mem[= ](\d+)([KMGTkmgt])?[bB]?\b`)
+	dockerBytes = later(`"Memory": (\d{6,})`)
 )
 
 // hintLimits keeps memory limits as they are declared, to be joined with a kill that names none.

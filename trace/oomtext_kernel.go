@@ -1,7 +1,6 @@
 package trace
 
 import (
-	"regexp"
 	"strconv"
 	"strings"
 
@@ -30,8 +29,8 @@ var (
 )
 
 var (
-	victim     = regexp.MustCompile(`(?i)kill(?:ed)? process(?: (\d+))?,?(?: UID \d+,?)? ?\(([^)]+)\)`)
-	anonRSS    = regexp.MustCompile(`(?i)anon-rss:\s?~?([\d,]+\.?\d*)\s?([kMG]i?B)`)
+	victim     = later(`(?i)kill(?:ed)? process(?: (\d+))?,?(?: UID \d+,?)? ?\(([^)]+)\)`)
+	anonRSS    = later(`(?i)anon-rss:\s?~?([\d,]+\.?\d*)\s?([kMG]i?B)`)
 	limitInOne = pattern(`limit {size}`)
 )
 
@@ -71,7 +70,7 @@ func readKernelKill(p *passage) *Crash {
 	return c
 }
 
-var pythonProcess = regexp.MustCompile(`^(?:python|pt_main_thread|pt_data_worker|ipython|jupyter|ray::)`)
+var pythonProcess = later(`^(?:python|pt_main_thread|pt_data_worker|ipython|jupyter|ray::)`)
 
 func readKernelInvoked(p *passage) *Crash {
 	t := p.line()
@@ -90,7 +89,7 @@ func readKernelInvoked(p *passage) *Crash {
 
 var (
 	earlySize = pattern(`VmRSS {size}`)
-	oomKilled = regexp.MustCompile(`(?i)\b(killed|terminated|kill)\b`)
+	oomKilled = later(`(?i)\b(killed|terminated|kill)\b`)
 )
 
 func readUserKiller(p *passage) *Crash {
@@ -118,9 +117,9 @@ func readSystemdUnit(p *passage) *Crash {
 
 // shellKilled are the ways in which shells say that a child took SIGKILL; the word alone on a line is bash's.
 var (
-	shellKilled = regexp.MustCompile(`^\s*(?:\[\d+\][+-]?\s+)?(?:\d+\s+)?Killed\s*(?:: 9)?\s*$|\bline \d+:\s+\d+ Killed\b|^(?:-?(?:ba|z|k|fi)?sh): (?:line \d+: )?(?:\d+ )?[Kk]illed\b|` +
+	shellKilled = later(`^\s*(?:\[\d+\][+-]?\s+)?(?:\d+\s+)?Killed\s*(?:: 9)?\s*$|\bline \d+:\s+\d+ Killed\b|^(?:-?(?:ba|z|k|fi)?sh): (?:line \d+: )?(?:\d+ )?[Kk]illed\b|` +
 		`^\s*\[\d+\][+-]?\s+(?:\d+ )?[Kk]illed\b|\b[Kk]illed: 9\b|\d+ Killed\s{2,}\S|Killed\s+python|\.sh: \d+: .*Killed\s*$|^\s*\d+ [Kk]illed\s|` + "`Killed`" + `|[.:$)\]]\s*Killed\s*$`)
-	signalNine = regexp.MustCompile(`(?i)Signal 9 \(SIGKILL\)|Signals\.SIGKILL|signal: killed|signal:? 9\b|SIGKILL received|got signal: ?(?:9|SIGKILL)|terminated by signal SIGKILL|` +
+	signalNine = later(`(?i)Signal 9 \(SIGKILL\)|Signals\.SIGKILL|signal: killed|signal:? 9\b|SIGKILL received|got signal: ?(?:9|SIGKILL)|terminated by signal SIGKILL|` +
 		`(?:exited|terminated|killed|died|ended|exit).{0,60}SIGKILL|with signal 9|by signal 9|SIGKILL \(9\)|was SIGKILL|-SIGKILL`)
 	onPurpose = pattern(`kill -9|pkill|killall|os\.kill|sending SIGKILL|send SIGKILL|killed by user|scancel|escalat\w+ to SIGKILL|KillMode|forcing|force[- ]kill|SIGKILL escalation|` +
 		`closing signal|shutting down workers|via SIGKILL|timeout|timed out|CANCELLED|watchdog|preempt`)
@@ -172,7 +171,7 @@ func readExit137(p *passage) *Crash {
 
 // hintCgroupUsage keeps the limit that the kernel prints before it names a victim.
 func hintCgroupUsage(h *hintCollector, p *passage) {
-	if m := regexp.MustCompile(`limit (\d+)kB`).FindStringSubmatch(p.line()); m != nil {
+	if m := later(`limit (\d+)kB`).FindStringSubmatch(p.line()); m != nil {
 		if kb, err := strconv.ParseInt(m[1], 10, 64); err == nil && kb < 1<<52 {
 			h.limits = append(h.limits, limitSeen{p.window.offset(p.at), event.Bytes(kb) * event.KiB, "kernel"})
 		}

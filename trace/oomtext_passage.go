@@ -3,7 +3,6 @@ package trace
 import (
 	"bytes"
 	"html"
-	"regexp"
 	"strconv"
 	"strings"
 
@@ -116,8 +115,8 @@ func (p *passage) judgeSurvival(c *Crash) {
 }
 
 var (
-	colours    = regexp.MustCompile(`(?:\x1b|\\u001b|\\x1b|\\033|\^\[)\[[0-9;?]*[A-Za-z]`)
-	osCommands = regexp.MustCompile(`\x1b\][^\x07]*\x07`)
+	colours    = later(`(?:\x1b|\\u001b|\\x1b|\\033|\^\[)\[[0-9;?]*[A-Za-z]`)
+	osCommands = later(`\x1b\][^\x07]*\x07`)
 )
 
 // cleanLine makes a raw line readable: no colours, no control characters, HTML and JSON escapes undone.
@@ -146,7 +145,7 @@ func cleanLine(raw []byte) string {
 
 // prefix is what stands before each line of a message without being part of it: quotes, comment marks, numbers that grep
 // adds, ranks, worker names, times, names of containers, bars of tables.
-var prefix = regexp.MustCompile(`^(?:\s|[>#|│*]+\s|//|--\s|\d+[:-]\s?|\[?rank\s?\d+\]?:|\[[Rr]ank\d*[ =:]?\d+\]:?|\(\w[^()]*pid=\d+[^)]*\)|` +
+var prefix = later(`^(?:\s|[>#|│*]+\s|//|--\s|\d+[:-]\s?|\[?rank\s?\d+\]?:|\[[Rr]ank\d*[ =:]?\d+\]:?|\(\w[^()]*pid=\d+[^)]*\)|` +
 	`\[\d+\]:|\[\w+[-_]?\d*\]:|\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?Z?(?:[+-]\d\d:?\d\d)?:?|\[\d{4}-\d\d-\d\d[^\]]*\]|` +
 	`(?:ERROR|INFO|WARNING|WARN|DEBUG) \d\d-\d\d \d\d:\d\d:\d\d (?:\S+\.py:\d+\]|\[\S+\.py:\d+\])|[\w.-]+-\d+\s+\|)`)
 
@@ -161,7 +160,7 @@ func withoutPrefix(line string) string {
 	return strings.TrimSpace(line)
 }
 
-var rankMark = regexp.MustCompile(`(?i)\[?\b(?:global_)?rank[ =:]?\s?(\d{1,6})\]?|RANK (\d{1,6})\b|worker_tp(\d+)`)
+var rankMark = later(`(?i)\[?\b(?:global_)?rank[ =:]?\s?(\d{1,6})\]?|RANK (\d{1,6})\b|worker_tp(\d+)`)
 
 // rankIn gives the rank a line names before its message, -1 if none.
 func rankIn(line string) int {
@@ -180,7 +179,7 @@ const size = `([\d][\d,]*\.?\d*)\s?([KMGTP]i?B?|[kmgt]i?b?|bytes|byte|B|gigabyte
 
 // sizeIn gives the first size a pattern captures as its groups 1 and 2. Sizes are binary whatever the unit is called, as
 // the programs that print them mean it.
-func sizeIn(re *regexp.Regexp, text string) *event.Bytes {
+func sizeIn(re *expression, text string) *event.Bytes {
 	m := re.FindStringSubmatch(text)
 	if m == nil {
 		return nil
@@ -204,8 +203,8 @@ func parseSize(number, unit string) *event.Bytes {
 }
 
 // pattern compiles an expression in which {size} stands for a printed size, ignoring case.
-func pattern(expr string) *regexp.Regexp {
-	return regexp.MustCompile(`(?i)` + strings.ReplaceAll(expr, "{size}", size))
+func pattern(expr string) *expression {
+	return later(`(?i)` + strings.ReplaceAll(expr, "{size}", size))
 }
 
 // minus gives a - b where both are known, not below zero.

@@ -1,7 +1,6 @@
 package trace
 
 import (
-	"regexp"
 	"strings"
 
 	"memroom/event"
@@ -44,7 +43,7 @@ func readArrayMemory(p *passage) *Crash {
 }
 
 // memoryErrorLine is the exception at the end of a traceback, not a mention of it.
-var memoryErrorLine = regexp.MustCompile(`(?:^|[\s:.\]])(?:std::bad_alloc: )?(?:\w+\.)*_?(?:Array)?MemoryError\b(?::|$|\s*$)`)
+var memoryErrorLine = later(`(?:^|[\s:.\]])(?:std::bad_alloc: )?(?:\w+\.)*_?(?:Array)?MemoryError\b(?::|$|\s*$)`)
 
 func readMemoryError(p *passage) *Crash {
 	line := withoutPrefix(p.line())

@@ -1,7 +1,6 @@
 package trace
 
 import (
-	"regexp"
 	"strings"
 
 	"memroom/event"
@@ -41,13 +40,13 @@ func readSlurmOOM(p *passage) *Crash {
 
 var (
 	slurmWords  = pattern(`slurm|srun|sacct|seff|jobid|\bjob\b|state|step|task \d+|tasks \d+|node`)
-	slurmOver   = regexp.MustCompile(`\((\d+) > (\d+)\)`)
+	slurmOver   = later(`\((\d+) > (\d+)\)`)
 	seffUsed    = pattern(`Memory Utilized: {size}`)
 	seffOf      = pattern(`Memory Efficiency: [\d.]+% of {size}`)
-	taskOutMem  = regexp.MustCompile(`(?i)tasks? [\d,-]+: Out Of Memory|State\s*:?\s*OUT_OF_MEMORY|\bOUT_OF_ME(?:MORY|\+)?`)
+	taskOutMem  = later(`(?i)tasks? [\d,-]+: Out Of Memory|State\s*:?\s*OUT_OF_MEMORY|\bOUT_OF_ME(?:MORY|\+)?`)
 	codeNotJob  = pattern(`CUDA_ERROR_OUT_OF_MEMORY|CUDA_OUT_OF_MEMORY|ERROR_OUT_OF_MEMORY|out_of_memory_|_out_of_memory\(|NODE_OUT_OF_MEMORY|out_of_memory: cuda|STATUS_OUT`)
 	overLimit   = pattern(`exceeded (?:job |step )?memory limit`)
-	slurmColumn = regexp.MustCompile(`\b\d+(?:\.\d+)?[KMG]n?c?\b`)
+	slurmColumn = later(`\b\d+(?:\.\d+)?[KMG]n?c?\b`)
 )
 
 func readSlurmState(p *passage) *Crash {
@@ -147,7 +146,7 @@ var (
 	rayNode    = pattern(`was {size} / {size} \(0?\.\d+`)
 	rayOldNode = pattern(`is used \(([\d.]+) ?/ ?([\d.]+) ?GB\)`)
 	rayRate    = pattern(`([\d.]+)GB ?/ ?([\d.]+)GB`)
-	rayNone    = regexp.MustCompile(`\b0 Workers \(tasks / actors\) killed due to memory pressure`)
+	rayNone    = later(`\b0 Workers \(tasks / actors\) killed due to memory pressure`)
 )
 
 func readRay(p *passage) *Crash {
@@ -167,7 +166,7 @@ func readRay(p *passage) *Crash {
 	return c
 }
 
-var rayUser = regexp.MustCompile(`^(\d+)\s+([\d.]+)\s+(\S.*)$`)
+var rayUser = later(`^(\d+)\s+([\d.]+)\s+(\S.*)$`)
 
 // rayUsers reads the table of the largest processes that Ray appends.
 func rayUsers(p *passage) []Holder {
@@ -200,7 +199,7 @@ func readYarn(p *passage) *Crash {
 }
 
 var (
-	pbsOver    = regexp.MustCompile(`(?i)\b(?:v?mem|pmem|pvmem) (\d+)(kb)? exceeded limit (\d+)(kb)?`)
+	pbsOver    = later(`(?i)\b(?:v?mem|pmem|pvmem) (\d+)(kb)? exceeded limit (\d+)(kb)?`)
 	condorOver = pattern(`memory limit of (\d+) megabytes`)
 	lsfOver    = pattern(`TERM_MEMLIMIT`)
 )

@@ -1,7 +1,6 @@
 package trace
 
 import (
-	"regexp"
 	"strconv"
 	"strings"
 
@@ -31,9 +30,9 @@ var (
 )
 
 var (
-	tensorShape = regexp.MustCompile(`(?i)(?:with|of) shape ?(?:TensorShape\()?[\[(]([\d, ]*)[\])]`)
-	tensorType  = regexp.MustCompile(`(?i)\btype ([a-z_0-9]+)`)
-	tensorPlace = regexp.MustCompile(`(?i)device:(CPU|GPU|TPU|XLA_\w+):\d+|by allocator (\S+)`)
+	tensorShape = later(`(?i)(?:with|of) shape ?(?:TensorShape\()?[\[(]([\d, ]*)[\])]`)
+	tensorType  = later(`(?i)\btype ([a-z_0-9]+)`)
+	tensorPlace = later(`(?i)device:(CPU|GPU|TPU|XLA_\w+):\d+|by allocator (\S+)`)
 )
 
 // widths are the bytes of one element of TensorFlow's types, as messages name them.
@@ -94,7 +93,7 @@ func readTFSoft(p *passage) *Crash {
 
 var (
 	bfcAsked   = pattern(`trying to allocate {size}`)
-	bfcRounded = regexp.MustCompile(`\(rounded to (\d+)\)`)
+	bfcRounded = later(`\(rounded to (\d+)\)`)
 )
 
 func readTFAllocator(p *passage) *Crash {
@@ -109,7 +108,7 @@ func readTFAllocator(p *passage) *Crash {
 	return c
 }
 
-var driverRefused = regexp.MustCompile(`(?i)failed to allocate [\d.]+\s?[KMGTP]?i?B? \((\d+) ?(?:bytes|B)\) from device: .{0,40}?(?:CUDA_ERROR_OUT_OF_MEMORY|HIP_ERROR_OutOfMemory|hipError)`)
+var driverRefused = later(`(?i)failed to allocate [\d.]+\s?[KMGTP]?i?B? \((\d+) ?(?:bytes|B)\) from device: .{0,40}?(?:CUDA_ERROR_OUT_OF_MEMORY|HIP_ERROR_OutOfMemory|hipError)`)
 
 // readTFBackpedal reads a refusal of the driver, after which TensorFlow asks for nine tenths. Whether it got anything is
 // settled at the end: the row of sizes tells.
