@@ -1,0 +1,1 @@
+from .install import install

@@ -1,0 +1,173 @@
+"""Scaled dot-product attention as CUDA runs it.
+
+torch chooses among four implementations by asking the card; on fake tensors the question cannot be asked, so the choice is
+made here by the same conditions (ATen's sdp_utils) and the chosen operation is called. The math implementation is torch's
+own composite: its parts pass the stage one by one.
+"""
+import torch
+
+aten = torch.ops.aten
+HALF = (torch.float16, torch.bfloat16)
+
+
+def install(stage):
+    library = torch.library.Library("aten", "IMPL")
+    library.impl("scaled_dot_product_attention", attend, "AutogradCUDA")
+    stage.attention = library  # registrations last as long as the library object
+
+
+def attend(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, *, scale=None, enable_gqa=False):
+    backend = choose(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
+    mask = attn_mask
+    if mask is not None and mask.dtype is torch.bool:
+        mask = torch.where(mask, torch.scalar_tensor(0.0, dtype=query.dtype, device=query.device),
+                           torch.scalar_tensor(float("-inf"), dtype=query.dtype, device=query.device))
+    keep = torch.is_grad_enabled() and any(t.requires_grad for t in (query, key, value))
+    if backend == "cudnn":
+        return aten._scaled_dot_product_cudnn_attention(query, key, value, mask, keep, dropout_p, is_causal, False, scale=scale)[0]
+    if backend == "flash":
+        return flash(query, key, value, dropout_p, is_causal, scale)
+    if backend == "efficient":
+        if mask is not None:
+            mask = aligned(mask).expand(query.shape[0], query.shape[1], query.shape[2], key.shape[2])
+        return aten._scaled_dot_product_efficient_attention(query, key, value, mask, keep, dropout_p, is_causal, scale=scale)[0]
+    return aten._scaled_dot_product_attention_math(query, key, value, mask, dropout_p, is_causal, None, scale=scale, enable_gqa=enable_gqa)[0]
+
+
+def flash(query, key, value, dropout_p, is_causal, scale):
+    width = query.shape[-1]
+    if scale is None:
+        scale = 1.0 / width ** 0.5
+    if width % 8:
+        query, key, value = (torch.nn.functional.pad(t, (0, 8 - width % 8)) for t in (query, key, value))
+    out = aten._scaled_dot_product_flash_attention(query, key, value, dropout_p, is_causal, False, scale=scale)[0]
+    return out[..., :width] if out.shape[-1] != width else out
+
+
+def aligned(mask):
+    """The efficient kernel reads a mask in vectors of 8: rows that do not start at such a place are padded."""
+    if all(s % 8 == 0 for s in mask.stride()[:-1]) and mask.stride(-1) == 1:
+        return mask
+    last = mask.shape[-1]
+    return torch.nn.functional.pad(mask, (0, 8 - last % 8))[..., :last]
+
+
+def choose(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, *, scale=None, enable_gqa=False):
+    """Name of the implementation that torch takes for these arguments on this card."""
+    cuda = torch.backends.cuda
+    if any(t.dim() != 4 for t in (query, key, value)) or 0 in query.shape + key.shape:
+        return "math"
+    major = torch.cuda.get_device_capability()[0]
+    grouped = query.shape[1] != key.shape[1]
+    width = query.shape[-1]
+    dense = all(t.stride(-1) == 1 for t in (query, key, value)) and value.shape[-1] == width
+    mask_dense = attn_mask is None or attn_mask.stride(-1) == 1 or attn_mask.dtype is torch.bool
+    trained_mask = attn_mask is not None and attn_mask.requires_grad
+    half = query.dtype in HALF
+    if query.shape[0] != key.shape[0] or (grouped and not enable_gqa):
+        return "math"
+    if major in (9, 10) and cuda.cudnn_sdp_enabled() and half and dense and not trained_mask and mask_dense and width % 8 == 0 and width <= 256:
+        return "cudnn"
+    if cuda.flash_sdp_enabled() and half and dense and attn_mask is None and width <= 256 and major >= 8:
+        return "flash"
+    align = 8 if half else 4
+    if cuda.mem_efficient_sdp_enabled() and not grouped and dense and mask_dense and width % align == 0 and query.dtype in HALF + (torch.float32,):
+        return "efficient"
+    return "math"
+
+
+# -- what the implementations allocate ---------------------------------------------------------------------------------
+
+
+def rules(_):
+    return {
+        "_scaled_dot_product_cudnn_attention": cudnn_forward, "_scaled_dot_product_cudnn_attention_backward": cudnn_backward,
+        "_scaled_dot_product_efficient_attention_backward": efficient_backward,
+        "_scaled_dot_product_flash_attention": flash_forward, "_scaled_dot_product_flash_attention_backward": flash_backward,
+        "_scaled_dot_product_efficient_attention": efficient_forward,
+    }
+
+
+def cudnn_forward(call):
+    """Two random-number scalars, the result, the log-sum-exp; a small scratch."""
+    out, stage = call.out, call.stage
+    for i in (6, 7, 0, 1):
+        if isinstance(out[i], torch.Tensor) and out[i].numel():
+            stage.result(out[i], call)
+    stage.scratch(call, 256)
+    stage.recorder.facts["cudnn"] = True
+
+
+def cudnn_backward(call):
+    """Besides the gradients: the query's gradient in fp32, a sum a row; keys and values a query head where heads are grouped."""
+    query, key = call.args[1], call.args[2]
+    for t in call.outs:
+        call.stage.result(t, call)
+    b, heads, s, d = query.shape
+    size = 4 * b * heads * s * d + 4 * b * heads * s + 256
+    if key.shape[1] != heads:
+        size += 4 * b * heads * key.shape[2] * d
+    call.stage.scratch(call, size)
+
+
+def efficient_forward(call):
+    out, stage = call.out, call.stage
+    stage.result(out[0], call)
+    stage.result(out[1], call)
+    query = call.args[0]
+    if query.dtype in HALF and query.shape[-1] > 128:
+        stage.scratch(call, 4 * query.numel())
+
+
+def efficient_backward(call):
+    grad, query, key, stage = call.args[0], call.args[1], call.args[2], call.stage
+    b, heads, s, d = query.shape
+    t = key.shape[2]
+    for g in call.out[:3]:
+        if isinstance(g, torch.Tensor):
+            stage.result(g, call)
+    if isinstance(call.out[3], torch.Tensor) and call.out[3].numel():
+        stage.hold_as(call.out[3], b * heads * s * -(-t // 16) * 16 * query.element_size(), call)
+    free = stage.recorder.free
+    rows = 4 * b * heads * s
+    if query.dtype is torch.float32:
+        product, total = stage.take(4 * b * heads * s * d, call), stage.take(rows, call)
+        delta = stage.take(rows, call)
+        free(total)
+        free(product)
+    else:
+        delta = stage.take(rows, call)
+    work = stage.take(b * heads * efficient_workspace(query.dtype in HALF, s, t, d), call)
+    free(delta)
+    free(work)
+
+
+def efficient_workspace(half, s, t, d):
+    """Bytes a head: fp32 partial gradients of the query in blocks, of keys and values too where a head is wide."""
+    if d <= 64:
+        return -(-s // 64) * (64 * 64 * 4 + 16)
+    block = 128 if half else 64
+    parts = -(-d // 128)
+    size = -(-s // block) * parts * (block * 128 * 4 + 16)
+    if half and parts > 1:
+        size += 2 * -(-t // 128) * (128 * 128 * parts * 4 + 16)
+    return size
+
+
+def flash_forward(call):
+    for t in call.outs:
+        if t.numel():
+            call.stage.result(t, call)
+
+
+def flash_backward(call):
+    query, stage = call.args[1], call.stage
+    b, heads, s, d = query.shape
+    copies = [stage.take(query.numel() * query.element_size(), call) for _ in range(0 if d % 8 == 0 else 2)]
+    for t in call.outs:
+        stage.result(t, call)
+    rows = -(-s // 128) * 128
+    wide = -(-d // 32) * 32
+    a, c = stage.take(4 * b * heads * rows, call), stage.take(4 * b * heads * rows * wide, call)
+    for ident in (c, a, *copies):
+        stage.recorder.free(ident)

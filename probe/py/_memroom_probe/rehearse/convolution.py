@@ -1,0 +1,6 @@
+"""Convolution, pooling and batch normalization by cuDNN."""
+import torch
+
+
+def rules(base):
+    return {}

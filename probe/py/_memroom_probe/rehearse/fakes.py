@@ -1,0 +1,87 @@
+"""Makes torch's fake tensors pass for tensors of a script: parameters, copies, conversions, printing.
+
+Fake tensors were made for compilers, which never pickle, deep-copy or print them. What a script may do with a tensor and
+a fake tensor cannot is given to it here.
+"""
+import torch
+from torch._subclasses.fake_tensor import FakeTensor
+
+
+def install(stage):
+    _parameters(stage)
+    _swap()
+    _attributes(stage)
+    torch._subclasses.FakeTensor = _Nothing  # what libraries look at to recognise tracing; torch itself uses fake_tensor.FakeTensor
+
+
+class _Nothing:
+    """No tensor is an instance of this."""
+
+
+def _parameters(stage):
+    """Every parameter is fake from its birth: a real one could not move to the card and stay the same object, which tied
+    weights and optimizers made before the move depend on."""
+    make = torch.nn.Parameter.__new__
+
+    def new(cls, data=None, requires_grad=True):
+        if data is not None and type(data) in (torch.Tensor, torch.nn.Parameter) and data.device.type == "cpu":
+            data = stage.fake_of(data)
+        return make(cls, data, requires_grad)
+
+    torch.nn.Parameter.__new__ = new
+
+
+def _swap():
+    """Module.to exchanges fake parameters by swap_tensors, which refuses tensors that anybody refers to weakly."""
+    original = torch.utils.swap_tensors
+
+    def swap(a, b):
+        if type(a) is FakeTensor and type(b) is FakeTensor:
+            a.__dict__, b.__dict__ = b.__dict__, a.__dict__
+            torch._C._swap_tensor_impl(a, b)
+        else:
+            original(a, b)
+
+    torch.utils.swap_tensors = swap
+
+
+def _attributes(stage):
+    base = torch.Tensor.data
+
+    def set_data(t, value):
+        base.__set__(t, value)
+        if type(value) is FakeTensor:
+            t.fake_device = value.fake_device
+
+    def deepcopy(t, memo):
+        if id(t) not in memo:
+            with torch.no_grad():
+                copy = t.detach().clone()
+            copy.requires_grad_(t.requires_grad)
+            if getattr(t, "_is_param", False):
+                copy._is_param = True
+            if t.grad is not None:
+                copy.grad = deepcopy(t.grad, memo)
+            memo[id(t)] = copy
+        return memo[id(t)]
+
+    FakeTensor.data = property(lambda t: base.__get__(t), set_data)
+    FakeTensor.__deepcopy__ = deepcopy
+    FakeTensor.__repr__ = FakeTensor.__str__ = _describe
+    FakeTensor.__reduce_ex__ = lambda t, proto: (_rebuild, (tuple(t.shape), t.dtype, str(t.device), t.requires_grad))
+    FakeTensor.tolist = lambda t: stage.values.real(t).tolist()
+    FakeTensor.numpy = lambda t, force=False: stage.values.real(t).numpy()
+    FakeTensor.__array__ = lambda t, dtype=None, copy=None: stage.values.real(t).numpy()
+    FakeTensor.data_ptr = lambda t: id(t.untyped_storage())
+    FakeTensor.is_pinned = lambda t, *a: False
+    FakeTensor.is_shared = lambda t: False
+    FakeTensor.share_memory_ = lambda t: t
+    torch.Tensor.pin_memory = lambda t, *a: t
+
+
+def _describe(t, *args, **kwargs):
+    return "tensor(..., device='%s', size=%s, dtype=%s)" % (t.fake_device, tuple(t.shape), t.dtype)
+
+
+def _rebuild(shape, dtype, device, requires_grad):
+    return torch.empty(shape, dtype=dtype, device=device, requires_grad=requires_grad)

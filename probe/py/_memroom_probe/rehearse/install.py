@@ -1,0 +1,69 @@
+"""Starts a rehearsal when the script imports torch, and ends it after a few steps or with the script."""
+import atexit
+import os
+import sys
+import threading
+
+from . import recorder as record
+
+STEPS = 3
+
+
+class Rehearsal:
+    """One rehearsal in one process: waits for torch, then puts card, stage and script in place."""
+
+    def __init__(self, target, path):
+        self.target, self.path = target, path
+        self.recorder = record.Recorder()
+        self.written = False
+        self.error = None
+
+    def begin(self, torch):
+        from . import card, fakes, rules, script, stage, world
+        self.torch = torch
+        try:
+            self.card = card.Card(self.target, self.recorder)
+            self.stage = stage.Stage(self.recorder, rules.table(self.card))
+            self.card.install()
+            fakes.install(self.stage)
+            rules.install(self.stage)
+            world.install(self)
+            self.script = script.Script(self.stage, self.recorder, int(self.target.get("steps") or STEPS), self.over, self.fail)
+            self.script.install()
+            torch._C._set_only_lift_cpu_tensors(True)
+            self.stage.__enter__()
+        except NotImplementedError as e:
+            self.fail(str(e))
+
+    def fail(self, text):
+        """Ends the rehearsal with a sentence for the user."""
+        self.error = text
+        self.over("error")
+
+    def over(self, reason):
+        """Writes the record and ends the process: nothing of the script runs after the rehearsal, not even its exits."""
+        self.write(reason)
+        for stream in (sys.stdout, sys.stderr):
+            try:
+                stream.flush()
+            except Exception:
+                pass
+        os._exit(0)
+
+    def write(self, reason):
+        if self.written:
+            return
+        self.written = True
+        torch = sys.modules.get("torch")
+        head = {"torch": getattr(torch, "__version__", None), "python": sys.version.split()[0], "target": self.target}
+        end = {"reason": reason, "error": self.error, "steps": self.recorder.step}
+        self.recorder.write(self.path, head, end)
+
+
+def install(target, out_path):
+    """The probe's entry: `target` describes the card (see card.DEFAULTS; steps), the record goes to out_path."""
+    from ..imports import when_imported
+    rehearsal = Rehearsal(target or {}, out_path)
+    when_imported("torch", rehearsal.begin)
+    atexit.register(rehearsal.write, "end")
+    return rehearsal

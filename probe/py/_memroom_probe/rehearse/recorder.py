@@ -1,0 +1,150 @@
+"""Keeps the order of allocations of a rehearsal and writes it for `memroom plan` (docs/format/rehearsal.md).
+
+An allocation is a storage on the pretended card. It is noted when an operation first returns it and released by a weak
+reference when its last holder lets go: Python variables, saved tensors and gradient slots of the real autograd engine
+all count, so the moments are those of a real run. Everything stays in memory until the end because what an
+allocation is for (a gradient, an activation, ...) is often known only later.
+"""
+import json
+import os
+import threading
+import weakref
+
+CATEGORIES = ("unknown", "weights", "gradients", "optimizer", "activations", "loss", "temporary", "workspace", "input")
+UNKNOWN, WEIGHTS, GRADIENTS, OPTIMIZER, ACTIVATIONS, LOSS, TEMPORARY, WORKSPACE, INPUT = range(9)
+
+FORMAT = "memroom-rehearsal"
+VERSION = 1
+
+
+class Recorder:
+    """The list of events. Free of torch, so that it can be read and tested on its own."""
+
+    def __init__(self):
+        self.lock = threading.RLock()  # a release may run inside any allocation, even one of ours
+        self.events = []  # (id, size) for an allocation, (id,) for a release, ("mark", step, phase), ("empty",)
+        self.tags = {}  # id -> [category, op, module]
+        self.live = {}  # id -> rounded bytes
+        self.streams = {}  # id -> stream, where it is not the default one
+        self.refs = {}  # id of the storage object -> (weak reference, allocation id)
+        self.count = 0
+        self.allocated = 0
+        self.peak = 0
+        self.step = 0
+        self.phase = "load"
+        self.stream = 0
+        self.warnings = {}  # text -> how often
+        self.facts = {}
+        self.closed = False
+
+    # -- events ----------------------------------------------------------------------------------------------
+
+    def alloc(self, size, op, module="", category=UNKNOWN):
+        """Notes an allocation of `size` requested bytes and gives its id; 0 bytes ask nothing of the allocator."""
+        size = int(size)
+        if size <= 0 or self.closed:
+            return 0
+        with self.lock:
+            self.count += 1
+            ident = self.count
+            self.events.append((ident, size))
+            self.tags[ident] = [category, op, module, self.phase]
+            if self.stream:
+                self.streams[ident] = self.stream
+            rounded = (size + 511) // 512 * 512
+            self.live[ident] = rounded
+            self.allocated += rounded
+            if self.allocated > self.peak:
+                self.peak = self.allocated
+            return ident
+
+    def free(self, ident):
+        if self.closed:
+            return
+        with self.lock:
+            rounded = self.live.pop(ident, None)
+            if rounded is None:
+                return
+            self.allocated -= rounded
+            self.events.append((ident,))
+            tag = self.tags[ident]
+            if tag[0] == UNKNOWN and tag[3] == self.phase and self.phase != "load":
+                tag[0] = TEMPORARY  # died in the phase that made it
+
+    def hold(self, storage, size, op, module="", category=UNKNOWN):
+        """Notes a storage; its release is noted when the storage dies. Gives the allocation's id."""
+        ident = self.alloc(size, op, module, category)
+        if ident:
+            key = id(storage)
+            self.refs[key] = (weakref.ref(storage, lambda _, key=key, ident=ident: self._gone(key, ident)), ident)
+        return ident
+
+    def _gone(self, key, ident):
+        known = self.refs.get(key)
+        if known is not None and known[1] == ident:
+            del self.refs[key]
+        self.free(ident)
+
+    def known(self, storage):
+        """The id of the allocation behind a storage, or 0."""
+        entry = self.refs.get(id(storage))
+        return entry[1] if entry is not None and entry[0]() is storage else 0
+
+    def categorize(self, storage, category):
+        ident = self.known(storage)
+        if ident:
+            self.tags[ident][0] = category
+
+    def mark(self, phase, step=None):
+        if step is not None:
+            self.step = step
+        elif phase == self.phase:
+            return
+        with self.lock:
+            self.phase = phase
+            self.events.append(("mark", self.step, phase))
+
+    def empty_cache(self):
+        self.events.append(("empty",))
+
+    def settle(self, phase, category):
+        """What a phase left behind without a known purpose belongs to `category`."""
+        for ident in self.live:
+            tag = self.tags[ident]
+            if tag[0] == UNKNOWN and tag[3] == phase:
+                tag[0] = category
+
+    def warn(self, text):
+        self.warnings[text] = self.warnings.get(text, 0) + 1
+
+    # -- the file ----------------------------------------------------------------------------------------------
+
+    def write(self, path, head, end):
+        """Writes the whole record beside its place and renames it, so that a reader never sees half of one."""
+        self.closed = True
+        partial = "%s.%d.part" % (path, os.getpid())
+        with open(partial, "w") as out:
+            out.write(json.dumps(dict(head, format=FORMAT, version=VERSION)) + "\n")
+            numbers = {}
+            for e in self.events:
+                out.write(json.dumps(self._line(e, numbers, out), separators=(",", ":")) + "\n")
+            tail = dict(end, facts=self.facts, warnings=[{"text": t, "count": n} for t, n in self.warnings.items()])
+            out.write(json.dumps({"end": tail}) + "\n")
+        os.replace(partial, path)
+
+    def _line(self, e, numbers, out):
+        if e[0] == "mark":
+            return ["m", e[1], e[2]]
+        if e[0] == "empty":
+            return ["e"]
+        if len(e) == 1:
+            return ["f", e[0]]
+        ident, size = e
+        category, op, module, _ = self.tags[ident]
+        key = (category, op, module)
+        number = numbers.get(key)
+        if number is None:
+            number = numbers[key] = len(numbers) + 1
+            out.write(json.dumps(["t", number, CATEGORIES[category], op, module]) + "\n")
+        stream = self.streams.get(ident)
+        return ["a", ident, size, number] + ([stream] if stream else [])

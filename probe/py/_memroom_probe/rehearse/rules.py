@@ -1,0 +1,286 @@
+"""What CUDA allocates inside an operation, besides or instead of its results.
+
+A rule is a function of a Call; it notes the results and the scratch in the order in which the CUDA kernels ask for them.
+Operations without a rule allocate their results in order and nothing else. The sizes were read off allocator recordings
+of torch 2.11 on an H200, operation by operation.
+"""
+import torch
+
+from . import attention, convolution, recurrent
+from . import recorder as record
+from .reduction import scratch as reduction_scratch
+
+MIB = 1 << 20
+
+
+class Rules:
+    """The rules for one card."""
+
+    def __init__(self, card):
+        p = card.properties
+        self.sms, self.threads = p.multi_processor_count, p.max_threads_per_multi_processor
+        # cuBLAS keeps a workspace for each thread that multiplies: 32 MiB on Hopper, about 8 MiB before it.
+        self.blas_bytes = 32 * MIB if p.major >= 9 else 8519680
+        self.lt_bytes = MIB
+        self.blas, self.lt = set(), set()
+        self.hopper = p.major >= 9
+
+    def table(self):
+        names = {
+            "mm": self.matmul, "bmm": self.matmul, "addmm": self.addmm, "baddbmm": self.matmul, "_addmm_activation": self.addmm,
+            "mv": self.matmul, "addmv": self.matmul, "dot": self.matmul, "vdot": self.matmul, "addbmm": self.matmul,
+            "_grouped_mm": self.matmul,
+            "sum": self.reduce, "mean": self.reduce, "amax": self.reduce, "amin": self.reduce, "linalg_vector_norm": self.reduce,
+            "norm": self.reduce, "prod": self.reduce, "any": self.reduce, "all": self.reduce, "max": self.reduce, "min": self.reduce,
+            "argmax": self.reduce, "argmin": self.reduce, "nansum": self.reduce,
+            "_softmax_backward_data": self.softmax_backward, "_log_softmax_backward_data": self.log_softmax_backward,
+            "_safe_softmax": self.safe_softmax, "mse_loss": self.elementwise_loss, "smooth_l1_loss": self.elementwise_loss,
+            "huber_loss": self.elementwise_loss, "binary_cross_entropy": self.elementwise_loss,
+            "native_dropout": self.mask_first, "embedding_dense_backward": self.embedding_backward,
+            "nonzero": self.nonzero, "sort": self.sort, "_foreach_norm": self.foreach_norm, "cumsum": self.cumsum,
+            "index": self.index, "index_put_": self.index_put, "_index_put_impl_": self.index_put, "_unique2": self.unique,
+            "nll_loss_forward": self.loss, "_log_softmax": self.loss, "nll_loss_backward": self.loss, "nll_loss2d_forward": self.loss,
+        }
+        for part in (attention, convolution, recurrent):
+            names.update(part.rules(self))
+        return names
+
+    # -- matrix products -----------------------------------------------------------------------------------------
+
+    def results(self, call, category=record.UNKNOWN):
+        for t in call.outs:
+            call.stage.result(t, call, category)
+
+    def owner(self, call):
+        """Whose library handle is used: each thread that multiplies has its own, and backward runs on the engine's."""
+        return "engine" if torch._C._current_autograd_node() is not None else call.thread
+
+    def use_blas(self, call):
+        owner = self.owner(call)
+        if owner not in self.blas:
+            self.blas.add(owner)
+            call.stage.take(self.blas_bytes, call, record.WORKSPACE)
+
+    def matmul(self, call):
+        self.results(call)
+        if any(t.numel() for t in call.outs):
+            self.use_blas(call)
+
+    def addmm(self, call):
+        """The bias is added by cuBLASLt, which has a workspace of its own."""
+        self.results(call)
+        self.use_blas(call)
+        bias = call.args[0]
+        owner = self.owner(call)
+        if isinstance(bias, torch.Tensor) and bias.dim() == 1 and owner not in self.lt:
+            self.lt.add(owner)
+            call.stage.take(self.lt_bytes, call, record.WORKSPACE)
+
+    # -- reductions ------------------------------------------------------------------------------------------------
+
+    def reduce(self, call):
+        source = call.args[0]
+        before = 0
+        if call.name in ("sum", "prod") and not source.dtype.is_floating_point and source.dtype in (torch.bool, torch.int32, torch.uint8):
+            before = 8 * source.numel() if source.dtype is torch.bool else 0
+        if len(call.outs) == 2 or call.name in ("max", "min") and len(call.args) > 1 and isinstance(call.args[1], torch.Tensor):
+            return self.results(call)  # values with indices, or the elementwise maximum of two tensors
+        ident = 0
+        self.results(call)
+        if before:
+            ident = call.stage.take(before, call)
+        self.reduction(call, source, dims_of(call, source), accumulator(call.name, source.dtype))
+        if ident:
+            call.stage.recorder.free(ident)
+
+    def reduction(self, call, source, dims, size):
+        partial, counters = reduction_scratch(source.shape, source.stride(), dims, size, self.sms, self.threads)
+        if partial:
+            a, b = call.stage.take(partial, call), call.stage.take(counters, call)
+            call.stage.recorder.free(b)
+            call.stage.recorder.free(a)
+
+    def foreach_norm(self, call):
+        """One list of partial sums for all tensors: 320 chunks of 65536 values at most a launch."""
+        tensors = call.args[0]
+        chunks = max((-(-t.numel() // 65536) for t in tensors), default=0)
+        size = len(tensors) * chunks * 4
+        ident = call.stage.take(size, call)
+        self.results(call)
+        call.stage.recorder.free(ident)
+
+    def cumsum(self, call):
+        self.results(call)
+        if call.outs[0].dtype is not call.args[0].dtype:  # the input is converted first
+            call.stage.scratch(call, nbytes(call.outs[0]))
+        if call.args[0].dim() == 1:
+            call.stage.scratch(call, 1279 + max(0, call.args[0].numel() - 3000) // 64)
+
+    # -- softmax and losses ------------------------------------------------------------------------------------------
+
+    def loss(self, call):
+        self.results(call, record.LOSS)
+
+    def softmax_backward(self, call):
+        """The product of gradient and result is kept in between."""
+        self.results(call)
+        call.stage.scratch(call, nbytes(call.outs[0]))
+
+    def log_softmax_backward(self, call):
+        self.results(call, record.LOSS)
+        if not call.args[0].is_contiguous():
+            call.stage.scratch(call, nbytes(call.args[0], full=True))
+
+    def safe_softmax(self, call):
+        """Rows that are masked throughout are looked for: a comparison, its row-wise conjunction, a zero."""
+        self.results(call)
+        out = call.outs[0]
+        ids = [call.stage.take(n, call) for n in (out.numel(), out.numel() // max(1, out.shape[-1]), 4)]
+        for ident in reversed(ids):
+            call.stage.recorder.free(ident)
+
+    def elementwise_loss(self, call):
+        """The loss of each element is computed into a buffer of its own; the scalar lies in another of that size."""
+        out, source = call.outs[0], call.args[0]
+        if out.dim() or not source.dim():
+            return self.results(call)
+        size = source.numel() * out.element_size()
+        if call.name == "mse_loss" or call.name == "smooth_l1_loss" or call.name == "huber_loss":
+            call.stage.hold_as(out, size, call, record.LOSS)
+            ident = call.stage.take(size, call)
+        else:
+            self.results(call)
+            ident = call.stage.take(size, call)
+        self.reduction(call, source, range(source.dim()), 4)
+        call.stage.recorder.free(ident)
+
+    def mask_first(self, call):
+        for t in reversed(call.outs):
+            call.stage.result(t, call)
+
+    # -- indices -----------------------------------------------------------------------------------------------------
+
+    def embedding_backward(self, call):
+        """Up to 3072 indices one kernel adds rows; more are sorted, and rows are summed in segments."""
+        grad, indices, rows = call.args[0], call.args[1], call.args[2]
+        n, width, stage = indices.numel(), grad.shape[-1], call.stage
+        if n <= 3072:
+            return self.results(call)
+        free = stage.recorder.free
+        each, segments = 8 * n, min(n, rows)
+        parts = n // 10 + segments
+        keep = [stage.take(each, call), stage.take(each, call)]
+        extra = stage.take(each, call)
+        stage.scratch(call, radix_bytes(n))
+        free(extra)
+        self.results(call)
+        keep += [stage.take(each, call), stage.take(8, call)]
+        extra = stage.take(each, call)
+        stage.scratch(call, 1279)
+        free(extra)
+        keep += [stage.take(8 * segments, call), stage.take(8 * segments, call)]
+        stage.scratch(call, 1279)
+        keep += [stage.take(8, call), stage.take(8 * parts, call), stage.take(4 * parts * width, call)]
+        for ident in reversed(keep):
+            free(ident)
+
+    def nonzero(self, call):
+        stage, n = call.stage, call.args[0].numel()
+        count = stage.take(4, call)
+        stage.scratch(call, 21503 if n > 4096 else 1)
+        self.results(call)
+        stage.scratch(call, 1023)
+        stage.recorder.free(count)
+
+    def sort(self, call):
+        self.results(call)
+        t = call.args[0]
+        n = t.numel()
+        if t.dim() == 1:
+            ident = call.stage.take(8 * n, call)
+            if n > 4096:
+                call.stage.scratch(call, radix_bytes(n))
+            call.stage.recorder.free(ident)
+
+    def unique(self, call):
+        n, stage = call.args[0].numel(), call.stage
+        ident = stage.take(8 * n, call)
+        stage.scratch(call, radix_bytes(n) // 2)
+        self.results(call)
+        stage.scratch(call, 8, 1023)
+        stage.recorder.free(ident)
+
+    def index(self, call):
+        """A mask among the indices is turned into positions first."""
+        held = []
+        for i in call.args[1]:
+            if isinstance(i, torch.Tensor) and i.dtype in (torch.bool, torch.uint8):
+                stage = call.stage
+                count = stage.take(4, call)
+                stage.scratch(call, 21503 if i.numel() > 4096 else 1)
+                rows = call.outs[0].shape[0] if call.outs[0].dim() else 0
+                held.append(stage.take(8 * rows * i.dim(), call))
+                stage.scratch(call, 1023)
+                stage.recorder.free(count)
+        self.results(call)
+        for ident in held:
+            call.stage.recorder.free(ident)
+
+    def index_put(self, call):
+        """Adding with repeated indices sorts them."""
+        self.results(call)
+        accumulate = call.arg(3, "accumulate", False)
+        indices = [i for i in call.args[1] if isinstance(i, torch.Tensor)]
+        if not accumulate or not indices or indices[0].dtype in (torch.bool, torch.uint8):
+            return
+        stage, n = call.stage, 1
+        for size in torch.broadcast_shapes(*[i.shape for i in indices]):
+            n *= size
+        for _ in range(2):
+            stage.scratch(call, 8, 1)
+        free = stage.recorder.free
+        first = stage.take(8 * n, call)
+        stage.scratch(call, 8 * n)
+        held = [first] + [stage.take(8 * n, call) for _ in range(3)]
+        stage.scratch(call, radix_bytes(n) - 12288 if n > 2000 else 1)
+        for ident in held:
+            free(ident)
+
+
+def dims_of(call, source):
+    """The dimensions a reduction reduces: the first list among its arguments, or an int, or all."""
+    for a in list(call.args[1:]) + [call.kwargs.get("dim")]:
+        if isinstance(a, (list, tuple)) and a:
+            return {d % max(1, source.dim()) for d in a}
+        if type(a) is int and call.name not in ("linalg_vector_norm", "norm"):
+            return {a % max(1, source.dim())}
+    return set(range(source.dim()))
+
+
+def accumulator(name, dtype):
+    if name in ("any", "all"):
+        return 1
+    if name in ("argmax", "argmin"):
+        return 16
+    if name in ("amax", "amin", "max", "min") or not dtype.is_floating_point:
+        return dtype.itemsize if dtype is not torch.bool or name != "sum" else 8
+    return max(4, dtype.itemsize)
+
+
+def radix_bytes(n):
+    """cub's scratch for sorting n pairs of 8-byte keys and values."""
+    return int(16 * n + 17650 + 0.2176 * n)
+
+
+def nbytes(t, full=False):
+    """Bytes of a tensor's own storage, or of a dense copy of it."""
+    return t.numel() * t.element_size() if full else t.untyped_storage().nbytes()
+
+
+def table(card):
+    return Rules(card).table()
+
+
+def install(stage):
+    attention.install(stage)
+    recurrent.install(stage)

@@ -1,0 +1,196 @@
+"""The stage of a rehearsal: a dispatch mode through which every operation of the script passes.
+
+Tensors of the card and big tensors of the host are torch's own fake tensors: shapes, types, strides and lifetimes without
+data. Small tensors of the host stay real, so that data loading, tokenizing and bookkeeping go on as ever. An operation on
+the card is run on fake tensors; the storages it makes and, from the rules, the scratch that CUDA takes inside it are
+noted in the recorder in the order in which CUDA asks for them.
+"""
+import threading
+
+import torch
+from torch._subclasses import fake_tensor
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from . import recorder as record
+from .values import Values
+
+aten = torch.ops.aten
+
+# A tensor of the host above this size is fake when the script makes it from nothing.
+REAL_LIMIT = 1 << 20
+# What all small host tensors made from nothing may take together before they are fake as well.
+REAL_TOTAL = 256 << 20
+
+FACTORIES = {"empty", "empty_strided", "zeros", "ones", "full", "rand", "randn", "randint", "arange", "randperm", "eye", "linspace",
+             "normal", "bernoulli", "zeros_like", "ones_like", "empty_like", "full_like", "rand_like", "randn_like", "randint_like",
+             "new_empty", "new_zeros", "new_ones", "new_full", "new_empty_strided", "scalar_tensor", "empty_permuted", "tril_indices", "triu_indices"}
+
+# Backward formulas that add tensors themselves; any other addition during backward is the engine summing gradients.
+ADDING_NODES = ("VarMean", "StdMean", "VarBackward", "StdBackward", "Linalg", "NativeBatchNormBackwardBackward")
+
+
+def tensors_in(values):
+    """All tensors among arguments or results, one level of lists deep."""
+    found = []
+    for v in values:
+        if isinstance(v, torch.Tensor):
+            found.append(v)
+        elif isinstance(v, (list, tuple)):
+            found.extend(t for t in v if isinstance(t, torch.Tensor))
+    return found
+
+
+class Fakes(FakeTensorMode):
+    """torch's fake mode, which would look for a real card where the pretended one answers."""
+
+    avoid_device_init = True
+
+
+class Call:
+    """One operation on the card, as the rules see it."""
+
+    __slots__ = ("stage", "func", "name", "args", "kwargs", "out", "outs", "thread")
+
+    def __init__(self, stage, func, name, args, kwargs, out):
+        self.stage, self.func, self.name, self.args, self.kwargs, self.out = stage, func, name, args, kwargs, out
+        self.outs = [out] if isinstance(out, torch.Tensor) else tensors_in(out if isinstance(out, (list, tuple)) else [out])
+        self.thread = threading.get_ident()
+
+    def arg(self, index, name, default=None):
+        return self.args[index] if index < len(self.args) else self.kwargs.get(name, default)
+
+
+class Stage(TorchDispatchMode):
+    """The mode. `rules` maps an operation's name to the function that says what CUDA allocates inside it."""
+
+    def __init__(self, recorder, rules):
+        super().__init__()
+        self.fake = Fakes(allow_non_fake_inputs=True)
+        fake_tensor.init_gpu_context = lambda device: None
+        self.recorder = recorder
+        self.rules = rules
+        self.values = Values(self)
+        self.modules = []  # names of the modules being called, outermost first
+        self.real_bytes = 0
+        self.names = {}
+
+    # -- routing -----------------------------------------------------------------------------------------------
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        tensors = tensors_in(args)
+        if kwargs:
+            tensors += tensors_in(kwargs.values())
+        name = self.names.get(func)
+        if name is None:
+            name = self.names[func] = func._schema.name.split("::")[-1]
+        if not any(type(t) is FakeTensor for t in tensors):
+            device = kwargs.get("device")
+            if device is None or torch.device(device).type == "cpu":
+                if not self.too_big(name, args, kwargs):
+                    return func(*args, **kwargs)
+        return self.on_fakes(func, name, args, kwargs, tensors)
+
+    def too_big(self, name, args, kwargs):
+        """Whether a host tensor made from nothing should cost no memory."""
+        if name not in FACTORIES:
+            return False
+        numel = 1
+        if args and isinstance(args[0], torch.Tensor) and name.endswith("_like"):
+            numel = args[0].numel()
+        elif name in ("arange", "randperm", "linspace"):
+            numel = max((a for a in args if isinstance(a, (int, float))), default=0)
+        else:
+            for a in args:
+                if isinstance(a, (list, tuple)) and all(isinstance(n, int) for n in a):
+                    for n in a:
+                        numel *= n
+                    break
+        size = numel * (getattr(kwargs.get("dtype"), "itemsize", None) or 4)
+        if size > REAL_LIMIT or (size > 4096 and self.real_bytes > REAL_TOTAL):
+            return True
+        self.real_bytes += size
+        return False
+
+    def on_fakes(self, func, name, args, kwargs, tensors):
+        if "generator" in kwargs:
+            kwargs = {k: v for k, v in kwargs.items() if k != "generator"}
+        answer, done = self.values.before(func, name, args, kwargs)
+        if done:
+            return answer
+        if name == "add" and len(args) == 2 and self.sums_gradients(args):
+            return self.sum_gradients(func, args)
+        with self.fake:
+            try:
+                out = func(*args, **kwargs)
+            except (fake_tensor.DynamicOutputShapeException, fake_tensor.DataDependentOutputException):
+                out = self.values.resolve(func, name, args, kwargs)
+        self.values.after(func, name, args, kwargs, out)
+        self.note(Call(self, func, name, args, kwargs, out))
+        return out
+
+    def fake_of(self, t):
+        """A fake host tensor of the same form as a real one; tiny ones remember their values."""
+        with self.fake:
+            fake = torch.empty_strided(t.shape, t.stride(), dtype=t.dtype)
+        self.values.remember(fake, t)
+        return fake
+
+    # -- allocations ---------------------------------------------------------------------------------------------
+
+    def note(self, call):
+        """Notes what CUDA allocates in this call: its results, and what its rule says besides."""
+        rule = self.rules.get(call.name)
+        if rule is not None:
+            rule(call)
+        else:
+            for t in call.outs:
+                self.result(t, call)
+
+    def result(self, t, call, category=record.UNKNOWN):
+        """Notes the storage of a result unless it is one that is known already (views, in-place operations)."""
+        if type(t) is not FakeTensor or t.fake_device.type != "cuda":
+            return
+        storage = t.untyped_storage()
+        if not self.recorder.known(storage):
+            self.recorder.hold(storage, storage.nbytes(), call.name, self.modules[-1] if self.modules else "", category)
+
+    def hold_as(self, t, size, call, category=record.UNKNOWN):
+        """Notes a result whose storage on CUDA has another size than on fake tensors."""
+        storage = t.untyped_storage()
+        if not self.recorder.known(storage):
+            self.recorder.hold(storage, size, call.name, self.modules[-1] if self.modules else "", category)
+
+    def take(self, size, call, category=record.TEMPORARY):
+        """Notes scratch inside an operation and gives its id for `free`."""
+        return self.recorder.alloc(size, call.name, self.modules[-1] if self.modules else "", category)
+
+    def scratch(self, call, *sizes):
+        """Scratch that is taken in this order and released together, first taken first."""
+        for ident in [self.take(s, call) for s in sizes]:
+            self.recorder.free(ident)
+
+    # -- the engine's own sums -------------------------------------------------------------------------------------
+
+    def sums_gradients(self, args):
+        node = torch._C._current_autograd_node()
+        if node is None or torch.is_grad_enabled() or not all(type(a) is FakeTensor for a in args):
+            return False
+        return args[0].shape == args[1].shape and not any(n in node.name() for n in ADDING_NODES)
+
+    def sum_gradients(self, func, args):
+        """Two gradients meet. The real engine adds into the first one in place where nobody else holds it; for fake tensors it
+        never does, so the decision is taken here by the engine's own conditions."""
+        first, second = args
+        if self.alone(first) and first.dtype == second.dtype:
+            return first
+        with self.fake:
+            out = func(first, second)
+        self.note(Call(self, func, "add", args, {}, out))
+        return out
+
+    def alone(self, t):
+        """Whether the engine's buffer holds the only reference to a gradient, and to all of its storage. The counts include
+        the three references of this call to the tensor, and one to the storage."""
+        return t.is_contiguous() and t._use_count() <= 4 and torch._C._storage_Use_Count(t.untyped_storage()._cdata) <= 2
