@@ -130,6 +130,8 @@ class Data:
         if self.head == "PreTraining":
             return dict(input_ids=ids, labels=self.ints(2, b, s)), None
         x = dict(input_ids=ids, labels=ids)
+        if case.get("ones_mask"):
+            x["attention_mask"] = torch.ones_like(ids)
         if case.get("pad"):
             mask = torch.ones(b, s, dtype=torch.long, device=self.device)
             mask[1:, s // 2:] = 0
@@ -143,8 +145,8 @@ class Data:
         if self.case["family"] == "mlp":
             return self.mse(self.model(x), y)
         if self.case["family"] in RECURRENT:
-            out = self.model(x)
-            return self.cross_entropy(out[:, :-1].reshape(-1, out.shape[-1]), x[:, 1:].reshape(-1))
+            out = self.model(x[:, :-1])
+            return self.cross_entropy(out.reshape(-1, out.shape[-1]), x[:, 1:].reshape(-1))
         return self.cross_entropy(self.model(x), y)
 
 

@@ -1,6 +1,141 @@
-"""Convolution, pooling and batch normalization by cuDNN."""
+"""Convolution and batch normalization as cuDNN and ATen's own depthwise kernels run them."""
 import torch
+
+from . import cudnn
+from . import recorder as record
+
+DTYPES = {torch.float32: cudnn.FLOAT, torch.float16: cudnn.HALF, torch.bfloat16: cudnn.BFLOAT16}
 
 
 def rules(base):
-    return {}
+    convolutions = Convolutions(base)
+    return {"convolution": convolutions.forward, "_convolution": convolutions.forward, "cudnn_convolution": convolutions.forward,
+            "convolution_backward": convolutions.backward, "convolution_overrideable": convolutions.forward}
+
+
+class Convolutions:
+    """Sizes of cuDNN's workspaces, asked of the library once a shape."""
+
+    def __init__(self, base):
+        self.base = base
+        self.sizes = {}
+        self.library = None
+        self.asked = False
+
+    def forward(self, call):
+        args = call.args
+        x, w, stride, padding, dilation, transposed, groups = args[0], args[1], args[3], args[4], args[5], args[6], args[8]
+        self.base.results(call)
+        if depthwise(x, w, groups, transposed):
+            return
+        kind = "data" if transposed else "forward"
+        y = call.outs[0]
+        self.scratch(call, kind, y if transposed else x, w, x if transposed else y, padding, stride, dilation)
+
+    def backward(self, call):
+        args = call.args
+        grad, x, w, stride, padding, dilation, transposed, groups, mask = args[0], args[1], args[2], args[4], args[5], args[6], args[7], args[9], args[10]
+        grads, stage = call.out, call.stage
+        if depthwise(x, w, groups, transposed):
+            for i in (1, 0):
+                if mask[i]:
+                    stage.result(grads[i], call)
+        else:
+            copy = stage.take(grad.numel() * grad.element_size(), call) if not dense(grad) else 0
+            for i, kind in ((0, "data"), (1, "filter")):
+                if mask[i]:
+                    stage.result(grads[i], call)
+                    if transposed:
+                        self.scratch(call, "forward" if i == 0 else "filter", grad, w, x, padding, stride, dilation)
+                    else:
+                        self.scratch(call, kind, x, w, grad, padding, stride, dilation)
+            if copy:
+                stage.recorder.free(copy)
+        if mask[2]:
+            stage.result(grads[2], call)
+            self.base.reduction(call, grad, {0} | set(range(2, grad.dim())), 4)
+
+    def scratch(self, call, kind, x, w, y, padding, stride, dilation):
+        size = self.workspace(call, kind, x, w, y, padding, stride, dilation)
+        call.stage.recorder.facts["cudnn"] = True
+        if size:
+            call.stage.recorder.free(call.stage.take(size, call, record.WORKSPACE))
+
+    def workspace(self, call, kind, x, w, y, padding, stride, dilation):
+        nhwc = channels_last(x) or channels_last(w)
+        shapes = [flat(t, nhwc) for t in (x, w, y)]
+        dims = len(shapes[0][0]) - 2
+        padding, stride, dilation = spread(padding, dims, 0), spread(stride, dims, 1), spread(dilation, dims, 1)
+        key = (kind, x.dtype, nhwc, tuple(map(tuple, (s for shape in shapes for s in shape))), tuple(padding), tuple(stride), tuple(dilation))
+        if key not in self.sizes:
+            self.sizes[key] = self.ask(call, kind, x.dtype, shapes, nhwc, padding, stride, dilation)
+        return self.sizes[key]
+
+    def ask(self, call, kind, dtype, shapes, nhwc, padding, stride, dilation):
+        (x, _), (w, _), (y, _) = shapes
+        pointwise = all(n == 1 for n in w[2:]) and all(n == 1 for n in stride) and not any(padding)
+        if pointwise and not nhwc and w[1] == x[1]:
+            positions = product(x[2:])
+            if positions % 4 == 0:  # a plain matrix product; the filter's gradient is summed over the batch in fp32
+                return 4 * x[0] * product(w) if kind == "filter" else 0
+        facts = call.stage.recorder.facts
+        facts["convolutions"] = True
+        library = self.open(call)
+        if library is not None and dtype in DTYPES:
+            try:
+                return library.workspace(kind, *shapes, DTYPES[dtype], padding, stride, dilation)
+            except cudnn.Refused:
+                pass
+        size = 4 if dtype is torch.float32 else 2
+        return 0 if nhwc else size * (product(x) + product(y) + product(w)) + 16
+
+    def open(self, call):
+        if not self.asked:
+            self.asked = True
+            try:
+                self.library = cudnn.Library(call.stage.card.properties)
+            except cudnn.Refused as e:
+                call.stage.recorder.warn("cuDNN could not be asked for its workspaces (%s): they are estimated" % e)
+        return self.library
+
+
+def product(values):
+    n = 1
+    for v in values:
+        n *= v
+    return n
+
+
+def dense(t):
+    return t.is_contiguous() or channels_last(t)
+
+
+def channels_last(t):
+    if t.dim() == 4:
+        return t.is_contiguous(memory_format=torch.channels_last) and not t.is_contiguous()
+    if t.dim() == 5:
+        return t.is_contiguous(memory_format=torch.channels_last_3d) and not t.is_contiguous()
+    return False
+
+
+def flat(t, nhwc):
+    """Shape and strides as cuDNN sees them: one-dimensional convolutions have a height of one."""
+    shape = list(t.shape)
+    if len(shape) == 3:
+        shape.insert(2, 1)
+    strides, step = [0] * len(shape), 1
+    order = [1] + list(range(len(shape) - 1, 1, -1)) + [0] if nhwc else range(len(shape) - 1, -1, -1)
+    for d in order:
+        strides[d] = step
+        step *= shape[d]
+    return shape, strides
+
+
+def spread(values, dims, neutral):
+    """The values of a one-dimensional convolution for a height of one as well."""
+    return [neutral] * (dims - len(values)) + list(values)
+
+
+def depthwise(x, w, groups, transposed):
+    """Whether ATen's own kernel runs it: one filter a channel, channels first."""
+    return not transposed and groups == x.shape[1] and groups > 1 and w.shape[0] % groups == 0 and w.shape[1] == 1 and x.dim() == 4 and not channels_last(x)

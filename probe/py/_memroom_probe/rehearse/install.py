@@ -24,6 +24,7 @@ class Rehearsal:
         try:
             self.card = card.Card(self.target, self.recorder)
             self.stage = stage.Stage(self.recorder, rules.table(self.card))
+            self.stage.card = self.card
             self.card.install()
             fakes.install(self.stage)
             rules.install(self.stage)

@@ -1,5 +1,13 @@
-"""Recurrent layers by cuDNN."""
+"""LSTM, GRU and RNN layers as cuDNN runs them.
+
+Their fused operation asks a library handle, which needs a card; so the layer is played here: the same allocations in the same
+order, one node in the graph, the weights in one flat buffer.
+"""
 import torch
+
+GATES = {"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}
+RESERVE = {"lstm": 5, "gru": 6, "rnn_tanh": 2, "rnn_relu": 2}  # values kept for the backward pass, a hidden unit, layer and step
+DROPOUT_STATE = 6488064
 
 
 def rules(base):
@@ -7,4 +15,140 @@ def rules(base):
 
 
 def install(stage):
-    pass
+    stage.recorder.facts.setdefault("recurrent", False)
+    torch._cudnn_rnn_flatten_weight = flatten
+    library = torch.library.Library("aten", "IMPL")
+    for name in GATES:
+        library.impl(name + ".input", Layer(stage, name), "AutogradCUDA")
+        library.impl(name + ".data", Layer(stage, name, packed=True), "AutogradCUDA")
+    stage.recurrent = library
+
+
+def flatten(weights, stride, input_size, mode, hidden_size, proj_size, num_layers, batch_first, bidirectional):
+    """Moves all weights into one buffer and lets them point into it."""
+    flat = torch.empty(sum(w.numel() for w in weights), dtype=weights[0].dtype, device=weights[0].device)
+    at = 0
+    for w in weights:
+        w.data = flat[at:at + w.numel()].view(w.shape)
+        at += w.numel()
+    return flat
+
+
+def workspace(name, u, batch, steps, hidden, layers, directions, itemsize):
+    """cuDNN's scratch: gate values of every layer and step, and room for its persistent kernels."""
+    return GATES[name] * layers * directions * u + (28 << 20)
+
+
+class Layer:
+    """aten::lstm.input and its relatives."""
+
+    dropout_state = None  # made at the first call with dropout, for ever
+
+    def __init__(self, stage, name, packed=False):
+        self.stage, self.name, self.packed = stage, name, packed
+
+    def __call__(self, x, *rest):
+        if self.packed:
+            sizes, hx, weights, biases, layers, dropout, train, both = rest
+            first = False
+        else:
+            hx, weights, biases, layers, dropout, train, both, first = rest
+        states = list(hx) if self.name == "lstm" else [hx]
+        self.stage.recorder.facts["cudnn"] = True
+        self.stage.recorder.facts["recurrent"] = True
+        if torch.is_autocast_enabled("cuda") and x.dtype is torch.float32:
+            x, states, weights = self.cast(x, states, weights)
+        if dropout and train and Layer.dropout_state is None:
+            torch.empty(8, dtype=torch.uint8, device=x.device)
+            Layer.dropout_state = torch.empty(DROPOUT_STATE, dtype=torch.uint8, device=x.device)
+        if first:
+            x = x.transpose(0, 1)
+        shape = (self.name, layers, 2 if both else 1, bool(dropout and train), train)
+        if self.packed:
+            x = x.unsqueeze(1)  # one row a time step and sequence: the sizes below count rows
+        out, *last = Recurrent.apply(shape, x, *states, *weights)
+        if first:
+            out = out.transpose(0, 1)
+        if self.packed:
+            out = out.squeeze(1)
+        return (out, *last)
+
+    @staticmethod
+    def cast(x, states, weights):
+        """Autocast brings the weights into one half-precision buffer of its own, then states and input."""
+        half = torch.get_autocast_dtype("cuda")
+        weights = Flat.apply(half, *weights)
+        states = [s.to(half) for s in states]
+        return x.to(half), states, weights
+
+
+class Flat(torch.autograd.Function):
+    """Weights copied into one flat buffer of another type; their gradients go back one by one."""
+
+    @staticmethod
+    def forward(ctx, dtype, *weights):
+        ctx.dtype = weights[0].dtype
+        flat = torch.empty(sum(w.numel() for w in weights), dtype=dtype, device=weights[0].device)
+        out, at = [], 0
+        for w in weights:
+            out.append(flat[at:at + w.numel()].view(w.shape))
+            at += w.numel()
+        return tuple(out)
+
+    @staticmethod
+    def backward(ctx, *grads):
+        return (None, *[g.to(ctx.dtype) if g is not None else None for g in grads])
+
+
+class Recurrent(torch.autograd.Function):
+    """All layers and steps as one node."""
+
+    @staticmethod
+    def forward(ctx, shape, x, *rest):
+        name, layers, directions, drops, train = shape
+        count = 2 if name == "lstm" else 1
+        states, weights = rest[:count], rest[count:]
+        steps, batch = x.shape[0], x.shape[1]
+        hidden = states[0].shape[-1]
+        width = directions * hidden
+        new = lambda *size: torch.empty(*size, dtype=x.dtype, device=x.device)
+        source = x if x.is_contiguous() else x.contiguous()
+        out = new(steps, batch, width)
+        last = [new(*s.shape) for s in states]
+        u = batch * steps * hidden * x.element_size()
+        size = workspace(name, u, batch, steps, hidden, layers, directions, x.element_size())
+        work = torch.empty(size, dtype=torch.uint8, device=x.device)
+        if train:
+            kept = (RESERVE[name] * layers + layers - 1) * directions * u
+            if drops:
+                kept += (layers - 1) * directions * batch * steps * width // 8
+            ctx.reserve = torch.empty(kept + 256, dtype=torch.uint8, device=x.device)
+        del work, source
+        ctx.shape, ctx.size, ctx.count = shape, size, count
+        ctx.save_for_backward(x, out, *states, *weights)
+        ctx.set_materialize_grads(False)
+        return (out, *last)
+
+    @staticmethod
+    def backward(ctx, grad, *rest):
+        saved = ctx.saved_tensors
+        x, out, states, weights = saved[0], saved[1], saved[2:2 + ctx.count], saved[2 + ctx.count:]
+        zeros = [torch.zeros_like(s) if g is None else g for s, g in zip(states, rest)]
+        if grad is None:
+            grad = torch.zeros_like(out)
+        source = x if x.is_contiguous() else x.contiguous()
+        grad = grad.contiguous()
+        dx = torch.empty(x.shape, dtype=x.dtype, device=x.device)
+        dstates = [torch.empty_like(s) for s in states]
+        work = torch.empty(ctx.size, dtype=torch.uint8, device=x.device)
+        del work, source
+        source = x if x.is_contiguous() else x.contiguous()
+        flat = torch.empty(sum(w.numel() for w in weights), dtype=x.dtype, device=x.device)
+        work = torch.empty(ctx.size, dtype=torch.uint8, device=x.device)
+        del work, source, zeros
+        grads, at = [], 0
+        for w in weights:
+            grads.append(flat[at:at + w.numel()].view(w.shape))
+            at += w.numel()
+        ctx.reserve = None
+        return (None, dx, *dstates, *grads)

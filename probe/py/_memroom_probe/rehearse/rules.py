@@ -36,7 +36,7 @@ class Rules:
             "_softmax_backward_data": self.softmax_backward, "_log_softmax_backward_data": self.log_softmax_backward,
             "_safe_softmax": self.safe_softmax, "mse_loss": self.elementwise_loss, "smooth_l1_loss": self.elementwise_loss,
             "huber_loss": self.elementwise_loss, "binary_cross_entropy": self.elementwise_loss,
-            "native_dropout": self.mask_first, "embedding_dense_backward": self.embedding_backward,
+            "native_dropout": self.mask_first, "embedding": self.embedding, "embedding_dense_backward": self.embedding_backward,
             "nonzero": self.nonzero, "sort": self.sort, "_foreach_norm": self.foreach_norm, "cumsum": self.cumsum,
             "index": self.index, "index_put_": self.index_put, "_index_put_impl_": self.index_put, "_unique2": self.unique,
             "nll_loss_forward": self.loss, "_log_softmax": self.loss, "nll_loss_backward": self.loss, "nll_loss2d_forward": self.loss,
@@ -160,13 +160,24 @@ class Rules:
 
     # -- indices -----------------------------------------------------------------------------------------------------
 
+    def embedding(self, call):
+        """Indices that are not contiguous are copied first."""
+        indices = call.args[1]
+        copy = 0 if indices.is_contiguous() else call.stage.take(indices.numel() * indices.element_size(), call)
+        self.results(call)
+        call.stage.recorder.free(copy)
+
     def embedding_backward(self, call):
         """Up to 3072 indices one kernel adds rows; more are sorted, and rows are summed in segments."""
         grad, indices, rows = call.args[0], call.args[1], call.args[2]
         n, width, stage = indices.numel(), grad.shape[-1], call.stage
-        if n <= 3072:
-            return self.results(call)
         free = stage.recorder.free
+        copies = [stage.take(t.numel() * t.element_size(), call) for t in (indices, grad) if not t.is_contiguous()]
+        if n <= 3072:
+            self.results(call)
+            for ident in copies:
+                free(ident)
+            return
         each, segments = 8 * n, min(n, rows)
         parts = n // 10 + segments
         keep = [stage.take(each, call), stage.take(each, call)]
@@ -181,7 +192,7 @@ class Rules:
         keep += [stage.take(8 * segments, call), stage.take(8 * segments, call)]
         stage.scratch(call, 1279)
         keep += [stage.take(8, call), stage.take(8 * parts, call), stage.take(4 * parts * width, call)]
-        for ident in reversed(keep):
+        for ident in [*reversed(keep), *copies]:
             free(ident)
 
     def nonzero(self, call):

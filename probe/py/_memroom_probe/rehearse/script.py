@@ -33,6 +33,16 @@ class Script:
                 stage.modules.pop()
 
         torch.nn.Module.__call__ = follow
+        linear = torch.nn.functional.linear
+
+        def follow_linear(*args, **kwargs):
+            stage.in_linear = True
+            try:
+                return linear(*args, **kwargs)
+            finally:
+                stage.in_linear = False
+
+        torch.nn.functional.linear = follow_linear
 
     def enter_model(self, module):
         if id(module) not in self.names:

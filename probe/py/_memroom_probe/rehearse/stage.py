@@ -41,6 +41,9 @@ def tensors_in(values):
     return found
 
 
+IN_PLACE = {"add", "index_put"}
+
+
 class Fakes(FakeTensorMode):
     """torch's fake mode, which would look for a real card where the pretended one answers."""
 
@@ -74,6 +77,7 @@ class Stage(TorchDispatchMode):
         self.modules = []  # names of the modules being called, outermost first
         self.real_bytes = 0
         self.names = {}
+        self.in_linear = False  # inside torch.nn.functional.linear
 
     # -- routing -----------------------------------------------------------------------------------------------
 
@@ -121,6 +125,9 @@ class Stage(TorchDispatchMode):
             return answer
         if name == "add" and len(args) == 2 and self.sums_gradients(args):
             return self.sum_gradients(func, args)
+        if name in IN_PLACE and self.is_in_place(name, args):
+            with self.fake:
+                return aten.alias(args[0])
         with self.fake:
             try:
                 out = func(*args, **kwargs)
@@ -170,6 +177,16 @@ class Stage(TorchDispatchMode):
         """Scratch that is taken in this order and released together, first taken first."""
         for ident in [self.take(s, call) for s in sizes]:
             self.recorder.free(ident)
+
+    # -- where torch avoids in-place operations on fake tensors ----------------------------------------------------
+
+    def is_in_place(self, name, args):
+        """Whether torch would write into the first argument, were it not fake: a Linear's bias is added to the product, an
+        indexed gradient is written into the zeros made for it."""
+        if name == "index_put":
+            node = torch._C._current_autograd_node()
+            return node is not None and node.name().startswith("IndexBackward")
+        return self.in_linear and len(args) > 1 and isinstance(args[1], torch.Tensor) and args[1].dim() == 1
 
     # -- the engine's own sums -------------------------------------------------------------------------------------
 
