@@ -41,8 +41,9 @@ type planCmd struct {
 	Torch         string      `help:"PyTorch version whose allocator is modelled." default:"2.11"`
 	GPU           string      `name:"gpu" help:"The whole card: a name such as H200, A100-80, RTX4090, or a size such as 24GiB." placeholder:"NAME|SIZE"`
 	Here          bool        `help:"Plan for the card of this machine, minus what others hold on it now."`
-	JSON          bool        `name:"json" help:"Print JSON."`
-	HTML          string      `name:"html" help:"Write a self-contained page." placeholder:"FILE"`
+	rehearseFlags `embed:""`
+	JSON          bool   `name:"json" help:"Print JSON."`
+	HTML          string `name:"html" help:"Write a self-contained page." placeholder:"FILE"`
 }
 
 func (planCmd) examples() []example {

@@ -4,6 +4,8 @@ torch chooses among four implementations by asking the card; on fake tensors the
 made here by the same conditions (ATen's sdp_utils) and the chosen operation is called. The math implementation is torch's
 own composite: its parts pass the stage one by one.
 """
+import functools
+
 import torch
 
 aten = torch.ops.aten
@@ -12,11 +14,11 @@ HALF = (torch.float16, torch.bfloat16)
 
 def install(stage):
     library = torch.library.Library("aten", "IMPL")
-    library.impl("scaled_dot_product_attention", attend, "AutogradCUDA")
+    library.impl("scaled_dot_product_attention", functools.partial(attend, stage), "AutogradCUDA")
     stage.attention = library  # registrations last as long as the library object
 
 
-def attend(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, *, scale=None, enable_gqa=False):
+def attend(stage, query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, *, scale=None, enable_gqa=False):
     backend = choose(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
     mask = attn_mask
     if mask is not None and mask.dtype is torch.bool:
@@ -31,7 +33,11 @@ def attend(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, *,
         if mask is not None:
             mask = aligned(mask).expand(query.shape[0], query.shape[1], query.shape[2], key.shape[2])
         return aten._scaled_dot_product_efficient_attention(query, key, value, mask, keep, dropout_p, is_causal, scale=scale)[0]
-    return aten._scaled_dot_product_attention_math(query, key, value, mask, dropout_p, is_causal, None, scale=scale, enable_gqa=enable_gqa)[0]
+    stage.in_math = True
+    try:
+        return aten._scaled_dot_product_attention_math(query, key, value, mask, dropout_p, is_causal, None, scale=scale, enable_gqa=enable_gqa)[0]
+    finally:
+        stage.in_math = False
 
 
 def flash(query, key, value, dropout_p, is_causal, scale):

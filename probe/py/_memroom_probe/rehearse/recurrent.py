@@ -5,6 +5,8 @@ order, one node in the graph, the weights in one flat buffer.
 """
 import torch
 
+from . import recorder as record
+
 GATES = {"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}
 RESERVE = {"lstm": 5, "gru": 6, "rnn_tanh": 2, "rnn_relu": 2}  # values kept for the backward pass, a hidden unit, layer and step
 DROPOUT_STATE = 6488064
@@ -39,6 +41,15 @@ def workspace(name, u, batch, steps, hidden, layers, directions, itemsize):
     return GATES[name] * layers * directions * u + (28 << 20)
 
 
+def scratch(stage, size, device):
+    """A workspace; it carries a name of its own because its size is an estimate."""
+    stage.label = ("recurrent", record.WORKSPACE)
+    try:
+        return torch.empty(size, dtype=torch.uint8, device=device)
+    finally:
+        stage.label = None
+
+
 class Layer:
     """aten::lstm.input and its relatives."""
 
@@ -66,7 +77,7 @@ class Layer:
         shape = (self.name, layers, 2 if both else 1, bool(dropout and train), train)
         if self.packed:
             x = x.unsqueeze(1)  # one row a time step and sequence: the sizes below count rows
-        out, *last = Recurrent.apply(shape, x, *states, *weights)
+        out, *last = Recurrent.apply(self.stage, shape, x, *states, *weights)
         if first:
             out = out.transpose(0, 1)
         if self.packed:
@@ -104,20 +115,24 @@ class Recurrent(torch.autograd.Function):
     """All layers and steps as one node."""
 
     @staticmethod
-    def forward(ctx, shape, x, *rest):
+    def forward(ctx, stage, shape, x, *rest):
+        ctx.stage = stage
         name, layers, directions, drops, train = shape
         count = 2 if name == "lstm" else 1
         states, weights = rest[:count], rest[count:]
         steps, batch = x.shape[0], x.shape[1]
         hidden = states[0].shape[-1]
         width = directions * hidden
-        new = lambda *size: torch.empty(*size, dtype=x.dtype, device=x.device)
+
+        def new(*size):
+            return torch.empty(*size, dtype=x.dtype, device=x.device)
+
         source = x if x.is_contiguous() else x.contiguous()
         out = new(steps, batch, width)
         last = [new(*s.shape) for s in states]
         u = batch * steps * hidden * x.element_size()
         size = workspace(name, u, batch, steps, hidden, layers, directions, x.element_size())
-        work = torch.empty(size, dtype=torch.uint8, device=x.device)
+        work = scratch(stage, size, x.device)
         if train:
             kept = (RESERVE[name] * layers + layers - 1) * directions * u
             if drops:
@@ -140,15 +155,15 @@ class Recurrent(torch.autograd.Function):
         grad = grad.contiguous()
         dx = torch.empty(x.shape, dtype=x.dtype, device=x.device)
         dstates = [torch.empty_like(s) for s in states]
-        work = torch.empty(ctx.size, dtype=torch.uint8, device=x.device)
+        work = scratch(ctx.stage, ctx.size, x.device)
         del work, source
         source = x if x.is_contiguous() else x.contiguous()
         flat = torch.empty(sum(w.numel() for w in weights), dtype=x.dtype, device=x.device)
-        work = torch.empty(ctx.size, dtype=torch.uint8, device=x.device)
+        work = scratch(ctx.stage, ctx.size, x.device)
         del work, source, zeros
         grads, at = [], 0
         for w in weights:
             grads.append(flat[at:at + w.numel()].view(w.shape))
             at += w.numel()
         ctx.reserve = None
-        return (None, dx, *dstates, *grads)
+        return (None, None, dx, *dstates, *grads)

@@ -78,6 +78,8 @@ class Stage(TorchDispatchMode):
         self.real_bytes = 0
         self.names = {}
         self.in_linear = False  # inside torch.nn.functional.linear
+        self.in_math = False  # inside the math implementation of attention
+        self.label = None  # (operation, category) of what is allocated next, where a part plays an operation itself
 
     # -- routing -----------------------------------------------------------------------------------------------
 
@@ -161,7 +163,8 @@ class Stage(TorchDispatchMode):
             return
         storage = t.untyped_storage()
         if not self.recorder.known(storage):
-            self.recorder.hold(storage, storage.nbytes(), call.name, self.modules[-1] if self.modules else "", category)
+            name, category = self.label or (call.name, category)
+            self.recorder.hold(storage, storage.nbytes(), name, self.modules[-1] if self.modules else "", category)
 
     def hold_as(self, t, size, call, category=record.UNKNOWN):
         """Notes a result whose storage on CUDA has another size than on fake tensors."""
@@ -186,6 +189,8 @@ class Stage(TorchDispatchMode):
         if name == "index_put":
             node = torch._C._current_autograd_node()
             return node is not None and node.name().startswith("IndexBackward")
+        if self.in_math:  # attention's scores, to which the mask is added
+            return True
         return self.in_linear and len(args) > 1 and isinstance(args[1], torch.Tensor) and args[1].dim() == 1
 
     # -- the engine's own sums -------------------------------------------------------------------------------------

@@ -1,0 +1,198 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"memroom/plan"
+	"memroom/probe"
+	"memroom/store"
+)
+
+// rehearseFlags are the flags of `memroom plan --rehearse -- COMMAND`.
+type rehearseFlags struct {
+	Rehearse bool   `help:"Rehearse the training command after -- on fake tensors, without a GPU, and plan from what it asks for."`
+	Steps    int    `help:"With --rehearse: optimizer steps to rehearse; the second is usually the highest." default:"3"`
+	Record   string `help:"With --rehearse: keep the recorded timeline in this file." placeholder:"FILE"`
+}
+
+func init() { planHooks = append(planHooks, rehearse) }
+
+// rehearse answers `plan --rehearse`.
+func rehearse(c *planCmd, s *session) (bool, error) {
+	if !c.Rehearse {
+		return false, nil
+	}
+	if len(c.Args) == 0 {
+		return true, usageError(fmt.Errorf("--rehearse needs the training command after --, as in: memroom plan --rehearse -- python train.py"))
+	}
+	if c.Preset != "" {
+		return true, usageError(fmt.Errorf("--rehearse takes the model from the script: leave out --preset"))
+	}
+	if c.Steps < 1 || c.Steps > 1000 {
+		return true, usageError(fmt.Errorf("--steps %d: rehearse between 1 and 1000 steps", c.Steps))
+	}
+	target, err := c.target()
+	if err != nil {
+		return true, err
+	}
+	record, err := c.rehearsal(s, target)
+	if err != nil {
+		return true, err
+	}
+	p, err := record.Predict(target)
+	if err != nil {
+		return true, err
+	}
+	return true, c.answer(s, p)
+}
+
+// rehearsal runs the command with the probe in it and reads what the probe recorded.
+func (c *planCmd) rehearsal(s *session, target plan.Target) (*plan.Rehearsal, error) {
+	dir, err := os.MkdirTemp("", "memroom-rehearsal-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	record := filepath.Join(dir, "record.jsonl")
+	if c.Record != "" {
+		if record, err = filepath.Abs(c.Record); err != nil {
+			return nil, err
+		}
+		if err := os.Remove(record); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return nil, err
+		}
+	}
+	said := &heardOutput{next: s.Err}
+	status, err := c.runRehearsed(s.ctx, said, dir, record, target)
+	if err != nil {
+		return nil, err
+	}
+	file, err := os.Open(record)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, unrecorded(c.Args, status, said)
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	r, err := plan.ReadRehearsal(file)
+	if err != nil {
+		return nil, err
+	}
+	return r, failed(r, status, said)
+}
+
+// unrecorded explains a command that left no record.
+func unrecorded(args []string, status string, said *heardOutput) error {
+	switch {
+	case strings.Contains(status, "killed"):
+		return fmt.Errorf("rehearsal: %s was %s before it recorded anything: does it need more host memory than there is?", args[0], status)
+	case status != "":
+		return fmt.Errorf("rehearsal: %s ended with %s before it recorded anything%s", args[0], status, said.last())
+	}
+	return fmt.Errorf("rehearsal: %s ran without memroom's probe: is it a Python that was started with -I, -E or -S?", args[0])
+}
+
+// failed is the error of a script that broke before its first step; later failures leave enough to plan from.
+func failed(r *plan.Rehearsal, status string, said *heardOutput) error {
+	if status == "" || r.Error != "" || r.Steps > 0 {
+		return nil
+	}
+	return fmt.Errorf("rehearsal: the script ended with %s before its first optimizer step%s", status, said.last())
+}
+
+// runRehearsed gives how the command ended, empty for success. Its output goes to standard error: the answer alone is on
+// standard output.
+func (c *planCmd) runRehearsed(ctx context.Context, said *heardOutput, dir, record string, target plan.Target) (string, error) {
+	path, err := exec.LookPath(c.Args[0])
+	if err != nil {
+		return "", exitWith(exitNotFound, "rehearsal: %s: not found on PATH", c.Args[0])
+	}
+	installed, err := probe.Install(filepath.Join(probeHome(dir), "probe"))
+	if err != nil {
+		return "", err
+	}
+	asked := filepath.Join(dir, "target.json")
+	if err := writeTarget(asked, target, c.Steps); err != nil {
+		return "", err
+	}
+	cmd := exec.CommandContext(ctx, path, c.Args[1:]...)
+	cmd.Env = probe.Setup{Dir: installed, Apply: asked, Rehearse: record}.Environ(os.Environ())
+	cmd.Stdout, cmd.Stderr = said, said
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	cmd.WaitDelay = 5 * time.Second
+	err = cmd.Run()
+	var exit *exec.ExitError
+	switch {
+	case ctx.Err() != nil:
+		return "", fmt.Errorf("rehearsal: interrupted")
+	case errors.As(err, &exit):
+		return exit.String(), nil
+	case errors.Is(err, exec.ErrWaitDelay): // a process that the script left behind still holds its output
+		return "", nil
+	}
+	return "", err
+}
+
+// probeHome is where `run` keeps the probe too, so that Python compiles it once; without one it is compiled each time.
+func probeHome(fallback string) string {
+	if home, err := store.DefaultHome(); err == nil {
+		return home
+	}
+	return fallback
+}
+
+// writeTarget tells the probe which card to play.
+func writeTarget(path string, t plan.Target, steps int) error {
+	card := map[string]any{"name": "NVIDIA " + t.Card.Name, "total_memory": int64(t.Card.Total), "sms": t.Card.SMs,
+		"major": t.Card.Capability / 10, "minor": t.Card.Capability % 10, "steps": steps}
+	text, err := json.Marshal(map[string]any{"target": card})
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(path, text, 0o600)
+}
+
+// heardOutput passes a stream on and keeps its last lines for an error message.
+type heardOutput struct {
+	mu   sync.Mutex
+	next io.Writer
+	kept []byte
+}
+
+const tailBytes = 4 << 10
+
+func (t *heardOutput) Write(p []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.kept = append(t.kept, p...)
+	if over := len(t.kept) - tailBytes; over > 0 {
+		t.kept = append(t.kept[:0], t.kept[over:]...)
+	}
+	if t.next != nil {
+		_, _ = t.next.Write(p) // a closed terminal must not stop the rehearsal
+	}
+	return len(p), nil
+}
+
+// last is the last line that says something, as the end of a sentence.
+func (t *heardOutput) last() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	lines := bytes.Split(bytes.TrimSpace(t.kept), []byte("\n"))
+	if line := bytes.TrimSpace(lines[len(lines)-1]); len(line) > 0 {
+		return fmt.Sprintf(": %.300s", line)
+	}
+	return ""
+}

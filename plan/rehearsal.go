@@ -1,0 +1,170 @@
+package plan
+
+import (
+	"fmt"
+	"math"
+
+	"memroom/allocsim"
+	"memroom/event"
+)
+
+// Rehearsal is what the user's script asked of the allocator in a few steps on fake tensors, as the probe recorded it.
+type Rehearsal struct {
+	Torch     string         // version of the script's torch; empty when it never imported torch
+	Reason    string         // why the record ends: "steps", "end" of the script, or "error"
+	Error     string         // a sentence for the user where the rehearsal could not go on
+	Steps     int            // optimizer steps taken
+	Warnings  []string       // what the rehearsal had to answer by itself
+	UsesDNN   bool           // cuDNN was used: its handles cost device memory
+	Estimated bool           // workspaces of convolutions or recurrent layers are not exactly known
+	Other     string         // a framework other than torch that the script trains with
+	Timeline  event.Timeline // alloc and free in order
+}
+
+// rehearsalMargins of the interval, as fractions of the device peak on either side of the spread of the runs: op order and
+// sizes were verified request by request (docs/measurements.md); kernels we never met may ask for more.
+var rehearsalMargins = margins{0.006, 0.012}
+
+// dnnMargins are added where cuDNN's heuristics decide about workspaces.
+var dnnMargins = margins{0.025, 0.025}
+
+// Predict sends the rehearsed timeline through the allocator and says what it needs of the target.
+func (r *Rehearsal) Predict(t Target) (*Prediction, error) {
+	if err := r.Check(); err != nil {
+		return nil, err
+	}
+	if t.Torch == "" {
+		t.Torch = r.Torch
+	}
+	runs, err := r.simulate(&t, 0)
+	if err != nil {
+		return nil, err
+	}
+	p := runs.rehearsed(r, &t)
+	if t.bounded() {
+		r.decide(p, runs, &t)
+	}
+	return p, nil
+}
+
+// Check says why there is nothing to predict from, in words for the user.
+func (r *Rehearsal) Check() error {
+	switch {
+	case r.Error != "":
+		return fmt.Errorf("rehearsal: %s", r.Error)
+	case r.Other != "" && !r.allocates():
+		return fmt.Errorf("rehearsal: the script trains with %s, whose memory PyTorch's rules do not describe: run it under `memroom run` and look at `memroom show`", r.Other)
+	case r.Torch == "":
+		return fmt.Errorf("rehearsal: the command never imported torch: give the training command itself, such as python train.py, in an environment with torch")
+	case !r.allocates():
+		return fmt.Errorf("rehearsal: the script put nothing on a GPU: does it choose cuda only under a flag, or train on the CPU?")
+	case r.Steps == 0:
+		return fmt.Errorf("rehearsal: the script ended before its first optimizer step: the peak of training is not in what it did")
+	}
+	return nil
+}
+
+func (r *Rehearsal) allocates() bool { return len(r.Timeline.Ops) > 0 }
+
+// simulate runs the timeline once, or at several sizes of the workspaces that are estimates.
+func (r *Rehearsal) simulate(t *Target, limit event.Bytes) (*simulations, error) {
+	out := &simulations{}
+	for _, scale := range convScales {
+		tl := r.scaled(scale)
+		res, err := allocsim.Run(tl, allocsim.Options{Config: t.Alloc, Limit: limit, Version: t.Torch})
+		if err != nil {
+			return nil, fmt.Errorf("allocator model: %w", err)
+		}
+		out.all = append(out.all, simulation{tl: tl, res: res, usesDNN: r.UsesDNN, approx: r.Estimated})
+		if !r.Estimated {
+			break
+		}
+	}
+	return out, nil
+}
+
+// estimatedOps are the operations whose workspaces are estimates.
+var estimatedOps = map[string]bool{"convolution": true, "convolution_backward": true, "recurrent": true}
+
+// scaled is the timeline with every estimated workspace larger or smaller by a factor. Factor 1 is the timeline itself.
+func (r *Rehearsal) scaled(factor float64) *event.Timeline {
+	if factor == 1 {
+		return &r.Timeline
+	}
+	tl := r.Timeline
+	tl.Ops = make([]event.Op, len(r.Timeline.Ops))
+	for i, op := range r.Timeline.Ops {
+		tag := tl.Tags[op.Tag]
+		if op.Kind == event.OpAlloc && tag.Category == event.CategoryWorkspace && estimatedOps[tag.Op] {
+			op.Size = max(1, int64(math.Round(float64(op.Size)*factor)))
+		}
+		tl.Ops[i] = op
+	}
+	return &tl
+}
+
+// rehearsed is the prediction of these runs.
+func (s *simulations) rehearsed(r *Rehearsal, t *Target) *Prediction {
+	main := s.all[0]
+	p := &Prediction{AllocatedPeak: main.res.AllocatedPeak, ReservedPeak: main.res.ReservedPeak, Method: "rehearsal",
+		Warnings: append([]string{}, r.Warnings...), AllocLimit: t.AllocLimit, Validated: true}
+	if t.Given {
+		card := t.Card
+		p.Card = &card
+	}
+	over := t.overhead(r.UsesDNN)
+	p.DevicePeak = p.ReservedPeak + over
+	main.describe(p)
+	p.Categories["context"] = over
+	p.Categories["cache"] = p.ReservedPeak - p.AllocatedPeak
+	s.rehearsalInterval(p, r, t)
+	return p
+}
+
+func (s *simulations) rehearsalInterval(p *Prediction, r *Rehearsal, t *Target) {
+	m := rehearsalMargins
+	if r.Estimated {
+		m = m.and(dnnMargins)
+		p.warn("workspaces of convolutions and recurrent layers are chosen by cuDNN on the card: the interval covers sizes 3 %% below to 5 %% above; `memroom calibrate` measures them")
+	}
+	if r.Reason == "end" && r.Steps < 2 {
+		p.warn("the script took one optimizer step only: the second is usually higher, because the optimizer's state exists by then")
+	}
+	if !t.Card.Measured {
+		m = m.and(unmeasuredCard)
+		p.Validated = false
+		p.warn("%s was not measured: context and kernel choices are those of its generation; `memroom calibrate` on the card narrows the interval", t.Card.Name)
+	}
+	low, high := s.spread()
+	over := t.overhead(r.UsesDNN)
+	p.Low = scaleBytes(low+over, 1-m.below)
+	p.High = scaleBytes(high+over, 1+m.above)
+}
+
+// decide says whether the script fits the target: by the upper end of the interval, or because the allocator gives its
+// cache back before it fails and the timeline survives under the wall.
+func (r *Rehearsal) decide(p *Prediction, runs *simulations, t *Target) {
+	_, high := runs.spread()
+	wall, margin := t.wall(r.UsesDNN), event.Bytes(0)
+	if wall != t.AllocLimit {
+		margin = p.High - t.overhead(r.UsesDNN) - high
+	}
+	fits := high+margin <= wall
+	if !fits && runs.lowest() <= wall {
+		again, err := r.simulate(t, wall-margin)
+		fits = err == nil && again.survived()
+	}
+	p.Fits = &fits
+	if fits && p.Card != nil {
+		p.High = min(p.High, p.Card.Total-t.Neighbours)
+	}
+}
+
+func (s *simulations) survived() bool {
+	for _, run := range s.all {
+		if run.res.OOM != nil {
+			return false
+		}
+	}
+	return true
+}
