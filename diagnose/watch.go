@@ -26,19 +26,19 @@ type place struct{ pid, device int }
 
 // process is what is known about one device of one process.
 type process struct {
-	rank      *int
-	series    Series
-	fragment  fragmentWatch
-	thrash    thrashWatch
-	spike     spikeWatch
-	last      event.Step
-	stepTime  time.Duration // typical, of the last steps
-	leak      bool          // said
-	asked     bool          // for stacks or the heap
-	collected bool          // garbage was collected on suspicion
-	frames    []event.Frame
-	holder    string
-	told      Prediction
+	rank     *int
+	series   Series
+	fragment fragmentWatch
+	thrash   thrashWatch
+	spike    spikeWatch
+	last     event.Step
+	stepTime time.Duration // typical, of the last steps
+	leak     *Trend        // as it was said
+	looked   int64         // step at which garbage was collected on suspicion, 0 not yet
+	asked    bool          // for stacks and what grew on the heap
+	frames   []event.Frame
+	holder   string
+	told     Prediction
 }
 
 // Ask is something a probe should do so that a judgement can be made or made better.
@@ -169,32 +169,36 @@ func (p *process) name(device int) string {
 // leaks goes from suspicion to a finding. On suspicion garbage is collected, once, so that memory which only waits for
 // the collector falls back; if it does not, stacks or the heap are looked at while the rise goes on.
 func (w *Watch) leaks(pid int, p *process, row event.Step) []event.Finding {
-	if p.series.Suspect(w.limits) && !p.leak {
+	if p.series.Suspect(w.limits) {
 		w.look(pid, p, row)
 	}
 	t, leaks := p.series.Leak(w.limits)
-	if !leaks || p.leak || row.Device == event.HostDevice && t.Growth < float64(w.limits.HostGrowth) {
+	if !leaks || p.leak != nil || row.Device == event.HostDevice && t.Growth < float64(w.limits.HostGrowth) {
 		return nil
 	}
-	p.leak = true
+	p.leak = &t
 	return []event.Finding{p.leakFinding(t, row.Device)}
 }
 
+// look asks for a first count of the heap, and some steps later for stacks and for what grew meanwhile.
 func (w *Watch) look(pid int, p *process, row event.Step) {
 	growing := row.Device != event.HostDevice || p.series.trend.Growth > float64(w.limits.HostGrowth)/4
 	switch {
 	case !growing:
-	case !p.collected:
-		p.collected = true
+	case p.looked == 0:
+		p.looked = row.Step
 		w.asks = append(w.asks, Ask{PID: pid, Do: "collect"}, Ask{PID: pid, Do: "heap"})
-	case !p.asked && p.series.trend.Steps > w.limits.SuspectSteps+2:
-		p.asked = true
 		if row.Device != event.HostDevice {
-			w.asks = append(w.asks, Ask{PID: pid, Do: "record_stacks", Steps: 12})
+			w.asks = append(w.asks, Ask{PID: pid, Do: "record_stacks", Steps: lookSteps})
 		}
+	case !p.asked && row.Step >= p.looked+lookSteps:
+		p.asked = true
 		w.asks = append(w.asks, Ask{PID: pid, Do: "heap"})
 	}
 }
+
+// lookSteps is how long the probe watches what a rising floor is made of.
+const lookSteps = 12
 
 func (p *process) leakFinding(t Trend, device int) event.Finding {
 	f := leakFinding(capital(p.name(device)), t, p.frames)
@@ -222,7 +226,7 @@ func (w *Watch) Stacks(pid, device, steps int, held []Held) []event.Finding {
 		return nil
 	}
 	p.frames = sourceOf(held, steps)
-	return w.again(p, device)
+	return p.again(device)
 }
 
 // sourceOf picks the stack that leaks: among those that grew steadily, the one that grew most. A stack that keeps one block
@@ -245,19 +249,18 @@ func (w *Watch) Holder(pid int, holder string) []event.Finding {
 	for at, p := range w.processes {
 		if at.pid == pid && holder != "" && p.holder == "" {
 			p.holder = holder
-			found = append(found, w.again(p, at.device)...)
+			found = append(found, p.again(at.device)...)
 		}
 	}
 	return found
 }
 
 // again words a leak anew that was said before its line was known.
-func (w *Watch) again(p *process, device int) []event.Finding {
-	t, leaks := p.series.Leak(w.limits)
-	if !p.leak || !leaks {
+func (p *process) again(device int) []event.Finding {
+	if p.leak == nil {
 		return nil
 	}
-	return []event.Finding{p.leakFinding(t, device)}
+	return []event.Finding{p.leakFinding(*p.leak, device)}
 }
 
 // forecast says when the floor will reach its limit: the first time, and again when the end has come much nearer than was

@@ -1,10 +1,11 @@
 """What the probe costs on a GPU, and that it changes nothing: GPT-2 small in bf16 (8 x 512) and ResNet-50.
 
-    python bench/overhead/gpu.py [--rounds 3] [--steps 60] [--only gpt2|resnet50]
+    python bench/overhead/gpu.py [--turns 30] [--only gpt2|resnet50] [--window]
 
-Each round runs the same training once without and once with the probe, interleaved; a small monitor reads the socket as
-memroom does. Printed: the median step time of each, the ratio of the medians (the bar is 1.005), the time inside hooks
-by their own counters, and whether the losses are bit-identical. `--window` prints the cost of a recording window apart.
+Two processes train the same model, one with the probe and one without, and take turns of ten steps on the card, so that
+whatever else disturbs the machine disturbs both. A small monitor reads the socket as memroom does. Printed: the median step
+time of each, the ratio of the medians (the bar is 1.005), the time inside hooks by their own counters, and whether the
+losses are bit-identical. `--window` prints the cost of a recording window apart.
 """
 
 import argparse
@@ -22,12 +23,13 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 PROBE = os.path.join(HERE, os.pardir, os.pardir, "probe", "py")
 
 
-def train(name, steps):
-    """The child: prints one JSON object with step times and losses."""
+def train(name):
+    """The child: for each number on stdin, runs as many steps and prints a JSON object with their times and losses."""
     import torch
 
     torch.manual_seed(0)
-    torch.use_deterministic_algorithms(True, warn_only=True)
+    torch.use_deterministic_algorithms(True)
+    torch.backends.cuda.enable_cudnn_sdp(False)  # its backward pass is not deterministic
     if name == "gpt2":
         from transformers import GPT2Config, GPT2LMHeadModel
 
@@ -50,18 +52,19 @@ def train(name, steps):
             with torch.autocast("cuda", torch.bfloat16):
                 return torch.nn.functional.cross_entropy(model(x), y)
 
-    times, losses = [], []
-    for _ in range(steps):
-        torch.cuda.synchronize()
-        start = time.perf_counter()
-        loss = loss_of()
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
-        losses.append(loss.item())  # waits for the GPU: the time is the step's own
-        torch.cuda.synchronize()
-        times.append(time.perf_counter() - start)
-    print(json.dumps({"times": times[10:], "losses": [x.hex() for x in losses]}))
+    for line in sys.stdin:
+        times, losses = [], []
+        for _ in range(int(line)):
+            torch.cuda.synchronize()
+            start = time.perf_counter()
+            loss = loss_of()
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+            losses.append(loss.item())  # waits for the GPU: the time is the step's own
+            torch.cuda.synchronize()
+            times.append(time.perf_counter() - start)
+        print(json.dumps({"times": times, "losses": [x.hex() for x in losses]}), flush=True)
 
 
 class Monitor:
@@ -87,46 +90,82 @@ class Monitor:
             self.heard.append(json.loads(line))
 
 
-def run(name, steps, monitor=None, **environ):
-    env = dict(os.environ, CUBLAS_WORKSPACE_CONFIG=":4096:8", **environ)
-    if monitor is not None:
-        env.update(PYTHONPATH=PROBE, MEMROOM_PROBE=monitor.path)
-    command = [sys.executable, os.path.abspath(__file__), "--child", name, "--steps", str(steps)]
-    done = subprocess.run(command, env=env, stdout=subprocess.PIPE, check=True)
-    time.sleep(0.1)
-    return json.loads(done.stdout.decode().splitlines()[-1])
+class Trainer:
+    """A training process that runs steps when told to."""
+
+    def __init__(self, name, monitor=None):
+        env = dict(os.environ, CUBLAS_WORKSPACE_CONFIG=":4096:8")
+        if monitor is not None:
+            env.update(PYTHONPATH=PROBE, MEMROOM_PROBE=monitor.path)
+        self.process = subprocess.Popen([sys.executable, os.path.abspath(__file__), "--child", name], env=env,
+                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, universal_newlines=True)
+        self.times, self.losses = [], []
+
+    def steps(self, count, keep=True):
+        self.process.stdin.write("%d\n" % count)
+        self.process.stdin.flush()
+        answer = json.loads(self.process.stdout.readline())
+        self.losses += answer["losses"]
+        if keep:
+            self.times += answer["times"]
+
+    def end(self):
+        self.process.stdin.close()
+        self.process.wait()
+        time.sleep(0.2)
+
+
+def measure(name, turns):
+    monitor = Monitor()
+    bare, probed = Trainer(name), Trainer(name, monitor)
+    for trainer in (bare, probed):
+        trainer.steps(15, keep=False)
+    for turn in range(turns):
+        for trainer in ((bare, probed) if turn % 2 == 0 else (probed, bare)):
+            trainer.steps(2, keep=False)  # the first steps after a change of process find cold caches
+            trainer.steps(10)
+    bare.end()
+    probed.end()
+    rows = [row for m in monitor.heard if m["t"] == "steps" for row in m["rows"]]
+    told = [m for m in monitor.heard if m["t"] == "steps"]
+    busy = sum(row[3] for row in rows if row[3] < 10 * statistics.median(r[3] for r in rows))
+    spent = told[-1]["spent_us"] - told[0]["spent_us"]
+    print("%s: without %.3f ms, with the probe %.3f ms, ratio %.4f (bar 1.005); inside hooks %.4f %% of step time (bar 0.5 %%); "
+          "%d of %d steps read; losses bit-identical: %s; faults %s" % (
+              name, 1e3 * statistics.median(bare.times), 1e3 * statistics.median(probed.times),
+              statistics.median(probed.times) / statistics.median(bare.times), 100.0 * spent / busy, len(rows),
+              len(probed.losses), bare.losses == probed.losses, [m for m in monitor.heard if m["t"] == "fault"]), flush=True)
+
+
+def window(name):
+    """The cost of recording stacks, against the same process before."""
+    monitor = Monitor({"id": 1, "do": "record_stacks", "steps": 40})
+    trainer = Trainer(name, monitor)
+    trainer.steps(10, keep=False)
+    trainer.steps(30)
+    inside = statistics.median(trainer.times)
+    trainer.times = []
+    trainer.steps(10, keep=False)
+    trainer.steps(30)
+    trainer.end()
+    stacks = [m for m in monitor.heard if m["t"] == "stacks"]
+    print("%s: inside a recording window %.3f ms a step, after it %.3f ms; %d stacks told" % (
+        name, 1e3 * inside, 1e3 * statistics.median(trainer.times), len(stacks)), flush=True)
 
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--steps", type=int, default=60)
+    parser.add_argument("--turns", type=int, default=30)
     parser.add_argument("--only")
     parser.add_argument("--window", action="store_true")
     parser.add_argument("--child")
     args = parser.parse_args()
     if args.child:
-        return train(args.child, args.steps)
+        return train(args.child)
     for name in ([args.only] if args.only else ["gpt2", "resnet50"]):
-        bare, probed, spent, same = [], [], [], True
-        for _ in range(args.rounds):
-            monitor = Monitor()
-            without, with_it = run(name, args.steps), run(name, args.steps, monitor)
-            bare += without["times"]
-            probed += with_it["times"]
-            same = same and without["losses"] == with_it["losses"]
-            end = [m for m in monitor.heard if m["t"] == "exit"][-1]
-            rows = sum(len(m["rows"]) for m in monitor.heard if m["t"] == "steps")
-            spent.append(end["spent_us"] / end["elapsed_us"])
-            faults = [m for m in monitor.heard if m["t"] == "fault"]
-        print("%s: without %.3f ms, with the probe %.3f ms, ratio %.4f (bar 1.005); inside hooks %.4f %% of the time (bar 0.5 %%); "
-              "%d of %d steps read; losses bit-identical: %s; faults %s" % (
-                  name, 1e3 * statistics.median(bare), 1e3 * statistics.median(probed),
-                  statistics.median(probed) / statistics.median(bare), 100 * statistics.median(spent), rows, args.steps, same, faults))
+        measure(name, args.turns)
         if args.window:
-            monitor = Monitor({"id": 1, "do": "record_stacks", "steps": 20})
-            recorded = run(name, 30, monitor)["times"]
-            print("%s: inside a recording window %.3f ms a step" % (name, 1e3 * statistics.median(recorded)))
+            window(name)
 
 
 if __name__ == "__main__":

@@ -1,12 +1,14 @@
 """What hooks may cost, and what happens when one of ours breaks.
 
-Every hook adds the time it took to `spent_ns`. Readings that can be skipped ask `affordable` first, so that the sum
-stays below BUDGET of the time the program has run since it became busy, whatever the length of its steps.
+Every hook adds the processor time it took to `spent_ns`; time for which the machine gave the processor to somebody else is
+not ours. Readings that can be skipped ask `affordable` first, so that the sum stays below BUDGET of the time the program
+has run since it became busy, whatever the length of its steps.
 """
 
 import time
 
 now = time.perf_counter_ns
+used = time.thread_time_ns
 
 BUDGET = 0.003  # share of wall time that optional readings may bring the hooks to; the promise is 0.005
 GRACE_NS = 5000000  # spent freely before the budget counts: the first steps are the interesting ones
@@ -56,13 +58,13 @@ def hook(where):
             global spent_ns
             if silent:
                 return None
-            start = now()
+            start = used()
             try:
                 return fn(*args, **kwargs)
             except Exception as error:
                 fault(where, error)
             finally:
-                spent_ns += now() - start
+                spent_ns += used() - start
 
         guarded._torchdynamo_disable = True  # a compiled program must not trace into us
         return guarded

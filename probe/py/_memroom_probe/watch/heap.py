@@ -4,6 +4,7 @@ Asked for by the monitor when the floor rises and no allocator stacks can be had
 count is the baseline, the second tells the difference. Walking the heap takes a while: it is never done unasked.
 """
 
+import collections
 import gc
 import sys
 
@@ -31,7 +32,7 @@ def tell(asked):
         return "counted %d types; ask again for what grew" % len(counts)
     grown = sorted(((count - before.get(name, 0), name) for name, count in counts.items()), reverse=True)
     grown = [(growth, name) for growth, name in grown if growth > 0]
-    grown.sort(key=lambda g: (sizes.get(g[1], 0) == 0, -g[0]))
+    grown.sort(key=lambda g: (-g[0] * sizes.get(g[1], 0) // counts[g[1]], -g[0]))  # most bytes first, then most objects
     types = [{"type": name, "count": counts[name], "growth": growth, "bytes": sizes.get(name, 0),
               "holder": _holder(examples.get(name, ()))} for growth, name in grown[:MAX_TYPES]]
     link.send("heap", {"step": steps.step, "types": types})
@@ -39,18 +40,26 @@ def tell(asked):
 
 
 def _count():
+    """Objects by type name, bytes of tensors by shape, and the tensors themselves. Types are compared, never instances:
+    asking a proxy for its class would run the program's code."""
+    things = gc.get_objects()
+    by_type = collections.Counter(map(type, things))
     counts, sizes, examples = {}, {}, {}
-    for thing in gc.get_objects():
-        kind = type(thing)
-        name = kind.__module__ + "." + kind.__qualname__ if isinstance(kind.__module__, str) else kind.__qualname__
+    tensors = set()
+    for kind, count in by_type.items():
         if _torch is not None and issubclass(kind, _torch.Tensor):
-            try:
-                name = "%s %s %s %s" % (kind.__name__, list(thing.shape), str(thing.dtype)[6:], thing.device.type)
-                sizes[name] = sizes.get(name, 0) + thing.numel() * thing.element_size()
-            except Exception:  # a tensor subclass that does not answer
-                continue
-            examples.setdefault(name, []).append(thing)
+            tensors.add(kind)
+        else:
+            name = "%s.%s" % (kind.__module__, kind.__qualname__)
+            counts[name] = counts.get(name, 0) + count
+    for thing in (t for t in things if type(t) in tensors):
+        try:
+            name = "%s %s %s %s" % (type(thing).__name__, list(thing.shape), str(thing.dtype)[6:], thing.device.type)
+            sizes[name] = sizes.get(name, 0) + thing.numel() * thing.element_size()
+        except Exception:  # a tensor subclass that does not answer
+            continue
         counts[name] = counts.get(name, 0) + 1
+        examples.setdefault(name, []).append(thing)
     return counts, sizes, examples
 
 

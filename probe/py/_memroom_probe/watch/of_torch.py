@@ -147,7 +147,7 @@ def _hook_backward(torch):
 def _backward_begins():
     if steps.phase == "eval":
         steps.mark("eval", False, *first_reading()[1:3])
-    steps.phase = "backward"
+    steps.backward_begins()
     if cuda_ready() and guard.affordable():
         device = _torch.cuda.current_device()
         steps.at_backward[device] = reading(device)[1]

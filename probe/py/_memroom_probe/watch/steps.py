@@ -27,6 +27,7 @@ _rows = []
 _flushed_ns = now()
 _unread = 0  # steps closed since the last row: what they took is spread evenly over the next row's
 _after_step = []  # functions of the step number, called when a step has ended
+_before_backward = []  # functions called once, when the first backward pass begins
 _commands = {}  # name -> function of the command, gives the text of the answer
 
 
@@ -51,13 +52,26 @@ def after_step(fn):
     _after_step.append(fn)
 
 
+def before_backward(fn):
+    """Calls fn() once, when the first backward pass begins."""
+    _before_backward.append(fn)
+
+
+def backward_begins():
+    """Notes where the program is."""
+    global phase
+    phase = "backward"
+    while _before_backward:
+        _before_backward.pop()()
+
+
 def close(readings):
     """Ends a step. readings() gives a list of (device, allocated, reserved, peak, split, retries, ooms)."""
     global step, phase, _unread
     ended = now()
     step += 1
     _unread += 1
-    if guard.affordable():
+    if guard.affordable() or ended - ended_ns > FLUSH_NS:  # a few rows a second are always worth their cost
         _take(ended, readings())
     phase = "forward"
     for fn in _after_step:
@@ -93,8 +107,16 @@ def flush():
 
 
 def obey():
-    """Carries out the commands that have arrived."""
-    for asked in link.commands():
+    """Carries out the commands that have arrived. What they cost was asked for and is not the hooks'."""
+    commands = link.commands()
+    if commands:
+        before = guard.used()
+        _carry_out(commands)
+        guard.spent_ns -= guard.used() - before
+
+
+def _carry_out(commands):
+    for asked in commands:
         fn, path = _commands.get(asked.get("do")), ""
         try:
             said = fn(asked) if fn is not None else None

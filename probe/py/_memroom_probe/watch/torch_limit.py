@@ -1,8 +1,8 @@
 """--gpu-mem: holds the process to a number of device bytes on each card.
 
-torch limits what its allocator reserves; the card also gives up the context and the libraries' code, which grow during
-the first steps. So the fraction is (limit - measured context) / total, set when CUDA comes up and again as the context
-grows. The context is the rise of the card's used bytes since before CUDA came up, less what the allocator reserved; on
+torch limits what its allocator reserves; the card also gives up the context and the libraries' code, which come with the
+first work and grow during the first steps. So the fraction is (limit - measured context) / total, set when CUDA comes
+up, when the first backward pass begins, and again as the context grows. The context is the rise of the card's used bytes since before CUDA came up, less what the allocator reserved; on
 a card where neighbours come and go meanwhile it is what NVML attributes to this process, where NVML says so.
 """
 
@@ -25,6 +25,7 @@ def install(torch, limit):
     _torch, _limit = torch, limit
     _read_before()
     torch.cuda._lazy_call(_apply)
+    steps.before_backward(_apply)
     steps.after_step(lambda step: _apply() if step in _AGAIN else None)
 
 
