@@ -3,13 +3,17 @@ package cli
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
+	"slices"
 	"strings"
 
 	"golang.org/x/term"
 
+	"memroom/diagnose"
 	"memroom/event"
 	"memroom/report"
+	"memroom/supervise"
 )
 
 // eachLine decodes the new lines of a file; one that cannot be read is left out.
@@ -82,6 +86,10 @@ func (p *picture) compose(f *follower, columns, rows int) []string {
 		lines = append(lines, clip(fmt.Sprintf("step %d, %.3g a second; allocated %s, reserved %s", f.step.Step.Step, f.stepRate,
 			f.step.Allocated, f.step.Reserved), columns))
 	}
+	for _, line := range f.forecasts() {
+		lines = append(lines, p.s.paint(red, clip(line, columns)))
+	}
+	lines = append(lines, accountLines(f.now, columns)...)
 	for _, finding := range lastOf(f.findings, 4) {
 		lines = append(lines, p.s.paint(yellow, clip(finding.Kind+": "+finding.Title, columns)))
 	}
@@ -141,4 +149,26 @@ func graph(values []float64, width int) string {
 		out = append(out, heights[int(min(1, max(0, highest))*float64(len(heights)-1)+0.5)])
 	}
 	return string(out)
+}
+
+// accountLines shows what each card's memory is made of, largest lines in the order of the account.
+func accountLines(now supervise.Now, columns int) []string {
+	var lines []string
+	for _, uuid := range slices.Sorted(maps.Keys(now.Accounts)) {
+		lines = append(lines, clip("account      "+accountText(now.Accounts[uuid]), columns))
+	}
+	if now.Host != nil {
+		lines = append(lines, clip("host account "+accountText(*now.Host), columns))
+	}
+	return lines
+}
+
+func accountText(a diagnose.Account) string {
+	var parts []string
+	for _, line := range a.Lines {
+		if line.Bytes != 0 {
+			parts = append(parts, line.Name+" "+line.Bytes.String())
+		}
+	}
+	return strings.Join(parts, " + ") + " = " + a.Limit.String()
 }

@@ -52,7 +52,8 @@ func (c *runCmd) Run(s *session) error {
 	if err := supervise.StartKeeper([]string{"memroom", keeperWord, r.folder.Dir}, os.Environ(), in); err != nil {
 		return exitWith(exitNotStarted, "%w", err)
 	}
-	front := &supervise.Front{Files: runFiles(r.folder), In: in, Out: out, Err: errs, Note: func(text string) { s.note("memroom: %s", text) }}
+	front := &supervise.Front{Files: runFiles(r.folder), In: in, Out: out, Err: errs, Note: func(text string) { s.note("memroom: %s", text) },
+		Found: func(f event.Finding) { c.found(s, f) }}
 	if err := front.Connect("front", 0, 0); err != nil {
 		return exitWith(exitNotStarted, "%w", err)
 	}
@@ -69,6 +70,14 @@ func (c *runCmd) Run(s *session) error {
 	}
 	state, err := front.Run()
 	return c.conclude(s, r.folder, state, err)
+}
+
+// found says what was learnt while the command runs. On a terminal it would tear the command's progress bar: there the
+// summary and `memroom top` show it.
+func (c *runCmd) found(s *session, f event.Finding) {
+	if errs, ok := s.Err.(*os.File); ok && !isTerminal(errs) && !c.Quiet {
+		s.note("memroom: found %s: %s", f.Kind, f.Title)
+	}
 }
 
 // withoutDashes drops the -- that separates the command from our flags.

@@ -13,6 +13,7 @@ import (
 	"memroom/event"
 	"memroom/report"
 	"memroom/store"
+	"memroom/supervise"
 )
 
 type showCmd struct {
@@ -36,6 +37,7 @@ type shown struct {
 	Verdict  *event.Verdict  `json:"verdict,omitempty"`
 	Attempts []event.Attempt `json:"attempts,omitempty"`
 	Folder   string          `json:"folder,omitempty"`
+	Account  supervise.Now   `json:"account"` // what memory was made of at the last reading
 }
 
 func (c *showCmd) Run(s *session) error {
@@ -116,6 +118,7 @@ func readShown(f *store.Folder) shown {
 		v.Verdict = &verdict
 	}
 	v.Attempts = slices.Collect(f.Attempts())
+	_ = f.Progress(&v.Account)
 	return v
 }
 
@@ -147,6 +150,9 @@ func printShown(w io.Writer, v shown) error {
 		for _, line := range v.Verdict.Evidence {
 			fmt.Fprintf(w, "evidence %s\n", line)
 		}
+	}
+	for _, line := range accountLines(v.Account, 1000) {
+		fmt.Fprintln(w, line)
 	}
 	if v.Summary != nil {
 		for _, f := range v.Summary.Findings {

@@ -13,6 +13,7 @@ import (
 	"memroom/event"
 	"memroom/report"
 	"memroom/store"
+	"memroom/supervise"
 )
 
 type topCmd struct {
@@ -85,6 +86,7 @@ type follower struct {
 	stepRate float64
 	findings []event.Finding
 	notes    []string
+	now      supervise.Now
 }
 
 // historyKept is how many readings the graph can show: half an hour at four a second, thinned as it grows.
@@ -115,6 +117,8 @@ func (f *follower) update() {
 		}
 		f.step = s
 	})
+	f.now = supervise.Now{}
+	_ = f.folder.Progress(&f.now)
 	eachLine(f.events, func(h event.Happened) {
 		if h.Finding != nil {
 			f.findings = append(f.findings, *h.Finding)
@@ -122,6 +126,15 @@ func (f *follower) update() {
 			f.notes = append(f.notes, h.Text)
 		}
 	})
+}
+
+// forecasts says when memory will run out, where there is a trend.
+func (f *follower) forecasts() []string {
+	var lines []string
+	for _, p := range f.now.Forecasts {
+		lines = append(lines, fmt.Sprintf("%s: out of memory in about %s, at step ~%d (%d to %d)", p.What, report.Span(p.In.Seconds()), p.Step, p.LowStep, p.HighStep))
+	}
+	return lines
 }
 
 // hostWall is the limit for host memory, as the last reading knows it.
@@ -148,6 +161,7 @@ func (f *follower) line() string {
 	if f.step.Step.Step > 0 {
 		parts = append(parts, fmt.Sprintf("step %d, %.3g/s", f.step.Step.Step, f.stepRate))
 	}
+	parts = append(parts, f.forecasts()...)
 	if n := len(f.findings); n > 0 {
 		parts = append(parts, "found: "+f.findings[n-1].Title)
 	}

@@ -8,13 +8,16 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"memroom/diagnose"
 	"memroom/event"
+	"memroom/probe"
 )
 
 // limiter holds the soft limit and ends groups: TERM first, KILL when that is not heard.
 type limiter struct {
 	termAt   time.Time // zero: not asked yet
 	killed   bool
+	relieved time.Time // when caches were last emptied
 	rankGone time.Time // when a rank was first seen to have run out while others live
 }
 
@@ -124,6 +127,36 @@ func (m *Monitor) killsSoFar() int64 {
 		return 0
 	}
 	return m.last.Cgroup.OOMKill - m.state.Base.Own
+}
+
+// relieve gives unused cache back to a card that is full: only where that helps. A process alone on its card empties its
+// cache by itself when it must; memory that it hoards is in the way of others: further ranks, libraries, neighbours.
+func (m *Monitor) relieve(now time.Time, s event.Sample) {
+	const pause, full, worth = time.Minute, 0.97, 0.05
+	if m.Detect == nil || len(s.Devices) == 0 || now.Sub(m.limiter.relieved) < pause || len(m.speaking) == 0 {
+		return
+	}
+	accounts := m.Detect.Accounts()
+	for _, d := range s.Devices {
+		cache := event.Bytes(0)
+		for _, line := range accounts[d.UUID].Lines {
+			if line.Name == diagnose.LineCache {
+				cache = line.Bytes
+			}
+		}
+		shared := len(m.speaking) > 1 || d.Others > 0
+		if !shared || float64(d.Used) < full*float64(d.Total) || float64(cache) < worth*float64(d.Total) {
+			continue
+		}
+		m.limiter.relieved = now
+		commands := map[int][]probe.Command{}
+		for conn := range m.speaking {
+			commands[conn.PID] = []probe.Command{{Do: probe.DoCollect}, {Do: probe.DoEmptyCache}}
+		}
+		m.ask(commands)
+		m.happened(event.Happened{Kind: "action", Text: fmt.Sprintf("%s is full (%s of %s) and the run holds %s of unused cache on it: caches are emptied",
+			d.Name, d.Used, d.Total, cache)})
+	}
 }
 
 // alarm acts when memory comes close to a limit: once, and again only after it has gone down.

@@ -31,6 +31,7 @@ type Front struct {
 
 	Note       func(text string)     // something to tell the user; nil: dropped
 	Exited     func(event.Exit)      // an attempt has ended; nil: dropped
+	Found      func(event.Finding)   // the monitor learnt something; nil: dropped
 	OnState    func(State)           // the keeper's state, at the beginning and at each attempt; nil: dropped
 	Show       func(int, []byte)     // takes the output instead of Out and Err (the live view); nil: they do
 	DetachKeys bool                  // Ctrl-P Ctrl-Q leaves without ending the run
@@ -195,6 +196,11 @@ func (f *Front) hear(what kind, payload []byte) (over bool, err error) {
 		var exit event.Exit
 		if json.Unmarshal(payload, &exit) == nil && f.Exited != nil {
 			f.Exited(exit)
+		}
+	case tellFinding:
+		var finding event.Finding
+		if json.Unmarshal(payload, &finding) == nil && f.Found != nil {
+			f.Found(finding)
 		}
 	case tellNote:
 		if f.Note != nil {

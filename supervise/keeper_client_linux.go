@@ -270,6 +270,10 @@ func (k *keeper) hear(what kind, payload []byte) {
 		if json.Unmarshal(payload, &r) == nil {
 			k.signal(r)
 		}
+	case sayFinding:
+		k.mu.Lock()
+		k.broadcast(tellFinding, payload)
+		k.mu.Unlock()
 	case sayContinue:
 		k.signal(signalRequest{Number: int(syscall.SIGCONT), Group: true})
 	case sayDone:

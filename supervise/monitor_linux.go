@@ -8,9 +8,11 @@ import (
 	"iter"
 	"net"
 	"os"
+	"path/filepath"
 	"strconv"
 	"time"
 
+	"memroom/diagnose"
 	"memroom/event"
 	"memroom/meter"
 	"memroom/probe"
@@ -46,6 +48,8 @@ type Detector interface {
 	Steps(pid int, rank *int, rows []event.Step) []event.Finding
 	Heard(pid int, rank *int, message probe.Message) []event.Finding
 	Asks() map[int][]probe.Command // what probes should do so that it can say more, by process; each once
+	Forecasts() []diagnose.Prediction
+	Accounts() map[string]diagnose.Account // of each card
 }
 
 // Monitor is the watching process of a run.
@@ -114,6 +118,10 @@ type learnt struct {
 	StepTime []float64       `json:"step_ms,omitempty"` // of the last steps
 	Share    float64         `json:"probe_share,omitempty"`
 	CPU      float64         `json:"cost_cpu"` // of the monitors before this one
+	// Before is what was used on each card before the command started: where the driver does not say who uses a card,
+	// the rest is the run's.
+	Before map[string]event.Bytes `json:"before,omitempty"`
+	Now
 }
 
 type told struct {
@@ -209,6 +217,7 @@ func (m *Monitor) hearKeeper(t told, ticker *time.Ticker) (over bool, err error)
 // begin follows the process tree of the attempt that the keeper has started.
 func (m *Monitor) begin(ticker *time.Ticker) {
 	if m.state.Child == 0 {
+		m.lookBefore()
 		return
 	}
 	m.around, _ = meter.FindCgroup(m.Options.Proc, "self")
@@ -270,6 +279,7 @@ func (m *Monitor) found(findings []event.Finding) {
 	for _, f := range findings {
 		m.said.Findings = append(m.said.Findings, f)
 		m.happened(event.Happened{Kind: "finding", Finding: &f, Text: f.Title})
+		_ = writeJSON(m.conn, sayFinding, f)
 	}
 }
 
@@ -285,6 +295,7 @@ func (m *Monitor) tick() {
 	m.hold(&s)
 	m.checkRanks(now)
 	m.alarm.check(m, s)
+	m.relieve(now, s)
 	m.last = s
 	every := max(1, int(m.Options.Interval/(100*time.Millisecond)))
 	if m.state.Limit == LimitSoft && m.ticks%every != 0 {
@@ -317,6 +328,7 @@ func (m *Monitor) flush() {
 		err = m.Record.AppendSteps(m.steps.take())
 	}
 	m.batch = m.batch[:0]
+	m.judgeNow()
 	saved := m.said
 	saved.CPU += ownCPU()
 	if err == nil {
@@ -410,19 +422,57 @@ func (m *Monitor) readDevices(s *event.Sample) {
 	}
 	readings := make([]event.DeviceSample, 0, len(devices))
 	for _, d := range devices {
-		for pid, used := range d.Processes {
-			if ours[pid] {
-				d.Ours += used
-			} else {
-				d.Others += used
-			}
-		}
-		if d.Processes == nil {
-			m.note("gpu processes", "the driver does not say which process uses the card: neighbours are known by difference only")
+		if !m.divide(&d, ours) {
+			m.note("gpu processes", "the driver does not say which process uses the card: the run's share is what came since it began")
 		}
 		readings = append(readings, d.DeviceSample)
 	}
 	s.Devices = readings
+}
+
+// divide tells the run's share of a card from its neighbours'. Where the driver names no processes, or names them by
+// numbers of another namespace (containers), what was there before the run counts as the neighbours'.
+func (m *Monitor) divide(d *Device, ours map[int]bool) bool {
+	named := d.Processes != nil
+	for pid, used := range d.Processes {
+		if _, err := os.Stat(filepath.Join(m.Options.Proc, strconv.Itoa(pid))); err != nil {
+			named = false
+		}
+		if ours[pid] {
+			d.Ours += used
+		} else {
+			d.Others += used
+		}
+	}
+	if !named {
+		d.Others = min(m.said.Before[d.UUID], d.Used)
+		d.Ours = d.Used - d.Others
+	}
+	return named
+}
+
+// lookBefore reads the cards before the command can touch them.
+func (m *Monitor) lookBefore() {
+	if m.Devices == nil || m.said.Before != nil {
+		return
+	}
+	if devices, err := m.Devices.Read(); err == nil {
+		m.said.Before = map[string]event.Bytes{}
+		for _, d := range devices {
+			m.said.Before[d.UUID] = d.Used
+		}
+	}
+}
+
+// judgeNow renews what a live view shows.
+func (m *Monitor) judgeNow() {
+	if m.last.Processes > 0 {
+		host := diagnose.Host(m.last, m.hostLimit(m.last))
+		m.said.Host = &host
+	}
+	if m.Detect != nil {
+		m.said.Forecasts, m.said.Accounts = m.Detect.Forecasts(), m.Detect.Accounts()
+	}
 }
 
 // hostLimit is the lowest wall for host memory.

@@ -21,6 +21,7 @@ const (
 	saySignal   kind = 's' // signalRequest
 	sayContinue kind = 'c' // the front end is in the foreground again
 	sayDone     kind = 'd' // the monitor has judged the attempt and wants no other
+	sayFinding  kind = 'F' // event.Finding of the monitor, handed on to the front ends
 )
 
 // From the keeper to its clients.
@@ -34,6 +35,7 @@ const (
 	tellFinished kind = 'f' // State; nothing follows
 	tellNote     kind = 't' // text for the user
 	tellLaunch   kind = 'l' // Launch, to the monitor only
+	tellFinding  kind = 'F' // event.Finding
 )
 
 // maxMessage bounds what is accepted: a launch with a full environment is the largest that is sent.
