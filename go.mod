@@ -12,6 +12,7 @@ require (
 	github.com/ulikunitz/xz v0.5.15
 	golang.org/x/sys v0.49.0
 	golang.org/x/term v0.47.0
+	pgregory.net/rapid v1.3.0
 	zombiezen.com/go/sqlite v1.4.2
 )
 

@@ -37,6 +37,9 @@ func (v *verifier) alloc(e *event.Entry) {
 	ref = v.a.handOut(ref, e.Size, s)
 	v.blocks.put(e.Addr, Block{ref, v.a.blocks[ref].gen}, v.ids)
 	v.addOp(event.Op{Kind: event.OpAlloc, ID: v.ids, Size: e.Size, Tag: int32(e.Stack)}, g)
+	if v.run.retried {
+		v.requestBeforeCompletions()
+	}
 	v.ids++
 }
 
@@ -79,6 +82,9 @@ func (v *verifier) found(e *event.Entry, g *group, s int64) blockRef {
 	}
 	c, ok := a.bestFit(g, s)
 	if !ok {
+		if ref := v.mappedRoom(e, g, s); ref != 0 {
+			return ref
+		}
 		v.differ("alloc of %d bytes at %#x: the model finds no free block", e.Size, e.Addr)
 		return v.force(e, s)
 	}
@@ -93,6 +99,19 @@ func (v *verifier) found(e *event.Entry, g *group, s int64) blockRef {
 	ref := k.block
 	g.free.removeAt(c)
 	return ref
+}
+
+// mappedRoom handles the rare request that the search refuses because of max_split_size, but that needs no new pages
+// either: an expandable segment grows from the free block before its unmapped pages, however large that is.
+func (v *verifier) mappedRoom(e *event.Entry, g *group, s int64) blockRef {
+	if !v.a.config.Expandable {
+		return 0
+	}
+	point := v.a.growthPoint(g, s)
+	if point == 0 || v.a.blocks[point].addr != e.Addr || len(v.a.pagesToMap(point, s)) > 0 {
+		return 0
+	}
+	return v.a.growExpandable(g, s)
 }
 
 // learnOrder handles releases that order ties by age: the age of blocks from before the recording is unknown, and each
@@ -166,7 +185,7 @@ func (v *verifier) grown(e *event.Entry, g *group, s int64) blockRef {
 	i := slices.IndexFunc(v.growth, func(x event.Entry) bool { return x.Addr == e.Addr })
 	grown := v.growth[i]
 	v.growth = slices.Delete(v.growth, i, i+1)
-	v.out.Mallocs = append(v.out.Mallocs, SegmentAt{grown.Addr, grown.Size, grown.Stream})
+	v.out.Mallocs = append(v.out.Mallocs, SegmentAt{Addr: grown.Addr, Size: grown.Size})
 	if want := a.config.segmentSize(s); grown.Size != want {
 		v.differ("segment of %d bytes for an allocation of %d bytes: the model makes it %d", grown.Size, e.Size, want)
 	}
@@ -235,7 +254,7 @@ func (v *verifier) applyGrowth(g *group) {
 			continue
 		}
 		if e.Kind == event.KindSegmentAlloc {
-			v.out.Mallocs = append(v.out.Mallocs, SegmentAt{e.Addr, e.Size, e.Stream})
+			v.out.Mallocs = append(v.out.Mallocs, SegmentAt{Addr: e.Addr, Size: e.Size})
 			v.a.putFree(v.a.newSegment(g, e.Addr, e.Size))
 			continue
 		}
@@ -334,7 +353,7 @@ func (v *verifier) freeRequested(e *event.Entry) {
 	if v.out.Timeline != nil {
 		v.deferred = &event.Op{Kind: event.OpFree, ID: slot.id, Stream: v.streamRank(e.Stream)}
 	}
-	if v.survey.kinds[event.KindFreeCompleted] == 0 {
+	if v.skipped {
 		v.freeCompleted(e)
 	}
 }

@@ -1,6 +1,7 @@
 package allocsim
 
 import (
+	"math"
 	"slices"
 
 	"memroom/event"
@@ -40,10 +41,10 @@ func (a *Allocator) emptyable() (all []SegmentAt) {
 				b := &a.blocks[k.block]
 				if seg := &a.segs[b.seg]; seg.expandable {
 					if begin, end := seg.pagesInside(b); begin < end {
-						pages = append(pages, SegmentAt{seg.base + begin, int64(end - begin), g.stream})
+						pages = append(pages, SegmentAt{seg.base + begin, int64(end - begin), g.stream, p.small})
 					}
 				} else if b.whole() {
-					all = append(all, SegmentAt{b.addr, b.size, g.stream})
+					all = append(all, SegmentAt{b.addr, b.size, g.stream, p.small})
 				}
 				return true
 			})
@@ -53,10 +54,16 @@ func (a *Allocator) emptyable() (all []SegmentAt) {
 	return all
 }
 
+// release notes memory that went back to the driver and gives the free block it is part of, 0 if there is none.
+func (v *verifier) release(e *event.Entry) blockRef {
+	ref := v.a.freeAround(e.Addr, e.Size)
+	v.run.entries = append(v.run.entries, SegmentAt{e.Addr, e.Size, e.Stream, ref != 0 && v.a.groupOf(&v.a.blocks[ref]).pool.small})
+	return ref
+}
+
 func (v *verifier) segmentFree(e *event.Entry) {
 	v.beginRun()
-	v.run.entries = append(v.run.entries, SegmentAt{e.Addr, e.Size, e.Stream})
-	ref := v.a.freeAround(e.Addr, e.Size)
+	ref := v.release(e)
 	if ref == 0 || !v.a.blocks[ref].whole() || v.a.blocks[ref].size != e.Size || v.a.segs[v.a.blocks[ref].seg].expandable {
 		v.differ("segment_free of %s at %#x: in the model this is not a free segment", event.Bytes(e.Size), e.Addr)
 		return
@@ -66,8 +73,7 @@ func (v *verifier) segmentFree(e *event.Entry) {
 
 func (v *verifier) segmentUnmap(e *event.Entry) {
 	v.beginRun()
-	v.run.entries = append(v.run.entries, SegmentAt{e.Addr, e.Size, e.Stream})
-	ref := v.a.freeAround(e.Addr, e.Size)
+	ref := v.release(e)
 	if ref == 0 || !v.a.segs[v.a.blocks[ref].seg].expandable {
 		v.differ("segment_unmap of %s at %#x: in the model these pages are not free", event.Bytes(e.Size), e.Addr)
 		return
@@ -87,6 +93,7 @@ func (v *verifier) oom(e *event.Entry) {
 	if v.out.Timeline != nil && e.Size > 0 && e.Size <= maxRequest {
 		v.flushFree()
 		v.out.Timeline.Ops = append(v.out.Timeline.Ops, event.Op{Kind: event.OpTry, Size: e.Size, Stream: v.streamRank(e.Stream)})
+		v.requestBeforeCompletions()
 	}
 }
 
@@ -136,8 +143,13 @@ func (v *verifier) pendingAt(addr uint64) bool {
 func (v *verifier) judge(run *releaseRun, s int64, next *event.Entry) {
 	needed := run.reserved + v.a.config.segmentSize(s)
 	flush := run.isFlush()
+	if run.wouldServe(&v.a.config, s, next.Stream) {
+		v.emptiedCache(run)
+		return
+	}
 	if next.Kind != event.KindOOM && !v.wouldFail(needed) {
-		if flush || v.a.config.GCThreshold == 0 {
+		// Garbage collection takes whole segments of the large pool only.
+		if v.a.config.GCThreshold == 0 || slices.ContainsFunc(run.entries, func(s SegmentAt) bool { return s.small }) {
 			v.emptiedCache(run)
 		}
 		return
@@ -148,6 +160,42 @@ func (v *verifier) judge(run *releaseRun, s int64, next *event.Entry) {
 		v.a.stats.AllocRetries++
 		v.run.retried = true
 	}
+}
+
+// requestBeforeCompletions moves the request just written down in front of the completions of frees right before it. They
+// were part of the flush that this request caused, which waits for all other streams: the search for a free block, which
+// comes first, did not see those blocks.
+func (v *verifier) requestBeforeCompletions() {
+	if v.out.Timeline == nil {
+		return
+	}
+	ops := v.out.Timeline.Ops
+	last := len(ops) - 1
+	at := last
+	for at > 0 && ops[at-1].Kind == event.OpFreeDone {
+		at--
+	}
+	request := ops[last]
+	copy(ops[at+1:], ops[at:last])
+	ops[at] = request
+}
+
+// wouldServe tells whether a request would have been given one of the released blocks, had it come before the release:
+// then it was not this request that made the allocator release them.
+func (r *releaseRun) wouldServe(c *Config, s int64, stream uint64) bool {
+	if r.completed {
+		return false // some were released only because the flush waited for other streams
+	}
+	best := int64(math.MaxInt64)
+	for _, seg := range r.entries {
+		if seg.stream == stream && seg.small == (s <= smallLimit) && seg.Size >= s {
+			best = min(best, seg.Size)
+		}
+	}
+	if s < int64(c.MaxSplit) {
+		return best < int64(c.MaxSplit) && best != math.MaxInt64
+	}
+	return best-s < int64(c.MaxNonSplitRounding)
 }
 
 // wouldFail tells whether reserving this much in total can have been refused. Without the limit, the highest that

@@ -64,6 +64,7 @@ type SegmentAt struct {
 	Addr   uint64
 	Size   int64
 	stream uint64
+	small  bool
 }
 
 // Exact tells whether the model did everything as recorded.
@@ -165,9 +166,10 @@ func (v *verifier) look() *survey {
 	for i, e := range v.rec.History.All() {
 		s.kinds[e.Kind&15]++
 		s.stacks = max(s.stacks, e.Stack)
-		switch e.Kind {
-		case event.KindAlloc, event.KindFreeCompleted, event.KindFreeRequested:
+		if e.Kind != event.KindSnapshot {
 			s.addStream(e.Stream)
+		}
+		switch e.Kind {
 		case event.KindSegmentAlloc:
 			s.net += e.Size
 			if private[e.Addr] {
@@ -212,6 +214,7 @@ type verifier struct {
 	grownAt int
 	run     releaseRun
 	private bool // private pools exist
+	skipped bool // free_completed entries were not recorded
 
 	allocatedPeak, reservedPeak int64
 	peakReserved                int64 // over the whole recording, known from the survey
@@ -306,7 +309,13 @@ func (v *verifier) checkKinds() {
 	if k[event.KindAlloc] > 0 && k[event.KindFreeRequested]+k[event.KindFreeCompleted] == 0 && k[event.KindAlloc] > 100 {
 		v.warn("the recording has no frees: either nothing was freed, or they were skipped when it was made")
 	}
-	if k[event.KindFreeRequested] > 0 && k[event.KindFreeCompleted] == 0 {
+	pending := 0
+	for _, seg := range v.rec.Segments {
+		for _, b := range seg.Blocks {
+			pending += int(b.State) / int(event.BlockPending)
+		}
+	}
+	if v.skipped = k[event.KindFreeRequested] > pending && k[event.KindFreeCompleted] == 0; v.skipped {
 		v.warn("the recording has no free_completed entries: frees are taken as complete when they were asked for")
 	}
 }
