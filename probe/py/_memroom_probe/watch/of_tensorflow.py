@@ -1,7 +1,158 @@
-"""TensorFlow: tells the monitor that it is there."""
+"""TensorFlow and Keras: steps, evaluation and the BFC allocator's figures.
 
+Keras' fit tells its callbacks after each batch, so the list of callbacks is where steps are seen: no callback is added. A loop
+of one's own applies gradients eagerly, or inside a tf.function: the first is seen at the optimizer, the second by noting,
+while a function is traced, that gradients are applied in it. An exhausted allocator is recognised when its exception
+ends the process (see oom).
+"""
+
+import functools
+
+from .. import guard, imports
 from . import steps
+
+now = guard.now
+
+_tf = None
+_gpus = None  # names such as GPU:0, once the program has used TensorFlow
+_leader = steps.Leader()
+_fitting = 0  # depth of fit: there the callbacks tell
+_function = None  # outermost tf.function that is running
+_trainers = set()  # ids of tf.functions in which gradients are applied
+_last_batch = -1
 
 
 def install(tensorflow):
+    global _tf
+    if _tf is not None:
+        return
+    _tf = tensorflow
+    for name in ("keras.src.callbacks.callback_list", "keras.src.callbacks", "keras.callbacks", "tf_keras.src.callbacks",
+                 "tensorflow.python.keras.callbacks"):
+        imports.when_imported(name, _hook_callbacks)
+    for name, cls, method in (("keras.src.optimizers.base_optimizer", "BaseOptimizer", "apply"),
+                              ("keras.src.optimizers.optimizer", "Optimizer", "apply_gradients"),
+                              ("tensorflow.python.keras.optimizer_v2.optimizer_v2", "OptimizerV2", "apply_gradients")):
+        imports.when_imported(name, functools.partial(_hook_optimizer, cls=cls, method=method))
+    imports.when_imported("tensorflow.python.eager.polymorphic_function.polymorphic_function", _hook_functions)
     steps.begin("tensorflow", str(getattr(tensorflow, "__version__", "")))
+
+
+def _readings():
+    """What the BFC allocator of each GPU says. Reserved bytes it does not tell."""
+    global _gpus
+    if _gpus is None:  # the program has made a step: asking initialises nothing more
+        _gpus = [device.name.partition("device:")[2] for device in _tf.config.list_logical_devices("GPU")]
+    found = []
+    for index, name in enumerate(_gpus):
+        info = _tf.config.experimental.get_memory_info(name)
+        found.append((index, info["current"], 0, info["peak"], 0, 0, 0))
+    return found
+
+
+def _around(cls, name, before, after):
+    """Wraps a method so that before(self) and after(self, *args) run around it. Inherited methods are left to their owner."""
+    original = cls.__dict__.get(name)
+    if original is None or getattr(original, "_memroom", False):
+        return
+
+    @functools.wraps(original)
+    def wrapped(self, *args, **kwargs):
+        before(self)
+        result = original(self, *args, **kwargs)
+        after(self, *args)
+        return result
+
+    wrapped._memroom = True
+    setattr(cls, name, wrapped)
+
+
+def _nothing(*args):
+    pass
+
+
+def _hook_callbacks(module):
+    cls = getattr(module, "CallbackList", None)
+    if cls is None or not isinstance(cls, type):
+        return
+    _around(cls, "on_train_begin", _fit_begins, _nothing)
+    _around(cls, "on_train_end", _nothing, _fit_ends)
+    _around(cls, "on_train_batch_end", _nothing, _batch_ends)
+    _around(cls, "on_test_begin", _eval_begins, _nothing)
+    _around(cls, "on_test_end", _nothing, _eval_ends)
+
+
+@guard.hook("fit begins")
+def _fit_begins(callbacks):
+    global _fitting, _last_batch
+    _fitting, _last_batch = 1, -1
+
+
+@guard.hook("fit ends")
+def _fit_ends(callbacks, *args):
+    global _fitting
+    _fitting = 0
+
+
+@guard.hook("batch ends")
+def _batch_ends(callbacks, batch=0, *args):
+    """One call may stand for several steps (steps_per_execution): batch is the index of the last one."""
+    global _last_batch
+    first, _last_batch = (_last_batch + 1 if batch > _last_batch else 0), batch
+    for _ in range(min(batch - first, 1000)):
+        steps.count()
+    steps.close(_readings)
+
+
+@guard.hook("evaluation begins")
+def _eval_begins(callbacks):
+    steps.mark("eval", True)
+    steps.phase = "eval"
+
+
+@guard.hook("evaluation ends")
+def _eval_ends(callbacks, *args):
+    steps.phase = "forward"
+    steps.mark("eval", False)
+
+
+def _hook_optimizer(module, cls, method):
+    cls = getattr(module, cls, None)
+    if cls is not None:
+        _around(cls, method, _nothing, _applied)
+
+
+@guard.hook("gradients applied")
+def _applied(optimizer, *args):
+    if _fitting:
+        return
+    if _tf.executing_eagerly():
+        if _function is None and _leader.ends_step(optimizer):
+            steps.close(_readings)
+    elif _function is not None:
+        _trainers.add(_function)
+
+
+def _hook_functions(module):
+    original = module.Function.__call__
+
+    @functools.wraps(original)
+    def __call__(self, *args, **kwargs):
+        global _function
+        if _fitting or _function is not None:
+            return original(self, *args, **kwargs)
+        _function = id(self)
+        try:
+            return original(self, *args, **kwargs)
+        finally:
+            _function = None
+            if id(self) in _trainers:
+                _function_ended(self)
+
+    module.Function.__call__ = __call__
+
+
+@guard.hook("function ended")
+def _function_ended(function):
+    if _leader.ends_step(function):
+        steps.close(_readings)

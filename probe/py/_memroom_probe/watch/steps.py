@@ -65,12 +65,18 @@ def backward_begins():
         _before_backward.pop()()
 
 
-def close(readings):
-    """Ends a step. readings() gives a list of (device, allocated, reserved, peak, split, retries, ooms)."""
-    global step, phase, _unread
-    ended = now()
+def count():
+    """Counts a step that passed unseen, between two that are."""
+    global step, _unread
     step += 1
     _unread += 1
+
+
+def close(readings):
+    """Ends a step. readings() gives a list of (device, allocated, reserved, peak, split, retries, ooms)."""
+    global phase
+    ended = now()
+    count()
     if guard.affordable() or ended - ended_ns > FLUSH_NS:  # a few rows a second are always worth their cost
         _take(ended, readings())
     phase = "forward"

@@ -1,0 +1,55 @@
+"""memroom from inside a program: tell the run it is part of what it cannot see.
+
+Under `memroom run` every Python already carries the probe; these calls add to what it tells. Without memroom they do
+nothing, so a script that uses them runs anywhere.
+
+    import memroom
+
+    memroom.report(step=step, loss=loss.item())
+    with memroom.phase("eval"):
+        ...
+"""
+
+import contextlib
+
+__all__ = ["active", "phase", "report"]
+
+
+def active():
+    """Says whether this process is watched by a memroom run."""
+    link = _link()
+    return link is not None and link.enabled()
+
+
+def report(step=None, **values):
+    """Records numbers with the run, such as a loss. Gives False where nobody listens. Values that are not numbers raise."""
+    numbers = {name: float(value) for name, value in values.items()}
+    if not active():
+        return False
+    from _memroom_probe.watch import steps
+
+    return _link().send("report", {"step": int(step) if step is not None else steps.step, "values": numbers})
+
+
+@contextlib.contextmanager
+def phase(name):
+    """Marks a stretch of the program, so that a peak inside it is named after it."""
+    if not active():
+        yield
+        return
+    from _memroom_probe.watch import steps
+
+    before, steps.phase = steps.phase, str(name)
+    steps.mark(str(name), True)
+    try:
+        yield
+    finally:
+        steps.phase = before
+        steps.mark(str(name), False)
+
+
+def _link():
+    """The probe's link, if the probe is in this process."""
+    import sys
+
+    return sys.modules.get("_memroom_probe.link")
