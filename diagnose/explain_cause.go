@@ -172,7 +172,7 @@ func (m *moment) in(frames []event.Frame) (event.Frame, bool) {
 func byPhase(c *trace.Crash, h *trace.Hints) (judged, bool) {
 	host := c.Where == event.WhereHost || c.Where == event.WhereCgroup
 	switch {
-	case h.Phase == "load" && (host || c.Where == event.WhereGPU) && h.Steps < 50:
+	case h.Phase == "load" && (host || c.Where == event.WhereGPU):
 		return because(CauseModel, "load", 0.55, "the last thing the log announced is the loading of weights"), true
 	case h.Phase == "save" && host:
 		return because(CauseModel, "checkpoint_save", 0.5, "the last thing the log announced is the saving of a checkpoint"), true

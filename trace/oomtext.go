@@ -71,7 +71,7 @@ const (
 // ReadLog finds every crash in a log and what the log says about the job. It reads once, keeps a window of constant size and
 // understands logs as people have them: other encodings, colours, progress bars, prefixes, quotes, JSON strings.
 func ReadLog(r io.Reader) (*Log, error) {
-	reader := &logReader{log: &Log{}, window: newWindow(r), kinds: map[string]int{}}
+	reader := &logReader{log: &Log{}, window: newWindow(r), kinds: map[string]int{}, templates: map[uint64]string{}, hinted: make([]int, vocabulary.count)}
 	err := reader.run()
 	log := reader.log
 	log.Bytes, log.Lines = reader.window.consumed(), reader.window.lines()
@@ -89,6 +89,11 @@ type logReader struct {
 	hints  hintCollector
 	kinds  map[string]int
 	skipTo int64 // offset up to which the text belongs to a passage already understood
+
+	// Logs repeat themselves. A line that differs only in its digits from one already looked at is not looked at again
+	// when that one told nothing, or when enough of what it told is stored.
+	templates map[uint64]string // hash of a line without its digits -> kind of crash, empty for none
+	hinted    []int             // how often each word has been asked for a hint
 }
 
 func (l *logReader) run() error {
@@ -107,29 +112,55 @@ func (l *logReader) run() error {
 	}
 }
 
+// Bounds of the work that a repetitive log may cause.
+const (
+	maxTemplates = 1 << 14
+	maxHintsEach = 400
+)
+
 // meet looks at one place where a telling word stands.
 func (l *logReader) meet(at int, word *telling) {
 	offset := l.window.offset(at)
 	p := passage{window: l.window, at: at, word: word.text}
-	if word.hint != nil {
+	if word.hint != nil && l.hinted[word.number] < maxHintsEach {
+		l.hinted[word.number]++
 		word.hint(&l.hints, &p)
+	}
+	if word.follow != nil {
+		word.follow(&l.hints, &p)
 	}
 	if len(word.endings) == 0 || offset < l.skipTo {
 		return
 	}
-	for _, s := range word.endings {
-		if l.kinds[s.kind] >= maxPerKind*8 {
-			continue // thousands of the same: counted by the ones already looked at
-		}
-		crash := s.read(&p)
-		if crash == nil {
-			continue
-		}
-		// what else stands on the line belongs to the same message; a line without end may hold more than one
-		l.skipTo = offset + int64(min(l.window.lineEnd(at)-at, 600))
-		l.keep(s, crash, &p, offset)
+	template := templateOf(l.window.lineAround(at), word.number)
+	if kind, seen := l.templates[template]; seen && (kind == "" || l.kinds[kind] > maxPerKind) {
 		return
 	}
+	found := ""
+	for _, s := range word.endings {
+		if crash := s.read(&p); crash != nil {
+			// what else stands on the line belongs to the same message; a line without end may hold more than one
+			l.skipTo = offset + int64(min(l.window.lineEnd(at)-at, 600))
+			l.keep(s, crash, &p, offset)
+			found = s.kind
+			break
+		}
+	}
+	if len(l.templates) < maxTemplates {
+		l.templates[template] = found
+	}
+}
+
+// templateOf hashes a line without its digits (FNV-1a), together with the word it was looked at for.
+func templateOf(line []byte, word int) uint64 {
+	const offset, prime = 14695981039346656037, 1099511628211
+	h := uint64(offset) ^ uint64(word)
+	for _, c := range line {
+		if c < '0' || c > '9' {
+			h = (h ^ uint64(c)) * prime
+		}
+	}
+	return h
 }
 
 // keep stores a crash, or counts it where enough of its kind are stored.

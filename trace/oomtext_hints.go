@@ -18,8 +18,7 @@ type Hints struct {
 	Ranks      int               //
 	Settings   map[string]string // what is on already, by remedy id, with the text that says so
 	AllocConf  string            // the allocator string, where it was set rather than advised
-	Phase      string            // load, eval, save: the last one announced before the end
-	Steps      int64             // last step or iteration printed
+	Phase      string            // load, train, eval, save: the last one announced before the end
 	Says       []string          // what the poster says about the cause: batch, leak, fragmentation, model, neighbour
 	Inference  bool              // generation or serving rather than training
 
@@ -35,10 +34,9 @@ type limitSeen struct {
 // hintCollector gathers hints while the log goes by. What it keeps is bounded.
 type hintCollector struct {
 	Hints
-	limits  []limitSeen
-	pool    poolSeen
-	phaseAt int64
-	says    map[string]bool
+	limits []limitSeen
+	pool   poolSeen
+	says   map[string]bool
 }
 
 // poolSeen is the last summary of a BFC allocator.
@@ -50,7 +48,7 @@ var hintWords = []entry{
 	{words: []string{"site-packages/torch", "dist-packages/torch", "import torch", "torchrun", "torch.distributed", "torch.cuda", "torch/nn", "pytorch"}, hint: saw("pytorch")},
 	{words: []string{"tensorflow/", "tensorflow.python", "import tensorflow", "keras/"}, hint: saw("tensorflow")},
 	{words: []string{"xlaruntimeerror", "jaxlib", "jax/_src", "import jax", "jax.errors", "jaxruntimeerror"}, hint: saw("jax")},
-	{words: []string{"ray.exceptions", "raylet", "import ray", "ray.tune", "ray::"}, hint: saw("ray")},
+	{words: []string{"ray.exceptions", "raylet", "import ray", "ray.tune"}, hint: saw("ray")},
 	{words: []string{"transformers/trainer", "trainingarguments", "per_device_train_batch_size"}, hint: trainer("transformers")},
 	{words: []string{"lightning/", "pytorch_lightning", "lightning.pytorch"}, hint: trainer("lightning")},
 	{words: []string{"deepspeed/", "train_micro_batch_size_per_gpu", "[deepspeed"}, hint: trainer("deepspeed")},
@@ -58,9 +56,9 @@ var hintWords = []entry{
 	{words: []string{"torchtune/"}, hint: trainer("torchtune")},
 	{words: []string{"axolotl"}, hint: trainer("axolotl")},
 	{words: []string{"keras/engine", "keras/src", "model.fit"}, hint: trainer("keras")},
-	{words: []string{"vllm/", "vllm.", "gpu_memory_utilization", "max_model_len"}, hint: trainer("vllm")},
+	{words: []string{"/vllm/", "vllm.entrypoints", "gpu_memory_utilization", "max_model_len"}, hint: trainer("vllm")},
 	{words: []string{"batch_size", "batch-size", "batch size", "batchsize", "ims_per_batch", "--batch", "gradient_accumulation_steps"}, hint: hintBatch},
-	{words: []string{"max_seq_len", "seq_length", "sequence_len", "max_length", "block_size", "--seq"}, hint: hintSeq},
+	{words: []string{"max_seq_len", "seq_length", "sequence_len", "max_length", "block_size", "--seq_len"}, hint: hintSeq},
 	{words: []string{"world_size", "nproc_per_node", "num_processes"}, hint: hintRanks},
 	{words: []string{"gradient_checkpointing", "gradient-checkpointing", "activation_checkpointing"}, hint: setting("checkpointing")},
 	{words: []string{"--bf16", "--fp16", "bf16: true", "fp16: true", "bf16=true", "fp16=true", "mixed_precision", "16-mixed", "autocast"}, hint: setting("mixed_precision")},
@@ -71,9 +69,9 @@ var hintWords = []entry{
 	{words: []string{"paged_adamw", "adamw_bnb_8bit", "adamw8bit"}, hint: setting("optimizer_8bit")},
 	{words: []string{"flash_attention_2", "flash_attn", "attn_implementation"}, hint: setting("attention")},
 	{words: []string{"torch.__version__", "torch version", "torch==", "torch=="}, hint: hintTorch},
-	{words: []string{"loading checkpoint shards", "loading model", "load_tensors:", "from_pretrained", "load_state_dict", "loading weights", "loading safetensors"}, hint: phase("load")},
-	{words: []string{"***** running evaluation", "evaluating", "validation sanity", "running prediction"}, hint: phase("eval")},
-	{words: []string{"saving model checkpoint", "saving checkpoint", "save_checkpoint"}, hint: phase("save")},
+	{words: []string{"loading checkpoint shards", "loading model", "load_tensors:", "from_pretrained", "load_state_dict", "loading weights", "loading safetensors"}, follow: phase("load")},
+	{words: []string{"***** running evaluation", "evaluating", "validation sanity", "running prediction"}, follow: phase("eval")},
+	{words: []string{"saving model checkpoint", "saving checkpoint", "save_checkpoint"}, follow: phase("save")},
 	{words: []string{"out of memory after", "memory leak", "memory keeps", "keeps increasing", "keeps growing", "memory usage increases", "memory grows", "grows over time", "slowly increas"}, hint: says("leak")},
 	{words: []string{"reduce batch", "reduce the batch", "smaller batch", "decrease batch", "decrease your batch", "decrease the batch", "lower batch", "batch too large", "batch size too", "lower the batch",
 		"reducing batch", "reducing the batch", "batch size was too", "too large batch", "reduce the context", "context length", "sequence too long", "reduce the resolution", "减小 batch", "减小batch"}, hint: says("batch")},
@@ -81,7 +79,7 @@ var hintWords = []entry{
 	{words: []string{"another process", "other users", "already in use by", "zombie process", "someone else"}, hint: says("neighbour")},
 	{words: []string{"into memory", "whole dataset", "entire dataset", "dataset into ram", "load all data", "read_csv", "np.load(", "from_tensor_slices", "pickle.load"}, hint: says("host_data")},
 	{words: []string{"chunks of size"}, hint: hintChunk},
-	{words: []string{"iteration:", "it/s]", "s/it]", "epoch "}, hint: hintSteps},
+	{words: []string{"{'loss'", "running training", "train_loss", "epoch 1", "epoch: 1", "epoch [1", "training_step", "global_step"}, follow: phase("train")},
 }
 
 func saw(framework string) func(*hintCollector, *passage) {
@@ -106,7 +104,7 @@ func trainer(name string) func(*hintCollector, *passage) {
 }
 
 func phase(name string) func(*hintCollector, *passage) {
-	return func(h *hintCollector, p *passage) { h.Phase, h.phaseAt = name, p.window.offset(p.at) }
+	return func(h *hintCollector, _ *passage) { h.Phase = name }
 }
 
 func says(what string) func(*hintCollector, *passage) {
@@ -147,13 +145,12 @@ func (h *hintCollector) set(id, evidence string) {
 var adviceAbout = later(`(?i)try setting|consider|you (?:can|could|should|may)|please|recommend|to avoid|solution|fix:|enable `)
 
 var (
-	batchValue  = later(`(?i)(?:per_device_train_batch_size|train_micro_batch_size_per_gpu|micro_batch_size|train_batch_size|batch[_\- ]?size|ims_per_batch|--batch)["']?\s*(?:[=: ]|is|of)\s*["']?(\d{1,6})\b`)
-	accumValue  = later(`(?i)gradient_accumulation_steps["']?\s*[=: ]\s*["']?(\d{1,5})\b`)
-	seqValue    = later(`(?i)(?:max_seq_len(?:gth)?|seq_length|sequence_len|max_length|block_size|--seq)["']?\s*[=: ]\s*["']?(\d{2,7})\b`)
-	ranksValue  = later(`(?i)(?:world_size|nproc_per_node|num_processes)["']?\s*[=: ]\s*["']?(\d{1,5})\b`)
-	torchValue  = later(`(?i)torch(?:\.__version__|\s?version| ?==)[^0-9\n]{0,12}(\d+\.\d+(?:\.\d+)?)`)
-	confValue   = later(`PYTORCH_(?:CUDA_|HIP_)?ALLOC_CONF['"\]]*\s?[=:]\s?['"]?([\w:,.\[\]-]+)`)
-	stepOfTotal = later(`\b(\d{1,9})/\d{1,9} \[`)
+	batchValue = later(`(?i)(?:per_device_train_batch_size|train_micro_batch_size_per_gpu|micro_batch_size|train_batch_size|batch[_\- ]?size|ims_per_batch|--batch)["']?\s*(?:[=: ]|is|of)\s*["']?(\d{1,6})\b`)
+	accumValue = later(`(?i)gradient_accumulation_steps["']?\s*[=: ]\s*["']?(\d{1,5})\b`)
+	seqValue   = later(`(?i)(?:max_seq_len(?:gth)?|seq_length|sequence_len|max_length|block_size|--seq_len)["']?\s*[=: ]\s*["']?(\d{2,7})\b`)
+	ranksValue = later(`(?i)(?:world_size|nproc_per_node|num_processes)["']?\s*[=: ]\s*["']?(\d{1,5})\b`)
+	torchValue = later(`(?i)torch(?:\.__version__|\s?version| ?==)[^0-9\n]{0,12}(\d+\.\d+(?:\.\d+)?)`)
+	confValue  = later(`PYTORCH_(?:CUDA_|HIP_)?ALLOC_CONF['"\]]*\s?[=:]\s?['"]?([\w:,.\[\]-]+)`)
 )
 
 func hintBatch(h *hintCollector, p *passage) {
@@ -205,14 +202,6 @@ func hintAllocConf(h *hintCollector, p *passage) {
 
 func hintLoadIn(h *hintCollector, p *passage) {
 	setting(map[bool]string{true: "quantize_4bit", false: "quantize_8bit"}[strings.Contains(p.word, "4bit")])(h, p)
-}
-
-func hintSteps(h *hintCollector, p *passage) {
-	if m := stepOfTotal.FindSubmatch(p.window.lineAround(p.at)); m != nil {
-		if n, err := strconv.ParseInt(string(m[1]), 10, 64); err == nil {
-			h.Steps = n
-		}
-	}
 }
 
 var chunkLine = later(`(?i)\d+ Chunks of size (\d+) totalling`)

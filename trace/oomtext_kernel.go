@@ -15,7 +15,7 @@ var kernelWords = []entry{
 	{words: []string{"systemd-oomd", "earlyoom", "by oom killer", "oom killer", "oom-killer"}, endings: []*ending{userKiller}},
 	{words: []string{"result 'oom-kill'", "result=oom-kill"}, endings: []*ending{systemdUnit}},
 	{words: []string{"killed", "zsh: killed", "sigkill", "signal 9", "signal: 9", "signal: killed"}, endings: []*ending{bareKill}},
-	{words: []string{"code 137", "code: 137", "status 137", "(137)", "code=137", "exitcode: 137", "exitcode=137", "code\": 137", "exit code -9", "exitcode: -9", "exitcode  : -9", "exited with -9",
+	{words: []string{"code 137", "code: 137", "status 137", "exited (137)", "code=137", "exitcode: 137", "exitcode=137", "code\": 137", "exit code -9", "exitcode: -9", "exitcode  : -9", "exited with -9",
 		"code: -9", "status -9", "code -9", "exit -9", "return code -9", "returncode=-9", "exitcode -9", "exitcode=-9", "code = -9"}, endings: []*ending{exit137}},
 }
 

@@ -116,31 +116,39 @@ func (w *window) lineAround(at int) []byte { return w.buf[w.lineStart(at):w.line
 
 func (w *window) lineStart(at int) int {
 	from := max(0, at-longestLine)
-	before := w.buf[from:at]
-	start := from + bytes.LastIndexAny(before, "\n\r") + 1
-	for i := bytes.LastIndex(before, escapedNewline); i >= 0 && from+i >= start; i = bytes.LastIndex(before[:i], escapedNewline) {
-		if endsLine(w.buf, from+i) {
-			return from + i + 2
+	if i := bytes.LastIndexByte(w.buf[from:at], '\n'); i >= 0 {
+		from += i + 1
+	}
+	if i := bytes.LastIndexByte(w.buf[from:at], '\r'); i >= 0 {
+		from += i + 1
+	}
+	for end := at; ; {
+		i := bytes.LastIndexByte(w.buf[from:end], '\\')
+		if i < 0 {
+			return from
+		}
+		if end = from + i; end+2 <= at && endsLine(w.buf, end) {
+			return end + 2
 		}
 	}
-	return start
 }
 
 func (w *window) lineEnd(at int) int {
-	to := min(len(w.buf), at+longestLine)
-	rest := w.buf[at:to]
-	if i := bytes.IndexAny(rest, "\n\r"); i >= 0 {
-		rest = rest[:i]
+	end := min(len(w.buf), at+longestLine)
+	for _, c := range []byte{'\n', '\r'} {
+		if i := bytes.IndexByte(w.buf[at:end], c); i >= 0 {
+			end = at + i
+		}
 	}
-	for from := 0; ; {
-		i := bytes.Index(rest[from:], escapedNewline)
+	for from := at; ; {
+		i := bytes.IndexByte(w.buf[from:end], '\\')
 		if i < 0 {
-			return at + len(rest)
+			return end
 		}
-		if endsLine(w.buf, at+from+i) {
-			return at + from + i
+		if from += i; endsLine(w.buf, from) {
+			return from
 		}
-		from += i + 2
+		from++
 	}
 }
 
@@ -162,66 +170,63 @@ type telling struct {
 	text    string // lower case
 	endings []*ending
 	hint    func(h *hintCollector, p *passage)
+	follow  func(h *hintCollector, p *passage)
+	number  int // its place in the vocabulary
 }
 
-// words finds many words in one pass, ignoring case, by the method of Wu and Manber: pairs of bytes decide how far the
-// search may jump.
+// words finds many words in one pass, ignoring case, by the method of Wu and Manber: three bytes, folded to lower case and
+// hashed, decide how far the search may jump. The jump is at most the length of the shortest word less two, so short words
+// are dear; the tables keep to six bytes and more.
 type words struct {
+	count      int
 	shortest   int
 	longest    int
 	shift      [1 << 16]uint8
-	candidates map[uint16][]*telling // by the pair of bytes at the end of the first `shortest` bytes
+	list       [1 << 16]uint16 // by the hash of the last three of the first `shortest` bytes: index into candidates
+	candidates [][]*telling    // the first is empty
+}
+
+// triple hashes three bytes without regard to case. Setting the bit of lower case also joins a few signs, which only costs
+// a comparison.
+func triple(a, b, c byte) uint16 {
+	return uint16((uint32(a|0x20)<<16 | uint32(b|0x20)<<8 | uint32(c|0x20)) * 2654435761 >> 16) // Knuth's multiplier
 }
 
 func newWords(list []*telling) *words {
-	w := &words{shortest: len(list[0].text), candidates: map[uint16][]*telling{}}
-	for _, t := range list {
+	w := &words{count: len(list), shortest: len(list[0].text), candidates: make([][]*telling, 1)}
+	for i, t := range list {
+		t.number = i
 		w.shortest, w.longest = min(w.shortest, len(t.text)), max(w.longest, len(t.text))
 	}
 	for i := range w.shift {
-		w.shift[i] = uint8(w.shortest - 1)
+		w.shift[i] = uint8(w.shortest - 2)
 	}
 	for _, t := range list {
-		for i := 0; i+1 < w.shortest; i++ {
-			for _, pair := range casings(t.text[i], t.text[i+1]) {
-				w.shift[pair] = min(w.shift[pair], uint8(w.shortest-2-i))
-				if i == w.shortest-2 {
-					w.candidates[pair] = append(w.candidates[pair], t)
+		for i := 0; i+2 < w.shortest; i++ {
+			h := triple(t.text[i], t.text[i+1], t.text[i+2])
+			w.shift[h] = min(w.shift[h], uint8(w.shortest-3-i))
+			if i == w.shortest-3 {
+				if w.list[h] == 0 {
+					w.list[h] = uint16(len(w.candidates))
+					w.candidates = append(w.candidates, nil)
 				}
+				w.candidates[w.list[h]] = append(w.candidates[w.list[h]], t)
 			}
 		}
 	}
 	return w
 }
 
-// casings gives a pair of bytes in upper and lower case.
-func casings(a, b byte) []uint16 {
-	var pairs []uint16
-	for _, x := range bothCases(a) {
-		for _, y := range bothCases(b) {
-			pairs = append(pairs, uint16(x)<<8|uint16(y))
-		}
-	}
-	return pairs
-}
-
-func bothCases(c byte) []byte {
-	if 'a' <= c && c <= 'z' {
-		return []byte{c, c - 'a' + 'A'}
-	}
-	return []byte{c}
-}
-
 // find gives the first word at or after from, the longest where several begin at the same place.
 func (w *words) find(text []byte, from int) (int, *telling) {
 	for i := from + w.shortest - 1; i < len(text); {
-		pair := uint16(text[i-1])<<8 | uint16(text[i])
-		if shift := w.shift[pair]; shift > 0 {
+		h := triple(text[i-2], text[i-1], text[i])
+		if shift := w.shift[h]; shift > 0 {
 			i += int(shift)
 			continue
 		}
 		at := i - w.shortest + 1
-		if found := longestAt(w.candidates[pair], text[at:]); found != nil {
+		if found := longestAt(w.candidates[w.list[h]], text[at:]); found != nil {
 			return at, found
 		}
 		i++

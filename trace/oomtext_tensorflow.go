@@ -16,7 +16,7 @@ var tensorflowWords = []entry{
 		"could not create cudnn handle", "implicit initialization on gpu", "failed to create session"}, endings: []*ending{tfLibrary}},
 	{words: []string{"exceeds 10% of"}, endings: []*ending{tfWarning}},
 	{words: []string{"resourceexhaustederror", "resource exhausted:"}, endings: []*ending{tfClassOnly}},
-	{words: []string{"memory_limit_:", "maxinuse:", "inuse:   "}, hint: hintBFC},
+	{words: []string{"memory_limit_:", "maxinuse:", "inuse:   "}, follow: hintBFC},
 }
 
 var (

@@ -14,7 +14,8 @@ type ending struct {
 type entry struct {
 	words   []string // lower case, at least six bytes
 	endings []*ending
-	hint    func(*hintCollector, *passage)
+	hint    func(*hintCollector, *passage) // asked a bounded number of times
+	follow  func(*hintCollector, *passage) // asked every time: the last one counts; must be cheap
 }
 
 // vocabulary is every telling word. The tables stand beside the readers of each family.
@@ -36,6 +37,9 @@ func tellings(entries []entry) []*telling {
 			t.endings = append(t.endings, e.endings...)
 			if e.hint != nil {
 				t.hint = e.hint
+			}
+			if e.follow != nil {
+				t.follow = e.follow
 			}
 		}
 	}
