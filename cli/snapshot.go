@@ -112,16 +112,13 @@ func (c *snapshotCmd) analyse(read *trace.Snapshot) ([]report.Device, error) {
 	}
 }
 
-// maxCompared entries take about ten seconds to replay under every setting; longer recordings are left to `replay`.
-const maxCompared = 3_000_000
-
 // compare replays the requests under other settings; nil where there is nothing to compare. A recording that ends in a
 // failure is compared under the memory it had then, so that the table says which settings would have passed.
 func (c *snapshotCmd) compare(rec *event.Recording, s *diagnose.Snapshot, replayed *allocsim.Replayed) *allocsim.Table {
 	if c.NoWhatIf || replayed == nil || s.Allocs == 0 {
 		return nil
 	}
-	if s.Entries > maxCompared {
+	if replayed.Timeline == nil {
 		s.Warnings = append(s.Warnings, "too long to compare settings here: `memroom replay --what-if` does it")
 		return nil
 	}

@@ -43,7 +43,7 @@ func (l *Ledger) timeline(marks []event.Mark) *event.Timeline {
 		a := &l.Allocs[m.index]
 		op := event.Op{ID: int32(m.index), Kind: event.OpFree}
 		if !m.free {
-			op.Kind, op.Size, op.Tag = event.OpAlloc, a.Requested, tagOf[a.Category]
+			op.Kind, op.Size, op.Tag = event.OpAlloc, a.Requested(), tagOf[a.Category]
 		}
 		t.Ops = append(t.Ops, op)
 	}

@@ -146,8 +146,8 @@ func (l *Ledger) momentAt(at int32, p *phases) Moment {
 	m := Moment{At: int(at), Phase: PhaseUnknown.String()}
 	for i := range l.Allocs {
 		if a := &l.Allocs[i]; a.LiveAt(at) {
-			m.Allocated += event.Bytes(a.Size)
-			m.Requested += event.Bytes(a.Requested)
+			m.Allocated += event.Bytes(a.Size())
+			m.Requested += event.Bytes(a.Requested())
 		}
 	}
 	for _, s := range l.Segments {
@@ -166,14 +166,18 @@ func (l *Ledger) momentAt(at int32, p *phases) Moment {
 	return m
 }
 
-// SecondsAt gives the time of an entry since the first one, from the last allocation before it.
+// SecondsAt gives the time of an entry since the first one, interpolated between samples; 0 without a clock.
 func (l *Ledger) SecondsAt(at int32) float64 {
-	recorded := l.Allocs[l.Before:]
-	i, _ := slices.BinarySearchFunc(recorded, at+1, func(a Allocation, t int32) int { return cmp.Compare(a.Start, t) })
-	if i == 0 || l.FirstUS == 0 || recorded[i-1].TimeUS < l.FirstUS {
-		return 0
+	i := int(max(at, 0)) / timeStride
+	if i >= len(l.times) {
+		return float64(max(0, l.LastUS-l.FirstUS)) / 1e6
 	}
-	return float64(recorded[i-1].TimeUS-l.FirstUS) / 1e6
+	before, after := l.times[i], l.LastUS
+	if i+1 < len(l.times) {
+		after = l.times[i+1]
+	}
+	share := float64(int(max(at, 0))%timeStride) / timeStride
+	return max(0, float64(before-l.FirstUS)+share*float64(max(0, after-before))) / 1e6
 }
 
 // CategoriesAt sums the blocks that were live after the entry at, by category.
@@ -186,9 +190,9 @@ func (l *Ledger) CategoriesAt(at int32) []CategoryShare {
 		}
 		c := &shares[a.Category]
 		c.Category = a.Category
-		c.Bytes += event.Bytes(a.Size)
+		c.Bytes += event.Bytes(a.Size())
 		c.Blocks++
-		c.Confidence += float64(a.Size) * float64(a.Sure) / 100
+		c.Confidence += float64(a.Size()) * float64(a.Sure) / 100
 	}
 	var found []CategoryShare
 	for _, c := range shares {
@@ -203,37 +207,50 @@ func (l *Ledger) CategoriesAt(at int32) []CategoryShare {
 
 // GroupsAt sums the blocks that were live after the entry at, by call stack and category.
 func (l *Ledger) GroupsAt(at int32) []StackGroup {
-	return l.groups(func(a *Allocation) bool { return a.LiveAt(at) })
+	groups := newGrouping(l)
+	for i := range l.Allocs {
+		if a := &l.Allocs[i]; a.LiveAt(at) {
+			groups.add(a)
+		}
+	}
+	return groups.largestFirst()
 }
 
-func (l *Ledger) groups(include func(*Allocation) bool) []StackGroup {
-	type key struct {
-		stack    event.StackID
-		category event.Category
-		older    bool
+// grouping sums allocations by call stack and category.
+type grouping struct {
+	l      *Ledger
+	index  map[groupKey]int
+	groups []StackGroup
+}
+
+type groupKey struct {
+	stack    event.StackID
+	category event.Category
+	older    bool
+}
+
+func newGrouping(l *Ledger) *grouping { return &grouping{l: l, index: map[groupKey]int{}} }
+
+func (g *grouping) add(a *Allocation) {
+	key := groupKey{a.Stack, a.Category, a.Start < 0 && a.Stack == 0}
+	i, ok := g.index[key]
+	if !ok {
+		i = len(g.groups)
+		g.index[key] = i
+		g.groups = append(g.groups, StackGroup{Category: a.Category, Frames: g.l.Frames(a.Stack), Older: key.older, Stack: a.Stack})
 	}
-	index := map[key]int{}
-	var groups []StackGroup
-	for i := range l.Allocs {
-		a := &l.Allocs[i]
-		if !include(a) {
-			continue
-		}
-		k := key{a.Stack, a.Category, a.Start < 0 && a.Stack == 0}
-		g, ok := index[k]
-		if !ok {
-			g = len(groups)
-			index[k] = g
-			groups = append(groups, StackGroup{Category: a.Category, Frames: l.Frames(a.Stack), Older: k.older, Stack: a.Stack})
-		}
-		groups[g].Bytes += event.Bytes(a.Size)
-		groups[g].Blocks++
-		groups[g].Largest = max(groups[g].Largest, event.Bytes(a.Size))
-		groups[g].Confidence += float64(a.Size) * float64(a.Sure) / 100
+	group := &g.groups[i]
+	group.Bytes += event.Bytes(a.Size())
+	group.Blocks++
+	group.Largest = max(group.Largest, event.Bytes(a.Size()))
+	group.Confidence += float64(a.Size()) * float64(a.Sure) / 100
+}
+
+// largestFirst gives the groups; confidences become shares of the bytes.
+func (g *grouping) largestFirst() []StackGroup {
+	for i := range g.groups {
+		g.groups[i].Confidence /= float64(max(g.groups[i].Bytes, 1))
 	}
-	for i := range groups {
-		groups[i].Confidence /= float64(max(groups[i].Bytes, 1))
-	}
-	slices.SortStableFunc(groups, func(x, y StackGroup) int { return cmp.Compare(y.Bytes, x.Bytes) })
-	return groups
+	slices.SortStableFunc(g.groups, func(x, y StackGroup) int { return cmp.Compare(y.Bytes, x.Bytes) })
+	return g.groups
 }

@@ -77,10 +77,10 @@ func (c *categoriser) outlivesStep(a *Allocation, span int) bool {
 func (c *categoriser) learnSizes(a *Allocation, span int) {
 	t := c.traits(a.Stack)
 	if c.p.spans[span].phase == PhaseLoad && t.has(traitLoad) && c.outlivesStep(a, span) {
-		c.weightSizes[a.Requested] = true
+		c.weightSizes[a.Requested()] = true
 	}
 	if t.has(traitLoss) && c.p.spans[span].phase == PhaseForward {
-		c.lossBytes[span] = max(c.lossBytes[span], a.Requested)
+		c.lossBytes[span] = max(c.lossBytes[span], a.Requested())
 	}
 }
 
@@ -106,7 +106,7 @@ func (c *categoriser) classify(a *Allocation, span int) (event.Category, uint8) 
 }
 
 func (c *categoriser) isWorkspace(a *Allocation, span int) bool {
-	return workspaceSizes[a.Requested] && a.End == Never && !c.traits(a.Stack).has(traitOptimizer|traitLoad)
+	return workspaceSizes[a.Requested()] && a.End == Never && !c.traits(a.Stack).has(traitOptimizer|traitLoad)
 }
 
 func (c *categoriser) classifyLoaded(a *Allocation, span int) (event.Category, uint8) {
@@ -167,11 +167,11 @@ func (c *categoriser) classifyBackward(a *Allocation, span int) (event.Category,
 		return event.CategoryWorkspace, 85
 	case t.has(traitCheckpoint|traitForward) && !applied:
 		return event.CategoryActivations, 80
-	case applied && c.weightSizes[a.Requested]:
+	case applied && c.weightSizes[a.Requested()]:
 		return event.CategoryGradients, 95
 	case applied:
 		return event.CategoryGradients, 75
-	case optimize >= len(c.p.spans) && a.End > c.p.spans[span].end && c.weightSizes[a.Requested]:
+	case optimize >= len(c.p.spans) && a.End > c.p.spans[span].end && c.weightSizes[a.Requested()]:
 		return event.CategoryGradients, 70
 	default:
 		return event.CategoryTemporary, 85
@@ -191,13 +191,13 @@ func (c *categoriser) findLogits() {
 		case a.Phase == PhaseForward && a.Category == event.CategoryLoss && lossSpan != span && largest >= 64<<10:
 			lossSpan, afterBackward = span, 0
 			for _, before := range recent {
-				if sameUpToPrecision(before.Requested, largest) && before.Category == event.CategoryActivations || before.Category == event.CategoryTemporary && before.Requested == largest {
+				if sameUpToPrecision(before.Requested(), largest) && before.Category == event.CategoryActivations || before.Category == event.CategoryTemporary && before.Requested() == largest {
 					before.Category, before.Sure = event.CategoryLoss, 75
 				}
 			}
 		case a.Phase == PhaseBackward && lossSpan >= 0 && span == c.p.nextBackward[lossSpan] && afterBackward < near:
 			afterBackward++
-			if a.Category == event.CategoryTemporary && sameUpToPrecision(a.Requested, c.lossBytes[lossSpan]) {
+			if a.Category == event.CategoryTemporary && sameUpToPrecision(a.Requested(), c.lossBytes[lossSpan]) {
 				a.Category, a.Sure = event.CategoryLoss, 70
 			}
 		}
@@ -241,7 +241,7 @@ func (c *categoriser) settleKept() {
 			a.Category, a.Sure = event.CategoryActivations, 70
 		case c.traits(a.Stack).has(traitConv):
 			a.Category, a.Sure = event.CategoryWorkspace, 60
-		case c.weightSizes[a.Requested] || c.gradientSizes[a.Requested] > 0:
+		case c.weightSizes[a.Requested()] || c.gradientSizes[a.Requested()] > 0:
 			a.Category, a.Sure = event.CategoryWeights, 50
 		default:
 			a.Category, a.Sure = event.CategoryUnknown, 30
@@ -263,14 +263,14 @@ func (c *categoriser) settleUnfinished() {
 			return
 		}
 		if c.p.nextBackward[span] < len(c.p.spans) {
-			precedent[key{a.Stack, a.Requested}] = a.Category
+			precedent[key{a.Stack, a.Requested()}] = a.Category
 			seen[a.Stack] = a.Category
 			return
 		}
 		if a.Category != event.CategoryActivations || a.Sure > 75 {
 			return
 		}
-		if category, ok := precedent[key{a.Stack, a.Requested}]; ok {
+		if category, ok := precedent[key{a.Stack, a.Requested()}]; ok {
 			a.Category, a.Sure = category, 80
 		} else if category, ok := seen[a.Stack]; ok && (category == event.CategoryActivations || category == event.CategoryTemporary) {
 			a.Category, a.Sure = category, 70
@@ -290,7 +290,7 @@ func (c *categoriser) countGradients() {
 			last = step
 			clear(c.gradientSizes)
 		}
-		c.gradientSizes[a.Requested]++
+		c.gradientSizes[a.Requested()]++
 	})
 }
 
@@ -310,7 +310,7 @@ func (c *categoriser) classifyOlder(a *Allocation, given map[int64]int) (event.C
 	switch {
 	case t.has(traitOptimizer):
 		return event.CategoryOptimizer, 80
-	case workspaceSizes[a.Requested] && a.Requested != 4194304 && a.End == Never && !t.has(traitLoad) && c.gradientSizes[a.Requested] == 0:
+	case workspaceSizes[a.Requested()] && a.Requested() != 4194304 && a.End == Never && !t.has(traitLoad) && c.gradientSizes[a.Requested()] == 0:
 		return event.CategoryWorkspace, 60
 	case t.has(traitLoss):
 		return event.CategoryLoss, 60
@@ -319,9 +319,9 @@ func (c *categoriser) classifyOlder(a *Allocation, given map[int64]int) (event.C
 	case t.has(traitLoad):
 		return event.CategoryWeights, 75
 	}
-	if n := c.gradientSizes[a.Requested]; n > 0 && a.End > c.secondOptimizer() {
-		given[a.Requested]++
-		if given[a.Requested] <= n {
+	if n := c.gradientSizes[a.Requested()]; n > 0 && a.End > c.secondOptimizer() {
+		given[a.Requested()]++
+		if given[a.Requested()] <= n {
 			return event.CategoryWeights, 60
 		}
 		return event.CategoryOptimizer, 55

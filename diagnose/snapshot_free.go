@@ -17,7 +17,7 @@ func (l *Ledger) freeAt(at int32, stream *uint64) (largest int64, pieces int) {
 	live := make([]addressRange, 0, 1024)
 	for i := range l.Allocs {
 		if a := &l.Allocs[i]; a.LiveAt(at) {
-			live = append(live, addressRange{a.Addr, a.Addr + uint64(a.Size)})
+			live = append(live, addressRange{a.Addr, a.Addr + uint64(a.Size())})
 		}
 	}
 	slices.SortFunc(live, func(x, y addressRange) int { return cmp.Compare(x.begin, y.begin) })
@@ -70,7 +70,7 @@ func (l *Ledger) explainOOMs(reservedPeak event.Bytes) []OOMEvent {
 		for j := range l.Allocs {
 			a := &l.Allocs[j]
 			if a.LiveAt(o.At) {
-				o.Allocated += event.Bytes(a.Size)
+				o.Allocated += event.Bytes(a.Size())
 			}
 			if a.Stack == o.Stack && a.Start < o.At && o.Stack != 0 {
 				o.Category = a.Category

@@ -1,7 +1,6 @@
 package diagnose
 
 import (
-	"cmp"
 	"math"
 	"slices"
 
@@ -110,24 +109,30 @@ func (l *Ledger) suspects(p *phases, first, last int) []StackGroup {
 	if steps < 2 {
 		return nil
 	}
-	kept := map[*Allocation]bool{}
+	kept := func(a *Allocation, span int) bool {
+		step := p.spans[span].step
+		return step >= first && step <= end && c.outlivesStep(a, span)
+	}
 	seen := map[event.StackID]map[int]bool{}
 	c.eachRecorded(func(a *Allocation, span int) {
-		step := p.spans[span].step
-		if step < first || step > end || !c.outlivesStep(a, span) {
+		if !kept(a, span) {
 			return
 		}
-		kept[a] = true
 		if seen[a.Stack] == nil {
 			seen[a.Stack] = map[int]bool{}
 		}
-		seen[a.Stack][step] = true
+		seen[a.Stack][p.spans[span].step] = true
 	})
-	groups := l.groups(func(a *Allocation) bool { return kept[a] && len(seen[a.Stack])*2 >= steps })
-	for i := range groups {
-		groups[i].Bytes /= event.Bytes(steps)
-		groups[i].Blocks = max(1, groups[i].Blocks/steps)
+	groups := newGrouping(l)
+	c.eachRecorded(func(a *Allocation, span int) {
+		if len(seen[a.Stack])*2 >= steps && kept(a, span) {
+			groups.add(a)
+		}
+	})
+	suspects := groups.largestFirst()
+	for i := range suspects {
+		suspects[i].Bytes /= event.Bytes(steps)
+		suspects[i].Blocks = max(1, suspects[i].Blocks/steps)
 	}
-	slices.SortStableFunc(groups, func(x, y StackGroup) int { return cmp.Compare(y.Bytes, x.Bytes) })
-	return groups[:min(len(groups), 5)]
+	return suspects[:min(len(suspects), 5)]
 }

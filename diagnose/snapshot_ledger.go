@@ -2,6 +2,7 @@ package diagnose
 
 import (
 	"cmp"
+	"math"
 	"slices"
 
 	"memroom/event"
@@ -25,25 +26,50 @@ type Ledger struct {
 	// Before counts the blocks that were there when recording began.
 	Before int
 
+	times  []int64 // of every timeStride-th entry
 	frames func(event.StackID) []event.Frame
 }
+
+// timeStride is how many entries share a sample of the clock; times between samples are interpolated.
+const timeStride = 64
 
 // Never is the End of what was not freed while recording.
 const Never = int32(1<<31 - 1)
 
 // Allocation is one block from its request to its release.
+//
+// It is 32 bytes: a recording of two gigabytes has some ten million of them.
 type Allocation struct {
-	Addr      uint64
-	Size      int64 // bytes of its block, rounded up as the allocator does
-	Requested int64
-	TimeUS    int64
-	Start     int32 // entry of the request; -1 when it is older than the recording
-	End       int32 // entry of the release, or Never
-	Stack     event.StackID
-	Category  event.Category
-	Phase     Phase
-	Sure      uint8 // of the category, in percent
+	Addr     uint64
+	quanta   uint32 // of its block, 512 bytes each
+	slack    uint32 // bytes of the block that were not asked for
+	Start    int32  // entry of the request; -1 when it is older than the recording
+	End      int32  // entry of the release, or Never
+	Stack    event.StackID
+	Category event.Category
+	Phase    Phase
+	Sure     uint8 // of the category, in percent
 }
+
+// quantum is the unit of every block of PyTorch's allocator.
+const quantum = 512
+
+func newAllocation(addr uint64, size, requested int64, start int32, stack event.StackID) Allocation {
+	a := Allocation{Addr: addr, Start: start, End: Never, Stack: stack}
+	a.resize(size, requested)
+	return a
+}
+
+func (a *Allocation) resize(size, requested int64) {
+	size = roundUp(max(size, requested), quantum)
+	a.quanta, a.slack = uint32(size/quantum), uint32(min(size-requested, math.MaxUint32))
+}
+
+// Size is the bytes of its block, rounded up as the allocator does.
+func (a *Allocation) Size() int64 { return int64(a.quanta) * quantum }
+
+// Requested is what the program asked for.
+func (a *Allocation) Requested() int64 { return a.Size() - int64(a.slack) }
 
 // LiveAt tells whether the block was allocated after the entry at.
 func (a *Allocation) LiveAt(at int32) bool { return a.Start <= at && a.End > at }
@@ -109,6 +135,12 @@ func NewLedger(device int, frames func(event.StackID) []event.Frame, notes []Ann
 	return &LedgerBuilder{l: &Ledger{Device: device, frames: frames, Notes: notes}, live: map[uint64]int32{}, spans: map[uint64]int32{}}
 }
 
+// expect says how many allocations will come, so that the table is made once.
+func (b *LedgerBuilder) expect(allocs int) {
+	b.l.Allocs = make([]Allocation, 0, allocs)
+	b.frees = make([]int32, 0, allocs)
+}
+
 // begin puts in what was there before the first entry.
 func (b *LedgerBuilder) begin(segments []event.Segment) {
 	for i := range segments {
@@ -127,7 +159,7 @@ func (b *LedgerBuilder) begin(segments []event.Segment) {
 // older puts in a block from before the recording.
 func (b *LedgerBuilder) older(addr uint64, size, requested int64, stack event.StackID) {
 	b.live[addr] = ^int32(len(b.before))
-	b.before = append(b.before, Allocation{Addr: addr, Size: size, Requested: requested, Start: -1, End: Never, Stack: stack})
+	b.before = append(b.before, newAllocation(addr, size, requested, -1, stack))
 }
 
 // Add takes the next entry. block is the size of the block that an allocation got, or 0 where it is not known.
@@ -159,9 +191,9 @@ func (b *LedgerBuilder) Add(e event.Entry, block int64) {
 	}
 }
 
-// implausible entries are damaged or made up: no device has a pebibyte, and sums must not overflow.
+// implausible entries are damaged or made up: no device has a tebibyte, and sums must not overflow.
 func implausible(e event.Entry) bool {
-	const most = int64(event.PiB)
+	const most = int64(event.TiB)
 	return e.Size < 0 || e.Size > most || e.Addr+uint64(e.Size) < e.Addr || e.DeviceFree < 0 || e.DeviceFree > most
 }
 
@@ -175,17 +207,17 @@ func (b *LedgerBuilder) tick(at int32, us int64) {
 		l.FirstUS = us
 	}
 	l.LastUS = us
+	for int(at) >= timeStride*len(l.times) {
+		l.times = append(l.times, us)
+	}
 	for ; b.placed < len(l.Notes) && l.Notes[b.placed].TimeUS <= us; b.placed++ {
 		l.Notes[b.placed].At = at
 	}
 }
 
 func (b *LedgerBuilder) alloc(at int32, e event.Entry, block int64) {
-	if block < e.Size {
-		block = roundUp(e.Size, 512)
-	}
 	b.live[e.Addr] = int32(len(b.l.Allocs))
-	b.l.Allocs = append(b.l.Allocs, Allocation{Addr: e.Addr, Size: block, Requested: e.Size, TimeUS: e.TimeUS, Start: at, End: Never, Stack: e.Stack})
+	b.l.Allocs = append(b.l.Allocs, newAllocation(e.Addr, block, e.Size, at, e.Stack))
 }
 
 func roundUp(n, quantum int64) int64 {
@@ -195,7 +227,7 @@ func roundUp(n, quantum int64) int64 {
 func (b *LedgerBuilder) free(at int32, e event.Entry) {
 	i, ok := b.live[e.Addr]
 	if !ok { // older than the recording
-		b.older(e.Addr, roundUp(e.Size, 512), e.Size, e.Stack)
+		b.older(e.Addr, e.Size, e.Size, e.Stack)
 		i = b.live[e.Addr]
 	}
 	delete(b.live, e.Addr)
@@ -272,7 +304,7 @@ func (b *LedgerBuilder) FinalBlock(addr uint64, size, requested int64, stack eve
 	case !ok:
 		b.older(addr, size, requested, stack)
 	case i >= 0:
-		b.l.Allocs[i].Size = max(size, b.l.Allocs[i].Requested)
+		b.l.Allocs[i].resize(size, b.l.Allocs[i].Requested())
 	case b.before[^i].Stack == 0:
 		b.before[^i].Stack = stack
 	}
@@ -319,7 +351,7 @@ func (b *LedgerBuilder) Finish() *Ledger {
 	l := b.l
 	l.Before = len(b.before)
 	if l.Before > 0 {
-		l.Allocs = append(b.before, l.Allocs...)
+		l.Allocs = slices.Insert(l.Allocs, 0, b.before...)
 	}
 	for i, f := range b.frees {
 		if f < 0 {
@@ -356,9 +388,9 @@ func (l *Ledger) Walk(visit func(at int32, allocated int64)) {
 			reported = true
 		}
 		if freed {
-			sum -= a.Size
+			sum -= a.Size()
 		} else {
-			sum += a.Size
+			sum += a.Size()
 		}
 		if at >= 0 {
 			visit(at, sum)

@@ -33,8 +33,8 @@ func TestLedgerOfARecordingThatBeganLate(t *testing.T) {
 	if l.Before != 2 || len(l.Allocs) != 3 || len(l.Segments) != 2 {
 		t.Fatalf("%d older of %d blocks, %d segments", l.Before, len(l.Allocs), len(l.Segments))
 	}
-	if a := l.Allocs[2]; a.Size != 1536 {
-		t.Errorf("the block in the final state has %d bytes, the ledger says %d", 1536, a.Size)
+	if a := l.Allocs[2]; a.Size() != 1536 {
+		t.Errorf("the block in the final state has %d bytes, the ledger says %d", 1536, a.Size())
 	}
 	s := AnalyseSnapshot(l)
 	if s.AllocatedPeak != 1536+4096 || s.Peak.At != 1 {

@@ -13,7 +13,7 @@ import (
 // is analysed all the same; then Replayed is nil and a warning says so.
 func ReplaySnapshot(s *trace.Snapshot, rec *event.Recording) (*Snapshot, *allocsim.Replayed) {
 	sizes := &BlockSizes{}
-	replayed, err := allocsim.Replay(rec, allocsim.ReplayOptions{Timeline: true, Observe: sizes.observe})
+	replayed, err := allocsim.Replay(rec, allocsim.ReplayOptions{Timeline: rec.History.Len() <= MaxTimeline, Observe: sizes.observe})
 	if err != nil {
 		a := AnalyseSnapshot(LedgerOf(s, rec, nil))
 		a.Warnings = append(a.Warnings, fmt.Sprintf("the model of the allocator cannot follow the recording (%v): sizes are rounded requests", err))
@@ -27,6 +27,10 @@ func ReplaySnapshot(s *trace.Snapshot, rec *event.Recording) (*Snapshot, *allocs
 	}
 	return a, replayed
 }
+
+// MaxTimeline is the longest recording whose requests are kept for trying other settings on them: about a hundred
+// megabytes, and ten seconds for every useful setting.
+const MaxTimeline = 3_000_000
 
 // BlockSizes is what a replay learns about the blocks of a recording, which itself only says what was asked for.
 type BlockSizes struct {
@@ -65,6 +69,7 @@ func LedgerOf(s *trace.Snapshot, rec *event.Recording, sizes *BlockSizes) *Ledge
 	if sizes != nil {
 		b.begin(sizes.start)
 	}
+	b.expect(countAllocs(rec))
 	allocs := 0
 	for _, e := range rec.History.All() {
 		var block int64
@@ -84,6 +89,15 @@ func LedgerOf(s *trace.Snapshot, rec *event.Recording, sizes *BlockSizes) *Ledge
 		}
 	}
 	return b.Finish()
+}
+
+func countAllocs(rec *event.Recording) (n int) {
+	for _, e := range rec.History.All() {
+		if e.Kind == event.KindAlloc {
+			n++
+		}
+	}
+	return n
 }
 
 func notesOf(s *trace.Snapshot, device int) (notes []Annotation) {

@@ -78,7 +78,7 @@ func openSnapshot(t testing.TB, path string) *Snapshot {
 func (l *Ledger) requestedAt(at int32, category event.Category) (sum int64) {
 	for i := range l.Allocs {
 		if a := &l.Allocs[i]; a.Category == category && a.LiveAt(at) {
-			sum += a.Requested
+			sum += a.Requested()
 		}
 	}
 	return sum
@@ -92,9 +92,9 @@ func (l *Ledger) mostOf(category event.Category) (most int64) {
 			return
 		}
 		if freed {
-			sum -= a.Requested
+			sum -= a.Requested()
 		} else {
-			sum += a.Requested
+			sum += a.Requested()
 		}
 		most = max(most, sum)
 	})

@@ -129,11 +129,11 @@ func chooseBlocks(l *diagnose.Ledger) (smallest int64, include func(*diagnose.Al
 	}
 	sizes := make([]int64, len(l.Allocs))
 	for i := range l.Allocs {
-		sizes[i] = l.Allocs[i].Size
+		sizes[i] = l.Allocs[i].Size()
 	}
 	slices.Sort(sizes)
 	smallest = sizes[len(sizes)-pageBlocks] + 1 // of equal ones all or none, so that the limit holds
-	return smallest, func(a *diagnose.Allocation) bool { return a.Size >= smallest }
+	return smallest, func(a *diagnose.Allocation) bool { return a.Size() >= smallest }
 }
 
 func (w *payloadWriter) blocks(page *pageDevice, l *diagnose.Ledger) func(*diagnose.Allocation) bool {
@@ -149,7 +149,7 @@ func (w *payloadWriter) blocks(page *pageDevice, l *diagnose.Ledger) func(*diagn
 			page.Omitted++
 			continue
 		}
-		addr, size = append(addr, float64(a.Addr)), append(size, float64(a.Size))
+		addr, size = append(addr, float64(a.Addr)), append(size, float64(a.Size()))
 		start, end = append(start, a.Start), append(end, a.End)
 		stack, kind = append(stack, stacks.add(l, a.Stack)), append(kind, uint8(a.Category))
 	}
@@ -200,7 +200,7 @@ func (w *payloadWriter) rest(page *pageDevice, l *diagnose.Ledger, listed func(*
 		enter := func(until int32) {
 			for ; next < len(l.Allocs) && l.Allocs[next].Start <= until; next++ {
 				if a := &l.Allocs[next]; !listed(a) {
-					sum += a.Size
+					sum += a.Size()
 					curve.add(max(a.Start, 0), sum)
 				}
 			}
@@ -208,7 +208,7 @@ func (w *payloadWriter) rest(page *pageDevice, l *diagnose.Ledger, listed func(*
 		for _, f := range l.Frees {
 			if a := &l.Allocs[f]; !listed(a) {
 				enter(a.End - 1)
-				sum -= a.Size
+				sum -= a.Size()
 				curve.add(a.End, sum)
 			}
 		}
@@ -254,10 +254,9 @@ func (w *payloadWriter) reserved(page *pageDevice, l *diagnose.Ledger) {
 func (w *payloadWriter) times(page *pageDevice, l *diagnose.Ledger) {
 	var when []int32
 	var value []float64
-	recorded := l.Allocs[l.Before:]
-	for i := 0; i < len(recorded) && l.FirstUS != 0; i += 1 + len(recorded)/1024 {
-		when = append(when, recorded[i].Start)
-		value = append(value, max(0, float64(recorded[i].TimeUS-l.FirstUS)/1e6))
+	for at := 0; at < l.Entries && l.FirstUS != 0; at += 1 + l.Entries/2048 {
+		when = append(when, int32(at))
+		value = append(value, l.SecondsAt(int32(at)))
 	}
 	addArray(w, page.Arrays, "timeWhen", "i32", when)
 	addArray(w, page.Arrays, "timeSeconds", "f64", value)

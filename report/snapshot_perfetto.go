@@ -111,7 +111,7 @@ func (w *perfettoWriter) counters(l *diagnose.Ledger) {
 			high = -1
 		}
 		last = at
-		size := a.Size
+		size := a.Size()
 		if freed {
 			size = -size
 		}
@@ -141,7 +141,7 @@ func (w *perfettoWriter) blocks(l *diagnose.Ledger) {
 		chosen[i] = int32(i)
 	}
 	if len(chosen) > perfettoBlocks {
-		slices.SortFunc(chosen, func(x, y int32) int { return cmp.Compare(l.Allocs[y].Size, l.Allocs[x].Size) })
+		slices.SortFunc(chosen, func(x, y int32) int { return cmp.Compare(l.Allocs[y].Size(), l.Allocs[x].Size()) })
 		chosen = chosen[:perfettoBlocks]
 		slices.Sort(chosen)
 	}
@@ -151,8 +151,8 @@ func (w *perfettoWriter) blocks(l *diagnose.Ledger) {
 		for _, f := range l.Frames(a.Stack) {
 			frames = append(frames, cleanText(fmt.Sprintf("%s:%d %s", f.File, f.Line, f.Name)))
 		}
-		e := chromeEvent{Name: a.Category.String() + " " + event.Bytes(a.Size).String(), Category: a.Category.String(), Phase: "b", Thread: 2 + int(a.Category),
-			ID: fmt.Sprint(i), Time: w.clock.at(a.Start), Args: map[string]any{"bytes": a.Size, "phase": a.Phase.String(), "stack": frames}}
+		e := chromeEvent{Name: a.Category.String() + " " + event.Bytes(a.Size()).String(), Category: a.Category.String(), Phase: "b", Thread: 2 + int(a.Category),
+			ID: fmt.Sprint(i), Time: w.clock.at(a.Start), Args: map[string]any{"bytes": a.Size(), "phase": a.Phase.String(), "stack": frames}}
 		w.write(e)
 		e.Phase, e.Args, e.Time = "e", nil, w.clock.at(min(a.End, int32(l.Entries)))
 		w.write(e)

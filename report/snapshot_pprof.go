@@ -66,11 +66,11 @@ func (b *profileBuilder) device(s *diagnose.Snapshot) {
 		}
 		if a.LiveAt(int32(s.Peak.At)) {
 			sample.Value[0]++
-			sample.Value[1] += a.Size
+			sample.Value[1] += a.Size()
 		}
 		if a.Start >= 0 {
 			sample.Value[2]++
-			sample.Value[3] += a.Size
+			sample.Value[3] += a.Size()
 		}
 	}
 }
