@@ -136,6 +136,9 @@ func (s *Snapshot) warn(p *phases) {
 	if l.Implausible > 0 {
 		s.Warnings = append(s.Warnings, fmt.Sprintf("%d entries or blocks have impossible sizes or addresses and were left out: the file is damaged", l.Implausible))
 	}
+	if l.Lost > 0 {
+		s.Warnings = append(s.Warnings, fmt.Sprintf("%d releases are missing from the recording (skipped actions, or a damaged file): they are taken to be where the address was given out again", l.Lost))
+	}
 	if l.Unknown > 0 {
 		s.Warnings = append(s.Warnings, fmt.Sprintf("%d entries are of a kind this version does not know and were left out", l.Unknown))
 	}

@@ -21,6 +21,7 @@ type Ledger struct {
 	OOMs     []OOMEvent
 	Notes    []Annotation
 	Unknown  int // entries of a kind this version does not know
+	Lost     int // releases that must have happened and are not in the recording
 	// Implausible counts entries with impossible sizes or addresses, which were left out.
 	Implausible int
 	// Before counts the blocks that were there when recording began.
@@ -216,6 +217,10 @@ func (b *LedgerBuilder) tick(at int32, us int64) {
 }
 
 func (b *LedgerBuilder) alloc(at int32, e event.Entry, block int64) {
+	if _, taken := b.live[e.Addr]; taken { // two blocks cannot share an address: the release was not recorded
+		b.l.Lost++
+		b.free(at, e)
+	}
 	b.live[e.Addr] = int32(len(b.l.Allocs))
 	b.l.Allocs = append(b.l.Allocs, newAllocation(e.Addr, block, e.Size, at, e.Stack))
 }
@@ -240,6 +245,10 @@ func (b *LedgerBuilder) free(at int32, e event.Entry) {
 }
 
 func (b *LedgerBuilder) reserve(at int32, e event.Entry) {
+	if i, taken := b.spans[e.Addr]; taken {
+		b.l.Lost++
+		b.l.Segments[i].End = at
+	}
 	b.spans[e.Addr] = int32(len(b.l.Segments))
 	b.l.Segments = append(b.l.Segments, SegmentSpan{Addr: e.Addr, Size: e.Size, Start: at, End: Never, Stream: e.Stream, Pool: e.Pool,
 		Expandable: e.Kind == event.KindSegmentMap})

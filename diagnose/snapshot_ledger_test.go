@@ -72,6 +72,15 @@ func TestLedgerLeavesOutTheImpossible(t *testing.T) {
 	}
 }
 
+func TestLedgerNoticesMissingReleases(t *testing.T) {
+	l := buildLedger(entry(event.KindSegmentAlloc, 0, 2*mib), entry(event.KindAlloc, 0, 1000), entry(event.KindAlloc, 0, 2000),
+		entry(event.KindSegmentAlloc, 0, 2*mib), entry(event.KindFreeRequested, 0, 2000))
+	s := AnalyseSnapshot(l)
+	if l.Lost != 2 || s.AllocatedPeak != 2048 || s.ReservedPeak != 2*event.MiB || s.End.Allocated != 0 {
+		t.Errorf("%d lost, peaks %d and %d, %d at the end", l.Lost, s.AllocatedPeak, s.ReservedPeak, s.End.Allocated)
+	}
+}
+
 func TestSnapshotOfNothing(t *testing.T) {
 	s := AnalyseSnapshot(NewLedger(3, nil, nil).Finish())
 	if s.AllocatedPeak != 0 || s.Device != 3 || len(s.Warnings) != 1 {

@@ -148,8 +148,8 @@ func (w *perfettoWriter) blocks(l *diagnose.Ledger) {
 	for _, i := range chosen {
 		a := &l.Allocs[i]
 		var frames []string
-		for _, f := range l.Frames(a.Stack) {
-			frames = append(frames, cleanText(fmt.Sprintf("%s:%d %s", f.File, f.Line, f.Name)))
+		for _, f := range diagnose.TellingFrames(l.Frames(a.Stack)) {
+			frames = append(frames, frameText(f))
 		}
 		e := chromeEvent{Name: a.Category.String() + " " + event.Bytes(a.Size()).String(), Category: a.Category.String(), Phase: "b", Thread: 2 + int(a.Category),
 			ID: fmt.Sprint(i), Time: w.clock.at(a.Start), Args: map[string]any{"bytes": a.Size(), "phase": a.Phase.String(), "stack": frames}}
