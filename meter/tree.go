@@ -130,6 +130,9 @@ func (t *Tree) Read(s *event.Sample, detail bool) {
 		if err != nil {
 			continue // it ended since the walk
 		}
+		if m.Resident == 0 {
+			continue // ended, and not reaped yet
+		}
 		status, known := t.split[pid]
 		if detail || !known {
 			status, _ = t.Proc.Status(pid)

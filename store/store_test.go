@@ -1,0 +1,254 @@
+package store
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"memroom/event"
+)
+
+func testStore(t *testing.T) *Store {
+	t.Helper()
+	s, err := Open(filepath.Join(t.TempDir(), "home"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// ended makes a run that is over.
+func ended(t *testing.T, s *Store, at time.Time, run event.Run, exit event.Exit, verdict event.Verdict) *Folder {
+	t.Helper()
+	f, err := s.Create(at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	run.ID, run.Started = f.ID, at
+	for _, err := range []error{f.SaveRun(run), f.replace(exitFile, exit), f.SaveVerdict(verdict),
+		f.replace(stateFile, keeperState{Keeper: 1, Finished: true}),
+		f.SaveSummary(event.Summary{Run: run, Peaks: event.Peaks{Unreclaimable: 5 * event.GiB}})} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return f
+}
+
+func someRuns(t *testing.T, s *Store) []string {
+	t.Helper()
+	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	var ids []string
+	for i, run := range []event.Run{{Name: "first", Command: []string{"a"}}, {Tags: []string{"x", "y"}, Command: []string{"b"}}, {Command: []string{"c"}}} {
+		f := ended(t, s, at.Add(time.Duration(i)*time.Hour), run, event.Exit{Code: i}, event.Verdict{ExitCode: i, IsOOM: i == 2, Evidence: []string{}})
+		ids = append(ids, f.ID)
+	}
+	return ids
+}
+
+func listed(t *testing.T, s *Store, f Filter) []string {
+	t.Helper()
+	rows, err := s.List(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ids := []string{}
+	for _, r := range rows {
+		ids = append(ids, r.ID)
+	}
+	return ids
+}
+
+func TestListFilters(t *testing.T) {
+	s := testStore(t)
+	ids := someRuns(t, s)
+	for _, c := range []struct {
+		filter Filter
+		want   []string
+	}{
+		{Filter{}, []string{ids[2], ids[1], ids[0]}},
+		{Filter{Limit: 1}, []string{ids[2]}},
+		{Filter{Name: "first"}, []string{ids[0]}},
+		{Filter{Tag: "y"}, []string{ids[1]}},
+		{Filter{OOM: true}, []string{ids[2]}},
+		{Filter{Failed: true}, []string{ids[2], ids[1]}},
+		{Filter{Active: true}, []string{}},
+		{Filter{Name: "'; DROP TABLE runs; --"}, []string{}},
+	} {
+		if got := listed(t, s, c.filter); !slices.Equal(got, c.want) {
+			t.Errorf("%+v: %v, want %v", c.filter, got, c.want)
+		}
+		var direct []string
+		for _, r := range s.fromFolders(ids, c.filter) {
+			direct = append(direct, r.ID)
+		}
+		if !slices.Equal(direct, c.want) && len(direct)+len(c.want) > 0 {
+			t.Errorf("%+v without the index: %v, want %v", c.filter, direct, c.want)
+		}
+	}
+}
+
+func TestIndexFollowsTheFolders(t *testing.T) {
+	s := testStore(t)
+	ids := someRuns(t, s)
+	listed(t, s, Filter{})
+	if err := s.Folder(ids[0]).Remove(); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Folder(ids[1]).SaveVerdict(event.Verdict{IsOOM: true}); err != nil {
+		t.Fatal(err)
+	}
+	if got := listed(t, s, Filter{OOM: true}); !slices.Equal(got, []string{ids[2], ids[1]}) {
+		t.Errorf("got %v", got)
+	}
+	if got := listed(t, s, Filter{}); len(got) != 2 {
+		t.Errorf("a deleted run is still listed: %v", got)
+	}
+}
+
+// TestDamagedIndex: whatever is in the index's place, the runs are listed.
+func TestDamagedIndex(t *testing.T) {
+	for name, damage := range map[string]func(path string) error{
+		"garbage":   func(p string) error { return os.WriteFile(p, []byte(strings.Repeat("garbage ", 4096)), 0o600) },
+		"truncated": func(p string) error { return os.Truncate(p, 5000) },
+		"empty":     func(p string) error { return os.Truncate(p, 0) },
+		"middle overwritten": func(p string) error {
+			data, err := os.ReadFile(p)
+			if err == nil {
+				copy(data[4096:], strings.Repeat("\xff", 2000))
+				err = os.WriteFile(p, data, 0o600)
+			}
+			return err
+		},
+		"a folder": func(p string) error { _ = os.Remove(p); return os.Mkdir(p, 0o700) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := testStore(t)
+			ids := someRuns(t, s)
+			listed(t, s, Filter{})
+			for _, suffix := range []string{"-wal", "-shm"} {
+				_ = os.Remove(s.indexPath() + suffix)
+			}
+			if err := damage(s.indexPath()); err != nil {
+				t.Fatal(err)
+			}
+			if got := listed(t, s, Filter{}); !slices.Equal(got, []string{ids[2], ids[1], ids[0]}) {
+				t.Errorf("got %v", got)
+			}
+			if got := listed(t, s, Filter{OOM: true}); !slices.Equal(got, []string{ids[2]}) {
+				t.Errorf("got %v", got)
+			}
+		})
+	}
+}
+
+func TestManyAtOnce(t *testing.T) {
+	s := testStore(t)
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			for range 5 {
+				f, err := s.Create(time.Now())
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if err := f.SaveRun(event.Run{ID: f.ID, Command: []string{"x"}}); err != nil {
+					t.Error(err)
+				}
+				if _, err := s.List(Filter{}); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	if got := listed(t, s, Filter{}); len(got) != 40 {
+		t.Errorf("%d runs listed, want 40", len(got))
+	}
+}
+
+func TestFind(t *testing.T) {
+	s := testStore(t)
+	if _, err := s.Find(""); err == nil || !strings.Contains(err.Error(), "memroom run") {
+		t.Errorf("empty store: %v", err)
+	}
+	ids := someRuns(t, s)
+	for text, want := range map[string]string{"": ids[2], "last": ids[2], ids[1]: ids[1], ids[0][:15]: ids[0], ids[1][len(ids[1])-3:]: ids[1], "first": ids[0]} {
+		if f, err := s.Find(text); err != nil || f.ID != want {
+			t.Errorf("%q: %v %v", text, f, err)
+		}
+	}
+	for _, text := range []string{"2026", "nothing", "../runs", ".."} {
+		if f, err := s.Find(text); err == nil {
+			t.Errorf("%q found %s", text, f.ID)
+		}
+	}
+}
+
+// TestCutLines: a crash cuts the last line; what is written after it must be readable.
+func TestCutLines(t *testing.T) {
+	s := testStore(t)
+	f, err := s.Create(time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := f.AppendSamples([]event.Sample{{AtMS: 1}, {AtMS: 2}}); err != nil {
+		t.Fatal(err)
+	}
+	f.Close()
+	path := f.Path(samplesFile)
+	info, _ := os.Stat(path)
+	if err := os.Truncate(path, info.Size()-5); err != nil {
+		t.Fatal(err)
+	}
+	again := s.Folder(f.ID)
+	if err := again.AppendSamples([]event.Sample{{AtMS: 3}}); err != nil {
+		t.Fatal(err)
+	}
+	again.Close()
+	var at []int64
+	for sample := range again.Samples() {
+		at = append(at, sample.AtMS)
+	}
+	if !slices.Equal(at, []int64{1, 3}) {
+		t.Errorf("read %v, want the first and the third", at)
+	}
+}
+
+func TestPrune(t *testing.T) {
+	s := testStore(t)
+	ids := someRuns(t, s) // the first is named, the second tagged
+	at := time.Date(2026, 6, 1, 0, 0, 0, 0, time.UTC)
+	last := ended(t, s, at, event.Run{}, event.Exit{}, event.Verdict{})
+	asked, err := s.Prune(Retention{Age: time.Hour, Newest: 1}, at, true)
+	if err != nil || len(asked) != 1 || asked[0].ID != ids[2] {
+		t.Fatalf("%v %v", asked, err)
+	}
+	if _, err := s.Prune(Retention{Size: 1, Newest: 0}, at, false); err != nil {
+		t.Fatal(err)
+	}
+	if got := listed(t, s, Filter{}); !slices.Equal(got, []string{ids[1], ids[0]}) {
+		t.Errorf("left: %v; the named and the tagged should stay (%s should not)", got, last.ID)
+	}
+}
+
+func TestStoreIsPrivate(t *testing.T) {
+	s := testStore(t)
+	f, err := s.Create(time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := f.SaveRun(event.Run{}); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{s.Home, f.Dir, f.Path(runFile)} {
+		if info, err := os.Stat(path); err != nil || info.Mode().Perm()&0o077 != 0 {
+			t.Errorf("%s: %v %v", path, info.Mode(), err)
+		}
+	}
+}
