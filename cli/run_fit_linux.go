@@ -50,7 +50,7 @@ func (p *fitPolicy) After(a supervise.Attempt) supervise.Decision {
 		}
 	case a.Number >= p.spec.MaxAttempts:
 		record.Impossible = fmt.Sprintf("still out of memory after %d attempts (--max-attempts)", a.Number)
-		record.Needs = tried.CannotFit()
+		record.Needs = record.CannotFit()
 		if record.Needs > 0 {
 			record.Impossible = fmt.Sprintf("cannot fit: needs at least %s; %s", record.Needs, record.Impossible)
 		}
@@ -106,7 +106,7 @@ func (p *fitPolicy) original(a supervise.Attempt) []string {
 
 // facts are the attempt's end in the words of the choice.
 func (p *fitPolicy) facts(a supervise.Attempt, tried fit.Tried) fit.Facts {
-	f := fit.Facts{Where: a.Verdict.Where, On: tried.Remedies, Needs: tried.CannotFit(), Limit: p.spec.GPULimit, UsesGPU: tried.Allocated > 0}
+	f := fit.Facts{Where: a.Verdict.Where, On: tried.Remedies, Needs: p.needs(tried), Limit: p.spec.GPULimit, UsesGPU: tried.Allocated > 0}
 	if f.Where != event.WhereGPU && f.Where != event.WhereMPS {
 		f.Limit = a.Peaks.HostLimit
 		return f
@@ -119,6 +119,13 @@ func (p *fitPolicy) facts(a supervise.Attempt, tried fit.Tried) fit.Facts {
 		}
 	}
 	return f
+}
+
+// needs is the latest figure that was found for what is needed at the least.
+func (p *fitPolicy) needs(tried fit.Tried) event.Bytes {
+	r := p.record()
+	r.Attempts = append(r.Attempts, tried)
+	return r.CannotFit()
 }
 
 // arguments rewrites the command where its own arguments do it.
@@ -240,7 +247,7 @@ func (p *fitPolicy) tried(a supervise.Attempt, record fit.Record) fit.Tried {
 
 func sentence(s probe.Said) fit.Sentence {
 	return fit.Sentence{Kind: s.Kind, Text: s.Text, ID: remedy.ID(s.ID), Predicted: s.Predicted, Needs: s.Needs, Limit: s.Limit,
-		Pieces: s.Pieces, Twice: s.Twice, Equivalence: s.Equivalence}
+		Rows: s.Rows, Pieces: s.Pieces, Twice: s.Twice, Equivalence: s.Equivalence}
 }
 
 // record reads what was kept of the attempts before.

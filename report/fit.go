@@ -103,6 +103,16 @@ func equivalenceWords(e remedy.Equivalence) string {
 	return "not the same: a remedy that was allowed changes the mathematics (changes)"
 }
 
+// cutSetup is a setup whose next halving of the batch is what the pieces amount to; nil where nothing was cut.
+func cutSetup(t fit.Tried, id remedy.ID) *remedy.Setup {
+	for _, s := range t.Said {
+		if s.ID == id && id == remedy.MicroBatch && s.Kind == "applied" && s.Pieces > 1 {
+			return &remedy.Setup{Batch: 2 * ((s.Rows + s.Pieces - 1) / s.Pieces), Accumulate: max(1, s.Pieces/2)}
+		}
+	}
+	return nil
+}
+
 // fitEdits shows the code for what was applied, one remedy a paragraph.
 func fitEdits(say func(string, ...any), t fit.Tried) {
 	applied := map[remedy.ID]bool{}
@@ -114,7 +124,7 @@ func fitEdits(say func(string, ...any), t fit.Tried) {
 		if !ok || !applied[r.ID] && r.Level == remedy.LevelProcess || r.Level == remedy.LevelArgs {
 			continue
 		}
-		how := known.HowTo(remedy.Job{Framework: remedy.PyTorch})
+		how := known.HowTo(remedy.Job{Framework: remedy.PyTorch, Setup: cutSetup(t, r.ID)})
 		edit := how.Code
 		if r.Level == remedy.LevelEnv && how.Env != "" {
 			edit = how.Env

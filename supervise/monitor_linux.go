@@ -196,9 +196,11 @@ func (m *Monitor) hearKeeper(t told, ticker *time.Ticker) (over bool, err error)
 	case tellLaunch:
 		return false, json.Unmarshal(t.payload, &m.launch)
 	case tellState:
-		if err := json.Unmarshal(t.payload, &m.state); err != nil {
+		var state State // a fresh one: the exit of the attempt before must not stay
+		if err := json.Unmarshal(t.payload, &state); err != nil {
 			return true, err
 		}
+		m.state = state
 		m.begin(ticker)
 	case tellExited:
 		var exit event.Exit

@@ -39,6 +39,7 @@ type Sentence struct {
 	Predicted   event.Bytes `json:"predicted,omitempty"`
 	Needs       event.Bytes `json:"needs,omitempty"`
 	Limit       event.Bytes `json:"limit,omitempty"`
+	Rows        int         `json:"rows,omitempty"`
 	Pieces      int         `json:"pieces,omitempty"`
 	Twice       float64     `json:"twice,omitempty"`
 	Equivalence string      `json:"equivalence,omitempty"`
@@ -59,6 +60,16 @@ func (t Tried) CannotFit() event.Bytes {
 		needs = max(needs, s.Needs)
 	}
 	return needs
+}
+
+// CannotFit is the latest figure of the attempts, 0 when there is none.
+func (r Record) CannotFit() event.Bytes {
+	for i := len(r.Attempts) - 1; i >= 0; i-- {
+		if needs := r.Attempts[i].CannotFit(); needs > 0 {
+			return needs
+		}
+	}
+	return 0
 }
 
 // Equivalence of an attempt's results to those of the unchanged program: the weakest of what its remedies are known and

@@ -8,7 +8,6 @@ is taken at once, rather than creeping up on it over several attempts:
 3. the batch in pieces, as many of them recomputed as needed;
 4. all blocks checkpointed and the batch in pieces.
 """
-import math
 import weakref
 
 import torch
@@ -16,16 +15,28 @@ import torch
 from . import blocks, measure, microbatch, room
 from .rows import Cannot, Inputs
 
-WORK_FOR_LOSS = 3  # tensors of the outputs' size that a loss over the whole batch makes: log-probabilities, two gradients
-TOO_MANY = 0.08  # what a doubling of the number of pieces is taken to cost, as a share of a forward pass
+WORK_FOR_LOSS = 8  # bytes that a loss over the whole batch makes for each element of the outputs beside the one gradient that
+# was measured: log-probabilities and another gradient, fp32
+WORK_IN_HALF = 12  # and a copy in fp32 where the outputs are in half precision
+FORWARD = 1 / 3  # share of a step's computation
 
 
 class Choice:
-    """One way to fit: the blocks to checkpoint, the batch's Share or None, the share of the forward pass that is run
-    twice, and the bytes it would need."""
+    """One way to fit: the blocks to checkpoint, the batch's Share or None, the bytes it would need, the share of the
+    forward pass that is run twice, and the seconds a step would take."""
 
-    def __init__(self, words, needs, twice, checkpoint=(), share=None, pieces=1):
+    def __init__(self, words, needs, twice, cost, rows, checkpoint=(), share=None, pieces=1):
         self.words, self.needs, self.twice, self.checkpoint, self.share, self.pieces = words, needs, twice, checkpoint, share, pieces
+        self.seconds = (cost.time_fixed * pieces + cost.time_row * rows) * (1 + FORWARD * twice)
+
+
+class Everything:
+    """The choice where nothing can be measured."""
+
+    share = None
+
+    def __init__(self, checkpoint):
+        self.checkpoint = checkpoint
 
 
 class Governor:
@@ -60,12 +71,12 @@ class Governor:
             if plan is not None:
                 plan, inputs = plan
             around = room.of(next(module.parameters()).device, self.limit)
+            held = around.held()
             cost = measure.cost(module, call, inputs, around, found)
         except Cannot as reason:
             return self._unmeasured(module, found, reason)
         _, state = room.to_come(module)
-        budget = room.SAFETY * self.factor * around.limit - around.held() - state
-        return self._decide(module, inputs, plan, found, cost, budget, around, state)
+        return self._decide(module, inputs, plan, found, cost, around.limit, held + state)
 
     def _blocks(self, module):
         if "checkpointing" not in self.allowed or type(module).__name__ == "OptimizedModule":
@@ -81,20 +92,23 @@ class Governor:
             self.say("declined", "%s: %s" % (microbatch.name_of(module), reason), id="micro_batch")
             return None
 
-    def _decide(self, module, inputs, plan, found, cost, budget, around, state):
+    def _decide(self, module, inputs, plan, found, cost, limit, always):
+        """always: bytes that are held whatever is chosen."""
+        budget = room.SAFETY * self.factor * limit - always
         candidates = list(_candidates(inputs, plan, found, cost))
         if self.failed and candidates:
             budget = min(budget, 0.97 * candidates[0].needs)  # the first is "as it is", and that is known to fail
         fitting = [c for c in candidates if c.needs <= budget]
-        choice = min(fitting, key=lambda c: c.twice) if fitting else min(candidates, key=lambda c: c.needs)
-        expected = int(around.held() + state + choice.needs)
-        fields = {"predicted": expected, "limit": around.limit, "rows": inputs.rows, "pieces": choice.pieces,
+        choice = min(fitting, key=lambda c: c.seconds) if fitting else min(candidates, key=lambda c: c.needs)
+        expected = int(always + choice.needs)
+        fields = {"predicted": expected, "limit": limit, "rows": inputs.rows, "pieces": choice.pieces,
                   "checkpointed": len(choice.checkpoint), "twice": round(choice.twice, 3),
                   "equivalence": plan.equivalence if plan and choice.share else "exact"}
         name = microbatch.name_of(module)
         if not fitting:
-            self.say("note", "%s: cannot fit: needs at least %d bytes, %d are there" % (name, expected, around.limit),
-                     id="cannot_fit", needs=expected, limit=around.limit)
+            needs = int(expected / room.SAFETY)
+            self.say("note", "%s: cannot fit: needs at least %s, %s are there" % (name, room.words(needs), room.words(limit)),
+                     id="cannot_fit", needs=needs, limit=limit)
         for id, on in (("micro_batch", choice.share), ("checkpointing", choice.checkpoint)):
             if on:
                 self.say("applied", "%s: %s" % (name, choice.words), id=id, **fields)
@@ -110,7 +124,7 @@ class Governor:
                      equivalence="exact", checkpointed=len(found))
         else:
             self.say("declined", "%s: no blocks to checkpoint, and %s" % (name, reason), id="checkpointing")
-        return Choice("all blocks", 0, 1.0, [b for _, b in found])
+        return Everything([b for _, b in found])
 
 
 def _inputs(args, kwargs):
@@ -118,21 +132,19 @@ def _inputs(args, kwargs):
 
 
 def _candidates(inputs, plan, found, cost):
+    """Every choice that is thought of; the first is to change nothing."""
     rows = inputs.rows
-    outputs = cost.output_row * rows
     accumulates = plan is not None and plan.accumulates
-    extra = 0 if accumulates else WORK_FOR_LOSS * outputs
-    yield Choice("as it is", cost.peak_fixed + cost.peak_row * rows + extra, 0.0)
+    extra = 0 if cost.has_loss else (WORK_IN_HALF if cost.half else WORK_FOR_LOSS) * cost.elements_row * rows
+    yield Choice("as it is", cost.peak_fixed + cost.peak_row * rows + extra, 0.0, cost, rows)
     yield from _some_blocks(rows, cost, extra)
     if plan is None:
         return
-    for saved_fewer, checkpointed in ((0.0, ()), (_gain(cost.by_block), [b for _, b, _, _ in cost.by_block])):
-        if not checkpointed and saved_fewer:
-            continue
-        largest = max([s for _, _, s, _ in cost.by_block] or [0]) if checkpointed else 0
-        peak_row = max(cost.peak_row - saved_fewer + largest, cost.output_row)
-        saved_row = max(cost.saved_row - saved_fewer, 0)
-        yield from _pieces(inputs, accumulates, cost, outputs, extra, peak_row, saved_row, checkpointed)
+    yield from _pieces(inputs, accumulates, cost, extra, cost.peak_row, cost.saved_row, ())
+    if cost.by_block:
+        saved_row = max(cost.saved_row - _gain(cost.by_block), 0)
+        peak_row = max(cost.peak_row - _gain(cost.by_block) + max(b[2] for b in cost.by_block), cost.output_row)
+        yield from _pieces(inputs, accumulates, cost, extra, peak_row, saved_row, [b for _, b, _, _ in cost.by_block])
 
 
 def _gain(by_block):
@@ -141,36 +153,49 @@ def _gain(by_block):
 
 def _some_blocks(rows, cost, extra):
     """The fattest blocks first; the share run twice is taken as their share of what is saved."""
-    order = sorted(cost.by_block, key=lambda b: b[2] - b[3], reverse=True)
-    total = sum(b[2] for b in order) or 1
+    order = sorted(range(len(cost.by_block)), key=lambda i: cost.by_block[i][2] - cost.by_block[i][3], reverse=True)
+    total = sum(b[2] for b in cost.by_block) or 1
     for count in range(1, len(order) + 1):
-        chosen = order[:count]
-        needs = cost.peak_fixed + (cost.peak_row - _gain(chosen)) * rows + extra
-        needs = max(needs, cost.peak_fixed + max(b[2] for b in chosen) * rows + extra)
+        chosen = set(order[:count])
+        blocks_chosen = [cost.by_block[i] for i in sorted(chosen)]
+        at_loss = (cost.peak_row - _gain(blocks_chosen)) * rows + extra
+        needs = cost.peak_fixed + max(at_loss, _at_recompute(cost, chosen) * rows)
         words = "%d of %d blocks checkpointed" % (count, len(order))
-        yield Choice(words, needs, sum(b[2] for b in chosen) / total, [b for _, b, _, _ in chosen])
+        yield Choice(words, needs, sum(b[2] for b in blocks_chosen) / total, cost, rows, [b[1] for b in blocks_chosen])
 
 
-def _pieces(inputs, accumulates, cost, outputs, extra, peak_row, saved_row, checkpointed):
+def _at_recompute(cost, chosen):
+    """Bytes a row while the fattest moment of the recompute lasts: what was saved before the block, the block itself and
+    what a backward pass needs beside it. What is saved outside blocks is taken to come before them."""
+    before = max(0, cost.saved_row - sum(b[2] for b in cost.by_block))
+    beside = max(0, cost.peak_row - cost.saved_row - 2 * cost.output_row)
+    most = 0
+    for i, (_, _, saved, given) in enumerate(cost.by_block):
+        most = max(most, before + saved + beside if i in chosen else 0)
+        before += given if i in chosen else saved
+    return most
+
+
+def _pieces(inputs, accumulates, cost, extra, peak_row, saved_row, checkpointed):
     rows, elements = inputs.rows, inputs.elements_per_row()
+    outputs = cost.output_row * rows
+    inner = 1.0 if checkpointed else 0.0
     for count in _counts(rows):
         size = -(-rows // count)
         count = -(-rows // size)
-        burden = TOO_MANY * math.log2(count) + (1.0 if checkpointed else 0.0)
         one = cost.peak_fixed + peak_row * size + outputs + extra
         words = "batch of %d in %d pieces%s" % (rows, count, ", %d blocks checkpointed" % len(checkpointed) if checkpointed else "")
         if accumulates:
-            yield Choice(words, one, burden, checkpointed, microbatch.Share(size, 0, elements), count)
+            yield Choice(words, one, inner, cost, rows, checkpointed, microbatch.Share(size, 0, elements), count)
             continue
-        for keep in range(count):
+        for keep in range(0, count, max(1, count // 16)):
             kept = cost.peak_fixed + extra + outputs + saved_row * size * keep + max(0, peak_row - saved_row) * size
             said = words + (", %d of them kept" % keep if keep else "")
-            yield Choice(said, max(one, kept), burden + (count - keep) / count, checkpointed, microbatch.Share(size, keep, elements), count)
+            share = microbatch.Share(size, keep, elements)
+            yield Choice(said, max(one, kept), inner + (count - keep) / count, cost, rows, checkpointed, share, count)
 
 
 def _counts(rows):
-    """Numbers of pieces worth trying: fine at first, then doubling."""
-    counts = [c for c in (2, 3, 4, 5, 6, 8, 10, 12, 16, 24, 32) if c <= rows]
-    while counts and counts[-1] * 2 <= rows:
-        counts.append(counts[-1] * 2)
-    return sorted(set(counts + [rows])) if rows > 1 else []
+    """Numbers of pieces worth trying: fine at first, then coarser. Hundreds of pieces help nobody."""
+    counts = [c for c in (2, 3, 4, 5, 6, 8, 10, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256) if c <= rows]
+    return sorted(set(counts + [rows])) if 1 < rows <= 256 else counts

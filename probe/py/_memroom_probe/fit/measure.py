@@ -4,6 +4,7 @@ Two sizes tell what grows with the batch from what does not (gradients, workspac
 put back afterwards: random generators, buffers, gradients.
 """
 import contextlib
+import time
 
 import torch
 
@@ -13,12 +14,16 @@ from .rows import Cannot, is_tensor
 
 class Cost:
     """Bytes: saved per row and fixed (kept from forward to backward), peak per row and fixed (forward and backward of one
-    piece, gradients included), outputs per row, and for each block what it saves and what goes into it, per row."""
+    piece, gradients included), outputs per row with their elements, whether they are in half precision and whether a loss
+    is among them, and for each block what it saves and what goes into it, per row. Seconds: of a forward and a backward
+    pass, per row and for a piece of any size (launching kernels)."""
 
-    def __init__(self, saved, peak, outputs, by_block):
+    def __init__(self, saved, peak, seconds, outputs, by_block):
         self.saved_fixed, self.saved_row = saved
         self.peak_fixed, self.peak_row = peak
-        self.output_row, self.by_block = outputs, by_block
+        self.time_fixed, self.time_row = seconds
+        self.output_row, self.elements_row, self.half, self.has_loss = outputs
+        self.by_block = by_block
 
 
 def cost(module, call, inputs, room, found):
@@ -31,17 +36,25 @@ def cost(module, call, inputs, room, found):
         _one(module, call, inputs, few, room, found)  # workspaces and caches of the first call
         first = _one(module, call, inputs, few, room, found)
         second = _one(module, call, inputs, many, room, found)
-    per_row = [max(0.0, (b - a) / (many - few)) for a, b in zip(first[:2], second[:2])]
-    fixed = [max(0, a - slope * few) for a, slope in zip(first[:2], per_row)]
-    by_block = [(name, block, saved / many, given / many) for (name, block), (saved, given) in zip(found, second[3])]
-    return Cost((fixed[0], per_row[0]), (fixed[1], per_row[1]), second[2] / many, by_block)
+    lines = [_line(few, a, many, b) for a, b in zip(first[:3], second[:3])]
+    by_block = [(name, block, saved / many, given / many) for (name, block), (saved, given) in zip(found, second[4])]
+    size, elements, half, has_loss = second[3]
+    return Cost(*lines, (size / many, elements / many, half, has_loss), by_block)
+
+
+def _line(few, a, many, b):
+    """(fixed, per row) of the straight line through two measurements."""
+    slope = max(0.0, (b - a) / (many - few))
+    return max(0.0, a - slope * few), slope
 
 
 def _one(module, call, inputs, rows, room, found):
-    """(saved, peak, outputs, [(saved, given) by block]) of one run."""
+    """(saved, peak, seconds, outputs, [(saved, given) by block]) of one run."""
     args, kwargs = inputs.pick(list(range(rows)))
     before = room.held()
     room.start_peak()
+    room.wait()
+    begin = time.perf_counter()
     tally = _Tally(module)
     watch = _BlockWatch(found, tally)
     with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(tally.pack, tally.unpack), watch:
@@ -51,9 +64,14 @@ def _one(module, call, inputs, rows, room, found):
     if targets:
         wanted = [p for p in module.parameters() if p.requires_grad]
         torch.autograd.grad([t.float().sum() for t in targets], wanted, allow_unused=True)
+    room.wait()
+    seconds = time.perf_counter() - begin
     gradients = sum(p.numel() * p.element_size() for p in module.parameters() if p.requires_grad)
     peak = room.peak() - before if room.peak() > before else 0
-    return tally.bytes, max(peak, tally.bytes + outputs + gradients), outputs, watch.bytes
+    differentiable = [t for t in results if t.requires_grad]
+    described = (outputs, sum(t.numel() for t in differentiable), any(t.element_size() < 4 for t in differentiable),
+                 any(t.dim() == 0 for t in differentiable))
+    return tally.bytes, max(peak, tally.bytes + outputs + gradients), seconds, described, watch.bytes
 
 
 class _Tally:

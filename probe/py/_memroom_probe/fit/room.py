@@ -1,4 +1,5 @@
 """How much memory there is for activations: the wall, what is held, and what will be held that is not there yet."""
+import ctypes
 import gc
 import os
 
@@ -6,6 +7,14 @@ import torch
 
 SAFETY = 0.94  # share of the wall that is planned with; the rest is for fragmentation and what was not foreseen
 MIB = 1 << 20
+
+
+def words(count):
+    """Bytes as people write them."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024 or unit == "GiB":
+            return "%.4g%s" % (count, unit)
+        count /= 1024
 
 
 def of(device, limit=None):
@@ -29,6 +38,9 @@ class CudaRoom:
     def start_peak(self):
         torch.cuda.reset_peak_memory_stats(self.device)
 
+    def wait(self):
+        torch.cuda.synchronize(self.device)
+
     def peak(self):
         return torch.cuda.max_memory_allocated(self.device)
 
@@ -37,18 +49,33 @@ class HostRoom:
     """Host memory, for training on the CPU. Without a limit from outside the lowest cgroup limit that is found counts."""
 
     def __init__(self, limit=None):
-        # The libraries' own pages count too, and a cgroup whose cache has no room left crawls before it kills.
-        self.limit = int(0.85 * (int(limit) if limit else _cgroup_limit()))
+        # Pages of libraries count too: a cgroup that has no room for them crawls before it kills.
+        self.limit = int(0.8 * (int(limit) if limit else _cgroup_limit()))
+        _give_back_at_once()
 
     def held(self):
-        with open("/proc/self/statm") as f:
-            return int(f.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        """What cannot be dropped; pages of libraries can."""
+        with open("/proc/self/status") as f:
+            lines = dict(line.split(":", 1) for line in f if line.startswith("Rss"))
+        return sum(int(lines.get(name, "0 kB").split()[0]) * 1024 for name in ("RssAnon", "RssShmem"))
 
     def start_peak(self):
         pass
 
+    def wait(self):
+        pass
+
     def peak(self):
         return self.held()
+
+
+def _give_back_at_once():
+    """glibc raises the size from which blocks are mapped on their own after each large free, and then keeps what is freed:
+    a heap full of holes. A fixed size keeps it at what is really used."""
+    try:
+        ctypes.CDLL(None).mallopt(-3, 1 << 20)  # M_MMAP_THRESHOLD
+    except (OSError, AttributeError):
+        pass  # another C library
 
 
 def _cgroup_limit():

@@ -5,6 +5,7 @@ carries the batch and how a returned loss is weighed, and it finds the reasons n
 buffers or counters that every call moves on, arguments changed in place.
 """
 import contextlib
+import math
 
 import torch
 import torch.nn.functional as F
@@ -221,6 +222,8 @@ class _Bench:
 
     def filter(self, candidates, values, first, second):
         a, b, ab = (float(v) for v in values)
+        if not all(math.isfinite(v) for v in (a, b, ab)):
+            return candidates  # rows without any label that counts tell nothing
         pieces = [tree.flatten(self.inputs.pick(rows))[0] for rows in (first, second)]
         return losses.survivors(candidates, pieces, [a, b], ab, self.loss_tolerance)
 
@@ -238,12 +241,7 @@ class _Bench:
     def _filter_by_marked_labels(self, output, candidates, first, second):
         at = self._labels()
         kept = self.inputs.leaves[at]
-        marked = kept.clone()
-        if marked.dim() > 1:
-            marked[first, : marked.shape[1] - 2] = -100
-        elif len(second) > 1:
-            marked[second[0]] = -100
-        self.inputs.leaves[at] = marked
+        self.inputs.leaves[at] = _mark(kept.clone(), first, second)
         try:
             with _no_dropout(self.ignored):
                 results = self.run(first), self.run(second), self.run(first + second)
@@ -251,6 +249,18 @@ class _Bench:
             return self.filter(candidates, values, first, second)
         finally:
             self.inputs.leaves[at] = kept
+
+
+def _mark(labels, first, second):
+    """Ignores all labels of the first rows but a few of those that count, so that rows and labels weigh differently."""
+    if labels.dim() == 1:
+        if len(second) > 1:
+            labels[second[0]] = -100
+        return labels
+    for row in first:
+        counting = (labels[row] != -100).nonzero().flatten()
+        labels[row, counting[:-3]] = -100
+    return labels
 
 
 def _index(output, result):

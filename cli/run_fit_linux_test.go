@@ -1,0 +1,142 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"memroom/remedy/fit"
+	"memroom/testenv"
+)
+
+// fitted runs a script under `memroom run --fit` and gives its standard output, ours, and the record.
+func fitted(t *testing.T, binary, home string, args ...string) (out, notes string, record fit.Record, code int) {
+	t.Helper()
+	cmd := exec.Command(binary, append([]string{"run"}, args...)...)
+	cmd.Env = append(os.Environ(), "MEMROOM_HOME="+home, "OMP_NUM_THREADS=1")
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	data, err := cmd.Output()
+	if err != nil && cmd.ProcessState == nil {
+		t.Fatal(err)
+	}
+	runs, _ := filepath.Glob(filepath.Join(home, "runs", "*", fitFile))
+	if len(runs) > 0 {
+		content, err := os.ReadFile(runs[len(runs)-1])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := json.Unmarshal(content, &record); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return string(data), stderr.String(), record, cmd.ProcessState.ExitCode()
+}
+
+// needsCgroup skips where no hard limit on host memory can be had: a soft one kills on its own clock.
+func needsCgroup(t *testing.T, binary string) {
+	t.Helper()
+	home := t.TempDir()
+	cmd := exec.Command(binary, "run", "--host-mem", "64MiB", "--", "true")
+	cmd.Env = append(os.Environ(), "MEMROOM_HOME="+home)
+	if err := cmd.Run(); err != nil {
+		t.Fatal(err)
+	}
+	states, _ := filepath.Glob(filepath.Join(home, "runs", "*", "keeper.json"))
+	for _, path := range states {
+		if data, err := os.ReadFile(path); err == nil && regexp.MustCompile(`"limit": *"(cgroup|scope)`).Match(data) {
+			return
+		}
+	}
+	testenv.Needs(t, "a memory cgroup", "none may be made here")
+}
+
+const greedyActivations = `
+import sys, torch, torch.nn as nn, torch.nn.functional as F
+torch.manual_seed(0); torch.set_num_threads(1)
+class Block(nn.Module):
+    def __init__(self, w):
+        super().__init__(); self.a = nn.Linear(w, 4 * w); self.b = nn.Linear(4 * w, w)
+    def forward(self, x): return x + self.b(F.gelu(self.a(x)))
+model = nn.Sequential(nn.Linear(16, 64), *[Block(64) for _ in range(12)], nn.Linear(64, 10))
+optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
+g = torch.Generator().manual_seed(1)
+for step in range(3):
+    x = torch.randn(int(sys.argv[1]), 16, generator=g); y = torch.randint(0, 10, (len(x),), generator=g)
+    optimizer.zero_grad(); loss = F.cross_entropy(model(x), y); loss.backward(); optimizer.step()
+    print("step", step, "loss %.5f" % loss.item(), flush=True)
+`
+
+// TestFitRecoversFromHostOOM: a real kernel kill in a cgroup, one relaunch, the same printed losses, and a second run that
+// begins where the first ended.
+func TestFitRecoversFromHostOOM(t *testing.T) {
+	python := testenv.Python(t, "torch")
+	binary := buildBinary(t)
+	needsCgroup(t, binary)
+	script := filepath.Join(t.TempDir(), "train.py")
+	if err := os.WriteFile(script, []byte(greedyActivations), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	const rows, limit = "20000", "700MiB"
+	plain := exec.Command(python, script, rows)
+	plain.Env = append(os.Environ(), "OMP_NUM_THREADS=1")
+	want, err := plain.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	home := t.TempDir()
+	out, notes, record, code := fitted(t, binary, home, "--fit", "--host-mem", limit, "--", python, script, rows)
+	if code != 0 || !sameLosses(t, out, string(want)) {
+		t.Fatalf("exit %d, printed %q, want %q\n%s", code, out, want, notes)
+	}
+	if len(record.Attempts) != 2 || record.Attempts[0].OutOf == "" || record.Attempts[1].OutOf != "" {
+		t.Fatalf("attempts: %+v\n%s", record.Attempts, notes)
+	}
+	again, notes, record, code := fitted(t, binary, home, "--fit", "--host-mem", limit, "--", python, script, rows)
+	if code != 0 || !sameLosses(t, again, string(want)) || len(record.Attempts) != 1 || !record.Remembered {
+		t.Errorf("the second run: exit %d, attempts %+v\n%s", code, record.Attempts, notes)
+	}
+}
+
+// sameLosses compares "step N loss X" lines: as many, in the same order, each loss within 1e-4.
+func sameLosses(t *testing.T, got, want string) bool {
+	t.Helper()
+	gotLines, wantLines := strings.Split(got, "\n"), strings.Split(want, "\n")
+	if len(gotLines) != len(wantLines) {
+		return false
+	}
+	for i := range wantLines {
+		var stepGot, stepWant int
+		var lossGot, lossWant float64
+		a, _ := fmt.Sscanf(gotLines[i], "step %d loss %g", &stepGot, &lossGot)
+		b, _ := fmt.Sscanf(wantLines[i], "step %d loss %g", &stepWant, &lossWant)
+		if a != b || stepGot != stepWant || math.Abs(lossGot-lossWant) > 1e-4*math.Abs(lossWant) {
+			return false
+		}
+	}
+	return true
+}
+
+// TestFitEndsWhenNothingFits: the ladder has an end, and it says so.
+func TestFitEndsWhenNothingFits(t *testing.T) {
+	python := testenv.Python(t)
+	binary := buildBinary(t)
+	needsCgroup(t, binary)
+	script := filepath.Join(t.TempDir(), "hog.py")
+	if err := os.WriteFile(script, []byte("x = b'1' * (400 << 20)\nprint(len(x))\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	out, notes, record, code := fitted(t, binary, t.TempDir(), "--fit", "--host-mem", "100MiB", "--", python, script)
+	if code != 137 || out != "" || record.Impossible == "" || len(record.Attempts) != 3 {
+		t.Errorf("exit %d, printed %q, record %+v\n%s", code, out, record, notes)
+	}
+	if !strings.Contains(notes, record.Impossible) {
+		t.Errorf("the end is not said:\n%s", notes)
+	}
+}
