@@ -17,10 +17,14 @@ type rangeKey struct {
 // each kind of expandable range, the lowest address that the recording maps: the range begins there or below.
 func (a *Allocator) load(start []event.Segment, lowest map[rangeKey]uint64, placed func(event.Block, Block)) {
 	runs := map[rangeKey][]event.Segment{}
+	var keys []rangeKey // in order of address: every load of a state must number blocks in the same way
 	for i := range start {
 		s := &start[i]
 		if s.Expandable {
 			k := rangeKey{s.Stream, s.Pool, s.Small}
+			if runs[k] == nil {
+				keys = append(keys, k)
+			}
 			runs[k] = append(runs[k], *s)
 			continue
 		}
@@ -32,8 +36,8 @@ func (a *Allocator) load(start []event.Segment, lowest map[rangeKey]uint64, plac
 		a.reserve(g, s.Size)
 		a.loadBlocks(s.Blocks, index, 0, placed)
 	}
-	for k, list := range runs {
-		a.loadRange(k, list, lowest[k], placed)
+	for _, k := range keys {
+		a.loadRange(k, runs[k], lowest[k], placed)
 	}
 	a.stats.DeviceAllocs = 0
 }

@@ -77,6 +77,9 @@ func (v *verifier) grewFor(e *event.Entry) bool {
 // found takes the block that the model's search finds, if it is the recorded one.
 func (v *verifier) found(e *event.Entry, g *group, s int64) blockRef {
 	a := v.a
+	if v.at == 0 && !v.out.Complete {
+		return v.force(e, s) // the segment it was made with may have been recorded before the beginning that is lost
+	}
 	if a.collecting() {
 		g.pool.searches++
 	}
@@ -85,6 +88,13 @@ func (v *verifier) found(e *event.Entry, g *group, s int64) blockRef {
 		if ref := v.mappedRoom(e, g, s); ref != 0 {
 			return ref
 		}
+		v.differ("alloc of %d bytes at %#x: the model finds no free block", e.Size, e.Addr)
+		return v.force(e, s)
+	}
+	for ok && g.free.at(c).addr != e.Addr && v.learnSize(g.free.at(c), s) {
+		c, ok = a.bestFit(g, s)
+	}
+	if !ok {
 		v.differ("alloc of %d bytes at %#x: the model finds no free block", e.Size, e.Addr)
 		return v.force(e, s)
 	}
@@ -112,6 +122,52 @@ func (v *verifier) mappedRoom(e *event.Entry, g *group, s int64) blockRef {
 		return 0
 	}
 	return v.a.growExpandable(g, s)
+}
+
+// learnSize handles a free block that was not chosen although it would have been the best. If it lies behind a block from
+// before the recording whose size is not certain, then that block is larger, and the free one too small.
+func (v *verifier) learnSize(k *freeKey, s int64) bool {
+	a := v.a
+	ref := k.block
+	prev := a.blocks[ref].prev
+	if prev == 0 || a.blocks[prev].state == stateFree {
+		return false
+	}
+	room, ok := v.uncertain[a.blocks[prev].addr]
+	more := k.size - s + minBlock
+	if !ok || more > room || more >= k.size {
+		return false
+	}
+	a.takeFree(ref)
+	a.blocks[ref].addr += uint64(more)
+	a.blocks[ref].size -= more
+	a.blocks[prev].size += more
+	a.putFree(ref)
+	for _, t := range [2]*PoolStats{&a.stats.All, &a.stats.Large} {
+		t.ActiveBytes.add(more)
+		if a.blocks[prev].state == stateActive {
+			t.AllocatedBytes.add(more)
+		}
+		t.InactiveSplitBytes.sub(more)
+	}
+	v.uncertain[a.blocks[prev].addr] -= more
+	v.learned++
+	v.out.enlargeAtStart(a.blocks[prev].addr, more)
+	return true
+}
+
+// enlargeAtStart corrects the size of a block in the state before the first entry. What lies behind it there is free.
+func (r *Replayed) enlargeAtStart(addr uint64, more int64) {
+	for i := range r.Start {
+		blocks := r.Start[i].Blocks
+		for j := range blocks[:max(len(blocks)-1, 0)] {
+			if blocks[j].Addr == addr && blocks[j+1].State == event.BlockFree && blocks[j+1].Size > more {
+				blocks[j].Size += more
+				blocks[j+1].Addr += uint64(more)
+				blocks[j+1].Size -= more
+			}
+		}
+	}
 }
 
 // learnOrder handles releases that order ties by age: the age of blocks from before the recording is unknown, and each
@@ -389,6 +445,9 @@ func (v *verifier) freeCompleted(e *event.Entry) {
 	}
 	v.a.FreeDone(slot.block)
 	v.blocks.remove(e.Addr)
+	if len(v.uncertain) > 0 {
+		delete(v.uncertain, e.Addr)
+	}
 }
 
 // flushFree writes down a free whose completion did not follow at once.

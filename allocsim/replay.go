@@ -223,6 +223,8 @@ type verifier struct {
 	deferred *event.Op // an OpFree that may yet turn out to be pending
 	loaded   uint64    // births and orders up to here are of loaded blocks, in unknown order
 	learned  int
+	// uncertain has the blocks whose size is not known exactly, by address, and how much larger they may be.
+	uncertain map[uint64]int64
 }
 
 func (v *verifier) prepare() error {
@@ -275,11 +277,12 @@ func (v *verifier) begin(c *Config) {
 	case before == 0:
 		v.out.Complete = true
 	default:
-		start, inferred, odd := rewind(v.rec, c)
+		start, uncertain, odd := rewind(v.rec, c)
 		if odd > 0 {
 			v.warn("%d entries contradict the segments at the end; other threads may have allocated while the snapshot was taken", odd)
 		}
-		v.out.Inferred = inferred
+		v.out.Inferred = len(uncertain)
+		v.uncertain = uncertain
 		v.out.Start = start
 		v.a.load(start, v.survey.lowest, v.loadBlock)
 		if v.out.Timeline != nil {
@@ -411,7 +414,7 @@ func (v *verifier) finish() {
 		v.compareEnd()
 	}
 	if v.learned > 0 {
-		v.warn("the order of %d blocks older than the recording was learnt from the choices it shows", v.learned)
+		v.warn("the size or order of blocks older than the recording was learnt from %d choices it shows", v.learned)
 	}
 }
 

@@ -35,8 +35,9 @@ type pastState struct {
 	odd      int // entries that could not be undone
 }
 
-// rewind gives the segments with their active blocks before the first entry; odd counts entries that contradict the end.
-func rewind(rec *event.Recording, c *Config) (start []event.Segment, inferred, odd int) {
+// rewind gives the segments with their active blocks before the first entry, and the addresses of those blocks whose size is
+// not certain; odd counts entries that contradict the end.
+func rewind(rec *event.Recording, c *Config) (start []event.Segment, uncertain map[uint64]int64, odd int) {
 	p := &pastState{config: c, blocks: make([]pastBlock, 1)}
 	for _, s := range rec.Segments {
 		p.addSegment(s)
@@ -50,8 +51,8 @@ func rewind(rec *event.Recording, c *Config) (start []event.Segment, inferred, o
 	for _, e := range rec.History.Backward() {
 		p.undo(e)
 	}
-	start, inferred = p.result()
-	return start, inferred, p.odd
+	start, uncertain = p.result()
+	return start, uncertain, p.odd
 }
 
 func byAddr(addr uint64) *freeKey { return &freeKey{addr: addr} }
@@ -223,7 +224,8 @@ func (p *pastState) addRange(e *event.Entry) {
 }
 
 // result lists the segments with their blocks, free space included.
-func (p *pastState) result() (start []event.Segment, inferred int) {
+func (p *pastState) result() (start []event.Segment, uncertain map[uint64]int64) {
+	uncertain = map[uint64]int64{}
 	p.segments.each(func(k *freeKey) bool {
 		start = append(start, p.segInfo[k.block])
 		return true
@@ -239,7 +241,7 @@ func (p *pastState) result() (start []event.Segment, inferred int) {
 			return true
 		}
 		if !b.known {
-			inferred++
+			uncertain[b.addr] = smallLimit
 		}
 		state := event.BlockActive
 		if b.pending {
@@ -251,7 +253,7 @@ func (p *pastState) result() (start []event.Segment, inferred int) {
 	for i := range start {
 		start[i].Blocks = withGaps(&start[i], &p.odd)
 	}
-	return start, inferred
+	return start, uncertain
 }
 
 // withGaps fills the space between active blocks with free ones.
