@@ -73,10 +73,10 @@ def _attributes(stage):
     FakeTensor.numpy = lambda t, force=False: stage.values.real(t).numpy()
     FakeTensor.__array__ = lambda t, dtype=None, copy=None: stage.values.real(t).numpy()
     FakeTensor.data_ptr = lambda t: id(t.untyped_storage())
-    FakeTensor.is_pinned = lambda t, *a: False
     FakeTensor.is_shared = lambda t: False
     FakeTensor.share_memory_ = lambda t: t
     torch.Tensor.pin_memory = lambda t, *a: t
+    torch.Tensor.is_pinned = lambda t, *a: False
 
 
 def _describe(t, *args, **kwargs):

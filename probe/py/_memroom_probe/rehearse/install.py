@@ -2,11 +2,11 @@
 import atexit
 import os
 import sys
-import threading
 
 from . import recorder as record
 
 STEPS = 3
+OTHERS = {"tensorflow": "TensorFlow", "jax": "JAX"}
 
 
 class Rehearsal:
@@ -17,6 +17,7 @@ class Rehearsal:
         self.recorder = record.Recorder()
         self.written = False
         self.error = None
+        self.other = None
 
     def begin(self, torch):
         from . import card, fakes, rules, script, stage, world
@@ -25,6 +26,7 @@ class Rehearsal:
             self.card = card.Card(self.target, self.recorder)
             self.stage = stage.Stage(self.recorder, rules.table(self.card))
             self.stage.card = self.card
+            self._hide_cards()
             self.card.install()
             fakes.install(self.stage)
             rules.install(self.stage)
@@ -35,6 +37,21 @@ class Rehearsal:
             self.stage.__enter__()
         except NotImplementedError as e:
             self.fail(str(e))
+
+    def _hide_cards(self):
+        """A real card of this machine must not be touched: torch counts cards once, and counts none."""
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""
+        self.torch.cuda.device_count()
+        self.torch._C._ensureCUDADeviceGuardSet()
+        if visible is None:
+            del os.environ["CUDA_VISIBLE_DEVICES"]
+        else:
+            os.environ["CUDA_VISIBLE_DEVICES"] = visible
+
+    def meet(self, module):
+        """The script imports a framework whose memory is not PyTorch's."""
+        self.other = OTHERS[module.__name__]
 
     def fail(self, text):
         """Ends the rehearsal with a sentence for the user."""
@@ -56,7 +73,10 @@ class Rehearsal:
             return
         self.written = True
         torch = sys.modules.get("torch")
-        head = {"torch": getattr(torch, "__version__", None), "python": sys.version.split()[0], "target": self.target}
+        if not self.recorder.events and self.error is None and os.path.exists(self.path):
+            return  # a process that the command started has written the record
+        head = {"torch": getattr(torch, "__version__", None), "python": sys.version.split()[0], "target": self.target,
+                "other": self.other}
         end = {"reason": reason, "error": self.error, "steps": self.recorder.step}
         self.recorder.write(self.path, head, end)
 
@@ -64,7 +84,11 @@ class Rehearsal:
 def install(target, out_path):
     """The probe's entry: `target` describes the card (see card.DEFAULTS; steps), the record goes to out_path."""
     from ..imports import when_imported
+    from . import world
+    world.quiet_environment()
     rehearsal = Rehearsal(target or {}, out_path)
     when_imported("torch", rehearsal.begin)
+    for name in OTHERS:
+        when_imported(name, rehearsal.meet)
     atexit.register(rehearsal.write, "end")
     return rehearsal

@@ -29,7 +29,9 @@ class Rules:
         names = {
             "mm": self.matmul, "bmm": self.matmul, "addmm": self.addmm, "baddbmm": self.matmul, "_addmm_activation": self.addmm,
             "mv": self.matmul, "addmv": self.matmul, "dot": self.matmul, "vdot": self.matmul, "addbmm": self.matmul,
-            "_grouped_mm": self.matmul,
+            "_grouped_mm": self.grouped, "roll": self.roll, "native_layer_norm": self.layer_norm, "_softmax": self.softmax,
+            "native_layer_norm_backward": self.layer_norm_backward, "native_group_norm": self.group_norm,
+            "native_group_norm_backward": self.group_norm_backward, "masked_select": self.masked_select, "index_put": self.index_put,
             "sum": self.reduce, "mean": self.reduce, "amax": self.reduce, "amin": self.reduce, "linalg_vector_norm": self.reduce,
             "norm": self.reduce, "prod": self.reduce, "any": self.reduce, "all": self.reduce, "max": self.reduce, "min": self.reduce,
             "argmax": self.reduce, "argmin": self.reduce, "nansum": self.reduce,
@@ -39,7 +41,7 @@ class Rules:
             "native_dropout": self.mask_first, "embedding": self.embedding, "embedding_dense_backward": self.embedding_backward,
             "nonzero": self.nonzero, "sort": self.sort, "_foreach_norm": self.foreach_norm, "cumsum": self.cumsum,
             "index": self.index, "index_put_": self.index_put, "_index_put_impl_": self.index_put, "_unique2": self.unique,
-            "nll_loss_forward": self.loss, "_log_softmax": self.loss, "nll_loss_backward": self.loss, "nll_loss2d_forward": self.loss,
+            "nll_loss_forward": self.loss, "_log_softmax": self.softmax, "nll_loss_backward": self.loss, "nll_loss2d_forward": self.loss,
         }
         for part in (attention, convolution, recurrent):
             names.update(part.rules(self))
@@ -116,10 +118,59 @@ class Rules:
         if call.args[0].dim() == 1:
             call.stage.scratch(call, 1279 + max(0, call.args[0].numel() - 3000) // 64)
 
+    # -- normalization -------------------------------------------------------------------------------------------------
+
+    def copies(self, call, *tensors):
+        """Contiguous copies that a kernel makes of these arguments first; give them to `drop`."""
+        return [call.stage.take(nbytes(t, full=True), call) for t in tensors if isinstance(t, torch.Tensor) and not t.is_contiguous()]
+
+    def drop(self, call, idents):
+        for ident in idents:
+            call.stage.recorder.free(ident)
+
+    def layer_norm(self, call):
+        held = self.copies(call, call.args[0])
+        self.results(call)
+        self.drop(call, held)
+
+    def layer_norm_backward(self, call):
+        held = self.copies(call, call.args[0], call.args[1])
+        self.results(call)
+        self.drop(call, held)
+
+    def group_norm(self, call):
+        held = self.copies(call, call.args[0])
+        self.results(call)
+        each = 4 * call.args[3] * call.args[4]  # fp32 for every sample and channel
+        call.stage.scratch(call, each, each)
+        self.drop(call, held)
+
+    def group_norm_backward(self, call):
+        held = self.copies(call, call.args[0], call.args[1])
+        self.results(call)
+        each = 4 * call.args[5] * call.args[6]
+        call.stage.scratch(call, each, each, each, each, each)
+        self.drop(call, held)
+
+    def roll(self, call):
+        """Several dimensions are rolled one after the other."""
+        steps = len(call.args[2]) if len(call.args) > 2 and isinstance(call.args[2], (list, tuple)) else 1
+        held = [call.stage.take(nbytes(call.outs[0]), call)] if steps > 1 else []
+        self.results(call)
+        self.drop(call, held)
+
+    def grouped(self, call):
+        self.results(call)
+        call.stage.scratch(call, 60 * call.args[-1].numel() if isinstance(call.args[-1], torch.Tensor) else 240, 67584)
+
     # -- softmax and losses ------------------------------------------------------------------------------------------
 
     def loss(self, call):
         self.results(call, record.LOSS)
+
+    def softmax(self, call):
+        self.results(call, record.LOSS if call.name == "_log_softmax" else record.UNKNOWN)
+        self.drop(call, self.copies(call, call.args[0]))
 
     def softmax_backward(self, call):
         """The product of gradient and result is kept in between."""
@@ -220,6 +271,16 @@ class Rules:
         self.results(call)
         stage.scratch(call, 8, 1023)
         stage.recorder.free(ident)
+
+    def masked_select(self, call):
+        stage, rows = call.stage, call.outs[0].numel()
+        count = stage.take(4, call)
+        stage.scratch(call, 21503 if call.args[1].numel() > 4096 else 1)
+        positions = stage.take(8 * rows * max(1, call.args[1].dim()), call)
+        stage.scratch(call, 1023)
+        stage.recorder.free(count)
+        self.results(call)
+        stage.recorder.free(positions)
 
     def index(self, call):
         """A mask among the indices is turned into positions first."""

@@ -94,6 +94,8 @@ class Stage(TorchDispatchMode):
         if not any(type(t) is FakeTensor for t in tensors):
             device = kwargs.get("device")
             if device is None or torch.device(device).type == "cpu":
+                if kwargs.get("pin_memory"):  # pinning asks the driver
+                    kwargs = dict(kwargs, pin_memory=False)
                 if not self.too_big(name, args, kwargs):
                     return func(*args, **kwargs)
         return self.on_fakes(func, name, args, kwargs, tensors)
@@ -129,7 +131,9 @@ class Stage(TorchDispatchMode):
             return self.sum_gradients(func, args)
         if name in IN_PLACE and self.is_in_place(name, args):
             with self.fake:
-                return aten.alias(args[0])
+                out = aten.alias(args[0])
+            self.note(Call(self, func, name, args, kwargs, out))
+            return out
         with self.fake:
             try:
                 out = func(*args, **kwargs)

@@ -1,5 +1,227 @@
-"""Keeps a rehearsal from touching anything outside: disks, networks, other processes."""
+"""Keeps a rehearsal from touching anything outside: disks, networks, other processes.
+
+The script believes that it saves, logs and downloads. Nothing is written and nothing is fetched: what it would have fetched
+is either not needed (weights: a model of the same configuration weighs the same) or named in the one error it ends with.
+"""
+import os
+import sys
+
+from ..imports import when_imported
+
+OFFLINE = {
+    "WANDB_MODE": "disabled", "COMET_MODE": "disabled", "NEPTUNE_MODE": "debug", "MLFLOW_TRACKING_URI": "", "HF_HUB_OFFLINE": "1",
+    "TRANSFORMERS_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1", "DISABLE_MLFLOW_INTEGRATION": "TRUE",
+    "TOKENIZERS_PARALLELISM": "false", "TORCH_COMPILE_DISABLE": "1",
+}
+COMPILED = "torch.compile was left out: compiled code keeps fewer intermediate results than the rehearsal, which is then an upper bound"
+SAVED = "checkpoints were not written"
+LOGGED = "logs were not written"
+WEIGHTS = "pretrained weights were not read: models were built from their configurations"
+
+
+def quiet_environment():
+    """Set before anything is imported: libraries read these once."""
+    for name, value in OFFLINE.items():
+        os.environ[name] = value
+    os.environ.pop("MLFLOW_TRACKING_URI", None)
 
 
 def install(rehearsal):
-    pass
+    """Called when torch has been imported."""
+    torch, warn = rehearsal.torch, rehearsal.recorder.warn
+    _no_network(rehearsal)
+    _no_saves(torch, warn)
+    _one_process(rehearsal, torch)
+    _no_compile(torch, warn)
+    _loads(torch, rehearsal.stage)
+    when_imported("transformers.modeling_utils", lambda m: _transformers(m, rehearsal))
+    when_imported("transformers.trainer", lambda m: _trainer(m, warn))
+    when_imported("safetensors.torch", lambda m: _replace(m, warn, SAVED, "save_file", "save_model"))
+    when_imported("torch.utils.tensorboard.writer", lambda m: _tensorboard(m, warn))
+    when_imported("torch.distributed.distributed_c10d", lambda m: _groups(m, rehearsal))
+    when_imported("torch.distributed.checkpoint.state_dict_saver", lambda m: _replace(m, warn, SAVED, "save", "async_save"))
+
+
+def _replace(module, warn, text, *names):
+    for name in names:
+        if hasattr(module, name):
+            setattr(module, name, lambda *a, **k: warn(text))
+
+
+def _no_network(rehearsal):
+    """Only sockets of this machine connect."""
+    import socket
+    connect = socket.socket.connect
+
+    def refuse(self, address):
+        if isinstance(address, tuple) and address and str(address[0]) not in ("localhost", "127.0.0.1", "::1"):
+            rehearsal.recorder.warn("the network was off: %s was not reached" % (address[0],))
+            raise ConnectionRefusedError("a rehearsal does not use the network: %s was not reached" % (address[0],))
+        return connect(self, address)
+
+    socket.socket.connect = refuse
+
+
+def _no_saves(torch, warn):
+    def save(obj, f, *args, **kwargs):
+        warn(SAVED)
+
+    torch.save = torch.serialization.save = save
+
+
+def _tensorboard(module, warn):
+    """A writer that forgets: every method of the real one, doing nothing."""
+
+    class SummaryWriter(module.SummaryWriter):
+        def __init__(self, log_dir=None, *args, **kwargs):
+            warn(LOGGED)
+            self.log_dir = log_dir or "runs"
+
+        def __getattribute__(self, name):
+            if name.startswith(("add_", "_get_")) or name in ("flush", "close"):
+                return lambda *a, **k: None
+            return object.__getattribute__(self, name)
+
+    module.SummaryWriter = SummaryWriter
+    tensorboard = sys.modules.get("torch.utils.tensorboard")
+    if tensorboard is not None:
+        tensorboard.SummaryWriter = SummaryWriter
+
+
+def _one_process(rehearsal, torch):
+    """Loaders load in this process, and the script may not start others of itself."""
+    loader = torch.utils.data.DataLoader
+    begin = loader.__init__
+
+    def init(self, dataset, *args, **kwargs):
+        for name in ("num_workers", "prefetch_factor", "persistent_workers", "pin_memory", "multiprocessing_context", "timeout", "worker_init_fn",
+                     "pin_memory_device"):
+            kwargs.pop(name, None)
+        args = args[:4] + (0,) + args[5:6] if len(args) > 4 else args
+        begin(self, dataset, *args, **kwargs)
+
+    loader.__init__ = init
+
+    def spawn(fn, args=(), nprocs=1, join=True, daemon=False, start_method="spawn"):
+        if nprocs != 1:
+            return rehearsal.fail(RANKS % nprocs)
+        fn(0, *args)
+
+    import torch.multiprocessing as multiprocessing
+    multiprocessing.spawn = spawn
+    ranks = os.environ.get("WORLD_SIZE", "1")
+    if ranks.isdigit() and int(ranks) > 1:
+        rehearsal.fail(RANKS % int(ranks))
+
+
+RANKS = ("the command starts %d ranks, and a rehearsal plays one card: rehearse one process (python train.py, or --nproc_per_node 1) with the "
+         "batch of one rank, and add gradient buckets and communication buffers of the other ranks")
+
+
+def _groups(module, rehearsal):
+    """A process group of one rank, whose collectives do nothing."""
+    begin = module.init_process_group
+
+    def init(backend=None, *args, **kwargs):
+        size = int(kwargs.get("world_size") or os.environ.get("WORLD_SIZE", "1") or 1)
+        if size > 1:
+            return rehearsal.fail(RANKS % size)
+        from torch.testing._internal.distributed.fake_pg import FakeStore
+        rehearsal.recorder.warn("the process group is played: buffers of NCCL are not counted")
+        begin("fake", store=FakeStore(), rank=0, world_size=1)
+
+    module.init_process_group = init
+    distributed = sys.modules.get("torch.distributed")
+    if distributed is not None:
+        distributed.init_process_group = init
+
+
+def _no_compile(torch, warn):
+    def compile(model=None, **kwargs):
+        warn(COMPILED)
+        return model if model is not None else (lambda m: m)
+
+    def compile_module(self, *args, **kwargs):
+        warn(COMPILED)
+
+    torch.compile = compile
+    torch.nn.Module.compile = compile_module
+
+
+def _loads(torch, stage):
+    """Files are read into host memory; tensors meant for the card then go there like any others."""
+    load = torch.load
+
+    def read(f, map_location=None, *args, **kwargs):
+        kwargs.pop("mmap", None)
+        value = load(f, "cpu", *args, **kwargs)
+        device = None
+        if isinstance(map_location, (str, torch.device)):
+            device = torch.device(map_location)
+        return _moved(torch, value, device) if device is not None and device.type == "cuda" else value
+
+    torch.load = torch.serialization.load = read
+
+
+def _moved(torch, value, device):
+    if isinstance(value, torch.Tensor):
+        return value.to(device)
+    if isinstance(value, dict):
+        return type(value)((k, _moved(torch, v, device)) for k, v in value.items())
+    if type(value) in (list, tuple):
+        return type(value)(_moved(torch, v, device) for v in value)
+    return value
+
+
+# -- Hugging Face ---------------------------------------------------------------------------------------------------------
+
+
+def _transformers(module, rehearsal):
+    base, warn = module.PreTrainedModel, rehearsal.recorder.warn
+    base.save_pretrained = lambda self, *a, **k: warn(SAVED)
+    base.push_to_hub = lambda self, *a, **k: warn(SAVED)
+
+    def from_pretrained(cls, name, *args, config=None, dtype=None, torch_dtype=None, device_map=None, attn_implementation=None,
+                        quantization_config=None, load_in_8bit=False, load_in_4bit=False, **kwargs):
+        if quantization_config is not None or load_in_8bit or load_in_4bit:
+            return rehearsal.fail("8- and 4-bit loading needs bitsandbytes' kernels, which a rehearsal cannot play: use `memroom plan CONFIG --load-in 4bit`")
+        warn(WEIGHTS)
+        if not hasattr(config, "to_dict"):
+            config = _config(cls, config or name, kwargs, rehearsal)
+        options = {}
+        dtype = dtype if dtype is not None else torch_dtype
+        if dtype in (None, "auto"):
+            dtype = getattr(config, "dtype", None) if dtype == "auto" else None
+        if dtype is not None:
+            options["dtype"] = dtype if not isinstance(dtype, str) else getattr(rehearsal.torch, dtype)
+        if attn_implementation:
+            options["attn_implementation"] = attn_implementation
+        model = cls._from_config(config, **options).eval()
+        return model.to("cuda") if _on_card(device_map) else model
+
+    base.from_pretrained = classmethod(from_pretrained)
+
+
+def _config(cls, name, kwargs, rehearsal):
+    import transformers
+    keep = {k: kwargs[k] for k in ("revision", "subfolder", "cache_dir", "num_labels", "trust_remote_code") if k in kwargs}
+    kind = getattr(cls, "config_class", None) or transformers.AutoConfig
+    try:
+        return kind.from_pretrained(name, **keep)
+    except Exception as e:
+        rehearsal.fail("the configuration of %s is not on this machine and a rehearsal does not use the network: fetch it once (huggingface-cli "
+                       "download %s config.json), or build the model from a configuration [%s]" % (name, name, str(e).splitlines()[0][:160]))
+
+
+def _on_card(device_map):
+    if device_map is None:
+        return False
+    values = device_map.values() if isinstance(device_map, dict) else [device_map]
+    return any(str(v) in ("auto", "balanced", "sequential", "cuda") or str(v).startswith("cuda") or str(v).isdigit() for v in values)
+
+
+def _trainer(module, warn):
+    trainer = module.Trainer
+    for name in ("_save_checkpoint", "save_model", "save_state", "_save", "push_to_hub", "_rotate_checkpoints"):
+        if hasattr(trainer, name):
+            setattr(trainer, name, lambda self, *a, **k: warn(SAVED))
