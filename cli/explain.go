@@ -6,6 +6,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"strings"
 
 	"memroom/diagnose"
 	"memroom/report"
@@ -44,7 +45,7 @@ func (c *explainCmd) Run(s *session) error {
 	x := diagnose.Explain(material)
 	if x == nil {
 		if c.JSON {
-			if err := s.printJSON(notRecognised()); err != nil {
+			if err := s.printJSON(diagnose.NothingIn(material)); err != nil {
 				return err
 			}
 		}
@@ -58,9 +59,6 @@ func (c *explainCmd) Run(s *session) error {
 	report.ExplainText(text, x)
 	return text.Err()
 }
-
-// notRecognised is the JSON for "we cannot tell".
-func notRecognised() *diagnose.Explanation { return diagnose.NothingFound() }
 
 func listed(names []string) string {
 	if len(names) == 1 {
@@ -123,6 +121,9 @@ func addRun(m *diagnose.Material, id string) (bool, error) {
 	runs, err := openStore()
 	if err != nil {
 		return false, err
+	}
+	if strings.ContainsAny(id, `/\`) || id == ".." {
+		return false, nil
 	}
 	folder := runs.Folder(id)
 	if _, err := folder.Run(); err != nil {

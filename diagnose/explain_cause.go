@@ -2,6 +2,7 @@ package diagnose
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -45,11 +46,16 @@ func byWall(c *trace.Crash, h *trace.Hints) (judged, bool) {
 		return because(CauseNeighbour, "", 0.8, "%s of the card were taken before this program started", neighbourBytes(c)), true
 	case c.Kind == "serving_cache":
 		return because(CauseModel, "kv_cache", 0.7, "the weights leave too little of the card for the cache of keys and values"), true
+	case contextRefused.MatchString(c.Text):
+		return because(CauseNeighbour, "context", 0.65, "not even a context fitted on the card: somebody else holds it"), true
 	case c.Kind == "ggml", c.Kind == "ollama":
 		return because(CauseModel, "", 0.7, "a buffer for weights or context does not fit"), true
 	}
 	return judged{}, false
 }
+
+// contextRefused are calls that fail before a program has memory of its own on a card.
+var contextRefused = regexp.MustCompile(`cuDevicePrimaryCtxRetain|cuCtxCreate|cudaSetDevice|implicit initialization on GPU`)
 
 // neighbourShare is the part of a card that others must hold to be the cause, unlistedShare the same for memory that no
 // process is named for: a context, a display and libraries explain up to two gigabytes.
@@ -134,6 +140,7 @@ type moment struct {
 
 // moments are looked for in this order in all frames of a traceback.
 var moments = []moment{
+	{[]string{"set_device", "_lazy_init", "_cuda_init", "init_process_group"}, nil, CauseNeighbour, "context", 0.6, "before this program had anything on the card: its context did not fit"},
 	{[]string{"save_checkpoint", "save_model", "_save_checkpoint", "save_pretrained", "_save", "full_state_dict", "consolidate"}, []string{"serialization.py"}, CauseModel, "checkpoint_save", 0.7, "while a checkpoint was saved"},
 	{[]string{"from_pretrained", "load_state_dict", "load_checkpoint", "_load_pretrained_model", "load_model", "load_weights", "get_sharded", "_load_state_dict_into_model", "load_pretrained"}, []string{"/utils/weights.py", "model_loader"}, CauseModel, "load", 0.75, "while weights were loaded"},
 	{[]string{"_init_group", "_multi_tensor_adamw", "_multi_tensor_adam", "adamw", "_fused_adam"}, []string{"torch/optim", "/optim/", "zero/stage", "bitsandbytes/optim"}, CauseModel, "optimizer_step", 0.7, "in the optimizer's step"},

@@ -21,6 +21,26 @@ func NothingFound() *Explanation {
 	return &Explanation{Where: event.WhereUnknown, Framework: "other", Cause: CauseUnknown, Verdict: "Nothing recognised.", Evidence: []string{}, Remedies: []Advice{}}
 }
 
+// frameworkOf names the framework that logs show, for material that tells of no end.
+func frameworkOf(logs []*trace.Log) string {
+	for _, l := range logs {
+		if f := frameworkSeen(&l.Hints); f != "" {
+			return string(f)
+		}
+		if l.Hints.Frameworks["ray"] {
+			return "ray"
+		}
+	}
+	return "other"
+}
+
+// NothingIn is NothingFound with what the material still shows.
+func NothingIn(m Material) *Explanation {
+	x := NothingFound()
+	x.Framework = frameworkOf(m.Logs)
+	return x
+}
+
 // Explain joins what logs, snapshots and a verdict say. It gives nil where none of them tells of an end or of memory.
 func Explain(m Material) *Explanation {
 	snapshot := fullest(m.Snapshots)

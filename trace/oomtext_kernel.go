@@ -163,6 +163,9 @@ func readExit137(p *passage) *Crash {
 	around := strings.Join(append(p.above(12), p.following(6)...), "\n")
 	c.Framework = launcherOf(around)
 	lower := strings.ToLower(around)
+	if strings.Contains(lower, "last state") || strings.Contains(lower, "restart count") || strings.Contains(lower, "kubectl") {
+		c.Framework = "kubernetes"
+	}
 	if strings.Contains(lower, "docker") || strings.Contains(lower, "container") || strings.Contains(lower, "pod") {
 		c.Where = event.WhereCgroup
 	}

@@ -35,11 +35,44 @@ var lookalikes = []lookalike{
 	{[]string{"signal 15 (sigterm)", "got signal: 15", "signals.sigterm", "exit code 143", "code 143"}, "other", "somebody asked the job to end (SIGTERM)", 0.75, ""},
 	{[]string{"invalid device ordinal", "no cuda-capable device", "cuda driver version is insufficient", "no cuda gpus are available", "cuda error: initialization error"}, "pytorch", "the card or its driver is not usable", 0.85, ""},
 	{[]string{"cublas_status_execution_failed", "cublas_status_invalid_value", "cudnn_status_execution_failed", "cudnn_status_mapping_error", "cublas_status_arch_mismatch", "cudnn_status_not_supported"}, "pytorch", "a GPU library failed on its arguments or in its kernel", 0.8, ""},
+	{[]string{"cancelled at"}, "slurm", "the job was cancelled", 0.6, ""},
+	{[]string{"sigabrt", "code 134", "exitcode: -6"}, "other", "the program aborted itself (SIGABRT)", 0.55, ""},
+	{[]string{"keyboardinterrupt"}, "python", "somebody interrupted it", 0.6, ""},
 	{[]string{"loss is nan", "nan loss", "loss: nan", "loss=nan"}, "python", "the loss is not a number", 0.4, ""},
 	{[]string{"connection reset by peer", "connection closed by peer", "socket timeout"}, "other", "a connection broke, as when another rank ended first", 0.3, ""},
 }
 
-var otherWords = lookalikeEntries()
+var otherWords = append(lookalikeEntries(), entry{words: []string{"cuda error:", "hip error:"}, endings: []*ending{cudaOther}},
+	entry{words: []string{"traceback (most recent call last)"}, endings: []*ending{pythonOther}})
+
+var (
+	cudaOther   = &ending{kind: "other_cuda_error", read: readCUDAOther, frames: true}
+	pythonOther = &ending{kind: "other_python", read: readPythonOther}
+	cudaErrorIs = later(`(?i)\b(?:CUDA|HIP) error: ([^.\n]{3,120})`)
+	raised      = later(`^(?:[\w.]+\.)?(\w*(?:Error|Exception|Interrupt|Exit|Failed))\b:?\s?(.*)$`)
+)
+
+// readCUDAOther names an error of the driver that has nothing to do with memory running out.
+func readCUDAOther(p *passage) *Crash {
+	m := cudaErrorIs.FindStringSubmatch(p.line())
+	if m == nil || strings.Contains(strings.ToLower(m[1]), "memory") || strings.Contains(m[1], "_STATUS_") || aboutCode.MatchString(p.line()) {
+		return nil
+	}
+	return &Crash{Class: Other, Sure: 0.8, Where: event.WhereUnknown, Framework: "pytorch", What: "the driver reports \"" + strings.TrimSpace(m[1]) + "\""}
+}
+
+// readPythonOther names the exception at the end of a traceback, for logs in which nothing else is found.
+func readPythonOther(p *passage) *Crash {
+	for _, line := range p.following(120) {
+		if m := raised.FindStringSubmatch(line); m != nil {
+			if strings.Contains(m[1], "Memory") || strings.Contains(strings.ToLower(m[2]), "memory") || strings.Contains(strings.ToLower(m[2]), "allocat") {
+				return nil
+			}
+			return &Crash{Class: Other, Sure: 0.4, Where: event.WhereUnknown, What: "the program raised " + m[1]}
+		}
+	}
+	return nil
+}
 
 func lookalikeEntries() []entry {
 	var entries []entry

@@ -188,6 +188,9 @@ func sizeIn(re *expression, text string) *event.Bytes {
 }
 
 func parseSize(number, unit string) *event.Bytes {
+	if whole, fraction, found := strings.Cut(number, ","); found && len(fraction) > 0 && len(fraction) < 3 && !strings.ContainsAny(whole+fraction, ",.") {
+		number = whole + "." + fraction // 1900,00 MiB where the locale writes fractions so
+	}
 	number = strings.ReplaceAll(strings.TrimRight(number, ".,"), ",", "")
 	switch strings.ToLower(unit) {
 	case "gigabytes":

@@ -89,6 +89,7 @@ var echoes = map[string][]string{
 	"torch_raw":      {"ggml"},
 	"tf_library":     {"tf_tensor"},
 	"library_status": {"tf_library"},
+	"bare_bus":       {"torch_worker", "torch_shm"},
 }
 
 // dropEchoes removes them. A device message and a host kill are different ends and both stay.
@@ -100,6 +101,9 @@ func dropEchoes(log *Log) {
 		}
 	}
 	log.Crashes = slices.DeleteFunc(log.Crashes, func(c Crash) bool {
+		if c.Kind == "other_python" && len(log.Crashes) > 1 {
+			return true // the exception has been read for what it says
+		}
 		if c.Class != Exhausted {
 			return false
 		}

@@ -21,6 +21,8 @@ var torchWords = []entry{
 	{words: []string{"couldn't open shared file mapping"}, endings: []*ending{pageFile}},
 	{words: []string{"available kv cache memory (", "no available memory for the cache blocks", "that can be stored in kv cache", "is less than desired gpu memory utilization",
 		"try to increase --mem-fraction-static", "not enough memory to handle", "kv cache is needed"}, endings: []*ending{serving}},
+	{words: []string{"cuda oom", "hip oom"}, endings: []*ending{torchDevice}},
+	{words: []string{"bus error"}, endings: []*ending{bareBus}},
 	{words: []string{"error out of memory at line"}, endings: []*ending{torchRaw}},
 	{words: []string{"outofmemoryerror"}, endings: []*ending{torchClassOnly}},
 }
@@ -34,6 +36,7 @@ var (
 	torchCPU       = &ending{kind: "torch_cpu", read: readTorchCPU, frames: true, mayPass: true}
 	torchWorker    = &ending{kind: "torch_worker", read: readTorchWorker, frames: true, mayPass: true}
 	torchShm       = &ending{kind: "torch_shm", read: readTorchShm, frames: true}
+	bareBus        = &ending{kind: "bare_bus", read: readBareBus}
 	torchClassOnly = &ending{kind: "torch_class", read: readTorchClass, frames: true, mayPass: true}
 	serving        = &ending{kind: "serving_cache", read: readServing, frames: true}
 )
@@ -249,9 +252,11 @@ func readTorchShm(p *passage) *Crash {
 	switch {
 	case strings.Contains(lower, "too many open files"):
 		return &Crash{Class: Other, Sure: 0.9, Where: event.WhereUnknown, Framework: "pytorch", What: "too many open files (ulimit -n)"}
-	case p.word == "unable to mmap" && strings.Contains(lower, "cannot allocate memory"):
-		c.Where = event.WhereHost
+	case p.word == "unable to mmap":
 		c.Requested = sizeIn(mmapSize, t)
+		if !strings.Contains(t, "</torch_") { // an ordinary file, such as weights
+			c.Where = event.WhereHost
+		}
 	case p.word == "unable to open shared memory object" && !strings.Contains(lower, "no space") && !strings.Contains(lower, "allocate"):
 		return nil
 	}
@@ -259,6 +264,14 @@ func readTorchShm(p *passage) *Crash {
 		return nil
 	}
 	return c
+}
+
+// readBareBus reads a bus error without the sentence that PyTorch adds: a page of a full /dev/shm, most often.
+func readBareBus(p *passage) *Crash {
+	if workerKilled.MatchString(p.text()) || strings.Contains(p.text(), "shared memory") {
+		return nil // the fuller messages have their own words
+	}
+	return &Crash{Class: Exhausted, Sure: 0.5, Where: event.WhereShm, What: "a bus error; with workers around it is a full /dev/shm"}
 }
 
 var mmapSize = pattern(`unable to mmap {size}`)
@@ -279,6 +292,7 @@ func readTorchClass(p *passage) *Crash {
 var (
 	cacheNeeded = pattern(`{size} KV cache is needed`)
 	cacheLeft   = pattern(`available KV cache memory \({size}\)`)
+	cacheStart  = pattern(`available KV cache memory: {size}`)
 	freeOfTotal = pattern(`free memory on device[^(]*\(([\d.]+)/([\d.]+) ?GiB\)`)
 	wantedShare = pattern(`desired GPU memory utilization \([\d.]+, {size}\)`)
 )
@@ -287,7 +301,7 @@ var (
 func readServing(p *passage) *Crash {
 	t := strings.Join(p.following(6), " ")
 	c := &Crash{Class: Exhausted, Sure: 0.95, Where: event.WhereGPU, Framework: "pytorch"}
-	c.Requested, c.Capacity = sizeIn(cacheNeeded, t), sizeIn(cacheLeft, t)
+	c.Requested, c.Capacity = sizeIn(cacheNeeded, t), firstSize(sizeIn(cacheLeft, t), sizeIn(cacheStart, strings.Join(p.above(60), "\n")))
 	if m := freeOfTotal.FindStringSubmatch(t); m != nil {
 		c.Free, c.Capacity, c.Requested = parseSize(m[1], "GiB"), parseSize(m[2], "GiB"), sizeIn(wantedShare, t)
 		if c.Capacity != nil && c.Free != nil {
