@@ -42,8 +42,11 @@ type planCmd struct {
 	GPU           string      `name:"gpu" help:"The whole card: a name such as H200, A100-80, RTX4090, or a size such as 24GiB." placeholder:"NAME|SIZE"`
 	Here          bool        `help:"Plan for the card of this machine, minus what others hold on it now."`
 	rehearseFlags `embed:""`
-	JSON          bool   `name:"json" help:"Print JSON."`
-	HTML          string `name:"html" help:"Write a self-contained page." placeholder:"FILE"`
+	Fit           bool     `help:"Find the cheapest set of remedies with which it fits, with the flags for your trainer."`
+	Allow         []string `help:"With --fit: remedies that change the mathematics, by kind: precision, quantize, optimizer, lora." placeholder:"KIND"`
+	Devices       []string `help:"Spread the model over several cards, such as 2x24GiB,1x12GiB, and print a device_map." placeholder:"LIST"`
+	JSON          bool     `name:"json" help:"Print JSON."`
+	HTML          string   `name:"html" help:"Write a self-contained page." placeholder:"FILE"`
 }
 
 func (planCmd) examples() []example {
@@ -51,6 +54,8 @@ func (planCmd) examples() []example {
 		{line: "memroom plan config.json --batch 8 --seq 512 --gpu 24GiB"},
 		{line: "memroom plan --preset llama-3-8b --precision bf16 --seq 2048 --gpu RTX4090", code: exitDoesNotFit},
 		{line: "memroom plan --preset gpt2 --batch 8 --seq 512 --alloc-limit 12GiB --json"},
+		{line: "memroom plan --preset gpt2 --batch 32 --seq 512 --gpu 12GiB --fit"},
+		{line: "memroom plan --preset llama-3.2-1b --batch 4 --seq 1024 --devices 2x24GiB,1x12GiB"},
 	}
 }
 
@@ -59,9 +64,6 @@ func (planCmd) examples() []example {
 type planHook func(c *planCmd, s *session) (done bool, err error)
 
 var planHooks []planHook
-
-// hereCard finds this machine's card and what others hold on it. It is set where a reader of NVML is linked in.
-var hereCard func() (plan.Card, event.Bytes, error)
 
 func (c *planCmd) Run(s *session) error {
 	for _, hook := range planHooks {
@@ -76,6 +78,12 @@ func (c *planCmd) Run(s *session) error {
 	target, err := c.target()
 	if err != nil {
 		return err
+	}
+	switch {
+	case len(c.Devices) > 0:
+		return c.deviceMap(s, model, target)
+	case c.Fit:
+		return c.fit(s, model, target)
 	}
 	p, err := plan.Predict(c.setup(model), target)
 	if err != nil {
@@ -142,27 +150,20 @@ func (c *planCmd) target() (plan.Target, error) {
 		}
 		t.Given = true
 		if c.Here {
-			_, held, err := here()
+			_, held, err := hereCard()
 			if err != nil {
 				return t, err
 			}
 			t.Neighbours = held
 		}
 	case c.Here:
-		card, held, err := here()
+		card, held, err := hereCard()
 		if err != nil {
 			return t, err
 		}
 		t.Card, t.Neighbours, t.Given = card, held, true
 	}
 	return t, nil
-}
-
-func here() (plan.Card, event.Bytes, error) {
-	if hereCard == nil {
-		return plan.Card{}, 0, fmt.Errorf("--here: this build cannot read NVIDIA's driver; name the card with --gpu")
-	}
-	return hereCard()
 }
 
 // model reads the configuration the command line names.

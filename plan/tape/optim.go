@@ -104,6 +104,7 @@ func (o *Optimizer) Step() {
 		var held []*storage
 		for range k.temps {
 			for _, p := range o.withGrad() {
+				g.module = p.Name
 				held = append(held, g.alloc(p.Numel()*p.DType.Size(), event.CategoryTemporary))
 			}
 		}

@@ -1,0 +1,109 @@
+package cli
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"memroom/event"
+	"memroom/meter/nvml"
+	"memroom/plan"
+	"memroom/plan/family"
+	"memroom/remedy"
+	"memroom/report"
+)
+
+// fit answers `plan --fit`: the cheapest set of remedies with which the setup fits.
+func (c *planCmd) fit(s *session, model *family.Config, target plan.Target) error {
+	if !target.Given && target.AllocLimit == 0 {
+		return usageError(fmt.Errorf("--fit needs something to fit into: add --gpu NAME|SIZE, --here or --alloc-limit SIZE"))
+	}
+	ladder, err := plan.FindFit(c.setup(model), target, func(r *remedy.Remedy) bool { return slices.Contains(c.Allow, r.Consent) })
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		err = s.printJSON(ladder)
+	} else {
+		err = report.Ladder(s.Out, ladder, s.color)
+	}
+	if err == nil && !ladder.Fits {
+		return exitQuietly(exitDoesNotFit)
+	}
+	return err
+}
+
+// deviceMap answers `plan --devices`.
+func (c *planCmd) deviceMap(s *session, model *family.Config, target plan.Target) error {
+	cards, err := parseDevices(c.Devices)
+	if err != nil {
+		return usageError(err)
+	}
+	m, err := plan.PlaceOn(c.setup(model), target, cards)
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		err = s.printJSON(m)
+	} else {
+		err = report.DeviceMap(s.Out, m)
+	}
+	if err == nil && !m.Fits {
+		return exitQuietly(exitDoesNotFit)
+	}
+	return err
+}
+
+var severalCards = regexp.MustCompile(`^(\d+)\s*[xX*]\s*(.+)$`)
+
+// maxDevices bounds what one map is made for.
+const maxDevices = 1024
+
+// parseDevices reads 2x24GiB,1x12GiB or 4xA100-80.
+func parseDevices(list []string) ([]plan.Card, error) {
+	var cards []plan.Card
+	for _, text := range list {
+		count, name := 1, strings.TrimSpace(text)
+		if m := severalCards.FindStringSubmatch(name); m != nil {
+			n, err := strconv.Atoi(m[1])
+			if err != nil || n < 1 || len(cards)+n > maxDevices {
+				return nil, fmt.Errorf("--devices %q: between 1 and %d devices", text, maxDevices)
+			}
+			count, name = n, m[2]
+		}
+		card, err := plan.FindCard(name)
+		if err != nil {
+			return nil, fmt.Errorf("--devices %q: %w", text, err)
+		}
+		for range count {
+			cards = append(cards, card)
+		}
+	}
+	return cards, nil
+}
+
+// hereCard is this machine's first card and what others hold on it now.
+func hereCard() (plan.Card, event.Bytes, error) {
+	lib, err := nvml.Open()
+	if err != nil {
+		return plan.Card{}, 0, fmt.Errorf("--here: %w; name a card with --gpu instead", err)
+	}
+	defer lib.Close()
+	devices, err := lib.Devices()
+	if len(devices) == 0 {
+		return plan.Card{}, 0, fmt.Errorf("--here: no card answers (%v); name one with --gpu instead", err)
+	}
+	seen := devices[0]
+	card, err := plan.FindCard(seen.Name)
+	if err != nil { // a card we have no name for: its size, with the constants of the default one
+		if card, err = plan.FindCard(seen.Total.String()); err != nil {
+			return plan.Card{}, 0, err
+		}
+		card.Name, card.Measured = seen.Name, false
+	}
+	// A card's total is what a process can use on it when it is idle; the driver's own share is used from the start.
+	own := max(0, seen.Total-card.Total)
+	return card, max(0, seen.Used-own), nil
+}

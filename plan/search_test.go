@@ -1,0 +1,95 @@
+package plan
+
+import (
+	"testing"
+
+	"memroom/allocsim"
+	"memroom/event"
+	"memroom/plan/family"
+	"memroom/remedy"
+)
+
+func setupFor(t *testing.T, preset string, batch, seq int) (Setup, Target) {
+	t.Helper()
+	model, err := family.Preset(preset)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := Setup{Model: model}
+	s.Batch, s.Seq = batch, seq
+	return s, Target{Card: DefaultCard(), Alloc: allocsim.DefaultConfig(), Torch: "2.11"}
+}
+
+func none(*remedy.Remedy) bool { return false }
+
+// TestFindFitIsCheapestAndKeepsTheBatch: what is found fits by the engine, keeps the effective batch, and nothing cheaper
+// of the searched sets fits.
+func TestFindFitIsCheapestAndKeepsTheBatch(t *testing.T) {
+	s, target := setupFor(t, "gpt2", 16, 512)
+	target.AllocLimit = 8 * event.GiB
+	ladder, err := FindFit(s, target, none)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !ladder.Fits || !*ladder.After.Fits {
+		t.Fatalf("found nothing: %+v", ladder)
+	}
+	if got := ladder.Setup.EffectiveBatch(); got != 16 {
+		t.Errorf("effective batch became %d", got)
+	}
+	checked := s
+	if err := checked.Check(); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range combine(checked, usable(checked, none), ladder.Alone) {
+		if c.slowdown < ladder.Slowdown && target.try(&c.setup).fits {
+			t.Errorf("%v fits at %.2f, cheaper than %.2f", c.ids, c.slowdown, ladder.Slowdown)
+		}
+	}
+	for _, key := range []string{"transformers", "memroom"} {
+		if ladder.Flags[key] == "" {
+			t.Errorf("no flags for %s", key)
+		}
+	}
+}
+
+func TestFindFitSaysWhenNothingDoes(t *testing.T) {
+	s, target := setupFor(t, "gpt2", 4, 512)
+	target.AllocLimit = 1 * event.GiB // weights, gradients and AdamW alone are more
+	ladder, err := FindFit(s, target, none)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if ladder.Fits || ladder.Reason == "" {
+		t.Errorf("claims to fit: %+v", ladder.Rungs)
+	}
+}
+
+// TestPlaceOnIsNeverWorseThanAuto over models and cards.
+func TestPlaceOnIsNeverWorseThanAuto(t *testing.T) {
+	for model, blocks := range map[string]int{"gpt2": 12, "llama-3.2-1b": 16, "tinyllama": 22, "bert-base": 12, "qwen2.5-0.5b": 24} {
+		for _, sizes := range [][]event.Bytes{{24 * event.GiB, 24 * event.GiB}, {24 * event.GiB, 24 * event.GiB, 12 * event.GiB}, {40 * event.GiB, 16 * event.GiB}} {
+			s, target := setupFor(t, model, 4, 512)
+			var cards []Card
+			for _, size := range sizes {
+				card := DefaultCard()
+				card.Total = size
+				cards = append(cards, card)
+			}
+			m, err := PlaceOn(s, target, cards)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if m.Fullest > m.Auto.Fullest*1.001 {
+				t.Errorf("%s on %v: %.3f, accelerate's auto %.3f", model, sizes, m.Fullest, m.Auto.Fullest)
+			}
+			placed := 0
+			for _, d := range m.Devices {
+				placed += len(d.Units)
+			}
+			if placed != blocks+2 {
+				t.Errorf("%s: %d units placed", model, placed)
+			}
+		}
+	}
+}

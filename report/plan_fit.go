@@ -1,0 +1,92 @@
+package report
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"memroom/plan"
+)
+
+// Ladder writes what makes a setup fit: the chosen remedies one on top of the other, what each would do alone, and what
+// to type.
+func Ladder(w io.Writer, l *plan.Ladder, color bool) error {
+	var b strings.Builder
+	switch {
+	case !l.Fits:
+		fmt.Fprintf(&b, "does not fit: %s\n", l.Reason)
+	case len(l.Rungs) == 0:
+		fmt.Fprintf(&b, "fits as it is: %s of the card\n", l.After.DevicePeak)
+	default:
+		fmt.Fprintf(&b, "fits with these remedies, expected to take %.2f times as long per sample:\n\n", l.Slowdown)
+		rungs(&b, l.Rungs)
+		fmt.Fprintf(&b, "\nthen: %s expected, at most %s; micro-batch %d x %d accumulated, effective batch %d\n", l.After.DevicePeak, l.After.High,
+			l.Setup.Batch, l.Setup.Accumulate, l.Setup.EffectiveBatch())
+	}
+	if len(l.Alone) > 0 && (len(l.Rungs) > 0 || !l.Fits) {
+		b.WriteString("\neach by itself:\n\n")
+		rungs(&b, l.Alone)
+	}
+	if len(l.Flags) > 0 && len(l.Rungs) > 0 {
+		b.WriteString("\nto type:\n\n")
+		var keys []string
+		for k := range l.Flags {
+			keys = append(keys, k)
+		}
+		slices.Sort(keys)
+		for _, k := range keys {
+			fmt.Fprintf(&b, "  %-14s %s\n", k, l.Flags[k])
+		}
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+func rungs(b *strings.Builder, list []plan.Rung) {
+	fmt.Fprintf(b, "  %-22s %12s %12s %10s  %s\n", "remedy", "saves", "then needs", "time", "results")
+	for _, r := range list {
+		name := string(r.ID)
+		if r.Times > 1 {
+			name = fmt.Sprintf("%s x%d", name, 1<<r.Times)
+		}
+		mark := ""
+		if r.Fits {
+			mark = "  fits"
+		}
+		fmt.Fprintf(b, "  %-22s %12s %12s %9.2fx  %s%s\n", name, r.Saves, r.DevicePeak, r.Slowdown, r.Equivalence, mark)
+	}
+}
+
+// DeviceMap writes how a model is spread over cards, beside what accelerate's "auto" would have done.
+func DeviceMap(w io.Writer, m *plan.DeviceMap) error {
+	var b strings.Builder
+	verdict := "fits"
+	if !m.Fits {
+		verdict = "does not fit"
+	}
+	fmt.Fprintf(&b, "%s: the fullest card is %.0f %% full (accelerate's \"auto\": %.0f %%)\n\n", verdict, 100*m.Fullest, 100*m.Auto.Fullest)
+	fmt.Fprintf(&b, "  %-8s %-14s %10s %10s %12s  %s\n", "device", "card", "size", "needs", "auto needs", "units")
+	for i, d := range m.Devices {
+		fmt.Fprintf(&b, "  cuda:%-3d %-14s %10s %10s %12s  %s\n", i, d.Name, d.Total, d.DevicePeak, m.Auto.Devices[i], span(d.Units))
+	}
+	for _, note := range m.Notes {
+		fmt.Fprintf(&b, "\n%s", note)
+	}
+	out, err := json.Marshal(m.Map)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(&b, "\n\ndevice_map = %s\n", out)
+	_, err = io.WriteString(w, b.String())
+	return err
+}
+
+// span shortens a list of units: layers.0 ... layers.11.
+func span(units []string) string {
+	if len(units) <= 3 {
+		return strings.Join(units, ", ")
+	}
+	return units[0] + ", " + units[1] + " ... " + units[len(units)-1]
+}
