@@ -1,6 +1,9 @@
 package diagnose
 
 import (
+	"cmp"
+	"slices"
+
 	"memroom/event"
 )
 
@@ -11,9 +14,9 @@ type categoriser struct {
 	p      *phases
 	traits func(event.StackID) trait
 
-	weightSizes   map[int64]bool // requested bytes of what was loaded and stayed
-	gradientSizes map[int64]int  // requested bytes -> gradients of that size in the last whole step
-	lossBytes     map[int]int64  // span -> the largest allocation of a loss function in it
+	weightSizes   map[int64]int // requested bytes of what was loaded and stayed -> how many
+	gradientSizes map[int64]int // requested bytes -> gradients of that size in the last whole step
+	lossBytes     map[int]int64 // span -> the largest allocation of a loss function in it
 }
 
 // Library workspaces: what cuBLAS keeps for each handle and stream (default, Hopper and later) and what cuBLASLt keeps.
@@ -23,14 +26,18 @@ var workspaceSizes = map[int64]bool{8519680: true, 33554432: true, 1048576: true
 // categorise fills in Category, Phase and Sure of every allocation and gives the phases it found.
 func (l *Ledger) categorise() *phases {
 	traits := l.traitTable()
-	c := &categoriser{l: l, traits: traits, weightSizes: map[int64]bool{}, gradientSizes: map[int64]int{}, lossBytes: map[int]int64{}}
+	c := &categoriser{l: l, traits: traits, weightSizes: map[int64]int{}, gradientSizes: map[int64]int{}, lossBytes: map[int]int64{}}
 	c.p = l.findPhases(traits)
+	if c.findLoaders() {
+		c.p = l.findPhases(c.traits)
+	}
 	c.eachRecorded(c.learnSizes)
 	c.eachRecorded(func(a *Allocation, span int) {
 		a.Phase = c.p.spans[span].phase
 		a.Category, a.Sure = c.classify(a, span)
 	})
 	c.findLogits()
+	c.settleSurplus()
 	c.countGradients()
 	c.settleKept()
 	c.settleUnfinished()
@@ -50,6 +57,45 @@ func (l *Ledger) traitTable() func(event.StackID) trait {
 		}
 		return t
 	}
+}
+
+// findLoaders looks for stacks that load a model without saying so: cut short, or the user's own way. All they made was
+// made before the first backward pass and stayed, and they made several things. It tells whether it found any.
+func (c *categoriser) findLoaders() bool {
+	if !c.p.stacks || len(c.p.spans) == 0 {
+		return false
+	}
+	firstBackward := c.p.begin(c.p.nextBackward[0])
+	if c.p.spans[0].phase == PhaseBackward {
+		return false
+	}
+	type tally struct{ made, stayed int }
+	stacks := map[event.StackID]*tally{}
+	c.eachRecorded(func(a *Allocation, span int) {
+		n := stacks[a.Stack]
+		if n == nil {
+			n = &tally{}
+			stacks[a.Stack] = n
+		}
+		n.made++
+		if a.Start < firstBackward && c.outlivesStep(a, span) {
+			n.stayed++
+		}
+	})
+	loaders := map[event.StackID]bool{}
+	for id, n := range stacks {
+		if n.stayed >= 3 && n.stayed*10 >= n.made*9 && !c.traits(id).has(traitLoad|traitOptimizer|traitForward|traitInput|traitBackward) {
+			loaders[id] = true
+		}
+	}
+	known := c.traits
+	c.traits = func(id event.StackID) trait {
+		if loaders[id] {
+			return known(id) | traitLoad
+		}
+		return known(id)
+	}
+	return len(loaders) > 0
 }
 
 func (c *categoriser) eachRecorded(visit func(a *Allocation, span int)) {
@@ -77,7 +123,7 @@ func (c *categoriser) outlivesStep(a *Allocation, span int) bool {
 func (c *categoriser) learnSizes(a *Allocation, span int) {
 	t := c.traits(a.Stack)
 	if c.p.spans[span].phase == PhaseLoad && t.has(traitLoad) && c.outlivesStep(a, span) {
-		c.weightSizes[a.Requested()] = true
+		c.weightSizes[a.Requested()]++
 	}
 	if t.has(traitLoss) && c.p.spans[span].phase == PhaseForward {
 		c.lossBytes[span] = max(c.lossBytes[span], a.Requested())
@@ -106,6 +152,9 @@ func (c *categoriser) classify(a *Allocation, span int) (event.Category, uint8) 
 }
 
 func (c *categoriser) isWorkspace(a *Allocation, span int) bool {
+	if c.traits(a.Stack).has(traitWorkspace) {
+		return true
+	}
 	return workspaceSizes[a.Requested()] && a.End == Never && !c.traits(a.Stack).has(traitOptimizer|traitLoad)
 }
 
@@ -167,12 +216,12 @@ func (c *categoriser) classifyBackward(a *Allocation, span int) (event.Category,
 		return event.CategoryWorkspace, 85
 	case t.has(traitCheckpoint|traitForward) && !applied:
 		return event.CategoryActivations, 80
-	case applied && c.weightSizes[a.Requested()]:
+	case applied && c.weightSizes[a.Requested()] > 0:
 		return event.CategoryGradients, 95
 	case applied:
 		return event.CategoryGradients, 75
-	case optimize >= len(c.p.spans) && a.End > c.p.spans[span].end && c.weightSizes[a.Requested()]:
-		return event.CategoryGradients, 70
+	case optimize >= len(c.p.spans) && a.End > c.p.spans[span].last && c.weightSizes[a.Requested()] > 0:
+		return event.CategoryGradients, guessedGradient
 	default:
 		return event.CategoryTemporary, 85
 	}
@@ -241,7 +290,7 @@ func (c *categoriser) settleKept() {
 			a.Category, a.Sure = event.CategoryActivations, 70
 		case c.traits(a.Stack).has(traitConv):
 			a.Category, a.Sure = event.CategoryWorkspace, 60
-		case c.weightSizes[a.Requested()] || c.gradientSizes[a.Requested()] > 0:
+		case c.weightSizes[a.Requested()] > 0 || c.gradientSizes[a.Requested()] > 0:
 			a.Category, a.Sure = event.CategoryWeights, 50
 		default:
 			a.Category, a.Sure = event.CategoryUnknown, 30
@@ -277,6 +326,31 @@ func (c *categoriser) settleUnfinished() {
 		}
 	})
 }
+
+// settleSurplus looks again at gradients that were told by size alone, because no optimizer step was seen after them: a step
+// has no more of a size than there are weights of it. Parts of a gradient that are summed up have the size too, and go first.
+func (c *categoriser) settleSurplus() {
+	type key struct {
+		step int
+		size int64
+	}
+	guessed := map[key][]*Allocation{}
+	c.eachRecorded(func(a *Allocation, span int) {
+		if a.Category == event.CategoryGradients && a.Sure == guessedGradient {
+			k := key{c.p.spans[span].step, a.Requested()}
+			guessed[k] = append(guessed[k], a)
+		}
+	})
+	for k, list := range guessed {
+		slices.SortFunc(list, func(x, y *Allocation) int { return cmp.Compare(y.End, x.End) })
+		for _, a := range list[min(len(list), c.weightSizes[k.size]):] {
+			a.Category, a.Sure = event.CategoryTemporary, 60
+		}
+	}
+}
+
+// guessedGradient is how sure a gradient is that only its size tells.
+const guessedGradient = 70
 
 // countGradients counts the gradients by size in the last step that has them; settleOlder needs to know how many weights
 // of a size there are.

@@ -27,6 +27,7 @@ type phaseSpan struct {
 	phase      Phase
 	step       int // 0 before the first step
 	begin, end int32
+	last       int32 // entry of its last allocation
 	allocs     int
 }
 
@@ -131,11 +132,11 @@ func (p *phases) hint(t trait, training bool) Phase {
 
 func (p *phases) extend(phase Phase, begin, end int32, allocs int) {
 	if n := len(p.spans); n > 0 && p.spans[n-1].phase == phase {
-		p.spans[n-1].end = end
+		p.spans[n-1].end, p.spans[n-1].last = end, end-1
 		p.spans[n-1].allocs += allocs
 		return
 	}
-	p.spans = append(p.spans, phaseSpan{phase: phase, begin: begin, end: end, allocs: allocs})
+	p.spans = append(p.spans, phaseSpan{phase: phase, begin: begin, end: end, last: end - 1, allocs: allocs})
 }
 
 // splitAtPeaks divides what lies between optimizer steps at its highest point: memory rises through the forward pass and
@@ -161,22 +162,27 @@ func (p *phases) splitAtPeaks(l *Ledger) {
 			split = append(split, s)
 			continue
 		}
-		split = append(split, phaseSpan{PhaseForward, 0, s.begin, highs[i].at, s.allocs}, phaseSpan{PhaseBackward, 0, highs[i].at, s.end, s.allocs})
+		split = append(split, phaseSpan{PhaseForward, 0, s.begin, highs[i].at, highs[i].at, s.allocs}, phaseSpan{PhaseBackward, 0, highs[i].at, s.end, s.last, s.allocs})
 	}
 	p.spans = split
 }
 
-// smooth takes a lone allocation without a stack in the middle of a forward pass for what it is: not a backward pass.
+// smooth takes a lone allocation without a stack in the middle of a forward pass for what it is, not a backward pass; and
+// the user's own lines between two parts of an optimizer step (clipping, logging of norms) for a part of that step.
 func (p *phases) smooth() {
 	kept := p.spans[:0]
+	between := func(i int, phase Phase) bool {
+		return i > 0 && i+1 < len(p.spans) && p.spans[i-1].phase == phase && p.spans[i+1].phase == phase
+	}
 	for i, s := range p.spans {
-		lone := s.phase == PhaseBackward && s.allocs < 3 && i > 0 && i+1 < len(p.spans) &&
-			p.spans[i-1].phase == PhaseForward && p.spans[i+1].phase == PhaseForward
-		if lone {
+		switch {
+		case s.phase == PhaseBackward && s.allocs < 3 && between(i, PhaseForward):
 			s.phase = PhaseForward
+		case s.phase == PhaseForward && s.allocs < 16 && between(i, PhaseOptimizer):
+			s.phase = PhaseOptimizer
 		}
 		if n := len(kept); n > 0 && kept[n-1].phase == s.phase {
-			kept[n-1].end = s.end
+			kept[n-1].end, kept[n-1].last = s.end, s.last
 			kept[n-1].allocs += s.allocs
 			continue
 		}

@@ -21,6 +21,7 @@ const (
 	traitInput                        // moving a batch to the device
 	traitCheckpoint                   // recomputing under activation checkpointing
 	traitBuckets                      // the gradient buckets of data parallelism
+	traitWorkspace                    // a library asking for its workspace
 )
 
 func (t trait) has(want trait) bool { return t&want != 0 }
@@ -64,6 +65,9 @@ func frameTraits(f event.Frame, depth int) trait {
 	if isConvFrame(base, name) {
 		t |= traitConv
 	}
+	if strings.Contains(name, "WorkspaceForHandle") || strings.Contains(name, "getCUDABlasLtWorkspace") {
+		t |= traitWorkspace
+	}
 	if isInputFrame(file, base, name) {
 		t |= traitInput
 	}
@@ -72,7 +76,7 @@ func frameTraits(f event.Frame, depth int) trait {
 
 func isOptimizerFile(file, base string) bool {
 	return strings.Contains(file, "torch/optim/") || strings.Contains(file, "/optimizers/") || strings.Contains(file, "bitsandbytes/optim") ||
-		strings.Contains(file, "deepspeed/ops/adam") || base == "optimizer.py" || base == "adafactor.py" || base == "galore.py"
+		strings.Contains(file, "deepspeed/ops/adam") || strings.HasSuffix(file, "nn/utils/clip_grad.py") || base == "optimizer.py" || base == "adafactor.py" || base == "galore.py"
 }
 
 // isScalerFrame knows the parts of mixed precision's gradient scaler that belong to the optimizer's step; it also scales
@@ -104,6 +108,8 @@ func isLoadFrame(file, base, name string) bool {
 		return true
 	case "convert", "<lambda>":
 		return strings.HasSuffix(file, "nn/modules/module.py")
+	case "to", "cuda":
+		return strings.HasSuffix(file, "nn/modules/module.py") || base == "modeling_utils.py"
 	case "__init__":
 		return base != "dataloader.py" && base != "tensor.py"
 	}
