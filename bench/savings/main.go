@@ -14,7 +14,8 @@ func main() {
 }
 
 func run(args []string) error {
-	if len(args) == 1 && args[0] == "cases" {
+	switch {
+	case len(args) == 1 && args[0] == "cases":
 		pairs, err := cases()
 		if err != nil {
 			return err
@@ -22,6 +23,15 @@ func run(args []string) error {
 		enc := json.NewEncoder(os.Stdout)
 		enc.SetIndent("", " ")
 		return enc.Encode(pairs)
+	case len(args) == 2 && (args[0] == "table" || args[0] == "pack"):
+		r, err := readResults(args[1])
+		if err != nil {
+			return err
+		}
+		if args[0] == "pack" {
+			return pack(r, os.Stdout)
+		}
+		return table(r, os.Stdout)
 	}
-	return fmt.Errorf("usage: savings cases | savings table OUT")
+	return fmt.Errorf("usage: savings cases | savings pack OUT | savings table OUT")
 }
