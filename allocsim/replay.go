@@ -124,6 +124,11 @@ func Replay(rec *event.Recording, o ReplayOptions) (*Replayed, error) {
 }
 
 func replayOnce(rec *event.Recording, o ReplayOptions) (*Replayed, error) {
+	if !tidy(rec.Segments) {
+		copied := *rec
+		copied.Segments, copied.CutOff = nil, true
+		rec = &copied
+	}
 	v := &verifier{rec: rec, opts: o, blocks: newAddrTable(), out: &Replayed{DivergedAt: -1}}
 	if err := v.prepare(); err != nil {
 		return nil, err
@@ -164,6 +169,9 @@ func (v *verifier) look() *survey {
 		}
 	}
 	for i, e := range v.rec.History.All() {
+		if !plausible(e) {
+			continue
+		}
 		s.kinds[e.Kind&15]++
 		s.stacks = max(s.stacks, e.Stack)
 		if e.Kind != event.KindSnapshot {
@@ -271,7 +279,7 @@ func (v *verifier) begin(c *Config) {
 	before := end - v.survey.net
 	switch {
 	case v.rec.CutOff:
-		v.warn("the history breaks off before the end of the recording: its beginning is taken as empty and its end is not compared")
+		v.warn("the recording's segments are damaged or newer than its history: its beginning is taken as empty and its end is not compared")
 		before = 0
 		v.out.Complete = true
 	case before == 0:
@@ -338,7 +346,38 @@ func (v *verifier) differ(format string, args ...any) {
 	}
 }
 
+// plausible tells whether an entry's numbers can be those of an allocator: a file may say anything.
+func plausible(e *event.Entry) bool {
+	return e.Size >= 0 && e.Size <= maxRequest && e.Addr < 1<<62
+}
+
+// tidy tells whether segments are in order, apart from each other, and made of blocks without gaps.
+func tidy(segments []event.Segment) bool {
+	var end uint64
+	for i := range segments {
+		s := &segments[i]
+		if s.Size <= 0 || s.Size > maxRequest || s.Addr >= 1<<62 || s.Addr < end {
+			return false
+		}
+		end = s.Addr
+		for _, b := range s.Blocks {
+			if b.Addr != end || b.Size <= 0 || b.Size > s.Size || b.Requested > maxRequest || b.Requested < 0 {
+				return false
+			}
+			end += uint64(b.Size)
+		}
+		if end != s.Addr+uint64(s.Size) {
+			return false
+		}
+	}
+	return true
+}
+
 func (v *verifier) step(e *event.Entry) {
+	if !plausible(e) {
+		v.differ("%s of %d bytes at %#x makes no sense", e.Kind, e.Size, e.Addr)
+		return
+	}
 	v.endRun(e)
 	switch e.Kind {
 	case event.KindAlloc:

@@ -97,6 +97,10 @@ func (p *pastState) segmentAround(addr uint64) *event.Segment {
 }
 
 func (p *pastState) undo(e *event.Entry) {
+	if !plausible(e) {
+		p.odd++
+		return
+	}
 	switch e.Kind {
 	case event.KindAlloc:
 		p.undoAlloc(e)
@@ -114,6 +118,10 @@ func (p *pastState) undo(e *event.Entry) {
 	case event.KindSegmentAlloc, event.KindSegmentMap:
 		p.removeRange(e.Addr, e.Size)
 	case event.KindSegmentFree:
+		if e.Size == 0 || p.segmentAround(e.Addr) != nil {
+			p.odd++
+			return
+		}
 		p.addSegment(event.Segment{Addr: e.Addr, Size: e.Size, Stream: e.Stream, Pool: e.Pool, Small: e.Size == smallSegment})
 	case event.KindSegmentUnmap:
 		p.addRange(e)
@@ -205,6 +213,10 @@ func (p *pastState) removeRange(addr uint64, size int64) {
 
 // addRange puts back pages of an expandable segment, joining them with the mapped runs they touch.
 func (p *pastState) addRange(e *event.Entry) {
+	if e.Size == 0 || p.segmentAround(e.Addr) != nil {
+		p.odd++
+		return
+	}
 	s := event.Segment{Addr: e.Addr, Size: e.Size, Stream: e.Stream, Pool: e.Pool, Expandable: true, Small: e.Size < int64(p.config.LargeSegment)}
 	if k, c := p.segments.floor(e.Addr); k != nil {
 		if before := p.segInfo[k.block]; before.Expandable && before.Addr+uint64(before.Size) == s.Addr && before.Stream == s.Stream {

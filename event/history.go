@@ -173,10 +173,35 @@ func (h *History) Backward() iter.Seq2[int, *Entry] {
 	}
 }
 
-// At gives the entry at an index, which must be below Len. It reads up to a chunk to find it.
+// At gives the entry at an index, which must be below Len. It reads up to a chunk to find it; see Finder for many.
 func (h *History) At(i int) Entry {
 	for _, e := range h.From(i) {
 		return *e
 	}
 	return Entry{}
+}
+
+// Finder gives entries by index, fast when they are near each other: it keeps the chunk it read last.
+type Finder struct {
+	h       *History
+	chunk   int
+	entries []Entry
+	Reads   int // chunks read so far
+}
+
+// Find gives a Finder. It must not be used after the history has grown.
+func (h *History) Find() *Finder { return &Finder{h: h, chunk: -1} }
+
+// At gives the entry at an index, which must be below Len.
+func (f *Finder) At(i int) Entry {
+	if c := i / chunkEntries; c != f.chunk {
+		f.chunk, f.entries = c, f.entries[:0]
+		f.Reads++
+		var e Entry
+		for b := f.h.chunk(c); len(b) > 0; {
+			b = decodeEntry(b, &e)
+			f.entries = append(f.entries, e)
+		}
+	}
+	return f.entries[i%chunkEntries]
 }

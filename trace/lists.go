@@ -147,6 +147,31 @@ func (m *machine) repeatEntry(number uint32) error {
 	if h < 0 || int(number-m.firsts[h]) >= m.histories[h].Len() {
 		return m.fail("an event is named before it is complete")
 	}
-	e := m.histories[h].At(int(number - m.firsts[h]))
+	e := m.repeated.at(m.histories[h], int(number-m.firsts[h]))
+	if m.repeated.reads > maxRepeatReads {
+		return m.fail("events are named again and again in no order")
+	}
 	return m.placeEntry(&e, 0)
+}
+
+// repeats finds events that are named again. A chunk of the history is decoded once for all that follow each other.
+type repeats struct {
+	history *event.History
+	finder  *event.Finder
+	first   int // entries in the chunk that finder holds are from here on, as far as the history went then
+	reads   int
+}
+
+// maxRepeatReads bounds the time a file can cost by naming events at random: a minute or so.
+const maxRepeatReads = 4 << 20
+
+func (r *repeats) at(h *event.History, i int) event.Entry {
+	if r.history != h || i >= r.first {
+		r.history, r.finder, r.first = h, h.Find(), h.Len()
+		r.reads++
+	}
+	before := r.finder.Reads
+	e := r.finder.At(i)
+	r.reads += r.finder.Reads - before
+	return e
 }

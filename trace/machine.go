@@ -97,6 +97,7 @@ type machine struct {
 	histories []*event.History
 	firsts    []uint32 // number of each history's first event, of all events
 	entries   uint32
+	repeated  repeats
 	dicts     []map[uint32]value
 	lists     [][]value
 	items     int // in dicts and lists

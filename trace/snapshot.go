@@ -38,7 +38,7 @@ const (
 	maxStack     = 4 << 20  // values on the machine's stack
 	maxMarks     = 64       // nesting
 	maxText      = 16 << 20 // bytes of one string
-	maxItems     = 32 << 20 // values kept in lists and dicts that are no events
+	maxItems     = 8 << 20  // values kept in lists and dicts that are no events
 	maxRecorders = 1024     // lists of events: one a device
 )
 
