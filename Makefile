@@ -13,7 +13,7 @@ bin/memroom: $(shell git ls-files -co --exclude-standard '*.go' '*.py' 'web/*' g
 	go build -o $@ ./cmd/memroom
 
 demo: bin/memroom ## the main job, on a machine without a GPU
-	@bench/demo.sh
+	@examples/demo
 
 test: ## everything, against real frameworks; what this machine lacks is skipped and counted
 	@export MEMROOM_TEST_PYTHON=$$(testenv/ensure || true); \
