@@ -296,6 +296,7 @@ func (m *Monitor) tick() {
 	m.people.update(m.tree.Processes())
 	m.hold(&s)
 	m.checkRanks(now)
+	m.nameSilent(now)
 	m.alarm.check(m, s)
 	m.relieve(now, s)
 	m.last = s
@@ -308,6 +309,17 @@ func (m *Monitor) tick() {
 	m.keep(s)
 	if now.Sub(m.flushed) >= time.Second {
 		m.flush()
+	}
+}
+
+// nameSilent says once which Python goes without the probe.
+func (m *Monitor) nameSilent(now time.Time) {
+	if m.Probe == nil || m.absent["silent"] {
+		return
+	}
+	if who := m.people.silent(now, 5*time.Second); who != nil {
+		m.absent["silent"] = true
+		m.note("silent python", fmt.Sprintf("%s (process %d) did not load the probe (-I, -E, -S or another interpreter keep it out): it is watched from outside only", who.name, who.pid))
 	}
 }
 

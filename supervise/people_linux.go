@@ -2,6 +2,8 @@ package supervise
 
 import (
 	"strconv"
+	"strings"
+	"time"
 
 	"memroom/event"
 	"memroom/meter"
@@ -15,6 +17,8 @@ type person struct {
 	rank     *int
 	world    int
 	resident event.Bytes // at the last look
+	met      time.Time
+	spoke    bool // its probe has said hello
 	gone     bool
 }
 
@@ -49,7 +53,7 @@ func (p *people) update(pids []int) {
 }
 
 func (p *people) meet(pid int) *person {
-	who := &person{pid: pid}
+	who := &person{pid: pid, met: time.Now()}
 	if status, err := p.proc.Status(pid); err == nil {
 		who.name, who.parent = status.Name, status.Parent
 	}
@@ -71,12 +75,27 @@ func (p *people) named(pid int, rank *int, world *int) {
 		who = p.meet(pid)
 		p.all[pid] = who
 	}
+	who.spoke = true
 	if rank != nil {
 		who.rank = rank
 	}
 	if world != nil {
 		who.world = *world
 	}
+}
+
+// silent gives a Python that has not reported in for a while. Workers that one which did has forked need not.
+func (p *people) silent(now time.Time, patience time.Duration) *person {
+	for _, who := range p.all {
+		if who.gone || who.spoke || now.Sub(who.met) < patience || !strings.HasPrefix(who.name, "python") {
+			continue
+		}
+		parent := p.all[who.parent]
+		if parent == nil || !parent.spoke {
+			return who
+		}
+	}
+	return nil
 }
 
 // rankOf gives the rank a process belongs to, nil if it has none.
