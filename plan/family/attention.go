@@ -6,7 +6,9 @@ import "memroom/plan/tape"
 type attention struct {
 	dropout float64
 	groups  int64 // query heads per key head
+	causal  bool  // tokens see only what came before
 	upcast  bool  // eager: softmax asked for in fp32 (Llama) rather than in the scores' type
+	softcap bool  // eager: scores are squeezed by tanh (Gemma 2)
 	plain   bool  // eager: no cast after the softmax (BERT)
 }
 
@@ -24,7 +26,7 @@ func (c *ctx) attend(a attention, q, k, v, mask *tape.Tensor) (out, weights *tap
 		f.Set(&kk, c.repeatKV(kk, a.groups))
 		f.Set(&vv, c.repeatKV(vv, a.groups))
 	}
-	f.Set(&o, c.SDPA(q, kk, vv, mask, a.dropout))
+	f.Set(&o, c.SDPA(q, kk, vv, mask, a.dropout, a.causal))
 	f.Set(&o, c.Contiguous(c.Transpose(o, 1, 2)))
 	return f.Leave(o), nil
 }
@@ -40,6 +42,11 @@ func (c *ctx) eager(a attention, q, k, v, mask *tape.Tensor) (out, weights *tape
 		f.Set(&vv, c.repeatKV(vv, a.groups))
 	}
 	f.Set(&w, c.Scale(c.Matmul(q, c.Transpose(kk, 2, 3))))
+	if a.softcap {
+		f.Set(&w, c.Scale(w))
+		f.Set(&w, c.Activation("tanh", w))
+		f.Set(&w, c.Scale(w))
+	}
 	if mask != nil {
 		f.Set(&w, c.Add(w, mask))
 	}

@@ -60,14 +60,14 @@ func bert(c *Config, r Run) (*Model, error) {
 		cls := linear(root, "classifier", e.h, e.labels, true)
 		m.Inputs = classInputs(r)
 		m.Loss = func(g *tape.Graph, in []*tape.Tensor) *tape.Tensor {
-			x := &ctx{g, r}
+			x := newCtx(g, r)
 			return x.bertClassify(in, pool, cls, e.drop, func() *tape.Tensor { return run(x, in[0]) })
 		}
 		return m, nil
 	}
 	head := e.mlmHead(root.Child("cls").Child("predictions"), emb.word)
 	m.Loss = func(g *tape.Graph, in []*tape.Tensor) *tape.Tensor {
-		x := &ctx{g, r}
+		x := newCtx(g, r)
 		return x.maskedLM(in[0], head, func() *tape.Tensor { return run(x, in[0]) })
 	}
 	return m, nil

@@ -3,6 +3,7 @@ package family
 import (
 	"fmt"
 
+	"memroom/event"
 	"memroom/plan/tape"
 )
 
@@ -50,7 +51,7 @@ func gpt2(c *Config, r Run) (*Model, error) {
 	final := layerNorm(body, "ln_f", h)
 	head := causalHead(root, "lm_head", wte, tied, vocab, h)
 	loss := func(g *tape.Graph, in []*tape.Tensor) *tape.Tensor {
-		x := &ctx{g, r}
+		x := newCtx(g, r)
 		return x.causalLM(in[0], head, func() *tape.Tensor { return x.gpt2Body(in[0], wte, wpe, blocks, final, emb) })
 	}
 	return &Model{Root: root, Inputs: tokenInputs(r), Loss: loss, Layers: layers, Run: r}, nil
@@ -68,9 +69,19 @@ func causalHead(root *tape.Module, name string, table *tape.Param, tied bool, vo
 // causalLM runs body, head and the causal loss: the forward of every ...ForCausalLM.
 func (c *ctx) causalLM(ids *tape.Tensor, head lin, body func() *tape.Tensor) *tape.Tensor {
 	f := c.Enter()
+	if c.Cache && !c.Checkpointing {
+		c.kv = f
+	}
 	var h, logits *tape.Tensor
 	f.Set(&h, body())
 	c.In("lm_head", func() { f.Set(&logits, c.logits(func() *tape.Tensor { return head.run(c.Graph, h) })) })
+	if c.softcap {
+		c.As(event.CategoryLoss, func() {
+			f.Set(&logits, c.Scale(logits))
+			f.Set(&logits, c.Activation("tanh", logits))
+			f.Set(&logits, c.Scale(logits))
+		})
+	}
 	var loss *tape.Tensor
 	c.In("loss", func() { loss = c.causalLoss(logits, ids) })
 	return f.Leave(loss)
@@ -121,7 +132,10 @@ func (b *gpt2Block) attend(c *ctx, x, mask *tape.Tensor) (out, weights *tape.Ten
 	f.Set(&k, heads(c.Graph, k, b.d))
 	f.Set(&v, heads(c.Graph, v, b.d))
 	f.Set(&q, heads(c.Graph, q, b.d))
-	a, p := c.attend(attention{dropout: b.attnDrop, groups: 1}, q, k, v, mask)
+	ck, cv := c.cached(k, v)
+	f.Set(&k, ck)
+	f.Set(&v, cv)
+	a, p := c.attend(attention{dropout: b.attnDrop, groups: 1, causal: true}, q, k, v, mask)
 	f.Set(&o, a)
 	f.Set(&w, p)
 	f.Set(&o, c.Reshape(o, o.Shape[0], o.Shape[1], h))

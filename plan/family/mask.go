@@ -13,7 +13,7 @@ const (
 
 // causalMask is create_causal_mask: for SDPA without padding nothing is built, the kernel is told to be causal.
 func (c *ctx) causalMask(b, s int64, d tape.DType) *tape.Tensor {
-	if !c.Padded {
+	if !c.Padded && c.kv == nil {
 		c.causalMaskTest(b, s)
 	}
 	if c.Attn != "eager" && !c.Padded {
@@ -24,7 +24,7 @@ func (c *ctx) causalMask(b, s int64, d tape.DType) *tape.Tensor {
 
 // slidingMask is create_sliding_window_causal_mask: a mask is needed once the sequence reaches the window.
 func (c *ctx) slidingMask(b, s, window int64, d tape.DType) *tape.Tensor {
-	if !c.Padded {
+	if !c.Padded && c.kv == nil {
 		c.causalMaskTest(b, s)
 	}
 	if c.Attn != "eager" && !c.Padded && s < window {
@@ -35,20 +35,24 @@ func (c *ctx) slidingMask(b, s, window int64, d tape.DType) *tape.Tensor {
 
 // fullMask is create_bidirectional_mask: nothing unless there is padding.
 func (c *ctx) fullMask(b, s int64, d tape.DType) *tape.Tensor {
-	if !c.Padded {
-		if c.MaskGiven { // cast to bool and tested: all ones
-			m := c.Fresh("mask test", tape.Bool, b, s)
-			tape.Del(c.Fresh("mask test", tape.Bool, 1), m)
-		}
-		return nil
+	if c.Padded {
+		return c.buildMask(bidirectional, b, s, s, d)
 	}
-	return c.buildMask(bidirectional, b, s, s, d)
+	if c.MaskGiven { // cast to bool and tested: all ones
+		m := c.Fresh("mask test", tape.Bool, b, s)
+		tape.Del(c.Fresh("mask test", tape.Bool, 1), m)
+	}
+	return nil
 }
 
 // buildMask makes a [B, 1, S, KV] mask by comparing indices: boolean for SDPA, 0 or the lowest number for eager.
 func (c *ctx) buildMask(kind maskKind, b, s, kv int64, d tape.DType) *tape.Tensor {
 	f := c.Enter()
-	var m *tape.Tensor
+	var padding, m *tape.Tensor
+	if c.Padded {
+		f.Set(&padding, c.Fresh("mask", tape.Bool, b, kv))
+		c.paddingTests(kind, b, kv)
+	}
 	f.Set(&m, c.boolMask(kind, b, s, kv))
 	if c.Attn != "eager" {
 		return f.Leave(m)
@@ -59,6 +63,22 @@ func (c *ctx) buildMask(kind maskKind, b, s, kv int64, d tape.DType) *tape.Tenso
 	return f.Leave(out)
 }
 
+// paddingTests looks for padding that would allow to go without a mask, and finds none.
+func (c *ctx) paddingTests(kind maskKind, b, kv int64) {
+	if c.Attn == "eager" {
+		return
+	}
+	if kind == bidirectional {
+		tape.Del(c.Fresh("mask test", tape.Bool, 1))
+		return
+	}
+	for range 2 {
+		count := c.Fresh("mask test", tape.I64)
+		tape.Del(c.Fresh("mask test", tape.I64, b, kv))
+		tape.Del(c.Fresh("mask test", tape.Bool), count)
+	}
+}
+
 func (c *ctx) boolMask(kind maskKind, b, s, kv int64) *tape.Tensor {
 	f := c.Enter()
 	var batch, head, q, k, m *tape.Tensor
@@ -66,30 +86,42 @@ func (c *ctx) boolMask(kind maskKind, b, s, kv int64) *tape.Tensor {
 	f.Set(&head, c.Fresh("mask", tape.I64, 1))
 	f.Set(&q, c.AddScalar(c.Fresh("mask", tape.I64, s)))
 	f.Set(&k, c.AddScalar(c.Fresh("mask", tape.I64, kv)))
-	f.Set(&m, c.maskFunction(kind, b, s, kv, c.Padded))
+	f.Set(&m, c.maskFunction(kind, b, s, kv))
 	return f.Leave(c.Expand(m, b, 1, s, kv))
 }
 
 // maskFunction evaluates the composed index functions; each `and` makes a new mask.
-func (c *ctx) maskFunction(kind maskKind, b, s, kv int64, padded bool) *tape.Tensor {
-	plain := func() *tape.Tensor {
-		switch kind {
-		case causal:
-			return c.Fresh("mask", tape.Bool, 1, 1, s, kv)
-		case sliding:
-			edge := c.Fresh("mask", tape.I64, 1, 1, s, 1)
-			near := c.Fresh("mask", tape.Bool, 1, 1, s, kv)
-			tape.Del(edge)
-			return c.and(c.and(c.Fresh("mask", tape.Bool), near), c.Fresh("mask", tape.Bool, 1, 1, s, kv))
+func (c *ctx) maskFunction(kind maskKind, b, s, kv int64) *tape.Tensor {
+	triangle := func() *tape.Tensor { return c.Fresh("mask", tape.Bool, 1, 1, s, kv) }
+	var m *tape.Tensor
+	switch kind {
+	case causal:
+		if !c.Padded {
+			return triangle()
 		}
-		return c.Fresh("mask", tape.Bool, b, 1, s, kv)
+		m = c.and(c.Fresh("mask", tape.Bool), triangle())
+	case sliding:
+		m = c.Fresh("mask", tape.Bool)
+		edge := c.Fresh("mask", tape.I64, 1, 1, s, 1)
+		near := triangle()
+		tape.Del(edge)
+		m = c.and(c.and(m, near), triangle())
+		if c.Padded {
+			m = c.and(c.Fresh("mask", tape.Bool), m)
+		}
+	case bidirectional:
+		if !c.Padded {
+			return c.Fresh("mask", tape.Bool, 1, 1, s, 1)
+		}
+		m = c.and(c.Fresh("mask", tape.Bool), c.Fresh("mask", tape.Bool, 1, 1, s, 1))
 	}
-	if !padded {
-		return plain()
+	if !c.Padded {
+		return m
 	}
-	one := c.Fresh("mask", tape.Bool)
-	both := c.and(one, plain())
-	return c.and(both, c.Fresh("mask", tape.Bool, b, 1, 1, kv))
+	rows, cols := c.Fresh("mask", tape.I64, b, 1, 1, kv), c.Fresh("mask", tape.I64, b, 1, 1, kv)
+	seen := c.Fresh("mask", tape.Bool, b, 1, 1, kv)
+	tape.Del(cols, rows)
+	return c.and(m, seen)
 }
 
 func (c *ctx) and(a, b *tape.Tensor) *tape.Tensor { return c.Add(a, b) }

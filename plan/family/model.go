@@ -14,6 +14,7 @@ type Run struct {
 	Padded            bool       // the batch has padding, so that attention needs a mask
 	MaskGiven         bool       // an attention mask is part of the batch, as tokenizers make it
 	ChannelsLast      bool
+	Cache             bool // use_cache is on: every decoder layer keeps copies of its keys and values until the model returns
 }
 
 // Model is a model that can be run on a tape.
@@ -33,7 +34,26 @@ type Model struct {
 type ctx struct {
 	*tape.Graph
 	Run
+	kv       *tape.Frame // the key-value cache, while one is in use
+	kvWindow bool        // the cache is of a sliding-window layer
+	softcap  bool        // logits are squeezed by tanh before the loss
 }
+
+// cached is DynamicCache.update: keys and values are copied into the cache, which keeps them.
+func (c *ctx) cached(k, v *tape.Tensor) (ck, cv *tape.Tensor) {
+	if c.kv == nil || c.Checkpointing {
+		return k, v
+	}
+	if c.kvWindow {
+		c.kv.Keep(c.Fresh("cache", tape.I64))
+	}
+	ck = c.kv.Keep(c.Cat(2, k))
+	empty := c.Borrow(k.DType, v.Shape[0], v.Shape[1], 0, v.Shape[3]) // the cache is made in the type of the keys
+	cv = c.kv.Keep(c.Cat(2, empty, v))
+	return ck, cv
+}
+
+func newCtx(g *tape.Graph, r Run) *ctx { return &ctx{Graph: g, Run: r} }
 
 // layer runs a block, under checkpointing where asked. All arguments are kept until it returns.
 func (c *ctx) layer(name string, fn func(args []*tape.Tensor) *tape.Tensor, args ...*tape.Tensor) *tape.Tensor {
@@ -94,9 +114,10 @@ func heads(g *tape.Graph, x *tape.Tensor, d int64) *tape.Tensor {
 	return g.Transpose(g.View(x, x.Shape[0], x.Shape[1], -1, d), 1, 2)
 }
 
-// tokenInputs is a batch of token ids; labels share them.
+// tokenInputs is a batch of token ids; labels share them. With padding there is a mask.
 func tokenInputs(r Run) func(g *tape.Graph) []*tape.Tensor {
-	return func(g *tape.Graph) []*tape.Tensor { return []*tape.Tensor{g.Input(tape.I64, r.Batch, r.Seq)} }
+	r.MaskGiven = false
+	return maskedInputs(r)
 }
 
 // maskedInputs is a batch of token ids with the attention mask that tokenizers give.

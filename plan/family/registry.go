@@ -11,14 +11,26 @@ type builder func(c *Config, r Run) (*Model, error)
 
 // registry maps Hugging Face's model_type to a builder.
 var registry = map[string]builder{
-	"bert":    bert,
-	"vit":     vit,
-	"mlp":     mlp,
-	"gpt2":    gpt2,
-	"llama":   llama,
-	"mistral": llama,
-	"qwen2":   llama,
-	"qwen3":   llama,
+	"bert":        bert,
+	"vit":         vit,
+	"t5":          t5,
+	"torchvision": torchvision,
+	"lstm":        recurrent,
+	"gru":         recurrent,
+	"bilstm":      recurrent,
+	"gpt_neox":    neox,
+	"phi":         phi,
+	"opt":         opt,
+	"gemma":       gemma,
+	"gemma2":      gemma,
+	"gemma3_text": gemma,
+	"phi3":        phi3,
+	"mlp":         mlp,
+	"gpt2":        gpt2,
+	"llama":       llama,
+	"mistral":     llama,
+	"qwen2":       llama,
+	"qwen3":       llama,
 }
 
 // Types lists the known model types.

@@ -52,7 +52,7 @@ func vit(c *Config, r Run) (*Model, error) {
 	r.Image = img
 	m := &Model{Root: root, Inputs: imageInputs(r, ch), Layers: layers, Run: r}
 	m.Loss = func(g *tape.Graph, in []*tape.Tensor) *tape.Tensor {
-		x := &ctx{g, r}
+		x := newCtx(g, r)
 		return x.imageClassifier(in, head, func() *tape.Tensor { return x.vitBody(in[0], proj, cls, pos, blocks, final, drop) },
 			func(h *tape.Tensor) *tape.Tensor { return x.Select(h, 1) })
 	}

@@ -16,44 +16,57 @@ func (g *Graph) endCasts() {
 	g.casts = nil
 }
 
-// half casts arguments for an operation of autocast's half-precision list, from right to left.
-func (g *Graph) half(args ...**Tensor) {
+// half casts arguments for an operation of autocast's half-precision list, from right to left. The temporaries that were
+// cast live until the operation is over: they are returned, to be released then.
+func (g *Graph) half(args ...**Tensor) (late []*Tensor) {
 	if !g.autocastOn() {
-		return
+		return nil
 	}
 	for i := len(args) - 1; i >= 0; i-- {
-		if t := *args[i]; t != nil && t.DType == F32 {
+		if t := *args[i]; t != nil && t.DType.Floating() && t.DType != g.Half && t.DType != F64 {
+			late = append(late, t)
 			*args[i] = g.autocast(t)
-		} else if t != nil && t.DType.Half() && t.DType != g.Half {
-			*args[i] = g.To(t, g.Half)
 		}
 	}
+	return late
 }
 
+// autocast gives the half-precision copy of a tensor: for a weight in training, one copy for the whole region.
 func (g *Graph) autocast(t *Tensor) *Tensor {
 	if !t.leaf || t.param == nil || !t.needs {
-		return g.To(t, g.Half)
+		return g.castKept(t, g.Half)
 	}
 	for _, c := range g.casts {
 		if c.param == t.param {
 			return c.copy
 		}
 	}
-	c := g.To(t, g.Half)
+	c := g.castKept(t, g.Half)
 	g.casts = append(g.casts, cachedCast{t.param, c.sink()})
 	return c
 }
 
-// full casts arguments for an operation of autocast's fp32 list.
-func (g *Graph) full(args ...**Tensor) {
+// full casts arguments for an operation of autocast's fp32 list; see half.
+func (g *Graph) full(args ...**Tensor) (late []*Tensor) {
 	if !g.autocastOn() {
-		return
+		return nil
 	}
 	for i := len(args) - 1; i >= 0; i-- {
 		if t := *args[i]; t != nil && t.DType.Half() {
-			*args[i] = g.To(t, F32)
+			late = append(late, t)
+			*args[i] = g.castKept(t, F32)
 		}
 	}
+	return late
+}
+
+// castKept casts without releasing a temporary.
+func (g *Graph) castKept(t *Tensor, d DType) *Tensor {
+	floating := t.floating
+	t.floating = false
+	c := g.To(t, d)
+	t.floating = floating
+	return c
 }
 
 // To casts; a cast to the same type is the tensor itself.
@@ -71,3 +84,6 @@ func (g *Graph) To(t *Tensor, d DType) *Tensor {
 	eat(t)
 	return c
 }
+
+// release is for `defer release(g.half(...))`: the cast temporaries go when the operation is over.
+func release(late []*Tensor) { eat(late...) }

@@ -303,9 +303,6 @@ func (g *Graph) step(n *Node) {
 	for _, t := range recomputed {
 		t.drop()
 	}
-	if recomputed != nil {
-		n.release()
-	}
 	b.validate()
 	for _, gr := range b.grad {
 		gr.drop()

@@ -14,7 +14,11 @@ type Module struct {
 	params   []*Param
 	buffers  []buffer
 	children []*Module
+	flat     bool // parameters share one buffer on the device
 }
+
+// FlattenParams makes the module's own parameters share one buffer once loaded, as recurrent networks do for cuDNN.
+func (m *Module) FlattenParams() { m.flat = true }
 
 // buffer is a tensor that is not trained; a floating one is cast along with the weights.
 type buffer struct {
@@ -109,6 +113,9 @@ func (g *Graph) Load(m *Module, d DType) {
 			g.loadParam(p, d)
 		}
 	}
+	if m.flat {
+		g.flatten(m)
+	}
 	for _, b := range m.buffers {
 		if b.dtype.Floating() {
 			b.dtype = d
@@ -136,10 +143,6 @@ func (g *Graph) ToChannelsLast(m *Module) {
 			continue
 		}
 		stride := channelsLastStrides(p.Shape)
-		if slices.Equal(stride, p.stride) || isContiguous(p.Shape, p.stride) && (p.Shape[1] == 1 || p.Shape[2] == 1 && p.Shape[3] == 1) {
-			p.stride = stride
-			continue
-		}
 		old := p.st
 		p.st = g.alloc(old.bytes, event.CategoryWeights)
 		p.stride = stride

@@ -3,16 +3,19 @@ package tape
 import "memroom/event"
 
 // SDPA is F.scaled_dot_product_attention on [batch, heads, length, dim] tensors, with the kernel that PyTorch picks on
-// the card. mask may be nil.
-func (g *Graph) SDPA(q, k, v, mask *Tensor, dropout float64) *Tensor {
-	g.half(&q, &k, &v, &mask)
+// the card. mask may be nil; causal is the flag of the call.
+func (g *Graph) SDPA(q, k, v, mask *Tensor, dropout float64, causal bool) *Tensor {
+	defer release(g.half(&q, &k, &v, &mask))
+	d := q.Dim(-1)
 	switch {
 	case mask != nil && mask.needs:
-		return g.sdpaMath(q, k, v, mask, dropout)
-	case q.DType.Half() && g.Hopper:
+		return g.sdpaMath(q, k, v, mask, dropout, causal)
+	case q.DType.Half() && g.Hopper && d <= 256 && d%8 == 0:
 		return g.sdpaCuDNN(q, k, v, mask)
-	case q.DType.Half() && mask == nil:
+	case q.DType.Half() && mask == nil && d <= 256:
 		return g.sdpaFlash(q, k, v)
+	case k.Shape[1] != q.Shape[1]: // grouped heads: the memory-efficient kernel has none
+		return g.sdpaMath(q, k, v, mask, dropout, causal)
 	}
 	return g.sdpaEfficient(q, k, v, mask)
 }
@@ -20,6 +23,12 @@ func (g *Graph) SDPA(q, k, v, mask *Tensor, dropout float64) *Tensor {
 // heads gives batch, query heads, lengths and dimension.
 func attentionSizes(q, k *Tensor) (b, a, s, kv, d int64) {
 	return q.Shape[0], q.Shape[1], q.Shape[2], k.Shape[2], q.Shape[3]
+}
+
+// outLike is the result [B, a, S, d] in the order of q's dimensions, as cuDNN and FlashAttention give it.
+func (g *Graph) outLike(q, v *Tensor) *Tensor {
+	shape := []int64{q.Shape[0], q.Shape[1], q.Shape[2], v.Shape[3]}
+	return g.newStrided(shape, permutedStrides(shape, byStride(q.Shape, q.stride)), q.DType)
 }
 
 // attentionOut is the result [B, a, S, d] laid out as [B, S, a, d].
@@ -34,15 +43,16 @@ func (g *Graph) sdpaCuDNN(q, k, v, mask *Tensor) *Tensor {
 	b, a, s, kv, d := attentionSizes(q, k)
 	n := g.prepare("sdpa", q, k, v)
 	n.save(q, k, v)
+	bias := g.floatMask(mask, q.DType)
 	seed, offset := g.New(nil, I64), g.New(nil, I64)
-	out := g.attentionOut(q, v)
+	out := g.outLike(q, v)
 	lse := g.New([]int64{b, a, s, 1}, F32)
 	g.temp(256, event.CategoryWorkspace)
 	if n != nil {
 		n.emit(out)
 		n.save(out, lse, seed, offset)
-		if mask != nil {
-			n.save(mask)
+		if bias != nil {
+			n.save(bias)
 		}
 		grouped := k.Shape[1] != a
 		n.backward = func(n *Node, p *pass) {
@@ -56,7 +66,18 @@ func (g *Graph) sdpaCuDNN(q, k, v, mask *Tensor) *Tensor {
 			p.g.temp(work, event.CategoryWorkspace)
 		}
 	}
-	eat(seed, offset, lse, q, k, v, mask)
+	eat(seed, offset, lse, bias, q, k, v, mask)
+	return out
+}
+
+// floatMask turns a boolean mask into an additive one.
+func (g *Graph) floatMask(mask *Tensor, d DType) *Tensor {
+	if mask == nil || mask.DType != Bool {
+		return mask
+	}
+	low, zero := g.New(nil, d), g.New(nil, d)
+	out := g.New(mask.Shape, d)
+	eat(zero, low)
 	return out
 }
 
@@ -66,7 +87,7 @@ func (g *Graph) sdpaFlash(q, k, v *Tensor) *Tensor {
 	b, a, s, kv, d := attentionSizes(q, k)
 	n := g.prepare("sdpa", q, k, v)
 	n.save(q, k, v)
-	out := g.attentionOut(q, v)
+	out := g.outLike(q, v)
 	lse := g.New([]int64{b, a, s}, F32)
 	rng, unused := g.New([]int64{2}, I64), g.New([]int64{1}, I64)
 	if n != nil {
@@ -96,8 +117,9 @@ func (g *Graph) sdpaEfficient(q, k, v, mask *Tensor) *Tensor {
 	b, a, s, kv, d := attentionSizes(q, k)
 	n := g.prepare("sdpa", q, k, v)
 	n.save(q, k, v)
-	if mask != nil {
-		n.save(mask)
+	bias := g.floatMask(mask, q.DType)
+	if bias != nil {
+		n.save(bias)
 	}
 	out := g.attentionOut(q, v)
 	lse := g.New([]int64{b, a, divUp(s, 32) * 32}, F32)
@@ -105,8 +127,9 @@ func (g *Graph) sdpaEfficient(q, k, v, mask *Tensor) *Tensor {
 		n.emit(out)
 		n.save(out, lse)
 		n.backward = func(n *Node, p *pass) {
-			for i := range 3 {
-				p.out[i] = p.like(p.saved[i])
+			for i := range 3 { // always laid out as [B, S, heads, d]
+				shape := p.saved[i].Shape
+				p.out[i] = p.newStrided(shape, permutedStrides(shape, []int{0, 2, 1, 3}), p.saved[i].DType)
 			}
 			// delta = (grad_out * out).sum(-1), then the workspace of the kernel
 			product := p.g.alloc(4*b*s*a*d, event.CategoryTemporary)
@@ -118,7 +141,7 @@ func (g *Graph) sdpaEfficient(q, k, v, mask *Tensor) *Tensor {
 			p.g.unrefStorage(delta)
 		}
 	}
-	eat(lse, q, k, v, mask)
+	eat(lse, bias, q, k, v, mask)
 	return out
 }
 
@@ -130,27 +153,65 @@ func efficientWorkspace(b, a, s, kv, d int64) int64 {
 	return b * a * (divUp(kv, 64)*64*d*8 + divUp(s, 64)*64*d*4)
 }
 
-// sdpaMath is the fallback of plain operations, taken when the bias wants a gradient.
-func (g *Graph) sdpaMath(q, k, v, mask *Tensor, dropout float64) *Tensor {
+// sdpaMath is the fallback of plain operations: taken when the bias wants a gradient, and in fp32 with grouped heads.
+func (g *Graph) sdpaMath(q, k, v, mask *Tensor, dropout float64, causal bool) *Tensor {
 	in := q.DType
 	f := g.Enter(q, k, v, mask)
 	g.noCast++
-	var qf, kf, vf, mf, x *Tensor
-	f.Set(&qf, g.To(q, F32))
+	var acc, qf, kf, vf, mf, x *Tensor
+	f.Set(&acc, g.To(q, F32))
 	f.Set(&kf, g.To(k, F32))
 	f.Set(&vf, g.To(v, F32))
-	f.Set(&mf, g.To(mask, F32))
-	f.Set(&qf, g.Scale(qf))
-	f.Set(&x, g.Matmul(qf, g.Scale(g.Transpose(kf, -2, -1))))
-	g.AddInPlace(x, mf)
-	f.Set(&x, g.Softmax(x, F32))
-	if dropout > 0 && g.Training {
-		f.Set(&x, g.dropoutMath(x, dropout))
+	if mask != nil {
+		f.Set(&mf, mask)
 	}
-	out := g.Matmul(x, vf)
-	out = g.To(out, in)
+	f.Set(&qf, g.Scale(acc))
+	if causal && mask == nil {
+		f.Set(&mf, g.triangle(q.Shape[2], k.Shape[2]))
+	}
+	if n := q.Shape[1] / k.Shape[1]; n > 1 {
+		f.Set(&kf, g.repeatInterleave(kf, n))
+		f.Set(&vf, g.repeatInterleave(vf, n))
+	}
+	f.Set(&x, g.Matmul(qf, g.Scale(g.Transpose(kf, -2, -1))))
+	if mf != nil {
+		g.AddInPlace(x, mf)
+	}
+	f.Set(&x, g.safeSoftmax(x))
+	f.Set(&x, g.Dropout(x, dropout))
+	var probs *Tensor // the second result, cast back too and thrown away
+	if in != F32 {
+		probs = g.To(x, in)
+	}
+	out := g.To(g.Matmul(x, vf), in)
+	eat(probs)
 	g.noCast--
 	return f.Leave(out)
 }
 
-func (g *Graph) dropoutMath(x *Tensor, p float64) *Tensor { return g.Dropout(x, p) }
+// triangle is the causal mask as an additive float mask.
+func (g *Graph) triangle(s, kv int64) *Tensor {
+	g.op = "mask"
+	ones := g.New([]int64{s, kv}, Bool)
+	lower := g.New([]int64{s, kv}, Bool)
+	eat(ones)
+	low, zero := g.New(nil, F32), g.New(nil, F32)
+	out := g.New([]int64{s, kv}, F32)
+	eat(zero, low, lower)
+	return out
+}
+
+// repeatInterleave copies each head n times.
+func (g *Graph) repeatInterleave(t *Tensor, n int64) *Tensor {
+	b, k, s, d := t.Shape[0], t.Shape[1], t.Shape[2], t.Shape[3]
+	return g.View(g.Clone(g.Expand(g.Unsqueeze(t, 2), b, k, n, s, d)), b, k*n, s, d)
+}
+
+// safeSoftmax is softmax with a test for rows that are masked altogether.
+func (g *Graph) safeSoftmax(x *Tensor) *Tensor {
+	out := g.Softmax(x, x.DType)
+	masked := g.New(x.Shape, Bool)
+	rows := g.New(x.Shape[:3], Bool)
+	eat(g.New(nil, F32), rows, masked)
+	return out
+}

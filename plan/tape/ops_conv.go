@@ -10,7 +10,7 @@ func (s ConvShape) out(n, k int64) int64 { return (n+2*s.Pad-s.Dilation*(k-1)-1)
 // Conv is nn.Conv2d through cuDNN (benchmark off): the result, then a workspace that is released at once.
 func (g *Graph) Conv(x *Tensor, weight, bias *Param, s ConvShape) *Tensor {
 	w, b := weight.Tensor, tensorOf(bias)
-	g.half(&x, &w, &b)
+	defer release(g.half(&x, &w, &b))
 	g.op = "conv"
 	n := g.prepare("conv", x, w, b)
 	n.save(x, w)
@@ -24,7 +24,7 @@ func (g *Graph) Conv(x *Tensor, weight, bias *Param, s ConvShape) *Tensor {
 	out := g.newStrided(shape, stride, x.DType)
 	c := convCase{x: x.Shape, w: w.Shape, y: shape, d: x.DType, shape: s, last: last, scale: g.ConvScale}
 	g.UsesDNN = true
-	g.workspace(c.forward())
+	g.workspace(c, c.forward())
 	copied.drop()
 	if n != nil {
 		n.emit(out)
@@ -46,31 +46,44 @@ func (g *Graph) convInput(x *Tensor, last bool) *Tensor {
 
 func (p *pass) convGrad(n *Node, c convCase) {
 	g, gr := p.g, p.grad[0]
-	copied := g.convInput(gr, c.last)
 	layout := func(shape []int64) []int64 {
 		if c.last {
 			return channelsLastStrides(shape)
 		}
 		return contiguousStrides(shape)
 	}
-	if p.needs(0) {
-		p.out[0] = p.newStrided(n.metas[0].shape, layout(n.metas[0].shape), gr.DType)
-		g.workspace(c.inputGrad())
+	input := func() {
+		if p.needs(0) {
+			p.out[0] = p.newStrided(n.metas[0].shape, layout(n.metas[0].shape), gr.DType)
+			copied := g.convInput(gr, c.last) // a strided gradient is copied for each of the two kernels
+			g.workspace(c, c.inputGrad())
+			copied.drop()
+		}
 	}
-	if p.needs(1) {
-		p.out[1] = p.newStrided(n.metas[1].shape, layout(n.metas[1].shape), gr.DType)
-		g.workspace(c.weightGrad())
+	weight := func() {
+		if p.needs(1) {
+			copied := g.convInput(gr, c.last)
+			p.out[1] = p.newStrided(n.metas[1].shape, layout(n.metas[1].shape), gr.DType)
+			g.workspace(c, c.weightGrad())
+			copied.drop()
+		}
 	}
-	copied.drop()
+	if c.depthwise() {
+		weight()
+		input()
+	} else {
+		input()
+		weight()
+	}
 	if n.metas[2].shape != nil && p.needs(2) {
 		p.out[2] = p.new(n.metas[2].shape, gr.DType)
 		g.reduceScratch(gr, []bool{true, false, true, true})
 	}
 }
 
-func (g *Graph) workspace(bytes int64) {
+func (g *Graph) workspace(c convCase, bytes int64) {
 	if bytes > 0 {
-		g.Approx = true
+		g.Approx = g.Approx || !c.patches()
 		g.temp(bytes, event.CategoryWorkspace)
 	}
 }
@@ -86,13 +99,16 @@ type convCase struct {
 
 // padded is the number of channels that kernels read: three input channels of a half-precision image are widened.
 func (c convCase) padded() int64 {
-	if c.d.Half() && c.x[1] == 3 {
-		if c.w[2] >= 16 {
-			return 8
-		}
+	if c.x[1] != 3 {
+		return c.x[1]
+	}
+	switch c.d {
+	case BF16:
+		return 8
+	case F16:
 		return 4
 	}
-	return c.x[1]
+	return 3
 }
 
 // sizes are the bytes of input, output and filter in the kernel's layout.
@@ -101,7 +117,15 @@ func (c convCase) sizes() (i, o, w int64) {
 	return e * c.x[0] * ch * c.x[2] * c.x[3], e * numel(c.y), e * c.w[0] * max(ch/c.shape.Groups, 1) * c.w[2] * c.w[3]
 }
 
-func (c convCase) scaled(n int64) int64 { return int64(float64(n) * c.scale) }
+// patches says whether this is the patch embedding of a vision transformer, whose workspaces are known exactly.
+func (c convCase) patches() bool { return c.x[1] == 3 && c.w[2] == c.shape.Stride && c.w[2] >= 8 }
+
+func (c convCase) scaled(n int64) int64 {
+	if c.patches() {
+		return n
+	}
+	return int64(float64(n) * c.scale)
+}
 
 func (c convCase) pointwise() bool { return c.w[2] == 1 && c.w[3] == 1 && c.shape.Stride == 1 }
 
@@ -110,7 +134,7 @@ func (c convCase) depthwise() bool { return c.shape.Groups > 1 && c.w[1] == 1 }
 func (c convCase) forward() int64 {
 	i, o, w := c.sizes()
 	switch {
-	case c.last || c.depthwise():
+	case c.last || c.depthwise() || c.x[1] == 3 && c.w[2] <= 4:
 		return 0
 	case c.pointwise() && c.x[2]*c.x[3]%4 == 0:
 		return 0
@@ -136,8 +160,10 @@ func (c convCase) inputGrad() int64 {
 func (c convCase) weightGrad() int64 {
 	i, o, w := c.sizes()
 	switch {
-	case c.last || c.depthwise():
+	case c.last || c.depthwise() || c.d == F32 && c.x[1] == 3 && c.w[2] <= 4:
 		return 0
+	case c.patches() && c.d == BF16: // the partial filters are in fp32, three of them
+		return i + o + 7*w + 144
 	case c.pointwise() && c.x[2]*c.x[3]%4 == 0:
 		return c.scaled(c.x[0] * 4 * numel(c.w))
 	case c.pointwise():

@@ -331,7 +331,7 @@ func (g *Graph) QuickGelu(x *Tensor) *Tensor {
 
 // Pow is a to the power of a number.
 func (g *Graph) Pow(a *Tensor) *Tensor {
-	g.full(&a)
+	defer release(g.full(&a))
 	return g.unary("pow", a, theInput, powBackward)
 }
 
@@ -349,7 +349,7 @@ func (g *Graph) Square(a *Tensor) *Tensor { return g.Pow(a) }
 
 // Rsqrt is 1 / sqrt(a).
 func (g *Graph) Rsqrt(a *Tensor) *Tensor {
-	g.full(&a)
+	defer release(g.full(&a))
 	return g.unary("rsqrt", a, theResult, func(_ *Node, b *pass) {
 		x := b.like(b.grad[0])
 		c := b.like(b.saved[0])
@@ -419,4 +419,22 @@ func (g *Graph) Borrow(d DType, shape ...int64) *Tensor {
 	t.refs, t.floating = 1, true
 	t.st = g.alloc(0, event.CategoryWeights)
 	return t
+}
+
+// Where picks a where cond holds, a number elsewhere.
+func (g *Graph) Where(cond, a *Tensor) *Tensor {
+	g.op = "where"
+	n := g.prepare("where", a)
+	n.save(cond)
+	number := g.New(nil, a.DType)
+	out := g.elementwiseAs(a.DType, cond, a)
+	eat(number)
+	if n != nil {
+		n.backward = func(_ *Node, b *pass) {
+			b.scratch(b.grad[0].DType.Size(), func() { b.out[0] = b.like(b.grad[0]) }) // where(cond, grad, 0)
+		}
+		n.emit(out)
+	}
+	eat(cond, a)
+	return out
 }

@@ -4,7 +4,7 @@ import "slices"
 
 // Mm is the product of two matrices.
 func (g *Graph) Mm(a, b *Tensor) *Tensor {
-	g.half(&a, &b)
+	defer release(g.half(&a, &b))
 	return g.mm(a, b)
 }
 
@@ -56,7 +56,7 @@ func (b *pass) weightGrad(gr, _ *Tensor, m meta, transposed bool) *Tensor {
 
 // Addmm is bias + a @ b, as one kernel.
 func (g *Graph) Addmm(bias, a, b *Tensor) *Tensor {
-	g.half(&bias, &a, &b)
+	defer release(g.half(&bias, &a, &b))
 	return g.addmm(bias, a, b)
 }
 
@@ -101,7 +101,7 @@ func (g *Graph) Linear(x *Tensor, w, bias *Param) *Tensor {
 
 // LinearT is Linear on plain tensors.
 func (g *Graph) LinearT(x, w, bias *Tensor) *Tensor {
-	g.half(&x, &w, &bias)
+	defer release(g.half(&x, &w, &bias))
 	shape := slices.Clone(x.Shape)
 	shape[len(shape)-1] = w.Shape[0]
 	k := x.Dim(-1)
@@ -114,12 +114,12 @@ func (g *Graph) LinearT(x, w, bias *Tensor) *Tensor {
 	case len(x.Shape) == 2:
 		return g.mm(x, g.Transpose(w, 0, 1))
 	}
-	flat := g.Reshape(x, -1, k)
-	out := g.View(g.mm(flat, g.Transpose(w, 0, 1)), shape...)
+	f := g.Enter(x)
+	out := g.View(g.mm(g.Reshape(x, -1, k), g.Transpose(w, 0, 1)), shape...)
 	if bias != nil {
 		g.AddInPlace(out, bias)
 	}
-	return out
+	return f.Leave(out)
 }
 
 // Conv1D is GPT-2's linear layer: its weight is stored [in, out].
@@ -132,7 +132,7 @@ func (g *Graph) Conv1D(x *Tensor, w, bias *Param) *Tensor {
 
 // Bmm is the batched product of two stacks of matrices.
 func (g *Graph) Bmm(a, b *Tensor) *Tensor {
-	g.half(&a, &b)
+	defer release(g.half(&a, &b))
 	g.op = "matmul"
 	n := g.prepare("matmul", a, b)
 	if n != nil {
@@ -158,7 +158,7 @@ func (g *Graph) Bmm(a, b *Tensor) *Tensor {
 
 // Baddbmm is beta*c + alpha*a@b for stacks of matrices.
 func (g *Graph) Baddbmm(c, a, b *Tensor) *Tensor {
-	g.half(&c, &a, &b)
+	defer release(g.half(&c, &a, &b))
 	g.op = "matmul"
 	n := g.prepare("matmul", c, a, b)
 	if n != nil {
@@ -190,10 +190,11 @@ func (g *Graph) Baddbmm(c, a, b *Tensor) *Tensor {
 
 // Matmul is torch.matmul of two tensors of three or more dimensions with equal leading ones.
 func (g *Graph) Matmul(a, b *Tensor) *Tensor {
-	g.half(&a, &b)
+	defer release(g.half(&a, &b))
 	if len(a.Shape) == 3 && len(b.Shape) == 3 {
 		return g.Bmm(a, b)
 	}
+	f := g.Enter(a, b) // the caller's arguments live until the product exists
 	lead := broadcast(&Tensor{Shape: a.Shape[:len(a.Shape)-2]}, &Tensor{Shape: b.Shape[:len(b.Shape)-2]})
 	batch := numel(lead)
 	am, ak, bn := a.Dim(-2), a.Dim(-1), b.Dim(-1)
@@ -201,7 +202,7 @@ func (g *Graph) Matmul(a, b *Tensor) *Tensor {
 	a = g.Reshape(a, batch, am, ak)
 	b = g.Expand(b, append(slices.Clone(lead), ak, bn)...)
 	b = g.Reshape(b, batch, ak, bn)
-	return g.View(g.Bmm(a, b), append(slices.Clone(lead), am, bn)...)
+	return f.Leave(g.View(g.Bmm(a, b), append(slices.Clone(lead), am, bn)...))
 }
 
 // Cat joins tensors along a dimension.

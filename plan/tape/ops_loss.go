@@ -22,7 +22,7 @@ func (g *Graph) LogSoftmax(a *Tensor) *Tensor {
 }
 
 func (g *Graph) nll(logp, target *Tensor) *Tensor {
-	g.full(&logp)
+	defer release(g.full(&logp))
 	g.op = "nll_loss"
 	n := g.prepare("nll_loss", logp)
 	n.save(logp, target)
@@ -39,7 +39,7 @@ func (g *Graph) nll(logp, target *Tensor) *Tensor {
 
 // MSE is nn.MSELoss.
 func (g *Graph) MSE(a, target *Tensor) *Tensor {
-	g.full(&a, &target)
+	defer release(g.full(&a, &target))
 	g.op = "mse_loss"
 	n := g.prepare("mse_loss", a)
 	n.save(a, target)

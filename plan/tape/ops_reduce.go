@@ -43,7 +43,7 @@ func (g *Graph) Mean(a *Tensor, keep bool, dims ...int) *Tensor {
 
 // Sum adds over dimensions; its gradient is a view.
 func (g *Graph) Sum(a *Tensor, keep bool, dims ...int) *Tensor {
-	g.full(&a)
+	defer release(g.full(&a))
 	g.op = "sum"
 	n := g.prepare("sum", a)
 	shape, reduced := reducedShape(a.Shape, dims, keep)
@@ -91,37 +91,49 @@ func (g *Graph) Softmax(a *Tensor, as DType) *Tensor {
 
 // Norms ------------------------------------------------------------------------------------------------------------
 
-// LayerNorm is nn.LayerNorm over the last dimension; weight and bias may be nil.
+// LayerNorm is nn.LayerNorm over the last dimension; weight and bias may be nil. A strided input is kept as it is and
+// copied for the kernel, in the forward and again in the backward pass.
 func (g *Graph) LayerNorm(x *Tensor, weight, bias *Param) *Tensor {
-	g.full(&x)
-	if !x.contiguous() {
-		x = g.layerNormCopy(x)
-	}
+	defer release(g.full(&x))
 	g.op = "layer_norm"
 	w, b := tensorOf(weight), tensorOf(bias)
 	n := g.prepare("layer_norm", x, w, b)
 	n.save(x, w, b)
+	copied := g.denseCopy(x)
 	rows := x.Numel() / x.Dim(-1)
 	out := g.New(x.Shape, x.DType)
 	mean := g.New([]int64{rows}, F32)
 	rstd := g.New([]int64{rows}, F32)
+	copied.drop()
 	if n != nil {
 		n.emit(out)
 		n.save(mean, rstd)
-		n.backward = func(n *Node, p *pass) {
-			for i := range p.out {
-				if n.metas[i].shape != nil && p.needs(i) {
-					p.out[i] = p.new(n.metas[i].shape, n.metas[i].dtype)
-				}
-			}
-		}
+		n.backward = layerNormBackward
 	}
 	eat(mean, rstd, x)
 	return out
 }
 
-// layerNormCopy is the contiguous copy that native_layer_norm makes of a strided input; autograd keeps the input itself.
-func (g *Graph) layerNormCopy(x *Tensor) *Tensor { return g.Clone(x) }
+func layerNormBackward(n *Node, p *pass) {
+	grad, x := p.g.denseCopy(p.grad[0]), p.g.denseCopy(p.saved[0])
+	for i := range p.out {
+		if n.metas[i].shape != nil && p.needs(i) {
+			p.out[i] = p.new(n.metas[i].shape, n.metas[i].dtype)
+		}
+	}
+	x.drop()
+	grad.drop()
+}
+
+// denseCopy is the row-major copy of a strided tensor, or nil.
+func (g *Graph) denseCopy(t *Tensor) *Tensor {
+	if t.contiguous() {
+		return nil
+	}
+	c := g.New(t.Shape, t.DType)
+	c.floating = false
+	return c
+}
 
 func tensorOf(p *Param) *Tensor {
 	if p == nil {
@@ -158,21 +170,31 @@ func (g *Graph) Embedding(ids *Tensor, table *Param) *Tensor {
 	if n != nil {
 		n.emit(out)
 		n.backward = func(n *Node, b *pass) {
-			ids := b.saved[0]
-			if ids.contiguous() {
-				b.out[0] = b.embeddingGrad(n.metas[0], ids.Numel())
-				return
+			ids, m := b.saved[0], n.metas[0]
+			g := b.g
+			var held []*storage
+			if ids.Numel() > sortedIndices && !b.grad[0].contiguous() {
+				held = append(held, g.alloc(b.grad[0].Numel()*b.grad[0].DType.Size(), event.CategoryTemporary))
 			}
-			b.scratch(ids.Numel()*ids.DType.Size(), func() { b.out[0] = b.embeddingGrad(n.metas[0], ids.Numel()) })
+			if !ids.contiguous() {
+				held = append(held, g.alloc(ids.Numel()*ids.DType.Size(), event.CategoryTemporary))
+			}
+			b.out[0] = b.embeddingGrad(m, ids.Numel())
+			for _, st := range held {
+				g.unrefStorage(st)
+			}
 		}
 	}
 	eat(ids)
 	return out
 }
 
-// embeddingGrad is the dense gradient of a table. Above 3072 indices PyTorch sorts them and sums in two passes.
+// sortedIndices is the number of indices above which PyTorch sorts them and sums in two passes.
+const sortedIndices = 3072
+
+// embeddingGrad is the dense gradient of a table.
 func (b *pass) embeddingGrad(m meta, indices int64) *Tensor {
-	if indices <= 3072 {
+	if indices <= sortedIndices {
 		return b.new(m.shape, m.dtype)
 	}
 	return b.embeddingGradSorted(m, indices)
@@ -183,27 +205,36 @@ func (b *pass) embeddingGradSorted(m meta, indices int64) *Tensor {
 	rows, width := m.shape[0], m.shape[1]
 	long := func(n int64) *storage { return g.alloc(8*n, event.CategoryTemporary) }
 	sorted, orig := long(indices), long(indices)
-	arange := long(indices)
+	order := long(indices)
 	g.temp(radixSortScratch(indices), event.CategoryTemporary)
-	g.unrefStorage(arange)
+	g.unrefStorage(order)
 	out := b.new(m.shape, m.dtype)
 	segments := min(indices, rows)
 	partials := indices/10 + segments
-	offsets := long(indices)
-	count := long(1)
-	g.temp(uniqueScratch(indices), event.CategoryTemporary)
-	perSegment := long(segments)
-	perSegmentOffset := long(segments)
-	g.temp(767, event.CategoryTemporary)
-	total := long(1)
-	partial := long(partials)
-	sums := g.alloc(4*partials*divUp(width, 32)*32, event.CategoryTemporary)
-	for _, st := range []*storage{sums, partial, total, perSegmentOffset, perSegment, count, offsets, orig, sorted} {
+	offsets, count, unique := long(indices), long(1), long(indices)
+	g.temp(scanScratch, event.CategoryTemporary)
+	g.unrefStorage(unique)
+	perSegment, perSegmentOffset := long(segments), long(segments)
+	g.temp(scanScratch, event.CategoryTemporary)
+	total, partial := long(1), long(partials)
+	bytes := 4 * partials * width
+	if width < 32 { // narrow tables, such as position biases, are summed by another kernel, in fp32
+		bytes = 8 * partials
+	}
+	sums := g.alloc(bytes, event.CategoryTemporary)
+	var wide *storage
+	if width < 32 && m.dtype.Half() {
+		wide = g.alloc(4*rows*width, event.CategoryTemporary)
+	}
+	for _, st := range []*storage{wide, sums, partial, total, perSegmentOffset, perSegment, count, offsets, orig, sorted} {
 		g.unrefStorage(st)
 	}
 	return out
 }
 
-// radixSortScratch and uniqueScratch are approximations of CUB's temporary storage; both are small beside the sums.
-func radixSortScratch(n int64) int64 { return 16*n + 1024 }
-func uniqueScratch(n int64) int64    { return n/4 + 1024 }
+// radixSortScratch is CUB's temporary storage for sorting n pairs of 64-bit integers: a second copy of both, a histogram
+// per tile of 4096, and constants.
+func radixSortScratch(n int64) int64 { return 2*divUp(8*n, 256)*256 + 1024*divUp(n, 4096) + 16895 }
+
+// scanScratch is CUB's temporary storage for a scan or a selection of a few thousand items.
+const scanScratch = 1279

@@ -1,0 +1,172 @@
+package tape
+
+import "memroom/event"
+
+// RNN is the shape of a cuDNN recurrent network over [batch, time, features].
+type RNN struct {
+	Gates              int64 // 4 for LSTM, 3 for GRU
+	In, Hidden, Layers int64
+	Directions         int64
+	Dropout            float64
+	Weights            []*Param // in order of registration; they share one flat buffer
+}
+
+// dropoutState is what cuDNN keeps for its random numbers, from the first call on.
+const dropoutState = 6488064
+
+// RunRNN is nn.LSTM or nn.GRU with batch_first and zero initial states; it gives the output, [batch, time, hidden].
+func (g *Graph) RunRNN(x *Tensor, r RNN) *Tensor {
+	g.op = "rnn"
+	g.UsesDNN = true
+	b, t := x.Shape[0], x.Shape[1]
+	states := r.states()
+	stateShape := []int64{r.Layers * r.Directions, b, r.Hidden}
+	f := g.Enter(x)
+	var zeros []*Tensor
+	for range states {
+		zeros = append(zeros, f.Keep(g.New(stateShape, x.DType)))
+	}
+	if r.Dropout > 0 && !g.rnnState {
+		g.rnnState = true
+		g.temp(8, event.CategoryTemporary)
+		g.forever(dropoutState, "cudnn dropout")
+	}
+	inputs := []*Tensor{x}
+	for _, w := range r.Weights {
+		inputs = append(inputs, w.Tensor)
+	}
+	in := x
+	d := x.DType
+	var flat *Tensor
+	if g.autocastOn() && d == F32 {
+		d = g.Half
+		flat = g.New([]int64{r.elements()}, d)
+		for i := range zeros {
+			zeros[i] = g.New(stateShape, d)
+		}
+		in = g.New(x.Shape, d)
+	}
+	n := g.prepare("rnn", inputs...)
+	n.save(in)
+	n.save(zeros...)
+	if flat != nil {
+		n.save(flat)
+	}
+	major := g.New(x.Shape, d)
+	out := g.New([]int64{b, t, r.Hidden * r.Directions}, d)
+	out.stride = permutedStrides(out.Shape, []int{1, 0, 2}) // time-major
+	var last []*Tensor
+	for range states {
+		last = append(last, g.New(stateShape, d))
+	}
+	work := g.alloc(r.workspace(b, t, d, g.ConvScale), event.CategoryWorkspace)
+	g.Approx = true
+	reserve := g.New([]int64{r.reserve(b, t, d)}, U8)
+	g.unrefStorage(work)
+	eat(major)
+	if n != nil {
+		n.emit(out)
+		n.save(out, reserve)
+		n.backward = func(n *Node, p *pass) { p.rnnGrad(n, r, d) }
+	}
+	eat(reserve)
+	if flat != nil {
+		eat(flat, in)
+		eat(zeros...)
+	}
+	eat(last...)
+	return f.Leave(out)
+}
+
+func (r RNN) states() int {
+	if r.Gates == 4 {
+		return 2
+	}
+	return 1
+}
+
+func (r RNN) elements() int64 {
+	var n int64
+	for _, w := range r.Weights {
+		n += w.Numel()
+	}
+	return n
+}
+
+// unit is one feature map of the hidden size over the whole sequence.
+func (r RNN) unit(b, t int64, d DType) int64 { return d.Size() * b * t * r.Hidden }
+
+// reserve is what cuDNN keeps for the backward pass.
+func (r RNN) reserve(b, t int64, d DType) int64 {
+	u := r.unit(b, t, d)
+	per := r.Gates + 1
+	if r.Gates == 3 {
+		per = 6
+	}
+	n := r.Directions * (per*r.Layers + r.Layers - 1) * u
+	if r.Dropout > 0 {
+		n += (r.Layers - 1) * r.Directions * r.Directions * u / 32
+	}
+	return n + 256
+}
+
+// workspace is an estimate from five measured networks: the gates of every layer, and buffers of the persistent kernels
+// that cuDNN takes up to a hidden size of 512.
+func (r RNN) workspace(b, t int64, d DType, scale float64) int64 {
+	fixed := int64(6_400_000)
+	if r.Hidden <= 512 {
+		fixed = 5_100_000 + 48_700*r.Hidden
+	}
+	n := r.Directions * (r.Gates*r.Layers*r.unit(b, t, d) + fixed)
+	return int64(float64(n) * scale)
+}
+
+func (p *pass) rnnGrad(n *Node, r RNN, d DType) {
+	g := p.g
+	x := p.saved[0]
+	b, t := x.Shape[0], x.Shape[1]
+	stateShape := []int64{r.Layers * r.Directions, b, r.Hidden}
+	var zeros, dstates []*Tensor
+	for range r.states() {
+		zeros = append(zeros, p.new(stateShape, d))
+	}
+	major := p.new(x.Shape, d)
+	grad := p.new(p.grad[0].Shape, d)
+	dx := p.new(x.Shape, d)
+	for range r.states() {
+		dstates = append(dstates, p.new(stateShape, d))
+	}
+	g.temp(r.workspace(b, t, d, g.ConvScale), event.CategoryWorkspace)
+	grad.drop()
+	major.drop()
+	again := p.new(x.Shape, d)
+	flat := p.new([]int64{r.elements()}, d)
+	g.temp(r.workspace(b, t, d, g.ConvScale), event.CategoryWorkspace)
+	again.drop()
+	for _, z := range append(zeros, dstates...) {
+		z.drop()
+	}
+	p.out[0] = dx
+	for i, w := range r.Weights {
+		if p.needs(i + 1) {
+			v := g.alias(flat, w.Shape, contiguousStrides(w.Shape))
+			v.floating = false
+			p.out[i+1] = v
+		}
+	}
+	flat.drop()
+}
+
+// Flatten moves the parameters of a module into one buffer, as flatten_parameters does after loading.
+func (g *Graph) flatten(m *Module) {
+	var bytes int64
+	for _, p := range m.params {
+		bytes += p.st.bytes
+	}
+	flat := g.alloc(bytes, event.CategoryWeights)
+	flat.refs = int32(len(m.params))
+	for _, p := range m.params {
+		g.unrefStorage(p.st)
+		p.st = flat
+	}
+}
