@@ -4,17 +4,31 @@ import os
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
+_fd = None  # of /proc/self/statm, which is the statm of whoever opened it
+
 
 def memory():
     """(resident, anonymous) bytes; (0, 0) where /proc is not there. Anonymous is what is not backed by a file or shared."""
-    try:
-        # Opened anew each time: a descriptor kept over a fork would go on telling the parent's memory.
-        fd = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
+    global _fd
+    for _ in range(2):
         try:
-            fields = os.read(fd, 128).split()
-        finally:
-            os.close(fd)
-        resident = int(fields[1])
-        return resident * _PAGE, (resident - int(fields[2])) * _PAGE
-    except (OSError, IndexError, ValueError):
-        return 0, 0
+            if _fd is None:
+                _fd = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
+            fields = os.pread(_fd, 128, 0).split()
+            if len(fields) == 7:
+                resident = int(fields[1])
+                return resident * _PAGE, (resident - int(fields[2])) * _PAGE
+        except (OSError, ValueError):
+            pass
+        _fd = None  # the program closed it and the number may be somebody else's now: it is left alone
+    return 0, 0
+
+
+def _after_fork():
+    global _fd
+    if _fd is not None:
+        os.close(_fd)
+        _fd = None
+
+
+os.register_at_fork(after_in_child=_after_fork)

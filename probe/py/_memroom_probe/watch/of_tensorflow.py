@@ -38,16 +38,18 @@ def install(tensorflow):
     steps.begin("tensorflow", str(getattr(tensorflow, "__version__", "")))
 
 
-def _readings():
-    """What the BFC allocator of each GPU says. Reserved bytes it does not tell."""
+def _close():
+    """Ends a step. The program has made one, so asking for devices initialises nothing more."""
     global _gpus
-    if _gpus is None:  # the program has made a step: asking initialises nothing more
+    if _gpus is None:
         _gpus = [device.name.partition("device:")[2] for device in _tf.config.list_logical_devices("GPU")]
-    found = []
-    for index, name in enumerate(_gpus):
-        info = _tf.config.experimental.get_memory_info(name)
-        found.append((index, info["current"], 0, info["peak"], 0, 0, 0))
-    return found
+    steps.close(_reading, range(len(_gpus)))
+
+
+def _reading(device):
+    """What the BFC allocator of a GPU says. Reserved bytes it does not tell."""
+    info = _tf.config.experimental.get_memory_info(_gpus[device])
+    return device, info["current"], 0, info["peak"], 0, 0, 0
 
 
 def _around(cls, name, before, after):
@@ -94,23 +96,23 @@ def _fit_ends(callbacks, *args):
     _fitting = 0
 
 
-@guard.hook("batch ends")
+@guard.hook("batch ends", heavy=True)
 def _batch_ends(callbacks, batch=0, *args):
     """One call may stand for several steps (steps_per_execution): batch is the index of the last one."""
     global _last_batch
     first, _last_batch = (_last_batch + 1 if batch > _last_batch else 0), batch
     for _ in range(min(batch - first, 1000)):
         steps.count()
-    steps.close(_readings)
+    _close()
 
 
-@guard.hook("evaluation begins")
+@guard.hook("evaluation begins", heavy=True)
 def _eval_begins(callbacks):
     steps.mark("eval", True)
     steps.phase = "eval"
 
 
-@guard.hook("evaluation ends")
+@guard.hook("evaluation ends", heavy=True)
 def _eval_ends(callbacks, *args):
     steps.phase = "forward"
     steps.mark("eval", False)
@@ -122,13 +124,13 @@ def _hook_optimizer(module, cls, method):
         _around(cls, method, _nothing, _applied)
 
 
-@guard.hook("gradients applied")
+@guard.hook("gradients applied", heavy=True)
 def _applied(optimizer, *args):
     if _fitting:
         return
     if _tf.executing_eagerly():
         if _function is None and _leader.ends_step(optimizer):
-            steps.close(_readings)
+            _close()
     elif _function is not None:
         _trainers.add(_function)
 
@@ -152,7 +154,7 @@ def _hook_functions(module):
     module.Function.__call__ = __call__
 
 
-@guard.hook("function ended")
+@guard.hook("function ended", heavy=True)
 def _function_ended(function):
     if _leader.ends_step(function):
-        steps.close(_readings)
+        _close()

@@ -50,15 +50,15 @@ def reading(device):
             stats["inactive_split_bytes"]["all"]["current"], stats["num_alloc_retries"], stats["num_ooms"])
 
 
-def _readings(optimizer):
-    """Readings of the devices an optimizer's parameters are on, or of the current one if they are in host memory."""
+def _devices_of(optimizer):
+    """The CUDA devices an optimizer's parameters are on, or the current one if they are in host memory; none without CUDA."""
     if not cuda_ready():
-        return []
+        return ()
     devices = _devices.get(id(optimizer))
     if devices is None:
         on = {p.device.index for group in optimizer.param_groups for p in group["params"] if p.device.type == "cuda"}
-        devices = _devices[id(optimizer)] = sorted(on) or [_torch.cuda.current_device()]
-    return [reading(device) for device in devices]
+        devices = _devices[id(optimizer)] = tuple(sorted(on)) or (_torch.cuda.current_device(),)
+    return devices
 
 
 def first_reading():
@@ -73,14 +73,13 @@ def _before_step(optimizer, args=None, kwargs=None):
     _step_began = now()
 
 
-@guard.hook("optimizer ends")
+@guard.hook("optimizer ends", heavy=True)
 def _after_step(optimizer, args=None, kwargs=None):
     steps.optimizer_ns += now() - _step_began
+    torch_account.seen(optimizer)
     if _leader.ends_step(optimizer):
-        torch_account.seen(optimizer)
-        steps.close(lambda: _readings(optimizer))
+        steps.close(reading, _devices_of(optimizer))
     else:
-        torch_account.seen(optimizer)
         steps.phase = "forward"
 
 
@@ -180,7 +179,7 @@ def _hook_eval(torch):
     torch.nn.Module.eval = eval
 
 
-@guard.hook("eval")
+@guard.hook("eval", heavy=True)
 def _eval_begins(module):
     """A module in training that is switched to evaluation begins a phase, which the next backward pass ends."""
     if steps.phase == "eval" or steps.step == 0 or not module.training or not guard.affordable():
@@ -205,14 +204,14 @@ def _hook_save(torch):
     torch.save = save
 
 
-@guard.hook("save begins")
+@guard.hook("save begins", heavy=True)
 def _save_begins():
     before, steps.phase = steps.phase, "save"
     steps.mark("save", True, *first_reading()[1:3])
     return before
 
 
-@guard.hook("save ends")
+@guard.hook("save ends", heavy=True)
 def _save_ends(before):
     steps.phase = before or "forward"
     steps.mark("save", False, *first_reading()[1:3])

@@ -26,6 +26,7 @@ ended_ns = now()
 _rows = []
 _flushed_ns = now()
 _unread = 0  # steps closed since the last row: what they took is spread evenly over the next row's
+_last = None  # how the last step's devices are read
 _after_step = []  # functions of the step number, called when a step has ended
 _before_backward = []  # functions called once, when the first backward pass begins
 _commands = {}  # name -> function of the command, gives the text of the answer
@@ -36,7 +37,7 @@ def begin(framework, version, **more):
     if "collect" not in _commands:
         from .. import farewell
 
-        farewell.before(flush)
+        farewell.before(_end)
         command("collect", _collect)
     process.remember(framework, "framework", dict({"name": framework, "version": version}, **more))
     guard.start()
@@ -72,13 +73,14 @@ def count():
     _unread += 1
 
 
-def close(readings):
-    """Ends a step. readings() gives a list of (device, allocated, reserved, peak, split, retries, ooms)."""
-    global phase
+def close(read, devices):
+    """Ends a step. read(device) gives (device, allocated, reserved, peak, split, retries, ooms) of each of the devices."""
+    global phase, _last
     ended = now()
     count()
+    _last = read, devices
     if guard.affordable() or ended - ended_ns > FLUSH_NS:  # a few rows a second are always worth their cost
-        _take(ended, readings())
+        _take(ended)
     phase = "forward"
     for fn in _after_step:
         fn(step)
@@ -87,7 +89,7 @@ def close(readings):
         obey()
 
 
-def _take(ended, readings):
+def _take(ended):
     """Makes the rows of the step that ended, one a device, and starts the times anew."""
     global ended_ns, wait_ns, backward_ns, optimizer_ns, micro_batches, _unread
     resident, anonymous = host.memory()
@@ -95,7 +97,9 @@ def _take(ended, readings):
     times = ((ended - ended_ns) // unit, wait_ns // unit, backward_ns // unit, optimizer_ns // unit, micro_batches // _unread)
     ended_ns, wait_ns, backward_ns, optimizer_ns, micro_batches, _unread = ended, 0, 0, 0, 0, 0
     at = time.time_ns() // 1000
-    for device, allocated, reserved, peak, split, retries, ooms in readings or ((-1, 0, 0, 0, 0, 0, 0),):
+    read, devices = _last
+    readings = [read(device) for device in devices] or ((-1, 0, 0, 0, 0, 0, 0),)
+    for device, allocated, reserved, peak, split, retries, ooms in readings:
         _rows.append("[%d,%d,%d,%d,%d,%d,%d,%d,%d,%d,%d,%d,%d,%d,%d,%d,%d]" % (
             (step, device, at) + times + (allocated, reserved, peak, at_backward.get(device, 0), split, retries, ooms,
                                           resident, anonymous)))
@@ -110,6 +114,13 @@ def flush():
     link.send_line(('{"t":"steps","rows":[%s],"spent_us":%d,"elapsed_us":%d}\n' % (
         ",".join(_rows), guard.spent_ns // 1000, (_flushed_ns - guard.began_ns) // 1000)).encode("ascii"))
     del _rows[:]
+
+
+def _end():
+    """Tells the last step, even if it could not be afforded."""
+    if _unread and _last is not None:
+        _take(now())
+    flush()
 
 
 def obey():

@@ -33,7 +33,7 @@ class _Memory(ctypes.Structure):
     _fields_ = [("total", ctypes.c_ulonglong), ("free", ctypes.c_ulonglong), ("used", ctypes.c_ulonglong)]
 
 
-@guard.hook("read cards")
+@guard.hook("read cards", heavy=True)
 def _read_before():
     """Reads every card through NVML, which needs no CUDA context."""
     global _nvml
@@ -63,7 +63,7 @@ def _uuid(handle):
     return text.value.decode("ascii", "replace").lower().replace("gpu-", "")
 
 
-@guard.hook("gpu limit")
+@guard.hook("gpu limit", heavy=True)
 def _apply():
     """Sets the fraction on every device this process uses. Called by torch when CUDA is up, and after some steps."""
     from . import of_torch

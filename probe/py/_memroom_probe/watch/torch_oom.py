@@ -33,12 +33,12 @@ def install(torch):
         torch_limit.install(torch, int(limit))
 
 
-@guard.hook("attach observer")
+@guard.hook("attach observer", heavy=True)
 def _attach():
     _torch._C._cuda_attach_out_of_memory_observer(_observe)
 
 
-@guard.hook("out of memory")
+@guard.hook("out of memory", heavy=True)
 def _observe(device, requested, device_total, device_free):
     global _told
     _told += 1
