@@ -17,12 +17,20 @@ import (
 type explainCmd struct {
 	What []string `arg:"" optional:"" name:"log" help:"Log files, snapshots, run ids, or - for standard input, in any combination. Nothing: the last run that failed."`
 	JSON bool     `name:"json" help:"Print JSON."`
+
+	Model     string `help:"The model that was trained, as for plan (config.json, its folder, or a preset): the bytes that each remedy saves are then predicted." placeholder:"MODEL"`
+	Batch     int    `help:"Micro-batch. Default: what the log shows."`
+	Seq       int    `help:"Tokens per sample. Default: what the log shows."`
+	Image     int    `help:"Side of the image in pixels."`
+	Precision string `help:"fp32, amp_bf16, amp_fp16, bf16 or fp16. Default: what the log shows, else fp32."`
+	Optimizer string `help:"adamw, adamw_fused, sgd, adafactor, ..." default:"adamw"`
 }
 
 func (explainCmd) examples() []example {
 	return []example{
 		{line: "memroom explain train.log"},
 		{line: "memroom explain train.log oom.pickle.gz --json"},
+		{line: "memroom explain train.log --model config.json --seq 512"},
 		{line: "memroom explain hello.log", code: exitNotRecognised},
 	}
 }
@@ -41,6 +49,9 @@ func (c *explainCmd) Run(s *session) error {
 		if err := c.add(s, &material, name); err != nil {
 			return err
 		}
+	}
+	if err := c.plan(&material); err != nil {
+		return err
 	}
 	x := diagnose.Explain(material)
 	if x == nil {

@@ -84,10 +84,15 @@ type Advice struct {
 type Saving func(*remedy.Remedy) (low, high event.Bytes, ok bool)
 
 // unknownSavings is said once where no remedy has bytes.
-const unknownSavings = "bytes saved are unknown: a log alone has neither a setup nor a timeline to replay; give a snapshot too, or ask `memroom plan`"
+const (
+	unknownSavings = "bytes saved are unknown: a log alone has neither a setup nor a timeline to replay; give a snapshot too, or the model (--model)"
+	mutedSavings   = "bytes saved are unknown: what was given does not tell what these remedies would change"
+)
 
 // ExplainLog explains the crash that a log tells of. It gives nil where the log tells of none. The saving may be nil.
-func ExplainLog(log *trace.Log, saving Saving) *Explanation {
+func ExplainLog(log *trace.Log, saving Saving) *Explanation { return explainLog(log, nil, saving) }
+
+func explainLog(log *trace.Log, setup *remedy.Setup, saving Saving) *Explanation {
 	first := log.First()
 	if first < 0 {
 		return nil
@@ -118,6 +123,7 @@ func ExplainLog(log *trace.Log, saving Saving) *Explanation {
 		return x
 	}
 	x.fill(c, &log.Hints)
+	x.job.Setup = setup
 	x.advise(saving)
 	return x
 }

@@ -40,7 +40,7 @@ var firstFor = map[string][]remedy.ID{
 // advise fills in the best remedies, those with known bytes by what they save among equals.
 func (x *Explanation) advise(saving Saving) {
 	known := false
-	for _, id := range slices.Concat(firstFor[x.Detail], cures[x.Cause], cures[CauseUnknown]) {
+	for _, id := range slices.Concat(firstFor[x.Detail], cures[x.Cause]) {
 		r, ok := remedy.Find(id)
 		if !ok || len(x.Remedies) == mostAdvice || x.has(id) || r.Applies(x.job) != "" {
 			continue
@@ -56,8 +56,12 @@ func (x *Explanation) advise(saving Saving) {
 		}
 		x.Remedies = append(x.Remedies, a)
 	}
-	if !known && len(x.Remedies) > 0 {
+	switch {
+	case known || len(x.Remedies) == 0:
+	case saving == nil:
 		x.Warnings = append(x.Warnings, unknownSavings)
+	default:
+		x.Warnings = append(x.Warnings, mutedSavings)
 	}
 }
 

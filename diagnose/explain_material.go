@@ -13,6 +13,8 @@ type Material struct {
 	Logs      []*trace.Log
 	Snapshots []*trace.Snapshot
 	Verdict   *event.Verdict // of a run that memroom supervised
+	Setup     *remedy.Setup  // what the user says about the job, nil if nothing
+	Planned   Saving         // what a plan of that setup says, nil without one
 	Warnings  []string
 }
 
@@ -44,13 +46,13 @@ func NothingIn(m Material) *Explanation {
 // Explain joins what logs, snapshots and a verdict say. It gives nil where none of them tells of an end or of memory.
 func Explain(m Material) *Explanation {
 	snapshot := fullest(m.Snapshots)
-	var saving Saving
+	saving := m.Planned
 	if snapshot != nil {
-		saving = snapshot.saving()
+		saving = either(snapshot.saving(), m.Planned)
 	}
 	var x *Explanation
 	if log := joined(m.Logs); log != nil {
-		x = ExplainLog(log, saving)
+		x = explainLog(log, m.Setup, saving)
 	}
 	switch {
 	case x == nil && snapshot != nil:
@@ -63,6 +65,22 @@ func Explain(m Material) *Explanation {
 		x.Warnings = append(x.Warnings, m.Warnings...)
 	}
 	return x
+}
+
+// either asks the first and, where that cannot tell, the second.
+func either(first, second Saving) Saving {
+	if first == nil || second == nil {
+		if first == nil {
+			return second
+		}
+		return first
+	}
+	return func(r *remedy.Remedy) (low, high event.Bytes, ok bool) {
+		if low, high, ok = first(r); ok {
+			return low, high, true
+		}
+		return second(r)
+	}
 }
 
 // joined makes one log of several; their order is the order of their crashes.

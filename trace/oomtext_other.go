@@ -1,6 +1,7 @@
 package trace
 
 import (
+	"slices"
 	"strings"
 
 	"memroom/event"
@@ -58,7 +59,18 @@ func readCUDAOther(p *passage) *Crash {
 	if m == nil || strings.Contains(strings.ToLower(m[1]), "memory") || strings.Contains(m[1], "_STATUS_") || aboutCode.MatchString(p.line()) {
 		return nil
 	}
+	if named(p.line()) {
+		return nil // by the words of a look-alike that says more
+	}
 	return &Crash{Class: Other, Sure: 0.8, Where: event.WhereUnknown, Framework: "pytorch", What: "the driver reports \"" + strings.TrimSpace(m[1]) + "\""}
+}
+
+// named reports whether a line holds the words of a known look-alike.
+func named(line string) bool {
+	lower := strings.ToLower(line)
+	return slices.ContainsFunc(lookalikes, func(l lookalike) bool {
+		return slices.ContainsFunc(l.words, func(w string) bool { return strings.Contains(lower, w) })
+	})
 }
 
 // readPythonOther names the exception at the end of a traceback, for logs in which nothing else is found.
