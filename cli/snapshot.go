@@ -17,7 +17,7 @@ import (
 )
 
 type snapshotCmd struct {
-	File     string `arg:"" help:"Snapshot written by torch.cuda.memory._dump_snapshot(); .gz, .xz and .zst are read as they are."`
+	File     string `arg:"" help:"Snapshot written by torch.cuda.memory._dump_snapshot(), plain or as .gz, .xz, .zst; or TensorFlow's TF_BFC_MEMORY_DUMP file."`
 	Device   int    `help:"Only this device." default:"-1"`
 	Top      int    `help:"Call stacks shown at the peak (0: none)." default:"15"`
 	HTML     string `name:"html" help:"Write a self-contained page: timeline, segment map and tables." placeholder:"PATH"`
@@ -33,6 +33,7 @@ func (snapshotCmd) examples() []example {
 	return []example{
 		{line: "memroom snapshot mlp.pickle.gz"},
 		{line: "memroom snapshot oom.pickle.gz --top 5 --json"},
+		{line: "memroom snapshot tensorflow.bfcdump"},
 		{line: "memroom snapshot mlp.pickle.gz --html page.html --pprof peak.pb.gz --perfetto trace.json"},
 	}
 }
@@ -56,6 +57,9 @@ type snapshotDevice struct {
 }
 
 func (c *snapshotCmd) Run(s *session) error {
+	if isBFCDump(c.File) {
+		return c.runBFC(s)
+	}
 	defer boundGarbage(c.File, s)()
 	read, err := trace.Open(c.File)
 	if err != nil {
@@ -122,9 +126,9 @@ func (c *snapshotCmd) compare(rec *event.Recording, s *diagnose.Snapshot, replay
 		s.Warnings = append(s.Warnings, "too long to compare settings here: `memroom replay --what-if` does it")
 		return nil
 	}
-	limit := c.AllocLimit
+	limit, under := c.AllocLimit, "with at most %s reserved"
 	if n := len(s.OOMs); limit == 0 && n > 0 {
-		limit = s.OOMs[n-1].Capacity()
+		limit, under = s.OOMs[n-1].Capacity(), "up to the request that failed, where the recording ends, and with at most %s reserved"
 	}
 	table, err := replayed.WhatIf(allocsim.Options{Limit: limit}, rec.Settings.Conf)
 	if err != nil {
@@ -132,7 +136,7 @@ func (c *snapshotCmd) compare(rec *event.Recording, s *diagnose.Snapshot, replay
 		return nil
 	}
 	if limit > 0 && table.Reason != "" {
-		table.Reason += fmt.Sprintf(" (with at most %s reserved)", limit)
+		table.Reason += fmt.Sprintf(" ("+under+")", limit)
 	}
 	return &table
 }

@@ -84,7 +84,7 @@ func (t *Text) failures(s *diagnose.Snapshot) {
 			t.linef("  and %s more times", grouped(len(s.OOMs)-5))
 			break
 		}
-		t.linef("  %s", t.paint("31", oomSentence(o)))
+		t.sentence("  ", "31", oomSentence(o))
 		for _, f := range diagnose.TellingFrames(o.Frames) {
 			t.linef("    %s", frameText(f))
 		}
@@ -227,7 +227,7 @@ func (t *Text) whatIf(w *allocsim.Table) {
 	}
 	t.table([]string{"settings", ">peak reserved", ">overhead", ">retries", ">out of memory", ""}, rows)
 	if w.Reason != "" {
-		t.linef("  %s", cleanText(w.Reason))
+		t.sentence("  ", "", cleanText(w.Reason))
 	}
 }
 

@@ -28,12 +28,31 @@ func (t *Text) linef(format string, args ...any) {
 	}
 }
 
+// sentence writes running text, broken into lines at words, each with the same indent.
+func (t *Text) sentence(indent, attribute, text string) {
+	const width = 110
+	line := ""
+	for _, word := range strings.Fields(text) {
+		if line != "" && utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) > width {
+			t.linef("%s%s", indent, t.paint(attribute, line))
+			line = ""
+		}
+		if line != "" {
+			line += " "
+		}
+		line += word
+	}
+	if line != "" {
+		t.linef("%s%s", indent, t.paint(attribute, line))
+	}
+}
+
 // heading begins a part of the report.
 func (t *Text) heading(title string) { t.linef("\n%s", t.paint("1", title)) }
 
 // paint wraps s in a terminal attribute when colours are on.
 func (t *Text) paint(attribute, s string) string {
-	if !t.color {
+	if !t.color || attribute == "" {
 		return s
 	}
 	return "\x1b[" + attribute + "m" + s + "\x1b[0m"
