@@ -12,7 +12,9 @@ nothing, so a script that uses them runs anywhere.
 
 import contextlib
 
-__all__ = ["active", "phase", "report"]
+from .fitting import find_executable_batch_size, fit
+
+__all__ = ["active", "find_executable_batch_size", "fit", "phase", "report"]
 
 
 def active():

@@ -49,6 +49,11 @@ def _begin():
         torch.nn.Module.__call__ = _wrap(_original)
 
 
+def in_use():
+    """Whether anybody stands around calls already."""
+    return bool(_handlers)
+
+
 def forget_all():
     """Takes the wrapper away again."""
     global _original

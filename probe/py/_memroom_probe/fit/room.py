@@ -31,6 +31,8 @@ class CudaRoom:
         free = torch.cuda.mem_get_info(device)[0]
         walls = [int(total * fraction), torch.cuda.memory_reserved(device) + free]
         self.limit = min(walls + ([int(limit)] if limit else []))
+        if "MEMROOM_GPU_MEM" in os.environ:
+            self.limit -= 256 * MIB  # code of kernels that are still to be loaded counts against that limit
 
     def held(self):
         return torch.cuda.memory_allocated(self.device)
