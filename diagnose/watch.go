@@ -2,6 +2,7 @@ package diagnose
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"memroom/event"
@@ -32,10 +33,11 @@ type process struct {
 	thrash   thrashWatch
 	spike    spikeWatch
 	last     event.Step
-	stepTime time.Duration // typical, of the last steps
-	leak     *Trend        // as it was said
-	looked   int64         // step at which garbage was collected on suspicion, 0 not yet
-	asked    bool          // for stacks and what grew on the heap
+	stepTime time.Duration   // typical, of the last steps
+	recent   []time.Duration // of the last steps
+	leak     *Trend          // as it was said
+	looked   int64           // step at which garbage was collected on suspicion, 0 not yet
+	asked    bool            // for stacks and what grew on the heap
 	frames   []event.Frame
 	holder   string
 	told     Prediction
@@ -120,10 +122,7 @@ func (w *Watch) step(pid int, p *process, row event.Step) []event.Finding {
 	} else {
 		limit = w.wall
 	}
-	if p.stepTime == 0 {
-		p.stepTime = row.Duration
-	}
-	p.stepTime += (row.Duration - p.stepTime) / 16
+	p.took(row.Duration)
 	p.series.Add(row.Step, floor, reserved, working, w.limits)
 	var found []event.Finding
 	found = append(found, w.leaks(pid, p, row)...)
@@ -261,6 +260,18 @@ func (p *process) again(device int) []event.Finding {
 		return nil
 	}
 	return []event.Finding{p.leakFinding(*p.leak, device)}
+}
+
+// took renews the typical duration of a step: the median of the last ones. The first step begins with the import of the
+// framework, and an evaluation in between lasts minutes; a mean would carry either for a long time.
+func (p *process) took(d time.Duration) {
+	const kept = 31
+	if len(p.recent) == kept {
+		p.recent = append(p.recent[:0], p.recent[1:]...)
+	}
+	p.recent = append(p.recent, d)
+	sorted := slices.Sorted(slices.Values(p.recent))
+	p.stepTime = sorted[len(sorted)/2]
 }
 
 // forecast says when the floor will reach its limit: the first time, and again when the end has come much nearer than was
