@@ -41,6 +41,7 @@ type root struct {
 	Show       showCmd       `cmd:"" help:"Show the record of one run."`
 	Rm         rmCmd         `cmd:"" help:"Delete runs."`
 	Doctor     doctorCmd     `cmd:"" help:"What memroom can see on this machine, and what is missing."`
+	Calibrate  calibrateCmd  `cmd:"" help:"Measure this machine's card, so that plan's answers for it are its own."`
 	Completion completionCmd `cmd:"" help:"Print a completion script for bash, zsh or fish."`
 	Version    versionCmd    `cmd:"" help:"Print the version and how it was built."`
 }

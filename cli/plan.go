@@ -148,6 +148,9 @@ func (c *planCmd) target() (plan.Target, error) {
 		if t.Card, err = plan.FindCard(c.GPU); err != nil {
 			return t, err
 		}
+		if t.Card, err = calibrated(t.Card); err != nil {
+			return t, err
+		}
 		t.Given = true
 		if c.Here {
 			_, held, err := hereCard()
@@ -159,6 +162,9 @@ func (c *planCmd) target() (plan.Target, error) {
 	case c.Here:
 		card, held, err := hereCard()
 		if err != nil {
+			return t, err
+		}
+		if card, err = calibrated(card); err != nil {
 			return t, err
 		}
 		t.Card, t.Neighbours, t.Given = card, held, true
