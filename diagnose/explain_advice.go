@@ -18,11 +18,11 @@ var cures = map[Cause][]remedy.ID{
 		remedy.Quantize8Bit, remedy.Quantize4Bit, remedy.MixedPrecision, remedy.RaiseLimit},
 	CauseFragmentation: {remedy.ExpandableSegments, remedy.TFAllocator, remedy.Roundup, remedy.MaxSplitSize, remedy.GCThreshold, remedy.EmptyCache, remedy.MicroBatch},
 	CauseLeak:          {remedy.Detach, remedy.NoGrad, remedy.RemoveHooks, remedy.EmptyCache, remedy.DataLoaderWorkers, remedy.RaiseLimit},
-	CauseNeighbour:     {remedy.FreeNeighbour, remedy.TFGrowth, remedy.MicroBatch, remedy.Checkpointing, remedy.MixedPrecision},
+	CauseNeighbour:     {remedy.FreeNeighbour, remedy.TFGrowth, remedy.MicroBatch, remedy.Checkpointing, remedy.MixedPrecision, remedy.ShorterSequence, remedy.Quantize8Bit},
 	CauseHostData: {remedy.StreamData, remedy.TFDataBudget, remedy.DataLoaderWorkers, remedy.PinMemory, remedy.RaiseLimit, remedy.MicroBatch,
-		remedy.TrialResources},
+		remedy.TrialResources, remedy.MixedPrecision, remedy.TFAllocator},
 	CauseShm:     {remedy.ShmSize, remedy.DataLoaderWorkers, remedy.MicroBatch},
-	CauseUnknown: {remedy.TrialResources, remedy.RaiseLimit, remedy.DataLoaderWorkers, remedy.StreamData, remedy.TFDataBudget, remedy.PinMemory, remedy.MicroBatch, remedy.FreeNeighbour},
+	CauseUnknown: {remedy.TrialResources, remedy.RaiseLimit, remedy.DataLoaderWorkers, remedy.StreamData, remedy.TFDataBudget, remedy.PinMemory, remedy.MicroBatch},
 }
 
 // firstFor puts remedies in front where a detail is known.
@@ -40,7 +40,7 @@ var firstFor = map[string][]remedy.ID{
 // advise fills in the best remedies, those with known bytes by what they save among equals.
 func (x *Explanation) advise(saving Saving) {
 	known := false
-	for _, id := range slices.Concat(firstFor[x.Detail], cures[x.Cause]) {
+	for _, id := range slices.Concat(firstFor[x.Detail], x.cures()) {
 		r, ok := remedy.Find(id)
 		if !ok || len(x.Remedies) == mostAdvice || x.has(id) || r.Applies(x.job) != "" {
 			continue
@@ -63,6 +63,14 @@ func (x *Explanation) advise(saving Saving) {
 	default:
 		x.Warnings = append(x.Warnings, mutedSavings)
 	}
+}
+
+// cures lists what helps against the cause; on a card whose cause is unknown, what a batch keeps is the part to shrink.
+func (x *Explanation) cures() []remedy.ID {
+	if x.Cause == CauseUnknown && (x.Where == event.WhereGPU || x.Where == event.WhereMPS) {
+		return cures[CauseBatch]
+	}
+	return cures[x.Cause]
 }
 
 func (x *Explanation) has(id remedy.ID) bool {

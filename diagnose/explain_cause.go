@@ -224,6 +224,9 @@ func byCustom(c *trace.Crash) judged {
 // jobOf says what remedies need to know.
 func jobOf(c *trace.Crash, h *trace.Hints) remedy.Job {
 	job := remedy.Job{Where: c.Where, Torch: h.Torch, Trainer: remedy.Trainer(h.Trainer), Slurm: c.Framework == "slurm", Kube: c.Framework == "kubernetes", On: map[remedy.ID]string{}}
+	if c.Capacity != nil {
+		job.Limit = *c.Capacity
+	}
 	switch c.Framework {
 	case "pytorch", "tensorflow", "jax":
 		job.Framework = remedy.Framework(c.Framework)

@@ -136,3 +136,31 @@ func show(b *event.Bytes) string {
 	}
 	return fmt.Sprintf("%d (%s)", int64(*b), *b)
 }
+
+// TestEveryShortageGetsAdvice: three to five remedies, none that is on already, each with something to type.
+func TestEveryShortageGetsAdvice(t *testing.T) {
+	folder := filepath.Join("testdata", "logs")
+	for _, l := range readLabels(t, filepath.Join(folder, "labels.jsonl")) {
+		x := explainFile(t, filepath.Join(folder, l.File))
+		if !x.IsOOM {
+			if len(x.Remedies) > 0 || x.Where != event.WhereUnknown {
+				t.Errorf("%s: not memory, yet %d remedies at %s", l.File, len(x.Remedies), x.Where)
+			}
+			continue
+		}
+		if n := len(x.Remedies); n < 3 || n > 5 {
+			t.Errorf("%s (%s, %s, %s): %d remedies", l.File, x.Where, x.Framework, x.Cause, n)
+		}
+		for _, a := range x.Remedies {
+			if a.How.Env+a.How.Args+a.How.Code == "" {
+				t.Errorf("%s: %s says nothing to type", l.File, a.ID)
+			}
+			if a.SavesLow != nil || a.SavesHigh != nil {
+				t.Errorf("%s: %s claims bytes without a setup or a timeline", l.File, a.ID)
+			}
+		}
+		if !strings.HasSuffix(x.Verdict, ".") || strings.Count(x.Verdict, "\n") > 0 {
+			t.Errorf("%s: the verdict is no sentence: %q", l.File, x.Verdict)
+		}
+	}
+}

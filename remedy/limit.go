@@ -1,6 +1,10 @@
 package remedy
 
-import "memroom/event"
+import (
+	"fmt"
+
+	"memroom/event"
+)
 
 // limits: the wall itself, and those who share the room.
 func limits() []*Remedy {
@@ -45,13 +49,30 @@ func limits() []*Remedy {
 func howRaise(job Job, _ Setup) How {
 	switch {
 	case job.Slurm:
-		return How{Args: "#SBATCH --mem=64G        # or --mem-per-cpu; `sacct -j JOBID --format=JobID,ReqMem,MaxRSS` shows what it used"}
+		return How{Args: "#SBATCH --mem=" + larger(job.Limit, "G", 64) + "        # `sacct -j JOBID --format=JobID,ReqMem,MaxRSS` shows what it used"}
+	case job.Kube && job.Where == event.WhereCgroup:
+		size := larger(job.Limit, "Gi", 16)
+		return How{Args: "resources: {requests: {memory: " + size + "}, limits: {memory: " + size + "}}"}
 	case job.Kube:
-		return How{Args: "resources: {requests: {memory: 16Gi}, limits: {memory: 16Gi}}"}
+		return How{Args: "resources: {requests: {memory: 16Gi}}   # what it really uses, so that the node is chosen by it"}
 	case job.Where == event.WhereMPS:
 		return How{Env: "PYTORCH_MPS_HIGH_WATERMARK_RATIO=0.0   # may make the whole machine swap"}
 	case job.Where == event.WhereCgroup:
-		return How{Args: "docker run --memory=16g --memory-swap=16g ..."}
+		size := larger(job.Limit, "g", 16)
+		return How{Args: "docker run --memory=" + size + " --memory-swap=" + size + " ..."}
 	}
 	return How{Args: "ulimit -v unlimited   # if `ulimit -v` shows a limit; else a machine with more memory, or swap"}
+}
+
+// larger writes half as much again as a limit that was too small, in whole gigabytes or, for small ones, megabytes.
+func larger(limit event.Bytes, unit string, unknown int) string {
+	switch more := limit + limit/2; {
+	case limit <= 0:
+		return fmt.Sprintf("%d%s", unknown, unit)
+	case more < 2*event.GiB:
+		mega := map[string]string{"G": "M", "Gi": "Mi", "g": "m"}[unit]
+		return fmt.Sprintf("%d%s", (more+event.MiB-1)/event.MiB, mega)
+	default:
+		return fmt.Sprintf("%d%s", (more+event.GiB-1)/event.GiB, unit)
+	}
 }

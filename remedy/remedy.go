@@ -116,7 +116,8 @@ type Job struct {
 	On        map[ID]string // remedies seen to be on already, each with the evidence
 	Setup     *Setup
 
-	Batch, Accumulate int // as a log shows them, for the words of a remedy where there is no setup
+	Limit             event.Bytes // the wall of the job, 0 if unknown
+	Batch, Accumulate int         // as a log shows them, for the words of a remedy where there is no setup
 }
 
 // How is what a user types to apply a remedy. Empty means that there is no such way.
@@ -229,6 +230,8 @@ func (r *Remedy) Applies(job Job) string {
 		return "it belongs to another framework"
 	case r.Training && job.Inference:
 		return "nothing is trained here"
+	case job.Framework == "" && len(r.Frameworks) > 0 && !slices.Contains(r.Frameworks, PyTorch):
+		return "nothing shows that the job uses " + string(r.Frameworks[0])
 	}
 	if evidence, on := job.On[r.ID]; on {
 		return "already on: " + evidence

@@ -150,6 +150,21 @@ func TestOldTorchIsNotOfferedWhatItDoesNotKnow(t *testing.T) {
 	}
 }
 
+func TestRaisedLimitIsLarger(t *testing.T) {
+	r, _ := Find(RaiseLimit)
+	for want, job := range map[string]Job{
+		"#SBATCH --mem=96G":      {Slurm: true, Limit: 64 * event.GiB},
+		"limits: {memory: 18Gi}": {Kube: true, Where: event.WhereCgroup, Limit: 12 * event.GiB},
+		"limits: {memory: 38Mi}": {Kube: true, Where: event.WhereCgroup, Limit: 25 * event.MiB},
+		"--memory=3g":            {Where: event.WhereCgroup, Limit: 2 * event.GiB},
+		"--memory=16g":           {Where: event.WhereCgroup},
+	} {
+		if got := r.HowTo(job).Args; !strings.Contains(got, want) {
+			t.Errorf("%+v: %q does not say %q", job, got, want)
+		}
+	}
+}
+
 func TestTimelineRewrites(t *testing.T) {
 	timeline := &event.Timeline{
 		Tags: []event.Tag{{}, {Category: event.CategoryOptimizer}, {Category: event.CategoryActivations}},

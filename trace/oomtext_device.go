@@ -62,7 +62,7 @@ func readLibraryStatus(p *passage) *Crash {
 
 var (
 	ggmlAsked  = pattern(`allocating {size} on device|buffer of size {size}|Device memory allocation of size {size}|attempted to allocate {size}`)
-	ggmlSigns  = pattern(`ggml|llama_|llama\.cpp|alloc_tensor_range|CUDA\d buffer|ROCm\d buffer|CPU buffer|gallocr`)
+	ggmlSigns  = pattern(`ggml|llama_|llama-server|ollama|llama\.cpp|alloc_tensor_range|CUDA\d buffer|ROCm\d buffer|CPU buffer|gallocr`)
 	cpuBuffers = pattern(`ggml_aligned_malloc|failed to allocate (?:CPU|buffer, likely OOM)|CPU buffer of size|ggml_backend_cpu`)
 )
 

@@ -202,6 +202,8 @@ var (
 	pbsOver    = later(`(?i)\b(?:v?mem|pmem|pvmem) (\d+)(kb)? exceeded limit (\d+)(kb)?`)
 	condorOver = pattern(`memory limit of (\d+) megabytes`)
 	lsfOver    = pattern(`TERM_MEMLIMIT`)
+	lsfUsed    = pattern(`Max Memory :\s+{size}`)
+	lsfLimit   = pattern(`Total Requested Memory :\s+{size}`)
 )
 
 func readBatchLimit(p *passage) *Crash {
@@ -214,6 +216,9 @@ func readBatchLimit(p *passage) *Crash {
 	if m := condorOver.FindStringSubmatch(t); m != nil {
 		c.Capacity = parseSize(m[1], "MiB")
 		return c
+	}
+	if lsfOver.MatchString(t) {
+		c.Allocated, c.Capacity = sizeIn(lsfUsed, t), sizeIn(lsfLimit, t)
 	}
 	if lsfOver.MatchString(t) || p.word == "memory usage exceeded" {
 		return c

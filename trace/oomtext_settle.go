@@ -77,8 +77,8 @@ func settleFramework(c *Crash, log *Log) {
 // echoes are kinds that only repeat, with less, what another kind says better.
 var echoes = map[string][]string{
 	"kernel_invoked": {"kernel_kill"},
-	"bare_kill":      {"kernel_kill", "slurm_oom", "slurm_state", "kube_oom", "ray_oom", "exit_137", "notebook_ram", "dask"},
-	"exit_137":       {"kernel_kill", "kernel_invoked", "slurm_oom", "slurm_state", "kube_oom", "ray_oom", "notebook_ram"},
+	"bare_kill":      {"kernel_kill", "slurm_oom", "slurm_state", "kube_oom", "ray_oom", "exit_137", "notebook_ram", "dask", "batch_limit", "yarn"},
+	"exit_137":       {"kernel_kill", "kernel_invoked", "slurm_oom", "slurm_state", "kube_oom", "ray_oom", "notebook_ram", "batch_limit", "yarn"},
 	"user_killer":    {"kernel_kill", "kernel_invoked", "slurm_oom", "kube_oom", "ray_oom"},
 	"slurm_state":    {"slurm_oom"},
 	"tf_class":       {"tf_tensor", "tf_allocator", "jax_exhausted"},
