@@ -299,30 +299,38 @@ func (c *categoriser) settleKept() {
 }
 
 // settleUnfinished looks again at a forward pass that no backward pass followed (it ran out of memory, or the recording
-// ended): what the same line made in an earlier step tells what was meant to stay.
+// ended). What is older than anything the same line ever made and dropped within a forward pass was meant to stay; for
+// the rest, what the line made of that size in an earlier step tells.
 func (c *categoriser) settleUnfinished() {
 	type key struct {
 		stack event.StackID
 		size  int64
 	}
 	precedent := map[key]event.Category{}
-	seen := map[event.StackID]event.Category{}
+	dropped := map[event.StackID]int32{} // stack -> longest life of what it dropped within a forward pass, in entries
 	c.eachRecorded(func(a *Allocation, span int) {
 		if a.Phase != PhaseForward {
 			return
 		}
 		if c.p.nextBackward[span] < len(c.p.spans) {
 			precedent[key{a.Stack, a.Requested()}] = a.Category
-			seen[a.Stack] = a.Category
+			if a.Category == event.CategoryTemporary {
+				dropped[a.Stack] = max(dropped[a.Stack], a.End-a.Start)
+			}
 			return
 		}
 		if a.Category != event.CategoryActivations || a.Sure > 75 {
 			return
 		}
-		if category, ok := precedent[key{a.Stack, a.Requested()}]; ok {
+		longest, drops := dropped[a.Stack]
+		category, known := precedent[key{a.Stack, a.Requested()}]
+		switch {
+		case drops && int32(c.l.Entries)-a.Start > longest:
+			a.Sure = 85
+		case known:
 			a.Category, a.Sure = category, 80
-		} else if category, ok := seen[a.Stack]; ok && (category == event.CategoryActivations || category == event.CategoryTemporary) {
-			a.Category, a.Sure = category, 70
+		case drops:
+			a.Category, a.Sure = event.CategoryTemporary, 60
 		}
 	})
 }

@@ -54,7 +54,11 @@ func (t *Text) peaks(s *diagnose.Snapshot) {
 			rows = append(rows, momentRow("reserved was highest", s.Reserve))
 		}
 	}
-	rows = append(rows, momentRow("at the end", s.End))
+	end := momentRow("at the end", s.End)
+	if s.Entries == 0 {
+		end[len(end)-1] = "when the snapshot was taken"
+	}
+	rows = append(rows, end)
 	t.table([]string{"when", ">allocated", ">reserved", ">unused", ">longest free", "where"}, rows)
 }
 

@@ -63,7 +63,7 @@ class SnapshotPage {
     const s = this.device.snapshot;
     const where = s.peak.step > 0 ? `, step ${s.peak.step}, ${s.peak.phase}` : "";
     const facts = [
-      ["peak allocated", bytes(s.allocated_peak), `entry ${count(s.peak.at)}${where}`],
+      ["peak allocated", bytes(s.allocated_peak), s.entries === 0 ? "when the snapshot was taken" : s.peak.at < 0 ? "when recording began" : `entry ${count(s.peak.at)}${where}`],
       ["peak reserved", bytes(s.reserved_peak), `${bytes(s.reserved.reserved - s.reserved.allocated)} unused then`],
       ["unused at the peak", bytes(s.peak.reserved - s.peak.allocated), `longest free piece ${bytes(s.peak.largest_free)}`],
       ["recorded", `${count(s.allocs)} allocations`, (s.steps || []).length > 0 ? `${count(s.steps.length)} steps` : "no steps recognised"],
@@ -111,7 +111,7 @@ class SnapshotPage {
     const free = this.map.freeSummary();
     const allocated = d.allocatedAt(this.at);
     const reserved = d.reservedAt(this.at);
-    $("moment-text").textContent = `entry ${count(this.at)} of ${count(d.entries)}` +
+    $("moment-text").textContent = (d.entries === 0 ? "when the snapshot was taken" : `entry ${count(this.at)} of ${count(d.entries)}`) +
       (d.timeWhen.length > 0 ? `, ${seconds(d.secondsAt(this.at))}` : "") + (mark.step > 0 ? `, step ${mark.step}, ${mark.phase}` : "") +
       `: ${bytes(allocated)} allocated, ${bytes(reserved)} reserved`;
     $("segments-text").textContent = `${count(this.map.segments.length)} segments; ${bytes(Math.max(0, reserved - allocated))} free (${percent(Math.max(0, reserved - allocated), reserved)})` +

@@ -206,22 +206,22 @@ func TestZoomAndLegend(t *testing.T) {
 }
 
 // writeSnapshots makes the snapshots that no real program would.
-func writeSnapshots(t *testing.T) (hostile, large string) {
+func writeSnapshots(t *testing.T) (hostile, large, states string) {
 	t.Helper()
 	python, err := exec.LookPath("python3")
 	if err != nil {
 		t.Skip("needs python3: not on PATH")
 	}
 	dir := t.TempDir()
-	hostile, large = filepath.Join(dir, "<b>hostile&.pickle"), filepath.Join(dir, "large.pickle")
-	if out, err := exec.Command(python, "hostile.py", hostile, large).CombinedOutput(); err != nil {
+	hostile, large, states = filepath.Join(dir, "<b>hostile&.pickle"), filepath.Join(dir, "large.pickle"), filepath.Join(dir, "states.pickle")
+	if out, err := exec.Command(python, "hostile.py", hostile, large, states).CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	return hostile, large
+	return hostile, large, states
 }
 
 func TestNamesAreNeverCode(t *testing.T) {
-	hostile, _ := writeSnapshots(t)
+	hostile, _, _ := writeSnapshots(t)
 	p := openTab(t, page(t, hostile))
 	p.run(chromedp.Evaluate(`document.querySelectorAll("details").forEach((d) => { d.open = true; })`, nil), chromedp.Sleep(300*time.Millisecond))
 	if eval[bool](p, `"pwned" in window`) {
@@ -239,9 +239,26 @@ func TestNamesAreNeverCode(t *testing.T) {
 	p.quiet()
 }
 
+func TestStatesOfSeveralDevices(t *testing.T) {
+	_, _, states := writeSnapshots(t)
+	p := openTab(t, page(t, states))
+	if text := eval[string](p, `document.getElementById("moment-text").textContent`); !strings.Contains(text, "when the snapshot was taken: 8 MiB allocated, 20 MiB reserved") {
+		t.Errorf("the moment is %q", text)
+	}
+	before := eval[[]string](p, `[...document.getElementById("device").options].map((o) => o.textContent)`)
+	if len(before) != 2 || before[1] != "device 3" {
+		t.Errorf("devices to choose from: %q", before)
+	}
+	p.run(chromedp.Evaluate(`(() => { const d = document.getElementById("device"); d.value = "1"; d.dispatchEvent(new Event("change")); })()`, nil))
+	if n := p.colours("segments"); n < 3 {
+		t.Errorf("the segment map of the second device shows %d colours: blank?", n)
+	}
+	p.quiet()
+}
+
 // TestHalfAMillionEvents prints what a large page costs; it must come up and answer a click.
 func TestHalfAMillionEvents(t *testing.T) {
-	_, large := writeSnapshots(t)
+	_, large, _ := writeSnapshots(t)
 	file := page(t, large)
 	info, err := os.Stat(file)
 	if err != nil {

@@ -1,4 +1,4 @@
-"""Writes a snapshot whose names are attacks (argument 1), and one with half a million events (argument 2)."""
+"""Writes a snapshot whose names are attacks (argument 1), one with half a million events (2), one without history (3)."""
 import pickle
 import random
 import sys
@@ -47,6 +47,21 @@ def large(pairs):
     return {"segments": [], "device_traces": [history]}
 
 
+def states():
+    """Two devices whose memory is known but not how it came about."""
+    both = []
+    for device in (0, 3):
+        base = 0x7F0000000000 + (device << 32)
+        frames = [{"filename": "/site-packages/torch/nn/modules/module.py", "name": "_apply", "line": 1}]
+        one = segment(base, 20 << 20, [
+            {"address": base, "size": 8 << 20, "requested_size": 8 << 20, "state": "active_allocated", "frames": frames},
+            {"address": base + (8 << 20), "size": 12 << 20, "requested_size": 0, "state": "inactive", "frames": []}])
+        both.append(dict(one, device=device))
+    return both
+
+
+with open(sys.argv[3], "wb") as f:
+    pickle.dump(states(), f)
 with open(sys.argv[1], "wb") as f:
     pickle.dump(hostile(), f)
 with open(sys.argv[2], "wb") as f:
