@@ -26,7 +26,8 @@ type Snapshot struct {
 	Groups     []StackGroup    `json:"groups"`     // at the peak, largest first
 	Steps      []StepRow       `json:"steps,omitempty"`
 	Growth     *Growth         `json:"growth,omitempty"`
-	OOMs       []OOMEvent      `json:"ooms,omitempty"`
+	OOMs       []OOMEvent      `json:"ooms,omitempty"` // of very many the first and the last
+	OOMCount   int             `json:"oom_count"`
 	Marks      []event.Mark    `json:"marks,omitempty"`
 	Warnings   []string        `json:"warnings,omitempty"`
 
@@ -97,7 +98,7 @@ func AnalyseSnapshot(l *Ledger) *Snapshot {
 	s.Groups = l.GroupsAt(int32(s.Peak.At))
 	s.Steps = l.stepRows(p)
 	s.Growth = l.growth(p, s.Steps)
-	s.OOMs = l.explainOOMs(s.ReservedPeak)
+	s.OOMs, s.OOMCount = l.explainOOMs(s.ReservedPeak), len(l.OOMs)
 	s.warn(p)
 	return s
 }

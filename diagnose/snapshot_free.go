@@ -64,7 +64,11 @@ func (l *Ledger) reservedAt(at int32, stream *uint64) []addressRange {
 
 // explainOOMs fills in what was held and what was missing at each failed request.
 func (l *Ledger) explainOOMs(reservedPeak event.Bytes) []OOMEvent {
+	const most = 100 // a program that catches the error may fail thousands of times
 	ooms := slices.Clone(l.OOMs)
+	if len(ooms) > most {
+		ooms = append(ooms[:most-1], ooms[len(ooms)-1])
+	}
 	for i := range ooms {
 		o := &ooms[i]
 		for j := range l.Allocs {
@@ -82,6 +86,7 @@ func (l *Ledger) explainOOMs(reservedPeak event.Bytes) []OOMEvent {
 		largest, _ := l.freeAt(o.At, &o.Stream)
 		o.LargestFree = event.Bytes(largest)
 		o.Frames = l.Frames(o.Stack)
+		o.Categories = l.CategoriesAt(o.At)
 		o.judge(reservedPeak)
 	}
 	return ooms

@@ -108,6 +108,8 @@ type OOMEvent struct {
 	LimitLow  event.Bytes    `json:"limit_low,omitempty"`
 	LimitHigh event.Bytes    `json:"limit_high,omitempty"`
 	Category  event.Category `json:"category"` // of what was asked for, judged by what the same line made before
+	// Categories is what held memory then.
+	Categories []CategoryShare `json:"categories,omitempty"`
 }
 
 // Annotation is the beginning or end of a scope that the program named (record_function).

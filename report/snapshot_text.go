@@ -85,7 +85,7 @@ func (t *Text) failures(s *diagnose.Snapshot) {
 	t.heading("Ran out of memory")
 	for i, o := range s.OOMs {
 		if i == 5 {
-			t.linef("  and %s more times", grouped(len(s.OOMs)-5))
+			t.linef("  and %s more times", grouped(s.OOMCount-5))
 			break
 		}
 		t.sentence("  ", "31", oomSentence(o))
@@ -120,9 +120,21 @@ func oomSentence(o diagnose.OOMEvent) string {
 
 func (t *Text) composition(s *diagnose.Snapshot) {
 	t.heading("What held memory at the peak, by category")
+	t.categories(s.Categories)
+	if n := len(s.OOMs); n > 0 && int(s.OOMs[n-1].At) > s.Peak.At+1 {
+		t.heading("What held memory when it ran out, by category")
+		t.categories(s.OOMs[n-1].Categories)
+	}
+}
+
+func (t *Text) categories(shares []diagnose.CategoryShare) {
+	var total event.Bytes
+	for _, c := range shares {
+		total += c.Bytes
+	}
 	var rows [][]string
-	for _, c := range s.Categories {
-		rows = append(rows, []string{c.Category.String(), c.Bytes.String(), percent(float64(c.Bytes), float64(s.AllocatedPeak)), grouped(c.Blocks), sureness(c.Category, c.Confidence)})
+	for _, c := range shares {
+		rows = append(rows, []string{c.Category.String(), c.Bytes.String(), percent(float64(c.Bytes), float64(total)), grouped(c.Blocks), sureness(c.Category, c.Confidence)})
 	}
 	t.table([]string{"category", ">bytes", ">share", ">blocks", "how sure"}, rows)
 }
