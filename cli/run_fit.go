@@ -17,6 +17,7 @@ import (
 // fitFlags are the flags of `run` that make a job fit.
 type fitFlags struct {
 	Fit         bool     `help:"When memory runs out, launch the command again with remedies that keep the effective batch. No code is edited." group:"Fit"`
+	Prevent     bool     `help:"With --fit: have the exact remedies in place from the start; they act only where the first batch is measured not to fit." group:"Fit"`
 	DryRun      bool     `help:"Show which remedies --fit would try, in which order, and start nothing." group:"Fit"`
 	Allow       []string `help:"Remedies that change the mathematics, by kind: precision, quantize." placeholder:"KIND,..." group:"Fit"`
 	Remedy      []string `help:"Apply this remedy from the start; may be repeated. micro_batch=8 means pieces of 8 rows." placeholder:"NAME[=VALUE]" group:"Fit" sep:"none"`
@@ -65,6 +66,9 @@ func (c *fitFlags) forced() ([]fit.Remedy, error) {
 
 // check refuses flags that make no sense before anything is started.
 func (c *fitFlags) check() error {
+	if c.Prevent && !c.Fit {
+		return exitWith(exitUsage, "--prevent goes with --fit")
+	}
 	if c.MaxAttempts < 1 {
 		return exitWith(exitUsage, "--max-attempts %d: at least one", c.MaxAttempts)
 	}
@@ -106,6 +110,8 @@ func (c *fitFlags) describe(home string, command []string, card string, gpuLimit
 	spec.Memory = filepath.Join(memories(home), fit.Key(command, contents(command), card, gpuLimit)+".json")
 	if before, err := readMemory(spec.Memory); err == nil && len(forced) == 0 {
 		spec.First, spec.Remembered = before.Remedies, true
+	} else if c.Prevent {
+		spec.First = append(fit.Prevention(), forced...)
 	}
 	return spec, nil
 }

@@ -106,7 +106,8 @@ func (p *fitPolicy) original(a supervise.Attempt) []string {
 
 // facts are the attempt's end in the words of the choice.
 func (p *fitPolicy) facts(a supervise.Attempt, tried fit.Tried) fit.Facts {
-	f := fit.Facts{Where: a.Verdict.Where, On: tried.Remedies, Needs: p.needs(tried), Limit: p.spec.GPULimit, UsesGPU: tried.Allocated > 0}
+	f := fit.Facts{Where: a.Verdict.Where, On: tried.Remedies, Needs: p.needs(tried), Limit: p.spec.GPULimit, UsesGPU: tried.Allocated > 0,
+		Idle: idle(tried)}
 	if f.Where != event.WhereGPU && f.Where != event.WhereMPS {
 		f.Limit = a.Peaks.HostLimit
 		return f
@@ -119,6 +120,18 @@ func (p *fitPolicy) facts(a supervise.Attempt, tried fit.Tried) fit.Facts {
 		}
 	}
 	return f
+}
+
+// idle reports whether remedies were in effect inside the processes and none of them met anything to say a word about.
+func idle(t fit.Tried) bool {
+	inside, met := false, false
+	for _, r := range t.Remedies {
+		if r.Level == remedy.LevelProcess {
+			inside = true
+			met = met || slices.ContainsFunc(t.Said, func(s fit.Sentence) bool { return s.ID == r.ID })
+		}
+	}
+	return inside && !met
 }
 
 // needs is the latest figure that was found for what is needed at the least.

@@ -27,6 +27,7 @@ type Facts struct {
 	Limit     event.Bytes // of the allocator or, on the host, of all processes
 	Needs     event.Bytes // what the probe found to be needed at the least by what was tried, if it found that
 	UsesGPU   bool
+	Idle      bool     // remedies were in effect inside the processes, and none of them found anything to act on
 	On        []Remedy // in effect during the attempt
 }
 
@@ -56,8 +57,11 @@ type Left struct {
 // Choose gives the next launch after an attempt that ran out of memory. Each stage of the ladder is tried once; what is
 // in effect tells how far we are.
 func Choose(f Facts, o Options) Plan {
-	ladder := Ladder(f, o)
-	for _, stage := range ladder {
+	if f.Idle {
+		return Plan{Remedies: f.On, Factor: 1, Needs: f.Needs, Left: notAllowed(f, o),
+			Impossible: "the remedies found nothing to act on: memory runs out outside of PyTorch's training calls, or before the first one"}
+	}
+	for _, stage := range Ladder(f, o) {
 		if fresh := notYet(stage.Remedies, f.On); len(fresh) > 0 {
 			return f.plan(stage, fresh, o)
 		}

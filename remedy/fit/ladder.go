@@ -84,6 +84,12 @@ func deviceLadder(f Facts, o Options) []Stage {
 	}
 }
 
+// Prevention is what can be in place before anything has run out: exact, and idle where the batch is measured to fit.
+func Prevention() []Remedy {
+	return []Remedy{{ID: remedy.ExpandableSegments, Level: remedy.LevelEnv}, {ID: remedy.MicroBatch, Level: remedy.LevelProcess},
+		{ID: remedy.Checkpointing, Level: remedy.LevelProcess}}
+}
+
 // fragmented reports whether the allocation would have fitted into what was reserved and free.
 func (f Facts) fragmented() bool {
 	return f.Reserved > f.Allocated && f.Requested > 0 && f.Limit > 0 && f.Reserved-f.Allocated >= f.Requested && f.Allocated+f.Requested <= f.Limit*9/10

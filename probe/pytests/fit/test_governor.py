@@ -114,6 +114,16 @@ class Choice(unittest.TestCase):
         self.assertEqual(share.now(Inputs((long,), {})), (2, 2))
         self.assertEqual(share.now(Inputs((short,), {}))[0], 16)
 
+    def test_a_larger_batch_is_measured_anew(self):
+        """A small batch to begin with, then the real ones: the choice follows, and the losses stay."""
+        model, batches = deep(), points(2, 1) + points(64, 3) + points(1, 1)
+        whole, _, _ = train(model, classify, batches, sgd)
+        tight, _, told = train(model, classify, batches, sgd, [(id, {"limit": room.HostRoom(1).held()}) for id in BOTH])
+        rows = [fields.get("rows") for kind, _, fields in told if kind == "applied"]
+        self.assertIn(2, rows)
+        self.assertIn(64, rows)
+        self.assertLess(furthest(whole, tight), 1e-5)
+
     def test_dropout_in_blocks(self):
         """Recomputed blocks drop what they dropped: the trajectory is that of checkpointing nothing."""
         model = deep(dropout=0.5)

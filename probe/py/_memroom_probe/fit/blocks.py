@@ -54,12 +54,10 @@ def fit_for_recompute(block):
 class Checkpointing:
     """The blocks that are checkpointed; the handler of their calls."""
 
-    def __init__(self):
-        self.active = set()
-
-    def use(self, blocks):
-        self.active = {id(b) for b in blocks}
-        outermost.handle_inner(blocks, self)
+    def use(self, module, chosen):
+        """From now on these blocks of the module, and no others of it."""
+        outermost.leave_inner(list(module.modules()))
+        outermost.handle_inner(chosen, self)
 
     def __call__(self, block, call, args, kwargs):
         if not torch.is_grad_enabled():

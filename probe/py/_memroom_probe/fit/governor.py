@@ -12,13 +12,14 @@ import weakref
 
 import torch
 
-from . import blocks, measure, microbatch, room
-from .rows import Cannot, Inputs
+from . import blocks, measure, microbatch, room, tree
+from .rows import Cannot, Inputs, is_tensor
 
 WORK_FOR_LOSS = 8  # bytes that a loss over the whole batch makes for each element of the outputs beside the one gradient that
 # was measured: log-probabilities and another gradient, fp32
 WORK_IN_HALF = 12  # and a copy in fp32 where the outputs are in half precision
 FORWARD = 1 / 3  # share of a step's computation
+LARGER = 1.05  # times the batch a choice was made for, from which it is made anew
 
 
 class Choice:
@@ -52,10 +53,13 @@ class Governor:
     def __call__(self, module, call, args, kwargs):
         if not microbatch.worth_it(module):
             return call(*args, **kwargs)
-        if module not in self._choices and torch.is_grad_enabled() and self._trains(module):
-            choice = self._choices[module] = self._choose(module, call, args, kwargs)
-            self.checkpointing.use(choice.checkpoint)
         choice = self._choices.get(module)
+        if torch.is_grad_enabled() and self._trains(module):
+            size = _size(args, kwargs)
+            if choice is None or size > LARGER * choice.size:
+                choice = self._choices[module] = self._choose(module, call, args, kwargs)
+                choice.size = size
+                self.checkpointing.use(module, choice.checkpoint)
         if choice is None or choice.share is None:
             return call(*args, **kwargs)
         return self.micro(module, call, args, kwargs)
@@ -66,7 +70,7 @@ class Governor:
     def _choose(self, module, call, args, kwargs):
         found = self._blocks(module)
         try:
-            inputs = _inputs(args, kwargs)
+            inputs = Inputs(args, kwargs)
             plan = self._plan(module, call, args, kwargs)
             if plan is not None:
                 plan, inputs = plan
@@ -127,8 +131,9 @@ class Governor:
         return Everything([b for _, b in found])
 
 
-def _inputs(args, kwargs):
-    return Inputs(args, kwargs)
+def _size(args, kwargs):
+    """Elements of the call's largest tensor: a choice holds until a batch comes that is larger."""
+    return max([leaf.numel() for leaf in tree.flatten((args, kwargs))[0] if is_tensor(leaf)], default=0)
 
 
 def _candidates(inputs, plan, found, cost):
