@@ -7,6 +7,7 @@ import (
 	"memroom/allocsim"
 	"memroom/event"
 	"memroom/remedy"
+	"memroom/trace"
 )
 
 // timeline turns a recording into what the program asked for, tagged by category, so that remedies can rewrite it.
@@ -48,6 +49,15 @@ func (l *Ledger) timeline(marks []event.Mark) *event.Timeline {
 		t.Ops = append(t.Ops, op)
 	}
 	return t
+}
+
+// RecordedSaving tells what a remedy would have saved in a recording; nil where the recording cannot be replayed.
+func RecordedSaving(s *trace.Snapshot) Saving {
+	r := fullest([]*trace.Snapshot{s})
+	if r == nil {
+		return nil
+	}
+	return r.saving()
 }
 
 // saving runs the engine on the recording as it was and as a remedy would have made it. The interval is as wide as the

@@ -33,5 +33,11 @@ func run(args []string) error {
 		}
 		return table(r, os.Stdout)
 	}
-	return fmt.Errorf("usage: savings cases | savings pack OUT | savings table OUT")
+	if len(args) == 3 && args[0] == "table" {
+		if err := run(args[:2]); err != nil {
+			return err
+		}
+		return recordedTable(args[2], os.Stdout)
+	}
+	return fmt.Errorf("usage: savings cases | savings pack OUT | savings table OUT [RECORDINGS]")
 }

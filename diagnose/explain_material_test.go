@@ -1,0 +1,116 @@
+package diagnose_test
+
+import (
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"memroom/diagnose"
+	"memroom/event"
+	"memroom/remedy"
+	"memroom/testenv"
+	"memroom/trace"
+)
+
+func openSnapshot(t *testing.T, path string) *trace.Snapshot {
+	t.Helper()
+	s, err := trace.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func logOf(t *testing.T, text string) *trace.Log {
+	t.Helper()
+	log, err := trace.ReadLog(strings.NewReader(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return log
+}
+
+// TestRecordingsAreExplained checks the cause read off real recordings, and that bytes come with it.
+func TestRecordingsAreExplained(t *testing.T) {
+	for name, want := range map[string]struct {
+		oom   bool
+		cause diagnose.Cause
+		first remedy.ID
+	}{
+		"dynseq-limit-default": {true, diagnose.CauseFragmentation, remedy.ExpandableSegments},
+		"oom-batch":            {true, diagnose.CauseBatch, remedy.MicroBatch},
+		"leak-loss_sum":        {false, diagnose.CauseLeak, remedy.Detach},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := openSnapshot(t, testenv.Shared(t, "traces", name+".pickle.gz"))
+			x := diagnose.Explain(diagnose.Material{Snapshots: []*trace.Snapshot{s}})
+			if x.IsOOM != want.oom || x.Cause != want.cause || len(x.Remedies) == 0 || x.Remedies[0].ID != want.first {
+				t.Fatalf("is_oom %v, cause %s, remedies %+v", x.IsOOM, x.Cause, x.Remedies)
+			}
+			if want.oom && (x.Requested == nil || x.Allocated == nil || x.Remedies[0].SavesLow == nil || *x.Remedies[0].SavesLow <= 0) {
+				t.Errorf("without figures: %+v", x)
+			}
+		})
+	}
+}
+
+// TestSavingIsWhatHappened: the default recording predicts what the same program reserved under another setting.
+func TestSavingIsWhatHappened(t *testing.T) {
+	folder := testenv.Shared(t, "traces")
+	base := openSnapshot(t, filepath.Join(folder, "dynseq-default.pickle.gz"))
+	other := openSnapshot(t, filepath.Join(folder, "dynseq-expandable.pickle.gz"))
+	r, _ := remedy.Find(remedy.ExpandableSegments)
+	low, high, ok := diagnose.RecordedSaving(base)(r)
+	saved := reserved(base) - reserved(other)
+	if off := float64(low-saved) / float64(saved); !ok || low != high || off > 0.01 || off < -0.01 {
+		t.Errorf("predicted %s to %s (%v), really saved %s", low, high, ok, saved)
+	}
+}
+
+func reserved(s *trace.Snapshot) event.Bytes {
+	return diagnose.AnalyseSnapshot(diagnose.LedgerOf(s, &s.Recordings[0], nil)).ReservedPeak
+}
+
+// TestRecordingRefinesALog: the log has the message, the recording the cause and the bytes.
+func TestRecordingRefinesALog(t *testing.T) {
+	s := openSnapshot(t, filepath.Join("..", "cli", "testdata", "oom.pickle.gz"))
+	log := logOf(t, "RuntimeError: CUDA out of memory. Tried to allocate 384.00 MiB (GPU 0; 139.80 GiB total capacity; 15.61 GiB already allocated; 123.48 GiB free; 15.65 GiB reserved in total by PyTorch)")
+	x := diagnose.Explain(diagnose.Material{Logs: []*trace.Log{log}, Snapshots: []*trace.Snapshot{s}})
+	if !x.IsOOM || x.Cause != diagnose.CauseBatch || x.Confidence < 0.7 || *x.Capacity < 139*event.GiB || x.Remedies[0].SavesHigh == nil {
+		t.Errorf("%+v", x)
+	}
+}
+
+// TestVerdictProvesWhatALogSuspects: a supervisor's counters turn a bare kill into a certainty, or a silence into an answer.
+func TestVerdictProvesWhatALogSuspects(t *testing.T) {
+	v := &event.Verdict{ExitCode: 137, Signal: "SIGKILL", IsOOM: true, Where: event.WhereCgroup, KilledBy: "cgroup", Evidence: []string{"memory.events: oom_kill rose from 0 to 1"}}
+	silent := logOf(t, "step 1\nstep 2\n")
+	x := diagnose.Explain(diagnose.Material{Logs: []*trace.Log{silent}, Verdict: v})
+	if x == nil || !x.IsOOM || x.Where != event.WhereCgroup || x.Certainty < 0.9 || len(x.Remedies) == 0 || !slices.Contains(x.Evidence, v.Evidence[0]) {
+		t.Errorf("silent log: %+v", x)
+	}
+	fine := &event.Verdict{ExitCode: 3, Evidence: []string{"exit code 3"}}
+	if x = diagnose.Explain(diagnose.Material{Logs: []*trace.Log{silent}, Verdict: fine}); x == nil || x.IsOOM {
+		t.Errorf("an ordinary failure: %+v", x)
+	}
+	if x = diagnose.Explain(diagnose.Material{Logs: []*trace.Log{silent}}); x != nil {
+		t.Errorf("nothing to tell, and yet: %+v", x)
+	}
+}
+
+// TestNothingThatIsOnIsSuggested: a remedy that the log shows in use does not come back as advice.
+func TestNothingThatIsOnIsSuggested(t *testing.T) {
+	log := logOf(t, `python train.py --batch_size 1 --gradient_checkpointing --bf16
+PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True
+torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 23.69 GiB of which 1.01 GiB is free. Of the allocated memory 21.00 GiB is allocated by PyTorch, and 312.00 MiB is reserved by PyTorch but unallocated. If reserved but unallocated memory is large try setting PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True to avoid fragmentation.`)
+	x := diagnose.ExplainLog(log, nil)
+	for _, a := range x.Remedies {
+		if slices.Contains([]remedy.ID{remedy.MicroBatch, remedy.Checkpointing, remedy.MixedPrecision, remedy.ExpandableSegments}, a.ID) {
+			t.Errorf("%s is on and was suggested", a.ID)
+		}
+	}
+	if len(x.Remedies) == 0 {
+		t.Error("no advice is left")
+	}
+}
