@@ -2,6 +2,7 @@ package family
 
 import (
 	"fmt"
+	"slices"
 
 	"memroom/plan/tape"
 )
@@ -19,6 +20,7 @@ type decoder struct {
 	gemma                                 bool   // norms multiply by 1 + weight, embeddings are scaled
 	sandwich                              bool   // norms after attention and MLP too (Gemma 2 and 3)
 	softcap, finalCap                     bool
+	bothMasks                             bool // the sliding mask is built even if no layer uses it
 	twoTables                             bool // Gemma 3: a rotary table for each kind of layer
 	fused                                 bool // Phi-3: one projection for q, k, v and one for gate and up
 	resDrop                               float64
@@ -70,10 +72,24 @@ func readDecoder(c *Config, r Run) *decoder {
 	if !c.Has("head_dim") {
 		c.divides(s.h, s.heads, "hidden_size by num_attention_heads")
 	}
-	if c.Bool(c.Type() == "mistral", "use_sliding_window") || c.Type() == "mistral" || c.Type() == "mixtral" {
-		s.window = c.Count(0, "sliding_window")
-	}
+	s.readWindow(c)
 	return s
+}
+
+// readWindow finds which layers attend to a sliding window.
+func (s *decoder) readWindow(c *Config) {
+	types := c.Strings("layer_types")
+	switch {
+	case c.Type() == "mistral" || c.Type() == "mixtral" || c.Type() == "qwen3_moe":
+		s.window = c.Count(0, "sliding_window")
+	case slices.Contains(types, "sliding_attention"):
+		s.window = c.Count(0, "sliding_window")
+		s.sliding = make([]bool, s.layers)
+		for i := range s.sliding {
+			s.sliding[i] = i < len(types) && types[i] == "sliding_attention"
+		}
+	}
+	s.bothMasks = c.Type() == "qwen2_moe"
 }
 
 // llama is LlamaForCausalLM and those that differ by a switch.
@@ -184,7 +200,7 @@ func (s *decoder) run(c *ctx, ids *tape.Tensor, table *tape.Param, blocks []*dec
 		if s.window == 0 || s.sliding != nil {
 			f.Set(&mask, c.causalMask(b, n, e.DType))
 		}
-		if s.window > 0 {
+		if s.window > 0 || s.bothMasks {
 			f.Set(&near, c.slidingMask(b, n, s.window, e.DType))
 		}
 		f.Set(&h, e)

@@ -196,25 +196,27 @@ func (g *Graph) Div(a, b *Tensor) *Tensor {
 	}
 	out := g.elementwise(a, b)
 	if n != nil {
-		n.backward = func(n *Node, p *pass) {
-			gr := p.grad[0]
-			if p.needs(1) { // -grad * ((a / b) / b)
-				neg := p.like(gr)
-				q := p.like(p.saved[0], p.saved[1])
-				q2 := p.like(q, p.saved[1])
-				q.drop()
-				p.out[1] = p.like(neg, q2)
-				neg.drop()
-				q2.drop()
-			}
-			if p.needs(0) {
-				p.out[0] = p.like(gr, p.saved[1])
-			}
-		}
+		n.backward = divBackward
 		n.emit(out)
 	}
 	eat(a, b)
 	return out
+}
+
+func divBackward(_ *Node, p *pass) {
+	gr := p.grad[0]
+	if p.needs(1) { // -grad * ((a / b) / b)
+		neg := p.like(gr)
+		q := p.like(p.saved[0], p.saved[1])
+		q2 := p.like(q, p.saved[1])
+		p.out[1] = p.like(neg, q2)
+		neg.drop()
+		q.drop()
+		q2.drop()
+	}
+	if p.needs(0) {
+		p.out[0] = p.like(gr, p.saved[1])
+	}
 }
 
 // Scale is a times or divided by a number.
@@ -437,4 +439,31 @@ func (g *Graph) Where(cond, a *Tensor) *Tensor {
 	}
 	eat(cond, a)
 	return out
+}
+
+// BloomGelu is Bloom's own autograd function: only its input is kept, and the backward pass is written out.
+func (g *Graph) BloomGelu(x *Tensor) *Tensor {
+	f := g.Enter(x)
+	n := g.prepare("gelu", x)
+	n.save(x)
+	var out *Tensor
+	g.NoGrad(func() {
+		out = g.Mul(g.Scale(x), g.AddScalar(g.Activation("tanh", g.Mul(g.Scale(x), g.AddScalar(g.Mul(g.Scale(x), x))))))
+	})
+	if n != nil {
+		n.emit(out)
+		n.backward = bloomGeluBackward
+	}
+	return f.Leave(out)
+}
+
+func bloomGeluBackward(_ *Node, b *pass) {
+	g, x := b.g, b.saved[0]
+	f := g.Enter()
+	var tanh, ff *Tensor
+	f.Set(&tanh, g.Activation("tanh", g.Mul(g.Scale(x), g.AddScalar(g.Mul(g.Scale(x), x)))))
+	f.Set(&ff, g.Add(g.Mul(g.Scale(x), g.Mul(g.AddScalar(g.Mul(tanh, tanh)), g.AddScalar(g.Mul(g.Scale(x), x)))), g.Scale(g.AddScalar(tanh))))
+	out := g.Mul(ff, b.grad[0])
+	f.Leave(out)
+	b.out[0] = out.sink()
 }

@@ -53,13 +53,28 @@ func (g *Graph) Sum(a *Tensor, keep bool, dims ...int) *Tensor {
 		n.in0 = a.Shape
 		n.emit(out)
 		n.backward = func(n *Node, b *pass) {
-			v := b.g.alias(b.grad[0], n.in0, make([]int64, len(n.in0)))
+			v := b.g.alias(b.grad[0], n.in0, expandedStrides(b.grad[0], reduced, keep))
 			v.floating = false
 			b.out[0] = v
 		}
 	}
 	eat(a)
 	return out
+}
+
+// expandedStrides are those of a gradient repeated along the dimensions that were summed.
+func expandedStrides(gr *Tensor, reduced []bool, keep bool) []int64 {
+	stride := make([]int64, len(reduced))
+	at := 0
+	for i := range reduced {
+		if !reduced[i] {
+			stride[i] = gr.stride[at]
+		}
+		if !reduced[i] || keep {
+			at++
+		}
+	}
+	return stride
 }
 
 // Softmax normalises the last dimension. as is the type asked for in the call, or the input's own.

@@ -1,0 +1,132 @@
+package tape
+
+import (
+	"slices"
+
+	"memroom/event"
+)
+
+// Index picks rows of x by a vector of indices; its gradient is scattered back with a sort.
+func (g *Graph) Index(x, idx *Tensor) *Tensor {
+	g.op = "index"
+	n := g.prepare("index", x)
+	n.save(idx)
+	shape := append(slices.Clone(idx.Shape), x.Shape[1:]...)
+	out := g.New(shape, x.DType)
+	if n != nil {
+		n.emit(out)
+		n.backward = func(n *Node, b *pass) {
+			b.out[0] = b.new(n.metas[0].shape, b.grad[0].DType)
+			b.g.scatterScratch(b.saved[0].Numel())
+		}
+	}
+	eat(x, idx)
+	return out
+}
+
+// scatterScratch is what index_put_ with accumulation takes to sort n indices.
+func (g *Graph) scatterScratch(n int64) {
+	long := func() *storage { return g.alloc(8*n, event.CategoryTemporary) }
+	linear := long()
+	sorted := long()
+	g.unrefStorage(linear)
+	orig, keys, order := long(), long(), long()
+	g.temp(1, event.CategoryTemporary)
+	for _, st := range []*storage{order, keys, orig, sorted} {
+		g.unrefStorage(st)
+	}
+}
+
+// TopK gives the k largest of the last dimension and their places.
+func (g *Graph) TopK(x *Tensor, k int64) (values, places *Tensor) {
+	g.op = "topk"
+	n := g.prepare("topk", x)
+	shape := slices.Clone(x.Shape)
+	shape[len(shape)-1] = k
+	values = g.New(shape, x.DType)
+	places = g.New(shape, I64)
+	if n != nil {
+		n.emit(values)
+		n.save(places)
+		n.backward = func(n *Node, b *pass) { b.out[0] = b.new(n.metas[0].shape, b.grad[0].DType) }
+	}
+	eat(x)
+	return values, places
+}
+
+// DivInPlace is a /= b: autograd keeps a copy of a from before.
+func (g *Graph) DivInPlace(a, b *Tensor) *Tensor {
+	g.op = "div"
+	n := g.prepare("div", a, b)
+	if n != nil {
+		c := g.newStrided(a.Shape, denseLike(a), a.DType)
+		n.save(c, b)
+		eat(c)
+		n.backward = divBackward
+		a.rebase(n)
+	}
+	eat(b)
+	return a
+}
+
+// Sort orders a vector of integers; it gives the sorted values and where they came from.
+func (g *Graph) Sort(x *Tensor) (values, order *Tensor) {
+	g.op = "sort"
+	values = g.New(x.Shape, x.DType)
+	order = g.New(x.Shape, I64)
+	g.temp(x.Numel()*x.DType.Size(), event.CategoryTemporary)
+	eat(x)
+	return values, order
+}
+
+// MaskedFillInPlace is x.masked_fill_(mask, number).
+func (g *Graph) MaskedFillInPlace(x, mask *Tensor) *Tensor {
+	if n := g.prepare("masked_fill", x); n != nil {
+		n.save(mask)
+		n.backward = oneResult
+		x.rebase(n)
+	}
+	return x
+}
+
+// GroupedMM multiplies groups of rows of x by one matrix each: weight is [groups, in, out].
+func (g *Graph) GroupedMM(x, weight, offsets *Tensor) *Tensor {
+	g.op = "grouped_mm"
+	n := g.prepare("grouped_mm", x, weight)
+	if n != nil {
+		n.save(offsets)
+		n.saveIf(weight.needs, x)
+		n.saveIf(x.needs, weight)
+	}
+	groups := weight.Shape[0]
+	out := g.New([]int64{x.Shape[0], weight.Shape[2]}, x.DType)
+	g.groupedScratch(groups, x.DType)
+	if n != nil {
+		n.emit(out)
+		stride := slices.Clone(weight.stride)
+		n.backward = func(n *Node, b *pass) {
+			if b.needs(1) {
+				b.out[1] = b.newStrided(n.metas[1].shape, stride, b.grad[0].DType)
+				b.out[1].isView = true
+				b.g.groupedScratch(groups, b.grad[0].DType)
+			}
+			if b.needs(0) {
+				b.out[0] = b.new(n.metas[0].shape, b.grad[0].DType)
+				b.g.groupedScratch(groups, b.grad[0].DType)
+			}
+		}
+	}
+	eat(x, weight, offsets)
+	return out
+}
+
+// groupedScratch is the argument table and workspace of the grouped kernel; in fp32 there is a loop of plain products.
+func (g *Graph) groupedScratch(groups int64, d DType) {
+	if !d.Half() {
+		g.blas(false)
+		return
+	}
+	table := g.alloc(60*groups, event.CategoryWorkspace)
+	g.temp(512*g.SMs, event.CategoryWorkspace)
+	g.unrefStorage(table)
+}
