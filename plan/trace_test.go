@@ -189,6 +189,9 @@ func (m *measured) model(t testing.TB) *family.Model {
 		cfg = c.Config
 		cfg["model_type"] = "torchvision"
 	}
+	if c.Head != "" {
+		cfg["architectures"] = []any{"X" + "For" + c.Head}
+	}
 	attn := c.Attn
 	if attn == "" {
 		attn = "sdpa"

@@ -53,7 +53,7 @@ func bert(c *Config, r Run) (*Model, error) {
 	body := root.Child("bert")
 	emb := e.embeddings(body.Child("embeddings"))
 	blocks := e.blocks(body.Child("encoder").Child("layer"))
-	run := func(x *ctx, ids *tape.Tensor) *tape.Tensor { return x.bertBody(ids, emb, blocks) }
+	run := func(x *ctx, ids *tape.Tensor) *tape.Tensor { return x.bertBody(ids, emb, lin{}, blocks) }
 	m := &Model{Root: root, Inputs: maskedInputs(r), Layers: e.layers, Run: r}
 	if e.arch == "ForSequenceClassification" {
 		pool := linear(body.Child("pooler"), "dense", e.h, e.h, true)
@@ -84,6 +84,7 @@ type bertEmbeddings struct {
 	word, pos, typ *tape.Param
 	ln             norm
 	drop           float64
+	counted        bool // positions are counted from the padding index (RoBERTa)
 }
 
 func (e *encoder) embeddings(m *tape.Module) bertEmbeddings {
@@ -120,10 +121,12 @@ func (e *encoder) block(m *tape.Module) *encoderBlock {
 
 // mlmHead is the prediction head of masked language models.
 type mlmHead struct {
-	dense   lin
-	ln      norm
-	act     string
-	decoder lin
+	oneFrame bool // all of it is one function (RoBERTa): the input lives until the end
+	split    bool // the decoder is called by the model itself (ELECTRA)
+	dense    lin
+	ln       norm
+	act      string
+	decoder  lin
 }
 
 func (e *encoder) mlmHead(m *tape.Module, word *tape.Param) mlmHead {
@@ -143,6 +146,13 @@ func (e *encoder) mlmHead(m *tape.Module, word *tape.Param) mlmHead {
 func (h mlmHead) run(c *ctx, x *tape.Tensor) *tape.Tensor {
 	f := c.Enter(x)
 	var y *tape.Tensor
+	if h.oneFrame {
+		f.Set(&y, h.dense.run(c.Graph, x))
+		f.Set(&y, c.Activation(h.act, y))
+		f.Set(&y, h.ln.layer(c.Graph, y))
+		f.Set(&y, c.logits(func() *tape.Tensor { return h.decoder.run(c.Graph, y) }))
+		return f.Leave(y)
+	}
 	f.Set(&y, h.transform(c, x))
 	f.Set(&y, c.logits(func() *tape.Tensor { return h.decoder.run(c.Graph, y) }))
 	return f.Leave(y)
@@ -188,10 +198,13 @@ func (c *ctx) bertClassify(in []*tape.Tensor, pool, cls lin, drop float64, body 
 	return f.Leave(loss)
 }
 
-func (c *ctx) bertBody(ids *tape.Tensor, emb bertEmbeddings, blocks []*encoderBlock) *tape.Tensor {
+func (c *ctx) bertBody(ids *tape.Tensor, emb bertEmbeddings, project lin, blocks []*encoderBlock) *tape.Tensor {
 	f := c.Enter()
 	var e, mask, h *tape.Tensor
 	c.In("embeddings", func() { f.Set(&e, emb.run(c, ids)) })
+	if project.w != nil {
+		f.Set(&e, project.run(c.Graph, e))
+	}
 	f.Set(&mask, c.fullMask(ids.Shape[0], ids.Shape[1], e.DType))
 	f.Set(&h, c.encode(e, mask, blocks))
 	return f.Leave(h)
@@ -211,18 +224,43 @@ func (c *ctx) encode(e, mask *tape.Tensor, blocks []*encoderBlock) *tape.Tensor 
 func (e bertEmbeddings) run(c *ctx, ids *tape.Tensor) *tape.Tensor {
 	f := c.Enter()
 	b, s := ids.Shape[0], ids.Shape[1]
-	var types, typeIDs, words, typ, sum, pos *tape.Tensor
-	f.Set(&types, c.Fresh("token types", tape.I64, 1, s))
-	f.Set(&typeIDs, c.Expand(types, b, s))
+	var position, types, typeIDs, words, typ, sum, pos *tape.Tensor
+	if e.counted {
+		f.Set(&position, c.countedPositions(b, s))
+	} else {
+		f.Set(&position, c.Borrow(tape.I64, 1, s))
+	}
+	if e.typ != nil {
+		f.Set(&types, c.Fresh("token types", tape.I64, position.Shape...))
+		f.Set(&typeIDs, c.Expand(types, b, s))
+	}
 	f.Set(&words, c.Embedding(ids, e.word))
-	f.Set(&typ, c.Embedding(typeIDs, e.typ))
-	f.Set(&sum, c.Add(words, typ))
-	position := c.Borrow(tape.I64, 1, s)
+	f.Set(&sum, words)
+	if e.typ != nil {
+		f.Set(&typ, c.Embedding(typeIDs, e.typ))
+		f.Set(&sum, c.Add(words, typ))
+	}
 	f.Set(&pos, c.Embedding(position, e.pos))
 	f.Set(&sum, c.Add(sum, pos))
 	f.Set(&sum, e.ln.layer(c.Graph, sum))
 	f.Set(&sum, c.Dropout(sum, e.drop))
 	return f.Leave(sum)
+}
+
+// countedPositions is create_position_ids_from_input_ids: positions of tokens that are not padding.
+func (c *ctx) countedPositions(b, s int64) *tape.Tensor {
+	f := c.Enter()
+	fresh := func(d tape.DType) *tape.Tensor { return c.Fresh("positions", d, b, s) }
+	var mask, idx *tape.Tensor
+	ne := fresh(tape.Bool)
+	f.Set(&mask, fresh(tape.I32))
+	tape.Del(ne)
+	sum := fresh(tape.I64) // cumsum counts in 64 bits
+	tape.Del(fresh(tape.I64))
+	narrow := fresh(tape.I32)
+	tape.Del(sum)
+	f.Set(&idx, c.Mul(c.AddScalar(narrow), mask))
+	return f.Leave(c.AddScalar(fresh(tape.I64)))
 }
 
 func (b *encoderBlock) run(c *ctx, x, mask *tape.Tensor) *tape.Tensor {

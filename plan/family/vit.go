@@ -13,6 +13,10 @@ type vitBlock struct {
 	d              int64
 	act            string
 	drop, attnDrop float64
+	plain          bool    // eager softmax stays in the scores' type (DistilBERT, ALBERT)
+	outDrop        float64 // ALBERT: dropout and norm of the sum inside attention
+	outNorm        norm
+	residual       *tape.Tensor
 }
 
 // vit is ViTForImageClassification.
@@ -113,7 +117,7 @@ func (b *vitBlock) run(c *ctx, x *tape.Tensor) *tape.Tensor {
 	var res, h, w *tape.Tensor
 	f.Set(&res, x)
 	f.Set(&h, b.norm1.layer(c.Graph, x))
-	o, p := b.attend(c, h)
+	o, p := b.attend(c, h, nil)
 	f.Set(&h, o)
 	f.Set(&w, p)
 	f.Set(&h, c.Dropout(h, b.drop))
@@ -135,17 +139,21 @@ func (b *vitBlock) mlp(c *ctx, x *tape.Tensor) *tape.Tensor {
 	return f.Leave(h)
 }
 
-func (b *vitBlock) attend(c *ctx, x *tape.Tensor) (out, weights *tape.Tensor) {
+func (b *vitBlock) attend(c *ctx, x, mask *tape.Tensor) (out, weights *tape.Tensor) {
 	f := c.Enter(x)
 	var q, k, v, o, w *tape.Tensor
 	f.Set(&q, heads(c.Graph, b.q.run(c.Graph, x), b.d))
 	f.Set(&k, heads(c.Graph, b.k.run(c.Graph, x), b.d))
 	f.Set(&v, heads(c.Graph, b.v.run(c.Graph, x), b.d))
-	a, p := c.attend(attention{dropout: b.attnDrop, groups: 1, upcast: true}, q, k, v, nil)
+	a, p := c.attend(attention{dropout: b.attnDrop, groups: 1, upcast: !b.plain, plain: b.plain}, q, k, v, mask)
 	f.Set(&o, a)
 	f.Set(&w, p)
 	f.Set(&o, c.Reshape(o, o.Shape[0], o.Shape[1], x.Dim(-1)))
 	f.Set(&o, b.o.run(c.Graph, o))
+	if b.residual != nil {
+		f.Set(&o, c.Dropout(o, b.outDrop))
+		f.Set(&o, b.outNorm.layer(c.Graph, c.Add(b.residual, o)))
+	}
 	out, weights = o, w
 	f.Leave(out, weights)
 	return out, weights

@@ -64,3 +64,26 @@ func allOf(n int) []bool {
 	}
 	return list
 }
+
+// BCEWithLogits is nn.BCEWithLogitsLoss.
+func (g *Graph) BCEWithLogits(a, target *Tensor) *Tensor {
+	defer release(g.full(&a, &target))
+	g.op = "bce_loss"
+	n := g.prepare("bce_loss", a)
+	n.save(a, target)
+	each := g.New(a.Shape, a.DType)
+	tmp := g.New(a.Shape, a.DType)
+	eat(tmp)
+	out := g.New(nil, a.DType)
+	eat(each)
+	if n != nil {
+		n.emit(out)
+		n.backward = func(n *Node, b *pass) {
+			t := b.new(n.metas[0].shape, n.metas[0].dtype)
+			b.out[0] = b.new(n.metas[0].shape, n.metas[0].dtype)
+			t.drop()
+		}
+	}
+	eat(a, target)
+	return out
+}
