@@ -38,7 +38,7 @@ type Framework struct {
 // Steps carries the optimizer steps since the last message.
 type Steps struct {
 	Rows    []event.Step
-	Spent   time.Duration // inside hooks, since the framework was imported
+	Spent   time.Duration // of the processor inside hooks, since the first step ended
 	Elapsed time.Duration // since then
 }
 

@@ -27,9 +27,14 @@ def start():
     spent_ns, began_ns = 0, now()
 
 
+def overspent():
+    """Nanoseconds by which hooks have exceeded their share so far; negative: what they have left."""
+    return spent_ns - GRACE_NS - BUDGET * (now() - began_ns)
+
+
 def affordable():
     """Says whether a reading that could be skipped may be made now."""
-    return spent_ns < GRACE_NS + BUDGET * (now() - began_ns)
+    return overspent() < 0
 
 
 def fault(where, error):

@@ -66,15 +66,31 @@ def first_reading():
     return reading(_torch.cuda.current_device()) if cuda_ready() else (-1, 0, 0, 0, 0, 0, 0)
 
 
-@guard.hook("optimizer begins")
 def _before_step(optimizer, args=None, kwargs=None):
+    if not steps.resting:
+        _step_begins()
+
+
+def _after_step(optimizer, args=None, kwargs=None):
+    if not steps.resting:
+        _step_ends(optimizer)
+    elif _leader.leads(optimizer):
+        steps.rest()
+
+
+# A compiled program must not trace into us.
+_before_step._torchdynamo_disable = _after_step._torchdynamo_disable = True
+
+
+@guard.hook("optimizer begins")
+def _step_begins():
     global _step_began
     steps.phase = "optimizer"
     _step_began = now()
 
 
 @guard.hook("optimizer ends", heavy=True)
-def _after_step(optimizer, args=None, kwargs=None):
+def _step_ends(optimizer):
     steps.optimizer_ns += now() - _step_began
     torch_account.seen(optimizer)
     if _leader.ends_step(optimizer):
@@ -128,6 +144,8 @@ def _hook_backward(torch):
 
     @functools.wraps(original)
     def backward(*args, **kwargs):
+        if steps.resting:
+            return original(*args, **kwargs)
         _backward_begins()
         began = now()
         try:
@@ -157,6 +175,8 @@ def _hook_loader(module):
 
     @functools.wraps(original)
     def __next__(self):
+        if steps.resting:
+            return original(self)
         before, steps.phase = steps.phase, "load"
         began = now()
         try:

@@ -26,6 +26,7 @@ ended_ns = now()
 _rows = []
 _flushed_ns = now()
 _unread = 0  # steps closed since the last row: what they took is spread evenly over the next row's
+resting = 0  # steps for which hooks only count: they have cost more than their share
 _last = None  # how the last step's devices are read
 _after_step = []  # functions of the step number, called when a step has ended
 _before_backward = []  # functions called once, when the first backward pass begins
@@ -33,14 +34,13 @@ _commands = {}  # name -> function of the command, gives the text of the answer
 
 
 def begin(framework, version, **more):
-    """Begins the watch of a framework whose hooks are in place: tells the monitor, counts what hooks cost from here."""
+    """Begins the watch of a framework whose hooks are in place: tells the monitor."""
     if "collect" not in _commands:
         from .. import farewell
 
         farewell.before(_end)
         command("collect", _collect)
     process.remember(framework, "framework", dict({"name": framework, "version": version}, **more))
-    guard.start()
 
 
 def command(name, fn):
@@ -77,16 +77,36 @@ def close(read, devices):
     """Ends a step. read(device) gives (device, allocated, reserved, peak, split, retries, ooms) of each of the devices."""
     global phase, _last
     ended = now()
+    if step == 0:
+        guard.start()  # the share of time is that of steps, not of loading data and building the model
     count()
     _last = read, devices
-    if guard.affordable() or ended - ended_ns > FLUSH_NS:  # a few rows a second are always worth their cost
-        _take(ended)
+    took = (ended - ended_ns) // _unread
+    _take(ended)
     phase = "forward"
     for fn in _after_step:
         fn(step)
     if ended - _flushed_ns > FLUSH_NS or len(_rows) >= MAX_ROWS:
         flush()
         obey()
+    _rest(took)
+
+
+def _rest(took):
+    """Lets hooks rest for as many steps as it takes to come back to their share of time, though not for long."""
+    global resting
+    over = guard.overspent()
+    if over > 0:
+        resting = int(min(over / guard.BUDGET, FLUSH_NS) // max(took, 1))
+
+
+def rest():
+    """A step while hooks rest: it is counted, and the next one begins with clean times."""
+    global resting, ended_ns, wait_ns, backward_ns, optimizer_ns, micro_batches, _unread
+    count()
+    resting -= 1
+    if resting <= 0:
+        ended_ns, wait_ns, backward_ns, optimizer_ns, micro_batches, _unread = now(), 0, 0, 0, 0, 0
 
 
 def _take(ended):
@@ -171,6 +191,9 @@ class Leader:
         self._leader = lambda: None  # a weak reference: an optimizer is not kept alive by us
         self._others = set()
         self._silence = 0
+
+    def leads(self, optimizer):
+        return self._leader() is optimizer
 
     def ends_step(self, optimizer):
         if self._leader() is optimizer:
