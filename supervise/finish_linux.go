@@ -94,6 +94,10 @@ func (m *Monitor) evidence(exit event.Exit) Evidence {
 		e.OwnOOM, e.After.Own = own.OOMCounts()
 	}
 	e.Kernel = m.kernelKills()
+	before := m.last.Machine
+	if m.readShm(&e.Last); before != nil && e.Last.Machine != nil && before.ShmUsed > e.Last.Machine.ShmUsed {
+		e.Last.Machine = before // what was in use has gone with its users
+	}
 	return e
 }
 

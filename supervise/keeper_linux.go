@@ -336,9 +336,22 @@ func (k *keeper) ended(pid int, status unix.WaitStatus, usage unix.Rusage) {
 	}
 }
 
+// ownPeak is the keeper's own largest resident size. The kernel counts it as the command's until the command has executed its
+// program, so that a smaller command's size is not known.
+func ownPeak() event.Bytes {
+	status, err := meter.NewProc("/proc").Status(os.Getpid())
+	if err != nil {
+		return 0
+	}
+	return status.HighWater
+}
+
 func exitOf(status unix.WaitStatus, usage unix.Rusage, took time.Duration) event.Exit {
 	exit := event.Exit{Code: status.ExitStatus(), At: time.Now(), Seconds: took.Seconds(), MaxResident: event.Bytes(usage.Maxrss) * event.KiB,
 		CPUSeconds: time.Duration(usage.Utime.Nano() + usage.Stime.Nano()).Seconds()}
+	if exit.MaxResident <= ownPeak() {
+		exit.MaxResident = 0
+	}
 	if status.Signaled() {
 		exit.Code, exit.Signal = 128+int(status.Signal()), unix.SignalName(status.Signal())
 	}

@@ -365,6 +365,7 @@ func (m *Monitor) read(now time.Time) event.Sample {
 		m.readMachine(&s)
 		m.readDevices(&s)
 	}
+	m.readShm(&s)
 	return s
 }
 
@@ -410,14 +411,25 @@ func (m *Monitor) readMachine(s *event.Sample) {
 		m.note("meminfo", "the machine's memory cannot be read: "+err.Error())
 		return
 	}
-	if total, used, err := meter.SharedMemory(m.Options.Shm); err == nil {
-		machine.ShmTotal, machine.ShmUsed = total, used
-	} else {
-		m.note("shm", "shared memory cannot be read: "+err.Error())
-	}
 	if _, _, err := m.proc.Pressure(); err != nil {
 		m.note("psi", "memory pressure is not available: "+err.Error())
 	}
+	s.Machine = &machine
+}
+
+// readShm reads shared memory each time: it fills within a second, and a bus error right after is only understood by the
+// last reading.
+func (m *Monitor) readShm(s *event.Sample) {
+	total, used, err := meter.SharedMemory(m.Options.Shm)
+	if err != nil {
+		m.note("shm", "shared memory cannot be read: "+err.Error())
+		return
+	}
+	machine := event.MachineSample{}
+	if s.Machine != nil {
+		machine = *s.Machine
+	}
+	machine.ShmTotal, machine.ShmUsed = total, used
 	s.Machine = &machine
 }
 
