@@ -50,7 +50,7 @@ func frameTraits(f event.Frame, depth int) trait {
 		t |= traitCheckpoint
 	case strings.HasSuffix(file, "parallel/distributed.py") && strings.Contains(name, "ddp_init"):
 		t |= traitBuckets
-	case isLoadFrame(file, base, name):
+	case isLoadFrame(file, base, name, depth):
 		t |= traitLoad
 	}
 	if isBackwardFrame(file, name) {
@@ -96,12 +96,15 @@ func isBackwardFrame(file, name string) bool {
 	if strings.Contains(name, "autograd::Engine") || strings.Contains(name, "autograd::python::PythonEngine") {
 		return true
 	}
-	return strings.HasSuffix(file, "torch/autograd/graph.py") && name == "_engine_run_backward" ||
-		strings.HasSuffix(file, "torch/autograd/function.py") && name == "apply" || name == "backward" && !strings.HasSuffix(file, "_tensor.py") &&
-		!strings.HasSuffix(file, "autograd/__init__.py") && !strings.HasSuffix(file, "accelerator.py")
+	// Tensor.backward and its wrappers wait on the main thread while the engine works on its own; what they allocate
+	// themselves belongs to no pass. A function of this name elsewhere is the user's own derivative.
+	return name == "backward" && !strings.HasSuffix(file, "_tensor.py") && !strings.HasSuffix(file, "autograd/__init__.py") &&
+		!strings.HasSuffix(file, "accelerator.py")
 }
 
-func isLoadFrame(file, base, name string) bool {
+// isLoadFrame knows where models are made, moved and filled. A constructor counts only near the inner end: some programs
+// train inside one.
+func isLoadFrame(file, base, name string, depth int) bool {
 	switch name {
 	case "_apply", "load_state_dict", "from_pretrained", "reset_parameters", "_load_state_dict_into_model", "_load_from_state_dict",
 		"set_module_tensor_to_device", "dispatch_model", "flatten_parameters", "_init_weights", "init_weights", "materialize_tensors":
@@ -111,7 +114,7 @@ func isLoadFrame(file, base, name string) bool {
 	case "to", "cuda":
 		return strings.HasSuffix(file, "nn/modules/module.py") || base == "modeling_utils.py"
 	case "__init__":
-		return base != "dataloader.py" && base != "tensor.py"
+		return depth < 8 && base != "dataloader.py" && base != "tensor.py"
 	}
 	return strings.HasSuffix(file, "torch/nn/init.py") || strings.HasSuffix(file, "nn/parameter.py") || strings.Contains(file, "safetensors/") ||
 		base == "core_model_loading.py" || strings.HasSuffix(file, "torch/serialization.py")
