@@ -84,7 +84,7 @@ func decodeEntry(b []byte, e *Entry) []byte {
 	b = b[1:]
 	e.Kind = Kind(head & 15)
 	e.DeviceFree = 0
-	v, n := binary.Varint(b)
+	v, n := varint(b)
 	e.TimeUS += v
 	b = b[n:]
 	if head&flagSameStack == 0 {
@@ -95,13 +95,13 @@ func decodeEntry(b []byte, e *Entry) []byte {
 	if head&flagSamePlace != 0 {
 		return b
 	}
-	v, n = binary.Varint(b)
+	v, n = varint(b)
 	b = b[n:]
 	if head&flagRare == 0 {
 		v <<= 9
 	}
 	e.Addr += uint64(v)
-	e.Size, n = binary.Varint(b)
+	e.Size, n = varint(b)
 	b = b[n:]
 	if head&flagSameStream == 0 {
 		e.Stream, n = binary.Uvarint(b)
@@ -112,6 +112,17 @@ func decodeEntry(b []byte, e *Entry) []byte {
 		b = decodeRare(b, e)
 	}
 	return b
+}
+
+// varint is binary.Varint with a short way for the one and two bytes that most differences have.
+func varint(b []byte) (int64, int) {
+	if u := uint64(b[0]); u < 0x80 {
+		return int64(u>>1) ^ -int64(u&1), 1
+	} else if len(b) > 1 && b[1] < 0x80 {
+		u = u&0x7f | uint64(b[1])<<7
+		return int64(u>>1) ^ -int64(u&1), 2
+	}
+	return binary.Varint(b)
 }
 
 func decodeRare(b []byte, e *Entry) []byte {
@@ -131,22 +142,20 @@ func (h *History) chunk(i int) []byte {
 	return h.tail
 }
 
-// All goes over the entries from the oldest on. The entry belongs to the caller only until the next one comes.
+// All goes over the entries from the oldest on. The entry is valid until the next one comes, and must not be changed.
 func (h *History) All() iter.Seq2[int, *Entry] { return h.From(0) }
 
 // From is All starting at an index.
 func (h *History) From(start int) iter.Seq2[int, *Entry] {
 	return func(yield func(int, *Entry) bool) {
+		var e Entry
 		index := start / chunkEntries * chunkEntries
 		for c := start / chunkEntries; index < h.n; c++ {
-			var e Entry
+			e = Entry{}
 			for b := h.chunk(c); len(b) > 0; index++ {
 				b = decodeEntry(b, &e)
-				if index >= start {
-					given := e // the caller may change it
-					if !yield(index, &given) {
-						return
-					}
+				if index >= start && !yield(index, &e) {
+					return
 				}
 			}
 		}

@@ -188,6 +188,15 @@ func (m *machine) burst() error {
 			pos += 5
 		case opMemoize:
 			pos++
+			if n := len(stack); n > 0 && m.memo.next == len(m.memo.first) && m.memo.next < memoFirst && stack[n-1].tag < tagInt {
+				v := &stack[n-1]
+				if v.tag == tagEmptyDict || v.tag == tagEmptyList {
+					v.aux = uint32(m.memo.next) + 1
+				}
+				m.memo.first = append(m.memo.first, memoOf(v.tag, uint32(v.n)&maxPayload))
+				m.memo.next++
+				continue
+			}
 			in.pos, m.stack = pos, stack
 			if err := m.put(m.memo.next); err != nil {
 				return err

@@ -10,6 +10,7 @@
 package main
 
 import (
+	"bufio"
 	"flag"
 	"fmt"
 	"io"
@@ -19,6 +20,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/ulikunitz/xz"
 
 	"memroom/allocsim"
 	"memroom/trace"
@@ -83,29 +86,25 @@ func measure(file, tiles, python string, runs int) error {
 	return replaySpeed(plain)
 }
 
-// unpackTo writes the unpacked file, with the xz program where it is packed so.
+// unpackTo writes the unpacked file.
 func unpackTo(from, to string) error {
-	if strings.HasSuffix(from, ".xz") {
-		out, err := os.Create(to)
-		if err != nil {
-			return err
-		}
-		defer out.Close()
-		cmd := exec.Command("xz", "-dc", from)
-		cmd.Stdout, cmd.Stderr = out, os.Stderr
-		return cmd.Run()
-	}
 	in, err := os.Open(from)
 	if err != nil {
 		return err
 	}
 	defer in.Close()
+	var plain io.Reader = in
+	if strings.HasSuffix(from, ".xz") {
+		if plain, err = xz.NewReader(bufio.NewReader(in)); err != nil {
+			return err
+		}
+	}
 	out, err := os.Create(to)
 	if err != nil {
 		return err
 	}
 	defer out.Close()
-	_, err = io.Copy(out, in)
+	_, err = io.Copy(out, plain)
 	return err
 }
 
