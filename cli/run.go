@@ -31,7 +31,7 @@ type runCmd struct {
 func (runCmd) examples() []example {
 	return []example{
 		{line: "memroom run -- sh -c 'echo training'"},
-		{line: "memroom run --fit --dry-run -- python train.py --per_device_train_batch_size 32"},
+		{line: "memroom run --fit --dry-run --map micro_batch=--bs,accumulate=--accum -- python train.py --bs 32"},
 		{line: "memroom run --name baseline --host-mem 2GiB --verdict verdict.json -- sh -c 'exit 3'", code: 3},
 	}
 }

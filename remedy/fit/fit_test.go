@@ -122,6 +122,7 @@ func TestForce(t *testing.T) {
 }
 
 func TestRewriteKeepsTheEffectiveBatch(t *testing.T) {
+	const hf = "micro_batch=--per_device_train_batch_size,accumulate=--gradient_accumulation_steps"
 	for _, c := range []struct {
 		name   string
 		args   string
@@ -131,9 +132,9 @@ func TestRewriteKeepsTheEffectiveBatch(t *testing.T) {
 		want   string
 		inside string // of the config
 	}{
-		{"transformers", "python run_clm.py --per_device_train_batch_size 32 --lr 1", "", "", 4,
+		{"transformers", "python run_clm.py --per_device_train_batch_size 32 --lr 1", hf, "", 4,
 			"python run_clm.py --per_device_train_batch_size 8 --lr 1 --gradient_accumulation_steps 4", ""},
-		{"joined and present", "python x.py --per-device-train-batch-size=12 --gradient_accumulation_steps=2", "", "", 5,
+		{"joined and present", "python x.py --per-device-train-batch-size=12 --gradient_accumulation_steps=2", hf, "", 5,
 			"python x.py --per-device-train-batch-size=2 --gradient_accumulation_steps=12", ""},
 		{"mapped", "python x.py --bs 7 --accum 3", "micro_batch=--bs,accumulate=--accum", "", 2, "python x.py --bs 1 --accum 21", ""},
 		{"torchtune", "tune run full --config conf.yaml", "", "seed: 1\nbatch_size: 8\ngradient_accumulation_steps: 2\n", 2,
@@ -182,7 +183,11 @@ func TestMappingIsRefused(t *testing.T) {
 	if m := FindMapping([]string{"python", "train.py", "--batch_size", "32"}, nil); m.Possible() {
 		t.Errorf("an argument nobody vouches for was taken: %+v", m)
 	}
-	if m := FindMapping([]string{"python", "train.py", "--per_device_train_batch_size", "1"}, nil); m.Possible() {
+	if m := FindMapping([]string{"python", "train.py", "--per_device_train_batch_size", "8"}, nil); m.Possible() {
+		t.Error("the Trainer's accumulation was taken unasked: it multiplies the loss of some models")
+	}
+	one := Mapping{MicroBatch: "--bs", Accumulate: "--accum"}
+	if one.In([]string{"python", "train.py", "--bs", "1"}).Possible() {
 		t.Error("a batch of one was taken to be divisible")
 	}
 }
