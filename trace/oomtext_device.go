@@ -9,7 +9,7 @@ import (
 // Messages of GPU libraries and of programs other than the big three.
 var deviceWords = []entry{
 	{words: []string{"_status_alloc_failed", "cufft_alloc_failed", "_status_not_initialized", "valid cudnn algorithm", "cudnn_status_internal_error"}, endings: []*ending{libraryStatus}},
-	{words: []string{"out of memory", "failed to allocate", "unable to allocate"}, endings: []*ending{ggml, cupy, paddle, nodeHeap, deviceGeneric}},
+	{words: []string{"out of memory", "failed to allocate", "unable to allocate"}, endings: []*ending{ggml, cupy, paddle, nodeHeap, deviceGeneric, anyGeneric}},
 	{words: []string{"failed to allocate memory for requested buffer"}, endings: []*ending{onnxRuntime}},
 	{words: []string{"cuda_error_out_of_memory", "hip_error_outofmemory", "erroroutofdevicememory", "cuda_out_of_memory", "cl_mem_object_allocation_failure",
 		"hiperroroutofmemory", "cudaerrormemoryallocation", "errorout_of_memory", "outofdevicememory"}, endings: []*ending{deviceCode}},
@@ -26,6 +26,7 @@ var (
 	onnxRuntime   = &ending{kind: "onnxruntime", read: readONNX, frames: true}
 	nodeHeap      = &ending{kind: "heap", read: readHeap}
 	deviceGeneric = &ending{kind: "device_generic", read: readDeviceGeneric, frames: true, mayPass: true}
+	anyGeneric    = &ending{kind: "any_generic", read: readAnyGeneric, frames: true, mayPass: true}
 	deviceCode    = &ending{kind: "device_code", read: readDeviceCode, frames: true, mayPass: true}
 	metal         = &ending{kind: "metal", read: readMetal}
 	ollama        = &ending{kind: "ollama", read: readOllama}
@@ -159,6 +160,22 @@ func readDeviceGeneric(p *passage) *Crash {
 		c.Framework = "" // settled by what else the log shows
 	}
 	return c
+}
+
+// fatalWords stand at the beginning of a program's last words.
+var fatalWords = later(`(?i)\b(?:fatal(?: error)?|error|panic|exception|abort(?:ed|ing)?|terminate[d]?|what\(\))\b[^.]{0,60}:?[^.]{0,40}out of memory|^out of memory[.!]?$`)
+
+// readAnyGeneric reads last words that name no device. Whose memory it was is settled by what else the log shows.
+func readAnyGeneric(p *passage) *Crash {
+	line := withoutPrefix(p.line())
+	if p.word != "out of memory" || shareOnly.MatchString(line) || aboutCode.MatchString(line) || !fatalWords.MatchString(line) {
+		return nil
+	}
+	lower := strings.ToLower(line)
+	if strings.Contains(lower, "out of memory: kill") || strings.Contains(lower, "cgroup out of memory") || strings.Contains(lower, "task") || strings.HasPrefix(lower, "#") {
+		return nil
+	}
+	return &Crash{Class: Exhausted, Sure: 0.6, Where: event.WhereUnknown, Requested: sizeIn(askedSome, cut(p.text(), 300))}
 }
 
 func readDeviceCode(p *passage) *Crash {

@@ -45,7 +45,7 @@ type poolSeen struct {
 }
 
 var hintWords = []entry{
-	{words: []string{"site-packages/torch", "dist-packages/torch", "import torch", "torchrun", "torch.distributed", "torch.cuda", "torch/nn", "pytorch"}, hint: saw("pytorch")},
+	{words: []string{"site-packages/torch", "dist-packages/torch", "import torch", "torchrun", "torch.distributed", "torch/distributed", "torch not compiled", "torch.cuda", "torch/nn", "pytorch"}, hint: saw("pytorch")},
 	{words: []string{"tensorflow/", "tensorflow.python", "import tensorflow", "keras/"}, hint: saw("tensorflow")},
 	{words: []string{"xlaruntimeerror", "jaxlib", "jax/_src", "import jax", "jax.errors", "jaxruntimeerror"}, hint: saw("jax")},
 	{words: []string{"ray.exceptions", "raylet", "import ray", "ray.tune"}, hint: saw("ray")},

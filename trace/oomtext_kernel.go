@@ -130,6 +130,8 @@ func readBareKill(p *passage) *Crash {
 	line := withoutPrefix(p.line())
 	raw := p.line()
 	switch {
+	case strings.Contains(line, "potential root causes"), strings.Contains(line, "Perhaps out of memory"), strings.Contains(line, "signal terminated program"):
+		return nil // each has its own words
 	case tensorShutdown.MatchString(line), aboutCode.MatchString(line), strings.Contains(strings.ToLower(line), "oomkilled"), strings.Contains(strings.ToLower(line), "oom killed"):
 		return nil
 	case !shellKilled.MatchString(line) && !shellKilled.MatchString(raw) && !signalNine.MatchString(line):

@@ -16,6 +16,9 @@ var pythonWords = []entry{
 	{words: []string{"java heap space", "java.lang.outofmemoryerror", "gc overhead limit exceeded", "heap limit allocation failed"}, endings: []*ending{nodeHeapWords}},
 	{words: []string{"after using all available ram", "tried to allocate more memory than is available"}, endings: []*ending{notebookRAM}},
 	{words: []string{"% memory budget", "killedworker"}, endings: []*ending{dask}},
+	{words: []string{"c error: out of memory"}, endings: []*ending{parserMemory}},
+	{words: []string{"perhaps out of memory"}, endings: []*ending{serverWorker}},
+	{words: []string{"killed signal terminated program"}, endings: []*ending{compilerKilled}},
 	{words: []string{"malloc of size", "arrow.lib.arrowmemoryerror", "arrowmemoryerror"}, endings: []*ending{errnoMemory}},
 }
 
@@ -28,6 +31,9 @@ var (
 	rVector          = &ending{kind: "r_vector", read: readRVector}
 	nodeHeapWords    = &ending{kind: "heap", read: readHeapWords}
 	notebookRAM      = &ending{kind: "notebook_ram", read: readNotebook}
+	parserMemory     = &ending{kind: "memory_error", read: readParserMemory, frames: true}
+	serverWorker     = &ending{kind: "server_worker", read: readServerWorker}
+	compilerKilled   = &ending{kind: "compiler_killed", read: readCompilerKilled}
 	dask             = &ending{kind: "dask", read: readDask}
 )
 
@@ -40,6 +46,29 @@ func readArrayMemory(p *passage) *Crash {
 		return nil
 	}
 	return &Crash{Class: Exhausted, Sure: 0.97, Where: event.WhereHost, Framework: "python", Requested: b}
+}
+
+func readParserMemory(*passage) *Crash {
+	return &Crash{Class: Exhausted, Sure: 0.9, Where: event.WhereHost, Framework: "python"}
+}
+
+func readServerWorker(*passage) *Crash {
+	return &Crash{Class: Exhausted, Sure: 0.55, Where: event.WhereHost, Framework: "python", What: "a worker was killed; its server suspects memory"}
+}
+
+func readCompilerKilled(*passage) *Crash {
+	return &Crash{Class: Exhausted, Sure: 0.85, Where: event.WhereHost, Framework: "other", What: "a compiler was killed, as when too many of them build at once (MAX_JOBS=2 helps)"}
+}
+
+var arrayShape = later(`(?i)array with\s+shape \(([\d, ]+)\) and data type (\w+)`)
+
+// arrayBytes computes the size of an array from its shape, where NumPy did not print it.
+func arrayBytes(text string) *event.Bytes {
+	m := arrayShape.FindStringSubmatch(text)
+	if m == nil || widths[m[2]] == 0 {
+		return nil
+	}
+	return shapeBytes(m[1], widths[m[2]])
 }
 
 // memoryErrorLine is the exception at the end of a traceback, not a mention of it.
@@ -56,7 +85,7 @@ func readMemoryError(p *passage) *Crash {
 			return nil
 		}
 	}
-	c := &Crash{Class: Exhausted, Sure: 0.9, Where: event.WhereHost, Framework: "python", Requested: sizeIn(arrayAsked, p.text())}
+	c := &Crash{Class: Exhausted, Sure: 0.9, Where: event.WhereHost, Framework: "python", Requested: firstSize(sizeIn(arrayAsked, p.text()), arrayBytes(p.text()))}
 	if strings.Contains(lower, "cuda") && strings.Contains(lower, "bad_alloc") {
 		c.Where, c.Framework = event.WhereGPU, "other"
 	}

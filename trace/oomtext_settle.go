@@ -51,6 +51,11 @@ func settleFramework(c *Crash, log *Log) {
 		}
 	}
 	switch c.Kind {
+	case "any_generic":
+		c.Where = event.WhereHost
+		if seen["pytorch"] || seen["tensorflow"] || seen["jax"] {
+			c.Where = event.WhereGPU
+		}
 	case "tf_allocator", "tf_backpedal", "tf_soft", "device_code":
 		if seen["jax"] && !strings.Contains(c.Text, "tensorflow/") {
 			c.Framework = "jax"
@@ -89,6 +94,8 @@ var echoes = map[string][]string{
 	"torch_raw":      {"ggml"},
 	"tf_library":     {"tf_tensor"},
 	"library_status": {"tf_library"},
+	"any_generic":    {"torch_device", "torch_raw", "torch_mps", "ggml", "cupy", "paddle", "jax_exhausted", "tf_tensor", "tf_allocator", "device_generic", "device_code", "kernel_kill", "kernel_invoked", "slurm_state", "slurm_oom", "heap", "array_memory", "memory_error"},
+	"no_batch_left":  {"torch_device"},
 	"bare_bus":       {"torch_worker", "torch_shm"},
 }
 

@@ -22,6 +22,8 @@ var torchWords = []entry{
 	{words: []string{"available kv cache memory (", "no available memory for the cache blocks", "that can be stored in kv cache", "is less than desired gpu memory utilization",
 		"try to increase --mem-fraction-static", "not enough memory to handle", "kv cache is needed"}, endings: []*ending{serving}},
 	{words: []string{"cuda oom", "hip oom"}, endings: []*ending{torchDevice}},
+	{words: []string{"no executable batch size"}, endings: []*ending{noBatchLeft}},
+	{words: []string{"preempted by preemptionmode"}, endings: []*ending{cachePreempted}},
 	{words: []string{"bus error"}, endings: []*ending{bareBus}},
 	{words: []string{"error out of memory at line"}, endings: []*ending{torchRaw}},
 	{words: []string{"outofmemoryerror"}, endings: []*ending{torchClassOnly}},
@@ -36,6 +38,8 @@ var (
 	torchCPU       = &ending{kind: "torch_cpu", read: readTorchCPU, frames: true, mayPass: true}
 	torchWorker    = &ending{kind: "torch_worker", read: readTorchWorker, frames: true, mayPass: true}
 	torchShm       = &ending{kind: "torch_shm", read: readTorchShm, frames: true}
+	noBatchLeft    = &ending{kind: "no_batch_left", read: readNoBatch, frames: true}
+	cachePreempted = &ending{kind: "cache_preempted", read: readCachePreempted}
 	bareBus        = &ending{kind: "bare_bus", read: readBareBus}
 	torchClassOnly = &ending{kind: "torch_class", read: readTorchClass, frames: true, mayPass: true}
 	serving        = &ending{kind: "serving_cache", read: readServing, frames: true}
@@ -264,6 +268,15 @@ func readTorchShm(p *passage) *Crash {
 		return nil
 	}
 	return c
+}
+
+// readNoBatch reads the end of a search for a batch that fits: not even one sample did.
+func readNoBatch(*passage) *Crash {
+	return &Crash{Class: Exhausted, Sure: 0.9, Where: event.WhereGPU, Framework: "pytorch", What: "not even a batch of one fitted"}
+}
+
+func readCachePreempted(*passage) *Crash {
+	return &Crash{Class: Survived, Sure: 0.9, Where: event.WhereGPU, Framework: "pytorch", What: "the server had too little cache for all requests at once and let some wait"}
 }
 
 // readBareBus reads a bus error without the sentence that PyTorch adds: a page of a full /dev/shm, most often.
