@@ -8,9 +8,9 @@ import json
 import sys
 
 
-def stage(name, torch, **more):
+def stage(reached, torch, **more):
     torch.cuda.synchronize()
-    answer = {"stage": name, "reserved": torch.cuda.memory_reserved()}
+    answer = {"stage": reached, "reserved": torch.cuda.memory_reserved()}
     answer.update(more)
     print(json.dumps(answer), flush=True)
     if not sys.stdin.readline():
