@@ -3,6 +3,8 @@ package report
 import (
 	"fmt"
 	"io"
+	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -24,8 +26,8 @@ func RunSummary(w io.Writer, s event.Summary) {
 		lines = append(lines, fmt.Sprintf("steps        %d, %.3g ms each (median)", s.Steps, s.StepMS))
 	}
 	const most = 9 // the last line says where the rest is
-	for _, f := range s.Findings {
-		lines = append(lines, fmt.Sprintf("found        %s%s", f.Title, helps(f)))
+	for _, f := range latest(s.Findings) {
+		lines = append(lines, fmt.Sprintf("found        %s%s%s", f.Title, atLine(f), helps(f)))
 	}
 	if len(lines) > most {
 		left := len(lines) - most + 1
@@ -139,6 +141,26 @@ func deviceLine(d event.DevicePeak) string {
 		line += fmt.Sprintf(" (allocated %s, reserved %s)", d.Allocated, d.Reserved)
 	}
 	return line
+}
+
+// latest leaves out findings that were said again with more: the same words later, now with the line of code.
+func latest(findings []event.Finding) []event.Finding {
+	var kept []event.Finding
+	for i, f := range findings {
+		again := slices.ContainsFunc(findings[i+1:], func(later event.Finding) bool { return later.Kind == f.Kind && later.Title == f.Title })
+		if !again {
+			kept = append(kept, f)
+		}
+	}
+	return kept
+}
+
+// atLine names the innermost line of the user's code.
+func atLine(f event.Finding) string {
+	if len(f.Frames) == 0 {
+		return ""
+	}
+	return fmt.Sprintf(", at %s:%d", filepath.Base(f.Frames[0].File), f.Frames[0].Line)
 }
 
 func helps(f event.Finding) string {

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"io"
 	"slices"
+	"strconv"
 	"time"
 
 	"memroom/event"
@@ -39,6 +40,7 @@ func (m *Monitor) hearProbe(h probe.Heard) {
 		return
 	case *probe.OOM:
 		m.said.OOMs = append(m.said.OOMs, ProbeOOM{Rank: rank, PID: pid, OOM: *message})
+		m.raiseOOM(*message)
 		m.happenedJSON("oom", pid, rank, "", message)
 	case *probe.Died:
 		m.said.Deaths = append(m.said.Deaths, Death{PID: pid, Rank: rank, Type: message.Type, Text: message.Text, Where: message.Where})
@@ -129,14 +131,30 @@ func (m *Monitor) raiseAllocator(row event.Step) {
 		return
 	}
 	for _, peaks := range []*event.Peaks{&m.said.Peaks, &m.said.Attempt} {
-		var at *event.DevicePeak
-		if len(peaks.Devices) == 1 {
-			at = &peaks.Devices[0]
-		} else {
-			at = devicePeak(peaks, "device "+string(rune('0'+row.Device%10)))
-		}
+		at := allocatorPeak(peaks, row.Device)
 		at.Allocated, at.Reserved = max(at.Allocated, row.PeakAllocated, row.Allocated), max(at.Reserved, row.Reserved)
 	}
+}
+
+// raiseOOM lifts the peaks to the moment at which an allocator gave up: memory can be gone within less than the time between
+// two readings.
+func (m *Monitor) raiseOOM(oom probe.OOM) {
+	if oom.Device == event.HostDevice || oom.Total == 0 {
+		return
+	}
+	for _, peaks := range []*event.Peaks{&m.said.Peaks, &m.said.Attempt} {
+		at := allocatorPeak(peaks, oom.Device)
+		at.Allocated, at.Reserved = max(at.Allocated, oom.Allocated), max(at.Reserved, oom.Reserved)
+		at.Used, at.Total = max(at.Used, oom.Total-oom.Free), max(at.Total, oom.Total)
+	}
+}
+
+// allocatorPeak is the peak that an allocator's figures belong to.
+func allocatorPeak(peaks *event.Peaks, device int) *event.DevicePeak {
+	if len(peaks.Devices) == 1 {
+		return &peaks.Devices[0]
+	}
+	return devicePeak(peaks, "device "+strconv.Itoa(device))
 }
 
 // stepThinner keeps at most ten steps a second of each process for the record; the detectors see all of them.

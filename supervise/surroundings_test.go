@@ -20,7 +20,7 @@ import (
 // folder, signal mask, ignored signals, open files, environment.
 func TestSameSurroundings(t *testing.T) {
 	w := newWorkshop(t, ourselves)
-	look := `ulimit -a; umask; nice; pwd; grep -E 'Sig(Blk|Ign|Cgt)|ShdPnd|CapEff|NoNewPrivs|THP_enabled' /proc/$$/status; cat /proc/$$/oom_score_adj; ls -1 /proc/$$/fd | wc -l; env | grep -v -E '^(MEMROOM_|PYTHONPATH=|_=|SHLVL=|PWD=|OLDPWD=)' | sort`
+	look := `ulimit -a; umask; nice; pwd; grep -E 'Sig(Blk|Ign|Cgt)|ShdPnd|CapEff|NoNewPrivs|THP_enabled' /proc/self/status; cat /proc/self/oom_score_adj; ls -1 /proc/self/fd | wc -l; env | grep -v -E '^(MEMROOM_|PYTHONPATH=|_=|SHLVL=|PWD=|OLDPWD=)' | sort`
 	script := w.file("look.sh", look)
 	through := func(command string) string {
 		cmd := exec.Command("bash", "-c", "umask 027; ulimit -n 500; exec nice -n 3 "+command)
