@@ -87,6 +87,7 @@ def install(target, out_path):
     from . import world
     world.quiet_environment()
     rehearsal = Rehearsal(target or {}, out_path)
+    world.watch(rehearsal)
     when_imported("torch", rehearsal.begin)
     for name in OTHERS:
         when_imported(name, rehearsal.meet)

@@ -50,6 +50,10 @@ class Fakes(FakeTensorMode):
     avoid_device_init = True
 
 
+def on_card(t):
+    return type(t) is FakeTensor and t.fake_device.type == "cuda"
+
+
 class Call:
     """One operation on the card, as the rules see it."""
 
@@ -66,6 +70,10 @@ class Call:
 
 class Stage(TorchDispatchMode):
     """The mode. `rules` maps an operation's name to the function that says what CUDA allocates inside it."""
+
+    @classmethod
+    def _should_skip_dynamo(cls):
+        return False  # nothing is compiled in a rehearsal; the guard against it costs as much as an operation
 
     def __init__(self, recorder, rules):
         super().__init__()
@@ -140,7 +148,9 @@ class Stage(TorchDispatchMode):
             except (fake_tensor.DynamicOutputShapeException, fake_tensor.DataDependentOutputException):
                 out = self.values.resolve(func, name, args, kwargs)
         self.values.after(func, name, args, kwargs, out)
-        self.note(Call(self, func, name, args, kwargs, out))
+        call = Call(self, func, name, args, kwargs, out)
+        if any(on_card(t) for t in call.outs) or any(on_card(t) for t in tensors):
+            self.note(call)
         return out
 
     def fake_of(self, t):

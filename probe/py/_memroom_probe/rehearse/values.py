@@ -9,7 +9,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
 WHOLE = 1 << 20  # elements of integers and booleans that are followed
-FLOATS = 1 << 12  # elements of floating-point tensors that are followed
+FLOATS = 64  # elements of floating-point tensors that are followed: counters and scales, not what a model computes
 COPY = 1 << 18  # elements of an unknown tensor that become a real host tensor when copied there
 
 READ = "values computed on the card were read (.item(), .tolist(), if tensor: ...): they were answered with fixed finite values"
@@ -107,6 +107,8 @@ class Values:
             elif name in ROUTERS and outs and args[0].numel() <= WHOLE:
                 self.route(func, args, kwargs, outs)
             return
+        if name.startswith(("empty", "new_empty")):
+            return  # anything, even a value that is not finite
         try:
             twins = func(*swap(args, known), **{k: (known(v) if isinstance(v, torch.Tensor) else v) for k, v in on_host(kwargs).items()})
         except Unknown:

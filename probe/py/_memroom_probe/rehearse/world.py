@@ -26,6 +26,18 @@ def quiet_environment():
     os.environ.pop("MLFLOW_TRACKING_URI", None)
 
 
+def watch(rehearsal):
+    """Called before anything is imported: a library may import torch in the middle of its own import."""
+    warn = rehearsal.recorder.warn
+    when_imported("transformers.modeling_utils", lambda m: _transformers(m, rehearsal))
+    when_imported("transformers.configuration_utils", lambda m: _configurations(m, rehearsal))
+    when_imported("transformers.trainer", lambda m: _trainer(m, warn))
+    when_imported("safetensors.torch", lambda m: _replace(m, warn, SAVED, "save_file", "save_model"))
+    when_imported("torch.utils.tensorboard.writer", lambda m: _tensorboard(m, warn))
+    when_imported("torch.distributed.distributed_c10d", lambda m: _groups(m, rehearsal))
+    when_imported("torch.distributed.checkpoint.state_dict_saver", lambda m: _replace(m, warn, SAVED, "save", "async_save"))
+
+
 def install(rehearsal):
     """Called when torch has been imported."""
     torch, warn = rehearsal.torch, rehearsal.recorder.warn
@@ -34,12 +46,6 @@ def install(rehearsal):
     _one_process(rehearsal, torch)
     _no_compile(torch, warn)
     _loads(torch, rehearsal.stage)
-    when_imported("transformers.modeling_utils", lambda m: _transformers(m, rehearsal))
-    when_imported("transformers.trainer", lambda m: _trainer(m, warn))
-    when_imported("safetensors.torch", lambda m: _replace(m, warn, SAVED, "save_file", "save_model"))
-    when_imported("torch.utils.tensorboard.writer", lambda m: _tensorboard(m, warn))
-    when_imported("torch.distributed.distributed_c10d", lambda m: _groups(m, rehearsal))
-    when_imported("torch.distributed.checkpoint.state_dict_saver", lambda m: _replace(m, warn, SAVED, "save", "async_save"))
 
 
 def _replace(module, warn, text, *names):
@@ -132,7 +138,7 @@ def _groups(module, rehearsal):
 
     module.init_process_group = init
     distributed = sys.modules.get("torch.distributed")
-    if distributed is not None:
+    if distributed is not None and hasattr(distributed, "init_process_group"):
         distributed.init_process_group = init
 
 
@@ -187,7 +193,7 @@ def _transformers(module, rehearsal):
             return rehearsal.fail("8- and 4-bit loading needs bitsandbytes' kernels, which a rehearsal cannot play: use `memroom plan CONFIG --load-in 4bit`")
         warn(WEIGHTS)
         if not hasattr(config, "to_dict"):
-            config = _config(cls, config or name, kwargs, rehearsal)
+            config = _config(cls, config or name, kwargs)
         options = {}
         dtype = dtype if dtype is not None else torch_dtype
         if dtype in (None, "auto"):
@@ -202,15 +208,25 @@ def _transformers(module, rehearsal):
     base.from_pretrained = classmethod(from_pretrained)
 
 
-def _config(cls, name, kwargs, rehearsal):
+def _config(cls, name, kwargs):
     import transformers
     keep = {k: kwargs[k] for k in ("revision", "subfolder", "cache_dir", "num_labels", "trust_remote_code") if k in kwargs}
-    kind = getattr(cls, "config_class", None) or transformers.AutoConfig
-    try:
-        return kind.from_pretrained(name, **keep)
-    except Exception as e:
-        rehearsal.fail("the configuration of %s is not on this machine and a rehearsal does not use the network: fetch it once (huggingface-cli "
-                       "download %s config.json), or build the model from a configuration [%s]" % (name, name, str(e).splitlines()[0][:160]))
+    return (getattr(cls, "config_class", None) or transformers.AutoConfig).from_pretrained(name, **keep)
+
+
+def _configurations(module, rehearsal):
+    """A configuration that would have to be fetched ends the rehearsal with a sentence about it."""
+    base = getattr(module, "PreTrainedConfig", None) or module.PretrainedConfig
+    read = base.get_config_dict.__func__
+
+    def get_config_dict(cls, name, **kwargs):
+        try:
+            return read(cls, name, **kwargs)
+        except OSError as e:
+            rehearsal.fail("the configuration of %s is not on this machine and a rehearsal does not use the network: fetch it once (hf download %s "
+                           "config.json), or build the model from a configuration [%s]" % (name, name, str(e).strip().splitlines()[0][:160]))
+
+    base.get_config_dict = classmethod(get_config_dict)
 
 
 def _on_card(device_map):
