@@ -1,4 +1,4 @@
-"""A model whose weights alone would take 26 GB of host memory, built on the CPU and moved, as scripts do."""
+"""A model whose weights alone would take 27 GB of host memory, built on the CPU and moved, as scripts do."""
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 

@@ -1,0 +1,242 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"memroom/event"
+	"memroom/plan"
+	"memroom/testenv"
+	"memroom/trace"
+)
+
+// rehearsed runs `memroom plan --rehearse --json` on a script of testdata/rehearse with real torch.
+func rehearsed(t *testing.T, python string, flags []string, script ...string) (p plan.Prediction, message string, code int) {
+	t.Helper()
+	t.Setenv("MEMROOM_HOME", t.TempDir())
+	t.Setenv("OMP_NUM_THREADS", "1")
+	args := append([]string{"plan", "--rehearse", "--json"}, flags...)
+	args = append(append(args, "--", python), script...)
+	var out, said bytes.Buffer
+	code = Main(context.Background(), args, Streams{In: strings.NewReader(""), Out: &out, Err: &said})
+	var failure struct{ Error string }
+	if err := json.Unmarshal(out.Bytes(), &failure); err != nil {
+		t.Fatalf("answer %q is not JSON: %v\n%s", out.String(), err, said.String())
+	}
+	if failure.Error == "" {
+		if err := json.Unmarshal(out.Bytes(), &p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return p, failure.Error, code
+}
+
+func script(name string) string { return filepath.Join("testdata", "rehearse", name) }
+
+// The scripts themselves stop with a sentence where something is not as on a card: autocast off, a checkpoint written.
+func TestRehearsalOfScripts(t *testing.T) {
+	for _, c := range []struct {
+		script, needs string
+		warns         []string
+	}{
+		{"loop.py", "torch", []string{"torch.compile was left out", "fixed finite values (", "checkpoints were not written", "network was off"}},
+		{"trainer.py", "transformers", []string{"checkpoints were not written"}},
+		{"lightning_fit.py", "lightning", nil},
+		{"accelerated.py", "accelerate", []string{"chosen by cuDNN"}},
+	} {
+		t.Run(c.script, func(t *testing.T) {
+			python := testenv.Python(t, "torch", c.needs)
+			where := filepath.Join(t.TempDir(), "out")
+			p, message, code := rehearsed(t, python, nil, script(c.script), where)
+			if code != exitOK {
+				t.Fatalf("exit %d: %s", code, message)
+			}
+			if p.Method != "rehearsal" || p.AllocatedPeak <= 0 || p.ReservedPeak < p.AllocatedPeak || p.DevicePeak < p.ReservedPeak ||
+				p.Low > p.DevicePeak || p.High < p.DevicePeak || p.Fits != nil {
+				t.Errorf("prediction %+v", p)
+			}
+			for _, w := range c.warns {
+				if !slices.ContainsFunc(p.Warnings, func(s string) bool { return strings.Contains(s, w) }) {
+					t.Errorf("no warning says %q: %q", w, p.Warnings)
+				}
+			}
+			if left, _ := filepath.Glob(where + "/*.*"); len(left) > 0 {
+				t.Errorf("the script wrote %v", left)
+			}
+		})
+	}
+}
+
+func TestRehearsalOfAModelLargerThanTheHost(t *testing.T) {
+	python := testenv.Python(t, "torch", "transformers")
+	p, message, code := rehearsed(t, python, []string{"--gpu", "RTX4090", "--steps", "2"}, script("big.py"))
+	if code != exitDoesNotFit {
+		t.Fatalf("exit %d: %s", code, message)
+	}
+	const weights = 4 * 6738415616 // Llama-2-7B in fp32
+	if got := p.Categories["weights"]; got < weights || got > weights+weights/100 {
+		t.Errorf("weights %s, want %s", got, event.Bytes(weights))
+	}
+	if p.Fits == nil || *p.Fits {
+		t.Errorf("fits %v", p.Fits)
+	}
+}
+
+func TestRehearsalsThatCannotBeAnswered(t *testing.T) {
+	for _, c := range []struct{ script, needs, says string }{
+		{"cpu.py", "torch", "put nothing on a GPU"},
+		{"nostep.py", "torch", "before its first optimizer step"},
+		{"spawns.py", "torch", "starts 4 ranks"},
+		{"pretrained.py", "transformers", "the configuration of nobody/has-this-model-31415 is not on this machine"},
+		{"keras_fit.py", "tensorflow", "trains with TensorFlow"},
+		{"absent.py", "torch", "exit status 2"},
+	} {
+		t.Run(c.script, func(t *testing.T) {
+			python := testenv.Python(t, "torch", c.needs)
+			_, message, code := rehearsed(t, python, nil, script(c.script))
+			if code != exitUsage || !strings.Contains(message, c.says) || strings.Contains(message, "Traceback") {
+				t.Errorf("exit %d, %q; want %d and %q", code, message, exitUsage, c.says)
+			}
+		})
+	}
+}
+
+func TestRehearsalRefusesWrongUsage(t *testing.T) {
+	for _, c := range []struct {
+		args []string
+		says string
+		code int
+	}{
+		{[]string{"plan", "--rehearse"}, "needs the training command", exitUsage},
+		{[]string{"plan", "--rehearse", "--preset", "gpt2", "--", "python"}, "leave out --preset", exitUsage},
+		{[]string{"plan", "--rehearse", "--steps", "0", "--", "python"}, "between 1 and 1000", exitUsage},
+		{[]string{"plan", "--rehearse", "--", "no-such-command-here"}, "not found", exitNotFound},
+		{[]string{"plan", "--rehearse", "--", "true"}, "without memroom's probe", exitUsage},
+	} {
+		t.Setenv("MEMROOM_HOME", t.TempDir())
+		var out, said bytes.Buffer
+		code := Main(context.Background(), c.args, Streams{In: strings.NewReader(""), Out: &out, Err: &said})
+		if code != c.code || !strings.Contains(said.String(), c.says) {
+			t.Errorf("%v: exit %d, %q; want %d and %q", c.args, code, said.String(), c.code, c.says)
+		}
+	}
+}
+
+// TestRehearsalAsksWhatTheCardWasAsked compares timelines with recordings of the same training on an H200, request by
+// request: every allocation in order, and between two allocations the same releases.
+func TestRehearsalAsksWhatTheCardWasAsked(t *testing.T) {
+	for _, name := range []string{"op-mlp", "op-gpt2-fp32", "op-llama-bf16-ckpt"} {
+		t.Run(name, func(t *testing.T) {
+			python := testenv.Python(t, "torch", "transformers")
+			index := testenv.Shared(t, "traces", "ops", "index.jsonl")
+			snapshot, err := trace.Open(testenv.Shared(t, "traces", "ops", name+".pickle.gz"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			file := filepath.Join(t.TempDir(), "record")
+			training := filepath.Join(testenv.Root(t), "bench", "rehearse", "train_case.py")
+			_, message, code := rehearsed(t, python, []string{"--steps", "2", "--record", file}, training, caseFile(t, index, name))
+			if code != exitOK {
+				t.Fatalf("exit %d: %s", code, message)
+			}
+			want, got := recordedRequests(snapshot), rehearsedRequests(t, file)
+			for i := range min(len(want), len(got)) {
+				if want[i] != got[i] {
+					t.Fatalf("request %d of %d: the card was asked %s, the rehearsal %s", i, len(want), want[i], got[i])
+				}
+			}
+			if len(want) != len(got) {
+				t.Errorf("%d requests, the card had %d", len(got), len(want))
+			}
+		})
+	}
+}
+
+// caseFile writes the training setup of one recording where the script can read it.
+func caseFile(t *testing.T, index, name string) string {
+	t.Helper()
+	text, err := os.ReadFile(index)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range bytes.Split(text, []byte("\n")) {
+		var row struct {
+			ID   string
+			Case json.RawMessage
+		}
+		if json.Unmarshal(line, &row) == nil && row.ID == name {
+			path := filepath.Join(t.TempDir(), "case.json")
+			if err := os.WriteFile(path, row.Case, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			return path
+		}
+	}
+	t.Fatalf("%s has no %s", index, name)
+	return ""
+}
+
+// recordedRequests are the requests of a recording as text, see inOrder.
+func recordedRequests(s *trace.Snapshot) []string {
+	made := map[uint64]bool{}
+	var list []string
+	for _, e := range s.Recordings[0].History.All() {
+		switch {
+		case e.Kind == event.KindAlloc:
+			made[e.Addr] = true
+			list = append(list, fmt.Sprintf("+%d", e.Size))
+		case e.Kind == event.KindFreeCompleted && made[e.Addr]:
+			list = append(list, fmt.Sprintf("-%d", e.Size))
+		}
+	}
+	return inOrder(list)
+}
+
+func rehearsedRequests(t *testing.T, path string) []string {
+	t.Helper()
+	file, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	r, err := plan.ReadRehearsal(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	size := map[int32]int64{}
+	var list []string
+	for _, op := range r.Timeline.Ops {
+		switch op.Kind {
+		case event.OpAlloc:
+			size[op.ID] = op.Size
+			list = append(list, fmt.Sprintf("+%d", op.Size))
+		case event.OpFree:
+			list = append(list, fmt.Sprintf("-%d", size[op.ID]))
+		}
+	}
+	return inOrder(list)
+}
+
+// inOrder sorts the releases between two allocations, whose order means nothing, and drops those after the last one: the
+// rehearsal ends with the optimizer's step, the recording with the gradients' release.
+func inOrder(list []string) []string {
+	from := 0
+	for i := 0; i <= len(list); i++ {
+		if i == len(list) || list[i][0] == '+' {
+			slices.Sort(list[from:i])
+			from = i + 1
+		}
+	}
+	last := len(list)
+	for last > 0 && list[last-1][0] == '-' {
+		last--
+	}
+	return list[:last]
+}

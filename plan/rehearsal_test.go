@@ -1,0 +1,125 @@
+package plan
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"memroom/allocsim"
+	"memroom/event"
+)
+
+const (
+	goodHead = `{"format": "memroom-rehearsal", "version": 1, "torch": "2.11.0+cu130"}`
+	goodEnd  = `{"end": {"reason": "steps", "error": null, "steps": 3, "facts": {"cudnn": true}, "warnings": [{"text": "odd", "count": 2}, {"text": "once", "count": 1}]}}`
+)
+
+func record(lines ...string) string { return strings.Join(lines, "\n") + "\n" }
+
+func TestReadRehearsal(t *testing.T) {
+	r, err := ReadRehearsal(strings.NewReader(record(goodHead,
+		`["t",1,"weights","_to_copy","layers.0"]`, `["a",7,1000,1]`, `["m",0,"forward"]`, `["t",2,"temporary","mm",""]`, `["a",8,512,2,3]`,
+		`["f",8]`, `["e"]`, goodEnd)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := &Rehearsal{Torch: "2.11.0+cu130", Reason: "steps", Steps: 3, Warnings: []string{"odd (2 times)", "once"}, UsesDNN: true,
+		Timeline: event.Timeline{
+			Tags: []event.Tag{{}, {Category: event.CategoryWeights, Op: "_to_copy", Module: "layers.0"}, {Category: event.CategoryTemporary, Op: "mm"}},
+			Ops: []event.Op{{Kind: event.OpAlloc, Size: 1000, ID: 0, Tag: 1}, {Kind: event.OpAlloc, Size: 512, ID: 1, Tag: 2, Stream: 3},
+				{Kind: event.OpFree, ID: 1}, {Kind: event.OpEmptyCache}},
+			Marks: []event.Mark{{At: 1, Phase: "forward"}},
+		}}
+	if diff := cmp.Diff(want, r); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestReadRehearsalRefuses(t *testing.T) {
+	for name, c := range map[string]struct{ text, says string }{
+		"empty":          {"", "breaks off"},
+		"another file":   {"hello\n", "not a record"},
+		"later version":  {`{"format": "memroom-rehearsal", "version": 9}` + "\n", "version 9"},
+		"cut off":        {record(goodHead, `["a",1,100,0]`), "breaks off after 2 lines"},
+		"half a line":    {record(goodHead, `["a",1,`), "line 2: not an event"},
+		"made twice":     {record(goodHead, `["a",1,100,0]`, `["a",1,100,0]`, goodEnd), "line 3: allocation 1 is made twice"},
+		"never made":     {record(goodHead, `["f",4]`, goodEnd), "allocation 4 is freed without being live"},
+		"freed twice":    {record(goodHead, `["a",1,100,0]`, `["f",1]`, `["f",1]`, goodEnd), "line 4"},
+		"negative":       {record(goodHead, `["a",1,-100,0]`, goodEnd), "impossible size -100"},
+		"gigantic":       {record(goodHead, `["a",1,9223372036854775807,0]`, goodEnd), "impossible size"},
+		"not a number":   {record(goodHead, `["a","x",1,0]`, goodEnd), "field 2 is not a whole number"},
+		"too short":      {record(goodHead, `["a",1]`, goodEnd), "number 3 is missing"},
+		"odd kind":       {record(goodHead, `["z",1]`, goodEnd), "unknown kind"},
+		"odd stream":     {record(goodHead, `["a",1,100,0,-2]`, goodEnd), "no stream number"},
+		"after the end":  {record(goodHead, goodEnd, `["e"]`), "something follows the end"},
+		"tag of numbers": {record(goodHead, `["t",1,2,3,4]`, goodEnd), "a tag needs"},
+	} {
+		_, err := ReadRehearsal(strings.NewReader(c.text))
+		if err == nil || !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%s: error %v, want it to say %q", name, err, c.says)
+		}
+	}
+}
+
+// rehearsal makes one with two tensors of a gibibyte and a convolution's workspace between them.
+func rehearsalOf(estimated bool) *Rehearsal {
+	return &Rehearsal{Torch: "2.11.0", Reason: "steps", Steps: 3, Estimated: estimated, Timeline: event.Timeline{
+		Tags: []event.Tag{{}, {Category: event.CategoryWorkspace, Op: "convolution"}},
+		Ops: []event.Op{{Kind: event.OpAlloc, Size: 1 << 30, ID: 0}, {Kind: event.OpAlloc, Size: 1 << 30, ID: 1, Tag: 1}, {Kind: event.OpFree, ID: 1},
+			{Kind: event.OpAlloc, Size: 1 << 30, ID: 2}},
+		Marks: []event.Mark{{Phase: "forward"}},
+	}}
+}
+
+func TestRehearsalPredicts(t *testing.T) {
+	target := Target{Card: DefaultCard(), Alloc: allocsim.DefaultConfig(), Torch: "2.11"}
+	p, err := rehearsalOf(false).Predict(target)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p.ReservedPeak != 2*event.GiB || p.DevicePeak != p.ReservedPeak+target.Card.Context || p.Method != "rehearsal" || p.Phase != "forward" || p.Fits != nil {
+		t.Errorf("prediction %+v", p)
+	}
+	spread, err := rehearsalOf(true).Predict(target)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if spread.Low >= p.Low || spread.High <= p.High || len(spread.Warnings) == 0 {
+		t.Errorf("estimated workspaces do not widen %s..%s: %s..%s, warnings %q", p.Low, p.High, spread.Low, spread.High, spread.Warnings)
+	}
+}
+
+func TestRehearsalFits(t *testing.T) {
+	for size, want := range map[string]bool{"2GiB": false, "3GiB": true, "80GiB": true} {
+		card, err := FindCard(size)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := rehearsalOf(false).Predict(Target{Card: card, Given: true, Alloc: allocsim.DefaultConfig(), Torch: "2.11"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if p.Fits == nil || *p.Fits != want {
+			t.Errorf("on %s: fits %v, want %v", size, p.Fits, want)
+		}
+	}
+	p, err := rehearsalOf(false).Predict(Target{Card: DefaultCard(), AllocLimit: 2 * event.GiB, Alloc: allocsim.DefaultConfig(), Torch: "2.11"})
+	if err != nil || p.Fits == nil || !*p.Fits {
+		t.Errorf("under a cap of exactly what is reserved: %v, %v", p.Fits, err)
+	}
+}
+
+func TestRehearsalSaysWhyItCannot(t *testing.T) {
+	for says, r := range map[string]*Rehearsal{
+		"never imported torch": {},
+		"put nothing":          {Torch: "2.11"},
+		"trains with JAX":      {Torch: "2.11", Other: "JAX"},
+		"4 ranks":              {Torch: "2.11", Error: "the command starts 4 ranks"},
+		"before its first":     {Torch: "2.11", Timeline: event.Timeline{Ops: []event.Op{{Kind: event.OpAlloc, Size: 1}}}},
+	} {
+		if _, err := r.Predict(Target{Card: DefaultCard()}); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("error %v, want it to say %q", err, says)
+		}
+	}
+}
