@@ -18,16 +18,14 @@ func withoutBeginning(rec *event.Recording, lost int) *event.Recording {
 	return &cut
 }
 
-// TestRecordingsWithoutTheirBeginning cuts every trace at five places. The state before the cut is found by rewinding;
-// the end must be exact. Sizes of blocks made before the cut and freed behind it are not always certain, and a wrong one
-// can change a placement: on these traces that is 1 in 30,000.
+// TestRecordingsWithoutTheirBeginning cuts every recording at five places. The state before the cut is found by rewinding.
 func TestRecordingsWithoutTheirBeginning(t *testing.T) {
 	allocs, mismatches, inferred, before := 0, 0, 0, 0
 	for _, s := range scenarios(t) {
 		if strings.HasPrefix(s.ID, "oom-leak") {
 			continue
 		}
-		rec := readRecording(t, sharedTrace(t, s.ID))
+		rec := readRecording(t, s.path)
 		for _, percent := range []int{10, 25, 50, 75, 90} {
 			cut := withoutBeginning(rec, rec.History.Len()*percent/100)
 			r, err := allocsim.Replay(cut, allocsim.ReplayOptions{Timeline: true})
@@ -44,7 +42,7 @@ func TestRecordingsWithoutTheirBeginning(t *testing.T) {
 		}
 	}
 	t.Logf("%d placements, %d mismatches; %d blocks alive at the cuts, %d inferred", allocs, mismatches, before, inferred)
-	if mismatches*10000 > allocs {
+	if mismatches > 0 {
 		t.Errorf("%d of %d placements differ", mismatches, allocs)
 	}
 }

@@ -17,7 +17,9 @@ func (s *scenario) limitOf() event.Bytes {
 	return 0
 }
 
-func TestWhatIfOnSharedTraces(t *testing.T) {
+// TestWhatIfPredictsRealRuns replays one run's requests under the settings and limits of others of the same program, and
+// compares with what really happened there.
+func TestWhatIfPredictsRealRuns(t *testing.T) {
 	families := map[string][]scenario{}
 	for _, s := range scenarios(t) {
 		for _, family := range []string{"dynseq-", "fuzz-s1-"} {
@@ -31,7 +33,7 @@ func TestWhatIfOnSharedTraces(t *testing.T) {
 			if from.OOM {
 				continue // it does not hold the whole program
 			}
-			source := verify(t, sharedTrace(t, from.ID), allocsim.ReplayOptions{Timeline: true})
+			source := verify(t, from.path, allocsim.ReplayOptions{Timeline: true})
 			for _, to := range family {
 				predict(t, source, from, to)
 			}

@@ -21,11 +21,21 @@ type scenario struct {
 	OOM   bool             `json:"oom"`
 	Args  map[string]any   `json:"args"`
 	Stats map[string]int64 `json:"stats"`
+	path  string
 }
 
+// scenarios lists the recordings that are there: those in testdata, and all others where the shared folder is.
 func scenarios(t testing.TB) []scenario {
 	t.Helper()
-	f, err := os.Open(filepath.Join(testenv.Shared(t, "traces"), "index.jsonl"))
+	if _, err := os.Stat(filepath.Join(testenv.Root(t), "..", "shared", "traces")); err == nil {
+		return scenariosIn(t, testenv.Shared(t, "traces"), ".pickle.gz")
+	}
+	return scenariosIn(t, filepath.Join("testdata", "traces"), ".pickle.xz")
+}
+
+func scenariosIn(t testing.TB, dir, ext string) []scenario {
+	t.Helper()
+	f, err := os.Open(filepath.Join(dir, "index.jsonl"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,15 +48,15 @@ func scenarios(t testing.TB) []scenario {
 		if err := json.Unmarshal(lines.Bytes(), &s); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := os.Stat(sharedTrace(t, s.ID)); err == nil {
+		s.path = filepath.Join(dir, s.ID+ext)
+		if _, err := os.Stat(s.path); err == nil {
 			all = append(all, s)
 		}
 	}
+	if len(all) == 0 {
+		t.Fatalf("no recordings in %s", dir)
+	}
 	return all
-}
-
-func sharedTrace(t testing.TB, id string) string {
-	return filepath.Join(testenv.Shared(t, "traces"), id+".pickle.gz")
 }
 
 func readRecording(t testing.TB, path string) *event.Recording {
@@ -98,10 +108,12 @@ func memoryStats(s *allocsim.Stats, c *allocsim.Config) map[string]int64 {
 	return flat
 }
 
-func TestSharedTracesVerify(t *testing.T) {
+// TestRecordingsVerify holds every recording against the model: every placement, every segment, the state at the end, and
+// every statistic that PyTorch itself reported.
+func TestRecordingsVerify(t *testing.T) {
 	for _, s := range scenarios(t) {
 		t.Run(s.ID, func(t *testing.T) {
-			r := verify(t, sharedTrace(t, s.ID), allocsim.ReplayOptions{})
+			r := verify(t, s.path, allocsim.ReplayOptions{})
 			if !r.Complete {
 				t.Logf("starts with %d blocks, %d inferred", r.Before, r.Inferred)
 				return
@@ -130,7 +142,7 @@ func TestSharedTracesVerify(t *testing.T) {
 	}
 }
 
-func TestSharedOperationTracesVerify(t *testing.T) {
+func TestSharedOperationRecordingsVerify(t *testing.T) {
 	files, err := filepath.Glob(filepath.Join(testenv.Shared(t, "traces"), "ops", "*.pickle.gz"))
 	if err != nil || len(files) == 0 {
 		t.Fatal("no traces", err)
