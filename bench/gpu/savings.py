@@ -32,7 +32,7 @@ def build(torch, job):
 
     kinds = {"vit": "AutoModelForImageClassification", "bert": "AutoModelForMaskedLM"}
     cfg = transformers.AutoConfig.for_model(family, **config)
-    cfg.use_cache = False  # a cache of keys and values serves generation; in training it only costs copies
+    cfg.use_cache = "KEEP_CACHE" in os.environ  # a cache of keys and values serves generation; in training it only costs copies
     if family == "vit":
         cfg.num_labels = 1000
     model = getattr(transformers, kinds.get(family, "AutoModelForCausalLM")).from_config(cfg, attn_implementation=setup.get("attn") or "sdpa")
