@@ -13,6 +13,7 @@ type builder func(c *Config, r Run) (*Model, error)
 var registry = map[string]builder{
 	"bert":        bert,
 	"vit":         vit,
+	"swin":        swin,
 	"t5":          t5,
 	"torchvision": torchvision,
 	"lstm":        recurrent,

@@ -8,8 +8,10 @@ func (g *Graph) SDPA(q, k, v, mask *Tensor, dropout float64, causal bool) *Tenso
 	defer release(g.half(&q, &k, &v, &mask))
 	d := q.Dim(-1)
 	switch {
-	case mask != nil && mask.needs:
+	case mask != nil && mask.needs && mask.stride[len(mask.stride)-1] != 1: // a transposed bias
 		return g.sdpaMath(q, k, v, mask, dropout, causal)
+	case mask != nil && mask.needs:
+		return g.sdpaEfficient(q, k, v, mask)
 	case q.DType.Half() && g.Hopper && d <= 256 && d%8 == 0:
 		return g.sdpaCuDNN(q, k, v, mask)
 	case q.DType.Half() && mask == nil && d <= 256:
@@ -112,12 +114,16 @@ func (g *Graph) sdpaFlash(q, k, v *Tensor) *Tensor {
 	return out
 }
 
+// sdpaEfficient is the memory-efficient kernel: fp32, and biases that want a gradient.
 func (g *Graph) sdpaEfficient(q, k, v, mask *Tensor) *Tensor {
-	g.op = "sdpa"
 	b, a, s, kv, d := attentionSizes(q, k)
-	n := g.prepare("sdpa", q, k, v)
-	n.save(q, k, v)
 	bias := g.floatMask(mask, q.DType)
+	if bias != nil {
+		bias = g.alignBias(bias, b, a, s, kv)
+	}
+	g.op = "sdpa"
+	n := g.prepare("sdpa", q, k, v, bias)
+	n.save(q, k, v)
 	if bias != nil {
 		n.save(bias)
 	}
@@ -126,29 +132,56 @@ func (g *Graph) sdpaEfficient(q, k, v, mask *Tensor) *Tensor {
 	if n != nil {
 		n.emit(out)
 		n.save(out, lse)
-		n.backward = func(n *Node, p *pass) {
-			for i := range 3 { // always laid out as [B, S, heads, d]
-				shape := p.saved[i].Shape
-				p.out[i] = p.newStrided(shape, permutedStrides(shape, []int{0, 2, 1, 3}), p.saved[i].DType)
-			}
-			// delta = (grad_out * out).sum(-1), then the workspace of the kernel
-			product := p.g.alloc(4*b*s*a*d, event.CategoryTemporary)
-			sum := p.g.alloc(4*b*s*a, event.CategoryTemporary)
-			delta := p.g.alloc(4*b*s*a, event.CategoryTemporary)
-			p.g.unrefStorage(product)
-			p.g.unrefStorage(sum)
-			p.g.temp(efficientWorkspace(b, a, s, kv, d), event.CategoryWorkspace)
-			p.g.unrefStorage(delta)
-		}
+		n.backward = func(n *Node, p *pass) { p.efficientGrad(n, b, a, s, kv, d) }
 	}
 	eat(lse, bias, q, k, v, mask)
 	return out
 }
 
-// efficientWorkspace is the accumulator of the memory-efficient backward kernel in fp32.
+// alignBias brings a bias to the kernel's alignment, rows of a multiple of eight, and expands it over the batch.
+func (g *Graph) alignBias(bias *Tensor, b, a, s, kv int64) *Tensor {
+	if kv%8 != 0 {
+		bias = g.Slice(g.Pad(bias, -1, divUp(kv, 8)*8-kv), -1, kv)
+	}
+	return g.Expand(bias, b, a, s, kv)
+}
+
+func (p *pass) efficientGrad(n *Node, b, a, s, kv, d int64) {
+	for i := range 3 { // always laid out as [B, S, heads, d]
+		shape := p.saved[i].Shape
+		p.out[i] = p.newStrided(shape, permutedStrides(shape, []int{0, 2, 1, 3}), p.saved[i].DType)
+	}
+	if n.metas[3].shape != nil && p.needs(3) {
+		padded := []int64{b, a, s, divUp(kv, 16) * 16}
+		t := p.new(padded, p.saved[0].DType)
+		v := p.g.alias(t, n.metas[3].shape, t.stride)
+		v.floating = false
+		t.drop()
+		p.out[3] = v
+	}
+	// delta = (grad_out * out).sum(-1), in half precision by one kernel; then the kernel's accumulator
+	delta := p.deltaOf(b, a, s, d)
+	p.g.temp(efficientWorkspace(b, a, s, kv, d), event.CategoryWorkspace)
+	p.g.unrefStorage(delta)
+}
+
+func (p *pass) deltaOf(b, a, s, d int64) *storage {
+	g := p.g
+	if p.saved[0].DType.Half() {
+		return g.alloc(4*b*s*a, event.CategoryTemporary)
+	}
+	product := g.alloc(4*b*s*a*d, event.CategoryTemporary)
+	sum := g.alloc(4*b*s*a, event.CategoryTemporary)
+	delta := g.alloc(4*b*s*a, event.CategoryTemporary)
+	g.unrefStorage(product)
+	g.unrefStorage(sum)
+	return delta
+}
+
+// efficientWorkspace is the accumulator of the memory-efficient backward kernel.
 func efficientWorkspace(b, a, s, kv, d int64) int64 {
 	if d <= 64 {
-		return b * a * divUp(kv, 64) * (256*d + 16)
+		return b * a * divUp(kv, 64) * (256*64 + 16)
 	}
 	return b * a * (divUp(kv, 64)*64*d*8 + divUp(s, 64)*64*d*4)
 }

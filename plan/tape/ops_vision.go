@@ -130,3 +130,57 @@ func (g *Graph) ToChannelsLastInput(x *Tensor) *Tensor {
 	eat(x)
 	return out
 }
+
+// Pad adds zeros at the end of a dimension: a copy, even for none.
+func (g *Graph) Pad(x *Tensor, dim int, by int64) *Tensor {
+	if dim < 0 {
+		dim += len(x.Shape)
+	}
+	g.op = "pad"
+	n := g.prepare("pad", x)
+	shape := slices.Clone(x.Shape)
+	shape[dim] += by
+	out := g.New(shape, x.DType)
+	if n != nil {
+		n.emit(out)
+		n.backward = func(n *Node, b *pass) { b.out[0] = b.new(n.metas[0].shape, b.grad[0].DType) }
+	}
+	eat(x)
+	return out
+}
+
+// Roll shifts two dimensions cyclically: one copy for each.
+func (g *Graph) Roll(x *Tensor) *Tensor {
+	g.op = "roll"
+	n := g.prepare("roll", x)
+	first := g.New(x.Shape, x.DType)
+	out := g.New(x.Shape, x.DType)
+	eat(first)
+	if n != nil {
+		n.emit(out)
+		n.backward = func(n *Node, b *pass) {
+			t := b.new(n.metas[0].shape, b.grad[0].DType)
+			b.out[0] = b.new(n.metas[0].shape, b.grad[0].DType)
+			t.drop()
+		}
+	}
+	eat(x)
+	return out
+}
+
+// DropPath is stochastic depth as transformers writes it.
+func (g *Graph) DropPath(x *Tensor, p float64) *Tensor {
+	if p <= 0 || !g.Training {
+		return x
+	}
+	f := g.Enter(x)
+	shape := make([]int64, len(x.Shape))
+	for i := range shape {
+		shape[i] = 1
+	}
+	shape[0] = x.Shape[0]
+	var noise *Tensor
+	f.Set(&noise, g.Fresh("drop path", x.DType, shape...))
+	f.Set(&noise, g.Scale(g.AddScalar(noise)))
+	return f.Leave(g.Mul(g.Scale(x), noise))
+}

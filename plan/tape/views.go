@@ -460,3 +460,9 @@ func channelsLastStrides(shape []int64) []int64 { return permutedStrides(shape, 
 func (t *Tensor) channelsLast() bool {
 	return len(t.Shape) == 4 && !t.contiguous() && slices.Equal(t.stride, channelsLastStrides(t.Shape))
 }
+
+// Stride2 takes every second row and column of a [B, H, W, C] map. Its gradient is padded back in two steps.
+func (g *Graph) Stride2(t *Tensor) *Tensor {
+	rows := g.view(t, []int64{t.Shape[0], t.Shape[1] / 2, t.Shape[2], t.Shape[3]}, []int64{t.stride[0], 2 * t.stride[1], t.stride[2], t.stride[3]}, "slice", padBackward)
+	return g.view(rows, []int64{t.Shape[0], t.Shape[1] / 2, t.Shape[2] / 2, t.Shape[3]}, []int64{t.stride[0], 2 * t.stride[1], 2 * t.stride[2], t.stride[3]}, "slice", padBackward)
+}
