@@ -14,6 +14,7 @@ var registry = map[string]builder{
 	"bert":        bert,
 	"vit":         vit,
 	"swin":        swin,
+	"bart":        bart,
 	"t5":          t5,
 	"torchvision": torchvision,
 	"lstm":        recurrent,

@@ -43,6 +43,7 @@ type Graph struct {
 	rnnState bool
 	UsesDNN  bool // a cuDNN kernel ran: its library is loaded
 	Approx   bool // a workspace of unknown size was used
+	Unsure   bool // a convolution ran in a layout whose workspaces were seen to vary
 	noCast   int
 	tensors  []Tensor
 	storages []storage

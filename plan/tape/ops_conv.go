@@ -25,6 +25,7 @@ func (g *Graph) Conv(x *Tensor, weight, bias *Param, s ConvShape) *Tensor {
 	c := convCase{x: x.Shape, w: w.Shape, y: shape, d: x.DType, shape: s, last: last, scale: g.ConvScale}
 	g.UsesDNN = true
 	g.workspace(c, c.forward())
+	g.Unsure = g.Unsure || last && x.DType == F32 && !c.depthwise()
 	copied.drop()
 	if n != nil {
 		n.emit(out)
@@ -68,7 +69,7 @@ func (p *pass) convGrad(n *Node, c convCase) {
 			copied.drop()
 		}
 	}
-	if c.depthwise() {
+	if c.depthwise() && !c.last { // PyTorch's own kernel
 		weight()
 		input()
 	} else {
