@@ -17,6 +17,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime/debug"
 	"strconv"
 	"strings"
 	"time"
@@ -24,6 +25,8 @@ import (
 	"github.com/ulikunitz/xz"
 
 	"memroom/allocsim"
+	"memroom/diagnose"
+	"memroom/report"
 	"memroom/trace"
 )
 
@@ -33,11 +36,15 @@ func main() {
 	python := flag.String("python", envOr("MEMROOM_TEST_PYTHON", "python3"), "interpreter to compare with")
 	runs := flag.Int("runs", 5, "runs of each")
 	read := flag.String("read", "", "only read this file and print seconds and peak memory (used by itself)")
+	summarise := flag.String("summarise", "", "only read, replay and summarise this file and print the same (used by itself)")
 	flag.Parse()
 	var err error
-	if *read != "" {
+	switch {
+	case *read != "":
 		err = readOnce(*read)
-	} else {
+	case *summarise != "":
+		err = summariseOnce(*summarise)
+	default:
 		err = measure(*file, *tiles, *python, *runs)
 	}
 	if err != nil {
@@ -119,7 +126,8 @@ func compare(path, python string, runs int, peer bool) error {
 		return err
 	}
 	fmt.Printf("\n%s, %.1f MB, median of %d\n", filepath.Base(path), float64(info.Size())/1e6, runs)
-	subjects := []subject{{name: "memroom trace.Open", command: []string{self, "-read", path}}}
+	subjects := []subject{{name: "memroom trace.Open", command: []string{self, "-read", path}},
+		{name: "memroom snapshot, whole report", command: []string{self, "-summarise", path}}}
 	if peer {
 		subjects = append(subjects,
 			subject{name: "pickle.load, gc on (as shipped)", command: []string{python, "-c", pickleLoad, path, "on"}},
@@ -139,8 +147,8 @@ func compare(path, python string, runs int, peer bool) error {
 	for i := range subjects {
 		s := &subjects[i]
 		fmt.Printf("  %-34s %8.3f s %8.0f MB/s   peak %7.1f MB", s.name, s.median(), float64(info.Size())/1e6/s.median(), s.peak/1e6)
-		if i > 0 {
-			fmt.Printf("   memroom is %.1f x faster", s.median()/ours)
+		if !strings.HasPrefix(s.name, "memroom") {
+			fmt.Printf("   memroom reads %.1f x faster", s.median()/ours)
 		}
 		fmt.Println()
 	}
@@ -189,6 +197,27 @@ func readOnce(path string) error {
 		return fmt.Errorf("truncated: %s", s.Reason)
 	}
 	fmt.Println(took, peakMemory())
+	return nil
+}
+
+// summariseOnce is the child process that does what `memroom snapshot --html` does, and prints seconds and its peak memory.
+func summariseOnce(path string) error {
+	debug.SetGCPercent(25) // as the command does for large files
+	begin := time.Now()
+	s, err := trace.Open(path)
+	if err != nil {
+		return err
+	}
+	var devices []report.Device
+	for i := range s.Recordings {
+		analysis, _ := diagnose.ReplaySnapshot(s, &s.Recordings[i])
+		devices = append(devices, report.Device{Snapshot: analysis})
+	}
+	report.SnapshotText(report.NewText(io.Discard, false), path, nil, devices, 15)
+	if err := report.SnapshotHTML(io.Discard, path, nil, devices); err != nil {
+		return err
+	}
+	fmt.Println(time.Since(begin).Seconds(), peakMemory())
 	return nil
 }
 
