@@ -110,6 +110,21 @@ class SameTrajectory(unittest.TestCase):
 
         self.same(TinyGPT(), step, sentences())
 
+    def test_gradients_of_gradients_of_a_returned_loss(self):
+        def step(model, batch):
+            loss = model(*batch)[1]
+            slopes = torch.autograd.grad(loss, list(model.parameters()), create_graph=True)
+            return loss + sum(s.pow(2).sum() for s in slopes)
+
+        self.same(TinyGPT(), step, sentences())
+
+    def test_autocast_around_the_loop(self):
+        def step(model, batch):
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                return model(*batch)[1]
+
+        self.same(TinyGPT(), step, sentences(), losses=2e-3, weights=2e-3)
+
     def test_gradient_hooks_see_whole_gradients(self):
         seen = []
 

@@ -78,7 +78,8 @@ def _add_gradients(sums, loss, scale, begin):
     if loss.grad_fn is None:
         return
     variables = _leaf_variables(loss.grad_fn, begin)
-    grads = torch.autograd.grad(loss, variables, None if scale is None else scale.to(loss.dtype), allow_unused=True)
+    with _autocast_off():  # backward belongs outside of autocast, and the loop is still inside
+        grads = torch.autograd.grad(loss, variables, None if scale is None else scale.to(loss.dtype), allow_unused=True)
     known, fresh = [], []
     for variable, grad in zip(variables, grads):
         if grad is None:
@@ -147,14 +148,15 @@ class _Pieces:
     def differentiable(self, outputs):
         return [i for i, o in enumerate(self.plan.outputs) if o.kind == tryout.ROWS and outputs[i].is_floating_point()]
 
-    def gradients(self, variables, arriving):
+    def gradients(self, variables, arriving, create_graph):
         """Runs all pieces again for gradients that arrived at some outputs: {leaf index: gradient}."""
         sums, filled = [None] * len(variables), {at: 0 for at in arriving}
         for i in range(len(self.pieces)):
-            with torch.enable_grad(), outermost.inside(), _as_it_was(self.generators[i], self.autocast):
-                out, _ = self.forward(i)
+            with torch.enable_grad():
+                with outermost.inside(), _as_it_was(self.generators[i], self.autocast):
+                    out, _ = self.forward(i)
                 used = [(out[at], self._part(grad, at, out[at], filled)) for at, grad in arriving.items()]
-                parts = torch.autograd.grad([v for v, _ in used], variables, [g for _, g in used], allow_unused=True)
+                parts = torch.autograd.grad([v for v, _ in used], variables, [g for _, g in used], allow_unused=True, create_graph=create_graph)
             sums = [s if p is None else p if s is None else s + p for s, p in zip(sums, parts)]
         return sums
 
@@ -177,10 +179,11 @@ class _Ready(torch.autograd.Function):
         return tuple(outputs)
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
     def backward(ctx, grad, *rest):
-        work, grads, arriving = ctx.work, ctx.ready, {}
+        work, grads, arriving, again = ctx.work, ctx.ready, {}, torch.is_grad_enabled()
         ctx.ready = None  # autograd takes the tensors themselves as .grad if nobody else holds them
+        if again:  # create_graph: gradients that are differentiated in turn need a graph of their own
+            grads = None
         if grad is not None:
             ctx.scale.remember(grad)
             if grads is None:  # a second backward pass through a retained graph
@@ -193,7 +196,7 @@ class _Ready(torch.autograd.Function):
         arriving.update((i, g) for i, g in zip(others, rest) if g is not None)
         if arriving:
             work.plan.accumulates = False  # from the next call on by recomputation, which needs one run less
-            more = work.gradients(ctx.variables, arriving)
+            more = work.gradients(ctx.variables, arriving, create_graph=again)
             grads = [m if g is None else g if m is None else g + m for g, m in zip(grads or [None] * len(more), more)]
         return (None, None, None, None) + tuple(grads or [None] * len(ctx.variables))
 
@@ -206,6 +209,15 @@ def _generators(leaves):
 def _autocast_state():
     return {"cuda": (torch.is_autocast_enabled(), torch.get_autocast_gpu_dtype()),
             "cpu": (torch.is_autocast_cpu_enabled(), torch.get_autocast_cpu_dtype())}
+
+
+@contextlib.contextmanager
+def _autocast_off():
+    with contextlib.ExitStack() as stack:
+        for device, (enabled, _) in _autocast_state().items():
+            if enabled:
+                stack.enter_context(torch.autocast(device, enabled=False))
+        yield
 
 
 @contextlib.contextmanager

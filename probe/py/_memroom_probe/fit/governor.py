@@ -57,17 +57,30 @@ class Governor:
         if torch.is_grad_enabled() and self._trains(module):
             size = _size(args, kwargs)
             if choice is None or size > LARGER * choice.size:
-                choice = self._choices[module] = self._choose(module, call, args, kwargs)
+                choice = self._choices[module] = self._choose_safely(module, call, args, kwargs)
                 choice.size = size
                 self.checkpointing.use(module, choice.checkpoint)
         if choice is None or choice.share is None:
             return call(*args, **kwargs)
         return self.micro(module, call, args, kwargs)
 
+    def _choose_safely(self, module, call, args, kwargs):
+        """A fault of ours costs the remedy, not the training."""
+        try:
+            return self._choose(module, call, args, kwargs)
+        except torch.cuda.OutOfMemoryError:
+            raise
+        except Exception as why:
+            self.say("declined", "%s: %s: %s" % (microbatch.name_of(module), type(why).__name__, why), id="micro_batch")
+            return Everything([])
+
     def _trains(self, module):
         return any(p.requires_grad for p in module.parameters())
 
     def _choose(self, module, call, args, kwargs):
+        if any(type(p).__name__ in ("DTensor", "FlatParameter") for p in module.parameters()):
+            self.say("declined", "%s: its parameters are sharded (FSDP)" % microbatch.name_of(module), id="micro_batch")
+            return Everything([])
         found = self._blocks(module)
         try:
             inputs = Inputs(args, kwargs)

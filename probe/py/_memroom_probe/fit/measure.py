@@ -32,10 +32,15 @@ def cost(module, call, inputs, room, found):
     many = min(2 * few, inputs.rows)
     if many == few:
         raise Cannot("the batch has one row")
-    with _put_back(module):
-        _one(module, call, inputs, few, room, found)  # workspaces and caches of the first call
-        first = _one(module, call, inputs, few, room, found)
-        second = _one(module, call, inputs, many, room, found)
+    try:
+        with _put_back(module):
+            _one(module, call, inputs, few, room, found)  # workspaces and caches of the first call
+            first = _one(module, call, inputs, few, room, found)
+            second = _one(module, call, inputs, many, room, found)
+    except torch.cuda.OutOfMemoryError:
+        raise Cannot("not even %d rows of %d fit" % (many, inputs.rows))
+    except Exception as why:
+        raise Cannot("the module does not run on a part of the batch: %s" % type(why).__name__)
     lines = [_line(few, a, many, b) for a, b in zip(first[:3], second[:3])]
     by_block = [(name, block, saved / many, given / many) for (name, block), (saved, given) in zip(found, second[4])]
     size, elements, half, has_loss = second[3]
