@@ -2,6 +2,7 @@ package trace
 
 import (
 	"bytes"
+	"encoding/binary"
 	"io"
 )
 
@@ -186,10 +187,12 @@ type words struct {
 	candidates [][]*telling    // the first is empty
 }
 
-// triple hashes three bytes without regard to case. Setting the bit of lower case also joins a few signs, which only costs
-// a comparison.
-func triple(a, b, c byte) uint16 {
-	return uint16((uint32(a|0x20)<<16 | uint32(b|0x20)<<8 | uint32(c|0x20)) * 2654435761 >> 16) // Knuth's multiplier
+// triple hashes the last three of four bytes without regard to case. Setting the bit of lower case also joins a few
+// signs, which only costs a comparison. The multiplier is Knuth's.
+func triple(four uint32) uint16 { return uint16((four>>8 | 0x202020) * 2654435761 >> 16) }
+
+func tripleOf(s string) uint16 {
+	return triple(uint32(s[0])<<8 | uint32(s[1])<<16 | uint32(s[2])<<24)
 }
 
 func newWords(list []*telling) *words {
@@ -203,7 +206,7 @@ func newWords(list []*telling) *words {
 	}
 	for _, t := range list {
 		for i := 0; i+2 < w.shortest; i++ {
-			h := triple(t.text[i], t.text[i+1], t.text[i+2])
+			h := tripleOf(t.text[i : i+3])
 			w.shift[h] = min(w.shift[h], uint8(w.shortest-3-i))
 			if i == w.shortest-3 {
 				if w.list[h] == 0 {
@@ -219,8 +222,8 @@ func newWords(list []*telling) *words {
 
 // find gives the first word at or after from, the longest where several begin at the same place.
 func (w *words) find(text []byte, from int) (int, *telling) {
-	for i := from + w.shortest - 1; i < len(text); {
-		h := triple(text[i-2], text[i-1], text[i])
+	for i := from + w.shortest - 1; i < len(text); { // i is at least 3: words are longer
+		h := triple(binary.LittleEndian.Uint32(text[i-3:]))
 		if shift := w.shift[h]; shift > 0 {
 			i += int(shift)
 			continue

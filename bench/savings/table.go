@@ -136,10 +136,9 @@ func pack(r *results, out io.Writer) error {
 // row is one line of the table.
 type row struct {
 	pair
-	before, after       event.Bytes // measured, reserved
-	predicted           event.Bytes // saved
-	predBefore, predEnd event.Bytes
-	problem             string
+	before, after event.Bytes // measured, reserved
+	predicted     event.Bytes // saved
+	problem       string
 }
 
 func (r row) saved() event.Bytes { return r.before - r.after }
@@ -186,7 +185,9 @@ func (r *row) predict(model map[string]any) {
 		}
 		peaks[i] = p.ReservedPeak
 	}
-	r.predBefore, r.predEnd, r.predicted = peaks[0], peaks[1], peaks[0]-peaks[1]
+	if r.predicted = peaks[0] - peaks[1]; r.predicted == 0 {
+		r.problem = "plan does not model it yet"
+	}
 }
 
 // table prints the comparison as Markdown, misses included, and a line that counts.
