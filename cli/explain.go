@@ -6,7 +6,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"strings"
+	"path/filepath"
 
 	"memroom/diagnose"
 	"memroom/report"
@@ -88,10 +88,11 @@ func (c *explainCmd) add(s *session, m *diagnose.Material, name string) error {
 	}
 	file, err := os.Open(name)
 	if errors.Is(err, fs.ErrNotExist) {
-		if added, err := addRun(m, name); added || err != nil {
-			return err
+		folder, missing := findRun(name)
+		if missing != nil {
+			return fmt.Errorf("open %s: there is no such file, nor such a run: %w", name, missing)
 		}
-		return fmt.Errorf("open %s: there is no such file, and no run has this id (`memroom runs` lists them)", name)
+		return addRun(m, folder)
 	}
 	if err != nil {
 		return err
@@ -127,36 +128,32 @@ func addReader(m *diagnose.Material, name string, r io.Reader) error {
 	return nil
 }
 
-// addRun reads what a run left behind: its output, its verdict and the snapshots taken when memory ran out.
-func addRun(m *diagnose.Material, id string) (bool, error) {
-	runs, err := openStore()
-	if err != nil {
-		return false, err
-	}
-	if strings.ContainsAny(id, `/\`) || id == ".." {
-		return false, nil
-	}
-	folder := runs.Folder(id)
-	if _, err := folder.Run(); err != nil {
-		return false, nil
-	}
+// addRun reads what a run left behind: its output, its verdict, what was found while it ran and the snapshots taken when
+// memory ran out.
+func addRun(m *diagnose.Material, folder *store.Folder) error {
 	if v, err := folder.Verdict(); err == nil {
 		m.Verdict = &v
 	}
+	for e := range folder.Events() {
+		if e.Finding != nil {
+			m.Findings = append(m.Findings, *e.Finding)
+		}
+	}
 	for _, path := range []string{folder.Errors(), folder.Output()} {
 		if err := addIfThere(m, path); err != nil {
-			return true, err
+			return err
 		}
 	}
 	dumps, _ := os.ReadDir(folder.Dumps())
 	for _, d := range dumps {
-		if !d.IsDir() {
-			if err := addIfThere(m, folder.Dumps()+string(os.PathSeparator)+d.Name()); err != nil {
-				m.Warnings = append(m.Warnings, err.Error())
-			}
+		if d.IsDir() {
+			continue
+		}
+		if err := addIfThere(m, filepath.Join(folder.Dumps(), d.Name())); err != nil {
+			m.Warnings = append(m.Warnings, err.Error())
 		}
 	}
-	return true, nil
+	return nil
 }
 
 func addIfThere(m *diagnose.Material, path string) error {
@@ -169,6 +166,14 @@ func addIfThere(m *diagnose.Material, path string) error {
 	}
 	defer file.Close()
 	return addReader(m, path, file)
+}
+
+func findRun(text string) (*store.Folder, error) {
+	runs, err := openStore()
+	if err != nil {
+		return nil, err
+	}
+	return runs.Find(text)
 }
 
 func openStore() (*store.Store, error) {

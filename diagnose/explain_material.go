@@ -12,9 +12,10 @@ import (
 type Material struct {
 	Logs      []*trace.Log
 	Snapshots []*trace.Snapshot
-	Verdict   *event.Verdict // of a run that memroom supervised
-	Setup     *remedy.Setup  // what the user says about the job, nil if nothing
-	Planned   Saving         // what a plan of that setup says, nil without one
+	Verdict   *event.Verdict  // of a run that memroom supervised
+	Findings  []event.Finding // what was noticed while it ran
+	Setup     *remedy.Setup   // what the user says about the job, nil if nothing
+	Planned   Saving          // what a plan of that setup says, nil without one
 	Warnings  []string
 }
 
@@ -61,10 +62,52 @@ func Explain(m Material) *Explanation {
 		x.refine(snapshot, saving)
 	}
 	x = withVerdict(x, m.Verdict)
+	if x != nil && x.IsOOM {
+		x.heed(m.Findings, saving)
+	}
 	if x != nil {
 		x.Warnings = append(x.Warnings, m.Warnings...)
 	}
 	return x
+}
+
+// causeOf maps the kinds of finding that explain an end.
+var causeOf = map[string]Cause{"leak": CauseLeak, "fragmentation": CauseFragmentation, "neighbour": CauseNeighbour, "worker_growth": CauseHostData, "shm": CauseShm}
+
+// explainsWall tells whether a cause can fill this kind of memory.
+func explainsWall(cause Cause, where event.Where) bool {
+	host := where == event.WhereHost || where == event.WhereCgroup
+	switch cause {
+	case CauseFragmentation, CauseNeighbour:
+		return where == event.WhereGPU
+	case CauseHostData:
+		return host
+	case CauseShm:
+		return where == event.WhereShm
+	}
+	return true
+}
+
+// heed lets what was noticed while the job ran settle the cause: it saw the steps before the end.
+func (x *Explanation) heed(findings []event.Finding, saving Saving) {
+	for _, f := range findings {
+		cause, explains := causeOf[f.Kind]
+		if !explains || !explainsWall(cause, x.Where) {
+			continue
+		}
+		evidence := append([]string{"while it ran: " + f.Title}, f.Evidence...)
+		if f.Confidence <= x.Confidence {
+			x.Evidence = append(x.Evidence, evidence...)
+			continue
+		}
+		x.Cause, x.Detail, x.Confidence = cause, "", f.Confidence
+		x.Evidence = append(evidence, x.Evidence...)
+		if len(f.Frames) > 0 {
+			x.Frame = &f.Frames[0]
+		}
+		x.Remedies, x.Warnings = []Advice{}, nil
+		x.advise(saving)
+	}
 }
 
 // either asks the first and, where that cannot tell, the second.

@@ -99,6 +99,16 @@ func TestVerdictProvesWhatALogSuspects(t *testing.T) {
 	}
 }
 
+// TestFindingsSettleTheCause: a leak that was seen growing explains the end better than its message does.
+func TestFindingsSettleTheCause(t *testing.T) {
+	log := logOf(t, "RuntimeError: CUDA out of memory. Tried to allocate 20.00 MiB (GPU 0; 8.00 GiB total capacity; 7.60 GiB already allocated; 3.00 MiB free; 7.70 GiB reserved in total by PyTorch)")
+	leak := event.Finding{Kind: "leak", Title: "what stays allocated grows by 5MiB a step", Confidence: 0.9, Frames: []event.Frame{{File: "train.py", Name: "step", Line: 12}}}
+	x := diagnose.Explain(diagnose.Material{Logs: []*trace.Log{log}, Findings: []event.Finding{{Kind: "forecast", Title: "soon", Confidence: 1}, leak}})
+	if x.Cause != diagnose.CauseLeak || x.Frame == nil || x.Frame.Line != 12 || x.Remedies[0].ID != remedy.Detach {
+		t.Errorf("%+v", x)
+	}
+}
+
 // TestNothingThatIsOnIsSuggested: a remedy that the log shows in use does not come back as advice.
 func TestNothingThatIsOnIsSuggested(t *testing.T) {
 	log := logOf(t, `python train.py --batch_size 1 --gradient_checkpointing --bf16
