@@ -29,8 +29,8 @@ type planCmd struct {
 	Clip          bool        `help:"Gradients are clipped by norm."`
 	KeepGrads     bool        `help:"zero_grad(set_to_none=False): gradients stay in memory."`
 	TrainOnly     []string    `help:"Train only parameters whose name contains one of these." placeholder:"SUBSTR"`
-	LoraRank      int         `help:"LoRA adapters of this rank on the attention projections (unvalidated)." placeholder:"N"`
-	LoadIn        string      `help:"Load the weights in 8bit or 4bit (unvalidated)." placeholder:"8bit|4bit"`
+	LoraRank      int         `help:"LoRA adapters of this rank on the query and value projections; the rest is frozen." placeholder:"N"`
+	LoadIn        string      `help:"Load the weights in 8bit or 4bit, for LoRA (unvalidated)." placeholder:"8bit|4bit"`
 	Ranks         int         `help:"Data-parallel ranks (unvalidated)." default:"1"`
 	Shard         string      `help:"ddp, fsdp, zero1, zero2 or zero3 (unvalidated)." placeholder:"KIND"`
 	Offload       []string    `help:"Keep optimizer and/or activations in host memory (unvalidated)." placeholder:"WHAT"`

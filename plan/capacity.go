@@ -63,9 +63,15 @@ func (t *Target) try(s *Setup) verdict {
 
 // staticBytes is what is live at the end of every optimizer step's gradients: weights, gradients, optimizer state.
 func staticBytes(s *Setup, root *tape.Module) event.Bytes {
-	d := weightType(s.Precision)
-	state := tape.StateBytes(s.Optimizer, root.Parameters(), d)
-	return event.Bytes((root.Count()+root.Trainable())*d.Size() + state)
+	d := weightType(s.Precision).Size()
+	state := tape.StateBytes(s.Optimizer, root.Parameters(), weightType(s.Precision))
+	if s.Offloads("optimizer") {
+		state = 0
+	}
+	if s.LoadIn != "" || s.Ranks > 1 { // packed and sharded weights: the simulation knows
+		return 0
+	}
+	return event.Bytes((root.Count()+root.Trainable())*d + state)
 }
 
 // wall is how many bytes the allocator may reserve.

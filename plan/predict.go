@@ -75,6 +75,9 @@ func Predict(s Setup, t Target) (*Prediction, error) {
 	if err := s.Check(); err != nil {
 		return nil, err
 	}
+	if s.Ranks > 1 {
+		t.Card.Context += collectiveBytes
+	}
 	runs, err := simulateAll(&s, &t)
 	if err != nil {
 		return nil, err
@@ -85,6 +88,9 @@ func Predict(s Setup, t Target) (*Prediction, error) {
 	}
 	return p, nil
 }
+
+// collectiveBytes is assumed for NCCL's channels and buffers; users report 0.3 to 1.6 GB for one communicator.
+const collectiveBytes = 512 * event.MiB
 
 func (t *Target) bounded() bool { return t.Given || t.AllocLimit > 0 }
 
@@ -131,6 +137,8 @@ func simulateAll(s *Setup, t *Target) (*simulations, error) {
 func simulate(m *family.Model, s *Setup, t *Target, scale float64, limit event.Bytes) (simulation, error) {
 	o := t.Card.options()
 	o.ConvScale = scale
+	o.Shard = s.shard()
+	o.Offload, o.HostOptim = s.Offloads("activations"), s.Offloads("optimizer")
 	g := train(m, o, s.loop())
 	return replay(g, t, limit)
 }
@@ -231,6 +239,9 @@ func (r *simulations) interval(p *Prediction, s *Setup, t *Target) {
 		p.Validated = false
 		p.warn("unvalidated: %s", note)
 	}
+	if s.LoRARank > 0 {
+		p.warn("LoRA as PEFT applies it by default: adapters in fp32 on the query and value projections, everything else frozen")
+	}
 	for _, note := range r.model.Notes {
 		p.warn("%s", note)
 	}
@@ -249,6 +260,9 @@ func (p *Prediction) warn(format string, args ...any) {
 // unvalidated lists the parts of a setup whose figures were never compared with a card.
 func (s *Setup) unvalidated() []string {
 	var list []string
+	if s.ChunkedLoss {
+		list = append(list, "a chunked loss (chunks of 1024 rows, gradients made in the forward pass)")
+	}
 	if s.LoadIn != "" {
 		list = append(list, s.LoadIn+" loading (bitsandbytes layouts, from their sources)")
 	}

@@ -71,3 +71,11 @@ func Benchmark8B(b *testing.B) {
 		}
 	}
 }
+
+func presetModel(name string) (*family.Model, error) {
+	c, err := family.Preset(name)
+	if err != nil {
+		return nil, err
+	}
+	return family.New(c, family.Run{Batch: 1, Seq: 128, Attn: "sdpa"})
+}

@@ -90,20 +90,62 @@ func setDefault[T comparable](v *T, def T) {
 // model builds the model for this setup.
 func (s *Setup) model() (*family.Model, error) {
 	m, err := family.New(s.Model, family.Run{Batch: int64(s.Batch), Seq: int64(s.Seq), Image: int64(s.Image), Attn: s.Attention, Checkpointing: s.Checkpointing,
-		Float: weightType(s.Precision), Padded: s.Padded, MaskGiven: true, ChannelsLast: s.ChannelsLast})
+		Float: weightType(s.Precision), Padded: s.Padded, MaskGiven: true, ChannelsLast: s.ChannelsLast, ChunkLogits: s.ChunkedLoss})
 	if err != nil {
 		return nil, err
 	}
-	if len(s.TrainOnly) > 0 {
-		m.Root.Freeze(s.TrainOnly)
-		if m.Root.Trainable() == 0 {
-			return nil, fmt.Errorf("no parameter's name contains %s: nothing would be trained", strings.Join(s.TrainOnly, " or "))
-		}
+	if err := s.adapt(m); err != nil {
+		return nil, err
 	}
 	return m, nil
 }
 
+// loraTargets are the projections PEFT adapts by default, by the names the families use.
+var loraTargets = []string{"q_proj", "v_proj", "c_attn", "query", "value", "query_key_value", "qkv_proj", "q_lin", "v_lin", "q", "v"}
+
+// adapt applies what changes parameters: adapters, packed weights, freezing.
+func (s *Setup) adapt(m *family.Model) error {
+	if s.LoRARank > 0 && m.Root.AddLora(int64(s.LoRARank), loraTargets) == 0 {
+		return fmt.Errorf("no layer for LoRA: %s has none of %s", s.Model.Type(), strings.Join(loraTargets, ", "))
+	}
+	if s.LoadIn != "" {
+		if s.LoRARank == 0 {
+			return fmt.Errorf("weights in %s cannot be trained: add --lora-rank N", s.LoadIn)
+		}
+		bits := int64(8)
+		if s.LoadIn == "4bit" {
+			bits = 4
+		}
+		m.Root.Quantize(bits)
+	}
+	if len(s.TrainOnly) > 0 {
+		m.Root.Freeze(s.TrainOnly)
+		if m.Root.Trainable() == 0 {
+			return fmt.Errorf("no parameter's name contains %s: nothing would be trained", strings.Join(s.TrainOnly, " or "))
+		}
+	}
+	return nil
+}
+
+// shard is how states are spread over the ranks.
+func (s *Setup) shard() tape.Shard {
+	n := int64(s.Ranks)
+	switch s.Shard {
+	case "zero1":
+		return tape.Shard{Optim: n}
+	case "zero2":
+		return tape.Shard{Grads: n, Optim: n}
+	case "zero3", "fsdp":
+		return tape.Shard{Weights: n, Grads: n, Optim: n}
+	}
+	return tape.Shard{}
+}
+
 func (s *Setup) loop() loop {
-	return loop{precision: s.Precision, optimizer: s.Optimizer, accumulate: int64(s.Accumulate), clip: s.Clip, keepGrads: s.KeepGrads,
-		channelsLast: s.ChannelsLast, steps: 2}
+	precision := s.Precision
+	if s.LoadIn != "" && !strings.HasPrefix(precision, "amp_") && precision != "fp32" {
+		precision = "amp_" + precision // what is not packed was cast to fp32: such models are trained under autocast
+	}
+	return loop{precision: precision, optimizer: s.Optimizer, accumulate: int64(s.Accumulate), clip: s.Clip, keepGrads: s.KeepGrads,
+		channelsLast: s.ChannelsLast, steps: 2, buckets: s.Shard == "ddp" && !s.BucketView}
 }

@@ -204,6 +204,12 @@ func (m *measured) model(t testing.TB) *family.Model {
 	if len(c.Freeze) > 0 {
 		model.Root.Freeze(c.Freeze)
 	}
+	if c.Lora > 0 {
+		model.Root.AddLora(c.Lora, []string{"q_proj", "v_proj"})
+		for _, p := range model.Root.Parameters() {
+			p.Own = false // this run's adapters had the weights' type
+		}
+	}
 	return model
 }
 

@@ -15,6 +15,7 @@ type loop struct {
 	keepGrads    bool
 	channelsLast bool
 	steps        int
+	buckets      bool // DDP copies gradients into buckets
 }
 
 // weightType is the type the weights are kept in.
@@ -42,6 +43,9 @@ func train(m *family.Model, o tape.Options, l loop) *tape.Graph {
 	g.Load(m.Root, weightType(l.precision))
 	if l.channelsLast {
 		g.ToChannelsLast(m.Root)
+	}
+	if l.buckets {
+		g.Buckets(m.Root.Parameters(), weightType(l.precision))
 	}
 	opt := g.NewOptimizer(l.optimizer, m.Root.Parameters())
 	scaler := newScaler(g, l.precision == "amp_fp16")

@@ -74,6 +74,11 @@ func (c *ctx) causalLM(ids *tape.Tensor, head lin, body func() *tape.Tensor) *ta
 	}
 	var h, logits *tape.Tensor
 	f.Set(&h, body())
+	if c.ChunkLogits {
+		var loss *tape.Tensor
+		c.In("loss", func() { c.As(event.CategoryLoss, func() { loss = c.Graph.ChunkedLoss(h, head.w.Tensor) }) })
+		return f.Leave(loss)
+	}
 	c.In("lm_head", func() { f.Set(&logits, c.logits(func() *tape.Tensor { return head.run(c.Graph, h) })) })
 	if c.softcap {
 		c.As(event.CategoryLoss, func() {

@@ -14,6 +14,7 @@ type Run struct {
 	Padded            bool       // the batch has padding, so that attention needs a mask
 	MaskGiven         bool       // an attention mask is part of the batch, as tokenizers make it
 	ChannelsLast      bool
+	ChunkLogits       bool // the causal loss never holds whole logits
 	Cache             bool // use_cache is on: every decoder layer keeps copies of its keys and values until the model returns
 }
 
@@ -85,7 +86,7 @@ func (l lin) run(g *tape.Graph, x *tape.Tensor) *tape.Tensor { return g.Linear(x
 
 // conv1d is GPT-2's transposed linear layer.
 func conv1d(m *tape.Module, name string, in, out int64) lin {
-	c := m.Child(name)
+	c := m.Child(name).Transposed()
 	return lin{w: c.Param("weight", in, out), b: c.Param("bias", out)}
 }
 

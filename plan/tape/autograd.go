@@ -43,9 +43,10 @@ type Node struct {
 
 // slot is a tensor kept for the backward pass. Under checkpointing it is empty until the region is recomputed.
 type slot struct {
-	t   *Tensor
-	reg *checkpoint
-	idx int
+	t    *Tensor
+	reg  *checkpoint
+	idx  int
+	away *Tensor // a description of a tensor that waits in host memory
 }
 
 // record makes the node of an operation with one result; nil when no gradient flows.
@@ -143,6 +144,8 @@ func (n *Node) saveOne(t *Tensor) {
 		n.saved = append(n.saved, slot{})
 	case g.ckpt != nil:
 		n.saved = append(n.saved, g.ckpt.slot())
+	case g.Offload && !t.leaf && t.st.bytes > 0 && t.DType.Floating():
+		n.saved = append(n.saved, slot{away: t})
 	default:
 		if !t.leaf && n.cat == event.CategoryUnknown {
 			t.retag(event.CategoryActivations)
@@ -261,6 +264,7 @@ func (g *Graph) Backward(loss *Tensor) {
 		g.step(heap.Pop(&g.ready).(*Node))
 	}
 	root.drop()
+	g.dropGathered()
 	g.inEngine = false
 	g.module, g.op = saved, ""
 }
@@ -293,6 +297,7 @@ func (g *Graph) step(n *Node) {
 		return
 	}
 	g.module, g.op, g.cat = n.module, n.op, n.cat
+	g.gatherFor(n.module)
 	b := &pass{g: g, grad: n.grads, out: make([]*Tensor, len(n.inputs)), n: n}
 	n.grads = nil
 	recomputed := b.unpack()
@@ -318,6 +323,12 @@ func (b *pass) unpack() (owned []*Tensor) {
 	b.saved = make([]*Tensor, len(n.saved))
 	for i := range n.saved {
 		s := &n.saved[i]
+		if s.away != nil { // brought back for this node
+			t := b.newStrided(s.away.Shape, denseLike(s.away), s.away.DType)
+			b.saved[i] = t
+			owned = append(owned, t)
+			continue
+		}
 		if s.reg == nil {
 			b.saved[i] = s.t
 			continue
@@ -405,6 +416,10 @@ func (n *Node) accumulate() {
 	g.module, g.op, g.cat = p.Name, "accumulate", event.CategoryGradients
 	switch {
 	case p.Grad != nil:
+		gr.drop()
+	case g.Shard.Grads > 1: // reduced over the ranks, of which each keeps its part
+		p.Grad = g.New([]int64{divUp(p.Numel(), g.Shard.Grads)}, gr.DType)
+		p.Grad.floating = false
 		gr.drop()
 	case gr.refs > 1 || !obeysLayout(gr, p.Tensor):
 		p.Grad = g.newStrided(p.Shape, denseLike(p.Tensor), gr.DType)

@@ -14,6 +14,9 @@ type Options struct {
 	BLAS      int64 // bytes of the cuBLAS workspace
 	BLASLt    int64 // bytes of the cuBLASLt workspace
 	Training  bool
+	Shard     Shard   // how states are spread over ranks
+	Offload   bool    // saved activations wait in host memory
+	HostOptim bool    // so does the optimizer's state
 	ConvScale float64 // factor on convolution and RNN workspaces, whose exact size is not known; 0 is 1
 }
 
@@ -41,13 +44,17 @@ type Graph struct {
 	redo     *checkpoint  // the region being recomputed
 	frames   []*Frame
 	rnnState bool
-	UsesDNN  bool // a cuDNN kernel ran: its library is loaded
-	Approx   bool // a workspace of unknown size was used
-	Unsure   bool // a convolution ran in a layout whose workspaces were seen to vary
-	noCast   int
-	tensors  []Tensor
-	storages []storage
-	ready    nodeHeap
+
+	gathered   string           // block whose whole weights were brought in last
+	held       []*storage       // gathered weights
+	blockBytes map[string]int64 // bytes of each block
+	UsesDNN    bool             // a cuDNN kernel ran: its library is loaded
+	Approx     bool             // a workspace of unknown size was used
+	Unsure     bool             // a convolution ran in a layout whose workspaces were seen to vary
+	noCast     int
+	tensors    []Tensor
+	storages   []storage
+	ready      nodeHeap
 }
 
 // New begins a process with an empty device.
@@ -72,6 +79,7 @@ func (g *Graph) Mark(step int, phase string) {
 func (g *Graph) In(name string, fn func()) {
 	old := g.module
 	g.module = name
+	g.gatherFor(name)
 	fn()
 	g.module = old
 }

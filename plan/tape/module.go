@@ -15,6 +15,8 @@ type Module struct {
 	buffers  []buffer
 	children []*Module
 	flat     bool // parameters share one buffer on the device
+
+	transposed bool // the weight is stored [in, out]
 }
 
 // FlattenParams makes the module's own parameters share one buffer once loaded, as recurrent networks do for cuDNN.
@@ -104,8 +106,13 @@ func (m *Module) Freeze(keep []string) {
 // Load moves the model to the device as Module.to does: children first, then the module's own parameters, then buffers.
 // Parameters with a type of their own (quantised weights) keep it.
 func (g *Graph) Load(m *Module, d DType) {
+	g.measureBlocks(m, d)
+	g.load(m, d)
+}
+
+func (g *Graph) load(m *Module, d DType) {
 	for _, c := range m.children {
-		g.Load(c, d)
+		g.load(c, d)
 	}
 	g.module, g.op, g.cat = m.path, "load", event.CategoryWeights
 	for _, p := range m.params {
@@ -127,9 +134,18 @@ func (g *Graph) Load(m *Module, d DType) {
 
 func (g *Graph) loadParam(p *Param, d DType) {
 	t := p.Tensor
+	if p.Own {
+		d = F32
+	}
 	t.g, t.DType, t.refs, t.needs = g, d, 1, !p.Frozen
 	t.stride = contiguousStrides(t.Shape)
-	t.st = g.alloc(t.Numel()*d.Size(), event.CategoryWeights)
+	if p.Bits > 0 {
+		values, scales := p.packedBytes()
+		t.st = g.alloc(values, event.CategoryWeights)
+		g.alloc(scales, event.CategoryWeights)
+		return
+	}
+	t.st = g.alloc(g.Shard.part(t.Numel()*d.Size(), g.Shard.Weights), event.CategoryWeights)
 }
 
 // ToChannelsLast rewrites four-dimensional parameters in channels-last order, as model.to(memory_format=...) does.

@@ -89,14 +89,18 @@ func (g *Graph) addmm(bias, a, b *Tensor) *Tensor {
 	return out
 }
 
-// Linear is nn.Linear: x @ w.T + bias. bias may be nil.
+// Linear is nn.Linear: x @ w.T + bias. bias may be nil. Adapters and packed weights are taken into account.
 func (g *Graph) Linear(x *Tensor, w, bias *Param) *Tensor {
-	var wt, bt *Tensor
-	wt = w.Tensor
-	if bias != nil {
-		bt = bias.Tensor
+	base := func() *Tensor {
+		if w.Bits > 0 {
+			return g.quantLinear(x, w, tensorOf(bias))
+		}
+		return g.LinearT(x, w.Tensor, tensorOf(bias))
 	}
-	return g.LinearT(x, wt, bt)
+	if w.Lora != nil {
+		return g.loraLinear(x, base, w.Lora)
+	}
+	return base()
 }
 
 // LinearT is Linear on plain tensors.
@@ -124,10 +128,19 @@ func (g *Graph) LinearT(x, w, bias *Tensor) *Tensor {
 
 // Conv1D is GPT-2's linear layer: its weight is stored [in, out].
 func (g *Graph) Conv1D(x *Tensor, w, bias *Param) *Tensor {
-	shape := slices.Clone(x.Shape)
-	shape[len(shape)-1] = w.Shape[1]
-	flat := g.View(x, -1, x.Dim(-1))
-	return g.View(g.Addmm(bias.Tensor, flat, w.Tensor), shape...)
+	base := func() *Tensor {
+		if w.Bits > 0 {
+			return g.quantLinear(x, &Param{Tensor: &Tensor{Shape: []int64{w.Shape[1], w.Shape[0]}}, Bits: w.Bits}, bias.Tensor)
+		}
+		shape := slices.Clone(x.Shape)
+		shape[len(shape)-1] = w.Shape[1]
+		flat := g.View(x, -1, x.Dim(-1))
+		return g.View(g.Addmm(bias.Tensor, flat, w.Tensor), shape...)
+	}
+	if w.Lora != nil {
+		return g.loraLinear(x, base, w.Lora)
+	}
+	return base()
 }
 
 // Bmm is the batched product of two stacks of matrices.

@@ -87,6 +87,9 @@ func (g *Graph) NewOptimizer(kind string, params []*Param) *Optimizer {
 func (o *Optimizer) Step() {
 	g, k := o.g, optimKinds[o.kind]
 	g.module, g.op = "", o.kind
+	if g.HostOptim { // the step runs on the host, on its own copy
+		return
+	}
 	if !o.state {
 		o.makeState(k)
 	}
@@ -97,7 +100,7 @@ func (o *Optimizer) Step() {
 		for _, p := range o.withGrad() {
 			g.module = p.Name
 			for range k.temps {
-				g.temp(p.Numel()*p.DType.Size(), event.CategoryTemporary)
+				g.temp(o.bytes(p), event.CategoryTemporary)
 			}
 		}
 	default:
@@ -105,7 +108,7 @@ func (o *Optimizer) Step() {
 		for range k.temps {
 			for _, p := range o.withGrad() {
 				g.module = p.Name
-				held = append(held, g.alloc(p.Numel()*p.DType.Size(), event.CategoryTemporary))
+				held = append(held, g.alloc(o.bytes(p), event.CategoryTemporary))
 			}
 		}
 		for _, st := range held {
@@ -114,6 +117,11 @@ func (o *Optimizer) Step() {
 	}
 	o.state = true
 	g.module, g.op = "", ""
+}
+
+// bytes is a parameter's size as far as this rank's optimizer goes.
+func (o *Optimizer) bytes(p *Param) int64 {
+	return o.g.Shard.part(p.Numel()*p.DType.Size(), o.g.Shard.Optim)
 }
 
 func (o *Optimizer) withGrad() []*Param {
@@ -130,7 +138,7 @@ func (o *Optimizer) makeState(k optimKind) {
 	g := o.g
 	for _, p := range o.withGrad() {
 		g.module = p.Name
-		bytes := p.Numel() * p.DType.Size()
+		bytes := o.bytes(p)
 		if k.step {
 			g.alloc(4, event.CategoryOptimizer)
 		}

@@ -63,7 +63,9 @@ type Param struct {
 	Name   string
 	Grad   *Tensor
 	Frozen bool
-	tied   *Param // the parameter this one shares its memory with
+	Lora   *Lora // adapters beside a linear weight
+	Bits   int64 // packed into so many bits, 0 is not
+	Own    bool  // kept in fp32 whatever the weights' type
 	acc    *Node
 }
 
