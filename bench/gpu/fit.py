@@ -53,7 +53,7 @@ def launch(command, **more):
                    OMP_NUM_THREADS="2", **more)
         begin = time.time()
         done = subprocess.run(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=folder, timeout=300)
-        row = {"exit": done.returncode, "wall": round(time.time() - begin, 1), "losses": losses(done.stdout), "tries": done.stdout.count("step 0 ")}
+        row = {"exit": done.returncode, "wall": round(time.time() - begin, 1), "losses": losses(done.stdout), "tries": [int(n) for n in re.findall(r"^try (\d+)", done.stdout, re.M)]}
         if os.path.exists(side):
             row.update(json.load(open(side)))
         for path in glob.glob(os.path.join(home, "runs", "*", "fit.json")):
@@ -101,7 +101,7 @@ def job(results, options, name):
 
 def timing(results, options):
     """One after another: uncapped, with --fit at 60 %, and the same remedy by hand."""
-    for name in ("plain_nanogpt", "plain_encoder", "vision_resnet50", "scaler_vit"):
+    for name in options.timing.split(","):
         fit = results.rows.get((name, "fit 0.6"))
         if not fit or fit["exit"]:
             continue
@@ -127,7 +127,7 @@ def peers(results, options):
                 command = [sys.executable, "-W", "ignore", os.path.join(HERE, "fit_jobs.py"), peer]
                 row = results.once(peer, "%g" % cap, lambda: launch(command, FIT_FRACTION=repr(cap * base["reserved"] / base["total"])))
                 row["apart"] = apart(base["losses"], row["losses"])
-                print("%-20s cap %g: tries %s, losses apart by %s" % (peer, cap, row["tries"], row["apart"]), flush=True)
+                print("%-20s cap %g: batches tried %s in %.0f s, losses apart by %s" % (peer, cap, row["tries"], row["wall"], row["apart"]), flush=True)
 
 
 def table(results):
@@ -147,7 +147,7 @@ def main():
     parser.add_argument("--jobs", type=int, default=5)
     parser.add_argument("--only", default=",".join(JOBS))
     parser.add_argument("--caps", default="0.6,0.8")
-    parser.add_argument("--timing", action="store_true")
+    parser.add_argument("--timing", default="", help="jobs whose speed is compared: plain_nanogpt,plain_encoder,vision_resnet50,scaler_vit")
     parser.add_argument("--peers", action="store_true")
     parser.add_argument("--noise", action="store_true", help="run each job uncapped twice, to see what differs anyway")
     parser.add_argument("--table", action="store_true")

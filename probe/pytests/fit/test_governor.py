@@ -124,6 +124,27 @@ class Choice(unittest.TestCase):
         self.assertIn(64, rows)
         self.assertLess(furthest(whole, tight), 1e-5)
 
+    def test_pieces_that_fail_in_a_run_give_way_to_blocks(self):
+        class Trims(nn.Module):
+            """Cuts to the longest row of what it sees: pieces have outputs of different shapes."""
+
+            def __init__(self):
+                super().__init__()
+                self.body = deep()
+
+            def forward(self, x, lengths):
+                return self.body(x[:, : int(lengths.max())])
+
+        torch.manual_seed(0)
+        model = Trims()
+        batches = [(torch.randn(16, 6, 8), torch.full((16,), 6)), (torch.randn(16, 6, 8), torch.tensor([6] * 4 + [3] * 12))]
+        step = lambda m, b: m(*b).pow(2).mean()
+        whole, _, _ = train(model, step, batches, sgd)
+        tight, _, told = train(model, step, batches, sgd, [(id, {"limit": room.HostRoom(1).held()}) for id in BOTH])
+        self.assertIn("different shapes", told.text())
+        self.assertEqual(told.kinds("checkpointing")[-1], "applied")
+        self.assertLess(furthest(whole, tight), 1e-5)
+
     def test_dropout_in_blocks(self):
         """Recomputed blocks drop what they dropped: the trajectory is that of checkpointing nothing."""
         model = deep(dropout=0.5)

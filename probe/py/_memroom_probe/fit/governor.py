@@ -49,6 +49,7 @@ class Governor:
         self.checkpointing = blocks.Checkpointing()
         self.micro = microbatch.MicroBatch(say, lambda module, inputs, plan: self._choices[module].share)
         self._choices = weakref.WeakKeyDictionary()
+        self._uncut = weakref.WeakSet()  # modules that showed in a run that they cannot be cut
 
     def __call__(self, module, call, args, kwargs):
         if not microbatch.worth_it(module):
@@ -62,7 +63,20 @@ class Governor:
                 self.checkpointing.use(module, choice.checkpoint)
         if choice is None or choice.share is None:
             return call(*args, **kwargs)
-        return self.micro(module, call, args, kwargs)
+        try:
+            return self.micro.run(module, call, args, kwargs)
+        except Cannot as reason:
+            return self._without_pieces(module, call, args, kwargs, reason)
+
+    def _without_pieces(self, module, call, args, kwargs, reason):
+        """Pieces turned out not to be possible. A batch of one row says nothing; otherwise the choice is made anew without."""
+        if torch.is_grad_enabled() and Inputs(args, kwargs).rows > 1:
+            self.micro.decline(module, reason)
+            self._uncut.add(module)
+            choice = self._choices[module] = self._choose_safely(module, call, args, kwargs)
+            choice.size = _size(args, kwargs)
+            self.checkpointing.use(module, choice.checkpoint)
+        return call(*args, **kwargs)
 
     def _choose_safely(self, module, call, args, kwargs):
         """A fault of ours costs the remedy, not the training."""
@@ -101,7 +115,7 @@ class Governor:
         return [(name, b) for name, b in blocks.find(module) if blocks.fit_for_recompute(b) is None]
 
     def _plan(self, module, call, args, kwargs):
-        if "micro_batch" not in self.allowed:
+        if "micro_batch" not in self.allowed or module in self._uncut:
             return None
         try:
             return self.micro.plan(module, call, args, kwargs)

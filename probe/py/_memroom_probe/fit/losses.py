@@ -52,18 +52,34 @@ def _counter(at, value, start):
     return weigh
 
 
-def survivors(candidates, trial_pieces, apart, together, tolerance):
-    """The rules that explain one trial, and whether the others were really ruled out rather than just not better.
+ROUNDING = 2e-6  # relative error that two kernels of different shapes may make of one loss in fp32
 
-    apart: losses of the pieces, together: the loss of all rows at once, as floats."""
+
+def survivors(candidates, trial_pieces, apart, together, tolerance):
+    """The rules that explain one trial. apart: losses of the pieces, together: the loss of all rows at once, as floats.
+
+    Rows of an untrained model have almost the same loss, so a wrong rule may be off by very little: what is ten times
+    further off than the best rule, and further than rounding goes, is ruled out."""
     scale = max(abs(together), max(abs(v) for v in apart), 1e-12)
-    kept = []
+    errors = []
     for rule in candidates:
         shares = [float(s) for s in rule.shares(trial_pieces)]
-        predicted = sum(s * v for s, v in zip(shares, apart))
-        if abs(predicted - together) <= tolerance * scale:
-            kept.append(rule)
-    return kept
+        errors.append(abs(sum(s * v for s, v in zip(shares, apart)) - together) / scale)
+    most = min(tolerance, max(ROUNDING, 10 * min(errors, default=0)))
+    return [rule for rule, error in zip(candidates, errors) if error <= most]
+
+
+def most_telling(candidates, rows):
+    """Two rows (their flat leaves given) on which the rules differ most: their indices. One transfer from the device a rule."""
+    best, pair = 0.0, (0, 1)
+    tables = [[float(w) for w in (rule.weigh(leaves) for leaves in rows)] for rule in candidates if rule.mean]
+    for a in range(len(rows)):
+        for b in range(a + 1, len(rows)):
+            shares = [t[a] / (t[a] + t[b]) for t in tables if t[a] + t[b] > 0]
+            spread = max(shares, default=0) - min(shares, default=0)
+            if spread > best and all(min(t[a], t[b]) > 0 for t in tables):
+                best, pair = spread, (a, b)
+    return pair
 
 
 def agree(candidates, pieces):

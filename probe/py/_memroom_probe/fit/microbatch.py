@@ -44,10 +44,14 @@ class MicroBatch:
         if not worth_it(module):
             return call(*args, **kwargs)
         try:
-            plan, inputs = self.plan(module, call, args, kwargs)
+            return self.run(module, call, args, kwargs)
         except Cannot as reason:
-            self._decline(module, reason)
+            self.decline(module, reason)
             return call(*args, **kwargs)
+
+    def run(self, module, call, args, kwargs):
+        """The call in pieces. Raises Cannot, with everything as before, where that is not possible."""
+        plan, inputs = self.plan(module, call, args, kwargs)
         share = self.choose(module, inputs, plan)
         rows, keep = share.now(inputs) if share else (inputs.rows, 0)
         sizes = even(inputs.rows, rows)
@@ -56,10 +60,9 @@ class MicroBatch:
         states = _rng_before(module)
         try:
             return self._in_pieces(module, call, plan, inputs, sizes, keep)
-        except Cannot as reason:  # only a run shows that pieces do not fit together; the call starts over, uncut
-            self._decline(module, reason)
+        except Cannot:  # only a run shows that pieces do not fit together
             _rng_back(states)
-            return call(*args, **kwargs)
+            raise
 
     def plan(self, module, call, args, kwargs):
         """The Plan for this way of calling the module, and the call's Inputs; raises Cannot."""
@@ -106,7 +109,7 @@ class MicroBatch:
         _rng_back(states)
         return _recompute(call, plan, inputs, pieces, sizes, shares, keep)
 
-    def _decline(self, module, reason):
+    def decline(self, module, reason):
         if (id(module), str(reason)) not in self._said:
             self._said.add((id(module), str(reason)))
             self.say("declined", "%s: %s" % (name_of(module), reason), id="micro_batch")
