@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 
 	"memroom/event"
 )
@@ -96,20 +97,40 @@ func unescapeMount(s string) string { return mountEscapes.Replace(s) }
 
 // Processes lists the members, of sub-groups too.
 func (c *Cgroup) Processes() ([]int, error) {
+	data, err := readInto(make([]byte, 4096), filepath.Join(c.Dir, "cgroup.procs"))
+	if err != nil {
+		return nil, err
+	}
 	var pids []int
-	err := filepath.WalkDir(c.Dir, func(path string, entry os.DirEntry, err error) error {
-		if err != nil || !entry.IsDir() {
-			return nil // a sub-group that went away is no error
+	for field := range strings.FieldsSeq(string(data)) {
+		if pid, err := strconv.Atoi(field); err == nil {
+			pids = append(pids, pid)
 		}
-		data, err := os.ReadFile(filepath.Join(path, "cgroup.procs"))
-		for field := range strings.FieldsSeq(string(data)) {
-			if pid, err := strconv.Atoi(field); err == nil {
-				pids = append(pids, pid)
-			}
+	}
+	for _, sub := range c.groupsBelow() {
+		more, _ := sub.Processes() // one that went away is no error
+		pids = append(pids, more...)
+	}
+	return pids, nil
+}
+
+// groupsBelow gives the sub-groups. A folder's count of links says whether there are any, without listing it.
+func (c *Cgroup) groupsBelow() []*Cgroup {
+	var st syscall.Stat_t
+	if err := syscall.Stat(c.Dir, &st); err != nil || st.Nlink == 2 {
+		return nil
+	}
+	entries, err := os.ReadDir(c.Dir)
+	if err != nil {
+		return nil
+	}
+	var groups []*Cgroup
+	for _, e := range entries {
+		if e.IsDir() {
+			groups = append(groups, &Cgroup{Dir: filepath.Join(c.Dir, e.Name()), Version: c.Version})
 		}
-		return err
-	})
-	return pids, err
+	}
+	return groups
 }
 
 // HasMemory says whether the memory controller is on for this cgroup: in version 2 it must be delegated. The root
@@ -131,7 +152,8 @@ func (c *Cgroup) number(v2, v1 string) (event.Bytes, error) {
 	if name == "" {
 		return 0, os.ErrNotExist
 	}
-	data, err := os.ReadFile(filepath.Join(c.Dir, name))
+	var small [64]byte
+	data, err := readInto(small[:], filepath.Join(c.Dir, name))
 	if err != nil {
 		return 0, err
 	}
@@ -148,7 +170,7 @@ func (c *Cgroup) number(v2, v1 string) (event.Bytes, error) {
 
 // table reads a file of "key value" lines.
 func (c *Cgroup) table(name string) map[string]int64 {
-	data, err := os.ReadFile(filepath.Join(c.Dir, name))
+	data, err := readInto(make([]byte, 4096), filepath.Join(c.Dir, name))
 	if err != nil {
 		return nil
 	}
@@ -203,12 +225,9 @@ func (c *Cgroup) OOMCounts() (oom, kills int64) {
 		return events["oom"], events["oom_kill"]
 	}
 	kills = c.table("memory.oom_control")["oom_kill"] // not hierarchical in version 1
-	children, _ := os.ReadDir(c.Dir)
-	for _, child := range children {
-		if child.IsDir() {
-			_, k := (&Cgroup{Dir: filepath.Join(c.Dir, child.Name()), Version: 1}).OOMCounts()
-			kills += k
-		}
+	for _, sub := range c.groupsBelow() {
+		_, k := sub.OOMCounts()
+		kills += k
 	}
 	return kills, kills
 }

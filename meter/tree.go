@@ -20,34 +20,43 @@ type Tree struct {
 	Except []int   // children of the keeper that are not the run: our own processes
 	Cgroup *Cgroup // nil without one
 
-	pids      []int
-	split     map[int]Status // the last detailed reading of each process
-	refreshed time.Time
-	walkCost  time.Duration
+	pids     []int
+	walked   map[int]bool        // found by the last walk
+	split    map[int]Status      // the last detailed reading of each process
+	resident map[int]event.Bytes // the last reading of each process
+	walkedAt time.Time
+	walkCost time.Duration
 }
 
 // Processes gives the processes found at the last refresh, in ascending order.
 func (t *Tree) Processes() []int { return t.pids }
 
-// Refresh looks for the processes again. The walk opens a file for each thread of the run, so the slower it is the less
-// often it is made: it never takes more than a four-hundredth of the time.
+// Resident is what a process held at the last reading.
+func (t *Tree) Resident(pid int) event.Bytes { return t.resident[pid] }
+
+// Refresh looks for the processes again. The cgroup's list is one file and read each time. The walk over descendants opens a
+// file for each thread of the run, so the slower it is the less often it is made: it never takes more than a
+// four-hundredth of the time, and where the cgroup tells nearly everything it is made every five seconds.
 func (t *Tree) Refresh(now time.Time) {
-	if now.Sub(t.refreshed) < 400*t.walkCost && t.pids != nil {
-		return
-	}
-	begin := time.Now()
 	found := map[int]bool{}
+	pause := 400 * t.walkCost
 	if t.Cgroup != nil {
+		pause = max(pause, 5*time.Second)
 		pids, _ := t.Cgroup.Processes()
 		for _, pid := range pids {
 			found[pid] = true
 		}
 	}
-	if t.Keeper > 0 {
-		t.walk(t.Keeper, found)
-		delete(found, t.Keeper)
+	if t.Keeper > 0 && (t.walked == nil || now.Sub(t.walkedAt) >= pause) {
+		begin := time.Now()
+		t.walked = map[int]bool{}
+		t.walk(t.Keeper, t.walked)
+		t.walkedAt, t.walkCost = now, time.Since(begin)
 	}
-	for _, pid := range t.Except {
+	for pid := range t.walked {
+		found[pid] = true
+	}
+	for _, pid := range append(t.Except, t.Keeper) {
 		delete(found, pid)
 	}
 	t.pids = t.pids[:0]
@@ -55,7 +64,6 @@ func (t *Tree) Refresh(now time.Time) {
 		t.pids = append(t.pids, pid)
 	}
 	slices.Sort(t.pids)
-	t.refreshed, t.walkCost = now, time.Since(begin)
 }
 
 // walk adds pid and its descendants to found.
@@ -120,8 +128,9 @@ func (p *Proc) childrenByScan(parent int) []int {
 // file, shared and swapped pages is renewed as well.
 func (t *Tree) Read(s *event.Sample, detail bool) {
 	if t.split == nil {
-		t.split = map[int]Status{}
+		t.split, t.resident = map[int]Status{}, map[int]event.Bytes{}
 	}
+	clear(t.resident)
 	if detail {
 		clear(t.split)
 	}
@@ -133,6 +142,7 @@ func (t *Tree) Read(s *event.Sample, detail bool) {
 		if m.Resident == 0 {
 			continue // ended, and not reaped yet
 		}
+		t.resident[pid] = m.Resident
 		status, known := t.split[pid]
 		if detail || !known {
 			status, _ = t.Proc.Status(pid)

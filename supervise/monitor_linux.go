@@ -184,6 +184,7 @@ func (m *Monitor) loop(keeper <-chan told) error {
 			m.hearProbe(h)
 		case <-ticker.C:
 			m.tick()
+			dropProgram()
 		}
 	}
 }
@@ -293,7 +294,7 @@ func (m *Monitor) tick() {
 	now := time.Now()
 	m.tree.Refresh(now)
 	s := m.read(now)
-	m.people.update(m.tree.Processes())
+	m.people.update(m.tree)
 	m.hold(&s)
 	m.checkRanks(now)
 	m.nameSilent(now)
@@ -359,7 +360,7 @@ func (m *Monitor) read(now time.Time) event.Sample {
 	s := event.Sample{AtMS: m.now(), Attempt: m.state.Attempt}
 	m.tree.Read(&s, detail)
 	m.readProportional(&s, now)
-	m.readCgroup(&s)
+	m.readCgroup(&s, detail)
 	s.Machine, s.Devices = m.last.Machine, m.last.Devices
 	if detail {
 		m.readMachine(&s)
@@ -389,7 +390,8 @@ func (m *Monitor) readProportional(s *event.Sample, now time.Time) {
 	}
 }
 
-func (m *Monitor) readCgroup(s *event.Sample) {
+// readCgroup reads usage and kills each time, what it is made of and the limits once a second.
+func (m *Monitor) readCgroup(s *event.Sample, detail bool) {
 	group, own := m.tree.Cgroup, true
 	if group == nil {
 		group, own = m.around, false
@@ -397,6 +399,15 @@ func (m *Monitor) readCgroup(s *event.Sample) {
 	if group == nil {
 		m.note("cgroup", "no memory cgroup is mounted: limits and kills are read from the machine's counters only")
 		return
+	}
+	if before := m.last.Cgroup; before != nil && !detail {
+		now := *before
+		var err error
+		if now.Current, now.OOMKill, err = group.Quick(); err == nil {
+			now.Peak = max(now.Peak, now.Current)
+			s.Cgroup = &now
+			return
+		}
 	}
 	reading, err := group.Read()
 	if err != nil {

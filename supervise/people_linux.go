@@ -33,19 +33,21 @@ func newPeople(proc *meter.Proc, keeper int) *people {
 	return &people{proc: proc, keeper: keeper, all: map[int]*person{}}
 }
 
-// update takes the processes that live now.
-func (p *people) update(pids []int) {
+// update takes the processes that live now: a process that cannot be read any more has ended.
+func (p *people) update(tree *meter.Tree) {
+	pids := tree.Processes()
 	alive := make(map[int]bool, len(pids))
 	for _, pid := range pids {
+		if tree.Resident(pid) == 0 {
+			continue
+		}
 		alive[pid] = true
 		who := p.all[pid]
 		if who == nil {
 			who = p.meet(pid)
 			p.all[pid] = who
 		}
-		if m, err := p.proc.Statm(pid); err == nil {
-			who.resident = m.Resident
-		}
+		who.resident = tree.Resident(pid)
 	}
 	for pid, who := range p.all {
 		who.gone = !alive[pid]

@@ -6,6 +6,7 @@ import (
 	"runtime/debug"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -16,10 +17,19 @@ import (
 // processes that live as long as a training are worth it: it is more than half of their resident memory.
 func Settle() {
 	debug.FreeOSMemory()
-	for _, m := range cleanMappings() {
+	dropProgram()
+}
+
+// dropProgram lets go of our view of the program's file. Kernels map whole large folios at a fault (2 MiB and more since
+// 6.18), so that a process which works for a millisecond four times a second would otherwise hold all of it all the time.
+func dropProgram() {
+	for _, m := range programMappings() {
 		_, _, _ = unix.Syscall(unix.SYS_MADVISE, m.start, m.length, unix.MADV_DONTNEED)
 	}
 }
+
+// programMappings are found once: libraries that are loaded later stay where they are.
+var programMappings = sync.OnceValue(cleanMappings)
 
 // SettleSoon settles when start-up is over, twice: what the first seconds of work touch is then known to be rare too.
 func SettleSoon() {
