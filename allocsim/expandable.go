@@ -44,6 +44,9 @@ func (a *Allocator) couldGrowTo(ref blockRef) int64 {
 func (a *Allocator) growExpandable(g *group, s int64) blockRef {
 	ref := a.growthPoint(g, s)
 	if ref == 0 {
+		if s > a.rangeSize(g) {
+			return 0 // more than the card and its address range have
+		}
 		ref = a.newRange(g)
 	}
 	if a.blocks[ref].state == stateUnmapped && !a.mapPages(ref, min(a.blocks[ref].size, s)) {
@@ -77,14 +80,24 @@ func (a *Allocator) growthPoint(g *group, s int64) blockRef {
 	return 0
 }
 
-// newRange reserves the address space of another expandable segment, one eighth larger than the card.
-func (a *Allocator) newRange(g *group) blockRef {
-	page := int64(smallSegment)
-	if !g.pool.small {
-		page = int64(a.config.LargeSegment)
+// rangeSize gives the address space of an expandable segment: one eighth more than the card.
+func (a *Allocator) rangeSize(g *group) int64 {
+	page := a.pageOf(g)
+	return (a.total + a.total/8 + page - 1) / page * page
+}
+
+// pageOf gives the granularity of mapping.
+func (a *Allocator) pageOf(g *group) int64 {
+	if g.pool.small {
+		return smallSegment
 	}
-	size := (a.total + a.total/8 + page - 1) / page * page
-	return a.addRange(g, a.driver.Reserve(size), size, page)
+	return int64(a.config.LargeSegment)
+}
+
+// newRange reserves the address space of another expandable segment.
+func (a *Allocator) newRange(g *group) blockRef {
+	size := a.rangeSize(g)
+	return a.addRange(g, a.driver.Reserve(size), size, a.pageOf(g))
 }
 
 func (a *Allocator) addRange(g *group, base uint64, size, page int64) blockRef {
@@ -185,7 +198,12 @@ func (a *Allocator) rememberUnmapped(ref blockRef) {
 func (a *Allocator) forgetUnmapped(ref blockRef) {
 	g := a.groupOf(&a.blocks[ref])
 	i := a.unmappedIndex(g, a.blocks[ref].addr)
-	g.unmapped = slices.Delete(g.unmapped, i, i+1)
+	if i == len(g.unmapped) || g.unmapped[i] != ref {
+		i = slices.Index(g.unmapped, ref) // a recording that makes no sense can have ranges on top of each other
+	}
+	if i >= 0 {
+		g.unmapped = slices.Delete(g.unmapped, i, i+1)
+	}
 }
 
 // unmappedIndex gives the place of an address among the unmapped blocks of a group.

@@ -34,12 +34,40 @@ func (a *Allocator) load(start []event.Segment, lowest map[rangeKey]uint64, plac
 			t.Segment.add(1)
 		}
 		a.reserve(g, s.Size)
-		a.loadBlocks(s.Blocks, index, 0, placed)
+		a.loadBlocks(joinFree(s.Blocks), index, 0, placed)
 	}
 	for _, k := range keys {
-		a.loadRange(k, runs[k], lowest[k], placed)
+		a.loadRange(k, joinRuns(runs[k]), lowest[k], placed)
 	}
 	a.stats.DeviceAllocs = 0
+}
+
+// joinFree merges free blocks that lie side by side, which the allocator never leaves so.
+func joinFree(blocks []event.Block) []event.Block {
+	joined := make([]event.Block, 0, len(blocks))
+	for _, b := range blocks {
+		if n := len(joined); n > 0 && b.State == event.BlockFree && joined[n-1].State == event.BlockFree {
+			joined[n-1].Size += b.Size
+		} else {
+			joined = append(joined, b)
+		}
+	}
+	return joined
+}
+
+// joinRuns merges mapped runs that touch each other.
+func joinRuns(runs []event.Segment) []event.Segment {
+	var joined []event.Segment
+	for _, r := range runs {
+		if n := len(joined); n > 0 && joined[n-1].Addr+uint64(joined[n-1].Size) == r.Addr {
+			joined[n-1].Size += r.Size
+			joined[n-1].Blocks = joinFree(append(joined[n-1].Blocks, r.Blocks...))
+		} else {
+			r.Blocks = joinFree(r.Blocks)
+			joined = append(joined, r)
+		}
+	}
+	return joined
 }
 
 // groupFor gives the free blocks of a pool and stream, making the pool on first use.
@@ -111,17 +139,14 @@ func (a *Allocator) activate(ref blockRef, from *event.Block, isSmall bool) {
 
 // loadRange makes one expandable range out of its mapped runs.
 func (a *Allocator) loadRange(k rangeKey, runs []event.Segment, lowest uint64, placed func(event.Block, Block)) {
-	page := int64(smallSegment)
-	if !k.small {
-		page = int64(a.config.LargeSegment)
-	}
+	g := a.groupFor(k.pool, k.small, k.stream)
+	page := a.pageOf(g)
 	base := runs[0].Addr
 	if lowest != 0 && lowest < base && (base-lowest)%uint64(page) == 0 && base-lowest < uint64(a.total) {
 		base = lowest
 	}
 	last := runs[len(runs)-1]
-	size := max(a.total+a.total/8, int64(last.Addr-base)+last.Size+a.total)
-	g := a.groupFor(k.pool, k.small, k.stream)
+	size := max(a.rangeSize(g), int64(last.Addr-base)+last.Size+a.total)
 	index := a.addSegment(segment{base: base, size: size, page: page, group: g, expandable: true})
 	var tail blockRef
 	at := base

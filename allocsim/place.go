@@ -256,7 +256,7 @@ func (v *verifier) grownExpandable(e *event.Entry, g *group, s int64) blockRef {
 	a := v.a
 	point := a.growthPoint(g, s)
 	if point == 0 {
-		point = a.addRange(g, v.growth[0].Addr, (a.total+a.total/8)/a.pageOf(g)*a.pageOf(g), a.pageOf(g))
+		point = a.addRange(g, v.growth[0].Addr, max(a.rangeSize(g), (s/a.pageOf(g)+1)*a.pageOf(g)), a.pageOf(g))
 	}
 	want := a.pagesToMap(point, s)
 	same := a.blocks[point].addr == e.Addr && len(want) == len(v.growth)
@@ -264,13 +264,27 @@ func (v *verifier) grownExpandable(e *event.Entry, g *group, s int64) blockRef {
 		same = want[i].Addr == v.growth[i].Addr && want[i].Size == v.growth[i].Size
 	}
 	if !same {
-		v.differ("alloc of %d bytes at %#x mapped %s at %#x: the model maps %s at %#x", e.Size, e.Addr, event.Bytes(v.growth[0].Size),
-			v.growth[0].Addr, event.Bytes(want[0].Size), want[0].Addr)
+		v.differ("alloc of %d bytes at %#x mapped %s at %#x: the model maps %s from %#x on", e.Size, e.Addr, sum(v.growth), v.growth[0].Addr,
+			sumPages(want), a.blocks[point].addr)
 		v.applyGrowth(g)
 		return v.force(e, s)
 	}
 	v.growth = v.growth[:0]
 	return a.growExpandable(g, s)
+}
+
+func sum(entries []event.Entry) (bytes event.Bytes) {
+	for i := range entries {
+		bytes += event.Bytes(entries[i].Size)
+	}
+	return bytes
+}
+
+func sumPages(calls []SegmentAt) (bytes event.Bytes) {
+	for _, c := range calls {
+		bytes += event.Bytes(c.Size)
+	}
+	return bytes
 }
 
 // pagesToMap gives the map calls that growExpandable would make from a block on.
@@ -319,13 +333,6 @@ func (v *verifier) applyGrowth(g *group) {
 	v.growth = v.growth[:0]
 }
 
-func (a *Allocator) pageOf(g *group) int64 {
-	if g.pool.small {
-		return smallSegment
-	}
-	return int64(a.config.LargeSegment)
-}
-
 // forceMap maps pages where a recording says so, in the range that has them unmapped or in a new one.
 func (a *Allocator) forceMap(g *group, addr uint64, size int64) {
 	var ref blockRef
@@ -335,7 +342,7 @@ func (a *Allocator) forceMap(g *group, addr uint64, size int64) {
 		}
 	}
 	if ref == 0 {
-		ref = a.addRange(g, addr, max(a.total+a.total/8, size)/a.pageOf(g)*a.pageOf(g)+a.pageOf(g), a.pageOf(g))
+		ref = a.addRange(g, addr, max(a.rangeSize(g), size), a.pageOf(g))
 	}
 	if b := &a.blocks[ref]; b.addr < addr {
 		a.forgetUnmapped(ref)

@@ -8,6 +8,7 @@ import (
 
 	"memroom/allocsim"
 	"memroom/event"
+	"memroom/plan"
 	"memroom/trace"
 )
 
@@ -15,7 +16,7 @@ type replayCmd struct {
 	File       string      `arg:"" help:"Snapshot written by torch.cuda.memory._dump_snapshot(); .gz, .xz and .zst are read as they are."`
 	AllocConf  *string     `name:"alloc-conf" aliases:"conf" help:"Replay under these settings, as in PYTORCH_CUDA_ALLOC_CONF; '' is the default." placeholder:"CONF"`
 	AllocLimit event.Bytes `name:"alloc-limit" aliases:"capacity" help:"Replay under a cap on reserved bytes." placeholder:"SIZE"`
-	GPU        string      `name:"gpu" help:"Replay on a card of this size, its CUDA context included." placeholder:"SIZE"`
+	GPU        string      `name:"gpu" help:"Replay on this card, whose CUDA context takes its share: a name such as H100, or a size." placeholder:"SIZE|NAME"`
 	WhatIf     bool        `name:"what-if" help:"Try the useful settings and recommend one."`
 	Device     int         `help:"Only this device." default:"-1"`
 	Torch      string      `name:"torch" help:"Release that made the recording, where its keys do not tell." placeholder:"VERSION"`
@@ -110,20 +111,14 @@ func (c *replayCmd) options() (allocsim.Options, error) {
 		o.Config = conf
 	}
 	if c.GPU != "" {
-		total, err := event.ParseBytes(c.GPU)
+		card, err := plan.FindCard(c.GPU)
 		if err != nil {
 			return o, err
 		}
-		o.DeviceTotal, o.Outside = total, contextSize
-		if total <= contextSize {
-			return o, fmt.Errorf("a card of %s has no room beside its CUDA context of %s", total, contextSize)
-		}
+		o.DeviceTotal, o.Outside = card.Total, card.Context
 	}
 	return o, nil
 }
-
-// contextSize is what a CUDA context with PyTorch's kernels and library handles takes on the card that was measured.
-const contextSize = 751 * event.MiB
 
 // replay verifies one device's recording and, where asked for, replays its requests under other conditions.
 func (c *replayCmd) replay(rec *event.Recording, o allocsim.Options) (replayResult, error) {
