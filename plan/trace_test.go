@@ -271,3 +271,26 @@ func TestTimelinesEqualRecordedOnes(t *testing.T) {
 		})
 	}
 }
+
+// TestFamiliesEqualRecordedOnes compares small models of every family with two steps of the real ones on an H200. These
+// runs had use_cache on and no attention mask.
+func TestFamiliesEqualRecordedOnes(t *testing.T) {
+	for _, m := range readMeasured(t, filepath.Join("testdata", "families", "index.jsonl")) {
+		t.Run(m.ID, func(t *testing.T) {
+			m.useCache = true
+			if m.Config == nil {
+				m.Config = m.Case.Config
+				m.Config["model_type"] = m.Case.Family
+			}
+			model := m.model(t)
+			if got := model.Root.Count(); got != m.Params {
+				t.Errorf("%d parameters, want %d", got, m.Params)
+			}
+			g := train(model, h200, m.loop())
+			want := readRecorded(t, filepath.Join("testdata", "families", m.ID+".trace.gz"))
+			if diff := compare(requestsOf(g.Timeline()), want); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}

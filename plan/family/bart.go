@@ -21,6 +21,7 @@ type s2sAttention struct {
 	d          int64
 	causal     bool
 	decoder    bool
+	scaled     bool // Whisper: q is scaled beforehand, and q, k, v are made contiguous
 	drop       float64
 }
 
@@ -33,7 +34,7 @@ type s2sLayer struct {
 }
 
 func (s *seq2seq) attention(m *tape.Module, heads int64, dec, causal bool) s2sAttention {
-	a := s2sAttention{d: s.h / heads, causal: causal, decoder: dec, drop: s.attnDrop}
+	a := s2sAttention{d: s.h / heads, causal: causal, decoder: dec, drop: s.attnDrop, scaled: s.before}
 	a.k, a.v = linear(m, "k_proj", s.h, s.h, s.keyBias), linear(m, "v_proj", s.h, s.h, true)
 	a.q, a.o = linear(m, "q_proj", s.h, s.h, true), linear(m, "out_proj", s.h, s.h, true)
 	return a
@@ -63,11 +64,17 @@ func (a s2sAttention) run(c *ctx, x, kv, mask *tape.Tensor) (out, weights *tape.
 		src = kv
 	}
 	var q, k, v, o, w *tape.Tensor
-	f.Set(&q, heads(c.Graph, a.q.run(c.Graph, x), a.d))
-	f.Set(&k, a.k.run(c.Graph, src))
-	f.Set(&v, a.v.run(c.Graph, src))
-	f.Set(&k, heads(c.Graph, k, a.d))
-	f.Set(&v, heads(c.Graph, v, a.d))
+	if a.scaled {
+		f.Set(&q, c.Contiguous(heads(c.Graph, c.Scale(a.q.run(c.Graph, x)), a.d)))
+		f.Set(&k, c.Contiguous(heads(c.Graph, a.k.run(c.Graph, src), a.d)))
+		f.Set(&v, c.Contiguous(heads(c.Graph, a.v.run(c.Graph, src), a.d)))
+	} else {
+		f.Set(&q, heads(c.Graph, a.q.run(c.Graph, x), a.d))
+		f.Set(&k, a.k.run(c.Graph, src))
+		f.Set(&v, a.v.run(c.Graph, src))
+		f.Set(&k, heads(c.Graph, k, a.d))
+		f.Set(&v, heads(c.Graph, v, a.d))
+	}
 	if a.decoder {
 		ck, cv := c.cached(k, v)
 		f.Set(&k, ck)

@@ -6,6 +6,7 @@ import "memroom/plan/tape"
 type convLayer struct {
 	w, b                          *tape.Param
 	stride, pad, groups, dilation int64
+	flat                          bool // one-dimensional
 }
 
 func conv(m *tape.Module, name string, in, out, k, stride, pad, groups int64, bias bool) convLayer {
@@ -18,5 +19,5 @@ func conv(m *tape.Module, name string, in, out, k, stride, pad, groups int64, bi
 }
 
 func (l convLayer) run(c *ctx, x *tape.Tensor) *tape.Tensor {
-	return c.Conv(x, l.w, l.b, tape.ConvShape{Stride: l.stride, Pad: l.pad, Groups: l.groups, Dilation: l.dilation})
+	return c.Conv(x, l.w, l.b, tape.ConvShape{Stride: l.stride, Pad: l.pad, Groups: l.groups, Dilation: l.dilation, Flat: l.flat})
 }

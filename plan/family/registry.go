@@ -37,6 +37,7 @@ var registry = map[string]builder{
 	"electra":     electra,
 	"distilbert":  distilbert,
 	"albert":      albert,
+	"whisper":     whisper,
 	"mlp":         mlp,
 	"gpt2":        gpt2,
 	"llama":       llama,

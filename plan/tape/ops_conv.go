@@ -3,7 +3,18 @@ package tape
 import "memroom/event"
 
 // ConvShape is the geometry of a convolution.
-type ConvShape struct{ Stride, Pad, Groups, Dilation int64 }
+type ConvShape struct {
+	Stride, Pad, Groups, Dilation int64
+	Flat                          bool // one-dimensional: images one pixel high
+}
+
+// height is the output's height.
+func (s ConvShape) height(n, k int64) int64 {
+	if s.Flat {
+		return 1
+	}
+	return s.out(n, k)
+}
 
 func (s ConvShape) out(n, k int64) int64 { return (n+2*s.Pad-s.Dilation*(k-1)-1)/s.Stride + 1 }
 
@@ -14,7 +25,7 @@ func (g *Graph) Conv(x *Tensor, weight, bias *Param, s ConvShape) *Tensor {
 	g.op = "conv"
 	n := g.prepare("conv", x, w, b)
 	n.save(x, w)
-	shape := []int64{x.Shape[0], w.Shape[0], s.out(x.Shape[2], w.Shape[2]), s.out(x.Shape[3], w.Shape[3])}
+	shape := []int64{x.Shape[0], w.Shape[0], s.height(x.Shape[2], w.Shape[2]), s.out(x.Shape[3], w.Shape[3])}
 	last := x.channelsLast() || w.channelsLast()
 	stride := contiguousStrides(shape)
 	if last {
