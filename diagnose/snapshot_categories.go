@@ -17,16 +17,27 @@ type categoriser struct {
 	weightSizes   map[int64]int // requested bytes of what was loaded and stayed -> how many
 	gradientSizes map[int64]int // requested bytes -> gradients of that size in the last whole step
 	lossBytes     map[int]int64 // span -> the largest allocation of a loss function in it
+	workspaces    map[stackSize]*tally
 }
+
+// stackSize names what one call stack made of one size.
+type stackSize struct {
+	stack event.StackID
+	size  int64
+}
+
+// tally counts what was made, what was never freed, and what was seen to stay through the next step.
+type tally struct{ made, stayed, outlived int }
 
 // Library workspaces: what cuBLAS keeps for each handle and stream (default, Hopper and later) and what cuBLASLt keeps.
 // They are ordinary allocations, made by the first matrix product and never freed.
-var workspaceSizes = map[int64]bool{8519680: true, 33554432: true, 1048576: true, 4194304: true}
+var workspaceSizes = map[int64]bool{8519680: true, 33554432: true, 1048576: true}
 
 // categorise fills in Category, Phase and Sure of every allocation and gives the phases it found.
 func (l *Ledger) categorise() *phases {
 	traits := l.traitTable()
-	c := &categoriser{l: l, traits: traits, weightSizes: map[int64]int{}, gradientSizes: map[int64]int{}, lossBytes: map[int]int64{}}
+	c := &categoriser{l: l, traits: traits, weightSizes: map[int64]int{}, gradientSizes: map[int64]int{}, lossBytes: map[int]int64{},
+		workspaces: map[stackSize]*tally{}}
 	c.p = l.findPhases(traits)
 	if c.findLoaders() {
 		c.p = l.findPhases(c.traits)
@@ -41,6 +52,7 @@ func (l *Ledger) categorise() *phases {
 	c.countGradients()
 	c.settleKept()
 	c.settleUnfinished()
+	c.settleUnapplied()
 	c.settleOlder()
 	c.doubtWithoutStacks()
 	return c.p
@@ -69,7 +81,6 @@ func (c *categoriser) findLoaders() bool {
 	if c.p.spans[0].phase == PhaseBackward {
 		return false
 	}
-	type tally struct{ made, stayed int }
 	stacks := map[event.StackID]*tally{}
 	c.eachRecorded(func(a *Allocation, span int) {
 		n := stacks[a.Stack]
@@ -120,10 +131,34 @@ func (c *categoriser) outlivesStep(a *Allocation, span int) bool {
 	return a.End == Never || a.End > c.p.begin(c.p.nextOptimize[next])
 }
 
+// seenToOutlive is outlivesStep for what was watched through the whole of the next step: near the end of a recording
+// nothing has had the time to be freed.
+func (c *categoriser) seenToOutlive(a *Allocation, span int) bool {
+	next := c.p.nextBackward
+	if c.p.optimizer {
+		next = c.p.nextOptimize
+	}
+	after := c.p.begin(next[next[span]])
+	return after != Never && a.End > after
+}
+
 func (c *categoriser) learnSizes(a *Allocation, span int) {
 	t := c.traits(a.Stack)
 	if c.p.spans[span].phase == PhaseLoad && t.has(traitLoad) && c.outlivesStep(a, span) {
 		c.weightSizes[a.Requested()]++
+	}
+	if workspaceSizes[a.Requested()] {
+		key := stackSize{a.Stack, a.Requested()}
+		if c.workspaces[key] == nil {
+			c.workspaces[key] = &tally{}
+		}
+		c.workspaces[key].made++
+		if a.End == Never {
+			c.workspaces[key].stayed++
+		}
+		if c.seenToOutlive(a, span) {
+			c.workspaces[key].outlived++
+		}
 	}
 	if t.has(traitLoss) && c.p.spans[span].phase == PhaseForward {
 		c.lossBytes[span] = max(c.lossBytes[span], a.Requested())
@@ -151,11 +186,21 @@ func (c *categoriser) classify(a *Allocation, span int) (event.Category, uint8) 
 	}
 }
 
+// isWorkspace knows a library's workspace by its size and its life: once or twice (a handle for each thread) a stack made
+// one that stayed, while tensors of that size come and go with every step.
 func (c *categoriser) isWorkspace(a *Allocation, span int) bool {
-	if c.traits(a.Stack).has(traitWorkspace) {
+	t := c.traits(a.Stack)
+	n := c.workspaces[stackSize{a.Stack, a.Requested()}]
+	switch {
+	case t.has(traitWorkspace):
 		return true
+	case n == nil || a.End != Never || t.has(traitOptimizer|traitLoad):
+		return false
+	case c.seenToOutlive(a, span):
+		return n.outlived <= 2
+	default: // near the end of the recording
+		return n.made <= 2 && n.stayed == n.made
 	}
-	return workspaceSizes[a.Requested()] && a.End == Never && !c.traits(a.Stack).has(traitOptimizer|traitLoad)
 }
 
 func (c *categoriser) classifyLoaded(a *Allocation, span int) (event.Category, uint8) {
@@ -192,7 +237,7 @@ func (c *categoriser) classifyForward(a *Allocation, span int) (event.Category, 
 		return event.CategoryWeights, 85
 	case t.has(traitInput):
 		return event.CategoryInput, 80
-	case !t.has(traitForward|traitLoad) && c.p.stacks && (saved || a.End == Never):
+	case t.has(traitPython) && !t.has(traitForward|traitLoad) && (saved || a.End == Never):
 		return event.CategoryInput, 50
 	case saved:
 		return event.CategoryActivations, 90
@@ -265,7 +310,7 @@ func (c *categoriser) settleKept() {
 	stepsOf := map[event.StackID]map[int]bool{}
 	kept := func(a *Allocation, span int) bool {
 		return a.Phase == PhaseForward && (a.Category == event.CategoryActivations || a.Category == event.CategoryInput) &&
-			c.p.nextBackward[span] < len(c.p.spans) && c.outlivesStep(a, span)
+			c.p.nextBackward[span] < len(c.p.spans) && c.seenToOutlive(a, span)
 	}
 	c.eachRecorded(func(a *Allocation, span int) {
 		if !kept(a, span) {
@@ -335,6 +380,25 @@ func (c *categoriser) settleUnfinished() {
 	})
 }
 
+// settleUnapplied looks again at a backward pass that no optimizer step followed because the recording ended: what is left
+// of it and has the size of a gradient of the step before is one.
+func (c *categoriser) settleUnapplied() {
+	left := map[int64]int{}
+	for size, n := range c.gradientSizes {
+		left[size] = n
+	}
+	for i := len(c.l.Allocs) - 1; i >= c.l.Before; i-- {
+		a := &c.l.Allocs[i]
+		if c.p.optimizer && a.Phase == PhaseOptimizer {
+			return
+		}
+		if a.Phase == PhaseBackward && a.Category == event.CategoryTemporary && a.End == Never && left[a.Requested()] > 0 {
+			a.Category, a.Sure = event.CategoryGradients, 75
+			left[a.Requested()]--
+		}
+	}
+}
+
 // settleSurplus looks again at gradients that were told by size alone, because no optimizer step was seen after them: a step
 // has no more of a size than there are weights of it. Parts of a gradient that are summed up have the size too, and go first.
 func (c *categoriser) settleSurplus() {
@@ -392,7 +456,7 @@ func (c *categoriser) classifyOlder(a *Allocation, given map[int64]int) (event.C
 	switch {
 	case t.has(traitOptimizer):
 		return event.CategoryOptimizer, 80
-	case workspaceSizes[a.Requested()] && a.Requested() != 4194304 && a.End == Never && !t.has(traitLoad) && c.gradientSizes[a.Requested()] == 0:
+	case workspaceSizes[a.Requested()] && a.End == Never && !t.has(traitLoad) && c.gradientSizes[a.Requested()] == 0:
 		return event.CategoryWorkspace, 60
 	case t.has(traitLoss):
 		return event.CategoryLoss, 60

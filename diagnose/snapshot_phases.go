@@ -119,7 +119,7 @@ func (p *phases) hint(t trait, training bool) Phase {
 		return PhaseOptimizer
 	case !p.stacks:
 		return PhaseUnknown
-	case t.has(traitBackward) || !t.has(traitFrames):
+	case t.has(traitBackward) || !t.has(traitPython): // the autograd engine's thread runs no Python
 		return PhaseBackward
 	case !training && t.has(traitLoad|traitBuckets):
 		return PhaseLoad

@@ -22,6 +22,7 @@ const (
 	traitCheckpoint                   // recomputing under activation checkpointing
 	traitBuckets                      // the gradient buckets of data parallelism
 	traitWorkspace                    // a library asking for its workspace
+	traitPython                       // it has frames of Python, or of C++ that Python called
 )
 
 func (t trait) has(want trait) bool { return t&want != 0 }
@@ -53,7 +54,10 @@ func frameTraits(f event.Frame, depth int) trait {
 	case isLoadFrame(file, base, name, depth):
 		t |= traitLoad
 	}
-	if isBackwardFrame(file, name) {
+	if !isNative(f) || strings.HasPrefix(name, "torch::autograd::THP") || strings.Contains(name, "VariableType") {
+		t |= traitPython
+	}
+	if isBackwardFrame(file, name) || isNative(f) && isNativeBackward(name) {
 		t |= traitBackward
 	}
 	if isLossFrame(base, name) {
@@ -90,6 +94,11 @@ func isScalerFrame(base, name string) bool {
 		return true
 	}
 	return false
+}
+
+// isNativeBackward knows the derivatives of PyTorch's own functions by name: MmBackward0, native_layer_norm_backward.
+func isNativeBackward(name string) bool {
+	return strings.Contains(name, "Backward") || strings.Contains(name, "_backward") || strings.Contains(name, "AccumulateGrad")
 }
 
 func isBackwardFrame(file, name string) bool {

@@ -2,10 +2,12 @@ package diagnose
 
 import (
 	"bufio"
+	"compress/gzip"
 	"encoding/json"
 	"math"
 	"os"
 	"path/filepath"
+	"strconv"
 	"testing"
 
 	"memroom/event"
@@ -174,6 +176,71 @@ func TestFailuresOfKnownPrograms(t *testing.T) {
 		o := s.OOMs[len(s.OOMs)-1]
 		if o.Fragmented != c.fragmented || !o.Limited || o.LimitLow > c.limit || o.LimitHigh <= c.limit {
 			t.Errorf("%s: fragmented %v, limit in [%s, %s); want fragmented %v and %s", c.name, o.Fragmented, o.LimitLow, o.LimitHigh, c.fragmented, c.limit)
+		}
+	}
+}
+
+// knownBlocks is what a program knew of its own blocks at the moment of a snapshot (bench/gpu/categories.py).
+type knownBlocks struct {
+	ID        string            `json:"id"`
+	Truth     map[string]string `json:"truth"` // address -> category
+	Allocated event.Bytes       `json:"allocated"`
+	Peak      event.Bytes       `json:"peak"`
+}
+
+func readKnown(t *testing.T) (known []knownBlocks) {
+	t.Helper()
+	f, err := os.Open(filepath.Join("testdata", "known", "truth.jsonl.gz"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	unpacked, err := gzip.NewReader(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for decoder := json.NewDecoder(unpacked); decoder.More(); {
+		var k knownBlocks
+		if err := decoder.Decode(&k); err != nil {
+			t.Fatal(err)
+		}
+		known = append(known, k)
+	}
+	return known
+}
+
+// share is the part of the known bytes, live at the end, whose category was inferred right. Saved tensors that are the
+// loss's or the input count as activations.
+func (k *knownBlocks) share(s *Snapshot) float64 {
+	var right, all int64
+	l := s.Ledger()
+	for i := range l.Allocs {
+		a := &l.Allocs[i]
+		want, known := k.Truth[strconv.FormatUint(a.Addr, 10)]
+		if !known || !a.LiveAt(int32(s.End.At)) {
+			continue
+		}
+		all += a.Size()
+		got := a.Category
+		if got.String() == want || want == "activations" && (got == event.CategoryLoss || got == event.CategoryInput) {
+			right += a.Size()
+		}
+	}
+	return float64(right) / float64(all)
+}
+
+// TestCategoriesBlockByBlock: programs of many kinds, stopped in the middle of a forward pass and before an optimizer
+// step, against what they knew of each block.
+func TestCategoriesBlockByBlock(t *testing.T) {
+	for _, k := range readKnown(t) {
+		s := openSnapshot(t, filepath.Join("testdata", "known", k.ID+".pickle.gz"))
+		share := k.share(s)
+		t.Logf("%-28s %7.3f %% of the known bytes right", k.ID, 100*share)
+		if share < 0.99 {
+			t.Errorf("%s: only %.2f %% of the bytes have the right category", k.ID, 100*share)
+		}
+		if s.End.Allocated != k.Allocated || s.AllocatedPeak != k.Peak {
+			t.Errorf("%s: %d allocated, peak %d; PyTorch counted %d and %d", k.ID, s.End.Allocated, s.AllocatedPeak, k.Allocated, k.Peak)
 		}
 	}
 }
