@@ -79,6 +79,7 @@ type Monitor struct {
 	last    event.Sample
 	ticks   int
 	flushed time.Time
+	written time.Time
 	pssAt   time.Time
 	pssCost time.Duration
 	absent  map[string]bool
@@ -308,8 +309,11 @@ func (m *Monitor) tick() {
 	}
 	m.ticks++
 	m.keep(s)
-	if now.Sub(m.flushed) >= time.Second {
+	switch {
+	case now.Sub(m.flushed) >= time.Second:
 		m.flush()
+	case now.Sub(m.written) >= 400*time.Millisecond:
+		m.writeReadings()
 	}
 }
 
@@ -335,21 +339,27 @@ func (m *Monitor) keep(s event.Sample) {
 	}
 }
 
-// flush writes what waits: at most a second of readings is lost when the monitor is killed.
-func (m *Monitor) flush() {
-	m.flushed = time.Now()
+// writeReadings writes the readings that wait: a killed monitor loses half a second of them, and the next one's start.
+func (m *Monitor) writeReadings() {
+	m.written = time.Now()
 	err := m.Record.AppendSamples(m.batch)
 	if err == nil {
 		err = m.Record.AppendSteps(m.steps.take())
 	}
 	m.batch = m.batch[:0]
+	if err != nil {
+		m.cannotRecord(err)
+	}
+}
+
+// flush writes the readings and what has been learnt so far.
+func (m *Monitor) flush() {
+	m.writeReadings()
+	m.flushed = m.written
 	m.judgeNow()
 	saved := m.said
 	saved.CPU += ownCPU()
-	if err == nil {
-		err = m.Record.SaveProgress(saved)
-	}
-	if err != nil {
+	if err := m.Record.SaveProgress(saved); err != nil {
 		m.cannotRecord(err)
 	}
 }
