@@ -107,7 +107,7 @@ func (c *fitFlags) describe(home string, command []string, card string, gpuLimit
 	if c.Forgetful || !c.Fit {
 		return spec, nil
 	}
-	spec.Memory = filepath.Join(memories(home), fit.Key(command, contents(command), card, gpuLimit)+".json")
+	spec.Memory = filepath.Join(memories(home), fit.Key(command, contents("", command), card, gpuLimit)+".json")
 	if before, err := readMemory(spec.Memory); err == nil && len(forced) == 0 {
 		spec.First, spec.Remembered = before.Remedies, true
 	} else if c.Prevent {
@@ -129,24 +129,34 @@ func readMemory(path string) (fit.Remembered, error) {
 }
 
 // contents reads the script and the config files among the arguments: what they say decides how much memory is needed.
-func contents(command []string) map[string][]byte {
+// Relative paths begin in dir, the command's working directory; empty: ours.
+func contents(dir string, command []string) map[string][]byte {
 	const most = 4 << 20
 	found := map[string][]byte{}
 	for _, a := range append(fit.ConfigFiles(command), fit.Script(command)) {
-		if info, err := os.Stat(a); err != nil || !info.Mode().IsRegular() || info.Size() > most {
+		path := inDir(dir, a)
+		if info, err := os.Stat(path); err != nil || !info.Mode().IsRegular() || info.Size() > most {
 			continue
 		}
-		if data, err := os.ReadFile(a); err == nil {
+		if data, err := os.ReadFile(path); err == nil {
 			found[a] = data
 		}
 	}
 	return found
 }
 
+// inDir is a path as a process with that working directory means it.
+func inDir(dir, path string) string {
+	if filepath.IsAbs(path) || dir == "" {
+		return path
+	}
+	return filepath.Join(dir, path)
+}
+
 // mapping finds the command's own arguments for accumulation.
-func mapping(command []string, text string) (fit.Mapping, error) {
+func mapping(dir string, command []string, text string) (fit.Mapping, error) {
 	if text == "" {
-		return fit.FindMapping(command, contents(command)), nil
+		return fit.FindMapping(command, contents(dir, command)), nil
 	}
 	m, err := fit.ParseMapping(text)
 	return m.In(command), err
@@ -158,7 +168,7 @@ func (c *runCmd) dryRun(s *session, command []string) error {
 	if err != nil {
 		return err
 	}
-	found, err := mapping(command, c.Map)
+	found, err := mapping("", command, c.Map)
 	if err != nil {
 		return exitWith(exitUsage, "%w", err)
 	}
@@ -180,7 +190,7 @@ func (c *runCmd) dryRun(s *session, command []string) error {
 		}
 	}
 	if found.Possible() {
-		rewritten, err := found.Rewrite(command, contents(command)[found.Config], 2)
+		rewritten, err := found.Rewrite(command, contents("", command)[found.Config], 2)
 		if err == nil {
 			fmt.Fprintf(s.Out, "the command's own arguments: %s\n", rewritten.Words)
 		}

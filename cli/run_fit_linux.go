@@ -65,7 +65,7 @@ func (p *fitPolicy) After(a supervise.Attempt) supervise.Decision {
 
 // next chooses the remedies and prepares the launch with them.
 func (p *fitPolicy) next(a supervise.Attempt, record *fit.Record, tried fit.Tried) supervise.Decision {
-	found, err := mapping(p.original(a), p.spec.Map)
+	found, err := mapping(a.Launch.Dir, p.original(a), p.spec.Map)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 	}
@@ -75,9 +75,9 @@ func (p *fitPolicy) next(a supervise.Attempt, record *fit.Record, tried fit.Trie
 		record.Impossible, record.Needs = plan.Impossible, plan.Needs
 		return supervise.Decision{}
 	}
-	args, words := p.arguments(p.original(a), found, plan)
+	args, words := p.arguments(a, found, plan)
 	changed := slices.Concat(plan.Changed, words)
-	args, resumed := p.resume(args)
+	args, resumed := p.resume(a.Launch.Dir, args)
 	if resumed != "" {
 		changed = append(changed, "going on from "+resumed)
 	}
@@ -142,11 +142,12 @@ func (p *fitPolicy) needs(tried fit.Tried) event.Bytes {
 }
 
 // arguments rewrites the command where its own arguments do it.
-func (p *fitPolicy) arguments(command []string, m fit.Mapping, plan fit.Plan) (args, words []string) {
+func (p *fitPolicy) arguments(a supervise.Attempt, m fit.Mapping, plan fit.Plan) (args, words []string) {
+	command := p.original(a)
 	if plan.Factor < 2 {
 		return command, nil
 	}
-	rewritten, err := m.Rewrite(command, contents(command)[m.Config], plan.Factor)
+	rewritten, err := m.Rewrite(command, contents(a.Launch.Dir, command)[m.Config], plan.Factor)
 	if err != nil {
 		return command, nil
 	}
@@ -162,11 +163,11 @@ func (p *fitPolicy) arguments(command []string, m fit.Mapping, plan fit.Plan) (a
 }
 
 // resume adds the newest checkpoint that this run has written.
-func (p *fitPolicy) resume(args []string) (withCheckpoint []string, checkpoint string) {
+func (p *fitPolicy) resume(dir string, args []string) (withCheckpoint []string, checkpoint string) {
 	how := fit.FindResume(args, p.spec.ResumeWith, p.spec.Checkpoints)
 	var newest time.Time
 	for _, pattern := range how.Patterns {
-		paths, err := filepath.Glob(pattern)
+		paths, err := filepath.Glob(inDir(dir, pattern))
 		if err != nil {
 			continue
 		}

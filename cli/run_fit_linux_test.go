@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"memroom/remedy/fit"
 	"memroom/testenv"
@@ -121,6 +122,41 @@ func sameLosses(t *testing.T, got, want string) bool {
 		}
 	}
 	return true
+}
+
+// TestFitGoesOnFromTheNewestCheckpoint: what the first attempt has saved is not computed again.
+func TestFitGoesOnFromTheNewestCheckpoint(t *testing.T) {
+	python := testenv.Python(t)
+	binary := buildBinary(t)
+	needsCgroup(t, binary)
+	dir := t.TempDir()
+	const script = `
+import os, sys, time
+begin = int(open(sys.argv[1]).read()) + 1 if "--resume" in sys.argv else 0
+for step in range(begin, 4):
+    print("step", step, flush=True)
+    with open("saved-%d" % step, "w") as f: f.write(str(step))
+    if step == 2 and begin == 0: time.sleep(0.1); hog = b"1" * (400 << 20)
+`
+	if err := os.WriteFile(filepath.Join(dir, "train.py"), []byte(script), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "saved-9"), []byte("9"), 0o644); err != nil { // of an older run
+		t.Fatal(err)
+	}
+	old := time.Now().Add(-time.Hour)
+	if err := os.Chtimes(filepath.Join(dir, "saved-9"), old, old); err != nil {
+		t.Fatal(err)
+	}
+	t.Chdir(dir)
+	out, notes, record, code := fitted(t, binary, t.TempDir(), "--fit", "--host-mem", "100MiB", "--resume-with", "{latest} --resume", "--checkpoints", "saved-*",
+		"--", python, "train.py")
+	if want := "step 0\nstep 1\nstep 2\nstep 3\n"; code != 0 || out != want || len(record.Attempts) != 2 {
+		t.Errorf("exit %d, printed %q, want %q\n%s", code, out, want, notes)
+	}
+	if got := record.Last().Resumed; filepath.Base(got) != "saved-2" {
+		t.Errorf("went on from %q", got)
+	}
 }
 
 // TestFitEndsWhenNothingFits: the ladder has an end, and it says so.
