@@ -83,11 +83,3 @@ func setupOf(job remedy.Job) remedy.Setup {
 	}
 	return remedy.Setup{Batch: job.Batch, Accumulate: job.Accumulate}
 }
-
-// Bytes gives the middle of an advice's interval, for sorting; 0 where it is unknown.
-func (a Advice) Bytes() event.Bytes {
-	if a.SavesLow == nil || a.SavesHigh == nil {
-		return 0
-	}
-	return (*a.SavesLow + *a.SavesHigh) / 2
-}

@@ -81,14 +81,14 @@ func byNeighbour(c *trace.Crash, _ *trace.Hints) (judged, bool) {
 	return judged{}, false
 }
 
-// byFragments compares what lies idle in the pool with what was asked for. Two gates: many times the request, or half as
-// much again when the idle part is a tenth of the card.
+// byFragments compares what lies idle in the pool with what was asked for. Two gates: four times the request and not just
+// the crumbs that every pool has, or half as much again when the idle part is a tenth of the card.
 func byFragments(c *trace.Crash, h *trace.Hints) (judged, bool) {
 	if c.Idle == nil || c.Requested == nil || c.Capacity == nil || *c.Requested <= 0 || *c.Capacity <= 0 {
 		return judged{}, false
 	}
 	times, share := float64(*c.Idle)/float64(*c.Requested), float64(*c.Idle)/float64(*c.Capacity)
-	sure := times >= 4 && share >= 0.02
+	sure := times >= 4 && (share >= 0.05 || share >= 0.02 && *c.Idle >= 768*event.MiB)
 	if !sure && (times < 1.5 || share < 0.1) {
 		return judged{}, false
 	}
@@ -253,7 +253,7 @@ func jobOf(c *trace.Crash, h *trace.Hints) remedy.Job {
 	if h.Batch > 1 {
 		job.Batch, job.Accumulate = h.Batch, h.Accumulate
 	}
-	job.Inference = h.Inference || h.Trainer == "vllm" || c.Kind == "serving_cache" || c.Kind == "ggml" || c.Kind == "ollama" || generating(c.Frames)
+	job.Inference = h.Trainer == "vllm" || c.Kind == "serving_cache" || c.Kind == "ggml" || c.Kind == "ollama" || generating(c.Frames)
 	return job
 }
 

@@ -21,4 +21,12 @@
 // builds the tree the file describes: a dict becomes the frame, event, block or segment it is as soon as it is complete
 // (shapes.go, lists.go), equal names, frames and stacks become one (stacks.go), and events go into an [event.History] at
 // about ten bytes each. The memo, which grows with the file, is packed (memo.go).
+//
+// # Logs
+//
+// [ReadLog] finds every crash in a log of any size, whatever wraps it: other encodings, colours, progress bars, prefixes,
+// quotes, JSON strings. A window of constant size slides over the log (oomtext_scan.go); where one of some hundred telling
+// words stands (oomtext_vocabulary.go), the readers of a family look at the passage around it (oomtext_torch.go and its
+// siblings). What no single line can tell is settled at the end (oomtext_settle.go): refusals that were survived, limits
+// that stand apart from the kill. [Log.First] is the cause.
 package trace

@@ -20,7 +20,6 @@ type Hints struct {
 	AllocConf  string            // the allocator string, where it was set rather than advised
 	Phase      string            // load, train, eval, save: the last one announced before the end
 	Says       []string          // what the poster says about the cause: batch, leak, fragmentation, model, neighbour
-	Inference  bool              // generation or serving rather than training
 
 	LargestChunk event.Bytes // the largest block in use that a BFC dump lists
 }
@@ -45,7 +44,7 @@ type poolSeen struct {
 }
 
 var hintWords = []entry{
-	{words: []string{"site-packages/torch", "dist-packages/torch", "import torch", "torchrun", "torch.distributed", "torch/distributed", "torch not compiled", "torch.cuda", "torch/nn", "pytorch"}, hint: saw("pytorch")},
+	{words: []string{"site-packages/torch", "dist-packages/torch", "import torch", "torchrun", "torch.distributed", "torch/distributed", "torch not compiled", "encountered in worker", "ncclunique", "c10d key-value", "processgroupnccl", "torch.cuda", "torch/nn", "pytorch"}, hint: saw("pytorch")},
 	{words: []string{"tensorflow/", "tensorflow.python", "import tensorflow", "keras/"}, hint: saw("tensorflow")},
 	{words: []string{"xlaruntimeerror", "jaxlib", "jax/_src", "import jax", "jax.errors", "jaxruntimeerror"}, hint: saw("jax")},
 	{words: []string{"ray.exceptions", "raylet", "import ray", "ray.tune"}, hint: saw("ray")},
