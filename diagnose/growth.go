@@ -9,6 +9,9 @@ import (
 
 // Series is the floor of one kind of memory in one process: its value after each step, the newest kept.
 type Series struct {
+	// Quantum is the change below which the floor counts as level: allocators of the host round and keep small things.
+	Quantum float64
+
 	floor    []Point
 	reserved []Point // what the allocator took from the driver at the same steps, if known
 	working  []Point // what the step needs above the floor, if known
@@ -26,6 +29,9 @@ const (
 func (s *Series) Add(step int64, floor, reserved, working float64, limits Thresholds) {
 	if n := len(s.floor); n > 0 && step <= s.floor[n-1].Step {
 		return
+	}
+	if n := len(s.floor); n > 0 && math.Abs(floor-s.floor[n-1].Value) < s.Quantum {
+		floor = s.floor[n-1].Value
 	}
 	s.noteCollapse(floor)
 	s.floor = append(s.floor, Point{step, floor})
@@ -72,20 +78,12 @@ func (s *Series) workGrows(limits Thresholds) bool {
 		outpaces(since(s.reserved, s.trend.Onset), limits.Workload*s.trend.Slope)
 }
 
-// outpaces says whether a series grew by at least slope in each third.
+// outpaces says whether a series grew by at least slope, as a whole and in its second half.
 func outpaces(points []Point, slope float64) bool {
-	third := len(points) / 3
-	if third < 4 {
+	if len(points) < fewPoints {
 		return false
 	}
-	for i := range 3 {
-		part := points[i*third : min((i+1)*third+1, len(points))]
-		from, to := part[0], part[len(part)-1]
-		if to.Value-from.Value < slope*float64(to.Step-from.Step) {
-			return false
-		}
-	}
-	return true
+	return median(pairSlopes(thin(points, 24))) >= slope && median(pairSlopes(thin(points[len(points)/2:], 24))) >= slope/2
 }
 
 func since(points []Point, step int64) []Point {
@@ -136,6 +134,15 @@ func square(x float64) float64 { return x * x }
 func (s *Series) urgent(limit float64, limits Thresholds) bool {
 	t := s.trend
 	return t.Before >= limits.LevelSteps && t.Rises >= limits.UrgentRises && t.Growth >= limits.UrgentShare*(limit-t.base)
+}
+
+// MattersOnHost says whether a rise of host memory is more than programs creep by: lists of losses on the heap, or what
+// allocators and interpreters keep of their pages.
+func (t Trend) MattersOnHost(heap bool, limits Thresholds) bool {
+	if heap {
+		return t.Growth >= float64(limits.HeapGrowth)
+	}
+	return t.Growth >= math.Max(float64(limits.HostGrowth), limits.HostShare*t.Level)
 }
 
 // leakFinding words a leak. What is leaking is "GPU memory" or "host memory".

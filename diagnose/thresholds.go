@@ -22,7 +22,9 @@ type Thresholds struct {
 	UrgentRises int
 	UrgentShare float64 // of the way from the level to the limit
 
-	HostGrowth event.Bytes // host memory must grow so much before it is called a leak: allocators and interpreters creep
+	HeapGrowth event.Bytes // the heap must grow so much before it is called a leak: programs keep lists of numbers
+	HostGrowth event.Bytes // pages must grow so much: allocators and interpreters creep
+	HostShare  float64     // and by this share of what the process holds
 
 	// Fragmentation and thrash.
 	FragmentShare float64     // of reserved bytes lying in partly used segments, free but unusable for large requests
@@ -53,7 +55,7 @@ func DefaultThresholds() Thresholds {
 		LeakSteps: 37, ForecastSteps: 31, SuspectSteps: 10,
 		Slackening: 0.7, Overdue: 1.5, MinRises: 3, ClockRises: 8, Significance: 5, SignalToNoise: 8, Workload: 2.5,
 		LevelSteps: 20, UrgentRises: 4, UrgentShare: 0.5,
-		HostGrowth:    4 * event.MiB,
+		HeapGrowth: 128 * event.KiB, HostGrowth: 4 * event.MiB, HostShare: 0.02,
 		FragmentShare: 0.25, FragmentBytes: 512 * event.MiB, FragmentSteps: 5,
 		ThrashRetries: 3, ThrashSteps: 50,
 		SpikeFactor: 1.5, SpikeShare: 0.1,

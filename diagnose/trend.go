@@ -30,6 +30,9 @@ const maxRegime = 240
 // TrendOf finds the rise that the series ends in, if there is one. Counters of an allocator rise without noise, and are
 // judged rise by rise; where values also fall, statistics over growing windows decide.
 func TrendOf(points []Point, limits Thresholds) (Trend, bool) {
+	if len(points) == 0 {
+		return Trend{}, false
+	}
 	steady, ok := steadyTrend(points, limits)
 	if ok && steady.Steps >= limits.LeakSteps {
 		return steady, true
@@ -215,8 +218,9 @@ func steadySlope(points []Point, rises []rise) (slope, err, wander float64) {
 // noisyTrend tries windows from short to long and takes the longest of the first run of them in which the rise stands
 // out from the noise, is there from beginning to end, and does not slacken.
 func noisyTrend(points []Point, limits Thresholds) (found Trend, ok bool) {
-	for window := int(limits.ForecastSteps) + 1; window <= len(points); window = nextWindow(window, limits) {
-		part := points[len(points)-window:]
+	last := points[len(points)-1].Step
+	for steps := limits.ForecastSteps; steps <= last-points[0].Step; steps = nextWindow(steps, limits) {
+		part := since(points, last-steps)
 		trend, rises := Trend{}, false
 		if standsOut(part, limits) {
 			trend, rises = windowTrend(part, limits)
@@ -232,11 +236,11 @@ func noisyTrend(points []Point, limits Thresholds) (found Trend, ok bool) {
 }
 
 // nextWindow grows windows by a sixth, and lets one be just long enough for a leak.
-func nextWindow(window int, limits Thresholds) int {
-	if leak := int(limits.LeakSteps) + 1; window < leak {
-		return leak
+func nextWindow(steps int64, limits Thresholds) int64 {
+	if steps < limits.LeakSteps {
+		return limits.LeakSteps
 	}
-	return window + window/6
+	return steps + steps/6
 }
 
 // falls says that values go down as well as up. Where they do not, rises are judged one by one, which sees more.
@@ -251,14 +255,21 @@ func falls(window []Point) bool {
 
 // standsOut is a quick look before the real test, on a few medians: it passes all that could pass that one.
 func standsOut(window []Point, limits Thresholds) bool {
-	return falls(window) && kendall(thin(window, 20), 0) > limits.Significance/2
+	return len(window) >= fewPoints && falls(window) && kendall(thin(window, 20), 0) > limits.Significance/2
 }
+
+// fewPoints is the least that statistics are done on. Steps may be told with gaps, so a window can hold fewer points than steps.
+const fewPoints = 14
 
 func windowTrend(window []Point, limits Thresholds) (Trend, bool) {
 	sample := thin(window, 48)
 	slopes := pairSlopes(sample)
 	slope := median(slopes)
-	if !(slope > 0) || kendall(sample, slope) < limits.Significance {
+	significance := limits.Significance
+	if len(sample) < 2*fewPoints { // a few points cannot reach it, however straight they lie
+		significance *= 0.8
+	}
+	if !(slope > 0) || kendall(sample, slope) < significance {
 		return Trend{}, false
 	}
 	first, last := window[0], window[len(window)-1]

@@ -36,6 +36,7 @@ type process struct {
 	stepTime time.Duration   // typical, of the last steps
 	recent   []time.Duration // of the last steps
 	leak     *Trend          // as it was said
+	byHeap   bool            // host memory is judged by the heap
 	looked   int64           // step at which garbage was collected on suspicion, 0 not yet
 	asked    bool            // for stacks and what grew on the heap
 	frames   []event.Frame
@@ -116,11 +117,10 @@ func (w *Watch) Forecasts() []Prediction {
 
 func (w *Watch) step(pid int, p *process, row event.Step) []event.Finding {
 	limit := w.limitOf[place{pid, row.Device}]
-	floor, reserved, working := float64(row.Anonymous), 0.0, 0.0
-	if row.Device != event.HostDevice {
-		floor, reserved, working = float64(row.Allocated), float64(row.Reserved), float64(p.working(row))
-	} else {
-		limit = w.wall
+	floor, reserved, working := float64(row.Allocated), float64(row.Reserved), float64(p.working(row))
+	if row.Device == event.HostDevice {
+		floor, working = p.hostFloor(row)
+		reserved, limit = 0, p.heapLimit(w.wall, row)
 	}
 	p.took(row.Duration)
 	p.series.Add(row.Step, floor, reserved, working, w.limits)
@@ -137,6 +137,28 @@ func (w *Watch) step(pid int, p *process, row event.Step) []event.Finding {
 		found[i].Evidence = append(found[i].Evidence, p.evidence(pid)...)
 	}
 	return found
+}
+
+// hostFloor is what the process holds in host memory: its heap where that is most of its memory, else its pages, which are
+// noisy. Which of the two is decided once, so that the series stays one.
+func (p *process) hostFloor(row event.Step) (floor, working float64) {
+	if p.last.Step == 0 {
+		if p.byHeap = row.Heap > row.Anonymous/4; p.byHeap {
+			p.series.Quantum = 4096
+		}
+	}
+	if p.byHeap {
+		return float64(row.Heap), float64(max(0, row.AtBackward-row.Heap))
+	}
+	return float64(row.Anonymous), 0
+}
+
+// heapLimit is where the floor would be when host memory hits its wall: the heap leaves room for the process's other pages.
+func (p *process) heapLimit(wall event.Bytes, row event.Step) event.Bytes {
+	if !p.byHeap || wall == 0 {
+		return wall
+	}
+	return wall - max(0, row.Anonymous-row.Heap)
 }
 
 // working is what a step needs above its floor: its peak if it set a new one, else what was live when backward began.
@@ -172,7 +194,7 @@ func (w *Watch) leaks(pid int, p *process, row event.Step) []event.Finding {
 		w.look(pid, p, row)
 	}
 	t, leaks := p.series.Leak(w.limits)
-	if !leaks || p.leak != nil || row.Device == event.HostDevice && t.Growth < float64(w.limits.HostGrowth) {
+	if !leaks || p.leak != nil || row.Device == event.HostDevice && !t.MattersOnHost(p.byHeap, w.limits) {
 		return nil
 	}
 	p.leak = &t
@@ -181,7 +203,7 @@ func (w *Watch) leaks(pid int, p *process, row event.Step) []event.Finding {
 
 // look asks for a first count of the heap, and some steps later for stacks and for what grew meanwhile.
 func (w *Watch) look(pid int, p *process, row event.Step) {
-	growing := row.Device != event.HostDevice || p.series.trend.Growth > float64(w.limits.HostGrowth)/4
+	growing := row.Device != event.HostDevice || p.byHeap || p.series.trend.MattersOnHost(false, w.limits)
 	switch {
 	case !growing:
 	case p.looked == 0:
@@ -279,7 +301,7 @@ func (p *process) took(d time.Duration) {
 func (w *Watch) forecast(p *process, row event.Step, limit float64) []event.Finding {
 	f, told := p.series.Forecast(limit, w.limits)
 	name := p.name(row.Device)
-	if !told || row.Device == event.HostDevice && f.Trend.Growth < float64(w.limits.HostGrowth) {
+	if !told || row.Device == event.HostDevice && !f.Trend.MattersOnHost(p.byHeap, w.limits) {
 		delete(w.forecasts, name)
 		return nil
 	}

@@ -17,13 +17,14 @@ type Step struct {
 	Allocated     Bytes `json:"allocated"`
 	Reserved      Bytes `json:"reserved"`
 	PeakAllocated Bytes `json:"peak_allocated"` // highest since the process started, or since the program last reset it
-	AtBackward    Bytes `json:"at_backward"`    // allocated when the last backward pass began
+	AtBackward    Bytes `json:"at_backward"`    // allocated when the last backward pass began; on the host, the heap
 	InactiveSplit Bytes `json:"inactive_split"` // free parts of segments that are partly in use
 	Retries       int64 `json:"retries"`        // times the allocator emptied its cache to go on, since the start
 	OOMs          int64 `json:"ooms"`           // times it gave up, since the start
 
 	Resident  Bytes `json:"resident"`  // of the process, host
 	Anonymous Bytes `json:"anonymous"` // of it: not backed by a file and not shared
+	Heap      Bytes `json:"heap"`      // held by malloc, host tensors among it, 0 unknown: exact where pages are noisy
 }
 
 // HostDevice is the device of a step that used no accelerator.

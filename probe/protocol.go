@@ -219,7 +219,7 @@ func clip(line []byte) []byte { return line[:min(len(line), 80)] }
 func (u *Unknown) UnmarshalJSON([]byte) error { return nil }
 
 // stepColumns is the number of columns of a row in protocol 1; newer probes may append more.
-const stepColumns = 17
+const stepColumns = 18
 
 // UnmarshalJSON reads the rows, which are arrays of numbers to keep the probe cheap.
 func (s *Steps) UnmarshalJSON(data []byte) error {
@@ -242,7 +242,7 @@ func (s *Steps) UnmarshalJSON(data []byte) error {
 			Duration: microseconds(r[3]), Wait: microseconds(r[4]), Backward: microseconds(r[5]), Optimizer: microseconds(r[6]),
 			MicroBatches: int(r[7]),
 			Allocated:    event.Bytes(r[8]), Reserved: event.Bytes(r[9]), PeakAllocated: event.Bytes(r[10]), AtBackward: event.Bytes(r[11]),
-			InactiveSplit: event.Bytes(r[12]), Retries: r[13], OOMs: r[14], Resident: event.Bytes(r[15]), Anonymous: event.Bytes(r[16]),
+			InactiveSplit: event.Bytes(r[12]), Retries: r[13], OOMs: r[14], Resident: event.Bytes(r[15]), Anonymous: event.Bytes(r[16]), Heap: event.Bytes(r[17]),
 		})
 	}
 	return nil

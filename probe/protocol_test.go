@@ -31,9 +31,9 @@ func TestDecodeGolden(t *testing.T) {
 		&Steps{Spent: 120 * time.Microsecond, Elapsed: 103 * time.Millisecond, Rows: []event.Step{
 			{Step: 1, Device: 0, End: at(1700000000000000), Duration: 52 * time.Millisecond, Wait: time.Millisecond, Backward: 30 * time.Millisecond,
 				Optimizer: 4 * time.Millisecond, MicroBatches: 2, Allocated: event.MiB, Reserved: 2 * event.MiB, PeakAllocated: 3 * event.MiB,
-				AtBackward: 2621440, InactiveSplit: 512, Retries: 1, Resident: 700 * event.MiB, Anonymous: 500 * event.MiB},
+				AtBackward: 2621440, InactiveSplit: 512, Retries: 1, Resident: 700 * event.MiB, Anonymous: 500 * event.MiB, Heap: 250 * event.MiB},
 			{Step: 2, Device: event.HostDevice, End: at(1700000000052000), Duration: 51 * time.Millisecond, Wait: 900 * time.Microsecond,
-				Resident: 700 * event.MiB, Anonymous: 500 * event.MiB},
+				Resident: 700 * event.MiB, Anonymous: 500 * event.MiB, Heap: 250 * event.MiB},
 		}},
 		&Phase{Phase: "eval", Begin: true, Step: 2, AtUS: 1700000000060000, Allocated: event.MiB, Reserved: 2 * event.MiB},
 		&OOM{Step: 3, Requested: 384 * event.MiB, Total: 150109880320, Free: 132580900864, Allocated: 16761093120, Reserved: 16802381824,

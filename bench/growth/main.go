@@ -28,6 +28,7 @@ type series struct {
 	onset    int64
 	floor    []diagnose.Point
 	reserved []float64
+	working  []float64
 }
 
 // verdict is what the detectors said about one series.
@@ -41,9 +42,13 @@ type verdict struct {
 	given    int
 }
 
+// host says that series are of heaps in host memory, with the working bytes of a step as a fourth column.
+var host bool
+
 func main() {
 	verbose := flag.Bool("v", false, "print each series")
 	seeds := flag.Int("seeds", 5, "variants of each made family")
+	flag.BoolVar(&host, "host", false, "the series are heaps, where small growth is not called a leak")
 	flag.Parse()
 	limits := diagnose.DefaultThresholds()
 	var all []series
@@ -80,14 +85,20 @@ func readIndex(path string) ([]series, error) {
 		if err := json.Unmarshal(lines.Bytes(), &entry); err != nil {
 			return nil, fmt.Errorf("%s: %w", path, err)
 		}
-		var rows [][3]float64
+		var rows [][]float64
 		if !strings.Contains(entry.ID, "leak") || json.Unmarshal(entry.Series, &rows) != nil {
 			continue
 		}
 		s := series{name: entry.ID, onset: -1}
-		for i, row := range rows {
-			s.floor = append(s.floor, diagnose.Point{Step: int64(i), Value: row[1]})
+		for _, row := range rows {
+			if len(row) < 3 {
+				return nil, fmt.Errorf("%s: %s has a row of %d numbers, want step, allocated, reserved", path, entry.ID, len(row))
+			}
+			s.floor = append(s.floor, diagnose.Point{Step: int64(row[0]), Value: row[1]})
 			s.reserved = append(s.reserved, row[2])
+			if len(row) > 3 {
+				s.working = append(s.working, row[3])
+			}
 		}
 		if !strings.Contains(entry.ID, "healthy") {
 			s.onset = firstRise(s.floor)
@@ -112,13 +123,20 @@ func judge(s series, limits diagnose.Thresholds) verdict {
 	caps, deaths := capsOf(s)
 	spoke := make([]bool, len(caps))
 	var seen diagnose.Series
+	if host {
+		seen.Quantum = 4096
+	}
 	for i, p := range s.floor {
 		reserved := 0.0
 		if s.reserved != nil {
 			reserved = s.reserved[i]
 		}
-		seen.Add(p.Step, p.Value, reserved, 0, limits)
-		if _, leak := seen.Leak(limits); leak {
+		working := 0.0
+		if s.working != nil {
+			working = s.working[i]
+		}
+		seen.Add(p.Step, p.Value, reserved, working, limits)
+		if t, leak := seen.Leak(limits); leak && (!host || t.MattersOnHost(true, limits)) {
 			if s.onset < 0 || p.Step <= s.onset {
 				v.accused = true
 			} else if v.delay < 0 {
@@ -126,7 +144,8 @@ func judge(s series, limits diagnose.Thresholds) verdict {
 			}
 		}
 		if s.onset < 0 {
-			_, told := seen.Forecast(healthyCap(s), limits)
+			f, told := seen.Forecast(healthyCap(s), limits)
+			told = told && (!host || f.Trend.MattersOnHost(true, limits))
 			v.forecast = v.forecast || told
 			continue
 		}

@@ -10,7 +10,7 @@ PROTOCOL = 1
 STEP_COLUMNS = (
     "step", "device", "end_us", "duration_us", "wait_us", "backward_us", "optimizer_us", "micro_batches",
     "allocated", "reserved", "peak_allocated", "at_backward", "inactive_split", "retries", "ooms",
-    "resident", "anonymous",
+    "resident", "anonymous", "heap",
 )
 
 try:

@@ -8,7 +8,7 @@ import functools
 import sys
 
 from .. import guard, imports
-from . import steps, torch_account, torch_oom, torch_stacks
+from . import host, steps, torch_account, torch_oom, torch_stacks
 
 now = guard.now
 
@@ -160,14 +160,18 @@ def _hook_backward(torch):
     torch.autograd.backward = backward
 
 
-@guard.hook("backward")
+@guard.hook("backward", heavy=True)
 def _backward_begins():
     if steps.phase == "eval":
         steps.mark("eval", False, *first_reading()[1:3])
     steps.backward_begins()
-    if cuda_ready() and guard.affordable():
+    if not guard.affordable():
+        return
+    if cuda_ready():
         device = _torch.cuda.current_device()
         steps.at_backward[device] = reading(device)[1]
+    else:
+        steps.at_backward[-1] = host.heap()
 
 
 def _hook_loader(module):

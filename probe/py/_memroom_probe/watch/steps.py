@@ -113,6 +113,7 @@ def _take(ended):
     """Makes the rows of the step that ended, one a device, and starts the times anew."""
     global ended_ns, wait_ns, backward_ns, optimizer_ns, micro_batches, _unread
     resident, anonymous = host.memory()
+    heap = host.heap()
     unit = 1000 * _unread
     times = ((ended - ended_ns) // unit, wait_ns // unit, backward_ns // unit, optimizer_ns // unit, micro_batches // _unread)
     ended_ns, wait_ns, backward_ns, optimizer_ns, micro_batches, _unread = ended, 0, 0, 0, 0, 0
@@ -120,9 +121,9 @@ def _take(ended):
     read, devices = _last
     readings = [read(device) for device in devices] or ((-1, 0, 0, 0, 0, 0, 0),)
     for device, allocated, reserved, peak, split, retries, ooms in readings:
-        _rows.append("[%d,%d,%d,%d,%d,%d,%d,%d,%d,%d,%d,%d,%d,%d,%d,%d,%d]" % (
+        _rows.append("[%d,%d,%d,%d,%d,%d,%d,%d,%d,%d,%d,%d,%d,%d,%d,%d,%d,%d]" % (
             (step, device, at) + times + (allocated, reserved, peak, at_backward.get(device, 0), split, retries, ooms,
-                                          resident, anonymous)))
+                                          resident, anonymous, heap)))
 
 
 def flush():
