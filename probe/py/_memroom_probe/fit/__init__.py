@@ -11,10 +11,18 @@ def install(remedies, say):
     done = []
 
     def with_torch(_):
-        if not done:  # a reload of torch must not put everything in place twice
-            done.append(True)
+        if "torch" not in done:  # a reload must not put everything in place twice
+            done.append("torch")
             from . import registry
 
             registry.apply(remedies, say)
 
+    def with_keras(keras):
+        if "keras" not in done:
+            done.append("keras")
+            from . import of_keras
+
+            of_keras.apply(keras, remedies, say)
+
     imports.when_imported("torch", with_torch)
+    imports.when_imported("keras", with_keras)
