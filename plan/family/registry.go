@@ -38,6 +38,8 @@ var registry = map[string]builder{
 	"distilbert":  distilbert,
 	"albert":      albert,
 	"whisper":     whisper,
+	"clip":        clip,
+	"deit":        vit,
 	"mlp":         mlp,
 	"gpt2":        gpt2,
 	"llama":       llama,

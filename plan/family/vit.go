@@ -13,6 +13,8 @@ type vitBlock struct {
 	d              int64
 	act            string
 	drop, attnDrop float64
+	named          bool // CLIP: projections are variables before they are split into heads
+	causal         bool
 	plain          bool    // eager softmax stays in the scores' type (DistilBERT, ALBERT)
 	outDrop        float64 // ALBERT: dropout and norm of the sum inside attention
 	outNorm        norm
@@ -32,11 +34,18 @@ func vit(c *Config, r Run) (*Model, error) {
 	if err := c.Err(); err != nil {
 		return nil, err
 	}
-	tokens := (img/patch)*(img/patch) + 1
+	extra, name := int64(1), "vit"
+	if c.Type() == "deit" {
+		extra, name = 2, "deit"
+	}
+	tokens := (img/patch)*(img/patch) + extra
 	root := tape.NewModule()
-	body := root.Child("vit")
+	body := root.Child(name)
 	em := body.Child("embeddings")
-	cls := em.Param("cls_token", 1, 1, h)
+	var cls []*tape.Param
+	for i := range extra {
+		cls = append(cls, em.Param([]string{"cls_token", "distillation_token"}[i], 1, 1, h))
+	}
 	pos := em.Param("position_embeddings", 1, tokens, h)
 	proj := conv(em.Child("patch_embeddings"), "projection", ch, h, patch, patch, 0, 1, true)
 	var blocks []*vitBlock
@@ -82,7 +91,7 @@ func (c *ctx) imageClassifier(in []*tape.Tensor, head lin, body func() *tape.Ten
 	return f.Leave(loss)
 }
 
-func (c *ctx) vitBody(pixels *tape.Tensor, proj convLayer, cls, pos *tape.Param, blocks []*vitBlock, final norm, drop float64) *tape.Tensor {
+func (c *ctx) vitBody(pixels *tape.Tensor, proj convLayer, cls []*tape.Param, pos *tape.Param, blocks []*vitBlock, final norm, drop float64) *tape.Tensor {
 	f := c.Enter()
 	var e, h, out *tape.Tensor
 	c.In("embeddings", func() { f.Set(&e, c.vitEmbed(pixels, proj, cls, pos, drop)) })
@@ -94,13 +103,16 @@ func (c *ctx) vitBody(pixels *tape.Tensor, proj convLayer, cls, pos *tape.Param,
 	return f.Leave(out)
 }
 
-func (c *ctx) vitEmbed(pixels *tape.Tensor, proj convLayer, cls, pos *tape.Param, drop float64) *tape.Tensor {
+func (c *ctx) vitEmbed(pixels *tape.Tensor, proj convLayer, cls []*tape.Param, pos *tape.Param, drop float64) *tape.Tensor {
 	f := c.Enter()
-	var e, first *tape.Tensor
+	var e *tape.Tensor
 	f.Set(&e, c.patches(pixels, proj))
 	b, h := e.Shape[0], e.Dim(-1)
-	f.Set(&first, c.Expand(cls.Tensor, b, 1, h))
-	f.Set(&e, c.Cat(1, first, e))
+	var parts []*tape.Tensor
+	for _, t := range cls {
+		parts = append(parts, f.Keep(c.Expand(t.Tensor, b, 1, h)))
+	}
+	f.Set(&e, c.Cat(1, append(parts, e)...))
 	f.Set(&e, c.Add(e, pos.Tensor))
 	f.Set(&e, c.Dropout(e, drop))
 	return f.Leave(e)
@@ -145,7 +157,7 @@ func (b *vitBlock) attend(c *ctx, x, mask *tape.Tensor) (out, weights *tape.Tens
 	f.Set(&q, heads(c.Graph, b.q.run(c.Graph, x), b.d))
 	f.Set(&k, heads(c.Graph, b.k.run(c.Graph, x), b.d))
 	f.Set(&v, heads(c.Graph, b.v.run(c.Graph, x), b.d))
-	a, p := c.attend(attention{dropout: b.attnDrop, groups: 1, upcast: !b.plain, plain: b.plain}, q, k, v, mask)
+	a, p := c.attend(attention{dropout: b.attnDrop, groups: 1, upcast: !b.plain, plain: b.plain, causal: b.causal}, q, k, v, mask)
 	f.Set(&o, a)
 	f.Set(&w, p)
 	f.Set(&o, c.Reshape(o, o.Shape[0], o.Shape[1], x.Dim(-1)))
