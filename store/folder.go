@@ -88,12 +88,15 @@ func (f *Folder) AppendAttempt(a event.Attempt) error {
 
 // replace writes a file so that a reader sees the old or the new one, whole.
 func (f *Folder) replace(name string, v any) error {
-	data, err := json.MarshalIndent(v, "", "  ")
-	if err != nil {
+	var data bytes.Buffer
+	enc := json.NewEncoder(&data)
+	enc.SetEscapeHTML(false) // people read these files, and commands are full of < and &
+	enc.SetIndent("", "  ")
+	if err := enc.Encode(v); err != nil {
 		return err
 	}
 	path := f.Path(name)
-	if err := os.WriteFile(path+".new", append(data, '\n'), 0o600); err != nil {
+	if err := os.WriteFile(path+".new", data.Bytes(), 0o600); err != nil {
 		_ = os.Remove(path + ".new")
 		return fmt.Errorf("write %s: %w", name, err)
 	}

@@ -151,8 +151,11 @@ func (o *output) passOn(data []byte) {
 // closed stops reading from the command: the front end's own reader has gone, and the command must learn that, as it
 // would without us, by a broken pipe.
 func (o *output) closed() {
-	if o.source != nil {
-		o.source.Close()
+	o.keeper.mu.Lock()
+	source := o.source
+	o.keeper.mu.Unlock()
+	if source != nil {
+		source.Close()
 	}
 }
 

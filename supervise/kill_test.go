@@ -212,6 +212,29 @@ print("main ends", flush=True)
 	w.eventually("the keeper to end", func() bool { return !alive(state.Keeper) })
 }
 
+// TestRankException: a rank ends by an exception about memory, which only its probe can tell. The other would wait for ever.
+func TestRankException(t *testing.T) {
+	bothUsers(t, func(t *testing.T, who asUser) {
+		w := newWorkshop(t, who)
+		program := w.script(`
+import os, subprocess, sys, time
+if len(sys.argv) > 1:
+    time.sleep(0.5)
+    if sys.argv[1] == "2":
+        bytearray(1 << 62)
+    time.sleep(600)
+ranks = [subprocess.Popen([sys.executable, sys.argv[0], str(r)], env={**os.environ, "RANK": str(r), "WORLD_SIZE": "3"}) for r in (0, 1, 2)]
+for r in ranks:
+    r.wait()
+`)
+		w.run(append([]string{"--grace", "1s", "--"}, program...)...)
+		v := w.verdict(w.folder())
+		if !v.IsOOM || v.KilledBy != "memroom" || v.Where != event.WhereHost || v.Rank == nil || *v.Rank != 2 {
+			t.Errorf("verdict %+v", v)
+		}
+	})
+}
+
 // TestRankThatRunsOut: one rank of two is killed for memory, the other would wait for ever. The group is ended and the
 // verdict names the rank.
 func TestRankThatRunsOut(t *testing.T) {

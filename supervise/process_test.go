@@ -33,8 +33,13 @@ func TestMain(m *testing.M) {
 	}
 	binary = filepath.Join(dir, "memroom")
 	if err == nil {
+		build := exec.Command("go", "build", "-o", binary, "memroom/cmd/memroom")
+		if os.Getenv("MEMROOM_RACE") != "" { // needs a C compiler, and slows everything
+			build = exec.Command("go", "build", "-race", "-o", binary, "memroom/cmd/memroom")
+			build.Env = append(os.Environ(), "CGO_ENABLED=1")
+		}
 		var out []byte
-		if out, err = exec.Command("go", "build", "-o", binary, "memroom/cmd/memroom").CombinedOutput(); err != nil {
+		if out, err = build.CombinedOutput(); err != nil {
 			err = fmt.Errorf("go build: %w\n%s", err, out)
 		}
 	}
