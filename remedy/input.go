@@ -15,7 +15,6 @@ func inputs() []*Remedy {
 		Equivalence: Changes,
 		Consent:     "data",
 		Walls:       anywhere,
-		Levels:      []Level{LevelArgs},
 		needs: func(job Job) string {
 			if job.Setup != nil && job.Setup.Seq == 0 {
 				return "the input is not a sequence"

@@ -1,6 +1,8 @@
 package remedy
 
 import (
+	"os"
+	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
@@ -146,6 +148,23 @@ func TestOldTorchIsNotOfferedWhatItDoesNotKnow(t *testing.T) {
 	for version, offered := range map[string]bool{"1.13": false, "2.0": false, "2.1": true, "2.11.0+cu130": true, "": true} {
 		if got := r.Applies(Job{Where: event.WhereGPU, Framework: PyTorch, Torch: version}) == ""; got != offered {
 			t.Errorf("torch %q: offered %v, want %v", version, got, offered)
+		}
+	}
+}
+
+// TestWhatFitClaimsTheProbeDoes: a remedy that says how --fit applies it stands in one of the probe's tables.
+func TestWhatFitClaimsTheProbeDoes(t *testing.T) {
+	var tables string
+	for _, name := range []string{"settings.py", filepath.Join("fit", "registry.py")} {
+		text, err := os.ReadFile(filepath.Join("..", "probe", "py", "_memroom_probe", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		tables += string(text)
+	}
+	for _, r := range Catalogue() {
+		if there := strings.Contains(tables, `"`+string(r.ID)+`"`); (len(r.Levels) > 0) != there {
+			t.Errorf("%s: levels %v, in the probe's tables: %v", r.ID, r.Levels, there)
 		}
 	}
 }
