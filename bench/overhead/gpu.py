@@ -1,6 +1,6 @@
 """What the probe costs on a GPU, and that it changes nothing: GPT-2 small in bf16 (8 x 512) and ResNet-50.
 
-    python bench/overhead/gpu.py [--turns 30] [--only gpt2|resnet50] [--window]
+    python bench/overhead/gpu.py [--turns 30] [--only gpt2|resnet50] [--window] [--memroom bin/memroom]
 
 Two processes train the same model, one with the probe and one without, and take turns of ten steps on the card, so that
 whatever else disturbs the machine disturbs both. A small monitor reads the socket as memroom does. Printed: the median step
@@ -93,12 +93,15 @@ class Monitor:
 class Trainer:
     """A training process that runs steps when told to."""
 
-    def __init__(self, name, monitor=None):
+    def __init__(self, name, monitor=None, memroom=None):
         env = dict(os.environ, CUBLAS_WORKSPACE_CONFIG=":4096:8")
         if monitor is not None:
             env.update(PYTHONPATH=PROBE, MEMROOM_PROBE=monitor.path)
-        self.process = subprocess.Popen([sys.executable, os.path.abspath(__file__), "--child", name], env=env,
-                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, universal_newlines=True)
+        command = [sys.executable, os.path.abspath(__file__), "--child", name]
+        if memroom:
+            env["MEMROOM_HOME"] = tempfile.mkdtemp()
+            command = [memroom, "run", "--"] + command
+        self.process = subprocess.Popen(command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, universal_newlines=True)
         self.times, self.losses = [], []
 
     def steps(self, count, keep=True):
@@ -137,6 +140,49 @@ def measure(name, turns):
               len(probed.losses), bare.losses == probed.losses, [m for m in monitor.heard if m["t"] == "fault"]), flush=True)
 
 
+def whole(name, turns, memroom):
+    """The bar itself: the same training under `memroom run`, with its monitor reading NVML four times a second."""
+    bare, watched = Trainer(name), Trainer(name, memroom=os.path.abspath(memroom))
+    for trainer in (bare, watched):
+        trainer.steps(15, keep=False)
+    before, began = processor_seconds(memroom), time.time()
+    for turn in range(turns):
+        for trainer in ((bare, watched) if turn % 2 == 0 else (watched, bare)):
+            trainer.steps(2, keep=False)
+            trainer.steps(10)
+    resident, processes = resident_bytes(memroom)
+    share = (processor_seconds(memroom) - before) / (time.time() - began)
+    bare.end()
+    watched.end()
+    print("%s under memroom run: without %.3f ms, with %.3f ms, ratio %.4f (bar 1.005); our %d processes: %.1f MiB resident (bar 40), %.2f %% of a core (bar 1); "
+          "losses bit-identical: %s" % (name, 1e3 * statistics.median(bare.times), 1e3 * statistics.median(watched.times),
+                                        statistics.median(watched.times) / statistics.median(bare.times), processes, resident / 2**20, 100 * share,
+                                        bare.losses == watched.losses), flush=True)
+
+
+def ours(memroom):
+    """Process ids that run this binary."""
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            if os.path.samefile("/proc/%s/exe" % pid, memroom):
+                yield pid
+        except OSError:
+            pass
+
+
+def resident_bytes(memroom):
+    found = [int(open("/proc/%s/statm" % pid).read().split()[1]) * os.sysconf("SC_PAGESIZE") for pid in ours(memroom)]
+    return sum(found), len(found)
+
+
+def processor_seconds(memroom):
+    total = 0
+    for pid in ours(memroom):
+        fields = open("/proc/%s/stat" % pid).read().rsplit(")", 1)[1].split()
+        total += int(fields[11]) + int(fields[12])
+    return total / os.sysconf("SC_CLK_TCK")
+
+
 def window(name):
     """The cost of recording stacks, against the same process before."""
     monitor = Monitor({"id": 1, "do": "record_stacks", "steps": 40})
@@ -158,12 +204,16 @@ def main():
     parser.add_argument("--turns", type=int, default=30)
     parser.add_argument("--only")
     parser.add_argument("--window", action="store_true")
+    parser.add_argument("--memroom", help="this binary's `run` around one of the two, instead of the probe alone")
     parser.add_argument("--child")
     args = parser.parse_args()
     if args.child:
         return train(args.child)
     for name in ([args.only] if args.only else ["gpt2", "resnet50"]):
-        measure(name, args.turns)
+        if args.memroom:
+            whole(name, args.turns, args.memroom)
+        else:
+            measure(name, args.turns)
         if args.window:
             window(name)
 
