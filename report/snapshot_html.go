@@ -42,7 +42,7 @@ showSnapshot(await decode(document.getElementById("data").textContent));`
 	fmt.Fprintf(w, "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta http-equiv=\"Content-Security-Policy\" content=%q>\n", policy)
 	fmt.Fprintf(w, "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>%s · memroom snapshot</title>\n", html.EscapeString(cleanText(file)))
 	fmt.Fprintf(w, "<style>\n%s</style>\n<script type=\"importmap\">%s</script>\n</head>\n<body>\n%s", web.Text("memroom.css"), importMap, web.Text("snapshot.html"))
-	fmt.Fprint(w, "<noscript>This page draws with JavaScript, which is off.</noscript>\n<script type=\"application/octet-stream\" id=\"data\">")
+	fmt.Fprint(w, "<script type=\"application/octet-stream\" id=\"data\">")
 	if err := writePayload(w, cleanText(file), warnings, devices); err != nil {
 		return err
 	}

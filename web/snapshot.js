@@ -11,6 +11,7 @@ const $ = (id) => document.getElementById(id);
 /** Builds the page from a decoded payload. */
 export function showSnapshot(payload) {
   new SnapshotPage(payload);
+  $("loading").remove();
 }
 
 class SnapshotPage {

@@ -156,6 +156,9 @@ func TestSnapshotPage(t *testing.T) {
 	if n := p.colours("segments"); n < 5 {
 		t.Errorf("the segment map shows %d colours: blank?", n)
 	}
+	if eval[bool](p, `document.getElementById("loading") !== null`) {
+		t.Error("the page still says that it is reading")
+	}
 	keys := eval[[]string](p, `[...document.querySelectorAll("#legend .key")].map((k) => k.dataset.category)`)
 	for _, want := range []string{"weights", "optimizer", "gradients", "workspace"} {
 		if !strings.Contains(strings.Join(keys, " "), want) {
