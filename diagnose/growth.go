@@ -3,6 +3,7 @@ package diagnose
 import (
 	"fmt"
 	"math"
+	"path"
 
 	"memroom/event"
 )
@@ -156,6 +157,9 @@ func leakFinding(what string, t Trend, frames []event.Frame) event.Finding {
 			fmt.Sprintf("growth a step is known to +-%s", event.Bytes(math.Ceil(2*t.Error))),
 		},
 		Remedies: []string{"detach", "no_grad", "remove_hooks"},
+	}
+	if line, known := userFrame(frames); known {
+		f.Title += fmt.Sprintf(", allocated at %s:%d", path.Base(line.File), line.Line)
 	}
 	return f
 }

@@ -203,7 +203,7 @@ func TestWatchGoesFromSuspicionToLine(t *testing.T) {
 		t.Fatalf("findings %q: %+v", got, found)
 	}
 	leak := found[1]
-	if len(leak.Frames) != 1 || leak.Frames[0].Line != 31 || !strings.Contains(leak.Title, "GPU 0 memory of rank 3") || !strings.Contains(leak.Title, "4MiB a step") {
+	if len(leak.Frames) != 1 || leak.Frames[0].Line != 31 || !strings.Contains(leak.Title, "GPU 0 memory of rank 3") || !strings.Contains(leak.Title, "4MiB a step") || !strings.Contains(leak.Title, "train.py:31") {
 		t.Errorf("leak: %+v", leak)
 	}
 	// 2 GiB - 100 MiB above the floor - 100 MiB at step 1, 4 MiB a step: step 464

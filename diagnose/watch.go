@@ -117,16 +117,21 @@ func (w *Watch) Forecasts() []Prediction {
 
 func (w *Watch) step(pid int, p *process, row event.Step) []event.Finding {
 	limit := w.limitOf[place{pid, row.Device}]
-	floor, reserved, working := float64(row.Allocated), float64(row.Reserved), float64(p.working(row))
+	floor, reserved, above := float64(row.Allocated), float64(row.Reserved), float64(p.above(row))
 	if row.Device == event.HostDevice {
-		floor, working = p.hostFloor(row)
+		floor, above = p.hostFloor(row)
 		reserved, limit = 0, p.heapLimit(w.wall, row)
+	}
+	// Gradients are there after the step and not before backward, so this can be negative: what counts is whether it grows.
+	working := 0.0
+	if row.AtBackward > 0 {
+		working = float64(row.AtBackward) - floor
 	}
 	p.took(row.Duration)
 	p.series.Add(row.Step, floor, reserved, working, w.limits)
 	var found []event.Finding
 	found = append(found, w.leaks(pid, p, row)...)
-	found = append(found, w.forecast(p, row, float64(limit)-working)...)
+	found = append(found, w.forecast(p, row, float64(limit)-above)...)
 	if row.Device != event.HostDevice {
 		found = append(found, p.fragment.step(row, w.limits)...)
 		found = append(found, p.thrash.step(row, w.limits)...)
@@ -141,7 +146,7 @@ func (w *Watch) step(pid int, p *process, row event.Step) []event.Finding {
 
 // hostFloor is what the process holds in host memory: its heap where that is most of its memory, else its pages, which are
 // noisy. Which of the two is decided once, so that the series stays one.
-func (p *process) hostFloor(row event.Step) (floor, working float64) {
+func (p *process) hostFloor(row event.Step) (floor, above float64) {
 	if p.last.Step == 0 {
 		if p.byHeap = row.Heap > row.Anonymous/4; p.byHeap {
 			p.series.Quantum = 4096
@@ -161,8 +166,8 @@ func (p *process) heapLimit(wall event.Bytes, row event.Step) event.Bytes {
 	return wall - max(0, row.Anonymous-row.Heap)
 }
 
-// working is what a step needs above its floor: its peak if it set a new one, else what was live when backward began.
-func (p *process) working(row event.Step) event.Bytes {
+// above is what a step needs above its floor: its peak if it set a new one, else what was live when backward began.
+func (p *process) above(row event.Step) event.Bytes {
 	if row.PeakAllocated > p.last.PeakAllocated && p.last.Step > 0 {
 		return row.PeakAllocated - row.Allocated
 	}
@@ -225,6 +230,9 @@ func (p *process) leakFinding(t Trend, device int) event.Finding {
 	f := leakFinding(capital(p.name(device)), t, p.frames)
 	if p.holder != "" {
 		f.Evidence = append(f.Evidence, "what grows is held by "+p.holder)
+		if len(p.frames) == 0 {
+			f.Title += ": " + p.holder
+		}
 	}
 	if len(p.frames) == 0 && p.holder == "" {
 		f.Evidence = append(f.Evidence, "no stacks were recorded: the line is unknown")

@@ -56,7 +56,7 @@ func (j *Judgement) Heard(pid int, rank *int, message probe.Message) []event.Fin
 	case *probe.Heap:
 		for _, t := range m.Types {
 			if t.Holder != "" {
-				return j.watch.Holder(pid, t.Type+" in "+t.Holder)
+				return j.watch.Holder(pid, t.Type+" kept by "+t.Holder)
 			}
 		}
 	case *probe.Exit, *probe.Died:

@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"time"
 
@@ -281,7 +282,10 @@ func (m *Monitor) cannotRecord(err error) {
 // found keeps findings and shows them.
 func (m *Monitor) found(findings []event.Finding) {
 	for _, f := range findings {
-		m.said.Findings = append(m.said.Findings, f)
+		same := func(g event.Finding) bool {
+			return g.Kind == f.Kind && g.Step == f.Step && g.Bytes == f.Bytes && f.Step > 0
+		}
+		m.said.Findings = append(slices.DeleteFunc(m.said.Findings, same), f) // said again: its line is known now
 		m.happened(event.Happened{Kind: "finding", Finding: &f, Text: f.Title})
 		_ = writeJSON(m.conn, sayFinding, f)
 	}

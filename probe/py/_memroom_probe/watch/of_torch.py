@@ -165,8 +165,6 @@ def _backward_begins():
     if steps.phase == "eval":
         steps.mark("eval", False, *first_reading()[1:3])
     steps.backward_begins()
-    if not guard.affordable():
-        return
     if cuda_ready():
         device = _torch.cuda.current_device()
         steps.at_backward[device] = reading(device)[1]
