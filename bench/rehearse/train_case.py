@@ -164,12 +164,16 @@ def prepare(case, device):
     model = model.to(device)
     if case.get("channels_last"):
         model = model.to(memory_format=torch.channels_last)
+    configure(case, model)
+    return model, head
+
+
+def configure(case, model):
     if case.get("freeze"):
         for name, p in model.named_parameters():
             p.requires_grad_(any(f in name for f in case["freeze"]))
     if case.get("ckpt"):
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-    return model, head
 
 
 def main():

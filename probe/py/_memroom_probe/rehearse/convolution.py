@@ -72,22 +72,43 @@ class Convolutions:
         return self.sizes[key]
 
     def ask(self, call, kind, dtype, shapes, nhwc, padding, stride, dilation):
+        """What the library says without a card, corrected where it is known to choose otherwise on one (recordings of 1700
+        convolutions): there matrix products serve plain 1x1 filters, and fp32 filter gradients are split over the card."""
         (x, _), (w, _), (y, _) = shapes
-        pointwise = all(n == 1 for n in w[2:]) and all(n == 1 for n in stride) and not any(padding)
-        if pointwise and not nhwc and w[1] == x[1]:
-            positions = product(x[2:])
-            if positions % 4 == 0:  # a plain matrix product; the filter's gradient is summed over the batch in fp32
-                return 4 * x[0] * product(w) if kind == "filter" else 0
-        facts = call.stage.recorder.facts
-        facts["convolutions"] = True
+        half = dtype is not torch.float32
+        pointwise = all(n == 1 for n in w[2:]) and all(n == 1 for n in stride) and not any(padding) and not nhwc and w[1] == x[1]
+        if pointwise and kind != "filter" and not (half and x[0] >= 16 and product(x[2:]) % 4):
+            return 0
+        call.stage.recorder.facts["convolutions"] = True
+        size = self.proposed(call, kind, dtype, shapes, nhwc, padding, stride, dilation)
+        if pointwise and size and kind == "filter":
+            narrow, odd = min(x[1], w[0]) <= (40 if half else 24), product(x[2:]) % 4
+            summed = 4 * x[0] * product(w)  # over the batch, in fp32
+            return size if narrow or odd and (half or summed > 32 << 20) else summed
+        if kind == "filter" and not half and not nhwc and w[1] == x[1] and w[1] > 4 and size:
+            return max(size, 4 * (product(x) + product(y) + product(w)) + self.split(w, y))
+        return size
+
+    def proposed(self, call, kind, dtype, shapes, nhwc, padding, stride, dilation):
         library = self.open(call)
         if library is not None and dtype in DTYPES:
             try:
                 return library.workspace(kind, *shapes, DTYPES[dtype], padding, stride, dilation)
             except cudnn.Refused:
                 pass
-        size = 4 if dtype is torch.float32 else 2
-        return 0 if nhwc else size * (product(x) + product(y) + product(w)) + 16
+        return 0 if nhwc else dtype.itemsize * sum(product(shape) for shape, _ in shapes) + 16
+
+    def split(self, w, y):
+        """Partial sums of a filter's gradient: a copy of the filter for each part of the batch's positions, or one tile of 64 KiB
+        for each multiprocessor where the filter alone fills the card."""
+        tile = 128 if w[0] >= 128 else 64
+        tiles = -(-w[0] // tile) * -(-product(w[1:]) // tile)
+        positions = y[0] * product(y[2:])
+        if tiles <= 9:
+            return 4 * product(w) * (14 if positions > 40000 else 7)
+        if tiles <= 36:
+            return 12 * product(w)
+        return 65536 * self.base.sms if positions >= 3136 else 24 * 65536
 
     def open(self, call):
         if not self.asked:
