@@ -90,9 +90,9 @@ type logReader struct {
 	kinds  map[string]int
 	skipTo int64 // offset up to which the text belongs to a passage already understood
 
-	// Logs repeat themselves. A line that differs only in its digits from one already looked at is not looked at again
+	// Logs repeat themselves. A place that differs only in its digits from one already looked at is not looked at again
 	// when that one told nothing, or when enough of what it told is stored.
-	templates map[uint64]string // hash of a line without its digits -> kind of crash, empty for none
+	templates map[uint64]string // hash of a place without its digits -> kind of crash, empty for none
 	hinted    []int             // how often each word has been asked for a hint
 }
 
@@ -132,7 +132,7 @@ func (l *logReader) meet(at int, word *telling) {
 	if len(word.endings) == 0 || offset < l.skipTo {
 		return
 	}
-	template := templateOf(l.window.lineAround(at), word.number)
+	template := templateOf(l.window.near(at), word.number)
 	if kind, seen := l.templates[template]; seen && (kind == "" || l.kinds[kind] > maxPerKind) {
 		return
 	}
@@ -151,11 +151,11 @@ func (l *logReader) meet(at int, word *telling) {
 	}
 }
 
-// templateOf hashes a line without its digits (FNV-1a), together with the word it was looked at for.
-func templateOf(line []byte, word int) uint64 {
+// templateOf hashes a text without its digits (FNV-1a), together with the word it was looked at for.
+func templateOf(text []byte, word int) uint64 {
 	const offset, prime = 14695981039346656037, 1099511628211
 	h := uint64(offset) ^ uint64(word)
-	for _, c := range line {
+	for _, c := range text {
 		if c < '0' || c > '9' {
 			h = (h ^ uint64(c)) * prime
 		}

@@ -111,6 +111,9 @@ func (w *window) lines() int64 {
 	return w.newlines + 1
 }
 
+// near gives the bytes right around a position, lines or not.
+func (w *window) near(at int) []byte { return w.buf[max(0, at-96):min(len(w.buf), at+160)] }
+
 // lineAround gives the raw line that holds a position, cut to longestLine on either side. Carriage returns and the two
 // characters backslash and n end a line as newlines do: progress bars and JSON strings.
 func (w *window) lineAround(at int) []byte { return w.buf[w.lineStart(at):w.lineEnd(at)] }

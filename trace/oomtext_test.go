@@ -102,6 +102,7 @@ func TestHugeLinesAndJunk(t *testing.T) {
 		"ten megabytes after":  "RuntimeError: " + sampleOOM + " " + long,
 		"junk around":          string(junk) + "\n" + sampleOOM + "\n" + string(junk),
 		"carriage returns":     strings.Repeat("\r 50%|##### | 1/2", 40000) + "\r" + sampleOOM,
+		"words on words":       strings.Repeat(`"killed": 0, `, 1<<18) + sampleOOM,
 		"json string":          `{"log":"` + strings.Repeat(`step\n`, 100000) + sampleOOM + `\nbye"}`,
 	} {
 		log := readText(t, text)
