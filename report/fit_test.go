@@ -1,0 +1,48 @@
+package report
+
+import (
+	"strings"
+	"testing"
+
+	"memroom/event"
+	"memroom/remedy"
+	"memroom/remedy/fit"
+)
+
+func TestFitTellsTheStory(t *testing.T) {
+	const gib = event.Bytes(1) << 30
+	record := fit.Record{Attempts: []fit.Tried{
+		{Number: 1, OutOf: event.WhereGPU, ExitCode: 1, Allocated: 20 * gib, Requested: gib},
+		{Number: 2, Changed: []string{"the batch in pieces, as many as needed"}, Allocated: 11 * gib, Reserved: 12 * gib, StepMS: 210,
+			Remedies: []fit.Remedy{{ID: remedy.MicroBatch, Level: remedy.LevelProcess}, {ID: remedy.Checkpointing, Level: remedy.LevelProcess}},
+			Said: []fit.Sentence{
+				{Kind: "declined", Text: "Net: rows see each other", ID: remedy.Checkpointing},
+				{Kind: "applied", Text: "Net: batch of 32 in 4 pieces", ID: remedy.MicroBatch, Predicted: 10 * gib, Rows: 32, Pieces: 4, Equivalence: "expected"},
+			}},
+	}}
+	var out strings.Builder
+	Fit(&out, record)
+	for _, want := range []string{
+		"attempt 1    as it is: out of GPU memory (1GiB more were asked for at 20GiB)",
+		"finished, peak 11GiB allocated, 12GiB reserved, 210 ms a step",
+		"applied: Net: batch of 32 in 4 pieces [predicted 10GiB, measured 11GiB]",
+		"declined: Net: rows see each other",
+		"the same in expectation",
+		"batch_size=8", "/ 4",
+	} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("%q is missing in:\n%s", want, out.String())
+		}
+	}
+	if strings.Contains(out.String(), "checkpoint(") {
+		t.Errorf("an edit is shown for a remedy that was not applied:\n%s", out.String())
+	}
+
+	out.Reset()
+	record.Attempts[1].OutOf = event.WhereGPU
+	record.Impossible, record.Left = "cannot fit: needs at least 30GiB", []fit.Left{{ID: remedy.MixedPrecision, Why: "changes the mathematics: --allow precision"}}
+	Fit(&out, record)
+	if !strings.Contains(out.String(), "cannot fit: needs at least 30GiB") || !strings.Contains(out.String(), "left out: mixed_precision") {
+		t.Errorf("the end is not told:\n%s", out.String())
+	}
+}
