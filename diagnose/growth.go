@@ -72,11 +72,11 @@ func (s *Series) Leak(limits Thresholds) (Trend, bool) {
 	return t, true
 }
 
-// workGrows says that the program does more at each step, longer sequences for instance: then what a step needs grows
-// much faster than what stays, in every part of the rise.
+// workGrows says that the program does more at each step, longer sequences for instance: then what a step needs above the
+// floor grows along with what stays, where a leak leaves it as it is; and reserved bytes grow much faster than both.
 func (s *Series) workGrows(limits Thresholds) bool {
 	return outpaces(since(s.working, s.trend.Onset), limits.Workload*s.trend.Slope) ||
-		outpaces(since(s.reserved, s.trend.Onset), limits.Workload*s.trend.Slope)
+		outpaces(since(s.reserved, s.trend.Onset), limits.Reserving*s.trend.Slope)
 }
 
 // outpaces says whether a series grew by at least slope, as a whole and in its second half.

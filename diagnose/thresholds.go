@@ -15,7 +15,8 @@ type Thresholds struct {
 	ClockRises    int     // with fewer than so many, they must be alike and come like a clock
 	Significance  float64 // Mann-Kendall deviations of a trend under noise
 	SignalToNoise float64 // growth over the window, in deviations of the noise around the line
-	Workload      float64 // reserved (or activations) growing so many times faster than the floor: the work grows, not a leak
+	Workload      float64 // what a step needs above the floor grows so many times as fast as the floor: the work grows, it is no leak
+	Reserving     float64 // the same for reserved bytes, which a leak lifts as well
 
 	// Urgent forecasts: a floor that was level for so long, then rises towards a near limit.
 	LevelSteps  int64
@@ -53,7 +54,7 @@ type Thresholds struct {
 func DefaultThresholds() Thresholds {
 	return Thresholds{
 		LeakSteps: 37, ForecastSteps: 31, SuspectSteps: 10,
-		Slackening: 0.7, Overdue: 1.5, MinRises: 3, ClockRises: 8, Significance: 5, SignalToNoise: 8, Workload: 2.5,
+		Slackening: 0.7, Overdue: 1.5, MinRises: 3, ClockRises: 8, Significance: 5, SignalToNoise: 8, Workload: 0.8, Reserving: 2.5,
 		LevelSteps: 20, UrgentRises: 4, UrgentShare: 0.5,
 		HeapGrowth: 128 * event.KiB, HostGrowth: 4 * event.MiB, HostShare: 0.02,
 		FragmentShare: 0.25, FragmentBytes: 512 * event.MiB, FragmentSteps: 5,

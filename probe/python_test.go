@@ -288,3 +288,70 @@ func TestUncaughtExceptionIsDescribed(t *testing.T) {
 		t.Errorf("the traceback the user sees: %s", j.err)
 	}
 }
+
+// TestMonitorComesBack: a second monitor at the same path hears hello and the framework anew, and its commands are obeyed.
+func TestMonitorComesBack(t *testing.T) {
+	const patient = `import time
+from _memroom_probe import link, process
+from _memroom_probe.watch import steps
+steps.begin("torch", "0.0")
+steps.close(None, ())
+for i in range(600):
+    time.sleep(0.01)
+    steps.close(None, ())
+`
+	socket, dir := socketPath(t), installed(t)
+	first, err := Listen(socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(testenv.Python(t), "-c", patient)
+	cmd.Env = Setup{Dir: dir, Socket: socket}.Environ(os.Environ())
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer cmd.Wait()
+	defer cmd.Process.Kill()
+	heardHello(t, first)
+	first.Close()
+	second, err := Listen(socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer second.Close()
+	conn := heardHello(t, second)
+	if err := conn.Do(Command{ID: 5, Do: DoCollect}); err != nil {
+		t.Fatal(err)
+	}
+	framework := false
+	for deadline := time.After(30 * time.Second); ; {
+		select {
+		case h := <-second.Messages():
+			switch m := h.Message.(type) {
+			case *Framework:
+				framework = m.Name == "torch"
+			case *Done:
+				if m.ID != 5 || !m.OK || !framework {
+					t.Errorf("answer %+v, framework repeated: %v", *m, framework)
+				}
+				return
+			}
+		case <-deadline:
+			t.Fatal("no answer to the command")
+		}
+	}
+}
+
+func heardHello(t *testing.T, l *Listener) *Conn {
+	t.Helper()
+	for deadline := time.After(30 * time.Second); ; {
+		select {
+		case h := <-l.Messages():
+			if _, ok := h.Message.(*Hello); ok {
+				return h.Conn
+			}
+		case <-deadline:
+			t.Fatal("nobody said hello")
+		}
+	}
+}
