@@ -169,6 +169,7 @@ func (l *logReader) keep(s *ending, c *Crash, p *passage, offset int64) {
 	c.Kind = s.kind
 	if last := l.lastOf(c); last != nil && sameStory(last, c) {
 		last.Repeats++
+		last.Sure = max(last.Sure, c.Sure)
 		if s.frames && len(last.Frames) == 0 {
 			last.Frames = p.frames()
 		}

@@ -15,7 +15,7 @@ var kernelWords = []entry{
 	{words: []string{"systemd-oomd", "earlyoom", "by oom killer", "oom killer", "oom-killer"}, endings: []*ending{userKiller}},
 	{words: []string{"result 'oom-kill'", "result=oom-kill"}, endings: []*ending{systemdUnit}},
 	{words: []string{"killed", "zsh: killed", "sigkill", "signal 9", "signal: 9", "signal: killed"}, endings: []*ending{bareKill}},
-	{words: []string{"code 137", "code: 137", "status 137", "exited (137)", "code=137", "exitcode: 137", "exitcode=137", "code\": 137", "exit code -9", "exitcode: -9", "exitcode  : -9", "exited with -9",
+	{words: []string{"code 137", "code: 137", "code:    137", "status 137", "exited (137)", "code=137", "exitcode: 137", "exitcode=137", "code\": 137", "exit code -9", "exitcode: -9", "exitcode  : -9", "exited with -9",
 		"code: -9", "status -9", "code -9", "exit -9", "return code -9", "returncode=-9", "exitcode -9", "exitcode=-9", "code = -9"}, endings: []*ending{exit137}},
 }
 
@@ -89,6 +89,7 @@ func readKernelInvoked(p *passage) *Crash {
 
 var (
 	earlySize = pattern(`VmRSS {size}`)
+	oomdUsed  = pattern(`memory used \({size}\) / total \({size}\)`)
 	oomKilled = later(`(?i)\b(killed|terminated|kill)\b`)
 )
 
@@ -100,6 +101,9 @@ func readUserKiller(p *passage) *Crash {
 			return nil
 		}
 		c := &Crash{Class: Exhausted, Sure: 0.93, Where: event.WhereHost, Framework: "other", Allocated: sizeIn(earlySize, line)}
+		if m := oomdUsed.FindStringSubmatch(line); m != nil {
+			c.Allocated, c.Capacity = parseSize(m[1], m[2]), parseSize(m[3], m[4])
+		}
 		return c
 	}
 	if strings.Contains(line, "potential root causes") || strings.Contains(p.text(), "potential root causes") {

@@ -72,7 +72,7 @@ func sacctColumn(p *passage, heading string) *event.Bytes {
 	row := p.line()
 	for _, line := range p.above(20) {
 		i := strings.Index(line, heading)
-		if i < 0 || !strings.Contains(line, "State") {
+		if i < 0 || !strings.Contains(line, "State") || strings.Contains(line, "format") {
 			continue
 		}
 		if strings.Contains(line, "|") { // sacct -p
@@ -80,9 +80,13 @@ func sacctColumn(p *passage, heading string) *event.Bytes {
 		}
 		for _, at := range slurmColumn.FindAllStringIndex(row, -1) {
 			if at[0] < i+len(heading)+2 && at[1] > i-2 {
-				return parseSize(strings.TrimRight(row[at[0]:at[1]-1], "nc"), strings.TrimRight(row[at[1]-1:at[1]], "nc"))
+				value, err := event.ParseBytes(strings.TrimRight(row[at[0]:at[1]], "nc"))
+				if err == nil {
+					return &value
+				}
 			}
 		}
+		return nil
 	}
 	return nil
 }

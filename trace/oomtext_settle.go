@@ -50,6 +50,14 @@ func settleFramework(c *Crash, log *Log) {
 			c.Framework = "other"
 		}
 	}
+	if c.Class == Other && c.Framework == "pytorch" && !seen["pytorch"] {
+		switch { // the driver's words are the same for all
+		case seen["tensorflow"]:
+			c.Framework = "tensorflow"
+		case seen["jax"]:
+			c.Framework = "jax"
+		}
+	}
 	switch c.Kind {
 	case "any_generic":
 		c.Where = event.WhereHost
@@ -57,7 +65,7 @@ func settleFramework(c *Crash, log *Log) {
 			c.Where = event.WhereGPU
 		}
 	case "tf_allocator", "tf_backpedal", "tf_soft", "device_code":
-		if seen["jax"] && !strings.Contains(c.Text, "tensorflow/") {
+		if seen["jax"] { // whose allocator still carries TensorFlow's paths
 			c.Framework = "jax"
 		}
 	case "jax_exhausted":
@@ -117,11 +125,28 @@ func dropEchoes(log *Log) {
 		return slices.ContainsFunc(echoes[c.Kind], func(better string) bool { return present[better] })
 	})
 	mergeTensorAndAllocator(log)
+	mergeAccounting(log)
 }
 
-// mergeTensorAndAllocator joins TensorFlow's two messages about one refusal: the allocator's and the operation's.
+// mergeAccounting joins the rows of one table of Slurm's: the job has the limit, its step the usage.
+func mergeAccounting(log *Log) {
+	first := slices.IndexFunc(log.Crashes, func(c Crash) bool { return c.Kind == "slurm_state" })
+	if first < 0 {
+		return
+	}
+	for i := range log.Crashes {
+		if c := &log.Crashes[i]; i != first && c.Kind == "slurm_state" {
+			log.Crashes[first].Allocated = firstSize(log.Crashes[first].Allocated, c.Allocated)
+			log.Crashes[first].Capacity = firstSize(log.Crashes[first].Capacity, c.Capacity)
+		}
+	}
+}
+
+// mergeTensorAndAllocator joins the two messages of TensorFlow and of JAX about one refusal: the allocator's and the operation's.
 func mergeTensorAndAllocator(log *Log) {
-	tensor := slices.IndexFunc(log.Crashes, func(c Crash) bool { return c.Kind == "tf_tensor" && c.Class == Exhausted })
+	tensor := slices.IndexFunc(log.Crashes, func(c Crash) bool {
+		return (c.Kind == "tf_tensor" || c.Kind == "jax_exhausted" && log.Hints.Frameworks["jax"]) && c.Class == Exhausted
+	})
 	if tensor < 0 {
 		return
 	}

@@ -146,7 +146,7 @@ func readTFClass(p *passage) *Crash {
 	t := p.text()
 	lower := strings.ToLower(t)
 	switch {
-	case strings.Contains(lower, "oom when allocating"), strings.Contains(lower, "out of memory"), strings.Contains(lower, "failed to allocate"):
+	case strings.Contains(lower, "oom when allocating"), strings.Contains(lower, "out of memory"), strings.Contains(lower, "failed to allocate") && !strings.Contains(lower, "failed to allocate memory"):
 		return nil // the fuller message follows and is read on its own
 	case quota.MatchString(t):
 		return &Crash{Class: Other, Sure: 0.85, Where: event.WhereUnknown, Framework: "other", What: "a quota or message size was exceeded, not memory"}

@@ -21,6 +21,7 @@ var torchWords = []entry{
 	{words: []string{"couldn't open shared file mapping"}, endings: []*ending{pageFile}},
 	{words: []string{"available kv cache memory (", "no available memory for the cache blocks", "that can be stored in kv cache", "is less than desired gpu memory utilization",
 		"try to increase --mem-fraction-static", "not enough memory to handle", "kv cache is needed"}, endings: []*ending{serving}},
+	{words: []string{"failed to cuda calloc", "failed to cuda malloc"}, endings: []*ending{ncclAlloc}},
 	{words: []string{"cuda oom", "hip oom"}, endings: []*ending{torchDevice}},
 	{words: []string{"no executable batch size"}, endings: []*ending{noBatchLeft}},
 	{words: []string{"preempted by preemptionmode"}, endings: []*ending{cachePreempted}},
@@ -38,6 +39,7 @@ var (
 	torchCPU       = &ending{kind: "torch_cpu", read: readTorchCPU, frames: true, mayPass: true}
 	torchWorker    = &ending{kind: "torch_worker", read: readTorchWorker, frames: true, mayPass: true}
 	torchShm       = &ending{kind: "torch_shm", read: readTorchShm, frames: true}
+	ncclAlloc      = &ending{kind: "nccl_alloc", read: readNCCLAlloc, frames: true}
 	noBatchLeft    = &ending{kind: "no_batch_left", read: readNoBatch, frames: true}
 	cachePreempted = &ending{kind: "cache_preempted", read: readCachePreempted}
 	bareBus        = &ending{kind: "bare_bus", read: readBareBus}
@@ -268,6 +270,13 @@ func readTorchShm(p *passage) *Crash {
 		return nil
 	}
 	return c
+}
+
+var ncclAsked = pattern(`failed to cuda (?:calloc|malloc)(?: async)? {size}`)
+
+// readNCCLAlloc reads NCCL's own words when the card has no room for its buffers.
+func readNCCLAlloc(p *passage) *Crash {
+	return &Crash{Class: Exhausted, Sure: 0.8, Where: event.WhereGPU, Framework: "pytorch", Requested: sizeIn(ncclAsked, p.text()), What: "inside a collective operation (NCCL)"}
 }
 
 // readNoBatch reads the end of a search for a batch that fits: not even one sample did.
