@@ -43,17 +43,11 @@ func DefaultConfig() Config {
 	return Config{MaxSplit: Unlimited, MaxNonSplitRounding: 20 * event.MiB, LargeSegment: largeSegment, MemoryFraction: 1}
 }
 
-// Confs are settings a user can be offered, as strings for PYTORCH_CUDA_ALLOC_CONF.
-const (
-	ConfDefault    = ""
-	ConfExpandable = "expandable_segments:True"
-)
-
 // ParseConf reads a PYTORCH_CUDA_ALLOC_CONF string. Like PyTorch it refuses keys it does not know; settings that do not
 // bear on device memory (pinned host memory, locking) are checked for their name alone.
 func ParseConf(text string) (Config, error) {
 	c := DefaultConfig()
-	p := confParser{tokens: confTokens(text), text: text}
+	p := confParser{tokens: confTokens(text)}
 	for !p.done() {
 		key := p.next()
 		if key == "," {
@@ -128,10 +122,7 @@ func confKeyNames() []string {
 }
 
 // confParser walks over the tokens of a settings string. PyTorch's own grammar: tokens end at , : [ ] and blanks vanish.
-type confParser struct {
-	tokens []string
-	text   string
-}
+type confParser struct{ tokens []string }
 
 func confTokens(text string) []string {
 	var tokens []string
@@ -258,7 +249,7 @@ func (p *confParser) divisions(into *[divisionSlots]int) error {
 
 func (p *confParser) divisionPair(into *[divisionSlots]int, boundary string, last *int) error {
 	var d int
-	if p.tokens != nil && len(p.tokens) > 0 && p.tokens[0] == "0" {
+	if len(p.tokens) > 0 && p.tokens[0] == "0" {
 		p.next()
 	} else {
 		var err error

@@ -32,7 +32,6 @@ type leaf struct {
 type freeSet struct {
 	leaves []*leaf
 	spare  []*leaf // emptied leaves, reused before new ones are made
-	count  int
 }
 
 // cursor is a position in a freeSet; it is invalid after a change of the set.
@@ -83,7 +82,6 @@ func (s *freeSet) after(c cursor) cursor {
 
 // insert adds k, which must not be in the set.
 func (s *freeSet) insert(k freeKey) {
-	s.count++
 	if len(s.leaves) == 0 {
 		l := s.newLeaf()
 		l.keys[0], l.n = k, 1
@@ -129,7 +127,6 @@ func (s *freeSet) newLeaf() *leaf {
 
 // removeAt takes out the key at a position.
 func (s *freeSet) removeAt(c cursor) {
-	s.count--
 	l := s.leaves[c.leaf]
 	copy(l.keys[c.i:l.n-1], l.keys[c.i+1:l.n])
 	l.n--

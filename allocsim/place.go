@@ -49,7 +49,7 @@ func (v *verifier) poolAt(e *event.Entry) event.PoolID {
 		return e.Pool
 	}
 	for i := range v.growth {
-		if p := v.poolOf(&v.growth[i]); p != (event.PoolID{}) && v.grewFor(e) {
+		if p := v.growth[i].Pool; p != (event.PoolID{}) && v.grewFor(e) {
 			return p
 		}
 	}
@@ -100,6 +100,11 @@ func (v *verifier) found(e *event.Entry, g *group, s int64) blockRef {
 	}
 	k := g.free.at(c)
 	if k.addr != e.Addr {
+		if v.run.released {
+			if ref := v.mappedRoom(e, g, s); ref != 0 {
+				return ref
+			}
+		}
 		if ref := v.learnOrder(e, g, k); ref != 0 {
 			return ref
 		}
@@ -111,8 +116,9 @@ func (v *verifier) found(e *event.Entry, g *group, s int64) blockRef {
 	return ref
 }
 
-// mappedRoom handles the rare request that the search refuses because of max_split_size, but that needs no new pages
-// either: an expandable segment grows from the free block before its unmapped pages, however large that is.
+// mappedRoom handles the rare request that finds no block, because of max_split_size or because the block was part of a
+// larger one until a flush cut it, and that needs no new pages either: an expandable segment grows from the free block
+// before its unmapped pages, however large that is.
 func (v *verifier) mappedRoom(e *event.Entry, g *group, s int64) blockRef {
 	if !v.a.config.Expandable {
 		return 0
@@ -229,7 +235,7 @@ func (v *verifier) grown(e *event.Entry, g *group, s int64) blockRef {
 	if a.collecting() {
 		g.pool.searches++
 	}
-	if c, ok := a.bestFit(g, s); ok && !v.run.completed {
+	if c, ok := a.bestFit(g, s); ok && !v.run.completed && !v.run.released {
 		k := g.free.at(c)
 		v.differ("alloc of %d bytes took new memory: the model takes the free block of %d bytes at %#x", e.Size, k.size, k.addr)
 		v.applyGrowth(g)
@@ -311,7 +317,7 @@ func (v *verifier) dropGrowth() {
 	for len(v.growth) > 0 {
 		e := v.growth[0]
 		isSmall := e.Size == smallSegment
-		v.applyGrowth(v.a.groupFor(v.poolOf(&e), isSmall, e.Stream))
+		v.applyGrowth(v.a.groupFor(e.Pool, isSmall, e.Stream))
 	}
 }
 

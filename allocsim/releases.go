@@ -18,6 +18,7 @@ type releaseRun struct {
 	grew      bool        // memory from the driver followed
 	completed bool        // frees that waited for other streams completed since the last allocation
 	retried   bool        // a retry was counted for the request that is under way
+	released  bool        // memory was released right before it, perhaps after its search for a free block
 }
 
 func (v *verifier) beginRun() {
@@ -123,6 +124,7 @@ func (v *verifier) endRun(next *event.Entry) {
 	}
 	run := v.run
 	v.run.entries, v.run.all, v.run.grew = nil, nil, false
+	v.run.released = next.Kind == event.KindAlloc
 	switch {
 	case next.Kind == event.KindOOM:
 		v.judge(&run, next.Size, next)

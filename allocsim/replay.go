@@ -147,13 +147,13 @@ func replayOnce(rec *event.Recording, o ReplayOptions) (*Replayed, error) {
 
 // survey is what one look over the entries tells.
 type survey struct {
-	net      int64 // reserved bytes at the end minus those at the start
-	low, top int64 // extremes of reserved bytes, relative to the start
-	lowest   map[rangeKey]uint64
-	streams  []uint64
-	stacks   event.StackID
-	kinds    [16]int
-	lastSeg  map[uint64]int // index of the last segment_alloc at a base that ends in a private pool
+	net     int64 // reserved bytes at the end minus those at the start
+	top     int64 // highest reserved bytes, relative to the start
+	lowest  map[rangeKey]uint64
+	streams []uint64
+	stacks  event.StackID
+	kinds   [16]int
+	lastSeg map[uint64]int // index of the last segment_alloc at a base that ends in a private pool
 }
 
 func (v *verifier) look() *survey {
@@ -219,7 +219,6 @@ type verifier struct {
 	at     int // index of the current entry
 
 	growth  []event.Entry // segment entries that wait for the allocation they were made for
-	grownAt int
 	run     releaseRun
 	private bool // private pools exist
 	skipped bool // free_completed entries were not recorded
@@ -382,14 +381,16 @@ func (v *verifier) step(e *event.Entry) {
 	switch e.Kind {
 	case event.KindAlloc:
 		v.alloc(e)
-		v.run.completed, v.run.retried = false, false
+		v.run.completed, v.run.retried, v.run.released = false, false, false
 	case event.KindFreeRequested:
 		v.freeRequested(e)
 	case event.KindFreeCompleted:
 		v.freeCompleted(e)
 	case event.KindSegmentAlloc, event.KindSegmentMap:
-		v.setExpandable(e)
-		v.growth = append(v.growth, *e)
+		grown := *e
+		grown.Pool = v.poolOf(e)
+		v.setExpandable(&grown)
+		v.growth = append(v.growth, grown)
 	case event.KindSegmentFree:
 		v.dropGrowth()
 		v.segmentFree(e)
@@ -405,7 +406,7 @@ func (v *verifier) step(e *event.Entry) {
 // setExpandable follows a program that switches expandable segments on or off while it runs.
 func (v *verifier) setExpandable(e *event.Entry) {
 	maps := e.Kind == event.KindSegmentMap
-	if maps == v.a.config.Expandable || v.poolOf(e) != (event.PoolID{}) {
+	if maps == v.a.config.Expandable || e.Pool != (event.PoolID{}) {
 		return
 	}
 	v.a.config.Expandable = maps
@@ -431,7 +432,7 @@ func (v *verifier) poolOf(e *event.Entry) event.PoolID {
 	if e.Pool != (event.PoolID{}) || !v.private {
 		return e.Pool
 	}
-	if e.Kind == event.KindSegmentAlloc && v.survey.lastSeg[e.Addr] != v.at {
+	if last, ok := v.survey.lastSeg[e.Addr]; e.Kind == event.KindSegmentAlloc && (!ok || last != v.at) {
 		return event.PoolID{}
 	}
 	for i := range v.rec.Segments {
