@@ -362,7 +362,8 @@ func (f *Front) signalled(s syscall.Signal) {
 			f.stop(ErrDetached)
 			return
 		}
-		_ = f.sendJSON(saySignal, signalRequest{Number: int(s), Group: fromTerminal(s)})
+		hangup := s == unix.SIGHUP && f.screen != nil // the terminal was closed: everybody on it is told
+		_ = f.sendJSON(saySignal, signalRequest{Number: int(s), Group: hangup || fromTerminal(s)})
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
@@ -166,6 +167,22 @@ raise SystemExit(6)
 		t.Errorf("the shell got the terminal back raw: %q", d.seen())
 	}
 	_ = cmd.Wait()
+}
+
+// TestHangup: when the window is closed the command's whole group is told, as without us.
+func TestHangup(t *testing.T) {
+	w, d := newWorkshop(t, ourselves), newDesk(t)
+	marker := filepath.Join(w.home, "told")
+	cmd := w.memroom("run", "--", "sh", "-c", "(trap 'echo yes > "+marker+"; exit' HUP; while :; do sleep 0.1; done) & echo ready; wait")
+	d.sit(cmd)
+	d.waitFor("ready")
+	time.Sleep(100 * time.Millisecond)
+	_ = cmd.Process.Signal(unix.SIGHUP) // what the shell sends when its window goes
+	w.eventually("the hangup to arrive", func() bool { data, _ := os.ReadFile(marker); return string(data) == "yes\n" })
+	_ = cmd.Wait()
+	if code := cmd.ProcessState.ExitCode(); code != 128+1 {
+		t.Errorf("exit %d", code)
+	}
 }
 
 func TestOneStreamOnATerminal(t *testing.T) {
