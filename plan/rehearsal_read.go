@@ -113,6 +113,7 @@ func (r *rehearsalReader) end(line []byte) error {
 			Facts struct {
 				DNN          bool `json:"cudnn"`
 				Convolutions bool
+				Half         bool `json:"half_convolutions"`
 				Recurrent    bool
 			}
 		}
@@ -123,7 +124,7 @@ func (r *rehearsalReader) end(line []byte) error {
 	e := last.End
 	r.ended = true
 	r.out.Reason, r.out.Error, r.out.Steps = e.Reason, e.Error, e.Steps
-	r.out.UsesDNN, r.out.Estimated = e.Facts.DNN, e.Facts.Convolutions || e.Facts.Recurrent
+	r.out.UsesDNN, r.out.Estimated, r.out.HalfConv = e.Facts.DNN, e.Facts.Convolutions || e.Facts.Recurrent, e.Facts.Half
 	for _, w := range e.Warnings {
 		text := w.Text
 		if w.Count > 1 {

@@ -80,9 +80,11 @@ class Convolutions:
         if pointwise and kind != "filter" and not (half and x[0] >= 16 and product(x[2:]) % 4):
             return 0
         call.stage.recorder.facts["convolutions"] = True
+        if half:
+            call.stage.recorder.facts["half_convolutions"] = True
         size = self.proposed(call, kind, dtype, shapes, nhwc, padding, stride, dilation)
         if pointwise and size and kind == "filter":
-            narrow, odd = min(x[1], w[0]) <= (40 if half else 24), product(x[2:]) % 4
+            narrow, odd = x[0] < 64 and min(x[1], w[0]) <= (40 if half else 24), product(x[2:]) % 4
             summed = 4 * x[0] * product(w)  # over the batch, in fp32
             return size if narrow or odd and (half or summed > 32 << 20) else summed
         if kind == "filter" and not half and not nhwc and w[1] == x[1] and w[1] > 4 and size:
