@@ -176,6 +176,8 @@ func (c convCase) weightGrad() int64 {
 		return 0
 	case c.patches() && c.d == BF16: // the partial filters are in fp32, three of them
 		return i + o + 7*w + 144
+	case c.pointwise() && c.x[2]*c.x[3]%4 == 0 && c.d.Half(): // partial filters, or a copy of both maps where that is less
+		return c.scaled(min(c.x[0]*4*numel(c.w), i+o+16))
 	case c.pointwise() && c.x[2]*c.x[3]%4 == 0:
 		return c.scaled(c.x[0] * 4 * numel(c.w))
 	case c.pointwise():
