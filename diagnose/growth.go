@@ -19,6 +19,8 @@ type Series struct {
 	cycle    int64   // the longest rise that ended in a collapse: garbage that is collected now and then
 	trend    Trend
 	rising   bool
+	began    int64 // onset of the rise that goes on, also beyond what trend looks back on
+	rose     int64 // last step at which it did
 }
 
 const (
@@ -44,6 +46,12 @@ func (s *Series) Add(step int64, floor, reserved, working float64, limits Thresh
 		s.working = append(s.working[:0], s.working[dropPoints:]...)
 	}
 	s.trend, s.rising = TrendOf(s.floor, limits)
+	if s.rising {
+		if s.rose == 0 || s.trend.Onset > s.rose+limits.LeakSteps {
+			s.began = s.trend.Onset
+		}
+		s.rose = step
+	}
 }
 
 // noteCollapse remembers how long a rise lasted if the next value lies back near where it began. The rise is counted along
@@ -103,7 +111,8 @@ type Forecast struct {
 	Trend     Trend
 }
 
-// Forecast extrapolates the rise to a limit on the series. It is silent without a trend. A rise that began after a level
+// Forecast extrapolates the rise to a limit on the series. It is silent without a trend, and about an end that is far off
+// compared with how long the rise has been seen. A rise that began after a level
 // stretch is extrapolated early when it has covered half of the way: a late warning is worth nothing.
 func (s *Series) Forecast(limit float64, limits Thresholds) (Forecast, bool) {
 	t := s.trend
@@ -124,6 +133,9 @@ func (s *Series) Forecast(limit float64, limits Thresholds) (Forecast, bool) {
 		f.Step = max(now+1, t.last+int64(math.Min(math.Round((math.Floor(left/t.amount)+1)*t.clock), 1e12)))
 	}
 	steps := float64(f.Step - now)
+	if steps > limits.Horizon*float64(now-s.began) {
+		return Forecast{}, false
+	}
 	spread := math.Sqrt(square(steps*t.Error)+steps*square(t.Wander)+square(t.Noise)) / t.Slope
 	slack := int64(1 + 2.2*spread + 0.02*steps + t.clock)
 	f.Low, f.High = max(now+1, f.Step-slack), f.Step+slack

@@ -220,3 +220,21 @@ func TestWatchGoesFromSuspicionToLine(t *testing.T) {
 		t.Error("a process that is gone still has a forecast")
 	}
 }
+
+// TestFarEndsAreNotForecast: forty steps say nothing about the hundred thousandth; four thousand do.
+func TestFarEndsAreNotForecast(t *testing.T) {
+	rows := made(6000, func(_ *rand.Rand, s int) float64 { return 100_000 * float64(s) })
+	heard := listen(rows, 200*testMiB+100_000*100_000)
+	if len(heard.forecasts) == 0 {
+		t.Fatal("silent about a leak of 6000 steps")
+	}
+	first := int64(math.MaxInt64)
+	for step, f := range heard.forecasts {
+		if first = min(first, step); f.Low > 100_001 || f.High < 100_000 {
+			t.Errorf("at step %d said %d to %d", step, f.Low, f.High)
+		}
+	}
+	if first < 4000 || first > 5000 {
+		t.Errorf("first forecast at step %d", first)
+	}
+}

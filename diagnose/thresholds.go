@@ -8,6 +8,7 @@ type Thresholds struct {
 	// Growth.
 	LeakSteps     int64   // the floor must have risen for so long: caches that fill and warm-ups are shorter
 	ForecastSteps int64   // a rise that lasts longer may be extrapolated
+	Horizon       float64 // and for as many times as long as it has lasted
 	SuspectSteps  int64   // a rise that lasts longer is worth a look at stacks, unsaid
 	Slackening    float64 // growth in the second half, as a share of that in the first, below which it is a cache that fills
 	Overdue       float64 // a rise that has not come for so many usual gaps is over
@@ -53,7 +54,7 @@ type Thresholds struct {
 // docs/measurements.md: caches that fill for 30 steps must pass, leaks must be named within 40.
 func DefaultThresholds() Thresholds {
 	return Thresholds{
-		LeakSteps: 37, ForecastSteps: 31, SuspectSteps: 10,
+		LeakSteps: 37, ForecastSteps: 31, Horizon: 20, SuspectSteps: 10,
 		Slackening: 0.7, Overdue: 1.5, MinRises: 3, ClockRises: 8, Significance: 5, SignalToNoise: 8, Workload: 0.8, Reserving: 2.5,
 		LevelSteps: 20, UrgentRises: 4, UrgentShare: 0.5,
 		HeapGrowth: 128 * event.KiB, HostGrowth: 4 * event.MiB, HostShare: 0.02,
