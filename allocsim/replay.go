@@ -279,6 +279,9 @@ func (v *verifier) begin(c *Config) {
 	switch {
 	case v.rec.CutOff:
 		v.warn("the recording's segments are damaged or newer than its history: its beginning is taken as empty and its end is not compared")
+		if !v.rec.Settings.Known {
+			v.warn("the allocator's settings stand behind the history in the file and are lost: the default ones are assumed")
+		}
 		before = 0
 		v.out.Complete = true
 	case before == 0:

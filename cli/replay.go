@@ -258,7 +258,7 @@ func (r *replayResult) deviceText(b *strings.Builder, s *session) {
 	if r.Capacity != nil {
 		fmt.Fprintf(b, "under a cap of %s:\n", *r.Capacity)
 	}
-	fmt.Fprintf(b, "peaks: %s reserved, %s active, %s allocated; %d retries\n", r.ReservedPeak, r.ActivePeak, r.AllocatedPeak, r.Retries)
+	fmt.Fprintf(b, "peaks: %s reserved, %s active, %s allocated; retries: %d\n", r.ReservedPeak, r.ActivePeak, r.AllocatedPeak, r.Retries)
 	switch {
 	case r.failed != nil:
 		fmt.Fprintf(b, "%s %s were asked for with %s reserved, of which %s allocated\n", s.paint(red, "out of memory:"), r.failed.Segment, r.failed.Reserved, r.failed.Allocated)
