@@ -134,7 +134,16 @@ func simulateAll(s *Setup, t *Target) (*simulations, error) {
 
 // simulate records the setup's timeline and sends it through the allocator, under a cap on reserved bytes if limit is
 // not 0.
-func simulate(m *family.Model, s *Setup, t *Target, scale float64, limit event.Bytes) (simulation, error) {
+func simulate(m *family.Model, s *Setup, t *Target, scale float64, limit event.Bytes) (sim simulation, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			impossible, ok := r.(tape.Impossible)
+			if !ok {
+				panic(r)
+			}
+			err = fmt.Errorf("%s", impossible.Why)
+		}
+	}()
 	o := t.Card.options()
 	o.ConvScale = scale
 	o.Shard = s.shard()
@@ -147,7 +156,7 @@ func replay(g *tape.Graph, t *Target, limit event.Bytes) (simulation, error) {
 	tl := g.Timeline()
 	res, err := allocsim.Run(tl, allocsim.Options{Config: t.Alloc, Limit: limit, Version: t.Torch})
 	if err != nil {
-		return simulation{}, fmt.Errorf("allocator model: %w", err)
+		return simulation{}, fmt.Errorf("this setup is beyond any card: %w", err)
 	}
 	return simulation{tl: tl, res: res, usesDNN: g.UsesDNN, approx: g.Approx, unsure: g.Unsure}, nil
 }

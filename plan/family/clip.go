@@ -55,6 +55,9 @@ func clip(c *Config, r Run) (*Model, error) {
 	text, vision := readTower(tc, 512, 8, 2048, 12), readTower(vc, 768, 12, 3072, 12)
 	vocab, npos := tc.Int(49408, "vocab_size"), tc.Int(77, "max_position_embeddings")
 	img, patch, dim := vc.Int(224, "image_size"), vc.Int(32, "patch_size"), c.Int(512, "projection_dim")
+	if patch > img {
+		c.complain("patch_size %d is larger than image_size %d", patch, img)
+	}
 	if r.Seq > npos {
 		c.complain("the sequence of %d tokens is longer than the %d positions of the model", r.Seq, npos)
 	}

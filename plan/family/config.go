@@ -17,13 +17,16 @@ type Config struct {
 }
 
 // maxConfigInt bounds every size in a configuration: larger ones are mistakes and would overflow products.
-const maxConfigInt = 1 << 31
+const maxConfigInt = 1 << 27
+
+// maxLayers bounds repeated blocks: the deepest models have a few hundred.
+const maxLayers = 10_000
 
 // ParseConfig reads config.json.
 func ParseConfig(data []byte) (*Config, error) {
 	var fields map[string]any
 	if err := json.Unmarshal(data, &fields); err != nil {
-		return nil, fmt.Errorf("model configuration: %w", err)
+		return nil, fmt.Errorf("model configuration: expected a JSON object such as Hugging Face's config.json: %w", err)
 	}
 	if fields == nil {
 		return nil, errors.New("model configuration is empty: expected a JSON object such as Hugging Face's config.json")
@@ -67,6 +70,10 @@ func (c *Config) Int(def int64, names ...string) int64 {
 	}
 	if f < 1 && f != float64(def) {
 		c.complain("field %q is %v: expected at least 1", name, v)
+		return 1
+	}
+	if strings.Contains(name, "layer") && f > maxLayers {
+		c.complain("field %q is %v: expected at most %d", name, v, maxLayers)
 		return 1
 	}
 	return int64(f)
@@ -164,8 +171,8 @@ func (c *Config) Ints(def []int64, names ...string) []int64 {
 	out := make([]int64, 0, len(list))
 	for _, x := range list {
 		f, isNumber := x.(float64)
-		if !isNumber || f < 1 || f != math.Trunc(f) || f > maxConfigInt {
-			c.complain("field %q has the entry %v: expected whole numbers of at least 1", name, x)
+		if !isNumber || f < 1 || f != math.Trunc(f) || f > maxLayers {
+			c.complain("field %q has the entry %v: expected whole numbers from 1 to %d", name, x, maxLayers)
 			return def
 		}
 		out = append(out, int64(f))

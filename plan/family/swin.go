@@ -32,6 +32,9 @@ func swin(c *Config, r Run) (*Model, error) {
 	if len(nh) != len(depths) {
 		c.complain("depths has %d entries and num_heads %d: they must agree", len(depths), len(nh))
 	}
+	if patch > img {
+		c.complain("patch_size %d is larger than image_size %d", patch, img)
+	}
 	if r.Image != 0 && r.Image != img {
 		c.complain("the image of %d pixels differs from the model's image_size %d", r.Image, img)
 	}

@@ -28,6 +28,9 @@ func vit(c *Config, r Run) (*Model, error) {
 	act, drop, attnDrop := c.Str("gelu", "hidden_act"), c.Float(0, "hidden_dropout_prob"), c.Float(0, "attention_probs_dropout_prob")
 	bias, labels := c.Bool(true, "qkv_bias"), c.Labels()
 	c.divides(h, nh, "hidden_size by num_attention_heads")
+	if patch > img {
+		c.complain("patch_size %d is larger than image_size %d", patch, img)
+	}
 	if r.Image != 0 && r.Image != img {
 		c.complain("the image of %d pixels differs from the model's image_size %d", r.Image, img)
 	}

@@ -1,6 +1,10 @@
 package tape
 
-import "memroom/event"
+import (
+	"fmt"
+
+	"memroom/event"
+)
 
 // ConvShape is the geometry of a convolution.
 type ConvShape struct {
@@ -16,7 +20,16 @@ func (s ConvShape) height(n, k int64) int64 {
 	return s.out(n, k)
 }
 
-func (s ConvShape) out(n, k int64) int64 { return (n+2*s.Pad-s.Dilation*(k-1)-1)/s.Stride + 1 }
+// Impossible is a panic value: the operation cannot be done with these shapes.
+type Impossible struct{ Why string }
+
+func (s ConvShape) out(n, k int64) int64 {
+	room := n + 2*s.Pad - s.Dilation*(k-1) - 1
+	if room < 0 {
+		panic(Impossible{fmt.Sprintf("a kernel of %d does not fit on %d pixels: the image is too small for this network", k, n)})
+	}
+	return room/s.Stride + 1
+}
 
 // Conv is nn.Conv2d through cuDNN (benchmark off): the result, then a workspace that is released at once.
 func (g *Graph) Conv(x *Tensor, weight, bias *Param, s ConvShape) *Tensor {
