@@ -332,7 +332,8 @@ def vision_resnet50():
 
     model = torchvision.models.resnet18(num_classes=100) if TINY else torchvision.models.resnet50(num_classes=100)
     by_hand(b for stage in (model.layer1, model.layer2, model.layer3, model.layer4) for b in stage)
-    # Tiny steps: with less memory cuDNN takes other algorithms, whose gradients differ by 1e-4, with or without a remedy.
+    # Tiny steps: under a cap the second loss differs in the seventh digit, with or without a remedy, and at 1e-4 that has grown
+    # to 5e-3 after twenty steps (docs/fit.md).
     reference(model, size(96, 6), size(224, 32), torch.optim.SGD(model.parameters(), 1e-6, momentum=0.9, weight_decay=1e-4))
 
 
