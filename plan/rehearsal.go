@@ -32,7 +32,7 @@ var rehearsalMargins = margins{0.006, 0.012}
 const (
 	dnnBelow    = 0.03
 	dnnAbove    = 0.010
-	halfAbove   = 0.08
+	halfAbove   = 0.08 // and below
 	smallSpread = 0.01 // of the device peak: workspaces hardly matter
 )
 
@@ -151,6 +151,9 @@ func (s *simulations) rehearsalInterval(p *Prediction, r *Rehearsal, t *Target) 
 	if r.Estimated {
 		m = m.and(margins{dnnBelow, dnnAbove})
 		p.warn("workspaces of convolutions and recurrent layers are chosen by cuDNN on the card: the interval covers sizes 3 %% below to 5 %% above; `memroom calibrate` measures them")
+		if r.HalfConv {
+			low = min(low, scaleBytes(p.DevicePeak, (1-halfAbove)/(1-m.below))-over)
+		}
 		if r.HalfConv && float64(high-low) > smallSpread*float64(p.DevicePeak) {
 			high = max(high, scaleBytes(p.DevicePeak, (1+halfAbove)/(1+m.above))-over)
 		}

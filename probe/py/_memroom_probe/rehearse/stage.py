@@ -77,7 +77,7 @@ class Stage(TorchDispatchMode):
 
     def __init__(self, recorder, rules):
         super().__init__()
-        self.fake = Fakes(allow_non_fake_inputs=True)
+        self.fake = Fakes(allow_non_fake_inputs=True, allow_fallback_kernels=False)
         fake_tensor.init_gpu_context = lambda device: None
         self.recorder = recorder
         self.rules = rules
@@ -145,7 +145,8 @@ class Stage(TorchDispatchMode):
         with self.fake:
             try:
                 out = func(*args, **kwargs)
-            except (fake_tensor.DynamicOutputShapeException, fake_tensor.DataDependentOutputException):
+            except (fake_tensor.DynamicOutputShapeException, fake_tensor.DataDependentOutputException,
+                    fake_tensor.UnsupportedOperatorException, NotImplementedError):
                 out = self.values.resolve(func, name, args, kwargs)
         self.values.after(func, name, args, kwargs, out)
         call = Call(self, func, name, args, kwargs, out)
