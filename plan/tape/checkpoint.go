@@ -10,7 +10,7 @@ type checkpoint struct {
 	live    int       // of these, not yet released
 	counter int       // tensors offered so far in the recompute
 	again   []*Tensor // recomputed tensors, by slot
-	done1   bool
+	ran     bool      // the recompute has happened
 	module  string
 	made    []*Tensor // every tensor of the recompute: temporaries that the early stop cut off are released at its end
 }
@@ -74,7 +74,7 @@ func (c *checkpoint) offer(t *Tensor) {
 
 // take gives a recomputed tensor away.
 func (c *checkpoint) take(idx int) *Tensor {
-	if !c.done1 {
+	if !c.ran {
 		c.recompute()
 	}
 	t := c.again[idx]
@@ -84,7 +84,7 @@ func (c *checkpoint) take(idx int) *Tensor {
 
 func (c *checkpoint) recompute() {
 	g := c.g
-	c.done1 = true
+	c.ran = true
 	c.again = make([]*Tensor, c.slots)
 	module, op, cat := g.module, g.op, g.cat
 	depth := len(g.frames)

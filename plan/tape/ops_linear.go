@@ -21,7 +21,7 @@ func (g *Graph) mm(a, b *Tensor) *Tensor {
 		n.emit(out)
 		n.backward = func(n *Node, p *pass) {
 			if p.needs(1) {
-				p.out[1] = p.weightGrad(p.grad[0], p.saved[0], n.metas[1], b2d(n, 1))
+				p.out[1] = p.weightGrad(p.grad[0], n.metas[1], n.in0)
 			}
 			if p.needs(0) {
 				p.out[0] = p.product(n.metas[0].shape, p.grad[0].DType)
@@ -33,9 +33,6 @@ func (g *Graph) mm(a, b *Tensor) *Tensor {
 	return out
 }
 
-// b2d says whether the second factor was a transposed (column-major) matrix; its strides are remembered in in0.
-func b2d(n *Node, _ int) bool { return len(n.in0) == 2 && n.in0[0] == 1 && n.metas[1].shape[1] != 1 }
-
 // product makes the result of a matrix product in the backward pass.
 func (b *pass) product(shape []int64, d DType) *Tensor {
 	t := b.new(shape, d)
@@ -43,9 +40,10 @@ func (b *pass) product(shape []int64, d DType) *Tensor {
 	return t
 }
 
-// weightGrad is the gradient of the second factor. For a transposed one PyTorch computes the transpose and gives a view.
-func (b *pass) weightGrad(gr, _ *Tensor, m meta, transposed bool) *Tensor {
-	if !transposed {
+// weightGrad is the gradient of the second factor. For a transposed (column-major) one PyTorch computes the transpose and
+// gives a view.
+func (b *pass) weightGrad(gr *Tensor, m meta, stride []int64) *Tensor {
+	if stride[0] != 1 || m.shape[1] == 1 {
 		return b.product(m.shape, gr.DType)
 	}
 	t := b.product([]int64{m.shape[1], m.shape[0]}, gr.DType)
@@ -78,7 +76,7 @@ func (g *Graph) addmm(bias, a, b *Tensor) *Tensor {
 				p.out[1] = p.product(n.metas[1].shape, gr.DType)
 			}
 			if p.needs(2) {
-				p.out[2] = p.weightGrad(gr, p.saved[0], n.metas[2], len(n.in0) == 2 && n.in0[0] == 1 && n.metas[2].shape[1] != 1)
+				p.out[2] = p.weightGrad(gr, n.metas[2], n.in0)
 			}
 			if p.needs(0) {
 				p.out[0] = gr.hold() // summed to the bias's shape afterwards

@@ -82,13 +82,11 @@ func (g *Graph) Softmax(a *Tensor, as DType) *Tensor {
 	if g.autocastOn() && as.Half() {
 		as = F32
 	}
-	op, cat := "softmax", g.category()
-	_ = cat
 	if a.DType != as && a.DType != F16 { // only fp16 to fp32 is fused into the kernel
 		a = g.To(a, as)
 	}
-	g.op = op
-	n := g.prepare(op, a)
+	g.op = "softmax"
+	n := g.prepare("softmax", a)
 	out := g.newStrided(a.Shape, contiguousStrides(a.Shape), as)
 	if n != nil {
 		n.emit(out)
