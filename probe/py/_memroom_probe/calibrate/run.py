@@ -8,11 +8,12 @@ import json
 import sys
 
 
-def stage(reached, torch, **more):
+def stage(reached, more):
+    """Says which stage is reached and holds still until told to go on."""
+    import torch
+
     torch.cuda.synchronize()
-    answer = {"stage": reached, "reserved": torch.cuda.memory_reserved()}
-    answer.update(more)
-    print(json.dumps(answer), flush=True)
+    print(json.dumps(dict(more, stage=reached, reserved=torch.cuda.memory_reserved())), flush=True)
     if not sys.stdin.readline():
         sys.exit(0)
 
@@ -58,18 +59,18 @@ def main():
         return
     tiny = torch.zeros(1, device="cuda")
     p = torch.cuda.get_device_properties(0)
-    stage("context", torch, name=p.name, uuid=str(getattr(p, "uuid", "")), total=p.total_memory, sms=p.multi_processor_count,
-          capability=p.major * 10 + p.minor, torch=torch.__version__)
+    stage("context", {"name": p.name, "uuid": str(getattr(p, "uuid", "")), "total": p.total_memory, "sms": p.multi_processor_count,
+                      "capability": p.major * 10 + p.minor, "torch": torch.__version__})
     model = transformer(torch)
     ids = lambda: torch.randint(0, 1000, (4, 128), device="cuda")  # noqa: E731
     entropy = lambda out: torch.nn.functional.cross_entropy(out.flatten(0, 1).float(), out.new_zeros(out.shape[0] * out.shape[1], dtype=torch.long))  # noqa: E731
     steps(torch, model, ids, entropy)
-    stage("kernels", torch)
+    stage("kernels", {})
     if torch.cuda.is_bf16_supported():
         steps(torch, model, ids, entropy, torch.bfloat16)
     net = torch.nn.Sequential(torch.nn.Conv2d(3, 32, 3, padding=1), torch.nn.BatchNorm2d(32), torch.nn.ReLU(), torch.nn.Conv2d(32, 32, 3, 2)).cuda()
     steps(torch, net, lambda: torch.randn(4, 3, 64, 64, device="cuda"), lambda out: out.square().mean())
-    stage("cudnn", torch)
+    stage("cudnn", {})
     del tiny
 
 
