@@ -106,7 +106,11 @@ func unrecorded(args []string, status string, said *heardOutput) error {
 
 // failed is the error of a script that broke before its first step; later failures leave enough to plan from.
 func failed(r *plan.Rehearsal, status string, said *heardOutput) error {
-	if status == "" || r.Error != "" || r.Steps > 0 {
+	if status == "" || r.Error != "" {
+		return nil
+	}
+	if r.Steps > 0 {
+		r.Warnings = append(r.Warnings, fmt.Sprintf("the script ended with %s after %d optimizer steps%s", status, r.Steps, said.last()))
 		return nil
 	}
 	return fmt.Errorf("rehearsal: the script ended with %s before its first optimizer step%s", status, said.last())

@@ -41,7 +41,7 @@ def tensors_in(values):
     return found
 
 
-IN_PLACE = {"add", "index_put"}
+IN_PLACE = {"add", "index_put", "scatter_add"}
 
 
 class Fakes(FakeTensorMode):
@@ -201,9 +201,9 @@ class Stage(TorchDispatchMode):
     def is_in_place(self, name, args):
         """Whether torch would write into the first argument, were it not fake: a Linear's bias is added to the product, an
         indexed gradient is written into the zeros made for it."""
-        if name == "index_put":
+        if name != "add":
             node = torch._C._current_autograd_node()
-            return node is not None and node.name().startswith("IndexBackward")
+            return node is not None and node.name().startswith(("IndexBackward", "GatherBackward"))
         if self.in_math:  # attention's scores, to which the mask is added
             return True
         return self.in_linear and len(args) > 1 and isinstance(args[1], torch.Tensor) and args[1].dim() == 1
