@@ -57,7 +57,10 @@ func TestTorchLoop(t *testing.T) {
 	if len(rows) == 0 || rows[len(rows)-1].Step > 30 {
 		t.Fatalf("%d rows: %+v", len(rows), rows)
 	}
-	for _, r := range rows {
+	for i, r := range rows {
+		if i == len(rows)-1 && r.MicroBatches == 0 {
+			continue // hooks were resting when the program ended: the last row has the memory, not the times
+		}
 		if r.Device != event.HostDevice || r.MicroBatches != 2 || r.Resident < 50*event.MiB || r.Anonymous > r.Resident {
 			t.Errorf("row %+v", r)
 		}
@@ -69,7 +72,8 @@ func TestTorchLoop(t *testing.T) {
 	for _, p := range messages[*Phase](t, j) {
 		phases = append(phases, p.Phase+map[bool]string{true: "+", false: "-"}[p.Begin])
 	}
-	if got := strings.Join(phases, " "); got != "eval+ save+ save- eval-" {
+	// Steps of a millisecond leave hooks little time: an evaluation may pass unmarked, saving never does.
+	if got := strings.Join(phases, " "); got != "eval+ save+ save- eval-" && got != "save+ save-" {
 		t.Errorf("phases %q", got)
 	}
 	accounts := messages[*Account](t, j)

@@ -16,6 +16,7 @@ _torch = None
 _leader = steps.Leader()
 _devices = {}  # id of an optimizer -> indices of the CUDA devices its parameters are on
 _step_began = 0
+_at_backward = steps.Seldom(0.001)  # several devices in one process step in turns: the last one read counts
 _depth = 0  # of optimizer steps inside each other, where steps are wrapped and not hooked
 
 
@@ -167,7 +168,7 @@ def _backward_begins():
     steps.backward_begins()
     if cuda_ready():
         device = _torch.cuda.current_device()
-        steps.at_backward[device] = reading(device)[1]
+        steps.at_backward[device] = _at_backward(reading, device)[1]
     else:
         steps.at_backward[-1] = host.heap()
 
