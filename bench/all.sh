@@ -7,13 +7,14 @@ export GOFLAGS=-trimpath CGO_ENABLED=0
 python=$(testenv/ensure) || python=
 export MEMROOM_TEST_PYTHON=$python
 part() { printf '\n=== %s\n' "$1"; shift; "$@" || echo "(this part did not finish: exit $?)"; }
-for dir in bench/*/; do
-  name=$(basename "$dir")
-  case $name in
-    gpu) continue ;; # needs a card: python3 bench/gpu/drive.py OUT
-  esac
-  if [ -x "$dir/run" ]; then part "$name" "$dir/run"
-  elif ls "$dir"/*.go >/dev/null 2>&1; then part "$name" go run "./$dir"
-  fi
-done
+part "plan from a configuration, beside accelerate and MemTracker" go run ./bench/plan
+part "reading and replaying snapshots, beside pickle.load" go run ./bench/replay -tile 500
+part "categories of a snapshot" go run ./bench/categories
+part "savings of remedies, predicted and measured" go run ./bench/savings table bench/savings/h200.jsonl ../shared
+part "leaks and forecasts" go run ./bench/growth
+part "crash logs, beside grep" bench/logs/run
+part "cost of the supervisor" bench/overhead/supervisor
+[ -z "$python" ] || part "cost of the probe's hooks" "$python" bench/overhead/cpu.py
+[ -z "$python" ] || part "rehearsal, beside MemTracker" "$python" bench/rehearse/bench.py --memroom bin/memroom --python "$python" --truth ../shared/groundtruth/h200-peaks.jsonl
+part "kills of front end, monitor and job" bench/kill/run
 part "device map: 1,000 units over 64 devices" go test ./plan/place -run xxx -bench .

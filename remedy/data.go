@@ -79,12 +79,14 @@ func howStream(job Job, _ Setup) How {
 		}
 		return How{Code: "x = x.to('cuda', non_blocking=True)   # per batch, inside the loop, not the whole data set before it"}
 	}
-	serve := "memroom feed serve data/*.csv --budget 256MiB"
 	switch job.Framework {
 	case TensorFlow:
-		return How{Args: serve, Code: "dataset = tf.data.TFRecordDataset(files).batch(batch).prefetch(2)"}
+		return How{Code: "dataset = tf.data.TFRecordDataset(files).batch(batch).prefetch(2)"}
 	case PyTorch:
-		return How{Args: serve, Code: "loader = memroom.Stream('data/*.csv', batch_size=batch, budget='256MiB')"}
+		return How{Code: lines("class Rows(torch.utils.data.IterableDataset):     # reads as it goes instead of holding everything",
+			"    def __iter__(self):",
+			"        for chunk in pd.read_csv(path, chunksize=10_000):",
+			"            yield from torch.from_numpy(chunk.to_numpy(dtype='float32'))")}
 	}
-	return How{Args: serve, Code: "array = np.load('data.npy', mmap_mode='r')   # or pd.read_csv(path, chunksize=100_000)"}
+	return How{Code: "array = np.load('data.npy', mmap_mode='r')   # or pd.read_csv(path, chunksize=100_000)"}
 }

@@ -22,7 +22,7 @@ func limits() []*Remedy {
 		},
 		slowdown: constant(1.3), // fewer run at once
 		how: func(Job, Setup) How {
-			return How{Args: "memroom tune -- YOUR COMMAND   # packs trials by their measured memory",
+			return How{
 				Code: lines("@ray.remote(memory=8 * 1024**3, num_cpus=2)     # bytes of host memory a task may count on",
 					"tune.with_resources(train_fn, {'cpu': 2, 'gpu': 1, 'memory': 8 * 1024**3})")}
 		},
