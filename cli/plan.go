@@ -59,17 +59,9 @@ func (planCmd) examples() []example {
 	}
 }
 
-// planHook lets a file that adds another way to plan (rehearsal, device maps, search) take the command over. It returns
-// false when the flags ask for nothing of it.
-type planHook func(c *planCmd, s *session) (done bool, err error)
-
-var planHooks []planHook
-
 func (c *planCmd) Run(s *session) error {
-	for _, hook := range planHooks {
-		if done, err := hook(c, s); done || err != nil {
-			return err
-		}
+	if c.Rehearse {
+		return c.rehearse(s)
 	}
 	model, err := c.model()
 	if err != nil {

@@ -26,35 +26,30 @@ type rehearseFlags struct {
 	Record   string `help:"With --rehearse: keep the recorded timeline in this file." placeholder:"FILE"`
 }
 
-func init() { planHooks = append(planHooks, rehearse) }
-
 // rehearse answers `plan --rehearse`.
-func rehearse(c *planCmd, s *session) (bool, error) {
-	if !c.Rehearse {
-		return false, nil
-	}
+func (c *planCmd) rehearse(s *session) error {
 	if len(c.Args) == 0 {
-		return true, usageError(fmt.Errorf("--rehearse needs the training command after --, as in: memroom plan --rehearse -- python train.py"))
+		return usageError(fmt.Errorf("--rehearse needs the training command after --, as in: memroom plan --rehearse -- python train.py"))
 	}
 	if c.Preset != "" {
-		return true, usageError(fmt.Errorf("--rehearse takes the model from the script: leave out --preset"))
+		return usageError(fmt.Errorf("--rehearse takes the model from the script: leave out --preset"))
 	}
 	if c.Steps < 1 || c.Steps > 1000 {
-		return true, usageError(fmt.Errorf("--steps %d: rehearse between 1 and 1000 steps", c.Steps))
+		return usageError(fmt.Errorf("--steps %d: rehearse between 1 and 1000 steps", c.Steps))
 	}
 	target, err := c.target()
 	if err != nil {
-		return true, err
+		return err
 	}
 	record, err := c.rehearsal(s, target)
 	if err != nil {
-		return true, err
+		return err
 	}
 	p, err := record.Predict(target)
 	if err != nil {
-		return true, err
+		return err
 	}
-	return true, c.answer(s, p)
+	return c.answer(s, p)
 }
 
 // rehearsal runs the command with the probe in it and reads what the probe recorded.
@@ -68,6 +63,9 @@ func (c *planCmd) rehearsal(s *session, target plan.Target) (*plan.Rehearsal, er
 	if c.Record != "" {
 		if record, err = filepath.Abs(c.Record); err != nil {
 			return nil, err
+		}
+		if info, err := os.Stat(record); err == nil && !info.Mode().IsRegular() {
+			return nil, usageError(fmt.Errorf("--record %s: not a regular file", c.Record))
 		}
 		if err := os.Remove(record); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return nil, err
