@@ -19,3 +19,7 @@ tune.run(train, config={"lr": tune.loguniform(1e-4, 1e-2)})  # expect: ray-trial
 tune.run(train_with, resources_per_trial={"cpu": 4, "gpu": 1})  # expect: ray-trial-without-memory
 tune.run(tune.with_parameters(train_with, data=table), resources_per_trial={"cpu": 4, "memory": 8 * 1024**3})
 tuner = tune.Tuner(tune.with_resources(tune.with_parameters(train_with, data=table), {"cpu": 2, "memory": 4 * 1024**3}))
+tune.Tuner(tune.with_resources(train_with, resources={"cpu": 2, "memory": 4 * 1024**3}))
+settings = {"resources_per_trial": {"cpu": 1, "memory": 2**30}}
+tune.run(train_with, **settings)
+tune.run("registered elsewhere", num_samples=2)

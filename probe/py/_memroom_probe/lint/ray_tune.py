@@ -22,6 +22,8 @@ def resources(file):
     if not FRAMEWORKS & file.modules:
         return
     for call, trainable in _launches(file):
+        if any(k.arg is None for k in call.keywords) or isinstance(trainable, ast.Constant):
+            continue  # **arguments and trainables registered by name may bring their resources along
         asked = keyword(call, "resources_per_trial")
         wrapped = _with_resources(file, trainable)
         if asked is None and wrapped is None:
@@ -41,8 +43,8 @@ def _with_resources(file, trainable):
         nodes += [s.value for s in file.statements if isinstance(s, ast.Assign) and any(key(t) == key(trainable) for t in targets(s))]
     for node in nodes:
         for call in walk_here(node):
-            if isinstance(call, ast.Call) and (file.callee(call) or "").endswith("with_resources") and len(call.args) > 1:
-                return call.args[1]
+            if isinstance(call, ast.Call) and (file.callee(call) or "").endswith("with_resources"):
+                return call.args[1] if len(call.args) > 1 else keyword(call, "resources")
     return None
 
 
