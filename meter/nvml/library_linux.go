@@ -233,10 +233,10 @@ func (l *Library) extras(d *Device, handle uintptr) {
 
 // processInfo is nvmlProcessInfo_t as the _v2 and _v3 calls fill it.
 type processInfo struct {
-	pid                              uint32
-	_                                uint32
-	used                             uint64
-	gpuInstanceID, computeInstanceID uint32
+	pid  uint32
+	_    uint32
+	used uint64
+	_, _ uint32 // instances of a partitioned card
 }
 
 func (l *Library) processes(handle uintptr) ([]Process, error) {

@@ -13,7 +13,6 @@ type encoder struct {
 	act                                         string
 	drop, attnDrop                              float64
 	tied                                        bool
-	padIdx                                      bool // positions are counted from the padding index (RoBERTa)
 	labels                                      int64
 	arch                                        string
 }

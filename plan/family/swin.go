@@ -150,7 +150,6 @@ func (st *swinStage) merge(c *ctx, x *tape.Tensor, n int64) *tape.Tensor {
 	f.Set(&y, c.View(x, b, n, n, ch))
 	if n%2 == 1 {
 		f.Set(&y, c.Pad(y, 1, 1))
-		n++
 	}
 	var parts []*tape.Tensor
 	for range 4 {
