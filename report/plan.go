@@ -58,13 +58,7 @@ func (t *Text) planHead(p *plan.Prediction) {
 	if p.Fits == nil {
 		return
 	}
-	where := ""
-	switch {
-	case p.Card != nil:
-		where = fmt.Sprintf("%s (%s)", p.Card.Name, p.Card.Total)
-	default:
-		where = fmt.Sprintf("a limit of %s on reserved bytes", p.AllocLimit)
-	}
+	where := planWhere(p)
 	verdict := t.paint("32;1", "fits")
 	if !*p.Fits {
 		verdict = t.paint("31;1", "does not fit")

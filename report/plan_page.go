@@ -83,6 +83,8 @@ func planLine(p *plan.Prediction) string {
 
 func planWhere(p *plan.Prediction) string {
 	switch {
+	case p.Card != nil && p.Card.Name == p.Card.Total.String(): // a card given by its size
+		return p.Card.Name
 	case p.Card != nil:
 		return fmt.Sprintf("%s (%s)", p.Card.Name, p.Card.Total)
 	case p.AllocLimit > 0:
