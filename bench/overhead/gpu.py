@@ -1,16 +1,21 @@
-"""What the probe costs on a GPU, and that it changes nothing: GPT-2 small in bf16 (8 x 512) and ResNet-50.
+"""What memroom costs a training on a GPU, and that it changes nothing: GPT-2 small in bf16 (8 x 512) and ResNet-50.
 
-    python bench/overhead/gpu.py [--turns 30] [--only gpt2|resnet50] [--window] [--memroom bin/memroom]
+    python bench/overhead/gpu.py --memroom bin/memroom [--turns 40] [--processes 3] [--only gpt2|resnet50] [--window]
 
-Two processes train the same model, one with the probe and one without, and take turns of ten steps on the card, so that
-whatever else disturbs the machine disturbs both. A small monitor reads the socket as memroom does. Printed: the median step
-time of each, the ratio of the medians (the bar is 1.005), the time inside hooks by their own counters, and whether the
-losses are bit-identical. `--window` prints the cost of a recording window apart.
+Two comparisons, both interleaved in one run:
+  - several processes with memroom around them and as many without take turns of ten steps in random order. Processes that
+    run the very same thing differ among themselves, so the spread of the bare ones is printed: a ratio inside it says nothing;
+  - one process under `memroom run` takes turns with its hooks in place and with them taken out. Nothing else differs, so this
+    one resolves tenths of a per cent.
+Printed too: the time inside hooks by their own counters, our processes' memory and processor time, and whether the losses are
+bit-identical. `--window` prints the cost of a recording window apart. Without --memroom a small monitor of this script's
+own reads the probe's socket.
 """
 
 import argparse
 import json
 import os
+import random
 import socket
 import statistics
 import subprocess
@@ -53,8 +58,11 @@ def train(name):
                 return torch.nn.functional.cross_entropy(model(x), y)
 
     for line in sys.stdin:
+        count, _, hooks = line.strip().partition(" ")
+        if hooks:
+            hooks_in_place(torch, hooks == "in")
         times, losses = [], []
-        for _ in range(int(line)):
+        for _ in range(int(count)):
             torch.cuda.synchronize()
             start = time.perf_counter()
             loss = loss_of()
@@ -65,6 +73,25 @@ def train(name):
             torch.cuda.synchronize()
             times.append(time.perf_counter() - start)
         print(json.dumps({"times": times, "losses": [x.hex() for x in losses]}), flush=True)
+
+
+kept_aside = []  # what hooks_in_place took out
+
+
+def hooks_in_place(torch, wanted):
+    """Takes the probe's per-step hooks out of torch, or puts them back."""
+    module = sys.modules["torch.optim.optimizer"]
+    tables = module._global_optimizer_pre_hooks, module._global_optimizer_post_hooks
+    if wanted and kept_aside:
+        backward, *kept = kept_aside.pop()
+        torch.autograd.backward = backward
+        for table, hooks in zip(tables, kept):
+            table.update(hooks)
+    elif not wanted and not kept_aside:
+        kept_aside.append((torch.autograd.backward,) + tuple(dict(table) for table in tables))
+        torch.autograd.backward = torch.autograd.backward.__wrapped__
+        for table in tables:
+            table.clear()
 
 
 class Monitor:
@@ -100,17 +127,19 @@ class Trainer:
         command = [sys.executable, os.path.abspath(__file__), "--child", name]
         if memroom:
             env["MEMROOM_HOME"] = tempfile.mkdtemp()
-            command = [memroom, "run", "--"] + command
+            command = [memroom, "run", "--quiet", "--"] + command
         self.process = subprocess.Popen(command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, universal_newlines=True)
         self.times, self.losses = [], []
 
-    def steps(self, count, keep=True):
-        self.process.stdin.write("%d\n" % count)
+    def steps(self, count, keep=True, hooks=""):
+        """Runs steps and gives their times; those to keep are gathered too."""
+        self.process.stdin.write(("%d %s" % (count, hooks)).strip() + "\n")
         self.process.stdin.flush()
         answer = json.loads(self.process.stdout.readline())
         self.losses += answer["losses"]
         if keep:
             self.times += answer["times"]
+        return answer["times"]
 
     def end(self):
         self.process.stdin.close()
@@ -118,53 +147,73 @@ class Trainer:
         time.sleep(0.2)
 
 
-def measure(name, turns):
-    monitor = Monitor()
-    bare, probed = Trainer(name), Trainer(name, monitor)
-    for trainer in (bare, probed):
-        trainer.steps(15, keep=False)
-    for turn in range(turns):
-        for trainer in ((bare, probed) if turn % 2 == 0 else (probed, bare)):
-            trainer.steps(2, keep=False)  # the first steps after a change of process find cold caches
-            trainer.steps(10)
-    bare.end()
-    probed.end()
-    rows = [row for m in monitor.heard if m["t"] == "steps" for row in m["rows"]]
-    told = [m for m in monitor.heard if m["t"] == "steps"]
-    busy = sum(row[3] for row in rows if row[3] < 10 * statistics.median(r[3] for r in rows))
-    spent = told[-1]["spent_us"] - told[0]["spent_us"]
-    print("%s: without %.3f ms, with the probe %.3f ms, ratio %.4f (bar 1.005); inside hooks %.4f %% of step time (bar 0.5 %%); "
-          "%d of %d steps read; losses bit-identical: %s; faults %s" % (
-              name, 1e3 * statistics.median(bare.times), 1e3 * statistics.median(probed.times),
-              statistics.median(probed.times) / statistics.median(bare.times), 100.0 * spent / busy, len(rows),
-              len(probed.losses), bare.losses == probed.losses, [m for m in monitor.heard if m["t"] == "fault"]), flush=True)
+def milliseconds(trainers):
+    return 1e3 * statistics.median(t for trainer in trainers for t in trainer.times)
 
 
-def whole(name, turns, memroom):
-    """The bar itself: the same training under `memroom run`, with its monitor reading NVML four times a second."""
-    bare, watched = Trainer(name), Trainer(name, memroom=os.path.abspath(memroom))
-    for trainer in (bare, watched):
+def beside(name, turns, processes, memroom):
+    """Processes with memroom and processes without, in turns."""
+    monitor = None if memroom else Monitor()
+    bare = [Trainer(name) for _ in range(processes)]
+    watched = [Trainer(name, monitor, memroom) for _ in range(processes)]
+    for trainer in bare + watched:
         trainer.steps(15, keep=False)
     before, began = processor_seconds(memroom), time.time()
-    for turn in range(turns):
-        for trainer in ((bare, watched) if turn % 2 == 0 else (watched, bare)):
-            trainer.steps(2, keep=False)
+    order, chance = bare + watched, random.Random(1)
+    for _ in range(turns):
+        chance.shuffle(order)
+        for trainer in order:
+            trainer.steps(2, keep=False)  # the first steps after a change of process find cold caches
             trainer.steps(10)
-    resident, processes = resident_bytes(memroom)
+    resident, running = resident_bytes(memroom)
     share = (processor_seconds(memroom) - before) / (time.time() - began)
-    bare.end()
-    watched.end()
-    print("%s under memroom run: without %.3f ms, with %.3f ms, ratio %.4f (bar 1.005); our %d processes: %.1f MiB resident (bar 40), %.2f %% of a core (bar 1); "
-          "losses bit-identical: %s" % (name, 1e3 * statistics.median(bare.times), 1e3 * statistics.median(watched.times),
-                                        statistics.median(watched.times) / statistics.median(bare.times), processes, resident / 2**20, 100 * share,
-                                        bare.losses == watched.losses), flush=True)
+    for trainer in order:
+        trainer.end()
+    alone = [milliseconds([trainer]) for trainer in bare]
+    print("%s, %d processes a side: without %.3f ms, with %.3f ms, ratio %.4f (bar 1.005); the bare ones among themselves: %.3f to %.3f ms; losses bit-identical: %s" % (
+        name, processes, milliseconds(bare), milliseconds(watched), milliseconds(watched) / milliseconds(bare), min(alone), max(alone),
+        all(trainer.losses == bare[0].losses for trainer in order)), flush=True)
+    if memroom:
+        print("%s: our %d processes for each run: %.1f MiB resident (bar 40), %.2f %% of a core (bar 1)" % (
+            name, running // processes, resident / 2**20 / processes, 100 * share / processes), flush=True)
+    else:
+        print("%s: inside hooks %.4f %% of step time (bar 0.5 %%); faults %s" % ((name,) + inside_hooks(monitor.heard)), flush=True)
+
+
+def inside_hooks(heard):
+    """(per cent of the step time, faults told) by the hooks' own counters."""
+    told = [m for m in heard if m["t"] == "steps"]
+    rows = [row for m in told for row in m["rows"]]
+    usual = statistics.median(row[3] for row in rows)
+    busy = sum(row[3] for row in rows if row[3] < 10 * usual)
+    return 100.0 * (told[-1]["spent_us"] - told[0]["spent_us"]) / busy, [m for m in heard if m["t"] == "fault"]
+
+
+def in_and_out(name, turns, memroom):
+    """One process, its hooks in place and taken out in turns; the order within a pair changes."""
+    trainer = Trainer(name, None if memroom else Monitor(), memroom)
+    trainer.steps(15, keep=False)
+    times, pairs = {"in": [], "out": []}, []
+    for turn in range(turns):
+        pair = {}
+        for hooks in (("in", "out") if turn % 2 == 0 else ("out", "in")):
+            trainer.steps(1, keep=False, hooks=hooks)
+            got = trainer.steps(10)
+            times[hooks] += got
+            pair[hooks] = statistics.median(got)
+        pairs.append(pair["in"] / pair["out"])
+    trainer.end()
+    error = statistics.stdev(pairs) / len(pairs) ** 0.5
+    print("%s, one process: hooks out %.3f ms, in %.3f ms, ratio of medians %.4f (bar 1.005); mean of %d pairs %.4f, standard error %.4f" % (
+        name, 1e3 * statistics.median(times["out"]), 1e3 * statistics.median(times["in"]),
+        statistics.median(times["in"]) / statistics.median(times["out"]), turns, statistics.mean(pairs), error), flush=True)
 
 
 def ours(memroom):
-    """Process ids that run this binary."""
+    """Process ids that run this binary; none where there is no binary."""
     for pid in filter(str.isdigit, os.listdir("/proc")):
         try:
-            if os.path.samefile("/proc/%s/exe" % pid, memroom):
+            if memroom and os.path.samefile("/proc/%s/exe" % pid, memroom):
                 yield pid
         except OSError:
             pass
@@ -201,19 +250,19 @@ def window(name):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--turns", type=int, default=30)
+    parser.add_argument("--turns", type=int, default=40)
+    parser.add_argument("--processes", type=int, default=3, help="on each side")
     parser.add_argument("--only")
     parser.add_argument("--window", action="store_true")
-    parser.add_argument("--memroom", help="this binary's `run` around one of the two, instead of the probe alone")
+    parser.add_argument("--memroom", help="the binary whose `run` is measured; without it the probe alone is")
     parser.add_argument("--child")
     args = parser.parse_args()
     if args.child:
         return train(args.child)
+    memroom = os.path.abspath(args.memroom) if args.memroom else None
     for name in ([args.only] if args.only else ["gpt2", "resnet50"]):
-        if args.memroom:
-            whole(name, args.turns, args.memroom)
-        else:
-            measure(name, args.turns)
+        beside(name, args.turns, args.processes, memroom)
+        in_and_out(name, 3 * args.turns, memroom)
         if args.window:
             window(name)
 
