@@ -4,9 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -14,35 +12,49 @@ import (
 	"memroom/meter/nvml"
 	"memroom/plan"
 	"memroom/probe"
-	"memroom/store"
+	"memroom/remedy"
 )
 
 type calibrateCmd struct {
-	JSON   bool   `name:"json" help:"Print JSON."`
-	Python string `placeholder:"PATH" help:"Interpreter with PyTorch; python3 on PATH otherwise."`
-	Forget bool   `help:"Drop what was measured on this machine's cards."`
+	Args []string `arg:"" optional:"" name:"config" help:"A model whose convolutions and recurrent layers shall be measured, as plan takes it: config.json, its folder. Without one: a standard set."`
+
+	Preset       string        `help:"A well-known model instead of a file, such as torchvision/resnet50." placeholder:"NAME"`
+	Batch        []int         `help:"Micro-batches to measure the model at." default:"1"`
+	Seq          int           `help:"Tokens per sample, as in plan."`
+	Image        int           `help:"Side of the image in pixels, as in plan."`
+	Precision    []string      `help:"Precisions to measure the model in." default:"amp_bf16"`
+	ChannelsLast bool          `help:"Images and convolutions in channels-last order."`
+	Time         time.Duration `help:"Begin no further shape after this long." default:"90s"`
+	Python       string        `placeholder:"PATH" help:"Interpreter with PyTorch; python3 on PATH otherwise."`
+	List         bool          `help:"Print the shapes that would be measured, as JSON, and measure nothing."`
+	Forget       bool          `help:"Drop what was measured on this machine's cards."`
+	JSON         bool          `name:"json" help:"Print JSON."`
 }
 
 func (calibrateCmd) Help() string {
-	return `Measures what the first card of this machine gives up beyond PyTorch's allocator (context, kernels, libraries), in half a minute, and
-keeps it for plan: answers for this card are then its own. It needs a card with nothing else running on it, and PyTorch. Workspaces
-that cuDNN chooses by shape are not measured: plan covers them by its interval.`
+	return `Measures the card that PyTorch calls cuda:0, in a minute or two, and keeps it for plan: what it gives up beyond PyTorch's allocator
+(context, kernels, libraries), the workspaces of cuBLAS, and what cuDNN takes for convolutions and recurrent layers. Those are chosen
+by shape, so give the model that you train, with its batch size: plan's answer for it on this card then rests on no estimate. The card
+should have nothing else running on it. What was measured before for the same card and versions is kept.`
 }
 
-func (calibrateCmd) examples() []example { return []example{{line: "memroom calibrate --forget"}} }
-
-// calibration is the record of one card, in $MEMROOM_HOME/cards.json.
-type calibration struct {
-	plan.Card
-	UUID   string    `json:"uuid"`
-	Driver string    `json:"driver"`
-	Torch  string    `json:"torch"`
-	When   time.Time `json:"when"`
+func (calibrateCmd) examples() []example {
+	return []example{
+		{line: "memroom calibrate --preset torchvision/resnet50 --batch 64,128 --precision amp_bf16,fp32 --list"},
+		{line: "memroom calibrate --forget"},
+	}
 }
 
 func (c *calibrateCmd) Run(s *session) error {
 	if c.Forget {
 		return c.forget(s)
+	}
+	shapes, err := c.shapes()
+	if err != nil {
+		return err
+	}
+	if c.List {
+		return s.printJSON(shapes)
 	}
 	lib, err := nvml.Open()
 	if err != nil {
@@ -53,163 +65,170 @@ func (c *calibrateCmd) Run(s *session) error {
 	if len(pythons) == 0 {
 		return exitWith(exitUsage, "calibrate: no python3 on PATH: name the one you train with by --python")
 	}
-	found, err := measureCard(s, lib, pythons[0])
-	if err != nil {
+	w := &cardMeasurement{s: s, lib: lib, shapes: shapes}
+	cut := w.measure(pythons[0], c.Time)
+	if cut != nil && !errors.Is(cut, probe.ErrCalibrationCut) {
+		return exitWith(exitUsage, "calibrate: %w", cut)
+	}
+	if err := keepCalibration(&w.found); err != nil {
 		return exitWith(exitUsage, "calibrate: %w", err)
 	}
-	if err := keepCalibration(found); err != nil {
-		return exitWith(exitUsage, "calibrate: %w", err)
+	if err := c.print(s, &w.found); err != nil {
+		return err
 	}
+	if cut != nil {
+		return exitWith(1, "calibrate: %w (what was measured is kept)", cut)
+	}
+	return nil
+}
+
+func (c *calibrateCmd) print(s *session, found *plan.Calibration) error {
 	if c.JSON {
 		return s.printJSON(found)
 	}
-	_, err = fmt.Fprintf(s.Out, "%s (%s): %s beyond the allocator, %s more once cuDNN is used; %d multiprocessors, %s usable\nplan uses this from now on\n",
-		found.Name, found.UUID, found.Context, found.DNN, found.SMs, found.Total)
+	_, err := fmt.Fprintf(s.Out, "%s (%s): %s beyond the allocator, %s more once cuDNN is used; cuBLAS keeps %s a thread; %d multiprocessors, %s usable\n"+
+		"workspaces of %d convolutions and %d recurrent layers are known, for PyTorch %s\nplan uses this from now on\n",
+		found.Name, found.UUID, found.Context, found.DNN, found.BLAS, found.SMs, found.Total, len(found.Conv), len(found.RNN), found.Torch)
 	return err
 }
 
-// measureCard runs the calibration and reads the driver at each stage.
-func measureCard(s *session, lib *nvml.Library, python string) (calibration, error) {
-	var found calibration
+// shapes are those of the model given, at every batch and precision asked for, or the standard set.
+func (c *calibrateCmd) shapes() (plan.Shapes, error) {
+	if c.Preset == "" && len(c.Args) == 0 {
+		return plan.StandardShapes()
+	}
+	model, err := chooseModel(c.Preset, c.Args)
+	if err != nil {
+		return plan.Shapes{}, err
+	}
+	var all plan.Shapes
+	for _, batch := range c.Batch {
+		for _, precision := range c.Precision {
+			setup := plan.Setup{Model: model, Setup: remedy.Setup{Batch: batch, Seq: c.Seq, Image: c.Image, Precision: precision, ChannelsLast: c.ChannelsLast}}
+			shapes, err := setup.Shapes()
+			if err != nil {
+				return all, err
+			}
+			all.Add(shapes)
+		}
+	}
+	return all, nil
+}
+
+// cardMeasurement is one calibration under way.
+type cardMeasurement struct {
+	s      *session
+	lib    *nvml.Library
+	shapes plan.Shapes
+	before []nvml.Device
+	beyond map[string]event.Bytes // by stage: what the card gave up beyond the allocator
+	failed int
+	found  plan.Calibration
+}
+
+// measure runs the calibration and reads the driver at each stage. With ErrCalibrationCut, found is good but not whole.
+func (w *cardMeasurement) measure(python string, limit time.Duration) error {
 	dir, err := os.MkdirTemp("", "memroom-calibrate-")
 	if err != nil {
-		return found, err
+		return err
 	}
 	defer os.RemoveAll(dir)
 	installed, err := probe.Install(dir)
 	if err != nil {
-		return found, err
+		return err
 	}
-	before, err := firstCard(lib)
-	if err != nil {
-		return found, err
+	if w.before, err = w.lib.Devices(); len(w.before) == 0 {
+		return fmt.Errorf("no card answers: %w", errors.Join(err, errors.New("see `memroom doctor`")))
 	}
-	beyond := map[string]event.Bytes{}
-	err = probe.Calibrate(s.ctx, python, installed, func(stage probe.CardStage) error {
-		s.note("measuring: %s ...", stage.Stage)
-		now, err := firstCard(lib)
+	w.beyond = map[string]event.Bytes{}
+	cut := probe.Calibrate(w.s.ctx, python, installed, probe.CardWork{Shapes: w.shapes, Time: limit, Stage: w.stage, Shape: w.shape})
+	if cut != nil && !errors.Is(cut, probe.ErrCalibrationCut) {
+		return cut
+	}
+	if w.failed > 0 {
+		w.s.note("%d shapes could not be run on this card: plan estimates them", w.failed)
+	}
+	return errors.Join(w.conclude(), cut)
+}
+
+// conclude makes the card's constants of the readings.
+func (w *cardMeasurement) conclude() error {
+	if w.beyond["kernels"] <= 0 || w.beyond["cudnn"] < w.beyond["kernels"] {
+		return fmt.Errorf("the readings make no sense (%v): is something else running on the card?", w.beyond)
+	}
+	w.found.Context, w.found.DNN = w.beyond["kernels"], w.beyond["cudnn"]-w.beyond["kernels"]
+	if driver, err := w.lib.Driver(); err == nil {
+		w.found.Driver = driver.Version
+	}
+	w.found.When = time.Now().UTC().Truncate(time.Second)
+	return nil
+}
+
+// stage reads the driver while the process holds still.
+func (w *cardMeasurement) stage(st probe.CardStage) error {
+	w.s.note("measuring: %s ...", st.Stage)
+	now, err := w.lib.Devices()
+	if len(now) == 0 {
+		return fmt.Errorf("the card no longer answers: %w", err)
+	}
+	if st.Name != "" {
+		uuid, err := w.identify(st)
 		if err != nil {
 			return err
 		}
-		beyond[stage.Stage] = now.Used - before.Used - stage.Reserved
-		if stage.Name != "" {
-			found.Card = plan.Card{Name: stage.Name, Total: stage.Total, SMs: stage.SMs, Capability: stage.Capability, Measured: true}
-			found.UUID, found.Torch = now.UUID, stage.Torch
-		}
-		return nil
-	})
-	if err != nil {
-		return found, err
+		w.found.Card = plan.Card{Name: st.Name, Total: st.Total, SMs: st.SMs, Capability: st.Capability, Measured: true}
+		w.found.UUID, w.found.Torch, w.found.CUDNN = uuid, st.Torch, st.CUDNN
 	}
-	if beyond["kernels"] <= 0 || beyond["cudnn"] < beyond["kernels"] {
-		return found, fmt.Errorf("the readings make no sense (%v): is something else running on the card?", beyond)
+	if st.BLAS > 0 {
+		w.found.BLAS, w.found.BLASLt = st.BLAS, st.BLASLt
 	}
-	found.Context, found.DNN = beyond["kernels"], beyond["cudnn"]-beyond["kernels"]
-	if driver, err := lib.Driver(); err == nil {
-		found.Driver = driver.Version
+	w.beyond[st.Stage] = used(now, w.found.UUID) - used(w.before, w.found.UUID) - st.Reserved
+	if st.Stage == "cudnn" {
+		w.s.note("measuring: %d convolutions, %d recurrent layers ...", len(w.shapes.Conv), len(w.shapes.RNN))
 	}
-	found.When = time.Now().UTC().Truncate(time.Second)
-	return found, nil
+	return nil
 }
 
-func firstCard(lib *nvml.Library) (nvml.Device, error) {
-	devices, err := lib.Devices()
-	if len(devices) == 0 {
-		return nvml.Device{}, fmt.Errorf("no card answers: %w", errors.Join(err, errors.New("see `memroom doctor`")))
-	}
-	return devices[0], nil
-}
-
-func calibrationPath() (string, error) {
-	home, err := store.DefaultHome()
-	return filepath.Join(home, "cards.json"), err
-}
-
-// calibrations reads what was measured here; nothing if there is nothing.
-func calibrations() ([]calibration, error) {
-	path, err := calibrationPath()
-	if err != nil {
-		return nil, nil // no home, no record
-	}
-	data, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	var list []calibration
-	if err := json.Unmarshal(data, &list); err != nil {
-		return nil, fmt.Errorf("%s is damaged (%w): run `memroom calibrate` again, or `memroom calibrate --forget`", path, err)
-	}
-	return list, nil
-}
-
-// keepCalibration replaces the record of this card.
-func keepCalibration(found calibration) error {
-	path, err := calibrationPath()
-	if err != nil {
-		return err
-	}
-	list, err := calibrations()
-	if err != nil {
-		list = nil // a damaged record is replaced
-	}
-	kept := []calibration{found}
-	for _, c := range list {
-		if c.UUID != found.UUID {
-			kept = append(kept, c)
+// identify finds the card that torch uses among those the driver lists: by UUID, for CUDA orders and hides cards as it
+// is told to.
+func (w *cardMeasurement) identify(st probe.CardStage) (string, error) {
+	for _, d := range w.before {
+		if st.UUID != "" && strings.TrimPrefix(d.UUID, "GPU-") == strings.TrimPrefix(st.UUID, "GPU-") {
+			return d.UUID, nil
 		}
 	}
-	data, err := json.MarshalIndent(kept, "", "  ")
-	if err != nil {
-		return err
+	if len(w.before) == 1 && !w.before[0].MIG {
+		return w.before[0].UUID, nil
 	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return err
-	}
-	fresh := path + ".new"
-	if err := os.WriteFile(fresh, append(data, '\n'), 0o600); err != nil {
-		return err
-	}
-	return os.Rename(fresh, path)
+	return "", fmt.Errorf("torch's card (%s, UUID %q) cannot be told from the driver's: parts of a card (MIG) are not measured, and with several cards torch must give the UUID", st.Name, st.UUID)
 }
 
-func (c *calibrateCmd) forget(s *session) error {
-	path, err := calibrationPath()
-	if err != nil {
-		return err
-	}
-	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	if c.JSON {
-		return s.printJSON(map[string]any{"forgotten": true})
-	}
-	_, err = fmt.Fprintln(s.Out, "nothing is kept about this machine's cards")
-	return err
-}
-
-// calibrated gives a card the constants measured here, if it was.
-func calibrated(card plan.Card) (plan.Card, error) {
-	list, err := calibrations()
-	if err != nil {
-		return card, err
-	}
-	for _, c := range list {
-		if sameCard(c.Name, card.Name) {
-			own := c.Card
-			own.Name = card.Name
-			return own, nil
+func used(devices []nvml.Device, uuid string) event.Bytes {
+	for _, d := range devices {
+		if d.UUID == uuid {
+			return d.Used
 		}
 	}
-	return card, nil
+	return 0
 }
 
-// sameCard compares names as the driver and our table write them: "NVIDIA H200" is H200.
-func sameCard(seen, known string) bool {
-	fold := func(s string) string {
-		return strings.NewReplacer("nvidia", "", "geforce", "", "tesla", "", " ", "", "-", "").Replace(strings.ToLower(s))
+// shape keeps what was measured for one shape.
+func (w *cardMeasurement) shape(m probe.ShapeBytes) error {
+	switch {
+	case m.Failed != "":
+		w.failed++
+	case m.Conv != nil && *m.Conv >= 0 && *m.Conv < len(w.shapes.Conv):
+		size := plan.ConvSizes{Convolution: w.shapes.Conv[*m.Conv]}
+		if err := json.Unmarshal(m.Bytes, &size.ConvBytes); err != nil {
+			return fmt.Errorf("unreadable measurement: %w", err)
+		}
+		w.found.Conv = append(w.found.Conv, size)
+	case m.RNN != nil && *m.RNN >= 0 && *m.RNN < len(w.shapes.RNN):
+		size := plan.RNNSizes{Recurrent: w.shapes.RNN[*m.RNN]}
+		if err := json.Unmarshal(m.Bytes, &size.RNNBytes); err != nil {
+			return fmt.Errorf("unreadable measurement: %w", err)
+		}
+		w.found.RNN = append(w.found.RNN, size)
 	}
-	return fold(seen) == fold(known)
+	return nil
 }

@@ -140,9 +140,6 @@ func (c *planCmd) target() (plan.Target, error) {
 		if t.Card, err = plan.FindCard(c.GPU); err != nil {
 			return t, err
 		}
-		if t.Card, err = calibrated(t.Card); err != nil {
-			return t, err
-		}
 		t.Given = true
 		if c.Here {
 			_, held, err := hereCard()
@@ -156,27 +153,26 @@ func (c *planCmd) target() (plan.Target, error) {
 		if err != nil {
 			return t, err
 		}
-		if card, err = calibrated(card); err != nil {
-			return t, err
-		}
 		t.Card, t.Neighbours, t.Given = card, held, true
 	}
-	return t, nil
+	return t, calibrated(&t)
 }
 
 // model reads the configuration the command line names.
-func (c *planCmd) model() (*family.Config, error) {
+func (c *planCmd) model() (*family.Config, error) { return chooseModel(c.Preset, c.Args) }
+
+func chooseModel(preset string, args []string) (*family.Config, error) {
 	switch {
-	case c.Preset != "" && len(c.Args) > 0:
+	case preset != "" && len(args) > 0:
 		return nil, usageError(fmt.Errorf("give a configuration file or --preset, not both"))
-	case c.Preset != "":
-		return family.Preset(c.Preset)
-	case len(c.Args) == 0:
+	case preset != "":
+		return family.Preset(preset)
+	case len(args) == 0:
 		return nil, usageError(fmt.Errorf("no model: give a config.json, its folder, or --preset NAME"))
-	case len(c.Args) > 1:
-		return nil, usageError(fmt.Errorf("one model at a time: %q is too much; a training command needs --rehearse and --", c.Args[1]))
+	case len(args) > 1:
+		return nil, usageError(fmt.Errorf("one model at a time: %q is too much; a training command needs --rehearse and --", args[1]))
 	}
-	return readModel(c.Args[0])
+	return readModel(args[0])
 }
 
 // maxConfigFile bounds what is read: a configuration is a few KiB, some with label lists are a few hundred.

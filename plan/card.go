@@ -17,6 +17,8 @@ type Card struct {
 	Capability int         `json:"capability,omitempty"` // compute capability times ten
 	Context    event.Bytes `json:"context,omitempty"`    // beyond the allocator: context, kernels, library handles
 	DNN        event.Bytes `json:"dnn,omitempty"`        // added once cuDNN is used
+	BLAS       event.Bytes `json:"blas,omitempty"`       // workspace of cuBLAS, one a thread
+	BLASLt     event.Bytes `json:"blaslt,omitempty"`     // workspace of cuBLASLt, one a thread
 	Measured   bool        `json:"measured"`
 }
 
@@ -143,6 +145,9 @@ func (c Card) options() tape.Options {
 	o := tape.Options{SMs: c.SMs, SMThreads: c.threads(), Hopper: c.Capability == 90 || c.Capability == 100, BLAS: 8519680, BLASLt: 1 << 20}
 	if c.Capability == 90 {
 		o.BLAS = 32 << 20
+	}
+	if c.BLAS > 0 {
+		o.BLAS, o.BLASLt = int64(c.BLAS), int64(c.BLASLt)
 	}
 	return o
 }

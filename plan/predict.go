@@ -18,6 +18,7 @@ type Target struct {
 	Neighbours event.Bytes     // what other processes hold on the card now
 	Alloc      allocsim.Config // allocator settings
 	Torch      string          // version whose allocator is modelled
+	Workspaces tape.Workspaces // what cuDNN takes on the card, as far as it was measured
 }
 
 // Prediction is the answer to "how much, and does it fit?".
@@ -134,7 +135,16 @@ func simulateAll(s *Setup, t *Target) (*simulations, error) {
 
 // simulate records the setup's timeline and sends it through the allocator, under a cap on reserved bytes if limit is
 // not 0.
-func simulate(m *family.Model, s *Setup, t *Target, scale float64, limit event.Bytes) (sim simulation, err error) {
+func simulate(m *family.Model, s *Setup, t *Target, scale float64, limit event.Bytes) (simulation, error) {
+	g, err := recordTape(m, s, t, scale)
+	if err != nil {
+		return simulation{}, err
+	}
+	return replay(g, t, limit)
+}
+
+// recordTape runs the setup on a tape, with uncertain workspaces scaled by a factor.
+func recordTape(m *family.Model, s *Setup, t *Target, scale float64) (g *tape.Graph, err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			impossible, ok := r.(tape.Impossible)
@@ -146,10 +156,10 @@ func simulate(m *family.Model, s *Setup, t *Target, scale float64, limit event.B
 	}()
 	o := t.Card.options()
 	o.ConvScale = scale
+	o.Workspaces = t.Workspaces
 	o.Shard = s.shard()
 	o.Offload, o.HostOptim = s.Offloads("activations"), s.Offloads("optimizer")
-	g := train(m, o, s.loop())
-	return replay(g, t, limit)
+	return train(m, o, s.loop()), nil
 }
 
 func replay(g *tape.Graph, t *Target, limit event.Bytes) (simulation, error) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"strings"
 	"testing"
+	"time"
 
 	"memroom/testenv"
 )
@@ -14,7 +15,9 @@ func TestCalibrateSaysWhyNot(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	never := func(s CardStage) error { t.Errorf("stage %q on a machine without a card", s.Stage); return nil }
+	never := CardWork{Time: time.Second,
+		Stage: func(s CardStage) error { t.Errorf("stage %q on a machine without a card", s.Stage); return nil },
+		Shape: func(s ShapeBytes) error { t.Errorf("shape %+v on a machine without a card", s); return nil }}
 	python := testenv.Python(t, "torch")
 	t.Setenv("CUDA_VISIBLE_DEVICES", "")
 	if err := Calibrate(context.Background(), python, installed, never); err == nil || !strings.Contains(err.Error(), "no CUDA device") {

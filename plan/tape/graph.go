@@ -18,6 +18,8 @@ type Options struct {
 	Offload   bool    // saved activations wait in host memory
 	HostOptim bool    // so does the optimizer's state
 	ConvScale float64 // factor on convolution and RNN workspaces, whose exact size is not known; 0 is 1
+
+	Workspaces Workspaces // sizes measured on the card
 }
 
 // thread is one host thread's library handles. Forward and backward run on two of them.
@@ -49,6 +51,7 @@ type Graph struct {
 	held       []*storage       // gathered weights
 	blockBytes map[string]int64 // bytes of each block
 	UsesDNN    bool             // a cuDNN kernel ran: its library is loaded
+	Shapes     Shapes           // convolutions and recurrent networks met
 	Approx     bool             // a workspace of unknown size was used
 	Unsure     bool             // a convolution ran in a layout whose workspaces were seen to vary
 	noCast     int

@@ -48,12 +48,13 @@ func (g *Graph) Conv(x *Tensor, weight, bias *Param, s ConvShape) *Tensor {
 	out := g.newStrided(shape, stride, x.DType)
 	c := convCase{x: x.Shape, w: w.Shape, y: shape, d: x.DType, shape: s, last: last, scale: g.ConvScale}
 	g.UsesDNN = true
-	g.workspace(c, c.forward())
-	g.Unsure = g.Unsure || last && x.DType == F32 && !c.depthwise()
+	size, known := g.convBytes(c)
+	g.workspace(size.Forward, known)
+	g.Unsure = g.Unsure || !known && last && x.DType == F32 && !c.depthwise()
 	copied.drop()
 	if n != nil {
 		n.emit(out)
-		n.backward = func(n *Node, p *pass) { p.convGrad(n, c) }
+		n.backward = func(n *Node, p *pass) { p.convGrad(n, c, size, known) }
 	}
 	eat(x, w, b)
 	return out
@@ -69,7 +70,7 @@ func (g *Graph) convInput(x *Tensor, last bool) *Tensor {
 	return c
 }
 
-func (p *pass) convGrad(n *Node, c convCase) {
+func (p *pass) convGrad(n *Node, c convCase, size ConvBytes, known bool) {
 	g, gr := p.g, p.grad[0]
 	layout := func(shape []int64) []int64 {
 		if c.last {
@@ -81,7 +82,7 @@ func (p *pass) convGrad(n *Node, c convCase) {
 		if p.needs(0) {
 			p.out[0] = p.newStrided(n.metas[0].shape, layout(n.metas[0].shape), gr.DType)
 			copied := g.convInput(gr, c.last) // a strided gradient is copied for each of the two kernels
-			g.workspace(c, c.inputGrad())
+			g.workspace(size.InputGrad, known)
 			copied.drop()
 		}
 	}
@@ -89,7 +90,7 @@ func (p *pass) convGrad(n *Node, c convCase) {
 		if p.needs(1) {
 			copied := g.convInput(gr, c.last)
 			p.out[1] = p.newStrided(n.metas[1].shape, layout(n.metas[1].shape), gr.DType)
-			g.workspace(c, c.weightGrad())
+			g.workspace(size.WeightGrad, known)
 			copied.drop()
 		}
 	}
@@ -106,9 +107,9 @@ func (p *pass) convGrad(n *Node, c convCase) {
 	}
 }
 
-func (g *Graph) workspace(c convCase, bytes int64) {
+func (g *Graph) workspace(bytes int64, known bool) {
 	if bytes > 0 {
-		g.Approx = g.Approx || !c.patches()
+		g.Approx = g.Approx || !known
 		g.temp(bytes, event.CategoryWorkspace)
 	}
 }

@@ -59,15 +59,15 @@ func (g *Graph) RunRNN(x *Tensor, r RNN) *Tensor {
 	for range states {
 		last = append(last, g.New(stateShape, d))
 	}
-	work := g.alloc(r.workspace(b, t, d, g.ConvScale), event.CategoryWorkspace)
-	g.Approx = true
-	reserve := g.New([]int64{r.reserve(b, t, d)}, U8)
+	size := g.rnnBytes(r, b, t, d)
+	work := g.alloc(size.Workspace, event.CategoryWorkspace)
+	reserve := g.New([]int64{size.Reserve}, U8)
 	g.unrefStorage(work)
 	eat(major)
 	if n != nil {
 		n.emit(out)
 		n.save(out, reserve)
-		n.backward = func(n *Node, p *pass) { p.rnnGrad(n, r, d) }
+		n.backward = func(n *Node, p *pass) { p.rnnGrad(n, r, d, size.Workspace) }
 	}
 	eat(reserve)
 	if flat != nil {
@@ -121,11 +121,10 @@ func (r RNN) workspace(b, t int64, d DType, scale float64) int64 {
 	return int64(float64(n) * scale)
 }
 
-func (p *pass) rnnGrad(n *Node, r RNN, d DType) {
+func (p *pass) rnnGrad(n *Node, r RNN, d DType, work int64) {
 	g := p.g
 	x := p.saved[0]
-	b, t := x.Shape[0], x.Shape[1]
-	stateShape := []int64{r.Layers * r.Directions, b, r.Hidden}
+	stateShape := []int64{r.Layers * r.Directions, x.Shape[0], r.Hidden}
 	var zeros, dstates []*Tensor
 	for range r.states() {
 		zeros = append(zeros, p.new(stateShape, d))
@@ -136,12 +135,12 @@ func (p *pass) rnnGrad(n *Node, r RNN, d DType) {
 	for range r.states() {
 		dstates = append(dstates, p.new(stateShape, d))
 	}
-	g.temp(r.workspace(b, t, d, g.ConvScale), event.CategoryWorkspace)
+	g.temp(work, event.CategoryWorkspace)
 	grad.drop()
 	major.drop()
 	again := p.new(x.Shape, d)
 	flat := p.new([]int64{r.elements()}, d)
-	g.temp(r.workspace(b, t, d, g.ConvScale), event.CategoryWorkspace)
+	g.temp(work, event.CategoryWorkspace)
 	again.drop()
 	for _, z := range append(zeros, dstates...) {
 		z.drop()

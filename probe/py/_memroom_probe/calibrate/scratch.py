@@ -1,0 +1,71 @@
+"""The scratch that a convolution or a recurrent network takes and gives back while it runs.
+
+The allocator counts the bytes that were asked for, now and at their highest. What an operation asked for beyond what it
+leaves behind is its scratch; the operation's tensors are made before, so that nothing else comes and goes with it.
+"""
+
+
+class Meter:
+    """Requested bytes of the caching allocator of the current device."""
+
+    def __init__(self, torch):
+        self.cuda = torch.cuda
+
+    def start(self):
+        self.cuda.synchronize()
+        self.cuda.reset_peak_memory_stats()
+        self.before = self.read("current")
+
+    def read(self, which):
+        return self.cuda.memory_stats()["requested_bytes.all." + which]
+
+    def passing(self):
+        """Bytes that came and went since start."""
+        return self.read("peak") - self.read("current")
+
+    def stayed(self):
+        return self.read("current") - self.before
+
+
+class Scratch:
+    def __init__(self, torch, device, meter=None):
+        self.torch, self.device = torch, device
+        self.meter = meter or Meter(torch)
+        self.types = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
+
+    def convolution(self, c):
+        """Scratch of the forward pass and of the two gradients, each run alone: autograd chooses the same kernels."""
+        aten = self.torch.ops.aten
+        order = self.torch.channels_last if c.get("channels_last") else self.torch.contiguous_format
+        x, w = self.values(c["x"], c, order), self.values(c["w"], c, order)
+        geometry = (c["stride"], c["pad"], c["dilation"], False, [0, 0], c["groups"])
+        forward, y = self.passing(lambda: aten.convolution(x, w, None, *geometry))
+
+        def gradient(*mask):
+            return self.passing(lambda: aten.convolution_backward(y, x, w, None, *geometry, [*mask, False]))[0]
+
+        return {"forward": forward, "input_grad": gradient(True, False), "weight_grad": gradient(False, True)}
+
+    def recurrent(self, r):
+        """Scratch of the forward pass; the backward pass asks for the same. What stays beyond the results is the reserve."""
+        nn = self.torch.nn
+        kind = nn.LSTM if r["kind"] == "lstm" else nn.GRU
+        both, dtype = r["directions"] == 2, self.types[r["dtype"]]
+        net = kind(r["in"], r["hidden"], r["layers"], dropout=0.1 if r.get("dropout") else 0.0, bidirectional=both).to(self.device, dtype).train()
+        x = self.torch.zeros(r["steps"], r["batch"], r["in"], dtype=dtype, device=self.device)
+        state = self.torch.zeros(r["layers"] * r["directions"], r["batch"], r["hidden"], dtype=dtype, device=self.device)
+        states = (state, state.clone()) if r["kind"] == "lstm" else state
+        net(x[:1], states)  # the library's own state for dropout is made once
+        self.meter.start()
+        out, last = net(x, states)
+        results = sum(t.numel() * t.element_size() for t in (out, *(last if r["kind"] == "lstm" else (last,))))
+        return {"workspace": self.meter.passing(), "reserve": self.meter.stayed() - results}
+
+    def values(self, shape, c, order):
+        return self.torch.empty(shape, dtype=self.types[c["dtype"]], device=self.device, memory_format=order).zero_()
+
+    def passing(self, operation):
+        with self.torch.no_grad():
+            self.meter.start()
+            result = operation()
+            return self.meter.passing(), result
