@@ -12,6 +12,8 @@ import json
 import sys
 import time
 
+ENOUGH = 4 << 30  # of cache: shapes come in all sizes, and the card may not be ours alone
+
 
 def say(**line):
     print(json.dumps(line), flush=True)
@@ -54,6 +56,8 @@ def main(path):
                 say(**{kind: i, "bytes": measure(shape)})
             except Exception as problem:  # a shape that this card or this version cannot run is one shape less
                 say(**{kind: i, "failed": "%s: %s" % (type(problem).__name__, str(problem).split("\n")[0][:200])})
+                torch.cuda.empty_cache()
+            if torch.cuda.memory_reserved() > ENOUGH:
                 torch.cuda.empty_cache()
     say(end=True, left=left)
 
