@@ -1,17 +1,22 @@
 """`memroom run --fit` on a real card: jobs of five styles under caps of 60 % and 80 % of their own peak.
 
-    python bench/gpu/fit.py --memroom bin/memroom --out results.jsonl [--jobs 5] [--only NAME,...] [--caps 0.6,0.8] [--timing] [--peers]
+    python bench/gpu/fit.py --memroom bin/memroom --out results.jsonl [--jobs 6] [--only NAME,...] [--caps 0.6,0.8] [--seconds N]
+                            [--strangers] [--timing NAME,...] [--peers] [--seeds NAME,...] [--whole-card NAME,...] [--cannot]
 
-A row is appended to the file as soon as it is known, and rows that are there are not run again, so a run that was cut off goes
-on where it stopped. Several jobs share the card; --timing runs the ones that compare speed one after another, with the
-same remedy written by hand. --table prints what the file holds.
+Without a choice the jobs of fit_jobs.py run; each of the last six flags adds or, with --only "", replaces them. A row is
+appended to the file as soon as it is known, and rows that are there are not run again, so a run that was cut off goes on
+where it stopped. Several jobs share the card; --timing runs the ones that compare speed one after another, with the same
+remedy written by hand. --table prints what the file holds.
 """
 import argparse
+import collections
 import concurrent.futures
 import glob
 import json
 import os
 import re
+import signal
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -22,20 +27,40 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 JOBS = ["plain_nanogpt", "plain_gpt2_outside", "plain_encoder", "hf_gpt2", "hf_bert", "lightning_vit", "lightning_opt", "vision_resnet50",
         "vision_convnext", "scaler_gpt2", "scaler_vit", "scaler_gpt2_fp16"]
 FLAGS = {"hf_bert": ["--per_device_train_batch_size", "96"]}
+PIECES_BY_HAND = ("plain_nanogpt", "plain_encoder")  # jobs that know FIT_HAND_PIECES
 LOOSE = {"scaler_gpt2_fp16": 1e-2}  # the promise of 1e-4 is for fp32
+
+
+class Clock:
+    """When the time that was given is over, nothing new is started and what runs is ended."""
+
+    def __init__(self, seconds):
+        self.end = time.time() + seconds
+
+    def left(self):
+        return self.end - time.time()
 
 
 class Results:
     def __init__(self, path):
         self.path, self.lock, self.rows = path, threading.Lock(), {}
+        self.locks = collections.defaultdict(threading.Lock)  # of one row: whoever comes second waits for it
         if os.path.exists(path):
             for line in open(path):
                 row = json.loads(line)
                 self.rows[(row["job"], row["run"])] = row
 
     def once(self, job, run, make):
+        with self.lock:
+            lock = self.locks[(job, run)]
+        with lock:
+            return self._once(job, run, make)
+
+    def _once(self, job, run, make):
         if (job, run) in self.rows:
             return self.rows[(job, run)]
+        if clock.left() < 5:
+            raise TimeoutError("%s %s: no time is left" % (job, run))
         row = dict(make(), job=job, run=run)
         with self.lock:
             self.rows[(job, run)] = row
@@ -52,8 +77,9 @@ def launch(command, **more):
         env = dict(os.environ, FIT_SIDE=side, FIT_OUT=os.path.join(folder, "out"), MEMROOM_HOME=home, TOKENIZERS_PARALLELISM="false",
                    OMP_NUM_THREADS="2", **more)
         begin = time.time()
-        done = subprocess.run(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=folder, timeout=300)
-        row = {"exit": done.returncode, "wall": round(time.time() - begin, 1), "losses": losses(done.stdout), "tries": [int(n) for n in re.findall(r"^try (\d+)", done.stdout, re.M)]}
+        done = finish(command, env, folder)
+        row = {"exit": done.returncode, "wall": round(time.time() - begin, 1), "losses": losses(done.stdout),
+               "tries": [[int(n), float(at)] for n, at in re.findall(r"^try (\d+) at (\S+)", done.stdout, re.M)]}
         if os.path.exists(side):
             row.update(json.load(open(side)))
         for path in glob.glob(os.path.join(home, "runs", "*", "fit.json")):
@@ -63,9 +89,25 @@ def launch(command, **more):
             row["said"] = [[s["kind"], s["text"], s.get("predicted", 0), s.get("pieces", 0)] for a in record["attempts"] for s in a.get("said", [])]
             row["changed"] = last.get("changed")
             row["first_ran_out"] = bool(record["attempts"][0].get("out_of"))
+            row["impossible"] = record.get("impossible", "")
         if done.returncode:
             row["tail"] = (done.stdout + done.stderr)[-1500:]
         return row
+
+
+def finish(command, env, folder):
+    """Runs a command to its end, or to the end of the time that is left. Its whole group goes with it."""
+    process = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=folder, start_new_session=True)
+    try:
+        out, err = process.communicate(timeout=min(180, clock.left()))
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGTERM)  # memroom passes it on to the job
+        try:
+            process.communicate(timeout=5)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+        raise
+    return subprocess.CompletedProcess(command, process.returncode, out, err)
 
 
 def losses(text):
@@ -80,8 +122,22 @@ def apart(a, b):
     return max(abs(x - y) / max(abs(x), 1e-12) for x, y in zip(a, b))
 
 
+def command_of(name):
+    if name in strangers():
+        return [sys.executable, "-W", "ignore", os.path.join(HERE, "strangers", "host.py"), os.path.join(HERE, "strangers", name + ".py")]
+    return [sys.executable, "-W", "ignore", os.path.join(HERE, "fit_jobs.py"), name] + FLAGS.get(name, [])
+
+
+def strangers():
+    return sorted(os.path.basename(p)[:-3] for p in glob.glob(os.path.join(HERE, "strangers", "*.py")) if not p.endswith("host.py"))
+
+
+def with_fit(options, command, *more):
+    return [options.memroom, "run", "--fit", "--forgetful", *more, "--"] + command
+
+
 def job(results, options, name):
-    command = [sys.executable, "-W", "ignore", os.path.join(HERE, "fit_jobs.py"), name] + FLAGS.get(name, [])
+    command = command_of(name)
     base = results.once(name, "uncapped", lambda: launch(command))
     again = results.once(name, "uncapped again", lambda: dict(noise=apart(base["losses"], launch(command)["losses"]))) if options.noise else {}
     for cap in options.caps:
@@ -89,7 +145,7 @@ def job(results, options, name):
 
         def fitted():
             fraction = {"FIT_FRACTION": repr(limit / base["total"])} if limit else {}
-            row = launch([options.memroom, "run", "--fit", "--forgetful", "--"] + command, **fraction)
+            row = launch(with_fit(options, command), **fraction)
             row.update(cap=cap, limit=limit, apart=apart(base["losses"], row["losses"]))
             row["good"] = bool(row["exit"] == 0 and row.get("attempts") == 2 and row.get("first_ran_out") and row["apart"] is not None
                                and row["apart"] <= LOOSE.get(name, 1e-4) and row.get("reserved", 0) <= limit)
@@ -99,35 +155,86 @@ def job(results, options, name):
     return again
 
 
+def whole_card(results, options, name):
+    """The cap is memroom's own: --gpu-mem, which counts the context and the libraries too."""
+    command = command_of(name)
+    base = results.once(name, "uncapped", lambda: launch(command))
+    limit = int(0.6 * base["reserved"]) + (1 << 30)
+
+    def fitted():
+        row = launch(with_fit(options, command, "--gpu-mem", str(limit)))
+        row.update(limit=limit, apart=apart(base["losses"], row["losses"]))
+        return row
+
+    results.once(name, "fit --gpu-mem", fitted)
+
+
+def cannot(results, options):
+    """Weights, gradients and optimizer state alone are more than there is: it must end, soon, with the figure."""
+    base = results.once("plain_nanogpt", "uncapped", lambda: launch(command_of("plain_nanogpt")))
+    row = results.once("plain_nanogpt", "cannot fit", lambda: launch(with_fit(options, command_of("plain_nanogpt")), FIT_FRACTION=repr((1 << 30) / base["total"])))
+    print("a cap of 1 GiB: exit %d after %.0f s and %s launches: %s" % (row["exit"], row["wall"], row.get("attempts"), row.get("impossible")), flush=True)
+
+
+def with_dropout(results, options, pool, name):
+    """Dropout 0.1, five seeds, uncapped and fitted under 60 %: the means of the losses, in standard errors of their difference."""
+    base = results.once(name, "uncapped", lambda: launch(command_of(name)))
+    fraction = {"FIT_FRACTION": repr(0.6 * base["reserved"] / base["total"])}
+
+    def one(seed, fitted):
+        command, more = (with_fit(options, command_of(name)), fraction) if fitted else (command_of(name), {})
+        return results.once(name, "seed %d %s" % (seed, "fit" if fitted else "uncapped"),
+                            lambda: launch(command, FIT_SEED=str(seed), FIT_DROPOUT="0.1", **more))
+
+    rows = list(pool.map(lambda pair: one(*pair), [(seed, fitted) for fitted in (False, True) for seed in range(5)]))
+    plain, fit = ([statistics.mean(r["losses"]) for r in part if r["exit"] == 0] for part in (rows[:5], rows[5:]))
+    if len(plain) == len(fit) == 5:
+        error = ((statistics.variance(plain) + statistics.variance(fit)) / 5) ** 0.5
+        print("%-20s dropout, 5 seeds: mean loss %.6f uncapped, %.6f fitted, %.2f standard errors apart" % (
+            name, statistics.mean(plain), statistics.mean(fit), abs(statistics.mean(plain) - statistics.mean(fit)) / error), flush=True)
+
+
 def timing(results, options):
-    """One after another: uncapped, with --fit at 60 %, and the same remedy by hand."""
-    for name in options.timing.split(","):
+    """One after another: with --fit at 60 %, and the same remedy by hand, in turns so that a slow moment of the machine hits both."""
+    for name in filter(None, options.timing.split(",")):
         fit = results.rows.get((name, "fit 0.6"))
         if not fit or fit["exit"]:
             continue
-        command = [sys.executable, "-W", "ignore", os.path.join(HERE, "fit_jobs.py"), name]
+        command = command_of(name)
         fraction = {"FIT_FRACTION": repr(fit["limit"] / fit["total"])}
-        pieces = max([s[3] for s in fit["said"] if s[0] == "applied"] + [1])
-        blocks = [int(m.group(1)) for s in fit["said"] for m in [re.search(r"(\d+) of \d+ blocks|, (\d+) blocks", s[1])] if m and m.group(1)]
-        hand = {"FIT_HAND_PIECES": str(pieces)} if name == "plain_nanogpt" and pieces > 1 else {"FIT_HAND_BLOCKS": str(max(blocks + [0]))}
-        alone = results.once(name, "alone", lambda: launch(command))
-        ours = results.once(name, "fit 0.6 alone", lambda: launch([options.memroom, "run", "--fit", "--forgetful", "--"] + command, **fraction))
+        ours = results.once(name, "fit 0.6 alone", lambda: launch(with_fit(options, command), **fraction))
+        hand = by_hand(name, ours)
         theirs = results.once(name, "by hand alone", lambda: dict(launch(command, **hand), hand=hand))
         if ours["exit"] == theirs["exit"] == 0:
-            print("%-20s fit / uncapped %.3f   by hand / uncapped %.3f   fit / by hand %.3f" % (
-                name, ours["seconds"] / alone["seconds"], theirs["seconds"] / alone["seconds"], ours["seconds"] / theirs["seconds"]), flush=True)
+            print("%-20s fit / by hand %.3f   (%.1f and %.1f ms a step, %s)" % (
+                name, ours["seconds"] / theirs["seconds"], 1e3 * ours["seconds"], 1e3 * theirs["seconds"], hand), flush=True)
 
 
-def peers(results, options):
+def by_hand(name, fit):
+    """The environment that makes a job do by hand what --fit did to it."""
+    applied = [s for s in fit["said"] if s[0] == "applied"]
+    pieces = max([s[3] for s in applied] + [1])
+    kept = [int(m.group(1)) for s in applied for m in [re.search(r"(\d+) of them kept", s[1])] if m]
+    blocks = [int(m.group(1)) for s in applied for m in [re.search(r"(\d+) of \d+ blocks", s[1])] if m]
+    if name in PIECES_BY_HAND and pieces > 1:
+        return {"FIT_HAND_PIECES": str(pieces), "FIT_HAND_KEEP": str(max(kept + [0]))}
+    return {"FIT_HAND_BLOCKS": str(max(blocks + [0]))}
+
+
+def peers(results, options, pool):
     """The same caps with what others offer: they find a batch that fits, by crashing, and keep no effective batch."""
-    for peer, name in (("peer_accelerate", "plain_nanogpt"), ("peer_transformers", "hf_gpt2")):
-        base = results.rows.get((name, "uncapped"))
-        for cap in options.caps:
-            if base and base.get("reserved"):
-                command = [sys.executable, "-W", "ignore", os.path.join(HERE, "fit_jobs.py"), peer]
-                row = results.once(peer, "%g" % cap, lambda: launch(command, FIT_FRACTION=repr(cap * base["reserved"] / base["total"])))
-                row["apart"] = apart(base["losses"], row["losses"])
-                print("%-20s cap %g: batches tried %s in %.0f s, losses apart by %s" % (peer, cap, row["tries"], row["wall"], row["apart"]), flush=True)
+
+    def one(peer, name, cap):
+        base = results.rows.get((name, "uncapped")) or results.once(name, "uncapped", lambda: launch(command_of(name)))
+        row = results.once(peer, "%g" % cap, lambda: launch([sys.executable, "-W", "ignore", os.path.join(HERE, "fit_jobs.py"), peer],
+                                                            FIT_FRACTION=repr(cap * base["reserved"] / base["total"])))
+        row["apart"] = apart(base["losses"], row["losses"])
+        lost = row["tries"][-1][1] if row["tries"] else 0
+        print("%-20s cap %g: exit %d, batches tried %s, %.1f s of %.0f lost before the last, losses apart by %s" % (
+            peer, cap, row["exit"], [n for n, _ in row["tries"]], lost, row["wall"], row["apart"]), flush=True)
+
+    pairs = [("peer_accelerate", "plain_nanogpt"), ("peer_transformers", "hf_gpt2")]
+    return [pool.submit(one, peer, name, cap) for peer, name in pairs for cap in options.caps]
 
 
 def table(results):
@@ -140,32 +247,49 @@ def table(results):
     print("good: %d of %d" % (sum(r["good"] for r in good), len(good)))
 
 
+def work(results, options):
+    with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool, concurrent.futures.ThreadPoolExecutor(4) as groups:
+        names = [n for n in options.only.split(",") if n] + (strangers() if options.strangers else [])
+        waiting = [pool.submit(job, results, options, name) for name in names]
+        waiting += [pool.submit(whole_card, results, options, name) for name in options.whole_card.split(",") if name]
+        waiting += [pool.submit(cannot, results, options)] if options.cannot else []
+        waiting += peers(results, options, pool) if options.peers else []
+        waiting += [groups.submit(with_dropout, results, options, pool, name) for name in options.seeds.split(",") if name]
+        for done in waiting:
+            try:
+                done.result()
+            except Exception as why:
+                print("failed: %s: %s" % (type(why).__name__, str(why)[:200]), flush=True)
+    try:
+        timing(results, options)  # alone on the card
+    except Exception as why:
+        print("failed: %s: %s" % (type(why).__name__, str(why)[:200]), flush=True)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--memroom", default="bin/memroom")
     parser.add_argument("--out", default="fit-results.jsonl")
     parser.add_argument("--jobs", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=3600, help="nothing is started after so many seconds, and what runs then is ended")
     parser.add_argument("--only", default=",".join(JOBS))
+    parser.add_argument("--strangers", action="store_true", help="also the scripts in strangers/")
     parser.add_argument("--caps", default="0.6,0.8")
     parser.add_argument("--timing", default="", help="jobs whose speed is compared: plain_nanogpt,plain_encoder,vision_resnet50,scaler_vit")
     parser.add_argument("--peers", action="store_true")
+    parser.add_argument("--seeds", default="", help="jobs with dropout over five seeds: plain_nanogpt,hf_bert")
+    parser.add_argument("--whole-card", default="", help="jobs under --gpu-mem instead of the allocator's own cap")
+    parser.add_argument("--cannot", action="store_true", help="a job that no remedy makes fit")
     parser.add_argument("--noise", action="store_true", help="run each job uncapped twice, to see what differs anyway")
     parser.add_argument("--table", action="store_true")
     options = parser.parse_args()
     options.caps = [float(c) for c in options.caps.split(",")]
     options.memroom = os.path.abspath(options.memroom)
+    global clock
+    clock = Clock(options.seconds)
     results = Results(options.out)
     if not options.table:
-        with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
-            for done in [pool.submit(job, results, options, name) for name in options.only.split(",")]:
-                try:
-                    done.result()
-                except Exception as why:
-                    print("failed: %s: %s" % (type(why).__name__, why), flush=True)
-        if options.timing:
-            timing(results, options)
-        if options.peers:
-            peers(results, options)
+        work(results, options)
     table(results)
 
 

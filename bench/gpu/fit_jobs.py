@@ -17,6 +17,7 @@ DEVICE = "cuda" if torch.cuda.is_available() and not TINY else "cpu"
 STEPS = int(os.environ.get("FIT_STEPS", "4" if TINY else "20"))
 DROPOUT = float(os.environ.get("FIT_DROPOUT", "0"))
 SEED = int(os.environ.get("FIT_SEED", "0"))
+BEGAN = time.perf_counter()
 times = []
 
 
@@ -84,6 +85,17 @@ def by_hand(blocks):
 
     for block in list(blocks)[: int(os.environ.get("FIT_HAND_BLOCKS", "0"))]:
         block.forward = lambda *a, inner=block.forward, **k: checkpoint(inner, *a, use_reentrant=False, **k)
+
+
+def recomputed(model, x):
+    """FIT_HAND_PIECES=N, FIT_HAND_KEEP=K: the batch in pieces, all but K of them under checkpointing, as one would write it."""
+    from torch.utils.checkpoint import checkpoint
+
+    pieces, keep = int(os.environ.get("FIT_HAND_PIECES", "1")), int(os.environ.get("FIT_HAND_KEEP", "0"))
+    if pieces < 2:
+        return model(x)
+    parts = x.chunk(pieces)
+    return torch.cat([checkpoint(model, part, use_reentrant=False) if i < len(parts) - keep else model(part) for i, part in enumerate(parts)])
 
 
 # --- plain loops
@@ -187,7 +199,7 @@ def plain_encoder():
         x, _ = tokens(rows, length, 1000, step)
         y = x.sum(1) % 10
         model.train()
-        loss = F.cross_entropy(model(x), y)
+        loss = F.cross_entropy(recomputed(model, x), y)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -220,7 +232,7 @@ def with_trainer(model, data, arguments):
     class Tell(TrainerCallback):
         def on_train_begin(self, args, state, control, **kwargs):
             if args.auto_find_batch_size:
-                print("try", state.train_batch_size, flush=True)
+                print("try", state.train_batch_size, "at %.1f" % (time.perf_counter() - BEGAN), flush=True)
 
         def on_log(self, args, state, control, logs=None, **kwargs):
             if "loss" in (logs or {}):
@@ -394,7 +406,7 @@ def peer_accelerate():
 
     @find_executable_batch_size(starting_batch_size=size(24, 6))
     def run(rows):
-        print("try", rows, flush=True)
+        print("try", rows, "at %.1f" % (time.perf_counter() - BEGAN), flush=True)
         torch.manual_seed(SEED)
         model = NanoGPT(size(12, 2), size(768, 24), 12, vocabulary, length).to(DEVICE)
         optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
