@@ -16,7 +16,9 @@ _torch = None
 _leader = steps.Leader()
 _devices = {}  # id of an optimizer -> indices of the CUDA devices its parameters are on
 _step_began = 0
-_at_backward = steps.Seldom(0.001)  # several devices in one process step in turns: the last one read counts
+_at_backward = steps.Seldom(0.0005)  # several devices in one process step in turns: the last one read counts
+_EVAL_EVERY_NS = 100000000  # a program may evaluate after every step of a millisecond; marks are for those that take a while
+_eval_due = 0
 _depth = 0  # of optimizer steps inside each other, where steps are wrapped and not hooked
 
 
@@ -68,8 +70,12 @@ def first_reading():
 
 
 def _before_step(optimizer, args=None, kwargs=None):
+    global _step_began
     if not steps.resting:
-        _step_begins()
+        entered = now()
+        steps.phase = "optimizer"
+        _step_began = now()
+        guard.spent_ns += _step_began - entered
 
 
 def _after_step(optimizer, args=None, kwargs=None):
@@ -81,13 +87,6 @@ def _after_step(optimizer, args=None, kwargs=None):
 
 # A compiled program must not trace into us.
 _before_step._torchdynamo_disable = _after_step._torchdynamo_disable = True
-
-
-@guard.hook("optimizer begins")
-def _step_begins():
-    global _step_began
-    steps.phase = "optimizer"
-    _step_began = now()
 
 
 @guard.hook("optimizer ends", heavy=True)
@@ -145,10 +144,13 @@ def _hook_backward(torch):
 
     @functools.wraps(original)
     def backward(*args, **kwargs):
-        if steps.resting:
+        if steps.resting and steps.phase != "eval":
             return original(*args, **kwargs)
-        _backward_begins()
         began = now()
+        if began >= _at_backward.due or steps.phase == "eval":
+            _backward_begins()
+            began = now()
+        steps.phase = "backward"
         try:
             return original(*args, **kwargs)
         finally:
@@ -163,6 +165,7 @@ def _hook_backward(torch):
 
 @guard.hook("backward", heavy=True)
 def _backward_begins():
+    """Reads what the forward pass left, as often as that is cheap."""
     if steps.phase == "eval":
         steps.mark("eval", False, *first_reading()[1:3])
     steps.backward_begins()
@@ -170,7 +173,7 @@ def _backward_begins():
         device = _torch.cuda.current_device()
         steps.at_backward[device] = _at_backward(reading, device)[1]
     else:
-        steps.at_backward[-1] = host.heap()
+        steps.at_backward[-1] = _at_backward(host.heap)
 
 
 def _hook_loader(module):
@@ -205,12 +208,15 @@ def _hook_eval(torch):
 @guard.hook("eval", heavy=True)
 def _eval_begins(module):
     """A module in training that is switched to evaluation begins a phase, which the next backward pass ends."""
-    if steps.phase == "eval" or steps.step == 0 or not module.training or not guard.affordable():
+    global _eval_due
+    began = now()
+    if steps.phase == "eval" or steps.step == 0 or not module.training or began < _eval_due:
         return
     parameter = next(module.parameters(), None)
     if parameter is not None and parameter.requires_grad:  # frozen parts are kept in eval mode all along
         steps.mark("eval", True, *first_reading()[1:3])
         steps.phase = "eval"
+        _eval_due = began + _EVAL_EVERY_NS
 
 
 def _hook_save(torch):

@@ -1,8 +1,9 @@
 """The steps of a training loop: where the program is, how long each part took, and the rows told to the monitor.
 
-One training loop a process is assumed; hooks of several threads at once would only blur the times. Rows are gathered and
-sent a few times a second, so that a step costs a few microseconds. Commands of the monitor are carried out here, at the
-end of a step, in the thread that trains.
+One training loop a process is assumed; hooks of several threads at once would only blur the times. A step's figures are
+kept as they are and written as rows a few times a second: between two steps the program has driven our code out of the
+processor's caches, and each line run there costs ten times what it does in a loop. Commands of the monitor are carried out
+here, at the end of a step, in the thread that trains.
 """
 
 import time
@@ -23,7 +24,7 @@ micro_batches = 0
 at_backward = {}  # device -> allocated bytes when the last backward pass began
 ended_ns = now()
 
-_rows = []
+_taken = []  # steps not yet told: (step, ended, times, readings, at_backward of each, host figures)
 _flushed_ns = now()
 _unread = 0  # steps closed since the last row: what they took is spread evenly over the next row's
 resting = 0  # steps for which hooks only count: they have cost more than their share
@@ -36,8 +37,8 @@ _commands = {}  # name -> function of the command, gives the text of the answer
 class Seldom:
     """Takes a reading only as often as its own cost allows, and gives the last one in between.
 
-    glibc walks every free chunk for mallinfo2 and torch builds a dictionary of a hundred figures for its statistics: a
-    training that launches small kernels feels both if they are read at every step.
+    glibc walks every free chunk for mallinfo2, the kernel adds up counters for statm and torch builds a dictionary of a
+    hundred figures for its statistics: short steps feel each of them.
     """
 
     def __init__(self, share):
@@ -51,7 +52,8 @@ class Seldom:
         return self.last
 
 
-_heap_beside_cuda = Seldom(0.001)
+_resident = Seldom(0.0005)  # the monitor reads it four times a second anyway
+_heap_beside_cuda = Seldom(0.0005)
 
 
 def begin(framework, version, **more):
@@ -107,7 +109,7 @@ def close(read, devices):
     phase = "forward"
     for fn in _after_step:
         fn(step)
-    if ended - _flushed_ns > FLUSH_NS or len(_rows) >= MAX_ROWS:
+    if ended - _flushed_ns > FLUSH_NS or len(_taken) >= MAX_ROWS:
         flush()
         obey()
     _rest(took)
@@ -131,32 +133,42 @@ def rest():
 
 
 def _take(ended):
-    """Makes the rows of the step that ended, one a device, and starts the times anew."""
+    """Takes the figures of the step that ended and starts the times anew."""
     global ended_ns, wait_ns, backward_ns, optimizer_ns, micro_batches, _unread
-    resident, anonymous = host.memory()
-    # On a card the host's heap is of second rank; without one it is what leaks are seen in.
-    heap = _heap_beside_cuda(host.heap) if _last[1] else host.heap()
-    unit = 1000 * _unread
-    times = ((ended - ended_ns) // unit, wait_ns // unit, backward_ns // unit, optimizer_ns // unit, micro_batches // _unread)
-    ended_ns, wait_ns, backward_ns, optimizer_ns, micro_batches, _unread = ended, 0, 0, 0, 0, 0
-    at = time.time_ns() // 1000
     read, devices = _last
-    readings = [read(device) for device in devices] or ((-1, 0, 0, 0, 0, 0, 0),)
+    # On a card the host's heap is of second rank; without one it is what leaks are seen in.
+    heap = _heap_beside_cuda(host.heap) if devices else host.heap()
+    _taken.append((step, ended, (ended - ended_ns, wait_ns, backward_ns, optimizer_ns, micro_batches, _unread),
+                   [read(device) for device in devices] or _NO_DEVICE, dict(at_backward), _resident(host.memory), heap))
+    ended_ns, wait_ns, backward_ns, optimizer_ns, micro_batches, _unread = ended, 0, 0, 0, 0, 0
+
+
+_NO_DEVICE = [(-1, 0, 0, 0, 0, 0, 0)]
+
+
+def _rows(taken, clock):
+    """A step's rows, one a device. clock is what the wall clock shows when perf_counter is 0."""
+    number, ended, times, readings, before, (resident, anonymous), heap = taken
+    unread = times[-1]
+    unit = 1000 * unread
+    times = tuple(took // unit for took in times[:4]) + (times[4] // unread,)
     for device, allocated, reserved, peak, split, retries, ooms in readings:
-        _rows.append("[%d,%d,%d,%d,%d,%d,%d,%d,%d,%d,%d,%d,%d,%d,%d,%d,%d,%d]" % (
-            (step, device, at) + times + (allocated, reserved, peak, at_backward.get(device, 0), split, retries, ooms,
-                                          resident, anonymous, heap)))
+        yield "[%d,%d,%d,%d,%d,%d,%d,%d,%d,%d,%d,%d,%d,%d,%d,%d,%d,%d]" % (
+            (number, device, (clock + ended) // 1000) + times + (allocated, reserved, peak, before.get(device, 0), split, retries,
+                                                               ooms, resident, anonymous, heap))
 
 
 def flush():
-    """Sends the rows gathered so far."""
+    """Sends the steps taken so far."""
     global _flushed_ns
     _flushed_ns = now()
-    if not _rows:
+    if not _taken:
         return
+    clock = time.time_ns() - _flushed_ns
+    rows = ",".join(row for taken in _taken for row in _rows(taken, clock))
+    del _taken[:]
     link.send_line(('{"t":"steps","rows":[%s],"spent_us":%d,"elapsed_us":%d}\n' % (
-        ",".join(_rows), guard.spent_ns // 1000, (_flushed_ns - guard.began_ns) // 1000)).encode("ascii"))
-    del _rows[:]
+        rows, guard.spent_ns // 1000, (_flushed_ns - guard.began_ns) // 1000)).encode("ascii"))
 
 
 def _end():
