@@ -40,6 +40,7 @@ var registry = map[string]builder{
 	"whisper":     whisper,
 	"clip":        clip,
 	"deit":        vit,
+	"deberta-v2":  debertaV2,
 	"mlp":         mlp,
 	"gpt2":        gpt2,
 	"llama":       llama,

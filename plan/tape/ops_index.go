@@ -24,6 +24,21 @@ func (g *Graph) Index(x, idx *Tensor) *Tensor {
 	return out
 }
 
+// Gather picks elements of the last dimension (or, for a matrix, of the first) by an index of the result's shape. Its
+// gradient is added into zeros; the input is kept for its shape.
+func (g *Graph) Gather(x, idx *Tensor) *Tensor {
+	g.op = "gather"
+	n := g.prepare("gather", x)
+	n.save(x, idx)
+	out := g.New(idx.Shape, x.DType)
+	if n != nil {
+		n.emit(out)
+		n.backward = func(n *Node, b *pass) { b.out[0] = b.new(n.metas[0].shape, b.grad[0].DType) }
+	}
+	eat(x, idx)
+	return out
+}
+
 // scatterScratch is what index_put_ with accumulation takes to sort n indices.
 func (g *Graph) scatterScratch(n int64) {
 	long := func() *storage { return g.alloc(8*n, event.CategoryTemporary) }

@@ -403,6 +403,30 @@ func (g *Graph) Expand(t *Tensor, shape ...int64) *Tensor {
 	return g.view(t, shape, stride, "expand", func(n *Node, p *pass) { p.out[0] = p.g.sumTo(p.grad[0], n.in0) })
 }
 
+// Repeat copies a tensor n times along its first dimension.
+func (g *Graph) Repeat(t *Tensor, n int64) *Tensor {
+	g.op = "repeat"
+	node := g.prepare("repeat", t)
+	shape := slices.Clone(t.Shape)
+	shape[0] *= n
+	out := g.New(shape, t.DType)
+	if node != nil {
+		node.emit(out)
+		in := t.Shape
+		node.backward = func(_ *Node, p *pass) { // viewed as n copies, which are summed
+			gr := p.grad[0]
+			v := p.g.alias(gr, append([]int64{n}, in...), append([]int64{in[0] * gr.stride[0]}, gr.stride...))
+			v.floating = false
+			s := p.g.sumTo(v, in)
+			s.isView = false
+			v.drop()
+			p.out[0] = s
+		}
+	}
+	eat(t)
+	return out
+}
+
 // Split cuts a dimension into parts of the given sizes. Their backward is one concatenation.
 func (g *Graph) Split(t *Tensor, dim int, sizes ...int64) []*Tensor {
 	if dim < 0 {
