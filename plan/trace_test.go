@@ -44,6 +44,7 @@ type measured struct {
 		Pad       bool           `json:"pad"`
 		Lora      int64          `json:"lora"`
 		Head      string         `json:"head"`
+		Cache     bool           `json:"cache"`
 	} `json:"case"`
 	Params        int64 `json:"params"`
 	PeakAllocated int64 `json:"peak_allocated"`

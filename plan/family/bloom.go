@@ -80,23 +80,27 @@ func (c *ctx) bloomBody(ids *tape.Tensor, table *tape.Param, first, final norm, 
 func (c *ctx) alibi(ones *tape.Tensor, nh int64, d tape.DType) *tape.Tensor {
 	f := c.Enter(ones)
 	b, s := ones.Shape[0], ones.Shape[1]
+	var slopes, pos, a *tape.Tensor
+	c.alibiSlopes(f, &slopes, nh)
+	f.Set(&pos, c.Unsqueeze(c.Mul(c.AddScalar(c.Fresh("alibi", tape.F32, b, s)), ones), 1))
+	f.Set(&a, c.Mul(c.Unsqueeze(slopes, -1), pos))
+	return f.Leave(c.To(c.View(a, b*nh, 1, s), d))
+}
+
+// alibiSlopes makes a slope for each head; all variables live until the caller's function returns.
+func (c *ctx) alibiSlopes(f *tape.Frame, slopes **tape.Tensor, nh int64) {
 	pow2 := int64(1)
 	for pow2*2 <= nh {
 		pow2 *= 2
 	}
-	var base, powers, slopes, pos, a *tape.Tensor
-	f.Set(&base, c.Fresh("alibi", tape.F32))
-	f.Set(&powers, c.Fresh("alibi", tape.I32, pow2))
-	f.Set(&slopes, c.Fresh("alibi", tape.F32, pow2))
+	f.Keep(c.Fresh("alibi", tape.F32))
+	f.Keep(c.Fresh("alibi", tape.I32, pow2))
+	f.Set(slopes, c.Fresh("alibi", tape.F32, pow2))
 	if pow2 != nh {
-		var extraBase, extra *tape.Tensor
-		f.Set(&extraBase, c.Fresh("alibi", tape.F32))
-		f.Set(&extra, c.Fresh("alibi", tape.I32, nh-pow2))
-		f.Set(&slopes, c.Cat(0, slopes, c.Fresh("alibi", tape.F32, nh-pow2)))
+		f.Keep(c.Fresh("alibi", tape.F32))
+		f.Keep(c.Fresh("alibi", tape.I32, nh-pow2))
+		f.Set(slopes, c.Cat(0, *slopes, c.Fresh("alibi", tape.F32, nh-pow2)))
 	}
-	f.Set(&pos, c.Unsqueeze(c.Mul(c.AddScalar(c.Fresh("alibi", tape.F32, b, s)), ones), 1))
-	f.Set(&a, c.Mul(c.Unsqueeze(slopes, -1), pos))
-	return f.Leave(c.To(c.View(a, b*nh, 1, s), d))
 }
 
 func (b *bloomBlock) run(c *ctx, x, alibi, mask *tape.Tensor) (out, weights *tape.Tensor) {

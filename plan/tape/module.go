@@ -38,6 +38,9 @@ func (m *Module) Child(name string) *Module {
 	return c
 }
 
+// Last is the submodule added last.
+func (m *Module) Last() *Module { return m.children[len(m.children)-1] }
+
 func join(a, b string) string {
 	if a == "" {
 		return b

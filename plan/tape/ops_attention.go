@@ -9,7 +9,7 @@ func (g *Graph) SDPA(q, k, v, mask *Tensor, dropout float64, causal bool) *Tenso
 	d := q.Dim(-1)
 	switch {
 	case mask != nil && mask.needs && mask.stride[len(mask.stride)-1] != 1: // a transposed bias
-		return g.sdpaMath(q, k, v, mask, dropout, causal)
+		return g.sdpaMath(q, k, v, mask, dropout, causal, true)
 	case mask != nil && mask.needs:
 		return g.sdpaEfficient(q, k, v, mask)
 	case q.DType.Half() && g.Hopper && d <= 256 && d%8 == 0:
@@ -17,9 +17,18 @@ func (g *Graph) SDPA(q, k, v, mask *Tensor, dropout float64, causal bool) *Tenso
 	case q.DType.Half() && mask == nil && d <= 256:
 		return g.sdpaFlash(q, k, v)
 	case k.Shape[1] != q.Shape[1]: // grouped heads: the memory-efficient kernel has none
-		return g.sdpaMath(q, k, v, mask, dropout, causal)
+		return g.sdpaMath(q, k, v, mask, dropout, causal, true)
 	}
 	return g.sdpaEfficient(q, k, v, mask)
+}
+
+// SDPABroadcast is a call without enable_gqa whose k and v have one head for all of q's: only plain operations take that.
+func (g *Graph) SDPABroadcast(q, k, v, mask *Tensor, dropout float64) *Tensor {
+	defer release(g.half(&q, &k, &v, &mask))
+	m := g.floatMask(mask, q.DType)
+	out := g.sdpaMath(q, k, v, m, dropout, false, false)
+	eat(mask)
+	return out
 }
 
 // heads gives batch, query heads, lengths and dimension.
@@ -186,8 +195,9 @@ func efficientWorkspace(b, a, s, kv, d int64) int64 {
 	return b * a * (divUp(kv, 64)*64*d*8 + divUp(s, 64)*64*d*4)
 }
 
-// sdpaMath is the fallback of plain operations: taken when the bias wants a gradient, and in fp32 with grouped heads.
-func (g *Graph) sdpaMath(q, k, v, mask *Tensor, dropout float64, causal bool) *Tensor {
+// sdpaMath is the fallback of plain operations: taken when the bias wants a gradient, and in fp32 with grouped heads, which
+// are repeated where the call says that they are grouped, else broadcast.
+func (g *Graph) sdpaMath(q, k, v, mask *Tensor, dropout float64, causal, grouped bool) *Tensor {
 	in := q.DType
 	f := g.Enter(q, k, v, mask)
 	g.noCast++
@@ -202,7 +212,7 @@ func (g *Graph) sdpaMath(q, k, v, mask *Tensor, dropout float64, causal bool) *T
 	if causal && mask == nil {
 		f.Set(&mf, g.triangle(q.Shape[2], k.Shape[2]))
 	}
-	if n := q.Shape[1] / k.Shape[1]; n > 1 {
+	if n := q.Shape[1] / k.Shape[1]; n > 1 && grouped {
 		f.Set(&kf, g.repeatInterleave(kf, n))
 		f.Set(&vf, g.repeatInterleave(vf, n))
 	}

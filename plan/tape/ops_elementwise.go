@@ -441,6 +441,22 @@ func (g *Graph) Where(cond, a *Tensor) *Tensor {
 	return out
 }
 
+// WhereElse is torch.where(cond, a, other) with a constant other.
+func (g *Graph) WhereElse(cond, a, other *Tensor) *Tensor {
+	g.op = "where"
+	n := g.prepare("where", a)
+	n.save(cond)
+	out := g.elementwiseAs(a.DType, cond, a)
+	if n != nil {
+		n.backward = func(_ *Node, b *pass) {
+			b.scratch(b.grad[0].DType.Size(), func() { b.out[0] = b.like(b.grad[0]) })
+		}
+		n.emit(out)
+	}
+	eat(cond, a, other)
+	return out
+}
+
 // BloomGelu is Bloom's own autograd function: only its input is kept, and the backward pass is written out.
 func (g *Graph) BloomGelu(x *Tensor) *Tensor {
 	f := g.Enter(x)

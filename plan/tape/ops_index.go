@@ -24,6 +24,26 @@ func (g *Graph) Index(x, idx *Tensor) *Tensor {
 	return out
 }
 
+// IndexOne picks one place of a dimension by a list of one index, as x[:, [-1]]: a copy, unlike a slice.
+func (g *Graph) IndexOne(x *Tensor, dim int) *Tensor {
+	g.op = "index"
+	idx := g.New([]int64{1}, I64)
+	n := g.prepare("index", x)
+	n.save(idx)
+	shape := slices.Clone(x.Shape)
+	shape[dim] = 1
+	out := g.New(shape, x.DType)
+	if n != nil {
+		n.emit(out)
+		n.backward = func(n *Node, b *pass) {
+			b.out[0] = b.new(n.metas[0].shape, b.grad[0].DType)
+			b.g.scatterScratch(1)
+		}
+	}
+	eat(x, idx)
+	return out
+}
+
 // Gather picks elements of the last dimension (or, for a matrix, of the first) by an index of the result's shape. Its
 // gradient is added into zeros; the input is kept for its shape.
 func (g *Graph) Gather(x, idx *Tensor) *Tensor {

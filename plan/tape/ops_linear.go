@@ -124,6 +124,15 @@ func (g *Graph) LinearT(x, w, bias *Tensor) *Tensor {
 	return f.Leave(out)
 }
 
+// Product is x @ w for an x of three or more dimensions and a matrix: one product over all rows.
+func (g *Graph) Product(x, w *Tensor) *Tensor {
+	defer release(g.half(&x, &w))
+	shape := slices.Clone(x.Shape)
+	shape[len(shape)-1] = w.Shape[1]
+	f := g.Enter(x)
+	return f.Leave(g.View(g.mm(g.Reshape(x, -1, x.Dim(-1)), w), shape...))
+}
+
 // Conv1D is GPT-2's linear layer: its weight is stored [in, out].
 func (g *Graph) Conv1D(x *Tensor, w, bias *Param) *Tensor {
 	base := func() *Tensor {

@@ -373,6 +373,17 @@ func (g *Graph) Slice(t *Tensor, dim int, size int64) *Tensor {
 	return g.view(t, shape, slices.Clone(t.stride), "slice", padBackward)
 }
 
+// Step2 takes every second element of a dimension.
+func (g *Graph) Step2(t *Tensor, dim int) *Tensor {
+	if dim < 0 {
+		dim += len(t.Shape)
+	}
+	shape, stride := slices.Clone(t.Shape), slices.Clone(t.stride)
+	shape[dim] /= 2
+	stride[dim] *= 2
+	return g.view(t, shape, stride, "slice", padBackward)
+}
+
 // padBackward puts the gradient of a part into zeros of the whole.
 func padBackward(n *Node, b *pass) { b.out[0] = b.new(n.in0, b.grad[0].DType) }
 
