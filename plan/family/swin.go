@@ -83,8 +83,12 @@ func swin(c *Config, r Run) (*Model, error) {
 	m := &Model{Root: root, Inputs: imageInputs(r, ch), Layers: total, Run: r}
 	m.Loss = func(g *tape.Graph, in []*tape.Tensor) *tape.Tensor {
 		x := newCtx(g, r)
-		return x.imageClassifier(in, head, func() *tape.Tensor { return x.swinBody(in[0], proj, pos, first, final, stages, img/patch, drop) },
-			func(h *tape.Tensor) *tape.Tensor { return h })
+		var pooled *tape.Tensor // made by the body, whose output holds the last hidden states too
+		body := func() (out *tape.Tensor) {
+			out, pooled = x.swinBody(in[0], proj, pos, first, final, stages, img/patch, drop)
+			return out
+		}
+		return x.imageClassifier(in, head, body, func(*tape.Tensor) *tape.Tensor { return pooled })
 	}
 	return m, nil
 }
@@ -101,7 +105,7 @@ func (b *swinBlock) build(m *tape.Module, inner int64, bias bool) {
 	b.fc1, b.fc2 = linear(mlp, "fc1", b.ch, inner, true), linear(mlp, "fc2", inner, b.ch, true)
 }
 
-func (c *ctx) swinBody(pixels *tape.Tensor, proj convLayer, pos *tape.Param, first, final norm, stages []*swinStage, side int64, drop float64) *tape.Tensor {
+func (c *ctx) swinBody(pixels *tape.Tensor, proj convLayer, pos *tape.Param, first, final norm, stages []*swinStage, side int64, drop float64) (last, pooled *tape.Tensor) {
 	f := c.Enter()
 	var e, h, out *tape.Tensor
 	c.In("embeddings", func() {
@@ -117,12 +121,15 @@ func (c *ctx) swinBody(pixels *tape.Tensor, proj convLayer, pos *tape.Param, fir
 	})
 	f.Set(&h, c.swinEncode(e, stages, side))
 	f.Set(&out, final.layer(c.Graph, h))
-	return f.Leave(c.Reshape(c.Mean(c.Transpose(out, 1, 2), true, -1), out.Shape[0], -1))
+	pooled = c.Reshape(c.GlobalPool(c.Unsqueeze(c.Transpose(out, 1, 2), 2)), out.Shape[0], -1)
+	last = out
+	f.Leave(last, pooled)
+	return last, pooled
 }
 
 func (c *ctx) swinEncode(x *tape.Tensor, stages []*swinStage, side int64) *tape.Tensor {
 	f := c.Enter(x)
-	var h *tape.Tensor
+	var h, image *tape.Tensor
 	f.Set(&h, x)
 	n := side
 	for i, st := range stages {
@@ -137,7 +144,11 @@ func (c *ctx) swinEncode(x *tape.Tensor, stages []*swinStage, side int64) *tape.
 			g.Set(&y, st.merge(c, y, n))
 			n = (n + 1) / 2
 		}
-		f.Set(&h, g.Leave(y))
+		picture := c.Contiguous(c.Permute(c.View(y, y.Shape[0], n, n, y.Dim(-1)), 0, 3, 1, 2)) // made for every stage, used or not
+		out := y
+		g.Leave(out, picture)
+		f.Set(&h, out)
+		f.Set(&image, picture)
 	}
 	return f.Leave(h)
 }
@@ -149,7 +160,7 @@ func (st *swinStage) merge(c *ctx, x *tape.Tensor, n int64) *tape.Tensor {
 	var y *tape.Tensor
 	f.Set(&y, c.View(x, b, n, n, ch))
 	if n%2 == 1 {
-		f.Set(&y, c.Pad(y, 1, 1))
+		f.Set(&y, c.Pad(y, 1, 1, 2))
 	}
 	var parts []*tape.Tensor
 	for range 4 {
@@ -174,7 +185,7 @@ func (b *swinBlock) run(c *ctx, x *tape.Tensor, n int64) *tape.Tensor {
 	f.Set(&h, b.norm1.layer(c.Graph, x))
 	f.Set(&h, c.View(h, bs, n, n, ch))
 	by := (window - n%window) % window
-	f.Set(&h, c.Pad(h, 1, by))
+	f.Set(&h, c.Pad(h, by, 1, 2))
 	np := n + by
 	y := h
 	if shift > 0 {

@@ -30,7 +30,7 @@ type visionNet func(root *tape.Module, name string, classes, image int64) (step,
 // visionNets maps the beginning of a name to its builder, the longest match first.
 var visionNets = map[string]visionNet{
 	"resnet": resnetTV, "resnext": resnetTV, "wide_resnet": resnetTV, "vgg": vgg, "mobilenet_v2": mobilenetV2, "mobilenet_v3": mobilenetV3,
-	"efficientnet": efficientnet, "densenet": densenet, "convnext": convnextTV, "alexnet": alexnet, "regnet": regnet,
+	"efficientnet": efficientnet, "densenet": densenet, "convnext": convnextTV, "alexnet": alexnet, "regnet": regnet, "vit": vitTV, "swin": swinTV,
 }
 
 // torchvision is a torchvision classification model with CrossEntropyLoss.

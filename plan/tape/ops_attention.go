@@ -128,6 +128,8 @@ func (g *Graph) sdpaEfficient(q, k, v, mask *Tensor) *Tensor {
 	b, a, s, kv, d := attentionSizes(q, k)
 	bias := g.floatMask(mask, q.DType)
 	if bias != nil {
+		given := bias.hold() // the argument lives until the call is over
+		defer given.drop()
 		bias = g.alignBias(bias, b, a, s, kv)
 	}
 	g.op = "sdpa"
@@ -150,7 +152,7 @@ func (g *Graph) sdpaEfficient(q, k, v, mask *Tensor) *Tensor {
 // alignBias brings a bias to the kernel's alignment, rows of a multiple of eight, and expands it over the batch.
 func (g *Graph) alignBias(bias *Tensor, b, a, s, kv int64) *Tensor {
 	if kv%8 != 0 {
-		bias = g.Slice(g.Pad(bias, -1, divUp(kv, 8)*8-kv), -1, kv)
+		bias = g.Slice(g.Pad(bias, divUp(kv, 8)*8-kv, -1), -1, kv)
 	}
 	return g.Expand(bias, b, a, s, kv)
 }

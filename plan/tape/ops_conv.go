@@ -155,12 +155,17 @@ func (c convCase) scaled(n int64) int64 {
 
 func (c convCase) pointwise() bool { return c.w[2] == 1 && c.w[3] == 1 && c.shape.Stride == 1 }
 
+// small says whether this is a first layer of a kernel of at most four pixels on an image.
+func (c convCase) small() bool { return c.x[1] == 3 && c.w[2] <= 4 }
+
 func (c convCase) depthwise() bool { return c.shape.Groups > 1 && c.w[1] == 1 }
 
 func (c convCase) forward() int64 {
 	i, o, w := c.sizes()
 	switch {
-	case c.last || c.depthwise() || c.x[1] == 3 && c.w[2] <= 4:
+	case c.small() && c.d.Half() && !c.last: // the bias in the kernel's layout
+		return 2 * c.w[0]
+	case c.last || c.depthwise() || c.small():
 		return 0
 	case c.pointwise() && c.x[2]*c.x[3]%4 == 0:
 		return 0
@@ -186,6 +191,12 @@ func (c convCase) inputGrad() int64 {
 func (c convCase) weightGrad() int64 {
 	i, o, w := c.sizes()
 	switch {
+	case c.small() && c.w[2] == c.shape.Stride && !c.last: // patches of four pixels: partial filters in fp32, channels in fours or eights
+		parts := max(1, 44/divUp(c.w[0], 128))
+		if c.d == F32 {
+			i, w, parts = i/3*4, w/3*4, max(1, 20/divUp(c.w[0], 128))
+		}
+		return i + o + w + parts*4*(w/c.d.Size()) + 144
 	case c.last || c.depthwise() || c.d == F32 && c.x[1] == 3 && c.w[2] <= 4:
 		return 0
 	case c.patches() && c.d == BF16: // the partial filters are in fp32, three of them

@@ -17,7 +17,7 @@ func (g *Graph) Index(x, idx *Tensor) *Tensor {
 		n.emit(out)
 		n.backward = func(n *Node, b *pass) {
 			b.out[0] = b.new(n.metas[0].shape, b.grad[0].DType)
-			b.g.scatterScratch(b.saved[0].Numel())
+			b.g.scatterScratch(b.saved[0].Numel(), b.grad[0])
 		}
 	}
 	eat(x, idx)
@@ -37,7 +37,7 @@ func (g *Graph) IndexOne(x *Tensor, dim int) *Tensor {
 		n.emit(out)
 		n.backward = func(n *Node, b *pass) {
 			b.out[0] = b.new(n.metas[0].shape, b.grad[0].DType)
-			b.g.scatterScratch(1)
+			b.g.scatterScratch(1, nil)
 		}
 	}
 	eat(x, idx)
@@ -59,17 +59,30 @@ func (g *Graph) Gather(x, idx *Tensor) *Tensor {
 	return out
 }
 
-// scatterScratch is what index_put_ with accumulation takes to sort n indices.
-func (g *Graph) scatterScratch(n int64) {
+// scatterScratch is what index_put_ with accumulation takes to sort n indices and to read the gradient row by row.
+func (g *Graph) scatterScratch(n int64, grad *Tensor) {
 	long := func() *storage { return g.alloc(8*n, event.CategoryTemporary) }
 	linear := long()
 	sorted := long()
 	g.unrefStorage(linear)
+	var rows *Tensor
+	if grad != nil {
+		rows = g.denseCopy(grad)
+	}
 	orig, keys, order := long(), long(), long()
-	g.temp(1, event.CategoryTemporary)
+	g.temp(scatterSort(n), event.CategoryTemporary)
 	for _, st := range []*storage{order, keys, orig, sorted} {
 		g.unrefStorage(st)
 	}
+	rows.drop()
+}
+
+// scatterSort is CUB's temporary storage for sorting n indices: nothing while one block can do it.
+func scatterSort(n int64) int64 {
+	if n < 2048 {
+		return 1
+	}
+	return 3583
 }
 
 // TopK gives the k largest of the last dimension and their places.

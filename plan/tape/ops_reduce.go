@@ -128,14 +128,15 @@ func (g *Graph) LayerNorm(x *Tensor, weight, bias *Param) *Tensor {
 }
 
 func layerNormBackward(n *Node, p *pass) {
-	grad, x := p.g.denseCopy(p.grad[0]), p.g.denseCopy(p.saved[0])
+	x := p.g.denseCopy(p.saved[0])
 	for i := range p.out {
 		if n.metas[i].shape != nil && p.needs(i) {
 			p.out[i] = p.new(n.metas[i].shape, n.metas[i].dtype)
 		}
 	}
-	x.drop()
+	grad := p.g.denseCopy(p.grad[0])
 	grad.drop()
+	x.drop()
 }
 
 // denseCopy is the row-major copy of a strided tensor, or nil.

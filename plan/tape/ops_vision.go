@@ -131,15 +131,14 @@ func (g *Graph) ToChannelsLastInput(x *Tensor) *Tensor {
 	return out
 }
 
-// Pad adds zeros at the end of a dimension: a copy, even for none.
-func (g *Graph) Pad(x *Tensor, dim int, by int64) *Tensor {
-	if dim < 0 {
-		dim += len(x.Shape)
-	}
+// Pad adds zeros at the end of dimensions: a copy, even for none.
+func (g *Graph) Pad(x *Tensor, by int64, dims ...int) *Tensor {
 	g.op = "pad"
 	n := g.prepare("pad", x)
 	shape := slices.Clone(x.Shape)
-	shape[dim] += by
+	for _, d := range dims {
+		shape[(d+len(shape))%len(shape)] += by
+	}
 	out := g.New(shape, x.DType)
 	if n != nil {
 		n.emit(out)
