@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -16,10 +17,14 @@ type Card struct {
 	SMs        int64       `json:"sms,omitempty"`
 	Capability int         `json:"capability,omitempty"` // compute capability times ten
 	Context    event.Bytes `json:"context,omitempty"`    // beyond the allocator: context, kernels, library handles
+	Doubt      event.Bytes `json:"doubt,omitempty"`      // how far Context may be off, either way
+	Less       event.Bytes `json:"less,omitempty"`       // how much less than Context the least of the cards it stands for takes
 	DNN        event.Bytes `json:"dnn,omitempty"`        // added once cuDNN is used
 	BLAS       event.Bytes `json:"blas,omitempty"`       // workspace of cuBLAS, one a thread
 	BLASLt     event.Bytes `json:"blaslt,omitempty"`     // workspace of cuBLASLt, one a thread
 	Measured   bool        `json:"measured"`
+	Sized      bool        `json:"sized,omitempty"` // only the size was given
+	Like       string      `json:"like,omitempty"`  // known cards of that size
 }
 
 // The H200 was measured: 750.8 MiB beyond the allocator without cuDNN, 766.8 MiB with it, in 44 of 47 runs; three
@@ -27,6 +32,18 @@ type Card struct {
 const (
 	hopperContext = 787283968 * event.Bytes(1)
 	hopperDNN     = 16 * event.MiB
+)
+
+// On other cards the bare context is computed: the driver sets memory aside for every thread that can be resident. An
+// H200 (132 multiprocessors of 2048 threads) takes 619 MiB, an RTX 6000 Ada (142 of 1536) 426 MiB with torch 2.10
+// (unslothai/unsloth-zoo#1053), an RTX 3090 (82 of 1536) 256 MiB with torch 2.7 (invoke-ai/InvokeAI#9413), a Titan V (80 of
+// 2048) 319 MiB without any library (pytorch/pytorch#28394): 2.0 to 2.4 KiB a thread. Kernels and libraries that training
+// loads came to 132 MiB on the H200; elsewhere they were not measured.
+const (
+	threadContext      = 2150 * event.Bytes(1)
+	threadContextDoubt = 300 * event.Bytes(1)
+	kernelBytes        = 132 * event.MiB
+	kernelDoubt        = 66 * event.MiB
 )
 
 // cards are the GPUs known by name. Totals are what the driver reports on an idle card.
@@ -93,9 +110,32 @@ func FindCard(text string) (Card, error) {
 	if size < event.GiB {
 		return Card{}, fmt.Errorf("a card of %s is smaller than a CUDA context: write the size like 24GiB", size)
 	}
-	c := DefaultCard()
-	c.Name, c.Total, c.Measured = size.String(), size, true
-	return c, nil
+	return cardOfSize(size), nil
+}
+
+// cardOfSize stands for a card of which only the size is known: the one of that size that takes most beyond the
+// allocator, with doubt down to the one that takes least; the default card where no known one has that size.
+func cardOfSize(size event.Bytes) Card {
+	var alike []Card
+	for _, c := range Cards() {
+		if c.Total > size*94/100 && c.Total < size*103/100 {
+			alike = append(alike, c)
+		}
+	}
+	if len(alike) == 0 {
+		alike = Cards()
+	}
+	byContext := func(a, b Card) int { return cmp.Compare(a.Context, b.Context) }
+	card, least := slices.MaxFunc(alike, byContext), slices.MinFunc(alike, byContext)
+	if len(alike) == len(cards) {
+		card = DefaultCard()
+	} else {
+		card.Like = strings.Join(names(alike), ", ")
+	}
+	card.Measured = card.Measured && len(alike) == 1
+	card.Less = max(0, card.Context-least.Context)
+	card.Name, card.Total, card.Sized = size.String(), size, true
+	return card
 }
 
 func cardKey(s string) string {
@@ -106,27 +146,54 @@ func cardKey(s string) string {
 	return s
 }
 
-func cardNames() string {
-	var names []string
-	for _, c := range cards {
-		names = append(names, c.Name)
+func cardNames() string { return strings.Join(names(cards), ", ") }
+
+func names(list []Card) []string {
+	var out []string
+	for _, c := range list {
+		out = append(out, c.Name)
 	}
-	return strings.Join(names, ", ")
+	return out
 }
 
-// filled gives a card the constants of its generation. Only Hopper's were measured; others are what users report for
-// recent drivers, 300 to 450 MiB with lazy loading, and make the interval wider.
+// filled gives a card the constants of its generation.
 func (c Card) filled() Card {
 	if c.Context != 0 {
 		return c
 	}
+	c.DNN = hopperDNN
+	resident := event.Bytes(c.SMs * c.threads())
 	switch {
-	case c.Capability >= 90:
-		c.Context, c.DNN = hopperContext, hopperDNN
+	case c.Measured:
+		c.Context = hopperContext
+	case c.Capability == 90 && c.SMs == 132: // the H200's chip, with other memory
+		c.Context, c.Doubt = hopperContext, kernelDoubt/2
 	default:
-		c.Context, c.DNN = 480*event.MiB, 16*event.MiB
+		c.Context, c.Doubt = threadContext*resident+kernelBytes, threadContextDoubt*resident+kernelDoubt
 	}
 	return c
+}
+
+// margins are what is added to an interval because the card was not measured, and why; nothing for one that was.
+func (c Card) margins(convolutions bool) (margins, string) {
+	if c.Measured {
+		return margins{}, ""
+	}
+	m := otherCard
+	if c.Capability == 90 && c.Less == 0 {
+		m = sameGeneration
+	} else if convolutions {
+		m = m.and(otherConvolutions)
+	}
+	what := c.Name + " was not measured"
+	switch {
+	case c.Like != "":
+		what = fmt.Sprintf("only the card's size is known (that of %s)", c.Like)
+	case c.Sized:
+		what = fmt.Sprintf("only the card's size is known, and no card we know has it (%s is assumed)", cards[0].Name)
+	}
+	return m, fmt.Sprintf("%s: its context (here %s, %s to %s is possible), library workspaces and kernels are computed, and the interval is wider for it; `memroom calibrate` on the card measures them",
+		what, c.Context, c.Context-c.Less-c.Doubt, c.Context+c.Doubt)
 }
 
 // threads is how many threads a multiprocessor keeps resident.
@@ -143,7 +210,7 @@ func (c Card) threads() int64 {
 // options are the card's constants for the tape.
 func (c Card) options() tape.Options {
 	o := tape.Options{SMs: c.SMs, SMThreads: c.threads(), Hopper: c.Capability == 90 || c.Capability == 100, BLAS: 8519680, BLASLt: 1 << 20}
-	if c.Capability == 90 {
+	if c.Capability == 90 && c.Less == 0 {
 		o.BLAS = 32 << 20
 	}
 	if c.BLAS > 0 {

@@ -225,12 +225,14 @@ func (r *simulations) spread() (low, high event.Bytes) {
 type margins struct{ below, above float64 }
 
 var (
-	exactMargins    = margins{0.02, 0.02} // op order verified request by request; room for what differs between versions
-	familyMargins   = margins{0.03, 0.03} // described from the source, verified on other sizes
-	cnnMargins      = margins{0.03, 0.03} // convolution workspaces
-	layoutMargins   = margins{0, 0.055}   // channels-last convolutions in fp32
-	unmeasuredCard  = margins{0.05, 0.06} // other cards: context and kernels differ
-	unvalidatedPart = margins{0.10, 0.10} // features never measured
+	exactMargins      = margins{0.02, 0.02} // op order verified request by request; room for what differs between versions
+	familyMargins     = margins{0.03, 0.03} // described from the source, verified on other sizes
+	cnnMargins        = margins{0.03, 0.03} // convolution workspaces
+	layoutMargins     = margins{0, 0.055}   // channels-last convolutions in fp32
+	sameGeneration    = margins{0.02, 0.02} // another card of a measured generation: versions and clocks differ
+	otherCard         = margins{0.05, 0.06} // another generation: attention and reduction kernels differ
+	otherConvolutions = margins{0.08, 0.08} // and so do convolutions, by more
+	unvalidatedPart   = margins{0.10, 0.10} // features never measured
 )
 
 func (m margins) and(o margins) margins { return margins{m.below + o.below, m.above + o.above} }
@@ -248,11 +250,7 @@ func (r *simulations) interval(p *Prediction, s *Setup, t *Target) {
 		m = m.and(familyMargins)
 	}
 	p.Validated = true
-	if !t.Card.Measured {
-		m = m.and(unmeasuredCard)
-		p.Validated = false
-		p.warn("%s was not measured: context and kernel choices are those of its generation; `memroom calibrate` on the card narrows the interval", t.Card.Name)
-	}
+	m = m.and(p.doubtCard(t, len(r.all) > 1))
 	for _, note := range s.unvalidated() {
 		m = m.and(unvalidatedPart)
 		p.Validated = false
@@ -266,8 +264,23 @@ func (r *simulations) interval(p *Prediction, s *Setup, t *Target) {
 	}
 	low, high := r.spread()
 	over := t.overhead(r.all[0].usesDNN)
-	p.Low = scaleBytes(low+over, 1-m.below)
-	p.High = scaleBytes(high+over, 1+m.above)
+	p.bounds(low+over, high+over, m, t)
+}
+
+// doubtCard gives what a card that was not measured adds to the interval, and says so.
+func (p *Prediction) doubtCard(t *Target, convolutions bool) margins {
+	m, why := t.Card.margins(convolutions)
+	if why != "" {
+		p.Validated = false
+		p.warn("%s", why)
+	}
+	return m
+}
+
+// bounds sets the interval around what the runs gave.
+func (p *Prediction) bounds(low, high event.Bytes, m margins, t *Target) {
+	p.Low = max(0, scaleBytes(low, 1-m.below)-t.Card.Doubt-t.Card.Less)
+	p.High = scaleBytes(high, 1+m.above) + t.Card.Doubt
 }
 
 func scaleBytes(b event.Bytes, f float64) event.Bytes { return event.Bytes(float64(b) * f) }

@@ -141,11 +141,7 @@ func (s *simulations) rehearsalInterval(p *Prediction, r *Rehearsal, t *Target) 
 	if r.Reason == "end" && r.Steps < 2 {
 		p.warn("the script took one optimizer step only: the second is usually higher, because the optimizer's state exists by then")
 	}
-	if !t.Card.Measured {
-		m = m.and(unmeasuredCard)
-		p.Validated = false
-		p.warn("%s was not measured: context and kernel choices are those of its generation; `memroom calibrate` on the card narrows the interval", t.Card.Name)
-	}
+	m = m.and(p.doubtCard(t, r.Estimated))
 	over := t.overhead(r.UsesDNN)
 	low, high := s.likely()
 	if r.Estimated {
@@ -158,8 +154,7 @@ func (s *simulations) rehearsalInterval(p *Prediction, r *Rehearsal, t *Target) 
 			high = max(high, scaleBytes(p.DevicePeak, (1+halfAbove)/(1+m.above))-over)
 		}
 	}
-	p.Low = scaleBytes(low+over, 1-m.below)
-	p.High = scaleBytes(high+over, 1+m.above)
+	p.bounds(low+over, high+over, m, t)
 }
 
 // likely is the range of the runs without the highest of several, which one coincidence of sizes can lift by a whole segment.
