@@ -19,7 +19,7 @@ def say(**line):
     print(json.dumps(line), flush=True)
 
 
-def stage(torch, reached, **more):
+def stage(torch, reached, more):
     """Says which stage is reached and holds still until told to go on."""
     torch.cuda.synchronize()
     say(stage=reached, reserved=torch.cuda.memory_reserved(), **more)
@@ -42,7 +42,7 @@ def main(path):
     from training import stages
 
     for name, more in stages(torch):
-        stage(torch, name, **more)
+        stage(torch, name, more)
     torch.cuda.empty_cache()
     scratch = Scratch(torch, "cuda")
     until = time.monotonic() + wanted.get("seconds", 60)
