@@ -1,12 +1,13 @@
 """What memroom costs a training on a GPU, and that it changes nothing: GPT-2 small in bf16 (8 x 512) and ResNet-50.
 
-    python bench/overhead/gpu.py --memroom bin/memroom [--turns 40] [--processes 3] [--only gpt2|resnet50] [--window]
+    python bench/overhead/gpu.py --memroom bin/memroom [--turns 40] [--processes 3] [--only gpt2|resnet50|resnet50-256] [--window]
 
 Two comparisons, both interleaved in one run:
   - several processes with memroom around them and as many without take turns of ten steps in random order. Processes that
     run the very same thing differ among themselves, so the spread of the bare ones is printed: a ratio inside it says nothing;
-  - one process under `memroom run` takes turns with its hooks in place and with them taken out. Nothing else differs, so this
-    one resolves tenths of a per cent.
+  - one process under `memroom run` makes each step with its hooks in place or with them taken out, as the dice fall.
+    Nothing else differs, so this one resolves less than a per cent; its 95 % interval comes from drawing the steps again.
+ResNet-50 comes twice: with 64 images the card waits for Python, with 256 Python waits for the card.
 Printed too: the time inside hooks by their own counters, our processes' memory and processor time, and whether the losses are
 bit-identical. `--window` prints the cost of a recording window apart. Without --memroom a small monitor of this script's
 own reads the probe's socket.
@@ -48,21 +49,24 @@ def train(name):
     else:
         import torchvision
 
+        images = int((name.split("-") + ["64"])[1])
         model = torchvision.models.resnet50().cuda().to(memory_format=torch.channels_last)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
 
         def loss_of():
-            x = torch.randn(64, 3, 224, 224, device="cuda").to(memory_format=torch.channels_last)
-            y = torch.randint(0, 1000, (64,), device="cuda")
+            x = torch.randn(images, 3, 224, 224, device="cuda").to(memory_format=torch.channels_last)
+            y = torch.randint(0, 1000, (images,), device="cuda")
             with torch.autocast("cuda", torch.bfloat16):
                 return torch.nn.functional.cross_entropy(model(x), y)
 
+    dice = random.Random(1)
     for line in sys.stdin:
-        count, _, hooks = line.strip().partition(" ")
-        if hooks:
-            hooks_in_place(torch, hooks == "in")
-        times, losses = [], []
+        count, _, mixed = line.strip().partition(" ")
+        times, losses, hooked = [], [], []
         for _ in range(int(count)):
+            hooked.append(dice.random() < 0.5 if mixed else True)
+            if mixed:
+                hooks_in_place(torch, hooked[-1])
             torch.cuda.synchronize()
             start = time.perf_counter()
             loss = loss_of()
@@ -72,7 +76,7 @@ def train(name):
             losses.append(loss.item())  # waits for the GPU: the time is the step's own
             torch.cuda.synchronize()
             times.append(time.perf_counter() - start)
-        print(json.dumps({"times": times, "losses": [x.hex() for x in losses]}), flush=True)
+        print(json.dumps({"times": times, "losses": [x.hex() for x in losses], "hooked": hooked}), flush=True)
 
 
 kept_aside = []  # what hooks_in_place took out
@@ -131,15 +135,15 @@ class Trainer:
         self.process = subprocess.Popen(command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, universal_newlines=True)
         self.times, self.losses = [], []
 
-    def steps(self, count, keep=True, hooks=""):
-        """Runs steps and gives their times; those to keep are gathered too."""
-        self.process.stdin.write(("%d %s" % (count, hooks)).strip() + "\n")
+    def steps(self, count, keep=True, how=""):
+        """Runs steps; the times of those to keep are gathered. Gives what the child says of them."""
+        self.process.stdin.write(("%d %s" % (count, how)).strip() + "\n")
         self.process.stdin.flush()
         answer = json.loads(self.process.stdout.readline())
         self.losses += answer["losses"]
         if keep:
             self.times += answer["times"]
-        return answer["times"]
+        return answer
 
     def end(self):
         self.process.stdin.close()
@@ -189,24 +193,18 @@ def inside_hooks(heard):
     return 100.0 * (told[-1]["spent_us"] - told[0]["spent_us"]) / busy, [m for m in heard if m["t"] == "fault"]
 
 
-def in_and_out(name, turns, memroom):
-    """One process, its hooks in place and taken out in turns; the order within a pair changes."""
+def in_and_out(name, count, memroom):
+    """One process, each step with or without its hooks."""
     trainer = Trainer(name, None if memroom else Monitor(), memroom)
     trainer.steps(15, keep=False)
-    times, pairs = {"in": [], "out": []}, []
-    for turn in range(turns):
-        pair = {}
-        for hooks in (("in", "out") if turn % 2 == 0 else ("out", "in")):
-            trainer.steps(1, keep=False, hooks=hooks)
-            got = trainer.steps(10)
-            times[hooks] += got
-            pair[hooks] = statistics.median(got)
-        pairs.append(pair["in"] / pair["out"])
+    answer = trainer.steps(count, how="mixed")
     trainer.end()
-    error = statistics.stdev(pairs) / len(pairs) ** 0.5
-    print("%s, one process: hooks out %.3f ms, in %.3f ms, ratio of medians %.4f (bar 1.005); mean of %d pairs %.4f, standard error %.4f" % (
-        name, 1e3 * statistics.median(times["out"]), 1e3 * statistics.median(times["in"]),
-        statistics.median(times["in"]) / statistics.median(times["out"]), turns, statistics.mean(pairs), error), flush=True)
+    times = {wanted: [t for t, hooked in zip(answer["times"], answer["hooked"]) if hooked == wanted] for wanted in (True, False)}
+    ratio = lambda draw: statistics.median(draw(times[True])) / statistics.median(draw(times[False]))  # noqa: E731
+    chance = random.Random(1)
+    again = sorted(ratio(lambda ts: chance.choices(ts, k=len(ts))) for _ in range(400))
+    print("%s, one process, %d steps: hooks out %.3f ms, in %.3f ms, ratio of medians %.4f (bar 1.005), 95 %% interval %.4f to %.4f" % (
+        name, count, 1e3 * statistics.median(times[False]), 1e3 * statistics.median(times[True]), ratio(lambda ts: ts), again[10], again[-11]), flush=True)
 
 
 def ours(memroom):
@@ -260,9 +258,9 @@ def main():
     if args.child:
         return train(args.child)
     memroom = os.path.abspath(args.memroom) if args.memroom else None
-    for name in ([args.only] if args.only else ["gpt2", "resnet50"]):
+    for name in ([args.only] if args.only else ["gpt2", "resnet50", "resnet50-256"]):
         beside(name, args.turns, args.processes, memroom)
-        in_and_out(name, 3 * args.turns, memroom)
+        in_and_out(name, 40 * args.turns, memroom)
         if args.window:
             window(name)
 
