@@ -15,14 +15,13 @@ import time
 ENOUGH = 4 << 30  # of cache: shapes come in all sizes, and the card may not be ours alone
 
 
-def say(**line):
+def say(line):
     print(json.dumps(line), flush=True)
 
 
-def stage(torch, reached, more):
+def hold(line):
     """Says which stage is reached and holds still until told to go on."""
-    torch.cuda.synchronize()
-    say(stage=reached, reserved=torch.cuda.memory_reserved(), **more)
+    say(line)
     if not sys.stdin.readline():
         sys.exit(0)
 
@@ -33,16 +32,16 @@ def main(path):
     try:
         import torch
     except Exception as problem:
-        say(error="import torch: %s" % problem)
+        say({"error": "import torch: %s" % problem})
         return
     if not torch.cuda.is_available():
-        say(error="torch sees no CUDA device (see `memroom doctor`)")
+        say({"error": "torch sees no CUDA device (see `memroom doctor`)"})
         return
     from scratch import Scratch
     from training import stages
 
-    for name, more in stages(torch):
-        stage(torch, name, more)
+    for line in stages(torch):
+        hold(line)
     torch.cuda.empty_cache()
     scratch = Scratch(torch, "cuda")
     until = time.monotonic() + wanted.get("seconds", 60)
@@ -53,13 +52,13 @@ def main(path):
                 left += 1
                 continue
             try:
-                say(**{kind: i, "bytes": measure(shape)})
+                say({kind: i, "bytes": measure(shape)})
             except Exception as problem:  # a shape that this card or this version cannot run is one shape less
-                say(**{kind: i, "failed": "%s: %s" % (type(problem).__name__, str(problem).split("\n")[0][:200])})
+                say({kind: i, "failed": "%s: %s" % (type(problem).__name__, str(problem).split("\n")[0][:200])})
                 torch.cuda.empty_cache()
             if torch.cuda.memory_reserved() > ENOUGH:
                 torch.cuda.empty_cache()
-    say(end=True, left=left)
+    say({"end": True, "left": left})
 
 
 if __name__ == "__main__":

@@ -3,20 +3,25 @@ from scratch import Meter
 
 
 def stages(torch):
-    """Yields (name of the stage reached, facts); the caller measures between them."""
+    """Yields a line for each stage when it is reached; the caller reads the driver before it asks for the next."""
     tiny = torch.zeros(1, device="cuda")
     p = torch.cuda.get_device_properties(tiny.device)
-    yield "context", {"name": p.name, "uuid": str(getattr(p, "uuid", "")), "total": p.total_memory, "sms": p.multi_processor_count,
-                      "capability": p.major * 10 + p.minor, "torch": torch.__version__, "cudnn": torch.backends.cudnn.version() or 0}
+    yield reached(torch, "context", {"name": p.name, "uuid": str(getattr(p, "uuid", "")), "total": p.total_memory, "sms": p.multi_processor_count,
+                                     "capability": p.major * 10 + p.minor, "torch": torch.__version__, "cudnn": torch.backends.cudnn.version() or 0})
     libraries = products(torch)
     model = transformer(torch).cuda()
     steps(torch, model, ids, entropy)
-    yield "kernels", libraries
+    yield reached(torch, "kernels", libraries)
     if torch.cuda.is_bf16_supported():
         steps(torch, model, ids, entropy, torch.bfloat16)
     steps(torch, images(torch).cuda(), pixels, spread)
     steps(torch, torch.nn.LSTM(64, 64, 2, dropout=0.1).cuda(), tokens, lambda torch, out: spread(torch, out[0]))
-    yield "cudnn", {}
+    yield reached(torch, "cudnn", {})
+
+
+def reached(torch, stage, facts):
+    torch.cuda.synchronize()
+    return dict(facts, stage=stage, reserved=torch.cuda.memory_reserved())
 
 
 def products(torch):

@@ -1,0 +1,83 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"memroom/plan"
+	"memroom/probe"
+	"memroom/testenv"
+)
+
+// TestCalibrationRunsToItsEnd runs the calibration's own script where there is no card: under a rehearsal, which answers
+// for an H200 on fake tensors. Every line must come and be readable; the sizes are the rehearsal's.
+func TestCalibrationRunsToItsEnd(t *testing.T) {
+	python := testenv.Python(t, "torch")
+	dir := t.TempDir()
+	installed, err := probe.Install(filepath.Join(dir, "probe"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	shapes := `{"seconds": 60, "convolutions": [
+		{"x": [2, 8, 16, 16], "w": [8, 8, 3, 3], "stride": [1, 1], "pad": [1, 1], "dilation": [1, 1], "groups": 1, "dtype": "bf16"},
+		{"x": [2, 8, 16, 16], "w": [8, 1, 3, 3], "stride": [1, 1], "pad": [1, 1], "dilation": [1, 1], "groups": 8, "dtype": "fp32", "channels_last": true},
+		{"x": [2, 8, 16, 16], "w": [8, 3, 3, 3], "stride": [1, 1], "pad": [1, 1], "dilation": [1, 1], "groups": 1, "dtype": "fp32"}],
+	"recurrent": [{"kind": "lstm", "batch": 4, "steps": 8, "in": 16, "hidden": 32, "layers": 2, "directions": 1, "dropout": true, "dtype": "fp32"},
+		{"kind": "gru", "batch": 4, "steps": 8, "in": 16, "hidden": 32, "layers": 1, "directions": 2, "dtype": "bf16"}]}`
+	drive := "import sys; sys.path.insert(0, sys.argv[1]); import run; run.hold = run.say; run.main(sys.argv[2])"
+	for name, text := range map[string]string{"shapes.json": shapes, "drive.py": drive} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Setenv("MEMROOM_HOME", dir)
+	t.Setenv("OMP_NUM_THREADS", "1")
+	var out, said bytes.Buffer
+	args := []string{"plan", "--rehearse", "--steps", "100", "--gpu", "H200", "--", python, filepath.Join(dir, "drive.py"),
+		filepath.Join(installed, "_memroom_probe", "calibrate"), filepath.Join(dir, "shapes.json")}
+	if code := Main(context.Background(), args, Streams{In: strings.NewReader(""), Out: &out, Err: &said}); code != exitOK {
+		t.Fatalf("exit %d\n%s", code, said.String())
+	}
+	seen := map[string]int{}
+	for _, line := range strings.Split(said.String(), "\n") {
+		var l struct {
+			probe.CardStage
+			probe.ShapeBytes
+			End bool
+		}
+		if json.Unmarshal([]byte(line), &l) != nil {
+			continue
+		}
+		switch {
+		case l.Stage != "":
+			seen[l.Stage]++
+			if l.Stage == "context" && (l.Name == "" || l.Total == 0 || l.SMs == 0 || l.Torch == "") || l.Stage == "kernels" && l.BLAS == 0 {
+				t.Errorf("facts are missing: %s", line)
+			}
+		case l.Failed != "":
+			seen["failed"]++
+		case l.RNN != nil:
+			seen["rnn"]++
+			var sizes plan.RNNSizes
+			if err := json.Unmarshal(l.Bytes, &sizes.RNNBytes); err != nil || sizes.Workspace <= 0 || sizes.Reserve <= 0 {
+				t.Errorf("%s: %v", line, err)
+			}
+		case l.Conv != nil:
+			seen["conv"]++
+		case l.End:
+			seen["end"]++
+		}
+	}
+	// The third convolution's filter has too few channels: it fails alone.
+	want := map[string]int{"context": 1, "kernels": 1, "cudnn": 1, "conv": 2, "rnn": 2, "failed": 1, "end": 1}
+	for what, n := range want {
+		if seen[what] != n {
+			t.Errorf("%s came %d times, want %d\n%s", what, seen[what], n, said.String())
+		}
+	}
+}
