@@ -62,6 +62,30 @@ func (g *Graph) Sum(a *Tensor, keep bool, dims ...int) *Tensor {
 	return out
 }
 
+// VectorNorm is torch.linalg.vector_norm over dimensions, which stay with size one.
+func (g *Graph) VectorNorm(a *Tensor, dims ...int) *Tensor {
+	defer release(g.full(&a))
+	g.op = "norm"
+	n := g.prepare("norm", a)
+	n.save(a)
+	shape, reduced := reducedShape(a.Shape, dims, true)
+	out := g.New(shape, a.DType)
+	g.reduceScratch(a, reduced)
+	if n != nil {
+		n.emit(out)
+		n.save(out)
+		n.backward = func(n *Node, b *pass) { // self * (grad / norm), zero where the norm is
+			q := b.like(b.grad[0], b.saved[1])
+			zero := b.new(b.saved[1].Shape, Bool)
+			b.out[0] = b.like(b.saved[0], q)
+			zero.drop()
+			q.drop()
+		}
+	}
+	eat(a)
+	return out
+}
+
 // expandedStrides are those of a gradient repeated along the dimensions that were summed.
 func expandedStrides(gr *Tensor, reduced []bool, keep bool) []int64 {
 	stride := make([]int64, len(reduced))
