@@ -180,6 +180,17 @@ func (c *Config) Ints(def []int64, names ...string) []int64 {
 	return out
 }
 
+// Flags reads a list of true and false, or of ones and zeros; nil if there is none.
+func (c *Config) Flags(names ...string) []bool {
+	v, _, _ := c.lookup(names)
+	list, _ := v.([]any)
+	var out []bool
+	for _, x := range list {
+		out = append(out, x == true || x == 1.0)
+	}
+	return out
+}
+
 // Sub reads a nested configuration; a missing one is empty, so that all its fields take their defaults.
 func (c *Config) Sub(name string) *Config {
 	m, _ := c.fields[name].(map[string]any)

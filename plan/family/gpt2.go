@@ -80,6 +80,9 @@ func (c *ctx) causalLM(ids *tape.Tensor, head lin, body func() *tape.Tensor) *ta
 		return f.Leave(loss)
 	}
 	c.In("lm_head", func() { f.Set(&logits, c.logits(func() *tape.Tensor { return head.run(c.Graph, h) })) })
+	if c.scaled {
+		c.As(event.CategoryLoss, func() { f.Set(&logits, c.Scale(logits)) })
+	}
 	if c.softcap {
 		c.As(event.CategoryLoss, func() {
 			f.Set(&logits, c.Scale(logits))
@@ -143,7 +146,7 @@ func (b *gpt2Block) attend(c *ctx, x, mask *tape.Tensor) (out, weights *tape.Ten
 	a, p := c.attend(attention{dropout: b.attnDrop, groups: 1, causal: true}, q, k, v, mask)
 	f.Set(&o, a)
 	f.Set(&w, p)
-	f.Set(&o, c.Reshape(o, o.Shape[0], o.Shape[1], h))
+	f.Set(&o, c.Contiguous(c.Reshape(o, o.Shape[0], o.Shape[1], h)))
 	f.Set(&o, c.Conv1D(o, b.proj.w, b.proj.b))
 	f.Set(&o, c.Dropout(o, b.resDrop))
 	out, weights = o, w

@@ -7,26 +7,55 @@ import (
 	"memroom/plan/tape"
 )
 
+// layout says where a decoder block has its norms and what its MLP reads.
+type layout uint8
+
+const (
+	preNorm      layout = iota // Llama: a norm before attention and before the MLP
+	postNorm                   // OLMo 2: norms after them only
+	sandwich                   // Gemma 2, GLM-4: before and after
+	sideBySide                 // Cohere: attention and MLP read the same norm
+	stablePre                  // StableLM: as Llama, with other variables
+	stableInLine               // StableLM with use_parallel_residual
+)
+
 // decoder is the Llama kind of decoder with the switches in which its relatives differ.
 type decoder struct {
 	h, inner, heads, kv, d, layers, vocab int64
 	act                                   string
 	qkvBias, outBias, mlpBias             bool
-	headNorm                              bool // Qwen3: norm of q and k per head
+	norms                                 normKind
+	layout                                layout
+	headNorm                              headNorm
 	tied                                  bool
-	attnDrop                              float64
-	window                                int64  // sliding window, 0 is none
-	sliding                               []bool // which layers slide; nil is all of them
-	gemma                                 bool   // norms multiply by 1 + weight, embeddings are scaled
-	sandwich                              bool   // norms after attention and MLP too (Gemma 2 and 3)
+	attnDrop, resDrop                     float64
+	innerDrop, embDrop                    float64 // dropout inside attention and MLP, and of the embeddings
+	window                                int64   // sliding window, 0 is none
+	sliding                               []bool  // which layers slide; nil is all of them
+	turned                                []bool  // which layers rotate q and k; nil is all of them
+	embedScale                            embedScale
+	resScale, logitScale                  bool // a number multiplies what is added to the residual, the logits
 	softcap, finalCap                     bool
 	bothMasks                             bool // the sliding mask is built even if no layer uses it
-	twoTables                             bool // Gemma 3: a rotary table for each kind of layer
-	fused                                 bool // Phi-3: one projection for q, k, v and one for gate and up
-	resDrop                               float64
+	twoTables                             bool // a rotary table for each kind of layer
+	fusedQKV, fusedMLP                    bool // one projection for q, k, v; one for gate and up
+	plainMLP                              bool // no gate
+	mlpNames                              [2]string
+	rotation                              rotation
 	rot                                   int64 // rotated part of a head, if not all
+	wideTable                             bool  // cos and sin stay in fp32
 	experts                               *moe
+	expertsName                           string
 }
+
+// embedScale says how embeddings are scaled.
+type embedScale uint8
+
+const (
+	unscaled   embedScale = iota
+	byTensor              // Gemma: times a buffer, inside the embedding
+	byConstant            // Granite: times a number
+)
 
 type decoderBlock struct {
 	spec           *decoder
@@ -34,29 +63,11 @@ type decoderBlock struct {
 	gate, up, down lin
 	norm1, norm2   norm
 	qNorm, kNorm   norm
+	qNorms, kNorms []norm // one a head
 	post1, post2   norm
 	qkv, gateUp    lin
-	slides         bool
+	slides, still  bool // attends to a window; does not rotate
 	moe            *moeBlock
-}
-
-// norm is the decoder's kind of RMSNorm.
-func (s *decoder) norm(c *ctx, n norm, x *tape.Tensor) *tape.Tensor {
-	if s.gemma {
-		return c.gemmaNorm(n, x)
-	}
-	return n.rms(c.Graph, x)
-}
-
-// gemmaNorm is GemmaRMSNorm: all in fp32, times 1 + weight.
-func (c *ctx) gemmaNorm(n norm, x *tape.Tensor) *tape.Tensor {
-	f := c.Enter(x)
-	var out *tape.Tensor
-	xf := c.To(x, tape.F32)
-	g := c.Enter(xf)
-	f.Set(&out, g.Leave(c.Mul(xf, c.Rsqrt(c.AddScalar(c.Mean(c.Pow(xf), true, -1))))))
-	f.Set(&out, c.Mul(out, c.AddScalar(c.To(n.w.Tensor, tape.F32))))
-	return f.Leave(c.To(out, x.DType))
 }
 
 func readDecoder(c *Config, r Run) *decoder {
@@ -64,7 +75,7 @@ func readDecoder(c *Config, r Run) *decoder {
 		h: c.Int(required, "hidden_size"), inner: c.Int(required, "intermediate_size"), layers: c.Int(required, "num_hidden_layers"),
 		heads: c.Int(required, "num_attention_heads"), vocab: c.Int(required, "vocab_size"),
 		act: c.Str("silu", "hidden_act", "hidden_activation"), tied: c.Bool(false, "tie_word_embeddings"),
-		attnDrop: c.Float(0, "attention_dropout"),
+		attnDrop: c.Float(0, "attention_dropout"), mlpNames: [2]string{"up_proj", "down_proj"}, expertsName: "mlp",
 	}
 	s.kv = c.Int(s.heads, "num_key_value_heads")
 	s.d = c.Int(s.h/max(s.heads, 1), "head_dim")
@@ -92,33 +103,12 @@ func (s *decoder) readWindow(c *Config) {
 	s.bothMasks = c.Type() == "qwen2_moe"
 }
 
-// llama is LlamaForCausalLM and those that differ by a switch.
-func llama(c *Config, r Run) (*Model, error) {
-	s := readDecoder(c, r)
-	switch c.Type() {
-	case "qwen2":
-		s.qkvBias = true
-	case "qwen3":
-		s.headNorm = true
-		s.qkvBias = c.Bool(false, "attention_bias")
-		s.outBias = s.qkvBias
-	default:
-		s.qkvBias = c.Bool(false, "attention_bias")
-		s.outBias = s.qkvBias
-		s.mlpBias = c.Bool(false, "mlp_bias")
-	}
-	if err := c.Err(); err != nil {
-		return nil, err
-	}
-	return s.model(r), nil
-}
-
 func (s *decoder) model(r Run) *Model {
 	root := tape.NewModule()
 	body := root.Child("model")
 	em := body.Child("embed_tokens")
 	table := em.Param("weight", s.vocab, s.h)
-	if s.gemma {
+	if s.embedScale == byTensor {
 		em.Buffer(tape.F32, 1)
 	}
 	setDefault(&s.rot, s.d)
@@ -127,9 +117,10 @@ func (s *decoder) model(r Run) *Model {
 	for i := range s.layers {
 		b := s.block(list.Child(fmt.Sprint(i)))
 		b.slides = s.window > 0 && (s.sliding == nil || s.sliding[i])
+		b.still = s.turned != nil && !s.turned[i]
 		blocks = append(blocks, b)
 	}
-	final := rmsNorm(body, "norm", s.h)
+	final := s.norms.build(body, "norm", s.h)
 	rot := body.Child("rotary_emb")
 	for range s.tables() {
 		rot.Buffer(tape.F32, s.rot/2)
@@ -138,7 +129,7 @@ func (s *decoder) model(r Run) *Model {
 	head := causalHead(root, "lm_head", table, s.tied, s.vocab, s.h)
 	loss := func(g *tape.Graph, in []*tape.Tensor) *tape.Tensor {
 		x := newCtx(g, r)
-		x.softcap = s.finalCap
+		x.softcap, x.scaled = s.finalCap, s.logitScale
 		return x.causalLM(in[0], head, func() *tape.Tensor { return s.run(x, in[0], table, blocks, final) })
 	}
 	return &Model{Root: root, Inputs: tokenInputs(r), Loss: loss, Layers: s.layers, Run: r}
@@ -161,33 +152,32 @@ func setDefault(v *int64, def int64) {
 func (s *decoder) block(m *tape.Module) *decoderBlock {
 	b := &decoderBlock{spec: s}
 	a := m.Child("self_attn")
-	if s.fused {
+	if s.fusedQKV {
 		b.o, b.qkv = linear(a, "o_proj", s.heads*s.d, s.h, false), linear(a, "qkv_proj", s.h, (s.heads+2*s.kv)*s.d, false)
-		mlp := m.Child("mlp")
-		b.gateUp, b.down = linear(mlp, "gate_up_proj", s.h, 2*s.inner, false), linear(mlp, "down_proj", s.inner, s.h, false)
-		b.norm1, b.norm2 = rmsNorm(m, "input_layernorm", s.h), rmsNorm(m, "post_attention_layernorm", s.h)
-		return b
+	} else {
+		b.q, b.k, b.v = linear(a, "q_proj", s.h, s.heads*s.d, s.qkvBias), linear(a, "k_proj", s.h, s.kv*s.d, s.qkvBias), linear(a, "v_proj", s.h, s.kv*s.d, s.qkvBias)
+		b.o = linear(a, "o_proj", s.heads*s.d, s.h, s.outBias)
 	}
-	b.q, b.k, b.v = linear(a, "q_proj", s.h, s.heads*s.d, s.qkvBias), linear(a, "k_proj", s.h, s.kv*s.d, s.qkvBias), linear(a, "v_proj", s.h, s.kv*s.d, s.qkvBias)
-	b.o = linear(a, "o_proj", s.heads*s.d, s.h, s.outBias)
-	if s.headNorm {
-		b.qNorm, b.kNorm = rmsNorm(a, "q_norm", s.d), rmsNorm(a, "k_norm", s.d)
-	}
+	s.buildHeadNorms(a, b)
 	if s.experts != nil {
-		b.moe = s.experts.build(m.Child("mlp"), s.h)
-		b.norm1, b.norm2 = rmsNorm(m, "input_layernorm", s.h), rmsNorm(m, "post_attention_layernorm", s.h)
-		return b
+		b.moe = s.experts.build(m.Child(s.expertsName), s.h)
+	} else {
+		s.buildMLP(m.Child("mlp"), b)
 	}
-	mlp := m.Child("mlp")
-	b.gate, b.up, b.down = linear(mlp, "gate_proj", s.h, s.inner, s.mlpBias), linear(mlp, "up_proj", s.h, s.inner, s.mlpBias), linear(mlp, "down_proj", s.inner, s.h, s.mlpBias)
-	b.norm1 = rmsNorm(m, "input_layernorm", s.h)
-	if s.sandwich {
-		b.post1 = rmsNorm(m, "post_attention_layernorm", s.h)
-		b.norm2, b.post2 = rmsNorm(m, "pre_feedforward_layernorm", s.h), rmsNorm(m, "post_feedforward_layernorm", s.h)
-		return b
-	}
-	b.norm2 = rmsNorm(m, "post_attention_layernorm", s.h)
+	s.buildNorms(m, b)
 	return b
+}
+
+func (s *decoder) buildMLP(m *tape.Module, b *decoderBlock) {
+	switch {
+	case s.fusedMLP:
+		b.gateUp, b.down = linear(m, "gate_up_proj", s.h, 2*s.inner, false), linear(m, "down_proj", s.inner, s.h, false)
+	case s.plainMLP:
+		b.up, b.down = linear(m, s.mlpNames[0], s.h, s.inner, s.mlpBias), linear(m, s.mlpNames[1], s.inner, s.h, s.mlpBias)
+	default:
+		b.gate = linear(m, "gate_proj", s.h, s.inner, s.mlpBias)
+		b.up, b.down = linear(m, "up_proj", s.h, s.inner, s.mlpBias), linear(m, "down_proj", s.inner, s.h, s.mlpBias)
+	}
 }
 
 func (s *decoder) run(c *ctx, ids *tape.Tensor, table *tape.Param, blocks []*decoderBlock, final norm) *tape.Tensor {
@@ -196,6 +186,9 @@ func (s *decoder) run(c *ctx, ids *tape.Tensor, table *tape.Param, blocks []*dec
 	b, n := ids.Shape[0], ids.Shape[1]
 	c.In("embedding", func() {
 		f.Set(&e, s.embed(c, ids, table))
+		if s.embedScale == byConstant {
+			f.Set(&e, c.Scale(e))
+		}
 		f.Set(&pos, c.positions(n))
 		if s.window == 0 || s.sliding != nil {
 			f.Set(&mask, c.causalMask(b, n, e.DType))
@@ -204,11 +197,16 @@ func (s *decoder) run(c *ctx, ids *tape.Tensor, table *tape.Param, blocks []*dec
 			f.Set(&near, c.slidingMask(b, n, s.window, e.DType))
 		}
 		f.Set(&h, e)
-		co, si := c.rotaryTable(rotary{s.rot}, pos, h.DType)
+		f.Set(&h, c.Dropout(h, s.embDrop))
+		as := h.DType
+		if s.wideTable {
+			as = tape.F32
+		}
+		co, si := c.rotaryTable(rotary{s.rot}, pos, as)
 		f.Set(&cos, co)
 		f.Set(&sin, si)
 		if s.twoTables {
-			co, si = c.rotaryTable(rotary{s.rot}, pos, h.DType)
+			co, si = c.rotaryTable(rotary{s.rot}, pos, as)
 			f.Set(&cos2, co)
 			f.Set(&sin2, si)
 		}
@@ -223,39 +221,79 @@ func (s *decoder) run(c *ctx, ids *tape.Tensor, table *tape.Param, blocks []*dec
 		}
 		f.Set(&h, c.layer(fmt.Sprintf("layers.%d", i), func(a []*tape.Tensor) *tape.Tensor { return blk.run(c, a[0], a[1], a[2], a[3]) }, h, co, si, m, pos))
 	}
-	c.In("norm", func() { f.Set(&h, s.norm(c, final, h)) })
+	c.In("norm", func() { f.Set(&h, s.norms.run(c, final, h)) })
 	return f.Leave(h)
 }
 
 // embed looks tokens up; Gemma multiplies by the square root of the width.
 func (s *decoder) embed(c *ctx, ids *tape.Tensor, table *tape.Param) *tape.Tensor {
 	e := c.Embedding(ids, table)
-	if !s.gemma {
+	if s.embedScale != byTensor {
 		return e
 	}
 	return c.Mul(e, c.Borrow(e.DType))
 }
 
 func (b *decoderBlock) run(c *ctx, x, cos, sin, mask *tape.Tensor) *tape.Tensor {
+	switch b.spec.layout {
+	case sideBySide, stablePre, stableInLine:
+		return b.runAside(c, x, cos, sin, mask)
+	}
 	f := c.Enter()
 	s := b.spec
 	var res, h, weights *tape.Tensor
+	add := func() {
+		f.Set(&h, c.Dropout(h, s.resDrop))
+		if s.resScale {
+			f.Set(&h, c.Add(res, c.Scale(h)))
+		} else {
+			f.Set(&h, c.Add(res, h))
+		}
+	}
 	f.Set(&res, x)
-	f.Set(&h, s.norm(c, b.norm1, x))
+	f.Set(&h, x)
+	if s.layout != postNorm {
+		f.Set(&h, s.norms.run(c, b.norm1, x))
+	}
 	o, w := b.attend(c, h, cos, sin, mask)
 	f.Set(&h, o)
 	f.Set(&weights, w)
-	if s.sandwich {
-		f.Set(&h, s.norm(c, b.post1, h))
+	if s.layout != preNorm {
+		f.Set(&h, s.norms.run(c, b.post1, h))
 	}
-	f.Set(&h, c.Add(res, c.Dropout(h, s.resDrop)))
+	add()
 	f.Set(&res, h)
-	f.Set(&h, s.norm(c, b.norm2, h))
-	f.Set(&h, b.mlp(c, h))
-	if s.sandwich {
-		f.Set(&h, s.norm(c, b.post2, h))
+	if s.layout != postNorm {
+		f.Set(&h, s.norms.run(c, b.norm2, h))
 	}
-	f.Set(&h, c.Add(res, c.Dropout(h, s.resDrop)))
+	f.Set(&h, b.mlp(c, h))
+	if s.layout != preNorm {
+		f.Set(&h, s.norms.run(c, b.post2, h))
+	}
+	add()
+	return f.Leave(h)
+}
+
+// runAside is a block whose attention and MLP results are variables of their own.
+func (b *decoderBlock) runAside(c *ctx, x, cos, sin, mask *tape.Tensor) *tape.Tensor {
+	f := c.Enter()
+	s := b.spec
+	var res, h, att, weights, ff *tape.Tensor
+	f.Set(&res, x)
+	f.Set(&h, s.norms.run(c, b.norm1, x))
+	o, w := b.attend(c, h, cos, sin, mask)
+	f.Set(&att, o)
+	f.Set(&weights, w)
+	if s.layout == stablePre {
+		f.Set(&res, c.Add(res, att))
+		f.Set(&ff, b.mlp(c, s.norms.run(c, b.norm2, res)))
+		f.Set(&ff, c.Dropout(ff, s.resDrop))
+		f.Set(&h, c.Add(res, ff))
+		return f.Leave(h)
+	}
+	f.Set(&ff, b.mlp(c, h))
+	f.Set(&ff, c.Dropout(ff, s.resDrop))
+	f.Set(&h, c.Add(c.Add(res, att), ff))
 	return f.Leave(h)
 }
 
@@ -263,7 +301,7 @@ func (b *decoderBlock) attend(c *ctx, x, cos, sin, mask *tape.Tensor) (out, weig
 	f := c.Enter(x)
 	s := b.spec
 	var qkv, q, k, v, o, w *tape.Tensor
-	if s.fused {
+	if s.fusedQKV {
 		f.Set(&qkv, b.qkv.run(c.Graph, x))
 		f.Set(&q, c.Slice(qkv, -1, s.heads*s.d))
 		f.Set(&k, c.Slice(qkv, -1, s.kv*s.d))
@@ -272,22 +310,15 @@ func (b *decoderBlock) attend(c *ctx, x, cos, sin, mask *tape.Tensor) (out, weig
 		f.Set(&k, heads(c.Graph, k, s.d))
 		f.Set(&v, heads(c.Graph, v, s.d))
 	} else {
-		f.Set(&q, b.project(c, b.q, b.qNorm, x))
-		f.Set(&k, b.project(c, b.k, b.kNorm, x))
-		f.Set(&v, b.project(c, b.v, norm{}, x))
+		b.project(c, f, x, &q, &k, &v)
 	}
-	if s.gemma && s.headNorm {
-		f.Set(&q, s.norm(c, b.qNorm, q))
-		f.Set(&k, s.norm(c, b.kNorm, k))
+	if !b.still {
+		s.rotation.run(c, f, &q, &k, cos, sin, s.rot)
 	}
-	var rq, rk *tape.Tensor
-	if s.fused {
-		rq, rk = c.rotatePart(q, k, cos, sin, s.rot, false)
-	} else {
-		rq, rk = c.rotateBoth(q, k, cos, sin)
+	if s.headNorm == afterRotation {
+		f.Set(&q, s.norms.run(c, b.qNorm, q))
+		f.Set(&k, s.norms.run(c, b.kNorm, k))
 	}
-	f.Set(&q, rq)
-	f.Set(&k, rk)
 	c.kvWindow = b.slides
 	ck, cv := c.cached(k, v)
 	f.Set(&k, ck)
@@ -295,21 +326,12 @@ func (b *decoderBlock) attend(c *ctx, x, cos, sin, mask *tape.Tensor) (out, weig
 	a, p := c.attend(attention{dropout: s.attnDrop, groups: s.heads / s.kv, upcast: true, causal: true, softcap: s.softcap}, q, k, v, mask)
 	f.Set(&o, a)
 	f.Set(&w, p)
-	f.Set(&o, c.Reshape(o, o.Shape[0], o.Shape[1], s.heads*s.d))
+	f.Set(&o, c.Contiguous(c.Reshape(o, o.Shape[0], o.Shape[1], s.heads*s.d)))
 	f.Set(&o, b.o.run(c.Graph, o))
+	f.Set(&o, c.Dropout(o, s.innerDrop))
 	out, weights = o, w
 	f.Leave(out, weights)
 	return out, weights
-}
-
-// project makes the heads of q, k or v; Qwen3 normalises them before they are transposed.
-func (b *decoderBlock) project(c *ctx, l lin, n norm, x *tape.Tensor) *tape.Tensor {
-	s := b.spec
-	y := l.run(c.Graph, x)
-	if n.w == nil || s.gemma {
-		return heads(c.Graph, y, s.d)
-	}
-	return c.Transpose(n.rms(c.Graph, c.View(y, y.Shape[0], y.Shape[1], -1, s.d)), 1, 2)
 }
 
 func (b *decoderBlock) mlp(c *ctx, x *tape.Tensor) *tape.Tensor {
@@ -317,72 +339,25 @@ func (b *decoderBlock) mlp(c *ctx, x *tape.Tensor) *tape.Tensor {
 		return b.moe.run(c, x)
 	}
 	f := c.Enter(x)
-	if b.spec.fused {
-		var up, gate *tape.Tensor
-		f.Set(&up, b.gateUp.run(c.Graph, x))
-		parts := c.Split(up, -1, b.spec.inner, b.spec.inner)
+	s := b.spec
+	var h, gate *tape.Tensor
+	switch {
+	case s.fusedMLP:
+		f.Set(&h, b.gateUp.run(c.Graph, x))
+		parts := c.Split(h, -1, s.inner, s.inner)
 		f.Set(&gate, parts[0])
-		f.Set(&up, parts[1])
-		f.Set(&up, c.Mul(up, c.Activation(b.spec.act, gate)))
-		return f.Leave(b.down.run(c.Graph, up))
+		f.Set(&h, parts[1])
+		f.Set(&h, c.Mul(h, c.Activation(s.act, gate)))
+		return f.Leave(b.down.run(c.Graph, h))
+	case s.plainMLP && s.mlpNames[0] == "up_proj": // one expression
+		return f.Leave(b.down.run(c.Graph, c.Activation(s.act, b.up.run(c.Graph, x))))
+	case s.plainMLP:
+		f.Set(&h, b.up.run(c.Graph, x))
+		f.Set(&h, c.Activation(s.act, h))
+		f.Set(&h, b.down.run(c.Graph, h))
+	default:
+		f.Set(&h, b.down.run(c.Graph, c.Mul(c.Activation(s.act, b.gate.run(c.Graph, x)), b.up.run(c.Graph, x))))
 	}
-	return f.Leave(b.down.run(c.Graph, c.Mul(c.Activation(b.spec.act, b.gate.run(c.Graph, x)), b.up.run(c.Graph, x))))
-}
-
-// gemma is Gemma, Gemma 2 and Gemma 3 for causal language modelling.
-func gemma(c *Config, r Run) (*Model, error) {
-	s := readDecoder(c, r)
-	s.gemma = true
-	s.tied = c.Bool(true, "tie_word_embeddings")
-	s.act = c.Str("gelu_pytorch_tanh", "hidden_activation", "hidden_act")
-	if c.Type() == "gemma" {
-		s.act = c.Str("gelu_pytorch_tanh", "hidden_act")
-	}
-	s.qkvBias = c.Bool(false, "attention_bias")
-	s.outBias = s.qkvBias
-	if c.Type() != "gemma" {
-		s.sandwich = true
-		s.window = c.Count(4096, "sliding_window")
-		s.sliding = slidingLayers(c, s.layers)
-		s.softcap = c.Has("attn_logit_softcapping") || c.Type() == "gemma2" && !c.Has("layer_types")
-		s.finalCap = c.Has("final_logit_softcapping") || c.Type() == "gemma2" && !c.Has("layer_types")
-	}
-	if c.Type() == "gemma3_text" || c.Type() == "gemma3" {
-		s.headNorm, s.twoTables = true, true
-	}
-	if err := c.Err(); err != nil {
-		return nil, err
-	}
-	return s.model(r), nil
-}
-
-// slidingLayers reads layer_types, or alternates as the library does.
-func slidingLayers(c *Config, layers int64) []bool {
-	out := make([]bool, layers)
-	types := c.Strings("layer_types")
-	every := int64(2)
-	if c.Type() != "gemma2" {
-		every = c.Int(6, "sliding_window_pattern", "_sliding_window_pattern")
-	}
-	for i := range out {
-		if i < len(types) {
-			out[i] = types[i] == "sliding_attention"
-		} else {
-			out[i] = (int64(i)+1)%every != 0
-		}
-	}
-	return out
-}
-
-// phi3 is Phi3ForCausalLM.
-func phi3(c *Config, r Run) (*Model, error) {
-	s := readDecoder(c, r)
-	s.fused = true
-	s.resDrop = c.Float(0, "resid_pdrop")
-	s.window = c.Count(0, "sliding_window")
-	s.rot = int64(float64(s.d) * ropeFactor(c, 1))
-	if err := c.Err(); err != nil {
-		return nil, err
-	}
-	return s.model(r), nil
+	f.Set(&h, c.Dropout(h, s.innerDrop))
+	return f.Leave(h)
 }

@@ -38,6 +38,7 @@ type ctx struct {
 	kv       *tape.Frame // the key-value cache, while one is in use
 	kvWindow bool        // the cache is of a sliding-window layer
 	softcap  bool        // logits are squeezed by tanh before the loss
+	scaled   bool        // logits are multiplied by a number before the loss
 }
 
 // cached is DynamicCache.update: keys and values are copied into the cache, which keeps them.

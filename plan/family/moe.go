@@ -142,7 +142,7 @@ func mixtral(c *Config, r Run) (*Model, error) {
 		m.shared = c.Int(5632, "shared_expert_intermediate_size")
 		m.normTop = c.Bool(false, "norm_topk_prob")
 	case "qwen3_moe":
-		s.headNorm = true
+		s.headNorm = beforeHeads
 		s.qkvBias = c.Bool(false, "attention_bias")
 		s.outBias = s.qkvBias
 		m.normTop = c.Bool(false, "norm_topk_prob")
@@ -151,8 +151,5 @@ func mixtral(c *Config, r Run) (*Model, error) {
 		c.complain("num_experts_per_tok %d is more than the %d experts", m.perToken, m.experts)
 	}
 	s.experts = m
-	if err := c.Err(); err != nil {
-		return nil, err
-	}
-	return s.model(r), nil
+	return s.checked(c, r)
 }

@@ -131,9 +131,13 @@ func (g *Graph) Softmax(a *Tensor, as DType) *Tensor {
 // LayerNorm is nn.LayerNorm over the last dimension; weight and bias may be nil. A strided input is kept as it is and
 // copied for the kernel, in the forward and again in the backward pass.
 func (g *Graph) LayerNorm(x *Tensor, weight, bias *Param) *Tensor {
+	return g.LayerNormT(x, tensorOf(weight), tensorOf(bias))
+}
+
+// LayerNormT is layer_norm with a weight and a bias that need not be parameters.
+func (g *Graph) LayerNormT(x, w, b *Tensor) *Tensor {
 	defer release(g.full(&x))
 	g.op = "layer_norm"
-	w, b := tensorOf(weight), tensorOf(bias)
 	n := g.prepare("layer_norm", x, w, b)
 	n.save(x, w, b)
 	copied := g.denseCopy(x)
@@ -147,7 +151,7 @@ func (g *Graph) LayerNorm(x *Tensor, weight, bias *Param) *Tensor {
 		n.save(mean, rstd)
 		n.backward = layerNormBackward
 	}
-	eat(mean, rstd, x)
+	eat(mean, rstd, x, w, b)
 	return out
 }
 
