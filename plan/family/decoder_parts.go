@@ -10,14 +10,14 @@ import (
 type normKind uint8
 
 const (
-	rms       normKind = iota // LlamaRMSNorm: cast back, then times the weight
-	rmsWide                   // OLMo 2: times the weight in fp32, then cast back
-	rmsWidest                 // Helium: the weight is cast to fp32 too
-	gemmaRMS                  // all in fp32, times 1 + weight
-	layerKind                 // nn.LayerNorm
-	bareLayer                 // OLMo: layer norm in fp32 without weights
-	cohereNorm                // LayerNorm written in Python, without bias
-	onePlus                   // Nemotron: LayerNorm with 1 + weight, in autocast's type
+	rms        normKind = iota // LlamaRMSNorm: cast back, then times the weight
+	rmsWide                    // OLMo 2: times the weight in fp32, then cast back
+	rmsWidest                  // Helium: the weight is cast to fp32 too
+	gemmaRMS                   // all in fp32, times 1 + weight
+	layerKind                  // nn.LayerNorm
+	bareLayer                  // OLMo: layer norm in fp32 without weights
+	cohereNorm                 // LayerNorm written in Python, without bias
+	onePlus                    // Nemotron: LayerNorm with 1 + weight, in autocast's type
 )
 
 func (k normKind) build(m *tape.Module, name string, size int64) norm {
