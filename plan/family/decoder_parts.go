@@ -92,9 +92,12 @@ func (c *ctx) layerNorm1P(n norm, x *tape.Tensor) *tape.Tensor {
 	f := c.Enter(x)
 	in, w, b := x, c.AddScalar(n.w.Tensor), n.b.Tensor
 	if c.Autocast {
-		in = f.Keep(c.To(in, c.Half))
-		w = f.Keep(c.To(w, c.Half))
-		b = f.Keep(c.To(b, c.Half))
+		args := c.Enter(w)
+		in, w, b = c.To(in, c.Half), c.To(w, c.Half), c.To(b, c.Half)
+		args.Leave(in, w, b)
+		for _, t := range []*tape.Tensor{in, w, b} {
+			f.Keep(t)
+		}
 	}
 	var out *tape.Tensor
 	c.NoAutocast(func() { out = c.LayerNormT(in, w, b) })
@@ -171,10 +174,6 @@ func (b *decoderBlock) project(c *ctx, f *tape.Frame, x *tape.Tensor, q, k, v **
 		f.Set(q, s.norms.run(c, b.qNorm, b.q.run(c.Graph, x)))
 		f.Set(k, s.norms.run(c, b.kNorm, b.k.run(c.Graph, x)))
 		f.Set(v, b.v.run(c.Graph, x))
-		f.Set(q, heads(c.Graph, *q, s.d))
-		f.Set(k, heads(c.Graph, *k, s.d))
-		f.Set(v, heads(c.Graph, *v, s.d))
-		return
 	case perHead:
 		f.Set(q, split(b.q.run(c.Graph, x)))
 		f.Set(k, split(b.k.run(c.Graph, x)))
@@ -186,9 +185,22 @@ func (b *decoderBlock) project(c *ctx, f *tape.Frame, x *tape.Tensor, q, k, v **
 		f.Set(v, swap(*v))
 		return
 	}
-	f.Set(q, heads(c.Graph, b.q.run(c.Graph, x), s.d))
-	f.Set(k, heads(c.Graph, b.k.run(c.Graph, x), s.d))
-	f.Set(v, heads(c.Graph, b.v.run(c.Graph, x), s.d))
+	switch {
+	case s.headNorm == wholeWidth:
+	case s.lateHeads:
+		f.Set(q, b.q.run(c.Graph, x))
+		f.Set(k, b.k.run(c.Graph, x))
+		f.Set(v, b.v.run(c.Graph, x))
+	default:
+		f.Set(q, heads(c.Graph, b.q.run(c.Graph, x), s.d))
+		f.Set(k, heads(c.Graph, b.k.run(c.Graph, x), s.d))
+		f.Set(v, heads(c.Graph, b.v.run(c.Graph, x), s.d))
+	}
+	if s.lateHeads || s.headNorm == wholeWidth {
+		f.Set(q, heads(c.Graph, *q, s.d))
+		f.Set(k, heads(c.Graph, *k, s.d))
+		f.Set(v, heads(c.Graph, *v, s.d))
+	}
 	switch s.headNorm {
 	case afterHeads:
 		f.Set(q, s.norms.run(c, b.qNorm, *q))
@@ -270,10 +282,12 @@ func (k rotation) apply(c *ctx, q, key, cos, sin *tape.Tensor, rot int64) (rq, r
 	var qPass, kPass *tape.Tensor
 	if part {
 		d := q.Dim(-1)
+		qr := c.Slice(qf, -1, rot)
 		f.Set(&qPass, c.Slice(qf, -1, d-rot))
-		f.Set(&qf, c.Slice(qf, -1, rot))
+		f.Set(&qf, qr)
+		kr := c.Slice(kf, -1, rot)
 		f.Set(&kPass, c.Slice(kf, -1, d-rot))
-		f.Set(&kf, c.Slice(kf, -1, rot))
+		f.Set(&kf, kr)
 	}
 	f.Set(&qe, k.turn(c, qf, cu, su))
 	f.Set(&ke, k.turn(c, kf, cu, su))

@@ -1,5 +1,7 @@
 package family
 
+import "slices"
+
 // llama is LlamaForCausalLM and those that differ by a switch.
 func llama(c *Config, r Run) (*Model, error) {
 	s := readDecoder(c, r)
@@ -95,7 +97,7 @@ func olmo(c *Config, r Run) (*Model, error) {
 	s.outBias = s.qkvBias
 	s.rotation, s.wideTable = byHalvesCast, true
 	if c.Type() == "olmo" {
-		s.norms = bareLayer
+		s.norms, s.lateHeads = bareLayer, true
 		if c.Has("clip_qkv") {
 			c.complain("clip_qkv is not described")
 		}
@@ -105,7 +107,7 @@ func olmo(c *Config, r Run) (*Model, error) {
 	if c.Type() == "olmo3" {
 		s.window = c.Count(4096, "sliding_window")
 		s.sliding = slidingLayers(c, s.layers)
-		s.twoTables = true
+		s.twoTables = slices.Contains(s.sliding, true) && slices.Contains(s.sliding, false)
 	}
 	return s.checked(c, r)
 }
@@ -172,7 +174,7 @@ func starcoder2(c *Config, r Run) (*Model, error) {
 func stablelm(c *Config, r Run) (*Model, error) {
 	s := readDecoder(c, r)
 	s.d = s.h / max(s.heads, 1)
-	s.norms, s.layout, s.rotation = layerKind, stablePre, partNamed
+	s.norms, s.layout, s.rotation, s.lateHeads = layerKind, stablePre, partNamed, true
 	s.qkvBias, s.resDrop = c.Bool(false, "use_qkv_bias"), c.Float(0, "hidden_dropout")
 	s.rot = int64(float64(s.d) * ropeFactor(c, 0.25))
 	if c.Bool(false, "use_parallel_residual") {

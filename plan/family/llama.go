@@ -41,6 +41,7 @@ type decoder struct {
 	fusedQKV, fusedMLP                    bool // one projection for q, k, v; one for gate and up
 	plainMLP                              bool // no gate
 	mlpNames                              [2]string
+	lateHeads                             bool // q, k and v are split into heads after all three exist
 	rotation                              rotation
 	rot                                   int64 // rotated part of a head, if not all
 	wideTable                             bool  // cos and sin stay in fp32

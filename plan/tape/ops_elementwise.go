@@ -284,7 +284,8 @@ func (g *Graph) Activation(name string, a *Tensor) *Tensor {
 	case "gelu_10":
 		return g.unary("gelu", a, theInput, oneResultSaved)
 	case "relu2":
-		return g.Square(g.unary("relu", a, theResult, oneResultSaved))
+		f := g.Enter(a)
+		return f.Leave(g.Square(f.Keep(g.unary("relu", a, theResult, oneResultSaved))))
 	case "softplus", "mish":
 		return g.unary(name, a, theInput, oneResultSaved)
 	}
