@@ -11,11 +11,19 @@ def install(stage):
     _parameters(stage)
     _swap()
     _attributes(stage)
+    torch.inference_mode = torch.autograd.inference_mode = torch.autograd.grad_mode.inference_mode = _inference_mode
     torch._subclasses.FakeTensor = _Nothing  # what libraries look at to recognise tracing; torch itself uses fake_tensor.FakeTensor
 
 
 class _Nothing:
     """No tensor is an instance of this."""
+
+
+def _inference_mode(mode=True):
+    """Inference mode allocates what no_grad does, but hands operations to the stage before they are taken apart."""
+    if callable(mode):
+        return torch.no_grad()(mode)
+    return torch.no_grad() if mode else torch.set_grad_enabled(torch.is_grad_enabled())
 
 
 def _parameters(stage):

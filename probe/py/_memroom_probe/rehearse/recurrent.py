@@ -6,6 +6,7 @@ order, one node in the graph, the weights in one flat buffer.
 import torch
 
 from . import recorder as record
+from .stage import Call
 
 GATES = {"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}
 STATES = {"lstm": 10, "gru": 5, "rnn_tanh": 10, "rnn_relu": 10}
@@ -25,6 +26,7 @@ def install(stage):
         library.impl(name + ".input", Layer(stage, name), "AutogradCUDA")
         library.impl(name + ".data", Layer(stage, name, packed=True), "AutogradCUDA")
     stage.recurrent = library
+    stage.played["_pack_padded_sequence"] = pack
 
 
 def flatten(weights, stride, input_size, mode, hidden_size, proj_size, num_layers, batch_first, bidirectional):
@@ -35,6 +37,27 @@ def flatten(weights, stride, input_size, mode, hidden_size, proj_size, num_layer
         w.data = flat[at:at + w.numel()].view(w.shape)
         at += w.numel()
     return flat
+
+
+def pack(stage, func, padded, lengths, batch_first):
+    """Sequences without their padding, step by step: a run of steps with equally many sequences is copied where it is not
+    contiguous, then the runs are joined. How many sequences a step has is kept on the host."""
+    lengths = stage.values.real(lengths).tolist()
+    sizes = [sum(n > step for n in lengths) for step in range(lengths[0])]
+    with stage.fake:
+        steps = padded.transpose(0, 1) if batch_first else padded
+        data = torch.empty((sum(lengths), *steps.shape[2:]), dtype=padded.dtype, device=padded.device)
+        runs, at = [], 0
+        for n in sorted(set(sizes), reverse=True):
+            runs.append(steps[at:at + sizes.count(n), :n])
+            at += sizes.count(n)
+    if data.fake_device.type == "cuda":
+        call = Call(stage, func, "_pack_padded_sequence", (padded,), {}, data)
+        copies = [stage.take(run.numel() * run.element_size(), call) for run in runs if not run.is_contiguous()]
+        stage.result(data, call)
+        for ident in copies:
+            stage.recorder.free(ident)
+    return data, torch.tensor(sizes)
 
 
 def workspace(name, batch, steps, width, hidden, layers, directions, dtype, weights):

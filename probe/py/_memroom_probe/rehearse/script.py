@@ -11,6 +11,7 @@ class Script:
         self.stage, self.recorder, self.steps, self.over, self.fail = stage, recorder, steps, over, fail
         self.counts = {}  # optimizer -> steps taken; scripts with several (GANs) end when each has had its share
         self.names = {}  # id of a module -> its name below the outermost one
+        self.backwards = 0  # backward passes that are running
 
     def install(self):
         self._follow_modules()
@@ -49,24 +50,27 @@ class Script:
             self.names.clear()
             for name, part in module.named_modules():
                 self.names[id(part)] = name or type(module).__name__
-        if self.recorder.phase != "backward":  # a recomputed block is called by the backward pass
+        if not self.backwards:  # a recomputed block is called by the backward pass
             self.recorder.mark("forward" if torch.is_grad_enabled() else "eval")
 
     # -- backward ------------------------------------------------------------------------------------------------
 
     def _follow_backward(self):
-        graph, recorder, fail = torch.autograd.graph, self.recorder, self.fail
+        graph, script, recorder, fail = torch.autograd.graph, self, self.recorder, self.fail
         run = graph._engine_run_backward
 
         def follow(*args, **kwargs):
             recorder.settle("forward", record.ACTIVATIONS)
             recorder.mark("backward")
+            script.backwards += 1
             try:
                 return run(*args, **kwargs)
             except RuntimeError as e:
                 if "hasPrimaryContext" in str(e):  # card.py could not answer for the driver
                     fail("torch %s cannot run a backward pass for an absent card" % torch.__version__)
                 raise
+            finally:
+                script.backwards -= 1
 
         for module in (graph, torch.autograd):
             if getattr(module, "_engine_run_backward", None) is run:

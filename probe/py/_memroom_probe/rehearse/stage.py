@@ -77,6 +77,7 @@ class Stage(TorchDispatchMode):
 
     def __init__(self, recorder, rules):
         super().__init__()
+        self.played = {}  # operations that a part plays itself, by name
         self.fake = Fakes(allow_non_fake_inputs=True, allow_fallback_kernels=False)
         fake_tensor.init_gpu_context = lambda device: None
         self.recorder = recorder
@@ -84,6 +85,7 @@ class Stage(TorchDispatchMode):
         self.values = Values(self)
         self.modules = []  # names of the modules being called, outermost first
         self.real_bytes = 0
+        self.turn = threading.RLock()  # the script's own threads take turns
         self.names = {}
         self.in_linear = False  # inside torch.nn.functional.linear
         self.in_math = False  # inside the math implementation of attention
@@ -130,11 +132,17 @@ class Stage(TorchDispatchMode):
         return False
 
     def on_fakes(self, func, name, args, kwargs, tensors):
-        if "generator" in kwargs:
-            kwargs = {k: v for k, v in kwargs.items() if k != "generator"}
+        with self.turn:
+            return self.play(func, name, args, kwargs, tensors)
+
+    def play(self, func, name, args, kwargs, tensors):
+        if kwargs.get("generator") is not None:  # of a device, or of the host for what is not made there
+            kwargs = dict(kwargs, generator=None)
         answer, done = self.values.before(func, name, args, kwargs)
         if done:
             return answer
+        if name in self.played:
+            return self.played[name](self, func, *args, **kwargs)
         if name == "add" and len(args) == 2 and self.sums_gradients(args):
             return self.sum_gradients(func, args)
         if name in IN_PLACE and self.is_in_place(name, args):

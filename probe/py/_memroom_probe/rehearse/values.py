@@ -9,6 +9,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
 WHOLE = 1 << 20  # elements of integers and booleans that are followed
+RANDOM = 1 << 18  # elements of noise that are followed: scripts compare it and sort it to choose positions
 FLOATS = 64  # elements of floating-point tensors that are followed: counters and scales, not what a model computes
 COPY = 1 << 18  # elements of an unknown tensor that become a real host tensor when copied there
 
@@ -17,6 +18,7 @@ SHAPED = "shapes depend on values computed on the card (routing, masks): they we
 TRUTHS = {"isnan": False, "isinf": False, "isfinite": True}
 TINY_TESTS = {"eq", "ne", "lt", "le", "gt", "ge", "isnan", "isinf", "isfinite", "logical_not", "logical_and", "logical_or", "any", "all", "sum"}
 ROUTERS = {"topk", "sort", "argsort", "argmax", "argmin", "multinomial"}
+NOISE = {"rand": torch.rand, "randn": torch.randn, "rand_like": torch.rand, "randn_like": torch.randn, "uniform_": torch.rand}
 TWIN = "_memroom_twin"
 
 
@@ -104,7 +106,9 @@ class Values:
     def after(self, func, name, args, kwargs, out):
         outs = [out] if isinstance(out, torch.Tensor) else [t for t in out if isinstance(t, torch.Tensor)] if isinstance(out, (list, tuple)) else []
         if not outs or not all(small(t) for t in outs):
-            if name in TRUTHS and outs:
+            if name in NOISE and self.is_noise(outs[0]):
+                outs[0].__dict__[TWIN] = NOISE[name](outs[0].shape)
+            elif name in TRUTHS and outs:
                 outs[0].__dict__[TWIN] = torch.tensor(TRUTHS[name]).expand(outs[0].shape)
             elif name in ROUTERS and outs and args[0].numel() <= WHOLE:
                 self.route(func, args, kwargs, outs)
@@ -121,6 +125,11 @@ class Values:
         for t, twin in zip(outs, twins):
             if type(t) is FakeTensor and isinstance(twin, torch.Tensor):
                 t.__dict__[TWIN] = twin
+
+    @staticmethod
+    def is_noise(t):
+        """Random values of the card that are no parameter's."""
+        return type(t) is FakeTensor and t.fake_device.type == "cuda" and t.numel() <= RANDOM and not t.requires_grad and not getattr(t, "_is_param", False)
 
     def unknown(self, func, name, args, kwargs, outs):
         if name in TRUTHS:
@@ -180,9 +189,11 @@ class Values:
         if twin is not None:
             return twin
         self.stage.recorder.warn(SHAPED)
-        if t.dtype is torch.bool:
-            return torch.rand(t.shape) < 0.5
-        return torch.rand(t.shape).to(t.dtype)
+        values = torch.rand(t.shape)
+        values = values < 0.5 if t.dtype is torch.bool else values.to(t.dtype)
+        if type(t) is FakeTensor and (small(t) or t.dtype is torch.bool):
+            t.__dict__[TWIN] = values  # asked again, it answers the same
+        return values
 
     def off_stage(self, work):
         """Runs work on real tensors while the fake mode is on."""

@@ -46,6 +46,7 @@ def install(rehearsal):
     _one_process(rehearsal, torch)
     _no_compile(torch, warn)
     _loads(torch, rehearsal.stage)
+    _threads(rehearsal.stage)
 
 
 def _replace(module, warn, text, *names):
@@ -140,6 +141,18 @@ def _groups(module, rehearsal):
     distributed = sys.modules.get("torch.distributed")
     if distributed is not None and hasattr(distributed, "init_process_group"):
         distributed.init_process_group = init
+
+
+def _threads(stage):
+    """The script's own threads (loaders that work ahead) play on the same stage: a mode of torch belongs to one thread."""
+    import threading
+    begin = threading.Thread._bootstrap_inner
+
+    def follow(self):
+        with stage:
+            begin(self)
+
+    threading.Thread._bootstrap_inner = follow
 
 
 def _no_compile(torch, warn):
