@@ -7,6 +7,7 @@ import os
 import sys
 
 from ..imports import when_imported
+from . import ranks
 
 OFFLINE = {
     "WANDB_MODE": "disabled", "COMET_MODE": "disabled", "NEPTUNE_MODE": "debug", "MLFLOW_TRACKING_URI": "", "HF_HUB_OFFLINE": "1",
@@ -34,7 +35,7 @@ def watch(rehearsal):
     when_imported("transformers.trainer", lambda m: _trainer(m, warn))
     when_imported("safetensors.torch", lambda m: _replace(m, warn, SAVED, "save_file", "save_model"))
     when_imported("torch.utils.tensorboard.writer", lambda m: _tensorboard(m, warn))
-    when_imported("torch.distributed.distributed_c10d", lambda m: _groups(m, rehearsal))
+    when_imported("torch.distributed.distributed_c10d", lambda m: ranks.install(m, rehearsal))
     when_imported("torch.distributed.checkpoint.state_dict_saver", lambda m: _replace(m, warn, SAVED, "save", "async_save"))
 
 
@@ -111,36 +112,14 @@ def _one_process(rehearsal, torch):
 
     def spawn(fn, args=(), nprocs=1, join=True, daemon=False, start_method="spawn"):
         if nprocs != 1:
-            return rehearsal.fail(RANKS % nprocs)
+            return rehearsal.fail(ranks.SEVERAL % nprocs)
         fn(0, *args)
 
     import torch.multiprocessing as multiprocessing
     multiprocessing.spawn = spawn
     ranks = os.environ.get("WORLD_SIZE", "1")
     if ranks.isdigit() and int(ranks) > 1:
-        rehearsal.fail(RANKS % int(ranks))
-
-
-RANKS = ("the command starts %d ranks, and a rehearsal plays one card: rehearse one process (python train.py, or --nproc_per_node 1) with the "
-         "batch of one rank, and add gradient buckets and communication buffers of the other ranks")
-
-
-def _groups(module, rehearsal):
-    """A process group of one rank, whose collectives do nothing."""
-    begin = module.init_process_group
-
-    def init(backend=None, *args, **kwargs):
-        size = int(kwargs.get("world_size") or os.environ.get("WORLD_SIZE", "1") or 1)
-        if size > 1:
-            return rehearsal.fail(RANKS % size)
-        from torch.testing._internal.distributed.fake_pg import FakeStore
-        rehearsal.recorder.warn("the process group is played: buffers of NCCL are not counted")
-        begin("fake", store=FakeStore(), rank=0, world_size=1)
-
-    module.init_process_group = init
-    distributed = sys.modules.get("torch.distributed")
-    if distributed is not None and hasattr(distributed, "init_process_group"):
-        distributed.init_process_group = init
+        rehearsal.fail(ranks.SEVERAL % int(ranks))
 
 
 def _threads(stage):

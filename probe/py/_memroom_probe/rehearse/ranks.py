@@ -1,0 +1,124 @@
+"""Process groups and DistributedDataParallel with one rank.
+
+The group is torch's own pretended one, whose collectives do nothing. The reducer, which keeps gradients in buckets, is C++
+and times itself with events of the card; its buckets are played here instead, by the same assignment of parameters.
+"""
+import os
+import sys
+
+SEVERAL = ("the command starts %d ranks, and a rehearsal plays one card: rehearse one process (python train.py, or --nproc_per_node 1) with the "
+           "batch of one rank, and add gradient buckets and communication buffers of the other ranks")
+PLAYED = "the process group is played: buffers of NCCL are not counted"
+IN_FLIGHT = 2  # flattened buckets of parameters that are broadcast at a time
+
+
+def install(module, rehearsal):
+    """`module` is torch.distributed.distributed_c10d, imported a moment ago."""
+    begin = module.init_process_group
+
+    def init(backend=None, *args, **kwargs):
+        size = int(kwargs.get("world_size") or os.environ.get("WORLD_SIZE", "1") or 1)
+        if size > 1:
+            return rehearsal.fail(SEVERAL % size)
+        from torch.testing._internal.distributed.fake_pg import FakeStore
+        rehearsal.recorder.warn(PLAYED)
+        begin("fake", store=FakeStore(), rank=0, world_size=1)
+        _reduce_in_python(sys.modules["torch.distributed"])
+
+    module.init_process_group = init
+    distributed = sys.modules.get("torch.distributed")
+    if distributed is not None and hasattr(distributed, "init_process_group"):
+        distributed.init_process_group = init
+
+
+def _reduce_in_python(distributed):
+    distributed.Reducer, distributed.Logger = Reducer, Logger
+    distributed._verify_params_across_processes = lambda *args: None
+    distributed._broadcast_coalesced = broadcast
+
+
+def broadcast(group, tensors, size, source=0):
+    """Parameters travel in flat copies of about `size` bytes."""
+    import torch
+    flying = []
+    for bucket in _chunks(tensors, size):
+        if len(flying) == IN_FLIGHT:
+            del flying[0]
+        flying.append(torch.cat([t.reshape(-1) for t in bucket]))
+
+
+def _chunks(tensors, size):
+    import torch.distributed as distributed
+    buckets, _ = distributed._compute_bucket_assignment_by_size(tensors, [size])
+    return [[tensors[i] for i in bucket] for bucket in buckets]
+
+
+class Logger:
+    """Keeps no log."""
+
+    def __init__(self, reducer):
+        pass
+
+    def __getattr__(self, name):
+        return lambda *args, **kwargs: None
+
+
+class Reducer:
+    """The buckets: made with the model, and once more after the first backward pass in the order in which gradients came."""
+
+    def __init__(self, parameters, buckets, limits, group, sparse, cap, find_unused, as_views, names=None, first_cap=1 << 20, *rest):
+        import torch
+        self.parameters, self.sparse, self.as_views = parameters, sparse, as_views
+        self.caps = [first_cap, cap]
+        self.rebuilds = not find_unused
+        self.came, self.expected, self.views = [], False, {}
+        self.make(buckets)
+        self.used = torch.empty(len(parameters), dtype=torch.int32, device=parameters[0].device)
+        self.hooks = [p.register_post_accumulate_grad_hook(self.hook(i)) for i, p in enumerate(parameters)]
+
+    def make(self, buckets):
+        import torch
+        self.views.clear()
+        self.buckets = []
+        for bucket in buckets:
+            first = self.parameters[bucket[0]]
+            flat = torch.empty(sum(self.parameters[i].numel() for i in bucket), dtype=first.dtype, device=first.device)
+            self.buckets.append(flat)
+            at = 0
+            for i in bucket:
+                n = self.parameters[i].numel()
+                self.views[i] = (flat, at, n)
+                at += n
+
+    def hook(self, index):
+        def ready(p):
+            if not self.expected:
+                return
+            if len(self.came) < len(self.parameters):
+                self.came.append(index)
+            if self.as_views:
+                flat, at, n = self.views[index]
+                p.grad = flat[at:at + n].view(p.shape)
+
+        return ready
+
+    def _rebuild_buckets(self):
+        import torch.distributed as distributed
+        if not self.rebuilds or len(self.came) < len(self.parameters):
+            return False
+        self.rebuilds = False
+        buckets, _ = distributed._compute_bucket_assignment_by_size([self.parameters[i] for i in self.came], self.caps, self.sparse, self.came)
+        self.make(buckets)
+        return True
+
+    def prepare_for_forward(self):
+        self.expected = False
+
+    def prepare_for_backward(self, outputs):
+        self.expected = True
+
+    def _set_static_graph(self):
+        self.rebuilds = True
+
+    def __getattr__(self, name):
+        return lambda *args, **kwargs: None
