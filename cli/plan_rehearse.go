@@ -10,12 +10,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
 
 	"memroom/plan"
 	"memroom/probe"
+	"memroom/remedy/fit"
 	"memroom/store"
 )
 
@@ -24,6 +26,7 @@ type rehearseFlags struct {
 	Rehearse bool   `help:"Rehearse the training command after -- on fake tensors, without a GPU, and plan from what it asks for."`
 	Steps    int    `help:"With --rehearse: optimizer steps to rehearse; the second is usually the highest." default:"3"`
 	Record   string `help:"With --rehearse: keep the recorded timeline in this file." placeholder:"FILE"`
+	Map      string `help:"With --rehearse: the command's own arguments for the batch and the sequence, to find the largest: micro_batch=--bs,seq=--len." placeholder:"MAP"`
 }
 
 // rehearse answers `plan --rehearse`.
@@ -41,7 +44,11 @@ func (c *planCmd) rehearse(s *session) error {
 	if err != nil {
 		return err
 	}
-	record, err := c.rehearsal(s, target)
+	knobs, err := c.knobs()
+	if err != nil {
+		return usageError(err)
+	}
+	record, err := c.rehearsal(s, target, c.Args, c.Record)
 	if err != nil {
 		return err
 	}
@@ -49,36 +56,88 @@ func (c *planCmd) rehearse(s *session) error {
 	if err != nil {
 		return err
 	}
+	for _, k := range knobs {
+		c.largest(s, p, record, target, k)
+	}
 	return c.answer(s, p)
 }
 
+// knob is an argument of the command whose largest value is wanted.
+type knob struct {
+	name, flag string
+	value      int64
+}
+
+// knobs reads --map. The command must show each argument with a value: the search starts there.
+func (c *planCmd) knobs() ([]knob, error) {
+	var found []knob
+	if c.Map == "" {
+		return nil, nil
+	}
+	for _, pair := range strings.Split(c.Map, ",") {
+		name, flag, _ := strings.Cut(strings.TrimSpace(pair), "=")
+		if flag == "" || name != "micro_batch" && name != "seq" {
+			return nil, fmt.Errorf("--map %s: want micro_batch=--FLAG and, if you like, seq=--FLAG", c.Map)
+		}
+		value, err := strconv.ParseInt(fit.Argument(c.Args, flag), 10, 64)
+		if err != nil || value < 1 {
+			return nil, fmt.Errorf("--map %s: the command does not say how large %s is: add it with its value, as in %s 8", c.Map, flag, flag)
+		}
+		found = append(found, knob{name: name, flag: flag, value: value})
+	}
+	return found, nil
+}
+
+// maxRehearsed bounds the search: nobody trains with more samples at once, or longer ones.
+const maxRehearsed = 1 << 20
+
+// largest adds the largest value of an argument to a prediction, or a warning that says why it is not known.
+func (c *planCmd) largest(s *session, p *plan.Prediction, record *plan.Rehearsal, target plan.Target, k knob) {
+	if p.Fits == nil {
+		p.Warnings = append(p.Warnings, fmt.Sprintf("the largest %s needs a bound: give --gpu or --alloc-limit", k.flag))
+		return
+	}
+	n, err := record.Largest(target, k.value, maxRehearsed, func(value int64) (*plan.Rehearsal, error) {
+		s.note("rehearsing with %s %d", k.flag, value)
+		return c.rehearsal(s, target, fit.SetArgument(c.Args, k.flag, strconv.FormatInt(value, 10)), "")
+	})
+	switch {
+	case err != nil:
+		p.Warnings = append(p.Warnings, fmt.Sprintf("the largest %s is not known: %v", k.flag, err))
+	case k.name == "seq":
+		p.MaxSeq = &n
+	default:
+		p.MaxBatch = &n
+	}
+}
+
 // rehearsal runs the command with the probe in it and reads what the probe recorded.
-func (c *planCmd) rehearsal(s *session, target plan.Target) (*plan.Rehearsal, error) {
+func (c *planCmd) rehearsal(s *session, target plan.Target, args []string, keep string) (*plan.Rehearsal, error) {
 	dir, err := os.MkdirTemp("", "memroom-rehearsal-")
 	if err != nil {
 		return nil, err
 	}
 	defer os.RemoveAll(dir)
 	record := filepath.Join(dir, "record.jsonl")
-	if c.Record != "" {
-		if record, err = filepath.Abs(c.Record); err != nil {
+	if keep != "" {
+		if record, err = filepath.Abs(keep); err != nil {
 			return nil, err
 		}
 		if info, err := os.Stat(record); err == nil && !info.Mode().IsRegular() {
-			return nil, usageError(fmt.Errorf("--record %s: not a regular file", c.Record))
+			return nil, usageError(fmt.Errorf("--record %s: not a regular file", keep))
 		}
 		if err := os.Remove(record); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return nil, err
 		}
 	}
 	said := &heardOutput{next: s.Err}
-	status, err := c.runRehearsed(s.ctx, said, dir, record, target)
+	status, err := c.runRehearsed(s.ctx, said, args, dir, record, target)
 	if err != nil {
 		return nil, err
 	}
 	file, err := os.Open(record)
 	if errors.Is(err, os.ErrNotExist) {
-		return nil, unrecorded(c.Args, status, said)
+		return nil, unrecorded(args, status, said)
 	}
 	if err != nil {
 		return nil, err
@@ -116,10 +175,10 @@ func failed(r *plan.Rehearsal, status string, said *heardOutput) error {
 
 // runRehearsed gives how the command ended, empty for success. Its output goes to standard error: the answer alone is on
 // standard output.
-func (c *planCmd) runRehearsed(ctx context.Context, said *heardOutput, dir, record string, target plan.Target) (string, error) {
-	path, err := exec.LookPath(c.Args[0])
+func (c *planCmd) runRehearsed(ctx context.Context, said *heardOutput, args []string, dir, record string, target plan.Target) (string, error) {
+	path, err := exec.LookPath(args[0])
 	if err != nil {
-		return "", exitWith(exitNotFound, "rehearsal: %s: not found on PATH", c.Args[0])
+		return "", exitWith(exitNotFound, "rehearsal: %s: not found on PATH", args[0])
 	}
 	installed, err := probe.Install(filepath.Join(probeHome(dir), "probe"))
 	if err != nil {
@@ -129,7 +188,7 @@ func (c *planCmd) runRehearsed(ctx context.Context, said *heardOutput, dir, reco
 	if err := writeTarget(asked, target, c.Steps); err != nil {
 		return "", err
 	}
-	cmd := exec.CommandContext(ctx, path, c.Args[1:]...)
+	cmd := exec.CommandContext(ctx, path, args[1:]...)
 	cmd.Env = probe.Setup{Dir: installed, Apply: asked, Rehearse: record}.Environ(os.Environ())
 	cmd.Stdout, cmd.Stderr = said, said
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }

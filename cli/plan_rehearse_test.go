@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -50,11 +51,17 @@ func TestRehearsalOfScripts(t *testing.T) {
 		{"trainer.py", "transformers", []string{"checkpoints were not written"}},
 		{"lightning_fit.py", "lightning", nil},
 		{"accelerated.py", "accelerate", []string{"chosen by cuDNN"}},
+		{"habits.py", "torch", []string{"chosen by cuDNN"}},
+		{"one_rank.py", "torch", []string{"buffers of NCCL are not counted"}},
 	} {
 		t.Run(c.script, func(t *testing.T) {
 			python := testenv.Python(t, "torch", c.needs)
 			where := filepath.Join(t.TempDir(), "out")
-			p, message, code := rehearsed(t, python, nil, script(c.script), where)
+			args := []string{script(c.script)}
+			if c.script != "habits.py" && c.script != "one_rank.py" {
+				args = append(args, where)
+			}
+			p, message, code := rehearsed(t, python, nil, args...)
 			if code != exitOK {
 				t.Fatalf("exit %d: %s", code, message)
 			}
@@ -71,6 +78,36 @@ func TestRehearsalOfScripts(t *testing.T) {
 				t.Errorf("the script wrote %v", left)
 			}
 		})
+	}
+}
+
+// TestRehearsalKeepsAnotherCopyOfGradients: the buckets of DistributedDataParallel.
+func TestRehearsalKeepsAnotherCopyOfGradients(t *testing.T) {
+	python := testenv.Python(t, "torch")
+	p, message, code := rehearsed(t, python, nil, script("one_rank.py"))
+	if code != exitOK {
+		t.Fatalf("exit %d: %s", code, message)
+	}
+	const weights = 4 * (2*1024*4096 + 4096 + 1024)
+	if least := event.Bytes(3 * weights); p.AllocatedPeak < least {
+		t.Errorf("allocated %s: weights, gradients and buckets alone take %s", p.AllocatedPeak, least)
+	}
+}
+
+func TestRehearsalFindsTheLargestBatch(t *testing.T) {
+	python := testenv.Python(t, "torch")
+	p, message, code := rehearsed(t, python, []string{"--alloc-limit", "3GiB", "--map", "micro_batch=--bs"}, script("batch.py"), "--bs", "8")
+	if code != exitOK {
+		t.Fatalf("exit %d: %s", code, message)
+	}
+	if p.MaxBatch == nil {
+		t.Fatalf("no largest batch; warnings %q", p.Warnings)
+	}
+	for n, fits := range map[int64]bool{*p.MaxBatch: true, *p.MaxBatch + 1: false} {
+		again, message, _ := rehearsed(t, python, []string{"--alloc-limit", "3GiB"}, script("batch.py"), "--bs", strconv.FormatInt(n, 10))
+		if again.Fits == nil || *again.Fits != fits {
+			t.Errorf("largest batch %d, but with %d the script fits: %v %s", *p.MaxBatch, n, again.Fits, message)
+		}
 	}
 }
 
@@ -119,6 +156,8 @@ func TestRehearsalRefusesWrongUsage(t *testing.T) {
 		{[]string{"plan", "--rehearse", "--steps", "0", "--", "python"}, "between 1 and 1000", exitUsage},
 		{[]string{"plan", "--rehearse", "--", "no-such-command-here"}, "not found", exitNotFound},
 		{[]string{"plan", "--rehearse", "--", "true"}, "without memroom's probe", exitUsage},
+		{[]string{"plan", "--rehearse", "--map", "batch=--bs", "--", "python"}, "want micro_batch=--FLAG", exitUsage},
+		{[]string{"plan", "--rehearse", "--map", "micro_batch=--bs", "--", "python", "train.py"}, "does not say how large --bs is", exitUsage},
 	} {
 		t.Setenv("MEMROOM_HOME", t.TempDir())
 		var out, said bytes.Buffer

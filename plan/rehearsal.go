@@ -177,23 +177,31 @@ func (s *simulations) peaks() []event.Bytes {
 	return peaks
 }
 
-// decide says whether the script fits the target: by the upper end of the interval, or because the allocator gives its
-// cache back before it fails and the timeline survives under the wall.
+// decide says whether the script fits the target.
 func (r *Rehearsal) decide(p *Prediction, runs *simulations, t *Target) {
-	_, high := runs.likely()
-	wall, margin := t.wall(r.UsesDNN), event.Bytes(0)
-	if wall != t.AllocLimit {
-		margin = p.High - t.overhead(r.UsesDNN) - high
-	}
-	fits := high+margin <= wall
-	if !fits && runs.lowest() <= wall {
-		again, err := r.simulate(t, wall-margin)
-		fits = err == nil && again.survived()
-	}
+	fits := r.judge(p, runs, t).fits
 	p.Fits = &fits
 	if fits && p.Card != nil {
 		p.High = min(p.High, p.Card.Total-t.Neighbours)
 	}
+}
+
+// judge decides by the upper end of the interval, or because the allocator gives its cache back before it fails and the
+// timeline survives under the wall.
+func (r *Rehearsal) judge(p *Prediction, runs *simulations, t *Target) verdict {
+	_, high := runs.likely()
+	v := verdict{wall: t.wall(r.UsesDNN), static: p.Categories["weights"] + p.Categories["optimizer"]}
+	margin := event.Bytes(0)
+	if v.wall != t.AllocLimit {
+		margin = p.High - t.overhead(r.UsesDNN) - high
+	}
+	v.need = high + margin
+	v.fits = v.need <= v.wall
+	if !v.fits && runs.lowest() <= v.wall {
+		again, err := r.simulate(t, v.wall-margin)
+		v.fits = err == nil && again.survived()
+	}
+	return v
 }
 
 func (s *simulations) survived() bool {

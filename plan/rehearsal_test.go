@@ -123,3 +123,37 @@ func TestRehearsalSaysWhyItCannot(t *testing.T) {
 		}
 	}
 }
+
+// batchOf is a rehearsal whose activations take 100 MiB a sample.
+func batchOf(n int64) *Rehearsal {
+	r := rehearsalOf(false)
+	r.Timeline.Ops[1].Size = 64 << 20
+	r.Timeline.Ops[3].Size = n * 100 << 20
+	return r
+}
+
+func TestRehearsalFindsTheLargestBatch(t *testing.T) {
+	for _, c := range []struct{ from, want int64 }{{1, 20}, {8, 20}, {20, 20}, {64, 20}} {
+		tried := 0
+		target := Target{Card: DefaultCard(), AllocLimit: 3 * event.GiB, Alloc: allocsim.DefaultConfig(), Torch: "2.11"}
+		n, err := batchOf(c.from).Largest(target, c.from, 1000, func(n int64) (*Rehearsal, error) {
+			tried++
+			return batchOf(n), nil
+		})
+		if err != nil || n != c.want || tried > 6 {
+			t.Errorf("from %d: %d after %d rehearsals (%v), want %d", c.from, n, tried, err, c.want)
+		}
+	}
+}
+
+func TestRehearsalDoesNotInventALargestBatch(t *testing.T) {
+	target := Target{Card: DefaultCard(), AllocLimit: 3 * event.GiB, Alloc: allocsim.DefaultConfig(), Torch: "2.11"}
+	_, err := batchOf(4).Largest(target, 4, 1000, func(int64) (*Rehearsal, error) { return batchOf(4), nil })
+	if err == nil || !strings.Contains(err.Error(), "needs no more than at 4") {
+		t.Errorf("error %v for a script that ignores its argument", err)
+	}
+	_, err = batchOf(4).Largest(target, 4, 1000, func(int64) (*Rehearsal, error) { return &Rehearsal{Torch: "2.11", Error: "it broke"}, nil })
+	if err == nil || !strings.Contains(err.Error(), "it broke") {
+		t.Errorf("error %v for a script that breaks", err)
+	}
+}

@@ -107,9 +107,9 @@ func ConfigFiles(args []string) []string {
 
 // In looks the two arguments up on a command line.
 func (m Mapping) In(args []string) Mapping {
-	m.value, _ = strconv.Atoi(argument(args, m.MicroBatch))
+	m.value, _ = strconv.Atoi(Argument(args, m.MicroBatch))
 	m.accumulated = 1
-	if n, err := strconv.Atoi(argument(args, m.Accumulate)); err == nil {
+	if n, err := strconv.Atoi(Argument(args, m.Accumulate)); err == nil {
 		m.accumulated = n
 	}
 	return m
@@ -117,17 +117,17 @@ func (m Mapping) In(args []string) Mapping {
 
 // overridden takes key=value arguments into account, which win over the config file.
 func (m Mapping) overridden(args []string) Mapping {
-	if n, err := strconv.Atoi(argument(args, m.MicroBatch)); err == nil {
+	if n, err := strconv.Atoi(Argument(args, m.MicroBatch)); err == nil {
 		m.value = n
 	}
-	if n, err := strconv.Atoi(argument(args, m.Accumulate)); err == nil {
+	if n, err := strconv.Atoi(Argument(args, m.Accumulate)); err == nil {
 		m.accumulated = n
 	}
 	return m
 }
 
-// argument gives the value of --name VALUE, --name=VALUE or name=VALUE; the last one counts, as in argparse.
-func argument(args []string, name string) string {
+// Argument gives the value of --name VALUE, --name=VALUE or name=VALUE; the last one counts, as in argparse.
+func Argument(args []string, name string) string {
 	value := ""
 	for i, a := range args {
 		if key, v, ok := strings.Cut(a, "="); ok && sameFlag(key, name) {
@@ -186,8 +186,8 @@ func (m Mapping) Rewrite(args []string, config []byte, factor int) (Rewritten, e
 	}
 	batch, steps := strconv.Itoa(m.value/divisor), strconv.Itoa(m.accumulated*divisor)
 	out := Rewritten{Words: fmt.Sprintf("%s %d -> %s, %s %d -> %s", m.MicroBatch, m.value, batch, m.Accumulate, m.accumulated, steps)}
-	if m.Config == "" || argument(args, m.MicroBatch) != "" {
-		out.Args = setArgument(setArgument(args, m.MicroBatch, batch), m.Accumulate, steps)
+	if m.Config == "" || Argument(args, m.MicroBatch) != "" {
+		out.Args = SetArgument(SetArgument(args, m.MicroBatch, batch), m.Accumulate, steps)
 		return out, nil
 	}
 	out.Args = slices.Clone(args)
@@ -206,8 +206,8 @@ func (m Mapping) setLine(config []byte, key, value string) []byte {
 	return append(slices.Clone(config), []byte("\n"+key+": "+value+"\n")...)
 }
 
-// setArgument changes every occurrence of an argument, or adds it at the end.
-func setArgument(args []string, name, value string) []string {
+// SetArgument changes every occurrence of an argument, or adds it at the end.
+func SetArgument(args []string, name, value string) []string {
 	out, found := slices.Clone(args), false
 	for i, a := range out {
 		if key, _, ok := strings.Cut(a, "="); ok && sameFlag(key, name) {

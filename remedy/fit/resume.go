@@ -23,17 +23,17 @@ func FindResume(args []string, template, checkpoints string) Resume {
 		}
 		return Resume{[]string{pattern}, template, "--resume-with"}
 	}
-	if out := argument(args, "--output_dir"); out != "" && argument(args, "--per_device_train_batch_size") != "" {
+	if out := Argument(args, "--output_dir"); out != "" && Argument(args, "--per_device_train_batch_size") != "" {
 		resume := Resume{Patterns: []string{filepath.Join(out, "checkpoint-*")}, Why: "transformers' arguments"}
-		if argument(args, "--resume_from_checkpoint") == "" {
+		if Argument(args, "--resume_from_checkpoint") == "" {
 			resume.Template = "--resume_from_checkpoint {latest}"
 		}
 		return resume
 	}
 	if i := slices.Index(args, "fit"); i > 0 && slices.ContainsFunc(args, func(a string) bool { return strings.HasPrefix(a, "--trainer") }) {
-		root := argument(args, "--trainer.default_root_dir")
+		root := Argument(args, "--trainer.default_root_dir")
 		resume := Resume{Patterns: []string{filepath.Join(root, "lightning_logs", "version_*", "checkpoints", "*.ckpt")}, Why: "Lightning's arguments"}
-		if argument(args, "--ckpt_path") == "" {
+		if Argument(args, "--ckpt_path") == "" {
 			resume.Template = "--ckpt_path {latest}"
 		}
 		return resume

@@ -1,0 +1,75 @@
+"""What scripts do beside training: a thread that loads ahead, packed sequences, masks of random numbers, inference mode,
+generators, several forward passes a step. It stops with a sentence where something is not as on a card."""
+import argparse
+import queue
+import threading
+
+import torch
+from torch import nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+
+class Tagger(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed = nn.Embedding(500, 64)
+        self.rnn = nn.LSTM(64, 128, num_layers=2, bidirectional=True, batch_first=True, dropout=0.2)
+        self.head = nn.Linear(256, 10)
+
+    def forward(self, x, lengths):
+        packed = pack_padded_sequence(self.embed(x), lengths.cpu(), batch_first=True)
+        if packed.batch_sizes.device.type != "cpu" or packed.data.device.type != "cuda":
+            raise SystemExit("packed on the wrong device")
+        out, _ = pad_packed_sequence(self.rnn(packed)[0], batch_first=True)
+        return self.head(out)
+
+
+def ahead(batches, batch):
+    """Batches that a thread has put on the card."""
+    ready = queue.Queue(2)
+
+    def work():
+        generator = torch.Generator().manual_seed(3)
+        for _ in range(batches):
+            x = torch.randint(1, 500, (batch, 40), generator=generator)
+            ready.put((x.to("cuda", non_blocking=True), torch.arange(40, 40 - batch, -1)))
+        ready.put(None)
+
+    threading.Thread(target=work, daemon=True).start()
+    return iter(ready.get, None)
+
+
+@torch.inference_mode()
+def evaluate(model, batch):
+    seen = 0
+    for x, lengths in ahead(2, batch):
+        out = model(x, lengths)
+        seen += (out.argmax(-1) == 1).sum().item()
+        if out.device.type != "cuda" or out.requires_grad:
+            raise SystemExit("evaluation is not as on a card")
+    return seen
+
+
+def main():
+    options = argparse.ArgumentParser()
+    options.add_argument("--batch-size", type=int, default=8)
+    batch = options.parse_args().batch_size
+    torch.manual_seed(0)
+    model = Tagger().cuda()
+    optimizer = torch.optim.Adam(model.parameters())
+    keep = torch.rand(batch, 40, device="cuda") < 0.9
+    big = torch.rand((3, 400, 400), generator=torch.Generator().manual_seed(1))
+    if tuple(big.shape) != (3, 400, 400):
+        raise SystemExit("a generator changed a shape")
+    for i, (x, lengths) in enumerate(ahead(8, batch)):
+        out = model(x, lengths)
+        mask = keep[:, :out.shape[1]]
+        loss = nn.functional.cross_entropy(out[mask], x[mask] % 10)
+        loss.backward()
+        if i % 2:
+            optimizer.step()
+            optimizer.zero_grad()
+    print(evaluate(model, batch), loss.item())
+
+
+main()
