@@ -148,7 +148,8 @@ func bart(c *Config, r Run) (*Model, error) {
 	head.Tie(shared)
 	root.Buffer(tape.F32, vocab)
 	lm := lin{w: shared}
-	m := &Model{Root: root, Inputs: tokenInputs(r), Layers: s.encLayers + s.decLayers, Run: r}
+	r.arch = "" // no classifier is described
+	m := &Model{Root: root, Inputs: tokenInputs(r), Layers: s.encLayers + s.decLayers, Run: r, Head: "ForConditionalGeneration"}
 	m.Loss = func(g *tape.Graph, in []*tape.Tensor) *tape.Tensor {
 		x := newCtx(g, r)
 		f := g.Enter()

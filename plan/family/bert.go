@@ -15,6 +15,7 @@ type encoder struct {
 	tied                                        bool
 	labels                                      int64
 	arch                                        string
+	clsDrop, qaDrop                             float64 // before a classifier, before the scores of an answer
 }
 
 type encoderBlock struct {
@@ -35,6 +36,7 @@ func readEncoder(c *Config, r Run) *encoder {
 		labels: c.Labels(), arch: c.Architecture(),
 	}
 	e.embed = e.h
+	e.clsDrop = c.Float(e.drop, "classifier_dropout")
 	c.divides(e.h, e.heads, "hidden_size by num_attention_heads")
 	if r.Seq > e.npos {
 		c.complain("the sequence of %d tokens is longer than the %d positions of the model", r.Seq, e.npos)
@@ -52,31 +54,18 @@ func bert(c *Config, r Run) (*Model, error) {
 	body := root.Child("bert")
 	emb := e.embeddings(body.Child("embeddings"))
 	blocks := e.blocks(body.Child("encoder").Child("layer"))
-	run := func(x *ctx, ids *tape.Tensor) *tape.Tensor { return x.bertBody(ids, emb, lin{}, blocks) }
-	m := &Model{Root: root, Inputs: maskedInputs(r), Layers: e.layers, Run: r}
+	var pool lin
 	if e.arch == "ForSequenceClassification" {
-		pool := linear(body.Child("pooler"), "dense", e.h, e.h, true)
-		cls := linear(root, "classifier", e.h, e.labels, true)
-		m.Inputs = classInputs(r)
-		m.Loss = func(g *tape.Graph, in []*tape.Tensor) *tape.Tensor {
-			x := newCtx(g, r)
-			return x.bertClassify(in, pool, cls, e.drop, func() *tape.Tensor { return run(x, in[0]) })
-		}
-		return m, nil
+		pool = linear(body.Child("pooler"), "dense", e.h, e.h, true)
+	}
+	run := func(x *ctx, in []*tape.Tensor) (last, pooled *tape.Tensor) {
+		return x.bertPooled(in[0], emb, lin{}, blocks, pool)
+	}
+	if isClassifier(e.arch) {
+		return e.classifier(root, r, run, func() sentence { return e.pooledSentence(root) }), nil
 	}
 	head := e.mlmHead(root.Child("cls").Child("predictions"), emb.word)
-	m.Loss = func(g *tape.Graph, in []*tape.Tensor) *tape.Tensor {
-		x := newCtx(g, r)
-		return x.maskedLM(in[0], head, func() *tape.Tensor { return run(x, in[0]) })
-	}
-	return m, nil
-}
-
-// classInputs is a batch of token ids with a class for each.
-func classInputs(r Run) func(g *tape.Graph) []*tape.Tensor {
-	return func(g *tape.Graph) []*tape.Tensor {
-		return []*tape.Tensor{g.Input(tape.I64, r.Batch, r.Seq), g.Input(tape.I64, r.Batch)}
-	}
+	return e.masked(root, r, head, run), nil
 }
 
 type bertEmbeddings struct {
@@ -177,36 +166,29 @@ func (c *ctx) maskedLM(ids *tape.Tensor, head mlmHead, body func() *tape.Tensor)
 	return f.Leave(loss)
 }
 
-// bertClassify is pooler, dropout, classifier and loss.
-func (c *ctx) bertClassify(in []*tape.Tensor, pool, cls lin, drop float64, body func() *tape.Tensor) *tape.Tensor {
+// bertPooled is the forward of BertModel: embeddings, layers and, where there is one, the pooler on the first token.
+func (c *ctx) bertPooled(ids *tape.Tensor, emb bertEmbeddings, project lin, blocks []*encoderBlock, pool lin) (last, pooled *tape.Tensor) {
 	f := c.Enter()
-	var h, pooled, logits *tape.Tensor
-	f.Set(&h, body())
-	c.In("pooler", func() {
-		p := c.Enter(h)
-		var first, y *tape.Tensor
-		p.Set(&first, c.Select(h, 1))
-		p.Set(&y, pool.run(c.Graph, first))
-		p.Set(&y, c.Activation("tanh", y))
-		f.Set(&pooled, p.Leave(y))
-	})
-	f.Set(&pooled, c.Dropout(pooled, drop))
-	f.Set(&logits, cls.run(c.Graph, pooled))
-	var loss *tape.Tensor
-	c.In("loss", func() { loss = c.plainLoss(logits, in[1]) })
-	return f.Leave(loss)
-}
-
-func (c *ctx) bertBody(ids *tape.Tensor, emb bertEmbeddings, project lin, blocks []*encoderBlock) *tape.Tensor {
-	f := c.Enter()
-	var e, mask, h *tape.Tensor
+	var e, mask, h, p *tape.Tensor
 	c.In("embeddings", func() { f.Set(&e, emb.run(c, ids)) })
 	if project.w != nil {
 		f.Set(&e, project.run(c.Graph, e))
 	}
 	f.Set(&mask, c.fullMask(ids.Shape[0], ids.Shape[1], e.DType))
 	f.Set(&h, c.encode(e, mask, blocks))
-	return f.Leave(h)
+	if pool.w != nil {
+		c.In("pooler", func() {
+			g := c.Enter(h)
+			var first, y *tape.Tensor
+			g.Set(&first, c.Select(h, 1))
+			g.Set(&y, pool.run(c.Graph, first))
+			g.Set(&y, c.Activation("tanh", y))
+			f.Set(&p, g.Leave(y))
+		})
+	}
+	last, pooled = h, p
+	f.Leave(last, pooled)
+	return last, pooled
 }
 
 // encode is the encoder's own forward: its caller keeps the embeddings.

@@ -43,12 +43,12 @@ func bloom(c *Config, r Run) (*Model, error) {
 		blocks = append(blocks, b)
 	}
 	final := layerNorm(body, "ln_f", h)
-	head := causalHead(root, "lm_head", table, tied, vocab, h)
+	head := causalHead(root, r, table, tied, vocab, h)
 	loss := func(g *tape.Graph, in []*tape.Tensor) *tape.Tensor {
 		x := newCtx(g, r)
-		return x.causalLM(in[0], head, func() *tape.Tensor { return x.bloomBody(in[0], table, first, final, blocks, nh) })
+		return x.causalLM(in, head, func() *tape.Tensor { return x.bloomBody(in[0], table, first, final, blocks, nh) })
 	}
-	return &Model{Root: root, Inputs: tokenInputs(r), Loss: loss, Layers: layers, Run: r}, nil
+	return &Model{Root: root, Inputs: tokenInputs(r), Loss: loss, Layers: layers, Run: r, Head: r.causalHead()}, nil
 }
 
 func (c *ctx) bloomBody(ids *tape.Tensor, table *tape.Param, first, final norm, blocks []*bloomBlock, nh int64) *tape.Tensor {

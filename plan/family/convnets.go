@@ -63,7 +63,7 @@ func convnextHF(c *Config, r Run) (*Model, error) {
 	}
 	last := widths[len(widths)-1]
 	final, head := layerNorm(body, "layernorm", last), linearStep(root, "classifier", last, labels)
-	m := &Model{Root: root, Inputs: imageInputs(r, ch), Layers: total, Run: r}
+	m := &Model{Root: root, Inputs: imageInputs(r, ch), Layers: total, Run: r, Head: "ForImageClassification"}
 	m.Loss = func(g *tape.Graph, in []*tape.Tensor) *tape.Tensor {
 		x := newCtx(g, r)
 		return x.pooledClassifier(in, func() (out, pooled *tape.Tensor) {
@@ -166,7 +166,7 @@ func resnetHF(c *Config, r Run) (*Model, error) {
 		total += depth
 	}
 	head := sequential(flatten, linearStep(root.Child("classifier"), "1", in, labels))
-	m := &Model{Root: root, Inputs: imageInputs(r, ch), Layers: total, Run: r}
+	m := &Model{Root: root, Inputs: imageInputs(r, ch), Layers: total, Run: r, Head: "ForImageClassification"}
 	m.Loss = func(g *tape.Graph, in []*tape.Tensor) *tape.Tensor {
 		x := newCtx(g, r)
 		return x.pooledClassifier(in, func() (last, pooled *tape.Tensor) {

@@ -17,7 +17,7 @@ type deberta struct {
 	biased                     bool  // absolute positions are added to the embeddings
 	padID                      bool  // the configuration names a padding token
 	pooler                     int64
-	poolDrop, clsDrop          float64
+	poolDrop                   float64
 	kernel                     int64 // of the convolution after the first layer, 0 is none
 	kernelGroups               int64
 	kernelAct                  string
@@ -135,31 +135,24 @@ func (d *deberta) block(m *tape.Module) *debertaBlock {
 
 // withHead puts the head that the configuration names on the body.
 func (d *deberta) withHead(root *tape.Module, r Run, word *tape.Param, run func(x *ctx, in []*tape.Tensor) *tape.Tensor) *Model {
-	m := &Model{Root: root, Inputs: maskedInputs(r), Layers: d.layers, Run: r}
-	if head := d.arch; isClassifier(head) {
-		if head == "ForSequenceClassification" {
-			pool := linear(root.Child("pooler"), "dense", d.pooler, d.pooler, true)
-			cls := linear(root, "classifier", d.h, d.labels, true)
-			m.Inputs = classInputs(r)
-			m.Loss = func(g *tape.Graph, in []*tape.Tensor) *tape.Tensor {
-				x := newCtx(g, r)
-				return d.classify(x, in, pool, cls, func() *tape.Tensor { return run(x, in) })
-			}
-			return m
+	switch {
+	case d.arch == "ForSequenceClassification":
+		m := &Model{Root: root, Inputs: classInputs(r), Layers: d.layers, Run: r, Head: d.arch}
+		pool := linear(root.Child("pooler"), "dense", d.pooler, d.pooler, true)
+		cls := linear(root, "classifier", d.h, d.labels, true)
+		m.Loss = func(g *tape.Graph, in []*tape.Tensor) *tape.Tensor {
+			x := newCtx(g, r)
+			return d.classify(x, pool, cls, func() *tape.Tensor { return run(x, in) })
 		}
-		d.tokenHead(m, root, r, run)
 		return m
+	case isClassifier(d.arch):
+		return d.classifier(root, r, unpooled(run), nil)
 	}
-	head := d.mlmHead(root.Child("cls").Child("predictions"), word)
-	m.Loss = func(g *tape.Graph, in []*tape.Tensor) *tape.Tensor {
-		x := newCtx(g, r)
-		return x.maskedLM(in[0], head, func() *tape.Tensor { return run(x, in) })
-	}
-	return m
+	return d.masked(root, r, d.mlmHead(root.Child("cls").Child("predictions"), word), unpooled(run))
 }
 
 // classify is ContextPooler, dropout, classifier, and a loss over the samples that have a label.
-func (d *deberta) classify(c *ctx, in []*tape.Tensor, pool, cls lin, body func() *tape.Tensor) *tape.Tensor {
+func (d *deberta) classify(c *ctx, pool, cls lin, body func() *tape.Tensor) *tape.Tensor {
 	f := c.Enter()
 	var h, pooled, logits, index, labels, picked *tape.Tensor
 	f.Set(&h, body())
@@ -176,10 +169,10 @@ func (d *deberta) classify(c *ctx, in []*tape.Tensor, pool, cls lin, body func()
 	f.Set(&logits, cls.run(c.Graph, pooled))
 	b := logits.Shape[0]
 	c.In("loss", func() {
-		ge := c.Fresh("labels", tape.Bool, b)
-		tape.Del(c.Fresh("labels", tape.I64), c.Fresh("labels", tape.U8, 1023))
+		ge, count := c.Fresh("labels", tape.Bool, b), c.Fresh("labels", tape.I32)
+		tape.Del(c.Fresh("labels", tape.U8))
 		f.Set(&index, c.Fresh("labels", tape.I64, b, 1))
-		tape.Del(ge)
+		tape.Del(c.Fresh("labels", tape.U8, 1023), count, ge)
 		f.Set(&picked, c.Gather(logits, c.Expand(index, b, logits.Dim(-1))))
 		f.Set(&labels, c.Fresh("labels", tape.I64, b))
 	})

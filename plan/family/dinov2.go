@@ -74,7 +74,7 @@ func (s *dinoSpec) model(r Run) *Model {
 	}
 	final := layerNorm(body, "layernorm", s.h)
 	head := linear(root, "classifier", 2*s.h, s.labels, true)
-	m := &Model{Root: root, Inputs: imageInputs(r, s.ch), Layers: s.layers, Run: r}
+	m := &Model{Root: root, Inputs: imageInputs(r, s.ch), Layers: s.layers, Run: r, Head: "ForImageClassification"}
 	m.Loss = func(g *tape.Graph, in []*tape.Tensor) *tape.Tensor {
 		x := newCtx(g, r)
 		f := x.Enter() // the class and the patches are variables of the classifier

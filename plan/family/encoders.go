@@ -30,6 +30,12 @@ func roberta(c *Config, r Run) (*Model, error) {
 	em.Buffer(tape.I64, e.npos)
 	em.Buffer(tape.I64, e.npos)
 	blocks := e.blocks(body.Child("encoder").Child("layer"))
+	run := func(x *ctx, in []*tape.Tensor) (last, pooled *tape.Tensor) {
+		return x.bertPooled(in[0], b, lin{}, blocks, lin{})
+	}
+	if isClassifier(e.arch) {
+		return e.classifier(root, r, run, func() sentence { return e.firstToken(root, "tanh") }), nil
+	}
 	h := root.Child("lm_head")
 	bias := h.Param("bias", e.vocab)
 	head := mlmHead{act: "gelu", dense: linear(h, "dense", e.h, e.h, true), ln: layerNorm(h, "layer_norm", e.h), oneFrame: true}
@@ -40,15 +46,15 @@ func roberta(c *Config, r Run) (*Model, error) {
 	} else {
 		head.decoder.w = d.Param("weight", e.vocab, e.h)
 	}
-	return e.masked(root, r, head, func(x *ctx, ids *tape.Tensor) *tape.Tensor { return x.bertBody(ids, b, lin{}, blocks) }), nil
+	return e.masked(root, r, head, run), nil
 }
 
 // masked makes a model of a body and a masked-language-model head.
-func (e *encoder) masked(root *tape.Module, r Run, head mlmHead, body func(x *ctx, ids *tape.Tensor) *tape.Tensor) *Model {
-	m := &Model{Root: root, Inputs: maskedInputs(r), Layers: e.layers, Run: r}
+func (e *encoder) masked(root *tape.Module, r Run, head mlmHead, run body) *Model {
+	m := &Model{Root: root, Inputs: maskedInputs(r), Layers: e.layers, Run: r, Head: "ForMaskedLM"}
 	m.Loss = func(g *tape.Graph, in []*tape.Tensor) *tape.Tensor {
 		x := newCtx(g, r)
-		return x.maskedLM(in[0], head, func() *tape.Tensor { return body(x, in[0]) })
+		return x.maskedLM(in[0], head, func() *tape.Tensor { h, _ := run(x, in); return h })
 	}
 	return m
 }
@@ -69,7 +75,12 @@ func electra(c *Config, r Run) (*Model, error) {
 		project = linear(body, "embeddings_project", e.embed, e.h, true)
 	}
 	blocks := e.blocks(body.Child("encoder").Child("layer"))
-	run := func(x *ctx, ids *tape.Tensor) *tape.Tensor { return x.bertBody(ids, emb, project, blocks) }
+	run := func(x *ctx, in []*tape.Tensor) (last, pooled *tape.Tensor) {
+		return x.bertPooled(in[0], emb, project, blocks, lin{})
+	}
+	if isClassifier(e.arch) {
+		return e.classifier(root, r, run, func() sentence { return e.firstToken(root, "gelu") }), nil
+	}
 	if e.arch == "ForPreTraining" {
 		return e.discriminator(root, r, run), nil
 	}
@@ -85,18 +96,16 @@ func electra(c *Config, r Run) (*Model, error) {
 }
 
 // discriminator is ELECTRA's head that tells replaced tokens.
-func (e *encoder) discriminator(root *tape.Module, r Run, body func(x *ctx, ids *tape.Tensor) *tape.Tensor) *Model {
+func (e *encoder) discriminator(root *tape.Module, r Run, run body) *Model {
 	d := root.Child("discriminator_predictions")
 	dense, one := linear(d, "dense", e.h, e.h, true), linear(d, "dense_prediction", e.h, 1, true)
-	m := &Model{Root: root, Layers: e.layers, Run: r}
-	m.Inputs = func(g *tape.Graph) []*tape.Tensor {
-		return []*tape.Tensor{g.Input(tape.I64, r.Batch, r.Seq), g.Input(tape.I64, r.Batch, r.Seq)}
-	}
+	m := &Model{Root: root, Inputs: tokenClassInputs(r), Layers: e.layers, Run: r, Head: "ForPreTraining"}
 	m.Loss = func(g *tape.Graph, in []*tape.Tensor) *tape.Tensor {
 		x := newCtx(g, r)
 		f := g.Enter()
 		var h, logits *tape.Tensor
-		f.Set(&h, body(x, in[0]))
+		last, _ := run(x, in)
+		f.Set(&h, last)
 		fr := g.Enter(h)
 		var y *tape.Tensor
 		fr.Set(&y, dense.run(g, h))
@@ -111,8 +120,9 @@ func (e *encoder) discriminator(root *tape.Module, r Run, body func(x *ctx, ids 
 func distilbert(c *Config, r Run) (*Model, error) {
 	e := &encoder{h: c.Int(768, "dim", "hidden_size"), inner: c.Int(3072, "hidden_dim"), heads: c.Int(12, "n_heads", "num_attention_heads"), layers: c.Int(6, "n_layers", "num_hidden_layers"),
 		vocab: c.Int(30522, "vocab_size"), npos: c.Int(512, "max_position_embeddings"), act: c.Str("gelu", "activation"), drop: c.Float(0.1, "dropout"),
-		attnDrop: c.Float(0.1, "attention_dropout"), tied: c.Bool(true, "tie_word_embeddings")}
-	e.embed = e.h
+		attnDrop: c.Float(0.1, "attention_dropout"), tied: c.Bool(true, "tie_word_embeddings"),
+		labels: c.Labels(), arch: c.Architecture(), qaDrop: c.Float(0.1, "qa_dropout")}
+	e.embed, e.clsDrop = e.h, e.drop
 	c.divides(e.h, e.heads, "dim by n_heads")
 	if r.Seq > e.npos {
 		c.complain("the sequence of %d tokens is longer than the %d positions of the model", r.Seq, e.npos)
@@ -136,9 +146,14 @@ func distilbert(c *Config, r Run) (*Model, error) {
 		d.q, d.k, d.v, d.o = linear(a, "q_lin", e.h, e.h, true), linear(a, "k_lin", e.h, e.h, true), linear(a, "v_lin", e.h, e.h, true), linear(a, "out_lin", e.h, e.h, true)
 		d.norm1 = layerNorm(m, "sa_layer_norm", e.h)
 		ff := m.Child("ffn")
-		d.lin1, d.lin2 = linear(ff, "lin1", e.h, e.inner, true), linear(ff, "lin2", e.inner, e.h, true)
+		d.lin1, d.lmapping = linear(ff, "lin1", e.h, e.inner, true), linear(ff, "lmapping", e.inner, e.h, true)
 		d.norm2 = layerNorm(m, "output_layer_norm", e.h)
 		blocks = append(blocks, d)
+	}
+	run := unpooled(func(x *ctx, in []*tape.Tensor) *tape.Tensor { return x.distilBody(in[0], b, blocks) })
+	if isClassifier(e.arch) {
+		drop := c.Float(0.2, "seq_classif_dropout")
+		return e.classifier(root, r, run, func() sentence { return e.distilSentence(root, drop) }), nil
 	}
 	head := mlmHead{act: e.act, dense: linear(root, "vocab_transform", e.h, e.h, true), ln: layerNorm(root, "vocab_layer_norm", e.h), oneFrame: true}
 	p := root.Child("vocab_projector")
@@ -147,14 +162,28 @@ func distilbert(c *Config, r Run) (*Model, error) {
 	} else {
 		head.decoder = lin{p.Param("weight", e.vocab, e.h), p.Param("bias", e.vocab)}
 	}
-	return e.masked(root, r, head, func(x *ctx, ids *tape.Tensor) *tape.Tensor { return x.distilBody(ids, b, blocks) }), nil
+	return e.masked(root, r, head, run), nil
+}
+
+// distilSentence is dense, ReLU, dropout and a linear layer on the first token.
+func (e *encoder) distilSentence(root *tape.Module, drop float64) sentence {
+	pre, cls := linear(root, "pre_classifier", e.h, e.h, true), linear(root, "classifier", e.h, e.labels, true)
+	return func(c *ctx, last, _ *tape.Tensor) *tape.Tensor {
+		f := c.Enter()
+		var x *tape.Tensor
+		f.Set(&x, c.Select(last, 1))
+		f.Set(&x, pre.run(c.Graph, x))
+		f.Set(&x, c.Activation("relu", x))
+		f.Set(&x, c.Dropout(x, drop))
+		return f.Leave(cls.run(c.Graph, x))
+	}
 }
 
 type distilBlock struct {
-	e            *encoder
-	q, k, v, o   lin
-	lin1, lin2   lin
-	norm1, norm2 norm
+	e              *encoder
+	q, k, v, o     lin
+	lin1, lmapping lin
+	norm1, norm2   norm
 }
 
 func (c *ctx) distilBody(ids *tape.Tensor, emb bertEmbeddings, blocks []*distilBlock) *tape.Tensor {
@@ -183,7 +212,7 @@ func (b *distilBlock) run(c *ctx, x, mask *tape.Tensor) *tape.Tensor {
 	var h *tape.Tensor
 	g.Set(&h, b.lin1.run(c.Graph, att))
 	g.Set(&h, c.Activation(b.e.act, h))
-	g.Set(&h, b.lin2.run(c.Graph, h))
+	g.Set(&h, b.lmapping.run(c.Graph, h))
 	g.Set(&h, c.Dropout(h, b.e.drop))
 	f.Set(&ff, g.Leave(h))
 	f.Set(&ff, b.norm2.layer(c.Graph, c.Add(ff, att)))
@@ -205,7 +234,7 @@ func albert(c *Config, r Run) (*Model, error) {
 	body := root.Child("albert")
 	emb := e.embeddings(body.Child("embeddings"))
 	enc := body.Child("encoder")
-	in := linear(enc, "embedding_hidden_mapping_in", e.embed, e.h, true)
+	mapping := linear(enc, "embedding_hidden_mapping_in", e.embed, e.h, true)
 	list := enc.Child("albert_layer_groups")
 	var shared [][]*albertLayer
 	for gi := range groups {
@@ -216,6 +245,17 @@ func albert(c *Config, r Run) (*Model, error) {
 		}
 		shared = append(shared, layers)
 	}
+	var pool lin
+	if e.arch == "ForSequenceClassification" {
+		pool = linear(body, "pooler", e.h, e.h, true)
+	}
+	run := func(x *ctx, in []*tape.Tensor) (last, pooled *tape.Tensor) {
+		return e.albertBody(x, in[0], emb, mapping, shared, pool)
+	}
+	if isClassifier(e.arch) {
+		e.clsDrop = c.Float(0.1, "classifier_dropout_prob")
+		return e.classifier(root, r, run, func() sentence { return e.pooledSentence(root) }), nil
+	}
 	p := root.Child("predictions")
 	bias := p.Param("bias", e.vocab)
 	head := mlmHead{act: e.act, ln: layerNorm(p, "LayerNorm", e.embed), dense: linear(p, "dense", e.h, e.embed, true), oneFrame: true}
@@ -225,20 +265,29 @@ func albert(c *Config, r Run) (*Model, error) {
 	} else {
 		head.decoder = lin{d.Param("weight", e.vocab, e.embed), d.Tie(bias)}
 	}
-	return e.masked(root, r, head, func(x *ctx, ids *tape.Tensor) *tape.Tensor {
-		f := x.Enter()
-		var em, mask, h *tape.Tensor
-		f.Set(&em, emb.run(x, ids))
-		f.Set(&mask, x.fullMask(ids.Shape[0], ids.Shape[1], em.DType))
-		g := x.Enter(em, mask)
-		g.Set(&h, in.run(x.Graph, em))
-		for i := range e.layers {
-			for _, l := range shared[i*groups/e.layers] {
-				g.Set(&h, x.layer(fmt.Sprintf("layer.%d", i), func(a []*tape.Tensor) *tape.Tensor { return l.run(x, a[0], a[1]) }, h, mask))
-			}
+	return e.masked(root, r, head, run), nil
+}
+
+func (e *encoder) albertBody(x *ctx, ids *tape.Tensor, emb bertEmbeddings, in lin, shared [][]*albertLayer, pool lin) (last, pooled *tape.Tensor) {
+	f := x.Enter()
+	groups := int64(len(shared))
+	var em, mask, h, out, p *tape.Tensor
+	f.Set(&em, emb.run(x, ids))
+	f.Set(&mask, x.fullMask(ids.Shape[0], ids.Shape[1], em.DType))
+	g := x.Enter(em, mask)
+	g.Set(&h, in.run(x.Graph, em))
+	for i := range e.layers {
+		for _, l := range shared[i*groups/e.layers] {
+			g.Set(&h, x.layer(fmt.Sprintf("layer.%d", i), func(a []*tape.Tensor) *tape.Tensor { return l.run(x, a[0], a[1]) }, h, mask))
 		}
-		return f.Leave(g.Leave(h))
-	}), nil
+	}
+	f.Set(&out, g.Leave(h))
+	if pool.w != nil {
+		f.Set(&p, x.Activation("tanh", pool.run(x.Graph, x.Select(out, 1))))
+	}
+	last, pooled = out, p
+	f.Leave(last, pooled)
+	return last, pooled
 }
 
 type albertLayer struct {

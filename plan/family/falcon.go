@@ -57,12 +57,12 @@ func falcon(c *Config, r Run) (*Model, error) {
 	rot := body.Child("rotary_emb")
 	rot.Buffer(tape.F32, s.h/s.heads/2)
 	rot.Buffer(tape.F32, s.h/s.heads/2)
-	head := causalHead(root, "lm_head", table, s.tied, s.vocab, s.h)
+	head := causalHead(root, r, table, s.tied, s.vocab, s.h)
 	loss := func(g *tape.Graph, in []*tape.Tensor) *tape.Tensor {
 		x := newCtx(g, r)
-		return x.causalLM(in[0], head, func() *tape.Tensor { return s.run(x, in[0], table, blocks, final) })
+		return x.causalLM(in, head, func() *tape.Tensor { return s.run(x, in[0], table, blocks, final) })
 	}
-	return &Model{Root: root, Inputs: tokenInputs(r), Loss: loss, Layers: s.layers, Run: r}, nil
+	return &Model{Root: root, Inputs: tokenInputs(r), Loss: loss, Layers: s.layers, Run: r, Head: r.causalHead()}, nil
 }
 
 func (s *falconSpec) block(m *tape.Module) *falconBlock {

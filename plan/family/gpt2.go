@@ -3,7 +3,6 @@ package family
 import (
 	"fmt"
 
-	"memroom/event"
 	"memroom/plan/tape"
 )
 
@@ -49,56 +48,21 @@ func gpt2(c *Config, r Run) (*Model, error) {
 		blocks = append(blocks, b)
 	}
 	final := layerNorm(body, "ln_f", h)
-	head := causalHead(root, "lm_head", wte, tied, vocab, h)
+	head := causalHead(root, r, wte, tied, vocab, h)
 	loss := func(g *tape.Graph, in []*tape.Tensor) *tape.Tensor {
 		x := newCtx(g, r)
-		return x.causalLM(in[0], head, func() *tape.Tensor { return x.gpt2Body(in[0], wte, wpe, blocks, final, emb) })
+		return x.causalLM(in, head, func() *tape.Tensor { return x.gpt2Body(in[0], wte, wpe, blocks, final, emb) })
 	}
-	return &Model{Root: root, Inputs: tokenInputs(r), Loss: loss, Layers: layers, Run: r}, nil
-}
-
-// causalHead is lm_head, tied to the embedding or not.
-func causalHead(root *tape.Module, name string, table *tape.Param, tied bool, vocab, h int64) lin {
-	if tied {
-		m := root.Child(name)
-		return lin{w: m.Tie(table)}
-	}
-	return linear(root, name, h, vocab, false)
-}
-
-// causalLM runs body, head and the causal loss: the forward of every ...ForCausalLM.
-func (c *ctx) causalLM(ids *tape.Tensor, head lin, body func() *tape.Tensor) *tape.Tensor {
-	f := c.Enter()
-	if c.Cache && !c.Checkpointing {
-		c.kv = f
-	}
-	var h, logits *tape.Tensor
-	f.Set(&h, body())
-	if c.ChunkLogits {
-		var loss *tape.Tensor
-		c.In("loss", func() { c.As(event.CategoryLoss, func() { loss = c.Graph.ChunkedLoss(h, head.w.Tensor) }) })
-		return f.Leave(loss)
-	}
-	c.In("lm_head", func() { f.Set(&logits, c.logits(func() *tape.Tensor { return head.run(c.Graph, h) })) })
-	if c.scaled {
-		c.As(event.CategoryLoss, func() { f.Set(&logits, c.Scale(logits)) })
-	}
-	if c.softcap {
-		c.As(event.CategoryLoss, func() {
-			f.Set(&logits, c.Scale(logits))
-			f.Set(&logits, c.Activation("tanh", logits))
-			f.Set(&logits, c.Scale(logits))
-		})
-	}
-	var loss *tape.Tensor
-	c.In("loss", func() { loss = c.causalLoss(logits, ids) })
-	return f.Leave(loss)
+	return &Model{Root: root, Inputs: tokenInputs(r), Loss: loss, Layers: layers, Run: r, Head: r.causalHead()}, nil
 }
 
 func (c *ctx) gpt2Body(ids *tape.Tensor, wte, wpe *tape.Param, blocks []*gpt2Block, final norm, drop float64) *tape.Tensor {
 	f := c.Enter()
 	var e, pos, p, h, mask *tape.Tensor
 	c.In("embedding", func() {
+		if c.padID {
+			c.padTest(ids.Shape[0])
+		}
 		f.Set(&e, c.Embedding(ids, wte))
 		f.Set(&pos, c.positions(ids.Shape[1]))
 		f.Set(&p, c.Embedding(pos, wpe))

@@ -72,15 +72,15 @@ func (s *plainDecoder) model(r Run) *Model {
 		blocks = append(blocks, s.block(list.Child(fmt.Sprint(i))))
 	}
 	final := layerNorm(body, "ln_f", s.h)
-	head := causalHead(root, "lm_head", table, s.tied, s.vocab, s.h)
-	if !s.neo {
+	head := causalHead(root, r, table, s.tied, s.vocab, s.h)
+	if !s.neo && !isClassifier(r.arch) {
 		head.b = root.Last().Param("bias", s.vocab)
 	}
 	loss := func(g *tape.Graph, in []*tape.Tensor) *tape.Tensor {
 		x := newCtx(g, r)
-		return x.causalLM(in[0], head, func() *tape.Tensor { return s.run(x, in[0], table, pos, blocks, final) })
+		return x.causalLM(in, head, func() *tape.Tensor { return s.run(x, in[0], table, pos, blocks, final) })
 	}
-	return &Model{Root: root, Inputs: tokenInputs(r), Loss: loss, Layers: s.layers, Run: r}
+	return &Model{Root: root, Inputs: tokenInputs(r), Loss: loss, Layers: s.layers, Run: r, Head: r.causalHead()}
 }
 
 func (s *plainDecoder) block(m *tape.Module) *plainBlock {

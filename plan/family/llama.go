@@ -127,13 +127,13 @@ func (s *decoder) model(r Run) *Model {
 		rot.Buffer(tape.F32, s.rot/2)
 		rot.Buffer(tape.F32, s.rot/2)
 	}
-	head := causalHead(root, "lm_head", table, s.tied, s.vocab, s.h)
+	head := causalHead(root, r, table, s.tied, s.vocab, s.h)
 	loss := func(g *tape.Graph, in []*tape.Tensor) *tape.Tensor {
 		x := newCtx(g, r)
 		x.softcap, x.scaled = s.finalCap, s.logitScale
-		return x.causalLM(in[0], head, func() *tape.Tensor { return s.run(x, in[0], table, blocks, final) })
+		return x.causalLM(in, head, func() *tape.Tensor { return s.run(x, in[0], table, blocks, final) })
 	}
-	return &Model{Root: root, Inputs: tokenInputs(r), Loss: loss, Layers: s.layers, Run: r}
+	return &Model{Root: root, Inputs: tokenInputs(r), Loss: loss, Layers: s.layers, Run: r, Head: r.causalHead()}
 }
 
 // tables is the number of rotary tables.

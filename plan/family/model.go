@@ -16,6 +16,11 @@ type Run struct {
 	ChannelsLast      bool
 	ChunkLogits       bool // the causal loss never holds whole logits
 	Cache             bool // use_cache is on: every decoder layer keeps copies of its keys and values until the model returns
+
+	arch   string  // the head the configuration names
+	labels int64   // classes of a classification head
+	padID  bool    // the configuration names a padding token
+	drop   float64 // dropout before a head that classifies tokens
 }
 
 // Model is a model that can be run on a tape.
@@ -25,8 +30,9 @@ type Model struct {
 	Loss   func(g *tape.Graph, in []*tape.Tensor) *tape.Tensor // forward and loss
 	Run    Run
 
-	Layers int64 // repeated blocks, for reports
-	Tokens int64 // what one sample counts as in the largest sequence dimension
+	Head   string // the head it was built with, as architectures name it; "" where there is only one
+	Layers int64  // repeated blocks, for reports
+	Tokens int64  // what one sample counts as in the largest sequence dimension
 	Notes  []string
 	Loose  bool // described from the source but not verified operation by operation
 }
@@ -116,9 +122,18 @@ func heads(g *tape.Graph, x *tape.Tensor, d int64) *tape.Tensor {
 	return g.Transpose(g.View(x, x.Shape[0], x.Shape[1], -1, d), 1, 2)
 }
 
-// tokenInputs is a batch of token ids; labels share them. With padding there is a mask.
+// tokenInputs is a batch of token ids for a decoder, with labels that share them unless its head classifies. With padding
+// there is a mask.
 func tokenInputs(r Run) func(g *tape.Graph) []*tape.Tensor {
 	r.MaskGiven = false
+	switch r.arch {
+	case "ForSequenceClassification":
+		return classInputs(r)
+	case "ForTokenClassification":
+		return tokenClassInputs(r)
+	case "ForQuestionAnswering":
+		return spanInputs(r)
+	}
 	return maskedInputs(r)
 }
 

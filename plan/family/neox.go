@@ -91,7 +91,7 @@ func (s *parallel) model(r Run) *Model {
 		rot()
 	}
 	var head lin
-	if s.phi {
+	if s.phi && !isClassifier(r.arch) {
 		m := root.Child("lm_head")
 		head.w = table
 		if s.tied {
@@ -101,13 +101,13 @@ func (s *parallel) model(r Run) *Model {
 		}
 		head.b = m.Param("bias", s.vocab)
 	} else {
-		head = causalHead(root, "lm_head", table, s.tied, s.vocab, s.h)
+		head = causalHead(root, r, table, s.tied, s.vocab, s.h)
 	}
 	loss := func(g *tape.Graph, in []*tape.Tensor) *tape.Tensor {
 		x := newCtx(g, r)
-		return x.causalLM(in[0], head, func() *tape.Tensor { return s.run(x, in[0], table, blocks, final) })
+		return x.causalLM(in, head, func() *tape.Tensor { return s.run(x, in[0], table, blocks, final) })
 	}
-	return &Model{Root: root, Inputs: tokenInputs(r), Loss: loss, Layers: s.layers, Run: r}
+	return &Model{Root: root, Inputs: tokenInputs(r), Loss: loss, Layers: s.layers, Run: r, Head: r.causalHead()}
 }
 
 func (s *parallel) block(m *tape.Module) *parallelBlock {

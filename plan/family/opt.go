@@ -52,12 +52,12 @@ func opt(c *Config, r Run) (*Model, error) {
 	for i := range s.layers {
 		blocks = append(blocks, s.block(list.Child(fmt.Sprint(i))))
 	}
-	head := causalHead(root, "lm_head", table, s.tied, s.vocab, s.embed)
+	head := causalHead(root, r, table, s.tied, s.vocab, s.embed)
 	loss := func(g *tape.Graph, b []*tape.Tensor) *tape.Tensor {
 		x := newCtx(g, r)
-		return x.causalLM(b[0], head, func() *tape.Tensor { return s.run(x, b[0], table, pos, in, out, final, blocks) })
+		return x.causalLM(b, head, func() *tape.Tensor { return s.run(x, b[0], table, pos, in, out, final, blocks) })
 	}
-	return &Model{Root: root, Inputs: tokenInputs(r), Loss: loss, Layers: s.layers, Run: r}, nil
+	return &Model{Root: root, Inputs: tokenInputs(r), Loss: loss, Layers: s.layers, Run: r, Head: r.causalHead()}, nil
 }
 
 func (s *optSpec) norm(m *tape.Module, name string) norm {

@@ -57,7 +57,26 @@ func New(c *Config, r Run) (*Model, error) {
 	if !ok {
 		return nil, &UnknownTypeError{c.Type()}
 	}
-	return b(c, r)
+	r.arch, r.labels, r.padID = c.Architecture(), c.Labels(), c.Has("pad_token_id")
+	r.drop = c.Float(c.Float(0.1, "hidden_dropout"), "classifier_dropout")
+	m, err := b(c, r)
+	if err != nil {
+		return nil, err
+	}
+	if m.Head != "" && r.arch != "" && !sameHead(m.Head, r.arch) {
+		m.Loose = true
+		m.Notes = append(m.Notes, fmt.Sprintf("the head of %s is not described: that of %s is assumed", strings.Join(c.Strings("architectures"), ", "), m.Head))
+	}
+	return m, nil
+}
+
+// sameHead says whether two names of heads mean one thing.
+func sameHead(built, named string) bool {
+	switch named {
+	case "LMHeadModel":
+		named = "ForCausalLM"
+	}
+	return built == named
 }
 
 // Known says whether a model type is described.

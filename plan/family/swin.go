@@ -80,7 +80,7 @@ func swin(c *Config, r Run) (*Model, error) {
 	features := embed << (len(depths) - 1)
 	final := layerNorm(body, "layernorm", features)
 	head := linear(root, "classifier", features, labels, true)
-	m := &Model{Root: root, Inputs: imageInputs(r, ch), Layers: total, Run: r}
+	m := &Model{Root: root, Inputs: imageInputs(r, ch), Layers: total, Run: r, Head: "ForImageClassification"}
 	m.Loss = func(g *tape.Graph, in []*tape.Tensor) *tape.Tensor {
 		x := newCtx(g, r)
 		var pooled *tape.Tensor // made by the body, whose output holds the last hidden states too

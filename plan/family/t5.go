@@ -59,7 +59,8 @@ func t5(c *Config, r Run) (*Model, error) {
 	shared := embedding(root, "shared", s.vocab, s.h)
 	enc := s.stack(root.Child("encoder"), shared, s.layers, false)
 	dec := s.stack(root.Child("decoder"), shared, s.decLayers, true)
-	head := causalHead(root, "lm_head", shared, s.tied, s.vocab, s.h)
+	r.arch = "" // no classifier is described
+	head := causalHead(root, r, shared, s.tied, s.vocab, s.h)
 	loss := func(g *tape.Graph, in []*tape.Tensor) *tape.Tensor {
 		x := newCtx(g, r)
 		f := x.Enter()
@@ -79,7 +80,7 @@ func t5(c *Config, r Run) (*Model, error) {
 		x.In("loss", func() { l = x.plainLoss(logits, in[0]) })
 		return f.Leave(l)
 	}
-	return &Model{Root: root, Inputs: tokenInputs(r), Loss: loss, Layers: s.layers + s.decLayers, Run: r}, nil
+	return &Model{Root: root, Inputs: tokenInputs(r), Loss: loss, Layers: s.layers + s.decLayers, Run: r, Head: "ForConditionalGeneration"}, nil
 }
 
 // shiftRight makes decoder inputs of labels.

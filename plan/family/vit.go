@@ -66,7 +66,7 @@ func vit(c *Config, r Run) (*Model, error) {
 	final := layerNorm(body, "layernorm", h)
 	head := linear(root, "classifier", h, labels, true)
 	r.Image = img
-	m := &Model{Root: root, Inputs: imageInputs(r, ch), Layers: layers, Run: r}
+	m := &Model{Root: root, Inputs: imageInputs(r, ch), Layers: layers, Run: r, Head: "ForImageClassification"}
 	m.Loss = func(g *tape.Graph, in []*tape.Tensor) *tape.Tensor {
 		x := newCtx(g, r)
 		return x.imageClassifier(in, head, func() *tape.Tensor { return x.vitBody(in[0], proj, cls, pos, blocks, final, drop) },

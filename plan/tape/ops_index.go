@@ -24,6 +24,31 @@ func (g *Graph) Index(x, idx *Tensor) *Tensor {
 	return out
 }
 
+// IndexPair is x[rows, columns]: one vector of x's last dimension for each pair of indices.
+func (g *Graph) IndexPair(x, rows, columns *Tensor) *Tensor {
+	g.op = "index"
+	n := g.prepare("index", x)
+	n.save(rows, columns)
+	out := g.New([]int64{rows.Shape[0], x.Dim(-1)}, x.DType)
+	if n != nil {
+		n.emit(out)
+		n.backward = func(n *Node, b *pass) {
+			b.out[0] = b.new(n.metas[0].shape, b.grad[0].DType)
+			g, count := b.g, b.saved[0].Numel()
+			long := func() *storage { return g.alloc(8*count, event.CategoryTemporary) }
+			first := long()
+			linear := long()
+			g.unrefStorage(first)
+			scaled, sum := long(), long()
+			g.unrefStorage(scaled)
+			g.unrefStorage(sum)
+			g.scatterSorted(count, linear)
+		}
+	}
+	eat(x, rows, columns)
+	return out
+}
+
 // IndexOne picks one place of a dimension by a list of one index, as x[:, [-1]]: a copy, unlike a slice.
 func (g *Graph) IndexOne(x *Tensor, dim int) *Tensor {
 	g.op = "index"
@@ -69,12 +94,18 @@ func (g *Graph) scatterScratch(n int64, grad *Tensor) {
 	if grad != nil {
 		rows = g.denseCopy(grad)
 	}
+	g.scatterSorted(n, sorted)
+	rows.drop()
+}
+
+// scatterSorted sorts n linear indices and releases them.
+func (g *Graph) scatterSorted(n int64, linear *storage) {
+	long := func() *storage { return g.alloc(8*n, event.CategoryTemporary) }
 	orig, keys, order := long(), long(), long()
 	g.temp(scatterSort(n), event.CategoryTemporary)
-	for _, st := range []*storage{order, keys, orig, sorted} {
+	for _, st := range []*storage{order, keys, orig, linear} {
 		g.unrefStorage(st)
 	}
-	rows.drop()
 }
 
 // scatterSort is CUB's temporary storage for sorting n indices: nothing while one block can do it.
