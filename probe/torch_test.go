@@ -1,6 +1,7 @@
 package probe
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -144,5 +145,55 @@ print(m.weight.sum().item().hex())
 				t.Errorf("printed %q", j.out)
 			}
 		})
+	}
+}
+
+// TestHeapHolders: what grew is found with the variable that holds it, wherever the program keeps it. The script asks the
+// probe as the monitor would, so that the moment is fixed.
+func TestHeapHolders(t *testing.T) {
+	t.Parallel()
+	const program = `import torch
+from _memroom_probe.watch import heap
+
+class Model:
+    pass
+
+kept, model = [], Model()
+model.stuff = {}
+
+def train(local):
+    for i in range(30):
+        kept.append(torch.ones(7, 5))
+        model.stuff[len(kept)] = torch.ones(3, 3)
+        local.append((i, torch.ones(2, 9)))
+    heap.tell({})
+
+def twice():
+    everything = []
+    train(everything)
+    train(everything)
+
+twice()
+`
+	j := runJob(t, testenv.Python(t, "torch"), Setup{}, nil, "-c", program)
+	if j.failed != nil {
+		t.Fatalf("%v\n%s", j.failed, j.err)
+	}
+	told := messages[*Heap](t, j)
+	if len(told) != 1 {
+		t.Fatalf("%d messages: the first count is the baseline, the second is told\n%s", len(told), j.err)
+	}
+	got := map[string]string{}
+	for _, grown := range told[0].Types {
+		got[grown.Type] = fmt.Sprintf("+%d in %s", grown.Growth, grown.Holder)
+	}
+	for tensor, want := range map[string]string{
+		"Tensor [7, 5] float32 cpu": "+30 in kept in __main__ (list of 60)",
+		"Tensor [3, 3] float32 cpu": "+30 in .stuff (dict of 60)",
+		"Tensor [2, 9] float32 cpu": "+30 in local in <string>:15 (list of 60)", // each in a tuple of its own
+	} {
+		if got[tensor] != want {
+			t.Errorf("%s: %q, want %q", tensor, got[tensor], want)
+		}
 	}
 }
