@@ -52,16 +52,14 @@ func (s Setup) Shapes() (Shapes, error) {
 	return g.Shapes, nil
 }
 
-// Workspaces are the measured sizes, ready to be looked up.
-func (c *Calibration) Workspaces() tape.Workspaces {
-	w := tape.Workspaces{Conv: make(map[tape.Convolution]tape.ConvBytes, len(c.Conv)), RNN: make(map[tape.Recurrent]tape.RNNBytes, len(c.RNN))}
+// workspaces are the measured sizes, ready to be looked up.
+func (c *Calibration) workspaces(into *tape.Workspaces) {
 	for _, s := range c.Conv {
-		w.Conv[s.Convolution] = s.ConvBytes
+		into.AddConv(s.Convolution, s.ConvBytes)
 	}
 	for _, s := range c.RNN {
-		w.RNN[s.Recurrent] = s.RNNBytes
+		into.AddRNN(s.Recurrent, s.RNNBytes)
 	}
-	return w
 }
 
 // Merge adds the sizes of an earlier calibration of the same card and versions that this one has not.
@@ -69,14 +67,20 @@ func (c *Calibration) Merge(old *Calibration) {
 	if old.UUID != c.UUID || old.Torch != c.Torch || old.CUDNN != c.CUDNN {
 		return
 	}
-	have := c.Workspaces()
+	conv, rnn := map[tape.Convolution]bool{}, map[tape.Recurrent]bool{}
+	for _, s := range c.Conv {
+		conv[s.Convolution] = true
+	}
+	for _, s := range c.RNN {
+		rnn[s.Recurrent] = true
+	}
 	for _, s := range old.Conv {
-		if _, ok := have.Conv[s.Convolution]; !ok {
+		if !conv[s.Convolution] {
 			c.Conv = append(c.Conv, s)
 		}
 	}
 	for _, s := range old.RNN {
-		if _, ok := have.RNN[s.Recurrent]; !ok {
+		if !rnn[s.Recurrent] {
 			c.RNN = append(c.RNN, s)
 		}
 	}
@@ -99,15 +103,30 @@ func (c *Calibration) Plausible() bool {
 	return c.Total >= event.GiB && c.SMs > 0
 }
 
-// Calibrate gives the target what was measured on its card. Workspaces belong to a version of PyTorch: those of another
-// one are left out.
+// Calibrate gives the target what was measured on its card.
 func (t *Target) Calibrate(c *Calibration) {
 	name := t.Card.Name
 	t.Card = c.Card
 	t.Card.Name = name
-	if sameRelease(c.Torch, t.Torch) {
-		t.Workspaces = c.Workspaces()
+	t.calibrated = c
+}
+
+// workspaces are the sizes known for the target's card and version: those shipped, overlaid by those of a calibration. They
+// belong to a version of PyTorch: those of another one are left out.
+func (t *Target) workspaces() *tape.Workspaces {
+	var w *tape.Workspaces
+	if t.Card.Capability == 90 && t.Card.SMs == 132 && sameRelease(t.Torch, tableTorch) {
+		w = shippedTable()
 	}
+	if t.calibrated != nil && sameRelease(t.calibrated.Torch, t.Torch) {
+		if w == nil {
+			w = &tape.Workspaces{}
+		} else {
+			w = w.Clone()
+		}
+		t.calibrated.workspaces(w)
+	}
+	return w
 }
 
 // sameRelease compares versions by their first two numbers: 2.11.0+cu130 is 2.11.

@@ -3,6 +3,7 @@ package plan
 import (
 	"fmt"
 	"math"
+	"sync"
 
 	"memroom/allocsim"
 	"memroom/event"
@@ -18,7 +19,8 @@ type Target struct {
 	Neighbours event.Bytes     // what other processes hold on the card now
 	Alloc      allocsim.Config // allocator settings
 	Torch      string          // version whose allocator is modelled
-	Workspaces tape.Workspaces // what cuDNN takes on the card, as far as it was measured
+
+	calibrated *Calibration // what was measured on the card here, if it was
 }
 
 // Prediction is the answer to "how much, and does it fit?".
@@ -156,7 +158,7 @@ func recordTape(m *family.Model, s *Setup, t *Target, scale float64) (g *tape.Gr
 	}()
 	o := t.Card.options()
 	o.ConvScale = scale
-	o.Workspaces = t.Workspaces
+	o.Workspaces = sync.OnceValue(t.workspaces)
 	o.Shard = s.shard()
 	o.Offload, o.HostOptim = s.Offloads("activations"), s.Offloads("optimizer")
 	return train(m, o, s.loop()), nil
@@ -241,7 +243,7 @@ func (r *simulations) interval(p *Prediction, s *Setup, t *Target) {
 	m := exactMargins
 	if len(r.all) > 1 {
 		m = cnnMargins
-		p.warn("convolution workspaces are chosen by cuDNN and not exactly known: the interval covers sizes 3 %% below to 5 %% above; `memroom calibrate` measures them")
+		p.warn("some workspaces of convolutions or recurrent layers are chosen by cuDNN and not known for these shapes: the interval covers sizes 3 %% below to 5 %% above; `memroom calibrate` with this model measures them")
 	}
 	if r.all[0].unsure {
 		m = m.and(layoutMargins)

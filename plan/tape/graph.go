@@ -19,7 +19,7 @@ type Options struct {
 	HostOptim bool    // so does the optimizer's state
 	ConvScale float64 // factor on convolution and RNN workspaces, whose exact size is not known; 0 is 1
 
-	Workspaces Workspaces // sizes measured on the card
+	Workspaces func() *Workspaces // sizes measured on the card, asked for when the first is needed; may be nil
 }
 
 // thread is one host thread's library handles. Forward and backward run on two of them.

@@ -133,6 +133,11 @@ func (r RNN) workspace(b, t int64, d DType, scale float64) int64 {
 	return int64(float64(n) * scale)
 }
 
+// usual says whether the formula of the workspace is exact: it was in all recorded shapes that are not tiny.
+func (r RNN) usual(batch int64) bool {
+	return r.Hidden > 128 && batch >= 8 && r.Layers*r.Directions <= 4
+}
+
 // matrices is how many values the weights hold without the biases.
 func (r RNN) matrices() int64 {
 	var n int64

@@ -1,5 +1,11 @@
 package tape
 
+import (
+	"cmp"
+	"maps"
+	"slices"
+)
+
 // Convolution is one convolution as cuDNN sees it: what decides the size of its workspaces. A one-dimensional convolution
 // has a height of one.
 type Convolution struct {
@@ -39,10 +45,122 @@ type RNNBytes struct {
 	Reserve   int64 `json:"reserve"`
 }
 
-// Workspaces is what was measured on a card.
+// Workspaces is what was measured on a card. The nil one knows nothing.
 type Workspaces struct {
-	Conv map[Convolution]ConvBytes
-	RNN  map[Recurrent]RNNBytes
+	conv map[Convolution][]batchBytes // by everything but the batch, which is 0 in the key; smallest batch first
+	rnn  map[Recurrent]RNNBytes
+}
+
+type batchBytes struct {
+	batch int64
+	bytes ConvBytes
+}
+
+// AddConv keeps the sizes of a convolution; those it had before are replaced.
+func (w *Workspaces) AddConv(c Convolution, b ConvBytes) {
+	if w.conv == nil {
+		w.conv = map[Convolution][]batchBytes{}
+	}
+	batch := c.X[0]
+	c.X[0] = 0
+	list := w.conv[c]
+	at, found := slices.BinarySearchFunc(list, batch, func(e batchBytes, n int64) int { return cmp.Compare(e.batch, n) })
+	if found {
+		list[at].bytes = b
+		return
+	}
+	w.conv[c] = slices.Insert(list, at, batchBytes{batch, b})
+}
+
+// Measured gives the sizes of a convolution at this very shape.
+func (w *Workspaces) Measured(c Convolution) (ConvBytes, bool) {
+	b, how := w.forConv(c, 0)
+	return b, how == measured
+}
+
+// Clone is a copy that can be added to.
+func (w *Workspaces) Clone() *Workspaces {
+	c := &Workspaces{conv: make(map[Convolution][]batchBytes, len(w.conv)), rnn: maps.Clone(w.rnn)}
+	for k, list := range w.conv {
+		c.conv[k] = slices.Clone(list)
+	}
+	return c
+}
+
+// AddRNN keeps the sizes of a recurrent network.
+func (w *Workspaces) AddRNN(r Recurrent, b RNNBytes) {
+	if w.rnn == nil {
+		w.rnn = map[Recurrent]RNNBytes{}
+	}
+	w.rnn[r] = b
+}
+
+// knowledge says where a size comes from.
+type knowledge int
+
+const (
+	byRule   knowledge = iota
+	nearby             // from the same convolution at other batch sizes
+	measured           // at this very shape
+)
+
+// forConv gives the sizes of a convolution: as measured, or from batches near it at which it was. maps is the bytes of
+// one sample's input and output.
+func (w *Workspaces) forConv(c Convolution, maps int64) (ConvBytes, knowledge) {
+	if w == nil {
+		return ConvBytes{}, byRule
+	}
+	batch := c.X[0]
+	c.X[0] = 0
+	list := w.conv[c]
+	at, found := slices.BinarySearchFunc(list, batch, func(e batchBytes, n int64) int { return cmp.Compare(e.batch, n) })
+	if found {
+		return list[at].bytes, measured
+	}
+	var below, above *batchBytes // nearest on either side, no farther than a factor of two
+	if at > 0 && list[at-1].batch*2 >= batch {
+		below = &list[at-1]
+	}
+	if at < len(list) && list[at].batch <= 2*batch {
+		above = &list[at]
+	}
+	switch {
+	case below != nil && above != nil:
+		return between(*below, *above, batch), nearby
+	case below != nil:
+		return from(*below, batch, maps), nearby
+	case above != nil:
+		return from(*above, batch, maps), nearby
+	}
+	return ConvBytes{}, byRule
+}
+
+// between draws a line through the sizes at two batches: workspaces are copies of inputs and outputs, which grow with the
+// batch, and of filters, which do not. Where only one of the two needs any, another kernel was chosen: the nearer one is
+// followed.
+func between(a, b batchBytes, batch int64) ConvBytes {
+	share := float64(batch-a.batch) / float64(b.batch-a.batch)
+	on := func(va, vb int64) int64 {
+		switch {
+		case va != 0 && vb != 0:
+			return va + int64(share*float64(vb-va))
+		case share < 0.5:
+			return va
+		}
+		return vb
+	}
+	return ConvBytes{on(a.bytes.Forward, b.bytes.Forward), on(a.bytes.InputGrad, b.bytes.InputGrad), on(a.bytes.WeightGrad, b.bytes.WeightGrad)}
+}
+
+// from continues the sizes at one batch to another: what holds copies of input and output grows by them, less stays.
+func from(a batchBytes, batch, maps int64) ConvBytes {
+	on := func(v int64) int64 {
+		if v < maps*a.batch {
+			return v
+		}
+		return max(0, v+maps*(batch-a.batch))
+	}
+	return ConvBytes{on(a.bytes.Forward), on(a.bytes.InputGrad), on(a.bytes.WeightGrad)}
 }
 
 // Shapes are the operations of a timeline whose workspaces cuDNN chooses, each once, in the order they were met.
@@ -99,20 +217,26 @@ func (c convCase) key() Convolution {
 	return k
 }
 
-// measured gives the sizes of a convolution where they are known from the card.
-func (g *Graph) measured(c convCase) (ConvBytes, bool) {
+// convBytes decides how large the workspaces of a convolution are, and whether that is certain.
+func (g *Graph) convBytes(c convCase) (b ConvBytes, known bool) {
 	k := c.key()
 	g.Shapes.meetConv(k)
-	b, ok := g.Workspaces.Conv[k]
-	return b, ok
-}
-
-// sizes decides how large the workspaces of a convolution are: as measured, else by rule, times the scale.
-func (g *Graph) convBytes(c convCase) (b ConvBytes, known bool) {
-	if b, ok := g.measured(c); ok {
+	i, o, _ := c.sizes()
+	b, how := g.workspaces().forConv(k, (i+o)/max(1, c.x[0]))
+	switch {
+	case how == measured:
 		return b, true
+	case how == nearby && !c.patches():
+		return ConvBytes{c.scaled(b.Forward), c.scaled(b.InputGrad), c.scaled(b.WeightGrad)}, false
 	}
 	return ConvBytes{Forward: c.forward(), InputGrad: c.inputGrad(), WeightGrad: c.weightGrad()}, c.patches()
+}
+
+func (g *Graph) workspaces() *Workspaces {
+	if g.Workspaces == nil {
+		return nil
+	}
+	return g.Workspaces()
 }
 
 func (r RNN) key(b, t int64, d DType) Recurrent {
@@ -127,9 +251,11 @@ func (r RNN) key(b, t int64, d DType) Recurrent {
 func (g *Graph) rnnBytes(r RNN, b, t int64, d DType) RNNBytes {
 	k := r.key(b, t, d)
 	g.Shapes.meetRNN(k)
-	if m, ok := g.Workspaces.RNN[k]; ok {
-		return m
+	if w := g.workspaces(); w != nil {
+		if m, ok := w.rnn[k]; ok {
+			return m
+		}
 	}
-	g.Approx = true
+	g.Approx = g.Approx || !r.usual(b)
 	return RNNBytes{Workspace: r.workspace(b, t, d, g.ConvScale), Reserve: r.reserve(b, t, d)}
 }

@@ -1,0 +1,92 @@
+package plan
+
+import (
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	_ "embed"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"sync"
+
+	"memroom/plan/tape"
+)
+
+// The H200's own calibration is shipped: what cuDNN takes there for the convolutions of well-known networks at usual batch
+// sizes. A line a convolution, gzip'ed: batch channels height width, filters depth height width, stride, padding and
+// dilation (two each), groups, type, layout ("-" or "last"), bytes of the forward pass and of the two gradients.
+//
+//go:embed h200.conv.gz
+var shippedConv []byte
+
+// tableTorch is the version it was measured with.
+const tableTorch = "2.11"
+
+// shippedTable reads the table, once, and only where a convolution asks for it. The file is ours: damage is a mistake in
+// the build, and gives no table.
+var shippedTable = sync.OnceValue(func() *tape.Workspaces {
+	w, err := readTable(bytes.NewReader(shippedConv))
+	if err != nil {
+		return nil
+	}
+	return w
+})
+
+// WriteTable writes a calibration's convolutions in the form of the shipped table.
+func WriteTable(out io.Writer, list []ConvSizes) error {
+	z, err := gzip.NewWriterLevel(out, gzip.BestCompression)
+	if err != nil {
+		return err
+	}
+	for _, s := range list {
+		layout := "-"
+		if s.ChannelsLast {
+			layout = "last"
+		}
+		_, err := fmt.Fprintf(z, "%d %d %d %d %d %d %d %d %d %d %d %d %d %d %d %s %s %d %d %d\n", s.X[0], s.X[1], s.X[2], s.X[3], s.W[0], s.W[1], s.W[2], s.W[3],
+			s.Stride[0], s.Stride[1], s.Pad[0], s.Pad[1], s.Dilation[0], s.Dilation[1], s.Groups, s.DType, layout, s.Forward, s.InputGrad, s.WeightGrad)
+		if err != nil {
+			return err
+		}
+	}
+	return z.Close()
+}
+
+// readTable reads what WriteTable wrote.
+func readTable(in io.Reader) (*tape.Workspaces, error) {
+	z, err := gzip.NewReader(in)
+	if err != nil {
+		return nil, err
+	}
+	w := &tape.Workspaces{}
+	lines := bufio.NewScanner(z)
+	for lines.Scan() {
+		s, err := parseConv(lines.Text())
+		if err != nil {
+			return nil, fmt.Errorf("table of convolutions: %q: %w", lines.Text(), err)
+		}
+		w.AddConv(s.Convolution, s.ConvBytes)
+	}
+	return w, lines.Err()
+}
+
+func parseConv(line string) (s ConvSizes, err error) {
+	fields := strings.Fields(line)
+	if len(fields) != 20 {
+		return s, fmt.Errorf("%d fields", len(fields))
+	}
+	into := []*int64{&s.X[0], &s.X[1], &s.X[2], &s.X[3], &s.W[0], &s.W[1], &s.W[2], &s.W[3], &s.Stride[0], &s.Stride[1], &s.Pad[0], &s.Pad[1],
+		&s.Dilation[0], &s.Dilation[1], &s.Groups, nil, nil, &s.Forward, &s.InputGrad, &s.WeightGrad}
+	for i, p := range into {
+		if p == nil {
+			continue
+		}
+		if *p, err = strconv.ParseInt(fields[i], 10, 64); err != nil {
+			return s, err
+		}
+	}
+	s.DType, s.ChannelsLast = fields[15], fields[16] == "last"
+	return s, nil
+}

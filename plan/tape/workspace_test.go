@@ -1,0 +1,41 @@
+package tape
+
+import "testing"
+
+// TestWorkspacesBetweenBatches: what was measured is given back; batches between and beside it follow the copies of input
+// and output; far ones are left to the rules.
+func TestWorkspacesBetweenBatches(t *testing.T) {
+	at := func(batch int64) Convolution {
+		return Convolution{X: [4]int64{batch, 64, 56, 56}, W: [4]int64{64, 64, 3, 3}, Stride: [2]int64{1, 1}, Pad: [2]int64{1, 1}, Dilation: [2]int64{1, 1}, Groups: 1, DType: "fp32"}
+	}
+	const maps = 1000
+	var w Workspaces
+	w.AddConv(at(64), ConvBytes{Forward: 64*maps + 16, InputGrad: 0, WeightGrad: 500})
+	w.AddConv(at(32), ConvBytes{Forward: 32*maps + 16, InputGrad: 32 * maps, WeightGrad: 500})
+	for _, c := range []struct {
+		batch int64
+		want  ConvBytes
+		how   knowledge
+	}{
+		{32, ConvBytes{32*maps + 16, 32 * maps, 500}, measured},
+		{48, ConvBytes{48*maps + 16, 0, 500}, nearby},
+		{40, ConvBytes{40*maps + 16, 32 * maps, 500}, nearby},
+		{100, ConvBytes{100*maps + 16, 0, 500}, nearby},
+		{20, ConvBytes{20*maps + 16, 20 * maps, 500}, nearby},
+		{200, ConvBytes{}, byRule},
+		{1, ConvBytes{}, byRule},
+	} {
+		if got, how := w.forConv(at(c.batch), maps); got != c.want || how != c.how {
+			t.Errorf("batch %d: %+v (%d), want %+v (%d)", c.batch, got, how, c.want, c.how)
+		}
+	}
+	other := at(32)
+	other.DType = "bf16"
+	if _, how := w.forConv(other, maps); how != byRule {
+		t.Error("another type took the sizes of fp32")
+	}
+	var none *Workspaces
+	if _, how := none.forConv(at(32), maps); how != byRule {
+		t.Error("no table knows nothing")
+	}
+}
