@@ -1,6 +1,6 @@
 """What memroom costs a training on a GPU, and that it changes nothing: GPT-2 small in bf16 (8 x 512) and ResNet-50.
 
-    python bench/overhead/gpu.py --memroom bin/memroom [--turns 40] [--processes 3] [--only gpt2|resnet50|resnet50-256] [--window]
+    python bench/overhead/gpu.py --memroom bin/memroom [--seconds 60] [--processes 3] [--only gpt2|resnet50|resnet50-256] [--window]
 
 Two comparisons, both interleaved in one run:
   - several processes with memroom around them and as many without take turns of ten steps in random order. Processes that
@@ -155,7 +155,7 @@ def milliseconds(trainers):
     return 1e3 * statistics.median(t for trainer in trainers for t in trainer.times)
 
 
-def beside(name, turns, processes, memroom):
+def beside(name, seconds, processes, memroom):
     """Processes with memroom and processes without, in turns."""
     monitor = None if memroom else Monitor()
     bare = [Trainer(name) for _ in range(processes)]
@@ -164,7 +164,7 @@ def beside(name, turns, processes, memroom):
         trainer.steps(15, keep=False)
     before, began = processor_seconds(memroom), time.time()
     order, chance = bare + watched, random.Random(1)
-    for _ in range(turns):
+    while time.time() < began + seconds:
         chance.shuffle(order)
         for trainer in order:
             trainer.steps(2, keep=False)  # the first steps after a change of process find cold caches
@@ -193,18 +193,21 @@ def inside_hooks(heard):
     return 100.0 * (told[-1]["spent_us"] - told[0]["spent_us"]) / busy, [m for m in heard if m["t"] == "fault"]
 
 
-def in_and_out(name, count, memroom):
+def in_and_out(name, seconds, memroom):
     """One process, each step with or without its hooks."""
     trainer = Trainer(name, None if memroom else Monitor(), memroom)
     trainer.steps(15, keep=False)
-    answer = trainer.steps(count, how="mixed")
+    times, end = {True: [], False: []}, time.time() + seconds
+    while time.time() < end:
+        answer = trainer.steps(20, how="mixed")
+        for took, hooked in zip(answer["times"], answer["hooked"]):
+            times[hooked].append(took)
     trainer.end()
-    times = {wanted: [t for t, hooked in zip(answer["times"], answer["hooked"]) if hooked == wanted] for wanted in (True, False)}
     ratio = lambda draw: statistics.median(draw(times[True])) / statistics.median(draw(times[False]))  # noqa: E731
     chance = random.Random(1)
     again = sorted(ratio(lambda ts: chance.choices(ts, k=len(ts))) for _ in range(400))
     print("%s, one process, %d steps: hooks out %.3f ms, in %.3f ms, ratio of medians %.4f (bar 1.005), 95 %% interval %.4f to %.4f" % (
-        name, count, 1e3 * statistics.median(times[False]), 1e3 * statistics.median(times[True]), ratio(lambda ts: ts), again[10], again[-11]), flush=True)
+        name, len(times[True] + times[False]), 1e3 * statistics.median(times[False]), 1e3 * statistics.median(times[True]), ratio(lambda ts: ts), again[10], again[-11]), flush=True)
 
 
 def ours(memroom):
@@ -248,7 +251,7 @@ def window(name):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--turns", type=int, default=40)
+    parser.add_argument("--seconds", type=float, default=60, help="for each comparison")
     parser.add_argument("--processes", type=int, default=3, help="on each side")
     parser.add_argument("--only")
     parser.add_argument("--window", action="store_true")
@@ -259,8 +262,8 @@ def main():
         return train(args.child)
     memroom = os.path.abspath(args.memroom) if args.memroom else None
     for name in ([args.only] if args.only else ["gpt2", "resnet50", "resnet50-256"]):
-        beside(name, args.turns, args.processes, memroom)
-        in_and_out(name, 40 * args.turns, memroom)
+        beside(name, args.seconds, args.processes, memroom)
+        in_and_out(name, args.seconds, memroom)
         if args.window:
             window(name)
 
