@@ -7,14 +7,27 @@ import (
 	"memroom/plan/tape"
 )
 
-// seq2seq is BART's shape, post-norm; Whisper shares its layers, pre-norm.
+// seq2seq is BART's shape and that of its relatives, among them Whisper's layers.
 type seq2seq struct {
 	h, encLayers, decLayers, encHeads, decHeads, encFF, decFF int64
 	act                                                       string
 	drop, attnDrop, actDrop                                   float64
 	before                                                    bool // norms come before attention and MLP
 	keyBias                                                   bool
+	scaledQuery                                               bool // Whisper: q is scaled beforehand, and q, k, v are made contiguous
+	embedNorm, lastNorm                                       bool // a norm of the embeddings, of each stack's result
+	positions                                                 positionKind
+	shiftsLast                                                bool // mBART: the last token becomes the first
 }
+
+// positionKind is how a stack knows its positions.
+type positionKind uint8
+
+const (
+	learnedOffset positionKind = iota // BART: a table with two rows too many
+	learned                           // Blenderbot
+	sinusoidal                        // Pegasus, Marian: a table that is not trained
+)
 
 type s2sAttention struct {
 	q, k, v, o lin
@@ -34,7 +47,7 @@ type s2sLayer struct {
 }
 
 func (s *seq2seq) attention(m *tape.Module, heads int64, dec, causal bool) s2sAttention {
-	a := s2sAttention{d: s.h / heads, causal: causal, decoder: dec, drop: s.attnDrop, scaled: s.before}
+	a := s2sAttention{d: s.h / heads, causal: causal, decoder: dec, drop: s.attnDrop, scaled: s.scaledQuery}
 	a.k, a.v = linear(m, "k_proj", s.h, s.h, s.keyBias), linear(m, "v_proj", s.h, s.h, true)
 	a.q, a.o = linear(m, "q_proj", s.h, s.h, true), linear(m, "out_proj", s.h, s.h, true)
 	return a
@@ -126,17 +139,40 @@ func (l *s2sLayer) run(c *ctx, x, enc, mask *tape.Tensor) *tape.Tensor {
 	return f.Leave(h)
 }
 
-// bart is BartForConditionalGeneration (and mBART's layout where the norms agree).
+// bart is BartForConditionalGeneration, and mBART, Pegasus, Marian and Blenderbot.
 func bart(c *Config, r Run) (*Model, error) {
 	s := &seq2seq{h: c.Int(1024, "d_model"), encLayers: c.Int(12, "encoder_layers"), decLayers: c.Int(12, "decoder_layers"), encHeads: c.Int(16, "encoder_attention_heads"),
 		decHeads: c.Int(16, "decoder_attention_heads"), encFF: c.Int(4096, "encoder_ffn_dim"), decFF: c.Int(4096, "decoder_ffn_dim"), act: c.Str("gelu", "activation_function"),
 		drop: c.Float(0.1, "dropout"), attnDrop: c.Float(0, "attention_dropout"), actDrop: c.Float(0, "activation_dropout"), keyBias: true}
 	vocab, npos := c.Int(50265, "vocab_size"), c.Int(1024, "max_position_embeddings")
+	switch c.Type() {
+	case "bart":
+		s.embedNorm = true
+	case "mbart":
+		s.embedNorm, s.before, s.lastNorm, s.shiftsLast = true, true, true, true
+	case "pegasus":
+		s.before, s.lastNorm, s.positions = true, true, sinusoidal
+	case "marian":
+		s.positions = sinusoidal
+		vocab = c.Int(58101, "vocab_size")
+		if !c.Bool(true, "share_encoder_decoder_embeddings") {
+			c.complain("share_encoder_decoder_embeddings=false is not described")
+		}
+	case "blenderbot":
+		s.before, s.lastNorm, s.positions = true, true, learned
+		vocab, npos = c.Int(8008, "vocab_size"), c.Int(128, "max_position_embeddings")
+	}
 	c.divides(s.h, s.encHeads, "d_model by encoder_attention_heads")
 	c.divides(s.h, s.decHeads, "d_model by decoder_attention_heads")
 	if r.Seq > npos {
 		c.complain("the sequence of %d tokens is longer than the %d positions of the model", r.Seq, npos)
 	}
+	for _, name := range []string{"encoder_layerdrop", "decoder_layerdrop"} {
+		if c.Float(0, name) > 0 {
+			c.complain("%s skips layers at random: set it to 0", name)
+		}
+	}
+	tied := c.Bool(true, "tie_word_embeddings")
 	if err := c.Err(); err != nil {
 		return nil, err
 	}
@@ -144,17 +180,19 @@ func bart(c *Config, r Run) (*Model, error) {
 	body := root.Child("model")
 	shared := embedding(body, "shared", vocab, s.h)
 	enc, dec := s.bartStack(body.Child("encoder"), shared, npos, false), s.bartStack(body.Child("decoder"), shared, npos, true)
-	head := root.Child("lm_head")
-	head.Tie(shared)
-	root.Buffer(tape.F32, vocab)
-	lm := lin{w: shared}
 	r.arch = "" // no classifier is described
+	lm := causalHead(root, r, shared, tied, vocab, s.h)
+	root.Buffer(tape.F32, vocab)
 	m := &Model{Root: root, Inputs: tokenInputs(r), Layers: s.encLayers + s.decLayers, Run: r, Head: "ForConditionalGeneration"}
 	m.Loss = func(g *tape.Graph, in []*tape.Tensor) *tape.Tensor {
 		x := newCtx(g, r)
 		f := g.Enter()
 		var ids, h, y, logits *tape.Tensor
-		f.Set(&ids, x.shiftRight(in[0]))
+		if s.shiftsLast {
+			f.Set(&ids, x.shiftLast(in[0]))
+		} else {
+			f.Set(&ids, x.shiftRight(in[0]))
+		}
 		f.Set(&h, enc.run(x, in[0], shared, nil))
 		f.Set(&y, dec.run(x, ids, shared, h))
 		x.In("lm_head", func() {
@@ -170,19 +208,41 @@ func bart(c *Config, r Run) (*Model, error) {
 	return m, nil
 }
 
+// shiftLast is mBART's shift_tokens_right: the last token that is not padding is found and put first.
+func (c *ctx) shiftLast(labels *tape.Tensor) *tape.Tensor {
+	f := c.Enter()
+	b, s := labels.Shape[0], labels.Shape[1]
+	fresh := func(d tape.DType, shape ...int64) *tape.Tensor { return c.Fresh("shift right", d, shape...) }
+	var out, last, start *tape.Tensor
+	f.Set(&out, fresh(tape.I64, b, s))
+	tape.Del(fresh(tape.Bool, b, s))
+	ne := fresh(tape.Bool, b, s)
+	sum := fresh(tape.I64, b)
+	tape.Del(fresh(tape.I64, b, s), ne)
+	f.Set(&last, fresh(tape.I64, b))
+	tape.Del(sum)
+	f.Set(&start, fresh(tape.I64, b))
+	tape.Del(fresh(tape.I64, b, s-1))
+	return f.Leave(out)
+}
+
 type bartStack struct {
-	layers []*s2sLayer
-	pos    *tape.Param
-	ln     norm
-	spec   *seq2seq
-	dec    bool
-	name   string
+	layers   []*s2sLayer
+	pos      *tape.Param
+	ln, last norm
+	spec     *seq2seq
+	dec      bool
+	name     string
 }
 
 func (s *seq2seq) bartStack(m *tape.Module, shared *tape.Param, npos int64, dec bool) *bartStack {
 	st := &bartStack{spec: s, dec: dec, name: m.Path()}
 	m.Child("embed_tokens").Tie(shared)
-	st.pos = embedding(m, "embed_positions", npos+2, s.h)
+	if s.positions == learnedOffset {
+		npos += 2
+	}
+	st.pos = embedding(m, "embed_positions", npos, s.h)
+	st.pos.Frozen = s.positions == sinusoidal
 	list := m.Child("layers")
 	n := s.encLayers
 	if dec {
@@ -191,12 +251,18 @@ func (s *seq2seq) bartStack(m *tape.Module, shared *tape.Param, npos int64, dec 
 	for i := range n {
 		st.layers = append(st.layers, s.layer(list.Child(fmt.Sprint(i)), dec))
 	}
-	st.ln = layerNorm(m, "layernorm_embedding", s.h)
+	if s.embedNorm {
+		st.ln = layerNorm(m, "layernorm_embedding", s.h)
+	}
+	if s.lastNorm {
+		st.last = layerNorm(m, "layer_norm", s.h)
+	}
 	return st
 }
 
 func (st *bartStack) run(c *ctx, ids *tape.Tensor, shared *tape.Param, enc *tape.Tensor) *tape.Tensor {
 	f := c.Enter(enc)
+	s := st.spec
 	b, n := ids.Shape[0], ids.Shape[1]
 	var e, position, ones, mask, pos, h *tape.Tensor
 	f.Set(&e, c.Scale(c.Embedding(ids, shared)))
@@ -204,19 +270,48 @@ func (st *bartStack) run(c *ctx, ids *tape.Tensor, shared *tape.Param, enc *tape
 		f.Set(&position, c.AddScalar(c.Fresh("positions", tape.I64, n)))
 		f.Set(&ones, c.Fresh("mask", tape.F32, b, n))
 		f.Set(&mask, c.onesMask(b, n, e.DType))
-		f.Set(&ones, nil)
-		f.Set(&pos, c.Embedding(c.AddScalar(c.Unsqueeze(position, 0)), st.pos))
-	} else {
-		f.Set(&pos, c.Embedding(c.AddScalar(c.Expand(c.Fresh("positions", tape.I64, n), b, n)), st.pos))
+		if s.embedNorm && !s.before { // BART overwrites its mask
+			f.Set(&ones, nil)
+		}
+	}
+	f.Set(&pos, st.position(c, position, b, n))
+	if !s.lastNorm && s.positions == sinusoidal { // Marian overwrites its positions
+		f.Set(&position, nil)
 	}
 	f.Set(&h, c.Add(e, pos))
-	f.Set(&h, st.ln.layer(c.Graph, h))
-	f.Set(&h, c.Dropout(h, st.spec.drop))
+	if s.embedNorm {
+		f.Set(&h, st.ln.layer(c.Graph, h))
+	}
+	f.Set(&h, c.Dropout(h, s.drop))
 	if !st.dec && c.Padded {
 		f.Set(&mask, c.fullMask(b, n, e.DType))
 	}
 	for i, l := range st.layers {
 		f.Set(&h, c.layer(fmt.Sprintf("%s.layers.%d", st.name, i), func(a []*tape.Tensor) *tape.Tensor { return l.run(c, a[0], a[1], a[2]) }, h, enc, mask))
 	}
+	if s.lastNorm {
+		f.Set(&h, st.last.layer(c.Graph, h))
+	}
 	return f.Leave(h)
+}
+
+// position looks the positions up: given is the decoder's own list of them.
+func (st *bartStack) position(c *ctx, given *tape.Tensor, b, n int64) *tape.Tensor {
+	f := c.Enter()
+	var ids *tape.Tensor
+	switch {
+	case given == nil:
+		f.Set(&ids, c.Fresh("positions", tape.I64, n))
+	default:
+		f.Set(&ids, given)
+	}
+	if st.spec.positions != learnedOffset {
+		return f.Leave(c.Embedding(ids, st.pos))
+	}
+	if given == nil {
+		f.Set(&ids, c.Expand(ids, b, n))
+	} else {
+		f.Set(&ids, c.Unsqueeze(ids, 0))
+	}
+	return f.Leave(c.Embedding(c.AddScalar(ids), st.pos))
 }

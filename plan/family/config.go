@@ -249,6 +249,14 @@ func (c *Config) Positions() int64 {
 		return c.Count(1024, "n_positions", "max_position_embeddings")
 	case "bert", "electra", "albert", "distilbert", "opt":
 		return c.Count(512, "max_position_embeddings")
+	case "bart", "mbart", "pegasus", "marian":
+		return c.Count(1024, "max_position_embeddings")
+	case "blenderbot":
+		return c.Count(128, "max_position_embeddings")
+	case "gptj", "codegen", "gpt_neo":
+		return c.Count(2048, "n_positions", "max_position_embeddings")
+	case "gpt_bigcode":
+		return c.Count(1024, "n_positions", "max_position_embeddings")
 	case "roberta", "xlm-roberta", "camembert":
 		return c.Count(514, "max_position_embeddings") - 2
 	}
@@ -258,7 +266,7 @@ func (c *Config) Positions() int64 {
 // DefaultSeq is the sequence a model is assumed to be trained with where none is named, 0 for models without one.
 func (c *Config) DefaultSeq() int64 {
 	switch c.Type() {
-	case "vit", "deit", "swin", "convnext", "resnet", "dinov2", "torchvision", "mlp", "":
+	case "vit", "deit", "swin", "swinv2", "convnext", "convnextv2", "resnet", "dinov2", "dinov2_with_registers", "torchvision", "mlp", "":
 		return 0
 	case "clip":
 		return 77

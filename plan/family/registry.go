@@ -22,7 +22,7 @@ var registry = map[string]builder{
 	"bert": bert, "roberta": roberta, "xlm-roberta": roberta, "camembert": roberta, "electra": electra, "distilbert": distilbert, "albert": albert,
 	"deberta-v2": debertaV2,
 	// encoder-decoders
-	"t5": t5, "bart": bart, "whisper": whisper,
+	"t5": t5, "mt5": t5, "bart": bart, "mbart": bart, "pegasus": bart, "marian": bart, "blenderbot": bart, "whisper": whisper,
 	// images
 	"vit": vit, "deit": vit, "dinov2": dinov2, "dinov2_with_registers": dinov2, "swin": swin, "clip": clip,
 	"convnext": convnextHF, "convnextv2": convnextHF, "resnet": resnetHF, "torchvision": torchvision,

@@ -12,7 +12,7 @@ import (
 func whisper(c *Config, r Run) (*Model, error) {
 	s := &seq2seq{h: c.Int(384, "d_model"), encLayers: c.Int(4, "encoder_layers"), decLayers: c.Int(4, "decoder_layers"), encHeads: c.Int(6, "encoder_attention_heads"),
 		decHeads: c.Int(6, "decoder_attention_heads"), encFF: c.Int(1536, "encoder_ffn_dim"), decFF: c.Int(1536, "decoder_ffn_dim"), act: c.Str("gelu", "activation_function"),
-		drop: c.Float(0, "dropout"), attnDrop: c.Float(0, "attention_dropout"), actDrop: c.Float(0, "activation_dropout"), before: true}
+		drop: c.Float(0, "dropout"), attnDrop: c.Float(0, "attention_dropout"), actDrop: c.Float(0, "activation_dropout"), before: true, scaledQuery: true}
 	vocab, mel := c.Int(51865, "vocab_size"), c.Int(80, "num_mel_bins")
 	frames, tokens := c.Int(1500, "max_source_positions"), c.Int(448, "max_target_positions")
 	c.divides(s.h, s.encHeads, "d_model by encoder_attention_heads")
