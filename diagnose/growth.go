@@ -36,7 +36,7 @@ func (s *Series) Add(step int64, floor, reserved, working float64, limits Thresh
 	if n := len(s.floor); n > 0 && math.Abs(floor-s.floor[n-1].Value) < s.Quantum {
 		floor = s.floor[n-1].Value
 	}
-	s.noteCollapse(floor)
+	s.noteSetback(floor)
 	s.floor = append(s.floor, Point{step, floor})
 	s.reserved = append(s.reserved, Point{step, reserved})
 	s.working = append(s.working, Point{step, working})
@@ -54,16 +54,37 @@ func (s *Series) Add(step int64, floor, reserved, working float64, limits Thresh
 	}
 }
 
-// noteCollapse remembers how long a rise lasted if the next value lies back near where it began. The rise is counted along
-// its line, so that a single spike and its end are not mistaken for one.
-func (s *Series) noteCollapse(next float64) {
-	t := s.trend
-	if !s.rising || t.Steps <= s.cycle {
+// noteSetback remembers the longest rise that was lost again: garbage that is collected now and then, data that comes and
+// goes in waves. What has risen since the series was last as low as it is now is gone.
+func (s *Series) noteSetback(value float64) {
+	n := len(s.floor)
+	if n == 0 || value >= s.floor[n-1].Value {
 		return
 	}
-	if risen := t.Slope * float64(t.Steps); next < t.base+0.5*risen {
-		s.cycle = t.Steps
+	start := n - 1
+	for start >= 0 && s.floor[start].Value > value {
+		start--
 	}
+	if start < 0 { // never as low before: a level was left, no rise was lost
+		return
+	}
+	lost := s.floor[start:]
+	peak := 0
+	for i, p := range lost {
+		if p.Value > lost[peak].Value {
+			peak = i
+		}
+	}
+	if length := lost[peak].Step - lost[0].Step; length > s.cycle && peak >= 3 && climbs(lost[:peak+1]) {
+		s.cycle = length
+	}
+}
+
+// climbs says that values rise along the way, not by one jump or by chance.
+func climbs(points []Point) bool {
+	sample := thin(points, 24)
+	x, y := stepsOf(sample), values(sample)
+	return leftBy(x, y) < 0.4*leftBy(make([]float64, len(x)), y) && jumpLeaves(y) > leftBy(x, y)
 }
 
 // Suspect says that the floor has risen for some steps: too early to say so, early enough to look where from.
@@ -80,19 +101,30 @@ func (s *Series) Leak(limits Thresholds) (Trend, bool) {
 	return t, true
 }
 
+// Goes says that the floor still rises.
+func (s *Series) Goes(limits Thresholds) bool { return s.rising && s.trend.even }
+
 // workGrows says that the program does more at each step, longer sequences for instance: then what a step needs above the
 // floor grows along with what stays, where a leak leaves it as it is; and reserved bytes grow much faster than both.
 func (s *Series) workGrows(limits Thresholds) bool {
-	return outpaces(since(s.working, s.trend.Onset), limits.Workload*s.trend.Slope) ||
-		outpaces(since(s.reserved, s.trend.Onset), limits.Reserving*s.trend.Slope)
+	return outpaces(since(s.working, s.trend.Onset), limits.Workload*s.trend.Growth) ||
+		outpaces(since(s.reserved, s.trend.Onset), limits.Reserving*s.trend.Growth)
 }
 
-// outpaces says whether a series grew by at least slope, as a whole and in its second half.
-func outpaces(points []Point, slope float64) bool {
-	if len(points) < fewPoints {
+// outpaces says whether a series grew by at least so much, and did so in two quarters of the time or more, one of them in the
+// second half: not by a single block, nor only at the beginning.
+func outpaces(points []Point, growth float64) bool {
+	n := len(points) - 1
+	if n < 4 || growth <= 0 || points[n].Value-points[0].Value < growth {
 		return false
 	}
-	return median(pairSlopes(thin(points, 24))) >= slope && median(pairSlopes(thin(points[len(points)/2:], 24))) >= slope/2
+	quarters, late := 0, false
+	for q := range 4 {
+		if points[(q+1)*n/4].Value-points[q*n/4].Value >= growth/4 {
+			quarters, late = quarters+1, late || q >= 2
+		}
+	}
+	return quarters >= 2 && late
 }
 
 func since(points []Point, step int64) []Point {
@@ -127,8 +159,7 @@ func (s *Series) Forecast(limit float64, limits Thresholds) (Forecast, bool) {
 	if left <= 0 {
 		return Forecast{Step: now + 1, Low: now + 1, High: now + 1, Trend: t}, true
 	}
-	at := func(slope float64) int64 { return now + int64(math.Min(math.Floor(left/slope)+1, 1e12)) }
-	f := Forecast{Step: at(t.Slope), Trend: t}
+	f := Forecast{Step: now + stepsFor(left, t.Slope, t.bend), Trend: t}
 	if t.clock > 1 { // stairs: it happens at a rise
 		f.Step = max(now+1, t.last+int64(math.Min(math.Round((math.Floor(left/t.amount)+1)*t.clock), 1e12)))
 	}
@@ -136,10 +167,21 @@ func (s *Series) Forecast(limit float64, limits Thresholds) (Forecast, bool) {
 	if steps > limits.Horizon*float64(now-s.began) {
 		return Forecast{}, false
 	}
-	spread := math.Sqrt(square(steps*t.Error)+steps*square(t.Wander)+square(t.Noise)) / t.Slope
+	final := t.Slope + t.bend*steps // the rate at which it gets there
+	spread := math.Sqrt(square(steps*t.Error)+steps*square(t.Wander)+square(t.Noise)+square(steps*steps*t.bendError/2)) / math.Max(final, t.Slope/4)
 	slack := int64(1 + 2.2*spread + 0.02*steps + t.clock)
 	f.Low, f.High = max(now+1, f.Step-slack), f.Step+slack
 	return f, true
+}
+
+// stepsFor is how many steps a rise takes to cover a distance, at a rate that changes by bend at each step. A rate that
+// falls is taken as it is: a forecast errs on the early side.
+func stepsFor(distance, rate, bend float64) int64 {
+	steps := distance / rate
+	if bend > 0 {
+		steps = 2 * distance / (rate + math.Sqrt(rate*rate+2*bend*distance))
+	}
+	return int64(math.Min(math.Floor(steps)+1, 1e12))
 }
 
 func square(x float64) float64 { return x * x }

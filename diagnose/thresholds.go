@@ -6,18 +6,22 @@ import "memroom/event"
 // DefaultThresholds.
 type Thresholds struct {
 	// Growth.
-	LeakSteps     int64   // the floor must have risen for so long: caches that fill and warm-ups are shorter
-	ForecastSteps int64   // a rise that lasts longer may be extrapolated
-	Horizon       float64 // and for as many times as long as it has lasted
-	SuspectSteps  int64   // a rise that lasts longer is worth a look at stacks, unsaid
-	Slackening    float64 // growth in the second half, as a share of that in the first, below which it is a cache that fills
-	Overdue       float64 // a rise that has not come for so many usual gaps is over
-	MinRises      int     // rises that make a trend
-	ClockRises    int     // with fewer than so many, they must be alike and come like a clock
-	Significance  float64 // Mann-Kendall deviations of a trend under noise
-	SignalToNoise float64 // growth over the window, in deviations of the noise around the line
-	Workload      float64 // what a step needs above the floor grows so many times as fast as the floor: the work grows, it is no leak
-	Reserving     float64 // the same for reserved bytes, which a leak lifts as well
+	LeakSteps       int64   // the floor must have risen for so long: caches that fill and warm-ups are shorter
+	ForecastSteps   int64   // a rise that lasts longer may be extrapolated
+	Horizon         float64 // and for as many times as long as it has lasted
+	SuspectSteps    int64   // a rise that lasts longer is worth a look at stacks, unsaid
+	Slackening      float64 // rate at the end of a rise, as a share of its mean, below which it is a cache that fills
+	SlackDeviations float64 // and by so many standard errors
+	SpikeSteps      int64   // what lasts for fewer steps is a spike, under which the floor is looked for
+	Overdue         float64 // a rise that has not come for so many usual gaps is over
+	MinRises        int     // rises that make a trend
+	ClockRises      int     // with fewer than so many, they must be alike and come like a clock
+	Significance    float64 // slope of a trend under noise, in its standard errors
+	WalkDeviations  float64 // growth over the window, in what a random walk of such steps would cover
+	LineOverJump    float64 // log likelihood by which a line must tell a rise better than two levels
+	EndOverLine     float64 // and by which a rise that has ended may tell it better than a line
+	Workload        float64 // what a step needs above the floor grows so many times as fast as the floor: the work grows, it is no leak
+	Reserving       float64 // the same for reserved bytes, which a leak lifts as well
 
 	// Urgent forecasts: a floor that was level for so long, then rises towards a near limit.
 	LevelSteps  int64
@@ -54,8 +58,8 @@ type Thresholds struct {
 // docs/measurements.md: caches that fill for 30 steps must pass, leaks must be named within 40.
 func DefaultThresholds() Thresholds {
 	return Thresholds{
-		LeakSteps: 37, ForecastSteps: 31, Horizon: 20, SuspectSteps: 10,
-		Slackening: 0.7, Overdue: 1.5, MinRises: 3, ClockRises: 8, Significance: 5, SignalToNoise: 8, Workload: 0.8, Reserving: 2.5,
+		LeakSteps: 39, ForecastSteps: 31, Horizon: 20, SuspectSteps: 10,
+		Slackening: 0.85, SlackDeviations: 2.4, SpikeSteps: 10, Overdue: 1.5, MinRises: 3, ClockRises: 8, Significance: 7, WalkDeviations: 3.5, LineOverJump: 4, EndOverLine: 5, Workload: 0.8, Reserving: 2.5,
 		LevelSteps: 20, UrgentRises: 4, UrgentShare: 0.5,
 		HeapGrowth: 128 * event.KiB, HostGrowth: 4 * event.MiB, HostShare: 0.02,
 		FragmentShare: 0.25, FragmentBytes: 512 * event.MiB, FragmentSteps: 5,

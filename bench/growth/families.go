@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"hash/fnv"
 	"math"
 	"math/rand/v2"
 
@@ -10,173 +11,272 @@ import (
 
 const mib = 1 << 20
 
-// shape makes the floor and the reserved bytes of a step.
-type shape func(r *rand.Rand, step int) (floor, reserved float64)
+// family is one kind of run, with its parameters drawn anew for each seed.
+type family struct {
+	name  string
+	class class
+	draw  func(r *rand.Rand) course
+}
+
+// class says what must be said about a run.
+type class int
+
+const (
+	leaks   class = iota // must be named within 40 steps
+	faint                // leaks that 40 steps cannot show: rare, or far below the noise
+	healthy              // must never be named
+	open                 // healthy, and exactly like a leak for more than 40 steps: must be taken back
+)
+
+func (c class) String() string {
+	return [...]string{"leak", "faint leak", "healthy", "looks like one"}[c]
+}
+
+// course makes the memory of a run, step by step.
+type course struct {
+	steps int
+	onset int                    // step before the first leaked byte
+	ends  int                    // of what only looks like a leak: the step it stops at
+	floor func(step int) float64 // what stays after the step
+	work  func(step int) float64 // what the step needs above it, nil: always the same
+}
 
 // families makes one series of each kind: leaks of every shape we could think of, and healthy look-alikes.
 func families(seed uint64) []series {
 	var all []series
-	r := rand.New(rand.NewPCG(seed, 99))
-	add := func(name string, onset int64, steps int, f shape) {
-		s := series{name: fmt.Sprintf("%s#%d", name, seed), onset: onset}
-		for step := range steps {
-			floor, reserved := f(r, step)
-			s.floor = append(s.floor, diagnose.Point{Step: int64(step), Value: math.Round(floor/512) * 512})
-			s.reserved = append(s.reserved, reserved)
+	for _, kinds := range [][]family{leakFamilies, faintFamilies, healthyFamilies, openFamilies} {
+		for _, k := range kinds {
+			all = append(all, k.run(seed))
 		}
-		all = append(all, s)
 	}
-	leaks(r, add)
-	healthy(r, add)
 	return all
 }
 
-type adder func(name string, onset int64, steps int, f shape)
-
-func leaks(r *rand.Rand, add adder) {
-	base := 145*mib + float64(r.IntN(100))*mib
-	rate := math.Exp(math.Log(8<<10) + r.Float64()*6.5) // 8 KiB to 5 MiB a step
-	from := func(onset, step int) float64 { return math.Max(0, float64(step-onset)) }
-	add("leak steady", 0, 150, func(_ *rand.Rand, s int) (float64, float64) { return base + rate*from(0, s), 0 })
-	late := 50 + r.IntN(100)
-	add("leak late", int64(late), late+100, func(_ *rand.Rand, s int) (float64, float64) { return base + rate*from(late, s), 0 })
-	state := 200.0 * mib
-	add("leak after optimizer state", 1, 150, func(_ *rand.Rand, s int) (float64, float64) {
-		return base + state*math.Min(1, float64(s)) + rate*from(1, s), 0
-	})
-	every := 2 + r.IntN(11)
-	add("leak every k steps", int64(every)-1, 200, func(_ *rand.Rand, s int) (float64, float64) {
-		return base + rate*float64(s/every), 0
-	})
-	cache := 20 + r.IntN(10)
-	add("leak after a cache fills", 60, 200, func(_ *rand.Rand, s int) (float64, float64) {
-		return base + 16*mib*math.Min(float64(s), float64(cache)) + rate*from(60, s), 0
-	})
-	sum := 0.0
-	add("leak of varying size", 0, 150, func(r *rand.Rand, s int) (float64, float64) {
-		if s > 0 {
-			sum += rate * (0.5 + r.Float64())
+// run draws one series. The generator depends on the name alone, so that a new kind leaves the others as they are.
+func (k family) run(seed uint64) series {
+	name := fnv.New64a()
+	name.Write([]byte(k.name))
+	c := k.draw(rand.New(rand.NewPCG(seed, name.Sum64())))
+	s := series{name: fmt.Sprintf("%s#%d", k.name, seed), class: k.class, onset: int64(c.onset), ends: int64(c.ends)}
+	if k.class == healthy || k.class == open {
+		s.onset = -1
+	}
+	reserved := 0.0
+	for step := range c.steps {
+		floor, work := block(c.floor(step)), 48.0*mib
+		if c.work != nil {
+			work += c.work(step)
 		}
-		return base + sum, 0
-	})
-	now := 0.0
-	add("leak by chance (half of the steps)", 0, 150, func(r *rand.Rand, s int) (float64, float64) {
-		if s > 0 && r.IntN(2) == 0 {
-			now += rate
-		}
-		return base + now, 0
-	})
-	noise := rate * (1 + 2*r.Float64())
-	add("leak in noise of 1-3 steps", 0, 200, func(r *rand.Rand, s int) (float64, float64) {
-		return base + rate*float64(s) + noise*r.Float64(), 0
-	})
-	add("leak in noise, late", 70, 250, func(r *rand.Rand, s int) (float64, float64) {
-		return base + rate*from(70, s) + noise*r.Float64(), 0
-	})
-	small := rate / 10
-	add("leak in noise of 20 steps (slow)", 0, 600, func(r *rand.Rand, s int) (float64, float64) {
-		return base + small*float64(s) + 20*small*r.Float64(), 0
-	})
-	add("leak with evaluation spikes", 0, 200, func(_ *rand.Rand, s int) (float64, float64) {
-		spike := 0.0
-		if s%25 == 24 {
-			spike = 64 * mib
-		}
-		return base + rate*float64(s) + spike, 0
-	})
-	add("leak under a sawtooth", 0, 400, func(_ *rand.Rand, s int) (float64, float64) {
-		return base + rate*float64(s) + rate*float64(s%10), 0
-	})
-	add("leak that speeds up", 0, 150, func(_ *rand.Rand, s int) (float64, float64) {
-		return base + rate*float64(s) + 0.002*rate*float64(s*s), 0
-	})
-	add("leak with one new buffer", 0, 150, func(_ *rand.Rand, s int) (float64, float64) {
-		jump := 0.0
-		if s >= 17 {
-			jump = 100 * rate
-		}
-		return base + rate*float64(s) + jump, 0
-	})
+		reserved = math.Max(reserved, math.Ceil((floor+work)/(2*mib))*2*mib) // the cache keeps the most that was ever needed
+		s.floor = append(s.floor, diagnose.Point{Step: int64(step), Value: floor})
+		s.reserved = append(s.reserved, reserved)
+	}
+	return s
 }
 
-func healthy(r *rand.Rand, add adder) {
-	base := 145*mib + float64(r.IntN(100))*mib
-	big := math.Exp(math.Log(64<<10) + r.Float64()*6)
-	add("healthy level", -1, 300, func(_ *rand.Rand, s int) (float64, float64) { return base, 0 })
-	add("healthy optimizer state", -1, 200, func(_ *rand.Rand, s int) (float64, float64) {
-		return base + 300*mib*math.Min(1, float64(s)) + 8*mib*math.Min(1, float64(s/3)), 0
-	})
-	add("healthy noise", -1, 1000, func(r *rand.Rand, s int) (float64, float64) { return base + big*r.Float64(), 0 })
-	add("healthy two levels", -1, 1000, func(r *rand.Rand, s int) (float64, float64) {
-		return base + big*float64(r.IntN(2)) + big/100*r.Float64(), 0
-	})
-	add("healthy normal noise", -1, 1000, func(r *rand.Rand, s int) (float64, float64) { return base + big*r.NormFloat64(), 0 })
-	wave := 0.0
-	add("healthy correlated noise", -1, 1000, func(r *rand.Rand, s int) (float64, float64) {
-		wave = 0.8*wave + big*r.NormFloat64()
-		return base + wave, 0
-	})
-	for _, fill := range []int{5, 12, 20, 28, 30, 33} {
-		add(fmt.Sprintf("healthy cache fills for %d", fill), -1, 200, func(_ *rand.Rand, s int) (float64, float64) {
-			return base + 16*mib*math.Min(float64(s), float64(fill)), 0
-		})
+// block rounds as the allocator does.
+func block(bytes float64) float64 { return math.Round(bytes/512) * 512 }
+
+// between draws a number so that each order of magnitude is as likely.
+func between(r *rand.Rand, low, high float64) float64 {
+	return low * math.Exp(r.Float64()*math.Log(high/low))
+}
+
+func evenly(r *rand.Rand, low, high int) int { return low + r.IntN(high-low+1) }
+
+func baseOf(r *rand.Rand) float64 { return between(r, 20*mib, 4096*mib) }
+
+// after counts the steps since an onset.
+func after(onset, step int) float64 { return math.Max(0, float64(step-onset)) }
+
+func when(yes bool, bytes float64) float64 {
+	if yes {
+		return bytes
 	}
-	add("healthy cache fills later", -1, 250, func(_ *rand.Rand, s int) (float64, float64) {
-		return base + 4*mib*math.Max(0, math.Min(float64(s-50), 30)), 0
-	})
-	add("healthy cache fills under noise", -1, 250, func(r *rand.Rand, s int) (float64, float64) {
-		return base + 4*mib*math.Min(float64(s), 30) + 2*mib*r.Float64(), 0
-	})
-	seen := map[int]bool{}
-	add("healthy cache of random keys", -1, 400, func(r *rand.Rand, s int) (float64, float64) {
-		seen[r.IntN(24)] = true
-		return base + big*float64(len(seen)), 0
-	})
-	add("healthy warm-up that slackens", -1, 400, func(_ *rand.Rand, s int) (float64, float64) {
-		return base + 300*mib*(1-math.Exp(-float64(s)/15)), 0
-	})
-	for _, period := range []int{7, 13, 25, 34} {
-		add(fmt.Sprintf("healthy sawtooth of %d", period), -1, 400, func(_ *rand.Rand, s int) (float64, float64) {
-			return base + big*float64(s%period), 0
-		})
+	return 0
+}
+
+// noise gives one of the ways in which what stays varies from batch to batch, about wide bytes from end to end.
+func noise(r *rand.Rand, wide float64) func() float64 {
+	switch r.IntN(5) {
+	case 0:
+		return func() float64 { return wide * r.Float64() }
+	case 1:
+		return func() float64 { return wide / 4 * r.NormFloat64() }
+	case 2: // buckets of lengths
+		return func() float64 { return wide * float64(r.IntN(4)) / 3 }
+	case 3: // most batches are full, some short
+		return func() float64 { return -when(r.IntN(5) == 0, wide*r.Float64()) }
 	}
-	add("healthy sawtooth by chance", -1, 600, func() shape {
-		up := 0.0
-		return func(r *rand.Rand, s int) (float64, float64) {
-			up++
-			if r.IntN(12) == 0 {
-				up = 0
+	return func() float64 { return wide * r.Float64() * r.Float64() } // skewed: few long ones
+}
+
+// growth adds up what each step leaves behind.
+func growth(steps, onset int, each func(step int) float64) []float64 {
+	total := make([]float64, steps)
+	for s := 1; s < steps; s++ {
+		total[s] = total[s-1]
+		if s > onset {
+			total[s] += each(s)
+		}
+	}
+	return total
+}
+
+// leaking makes the course of a leak from what each step leaves.
+func leaking(r *rand.Rand, steps, onset int, each func(step int) float64, rest func(step int) float64) course {
+	base, total := baseOf(r), growth(steps, onset, each)
+	return course{steps: steps, onset: onset, floor: func(s int) float64 { return base + total[s] + rest(s) }}
+}
+
+func nothing(int) float64 { return 0 }
+
+func same(rate float64) func(int) float64 { return func(int) float64 { return rate } }
+
+var leakFamilies = []family{
+	{"leak steady", leaks, func(r *rand.Rand) course {
+		return leaking(r, 150, 0, same(block(between(r, 512, 8*mib))), nothing)
+	}},
+	{"leak late", leaks, func(r *rand.Rand) course {
+		onset := evenly(r, 30, 200)
+		return leaking(r, onset+100, onset, same(block(between(r, 512, 8*mib))), nothing)
+	}},
+	{"leak after optimizer state", leaks, func(r *rand.Rand) course {
+		state := between(r, 10*mib, 1000*mib)
+		return leaking(r, 150, 1, same(block(between(r, 512, 8*mib))), func(s int) float64 { return when(s >= 1, state) })
+	}},
+	{"leak after autotuning", leaks, func(r *rand.Rand) course {
+		var jumps [10]float64
+		for i := range jumps {
+			jumps[i] = when(r.IntN(2) == 0, between(r, mib, 64*mib))
+		}
+		return leaking(r, 150, 0, same(block(between(r, 512, mib))), func(s int) (sum float64) {
+			for i := range jumps {
+				sum += when(i < s, jumps[i])
 			}
-			return base + big*up, 0
-		}
-	}())
-	add("healthy evaluation every 20", -1, 400, func(_ *rand.Rand, s int) (float64, float64) {
-		if s%20 < 2 && s > 2 {
-			return base + 200*mib, 0
-		}
-		return base, 0
-	})
-	add("healthy evaluation grows once", -1, 400, func(_ *rand.Rand, s int) (float64, float64) {
-		return base + 50*mib*math.Min(2, float64(s/50)), 0
-	})
-	add("healthy curriculum", -1, 400, func(r *rand.Rand, s int) (float64, float64) {
-		length := 128 + 2*float64(s)
-		return base + 1024*length, 2*base + 40960*length
-	})
-	add("healthy curriculum in stages", -1, 400, func(r *rand.Rand, s int) (float64, float64) {
-		length := 128 * math.Pow(2, float64(s/100))
-		return base + 10240*length, 2*base + 409600*length
-	})
-	record := 0.0
-	add("healthy longest batch so far", -1, 600, func(r *rand.Rand, s int) (float64, float64) {
-		record = math.Max(record, r.ExpFloat64())
-		return base + big*record, 0
-	})
-	level := 0.0
-	add("healthy few steps up", -1, 600, func(r *rand.Rand, s int) (float64, float64) {
-		if r.IntN(90) == 0 && level < 5 {
-			level++
-		}
-		return base + big*level, 0
-	})
+			return sum
+		})
+	}},
+	{"leak every k steps", leaks, func(r *rand.Rand) course {
+		every, rate := evenly(r, 2, 12), block(between(r, 512, 8*mib))
+		c := leaking(r, 200, 0, func(s int) float64 { return when(s%every == 0, rate) }, nothing)
+		c.onset = every - 1
+		return c
+	}},
+	{"leak in short evaluations", leaks, func(r *rand.Rand) course {
+		every, rate := evenly(r, 8, 12), block(between(r, 64<<10, 8*mib))
+		c := leaking(r, 250, 0, func(s int) float64 { return when(s%every < 2 && s > 2, rate) }, nothing)
+		c.onset = every - 1
+		return c
+	}},
+	{"leak after a cache filled", leaks, func(r *rand.Rand) course {
+		fill, entry := evenly(r, 10, 35), between(r, 64<<10, 16*mib)
+		onset := fill + evenly(r, 5, 40)
+		return leaking(r, onset+120, onset, same(block(between(r, 512, mib))), func(s int) float64 { return entry * math.Min(float64(s), float64(fill)) })
+	}},
+	{"leak while a cache fills", leaks, func(r *rand.Rand) course {
+		fill, rate := evenly(r, 8, 30), block(between(r, 4<<10, mib))
+		entry := rate * between(r, 0.3, 6)
+		return leaking(r, 150, 0, same(rate), func(s int) float64 { return entry * math.Min(float64(s), float64(fill)) })
+	}},
+	{"leak of varying size", leaks, func(r *rand.Rand) course {
+		rate := between(r, 16<<10, 4*mib)
+		return leaking(r, 150, 0, func(int) float64 { return rate * (0.3 + 1.4*r.Float64()) }, nothing)
+	}},
+	{"leak of hidden states, any length", leaks, func(r *rand.Rand) course {
+		rate := between(r, 16<<10, 4*mib)
+		last := 0.0
+		return leaking(r, 200, 0, func(int) float64 { last = rate * float64(evenly(r, 8, 64)) / 36; return last }, func(int) float64 { return 3 * last })
+	}},
+	{"leak with heavy tails", leaks, func(r *rand.Rand) course {
+		rate := between(r, 16<<10, mib)
+		return leaking(r, 200, 0, func(int) float64 { return rate * math.Exp(0.8*r.NormFloat64()) }, nothing)
+	}},
+	{"leak by chance", leaks, func(r *rand.Rand) course {
+		rate, share := block(between(r, 512, 8*mib)), 0.35+0.5*r.Float64()
+		return leaking(r, 200, 0, func(int) float64 { return when(r.Float64() < share, rate) }, nothing)
+	}},
+	{"leak in noise of 1-4 steps", leaks, func(r *rand.Rand) course {
+		rate := between(r, 16<<10, 4*mib)
+		n := noise(r, rate*between(r, 1, 4))
+		return leaking(r, 200, 0, same(rate), func(int) float64 { return n() })
+	}},
+	{"leak in noise of 4-10 steps", leaks, func(r *rand.Rand) course {
+		rate := between(r, 16<<10, mib)
+		n := noise(r, rate*between(r, 4, 10))
+		return leaking(r, 250, 0, same(rate), func(int) float64 { return n() })
+	}},
+	{"leak in noise, late", leaks, func(r *rand.Rand) course {
+		rate, onset := between(r, 16<<10, 4*mib), evenly(r, 40, 200)
+		n := noise(r, rate*between(r, 1, 5))
+		return leaking(r, onset+150, onset, same(rate), func(int) float64 { return n() })
+	}},
+	{"leak with evaluation spikes", leaks, func(r *rand.Rand) course {
+		every, lasts, rate := evenly(r, 8, 40), evenly(r, 1, 3), block(between(r, 512, 4*mib))
+		spike := rate * between(r, 2, 200)
+		return leaking(r, 200, 0, same(rate), func(s int) float64 { return when(s%every >= every-lasts, spike) })
+	}},
+	{"leak under a sawtooth", leaks, func(r *rand.Rand) course {
+		rate, period := between(r, 16<<10, 4*mib), evenly(r, 3, 10)
+		tooth := rate * between(r, 0.3, 1.5)
+		return leaking(r, 300, 0, same(rate), func(s int) float64 { return tooth * float64(s%period) })
+	}},
+	{"leak with accumulation", leaks, func(r *rand.Rand) course {
+		rate, period, grads := between(r, 16<<10, 4*mib), evenly(r, 2, 8), between(r, mib, 300*mib)
+		return leaking(r, 250, 0, same(rate), func(s int) float64 { return when(s%period != period-1, grads) })
+	}},
+	{"leak that speeds up", leaks, func(r *rand.Rand) course {
+		rate, more := between(r, 16<<10, mib), between(r, 0.002, 0.03)
+		return leaking(r, 150, 0, func(s int) float64 { return rate * (1 + more*float64(s)) }, nothing)
+	}},
+	{"leak of squares", leaks, func(r *rand.Rand) course { // a history that is concatenated and kept at each step
+		rate := between(r, 2<<10, 64<<10)
+		return leaking(r, 150, 0, func(s int) float64 { return rate * float64(s) }, nothing)
+	}},
+	{"leak with new buffers", leaks, func(r *rand.Rand) course {
+		rate, at, size := block(between(r, 512, 4*mib)), evenly(r, 3, 60), between(r, 4*mib, 400*mib)
+		return leaking(r, 150, 0, same(rate), func(s int) float64 { return when(s >= at, size) })
+	}},
+	{"leak with a buffer given back", leaks, func(r *rand.Rand) course {
+		rate, at, size := block(between(r, 512, 4*mib)), evenly(r, 42, 90), between(r, 4*mib, 400*mib)
+		return leaking(r, 200, 0, same(rate), func(s int) float64 { return when(s < at, size) })
+	}},
+	{"leak over changing lengths", leaks, func(r *rand.Rand) course { // batches in buckets that last for a while
+		rate, lasts := between(r, 64<<10, 4*mib), evenly(r, 5, 15)
+		wide, length := rate*between(r, 0.5, 2), 0.0
+		return leaking(r, 250, 0, same(rate), func(s int) float64 {
+			if s%lasts == 0 {
+				length = wide * float64(r.IntN(4))
+			}
+			return length
+		})
+	}},
+}
+
+var faintFamilies = []family{
+	{"faint: 0.05 % a step in 2 % noise", faint, func(r *rand.Rand) course {
+		rate := between(r, 16<<10, mib)
+		n := noise(r, 40*rate)
+		return leaking(r, 600, 0, same(rate), func(int) float64 { return n() })
+	}},
+	{"faint: noise of 20 steps", faint, func(r *rand.Rand) course {
+		rate := between(r, 16<<10, mib)
+		n := noise(r, 20*rate)
+		return leaking(r, 500, 0, same(rate), func(int) float64 { return n() })
+	}},
+	{"faint: every 15-60 steps", faint, func(r *rand.Rand) course {
+		every, rate := evenly(r, 15, 60), block(between(r, 512, 8*mib))
+		c := leaking(r, 8*every, 0, func(s int) float64 { return when(s%every == 0, rate) }, nothing)
+		c.onset = every - 1
+		return c
+	}},
+	{"faint: a burst now and then", faint, func(r *rand.Rand) course {
+		rate := between(r, 16<<10, mib)
+		return leaking(r, 500, 0, func(int) float64 { return when(r.IntN(10) == 0, rate*r.ExpFloat64()) }, nothing)
+	}},
+	{"faint: teeth of 20-35 steps", faint, func(r *rand.Rand) course {
+		rate, period := between(r, 16<<10, mib), evenly(r, 20, 35)
+		tooth := rate * between(r, 0.5, 3)
+		return leaking(r, 500, 0, same(rate), func(s int) float64 { return tooth * float64(s%period) })
+	}},
 }

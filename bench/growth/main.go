@@ -15,9 +15,11 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"runtime"
 	"slices"
-	"sort"
 	"strings"
+	"sync"
+	"sync/atomic"
 
 	"memroom/diagnose"
 )
@@ -25,7 +27,9 @@ import (
 // series is one run to judge. Onset is the step before the first leaked byte, -1 for a healthy one.
 type series struct {
 	name     string
+	class    class
 	onset    int64
+	ends     int64 // step at which what only looked like a leak stops
 	floor    []diagnose.Point
 	reserved []float64
 	working  []float64
@@ -35,11 +39,14 @@ type series struct {
 type verdict struct {
 	delay    int64 // steps from onset to the finding, -1 never
 	errors   []float64
+	caps     int
 	silent   int // caps for which no forecast was there once half the way was covered
 	accused  bool
 	forecast bool // a forecast was given on a healthy series
 	covered  int  // forecasts whose interval held the truth
 	given    int
+	said     string // what the first finding was about
+	back     int64  // steps from the end of what only looked like a leak until it was taken back, -1 never
 }
 
 // host says that series are of heaps in host memory, with the working bytes of a step as a fourth column.
@@ -48,6 +55,8 @@ var host bool
 func main() {
 	verbose := flag.Bool("v", false, "print each series")
 	seeds := flag.Int("seeds", 5, "variants of each made family")
+	first := flag.Int("first", 0, "the first seed; the thresholds were chosen on seeds below 1000")
+	only := flag.String("only", "", "families whose name contains this")
 	flag.BoolVar(&host, "host", false, "the series are heaps, where small growth is not called a leak")
 	flag.Parse()
 	limits := diagnose.DefaultThresholds()
@@ -62,10 +71,27 @@ func main() {
 	}
 	if flag.NArg() == 0 {
 		for seed := range *seeds {
-			all = append(all, families(uint64(seed))...)
+			all = append(all, families(uint64(*first+seed))...)
 		}
 	}
-	report(all, limits, *verbose)
+	all = slices.DeleteFunc(all, func(s series) bool { return !strings.Contains(s.name, *only) })
+	report(all, judgeAll(all, limits), *verbose)
+}
+
+// judgeAll judges series on all processors.
+func judgeAll(all []series, limits diagnose.Thresholds) []verdict {
+	verdicts := make([]verdict, len(all))
+	var next atomic.Int64
+	var done sync.WaitGroup
+	for range runtime.GOMAXPROCS(0) {
+		done.Go(func() {
+			for i := next.Add(1) - 1; i < int64(len(all)); i = next.Add(1) - 1 {
+				verdicts[i] = judge(all[i], limits)
+			}
+		})
+	}
+	done.Wait()
+	return verdicts
 }
 
 func readIndex(path string) ([]series, error) {
@@ -81,6 +107,7 @@ func readIndex(path string) ([]series, error) {
 		var entry struct {
 			ID     string          `json:"id"`
 			Series json.RawMessage `json:"series"`
+			Onset  *int64          `json:"onset"`
 		}
 		if err := json.Unmarshal(lines.Bytes(), &entry); err != nil {
 			return nil, fmt.Errorf("%s: %w", path, err)
@@ -89,7 +116,7 @@ func readIndex(path string) ([]series, error) {
 		if !strings.Contains(entry.ID, "leak") || json.Unmarshal(entry.Series, &rows) != nil {
 			continue
 		}
-		s := series{name: entry.ID, onset: -1}
+		s := series{name: entry.ID, class: healthy, onset: -1}
 		for _, row := range rows {
 			if len(row) < 3 {
 				return nil, fmt.Errorf("%s: %s has a row of %d numbers, want step, allocated, reserved", path, entry.ID, len(row))
@@ -101,7 +128,10 @@ func readIndex(path string) ([]series, error) {
 			}
 		}
 		if !strings.Contains(entry.ID, "healthy") {
-			s.onset = firstRise(s.floor)
+			s.class, s.onset = leaks, firstRise(s.floor)
+			if entry.Onset != nil {
+				s.onset = *entry.Onset
+			}
 		}
 		found = append(found, s)
 	}
@@ -119,7 +149,7 @@ func firstRise(points []diagnose.Point) int64 {
 }
 
 func judge(s series, limits diagnose.Thresholds) verdict {
-	v := verdict{delay: -1}
+	v := verdict{delay: -1, back: -1}
 	caps, deaths := capsOf(s)
 	spoke := make([]bool, len(caps))
 	var seen diagnose.Series
@@ -137,11 +167,17 @@ func judge(s series, limits diagnose.Thresholds) verdict {
 		}
 		seen.Add(p.Step, p.Value, reserved, working, limits)
 		if t, leak := seen.Leak(limits); leak && (!host || t.MattersOnHost(true, limits)) {
+			if v.said == "" {
+				v.said = fmt.Sprintf("at %d: since %d, %.0f a step, %d rises, noise %.0f", p.Step, t.Onset, t.Slope, t.Rises, t.Noise)
+			}
 			if s.onset < 0 || p.Step <= s.onset {
 				v.accused = true
 			} else if v.delay < 0 {
 				v.delay = p.Step - s.onset
 			}
+		}
+		if v.accused && s.class == open && v.back < 0 && p.Step >= s.ends && !seen.Goes(limits) {
+			v.back = p.Step - s.ends
 		}
 		if s.onset < 0 {
 			f, told := seen.Forecast(healthyCap(s), limits)
@@ -166,6 +202,7 @@ func judge(s series, limits diagnose.Thresholds) verdict {
 			}
 		}
 	}
+	v.caps = len(caps)
 	for c := range caps {
 		if !spoke[c] {
 			v.silent++
@@ -188,6 +225,9 @@ func capsOf(s series) (caps []float64, deaths []int64) {
 	for i := 1; i <= 5; i++ {
 		limit := middle + (most-middle)*float64(i)/6
 		for _, p := range s.floor {
+			if p.Value > limit && p.Step <= s.onset {
+				break // it was above before it leaked
+			}
 			if p.Value > limit {
 				caps, deaths = append(caps, limit), append(deaths, p.Step)
 				break
@@ -206,64 +246,96 @@ func healthyCap(s series) float64 {
 	return 1.1 * most
 }
 
-func report(all []series, limits diagnose.Thresholds, verbose bool) {
-	type tally struct {
-		runs, late, accused, told, silent, caps, wrong, given, covered int
-		delays                                                         []int64
-		errors                                                         []float64
+// tally adds up the verdicts on the series of one name.
+type tally struct {
+	name                                                           string
+	class                                                          class
+	runs, late, accused, told, silent, caps, wrong, given, covered int
+	delays, back                                                   []int64
+	errors                                                         []float64
+}
+
+func (t *tally) add(s series, v verdict) {
+	t.runs++
+	t.accused += count(v.accused)
+	t.told += count(v.forecast)
+	if s.class == open && v.accused {
+		t.back = append(t.back, v.back)
 	}
+	if s.onset < 0 {
+		return
+	}
+	t.caps += v.caps
+	t.silent += v.silent
+	t.delays = append(t.delays, v.delay)
+	t.errors = append(t.errors, v.errors...)
+	t.given, t.covered = t.given+v.given, t.covered+v.covered
+	t.late += count(v.delay < 0 || v.delay > 40)
+	for _, e := range v.errors {
+		t.wrong += count(e > 0.1)
+	}
+}
+
+func count(yes bool) int {
+	if yes {
+		return 1
+	}
+	return 0
+}
+
+func report(all []series, verdicts []verdict, verbose bool) {
 	groups := map[string]*tally{}
-	var names []string
-	for _, s := range all {
+	var order []*tally
+	var classes [4]tally
+	for i, s := range all {
 		name, _, _ := strings.Cut(s.name, "#")
-		g := groups[name]
-		if g == nil {
-			g = &tally{}
-			groups[name], names = g, append(names, name)
+		if groups[name] == nil {
+			groups[name] = &tally{name: name, class: s.class}
+			order = append(order, groups[name])
 		}
-		v := judge(s, limits)
-		g.runs++
-		if s.onset >= 0 {
-			g.caps += 5
-			g.silent += v.silent
-			g.delays = append(g.delays, v.delay)
-			g.errors = append(g.errors, v.errors...)
-			g.given, g.covered = g.given+v.given, g.covered+v.covered
-			if v.delay < 0 || v.delay > 40 {
-				g.late++
-			}
-			for _, e := range v.errors {
-				if e > 0.1 {
-					g.wrong++
-				}
-			}
-		}
-		if v.accused {
-			g.accused++
-		}
-		if v.forecast {
-			g.told++
-		}
+		v := verdicts[i]
+		groups[name].add(s, v)
+		classes[s.class].add(s, v)
 		if verbose {
-			fmt.Printf("%-40s onset %4d delay %4d silent caps %d worst error %.3f accused %v forecast %v\n",
-				s.name, s.onset, v.delay, v.silent, most(v.errors), v.accused, v.forecast)
+			fmt.Printf("%-40s onset %4d delay %4d silent caps %d worst error %.3f accused %v forecast %v back %d | %s\n",
+				s.name, s.onset, v.delay, v.silent, most(v.errors), v.accused, v.forecast, v.back, v.said)
 		}
 	}
-	sort.Strings(names)
-	fmt.Printf("%-34s %4s %8s %6s %8s | %9s %7s %8s %8s | %7s\n", "series", "runs", "delay<=", "late", "accused", "forecasts", "silent", "worst", ">10 %", "covered")
-	for _, name := range names {
-		g := groups[name]
-		delay := "-"
-		if len(g.delays) > 0 {
-			slices.Sort(g.delays)
-			delay = fmt.Sprint(g.delays[len(g.delays)-1])
-			if g.delays[0] < 0 {
-				delay = "never"
-			}
-		}
-		fmt.Printf("%-34s %4d %8s %6d %8d | %9d %4d/%-3d %8.3f %8d | %3.0f %%\n", name, g.runs, delay, g.late, g.accused,
-			g.given+g.told, g.silent, g.caps, most(g.errors), g.wrong, 100*float64(g.covered)/math.Max(1, float64(g.given)))
+	fmt.Printf("%-36s %5s %13s %5s %8s | %9s %9s %7s %7s %8s | %s\n", "series", "runs", "delay 50/100%", "late", "accused", "forecasts", "silent", "worst", ">10 %", "covered", "taken back after")
+	for _, t := range order {
+		t.print()
 	}
+	for i := range classes {
+		if classes[i].runs > 0 {
+			classes[i].name = "ALL " + class(i).String()
+			classes[i].print()
+		}
+	}
+}
+
+func (t *tally) print() {
+	fmt.Printf("%-36s %5d %13s %5d %8d | %9d %4d/%-4d %7.3f %5.1f %% %6.0f %% | %s\n", t.name, t.runs, ends(t.delays), t.late, t.accused, t.given+t.told,
+		t.silent, t.caps, most(t.errors), 100*float64(t.wrong)/math.Max(1, float64(t.given)), 100*float64(t.covered)/math.Max(1, float64(t.given)), ends(t.back))
+}
+
+// ends gives the middle and the worst of some delays, of which -1 is the worst.
+func ends(delays []int64) string {
+	if len(delays) == 0 {
+		return "-"
+	}
+	for i, d := range delays {
+		if d < 0 {
+			delays[i] = math.MaxInt64
+		}
+	}
+	slices.Sort(delays)
+	word := func(d int64) string {
+		if d == math.MaxInt64 {
+			return "never"
+		}
+		return fmt.Sprint(d)
+	}
+	return word(delays[len(delays)/2]) + "/" + word(delays[len(delays)-1])
 }
 
 func most(values []float64) float64 {

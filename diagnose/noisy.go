@@ -1,0 +1,245 @@
+package diagnose
+
+import "math"
+
+// noisyTrend tries windows from short to long and takes the longest of the first run of them in which the rise stands
+// out from the noise and is better told by a line than by what is harmless: a jump, or a rise that has ended.
+func noisyTrend(points []Point, limits Thresholds) (found Trend, ok bool) {
+	last := points[len(points)-1].Step
+	for steps := limits.ForecastSteps; steps <= last-points[0].Step; steps = nextWindow(steps, limits) {
+		trend, rises := windowTrend(since(points, last-steps), limits)
+		rises = rises && (steps >= 2*limits.LeakSteps || !slower(points, trend))
+		if ok && !rises {
+			break
+		}
+		if rises {
+			found, ok = trend, true
+		}
+	}
+	return found, ok
+}
+
+// slower says that the series rose faster right before this window: a cache that fills ever more slowly is nearly straight
+// at its end. In a window twice as long that shows.
+func slower(points []Point, t Trend) bool {
+	before := since(points, t.Onset-t.Steps)
+	before = before[:len(before)-len(since(before, t.Onset))]
+	if len(before) < fewPoints/2 {
+		return false
+	}
+	l, rises := robustLine(thin(before, mostPoints))
+	span := l.x[len(l.x)-1] - l.x[0]
+	return rises && l.slope > 1.5*t.Slope && l.slope*span > 3*math.Max(l.noise, t.Noise)
+}
+
+// nextWindow grows windows by a sixth, and lets one be just long enough for a leak.
+func nextWindow(steps int64, limits Thresholds) int64 {
+	if steps < limits.LeakSteps {
+		return limits.LeakSteps
+	}
+	return steps + steps/6
+}
+
+// falls says that values go down as well as up. Where they do not, rises are judged one by one, which sees more.
+func falls(window []Point) bool {
+	var up, down float64
+	for i := 1; i < len(window); i++ {
+		change := window[i].Value - window[i-1].Value
+		up, down = up+math.Max(change, 0), down-math.Min(change, 0)
+	}
+	return down > 0.05*up
+}
+
+// fewPoints is the least that statistics are done on. Steps may be told with gaps, so a window can hold fewer points than steps.
+const fewPoints = 14
+
+// mostPoints bounds the cost of one window: longer ones are thinned to medians.
+const mostPoints = 48
+
+func windowTrend(window []Point, limits Thresholds) (Trend, bool) {
+	if len(window) < fewPoints || !falls(window) {
+		return Trend{}, false
+	}
+	sample := thin(window, mostPoints)
+	l, ok := robustLine(sample)
+	if !ok {
+		return Trend{}, false
+	}
+	first, last := window[0], window[len(window)-1]
+	span := float64(last.Step - first.Step)
+	spread := l.noise * math.Sqrt(12/l.independent()) / span // of the slope
+	if l.slope < limits.Significance*spread || l.wanders(limits) || !l.better(limits) {
+		return Trend{}, false
+	}
+	level := l.at(float64(last.Step))
+	if last.Value < level-0.5*l.slope*span { // it has just been lost again
+		return Trend{}, false
+	}
+	var above []float64
+	for _, p := range window {
+		above = append(above, p.Value-l.at(float64(p.Step)))
+	}
+	return Trend{
+		Onset: first.Step, Steps: last.Step - first.Step, Slope: l.slope, Error: 1.1 * spread, Noise: l.noise,
+		base: level - l.slope*span, Level: level + math.Max(quantile(above, 0.98), 0), Growth: l.slope * span, Rises: len(window), even: true,
+	}, true
+}
+
+// line is the best one through points, of which those far off count no more than some distance.
+type line struct {
+	slope, start, middle float64   // start at the step in the middle
+	x, y                 []float64 // steps, and values drawn towards the line
+	noise                float64   // standard deviation around it
+}
+
+func (l line) at(step float64) float64 { return l.start + l.slope*(step-l.middle) }
+
+// robustLine begins with the medians of the outer thirds and improves on them by least squares. It gives up on what does not rise.
+func robustLine(sample []Point) (line, bool) {
+	third := len(sample) / 3
+	early, late := sample[:third], sample[len(sample)-third:]
+	l := line{x: stepsOf(sample), y: values(sample)}
+	l.middle = (l.x[0] + l.x[len(l.x)-1]) / 2
+	from, to := median(values(early)), median(values(late))
+	if !(to > from) {
+		return l, false
+	}
+	l.slope = (to - from) / (median(stepsOf(late)) - median(stepsOf(early)))
+	rest := make([]float64, len(sample))
+	for i := range sample {
+		rest[i] = l.y[i] - l.slope*(l.x[i]-l.middle)
+	}
+	l.start = median(rest)
+	for range 3 {
+		for i, p := range sample {
+			rest[i] = math.Abs(p.Value - l.at(l.x[i]))
+		}
+		most := math.Max(2.5*quantile(rest, 0.85)/1.44, 1e-6*l.slope*(l.x[len(l.x)-1]-l.x[0]))
+		for i, p := range sample {
+			l.y[i] = l.at(l.x[i]) + math.Max(-most, math.Min(most, p.Value-l.at(l.x[i])))
+		}
+		l.fit()
+	}
+	return l, l.slope > 0
+}
+
+// fit puts the line through the values by least squares.
+func (l *line) fit() {
+	var sy, xx, xy float64
+	mean := 0.0
+	for i := range l.x {
+		mean, sy = mean+l.x[i], sy+l.y[i]
+	}
+	n := float64(len(l.x))
+	l.middle, l.start = mean/n, sy/n
+	for i := range l.x {
+		xx, xy = xx+square(l.x[i]-l.middle), xy+(l.x[i]-l.middle)*(l.y[i]-l.start)
+	}
+	l.slope = xy / xx
+	left := 0.0
+	for i := range l.x {
+		left += square(l.y[i] - l.at(l.x[i]))
+	}
+	l.noise = math.Sqrt(left / (n - 2))
+}
+
+// wanders says that values keep to where they are from step to step, and that such a walk comes as far by chance.
+func (l line) wanders(limits Thresholds) bool {
+	n := float64(len(l.x))
+	if n/l.independent() < 2 {
+		return false
+	}
+	squares := 0.0
+	for i := 1; i < len(l.y); i++ {
+		squares += square(l.y[i] - l.y[i-1])
+	}
+	return l.slope*(l.x[len(l.x)-1]-l.x[0]) < limits.WalkDeviations*math.Sqrt(squares)
+}
+
+// independent is how many values without memory would tell as much as these, whose neighbours resemble each other. A line
+// takes part of the resemblance away, which is given back.
+func (l line) independent() float64 {
+	n := float64(len(l.x))
+	rest := make([]float64, len(l.x))
+	for i := range rest {
+		rest[i] = l.y[i] - l.at(l.x[i])
+	}
+	r := correlation(rest)
+	r = math.Max(0, math.Min(0.97, r+(1+4*r)/n))
+	return math.Max(2, n*(1-r)/(1+r))
+}
+
+// better weighs the line against what is harmless and rises as well, by how much of the values each leaves unexplained: two
+// levels with a jump between them, and a rise that came to its end within the window.
+func (l line) better(limits Thresholds) bool {
+	n, left := l.independent(), leftBy(l.x, l.y)
+	return n*math.Log(jumpLeaves(l.y)/left) > limits.LineOverJump && n*math.Log(left/endLeaves(l.x, l.y)) < limits.EndOverLine
+}
+
+// jumpLeaves gives the squares left by the best two levels, none shorter than a tenth.
+func jumpLeaves(y []float64) float64 {
+	n := len(y)
+	var sum, squares float64
+	for _, v := range y {
+		sum, squares = sum+v, squares+v*v
+	}
+	best, before := math.Inf(1), 0.0
+	for i := 1; i < n; i++ {
+		before += y[i-1]
+		if i < n/10+1 || n-i < n/10+1 {
+			continue
+		}
+		after := sum - before
+		best = math.Min(best, squares-before*before/float64(i)-after*after/float64(n-i))
+	}
+	return math.Max(best, 1e-9*squares)
+}
+
+// endLeaves gives the squares left by the best rise that ends within the window and stays level.
+func endLeaves(x, y []float64) float64 {
+	best := math.Inf(1)
+	bent := make([]float64, len(x))
+	first, last := x[0], x[len(x)-1]
+	for _, share := range []float64{0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9} {
+		knee := first + share*(last-first)
+		for i := range x {
+			bent[i] = math.Min(x[i], knee)
+		}
+		best = math.Min(best, leftBy(bent, y))
+	}
+	return best
+}
+
+// leftBy gives the squares that the best line of y over x leaves.
+func leftBy(x, y []float64) float64 {
+	n := float64(len(x))
+	var sx, sy float64
+	for i := range x {
+		sx, sy = sx+x[i], sy+y[i]
+	}
+	var xx, xy, yy float64
+	for i := range x {
+		dx, dy := x[i]-sx/n, y[i]-sy/n
+		xx, xy, yy = xx+dx*dx, xy+dx*dy, yy+dy*dy
+	}
+	if xx == 0 {
+		return yy
+	}
+	return math.Max(yy-xy*xy/xx, 1e-9*yy)
+}
+
+func values(points []Point) []float64 {
+	all := make([]float64, len(points))
+	for i, p := range points {
+		all[i] = p.Value
+	}
+	return all
+}
+
+func stepsOf(points []Point) []float64 {
+	all := make([]float64, len(points))
+	for i, p := range points {
+		all[i] = float64(p.Step)
+	}
+	return all
+}

@@ -1,0 +1,288 @@
+package diagnose
+
+import (
+	"math"
+	"slices"
+)
+
+// rise is one increase of a series.
+type rise struct {
+	at     int     // index of the point that is higher than the one before
+	gap    float64 // steps since the rise before, 0 for the first
+	amount float64
+}
+
+// steadyTrend looks at the last run of rises that no fall and no pause interrupts.
+func steadyTrend(points []Point, limits Thresholds) (Trend, bool) {
+	all := lastRises(points)
+	rises := withoutFirstJumps(all)
+	if len(rises) < limits.MinRises || !calm(points, rises) {
+		return Trend{}, false
+	}
+	first, last := rises[0], rises[len(rises)-1]
+	now, start := points[len(points)-1], points[first.at-1]
+	trend := Trend{
+		Onset: onsetOf(points, all, first.at-1), Rises: len(rises),
+		base: start.Value, Level: now.Value, Growth: now.Value - start.Value, Before: levelBefore(points, first.at-1),
+	}
+	trend.Steps = now.Step - trend.Onset
+	if bursts := burstsOf(rises); !likeClock(rises) && len(bursts) >= limits.MinRises && likeClock(bursts) {
+		rises, first = bursts, bursts[0]
+	}
+	gap := usualGap(rises)
+	trend.due = float64(now.Step-points[last.at].Step) / gap
+	if trend.due > limits.Overdue {
+		return Trend{}, false
+	}
+	tail := evenTail(rises)
+	pace := paceOf(points, rises)
+	switch {
+	case likeClock(rises):
+		trend.even, trend.clock, trend.amount, trend.last = true, gap, usualAmount(rises), points[last.at].Step
+	case len(tail) > limits.ClockRises && last.amount > 0.1*pace.mean: // something else filled besides and is full
+		trend.even, pace = true, paceOf(points, tail)
+	case len(rises) >= limits.ClockRises:
+		trend.even = !pace.slackens(limits) && !slackensSinceEver(points, limits)
+	}
+	trend.Slope, trend.Error, trend.Wander, trend.bend, trend.bendError = pace.rate, pace.rateError, pace.wander, pace.bend, pace.bendError
+	return trend, trend.Slope > 0
+}
+
+// onsetOf is the step before the rise began. Jumps that came right before it may have hidden its first steps.
+func onsetOf(points []Point, all []rise, start int) int64 {
+	const hidden = 3
+	onset := points[start].Step
+	for i := len(all) - 1; i >= 0; i-- {
+		if before := points[all[i].at-1].Step; all[i].at <= start && points[all[i].at].Step == onset && before >= points[start].Step-hidden {
+			onset = before
+		}
+	}
+	return onset
+}
+
+// calm says that the series hardly falls between its rises; jumps, which say nothing about the rest, count as usual rises.
+func calm(points []Point, rises []rise) bool {
+	var up, down float64
+	usual := usualAmount(rises)
+	for _, r := range rises {
+		if r.amount > 8*usual {
+			up += usual
+		} else {
+			up += r.amount
+		}
+	}
+	for i := rises[0].at; i < len(points); i++ {
+		down += math.Max(0, points[i-1].Value-points[i].Value)
+	}
+	return down <= 0.05*up
+}
+
+// burstsOf joins rises that follow each other closely, such as those of one evaluation.
+func burstsOf(rises []rise) []rise {
+	var bursts []rise
+	for _, r := range rises {
+		if n := len(bursts); n > 0 && r.gap <= 2 {
+			bursts[n-1].amount += r.amount
+			continue
+		}
+		bursts = append(bursts, r)
+	}
+	for i := len(bursts) - 1; i > 0; i-- {
+		bursts[i].gap = float64(bursts[i].at - bursts[i-1].at)
+	}
+	return bursts
+}
+
+// lastRises walks back from the end of the series as long as it rises, and gives the rises in order.
+func lastRises(points []Point) []rise {
+	var found []rise
+	var up, down float64
+	lastStep := int64(0)
+	for i := len(points) - 1; i > 0 && len(points)-i < maxRegime; i-- {
+		change := points[i].Value - points[i-1].Value
+		pause := float64(lastStep - points[i].Step)
+		if len(found) >= 2 && pause > 4*(float64(points[len(points)-1].Step-points[i].Step)-pause)/float64(len(found)-1)+3 {
+			break // the series was level for long: the rise began after that
+		}
+		switch {
+		case change > 0:
+			if len(found) > 0 {
+				found[len(found)-1].gap = pause
+			}
+			found, lastStep, up = append(found, rise{at: i, amount: change}), points[i].Step, up+change
+		case change < 0:
+			if down -= change; down > 0.05*up {
+				slices.Reverse(found)
+				return found
+			}
+		}
+	}
+	slices.Reverse(found)
+	return found
+}
+
+// withoutFirstJumps drops leading rises that dwarf the others: the optimizer's state, a workspace, a first batch.
+func withoutFirstJumps(rises []rise) []rise {
+	limit := 8 * usualAmount(rises)
+	for len(rises) > 0 && rises[0].amount > limit {
+		rises = rises[1:]
+	}
+	return rises
+}
+
+func usualAmount(rises []rise) float64 {
+	amounts := make([]float64, len(rises))
+	for i, r := range rises {
+		amounts[i] = r.amount
+	}
+	return median(amounts)
+}
+
+// usualGap is the mean distance between rises, in steps.
+func usualGap(rises []rise) float64 {
+	sum, count := 0.0, 0
+	for _, r := range rises[1:] {
+		sum, count = sum+r.gap, count+1
+	}
+	if count == 0 {
+		return 1
+	}
+	return sum / float64(count)
+}
+
+// likeClock says that the rises are alike and come at even distances.
+func likeClock(rises []rise) bool {
+	amount, gap := usualAmount(rises), usualGap(rises)
+	for i, r := range rises {
+		if math.Abs(r.amount-amount) > 0.1*amount || i > 0 && math.Abs(r.gap-gap) > math.Max(0.1*gap, 0.5) {
+			return false
+		}
+	}
+	return true
+}
+
+// evenTail gives the last rises that are equal to the byte, or nearly, and come at the same distance. A cache that fills
+// ever more slowly has none; a leak beside a cache that is full now does.
+func evenTail(rises []rise) []rise {
+	last := rises[len(rises)-1]
+	i := len(rises) - 1
+	for i > 0 && math.Abs(rises[i-1].amount-last.amount) <= 0.005*last.amount && rises[i].gap == last.gap {
+		i--
+	}
+	return rises[i:]
+}
+
+// pace is how the rate of a rise behaves: a line through what the series gained at each step.
+type pace struct {
+	mean      float64 // bytes a step, over the whole rise
+	rate      float64 // at its end, as far as it is known to differ from the mean
+	rateError float64
+	bend      float64 // change of the rate from step to step, 0 where it is not known to change
+	bendError float64
+	wander    float64 // deviation of single gains
+	end       float64 // the line's rate at the end, as a share of the mean
+	z         float64 // its slope in standard errors: below 0 the rise slackens
+	share     float64 // of the steps that gained something
+}
+
+// paceOf fits a line to the gains of the steps since the first rise. Single jumps are cut to the usual size: one new
+// buffer must not bend the line.
+func paceOf(points []Point, rises []rise) pace {
+	start := points[rises[0].at-1].Step
+	n := float64(points[len(points)-1].Step - start)
+	middle := (n + 1) / 2
+	limit := 8 * usualAmount(rises)
+	var sum, squares, moment float64
+	for _, r := range rises {
+		amount := r.amount
+		if amount > limit {
+			amount = limit / 8
+		}
+		at := float64(points[r.at].Step-start) - middle
+		if r.gap > 1 {
+			at -= (r.gap - 1) / 2 // what came at once belongs to the steps since the rise before
+		}
+		sum, squares, moment = sum+amount, squares+amount*amount, moment+amount*at
+	}
+	spread := n * (n*n - 1) / 12 // of the steps around their middle
+	p := pace{mean: sum / n, share: float64(len(rises)) / n}
+	p.wander = math.Sqrt(math.Max(0, squares/n-p.mean*p.mean))
+	slope := moment / math.Max(spread, 1)
+	rest := math.Sqrt(math.Max(0, p.wander*p.wander-slope*slope*spread/n)) // what the line leaves unexplained
+	p.bendError = rest / math.Sqrt(math.Max(spread, 1))
+	p.end = 1 + slope*n/2/p.mean
+	p.z = slope * math.Sqrt(spread) / math.Max(p.wander, 1e-9*p.mean)
+	p.rate, p.rateError = p.mean, p.wander/math.Sqrt(n)
+	if n >= 12 && math.Abs(slope) > 3*p.bendError && math.Abs(p.end-1) > 0.02 {
+		p.rate, p.bend = p.mean+slope*n/2, slope
+		p.rateError, p.wander = 2*rest/math.Sqrt(n), rest
+	}
+	return p
+}
+
+// slackens says that the gains get smaller, beyond chance and by a good part: a cache that fills, a warm-up. Where only some
+// steps gain, less is asked for: so does a cache whose keys come by chance, and it has few rises to show it.
+func (p pace) slackens(limits Thresholds) bool {
+	deviations := limits.SlackDeviations
+	if p.share < 0.9 {
+		deviations /= 2
+	}
+	return p.z < -deviations && p.end < limits.Slackening
+}
+
+// slackensSinceEver looks at all rises of the series: where chance fills a cache, rises become rare, and the last of them
+// can look like a slow and even leak.
+func slackensSinceEver(points []Point, limits Thresholds) bool {
+	var all []rise
+	last := int64(-1)
+	for i := 1; i < len(points); i++ {
+		if change := points[i].Value - points[i-1].Value; change > 0 {
+			r := rise{at: i, amount: change}
+			if last >= 0 {
+				r.gap = 1 // as if it came at once: pauses are what is looked for
+			}
+			all, last = append(all, r), points[i].Step
+		} else if change < 0 {
+			return false
+		}
+	}
+	if len(all) < limits.MinRises {
+		return false
+	}
+	p := paceOf(points, all)
+	return p.z < -3 && p.end < 0.5
+}
+
+// levelBefore counts the steps for which the series did not rise before point i.
+func levelBefore(points []Point, i int) int64 {
+	j := i
+	for j > 0 && points[j-1].Value >= points[j].Value {
+		j--
+	}
+	return points[i].Step - points[j].Step
+}
+
+// underneath gives the least of each point and those that follow it within some steps: what spikes, the gradients that
+// accumulate and short teeth stand on. Its last points have few followers; those that stand out are left off.
+func underneath(points []Point, width int64) []Point {
+	low := make([]Point, len(points))
+	for i, p := range points {
+		for j := i + 1; j < len(points) && points[j].Step < p.Step+width; j++ {
+			p.Value = math.Min(p.Value, points[j].Value)
+		}
+		low[i] = p
+	}
+	var up []float64
+	for i := 1; i < len(low); i++ {
+		if change := low[i].Value - low[i-1].Value; change > 0 {
+			up = append(up, change)
+		}
+	}
+	usual := median(up)
+	for i := max(1, len(low)-int(width)); i < len(low); i++ {
+		if low[i].Value-low[i-1].Value > 4*usual {
+			return low[:i]
+		}
+	}
+	return low
+}
