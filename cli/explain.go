@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"memroom/diagnose"
 	"memroom/report"
@@ -136,7 +137,7 @@ func addRun(m *diagnose.Material, folder *store.Folder) error {
 	}
 	for e := range folder.Events() {
 		if e.Finding != nil {
-			m.Findings = append(m.Findings, *e.Finding)
+			m.Findings = append(slices.DeleteFunc(m.Findings, e.Finding.Restates), *e.Finding)
 		}
 	}
 	for _, path := range []string{folder.Errors(), folder.Output()} {

@@ -92,7 +92,7 @@ func explainsWall(cause Cause, where event.Where) bool {
 func (x *Explanation) heed(findings []event.Finding, saving Saving) {
 	for _, f := range findings {
 		cause, explains := causeOf[f.Kind]
-		if !explains || !explainsWall(cause, x.Where) {
+		if !explains || !explainsWall(cause, x.Where) || f.Severity == event.SeverityInfo { // one that was taken back
 			continue
 		}
 		evidence := append([]string{"while it ran: " + f.Title}, f.Evidence...)

@@ -21,6 +21,7 @@ type Series struct {
 	rising   bool
 	began    int64 // onset of the rise that goes on, also beyond what trend looks back on
 	rose     int64 // last step at which it did
+	judged   int64 // last step at which trend was looked for
 }
 
 const (
@@ -45,7 +46,10 @@ func (s *Series) Add(step int64, floor, reserved, working float64, limits Thresh
 		s.reserved = append(s.reserved[:0], s.reserved[dropPoints:]...)
 		s.working = append(s.working[:0], s.working[dropPoints:]...)
 	}
-	s.trend, s.rising = TrendOf(s.floor, limits)
+	if s.rising || step >= s.judged+1+int64(len(s.floor))/300 { // the longer the series, the less one more step can change
+		s.trend, s.rising = TrendOf(s.floor, limits)
+		s.judged = step
+	}
 	if s.rising {
 		if s.rose == 0 || s.trend.Onset > s.rose+limits.LeakSteps {
 			s.began = s.trend.Onset
@@ -101,8 +105,21 @@ func (s *Series) Leak(limits Thresholds) (Trend, bool) {
 	return t, true
 }
 
-// Goes says that the floor still rises.
-func (s *Series) Goes(limits Thresholds) bool { return s.rising && s.trend.even }
+// Ended says that a rise that was called a leak is over, and whether what it had gained is lost again. A pause is no end: as
+// many steps as made it a leak must be level, or an eighth of its length.
+func (s *Series) Ended(leak Trend, limits Thresholds) (lost, over bool) {
+	now := s.floor[len(s.floor)-1]
+	if s.rising && s.trend.Onset <= leak.Onset+leak.Steps {
+		return false, false
+	}
+	lasted := s.rose - leak.Onset
+	gained := leak.Slope * float64(lasted)
+	if now.Value < leak.base+0.5*gained {
+		back := now.Value > leak.base-0.25*gained // far below where it began, something else was given back
+		return back, back
+	}
+	return false, !s.rising && now.Step-s.rose >= max(limits.LeakSteps, lasted/8)
+}
 
 // workGrows says that the program does more at each step, longer sequences for instance: then what a step needs above the
 // floor grows along with what stays, where a leak leaves it as it is; and reserved bytes grow much faster than both.
@@ -163,15 +180,26 @@ func (s *Series) Forecast(limit float64, limits Thresholds) (Forecast, bool) {
 	if t.clock > 1 { // stairs: it happens at a rise
 		f.Step = max(now+1, t.last+int64(math.Min(math.Round((math.Floor(left/t.amount)+1)*t.clock), 1e12)))
 	}
+	if t.spikeGap > 1 { // at a spike, or between two of them when it comes so far without
+		f.Step = min(t.atSpike(f.Step), now+stepsFor(left+t.above, t.Slope, t.bend))
+	}
 	steps := float64(f.Step - now)
 	if steps > limits.Horizon*float64(now-s.began) {
 		return Forecast{}, false
 	}
 	final := t.Slope + t.bend*steps // the rate at which it gets there
 	spread := math.Sqrt(square(steps*t.Error)+steps*square(t.Wander)+square(t.Noise)+square(steps*steps*t.bendError/2)) / math.Max(final, t.Slope/4)
-	slack := int64(1 + 2.2*spread + 0.02*steps + t.clock)
+	slack := int64(1 + 2.2*spread + 0.02*steps + t.clock + t.spikeGap/2)
 	f.Low, f.High = max(now+1, f.Step-slack), f.Step+slack
 	return f, true
+}
+
+// atSpike moves an end to the next spike, where memory stands highest.
+func (t Trend) atSpike(step int64) int64 {
+	if step <= t.spike {
+		return step
+	}
+	return t.spike + int64(math.Min(math.Round(math.Ceil(float64(step-t.spike)/t.spikeGap)*t.spikeGap), 1e12))
 }
 
 // stepsFor is how many steps a rise takes to cover a distance, at a rate that changes by bend at each step. A rate that
@@ -209,6 +237,7 @@ func leakFinding(what string, t Trend, frames []event.Frame) event.Finding {
 		Evidence: []string{
 			fmt.Sprintf("rose %s in %d steps without falling back", event.Bytes(t.Growth), t.Steps),
 			fmt.Sprintf("growth a step is known to +-%s", event.Bytes(math.Ceil(2*t.Error))),
+			"a cache that is not full yet looks the same: if the growth ends, this is taken back",
 		},
 		Remedies: []string{"detach", "no_grad", "remove_hooks"},
 	}

@@ -32,12 +32,12 @@ func slower(points []Point, t Trend) bool {
 	return rises && l.slope > 1.5*t.Slope && l.slope*span > 3*math.Max(l.noise, t.Noise)
 }
 
-// nextWindow grows windows by a sixth, and lets one be just long enough for a leak.
+// nextWindow grows windows by a quarter, and lets one be just long enough for a leak.
 func nextWindow(steps int64, limits Thresholds) int64 {
 	if steps < limits.LeakSteps {
 		return limits.LeakSteps
 	}
-	return steps + steps/6
+	return steps + steps/4
 }
 
 // falls says that values go down as well as up. Where they do not, rises are judged one by one, which sees more.
@@ -68,7 +68,7 @@ func windowTrend(window []Point, limits Thresholds) (Trend, bool) {
 	first, last := window[0], window[len(window)-1]
 	span := float64(last.Step - first.Step)
 	spread := l.noise * math.Sqrt(12/l.independent()) / span // of the slope
-	if l.slope < limits.Significance*spread || l.wanders(limits) || !l.better(limits) {
+	if l.slope < limits.Significance*spread || l.wanders(limits) || !l.better(limits) || !l.goesOn(window) {
 		return Trend{}, false
 	}
 	level := l.at(float64(last.Step))
@@ -174,6 +174,21 @@ func (l line) independent() float64 {
 func (l line) better(limits Thresholds) bool {
 	n, left := l.independent(), leftBy(l.x, l.y)
 	return n*math.Log(jumpLeaves(l.y)/left) > limits.LineOverJump && n*math.Log(left/endLeaves(l.x, l.y)) < limits.EndOverLine
+}
+
+// goesOn says that the rise is still there in the last points of the window, as few as can show it through the noise: what has
+// just stopped must not be carried by what went before.
+func (l line) goesOn(window []Point) bool {
+	perPoint := l.slope * (l.x[len(l.x)-1] - l.x[0]) / float64(len(window)-1)
+	n := min(max(8, int(math.Cbrt(square(20*l.noise/perPoint)))), len(window)/2)
+	end := window[len(window)-n:]
+	x, y := stepsOf(end), values(end)
+	for i := range y {
+		y[i] = l.at(x[i]) + math.Max(-3*l.noise, math.Min(3*l.noise, y[i]-l.at(x[i])))
+	}
+	late := line{x: x, y: y}
+	late.fit()
+	return late.slope > 0.4*l.slope
 }
 
 // jumpLeaves gives the squares left by the best two levels, none shorter than a tenth.

@@ -18,6 +18,9 @@ type Trend struct {
 	clock     float64 // steps from rise to rise where they come like a clock, else 0
 	amount    float64 // bytes of one such rise
 	last      int64   // step of the last one
+	spike     int64   // step at which the last spike on top of it began, and steps from one to the next; 0 without
+	spikeGap  float64
+	above     float64 // how high they are
 	due       float64 // steps since the last rise, in usual gaps
 	even      bool    // it rises as fast as it began
 }
@@ -32,11 +35,14 @@ func TrendOf(points []Point, limits Thresholds) (Trend, bool) {
 		return Trend{}, false
 	}
 	steady, ok := steadyTrend(points, limits)
-	if ok && steady.Steps >= limits.LeakSteps || !falls(newest(points, maxRegime)) {
+	if !falls(newest(points, maxRegime)) {
 		return steady, ok
 	}
-	if under, found := trendUnderneath(points, limits); found {
+	if under, found := trendUnderneath(points, limits); found && under.Steps >= steady.Steps {
 		return under, true
+	}
+	if ok && steady.Steps >= limits.LeakSteps {
+		return steady, true
 	}
 	if noisy, found := noisyTrend(points, limits); found {
 		return noisy, true
@@ -56,15 +62,32 @@ func trendUnderneath(points []Point, limits Thresholds) (Trend, bool) {
 	if chance := trend.clock == 0 && trend.Rises < 2*limits.ClockRises; !ok || !trend.even || chance || trend.Steps < limits.ForecastSteps {
 		return Trend{}, false
 	}
-	above := 0.0
+	points = points[len(points)-len(since(points, trend.Onset+1)):]
+	trend.spikesOf(points, low[len(low)-len(since(low, trend.Onset+1)):])
+	now := points[len(points)-1].Step
+	trend.Level += trend.Slope*float64(now-low[len(low)-1].Step) + trend.above
+	return trend, true
+}
+
+// spikesOf notes how far values stand above the floor, and when they do.
+func (t *Trend) spikesOf(points, low []Point) {
 	for i, p := range low {
-		if p.Step > trend.Onset {
-			above = max(above, points[i].Value-p.Value)
+		t.above = max(t.above, points[i].Value-p.Value)
+	}
+	first, count, high := int64(0), 0, true
+	for i, p := range low {
+		was := high
+		high = points[i].Value-p.Value >= 0.8*t.above
+		if high && !was {
+			if count++; count == 1 {
+				first = p.Step
+			}
+			t.spike = p.Step
 		}
 	}
-	now := points[len(points)-1].Step
-	trend.Level += trend.Slope*float64(now-low[len(low)-1].Step) + above
-	return trend, true
+	if count > 1 {
+		t.spikeGap = float64(t.spike-first) / float64(count-1)
+	}
 }
 
 func newest(points []Point, n int) []Point { return points[max(0, len(points)-n):] }

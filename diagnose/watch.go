@@ -2,6 +2,7 @@ package diagnose
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -27,21 +28,22 @@ type place struct{ pid, device int }
 
 // process is what is known about one device of one process.
 type process struct {
-	rank     *int
-	series   Series
-	fragment fragmentWatch
-	thrash   thrashWatch
-	spike    spikeWatch
-	last     event.Step
-	stepTime time.Duration   // typical, of the last steps
-	recent   []time.Duration // of the last steps
-	leak     *Trend          // as it was said
-	byHeap   bool            // host memory is judged by the heap
-	looked   int64           // step at which garbage was collected on suspicion, 0 not yet
-	asked    bool            // for stacks and what grew on the heap
-	frames   []event.Frame
-	holder   string
-	told     Prediction
+	rank      *int
+	series    Series
+	fragment  fragmentWatch
+	thrash    thrashWatch
+	spike     spikeWatch
+	last      event.Step
+	stepTime  time.Duration   // typical, of the last steps
+	recent    []time.Duration // of the last steps
+	leak      *Trend          // as it was said
+	byHeap    bool            // host memory is judged by the heap
+	looked    int64           // step at which garbage was collected on suspicion, 0 not yet
+	asked     bool            // for stacks and what grew on the heap
+	frames    []event.Frame
+	holder    string
+	told      Prediction
+	takenBack int // leaks that turned out to be none
 }
 
 // Ask is something a probe should do so that a judgement can be made or made better.
@@ -198,12 +200,37 @@ func (w *Watch) leaks(pid int, p *process, row event.Step) []event.Finding {
 	if p.series.Suspect(w.limits) {
 		w.look(pid, p, row)
 	}
+	if p.leak != nil {
+		return w.ended(p, row)
+	}
 	t, leaks := p.series.Leak(w.limits)
-	if !leaks || p.leak != nil || row.Device == event.HostDevice && !t.MattersOnHost(p.byHeap, w.limits) {
+	if !leaks || p.takenBack >= mostTakenBack || row.Device == event.HostDevice && !t.MattersOnHost(p.byHeap, w.limits) {
 		return nil
 	}
 	p.leak = &t
 	return []event.Finding{p.leakFinding(t, row.Device)}
+}
+
+// mostTakenBack bounds how often something may be called a leak and taken back: after that it is known to come and go.
+const mostTakenBack = 2
+
+// ended takes a leak back that rises no more: a cache that took long to fill, or garbage that was collected after all. In the
+// first steps nothing tells them apart.
+func (w *Watch) ended(p *process, row event.Step) []event.Finding {
+	lost, over := p.series.Ended(*p.leak, w.limits)
+	if !over {
+		return nil
+	}
+	f := p.leakFinding(*p.leak, row.Device)
+	f.Severity, f.Remedies, f.Confidence = event.SeverityInfo, nil, 0.5
+	f.Title = fmt.Sprintf("%s that stays grew by %s a step from step %d to %d and has stopped: a cache that is full now, no leak",
+		capital(p.name(row.Device)), event.Bytes(math.Round(p.leak.Slope)), p.leak.Onset, p.series.rose)
+	if lost {
+		f.Title = fmt.Sprintf("%s that stays grew by %s a step from step %d and has fallen back at step %d: it is collected now and then, no leak",
+			capital(p.name(row.Device)), event.Bytes(math.Round(p.leak.Slope)), p.leak.Onset, row.Step)
+	}
+	p.leak, p.looked, p.asked, p.takenBack = nil, 0, false, p.takenBack+1
+	return []event.Finding{f}
 }
 
 // look asks for a first count of the heap, and some steps later for stacks and for what grew meanwhile.

@@ -282,10 +282,7 @@ func (m *Monitor) cannotRecord(err error) {
 // found keeps findings and shows them.
 func (m *Monitor) found(findings []event.Finding) {
 	for _, f := range findings {
-		same := func(g event.Finding) bool {
-			return g.Kind == f.Kind && g.Step == f.Step && g.Bytes == f.Bytes && f.Step > 0
-		}
-		m.said.Findings = append(slices.DeleteFunc(m.said.Findings, same), f) // said again: its line is known now
+		m.said.Findings = append(slices.DeleteFunc(m.said.Findings, f.Restates), f)
 		m.happened(event.Happened{Kind: "finding", Finding: &f, Text: f.Title})
 		_ = writeJSON(m.conn, sayFinding, f)
 	}

@@ -45,6 +45,7 @@ type verdict struct {
 	forecast bool // a forecast was given on a healthy series
 	covered  int  // forecasts whose interval held the truth
 	given    int
+	leak     diagnose.Trend
 	said     string // what the first finding was about
 	back     int64  // steps from the end of what only looked like a leak until it was taken back, -1 never
 }
@@ -168,6 +169,7 @@ func judge(s series, limits diagnose.Thresholds) verdict {
 		seen.Add(p.Step, p.Value, reserved, working, limits)
 		if t, leak := seen.Leak(limits); leak && (!host || t.MattersOnHost(true, limits)) {
 			if v.said == "" {
+				v.leak = t
 				v.said = fmt.Sprintf("at %d: since %d, %.0f a step, %d rises, noise %.0f", p.Step, t.Onset, t.Slope, t.Rises, t.Noise)
 			}
 			if s.onset < 0 || p.Step <= s.onset {
@@ -176,8 +178,10 @@ func judge(s series, limits diagnose.Thresholds) verdict {
 				v.delay = p.Step - s.onset
 			}
 		}
-		if v.accused && s.class == open && v.back < 0 && p.Step >= s.ends && !seen.Goes(limits) {
-			v.back = p.Step - s.ends
+		if v.said != "" && v.back < 0 {
+			if _, over := seen.Ended(v.leak, limits); over {
+				v.back = max(0, p.Step-s.ends)
+			}
 		}
 		if s.onset < 0 {
 			f, told := seen.Forecast(healthyCap(s), limits)
@@ -259,7 +263,7 @@ func (t *tally) add(s series, v verdict) {
 	t.runs++
 	t.accused += count(v.accused)
 	t.told += count(v.forecast)
-	if s.class == open && v.accused {
+	if v.accused || v.back >= 0 {
 		t.back = append(t.back, v.back)
 	}
 	if s.onset < 0 {
@@ -301,7 +305,7 @@ func report(all []series, verdicts []verdict, verbose bool) {
 				s.name, s.onset, v.delay, v.silent, most(v.errors), v.accused, v.forecast, v.back, v.said)
 		}
 	}
-	fmt.Printf("%-36s %5s %13s %5s %8s | %9s %9s %7s %7s %8s | %s\n", "series", "runs", "delay 50/100%", "late", "accused", "forecasts", "silent", "worst", ">10 %", "covered", "taken back after")
+	fmt.Printf("%-36s %5s %13s %5s %8s | %9s %9s %7s %7s %8s | %s\n", "series", "runs", "delay 50/100%", "late", "accused", "forecasts", "silent", "worst", ">10 %", "covered", "taken back, after (middle/last)")
 	for _, t := range order {
 		t.print()
 	}
@@ -315,7 +319,7 @@ func report(all []series, verdicts []verdict, verbose bool) {
 
 func (t *tally) print() {
 	fmt.Printf("%-36s %5d %13s %5d %8d | %9d %4d/%-4d %7.3f %5.1f %% %6.0f %% | %s\n", t.name, t.runs, ends(t.delays), t.late, t.accused, t.given+t.told,
-		t.silent, t.caps, most(t.errors), 100*float64(t.wrong)/math.Max(1, float64(t.given)), 100*float64(t.covered)/math.Max(1, float64(t.given)), ends(t.back))
+		t.silent, t.caps, most(t.errors), 100*float64(t.wrong)/math.Max(1, float64(t.given)), 100*float64(t.covered)/math.Max(1, float64(t.given)), fmt.Sprintf("%d %s", len(t.back), ends(t.back)))
 }
 
 // ends gives the middle and the worst of some delays, of which -1 is the worst.
