@@ -118,7 +118,7 @@ class Monitor:
         for command in self.asked:
             connection.sendall(json.dumps(dict(command, t="do")).encode() + b"\n")
         for line in connection.makefile("rb"):
-            self.heard.append(json.loads(line))
+            self.heard.append(dict(json.loads(line), probe=id(connection)))
 
 
 class Trainer:
@@ -186,11 +186,15 @@ def beside(name, seconds, processes, memroom):
 
 def inside_hooks(heard):
     """(per cent of the step time, faults told) by the hooks' own counters."""
-    told = [m for m in heard if m["t"] == "steps"]
-    rows = [row for m in told for row in m["rows"]]
-    usual = statistics.median(row[3] for row in rows)
-    busy = sum(row[3] for row in rows if row[3] < 10 * usual)
-    return 100.0 * (told[-1]["spent_us"] - told[0]["spent_us"]) / busy, [m for m in heard if m["t"] == "fault"]
+    spent = busy = 0
+    for probe in {m["probe"] for m in heard}:
+        told = [m for m in heard if m["t"] == "steps" and m["probe"] == probe]
+        rows = [row for m in told for row in m["rows"]]
+        if rows:
+            usual = statistics.median(row[3] for row in rows)
+            busy += sum(row[3] for row in rows if row[3] < 10 * usual)  # the rest is waiting for its turn
+            spent += told[-1]["spent_us"] - told[0]["spent_us"]
+    return 100.0 * spent / busy, [m for m in heard if m["t"] == "fault"]
 
 
 def in_and_out(name, seconds, memroom):
