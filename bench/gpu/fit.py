@@ -141,7 +141,8 @@ def job(results, options, name):
     base = results.once(name, "uncapped", lambda: launch(command))
     again = results.once(name, "uncapped again", lambda: dict(noise=apart(base["losses"], launch(command)["losses"]))) if options.noise else {}
     for cap in options.caps:
-        limit = int(cap * base.get("reserved", 0))
+        # What a script reserves without a cap is more than it needs; a stranger's cap is taken from what it allocated.
+        limit = int(cap * base.get("allocated" if name in strangers() else "reserved", 0))
 
         def fitted():
             fraction = {"FIT_FRACTION": repr(limit / base["total"])} if limit else {}

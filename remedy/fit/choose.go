@@ -114,6 +114,10 @@ func (r Remedy) rank() float64 {
 		return 1 - number("factor", 1)
 	case remedy.DataLoaderWorkers:
 		return -number("workers", 0)
+	case remedy.ActivationOffload:
+		if r.Params["measured"] == nil {
+			return 1 // everything, rather than what is measured to be needed
+		}
 	}
 	return 0
 }
@@ -153,10 +157,14 @@ func (r Remedy) Words() string {
 		return "expandable segments"
 	case r.ID == remedy.ChunkedLoss:
 		return "large cross entropies in pieces"
+	case r.ID == remedy.ActivationOffload && r.Params["measured"] != nil:
+		return "saved activations in host memory where nothing else helps"
 	case r.ID == remedy.ActivationOffload:
 		return "saved activations in host memory"
 	case r.ID == remedy.OptimizerOffload:
 		return "optimizer state in host memory between steps"
+	case r.ID == remedy.OptimizerFused && r.Params["slices"] != nil:
+		return "the optimizer's step in slices"
 	case r.ID == remedy.OptimizerFused:
 		return "a fused optimizer"
 	case r.ID == remedy.MixedPrecision:

@@ -62,12 +62,11 @@ func deviceLadder(f Facts, o Options) []Stage {
 		}
 		return []Remedy{process(remedy.MicroBatch, params), process(remedy.Checkpointing, params)}
 	}
-	first := []Remedy{{ID: remedy.ExpandableSegments, Level: remedy.LevelEnv}, process(remedy.ChunkedLoss, nil)}
+	// A step in slices makes the same numbers as one over all parameters, and costs nothing: it need not wait until a second
+	// attempt runs out there.
+	first := []Remedy{{ID: remedy.ExpandableSegments, Level: remedy.LevelEnv}, process(remedy.ChunkedLoss, nil),
+		process(remedy.OptimizerFused, map[string]any{"slices": true})}
 	why := "exact and cheap"
-	if f.Phase == "optimizer" {
-		first = append(first, process(remedy.OptimizerFused, nil))
-		why += "; it ran out in the optimizer's step, where fused kernels need no copies"
-	}
 	byArguments := o.Mapping.Possible()
 	if byArguments {
 		first = append(first, Remedy{ID: remedy.MicroBatch, Level: remedy.LevelArgs, Params: map[string]any{"factor": f.factor()}})
@@ -75,7 +74,8 @@ func deviceLadder(f Facts, o Options) []Stage {
 	}
 	// Inside the process the rest is done by measure: where other remedies may be enough, only as far as needed.
 	first = append(first, batch(0, !byArguments && !f.fragmented())...)
-	second := append(batch(1, true), process(remedy.SetToNone, nil), process(remedy.OptimizerFused, nil), process(remedy.OptimizerOffload, nil))
+	first = append(first, process(remedy.ActivationOffload, map[string]any{"measured": true}))
+	second := append(batch(1, true), process(remedy.SetToNone, nil), process(remedy.OptimizerOffload, nil))
 	third := append(batch(2, true), process(remedy.ActivationOffload, nil))
 	return []Stage{
 		{why, first},

@@ -43,7 +43,7 @@ teacher, student = Net(a.depth).to(dev).eval(), Net(max(2, a.depth // 2)).to(dev
 for q in teacher.parameters():
     q.requires_grad_(False)
 ema = copy.deepcopy(student)
-optim = torch.optim.SGD(student.parameters(), lr=0.02, momentum=0.9, nesterov=True, weight_decay=1e-4)
+optim = torch.optim.SGD(student.parameters(), lr=0.002, momentum=0.9, nesterov=True, weight_decay=1e-4)
 sched = torch.optim.lr_scheduler.MultiStepLR(optim, [8, 15], 0.3)
 T, alpha = 4.0, 0.7
 rng = torch.Generator().manual_seed(4)

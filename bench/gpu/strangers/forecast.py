@@ -38,8 +38,8 @@ class Forecaster(nn.Module):
 
 
 model = Forecaster().to(args.device)
-optimizer = torch.optim.AdamW([{"params": model.core.parameters(), "lr": 1e-4}, {"params": [p for n, p in model.named_parameters() if not n.startswith("core")], "lr": 1e-3}])
-scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=[2e-4, 1e-3], total_steps=args.steps + 1)
+optimizer = torch.optim.AdamW([{"params": model.core.parameters(), "lr": 1e-5}, {"params": [p for n, p in model.named_parameters() if not n.startswith("core")], "lr": 1e-4}])
+scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=[2e-5, 1e-4], total_steps=args.steps + 1)
 criterion = nn.MSELoss(reduction="sum")
 mask = nn.Transformer.generate_square_subsequent_mask(args.future).to(args.device)
 g = torch.Generator().manual_seed(6)

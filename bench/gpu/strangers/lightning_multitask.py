@@ -59,8 +59,8 @@ class MultiTask(L.LightningModule):
         self.log("val/loss", self.shared(batch)[0])
 
     def configure_optimizers(self):
-        optimizer = torch.optim.AdamW(self.parameters(), lr=3e-4)
-        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": torch.optim.lr_scheduler.OneCycleLR(optimizer, 5e-4, total_steps=args.steps + 1), "interval": "step"}}
+        optimizer = torch.optim.AdamW(self.parameters(), lr=1e-5)
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": torch.optim.lr_scheduler.OneCycleLR(optimizer, 2e-5, total_steps=args.steps + 1), "interval": "step"}}
 
 
 def data(count, seed):

@@ -65,7 +65,7 @@ def get_batch(source, i):
 train_data = batchify(torch.randint(0, args.ntoken, ((args.steps * args.bptt + 1) * args.batch_size,), generator=torch.Generator().manual_seed(2)), args.batch_size)
 model = TransformerModel().to(args.device)
 criterion = nn.NLLLoss()
-lr = 0.5
+lr = 0.05
 model.train()
 for batch, i in enumerate(range(0, train_data.size(0) - 1, args.bptt)):
     data, targets = get_batch(train_data, i)

@@ -73,7 +73,7 @@ class Transformers(unittest.TestCase):
                         loss = model(input_ids=x, attention_mask=mask, labels=labels).loss
                         loss.backward()
                     results.append((loss.item(), [p.grad.clone() for p in model.parameters() if p.grad is not None]))
-                self.assertEqual(told, [])
+                self.assertEqual({kind for kind, _, _ in told}, {"applied"}, told)
                 self.assertLess(furthest([results[0][0]], [results[1][0]]), 1e-6)
                 for a, b in zip(results[0][1], results[1][1]):
                     self.assertLess(float((a - b).abs().max()), 1e-5)
@@ -110,7 +110,7 @@ class Lightning(unittest.TestCase):
             seen.append(lit.seen)
         self.assertEqual([i for i, _ in seen[0]], [i for i, _ in seen[1]])  # training_step ran once per batch
         self.assertLess(furthest([v for _, v in seen[0]], [v for _, v in seen[1]]), 1e-5)
-        self.assertEqual(told, [])
+        self.assertEqual({kind for kind, _, _ in told}, {"applied"}, told)
 
 
 def rank(index, port, asked, results):
@@ -159,7 +159,7 @@ class Distributed(unittest.TestCase):
     def test_two_gloo_ranks(self):
         whole, pieces = self.run_ranks(()), self.run_ranks(PIECES)
         for index in range(2):
-            self.assertEqual(pieces[index][1], "")
+            self.assertNotIn("declined", pieces[index][1])
             self.assertLess(furthest(whole[index][0], pieces[index][0]), 1e-5)
         self.assertNotEqual(whole[0][0][0], whole[1][0][0])
         self.assertEqual(pieces[0][0][4:8], pieces[1][0][4:8])  # weights stay the same on both ranks

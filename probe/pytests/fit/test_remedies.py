@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from test_governor import classify, deep, points
 from training import Told, furthest, parameters_apart, remedies, sgd, train
 
-from _memroom_probe.fit import chunkedloss, offload, registry
+from _memroom_probe.fit import chunkedloss, offload, registry, small
 
 
 class SavedActivations(unittest.TestCase):
@@ -20,15 +20,35 @@ class SavedActivations(unittest.TestCase):
         self.assertEqual(parameters_apart(a, b), 0)
 
     def test_copies_are_made_above_the_size_only(self):
-        handler = offload.SavedActivations(1000, lambda *a, **k: None)
-        handler.own = set()
         if torch.cuda.is_available():
             self.skipTest("on a machine with a card, tensors of the host stay where they are")
-        small, large = torch.zeros(10), torch.zeros(1000)
-        self.assertIsNone(handler.pack(small)[0])
-        device, there = handler.pack(large)
-        self.assertIsNotNone(device)
-        self.assertNotEqual(there.data_ptr(), large.data_ptr())
+        away = offload.Away(torch.nn.Linear(1, 1), quota=10000, above=1000)
+        small, large, more = torch.zeros(10), torch.zeros(1000), torch.zeros(2000)
+        self.assertEqual(away.pack(small).data_ptr(), small.data_ptr())
+        sent = away.pack(large)
+        self.assertNotEqual(sent.there.data_ptr(), large.data_ptr())
+        self.assertIs(away.pack(large), sent)  # saved by two operations, sent once
+        large.add_(1)
+        self.assertIsNot(away.pack(large), sent)
+        self.assertEqual(away.pack(more).data_ptr(), more.data_ptr())  # over the quota
+
+
+class SlicedOptimizer(unittest.TestCase):
+    def test_each(self):
+        """The same numbers to the last bit, and param_groups as they were."""
+        kinds = [torch.optim.AdamW, torch.optim.Adam, torch.optim.RMSprop, torch.optim.NAdam, lambda p: torch.optim.SGD(p, 0.1, momentum=0.9)]
+        for make in kinds:
+            model, told, groups = deep(), Told(), []
+            optimizer = lambda p: make([{"params": list(p), "foreach": True}])
+            whole, a, _ = train(model, classify, points(), optimizer)
+            hooks = small.sliced_optimizer({"bytes": 20000}, told.say)
+            sliced, b, _ = train(model, classify, points(), optimizer, after=lambda m, o: groups.append(len(o.param_groups)))
+            for hook in hooks:
+                hook.remove()
+            self.assertEqual(whole, sliced)
+            self.assertEqual(parameters_apart(a, b), 0)
+            self.assertEqual(set(groups), {1})
+            self.assertIn("slices", told.text())
 
 
 class Precision(unittest.TestCase):

@@ -10,7 +10,7 @@ import contextlib
 import torch
 
 from . import outermost, tree, tryout
-from .rows import Joined, is_tensor
+from .rows import Joined, is_tensor, parts_of
 
 
 class NotHere(Exception):
@@ -36,9 +36,9 @@ class Scale:
 def run(call, plan, inputs, pieces, sizes, shares):
     if any(is_tensor(leaf) and leaf.requires_grad for leaf in pieces[0][0]):
         raise NotHere("an argument of the model needs a gradient of its own")
-    work = _Pieces(call, plan, pieces, shares)
+    work = _Pieces(call, plan, pieces, sizes, shares)
     begin, sums, total = _sequence_number(), {}, None
-    slots = [Joined(o.dim, inputs.rows) if o.kind == tryout.ROWS else None for o in plan.outputs]
+    slots = [o.joined(inputs.rows) for o in plan.outputs]
     for i, rows in enumerate(sizes):
         out, rebuild = work.forward(i)
         loss = out[work.index]
@@ -128,8 +128,8 @@ def _sequence_number():
 class _Pieces:
     """The pieces of one call, to be run now and, if need be, once more during backward."""
 
-    def __init__(self, call, plan, pieces, shares):
-        self.call, self.plan, self.pieces, self.shares = call, plan, pieces, shares
+    def __init__(self, call, plan, pieces, sizes, shares):
+        self.call, self.plan, self.pieces, self.sizes, self.shares = call, plan, pieces, sizes, shares
         self.index = next(i for i, o in enumerate(plan.outputs) if o.kind == tryout.LOSS)
         self.generators = [None] * len(pieces)
         self.autocast = _autocast_state()
@@ -150,23 +150,23 @@ class _Pieces:
 
     def gradients(self, variables, arriving, create_graph):
         """Runs all pieces again for gradients that arrived at some outputs: {leaf index: gradient}."""
-        sums, filled = [None] * len(variables), {at: 0 for at in arriving}
+        sums, parts = [None] * len(variables), {at: self._parts(grad, at) for at, grad in arriving.items()}
         for i in range(len(self.pieces)):
             with torch.enable_grad():
                 with outermost.inside(), _as_it_was(self.generators[i], self.autocast):
                     out, _ = self.forward(i)
-                used = [(out[at], self._part(grad, at, out[at], filled)) for at, grad in arriving.items()]
-                parts = torch.autograd.grad([v for v, _ in used], variables, [g for _, g in used], allow_unused=True, create_graph=create_graph)
-            sums = [s if p is None else p if s is None else s + p for s, p in zip(sums, parts)]
+                used = [(out[at], parts[at][i].to(out[at].dtype)) for at in arriving]
+                more = torch.autograd.grad([v for v, _ in used], variables, [g for _, g in used], allow_unused=True, create_graph=create_graph)
+            sums = [s if m is None else m if s is None else s + m for s, m in zip(sums, more)]
         return sums
 
-    def _part(self, grad, at, value, filled):
+    def _parts(self, grad, at):
+        """The gradient that arrived at an output, piece by piece."""
+        output = self.plan.outputs[at]
         if at == self.index:
-            return grad
-        dim = self.plan.outputs[at].dim
-        start = filled[at]
-        filled[at] += value.shape[dim]
-        return grad.narrow(dim, start, value.shape[dim]).to(value.dtype)
+            return [grad] * len(self.sizes)
+        a_row = 1 if output.interleaved else grad.shape[output.dim] // sum(self.sizes)
+        return parts_of(grad, output.dim, [a_row * rows for rows in self.sizes], output.interleaved)
 
 
 class _Ready(torch.autograd.Function):

@@ -1,8 +1,8 @@
-"""Gradient checkpointing of the blocks of a model: what lies inside a block is computed again during backward.
+"""Gradient checkpointing of parts of a model: what lies inside a part is computed again during backward.
 
-Blocks are found, not named: the composite children of ModuleLists and Sequentials (transformer layers, residual blocks),
-as long as they are called as modules. Checkpointing is non-reentrant, random generators and autocast are as they were,
-and running statistics of BatchNorm are moved on once, not twice.
+Parts are found by measuring, not by name: modules, or runs of a Sequential's children, that save more than goes into
+them, each small enough to be computed again without filling the room it made. Checkpointing is non-reentrant, random
+generators and autocast are as they were, and running statistics of BatchNorm are moved on once, not twice.
 """
 import contextlib
 
@@ -13,8 +13,40 @@ from . import outermost, tree
 from .rows import is_tensor
 
 
-def find(module):
-    """The outermost blocks of module, in the order of definition: [(name, block)]."""
+class Part:
+    """Something that can be checkpointed on its own: a module, or its children begin to end if it is a Sequential. saved,
+    given: bytes that its calls keep for backward, and that go into it."""
+
+    def __init__(self, name, module, saved=0, given=0, begin=None, end=None):
+        self.name, self.module, self.saved, self.given = name, module, saved, given
+        self.begin, self.end = begin, end
+        self.order = 0
+
+    @property
+    def gain(self):
+        return self.saved - self.given
+
+
+class Record:
+    """What was seen of one module's calls: bytes saved inside, bytes given, when it was first called, whether it changed
+    what it was given."""
+
+    def __init__(self, order):
+        self.saved = self.given = 0
+        self.order, self.in_place = order, False
+
+
+def take_apart(module, records, most):
+    """Parts of the module that save at most that many bytes each, as far as it can be taken apart; in the order of calls.
+    records: {id of a module: Record} for every module that was called inside."""
+    parts = []
+    for name, child in _called(module, records):
+        parts.extend(_take(name, child, records, most))
+    return sorted(parts, key=lambda p: p.order)
+
+
+def by_sight(module):
+    """The parts that can be seen without a run: composite children of ModuleLists and Sequentials."""
     found = []
     _collect("", module, found)
     return found
@@ -24,9 +56,9 @@ def _collect(name, module, found):
     inside_container = isinstance(module, (torch.nn.Sequential, torch.nn.ModuleList))
     for key, child in module.named_children():
         path = name + "." + key if name else key
-        if inside_container and _is_block(child):
-            found.append((path, child))
-        else:
+        if inside_container and _is_block(child) and fit_for_recompute(child) is None:
+            found.append(Part(path, child))
+        elif not isinstance(child, torch.jit.ScriptModule):
             _collect(path, child, found)
 
 
@@ -41,32 +73,148 @@ def _is_block(child):
     return not (isinstance(child, torch.nn.Sequential) and sum(len(list(p.children())) > 1 for p in parts) >= 1)
 
 
+def _called(module, records):
+    """The nearest descendants that were called: a ModuleList is not, what it holds is."""
+    for name, child in module.named_children():
+        if id(child) in records:
+            yield name, child
+        elif not isinstance(child, torch.jit.ScriptModule):
+            for below, grandchild in _called(child, records):
+                yield name + "." + below, grandchild
+
+
+def _take(name, module, records, most):
+    record = records[id(module)]
+    if record.saved <= 1.25 * record.given:
+        return []
+    fit = fit_for_recompute(module) is None and not record.in_place
+    if record.saved > most or not fit:
+        finer = _finer(name, module, records, most)
+        if not fit or sum(p.saved for p in finer) > 0.5 * record.saved:
+            return finer
+    part = Part(name, module, record.saved, record.given)
+    part.order = record.order
+    return [part]
+
+
+def _finer(name, module, records, most):
+    if isinstance(module, torch.jit.ScriptModule):
+        return []
+    if type(module).forward is torch.nn.Sequential.forward and not _hooks(module) and all(id(c) in records for c in module):
+        return _runs(name, module, records, most)
+    return [p for below, child in _called(module, records) for p in _take(name + "." + below, child, records, most)]
+
+
+def _runs(name, sequential, records, most):
+    """Neighbours of a Sequential taken together up to the size wanted. What changes its input in place cannot begin a run:
+    the input is needed again."""
+    parts, begin, saved = [], 0, 0
+    children = list(sequential)
+
+    def close(end):
+        part = _run(name, sequential, children, records, begin, end)
+        if part is not None:
+            parts.append(part)
+
+    for i, child in enumerate(children):
+        record = records[id(child)]
+        if fit_for_recompute(child) is not None or record.saved > most:
+            close(i)
+            parts.extend(_take("%s.%d" % (name, i), child, records, most))
+            begin, saved = i + 1, 0
+        elif saved and saved + record.saved > most and not record.in_place:
+            close(i)
+            begin, saved = i, record.saved
+        else:
+            saved += record.saved
+    close(len(children))
+    return parts
+
+
+def _run(name, sequential, children, records, begin, end):
+    while begin < end and records[id(children[begin])].in_place:
+        begin += 1
+    if begin >= end:
+        return None
+    first = records[id(children[begin])]
+    part = Part("%s[%d:%d]" % (name, begin, end), sequential, sum(records[id(c)].saved for c in children[begin:end]), first.given, begin, end)
+    part.order = first.order
+    return part if part.gain > 0.25 * part.given else None
+
+
+def _hooks(module):
+    return list(module._forward_hooks.values()) + list(module._forward_pre_hooks.values())
+
+
 def fit_for_recompute(block):
     """Why a block must not run twice, or None."""
+    if isinstance(block, torch.jit.ScriptModule):
+        return "it is scripted"
     for name, m in block.named_modules():
-        if list(m._forward_hooks.values()) + list(m._forward_pre_hooks.values()):
+        if _hooks(m):
             return "a forward hook on %s would run twice" % (name or "it")
         if "SpectralNorm" in type(m).__name__ or any("SpectralNorm" in type(p).__name__ for p in m.children()):
             return "spectral norm moves on with every call"
+        if drops_by_itself(m):
+            return "%s drops values by cuDNN's own generator, which cannot be put back" % (name or "it")
     return None
 
 
-class Checkpointing:
-    """The blocks that are checkpointed; the handler of their calls."""
+def drops_by_itself(m):
+    """The dropout between the layers of a recurrent network on a card: a second run drops others."""
+    return isinstance(m, torch.nn.RNNBase) and m.dropout > 0 and m.num_layers > 1 and m.training and any(p.is_cuda for p in m.parameters())
 
-    def use(self, module, chosen):
-        """From now on these blocks of the module, and no others of it."""
+
+class Checkpointing:
+    """The parts that are checkpointed; the handler of their calls."""
+
+    def use(self, module, parts):
+        """From now on these parts of the module, and no others of it."""
         outermost.leave_inner(list(module.modules()))
-        outermost.handle_inner(chosen, self)
+        runs = {}
+        for part in parts:
+            if part.begin is None:
+                outermost.handle_inner([part.module], self)
+            else:
+                runs.setdefault(id(part.module), []).append(part)
+        for some in runs.values():
+            outermost.handle_inner([some[0].module], _Runs(some))
 
     def __call__(self, block, call, args, kwargs):
         if not torch.is_grad_enabled():
             return call(*args, **kwargs)
-        return checkpointed(call, (args, kwargs), _norms(block))
+        return checkpointed(call, (args, kwargs), norms_of([block]))
 
 
-def _norms(block):
-    return [m for m in block.modules() if isinstance(m, torch.nn.modules.batchnorm._BatchNorm) and m.training and m.track_running_stats]
+class _Runs:
+    """A Sequential, some runs of whose children are checkpointed."""
+
+    def __init__(self, parts):
+        self.ends = {part.begin: part.end for part in parts}
+
+    def __call__(self, sequential, call, args, kwargs):
+        if not torch.is_grad_enabled() or len(args) != 1 or kwargs:
+            return call(*args, **kwargs)
+        children, value, i = list(sequential), args[0], 0
+        while i < len(children):
+            end = self.ends.get(i)
+            if end is None:
+                value, i = children[i](value), i + 1
+                continue
+            run = children[i:end]
+            value, i = checkpointed(lambda x, run=run: _in_turn(run, x), ((value,), {}), norms_of(run)), end
+        return value
+
+
+def _in_turn(modules, value):
+    for m in modules:
+        value = m(value)
+    return value
+
+
+def norms_of(modules):
+    return [m for top in modules for m in top.modules()
+            if isinstance(m, torch.nn.modules.batchnorm._BatchNorm) and m.training and m.track_running_stats]
 
 
 def checkpointed(call, args_kwargs, norms=()):
@@ -75,15 +223,17 @@ def checkpointed(call, args_kwargs, norms=()):
     twice, is left out."""
     leaves, rebuild = tree.flatten(args_kwargs)
     leaves = [None if type(leaf).__name__.endswith("Cache") else leaf for leaf in leaves]
-    at = [i for i, leaf in enumerate(leaves) if is_tensor(leaf)]
-    tensors = [leaves[i] for i in at]
-    for i in at:
+    tensors = list({id(leaf): leaf for leaf in leaves if is_tensor(leaf)}.values())
+    # One argument that is given twice must be one in the second run too: attention asks whether its keys are its values.
+    at = {id(tensor): i for i, tensor in enumerate(tensors)}
+    places = [(i, at[id(leaf)]) for i, leaf in enumerate(leaves) if is_tensor(leaf)]
+    for i, _ in places:
         leaves[i] = None  # the graph holds them; a second reference would keep them for longer
 
     def run(*given):
         filled = list(leaves)
-        for i, tensor in zip(at, given):
-            filled[i] = tensor
+        for i, which in places:
+            filled[i] = given[which]
         args, kwargs = rebuild(filled)
         with outermost.inside():
             return call(*args, **kwargs)

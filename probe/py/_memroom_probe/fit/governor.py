@@ -1,43 +1,30 @@
-"""Chooses, on the first training call of a module, how much of which remedy it needs to fit, and applies it.
+"""Chooses how much of which remedy each module needs to fit, and applies it.
 
-What a row costs is measured on a few rows (measure), what there is for it is read (room). The cheapest choice that fits
-is taken at once, rather than creeping up on it over several attempts:
-
-1. the module returns its loss: pieces whose backward pass follows at once (nothing is computed twice);
-2. some blocks are checkpointed, the fattest first, as many as needed;
-3. the batch in pieces, as many of them recomputed as needed;
-4. all blocks checkpointed and the batch in pieces.
+What a row costs is measured on a few rows (measure), what there is for it is read (room), what could be done is listed
+(choices). The first step is run frugally, because a loop may call several modules, or one several times, before its one
+backward pass, and nobody knows before it has been seen. Then the cheapest choices that fit together are taken, with what
+the first step really needed: at once, rather than creeping up on it over several attempts.
 """
+import gc
 import weakref
 
 import torch
 
-from . import blocks, measure, microbatch, room, tree
-from .rows import Cannot, Inputs, is_tensor
+from . import blocks, choices, measure, microbatch, offload, room, tree
+from .rows import Cannot, any_inputs, is_tensor
 
-WORK_FOR_LOSS = 8  # bytes that a loss over the whole batch makes for each element of the outputs beside the one gradient that
-# was measured: log-probabilities and another gradient, fp32
-WORK_IN_HALF = 12  # and a copy in fp32 where the outputs are in half precision
-FORWARD = 1 / 3  # share of a step's computation
 LARGER = 1.05  # times the batch a choice was made for, from which it is made anew
+FRUGAL = 0.4  # share of the room that a call may take in the first step
 
 
-class Choice:
-    """One way to fit: the blocks to checkpoint, the batch's Share or None, the bytes it would need, the share of the
-    forward pass that is run twice, and the seconds a step would take."""
+class Case:
+    """A module's training call: what can be done about it, and what is done."""
 
-    def __init__(self, words, needs, twice, cost, rows, checkpoint=(), share=None, pieces=1):
-        self.words, self.needs, self.twice, self.checkpoint, self.share, self.pieces = words, needs, twice, checkpoint, share, pieces
-        self.seconds = (cost.time_fixed * pieces + cost.time_row * rows) * (1 + FORWARD * twice)
-
-
-class Everything:
-    """The choice where nothing can be measured."""
-
-    share = None
-
-    def __init__(self, checkpoint):
-        self.checkpoint = checkpoint
+    def __init__(self, module, inputs, candidates, choice, plan=None, beside=0):
+        self.module, self.name = weakref.ref(module), microbatch.name_of(module)
+        self.rows = inputs.rows if inputs else 0
+        self.candidates, self.choice, self.plan, self.beside = candidates, choice, plan, beside
+        self.size, self.settled = 0, False
 
 
 class Governor:
@@ -47,72 +34,137 @@ class Governor:
     def __init__(self, say, allowed, limit=None, failed=False, factor=1.0):
         self.say, self.allowed, self.limit, self.failed, self.factor = say, allowed, limit, failed, factor
         self.checkpointing = blocks.Checkpointing()
-        self.micro = microbatch.MicroBatch(say, lambda module, inputs, plan: self._choices[module].share)
-        self._choices = weakref.WeakKeyDictionary()
+        self.micro = microbatch.MicroBatch(say, lambda module, inputs, plan: self._cases[module].choice.share)
+        self._cases = weakref.WeakKeyDictionary()  # module -> Case
         self._uncut = weakref.WeakSet()  # modules that showed in a run that they cannot be cut
+        self._small = weakref.WeakKeyDictionary()  # module -> rows of an evaluation's pieces, where its batch was too large
+        self._step = _Step()
 
     def __call__(self, module, call, args, kwargs):
         if not microbatch.worth_it(module):
             return call(*args, **kwargs)
-        choice = self._choices.get(module)
-        if torch.is_grad_enabled() and self._trains(module):
-            size = _size(args, kwargs)
-            if choice is None or size > LARGER * choice.size:
-                choice = self._choices[module] = self._choose_safely(module, call, args, kwargs)
-                choice.size = size
-                self.checkpointing.use(module, choice.checkpoint)
-        if choice is None or choice.share is None:
+        if not torch.is_grad_enabled():
+            return self._evaluation(module, call, args, kwargs)
+        if not any(p.requires_grad for p in module.parameters()):
             return call(*args, **kwargs)
-        try:
-            return self.micro.run(module, call, args, kwargs)
-        except Cannot as reason:
-            return self._without_pieces(module, call, args, kwargs, reason)
+        return self._training(module, call, args, kwargs)
 
-    def _without_pieces(self, module, call, args, kwargs, reason):
-        """Pieces turned out not to be possible. A batch of one row says nothing; otherwise the choice is made anew without."""
-        if torch.is_grad_enabled() and Inputs(args, kwargs).rows > 1:
-            self.micro.decline(module, reason)
-            self._uncut.add(module)
-            choice = self._choices[module] = self._choose_safely(module, call, args, kwargs)
-            choice.size = _size(args, kwargs)
-            self.checkpointing.use(module, choice.checkpoint)
+    def _training(self, module, call, args, kwargs):
+        if self._step.is_over():
+            self._settle()
+        case, size = self._cases.get(module), _size(args, kwargs)
+        if case is None or size > LARGER * case.size:
+            case = self._begin(module, call, args, kwargs, size)
+        mark = self._step.begins(case)
+        try:
+            result = self._run(module, call, args, kwargs, case)
+        except Cannot as reason:
+            self._step.forget(mark)
+            case = self._without_pieces(module, call, args, kwargs, case, reason)
+            mark = self._step.begins(case)
+            result = self._run(module, call, args, kwargs, case)
+        mark.watch(result)
+        return result
+
+    def _begin(self, module, call, args, kwargs, size):
+        case = self._cases[module] = self._look_safely(module, call, args, kwargs)
+        case.size = size
+        self.checkpointing.use(module, case.choice.checkpoint)
+        self._step.observe(room.of(next(module.parameters()).device, self.limit))
+        return case
+
+    def _run(self, module, call, args, kwargs, case):
+        choice = case.choice
+        if choice.share is not None:
+            return self.micro.run(module, call, args, kwargs)
+        if choice.whole:
+            return blocks.checkpointed(call, (args, kwargs), blocks.norms_of([module]))
+        if choice.offload:
+            with offload.Away(module, choice.offload):
+                return call(*args, **kwargs)
         return call(*args, **kwargs)
 
-    def _choose_safely(self, module, call, args, kwargs):
+    def _evaluation(self, module, call, args, kwargs):
+        """A call without gradients leaves nothing behind when it runs out, so it can be tried again in smaller pieces."""
+        case = self._cases.get(module)
+        if case is not None and case.choice.share is not None and module not in self._small:
+            try:
+                return self.micro.run(module, call, args, kwargs)
+            except Cannot:
+                return call(*args, **kwargs)
+        rows, begun = self._small.get(module), None
+        while True:
+            begun = None
+            try:
+                return _in_pieces_of(rows, self.say, module, call, args, kwargs) if rows else call(*args, **kwargs)
+            except torch.cuda.OutOfMemoryError as why:
+                begun = why.with_traceback(None)  # its frames hold what is in the way
+            rows = self._fewer(module, args, kwargs, rows)
+            if rows is None:
+                raise begun
+            gc.collect()
+            torch.cuda.empty_cache()
+
+    def _fewer(self, module, args, kwargs, rows):
+        """Half as many rows as ran out; None where that is not possible."""
+        try:
+            whole = any_inputs(args, kwargs).rows
+        except Cannot:
+            return None
+        fewer = (rows or whole) // 2
+        if fewer < 1 or module in self._uncut or "micro_batch" not in self.allowed:
+            return None
+        self._small[module] = fewer
+        return fewer
+
+    def _without_pieces(self, module, call, args, kwargs, case, reason):
+        """Pieces turned out not to be possible. A batch of one row says nothing; otherwise the choice is made anew without."""
+        if any_inputs(args, kwargs).rows > 1:
+            self.micro.decline(module, reason)
+            self._uncut.add(module)
+            return self._begin(module, call, args, kwargs, case.size)
+        return Case(module, None, [], choices.Choice("as it is", 0, 0, 0, None, 1))
+
+    # --- the first call of a module
+
+    def _look_safely(self, module, call, args, kwargs):
         """A fault of ours costs the remedy, not the training."""
         try:
-            return self._choose(module, call, args, kwargs)
+            return self._look(module, call, args, kwargs)
         except torch.cuda.OutOfMemoryError:
             raise
         except Exception as why:
             self.say("declined", "%s: %s: %s" % (microbatch.name_of(module), type(why).__name__, why), id="micro_batch")
-            return Everything([])
+            return Case(module, None, [], choices.Choice("as it is", 0, 0, 0, None, 1))
 
-    def _trains(self, module):
-        return any(p.requires_grad for p in module.parameters())
-
-    def _choose(self, module, call, args, kwargs):
+    def _look(self, module, call, args, kwargs):
+        """Measures the call and gives its Case, with a choice for the first step."""
         if any(type(p).__name__ in ("DTensor", "FlatParameter") for p in module.parameters()):
-            self.say("declined", "%s: its parameters are sharded (FSDP)" % microbatch.name_of(module), id="micro_batch")
-            return Everything([])
-        found = self._blocks(module)
+            raise Cannot("its parameters are sharded (FSDP)")
+        around = room.of(next(module.parameters()).device, self.limit)
         try:
-            inputs = Inputs(args, kwargs)
+            inputs = any_inputs(args, kwargs)
             plan = self._plan(module, call, args, kwargs)
             if plan is not None:
                 plan, inputs = plan
-            around = room.of(next(module.parameters()).device, self.limit)
             held = around.held()
-            cost = measure.cost(module, call, inputs, around, found)
+            cost = measure.cost(module, call, inputs, around, "checkpointing" in self.allowed and type(module).__name__ != "OptimizedModule")
         except Cannot as reason:
-            return self._unmeasured(module, found, reason)
-        _, state = room.to_come(module)
-        return self._decide(module, inputs, plan, found, cost, around.limit, held + state)
+            return self._unmeasured(module, around, reason)
+        candidates = list(choices.all_of(inputs, plan, cost, self._may_offload(around)))
+        if "checkpointing" not in self.allowed or type(module).__name__ == "OptimizedModule" or blocks.fit_for_recompute(module):
+            candidates = [c for c in candidates if not c.whole]
+        free = self._budget(around.limit) - held - room.state_to_come()
+        choice = _frugal(candidates, min(free, candidates[0].needs) if self.failed else free)
+        case = Case(module, inputs, candidates, choice, plan, choices.extra(cost, inputs.rows))
+        self._tell_beginning(case, free, around.limit)
+        return case
 
-    def _blocks(self, module):
-        if "checkpointing" not in self.allowed or type(module).__name__ == "OptimizedModule":
-            return []
-        return [(name, b) for name, b in blocks.find(module) if blocks.fit_for_recompute(b) is None]
+    def _may_offload(self, around):
+        return "activation_offload" in self.allowed and around.is_card
+
+    def _budget(self, limit):
+        return room.SAFETY * self.factor * limit
 
     def _plan(self, module, call, args, kwargs):
         if "micro_batch" not in self.allowed or module in self._uncut:
@@ -123,39 +175,198 @@ class Governor:
             self.say("declined", "%s: %s" % (microbatch.name_of(module), reason), id="micro_batch")
             return None
 
-    def _decide(self, module, inputs, plan, found, cost, limit, always):
-        """always: bytes that are held whatever is chosen."""
-        budget = room.SAFETY * self.factor * limit - always
-        candidates = list(_candidates(inputs, plan, found, cost))
-        if self.failed and candidates:
-            budget = min(budget, 0.97 * candidates[0].needs)  # the first is "as it is", and that is known to fail
-        fitting = [c for c in candidates if c.needs <= budget]
-        choice = min(fitting, key=lambda c: c.seconds) if fitting else min(candidates, key=lambda c: c.needs)
-        expected = int(always + choice.needs)
-        fields = {"predicted": expected, "limit": limit, "rows": inputs.rows, "pieces": choice.pieces,
-                  "checkpointed": len(choice.checkpoint), "twice": round(choice.twice, 3),
-                  "equivalence": plan.equivalence if plan and choice.share else "exact"}
-        name = microbatch.name_of(module)
-        if not fitting:
-            needs = int(expected / room.SAFETY)
-            self.say("note", "%s: cannot fit: needs at least %s, %s are there" % (name, room.words(needs), room.words(limit)),
+    def _tell_beginning(self, case, free, limit):
+        if case.choice.needs > free:
+            needs = int((case.choice.needs + self._budget(limit) - free) / room.SAFETY)
+            self.say("note", "%s: cannot fit: needs at least %s, %s are there" % (case.name, room.words(needs), room.words(limit)),
                      id="cannot_fit", needs=needs, limit=limit)
-        for id, on in (("micro_batch", choice.share), ("checkpointing", choice.checkpoint)):
-            if on:
-                self.say("applied", "%s: %s" % (name, choice.words), id=id, **fields)
-        if not choice.share and not choice.checkpoint:
-            self.say("note", "%s: the whole batch fits as it is" % name, id="micro_batch", **fields)
-        return choice
+        for id in case.choice.remedies() or ["micro_batch"]:
+            self.say("note", "%s: the first step with: %s" % (case.name, case.choice.words), id=id)
 
-    def _unmeasured(self, module, found, reason):
-        """Without a batch to try there is only everything at once: all blocks."""
+    def _unmeasured(self, module, around, reason):
+        """Without a batch to try there is only everything at once: what is saved waits on the host, or every call of a part
+        is checkpointed."""
         name = microbatch.name_of(module)
-        if found:
-            self.say("applied", "%s: all %d blocks checkpointed (%s)" % (name, len(found), reason), id="checkpointing",
-                     equivalence="exact", checkpointed=len(found))
-        else:
-            self.say("declined", "%s: no blocks to checkpoint, and %s" % (name, reason), id="checkpointing")
-        return Everything([b for _, b in found])
+        parts = blocks.by_sight(module) if "checkpointing" in self.allowed and type(module).__name__ != "OptimizedModule" else []
+        if parts:
+            self.say("applied", "%s: all %d blocks checkpointed (%s)" % (name, len(parts), reason), id="checkpointing",
+                     equivalence="exact", checkpointed=len(parts))
+            return Case(module, None, [], choices.Choice("", 0, 0, 1.0, None, 1, parts))
+        if self._may_offload(around):
+            self.say("applied", "%s: what is saved waits in host memory (%s)" % (name, reason), id="activation_offload", equivalence="exact")
+            return Case(module, None, [], choices.Choice("", 0, 0, 0, None, 1, offload=float("inf")))
+        self.say("declined", "%s: no blocks to checkpoint, and %s" % (name, reason), id="checkpointing")
+        return Case(module, None, [], choices.Choice("as it is", 0, 0, 0, None, 1))
+
+    # --- after a step that was watched
+
+    def _settle(self):
+        """Takes the cheapest choices that fit together. Once that is done it only ever tightens, so that it cannot swing."""
+        step, self._step = self._step, _Step()
+        cases = {case: count for case, count in step.together.items() if case.candidates and case.module() is not None}
+        if step.around is None or not cases:
+            return
+        first = not all(case.settled for case in cases)
+        base = step.held_before
+        unforeseen = max(step.peak_of_passes() - base - _together(cases, lambda c: c.choice), -sum(case.beside for case in cases)) if step.around.is_card else 0
+        free = self._budget(step.around.limit) - self._held(cases, step.around) - unforeseen
+        if not first and _together(cases, lambda c: c.choice) <= free + (1 - room.SAFETY) / 2 * step.around.limit:
+            return
+        if self.failed:
+            free = min(free, 0.97 * _together(cases, lambda c: c.candidates[0]))
+        taken = _cheapest(cases, free)
+        if not first and all(case.choice is choice for case, choice in taken.items()):
+            return
+        for case, choice in taken.items():
+            case.choice = choice
+            self.checkpointing.use(case.module(), choice.checkpoint)
+        total = self._budget(step.around.limit) - free + _together(cases, lambda c: c.choice)
+        for case in cases:
+            self._tell(case, int(total), step.around.limit)
+            case.settled = True
+        if first:
+            self._step.observe(step.around)
+
+    def _held(self, cases, around):
+        """Bytes that are there whatever is chosen: held now, with optimizer state that is still to come; gradients that are
+        there already are counted with the choices."""
+        held = around.held() + room.state_to_come()
+        return held - sum(room.gradients_of(case.module()) for case in cases)
+
+    def _tell(self, case, total, limit):
+        choice = case.choice
+        fields = {"predicted": total, "limit": limit, "rows": case.rows, "pieces": choice.pieces, "checkpointed": len(choice.checkpoint),
+                  "twice": round(choice.twice, 3), "equivalence": case.plan.equivalence if case.plan and choice.share else "exact"}
+        for id in choice.remedies():
+            self.say("applied", "%s: %s" % (case.name, choice.words), id=id, **fields)
+        if not choice.remedies():
+            self.say("note", "%s: the whole batch fits as it is" % case.name, id="micro_batch", **fields)
+
+
+class _Step:
+    """What happens between two steps: which calls wait for their backward pass at the same time, and the peak."""
+
+    def __init__(self):
+        self.marks, self.together = [], {}
+        self.around = self.held_before = self._peak = None
+
+    def observe(self, around):
+        """From now on the peak is read."""
+        if self.around is None:
+            self.around, self.held_before = around, around.held()
+            _watching.add(self)
+        around.start_peak()
+
+    def begins(self, case):
+        self.marks = [m for m in self.marks if m.waits()]
+        mark = _Mark(case)
+        self.marks.append(mark)
+        counts = {}
+        for m in self.marks:
+            counts[m.case] = counts.get(m.case, 0) + 1
+        if _together(counts, _largest) >= _together(self.together, _largest):
+            self.together = counts
+        return mark
+
+    def forget(self, mark):
+        """The call is not what it was taken for."""
+        self.marks.remove(mark)
+        self.together.pop(mark.case, None)
+
+    def is_over(self):
+        """Whether calls have been seen and none of them waits any longer."""
+        return bool(self.marks) and not any(m.waits() for m in self.marks)
+
+    def before_optimizer(self):
+        self._peak = max(self._peak or 0, self.around.peak())
+
+    def peak_of_passes(self):
+        """Of forward and backward passes; what the optimizer needs for itself comes when activations are gone."""
+        _watching.discard(self)
+        return self._peak if self._peak is not None else self.around.peak()
+
+
+_watching = weakref.WeakSet()  # steps that want to know when an optimizer begins
+
+
+def _optimizer_begins(*_):
+    for step in list(_watching):
+        step.before_optimizer()
+
+
+def listen_to_optimizers():
+    from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+    return register_optimizer_step_pre_hook(_optimizer_begins)
+
+
+class _Mark:
+    """One training call, from its begin until its backward pass begins or its graph is gone."""
+
+    def __init__(self, case):
+        self.case, self.done, self.graph = case, False, None
+
+    def watch(self, result):
+        results = [t for t in tree.flatten(result)[0] if is_tensor(t) and t.grad_fn is not None]
+        if not results:
+            self.done = True
+            return
+        here = _Here()
+        results[0].grad_fn.metadata["memroom"] = here  # lives as long as the graph does
+        self.graph = weakref.ref(here)
+        for t in results:  # the loop may differentiate any of them
+            t.register_hook(self._arrived)
+
+    def _arrived(self, grad):
+        self.done = True
+
+    def waits(self):
+        return not self.done and (self.graph is None or self.graph() is not None)
+
+
+class _Here:
+    pass
+
+
+def _largest(case):
+    return case.candidates[0] if case.candidates else case.choice
+
+
+def _together(cases, chosen):
+    """Bytes at the worst moment when these calls wait for one backward pass: what stays of all of them, and what the
+    neediest one needs on top."""
+    picked = [(chosen(case), count) for case, count in cases.items()]
+    return sum(c.stays * count for c, count in picked) + max([c.needs - c.stays for c, _ in picked], default=0)
+
+
+def _frugal(candidates, free):
+    """For a step in which more calls may follow: the cheapest way that leaves them room, or the one that needs least."""
+    fitting = [c for c in candidates if c.needs <= FRUGAL * free]
+    return min(fitting, key=lambda c: c.seconds) if fitting else min(candidates, key=lambda c: c.needs)
+
+
+def _cheapest(cases, free):
+    """The choices with the least seconds that fit together: bytes get a price, which rises until they do."""
+    price = 0.0
+    dearest = max(c.seconds for case in cases for c in case.candidates) or 1.0
+    for _ in range(80):
+        taken = {case: min(case.candidates, key=lambda c: c.seconds + price * c.needs + price * (cases[case] - 1) * c.stays) for case in cases}
+        if _together(cases, taken.get) <= free:
+            return _relaxed(cases, taken, free)
+        price = price * 1.6 or 1e-6 * dearest / max(1.0, _together(cases, _largest))
+    return {case: min(case.candidates, key=lambda c: c.needs + (cases[case] - 1) * c.stays) for case in cases}
+
+
+def _relaxed(cases, taken, free):
+    """What the steps of the price left over, one case after the other."""
+    for case in cases:
+        for candidate in sorted(case.candidates, key=lambda c: c.seconds):
+            if candidate.seconds >= taken[case].seconds:
+                break
+            if _together(cases, lambda c, it=case, new=candidate: new if c is it else taken[c]) <= free:
+                taken[case] = candidate
+                break
+    return taken
 
 
 def _size(args, kwargs):
@@ -163,71 +374,11 @@ def _size(args, kwargs):
     return max([leaf.numel() for leaf in tree.flatten((args, kwargs))[0] if is_tensor(leaf)], default=0)
 
 
-def _candidates(inputs, plan, found, cost):
-    """Every choice that is thought of; the first is to change nothing."""
-    rows = inputs.rows
-    accumulates = plan is not None and plan.accumulates
-    extra = 0 if cost.has_loss else (WORK_IN_HALF if cost.half else WORK_FOR_LOSS) * cost.elements_row * rows
-    yield Choice("as it is", cost.peak_fixed + cost.peak_row * rows + extra, 0.0, cost, rows)
-    yield from _some_blocks(rows, cost, extra)
-    if plan is None:
-        return
-    yield from _pieces(inputs, accumulates, cost, extra, cost.peak_row, cost.saved_row, ())
-    if cost.by_block:
-        saved_row = max(cost.saved_row - _gain(cost.by_block), 0)
-        peak_row = max(cost.peak_row - _gain(cost.by_block) + max(b[2] for b in cost.by_block), cost.output_row)
-        yield from _pieces(inputs, accumulates, cost, extra, peak_row, saved_row, [b for _, b, _, _ in cost.by_block])
-
-
-def _gain(by_block):
-    return sum(saved - given for _, _, saved, given in by_block)
-
-
-def _some_blocks(rows, cost, extra):
-    """The fattest blocks first; the share run twice is taken as their share of what is saved."""
-    order = sorted(range(len(cost.by_block)), key=lambda i: cost.by_block[i][2] - cost.by_block[i][3], reverse=True)
-    total = sum(b[2] for b in cost.by_block) or 1
-    for count in range(1, len(order) + 1):
-        chosen = set(order[:count])
-        blocks_chosen = [cost.by_block[i] for i in sorted(chosen)]
-        at_loss = (cost.peak_row - _gain(blocks_chosen)) * rows + extra
-        needs = cost.peak_fixed + max(at_loss, _at_recompute(cost, chosen) * rows)
-        words = "%d of %d blocks checkpointed" % (count, len(order))
-        yield Choice(words, needs, sum(b[2] for b in blocks_chosen) / total, cost, rows, [b[1] for b in blocks_chosen])
-
-
-def _at_recompute(cost, chosen):
-    """Bytes a row while the fattest moment of the recompute lasts: what was saved before the block, the block itself and
-    what a backward pass needs beside it. What is saved outside blocks is taken to come before them."""
-    before = max(0, cost.saved_row - sum(b[2] for b in cost.by_block))
-    beside = max(0, cost.peak_row - cost.saved_row - 2 * cost.output_row)
-    most = 0
-    for i, (_, _, saved, given) in enumerate(cost.by_block):
-        most = max(most, before + saved + beside if i in chosen else 0)
-        before += given if i in chosen else saved
-    return most
-
-
-def _pieces(inputs, accumulates, cost, extra, peak_row, saved_row, checkpointed):
-    rows, elements = inputs.rows, inputs.elements_per_row()
-    outputs = cost.output_row * rows
-    inner = 1.0 if checkpointed else 0.0
-    for count in _counts(rows):
-        size = -(-rows // count)
-        count = -(-rows // size)
-        one = cost.peak_fixed + peak_row * size + outputs + extra
-        words = "batch of %d in %d pieces%s" % (rows, count, ", %d blocks checkpointed" % len(checkpointed) if checkpointed else "")
-        if accumulates:
-            yield Choice(words, one, inner, cost, rows, checkpointed, microbatch.Share(size, 0, elements), count)
-            continue
-        for keep in range(0, count, max(1, count // 16)):
-            kept = cost.peak_fixed + extra + outputs + saved_row * size * keep + max(0, peak_row - saved_row) * size
-            said = words + (", %d of them kept" % keep if keep else "")
-            share = microbatch.Share(size, keep, elements)
-            yield Choice(said, max(one, kept), inner + (count - keep) / count, cost, rows, checkpointed, share, count)
-
-
-def _counts(rows):
-    """Numbers of pieces worth trying: fine at first, then coarser. Hundreds of pieces help nobody."""
-    counts = [c for c in (2, 3, 4, 5, 6, 8, 10, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256) if c <= rows]
-    return sorted(set(counts + [rows])) if 1 < rows <= 256 else counts
+def _in_pieces_of(rows, say, module, call, args, kwargs):
+    """A call without gradients in pieces of so many rows."""
+    micro = microbatch.MicroBatch(say, lambda *_: microbatch.Share(rows))
+    try:
+        return micro.run(module, call, args, kwargs)
+    except Cannot as reason:
+        micro.decline(module, reason)
+        return call(*args, **kwargs)

@@ -24,7 +24,7 @@ class Rule:
 
 def rules(inputs, ignored):
     """Every rule that these arguments allow. ignored: label values that the model was seen to ignore."""
-    found = [Rule("rows", _row_counter(inputs.dims)), Rule("sum", lambda leaves: 1.0, mean=False)]
+    found = [Rule("rows", inputs.row_counter()), Rule("sum", lambda leaves: 1.0, mean=False)]
     for at, (name, leaf, dim) in enumerate(zip(inputs.names, inputs.leaves, inputs.dims)):
         if dim is None or leaf.is_complex():
             continue
@@ -36,11 +36,6 @@ def rules(inputs, ignored):
         if "mask" in name or leaf.dtype == torch.bool:
             found.append(Rule("sum of " + name, lambda leaves, at=at: leaves[at].sum(dtype=torch.float64)))
     return found
-
-
-def _row_counter(dims):
-    at = next(i for i, d in enumerate(dims) if d is not None)
-    return lambda leaves: float(leaves[at].shape[dims[at]])
 
 
 def _counter(at, value, start):
@@ -94,4 +89,4 @@ def agree(candidates, pieces):
 
 
 def _device(pieces):
-    return next(leaf.device for leaf in pieces[0] if isinstance(leaf, torch.Tensor))
+    return next((leaf.device for leaf in pieces[0] if isinstance(leaf, torch.Tensor)), torch.device("cpu"))

@@ -8,43 +8,59 @@ import time
 
 import torch
 
-from . import outermost, tree
+from . import blocks, outermost, tree
 from .rows import Cannot, is_tensor
 
 
 class Cost:
     """Bytes: saved per row and fixed (kept from forward to backward), peak per row and fixed (forward and backward of one
     piece, gradients included), outputs per row with their elements, whether they are in half precision and whether a loss
-    is among them, and for each block what it saves and what goes into it, per row. Seconds: of a forward and a backward
-    pass, per row and for a piece of any size (launching kernels)."""
+    is among them. grains: the module taken apart coarsely and finely, each a list of blocks.Part with bytes per row.
+    Seconds: of a forward and a backward pass, per row and for a piece of any size (launching kernels)."""
 
-    def __init__(self, saved, peak, seconds, outputs, by_block):
+    def __init__(self, saved, peak, seconds, outputs, grains):
         self.saved_fixed, self.saved_row = saved
         self.peak_fixed, self.peak_row = peak
         self.time_fixed, self.time_row = seconds
         self.output_row, self.elements_row, self.half, self.has_loss = outputs
-        self.by_block = by_block
+        self.grains = grains
 
 
-def cost(module, call, inputs, room, found):
-    """Measures on at most an eighth of the batch, at least one row and two rows."""
+GRAINS = (1 / 4, 1 / 14)  # of what is saved, the most that one part may save
+
+
+def cost(module, call, inputs, room, apart=True):
+    """Measures on at most an eighth of the batch, at least one row and two rows. apart: look for parts to checkpoint."""
     few = max(2 if inputs.rows >= 4 else 1, inputs.rows // 16)  # one row alone upsets BatchNorm
     many = min(2 * few, inputs.rows)
     if many == few:
         raise Cannot("the batch has one row")
     try:
         with _put_back(module):
-            _one(module, call, inputs, few, room, found)  # workspaces and caches of the first call
-            first = _one(module, call, inputs, few, room, found)
-            second = _one(module, call, inputs, many, room, found)
+            _one(module, call, inputs, few, room)  # workspaces and caches of the first call
+            first = _one(module, call, inputs, few, room)
+            second = _one(module, call, inputs, many, room)
     except torch.cuda.OutOfMemoryError:
         raise Cannot("not even %d rows of %d fit" % (many, inputs.rows))
     except Exception as why:
         raise Cannot("the module does not run on a part of the batch: %s" % type(why).__name__)
     lines = [_line(few, a, many, b) for a, b in zip(first[:3], second[:3])]
-    by_block = [(name, block, saved / many, given / many) for (name, block), (saved, given) in zip(found, second[4])]
     size, elements, half, has_loss = second[3]
-    return Cost(*lines, (size / many, elements / many, half, has_loss), by_block)
+    grains = _grains(module, second[4], second[0], many) if apart else []
+    return Cost(*lines, (size / many, elements / many, half, has_loss), grains)
+
+
+def _grains(module, records, saved, rows):
+    """The module taken apart, coarsely and finely, with bytes for one row."""
+    found = []
+    for share in GRAINS:
+        parts = blocks.take_apart(module, records, share * saved)
+        if parts and [p.name for p in parts] not in [[p.name for p in known] for known in found]:
+            found.append(parts)
+    for parts in found:
+        for part in parts:
+            part.saved, part.given = part.saved / rows, part.given / rows
+    return found
 
 
 def _line(few, a, many, b):
@@ -53,15 +69,15 @@ def _line(few, a, many, b):
     return max(0.0, a - slope * few), slope
 
 
-def _one(module, call, inputs, rows, room, found):
-    """(saved, peak, seconds, outputs, [(saved, given) by block]) of one run."""
+def _one(module, call, inputs, rows, room):
+    """(saved, peak, seconds, outputs, records of the modules inside) of one run."""
     args, kwargs = inputs.pick(list(range(rows)))
     before = room.held()
     room.start_peak()
     room.wait()
     begin = time.perf_counter()
     tally = _Tally(module)
-    watch = _BlockWatch(found, tally)
+    watch = _Watch(module, tally)
     with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(tally.pack, tally.unpack), watch:
         results = [t for t in tree.flatten(call(*args, **kwargs))[0] if is_tensor(t)]
     outputs = sum(t.numel() * t.element_size() for t in results)
@@ -76,7 +92,7 @@ def _one(module, call, inputs, rows, room, found):
     differentiable = [t for t in results if t.requires_grad]
     described = (outputs, sum(t.numel() for t in differentiable), any(t.element_size() < 4 for t in differentiable),
                  any(t.dim() == 0 for t in differentiable))
-    return tally.bytes, max(peak, tally.bytes + outputs + gradients), seconds, described, watch.bytes
+    return tally.bytes, max(peak, tally.bytes + outputs + gradients), seconds, described, watch.records
 
 
 class _Tally:
@@ -97,27 +113,27 @@ class _Tally:
         return tensor
 
 
-class _BlockWatch:
-    """Reads the tally around each block's call."""
+class _Watch:
+    """Reads the tally around the call of every module inside."""
 
-    def __init__(self, found, tally):
-        self.found, self.tally = found, tally
-        self.bytes = [(0, 0)] * len(found)
+    def __init__(self, module, tally):
+        self.inside, self.tally = [m for m in module.modules() if m is not module], tally
+        self.records = {}
 
     def __enter__(self):
-        self.at = {id(block): i for i, (_, block) in enumerate(self.found)}
-        outermost.handle_inner([block for _, block in self.found], self)
+        outermost.handle_inner(self.inside, self)
 
     def __exit__(self, *_):
-        outermost.leave_inner([block for _, block in self.found])
+        outermost.leave_inner(self.inside)
 
-    def __call__(self, block, call, args, kwargs):
-        given = sum(t.numel() * t.element_size() for t in tree.flatten((args, kwargs))[0] if is_tensor(t) and t.requires_grad)
-        before = self.tally.bytes
+    def __call__(self, module, call, args, kwargs):
+        tensors = [t for t in tree.flatten((args, kwargs))[0] if is_tensor(t)]
+        record = self.records.setdefault(id(module), blocks.Record(len(self.records)))
+        before, versions = self.tally.bytes, [t._version for t in tensors]
         result = call(*args, **kwargs)
-        i = self.at[id(block)]
-        saved = self.bytes[i][0] + self.tally.bytes - before
-        self.bytes[i] = (saved, self.bytes[i][1] + given)
+        record.saved += self.tally.bytes - before
+        record.given += sum(t.numel() * t.element_size() for t in tensors if t.requires_grad)
+        record.in_place = record.in_place or any(t._version != v for t, v in zip(tensors, versions))
         return result
 
 

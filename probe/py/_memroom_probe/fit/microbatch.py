@@ -12,7 +12,7 @@ import weakref
 import torch
 
 from . import accumulate, blocks, losses, outermost, tree, tryout
-from .rows import Cannot, Inputs, Joined, even, is_tensor
+from .rows import Cannot, Joined, even, is_tensor, readings
 
 
 class Share:
@@ -44,19 +44,22 @@ class MicroBatch:
         if not worth_it(module):
             return call(*args, **kwargs)
         try:
-            return self.run(module, call, args, kwargs)
+            return self.run(module, call, args, kwargs, self._tell)
         except Cannot as reason:
             self.decline(module, reason)
             return call(*args, **kwargs)
 
-    def run(self, module, call, args, kwargs):
-        """The call in pieces. Raises Cannot, with everything as before, where that is not possible."""
+    def run(self, module, call, args, kwargs, tell=None):
+        """The call in pieces. Raises Cannot, with everything as before, where that is not possible. tell: called with the
+        module, the plan and the rows of the pieces before they are run."""
         plan, inputs = self.plan(module, call, args, kwargs)
         share = self.choose(module, inputs, plan)
         rows, keep = share.now(inputs) if share else (inputs.rows, 0)
         sizes = even(inputs.rows, rows)
         if len(sizes) < 2:
             return call(*args, **kwargs)
+        if tell:
+            tell(module, plan, sizes)
         states = _rng_before(module)
         try:
             return self._in_pieces(module, call, plan, inputs, sizes, keep)
@@ -68,9 +71,9 @@ class MicroBatch:
         """The Plan for this way of calling the module, and the call's Inputs; raises Cannot."""
         kwargs = _without_cache(module, kwargs)
         last = None
-        for dim in (0, 1):
+        for read in readings(args, kwargs):
             try:
-                inputs = Inputs(args, kwargs, dim)
+                inputs = read()
                 return self._plan_for(module, call, inputs), inputs
             except Cannot as reason:
                 last = last or reason
@@ -92,7 +95,7 @@ class MicroBatch:
         return known[key]
 
     def _in_pieces(self, module, call, plan, inputs, sizes, keep):
-        pieces = [tree.flatten(p) for p in inputs.cut(sizes)]
+        pieces = [inputs.flat(p) for p in inputs.cut(sizes)]
         shares = plan.shares(module, call, inputs, [leaves for leaves, _ in pieces])
         if not (plan.accumulates and torch.is_grad_enabled()):
             return _recompute(call, plan, inputs, pieces, sizes, shares, keep)
@@ -108,6 +111,12 @@ class MicroBatch:
             self.say("note", "%s: recomputes: %s" % (name_of(module), reason), id="micro_batch")
         _rng_back(states)
         return _recompute(call, plan, inputs, pieces, sizes, shares, keep)
+
+    def _tell(self, module, plan, sizes):
+        if (id(module), "applied") not in self._said and torch.is_grad_enabled():
+            self._said.add((id(module), "applied"))
+            self.say("applied", "%s: batch of %d in %d pieces" % (name_of(module), sum(sizes), len(sizes)), id="micro_batch",
+                     rows=sum(sizes), pieces=len(sizes), equivalence=plan.equivalence)
 
     def decline(self, module, reason):
         if (id(module), str(reason)) not in self._said:
@@ -183,7 +192,7 @@ class Results:
 
     def __init__(self, plan, inputs, shares):
         self.plan, self.shares = plan, shares
-        self.slots = [Joined(o.dim, inputs.rows) if o.kind == tryout.ROWS else None for o in plan.outputs]
+        self.slots = [o.joined(inputs.rows) for o in plan.outputs]
         self.rebuild = None
 
     def add(self, piece, rows, out, given):

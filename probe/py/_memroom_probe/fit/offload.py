@@ -1,4 +1,6 @@
 """Memory that waits on the host: saved activations between forward and backward, optimizer state between steps."""
+import weakref
+
 import torch
 
 from . import outermost
@@ -11,8 +13,7 @@ def activations(params, say):
 
 
 class SavedActivations:
-    """Tensors that autograd saves and that are larger than above bytes travel to pinned host memory and back. Copies run
-    on the stream that computes, so that the card's memory is free for the next kernel without waiting for the host."""
+    """The remedy as it is asked for by name: everything above a size, for every training call."""
 
     def __init__(self, above, say):
         self.above, self.say, self.told = above, say, False
@@ -20,26 +21,56 @@ class SavedActivations:
     def __call__(self, module, call, args, kwargs):
         if not torch.is_grad_enabled() or next(module.parameters(), None) is None:
             return call(*args, **kwargs)
-        self.own = {p.untyped_storage().data_ptr() for p in module.parameters()}
         if not self.told:
             self.told = True
             self.say("applied", "%s: saved tensors above %d bytes wait in host memory" % (type(module).__name__, self.above),
                      id="activation_offload", equivalence="exact")
-        with torch.autograd.graph.saved_tensors_hooks(self.pack, self.unpack):
+        with Away(module, above=self.above):
             return call(*args, **kwargs)
 
-    def pack(self, tensor):
-        if tensor.numel() * tensor.element_size() < self.above or tensor.device.type == "cpu" and torch.cuda.is_available():
-            return None, tensor.detach()
-        if tensor.is_sparse or tensor.untyped_storage().data_ptr() in self.own:
-            return None, tensor.detach()
-        there = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=tensor.is_cuda)
-        there.copy_(tensor, non_blocking=True)
-        return tensor.device, there
 
-    def unpack(self, packed):
-        device, tensor = packed
-        return tensor if device is None else tensor.to(device, non_blocking=True)
+class Away:
+    """While this is entered, tensors that autograd saves and that are larger than above bytes travel to pinned host memory,
+    until quota bytes are there: the first ones, which backward needs last. Copies run on the stream that computes, so
+    that the card's memory is free for the next kernel without waiting for the host."""
+
+    def __init__(self, module, quota=float("inf"), above=MIB):
+        self.own = {p.untyped_storage().data_ptr() for p in module.parameters()}
+        self.quota, self.above = quota, above
+        self.known = weakref.WeakValueDictionary()  # what several operations save is sent once
+        self.hooks = torch.autograd.graph.saved_tensors_hooks(self.pack, _unpack)
+
+    def __enter__(self):
+        self.hooks.__enter__()
+
+    def __exit__(self, *why):
+        self.hooks.__exit__(*why)
+        self.own = None
+
+    def pack(self, tensor):
+        size = tensor.numel() * tensor.element_size()
+        if (size < self.above or size > self.quota or tensor.is_sparse or tensor.untyped_storage().data_ptr() in self.own
+                or tensor.device.type == "cpu" and torch.cuda.is_available()):
+            return tensor.detach()
+        key = (tensor.untyped_storage()._cdata, tensor.storage_offset(), tuple(tensor.shape), tensor.stride(), tensor.dtype, tensor._version)
+        there = self.known.get(key)
+        if there is None:
+            self.quota -= size
+            there = self.known[key] = _Sent(tensor)
+        return there
+
+
+class _Sent:
+    """A tensor that waits on the host. It keeps the shape in which it lay on the card."""
+
+    def __init__(self, tensor):
+        self.device = tensor.device
+        self.there = torch.empty_like(tensor, device="cpu", pin_memory=tensor.is_cuda)
+        self.there.copy_(tensor, non_blocking=True)
+
+
+def _unpack(packed):
+    return packed.there.to(packed.device, non_blocking=True) if isinstance(packed, _Sent) else packed
 
 
 def optimizer_state(params, say):

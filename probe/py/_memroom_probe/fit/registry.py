@@ -6,7 +6,7 @@ def apply(remedies, say):
     """Puts the remedies in place. Those that cut and checkpoint calls come first and stand innermost: autocast, say, must
     be on when they try and measure the module."""
     asked = [(r.get("id"), dict(r.get("params") or {})) for r in remedies]
-    calls = {id: params for id, params in asked if id in ("micro_batch", "checkpointing")}
+    calls = {id: params for id, params in asked if id in ("micro_batch", "checkpointing") or params.get("measured")}
     if calls:
         _calls(dict(calls), say)
     for id, params in asked:
@@ -35,6 +35,7 @@ def _calls(calls, say):
     if calls:
         either = next(iter(calls.values()))
         outermost.handle(governor.Governor(say, set(calls), either.get("limit"), either.get("failed", False), either.get("factor", 1.0)))
+        governor.listen_to_optimizers()
 
 
 def _from(module, function):

@@ -24,6 +24,8 @@ def of(device, limit=None):
 class CudaRoom:
     """A card, as far as this process may use it. limit: bytes the allocator may reserve, if somebody knows better."""
 
+    is_card = True
+
     def __init__(self, device, limit=None):
         self.device = device
         total = torch.cuda.get_device_properties(device).total_memory
@@ -49,6 +51,8 @@ class CudaRoom:
 
 class HostRoom:
     """Host memory, for training on the CPU. Without a limit from outside the lowest cgroup limit that is found counts."""
+
+    is_card = False
 
     def __init__(self, limit=None):
         # Pages of libraries count too: a cgroup that has no room for them crawls before it kills.
@@ -92,11 +96,14 @@ def _cgroup_limit():
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
-def to_come(module):
-    """Bytes that the first steps will add for good: gradients not there yet and optimizer state not there yet."""
-    wanted = {id(p): p for p in module.parameters() if p.requires_grad}
-    gradients = sum(p.numel() * p.element_size() for p in wanted.values() if p.grad is None)
-    return gradients, sum(_state_to_come(o) for o in _optimizers())
+def gradients_of(module):
+    """Bytes of the gradients that are there."""
+    return sum(p.grad.numel() * p.grad.element_size() for p in module.parameters() if p.requires_grad and p.grad is not None)
+
+
+def state_to_come():
+    """Bytes of optimizer state that the first steps will add for good."""
+    return sum(_state_to_come(o) for o in _optimizers())
 
 
 def _optimizers():

@@ -12,15 +12,42 @@ def is_tensor(value):
     return isinstance(value, torch.Tensor)
 
 
+def readings(args, kwargs):
+    """The ways in which the arguments may carry a batch, the likeliest first: a function for each."""
+    if _first_list(args, kwargs) is not None:
+        return [lambda: Lists(args, kwargs)]
+    found = []
+    for dim in (0, 1):
+        found.append(lambda dim=dim: Inputs(args, kwargs, dim))
+        found.append(lambda dim=dim: Inputs(args, kwargs, dim, square=False))
+    return found
+
+
+def any_inputs(args, kwargs):
+    """The likeliest reading; raises Cannot where there is none."""
+    return readings(args, kwargs)[0]()
+
+
+def _first_list(args, kwargs):
+    """The list of tensors that is the batch, as in detection: images of different sizes."""
+    first = args[0] if args else next(iter(kwargs.values()), None)
+    if type(first) in (list, tuple) and len(first) > 1 and all(is_tensor(t) and t.dim() >= 2 for t in first):
+        return first
+    return None
+
+
 class Inputs:
     """The arguments of one call, with the dimension of each tensor that carries the batch (None: passed on whole)."""
 
-    def __init__(self, args, kwargs, dim=0):
+    def __init__(self, args, kwargs, dim=0, square=True):
+        """square: whether a square matrix as long as the batch is cut; an attention mask (length, length) is none of it."""
         self.leaves, self._rebuild = tree.flatten((args, kwargs))
         self.names = [name.split(".", 1)[1] for name in tree.paths((args, kwargs))]
         self._refuse_opaque()
         self.rows = self._count_rows(dim)
         self.dims = [self._dim_of(leaf, dim) for leaf in self.leaves]
+        if not square:
+            self._leave_squares()
 
     def _refuse_opaque(self):
         for name, leaf in zip(self.names, self.leaves):
@@ -54,6 +81,13 @@ class Inputs:
             return other
         return None
 
+    def _leave_squares(self):
+        squares = [i for i, leaf in enumerate(self.leaves) if is_tensor(leaf) and leaf.dim() == 2 and leaf.shape[0] == leaf.shape[1] and self.dims[i] is not None]
+        for i in squares:
+            self.dims[i] = None
+        if not squares or not any(d is not None for d in self.dims):
+            raise Cannot("no argument is a tensor with a batch dimension")
+
     def cut(self, sizes):
         """The calls' (args, kwargs), one for each size. A piece is a view; its gradient goes back through one split."""
         columns = [[leaf] * len(sizes) if dim is None else _split(leaf, sizes, dim) for leaf, dim in zip(self.leaves, self.dims)]
@@ -69,14 +103,73 @@ class Inputs:
             leaves.append(leaf)
         return self._rebuild(leaves)
 
+    def flat(self, args_kwargs):
+        """(leaves, rebuild) of a piece."""
+        return tree.flatten(args_kwargs)
+
     def elements_per_row(self):
         """Of the largest argument: grows with the length of a sequence or the size of an image."""
         return max((leaf.numel() // self.rows for leaf, dim in zip(self.leaves, self.dims) if dim is not None), default=0)
+
+    def row_counter(self):
+        """A function that counts the rows of a piece, given the piece's leaves."""
+        at = next(i for i, d in enumerate(self.dims) if d is not None)
+        dim = self.dims[at]
+        return lambda leaves: float(leaves[at].shape[dim])
 
     def signature(self):
         """What a plan depends on: the structure and the batch's place in it, not the sizes."""
         return tuple((name, leaf.dim() if is_tensor(leaf) else type(leaf).__name__, dim)
                      for name, leaf, dim in zip(self.names, self.leaves, self.dims))
+
+
+class Lists:
+    """The arguments of a call whose batch is a list with a tensor, or a dict of tensors, for each row."""
+
+    def __init__(self, args, kwargs):
+        self._args, self._kwargs = args, kwargs
+        self.rows = len(_first_list(args, kwargs))
+        self.leaves = list(args) + list(kwargs.values())
+        self.names = [str(i) for i in range(len(args))] + list(kwargs)
+        self.dims = [None] * len(self.leaves)  # no leaf is one tensor with rows
+
+    def _is_batch(self, value):
+        return type(value) in (list, tuple) and len(value) == self.rows
+
+    def _with(self, change):
+        """The call with another list in the place of each one that carries the batch."""
+        def part(value):
+            return change(value) if self._is_batch(value) else value
+
+        return tuple(part(a) for a in self._args), {k: part(v) for k, v in self._kwargs.items()}
+
+    def cut(self, sizes):
+        ends = [sum(sizes[: i + 1]) for i in range(len(sizes))]
+        return [self._with(lambda value, begin=end - size, end=end: value[begin:end]) for end, size in zip(ends, sizes)]
+
+    def pick(self, rows):
+        def copies(value):
+            leaves, rebuild = tree.flatten([value[row] for row in rows])
+            return type(value)(rebuild([t.detach().clone() if is_tensor(t) else t for t in leaves]))
+
+        return self._with(copies)
+
+    def flat(self, args_kwargs):
+        """The leaves of a piece: its arguments, whatever they hold, because lists differ in length."""
+        args, kwargs = args_kwargs
+        names = list(kwargs)
+        return list(args) + list(kwargs.values()), lambda leaves: (tuple(leaves[: len(args)]), dict(zip(names, leaves[len(args):])))
+
+    def elements_per_row(self):
+        leaves = [t for t in tree.flatten((self._args, self._kwargs))[0] if is_tensor(t)]
+        return sum(t.numel() for t in leaves) // self.rows
+
+    def row_counter(self):
+        at = next(i for i, leaf in enumerate(self.leaves) if self._is_batch(leaf))
+        return lambda leaves: float(len(leaves[at]))
+
+    def signature(self):
+        return tuple((name, self._is_batch(leaf)) for name, leaf in zip(self.names, self.leaves))
 
 
 def _split(leaf, sizes, dim):
@@ -93,33 +186,52 @@ class Joined:
     """One output tensor that is filled piece by piece, so that pieces and whole never exist twice.
 
     Each piece's data is copied to its place in the whole, and the piece, which autograd still needs as a node of the
-    graph, is pointed there: its own storage is free at once unless the graph saved it.
+    graph, is pointed there: its own storage is free at once unless the graph saved it. Where rows are interleaved (time
+    and batch flattened into one dimension, time first) the whole is filled with the two apart.
     """
 
-    def __init__(self, dim, rows):
-        self.dim, self.rows, self.filled = dim, rows, 0
-        self.whole, self.pieces = None, []
+    def __init__(self, dim, rows, interleaved=False):
+        self.dim, self.rows, self.interleaved = dim, rows, interleaved
+        self.filled, self.whole, self.pieces, self.sizes = 0, None, [], []
 
     def add(self, piece, of_rows, inputs):
-        length = piece.shape[self.dim]
+        apart = self._apart(piece, of_rows)
+        dim = self.dim + self.interleaved
+        length = apart.shape[dim]
         if self.whole is None:
             if length * self.rows % of_rows:
                 raise Cannot("an output's length is not a multiple of the batch's")
-            self.whole = _empty_like(piece, self.dim, length * self.rows // of_rows)
-        place = self.whole.narrow(self.dim, self.filled, length)
-        if place.shape != piece.shape or place.dtype != piece.dtype:
-            raise Cannot("pieces of the batch give outputs of different shapes: %s and %s" % (tuple(place.shape), tuple(piece.shape)))
+            self.whole = _empty_like(apart, dim, length * self.rows // of_rows)
+        place = self.whole.narrow(dim, self.filled, length)
+        if place.shape != apart.shape or place.dtype != piece.dtype:
+            raise Cannot("pieces of the batch give outputs of different shapes: %s and %s" % (tuple(place.shape), tuple(apart.shape)))
         self.filled += length
         with torch.no_grad():
-            place.copy_(piece)
+            place.copy_(apart)
             if piece.grad_fn is not None and not any(piece is i for i in inputs):
-                piece.data = place
-        self.pieces.append(piece if piece.requires_grad else place)
+                piece.data = place.new_empty(1).expand(piece.shape) if self.interleaved else place
+        self.pieces.append(piece if piece.requires_grad else piece.detach())
+        self.sizes.append(length)
+
+    def _apart(self, piece, of_rows):
+        if not self.interleaved:
+            return piece
+        if piece.shape[self.dim] % of_rows:
+            raise Cannot("an output's length is not a multiple of the batch's")
+        return piece.detach().unflatten(self.dim, (-1, of_rows))
 
     def result(self):
+        whole = self.whole.flatten(self.dim, self.dim + 1) if self.interleaved else self.whole
         if not any(p.requires_grad for p in self.pieces):
-            return self.whole
-        return _Whole.apply([self.whole], self.dim, *self.pieces)
+            return whole
+        return _Whole.apply([whole], self.dim, self.sizes, self.interleaved, *self.pieces)
+
+
+def parts_of(grad, dim, sizes, interleaved):
+    """The gradient of a joined output as the gradients of its pieces."""
+    if not interleaved:
+        return grad.split(sizes, dim)
+    return [part.flatten(dim, dim + 1) for part in grad.unflatten(dim, (-1, sum(sizes))).split(sizes, dim + 1)]
 
 
 def _empty_like(piece, dim, length):
@@ -131,13 +243,13 @@ def _empty_like(piece, dim, length):
 
 
 class _Whole(torch.autograd.Function):
-    """The joined tensor as the result of its pieces; the gradient goes back to them as views."""
+    """The joined tensor as the result of its pieces; the gradient goes back to them, as views where that is possible."""
 
     @staticmethod
-    def forward(ctx, whole, dim, *pieces):
-        ctx.dim, ctx.sizes = dim, [p.shape[dim] for p in pieces]
+    def forward(ctx, whole, dim, sizes, interleaved, *pieces):
+        ctx.dim, ctx.sizes, ctx.interleaved = dim, sizes, interleaved
         return whole[0]
 
     @staticmethod
     def backward(ctx, grad):
-        return (None, None) + tuple(grad.split(ctx.sizes, ctx.dim))
+        return (None, None, None, None) + tuple(parts_of(grad, ctx.dim, ctx.sizes, ctx.interleaved))

@@ -1,5 +1,6 @@
 """Small remedies: gradients set to None, the cache emptied at high water, fused optimizers, thriftier data loaders."""
 import functools
+import weakref
 
 import torch
 
@@ -32,8 +33,56 @@ def empty_cache(params, say):
     say("applied", "the cache is emptied after a step when it is what is in the way", id="empty_cache", equivalence="exact")
 
 
+SLICE = 256 << 20  # bytes of parameters that an optimizer's step works on at once
+
+
+def sliced_optimizer(params, say):
+    """A step over all parameters at once makes temporary copies of them all. It is run on slices of the parameters instead:
+    the same kernels on the same numbers, with the copies of one slice at a time. Only torch's own optimizers, which treat
+    each parameter by itself."""
+    from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+
+    most, whole, told = params.get("bytes", SLICE), weakref.WeakKeyDictionary(), []
+
+    def before(optimizer, args, kwargs):
+        if type(optimizer).__name__ not in _BY_PARAMETER or type(optimizer).__module__.split(".")[:2] != ["torch", "optim"]:
+            return
+        groups = [part for group in optimizer.param_groups for part in _slices(group, most)]
+        if len(groups) > len(optimizer.param_groups):
+            whole[optimizer] = optimizer.param_groups
+            optimizer.param_groups = groups
+            if not told:
+                told.append(True)
+                say("applied", "%s: its step in %d slices" % (type(optimizer).__name__, len(groups)), id="optimizer_fused", equivalence="exact")
+
+    def after(optimizer, args, kwargs):
+        if optimizer in whole:
+            optimizer.param_groups = whole.pop(optimizer)
+
+    return [register_optimizer_step_pre_hook(before), register_optimizer_step_post_hook(after)]
+
+
+_BY_PARAMETER = {"Adam", "AdamW", "SGD", "RMSprop", "Adagrad", "Adamax", "NAdam", "RAdam", "Adadelta", "ASGD", "Rprop"}
+
+
+def _slices(group, most):
+    """A group of parameters as groups with the same settings."""
+    if group.get("fused") or group.get("foreach") is False or sum(p.numel() * p.element_size() for p in group["params"]) <= most:
+        return [group]
+    parts, size = [[]], 0
+    for p in group["params"]:
+        size += p.numel() * p.element_size()
+        if size > most and parts[-1]:
+            parts.append([])
+            size = p.numel() * p.element_size()
+        parts[-1].append(p)
+    return [dict(group, params=part) for part in parts]
+
+
 def fused_optimizer(params, say):
     """The fused kernels need no temporary copy of the parameters. Optimizers that say how they want it are left alone."""
+    if params.get("slices"):
+        return sliced_optimizer(params, say)
     told = []
     for name in ("Adam", "AdamW", "SGD"):
         kind = getattr(torch.optim, name)

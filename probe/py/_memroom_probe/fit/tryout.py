@@ -10,17 +10,23 @@ import math
 import torch
 import torch.nn.functional as F
 
-from . import losses, tree
-from .rows import Cannot, is_tensor
+from . import blocks, losses, tree
+from .rows import Cannot, Joined, is_tensor
 
 ROWS, LOSS, SAME, DROPPED = "rows", "loss", "same", "dropped"
 
 
 class Output:
-    """What is known of one leaf of the result: kind, the dimension of the batch, the rules a loss may follow."""
+    """What is known of one leaf of the result: kind, the dimension of the batch and whether rows are interleaved in it, the
+    rules a loss may follow."""
 
-    def __init__(self, name, kind, dim=None, candidates=None):
-        self.name, self.kind, self.dim, self.candidates = name, kind, dim, candidates
+    def __init__(self, name, kind, dim=None, interleaved=False):
+        self.name, self.kind, self.dim, self.interleaved = name, kind, dim, interleaved
+        self.candidates = None
+
+    def joined(self, rows):
+        """What collects this output's pieces."""
+        return Joined(self.dim, rows, self.interleaved) if self.kind == ROWS else None
 
 
 class Findings:
@@ -51,7 +57,7 @@ def _try_out(module, call, inputs, autocast):
     with bench.undisturbed():
         random = bench.uses_random_numbers(first)
         a, b, ab = bench.results(first, second)
-        outputs = [_judge(*leaf) for leaf in _leafwise(a, b, ab)]
+        outputs = [_judge(len(first), *leaf) for leaf in _leafwise(a, b, ab)]
         bad = [o for o in outputs if isinstance(o, Cannot)]
         if bad and random and bench.still_random(first):
             outputs = _in_eval(bench, module, first, second, outputs)
@@ -72,7 +78,7 @@ def narrow_down(module, call, inputs, index, candidates):
         for _ in range(6):
             if len(candidates) < 2 or len(left) < 2:
                 break
-            a, b = losses.most_telling(candidates, [tree.flatten(inputs.pick([row]))[0] for row in left])
+            a, b = losses.most_telling(candidates, [inputs.flat(inputs.pick([row]))[0] for row in left])
             pair = [left[a]], [left[b]]
             values = [tree.flatten(r)[0][index] for r in bench.results(*pair)]
             candidates = bench.filter(candidates, values, *pair)
@@ -84,6 +90,8 @@ def _refuse_by_sight(module):
     for name, m in module.named_modules():
         if isinstance(m, torch.nn.modules.batchnorm._BatchNorm) and m.training:
             raise Cannot("%s is a %s in training mode: its statistics are over the whole batch" % (name, type(m).__name__))
+        if blocks.drops_by_itself(m):
+            raise Cannot("%s drops values by cuDNN's own generator: a second run would drop others" % (name or "the module"))
         if "FullyShardedDataParallel" in type(m).__name__:
             raise Cannot("%s is sharded (FSDP)" % (name or "the module"))
         for hook in list(m._forward_hooks.values()) + list(m._forward_pre_hooks.values()):
@@ -109,8 +117,8 @@ def _leafwise(*results):
     return list(zip(tree.paths(results[0]), *flat))
 
 
-def _judge(name, a, b, ab):
-    """The Output for one leaf, or the Cannot that explains why there is none."""
+def _judge(rows, name, a, b, ab):
+    """The Output for one leaf, or the Cannot that explains why there is none. rows: of which a is the result."""
     if not is_tensor(ab):
         if tree.holds_tensors(ab, is_tensor):
             if "past_key_values" in name:
@@ -124,7 +132,17 @@ def _judge(name, a, b, ab):
             if all(a.shape[d] == b.shape[d] == ab.shape[d] for d in range(ab.dim()) if d != dim):
                 if _close(torch.cat([a, b], dim), ab):
                     return Output(name, ROWS, dim)
+                if _close_interleaved(rows, dim, a, b, ab):
+                    return Output(name, ROWS, dim, interleaved=True)
     return Cannot("output %s of rows together differs from that of rows apart: rows see each other" % (name or "0"))
+
+
+def _close_interleaved(rows, dim, a, b, ab):
+    """Whether time and batch were flattened into one dimension, time first: row 0 of every moment, row 1, ..."""
+    moments = a.shape[dim] // rows
+    if moments < 2 or a.shape[dim] % rows or b.shape[dim] % moments:
+        return False
+    return _close(torch.cat([t.unflatten(dim, (moments, -1)) for t in (a, b)], dim + 1).flatten(dim, dim + 1), ab)
 
 
 def _judge_unbatched(name, a, b, ab):
@@ -233,7 +251,7 @@ class _Bench:
         a, b, ab = (float(v) for v in values)
         if not all(math.isfinite(v) for v in (a, b, ab)):
             return candidates  # rows without any label that counts tell nothing
-        pieces = [tree.flatten(self.inputs.pick(rows))[0] for rows in (first, second)]
+        pieces = [self.inputs.flat(self.inputs.pick(rows))[0] for rows in (first, second)]
         return losses.survivors(candidates, pieces, [a, b], ab, self.loss_tolerance)
 
     def _may_mark_labels(self):
@@ -281,7 +299,7 @@ def _in_eval(bench, module, first, second, before):
     flags = [(m, m.training) for m in module.modules()]
     module.eval()
     try:
-        outputs = [_judge(*leaf) for leaf in _leafwise(*bench.results(first, second))]
+        outputs = [_judge(len(first), *leaf) for leaf in _leafwise(*bench.results(first, second))]
     finally:
         for m, training in flags:
             m.training = training
