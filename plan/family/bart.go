@@ -275,7 +275,7 @@ func (st *bartStack) run(c *ctx, ids *tape.Tensor, shared *tape.Param, enc *tape
 		}
 	}
 	f.Set(&pos, st.position(c, position, b, n))
-	if !s.lastNorm && s.positions == sinusoidal { // Marian overwrites its positions
+	if s.positions == sinusoidal && !s.lastNorm || s.shiftsLast || s.positions == learned { // all but BART and Pegasus overwrite them
 		f.Set(&position, nil)
 	}
 	f.Set(&h, c.Add(e, pos))

@@ -36,13 +36,18 @@ type t5Stack struct {
 	name   string
 }
 
-// t5 is T5ForConditionalGeneration.
+// t5 is T5ForConditionalGeneration and its multilingual relative, which never scales its result.
 func t5(c *Config, r Run) (*Model, error) {
 	s := &t5Spec{h: c.Int(512, "d_model"), dkv: c.Int(64, "d_kv"), ff: c.Int(2048, "d_ff"), heads: c.Int(8, "num_heads"), layers: c.Int(6, "num_layers"),
 		vocab: c.Int(32128, "vocab_size"), buckets: c.Int(32, "relative_attention_num_buckets"), drop: c.Float(0.1, "dropout_rate"), tied: c.Bool(true, "tie_word_embeddings")}
 	s.decLayers = c.Int(s.layers, "num_decoder_layers")
 	scaled := c.Bool(s.tied, "scale_decoder_outputs")
-	switch proj := c.Str("relu", "feed_forward_proj"); proj {
+	proj := "relu"
+	if c.Type() == "mt5" {
+		s.ff, s.heads, s.layers, s.vocab, scaled, proj = c.Int(1024, "d_ff"), c.Int(6, "num_heads"), c.Int(8, "num_layers"), c.Int(250112, "vocab_size"), false, "gated-gelu"
+		s.decLayers = c.Int(s.layers, "num_decoder_layers")
+	}
+	switch proj := c.Str(proj, "feed_forward_proj"); proj {
 	case "relu":
 		s.act = "relu"
 	case "gated-gelu":
