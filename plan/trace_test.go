@@ -223,12 +223,18 @@ func (m *measured) loop() loop {
 	if l.optimizer == "" {
 		l.optimizer = "adamw"
 	}
+	if name, ok := optimizerNames[l.optimizer]; ok {
+		l.optimizer = name
+	}
 	if l.steps == 0 {
 		l.steps = 3
 	}
 	l.keepGrads = c.SetToNone != nil && !*c.SetToNone
 	return l
 }
+
+// optimizerNames are optimizers that the recorded runs called otherwise.
+var optimizerNames = map[string]string{"sgd_wd": "sgdm_wd", "sgd_wdonly": "sgd_wd", "sgd_nesterov": "sgdm_nesterov"}
 
 var h200 = tape.Options{SMs: 132, SMThreads: 2048, Hopper: true, BLAS: 32 << 20, BLASLt: 1 << 20}
 

@@ -19,36 +19,43 @@ type Optimizer struct {
 // optimKind says what one optimizer keeps and takes. The counts are tensors of the parameter's size.
 type optimKind struct {
 	states   int  // per parameter, made in the first step
+	passing  int  // lists of temporaries that come and go before the others exist
 	temps    int  // lists of temporaries alive together in a foreach step
 	step     bool // a step counter on the device, 4 bytes per parameter
 	loop     bool // one parameter at a time: temps live one by one
 	clone    bool // state is a clone of the gradient, made while stepping (SGD's momentum)
+	early    bool // state is made with the optimizer, before the first step (Adagrad)
 	factored bool
 	bits8    bool
 	note     string
 }
 
 var optimKinds = map[string]optimKind{
-	"adamw":        {states: 2, temps: 1},
-	"adam":         {states: 2, temps: 1},
-	"adamw_fused":  {states: 2, step: true},
-	"adam_fused":   {states: 2, step: true},
-	"adamw_loop":   {states: 2, temps: 1, loop: true},
-	"adam_loop":    {states: 2, temps: 1, loop: true},
-	"adam_amsgrad": {states: 3, temps: 1},
-	"nadam":        {states: 2, temps: 1},
-	"radam":        {states: 2, temps: 2},
-	"adamax":       {states: 2, temps: 1},
-	"adagrad":      {states: 1, temps: 1},
-	"adadelta":     {states: 2, temps: 2},
-	"rmsprop":      {states: 1, temps: 1},
-	"sgd":          {},
-	"sgdm":         {states: 1, clone: true},
-	"sgdm_fused":   {states: 1, clone: true},
-	"lion":         {states: 1, temps: 1, loop: true, note: "lion is not part of torch: one moment and one temporary are assumed"},
-	"adafactor":    {factored: true, loop: true},
-	"adam8bit":     {states: 2, bits8: true, note: "adam8bit (bitsandbytes) was not measured"},
-	"adamw8bit":    {states: 2, bits8: true, note: "adamw8bit (bitsandbytes) was not measured"},
+	"adamw":            {states: 2, temps: 1},
+	"adam":             {states: 2, temps: 1},
+	"adam_wd":          {states: 2, passing: 1, temps: 1},
+	"adamw_fused":      {states: 2, step: true},
+	"adam_fused":       {states: 2, step: true},
+	"adamw_loop":       {states: 2, temps: 1, loop: true},
+	"adam_loop":        {states: 2, temps: 1, loop: true},
+	"adam_amsgrad":     {states: 3, temps: 1},
+	"nadam":            {states: 2, temps: 1},
+	"radam":            {states: 2, temps: 1},
+	"adamax":           {states: 2, temps: 1},
+	"adagrad":          {states: 1, temps: 2, early: true},
+	"adadelta":         {states: 2, temps: 2},
+	"rmsprop":          {states: 1, temps: 1},
+	"rmsprop_momentum": {states: 2, temps: 1},
+	"sgd":              {},
+	"sgd_wd":           {temps: 1},
+	"sgdm":             {states: 1, clone: true},
+	"sgdm_wd":          {states: 1, temps: 1, clone: true},
+	"sgdm_nesterov":    {states: 1, clone: true},
+	"sgdm_fused":       {states: 1, clone: true},
+	"lion":             {states: 1, temps: 1, loop: true, note: "lion is not part of torch: one moment and one temporary are assumed"},
+	"adafactor":        {factored: true, loop: true},
+	"adam8bit":         {states: 2, bits8: true, note: "adam8bit (bitsandbytes) was not measured"},
+	"adamw8bit":        {states: 2, bits8: true, note: "adamw8bit (bitsandbytes) was not measured"},
 }
 
 // OptimizerNames lists what is known.
@@ -80,6 +87,12 @@ func (g *Graph) NewOptimizer(kind string, params []*Param) *Optimizer {
 			o.params = append(o.params, p)
 		}
 	}
+	if k := optimKinds[kind]; k.early && !g.HostOptim {
+		g.op = kind
+		o.makeState(k, o.params)
+		o.state = true
+		g.module, g.op = "", ""
+	}
 	return o
 }
 
@@ -90,33 +103,54 @@ func (o *Optimizer) Step() {
 	if g.HostOptim { // the step runs on the host, on its own copy
 		return
 	}
-	if !o.state {
-		o.makeState(k)
+	with := o.withGrad()
+	if !o.state && !k.clone {
+		o.makeState(k, with)
 	}
 	switch {
 	case k.factored:
-		o.stepAdafactor()
+		o.stepAdafactor(with)
 	case k.loop:
-		for _, p := range o.withGrad() {
+		for _, p := range with {
 			g.module = p.Name
 			for range k.temps {
 				g.temp(o.bytes(p), event.CategoryTemporary)
 			}
 		}
 	default:
-		var held []*storage
-		for range k.temps {
-			for _, p := range o.withGrad() {
-				g.module = p.Name
-				held = append(held, g.alloc(o.bytes(p), event.CategoryTemporary))
-			}
-		}
-		for _, st := range held {
-			g.unrefStorage(st)
-		}
+		o.stepForeach(k, with)
 	}
 	o.state = true
 	g.module, g.op = "", ""
+}
+
+// stepForeach takes whole lists of temporaries, one tensor a parameter.
+func (o *Optimizer) stepForeach(k optimKind, with []*Param) {
+	release := func(list []*storage) {
+		for _, st := range list {
+			o.g.unrefStorage(st)
+		}
+	}
+	for range k.passing {
+		release(o.list(with))
+	}
+	var held []*storage
+	for range k.temps {
+		held = append(held, o.list(with)...)
+	}
+	if !o.state && k.clone {
+		o.makeState(k, with)
+	}
+	release(held)
+}
+
+func (o *Optimizer) list(with []*Param) []*storage {
+	list := make([]*storage, 0, len(with))
+	for _, p := range with {
+		o.g.module = p.Name
+		list = append(list, o.g.alloc(o.bytes(p), event.CategoryTemporary))
+	}
+	return list
 }
 
 // bytes is a parameter's size as far as this rank's optimizer goes.
@@ -134,9 +168,9 @@ func (o *Optimizer) withGrad() []*Param {
 	return list
 }
 
-func (o *Optimizer) makeState(k optimKind) {
+func (o *Optimizer) makeState(k optimKind, params []*Param) {
 	g := o.g
-	for _, p := range o.withGrad() {
+	for _, p := range params {
 		g.module = p.Name
 		bytes := o.bytes(p)
 		if k.step {
@@ -181,15 +215,64 @@ func (o *Optimizer) makeFactors(p *Param) {
 	o.g.alloc(lead*cols*p.DType.Size(), event.CategoryOptimizer)
 }
 
-// stepAdafactor takes, for one parameter at a time, the update of the gradient's size and small norms.
-func (o *Optimizer) stepAdafactor() {
-	for _, p := range o.withGrad() {
-		o.g.module = p.Name
-		bytes := p.Numel() * p.DType.Size()
-		update := o.g.alloc(bytes, event.CategoryTemporary)
-		o.g.temp(bytes, event.CategoryTemporary)
-		o.g.unrefStorage(update)
+// stepAdafactor works on one parameter at a time: norms, means of rows and columns, and an update of the gradient's size.
+// Its variables live until the next parameter overwrites them.
+func (o *Optimizer) stepAdafactor(with []*Param) {
+	g := o.g
+	var row, col, squared, update *storage
+	set := func(v **storage, bytes int64) {
+		old := *v
+		*v = g.alloc(bytes, event.CategoryTemporary)
+		g.unrefStorage(old)
 	}
+	for _, p := range with {
+		g.module = p.Name
+		size := p.DType.Size()
+		o.norm(p)
+		var next *storage
+		if n := len(p.Shape); n > 1 {
+			rows, cols := p.Shape[n-2], p.Shape[n-1]
+			lead := p.Numel() / (rows * cols)
+			old := row
+			row = g.alloc(lead*rows*size, event.CategoryTemporary)
+			o.reduce(p, n-1)
+			g.unrefStorage(old)
+			old = col
+			col = g.alloc(lead*cols*size, event.CategoryTemporary)
+			o.reduce(p, n-2)
+			g.unrefStorage(old)
+			next = g.alloc(p.Numel()*size, event.CategoryTemporary)
+			g.temp(lead*size, event.CategoryTemporary)
+		} else {
+			set(&squared, p.Numel()*size)
+			next = g.alloc(p.Numel()*size, event.CategoryTemporary)
+		}
+		g.unrefStorage(update)
+		update = next
+		o.norm(p)
+	}
+	for _, st := range []*storage{update, squared, col, row} {
+		g.unrefStorage(st)
+	}
+}
+
+// norm is the norm of a whole tensor of a parameter's shape: a number and what the kernel takes to find it.
+func (o *Optimizer) norm(p *Param) {
+	st := o.g.alloc(p.DType.Size(), event.CategoryTemporary)
+	o.reduce(p)
+	o.g.unrefStorage(st)
+}
+
+// reduce is the kernel's scratch for a reduction over one dimension, or over all.
+func (o *Optimizer) reduce(p *Param, dims ...int) {
+	reduced := make([]bool, len(p.Shape))
+	for i := range reduced {
+		reduced[i] = len(dims) == 0
+	}
+	for _, d := range dims {
+		reduced[d] = true
+	}
+	o.g.reduceScratch(p.Tensor, reduced)
 }
 
 // ZeroGrad drops the gradients, in order, or keeps them to be overwritten.
@@ -229,6 +312,11 @@ func StateBytes(kind string, params []*Param, d DType) int64 {
 		case p.Frozen:
 		case k.bits8:
 			n += 2*p.Numel() + 8*divUp(p.Numel(), 256)
+		case k.factored && len(p.Shape) > 1:
+			rows, cols := p.Shape[len(p.Shape)-2], p.Shape[len(p.Shape)-1]
+			n += p.Numel() / (rows * cols) * (rows + cols) * d.Size()
+		case k.factored:
+			n += p.Numel() * d.Size()
 		default:
 			n += int64(k.states) * p.Numel() * d.Size()
 		}
