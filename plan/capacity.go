@@ -9,8 +9,8 @@ import (
 func (r *simulations) decide(p *Prediction, s *Setup, t *Target) {
 	here := t.judge(s, r)
 	p.Fits = &here.fits
-	if here.fits && p.Card != nil {
-		p.High = min(p.High, p.Card.Total-t.Neighbours)
+	if over := t.overhead(r.all[0].usesDNN); here.fits {
+		p.confine(here.wall+over, over)
 	}
 	batch := t.largest(int64(s.Batch), here, maxBatchSize, func(n int64) verdict {
 		try := *s
@@ -86,13 +86,13 @@ func (t *Target) wall(usesDNN bool) event.Bytes {
 // gives its cache back before it fails, so the timeline is run again under the wall, which is lowered by the margin.
 func (t *Target) judge(s *Setup, r *simulations) verdict {
 	probe := &Prediction{}
-	r.interval(probe, s, t)
+	reserved := r.interval(probe, s, t)
 	dnn := r.all[0].usesDNN
 	v := verdict{wall: t.wall(dnn), static: staticBytes(s, r.model.Root)}
 	_, high := r.spread()
-	margin := event.Bytes(0)
-	if v.wall != t.AllocLimit { // a cap counts reserved bytes alone: nothing beyond the allocator is uncertain
-		margin = probe.High - t.overhead(dnn) - high
+	margin := probe.High - t.overhead(dnn) - high
+	if v.wall == t.AllocLimit { // a cap counts reserved bytes alone: nothing beyond the allocator matters
+		margin = scaleBytes(high, reserved)
 	}
 	v.need = high + margin
 	v.fits = v.need <= v.wall || r.lowest() <= v.wall && r.survives(s, t, v.wall-margin)

@@ -237,9 +237,14 @@ var (
 	unvalidatedPart   = margins{0.10, 0.10} // features never measured
 )
 
+// looseReserved is how much more a model described from its source may reserve.
+const looseReserved = 0.01
+
 func (m margins) and(o margins) margins { return margins{m.below + o.below, m.above + o.above} }
 
-func (r *simulations) interval(p *Prediction, s *Setup, t *Target) {
+// interval sets the bounds of a prediction. It gives by how much the reserved bytes alone may be higher than the highest run,
+// as a fraction: nothing for what was verified operation by operation.
+func (r *simulations) interval(p *Prediction, s *Setup, t *Target) (reserved float64) {
 	m := exactMargins
 	if len(r.all) > 1 {
 		m = cnnMargins
@@ -250,11 +255,13 @@ func (r *simulations) interval(p *Prediction, s *Setup, t *Target) {
 	}
 	if r.model.Loose {
 		m = m.and(familyMargins)
+		reserved += looseReserved
 	}
 	p.Validated = true
 	m = m.and(p.doubtCard(t, len(r.all) > 1))
 	for _, note := range s.unvalidated() {
 		m = m.and(unvalidatedPart)
+		reserved += unvalidatedPart.above / 2
 		p.Validated = false
 		p.warn("unvalidated: %s", note)
 	}
@@ -267,6 +274,21 @@ func (r *simulations) interval(p *Prediction, s *Setup, t *Target) {
 	low, high := r.spread()
 	over := t.overhead(r.all[0].usesDNN)
 	p.bounds(low+over, high+over, m, t)
+	return reserved
+}
+
+// confine brings a prediction under a wall that the run will live with: the allocator gives its cache back to stay below.
+func (p *Prediction) confine(most, overhead event.Bytes) {
+	if p.High <= most {
+		return
+	}
+	p.High = most
+	if p.DevicePeak > most {
+		p.warn("without the limit it would reserve %s: it lives below %s because the allocator gives cached blocks back, which costs time", p.ReservedPeak, most-overhead)
+		p.DevicePeak, p.ReservedPeak = most, most-overhead
+		p.Categories["cache"] = max(0, p.ReservedPeak-p.AllocatedPeak)
+	}
+	p.Low = min(p.Low, p.DevicePeak)
 }
 
 // doubtCard gives what a card that was not measured adds to the interval, and says so.

@@ -179,10 +179,10 @@ func (s *simulations) peaks() []event.Bytes {
 
 // decide says whether the script fits the target.
 func (r *Rehearsal) decide(p *Prediction, runs *simulations, t *Target) {
-	fits := r.judge(p, runs, t).fits
-	p.Fits = &fits
-	if fits && p.Card != nil {
-		p.High = min(p.High, p.Card.Total-t.Neighbours)
+	v := r.judge(p, runs, t)
+	p.Fits = &v.fits
+	if over := t.overhead(r.UsesDNN); v.fits {
+		p.confine(v.wall+over, over)
 	}
 }
 

@@ -141,11 +141,14 @@ func (s *Setup) shard() tape.Shard {
 	return tape.Shard{}
 }
 
+// settledBatches is how many micro-batches of a step are played: from the second on, each asks for the same.
+const settledBatches = 4
+
 func (s *Setup) loop() loop {
 	precision := s.Precision
 	if s.LoadIn != "" && !strings.HasPrefix(precision, "amp_") && precision != "fp32" {
 		precision = "amp_" + precision // what is not packed was cast to fp32: such models are trained under autocast
 	}
-	return loop{precision: precision, optimizer: s.Optimizer, accumulate: int64(s.Accumulate), clip: s.Clip, keepGrads: s.KeepGrads,
+	return loop{precision: precision, optimizer: s.Optimizer, accumulate: int64(min(s.Accumulate, settledBatches)), clip: s.Clip, keepGrads: s.KeepGrads,
 		channelsLast: s.ChannelsLast, steps: 2, buckets: s.Shard == "ddp" && !s.BucketView}
 }
