@@ -2,6 +2,7 @@
 import weakref
 
 import torch
+from torch.multiprocessing.reductions import StorageWeakRef
 
 from . import outermost
 
@@ -52,19 +53,21 @@ class Away:
         if (size < self.above or size > self.quota or tensor.is_sparse or tensor.untyped_storage().data_ptr() in self.own
                 or tensor.device.type == "cpu" and torch.cuda.is_available()):
             return tensor.detach()
-        key = (tensor.untyped_storage()._cdata, tensor.storage_offset(), tuple(tensor.shape), tensor.stride(), tensor.dtype, tensor._version)
+        storage = StorageWeakRef(tensor.untyped_storage())
+        key = (storage.cdata, tensor.storage_offset(), tuple(tensor.shape), tensor.stride(), tensor.dtype, tensor._version)
         there = self.known.get(key)
         if there is None:
             self.quota -= size
-            there = self.known[key] = _Sent(tensor)
+            there = self.known[key] = _Sent(tensor, storage)
         return there
 
 
 class _Sent:
-    """A tensor that waits on the host. It keeps the shape in which it lay on the card."""
+    """A tensor that waits on the host. It keeps the shape in which it lay on the card. storage: holds the name of what was
+    sent, so that nothing that is made later can be taken for it."""
 
-    def __init__(self, tensor):
-        self.device = tensor.device
+    def __init__(self, tensor, storage):
+        self.device, self.storage = tensor.device, storage
         self.there = torch.empty_like(tensor, device="cpu", pin_memory=tensor.is_cuda)
         self.there.copy_(tensor, non_blocking=True)
 
