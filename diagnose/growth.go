@@ -46,7 +46,7 @@ func (s *Series) Add(step int64, floor, reserved, working float64, limits Thresh
 		s.reserved = append(s.reserved[:0], s.reserved[dropPoints:]...)
 		s.working = append(s.working[:0], s.working[dropPoints:]...)
 	}
-	if s.rising || step >= s.judged+1+int64(len(s.floor))/300 { // the longer the series, the less one more step can change
+	if step > s.judged+s.patience(limits) {
 		s.trend, s.rising = TrendOf(s.floor, limits)
 		s.judged = step
 	}
@@ -56,6 +56,17 @@ func (s *Series) Add(step int64, floor, reserved, working float64, limits Thresh
 		}
 		s.rose = step
 	}
+}
+
+// patience is how many steps the judgement can wait: the longer the series, the less one more of them can change.
+func (s *Series) patience(limits Thresholds) int64 {
+	switch {
+	case !s.rising:
+		return int64(len(s.floor)) / 300
+	case s.trend.Steps > 4*limits.LeakSteps:
+		return 3
+	}
+	return 0
 }
 
 // noteSetback remembers the longest rise that was lost again: garbage that is collected now and then, data that comes and
@@ -172,7 +183,7 @@ func (s *Series) Forecast(limit float64, limits Thresholds) (Forecast, bool) {
 		return Forecast{}, false
 	}
 	now := s.floor[len(s.floor)-1].Step
-	left := limit - t.Level
+	left := limit - t.Level - t.Slope*float64(now-s.judged)
 	if left <= 0 {
 		return Forecast{Step: now + 1, Low: now + 1, High: now + 1, Trend: t}, true
 	}

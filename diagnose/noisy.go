@@ -6,8 +6,12 @@ import "math"
 // out from the noise and is better told by a line than by what is harmless: a jump, or a rise that has ended.
 func noisyTrend(points []Point, limits Thresholds) (found Trend, ok bool) {
 	last := points[len(points)-1].Step
+	quick := sumsOf(points)
 	for steps := limits.ForecastSteps; steps <= last-points[0].Step; steps = nextWindow(steps, limits) {
-		trend, rises := windowTrend(since(points, last-steps), limits)
+		window, trend, rises := since(points, last-steps), Trend{}, false
+		if quick.mayRise(len(points) - len(window)) {
+			trend, rises = windowTrend(window, limits)
+		}
 		rises = rises && (steps >= 2*limits.LeakSteps || !slower(points, trend))
 		if ok && !rises {
 			break
@@ -17,6 +21,35 @@ func noisyTrend(points []Point, limits Thresholds) (found Trend, ok bool) {
 		}
 	}
 	return found, ok
+}
+
+// sums of the values, and of their squares, before each point.
+type sums struct{ values, squares []float64 }
+
+func sumsOf(points []Point) sums {
+	s := sums{make([]float64, len(points)+1), make([]float64, len(points)+1)}
+	for i, p := range points {
+		v := p.Value - points[0].Value
+		s.values[i+1], s.squares[i+1] = s.values[i]+v, s.squares[i]+v*v
+	}
+	return s
+}
+
+// mayRise is a quick look at the points from one on: the last third of what rises lies well above the first.
+func (s sums) mayRise(from int) bool {
+	end := len(s.values) - 1
+	third := (end - from) / 3
+	if third < 2 {
+		return false
+	}
+	mean := func(i int) (mean, variance float64) {
+		n := float64(third)
+		mean = (s.values[i+third] - s.values[i]) / n
+		return mean, math.Max(0, (s.squares[i+third]-s.squares[i])/n-mean*mean)
+	}
+	early, before := mean(from)
+	late, now := mean(end - third)
+	return late > early && square(late-early)*float64(third) > square(2)*(before+now)
 }
 
 // slower says that the series rose faster right before this window: a cache that fills ever more slowly is nearly straight
@@ -172,8 +205,9 @@ func (l line) independent() float64 {
 // better weighs the line against what is harmless and rises as well, by how much of the values each leaves unexplained: two
 // levels with a jump between them, and a rise that came to its end within the window.
 func (l line) better(limits Thresholds) bool {
-	n, left := l.independent(), leftBy(l.x, l.y)
-	return n*math.Log(jumpLeaves(l.y)/left) > limits.LineOverJump && n*math.Log(left/endLeaves(l.x, l.y)) < limits.EndOverLine
+	left := leftBy(l.x, l.y)
+	return l.independent()*math.Log(jumpLeaves(l.y)/left) > limits.LineOverJump &&
+		float64(len(l.x))*math.Log(left/endLeaves(l.x, l.y)) < limits.EndOverLine
 }
 
 // goesOn says that the rise is still there in the last points of the window, as few as can show it through the noise: what has

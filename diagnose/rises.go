@@ -38,10 +38,11 @@ func steadyTrend(points []Point, limits Thresholds) (Trend, bool) {
 	pace := paceOf(points, rises)
 	switch {
 	case likeClock(rises):
-		trend.even, trend.clock, trend.amount, trend.last = true, gap, usualAmount(rises), points[last.at].Step
-	case len(tail) > limits.ClockRises && last.amount > 0.1*pace.mean: // something else filled besides and is full
-		trend.even, pace = true, paceOf(points, tail)
-	case len(rises) >= limits.ClockRises:
+		trend.even, trend.exact = len(rises) >= limits.ClockRises, true
+		trend.clock, trend.amount, trend.last = gap, usualAmount(rises), points[last.at].Step
+	case len(tail) > limits.EvenRises && last.amount > 0.1*pace.mean: // something else filled besides and is full
+		trend.even, trend.exact, pace = true, true, paceOf(points, tail)
+	case len(rises) >= limits.EvenRises:
 		trend.even = !pace.slackens(limits) && !slackensSinceEver(points, limits)
 	}
 	trend.Slope, trend.Error, trend.Wander, trend.bend, trend.bendError = pace.rate, pace.rateError, pace.wander, pace.bend, pace.bendError

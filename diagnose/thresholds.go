@@ -15,7 +15,8 @@ type Thresholds struct {
 	SpikeSteps      int64   // what lasts for fewer steps is a spike, under which the floor is looked for
 	Overdue         float64 // a rise that has not come for so many usual gaps is over
 	MinRises        int     // rises that make a trend
-	ClockRises      int     // with fewer than so many, they must be alike and come like a clock
+	ClockRises      int     // rises that make a leak where they are alike and come like a clock
+	EvenRises       int     // and where they do not
 	Significance    float64 // slope of a trend under noise, in its standard errors
 	WalkDeviations  float64 // growth over the window, in what a random walk of such steps would cover
 	LineOverJump    float64 // log likelihood by which a line must tell a rise better than two levels
@@ -59,7 +60,7 @@ type Thresholds struct {
 func DefaultThresholds() Thresholds {
 	return Thresholds{
 		LeakSteps: 39, ForecastSteps: 31, Horizon: 20, SuspectSteps: 10,
-		Slackening: 0.85, SlackDeviations: 2.4, SpikeSteps: 10, Overdue: 1.5, MinRises: 3, ClockRises: 8, Significance: 7, WalkDeviations: 3.5, LineOverJump: 4, EndOverLine: 5, Workload: 0.8, Reserving: 2.5,
+		Slackening: 0.85, SlackDeviations: 2.4, SpikeSteps: 10, Overdue: 1.5, MinRises: 3, ClockRises: 4, EvenRises: 8, Significance: 7, WalkDeviations: 3.5, LineOverJump: 4, EndOverLine: 7, Workload: 0.8, Reserving: 2.5,
 		LevelSteps: 20, UrgentRises: 4, UrgentShare: 0.5,
 		HeapGrowth: 128 * event.KiB, HostGrowth: 4 * event.MiB, HostShare: 0.02,
 		FragmentShare: 0.25, FragmentBytes: 512 * event.MiB, FragmentSteps: 5,

@@ -22,6 +22,7 @@ type Trend struct {
 	spikeGap  float64
 	above     float64 // how high they are
 	due       float64 // steps since the last rise, in usual gaps
+	exact     bool    // its rises are alike and come like a clock, at least the last of them
 	even      bool    // it rises as fast as it began
 }
 
@@ -59,12 +60,20 @@ func trendUnderneath(points []Point, limits Thresholds) (Trend, bool) {
 		lead = min(lead, trend.Onset-points[0].Step)
 		trend.Onset, trend.Steps = trend.Onset-lead, trend.Steps+lead
 	}
-	if chance := trend.clock == 0 && trend.Rises < 2*limits.ClockRises; !ok || !trend.even || chance || trend.Steps < limits.ForecastSteps {
+	if !ok || !trend.even || trend.Steps < limits.ForecastSteps {
 		return Trend{}, false
+	}
+	if !trend.exact { // the lowest values of noise rise by chance now and then
+		if _, stands := windowTrend(since(points, trend.Onset), limits); !stands {
+			return Trend{}, false
+		}
 	}
 	points = points[len(points)-len(since(points, trend.Onset+1)):]
 	trend.spikesOf(points, low[len(low)-len(since(low, trend.Onset+1)):])
 	now := points[len(points)-1].Step
+	if now-low[len(low)-1].Step < int64(trend.clock) { // the next rise is not due yet
+		trend.Steps = now - trend.Onset
+	}
 	trend.Level += trend.Slope*float64(now-low[len(low)-1].Step) + trend.above
 	return trend, true
 }
