@@ -1,10 +1,10 @@
 // Command plan prints how far predictions from a configuration are from what an H200 really gave up, case by case, beside
-// accelerate's rule (four times the weights) and, where a Python with PyTorch is there, PyTorch's MemTracker on fake
-// tensors from the same run. Usage: go run ./bench/plan [-all] (all cases through MemTracker: minutes).
+// accelerate's rule (four times the weights) and PyTorch's MemTracker on fake tensors. MemTracker takes most of an hour for
+// all cases, so its figures are kept beside this file; a few are made again in every run where a Python with PyTorch is
+// there, and all of them with -all. Usage: go run ./bench/plan [-all].
 package main
 
 import (
-	"bufio"
 	"encoding/json"
 	"flag"
 	"fmt"
@@ -39,7 +39,7 @@ type measured struct {
 }
 
 func main() {
-	all := flag.Bool("all", false, "run MemTracker on every case, not only on the quick ones")
+	all := flag.Bool("all", false, "run MemTracker on every case again, not only on the quick ones")
 	flag.Parse()
 	if err := run(*all); err != nil {
 		fmt.Fprintln(os.Stderr, "bench/plan:", err)
@@ -56,7 +56,10 @@ func run(all bool) error {
 	} else if err != nil {
 		return err
 	}
-	peer := memTracker(dir, all)
+	peer, err := memTracker(dir, all)
+	if err != nil {
+		return err
+	}
 	fmt.Printf("%-32s %10s %12s %12s %12s\n", "device bytes, error in %", "ours", "interval", "accelerate", "MemTracker")
 	var ours, rule, tracked []float64
 	exact, outside := 0, 0
@@ -142,33 +145,71 @@ func (m *measured) setup() plan.Setup {
 		Attention: c.Attn, Checkpointing: c.Ckpt, Accumulate: c.Accum, Clip: c.Clip, KeepGrads: c.SetToNone != nil && !*c.SetToNone, TrainOnly: c.Freeze, ChannelsLast: c.Channels}}
 }
 
-// memTracker runs the peer; without a Python that has PyTorch there are no figures.
-func memTracker(dir string, all bool) map[string]float64 {
+// peerResults holds MemTracker's peaks, a JSON line a case; see memtracker.py.
+var peerResults = filepath.Join("bench", "plan", "memtracker.jsonl")
+
+// quick are the cases MemTracker is run on again every time, to show that the kept figures are its own.
+var quick = []string{"llama160m-b8-s1024-bf16", "bert-b8-s128", "vitb16-b32-fp32"}
+
+// memTracker gives the peer's peaks and failures: kept ones, and those of a fresh run where a Python with PyTorch is there.
+func memTracker(dir string, all bool) (map[string]float64, error) {
+	peaks, failed, err := readPeer(peerResults)
+	if err != nil {
+		return nil, err
+	}
+	fmt.Printf("MemTracker: %d figures kept in %s, %d more cases fail\n", len(peaks), peerResults, failed)
 	python := os.Getenv("MEMROOM_TEST_PYTHON")
 	if python == "" {
-		fmt.Println("MemTracker: set MEMROOM_TEST_PYTHON (testenv/ensure prints it) to have it beside ours")
-		return nil
+		fmt.Println("MemTracker: not run again; set MEMROOM_TEST_PYTHON (testenv/ensure prints it) for that")
+		return peaks, nil
 	}
-	args := []string{filepath.Join("bench", "plan", "memtracker.py"), dir}
+	fresh := filepath.Join(os.TempDir(), fmt.Sprintf("memroom-memtracker-%d.jsonl", os.Getpid()))
+	defer os.Remove(fresh)
+	args := []string{filepath.Join("bench", "plan", "memtracker.py"), dir, fresh}
 	if all {
-		args = append(args, "--all")
+		args[2] = peerResults + ".new"
+		fmt.Println("MemTracker: running every case into", args[2], "(most of an hour; can be stopped and resumed)")
+		fresh = args[2]
+	} else {
+		args = append(args, quick...)
 	}
-	cmd := exec.Command(python, args...)
-	cmd.Stderr = os.Stderr
-	out, err := cmd.StdoutPipe()
-	if err != nil || cmd.Start() != nil {
-		return nil
+	if out, err := exec.Command(python, args...).CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("MemTracker: %w: %s", err, out)
 	}
-	peaks := map[string]float64{}
-	for s := bufio.NewScanner(out); s.Scan(); {
-		var line struct {
-			ID   string
-			Peak float64
+	again, _, err := readPeer(fresh)
+	if err != nil {
+		return nil, err
+	}
+	for id, v := range again {
+		if old, ok := peaks[id]; ok && old != v {
+			fmt.Printf("MemTracker: %s gives %.0f now, %.0f is kept\n", id, v, old)
 		}
-		if json.Unmarshal(s.Bytes(), &line) == nil && line.Peak > 0 {
-			peaks[line.ID] = line.Peak
+		peaks[id] = v
+	}
+	fmt.Printf("MemTracker: run again on %d cases\n", len(again))
+	return peaks, nil
+}
+
+func readPeer(path string) (peaks map[string]float64, failed int, err error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, 0, err
+	}
+	peaks = map[string]float64{}
+	for _, line := range strings.Split(strings.TrimSpace(string(data)), "\n") {
+		var l struct {
+			ID     string
+			Peak   float64
+			Failed string
+		}
+		if err := json.Unmarshal([]byte(line), &l); err != nil {
+			return nil, 0, fmt.Errorf("%s: %w", path, err)
+		}
+		if l.Failed != "" {
+			failed++
+		} else {
+			peaks[l.ID] = l.Peak
 		}
 	}
-	_ = cmd.Wait()
-	return peaks
+	return peaks, failed, nil
 }
