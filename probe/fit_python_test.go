@@ -15,6 +15,7 @@ func TestFitInProcess(t *testing.T) {
 	for name, modules := range map[string][]string{
 		"test_microbatch": {"torch"},
 		"test_declines":   {"torch"},
+		"test_loops":      {"torch"},
 		"test_governor":   {"torch", "torchvision"},
 		"test_remedies":   {"torch"},
 		"test_api":        {"torch", "accelerate"},

@@ -29,11 +29,11 @@ class Part:
 
 class Record:
     """What was seen of one module's calls: bytes saved inside, bytes given, when it was first called, whether it changed
-    what it was given."""
+    what it was given, whether its backward pass asked for a saved tensor twice."""
 
     def __init__(self, order):
         self.saved = self.given = 0
-        self.order, self.in_place = order, False
+        self.order, self.in_place, self.twice = order, False, False
 
 
 def take_apart(module, records, most):
@@ -87,7 +87,7 @@ def _take(name, module, records, most):
     record = records[id(module)]
     if record.saved <= 1.25 * record.given:
         return []
-    fit = fit_for_recompute(module) is None and not record.in_place
+    fit = fit_for_recompute(module) is None and not record.in_place and not record.twice
     if record.saved > most or not fit:
         finer = _finer(name, module, records, most)
         if not fit or sum(p.saved for p in finer) > 0.5 * record.saved:
@@ -118,7 +118,7 @@ def _runs(name, sequential, records, most):
 
     for i, child in enumerate(children):
         record = records[id(child)]
-        if fit_for_recompute(child) is not None or record.saved > most:
+        if fit_for_recompute(child) is not None or record.twice or record.saved > most:
             close(i)
             parts.extend(_take("%s.%d" % (name, i), child, records, most))
             begin, saved = i + 1, 0

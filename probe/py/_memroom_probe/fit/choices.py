@@ -44,8 +44,9 @@ def all_of(inputs, plan, cost, offload):
     yield Choice("as it is", cost.peak_fixed + cost.peak_row * rows + beside, saved + outputs, 0.0, cost, rows)
     for parts in cost.grains:
         yield from _some_parts(rows, cost, beside, parts)
-    yield Choice("the whole call recomputed", cost.peak_fixed + cost.peak_row * rows + outputs + beside, outputs, 1.0, cost, rows, whole=True)
-    if plan is not None:
+    if cost.recomputable:
+        yield Choice("the whole call recomputed", cost.peak_fixed + cost.peak_row * rows + outputs + beside, outputs, 1.0, cost, rows, whole=True)
+    if plan is not None and (accumulates or cost.recomputable):
         yield from _pieces(inputs, accumulates, cost, beside, cost.peak_row, cost.saved_row, ())
         for parts in cost.grains[:1]:
             saved_row = max(cost.saved_row - _gain(parts), 0)

@@ -38,6 +38,7 @@ class Governor:
         self._cases = weakref.WeakKeyDictionary()  # module -> Case
         self._uncut = weakref.WeakSet()  # modules that showed in a run that they cannot be cut
         self._small = weakref.WeakKeyDictionary()  # module -> rows of an evaluation's pieces, where its batch was too large
+        self._small_pieces = microbatch.MicroBatch(say, lambda module, inputs, plan: microbatch.Share(self._small[module]))
         self._step = _Step()
 
     def __call__(self, module, call, args, kwargs):
@@ -92,30 +93,34 @@ class Governor:
                 return self.micro.run(module, call, args, kwargs)
             except Cannot:
                 return call(*args, **kwargs)
-        rows, begun = self._small.get(module), None
         while True:
-            begun = None
             try:
-                return _in_pieces_of(rows, self.say, module, call, args, kwargs) if rows else call(*args, **kwargs)
+                return self._in_small_pieces(module, call, args, kwargs) if module in self._small else call(*args, **kwargs)
             except torch.cuda.OutOfMemoryError as why:
-                begun = why.with_traceback(None)  # its frames hold what is in the way
-            rows = self._fewer(module, args, kwargs, rows)
-            if rows is None:
-                raise begun
+                ran_out = why.with_traceback(None)  # its frames hold what is in the way
+            if not self._fewer(module, args, kwargs):
+                raise ran_out
             gc.collect()
             torch.cuda.empty_cache()
 
-    def _fewer(self, module, args, kwargs, rows):
-        """Half as many rows as ran out; None where that is not possible."""
+    def _in_small_pieces(self, module, call, args, kwargs):
         try:
-            whole = any_inputs(args, kwargs).rows
+            return self._small_pieces.run(module, call, args, kwargs)
+        except Cannot as reason:
+            self._small_pieces.decline(module, reason)
+            self._uncut.add(module)
+            return call(*args, **kwargs)
+
+    def _fewer(self, module, args, kwargs):
+        """Halves the rows that an evaluation takes at once, and says whether that was possible."""
+        try:
+            rows = self._small.get(module) or any_inputs(args, kwargs).rows
         except Cannot:
-            return None
-        fewer = (rows or whole) // 2
-        if fewer < 1 or module in self._uncut or "micro_batch" not in self.allowed:
-            return None
-        self._small[module] = fewer
-        return fewer
+            return False
+        if rows < 2 or module in self._uncut or "micro_batch" not in self.allowed:
+            return False
+        self._small[module] = rows // 2
+        return True
 
     def _without_pieces(self, module, call, args, kwargs, case, reason):
         """Pieces turned out not to be possible. A batch of one row says nothing; otherwise the choice is made anew without."""
@@ -372,13 +377,3 @@ def _relaxed(cases, taken, free):
 def _size(args, kwargs):
     """Elements of the call's largest tensor: a choice holds until a batch comes that is larger."""
     return max([leaf.numel() for leaf in tree.flatten((args, kwargs))[0] if is_tensor(leaf)], default=0)
-
-
-def _in_pieces_of(rows, say, module, call, args, kwargs):
-    """A call without gradients in pieces of so many rows."""
-    micro = microbatch.MicroBatch(say, lambda *_: microbatch.Share(rows))
-    try:
-        return micro.run(module, call, args, kwargs)
-    except Cannot as reason:
-        micro.decline(module, reason)
-        return call(*args, **kwargs)

@@ -16,9 +16,11 @@ class Cost:
     """Bytes: saved per row and fixed (kept from forward to backward), peak per row and fixed (forward and backward of one
     piece, gradients included), outputs per row with their elements, whether they are in half precision and whether a loss
     is among them. grains: the module taken apart coarsely and finely, each a list of blocks.Part with bytes per row.
-    Seconds: of a forward and a backward pass, per row and for a piece of any size (launching kernels)."""
+    Seconds: of a forward and a backward pass, per row and for a piece of any size (launching kernels). recomputable: whether
+    its backward pass bears checkpointing."""
 
-    def __init__(self, saved, peak, seconds, outputs, grains):
+    def __init__(self, saved, peak, seconds, outputs, grains, recomputable=True):
+        self.recomputable = recomputable
         self.saved_fixed, self.saved_row = saved
         self.peak_fixed, self.peak_row = peak
         self.time_fixed, self.time_row = seconds
@@ -47,7 +49,19 @@ def cost(module, call, inputs, room, apart=True):
     lines = [_line(few, a, many, b) for a, b in zip(first[:3], second[:3])]
     size, elements, half, has_loss = second[3]
     grains = _grains(module, second[4], second[0], many) if apart else []
-    return Cost(*lines, (size / many, elements / many, half, has_loss), grains)
+    return Cost(*lines, (size / many, elements / many, half, has_loss), grains, recomputable=not second[5])
+
+
+def check_recompute(module, call, inputs, room):
+    """Raises Cannot where a backward pass would not bear checkpointing."""
+    try:
+        with _put_back(module):
+            if _one(module, call, inputs, 1 if inputs.rows < 4 else 2, room)[5]:
+                raise Cannot("its backward pass reads a saved tensor twice, which checkpointing does not bear")
+    except (Cannot, torch.cuda.OutOfMemoryError):
+        raise
+    except Exception as why:
+        raise Cannot("the module does not run on a part of the batch: %s" % type(why).__name__)
 
 
 def _grains(module, records, saved, rows):
@@ -70,7 +84,7 @@ def _line(few, a, many, b):
 
 
 def _one(module, call, inputs, rows, room):
-    """(saved, peak, seconds, outputs, records of the modules inside) of one run."""
+    """(saved, peak, seconds, outputs, records of the modules inside, whether backward asks for anything twice) of one run."""
     args, kwargs = inputs.pick(list(range(rows)))
     before = room.held()
     room.start_peak()
@@ -92,14 +106,17 @@ def _one(module, call, inputs, rows, room):
     differentiable = [t for t in results if t.requires_grad]
     described = (outputs, sum(t.numel() for t in differentiable), any(t.element_size() < 4 for t in differentiable),
                  any(t.dim() == 0 for t in differentiable))
-    return tally.bytes, max(peak, tally.bytes + outputs + gradients), seconds, described, watch.records
+    for key in tally.twice & set(watch.records):
+        watch.records[key].twice = True
+    return tally.bytes, max(peak, tally.bytes + outputs + gradients), seconds, described, watch.records, bool(tally.twice)
 
 
 class _Tally:
-    """Counts the storages that autograd keeps, each once, parameters not at all."""
+    """Counts the storages that autograd keeps, each once, parameters not at all; and finds the modules whose backward pass
+    asks for a saved tensor twice, which checkpointing answers with an error."""
 
     def __init__(self, module):
-        self.bytes = 0
+        self.bytes, self.calls, self.twice = 0, [id(module)], set()
         self.seen = {p.untyped_storage().data_ptr() for p in module.parameters()}
 
     def pack(self, tensor):
@@ -107,10 +124,13 @@ class _Tally:
         if storage.data_ptr() not in self.seen:
             self.seen.add(storage.data_ptr())
             self.bytes += storage.nbytes()
-        return tensor.detach()  # a saved result that keeps its own node would be a cycle
+        return [tensor.detach(), tuple(self.calls)]  # a saved result that keeps its own node would be a cycle
 
-    def unpack(self, tensor):
-        return tensor
+    def unpack(self, packed):
+        if len(packed) > 2:
+            self.twice.update(packed[1])
+        packed.append("asked for")
+        return packed[0]
 
 
 class _Watch:
@@ -130,7 +150,9 @@ class _Watch:
         tensors = [t for t in tree.flatten((args, kwargs))[0] if is_tensor(t)]
         record = self.records.setdefault(id(module), blocks.Record(len(self.records)))
         before, versions = self.tally.bytes, [t._version for t in tensors]
+        self.tally.calls.append(id(module))
         result = call(*args, **kwargs)
+        self.tally.calls.pop()
         record.saved += self.tally.bytes - before
         record.given += sum(t.numel() * t.element_size() for t in tensors if t.requires_grad)
         record.in_place = record.in_place or any(t._version != v for t, v in zip(tensors, versions))

@@ -11,7 +11,7 @@ import weakref
 
 import torch
 
-from . import accumulate, blocks, losses, outermost, tree, tryout
+from . import accumulate, blocks, losses, measure, outermost, room, tree, tryout
 from .rows import Cannot, Joined, even, is_tensor, readings
 
 
@@ -38,6 +38,7 @@ class MicroBatch:
     def __init__(self, say, choose):
         self.say, self.choose = say, choose
         self._plans = weakref.WeakKeyDictionary()  # module -> {signature: Plan or Cannot}
+        self._recomputable = weakref.WeakSet()  # modules whose backward pass was seen to bear checkpointing
         self._said = set()
 
     def __call__(self, module, call, args, kwargs):
@@ -50,8 +51,8 @@ class MicroBatch:
             return call(*args, **kwargs)
 
     def run(self, module, call, args, kwargs, tell=None):
-        """The call in pieces. Raises Cannot, with everything as before, where that is not possible. tell: called with the
-        module, the plan and the rows of the pieces before they are run."""
+        """The call in pieces. Raises Cannot, with everything as before, where that is not possible. tell: given where
+        nobody has measured the module: called with it, the plan and the rows of the pieces before they are run."""
         plan, inputs = self.plan(module, call, args, kwargs)
         share = self.choose(module, inputs, plan)
         rows, keep = share.now(inputs) if share else (inputs.rows, 0)
@@ -59,6 +60,7 @@ class MicroBatch:
         if len(sizes) < 2:
             return call(*args, **kwargs)
         if tell:
+            self._check_recompute(module, call, plan, inputs)
             tell(module, plan, sizes)
         states = _rng_before(module)
         try:
@@ -111,6 +113,11 @@ class MicroBatch:
             self.say("note", "%s: recomputes: %s" % (name_of(module), reason), id="micro_batch")
         _rng_back(states)
         return _recompute(call, plan, inputs, pieces, sizes, shares, keep)
+
+    def _check_recompute(self, module, call, plan, inputs):
+        if torch.is_grad_enabled() and not plan.accumulates and module not in self._recomputable:
+            measure.check_recompute(module, call, inputs, room.of(next(module.parameters()).device, 1))
+            self._recomputable.add(module)
 
     def _tell(self, module, plan, sizes):
         if (id(module), "applied") not in self._said and torch.is_grad_enabled():
