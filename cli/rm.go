@@ -2,6 +2,8 @@ package cli
 
 import (
 	"fmt"
+	"os"
+	"strings"
 	"time"
 
 	"memroom/event"
@@ -15,6 +17,11 @@ type rmCmd struct {
 	Keep    int         `help:"With --older and --over: newest runs that stay." default:"10"`
 	DryRun  bool        `help:"Only say what would be deleted."`
 	JSON    bool        `name:"json" help:"Print JSON."`
+}
+
+func (rmCmd) Help() string {
+	return `Once a day "memroom run" deletes ended runs that are older than 90 days, and the oldest beyond 10GiB in all; the newest 50, and
+those with a name or a tag, stay. MEMROOM_KEEP changes that: all, an age (30d), a size (5GiB) or both (30d,5GiB).`
 }
 
 func (rmCmd) examples() []example {
@@ -93,4 +100,47 @@ func parseAge(text string) (time.Duration, error) {
 		return 0, exitWith(exitUsage, "age %q: write it like 30d, 2w or 12h", text)
 	}
 	return d, nil
+}
+
+// keepVariable says how much of the record is kept: all, an age, a size, or both (30d,5GiB).
+const keepVariable = "MEMROOM_KEEP"
+
+// tidy drops old records before a run begins, and says so. That it cannot is no reason not to run.
+func tidy(s *session, kept *store.Store) {
+	keep, err := readRetention(os.Getenv(keepVariable))
+	if err != nil {
+		s.note("memroom: %s: %v; nothing is deleted", keepVariable, err)
+		return
+	}
+	if keep == (store.Retention{}) {
+		return
+	}
+	gone, err := kept.Tidy(keep, time.Now())
+	if err == nil && len(gone) > 0 {
+		s.note("memroom: deleted the records of %d old runs; %s=all, a name or a tag keeps them (memroom rm --help)", len(gone), keepVariable)
+	}
+}
+
+// readRetention reads all, 30d, 5GiB or 30d,5GiB; nothing is the default.
+func readRetention(text string) (store.Retention, error) {
+	keep := store.DefaultRetention()
+	switch text {
+	case "":
+		return keep, nil
+	case "all":
+		return store.Retention{}, nil
+	}
+	keep.Age, keep.Size = 0, 0
+	for _, part := range strings.Split(text, ",") {
+		part = strings.TrimSpace(part)
+		var size event.Bytes
+		if age, err := parseAge(part); err == nil {
+			keep.Age = age
+		} else if err := size.UnmarshalText([]byte(part)); err == nil && size > 0 {
+			keep.Size = size
+		} else {
+			return keep, fmt.Errorf("%q is neither all, an age (30d) nor a size (5GiB)", part)
+		}
+	}
+	return keep, nil
 }

@@ -39,6 +39,7 @@ func (runCmd) examples() []example {
 // monitorSpec is what the monitor is told on its command line: nothing in it is a secret of the user's.
 type monitorSpec struct {
 	Home       string        `json:"home"`
+	HostMem    event.Bytes   `json:"host_mem,omitempty"` // here too: the record may be on a full disk
 	Grace      time.Duration `json:"grace"`
 	OnPressure string        `json:"on_pressure,omitempty"`
 	PressureAt float64       `json:"pressure_at"`

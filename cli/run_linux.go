@@ -132,6 +132,7 @@ func (c *runCmd) prepare(s *session, command []string) (*prepared, error) {
 	if err != nil {
 		return nil, err
 	}
+	tidy(s, home)
 	r := &prepared{folder: folder, run: c.describe(folder.ID, command)}
 	if err := folder.SaveRun(r.run); err != nil {
 		s.note("memroom: the record is incomplete: %v", err)
@@ -141,7 +142,7 @@ func (c *runCmd) prepare(s *session, command []string) (*prepared, error) {
 	if err != nil {
 		return nil, err
 	}
-	spec := monitorSpec{Home: home.Home, Grace: c.Grace, OnPressure: c.OnPressure, PressureAt: c.PressureAt,
+	spec := monitorSpec{Home: home.Home, HostMem: c.HostMem, Grace: c.Grace, OnPressure: c.OnPressure, PressureAt: c.PressureAt,
 		Report: absolute(c.JSON), Verdict: absolute(c.Verdict), Socket: socket, Fit: fitting}
 	text, err := json.Marshal(spec)
 	r.spec = string(text)

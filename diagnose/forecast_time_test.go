@@ -28,3 +28,24 @@ func TestForecastTimeIgnoresTheFirstStep(t *testing.T) {
 		t.Errorf("said to last %v, want about %v (step %d)", f.In, want, f.Step)
 	}
 }
+
+// TestSoftLimitIsAWall: a limit that no cgroup shows is one for the forecast too, and the run's other processes take part of it.
+func TestSoftLimitIsAWall(t *testing.T) {
+	for name, c := range map[string]struct {
+		limit, others event.Bytes
+		want          int64 // step at which 200 MiB and 1 MiB a step reach it; 0: silent
+	}{
+		"no limit": {0, 0, 0}, "soft": {400 * event.MiB, 0, 200}, "with others": {400 * event.MiB, 100 * event.MiB, 100},
+	} {
+		w := NewWatch(DefaultThresholds(), c.limit)
+		for step := int64(1); step <= 80; step++ {
+			own := 200*event.MiB + event.Bytes(step)*event.MiB
+			w.Sample(event.Sample{AtMS: step, Anonymous: own + c.others, Processes: 2})
+			w.Steps(1, nil, []event.Step{{Step: step, Device: event.HostDevice, Duration: time.Second, Heap: own, Anonymous: own}})
+		}
+		forecasts := w.Forecasts()
+		if told := len(forecasts) > 0; told != (c.want > 0) || told && (forecasts[0].Step < c.want-2 || forecasts[0].Step > c.want+2) {
+			t.Errorf("%s: %+v, want step %d", name, forecasts, c.want)
+		}
+	}
+}

@@ -18,6 +18,7 @@ type hostWatch struct {
 	trend   Series           // of what the kernel cannot drop, a point every trendEveryMS
 	trendAt int64
 	lowest  float64
+	tree    event.Bytes // what the kernel cannot drop of all processes together, as last read
 }
 
 const (
@@ -210,7 +211,8 @@ func (w *Watch) hostWall(s event.Sample) event.Bytes {
 // ten seconds counts as a step.
 func (w *Watch) hostForecast(s event.Sample) []event.Finding {
 	h := &w.host
-	value := float64(s.Unreclaimable())
+	h.tree = s.Unreclaimable()
+	value := float64(h.tree)
 	if h.lowest == 0 || value < h.lowest {
 		h.lowest = value
 	}

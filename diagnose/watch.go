@@ -122,7 +122,7 @@ func (w *Watch) step(pid int, p *process, row event.Step) []event.Finding {
 	floor, reserved, above := float64(row.Allocated), float64(row.Reserved), float64(p.above(row))
 	if row.Device == event.HostDevice {
 		floor, above = p.hostFloor(row)
-		reserved, limit = 0, p.heapLimit(w.wall, row)
+		reserved, limit = 0, p.heapLimit(w.wall, w.host.tree, row)
 	}
 	// Gradients are there after the step and not before backward, so this can be negative: what counts is whether it grows.
 	working := 0.0
@@ -160,12 +160,17 @@ func (p *process) hostFloor(row event.Step) (floor, above float64) {
 	return float64(row.Anonymous), 0
 }
 
-// heapLimit is where the floor would be when host memory hits its wall: the heap leaves room for the process's other pages.
-func (p *process) heapLimit(wall event.Bytes, row event.Step) event.Bytes {
-	if !p.byHeap || wall == 0 {
-		return wall
+// heapLimit is where the floor would be when host memory hits its wall: the heap leaves room for the process's other pages and,
+// as the last reading of the meters has it, for those of the run's other processes.
+func (p *process) heapLimit(wall, tree event.Bytes, row event.Step) event.Bytes {
+	if wall == 0 {
+		return 0
 	}
-	return wall - max(0, row.Anonymous-row.Heap)
+	wall -= max(0, tree-row.Anonymous)
+	if p.byHeap {
+		wall -= max(0, row.Anonymous-row.Heap)
+	}
+	return max(wall, 1)
 }
 
 // above is what a step needs above its floor: its peak if it set a new one, else what was live when backward began.

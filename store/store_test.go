@@ -1,6 +1,7 @@
 package store
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -250,5 +251,56 @@ func TestStoreIsPrivate(t *testing.T) {
 		if info, err := os.Stat(path); err != nil || info.Mode().Perm()&0o077 != 0 {
 			t.Errorf("%s: %v %v", path, info.Mode(), err)
 		}
+	}
+}
+
+// TestTidy: what nobody asked to keep goes after a season, once a day; what runs, is about to run, is named or is new stays.
+func TestTidy(t *testing.T) {
+	s := testStore(t)
+	now := time.Now()
+	old := now.Add(-100 * 24 * time.Hour)
+	gone := ended(t, s, old, event.Run{}, event.Exit{}, event.Verdict{})
+	named := ended(t, s, old, event.Run{Name: "kept"}, event.Exit{}, event.Verdict{})
+	recent := ended(t, s, now.Add(-24*time.Hour), event.Run{}, event.Exit{}, event.Verdict{})
+	starting, err := s.Create(old) // a clock that was set: no keeper yet, and a name that looks old
+	if err != nil {
+		t.Fatal(err)
+	}
+	running, err := s.Create(old)
+	if err != nil {
+		t.Fatal(err)
+	}
+	writeKeeper(t, running, os.Getpid())
+	keep := DefaultRetention()
+	keep.Newest = 0
+	dropped, err := s.Tidy(keep, now)
+	if err != nil || len(dropped) != 1 || dropped[0].ID != gone.ID {
+		t.Fatalf("dropped %v, %v; want %s", dropped, err, gone.ID)
+	}
+	for _, f := range []*Folder{named, recent, starting, running} {
+		if _, err := os.Stat(f.Dir); err != nil {
+			t.Error(err)
+		}
+	}
+	ended(t, s, old, event.Run{}, event.Exit{}, event.Verdict{})
+	if again, err := s.Tidy(keep, now.Add(time.Hour)); err != nil || len(again) != 0 {
+		t.Errorf("looked again within a day: %v, %v", again, err)
+	}
+	if next, err := s.Tidy(keep, now.Add(25*time.Hour)); err != nil || len(next) != 2 {
+		t.Errorf("a day later: %v, %v; want the old one, and the one that never began", next, err)
+	}
+}
+
+// writeKeeper makes a run look as if this process kept it.
+func writeKeeper(t *testing.T, f *Folder, pid int) {
+	t.Helper()
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		t.Skip("needs /proc: to look like a keeper")
+	}
+	fields := strings.Fields(string(data[strings.LastIndex(string(data), ") ")+2:]))
+	text := fmt.Sprintf(`{"keeper":%d,"keeper_start":%s}`, pid, fields[19])
+	if err := os.WriteFile(f.Path("keeper.json"), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
 	}
 }
