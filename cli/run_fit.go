@@ -16,16 +16,16 @@ import (
 
 // fitFlags are the flags of `run` that make a job fit.
 type fitFlags struct {
-	Fit         bool     `help:"When memory runs out, launch the command again with remedies that keep the effective batch. No code is edited." group:"Fit"`
-	Prevent     bool     `help:"With --fit: have the exact remedies in place from the start; they act only where the first batch is measured not to fit." group:"Fit"`
-	DryRun      bool     `help:"Show which remedies --fit would try, in which order, and start nothing." group:"Fit"`
-	Allow       []string `help:"Remedies that change the mathematics, by kind: precision, quantize." placeholder:"KIND,..." group:"Fit"`
-	Remedy      []string `help:"Apply this remedy from the start; may be repeated. micro_batch=8 means pieces of 8 rows." placeholder:"NAME[=VALUE]" group:"Fit" sep:"none"`
-	MaxAttempts int      `help:"Launches at the most, the first included." default:"4" group:"Fit"`
-	Map         string   `help:"The command's own arguments for true accumulation: micro_batch=--bs,accumulate=--accum." placeholder:"MAP" group:"Fit"`
-	ResumeWith  string   `help:"Arguments that make the command go on from a checkpoint, with {latest} for its path." placeholder:"TEMPLATE" group:"Fit"`
-	Checkpoints string   `help:"Where the command writes checkpoints, for --resume-with." placeholder:"GLOB" group:"Fit"`
-	Forgetful   bool     `help:"Do not begin with what made an earlier run of the same command fit, and do not remember this one." group:"Fit"`
+	Fit           bool     `help:"When memory runs out, launch the command again with remedies that keep the effective batch. No code is edited." group:"Fit"`
+	RehearseFirst bool     `help:"With --fit: do not wait for memory to run out. The first step is run with little memory and measured; remedies stay only as far as the batch would not fit." aliases:"prevent" group:"Fit"`
+	DryRun        bool     `help:"Show which remedies --fit would try, in which order, and start nothing." group:"Fit"`
+	Allow         []string `help:"Remedies that change the mathematics, by kind: precision, quantize." placeholder:"KIND,..." group:"Fit"`
+	Remedy        []string `help:"Apply this remedy from the start; may be repeated. micro_batch=8 means pieces of 8 rows." placeholder:"NAME[=VALUE]" group:"Fit" sep:"none"`
+	MaxAttempts   int      `help:"Launches at the most, the first included." default:"4" group:"Fit"`
+	Map           string   `help:"The command's own arguments for true accumulation: micro_batch=--bs,accumulate=--accum." placeholder:"MAP" group:"Fit"`
+	ResumeWith    string   `help:"Arguments that make the command go on from a checkpoint, with {latest} for its path." placeholder:"TEMPLATE" group:"Fit"`
+	Checkpoints   string   `help:"Where the command writes checkpoints, for --resume-with." placeholder:"GLOB" group:"Fit"`
+	Forgetful     bool     `help:"Do not begin with what made an earlier run of the same command fit, and do not remember this one." group:"Fit"`
 }
 
 // fitSpec is what the monitor's policy is told.
@@ -66,8 +66,8 @@ func (c *fitFlags) forced() ([]fit.Remedy, error) {
 
 // check refuses flags that make no sense before anything is started.
 func (c *fitFlags) check() error {
-	if c.Prevent && !c.Fit {
-		return exitWith(exitUsage, "--prevent goes with --fit")
+	if c.RehearseFirst && !c.Fit {
+		return exitWith(exitUsage, "--rehearse-first goes with --fit")
 	}
 	if c.MaxAttempts < 1 {
 		return exitWith(exitUsage, "--max-attempts %d: at least one", c.MaxAttempts)
@@ -110,7 +110,7 @@ func (c *fitFlags) describe(home string, command []string, card string, gpuLimit
 	spec.Memory = filepath.Join(memories(home), fit.Key(command, contents("", command), card, gpuLimit)+".json")
 	if before, err := readMemory(spec.Memory); err == nil && len(forced) == 0 {
 		spec.First, spec.Remembered = before.Remedies, true
-	} else if c.Prevent {
+	} else if c.RehearseFirst {
 		spec.First = append(fit.Prevention(), forced...)
 	}
 	return spec, nil

@@ -261,7 +261,7 @@ func (p *fitPolicy) tried(a supervise.Attempt, record fit.Record) fit.Tried {
 
 func sentence(s probe.Said) fit.Sentence {
 	return fit.Sentence{Kind: s.Kind, Text: s.Text, ID: remedy.ID(s.ID), Predicted: s.Predicted, Needs: s.Needs, Limit: s.Limit,
-		Rows: s.Rows, Pieces: s.Pieces, Twice: s.Twice, Equivalence: s.Equivalence}
+		Rows: s.Rows, Pieces: s.Pieces, Twice: s.Twice, Slower: s.Slower, Equivalence: s.Equivalence}
 }
 
 // record reads what was kept of the attempts before.

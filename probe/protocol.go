@@ -145,6 +145,7 @@ type Said struct {
 	Pieces       int         `json:"pieces,omitempty"`
 	Checkpointed int         `json:"checkpointed,omitempty"` // blocks
 	Twice        float64     `json:"twice,omitempty"`        // share of the forward pass that is run twice
+	Slower       float64     `json:"slower,omitempty"`       // predicted: 0.1 is a tenth longer than the whole batch at once
 	Equivalence  string      `json:"equivalence,omitempty"`
 }
 

@@ -88,7 +88,10 @@ func predictedWords(s fit.Sentence, t fit.Tried) string {
 		words += fmt.Sprintf(", measured %s", t.Allocated)
 	}
 	if s.Twice > 0 {
-		words += fmt.Sprintf(", about %.0f %% of the forward pass runs twice", 100*min(1, s.Twice))
+		words += fmt.Sprintf("; %.0f %% of the forward pass runs twice", 100*min(1, s.Twice))
+	}
+	if s.Slower > 0 {
+		words += fmt.Sprintf("; a step predicted to take %.0f %% longer than the whole batch at once", 100*s.Slower)
 	}
 	return words + "]"
 }

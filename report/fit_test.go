@@ -17,7 +17,7 @@ func TestFitTellsTheStory(t *testing.T) {
 			Remedies: []fit.Remedy{{ID: remedy.MicroBatch, Level: remedy.LevelProcess}, {ID: remedy.Checkpointing, Level: remedy.LevelProcess}},
 			Said: []fit.Sentence{
 				{Kind: "declined", Text: "Net: rows see each other", ID: remedy.Checkpointing},
-				{Kind: "applied", Text: "Net: batch of 32 in 4 pieces", ID: remedy.MicroBatch, Predicted: 10 * gib, Rows: 32, Pieces: 4, Equivalence: "expected"},
+				{Kind: "applied", Text: "Net: batch of 32 in 4 pieces", ID: remedy.MicroBatch, Predicted: 10 * gib, Rows: 32, Pieces: 4, Twice: 0.25, Slower: 0.08, Equivalence: "expected"},
 			}},
 	}}
 	var out strings.Builder
@@ -25,7 +25,7 @@ func TestFitTellsTheStory(t *testing.T) {
 	for _, want := range []string{
 		"attempt 1    as it is: out of GPU memory (1GiB more were asked for at 20GiB)",
 		"finished, peak 11GiB allocated, 12GiB reserved, 210 ms a step",
-		"applied: Net: batch of 32 in 4 pieces [predicted 10GiB, measured 11GiB]",
+		"applied: Net: batch of 32 in 4 pieces [predicted 10GiB, measured 11GiB; 25 % of the forward pass runs twice; a step predicted to take 8 % longer",
 		"declined: Net: rows see each other",
 		"the same in expectation",
 		"batch_size=8", "/ 4",

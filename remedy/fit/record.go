@@ -42,6 +42,7 @@ type Sentence struct {
 	Rows        int         `json:"rows,omitempty"`
 	Pieces      int         `json:"pieces,omitempty"`
 	Twice       float64     `json:"twice,omitempty"`
+	Slower      float64     `json:"slower,omitempty"` // than the whole batch at once, predicted: 0.1 is a tenth
 	Equivalence string      `json:"equivalence,omitempty"`
 }
 

@@ -241,7 +241,8 @@ class Governor:
     def _tell(self, case, total, limit):
         choice = case.choice
         fields = {"predicted": total, "limit": limit, "rows": case.rows, "pieces": choice.pieces, "checkpointed": len(choice.checkpoint),
-                  "twice": round(choice.twice, 3), "equivalence": case.plan.equivalence if case.plan and choice.share else "exact"}
+                  "twice": round(choice.twice, 3),
+                  "slower": round(choice.seconds / (case.candidates[0].seconds or 1) - 1, 3), "equivalence": case.plan.equivalence if case.plan and choice.share else "exact"}
         for id in choice.remedies():
             self.say("applied", "%s: %s" % (case.name, choice.words), id=id, **fields)
         if not choice.remedies():
