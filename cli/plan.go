@@ -36,6 +36,10 @@ type planCmd struct {
 	Offload       []string    `help:"Keep optimizer and/or activations in host memory (unvalidated)." placeholder:"WHAT"`
 	ChannelsLast  bool        `help:"Images and convolutions in channels-last order."`
 	Padded        bool        `help:"The longest sample sets --seq and others are padded: attention needs a mask."`
+	UseCache      bool        `help:"Decoders keep keys and values while they train: plain loops do unless use_cache=False, Hugging Face's Trainer does not."`
+	Shortest      int         `help:"Samples have from so many tokens up to --seq, in any order." placeholder:"N"`
+	EvalBatch     int         `help:"An evaluation without gradients after the step, with this batch." placeholder:"N"`
+	EvalKeep      int         `help:"Evaluation batches whose logits stay on the card until it is over, as with compute_metrics." placeholder:"N"`
 	AllocConf     string      `help:"Allocator settings as in PYTORCH_CUDA_ALLOC_CONF." placeholder:"STR"`
 	AllocLimit    event.Bytes `help:"Cap on reserved bytes, as set_per_process_memory_fraction sets it." placeholder:"SIZE"`
 	Torch         string      `help:"PyTorch version whose allocator is modelled." default:"2.11"`
@@ -55,6 +59,7 @@ func (planCmd) examples() []example {
 		{line: "memroom plan --preset llama-3-8b --precision bf16 --seq 2048 --gpu RTX4090", code: exitDoesNotFit},
 		{line: "memroom plan --preset gpt2 --batch 8 --seq 512 --alloc-limit 12GiB --json"},
 		{line: "memroom plan --preset gpt2 --batch 32 --seq 512 --gpu 12GiB --fit"},
+		{line: "memroom plan --preset gpt2 --batch 8 --seq 1024 --shortest 128 --eval-batch 16"},
 		{line: "memroom plan --preset llama-3.2-1b --batch 4 --seq 1024 --devices 2x24GiB,1x12GiB"},
 	}
 }
@@ -119,7 +124,7 @@ func writePage(path string, p *plan.Prediction) error {
 
 // setup turns the flags into a setup.
 func (c *planCmd) setup(model *family.Config) plan.Setup {
-	s := plan.Setup{Model: model, Padded: c.Padded, Setup: remedy.Setup{
+	s := plan.Setup{Model: model, Padded: c.Padded, UseCache: c.UseCache, Shortest: c.Shortest, EvalBatch: c.EvalBatch, EvalKeep: c.EvalKeep, Setup: remedy.Setup{
 		Batch: c.Batch, Seq: c.Seq, Image: c.Image, Precision: c.Precision, Optimizer: c.Optimizer, Checkpointing: c.Checkpointing,
 		Attention: c.Attn, Accumulate: c.Accumulate, Clip: c.Clip, KeepGrads: c.KeepGrads, TrainOnly: c.TrainOnly,
 		LoRARank: c.LoraRank, LoadIn: c.LoadIn, Ranks: c.Ranks, Shard: c.Shard, Offload: c.Offload, ChannelsLast: c.ChannelsLast,

@@ -45,7 +45,7 @@ func (s Setup) Shapes() (Shapes, error) {
 	if err != nil {
 		return Shapes{}, err
 	}
-	g, err := recordTape(m, &s, &Target{Card: DefaultCard()}, 1)
+	g, err := recordTape(m, &s, &Target{Card: DefaultCard()}, variant{scale: 1})
 	if err != nil {
 		return Shapes{}, err
 	}

@@ -101,12 +101,13 @@ func (t *Target) judge(s *Setup, r *simulations) verdict {
 
 // survives runs the setup again with a cap on reserved bytes.
 func (r *simulations) survives(s *Setup, t *Target, limit event.Bytes) bool {
+	variants := s.variants()
 	for i := range r.all {
 		m, err := s.model()
 		if err != nil {
 			return false
 		}
-		again, err := simulate(m, s, t, convScales[i], limit)
+		again, err := simulate(m, s, t, variants[i], limit)
 		if err != nil || again.res.OOM != nil {
 			return false
 		}

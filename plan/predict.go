@@ -3,6 +3,7 @@ package plan
 import (
 	"fmt"
 	"math"
+	"slices"
 	"sync"
 
 	"memroom/allocsim"
@@ -109,26 +110,48 @@ type simulation struct {
 // convScales are the factors at which workspaces of unknown size are tried; the spread of the results is the interval.
 var convScales = []float64{1, 0.97, 0.98, 0.99, 1.01, 1.02, 1.03, 1.05}
 
-// simulations are the runs of one setup: one, or several where workspaces are not exactly known.
+// variant is one of the runs of a setup whose peak is not one number.
+type variant struct {
+	scale float64 // of workspaces of unknown size
+	order int     // of samples of different lengths, see orderOf
+}
+
+// variants lists the runs of a setup; those beyond the first are made only where the first asks for them.
+func (s *Setup) variants() []variant {
+	var list []variant
+	if s.varies() {
+		for i := range lengthOrders {
+			list = append(list, variant{1, i})
+		}
+		return list
+	}
+	for _, scale := range convScales {
+		list = append(list, variant{scale, 0})
+	}
+	return list
+}
+
+// simulations are the runs of one setup: one, or several where workspaces or the order of samples are not known.
 type simulations struct {
-	model *family.Model
-	all   []simulation
+	model  *family.Model
+	all    []simulation
+	orders bool // the runs differ in the order of samples
 }
 
 func simulateAll(s *Setup, t *Target) (*simulations, error) {
-	out := &simulations{}
-	for _, scale := range convScales {
+	out := &simulations{orders: s.varies()}
+	for _, v := range s.variants() {
 		m, err := s.model()
 		if err != nil {
 			return nil, err
 		}
 		out.model = m
-		sim, err := simulate(m, s, t, scale, 0)
+		sim, err := simulate(m, s, t, v, 0)
 		if err != nil {
 			return nil, err
 		}
 		out.all = append(out.all, sim)
-		if !sim.approx {
+		if !sim.approx && !s.varies() {
 			break
 		}
 	}
@@ -137,16 +160,16 @@ func simulateAll(s *Setup, t *Target) (*simulations, error) {
 
 // simulate records the setup's timeline and sends it through the allocator, under a cap on reserved bytes if limit is
 // not 0.
-func simulate(m *family.Model, s *Setup, t *Target, scale float64, limit event.Bytes) (simulation, error) {
-	g, err := recordTape(m, s, t, scale)
+func simulate(m *family.Model, s *Setup, t *Target, v variant, limit event.Bytes) (simulation, error) {
+	g, err := recordTape(m, s, t, v)
 	if err != nil {
 		return simulation{}, err
 	}
 	return replay(g, t, limit)
 }
 
-// recordTape runs the setup on a tape, with uncertain workspaces scaled by a factor.
-func recordTape(m *family.Model, s *Setup, t *Target, scale float64) (g *tape.Graph, err error) {
+// recordTape runs one variant of the setup on a tape.
+func recordTape(m *family.Model, s *Setup, t *Target, v variant) (g *tape.Graph, err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			impossible, ok := r.(tape.Impossible)
@@ -157,11 +180,15 @@ func recordTape(m *family.Model, s *Setup, t *Target, scale float64) (g *tape.Gr
 		}
 	}()
 	o := t.Card.options()
-	o.ConvScale = scale
+	o.ConvScale = v.scale
 	o.Workspaces = sync.OnceValue(t.workspaces)
 	o.Shard = s.shard()
 	o.Offload, o.HostOptim = s.Offloads("activations"), s.Offloads("optimizer")
-	return train(m, o, s.loop()), nil
+	l, err := s.loop(v.order)
+	if err != nil {
+		return nil, err
+	}
+	return train(m, o, l), nil
 }
 
 func replay(g *tape.Graph, t *Target, limit event.Bytes) (simulation, error) {
@@ -205,10 +232,19 @@ func (r *simulations) prediction(s *Setup, t *Target) *Prediction {
 	return p
 }
 
-// typical is the reserved peak to report: the run itself, or where workspaces are uncertain the middle of the runs.
+// typical is the reserved peak to report: the run itself, or where workspaces are uncertain the middle of the runs, or the
+// median of the orders of samples.
 func (r *simulations) typical() event.Bytes {
 	if len(r.all) == 1 {
 		return r.all[0].res.ReservedPeak
+	}
+	if r.orders {
+		peaks := make([]event.Bytes, len(r.all))
+		for i, s := range r.all {
+			peaks[i] = s.res.ReservedPeak
+		}
+		slices.Sort(peaks)
+		return peaks[len(peaks)/2]
 	}
 	low, high := r.spread()
 	return low + (high-low)/2
@@ -246,7 +282,10 @@ func (m margins) and(o margins) margins { return margins{m.below + o.below, m.ab
 // as a fraction: nothing for what was verified operation by operation.
 func (r *simulations) interval(p *Prediction, s *Setup, t *Target) (reserved float64) {
 	m := exactMargins
-	if len(r.all) > 1 {
+	switch {
+	case s.varies():
+		p.warn("samples of %d to %d tokens come in an order nobody knows: the interval spans %d orders; expandable_segments:True takes most of the difference away", s.Shortest, s.Seq, lengthOrders)
+	case len(r.all) > 1:
 		m = cnnMargins
 		p.warn("some workspaces of convolutions or recurrent layers are chosen by cuDNN and not known for these shapes: the interval covers sizes 3 %% below to 5 %% above; `memroom calibrate` with this model measures them")
 	}
@@ -258,7 +297,7 @@ func (r *simulations) interval(p *Prediction, s *Setup, t *Target) (reserved flo
 		reserved += looseReserved
 	}
 	p.Validated = true
-	m = m.and(p.doubtCard(t, len(r.all) > 1))
+	m = m.and(p.doubtCard(t, len(r.all) > 1 && !s.varies()))
 	for _, note := range s.unvalidated() {
 		m = m.and(unvalidatedPart)
 		reserved += unvalidatedPart.above / 2

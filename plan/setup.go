@@ -2,6 +2,7 @@ package plan
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strings"
 
@@ -14,7 +15,11 @@ import (
 type Setup struct {
 	Model *family.Config `json:"-"`
 	remedy.Setup
-	Padded bool `json:"padded,omitempty"` // some samples are shorter than seq: attention needs a mask
+	Padded    bool `json:"padded,omitempty"`     // some samples are shorter than seq: attention needs a mask
+	UseCache  bool `json:"use_cache,omitempty"`  // decoders keep copies of keys and values until their forward returns
+	Shortest  int  `json:"shortest,omitempty"`   // batches have from so many tokens a sample to seq; 0 is always seq
+	EvalBatch int  `json:"eval_batch,omitempty"` // batch of an evaluation without gradients, 0 is none
+	EvalKeep  int  `json:"eval_keep,omitempty"`  // evaluation batches whose logits stay on the card until it is over
 }
 
 // The words of a setup.
@@ -54,10 +59,17 @@ func (s *Setup) Check() error {
 	for _, n := range []struct {
 		name      string
 		value, to int
-	}{{"batch", s.Batch, maxBatchSize}, {"seq", s.Seq, maxSeq}, {"image", s.Image, 1 << 15}, {"accumulate", s.Accumulate, 1 << 16}, {"ranks", s.Ranks, 1 << 16}, {"lora-rank", s.LoRARank, 1 << 16}} {
+	}{{"batch", s.Batch, maxBatchSize}, {"seq", s.Seq, maxSeq}, {"image", s.Image, 1 << 15}, {"accumulate", s.Accumulate, 1 << 16}, {"ranks", s.Ranks, 1 << 16}, {"lora-rank", s.LoRARank, 1 << 16},
+		{"eval-batch", s.EvalBatch, maxBatchSize}, {"eval-keep", s.EvalKeep, 1 << 12}, {"shortest", s.Shortest, maxSeq}} {
 		if n.value < 0 || n.value > n.to {
 			return fmt.Errorf("%s %d is out of range: use 1 to %d", n.name, n.value, n.to)
 		}
+	}
+	if s.Shortest > 0 && s.Shortest > s.Seq {
+		return fmt.Errorf("the shortest sample of %d tokens is longer than the longest of %d: --seq is the longest", s.Shortest, s.Seq)
+	}
+	if s.EvalKeep > 1 && s.EvalBatch == 0 {
+		return fmt.Errorf("--eval-keep counts batches of an evaluation: add --eval-batch N")
 	}
 	if s.Shard != "" && s.Ranks == 1 {
 		return fmt.Errorf("sharding with %s needs more than one rank: add --ranks N", s.Shard)
@@ -87,10 +99,15 @@ func setDefault[T comparable](v *T, def T) {
 	}
 }
 
+// run is how the model is used in this setup, with a batch of the given size.
+func (s *Setup) run(batch, seq int) family.Run {
+	return family.Run{Batch: int64(batch), Seq: int64(seq), Image: int64(s.Image), Attn: s.Attention, Checkpointing: s.Checkpointing,
+		Float: weightType(s.Precision), Padded: s.Padded, MaskGiven: true, ChannelsLast: s.ChannelsLast, ChunkLogits: s.ChunkedLoss, Cache: s.UseCache}
+}
+
 // model builds the model for this setup.
 func (s *Setup) model() (*family.Model, error) {
-	m, err := family.New(s.Model, family.Run{Batch: int64(s.Batch), Seq: int64(s.Seq), Image: int64(s.Image), Attn: s.Attention, Checkpointing: s.Checkpointing,
-		Float: weightType(s.Precision), Padded: s.Padded, MaskGiven: true, ChannelsLast: s.ChannelsLast, ChunkLogits: s.ChunkedLoss})
+	m, err := family.New(s.Model, s.run(s.Batch, s.Seq))
 	if err != nil {
 		return nil, err
 	}
@@ -144,11 +161,65 @@ func (s *Setup) shard() tape.Shard {
 // settledBatches is how many micro-batches of a step are played: from the second on, each asks for the same.
 const settledBatches = 4
 
-func (s *Setup) loop() loop {
+// loop is the training loop; order picks one of the orders in which samples of different lengths may come.
+func (s *Setup) loop(order int) (loop, error) {
 	precision := s.Precision
 	if s.LoadIn != "" && !strings.HasPrefix(precision, "amp_") && precision != "fp32" {
 		precision = "amp_" + precision // what is not packed was cast to fp32: such models are trained under autocast
 	}
-	return loop{precision: precision, optimizer: s.Optimizer, accumulate: int64(min(s.Accumulate, settledBatches)), clip: s.Clip, keepGrads: s.KeepGrads,
-		channelsLast: s.ChannelsLast, steps: 2, buckets: s.Shard == "ddp" && !s.BucketView}
+	l := loop{precision: precision, optimizer: s.Optimizer, accumulate: int64(min(s.Accumulate, settledBatches)), clip: s.Clip, keepGrads: s.KeepGrads,
+		channelsLast: s.ChannelsLast, steps: 2, buckets: s.Shard == "ddp" && !s.BucketView, keepLogits: s.EvalKeep}
+	if s.varies() {
+		for _, seq := range orderOf(order, s.Shortest, s.Seq) {
+			in, err := s.batchOf(s.Batch, seq)
+			if err != nil {
+				return loop{}, err
+			}
+			l.batches = append(l.batches, in)
+		}
+		l.steps = len(l.batches)
+	}
+	if s.EvalBatch > 0 {
+		in, err := s.batchOf(s.EvalBatch, s.Seq)
+		if err != nil {
+			return loop{}, err
+		}
+		l.evaluation = in
+	}
+	return l, nil
+}
+
+// batchOf makes batches of another size than the setup's own for its model.
+func (s *Setup) batchOf(batch, seq int) (inputs, error) {
+	m, err := family.New(s.Model, s.run(batch, seq))
+	if err != nil {
+		return nil, err
+	}
+	return inputs(m.Inputs), nil
+}
+
+// varies says whether batches differ in length.
+func (s *Setup) varies() bool { return s.Shortest > 0 && s.Shortest < s.Seq }
+
+// lengthOrders is how many orders of lengths are tried, lengthSteps how many steps each has: after a dozen steps the
+// allocator's cache has seen its worst.
+const (
+	lengthOrders = 6
+	lengthSteps  = 12
+)
+
+// orderOf gives the lengths of the steps: falling from the longest, then orders as chance gives them. Each has the longest
+// sample.
+func orderOf(order, shortest, longest int) []int {
+	rng := rand.New(rand.NewPCG(1, uint64(order)))
+	list := make([]int, lengthSteps)
+	for i := range list {
+		list[i] = shortest + rng.IntN(longest-shortest+1)
+	}
+	list[rng.IntN(lengthSteps)] = longest
+	if order == 0 {
+		slices.Sort(list)
+		slices.Reverse(list)
+	}
+	return list
 }

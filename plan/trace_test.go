@@ -45,12 +45,14 @@ type measured struct {
 		Lora      int64          `json:"lora"`
 		Head      string         `json:"head"`
 		Cache     bool           `json:"cache"`
+		Evaluate  int64          `json:"evaluate"` // batch of an evaluation after each step
 	} `json:"case"`
 	Params        int64 `json:"params"`
 	PeakAllocated int64 `json:"peak_allocated"`
 	PeakReserved  int64 `json:"peak_reserved"`
 	maskGiven     bool
 	useCache      bool
+	UseCache      *bool                `json:"use_cache"` // nil is true: the first runs had it on
 	Config        map[string]any       `json:"config"`
 	Base          struct{ Used int64 } `json:"nvml_base"`
 	End           struct{ Used int64 } `json:"nvml_end"`
@@ -230,6 +232,10 @@ func (m *measured) loop() loop {
 		l.steps = 3
 	}
 	l.keepGrads = c.SetToNone != nil && !*c.SetToNone
+	if c.Evaluate > 0 {
+		l.evaluation = func(g *tape.Graph) []*tape.Tensor { return []*tape.Tensor{g.Input(tape.I64, c.Evaluate, c.Seq)} }
+		l.keepLogits = 2
+	}
 	return l
 }
 
@@ -280,11 +286,11 @@ func TestTimelinesEqualRecordedOnes(t *testing.T) {
 }
 
 // TestFamiliesEqualRecordedOnes compares small models of every family with two steps of the real ones on an H200. These
-// runs had use_cache on and no attention mask.
+// runs had no attention mask, and use_cache on unless the index says otherwise.
 func TestFamiliesEqualRecordedOnes(t *testing.T) {
 	for _, m := range readMeasured(t, filepath.Join("testdata", "families", "index.jsonl")) {
 		t.Run(m.ID, func(t *testing.T) {
-			m.useCache = true
+			m.useCache = m.UseCache == nil || *m.UseCache
 			if m.Config == nil {
 				m.Config = m.Case.Config
 				m.Config["model_type"] = m.Case.Family

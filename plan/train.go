@@ -15,8 +15,14 @@ type loop struct {
 	keepGrads    bool
 	channelsLast bool
 	steps        int
-	buckets      bool // DDP copies gradients into buckets
+	buckets      bool     // DDP copies gradients into buckets
+	batches      []inputs // what the steps see in turn; nil is the model's own batch
+	evaluation   inputs   // a batch of the evaluation after each step; nil is none
+	keepLogits   int      // evaluation batches whose logits stay until the evaluation is over
 }
+
+// inputs makes a batch on the device.
+type inputs func(g *tape.Graph) []*tape.Tensor
 
 // weightType is the type the weights are kept in.
 func weightType(precision string) tape.DType {
@@ -50,8 +56,12 @@ func train(m *family.Model, o tape.Options, l loop) *tape.Graph {
 	opt := g.NewOptimizer(l.optimizer, m.Root.Parameters())
 	scaler := newScaler(g, l.precision == "amp_fp16")
 	for step := 1; step <= l.steps; step++ {
+		batch := inputs(m.Inputs)
+		if len(l.batches) > 0 {
+			batch = l.batches[(step-1)%len(l.batches)]
+		}
 		for range max(l.accumulate, 1) {
-			microBatch(g, m, scaler, step)
+			microBatch(g, m, batch, scaler, step)
 		}
 		g.Mark(step, "optimizer")
 		if l.clip {
@@ -60,15 +70,39 @@ func train(m *family.Model, o tape.Options, l loop) *tape.Graph {
 		}
 		scaler.step(opt)
 		opt.ZeroGrad(l.keepGrads)
+		if l.evaluation != nil {
+			evaluate(g, m, l, step)
+		}
 	}
 	return g
 }
 
+// evaluate is model.eval() and torch.no_grad() over some batches, whose logits are kept for metrics.
+func evaluate(g *tape.Graph, m *family.Model, l loop, step int) {
+	g.Mark(step, "evaluation")
+	g.Training = false
+	kept := g.Enter()
+	g.Outputs = kept
+	for range max(l.keepLogits, 1) {
+		f := g.Enter()
+		in := l.evaluation(g)
+		for _, t := range in {
+			f.Keep(t)
+		}
+		g.NoGrad(func() { f.Keep(m.Loss(g, in)) })
+		f.Leave()
+		g.EndAutocast()
+	}
+	g.Outputs = nil
+	kept.Leave()
+	g.Training = true
+}
+
 // microBatch is forward and backward of one batch.
-func microBatch(g *tape.Graph, m *family.Model, scaler *scaler, step int) {
+func microBatch(g *tape.Graph, m *family.Model, batch inputs, scaler *scaler, step int) {
 	f := g.Enter()
 	g.Mark(step, "forward")
-	in := m.Inputs(g)
+	in := batch(g)
 	for _, t := range in {
 		f.Keep(t)
 	}

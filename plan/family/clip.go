@@ -97,23 +97,23 @@ func clip(c *Config, r Run) (*Model, error) {
 		e := g.Enter()
 		var y, first *tape.Tensor
 		e.Set(&y, x.patches(in[1], proj))
-		e.Set(&first, x.Expand(cls.Tensor, r.Batch, 1, vision.h))
+		e.Set(&first, x.Expand(cls.Tensor, in[0].Shape[0], 1, vision.h))
 		e.Set(&y, x.Cat(1, first, y))
 		e.Set(&y, x.Add(y, x.Embedding(x.Borrow(tape.I64, 1, tokens), vpos)))
 		emb := e.Leave(y)
 		f.Set(&vlast, vision.encode(x, pre.layer(g, emb), false))
 		f.Set(&vout, vproj.run(g, post.layer(g, x.Select(vlast, 1))))
-		f.Set(&tlast, text.encode(x, x.Add(x.Embedding(in[0], words), x.Embedding(x.Borrow(tape.I64, 1, r.Seq), tpos)), true))
+		f.Set(&tlast, text.encode(x, x.Add(x.Embedding(in[0], words), x.Embedding(x.Borrow(tape.I64, 1, in[0].Shape[1]), tpos)), true))
 		f.Set(&tlast, tnorm.layer(g, tlast))
-		f.Set(&tout, tproj.run(g, x.Index(x.View(tlast, r.Batch*r.Seq, text.h), x.Fresh("eos", tape.I64, r.Batch))))
+		f.Set(&tout, tproj.run(g, x.Index(x.View(tlast, -1, text.h), x.Fresh("eos", tape.I64, in[0].Shape[0]))))
 		f.Set(&vout, x.Div(vout, x.vectorNorm(vout)))
 		f.Set(&tout, x.Div(tout, x.vectorNorm(tout)))
 		x.As(event.CategoryLoss, func() {
 			f.Set(&logits, x.Mm(tout, x.Transpose(vout, 0, 1)))
 			f.Set(&logits, x.Mul(logits, x.Scale(scale.Tensor)))
 		})
-		one := x.CrossEntropy(logits, x.Fresh("labels", tape.I64, r.Batch))
-		two := x.CrossEntropy(x.Transpose(logits, 0, 1), x.Fresh("labels", tape.I64, r.Batch))
+		one := x.CrossEntropy(logits, x.Fresh("labels", tape.I64, in[0].Shape[0]))
+		two := x.CrossEntropy(x.Transpose(logits, 0, 1), x.Fresh("labels", tape.I64, in[0].Shape[0]))
 		return f.Leave(x.Scale(x.Add(one, two)))
 	}
 	return m, nil

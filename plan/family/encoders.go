@@ -111,7 +111,7 @@ func (e *encoder) discriminator(root *tape.Module, r Run, run body) *Model {
 		fr.Set(&y, dense.run(g, h))
 		fr.Set(&y, g.Activation(e.act, y))
 		f.Set(&logits, fr.Leave(g.Squeeze(one.run(g, y), -1)))
-		return f.Leave(g.BCEWithLogits(logits, g.Fresh("labels", tape.F32, r.Batch, r.Seq)))
+		return f.Leave(g.BCEWithLogits(logits, g.Fresh("labels", tape.F32, in[1].Shape...)))
 	}
 	return m
 }

@@ -173,6 +173,7 @@ func (c *ctx) causalMaskTest(b, s int64) {
 // causalLoss is ForCausalLMLoss: fp32 logits against labels shifted by one.
 func (c *ctx) causalLoss(logits, labels *tape.Tensor) *tape.Tensor {
 	var out *tape.Tensor
+	c.Outputs.Also(logits)
 	c.As(event.CategoryLoss, func() {
 		f := c.Enter(logits)
 		var l, padded, shifted *tape.Tensor
@@ -190,6 +191,7 @@ func (c *ctx) causalLoss(logits, labels *tape.Tensor) *tape.Tensor {
 // plainLoss is CrossEntropyLoss on logits flattened to rows.
 func (c *ctx) plainLoss(logits, labels *tape.Tensor) *tape.Tensor {
 	var out *tape.Tensor
+	c.Outputs.Also(logits)
 	c.As(event.CategoryLoss, func() {
 		f := c.Enter(logits)
 		out = f.Leave(c.CrossEntropy(c.View(logits, -1, logits.Dim(-1)), c.View(labels, -1)))

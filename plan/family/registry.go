@@ -75,6 +75,8 @@ func sameHead(built, named string) bool {
 	switch named {
 	case "LMHeadModel":
 		named = "ForCausalLM"
+	case "MarianMTModel":
+		named = "ForConditionalGeneration"
 	}
 	return built == named
 }

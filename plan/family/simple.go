@@ -81,9 +81,9 @@ func recurrent(c *Config, r Run) (*Model, error) {
 		x := newCtx(g, r)
 		f := g.Enter()
 		var logits *tape.Tensor
-		ids := g.Slice(batch[0], 1, r.Seq-1)
+		ids := g.Slice(batch[0], 1, batch[0].Shape[1]-1)
 		f.Set(&logits, x.recurrentForward(ids, table, net, out))
-		target := g.Reshape(g.Slice(batch[0], 1, r.Seq-1), -1)
+		target := g.Reshape(g.Slice(batch[0], 1, batch[0].Shape[1]-1), -1)
 		var loss *tape.Tensor
 		x.In("loss", func() {
 			x.As(event.CategoryLoss, func() { loss = x.CrossEntropy(x.Reshape(logits, -1, vocab), target) })

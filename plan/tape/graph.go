@@ -47,6 +47,8 @@ type Graph struct {
 	frames   []*Frame
 	rnnState bool
 
+	Outputs *Frame // where an evaluation keeps logits, nil while training
+
 	gathered   string           // block whose whole weights were brought in last
 	held       []*storage       // gathered weights
 	blockBytes map[string]int64 // bytes of each block

@@ -57,7 +57,7 @@ func (g *Graph) sdpaCuDNN(q, k, v, mask *Tensor) *Tensor {
 	bias := g.floatMask(mask, q.DType)
 	seed, offset := g.New(nil, I64), g.New(nil, I64)
 	out := g.outLike(q, v)
-	lse := g.New([]int64{b, a, s, 1}, F32)
+	lse := g.logSums(n, b, a, s, 1)
 	g.temp(256, event.CategoryWorkspace)
 	if n != nil {
 		n.emit(out)
@@ -79,6 +79,14 @@ func (g *Graph) sdpaCuDNN(q, k, v, mask *Tensor) *Tensor {
 	}
 	eat(seed, offset, lse, bias, q, k, v, mask)
 	return out
+}
+
+// logSums is what the backward pass of a fused kernel needs of the softmax; without one it is not made.
+func (g *Graph) logSums(n *Node, shape ...int64) *Tensor {
+	if n == nil {
+		return nil
+	}
+	return g.New(shape, F32)
 }
 
 // floatMask turns a boolean mask into an additive one.
@@ -139,7 +147,7 @@ func (g *Graph) sdpaEfficient(q, k, v, mask *Tensor) *Tensor {
 		n.save(bias)
 	}
 	out := g.attentionOut(q, v)
-	lse := g.New([]int64{b, a, divUp(s, 32) * 32}, F32)
+	lse := g.logSums(n, b, a, divUp(s, 32)*32)
 	if n != nil {
 		n.emit(out)
 		n.save(out, lse)

@@ -243,6 +243,13 @@ func (g *Graph) Enter(args ...*Tensor) *Frame {
 	return f
 }
 
+// Also keeps a tensor that others hold too, such as an output that the caller stores. A nil frame keeps nothing.
+func (f *Frame) Also(t *Tensor) {
+	if f != nil {
+		f.args = append(f.args, t.hold())
+	}
+}
+
 // Keep binds a tensor to a variable that lives until the function returns.
 func (f *Frame) Keep(t *Tensor) *Tensor {
 	if t != nil {
