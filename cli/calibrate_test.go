@@ -9,7 +9,9 @@ import (
 	"strings"
 	"testing"
 
+	"memroom/event"
 	"memroom/plan"
+	"memroom/plan/tape"
 	"memroom/probe"
 	"memroom/testenv"
 )
@@ -79,5 +81,51 @@ func TestCalibrationRunsToItsEnd(t *testing.T) {
 		if seen[what] != n {
 			t.Errorf("%s came %d times, want %d\n%s", what, seen[what], n, said.String())
 		}
+	}
+}
+
+// TestRehearsalTakesMeasuredSizes: what a calibration measured of a script's convolution is what its rehearsal asks for.
+func TestRehearsalTakesMeasuredSizes(t *testing.T) {
+	python := testenv.Python(t, "torch")
+	script := filepath.Join(t.TempDir(), "conv.py")
+	text := `import torch
+net = torch.nn.Conv2d(8, 8, 3, padding=1, bias=False).cuda()
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+for _ in range(3):
+    net(torch.randn(2, 8, 16, 16, device="cuda")).square().mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+`
+	if err := os.WriteFile(script, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	home := t.TempDir()
+	t.Setenv("MEMROOM_HOME", home)
+	t.Setenv("OMP_NUM_THREADS", "1")
+	predict := func() (p plan.Prediction) {
+		var out, said bytes.Buffer
+		args := []string{"plan", "--rehearse", "--json", "--gpu", "H200", "--", python, script}
+		if code := Main(context.Background(), args, Streams{In: strings.NewReader(""), Out: &out, Err: &said}); code != exitOK {
+			t.Fatalf("exit %d: %s%s", code, out.String(), said.String())
+		}
+		if err := json.Unmarshal(out.Bytes(), &p); err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	without := predict()
+	measured := plan.Calibration{Card: plan.DefaultCard(), UUID: "GPU-1", Torch: "2.11.0"}
+	measured.Name = "NVIDIA H200"
+	measured.Conv = []plan.ConvSizes{{Convolution: tape.Convolution{X: [4]int64{2, 8, 16, 16}, W: [4]int64{8, 8, 3, 3}, Stride: [2]int64{1, 1}, Pad: [2]int64{1, 1}, Dilation: [2]int64{1, 1}, Groups: 1, DType: "fp32"},
+		ConvBytes: tape.ConvBytes{Forward: int64(3 * event.GiB), WeightGrad: int64(event.GiB)}}}
+	if err := keepCalibration(&measured); err != nil {
+		t.Fatal(err)
+	}
+	with := predict()
+	if with.AllocatedPeak < 3*event.GiB || with.AllocatedPeak > 3*event.GiB+64*event.MiB || len(with.Warnings) > 0 {
+		t.Errorf("allocated %s with a measured workspace of 3 GiB (%s without), warnings %q", with.AllocatedPeak, without.AllocatedPeak, with.Warnings)
+	}
+	if without.AllocatedPeak > event.GiB || len(without.Warnings) == 0 {
+		t.Errorf("without a calibration: allocated %s, warnings %q", without.AllocatedPeak, without.Warnings)
 	}
 }

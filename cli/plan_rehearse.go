@@ -218,11 +218,29 @@ func probeHome(fallback string) string {
 func writeTarget(path string, t plan.Target, steps int) error {
 	card := map[string]any{"name": "NVIDIA " + t.Card.Name, "total_memory": int64(t.Card.Total), "sms": t.Card.SMs,
 		"major": t.Card.Capability / 10, "minor": t.Card.Capability % 10, "steps": steps}
+	known := filepath.Join(filepath.Dir(path), "workspaces")
+	torch, err := writeWorkspaces(known, t)
+	if err != nil {
+		return err
+	}
+	if torch != "" {
+		card["workspaces"], card["workspaces_torch"] = known, torch
+	}
 	text, err := json.Marshal(map[string]any{"target": card})
 	if err != nil {
 		return err
 	}
 	return os.WriteFile(path, text, 0o600)
+}
+
+// writeWorkspaces puts down what was measured of the card's convolutions; it gives the release of PyTorch they belong to.
+func writeWorkspaces(path string, t plan.Target) (string, error) {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
+	if err != nil {
+		return "", err
+	}
+	torch, err := t.WriteWorkspaces(f)
+	return torch, errors.Join(err, f.Close())
 }
 
 // heardOutput passes a stream on and keeps its last lines for an error message.

@@ -41,17 +41,34 @@ func WriteTable(out io.Writer, list []ConvSizes) error {
 		return err
 	}
 	for _, s := range list {
-		layout := "-"
-		if s.ChannelsLast {
-			layout = "last"
-		}
-		_, err := fmt.Fprintf(z, "%d %d %d %d %d %d %d %d %d %d %d %d %d %d %d %s %s %d %d %d\n", s.X[0], s.X[1], s.X[2], s.X[3], s.W[0], s.W[1], s.W[2], s.W[3],
-			s.Stride[0], s.Stride[1], s.Pad[0], s.Pad[1], s.Dilation[0], s.Dilation[1], s.Groups, s.DType, layout, s.Forward, s.InputGrad, s.WeightGrad)
-		if err != nil {
+		if err := s.write(z); err != nil {
 			return err
 		}
 	}
 	return z.Close()
+}
+
+// WriteWorkspaces writes what is known about the target's convolutions, lines as in the table, for a rehearsal. It gives
+// the release of PyTorch to which they belong, empty where nothing is known.
+func (t *Target) WriteWorkspaces(out io.Writer) (torch string, err error) {
+	buffer := bufio.NewWriter(out)
+	for c, b := range t.workspaces().Each {
+		torch = t.Torch
+		if err := (ConvSizes{c, b}).write(buffer); err != nil {
+			return "", err
+		}
+	}
+	return torch, buffer.Flush()
+}
+
+func (s ConvSizes) write(out io.Writer) error {
+	layout := "-"
+	if s.ChannelsLast {
+		layout = "last"
+	}
+	_, err := fmt.Fprintf(out, "%d %d %d %d %d %d %d %d %d %d %d %d %d %d %d %s %s %d %d %d\n", s.X[0], s.X[1], s.X[2], s.X[3], s.W[0], s.W[1], s.W[2], s.W[3],
+		s.Stride[0], s.Stride[1], s.Pad[0], s.Pad[1], s.Dilation[0], s.Dilation[1], s.Groups, s.DType, layout, s.Forward, s.InputGrad, s.WeightGrad)
+	return err
 }
 
 // readTable reads what WriteTable wrote.

@@ -78,6 +78,21 @@ func (w *Workspaces) Measured(c Convolution) (ConvBytes, bool) {
 	return b, how == measured
 }
 
+// Each gives every convolution that was measured.
+func (w *Workspaces) Each(yield func(Convolution, ConvBytes) bool) {
+	if w == nil {
+		return
+	}
+	for c, list := range w.conv {
+		for _, e := range list {
+			c.X[0] = e.batch
+			if !yield(c, e.bytes) {
+				return
+			}
+		}
+	}
+}
+
 // Clone is a copy that can be added to.
 func (w *Workspaces) Clone() *Workspaces {
 	c := &Workspaces{conv: make(map[Convolution][]batchBytes, len(w.conv)), rnn: maps.Clone(w.rnn)}

@@ -4,6 +4,8 @@ import torch
 from . import cudnn
 from . import recorder as record
 
+KINDS = ("forward", "data", "filter")
+NAMES = {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16"}
 DTYPES = {torch.float32: cudnn.FLOAT, torch.float16: cudnn.HALF, torch.bfloat16: cudnn.BFLOAT16}
 
 
@@ -19,6 +21,7 @@ class Convolutions:
     def __init__(self, base):
         self.base = base
         self.sizes = {}
+        self.table = None
         self.library = None
         self.asked = False
 
@@ -72,9 +75,15 @@ class Convolutions:
         return self.sizes[key]
 
     def ask(self, call, kind, dtype, shapes, nhwc, padding, stride, dilation):
-        """What the library says without a card, corrected where it is known to choose otherwise on one (recordings of 1700
-        convolutions): there matrix products serve plain 1x1 filters, and fp32 filter gradients are split over the card."""
+        """What was measured on such a card; else what the library says without one, corrected where it is known to choose otherwise
+        on one (recordings of 1700 convolutions): there matrix products serve plain 1x1 filters, and fp32 filter gradients are split
+        over the card."""
         (x, _), (w, _), (y, _) = shapes
+        if self.table is None:
+            self.table = measured(call.stage.card.card)
+        known = self.table.get((*x, *w, *stride, *padding, *dilation, x[1] // w[1], NAMES.get(dtype), "last" if nhwc else "-"))
+        if known:
+            return known[KINDS.index(kind)]
         half = dtype is not torch.float32
         pointwise = all(n == 1 for n in w[2:]) and all(n == 1 for n in stride) and not any(padding) and not nhwc and w[1] == x[1]
         if pointwise and kind != "filter" and not (half and x[0] >= 16 and product(x[2:]) % 4):
@@ -120,6 +129,20 @@ class Convolutions:
             except cudnn.Refused as e:
                 call.stage.recorder.warn("cuDNN could not be asked for its workspaces (%s): they are estimated" % e)
         return self.library
+
+
+def measured(card):
+    """Sizes by shape, from the file of the target's card if it was measured with this release of torch: a line a convolution,
+    17 words for the shape and three sizes (docs/format/cards.md)."""
+    path, release = card.get("workspaces"), card.get("workspaces_torch") or ""
+    if not path or torch.__version__.split(".")[:2] != release.split(".")[:2]:
+        return {}
+    table = {}
+    with open(path) as lines:
+        for line in lines:
+            words = line.split()
+            table[(*map(int, words[:15]), *words[15:17])] = tuple(map(int, words[17:]))
+    return table
 
 
 def product(values):
