@@ -13,6 +13,7 @@ const tooFlat = 4
 // fits the target. The receiver was rehearsed at from; every other value is rehearsed again, so that the answer is as
 // good as any other rehearsal's.
 func (r *Rehearsal) Largest(t Target, from, limit int64, again func(value int64) (*Rehearsal, error)) (int64, error) {
+	r.loads(&t)
 	s := &rehearsedSearch{target: &t, again: again}
 	first, err := r.verdict(&t)
 	if err != nil {

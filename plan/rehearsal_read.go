@@ -111,7 +111,9 @@ func (r *rehearsalReader) end(line []byte) error {
 				Count int
 			}
 			Facts struct {
-				DNN          bool `json:"cudnn"`
+				DNN          bool  `json:"cudnn"`
+				BLAS         *bool `json:"cublas"`
+				Collectives  bool
 				Convolutions bool
 				Half         bool `json:"half_convolutions"`
 				Recurrent    bool
@@ -125,6 +127,7 @@ func (r *rehearsalReader) end(line []byte) error {
 	r.ended = true
 	r.out.Reason, r.out.Error, r.out.Steps = e.Reason, e.Error, e.Steps
 	r.out.UsesDNN, r.out.Estimated, r.out.HalfConv = e.Facts.DNN, e.Facts.Convolutions || e.Facts.Recurrent, e.Facts.Half
+	r.out.NoBLAS, r.out.Grouped = e.Facts.BLAS != nil && !*e.Facts.BLAS, e.Facts.Collectives
 	for _, w := range e.Warnings {
 		text := w.Text
 		if w.Count > 1 {

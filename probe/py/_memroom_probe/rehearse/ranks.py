@@ -8,7 +8,8 @@ import sys
 
 SEVERAL = ("the command starts %d ranks, and a rehearsal plays one card: rehearse one process (python train.py, or --nproc_per_node 1) with the "
            "batch of one rank, and add gradient buckets and communication buffers of the other ranks")
-PLAYED = "the process group is played: buffers of NCCL are not counted"
+PLAYED = "the process group is played with one rank: NCCL's buffers for more are not counted"
+HELD = 2  # forward passes for which old buckets outlive new ones: NCCL's watchdog lets go ten times a second
 IN_FLIGHT = 2  # flattened buckets of parameters that are broadcast at a time
 
 
@@ -22,6 +23,7 @@ def install(module, rehearsal):
             return rehearsal.fail(SEVERAL % size)
         from torch.testing._internal.distributed.fake_pg import FakeStore
         rehearsal.recorder.warn(PLAYED)
+        rehearsal.recorder.facts["collectives"] = True
         begin("fake", store=FakeStore(), rank=0, world_size=1)
         _reduce_in_python(sys.modules["torch.distributed"])
 
@@ -72,6 +74,7 @@ class Reducer:
         self.caps = [first_cap, cap]
         self.rebuilds = not find_unused
         self.came, self.expected, self.views = [], False, {}
+        self.buckets, self.old, self.forwards = [], [], 0
         self.make(buckets)
         self.used = torch.empty(len(parameters), dtype=torch.int32, device=parameters[0].device)
         self.hooks = [p.register_post_accumulate_grad_hook(self.hook(i)) for i, p in enumerate(parameters)]
@@ -79,7 +82,7 @@ class Reducer:
     def make(self, buckets):
         import torch
         self.views.clear()
-        self.buckets = []
+        self.old, self.buckets, self.forwards = self.buckets, [], 0
         for bucket in buckets:
             first = self.parameters[bucket[0]]
             flat = torch.empty(sum(self.parameters[i].numel() for i in bucket), dtype=first.dtype, device=first.device)
@@ -113,6 +116,9 @@ class Reducer:
 
     def prepare_for_forward(self):
         self.expected = False
+        self.forwards += 1
+        if self.forwards == HELD:
+            self.old = []
 
     def prepare_for_backward(self, outputs):
         self.expected = True

@@ -30,11 +30,12 @@ class Recorder:
         self.count = 0
         self.allocated = 0
         self.peak = 0
+        self.trained = 0  # bytes asked for in forward and backward passes since somebody set it to 0
         self.step = 0
         self.phase = "load"
         self.stream = 0
         self.warnings = {}  # text -> how often
-        self.facts = {}
+        self.facts = {"cublas": False}
         self.closed = False
 
     # -- events ----------------------------------------------------------------------------------------------
@@ -51,6 +52,8 @@ class Recorder:
             self.tags[ident] = [category, op, module, self.phase]
             if self.stream:
                 self.streams[ident] = self.stream
+            if self.phase in ("forward", "backward"):
+                self.trained += size
             rounded = (size + 511) // 512 * 512
             self.live[ident] = rounded
             self.allocated += rounded

@@ -11,6 +11,7 @@ from .stage import Call
 GATES = {"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}
 STATES = {"lstm": 10, "gru": 5, "rnn_tanh": 10, "rnn_relu": 10}
 RESERVE = {"lstm": 5, "gru": 6, "rnn_tanh": 1, "rnn_relu": 1}  # values kept for the backward pass, a hidden unit, layer and step
+PACKED_STATES = 8
 DROPOUT_STATE = 6488064
 
 
@@ -60,6 +61,13 @@ def pack(stage, func, padded, lengths, batch_first):
     return data, torch.tensor(sizes)
 
 
+def packed_workspace(name, sequences, rows, hidden, layers, directions, dtype, weights):
+    """The same for sequences without padding, `rows` steps in all. From three recordings of one bidirectional LSTM, exact."""
+    item = dtype.itemsize
+    size = weights * item + layers * directions * ((8 << 20) + PACKED_STATES * sequences * hidden * item)
+    return size + rows * hidden * item * directions * (GATES[name] + (layers > 1) + (directions > 1)) + 256
+
+
 def workspace(name, batch, steps, width, hidden, layers, directions, dtype, weights):
     """cuDNN's scratch, from recordings of 72 shapes on an H200: a copy of the weights, 8 MiB and some state a layer, the gates
     of one layer, its input and its output. Exact within a few KiB except for tiny layers, where other kernels are chosen."""
@@ -106,7 +114,8 @@ class Layer:
             Layer.dropout_state = torch.empty(DROPOUT_STATE, dtype=torch.uint8, device=x.device)
         if first:
             x = x.transpose(0, 1)
-        shape = (self.name, layers, 2 if both else 1, bool(dropout and train), train)
+        packed = (int(sizes[0]), len(sizes)) if self.packed else None
+        shape = (self.name, layers, 2 if both else 1, bool(dropout and train), train, packed)
         if self.packed:
             x = x.unsqueeze(1)  # one row a time step and sequence: the sizes below count rows
         out, *last = Recurrent.apply(self.stage, shape, x, *states, *weights)
@@ -149,7 +158,7 @@ class Recurrent(torch.autograd.Function):
     @staticmethod
     def forward(ctx, stage, shape, x, *rest):
         ctx.stage = stage
-        name, layers, directions, drops, train = shape
+        name, layers, directions, drops, train, packed = shape
         count = 2 if name == "lstm" else 1
         states, weights = rest[:count], rest[count:]
         steps, batch = x.shape[0], x.shape[1]
@@ -163,12 +172,17 @@ class Recurrent(torch.autograd.Function):
         out = new(steps, batch, width)
         last = [new(*s.shape) for s in states]
         u = batch * steps * hidden * x.element_size()
-        size = workspace(name, batch, steps, x.shape[-1], hidden, layers, directions, x.dtype, sum(w.numel() for w in weights if w.dim() > 1))
+        matrices = sum(w.numel() for w in weights if w.dim() > 1)
+        if packed:
+            size = packed_workspace(name, packed[0], steps, hidden, layers, directions, x.dtype, matrices)
+        else:
+            size = workspace(name, batch, steps, x.shape[-1], hidden, layers, directions, x.dtype, matrices)
         work = scratch(stage, size, x.device)
         if train:
             kept = (RESERVE[name] * layers + layers - 1) * directions * u
             if drops:
-                kept += (layers - 1) * directions * batch * steps * width // 8
+                padded = packed[0] * packed[1] if packed else batch * steps
+                kept += (layers - 1) * directions * padded * width // 8
             ctx.reserve = torch.empty(kept + 256, dtype=torch.uint8, device=x.device)
         del work, source
         ctx.shape, ctx.size, ctx.count = shape, size, count

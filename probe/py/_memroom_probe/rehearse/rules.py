@@ -61,6 +61,7 @@ class Rules:
         owner = self.owner(call)
         if owner not in self.blas:
             self.blas.add(owner)
+            call.stage.recorder.facts["cublas"] = True
             call.stage.take(self.blas_bytes, call, record.WORKSPACE)
 
     def matmul(self, call):

@@ -1,7 +1,24 @@
-"""Follows the script through its steps: which module is being called, forward, backward, optimizer; and ends it in time."""
+"""Follows the script through its steps: which module is being called, forward, backward, optimizer; and ends it in time.
+
+After enough optimizer steps the training loader runs dry, so that the script goes on to what follows an epoch: evaluation,
+whose batches are often larger. Whatever trains after that, or takes too long, ends the rehearsal.
+"""
+import sys
+import time
+
 import torch
 
 from . import recorder as record
+
+VARYING = 4  # times as many steps are rehearsed while they ask for different sizes
+PATIENCE = 25  # seconds of processor time after which sizes that differ do not prolong the rehearsal
+EVALUATED = 4  # batches of one evaluation that are rehearsed
+AFTERWARDS = 15  # seconds of processor time for what follows the last step
+LAST = 2  # steps that loaders which fetch ahead may take when the data has ended
+
+VARIES = "steps ask for different sizes (samples of different lengths?): a longer run may meet larger ones"
+SHORTENED = "evaluation was rehearsed for %d batches a pass" % EVALUATED
+CUT = "what follows training was rehearsed for %d seconds only" % AFTERWARDS
 
 
 class Script:
@@ -12,11 +29,17 @@ class Script:
         self.counts = {}  # optimizer -> steps taken; scripts with several (GANs) end when each has had its share
         self.names = {}  # id of a module -> its name below the outermost one
         self.backwards = 0  # backward passes that are running
+        self.begun = time.process_time()
+        self.asked = []  # bytes that each step has asked for in its forward and backward passes
+        self.fed = None  # the loader's iterator that gave the newest batch, since the last step
+        self.ended = None  # when the training data was made to end
+        self.later = 0  # optimizer steps since then
 
     def install(self):
         self._follow_modules()
         self._follow_backward()
         self._follow_optimizers()
+        self._follow_loaders()
 
     # -- modules -----------------------------------------------------------------------------------------------
 
@@ -46,6 +69,7 @@ class Script:
         torch.nn.functional.linear = follow_linear
 
     def enter_model(self, module):
+        self.keep_time()
         if id(module) not in self.names:
             self.names.clear()
             for name, part in module.named_modules():
@@ -98,5 +122,69 @@ class Script:
         recorder.settle("optimizer", record.OPTIMIZER)
         self.counts[id(optimizer)] = self.counts.get(id(optimizer), 0) + 1
         recorder.mark("optimizer", max(self.counts.values()))
-        if min(self.counts.values()) >= self.steps or max(self.counts.values()) >= 3 * self.steps:
+        self.asked.append(recorder.trained)
+        recorder.trained = 0
+        if self.ended is not None:
+            self.later += 1
+            if self.later > LAST or self.fed is not None and not trained(self.fed):
+                self.over("steps")
+        elif self.fed is not None:
+            self.fed._memroom_trained = True
+        if self.ended is None and self.enough():
+            self.end_data()
+        self.fed = None
+
+    def enough(self):
+        if min(self.counts.values()) < self.steps and max(self.counts.values()) < 3 * self.steps:
+            return False
+        if len(self.counts) > 1 or len(self.asked) < 3 or self.asked[-1] == self.asked[-2]:
+            return True
+        self.recorder.warnings[VARIES] = 1
+        return len(self.asked) >= VARYING * self.steps or time.process_time() - self.begun > PATIENCE
+
+    # -- what follows training --------------------------------------------------------------------------------------
+
+    def _follow_loaders(self):
+        base, script = torch.utils.data.dataloader._BaseDataLoaderIter, self
+        give = base.__next__
+
+        def follow(loader):
+            script.before_batch(loader)
+            return give(loader)
+
+        base.__next__ = follow
+
+    def before_batch(self, loader):
+        """Ends the data: of training after the last step, of an evaluation after a few batches."""
+        self.keep_time()
+        loader._memroom_given = getattr(loader, "_memroom_given", 0) + 1
+        evaluates = loader._memroom_given > EVALUATED and not trained(loader)
+        if self.ended is not None and (trained(loader) or evaluates):
+            raise StopIteration
+        if evaluates and self.fed is loader and self.recorder.phase == "eval":
+            self.recorder.warnings[SHORTENED] = 1
+            raise StopIteration
+        self.fed = loader
+
+    def end_data(self):
+        """Enough was trained. A loop that takes no batches from a loader cannot be ended but with the script."""
+        if self.fed is None:
             self.over("steps")
+        self.ended = time.process_time()
+        sys.excepthook = self.broke
+
+    def keep_time(self):
+        if self.ended is not None and time.process_time() - self.ended > AFTERWARDS:
+            self.recorder.warnings[CUT] = 1
+            self.over("steps")
+
+    def broke(self, kind, error, trace):
+        """Code after training may expect more than three steps of it."""
+        if kind is not StopIteration:
+            self.recorder.warn("what follows training broke off (%s: %.120s)" % (kind.__name__, error))
+        self.over("steps")
+
+
+def trained(loader):
+    """Whether an optimizer step was taken on batches of this loader's iterator."""
+    return getattr(loader, "_memroom_trained", False)

@@ -6,6 +6,7 @@ the card is run on fake tensors; the storages it makes and, from the rules, the 
 noted in the recorder in the order in which CUDA asks for them.
 """
 import threading
+import weakref
 
 import torch
 from torch._subclasses import fake_tensor
@@ -21,6 +22,7 @@ aten = torch.ops.aten
 REAL_LIMIT = 1 << 20
 # What all small host tensors made from nothing may take together before they are fake as well.
 REAL_TOTAL = 256 << 20
+SMALL = 4096  # bytes; these are never fake
 
 FACTORIES = {"empty", "empty_strided", "zeros", "ones", "full", "rand", "randn", "randint", "arange", "randperm", "eye", "linspace",
              "normal", "bernoulli", "zeros_like", "ones_like", "empty_like", "full_like", "rand_like", "randn_like", "randint_like",
@@ -106,14 +108,14 @@ class Stage(TorchDispatchMode):
             if device is None or torch.device(device).type == "cpu":
                 if kwargs.get("pin_memory"):  # pinning asks the driver
                     kwargs = dict(kwargs, pin_memory=False)
-                if not self.too_big(name, args, kwargs):
+                if name not in FACTORIES:
                     return func(*args, **kwargs)
+                if not self.too_big(name, args, kwargs):
+                    return self.count_real(func(*args, **kwargs))
         return self.on_fakes(func, name, args, kwargs, tensors)
 
     def too_big(self, name, args, kwargs):
         """Whether a host tensor made from nothing should cost no memory."""
-        if name not in FACTORIES:
-            return False
         numel = 1
         if args and isinstance(args[0], torch.Tensor) and name.endswith("_like"):
             numel = args[0].numel()
@@ -126,10 +128,18 @@ class Stage(TorchDispatchMode):
                         numel *= n
                     break
         size = numel * (getattr(kwargs.get("dtype"), "itemsize", None) or 4)
-        if size > REAL_LIMIT or (size > 4096 and self.real_bytes > REAL_TOTAL):
-            return True
-        self.real_bytes += size
-        return False
+        return size > REAL_LIMIT or (size > SMALL and self.real_bytes > REAL_TOTAL)
+
+    def count_real(self, t):
+        """Keeps account of host tensors for as long as they live."""
+        size = t.untyped_storage().nbytes() if isinstance(t, torch.Tensor) else 0
+        if size > SMALL:
+            self.real_bytes += size
+            weakref.finalize(t.untyped_storage(), self.release_real, size)
+        return t
+
+    def release_real(self, size):
+        self.real_bytes -= size
 
     def on_fakes(self, func, name, args, kwargs, tensors):
         with self.turn:

@@ -7,6 +7,7 @@ value, and the record says so.
 """
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils._python_dispatch import _disable_current_modes
 
 WHOLE = 1 << 20  # elements of integers and booleans that are followed
 RANDOM = 1 << 18  # elements of noise that are followed: scripts compare it and sort it to choose positions
@@ -99,7 +100,8 @@ class Values:
         if twin is not None:
             return twin
         self.stage.recorder.warn(READ)
-        return torch.ones((), dtype=t.dtype).expand(t.shape) if t.numel() > COPY else torch.ones(t.shape, dtype=t.dtype)
+        with _disable_current_modes():  # scripts ask from outside the stage as well
+            return torch.ones((), dtype=t.dtype).expand(t.shape) if t.numel() > COPY else torch.ones(t.shape, dtype=t.dtype)
 
     # -- following -------------------------------------------------------------------------------------------------
 
