@@ -52,6 +52,18 @@ class Fakes(FakeTensorMode):
     avoid_device_init = True
 
 
+def packed(t):
+    """Whether a tensor's elements lie side by side, in whatever order (channels last is one)."""
+    if t.is_contiguous():
+        return True
+    size = 1
+    for length, stride in sorted(zip(t.shape, t.stride()), key=lambda d: (d[1], d[0])):
+        if length != 1 and stride != size:
+            return False
+        size *= length
+    return True
+
+
 def on_card(t):
     return type(t) is FakeTensor and t.fake_device.type == "cuda"
 
@@ -248,4 +260,4 @@ class Stage(TorchDispatchMode):
     def alone(self, t):
         """Whether the engine's buffer holds the only reference to a gradient, and to all of its storage. The counts include
         the three references of this call to the tensor, and one to the storage."""
-        return t.is_contiguous() and t._use_count() <= 4 and torch._C._storage_Use_Count(t.untyped_storage()._cdata) <= 2
+        return packed(t) and t._use_count() <= 4 and torch._C._storage_Use_Count(t.untyped_storage()._cdata) <= 2
