@@ -132,7 +132,6 @@ func TestRehearsalsThatCannotBeAnswered(t *testing.T) {
 		{"nostep.py", "torch", "before its first optimizer step"},
 		{"spawns.py", "torch", "starts 4 ranks"},
 		{"pretrained.py", "transformers", "the configuration of nobody/has-this-model-31415 is not on this machine"},
-		{"keras_fit.py", "tensorflow", "trains with TensorFlow"},
 		{"absent.py", "torch", "exit status 2"},
 	} {
 		t.Run(c.script, func(t *testing.T) {
@@ -142,6 +141,46 @@ func TestRehearsalsThatCannotBeAnswered(t *testing.T) {
 				t.Errorf("exit %d, %q; want %d and %q", code, message, exitUsage, c.says)
 			}
 		})
+	}
+}
+
+// TestRehearsalOfKeras: the traced step through TensorFlow's allocator, nothing trained, and said to be unvalidated.
+func TestRehearsalOfKeras(t *testing.T) {
+	python := testenv.Python(t, "tensorflow")
+	keras := func(kind, batch string) plan.Prediction {
+		t.Helper()
+		p, message, code := rehearsed(t, python, nil, script("keras_fit.py"), kind, batch)
+		if code != exitOK {
+			t.Fatalf("%s: exit %d: %s", kind, code, message)
+		}
+		if p.Validated || !slices.ContainsFunc(p.Warnings, func(w string) bool { return strings.HasPrefix(w, "unvalidated: ") }) {
+			t.Errorf("%s: validated %v, warnings %q", kind, p.Validated, p.Warnings)
+		}
+		return p
+	}
+	const weights = 4 * (16*28 + 2*16*2 + 10*(16*16*16+1)) // convolution, normalization with its averages, dense layer
+	small, large := keras("sequential", "64"), keras("sequential", "128")
+	if got := small.Categories["weights"]; got < weights || got > weights+1024 {
+		t.Errorf("weights %d, want %d and a few counters", got, weights)
+	}
+	if got := small.Categories["optimizer"]; got < 2*(weights-128) || got > 2*weights+1024 {
+		t.Errorf("optimizer state %d, want two of the weights' %d", got, weights)
+	}
+	if s, l := small.Categories["activations"], large.Categories["activations"]; l < s*19/10 || l > s*21/10 || s < 64*32*32*16*4 {
+		t.Errorf("activations %s for 64 samples, %s for 128", s, l)
+	}
+	if phases := small.Phases; len(phases) != 4 {
+		t.Errorf("phases %+v, want forward, backward, optimizer and eval", phases)
+	}
+	if p := keras("functional", "64"); p.Categories["activations"] < 64*32*32*16*2*2 {
+		t.Errorf("half-precision activations %s", p.Categories["activations"])
+	}
+	if p := keras("lstm", "64"); p.Categories["activations"] < 20*64*32*4*5 { // gates, cell and output of every step
+		t.Errorf("activations of a recurrent layer %s", p.Categories["activations"])
+	}
+	_, message, code := rehearsed(t, python, nil, script("keras_fit.py"), "loop", "4")
+	if code != exitUsage || !strings.Contains(message, "loop of its own in TensorFlow") {
+		t.Errorf("exit %d, %q", code, message)
 	}
 }
 

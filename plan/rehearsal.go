@@ -22,6 +22,7 @@ type Rehearsal struct {
 	Estimated bool           // workspaces of convolutions or recurrent layers are not exactly known
 	HalfConv  bool           // some of them are convolutions in half precision
 	Other     string         // a framework other than torch that the script trains with
+	Allocator string         // whose rules the timeline follows: empty for PyTorch, "bfc" for TensorFlow
 	Timeline  event.Timeline // alloc and free in order
 }
 
@@ -47,6 +48,9 @@ func (r *Rehearsal) Predict(t Target) (*Prediction, error) {
 		t.Torch = r.Torch
 	}
 	r.loads(&t)
+	if r.Allocator == allocatorBFC {
+		return r.predictBFC(&t)
+	}
 	runs, err := r.simulate(&t, 0)
 	if err != nil {
 		return nil, err
@@ -83,7 +87,7 @@ func (r *Rehearsal) Check() error {
 		return fmt.Errorf("rehearsal: %s", r.Error)
 	case r.Other != "" && !r.allocates():
 		return fmt.Errorf("rehearsal: the script trains with %s, whose memory PyTorch's rules do not describe: run it under `memroom run` and look at `memroom show`", r.Other)
-	case r.Torch == "":
+	case r.Torch == "" && r.Allocator == "":
 		return fmt.Errorf("rehearsal: the command never imported torch: give the training command itself, such as python train.py, in an environment with torch")
 	case !r.allocates():
 		return fmt.Errorf("rehearsal: the script put nothing on a GPU: does it choose cuda only under a flag, or train on the CPU?")

@@ -85,10 +85,11 @@ func (r *rehearsalReader) read(line []byte) error {
 
 func (r *rehearsalReader) head(line []byte) error {
 	var head struct {
-		Format  string
-		Version int
-		Torch   string
-		Other   string
+		Format    string
+		Version   int
+		Torch     string
+		Other     string
+		Allocator string
 	}
 	if err := json.Unmarshal(line, &head); err != nil || head.Format != rehearsalFormat {
 		return fmt.Errorf("not a record of a rehearsal")
@@ -96,7 +97,10 @@ func (r *rehearsalReader) head(line []byte) error {
 	if head.Version != rehearsalVersion {
 		return fmt.Errorf("version %d of the format; this memroom reads version %d", head.Version, rehearsalVersion)
 	}
-	r.out.Torch, r.out.Other = head.Torch, head.Other
+	if head.Allocator != "" && head.Allocator != allocatorBFC {
+		return fmt.Errorf("unknown allocator %.40q", head.Allocator)
+	}
+	r.out.Torch, r.out.Other, r.out.Allocator = head.Torch, head.Other, head.Allocator
 	return nil
 }
 

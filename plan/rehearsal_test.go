@@ -40,6 +40,7 @@ func TestReadRehearsalRefuses(t *testing.T) {
 	for name, c := range map[string]struct{ text, says string }{
 		"empty":          {"", "breaks off"},
 		"another file":   {"hello\n", "not a record"},
+		"odd allocator":  {`{"format": "memroom-rehearsal", "version": 1, "allocator": "x"}` + "\n", "unknown allocator"},
 		"later version":  {`{"format": "memroom-rehearsal", "version": 9}` + "\n", "version 9"},
 		"cut off":        {record(goodHead, `["a",1,100,0]`), "breaks off after 2 lines"},
 		"half a line":    {record(goodHead, `["a",1,`), "line 2: not an event"},
@@ -155,5 +156,23 @@ func TestRehearsalDoesNotInventALargestBatch(t *testing.T) {
 	_, err = batchOf(4).Largest(target, 4, 1000, func(int64) (*Rehearsal, error) { return &Rehearsal{Torch: "2.11", Error: "it broke"}, nil })
 	if err == nil || !strings.Contains(err.Error(), "it broke") {
 		t.Errorf("error %v for a script that breaks", err)
+	}
+}
+
+func TestRehearsalOfTensorFlowGoesThroughItsOwnAllocator(t *testing.T) {
+	r := rehearsalOf(false)
+	r.Allocator, r.Torch = allocatorBFC, ""
+	for size, want := range map[string]bool{"2GiB": false, "80GiB": true} {
+		card, err := FindCard(size)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := r.Predict(Target{Card: card, Given: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if p.AllocatedPeak != 2*event.GiB || p.Validated || p.Fits == nil || *p.Fits != want || p.Low >= p.DevicePeak || p.High <= p.DevicePeak && want {
+			t.Errorf("on %s: %+v", size, p)
+		}
 	}
 }

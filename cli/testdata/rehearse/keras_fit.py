@@ -1,5 +1,32 @@
-import tensorflow as tf
+"""Keras models as people write them. Nothing of them may be trained: the last line would say so."""
+import sys
 
-model = tf.keras.Sequential([tf.keras.Input((4,)), tf.keras.layers.Dense(2)])
-model.compile("adam", "mse")
-model.fit(tf.zeros((8, 4)), tf.zeros((8, 2)), verbose=0)
+import numpy as np
+import tensorflow as tf
+from tensorflow.keras import layers
+
+kind, batch = sys.argv[1], int(sys.argv[2])
+images, labels = np.zeros((2 * batch, 32, 32, 3), "float32"), np.zeros((2 * batch,), "int64")
+loss = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+if kind == "sequential":
+    model = tf.keras.Sequential([tf.keras.Input((32, 32, 3)), layers.Conv2D(16, 3, padding="same", activation="relu"), layers.MaxPooling2D(),
+                                 layers.BatchNormalization(), layers.Flatten(), layers.Dropout(0.5), layers.Dense(10)])
+elif kind == "functional":
+    tf.keras.mixed_precision.set_global_policy("mixed_float16")
+    inputs = tf.keras.Input((32, 32, 3))
+    x = skip = layers.Conv2D(16, 3, padding="same")(inputs)
+    x = layers.Conv2D(16, 3, padding="same", activation="relu")(x)
+    x = layers.Add()([x, skip])
+    model = tf.keras.Model(inputs, layers.Dense(10, dtype="float32")(layers.GlobalAveragePooling2D()(x)))
+elif kind == "lstm":
+    images = np.zeros((2 * batch, 20), "int64")
+    model = tf.keras.Sequential([tf.keras.Input((20,)), layers.Embedding(100, 16), layers.LSTM(32), layers.Dense(10)])
+else:  # a loop of one's own
+    layer, optimizer = layers.Dense(1), tf.keras.optimizers.SGD()
+    with tf.GradientTape() as tape:
+        value = tf.reduce_sum(layer(tf.zeros((batch, 4))))
+    optimizer.apply_gradients(zip(tape.gradient(value, layer.trainable_variables), layer.trainable_variables))
+    sys.exit("trained")
+model.compile("adam", loss, metrics=["accuracy"])
+model.fit(images, labels, batch_size=batch, epochs=2, validation_split=0.5, verbose=0)
+sys.exit("trained")

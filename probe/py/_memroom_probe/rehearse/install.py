@@ -18,6 +18,7 @@ class Rehearsal:
         self.written = False
         self.error = None
         self.other = None
+        self.allocator = None  # whose rules the record follows where they are not PyTorch's
 
     def begin(self, torch):
         from . import card, fakes, rules, script, stage, world
@@ -76,7 +77,7 @@ class Rehearsal:
         if not self.recorder.events and self.error is None and os.path.exists(self.path):
             return  # a process that the command started has written the record
         head = {"torch": getattr(torch, "__version__", None), "python": sys.version.split()[0], "target": self.target,
-                "other": self.other}
+                "other": self.other, "allocator": self.allocator}
         end = {"reason": reason, "error": self.error, "steps": self.recorder.step}
         self.recorder.write(self.path, head, end)
 
@@ -84,10 +85,11 @@ class Rehearsal:
 def install(target, out_path):
     """The probe's entry: `target` describes the card (see card.DEFAULTS; steps), the record goes to out_path."""
     from ..imports import when_imported
-    from . import world
+    from . import keras_fit, world
     world.quiet_environment()
     rehearsal = Rehearsal(target or {}, out_path)
     world.watch(rehearsal)
+    keras_fit.watch(rehearsal)
     when_imported("torch", rehearsal.begin)
     for name in OTHERS:
         when_imported(name, rehearsal.meet)
