@@ -17,7 +17,7 @@ func TestShippedTable(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, c := range shapesOf(t, "resnet50", 96).Conv {
+	for _, c := range shapesOf(t, "resnet50", 32).Conv {
 		if _, ok := w.Measured(c); !ok {
 			t.Errorf("%+v is not in the table", c)
 		}

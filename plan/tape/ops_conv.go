@@ -49,12 +49,14 @@ func (g *Graph) Conv(x *Tensor, weight, bias *Param, s ConvShape) *Tensor {
 	c := convCase{x: x.Shape, w: w.Shape, y: shape, d: x.DType, shape: s, last: last, scale: g.ConvScale}
 	g.UsesDNN = true
 	size, known := g.convBytes(c)
+	turned := g.convFilter(c, w)
 	g.workspace(size.Forward, known)
+	turned.drop()
 	g.Unsure = g.Unsure || !known && last && x.DType == F32 && !c.depthwise()
 	copied.drop()
 	if n != nil {
 		n.emit(out)
-		n.backward = func(n *Node, p *pass) { p.convGrad(n, c, size, known) }
+		n.backward = func(n *Node, p *pass) { p.convGrad(n, c, turned != nil, size, known) }
 	}
 	eat(x, w, b)
 	return out
@@ -70,7 +72,17 @@ func (g *Graph) convInput(x *Tensor, last bool) *Tensor {
 	return c
 }
 
-func (p *pass) convGrad(n *Node, c convCase, size ConvBytes, known bool) {
+// convFilter is the copy of a filter in the layout of its input, or nil where it has it.
+func (g *Graph) convFilter(c convCase, w *Tensor) *Tensor {
+	if !c.last || w.channelsLast() || w.Shape[1] == 1 || w.Shape[2]*w.Shape[3] == 1 {
+		return nil
+	}
+	t := g.New(w.Shape, w.DType)
+	t.floating = false
+	return t
+}
+
+func (p *pass) convGrad(n *Node, c convCase, turned bool, size ConvBytes, known bool) {
 	g, gr := p.g, p.grad[0]
 	layout := func(shape []int64) []int64 {
 		if c.last {
@@ -82,7 +94,14 @@ func (p *pass) convGrad(n *Node, c convCase, size ConvBytes, known bool) {
 		if p.needs(0) {
 			p.out[0] = p.newStrided(n.metas[0].shape, layout(n.metas[0].shape), gr.DType)
 			copied := g.convInput(gr, c.last) // a strided gradient is copied for each of the two kernels
+			var filter *Tensor
+			if turned {
+				filter = p.new(n.metas[1].shape, gr.DType)
+			}
 			g.workspace(size.InputGrad, known)
+			if filter != nil {
+				filter.drop()
+			}
 			copied.drop()
 		}
 	}
