@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"path"
+	"slices"
 
 	"memroom/event"
 )
@@ -126,33 +127,50 @@ func (s *Series) Ended(leak Trend, limits Thresholds) (lost, over bool) {
 	lasted := s.rose - leak.Onset
 	gained := leak.Slope * float64(lasted)
 	if now.Value < leak.base+0.5*gained {
-		back := now.Value > leak.base-0.25*gained // far below where it began, something else was given back
+		back := now.Value > leak.base-0.25*gained && s.lowFor(leak.base+0.5*gained, 3) // far below, something else was given back
 		return back, back
 	}
 	return false, !s.rising && now.Step-s.rose >= max(limits.LeakSteps, lasted/8)
 }
 
+// lowFor says that the last points lie below a level: a program that ends gives all back in its last step.
+func (s *Series) lowFor(level float64, points int) bool {
+	last := newest(s.floor, points)
+	return !slices.ContainsFunc(last, func(p Point) bool { return p.Value >= level })
+}
+
 // workGrows says that the program does more at each step, longer sequences for instance: then what a step needs above the
 // floor grows along with what stays, where a leak leaves it as it is; and reserved bytes grow much faster than both.
 func (s *Series) workGrows(limits Thresholds) bool {
-	return outpaces(since(s.working, s.trend.Onset), limits.Workload*s.trend.Growth) ||
-		outpaces(since(s.reserved, s.trend.Onset), limits.Reserving*s.trend.Growth)
-}
-
-// outpaces says whether a series grew by at least so much, and did so in two quarters of the time or more, one of them in the
-// second half: not by a single block, nor only at the beginning.
-func outpaces(points []Point, growth float64) bool {
-	n := len(points) - 1
-	if n < 4 || growth <= 0 || points[n].Value-points[0].Value < growth {
+	floor := since(s.floor, s.trend.Onset)
+	if len(floor) < fewPoints {
 		return false
 	}
-	quarters, late := 0, false
-	for q := range 4 {
-		if points[(q+1)*n/4].Value-points[q*n/4].Value >= growth/4 {
-			quarters, late = quarters+1, late || q >= 2
+	stays := quartersOf(floor)
+	return quartersOf(since(s.working, s.trend.Onset)).outpace(stays, limits.Workload) ||
+		quartersOf(since(s.reserved, s.trend.Onset)).outpace(stays, limits.Reserving)
+}
+
+// quarters are the middle values of a series' quarters, which noise hardly moves.
+type quarters [4]float64
+
+func quartersOf(points []Point) (middle quarters) {
+	for q := range middle {
+		middle[q] = median(values(points[q*len(points)/4 : (q+1)*len(points)/4]))
+	}
+	return middle
+}
+
+// outpace says whether a series grew several times as much as another, and did so twice or more on the way, once in the second half:
+// not by a single block, nor only at the beginning.
+func (q quarters) outpace(other quarters, factor float64) bool {
+	growth, rose := factor*(other[3]-other[0]), 0
+	for i := 1; i < len(q); i++ {
+		if q[i]-q[i-1] >= growth/6 {
+			rose++
 		}
 	}
-	return quarters >= 2 && late
+	return growth > 0 && q[3]-q[0] >= growth && rose >= 2 && q[3]-q[1] >= growth/6
 }
 
 func since(points []Point, step int64) []Point {
@@ -183,7 +201,10 @@ func (s *Series) Forecast(limit float64, limits Thresholds) (Forecast, bool) {
 		return Forecast{}, false
 	}
 	now := s.floor[len(s.floor)-1].Step
-	left := limit - t.Level - t.Slope*float64(now-s.judged)
+	left := limit - t.Level
+	if t.clock <= 1 {
+		left -= t.Slope * float64(now-s.judged)
+	}
 	if left <= 0 {
 		return Forecast{Step: now + 1, Low: now + 1, High: now + 1, Trend: t}, true
 	}

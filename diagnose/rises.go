@@ -45,6 +45,7 @@ func steadyTrend(points []Point, limits Thresholds) (Trend, bool) {
 	case len(rises) >= limits.EvenRises:
 		trend.even = !pace.slackens(limits) && !slackensSinceEver(points, limits)
 	}
+	trend.Growth = math.Min(trend.Growth, pace.mean*float64(trend.Steps)) // without single jumps
 	trend.Slope, trend.Error, trend.Wander, trend.bend, trend.bendError = pace.rate, pace.rateError, pace.wander, pace.bend, pace.bendError
 	return trend, trend.Slope > 0
 }

@@ -1,0 +1,30 @@
+"""Prints what a run of loop.py was told: usage judge.py KIND RUN_FOLDER"""
+import json
+import os
+import re
+import sys
+
+kind, folder = sys.argv[1:]
+onset = {"late": 60}.get(kind, 1)
+lines = {word: [] for word in ("makes", "keeps")}
+with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "loop.py")) as f:
+    for number, text in enumerate(f, 1):
+        for word in lines:
+            if re.search(r"#.*\b%s (\w+ )*?%s\b" % (word, kind), text):
+                lines[word].append(number)
+with open(os.path.join(folder, "summary.json")) as f:
+    found = json.load(f).get("findings") or []
+said = [f for f in found if f["kind"] == "leak"]
+others = sorted({f["kind"] for f in found if f["kind"] != "leak"})
+if kind.startswith("healthy"):
+    print("%-22s %s" % (kind, "silent" if not found else "ACCUSED: " + "; ".join(f["title"] for f in found)))
+    sys.exit()
+if not said:
+    print("%-22s NOT FOUND %s" % (kind, others))
+    sys.exit()
+first = said[0]
+frames = [f for f in first.get("frames") or [] if f["file"].endswith("loop.py")]
+line = frames[0]["line"] if frames else None
+title = first["title"]
+right = line in lines["makes"] + lines["keeps"] if line else None
+print("%-22s after %3d steps; line %s (%s); %s; also %s" % (kind, first["step"] - onset, line, {True: "right", False: "want %s" % lines, None: "none"}[right], title[:230], others))
