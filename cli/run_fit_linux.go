@@ -18,7 +18,10 @@ import (
 	"memroom/supervise"
 )
 
-const fitFile = "fit.json"
+const (
+	fitFile     = "fit.json"
+	commandFile = "command.json" // the command as the user wrote it
+)
 
 // fitPolicy decides, in the monitor, what a job that ran out of memory is launched again with.
 type fitPolicy struct {
@@ -95,11 +98,8 @@ func (p *fitPolicy) next(a supervise.Attempt, record *fit.Record, tried fit.Trie
 // original is the command as the user wrote it: each attempt is rewritten from there.
 func (p *fitPolicy) original(a supervise.Attempt) []string {
 	var first []string
-	if data, err := os.ReadFile(p.folder.Path("command.json")); err == nil && json.Unmarshal(data, &first) == nil {
+	if data, err := os.ReadFile(p.folder.Path(commandFile)); err == nil && json.Unmarshal(data, &first) == nil {
 		return first
-	}
-	if data, err := json.Marshal(a.Launch.Args); err == nil {
-		_ = os.WriteFile(p.folder.Path("command.json"), data, 0o600)
 	}
 	return a.Launch.Args
 }
@@ -143,23 +143,28 @@ func (p *fitPolicy) needs(tried fit.Tried) event.Bytes {
 
 // arguments rewrites the command where its own arguments do it.
 func (p *fitPolicy) arguments(a supervise.Attempt, m fit.Mapping, plan fit.Plan) (args, words []string) {
-	command := p.original(a)
-	if plan.Factor < 2 {
+	return rewritten(p.folder, a.Launch.Dir, p.original(a), m, plan.Factor)
+}
+
+// rewritten gives the command with a micro-batch that is factor times smaller. A config file is changed in a copy, in the
+// run's folder. A command that cannot be rewritten stays as it is.
+func rewritten(folder *store.Folder, dir string, command []string, m fit.Mapping, factor int) (args, words []string) {
+	if factor < 2 {
 		return command, nil
 	}
-	rewritten, err := m.Rewrite(command, contents(a.Launch.Dir, command)[m.Config], plan.Factor)
+	changed, err := m.Rewrite(command, contents(dir, command)[m.Config], factor)
 	if err != nil {
 		return command, nil
 	}
-	args = rewritten.Args
-	if rewritten.Config != nil {
-		copied := p.folder.Path("config-" + filepath.Base(m.Config))
-		if err := os.WriteFile(copied, rewritten.Config, 0o600); err != nil {
+	args = changed.Args
+	if changed.Config != nil {
+		copied := folder.Path("config-" + filepath.Base(m.Config))
+		if err := os.WriteFile(copied, changed.Config, 0o600); err != nil {
 			return command, nil
 		}
 		args = fit.ReplacePath(args, m.Config, copied)
 	}
-	return args, []string{rewritten.Words}
+	return args, []string{changed.Words}
 }
 
 // resume adds the newest checkpoint that this run has written.
@@ -302,6 +307,9 @@ func (p *fitPolicy) remember(r fit.Record) {
 	}
 	m := fit.Remembered{Command: p.spec.Command, Card: p.spec.Card, Limit: p.spec.GPULimit, Remedies: last.Remedies,
 		Peak: last.Reserved, Attempts: len(r.Attempts), When: time.Now()}
+	before, _ := readMemory(p.spec.Memory)
+	m.RanOut = max(before.RanOut, r.RanOut())
+	m.Remedies = m.Relaxed(last.Limit())
 	err := os.MkdirAll(filepath.Dir(p.spec.Memory), 0o700)
 	if err == nil {
 		err = replaceJSON(p.spec.Memory, m)
@@ -371,9 +379,17 @@ func (c *runCmd) prepareFit(s *session, home *store.Store, r *prepared, command 
 		return nil, err
 	}
 	spec.Command = store.MaskArguments(command)
+	if err := replaceJSON(r.folder.Path(commandFile), command); err != nil {
+		return nil, err
+	}
 	if len(spec.First) == 0 {
 		return spec, nil
 	}
+	found, err := mapping("", command, c.Map)
+	if err != nil {
+		return nil, exitWith(exitUsage, "%w", err)
+	}
+	r.args, _ = rewritten(r.folder, "", command, found, fit.Factor(spec.First))
 	apply, err := writeApply(r.folder, 1, spec.First)
 	if err != nil {
 		return nil, fmt.Errorf("write the remedies: %w", err)

@@ -43,7 +43,7 @@ func (c *runCmd) Run(s *session) error {
 	if err != nil {
 		return exitWith(exitNotStarted, "%w", err)
 	}
-	launch := supervise.Launch{Attempt: 1, Path: path, Args: command, Env: r.env, Dir: r.run.Dir, HostLimit: c.HostMem,
+	launch := supervise.Launch{Attempt: 1, Path: path, Args: r.args, Env: r.env, Dir: r.run.Dir, HostLimit: c.HostMem,
 		Streams: supervise.PlanStreams(in, out, errs), Monitor: []string{"memroom", monitorWord, r.folder.Dir, r.spec}, Policy: c.fitFlags.wanted()}
 	if c.Detach || c.View {
 		launch.Streams = supervise.Streams{In: supervise.Null, Out: supervise.Pipe, Err: supervise.Pipe, Merged: true}
@@ -123,7 +123,8 @@ type prepared struct {
 	folder *store.Folder
 	run    event.Run
 	env    []string
-	spec   string // for the monitor
+	spec   string   // for the monitor
+	args   []string // of the first attempt
 }
 
 // prepare makes the run's folder and the command's environment.
@@ -133,7 +134,7 @@ func (c *runCmd) prepare(s *session, command []string) (*prepared, error) {
 		return nil, err
 	}
 	tidy(s, home)
-	r := &prepared{folder: folder, run: c.describe(folder.ID, command)}
+	r := &prepared{folder: folder, run: c.describe(folder.ID, command), args: command}
 	if err := folder.SaveRun(r.run); err != nil {
 		s.note("memroom: the record is incomplete: %v", err)
 	}

@@ -133,12 +133,18 @@ func (f Facts) plan(stage Stage, fresh []Remedy, o Options) Plan {
 	for _, r := range fresh {
 		plan.Changed = append(plan.Changed, r.Words())
 	}
-	for _, r := range plan.Remedies {
+	plan.Factor = Factor(plan.Remedies)
+	return plan
+}
+
+// Factor is by how much the command's own arguments divide the micro-batch under these remedies; 1: not at all.
+func Factor(remedies []Remedy) int {
+	for _, r := range remedies {
 		if r.ID == remedy.MicroBatch && r.Level == remedy.LevelArgs {
-			plan.Factor = int(r.rank())
+			return int(r.rank())
 		}
 	}
-	return plan
+	return 1
 }
 
 // Words say what a remedy does, for people.

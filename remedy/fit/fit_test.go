@@ -230,3 +230,31 @@ func TestKeyFollowsWhatMatters(t *testing.T) {
 		}
 	}
 }
+
+func TestMemoryRelaxesOnceAndNeverSwings(t *testing.T) {
+	args := func(factor int) []Remedy {
+		return []Remedy{{ID: remedy.MicroBatch, Level: remedy.LevelArgs, Params: map[string]any{"factor": factor}}}
+	}
+	const gib = event.Bytes(1) << 30
+	for name, c := range map[string]struct {
+		memory Remembered
+		limit  event.Bytes
+		want   int
+	}{
+		"over-saved":             {Remembered{Remedies: args(8), Peak: 4 * gib, RanOut: 1}, 10 * gib, 4},
+		"what ran out once":      {Remembered{Remedies: args(8), Peak: 4 * gib, RanOut: 4}, 10 * gib, 8},
+		"no room for twice":      {Remembered{Remedies: args(8), Peak: 5 * gib, RanOut: 1}, 10 * gib, 8},
+		"limit not known":        {Remembered{Remedies: args(8), Peak: 4 * gib}, 0, 8},
+		"nothing left to relax":  {Remembered{Remedies: args(2), Peak: gib, RanOut: 1}, 10 * gib, 2},
+		"not by its arguments":   {Remembered{Remedies: []Remedy{{ID: remedy.MicroBatch, Level: remedy.LevelProcess}}, Peak: gib}, 10 * gib, 1},
+		"as read from the store": {Remembered{Remedies: []Remedy{{ID: remedy.MicroBatch, Level: remedy.LevelArgs, Params: map[string]any{"factor": 4.0}}}, Peak: gib, RanOut: 1}, 10 * gib, 2},
+	} {
+		if got := Factor(c.memory.Relaxed(c.limit)); got != c.want {
+			t.Errorf("%s: factor %d, want %d", name, got, c.want)
+		}
+	}
+	record := Record{Attempts: []Tried{{OutOf: event.WhereGPU}, {OutOf: event.WhereGPU, Remedies: args(2)}, {Remedies: args(4)}}}
+	if record.RanOut() != 2 {
+		t.Errorf("ran out with %d, want 2", record.RanOut())
+	}
+}

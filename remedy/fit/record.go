@@ -54,6 +54,26 @@ func (r Record) Last() *Tried {
 	return &r.Attempts[len(r.Attempts)-1]
 }
 
+// RanOut is the largest division by the command's own arguments under which an attempt ran out of memory, 0 when none did.
+func (r Record) RanOut() int {
+	most := 0
+	for _, t := range r.Attempts {
+		if t.OutOf != "" {
+			most = max(most, Factor(t.Remedies))
+		}
+	}
+	return most
+}
+
+// Limit is the wall that the remedies reckoned with, 0 when none of them said.
+func (t Tried) Limit() event.Bytes {
+	var limit event.Bytes
+	for _, s := range t.Said {
+		limit = max(limit, s.Limit)
+	}
+	return limit
+}
+
 // CannotFit is the least that was found to be needed, 0 when nobody found that.
 func (t Tried) CannotFit() event.Bytes {
 	var needs event.Bytes

@@ -4,10 +4,12 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
 	"memroom/event"
+	"memroom/remedy"
 )
 
 // Remembered is what made a job fit, so that its next run begins there.
@@ -19,6 +21,24 @@ type Remembered struct {
 	Peak     event.Bytes `json:"peak,omitempty"` // measured with them
 	Attempts int         `json:"attempts"`       // that it took
 	When     time.Time   `json:"when"`
+	RanOut   int         `json:"ran_out,omitempty"` // the largest division by the command's own arguments that was too small
+}
+
+// Relaxed gives the remedies that the next run begins with: where less than half of the limit was used, the command's own
+// arguments divide the micro-batch by half as much. A division that ran out once is never gone back to, so this cannot swing.
+// (What is done inside the process is measured anew in every run.)
+func (m Remembered) Relaxed(limit event.Bytes) []Remedy {
+	half := Factor(m.Remedies) / 2
+	if limit == 0 || m.Peak == 0 || half <= m.RanOut || half < 2 || 2*m.Peak > limit*9/10 {
+		return m.Remedies
+	}
+	relaxed := slices.Clone(m.Remedies)
+	for i, r := range relaxed {
+		if r.ID == remedy.MicroBatch && r.Level == remedy.LevelArgs {
+			relaxed[i].Params = map[string]any{"factor": half}
+		}
+	}
+	return relaxed
 }
 
 // immaterial are arguments that do not change how much memory a job needs.

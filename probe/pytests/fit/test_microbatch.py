@@ -296,5 +296,32 @@ class SameTrajectory(unittest.TestCase):
         self.same(TinyGPT(), step, sentences())
 
 
+class ClassToken(nn.Module):
+    """With one row the gradient of the class token is a view of that of the positions, and that of the shift one number."""
+
+    def __init__(self):
+        super().__init__()
+        self.token, self.positions, self.shift = nn.Parameter(torch.zeros(1, 1, 8)), nn.Parameter(torch.zeros(1, 4, 8)), nn.Parameter(torch.zeros(8))
+        self.out = nn.Linear(8, 3)
+
+    def forward(self, x, y):
+        h = torch.cat([self.token.expand(len(x), -1, -1), x], 1) + self.positions
+        loss = F.cross_entropy(self.out(h.tanh().mean(1)), y)
+        return loss + 0.1 * self.shift.sum(), h
+
+
+class Aliases(unittest.TestCase):
+    def test_gradients_that_share_memory(self):
+        torch.manual_seed(0)
+        model = ClassToken()
+        batches = [(torch.randn(6, 3, 8), torch.randint(0, 3, (6,))) for _ in range(3)]
+        whole, a, _ = train(model, lambda m, b: m(*b)[0], batches, sgd)
+        for size in (1, 2, 4):
+            pieces, b, told = train(model, lambda m, b: m(*b)[0], batches, sgd, [("micro_batch", {"size": size})])
+            self.assertIn("applied", told.kinds("micro_batch"))
+            self.assertLess(furthest(whole, pieces), 1e-6, size)
+            self.assertLess(parameters_apart(a, b), 1e-6)
+
+
 if __name__ == "__main__":
     unittest.main()

@@ -44,7 +44,7 @@ def run(call, plan, inputs, pieces, sizes, shares):
         loss = out[work.index]
         _add_gradients(sums, loss, plan.scale.last, begin)
         total = loss.detach() if total is None else total + loss.detach()
-        _collect(slots, plan.outputs, out, rows, pieces[i][0])
+        _collect(slots, plan.outputs, out, rows)
         del out, loss
     slots = [s.result() if isinstance(s, Joined) else s for s in slots]
     slots[work.index] = total
@@ -53,10 +53,10 @@ def run(call, plan, inputs, pieces, sizes, shares):
     return rebuild(slots)
 
 
-def _collect(slots, outputs, out, rows, given):
+def _collect(slots, outputs, out, rows):
     for at, (output, value) in enumerate(zip(outputs, out)):
         if output.kind == tryout.ROWS:
-            slots[at].add(value.detach(), rows, given)
+            slots[at].add(value.detach(), rows)
         elif output.kind == tryout.SAME:
             if is_tensor(value) and value.grad_fn is not None:
                 raise NotHere("output %s needs its graph" % output.name)
@@ -80,7 +80,7 @@ def _add_gradients(sums, loss, scale, begin):
     variables = _leaf_variables(loss.grad_fn, begin)
     with _autocast_off():  # backward belongs outside of autocast, and the loop is still inside
         grads = torch.autograd.grad(loss, variables, None if scale is None else scale.to(loss.dtype), allow_unused=True)
-    known, fresh = [], []
+    known, fresh, taken = [], [], {g.untyped_storage().data_ptr() for _, g in sums.values()}
     for variable, grad in zip(variables, grads):
         if grad is None:
             continue
@@ -88,10 +88,20 @@ def _add_gradients(sums, loss, scale, begin):
             known.append(sums[id(variable)][1])
             fresh.append(grad)
         else:
-            sums[id(variable)] = (variable, grad)
+            sums[id(variable)] = (variable, _own(grad, taken))
     if known:
         with torch.no_grad():
             torch._foreach_add_(known, fresh)
+
+
+def _own(grad, taken):
+    """A gradient that can be added to in place. Two variables may be given one tensor, or a view of one (with one row the
+    gradient of a class token is a part of that of the position embeddings), or one number for all elements."""
+    storage = grad.untyped_storage()
+    if storage.nbytes() != grad.numel() * grad.element_size() or storage.data_ptr() in taken:
+        grad = grad.clone(memory_format=torch.contiguous_format)
+    taken.add(grad.untyped_storage().data_ptr())
+    return grad
 
 
 def _leaf_variables(root, begin):

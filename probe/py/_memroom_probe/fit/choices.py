@@ -13,6 +13,7 @@ WORK_FOR_LOSS = 8  # bytes that a loss over the whole batch makes for each eleme
 # was measured: log-probabilities and another gradient, fp32
 WORK_IN_HALF = 12  # and a copy in fp32 where the outputs are in half precision
 FORWARD = 1 / 3  # share of a step's computation
+A_PIECE = 0.01  # share of a step that each piece costs at the least
 TRAVEL = 8e9  # bytes a second to host memory and back, on a slow machine
 
 
@@ -23,11 +24,16 @@ class Choice:
     def __init__(self, words, needs, stays, twice, cost, rows, checkpoint=(), share=None, pieces=1, whole=False, offload=0):
         self.words, self.needs, self.stays, self.twice = words, needs, stays, twice
         self.checkpoint, self.share, self.pieces, self.whole, self.offload = checkpoint, share, pieces, whole, offload
-        self.seconds = (cost.time_fixed * pieces + cost.time_row * rows) * (1 + FORWARD * twice) + 2 * offload / TRAVEL if cost else 0
+        self.seconds = _seconds(cost, rows, pieces) * (1 + FORWARD * twice) + 2 * offload / TRAVEL if cost else 0
 
     def remedies(self):
         """Ids of the remedies that this is made of."""
         return [id for id, on in (("micro_batch", self.share), ("checkpointing", self.checkpoint or self.whole), ("activation_offload", self.offload)) if on]
+
+
+def _seconds(cost, rows, pieces):
+    """A piece costs something, whatever a measurement of milliseconds says."""
+    return max(cost.time_fixed, A_PIECE * cost.time_row * rows) * pieces + cost.time_row * rows
 
 
 def extra(cost, rows):

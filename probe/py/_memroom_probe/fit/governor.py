@@ -214,7 +214,7 @@ class Governor:
         first = not all(case.settled for case in cases)
         base = step.held_before
         unforeseen = max(step.peak_of_passes() - base - _together(cases, lambda c: c.choice), -sum(case.beside for case in cases)) if step.around.is_card else 0
-        free = self._budget(step.around.limit) - self._held(cases, step.around) - unforeseen
+        free = self._budget(step.around.limit) - self._held(cases, step.around, step.results_alive()) - unforeseen
         if not first and _together(cases, lambda c: c.choice) <= free + (1 - room.SAFETY) / 2 * step.around.limit:
             return
         if self.failed:
@@ -232,10 +232,10 @@ class Governor:
         if first:
             self._step.observe(step.around)
 
-    def _held(self, cases, around):
-        """Bytes that are there whatever is chosen: held now, with optimizer state that is still to come; gradients that are
-        there already are counted with the choices."""
-        held = around.held() + room.state_to_come()
+    def _held(self, cases, around, results):
+        """Bytes that are there whatever is chosen: held now, with optimizer state that is still to come. Gradients that are
+        there already are counted with the choices, and so are results, which the loop lets go when it has the next ones."""
+        held = around.held() + room.state_to_come() - results
         return held - sum(room.gradients_of(case.module()) for case in cases)
 
     def _tell(self, case, total, limit):
@@ -283,6 +283,11 @@ class _Step:
         """Whether calls have been seen and none of them waits any longer."""
         return bool(self.marks) and not any(m.waits() for m in self.marks)
 
+    def results_alive(self):
+        """Bytes of the calls' results that the loop still holds."""
+        alive = {id(t): t for m in self.marks for t in (ref() for ref in m.results) if t is not None}
+        return sum(t.numel() * t.element_size() for t in alive.values())
+
     def before_optimizer(self):
         self._peak = max(self._peak or 0, self.around.peak())
 
@@ -310,7 +315,7 @@ class _Mark:
     """One training call, from its begin until its backward pass begins or its graph is gone."""
 
     def __init__(self, case):
-        self.case, self.done, self.graph = case, False, None
+        self.case, self.done, self.graph, self.results = case, False, None, []
 
     def watch(self, result):
         results = [t for t in tree.flatten(result)[0] if is_tensor(t) and t.grad_fn is not None]
@@ -320,6 +325,7 @@ class _Mark:
         here = _Here()
         results[0].grad_fn.metadata["memroom"] = here  # lives as long as the graph does
         self.graph = weakref.ref(here)
+        self.results = [weakref.ref(t) for t in results]
         for t in results:  # the loop may differentiate any of them
             t.register_hook(self._arrived)
 

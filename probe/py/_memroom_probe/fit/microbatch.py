@@ -189,7 +189,7 @@ def _recompute(call, plan, inputs, pieces, sizes, shares, keep):
         else:
             args, kwargs = rebuild(leaves)
             out = call(*args, **kwargs)
-        builder.add(i, sizes[i], out, leaves)
+        builder.add(i, sizes[i], out)
         del out
     return builder.result()
 
@@ -202,14 +202,14 @@ class Results:
         self.slots = [o.joined(inputs.rows) for o in plan.outputs]
         self.rebuild = None
 
-    def add(self, piece, rows, out, given):
+    def add(self, piece, rows, out):
         leaves, rebuild = tree.flatten(out)
         if len(leaves) != len(self.slots):
             raise Cannot("pieces of the batch give results of different structure")
         self.rebuild = self.rebuild or rebuild
         for index, (leaf, output) in enumerate(zip(leaves, self.plan.outputs)):
             if output.kind == tryout.ROWS:
-                self.slots[index].add(leaf, rows, given)
+                self.slots[index].add(leaf, rows)
             elif output.kind == tryout.LOSS:
                 term = leaf * _as(self.shares[index][piece], leaf)
                 self.slots[index] = term if piece == 0 else self.slots[index] + term

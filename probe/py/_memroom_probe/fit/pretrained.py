@@ -9,7 +9,7 @@ def quantized(bits):
         if importlib.util.find_spec("bitsandbytes") is None:
             raise RuntimeError("bitsandbytes is not installed")
         _around_from_pretrained(say, id, "quantization_config", lambda transformers: transformers.BitsAndBytesConfig(
-            load_in_8bit=bits == 8, load_in_4bit=bits == 4))
+            load_in_8bit=bits == 8, load_in_4bit=bits == 4), "weights in %d bits" % bits)
 
     return install
 
@@ -17,10 +17,10 @@ def quantized(bits):
 def device_map(params, say):
     if importlib.util.find_spec("accelerate") is None:
         raise RuntimeError("accelerate is not installed")
-    _around_from_pretrained(say, "device_map", "device_map", lambda _: params.get("map", "auto"))
+    _around_from_pretrained(say, "device_map", "device_map", lambda _: params.get("map", "auto"), "spread over devices (%s)" % params.get("map", "auto"))
 
 
-def _around_from_pretrained(say, id, argument, value):
+def _around_from_pretrained(say, id, argument, value, words):
     from .. import imports
 
     def patch(*_):
@@ -36,7 +36,7 @@ def _around_from_pretrained(say, id, argument, value):
                 say("declined", "the script says %s itself" % argument, id=id)
             else:
                 kwargs[argument] = value(transformers)
-                say("applied", "%s.from_pretrained with %s=%s" % (cls.__name__, argument, kwargs[argument]), id=id, equivalence="changes")
+                say("applied", "%s: %s" % (cls.__name__, words), id=id, equivalence="changes" if "quantize" in id else "exact")
             return original(cls, *args, **kwargs)
 
         kind.from_pretrained = from_pretrained
