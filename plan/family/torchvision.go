@@ -31,6 +31,7 @@ type visionNet func(root *tape.Module, name string, classes, image int64) (step,
 var visionNets = map[string]visionNet{
 	"resnet": resnetTV, "resnext": resnetTV, "wide_resnet": resnetTV, "vgg": vgg, "mobilenet_v2": mobilenetV2, "mobilenet_v3": mobilenetV3,
 	"efficientnet": efficientnet, "densenet": densenet, "convnext": convnextTV, "alexnet": alexnet, "regnet": regnet, "vit": vitTV, "swin": swinTV,
+	"squeezenet": squeezenet, "mnasnet": mnasnet, "shufflenet_v2": shufflenet,
 }
 
 // torchvision is a torchvision classification model with CrossEntropyLoss.
@@ -433,7 +434,20 @@ func squeeze(m *tape.Module, ch, mid int64, inner, gate string) step {
 
 // --- EfficientNet
 
-type mbconv struct{ expand, k, stride, in, out, n int64 }
+type mbconv struct {
+	expand, k, stride, in, out, n int64
+	fused                         bool // one convolution instead of a depthwise one and a squeeze
+}
+
+// efficientnetsV2 have their own stages and a last layer of 1280 channels.
+var efficientnetsV2 = map[string]struct {
+	stages []mbconv
+	drop   float64
+}{
+	"efficientnet_v2_s": {[]mbconv{{1, 3, 1, 24, 24, 2, true}, {4, 3, 2, 24, 48, 4, true}, {4, 3, 2, 48, 64, 4, true}, {4, 3, 2, 64, 128, 6, false}, {6, 3, 1, 128, 160, 9, false}, {6, 3, 2, 160, 256, 15, false}}, 0.2},
+	"efficientnet_v2_m": {[]mbconv{{1, 3, 1, 24, 24, 3, true}, {4, 3, 2, 24, 48, 5, true}, {4, 3, 2, 48, 80, 5, true}, {4, 3, 2, 80, 160, 7, false}, {6, 3, 1, 160, 176, 14, false}, {6, 3, 2, 176, 304, 18, false}, {6, 3, 1, 304, 512, 5, false}}, 0.3},
+	"efficientnet_v2_l": {[]mbconv{{1, 3, 1, 32, 32, 4, true}, {4, 3, 2, 32, 64, 7, true}, {4, 3, 2, 64, 96, 7, true}, {4, 3, 2, 96, 192, 10, false}, {6, 3, 1, 192, 224, 19, false}, {6, 3, 2, 224, 384, 25, false}, {6, 3, 1, 384, 640, 7, false}}, 0.4},
+}
 
 var efficientnets = map[string]struct{ width, depth, drop float64 }{
 	"efficientnet_b0": {1, 1, 0.2}, "efficientnet_b1": {1, 1.1, 0.2}, "efficientnet_b2": {1.1, 1.2, 0.3}, "efficientnet_b3": {1.2, 1.4, 0.3},
@@ -441,20 +455,12 @@ var efficientnets = map[string]struct{ width, depth, drop float64 }{
 }
 
 func efficientnet(root *tape.Module, name string, classes, _ int64) (step, error) {
-	spec, ok := efficientnets[name]
-	if !ok {
-		return nil, unknownVariant(name, keys(efficientnets))
+	stages, drop, lastChannel, err := efficientStages(name)
+	if err != nil {
+		return nil, err
 	}
-	stages := []mbconv{{1, 3, 1, 32, 16, 1}, {6, 3, 2, 16, 24, 2}, {6, 5, 2, 24, 40, 2}, {6, 3, 2, 40, 80, 3}, {6, 5, 1, 80, 112, 3}, {6, 5, 2, 112, 192, 4}, {6, 3, 1, 192, 320, 1}}
 	total := int64(0)
-	for i := range stages {
-		s := &stages[i]
-		s.in, s.out = divisible(float64(s.in)*spec.width), divisible(float64(s.out)*spec.width)
-		n := float64(s.n) * spec.depth
-		s.n = int64(n)
-		if float64(s.n) < n {
-			s.n++
-		}
+	for _, s := range stages {
 		total += s.n
 	}
 	feat := root.Child("features")
@@ -474,9 +480,32 @@ func efficientnet(root *tape.Module, name string, classes, _ int64) (step, error
 		steps = append(steps, sequential(blocks...))
 	}
 	last := stages[len(stages)-1].out
-	steps = append(steps, convNormAct(feat, fmt.Sprint(len(stages)+1), last, 4*last, 1, 1, 1, "silu"))
+	setDefault(&lastChannel, 4*last)
+	steps = append(steps, convNormAct(feat, fmt.Sprint(len(stages)+1), last, lastChannel, 1, 1, 1, "silu"))
 	cls := root.Child("classifier")
-	return sequential(sequential(steps...), globalPool, flatten, sequential(dropStep(spec.drop, true), linearStep(cls, "1", 4*last, classes))), nil
+	return sequential(sequential(steps...), globalPool, flatten, sequential(dropStep(drop, true), linearStep(cls, "1", lastChannel, classes))), nil
+}
+
+// efficientStages gives the stages of a variant, its dropout, and the channels of its last layer if not four times as many.
+func efficientStages(name string) (stages []mbconv, drop float64, last int64, err error) {
+	if v2, ok := efficientnetsV2[name]; ok {
+		return v2.stages, v2.drop, 1280, nil
+	}
+	spec, ok := efficientnets[name]
+	if !ok {
+		return nil, 0, 0, unknownVariant(name, append(keys(efficientnets), keys(efficientnetsV2)...))
+	}
+	stages = []mbconv{{1, 3, 1, 32, 16, 1, false}, {6, 3, 2, 16, 24, 2, false}, {6, 5, 2, 24, 40, 2, false}, {6, 3, 2, 40, 80, 3, false}, {6, 5, 1, 80, 112, 3, false}, {6, 5, 2, 112, 192, 4, false}, {6, 3, 1, 192, 320, 1, false}}
+	for i := range stages {
+		s := &stages[i]
+		s.in, s.out = divisible(float64(s.in)*spec.width), divisible(float64(s.out)*spec.width)
+		n := float64(s.n) * spec.depth
+		s.n = int64(n)
+		if float64(s.n) < n {
+			s.n++
+		}
+	}
+	return stages, spec.drop, 0, nil
 }
 
 func mbBlock(m *tape.Module, b mbconv, depth float64) step {
@@ -484,6 +513,14 @@ func mbBlock(m *tape.Module, b mbconv, depth float64) step {
 	var steps []step
 	i := 0
 	next := func() string { i++; return fmt.Sprint(i - 1) }
+	if b.fused {
+		if hidden != b.in {
+			steps = append(steps, convNormAct(m, next(), b.in, hidden, b.k, b.stride, 1, "silu"), convNormAct(m, next(), hidden, b.out, 1, 1, 1, ""))
+		} else {
+			steps = append(steps, convNormAct(m, next(), b.in, b.out, b.k, b.stride, 1, "silu"))
+		}
+		return residualInPlace(sequential(steps...), b.stride == 1 && b.in == b.out, depth)
+	}
 	if hidden != b.in {
 		steps = append(steps, convNormAct(m, next(), b.in, hidden, 1, 1, 1, "silu"))
 	}

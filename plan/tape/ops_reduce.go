@@ -62,14 +62,18 @@ func (g *Graph) Sum(a *Tensor, keep bool, dims ...int) *Tensor {
 	return out
 }
 
-// VectorNorm is torch.linalg.vector_norm over dimensions, which stay with size one.
+// VectorNorm is torch.linalg.vector_norm over dimensions, which stay with size one. Autocast asks for a result in fp32 and
+// leaves the input alone.
 func (g *Graph) VectorNorm(a *Tensor, dims ...int) *Tensor {
-	defer release(g.full(&a))
+	d := a.DType
+	if g.autocastOn() && d.Half() {
+		d = F32
+	}
 	g.op = "norm"
 	n := g.prepare("norm", a)
 	n.save(a)
 	shape, reduced := reducedShape(a.Shape, dims, true)
-	out := g.New(shape, a.DType)
+	out := g.New(shape, d)
 	g.reduceScratch(a, reduced)
 	if n != nil {
 		n.emit(out)

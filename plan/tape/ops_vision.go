@@ -30,11 +30,27 @@ func (g *Graph) BatchNorm(x *Tensor, weight, bias *Param) *Tensor {
 
 // MaxPool is nn.MaxPool2d: it keeps its input and the index of each maximum.
 func (g *Graph) MaxPool(x *Tensor, k, stride, pad int64) *Tensor {
+	s := ConvShape{Stride: stride, Pad: pad, Dilation: 1, Groups: 1}
+	return g.maxPool(x, s.out(x.Shape[2], k), s.out(x.Shape[3], k))
+}
+
+// MaxPoolCeil is nn.MaxPool2d with ceil_mode: a window that begins inside the image counts.
+func (g *Graph) MaxPoolCeil(x *Tensor, k, stride int64) *Tensor {
+	size := func(n int64) int64 {
+		out := divUp(max(n-k, 0), stride) + 1
+		if (out-1)*stride >= n {
+			out--
+		}
+		return out
+	}
+	return g.maxPool(x, size(x.Shape[2]), size(x.Shape[3]))
+}
+
+func (g *Graph) maxPool(x *Tensor, height, width int64) *Tensor {
 	g.op = "max_pool"
 	n := g.prepare("max_pool", x)
 	n.save(x)
-	s := ConvShape{Stride: stride, Pad: pad, Dilation: 1, Groups: 1}
-	shape := []int64{x.Shape[0], x.Shape[1], s.out(x.Shape[2], k), s.out(x.Shape[3], k)}
+	shape := []int64{x.Shape[0], x.Shape[1], height, width}
 	stridesOf := g.like4(x, shape)
 	out := g.newStrided(shape, stridesOf, x.DType)
 	index := g.newStrided(shape, stridesOf, I64)
