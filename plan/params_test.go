@@ -70,6 +70,7 @@ func counted() [][3]any {
 	add("electra", with(smallEncoder, "embedding_size", 32), "AutoModelForPreTraining")
 	add("deberta-v2", with(smallEncoder, "relative_attention", true, "position_buckets", 32, "norm_rel_ebd", "layer_norm", "share_att_key", true, "pos_att_type", []any{"p2c", "c2p"}, "position_biased_input", false, "type_vocab_size", 0), masked, "AutoModelForSequenceClassification")
 	add("deberta-v2", with(smallEncoder, "relative_attention", true, "pos_att_type", []any{"p2c", "c2p"}, "conv_kernel_size", 3, "type_vocab_size", 2), masked)
+	add("modernbert", with(smallEncoder, "num_hidden_layers", 4, "pad_token_id", 0, "cls_token_id", 1, "sep_token_id", 2, "bos_token_id", 1, "eos_token_id", 2), masked, "AutoModelForSequenceClassification", "AutoModelForTokenClassification", "AutoModelForQuestionAnswering")
 	add("distilbert", map[string]any{"dim": 128, "n_layers": 2, "n_heads": 4, "hidden_dim": 256, "vocab_size": 500}, masked, "AutoModelForSequenceClassification", "AutoModelForTokenClassification", "AutoModelForQuestionAnswering")
 	t5 := map[string]any{"d_model": 64, "d_kv": 16, "d_ff": 96, "num_layers": 2, "num_heads": 4, "vocab_size": 500}
 	add("t5", t5, seq2seq)

@@ -101,7 +101,7 @@ func (c *ctx) rotaryTable(r rotary, pos *tape.Tensor, as tape.DType) (cos, sin *
 
 // rotateHalf turns the second half of the last dimension, negated, before the first.
 func (c *ctx) rotateHalf(x *tape.Tensor) *tape.Tensor {
-	f := c.Enter()
+	f := c.Enter(x)
 	var x1, x2 *tape.Tensor
 	half := x.Dim(-1) / 2
 	f.Set(&x1, c.Slice(x, -1, half))

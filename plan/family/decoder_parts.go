@@ -242,6 +242,7 @@ const (
 	byPairsPart                  // GLM: neighbours, the first part of a head
 	byPairsWhole                 // Helium: neighbours, the whole head
 	byPairsCast                  // ERNIE 4.5: neighbours, each product in fp32
+	byHalvesWide                 // ModernBERT: halves, each product in fp32
 )
 
 func (k rotation) run(c *ctx, f *tape.Frame, q, k2 **tape.Tensor, cos, sin *tape.Tensor, rot int64) {
@@ -299,7 +300,7 @@ func (k rotation) apply(c *ctx, q, key, cos, sin *tape.Tensor, rot int64) (rq, r
 	switch k {
 	case partReturned:
 		rq, rk = c.Cat(-1, qe, qPass), c.Cat(-1, ke, kPass)
-	case byHalvesCast, byPairs, byPairsCast:
+	case byHalvesCast, byPairs, byPairsCast, byHalvesWide:
 		rq, rk = c.To(qe, q.DType), c.To(ke, key.DType)
 	}
 	f.Leave(rq, rk)
@@ -311,6 +312,8 @@ func (k rotation) turn(c *ctx, x, cos, sin *tape.Tensor) *tape.Tensor {
 	switch k {
 	case byHalvesCast, partReturned:
 		return c.rotate(x, cos, sin)
+	case byHalvesWide:
+		return c.Add(c.Mul(c.To(x, tape.F32), cos), c.Mul(c.rotateHalf(c.To(x, tape.F32)), sin))
 	case byPairsCast:
 		return c.Add(c.Mul(c.To(x, tape.F32), cos), c.Mul(c.To(c.everyTwo(x), tape.F32), sin))
 	}

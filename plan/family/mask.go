@@ -9,6 +9,7 @@ const (
 	causal maskKind = iota
 	sliding
 	bidirectional
+	nearby // bidirectional, within a window
 )
 
 // causalMask is create_causal_mask: for SDPA without padding nothing is built, the kernel is told to be causal.
@@ -45,6 +46,19 @@ func (c *ctx) fullMask(b, s int64, d tape.DType) *tape.Tensor {
 	return nil
 }
 
+// nearMask is create_bidirectional_sliding_window_mask: needed once the sequence reaches the window. A mask that is given is
+// joined to it, padding or not.
+func (c *ctx) nearMask(b, s, window int64, d tape.DType) *tape.Tensor {
+	if s < window && !c.Padded {
+		return c.fullMask(b, s, d)
+	}
+	padded := c.Padded
+	c.Padded = c.Padded || c.MaskGiven
+	m := c.buildMask(nearby, b, s, s, d)
+	c.Padded = padded
+	return m
+}
+
 // buildMask makes a [B, 1, S, KV] mask by comparing indices: boolean for SDPA, 0 or the lowest number for eager.
 func (c *ctx) buildMask(kind maskKind, b, s, kv int64, d tape.DType) *tape.Tensor {
 	f := c.Enter()
@@ -68,7 +82,10 @@ func (c *ctx) paddingTests(kind maskKind, b, kv int64) {
 	if c.Attn == "eager" {
 		return
 	}
-	if kind == bidirectional {
+	switch kind {
+	case nearby:
+		return
+	case bidirectional:
 		tape.Del(c.Fresh("mask test", tape.Bool, 1))
 		return
 	}
@@ -106,6 +123,18 @@ func (c *ctx) maskFunction(kind maskKind, b, s, kv int64) *tape.Tensor {
 		near := triangle()
 		tape.Del(edge)
 		m = c.and(c.and(m, near), triangle())
+		if c.Padded {
+			m = c.and(c.Fresh("mask", tape.Bool), m)
+		}
+	case nearby:
+		m = c.Fresh("mask", tape.Bool)
+		away := c.Fresh("mask", tape.I64, 1, 1, s, kv)
+		dist := c.Fresh("mask", tape.I64, 1, 1, s, kv)
+		tape.Del(away)
+		near := triangle()
+		tape.Del(dist)
+		m = c.and(m, near)
+		m = c.and(m, c.Fresh("mask", tape.Bool, 1, 1, s, 1))
 		if c.Padded {
 			m = c.and(c.Fresh("mask", tape.Bool), m)
 		}

@@ -188,6 +188,20 @@ func (c *ctx) causalLoss(logits, labels *tape.Tensor) *tape.Tensor {
 	return out
 }
 
+// wideLoss is ForMaskedLMLoss: fp32 logits against the labels as they are.
+func (c *ctx) wideLoss(logits, labels *tape.Tensor) *tape.Tensor {
+	var out *tape.Tensor
+	c.Outputs.Also(logits)
+	c.As(event.CategoryLoss, func() {
+		f := c.Enter(logits)
+		var l *tape.Tensor
+		f.Set(&l, c.To(logits, tape.F32))
+		f.Set(&l, c.View(l, -1, logits.Dim(-1)))
+		out = f.Leave(c.CrossEntropy(l, c.View(labels, -1)))
+	})
+	return out
+}
+
 // plainLoss is CrossEntropyLoss on logits flattened to rows.
 func (c *ctx) plainLoss(logits, labels *tape.Tensor) *tape.Tensor {
 	var out *tape.Tensor

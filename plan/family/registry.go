@@ -20,7 +20,7 @@ var registry = map[string]builder{
 	"mixtral": mixtral, "qwen2_moe": mixtral, "qwen3_moe": mixtral,
 	// encoders
 	"bert": bert, "roberta": roberta, "xlm-roberta": roberta, "camembert": roberta, "electra": electra, "distilbert": distilbert, "albert": albert,
-	"deberta-v2": debertaV2,
+	"deberta-v2": debertaV2, "modernbert": modernBert,
 	// encoder-decoders
 	"t5": t5, "mt5": t5, "bart": bart, "mbart": bart, "pegasus": bart, "marian": bart, "blenderbot": bart, "whisper": whisper,
 	// images

@@ -476,6 +476,20 @@ func (g *Graph) Split(t *Tensor, dim int, sizes ...int64) []*Tensor {
 	return parts
 }
 
+// Unbind cuts a tensor into its slices along a dimension. Their backward stacks them again.
+func (g *Graph) Unbind(t *Tensor, dim int) []*Tensor {
+	n := t.Shape[dim]
+	sizes := make([]int64, n)
+	for i := range sizes {
+		sizes[i] = 1
+	}
+	parts := g.Split(t, dim, sizes...)
+	for i, p := range parts {
+		parts[i] = g.Squeeze(p, dim)
+	}
+	return parts
+}
+
 // catStrides is the layout of a concatenation: channels-last if all parts are, else row-major.
 func catStrides(shape []int64, parts []*Tensor) []int64 {
 	if len(shape) == 4 {
