@@ -3,7 +3,6 @@ package plan
 import (
 	"fmt"
 	"math"
-	"slices"
 	"sync"
 
 	"memroom/allocsim"
@@ -104,6 +103,7 @@ type simulation struct {
 	res     allocsim.Result
 	usesDNN bool
 	approx  bool
+	guess   bool
 	unsure  bool
 }
 
@@ -197,7 +197,7 @@ func replay(g *tape.Graph, t *Target, limit event.Bytes) (simulation, error) {
 	if err != nil {
 		return simulation{}, fmt.Errorf("this setup is beyond any card: %w", err)
 	}
-	return simulation{tl: tl, res: res, usesDNN: g.UsesDNN, approx: g.Approx, unsure: g.Unsure}, nil
+	return simulation{tl: tl, res: res, usesDNN: g.UsesDNN, approx: g.Approx, guess: g.Guess, unsure: g.Unsure}, nil
 }
 
 // overhead is what the card gives up beyond the allocator.
@@ -232,22 +232,14 @@ func (r *simulations) prediction(s *Setup, t *Target) *Prediction {
 	return p
 }
 
-// typical is the reserved peak to report: the run itself, or where workspaces are uncertain the middle of the runs, or the
-// median of the orders of samples.
+// typical is the reserved peak to report: the run itself, or the median of several. Reserved memory is a step function of
+// what is uncertain, so a single run may lie on an outlier.
 func (r *simulations) typical() event.Bytes {
-	if len(r.all) == 1 {
-		return r.all[0].res.ReservedPeak
-	}
+	peaks := r.peaks()
 	if r.orders {
-		peaks := make([]event.Bytes, len(r.all))
-		for i, s := range r.all {
-			peaks[i] = s.res.ReservedPeak
-		}
-		slices.Sort(peaks)
 		return peaks[len(peaks)/2]
 	}
-	low, high := r.spread()
-	return low + (high-low)/2
+	return (peaks[(len(peaks)-1)/2] + peaks[len(peaks)/2]) / 2
 }
 
 func (r *simulations) spread() (low, high event.Bytes) {
@@ -263,14 +255,15 @@ func (r *simulations) spread() (low, high event.Bytes) {
 type margins struct{ below, above float64 }
 
 var (
-	exactMargins      = margins{0.02, 0.02} // op order verified request by request; room for what differs between versions
-	familyMargins     = margins{0.03, 0.03} // described from the source, verified on other sizes
-	cnnMargins        = margins{0.03, 0.03} // convolution workspaces
-	layoutMargins     = margins{0, 0.055}   // channels-last convolutions in fp32
-	sameGeneration    = margins{0.02, 0.02} // another card of a measured generation: versions and clocks differ
-	otherCard         = margins{0.05, 0.06} // another generation: attention and reduction kernels differ
-	otherConvolutions = margins{0.08, 0.08} // and so do convolutions, by more
-	unvalidatedPart   = margins{0.10, 0.10} // features never measured
+	exactMargins      = margins{0.02, 0.02}  // op order verified request by request; room for what differs between versions
+	familyMargins     = margins{0.03, 0.03}  // described from the source, verified on other sizes
+	cnnMargins        = margins{0.03, 0.03}  // convolution workspaces
+	guessMargins      = margins{0.01, 0.015} // convolutions that were measured at no batch size
+	layoutMargins     = margins{0, 0.055}    // channels-last convolutions in fp32
+	sameGeneration    = margins{0.02, 0.02}  // another card of a measured generation: versions and clocks differ
+	otherCard         = margins{0.05, 0.06}  // another generation: attention and reduction kernels differ
+	otherConvolutions = margins{0.08, 0.08}  // and so do convolutions, by more
+	unvalidatedPart   = margins{0.10, 0.10}  // features never measured
 )
 
 // looseReserved is how much more a model described from its source may reserve.
@@ -288,6 +281,9 @@ func (r *simulations) interval(p *Prediction, s *Setup, t *Target) (reserved flo
 	case len(r.all) > 1:
 		m = cnnMargins
 		p.warn("some workspaces of convolutions or recurrent layers are chosen by cuDNN and not known for these shapes: the interval covers sizes 3 %% below to 5 %% above; `memroom calibrate` with this model measures them")
+	}
+	if r.all[0].approx && r.all[0].guess {
+		m = m.and(guessMargins)
 	}
 	if r.all[0].unsure {
 		m = m.and(layoutMargins)

@@ -139,7 +139,7 @@ func (r *Rehearsal) scaled(factor float64) *event.Timeline {
 // rehearsed is the prediction of these runs.
 func (s *simulations) rehearsed(r *Rehearsal, t *Target) *Prediction {
 	main := s.all[0]
-	p := &Prediction{AllocatedPeak: main.res.AllocatedPeak, ReservedPeak: s.median(), Method: "rehearsal",
+	p := &Prediction{AllocatedPeak: main.res.AllocatedPeak, ReservedPeak: s.typical(), Method: "rehearsal",
 		Warnings: append([]string{}, r.Warnings...), AllocLimit: t.AllocLimit, Validated: true}
 	if t.Given {
 		card := t.Card
@@ -152,13 +152,6 @@ func (s *simulations) rehearsed(r *Rehearsal, t *Target) *Prediction {
 	p.Categories["cache"] = p.ReservedPeak - p.AllocatedPeak
 	s.rehearsalInterval(p, r, t)
 	return p
-}
-
-// median is the reserved peak to report: reserved is a step function of the workspaces, so where they are estimates the run
-// with the estimates themselves may lie on an outlier.
-func (s *simulations) median() event.Bytes {
-	peaks := s.peaks()
-	return (peaks[(len(peaks)-1)/2] + peaks[len(peaks)/2]) / 2
 }
 
 func (s *simulations) rehearsalInterval(p *Prediction, r *Rehearsal, t *Target) {

@@ -55,6 +55,7 @@ type Graph struct {
 	UsesDNN    bool             // a cuDNN kernel ran: its library is loaded
 	Shapes     Shapes           // convolutions and recurrent networks met
 	Approx     bool             // a workspace of unknown size was used
+	Guess      bool             // a convolution ran that was not measured at any batch size
 	Unsure     bool             // a convolution ran in a layout whose workspaces were seen to vary
 	noCast     int
 	tensors    []Tensor

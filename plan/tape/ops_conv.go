@@ -52,7 +52,6 @@ func (g *Graph) Conv(x *Tensor, weight, bias *Param, s ConvShape) *Tensor {
 	turned := g.convFilter(c, w)
 	g.workspace(size.Forward, known)
 	turned.drop()
-	g.Unsure = g.Unsure || !known && last && x.DType == F32 && !c.depthwise()
 	copied.drop()
 	if n != nil {
 		n.emit(out)

@@ -49,6 +49,8 @@ type RNNBytes struct {
 type Workspaces struct {
 	conv map[Convolution][]batchBytes // by everything but the batch, which is 0 in the key; smallest batch first
 	rnn  map[Recurrent]RNNBytes
+
+	alike map[likeness][]relative // the same convolutions, to be compared with others; made when first needed
 }
 
 type batchBytes struct {
@@ -61,6 +63,7 @@ func (w *Workspaces) AddConv(c Convolution, b ConvBytes) {
 	if w.conv == nil {
 		w.conv = map[Convolution][]batchBytes{}
 	}
+	w.alike = nil
 	batch := c.X[0]
 	c.X[0] = 0
 	list := w.conv[c]
@@ -115,6 +118,7 @@ type knowledge int
 
 const (
 	byRule   knowledge = iota
+	alike              // from another convolution like it
 	nearby             // from the same convolution at other batch sizes
 	measured           // at this very shape
 )
@@ -147,17 +151,24 @@ func (w *Workspaces) forConv(c Convolution, maps int64) (ConvBytes, knowledge) {
 	case above != nil:
 		return from(*above, batch, maps), nearby
 	}
+	c.X[0] = batch
+	if b, ok := w.resembling(c); ok {
+		return b, alike
+	}
 	return ConvBytes{}, byRule
 }
 
+// smallWorkspace is the most that kernels take for flags and counters: no copies are in it.
+const smallWorkspace = 4096
+
 // between draws a line through the sizes at two batches: workspaces are copies of inputs and outputs, which grow with the
-// batch, and of filters, which do not. Where only one of the two needs any, another kernel was chosen: the nearer one is
+// batch, and of filters, which do not. Where only one of the two holds any, another kernel was chosen: the nearer one is
 // followed.
 func between(a, b batchBytes, batch int64) ConvBytes {
 	share := float64(batch-a.batch) / float64(b.batch-a.batch)
 	on := func(va, vb int64) int64 {
 		switch {
-		case va != 0 && vb != 0:
+		case va > smallWorkspace && vb > smallWorkspace:
 			return va + int64(share*float64(vb-va))
 		case share < 0.5:
 			return va
@@ -238,13 +249,20 @@ func (g *Graph) convBytes(c convCase) (b ConvBytes, known bool) {
 	g.Shapes.meetConv(k)
 	i, o, _ := c.sizes()
 	b, how := g.workspaces().forConv(k, (i+o)/max(1, c.x[0]))
-	switch {
-	case how == measured:
+	if how == measured {
 		return b, true
-	case how == nearby && !c.patches():
-		return ConvBytes{c.scaled(b.Forward), c.scaled(b.InputGrad), c.scaled(b.WeightGrad)}, false
 	}
-	return ConvBytes{Forward: c.forward(), InputGrad: c.inputGrad(), WeightGrad: c.weightGrad()}, c.patches()
+	if c.patches() {
+		return ConvBytes{Forward: c.forward(), InputGrad: c.inputGrad(), WeightGrad: c.weightGrad()}, true
+	}
+	if how != nearby {
+		g.Guess = true
+		g.Unsure = g.Unsure || c.last && c.d == F32 && !c.depthwise()
+	}
+	if how == byRule {
+		return ConvBytes{Forward: c.forward(), InputGrad: c.inputGrad(), WeightGrad: c.weightGrad()}, false
+	}
+	return ConvBytes{c.scaled(b.Forward), c.scaled(b.InputGrad), c.scaled(b.WeightGrad)}, false
 }
 
 func (g *Graph) workspaces() *Workspaces {

@@ -22,8 +22,7 @@ func TestWorkspacesBetweenBatches(t *testing.T) {
 		{40, ConvBytes{40*maps + 16, 32 * maps, 500}, nearby},
 		{100, ConvBytes{100*maps + 16, 0, 500}, nearby},
 		{20, ConvBytes{20*maps + 16, 20 * maps, 500}, nearby},
-		{200, ConvBytes{}, byRule},
-		{1, ConvBytes{}, byRule},
+		{1 << 16, ConvBytes{}, byRule},
 	} {
 		if got, how := w.forConv(at(c.batch), maps); got != c.want || how != c.how {
 			t.Errorf("batch %d: %+v (%d), want %+v (%d)", c.batch, got, how, c.want, c.how)
@@ -37,5 +36,27 @@ func TestWorkspacesBetweenBatches(t *testing.T) {
 	var none *Workspaces
 	if _, how := none.forConv(at(32), maps); how != byRule {
 		t.Error("no table knows nothing")
+	}
+}
+
+// TestWorkspacesOfRelatives: a convolution that was not measured takes the copies that the nearest measured one takes.
+func TestWorkspacesOfRelatives(t *testing.T) {
+	conv := func(batch, in, out, side, kernel int64) Convolution {
+		return Convolution{X: [4]int64{batch, in, side, side}, W: [4]int64{out, in, kernel, kernel}, Stride: [2]int64{1, 1}, Pad: [2]int64{kernel / 2, kernel / 2}, Dilation: [2]int64{1, 1}, Groups: 1, DType: "fp32"}
+	}
+	var w Workspaces
+	known := conv(32, 64, 64, 56, 3)
+	r := known.relative()
+	w.AddConv(known, ConvBytes{Forward: r.maps + r.filter, InputGrad: 131, WeightGrad: r.summed})
+	own := conv(48, 80, 64, 56, 3)
+	o := own.relative()
+	want := ConvBytes{Forward: o.maps + o.filter, InputGrad: 131, WeightGrad: o.summed}
+	if got, how := w.forConv(own, 0); got != want || how != alike {
+		t.Errorf("%+v (%d), want %+v", got, how, want)
+	}
+	for name, far := range map[string]Convolution{"another kernel": conv(32, 64, 64, 56, 5), "far larger": conv(32, 1024, 1024, 56, 3)} {
+		if _, how := w.forConv(far, 0); how != byRule {
+			t.Errorf("%s was taken for a relative", name)
+		}
 	}
 }
