@@ -146,9 +146,8 @@ func (s *Series) workGrows(limits Thresholds) bool {
 	if len(floor) < fewPoints {
 		return false
 	}
-	stays := quartersOf(floor)
-	return quartersOf(since(s.working, s.trend.Onset)).outpace(stays, limits.Workload) ||
-		quartersOf(since(s.reserved, s.trend.Onset)).outpace(stays, limits.Reserving)
+	return quartersOf(since(s.working, s.trend.Onset)).outpace(quartersOf(withoutJumps(floor)), limits.Workload) ||
+		quartersOf(since(s.reserved, s.trend.Onset)).outpace(quartersOf(floor), limits.Reserving) // a buffer lifts both
 }
 
 // quarters are the middle values of a series' quarters, which noise hardly moves.

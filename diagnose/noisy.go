@@ -1,11 +1,15 @@
 package diagnose
 
-import "math"
+import (
+	"math"
+	"slices"
+)
 
 // noisyTrend tries windows from short to long and takes the longest of the first run of them in which the rise stands
 // out from the noise and is better told by a line than by what is harmless: a jump, or a rise that has ended.
 func noisyTrend(points []Point, limits Thresholds) (found Trend, ok bool) {
 	last := points[len(points)-1].Step
+	points = withoutJumps(points)
 	quick := sumsOf(points)
 	for steps := limits.ForecastSteps; steps <= last-points[0].Step; steps = nextWindow(steps, limits) {
 		window, trend, rises := since(points, last-steps), Trend{}, false
@@ -21,6 +25,40 @@ func noisyTrend(points []Point, limits Thresholds) (found Trend, ok bool) {
 		}
 	}
 	return found, ok
+}
+
+// withoutJumps takes out single jumps to a higher level, such as workspaces and kernels that are made when they are first needed, by
+// lifting what came before. Where there are many they are the way it grows, and stay.
+func withoutJumps(points []Point) []Point {
+	changes := make([]float64, 0, len(points))
+	for i := 1; i < len(points); i++ {
+		if change := math.Abs(points[i].Value - points[i-1].Value); change > 0 {
+			changes = append(changes, change)
+		}
+	}
+	limit := 12 * median(changes)
+	var jumps []int
+	for i := 1; i < len(points); i++ {
+		if points[i].Value-points[i-1].Value > limit && stays(points, i, limit/2) {
+			jumps = append(jumps, i)
+		}
+	}
+	if len(jumps) == 0 || 10*len(jumps) > len(points) {
+		return points
+	}
+	lifted := slices.Clone(points)
+	for _, at := range jumps {
+		for i := range at {
+			lifted[i].Value += points[at].Value - points[at-1].Value
+		}
+	}
+	return lifted
+}
+
+// stays says that the values around a jump are still as far apart: it is no spike, nor the end of a dip.
+func stays(points []Point, at int, distance float64) bool {
+	before, after := values(points[max(0, at-5):at]), values(points[at:min(len(points), at+5)])
+	return len(after) >= 3 && slices.Min(after)-slices.Max(before) > distance
 }
 
 // sums of the values, and of their squares, before each point.
