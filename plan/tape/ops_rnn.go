@@ -59,6 +59,11 @@ func (g *Graph) RunRNN(x *Tensor, r RNN) *Tensor {
 	for range states {
 		last = append(last, g.New(stateShape, d))
 	}
+	if d == BF16 && flat == nil { // torch does not lay such weights out as cuDNN wants them: each call gathers them
+		gathered := g.New([]int64{r.elements()}, d)
+		n.save(gathered)
+		defer eat(gathered)
+	}
 	size := g.rnnBytes(r, b, t, d)
 	work := g.alloc(size.Workspace, event.CategoryWorkspace)
 	reserve := g.New([]int64{size.Reserve}, U8)
@@ -110,32 +115,45 @@ func (r RNN) reserve(b, t int64, d DType) int64 {
 	return n + 256
 }
 
-// workspace is cuDNN's scratch, from recordings of 72 shapes on an H200: a copy of the weights, 8 MiB and some state a
-// layer, the gates of one layer, its input and its output. Exact within a few KiB except for tiny layers and batches,
-// where other kernels are chosen.
+// workspace is cuDNN's scratch, from 186 shapes measured on an H200: a copy of the weights, 8 MiB and some state a layer and
+// direction, the gates of one layer, its input, and its output once or several times.
 func (r RNN) workspace(b, t int64, d DType, scale float64) int64 {
-	u, state := r.unit(b, t, d), int64(10)
-	if r.Gates == 3 {
-		state = 5
-	}
+	u := r.unit(b, t, d)
+	state, outputs := r.scratch()
 	n := d.Size()*r.matrices() + r.Layers*r.Directions*(8<<20+state*d.Size()*b*r.Hidden) + d.Size()*b*t*r.In + 512
-	outputs := int64(1)
-	switch {
-	case r.Directions > 1:
-		outputs = 3
-	case r.Layers > 1:
-		outputs = 2
-	}
-	n += r.Directions * u * (r.Gates + outputs)
+	n += u * (r.Directions*r.Gates + outputs)
 	if r.Hidden <= 128 && d != BF16 { // kernels that keep the weights on the card
-		n += 16 * u
+		n += 16*u - (4-r.Gates)*3*u/2
 	}
 	return int64(float64(n) * scale)
 }
 
-// usual says whether the formula of the workspace is exact: it was in all recorded shapes that are not tiny.
+// scratch is how many states, for each layer and direction, and how many outputs the workspace holds.
+func (r RNN) scratch() (states, outputs int64) {
+	lstm := r.Gates == 4
+	switch {
+	case lstm:
+		states, outputs = 10, min(r.Layers, 2)
+	default:
+		states, outputs = 5, 2
+	}
+	switch {
+	case r.Directions > 1:
+		states, outputs = states+2, 6
+		if !lstm && r.Layers > 1 {
+			outputs = 7
+		}
+	case r.Layers > 3 && lstm: // seen at four layers only
+		states, outputs = 21, 0
+	case r.Layers > 3:
+		states, outputs = 15, 1
+	}
+	return states, outputs
+}
+
+// usual says whether the formula of the workspace is certain: it was exact within a few KiB for all such shapes.
 func (r RNN) usual(batch int64) bool {
-	return r.Hidden > 128 && batch >= 8 && r.Layers*r.Directions <= 4
+	return r.Hidden > 128 && batch >= 8 && r.Layers <= 3 && (r.Hidden > 256 || batch >= 32)
 }
 
 // matrices is how many values the weights hold without the biases.

@@ -3,6 +3,7 @@
 The allocator counts the bytes that were asked for, now and at their highest. What an operation asked for beyond what it
 leaves behind is its scratch; the operation's tensors are made before, so that nothing else comes and goes with it.
 """
+import warnings
 
 
 class Meter:
@@ -47,7 +48,8 @@ class Scratch:
         return {"forward": forward, "input_grad": gradient(True, False), "weight_grad": gradient(False, True)}
 
     def recurrent(self, r):
-        """Scratch of the forward pass; the backward pass asks for the same. What stays beyond the results is the reserve."""
+        """Scratch of the forward pass; the backward pass asks for the same. What stays beyond the results is the reserve, and the
+        weights where torch does not keep them in one piece and must gather them."""
         nn = self.torch.nn
         kind = nn.LSTM if r["kind"] == "lstm" else nn.GRU
         both, dtype = r["directions"] == 2, self.types[r["dtype"]]
@@ -55,11 +57,14 @@ class Scratch:
         x = self.torch.zeros(r["steps"], r["batch"], r["in"], dtype=dtype, device=self.device)
         state = self.torch.zeros(r["layers"] * r["directions"], r["batch"], r["hidden"], dtype=dtype, device=self.device)
         states = (state, state.clone()) if r["kind"] == "lstm" else state
+        warnings.simplefilter("ignore")
         net(x[:1], states)  # the library's own state for dropout is made once
         self.meter.start()
         out, last = net(x, states)
         results = sum(t.numel() * t.element_size() for t in (out, *(last if r["kind"] == "lstm" else (last,))))
-        return {"workspace": self.meter.passing(), "reserve": self.meter.stayed() - results}
+        weights = list(net.parameters())
+        gathered = 0 if len({w.untyped_storage().data_ptr() for w in weights}) == 1 else sum(w.numel() * w.element_size() for w in weights)
+        return {"workspace": self.meter.passing(), "reserve": self.meter.stayed() - results - gathered}
 
     def values(self, shape, c, order):
         return self.torch.empty(shape, dtype=self.types[c["dtype"]], device=self.device, memory_format=order).zero_()
