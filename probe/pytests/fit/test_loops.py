@@ -6,6 +6,7 @@ import unittest
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
+from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, IterableDataset
 from training import remedies
 
@@ -271,6 +272,34 @@ def lists_of_images():
         yield loss
 
 
+class ChecksItself(nn.Module):
+    """Checkpoints its own blocks, in either of torch's two ways; returns its loss in every other step."""
+
+    def __init__(self, reentrant):
+        super().__init__()
+        self.embed, self.blocks, self.out, self.reentrant = nn.Embedding(60, 32), nn.ModuleList([stage(32, 32) for _ in range(3)]), nn.Linear(32, 60), reentrant
+
+    def forward(self, ids, labels=None):
+        h = self.embed(ids)
+        for block in self.blocks:
+            h = checkpoint(block, h, use_reentrant=self.reentrant)
+        logits = self.out(h)
+        return logits if labels is None else F.cross_entropy(logits.flatten(0, 1), labels.flatten())
+
+
+def checkpoints_of_its_own():
+    for reentrant in (True, False):
+        model, g = ChecksItself(reentrant), generator()
+        optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
+        for step in range(4):
+            ids = torch.randint(0, 60, (8, 10), generator=g)
+            loss = model(ids, ids) if step % 2 else F.cross_entropy(model(ids).flatten(0, 1), ids.flatten())
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            yield loss
+
+
 class Stream(IterableDataset):
     def __iter__(self):
         g = generator()
@@ -304,7 +333,7 @@ def stream_without_length():
 
 
 LOOPS = [gan_with_penalty, optimizers_changed_on_the_way, one_module_three_times, blocks_that_change_their_input, flat_sequential, parts_called_one_by_one,
-         one_graph_several_passes, time_before_batch, square_mask, lists_of_images, stream_without_length]
+         one_graph_several_passes, time_before_batch, square_mask, lists_of_images, stream_without_length, checkpoints_of_its_own]
 
 
 class Loops(unittest.TestCase):

@@ -296,6 +296,41 @@ class SameTrajectory(unittest.TestCase):
         self.same(TinyGPT(), step, sentences())
 
 
+class NothingCounts(unittest.TestCase):
+    """Rows without a label that counts: alone their loss is 0 / 0, in the batch they weigh nothing."""
+
+    def test_both_ways(self):
+        class MaskedMean(nn.Module):
+            def __init__(self, inside):
+                super().__init__()
+                self.body, self.inside = nn.Linear(8, 5), inside
+
+            def forward(self, x, labels):
+                logits = self.body(x)
+                if self.inside == "mean":
+                    mask = (labels != -100).float()
+                    each = F.cross_entropy(logits.transpose(1, 2), labels, reduction="none", ignore_index=-100)
+                    return (each * mask).sum() / mask.sum(), logits
+                return F.cross_entropy(logits.flatten(0, 1), labels.flatten()), logits
+
+        batches = []
+        for step in range(3):
+            torch.manual_seed(step)
+            labels = torch.randint(0, 5, (8, 6))
+            labels[2 + step], labels[5, 1:] = -100, -100
+            batches.append((torch.randn(8, 6, 8), labels))
+        for inside in ("mean", "cross entropy"):
+            for step in (lambda m, b: m(*b)[0], lambda m, b: m(*b)[0] + 0.1 * m(*b)[1].pow(2).mean()):
+                torch.manual_seed(0)
+                model = MaskedMean(inside)
+                whole, a, _ = train(model, step, batches, sgd)
+                for size in (1, 3):
+                    pieces, b, told = train(model, step, batches, sgd, [("micro_batch", {"size": size})])
+                    self.assertIn("applied", told.kinds("micro_batch"), told.text())
+                    self.assertLess(furthest(whole, pieces), 1e-6)
+                    self.assertLess(parameters_apart(a, b), 1e-6)
+
+
 class ClassToken(nn.Module):
     """With one row the gradient of the class token is a view of that of the positions, and that of the shift one number."""
 

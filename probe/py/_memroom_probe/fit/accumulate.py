@@ -10,6 +10,7 @@ import contextlib
 import torch
 
 from . import outermost, tree, tryout
+from .losses import weighted
 from .rows import Joined, is_tensor, parts_of
 
 
@@ -79,7 +80,7 @@ def _add_gradients(sums, loss, scale, begin):
         return
     variables = _leaf_variables(loss.grad_fn, begin)
     with _autocast_off():  # backward belongs outside of autocast, and the loop is still inside
-        grads = torch.autograd.grad(loss, variables, None if scale is None else scale.to(loss.dtype), allow_unused=True)
+        grads = _gradients(loss, variables, None if scale is None else scale.to(loss.dtype))
     known, fresh, taken = [], [], {g.untyped_storage().data_ptr() for _, g in sums.values()}
     for variable, grad in zip(variables, grads):
         if grad is None:
@@ -92,6 +93,20 @@ def _add_gradients(sums, loss, scale, begin):
     if known:
         with torch.no_grad():
             torch._foreach_add_(known, fresh)
+
+
+def _gradients(loss, variables, scale):
+    try:
+        return torch.autograd.grad(loss, variables, scale, allow_unused=True)
+    except RuntimeError as why:
+        if bears_no_grad(why):
+            raise NotHere("the model checkpoints with use_reentrant=True, which needs a backward pass of its own")
+        raise
+
+
+def bears_no_grad(error):
+    """torch's reentrant checkpointing refuses torch.autograd.grad."""
+    return "compatible with .grad()" in str(error)
 
 
 def _own(grad, taken):
@@ -151,8 +166,7 @@ class _Pieces:
             self.generators[piece] = _generators(leaves)
         args, kwargs = make(leaves)
         out, rebuild = tree.flatten(self.call(*args, **kwargs))
-        share = self.shares[self.index][piece]
-        out[self.index] = out[self.index] * (share.to(out[self.index].dtype) if is_tensor(share) else share)
+        out[self.index] = weighted(out[self.index], self.shares[self.index][piece])
         return out, rebuild
 
     def differentiable(self, outputs):
@@ -165,7 +179,9 @@ class _Pieces:
             with torch.enable_grad():
                 with outermost.inside(), _as_it_was(self.generators[i], self.autocast):
                     out, _ = self.forward(i)
-                used = [(out[at], parts[at][i].to(out[at].dtype)) for at in arriving]
+                used = [(out[at], parts[at][i].to(out[at].dtype)) for at in arriving if out[at].requires_grad]
+                if not used:
+                    continue
                 more = torch.autograd.grad([v for v, _ in used], variables, [g for _, g in used], allow_unused=True, create_graph=create_graph)
             sums = [s if m is None else m if s is None else s + m for s, m in zip(sums, more)]
         return sums

@@ -21,6 +21,22 @@ class Rule:
         total = sum(weights[1:], weights[0])
         return [w / total for w in weights]
 
+    def shares_to_use(self, pieces):
+        """The same, with None for a piece in which nothing counts: its own loss is 0 / 0, and no number makes that right. One
+        transfer from the device."""
+        shares = self.shares(pieces)
+        if not any(isinstance(s, torch.Tensor) for s in shares):
+            return shares
+        empty = (torch.stack([torch.as_tensor(s) for s in shares]) == 0).tolist()
+        return [None if nothing else s for s, nothing in zip(shares, empty)]
+
+
+def weighted(loss, share):
+    """A piece's part of the whole loss."""
+    if share is None:
+        return torch.zeros_like(loss).detach()
+    return loss * (share.to(loss.dtype) if isinstance(share, torch.Tensor) else share)
+
 
 def rules(inputs, ignored):
     """Every rule that these arguments allow. ignored: label values that the model was seen to ignore."""

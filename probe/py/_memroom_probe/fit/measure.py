@@ -8,7 +8,7 @@ import time
 
 import torch
 
-from . import blocks, outermost, tree
+from . import accumulate, blocks, outermost, tree
 from .rows import Cannot, is_tensor
 
 
@@ -39,9 +39,9 @@ def cost(module, call, inputs, room, apart=True):
         raise Cannot("the batch has one row")
     try:
         with _put_back(module):
-            _one(module, call, inputs, few, room)  # workspaces and caches of the first call
-            first = _one(module, call, inputs, few, room)
-            second = _one(module, call, inputs, many, room)
+            way = _way_to_gradients(module, call, inputs, few, room)
+            first = _one(module, call, inputs, few, room, way)
+            second = _one(module, call, inputs, many, room, way)
     except torch.cuda.OutOfMemoryError:
         raise Cannot("not even %d rows of %d fit" % (many, inputs.rows))
     except Exception as why:
@@ -56,7 +56,8 @@ def check_recompute(module, call, inputs, room):
     """Raises Cannot where a backward pass would not bear checkpointing."""
     try:
         with _put_back(module):
-            if _one(module, call, inputs, 1 if inputs.rows < 4 else 2, room)[5]:
+            rows = 1 if inputs.rows < 4 else 2
+            if _one(module, call, inputs, rows, room, _way_to_gradients(module, call, inputs, rows, room))[5]:
                 raise Cannot("its backward pass reads a saved tensor twice, which checkpointing does not bear")
     except (Cannot, torch.cuda.OutOfMemoryError):
         raise
@@ -83,7 +84,7 @@ def _line(few, a, many, b):
     return max(0.0, a - slope * few), slope
 
 
-def _one(module, call, inputs, rows, room):
+def _one(module, call, inputs, rows, room, backward):
     """(saved, peak, seconds, outputs, records of the modules inside, whether backward asks for anything twice) of one run."""
     args, kwargs = inputs.pick(list(range(rows)))
     before = room.held()
@@ -97,8 +98,7 @@ def _one(module, call, inputs, rows, room):
     outputs = sum(t.numel() * t.element_size() for t in results)
     targets = [t for t in results if t.requires_grad and t.is_floating_point()]
     if targets:
-        wanted = [p for p in module.parameters() if p.requires_grad]
-        torch.autograd.grad([t.float().sum() for t in targets], wanted, allow_unused=True)
+        backward([t.float().sum() for t in targets], [p for p in module.parameters() if p.requires_grad])
     room.wait()
     seconds = time.perf_counter() - begin
     gradients = sum(p.numel() * p.element_size() for p in module.parameters() if p.requires_grad)
@@ -109,6 +109,38 @@ def _one(module, call, inputs, rows, room):
     for key in tally.twice & set(watch.records):
         watch.records[key].twice = True
     return tally.bytes, max(peak, tally.bytes + outputs + gradients), seconds, described, watch.records, bool(tally.twice)
+
+
+def _by_grad(sums, parameters):
+    """Takes gradients and drops them."""
+    torch.autograd.grad(sums, parameters, allow_unused=True)
+
+
+def _by_backward(sums, parameters):
+    """The same where only backward() will do: the script's own gradients are laid aside meanwhile."""
+    kept = [p.grad for p in parameters]
+    try:
+        for p in parameters:
+            p.grad = None
+        torch.autograd.backward(sums)
+    finally:
+        for p, grad in zip(parameters, kept):
+            p.grad = grad
+
+
+def _way_to_gradients(module, call, inputs, rows, room):
+    """How gradients can be taken from this module; runs it once, which also fills workspaces and caches. torch's reentrant
+    checkpointing wants backward(), which is not tried where somebody waits for gradients: other ranks, hooks."""
+    try:
+        _one(module, call, inputs, rows, room, _by_grad)
+        return _by_grad
+    except RuntimeError as why:
+        hooked = any(p._backward_hooks or getattr(p, "_post_accumulate_grad_hooks", None) for p in module.parameters())
+        distributed = torch.distributed.is_available() and torch.distributed.is_initialized()
+        if not accumulate.bears_no_grad(why) or hooked or distributed:
+            raise
+    _one(module, call, inputs, rows, room, _by_backward)
+    return _by_backward
 
 
 class _Tally:

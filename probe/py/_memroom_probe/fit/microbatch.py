@@ -12,7 +12,8 @@ import weakref
 import torch
 
 from . import accumulate, blocks, losses, measure, outermost, room, tree, tryout
-from .rows import Cannot, Joined, even, is_tensor, readings
+from .losses import weighted
+from .rows import Cannot, Joined, even, readings
 
 
 class Share:
@@ -176,7 +177,7 @@ class Plan:
                 if not losses.agree(left, pieces) or not left:
                     raise Cannot("how the loss %s weighs its rows could not be found out" % output.name)
                 output.candidates = left
-            result[index] = output.candidates[0].shares(pieces)
+            result[index] = output.candidates[0].shares_to_use(pieces)
         return result
 
 
@@ -211,17 +212,13 @@ class Results:
             if output.kind == tryout.ROWS:
                 self.slots[index].add(leaf, rows)
             elif output.kind == tryout.LOSS:
-                term = leaf * _as(self.shares[index][piece], leaf)
+                term = weighted(leaf, self.shares[index][piece])
                 self.slots[index] = term if piece == 0 else self.slots[index] + term
             elif piece == 0 and output.kind == tryout.SAME:
                 self.slots[index] = leaf
 
     def result(self):
         return self.rebuild([s.result() if isinstance(s, Joined) else s for s in self.slots])
-
-
-def _as(share, like):
-    return share.to(like.dtype) if is_tensor(share) else share
 
 
 def _without_cache(module, kwargs):

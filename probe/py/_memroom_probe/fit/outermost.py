@@ -24,6 +24,15 @@ except AttributeError:  # torch < 2.1
         return False
 
 
+def _in_backward():
+    """Whether a backward pass runs on this thread: then a call is the second run of something checkpointed by the script,
+    no call of its loop, and must be what it was the first time."""
+    return _graph_task() != -1
+
+
+_graph_task = getattr(torch._C, "_current_graph_task_id", lambda: -1)
+
+
 def handle(handler):
     """Adds handler(module, call, args, kwargs) -> result around every outermost call; the last added is the outermost."""
     _handlers.append(handler)
@@ -72,6 +81,9 @@ def _wrap(original):
             if _inner and id(self) in _inner:
                 return _block(self, original, args, kwargs)
             return original(self, *args, **kwargs)
+        if _in_backward():
+            with inside():
+                return __call__(self, *args, **kwargs)
         if is_transparent(self):
             return original(self, *args, **kwargs)
         with inside():

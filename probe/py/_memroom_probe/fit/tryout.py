@@ -100,7 +100,10 @@ def _refuse_by_sight(module):
 
 
 def _is_harmless(hook):
-    """Hooks of torch itself that only compute a weight; a power iteration among them is caught by its buffer."""
+    """Hooks of torch itself that only compute a weight (a power iteration among them is caught by its buffer), and the one with
+    which transformers and peft make embeddings differentiable."""
+    if getattr(hook, "__name__", "").startswith("make_inputs_require_grad"):
+        return True
     return (type(hook).__module__ or "").startswith("torch.nn.utils")
 
 
