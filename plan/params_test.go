@@ -80,6 +80,11 @@ func counted() [][3]any {
 		add(kind, smallSeq2Seq, seq2seq)
 	}
 	add("whisper", map[string]any{"d_model": 64, "encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": 4, "decoder_attention_heads": 4, "encoder_ffn_dim": 128, "decoder_ffn_dim": 128}, "AutoModelForSpeechSeq2Seq")
+	speech := map[string]any{"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 128, "conv_dim": []any{32, 32}, "conv_kernel": []any{10, 3}, "conv_stride": []any{5, 2}, "num_feat_extract_layers": 2, "layerdrop": 0.0}
+	for _, kind := range []string{"wav2vec2", "hubert"} {
+		add(kind, speech, "AutoModelForCTC", "AutoModelForAudioClassification")
+		add(kind, with(speech, "do_stable_layer_norm", true, "feat_extract_norm", "layer", "conv_bias", true), "AutoModelForCTC")
+	}
 	vision := map[string]any{"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 128, "image_size": 64, "num_labels": 10}
 	add("vit", vision, image)
 	add("deit", vision, "DeiTForImageClassification")

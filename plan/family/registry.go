@@ -23,6 +23,8 @@ var registry = map[string]builder{
 	"deberta-v2": debertaV2, "modernbert": modernBert,
 	// encoder-decoders
 	"t5": t5, "mt5": t5, "bart": bart, "mbart": bart, "pegasus": bart, "marian": bart, "blenderbot": bart, "whisper": whisper,
+	// speech
+	"wav2vec2": wav2vec2, "hubert": wav2vec2,
 	// images
 	"vit": vit, "deit": vit, "dinov2": dinov2, "dinov2_with_registers": dinov2, "swin": swin, "clip": clip,
 	"convnext": convnextHF, "convnextv2": convnextHF, "resnet": resnetHF, "torchvision": torchvision,

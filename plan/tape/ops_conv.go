@@ -33,13 +33,17 @@ func (s ConvShape) out(n, k int64) int64 {
 
 // Conv is nn.Conv2d through cuDNN (benchmark off): the result, then a workspace that is released at once.
 func (g *Graph) Conv(x *Tensor, weight, bias *Param, s ConvShape) *Tensor {
-	w, b := weight.Tensor, tensorOf(bias)
+	return g.ConvT(x, weight.Tensor, tensorOf(bias), s)
+}
+
+// ConvT is a convolution whose weight need not be a parameter.
+func (g *Graph) ConvT(x, w, b *Tensor, s ConvShape) *Tensor {
 	defer release(g.half(&x, &w, &b))
 	g.op = "conv"
 	n := g.prepare("conv", x, w, b)
 	n.save(x, w)
 	shape := []int64{x.Shape[0], w.Shape[0], s.height(x.Shape[2], w.Shape[2]), s.out(x.Shape[3], w.Shape[3])}
-	last := x.channelsLast() || w.channelsLast()
+	last := !s.Flat && (x.channelsLast() || w.channelsLast()) // one-dimensional ones are always made contiguous
 	stride := contiguousStrides(shape)
 	if last {
 		stride = channelsLastStrides(shape)
@@ -176,7 +180,40 @@ func (c convCase) pointwise() bool { return c.w[2] == 1 && c.w[3] == 1 && c.shap
 // small says whether this is a first layer of a kernel of at most four pixels on an image.
 func (c convCase) small() bool { return c.x[1] == 3 && c.w[2] <= 4 }
 
+// single says whether the input has one channel, as raw audio: both layouts are the same and nothing is copied.
+func (c convCase) single() bool { return c.x[1] == 1 }
+
 func (c convCase) depthwise() bool { return c.shape.Groups > 1 && c.w[1] == 1 }
+
+// audible says whether the rules of audio hold.
+func (c convCase) audible() bool { return c.shape.Flat && !c.last && !c.depthwise() && c.w[3] > 1 }
+
+// audio is what a one-dimensional convolution takes in NCHW, as seen with wav2vec 2.0's: copies of input, output and filter
+// in the kernel's layout, fewer for two taps and for groups.
+func (c convCase) audio() ConvBytes {
+	i, o, w := c.sizes()
+	switch {
+	case c.single() && c.d == F32:
+		return ConvBytes{}
+	case c.single():
+		all := 8*i + o + 8*w + 16 // channels in eights
+		return ConvBytes{all, all, all}
+	case c.d.Half() && c.shape.Groups > 1:
+		return ConvBytes{Forward: i + w/2 + 2176, InputGrad: i + o + w + 16, WeightGrad: i + o + w + 16}
+	case c.d.Half():
+		all := c.scaled(i + o + w + 16)
+		return ConvBytes{all, all, all}
+	case c.shape.Groups > 1:
+		return ConvBytes{Forward: i + 4224, InputGrad: i + w/2 + 4224, WeightGrad: i + o + w + 16}
+	case c.w[3] <= 2:
+		return ConvBytes{Forward: c.scaled(i + w + 16), InputGrad: c.scaled(i + o + w + 147), WeightGrad: c.scaled(i + o + w + 16)}
+	}
+	parts := int64(1966495)
+	if c.y[3] > 2048 {
+		parts = 2*w + 367
+	}
+	return ConvBytes{Forward: c.scaled(i + o + w + 16), InputGrad: c.scaled(i + o + w + 147), WeightGrad: c.scaled(i + o + w + parts)}
+}
 
 func (c convCase) forward() int64 {
 	i, o, w := c.sizes()

@@ -8,10 +8,45 @@ func (g *Graph) CrossEntropy(logits, target *Tensor) *Tensor {
 }
 
 // LogSoftmax normalises the last dimension in the input's type.
-func (g *Graph) LogSoftmax(a *Tensor) *Tensor {
+func (g *Graph) LogSoftmax(a *Tensor) *Tensor { return g.logSoftmax(a, a.DType) }
+
+// LogSoftmaxAs does so in another type: only fp16 is widened by the kernel itself.
+func (g *Graph) LogSoftmaxAs(a *Tensor, d DType) *Tensor {
+	if a.DType != d && a.DType != F16 {
+		a = g.To(a, d)
+	}
+	return g.logSoftmax(a, d)
+}
+
+// CTC is PyTorch's own ctc_loss on [time, batch, classes] with targets of the given length: the forward variables are
+// kept, the backward ones made beside the gradient.
+func (g *Graph) CTC(logp *Tensor, target int64) *Tensor {
+	g.op = "ctc_loss"
+	steps, batch := logp.Shape[0], logp.Shape[1]
+	n := g.prepare("ctc_loss", logp)
+	n.save(logp)
+	lengths := []*storage{g.alloc(8*batch, g.category()), g.alloc(8*batch, g.category()), g.alloc(8*batch, g.category())}
+	alpha := g.New([]int64{batch, steps, 2*target + 1}, F32)
+	each := g.New([]int64{batch}, F32)
+	for _, st := range lengths {
+		g.unrefStorage(st)
+	}
+	out := g.New(nil, F32)
+	if n != nil {
+		n.emit(out)
+		n.save(alpha, each)
+		n.backward = func(n *Node, p *pass) {
+			p.scratch(4*batch*steps*(2*target+1), func() { p.out[0] = p.new(n.metas[0].shape, F32) })
+		}
+	}
+	eat(alpha, each, logp)
+	return out
+}
+
+func (g *Graph) logSoftmax(a *Tensor, d DType) *Tensor {
 	g.op = "log_softmax"
 	n := g.prepare("log_softmax", a)
-	out := g.New(a.Shape, a.DType)
+	out := g.New(a.Shape, d)
 	if n != nil {
 		n.emit(out)
 		n.save(out)

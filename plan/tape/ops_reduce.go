@@ -171,6 +171,49 @@ func layerNormBackward(n *Node, p *pass) {
 	x.drop()
 }
 
+// GroupNorm is nn.GroupNorm with a group for each channel, on [B, C, ...]; autocast runs it in fp32.
+func (g *Graph) GroupNorm(x *Tensor, weight, bias *Param) *Tensor {
+	defer release(g.full(&x))
+	g.op = "group_norm"
+	n := g.prepare("group_norm", x, weight.Tensor, bias.Tensor)
+	n.save(x, weight.Tensor)
+	rows := x.Shape[0] * x.Shape[1]
+	out := g.New(x.Shape, x.DType)
+	mean, rstd := g.New([]int64{rows}, x.DType), g.New([]int64{rows}, x.DType)
+	a, b := g.New([]int64{rows}, F32), g.New([]int64{rows}, F32) // scale and shift of the kernel
+	eat(b, a)
+	if n != nil {
+		n.emit(out)
+		n.save(mean, rstd)
+		n.backward = func(n *Node, p *pass) {
+			p.out[0] = p.new(n.metas[0].shape, n.metas[0].dtype)
+			p.out[1] = p.new(n.metas[1].shape, n.metas[1].dtype)
+			p.out[2] = p.new(n.metas[2].shape, n.metas[2].dtype)
+			p.scratch(4*rows, func() { p.scratch(4*rows, func() { p.scratch(4*rows, func() { p.scratch(4*rows, nil) }) }) })
+		}
+	}
+	eat(mean, rstd, x)
+	return out
+}
+
+// WeightNorm is a weight made of a direction and a gain for each index of its last dimension.
+func (g *Graph) WeightNorm(v, gain *Tensor) *Tensor {
+	g.op = "weight_norm"
+	n := g.prepare("weight_norm", v, gain)
+	out := g.New(v.Shape, v.DType)
+	norms := g.New([]int64{v.Dim(-1)}, F32)
+	if n != nil {
+		n.emit(out)
+		n.save(v, gain, norms)
+		n.backward = func(n *Node, p *pass) {
+			p.out[0] = p.new(n.metas[0].shape, n.metas[0].dtype)
+			p.out[1] = p.new(n.metas[1].shape, n.metas[1].dtype)
+		}
+	}
+	eat(norms)
+	return out
+}
+
 // denseCopy is the row-major copy of a strided tensor, or nil.
 func (g *Graph) denseCopy(t *Tensor) *Tensor {
 	if t.contiguous() {

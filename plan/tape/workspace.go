@@ -259,6 +259,9 @@ func (g *Graph) convBytes(c convCase) (b ConvBytes, known bool) {
 		g.Guess = true
 		g.Unsure = g.Unsure || c.last && c.d == F32 && !c.depthwise()
 	}
+	if how == byRule && c.audible() {
+		return c.audio(), false
+	}
 	if how == byRule {
 		return ConvBytes{Forward: c.forward(), InputGrad: c.inputGrad(), WeightGrad: c.weightGrad()}, false
 	}
