@@ -139,8 +139,11 @@ func (r *Rehearsal) scaled(factor float64) *event.Timeline {
 // rehearsed is the prediction of these runs.
 func (s *simulations) rehearsed(r *Rehearsal, t *Target) *Prediction {
 	main := s.all[0]
-	p := &Prediction{AllocatedPeak: main.res.AllocatedPeak, ReservedPeak: s.typical(), Method: "rehearsal",
+	p := &Prediction{AllocatedPeak: main.res.AllocatedPeak, ReservedPeak: main.res.ReservedPeak, Method: "rehearsal",
 		Warnings: append([]string{}, r.Warnings...), AllocLimit: t.AllocLimit, Validated: true}
+	if r.HalfConv { // estimates in fp32 and of recurrent layers are exact more often than not, and then so is their run
+		p.ReservedPeak = s.typical()
+	}
 	if t.Given {
 		card := t.Card
 		p.Card = &card

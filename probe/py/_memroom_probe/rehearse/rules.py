@@ -357,3 +357,4 @@ def table(card):
 def install(stage):
     attention.install(stage)
     recurrent.install(stage)
+    convolution.install(stage)

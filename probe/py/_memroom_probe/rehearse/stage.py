@@ -92,6 +92,7 @@ class Stage(TorchDispatchMode):
     def __init__(self, recorder, rules):
         super().__init__()
         self.played = {}  # operations that a part plays itself, by name
+        self.laid_out = {}  # operations whose results lie in another order on a card, by name
         self.fake = Fakes(allow_non_fake_inputs=True, allow_fallback_kernels=False)
         fake_tensor.init_gpu_context = lambda device: None
         self.recorder = recorder
@@ -178,6 +179,8 @@ class Stage(TorchDispatchMode):
             except (fake_tensor.DynamicOutputShapeException, fake_tensor.DataDependentOutputException,
                     fake_tensor.UnsupportedOperatorException, NotImplementedError):
                 out = self.values.resolve(func, name, args, kwargs)
+            if name in self.laid_out:
+                out = self.laid_out[name](self, args, out)
         self.values.after(func, name, args, kwargs, out)
         call = Call(self, func, name, args, kwargs, out)
         if any(on_card(t) for t in call.outs) or any(on_card(t) for t in tensors):
