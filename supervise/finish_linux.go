@@ -29,6 +29,8 @@ func (m *Monitor) attemptEnded(exit event.Exit) error {
 	if err := m.Record.SaveVerdict(verdict); err != nil {
 		m.cannotRecord(err)
 	}
+	raiseAtEnd(&m.said.Peaks, exit, verdict, m.state)
+	raiseAtEnd(&m.said.Attempt, exit, verdict, m.state)
 	attempt := event.Attempt{Number: exit.Attempt, Started: exit.At.Add(-time.Duration(exit.Seconds * float64(time.Second))),
 		Ended: exit.At, Exit: &exit, Verdict: &verdict}
 	decision := m.decide(exit, verdict)
@@ -44,6 +46,19 @@ func (m *Monitor) attemptEnded(exit event.Exit) error {
 	}
 	m.finish(exit, verdict)
 	return writeMessage(m.conn, sayDone, nil)
+}
+
+// raiseAtEnd lifts the peaks to what is known only afterwards: memory can go from little to the limit between two readings. The
+// kernel knows the most that one process ever had, and kills in a cgroup only when its limit is full of what cannot be dropped.
+func raiseAtEnd(p *event.Peaks, exit event.Exit, verdict event.Verdict, state State) {
+	if p.Resident > 0 {
+		p.Resident = max(p.Resident, exit.MaxResident)
+	}
+	if verdict.IsOOM && verdict.KilledBy == "cgroup" && state.Cgroup != "" && state.HostLimit > 0 {
+		p.HostLimit = state.HostLimit
+		p.Unreclaimable, p.Cgroup = max(p.Unreclaimable, p.HostLimit), max(p.Cgroup, p.HostLimit)
+		p.Resident = max(p.Resident, exit.MaxResident)
+	}
 }
 
 // hearLastWords takes what the probes of ended processes still have on their way.

@@ -303,6 +303,7 @@ func (m *Monitor) tick() {
 	m.alarm.check(m, s)
 	m.relieve(now, s)
 	m.last = s
+	m.raise(s)
 	every := max(1, int(m.Options.Interval/(100*time.Millisecond)))
 	if m.state.Limit == LimitSoft && m.ticks%every != 0 {
 		m.ticks++
@@ -331,8 +332,6 @@ func (m *Monitor) nameSilent(now time.Time) {
 
 // keep puts a reading into the record.
 func (m *Monitor) keep(s event.Sample) {
-	raise(&m.said.Peaks, s, m.hostLimit(s))
-	raise(&m.said.Attempt, s, m.hostLimit(s))
 	m.said.Samples++
 	m.batch = append(m.batch, s)
 	if m.Detect != nil {
@@ -538,6 +537,12 @@ func (m *Monitor) hostLimit(s event.Sample) event.Bytes {
 		lower(s.Machine.Total)
 	}
 	return limit
+}
+
+// raise lifts the peaks of the run and of the attempt to a reading.
+func (m *Monitor) raise(s event.Sample) {
+	raise(&m.said.Peaks, s, m.hostLimit(s))
+	raise(&m.said.Attempt, s, m.hostLimit(s))
 }
 
 // raise lifts the peaks to a reading.
