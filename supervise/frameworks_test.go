@@ -122,6 +122,37 @@ func ranksSeen(f *store.Folder) int {
 	return len(ranks)
 }
 
+const rankRunsOut = `
+import sys, torch, torch.distributed as dist
+dist.init_process_group("gloo")
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(8, 1))
+kept = []
+for step in range(100000):
+    if dist.get_rank() == 1 and step > 5:
+        torch.empty(1 << 50) if sys.argv[1] == "raises" else kept.append(bytearray(64 << 20))
+    model(torch.randn(4, 8)).square().mean().backward()
+`
+
+// TestTorchrunRankRunsOut: one of two real ranks runs out of memory, by an exception and by the kernel, while the other waits for it in
+// a collective call. The run must end, and the verdict must name the rank.
+func TestTorchrunRankRunsOut(t *testing.T) {
+	python := testenv.Python(t, "torch")
+	for how, killer := range map[string]string{"raises": "itself", "hogs": "cgroup"} {
+		t.Run(how, func(t *testing.T) {
+			w := newWorkshop(t, ourselves)
+			t.Setenv("OMP_NUM_THREADS", "1")
+			w.run("--host-mem", "1500MiB", "--grace", "20s", "--group", "pair", "--", python, "-m", "torch.distributed.run", "--standalone",
+				"--nproc-per-node", "2", w.file("ddp.py", rankRunsOut), how)
+			if how == "hogs" && w.state(w.folder()).Cgroup == "" {
+				testenv.Needs(t, "a cgroup", "without one the soft limit ends the whole run at once")
+			}
+			if v := w.verdict(w.folder()); !v.IsOOM || v.KilledBy != killer || v.Rank == nil || *v.Rank != 1 {
+				t.Errorf("verdict %+v", v)
+			}
+		})
+	}
+}
+
 // TestPythonException: the verdict of a Python that ends by a real out-of-memory exception names the wall.
 func TestPythonException(t *testing.T) {
 	w := newWorkshop(t, ourselves)

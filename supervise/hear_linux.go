@@ -167,7 +167,8 @@ func (t *stepThinner) add(s event.RankedStep) {
 	if t.last == nil {
 		t.last = map[int]time.Time{}
 	}
-	if s.End.Sub(t.last[s.PID]) < 100*time.Millisecond && s.OOMs == 0 {
+	since := s.End.Sub(t.last[s.PID])
+	if since >= 0 && since < 100*time.Millisecond && s.OOMs == 0 { // below 0 the clock was set back
 		return
 	}
 	t.last[s.PID] = s.End

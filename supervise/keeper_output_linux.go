@@ -15,8 +15,10 @@ const (
 	inlinePatience = 30 * time.Second
 	// inlineRoom bounds the output waiting for a front end in the keeper's memory.
 	inlineRoom = 256 << 10
-	// spareDisk is never taken by recorded output: the training needs it more, for its checkpoints.
-	spareDisk = 256 << 20
+	// spareDisk is never taken by recorded output: the training needs it more, for its checkpoints. Output that is no log any
+	// more leaves more.
+	spareDisk, spareOfMuch = 256 << 20, 8 << 30
+	muchOutput             = 1 << 30
 	// retryRecording is how long recording rests after the file could not be written.
 	retryRecording = 5 * time.Second
 	// spareCheck is how much is recorded between two looks at the free space.
@@ -118,7 +120,11 @@ func (o *output) ready(size int) error {
 	var st unix.Statfs_t
 	if err := unix.Fstatfs(int(o.file.Fd()), &st); err == nil {
 		free, whole := int64(st.Bavail)*st.Bsize, int64(st.Blocks)*st.Bsize
-		if free < min(spareDisk, whole/20) {
+		spare := int64(spareDisk)
+		if o.end > muchOutput {
+			spare = spareOfMuch
+		}
+		if free < min(spare, whole/20) {
 			return fmt.Errorf("%s: only %d MiB are left on the disk", o.path, free>>20)
 		}
 	}

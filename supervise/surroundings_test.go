@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"memroom/event"
+	"memroom/store"
 	"memroom/testenv"
 )
 
@@ -105,5 +106,48 @@ for at in range(0, 64 << 20, 1 << 20):
 	}
 	if v := w.verdict(w.folder()); got.code != 128+7 || !v.IsOOM || v.Where != event.WhereShm {
 		t.Errorf("exit %d, %+v\n%s", got.code, v, got.err)
+	}
+}
+
+// TestNested: a run inside a run. Both see the exit code; the inner one's limit holds inside the outer one's.
+func TestNested(t *testing.T) {
+	w := newWorkshop(t, ourselves)
+	got := w.run("--name", "outer", "--", binary, "run", "--name", "inner", "--", "sh", "-c", "echo words; exit 7")
+	if got.code != 7 || got.out != "words\n" {
+		t.Errorf("%+v", got)
+	}
+	kept := &store.Store{Home: w.home}
+	for _, name := range []string{"outer", "inner"} {
+		folder, err := kept.Find(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if v := w.verdict(folder); v.ExitCode != 7 || v.IsOOM {
+			t.Errorf("%s: %+v", name, v)
+		}
+	}
+}
+
+// TestManyChildren: five hundred processes at once, all of which stay zombies for a while.
+func TestManyChildren(t *testing.T) {
+	w := newWorkshop(t, ourselves)
+	got := w.run(append([]string{"--"}, w.script(`
+import os, time
+children = []
+for _ in range(500):
+    pid = os.fork()
+    if pid == 0:
+        time.sleep(1); os._exit(0)
+    children.append(pid)
+time.sleep(2)
+for pid in children: os.waitpid(pid, 0)
+print("done")
+`)...)...)
+	summary, err := w.folder().Summary()
+	if err != nil || got.out != "done\n" || got.code != 0 {
+		t.Fatalf("%+v %v", got, err)
+	}
+	if summary.Peaks.Processes < 500 || summary.Verdict.IsOOM {
+		t.Errorf("%d processes seen, verdict %+v", summary.Peaks.Processes, summary.Verdict)
 	}
 }
