@@ -11,6 +11,7 @@ import (
 	"memroom/event"
 	"memroom/meter/nvml"
 	"memroom/plan"
+	"memroom/plan/tape"
 	"memroom/probe"
 	"memroom/remedy"
 )
@@ -101,7 +102,10 @@ func (c *calibrateCmd) shapes() (plan.Shapes, error) {
 	if err != nil {
 		return plan.Shapes{}, err
 	}
-	var all plan.Shapes
+	if len(c.Batch) == 0 || len(c.Precision) == 0 {
+		return plan.Shapes{}, usageError(errors.New("give at least one --batch and one --precision"))
+	}
+	all := plan.Shapes{Conv: []tape.Convolution{}, RNN: []tape.Recurrent{}}
 	for _, batch := range c.Batch {
 		for _, precision := range c.Precision {
 			setup := plan.Setup{Model: model, Setup: remedy.Setup{Batch: batch, Seq: c.Seq, Image: c.Image, Precision: precision, ChannelsLast: c.ChannelsLast}}
@@ -156,12 +160,34 @@ func (w *cardMeasurement) conclude() error {
 	if w.beyond["kernels"] <= 0 || w.beyond["cudnn"] < w.beyond["kernels"] {
 		return fmt.Errorf("the readings make no sense (%v): is something else running on the card?", w.beyond)
 	}
+	if change := w.settled(); change > unrest || change < -unrest {
+		return fmt.Errorf("others took or gave back %s on the card while it was measured: run it again when they are quiet", max(change, -change))
+	}
 	w.found.Context, w.found.DNN = w.beyond["kernels"], w.beyond["cudnn"]-w.beyond["kernels"]
 	if driver, err := w.lib.Driver(); err == nil {
 		w.found.Driver = driver.Version
 	}
 	w.found.When = time.Now().UTC().Truncate(time.Second)
 	return nil
+}
+
+// unrest is how much others may take or give back on the card during a calibration: a desktop's share goes up and down.
+const unrest = 64 * event.MiB
+
+// settled is how much more the card holds afterwards than before, once the driver has taken back what was measured.
+func (w *cardMeasurement) settled() event.Bytes {
+	var change event.Bytes
+	for range 20 {
+		now, err := w.lib.Devices()
+		if err != nil && len(now) == 0 {
+			return 0
+		}
+		if change = used(now, w.found.UUID) - used(w.before, w.found.UUID); change <= unrest {
+			return change
+		}
+		time.Sleep(150 * time.Millisecond)
+	}
+	return change
 }
 
 // stage reads the driver while the process holds still.

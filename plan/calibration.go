@@ -19,6 +19,8 @@ type Calibration struct {
 	When   time.Time   `json:"when"`
 	Conv   []ConvSizes `json:"convolutions,omitempty"`
 	RNN    []RNNSizes  `json:"recurrent,omitempty"`
+
+	table *tape.Workspaces // laid over the shipped ones
 }
 
 // ConvSizes are the workspaces of a convolution on the card.
@@ -100,7 +102,7 @@ func (c *Calibration) Plausible() bool {
 			return false
 		}
 	}
-	return c.Total >= event.GiB && c.SMs > 0
+	return c.Total >= event.GiB && c.SMs > 0 && c.SMs < 1<<16 && c.Capability > 0 && c.Capability < 1000
 }
 
 // Calibrate gives the target what was measured on its card.
@@ -114,19 +116,23 @@ func (t *Target) Calibrate(c *Calibration) {
 // workspaces are the sizes known for the target's card and version: those shipped, overlaid by those of a calibration. They
 // belong to a version of PyTorch: those of another one are left out.
 func (t *Target) workspaces() *tape.Workspaces {
-	var w *tape.Workspaces
+	var shipped *tape.Workspaces
 	if t.Card.Capability == 90 && t.Card.SMs == 132 && sameRelease(t.Torch, tableTorch) {
-		w = shippedTable()
+		shipped = shippedTable()
 	}
-	if t.calibrated != nil && sameRelease(t.calibrated.Torch, t.Torch) {
-		if w == nil {
-			w = &tape.Workspaces{}
-		} else {
-			w = w.Clone()
-		}
-		t.calibrated.workspaces(w)
+	if t.calibrated == nil || !sameRelease(t.calibrated.Torch, t.Torch) {
+		return shipped
 	}
-	return w
+	return t.calibrated.over(shipped)
+}
+
+// over lays the calibration's sizes over others, once: a search asks for them hundreds of times.
+func (c *Calibration) over(others *tape.Workspaces) *tape.Workspaces {
+	if c.table == nil {
+		c.table = others.Clone()
+		c.workspaces(c.table)
+	}
+	return c.table
 }
 
 // sameRelease compares versions by their first two numbers: 2.11.0+cu130 is 2.11.

@@ -68,9 +68,24 @@ const farthest = 4
 
 // resembling gives the sizes of a convolution after the nearest one that was measured.
 func (w *Workspaces) resembling(c Convolution) (ConvBytes, bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	if w.alike == nil {
 		w.compare()
 	}
+	if b, ok := w.resembled[c]; ok {
+		return b, b != ConvBytes{Forward: -1}
+	}
+	b, ok := w.nearest(c)
+	if !ok {
+		b = ConvBytes{Forward: -1} // remembered as having no relative
+	}
+	w.resembled[c] = b
+	return b, ok
+}
+
+// nearest looks through all measured convolutions.
+func (w *Workspaces) nearest(c Convolution) (ConvBytes, bool) {
 	own := c.relative()
 	var best *relative
 	near := float64(farthest)
@@ -88,7 +103,7 @@ func (w *Workspaces) resembling(c Convolution) (ConvBytes, bool) {
 
 // compare prepares the measured convolutions for comparison, in an order of their own so that ties are always decided alike.
 func (w *Workspaces) compare() {
-	w.alike = map[likeness][]relative{}
+	w.alike, w.resembled = map[likeness][]relative{}, map[Convolution]ConvBytes{}
 	for k, b := range w.Each {
 		r := k.relative()
 		r.bytes = b

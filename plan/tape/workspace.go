@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"maps"
 	"slices"
+	"sync"
 )
 
 // Convolution is one convolution as cuDNN sees it: what decides the size of its workspaces. A one-dimensional convolution
@@ -45,12 +46,15 @@ type RNNBytes struct {
 	Reserve   int64 `json:"reserve"`
 }
 
-// Workspaces is what was measured on a card. The nil one knows nothing.
+// Workspaces is what was measured on a card. The nil one knows nothing. Sizes may be looked up by several at once, but not
+// while they are added.
 type Workspaces struct {
 	conv map[Convolution][]batchBytes // by everything but the batch, which is 0 in the key; smallest batch first
 	rnn  map[Recurrent]RNNBytes
 
-	alike map[likeness][]relative // the same convolutions, to be compared with others; made when first needed
+	mu        sync.Mutex                // of what is made while sizes are looked up
+	alike     map[likeness][]relative   // the same convolutions, to be compared with others; made when first needed
+	resembled map[Convolution]ConvBytes // what was found by comparing
 }
 
 type batchBytes struct {
@@ -98,6 +102,9 @@ func (w *Workspaces) Each(yield func(Convolution, ConvBytes) bool) {
 
 // Clone is a copy that can be added to.
 func (w *Workspaces) Clone() *Workspaces {
+	if w == nil {
+		return &Workspaces{}
+	}
 	c := &Workspaces{conv: make(map[Convolution][]batchBytes, len(w.conv)), rnn: maps.Clone(w.rnn)}
 	for k, list := range w.conv {
 		c.conv[k] = slices.Clone(list)
