@@ -117,6 +117,7 @@ func (o *output) ready(size int) error {
 	if o.unchecked += int64(size); o.unchecked < spareCheck {
 		return nil
 	}
+	o.unchecked = 0
 	var st unix.Statfs_t
 	if err := unix.Fstatfs(int(o.file.Fd()), &st); err == nil {
 		free, whole := int64(st.Bavail)*st.Bsize, int64(st.Blocks)*st.Bsize
@@ -125,10 +126,11 @@ func (o *output) ready(size int) error {
 			spare = spareOfMuch
 		}
 		if free < min(spare, whole/20) {
+			o.unchecked = spareCheck
 			return fmt.Errorf("%s: only %d MiB are left on the disk", o.path, free>>20)
 		}
+		o.unchecked = max(0, spareCheck-(free-min(spare, whole/20))/2) // the less is left, the sooner it is looked at again
 	}
-	o.unchecked = 0
 	return nil
 }
 

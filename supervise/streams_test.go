@@ -289,6 +289,9 @@ func TestFullDisk(t *testing.T) {
 	if n := strings.Count(got.err, "no longer recorded"); n != 1 {
 		t.Errorf("said %d times: %q", n, got.err)
 	}
+	if exit, err := w.folder().Exit(); err != nil || exit.Code != 9 {
+		t.Errorf("output left no room for the exit code: %+v, %v", exit, err)
+	}
 }
 
 func TestReadOnlyHome(t *testing.T) {
