@@ -278,12 +278,12 @@ func TestFullDisk(t *testing.T) {
 		testenv.Needs(t, "root", "to mount a small file system")
 	}
 	w := newWorkshop(t, ourselves)
-	if err := syscall.Mount("tmpfs", w.home, "tmpfs", 0, "size=512k"); err != nil {
+	if err := syscall.Mount("tmpfs", w.home, "tmpfs", 0, "size=4m"); err != nil {
 		testenv.Needs(t, "mount", err.Error())
 	}
 	t.Cleanup(func() { _ = syscall.Unmount(w.home, syscall.MNT_DETACH) })
-	got := w.run("--no-probe", "--", "sh", "-c", "head -c 3000000 /dev/zero | tr '\\0' x; exit 9")
-	if len(got.out) != 3000000 || got.code != 9 {
+	got := w.run("--no-probe", "--", "sh", "-c", "head -c 9000000 /dev/zero | tr '\\0' x; exit 9")
+	if len(got.out) != 9000000 || got.code != 9 {
 		t.Errorf("%d bytes of output, exit %d", len(got.out), got.code)
 	}
 	if n := strings.Count(got.err, "no longer recorded"); n != 1 {
