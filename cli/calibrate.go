@@ -152,7 +152,10 @@ func (w *cardMeasurement) measure(python string, limit time.Duration) error {
 	if w.failed > 0 {
 		w.s.note("%d shapes could not be run on this card: plan estimates them", w.failed)
 	}
-	return errors.Join(w.conclude(), cut)
+	if err := w.conclude(); err != nil {
+		return err
+	}
+	return cut
 }
 
 // conclude makes the card's constants of the readings.
