@@ -21,6 +21,8 @@ type Ladder struct {
 	After    *Prediction       `json:"prediction"`
 	Flags    map[string]string `json:"flags"` // the same for each trainer, and for memroom run
 	Reason   string            `json:"reason,omitempty"`
+	Least    event.Bytes       `json:"least,omitempty"`        // where nothing fits: device bytes with everything that is allowed
+	Consent  *Ladder           `json:"with_consent,omitempty"` // where nothing fits: what would if every change of the mathematics were allowed
 }
 
 // Rung is one remedy and what it does to the card's memory.
@@ -37,18 +39,10 @@ type Rung struct {
 
 // searched are the remedies whose effect the engine can run: each rewrites a setup into another that can be simulated.
 var searched = []remedy.ID{remedy.Attention, remedy.ExpandableSegments, remedy.SetToNone, remedy.OptimizerFused, remedy.MicroBatch,
-	remedy.Checkpointing, remedy.MixedPrecision, remedy.Optimizer8Bit, remedy.OptimizerAdafactor, remedy.LoRA, remedy.Quantize8Bit, remedy.Quantize4Bit}
+	remedy.Checkpointing, remedy.ActivationOffload, remedy.OptimizerOffload, remedy.MixedPrecision, remedy.Optimizer8Bit, remedy.OptimizerAdafactor, remedy.LoRA, remedy.Quantize8Bit, remedy.Quantize4Bit}
 
 // maxHalvings bounds how often a batch is halved: 2^20 samples down to one.
 const maxHalvings = 20
-
-// candidate is a set of remedies applied to the setup.
-type candidate struct {
-	setup    Setup
-	ids      []remedy.ID
-	halvings int
-	slowdown float64
-}
 
 // FindFit searches for the cheapest set of remedies with which the setup fits the target. allowed says which remedies
 // that change the mathematics may be used.
@@ -58,14 +52,28 @@ func FindFit(s Setup, t Target, allowed func(*remedy.Remedy) bool) (*Ladder, err
 		return nil, err
 	}
 	s = *before.Setup
-	tools := usable(s, allowed)
-	ladder := &Ladder{Alone: alone(s, t, tools, before)}
-	best := cheapest(t, combine(s, tools, ladder.Alone))
-	if best == nil {
-		ladder.Reason = "no allowed set of remedies makes it fit"
-		ladder.Setup, ladder.After = &s, before
-		return ladder, nil
+	ladder, err := climbTo(s, t, usable(s, allowed), before)
+	if err != nil || ladder.Fits {
+		return ladder, err
 	}
+	if every := usable(s, func(*remedy.Remedy) bool { return true }); len(every) > len(usable(s, allowed)) {
+		if other, err := climbTo(s, t, every, before); err == nil && other.Fits {
+			ladder.Consent = other
+		}
+	}
+	return ladder, nil
+}
+
+// climbTo finds the ladder among these remedies.
+func climbTo(s Setup, t Target, tools []*remedy.Remedy, before *Prediction) (*Ladder, error) {
+	ladder := &Ladder{Alone: alone(s, t, tools, before)}
+	choice := newChooser(s, t, tools, ladder.Alone)
+	best := choice.cheapest()
+	if best == nil {
+		ladder.Setup, ladder.After = &s, before
+		return ladder, ladder.impossible(choice)
+	}
+	var err error
 	ladder.Fits, ladder.Slowdown = true, best.slowdown
 	if ladder.After, err = Predict(best.setup, t.with(best.setup)); err != nil {
 		return nil, err
@@ -74,6 +82,28 @@ func FindFit(s Setup, t Target, allowed func(*remedy.Remedy) bool) (*Ladder, err
 	ladder.Rungs, err = climb(s, t, best, before)
 	ladder.Flags = flags(s, best)
 	return ladder, err
+}
+
+// impossible says why nothing fits: what the setup needs with everything that could be used.
+func (l *Ladder) impossible(choice *chooser) error {
+	everything := choice.deepest(choice.everything())
+	p, err := Predict(everything.setup, choice.target.with(everything.setup))
+	if err != nil {
+		return err
+	}
+	l.Least = p.DevicePeak
+	l.Reason = fmt.Sprintf("no remedy that is allowed saves anything here; it needs %s, at most %s", l.Least, p.High)
+	if len(everything.ids) > 0 {
+		var names []string
+		for _, id := range everything.ids {
+			// a later one may have taken the place of an earlier one, as one optimizer of another
+			if r, _ := remedy.Find(id); id == remedy.MicroBatch || r.IsOn(everything.setup.Setup) {
+				names = append(names, string(id))
+			}
+		}
+		l.Reason = fmt.Sprintf("even with %s it needs %s, at most %s", strings.Join(names, ", "), l.Least, p.High)
+	}
+	return nil
 }
 
 // with is the target under the setup's allocator settings.
@@ -114,83 +144,6 @@ func alone(s Setup, t Target, tools []*remedy.Remedy, before *Prediction) []Rung
 	}
 	slices.SortFunc(rungs, func(a, b Rung) int { return cmp.Compare(b.Saves, a.Saves) })
 	return rungs
-}
-
-// combine makes every set of the remedies that save something, with every number of halvings, cheapest first. The
-// remedies are a handful, so all sets are few hundred.
-func combine(s Setup, tools []*remedy.Remedy, saving []Rung) []candidate {
-	var single []*remedy.Remedy
-	var halve *remedy.Remedy
-	for _, r := range tools {
-		switch useful := slices.ContainsFunc(saving, func(x Rung) bool { return x.ID == r.ID }); {
-		case !useful:
-		case r.ID == remedy.MicroBatch:
-			halve = r
-		default:
-			single = append(single, r)
-		}
-	}
-	var all []candidate
-	for set := range 1 << len(single) {
-		c := candidate{setup: s, slowdown: 1}
-		for i, r := range single {
-			if set&(1<<i) != 0 && !c.apply(r) {
-				c.slowdown = 0
-				break
-			}
-		}
-		if c.slowdown == 0 {
-			continue // two of them exclude each other
-		}
-		all = append(all, c)
-		for halve != nil && c.halvings < maxHalvings {
-			if !c.apply(halve) {
-				break
-			}
-			c.halvings++
-			all = append(all, c)
-		}
-	}
-	slices.SortStableFunc(all, func(a, b candidate) int {
-		return cmp.Or(cmp.Compare(changes(a), changes(b)), cmp.Compare(a.slowdown, b.slowdown), cmp.Compare(len(a.ids), len(b.ids)))
-	})
-	return all
-}
-
-// changes counts the remedies in a set that change the mathematics: fewer come first, whatever they cost.
-func changes(c candidate) int {
-	n := 0
-	for _, id := range c.ids {
-		if r, _ := remedy.Find(id); r.Equivalence == remedy.Changes {
-			n++
-		}
-	}
-	return n
-}
-
-// apply adds a remedy; false if it cannot be applied on top of the others.
-func (c *candidate) apply(r *remedy.Remedy) bool {
-	after, ok := r.Rewrite(c.setup.Setup)
-	if !ok {
-		return false
-	}
-	c.slowdown *= r.Slowdown(c.setup.Setup)
-	c.setup.Setup = after
-	if len(c.ids) == 0 || c.ids[len(c.ids)-1] != r.ID {
-		c.ids = append(slices.Clone(c.ids), r.ID)
-	}
-	return true
-}
-
-// cheapest tries the candidates in order and gives the first that fits.
-func cheapest(t Target, all []candidate) *candidate {
-	for i := range all {
-		target := t.with(all[i].setup)
-		if target.try(&all[i].setup).fits {
-			return &all[i]
-		}
-	}
-	return nil
 }
 
 // flags writes the chosen remedies in each trainer's own words, and as arguments of `memroom run`.

@@ -41,9 +41,13 @@ func TestFindFitIsCheapestAndKeepsTheBatch(t *testing.T) {
 	if err := checked.Check(); err != nil {
 		t.Fatal(err)
 	}
-	for _, c := range combine(checked, usable(checked, none), ladder.Alone) {
-		if c.slowdown < ladder.Slowdown && target.try(&c.setup).fits {
-			t.Errorf("%v fits at %.2f, cheaper than %.2f", c.ids, c.slowdown, ladder.Slowdown)
+	choice := newChooser(checked, target, usable(checked, none), ladder.Alone)
+	for every := range set(1) << len(choice.tools) {
+		made, ok := choice.with(every)
+		for _, c := range choice.halvings(made) {
+			if ok && c.slowdown < ladder.Slowdown && choice.run(c).fits {
+				t.Errorf("%v fits at %.2f, cheaper than %.2f", c.ids, c.slowdown, ladder.Slowdown)
+			}
 		}
 	}
 	for _, key := range []string{"transformers", "memroom"} {
@@ -60,8 +64,28 @@ func TestFindFitSaysWhenNothingDoes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if ladder.Fits || ladder.Reason == "" {
+	if ladder.Fits || ladder.Reason == "" || ladder.Least <= event.GiB {
 		t.Errorf("claims to fit: %+v", ladder.Rungs)
+	}
+	if ladder.Consent == nil || !ladder.Consent.Fits {
+		t.Errorf("does not say that it would fit with fewer trained or packed weights: %+v", ladder.Consent)
+	}
+}
+
+// TestFindFitUsesTheHost: an exact way that needs no consent is found even where the state alone fills the card.
+func TestFindFitUsesTheHost(t *testing.T) {
+	s, target := setupFor(t, "llama-3-8b", 1, 1024)
+	card, err := FindCard("80GiB")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Precision, target.Card, target.Given = "amp_bf16", card, true
+	ladder, err := FindFit(s, target, none)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !ladder.Fits || !ladder.Setup.Offloads("optimizer") {
+		t.Errorf("fits %v with %+v: %s", ladder.Fits, ladder.Rungs, ladder.Reason)
 	}
 }
 

@@ -1,6 +1,10 @@
 package remedy
 
-import "memroom/event"
+import (
+	"slices"
+
+	"memroom/event"
+)
 
 const noBitsandbytes = "bitsandbytes was not available on the card we measure on"
 
@@ -45,7 +49,7 @@ func optimizerOffload() *Remedy {
 		Levels:      []Level{LevelArgs, LevelProcess},
 		on:          func(s Setup) bool { return s.Offloads("optimizer") },
 		rewrite: func(s Setup) (Setup, bool) {
-			s.Offload = append(s.Offload, "optimizer")
+			s.Offload = slices.Concat(s.Offload, []string{"optimizer"})
 			return s, s.Optimizer != "sgd"
 		},
 		timeline: func(t *event.Timeline) (*event.Timeline, bool) {

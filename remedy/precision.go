@@ -1,6 +1,10 @@
 package remedy
 
-import "memroom/event"
+import (
+	"slices"
+
+	"memroom/event"
+)
 
 // precisions: half-width activations.
 func precisions() []*Remedy {
@@ -71,8 +75,11 @@ func checkpoints() []*Remedy {
 		Training:    true,
 		Levels:      []Level{LevelProcess},
 		on:          func(s Setup) bool { return s.Offloads("activations") },
-		rewrite:     func(s Setup) (Setup, bool) { s.Offload = append(s.Offload, "activations"); return s, true },
-		slowdown:    constant(1.5), // bound by the bus unless each layer computes longer than it copies
+		rewrite: func(s Setup) (Setup, bool) {
+			s.Offload = slices.Concat(s.Offload, []string{"activations"})
+			return s, true
+		},
+		slowdown: constant(1.5), // bound by the bus unless each layer computes longer than it copies
 		args: map[Trainer]string{
 			Torchtune: "enable_activation_offloading=True",
 			Axolotl:   "gradient_checkpointing: offload",

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 
@@ -29,19 +30,24 @@ func Ladder(w io.Writer, l *plan.Ladder, color bool) error {
 		b.WriteString("\neach by itself:\n\n")
 		rungs(&b, l.Alone)
 	}
-	if len(l.Flags) > 0 && len(l.Rungs) > 0 {
-		b.WriteString("\nto type:\n\n")
-		var keys []string
-		for k := range l.Flags {
-			keys = append(keys, k)
-		}
-		slices.Sort(keys)
-		for _, k := range keys {
-			fmt.Fprintf(&b, "  %-14s %s\n", k, l.Flags[k])
-		}
+	if l.Consent != nil {
+		b.WriteString("\nwith your consent to changes of the mathematics it would fit:\n\n")
+		rungs(&b, l.Consent.Rungs)
+		toType(&b, l.Consent.Flags)
+	}
+	if len(l.Rungs) > 0 {
+		toType(&b, l.Flags)
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// toType writes the remedies in the words of each trainer.
+func toType(b *strings.Builder, flags map[string]string) {
+	b.WriteString("\nto type:\n\n")
+	for _, trainer := range slices.Sorted(maps.Keys(flags)) {
+		fmt.Fprintf(b, "  %-14s %s\n", trainer, flags[trainer])
+	}
 }
 
 func rungs(b *strings.Builder, list []plan.Rung) {
