@@ -60,6 +60,8 @@ func counted() [][3]any {
 	add("falcon", map[string]any{"hidden_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 500, "new_decoder_architecture": true, "num_kv_heads": 2, "bias": true}, causal)
 	add("falcon", map[string]any{"hidden_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 500, "alibi": true, "multi_query": false, "parallel_attn": false, "bias": true}, causal)
 	add("gpt2", map[string]any{"n_embd": 128, "n_layer": 2, "n_head": 4, "vocab_size": 500}, causal, "AutoModelForSequenceClassification")
+	add("gpt_bigcode", map[string]any{"n_embd": 128, "n_layer": 2, "n_head": 4, "vocab_size": 500}, causal)
+	add("gpt_bigcode", map[string]any{"n_embd": 128, "n_layer": 2, "n_head": 4, "vocab_size": 500, "multi_query": false}, causal)
 	add("gptj", map[string]any{"n_embd": 128, "n_layer": 2, "n_head": 4, "vocab_size": 500, "rotary_dim": 16}, causal)
 	add("gpt_neo", map[string]any{"hidden_size": 128, "num_layers": 2, "attention_types": []any{[]any{[]any{"global", "local"}, 1}}, "num_heads": 4, "vocab_size": 500}, causal)
 	add("opt", map[string]any{"hidden_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4, "ffn_dim": 256, "vocab_size": 500, "word_embed_proj_dim": 64, "do_layer_norm_before": false}, causal)
