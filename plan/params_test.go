@@ -43,7 +43,7 @@ func counted() [][3]any {
 		}
 	}
 	for _, kind := range []string{"llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text", "phi3", "olmo", "olmo2", "olmo3", "granite", "cohere", "cohere2",
-		"smollm3", "starcoder2", "stablelm", "glm", "glm4", "nemotron", "exaone4", "seed_oss", "helium", "arcee", "ernie4_5", "hunyuan_v1_dense", "mixtral", "qwen2_moe", "qwen3_moe"} {
+		"smollm3", "starcoder2", "stablelm", "glm", "glm4", "nemotron", "exaone4", "seed_oss", "helium", "arcee", "ernie4_5", "hunyuan_v1_dense", "mixtral", "qwen2_moe", "qwen3_moe", "olmoe", "granitemoe"} {
 		config := smallDecoder
 		switch kind {
 		case "glm", "glm4", "seed_oss", "helium", "qwen3", "gemma", "gemma2", "gemma3_text", "cohere2", "ernie4_5", "hunyuan_v1_dense", "nemotron", "arcee", "mistral":
@@ -62,6 +62,7 @@ func counted() [][3]any {
 	add("gpt2", map[string]any{"n_embd": 128, "n_layer": 2, "n_head": 4, "vocab_size": 500}, causal, "AutoModelForSequenceClassification")
 	add("gpt_bigcode", map[string]any{"n_embd": 128, "n_layer": 2, "n_head": 4, "vocab_size": 500}, causal)
 	add("gpt_bigcode", map[string]any{"n_embd": 128, "n_layer": 2, "n_head": 4, "vocab_size": 500, "multi_query": false}, causal)
+	add("mpt", map[string]any{"d_model": 128, "n_layers": 2, "n_heads": 4, "vocab_size": 500}, causal)
 	add("gptj", map[string]any{"n_embd": 128, "n_layer": 2, "n_head": 4, "vocab_size": 500, "rotary_dim": 16}, causal)
 	add("gpt_neo", map[string]any{"hidden_size": 128, "num_layers": 2, "attention_types": []any{[]any{[]any{"global", "local"}, 1}}, "num_heads": 4, "vocab_size": 500}, causal)
 	add("opt", map[string]any{"hidden_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4, "ffn_dim": 256, "vocab_size": 500, "word_embed_proj_dim": 64, "do_layer_norm_before": false}, causal)

@@ -136,6 +136,8 @@ type simulations struct {
 	model  *family.Model
 	all    []simulation
 	orders bool // the runs differ in the order of samples
+
+	unmasked event.Bytes // what is reserved when batches come without an attention mask, where that is less; 0 if not
 }
 
 func simulateAll(s *Setup, t *Target) (*simulations, error) {
@@ -155,7 +157,28 @@ func simulateAll(s *Setup, t *Target) (*simulations, error) {
 			break
 		}
 	}
-	return out, nil
+	return out, out.unmask(s, t)
+}
+
+// unmask finds what a model whose memory depends on it reserves when batches come without an attention mask.
+func (r *simulations) unmask(s *Setup, t *Target) error {
+	if !r.model.MaskCosts || s.Padded || s.varies() {
+		return nil
+	}
+	bare := *s
+	bare.bare = true
+	m, err := bare.model()
+	if err != nil {
+		return err
+	}
+	sim, err := simulate(m, &bare, t, variant{scale: 1}, 0)
+	if err != nil {
+		return err
+	}
+	if sim.res.ReservedPeak < r.all[0].res.ReservedPeak {
+		r.unmasked = sim.res.ReservedPeak
+	}
+	return nil
 }
 
 // simulate records the setup's timeline and sends it through the allocator, under a cap on reserved bytes if limit is
@@ -308,6 +331,10 @@ func (r *simulations) interval(p *Prediction, s *Setup, t *Target) (reserved flo
 	}
 	low, high := r.spread()
 	over := t.overhead(r.all[0].usesDNN)
+	if r.unmasked > 0 {
+		p.warn("batches come with the attention mask that tokenizers make, one int64 a token; without one %s are reserved, which the interval covers", r.unmasked)
+		low = min(low, r.unmasked)
+	}
 	p.bounds(low+over, high+over, m, t)
 	return reserved
 }

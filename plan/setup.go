@@ -20,6 +20,8 @@ type Setup struct {
 	Shortest  int  `json:"shortest,omitempty"`   // batches have from so many tokens a sample to seq; 0 is always seq
 	EvalBatch int  `json:"eval_batch,omitempty"` // batch of an evaluation without gradients, 0 is none
 	EvalKeep  int  `json:"eval_keep,omitempty"`  // evaluation batches whose logits stay on the card until it is over
+
+	bare bool // batches come without an attention mask
 }
 
 // The words of a setup.
@@ -102,7 +104,7 @@ func setDefault[T comparable](v *T, def T) {
 // run is how the model is used in this setup, with a batch of the given size.
 func (s *Setup) run(batch, seq int) family.Run {
 	return family.Run{Batch: int64(batch), Seq: int64(seq), Image: int64(s.Image), Attn: s.Attention, Checkpointing: s.Checkpointing,
-		Float: weightType(s.Precision), Padded: s.Padded, MaskGiven: true, ChannelsLast: s.ChannelsLast, ChunkLogits: s.ChunkedLoss, Cache: s.UseCache}
+		Float: weightType(s.Precision), Padded: s.Padded, MaskGiven: !s.bare, ChannelsLast: s.ChannelsLast, ChunkLogits: s.ChunkedLoss, Cache: s.UseCache}
 }
 
 // model builds the model for this setup.

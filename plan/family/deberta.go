@@ -87,7 +87,9 @@ func debertaV2(c *Config, r Run) (*Model, error) {
 		local = d.convolution(enc.Child("conv"))
 	}
 	run := func(x *ctx, in []*tape.Tensor) *tape.Tensor { return x.debertaBody(in, d, emb, blocks, rel, local) }
-	return d.withHead(root, r, emb.word, run), nil
+	m := d.withHead(root, r, emb.word, run)
+	m.MaskCosts = true
+	return m, nil
 }
 
 type debertaEmbeddings struct {

@@ -160,12 +160,18 @@ func (s *decoder) block(m *tape.Module) *decoderBlock {
 		b.o = linear(a, "o_proj", s.heads*s.d, s.h, s.outBias)
 	}
 	s.buildHeadNorms(a, b)
-	if s.experts != nil {
-		b.moe = s.experts.build(m.Child(s.expertsName), s.h)
-	} else {
+	if s.experts == nil {
 		s.buildMLP(m.Child("mlp"), b)
+		s.buildNorms(m, b)
+		return b
 	}
-	s.buildNorms(m, b)
+	if s.expertsName != "mlp" { // Granite registers its norms first
+		s.buildNorms(m, b)
+	}
+	b.moe = s.experts.build(m.Child(s.expertsName), s.h)
+	if s.expertsName == "mlp" {
+		s.buildNorms(m, b)
+	}
 	return b
 }
 

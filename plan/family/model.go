@@ -30,11 +30,12 @@ type Model struct {
 	Loss   func(g *tape.Graph, in []*tape.Tensor) *tape.Tensor // forward and loss
 	Run    Run
 
-	Head   string // the head it was built with, as architectures name it; "" where there is only one
-	Layers int64  // repeated blocks, for reports
-	Tokens int64  // what one sample counts as in the largest sequence dimension
-	Notes  []string
-	Loose  bool // described from the source but not verified operation by operation
+	Head      string // the head it was built with, as architectures name it; "" where there is only one
+	Layers    int64  // repeated blocks, for reports
+	Tokens    int64  // what one sample counts as in the largest sequence dimension
+	Notes     []string
+	Loose     bool // described from the source but not verified operation by operation
+	MaskCosts bool // the attention mask that batches bring decides the peak
 }
 
 // ctx is what block functions share.

@@ -19,7 +19,11 @@ type moeBlock struct {
 
 func (m *moe) build(mod *tape.Module, h int64) *moeBlock {
 	b := &moeBlock{spec: m}
-	router := func() { b.router = mod.Child("gate").Param("weight", m.experts, h) }
+	name := "gate"
+	if m.kind == "granitemoe" {
+		name = "router"
+	}
+	router := func() { b.router = mod.Child(name).Param("weight", m.experts, h) }
 	experts := func() {
 		e := mod.Child("experts")
 		b.gateUp, b.down = e.Param("gate_up_proj", m.experts, 2*m.inner, h), e.Param("down_proj", m.experts, h, m.inner)
@@ -69,6 +73,16 @@ func (b *moeBlock) route(c *ctx, x *tape.Tensor) (logits, scores, places *tape.T
 	f := c.Enter(x)
 	var l, probs, top, idx *tape.Tensor
 	f.Set(&l, c.LinearT(x, b.router.Tensor, nil))
+	if b.spec.kind == "granitemoe" { // the chosen logits are normalised
+		f.Set(&l, c.To(l, tape.F32))
+		v, i := c.TopK(l, b.spec.perToken)
+		f.Set(&top, v)
+		f.Set(&idx, i)
+		f.Set(&probs, c.To(c.Softmax(top, tape.F32), x.DType))
+		logits, scores, places = l, probs, idx
+		f.Leave(logits, scores, places)
+		return logits, scores, places
+	}
 	if b.spec.kind == "mixtral" {
 		f.Set(&probs, c.Softmax(c.To(l, tape.F32), tape.F32))
 	} else {
@@ -131,7 +145,7 @@ func (b *moeBlock) activate(c *ctx, x *tape.Tensor) *tape.Tensor {
 	return f.Leave(c.Mul(c.Activation(b.spec.act, gate), up))
 }
 
-// mixtral is MixtralForCausalLM, Qwen2MoeForCausalLM and Qwen3MoeForCausalLM.
+// mixtral is MixtralForCausalLM and the mixtures of Qwen 2, Qwen 3, OLMoE and Granite.
 func mixtral(c *Config, r Run) (*Model, error) {
 	s := readDecoder(c, r)
 	m := &moe{experts: c.Int(8, "num_local_experts", "num_experts"), perToken: c.Int(2, "num_experts_per_tok"), kind: c.Type(), act: s.act,
@@ -146,6 +160,20 @@ func mixtral(c *Config, r Run) (*Model, error) {
 		s.qkvBias = c.Bool(false, "attention_bias")
 		s.outBias = s.qkvBias
 		m.normTop = c.Bool(false, "norm_topk_prob")
+	}
+	switch c.Type() {
+	case "olmoe":
+		s.headNorm = wholeWidth
+		s.qkvBias = c.Bool(false, "attention_bias")
+		s.outBias = s.qkvBias
+		m.inner, m.normTop = s.inner, c.Bool(false, "norm_topk_prob")
+		if c.Has("clip_qkv") {
+			c.complain("clip_qkv is not described")
+		}
+	case "granitemoe":
+		s.qkvBias = c.Bool(false, "attention_bias")
+		s.outBias = s.qkvBias
+		s.embedScale, s.resScale, s.logitScale, s.expertsName = byConstant, true, true, "block_sparse_moe"
 	}
 	if m.perToken > m.experts {
 		c.complain("num_experts_per_tok %d is more than the %d experts", m.perToken, m.experts)

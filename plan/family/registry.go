@@ -12,12 +12,12 @@ type builder func(c *Config, r Run) (*Model, error)
 // registry maps Hugging Face's model_type to a builder.
 var registry = map[string]builder{
 	// decoders
-	"gpt2": gpt2, "gpt_bigcode": bigcode, "gpt_neo": gptNeo, "gptj": gptj, "gpt_neox": neox, "opt": opt, "bloom": bloom, "falcon": falcon, "phi": phi,
+	"gpt2": gpt2, "gpt_bigcode": bigcode, "gpt_neo": gptNeo, "gptj": gptj, "gpt_neox": neox, "opt": opt, "bloom": bloom, "falcon": falcon, "mpt": mpt, "phi": phi,
 	"llama": llama, "mistral": llama, "ministral": llama, "qwen2": llama, "qwen3": llama, "phi3": phi3,
 	"gemma": gemma, "gemma2": gemma, "gemma3_text": gemma, "olmo": olmo, "olmo2": olmo, "olmo3": olmo, "granite": granite,
 	"cohere": cohere, "cohere2": cohere, "smollm3": smollm3, "starcoder2": starcoder2, "stablelm": stablelm, "glm": glm, "glm4": glm,
 	"nemotron": nemotron, "exaone4": exaone4, "seed_oss": lesser, "helium": lesser, "arcee": lesser, "ernie4_5": lesser, "hunyuan_v1_dense": lesser,
-	"mixtral": mixtral, "qwen2_moe": mixtral, "qwen3_moe": mixtral,
+	"mixtral": mixtral, "qwen2_moe": mixtral, "qwen3_moe": mixtral, "olmoe": mixtral, "granitemoe": mixtral,
 	// encoders
 	"bert": bert, "roberta": roberta, "xlm-roberta": roberta, "camembert": roberta, "electra": electra, "distilbert": distilbert, "albert": albert,
 	"deberta-v2": debertaV2, "modernbert": modernBert,
