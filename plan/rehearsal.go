@@ -17,6 +17,7 @@ type Rehearsal struct {
 	Steps     int            // optimizer steps taken
 	Warnings  []string       // what the rehearsal had to answer by itself
 	UsesDNN   bool           // cuDNN was used: its handles cost device memory
+	Tries     bool           // cudnn.benchmark was on: cuDNN tries kernels with workspaces that nobody knows
 	NoBLAS    bool           // no matrix was multiplied: cuBLAS was never loaded
 	Grouped   bool           // a process group was made: NCCL has a communicator
 	Estimated bool           // workspaces of convolutions or recurrent layers are not exactly known
@@ -37,6 +38,7 @@ const (
 	dnnAbove    = 0.010
 	halfAbove   = 0.08 // and below
 	smallSpread = 0.01 // of the device peak: workspaces hardly matter
+	triesAbove  = 1.1  // with cudnn.benchmark; the one script that was measured took twice as much as without
 )
 
 // Predict sends the rehearsed timeline through the allocator and says what it needs of the target.
@@ -174,6 +176,11 @@ func (s *simulations) rehearsalInterval(p *Prediction, r *Rehearsal, t *Target) 
 		if r.HalfConv && float64(high-low) > smallSpread*float64(p.DevicePeak) {
 			high = max(high, scaleBytes(p.DevicePeak, (1+halfAbove)/(1+m.above))-over)
 		}
+	}
+	if r.Tries {
+		m.above += triesAbove
+		p.Validated = false
+		p.warn("torch.backends.cudnn.benchmark is on: in its first passes cuDNN tries kernels that may take several times what is counted here, as far as there is room")
 	}
 	p.bounds(low+over, high+over, m, t)
 }

@@ -121,6 +121,7 @@ func (r *rehearsalReader) end(line []byte) error {
 				Convolutions bool
 				Half         bool `json:"half_convolutions"`
 				Recurrent    bool
+				Benchmark    bool
 			}
 		}
 	}
@@ -131,6 +132,7 @@ func (r *rehearsalReader) end(line []byte) error {
 	r.ended = true
 	r.out.Reason, r.out.Error, r.out.Steps = e.Reason, e.Error, e.Steps
 	r.out.UsesDNN, r.out.Estimated, r.out.HalfConv = e.Facts.DNN, e.Facts.Convolutions || e.Facts.Recurrent, e.Facts.Half
+	r.out.Tries = e.Facts.Benchmark
 	r.out.NoBLAS, r.out.Grouped = e.Facts.BLAS != nil && !*e.Facts.BLAS, e.Facts.Collectives
 	for _, w := range e.Warnings {
 		text := w.Text

@@ -77,6 +77,8 @@ class Convolutions:
     def scratch(self, call, kind, x, w, y, padding, stride, dilation):
         size = self.workspace(call, kind, x, w, y, padding, stride, dilation)
         call.stage.recorder.facts["cudnn"] = True
+        if torch.backends.cudnn.benchmark:
+            call.stage.recorder.facts["benchmark"] = True
         if size:
             call.stage.recorder.free(call.stage.take(size, call, record.WORKSPACE))
 

@@ -21,8 +21,9 @@ class Rehearsal:
         self.allocator = None  # whose rules the record follows where they are not PyTorch's
 
     def begin(self, torch):
-        from . import card, fakes, rules, script, stage, world
+        from . import card, fakes, rules, script, stage, waiting, world
         self.torch = torch
+        waiting.watch(self)
         try:
             self.card = card.Card(self.target, self.recorder)
             self.stage = stage.Stage(self.recorder, rules.table(self.card))

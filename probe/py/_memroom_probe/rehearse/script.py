@@ -13,11 +13,14 @@ from . import recorder as record
 VARYING = 4  # times as many steps are rehearsed while they ask for different sizes
 PATIENCE = 25  # seconds of processor time after which sizes that differ do not prolong the rehearsal
 EVALUATED = 4  # batches of one evaluation that are rehearsed
+ENOUGH = 40  # seconds of processor time after which the second step's first passes end the rehearsal
+REPEATED = 3  # times the same evaluation is played; what it returns after that is made without it
 AFTERWARDS = 15  # seconds of processor time for what follows the last step
 LAST = 2  # steps that loaders which fetch ahead may take when the data has ended
 
 VARIES = "steps ask for different sizes (samples of different lengths?): a longer run may meet larger ones"
 SHORTENED = "evaluation was rehearsed for %d batches a pass" % EVALUATED
+LONG = "steps are long: the last one was rehearsed for its first passes only"
 CUT = "what follows training was rehearsed for %d seconds only" % AFTERWARDS
 
 
@@ -34,6 +37,8 @@ class Script:
         self.fed = None  # the loader's iterator that gave the newest batch, since the last step
         self.ended = None  # when the training data was made to end
         self.later = 0  # optimizer steps since then
+        self.passes = 0  # backward passes since the last step
+        self.evaluations = {}  # what was evaluated -> (how often, form of what came out)
 
     def install(self):
         self._follow_modules()
@@ -50,6 +55,8 @@ class Script:
             outermost = not stage.modules
             if outermost:
                 script.enter_model(module)
+                if not torch.is_grad_enabled():
+                    return script.evaluate(module, call, args, kwargs)
             stage.modules.append(script.names.get(id(module)) or type(module).__name__)
             try:
                 return call(module, *args, **kwargs)
@@ -67,6 +74,24 @@ class Script:
                 stage.in_linear = False
 
         torch.nn.functional.linear = follow_linear
+
+    def evaluate(self, module, call, args, kwargs):
+        """A call without gradients leaves nothing behind but what it returns. After a few of the same form, that is all that is
+        made: loops over hundreds of batches between two steps are common."""
+        from . import imitation
+        key = imitation.form((args, kwargs))
+        key = (id(module), module.training, torch.is_autocast_enabled("cuda"), key) if key is not None and not self.backwards else None
+        times, made = self.evaluations.get(key, (0, None))
+        if key is not None and times >= REPEATED and made is not None:
+            return imitation.again(made)
+        self.stage.modules.append(self.names.get(id(module)) or type(module).__name__)
+        try:
+            out = call(module, *args, **kwargs)
+        finally:
+            self.stage.modules.pop()
+        if key is not None:
+            self.evaluations[key] = (times + 1, imitation.remember(out))
+        return out
 
     def enter_model(self, module):
         self.keep_time()
@@ -95,10 +120,18 @@ class Script:
                 raise
             finally:
                 script.backwards -= 1
+                script.after_backward()
 
         for module in (graph, torch.autograd):
             if getattr(module, "_engine_run_backward", None) is run:
                 module._engine_run_backward = follow
+
+    def after_backward(self):
+        """Accumulating scripts may take dozens of passes a step: the second step's first two show what the others do."""
+        self.passes += 1
+        if self.recorder.step and self.passes >= 2 and not self.backwards and time.process_time() - self.begun > ENOUGH and self.ended is None:
+            self.recorder.warnings[LONG] = 1
+            self.over("steps")
 
     # -- optimizer -----------------------------------------------------------------------------------------------
 
@@ -123,7 +156,7 @@ class Script:
         self.counts[id(optimizer)] = self.counts.get(id(optimizer), 0) + 1
         recorder.mark("optimizer", max(self.counts.values()))
         self.asked.append(recorder.trained)
-        recorder.trained = 0
+        recorder.trained = self.passes = 0
         if self.ended is not None:
             self.later += 1
             if self.later > LAST or self.fed is not None and not trained(self.fed):

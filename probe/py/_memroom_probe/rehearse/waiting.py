@@ -1,0 +1,23 @@
+"""Ends a rehearsal that waits for something that will not come: a thread that died, a port, an answer."""
+import threading
+import time
+
+IDLE = 90  # seconds without work
+LOOK = 5  # seconds between two looks
+WAITS = ("the script has done nothing for %d seconds: does it wait for another process, a device, a service or an answer? A rehearsal gives it none of "
+         "these" % IDLE)
+
+
+def watch(rehearsal):
+    threading.Thread(target=_look, args=(rehearsal,), daemon=True, name="memroom-waiting").start()
+
+
+def _look(rehearsal):
+    since, used, count = time.monotonic(), time.process_time(), -1
+    while True:
+        time.sleep(LOOK)
+        now, seen = time.process_time(), rehearsal.recorder.count
+        if seen != count or now - used > LOOK * 0.05 + 0.02 * (time.monotonic() - since):
+            since, used, count = time.monotonic(), now, seen
+        elif time.monotonic() - since > IDLE:
+            rehearsal.fail(WAITS)
