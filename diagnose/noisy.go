@@ -43,7 +43,7 @@ func withoutJumps(points []Point) []Point {
 			jumps = append(jumps, i)
 		}
 	}
-	if len(jumps) == 0 || 10*len(jumps) > len(points) {
+	if len(jumps) == 0 || 5*len(jumps) > len(points) {
 		return points
 	}
 	lifted := slices.Clone(points)
@@ -113,12 +113,21 @@ func nextWindow(steps int64, limits Thresholds) int64 {
 
 // falls says that values go down as well as up. Where they do not, rises are judged one by one, which sees more.
 func falls(window []Point) bool {
-	var up, down float64
-	for i := 1; i < len(window); i++ {
-		change := window[i].Value - window[i-1].Value
+	up, down := ways(window)
+	if down == 0 || down > 0.05*up {
+		return down > 0
+	}
+	up, down = ways(withoutJumps(window)) // beside a large jump falls look small
+	return down > 0.05*up
+}
+
+// ways adds up how far a series went up and down.
+func ways(points []Point) (up, down float64) {
+	for i := 1; i < len(points); i++ {
+		change := points[i].Value - points[i-1].Value
 		up, down = up+math.Max(change, 0), down-math.Min(change, 0)
 	}
-	return down > 0.05*up
+	return up, down
 }
 
 // fewPoints is the least that statistics are done on. Steps may be told with gaps, so a window can hold fewer points than steps.

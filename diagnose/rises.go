@@ -40,6 +40,8 @@ func steadyTrend(points []Point, limits Thresholds) (Trend, bool) {
 	case likeClock(rises):
 		trend.even, trend.exact = len(rises) >= limits.ClockRises, true
 		trend.clock, trend.amount, trend.last = gap, usualAmount(rises), points[last.at].Step
+	case len(rises) >= limits.ClockRises && straight(points, rises):
+		trend.even, trend.exact = true, true
 	case len(tail) > limits.EvenRises && last.amount > 0.1*pace.mean: // something else filled besides and is full
 		trend.even, trend.exact, pace = true, true, paceOf(points, tail)
 	case len(rises) >= limits.EvenRises:
@@ -161,6 +163,20 @@ func likeClock(rises []rise) bool {
 		}
 	}
 	return true
+}
+
+// straight says that every point since the first rise is higher than the one before, by about as much a step: where only some steps
+// are told, a leak of one block a step rises by more the more steps were left out.
+func straight(points []Point, rises []rise) bool {
+	rates := make([]float64, len(rises))
+	for i, r := range rises {
+		if i > 0 && r.at != rises[i-1].at+1 {
+			return false
+		}
+		rates[i] = r.amount / float64(points[r.at].Step-points[r.at-1].Step)
+	}
+	usual := median(rates)
+	return !slices.ContainsFunc(rates, func(rate float64) bool { return math.Abs(rate-usual) > 0.1*usual })
 }
 
 // evenTail gives the last rises that are equal to the byte, or nearly, and come at the same distance. A cache that fills

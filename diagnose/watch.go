@@ -34,6 +34,7 @@ type process struct {
 	thrash    thrashWatch
 	spike     spikeWatch
 	last      event.Step
+	working   float64         // what a step needs above its floor, as last read
 	stepTime  time.Duration   // typical, of the last steps
 	recent    []time.Duration // of the last steps
 	leak      *Trend          // as it was said
@@ -125,12 +126,11 @@ func (w *Watch) step(pid int, p *process, row event.Step) []event.Finding {
 		reserved, limit = 0, p.heapLimit(w.wall, w.host.tree, row)
 	}
 	// Gradients are there after the step and not before backward, so this can be negative: what counts is whether it grows.
-	working := 0.0
-	if row.AtBackward > 0 {
-		working = float64(row.AtBackward) - floor
+	if row.AtBackward > 0 && row.AtBackward != p.last.AtBackward { // the same again was not read anew: it costs too much for each step
+		p.working = float64(row.AtBackward) - floor
 	}
 	p.took(row.Duration)
-	p.series.Add(row.Step, floor, reserved, working, w.limits)
+	p.series.Add(row.Step, floor, reserved, p.working, w.limits)
 	var found []event.Finding
 	found = append(found, w.leaks(pid, p, row)...)
 	found = append(found, w.forecast(p, row, float64(limit)-above)...)
