@@ -5,13 +5,18 @@ import (
 	"memroom/plan/tape"
 )
 
-// decide says whether the setup fits the target, and the largest batch and longest sequence that do.
-func (r *simulations) decide(p *Prediction, s *Setup, t *Target) {
+// decide says whether the setup fits the target.
+func (r *simulations) decide(p *Prediction, s *Setup, t *Target) verdict {
 	here := t.judge(s, r)
 	p.Fits = &here.fits
 	if over := t.overhead(r.all[0].usesDNN); here.fits {
 		p.confine(here.wall+over, over)
 	}
+	return here
+}
+
+// reach finds the largest batch and the longest sequence that fit.
+func (t *Target) reach(p *Prediction, s *Setup, here verdict) {
 	batch := t.largest(int64(s.Batch), here, maxBatchSize, func(n int64) verdict {
 		try := *s
 		try.Batch = int(n)

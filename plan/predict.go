@@ -75,21 +75,36 @@ type SeriesPoint struct {
 
 // Predict answers for one setup and target.
 func Predict(s Setup, t Target) (*Prediction, error) {
+	p, here, err := foresee(&s, &t)
+	if err == nil && t.bounded() {
+		t.reach(p, &s, here)
+	}
+	return p, err
+}
+
+// predictOnly answers without the largest batch and sequence, which take many times as long.
+func predictOnly(s Setup, t Target) (*Prediction, error) {
+	p, _, err := foresee(&s, &t)
+	return p, err
+}
+
+// foresee fills the setup in and answers for it; the verdict is that of a bounded target.
+func foresee(s *Setup, t *Target) (p *Prediction, here verdict, err error) {
 	if err := s.Check(); err != nil {
-		return nil, err
+		return nil, here, err
 	}
 	if s.Ranks > 1 {
 		t.Card.Context += collectiveBytes
 	}
-	runs, err := simulateAll(&s, &t)
+	runs, err := simulateAll(s, t)
 	if err != nil {
-		return nil, err
+		return nil, here, err
 	}
-	p := runs.prediction(&s, &t)
+	p = runs.prediction(s, t)
 	if t.bounded() {
-		runs.decide(p, &s, &t)
+		here = runs.decide(p, s, t)
 	}
-	return p, nil
+	return p, here, nil
 }
 
 // collectiveBytes is assumed for NCCL's channels and buffers; users report 0.3 to 1.6 GB for one communicator.

@@ -135,7 +135,7 @@ func alone(s Setup, t Target, tools []*remedy.Remedy, before *Prediction) []Rung
 	for _, r := range tools {
 		after := s
 		after.Setup, _ = r.Rewrite(s.Setup)
-		p, err := Predict(after, t.with(after))
+		p, err := predictOnly(after, t.with(after))
 		if err != nil || p.DevicePeak >= before.DevicePeak {
 			continue
 		}
@@ -200,7 +200,7 @@ func climb(s Setup, t Target, best *candidate, before *Prediction) ([]Rung, erro
 			rung.Slowdown *= r.Slowdown(at.Setup)
 			at.Setup, _ = r.Rewrite(at.Setup)
 		}
-		p, err := Predict(at, t.with(at))
+		p, err := predictOnly(at, t.with(at))
 		if err != nil {
 			return nil, err
 		}
