@@ -300,6 +300,54 @@ def checkpoints_of_its_own():
             yield loss
 
 
+class Expert(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up, self.down, self.gate = nn.Linear(16, 64), nn.Linear(64, 16), nn.Linear(16, 4)
+
+    def forward(self, x):
+        share = self.gate(x).softmax(-1)
+        self.balance = (share.mean(0) ** 2).sum()  # for the loop
+        return x + self.down(F.relu(self.up(x))) * share[:, :1]
+
+
+class Experts(nn.Module):
+    """Leaves a loss behind in its attributes: each expert's, or all of them in a list that the loop empties."""
+
+    def __init__(self, in_list):
+        super().__init__()
+        self.experts, self.out, self.in_list, self.losses = nn.ModuleList([Expert() for _ in range(3)]), nn.Linear(16, 3), in_list, []
+
+    def forward(self, x):
+        for expert in self.experts:
+            x = expert(x)
+            if self.in_list:
+                self.losses.append(expert.balance)
+        return self.out(x)
+
+
+def losses_left_in_attributes():
+    for in_list in (False, True):
+        model, g = Experts(in_list), generator()
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        for _ in range(4):
+            x, y = randn(12, 16, g=g), torch.randint(0, 3, (12,), generator=g)
+            loss = F.cross_entropy(model(x), y) + 0.5 * sum(model.losses if in_list else [e.balance for e in model.experts])
+            yield len(model.losses)
+            model.losses.clear()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            yield loss
+
+
+def lazy_layers():
+    model = nn.Sequential(nn.LazyConv2d(8, 3, padding=1), nn.GroupNorm(2, 8), nn.ReLU(), nn.Flatten(), nn.LazyLinear(5))
+    with torch.no_grad():
+        model(torch.zeros(2, 3, 6, 6))
+    yield from classified(model, lambda g: randn(6, 3, 6, 6, g=g))
+
+
 class Stream(IterableDataset):
     def __iter__(self):
         g = generator()
@@ -333,7 +381,8 @@ def stream_without_length():
 
 
 LOOPS = [gan_with_penalty, optimizers_changed_on_the_way, one_module_three_times, blocks_that_change_their_input, flat_sequential, parts_called_one_by_one,
-         one_graph_several_passes, time_before_batch, square_mask, lists_of_images, stream_without_length, checkpoints_of_its_own]
+         one_graph_several_passes, time_before_batch, square_mask, lists_of_images, stream_without_length, checkpoints_of_its_own,
+         losses_left_in_attributes, lazy_layers]
 
 
 class Loops(unittest.TestCase):

@@ -28,12 +28,12 @@ class Part:
 
 
 class Record:
-    """What was seen of one module's calls: bytes saved inside, bytes given, when it was first called, whether it changed
-    what it was given, whether its backward pass asked for a saved tensor twice."""
+    """What was seen of one module's calls: bytes saved inside, bytes given, when it was first called, whether it must run only
+    once (it changes what it is given, or a list of its own grows), whether its backward pass asked for a saved tensor twice."""
 
     def __init__(self, order):
         self.saved = self.given = 0
-        self.order, self.in_place, self.twice = order, False, False
+        self.order, self.once, self.twice = order, False, False
 
 
 def take_apart(module, records, most):
@@ -87,7 +87,7 @@ def _take(name, module, records, most):
     record = records[id(module)]
     if record.saved <= 1.25 * record.given:
         return []
-    fit = fit_for_recompute(module) is None and not record.in_place and not record.twice
+    fit = fit_for_recompute(module) is None and not record.once and not record.twice
     if record.saved > most or not fit:
         finer = _finer(name, module, records, most)
         if not fit or sum(p.saved for p in finer) > 0.5 * record.saved:
@@ -122,7 +122,7 @@ def _runs(name, sequential, records, most):
             close(i)
             parts.extend(_take("%s.%d" % (name, i), child, records, most))
             begin, saved = i + 1, 0
-        elif saved and saved + record.saved > most and not record.in_place:
+        elif saved and saved + record.saved > most and not record.once:
             close(i)
             begin, saved = i, record.saved
         else:
@@ -132,7 +132,7 @@ def _runs(name, sequential, records, most):
 
 
 def _run(name, sequential, children, records, begin, end):
-    while begin < end and records[id(children[begin])].in_place:
+    while begin < end and records[id(children[begin])].once:
         begin += 1
     if begin >= end:
         return None

@@ -8,7 +8,7 @@ import time
 
 import torch
 
-from . import accumulate, blocks, outermost, tree
+from . import accumulate, blocks, keepsakes, outermost, tree
 from .rows import Cannot, is_tensor
 
 
@@ -58,7 +58,7 @@ def check_recompute(module, call, inputs, room):
         with _put_back(module):
             rows = 1 if inputs.rows < 4 else 2
             if _one(module, call, inputs, rows, room, _way_to_gradients(module, call, inputs, rows, room))[5]:
-                raise Cannot("its backward pass reads a saved tensor twice, which checkpointing does not bear")
+                raise Cannot("it cannot be run twice: a list of its own grows, or its backward pass reads a saved tensor twice")
     except (Cannot, torch.cuda.OutOfMemoryError):
         raise
     except Exception as why:
@@ -85,9 +85,9 @@ def _line(few, a, many, b):
 
 
 def _one(module, call, inputs, rows, room, backward):
-    """(saved, peak, seconds, outputs, records of the modules inside, whether backward asks for anything twice) of one run."""
+    """(saved, peak, seconds, outputs, records of the modules inside, whether a second run would be seen) of one run."""
     args, kwargs = inputs.pick(list(range(rows)))
-    before = room.held()
+    before, lengths = room.held(), keepsakes.lengths(module)
     room.start_peak()
     room.wait()
     begin = time.perf_counter()
@@ -108,7 +108,7 @@ def _one(module, call, inputs, rows, room, backward):
                  any(t.dim() == 0 for t in differentiable))
     for key in tally.twice & set(watch.records):
         watch.records[key].twice = True
-    return tally.bytes, max(peak, tally.bytes + outputs + gradients), seconds, described, watch.records, bool(tally.twice)
+    return tally.bytes, max(peak, tally.bytes + outputs + gradients), seconds, described, watch.records, bool(tally.twice) or keepsakes.lengths(module) != lengths
 
 
 def _by_grad(sums, parameters):
@@ -181,24 +181,26 @@ class _Watch:
     def __call__(self, module, call, args, kwargs):
         tensors = [t for t in tree.flatten((args, kwargs))[0] if is_tensor(t)]
         record = self.records.setdefault(id(module), blocks.Record(len(self.records)))
-        before, versions = self.tally.bytes, [t._version for t in tensors]
+        before, versions, lengths = self.tally.bytes, [t._version for t in tensors], keepsakes.lengths(module)
         self.tally.calls.append(id(module))
         result = call(*args, **kwargs)
         self.tally.calls.pop()
         record.saved += self.tally.bytes - before
         record.given += sum(t.numel() * t.element_size() for t in tensors if t.requires_grad)
-        record.in_place = record.in_place or any(t._version != v for t, v in zip(tensors, versions))
+        if any(t._version != v for t, v in zip(tensors, versions)) or keepsakes.lengths(module) != lengths:
+            record.once = True
         return result
 
 
 @contextlib.contextmanager
 def _put_back(module):
     device = next(module.parameters()).device
-    buffers = [(b, b.detach().clone()) for b in module.buffers()]
+    buffers, attributes = [(b, b.detach().clone()) for b in module.buffers()], keepsakes.Snapshot(module)
     try:
         with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
             yield
     finally:
+        attributes.put_back()
         with torch.no_grad():
             for buffer, value in buffers:
                 if buffer.shape == value.shape:

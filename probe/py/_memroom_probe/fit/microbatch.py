@@ -146,8 +146,11 @@ def fixed(size=None, pieces=None, keep=0):
 
 
 def worth_it(module):
-    """Loss functions, metrics and augmentations have no parameters; scripted modules cannot be looked into."""
-    return not isinstance(module, torch.jit.ScriptModule) and next(module.parameters(), None) is not None
+    """Loss functions, metrics and augmentations have no parameters; scripted modules cannot be looked into; lazy ones get their
+    shape from their first call, which must be the script's own."""
+    if isinstance(module, torch.jit.ScriptModule) or next(module.parameters(), None) is None:
+        return False
+    return not any(torch.nn.parameter.is_lazy(p) for p in module.parameters())
 
 
 class Plan:

@@ -4,7 +4,7 @@ import weakref
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from . import outermost
+from . import microbatch, outermost
 
 MIB = 1 << 20
 
@@ -20,7 +20,7 @@ class SavedActivations:
         self.above, self.say, self.told = above, say, False
 
     def __call__(self, module, call, args, kwargs):
-        if not torch.is_grad_enabled() or next(module.parameters(), None) is None:
+        if not torch.is_grad_enabled() or not microbatch.worth_it(module):
             return call(*args, **kwargs)
         if not self.told:
             self.told = True

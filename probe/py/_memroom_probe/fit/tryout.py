@@ -10,7 +10,7 @@ import math
 import torch
 import torch.nn.functional as F
 
-from . import blocks, losses, tree
+from . import blocks, keepsakes, losses, tree
 from .rows import Cannot, Joined, is_tensor
 
 ROWS, LOSS, SAME, DROPPED = "rows", "loss", "same", "dropped"
@@ -190,7 +190,7 @@ class _Bench:
     def undisturbed(self):
         device = next((p.device for p in self.module.parameters()), torch.device("cpu"))
         devices = [device] if device.type == "cuda" else []
-        saved, numbers = [(b, b.detach().clone()) for b in self.module.buffers()], _numbers(self.module)
+        saved, attributes = [(b, b.detach().clone()) for b in self.module.buffers()], keepsakes.Snapshot(self.module)
         with torch.random.fork_rng(devices=devices), torch.no_grad(), _precision(device.type, self.autocast):
             try:
                 yield
@@ -204,10 +204,7 @@ class _Bench:
                 for buffer, value in saved:
                     if buffer.shape == value.shape:
                         buffer.copy_(value)
-                for m, key, _ in _numbers(self.module):
-                    del vars(m)[key]
-                for m, key, value in numbers:
-                    vars(m)[key] = value
+                attributes.put_back()
 
     def run(self, rows):
         args, kwargs = self.inputs.pick(rows)
@@ -227,10 +224,16 @@ class _Bench:
     def results(self, first, second):
         state = _moving_state(self.module)
         with _no_dropout(self.ignored):
-            results = self.run(first), self.run(second), self.run(first + second)
+            a = self.run(first)
+            kept = {name: [t.clone() for t in those] for name, those in keepsakes.tensors(self.module).items()}
+            b = self.run(second)
+            left = keepsakes.left_behind(kept, keepsakes.tensors(self.module))
+            results = a, b, self.run(first + second)
         moved = [name for name, value in _moving_state(self.module).items() if state.get(name) != value]
         if moved:
             raise Cannot("every call changes %s of the module" % moved[0])
+        if left:
+            raise Cannot("every call leaves its own %s in the module, where the loop may use it" % left)
         return results
 
     def still_random(self, rows):
@@ -369,16 +372,8 @@ def _moving_state(module):
         for key, buffer in m._buffers.items():
             if buffer is not None:
                 state["buffer %s.%s" % (name, key)] = (id(buffer), buffer._version)
-    names = {id(m): name for name, m in module.named_modules()}
-    for m, key, value in _numbers(module):
-        state["attribute %s.%s" % (names[id(m)], key)] = value
+    state.update(("attribute " + name, value) for name, value in keepsakes.numbers(module).items())
     return state
-
-
-def _numbers(module):
-    """(module, attribute, value) of every number among the modules' own attributes."""
-    return [(m, key, value) for m in module.modules() for key, value in vars(m).items()
-            if isinstance(value, (int, float)) and not isinstance(value, bool)]
 
 
 def _one_line(error):

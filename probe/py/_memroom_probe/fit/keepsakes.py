@@ -1,0 +1,88 @@
+"""What a module's calls leave behind in its attributes: counters, lists that grow, tensors that the loop may use afterwards.
+
+A trial must leave none of it; a call in pieces would leave only the last piece's; a second run would leave it twice.
+"""
+import collections
+
+import torch
+
+_OWN = {"_parameters", "_buffers", "_modules"}  # torch's own bookkeeping, looked after elsewhere
+_CONTAINERS = (list, dict, set, collections.deque)
+
+
+class Snapshot:
+    """The attributes of a module and all below it as they are now, to be put back."""
+
+    def __init__(self, module):
+        self.taken = [(m, dict(vars(m)), {key: _copy(value) for key, value in vars(m).items() if _is_container(key, value)}) for m in module.modules()]
+
+    def put_back(self):
+        for m, attributes, containers in self.taken:
+            now = vars(m)
+            for key in [key for key in now if key not in attributes]:
+                del now[key]
+            for key, value in attributes.items():
+                if now.get(key, self) is not value:
+                    now[key] = value
+            for key, content in containers.items():
+                if _differs(attributes[key], content):
+                    _refill(attributes[key], content)
+
+
+def _is_container(key, value):
+    return key not in _OWN and type(value) in _CONTAINERS and not key.endswith("_hooks") and not key.startswith("_non_persistent")
+
+
+def _copy(value):
+    return value.copy()
+
+
+def _differs(value, content):
+    if len(value) != len(content):
+        return True
+    if isinstance(value, dict):
+        return any(key not in value or value[key] is not it for key, it in content.items())
+    return any(a is not b for a, b in zip(value, content))
+
+
+def _refill(value, content):
+    value.clear()
+    value.update(content) if isinstance(value, (dict, set)) else value.extend(content)
+
+
+def numbers(module):
+    """{name: value} of every number among the modules' own attributes."""
+    return {"%s.%s" % (name, key): value for name, m in module.named_modules() for key, value in vars(m).items()
+            if isinstance(value, (int, float)) and not isinstance(value, bool)}
+
+
+def tensors(module):
+    """{name: [tensors]} of the attributes that are tensors, or hold some: neither parameters nor buffers."""
+    found = {}
+    for name, m in module.named_modules():
+        for key, value in vars(m).items():
+            inside = [value] if isinstance(value, torch.Tensor) else _inside(key, value)
+            inside = [t for t in inside if isinstance(t, torch.Tensor)]
+            if inside:
+                found["%s.%s" % (name, key) if name else key] = inside
+    return found
+
+
+def _inside(key, value):
+    if key in _OWN or not isinstance(value, _CONTAINERS + (tuple,)):
+        return []
+    return list(value.values()) if isinstance(value, dict) else list(value)
+
+
+def lengths(module):
+    """How long the containers among a module's own attributes are."""
+    return {key: len(value) for key, value in vars(module).items() if _is_container(key, value)}
+
+
+def left_behind(before, after):
+    """The name of an attribute that two calls left differently, or None. before, after: of tensors()."""
+    for name, those in after.items():
+        these = before.get(name)
+        if these is None or len(these) != len(those) or any(a.shape != b.shape or not torch.equal(a, b) for a, b in zip(these, those)):
+            return name
+    return None
