@@ -331,6 +331,42 @@ class NothingCounts(unittest.TestCase):
                     self.assertLess(parameters_apart(a, b), 1e-6)
 
 
+class Draws(unittest.TestCase):
+    """Random numbers: the same for all rows, as in layer drop, or for each element, as in dropout."""
+
+    class SkipsLayers(nn.Module):
+        def __init__(self, dropout):
+            super().__init__()
+            self.layers, self.out, self.dropout = nn.ModuleList([nn.Linear(8, 8) for _ in range(6)]), nn.Linear(8, 3), nn.Dropout(dropout)
+
+        def forward(self, x, labels=None):
+            for layer in self.layers:
+                if torch.rand([]) > 0.4:
+                    x = x + self.dropout(layer(x).tanh())
+            logits = self.out(x)
+            return logits if labels is None else (F.cross_entropy(logits, labels), logits)
+
+    def after(self, dropout, step, asked=()):
+        torch.manual_seed(0)
+        model = self.SkipsLayers(dropout)
+        batches = [(torch.randn(8, 8), torch.randint(0, 3, (8,))) for _ in range(4)]
+        losses, _, told = train(model, step, batches, sgd, asked)
+        return losses, torch.rand([]).item(), told
+
+    def test_layers_skipped(self):
+        """Pieces skip the same layers, and what is drawn afterwards (the next epoch's order) is the same."""
+        for step in (lambda m, b: F.cross_entropy(m(b[0]), b[1]), lambda m, b: m(*b)[0]):
+            whole, next_whole, _ = self.after(0.0, step)
+            pieces, next_pieces, told = self.after(0.0, step, PIECES)
+            self.assertLess(furthest(whole, pieces), 1e-6)
+            self.assertEqual(next_whole, next_pieces)
+            self.assertEqual([f["equivalence"] for k, _, f in told if k == "applied"], ["exact"])
+
+    def test_dropout_is_expected(self):
+        _, _, told = self.after(0.5, lambda m, b: m(*b)[0], PIECES)
+        self.assertEqual([f["equivalence"] for k, _, f in told if k == "applied"], ["expected"])
+
+
 class ClassToken(nn.Module):
     """With one row the gradient of the class token is a view of that of the positions, and that of the shift one number."""
 

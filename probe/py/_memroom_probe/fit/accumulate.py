@@ -34,13 +34,15 @@ class Scale:
         return self.last is None and torch.is_autocast_enabled() and torch.get_autocast_gpu_dtype() == torch.float16
 
 
-def run(call, plan, inputs, pieces, sizes, shares):
+def run(call, plan, inputs, pieces, sizes, shares, before_piece):
     if any(is_tensor(leaf) and leaf.requires_grad for leaf in pieces[0][0]):
         raise NotHere("an argument of the model needs a gradient of its own")
     work = _Pieces(call, plan, pieces, sizes, shares)
     begin, sums, total = _sequence_number(), {}, None
     slots = [o.joined(inputs.rows) for o in plan.outputs]
     for i, rows in enumerate(sizes):
+        if before_piece:
+            before_piece()
         out, rebuild = work.forward(i)
         loss = out[work.index]
         _add_gradients(sums, loss, plan.scale.last, begin)

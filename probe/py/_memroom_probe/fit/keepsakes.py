@@ -11,30 +11,29 @@ _CONTAINERS = (list, dict, set, collections.deque)
 
 
 class Snapshot:
-    """The attributes of a module and all below it as they are now, to be put back."""
+    """The numbers and containers among the attributes of a module and all below it as they are now, to be put back. Other
+    attributes are left alone: a first call may set up caches and say so in a flag."""
 
     def __init__(self, module):
-        self.taken = [(m, dict(vars(m)), {key: _copy(value) for key, value in vars(m).items() if _is_container(key, value)}) for m in module.modules()]
+        self.numbers = [(m, {key: value for key, value in vars(m).items() if _is_number(value)}) for m in module.modules()]
+        self.containers = [(value, value.copy()) for m in module.modules() for key, value in vars(m).items() if _is_container(key, value)]
 
     def put_back(self):
-        for m, attributes, containers in self.taken:
-            now = vars(m)
-            for key in [key for key in now if key not in attributes]:
-                del now[key]
-            for key, value in attributes.items():
-                if now.get(key, self) is not value:
-                    now[key] = value
-            for key, content in containers.items():
-                if _differs(attributes[key], content):
-                    _refill(attributes[key], content)
+        for m, numbers in self.numbers:
+            for key in [key for key, value in vars(m).items() if _is_number(value) and key not in numbers]:
+                del vars(m)[key]
+            vars(m).update(numbers)
+        for value, content in self.containers:
+            if _differs(value, content):
+                _refill(value, content)
+
+
+def _is_number(value):
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def _is_container(key, value):
     return key not in _OWN and type(value) in _CONTAINERS and not key.endswith("_hooks") and not key.startswith("_non_persistent")
-
-
-def _copy(value):
-    return value.copy()
 
 
 def _differs(value, content):
@@ -52,8 +51,7 @@ def _refill(value, content):
 
 def numbers(module):
     """{name: value} of every number among the modules' own attributes."""
-    return {"%s.%s" % (name, key): value for name, m in module.named_modules() for key, value in vars(m).items()
-            if isinstance(value, (int, float)) and not isinstance(value, bool)}
+    return {"%s.%s" % (name, key): value for name, m in module.named_modules() for key, value in vars(m).items() if _is_number(value)}
 
 
 def tensors(module):

@@ -11,7 +11,7 @@ import weakref
 
 import torch
 
-from . import accumulate, blocks, losses, measure, outermost, room, tree, tryout
+from . import accumulate, blocks, generators, losses, measure, outermost, room, tree, tryout
 from .losses import weighted
 from .rows import Cannot, Joined, even, readings
 
@@ -63,11 +63,11 @@ class MicroBatch:
         if tell:
             self._check_recompute(module, call, plan, inputs)
             tell(module, plan, sizes)
-        states = _rng_before(module)
+        states = generators.read(module)
         try:
             return self._in_pieces(module, call, plan, inputs, sizes, keep)
         except Cannot:  # only a run shows that pieces do not fit together
-            _rng_back(states)
+            generators.put_back(states)
             raise
 
     def plan(self, module, call, args, kwargs):
@@ -100,20 +100,21 @@ class MicroBatch:
     def _in_pieces(self, module, call, plan, inputs, sizes, keep):
         pieces = [inputs.flat(p) for p in inputs.cut(sizes)]
         shares = plan.shares(module, call, inputs, [leaves for leaves, _ in pieces])
+        states = generators.read(module)
+        begin = functools.partial(generators.put_back, states) if plan.again else None  # before each piece
         if not (plan.accumulates and torch.is_grad_enabled()):
-            return _recompute(call, plan, inputs, pieces, sizes, shares, keep)
+            return _recompute(call, plan, inputs, pieces, sizes, shares, keep, begin)
         if plan.scale.is_needed_first():
-            result = _recompute(call, plan, inputs, pieces, sizes, shares, keep)
+            result = _recompute(call, plan, inputs, pieces, sizes, shares, keep, begin)
             plan.loss_of(result).register_hook(plan.scale.remember)
             return result
-        states = _rng_before(module)
         try:
-            return accumulate.run(call, plan, inputs, pieces, sizes, shares)
+            return accumulate.run(call, plan, inputs, pieces, sizes, shares, begin)
         except accumulate.NotHere as reason:
             plan.accumulates = False
             self.say("note", "%s: recomputes: %s" % (name_of(module), reason), id="micro_batch")
-        _rng_back(states)
-        return _recompute(call, plan, inputs, pieces, sizes, shares, keep)
+        generators.put_back(states)
+        return _recompute(call, plan, inputs, pieces, sizes, shares, keep, begin)
 
     def _check_recompute(self, module, call, plan, inputs):
         if torch.is_grad_enabled() and not plan.accumulates and module not in self._recomputable:
@@ -159,7 +160,9 @@ class Plan:
     def __init__(self, findings):
         self.outputs, self.random = findings.outputs, findings.random
         self.accumulates = sum(o.kind == tryout.LOSS for o in findings.outputs) == 1
-        self.equivalence = "expected" if findings.random else "exact"
+        # Draws that do not depend on the rows (whether to skip a layer) are repeated for each piece.
+        self.again = findings.same_draws
+        self.equivalence = "expected" if findings.random and not findings.same_draws else "exact"
         self.scale = accumulate.Scale()
 
     def loss_of(self, result):
@@ -184,10 +187,12 @@ class Plan:
         return result
 
 
-def _recompute(call, plan, inputs, pieces, sizes, shares, keep):
+def _recompute(call, plan, inputs, pieces, sizes, shares, keep, begin):
     builder = Results(plan, inputs, shares)
     grad = torch.is_grad_enabled()
     for i, (leaves, rebuild) in enumerate(pieces):
+        if begin:
+            begin()
         if grad and i < len(pieces) - keep:
             out = blocks.checkpointed(call, rebuild(leaves))
         else:
@@ -239,17 +244,6 @@ def _takes(kind, name):
         return name in inspect.signature(kind.forward).parameters
     except (TypeError, ValueError):
         return False
-
-
-def _rng_before(module):
-    device = next(module.parameters()).device
-    return torch.get_rng_state(), (device, torch.cuda.get_rng_state(device)) if device.type == "cuda" else None
-
-
-def _rng_back(states):
-    torch.set_rng_state(states[0])
-    if states[1] is not None:
-        torch.cuda.set_rng_state(states[1][1], states[1][0])
 
 
 def name_of(module):

@@ -10,7 +10,7 @@ import math
 import torch
 import torch.nn.functional as F
 
-from . import blocks, keepsakes, losses, tree
+from . import blocks, generators, keepsakes, losses, tree
 from .rows import Cannot, Joined, is_tensor
 
 ROWS, LOSS, SAME, DROPPED = "rows", "loss", "same", "dropped"
@@ -30,8 +30,10 @@ class Output:
 
 
 class Findings:
-    def __init__(self, outputs, random):
-        self.outputs, self.random = outputs, random
+    """What a trial found: the outputs; whether random numbers are drawn, and whether each piece draws what the whole does."""
+
+    def __init__(self, outputs, random, same_draws):
+        self.outputs, self.random, self.same_draws = outputs, random, same_draws
 
     @property
     def loss(self):
@@ -67,7 +69,7 @@ def _try_out(module, call, inputs, autocast):
         for output, values in zip(outputs, _leafwise(a, b, ab)):
             if output.kind == LOSS:
                 output.candidates = bench.settle(output, values, first, second)
-    return Findings(outputs, random)
+        return Findings(outputs, random, random and bench.same_draws(first, second, outputs))
 
 
 def narrow_down(module, call, inputs, index, candidates):
@@ -104,7 +106,7 @@ def _is_harmless(hook):
     which transformers and peft make embeddings differentiable."""
     if getattr(hook, "__name__", "").startswith("make_inputs_require_grad"):
         return True
-    return (type(hook).__module__ or "").startswith("torch.nn.utils")
+    return blocks.is_recorder(hook) or (type(hook).__module__ or "").startswith("torch.nn.utils")
 
 
 def _groups(rows):
@@ -217,17 +219,30 @@ class _Bench:
 
     def uses_random_numbers(self, rows):
         """Runs once as training would; also lets caches fill that a first call fills."""
-        before = _rng_states(self.module)
+        before = generators.read(self.module)
         self.run(rows)
-        return any(not torch.equal(x, y) for x, y in zip(before, _rng_states(self.module)))
+        return not generators.same(before, generators.read(self.module))
+
+    def same_draws(self, first, second, outputs):
+        """Whether rows apart draw what rows together draw, from the same start: a layer is skipped for all rows or for none.
+        Seen by outputs that fit together with randomness on, as dropout's do not."""
+        start, ends, results = generators.read(self.module), [], []
+        for rows in (first, second, first + second):
+            generators.put_back(start)
+            results.append(tree.flatten(self.run(rows))[0])
+            ends.append(generators.read(self.module))
+        judged = [_judge(len(first), o.name, *leaf) for o, *leaf in zip(outputs, *results) if o.kind == ROWS and leaf[0].is_floating_point()]
+        return bool(judged) and not any(isinstance(j, Cannot) for j in judged) and all(generators.same(ends[0], end) for end in ends)
 
     def results(self, first, second):
-        state = _moving_state(self.module)
+        state, start = _moving_state(self.module), generators.read(self.module)
         with _no_dropout(self.ignored):
             a = self.run(first)
             kept = {name: [t.clone() for t in those] for name, those in keepsakes.tensors(self.module).items()}
+            generators.put_back(start)  # what is drawn for the whole batch, such as layers to skip, must be the same
             b = self.run(second)
             left = keepsakes.left_behind(kept, keepsakes.tensors(self.module))
+            generators.put_back(start)
             results = a, b, self.run(first + second)
         moved = [name for name, value in _moving_state(self.module).items() if state.get(name) != value]
         if moved:
@@ -239,9 +254,9 @@ class _Bench:
     def still_random(self, rows):
         """Whether randomness is left that _no_dropout does not know (stochastic depth, dropout inside an LSTM)."""
         with _no_dropout(self.ignored):
-            before = _rng_states(self.module)
+            before = generators.read(self.module)
             self.run(rows)
-            return any(not torch.equal(x, y) for x, y in zip(before, _rng_states(self.module)))
+            return not generators.same(before, generators.read(self.module))
 
     def settle(self, output, values, first, second):
         """The rules that a loss may follow, by what was seen and, where labels can be marked as ignored, by a test."""
@@ -355,14 +370,6 @@ def _precision(device_type, autocast):
     if autocast or device_type not in ("cuda", "cpu"):
         return contextlib.nullcontext()
     return torch.autocast(device_type=device_type, enabled=False)
-
-
-def _rng_states(module):
-    states = [torch.get_rng_state()]
-    device = next((p.device for p in module.parameters()), None)
-    if device is not None and device.type == "cuda":
-        states.append(torch.cuda.get_rng_state(device))
-    return states
 
 
 def _moving_state(module):
