@@ -117,9 +117,9 @@ def _one_process(rehearsal, torch):
 
     import torch.multiprocessing as multiprocessing
     multiprocessing.spawn = spawn
-    ranks = os.environ.get("WORLD_SIZE", "1")
-    if ranks.isdigit() and int(ranks) > 1:
-        rehearsal.fail(ranks.SEVERAL % int(ranks))
+    size = os.environ.get("WORLD_SIZE", "1")
+    if size.isdigit() and int(size) > 1:
+        rehearsal.fail(ranks.SEVERAL % int(size))
 
 
 def _threads(stage):
