@@ -95,6 +95,8 @@ func counted() [][3]any {
 	add("dinov2", with(vision, "image_size", 56, "use_swiglu_ffn", true), image)
 	add("dinov2_with_registers", vision, image)
 	add("swin", map[string]any{"image_size": 224, "num_labels": 10}, image)
+	add("swinv2", map[string]any{"image_size": 256, "window_size": 16, "num_labels": 10}, image)
+	add("swinv2", map[string]any{"num_labels": 10}, image)
 	add("convnext", map[string]any{"num_labels": 10}, image)
 	add("convnextv2", map[string]any{"num_labels": 10}, image)
 	add("resnet", map[string]any{"num_labels": 10}, image)

@@ -85,7 +85,8 @@ func swin(c *Config, r Run) (*Model, error) {
 		x := newCtx(g, r)
 		var pooled *tape.Tensor // made by the body, whose output holds the last hidden states too
 		body := func() (out *tape.Tensor) {
-			out, pooled = x.swinBody(in[0], proj, pos, first, final, stages, img/patch, drop)
+			encode := func(e *tape.Tensor) *tape.Tensor { return x.swinEncode(e, stages, img/patch) }
+			out, pooled = x.swinBody(in[0], proj, pos, first, final, encode, drop)
 			return out
 		}
 		return x.imageClassifier(in, head, body, func(*tape.Tensor) *tape.Tensor { return pooled })
@@ -105,7 +106,7 @@ func (b *swinBlock) build(m *tape.Module, inner int64, bias bool) {
 	b.fc1, b.fc2 = linear(mlp, "fc1", b.ch, inner, true), linear(mlp, "fc2", inner, b.ch, true)
 }
 
-func (c *ctx) swinBody(pixels *tape.Tensor, proj convLayer, pos *tape.Param, first, final norm, stages []*swinStage, side int64, drop float64) (last, pooled *tape.Tensor) {
+func (c *ctx) swinBody(pixels *tape.Tensor, proj convLayer, pos *tape.Param, first, final norm, encode func(*tape.Tensor) *tape.Tensor, drop float64) (last, pooled *tape.Tensor) {
 	f := c.Enter()
 	var e, h, out *tape.Tensor
 	c.In("embeddings", func() {
@@ -119,7 +120,7 @@ func (c *ctx) swinBody(pixels *tape.Tensor, proj convLayer, pos *tape.Param, fir
 		g.Set(&y, c.Dropout(y, drop))
 		f.Set(&e, g.Leave(y))
 	})
-	f.Set(&h, c.swinEncode(e, stages, side))
+	f.Set(&h, encode(e))
 	f.Set(&out, final.layer(c.Graph, h))
 	pooled = c.Reshape(c.GlobalPool(c.Unsqueeze(c.Transpose(out, 1, 2), 2)), out.Shape[0], -1)
 	last = out
@@ -153,8 +154,14 @@ func (c *ctx) swinEncode(x *tape.Tensor, stages []*swinStage, side int64) *tape.
 	return f.Leave(h)
 }
 
-// merge is SwinPatchMerging: four neighbours become one.
+// merge is SwinPatchMerging.
 func (st *swinStage) merge(c *ctx, x *tape.Tensor, n int64) *tape.Tensor {
+	return c.mergePatches(x, n, func(y *tape.Tensor) *tape.Tensor { return st.norm.layer(c.Graph, y) },
+		func(y *tape.Tensor) *tape.Tensor { return st.reduce.run(c.Graph, y) })
+}
+
+// mergePatches makes four neighbours one, by the steps given.
+func (c *ctx) mergePatches(x *tape.Tensor, n int64, steps ...func(y *tape.Tensor) *tape.Tensor) *tape.Tensor {
 	f := c.Enter(x)
 	b, ch := x.Shape[0], x.Dim(-1)
 	var y *tape.Tensor
@@ -168,8 +175,9 @@ func (st *swinStage) merge(c *ctx, x *tape.Tensor, n int64) *tape.Tensor {
 	}
 	f.Set(&y, c.Cat(-1, parts...))
 	f.Set(&y, c.View(y, b, -1, 4*ch))
-	f.Set(&y, st.norm.layer(c.Graph, y))
-	f.Set(&y, st.reduce.run(c.Graph, y))
+	for _, step := range steps {
+		f.Set(&y, step(y))
+	}
 	return f.Leave(y)
 }
 

@@ -273,7 +273,7 @@ var (
 // Activation applies a fused activation kernel by name.
 func (g *Graph) Activation(name string, a *Tensor) *Tensor {
 	switch name {
-	case "relu", "tanh", "sigmoid":
+	case "relu", "tanh", "sigmoid", "exp":
 		return g.unary(name, a, theResult, oneResultSaved)
 	case "linear", "identity":
 		return a
@@ -294,6 +294,34 @@ func (g *Graph) Activation(name string, a *Tensor) *Tensor {
 
 // ReluInPlace is relu_: the result takes the place of the input and is kept.
 func (g *Graph) ReluInPlace(a *Tensor) *Tensor { return g.inPlace("relu", a, true) }
+
+// ClampOne is clamp with one bound.
+func (g *Graph) ClampOne(a *Tensor) *Tensor {
+	return g.unary("clamp", a, theInput, func(_ *Node, b *pass) { // where(a <= bound, grad, 0)
+		zero := b.new(nil, b.grad[0].DType)
+		mask := b.new(b.saved[0].Shape, Bool)
+		b.out[0] = b.like(b.grad[0])
+		zero.drop()
+		mask.drop()
+	})
+}
+
+// ReluInPlaceOfView is relu_ of a view: in its backward the gradient is copied for the view, for the base and for the part
+// of the base that was written to.
+func (g *Graph) ReluInPlaceOfView(a *Tensor) *Tensor {
+	g.inPlace("relu", a, true)
+	if n := g.prepare("relu", a); n != nil {
+		a.node.backward = func(_ *Node, b *pass) {
+			b.out[0] = b.like(b.grad[0])
+			part := b.like(b.grad[0])
+			b.like(part, b.saved[0]).drop()
+			part.drop()
+		}
+		n.backward = oneResult
+		a.rebase(n)
+	}
+	return a
+}
 
 // inPlace is an activation that overwrites its input. keepOut keeps the result; else a copy of the input would be needed,
 // which only activations that save their result avoid.

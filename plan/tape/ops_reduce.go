@@ -65,6 +65,27 @@ func (g *Graph) Sum(a *Tensor, keep bool, dims ...int) *Tensor {
 // VectorNorm is torch.linalg.vector_norm over dimensions, which stay with size one. Autocast asks for a result in fp32 and
 // leaves the input alone.
 func (g *Graph) VectorNorm(a *Tensor, dims ...int) *Tensor {
+	return g.norm(a, dims, func(b *pass) { // self * (grad / norm), zero where the norm is
+		q := b.like(b.grad[0], b.saved[1])
+		zero := b.new(b.saved[1].Shape, Bool)
+		b.out[0] = b.like(b.saved[0], q)
+		zero.drop()
+		q.drop()
+	})
+}
+
+// OldNorm is torch.norm, whose backward has another order.
+func (g *Graph) OldNorm(a *Tensor, dims ...int) *Tensor {
+	return g.norm(a, dims, func(b *pass) { // grad * (self / norm), zero where the norm is
+		q := b.like(b.saved[0], b.saved[1])
+		zero := b.new(b.saved[1].Shape, Bool)
+		b.out[0] = b.like(b.grad[0], q)
+		zero.drop()
+		q.drop()
+	})
+}
+
+func (g *Graph) norm(a *Tensor, dims []int, backward func(b *pass)) *Tensor {
 	d := a.DType
 	if g.autocastOn() && d.Half() {
 		d = F32
@@ -78,13 +99,7 @@ func (g *Graph) VectorNorm(a *Tensor, dims ...int) *Tensor {
 	if n != nil {
 		n.emit(out)
 		n.save(out)
-		n.backward = func(n *Node, b *pass) { // self * (grad / norm), zero where the norm is
-			q := b.like(b.grad[0], b.saved[1])
-			zero := b.new(b.saved[1].Shape, Bool)
-			b.out[0] = b.like(b.saved[0], q)
-			zero.drop()
-			q.drop()
-		}
+		n.backward = func(_ *Node, b *pass) { backward(b) }
 	}
 	eat(a)
 	return out
