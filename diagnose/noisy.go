@@ -250,11 +250,11 @@ func (l line) independent() float64 {
 }
 
 // better weighs the line against what is harmless and rises as well, by how much of the values each leaves unexplained: two
-// levels with a jump between them, and a rise that came to its end within the window.
+// levels with a jump between them, and a rise that begins or ends within the window. One that begins in it is for a shorter window.
 func (l line) better(limits Thresholds) bool {
 	left := leftBy(l.x, l.y)
 	return l.independent()*math.Log(jumpLeaves(l.y)/left) > limits.LineOverJump &&
-		float64(len(l.x))*math.Log(left/endLeaves(l.x, l.y)) < limits.EndOverLine
+		float64(len(l.x))*math.Log(left/partLeaves(l.x, l.y)) < limits.PartOverLine
 }
 
 // goesOn says that the rise is still there in the last points of the window, as few as can show it through the noise: what has
@@ -291,17 +291,18 @@ func jumpLeaves(y []float64) float64 {
 	return math.Max(best, 1e-9*squares)
 }
 
-// endLeaves gives the squares left by the best rise that ends within the window and stays level.
-func endLeaves(x, y []float64) float64 {
+// partLeaves gives the squares left by the best rise that takes up part of the window, with levels before and after.
+func partLeaves(x, y []float64) float64 {
 	best := math.Inf(1)
 	bent := make([]float64, len(x))
-	first, last := x[0], x[len(x)-1]
-	for _, share := range []float64{0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9} {
-		knee := first + share*(last-first)
-		for i := range x {
-			bent[i] = math.Min(x[i], knee)
+	first, span := x[0], x[len(x)-1]-x[0]
+	for begin := 0.0; begin < 0.65; begin += 0.1 {
+		for end := 1.0; end > begin+0.15; end -= 0.1 {
+			for i := range x {
+				bent[i] = math.Max(first+begin*span, math.Min(x[i], first+end*span))
+			}
+			best = math.Min(best, leftBy(bent, y))
 		}
-		best = math.Min(best, leftBy(bent, y))
 	}
 	return best
 }

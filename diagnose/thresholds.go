@@ -20,7 +20,7 @@ type Thresholds struct {
 	Significance    float64 // slope of a trend under noise, in its standard errors
 	WalkDeviations  float64 // growth over the window, in what a random walk of such steps would cover
 	LineOverJump    float64 // log likelihood by which a line must tell a rise better than two levels
-	EndOverLine     float64 // and by which a rise that has ended may tell it better than a line
+	PartOverLine    float64 // and by which a rise that begins or ends within the window may tell it better than a line
 	Workload        float64 // what a step needs above the floor grows so many times as fast as the floor: the work grows, it is no leak
 	Reserving       float64 // the same for reserved bytes, which a leak lifts as well
 
@@ -60,7 +60,7 @@ type Thresholds struct {
 func DefaultThresholds() Thresholds {
 	return Thresholds{
 		LeakSteps: 39, ForecastSteps: 31, Horizon: 20, SuspectSteps: 10,
-		Slackening: 0.85, SlackDeviations: 2.4, SpikeSteps: 10, Overdue: 1.5, MinRises: 3, ClockRises: 4, EvenRises: 8, Significance: 7, WalkDeviations: 3.5, LineOverJump: 4, EndOverLine: 7, Workload: 0.8, Reserving: 2.5,
+		Slackening: 0.85, SlackDeviations: 2.4, SpikeSteps: 10, Overdue: 1.5, MinRises: 3, ClockRises: 4, EvenRises: 8, Significance: 7, WalkDeviations: 3.5, LineOverJump: 4, PartOverLine: 8, Workload: 0.8, Reserving: 2.5,
 		LevelSteps: 20, UrgentRises: 4, UrgentShare: 0.5,
 		HeapGrowth: 128 * event.KiB, HostGrowth: 4 * event.MiB, HostShare: 0.02,
 		FragmentShare: 0.25, FragmentBytes: 512 * event.MiB, FragmentSteps: 5,
