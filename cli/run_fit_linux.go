@@ -53,7 +53,7 @@ func (p *fitPolicy) After(a supervise.Attempt) supervise.Decision {
 		}
 	case a.Number >= p.spec.MaxAttempts:
 		record.Impossible = fmt.Sprintf("still out of memory after %d attempts (--max-attempts)", a.Number)
-		record.Needs = record.CannotFit()
+		record.Needs = max(record.CannotFit(), tried.Allocated+tried.Requested)
 		if record.Needs > 0 {
 			record.Impossible = fmt.Sprintf("cannot fit: needs at least %s; %s", record.Needs, record.Impossible)
 		}

@@ -17,7 +17,7 @@ func Fit(w io.Writer, r fit.Record) {
 	for _, t := range r.Attempts {
 		say("attempt %d    %s", t.Number, triedLine(t))
 		for _, s := range t.Said {
-			if s.Kind != "note" || s.Needs > 0 {
+			if s.Kind != "note" || s.Needs > 0 && t.OutOf != "" { // a forecast that did not come true is no news
 				say("             %s: %s%s", s.Kind, s.Text, predictedWords(s, t))
 			}
 		}

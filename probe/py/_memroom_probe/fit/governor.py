@@ -159,10 +159,11 @@ class Governor:
         candidates = list(choices.all_of(inputs, plan, cost, self._may_offload(around)))
         if "checkpointing" not in self.allowed or type(module).__name__ == "OptimizedModule" or blocks.fit_for_recompute(module):
             candidates = [c for c in candidates if not c.whole]
-        free = self._budget(around.limit) - held - room.state_to_come()
+        always = held + room.state_to_come()
+        free = self._budget(around.limit) - always
         choice = _frugal(candidates, min(free, candidates[0].needs) if self.failed else free)
         case = Case(module, inputs, candidates, choice, plan, choices.extra(cost, inputs.rows))
-        self._tell_beginning(case, free, around.limit)
+        self._tell_beginning(case, always, around.limit)
         return case
 
     def _may_offload(self, around):
@@ -180,9 +181,10 @@ class Governor:
             self.say("declined", "%s: %s" % (microbatch.name_of(module), reason), id="micro_batch")
             return None
 
-    def _tell_beginning(self, case, free, limit):
-        if case.choice.needs > free:
-            needs = int((case.choice.needs + self._budget(limit) - free) / room.SAFETY)
+    def _tell_beginning(self, case, always, limit):
+        """always: bytes that are held whatever is chosen."""
+        needs = int((case.choice.needs + always) / room.SAFETY)
+        if needs > limit:
             self.say("note", "%s: cannot fit: needs at least %s, %s are there" % (case.name, room.words(needs), room.words(limit)),
                      id="cannot_fit", needs=needs, limit=limit)
         for id in case.choice.remedies() or ["micro_batch"]:
