@@ -30,8 +30,8 @@ func noisyTrend(points []Point, limits Thresholds) (found Trend, ok bool) {
 // withoutJumps takes out single jumps to a higher level, such as workspaces and kernels that are made when they are first needed, by
 // lifting what came before. Where there are many they are the way it grows, and stay.
 func withoutJumps(points []Point) []Point {
-	changes := make([]float64, 0, len(points))
-	for i := 1; i < len(points); i++ {
+	var changes []float64
+	for i := max(1, len(points)-maxRegime); i < len(points); i++ {
 		if change := math.Abs(points[i].Value - points[i-1].Value); change > 0 {
 			changes = append(changes, change)
 		}
