@@ -131,7 +131,8 @@ func (r *rehearsalReader) end(line []byte) error {
 	e := last.End
 	r.ended = true
 	r.out.Reason, r.out.Error, r.out.Steps = e.Reason, e.Error, e.Steps
-	r.out.UsesDNN, r.out.Estimated, r.out.HalfConv = e.Facts.DNN, e.Facts.Convolutions || e.Facts.Recurrent, e.Facts.Half
+	r.out.UsesDNN, r.out.Estimated = e.Facts.DNN, e.Facts.Convolutions || e.Facts.Recurrent
+	r.out.Conv, r.out.HalfConv = e.Facts.Convolutions, e.Facts.Half
 	r.out.Tries = e.Facts.Benchmark
 	r.out.NoBLAS, r.out.Grouped = e.Facts.BLAS != nil && !*e.Facts.BLAS, e.Facts.Collectives
 	for _, w := range e.Warnings {

@@ -65,7 +65,7 @@ func TestReadRehearsalRefuses(t *testing.T) {
 
 // rehearsal makes one with two tensors of a gibibyte and a convolution's workspace between them.
 func rehearsalOf(estimated bool) *Rehearsal {
-	return &Rehearsal{Torch: "2.11.0", Reason: "steps", Steps: 3, Estimated: estimated, Timeline: event.Timeline{
+	return &Rehearsal{Torch: "2.11.0", Reason: "steps", Steps: 3, Estimated: estimated, Conv: estimated, Timeline: event.Timeline{
 		Tags: []event.Tag{{}, {Category: event.CategoryWorkspace, Op: "convolution"}},
 		Ops: []event.Op{{Kind: event.OpAlloc, Size: 1 << 30, ID: 0}, {Kind: event.OpAlloc, Size: 1 << 30, ID: 1, Tag: 1}, {Kind: event.OpFree, ID: 1},
 			{Kind: event.OpAlloc, Size: 1 << 30, ID: 2}},
