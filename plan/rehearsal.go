@@ -17,6 +17,7 @@ type Rehearsal struct {
 	Steps     int            // optimizer steps taken
 	Warnings  []string       // what the rehearsal had to answer by itself
 	UsesDNN   bool           // cuDNN was used: its handles cost device memory
+	Scaled    bool           // GradScaler was on: it skips the first steps, so that the optimizer's state may come later
 	Tries     bool           // cudnn.benchmark was on: cuDNN tries kernels with workspaces that nobody knows
 	NoBLAS    bool           // no matrix was multiplied: cuBLAS was never loaded
 	Grouped   bool           // a process group was made: NCCL has a communicator
@@ -177,6 +178,9 @@ func (s *simulations) rehearsalInterval(p *Prediction, r *Rehearsal, t *Target) 
 		if r.HalfConv && float64(high-low) > smallSpread*float64(p.DevicePeak) {
 			high = max(high, scaleBytes(p.DevicePeak, (1+halfAbove)/(1+m.above))-over)
 		}
+	}
+	if r.Scaled {
+		low = max(0, low-p.Categories["optimizer"])
 	}
 	if r.Tries {
 		m.above += triesAbove

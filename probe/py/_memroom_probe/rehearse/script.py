@@ -141,6 +141,15 @@ class Script:
         module._foreach_supported_types.append(FakeTensor)
         module.register_optimizer_step_pre_hook(self.before_step)
         module.register_optimizer_step_post_hook(self.after_step)
+        recorder, scaler = self.recorder, torch.amp.GradScaler
+        scale = scaler.scale
+
+        def follow(scaler, outputs):
+            if scaler.is_enabled():
+                recorder.facts["scaled"] = True  # its first steps are skipped on a card until the scale fits
+            return scale(scaler, outputs)
+
+        scaler.scale = follow
 
     def before_step(self, optimizer, args, kwargs):
         for group in optimizer.param_groups:
