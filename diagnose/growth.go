@@ -130,7 +130,18 @@ func (s *Series) Ended(leak Trend, limits Thresholds) (lost, over bool) {
 		back := now.Value > leak.base-0.25*gained && s.lowFor(leak.base+0.5*gained, 3) // far below, something else was given back
 		return back, back
 	}
-	return false, !s.rising && now.Step-s.rose >= max(limits.LeakSteps, lasted/8)
+	return false, !s.rising && now.Step-s.rose >= max(limits.LeakSteps, lasted/8) && s.levelSince(s.rose, leak.Slope)
+}
+
+// levelSince says that since a step the floor has gained less than a quarter of what the rise would have: a rise that is only
+// harder to see, because few steps were read, goes on.
+func (s *Series) levelSince(step int64, slope float64) bool {
+	rest := since(s.floor, step)
+	if len(rest) < 2 {
+		return false
+	}
+	first, last := rest[0], rest[len(rest)-1]
+	return last.Value-first.Value < 0.25*slope*float64(last.Step-first.Step)
 }
 
 // lowFor says that the last points lie below a level: a program that ends gives all back in its last step.
