@@ -41,6 +41,7 @@ class Rules:
             "native_dropout": self.mask_first, "embedding": self.embedding, "embedding_dense_backward": self.embedding_backward,
             "nonzero": self.nonzero, "sort": self.sort, "_foreach_norm": self.foreach_norm, "cumsum": self.cumsum,
             "index": self.index, "index_put_": self.index_put, "_index_put_impl_": self.index_put, "_unique2": self.unique,
+            "logsumexp": self.logsumexp, "multinomial": self.multinomial,
             "nll_loss_forward": self.loss, "_log_softmax": self.softmax, "nll_loss_backward": self.loss, "nll_loss2d_forward": self.loss,
         }
         for part in (attention, convolution, recurrent):
@@ -205,6 +206,21 @@ class Rules:
             ident = call.stage.take(size, call)
         self.reduction(call, source, range(source.dim()), 4)
         call.stage.recorder.free(ident)
+
+    def logsumexp(self, call):
+        """The row's maximum is taken out first, infinite ones are replaced; then a copy of the whole input is made to be summed."""
+        stage, source = call.stage, call.args[0]
+        rows = call.outs[0].numel()
+        top = stage.take(rows * source.element_size(), call)
+        stage.scratch(call, rows * source.element_size(), rows)
+        shifted = stage.take(nbytes(source, full=True), call)
+        self.results(call)
+        self.drop(call, [shifted, top])
+
+    def multinomial(self, call):
+        """Weights are checked, then divided by noise of their size."""
+        self.results(call)
+        call.stage.scratch(call, nbytes(call.args[0], full=True))
 
     def mask_first(self, call):
         for t in reversed(call.outs):
