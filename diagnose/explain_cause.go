@@ -223,7 +223,7 @@ func byCustom(c *trace.Crash) judged {
 
 // jobOf says what remedies need to know.
 func jobOf(c *trace.Crash, h *trace.Hints) remedy.Job {
-	job := remedy.Job{Where: c.Where, Torch: h.Torch, Trainer: remedy.Trainer(h.Trainer), Slurm: c.Framework == "slurm", Kube: c.Framework == "kubernetes", On: map[remedy.ID]string{}}
+	job := remedy.Job{Where: c.Where, Card: c.Card, Torch: h.Torch, Trainer: remedy.Trainer(h.Trainer), Slurm: c.Framework == "slurm", Kube: c.Framework == "kubernetes", On: map[remedy.ID]string{}}
 	if c.Capacity != nil {
 		job.Limit = *c.Capacity
 	}

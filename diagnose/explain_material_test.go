@@ -124,3 +124,19 @@ torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 ha
 		t.Error("no advice is left")
 	}
 }
+
+// TestTheFullCardIsNotRecommended: neither wording of PyTorch's message may end in advice to use the card that was full.
+func TestTheFullCardIsNotRecommended(t *testing.T) {
+	for name, text := range map[string]string{
+		"before 2.1": "RuntimeError: CUDA out of memory. Tried to allocate 512.00 MiB (GPU 1; 15.78 GiB total capacity; 3.00 GiB already allocated; 100.00 MiB free; 3.20 GiB reserved in total by PyTorch)",
+		"since 2.1":  "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 512.00 MiB. GPU 1 has a total capacity of 15.78 GiB of which 100.00 MiB is free. Process 7 has 12.00 GiB memory in use. Of the allocated memory 3.00 GiB is allocated by PyTorch, and 200.00 MiB is reserved by PyTorch but unallocated.",
+	} {
+		x := diagnose.ExplainLog(logOf(t, text), nil)
+		if x.Cause != diagnose.CauseNeighbour || x.Remedies[0].ID != remedy.FreeNeighbour {
+			t.Fatalf("%s: %+v", name, x)
+		}
+		if env := x.Remedies[0].How.Env; strings.Contains(env, "DEVICES=1") || !strings.Contains(env, "GPU 1 is full") {
+			t.Errorf("%s: %s", name, env)
+		}
+	}
+}

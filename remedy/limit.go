@@ -39,11 +39,17 @@ func limits() []*Remedy {
 		Why:         "memory that others hold cannot be had by any setting of this job",
 		Equivalence: Exact,
 		Walls:       []event.Where{event.WhereGPU},
-		how: func(Job, Setup) How {
-			return How{Env: "CUDA_VISIBLE_DEVICES=1   # a card that `nvidia-smi` shows free",
-				Args: "nvidia-smi --query-compute-apps=pid,used_memory,process_name --format=csv   # who holds it"}
-		},
+		how:         howMove,
 	}}
+}
+
+// howMove names no number: which card is free only `nvidia-smi` on that machine can tell, and the full one must not come back.
+func howMove(job Job, _ Setup) How {
+	env := "CUDA_VISIBLE_DEVICES=N   # N: the number of a card that `nvidia-smi` shows free"
+	if job.Card != nil {
+		env += fmt.Sprintf("; the one that the program calls GPU %d is full", *job.Card)
+	}
+	return How{Env: env, Args: "nvidia-smi --query-compute-apps=pid,used_memory,process_name --format=csv   # who holds it"}
 }
 
 func howRaise(job Job, _ Setup) How {

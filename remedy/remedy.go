@@ -116,6 +116,7 @@ type Job struct {
 	On        map[ID]string // remedies seen to be on already, each with the evidence
 	Setup     *Setup
 
+	Card              *int        // the card that is full, as the program numbers its cards
 	Limit             event.Bytes // the wall of the job, 0 if unknown
 	Batch, Accumulate int         // as a log shows them, for the words of a remedy where there is no setup
 }

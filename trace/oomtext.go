@@ -34,6 +34,7 @@ type Crash struct {
 	Free       *event.Bytes // free on the device
 	InProcess  *event.Bytes // this process in all, as the driver sees it
 	Neighbours []Holder     // other processes on the card
+	Card       *int         // the full card, as the program numbers its cards; nil when not said
 
 	Line    int64         // 1-based
 	Text    string        // the message, cleaned and cut

@@ -64,6 +64,7 @@ var (
 	idle       = pattern(`{size} is reserved by PyTorch but unallocated`)
 	thisUses   = pattern(`this process has {size} memory in use`)
 	othersUse  = pattern(`Process (\d+) has {size} memory in use`)
+	cardNumber = pattern(`GPU (\d{1,3})(?:;| has a total| total:)`)
 	noNVML     = event.Bytes(1) << 60 // "17179869184.00 GiB" is NVML's "not available"
 )
 
@@ -85,6 +86,10 @@ func readTorchDevice(p *passage) *Crash {
 		if b := parseSize(m[2], m[3]); b != nil && *b < noNVML {
 			c.Neighbours = append(c.Neighbours, Holder{PID: pid, Bytes: *b})
 		}
+	}
+	if m := cardNumber.FindStringSubmatch(t); m != nil {
+		n, _ := strconv.Atoi(m[1])
+		c.Card = &n
 	}
 	c.dropSelf()
 	if c.Requested == nil && c.Capacity == nil {
