@@ -112,7 +112,7 @@ func (r *Rehearsal) simulate(t *Target, limit event.Bytes) (*simulations, error)
 		if err != nil {
 			return nil, fmt.Errorf("allocator model: %w", err)
 		}
-		out.all = append(out.all, simulation{tl: tl, res: res, usesDNN: r.UsesDNN, approx: r.Estimated})
+		out.all = append(out.all, simulation{tl: tl, res: res, usesDNN: r.UsesDNN, approx: r.Estimated, guess: r.Estimated})
 		if !r.Conv { // recurrent layers' are exact within a few KiB, but for tiny ones
 			break
 		}

@@ -11,7 +11,7 @@ import (
 	"memroom/plan/tape"
 )
 
-// TestConvolutionalNetworks compares plans with 35 convolutional and recurrent networks that were measured on an H200 after
+// TestConvolutionalNetworks compares plans with 51 convolutional and recurrent networks that were measured on an H200 after
 // the rules were written (one whose optimizer steps a GradScaler skipped is left out): as they are, and with parts of the
 // shipped table taken away, which is how a network is planned that was never measured. Run with -v it prints every error.
 func TestConvolutionalNetworks(t *testing.T) {
@@ -22,18 +22,18 @@ func TestConvolutionalNetworks(t *testing.T) {
 	networks := readMeasured(t, filepath.Join("testdata", "vision.jsonl"))
 	for _, view := range []struct {
 		name          string
-		median, worst float64 // errors allowed, in % of the device peak
+		median, tenth float64 // errors allowed, in % of the device peak: the median, and what nine of ten stay below
 		without       func(own map[tape.Convolution]bool, c tape.Convolution) bool
 	}{
-		{"whole table", 0, 0.5, func(map[tape.Convolution]bool, tape.Convolution) bool { return false }},
-		{"without the batch size", 0.6, 7, func(own map[tape.Convolution]bool, c tape.Convolution) bool { return own[c] }},
-		{"without the network's shapes", 2, 7, func(own map[tape.Convolution]bool, c tape.Convolution) bool { c.X[0] = 0; return own[c] }},
+		{"whole table", 0, 0.01, func(map[tape.Convolution]bool, tape.Convolution) bool { return false }},
+		{"without the batch size", 0.3, 2.5, func(own map[tape.Convolution]bool, c tape.Convolution) bool { return own[c] }},
+		{"without the network's shapes", 2, 6, func(own map[tape.Convolution]bool, c tape.Convolution) bool { c.X[0] = 0; return own[c] }},
 	} {
 		t.Run(view.name, func(t *testing.T) {
 			var errors []float64
 			for _, m := range networks {
 				own := ownShapes(t, m)
-				if len(own) == 0 && view.worst > 0.5 {
+				if len(own) == 0 && view.median > 0 {
 					continue // recurrent: nothing to take away
 				}
 				off := planWithout(t, m, full, func(c tape.Convolution) bool { return view.without(own, c) })
@@ -42,8 +42,8 @@ func TestConvolutionalNetworks(t *testing.T) {
 			slices.Sort(errors)
 			at := func(q float64) float64 { return errors[int(q*float64(len(errors)-1))] }
 			t.Logf("%d networks: median %.2f %%, 90th percentile %.2f %%, worst %.2f %%", len(errors), at(0.5), at(0.9), at(1))
-			if at(0.5) > view.median || at(1) > view.worst {
-				t.Errorf("median %.2f %%, worst %.2f %%: want at most %.1f and %.1f", at(0.5), at(1), view.median, view.worst)
+			if at(0.5) > view.median || at(0.9) > view.tenth {
+				t.Errorf("median %.2f %%, 90th percentile %.2f %%: want at most %.2f and %.2f", at(0.5), at(0.9), view.median, view.tenth)
 			}
 		})
 	}
