@@ -14,6 +14,7 @@ from . import blocks, choices, measure, microbatch, offload, room, tree
 from .rows import Cannot, any_inputs, is_tensor
 
 LARGER = 1.05  # times the batch a choice was made for, from which it is made anew
+NEARLY = 1.05  # times the least that counts as the least
 FRUGAL = 0.4  # share of the room that a call may take in the first step
 
 
@@ -355,8 +356,17 @@ def _together(cases, chosen):
 
 def _frugal(candidates, free):
     """For a step in which more calls may follow: the cheapest way that leaves them room, or the one that needs least."""
-    fitting = [c for c in candidates if c.needs <= FRUGAL * free]
-    return min(fitting, key=lambda c: c.seconds) if fitting else min(candidates, key=lambda c: c.needs)
+    return _fastest([c for c in candidates if c.needs <= FRUGAL * free]) or _least(candidates, lambda c: c.needs)
+
+
+def _fastest(candidates):
+    return min(candidates, key=lambda c: c.seconds) if candidates else None
+
+
+def _least(candidates, needs):
+    """The fastest of those that need about the least: a hundred pieces for the last few bytes are worth nobody's while."""
+    least = min(needs(c) for c in candidates)
+    return _fastest([c for c in candidates if needs(c) <= NEARLY * least])
 
 
 def _cheapest(cases, free):
@@ -368,7 +378,7 @@ def _cheapest(cases, free):
         if _together(cases, taken.get) <= free:
             return _relaxed(cases, taken, free)
         price = price * 1.6 or 1e-6 * dearest / max(1.0, _together(cases, _largest))
-    return {case: min(case.candidates, key=lambda c: c.needs + (cases[case] - 1) * c.stays) for case in cases}
+    return {case: _least(case.candidates, lambda c, count=count: c.needs + (count - 1) * c.stays) for case, count in cases.items()}
 
 
 def _relaxed(cases, taken, free):
