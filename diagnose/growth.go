@@ -20,9 +20,10 @@ type Series struct {
 	cycle    int64   // the longest rise that ended in a collapse: garbage that is collected now and then
 	trend    Trend
 	rising   bool
-	began    int64 // onset of the rise that goes on, also beyond what trend looks back on
-	rose     int64 // last step at which it did
-	judged   int64 // last step at which trend was looked for
+	began    int64   // onset of the rise that goes on, also beyond what trend looks back on
+	rose     int64   // last step at which it did
+	height   float64 // and how high it stood
+	judged   int64   // last step at which trend was looked for
 }
 
 const (
@@ -55,7 +56,7 @@ func (s *Series) Add(step int64, floor, reserved, working float64, limits Thresh
 		if s.rose == 0 || s.trend.Onset > s.rose+limits.LeakSteps {
 			s.began = s.trend.Onset
 		}
-		s.rose = step
+		s.rose, s.height = step, floor
 	}
 }
 
@@ -154,7 +155,7 @@ func (s *Series) lowFor(level float64, points int) bool {
 // floor grows along with what stays, where a leak leaves it as it is; and reserved bytes grow much faster than both.
 func (s *Series) workGrows(limits Thresholds) bool {
 	floor := since(s.floor, s.trend.Onset)
-	if len(floor) < fewPoints {
+	if len(floor) < len(quarters{}) {
 		return false
 	}
 	return quartersOf(since(s.working, s.trend.Onset)).outpace(quartersOf(withoutJumps(floor)), limits.Workload) ||

@@ -291,11 +291,15 @@ func TestLeaksAreTakenBack(t *testing.T) {
 		"full":                            {func(s int64) float64 { return testMiB * float64(min(s, 90)) }, "a cache that is full now"},
 		"collected":                       {func(s int64) float64 { return testMiB * float64(s%100) }, "collected now and then"},
 		"leak":                            {func(s int64) float64 { return testMiB * float64(s) }, ""},
+		"a leak of which little is told":  {func(s int64) float64 { return testMiB * float64(s) }, ""},
 		"a leak, and a buffer given back": {func(s int64) float64 { return testMiB*float64(s) + map[bool]float64{true: 800 * testMiB}[s < 90] }, ""},
 	} {
 		w := NewWatch(DefaultThresholds(), 0)
 		var found []event.Finding
 		for step := range int64(190) {
+			if little := strings.Contains(name, "little"); little && (step%7 != 0 || step > 60 && step < 125 || step > 140 && step < 180) {
+				continue // hooks rest when they have cost more than their share
+			}
 			for _, f := range w.Steps(1, nil, []event.Step{{Step: step + 1, Duration: 1e9, Allocated: event.Bytes(900*testMiB + c.floor(step)), Reserved: 4 * event.GiB}}) {
 				if f.Kind == "leak" {
 					found = append(slices.DeleteFunc(found, f.Restates), f)

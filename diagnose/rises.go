@@ -101,11 +101,12 @@ func burstsOf(rises []rise) []rise {
 func lastRises(points []Point) []rise {
 	var found []rise
 	var up, down float64
-	lastStep := int64(0)
+	lastStep, levelUntil := int64(0), int64(0) // of the rise found before, which comes after; and of the point right before that
 	for i := len(points) - 1; i > 0 && len(points)-i < maxRegime; i-- {
 		change := points[i].Value - points[i-1].Value
 		pause := float64(lastStep - points[i].Step)
-		if len(found) >= 2 && pause > 4*(float64(points[len(points)-1].Step-points[i].Step)-pause)/float64(len(found)-1)+3 {
+		level := float64(levelUntil - points[i].Step) // steps that were told and did not rise
+		if len(found) >= 2 && level > 4*(float64(points[len(points)-1].Step-points[i].Step)-pause)/float64(len(found)-1)+3 {
 			break // the series was level for long: the rise began after that
 		}
 		switch {
@@ -113,7 +114,7 @@ func lastRises(points []Point) []rise {
 			if len(found) > 0 {
 				found[len(found)-1].gap = pause
 			}
-			found, lastStep, up = append(found, rise{at: i, amount: change}), points[i].Step, up+change
+			found, lastStep, levelUntil, up = append(found, rise{at: i, amount: change}), points[i].Step, points[i-1].Step, up+change
 		case change < 0:
 			if down -= change; down > 0.05*up {
 				slices.Reverse(found)

@@ -121,11 +121,11 @@ func largestGap(samples func(func(event.Sample) bool)) time.Duration {
 	return time.Duration(gap) * time.Millisecond
 }
 
-// hog takes memory until something stops it.
+// hog takes memory until something stops it, at the latest when it has what a test machine can spare.
 const hog = `
 import time
 kept = []
-while True:
+while len(kept) < 512:
     kept.append(bytearray(4 << 20))
     time.sleep(0.002)
 `

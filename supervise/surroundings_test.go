@@ -66,14 +66,18 @@ func TestEnclosingCgroup(t *testing.T) {
 // enclose makes a cgroup with a limit, of whichever version has the memory controller.
 func enclose(t *testing.T, limit event.Bytes) string {
 	t.Helper()
-	parents := map[string]string{"/sys/fs/cgroup/memory": "memory.limit_in_bytes", "/sys/fs/cgroup": "memory.max"}
-	for parent, file := range parents {
-		dir := filepath.Join(parent, fmt.Sprintf("memroom-test-%d", os.Getpid()))
+	for _, at := range [][2]string{{"/sys/fs/cgroup/memory", "memory.limit_in_bytes"}, {"/sys/fs/cgroup", "memory.max"}} {
+		dir := filepath.Join(at[0], fmt.Sprintf("memroom-test-%d", os.Getpid()))
 		if os.Mkdir(dir, 0o755) != nil {
 			continue
 		}
 		t.Cleanup(func() { _ = syscall.Rmdir(dir) })
-		if os.WriteFile(filepath.Join(dir, file), []byte(strconv.FormatInt(int64(limit), 10)), 0) == nil {
+		file, err := os.OpenFile(filepath.Join(dir, at[1]), os.O_WRONLY, 0) // what is not there is no cgroup: nothing is created
+		if err != nil {
+			continue
+		}
+		_, err = file.WriteString(strconv.FormatInt(int64(limit), 10))
+		if file.Close(); err == nil {
 			return dir
 		}
 	}
@@ -133,13 +137,16 @@ func TestManyChildren(t *testing.T) {
 	w := newWorkshop(t, ourselves)
 	got := w.run(append([]string{"--"}, w.script(`
 import os, time
+hear, say = os.pipe()
 children = []
 for _ in range(500):
     pid = os.fork()
     if pid == 0:
-        time.sleep(1); os._exit(0)
+        os.close(say); os.read(hear, 1); os._exit(0)
     children.append(pid)
-time.sleep(2)
+time.sleep(1)
+os.close(say)
+time.sleep(1)
 for pid in children: os.waitpid(pid, 0)
 print("done")
 `)...)...)

@@ -26,7 +26,7 @@ class Net(torch.nn.Module):
         self.head = torch.nn.Linear(256, 64)
 
     def forward(self, x):
-        return self.head(self.body(x))
+        return self.head(self.body(x))  # makes sum outputs state table metric hook retain noisy error rare late
 
 
 class Accuracy:
@@ -70,7 +70,7 @@ def fail(out):
 
 for step in range(steps):
     x = torch.randn(batch_of(step), 256, device=device)
-    out = model(x)  # makes outputs table metric noisy rare
+    out = model(x)
     loss = out.square().mean()  # makes losses
     if kind == "retain":
         loss.backward(retain_graph=True)
