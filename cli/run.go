@@ -25,6 +25,8 @@ type runCmd struct {
 
 	fitFlags `embed:""`
 
+	copies []wantedCopy // files that --json and --verdict ask for
+
 	Command []string `arg:"" passthrough:"" help:"The command and its arguments, after --."`
 }
 
@@ -34,6 +36,33 @@ func (runCmd) examples() []example {
 		{line: "memroom run --fit --dry-run --map micro_batch=--bs,accumulate=--accum -- python train.py --bs 32"},
 		{line: "memroom run --name baseline --host-mem 2GiB --verdict verdict.json -- sh -c 'exit 3'", code: 3},
 	}
+}
+
+// check refuses what makes no sense before anything is started.
+func (c *runCmd) check() error {
+	for _, limit := range []struct {
+		flag string
+		size event.Bytes
+	}{{"--host-mem", c.HostMem}, {"--gpu-mem", c.GPUMem}} {
+		if err := checkLimit(limit.flag, limit.size); err != nil {
+			return err
+		}
+	}
+	return c.fitFlags.check()
+}
+
+// leastLimit is below what any program needs: memory of the C library and its own pages.
+const leastLimit = 4 * event.MiB
+
+// checkLimit refuses a limit that nothing can live in. 0: no limit.
+func checkLimit(flag string, size event.Bytes) error {
+	switch {
+	case size == 0 || size >= leastLimit:
+		return nil
+	case size < 1024:
+		return exitWith(exitUsage, "%s %s is too small for any process; write %dGiB", flag, size, int64(size))
+	}
+	return exitWith(exitUsage, "%s %s is too small for any process; the least is %s", flag, size, leastLimit)
 }
 
 // monitorSpec is what the monitor is told on its command line: nothing in it is a secret of the user's.

@@ -25,7 +25,7 @@ func (c *runCmd) Run(s *session) error {
 	if len(command) == 0 {
 		return exitWith(exitUsage, "no command: write memroom run -- COMMAND ...")
 	}
-	if err := c.fitFlags.check(); err != nil {
+	if err := c.check(); err != nil {
 		return err
 	}
 	if c.DryRun {
@@ -38,6 +38,12 @@ func (c *runCmd) Run(s *session) error {
 	in, out, errs, err := files(s)
 	if err != nil {
 		return err
+	}
+	c.copies = c.wantedCopies()
+	for _, w := range c.copies {
+		if err := w.check(); err != nil {
+			return err
+		}
 	}
 	r, err := c.prepare(s, command)
 	if err != nil {
@@ -150,16 +156,6 @@ func (c *runCmd) prepare(s *session, command []string) (*prepared, error) {
 	return r, err
 }
 
-func absolute(path string) string {
-	if path == "" {
-		return ""
-	}
-	if full, err := filepath.Abs(path); err == nil {
-		return full
-	}
-	return path
-}
-
 // newFolder makes a folder in the store, or where that cannot be written, somewhere that can: a training is not refused
 // because its record cannot be kept.
 func newFolder(s *session, now time.Time) (*store.Store, *store.Folder, error) {
@@ -260,6 +256,11 @@ func (c *runCmd) conclude(s *session, folder *store.Folder, state supervise.Stat
 	}
 	if !c.Quiet {
 		printFit(s, folder)
+	}
+	for _, w := range c.copies {
+		if text := w.missing(folder); text != "" {
+			s.note("memroom: %s", text)
+		}
 	}
 	return exitQuietly(state.Exit.Code)
 }

@@ -185,11 +185,12 @@ func (m *Monitor) finish(exit event.Exit, verdict event.Verdict) {
 	for a := range m.Record.Attempts() {
 		summary.Attempts = append(summary.Attempts, a)
 	}
+	m.copyOut(m.Verdict, verdict)
+	m.copyOut(m.Report, summary)
+	summary.Notes = m.said.Notes // what could not be copied is said in the record
 	if err := m.Record.SaveSummary(summary); err != nil {
 		m.cannotRecord(err)
 	}
-	m.copyOut(m.Report, summary)
-	m.copyOut(m.Verdict, verdict)
 }
 
 // copyOut writes a copy where the user asked for one.
@@ -199,7 +200,7 @@ func (m *Monitor) copyOut(path string, v any) {
 	}
 	if err := writeCopy(path, v); err != nil {
 		fmt.Fprintln(os.Stderr, "write report:", err)
-		m.note("report "+path, "could not be written: "+err.Error())
+		m.note("report "+path, "the copy could not be written: "+err.Error())
 	}
 }
 
