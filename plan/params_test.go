@@ -102,6 +102,9 @@ func counted() [][3]any {
 	add("resnet", map[string]any{"num_labels": 10}, image)
 	add("resnet", map[string]any{"num_labels": 10, "layer_type": "basic", "hidden_sizes": []any{64, 128, 256, 512}, "depths": []any{2, 2, 2, 2}}, image)
 	add("clip", map[string]any{}, "CLIPModel")
+	add("clip", map[string]any{"num_labels": 10}, "CLIPForImageClassification")
+	add("siglip", map[string]any{}, "SiglipModel")
+	add("siglip", map[string]any{"num_labels": 10}, "SiglipForImageClassification")
 	for _, name := range []string{"resnet18", "resnet50", "resnext50_32x4d", "wide_resnet50_2", "vgg11", "vgg16_bn", "alexnet", "mobilenet_v2", "mobilenet_v3_small", "mobilenet_v3_large",
 		"efficientnet_b0", "efficientnet_b3", "densenet121", "convnext_tiny", "regnet_y_400mf", "regnet_x_800mf", "vit_b_16", "vit_l_32", "swin_t", "swin_b",
 		"squeezenet1_0", "squeezenet1_1", "mnasnet0_5", "mnasnet1_3", "shufflenet_v2_x0_5", "shufflenet_v2_x2_0", "efficientnet_v2_s", "efficientnet_v2_m"} {

@@ -26,7 +26,7 @@ var registry = map[string]builder{
 	// speech
 	"wav2vec2": wav2vec2, "hubert": wav2vec2,
 	// images
-	"vit": vit, "deit": vit, "dinov2": dinov2, "dinov2_with_registers": dinov2, "swin": swin, "swinv2": swinV2, "clip": clip,
+	"vit": vit, "deit": vit, "dinov2": dinov2, "dinov2_with_registers": dinov2, "swin": swin, "swinv2": swinV2, "clip": clip, "siglip": siglip,
 	"convnext": convnextHF, "convnextv2": convnextHF, "resnet": resnetHF, "torchvision": torchvision,
 	// small networks of PyTorch's own layers
 	"lstm": recurrent, "gru": recurrent, "bilstm": recurrent, "mlp": mlp,

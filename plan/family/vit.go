@@ -19,6 +19,7 @@ type vitBlock struct {
 	outDrop        float64 // ALBERT: dropout and norm of the sum inside attention
 	outNorm        norm
 	residual       *tape.Tensor
+	resFirst       bool // residual + h, not h + residual
 }
 
 // vit is ViTForImageClassification.
@@ -136,13 +137,21 @@ func (b *vitBlock) run(c *ctx, x *tape.Tensor) *tape.Tensor {
 	f.Set(&h, o)
 	f.Set(&w, p)
 	f.Set(&h, c.Dropout(h, b.drop))
-	f.Set(&h, c.Add(h, res))
+	f.Set(&h, b.join(c, h, res))
 	f.Set(&res, h)
 	f.Set(&h, b.norm2.layer(c.Graph, h))
 	f.Set(&h, b.mlp(c, h))
 	f.Set(&h, c.Dropout(h, b.drop))
-	f.Set(&h, c.Add(h, res))
+	f.Set(&h, b.join(c, h, res))
 	return f.Leave(h)
+}
+
+// join adds the residual: the sum is laid out in memory as the first of the two.
+func (b *vitBlock) join(c *ctx, h, res *tape.Tensor) *tape.Tensor {
+	if b.resFirst {
+		return c.Add(res, h)
+	}
+	return c.Add(h, res)
 }
 
 func (b *vitBlock) mlp(c *ctx, x *tape.Tensor) *tape.Tensor {

@@ -150,6 +150,12 @@ func (n *Node) saveOne(t *Tensor) {
 		if !t.leaf && n.cat == event.CategoryUnknown {
 			t.retag(event.CategoryActivations)
 		}
+		if t.node == n { // its own result: held without the node, which would hold itself
+			own := g.alias(t, t.Shape, t.stride)
+			own.floating = false
+			n.saved = append(n.saved, slot{t: own})
+			return
+		}
 		n.saved = append(n.saved, slot{t: t.hold()})
 	}
 }

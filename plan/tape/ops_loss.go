@@ -47,6 +47,9 @@ func (g *Graph) logSoftmax(a *Tensor, d DType) *Tensor {
 	g.op = "log_softmax"
 	n := g.prepare("log_softmax", a)
 	out := g.New(a.Shape, d)
+	if !a.contiguous() {
+		eat(g.New(a.Shape, a.DType))
+	}
 	if n != nil {
 		n.emit(out)
 		n.save(out)
