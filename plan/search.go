@@ -19,7 +19,7 @@ type Ladder struct {
 	Alone    []Rung            `json:"alone"`    // every applicable remedy by itself, most saved first
 	Setup    *Setup            `json:"setup"`    // with the remedies applied
 	After    *Prediction       `json:"prediction"`
-	Flags    map[string]string `json:"flags"` // the same for each trainer, and for memroom run
+	Flags    map[string]string `json:"flags"` // what to type, a line or more for each trainer and for memroom run
 	Reason   string            `json:"reason,omitempty"`
 	Least    event.Bytes       `json:"least,omitempty"`        // where nothing fits: device bytes with everything that is allowed
 	Consent  *Ladder           `json:"with_consent,omitempty"` // where nothing fits: what would if every change of the mathematics were allowed
@@ -144,45 +144,6 @@ func alone(s Setup, t Target, tools []*remedy.Remedy, before *Prediction) []Rung
 	}
 	slices.SortFunc(rungs, func(a, b Rung) int { return cmp.Compare(b.Saves, a.Saves) })
 	return rungs
-}
-
-// flags writes the chosen remedies in each trainer's own words, and as arguments of `memroom run`.
-func flags(s Setup, best *candidate) map[string]string {
-	words := map[string]string{}
-	add := func(key, text string) {
-		if text != "" && !strings.Contains(words[key], text) {
-			words[key] = strings.TrimSpace(words[key] + " " + text)
-		}
-	}
-	for _, trainer := range []remedy.Trainer{remedy.Transformers, remedy.Accelerate, remedy.Lightning, remedy.DeepSpeed} {
-		at := s.Setup
-		for _, id := range best.ids {
-			r, _ := remedy.Find(id)
-			if id == remedy.MicroBatch { // several halvings are one change of the flags
-				for range best.halvings - 1 {
-					at, _ = r.Rewrite(at)
-				}
-			}
-			how := r.HowTo(remedy.Job{Framework: remedy.PyTorch, Trainer: trainer, Setup: &at})
-			add(string(trainer), how.Args)
-			add("env", how.Env)
-			at, _ = r.Rewrite(at)
-		}
-	}
-	add("memroom", "memroom run --fit")
-	for _, id := range best.ids {
-		r, _ := remedy.Find(id)
-		if r.Consent != "" {
-			add("memroom", "--allow "+r.Consent)
-		}
-		if id == remedy.MicroBatch {
-			add("memroom", fmt.Sprintf("--remedy micro_batch=%d", best.setup.Batch))
-		} else {
-			add("memroom", "--remedy "+string(id))
-		}
-	}
-	add("memroom", "-- YOUR COMMAND")
-	return words
 }
 
 // climb predicts the chosen remedies one after the other.

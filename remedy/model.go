@@ -1,6 +1,10 @@
 package remedy
 
-import "memroom/event"
+import (
+	"fmt"
+
+	"memroom/event"
+)
 
 // quantized: weights in fewer bits.
 func quantized() []*Remedy {
@@ -11,7 +15,6 @@ func quantized() []*Remedy {
 }
 
 func quantize(id ID, loadIn, title, why string) *Remedy {
-	option := "load_in_" + loadIn + "=True"
 	return &Remedy{
 		ID:          id,
 		Title:       title,
@@ -26,18 +29,61 @@ func quantize(id ID, loadIn, title, why string) *Remedy {
 		rewrite: func(s Setup) (Setup, bool) {
 			s.LoadIn = loadIn
 			if s.LoRARank == 0 {
-				s.LoRARank = 16
+				s.LoRARank = usualRank
 			}
 			return s, s.Image == 0
 		},
 		slowdown: constant(map[string]float64{"8bit": 1.3, "4bit": 1.25}[loadIn]), // weights are widened again for every product
-		args: map[Trainer]string{
-			Axolotl: "load_in_" + loadIn + ": true\nadapter: " + map[string]string{"8bit": "lora", "4bit": "qlora"}[loadIn],
-			VLLM:    map[string]string{"8bit": "--quantization fp8", "4bit": "--quantization bitsandbytes"}[loadIn],
-		},
-		code: map[Framework]string{PyTorch: lines("from transformers import BitsAndBytesConfig",
-			"model = AutoModelForCausalLM.from_pretrained(name, quantization_config=BitsAndBytesConfig("+option+"))")},
+		how:      func(job Job, after Setup) How { return howQuantize(job, after, loadIn) },
 	}
+}
+
+// howQuantize writes the loading, and the adapters where the job has none: packed weights cannot be trained.
+func howQuantize(job Job, after Setup, loadIn string) How {
+	option := "load_in_" + loadIn
+	kind := map[string]string{"8bit": "lora", "4bit": "qlora"}[loadIn]
+	code := lines("from transformers import BitsAndBytesConfig",
+		"model = AutoModelForCausalLM.from_pretrained(name, quantization_config=BitsAndBytesConfig("+option+"=True))")
+	args := map[Trainer]string{
+		Transformers: "--" + option + "   # a flag of scripts built on TRL, else quantization_config=BitsAndBytesConfig(" + option + "=True) in from_pretrained",
+		Axolotl:      option + ": true\nadapter: " + kind,
+		VLLM:         map[string]string{"8bit": "--quantization fp8", "4bit": "--quantization bitsandbytes"}[loadIn],
+	}
+	if !job.Inference && (job.Setup == nil || job.Setup.LoRARank == 0) {
+		rank := loraRank(after)
+		code += "\n" + loraCode(rank)
+		args[Transformers] = fmt.Sprintf("--%s --use_peft --lora_r %d   # flags of scripts built on TRL: LoRA adapters of rank %d are trained, the packed weights stay as they are; else in code: quantization_config=BitsAndBytesConfig(%s=True) in from_pretrained, then get_peft_model(model, LoraConfig(r=%d))",
+			option, rank, rank, option, rank)
+		args[Axolotl] += fmt.Sprintf("\nlora_r: %d\nlora_target_modules: [q_proj, v_proj]", rank)
+	}
+	return How{Args: args[job.Trainer], Code: code}
+}
+
+// usualRank is the adapters' rank where the setup says none.
+const usualRank = 16
+
+func loraRank(s Setup) int {
+	if s.LoRARank > 0 {
+		return s.LoRARank
+	}
+	return usualRank
+}
+
+// loraCode makes adapters where PEFT puts them by default; those are what a plan counts.
+func loraCode(rank int) string {
+	return lines("from peft import LoraConfig, get_peft_model",
+		fmt.Sprintf("model = get_peft_model(model, LoraConfig(r=%d))   # adapters on the query and value projections", rank))
+}
+
+// howLoRA writes adapters of the setup's rank.
+func howLoRA(job Job, after Setup) How {
+	rank := loraRank(after)
+	args := map[Trainer]string{
+		Axolotl:      fmt.Sprintf("adapter: lora\nlora_r: %d\nlora_target_modules: [q_proj, v_proj]", rank),
+		Torchtune:    "model=lora_llama3_8b   # the lora_* builder of your model",
+		Transformers: fmt.Sprintf("--use_peft --lora_r %d   # flags of scripts built on TRL, else in code: get_peft_model(model, LoraConfig(r=%d))", rank, rank),
+	}
+	return How{Args: args[job.Trainer], Code: loraCode(rank)}
 }
 
 // smallerModels: less to train, or a smaller thing.
@@ -52,14 +98,9 @@ func smallerModels() []*Remedy {
 		Frameworks:  torch,
 		Training:    true,
 		on:          func(s Setup) bool { return s.LoRARank > 0 },
-		rewrite:     func(s Setup) (Setup, bool) { s.LoRARank = 16; return s, s.Image == 0 },
+		rewrite:     func(s Setup) (Setup, bool) { s.LoRARank = usualRank; return s, s.Image == 0 },
 		slowdown:    constant(0.85), // no gradient products for frozen weights
-		args: map[Trainer]string{
-			Axolotl: "adapter: lora\nlora_r: 16", Torchtune: "model=lora_llama3_8b   # the lora_* builder of your model",
-			Transformers: "--use_peft --lora_r 16   # scripts built on TRL",
-		},
-		code: map[Framework]string{PyTorch: lines("from peft import LoraConfig, get_peft_model",
-			"model = get_peft_model(model, LoraConfig(r=16, target_modules='all-linear'))")},
+		how:         howLoRA,
 	}, {
 		ID:          Prune,
 		Title:       "remove whole heads, channels or layers (structured pruning)",

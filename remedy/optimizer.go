@@ -32,6 +32,7 @@ func optimizerFused() *Remedy {
 		slowdown: constant(0.97),
 		args: map[Trainer]string{
 			Transformers: "--optim adamw_torch_fused", Axolotl: "optimizer: adamw_torch_fused", Torchtune: "optimizer.fused=True",
+			DeepSpeed: `"optimizer": {"type": "AdamW"}   # DeepSpeed's own fused kernel`,
 		},
 		code: map[Framework]string{PyTorch: "optimizer = torch.optim.AdamW(model.parameters(), lr=lr, fused=True)"},
 	}
@@ -58,7 +59,7 @@ func optimizerOffload() *Remedy {
 		slowdown: constant(1.4),
 		args: map[Trainer]string{
 			DeepSpeed:    `"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu", "pin_memory": true}}`,
-			Transformers: `--deepspeed ds.json   # {"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu"}}}`,
+			Transformers: `--deepspeed ds.json   # ds.json: {"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu"}}}`,
 			Accelerate:   "accelerate launch --use_deepspeed --zero_stage 2 --offload_optimizer_device cpu",
 			Lightning:    "--trainer.strategy=deepspeed_stage_2_offload",
 			Torchtune:    "optimizer=torchao.prototype.low_bit_optim.CPUOffloadOptimizer",

@@ -21,7 +21,7 @@ func precisions() []*Remedy {
 		rewrite:     func(s Setup) (Setup, bool) { s.Precision = "amp_bf16"; return s, true },
 		slowdown:    constant(0.6), // tensor cores: from 2x faster on matrix-bound models to nothing on small ones
 		args: map[Trainer]string{
-			Transformers: "--bf16 True        # --fp16 True on cards before Ampere",
+			Transformers: "--bf16 True   # --fp16 True on cards before Ampere",
 			Accelerate:   "accelerate launch --mixed_precision bf16",
 			Lightning:    "--trainer.precision=bf16-mixed",
 			DeepSpeed:    `"bf16": {"enabled": true}`,

@@ -46,7 +46,11 @@ func Ladder(w io.Writer, l *plan.Ladder, color bool) error {
 func toType(b *strings.Builder, flags map[string]string) {
 	b.WriteString("\nto type:\n\n")
 	for _, trainer := range slices.Sorted(maps.Keys(flags)) {
-		fmt.Fprintf(b, "  %-14s %s\n", trainer, flags[trainer])
+		name := trainer
+		for line := range strings.SplitSeq(flags[trainer], "\n") {
+			fmt.Fprintf(b, "  %-14s %s\n", name, line)
+			name = ""
+		}
 	}
 }
 
