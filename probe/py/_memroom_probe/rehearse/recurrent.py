@@ -9,7 +9,6 @@ from . import recorder as record
 from .stage import Call
 
 GATES = {"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}
-STATES = {"lstm": 10, "gru": 5, "rnn_tanh": 10, "rnn_relu": 10}
 RESERVE = {"lstm": 5, "gru": 6, "rnn_tanh": 1, "rnn_relu": 1}  # values kept for the backward pass, a hidden unit, layer and step
 PACKED_STATES = 8
 DROPOUT_STATE = 6488064
@@ -69,16 +68,28 @@ def packed_workspace(name, sequences, rows, hidden, layers, directions, dtype, w
 
 
 def workspace(name, batch, steps, width, hidden, layers, directions, dtype, weights):
-    """cuDNN's scratch, from recordings of 72 shapes on an H200: a copy of the weights, 8 MiB and some state a layer, the gates
-    of one layer, its input and its output. Exact within a few KiB except for tiny layers, where other kernels are chosen."""
-    item = dtype.itemsize
+    """cuDNN's scratch, from 186 shapes measured on an H200 (as in plan/tape): a copy of the weights, 8 MiB and some state a layer
+    and direction, the gates of one layer, its input and some outputs. Exact within a few KiB except for tiny layers, where other
+    kernels are chosen."""
+    item, gates = dtype.itemsize, GATES[name]
     u = batch * steps * hidden * item
-    size = weights * item + layers * directions * ((8 << 20) + STATES[name] * batch * hidden * item)
-    size += GATES[name] * directions * u + batch * steps * width * item
-    size += directions * u * (1 + (layers > 1) + (directions > 1)) + 512
+    states, outputs = states_and_outputs(name, layers, directions)
+    size = weights * item + layers * directions * ((8 << 20) + states * batch * hidden * item) + batch * steps * width * item + 512
+    size += u * (directions * gates + outputs)
     if hidden <= 128 and dtype is not torch.bfloat16:
-        size += 16 * u
+        size += 16 * u - (4 - gates) * 3 * u // 2
     return size
+
+
+def states_and_outputs(name, layers, directions):
+    """How many states a layer and direction, and how many outputs, the scratch holds."""
+    lstm = name == "lstm"
+    states, outputs = (10, min(layers, 2)) if lstm else (5, 2)
+    if directions > 1:
+        return states + 2, 7 if not lstm and layers > 1 else 6
+    if layers > 3:  # seen at four layers only
+        return (21, 0) if lstm else (15, 1)
+    return states, outputs
 
 
 def scratch(stage, size, device):
