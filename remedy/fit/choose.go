@@ -58,21 +58,22 @@ type Left struct {
 // in effect tells how far we are.
 func Choose(f Facts, o Options) Plan {
 	if f.Idle {
-		return Plan{Remedies: f.On, Factor: 1, Needs: f.Needs, Left: notAllowed(f, o),
-			Impossible: "the remedies found nothing to act on: memory runs out outside of PyTorch's training calls, or before the first one"}
+		return f.impossible(o, "the remedies found nothing to act on: memory runs out outside of PyTorch's training calls, or before the first one")
 	}
 	for _, stage := range Ladder(f, o) {
 		if fresh := notYet(stage.Remedies, f.On); len(fresh) > 0 {
 			return f.plan(stage, fresh, o)
 		}
 	}
-	needs := max(f.Needs, f.Allocated+f.Requested)
-	plan := Plan{Remedies: f.On, Needs: needs, Factor: 1}
-	plan.Impossible = "every allowed remedy is on and it still runs out"
-	if needs > 0 {
-		plan.Impossible = fmt.Sprintf("cannot fit: needs at least %s, %s are there; %s", needs, limitWords(f.Limit), plan.Impossible)
+	return f.impossible(o, "every allowed remedy is on and it still runs out")
+}
+
+// impossible is the plan of which nothing comes: the reason, and the least that would be needed, where that is known.
+func (f Facts) impossible(o Options, reason string) Plan {
+	plan := Plan{Remedies: f.On, Needs: max(f.Needs, f.Allocated+f.Requested), Factor: 1, Impossible: reason, Left: notAllowed(f, o)}
+	if plan.Needs > 0 {
+		plan.Impossible = fmt.Sprintf("cannot fit: needs at least %s, %s are there; %s", plan.Needs, limitWords(f.Limit), reason)
 	}
-	plan.Left = notAllowed(f, o)
 	return plan
 }
 

@@ -101,8 +101,7 @@ class Governor:
                 ran_out = why.with_traceback(None)  # its frames hold what is in the way
             if not self._fewer(module, args, kwargs):
                 raise ran_out
-            gc.collect()
-            torch.cuda.empty_cache()
+            _make_room()
 
     def _in_small_pieces(self, module, call, args, kwargs):
         try:
@@ -180,7 +179,10 @@ class Governor:
             return self.micro.plan(module, call, args, kwargs)
         except Cannot as reason:
             self.say("declined", "%s: %s" % (microbatch.name_of(module), reason), id="micro_batch")
-            return None
+        except torch.cuda.OutOfMemoryError:
+            self.say("declined", "%s: not even a few rows of the batch could be tried" % microbatch.name_of(module), id="micro_batch")
+            _make_room()
+        return None
 
     def _tell_beginning(self, case, always, limit):
         """always: bytes that are held whatever is chosen."""
@@ -391,6 +393,12 @@ def _relaxed(cases, taken, free):
                 taken[case] = candidate
                 break
     return taken
+
+
+def _make_room():
+    """After something ran out and was caught: what its frames held is let go."""
+    gc.collect()
+    torch.cuda.empty_cache()
 
 
 def _size(args, kwargs):
