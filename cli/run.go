@@ -48,6 +48,13 @@ func (c *runCmd) check() error {
 			return err
 		}
 	}
+	// One would be enough: at 1 the memory has run out, and percents are a slip.
+	if c.PressureAt <= 0 || c.PressureAt >= 1 {
+		return exitWith(exitUsage, "--pressure-at %v: a share of the limit between 0 and 1, such as 0.92", c.PressureAt)
+	}
+	if c.View && c.Detach {
+		return exitWith(exitUsage, "--view watches and --detach leaves: take one; `memroom top RUN` shows a detached run live")
+	}
 	return c.fitFlags.check()
 }
 

@@ -19,7 +19,7 @@ type fitFlags struct {
 	Fit           bool     `help:"When memory runs out, launch the command again with remedies that keep the effective batch. No code is edited." group:"Fit"`
 	RehearseFirst bool     `help:"With --fit: do not wait for memory to run out. The first step is run with little memory and measured; remedies stay only as far as the batch would not fit." aliases:"prevent" group:"Fit"`
 	DryRun        bool     `help:"Show which remedies --fit would try, in which order, and start nothing." group:"Fit"`
-	Allow         []string `help:"Remedies that change the mathematics, by kind: precision, quantize." placeholder:"KIND,..." group:"Fit"`
+	Allow         []string `help:"Remedies that change the mathematics, by kind: precision, quantize." placeholder:"KIND" group:"Fit"`
 	Remedy        []string `help:"Apply this remedy from the start; may be repeated. micro_batch=8 means pieces of 8 rows." placeholder:"NAME[=VALUE]" group:"Fit" sep:"none"`
 	MaxAttempts   int      `help:"Launches at the most, the first included." default:"4" group:"Fit"`
 	Map           string   `help:"The command's own arguments for true accumulation: micro_batch=--bs,accumulate=--accum." placeholder:"MAP" group:"Fit"`
@@ -27,6 +27,9 @@ type fitFlags struct {
 	Checkpoints   string   `help:"Where the command writes checkpoints, for --resume-with." placeholder:"GLOB" group:"Fit"`
 	Forgetful     bool     `help:"Do not begin with what made an earlier run of the same command fit, and do not remember this one." group:"Fit"`
 }
+
+// defaultAttempts is what the tag of MaxAttempts says.
+const defaultAttempts = 4
 
 // fitSpec is what the monitor's policy is told.
 type fitSpec struct {
@@ -46,7 +49,7 @@ type fitSpec struct {
 }
 
 // wanted says whether any of it was asked for.
-func (c *fitFlags) wanted() bool { return c.Fit || c.DryRun || len(c.Remedy) > 0 }
+func (c *fitFlags) wanted() bool { return c.Fit || len(c.Remedy) > 0 }
 
 // forced reads --remedy.
 func (c *fitFlags) forced() ([]fit.Remedy, error) {
@@ -66,19 +69,15 @@ func (c *fitFlags) forced() ([]fit.Remedy, error) {
 
 // check refuses flags that make no sense before anything is started.
 func (c *fitFlags) check() error {
-	if c.RehearseFirst && !c.Fit {
-		return exitWith(exitUsage, "--rehearse-first goes with --fit")
+	if useless := c.withoutFit(); useless != "" {
+		return exitWith(exitUsage, "%s does nothing without --fit: add --fit", useless)
 	}
 	if c.MaxAttempts < 1 {
 		return exitWith(exitUsage, "--max-attempts %d: at least one", c.MaxAttempts)
 	}
-	known := map[string]bool{}
-	for _, r := range remedy.Catalogue() {
-		known[r.Consent] = true
-	}
 	for _, a := range c.Allow {
-		if !known[a] || a == "" {
-			return exitWith(exitUsage, "--allow %s: the kinds are precision, quantize, optimizer, lora, model, data", a)
+		if kinds := fit.Consents(); !slices.Contains(kinds, a) {
+			return exitWith(exitUsage, "--allow %s: the kinds are %s", a, strings.Join(kinds, ", "))
 		}
 	}
 	if err := fit.CheckTemplate(c.ResumeWith); err != nil {
@@ -91,6 +90,24 @@ func (c *fitFlags) check() error {
 	}
 	_, err := c.forced()
 	return err
+}
+
+// withoutFit names a flag that does nothing because --fit is not there. --remedy works alone, and --allow with it.
+func (c *fitFlags) withoutFit() string {
+	if c.Fit {
+		return ""
+	}
+	for _, f := range []struct {
+		name  string
+		given bool
+	}{{"--rehearse-first", c.RehearseFirst}, {"--dry-run", c.DryRun}, {"--allow", len(c.Allow) > 0 && len(c.Remedy) == 0},
+		{"--max-attempts", c.MaxAttempts != defaultAttempts}, {"--map", c.Map != ""}, {"--resume-with", c.ResumeWith != ""},
+		{"--checkpoints", c.Checkpoints != ""}, {"--forgetful", c.Forgetful}} {
+		if f.given {
+			return f.name
+		}
+	}
+	return ""
 }
 
 // describe gives what the policy needs. home is where memories are kept.

@@ -28,6 +28,9 @@ func (c *runCmd) Run(s *session) error {
 	if err := c.check(); err != nil {
 		return err
 	}
+	if err := checkOnPressure(c.OnPressure); err != nil {
+		return err
+	}
 	if c.DryRun {
 		return c.dryRun(s, command)
 	}
@@ -84,6 +87,19 @@ func (c *runCmd) found(s *session, f event.Finding) {
 	if errs, ok := s.Err.(*os.File); ok && !isTerminal(errs) && !c.Quiet {
 		s.note("memroom: found %s: %s", f.Kind, f.Title)
 	}
+}
+
+// checkOnPressure refuses a word in capitals that is neither a signal nor a program: a misspelt signal would be found out at the
+// moment it is needed. Everything else is for the shell to judge.
+func checkOnPressure(action string) error {
+	shouted := action != "" && strings.Trim(action, "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789") == ""
+	if !shouted || supervise.SignalNumber(action) != 0 {
+		return nil
+	}
+	if _, err := exec.LookPath(action); err == nil {
+		return nil
+	}
+	return exitWith(exitUsage, "--on-pressure %s: neither a signal (USR1, TERM) nor a command that is found", action)
 }
 
 // withoutDashes drops the -- that separates the command from our flags.

@@ -204,7 +204,7 @@ func (m *Monitor) pressure(reason string) {
 	if action == "" {
 		return
 	}
-	if number := signalNumber(action); number != 0 {
+	if number := SignalNumber(action); number != 0 {
 		_ = writeJSON(m.conn, saySignal, signalRequest{Number: number})
 		m.happened(event.Happened{Kind: "action", Text: action + " was sent to the command: " + reason})
 		return
@@ -220,8 +220,8 @@ func (m *Monitor) pressure(reason string) {
 	m.happened(event.Happened{Kind: "action", Text: "the command of --on-pressure was started: " + reason})
 }
 
-// signalNumber reads SIGUSR1 or USR1; 0 when it is no signal's name.
-func signalNumber(name string) int {
+// SignalNumber reads SIGUSR1 or USR1; 0 when it is no signal's name.
+func SignalNumber(name string) int {
 	upper := strings.ToUpper(name)
 	if !strings.HasPrefix(upper, "SIG") {
 		upper = "SIG" + upper

@@ -127,7 +127,18 @@ func hostLadder(f Facts) []Stage {
 	}
 }
 
-// consents are the remedies that change the mathematics and can be applied, by the name under which they are allowed.
+// Consents are the kinds of change to the mathematics that can be allowed: those of which the probe can apply a remedy.
+func Consents() []string {
+	var kinds []string
+	for _, r := range remedy.Catalogue() {
+		if r.Consent != "" && canApply(r) && !slices.Contains(kinds, r.Consent) {
+			kinds = append(kinds, r.Consent)
+		}
+	}
+	return kinds
+}
+
+// withConsent are the remedies that change the mathematics and can be applied, by the name under which they are allowed.
 func withConsent(f Facts, o Options) []Remedy {
 	var found []Remedy
 	for _, r := range remedy.Catalogue() {
