@@ -299,10 +299,10 @@ func replaceJSON(path string, v any) error {
 	return os.Rename(path+".new", path)
 }
 
-// remember keeps what made the job fit. A job that fits as it is has nothing to remember.
+// remember keeps what made the job fit. A job that never ran out has nothing to remember, whatever was demanded for it.
 func (p *fitPolicy) remember(r fit.Record) {
 	last := r.Last()
-	if p.spec.Memory == "" || len(last.Remedies) == 0 {
+	if p.spec.Memory == "" || len(last.Remedies) == 0 || !r.Cured() {
 		return
 	}
 	m := fit.Remembered{Command: p.spec.Command, Card: p.spec.Card, Limit: p.spec.GPULimit, Remedies: last.Remedies,

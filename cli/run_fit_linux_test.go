@@ -176,3 +176,22 @@ func TestFitEndsWhenNothingFits(t *testing.T) {
 		t.Errorf("the end is not said:\n%s", notes)
 	}
 }
+
+// TestFitRemembersOnlyCures: a remedy that was demanded for a job which never ran out is not begun with the next time.
+func TestFitRemembersOnlyCures(t *testing.T) {
+	python := testenv.Python(t)
+	binary := buildBinary(t)
+	script, home := filepath.Join(t.TempDir(), "train.py"), t.TempDir()
+	if err := os.WriteFile(script, []byte("print('done')\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{{"--remedy", "micro_batch=4"}, nil} {
+		out, notes, record, code := fitted(t, binary, home, append(append([]string{"--fit"}, args...), "--", python, script)...)
+		if code != 0 || out != "done\n" || record.Remembered || strings.Contains(notes, "earlier run") {
+			t.Errorf("%q: exit %d, printed %q, record %+v\n%s", args, code, out, record, notes)
+		}
+	}
+	if kept, _ := filepath.Glob(filepath.Join(memories(home), "*")); len(kept) > 0 {
+		t.Errorf("remembered: %q", kept)
+	}
+}

@@ -1,6 +1,8 @@
 package fit
 
 import (
+	"slices"
+
 	"memroom/event"
 	"memroom/remedy"
 )
@@ -52,6 +54,13 @@ func (r Record) Last() *Tried {
 		return nil
 	}
 	return &r.Attempts[len(r.Attempts)-1]
+}
+
+// Cured reports whether the remedies of the last attempt follow from having run out of memory, in this run or in the one that it
+// began with.
+func (r Record) Cured() bool {
+	ranOut := func(t Tried) bool { return t.OutOf != "" }
+	return r.Remembered || slices.ContainsFunc(r.Attempts, ranOut)
 }
 
 // RanOut is the largest division by the command's own arguments under which an attempt ran out of memory, 0 when none did.
