@@ -179,7 +179,7 @@ func mapping(dir string, command []string, text string) (fit.Mapping, error) {
 	return m.In(command), err
 }
 
-// dryRun prints the ladder.
+// dryRun prints what every attempt would have from the start, and the ladder.
 func (c *runCmd) dryRun(s *session, command []string) error {
 	forced, err := c.forced()
 	if err != nil {
@@ -191,20 +191,20 @@ func (c *runCmd) dryRun(s *session, command []string) error {
 	}
 	options := fit.Options{Allow: c.Allow, Forced: forced, Mapping: found}
 	ladders := map[string][]fit.Stage{}
+	if len(forced) > 0 {
+		ladders["start"] = []fit.Stage{{Why: "demanded with --remedy", Remedies: forced}}
+	}
 	for _, where := range []event.Where{event.WhereGPU, event.WhereHost} {
 		ladders[string(where)] = fit.Ladder(fit.Facts{Where: where, Limit: c.HostMem}, options)
 	}
 	if c.JSON != "" {
 		return writeJSONFile(c.JSON, ladders)
 	}
+	if len(forced) > 0 {
+		printStages(s, "from the start:", ladders["start"])
+	}
 	for _, where := range []event.Where{event.WhereGPU, event.WhereHost} {
-		fmt.Fprintf(s.Out, "when %s memory runs out:\n", strings.ToUpper(string(where)))
-		for i, stage := range ladders[string(where)] {
-			fmt.Fprintf(s.Out, "  %d. %s\n", i+1, stage.Why)
-			for _, r := range stage.Remedies {
-				fmt.Fprintf(s.Out, "       %-20s %-8s %-9s %s\n", r.ID, r.Level, fit.Equivalence([]fit.Remedy{r}), r.Words())
-			}
-		}
+		printStages(s, fmt.Sprintf("when %s memory runs out:", strings.ToUpper(string(where))), ladders[string(where)])
 	}
 	if found.Possible() {
 		rewritten, err := found.Rewrite(command, contents("", command)[found.Config], 2)
@@ -213,6 +213,16 @@ func (c *runCmd) dryRun(s *session, command []string) error {
 		}
 	}
 	return nil
+}
+
+func printStages(s *session, title string, stages []fit.Stage) {
+	fmt.Fprintln(s.Out, title)
+	for i, stage := range stages {
+		fmt.Fprintf(s.Out, "  %d. %s\n", i+1, stage.Why)
+		for _, r := range stage.Remedies {
+			fmt.Fprintf(s.Out, "       %-20s %-8s %-9s %s\n", r.ID, r.Level, fit.Equivalence([]fit.Remedy{r}), r.Words())
+		}
+	}
 }
 
 func writeJSONFile(path string, v any) error {
