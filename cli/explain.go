@@ -61,6 +61,10 @@ func (c *explainCmd) Run(s *session) error {
 				return err
 			}
 		}
+		if v := material.Verdict; v != nil && v.ExitCode == 0 {
+			s.note("memroom: nothing to explain: %s ended well, and nothing about memory was found while it ran", listed(what))
+			return exitQuietly(exitNotRecognised)
+		}
 		s.note("memroom: nothing recognised: no message about memory, and none of what is mistaken for it, in %s; if the program was killed, the kernel's log may say more (`dmesg | tail`)", listed(what))
 		return exitQuietly(exitNotRecognised)
 	}
@@ -132,6 +136,9 @@ func addReader(m *diagnose.Material, name string, r io.Reader) error {
 // addRun reads what a run left behind: its output, its verdict, what was found while it ran and the snapshots taken when
 // memory ran out.
 func addRun(m *diagnose.Material, folder *store.Folder) error {
+	if run, err := folder.Run(); err == nil {
+		m.HostLimit = run.HostMem
+	}
 	if v, err := folder.Verdict(); err == nil {
 		m.Verdict = &v
 	}

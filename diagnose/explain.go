@@ -83,14 +83,17 @@ type Advice struct {
 // Saving is what a remedy saves at the peak, as an interval; ok is false where nothing can tell.
 type Saving func(*remedy.Remedy) (low, high event.Bytes, ok bool)
 
-// unknownSavings is said once where no remedy has bytes.
+// Said once where no remedy has bytes.
 const (
-	unknownSavings = "bytes saved are unknown: a log alone has neither a setup nor a timeline to replay; give a snapshot too, or the model (--model)"
-	mutedSavings   = "bytes saved are unknown: what was given does not tell what these remedies would change"
+	logSavings    = "how many bytes each of these saves is not in a log: give a memory snapshot too, or the model (--model)"
+	recordSavings = "how many bytes each of these saves is not in the record, which has no memory snapshot: give one too, or the model (--model)"
+	mutedSavings  = "how many bytes each of these saves is unknown: what was given does not tell what they would change"
 )
 
 // ExplainLog explains the crash that a log tells of. It gives nil where the log tells of none. The saving may be nil.
-func ExplainLog(log *trace.Log, saving Saving) *Explanation { return explainLog(log, nil, saving) }
+func ExplainLog(log *trace.Log, saving Saving) *Explanation {
+	return Explain(Material{Logs: []*trace.Log{log}, Planned: saving})
+}
 
 func explainLog(log *trace.Log, setup *remedy.Setup, saving Saving) *Explanation {
 	first := log.First()

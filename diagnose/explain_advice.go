@@ -39,7 +39,6 @@ var firstFor = map[string][]remedy.ID{
 
 // advise fills in the best remedies, those with known bytes by what they save among equals.
 func (x *Explanation) advise(saving Saving) {
-	known := false
 	for _, id := range slices.Concat(firstFor[x.Detail], x.cures()) {
 		r, ok := remedy.Find(id)
 		if !ok || len(x.Remedies) == mostAdvice || x.has(id) || r.Applies(x.job) != "" {
@@ -51,17 +50,23 @@ func (x *Explanation) advise(saving Saving) {
 				if high <= 0 {
 					continue // the engine says that it would not help here
 				}
-				a.SavesLow, a.SavesHigh, known = &low, &high, true
+				a.SavesLow, a.SavesHigh = &low, &high
 			}
 		}
 		x.Remedies = append(x.Remedies, a)
 	}
+}
+
+// noteSavings says once what would make the bytes known that remedies save, where they are not.
+func (x *Explanation) noteSavings(m Material, saving Saving) {
 	switch {
-	case known || len(x.Remedies) == 0:
-	case saving == nil:
-		x.Warnings = append(x.Warnings, unknownSavings)
-	default:
+	case len(x.Remedies) == 0 || slices.ContainsFunc(x.Remedies, func(a Advice) bool { return a.SavesLow != nil }):
+	case saving != nil:
 		x.Warnings = append(x.Warnings, mutedSavings)
+	case m.Verdict != nil || len(m.Findings) > 0:
+		x.Warnings = append(x.Warnings, recordSavings)
+	default:
+		x.Warnings = append(x.Warnings, logSavings)
 	}
 }
 

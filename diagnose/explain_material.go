@@ -13,6 +13,7 @@ type Material struct {
 	Logs      []*trace.Log
 	Snapshots []*trace.Snapshot
 	Verdict   *event.Verdict  // of a run that memroom supervised
+	HostLimit event.Bytes     // its --host-mem, 0 without one
 	Findings  []event.Finding // what was noticed while it ran
 	Setup     *remedy.Setup   // what the user says about the job, nil if nothing
 	Planned   Saving          // what a plan of that setup says, nil without one
@@ -61,53 +62,12 @@ func Explain(m Material) *Explanation {
 	case x != nil && snapshot != nil && x.IsOOM && x.Where == event.WhereGPU:
 		x.refine(snapshot, saving)
 	}
-	x = withVerdict(x, m.Verdict)
-	if x != nil && x.IsOOM {
-		x.heed(m.Findings, saving)
+	if x = withRun(x, m, saving); x == nil {
+		return nil
 	}
-	if x != nil {
-		x.Warnings = append(x.Warnings, m.Warnings...)
-	}
+	x.noteSavings(m, saving)
+	x.Warnings = append(x.Warnings, m.Warnings...)
 	return x
-}
-
-// causeOf maps the kinds of finding that explain an end.
-var causeOf = map[string]Cause{"leak": CauseLeak, "fragmentation": CauseFragmentation, "neighbour": CauseNeighbour, "worker_growth": CauseHostData, "shm": CauseShm}
-
-// explainsWall tells whether a cause can fill this kind of memory.
-func explainsWall(cause Cause, where event.Where) bool {
-	host := where == event.WhereHost || where == event.WhereCgroup
-	switch cause {
-	case CauseFragmentation, CauseNeighbour:
-		return where == event.WhereGPU
-	case CauseHostData:
-		return host
-	case CauseShm:
-		return where == event.WhereShm
-	}
-	return true
-}
-
-// heed lets what was noticed while the job ran settle the cause: it saw the steps before the end.
-func (x *Explanation) heed(findings []event.Finding, saving Saving) {
-	for _, f := range findings {
-		cause, explains := causeOf[f.Kind]
-		if !explains || !explainsWall(cause, x.Where) || f.Severity == event.SeverityInfo { // one that was taken back
-			continue
-		}
-		evidence := append([]string{"while it ran: " + f.Title}, f.Evidence...)
-		if f.Confidence <= x.Confidence {
-			x.Evidence = append(x.Evidence, evidence...)
-			continue
-		}
-		x.Cause, x.Detail, x.Confidence = cause, "", f.Confidence
-		x.Evidence = append(evidence, x.Evidence...)
-		if len(f.Frames) > 0 {
-			x.Frame = &f.Frames[0]
-		}
-		x.Remedies, x.Warnings = []Advice{}, nil
-		x.advise(saving)
-	}
 }
 
 // either asks the first and, where that cannot tell, the second.
@@ -139,36 +99,6 @@ func joined(logs []*trace.Log) *trace.Log {
 		}
 	}
 	return &all
-}
-
-// withVerdict lets the supervisor's counters speak: they prove a kill that a log can only suspect.
-func withVerdict(x *Explanation, v *event.Verdict) *Explanation {
-	if v == nil || x != nil && x.IsOOM && x.Certainty >= 0.8 {
-		return x
-	}
-	if !v.IsOOM {
-		if x == nil && (v.ExitCode != 0 || v.Signal != "") {
-			x = NothingFound()
-			x.NotMemory = "the run ended without a sign of memory"
-			x.Verdict = fmt.Sprintf("Not a memory problem as far as memroom saw: exit code %d.", v.ExitCode)
-			x.Evidence = v.Evidence
-		}
-		return x
-	}
-	if x == nil || !x.IsOOM {
-		x = NothingFound()
-		x.IsOOM, x.Where, x.Confidence = true, v.Where, 0.3
-		x.Verdict = subject(&trace.Crash{Where: v.Where, Sure: 1}) + "."
-		x.Evidence = append([]string{}, v.Evidence...)
-		x.job = remedy.Job{Where: v.Where}
-		if v.Where == event.WhereCgroup {
-			x.Detail = "limit"
-		}
-		x.advise(nil)
-	}
-	x.Certainty = 0.98
-	x.Rank = v.Rank
-	return x
 }
 
 // recorded is a snapshot with its analysis and the timeline it holds.
@@ -231,7 +161,7 @@ func (x *Explanation) refine(s *recorded, saving Saving) {
 	if j.confidence > x.Confidence {
 		x.Cause, x.Detail, x.Confidence = j.cause, j.detail, j.confidence
 		x.Evidence = append(j.evidence, x.Evidence...)
-		x.Remedies, x.Warnings = []Advice{}, nil
+		x.Remedies = []Advice{}
 		x.advise(saving)
 		return
 	}

@@ -140,3 +140,48 @@ func TestTheFullCardIsNotRecommended(t *testing.T) {
 		}
 	}
 }
+
+// TestARunsOwnLimitIsNamed: a run that its own --host-mem ended is told to raise that, not some container's limit.
+func TestARunsOwnLimitIsNamed(t *testing.T) {
+	v := &event.Verdict{ExitCode: 137, Signal: "SIGKILL", IsOOM: true, Where: event.WhereCgroup, KilledBy: "cgroup", Evidence: []string{"oom_kill of the run's own cgroup rose by 1"}}
+	x := diagnose.Explain(diagnose.Material{Verdict: v, HostLimit: 400 * event.MiB})
+	if x.Capacity == nil || *x.Capacity != 400*event.MiB || !strings.Contains(x.Verdict, "400MiB") {
+		t.Errorf("the limit is missing: %+v", x)
+	}
+	if first := x.Remedies[0]; first.ID != remedy.RaiseLimit || !strings.HasPrefix(first.How.Args, "memroom run --host-mem 600MiB") {
+		t.Errorf("%+v", first)
+	}
+	for _, w := range x.Warnings {
+		if strings.Contains(w, "log") {
+			t.Errorf("of a record: %s", w)
+		}
+	}
+	around := *v // the same kill where the run had no limit of its own
+	if x = diagnose.Explain(diagnose.Material{Verdict: &around}); strings.Contains(x.Remedies[0].How.Args, "--host-mem") {
+		t.Errorf("%+v", x.Remedies[0])
+	}
+}
+
+// TestFindingsExplainARunThatEndedWell: a leak or a forecast on record is an explanation; one that was taken back is none.
+func TestFindingsExplainARunThatEndedWell(t *testing.T) {
+	well := &event.Verdict{Evidence: []string{"the command exited with code 0"}}
+	leak := event.Finding{Kind: "leak", Severity: event.SeverityWarning, Title: "Host memory grows: kept by losses", Confidence: 0.9}
+	forecast := event.Finding{Kind: "forecast", Severity: event.SeverityError, Title: "Host memory will run out in about 3 min", Confidence: 0.9}
+	for name, found := range map[string][]event.Finding{"leak": {leak}, "forecast": {forecast}, "both": {forecast, leak}} {
+		x := diagnose.Explain(diagnose.Material{Verdict: well, Findings: found})
+		if x == nil || x.IsOOM || x.Cause != diagnose.CauseLeak || len(x.Remedies) == 0 || x.Remedies[0].ID != remedy.Detach {
+			t.Fatalf("%s: %+v", name, x)
+		}
+		if first := found[len(found)-1]; !strings.Contains(x.Verdict, first.Title) {
+			t.Errorf("%s: %s", name, x.Verdict)
+		}
+	}
+	leak.Severity = event.SeverityInfo
+	if x := diagnose.Explain(diagnose.Material{Verdict: well, Findings: []event.Finding{leak}}); x != nil {
+		t.Errorf("taken back, and yet: %+v", x)
+	}
+	crashed := &event.Verdict{ExitCode: 1, Evidence: []string{"exit code 1"}}
+	if x := diagnose.Explain(diagnose.Material{Verdict: crashed, Findings: []event.Finding{forecast}}); x.NotMemory == "" || len(x.Evidence) != 2 {
+		t.Errorf("an ordinary failure: %+v", x)
+	}
+}

@@ -54,6 +54,8 @@ func howMove(job Job, _ Setup) How {
 
 func howRaise(job Job, _ Setup) How {
 	switch {
+	case job.HostLimit:
+		return How{Args: "memroom run --host-mem " + larger(job.Limit, "GiB", 16) + " -- YOUR COMMAND   # half as much again"}
 	case job.Slurm:
 		return How{Args: "#SBATCH --mem=" + larger(job.Limit, "G", 64) + "        # `sacct -j JOBID --format=JobID,ReqMem,MaxRSS` shows what it used"}
 	case job.Kube && job.Where == event.WhereCgroup:
@@ -76,7 +78,7 @@ func larger(limit event.Bytes, unit string, unknown int) string {
 	case limit <= 0:
 		return fmt.Sprintf("%d%s", unknown, unit)
 	case more < 2*event.GiB:
-		mega := map[string]string{"G": "M", "Gi": "Mi", "g": "m"}[unit]
+		mega := map[string]string{"G": "M", "Gi": "Mi", "GiB": "MiB", "g": "m"}[unit]
 		return fmt.Sprintf("%d%s", (more+event.MiB-1)/event.MiB, mega)
 	default:
 		return fmt.Sprintf("%d%s", (more+event.GiB-1)/event.GiB, unit)

@@ -112,6 +112,7 @@ type Job struct {
 	Torch     string        // version, such as "2.3"
 	Slurm     bool          // the limit belongs to Slurm
 	Kube      bool          // the limit belongs to Kubernetes
+	HostLimit bool          // the limit is that of `memroom run --host-mem`
 	Inference bool          // serving or generating, not training: nothing is kept for a backward pass
 	On        map[ID]string // remedies seen to be on already, each with the evidence
 	Setup     *Setup

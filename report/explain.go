@@ -26,8 +26,11 @@ func ExplainText(t *Text, x *diagnose.Explanation) {
 		t.table([]string{">bytes", "what"}, rows)
 	}
 	t.heading("Why we think so")
-	if x.IsOOM {
+	switch {
+	case x.Cause != diagnose.CauseUnknown:
 		t.linef("  cause: %s%s (confidence %.0f %%)", x.Cause, inBrackets(x.Detail), 100*x.Confidence)
+	case x.IsOOM: // that memory ran out and what filled it are two questions; only the second is open
+		t.linef("  memory ran out: certain to %.0f %%; what filled it is not known", 100*x.Certainty)
 	}
 	for _, e := range x.Evidence {
 		t.linef("  - %s", cleanText(e))
@@ -71,7 +74,7 @@ func explainRemedies(t *Text, x *diagnose.Explanation) {
 	t.heading("What to do, best first")
 	for i, a := range x.Remedies {
 		t.linef("\n  %d. %s %s", i+1, t.paint("1", a.Title), t.paint("2", "("+string(a.ID)+")"))
-		t.linef("     saves %s, %s, %s", savings(a), speed(a.Slowdown), meaning[a.Equivalence])
+		t.linef("     %s%s, %s", savings(a), speed(a.Slowdown), meaning[a.Equivalence])
 		if a.Unvalidated != "" {
 			t.linef("     not validated: %s", a.Unvalidated)
 		}
@@ -87,14 +90,15 @@ var meaning = map[remedy.Equivalence]string{
 	remedy.Exact: "same mathematics", remedy.Expected: "same in expectation", remedy.Changes: "changes the mathematics",
 }
 
+// savings is empty where the bytes are unknown; a note at the end says once what would make them known.
 func savings(a diagnose.Advice) string {
 	switch {
 	case a.SavesLow == nil || a.SavesHigh == nil:
-		return "unknown bytes"
+		return ""
 	case *a.SavesLow == *a.SavesHigh:
-		return a.SavesLow.String()
+		return fmt.Sprintf("saves %s, ", *a.SavesLow)
 	}
-	return fmt.Sprintf("%s to %s", *a.SavesLow, *a.SavesHigh)
+	return fmt.Sprintf("saves %s to %s, ", *a.SavesLow, *a.SavesHigh)
 }
 
 func speed(slowdown float64) string {

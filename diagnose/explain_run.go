@@ -1,0 +1,150 @@
+package diagnose
+
+import (
+	"fmt"
+
+	"memroom/event"
+	"memroom/trace"
+)
+
+// withRun adds what a supervised run knows beyond its output: how it ended, and what was noticed while it ran.
+func withRun(x *Explanation, m Material, saving Saving) *Explanation {
+	x = withVerdict(x, m, saving)
+	switch {
+	case x == nil:
+		return explainFindings(m, saving)
+	case x.IsOOM:
+		x.heed(m.Findings, saving)
+	default:
+		for _, f := range telling(m.Findings) {
+			x.Evidence = append(x.Evidence, "while it ran: "+f.Title)
+		}
+	}
+	return x
+}
+
+// withVerdict lets the supervisor's counters speak: they prove a kill that a log can only suspect.
+func withVerdict(x *Explanation, m Material, saving Saving) *Explanation {
+	v := m.Verdict
+	if v == nil || x != nil && x.IsOOM && x.Certainty >= 0.8 {
+		return x
+	}
+	if !v.IsOOM {
+		if x == nil && (v.ExitCode != 0 || v.Signal != "") {
+			x = NothingFound()
+			x.NotMemory = "the run ended without a sign of memory"
+			x.Verdict = fmt.Sprintf("Not a memory problem as far as memroom saw: exit code %d.", v.ExitCode)
+			x.Evidence = append([]string{}, v.Evidence...)
+		}
+		return x
+	}
+	if x == nil || !x.IsOOM {
+		x = explainVerdict(m, saving)
+	}
+	x.Certainty = 0.98
+	x.Rank = v.Rank
+	return x
+}
+
+// explainVerdict explains an end of which only the supervisor knows.
+func explainVerdict(m Material, saving Saving) *Explanation {
+	c := &trace.Crash{Where: m.Verdict.Where, Sure: 1}
+	own := m.HostLimit > 0 && c.Where != event.WhereGPU && (m.Verdict.KilledBy == "cgroup" || m.Verdict.KilledBy == "memroom")
+	if own {
+		c.Capacity = &m.HostLimit
+	}
+	x := NothingFound()
+	x.IsOOM, x.Where, x.Capacity, x.Confidence = true, c.Where, c.Capacity, 0.3
+	x.Account = account(c)
+	x.Verdict = verdict(c, judged{cause: CauseUnknown})
+	x.Evidence = append([]string{}, m.Verdict.Evidence...)
+	x.job = jobOf(c, hintsOf(m.Logs))
+	x.job.HostLimit, x.job.Setup = own, m.Setup
+	if c.Where == event.WhereCgroup {
+		x.Detail = "limit"
+	}
+	x.advise(saving)
+	return x
+}
+
+// explainFindings explains a run whose end tells nothing, by what was noticed before it; nil where nothing was.
+func explainFindings(m Material, saving Saving) *Explanation {
+	found := telling(m.Findings)
+	if len(found) == 0 {
+		return nil
+	}
+	x := NothingFound()
+	x.Verdict, x.Certainty = "Memory has not run out so far", 0.5
+	if m.Verdict != nil {
+		x.Verdict, x.Certainty = "Memory did not run out, the run ended well", 0.95
+	}
+	x.job = jobOf(&trace.Crash{}, hintsOf(m.Logs))
+	x.job.Setup = m.Setup
+	x.heed(found, saving)
+	x.Verdict += fmt.Sprintf("; but this was found while it ran: %s.", found[0].Title)
+	return x
+}
+
+// hintsOf is what a run's output says about the job beside its end.
+func hintsOf(logs []*trace.Log) *trace.Hints {
+	if log := joined(logs); log != nil {
+		return &log.Hints
+	}
+	return &trace.Hints{}
+}
+
+// telling keeps the findings that can explain an end, a leak before the forecast that follows from it. Those that were
+// taken back have sunk to mere information.
+func telling(findings []event.Finding) []event.Finding {
+	var first, then []event.Finding
+	for _, f := range findings {
+		switch _, explains := causeOf[f.Kind]; {
+		case !explains || f.Severity == event.SeverityInfo:
+		case f.Kind == "forecast":
+			then = append(then, f)
+		default:
+			first = append(first, f)
+		}
+	}
+	return append(first, then...)
+}
+
+// causeOf maps the kinds of finding that explain an end.
+var causeOf = map[string]Cause{"leak": CauseLeak, "fragmentation": CauseFragmentation, "neighbour": CauseNeighbour, "worker_growth": CauseHostData, "shm": CauseShm,
+	"forecast": CauseLeak}
+
+// explainsWall tells whether a cause can fill this kind of memory.
+func explainsWall(cause Cause, where event.Where) bool {
+	host := where == event.WhereHost || where == event.WhereCgroup
+	switch cause {
+	case CauseFragmentation, CauseNeighbour:
+		return where == event.WhereGPU || where == event.WhereUnknown
+	case CauseHostData:
+		return host || where == event.WhereUnknown
+	case CauseShm:
+		return where == event.WhereShm || where == event.WhereUnknown
+	}
+	return true
+}
+
+// heed lets what was noticed while the job ran settle the cause: it saw the steps before the end.
+func (x *Explanation) heed(findings []event.Finding, saving Saving) {
+	for _, f := range telling(findings) {
+		cause := causeOf[f.Kind]
+		if !explainsWall(cause, x.Where) {
+			continue
+		}
+		evidence := append([]string{"while it ran: " + f.Title}, f.Evidence...)
+		if f.Confidence <= x.Confidence || f.Kind == "forecast" && x.Cause != CauseUnknown { // it says when, not why
+			x.Evidence = append(x.Evidence, evidence...)
+			continue
+		}
+		x.Cause, x.Detail, x.Confidence = cause, "", f.Confidence
+		x.Evidence = append(evidence, x.Evidence...)
+		if len(f.Frames) > 0 {
+			x.Frame = &f.Frames[0]
+		}
+		x.Remedies = []Advice{}
+		x.advise(saving)
+	}
+}
