@@ -38,6 +38,7 @@ type Prediction struct {
 	Method        string                 `json:"method"` // config or rehearsal
 	Validated     bool                   `json:"validated"`
 	Warnings      []string               `json:"warnings"`
+	Assumed       string                 `json:"assumed"` // the setup, the version of torch and the card, in a line
 
 	PeakOp     string        `json:"peak_op"`
 	PeakModule string        `json:"peak_module,omitempty"`
@@ -267,6 +268,7 @@ func (r *simulations) prediction(s *Setup, t *Target) *Prediction {
 	p.Categories["cache"] = p.ReservedPeak - p.AllocatedPeak
 	p.Host = hostNeed(r.model, s)
 	r.interval(p, s, t)
+	p.assume(s.words(r.model.Run.Image)+", "+t.torch(), t)
 	return p
 }
 

@@ -84,6 +84,14 @@ func (r *Rehearsal) loads(t *Target) {
 	}
 }
 
+// words is what was rehearsed, in a line.
+func (r *Rehearsal) words() string {
+	if r.Steps == 1 {
+		return "the script as it is, 1 step"
+	}
+	return fmt.Sprintf("the script as it is, %d steps", r.Steps)
+}
+
 // Check says why there is nothing to predict from, in words for the user.
 func (r *Rehearsal) Check() error {
 	switch {
@@ -158,6 +166,7 @@ func (s *simulations) rehearsed(r *Rehearsal, t *Target) *Prediction {
 	p.Categories["context"] = over
 	p.Categories["cache"] = p.ReservedPeak - p.AllocatedPeak
 	s.rehearsalInterval(p, r, t)
+	p.assume(r.words()+", "+t.torch(), t)
 	return p
 }
 

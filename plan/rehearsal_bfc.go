@@ -32,6 +32,7 @@ func (r *Rehearsal) predictBFC(t *Target) (*Prediction, error) {
 	p.Categories["cache"] = p.ReservedPeak - p.AllocatedPeak
 	p.Low = scaleBytes(res.AllocatedPeak, 1-bfcMargins.below) + over
 	p.High = scaleBytes(res.ReservedPeak, 1+bfcMargins.above) + over
+	p.assume(r.words()+", TensorFlow's allocator", t)
 	if !t.bounded() {
 		return p, nil
 	}

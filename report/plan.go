@@ -55,6 +55,9 @@ func (t *Text) planHead(p *plan.Prediction) {
 	if p.Parameters > 0 {
 		t.linef("%s parameters, %s trained; peak in the %s pass at %s", grouped(int(p.Parameters)), grouped(int(p.Trainable)), p.Phase, strings.TrimSpace(p.PeakOp+" "+p.PeakModule))
 	}
+	if p.Assumed != "" {
+		t.linef("for %s", p.Assumed)
+	}
 	if p.Fits == nil {
 		return
 	}

@@ -1,0 +1,64 @@
+package plan
+
+import (
+	"fmt"
+	"strings"
+
+	"memroom/allocsim"
+)
+
+// assume puts down what a prediction rests on: the setup with its defaults filled in, the version of torch and the card. A
+// card that nobody named is a warning too.
+func (p *Prediction) assume(setup string, t *Target) {
+	name := t.Card.Name
+	switch {
+	case !t.Given:
+		name = "an " + name + ", as no card was named"
+		p.warn("no card was named: the CUDA context and the kernels are those of the %s (%s); --gpu NAME|SIZE counts your card's", t.Card.Name, t.Card.Context)
+	case t.Card.Sized:
+		name = "a card of " + name
+	}
+	p.Assumed = setup + ", on " + name
+}
+
+// torch is the version whose allocator is modelled, in words.
+func (t *Target) torch() string {
+	if t.Torch == "" {
+		return "torch " + allocsim.LatestChecked.String()
+	}
+	return "torch " + t.Torch
+}
+
+// words is the setup in a line: what every training has, and what of the rest is on.
+func (s *Setup) words(image int64) string {
+	list := []string{fmt.Sprintf("batch %d", s.Batch)}
+	add := func(on bool, format string, args ...any) {
+		if on {
+			list = append(list, fmt.Sprintf(format, args...))
+		}
+	}
+	add(s.Accumulate > 1, "%d accumulated", s.Accumulate)
+	add(s.Seq > 0 && s.Shortest > 0, "sequence %d to %d", s.Shortest, s.Seq)
+	add(s.Seq > 0 && s.Shortest == 0, "sequence %d", s.Seq)
+	add(image > 0, "image %d", image)
+	list = append(list, s.Precision, s.Optimizer)
+	add(s.attends(), "%s attention", s.Attention)
+	add(s.Checkpointing, "checkpointing")
+	add(s.LoadIn != "", "weights in %s", s.LoadIn)
+	add(s.LoRARank > 0, "LoRA rank %d", s.LoRARank)
+	add(len(s.TrainOnly) > 0, "only %s trained", strings.Join(s.TrainOnly, ", "))
+	add(s.Ranks > 1, "%d ranks (%s)", s.Ranks, s.Shard)
+	add(len(s.Offload) > 0, "%s in host memory", strings.Join(s.Offload, " and "))
+	add(s.EvalBatch > 0, "evaluation with batch %d", s.EvalBatch)
+	add(s.AllocConf != "", "%s", s.AllocConf)
+	return strings.Join(list, ", ")
+}
+
+// attends says whether the model has attention layers, whose kernel matters.
+func (s *Setup) attends() bool {
+	switch s.Model.Type() {
+	case "convnext", "convnextv2", "resnet", "torchvision", "mlp", "mamba", "":
+		return false
+	}
+	return true
+}
