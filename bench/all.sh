@@ -11,7 +11,9 @@ part "plan from a configuration, beside accelerate and MemTracker" go run ./benc
 part "reading and replaying snapshots, beside pickle.load" go run ./bench/replay -tile 500
 part "categories of a snapshot" go run ./bench/categories
 part "savings of remedies, predicted and measured" go run ./bench/savings table bench/savings/h200.jsonl ../shared
-part "leaks and forecasts" go run ./bench/growth
+part "leaks and forecasts, recorded" go run ./bench/growth ../shared/traces/index.jsonl
+part "leaks and forecasts, made" go run ./bench/growth -first 9000 -seeds 10
+[ -z "$python" ] || part "leaks and forecasts, real loops" env PYTHON="$python" bench/leaks/run
 part "crash logs, beside grep" bench/logs/run
 part "cost of the supervisor" bench/overhead/supervisor
 [ -z "$python" ] || part "cost of the probe's hooks" "$python" bench/overhead/cpu.py

@@ -1,10 +1,10 @@
 // Command growth measures the detectors of leaks and the forecast on recorded and on made series: how many steps after
 // its onset each leak is named, whether a healthy series is ever accused, and how far off the forecast is.
 //
-//	go run ./bench/growth [-v] [INDEX.jsonl ...]
+//	go run ./bench/growth [-v] [-first SEED] [-seeds N] [-only TEXT] [INDEX.jsonl ...]
 //
 // An index has one JSON object a line with "id" and "series": [[step, allocated, reserved], ...]; ids that contain
-// "healthy" are twins that must stay silent, other "leak" ids are leaks. Without files, made families are run: leaks
+// "healthy" are twins that must stay silent, other "leak" ids are leaks, from their first rise on or from "onset". Without files, made families are run: leaks
 // under noise, late, rare, in stairs, accelerating; caches that fill, warm-ups, sawteeth, evaluation, curricula.
 package main
 
