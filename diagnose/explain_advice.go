@@ -44,7 +44,7 @@ func (x *Explanation) advise(saving Saving) {
 		if !ok || len(x.Remedies) == mostAdvice || x.has(id) || r.Applies(x.job) != "" {
 			continue
 		}
-		a := Advice{ID: id, Title: r.Title, Why: r.Why, Slowdown: r.Slowdown(setupOf(x.job)), Equivalence: r.Equivalence, How: r.HowTo(x.job), Unvalidated: r.Unvalidated}
+		a := Advice{ID: id, Title: r.TitleFor(x.job), Why: r.Why, Slowdown: r.Slowdown(setupOf(x.job)), Equivalence: r.Equivalence, How: r.HowTo(x.job), Unvalidated: r.Unvalidated}
 		if saving != nil {
 			if low, high, ok := saving(r); ok {
 				if high <= 0 {

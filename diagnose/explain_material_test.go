@@ -185,3 +185,20 @@ func TestFindingsExplainARunThatEndedWell(t *testing.T) {
 		t.Errorf("an ordinary failure: %+v", x)
 	}
 }
+
+// TestJAXIsSpokenToAsJAX: no advice names TensorFlow or a way of --fit that does not reach JAX.
+func TestJAXIsSpokenToAsJAX(t *testing.T) {
+	x := diagnose.ExplainLog(logOf(t, "jaxlib.xla_extension.XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory while trying to allocate 17179869184 bytes."), nil)
+	share := ""
+	for _, a := range x.Remedies {
+		if strings.Contains(a.Title, "TensorFlow") || a.How.Fit != "" {
+			t.Errorf("%+v", a)
+		}
+		share += a.How.Env
+	}
+	for _, name := range []string{"PREALLOCATE", "MEM_FRACTION", "ALLOCATOR"} {
+		if !strings.Contains(share, "XLA_PYTHON_CLIENT_"+name) {
+			t.Errorf("%s is not named: %s", name, share)
+		}
+	}
+}

@@ -150,6 +150,7 @@ type Remedy struct {
 	slowdown func(before Setup) float64                    // time of a step after / before; 1 is free
 	needs    func(Job) string                              // a reason why it does not apply, empty if it does
 	how      func(job Job, after Setup) How                // the whole answer, for remedies whose words depend on numbers
+	titles   map[Framework]string                          // where another framework's words differ from Title
 	env      map[Framework]string                          // else: these tables
 	args     map[Trainer]string                            //
 	code     map[Framework]string                          //
@@ -247,6 +248,14 @@ func (r *Remedy) Applies(job Job) string {
 	return ""
 }
 
+// TitleFor is the title in the words of the job's framework.
+func (r *Remedy) TitleFor(job Job) string {
+	if title := r.titles[job.Framework]; title != "" {
+		return title
+	}
+	return r.Title
+}
+
 // HowTo says what the user types, in the terms of their framework and trainer.
 func (r *Remedy) HowTo(job Job) How {
 	if job.Setup == nil && job.Batch > 0 {
@@ -265,7 +274,7 @@ func (r *Remedy) HowTo(job Job) How {
 	} else {
 		how = r.fromTables(job)
 	}
-	if how.Fit == "" && len(r.Levels) > 0 {
+	if how.Fit == "" && len(r.Levels) > 0 && job.Framework != JAX { // --fit reaches into PyTorch and TensorFlow only
 		how.Fit = "memroom run --fit --remedy " + string(r.ID) + " -- YOUR COMMAND"
 		if r.Consent != "" {
 			how.Fit = "memroom run --fit --allow " + r.Consent + " --remedy " + string(r.ID) + " -- YOUR COMMAND"

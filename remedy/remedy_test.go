@@ -208,3 +208,12 @@ func TestTimelineRewrites(t *testing.T) {
 		t.Errorf("with an emptied cache: %+v, %v", after, ok)
 	}
 }
+
+// TestTitlesLeaveTheIDOut: a title is printed beside its id and must not say it a second time.
+func TestTitlesLeaveTheIDOut(t *testing.T) {
+	for _, r := range Catalogue() {
+		if strings.Contains(r.Title, "("+string(r.ID)) {
+			t.Errorf("%s: %s", r.ID, r.Title)
+		}
+	}
+}
