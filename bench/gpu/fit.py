@@ -139,6 +139,8 @@ def with_fit(options, command, *more):
 def job(results, options, name):
     command = command_of(name)
     base = results.once(name, "uncapped", lambda: launch(command))
+    if base["exit"]:
+        raise RuntimeError("%s: the uncapped run failed, so there is nothing to compare with: %s" % (name, base.get("tail", "")[-120:]))
     again = results.once(name, "uncapped again", lambda: dict(noise=apart(base["losses"], launch(command)["losses"]))) if options.noise else {}
     for cap in options.caps:
         # What a script reserves without a cap is more than it needs; a stranger's cap is taken from what it allocated.
@@ -249,20 +251,23 @@ def table(results):
 
 
 def work(results, options):
-    with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool, concurrent.futures.ThreadPoolExecutor(4) as groups:
+    with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
         names = [n for n in options.only.split(",") if n] + (strangers() if options.strangers else [])
         waiting = [pool.submit(job, results, options, name) for name in names]
         waiting += [pool.submit(whole_card, results, options, name) for name in options.whole_card.split(",") if name]
         waiting += [pool.submit(cannot, results, options)] if options.cannot else []
         waiting += peers(results, options, pool) if options.peers else []
-        waiting += [groups.submit(with_dropout, results, options, pool, name) for name in options.seeds.split(",") if name]
         for done in waiting:
-            try:
-                done.result()
-            except Exception as why:
-                print("failed: %s: %s" % (type(why).__name__, str(why)[:200]), flush=True)
+            tell_failure(done.result)
+    with concurrent.futures.ThreadPoolExecutor(min(options.jobs, 5)) as pool:  # ten uncapped jobs at once are more than a card holds
+        for name in filter(None, options.seeds.split(",")):
+            tell_failure(lambda: with_dropout(results, options, pool, name))
+    tell_failure(lambda: timing(results, options))  # alone on the card
+
+
+def tell_failure(do):
     try:
-        timing(results, options)  # alone on the card
+        do()
     except Exception as why:
         print("failed: %s: %s" % (type(why).__name__, str(why)[:200]), flush=True)
 
