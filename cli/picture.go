@@ -170,5 +170,9 @@ func accountText(a diagnose.Account) string {
 			parts = append(parts, line.Name+" "+line.Bytes.String())
 		}
 	}
-	return strings.Join(parts, " + ") + " = " + a.Limit.String()
+	text := strings.Join(parts, " + ") + " = " + a.Limit.String()
+	if a.Overlap > 0 {
+		text += fmt.Sprintf(" (%s that two sources claimed are in it once)", a.Overlap)
+	}
+	return text
 }

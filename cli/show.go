@@ -152,6 +152,9 @@ func printShown(w io.Writer, v shown) error {
 		}
 	}
 	for _, line := range accountLines(v.Account, 1000) {
+		if v.Verdict != nil && v.Verdict.IsOOM {
+			line += ", as last read: the end came after it"
+		}
 		fmt.Fprintln(w, line)
 	}
 	if v.Summary != nil {

@@ -3,10 +3,11 @@ package diagnose
 import "memroom/event"
 
 // Account says where every byte of a limit is. Its lines add up to Limit exactly: what cannot be attributed is a line of
-// its own, and where two sources contradict each other the difference is there too, negative if need be.
+// its own, and what two sources both claim is in it once. No line is negative.
 type Account struct {
-	Limit event.Bytes    `json:"limit"`
-	Lines []AccountEntry `json:"lines"`
+	Limit   event.Bytes    `json:"limit"`
+	Lines   []AccountEntry `json:"lines"`
+	Overlap event.Bytes    `json:"overlap,omitempty"` // claimed twice, by sources that were read at different moments, and taken out
 }
 
 // AccountEntry is one holder of memory.
@@ -85,10 +86,14 @@ func Host(s event.Sample, limit event.Bytes) Account {
 		}
 		a.add(LineFile, max(0, s.Cgroup.File-s.Cgroup.Shmem), "the kernel may drop them")
 		free = max(0, limit-s.Cgroup.Current)
-	case s.Machine != nil:
-		a.add(LineFile, s.File, "the kernel may drop them")
-		free = max(0, min(limit, s.Machine.Available))
+	case s.Machine != nil && s.Machine.Total <= limit:
+		// What is available to programs is free, or pages of files that can be dropped: the run's own among them.
+		file := min(s.File, s.Machine.Available)
+		a.add(LineFile, file, "the kernel may drop them")
+		free = max(0, s.Machine.Available-file)
 		a.add(LineOthers, max(0, s.Machine.Total-s.Machine.Available-s.Anonymous-s.Shared), "")
+	default: // a limit that the monitor holds, on what cannot be dropped
+		free = max(0, limit-s.Anonymous-s.Shared)
 	}
 	a.close(free)
 	return a
@@ -98,18 +103,30 @@ func (a *Account) add(name string, bytes event.Bytes, note string) {
 	a.Lines = append(a.Lines, AccountEntry{Name: name, Bytes: bytes, Note: note})
 }
 
-// close adds what is missing to the limit as unattributed, and what is free.
+// close adds what is missing to the limit as unattributed, and what is free. Where there is too much instead, the largest lines
+// hold what others hold as well.
 func (a *Account) close(free event.Bytes) {
 	rest := a.Limit - free
 	for _, line := range a.Lines {
 		rest -= line.Bytes
 	}
-	note := ""
-	if rest < 0 {
-		note = "sources overlap: they were not read at the same moment, or count the same pages"
-	}
-	a.add(LineUnattributed, rest, note)
+	a.add(LineUnattributed, max(0, rest), "")
 	a.add(LineFree, free, "")
+	for a.Overlap = max(0, -rest); rest < 0; {
+		largest := 0
+		for i := range a.Lines[:len(a.Lines)-1] {
+			if a.Lines[i].Bytes > a.Lines[largest].Bytes {
+				largest = i
+			}
+		}
+		if a.Lines[largest].Bytes == 0 {
+			largest = len(a.Lines) - 1 // only what is free is left
+		}
+		line := &a.Lines[largest]
+		taken := min(-rest, line.Bytes)
+		line.Bytes, rest = line.Bytes-taken, rest+taken
+		line.Note = "without " + taken.String() + " that another source claims too: they were not read at the same moment"
+	}
 }
 
 // Sum adds the lines up; it is Limit.

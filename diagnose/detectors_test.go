@@ -91,6 +91,9 @@ func TestHostFindings(t *testing.T) {
 		"page cache": {func(i event.Bytes) event.Sample {
 			return event.Sample{Machine: machine(30*event.GiB, 8*event.GiB, 0), Cgroup: &event.CgroupSample{Current: 1020 * event.MiB, Limit: event.GiB, File: 800 * event.MiB}}
 		}, ""},
+		"cgroup fills up slowly": {func(i event.Bytes) event.Sample {
+			return event.Sample{Machine: machine(30*event.GiB, 8*event.GiB, 0), Cgroup: &event.CgroupSample{Current: 990*event.MiB + i*event.MiB/4, Limit: event.GiB}}
+		}, "host_pressure"},
 		"stalled": {func(i event.Bytes) event.Sample {
 			return event.Sample{Cgroup: &event.CgroupSample{PressureFull: 20, PressureSome: 40}}
 		}, "host_pressure"},
@@ -152,23 +155,40 @@ func TestAccountsAddUp(t *testing.T) {
 		"no probe": {event.DeviceSample{Total: 24 * event.GiB, Used: 8 * event.GiB, Ours: 7 * event.GiB}, nil,
 			map[string]event.Bytes{LineContext: 7 * event.GiB, LineUnattributed: event.GiB}},
 		"read at different moments": {event.DeviceSample{Total: 24 * event.GiB, Used: 4 * event.GiB, Ours: 4 * event.GiB}, []Holding{holding},
-			map[string]event.Bytes{LineContext: 0, LineUnattributed: -event.GiB}},
+			map[string]event.Bytes{LineContext: 0, LineUnattributed: 0, LineCache: event.GiB - 700*event.MiB, LineFree: 20 * event.GiB}},
 	} {
 		a := Card(c.device, c.holdings)
 		if a.Sum() != c.device.Total {
 			t.Errorf("%s: the lines add up to %s, the card has %s", name, a.Sum(), c.device.Total)
 		}
 		for _, line := range a.Lines {
-			if want, asked := c.want[line.Name]; asked && line.Bytes != want {
+			if want, asked := c.want[line.Name]; asked && line.Bytes != want || line.Bytes < 0 {
 				t.Errorf("%s: %s is %s, want %s", name, line.Name, line.Bytes, want)
 			}
 		}
 	}
 	s := event.Sample{Anonymous: 3 * event.GiB, Shared: event.GiB, File: event.GiB, Machine: &event.MachineSample{Total: 32 * event.GiB, Available: 20 * event.GiB},
 		Cgroup: &event.CgroupSample{Limit: 8 * event.GiB, Current: 5 * event.GiB, Anon: 2 * event.GiB, Shmem: event.GiB, File: 2 * event.GiB}}
-	for _, limit := range []event.Bytes{8 * event.GiB, 32 * event.GiB} {
-		if a := Host(s, limit); a.Sum() != limit {
-			t.Errorf("host account of %s adds up to %s: %+v", limit, a.Sum(), a.Lines)
+	outside := s
+	outside.Cgroup = nil
+	for name, c := range map[string]struct {
+		sample             event.Sample
+		limit              event.Bytes
+		unattributed, free event.Bytes
+	}{
+		"cgroup":                {s, 8 * event.GiB, event.GiB, 3 * event.GiB}, // the rest is the kernel's
+		"machine":               {outside, 32 * event.GiB, 0, 19 * event.GiB}, // the run's file pages are available, not free
+		"held by the monitor":   {outside, 6 * event.GiB, 0, 2 * event.GiB},
+		"and a cgroup above it": {s, 6 * event.GiB, 0, 2 * event.GiB},
+	} {
+		a := Host(c.sample, c.limit)
+		if a.Sum() != c.limit || a.Overlap != 0 {
+			t.Errorf("%s: the host account adds up to %s, with %s twice: %+v", name, a.Sum(), a.Overlap, a.Lines)
+		}
+		for _, line := range a.Lines {
+			if line.Bytes < 0 || line.Name == LineUnattributed && line.Bytes != c.unattributed || line.Name == LineFree && line.Bytes != c.free {
+				t.Errorf("%s: %s %s", name, line.Name, line.Bytes)
+			}
 		}
 	}
 }

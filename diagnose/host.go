@@ -2,6 +2,7 @@ package diagnose
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"memroom/event"
@@ -53,12 +54,20 @@ func (w *Watch) Sample(s event.Sample) []event.Finding {
 	}
 	var found []event.Finding
 	for _, look := range []func(event.Sample, Thresholds) *event.Finding{h.pressure, h.nearlyOut, h.swapping, h.shm, h.workers, h.neighbour, h.unusedCard} {
-		if f := look(s, w.limits); f != nil && !h.said[f.Kind+f.Title[:min(12, len(f.Title))]] {
-			h.said[f.Kind+f.Title[:min(12, len(f.Title))]] = true
+		if f := look(s, w.limits); f != nil && !h.said[f.Kind+firstWords(f.Title)] {
+			h.said[f.Kind+firstWords(f.Title)] = true
 			found = append(found, *f)
 		}
 	}
 	return append(found, w.hostForecast(s)...)
+}
+
+// firstWords of a finding say what it is about, whatever its figures are at the moment.
+func firstWords(title string) string {
+	if i := strings.IndexAny(title, "0123456789"); i >= 0 {
+		return title[:i]
+	}
+	return title
 }
 
 func (h *hostWatch) pressure(s event.Sample, limits Thresholds) *event.Finding {
