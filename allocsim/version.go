@@ -12,6 +12,12 @@ type Version struct{ Major, Minor int }
 // LatestChecked is the release whose recordings the model was verified against.
 var LatestChecked = Version{2, 11}
 
+// OldestKnown and NewestKnown are the releases between which the rules are known; outside, those of the nearest are taken.
+var (
+	OldestKnown = Version{1, 12} // the first whose allocator records what it does
+	NewestKnown = Version{2, 13}
+)
+
 // ParseVersion reads "2.11", "2.11.0+cu130" or "v2.4.1". The empty string is [LatestChecked].
 func ParseVersion(text string) (Version, error) {
 	if text == "" {
@@ -31,6 +37,11 @@ func ParseVersion(text string) (Version, error) {
 }
 
 func (v Version) String() string { return fmt.Sprintf("%d.%d", v.Major, v.Minor) }
+
+// Known tells whether the release is one whose rules were looked at.
+func (v Version) Known() bool {
+	return v.atLeast(OldestKnown.Major, OldestKnown.Minor) && NewestKnown.atLeast(v.Major, v.Minor)
+}
 
 // atLeast tells whether the release is major.minor or newer.
 func (v Version) atLeast(major, minor int) bool {

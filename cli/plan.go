@@ -65,12 +65,18 @@ func (planCmd) examples() []example {
 }
 
 func (c *planCmd) Run(s *session) error {
+	if err := c.check(); err != nil {
+		return usageError(err)
+	}
 	if c.Rehearse {
 		return c.rehearse(s)
 	}
 	model, err := c.model()
 	if err != nil {
 		return err
+	}
+	if err := c.checkModel(model); err != nil {
+		return usageError(err)
 	}
 	target, err := c.target()
 	if err != nil {

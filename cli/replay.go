@@ -100,8 +100,8 @@ func (c *replayCmd) Run(s *session) error {
 // options reads the settings and limits to replay under.
 func (c *replayCmd) options() (allocsim.Options, error) {
 	o := allocsim.Options{Limit: c.AllocLimit, Version: c.Torch}
-	if _, err := allocsim.ParseVersion(c.Torch); err != nil {
-		return o, err
+	if err := checkTorch(c.Torch); err != nil {
+		return o, usageError(err)
 	}
 	if c.AllocConf != nil {
 		conf, err := allocsim.ParseConf(*c.AllocConf)

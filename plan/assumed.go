@@ -54,6 +54,21 @@ func (s *Setup) words(image int64) string {
 	return strings.Join(list, ", ")
 }
 
+// doubts lists what the setup asks of a kernel or a card that has it not. The bytes are counted as if it had.
+func (s *Setup) doubts(t *Target) []string {
+	var list []string
+	add := func(on bool, format string, args ...any) {
+		if on {
+			list = append(list, fmt.Sprintf(format, args...))
+		}
+	}
+	old := t.Given && !t.Card.Sized && t.Card.Capability < 80
+	add(s.Attention == "flash" && s.Precision == "fp32", "flash attention takes half precision only: in fp32 it refuses to run; choose another --precision, or --attn sdpa")
+	add(s.Attention == "flash" && old, "flash attention needs a card of the Ampere generation or newer: on %s it refuses to run; choose --attn sdpa", t.Card.Name)
+	add(strings.HasSuffix(s.Precision, "bf16") && old, "%s computes no bfloat16: torch emulates it slowly or refuses; the card's own are amp_fp16 and fp16", t.Card.Name)
+	return list
+}
+
 // attends says whether the model has attention layers, whose kernel matters.
 func (s *Setup) attends() bool {
 	switch s.Model.Type() {

@@ -121,6 +121,8 @@ type simulation struct {
 	approx  bool
 	guess   bool
 	unsure  bool
+
+	checkpointed bool // a block was run again in the backward pass
 }
 
 // convScales are the factors at which workspaces of unknown size are tried; the spread of the results is the interval.
@@ -236,7 +238,7 @@ func replay(g *tape.Graph, t *Target, limit event.Bytes) (simulation, error) {
 	if err != nil {
 		return simulation{}, fmt.Errorf("this setup is beyond any card: %w", err)
 	}
-	return simulation{tl: tl, res: res, usesDNN: g.UsesDNN, approx: g.Approx, guess: g.Guess, unsure: g.Unsure}, nil
+	return simulation{tl: tl, res: res, usesDNN: g.UsesDNN, approx: g.Approx, guess: g.Guess, unsure: g.Unsure, checkpointed: g.Checkpointed}, nil
 }
 
 // overhead is what the card gives up beyond the allocator.
@@ -345,7 +347,17 @@ func (r *simulations) interval(p *Prediction, s *Setup, t *Target) (reserved flo
 		p.warn("unvalidated: %s", note)
 	}
 	if s.LoRARank > 0 {
-		p.warn("LoRA as PEFT applies it by default: adapters in fp32 on the query and value projections, everything else frozen")
+		frozen := "everything else frozen"
+		if len(s.TrainOnly) > 0 {
+			frozen = "only what --train-only names is trained"
+		}
+		p.warn("LoRA as PEFT applies it by default: adapters in fp32 on the query and value projections, %s", frozen)
+	}
+	for _, note := range s.doubts(t) {
+		p.warn("%s", note)
+	}
+	if s.Checkpointing && !r.all[0].checkpointed {
+		p.warn("checkpointing changes nothing here: %s has no blocks that are checkpointed", s.Model.Type())
 	}
 	for _, note := range r.model.Notes {
 		p.warn("%s", note)

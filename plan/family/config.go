@@ -263,6 +263,12 @@ func (c *Config) Positions() int64 {
 	return 0
 }
 
+// TakesImages says whether batches of the model have images. A configuration that cannot be built counts as one that does.
+func (c *Config) TakesImages() bool {
+	m, err := New(c, Run{Batch: 1, Seq: c.DefaultSeq()})
+	return err != nil || m.Run.Image > 0
+}
+
 // DefaultSeq is the sequence a model is assumed to be trained with where none is named, 0 for models without one.
 func (c *Config) DefaultSeq() int64 {
 	switch c.Type() {

@@ -24,6 +24,7 @@ func (g *Graph) Checkpoint(fn func(args []*Tensor) *Tensor, args ...*Tensor) *Te
 	if g.noGrad > 0 || g.redo != nil {
 		return fn(args)
 	}
+	g.Checkpointed = true
 	c := &checkpoint{g: g, run: fn, module: g.module}
 	for _, a := range args {
 		if a != nil {

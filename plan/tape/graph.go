@@ -49,18 +49,19 @@ type Graph struct {
 
 	Outputs *Frame // where an evaluation keeps logits, nil while training
 
-	gathered   string           // block whose whole weights were brought in last
-	held       []*storage       // gathered weights
-	blockBytes map[string]int64 // bytes of each block
-	UsesDNN    bool             // a cuDNN kernel ran: its library is loaded
-	Shapes     Shapes           // convolutions and recurrent networks met
-	Approx     bool             // a workspace of unknown size was used
-	Guess      bool             // a convolution ran that was not measured at any batch size
-	Unsure     bool             // a convolution ran in a layout whose workspaces were seen to vary
-	noCast     int
-	tensors    []Tensor
-	storages   []storage
-	ready      nodeHeap
+	gathered     string           // block whose whole weights were brought in last
+	held         []*storage       // gathered weights
+	blockBytes   map[string]int64 // bytes of each block
+	UsesDNN      bool             // a cuDNN kernel ran: its library is loaded
+	Checkpointed bool             // a block ran under checkpointing
+	Shapes       Shapes           // convolutions and recurrent networks met
+	Approx       bool             // a workspace of unknown size was used
+	Guess        bool             // a convolution ran that was not measured at any batch size
+	Unsure       bool             // a convolution ran in a layout whose workspaces were seen to vary
+	noCast       int
+	tensors      []Tensor
+	storages     []storage
+	ready        nodeHeap
 }
 
 // New begins a process with an empty device.
