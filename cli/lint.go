@@ -27,7 +27,9 @@ type lintCmd struct {
 
 func (lintCmd) Help() string {
 	return `Finds the known memory mistakes in training code before it runs: graphs kept alive, evaluation without no_grad, accumulation
-done wrong, datasets loaded whole, and more. Silence one with a comment "# memroom: ignore[rule]" on its line or the line above.`
+done wrong, datasets gathered in a list or put on the card whole, and more ("--rules" lists them). What only the size of a
+file decides, such as read_csv of a table, is not in the code and not judged: "memroom run" measures it. Silence a finding
+with a comment "# memroom: ignore[rule]" on its line or the line above.`
 }
 
 func (lintCmd) examples() []example {

@@ -17,6 +17,51 @@ def check(file):
                 yield from _last(scope, loop, window)
 
 
+def never_cleared(file):
+    """backward and optimizer.step in a loop, and nothing in the whole file that clears gradients"""
+    if "torch" not in file.modules or _may_clear(file):
+        return
+    # Plain names only: what a class keeps in self, a parent class in another file may clear.
+    made = {t.id for n in ast.walk(file.tree) if isinstance(n, ast.Assign) and isinstance(n.value, ast.Call) and _optimizer(file.callee(n.value) or "")
+            for t in n.targets if isinstance(t, ast.Name)}
+    for scope in scopes(file):
+        for loop in [s for s in scope.statements if isinstance(s, LOOPS)]:
+            direct = list(_direct(loop.body))
+            if not any(True for s in direct for _ in backward_values(s)):
+                continue
+            for s in direct:
+                for call in calls(s) if isinstance(s, ast.Expr) else ():
+                    if method(call) == "step" and isinstance(call.func, ast.Attribute) and key(call.func.value) in made and not call.args and not call.keywords:
+                        yield rules.finding("gradients-never-cleared", s,
+                                            "`%s` steps on the sum of all gradients since the start: nothing in this file ever clears them" % key(call.func.value))
+
+
+def _optimizer(name):
+    """torch.optim.Adam, but neither a scheduler nor one that calls a closure."""
+    return name.startswith("torch.optim.") and name.split(".")[2][:1].isupper() and not name.endswith("LBFGS")
+
+
+# What an optimizer may be handed to without its gradients being cleared there; anything else might clear them.
+_HARMLESS = ("step", "unscale_", "print", "len", "id", "type", "isinstance", "update")
+
+
+def _may_clear(file):
+    """Something that clears gradients, or that is given a model or optimizer and might."""
+    for node in ast.walk(file.tree):
+        if isinstance(node, (ast.Name, ast.Attribute)) and "zero_grad" in (getattr(node, "attr", None) or getattr(node, "id", "")):
+            return True
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and "zero_grad" in node.value:
+            return True
+        if isinstance(node, ast.Attribute) and node.attr == "grad" and isinstance(node.ctx, (ast.Store, ast.Del)):
+            return True
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Attribute) and node.value.attr == "grad" and node.attr in ("zero_", "fill_", "mul_", "copy_"):
+            return True
+        if isinstance(node, ast.Call) and method(node) not in _HARMLESS and "lr_scheduler" not in (file.callee(node) or ""):
+            if any("opt" in (key(a) or "").lower() for a in list(node.args) + [k.value for k in node.keywords]):
+                return True
+    return False
+
+
 class Window:
     """An optimizer step taken once in several iterations: `if (i + 1) % n == 0: optimizer.step()`."""
 

@@ -4,7 +4,7 @@ from .names import File
 
 ALL = (
     keeping.summed_loss, keeping.kept_outputs, keeping.kept_by_hook, keeping.kept_by_module, keeping.hidden_state,
-    accumulation.check, evaluation.check,
+    accumulation.check, accumulation.never_cleared, evaluation.check,
     loops.retain_graph, loops.empty_cache, loops.loss_to_cpu, loops.zeroed_gradients, loops.gradcheck,
     data.whole_dataset, data.lists_and_workers,
     tensorflow.retracing, tensorflow.whole_arrays, tensorflow.growth, tensorflow.accumulators, tensorflow.tflite,
