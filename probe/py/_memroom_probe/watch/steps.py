@@ -16,6 +16,7 @@ now = guard.now
 
 FLUSH_NS = 200000000
 MAX_ROWS = 64  # rows kept at most before they are sent
+CLOSE_STEPS = 40  # read one by one after a command: the monitor suspects something; what that costs is made up for later
 
 step = 0
 phase = "start"  # start, load, forward, backward, optimizer, eval, save
@@ -27,6 +28,8 @@ ended_ns = now()
 _taken = []  # steps not yet told: (step, ended, times, readings, at_backward of each, host figures)
 _flushed_ns = now()
 _unread = 0  # steps closed since the last row: what they took is spread evenly over the next row's
+_told = 0  # the step of the last row
+_awake = 0  # step before which hooks do not rest: the monitor looks closely at this process
 resting = 0  # steps for which hooks only count: they have cost more than their share
 _last = None  # how the last step's devices are read
 _after_step = []  # functions of the step number, called when a step has ended
@@ -119,7 +122,7 @@ def _rest(took):
     """Lets hooks rest for as many steps as it takes to come back to their share of time, though not for long."""
     global resting
     over = guard.overspent()
-    if over > 0:
+    if over > 0 and step >= _awake:
         resting = int(min(over / guard.BUDGET, FLUSH_NS) // max(took, 1))
 
 
@@ -134,8 +137,9 @@ def rest():
 
 def _take(ended):
     """Takes the figures of the step that ended and starts the times anew."""
-    global ended_ns, wait_ns, backward_ns, optimizer_ns, micro_batches, _unread
+    global ended_ns, wait_ns, backward_ns, optimizer_ns, micro_batches, _unread, _told
     read, devices = _last
+    _told = step
     # On a card the host's heap is of second rank; without one it is what leaks are seen in.
     heap = _heap_beside_cuda(host.heap) if devices else host.heap()
     _taken.append((step, ended, (ended - ended_ns, wait_ns, backward_ns, optimizer_ns, micro_batches, _unread),
@@ -173,15 +177,19 @@ def flush():
 
 def _end():
     """Tells the last step, even if it could not be afforded."""
-    if _unread and _last is not None:
+    global _unread
+    if step != _told and _last is not None:
+        _unread = max(_unread, 1)  # a rest that has just ended starts the times anew
         _take(now())
     flush()
 
 
 def obey():
     """Carries out the commands that have arrived. What they cost was asked for and is not the hooks'."""
+    global _awake
     commands = link.commands()
     if commands:
+        _awake = step + CLOSE_STEPS
         before = guard.used()
         _carry_out(commands)
         guard.spent_ns -= guard.used() - before
