@@ -56,17 +56,21 @@ func (c *lintCmd) Run(s *session) error {
 	if len(c.Paths) == 0 {
 		return exitWith(exitUsage, "lint: name a script, a notebook or a folder")
 	}
-	files, err := pythonFiles(c.Paths)
-	if err != nil {
+	files, others, err := pythonFiles(c.Paths)
+	switch {
+	case err != nil:
 		return exitWith(exitUsage, "lint: %w", err)
-	}
-	if len(files) == 0 {
+	case len(files) == 0 && len(others) > 0:
+		return exitWith(exitUsage, "lint: %s: %s", others[0].File, others[0].Why)
+	case len(files) == 0:
 		return exitWith(exitUsage, "lint: no .py or .ipynb file in %s", strings.Join(c.Paths, ", "))
 	}
 	result, err := c.look(s, files)
 	if err != nil {
 		return exitWith(exitUsage, "lint: %w", err)
 	}
+	unread := len(result.Skipped)
+	result.Skipped = append(others, result.Skipped...)
 	if c.SARIF != "" {
 		if err := writeFile(c.SARIF, func(w io.Writer) error { return report.SARIF(w, result.Findings, readVersion().Version) }); err != nil {
 			return exitWith(exitUsage, "lint: %w", err)
@@ -83,7 +87,7 @@ func (c *lintCmd) Run(s *session) error {
 	switch {
 	case len(result.Findings) > 0:
 		return exitQuietly(exitFindings)
-	case len(result.Skipped) == len(files):
+	case unread == len(files):
 		return exitQuietly(exitUsage) // nothing could be analysed: silence would look like a clean bill
 	}
 	return nil
@@ -272,15 +276,18 @@ func (c *lintCmd) listRules(s *session) error {
 	return nil
 }
 
-// pythonFiles expands folders, leaving out hidden ones, environments and caches. A file that is named is taken as it is.
-func pythonFiles(paths []string) ([]string, error) {
-	var files []string
+// pythonFiles expands folders, leaving out hidden ones, environments and caches. Of the files that are named, those that
+// are something else than Python are given apart: a JSON file is a Python expression too, and would come out clean.
+func pythonFiles(paths []string) (files []string, others []skippedFile, err error) {
 	for _, path := range paths {
 		info, err := os.Stat(path)
-		if err != nil {
-			return nil, err
-		}
-		if !info.IsDir() {
+		switch {
+		case err != nil:
+			return nil, nil, err
+		case !info.IsDir() && !mayBePython(path):
+			others = append(others, skippedFile{path, "not a Python file: name a script (.py), a notebook (.ipynb) or a folder"})
+			continue
+		case !info.IsDir():
 			files = append(files, path)
 			continue
 		}
@@ -296,10 +303,27 @@ func pythonFiles(paths []string) ([]string, error) {
 			return nil
 		})
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 	}
-	return files, nil
+	return files, others, nil
+}
+
+// mayBePython goes by the name; of a name that says something else, or nothing, by the first line.
+func mayBePython(path string) bool {
+	switch filepath.Ext(path) {
+	case ".py", ".pyw", ".pyi", ".ipynb":
+		return true
+	}
+	file, err := os.Open(path)
+	if err != nil {
+		return true // the reader says why
+	}
+	defer file.Close()
+	var head [128]byte
+	n, _ := io.ReadFull(file, head[:])
+	first, _, _ := bytes.Cut(head[:n], []byte("\n"))
+	return bytes.HasPrefix(first, []byte("#!")) && bytes.Contains(first, []byte("python"))
 }
 
 func leaveOut(path, name string) bool {
