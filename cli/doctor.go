@@ -64,7 +64,7 @@ func (c *doctorCmd) Run(s *session) error {
 		d.Checks = append(d.Checks, check{ID: "python", Title: "Python", Status: statusMissing, Why: "no python3 or python on PATH",
 			Fix: "install Python 3.8 or newer, or name one with --python; lint and rehearsal need it, the rest does not"})
 	}
-	d.Checks = append(d.Checks, checkClients(s.ctx)...)
+	d.Checks = append(d.Checks, checkClients(s.ctx, d.Checks)...)
 	if c.JSON {
 		return s.printJSON(d)
 	}

@@ -18,9 +18,8 @@ try:
     from importlib import metadata
 except ImportError:
     metadata = None
-names = ["torch", "tensorflow", "tensorflow-cpu", "jax", "transformers", "lightning", "pytorch-lightning", "ray", "accelerate", "bitsandbytes", "deepspeed"]
 found = {}
-for n in names:
+for n in sys.argv[1].split():
     try:
         found[n] = metadata.version(n)
     except Exception:
@@ -41,6 +40,9 @@ if "torch" in found and "--quick" not in sys.argv:
         answer["cuda_why"] = "import torch: %s: %s" % (type(e).__name__, str(e).splitlines()[0] if str(e) else "")
 print("\n" + json.dumps(answer))
 `
+
+// packages are those whose versions are told, in this order.
+var packages = []string{"torch", "tensorflow", "tensorflow-cpu", "keras", "jax", "transformers", "lightning", "pytorch-lightning", "ray", "accelerate", "bitsandbytes", "deepspeed"}
 
 // pythonLook is what lookScript prints.
 type pythonLook struct {
@@ -85,15 +87,15 @@ func checkPython(ctx context.Context, python string, quick bool) []check {
 	if tooOld(look.Version) {
 		first.Status, first.Why, first.Fix = statusWarn, "older than 3.8: the probe stays silent in it", "train with Python 3.8 or newer"
 	}
-	var packages []string
-	for _, name := range []string{"torch", "tensorflow", "tensorflow-cpu", "jax", "transformers", "lightning", "pytorch-lightning", "ray", "accelerate", "bitsandbytes", "deepspeed"} {
+	var found []string
+	for _, name := range packages {
 		if v := look.Packages[name]; v != "" {
-			packages = append(packages, name+" "+v)
+			found = append(found, name+" "+v)
 		}
 	}
-	second := check{ID: "frameworks", Title: "  frameworks", Status: statusOK, Value: strings.Join(packages, ", ")}
-	if len(packages) == 0 {
-		second.Status, second.Why, second.Fix = statusMissing, "none of torch, tensorflow, jax, transformers, lightning, ray is installed for it",
+	second := check{ID: "frameworks", Title: "  frameworks", Status: statusOK, Value: strings.Join(found, ", ")}
+	if len(found) == 0 {
+		second.Status, second.Why, second.Fix = statusMissing, "none of torch, tensorflow, keras, jax, transformers, lightning, ray is installed for it",
 			"activate the environment you train in, or name its interpreter with --python"
 	}
 	checks := []check{first, second}
@@ -129,7 +131,7 @@ func tooOld(version string) bool {
 func lookInto(ctx context.Context, python string, quick bool) (pythonLook, error) {
 	ctx, cancel := context.WithTimeout(ctx, 90*time.Second)
 	defer cancel()
-	args := []string{"-c", lookScript}
+	args := []string{"-c", lookScript, strings.Join(packages, " ")}
 	if quick {
 		args = append(args, "--quick")
 	}
