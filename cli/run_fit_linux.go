@@ -52,11 +52,8 @@ func (p *fitPolicy) After(a supervise.Attempt) supervise.Decision {
 			p.remember(record)
 		}
 	case a.Number >= p.spec.MaxAttempts:
-		record.Impossible = fmt.Sprintf("still out of memory after %d attempts (--max-attempts)", a.Number)
-		record.Needs = max(record.CannotFit(), tried.Allocated+tried.Requested)
-		if record.Needs > 0 {
-			record.Impossible = fmt.Sprintf("cannot fit: needs at least %s; %s", record.Needs, record.Impossible)
-		}
+		record.Impossible, record.Needs = fit.CannotFit(fmt.Sprintf("still out of memory after %d attempts (--max-attempts)", a.Number),
+			max(record.CannotFit(), tried.Allocated+tried.Requested), p.facts(a, tried).Limit)
 	default:
 		decision = p.next(a, &record, tried)
 	}
@@ -208,9 +205,8 @@ func (p *fitPolicy) apply(attempt int, remedies []fit.Remedy) (string, error) {
 }
 
 func writeApply(folder *store.Folder, attempt int, remedies []fit.Remedy) (string, error) {
-	inside := slices.DeleteFunc(slices.Clone(remedies), func(r fit.Remedy) bool { return r.Level == remedy.LevelArgs })
 	path := folder.Path(fmt.Sprintf("apply-%d.json", attempt))
-	data, err := json.MarshalIndent(map[string]any{"remedies": inside}, "", "  ")
+	data, err := json.MarshalIndent(map[string]any{"remedies": fit.Inside(remedies)}, "", "  ")
 	if err != nil {
 		return "", err
 	}

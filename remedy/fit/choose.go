@@ -70,11 +70,30 @@ func Choose(f Facts, o Options) Plan {
 
 // impossible is the plan of which nothing comes: the reason, and the least that would be needed, where that is known.
 func (f Facts) impossible(o Options, reason string) Plan {
-	plan := Plan{Remedies: f.On, Needs: max(f.Needs, f.Allocated+f.Requested), Factor: 1, Impossible: reason, Left: notAllowed(f, o)}
-	if plan.Needs > 0 {
-		plan.Impossible = fmt.Sprintf("cannot fit: needs at least %s, %s are there; %s", plan.Needs, limitWords(f.Limit), reason)
+	plan := Plan{Remedies: f.On, Factor: 1, Left: notAllowed(f, o)}
+	plan.Impossible, plan.Needs = CannotFit(reason, max(f.Needs, f.Allocated+f.Requested), f.Limit)
+	if plan.Needs == 0 && f.trainsOnCPU() {
+		plan.Impossible += "; a higher limit helps, or pieces of a size that you choose: --remedy micro_batch=ROWS"
 	}
 	return plan
+}
+
+// CannotFit says the end of the attempts: with what is needed at the least, where that is more than is there. A lower figure was
+// found under what has run out all the same, so it explains nothing.
+func CannotFit(why string, needs, limit event.Bytes) (string, event.Bytes) {
+	if needs == 0 || limit > 0 && needs <= limit {
+		return why, 0
+	}
+	return fmt.Sprintf("cannot fit: needs at least %s, %s are there; %s", needs, limitWords(limit), why), needs
+}
+
+func (f Facts) onHost() bool {
+	return f.Where == event.WhereHost || f.Where == event.WhereCgroup || f.Where == event.WhereShm
+}
+
+// trainsOnCPU: what ran out on the host is what a step needs, not room for data or for weights on their way to a card.
+func (f Facts) trainsOnCPU() bool {
+	return f.onHost() && f.Where != event.WhereShm && !f.UsesGPU && !f.Idle
 }
 
 func limitWords(limit event.Bytes) string {
@@ -112,6 +131,9 @@ func (r Remedy) rank() float64 {
 		if r.Level == remedy.LevelArgs {
 			return number("factor", 1)
 		}
+		if pieces := number("pieces", 0); pieces > 0 {
+			return pieces // after what is done by measure, whose rank is below 1
+		}
 		return 1 - number("factor", 1)
 	case remedy.DataLoaderWorkers:
 		return -number("workers", 0)
@@ -148,6 +170,15 @@ func Factor(remedies []Remedy) int {
 	return 1
 }
 
+// Inside are the remedies that the probe is given. A fixed number of pieces stands alone: blocks are checkpointed by measure,
+// together with the choice of pieces that it replaces.
+func Inside(remedies []Remedy) []Remedy {
+	fixed := slices.ContainsFunc(remedies, func(r Remedy) bool { return r.ID == remedy.MicroBatch && r.Params["pieces"] != nil })
+	return slices.DeleteFunc(slices.Clone(remedies), func(r Remedy) bool {
+		return r.Level == remedy.LevelArgs || fixed && r.ID == remedy.Checkpointing
+	})
+}
+
 // Words say what a remedy does, for people.
 func (r Remedy) Words() string {
 	words := strings.ReplaceAll(string(r.ID), "_", " ")
@@ -156,6 +187,8 @@ func (r Remedy) Words() string {
 		return fmt.Sprintf("a %v times smaller micro-batch, accumulated by the program's own arguments", r.Params["factor"])
 	case r.ID == remedy.MicroBatch && r.Params["size"] != nil:
 		return fmt.Sprintf("the batch in pieces of %v rows", r.Params["size"])
+	case r.ID == remedy.MicroBatch && r.Params["pieces"] != nil:
+		return fmt.Sprintf("the batch in %v pieces", r.Params["pieces"])
 	case r.ID == remedy.MicroBatch:
 		return "the batch in pieces, as many as needed"
 	case r.ID == remedy.Checkpointing:

@@ -24,12 +24,12 @@ func ids(remedies []Remedy) []remedy.ID {
 }
 
 func TestChooseClimbsAndEnds(t *testing.T) {
-	facts := Facts{Where: event.WhereGPU, Phase: "backward", Requested: gib, Allocated: 20 * gib, Reserved: 21 * gib, Limit: 22 * gib, UsesGPU: true}
+	facts := Facts{Where: event.WhereGPU, Phase: "backward", Requested: 3 * gib, Allocated: 20 * gib, Reserved: 21 * gib, Limit: 22 * gib, UsesGPU: true}
 	seen := map[string]bool{}
 	for range 10 {
 		plan := Choose(facts, Options{})
 		if plan.Impossible != "" {
-			if !strings.Contains(plan.Impossible, "cannot fit: needs at least 21GiB, 22GiB are there") {
+			if !strings.Contains(plan.Impossible, "cannot fit: needs at least 23GiB, 22GiB are there") {
 				t.Errorf("the end says %q", plan.Impossible)
 			}
 			if len(seen) != 3 {
@@ -96,6 +96,35 @@ func TestHostLadder(t *testing.T) {
 	if !slices.Contains(ids(without[0].Remedies), remedy.MicroBatch) || without[0].Remedies[0].ID != remedy.DataLoaderWorkers {
 		t.Errorf("first stage: %v", ids(without[0].Remedies))
 	}
+}
+
+// TestHostLadderEnds: after pieces by measure come a few of fixed size, and the end claims no need below what is there.
+func TestHostLadderEnds(t *testing.T) {
+	facts := Facts{Where: event.WhereCgroup, Limit: gib, Needs: gib / 2}
+	var changed []string
+	for range 5 {
+		plan := Choose(facts, Options{})
+		if plan.Impossible == "" {
+			changed, facts.On = append(changed, strings.Join(plan.Changed, ", ")), plan.Remedies
+			continue
+		}
+		if len(changed) != 2 || !strings.Contains(changed[0], "in pieces, as many as needed") || !strings.Contains(changed[1], "the batch in 16 pieces") {
+			t.Errorf("tried %q", changed)
+		}
+		if inside := ids(Inside(facts.On)); slices.Contains(inside, remedy.Checkpointing) || !slices.Contains(inside, remedy.MicroBatch) {
+			t.Errorf("the probe is given %v", inside)
+		}
+		if strings.Contains(plan.Impossible, "512MiB") || plan.Needs != 0 || !strings.Contains(plan.Impossible, "--remedy micro_batch=ROWS") {
+			t.Errorf("the end says %q, needs %s", plan.Impossible, plan.Needs)
+		}
+		for _, l := range plan.Left {
+			if l.ID == remedy.Quantize4Bit || l.ID == remedy.Quantize8Bit {
+				t.Errorf("%s is advised for a training on the CPU", l.ID)
+			}
+		}
+		return
+	}
+	t.Error("it never ends")
 }
 
 func TestForce(t *testing.T) {

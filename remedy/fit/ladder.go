@@ -17,10 +17,9 @@ type Stage struct {
 // what does not.
 func Ladder(f Facts, o Options) []Stage {
 	var stages []Stage
-	switch f.Where {
-	case event.WhereHost, event.WhereCgroup, event.WhereShm:
+	if f.onHost() {
 		stages = hostLadder(f)
-	default:
+	} else {
 		stages = deviceLadder(f, o)
 	}
 	if consented := withConsent(f, o); len(consented) > 0 {
@@ -106,24 +105,35 @@ func (f Facts) factor() int {
 	return 4
 }
 
+// hostPieces is how many pieces of a batch the last stage for host memory makes.
+const hostPieces = 16
+
 func hostLadder(f Facts) []Stage {
 	process := func(id remedy.ID, params map[string]any) Remedy {
 		return Remedy{ID: id, Level: remedy.LevelProcess, Params: params}
 	}
-	batch := func(stage int) []Remedy {
-		if f.UsesGPU || f.Where == event.WhereShm {
+	batch := func() []Remedy {
+		if !f.trainsOnCPU() {
 			return nil // activations are on the card: what grew on the host is data
 		}
-		params := map[string]any{"failed": true, "factor": tighter[stage]}
+		params := map[string]any{"failed": true, "factor": tighter[0]}
 		if f.Limit > 0 {
 			params["limit"] = int64(f.Limit)
 		}
 		return []Remedy{process(remedy.MicroBatch, params), process(remedy.Checkpointing, params)}
 	}
+	// Pieces by measure went wrong, or there was nothing to measure with: a fixed number of them. Not many: tensors below a megabyte
+	// come from the C library's heap, whose holes are not given back.
+	pieces := func() []Remedy {
+		if !f.trainsOnCPU() {
+			return nil
+		}
+		return []Remedy{process(remedy.MicroBatch, map[string]any{"pieces": hostPieces})}
+	}
 	workers := func(n int) Remedy { return process(remedy.DataLoaderWorkers, map[string]any{"workers": n}) }
 	return []Stage{
-		{"fewer copies of the data at once", append([]Remedy{workers(1), process(remedy.PinMemory, nil)}, batch(0)...)},
-		{"no copies of the data at all", append([]Remedy{workers(0)}, batch(1)...)},
+		{"fewer copies of the data at once", append([]Remedy{workers(1), process(remedy.PinMemory, nil)}, batch()...)},
+		{"no copies of the data at all", append([]Remedy{workers(0)}, pieces()...)},
 	}
 }
 
@@ -166,6 +176,9 @@ func (f Facts) wall() event.Where {
 func notAllowed(f Facts, o Options) []Left {
 	var left []Left
 	for _, r := range remedy.Catalogue() {
+		if f.trainsOnCPU() && r.Consent == "quantize" {
+			continue // weights are not what it runs out of
+		}
 		if r.Consent != "" && !slices.Contains(o.Allow, r.Consent) && canApply(r) && slices.Contains(r.Walls, f.wall()) {
 			left = append(left, Left{r.ID, "changes the mathematics: --allow " + r.Consent})
 		}
