@@ -21,6 +21,9 @@ func ReplaySnapshot(s *trace.Snapshot, rec *event.Recording) (*Snapshot, *allocs
 	}
 	sizes.start = replayed.Start
 	a := AnalyseSnapshot(LedgerOf(s, rec, sizes))
+	if rec.CutOff {
+		a.Warnings = append(a.Warnings, "the history breaks off before the moment of the file's list of live blocks, so that list is left out: what follows counts from an empty allocator, and is too low if the recording began in mid-run")
+	}
 	if !replayed.Exact() {
 		a.Warnings = append(a.Warnings, fmt.Sprintf("the model of the allocator differs from the recording at %d of %d entries, first at %d: sizes and other settings are approximate",
 			replayed.Mismatches, replayed.Events, replayed.DivergedAt))
@@ -79,8 +82,12 @@ func LedgerOf(s *trace.Snapshot, rec *event.Recording, sizes *BlockSizes) *Ledge
 		}
 		b.Add(*e, block)
 	}
-	for i := range rec.Segments {
-		segment := &rec.Segments[i]
+	segments := rec.Segments
+	if rec.CutOff { // they are of a later moment than where the history breaks off: blocks made in between would count as older
+		segments = nil
+	}
+	for i := range segments {
+		segment := &segments[i]
 		b.FinalSegment(spanOf(segment))
 		for j := range segment.Blocks {
 			if block := &segment.Blocks[j]; block.State == event.BlockActive {
