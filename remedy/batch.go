@@ -56,6 +56,9 @@ func howMicroBatch(job Job, after Setup) How {
 	if job.Setup != nil && after.Batch > 0 && after.Batch < job.Setup.Batch {
 		batch, accumulate = fmt.Sprint(after.Batch), fmt.Sprint(after.Accumulate)
 	}
+	if job.Setup != nil && job.Pieces > 1 {
+		batch, accumulate = fmt.Sprint((job.Setup.Batch+job.Pieces-1)/job.Pieces), fmt.Sprint(job.Pieces)
+	}
 	if job.Inference {
 		if job.Trainer == VLLM {
 			return How{Args: "--max-num-seqs 64 --max-num-batched-tokens 2048"}

@@ -1,6 +1,7 @@
 package remedy
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
@@ -120,6 +121,7 @@ type Job struct {
 	Card              *int        // the card that is full, as the program numbers its cards
 	Limit             event.Bytes // the wall of the job, 0 if unknown
 	Batch, Accumulate int         // as a log shows them, for the words of a remedy where there is no setup
+	Pieces            int         // that the batch was seen to fit in, for the words of MicroBatch; 0: unknown
 }
 
 // How is what a user types to apply a remedy. Empty means that there is no such way.
@@ -248,8 +250,11 @@ func (r *Remedy) Applies(job Job) string {
 	return ""
 }
 
-// TitleFor is the title in the words of the job's framework.
+// TitleFor is the title in the words of the job's framework, with the number of pieces where that is known.
 func (r *Remedy) TitleFor(job Job) string {
+	if r.ID == MicroBatch && job.Pieces > 1 {
+		return fmt.Sprintf("a %d times smaller micro-batch, gradients accumulated over %d times as many", job.Pieces, job.Pieces)
+	}
 	if title := r.titles[job.Framework]; title != "" {
 		return title
 	}

@@ -61,7 +61,7 @@ func triedLine(t fit.Tried) string {
 			line += fmt.Sprintf(", peak %s allocated, %s reserved", t.Allocated, t.Reserved)
 		}
 		if t.StepMS > 0 {
-			line += fmt.Sprintf(", %.3g ms a step", t.StepMS)
+			line += ", " + stepTime(t.StepMS) + " a step"
 		}
 	}
 	return line
@@ -106,14 +106,16 @@ func equivalenceWords(e remedy.Equivalence) string {
 	return "not the same: a remedy that was allowed changes the mathematics (changes)"
 }
 
-// cutSetup is a setup whose next halving of the batch is what the pieces amount to; nil where nothing was cut.
-func cutSetup(t fit.Tried, id remedy.ID) *remedy.Setup {
+// cutJob is a job whose batch was run in pieces, as far as the remedy said so.
+func cutJob(t fit.Tried, id remedy.ID) remedy.Job {
+	job := remedy.Job{Framework: remedy.PyTorch}
 	for _, s := range t.Said {
 		if s.ID == id && id == remedy.MicroBatch && s.Kind == "applied" && s.Pieces > 1 {
-			return &remedy.Setup{Batch: 2 * ((s.Rows + s.Pieces - 1) / s.Pieces), Accumulate: max(1, s.Pieces/2)}
+			job.Batch, job.Pieces = s.Rows, s.Pieces
+			break
 		}
 	}
-	return nil
+	return job
 }
 
 // fitEdits shows the code for what was applied, one remedy a paragraph.
@@ -127,7 +129,8 @@ func fitEdits(say func(string, ...any), t fit.Tried) {
 		if !ok || !applied[r.ID] && r.Level == remedy.LevelProcess || r.Level == remedy.LevelArgs {
 			continue
 		}
-		how := known.HowTo(remedy.Job{Framework: remedy.PyTorch, Setup: cutSetup(t, r.ID)})
+		job := cutJob(t, r.ID)
+		how := known.HowTo(job)
 		edit := how.Code
 		if r.Level == remedy.LevelEnv && how.Env != "" {
 			edit = how.Env
@@ -135,7 +138,7 @@ func fitEdits(say func(string, ...any), t fit.Tried) {
 		if edit == "" {
 			continue
 		}
-		say("to keep it   %s:", known.Title)
+		say("to keep it   %s:", known.TitleFor(job))
 		for _, line := range strings.Split(edit, "\n") {
 			say("               %s", line)
 		}

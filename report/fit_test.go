@@ -28,11 +28,14 @@ func TestFitTellsTheStory(t *testing.T) {
 		"applied: Net: batch of 32 in 4 pieces [predicted 10GiB, measured 11GiB; 25 % of the forward pass runs twice; a step predicted to take 8 % longer",
 		"declined: Net: rows see each other",
 		"the same in expectation",
-		"batch_size=8", "/ 4",
+		"to keep it   a 4 times smaller micro-batch, gradients accumulated over 4 times as many:", "batch_size=8", "/ 4",
 	} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("%q is missing in:\n%s", want, out.String())
 		}
+	}
+	if strings.Contains(out.String(), "halve") {
+		t.Errorf("a quarter is called a half:\n%s", out.String())
 	}
 	if strings.Contains(out.String(), "checkpoint(") {
 		t.Errorf("an edit is shown for a remedy that was not applied:\n%s", out.String())
@@ -44,5 +47,25 @@ func TestFitTellsTheStory(t *testing.T) {
 	Fit(&out, record)
 	if !strings.Contains(out.String(), "cannot fit: needs at least 30GiB") || !strings.Contains(out.String(), "left out: mixed_precision") {
 		t.Errorf("the end is not told:\n%s", out.String())
+	}
+}
+
+func TestStepTime(t *testing.T) {
+	for ms, want := range map[float64]string{3.25: "3.25 ms", 210: "210 ms", 999.7: "1 s", 22500: "22.5 s", 123456: "123 s", 1e7: "10000 s"} {
+		if got := stepTime(ms); got != want {
+			t.Errorf("%v ms is written %q, want %q", ms, got, want)
+		}
+	}
+}
+
+// TestFitEditsForOddPieces: what is to be kept is what was run, not a power of two near it.
+func TestFitEditsForOddPieces(t *testing.T) {
+	var out strings.Builder
+	Fit(&out, fit.Record{Attempts: []fit.Tried{{Number: 1, Remedies: []fit.Remedy{{ID: remedy.MicroBatch, Level: remedy.LevelProcess}},
+		Said: []fit.Sentence{{Kind: "applied", ID: remedy.MicroBatch, Rows: 50, Pieces: 25}}}}})
+	for _, want := range []string{"batch_size=2\n", "/ 25\n", "25 times smaller"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("%q is missing in:\n%s", want, out.String())
+		}
 	}
 }

@@ -23,7 +23,7 @@ func RunSummary(w io.Writer, s event.Summary) {
 		lines = append(lines, fmt.Sprintf("/dev/shm     peak %s of %s", s.Peaks.Shm, s.Peaks.ShmTotal))
 	}
 	if s.Steps > 0 {
-		lines = append(lines, fmt.Sprintf("steps        %d, %.3g ms each (median)", s.Steps, s.StepMS))
+		lines = append(lines, fmt.Sprintf("steps        %d, %s each (median)", s.Steps, stepTime(s.StepMS)))
 	}
 	const most = 9 // the last line says where the rest is
 	for _, f := range latest(s.Findings) {
@@ -182,4 +182,15 @@ func Span(seconds float64) string {
 		return fmt.Sprintf("%d min %d s", int(d.Minutes()), int(d.Seconds())%60)
 	}
 	return fmt.Sprintf("%d h %d min", int(d.Hours()), int(d.Minutes())%60)
+}
+
+// stepTime writes milliseconds in the unit that people use for so much.
+func stepTime(ms float64) string {
+	switch {
+	case ms < 999.5:
+		return fmt.Sprintf("%.3g ms", ms)
+	case ms < 99_950:
+		return fmt.Sprintf("%.3g s", ms/1000)
+	}
+	return fmt.Sprintf("%.0f s", ms/1000)
 }
