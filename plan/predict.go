@@ -50,7 +50,7 @@ type Prediction struct {
 	Card       *Card         `json:"card,omitempty"`
 	AllocLimit event.Bytes   `json:"alloc_limit,omitempty"`
 	Setup      *Setup        `json:"setup,omitempty"`
-	Series     []SeriesPoint `json:"-"` // allocated bytes over the last step, for pictures
+	Series     []SeriesPoint `json:"-"` // allocated bytes over the step that holds the peak, for pictures
 }
 
 // PhasePeak is how high memory goes in one phase, over all steps.
@@ -466,23 +466,32 @@ func (sim *simulation) describe(p *Prediction) {
 	p.Retries = sim.res.Retries
 }
 
-// series is the allocated bytes after each operation of the last step.
-func (sim *simulation) series() []SeriesPoint {
-	from, last := 0, 0
-	for _, m := range sim.tl.Marks {
-		last = max(last, m.Step)
-	}
-	for _, m := range sim.tl.Marks {
-		if m.Step == last {
-			from = m.At
-			break
+// peakStep is the operations of the step that holds the peak, the last of several: from its first mark to the next step's.
+func (sim *simulation) peakStep() (from, to int) {
+	var high event.Bytes
+	step, start, to := 0, 0, len(sim.tl.Ops)
+	for i, m := range sim.res.Marks {
+		if i == 0 || m.Step != step {
+			if start == from && i > 0 {
+				to = m.At
+			}
+			step, start = m.Step, m.At
+		}
+		if m.AllocatedPeak >= high {
+			high, from, to = m.AllocatedPeak, start, len(sim.tl.Ops)
 		}
 	}
+	return from, to
+}
+
+// series is the allocated bytes after each operation of the step that holds the peak.
+func (sim *simulation) series() []SeriesPoint {
+	from, to := sim.peakStep()
 	size := make(map[int32]int64, len(sim.tl.Ops)/2)
 	var now int64
 	var out []SeriesPoint
 	mark, phase := 0, ""
-	for i, op := range sim.tl.Ops {
+	for i, op := range sim.tl.Ops[:to] {
 		for mark < len(sim.tl.Marks) && sim.tl.Marks[mark].At <= i {
 			phase = sim.tl.Marks[mark].Phase
 			mark++

@@ -36,6 +36,24 @@ func TestReadRehearsal(t *testing.T) {
 	}
 }
 
+// TestPictureHoldsThePeak: what is drawn is the step with the highest peak, and not what the script did after its last one.
+func TestPictureHoldsThePeak(t *testing.T) {
+	r, err := ReadRehearsal(strings.NewReader(record(goodHead, `["a",1,1000,0]`, `["m",0,"forward"]`, `["a",2,1000,0]`, `["f",2]`, `["m",1,"optimizer"]`,
+		`["m",1,"forward"]`, `["a",3,9000,0]`, `["m",1,"backward"]`, `["f",3]`, `["m",2,"optimizer"]`, `["m",2,"forward"]`, `["a",4,9000,0]`, `["f",4]`,
+		`["m",3,"optimizer"]`, `["a",5,10,0]`, goodEnd)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := r.Predict(Target{Card: DefaultCard(), Alloc: allocsim.DefaultConfig(), Torch: "2.11"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []SeriesPoint{{5, 10000, "forward"}, {6, 1000, "forward"}}
+	if diff := cmp.Diff(want, p.Series); diff != "" {
+		t.Error(diff)
+	}
+}
+
 func TestReadRehearsalRefuses(t *testing.T) {
 	for name, c := range map[string]struct{ text, says string }{
 		"empty":          {"", "breaks off"},

@@ -19,6 +19,7 @@ var planCategories = []struct{ name, letter, color, what string }{
 	{"temporary", "t", "37", "temporaries"},
 	{"workspace", "s", "37", "library workspaces"},
 	{"input", "i", "37", "batch"},
+	{"unknown", "u", "37", "of no known purpose"},
 	{"rounding", "r", "90", "rounding to blocks"},
 	{"cache", "c", "90", "reserved but free"},
 	{"context", "x", "31", "CUDA context, kernels, libraries"},
@@ -104,18 +105,19 @@ func (t *Text) planBar(p *plan.Prediction) {
 
 // planTimeline draws allocated bytes over one step.
 func (t *Text) planTimeline(p *plan.Prediction) {
-	const width, height = 72, 8
-	if len(p.Series) < width {
+	const width, height, fewest = 72, 8, 4 // in fewer points there is nothing to see
+	if len(p.Series) < fewest {
 		return
 	}
 	cols := make([]event.Bytes, width)
 	phases := make([]string, width)
 	var top event.Bytes
-	for i, s := range p.Series {
-		c := i * width / len(p.Series)
-		cols[c] = max(cols[c], s.Allocated)
-		phases[c] = s.Phase
-		top = max(top, s.Allocated)
+	for c := range cols {
+		from := c * len(p.Series) / width
+		for _, s := range p.Series[from:max(from+1, (c+1)*len(p.Series)/width)] {
+			cols[c], phases[c] = max(cols[c], s.Allocated), s.Phase
+		}
+		top = max(top, cols[c])
 	}
 	t.heading("One step")
 	levels := []rune(" ▁▂▃▄▅▆▇█")

@@ -30,7 +30,7 @@ type planPart struct {
 }
 
 var planColors = map[string]string{"weights": "#4c78a8", "gradients": "#b279a2", "optimizer": "#72b7b2", "activations": "#54a24b", "loss": "#eeca3b",
-	"temporary": "#9d755d", "workspace": "#bab0ac", "input": "#d8b5a5", "rounding": "#cccccc", "cache": "#dddddd", "context": "#e45756"}
+	"temporary": "#9d755d", "workspace": "#bab0ac", "input": "#d8b5a5", "unknown": "#8c8c8c", "rounding": "#cccccc", "cache": "#dddddd", "context": "#e45756"}
 
 func planWhole(p *plan.Prediction) event.Bytes {
 	if p.Card != nil {
