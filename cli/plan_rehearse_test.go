@@ -94,6 +94,29 @@ func TestRehearsalKeepsAnotherCopyOfGradients(t *testing.T) {
 	}
 }
 
+// TestRehearsalKnowsTheBatch: what is moved to the card between steps is neither state of the optimizer nor lost.
+func TestRehearsalKnowsTheBatch(t *testing.T) {
+	python := testenv.Python(t, "torch")
+	p, message, code := rehearsed(t, python, nil, script("moved.py"))
+	if code != exitOK {
+		t.Fatalf("exit %d: %s", code, message)
+	}
+	const weights, batch = 4 * (256*1024 + 1024), 4 * 64 * 100_000
+	if got := p.Categories["optimizer"]; got != weights {
+		t.Errorf("optimizer state %d, want the momentum's %d", got, weights)
+	}
+	if got := p.Categories["input"]; got < 2*batch { // the old batch lives until the new one is there
+		t.Errorf("input %d, want two batches of %d", got, batch)
+	}
+	var sum event.Bytes
+	for _, n := range p.Categories {
+		sum += n
+	}
+	if sum != p.DevicePeak {
+		t.Errorf("the parts add up to %d of %d", sum, p.DevicePeak)
+	}
+}
+
 func TestRehearsalFindsTheLargestBatch(t *testing.T) {
 	python := testenv.Python(t, "torch")
 	p, message, code := rehearsed(t, python, []string{"--alloc-limit", "3GiB", "--map", "micro_batch=--bs"}, script("batch.py"), "--bs", "8")

@@ -73,6 +73,8 @@ class Recorder:
             tag = self.tags[ident]
             if tag[0] == UNKNOWN and tag[3] == self.phase and self.phase != "load":
                 tag[0] = TEMPORARY  # died in the phase that made it
+            elif tag[0] == UNKNOWN and tag[1] == "_to_copy" and tag[3] == "load" and self.phase != "load":
+                tag[0] = INPUT  # moved before the first forward pass and given up while training: the first batch
 
     def hold(self, storage, size, op, module="", category=UNKNOWN):
         """Notes a storage; its release is noted when the storage dies. Gives the allocation's id."""
@@ -110,11 +112,11 @@ class Recorder:
     def empty_cache(self):
         self.events.append(("empty",))
 
-    def settle(self, phase, category):
-        """What a phase left behind without a known purpose belongs to `category`."""
+    def settle(self, phase, category, since=0):
+        """What a phase left behind without a known purpose belongs to `category`, if it was made after allocation `since`."""
         for ident in self.live:
             tag = self.tags[ident]
-            if tag[0] == UNKNOWN and tag[3] == phase:
+            if tag[0] == UNKNOWN and tag[3] == phase and ident > since:
                 tag[0] = category
 
     def warn(self, text):

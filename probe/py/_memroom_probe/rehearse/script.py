@@ -37,6 +37,7 @@ class Script:
         self.fed = None  # the loader's iterator that gave the newest batch, since the last step
         self.ended = None  # when the training data was made to end
         self.later = 0  # optimizer steps since then
+        self.before = 0  # allocations made before the last step began
         self.passes = 0  # backward passes since the last step
         self.evaluations = {}  # what was evaluated -> (how often, form of what came out)
 
@@ -158,10 +159,15 @@ class Script:
                 if p.grad is not None and not p.grad.is_sparse:
                     self.recorder.categorize(p.grad.untyped_storage(), record.GRADIENTS)
         self.recorder.mark("optimizer")
+        self.before = self.recorder.count
 
     def after_step(self, optimizer, args, kwargs):
         recorder = self.recorder
-        recorder.settle("optimizer", record.OPTIMIZER)
+        for state in optimizer.state.values():
+            for value in state.values() if isinstance(state, dict) else ():
+                if isinstance(value, torch.Tensor) and not value.is_sparse:
+                    recorder.categorize(value.untyped_storage(), record.OPTIMIZER)
+        recorder.settle("optimizer", record.OPTIMIZER, self.before)
         self.counts[id(optimizer)] = self.counts.get(id(optimizer), 0) + 1
         recorder.mark("optimizer", max(self.counts.values()))
         self.asked.append(recorder.trained)

@@ -211,8 +211,15 @@ class Stage(TorchDispatchMode):
             return
         storage = t.untyped_storage()
         if not self.recorder.known(storage):
+            if category == record.UNKNOWN and self.is_batch(call):
+                category = record.INPUT
             name, category = self.label or (call.name, category)
             self.recorder.hold(storage, storage.nbytes(), name, self.modules[-1] if self.modules else "", category)
+
+    def is_batch(self, call):
+        """Whether this is a batch on its way to the card: copied from the host, by no module, while the script trains. Optimizers
+        claim their state after their step."""
+        return call.name == "_to_copy" and not self.modules and self.recorder.phase != "load" and not on_card(call.args[0])
 
     def hold_as(self, t, size, call, category=record.UNKNOWN):
         """Notes a result whose storage on CUDA has another size than on fake tensors."""
