@@ -3,6 +3,7 @@ package cli
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"text/tabwriter"
 
@@ -66,7 +67,7 @@ type replayResult struct {
 
 func (c *replayCmd) Run(s *session) error {
 	defer boundGarbage(c.File, s)()
-	options, err := c.options()
+	options, assumed, err := c.options()
 	if err != nil {
 		return usageError(err)
 	}
@@ -90,34 +91,35 @@ func (c *replayCmd) Run(s *session) error {
 		return fmt.Errorf("%s has no history to replay: was torch.cuda.memory._record_memory_history() on?", c.File)
 	}
 	result := combine(results)
-	result.Warnings = append(read.Warnings, result.Warnings...)
+	result.Warnings = slices.Concat(read.Warnings, result.Warnings, assumed)
 	if read.Truncated {
 		result.Truncated = &truncation{read.Offset, read.Reason}
 	}
 	return c.print(s, &result, results)
 }
 
-// options reads the settings and limits to replay under.
-func (c *replayCmd) options() (allocsim.Options, error) {
-	o := allocsim.Options{Limit: c.AllocLimit, Version: c.Torch}
+// options reads the settings and limits to replay under, with what is assumed of a card beyond its size.
+func (c *replayCmd) options() (o allocsim.Options, assumed []string, err error) {
+	o = allocsim.Options{Limit: c.AllocLimit, Version: c.Torch}
 	if err := checkTorch(c.Torch); err != nil {
-		return o, usageError(err)
+		return o, nil, usageError(err)
 	}
 	if c.AllocConf != nil {
 		conf, err := allocsim.ParseConf(*c.AllocConf)
 		if err != nil {
-			return o, err
+			return o, nil, err
 		}
 		o.Config = conf
 	}
 	if c.GPU != "" {
 		card, err := plan.FindCard(c.GPU)
 		if err != nil {
-			return o, err
+			return o, nil, err
 		}
 		o.DeviceTotal, o.Outside = card.Total, card.Context
+		assumed = append(assumed, card.Assumed()+"; --alloc-limit sets the cap itself")
 	}
-	return o, nil
+	return o, assumed, nil
 }
 
 // replay verifies one device's recording and, where asked for, replays its requests under other conditions.

@@ -108,7 +108,8 @@ func FindCard(text string) (Card, error) {
 		return Card{}, fmt.Errorf("card %q is neither a known name (%s) nor a size such as 24GiB", text, cardNames())
 	}
 	if size < event.GiB {
-		return Card{}, fmt.Errorf("a card of %s is smaller than a CUDA context: write the size like 24GiB", size)
+		return Card{}, fmt.Errorf("a card of %s is too small to train on: the CUDA context alone takes %s on the H200. Give the whole card, 1GiB or more (24GiB), or cap the allocator alone (--alloc-limit %s)",
+			size, DefaultCard().Context, size)
 	}
 	return cardOfSize(size), nil
 }
@@ -136,6 +137,20 @@ func cardOfSize(size event.Bytes) Card {
 	card.Less = max(0, card.Context-least.Context)
 	card.Name, card.Total, card.Sized = size.String(), size, true
 	return card
+}
+
+// Assumed says whose context is taken off the card's memory, and how well that is known.
+func (c Card) Assumed() string {
+	whose := "as measured on this card"
+	switch {
+	case c.Like != "" && !c.Measured:
+		whose = "the most that one of this size takes (" + c.Like + ")"
+	case c.Sized && c.Like == "":
+		whose = "as on the " + DefaultCard().Name + ", because no card of this size is known"
+	case !c.Measured:
+		whose = fmt.Sprintf("computed, known to ±%s", c.Doubt)
+	}
+	return fmt.Sprintf("of the card's %s, %s are taken off for the CUDA context and libraries: %s", c.Total, c.Context, whose)
 }
 
 func cardKey(s string) string {
