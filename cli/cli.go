@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/alecthomas/kong"
@@ -43,7 +44,7 @@ type root struct {
 	Doctor     doctorCmd     `cmd:"" help:"What memroom can see on this machine, and what is missing."`
 	Calibrate  calibrateCmd  `cmd:"" help:"Measure this machine's card, so that plan's answers for it are its own."`
 	Completion completionCmd `cmd:"" help:"Print a completion script for bash, zsh or fish."`
-	Version    versionCmd    `cmd:"" help:"Print the version and how it was built."`
+	Version    versionCmd    `cmd:"" help:"Print the version and how it was built (--version does too)."`
 }
 
 // session is what every command's Run method gets.
@@ -92,15 +93,26 @@ func Main(ctx context.Context, args []string, streams Streams) (code int) {
 			code = exited
 		}
 	}()
-	if len(args) == 0 {
-		args = []string{"--help"}
-	}
+	args = habits(args)
 	parsed, err := parser.Parse(args)
 	if err != nil {
 		return finish(streams, wantsJSON(args), usageError(err))
 	}
 	s := &session{ctx: ctx, Streams: streams, color: useColor(commands.Color, streams.Out), model: parser.Model}
 	return finish(streams, wantsJSON(args), parsed.Run(s))
+}
+
+// habits reads what people type out of habit: nothing, --version, and help in front of a command.
+func habits(args []string) []string {
+	switch {
+	case len(args) == 0:
+		return []string{"--help"}
+	case args[0] == "--version":
+		return append([]string{"version"}, args[1:]...)
+	case args[0] == "help":
+		return append(slices.Clone(args[1:]), "--help")
+	}
+	return args
 }
 
 type exitNow struct{}
