@@ -3,6 +3,7 @@ package report
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"memroom/event"
@@ -68,13 +69,32 @@ func (t *Text) planHead(p *plan.Prediction) {
 		verdict = t.paint("31;1", "does not fit")
 	}
 	line := fmt.Sprintf("%s %s", verdict, where)
-	if p.MaxBatch != nil {
-		line += fmt.Sprintf("; largest batch %d", *p.MaxBatch)
-	}
-	if p.MaxSeq != nil {
-		line += fmt.Sprintf(", longest sequence %d at this batch", *p.MaxSeq)
+	if reach := planReach(p); reach != "" {
+		line += "; " + reach
 	}
 	t.linef("%s", line)
+}
+
+// planReach says how far batch and sequence could go.
+func planReach(p *plan.Prediction) string {
+	if p.MaxBatch == nil {
+		return ""
+	}
+	if *p.MaxBatch == 0 {
+		if p.MaxSeq != nil && *p.MaxSeq > 0 {
+			return fmt.Sprintf("not even batch 1 fits; longest sequence %d at this batch", *p.MaxSeq)
+		}
+		return "not even batch 1 fits"
+	}
+	text := fmt.Sprintf("largest batch %d", *p.MaxBatch)
+	switch {
+	case p.MaxSeq == nil:
+	case *p.MaxSeq == 0:
+		text += ", at this batch no sequence fits"
+	default:
+		text += fmt.Sprintf(", longest sequence %d at this batch", *p.MaxSeq)
+	}
+	return text
 }
 
 // planBar draws the peak by category against the card.
@@ -86,13 +106,10 @@ func (t *Text) planBar(p *plan.Prediction) {
 	}
 	var bar strings.Builder
 	used := 0
-	var sum event.Bytes
-	for _, c := range planCategories {
-		sum += max(p.Categories[c.name], 0)
-		end := min(int(int64(sum)*width/max(int64(whole), 1)), width)
-		if end > used {
-			bar.WriteString(t.paint(c.color, strings.Repeat(c.letter, end-used)))
-			used = end
+	for i, n := range planCells(p, whole, width) {
+		if n > 0 {
+			bar.WriteString(t.paint(planCategories[i].color, strings.Repeat(planCategories[i].letter, n)))
+			used += n
 		}
 	}
 	bar.WriteString(strings.Repeat("·", max(width-used, 0)))
@@ -101,6 +118,38 @@ func (t *Text) planBar(p *plan.Prediction) {
 		at := int(int64(p.Card.Total) * width / int64(whole))
 		t.linef("  %s^ %s of the card", strings.Repeat(" ", min(at, width-1)), p.Card.Total)
 	}
+}
+
+// planCells shares the cells of a bar among the categories: each gets its whole cells, the largest rests get what is left,
+// and what fills half a cell has one, at the cost of the longest.
+func planCells(p *plan.Prediction, whole event.Bytes, width int) []int {
+	cells, rests := make([]int, len(planCategories)), make([]float64, len(planCategories))
+	var sum float64
+	left := 0
+	for i, c := range planCategories {
+		exact := min(float64(max(p.Categories[c.name], 0))*float64(width)/float64(max(whole, 1)), float64(width))
+		sum += exact
+		cells[i] = int(exact)
+		if rests[i] = exact - float64(cells[i]); cells[i] == 0 && exact >= 0.5 {
+			cells[i], rests[i] = 1, 0
+		}
+		left -= cells[i]
+	}
+	for left += min(int(sum+0.5), width); left != 0; {
+		if left > 0 {
+			i := slices.Index(rests, slices.Max(rests))
+			cells[i], rests[i] = cells[i]+1, 0
+			left--
+			continue
+		}
+		most := slices.Max(cells)
+		if most <= 1 && int(sum) < width {
+			break // the bar is a little too long, but nothing is missing
+		}
+		cells[slices.Index(cells, most)]--
+		left++
+	}
+	return cells
 }
 
 // planTimeline draws allocated bytes over one step.

@@ -18,9 +18,10 @@ func PlanPage(out io.Writer, p *plan.Prediction) error {
 		Line  string
 		Top   event.Bytes
 		Where string
+		Reach string
 		Fit   bool
 		Card  float64 // where the card ends, in percent of the bar
-	}{p, planParts(p), planLine(p), planTop(p), planWhere(p), p.Fits != nil && *p.Fits, planCardEnd(p)})
+	}{p, planParts(p), planLine(p), planTop(p), planWhere(p), planReach(p), p.Fits != nil && *p.Fits, planCardEnd(p)})
 }
 
 type planPart struct {
@@ -108,7 +109,7 @@ svg{width:100%;height:auto;background:#8881}polyline{fill:none;stroke:#4c78a8;st
 <h1>{{.DevicePeak}} on the card</h1>
 <p>between {{.Low}} and {{.High}} · allocated {{.AllocatedPeak}} · reserved {{.ReservedPeak}} · peak in the {{.Phase}} pass at {{.PeakOp}} {{.PeakModule}}</p>
 {{with .Assumed}}<p>for {{.}}</p>{{end}}
-{{if .Where}}<p>{{.Where}}: {{if .Fit}}<b class="yes">fits</b>{{else}}<b class="no">does not fit</b>{{end}}{{if .MaxBatch}} · largest batch {{.MaxBatch}}{{end}}{{if .MaxSeq}} · longest sequence {{.MaxSeq}}{{end}}</p>{{end}}
+{{if .Where}}<p>{{.Where}}: {{if .Fit}}<b class="yes">fits</b>{{else}}<b class="no">does not fit</b>{{end}}{{with .Reach}} · {{.}}{{end}}</p>{{end}}
 <div class="bar">{{range .Parts}}<div title="{{.Name}} {{.Bytes}}" style="width:{{printf "%.3f" .Width}}%;background:{{.Color}}"></div>{{end}}{{if .Card}}<span class="end" style="left:{{printf "%.3f" .Card}}%"></span>{{end}}</div>
 <h2>At the peak</h2>
 <table>{{range .Parts}}<tr><td><span class="dot" style="background:{{.Color}}"></span> {{.Name}}</td><td class="n">{{.Bytes}}</td><td>{{.What}}</td></tr>{{end}}</table>
