@@ -17,18 +17,20 @@ func (r *simulations) decide(p *Prediction, s *Setup, t *Target) verdict {
 
 // reach finds the largest batch and the longest sequence that fit.
 func (t *Target) reach(p *Prediction, s *Setup, here verdict) {
-	batch := t.largest(int64(s.Batch), here, maxBatchSize, func(n int64) verdict {
+	tryBatch := func(n int64) verdict {
 		try := *s
 		try.Batch = int(n)
 		return t.try(&try)
-	})
+	}
+	batch := beyond(t.largest(int64(s.Batch), here, maxBatchSize, tryBatch), maxBatchSize, tryBatch)
 	p.MaxBatch = &batch
 	if s.Seq > 0 {
-		seq := t.largest(int64(s.Seq), here, maxSeqOf(s), func(n int64) verdict {
+		trySeq := func(n int64) verdict {
 			try := *s
 			try.Seq = int(n)
 			return t.try(&try)
-		})
+		}
+		seq := beyond(t.largest(int64(s.Seq), here, maxSeqOf(s), trySeq), maxSeqOf(s), trySeq)
 		p.MaxSeq = &seq
 	}
 }
@@ -46,6 +48,8 @@ type verdict struct {
 	fits       bool
 	need, wall event.Bytes
 	static     event.Bytes // weights, gradients and optimizer state: what no smaller batch saves
+	least      event.Bytes // what is allocated at the peak: no allocator needs less
+	exact      bool        // one run with no doubt about what is reserved
 }
 
 // try simulates a setup, unless what it keeps at any batch size is too much already.
@@ -93,7 +97,7 @@ func (t *Target) judge(s *Setup, r *simulations) verdict {
 	probe := &Prediction{}
 	reserved := r.interval(probe, s, t)
 	dnn := r.all[0].usesDNN
-	v := verdict{wall: t.wall(dnn), static: staticBytes(s, r.model.Root)}
+	v := verdict{wall: t.wall(dnn), static: staticBytes(s, r.model.Root), least: r.lowest(), exact: len(r.all) == 1 && reserved == 0}
 	_, high := r.spread()
 	margin := probe.High - t.overhead(dnn) - high
 	if v.wall == t.AllocLimit { // a cap counts reserved bytes alone: nothing beyond the allocator matters
@@ -153,6 +157,51 @@ func (t *Target) largest(from int64, known verdict, limit int64, try func(int64)
 		at = aim(low, high, limit, at, v, tries)
 		v = try(at)
 	}
+}
+
+// islands is how many values above the first wall are looked at.
+const islands = 6
+
+// beyond looks for a larger value that fits than the one found: how much the allocator's cache wastes goes up and down with
+// the sizes of blocks, so that a value may fail where a larger one fits. It looks only where allocated bytes leave room for
+// more than the search may miss, and only where the run is known exactly: the pattern of a guess means nothing.
+func beyond(found, limit int64, try func(int64) verdict) int64 {
+	if found == 0 || found >= limit {
+		return found
+	}
+	v := try(found)
+	if !v.fits || !v.exact || v.least <= v.static || v.wall <= v.least {
+		return found
+	}
+	room := float64(v.wall-v.least) / float64(v.least-v.static) * float64(found)
+	top := min(limit, found+int64(min(room, float64(found))))
+	if top-found <= max(1, found*3/100) {
+		return found
+	}
+	high := top + 1
+	for k := int64(islands); k > 0; k-- {
+		at := found + (top-found)*k/islands
+		if at <= found || at >= high {
+			continue
+		}
+		if try(at).fits {
+			return beyond(between(at, high, try), limit, try)
+		}
+		high = at
+	}
+	return found
+}
+
+// between halves the way from a value that fits to one that does not, to within one in a hundred.
+func between(low, high int64, try func(int64) verdict) int64 {
+	for high-low > max(1, low/100) {
+		if mid := low + (high-low)/2; try(mid).fits {
+			low = mid
+		} else {
+			high = mid
+		}
+	}
+	return low
 }
 
 // aim is the next value to try.

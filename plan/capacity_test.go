@@ -1,0 +1,35 @@
+package plan
+
+import (
+	"testing"
+
+	"memroom/allocsim"
+	"memroom/plan/family"
+)
+
+// TestLongestSequenceIsBeyondTheFirstWall: how much the cache wastes goes up and down, so 460 tokens do not fit this card and
+// 682 do. Wherever the search begins it goes that far, and its answer fits when it is asked for.
+func TestLongestSequenceIsBeyondTheFirstWall(t *testing.T) {
+	model, err := family.ParseConfig([]byte(`{"model_type": "llama", "hidden_size": 2048, "intermediate_size": 5632, "num_hidden_layers": 22,
+		"num_attention_heads": 32, "num_key_value_heads": 4, "vocab_size": 32000, "tie_word_embeddings": false}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	card, err := FindCard("24GiB")
+	if err != nil {
+		t.Fatal(err)
+	}
+	target := Target{Card: card, Given: true, Alloc: allocsim.DefaultConfig(), Torch: "2.11"}
+	for _, from := range []int{455, 500, 1024} {
+		s := Setup{Model: model}
+		s.Batch, s.Seq = 3, from
+		p, err := Predict(s, target)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.Seq = int(*p.MaxSeq)
+		if again, err := predictOnly(s, target); err != nil || !*again.Fits || s.Seq < 682 {
+			t.Errorf("from %d: longest sequence %d, which fits: %v %v", from, s.Seq, err == nil && *again.Fits, err)
+		}
+	}
+}
