@@ -43,7 +43,7 @@ type planCmd struct {
 	AllocConf     string      `help:"Allocator settings as in PYTORCH_CUDA_ALLOC_CONF." placeholder:"STR"`
 	AllocLimit    event.Bytes `help:"Cap on reserved bytes, as set_per_process_memory_fraction sets it." placeholder:"SIZE"`
 	Torch         string      `help:"PyTorch version whose allocator is modelled." default:"2.11"`
-	GPU           string      `name:"gpu" help:"The whole card: a name such as H200, A100-80, RTX4090, or a size such as 24GiB. The largest batch and the longest sequence found fit when planned by themselves; some smaller ones may not, as the cache suits some sizes better." placeholder:"NAME|SIZE"`
+	GPU           string      `name:"gpu" help:"The whole card: a name such as H200, A100-80, RTX4090, or a size such as 24GiB. The longest sequence found fits when planned by itself; some shorter ones may not, as the cache suits some sizes better." placeholder:"NAME|SIZE"`
 	Here          bool        `help:"Plan for the card of this machine, minus what others hold on it now."`
 	rehearseFlags `embed:""`
 	Fit           bool     `help:"Find the cheapest set of remedies with which it fits, with the flags for your trainer."`

@@ -17,12 +17,13 @@ func (r *simulations) decide(p *Prediction, s *Setup, t *Target) verdict {
 
 // reach finds the largest batch and the longest sequence that fit.
 func (t *Target) reach(p *Prediction, s *Setup, here verdict) {
-	tryBatch := func(n int64) verdict {
+	// Not beyond the first batch that does not fit: who raises a batch until it fails stops there, and a last, smaller one of an
+	// epoch comes too.
+	batch := t.largest(int64(s.Batch), here, maxBatchSize, func(n int64) verdict {
 		try := *s
 		try.Batch = int(n)
 		return t.try(&try)
-	}
-	batch := beyond(t.largest(int64(s.Batch), here, maxBatchSize, tryBatch), maxBatchSize, tryBatch)
+	})
 	p.MaxBatch = &batch
 	if s.Seq > 0 {
 		trySeq := func(n int64) verdict {
