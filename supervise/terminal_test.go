@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -15,6 +16,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"memroom/testenv"
 )
 
 // desk is a terminal with somebody at it: what the user sees collects in seen.
@@ -171,6 +174,9 @@ raise SystemExit(6)
 
 // TestHangup: when the window is closed the command's whole group is told, as without us.
 func TestHangup(t *testing.T) {
+	if signal.Ignored(unix.SIGHUP) {
+		testenv.Needs(t, "a hangup that arrives", "the tests were started with it ignored, as nohup does")
+	}
 	w, d := newWorkshop(t, ourselves), newDesk(t)
 	marker := filepath.Join(w.home, "told")
 	cmd := w.memroom("run", "--", "sh", "-c", "(trap 'echo yes > "+marker+"; exit' HUP; while :; do sleep 0.1; done) & echo ready; wait")

@@ -71,7 +71,7 @@ func Python(t testing.TB, modules ...string) string {
 			// find_spec does not import: importing TensorFlow just to look takes seconds.
 			out, err := exec.Command(python, "-c", "import importlib.util, sys; sys.exit(importlib.util.find_spec('"+m+"') is None)").CombinedOutput()
 			if err != nil {
-				why = "not installed for " + filepath.Base(python) + "; `make test` installs it " + strings.TrimSpace(string(out))
+				why = "not installed for " + filepath.Base(python) + "; `make test` installs what testenv/requirements.txt names " + strings.TrimSpace(string(out))
 			}
 			frameworkFound[m] = why
 		}
