@@ -219,25 +219,27 @@ func (c convCase) audio() ConvBytes {
 }
 
 func (c convCase) forward() int64 {
-	i, o, w := c.sizes()
 	switch {
 	case c.small() && c.d.Half() && !c.last: // the bias in the kernel's layout
 		return 2 * c.w[0]
 	case c.last || c.depthwise() || c.small():
 		return 0
-	case c.pointwise() && c.x[2]*c.x[3]%4 == 0:
-		return 0
-	case c.pointwise():
-		return c.scaled(i + o + 16)
 	}
-	return c.scaled(i + o + w + 16)
+	return c.reordered()
 }
 
 func (c convCase) inputGrad() int64 {
+	if c.last || c.depthwise() {
+		return 0
+	}
+	return c.reordered()
+}
+
+// reordered is what the kernels take that bring both maps and the filter into an order of their own: pointwise ones leave the
+// filter as it is, and the maps too where rows come in fours.
+func (c convCase) reordered() int64 {
 	i, o, w := c.sizes()
 	switch {
-	case c.last || c.depthwise():
-		return 0
 	case c.pointwise() && c.x[2]*c.x[3]%4 == 0:
 		return 0
 	case c.pointwise():
