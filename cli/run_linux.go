@@ -21,6 +21,9 @@ import (
 
 // Run is the front end of a run.
 func (c *runCmd) Run(s *session) error {
+	if len(c.Command) > 0 && strings.HasPrefix(c.Command[0], "-") && c.Command[0] != "--" {
+		return exitWith(exitUsage, "unknown flag %s: see memroom run --help; the command comes after --", c.Command[0])
+	}
 	command := withoutDashes(c.Command)
 	if len(command) == 0 {
 		return exitWith(exitUsage, "no command: write memroom run -- COMMAND ...")
