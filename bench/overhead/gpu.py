@@ -5,9 +5,10 @@
 Two comparisons, both interleaved in one run:
   - several processes with memroom around them and as many without take turns of ten steps in random order. Processes that
     run the very same thing differ among themselves, so the spread of the bare ones is printed: a ratio inside it says nothing;
-  - one process under `memroom run` makes each step with its hooks in place or with them taken out, as the dice fall.
-    Nothing else differs; its 95 % interval comes from drawing the steps again. Others on the machine only ever add time, so
-    the fastest tenth of the steps is compared too.
+  - one process under `memroom run` makes steps in pairs, one with its hooks in place and one with them taken out, in the order
+    the dice give. Nothing else differs, and what changes slowly, such as a processor's clock, is the same for both of a pair.
+    The 95 % interval comes from drawing the pairs again. Others on the machine only ever add time, so the fastest tenths of
+    the steps are compared too.
 ResNet-50 comes twice: with 64 images the card waits for Python, with 256 Python waits for the card.
 Printed too: the time inside hooks by their own counters, our processes' memory and processor time, and whether the losses are
 bit-identical. `--window` prints the cost of a recording window apart. Without --memroom a small monitor of this script's
@@ -65,7 +66,7 @@ def train(name):
         count, _, mixed = line.strip().partition(" ")
         times, losses, hooked = [], [], []
         for _ in range(int(count)):
-            hooked.append(dice.random() < 0.5 if mixed else True)
+            hooked.append(not mixed or (dice.random() < 0.5 if len(hooked) % 2 == 0 else not hooked[-1]))
             if mixed:
                 hooks_in_place(torch, hooked[-1])
             torch.cuda.synchronize()
@@ -202,19 +203,28 @@ def in_and_out(name, seconds, memroom):
     """One process, each step with or without its hooks."""
     trainer = Trainer(name, None if memroom else Monitor(), memroom)
     trainer.steps(15, keep=False)
-    times, end = {True: [], False: []}, time.time() + seconds
+    pairs, end = [], time.time() + seconds  # (with hooks, without) of two steps that followed each other
     while time.time() < end:
         answer = trainer.steps(20, how="mixed")
-        for took, hooked in zip(answer["times"], answer["hooked"]):
-            times[hooked].append(took)
+        times, hooked = answer["times"], answer["hooked"]
+        pairs += [(times[i], times[i + 1]) if hooked[i] else (times[i + 1], times[i]) for i in range(0, len(times), 2)]
     trainer.end()
     chance = random.Random(1)
     said = []
-    for what, pick in (("medians", statistics.median), ("the fastest tenths", lambda ts: statistics.quantiles(ts, n=10)[0])):
-        again = sorted(pick(chance.choices(times[True], k=len(times[True]))) / pick(chance.choices(times[False], k=len(times[False]))) for _ in range(400))
-        said.append("ratio of %s %.4f (95 %% interval %.4f to %.4f)" % (what, pick(times[True]) / pick(times[False]), again[10], again[-11]))
-    print("%s, one process, %d steps: hooks out %.3f ms, in %.3f ms, %s (bar 1.005)" % (
-        name, len(times[True] + times[False]), 1e3 * statistics.median(times[False]), 1e3 * statistics.median(times[True]), ", ".join(said)), flush=True)
+    for what, ratio in (("median of pairs", pairwise), ("fastest tenths", fastest)):
+        again = sorted(ratio(chance.choices(pairs, k=len(pairs))) for _ in range(400))
+        said.append("%s %.4f (95 %% interval %.4f to %.4f)" % (what, ratio(pairs), again[10], again[-11]))
+    print("%s, one process, %d pairs of steps: hooks out %.3f ms, in %.3f ms; in / out: %s (bar 1.005)" % (
+        name, len(pairs), 1e3 * statistics.median(b for _, b in pairs), 1e3 * statistics.median(a for a, _ in pairs), ", ".join(said)), flush=True)
+
+
+def pairwise(pairs):
+    return statistics.median(a / b for a, b in pairs)
+
+
+def fastest(pairs):
+    tenth = [statistics.quantiles(times, n=10)[0] for times in zip(*pairs)]
+    return tenth[0] / tenth[1]
 
 
 def ours(memroom):
