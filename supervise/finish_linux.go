@@ -98,7 +98,7 @@ func (m *Monitor) recorded(attempt int) bool {
 // evidence collects what is known about the end.
 func (m *Monitor) evidence(exit event.Exit) Evidence {
 	e := Evidence{Host: m.Run.Host, Exit: exit, State: m.state, Last: m.last, Deaths: m.said.Deaths, Ended: m.said.Ended,
-		Tail: tailOf(m.Files.Output) + "\n" + tailOf(m.Files.Errors)}
+		Tail: tailOf(m.Files.Output, m.said.Printed[0]) + "\n" + tailOf(m.Files.Errors, m.said.Printed[1])}
 	e.After.Machine, _ = m.proc.OOMKills()
 	if around, err := meter.FindCgroup(m.Options.Proc, "self"); err == nil {
 		_, e.After.Enclosing = around.OOMCounts()
@@ -141,18 +141,28 @@ func (m *Monitor) kernelKills() []KernelKill {
 // is added because the two are not read at the same moment.
 func bootOffset() time.Duration { return bootClock() - monotonicClock() + time.Second }
 
-// tailOf gives the end of a file, empty when it cannot be read.
-func tailOf(path string) string {
+// tailOf gives the end of a file, of what lies behind an offset, empty when it cannot be read.
+func tailOf(path string, from int64) string {
 	file, err := os.Open(path)
 	if err != nil {
 		return ""
 	}
 	defer file.Close()
-	if info, err := file.Stat(); err == nil && info.Size() > tailBytes {
-		_, _ = file.Seek(-tailBytes, io.SeekEnd)
+	if info, err := file.Stat(); err == nil {
+		from = max(from, info.Size()-tailBytes)
 	}
-	data, _ := io.ReadAll(io.LimitReader(file, tailBytes))
+	data, _ := io.ReadAll(io.NewSectionReader(file, from, tailBytes))
 	return string(data)
+}
+
+// printed says how long the recorded output and errors are.
+func (m *Monitor) printed() (sizes [2]int64) {
+	for i, path := range []string{m.Files.Output, m.Files.Errors} {
+		if info, err := os.Stat(path); err == nil {
+			sizes[i] = info.Size()
+		}
+	}
+	return sizes
 }
 
 // decide asks the policy.
@@ -167,7 +177,7 @@ func (m *Monitor) decide(exit event.Exit, verdict event.Verdict) Decision {
 // again asks the keeper for another launch.
 func (m *Monitor) again(d Decision) error {
 	m.said.Deaths, m.said.OOMs, m.said.Ended, m.said.Said, m.said.StepTime = nil, nil, nil, nil, nil
-	m.said.Attempt = event.Peaks{}
+	m.said.Attempt, m.said.Printed = event.Peaks{}, m.printed()
 	m.happened(event.Happened{Kind: "action", Text: "launched again: " + strings.Join(d.Changed, "; ")})
 	return writeJSON(m.conn, sayLaunch, Launch{Args: d.Args, Env: d.Env, Path: m.launch.Path, HostLimit: m.state.HostLimit, Note: d.Note})
 }

@@ -116,6 +116,7 @@ type learnt struct {
 	OOMs     []ProbeOOM      `json:"ooms,omitempty"`
 	Said     []probe.Said    `json:"said,omitempty"`    // in this attempt
 	Attempt  event.Peaks     `json:"attempt,omitempty"` // peaks of this attempt alone
+	Printed  [2]int64        `json:"printed"`           // bytes of output and errors when it began: what stands before is about others
 	Ended    *Ending         `json:"ended,omitempty"`
 	StepTime []float64       `json:"step_ms,omitempty"` // of the last steps
 	Share    float64         `json:"probe_share,omitempty"`

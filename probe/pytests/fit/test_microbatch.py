@@ -156,6 +156,8 @@ class SameTrajectory(unittest.TestCase):
                 self.rnn = nn.GRU(8, 12, batch_first=batch_first)
 
             def forward(self, x, h=None):
+                if not (x.is_contiguous() and (h is None or h.is_contiguous())):
+                    raise RuntimeError("rnn: hx is not contiguous")  # as cuDNN has it
                 return self.rnn(x, h)
 
         for batch_first in (True, False):

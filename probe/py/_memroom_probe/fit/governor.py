@@ -10,7 +10,7 @@ import weakref
 
 import torch
 
-from . import blocks, choices, measure, microbatch, offload, room, tree
+from . import blocks, choices, floor, measure, microbatch, offload, room, tree
 from .rows import Cannot, any_inputs, is_tensor
 
 LARGER = 1.05  # times the batch a choice was made for, from which it is made anew
@@ -30,10 +30,12 @@ class Case:
 
 class Governor:
     """The handler of outermost calls. allowed: ids of remedies; limit: bytes, if the caller knows a lower wall; failed: the
-    whole batch is known not to fit; factor: share of the room to plan with, lowered after a plan that was too bold."""
+    whole batch is known not to fit; factor: share of the room to plan with, lowered after a plan that was too bold; teller: says
+    when not even weights, gradients and optimizer state fit."""
 
-    def __init__(self, say, allowed, limit=None, failed=False, factor=1.0):
+    def __init__(self, say, allowed, limit=None, failed=False, factor=1.0, teller=None):
         self.say, self.allowed, self.limit, self.failed, self.factor = say, allowed, limit, failed, factor
+        self.teller = teller or floor.Teller(say, limit)
         self.checkpointing = blocks.Checkpointing()
         self.micro = microbatch.MicroBatch(say, lambda module, inputs, plan: self._cases[module].choice.share)
         self._cases = weakref.WeakKeyDictionary()  # module -> Case
@@ -147,6 +149,7 @@ class Governor:
         if any(type(p).__name__ in ("DTensor", "FlatParameter") for p in module.parameters()):
             raise Cannot("its parameters are sharded (FSDP)")
         around = room.of(next(module.parameters()).device, self.limit)
+        self.teller.look(next(module.parameters()).device)
         try:
             inputs = any_inputs(args, kwargs)
             plan = self._plan(module, call, args, kwargs)
@@ -185,8 +188,9 @@ class Governor:
         return None
 
     def _tell_beginning(self, case, always, limit):
-        """always: bytes that are held whatever is chosen."""
-        needs = int((case.choice.needs + always) / room.SAFETY)
+        """always: bytes that are held whatever is chosen. What a loss outside is taken to need has not been seen yet, so nothing is
+        claimed with it."""
+        needs = int(min(c.needs for c in case.candidates) - case.beside + always)
         if needs > limit:
             self.say("note", "%s: cannot fit: needs at least %s, %s are there" % (case.name, room.words(needs), room.words(limit)),
                      id="cannot_fit", needs=needs, limit=limit)

@@ -38,18 +38,34 @@ def cost(module, call, inputs, room, apart=True):
     if many == few:
         raise Cannot("the batch has one row")
     try:
-        with _put_back(module):
-            way = _way_to_gradients(module, call, inputs, few, room)
-            first = _one(module, call, inputs, few, room, way)
-            second = _one(module, call, inputs, many, room, way)
+        first, second = _twice(module, call, inputs, few, many, room)
     except torch.cuda.OutOfMemoryError:
-        raise Cannot("not even %d rows of %d fit" % (many, inputs.rows))
-    except Exception as why:
-        raise Cannot("the module does not run on a part of the batch: %s" % type(why).__name__)
+        first = None
+    if first is None:
+        few, many = 1, 2
+        first, second = _twice_or_never(module, call, inputs, room)
     lines = [_line(few, a, many, b) for a, b in zip(first[:3], second[:3])]
     size, elements, half, has_loss = second[3]
     grains = _grains(module, second[4], second[0], many) if apart else []
     return Cost(*lines, (size / many, elements / many, half, has_loss), grains, recomputable=not second[5])
+
+
+def _twice(module, call, inputs, few, many, room):
+    try:
+        with _put_back(module):
+            way = _way_to_gradients(module, call, inputs, few, room)
+            return _one(module, call, inputs, few, room, way), _one(module, call, inputs, many, room, way)
+    except torch.cuda.OutOfMemoryError:
+        raise
+    except Exception as why:
+        raise Cannot("the module does not run on a part of the batch: %s" % type(why).__name__)
+
+
+def _twice_or_never(module, call, inputs, room):
+    try:
+        return _twice(module, call, inputs, 1, 2, room)
+    except torch.cuda.OutOfMemoryError:
+        raise Cannot("not even 2 rows of %d fit" % inputs.rows)
 
 
 def check_recompute(module, call, inputs, room):

@@ -11,6 +11,7 @@ import weakref
 
 import torch
 
+from .. import oom
 from . import accumulate, blocks, generators, losses, measure, outermost, room, tree, tryout
 from .losses import weighted
 from .rows import Cannot, Joined, even, readings
@@ -65,10 +66,15 @@ class MicroBatch:
             tell(module, plan, sizes)
         states = generators.read(module)
         try:
-            return self._in_pieces(module, call, plan, inputs, sizes, keep)
+            return self._in_pieces(module, inputs.in_order(call), plan, inputs, sizes, keep)
         except Cannot:  # only a run shows that pieces do not fit together
             generators.put_back(states)
             raise
+        except Exception as why:
+            if oom.wall(why):
+                raise
+            generators.put_back(states)  # the whole batch, run next, shows whether the fault is ours
+            raise Cannot("a piece of the batch fails: %s: %s" % (type(why).__name__, tryout.one_line(why)))
 
     def plan(self, module, call, args, kwargs):
         """The Plan for this way of calling the module, and the call's Inputs; raises Cannot."""

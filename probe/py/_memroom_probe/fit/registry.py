@@ -26,15 +26,17 @@ def _calls(calls, say):
         for id in calls:
             say("declined", "needs torch 2.1 or newer, this is " + torch.__version__, id=id)
         return
-    from . import governor, microbatch, outermost
+    from . import floor, governor, microbatch, outermost
 
+    teller = floor.Teller(say, next(iter(calls.values())).get("limit"))
+    teller.when_out()
     micro = calls.get("micro_batch", {})
     if micro.get("size") or micro.get("pieces"):
         outermost.handle(microbatch.MicroBatch(say, microbatch.fixed(micro.get("size"), micro.get("pieces"), micro.get("keep", 0))))
         calls.pop("micro_batch")
     if calls:
         either = next(iter(calls.values()))
-        outermost.handle(governor.Governor(say, set(calls), either.get("limit"), either.get("failed", False), either.get("factor", 1.0)))
+        outermost.handle(governor.Governor(say, set(calls), either.get("limit"), either.get("failed", False), either.get("factor", 1.0), teller))
         governor.listen_to_optimizers()
 
 

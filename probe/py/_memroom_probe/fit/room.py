@@ -104,10 +104,11 @@ def gradients_of(module):
 
 def state_to_come():
     """Bytes of optimizer state that the first steps will add for good."""
-    return sum(_state_to_come(o) for o in _optimizers())
+    return sum(_state_to_come(o) for o in optimizers())
 
 
-def _optimizers():
+def optimizers():
+    """Every optimizer of the process."""
     return [o for o in gc.get_objects() if issubclass(type(o), torch.optim.Optimizer)]  # isinstance would wake lazy proxies
 
 

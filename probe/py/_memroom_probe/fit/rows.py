@@ -93,6 +93,22 @@ class Inputs:
         columns = [[leaf] * len(sizes) if dim is None else _split(leaf, sizes, dim) for leaf, dim in zip(self.leaves, self.dims)]
         return [self._rebuild(leaves) for leaves in zip(*columns)]
 
+    def in_order(self, call):
+        """The call for pieces that lie in memory as the whole argument does. A piece of a later dimension is a view with gaps,
+        which cuDNN's recurrent networks refuse as a state; it is copied when its turn comes."""
+        gaps = [i for i, (leaf, dim) in enumerate(zip(self.leaves, self.dims)) if dim and leaf.is_contiguous()]
+        if not gaps:
+            return call
+
+        def without_gaps(*args, **kwargs):
+            leaves, rebuild = tree.flatten((args, kwargs))
+            for i in gaps:
+                leaves[i] = leaves[i].contiguous()
+            args, kwargs = rebuild(leaves)
+            return call(*args, **kwargs)
+
+        return without_gaps
+
     def pick(self, rows):
         """The call for a few rows, on copies: nothing the module does to them can reach the user's tensors."""
         leaves = []
@@ -146,6 +162,9 @@ class Lists:
     def cut(self, sizes):
         ends = [sum(sizes[: i + 1]) for i in range(len(sizes))]
         return [self._with(lambda value, begin=end - size, end=end: value[begin:end]) for end, size in zip(ends, sizes)]
+
+    def in_order(self, call):
+        return call
 
     def pick(self, rows):
         def copies(value):

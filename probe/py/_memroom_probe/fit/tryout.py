@@ -46,15 +46,23 @@ def try_out(module, call, inputs):
         raise Cannot("the batch has one row")
     _refuse_by_sight(module)
     try:
-        return _try_out(module, call, inputs, autocast=False)
+        return _with_or_without_autocast(module, call, inputs, *_groups(inputs.rows))
+    except torch.cuda.OutOfMemoryError:
+        if inputs.rows < 3:
+            raise
+    return _with_or_without_autocast(module, call, inputs, [0], [1])  # even a few rows may be too many
+
+
+def _with_or_without_autocast(module, call, inputs, first, second):
+    try:
+        return _try_out(module, call, inputs, first, second, autocast=False)
     except Cannot:
         if not torch.is_autocast_enabled():
             raise
-        return _try_out(module, call, inputs, autocast=True)
+        return _try_out(module, call, inputs, first, second, autocast=True)
 
 
-def _try_out(module, call, inputs, autocast):
-    first, second = _groups(inputs.rows)
+def _try_out(module, call, inputs, first, second, autocast):
     bench = _Bench(module, call, inputs, autocast)
     with bench.undisturbed():
         random = bench.uses_random_numbers(first)
@@ -201,7 +209,7 @@ class _Bench:
             except torch.cuda.OutOfMemoryError:
                 raise
             except Exception as why:  # the module does not take a part of its batch
-                raise Cannot("the module does not run on a part of the batch: %s: %s" % (type(why).__name__, _one_line(why)))
+                raise Cannot("the module does not run on a part of the batch: %s: %s" % (type(why).__name__, one_line(why)))
             finally:
                 for buffer, value in saved:
                     if buffer.shape == value.shape:
@@ -383,6 +391,7 @@ def _moving_state(module):
     return state
 
 
-def _one_line(error):
+def one_line(error):
+    """The first line of what an exception says, for a sentence."""
     text = str(error).strip().split("\n")[0]
     return text if len(text) <= 160 else text[:157] + "..."
