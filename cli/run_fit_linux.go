@@ -47,13 +47,14 @@ func (p *fitPolicy) After(a supervise.Attempt) supervise.Decision {
 	record.Attempts = append(record.Attempts, tried)
 	decision := supervise.Decision{}
 	switch {
+	case a.Exit.Code == 0:
+		p.remember(record)
 	case !a.Verdict.IsOOM:
-		if a.Exit.Code == 0 {
-			p.remember(record)
+		if retreat := p.retreat(a, record, tried); len(retreat) > 0 && a.Number < p.spec.MaxAttempts {
+			decision = p.launch(a, &record, tried, fit.Plan{Remedies: retreat, Changed: []string{"no pieces and no checkpointing, which failed"}, Factor: fit.Factor(retreat)})
 		}
 	case a.Number >= p.spec.MaxAttempts:
-		record.Impossible, record.Needs = fit.CannotFit(fmt.Sprintf("still out of memory after %d attempts (--max-attempts)", a.Number),
-			max(record.CannotFit(), tried.Allocated+tried.Requested), p.facts(a, tried).Limit)
+		record.Impossible, record.Needs = p.facts(a, tried).GivenUp(a.Number)
 	default:
 		decision = p.next(a, &record, tried)
 	}
@@ -69,12 +70,28 @@ func (p *fitPolicy) next(a supervise.Attempt, record *fit.Record, tried fit.Trie
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 	}
-	plan := fit.Choose(p.facts(a, tried), fit.Options{Allow: p.spec.Allow, Forced: p.spec.Forced, Mapping: found})
+	plan := fit.Choose(p.facts(a, tried), fit.Options{Allow: p.spec.Allow, Forced: p.spec.Forced, Mapping: found, Uncut: record.Failed()})
 	record.Left = plan.Left
 	if plan.Impossible != "" {
 		record.Impossible, record.Needs = plan.Impossible, plan.Needs
 		return supervise.Decision{}
 	}
+	return p.launch(a, record, tried, plan)
+}
+
+// retreat gives the remedies for another attempt after one that failed, not for lack of memory, in what the remedies do to the
+// program's calls: those that leave its calls whole. None where the failure is the program's own.
+func (p *fitPolicy) retreat(a supervise.Attempt, record fit.Record, tried fit.Tried) []fit.Remedy {
+	ours := slices.ContainsFunc(a.Deaths, func(d supervise.Death) bool { return fit.CausedByCuts(d.Type, d.Frames) })
+	if !ours || !record.Cured() {
+		return nil
+	}
+	return fit.Uncut(tried.Remedies)
+}
+
+// launch prepares the next attempt with what was chosen.
+func (p *fitPolicy) launch(a supervise.Attempt, record *fit.Record, tried fit.Tried, plan fit.Plan) supervise.Decision {
+	found, _ := mapping(a.Launch.Dir, p.original(a), p.spec.Map) // whoever chose has told what is wrong with it
 	args, words := p.arguments(a, found, plan)
 	changed := slices.Concat(plan.Changed, words)
 	args, resumed := p.resume(a.Launch.Dir, args)
@@ -89,7 +106,7 @@ func (p *fitPolicy) next(a supervise.Attempt, record *fit.Record, tried fit.Trie
 	p.waitForCards()
 	p.plan(a.Number+1, plan.Remedies, changed, resumed)
 	return supervise.Decision{Again: true, Args: args, Env: setEnv(a.Launch.Env, "MEMROOM_APPLY", apply), Changed: changed,
-		Note: fmt.Sprintf("attempt %d ran out of %s memory; launched again with %s", a.Number, tried.OutOf, strings.Join(changed, ", "))}
+		Note: fmt.Sprintf("attempt %d %s; launched again with %s", a.Number, tried.Ending(), strings.Join(changed, ", "))}
 }
 
 // original is the command as the user wrote it: each attempt is rewritten from there.
@@ -103,8 +120,8 @@ func (p *fitPolicy) original(a supervise.Attempt) []string {
 
 // facts are the attempt's end in the words of the choice.
 func (p *fitPolicy) facts(a supervise.Attempt, tried fit.Tried) fit.Facts {
-	f := fit.Facts{Where: a.Verdict.Where, On: tried.Remedies, Needs: p.needs(tried), Limit: p.spec.GPULimit, UsesGPU: tried.Allocated > 0,
-		Idle: idle(tried)}
+	f := fit.Facts{Where: a.Verdict.Where, On: tried.Remedies, Limit: p.spec.GPULimit, UsesGPU: tried.Allocated > 0, Idle: idle(tried)}
+	f.Hopeless, f.Needs = tried.Hopeless()
 	if f.Where != event.WhereGPU && f.Where != event.WhereMPS {
 		f.Limit = a.Peaks.HostLimit
 		return f
@@ -115,6 +132,9 @@ func (p *fitPolicy) facts(a supervise.Attempt, tried fit.Tried) fit.Facts {
 		if f.Limit == 0 {
 			f.Limit = oom.Reserved + oom.Free
 		}
+	}
+	if said := tried.Limit(); said > 0 {
+		f.Limit = said // a cap that the program set itself is known only inside it
 	}
 	return f
 }
@@ -129,13 +149,6 @@ func idle(t fit.Tried) bool {
 		}
 	}
 	return inside && !met
-}
-
-// needs is the latest figure that was found for what is needed at the least.
-func (p *fitPolicy) needs(tried fit.Tried) event.Bytes {
-	r := p.record()
-	r.Attempts = append(r.Attempts, tried)
-	return r.CannotFit()
 }
 
 // arguments rewrites the command where its own arguments do it.
@@ -252,7 +265,11 @@ func (p *fitPolicy) tried(a supervise.Attempt, record fit.Record) fit.Tried {
 		t.Allocated, t.Reserved = max(t.Allocated, d.Allocated), max(t.Reserved, d.Reserved)
 	}
 	for _, o := range a.OOMs {
-		t.Allocated, t.Reserved, t.Requested = max(t.Allocated, o.Allocated), max(t.Reserved, o.Reserved), o.Requested
+		t.Allocated, t.Reserved = max(t.Allocated, o.Allocated), max(t.Reserved, o.Reserved)
+		t.Requested, t.Held, t.CardFree = o.Requested, o.Allocated, o.Free
+	}
+	if t.OutOf == "" && len(a.Deaths) > 0 {
+		t.Failed = a.Deaths[0].Line()
 	}
 	for _, s := range a.Said {
 		t.Said = append(t.Said, sentence(s))

@@ -195,3 +195,55 @@ func TestFitRemembersOnlyCures(t *testing.T) {
 		t.Errorf("remembered: %q", kept)
 	}
 }
+
+// TestFitJudgesEachAttemptByItself: the text of an earlier attempt, in the same output, is no evidence against a later one.
+func TestFitJudgesEachAttemptByItself(t *testing.T) {
+	python := testenv.Python(t)
+	binary := buildBinary(t)
+	t.Chdir(t.TempDir())
+	const script = `
+import os
+if not os.path.exists("been"):
+    open("been", "w").close()
+    raise RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 23.64 GiB of which 1.10 GiB is free.")
+raise ValueError("the labels are wrong")
+`
+	if err := os.WriteFile("train.py", []byte(script), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	_, notes, record, code := fitted(t, binary, t.TempDir(), "--fit", "--", python, "train.py")
+	if code != 1 || len(record.Attempts) != 2 || record.Last().OutOf != "" || record.Last().Failed != "ValueError: the labels are wrong" {
+		t.Errorf("exit %d, attempts %+v\n%s", code, record.Attempts, notes)
+	}
+	if !strings.Contains(notes, "failed with ValueError: the labels are wrong") {
+		t.Errorf("the end is not said:\n%s", notes)
+	}
+}
+
+// TestFitRetreats: where a second run of the program's calls goes wrong, the next attempt leaves its calls whole.
+func TestFitRetreats(t *testing.T) {
+	python := testenv.Python(t)
+	binary := buildBinary(t)
+	t.Chdir(t.TempDir())
+	const script = `
+import json, os
+given = [r["id"] for r in json.load(open(os.environ["MEMROOM_APPLY"]))["remedies"]] if "MEMROOM_APPLY" in os.environ else []
+class CheckpointError(RuntimeError): pass
+if "micro_batch" in given:
+    raise CheckpointError("Recomputed values have different metadata")
+if "activation_offload" not in given:
+    raise RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 23.64 GiB of which 1.10 GiB is free.")
+print("done")
+`
+	if err := os.WriteFile("train.py", []byte(script), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	out, notes, record, code := fitted(t, binary, t.TempDir(), "--fit", "--", python, "train.py")
+	var ends []string
+	for _, a := range record.Attempts {
+		ends = append(ends, a.Ending())
+	}
+	if code != 0 || out != "done\n" || len(ends) != 3 || !strings.HasPrefix(ends[1], "failed with CheckpointError") {
+		t.Errorf("exit %d, printed %q, attempts %q\n%s", code, out, ends, notes)
+	}
+}

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"strings"
@@ -51,10 +52,10 @@ func triedLine(t fit.Tried) string {
 	case t.OutOf != "":
 		line += fmt.Sprintf(": out of %s memory", whereWords(t.OutOf))
 		if t.Requested > 0 {
-			line += fmt.Sprintf(" (%s more were asked for at %s)", t.Requested, t.Allocated)
+			line += fmt.Sprintf(" (%s more were asked for at %s%s)", t.Requested, cmp.Or(t.Held, t.Allocated), cardWords(t))
 		}
 	case t.ExitCode != 0:
-		line += fmt.Sprintf(": exit code %d", t.ExitCode)
+		line += ": " + t.Ending()
 	default:
 		line += ": finished"
 		if t.Reserved > 0 {
@@ -65,6 +66,14 @@ func triedLine(t fit.Tried) string {
 		}
 	}
 	return line
+}
+
+// cardWords names a card that was full itself: then it was not the program's own limit that was met.
+func cardWords(t fit.Tried) string {
+	if t.Held == 0 || t.CardFree >= t.Requested {
+		return ""
+	}
+	return fmt.Sprintf("; only %s of the card were free", t.CardFree)
 }
 
 func whereWords(w event.Where) string {

@@ -171,7 +171,7 @@ func (m *Monitor) decide(exit event.Exit, verdict event.Verdict) Decision {
 		return Decision{}
 	}
 	return m.Policy.After(Attempt{Number: exit.Attempt, Launch: m.launch, Exit: exit, Verdict: verdict, Peaks: m.said.Attempt,
-		Findings: m.said.Findings, OOMs: m.said.OOMs, Said: m.said.Said, LastStep: m.said.Steps, StepMS: median(m.said.StepTime)})
+		Findings: m.said.Findings, OOMs: m.said.OOMs, Deaths: m.said.Deaths, Said: m.said.Said, LastStep: m.said.Steps, StepMS: median(m.said.StepTime)})
 }
 
 // again asks the keeper for another launch.

@@ -43,7 +43,7 @@ func (m *Monitor) hearProbe(h probe.Heard) {
 		m.raiseOOM(*message)
 		m.happenedJSON("oom", pid, rank, "", message)
 	case *probe.Died:
-		m.said.Deaths = append(m.said.Deaths, Death{PID: pid, Rank: rank, Type: message.Type, Text: message.Text, Where: message.Where})
+		m.said.Deaths = append(m.said.Deaths, Death{PID: pid, Rank: rank, Type: message.Type, Text: message.Text, Where: message.Where, Frames: message.Frames})
 		m.happenedJSON("died", pid, rank, message.Type, message)
 	case *probe.Exit:
 		if message.ElapsedUS > 0 {

@@ -14,6 +14,7 @@ type Attempt struct {
 	Peaks    event.Peaks // of this attempt alone
 	Findings []event.Finding
 	OOMs     []ProbeOOM   // what the probes saw of running out, in order
+	Deaths   []Death      // Pythons that ended by an exception, in order
 	Said     []probe.Said // what parts inside the processes said they did or declined
 	LastStep int64        // highest step any process reached, 0 when none was reported
 	StepMS   float64      // median duration of its last steps, 0 when none was reported

@@ -35,12 +35,16 @@ type KernelKill struct {
 
 // Death is a Python of the run that ended by an exception.
 type Death struct {
-	PID   int
-	Rank  *int
-	Type  string
-	Text  string
-	Where event.Where // empty: not about memory
+	PID    int
+	Rank   *int
+	Type   string
+	Text   string
+	Where  event.Where   // empty: not about memory
+	Frames []event.Frame // innermost first
 }
+
+// Line is what it said, in one line.
+func (d Death) Line() string { return strings.TrimSuffix(d.Type+": "+firstLine(d.Text), ": ") }
 
 // Ending says that and why memroom ended the run.
 type Ending struct {

@@ -66,7 +66,7 @@ class Results:
             self.rows[(job, run)] = row
             with open(self.path, "a") as f:
                 f.write(json.dumps(row) + "\n")
-        print("%-20s %-14s %s" % (job, run, {k: v for k, v in row.items() if k not in ("job", "run", "losses", "said", "tail")}), flush=True)
+        print("%-20s %-14s %s" % (job, run, {k: v for k, v in row.items() if k not in ("job", "run", "losses", "said", "tail", "ends", "errors")}), flush=True)
         return row
 
 
@@ -90,8 +90,10 @@ def launch(command, **more):
             row["changed"] = last.get("changed")
             row["first_ran_out"] = bool(record["attempts"][0].get("out_of"))
             row["impossible"] = record.get("impossible", "")
+            row["ends"] = [{k: a[k] for k in ("out_of", "failed", "requested", "held", "allocated", "reserved", "card_free", "step_ms") if k in a} for a in record["attempts"]]
         if done.returncode:
-            row["tail"] = (done.stdout + done.stderr)[-1500:]
+            row["errors"] = re.findall(r"^\S*(?:Error|Exception|error)\b.*", done.stderr, re.M)[-8:]
+            row["tail"] = (done.stdout + done.stderr)[-2500:]
         return row
 
 

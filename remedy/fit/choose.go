@@ -25,7 +25,8 @@ type Facts struct {
 	Allocated event.Bytes // at that moment
 	Reserved  event.Bytes
 	Limit     event.Bytes // of the allocator or, on the host, of all processes
-	Needs     event.Bytes // what the probe found to be needed at the least by what was tried, if it found that
+	Needs     event.Bytes // what the probe found to be needed at the least, if it found that
+	Hopeless  string      // why no remedy that keeps the mathematics can help, in the probe's words; empty: none said so
 	UsesGPU   bool
 	Idle      bool     // remedies were in effect inside the processes, and none of them found anything to act on
 	On        []Remedy // in effect during the attempt
@@ -36,6 +37,7 @@ type Options struct {
 	Allow   []string // consents for remedies that change the mathematics: precision, quantize, ...
 	Forced  []Remedy
 	Mapping Mapping // of the command's own arguments
+	Uncut   bool    // cutting and repeating the program's calls has failed in this run
 }
 
 // Plan is the next launch.
@@ -57,13 +59,20 @@ type Left struct {
 // Choose gives the next launch after an attempt that ran out of memory. Each stage of the ladder is tried once; what is
 // in effect tells how far we are.
 func Choose(f Facts, o Options) Plan {
-	if f.Idle {
+	if f.Idle && f.Hopeless == "" {
 		return f.impossible(o, "the remedies found nothing to act on: memory runs out outside of PyTorch's training calls, or before the first one")
 	}
-	for _, stage := range Ladder(f, o) {
+	stages := Ladder(f, o)
+	if f.Hopeless != "" {
+		stages = consentedStage(f, o)
+	}
+	for _, stage := range stages {
 		if fresh := notYet(stage.Remedies, f.On); len(fresh) > 0 {
 			return f.plan(stage, fresh, o)
 		}
+	}
+	if f.Hopeless != "" {
+		return Plan{Remedies: f.On, Factor: 1, Left: notAllowed(f, o), Impossible: f.Hopeless, Needs: f.Needs}
 	}
 	return f.impossible(o, "every allowed remedy is on and it still runs out")
 }
@@ -85,6 +94,14 @@ func CannotFit(why string, needs, limit event.Bytes) (string, event.Bytes) {
 		return why, 0
 	}
 	return fmt.Sprintf("cannot fit: needs at least %s, %s are there; %s", needs, limitWords(limit), why), needs
+}
+
+// GivenUp says the end after the last attempt that may be made: the reason, and what is needed at the least, where that is known.
+func (f Facts) GivenUp(attempts int) (string, event.Bytes) {
+	if f.Hopeless != "" {
+		return f.Hopeless, f.Needs
+	}
+	return CannotFit(fmt.Sprintf("still out of memory after %d attempts (--max-attempts)", attempts), f.Allocated+f.Requested, f.Limit)
 }
 
 func (f Facts) onHost() bool {

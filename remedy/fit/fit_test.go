@@ -287,3 +287,42 @@ func TestMemoryRelaxesOnceAndNeverSwings(t *testing.T) {
 		t.Errorf("ran out with %d, want 2", record.RanOut())
 	}
 }
+
+// TestHopelessEndsAtOnce: no other stage is tried where the probe has shown that none can help; consent may.
+func TestHopelessEndsAtOnce(t *testing.T) {
+	said := Tried{Said: []Sentence{{Text: "cannot fit: needs at least 3GiB, 1GiB are there: weights 3GiB stay", Needs: 3 * gib, Limit: gib}}}
+	facts := Facts{Where: event.WhereGPU, On: Prevention(), Limit: said.Limit(), Idle: true}
+	facts.Hopeless, facts.Needs = said.Hopeless()
+	plan := Choose(facts, Options{})
+	if plan.Impossible != said.Said[0].Text || plan.Needs != 3*gib || len(plan.Left) == 0 {
+		t.Errorf("the plan is %+v", plan)
+	}
+	if plan := Choose(facts, Options{Allow: []string{"precision"}}); plan.Impossible != "" || !slices.Contains(ids(plan.Remedies), remedy.MixedPrecision) {
+		t.Errorf("with consent: %+v", plan)
+	}
+	if why, needs := facts.GivenUp(4); why != said.Said[0].Text || needs != 3*gib {
+		t.Errorf("after the last attempt: %q, %s", why, needs)
+	}
+}
+
+func TestUncut(t *testing.T) {
+	cut := Ladder(Facts{Where: event.WhereGPU}, Options{})[0].Remedies
+	uncut := Uncut(cut)
+	if len(uncut) != len(cut)-2 || Uncut(uncut) != nil {
+		t.Errorf("of %v are left %v", ids(cut), ids(uncut))
+	}
+	for _, stage := range Ladder(Facts{Where: event.WhereGPU}, Options{Uncut: true}) {
+		if slices.ContainsFunc(stage.Remedies, Remedy.cuts) {
+			t.Errorf("calls are cut again: %v", ids(stage.Remedies))
+		}
+	}
+	for _, c := range []struct {
+		kind string
+		file string
+		want bool
+	}{{"CheckpointError", "train.py", true}, {"RuntimeError", "/x/_memroom_probe/fit/rows.py", true}, {"ValueError", "train.py", false}} {
+		if got := CausedByCuts(c.kind, []event.Frame{{File: c.file}}); got != c.want {
+			t.Errorf("%s in %s: %v", c.kind, c.file, got)
+		}
+	}
+}

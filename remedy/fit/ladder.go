@@ -22,15 +22,20 @@ func Ladder(f Facts, o Options) []Stage {
 	} else {
 		stages = deviceLadder(f, o)
 	}
-	if consented := withConsent(f, o); len(consented) > 0 {
-		stages = append(stages, Stage{"these change the mathematics and were allowed", consented})
-	}
-	if len(o.Forced) > 0 {
-		for i := range stages {
-			stages[i].Remedies = slices.DeleteFunc(stages[i].Remedies, func(r Remedy) bool { return isForced(o, r) })
-		}
+	stages = append(stages, consentedStage(f, o)...)
+	for i := range stages {
+		stages[i].Remedies = slices.DeleteFunc(stages[i].Remedies, func(r Remedy) bool { return isForced(o, r) || o.Uncut && r.cuts() })
 	}
 	return stages
+}
+
+// consentedStage is the last one, where anything was allowed.
+func consentedStage(f Facts, o Options) []Stage {
+	consented := withConsent(f, o)
+	if len(consented) == 0 {
+		return nil
+	}
+	return []Stage{{"these change the mathematics and were allowed", consented}}
 }
 
 // isForced: a remedy that the user fixed is not turned up behind their back.

@@ -1,6 +1,7 @@
 package fit
 
 import (
+	"fmt"
 	"slices"
 
 	"memroom/event"
@@ -29,6 +30,9 @@ type Tried struct {
 	Reserved  event.Bytes `json:"reserved,omitempty"`
 	Host      event.Bytes `json:"host,omitempty"`
 	Requested event.Bytes `json:"requested,omitempty"` // by the allocation that failed
+	Held      event.Bytes `json:"held,omitempty"`      // allocated in that moment
+	CardFree  event.Bytes `json:"card_free,omitempty"` // on the card, in that moment
+	Failed    string      `json:"failed,omitempty"`    // what ended it, where that was not memory
 	StepMS    float64     `json:"step_ms,omitempty"`
 	Steps     int64       `json:"steps,omitempty"`
 }
@@ -63,6 +67,11 @@ func (r Record) Cured() bool {
 	return r.Remembered || slices.ContainsFunc(r.Attempts, ranOut)
 }
 
+// Failed reports whether an attempt ended by something else than memory and was followed by another.
+func (r Record) Failed() bool {
+	return slices.ContainsFunc(r.Attempts, func(t Tried) bool { return t.Failed != "" })
+}
+
 // RanOut is the largest division by the command's own arguments under which an attempt ran out of memory, 0 when none did.
 func (r Record) RanOut() int {
 	most := 0
@@ -83,23 +92,26 @@ func (t Tried) Limit() event.Bytes {
 	return limit
 }
 
-// CannotFit is the least that was found to be needed, 0 when nobody found that.
-func (t Tried) CannotFit() event.Bytes {
-	var needs event.Bytes
-	for _, s := range t.Said {
-		needs = max(needs, s.Needs)
+// Ending says in a few words how an attempt ended.
+func (t Tried) Ending() string {
+	switch {
+	case t.OutOf != "":
+		return fmt.Sprintf("ran out of %s memory", t.OutOf)
+	case t.Failed != "":
+		return "failed with " + t.Failed
 	}
-	return needs
+	return fmt.Sprintf("ended with exit code %d", t.ExitCode)
 }
 
-// CannotFit is the latest figure of the attempts, 0 when there is none.
-func (r Record) CannotFit() event.Bytes {
-	for i := len(r.Attempts) - 1; i >= 0; i-- {
-		if needs := r.Attempts[i].CannotFit(); needs > 0 {
-			return needs
+// Hopeless gives the words in which an attempt said that nothing can help, and what would be needed; "" when it did not.
+func (t Tried) Hopeless() (string, event.Bytes) {
+	why, needs := "", event.Bytes(0)
+	for _, s := range t.Said {
+		if s.Needs > needs {
+			why, needs = s.Text, s.Needs
 		}
 	}
-	return 0
+	return why, needs
 }
 
 // Equivalence of an attempt's results to those of the unchanged program: the weakest of what its remedies are known and

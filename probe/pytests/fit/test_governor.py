@@ -1,13 +1,14 @@
 """The choice made on the first call: enough for the room there is, the cheapest way, nothing else changed."""
+import gc
 import unittest
 
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
 from test_microbatch import TinyGPT, sentences
-from training import furthest, parameters_apart, remedies, sgd, train
+from training import Told, furthest, parameters_apart, remedies, sgd, train
 
-from _memroom_probe.fit import blocks, choices, measure, microbatch, outermost, room
+from _memroom_probe.fit import blocks, choices, floor, measure, microbatch, outermost, room
 from _memroom_probe.fit.rows import Inputs
 
 BOTH = ("micro_batch", "checkpointing")
@@ -85,6 +86,29 @@ class Choice(unittest.TestCase):
                 self.assertLess(parameters_apart(a, b), 1e-5)
                 for x, y in zip(a.buffers(), b.buffers()):  # running statistics moved on once a step, not twice
                     self.assertTrue(torch.equal(x, y))
+
+    def test_least_that_training_needs(self):
+        """Weights, gradients and optimizer state are counted, each once, with state that is still to come."""
+        model = deep()
+        size = sum(p.numel() * p.element_size() for p in model.parameters())
+        gc.collect()
+        before = floor.of(torch.device("cpu"))
+        optimizer = torch.optim.AdamW(model.parameters())
+        for _ in range(2):
+            now = floor.of(torch.device("cpu"))
+            self.assertEqual(now.gradients, sum(p.numel() * p.element_size() for m in floor._modules() for p in m._parameters.values() if p is not None and p.requires_grad))
+            self.assertLess(abs(now.state - before.state - 2 * size), 1024)  # and a step count for each parameter
+            classify(model, points()[0]).backward()
+            optimizer.step()
+        self.assertIn("optimizer state", now.words())
+        told = Told()
+        teller = floor.Teller(told.say, size)
+        for _ in range(2):
+            teller.look(torch.device("cpu"))
+        self.assertEqual(told.kinds("cannot_fit"), ["note"])
+        moving = []
+        model._apply(lambda t: (moving.append(floor._on_its_way()), t)[1])
+        self.assertTrue(all(m is model for m in moving))
 
     def test_returned_loss_is_not_recomputed(self):
         model = TinyGPT()

@@ -28,13 +28,11 @@ def of(device, moving=None):
     parameters = {id(p): p for m in _modules() for p in _own(m) if p is not None and p.device == device}
     if moving is not None:
         parameters.update((id(p), p) for p in list(moving.parameters()) + list(moving.buffers()))
-    optimizers = room.optimizers()
-    trains = bool(optimizers) or any(p.grad is not None for p in parameters.values() if p.is_leaf)
+    trains = bool(room.optimizers()) or any(p.grad is not None for p in parameters.values() if p.is_leaf)
     learnt = [p for p in parameters.values() if isinstance(p, torch.nn.Parameter) and p.requires_grad] if trains else []
     if any(getattr(p, "_post_accumulate_grad_hooks", None) for p in learnt):
         learnt = []  # a loop that steps inside of the backward pass never holds all gradients
-    state = room.state_to_come() + sum(_size(t) for o in optimizers for s in o.state.values() for t in s.values() if isinstance(t, torch.Tensor))
-    return Floor(sum(_size(p) for p in parameters.values()), sum(_size(p) for p in learnt), state)
+    return Floor(sum(_size(p) for p in parameters.values()), sum(_size(p) for p in learnt), room.state() + room.state_to_come())
 
 
 def _size(tensor):

@@ -166,7 +166,7 @@ class Governor:
         free = self._budget(around.limit) - always
         choice = _frugal(candidates, min(free, candidates[0].needs) if self.failed else free)
         case = Case(module, inputs, candidates, choice, plan, choices.extra(cost, inputs.rows))
-        self._tell_beginning(case, always, around.limit)
+        self._tell_beginning(case, held, around.limit)
         return case
 
     def _may_offload(self, around):
@@ -187,13 +187,14 @@ class Governor:
             _make_room()
         return None
 
-    def _tell_beginning(self, case, always, limit):
-        """always: bytes that are held whatever is chosen. What a loss outside is taken to need has not been seen yet, so nothing is
-        claimed with it."""
-        needs = int(min(c.needs for c in case.candidates) - case.beside + always)
+    def _tell_beginning(self, case, held, limit):
+        """held: bytes that are there whatever is chosen. Nothing is claimed with what has not been seen yet, the work of a loss
+        outside, nor with optimizer state, which can wait elsewhere: what is said here is final."""
+        least = min(case.candidates, key=lambda c: c.needs)
+        needs = int(least.needs - case.beside + held - room.state())
         if needs > limit:
-            self.say("note", "%s: cannot fit: needs at least %s, %s are there" % (case.name, room.words(needs), room.words(limit)),
-                     id="cannot_fit", needs=needs, limit=limit)
+            self.say("note", "cannot fit: needs at least %s, %s are there: so much takes %s even with the %s" % (
+                room.words(needs), room.words(limit), case.name, least.words), id="cannot_fit", needs=needs, limit=limit)
         for id in case.choice.remedies() or ["micro_batch"]:
             self.say("note", "%s: the first step with: %s" % (case.name, case.choice.words), id=id)
 

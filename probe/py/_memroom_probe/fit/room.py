@@ -107,6 +107,11 @@ def state_to_come():
     return sum(_state_to_come(o) for o in optimizers())
 
 
+def state():
+    """Bytes of optimizer state that are there."""
+    return sum(t.numel() * t.element_size() for o in optimizers() for s in o.state.values() for t in s.values() if isinstance(t, torch.Tensor))
+
+
 def optimizers():
     """Every optimizer of the process."""
     return [o for o in gc.get_objects() if issubclass(type(o), torch.optim.Optimizer)]  # isinstance would wake lazy proxies
