@@ -1,6 +1,7 @@
 """The choice made on the first call: enough for the room there is, the cheapest way, nothing else changed."""
 import gc
 import unittest
+import weakref
 
 import torch
 import torch.nn as nn
@@ -86,6 +87,33 @@ class Choice(unittest.TestCase):
                 self.assertLess(parameters_apart(a, b), 1e-5)
                 for x, y in zip(a.buffers(), b.buffers()):  # running statistics moved on once a step, not twice
                     self.assertTrue(torch.equal(x, y))
+
+    def test_results_are_let_go(self):
+        """Frames that an exception or an import keeps would keep a step's tensors, and a card's allocator asks for no collection."""
+        class TimeFirst(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.hidden, self.out = nn.Linear(8, 16), nn.Linear(16, 50)
+
+            def forward(self, x):
+                return F.log_softmax(self.out(torch.relu(self.hidden(x.transpose(0, 1)))), -1).transpose(0, 1)
+
+        def step(m, b):
+            out = m(b.transpose(0, 1).contiguous())
+            seen.append(weakref.ref(out))
+            return F.nll_loss(out.reshape(-1, 50), torch.zeros(out.numel() // 50, dtype=torch.long))
+
+        batches = [torch.randn(12, 7, 8) for _ in range(5)]
+        tight = [(id, {"limit": room.HostRoom(1).held(), "failed": True}) for id in BOTH]
+        for asked in (tight, [("micro_batch", {"pieces": 3})], [("activation_offload", {"above": 16})]):
+            seen = []
+            gc.collect()
+            gc.disable()
+            try:
+                train(TimeFirst(), step, batches, sgd, asked)
+                self.assertEqual([r() is not None for r in seen[1:]], [False] * 4, asked)
+            finally:
+                gc.enable()
 
     def test_least_that_training_needs(self):
         """Weights, gradients and optimizer state are counted, each once, with state that is still to come."""

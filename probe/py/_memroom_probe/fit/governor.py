@@ -222,6 +222,8 @@ class Governor:
         if step.around is None or not cases:
             return
         first = not all(case.settled for case in cases)
+        if first:
+            gc.collect()  # imports that the first calls set off may leave cycles with frames in them, and the frames hold tensors
         base = step.held_before
         unforeseen = max(step.peak_of_passes() - base - _together(cases, lambda c: c.choice), -sum(case.beside for case in cases)) if step.around.is_card else 0
         free = self._budget(step.around.limit) - self._held(cases, step.around, step.results_alive()) - unforeseen
@@ -363,7 +365,7 @@ def _together(cases, chosen):
 
 def _frugal(candidates, free):
     """For a step in which more calls may follow: the cheapest way that leaves them room, or the one that needs least."""
-    return _fastest([c for c in candidates if c.needs <= FRUGAL * free]) or _least(candidates, lambda c: c.needs)
+    return _fastest([c for c in candidates if c.needs <= FRUGAL * free]) or _least(candidates, lambda c: c.needs + c.stays)
 
 
 def _fastest(candidates):

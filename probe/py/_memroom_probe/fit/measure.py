@@ -46,6 +46,7 @@ def cost(module, call, inputs, room, apart=True):
         first, second = _twice_or_never(module, call, inputs, room)
     lines = [_line(few, a, many, b) for a, b in zip(first[:3], second[:3])]
     size, elements, half, has_loss = second[3]
+    lines[1] = _at_least(lines[1], lines[0][1] + size / many, many, second[1])
     grains = _grains(module, second[4], second[0], many) if apart else []
     return Cost(*lines, (size / many, elements / many, half, has_loss), grains, recomputable=not second[5])
 
@@ -98,6 +99,14 @@ def _line(few, a, many, b):
     """(fixed, per row) of the straight line through two measurements."""
     slope = max(0.0, (b - a) / (many - few))
     return max(0.0, a - slope * few), slope
+
+
+def _at_least(line, slope, many, peak):
+    """A peak grows with every row by what the row leaves for the backward pass. Two measurements may hide that behind a
+    library's workspace, which is not larger for more rows."""
+    if line[1] >= slope:
+        return line
+    return max(0.0, peak - slope * many), slope
 
 
 def _one(module, call, inputs, rows, room, backward):

@@ -39,7 +39,7 @@ class MicroBatch:
 
     def __init__(self, say, choose):
         self.say, self.choose = say, choose
-        self._plans = weakref.WeakKeyDictionary()  # module -> {signature: Plan or Cannot}
+        self._plans = weakref.WeakKeyDictionary()  # module -> {signature: Plan, or why there is none}
         self._recomputable = weakref.WeakSet()  # modules whose backward pass was seen to bear checkpointing
         self._said = set()
 
@@ -85,8 +85,8 @@ class MicroBatch:
                 inputs = read()
                 return self._plan_for(module, call, inputs), inputs
             except Cannot as reason:
-                last = last or reason
-        raise last
+                last = last or str(reason)  # the exception itself would keep this call's frames, and their tensors
+        raise Cannot(last)
 
     def _plan_for(self, module, call, inputs):
         """A plan for this way of calling the module: tried out once in each mode, remembered."""
@@ -98,9 +98,9 @@ class MicroBatch:
             except Cannot as reason:
                 if inputs.rows < 2:
                     raise  # says nothing about other batches
-                known[key] = reason
-        if isinstance(known[key], Cannot):
-            raise known[key]
+                known[key] = str(reason)
+        if isinstance(known[key], str):
+            raise Cannot(known[key])
         return known[key]
 
     def _in_pieces(self, module, call, plan, inputs, sizes, keep):

@@ -73,7 +73,7 @@ def _try_out(module, call, inputs, first, second, autocast):
             outputs = _in_eval(bench, module, first, second, outputs)
             bad = [o for o in outputs if isinstance(o, Cannot)]
         if bad:
-            raise bad[0]
+            raise Cannot(str(bad[0]))  # one that this frame does not hold, or it would hold the frame in turn
         for output, values in zip(outputs, _leafwise(a, b, ab)):
             if output.kind == LOSS:
                 output.candidates = bench.settle(output, values, first, second)
