@@ -112,10 +112,19 @@ func (s *Series) Suspect(limits Thresholds) bool {
 // Leak gives the rise if it has lasted so long and so evenly that it is a leak.
 func (s *Series) Leak(limits Thresholds) (Trend, bool) {
 	t := s.trend
-	if !s.rising || !t.even || t.Steps < limits.LeakSteps || t.Steps < 3*s.cycle || s.workGrows(limits) {
+	if !s.rising || !t.even || !t.longEnough(limits) || t.Steps < 3*s.cycle || s.workGrows(limits) {
 		return Trend{}, false
 	}
 	return t, true
+}
+
+// longEnough says that a rise has lasted for as long as a leak must. Where only some steps are read and the next reading would come
+// too late, what has risen up to this very point is judged now, if it has lasted longer than caches fill for all the same.
+func (t Trend) longEnough(limits Thresholds) bool {
+	if t.Steps >= limits.LeakSteps || t.stride < 2 || t.due > 0 {
+		return t.Steps >= limits.LeakSteps
+	}
+	return t.lasted >= float64(limits.EarlySteps) && t.lasted+float64(t.stride) > float64(limits.LeakSteps)+1
 }
 
 // Ended says that a rise that was called a leak is over, and whether what it had gained is lost again. A pause is no end: as

@@ -8,9 +8,13 @@ import (
 // rise is one increase of a series.
 type rise struct {
 	at     int     // index of the point that is higher than the one before
+	span   float64 // steps since that one: those in between were not read
 	gap    float64 // steps since the rise before, 0 for the first
 	amount float64
 }
+
+// rate is bytes a step, as far as reading tells.
+func (r rise) rate() float64 { return r.amount / r.span }
 
 // steadyTrend looks at the last run of rises that no fall and no pause interrupts.
 func steadyTrend(points []Point, limits Thresholds) (Trend, bool) {
@@ -26,7 +30,7 @@ func steadyTrend(points []Point, limits Thresholds) (Trend, bool) {
 		base: start.Value, Level: now.Value, Growth: now.Value - start.Value, Before: levelBefore(points, first.at-1),
 	}
 	trend.Steps = now.Step - trend.Onset
-	if bursts := burstsOf(rises); !likeClock(rises) && len(bursts) >= limits.MinRises && likeClock(bursts) {
+	if bursts := burstsOf(points, rises); !likeClock(rises) && len(bursts) >= limits.MinRises && likeClock(bursts) {
 		rises, first = bursts, bursts[0]
 	}
 	gap := usualGap(rises)
@@ -40,16 +44,41 @@ func steadyTrend(points []Point, limits Thresholds) (Trend, bool) {
 	case likeClock(rises):
 		trend.even, trend.exact = len(rises) >= limits.ClockRises, true
 		trend.clock, trend.amount, trend.last = gap, usualAmount(rises), points[last.at].Step
-	case len(rises) >= limits.ClockRises && straight(points, rises):
+	case len(rises) >= limits.ClockRises && (straight(rises) || len(rises) > limits.ClockRises && stairs(points, rises)):
 		trend.even, trend.exact = true, true
 	case len(tail) > limits.EvenRises && last.amount > 0.1*pace.mean: // something else filled besides and is full
 		trend.even, trend.exact, pace = true, true, paceOf(points, tail)
 	case len(rises) >= limits.EvenRises:
 		trend.even = !pace.slackens(limits) && !slackensSinceEver(points, limits)
 	}
+	trend.lasted, trend.stride = lasted(points, rises, trend), stride(points)
 	trend.Growth = math.Min(trend.Growth, pace.mean*float64(trend.Steps)) // without single jumps
 	trend.Slope, trend.Error, trend.Wander, trend.bend, trend.bendError = pace.rate, pace.rateError, pace.wander, pace.bend, pace.bendError
 	return trend, trend.Slope > 0
+}
+
+// lasted is how many steps the rise has gone on for at the least, where not all of them were read: it began somewhere between two
+// readings. A rise that is exact tells where, by what it gained since then.
+func lasted(points []Point, rises []rise, trend Trend) float64 {
+	first, last := rises[0], rises[len(rises)-1]
+	between := float64(points[last.at].Step - points[first.at].Step)
+	if !trend.exact || between == 0 {
+		return float64(trend.Steps) - (first.span - 1)
+	}
+	gained := 0.0
+	for _, r := range rises {
+		gained += r.amount
+	}
+	return math.Min(float64(trend.Steps), gained*between/(gained-first.amount))
+}
+
+// stride is the distance at which the next reading is to be expected: the longer of the last two.
+func stride(points []Point) int64 {
+	var longest int64
+	for i := max(1, len(points)-2); i < len(points); i++ {
+		longest = max(longest, points[i].Step-points[i-1].Step)
+	}
+	return longest
 }
 
 // onsetOf is the step before the rise began. Jumps that came right before it may have hidden its first steps.
@@ -67,10 +96,10 @@ func onsetOf(points []Point, all []rise, start int) int64 {
 // calm says that the series hardly falls between its rises; jumps, which say nothing about the rest, count as usual rises.
 func calm(points []Point, rises []rise) bool {
 	var up, down float64
-	usual := usualAmount(rises)
+	jump := jumpAmong(rises)
 	for _, r := range rises {
-		if r.amount > 8*usual {
-			up += usual
+		if jump.is(r) {
+			up += jump.amount / 8
 		} else {
 			up += r.amount
 		}
@@ -82,7 +111,7 @@ func calm(points []Point, rises []rise) bool {
 }
 
 // burstsOf joins rises that follow each other closely, such as those of one evaluation.
-func burstsOf(rises []rise) []rise {
+func burstsOf(points []Point, rises []rise) []rise {
 	var bursts []rise
 	for _, r := range rises {
 		if n := len(bursts); n > 0 && r.gap <= 2 {
@@ -92,7 +121,7 @@ func burstsOf(rises []rise) []rise {
 		bursts = append(bursts, r)
 	}
 	for i := len(bursts) - 1; i > 0; i-- {
-		bursts[i].gap = float64(bursts[i].at - bursts[i-1].at)
+		bursts[i].gap = float64(points[bursts[i].at].Step - points[bursts[i-1].at].Step)
 	}
 	return bursts
 }
@@ -114,7 +143,7 @@ func lastRises(points []Point) []rise {
 			if len(found) > 0 {
 				found[len(found)-1].gap = pause
 			}
-			found, lastStep, levelUntil, up = append(found, rise{at: i, amount: change}), points[i].Step, points[i-1].Step, up+change
+			found, lastStep, levelUntil, up = append(found, rise{at: i, span: float64(points[i].Step - points[i-1].Step), amount: change}), points[i].Step, points[i-1].Step, up+change
 		case change < 0:
 			if down -= change; down > 0.05*up {
 				slices.Reverse(found)
@@ -128,11 +157,26 @@ func lastRises(points []Point) []rise {
 
 // withoutFirstJumps drops leading rises that dwarf the others: the optimizer's state, a workspace, a first batch.
 func withoutFirstJumps(rises []rise) []rise {
-	limit := 8 * usualAmount(rises)
-	for len(rises) > 0 && rises[0].amount > limit {
+	jump := jumpAmong(rises)
+	for len(rises) > 0 && jump.is(rises[0]) {
 		rises = rises[1:]
 	}
 	return rises
+}
+
+// jump is how large a rise must be, at once and a step, to dwarf the usual ones.
+type jump struct{ amount, rate float64 }
+
+func jumpAmong(rises []rise) jump { return jump{8 * usualAmount(rises), 8 * usualRate(rises)} }
+
+func (j jump) is(r rise) bool { return r.amount > j.amount && r.rate() > j.rate }
+
+func usualRate(rises []rise) float64 {
+	rates := make([]float64, len(rises))
+	for i, r := range rises {
+		rates[i] = r.rate()
+	}
+	return median(rates)
 }
 
 func usualAmount(rises []rise) float64 {
@@ -167,17 +211,49 @@ func likeClock(rises []rise) bool {
 }
 
 // straight says that every point since the first rise is higher than the one before, by about as much a step: where only some steps
-// are told, a leak of one block a step rises by more the more steps were left out.
-func straight(points []Point, rises []rise) bool {
-	rates := make([]float64, len(rises))
+// are told, a leak of one block a step rises by more the more steps were left out. It may begin between two readings.
+func straight(rises []rise) bool {
+	usual := usualRate(rises)
 	for i, r := range rises {
 		if i > 0 && r.at != rises[i-1].at+1 {
 			return false
 		}
-		rates[i] = r.amount / float64(points[r.at].Step-points[r.at-1].Step)
+		if off := r.rate() - usual; math.Abs(off) > 0.1*usual && (i > 0 || off > 0 || r.span == 1) {
+			return false
+		}
 	}
-	usual := median(rates)
-	return !slices.ContainsFunc(rates, func(rate float64) bool { return math.Abs(rate-usual) > 0.1*usual })
+	return true
+}
+
+// stairs says that the series rises like a clock of which only some ticks are read: no reading is further from the line than
+// one of the rises, and both halves gain the same but for one.
+func stairs(points []Point, rises []rise) bool {
+	first, last := rises[0], rises[len(rises)-1]
+	if float64(last.at-first.at+1) == float64(points[last.at].Step-points[first.at-1].Step) {
+		return false // every step was read: a clock would have shown
+	}
+	rest := points[first.at : last.at+1]
+	rate := (rest[len(rest)-1].Value - rest[0].Value) / float64(rest[len(rest)-1].Step-rest[0].Step)
+	low, high, least := 0.0, 0.0, math.Inf(1)
+	for _, r := range rises {
+		least = math.Min(least, r.amount)
+	}
+	for _, p := range rest {
+		off := p.Value - rest[0].Value - rate*float64(p.Step-rest[0].Step)
+		low, high = math.Min(low, off), math.Max(high, off)
+	}
+	return high-low <= 1.05*least && math.Abs(bulge(rest, rate)) <= 0.55*least
+}
+
+// bulge is how far the series stands above a line of this rate half way through, on the average of the readings around it: above
+// if it slackens.
+func bulge(points []Point, rate float64) float64 {
+	sum, from := 0.0, len(points)/3
+	middle := points[from : len(points)-from]
+	for _, p := range middle {
+		sum += p.Value - points[0].Value - rate*float64(p.Step-points[0].Step)
+	}
+	return sum / float64(len(middle))
 }
 
 // evenTail gives the last rises that are equal to the byte, or nearly, and come at the same distance. A cache that fills
@@ -210,21 +286,21 @@ func paceOf(points []Point, rises []rise) pace {
 	start := points[rises[0].at-1].Step
 	n := float64(points[len(points)-1].Step - start)
 	middle := (n + 1) / 2
-	limit := 8 * usualAmount(rises)
-	var sum, squares, moment float64
+	jump := jumpAmong(rises)
+	var sum, squares, moment, covered float64
 	for _, r := range rises {
 		amount := r.amount
-		if amount > limit {
-			amount = limit / 8
+		if jump.is(r) {
+			amount = math.Min(amount, math.Max(jump.amount, jump.rate*r.span)/8)
 		}
 		at := float64(points[r.at].Step-start) - middle
-		if r.gap > 1 {
-			at -= (r.gap - 1) / 2 // what came at once belongs to the steps since the rise before
+		if before := math.Max(r.gap, r.span); before > 1 {
+			at -= (before - 1) / 2 // what came at once belongs to the steps since the rise before
 		}
-		sum, squares, moment = sum+amount, squares+amount*amount, moment+amount*at
+		sum, squares, moment, covered = sum+amount, squares+amount*amount/r.span, moment+amount*at, covered+r.span
 	}
 	spread := n * (n*n - 1) / 12 // of the steps around their middle
-	p := pace{mean: sum / n, share: float64(len(rises)) / n}
+	p := pace{mean: sum / n, share: covered / n}
 	p.wander = math.Sqrt(math.Max(0, squares/n-p.mean*p.mean))
 	slope := moment / math.Max(spread, 1)
 	rest := math.Sqrt(math.Max(0, p.wander*p.wander-slope*slope*spread/n)) // what the line leaves unexplained
@@ -256,7 +332,7 @@ func slackensSinceEver(points []Point, limits Thresholds) bool {
 	last := int64(-1)
 	for i := 1; i < len(points); i++ {
 		if change := points[i].Value - points[i-1].Value; change > 0 {
-			r := rise{at: i, amount: change}
+			r := rise{at: i, span: float64(points[i].Step - points[i-1].Step), amount: change}
 			if last >= 0 {
 				r.gap = 1 // as if it came at once: pauses are what is looked for
 			}

@@ -22,6 +22,8 @@ type Trend struct {
 	spikeGap  float64
 	above     float64 // how high they are
 	due       float64 // steps since the last rise, in usual gaps
+	lasted    float64 // steps it has lasted at the least; fewer than Steps where it began between two readings
+	stride    int64   // steps from one reading to the next, lately
 	exact     bool    // its rises are alike and come like a clock, at least the last of them
 	even      bool    // it rises as fast as it began
 }

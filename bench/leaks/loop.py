@@ -1,4 +1,6 @@
-"""One small training loop with one memory habit. usage: loop.py KIND [STEPS] [cuda]
+"""One small training loop with one memory habit. usage: loop.py KIND [STEPS] [cuda] [SLEEP]
+
+SLEEP seconds are added to each step (0.004).
 
 The line that keeps what leaks says `# keeps`, the line that allocates it `# makes`, each with the kind; bench/leaks/run compares
 them with what memroom says. Kinds that begin with "healthy" must stay unnamed.
@@ -14,6 +16,7 @@ import torch
 
 kind, steps = sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 150
 device = sys.argv[3] if len(sys.argv) > 3 else "cpu"
+pause = float(sys.argv[4]) if len(sys.argv) > 4 else 0.004
 torch.manual_seed(0)
 random.seed(0)
 torch.set_num_threads(1)
@@ -131,4 +134,5 @@ for step in range(steps):
     if kind != "healthy_accumulation" or step % 4 == 3:
         optimizer.step()
         optimizer.zero_grad()
-    time.sleep(0.004)
+    if pause:
+        time.sleep(pause)

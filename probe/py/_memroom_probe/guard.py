@@ -1,8 +1,8 @@
 """What hooks may cost, and what happens when one of ours breaks.
 
 Every hook adds the processor time it took to `spent_ns`; time for which the machine gave the processor to somebody else is
-not ours. Readings that can be skipped ask `affordable` first, so that the sum stays below BUDGET of the time the program
-has run since it became busy, whatever the length of its steps.
+not ours. Steps are read so seldom, and what can wait is put off for so long, that the sum stays below BUDGET of the time
+since the first step, whatever the length of the steps.
 """
 
 import time
@@ -10,31 +10,43 @@ import time
 now = time.perf_counter_ns
 used = time.thread_time_ns
 
-BUDGET = 0.0035  # share of wall time that optional readings may bring the hooks to; the promise is 0.005
-GRACE_NS = 1500000  # spent freely before the budget counts: the first steps are the interesting ones
+BUDGET = 0.0042  # share of wall time that optional readings may bring the hooks to; the promise is 0.005
+GRACE_NS = 300000  # spent before the budget counts: the first steps are the interesting ones
+CARD_NS = 4000000  # the same where steps run on a card: the promise there is about the usual step, and readings cost more
 LIGHT_NS = 100000
+GLANCE_NS = 700  # what a hook that only sees that it has nothing to do is taken to cost: too little to be measured each time
 MAX_FAULTS = 20  # after so many exceptions of ours the hooks go silent
 
 spent_ns = 0
 began_ns = now()
+grace_ns = GRACE_NS
+_starting = False
 faults = 0
 silent = False
 
 
 def start():
-    """Counts from here: what came before was start-up, paid once."""
-    global spent_ns, began_ns
-    spent_ns, began_ns = 0, now()
+    """Counts from the end of the hook that is running: what came before was start-up, paid once."""
+    global _starting
+    _starting = True
+
+
+def spend(ns):
+    """Adds what a hook took."""
+    global spent_ns, began_ns, _starting
+    spent_ns += ns
+    if _starting:
+        spent_ns, began_ns, _starting = 0, now(), False
 
 
 def overspent():
     """Nanoseconds by which hooks have exceeded their share so far; negative: what they have left."""
-    return spent_ns - GRACE_NS - BUDGET * (now() - began_ns)
+    return spent_ns - grace_ns - BUDGET * (now() - began_ns)
 
 
-def affordable():
-    """Says whether a reading that could be skipped may be made now."""
-    return overspent() < 0
+def affordable(cost_ns):
+    """Says whether something that can wait may be done now. On a CPU the grace is for steps only."""
+    return overspent() + cost_ns + (grace_ns if grace_ns == GRACE_NS else 0) < 0
 
 
 def fault(where, error):
@@ -67,7 +79,6 @@ def hook(where, heavy=False):
 
     def decorate(fn):
         def guarded(*args, **kwargs):
-            global spent_ns
             if silent:
                 return None
             start = clock()
@@ -76,7 +87,7 @@ def hook(where, heavy=False):
             except Exception as error:
                 fault(where, error)
             finally:
-                spent_ns += min(clock() - start, most)
+                spend(min(clock() - start, most))
 
         guarded._torchdynamo_disable = True  # a compiled program must not trace into us
         return guarded

@@ -6,6 +6,7 @@ data loader's next, Module.eval, torch.save. CUDA is never initialised by us; wh
 
 import functools
 import sys
+import weakref
 
 from .. import guard, imports
 from . import host, steps, torch_account, torch_oom, torch_stacks
@@ -14,7 +15,9 @@ now = guard.now
 
 _torch = None
 _leader = steps.Leader()
-_devices = {}  # id of an optimizer -> indices of the CUDA devices its parameters are on
+_stepped = None  # weak reference to the optimizer that ended the last step
+_devices = ()  # the CUDA devices it uses
+_looked = 0  # when that was last looked at, in messages to the monitor
 _step_began = 0
 _at_backward = steps.Seldom(0.0005)  # several devices in one process step in turns: the last one read counts
 _EVAL_EVERY_NS = 100000000  # a program may evaluate after every step of a millisecond; marks are for those that take a while
@@ -55,13 +58,12 @@ def reading(device):
 
 def _devices_of(optimizer):
     """The CUDA devices an optimizer's parameters are on, or the current one if they are in host memory; none without CUDA."""
+    global _looked
+    _looked = steps.flushes
     if not cuda_ready():
         return ()
-    devices = _devices.get(id(optimizer))
-    if devices is None:
-        on = {p.device.index for group in optimizer.param_groups for p in group["params"] if p.device.type == "cuda"}
-        devices = _devices[id(optimizer)] = tuple(sorted(on)) or (_torch.cuda.current_device(),)
-    return devices
+    on = {p.device.index for group in optimizer.param_groups for p in group["params"] if p.device.type == "cuda"}
+    return tuple(sorted(on)) or (_torch.cuda.current_device(),)
 
 
 def first_reading():
@@ -75,13 +77,13 @@ def _before_step(optimizer, args=None, kwargs=None):
         entered = now()
         steps.phase = "optimizer"
         _step_began = now()
-        guard.spent_ns += _step_began - entered
+        guard.spent_ns += _step_began - entered + 2 * guard.GLANCE_NS
 
 
 def _after_step(optimizer, args=None, kwargs=None):
     if not steps.resting:
         _step_ends(optimizer)
-    elif _leader.leads(optimizer):
+    elif _leader.ends_step(optimizer):
         steps.rest()
 
 
@@ -91,12 +93,18 @@ _before_step._torchdynamo_disable = _after_step._torchdynamo_disable = True
 
 @guard.hook("optimizer ends", heavy=True)
 def _step_ends(optimizer):
+    global _stepped, _devices
     steps.optimizer_ns += now() - _step_began
-    torch_account.seen(optimizer)
-    if _leader.ends_step(optimizer):
-        steps.close(reading, _devices_of(optimizer))
-    else:
+    if not _leader.ends_step(optimizer):
+        torch_account.seen(optimizer)
         steps.phase = "forward"
+        return
+    if _stepped is None or _stepped() is not optimizer:
+        torch_account.seen(optimizer)
+        _stepped, _devices = weakref.ref(optimizer), _devices_of(optimizer)
+    elif _looked != steps.flushes:
+        _devices = _devices_of(optimizer)
+    steps.close(reading, _devices)
 
 
 def _hook_optimizers(torch):

@@ -1,9 +1,9 @@
 """The steps of a training loop: where the program is, how long each part took, and the rows told to the monitor.
 
-One training loop a process is assumed; hooks of several threads at once would only blur the times. A step's figures are
-kept as they are and written as rows a few times a second: between two steps the program has driven our code out of the
-processor's caches, and each line run there costs ten times what it does in a loop. Commands of the monitor are carried out
-here, at the end of a step, in the thread that trains.
+One training loop a process is assumed; hooks of several threads at once would only blur the times. Between two steps the
+program has driven our code out of the processor's caches, and each line run there costs ten times what it does in a loop.
+So short steps are not all read: hooks rest in between, evenly, and rows are sent a few times a second, as Python prints
+lists of numbers. Commands of the monitor are carried out here, at the end of a step, in the thread that trains.
 """
 
 import time
@@ -16,7 +16,10 @@ now = guard.now
 
 FLUSH_NS = 200000000
 MAX_ROWS = 64  # rows kept at most before they are sent
-CLOSE_STEPS = 40  # read one by one after a command: the monitor suspects something; what that costs is made up for later
+MOST_GAP = 5  # steps from one reading to the next as long as hooks have something left to spend: a leak shows within 40 steps
+SHARE = 0.0034  # of a step's time that readings take by themselves; the rest of the budget is for telling them
+_NEVER = 1 << 62
+CLOSE_STEPS = 40  # read without long rests after a command: the monitor suspects something
 
 step = 0
 phase = "start"  # start, load, forward, backward, optimizer, eval, save
@@ -25,14 +28,21 @@ micro_batches = 0
 at_backward = {}  # device -> allocated bytes when the last backward pass began
 ended_ns = now()
 
-_taken = []  # steps not yet told: (step, ended, times, readings, at_backward of each, host figures)
+_taken = []  # rows not yet told
+_pages = None  # resident and anonymous bytes as last read: when rows are told, or at each reading where the heap says little
+_by_pages = False  # most of the process's memory is not malloc's: another allocator
+_clock = time.time_ns() - now()  # what the wall clock shows when perf_counter is 0, renewed whenever rows are told
 _flushed_ns = now()
+flushes = 0
 _unread = 0  # steps closed since the last row: what they took is spread evenly over the next row's
 _told = 0  # the step of the last row
-_awake = 0  # step before which hooks do not rest: the monitor looks closely at this process
-resting = 0  # steps for which hooks only count: they have cost more than their share
+_awake = 0  # step before which hooks do not rest for long: the monitor looks closely at this process
+resting = 0  # steps for which hooks only count
+_cost = 50000  # what one reading usually takes, nanoseconds
+_spent = 0  # by all hooks until the last reading
 _last = None  # how the last step's devices are read
-_after_step = []  # functions of the step number, called when a step has ended
+_due = _wake = _NEVER  # the first of _calls; the first that hooks must be awake for
+_calls = []  # (step, function of the step number, called when that step has ended, whether hooks are woken for it)
 _before_backward = []  # functions called once, when the first backward pass begins
 _commands = {}  # name -> function of the command, gives the text of the answer
 
@@ -55,7 +65,6 @@ class Seldom:
         return self.last
 
 
-_resident = Seldom(0.0005)  # the monitor reads it four times a second anyway
 _heap_beside_cuda = Seldom(0.0005)
 
 
@@ -74,9 +83,25 @@ def command(name, fn):
     _commands[name] = fn
 
 
-def after_step(fn):
-    """Calls fn(step) after each step, inside the cost accounting."""
-    _after_step.append(fn)
+def at(number, fn, wake=False):
+    """Calls fn(step), once, when that step has ended, or the first after it that is read; inside the cost accounting."""
+    _calls.append((number, fn, wake))
+    _next_call()
+
+
+def _next_call():
+    global _due, _wake
+    _due = min([call[0] for call in _calls] or [_NEVER])
+    _wake = min([call[0] for call in _calls if call[2]] or [_NEVER])
+
+
+def _call():
+    """Makes the calls that are due."""
+    ready = [call for call in _calls if call[0] <= step]
+    _calls[:] = [call for call in _calls if call[0] > step]
+    _next_call()
+    for _, fn, _ in ready:
+        fn(step)
 
 
 def before_backward(fn):
@@ -101,77 +126,91 @@ def count():
 
 def close(read, devices):
     """Ends a step. read(device) gives (device, allocated, reserved, peak, split, retries, ooms) of each of the devices."""
-    global phase, _last
+    global phase, step, _unread, _last, _cost, _spent, resting
     ended = now()
     if step == 0:
         guard.start()  # the share of time is that of steps, not of loading data and building the model
-    count()
-    _last = read, devices
+    step += 1
+    _unread += 1
     took = (ended - ended_ns) // _unread
-    _take(ended)
+    _last = read, devices
+    if devices:
+        guard.grace_ns = guard.CARD_NS
+    _take(ended, read, devices)
     phase = "forward"
-    for fn in _after_step:
-        fn(step)
+    if step >= _due:
+        _call()
     if ended - _flushed_ns > FLUSH_NS or len(_taken) >= MAX_ROWS:
         flush()
         obey()
-    _rest(took)
+    # Telling rows or counting weights now and then is not what a reading costs: the estimate falls at once and rises slowly.
+    if step > 2:
+        _cost = min(guard.spent_ns - _spent, 5 * _cost // 4 + 2000)
+    _spent = guard.spent_ns
+    resting = max(0, min(_gap(took), _wake - step) - 1)
 
 
-def _rest(took):
-    """Lets hooks rest for as many steps as it takes to come back to their share of time, though not for long."""
-    global resting
+def _gap(took):
+    """Steps until the next reading. Evenly as long as hooks are within their share, and not too far apart while they have
+    anything left; when they have spent it all, up to twice as far apart as their share asks for."""
+    fair = _cost / (SHARE * took + 1)
     over = guard.overspent()
-    if over > 0 and step >= _awake:
-        resting = int(min(over / guard.BUDGET, FLUSH_NS) // max(took, 1))
+    if over < 0 or step < _awake:
+        return int(min(fair + 1, MOST_GAP))
+    return 1 + int(min(fair + over / (guard.BUDGET * took + 1), 2 * max(fair, MOST_GAP), 1 + FLUSH_NS // (took + 1)))
 
 
 def rest():
     """A step while hooks rest: it is counted, and the next one begins with clean times."""
-    global resting, ended_ns, wait_ns, backward_ns, optimizer_ns, micro_batches, _unread
-    count()
+    global step, resting, ended_ns, wait_ns, backward_ns, optimizer_ns, micro_batches, _unread
+    step += 1
+    _unread += 1
     resting -= 1
+    guard.spent_ns += 3 * guard.GLANCE_NS  # of this hook, the one before the optimizer and the one around backward
     if resting <= 0:
         ended_ns, wait_ns, backward_ns, optimizer_ns, micro_batches, _unread = now(), 0, 0, 0, 0, 0
 
 
-def _take(ended):
-    """Takes the figures of the step that ended and starts the times anew."""
+def _take(ended, read, devices):
+    """Takes the figures of the step that ended as rows, one a device (see wire.STEP_COLUMNS), and starts the times anew."""
     global ended_ns, wait_ns, backward_ns, optimizer_ns, micro_batches, _unread, _told
-    read, devices = _last
     _told = step
-    # On a card the host's heap is of second rank; without one it is what leaks are seen in.
-    heap = _heap_beside_cuda(host.heap) if devices else host.heap()
-    _taken.append((step, ended, (ended - ended_ns, wait_ns, backward_ns, optimizer_ns, micro_batches, _unread),
-                   [read(device) for device in devices] or _NO_DEVICE, dict(at_backward), _resident(host.memory), heap))
+    unit = 1000 * _unread
+    heap = host.heap() if not devices else _heap_beside_cuda(host.heap)  # on a card of second rank
+    if _pages is None or _by_pages:
+        _read_pages(heap)
+    resident, anonymous = _pages
+    if not devices:
+        _taken.append([step, -1, (_clock + ended) // 1000, (ended - ended_ns) // unit, wait_ns // unit, backward_ns // unit,
+                       optimizer_ns // unit, micro_batches // _unread, 0, 0, 0, at_backward.get(-1, 0), 0, 0, 0,
+                       resident, anonymous, heap])
+    for device in devices:
+        _, allocated, reserved, peak, split, retries, ooms = read(device)
+        _taken.append([step, device, (_clock + ended) // 1000, (ended - ended_ns) // unit, wait_ns // unit, backward_ns // unit,
+                       optimizer_ns // unit, micro_batches // _unread, allocated, reserved, peak, at_backward.get(device, 0),
+                       split, retries, ooms, resident, anonymous, heap])
     ended_ns, wait_ns, backward_ns, optimizer_ns, micro_batches, _unread = ended, 0, 0, 0, 0, 0
 
 
-_NO_DEVICE = [(-1, 0, 0, 0, 0, 0, 0)]
-
-
-def _rows(taken, clock):
-    """A step's rows, one a device. clock is what the wall clock shows when perf_counter is 0."""
-    number, ended, times, readings, before, (resident, anonymous), heap = taken
-    unread = times[-1]
-    unit = 1000 * unread
-    times = tuple(took // unit for took in times[:4]) + (times[4] // unread,)
-    for device, allocated, reserved, peak, split, retries, ooms in readings:
-        yield "[%d,%d,%d,%d,%d,%d,%d,%d,%d,%d,%d,%d,%d,%d,%d,%d,%d,%d]" % (
-            (number, device, (clock + ended) // 1000) + times + (allocated, reserved, peak, before.get(device, 0), split, retries,
-                                                               ooms, resident, anonymous, heap))
+def _read_pages(heap):
+    global _pages, _by_pages
+    _pages = host.memory()
+    _by_pages = heap < _pages[1] // 4
 
 
 def flush():
     """Sends the steps taken so far."""
-    global _flushed_ns
+    global _flushed_ns, _clock, flushes
     _flushed_ns = now()
+    flushes += 1
+    _clock = time.time_ns() - _flushed_ns
     if not _taken:
         return
-    clock = time.time_ns() - _flushed_ns
-    rows = ",".join(row for taken in _taken for row in _rows(taken, clock))
+    if not _by_pages:
+        _read_pages(_taken[-1][-1])
+    rows = repr(_taken)
     del _taken[:]
-    link.send_line(('{"t":"steps","rows":[%s],"spent_us":%d,"elapsed_us":%d}\n' % (
+    link.send_line(('{"t":"steps","rows":%s,"spent_us":%d,"elapsed_us":%d}\n' % (
         rows, guard.spent_ns // 1000, (_flushed_ns - guard.began_ns) // 1000)).encode("ascii"))
 
 
@@ -180,7 +219,7 @@ def _end():
     global _unread
     if step != _told and _last is not None:
         _unread = max(_unread, 1)  # a rest that has just ended starts the times anew
-        _take(now())
+        _take(now(), *_last)
     flush()
 
 
@@ -234,9 +273,6 @@ class Leader:
         self._leader = lambda: None  # a weak reference: an optimizer is not kept alive by us
         self._others = set()
         self._silence = 0
-
-    def leads(self, optimizer):
-        return self._leader() is optimizer
 
     def ends_step(self, optimizer):
         if self._leader() is optimizer:

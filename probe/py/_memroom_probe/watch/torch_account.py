@@ -1,19 +1,22 @@
 """What a process's device memory is made of: weights, gradients and optimizer state, counted on the live objects.
 
 Optimizers are known from their steps, parameters outside them (frozen ones) from torch's hook on their registration. Only
-weak references are kept. Counting walks all parameters, so it is done after the second step and then seldom.
+weak references are kept. Counting walks all parameters, so it is done after the second step and then seldom, and where steps
+are so short that it cannot be afforded, when the program ends.
 """
 
 import weakref
 
-from .. import guard, link
+from .. import farewell, guard, link
 from . import steps
 
 _torch = None
 _optimizers = {}  # id -> weak reference
 _parameters = []  # weak references, in order of registration
 _purge_at = 4096
-_due = 2  # step at which the account is told next
+_told = False
+_TENSOR_NS, _FIRST_NS = 8000, 400000  # what counting takes at first, for each parameter with its gradient and state, and in all
+_cost = 0  # what it took the last time
 
 
 def install(torch):
@@ -22,7 +25,8 @@ def install(torch):
     register = getattr(torch.nn.modules.module, "register_module_parameter_registration_hook", None)  # since 2.0
     if register is not None:
         register(_registered)
-    steps.after_step(_after_step)
+    steps.at(2, _after_step)
+    farewell.before(_before_end)
     steps.command("account", lambda asked: "%d devices" % tell())
 
 
@@ -45,17 +49,30 @@ def _registered(module, name, parameter):
 
 
 def _after_step(step):
-    """Tells the account at steps 2, 20, 200, 2000, then every 2000: what changes it changes early."""
-    global _due
-    if step >= _due and guard.affordable():
-        _due = step * 10 if step < 2000 else step + 2000
+    """Tells the account at steps 2, 20, 200, 2000, then every 2000, or when it can be afforded: what changes it changes early."""
+    global _cost
+    cost = _cost or _FIRST_NS + _TENSOR_NS * len(_parameters)
+    if not guard.affordable(cost):
+        steps.at(step + 10, _after_step)
+        return
+    began = guard.used()
+    tell()
+    _cost = guard.used() - began
+    steps.at((20 if step < 20 else 200 if step < 200 else 2000) if step < 2000 else step + 2000, _after_step)
+
+
+def _before_end():
+    """The account of a program whose steps were too short or too few to count in."""
+    if not _told and steps.step > 0:
         tell()
 
 
 def tell():
     """Counts and tells, one message a device; gives their number."""
+    global _told
     from . import of_torch
 
+    _told = True
     counts = {}  # device -> [weights, gradients, optimizer]
     storages = set()
     for parameter in _live_parameters():

@@ -26,7 +26,8 @@ def install(torch, limit):
     _read_before()
     torch.cuda._lazy_call(_apply)
     steps.before_backward(_apply)
-    steps.after_step(lambda step: _apply() if step in _AGAIN else None)
+    for step in _AGAIN:
+        steps.at(step, lambda step: _apply())
 
 
 class _Memory(ctypes.Structure):

@@ -14,7 +14,7 @@ MAX_GROUPS = 12
 MAX_FRAMES = 12
 
 _torch = None
-_first = _middle = _last = 0  # steps of the window; 0: none is open
+_first = _last = 0  # steps of the window; 0: none is open
 _half = {}  # (device, frames) -> bytes in the middle of the window
 
 
@@ -26,11 +26,10 @@ def install(torch):
     steps.command("record_stacks", _begin)
     steps.command("heap", heap.tell)
     heap.install(torch)
-    steps.after_step(_after_step)
 
 
 def _begin(asked):
-    global _first, _middle, _last
+    global _first, _last
     from . import of_torch, torch_oom
 
     if _last:
@@ -44,22 +43,23 @@ def _begin(asked):
     length = max(2, min(int(asked.get("steps") or 12), MAX_STEPS))
     _torch.cuda.memory._record_memory_history(enabled="state", context="state", stacks="python")
     _half.clear()
-    _first, _middle, _last = steps.step, steps.step + length // 2, steps.step + length
+    _first, _last = steps.step, steps.step + length
+    steps.at(steps.step + length // 2, _halfway, wake=True)
+    steps.at(_last, _ends, wake=True)
     return "recording for %d steps" % length
 
 
-def _after_step(step):
+def _halfway(step):
+    _half.update({key: total for key, (total, _) in _live().items()})
+
+
+def _ends(step):
     global _last
-    if not _last:
-        return
-    if step == _middle:
-        _half.update({key: total for key, (total, _) in _live().items()})
-    elif step >= _last:
-        length, _last = step - _first, 0
-        try:
-            _tell(step, length, _live())
-        finally:
-            _torch.cuda.memory._record_memory_history(enabled=None)
+    length, _last = step - _first, 0
+    try:
+        _tell(step, length, _live())
+    finally:
+        _torch.cuda.memory._record_memory_history(enabled=None)
 
 
 def _live():
