@@ -51,6 +51,18 @@ class SlicedOptimizer(unittest.TestCase):
             self.assertIn("slices", told.text())
 
 
+class FusedOptimizer(unittest.TestCase):
+    def test_parameters_that_can_be_read_once(self):
+        """Groups of `module.parameters()` are looked at before the optimizer gets them: none may arrive empty."""
+        optimizers = (lambda p: torch.optim.AdamW(p, lr=0.1)), (lambda p: torch.optim.AdamW([{"params": (q for q in p)}], lr=0.1))
+        model = deep()
+        before = [train(model, classify, points(), optimizer) for optimizer in optimizers]  # the remedy stays once it is there
+        for optimizer, (whole, a, _) in zip(optimizers, before):
+            fused, b, _ = train(model, classify, points(), optimizer, [("optimizer_fused", {})])
+            self.assertEqual(whole, fused)
+            self.assertEqual(parameters_apart(a, b), 0)
+
+
 class Precision(unittest.TestCase):
     def test_autocast(self):
         model = deep()

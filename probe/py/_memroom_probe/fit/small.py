@@ -1,4 +1,5 @@
 """Small remedies: gradients set to None, the cache emptied at high water, fused optimizers, thriftier data loaders."""
+import collections.abc
 import functools
 import weakref
 
@@ -90,7 +91,7 @@ def fused_optimizer(params, say):
 
         @functools.wraps(original)
         def __init__(self, parameters, *args, original=original, name=name, **kwargs):
-            parameters = list(parameters)
+            parameters = _held(parameters)
             if not {"fused", "foreach", "differentiable", "capturable"} & set(kwargs) and _on_cuda(parameters):
                 kwargs["fused"] = True
                 if not told:
@@ -99,6 +100,15 @@ def fused_optimizer(params, say):
             original(self, parameters, *args, **kwargs)
 
         kind.__init__ = __init__
+
+
+def _held(parameters):
+    """What an optimizer is given, so that it can be read twice: `model.parameters()` is empty after it was looked at."""
+    parameters = list(parameters) if isinstance(parameters, collections.abc.Iterator) else parameters
+    for group in parameters:
+        if isinstance(group, dict) and isinstance(group.get("params"), collections.abc.Iterator):
+            group["params"] = list(group["params"])  # in the caller's dict, as torch does
+    return parameters
 
 
 def _on_cuda(parameters):
