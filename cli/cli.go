@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -81,6 +82,7 @@ func Main(ctx context.Context, args []string, streams Streams) (code int) {
 		kong.Exit(func(c int) { exited = c; panic(exitNow{}) }),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 110}),
 		kong.Help(helpWithExamples),
+		kong.KindMapper(reflect.String, kong.MapperFunc(keepBytes)),
 	)
 	if err != nil {
 		panic(err) // the command structs are wrong: a bug of ours that any test shows
@@ -100,6 +102,17 @@ func Main(ctx context.Context, args []string, streams Streams) (code int) {
 	}
 	s := &session{ctx: ctx, Streams: streams, color: useColor(commands.Color, streams.Out), model: parser.Model}
 	return finish(streams, wantsJSON(args), parsed.Run(s))
+}
+
+// keepBytes takes a word of the command line as it is. kong would send it through JSON, which changes file names and arguments that
+// are no UTF-8.
+func keepBytes(ctx *kong.DecodeContext, target reflect.Value) error {
+	token, err := ctx.Scan.PopValue("string")
+	if err != nil {
+		return err
+	}
+	target.SetString(fmt.Sprint(token.Value))
+	return nil
 }
 
 // habits reads what people type out of habit: nothing, --version, and help in front of a command.

@@ -78,10 +78,10 @@ func watch(dir, specText string) error {
 		run.ID = folder.ID // the disk was full when the run began; it is watched all the same
 	}
 	m := &supervise.Monitor{Run: run, Files: runFiles(folder), Record: folder, Options: supervise.DefaultOptions(),
-		Detect: supervise.NewJudgement(diagnose.DefaultThresholds(), spec.HostMem), Report: spec.Report, Verdict: spec.Verdict}
+		Detect: supervise.NewJudgement(diagnose.DefaultThresholds(), spec.HostMem), Report: string(spec.Report), Verdict: string(spec.Verdict)}
 	m.Options.Grace, m.Options.OnPressure, m.Options.PressureAt = spec.Grace, spec.OnPressure, spec.PressureAt
-	if spec.Socket != "" {
-		listener, err := probe.Listen(spec.Socket)
+	if len(spec.Socket) > 0 {
+		listener, err := probe.Listen(string(spec.Socket))
 		if err == nil {
 			defer listener.Close()
 			m.Probe = listener

@@ -74,13 +74,12 @@ func checkLimit(flag string, size event.Bytes) error {
 
 // monitorSpec is what the monitor is told on its command line: nothing in it is a secret of the user's.
 type monitorSpec struct {
-	Home       string        `json:"home"`
 	HostMem    event.Bytes   `json:"host_mem,omitempty"` // here too: the record may be on a full disk
 	Grace      time.Duration `json:"grace"`
 	OnPressure string        `json:"on_pressure,omitempty"`
 	PressureAt float64       `json:"pressure_at"`
-	Report     string        `json:"report,omitempty"`
-	Verdict    string        `json:"verdict,omitempty"`
-	Socket     string        `json:"socket,omitempty"` // of the probes
+	Report     []byte        `json:"report,omitempty"` // paths are bytes: JSON would change those that are no UTF-8
+	Verdict    []byte        `json:"verdict,omitempty"`
+	Socket     []byte        `json:"socket,omitempty"` // of the probes
 	Fit        *fitSpec      `json:"fit,omitempty"`
 }

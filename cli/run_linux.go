@@ -81,7 +81,7 @@ func (c *runCmd) Run(s *session) error {
 		return c.view(s, front, r.folder)
 	}
 	state, err := front.Run()
-	return c.conclude(s, r.folder, state, err)
+	return c.conclude(s, front, r.folder, state, err)
 }
 
 // found says what was learnt while the command runs. On a terminal it would tear the command's progress bar: there the
@@ -168,8 +168,8 @@ func (c *runCmd) prepare(s *session, command []string) (*prepared, error) {
 	if err != nil {
 		return nil, err
 	}
-	spec := monitorSpec{Home: home.Home, HostMem: c.HostMem, Grace: c.Grace, OnPressure: c.OnPressure, PressureAt: c.PressureAt,
-		Report: absolute(c.JSON), Verdict: absolute(c.Verdict), Socket: socket, Fit: fitting}
+	spec := monitorSpec{HostMem: c.HostMem, Grace: c.Grace, OnPressure: c.OnPressure, PressureAt: c.PressureAt,
+		Report: []byte(absolute(c.JSON)), Verdict: []byte(absolute(c.Verdict)), Socket: []byte(socket), Fit: fitting}
 	text, err := json.Marshal(spec)
 	r.spec = string(text)
 	return r, err
@@ -256,7 +256,7 @@ func probeSocket(folder *store.Folder) string {
 }
 
 // conclude prints the summary and gives the command's exit code.
-func (c *runCmd) conclude(s *session, folder *store.Folder, state supervise.State, failure error) error {
+func (c *runCmd) conclude(s *session, front *supervise.Front, folder *store.Folder, state supervise.State, failure error) error {
 	if failure != nil {
 		exit, err := folder.Exit()
 		if err != nil {
@@ -281,6 +281,7 @@ func (c *runCmd) conclude(s *session, folder *store.Folder, state supervise.Stat
 			s.note("memroom: %s", text)
 		}
 	}
+	front.DieInterrupted(*state.Exit)
 	return exitQuietly(state.Exit.Code)
 }
 

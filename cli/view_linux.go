@@ -32,7 +32,7 @@ func (c *runCmd) view(s *session, front *supervise.Front, folder *store.Folder) 
 		for {
 			select {
 			case e := <-over:
-				return c.conclude(s, folder, e.state, e.err)
+				return c.conclude(s, front, folder, e.state, e.err)
 			case <-time.After(10 * time.Second):
 				f.update()
 				fmt.Fprintln(s.Err, "memroom: "+f.line())
@@ -49,7 +49,7 @@ func (c *runCmd) view(s *session, front *supervise.Front, folder *store.Folder) 
 			for _, line := range end.last(20) {
 				fmt.Fprintln(s.Out, line)
 			}
-			return c.conclude(s, folder, e.state, e.err)
+			return c.conclude(s, front, folder, e.state, e.err)
 		default:
 		}
 		f.update()

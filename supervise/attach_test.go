@@ -51,7 +51,10 @@ func TestAttachAtTerminal(t *testing.T) {
 	second.waitFor("leaves it running")
 	second.typeKeys("x\r")
 	second.waitFor("one=x")
-	second.typeKeys("\x10\x11")
+	second.typeKeys("\x11z\x10") // neither alone leaves
+	second.waitFor("z")
+	time.Sleep(50 * time.Millisecond)
+	second.typeKeys("\x11")
 	if err := leaver.Wait(); err != nil {
 		t.Errorf("leaving: %v; seen %q", err, second.seen())
 	}
@@ -60,7 +63,7 @@ func TestAttachAtTerminal(t *testing.T) {
 	third.sit(last)
 	third.waitFor("leaves it running")
 	third.typeKeys("y\r")
-	third.waitFor("two=y")
+	third.waitFor("two=zy") // and the command never got the two
 	_ = last.Wait()
 	if code := last.ProcessState.ExitCode(); code != 8 {
 		t.Errorf("exit %d; seen %q", code, third.seen())

@@ -2,6 +2,7 @@ package supervise
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -37,6 +38,7 @@ type Front struct {
 	DetachKeys bool                  // Ctrl-P Ctrl-Q leaves without ending the run
 	ReadOnly   bool                  // signals end the front end instead of being handed on
 	stop       func(signalled error) // set while running
+	heldP      bool                  // a Ctrl-P that may be the first of the two
 
 	conn   *net.UnixConn
 	sendMu sync.Mutex
@@ -109,7 +111,10 @@ func (f *Front) Launch(launch Launch) error {
 		if launch.Streams.Out != Terminal {
 			terminal = f.Err
 		}
-		launch.Size, launch.Modes = sizeOf(terminal), modesOf(terminal)
+		launch.Size = sizeOf(terminal)
+		if newScreen(terminal).foreground() { // in the background they are those of the shell's line editor
+			launch.Modes = modesOf(terminal)
+		}
 	}
 	return f.sendJSON(sayLaunch, launch)
 }
@@ -220,21 +225,24 @@ func (f *Front) takeScreen() {
 	go f.screen.keys(f.typed)
 }
 
-// typed hands keys on; in a row, Ctrl-P and Ctrl-Q leave.
+// typed hands keys on. Ctrl-P and then Ctrl-Q leave: so a Ctrl-P waits for the next key.
 func (f *Front) typed(keys []byte) bool {
-	if f.DetachKeys {
-		for i := 0; i+1 < len(keys); i++ {
-			if keys[i] == 'P'-'@' && keys[i+1] == 'Q'-'@' {
-				f.stop(ErrDetached)
-				return false
-			}
-		}
-		if len(keys) == 1 && keys[0] == 'Q'-'@' {
-			f.stop(ErrDetached)
-			return false
-		}
+	if !f.DetachKeys {
+		return f.send(sayInput, keys) == nil
 	}
-	return f.send(sayInput, keys) == nil
+	const ctrlP, ctrlQ = 'P' - '@', 'Q' - '@'
+	if f.heldP {
+		keys, f.heldP = append([]byte{ctrlP}, keys...), false
+	}
+	if i := bytes.Index(keys, []byte{ctrlP, ctrlQ}); i >= 0 {
+		_ = f.send(sayInput, keys[:i])
+		f.stop(ErrDetached)
+		return false
+	}
+	if len(keys) > 0 && keys[len(keys)-1] == ctrlP {
+		keys, f.heldP = keys[:len(keys)-1], true
+	}
+	return len(keys) == 0 || f.send(sayInput, keys) == nil
 }
 
 // copyFile shows output that lies in the file.
@@ -271,9 +279,12 @@ func (f *Front) show(stream int, data []byte) {
 		f.Show(stream, data)
 		return
 	}
-	target := f.Out
+	target, channel := f.Out, f.state.Streams.Out
 	if stream == 2 {
-		target = f.Err
+		target, channel = f.Err, f.state.Streams.Err
+	}
+	if channel == Terminal && !f.screen.isRaw() {
+		data = bytes.ReplaceAll(data, []byte("\r\n"), []byte("\n")) // the user's terminal adds the return that the command's has added already
 	}
 	if _, err := target.Write(data); err != nil && errors.Is(err, syscall.EPIPE) && !f.ReadOnly {
 		_ = f.send(sayEnd, []byte(strconv.Itoa(stream)))
@@ -286,7 +297,7 @@ func (f *Front) stopped() {
 		return
 	}
 	if f.screen != nil {
-		f.screen.restore()
+		f.screen.pause()
 	}
 	_ = unix.Kill(0, unix.SIGSTOP) // the whole job, as the kernel stops it; here we wait for fg
 	f.resume()
@@ -294,7 +305,7 @@ func (f *Front) stopped() {
 
 func (f *Front) resume() {
 	if f.screen != nil {
-		f.screen.enter()
+		f.screen.resume()
 		f.sendSize()
 	}
 	_ = f.send(sayContinue, nil)
@@ -318,15 +329,25 @@ func (f *Front) sendSize() {
 	}
 }
 
-// forwarded are the signals a user, a batch system or a shell sends to the command by sending them to us.
-var forwarded = []os.Signal{unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGTERM, unix.SIGUSR1, unix.SIGUSR2, unix.SIGALRM,
-	unix.SIGTSTP, unix.SIGCONT, unix.SIGWINCH, unix.SIGPIPE}
+// forwarded are the signals a user, a batch system or a shell sends to the command by sending them to us: all that can be
+// caught, but those of our own faults (SIGSEGV and the like), of our own children, and what the Go runtime sends itself.
+var forwarded = func() []os.Signal {
+	signals := []os.Signal{unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGABRT, unix.SIGTERM, unix.SIGUSR1, unix.SIGUSR2, unix.SIGALRM, unix.SIGVTALRM,
+		unix.SIGXCPU, unix.SIGIO, unix.SIGPWR, unix.SIGSTKFLT, unix.SIGTSTP, unix.SIGCONT, unix.SIGWINCH, unix.SIGPIPE}
+	for n := firstRealTime; n <= lastRealTime; n++ {
+		signals = append(signals, syscall.Signal(n))
+	}
+	return signals
+}
+
+// The real-time signals that are for programs: those below are the C library's own, or musl's, and Go leaves them alone.
+const firstRealTime, lastRealTime = 35, 64
 
 // handleSignals hands signals on until the returned function is called. What was ignored when we were started (nohup)
 // stays ignored.
 func (f *Front) handleSignals() (stop func()) {
 	signals := make(chan os.Signal, 16)
-	for _, s := range forwarded {
+	for _, s := range forwarded() {
 		if !signal.Ignored(s) {
 			signal.Notify(signals, s)
 		}
@@ -352,7 +373,7 @@ func (f *Front) signalled(s syscall.Signal) {
 		f.sendSize()
 	case unix.SIGCONT:
 		if f.screen != nil {
-			f.screen.enter()
+			f.screen.resume()
 		}
 		if !f.ReadOnly {
 			_ = f.send(sayContinue, nil)
@@ -386,6 +407,23 @@ func (f *Front) closeFiles() {
 		if file != nil {
 			file.Close()
 		}
+	}
+}
+
+// DieInterrupted ends this process by SIGINT when that is what ended the command of a job at a terminal. Shells look at how a job
+// ended to know whether the user wants a loop or a script stopped: after an exit code they go on with the next command.
+// Where the key never reached the kernel as one, because the terminal was raw, the whole job is told, as the kernel would.
+func (f *Front) DieInterrupted(exit event.Exit) {
+	if exit.Signal != "SIGINT" || !hasTerminal() {
+		return
+	}
+	target := unix.Getpid()
+	if f.screen != nil || f.Show != nil {
+		target = 0
+	}
+	signal.Reset(unix.SIGINT)
+	if unix.Kill(target, unix.SIGINT) == nil {
+		time.Sleep(time.Second) // it is on its way
 	}
 }
 

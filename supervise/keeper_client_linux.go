@@ -254,7 +254,8 @@ func (k *keeper) hear(what kind, payload []byte) {
 	case sayInput:
 		select {
 		case k.typed <- payload:
-		default: // 64 chunks wait already for a command that does not read
+		default:
+			k.say("input", "what was typed is lost from here on: the command has not read the last %d MiB", waitingKeys*4>>10)
 		}
 	case sayEnd:
 		if stream, err := strconv.Atoi(string(payload)); err == nil && (stream == 1 || stream == 2) {

@@ -1,6 +1,7 @@
 package supervise
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -22,6 +23,9 @@ import (
 )
 
 const (
+	// waitingKeys is how many readings of the keyboard, of up to 4 KiB, may wait for a command that does not read. What a user
+	// pastes fits; waiting for room here would hold up signals.
+	waitingKeys     = 1024
 	launchPatience  = 30 * time.Second // for the first launch; a front end killed before it sent one leaves nothing behind
 	verdictPatience = 10 * time.Second // for the monitor to judge an attempt, when no policy waits on it
 )
@@ -63,7 +67,7 @@ func Keep(files Files, ready io.Writer) error {
 	if err != nil {
 		return fmt.Errorf("listen: %w", err)
 	}
-	k := &keeper{files: files, listener: listener, clients: map[*client]bool{}, typed: make(chan []byte, 64),
+	k := &keeper{files: files, listener: listener, clients: map[*client]bool{}, typed: make(chan []byte, waitingKeys),
 		launches: make(chan Launch, 1), done: make(chan struct{}, 1), exited: make(chan event.Exit, 1), alone: make(chan struct{})}
 	k.state = State{Keeper: os.Getpid(), KeeperStart: startTicks(os.Getpid()), Began: time.Now(), BeganBootMS: bootClock().Milliseconds()}
 	k.outputs[1], k.outputs[2] = newOutput(k, 1, files.Output), newOutput(k, 2, files.Errors)
@@ -165,7 +169,11 @@ func notStarted(launch Launch, err error) event.Exit {
 		code = 125
 	}
 	name := launch.Path
-	if errors.Is(err, unix.ENOENT) && fileExists(launch.Path) {
+	switch {
+	case !errors.Is(err, unix.ENOENT):
+	case launch.Dir != "" && !fileExists(launch.Dir):
+		code, name = 125, name+" in "+launch.Dir
+	case fileExists(launch.Path):
 		name += " (its interpreter is missing)"
 	}
 	return event.Exit{Code: code, At: time.Now(), StartError: fmt.Sprintf("execute %s: %v", name, err)}
@@ -236,6 +244,10 @@ func (k *keeper) fork(launch Launch, streams *streams) (int, error) {
 		path, args = scopeArguments(k.room.unit+"-"+strconv.Itoa(launch.Attempt), launch.HostLimit, path, args)
 	}
 	pid, err := startIn(k.room.group, path, args, attr)
+	if errors.Is(err, unix.ENOEXEC) && isText(launch.Path) {
+		path, args = "/bin/sh", append([]string{"sh", launch.Path}, args[1:]...)
+		pid, err = startIn(k.room.group, path, args, attr)
+	}
 	if err == nil || k.room.group == nil {
 		return pid, err
 	}
@@ -251,6 +263,19 @@ func (k *keeper) fork(launch Launch, streams *streams) (int, error) {
 		k.room.limit, k.state.Limit = LimitSoft, LimitSoft
 	}
 	return pid, nil
+}
+
+// isText says whether a file that the kernel cannot execute may be a script without a first line that names its interpreter:
+// execvp(3) and shells hand such a file to sh.
+func isText(path string) bool {
+	file, err := os.Open(path)
+	if err != nil {
+		return false
+	}
+	defer file.Close()
+	head := make([]byte, 256)
+	n, _ := file.Read(head)
+	return bytes.IndexByte(head[:n], 0) < 0
 }
 
 // noteRoom records which cgroup the command is in, and gives it back the OOM score we may have lowered for ourselves.

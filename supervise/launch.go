@@ -52,6 +52,57 @@ type Launch struct {
 	Note      string      `json:"note,omitempty"`    // told to the front end before the command starts
 }
 
+// wireLaunch is a launch on the socket. JSON has no room for bytes that are no UTF-8, and file names, arguments and
+// environments may be any: they travel as bytes.
+type wireLaunch struct {
+	plainLaunch
+	Path []byte   `json:"path"`
+	Args [][]byte `json:"args"`
+	Env  [][]byte `json:"env"`
+	Dir  []byte   `json:"dir"`
+}
+
+type plainLaunch Launch // without its methods
+
+// MarshalJSON keeps every byte of the command.
+func (l Launch) MarshalJSON() ([]byte, error) {
+	return json.Marshal(wireLaunch{plainLaunch: plainLaunch(l), Path: []byte(l.Path), Args: toBytes(l.Args), Env: toBytes(l.Env), Dir: []byte(l.Dir)})
+}
+
+// UnmarshalJSON reads what MarshalJSON wrote.
+func (l *Launch) UnmarshalJSON(data []byte) error {
+	var wire wireLaunch
+	if err := json.Unmarshal(data, &wire); err != nil {
+		return err
+	}
+	*l = Launch(wire.plainLaunch)
+	l.Path, l.Args, l.Env, l.Dir = string(wire.Path), toTexts(wire.Args), toTexts(wire.Env), string(wire.Dir)
+	return nil
+}
+
+// toBytes and toTexts keep nil apart from empty: nil means "as before" in a relaunch.
+func toBytes(texts []string) [][]byte {
+	if texts == nil {
+		return nil
+	}
+	out := make([][]byte, len(texts))
+	for i, t := range texts {
+		out[i] = []byte(t)
+	}
+	return out
+}
+
+func toTexts(list [][]byte) []string {
+	if list == nil {
+		return nil
+	}
+	out := make([]string, len(list))
+	for i, b := range list {
+		out[i] = string(b)
+	}
+	return out
+}
+
 // Size of a terminal, in characters.
 type Size struct {
 	Rows    uint16 `json:"rows"`

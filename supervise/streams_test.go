@@ -118,7 +118,8 @@ func TestExitCodes(t *testing.T) {
 	plain := filepath.Join(dir, "plain")
 	noInterpreter := filepath.Join(dir, "script")
 	garbage := filepath.Join(dir, "garbage")
-	for path, content := range map[string]string{plain: "text", noInterpreter: "#!/no/such/interpreter\n", garbage: "\x00\x01\x02"} {
+	noFirstLine := filepath.Join(dir, "noFirstLine")
+	for path, content := range map[string]string{plain: "text", noInterpreter: "#!/no/such/interpreter\n", garbage: "\x00\x01\x02", noFirstLine: "exit $1\n"} {
 		if err := os.WriteFile(path, []byte(content), 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -142,6 +143,7 @@ func TestExitCodes(t *testing.T) {
 		{"a folder", []string{dir}, 126, "not executable"},
 		{"no interpreter", []string{noInterpreter}, 127, "interpreter"},
 		{"not a program", []string{garbage}, 126, "exec format"},
+		{"a script that names no interpreter", []string{noFirstLine, "7"}, 7, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			got := w.run(append([]string{"--"}, c.command...)...)
@@ -156,7 +158,8 @@ func TestExitCodes(t *testing.T) {
 }
 
 func TestSignalsAreForwarded(t *testing.T) {
-	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGQUIT} {
+	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGQUIT,
+		syscall.SIGABRT, syscall.SIGXCPU, syscall.Signal(40)} {
 		t.Run(sig.String(), func(t *testing.T) {
 			t.Parallel()
 			if signal.Ignored(sig) {
@@ -198,6 +201,24 @@ func TestNohupIsInherited(t *testing.T) {
 	cmd.Env = w.memroom().Env
 	if got := w.finish(cmd); got.out != "survived\n" {
 		t.Errorf("%+v", got)
+	}
+}
+
+// TestArgumentsAreBytes: names and values that are no UTF-8 reach the command as they are, from a folder that is none.
+func TestArgumentsAreBytes(t *testing.T) {
+	w := newWorkshop(t, ourselves)
+	odd := "a\xff\xfe\x01b"
+	dir := filepath.Join(t.TempDir(), "caf\xe9")
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	cmd := w.memroom("run", "--verdict", "verdict.json", "--", "sh", "-c", `printf '%s|%s|' "$1" "$ODD"; pwd`, "sh", odd)
+	cmd.Env, cmd.Dir = append(cmd.Env, "ODD="+odd), dir
+	if got := w.finish(cmd); got.out != odd+"|"+odd+"|"+dir+"\n" || got.code != 0 || got.err != "" {
+		t.Errorf("%+v", got)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "verdict.json")); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -3,6 +3,7 @@ package supervise
 import (
 	"os"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 	"golang.org/x/term"
@@ -40,15 +41,11 @@ type screen struct {
 	mu   sync.Mutex
 	raw  bool
 	was  *unix.Termios
-	turn *sync.Cond // a change between foreground and background
+	held bool // stopped, or about to be: the terminal is the shell's
 	over bool
 }
 
-func newScreen(file *os.File) *screen {
-	s := &screen{file: file}
-	s.turn = sync.NewCond(&s.mu)
-	return s
-}
+func newScreen(file *os.File) *screen { return &screen{file: file} }
 
 // foreground says whether the terminal is ours now. A background job that changes or reads it is stopped by the kernel.
 func (s *screen) foreground() bool {
@@ -60,8 +57,7 @@ func (s *screen) foreground() bool {
 func (s *screen) enter() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	defer s.turn.Broadcast()
-	if s.raw || s.over || !s.foreground() {
+	if s.raw || s.over || s.held || !s.foreground() {
 		return
 	}
 	was, err := unix.IoctlGetTermios(int(s.file.Fd()), unix.TCGETS)
@@ -79,6 +75,16 @@ func (s *screen) enter() {
 	}
 }
 
+// isRaw says whether bytes reach the terminal as they are. Without a screen it never was made so.
+func (s *screen) isRaw() bool {
+	if s == nil {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.raw
+}
+
 // restore gives the terminal back as it was.
 func (s *screen) restore() {
 	s.mu.Lock()
@@ -89,26 +95,34 @@ func (s *screen) restore() {
 	}
 }
 
-// close restores for good and releases whoever waits for a key.
+// pause gives the terminal back until resume.
+func (s *screen) pause() {
+	s.mu.Lock()
+	s.held = true
+	s.mu.Unlock()
+	s.restore()
+}
+
+func (s *screen) resume() {
+	s.mu.Lock()
+	s.held = false
+	s.mu.Unlock()
+	s.enter()
+}
+
+// close restores for good.
 func (s *screen) close() {
 	s.restore()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.over = true
-	s.turn.Broadcast()
 }
 
 // keys reads what the user types and hands it on, while we are in the foreground.
 func (s *screen) keys(take func([]byte) bool) {
 	buf := make([]byte, 4096)
 	for {
-		s.mu.Lock()
-		for !s.raw && !s.over {
-			s.turn.Wait()
-		}
-		over := s.over
-		s.mu.Unlock()
-		if over {
+		if over := s.awaitForeground(); over {
 			return
 		}
 		ready := []unix.PollFd{{Fd: int32(s.file.Fd()), Events: unix.POLLIN}}
@@ -127,6 +141,24 @@ func (s *screen) keys(take func([]byte) bool) {
 		}
 	}
 }
+
+// awaitForeground waits until the terminal is ours, or no longer needed. A shell that brings a job to the foreground which ran
+// in the background tells it nothing: one has to look.
+func (s *screen) awaitForeground() (over bool) {
+	for {
+		s.enter()
+		s.mu.Lock()
+		raw, over := s.raw, s.over
+		s.mu.Unlock()
+		if raw || over {
+			return over
+		}
+		time.Sleep(lookForTerminal)
+	}
+}
+
+// lookForTerminal is how often a job in the background looks whether it is in the foreground: one system call.
+const lookForTerminal = 100 * time.Millisecond
 
 // restoreForgotten notes that the shell took the terminal away from us; it has set its own modes.
 func (s *screen) restoreForgotten() {

@@ -172,6 +172,43 @@ raise SystemExit(6)
 	_ = cmd.Wait()
 }
 
+// TestCtrlCStopsALoop: a shell, interactive or running a script, ends its loop when the user interrupts a command in it. It knows by
+// how the command ended.
+func TestCtrlCStopsALoop(t *testing.T) {
+	for name, shell := range map[string][]string{"interactive": {"bash", "--norc", "-i", "-c"}, "script": {"bash", "-c"}} {
+		t.Run(name, func(t *testing.T) {
+			w, d := newWorkshop(t, ourselves), newDesk(t)
+			loop := fmt.Sprintf("for i in 1 2 3; do %s run --quiet -- sh -c 'echo turn $$; exec sleep 3'; done; echo after the loop", binary)
+			cmd := exec.Command(shell[0], append(shell[1:], loop)...)
+			cmd.Env, cmd.SysProcAttr = append(w.memroom().Env, "PS1="), &syscall.SysProcAttr{}
+			d.sit(cmd)
+			d.waitFor("turn ")
+			w.waitFolder()
+			d.typeKeys("\x03")
+			_ = cmd.Wait()
+			if turns := strings.Count(d.seen(), "turn "); turns != 1 || strings.Contains(d.seen(), "after the loop") {
+				t.Errorf("it went on: %q", d.seen())
+			}
+		})
+	}
+}
+
+// TestBackground: a job that was started in the background and is brought to the foreground gets keys, in a terminal that is not
+// the one of the shell's line editor, and its lines end as they would without us.
+func TestBackground(t *testing.T) {
+	w, d := newWorkshop(t, ourselves), newDesk(t)
+	script := fmt.Sprintf("set -m; %s run --quiet -- sh -c 'echo ready; read line; echo got $line; exit 4' & sleep 0.5; fg >/dev/null; echo ended=$?", binary)
+	cmd := exec.Command("bash", "--norc", "-i", "-c", script)
+	cmd.Env, cmd.SysProcAttr = append(w.memroom().Env, "PS1="), &syscall.SysProcAttr{}
+	d.sit(cmd)
+	d.waitFor("ready\r\n")
+	time.Sleep(time.Second) // for the shell to hand the terminal over
+	d.typeKeys("hello\r")
+	d.waitFor("got hello\r\n")
+	d.waitFor("ended=4")
+	_ = cmd.Wait()
+}
+
 // TestHangup: when the window is closed the command's whole group is told, as without us.
 func TestHangup(t *testing.T) {
 	if signal.Ignored(unix.SIGHUP) {
