@@ -72,6 +72,9 @@ func VerdictLine(v *event.Verdict, exit *event.Exit) string {
 		return fmt.Sprintf("with exit code %d", v.ExitCode)
 	}
 	text := "OUT OF MEMORY: " + wall(v.Where)
+	if v.ExitCode == 0 {
+		text = "with exit code 0, but " + text
+	}
 	if v.Rank != nil {
 		text += fmt.Sprintf(", rank %d", *v.Rank)
 	}

@@ -45,7 +45,7 @@ func someRuns(t *testing.T, s *Store) []string {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	var ids []string
 	for i, run := range []event.Run{{Name: "first", Command: []string{"a"}}, {Tags: []string{"x", "y"}, Command: []string{"b"}}, {Command: []string{"c"}}} {
-		f := ended(t, s, at.Add(time.Duration(i)*time.Hour), run, event.Exit{Code: i}, event.Verdict{ExitCode: i, IsOOM: i == 2, Evidence: []string{}})
+		f := ended(t, s, at.Add(time.Duration(i)*(time.Hour+time.Millisecond)), run, event.Exit{Code: i}, event.Verdict{ExitCode: i, IsOOM: i == 2, Evidence: []string{}})
 		ids = append(ids, f.ID)
 	}
 	return ids
@@ -302,5 +302,26 @@ func writeKeeper(t *testing.T, f *Folder, pid int) {
 	text := fmt.Sprintf(`{"keeper":%d,"keeper_start":%s}`, pid, fields[19])
 	if err := os.WriteFile(f.Path("keeper.json"), []byte(text), 0o600); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestLastWithinASecond: runs that begin in the same second are listed as they began.
+func TestLastWithinASecond(t *testing.T) {
+	s := testStore(t)
+	second := time.Date(2026, 11, 15, 3, 15, 40, 0, time.Local)
+	var made []string
+	for _, after := range []time.Duration{0, 0, 40 * time.Microsecond, time.Millisecond, 500 * time.Millisecond, time.Second - 1, time.Second} {
+		f, err := s.Create(second.Add(after))
+		if err != nil {
+			t.Fatal(err)
+		}
+		made = append(made, f.ID)
+	}
+	ids, err := s.IDs()
+	if err != nil || !slices.Equal(ids, made) {
+		t.Errorf("got %q, want %q, %v", ids, made, err)
+	}
+	if last, err := s.Find(""); err != nil || last.ID != made[len(made)-1] {
+		t.Errorf("last is %v, %v", last, err)
 	}
 }

@@ -19,6 +19,8 @@ type limiter struct {
 	killed   bool
 	relieved time.Time // when caches were last emptied
 	rankGone time.Time // when a rank was first seen to have run out while others live
+	caught   *caught   // a rank that ran out and lives, while nobody makes a step
+	stepped  bool      // steps were seen
 }
 
 // hold enforces --host-mem where no cgroup does. Pages shared by forked workers are in every worker's resident size; so
@@ -60,73 +62,6 @@ func (m *Monitor) followUp() {
 		m.limiter.killed = true
 		m.signal(int(unix.SIGKILL))
 	}
-}
-
-// checkRanks ends a group of which one rank has run out of memory while others wait for it: they would wait for ever. A
-// launcher that notices by itself (torchrun does) has the grace to do so.
-func (m *Monitor) checkRanks(now time.Time) {
-	if m.said.Ended != nil {
-		return
-	}
-	living, gone := m.people.leaders()
-	lost := m.lostRank(gone)
-	if lost == nil || len(living) == 0 {
-		m.limiter.rankGone = time.Time{}
-		return
-	}
-	for _, who := range living {
-		if *who.rank == *lost.rank { // its launcher has started it again
-			m.limiter.rankGone = time.Time{}
-			return
-		}
-	}
-	if m.limiter.rankGone.IsZero() {
-		m.limiter.rankGone = now
-		m.happened(event.Happened{Kind: "action", Rank: lost.rank, PID: lost.pid,
-			Text: fmt.Sprintf("rank %d ran out of memory; the other %d have %v to end", *lost.rank, len(living), m.Options.Grace)})
-	}
-	if now.Sub(m.limiter.rankGone) >= m.Options.Grace {
-		m.end(Ending{Where: m.whereLost(lost.pid), Rank: lost.rank, OOM: true, Why: fmt.Sprintf(
-			"memroom ended the group: rank %d (process %d) ran out of memory and %d other ranks were still waiting for it after %v",
-			*lost.rank, lost.pid, len(living), m.Options.Grace)})
-	}
-}
-
-// lostRank gives a rank that is gone because of memory: its probe said so, or the kernel counted a kill since it began.
-func (m *Monitor) lostRank(gone []*person) *person {
-	var largest *person
-	for _, who := range gone {
-		if m.whereLost(who.pid) != "" {
-			return who
-		}
-		if largest == nil || who.resident > largest.resident {
-			largest = who
-		}
-	}
-	if largest != nil && m.killsSoFar() > 0 {
-		return largest // the kernel takes the largest
-	}
-	return nil
-}
-
-func (m *Monitor) whereLost(pid int) event.Where {
-	for _, d := range m.said.Deaths {
-		if d.PID == pid && d.Where != "" {
-			return d.Where
-		}
-	}
-	if m.killsSoFar() > 0 {
-		return event.WhereCgroup
-	}
-	return ""
-}
-
-// killsSoFar counts kills for memory in the run's own cgroup, which are about this run alone.
-func (m *Monitor) killsSoFar() int64 {
-	if m.last.Cgroup == nil || !m.last.Cgroup.Own {
-		return 0
-	}
-	return m.last.Cgroup.OOMKill - m.state.Base.Own
 }
 
 // relieve gives unused cache back to a card that is full: only where that helps. A process alone on its card empties its

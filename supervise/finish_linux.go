@@ -26,6 +26,7 @@ func (m *Monitor) attemptEnded(exit event.Exit) error {
 	m.hearLastWords()
 	m.flush()
 	verdict := Judge(m.evidence(exit))
+	m.found(diedOnTheWay(m.said.Deaths, verdict))
 	if err := m.Record.SaveVerdict(verdict); err != nil {
 		m.cannotRecord(err)
 	}
@@ -46,6 +47,19 @@ func (m *Monitor) attemptEnded(exit event.Exit) error {
 	}
 	m.finish(exit, verdict)
 	return writeMessage(m.conn, sayDone, nil)
+}
+
+// diedOnTheWay is the finding about a command that went on after a Python in it had died of memory, and succeeded.
+func diedOnTheWay(deaths []Death, verdict event.Verdict) []event.Finding {
+	lines := deathLines(deaths)
+	if verdict.ExitCode != 0 || verdict.IsOOM || len(lines) == 0 {
+		return nil
+	}
+	title := "A Python of the run died of memory; the command went on and exited with code 0"
+	if len(lines) > 1 {
+		title = fmt.Sprintf("%d Pythons of the run died of memory; the command went on and exited with code 0", len(lines))
+	}
+	return []event.Finding{{Kind: "died_on_the_way", Severity: event.SeverityWarning, Title: title, Evidence: lines[:min(len(lines), 5)], Confidence: 1}}
 }
 
 // raiseAtEnd lifts the peaks to what is known only afterwards: memory can go from little to the limit between two readings. The
@@ -97,7 +111,7 @@ func (m *Monitor) recorded(attempt int) bool {
 
 // evidence collects what is known about the end.
 func (m *Monitor) evidence(exit event.Exit) Evidence {
-	e := Evidence{Host: m.Run.Host, Exit: exit, State: m.state, Last: m.last, Deaths: m.said.Deaths, Ended: m.said.Ended,
+	e := Evidence{Host: m.Run.Host, Exit: exit, State: m.state, Last: m.last, Deaths: m.said.Deaths, Well: m.said.Well, Heard: m.people.heard(), Ended: m.said.Ended,
 		Tail: tailOf(m.Files.Output, m.said.Printed[0]) + "\n" + tailOf(m.Files.Errors, m.said.Printed[1])}
 	e.After.Machine, _ = m.proc.OOMKills()
 	if around, err := meter.FindCgroup(m.Options.Proc, "self"); err == nil {
@@ -176,7 +190,7 @@ func (m *Monitor) decide(exit event.Exit, verdict event.Verdict) Decision {
 
 // again asks the keeper for another launch.
 func (m *Monitor) again(d Decision) error {
-	m.said.Deaths, m.said.OOMs, m.said.Ended, m.said.Said, m.said.StepTime = nil, nil, nil, nil, nil
+	m.said.Deaths, m.said.OOMs, m.said.Ended, m.said.Said, m.said.StepTime, m.said.Well = nil, nil, nil, nil, nil, 0
 	m.said.Attempt, m.said.Printed = event.Peaks{}, m.printed()
 	m.happened(event.Happened{Kind: "action", Text: "launched again: " + strings.Join(d.Changed, "; ")})
 	return writeJSON(m.conn, sayLaunch, Launch{Args: d.Args, Env: d.Env, Path: m.launch.Path, HostLimit: m.state.HostLimit, Note: d.Note})

@@ -39,16 +39,20 @@ func (m *Monitor) hearProbe(h probe.Heard) {
 		m.takeSteps(pid, rank, message)
 		return
 	case *probe.OOM:
-		m.said.OOMs = append(m.said.OOMs, ProbeOOM{Rank: rank, PID: pid, OOM: *message})
+		oom := ProbeOOM{Rank: rank, PID: pid, OOM: *message}
+		m.said.OOMs = lastOf(append(m.said.OOMs, oom), mostSaid) // a program may catch one at every step
+		m.caughtOOM(oom)
 		m.raiseOOM(*message)
 		m.happenedJSON("oom", pid, rank, "", message)
 	case *probe.Died:
+		m.said.Deaths = lastOf(m.said.Deaths, mostSaid-1)
 		m.said.Deaths = append(m.said.Deaths, Death{PID: pid, Rank: rank, Type: message.Type, Text: message.Text, Where: message.Where, Frames: message.Frames})
 		m.happenedJSON("died", pid, rank, message.Type, message)
 	case *probe.Exit:
 		if message.ElapsedUS > 0 {
 			m.said.Share = max(m.said.Share, float64(message.SpentUS)/float64(message.ElapsedUS))
 		}
+		m.endedWell(pid)
 		m.happenedJSON("exit", pid, rank, "", message)
 	case *probe.Framework:
 		m.happenedJSON("framework", pid, rank, message.Name+" "+message.Version, message)
@@ -58,6 +62,7 @@ func (m *Monitor) hearProbe(h probe.Heard) {
 		}
 		m.happenedJSON("remedy", pid, rank, message.Text, message)
 	case *probe.Phase:
+		m.busy()
 		m.happenedJSON("phase", pid, rank, message.Phase, message)
 	case *probe.Account:
 		m.happenedJSON("account", pid, rank, "", message)
@@ -72,6 +77,19 @@ func (m *Monitor) hearProbe(h probe.Heard) {
 	}
 	if m.Detect != nil {
 		m.found(m.Detect.Heard(pid, rank, h.Message))
+	}
+}
+
+// endedWell counts the Pythons that go on after another has died of memory: a script around them that succeeds may have meant it so.
+// Workers that a Python started itself are no sign of that.
+func (m *Monitor) endedWell(pid int) {
+	died := func(d Death) bool { return d.PID == pid }
+	lost := func(d Death) bool { return d.Where != "" }
+	if slices.ContainsFunc(m.said.Deaths, died) || m.people.startedByPython(pid) {
+		return
+	}
+	if m.killsSoFar() > 0 || slices.ContainsFunc(m.said.Deaths, lost) {
+		m.said.Well++
 	}
 }
 
@@ -91,6 +109,7 @@ func (m *Monitor) takeSteps(pid int, rank *int, message *probe.Steps) {
 		m.said.Steps = max(m.said.Steps, row.Step)
 		m.steps.add(event.RankedStep{AtMS: m.now(), Attempt: m.state.Attempt, PID: pid, Rank: rank, Step: row})
 		m.stepTook(row.Duration)
+		m.stepped(row.End)
 		m.raiseAllocator(row)
 	}
 	if m.Detect != nil {
@@ -120,6 +139,8 @@ func (m *Monitor) stepTook(d time.Duration) {
 	}
 	m.said.StepTime = append(m.said.StepTime, float64(d.Microseconds())/1000)
 }
+
+func lastOf[T any](list []T, n int) []T { return list[max(0, len(list)-n):] }
 
 // mostSaid bounds what is kept of a process that talks too much.
 const mostSaid = 200

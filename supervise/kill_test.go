@@ -263,3 +263,71 @@ ranks[0].wait()
 		t.Errorf("verdict %+v", v)
 	}
 }
+
+// TestScriptThatLosesTheCode: a script around the training drops its exit code. The verdict goes by what happened inside, unless
+// something of the script went on and ended in order.
+func TestScriptThatLosesTheCode(t *testing.T) {
+	w := newWorkshop(t, ourselves)
+	program := strings.Join(w.script("import sys, time\nif len(sys.argv) > 1:\n    bytearray(1 << 62)\ntime.sleep(0.3)\n"), " ")
+	for _, c := range []struct {
+		name, script string
+		oom          bool
+	}{
+		{"a pipe", program + " die | cat", true},
+		{"in the background", program + " die & wait", true},
+		{"it went on", program + " die; " + program, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			got := w.run("--", "sh", "-c", c.script)
+			v := w.verdict(w.folder())
+			if got.code != 0 || v.IsOOM != c.oom {
+				t.Errorf("exit %d, %+v", got.code, v)
+			}
+			if c.oom && (v.Where != event.WhereHost || !strings.Contains(got.err, "with exit code 0, but OUT OF MEMORY")) {
+				t.Errorf("%+v, said %q", v, got.err)
+			}
+			if !c.oom && !strings.Contains(got.err, "died of memory; the command went on") {
+				t.Errorf("said %q", got.err)
+			}
+		})
+	}
+}
+
+// caughtRanks are two ranks that make steps. The second's allocator gives up and it catches the error; there is no card here, so its
+// probe is asked to say what it says on one. Then the group stands still, or goes on.
+const caughtRanks = `
+import os, subprocess, sys, time
+if len(sys.argv) > 2:
+    from _memroom_probe import link
+    rank, goes_on = int(sys.argv[2]), sys.argv[1] == "on"
+    for step in range(1, 30):
+        now = int(time.time() * 1e6)
+        link.send("steps", {"rows": [[step, 0, now, 50000, 0, 0, 0, 1, 1, 1, 1, 1, 0, 0, 0, 1, 1, 0]], "spent_us": 0, "elapsed_us": now % 1000000})
+        if step == 5 and rank == 1:
+            link.send("oom", {"step": 5, "device": 0, "requested": 2 << 30, "total": 8 << 30, "free": 1 << 30, "allocated": 6 << 30, "reserved": 7 << 30,
+                              "inactive_split": 0, "phase": "forward", "snapshot": "", "lines": False, "frames": []})
+        if step == 5 and not goes_on:
+            time.sleep(600)
+        time.sleep(0.1)
+    sys.exit(0)
+ranks = [subprocess.Popen([sys.executable, sys.argv[0], sys.argv[1], str(r)], env={**os.environ, "RANK": str(r), "WORLD_SIZE": "2"}) for r in (0, 1)]
+for r in ranks:
+    r.wait()
+`
+
+// TestRankThatCatches: a rank catches its error and nobody makes a step after that. It is said while it lasts, and the group is ended.
+func TestRankThatCatches(t *testing.T) {
+	w := newWorkshop(t, ourselves)
+	got := w.run(append([]string{"--grace", "200ms", "--"}, append(w.script(caughtRanks), "stands")...)...)
+	v := w.verdict(w.folder())
+	if !v.IsOOM || v.Where != event.WhereGPU || v.KilledBy != "memroom" || v.Rank == nil || *v.Rank != 1 {
+		t.Errorf("verdict %+v", v)
+	}
+	if !strings.Contains(got.err, "found rank_stands_still: Rank 1 ran out of GPU memory (it asked for 2GiB)") {
+		t.Errorf("said %q", got.err)
+	}
+	got = w.run(append([]string{"--grace", "200ms", "--"}, append(w.script(caughtRanks), "on")...)...)
+	if v := w.verdict(w.folder()); v.IsOOM || v.KilledBy != "" || got.code != 0 || strings.Contains(got.err, "stands") {
+		t.Errorf("ranks that go on: %+v, %+v", v, got)
+	}
+}

@@ -113,6 +113,7 @@ type learnt struct {
 	Samples  int64           `json:"samples"`
 	Steps    int64           `json:"steps"`
 	Deaths   []Death         `json:"deaths,omitempty"`
+	Well     int             `json:"well,omitempty"` // Pythons that ended in order after another had died of memory
 	OOMs     []ProbeOOM      `json:"ooms,omitempty"`
 	Said     []probe.Said    `json:"said,omitempty"`    // in this attempt
 	Attempt  event.Peaks     `json:"attempt,omitempty"` // peaks of this attempt alone

@@ -92,12 +92,30 @@ func (p *people) silent(now time.Time, patience time.Duration) *person {
 		if who.gone || who.spoke || now.Sub(who.met) < patience || !strings.HasPrefix(who.name, "python") {
 			continue
 		}
-		parent := p.all[who.parent]
-		if parent == nil || !parent.spoke {
+		if !p.startedByPython(who.pid) {
 			return who
 		}
 	}
 	return nil
+}
+
+// heard says whether any probe has reported.
+func (p *people) heard() bool {
+	if p == nil {
+		return false
+	}
+	for _, who := range p.all {
+		if who.spoke {
+			return true
+		}
+	}
+	return false
+}
+
+// startedByPython says whether a process is the child of one whose probe reports.
+func (p *people) startedByPython(pid int) bool {
+	who := p.all[pid]
+	return who != nil && p.all[who.parent] != nil && p.all[who.parent].spoke
 }
 
 // rankOf gives the rank a process belongs to, nil if it has none.

@@ -22,6 +22,8 @@ type Evidence struct {
 	Last           event.Sample
 	Kernel         []KernelKill // processes of the run that the kernel says it killed
 	Deaths         []Death      // Pythons that ended by an exception
+	Heard          bool         // probes reported
+	Well           int          // Pythons that ended in order after one had died of memory
 	Tail           string       // the end of the output
 	Ended          *Ending      // memroom ended the run
 }
@@ -94,12 +96,20 @@ func byOurselves(e Evidence, v *event.Verdict) bool {
 	return true
 }
 
-// bySuccess: a job that succeeded did not die of memory, whatever was counted or printed on the way.
+// bySuccess: a job that succeeded did not die of memory, whatever was counted or printed on the way. But a script around the training
+// may lose its exit code (`python train.py | tee log`, `... & wait`): where nothing ended well after the death, that was the end.
 func bySuccess(e Evidence, v *event.Verdict) bool {
 	if e.Exit.Code != 0 {
 		return false
 	}
-	if kills := e.After.Own - e.State.Base.Own; kills > 0 {
+	kills := e.After.Own - e.State.Base.Own
+	lost := slices.ContainsFunc(e.Deaths, func(d Death) bool { return d.Where != "" })
+	switch {
+	case kills <= 0 && !lost:
+	case e.Heard && e.Well == 0:
+		v.Evidence = append(v.Evidence, "that code is not the training's: a process of it died of memory, and none ended in order after that")
+		return byCounters(e, v) || byProbe(e, v)
+	case kills > 0:
 		v.Evidence = append(v.Evidence, fmt.Sprintf("%d of its processes were killed for memory on the way; the command went on", kills))
 	}
 	return true

@@ -63,7 +63,7 @@ func killerOf(c trace.Crash) string {
 var (
 	// childKilled is how launchers and workers report that a child of theirs got SIGKILL.
 	childKilled = sync.OnceValue(func() *regexp.Regexp {
-		return regexp.MustCompile(`(?i)(exitcode\s*:\s*-9\b|signal 9 \(SIGKILL\)|killed by signal: killed|died with <Signals\.SIGKILL|exit code -9\b|exit status 137|exited with exit code 137|SIGKILL\) received by PID|^Killed$|: Killed\b)`)
+		return regexp.MustCompile(`(?i)(exitcode\s*:\s*-9\b|signal 9 \(SIGKILL\)|killed by signal: killed|died with <Signals\.SIGKILL|exit code -9\b|exit status 137|exited with exit code 137|SIGKILL\) received by PID|^Killed$|: Killed\b|line \d+:\s+\d+ Killed\b)`)
 	})
 	// torchrunRank reads the rank that torchrun's report names as the first failure.
 	torchrunRank = sync.OnceValue(func() *regexp.Regexp {

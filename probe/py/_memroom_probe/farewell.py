@@ -24,8 +24,9 @@ def say():
     # programs like to replace and compare, need not be ours.
     error = getattr(sys, "last_value", None)
     if error is not None:
-        from . import oom
+        from . import oom, process
 
+        process.regroup()
         link.send("died", oom.describe(error))
     link.send("exit", {"spent_us": guard.spent_ns // 1000, "elapsed_us": (guard.now() - guard.began_ns) // 1000,
                        "dropped": link.dropped, "faults": guard.faults})

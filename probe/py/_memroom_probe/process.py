@@ -3,6 +3,7 @@
 import os
 import sys
 
+_regrouped = False  # the group's own word about our rank was told
 _known = {}  # key -> an encoded message worth repeating to a monitor that was not there the first time
 
 _RANK = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
@@ -14,17 +15,42 @@ def hello():
     """The fields of the hello message. Only the program's name is told, never its arguments."""
     from . import wire
 
+    rank, world = _number(_RANK), _number(_WORLD)
+    if rank is None:
+        rank, world = _group()
     return {
         "v": wire.PROTOCOL,
         "pid": os.getpid(),
         "ppid": os.getppid(),
         "python": "%d.%d.%d" % sys.version_info[:3],
         "program": _program(),
-        "rank": _number(_RANK),
+        "rank": rank,
         "local_rank": _number(_LOCAL_RANK),
-        "world": _number(_WORLD),
+        "world": world,
         "run": os.environ.get("MEMROOM_RUN", ""),
     }
+
+
+def regroup(*_):
+    """Says hello again when the rank, which no launcher gave, is known by now: scripts hand it to init_process_group."""
+    global _regrouped
+    from . import link
+
+    if not _regrouped and _number(_RANK) is None and _group()[0] is not None:
+        _regrouped = True
+        link.send("hello", hello())
+
+
+def _group():
+    """Rank and size of torch's process group, if the program has made one."""
+    torch = sys.modules.get("torch")
+    dist = getattr(torch, "distributed", None)
+    try:
+        if dist is not None and dist.is_available() and dist.is_initialized():
+            return dist.get_rank(), dist.get_world_size()
+    except Exception:
+        pass
+    return None, _number(_WORLD)
 
 
 def remember(key, kind, fields):

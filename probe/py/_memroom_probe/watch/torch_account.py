@@ -7,7 +7,7 @@ are so short that it cannot be afforded, when the program ends.
 
 import weakref
 
-from .. import farewell, guard, link
+from .. import farewell, guard, link, process
 from . import steps
 
 _torch = None
@@ -26,6 +26,7 @@ def install(torch):
     if register is not None:
         register(_registered)
     steps.at(2, _after_step)
+    steps.at(1, process.regroup)
     farewell.before(_before_end)
     steps.command("account", lambda asked: "%d devices" % tell())
 
