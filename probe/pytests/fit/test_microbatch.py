@@ -233,15 +233,18 @@ class SameTrajectory(unittest.TestCase):
         self.same(model, step, points((16, 16, 12)))
 
     def test_evaluation_is_cut_too(self):
-        model, rows = mlp(), []
-        with remedies(("micro_batch", {"size": 5})), torch.no_grad():
-            model[0].register_buffer("unused", torch.zeros(1))
-            inner = model[0].forward
-            model[0].forward = lambda x: (rows.append(len(x)), inner(x))[1]
-            x = torch.randn(16, 8)
-            out = model(x)
-        self.assertEqual(rows[-4:], [4, 4, 4, 4])
-        self.assertLess(float((out - model(x)).abs().max()), 1e-6)
+        for mode in (torch.no_grad, torch.inference_mode):
+            with self.subTest(mode.__name__):
+                model, rows = mlp(), []
+                with remedies(("micro_batch", {"size": 5})), mode():
+                    model[0].register_buffer("unused", torch.zeros(1))
+                    inner = model[0].forward
+                    model[0].forward = lambda x: (rows.append(len(x)), inner(x))[1]
+                    x = torch.randn(16, 8)
+                    out = model(x)
+                    self.assertEqual(rows[-4:], [4, 4, 4, 4])
+                with torch.no_grad():
+                    self.assertLess(float((out - model(x)).abs().max()), 1e-6)
 
     def test_dropout_is_as_expected(self):
         """The masks differ, so only the mean over seeds can agree: within two standard errors. And recomputation uses the

@@ -200,8 +200,9 @@ class _Bench:
     def undisturbed(self):
         device = next((p.device for p in self.module.parameters()), torch.device("cpu"))
         devices = [device] if device.type == "cuda" else []
-        saved, attributes = [(b, b.detach().clone()) for b in self.module.buffers()], keepsakes.Snapshot(self.module)
-        with torch.random.fork_rng(devices=devices), torch.no_grad(), _precision(device.type, self.autocast):
+        saved, attributes = [(b, b.detach().clone()) for b in self.module.buffers() if not b.is_inference()], keepsakes.Snapshot(self.module)
+        # Tensors made in inference mode, in which many evaluate, do not tell whether they were changed, and cannot be put back.
+        with torch.random.fork_rng(devices=devices), torch.inference_mode(False), torch.no_grad(), _precision(device.type, self.autocast):
             try:
                 yield
             except Cannot:
@@ -386,7 +387,7 @@ def _moving_state(module):
     for name, m in module.named_modules():
         for key, buffer in m._buffers.items():
             if buffer is not None:
-                state["buffer %s.%s" % (name, key)] = (id(buffer), buffer._version)
+                state["buffer %s.%s" % (name, key)] = (id(buffer), None if buffer.is_inference() else buffer._version)
     state.update(("attribute " + name, value) for name, value in keepsakes.numbers(module).items())
     return state
 
