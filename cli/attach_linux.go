@@ -64,6 +64,9 @@ func (c *attachCmd) from(path string) int64 {
 // ended shows the rest of a run that is over and gives its exit code.
 func (c *attachCmd) ended(s *session, folder *store.Folder, fromOut, fromErr int64) error {
 	exit, err := folder.Exit()
+	if host, yes := folder.Elsewhere(); err != nil && yes {
+		return exitWith(exitNotStarted, "run %s is on %s, which cannot be reached from here: attach there; `memroom top %s` follows its record", folder.ID, host, folder.ID)
+	}
 	if err != nil {
 		return exitWith(exitNotStarted, "run %s is lost: its keeper is gone and nobody wrote down how the command ended", folder.ID)
 	}

@@ -80,6 +80,10 @@ func watch(dir, specText string) error {
 	m := &supervise.Monitor{Run: run, Files: runFiles(folder), Record: folder, Options: supervise.DefaultOptions(),
 		Detect: supervise.NewJudgement(diagnose.DefaultThresholds(), spec.HostMem), Report: string(spec.Report), Verdict: string(spec.Verdict)}
 	m.Options.Grace, m.Options.OnPressure, m.Options.PressureAt = spec.Grace, spec.OnPressure, spec.PressureAt
+	if run.Group != "" {
+		home := store.Store{Home: filepath.Dir(filepath.Dir(dir))}
+		m.Companions = home.Companions(run)
+	}
 	if len(spec.Socket) > 0 {
 		listener, err := probe.Listen(string(spec.Socket))
 		if err == nil {

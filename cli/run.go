@@ -13,15 +13,15 @@ type runCmd struct {
 	GPUMem     event.Bytes   `name:"gpu-mem" help:"Limit on the device memory of each of its Python processes." placeholder:"SIZE"`
 	OnPressure string        `help:"When memory comes close to its limit: send this signal (USR1) to the command, or run this shell command." placeholder:"SIGNAL|CMD"`
 	PressureAt float64       `help:"Share of the limit that is close." default:"0.92" placeholder:"SHARE"`
-	Grace      time.Duration `help:"How long the other ranks may take to end after one ran out of memory." default:"20s"`
+	Grace      time.Duration `help:"How long the other ranks may take to end after one ran out of memory; ten times as long where it caught the error and nobody makes a step." default:"20s"`
 	Verdict    string        `help:"Write a copy of the verdict to this file." placeholder:"PATH"`
 	JSON       string        `name:"json" help:"Write the final report to this file; stdout belongs to the command." placeholder:"PATH"`
 	View       bool          `help:"Show a live view instead of the command's output, which is kept (memroom show --output)."`
 	Detach     bool          `help:"Start the command, print the run's ID and leave (memroom attach RUN comes back)."`
 	Quiet      bool          `help:"No summary at the end."`
 	Probe      bool          `help:"Look into Python processes. Without it only meters are read." default:"true" negatable:""`
-	Group      string        `help:"Name that the runs of several nodes have in common." placeholder:"ID"`
-	NodeRank   int           `help:"Rank of this node in the group." default:"0"`
+	Group      string        `help:"Name that the runs of one job on several nodes have in common. When one of them runs out of memory the others are ended after --grace. They must share MEMROOM_HOME." placeholder:"ID"`
+	NodeRank   int           `help:"Rank of this node in the group, for the record." default:"0"`
 
 	fitFlags `embed:""`
 

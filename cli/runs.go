@@ -3,8 +3,10 @@ package cli
 import (
 	"fmt"
 	"io"
+	"slices"
 	"text/tabwriter"
 	"time"
+	"unicode"
 
 	"memroom/event"
 	"memroom/report"
@@ -14,6 +16,7 @@ import (
 type runsCmd struct {
 	Name    string `help:"Only runs of this name." placeholder:"TEXT"`
 	Tag     string `help:"Only runs with this tag." placeholder:"TEXT"`
+	Group   string `help:"Only runs of this group (run --group)." placeholder:"ID"`
 	OOM     bool   `name:"oom" help:"Only runs that ran out of memory."`
 	Failed  bool   `help:"Only runs that failed or were lost."`
 	Active  bool   `help:"Only runs that are still going."`
@@ -38,7 +41,7 @@ func (c *runsCmd) Run(s *session) error {
 		}
 		s.note("%d runs indexed", n)
 	}
-	rows, err := kept.List(store.Filter{Name: c.Name, Tag: c.Tag, OOM: c.OOM, Failed: c.Failed, Active: c.Active, Limit: max(0, c.Limit)})
+	rows, err := kept.List(store.Filter{Name: c.Name, Tag: c.Tag, Group: c.Group, OOM: c.OOM, Failed: c.Failed, Active: c.Active, Limit: max(0, c.Limit)})
 	if err != nil {
 		return err
 	}
@@ -57,16 +60,32 @@ func (c *runsCmd) Run(s *session) error {
 
 func printRows(w io.Writer, rows []store.Row, now time.Time) error {
 	table := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
-	fmt.Fprintln(table, "RUN\tNAME\tENDED\tTOOK\tHOST PEAK\tGPU PEAK\tSTEPS\tCOMMAND")
+	grouped := slices.ContainsFunc(rows, func(r store.Row) bool { return r.Group != "" })
+	group := ""
+	if grouped {
+		group = "GROUP\t"
+	}
+	fmt.Fprintln(table, "RUN\tNAME\t"+group+"ENDED\tTOOK\tHOST PEAK\tGPU PEAK\tSTEPS\tCOMMAND")
 	for _, r := range rows {
 		took := report.Span(r.Seconds)
 		if r.Status == store.Running {
 			took = report.Span(now.Sub(r.Started).Seconds())
 		}
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", r.ID, r.Name, outcome(r), took, sizeOrNothing(r.PeakHost), sizeOrNothing(r.PeakGPU),
+		if grouped {
+			group = groupOf(r.Group, r.NodeRank, r.Host) + "\t"
+		}
+		fmt.Fprintf(table, "%s\t%s\t%s%s\t%s\t%s\t%s\t%s\t%s\n", r.ID, clip(r.Name, 40), group, outcome(r), took, sizeOrNothing(r.PeakHost), sizeOrNothing(r.PeakGPU),
 			countOrNothing(r.Steps), clip(r.Command, 60))
 	}
 	return table.Flush()
+}
+
+// groupOf says which node of a group a run is.
+func groupOf(group string, node int, host string) string {
+	if group == "" {
+		return "-"
+	}
+	return clip(fmt.Sprintf("%s, node %d on %s", group, node, host), 60)
 }
 
 // outcome says in a word or two how a run ended.
@@ -98,11 +117,11 @@ func countOrNothing(n int64) string {
 	return fmt.Sprint(n)
 }
 
-// clip shortens a text to so many characters.
+// clip shortens a text to so many characters, on one line and without what a terminal would obey.
 func clip(text string, n int) string {
 	runes := []rune(text)
 	for i, r := range runes {
-		if r < ' ' {
+		if unicode.IsControl(r) {
 			runes[i] = ' '
 		}
 	}

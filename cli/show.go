@@ -125,13 +125,16 @@ func readShown(f *store.Folder) shown {
 func printShown(w io.Writer, v shown) error {
 	fmt.Fprintf(w, "run      %s", v.ID)
 	if v.Name != "" {
-		fmt.Fprintf(w, "  %s", v.Name)
+		fmt.Fprintf(w, "  %s", clip(v.Name, anyLength))
 	}
-	fmt.Fprintf(w, "\ncommand  %s\nstarted  %s", strings.Join(v.Run.Command, " "), v.Started.Format("2006-01-02 15:04:05"))
+	fmt.Fprintf(w, "\ncommand  %s\nstarted  %s", clip(strings.Join(v.Run.Command, " "), anyLength), v.Started.Format("2006-01-02 15:04:05"))
 	if v.Host != "" {
 		fmt.Fprintf(w, " on %s", v.Host)
 	}
 	fmt.Fprintln(w)
+	if v.Group != "" {
+		fmt.Fprintf(w, "group    %s (memroom runs --group %s)\n", groupOf(v.Group, v.NodeRank, v.Host), v.Group)
+	}
 	if len(v.Tags) > 0 {
 		fmt.Fprintf(w, "tags     %s\n", strings.Join(v.Tags, ", "))
 	}
@@ -167,6 +170,9 @@ func printShown(w io.Writer, v shown) error {
 	}
 	return nil
 }
+
+// anyLength leaves a text its length where clip is to make it safe to print.
+const anyLength = 1 << 20
 
 func printFinding(w io.Writer, f event.Finding) {
 	fmt.Fprintf(w, "%-8s %s: %s\n", f.Severity, f.Kind, f.Title)

@@ -14,7 +14,7 @@ import (
 )
 
 // schemaVersion is raised with every change of the schema: an index of another version is thrown away and built again.
-const schemaVersion = 1
+const schemaVersion = 2
 
 const schema = `
 CREATE TABLE runs (
@@ -36,6 +36,7 @@ CREATE INDEX runs_name ON runs(name);
 type Filter struct {
 	Name   string
 	Tag    string
+	Group  string
 	OOM    bool // only those that ran out of memory
 	Failed bool
 	Active bool // only those that are running
@@ -72,7 +73,7 @@ func (s *Store) fromFolders(ids []string, filter Filter) []Row {
 
 func (f Filter) accepts(r Row) bool {
 	failed := r.Status == Lost || r.ExitCode != nil && *r.ExitCode != 0
-	return (f.Name == "" || f.Name == r.Name) && (f.Tag == "" || slices.Contains(r.Tags, f.Tag)) && (!f.OOM || r.IsOOM) &&
+	return (f.Name == "" || f.Name == r.Name) && (f.Group == "" || f.Group == r.Group) && (f.Tag == "" || slices.Contains(r.Tags, f.Tag)) && (!f.OOM || r.IsOOM) &&
 		(!f.Failed || failed) && (!f.Active || r.Status == Running)
 }
 
@@ -242,6 +243,9 @@ func selectRows(conn *sqlite.Conn, filter Filter) ([]Row, error) {
 	}
 	if filter.Tag != "" {
 		add("id IN (SELECT id FROM tags WHERE tag = ?)", filter.Tag)
+	}
+	if filter.Group != "" {
+		add("json_extract(row, '$.group') = ?", filter.Group)
 	}
 	if filter.OOM {
 		add("is_oom")

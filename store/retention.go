@@ -55,14 +55,16 @@ func (s *Store) Prune(r Retention, now time.Time, onlyAsk bool) ([]Row, error) {
 
 // fresh says that a folder was made or written to in the last hour: a run that is about to start has no keeper yet, and one on
 // another machine has none that can be seen from here.
-func (f *Folder) fresh(now time.Time) bool {
+func (f *Folder) fresh(now time.Time) bool { return f.writtenWithin(now, time.Hour) }
+
+func (f *Folder) writtenWithin(now time.Time, age time.Duration) bool {
 	newest := time.Time{}
 	for _, path := range []string{f.Dir, f.Path(runFile), f.Path(stateFile), f.Path(samplesFile), f.Path(eventsFile)} {
 		if info, err := os.Stat(path); err == nil && info.ModTime().After(newest) {
 			newest = info.ModTime()
 		}
 	}
-	return now.Sub(newest) < time.Hour
+	return now.Sub(newest) < age
 }
 
 // tidyEvery is how often runs are looked through: their sizes are read from the disk.

@@ -27,6 +27,8 @@ type Row struct {
 	Tags      []string    `json:"tags,omitempty"`
 	Command   string      `json:"command"`
 	Host      string      `json:"host,omitempty"`
+	Group     string      `json:"group,omitempty"`
+	NodeRank  int         `json:"node_rank,omitempty"`
 	Status    Status      `json:"status"`
 	Started   time.Time   `json:"started"`
 	Seconds   float64     `json:"seconds,omitempty"`
@@ -63,7 +65,8 @@ func (f *Folder) Row() Row {
 	if row.Started.IsZero() {
 		row.Started = state.Began
 	}
-	row.Status = statusOf(state)
+	row.Group, row.NodeRank = run.Group, run.NodeRank
+	row.Status = f.statusOf(run.Host, state)
 	exit, err := f.Exit()
 	if err == nil && row.Status != Running {
 		row.Status, row.Seconds, row.ExitCode = Ended, exit.Seconds, &exit.Code
@@ -86,16 +89,30 @@ func (r *Row) addSummary(s event.Summary) {
 	}
 }
 
-func statusOf(state keeperState) Status {
+// statusOf goes by the keeper's process. One of another machine that shares this home cannot be seen: there the record tells, which a
+// monitor renews every second.
+func (f *Folder) statusOf(host string, state keeperState) Status {
 	switch {
 	case state.Keeper == 0:
 		return Lost
 	case state.Finished:
 		return Ended
+	case elsewhere(host):
+		if f.writtenWithin(time.Now(), stillWriting) {
+			return Running
+		}
 	case processIs(state.Keeper, state.KeeperStart):
 		return Running
 	}
 	return Lost
+}
+
+// stillWriting bounds the age of a record whose writer lives: network file systems show changes up to a minute late, and clocks differ.
+const stillWriting = 3 * time.Minute
+
+func elsewhere(host string) bool {
+	here, err := os.Hostname()
+	return err == nil && host != "" && host != here
 }
 
 // processIs says whether a process of that number, started at that moment (clock ticks after boot), lives.
@@ -115,7 +132,14 @@ func processIs(pid int, started uint64) bool {
 // Running says whether the run's keeper lives and its command has not ended.
 func (f *Folder) Running() bool {
 	state, err := readJSON[keeperState](f, stateFile)
-	return err == nil && statusOf(state) == Running
+	run, _ := f.Run()
+	return err == nil && f.statusOf(run.Host, state) == Running
+}
+
+// Elsewhere gives the machine that a run is on, if it is another one.
+func (f *Folder) Elsewhere() (host string, yes bool) {
+	run, _ := f.Run()
+	return run.Host, elsewhere(run.Host)
 }
 
 // stamp changes whenever something that a Row shows may have changed.

@@ -325,3 +325,34 @@ func TestLastWithinASecond(t *testing.T) {
 		t.Errorf("last is %v, %v", last, err)
 	}
 }
+
+// TestRunElsewhere: a run on another machine that shares the home lives as long as its record grows.
+func TestRunElsewhere(t *testing.T) {
+	s := testStore(t)
+	f, err := s.Create(time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := f.SaveRun(event.Run{ID: f.ID, Host: "a-machine-that-is-not-this-one", Group: "g", NodeRank: 3, Started: time.Now()}); err != nil {
+		t.Fatal(err)
+	}
+	state := []byte(`{"keeper":1,"keeper_start":1,"child":2}`)
+	if err := os.WriteFile(f.StateFile(), state, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if row := f.Row(); row.Status != Running || !f.Running() || row.Group != "g" || row.NodeRank != 3 {
+		t.Errorf("its record was just written: %+v", row)
+	}
+	if rows := listed(t, s, Filter{Group: "g", Active: true}); len(rows) != 1 || len(listed(t, s, Filter{Group: "h"})) != 0 {
+		t.Errorf("listed %v", rows)
+	}
+	old := time.Now().Add(-time.Hour)
+	for _, path := range []string{f.Dir, f.Path(runFile), f.StateFile()} {
+		if err := os.Chtimes(path, old, old); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if row := f.Row(); row.Status != Lost {
+		t.Errorf("nobody has written for an hour: %+v", row)
+	}
+}

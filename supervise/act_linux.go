@@ -21,6 +21,9 @@ type limiter struct {
 	rankGone time.Time // when a rank was first seen to have run out while others live
 	caught   *caught   // a rank that ran out and lives, while nobody makes a step
 	stepped  bool      // steps were seen
+
+	companionsAt  time.Time // when the others of the group were last looked for
+	companionGone time.Time // when one was first seen to have run out
 }
 
 // hold enforces --host-mem where no cgroup does. Pages shared by forked workers are in every worker's resident size; so

@@ -331,3 +331,32 @@ func TestRankThatCatches(t *testing.T) {
 		t.Errorf("ranks that go on: %+v, %+v", v, got)
 	}
 }
+
+// TestGroup: of two runs of one group, as on two nodes that share a home, one runs out of memory. The other would wait for it for ever.
+func TestGroup(t *testing.T) {
+	w := newWorkshop(t, ourselves)
+	waits := w.memroom("run", "--group", "job7", "--node-rank", "1", "--grace", "500ms", "--", "sleep", "600")
+	var said strings.Builder
+	waits.Stderr = &said
+	if err := waits.Start(); err != nil {
+		t.Fatal(err)
+	}
+	folder, _ := w.waitFolder()
+	alone := w.run("--group", "another", "--", w.script("bytearray(1 << 62)")[0], w.script("bytearray(1 << 62)")[1])
+	out := w.run(append([]string{"--group", "job7", "--host-mem", "64MiB", "--"}, w.script(hog)...)...)
+	if alone.code != 1 || out.code == 0 {
+		t.Fatalf("%+v, %+v", alone, out)
+	}
+	_ = waits.Wait()
+	v := w.verdict(folder)
+	if v.IsOOM || v.KilledBy != "memroom" || v.Signal != "SIGTERM" || !strings.Contains(strings.Join(v.Evidence, "\n"), "node 0 of group job7") {
+		t.Errorf("verdict %+v", v)
+	}
+	if !strings.Contains(said.String(), "found group: This run was ended because node 0 of group job7") {
+		t.Errorf("said %q", said.String())
+	}
+	late := w.run("--group", "job7", "--grace", "100ms", "--", "sleep", "3")
+	if v := w.verdict(w.folder()); late.code != 0 || v.ExitCode != 0 {
+		t.Errorf("a later run of the same group was ended for an old one: %+v", v)
+	}
+}

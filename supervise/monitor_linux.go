@@ -62,6 +62,9 @@ type Monitor struct {
 	Probe   *probe.Listener // nil: nobody is heard
 	Detect  Detector        // nil: nothing is looked for
 	Policy  Policy          // nil: an attempt is the last
+
+	Companions Companions // the other runs of its group; nil: it has none
+
 	Options Options
 	Report  string // path for the final report; empty: none
 	Verdict string // path for a copy of the verdict; empty: none
@@ -301,6 +304,7 @@ func (m *Monitor) tick() {
 	m.people.update(m.tree)
 	m.hold(&s)
 	m.checkRanks(now)
+	m.checkCompanions(now)
 	m.nameSilent(now)
 	m.alarm.check(m, s)
 	m.relieve(now, s)
