@@ -12,14 +12,15 @@ from torch.utils.data import DataLoader, Dataset
 
 class Clips(Dataset):
     def __init__(self, n, frames, side):
-        self.n, self.shape = n, (3, frames, side, side)
+        self.n, self.frames, self.side = n, frames, side
 
     def __len__(self):
         return self.n
 
     def __getitem__(self, i):
         g = torch.Generator().manual_seed(100 + i)
-        return {"video": torch.randn(self.shape, generator=g), "label": i % 13}
+        first = torch.randn(3, self.side, self.side, generator=g)
+        return {"video": torch.stack([first.roll(t * (i % 13 - 6), -1) for t in range(self.frames)], 1), "label": i % 13}
 
 
 class ClipData(L.LightningDataModule):

@@ -115,7 +115,7 @@ if __name__ == "__main__":
     parser.add_argument("--batch-size", type=int, default=8)
     parser.add_argument("--crop", type=int, default=360)
     parser.add_argument("--backbone", default="resnet50")
-    parser.add_argument("--lr", type=float, default=0.002)
+    parser.add_argument("--lr", type=float, default=0.0002)
     parser.add_argument("--workers", type=int, default=0)
     parser.add_argument("--amp", action="store_true")
     main(parser.parse_args())

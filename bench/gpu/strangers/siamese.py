@@ -57,7 +57,7 @@ class Projection(nn.Module):
 
 encoder, projection = Encoder().to(opt.device), Projection().to(opt.device)
 criterion = nn.TripletMarginLoss(margin=2.0)
-optimizer = torch.optim.Adam([{"params": encoder.parameters(), "lr": 1e-5}, {"params": projection.parameters(), "lr": 5e-5}])
+optimizer = torch.optim.Adam([{"params": encoder.parameters(), "lr": 1e-6}, {"params": projection.parameters(), "lr": 5e-6}])
 g = torch.Generator().manual_seed(11)
 for step in range(opt.steps):
     a = torch.randn(opt.batch, 3, opt.size, opt.size, generator=g)
