@@ -52,13 +52,14 @@ func TestRehearsalOfScripts(t *testing.T) {
 		{"lightning_fit.py", "lightning", nil},
 		{"accelerated.py", "accelerate", []string{"chosen by cuDNN"}},
 		{"habits.py", "torch", []string{"chosen by cuDNN"}},
+		{"detours.py", "torch", []string{"chosen by cuDNN"}},
 		{"one_rank.py", "torch", []string{"NCCL's buffers"}},
 	} {
 		t.Run(c.script, func(t *testing.T) {
 			python := testenv.Python(t, "torch", c.needs)
 			where := filepath.Join(t.TempDir(), "out")
 			args := []string{script(c.script)}
-			if c.script != "habits.py" && c.script != "one_rank.py" {
+			if !slices.Contains([]string{"habits.py", "detours.py", "one_rank.py"}, c.script) {
 				args = append(args, where)
 			}
 			p, message, code := rehearsed(t, python, nil, args...)

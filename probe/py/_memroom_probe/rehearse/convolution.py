@@ -75,6 +75,8 @@ class Convolutions:
             self.base.reduction(call, grad, {0} | set(range(2, grad.dim())), 4)
 
     def scratch(self, call, kind, x, w, y, padding, stride, dilation):
+        if not x.numel() or not y.numel():  # no image, such as a detector's heads without a box: nothing is computed
+            return
         size = self.workspace(call, kind, x, w, y, padding, stride, dilation)
         call.stage.recorder.facts["cudnn"] = True
         if torch.backends.cudnn.benchmark:

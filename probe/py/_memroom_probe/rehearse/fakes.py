@@ -11,6 +11,7 @@ def install(stage):
     _parameters(stage)
     _swap()
     _attributes(stage)
+    _detours(stage)
     torch.inference_mode = torch.autograd.inference_mode = torch.autograd.grad_mode.inference_mode = _inference_mode
     torch._subclasses.FakeTensor = _Nothing  # what libraries look at to recognise tracing; torch itself uses fake_tensor.FakeTensor
 
@@ -85,6 +86,24 @@ def _attributes(stage):
     FakeTensor.share_memory_ = lambda t: t
     torch.Tensor.pin_memory = lambda t, *a: t
     torch.Tensor.is_pinned = lambda t, *a: False
+
+
+def _detours(stage):
+    """cuDNN's sampler has no fake kernel: torch's own allocates the same. The loss of speech, given a tensor of lengths that is fake
+    or lies in host memory, takes a way that mixes devices: given numbers it takes the usual one."""
+    ctc = torch.ctc_loss
+
+    def numbers(lengths):
+        return stage.values.real(lengths).tolist() if isinstance(lengths, torch.Tensor) else lengths
+
+    def ctc_loss(log_probs, targets, input_lengths, target_lengths, *more, **named):
+        return ctc(log_probs, targets, numbers(input_lengths), numbers(target_lengths), *more, **named)
+
+    def grid_sampler(input, grid, interpolation_mode, padding_mode, align_corners):
+        sample = torch.grid_sampler_2d if input.dim() == 4 else torch.grid_sampler_3d
+        return sample(input, grid, interpolation_mode, padding_mode, align_corners)
+
+    torch.ctc_loss, torch.grid_sampler = ctc_loss, grid_sampler
 
 
 def _describe(t, *args, **kwargs):
