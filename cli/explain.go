@@ -139,6 +139,9 @@ func addRun(m *diagnose.Material, folder *store.Folder) error {
 	if run, err := folder.Run(); err == nil {
 		m.HostLimit = run.HostMem
 	}
+	if s, err := folder.Summary(); err == nil {
+		m.HostWall = s.Peaks.HostLimit
+	}
 	if v, err := folder.Verdict(); err == nil {
 		m.Verdict = &v
 	}

@@ -15,6 +15,14 @@ type fragmentWatch struct {
 	said  bool
 }
 
+// memoryOf names the memory that a row of a step is about.
+func memoryOf(device int) string {
+	if device == event.HostDevice {
+		return "host memory"
+	}
+	return fmt.Sprintf("GPU %d memory", device)
+}
+
 func (f *fragmentWatch) step(row event.Step, limits Thresholds) []event.Finding {
 	f.peak = max(f.peak, row.PeakAllocated, row.AtBackward, row.Allocated)
 	idle := row.Reserved - f.peak
@@ -28,7 +36,7 @@ func (f *fragmentWatch) step(row event.Step, limits Thresholds) []event.Finding 
 	f.said = true
 	return []event.Finding{{
 		Kind: "fragmentation", Severity: event.SeverityWarning, Step: row.Step, Bytes: idle, Confidence: 0.8,
-		Title: fmt.Sprintf("the allocator reserved %s, %s more than the program ever used at once", row.Reserved, idle),
+		Title: fmt.Sprintf("%s: the allocator reserved %s, %s more than the program ever used at once", memoryOf(row.Device), row.Reserved, idle),
 		Evidence: []string{fmt.Sprintf("highest allocated %s, reserved %s, of it %s in partly used segments after the step",
 			f.peak, row.Reserved, row.InactiveSplit)},
 		Remedies: []string{"expandable_segments", "max_split_size", "roundup", "empty_cache"},
@@ -58,7 +66,7 @@ func (t *thrashWatch) step(row event.Step, limits Thresholds) []event.Finding {
 	t.said = true
 	return []event.Finding{{
 		Kind: "thrash", Severity: event.SeverityWarning, Step: row.Step, Bytes: row.Reserved, Confidence: 0.95,
-		Title:    fmt.Sprintf("the allocator had to empty its cache %d times within %d steps to go on: memory is at its limit and steps are slowed", count, limits.ThrashSteps),
+		Title:    fmt.Sprintf("%s is at its limit: the allocator had to empty its cache %d times within %d steps to go on, and steps are slowed", memoryOf(row.Device), count, limits.ThrashSteps),
 		Evidence: []string{fmt.Sprintf("num_alloc_retries rose from %d to %d, reserved %s", t.seen[0].total, row.Retries, row.Reserved)},
 		Remedies: []string{"expandable_segments", "micro_batch", "checkpointing"},
 	}}
@@ -93,7 +101,7 @@ func (s *spikeWatch) step(row event.Step, limit event.Bytes, limits Thresholds) 
 		s.lastOne = row.Step
 		found = append(found, event.Finding{
 			Kind: "spike", Severity: event.SeverityInfo, Step: row.Step, Bytes: row.AtBackward, Confidence: 0.8,
-			Title:    fmt.Sprintf("step %d held %s when backward began, usual are %s: one batch is much larger than the others", row.Step, row.AtBackward, event.Bytes(usual)),
+			Title:    fmt.Sprintf("%s: step %d held %s when backward began, usual are %s: one batch is much larger than the others", memoryOf(row.Device), row.Step, row.AtBackward, event.Bytes(usual)),
 			Evidence: []string{fmt.Sprintf("median of the %d steps before: %s", spikeWindow, event.Bytes(usual))},
 			Remedies: []string{"shorter_sequence", "micro_batch"},
 		})
@@ -118,7 +126,7 @@ func (s *spikeWatch) phasePeak(row event.Step, limits Thresholds) []event.Findin
 	s.phases[s.phase] = true
 	return []event.Finding{{
 		Kind: "spike", Severity: event.SeverityWarning, Step: row.Step, Bytes: row.PeakAllocated, Confidence: 0.85,
-		Title:    fmt.Sprintf("the highest memory use comes from the phase %q: %s, training steps needed %s", s.phase, row.PeakAllocated, s.peak),
+		Title:    fmt.Sprintf("the peak of %s comes from the phase %q: %s, training steps needed %s", memoryOf(row.Device), s.phase, row.PeakAllocated, s.peak),
 		Evidence: []string{fmt.Sprintf("the peak rose by %s while %s ran after step %d", more, s.phase, row.Step-1)},
 		Remedies: phaseRemedies[s.phase],
 	}}

@@ -14,6 +14,7 @@ type Material struct {
 	Snapshots []*trace.Snapshot
 	Verdict   *event.Verdict  // of a run that memroom supervised
 	HostLimit event.Bytes     // its --host-mem, 0 without one
+	HostWall  event.Bytes     // the lowest wall for host memory while it ran, whoever set it; 0 unknown
 	Findings  []event.Finding // what was noticed while it ran
 	Setup     *remedy.Setup   // what the user says about the job, nil if nothing
 	Planned   Saving          // what a plan of that setup says, nil without one

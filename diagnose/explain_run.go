@@ -50,8 +50,11 @@ func withVerdict(x *Explanation, m Material, saving Saving) *Explanation {
 func explainVerdict(m Material, saving Saving) *Explanation {
 	c := &trace.Crash{Where: m.Verdict.Where, Sure: 1}
 	own := m.HostLimit > 0 && c.Where != event.WhereGPU && (m.Verdict.KilledBy == "cgroup" || m.Verdict.KilledBy == "memroom")
-	if own {
+	switch {
+	case own:
 		c.Capacity = &m.HostLimit
+	case c.Where == event.WhereCgroup && m.HostWall > 0:
+		c.Capacity = &m.HostWall
 	}
 	x := NothingFound()
 	x.IsOOM, x.Where, x.Capacity, x.Confidence = true, c.Where, c.Capacity, 0.3
@@ -59,7 +62,7 @@ func explainVerdict(m Material, saving Saving) *Explanation {
 	x.Verdict = verdict(c, judged{cause: CauseUnknown})
 	x.Evidence = append([]string{}, m.Verdict.Evidence...)
 	x.job = jobOf(c, hintsOf(m.Logs))
-	x.job.HostLimit, x.job.Setup = own, m.Setup
+	x.job.HostLimit, x.job.Setup, x.job.Slurm = own, m.Setup, m.Verdict.KilledBy == "slurm"
 	if c.Where == event.WhereCgroup {
 		x.Detail = "limit"
 	}

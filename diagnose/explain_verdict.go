@@ -34,7 +34,7 @@ func subject(c *trace.Crash) string {
 	case event.WhereShm:
 		return "Shared memory (/dev/shm) " + probably + "ran out"
 	case event.WhereCgroup:
-		return capital(probably + "the job's own memory limit was reached" + killed(c))
+		return capital(probably + "the job's own limit on host memory was reached" + killed(c))
 	case event.WhereHost:
 		return capital(probably + "host memory ran out" + killed(c))
 	}

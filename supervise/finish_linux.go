@@ -30,8 +30,9 @@ func (m *Monitor) attemptEnded(exit event.Exit) error {
 	if err := m.Record.SaveVerdict(verdict); err != nil {
 		m.cannotRecord(err)
 	}
-	raiseAtEnd(&m.said.Peaks, exit, verdict, m.state)
-	raiseAtEnd(&m.said.Attempt, exit, verdict, m.state)
+	for _, peaks := range []*event.Peaks{&m.said.Peaks, &m.said.Attempt} {
+		raiseAtEnd(peaks, exit, verdict, m.state, m.ownPeak())
+	}
 	attempt := event.Attempt{Number: exit.Attempt, Started: exit.At.Add(-time.Duration(exit.Seconds * float64(time.Second))),
 		Ended: exit.At, Exit: &exit, Verdict: &verdict}
 	decision := m.decide(exit, verdict)
@@ -64,15 +65,30 @@ func diedOnTheWay(deaths []Death, verdict event.Verdict) []event.Finding {
 
 // raiseAtEnd lifts the peaks to what is known only afterwards: memory can go from little to the limit between two readings. The
 // kernel knows the most that one process ever had, and kills in a cgroup only when its limit is full of what cannot be dropped.
-func raiseAtEnd(p *event.Peaks, exit event.Exit, verdict event.Verdict, state State) {
+func raiseAtEnd(p *event.Peaks, exit event.Exit, verdict event.Verdict, state State, own event.Bytes) {
 	if p.Resident > 0 {
 		p.Resident = max(p.Resident, exit.MaxResident)
+	}
+	if killed := verdict.KilledBy == "cgroup" || verdict.KilledBy == "slurm" || verdict.KilledBy == "kernel"; verdict.IsOOM && killed {
+		p.Unreclaimable, p.Cgroup = max(p.Unreclaimable, own), max(p.Cgroup, own)
 	}
 	if verdict.IsOOM && verdict.KilledBy == "cgroup" && state.Cgroup != "" && state.HostLimit > 0 {
 		p.HostLimit = state.HostLimit
 		p.Unreclaimable, p.Cgroup = max(p.Unreclaimable, p.HostLimit), max(p.Cgroup, p.HostLimit)
 		p.Resident = max(p.Resident, exit.MaxResident)
 	}
+}
+
+// ownPeak is the most that the run's own cgroup ever held, as the kernel counted it; 0 without one.
+func (m *Monitor) ownPeak() event.Bytes {
+	if m.state.Cgroup == "" {
+		return 0
+	}
+	reading, err := (&meter.Cgroup{Dir: m.state.Cgroup, Version: m.state.CgroupV}).Read()
+	if err != nil {
+		return 0
+	}
+	return reading.Peak
 }
 
 // hearLastWords takes what the probes of ended processes still have on their way.
@@ -111,7 +127,7 @@ func (m *Monitor) recorded(attempt int) bool {
 
 // evidence collects what is known about the end.
 func (m *Monitor) evidence(exit event.Exit) Evidence {
-	e := Evidence{Host: m.Run.Host, Exit: exit, State: m.state, Last: m.last, Deaths: m.said.Deaths, Well: m.said.Well, Heard: m.people.heard(), Ended: m.said.Ended,
+	e := Evidence{Host: m.Run.Host, Exit: exit, State: m.state, Last: m.last, Deaths: m.said.Deaths, Well: m.said.Well, Heard: m.people.heard(), Ended: m.said.Ended, SlurmJob: m.Run.Env["SLURM_JOB_ID"],
 		Tail: tailOf(m.Files.Output, m.said.Printed[0]) + "\n" + tailOf(m.Files.Errors, m.said.Printed[1])}
 	e.After.Machine, _ = m.proc.OOMKills()
 	if around, err := meter.FindCgroup(m.Options.Proc, "self"); err == nil {

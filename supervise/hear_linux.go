@@ -33,7 +33,7 @@ func (m *Monitor) hearProbe(h probe.Heard) {
 	switch message := h.Message.(type) {
 	case *probe.Hello:
 		m.people.named(pid, message.Rank, message.World)
-		rank = message.Rank
+		rank = m.people.rankOf(pid)
 		m.happenedJSON("process", pid, rank, message.Program, message)
 	case *probe.Steps:
 		m.takeSteps(pid, rank, message)

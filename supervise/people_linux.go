@@ -118,12 +118,16 @@ func (p *people) startedByPython(pid int) bool {
 	return who != nil && p.all[who.parent] != nil && p.all[who.parent].spoke
 }
 
-// rankOf gives the rank a process belongs to, nil if it has none.
+// rankOf gives the rank a process belongs to, nil if it has none or is the only one.
 func (p *people) rankOf(pid int) *int {
 	if p == nil || p.all[pid] == nil {
 		return nil
 	}
-	return p.all[pid].rank
+	who := p.all[pid]
+	if who.rank != nil && *who.rank == 0 && who.world < 2 { // batch systems number a single task too
+		return nil
+	}
+	return who.rank
 }
 
 // leads says whether a process is the one its rank is about, and not a worker of it, which inherits the environment.

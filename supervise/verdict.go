@@ -26,6 +26,7 @@ type Evidence struct {
 	Well           int          // Pythons that ended in order after one had died of memory
 	Tail           string       // the end of the output
 	Ended          *Ending      // memroom ended the run
+	SlurmJob       string       // that it ran in
 }
 
 // KernelKill is a process of the run in the kernel's log of kills.
@@ -197,7 +198,7 @@ func byProbe(e Evidence, v *event.Verdict) bool {
 	v.IsOOM, v.Where, v.KilledBy, v.Rank = true, d.Where, "itself", d.Rank
 	v.Evidence = append(v.Evidence, deathLines(e.Deaths[at:at+1])...)
 	if crash, ok := findText(e.Tail); ok && telling(crash) > 0 {
-		v.KilledBy = killerOf(crash)
+		v.KilledBy, v.Where = killerOf(crash), crash.Where
 	}
 	return true
 }
@@ -310,10 +311,14 @@ func bySignal(e Evidence, v *event.Verdict) bool {
 }
 
 func userSignal(e Evidence) []string {
-	if e.State.UserSignal == "" {
-		return nil
+	var lines []string
+	if e.State.UserSignal != "" {
+		lines = append(lines, e.State.UserSignal+" had been sent through memroom")
 	}
-	return []string{e.State.UserSignal + " had been sent through memroom"}
+	if e.SlurmJob != "" && (e.Exit.Signal == "SIGTERM" || e.Exit.Signal == "SIGKILL") {
+		lines = append(lines, fmt.Sprintf("it ran in Slurm's job %s: `sacct -j %s -o State` says whether that was cancelled or out of time", e.SlurmJob, e.SlurmJob))
+	}
+	return lines
 }
 
 func rankInText(tail string) *int {

@@ -28,6 +28,8 @@ def wall(error):
     name, text = type(error).__name__, str(error)[:MAX_TEXT]
     if name == "ResourceExhaustedError" or "RESOURCE_EXHAUSTED" in text:
         return "host" if "mklcpu" in text or "/device:CPU" in text or "cpu allocator" in text else "gpu"
+    if name == "OutOfMemoryError" and type(error).__module__.partition(".")[0] == "ray":
+        return "host"  # Ray's memory monitor killed a worker: it watches the node, not the card
     if name == "OutOfMemoryError":
         return "mps" if "MPS" in text else "gpu"
     for words, where in _TEXTS:
