@@ -210,6 +210,29 @@ class Choice(unittest.TestCase):
         self.assertLess(furthest(whole, tight), 1e-6)
 
 
+class GraphLayer(nn.Module):
+    """One child, and most of the work beside it: rows are gathered and scattered along edges."""
+
+    def __init__(self):
+        super().__init__()
+        self.lin = nn.Linear(4, 4)
+
+    def forward(self, x, edges):
+        h = self.lin(x)
+        return torch.zeros_like(h).index_add(0, edges[1], torch.tanh(h[edges[0]]))
+
+
+class GraphNet(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList([GraphLayer() for _ in range(3)])
+
+    def forward(self, x, edges):
+        for layer in self.layers:
+            x = layer(x, edges)
+        return x
+
+
 class Blocks(unittest.TestCase):
     def test_found(self):
         import torchvision
@@ -218,6 +241,19 @@ class Blocks(unittest.TestCase):
         self.assertEqual(len(blocks.by_sight(torchvision.models.VisionTransformer(32, 8, 4, 2, 64, 128))), 4)
         self.assertEqual(len(blocks.by_sight(torchvision.models.convnext_tiny())), 18 + 3 + 1)
         self.assertEqual(blocks.by_sight(nn.Sequential(nn.Linear(2, 2), nn.ReLU())), [])
+        self.assertEqual([p.name for p in blocks.by_sight(nn.ModuleList([GraphLayer(), nn.LayerNorm(4), GraphLayer()]))], ["0", "2"])
+
+    def test_of_a_graph(self):
+        """Its edges name rows of the whole batch, so that it cannot be tried on a part: its layers are found by sight."""
+        edges = torch.randint(0, 50, (2, 300), generator=torch.Generator().manual_seed(1))
+        nodes = [torch.randn(50, 4, generator=torch.Generator().manual_seed(i)) for i in range(4)]
+        step = lambda model, x: model(x, edges).square().mean()
+        model = GraphNet()
+        whole, a, _ = train(model, step, nodes, sgd)
+        again, b, told = train(model, step, nodes, sgd, [("checkpointing", {"limit": 1})])
+        self.assertIn("all 3 blocks", told.text())
+        self.assertEqual(whole, again)
+        self.assertEqual(parameters_apart(a, b), 0)
 
     def test_hooked_blocks_are_left_alone(self):
         model = deep()

@@ -67,10 +67,15 @@ def _is_block(child):
     if isinstance(child, (torch.nn.ModuleList, torch.nn.ModuleDict)) and type(child).forward is torch.nn.Module.forward:
         return False
     parts = list(child.children())
-    if len(parts) < 2 or next(child.parameters(), None) is None:
+    if next(child.parameters(), None) is None or len(parts) < 2 and not _computes_itself(child, parts):
         return False
     # A stage is a Sequential of blocks: its blocks are the better grain.
     return not (isinstance(child, torch.nn.Sequential) and sum(len(list(p.children())) > 1 for p in parts) >= 1)
+
+
+def _computes_itself(module, parts):
+    """A layer of somebody's own around one of torch's, as in graph networks: the most of what it does is in its forward."""
+    return len(parts) == 1 and not list(parts[0].children()) and not type(module).__module__.startswith("torch.")
 
 
 def _called(module, records):
