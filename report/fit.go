@@ -108,7 +108,7 @@ func predictedWords(s fit.Sentence, t fit.Tried) string {
 func equivalenceWords(e remedy.Equivalence) string {
 	switch e {
 	case remedy.Exact:
-		return "the same as on a larger card, up to rounding (exact)"
+		return "the same as with more memory, up to rounding (exact)"
 	case remedy.Expected:
 		return "the same in expectation: random numbers such as dropout masks are drawn in another order (expected)"
 	}
