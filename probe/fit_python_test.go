@@ -16,6 +16,7 @@ func TestFitInProcess(t *testing.T) {
 		"test_microbatch": {"torch"},
 		"test_declines":   {"torch"},
 		"test_loops":      {"torch"},
+		"test_hostile":    {"torch"},
 		"test_governor":   {"torch", "torchvision"},
 		"test_remedies":   {"torch"},
 		"test_api":        {"torch", "accelerate"},

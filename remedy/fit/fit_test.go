@@ -311,6 +311,9 @@ func TestUncut(t *testing.T) {
 	if len(uncut) != len(cut)-2 || Uncut(uncut) != nil {
 		t.Errorf("of %v are left %v", ids(cut), ids(uncut))
 	}
+	if !slices.ContainsFunc(uncut, func(r Remedy) bool { return r.ID == remedy.ActivationOffload && r.Params["untried"] == true }) {
+		t.Errorf("modules are tried on parts of a batch: %v", uncut)
+	}
 	for _, stage := range Ladder(Facts{Where: event.WhereGPU}, Options{Uncut: true}) {
 		if slices.ContainsFunc(stage.Remedies, Remedy.cuts) {
 			t.Errorf("calls are cut again: %v", ids(stage.Remedies))

@@ -17,12 +17,19 @@ func CausedByCuts(kind string, frames []event.Frame) bool {
 	return kind == "CheckpointError" || slices.ContainsFunc(frames, ours)
 }
 
-// Uncut are the remedies that leave the program's calls whole and let them run once; nil where no other is among them.
+// Uncut are the remedies that leave the program's calls whole, let them run once and try nothing out on parts of a batch; nil
+// where no other is among them.
 func Uncut(remedies []Remedy) []Remedy {
 	if !slices.ContainsFunc(remedies, Remedy.cuts) {
 		return nil
 	}
-	return slices.DeleteFunc(slices.Clone(remedies), Remedy.cuts)
+	uncut := slices.DeleteFunc(slices.Clone(remedies), Remedy.cuts)
+	for i, r := range uncut {
+		if r.Params["measured"] != nil {
+			uncut[i].Params = map[string]any{"measured": true, "untried": true}
+		}
+	}
+	return uncut
 }
 
 // cuts: the remedy changes what a call of the program is given, or runs it twice.

@@ -461,7 +461,8 @@ class Together(unittest.TestCase):
     def test_choices_that_fit_together(self):
         class It:
             def __init__(self, seconds, needs, stays):
-                self.seconds, self.needs, self.stays = seconds, needs, stays
+                self.seconds = self.price = seconds
+                self.needs, self.stays = needs, stays
 
         class Case:
             def __init__(self, *candidates):

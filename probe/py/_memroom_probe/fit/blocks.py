@@ -9,7 +9,7 @@ import contextlib
 import torch
 from torch.utils.checkpoint import checkpoint
 
-from . import outermost, tree
+from . import generators, outermost, tree
 from .rows import is_tensor
 
 
@@ -248,21 +248,26 @@ def checkpointed(call, args_kwargs, norms=()):
         with outermost.inside():
             return call(*args, **kwargs)
 
-    return checkpoint(run, *tensors, use_reentrant=False, context_fn=lambda: (contextlib.nullcontext(), _Quiet(norms)))
+    quiet = _Quiet(norms, generators.drawn())
+    return checkpoint(run, *tensors, use_reentrant=False, context_fn=lambda: (contextlib.nullcontext(), quiet))
 
 
 class _Quiet:
-    """During the recompute BatchNorm moves on copies of its running statistics, which are then thrown away. A retained graph
-    is recomputed more than once, so this can be entered again."""
+    """During the recompute BatchNorm moves on copies of its running statistics, which are then thrown away, and random generators
+    besides torch's own draw what they drew the first time. A retained graph is recomputed more than once, so this can be
+    entered again."""
 
-    def __init__(self, norms):
-        self.norms, self.kept = norms, []
+    def __init__(self, norms, draws):
+        self.norms, self.draws, self.kept, self.later = norms, draws, [], []
 
     def __enter__(self):
+        self.later = generators.drawn()
+        generators.put_back_besides(self.draws)
         self.kept = [m._buffers for m in self.norms]
         for m in self.norms:
             m._buffers = {key: b if b is None else b.clone() for key, b in m._buffers.items()}
 
     def __exit__(self, *_):
+        generators.put_back_besides(self.later)
         for m, buffers in zip(self.norms, self.kept):
             m._buffers = buffers

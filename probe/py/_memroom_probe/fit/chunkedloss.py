@@ -1,12 +1,14 @@
 """Cross entropy over many classes without its copies: the rows are worked through in pieces.
 
-The usual way keeps the log-probabilities of every row and makes two gradients of their size; this one keeps a number a
-row and makes one gradient. Values differ by rounding only.
+The usual way keeps the log-probabilities of every row and makes two gradients of their size; this one makes one gradient, with
+the same kernels on the same rows: it is equal to the bit. Only the mean adds the rows' losses in another order.
 """
 import functools
 
 import torch
 import torch.nn.functional as F
+
+from . import outermost
 
 ABOVE = 128 << 20  # bytes of fp32 logits below which the usual way is left alone
 PIECE = 32 << 20  # bytes of fp32 logits worked on at once
@@ -19,44 +21,51 @@ def install(params, say):
     def cross_entropy(input, target, weight=None, size_average=None, ignore_index=-100, reduce=None, reduction="mean", label_smoothing=0.0):
         if (weight is None and size_average is None and reduce is None and label_smoothing == 0.0 and reduction in ("mean", "sum")
                 and input.dim() == 2 and target.dim() == 1 and not target.is_floating_point() and input.is_floating_point()
-                and input.numel() * 4 >= above and torch.is_grad_enabled()):
+                and input.numel() * 4 >= above and torch.is_grad_enabled() and not outermost.compiling() and not outermost.transformed()):
             if not told:
                 told.append(True)
                 say("applied", "cross entropy over %d classes in pieces" % input.shape[1], id="chunked_loss", equivalence="exact")
-            return _CrossEntropy.apply(input, target, ignore_index, reduction == "mean")
+            return _CrossEntropy.apply(input, target, ignore_index, reduction == "mean", original)
         return original(input, target, weight, size_average, ignore_index, reduce, reduction, label_smoothing)
 
     F.cross_entropy = cross_entropy
 
 
 class _CrossEntropy(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, logits, target, ignored, mean):
-        counted = target != ignored
-        safe = target.masked_fill(~counted, 0)
-        norms = torch.empty(len(target), dtype=torch.float32, device=logits.device)
-        total = torch.zeros((), dtype=torch.float32, device=logits.device)
-        for rows in _pieces(logits):
-            part = logits[rows].float()
-            norms[rows] = part.logsumexp(1)
-            losses = norms[rows] - part.gather(1, safe[rows].unsqueeze(1)).squeeze(1)
-            total += losses.masked_fill(~counted[rows], 0).sum()
-        share = 1 / counted.sum() if mean else torch.ones((), device=logits.device)
-        ctx.save_for_backward(logits, safe, counted, norms, share)
-        return (total * share).to(torch.float32 if torch.is_autocast_enabled() else logits.dtype)
+    """usual: what it stands for; asked for when somebody differentiates the gradient again."""
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
-    def backward(ctx, grad):
-        logits, safe, counted, norms, share = ctx.saved_tensors
-        out = torch.empty_like(logits)
-        factor = (grad * share).float()
+    def forward(ctx, logits, target, ignored, mean, usual):
+        ctx.usual, ctx.ignored, ctx.mean = usual, ignored, mean
+        ctx.dtype = torch.float32 if torch.is_autocast_enabled() else logits.dtype
+        counted = target != ignored
+        safe = target.masked_fill(~counted, 0)
+        total = torch.zeros((), dtype=torch.promote_types(ctx.dtype, torch.float32), device=logits.device)
         for rows in _pieces(logits):
-            part = (logits[rows].float() - norms[rows].unsqueeze(1)).exp_()
-            index = safe[rows].unsqueeze(1)
-            part.scatter_add_(1, index, torch.full_like(index, -1, dtype=part.dtype))
-            out[rows] = part.mul_((factor * counted[rows]).unsqueeze(1))
-        return out, None, None, None
+            chosen = _log_softmax(logits[rows], ctx.dtype).gather(1, safe[rows].unsqueeze(1)).squeeze(1)
+            total -= chosen.masked_fill(~counted[rows], 0).to(total.dtype).sum()
+        ctx.save_for_backward(logits, target)
+        return (total / counted.sum() if mean else total).to(ctx.dtype)
+
+    @staticmethod
+    def backward(ctx, grad):
+        logits, target = ctx.saved_tensors
+        if torch.is_grad_enabled():
+            loss = ctx.usual(logits.to(ctx.dtype), target, ignore_index=ctx.ignored, reduction="mean" if ctx.mean else "sum")
+            return torch.autograd.grad(loss, logits, grad, create_graph=True) + (None,) * 4
+        counted = target != ctx.ignored
+        share = -grad / counted.sum() if ctx.mean else -grad
+        out = torch.empty_like(logits)
+        for rows in _pieces(logits):
+            log = _log_softmax(logits[rows], ctx.dtype)
+            index = target[rows].masked_fill(~counted[rows], 0).unsqueeze(1)
+            of_log = torch.zeros_like(log).scatter_(1, index, (share * counted[rows]).to(log.dtype).unsqueeze(1))
+            out[rows] = torch._log_softmax_backward_data(of_log, log, 1, log.dtype)
+        return out, None, None, None, None
+
+
+def _log_softmax(logits, dtype):
+    return torch._log_softmax(logits.to(dtype), 1, False)
 
 
 def _pieces(logits):

@@ -10,7 +10,7 @@ import weakref
 
 import torch
 
-from . import blocks, choices, floor, measure, microbatch, offload, room, tree
+from . import blocks, choices, floor, measure, microbatch, offload, room, tree, tryout
 from .rows import Cannot, any_inputs, is_tensor
 
 LARGER = 1.05  # times the batch a choice was made for, from which it is made anew
@@ -26,14 +26,16 @@ class Case:
         self.rows = inputs.rows if inputs else 0
         self.candidates, self.choice, self.plan, self.beside = candidates, choice, plan, beside
         self.size, self.settled = 0, False
+        self.sent, self.unmeasured = 0, ""  # bytes of the last call that wait on the host; why nothing is known beforehand
 
 
 class Governor:
     """The handler of outermost calls. allowed: ids of remedies; limit: bytes, if the caller knows a lower wall; failed: the
     whole batch is known not to fit; factor: share of the room to plan with, lowered after a plan that was too bold; teller: says
-    when not even weights, gradients and optimizer state fit."""
+    when not even weights, gradients and optimizer state fit; untried: modules must not be run on parts of their batches."""
 
-    def __init__(self, say, allowed, limit=None, failed=False, factor=1.0, teller=None):
+    def __init__(self, say, allowed, limit=None, failed=False, factor=1.0, teller=None, untried=False):
+        self.untried = untried
         self.say, self.allowed, self.limit, self.failed, self.factor = say, allowed, limit, failed, factor
         self.teller = teller or floor.Teller(say, limit)
         self.checkpointing = blocks.Checkpointing()
@@ -84,8 +86,11 @@ class Governor:
         if choice.whole:
             return blocks.checkpointed(call, (args, kwargs), blocks.norms_of([module]))
         if choice.offload:
-            with offload.Away(module, choice.offload):
-                return call(*args, **kwargs)
+            away = offload.Away(module, choice.offload)
+            with away:
+                result = call(*args, **kwargs)
+            case.sent = away.sent
+            return result
         return call(*args, **kwargs)
 
     def _evaluation(self, module, call, args, kwargs):
@@ -140,8 +145,11 @@ class Governor:
             return self._look(module, call, args, kwargs)
         except torch.cuda.OutOfMemoryError:
             raise
+        except Cannot as reason:
+            self.say("declined", "%s: %s" % (microbatch.name_of(module), reason), id="micro_batch")
+            return Case(module, None, [], choices.Choice("as it is", 0, 0, 0, None, 1))
         except Exception as why:
-            self.say("declined", "%s: %s: %s" % (microbatch.name_of(module), type(why).__name__, why), id="micro_batch")
+            self.say("declined", "%s: %s: %s" % (microbatch.name_of(module), type(why).__name__, tryout.one_line(why)), id="micro_batch")
             return Case(module, None, [], choices.Choice("as it is", 0, 0, 0, None, 1))
 
     def _look(self, module, call, args, kwargs):
@@ -150,17 +158,22 @@ class Governor:
             raise Cannot("its parameters are sharded (FSDP)")
         around = room.of(next(module.parameters()).device, self.limit)
         self.teller.look(next(module.parameters()).device)
+        if self.untried:
+            return self._unmeasured(module, around, "an attempt failed that tried it on a part of the batch")
         try:
             inputs = any_inputs(args, kwargs)
             plan = self._plan(module, call, args, kwargs)
             if plan is not None:
                 plan, inputs = plan
+            inputs.refuse_indices()
             held = around.held()
             cost = measure.cost(module, call, inputs, around, "checkpointing" in self.allowed and type(module).__name__ != "OptimizedModule")
         except Cannot as reason:
             return self._unmeasured(module, around, reason)
+        if not cost.repeats and "checkpointing" in self.allowed:
+            self.say("declined", "%s: %s" % (microbatch.name_of(module), measure.OTHERWISE), id="checkpointing")
         candidates = list(choices.all_of(inputs, plan, cost, self._may_offload(around)))
-        if "checkpointing" not in self.allowed or type(module).__name__ == "OptimizedModule" or blocks.fit_for_recompute(module):
+        if "checkpointing" not in self.allowed or type(module).__name__ == "OptimizedModule" or blocks.fit_for_recompute(module) or not cost.repeats:
             candidates = [c for c in candidates if not c.whole]
         always = held + room.state_to_come()
         free = self._budget(around.limit) - always
@@ -199,25 +212,38 @@ class Governor:
             self.say("note", "%s: the first step with: %s" % (case.name, case.choice.words), id=id)
 
     def _unmeasured(self, module, around, reason):
-        """Without a batch to try there is only everything at once: what is saved waits on the host, or every call of a part
-        is checkpointed."""
+        """Without a batch to try there is only everything at once: every call of a part is checkpointed, and what is saved waits on
+        the host, until a step has shown how much of it need not."""
         name = microbatch.name_of(module)
         parts = blocks.by_sight(module) if "checkpointing" in self.allowed and type(module).__name__ != "OptimizedModule" else []
+        away = float("inf") if self._may_offload(around) else 0
         if parts:
             self.say("applied", "%s: all %d blocks checkpointed (%s)" % (name, len(parts), reason), id="checkpointing",
                      equivalence="exact", checkpointed=len(parts))
-            return Case(module, None, [], choices.Choice("", 0, 0, 1.0, None, 1, parts))
-        if self._may_offload(around):
-            self.say("applied", "%s: what is saved waits in host memory (%s)" % (name, reason), id="activation_offload", equivalence="exact")
-            return Case(module, None, [], choices.Choice("", 0, 0, 0, None, 1, offload=float("inf")))
-        self.say("declined", "%s: no blocks to checkpoint, and %s" % (name, reason), id="checkpointing")
-        return Case(module, None, [], choices.Choice("as it is", 0, 0, 0, None, 1))
+        elif not away:
+            self.say("declined", "%s: no blocks to checkpoint, and %s" % (name, reason), id="checkpointing")
+        case = Case(module, None, [], choices.Choice("as it is", 0, 0, 1.0 if parts else 0.0, None, 1, parts, offload=away))
+        case.unmeasured = str(reason)
+        return case
+
+    def _settle_unmeasured(self, cases, step):
+        """After the first step: what there is room for stays on the card."""
+        spare = max(0, self._budget(step.around.limit) - step.peak_of_passes())
+        for case in cases:
+            case.settled, stays = True, min(case.sent, spare)
+            spare -= stays
+            case.choice.offload = case.sent - stays
+            if case.choice.offload:
+                self.say("applied", "%s: %d %% of what is saved waits in host memory (%s)" % (case.name, 100 * case.choice.offload / case.sent, case.unmeasured),
+                         id="activation_offload", equivalence="exact", limit=step.around.limit)
 
     # --- after a step that was watched
 
     def _settle(self):
         """Takes the cheapest choices that fit together. Once that is done it only ever tightens, so that it cannot swing."""
         step, self._step = self._step, _Step()
+        if step.around is not None and step.around.is_card:
+            self._settle_unmeasured([case for case in step.together if case.unmeasured and not case.settled], step)
         cases = {case: count for case, count in step.together.items() if case.candidates and case.module() is not None}
         if step.around is None or not cases:
             return
@@ -364,12 +390,14 @@ def _together(cases, chosen):
 
 
 def _frugal(candidates, free):
-    """For a step in which more calls may follow: the cheapest way that leaves them room, or the one that needs least."""
-    return _fastest([c for c in candidates if c.needs <= FRUGAL * free]) or _least(candidates, lambda c: c.needs + c.stays)
+    """For a step in which more calls may follow: the cheapest way that leaves them room, or the one that needs least. What is
+    equal to the bit may leave less room: for as much again."""
+    few = [c for c in candidates if c.needs <= FRUGAL * free or c.bitwise and c.needs + c.stays <= free]
+    return _fastest(few) or _least(candidates, lambda c: c.needs + c.stays)
 
 
 def _fastest(candidates):
-    return min(candidates, key=lambda c: c.seconds) if candidates else None
+    return min(candidates, key=lambda c: c.price) if candidates else None
 
 
 def _least(candidates, needs):
@@ -381,9 +409,9 @@ def _least(candidates, needs):
 def _cheapest(cases, free):
     """The choices with the least seconds that fit together: bytes get a price, which rises until they do."""
     price = 0.0
-    dearest = max(c.seconds for case in cases for c in case.candidates) or 1.0
+    dearest = max(c.price for case in cases for c in case.candidates) or 1.0
     for _ in range(80):
-        taken = {case: min(case.candidates, key=lambda c: c.seconds + price * c.needs + price * (cases[case] - 1) * c.stays) for case in cases}
+        taken = {case: min(case.candidates, key=lambda c: c.price + price * c.needs + price * (cases[case] - 1) * c.stays) for case in cases}
         if _together(cases, taken.get) <= free:
             return _relaxed(cases, taken, free)
         price = price * 1.6 or 1e-6 * dearest / max(1.0, _together(cases, _largest))
@@ -393,8 +421,8 @@ def _cheapest(cases, free):
 def _relaxed(cases, taken, free):
     """What the steps of the price left over, one case after the other."""
     for case in cases:
-        for candidate in sorted(case.candidates, key=lambda c: c.seconds):
-            if candidate.seconds >= taken[case].seconds:
+        for candidate in sorted(case.candidates, key=lambda c: c.price):
+            if candidate.price >= taken[case].price:
                 break
             if _together(cases, lambda c, it=case, new=candidate: new if c is it else taken[c]) <= free:
                 taken[case] = candidate

@@ -6,19 +6,28 @@ import collections
 
 import torch
 
+from . import refers
+
 _OWN = {"_parameters", "_buffers", "_modules"}  # torch's own bookkeeping, looked after elsewhere
 _CONTAINERS = (list, dict, set, collections.deque)
 
 
 class Snapshot:
-    """The numbers and containers among the attributes of a module and all below it as they are now, to be put back. Other
-    attributes are left alone: a first call may set up caches and say so in a flag."""
+    """The numbers and containers among the attributes of a module and all below it as they are now, and those among the variables
+    that their code names, to be put back. Other attributes are left alone: a first call may set up caches and say so in a
+    flag."""
 
     def __init__(self, module):
+        kinds = {type(m) for m in module.modules()}
         self.numbers = [(m, {key: value for key, value in vars(m).items() if _is_number(value)}) for m in module.modules()]
-        self.containers = [(value, value.copy()) for m in module.modules() for key, value in vars(m).items() if _is_container(key, value)]
+        self.variables = [place for kind in kinds for place in refers.variables(kind) if _is_number(place[2])]
+        inside = [value for m in module.modules() for key, value in vars(m).items() if _is_container(key, value)]
+        outside = [value for kind in kinds for value in refers.values(kind) if type(value) in _CONTAINERS]
+        self.containers = [(value, value.copy()) for value in inside + outside]
 
     def put_back(self):
+        for namespace, name, value in self.variables:
+            namespace[name] = value
         for m, numbers in self.numbers:
             for key in [key for key, value in vars(m).items() if _is_number(value) and key not in numbers]:
                 del vars(m)[key]

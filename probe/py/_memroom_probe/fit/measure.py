@@ -8,7 +8,7 @@ import time
 
 import torch
 
-from . import accumulate, blocks, keepsakes, outermost, tree
+from . import accumulate, blocks, generators, keepsakes, outermost, tree
 from .rows import Cannot, is_tensor
 
 
@@ -16,11 +16,11 @@ class Cost:
     """Bytes: saved per row and fixed (kept from forward to backward), peak per row and fixed (forward and backward of one
     piece, gradients included), outputs per row with their elements, whether they are in half precision and whether a loss
     is among them. grains: the module taken apart coarsely and finely, each a list of blocks.Part with bytes per row.
-    Seconds: of a forward and a backward pass, per row and for a piece of any size (launching kernels). recomputable: whether
-    its backward pass bears checkpointing."""
+    Seconds: of a forward and a backward pass, per row and for a piece of any size (launching kernels). repeats: whether a second
+    run gives the same results; recomputable: whether its backward pass bears checkpointing too."""
 
-    def __init__(self, saved, peak, seconds, outputs, grains, recomputable=True):
-        self.recomputable = recomputable
+    def __init__(self, saved, peak, seconds, outputs, grains, repeats=True, recomputable=True):
+        self.repeats, self.recomputable = repeats, recomputable
         self.saved_fixed, self.saved_row = saved
         self.peak_fixed, self.peak_row = peak
         self.time_fixed, self.time_row = seconds
@@ -44,18 +44,20 @@ def cost(module, call, inputs, room, apart=True):
     if first is None:
         few, many = 1, 2
         first, second = _twice_or_never(module, call, inputs, room)
-    lines = [_line(few, a, many, b) for a, b in zip(first[:3], second[:3])]
-    size, elements, half, has_loss = second[3]
-    lines[1] = _at_least(lines[1], lines[0][1] + size / many, many, second[1])
-    grains = _grains(module, second[4], second[0], many) if apart else []
-    return Cost(*lines, (size / many, elements / many, half, has_loss), grains, recomputable=not second[5])
+    lines = [_line(few, getattr(first, what), many, getattr(second, what)) for what in ("saved", "peak", "seconds")]
+    size, elements, half, has_loss = second.outputs
+    lines[1] = _at_least(lines[1], lines[0][1] + size / many, many, second.peak)
+    grains = _grains(module, second.records, second.saved, many) if apart and second.repeats else []
+    return Cost(*lines, (size / many, elements / many, half, has_loss), grains, second.repeats, recomputable=second.repeats and not second.once)
 
 
 def _twice(module, call, inputs, few, many, room):
     try:
         with _put_back(module):
-            way = _way_to_gradients(module, call, inputs, few, room)
-            return _one(module, call, inputs, few, room, way), _one(module, call, inputs, many, room, way)
+            way, before = _way_to_gradients(module, call, inputs, few, room)
+            first, second = _one(module, call, inputs, few, room, way), _one(module, call, inputs, many, room, way)
+            first.repeats = second.repeats = before.same_results(first)
+            return first, second
     except torch.cuda.OutOfMemoryError:
         raise
     except Exception as why:
@@ -71,15 +73,15 @@ def _twice_or_never(module, call, inputs, room):
 
 def check_recompute(module, call, inputs, room):
     """Raises Cannot where a backward pass would not bear checkpointing."""
-    try:
-        with _put_back(module):
-            rows = 1 if inputs.rows < 4 else 2
-            if _one(module, call, inputs, rows, room, _way_to_gradients(module, call, inputs, rows, room))[5]:
-                raise Cannot("it cannot be run twice: a list of its own grows, or its backward pass reads a saved tensor twice")
-    except (Cannot, torch.cuda.OutOfMemoryError):
-        raise
-    except Exception as why:
-        raise Cannot("the module does not run on a part of the batch: %s" % type(why).__name__)
+    rows = 1 if inputs.rows < 4 else 2
+    first, second = _twice(module, call, inputs, rows, rows, room)
+    if second.once:
+        raise Cannot("it cannot be run twice: a list of its own grows, or its backward pass reads a saved tensor twice")
+    if not second.repeats:
+        raise Cannot(OTHERWISE)
+
+
+OTHERWISE = "a second run gives other results: it draws random numbers that cannot be put back, or changes what it computes with"
 
 
 def _grains(module, records, saved, rows):
@@ -109,10 +111,33 @@ def _at_least(line, slope, many, peak):
     return max(0.0, peak - slope * many), slope
 
 
+class _Seen:
+    """What one run showed. Bytes saved and at the peak, seconds, the outputs described, records of the modules inside; once:
+    whether a second run would be seen; repeats: whether it gives the same results."""
+
+    def __init__(self, saved, peak, seconds, outputs, records, once, results):
+        self.saved, self.peak, self.seconds, self.outputs, self.records, self.once = saved, peak, seconds, outputs, records, once
+        self.repeats = True
+        self.results = [t.detach().flatten()[:KEPT].double() for t in results if not t.is_complex()]
+
+    def same_results(self, other):
+        """Up to what kernels that add in any order may differ by."""
+        return len(self.results) == len(other.results) and all(a.shape == b.shape and _near(a, b) for a, b in zip(self.results, other.results))
+
+
+KEPT = 4096  # elements of each result that are compared with those of a second run
+
+
+def _near(a, b):
+    good = torch.isfinite(a) & torch.isfinite(b)
+    a, b = a[good], b[good]
+    return not len(a) or bool((a - b).abs().max() <= 1e-2 * max(float(a.abs().max()), 1e-6))
+
+
 def _one(module, call, inputs, rows, room, backward):
-    """(saved, peak, seconds, outputs, records of the modules inside, whether a second run would be seen) of one run."""
+    """Runs the module forward and backward on a few rows."""
     args, kwargs = inputs.pick(list(range(rows)))
-    before, lengths = room.held(), keepsakes.lengths(module)
+    before, lengths, drawn = room.held(), keepsakes.lengths(module), generators.read(module)
     room.start_peak()
     room.wait()
     begin = time.perf_counter()
@@ -120,6 +145,7 @@ def _one(module, call, inputs, rows, room, backward):
     watch = _Watch(module, tally)
     with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(tally.pack, tally.unpack), watch:
         results = [t for t in tree.flatten(call(*args, **kwargs))[0] if is_tensor(t)]
+    generators.note_drawn(drawn, generators.read(module))
     outputs = sum(t.numel() * t.element_size() for t in results)
     targets = [t for t in results if t.requires_grad and t.is_floating_point()]
     if targets:
@@ -133,7 +159,8 @@ def _one(module, call, inputs, rows, room, backward):
                  any(t.dim() == 0 for t in differentiable))
     for key in tally.twice & set(watch.records):
         watch.records[key].twice = True
-    return tally.bytes, max(peak, tally.bytes + outputs + gradients), seconds, described, watch.records, bool(tally.twice) or keepsakes.lengths(module) != lengths
+    return _Seen(tally.bytes, max(peak, tally.bytes + outputs + gradients), seconds, described, watch.records,
+                 bool(tally.twice) or keepsakes.lengths(module) != lengths, results)
 
 
 def _by_grad(sums, parameters):
@@ -154,18 +181,23 @@ def _by_backward(sums, parameters):
 
 
 def _way_to_gradients(module, call, inputs, rows, room):
-    """How gradients can be taken from this module; runs it once, which also fills workspaces and caches. torch's reentrant
-    checkpointing wants backward(), which is not tried where somebody waits for gradients: other ranks, hooks."""
+    """How gradients can be taken from this module, and what a run showed, which also fills workspaces and caches; generators
+    are left as they were. torch's reentrant checkpointing wants backward(), which is not tried where somebody waits for
+    gradients: other ranks, hooks."""
+    states = generators.read(module)
     try:
-        _one(module, call, inputs, rows, room, _by_grad)
-        return _by_grad
+        return _by_grad, _one(module, call, inputs, rows, room, _by_grad)
     except RuntimeError as why:
         hooked = any(p._backward_hooks or getattr(p, "_post_accumulate_grad_hooks", None) for p in module.parameters())
         distributed = torch.distributed.is_available() and torch.distributed.is_initialized()
         if not accumulate.bears_no_grad(why) or hooked or distributed:
             raise
-    _one(module, call, inputs, rows, room, _by_backward)
-    return _by_backward
+    finally:
+        generators.put_back(states)
+    try:
+        return _by_backward, _one(module, call, inputs, rows, room, _by_backward)
+    finally:
+        generators.put_back(states)
 
 
 class _Tally:
@@ -221,11 +253,13 @@ class _Watch:
 def _put_back(module):
     device = next(module.parameters()).device
     buffers, attributes = [(b, b.detach().clone()) for b in module.buffers()], keepsakes.Snapshot(module)
+    states = generators.read(module)
     try:
         with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
             yield
     finally:
         attributes.put_back()
+        generators.put_back(states)
         with torch.no_grad():
             for buffer, value in buffers:
                 if buffer.shape == value.shape:

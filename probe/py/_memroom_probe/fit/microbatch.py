@@ -94,6 +94,7 @@ class MicroBatch:
         key = (inputs.signature(), module.training, torch.is_grad_enabled())
         if key not in known:
             try:
+                inputs.refuse_indices()
                 known[key] = Plan(tryout.try_out(module, call, inputs))
             except Cannot as reason:
                 if inputs.rows < 2:

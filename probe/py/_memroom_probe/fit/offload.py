@@ -37,7 +37,7 @@ class Away:
 
     def __init__(self, module, quota=float("inf"), above=MIB):
         self.own = {p.untyped_storage().data_ptr() for p in module.parameters()}
-        self.quota, self.above = quota, above
+        self.quota, self.above, self.sent = quota, above, 0
         self.known = weakref.WeakValueDictionary()  # what several operations save is sent once
         self.hooks = torch.autograd.graph.saved_tensors_hooks(self.pack, _unpack)
 
@@ -57,7 +57,7 @@ class Away:
         key = (storage.cdata, tensor.storage_offset(), tuple(tensor.shape), tensor.stride(), tensor.dtype, tensor._version)
         there = self.known.get(key)
         if there is None:
-            self.quota -= size
+            self.quota, self.sent = self.quota - size, self.sent + size
             there = self.known[key] = _Sent(tensor, storage)
         return there
 

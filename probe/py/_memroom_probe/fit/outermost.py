@@ -17,11 +17,19 @@ _local = threading.local()
 _TRANSPARENT = {"DistributedDataParallel", "DataParallel", "DeepSpeedEngine", "_FabricModule", "LegacyDistributedDataParallel"}
 
 try:
-    _compiling = torch.compiler.is_compiling
+    compiling = torch.compiler.iscompiling
 except AttributeError:  # torch < 2.1
 
-    def _compiling():
+    def compiling():
         return False
+
+
+def transformed():
+    """Whether torch.func (grad, vmap, ...) transforms what runs now: its tensors bear neither hooks nor functions of ours."""
+    return _functorch() is not None
+
+
+_functorch = getattr(getattr(torch._C, "_functorch", None), "peek_interpreter_stack", lambda: None)
 
 
 def _in_backward():
@@ -75,7 +83,7 @@ def forget_all():
 
 def _wrap(original):
     def __call__(self, *args, **kwargs):
-        if _compiling():
+        if compiling() or transformed():
             return original(self, *args, **kwargs)
         if getattr(_local, "inside", False):
             if _inner and id(self) in _inner:

@@ -36,7 +36,8 @@ def _calls(calls, say):
         calls.pop("micro_batch")
     if calls:
         either = next(iter(calls.values()))
-        outermost.handle(governor.Governor(say, set(calls), either.get("limit"), either.get("failed", False), either.get("factor", 1.0), teller))
+        outermost.handle(governor.Governor(say, set(calls), either.get("limit"), either.get("failed", False), either.get("factor", 1.0), teller,
+                                           any(params.get("untried") for params in calls.values())))
         governor.listen_to_optimizers()
 
 

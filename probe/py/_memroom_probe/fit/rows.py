@@ -42,6 +42,7 @@ class Inputs:
     def __init__(self, args, kwargs, dim=0, square=True):
         """square: whether a square matrix as long as the batch is cut; an attention mask (length, length) is none of it."""
         self.leaves, self._rebuild = tree.flatten((args, kwargs))
+        self._indices = None
         self.names = [name.split(".", 1)[1] for name in tree.paths((args, kwargs))]
         self._refuse_opaque()
         self.rows = self._count_rows(dim)
@@ -110,14 +111,30 @@ class Inputs:
         return without_gaps
 
     def pick(self, rows):
-        """The call for a few rows, on copies: nothing the module does to them can reach the user's tensors."""
-        leaves = []
-        for leaf, dim in zip(self.leaves, self.dims):
+        """The call for a few rows, on copies: nothing the module does to them can reach the user's tensors. What may index rows
+        points to the first one: an index of a row that is not there stops a card for good."""
+        indices, leaves = self.indices(), []
+        for i, (leaf, dim) in enumerate(zip(self.leaves, self.dims)):
             if is_tensor(leaf):
                 leaf = leaf.detach()
                 leaf = leaf.clone() if dim is None else leaf.index_select(dim, torch.tensor(rows, device=leaf.device))
+                leaf = leaf.clamp_(max=0) if i in indices else leaf
             leaves.append(leaf)
         return self._rebuild(leaves)
+
+    def indices(self):
+        """Places of the arguments that may hold numbers of rows, such as a graph's edges: whole numbers of which the largest is
+        that of one of the later rows. Read once: it waits for the card."""
+        if self._indices is None:
+            whole = [i for i, leaf in enumerate(self.leaves) if is_tensor(leaf) and leaf.dim() > 0 and leaf.numel() and leaf.dtype in (torch.int64, torch.int32)]
+            self._indices = {i for i in whole if self.rows // 2 <= int(self.leaves[i].max()) < self.rows}
+        return self._indices
+
+    def refuse_indices(self):
+        """An argument that is not cut itself and names rows would name other rows in a piece."""
+        for i in self.indices():
+            if self.dims[i] is None and not _counts_up(self.leaves[i]):
+                raise Cannot("argument %s may hold the numbers of rows, as a graph's edges do, and a piece has others" % self.names[i])
 
     def flat(self, args_kwargs):
         """(leaves, rebuild) of a piece."""
@@ -166,6 +183,9 @@ class Lists:
     def in_order(self, call):
         return call
 
+    def refuse_indices(self):
+        """Rows of a list cannot be named by another argument, as far as anybody has seen."""
+
     def pick(self, rows):
         def copies(value):
             leaves, rebuild = tree.flatten([value[row] for row in rows])
@@ -189,6 +209,12 @@ class Lists:
 
     def signature(self):
         return tuple((name, self._is_batch(leaf)) for name, leaf in zip(self.names, self.leaves))
+
+
+def _counts_up(leaf):
+    """Whether these are positions, 0, 1, 2, ...: no numbers of rows."""
+    last = leaf.reshape(-1, leaf.shape[-1])
+    return bool((last == torch.arange(leaf.shape[-1], dtype=leaf.dtype, device=leaf.device)).all())
 
 
 def _split(leaf, sizes, dim):

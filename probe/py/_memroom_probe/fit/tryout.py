@@ -10,9 +10,10 @@ import math
 import torch
 import torch.nn.functional as F
 
-from . import blocks, generators, keepsakes, losses, tree
+from . import blocks, generators, keepsakes, losses, room, tree
 from .rows import Cannot, Joined, is_tensor
 
+CHANCES = 4  # times that chance is given to mix rows: a permutation of five rows leaves the first two alone once in ten
 ROWS, LOSS, SAME, DROPPED = "rows", "loss", "same", "dropped"
 
 
@@ -23,6 +24,12 @@ class Output:
     def __init__(self, name, kind, dim=None, interleaved=False):
         self.name, self.kind, self.dim, self.interleaved = name, kind, dim, interleaved
         self.candidates = None
+
+    def rows_of(self, whole, some, rows):
+        """The part of this output that belongs to the first some rows of all."""
+        if self.interleaved:
+            return whole.unflatten(self.dim, (-1, rows)).narrow(self.dim + 1, 0, some)
+        return whole.narrow(self.dim, 0, whole.shape[self.dim] // rows * some)
 
     def joined(self, rows):
         """What collects this output's pieces."""
@@ -69,14 +76,21 @@ def _try_out(module, call, inputs, first, second, autocast):
         a, b, ab = bench.results(first, second)
         outputs = [_judge(len(first), *leaf) for leaf in _leafwise(a, b, ab)]
         bad = [o for o in outputs if isinstance(o, Cannot)]
-        if bad and random and bench.still_random(first):
+        unsteady = bool(bad) and random and bench.still_random(first)
+        if unsteady:
             outputs = _in_eval(bench, module, first, second, outputs)
             bad = [o for o in outputs if isinstance(o, Cannot)]
+            if bad:
+                raise Cannot("it draws random numbers for its rows itself: whether rows see each other cannot be told")
+            bench.see_rows_apart(first, second, outputs)
         if bad:
             raise Cannot(str(bad[0]))  # one that this frame does not hold, or it would hold the frame in turn
         for output, values in zip(outputs, _leafwise(a, b, ab)):
             if output.kind == LOSS:
                 output.candidates = bench.settle(output, values, first, second)
+        del a, b, ab, values
+        if not unsteady:
+            bench.confirm(outputs, first + second)
         return Findings(outputs, random, random and bench.same_draws(first, second, outputs))
 
 
@@ -201,6 +215,7 @@ class _Bench:
         device = next((p.device for p in self.module.parameters()), torch.device("cpu"))
         devices = [device] if device.type == "cuda" else []
         saved, attributes = [(b, b.detach().clone()) for b in self.module.buffers() if not b.is_inference()], keepsakes.Snapshot(self.module)
+        states = generators.read(self.module)
         # Tensors made in inference mode, in which many evaluate, do not tell whether they were changed, and cannot be put back.
         with torch.random.fork_rng(devices=devices), torch.inference_mode(False), torch.no_grad(), _precision(device.type, self.autocast):
             try:
@@ -216,6 +231,7 @@ class _Bench:
                     if buffer.shape == value.shape:
                         buffer.copy_(value)
                 attributes.put_back()
+                generators.put_back(states)
 
     def run(self, rows):
         args, kwargs = self.inputs.pick(rows)
@@ -230,7 +246,9 @@ class _Bench:
         """Runs once as training would; also lets caches fill that a first call fills."""
         before = generators.read(self.module)
         self.run(rows)
-        return not generators.same(before, generators.read(self.module))
+        after = generators.read(self.module)
+        generators.note_drawn(before, after)
+        return not generators.same(before, after)
 
     def same_draws(self, first, second, outputs):
         """Whether rows apart draw what rows together draw, from the same start: a layer is skipped for all rows or for none.
@@ -266,6 +284,53 @@ class _Bench:
             before = generators.read(self.module)
             self.run(rows)
             return not generators.same(before, generators.read(self.module))
+
+    def see_rows_apart(self, first, second, outputs):
+        """Raises Cannot where, as in training, rows come to depend on others by chance: mixup inside of the module. Rows in whose
+        stead others stand must leave the first rows' results as they were, whatever is drawn."""
+        for _ in range(CHANCES):
+            start = generators.read(self.module)
+            before = tree.flatten(self.run(first + second))[0]
+            generators.put_back(start)
+            after = tree.flatten(self.run(first + first[:1] * len(second)))[0]
+            for output, x, y in zip(outputs, before, after):
+                if output.kind == ROWS and not _close(*(output.rows_of(t, len(first), len(first + second)) for t in (x, y))):
+                    raise Cannot("output %s: rows are mixed with each other at random" % (output.name or "0"))
+
+    def confirm(self, outputs, few):
+        """Raises Cannot where many rows are treated otherwise than the few that were tried: a module may go by the size of its
+        batch."""
+        many = list(range(self._bearable(few)))
+        if len(many) <= len(few):
+            return
+        first, second = many[: len(many) // 2], many[len(many) // 2:]
+        try:
+            results = self.results(first, second)
+        except torch.cuda.OutOfMemoryError:
+            return
+        for output, (name, *values) in zip(outputs, _leafwise(*results)):
+            again = _judge(len(first), name, *values)
+            if isinstance(again, Cannot) or (again.kind, again.dim, again.interleaved) != (output.kind, output.dim, output.interleaved):
+                raise Cannot("output %s of %d rows is otherwise than that of %d rows: it goes by the size of the batch" % (name or "0", len(many), len(few)))
+            if output.kind == LOSS:
+                output.candidates = self.filter(output.candidates, values, first, second)
+                if not output.candidates:
+                    raise Cannot("the loss %s of %d rows is weighed otherwise than that of %d rows" % (name, len(many), len(few)))
+
+    def _bearable(self, few):
+        """How many rows can be run without gradients and compared, by what a few take. On the host nobody can ask for too much and
+        be told so: a few more than a few."""
+        device = next(self.module.parameters()).device
+        if device.type != "cuda":
+            return min(self.inputs.rows, 16)
+        around = room.of(device)
+        before = around.held()
+        around.start_peak()
+        with _no_dropout(self.ignored):
+            results = [t for t in tree.flatten(self.run(few))[0] if is_tensor(t)]
+        compared = 5 * sum(t.numel() * t.element_size() for t in results)  # both halves, the whole, and what a comparison makes
+        per_row = (around.peak() - before + compared) / len(few)
+        return min(self.inputs.rows, int(0.5 * (around.limit - before) / max(per_row, 1)))
 
     def settle(self, output, values, first, second):
         """The rules that a loss may follow, by what was seen and, where labels can be marked as ignored, by a test."""
