@@ -25,6 +25,7 @@ func TestFitInProcess(t *testing.T) {
 		"test_frameworks": {"torch", "transformers", "accelerate", "lightning"},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			python := testenv.Python(t, modules...)
 			root := testenv.Root(t)
 			const start = "import sys, unittest; sys.path[:0] = sys.argv[1:3]; unittest.main(module=None, argv=sys.argv[2:])"
