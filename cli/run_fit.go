@@ -12,6 +12,7 @@ import (
 	"memroom/event"
 	"memroom/remedy"
 	"memroom/remedy/fit"
+	"memroom/store"
 )
 
 // fitFlags are the flags of `run` that make a job fit.
@@ -231,4 +232,16 @@ func writeJSONFile(path string, v any) error {
 		return err
 	}
 	return os.WriteFile(path, append(data, '\n'), 0o644)
+}
+
+// fitFile holds the story of a fitted run, in its folder.
+const fitFile = "fit.json"
+
+func readFitRecord(folder *store.Folder) (fit.Record, error) {
+	var r fit.Record
+	data, err := os.ReadFile(folder.Path(fitFile))
+	if err == nil {
+		err = json.Unmarshal(data, &r)
+	}
+	return r, err
 }

@@ -18,10 +18,7 @@ import (
 	"memroom/supervise"
 )
 
-const (
-	fitFile     = "fit.json"
-	commandFile = "command.json" // the command as the user wrote it
-)
+const commandFile = "command.json" // the command as the user wrote it
 
 // fitPolicy decides, in the monitor, what a job that ran out of memory is launched again with.
 type fitPolicy struct {
@@ -268,6 +265,9 @@ func (p *fitPolicy) tried(a supervise.Attempt, record fit.Record) fit.Tried {
 		t.Allocated, t.Reserved = max(t.Allocated, o.Allocated), max(t.Reserved, o.Reserved)
 		t.Requested, t.Held, t.CardFree = o.Requested, o.Allocated, o.Free
 	}
+	if t.Reserved == 0 {
+		t.HostLimit = a.Peaks.HostLimit
+	}
 	if t.OutOf == "" && len(a.Deaths) > 0 {
 		t.Failed = a.Deaths[0].Line()
 	}
@@ -287,15 +287,6 @@ func (p *fitPolicy) record() fit.Record {
 	r, _ := readFitRecord(p.folder)
 	r.Remembered = p.spec.Remembered
 	return r
-}
-
-func readFitRecord(folder *store.Folder) (fit.Record, error) {
-	var r fit.Record
-	data, err := os.ReadFile(folder.Path(fitFile))
-	if err == nil {
-		err = json.Unmarshal(data, &r)
-	}
-	return r, err
 }
 
 func (p *fitPolicy) save(r fit.Record) error { return replaceJSON(p.folder.Path(fitFile), r) }
@@ -416,7 +407,7 @@ func (c *runCmd) prepareFit(s *session, home *store.Store, r *prepared, command 
 
 // printFit prints the story of a fitted run.
 func printFit(s *session, folder *store.Folder) {
-	if r, err := readFitRecord(folder); err == nil && (len(r.Attempts) > 1 || r.Impossible != "" || r.Last() != nil && len(r.Last().Remedies) > 0) {
+	if r, err := readFitRecord(folder); err == nil && r.Tells() {
 		report.Fit(s.Err, r)
 	}
 }

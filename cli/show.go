@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"memroom/event"
+	"memroom/remedy/fit"
 	"memroom/report"
 	"memroom/store"
 	"memroom/supervise"
@@ -38,6 +39,7 @@ type shown struct {
 	Attempts []event.Attempt `json:"attempts,omitempty"`
 	Folder   string          `json:"folder,omitempty"`
 	Account  supervise.Now   `json:"account"` // what memory was made of at the last reading
+	Fit      *fit.Record     `json:"fit,omitempty"`
 }
 
 func (c *showCmd) Run(s *session) error {
@@ -119,6 +121,9 @@ func readShown(f *store.Folder) shown {
 	}
 	v.Attempts = slices.Collect(f.Attempts())
 	_ = f.Progress(&v.Account)
+	if story, err := readFitRecord(f); err == nil {
+		v.Fit = &story
+	}
 	return v
 }
 
@@ -167,6 +172,9 @@ func printShown(w io.Writer, v shown) error {
 		for _, n := range v.Summary.Notes {
 			fmt.Fprintf(w, "note     %s\n", n)
 		}
+	}
+	if v.Fit != nil && v.Fit.Tells() {
+		report.Fit(w, *v.Fit)
 	}
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"memroom/event"
@@ -15,12 +16,10 @@ import (
 // the remedies predicted and what was measured, and the edits that would make them permanent.
 func Fit(w io.Writer, r fit.Record) {
 	say := func(format string, args ...any) { fmt.Fprintf(w, "memroom: "+format+"\n", args...) }
-	for _, t := range r.Attempts {
-		say("attempt %d    %s", t.Number, triedLine(t))
-		for _, s := range t.Said {
-			if s.Kind != "note" || s.Needs > 0 && t.OutOf != "" { // a forecast that did not come true is no news
-				say("             %s: %s%s", s.Kind, s.Text, predictedWords(s, t))
-			}
+	for i, t := range r.Attempts {
+		say("attempt %d    %s%s", t.Number, triedLine(t), comparedWords(t, r.Attempts[:i]))
+		for _, line := range saidLines(t) {
+			say("             %s", line)
 		}
 	}
 	last := r.Last()
@@ -40,6 +39,45 @@ func Fit(w io.Writer, r fit.Record) {
 	}
 }
 
+// saidLines are what the remedies said of an attempt, each once: one that is made of two remedies is said by both.
+func saidLines(t fit.Tried) []string {
+	var lines []string
+	for _, s := range t.Said {
+		if s.Kind == "note" && (s.Needs == 0 || t.OutOf == "") { // a forecast that did not come true is no news
+			continue
+		}
+		if line := fmt.Sprintf("%s: %s%s", s.Kind, s.Text, predictedWords(s, t)); !slices.Contains(lines, line) {
+			lines = append(lines, line)
+		}
+	}
+	if idle := unused(t); len(idle) > 0 && t.OutOf == "" && t.ExitCode == 0 {
+		lines = append(lines, "not needed: "+strings.Join(idle, ", "))
+	}
+	return lines
+}
+
+// unused are the remedies that an attempt was given and that found nothing to do.
+func unused(t fit.Tried) []string {
+	var idle []string
+	for _, r := range t.Remedies {
+		met := func(s fit.Sentence) bool { return s.ID == r.ID && s.Kind != "note" }
+		if r.Level == remedy.LevelProcess && !slices.ContainsFunc(t.Said, met) {
+			idle = append(idle, r.Words())
+		}
+	}
+	return idle
+}
+
+// comparedWords says how long a step took beside one of an earlier attempt.
+func comparedWords(t fit.Tried, before []fit.Tried) string {
+	for _, b := range before {
+		if b.StepMS > 0 && t.StepMS > 0 && t.OutOf == "" && len(b.Remedies) == 0 {
+			return fmt.Sprintf(" (%.2f times as long as unchanged)", t.StepMS/b.StepMS)
+		}
+	}
+	return ""
+}
+
 func triedLine(t fit.Tried) string {
 	line := "as it is"
 	if len(t.Changed) > 0 {
@@ -57,15 +95,29 @@ func triedLine(t fit.Tried) string {
 	case t.ExitCode != 0:
 		line += ": " + t.Ending()
 	default:
-		line += ": finished"
-		if t.Reserved > 0 {
-			line += fmt.Sprintf(", peak %s allocated, %s reserved", t.Allocated, t.Reserved)
-		}
+		line += ": finished" + peakWords(t)
 		if t.StepMS > 0 {
 			line += ", " + stepTime(t.StepMS) + " a step"
 		}
 	}
 	return line
+}
+
+// peakWords is the other side of the account: what the job took in the end, of what there is.
+func peakWords(t fit.Tried) string {
+	of := func(limit event.Bytes) string {
+		if limit == 0 {
+			return ""
+		}
+		return " of " + limit.String()
+	}
+	switch {
+	case t.Reserved > 0:
+		return fmt.Sprintf(", peak %s allocated, %s reserved%s", t.Allocated, t.Reserved, of(t.Limit()))
+	case t.HostLimit > 0:
+		return fmt.Sprintf(", peak %s of host memory%s", t.Host, of(t.HostLimit))
+	}
+	return ""
 }
 
 // cardWords names a card that was full itself: then it was not the program's own limit that was met.
@@ -93,8 +145,8 @@ func predictedWords(s fit.Sentence, t fit.Tried) string {
 		return ""
 	}
 	words := fmt.Sprintf(" [predicted %s", s.Predicted)
-	if t.Allocated > 0 && t.OutOf == "" {
-		words += fmt.Sprintf(", measured %s", t.Allocated)
+	if measured := measured(t); measured > 0 && t.OutOf == "" {
+		words += fmt.Sprintf(", measured %s", measured)
 	}
 	if s.Twice > 0 {
 		words += fmt.Sprintf("; %.0f %% of the forward pass runs twice", 100*min(1, s.Twice))
@@ -103,6 +155,14 @@ func predictedWords(s fit.Sentence, t fit.Tried) string {
 		words += fmt.Sprintf("; a step predicted to take %.0f %% longer than the whole batch at once", 100*s.Slower)
 	}
 	return words + "]"
+}
+
+// measured is what a prediction is to be compared with: the allocator's peak, or the host's where nothing was on a card.
+func measured(t fit.Tried) event.Bytes {
+	if t.Allocated == 0 && t.HostLimit > 0 {
+		return t.Host
+	}
+	return t.Allocated
 }
 
 func equivalenceWords(e remedy.Equivalence) string {

@@ -42,6 +42,21 @@ func TestFitTellsTheStory(t *testing.T) {
 	}
 
 	out.Reset()
+	record.Attempts[0].StepMS = 200
+	record.Attempts[1].Remedies = append(record.Attempts[1].Remedies, fit.Remedy{ID: remedy.PinMemory, Level: remedy.LevelProcess})
+	record.Attempts[1].Said = append(record.Attempts[1].Said, record.Attempts[1].Said[1])
+	record.Attempts[1].Said[1].Limit = 14 * gib
+	Fit(&out, record)
+	for _, want := range []string{"12GiB reserved of 14GiB, 210 ms a step (1.05 times as long as unchanged)", "not needed: no pinned memory in data loaders"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("%q is missing in:\n%s", want, out.String())
+		}
+	}
+	if n := strings.Count(out.String(), "applied: Net"); n != 1 {
+		t.Errorf("what two remedies did together is told %d times:\n%s", n, out.String())
+	}
+
+	out.Reset()
 	record.Attempts[1].OutOf = event.WhereGPU
 	record.Impossible, record.Left = "cannot fit: needs at least 30GiB", []fit.Left{{ID: remedy.MixedPrecision, Why: "changes the mathematics: --allow precision"}}
 	Fit(&out, record)

@@ -28,11 +28,12 @@ type Tried struct {
 	ExitCode  int         `json:"exit_code"`
 	Allocated event.Bytes `json:"allocated,omitempty"` // peak in the framework's allocator
 	Reserved  event.Bytes `json:"reserved,omitempty"`
-	Host      event.Bytes `json:"host,omitempty"`
-	Requested event.Bytes `json:"requested,omitempty"` // by the allocation that failed
-	Held      event.Bytes `json:"held,omitempty"`      // allocated in that moment
-	CardFree  event.Bytes `json:"card_free,omitempty"` // on the card, in that moment
-	Failed    string      `json:"failed,omitempty"`    // what ended it, where that was not memory
+	Host      event.Bytes `json:"host,omitempty"`       // peak on the host, without what can be dropped
+	HostLimit event.Bytes `json:"host_limit,omitempty"` // where that is what ran out, or nothing is on a card
+	Requested event.Bytes `json:"requested,omitempty"`  // by the allocation that failed
+	Held      event.Bytes `json:"held,omitempty"`       // allocated in that moment
+	CardFree  event.Bytes `json:"card_free,omitempty"`  // on the card, in that moment
+	Failed    string      `json:"failed,omitempty"`     // what ended it, where that was not memory
 	StepMS    float64     `json:"step_ms,omitempty"`
 	Steps     int64       `json:"steps,omitempty"`
 }
@@ -58,6 +59,11 @@ func (r Record) Last() *Tried {
 		return nil
 	}
 	return &r.Attempts[len(r.Attempts)-1]
+}
+
+// Tells reports whether there is a story: anything was done, or could not be.
+func (r Record) Tells() bool {
+	return len(r.Attempts) > 1 || r.Impossible != "" || r.Last() != nil && len(r.Last().Remedies) > 0
 }
 
 // Cured reports whether the remedies of the last attempt follow from having run out of memory, in this run or in the one that it
