@@ -1,6 +1,7 @@
 package diagnose
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"path"
@@ -16,7 +17,7 @@ type Series struct {
 
 	floor    []Point
 	reserved []Point // what the allocator took from the driver at the same steps, if known
-	working  []Point // what the step needs above the floor, if known
+	working  []Point // what a step needs above the floor, at the steps at which it was read
 	cycle    int64   // the longest rise that ended in a collapse: garbage that is collected now and then
 	trend    Trend
 	rising   bool
@@ -31,7 +32,7 @@ const (
 	dropPoints = 300 // dropped at once, so that the buffer is seldom moved
 )
 
-// Add takes the reading after a step. Steps must ascend; reserved and working are 0 where unknown.
+// Add takes the reading after a step. Steps must ascend; reserved and working are 0 where unknown or not read anew.
 func (s *Series) Add(step int64, floor, reserved, working float64, limits Thresholds) {
 	if n := len(s.floor); n > 0 && step <= s.floor[n-1].Step {
 		return
@@ -42,11 +43,13 @@ func (s *Series) Add(step int64, floor, reserved, working float64, limits Thresh
 	s.noteSetback(floor)
 	s.floor = append(s.floor, Point{step, floor})
 	s.reserved = append(s.reserved, Point{step, reserved})
-	s.working = append(s.working, Point{step, working})
+	if working != 0 {
+		s.working = append(s.working, Point{step, working})
+	}
 	if len(s.floor) > maxPoints {
 		s.floor = append(s.floor[:0], s.floor[dropPoints:]...)
 		s.reserved = append(s.reserved[:0], s.reserved[dropPoints:]...)
-		s.working = append(s.working[:0], s.working[dropPoints:]...)
+		s.working = append(s.working[:0], since(s.working, s.floor[0].Step)...)
 	}
 	if step > s.judged+s.patience(limits) {
 		s.trend, s.rising = TrendOf(s.floor, limits)
@@ -121,10 +124,15 @@ func (s *Series) Leak(limits Thresholds) (Trend, bool) {
 // longEnough says that a rise has lasted for as long as a leak must. Where only some steps are read and the next reading would come
 // too late, what has risen up to this very point is judged now, if it has lasted longer than caches fill for all the same.
 func (t Trend) longEnough(limits Thresholds) bool {
-	if t.Steps >= limits.LeakSteps || t.stride < 2 || t.due > 0 {
-		return t.Steps >= limits.LeakSteps
+	switch {
+	case t.exact && t.due >= 1: // the rise that is due has not come
+		return false
+	case t.exact && t.lasted >= float64(limits.LeakSteps) || !t.exact && t.Steps >= limits.LeakSteps:
+		return true
+	case t.stride < 2 || t.stride > limits.EarlyStride || t.due > 0:
+		return false
 	}
-	return t.lasted >= float64(limits.EarlySteps) && t.lasted+float64(t.stride) > float64(limits.LeakSteps)+1
+	return t.lasted >= float64(limits.EarlySteps) && t.Steps+t.stride > limits.LeakSteps+1
 }
 
 // Ended says that a rise that was called a leak is over, and whether what it had gained is lost again. A pause is no end: as
@@ -167,32 +175,40 @@ func (s *Series) workGrows(limits Thresholds) bool {
 	if len(floor) < len(quarters{}) {
 		return false
 	}
-	return quartersOf(since(s.working, s.trend.Onset)).outpace(quartersOf(withoutJumps(floor)), limits.Workload) ||
-		quartersOf(since(s.reserved, s.trend.Onset)).outpace(quartersOf(floor), limits.Reserving) // a buffer lifts both
+	working := since(s.working, s.trend.Onset)
+	if len(working) == 3 { // read seldom: it must rise from one to the next
+		working = []Point{working[0], working[1], working[1], working[2]}
+	}
+	return len(working) >= len(quarters{}) && quartersOf(working).outpace(s.trend.Slope, limits.Workload) ||
+		quartersOf(since(s.reserved, s.trend.Onset)).outpace(quartersOf(floor).pace(), limits.Reserving) // a buffer lifts both
 }
 
-// quarters are the middle values of a series' quarters, which noise hardly moves.
-type quarters [4]float64
+// quarters are the middles of a series' quarters, which noise hardly moves.
+type quarters [4]Point
 
 func quartersOf(points []Point) (middle quarters) {
 	for q := range middle {
-		part := values(points[q*len(points)/4 : (q+1)*len(points)/4])
-		slices.Sort(part)
-		middle[q] = part[len(part)/2] // a value that was there: between two of them one jump would count twice
+		part := slices.Clone(points[q*len(points)/4 : (q+1)*len(points)/4])
+		steps := part[len(part)/2].Step
+		slices.SortFunc(part, func(a, b Point) int { return cmp.Compare(a.Value, b.Value) })
+		middle[q] = Point{steps, part[len(part)/2].Value} // a value that was there: between two of them one jump would count twice
 	}
 	return middle
 }
 
-// outpace says whether a series grew several times as much as another, and did so twice or more on the way, once in the second half:
+// pace is bytes a step.
+func (q quarters) pace() float64 { return (q[3].Value - q[0].Value) / float64(q[3].Step-q[0].Step) }
+
+// outpace says whether a series grows so many times as fast as another, and did so twice or more on the way, once in the second half:
 // not by a single block, nor only at the beginning.
-func (q quarters) outpace(other quarters, factor float64) bool {
-	growth, rose := factor*(other[3]-other[0]), 0
+func (q quarters) outpace(pace, factor float64) bool {
+	growth, rose := factor*pace*float64(q[3].Step-q[0].Step), 0
 	for i := 1; i < len(q); i++ {
-		if q[i]-q[i-1] >= growth/6 {
+		if q[i].Value-q[i-1].Value >= growth/6 {
 			rose++
 		}
 	}
-	return growth > 0 && q[3]-q[0] >= growth && rose >= 2 && q[3]-q[1] >= growth/6
+	return growth > 0 && q[3].Value-q[0].Value >= growth && rose >= 2 && q[3].Value-q[1].Value >= growth/6
 }
 
 func since(points []Point, step int64) []Point {
@@ -213,6 +229,17 @@ func (t Trend) MattersOnHost(heap bool, limits Thresholds) bool {
 	return t.Growth >= math.Max(float64(limits.HostGrowth), limits.HostShare*t.Level)
 }
 
+// callerOf is the program's outermost frame, the line of its loop, if that is not the line that allocated: what forward made is kept
+// by somebody who called it.
+func callerOf(line event.Frame, frames []event.Frame) (event.Frame, bool) {
+	for i := len(frames) - 1; i >= 0; i-- {
+		if !IsLibrary(frames[i]) {
+			return frames[i], frames[i] != line
+		}
+	}
+	return event.Frame{}, false
+}
+
 // leakFinding words a leak. What is leaking is "GPU memory" or "host memory".
 func leakFinding(what string, t Trend, frames []event.Frame) event.Finding {
 	f := event.Finding{
@@ -228,6 +255,9 @@ func leakFinding(what string, t Trend, frames []event.Frame) event.Finding {
 	}
 	if line, known := userFrame(frames); known {
 		f.Title += fmt.Sprintf(", allocated at %s:%d", path.Base(line.File), line.Line)
+		if from, other := callerOf(line, frames); other {
+			f.Title += fmt.Sprintf(", called from %s:%d", path.Base(from.File), from.Line)
+		}
 	}
 	return f
 }

@@ -46,13 +46,24 @@ func withoutJumps(points []Point) []Point {
 	if len(jumps) == 0 || 5*len(jumps) > len(points) {
 		return points
 	}
+	usual := usualChange(points)
 	lifted := slices.Clone(points)
 	for _, at := range jumps {
+		jump := points[at].Value - points[at-1].Value - usual*float64(points[at].Step-points[at-1].Step)
 		for i := range at {
-			lifted[i].Value += points[at].Value - points[at-1].Value
+			lifted[i].Value += jump
 		}
 	}
 	return lifted
+}
+
+// usualChange is the middle one of all changes from step to step, of which jumps are few.
+func usualChange(points []Point) float64 {
+	changes := make([]float64, 0, len(points))
+	for i := 1; i < len(points); i++ {
+		changes = append(changes, (points[i].Value-points[i-1].Value)/float64(points[i].Step-points[i-1].Step))
+	}
+	return median(changes)
 }
 
 // stays says that the values around a jump are still as far apart: it is no spike, nor the end of a dip.
@@ -162,6 +173,7 @@ func windowTrend(window []Point, limits Thresholds) (Trend, bool) {
 	return Trend{
 		Onset: first.Step, Steps: last.Step - first.Step, Slope: l.slope, Error: 1.1 * spread, Noise: l.noise,
 		base: level - l.slope*span, Level: level + math.Max(quantile(above, 0.98), 0), Growth: l.slope * span, Rises: len(window), even: true,
+		lasted: float64(last.Step - first.Step), stride: stride(window),
 	}, true
 }
 

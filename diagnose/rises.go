@@ -26,7 +26,7 @@ func steadyTrend(points []Point, limits Thresholds) (Trend, bool) {
 	first, last := rises[0], rises[len(rises)-1]
 	now, start := points[len(points)-1], points[first.at-1]
 	trend := Trend{
-		Onset: onsetOf(points, all, first.at-1), Rises: len(rises),
+		Onset: onsetOf(points, all, rises), Rises: len(rises),
 		base: start.Value, Level: now.Value, Growth: now.Value - start.Value, Before: levelBefore(points, first.at-1),
 	}
 	trend.Steps = now.Step - trend.Onset
@@ -49,7 +49,7 @@ func steadyTrend(points []Point, limits Thresholds) (Trend, bool) {
 	case len(tail) > limits.EvenRises && last.amount > 0.1*pace.mean: // something else filled besides and is full
 		trend.even, trend.exact, pace = true, true, paceOf(points, tail)
 	case len(rises) >= limits.EvenRises:
-		trend.even = !pace.slackens(limits) && !slackensSinceEver(points, limits)
+		trend.even = !pace.slackens(limits) && !pace.stalls(points) && !slackensSinceEver(points, limits)
 	}
 	trend.lasted, trend.stride = lasted(points, rises, trend), stride(points)
 	trend.Growth = math.Min(trend.Growth, pace.mean*float64(trend.Steps)) // without single jumps
@@ -57,34 +57,40 @@ func steadyTrend(points []Point, limits Thresholds) (Trend, bool) {
 	return trend, trend.Slope > 0
 }
 
-// lasted is how many steps the rise has gone on for at the least, where not all of them were read: it began somewhere between two
-// readings. A rise that is exact tells where, by what it gained since then.
+// lasted is how many steps the rise has gone on for, where not all of them were read: it began somewhere between two readings, and
+// what it gained since then tells where.
 func lasted(points []Point, rises []rise, trend Trend) float64 {
 	first, last := rises[0], rises[len(rises)-1]
 	between := float64(points[last.at].Step - points[first.at].Step)
-	if !trend.exact || between == 0 {
-		return float64(trend.Steps) - (first.span - 1)
+	if first.span == 1 || between == 0 {
+		return float64(trend.Steps)
 	}
 	gained := 0.0
 	for _, r := range rises {
 		gained += r.amount
 	}
-	return math.Min(float64(trend.Steps), gained*between/(gained-first.amount))
+	before := math.Min(first.amount*between/(gained-first.amount), first.span)
+	return math.Min(float64(trend.Steps), between+before+float64(points[len(points)-1].Step-points[last.at].Step))
 }
 
-// stride is the distance at which the next reading is to be expected: the longer of the last two.
+// stride is the distance at which the next reading is to be expected: the longest of the last few.
 func stride(points []Point) int64 {
 	var longest int64
-	for i := max(1, len(points)-2); i < len(points); i++ {
+	for i := max(1, len(points)-4); i < len(points); i++ {
 		longest = max(longest, points[i].Step-points[i-1].Step)
 	}
 	return longest
 }
 
-// onsetOf is the step before the rise began. Jumps that came right before it may have hidden its first steps.
-func onsetOf(points []Point, all []rise, start int) int64 {
+// onsetOf is the step before the rise began. Jumps that came right before it may have hidden its first steps, unless it is seen to
+// have begun after them.
+func onsetOf(points []Point, all, rises []rise) int64 {
 	const hidden = 3
+	start := rises[0].at - 1
 	onset := points[start].Step
+	if rises[0].span > 1 && rises[0].rate() < 0.75*usualRate(rises) {
+		return onset
+	}
 	for i := len(all) - 1; i >= 0; i-- {
 		if before := points[all[i].at-1].Step; all[i].at <= start && points[all[i].at].Step == onset && before >= points[start].Step-hidden {
 			onset = before
@@ -129,14 +135,17 @@ func burstsOf(points []Point, rises []rise) []rise {
 // lastRises walks back from the end of the series as long as it rises, and gives the rises in order.
 func lastRises(points []Point) []rise {
 	var found []rise
-	var up, down float64
+	var up, down, spans float64
 	lastStep, levelUntil := int64(0), int64(0) // of the rise found before, which comes after; and of the point right before that
 	for i := len(points) - 1; i > 0 && len(points)-i < maxRegime; i-- {
 		change := points[i].Value - points[i-1].Value
 		pause := float64(lastStep - points[i].Step)
 		level := float64(levelUntil - points[i].Step) // steps that were told and did not rise
-		if len(found) >= 2 && level > 4*(float64(points[len(points)-1].Step-points[i].Step)-pause)/float64(len(found)-1)+3 {
-			break // the series was level for long: the rise began after that
+		if n := float64(len(found)); n >= 2 {
+			gap := (float64(points[len(points)-1].Step-points[i].Step) - pause) / (n - 1)
+			if level > 4*math.Max(1, gap-spans/n+1)+3 { // as far as it is not for want of readings
+				break // the series was level for long: the rise began after that
+			}
 		}
 		switch {
 		case change > 0:
@@ -144,6 +153,7 @@ func lastRises(points []Point) []rise {
 				found[len(found)-1].gap = pause
 			}
 			found, lastStep, levelUntil, up = append(found, rise{at: i, span: float64(points[i].Step - points[i-1].Step), amount: change}), points[i].Step, points[i-1].Step, up+change
+			spans += found[len(found)-1].span
 		case change < 0:
 			if down -= change; down > 0.05*up {
 				slices.Reverse(found)
@@ -160,6 +170,11 @@ func withoutFirstJumps(rises []rise) []rise {
 	jump := jumpAmong(rises)
 	for len(rises) > 0 && jump.is(rises[0]) {
 		rises = rises[1:]
+	}
+	if n := len(rises); n > 4 && straight(rises[1:n-1]) { // the others are alike: it needs not to be as large
+		if rest := jumpAmong(rises[1:]); rises[0].amount > 1.5*rest.amount/8 && rises[0].rate() > 1.5*rest.rate/8 {
+			return rises[1:]
+		}
 	}
 	return rises
 }
@@ -242,7 +257,7 @@ func stairs(points []Point, rises []rise) bool {
 		off := p.Value - rest[0].Value - rate*float64(p.Step-rest[0].Step)
 		low, high = math.Min(low, off), math.Max(high, off)
 	}
-	return high-low <= 1.05*least && math.Abs(bulge(rest, rate)) <= 0.55*least
+	return high-low <= 1.05*least && last.rate() > 0.7*rate && math.Abs(bulge(rest, rate)) <= 0.55*least
 }
 
 // bulge is how far the series stands above a line of this rate half way through, on the average of the readings around it: above
@@ -278,6 +293,7 @@ type pace struct {
 	end       float64 // the line's rate at the end, as a share of the mean
 	z         float64 // its slope in standard errors: below 0 the rise slackens
 	share     float64 // of the steps that gained something
+	steps     float64
 }
 
 // paceOf fits a line to the gains of the steps since the first rise. Single jumps are cut to the usual size: one new
@@ -300,7 +316,7 @@ func paceOf(points []Point, rises []rise) pace {
 		sum, squares, moment, covered = sum+amount, squares+amount*amount/r.span, moment+amount*at, covered+r.span
 	}
 	spread := n * (n*n - 1) / 12 // of the steps around their middle
-	p := pace{mean: sum / n, share: covered / n}
+	p := pace{mean: sum / n, share: covered / n, steps: n}
 	p.wander = math.Sqrt(math.Max(0, squares/n-p.mean*p.mean))
 	slope := moment / math.Max(spread, 1)
 	rest := math.Sqrt(math.Max(0, p.wander*p.wander-slope*slope*spread/n)) // what the line leaves unexplained
@@ -323,6 +339,21 @@ func (p pace) slackens(limits Thresholds) bool {
 		deviations /= 2
 	}
 	return p.z < -deviations && p.end < limits.Slackening
+}
+
+// stalls says that the last quarter of the rise gained next to nothing: a few large jumps lie before it. Where only some steps are
+// read there are few rises to see it slacken by, and it must have gained more.
+func (p pace) stalls(points []Point) bool {
+	last := points[len(points)-1]
+	late := since(points, last.Step-int64(p.steps/4))
+	if len(late) < 3 {
+		late = newest(points, 3)
+	}
+	least := 0.1
+	if float64(len(points)-1) < 0.7*float64(last.Step-points[0].Step) {
+		least = 0.4
+	}
+	return last.Value-late[0].Value < least*p.mean*float64(last.Step-late[0].Step)
 }
 
 // slackensSinceEver looks at all rises of the series: where chance fills a cache, rises become rare, and the last of them

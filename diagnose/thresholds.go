@@ -8,6 +8,7 @@ type Thresholds struct {
 	// Growth.
 	LeakSteps       int64   // the floor must have risen for so long: caches that fill and warm-ups are shorter
 	EarlySteps      int64   // and at the least so long where the next reading would come more than a step later than that
+	EarlyStride     int64   // where readings are not further apart than that: blocks that come as seldom could be a shorter rise
 	ForecastSteps   int64   // a rise that lasts longer may be extrapolated
 	Horizon         float64 // and for as many times as long as it has lasted
 	SuspectSteps    int64   // a rise that lasts longer is worth a look at stacks, unsaid
@@ -60,8 +61,8 @@ type Thresholds struct {
 // docs/measurements.md: caches that fill for 30 steps must pass, leaks must be named within 40.
 func DefaultThresholds() Thresholds {
 	return Thresholds{
-		LeakSteps: 39, EarlySteps: 35, ForecastSteps: 31, Horizon: 20, SuspectSteps: 10,
-		Slackening: 0.85, SlackDeviations: 2.4, SpikeSteps: 10, Overdue: 1.5, MinRises: 3, ClockRises: 4, EvenRises: 8, Significance: 7, WalkDeviations: 3.5, LineOverJump: 4, PartOverLine: 8, Workload: 0.8, Reserving: 2.5,
+		LeakSteps: 39, EarlySteps: 35, EarlyStride: 5, ForecastSteps: 31, Horizon: 20, SuspectSteps: 10,
+		Slackening: 0.85, SlackDeviations: 2.4, SpikeSteps: 10, Overdue: 1.5, MinRises: 3, ClockRises: 4, EvenRises: 8, Significance: 7, WalkDeviations: 3.5, LineOverJump: 4, PartOverLine: 8, Workload: 0.6, Reserving: 2.5,
 		LevelSteps: 20, UrgentRises: 4, UrgentShare: 0.5,
 		HeapGrowth: 128 * event.KiB, HostGrowth: 4 * event.MiB, HostShare: 0.02,
 		FragmentShare: 0.25, FragmentBytes: 512 * event.MiB, FragmentSteps: 5,

@@ -22,7 +22,7 @@ type Trend struct {
 	spikeGap  float64
 	above     float64 // how high they are
 	due       float64 // steps since the last rise, in usual gaps
-	lasted    float64 // steps it has lasted at the least; fewer than Steps where it began between two readings
+	lasted    float64 // steps it has probably lasted; fewer than Steps where it began between two readings
 	stride    int64   // steps from one reading to the next, lately
 	exact     bool    // its rises are alike and come like a clock, at least the last of them
 	even      bool    // it rises as fast as it began
@@ -60,7 +60,7 @@ func trendUnderneath(points []Point, limits Thresholds) (Trend, bool) {
 	trend, ok := steadyTrend(low, limits)
 	if lead := int64(trend.clock - 1); lead > 0 { // what comes at once may have come since the last time
 		lead = min(lead, trend.Onset-points[0].Step)
-		trend.Onset, trend.Steps = trend.Onset-lead, trend.Steps+lead
+		trend.Onset, trend.Steps, trend.lasted = trend.Onset-lead, trend.Steps+lead, trend.lasted+float64(lead)
 	}
 	if !ok || !trend.even || trend.Steps < limits.ForecastSteps {
 		return Trend{}, false
@@ -74,6 +74,7 @@ func trendUnderneath(points []Point, limits Thresholds) (Trend, bool) {
 	trend.spikesOf(points, low[len(low)-len(since(low, trend.Onset+1)):])
 	now := points[len(points)-1].Step
 	if now-low[len(low)-1].Step < int64(trend.clock) { // the next rise is not due yet
+		trend.lasted += float64(now - trend.Onset - trend.Steps)
 		trend.Steps = now - trend.Onset
 	}
 	trend.Level += trend.Slope*float64(now-low[len(low)-1].Step) + trend.above

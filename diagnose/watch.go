@@ -34,7 +34,6 @@ type process struct {
 	thrash    thrashWatch
 	spike     spikeWatch
 	last      event.Step
-	working   float64         // what a step needs above its floor, as last read
 	stepTime  time.Duration   // typical, of the last steps
 	recent    []time.Duration // of the last steps
 	leak      *Trend          // as it was said
@@ -88,8 +87,29 @@ func (w *Watch) Steps(pid int, rank *int, rows []event.Step) []event.Finding {
 			p.rank = rank
 		}
 		found = append(found, w.step(pid, p, row)...)
+		if row.Device != event.HostDevice {
+			found = append(found, w.hostBeside(pid, rank, row)...)
+		}
 	}
 	return found
+}
+
+// hostBeside judges the host memory of a process that trains on a card, as often as the probe reads it there.
+func (w *Watch) hostBeside(pid int, rank *int, row event.Step) []event.Finding {
+	host := event.Step{Step: row.Step, Device: event.HostDevice, End: row.End, Duration: row.Duration, Resident: row.Resident, Anonymous: row.Anonymous, Heap: row.Heap}
+	p := w.processes[place{pid, event.HostDevice}]
+	if p != nil && (row.Step <= p.last.Step || p.sameHost(host)) || row.Anonymous == 0 {
+		return nil
+	}
+	return w.Steps(pid, rank, []event.Step{host})
+}
+
+// sameHost says that what the process's host memory is judged by was not read anew.
+func (p *process) sameHost(row event.Step) bool {
+	if p.byHeap {
+		return row.Heap == p.last.Heap
+	}
+	return row.Anonymous == p.last.Anonymous
 }
 
 // Gone forgets a process that has ended.
@@ -125,12 +145,14 @@ func (w *Watch) step(pid int, p *process, row event.Step) []event.Finding {
 		floor, above = p.hostFloor(row)
 		reserved, limit = 0, p.heapLimit(w.wall, w.host.tree, row)
 	}
-	// Gradients are there after the step and not before backward, so this can be negative: what counts is whether it grows.
-	if row.AtBackward > 0 && row.AtBackward != p.last.AtBackward { // the same again was not read anew: it costs too much for each step
-		p.working = float64(row.AtBackward) - floor
+	working := 0.0
+	// Gradients are there after the step and not before backward, so this can be negative: what counts is whether it grows. The same
+	// again was not read anew, and in the first step the optimizer makes its state.
+	if row.AtBackward > 0 && row.AtBackward != p.last.AtBackward && p.last.Step > 0 {
+		working = float64(row.AtBackward) - floor
 	}
 	p.took(row.Duration)
-	p.series.Add(row.Step, floor, reserved, p.working, w.limits)
+	p.series.Add(row.Step, floor, reserved, working, w.limits)
 	var found []event.Finding
 	found = append(found, w.leaks(pid, p, row)...)
 	found = append(found, w.forecast(p, row, float64(limit)-above)...)

@@ -6,7 +6,7 @@ import sys
 
 kind, folder = sys.argv[1:]
 onset = {"late": 60}.get(kind, 1)
-lines = {word: [] for word in ("makes", "keeps")}
+lines = {word: [] for word in ("makes", "keeps", "calls")}
 with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "loop.py")) as f:
     for number, text in enumerate(f, 1):
         for word in lines:
@@ -23,8 +23,9 @@ if not said:
     print("%-22s NOT FOUND %s" % (kind, others))
     sys.exit()
 first = said[0]
-frames = [f for f in first.get("frames") or [] if f["file"].endswith("loop.py")]
-line = frames[0]["line"] if frames else None
+frames = [f["line"] for f in first.get("frames") or [] if f["file"].endswith("loop.py")]
+line = frames and "%d from %d" % (frames[0], frames[-1]) or None
 title = first["title"]
-right = line in lines["makes"] + lines["keeps"] if line else None
+# The line that allocated what stays, innermost in the program, and the line of its loop that led there.
+right = frames[0] in lines["makes"] + lines["keeps"] and frames[-1] in sum(lines.values(), []) if frames else None
 print("%-22s after %3d steps; line %s (%s); %s; also %s" % (kind, first["step"] - onset, line, {True: "right", False: "want %s" % lines, None: "none"}[right], title[:230], others))

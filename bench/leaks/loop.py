@@ -2,8 +2,8 @@
 
 SLEEP seconds are added to each step (0.004).
 
-The line that keeps what leaks says `# keeps`, the line that allocates it `# makes`, each with the kind; bench/leaks/run compares
-them with what memroom says. Kinds that begin with "healthy" must stay unnamed.
+The line that keeps what leaks says `# keeps`, the line that allocates it `# makes`, the line of the loop from which it is made
+`# calls`, each with the kind; bench/leaks/run compares them with what memroom says. Kinds that begin with "healthy" must stay unnamed.
 """
 import collections
 import gc
@@ -56,7 +56,7 @@ if kind == "hook":
 
 
 def evaluate():
-    return model(torch.randn(128, 256, device=device)).square().mean()
+    return model(torch.randn(128, 256, device=device)).square().mean()  # makes late
 
 
 def batch_of(step):
@@ -73,7 +73,7 @@ def fail(out):
 
 for step in range(steps):
     x = torch.randn(batch_of(step), 256, device=device)
-    out = model(x)
+    out = model(x)  # calls outputs table metric hook retain noisy error rare
     loss = out.square().mean()  # makes losses
     if kind == "retain":
         loss.backward(retain_graph=True)

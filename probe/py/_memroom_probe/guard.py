@@ -10,7 +10,7 @@ import time
 now = time.perf_counter_ns
 used = time.thread_time_ns
 
-BUDGET = 0.0042  # share of wall time that optional readings may bring the hooks to; the promise is 0.005
+BUDGET = 0.0040  # share of wall time that optional readings may bring the hooks to; the promise is 0.005
 GRACE_NS = 300000  # spent before the budget counts: the first steps are the interesting ones
 CARD_NS = 4000000  # the same where steps run on a card: the promise there is about the usual step, and readings cost more
 LIGHT_NS = 100000

@@ -19,7 +19,7 @@ _stepped = None  # weak reference to the optimizer that ended the last step
 _devices = ()  # the CUDA devices it uses
 _looked = 0  # when that was last looked at, in messages to the monitor
 _step_began = 0
-_at_backward = steps.Seldom(0.0005)  # several devices in one process step in turns: the last one read counts
+_backward_due = 0  # when the memory at the beginning of backward is read next
 _EVAL_EVERY_NS = 100000000  # a program may evaluate after every step of a millisecond; marks are for those that take a while
 _eval_due = 0
 _depth = 0  # of optimizer steps inside each other, where steps are wrapped and not hooked
@@ -152,18 +152,22 @@ def _hook_backward(torch):
 
     @functools.wraps(original)
     def backward(*args, **kwargs):
+        global _backward_due
         if steps.resting and steps.phase != "eval":
             return original(*args, **kwargs)
         began = now()
-        if began >= _at_backward.due or steps.phase == "eval":
+        if steps.phase == "eval" or steps.first_backward:
             _backward_begins()
-            began = now()
+        elif began >= _backward_due:
+            _read_at_backward(began)
         steps.phase = "backward"
+        entered = now()
         try:
             return original(*args, **kwargs)
         finally:
-            steps.backward_ns += now() - began
+            steps.backward_ns += now() - entered
             steps.micro_batches += 1
+            guard.spent_ns += min(entered - began, guard.LIGHT_NS)
             if steps.phase == "backward":
                 steps.phase = "forward"
 
@@ -173,15 +177,28 @@ def _hook_backward(torch):
 
 @guard.hook("backward", heavy=True)
 def _backward_begins():
-    """Reads what the forward pass left, as often as that is cheap."""
+    """The first backward pass of all, or after an evaluation, which it ends."""
     if steps.phase == "eval":
         steps.mark("eval", False, *first_reading()[1:3])
     steps.backward_begins()
-    if cuda_ready():
-        device = _torch.cuda.current_device()
-        steps.at_backward[device] = _at_backward(reading, device)[1]
-    else:
-        steps.at_backward[-1] = _at_backward(host.heap)
+
+
+def _read_at_backward(began):
+    """Reads what the forward pass left, as often as that is cheap. Several devices in one process step in turns: the last one
+    that was read counts."""
+    global _backward_due
+    try:
+        if _devices:
+            device = _torch.cuda.current_device()
+            steps.at_backward[device] = reading(device)[1]
+            share = 0.002
+        else:
+            steps.at_backward[-1] = host.heap()
+            share = 0.0006
+        _backward_due = began + int((now() - began) / share)
+    except Exception as error:
+        guard.fault("at backward", error)
+        _backward_due = began + 1000000000
 
 
 def _hook_loader(module):

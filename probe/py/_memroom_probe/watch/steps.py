@@ -14,10 +14,15 @@ from . import host
 
 now = guard.now
 
-FLUSH_NS = 200000000
+FLUSH_NS = 300000000
+PAGES_NS = 1000000000  # the monitor reads pages by itself
 MAX_ROWS = 64  # rows kept at most before they are sent
-MOST_GAP = 5  # steps from one reading to the next as long as hooks have something left to spend: a leak shows within 40 steps
-SHARE = 0.0034  # of a step's time that readings take by themselves; the rest of the budget is for telling them
+MOST_GAP, QUIET_GAP = 5, 8  # steps from one reading to the next as long as hooks have something left to spend: while memory rises,
+# so that a leak is known within 40 steps, and while it does not
+FIRST_STEPS = 4  # read one by one: states, workspaces and kernels are made in them, and must not hide what begins there
+LEVEL = 4096  # bytes of the heap that are no rise
+SUSPICIOUS = 5  # readings in a row that rose: told at once, so that the monitor can look closer while the rise is young
+SHARE = 0.0030  # of a step's time that readings take by themselves; the rest of the budget is for telling them
 _NEVER = 1 << 62
 CLOSE_STEPS = 40  # read without long rests after a command: the monitor suspects something
 
@@ -25,11 +30,18 @@ step = 0
 phase = "start"  # start, load, forward, backward, optimizer, eval, save
 wait_ns = backward_ns = optimizer_ns = 0
 micro_batches = 0
+first_backward = True  # none has begun yet
 at_backward = {}  # device -> allocated bytes when the last backward pass began
 ended_ns = now()
 
 _taken = []  # rows not yet told
-_pages = None  # resident and anonymous bytes as last read: when rows are told, or at each reading where the heap says little
+_floor = 0  # memory as last read
+_rose = 0  # last step at which it had risen
+_streak = 0  # readings in a row at which it had
+_heap = _heap_due = 0  # malloc's bytes as last read beside a card, and the step at which they are read again
+_over = 0  # what hooks had spent too much when that was last looked at, nanoseconds
+_pages_ns = 0
+_pages = None  # resident and anonymous bytes as last read: now and then, or at each reading where the heap says little
 _by_pages = False  # most of the process's memory is not malloc's: another allocator
 _clock = time.time_ns() - now()  # what the wall clock shows when perf_counter is 0, renewed whenever rows are told
 _flushed_ns = now()
@@ -45,27 +57,6 @@ _due = _wake = _NEVER  # the first of _calls; the first that hooks must be awake
 _calls = []  # (step, function of the step number, called when that step has ended, whether hooks are woken for it)
 _before_backward = []  # functions called once, when the first backward pass begins
 _commands = {}  # name -> function of the command, gives the text of the answer
-
-
-class Seldom:
-    """Takes a reading only as often as its own cost allows, and gives the last one in between.
-
-    glibc walks every free chunk for mallinfo2, the kernel adds up counters for statm and torch builds a dictionary of a
-    hundred figures for its statistics: short steps feel each of them.
-    """
-
-    def __init__(self, share):
-        self.share, self.due, self.last = share, 0, None
-
-    def __call__(self, read, *args):
-        began = now()
-        if began >= self.due:
-            self.last = read(*args)
-            self.due = began + int((now() - began) / self.share)
-        return self.last
-
-
-_heap_beside_cuda = Seldom(0.0005)
 
 
 def begin(framework, version, **more):
@@ -110,9 +101,9 @@ def before_backward(fn):
 
 
 def backward_begins():
-    """Notes where the program is."""
-    global phase
-    phase = "backward"
+    """The first backward pass begins, or the first after an evaluation."""
+    global phase, first_backward
+    phase, first_backward = "backward", False
     while _before_backward:
         _before_backward.pop()()
 
@@ -140,8 +131,10 @@ def close(read, devices):
     phase = "forward"
     if step >= _due:
         _call()
-    if ended - _flushed_ns > FLUSH_NS or len(_taken) >= MAX_ROWS:
+    if ended - _flushed_ns > FLUSH_NS or len(_taken) >= MAX_ROWS or _streak == SUSPICIOUS:
         flush()
+        obey()
+    elif SUSPICIOUS < _streak <= SUSPICIOUS + 2:  # the monitor may have answered
         obey()
     # Telling rows or counting weights now and then is not what a reading costs: the estimate falls at once and rises slowly.
     if step > 2:
@@ -153,10 +146,13 @@ def close(read, devices):
 def _gap(took):
     """Steps until the next reading. Evenly as long as hooks are within their share, and not too far apart while they have
     anything left; when they have spent it all, up to twice as far apart as their share asks for."""
+    global _over
     fair = _cost / (SHARE * took + 1)
-    over = guard.overspent()
+    _over = over = guard.overspent()
+    if step < FIRST_STEPS:
+        return 1
     if over < 0 or step < _awake:
-        return int(min(fair + 1, MOST_GAP))
+        return int(min(fair + 1, MOST_GAP if step < _rose + 20 else QUIET_GAP))
     return 1 + int(min(fair + over / (guard.BUDGET * took + 1), 2 * max(fair, MOST_GAP), 1 + FLUSH_NS // (took + 1)))
 
 
@@ -173,27 +169,39 @@ def rest():
 
 def _take(ended, read, devices):
     """Takes the figures of the step that ended as rows, one a device (see wire.STEP_COLUMNS), and starts the times anew."""
-    global ended_ns, wait_ns, backward_ns, optimizer_ns, micro_batches, _unread, _told
+    global ended_ns, wait_ns, backward_ns, optimizer_ns, micro_batches, _unread, _told, _floor, _rose, _streak, _heap, _heap_due
     _told = step
     unit = 1000 * _unread
-    heap = host.heap() if not devices else _heap_beside_cuda(host.heap)  # on a card of second rank
+    if not devices or step >= _heap_due:  # beside a card it is of second rank: read as seldom as the card where steps are short
+        _heap = host.heap()
+        _heap_due = step + (MOST_GAP if _over < 0 else 10 * MOST_GAP)
+    heap = _heap
     if _pages is None or _by_pages:
         _read_pages(heap)
     resident, anonymous = _pages
+    floor = heap
     if not devices:
         _taken.append([step, -1, (_clock + ended) // 1000, (ended - ended_ns) // unit, wait_ns // unit, backward_ns // unit,
                        optimizer_ns // unit, micro_batches // _unread, 0, 0, 0, at_backward.get(-1, 0), 0, 0, 0,
                        resident, anonymous, heap])
     for device in devices:
         _, allocated, reserved, peak, split, retries, ooms = read(device)
+        floor = allocated
         _taken.append([step, device, (_clock + ended) // 1000, (ended - ended_ns) // unit, wait_ns // unit, backward_ns // unit,
                        optimizer_ns // unit, micro_batches // _unread, allocated, reserved, peak, at_backward.get(device, 0),
                        split, retries, ooms, resident, anonymous, heap])
+    if floor > _floor + (0 if devices else LEVEL):
+        _rose = step
+        _streak += 1
+    else:
+        _streak = 0
+    _floor = floor
     ended_ns, wait_ns, backward_ns, optimizer_ns, micro_batches, _unread = ended, 0, 0, 0, 0, 0
 
 
 def _read_pages(heap):
-    global _pages, _by_pages
+    global _pages, _by_pages, _pages_ns
+    _pages_ns = now()
     _pages = host.memory()
     _by_pages = heap < _pages[1] // 4
 
@@ -206,7 +214,7 @@ def flush():
     _clock = time.time_ns() - _flushed_ns
     if not _taken:
         return
-    if not _by_pages:
+    if _flushed_ns - _pages_ns > PAGES_NS:
         _read_pages(_taken[-1][-1])
     rows = repr(_taken)
     del _taken[:]

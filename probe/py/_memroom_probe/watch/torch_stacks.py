@@ -11,7 +11,7 @@ from . import steps
 
 MAX_STEPS = 64
 MAX_GROUPS = 12
-MAX_FRAMES = 12
+MAX_FRAMES, NEAR_FRAMES = 12, 4
 
 _torch = None
 _first = _last = 0  # steps of the window; 0: none is open
@@ -70,15 +70,19 @@ def _live():
             frames = block.get("frames") or (block.get("history") or [{}])[0].get("frames")
             if block["state"] != "active_allocated" or not frames:
                 continue
-            key = (segment["device"], tuple((f["filename"], f["name"], f["line"]) for f in frames if _theirs(f))[:MAX_FRAMES])
+            key = (segment["device"], _shortened(frames))
             group = found.setdefault(key, [0, 0])
             group[0] += block.get("requested_size", block["size"])
             group[1] += 1
     return found
 
 
-def _theirs(frame):
-    return "_memroom_probe" not in frame["filename"]
+def _shortened(frames):
+    """The innermost frames and, of those further out, the program's own: its loop is what the user looks for, and a deep
+    model has forty frames of torch in between. What is in the middle of very many is left out."""
+    told = [(f["filename"], f["name"], f["line"]) for f in frames if "_memroom_probe" not in f["filename"]]
+    own = [frame for frame in told[NEAR_FRAMES:] if "-packages" not in frame[0]]
+    return tuple(told[:NEAR_FRAMES] + own[:MAX_FRAMES - NEAR_FRAMES - 1] + own[MAX_FRAMES - NEAR_FRAMES - 1:][-1:])
 
 
 def _tell(step, length, live):
