@@ -144,7 +144,7 @@ class Loaders(unittest.TestCase):
                 plain = DataLoader(data, batch_size=2)
             self.assertEqual((loader.num_workers, loader.pin_memory), (0, False))
             self.assertEqual([b[0].tolist() for b in loader], [b[0].tolist() for b in plain])
-            self.assertEqual(told.kinds("dataloader_workers"), ["applied"])
+            self.assertEqual({f["id"]: f["equivalence"] for k, _, f in told if k == "applied"}, {"dataloader_workers": "expected", "pin_memory": "exact"})
         finally:
             DataLoader.__init__ = original
 

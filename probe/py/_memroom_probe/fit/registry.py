@@ -52,11 +52,11 @@ def _from(module, function):
     return install
 
 
-def _loader(change, id, words):
+def _loader(change, id, words, equivalence):
     def install(params, say):
         from . import small
 
-        small.data_loader(getattr(small, change), id, words)(params, say)
+        small.data_loader(getattr(small, change), id, words, equivalence)(params, say)
 
     return install
 
@@ -81,6 +81,6 @@ _REMEDIES = {
     "device_map": _from("pretrained", "device_map"),
     "quantize_8bit": _quantized(8),
     "quantize_4bit": _quantized(4),
-    "dataloader_workers": _loader("fewer_workers", "dataloader_workers", "data loaders with fewer workers"),
-    "pin_memory": _loader("no_pinning", "pin_memory", "data loaders without pinned memory"),
+    "dataloader_workers": _loader("fewer_workers", "dataloader_workers", "data loaders with fewer workers", "expected"),  # each worker draws for itself
+    "pin_memory": _loader("no_pinning", "pin_memory", "data loaders without pinned memory", "exact"),
 }

@@ -116,7 +116,7 @@ def _on_cuda(parameters):
     return bool(flat) and all(isinstance(p, torch.Tensor) and p.is_cuda and p.is_floating_point() for p in flat)
 
 
-def data_loader(changes, id, words):
+def data_loader(changes, id, words, equivalence):
     """A remedy that changes how DataLoaders are made. changes(kwargs) edits the arguments and says whether it did."""
 
     def install(params, say):
@@ -128,7 +128,7 @@ def data_loader(changes, id, words):
         def __init__(self, dataset, *args, **kwargs):
             if changes(kwargs, params) and not told:
                 told.append(True)
-                say("applied", words % params if "%" in words else words, id=id, equivalence="expected")
+                say("applied", words % params if "%" in words else words, id=id, equivalence=equivalence)
             original(self, dataset, *args, **kwargs)
 
         DataLoader.__init__ = __init__
