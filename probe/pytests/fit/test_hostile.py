@@ -533,6 +533,40 @@ class Hostile(unittest.TestCase):
             self.assertNotIn("applied", told.kinds("checkpointing") + told.kinds("micro_batch"))
 
 
+class Sharded(unittest.TestCase):
+    def test_declined(self):
+        """Calls of a sharded module are collective: nothing is tried, cut or repeated."""
+        import tempfile
+
+        import torch.distributed as dist
+        from torch.distributed.device_mesh import init_device_mesh
+        from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
+
+        def sharded(old):
+            model = Net()
+            if old:
+                return FullyShardedDataParallel(model, device_id=torch.device("cpu"))
+            mesh = init_device_mesh("cpu", (1,))
+            fully_shard(model.a, mesh=mesh)
+            return fully_shard(model, mesh=mesh)
+
+        with tempfile.TemporaryDirectory() as folder:
+            dist.init_process_group("gloo", init_method="file://%s/meet" % folder, rank=0, world_size=1)
+            try:
+                for old in (True, False):
+                    def case():
+                        return loop(sharded(old))[:-1]
+
+                    whole, _ = Hostile.run_once(self, case)
+                    for name in ("pieces", "by measure"):
+                        got, told = Hostile.run_once(self, case, ways()[name])
+                        self.assertEqual(whole, got)
+                        self.assertIn("its parameters are sharded (FSDP)", told.text())
+                        self.assertNotIn("applied", told.text())
+            finally:
+                dist.destroy_process_group()
+
+
 class ToTheBit(unittest.TestCase):
     def test_loss_in_pieces(self):
         from _memroom_probe.fit import chunkedloss

@@ -10,7 +10,7 @@ import weakref
 
 import torch
 
-from . import blocks, choices, floor, measure, microbatch, offload, room, tree, tryout
+from . import blocks, choices, floor, measure, microbatch, offload, outermost, room, tree, tryout
 from .rows import Cannot, any_inputs, is_tensor
 
 LARGER = 1.05  # times the batch a choice was made for, from which it is made anew
@@ -154,8 +154,8 @@ class Governor:
 
     def _look(self, module, call, args, kwargs):
         """Measures the call and gives its Case, with a choice for the first step."""
-        if any(type(p).__name__ in ("DTensor", "FlatParameter") for p in module.parameters()):
-            raise Cannot("its parameters are sharded (FSDP)")
+        if outermost.sharded(module):
+            raise Cannot("its parameters are sharded (%s)" % outermost.sharded(module))
         around = room.of(next(module.parameters()).device, self.limit)
         self.teller.look(next(module.parameters()).device)
         if self.untried:

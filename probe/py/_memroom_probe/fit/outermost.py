@@ -136,3 +136,17 @@ def is_transparent(module):
     # Lightning sends training_step through DDP by replacing forward on the instance: the module itself is then only a
     # door, and calling it in pieces would run the user's training_step several times.
     return "LightningModule" in names and "forward" in vars(module)
+
+
+def sharded(module):
+    """The name of what keeps the module's parameters in shards, or None. Such a module's calls are collective: every rank would
+    have to be cut and repeated alike, and no rank knows what another one chose."""
+    for m in module.modules():
+        if {c.__name__ for c in type(m).__mro__} & {"FullyShardedDataParallel", "FSDPModule"}:
+            return "FSDP"
+    for p in module.parameters():
+        if hasattr(p, "ds_id"):
+            return "ZeRO"
+        if type(p).__name__ == "DTensor" or getattr(p, "_is_flat_param", False):
+            return "FSDP"
+    return None

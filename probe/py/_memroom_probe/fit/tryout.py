@@ -10,7 +10,7 @@ import math
 import torch
 import torch.nn.functional as F
 
-from . import blocks, generators, keepsakes, losses, room, tree
+from . import blocks, generators, keepsakes, losses, outermost, room, tree
 from .rows import Cannot, Joined, is_tensor
 
 CHANCES = 4  # times that chance is given to mix rows: a permutation of five rows leaves the first two alone once in ten
@@ -111,13 +111,13 @@ def narrow_down(module, call, inputs, index, candidates):
 
 
 def _refuse_by_sight(module):
+    if outermost.sharded(module):
+        raise Cannot("its parameters are sharded (%s)" % outermost.sharded(module))
     for name, m in module.named_modules():
         if isinstance(m, torch.nn.modules.batchnorm._BatchNorm) and m.training:
             raise Cannot("%s is a %s in training mode: its statistics are over the whole batch" % (name, type(m).__name__))
         if blocks.drops_by_itself(m):
             raise Cannot("%s drops values by cuDNN's own generator: a second run would drop others" % (name or "the module"))
-        if "FullyShardedDataParallel" in type(m).__name__:
-            raise Cannot("%s is sharded (FSDP)" % (name or "the module"))
         for hook in list(m._forward_hooks.values()) + list(m._forward_pre_hooks.values()):
             if not _is_harmless(hook):
                 raise Cannot("a forward hook on %s would see pieces of the batch" % (name or "the module"))
