@@ -45,6 +45,24 @@ class Accumulation(unittest.TestCase):
         for a, b in zip(before, after):
             self.assertLess(abs(a - b) / a, 1e-4)
 
+    def test_datasets(self):
+        import tensorflow as tf
+
+        def dataset(**more):
+            return tf.data.Dataset.from_tensor_slices((self.x[:60], self.y[:60])).batch(16, **more)
+
+        whole, pieces = network(), network()
+        before = whole.fit(dataset(drop_remainder=True).repeat(), epochs=2, steps_per_epoch=3, verbose=0).history["loss"]
+        self.with_pieces()
+        after = pieces.fit(dataset(drop_remainder=True).repeat(), epochs=2, steps_per_epoch=3, verbose=0).history["loss"]
+        for a, b in zip(whole.get_weights(), pieces.get_weights()):
+            self.assertLess(np.abs(a - b).max(), 1e-4)
+        for a, b in zip(before, after):
+            self.assertLess(abs(a - b) / a, 1e-4)
+        network().fit(dataset(), verbose=0)
+        self.assertEqual([kind for kind, _ in self.told], ["applied", "declined"])
+        self.assertIn("drop_remainder=True", self.told[1][1])
+
     def test_declined(self):
         self.with_pieces()
         self.run_fit(network(normalised=True))

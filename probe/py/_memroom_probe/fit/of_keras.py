@@ -22,21 +22,73 @@ def _accumulate(keras, pieces, say):
 
     @functools.wraps(original)
     def fit(self, x=None, y=None, batch_size=None, *args, **kwargs):
-        reason = _why_not(keras, self, x, batch_size or 32)
+        source = _Dataset(x) if _is_dataset(x) else _Arrays(x, batch_size or 32)
+        reason = _why_not(keras, self) or source.why_not()
         if reason:
             say("declined", "%s: %s" % (self.name, reason), id="micro_batch")
             return original(self, x, y, batch_size, *args, **kwargs)
-        whole = batch_size or 32
-        count = next(n for n in range(min(pieces, whole), whole + 1) if whole % n == 0)
+        count = next(n for n in range(min(pieces, source.batch), source.batch + 1) if source.batch % n == 0)
         self.optimizer.gradient_accumulation_steps = count
-        say("applied", "%s: batches of %d in %d pieces, accumulated by Keras" % (self.name, whole, count), id="micro_batch",
-            equivalence="exact", rows=whole, pieces=count)
-        return original(self, x, y, whole // count, *args, **kwargs)
+        say("applied", "%s: batches of %d in %d pieces, accumulated by Keras" % (self.name, source.batch, count), id="micro_batch",
+            equivalence="exact", rows=source.batch, pieces=count)
+        if kwargs.get("steps_per_epoch"):
+            kwargs["steps_per_epoch"] *= count
+        return original(self, *source.cut(count, y), *args, **kwargs)
 
     keras.Model.fit = fit
 
 
-def _why_not(keras, model, x, batch):
+class _Arrays:
+    """Rows that Keras itself puts together to batches."""
+
+    def __init__(self, x, batch):
+        self.x, self.batch = x, batch
+
+    def why_not(self):
+        arrays = self.x if isinstance(self.x, (list, tuple)) else list(self.x.values()) if isinstance(self.x, dict) else [self.x]
+        if any(not hasattr(a, "shape") or isinstance(a, type(None)) for a in arrays):
+            return "the batches come from a generator; give it a smaller batch and Adam(gradient_accumulation_steps=...)"
+        if int(arrays[0].shape[0]) % self.batch:
+            return "the last batch is smaller: accumulation would run over the end of the epoch"
+        return None
+
+    def cut(self, count, y):
+        """(x, y, batch_size) for a fit in so many pieces."""
+        return self.x, y, self.batch // count
+
+
+class _Dataset:
+    """Batches of a tf.data.Dataset."""
+
+    def __init__(self, dataset):
+        self.dataset = dataset
+        self.batch = self._rows()
+
+    def _rows(self):
+        """Rows of every batch; 0 where they are not all alike."""
+        import tensorflow as tf
+
+        shapes = [spec.shape for spec in tf.nest.flatten(self.dataset.element_spec)]
+        sizes = {shape[0] if shape.rank else None for shape in shapes if shape.rank is not None}
+        size = sizes.pop() if len(sizes) == 1 else None
+        return size or 0
+
+    def why_not(self):
+        if not self.batch:
+            return "the size of the dataset's last batch is not known: batch(..., drop_remainder=True) makes all alike"
+        if not hasattr(self.dataset, "rebatch"):
+            return "this version of TensorFlow cannot cut the batches of a dataset"
+        return None
+
+    def cut(self, count, y):
+        return self.dataset.rebatch(self.batch // count), y, None
+
+
+def _is_dataset(x):
+    return any(c.__name__ == "DatasetV2" for c in type(x).__mro__)
+
+
+def _why_not(keras, model):
     if not hasattr(getattr(model, "optimizer", None), "gradient_accumulation_steps"):
         return "this version of Keras does not accumulate gradients"
     if model.optimizer.gradient_accumulation_steps:
@@ -45,9 +97,4 @@ def _why_not(keras, model, x, batch):
         return "the optimizer has been used before"
     if any(isinstance(layer, keras.layers.BatchNormalization) and layer.trainable for layer in model._flatten_layers()):
         return "a BatchNormalization layer takes its statistics over the whole batch"
-    arrays = x if isinstance(x, (list, tuple)) else list(x.values()) if isinstance(x, dict) else [x]
-    if any(not hasattr(a, "shape") or isinstance(a, type(None)) for a in arrays):
-        return "the batches come from a dataset or generator; give it a smaller batch and Adam(gradient_accumulation_steps=...)"
-    if int(arrays[0].shape[0]) % batch:
-        return "the last batch is smaller: accumulation would run over the end of the epoch"
     return None
