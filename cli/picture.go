@@ -171,8 +171,11 @@ func accountText(a diagnose.Account) string {
 		}
 	}
 	text := strings.Join(parts, " + ") + " = " + a.Limit.String()
-	if a.Overlap > 0 {
-		text += fmt.Sprintf(" (%s that two sources claimed are in it once)", a.Overlap)
+	switch {
+	case a.Over > 0:
+		text += fmt.Sprintf(", and %s more than that", a.Over)
+	case a.Overlap > 0:
+		text += fmt.Sprintf(" (read a moment apart: %s that two readings claimed are in it once)", a.Overlap)
 	}
 	return text
 }

@@ -8,6 +8,7 @@ type Account struct {
 	Limit   event.Bytes    `json:"limit"`
 	Lines   []AccountEntry `json:"lines"`
 	Overlap event.Bytes    `json:"overlap,omitempty"` // claimed twice, by sources that were read at different moments, and taken out
+	Over    event.Bytes    `json:"over,omitempty"`    // held beyond a limit that the monitor holds, which is not in the lines
 }
 
 // AccountEntry is one holder of memory.
@@ -32,6 +33,7 @@ const (
 	LineAnonymous     = "anonymous"
 	LineShared        = "shared"
 	LineFile          = "file pages of the run"
+	LineKernel        = "kernel memory for the run"
 	LineOthers        = "other processes and the kernel"
 )
 
@@ -75,25 +77,36 @@ func Card(d event.DeviceSample, holdings []Holding) Account {
 // Host makes the account of host memory against a limit, which is a cgroup's or the machine's.
 func Host(s event.Sample, limit event.Bytes) Account {
 	a := Account{Limit: limit}
-	a.add(LineAnonymous, s.Anonymous, "processes that share pages after a fork count them once each")
-	a.add(LineShared, s.Shared, "")
+	anonymous, shared := s.Anonymous, s.Shared
+	note := "processes that share pages after a fork count them once each"
+	switch c := s.Cgroup; {
+	case c != nil && c.Anon > 0 && (c.Own || c.Limit > 0 && c.Limit <= limit): // the kernel counts each page once
+		anonymous, shared, note = c.Anon, c.Shmem, "of the cgroup"
+	case s.Held > 0: // what is shared is shared in both alike, as far as one can tell
+		part := float64(s.Held) / float64(max(1, anonymous+shared))
+		anonymous = event.Bytes(part * float64(anonymous))
+		shared, note = s.Held-anonymous, "pages that forked processes share are in it once, as far as can be told"
+	}
+	a.add(LineAnonymous, anonymous, note)
+	a.add(LineShared, shared, "")
 	free := event.Bytes(0)
 	switch {
 	case s.Cgroup != nil && s.Cgroup.Limit > 0 && s.Cgroup.Limit <= limit:
-		if s.Cgroup.Anon > 0 { // the kernel counts each page once
-			a.Lines[0] = AccountEntry{Name: LineAnonymous, Bytes: s.Cgroup.Anon, Note: "of the cgroup"}
-			a.Lines[1] = AccountEntry{Name: LineShared, Bytes: s.Cgroup.Shmem, Note: "of the cgroup"}
-		}
-		a.add(LineFile, max(0, s.Cgroup.File-s.Cgroup.Shmem), "the kernel may drop them")
-		free = max(0, limit-s.Cgroup.Current)
+		c := s.Cgroup
+		a.add(LineFile, max(0, c.File-c.Shmem), "the kernel may drop them")
+		a.add(LineKernel, max(0, c.Current-c.Anon-c.File), "page tables, sockets and the like")
+		used := max(c.Current, c.AtLimit)
+		a.add(LineOthers, used-c.Current, "in the cgroup that sets the limit")
+		free = max(0, limit-used)
 	case s.Machine != nil && s.Machine.Total <= limit:
 		// What is available to programs is free, or pages of files that can be dropped: the run's own among them.
 		file := min(s.File, s.Machine.Available)
 		a.add(LineFile, file, "the kernel may drop them")
 		free = max(0, s.Machine.Available-file)
-		a.add(LineOthers, max(0, s.Machine.Total-s.Machine.Available-s.Anonymous-s.Shared), "")
+		a.add(LineOthers, max(0, s.Machine.Total-s.Machine.Available-anonymous-shared), "")
 	default: // a limit that the monitor holds, on what cannot be dropped
-		free = max(0, limit-s.Anonymous-s.Shared)
+		free = max(0, limit-anonymous-shared)
+		a.Over = max(0, anonymous+shared-limit)
 	}
 	a.close(free)
 	return a
@@ -112,7 +125,7 @@ func (a *Account) close(free event.Bytes) {
 	}
 	a.add(LineUnattributed, max(0, rest), "")
 	a.add(LineFree, free, "")
-	for a.Overlap = max(0, -rest); rest < 0; {
+	for a.Overlap = max(0, -rest-a.Over); rest < 0; {
 		largest := 0
 		for i := range a.Lines[:len(a.Lines)-1] {
 			if a.Lines[i].Bytes > a.Lines[largest].Bytes {
@@ -125,7 +138,9 @@ func (a *Account) close(free event.Bytes) {
 		line := &a.Lines[largest]
 		taken := min(-rest, line.Bytes)
 		line.Bytes, rest = line.Bytes-taken, rest+taken
-		line.Note = "without " + taken.String() + " that another source claims too: they were not read at the same moment"
+		if line.Note = "without " + taken.String() + " that another source claims too: they were not read at the same moment"; a.Over > 0 {
+			line.Note = "without what is over the limit"
+		}
 	}
 }
 

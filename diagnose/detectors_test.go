@@ -171,12 +171,21 @@ func TestAccountsAddUp(t *testing.T) {
 		Cgroup: &event.CgroupSample{Limit: 8 * event.GiB, Current: 5 * event.GiB, Anon: 2 * event.GiB, Shmem: event.GiB, File: 2 * event.GiB}}
 	outside := s
 	outside.Cgroup = nil
+	forked := outside // by five processes that share most of it
+	forked.Anonymous, forked.Held = 30*event.GiB, 4*event.GiB
+	own := forked // the kernel's figures are better
+	own.Cgroup = &event.CgroupSample{Own: true, Current: 5 * event.GiB, Anon: 3 * event.GiB, Shmem: event.GiB, File: 2 * event.GiB}
+	inside := own // a container
+	inside.Cgroup = &event.CgroupSample{Own: true, Limit: 8 * event.GiB, AtLimit: 7 * event.GiB, Current: 5 * event.GiB, Anon: 2 * event.GiB, Shmem: event.GiB, File: 2 * event.GiB}
 	for name, c := range map[string]struct {
 		sample             event.Sample
 		limit              event.Bytes
 		unattributed, free event.Bytes
 	}{
-		"cgroup":                {s, 8 * event.GiB, event.GiB, 3 * event.GiB}, // the rest is the kernel's
+		"cgroup":                {s, 8 * event.GiB, 0, 3 * event.GiB},
+		"forked workers":        {forked, 32 * event.GiB, 0, 19 * event.GiB},
+		"its own cgroup":        {own, 32 * event.GiB, 0, 19 * event.GiB},
+		"a container's limit":   {inside, 8 * event.GiB, 0, event.GiB},        // others are in it too
 		"machine":               {outside, 32 * event.GiB, 0, 19 * event.GiB}, // the run's file pages are available, not free
 		"held by the monitor":   {outside, 6 * event.GiB, 0, 2 * event.GiB},
 		"and a cgroup above it": {s, 6 * event.GiB, 0, 2 * event.GiB},
@@ -190,5 +199,8 @@ func TestAccountsAddUp(t *testing.T) {
 				t.Errorf("%s: %s %s", name, line.Name, line.Bytes)
 			}
 		}
+	}
+	if a := Host(outside, 3*event.GiB); a.Sum() != 3*event.GiB || a.Over != event.GiB || a.Overlap != 0 {
+		t.Errorf("more than a limit that the monitor holds: %+v", a)
 	}
 }

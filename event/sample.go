@@ -14,6 +14,7 @@ type Sample struct {
 	Shared       Bytes `json:"shmem,omitempty"` // shared memory and tmpfs pages mapped
 	File         Bytes `json:"file,omitempty"`  // file pages mapped; the kernel may drop them
 	Proportional Bytes `json:"pss,omitempty"`
+	Held         Bytes `json:"held,omitempty"` // see Unreclaimable
 	Swapped      Bytes `json:"swap,omitempty"`
 
 	Cgroup  *CgroupSample  `json:"cgroup,omitempty"`
@@ -21,8 +22,14 @@ type Sample struct {
 	Devices []DeviceSample `json:"gpus,omitempty"`
 }
 
-// Unreclaimable is the host memory of the tree that the kernel cannot drop: what an OOM killer counts.
-func (s Sample) Unreclaimable() Bytes { return s.Anonymous + s.Shared }
+// Unreclaimable is the host memory of the tree that the kernel cannot drop: what an OOM killer counts. Pages that forked workers share
+// are in it once where that is known (Held), else once for each process.
+func (s Sample) Unreclaimable() Bytes {
+	if s.Held > 0 {
+		return s.Held
+	}
+	return s.Anonymous + s.Shared
+}
 
 // CgroupSample is a reading of the cgroup that bounds the run: its own where we could make one, else the enclosing one.
 type CgroupSample struct {
@@ -30,6 +37,8 @@ type CgroupSample struct {
 	Current Bytes `json:"current"`
 	Peak    Bytes `json:"peak,omitempty"`
 	Limit   Bytes `json:"limit,omitempty"` // 0: none
+	// AtLimit is what the cgroup that sets the limit holds, where that is one further out, with other processes in it.
+	AtLimit Bytes `json:"at_limit,omitempty"`
 	Anon    Bytes `json:"anon,omitempty"`
 	File    Bytes `json:"file,omitempty"`
 	Shmem   Bytes `json:"shmem,omitempty"`

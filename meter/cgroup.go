@@ -193,7 +193,10 @@ func (c *Cgroup) Read() (event.CgroupSample, error) {
 	}
 	s.Current = current
 	s.Peak, _ = c.number("memory.peak", "memory.max_usage_in_bytes")
-	s.Limit = c.Limit()
+	var setter string
+	if s.Limit, setter = c.limit(); setter != c.Dir {
+		s.AtLimit, _ = (&Cgroup{Dir: setter, Version: c.Version}).number("memory.current", "memory.usage_in_bytes")
+	}
 	s.OOM, s.OOMKill = c.OOMCounts()
 	stat := c.table("memory.stat")
 	if c.Version == 2 {
@@ -234,18 +237,24 @@ func (c *Cgroup) OOMCounts() (oom, kills int64) {
 
 // Limit is the lowest limit that applies, of this cgroup or one around it; 0 when there is none.
 func (c *Cgroup) Limit() event.Bytes {
-	lowest := event.Bytes(0)
+	lowest, _ := c.limit()
+	return lowest
+}
+
+// limit gives the lowest limit and the cgroup that sets it; the innermost of equal ones, and this one when there is none.
+func (c *Cgroup) limit() (lowest event.Bytes, setter string) {
+	setter = c.Dir
 	for dir := c.Dir; len(dir) > 1; dir = filepath.Dir(dir) {
 		level := &Cgroup{Dir: dir, Version: c.Version}
 		for _, names := range [][2]string{{"memory.max", "memory.limit_in_bytes"}, {"memory.high", ""}} {
 			limit, err := level.number(names[0], names[1])
 			if err == nil && limit < noLimit && (lowest == 0 || limit < lowest) {
-				lowest = limit
+				lowest, setter = limit, dir
 			}
 		}
 		if _, err := os.Stat(filepath.Join(dir, "cgroup.procs")); err != nil {
 			break
 		}
 	}
-	return lowest
+	return lowest, setter
 }

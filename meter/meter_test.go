@@ -37,7 +37,7 @@ func process(pid, resident, shared int, children string) map[string]string {
 		dir + "status": fmt.Sprintf("Name:\tpython (x) y\nState:\tS (sleeping)\nPPid:\t%d\nVmHWM:\t 40 kB\nRssAnon:\t 8 kB\nRssFile:\t 4 kB\nRssShmem:\t 4 kB\nVmSwap:\t 12 kB\nThreads:\t2\n",
 			pid-1),
 		dir + fmt.Sprintf("task/%d/children", pid): children,
-		dir + "smaps_rollup":                       "00400000-7ff r--p 00000000 00:00 0 [rollup]\nRss:  99 kB\nPss:  10 kB\nPss_Dirty: 3 kB\n",
+		dir + "smaps_rollup":                       "00400000-7ff r--p 00000000 00:00 0 [rollup]\nRss:  99 kB\nPss:  10 kB\nPss_Dirty: 3 kB\nPss_Anon: 4 kB\nPss_File: 5 kB\nPss_Shmem: 1 kB\n",
 		dir + "environ":                            "RANK=1\x00WORLD_SIZE=4\x00",
 	}
 }
@@ -66,7 +66,7 @@ func TestTreeSumsDescendants(t *testing.T) {
 	if diff := cmp.Diff(want, s); diff != "" {
 		t.Error(diff)
 	}
-	if pss, ok := follow.Proportional(time.Minute); !ok || pss != 20*event.KiB {
+	if pss, ok := follow.Proportional(time.Minute, time.Minute); !ok || pss != (Shares{All: 20 * event.KiB, Held: 10 * event.KiB}) {
 		t.Errorf("pss %v %v", pss, ok)
 	}
 	if pid, resident := follow.Largest(); pid != 11 || resident != 4*page {

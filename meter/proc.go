@@ -148,17 +148,30 @@ func kilobytes(value string) event.Bytes {
 
 // Proportional reads the proportional set size of a process. It walks the process's page tables under its memory lock,
 // which on a large trainer takes tens of milliseconds: call it seldom.
-func (p *Proc) Proportional(pid int) (event.Bytes, error) {
+func (p *Proc) Proportional(pid int) (s Shares, err error) {
 	data, err := p.read(strconv.Itoa(pid), "smaps_rollup")
 	if err != nil {
-		return 0, err
+		return s, err
 	}
 	for line := range strings.Lines(string(data)) {
-		if value, ok := strings.CutPrefix(line, "Pss:"); ok {
-			return kilobytes(strings.TrimSpace(value)), nil
+		name, value, _ := strings.Cut(line, ":")
+		switch name {
+		case "Pss":
+			s.All = kilobytes(strings.TrimSpace(value))
+		case "Pss_Anon", "Pss_Shmem":
+			s.Held += kilobytes(strings.TrimSpace(value))
 		}
 	}
-	return 0, fmt.Errorf("smaps_rollup of process %d has no Pss line", pid)
+	if s.All == 0 {
+		return s, fmt.Errorf("smaps_rollup of process %d has no Pss line", pid)
+	}
+	return s, nil
+}
+
+// Shares is memory in which a page that n processes map counts as an nth of it in each.
+type Shares struct {
+	All  event.Bytes
+	Held event.Bytes // of it: what the kernel cannot drop; 0 before Linux 5.4, which does not say
 }
 
 // Environ gives the environment a process was started with. What the program changed later is not in it.

@@ -158,20 +158,21 @@ func (t *Tree) Read(s *event.Sample, detail bool) {
 	}
 }
 
-// Proportional sums the proportional set size of the tree and gives up, with ok false, as soon as reading has taken
-// longer than budget: a page-table walk holds the memory lock of the process it reads.
-func (t *Tree) Proportional(budget time.Duration) (total event.Bytes, ok bool) {
+// Proportional sums the proportional set size of the tree and gives up, with ok false, as soon as it has taken longer than each for one
+// process, whose memory lock a page-table walk holds, or than all for the tree.
+func (t *Tree) Proportional(each, all time.Duration) (total Shares, ok bool) {
 	begin := time.Now()
 	for _, pid := range t.pids {
+		before := time.Now()
 		pss, err := t.Proc.Proportional(pid)
 		if err == nil {
-			total += pss
+			total.All, total.Held = total.All+pss.All, total.Held+pss.Held
 		}
-		if time.Since(begin) > budget {
-			return 0, false
+		if time.Since(before) > each || time.Since(begin) > all {
+			return Shares{}, false
 		}
 	}
-	return total, len(t.pids) > 0 && total > 0
+	return total, len(t.pids) > 0 && total.All > 0
 }
 
 // Largest gives the process with the most resident memory.

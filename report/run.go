@@ -124,11 +124,18 @@ func hostLine(s event.Summary) []string {
 	if s.Peaks.Resident == 0 {
 		return nil
 	}
-	line := fmt.Sprintf("host memory  peak %s not reclaimable, %s resident, in up to %d processes", peak, s.Peaks.Resident, s.Peaks.Processes)
+	line := fmt.Sprintf("host memory  peak %s not reclaimable, %s resident, in %s", peak, s.Peaks.Resident, processes(s.Peaks.Processes))
 	if s.Peaks.HostLimit > 0 {
 		line += fmt.Sprintf("; %s of %s left", max(0, s.Peaks.HostLimit-max(peak, 0)), s.Peaks.HostLimit)
 	}
 	return []string{line}
+}
+
+func processes(n int) string {
+	if n == 1 {
+		return "1 process"
+	}
+	return fmt.Sprintf("up to %d processes", n)
 }
 
 func deviceLine(d event.DevicePeak) string {

@@ -31,13 +31,13 @@ type limiter struct {
 func (m *Monitor) hold(s *event.Sample) {
 	if m.state.Limit == LimitSoft && m.said.Ended == nil && s.Unreclaimable() > m.state.HostLimit {
 		used := s.Unreclaimable()
-		if pss, ok := m.tree.Proportional(time.Second); ok {
-			s.Proportional = pss
-			used = min(used, pss)
+		if pss, ok := m.tree.Proportional(time.Second, time.Second); ok {
+			s.Proportional = pss.All
+			used = min(used, pss.All)
 		}
 		if used > m.state.HostLimit {
 			m.end(Ending{Where: event.WhereHost, OOM: true, Why: fmt.Sprintf(
-				"memroom ended the run: its %d processes held %s, the soft limit of --host-mem is %s", s.Processes, used, m.state.HostLimit)})
+				"memroom ended the run: it held %s in %s, the soft limit of --host-mem is %s", used, counted(s.Processes), m.state.HostLimit)})
 		}
 	}
 	m.followUp()

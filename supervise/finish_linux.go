@@ -217,6 +217,9 @@ func (m *Monitor) finish(exit event.Exit, verdict event.Verdict) {
 	summary := event.Summary{Run: m.Run, Exit: &exit, Verdict: &verdict, Peaks: m.said.Peaks, Steps: m.said.Steps,
 		StepMS: median(m.said.StepTime), Findings: m.said.Findings, Notes: m.said.Notes, Samples: m.said.Samples,
 		CostCPU: m.said.CPU + ownCPU() + cpuOf(strconv.Itoa(m.state.Keeper)), ProbeShare: m.said.Share}
+	if exit.Attempt > 1 { // what the job needs now, not what the attempt before it ran into
+		summary.Peaks = m.said.Attempt
+	}
 	for _, pid := range []int{os.Getpid(), m.state.Keeper} {
 		if reading, err := m.proc.Statm(pid); err == nil {
 			summary.CostResident += reading.Resident

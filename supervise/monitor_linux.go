@@ -81,11 +81,11 @@ type Monitor struct {
 	alarm   *alarm
 	batch   []event.Sample
 	last    event.Sample
+	whole   event.Sample // the last reading of everything at one moment
 	ticks   int
 	flushed time.Time
 	written time.Time
-	pssAt   time.Time
-	pssCost time.Duration
+	pss     proportional
 	absent  map[string]bool
 	steps   stepThinner
 
@@ -244,7 +244,8 @@ func (m *Monitor) begin(ticker *time.Ticker) {
 	if m.state.Limit == LimitSoft {
 		ticker.Reset(min(m.Options.Interval, 100*time.Millisecond))
 	}
-	m.last, m.ticks = event.Sample{}, 0
+	m.last, m.whole, m.ticks = event.Sample{}, event.Sample{}, 0
+	m.pss = proportional{}
 	m.happened(event.Happened{Kind: "attempt", PID: m.state.Child, Text: fmt.Sprintf("attempt %d began", m.state.Attempt)})
 	m.tick()
 }
@@ -383,25 +384,73 @@ func (m *Monitor) read(now time.Time) event.Sample {
 		m.readDevices(&s) // a call into the driver costs more than ten files; between two, the allocator's own peaks count
 	}
 	m.readShm(&s)
+	s.Held = m.held(s)
+	if detail {
+		m.whole = s
+	}
 	return s
 }
 
-// readProportional takes the dear reading every half minute at most, and gives it up where it is slow: it holds the
-// memory lock of the process it reads.
+// held is what the run has that cannot be dropped, each page once. The kernel counts so in a cgroup of the run's own; elsewhere the
+// last proportional reading tells what part of the sum over the processes is real, and the cgroup around the run and the machine
+// cannot hold less than the run. 0: as the sum says.
+func (m *Monitor) held(s event.Sample) event.Bytes {
+	c := s.Cgroup
+	if c != nil && c.Own {
+		return max(0, c.Current-max(0, c.File-c.Shmem))
+	}
+	if s.Processes < 2 {
+		return 0 // a process alone shares with nobody
+	}
+	sum := s.Anonymous + s.Shared
+	held := sum
+	if m.pss.sharing > 0 {
+		held = event.Bytes(m.pss.sharing * float64(sum))
+	}
+	if c != nil && c.Current > 0 {
+		held = min(held, max(0, c.Current-max(0, c.File-c.Shmem)))
+	}
+	if s.Machine != nil && s.Machine.Total > 0 {
+		held = min(held, s.Machine.Total-s.Machine.Available)
+	}
+	if held == sum {
+		return 0
+	}
+	return held
+}
+
+// readProportional takes the dear reading: every half minute, and when processes came or went a moment ago, but never for more than a third
+// of a percent of the time. It is given up where it stays slow: it holds the memory lock of the process it reads.
 func (m *Monitor) readProportional(s *event.Sample, now time.Time) {
-	const every, budget = 30 * time.Second, 20 * time.Millisecond
-	if m.pssCost > budget || now.Sub(m.pssAt) < every || s.Processes < 2 {
+	const every, settled, each, all, share, tries = 30 * time.Second, time.Second, 20 * time.Millisecond, 100 * time.Millisecond, 300, 3
+	p := &m.pss
+	if s.Processes != p.processes {
+		p.processes, p.changed = s.Processes, now
+	}
+	due := now.Sub(p.at) >= every || p.changed.After(p.at) && now.Sub(p.changed) >= settled
+	if !due || s.Processes < 2 || p.slow >= tries || now.Sub(p.at) < share*p.cost {
 		return
 	}
 	begin := time.Now()
-	pss, ok := m.tree.Proportional(budget)
-	m.pssAt, m.pssCost = now, time.Since(begin)
+	pss, ok := m.tree.Proportional(each, all)
+	p.at, p.cost = now, time.Since(begin)
 	if ok {
-		s.Proportional = pss
+		s.Proportional, p.slow = pss.All, 0
+		p.sharing = min(1, float64(pss.Held)/float64(max(1, s.Anonymous+s.Shared)))
+	} else if p.slow++; p.slow == tries {
+		m.note("pss", fmt.Sprintf("proportional memory is not read: it takes %v here; pages that processes share may count once for each",
+			p.cost.Round(time.Millisecond)))
 	}
-	if m.pssCost > budget {
-		m.note("pss", fmt.Sprintf("proportional memory is not read: it takes %v here", m.pssCost.Round(time.Millisecond)))
-	}
+}
+
+// proportional is what is known of the pages that the run's processes share.
+type proportional struct {
+	at        time.Time // of the last reading
+	cost      time.Duration
+	slow      int     // readings in a row that took too long
+	sharing   float64 // what part of the sum over processes was real; 0 unknown
+	processes int     // at the last tick, and since when there are as many
+	changed   time.Time
 }
 
 // readCgroup reads usage and kills each time, what it is made of and the limits once a second.
@@ -519,8 +568,8 @@ func (m *Monitor) lookBefore() {
 
 // judgeNow renews what a live view shows.
 func (m *Monitor) judgeNow() {
-	if m.last.Processes > 0 {
-		host := diagnose.Host(m.last, m.hostLimit(m.last))
+	if m.whole.Processes > 0 {
+		host := diagnose.Host(m.whole, m.hostLimit(m.whole))
 		m.said.Host = &host
 	}
 	if m.Detect != nil {

@@ -14,6 +14,7 @@ import (
 
 	"memroom/event"
 	"memroom/store"
+	"memroom/supervise"
 	"memroom/testenv"
 )
 
@@ -156,5 +157,35 @@ print("done")
 	}
 	if summary.Peaks.Processes < 500 || summary.Verdict.IsOOM {
 		t.Errorf("%d processes seen, verdict %+v", summary.Peaks.Processes, summary.Verdict)
+	}
+}
+
+// TestForkedWorkersCountOnce: pages that workers share with their parent are memory once, in the peak and in the account.
+func TestForkedWorkersCountOnce(t *testing.T) {
+	w := newWorkshop(t, ourselves)
+	got := w.run(append([]string{"--host-mem", "600MiB", "--"}, w.script(`
+import os, time
+kept = bytearray(150 << 20)
+for i in range(0, len(kept), 4096):
+    kept[i] = 1
+for _ in range(4):
+    if os.fork() == 0:
+        time.sleep(2); os._exit(0)
+time.sleep(3)
+`)...)...)
+	folder := w.folder()
+	if w.state(folder).Cgroup == "" {
+		testenv.Needs(t, "a cgroup of the run's own", "without one the sum over processes is an upper bound")
+	}
+	summary, err := folder.Summary()
+	if err != nil || got.code != 0 {
+		t.Fatalf("%+v, %v", got, err)
+	}
+	if peak := summary.Peaks.Unreclaimable; peak < 150*event.MiB || peak > 400*event.MiB {
+		t.Errorf("peak %s, resident %s: the pages are there once", peak, summary.Peaks.Resident)
+	}
+	var now supervise.Now
+	if err := folder.Progress(&now); err != nil || now.Host == nil || now.Host.Sum() != now.Host.Limit || now.Host.Overlap != 0 {
+		t.Errorf("account %+v, %v", now.Host, err)
 	}
 }
