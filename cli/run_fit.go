@@ -25,7 +25,7 @@ type fitFlags struct {
 	MaxAttempts   int      `help:"Launches at the most, the first included." default:"4" group:"Fit"`
 	Map           string   `help:"The command's own arguments for true accumulation: micro_batch=--bs,accumulate=--accum." placeholder:"MAP" group:"Fit"`
 	ResumeWith    string   `help:"Arguments that make the command go on from a checkpoint, with {latest} for its path." placeholder:"TEMPLATE" group:"Fit"`
-	Checkpoints   string   `help:"Where the command writes checkpoints, for --resume-with." placeholder:"GLOB" group:"Fit"`
+	Checkpoints   string   `help:"Where the command writes checkpoints, for --resume-with. Default: .pt, .pth, .ckpt, .tar and .safetensors files and checkpoint-* up to two folders down." placeholder:"GLOB" group:"Fit"`
 	Forgetful     bool     `help:"Do not begin with what made an earlier run of the same command fit, and do not remember this one." group:"Fit"`
 }
 

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"os"
@@ -124,38 +125,41 @@ func sameLosses(t *testing.T, got, want string) bool {
 	return true
 }
 
-// TestFitGoesOnFromTheNewestCheckpoint: what the first attempt has saved is not computed again.
+// TestFitGoesOnFromTheNewestCheckpoint: what the first attempt has saved is not computed again. A log that is newer is no checkpoint.
 func TestFitGoesOnFromTheNewestCheckpoint(t *testing.T) {
 	python := testenv.Python(t)
 	binary := buildBinary(t)
 	needsCgroup(t, binary)
-	dir := t.TempDir()
 	const script = `
 import os, sys, time
-begin = int(open(sys.argv[1]).read()) + 1 if "--resume" in sys.argv else 0
+begin = int(open(sys.argv[2]).read()) + 1 if "--resume" in sys.argv else 0
 for step in range(begin, 4):
     print("step", step, flush=True)
-    with open("saved-%d" % step, "w") as f: f.write(str(step))
+    with open(sys.argv[1] % step, "w") as f: f.write(str(step))
+    time.sleep(0.02)
+    with open("train.log", "w") as f: f.write("saved")
     if step == 2 and begin == 0: time.sleep(0.1); hog = b"1" * (400 << 20)
 `
-	if err := os.WriteFile(filepath.Join(dir, "train.py"), []byte(script), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(dir, "saved-9"), []byte("9"), 0o644); err != nil { // of an older run
-		t.Fatal(err)
-	}
-	old := time.Now().Add(-time.Hour)
-	if err := os.Chtimes(filepath.Join(dir, "saved-9"), old, old); err != nil {
-		t.Fatal(err)
-	}
-	t.Chdir(dir)
-	out, notes, record, code := fitted(t, binary, t.TempDir(), "--fit", "--host-mem", "100MiB", "--resume-with", "{latest} --resume", "--checkpoints", "saved-*",
-		"--", python, "train.py")
-	if want := "step 0\nstep 1\nstep 2\nstep 3\n"; code != 0 || out != want || len(record.Attempts) != 2 {
-		t.Errorf("exit %d, printed %q, want %q\n%s", code, out, want, notes)
-	}
-	if got := record.Last().Resumed; filepath.Base(got) != "saved-2" {
-		t.Errorf("went on from %q", got)
+	for _, c := range []struct {
+		saved string
+		flags []string
+	}{{"saved-%d", []string{"--checkpoints", "saved-*"}}, {"out/%d.pt", nil}} {
+		dir := t.TempDir()
+		older := filepath.Join(dir, fmt.Sprintf(c.saved, 9)) // of another run
+		old := time.Now().Add(-time.Hour)
+		if err := errors.Join(os.WriteFile(filepath.Join(dir, "train.py"), []byte(script), 0o644), os.MkdirAll(filepath.Join(dir, "out"), 0o755),
+			os.WriteFile(older, []byte("9"), 0o644), os.Chtimes(older, old, old)); err != nil {
+			t.Fatal(err)
+		}
+		t.Chdir(dir)
+		args := append([]string{"--fit", "--host-mem", "100MiB", "--resume-with", "{latest} --resume"}, c.flags...)
+		out, notes, record, code := fitted(t, binary, t.TempDir(), append(args, "--", python, "train.py", c.saved)...)
+		if want := "step 0\nstep 1\nstep 2\nstep 3\n"; code != 0 || out != want || len(record.Attempts) != 2 {
+			t.Errorf("%s: exit %d, printed %q, want %q\n%s", c.saved, code, out, want, notes)
+		}
+		if got, want := record.Last().Resumed, fmt.Sprintf(c.saved, 2); !strings.HasSuffix(got, want) {
+			t.Errorf("went on from %q, not from %s", got, want)
+		}
 	}
 }
 

@@ -230,6 +230,12 @@ func (r Remedy) Words() string {
 		return fmt.Sprintf("at most %v data loader workers", orDefault(r.Params["workers"], 0))
 	case r.ID == remedy.PinMemory:
 		return "no pinned memory in data loaders"
+	case r.ID == remedy.SetToNone:
+		return "zero_grad lets gradients go instead of zeroing them"
+	case r.ID == remedy.EmptyCache:
+		return "the allocator's cache emptied when it is in the way"
+	case r.ID == remedy.DeviceMap:
+		return "Hugging Face models spread over the cards and host memory"
 	}
 	return words
 }

@@ -17,11 +17,10 @@ type Resume struct {
 // FindResume reads from the arguments where a program writes checkpoints and how it takes one. template is the user's own.
 func FindResume(args []string, template, checkpoints string) Resume {
 	if template != "" {
-		pattern := checkpoints
-		if pattern == "" {
-			pattern = "**"
+		if checkpoints == "" {
+			return Resume{usualCheckpoints(), template, "--resume-with"}
 		}
-		return Resume{[]string{pattern}, template, "--resume-with"}
+		return Resume{[]string{checkpoints}, template, "--resume-with"}
 	}
 	if out := Argument(args, "--output_dir"); out != "" && Argument(args, "--per_device_train_batch_size") != "" {
 		resume := Resume{Patterns: []string{filepath.Join(out, "checkpoint-*")}, Why: "transformers' arguments"}
@@ -39,6 +38,18 @@ func FindResume(args []string, template, checkpoints string) Resume {
 		return resume
 	}
 	return Resume{}
+}
+
+// usualCheckpoints are globs for what people save models as, in the working directory and up to two folders below. Not every
+// file that is newest is a checkpoint: a log always is newer.
+func usualCheckpoints() []string {
+	var patterns []string
+	for _, below := range []string{"", "*", "*/*"} {
+		for _, name := range []string{"*.pt", "*.pth", "*.ckpt", "*.tar", "*.safetensors", "checkpoint-*"} {
+			patterns = append(patterns, filepath.Join(below, name))
+		}
+	}
+	return patterns
 }
 
 // With adds the arguments that go on from a checkpoint. Words in the template are separated by spaces.
