@@ -26,8 +26,8 @@ func (c *attachCmd) Run(s *session) error {
 	if err != nil {
 		return err
 	}
-	front := &supervise.Front{Files: runFiles(folder), In: in, Out: out, Err: errs, DetachKeys: true,
-		Note: func(text string) { s.note("memroom: %s", text) }}
+	front := &supervise.Front{Files: runFiles(folder), In: in, Out: out, Err: errs, DetachKeys: true}
+	front.Note = func(text string) { besideOutput(s, front, text) }
 	fromOut, fromErr := c.from(folder.Output()), c.from(folder.Errors())
 	if err := front.Connect("attach", fromOut, fromErr); err != nil {
 		return c.ended(s, folder, fromOut, fromErr)

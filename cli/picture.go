@@ -155,12 +155,32 @@ func graph(values []float64, width int) string {
 func accountLines(now supervise.Now, columns int) []string {
 	var lines []string
 	for _, uuid := range slices.Sorted(maps.Keys(now.Accounts)) {
-		lines = append(lines, clip("account      "+accountText(now.Accounts[uuid]), columns))
+		lines = append(lines, wrapSum("account      ", accountText(now.Accounts[uuid]), columns)...)
 	}
 	if now.Host != nil {
-		lines = append(lines, clip("host account "+accountText(*now.Host), columns))
+		lines = append(lines, wrapSum("host account ", accountText(*now.Host), columns)...)
 	}
 	return lines
+}
+
+// wrapSum breaks a sum where it has a sign, indented below its name.
+func wrapSum(name, text string, columns int) []string {
+	var lines []string
+	line := name
+	for i, part := range strings.Split(text, " + ") {
+		if i > 0 {
+			part = "+ " + part
+		}
+		switch {
+		case i == 0:
+			line += part
+		case len(line)+1+len(part) <= columns:
+			line += " " + part
+		default:
+			lines, line = append(lines, line), strings.Repeat(" ", len(name))+part
+		}
+	}
+	return append(lines, clip(line, max(columns, 4)))
 }
 
 func accountText(a diagnose.Account) string {

@@ -64,8 +64,9 @@ func (c *runCmd) Run(s *session) error {
 	if err := supervise.StartKeeper([]string{"memroom", keeperWord, r.folder.Dir}, os.Environ(), in); err != nil {
 		return exitWith(exitNotStarted, "%w", err)
 	}
-	front := &supervise.Front{Files: runFiles(r.folder), In: in, Out: out, Err: errs, Note: func(text string) { s.note("memroom: %s", text) },
-		Found: func(f event.Finding) { c.found(s, f) }}
+	front := &supervise.Front{Files: runFiles(r.folder), In: in, Out: out, Err: errs}
+	front.Note = func(text string) { besideOutput(s, front, text) }
+	front.Found = func(f event.Finding) { c.found(s, front, f) }
 	if err := front.Connect("front", 0, 0); err != nil {
 		return exitWith(exitNotStarted, "%w", err)
 	}
@@ -74,8 +75,7 @@ func (c *runCmd) Run(s *session) error {
 		return exitWith(exitNotStarted, "%w", err)
 	}
 	if c.Detach {
-		fmt.Fprintln(s.Out, r.folder.ID)
-		return nil
+		return leave(s, front, r.folder.ID)
 	}
 	if c.View {
 		return c.view(s, front, r.folder)
@@ -84,12 +84,36 @@ func (c *runCmd) Run(s *session) error {
 	return c.conclude(s, front, r.folder, state, err)
 }
 
-// found says what was learnt while the command runs. On a terminal it would tear the command's progress bar: there the
-// summary and `memroom top` show it.
-func (c *runCmd) found(s *session, f event.Finding) {
-	if errs, ok := s.Err.(*os.File); ok && !isTerminal(errs) && !c.Quiet {
-		s.note("memroom: found %s: %s", f.Kind, f.Title)
+// leave prints the ID of a run that goes on without us, once its command runs.
+func leave(s *session, front *supervise.Front, id string) error {
+	state, err := front.Started()
+	if err != nil {
+		return exitWith(exitNotStarted, "%w", err)
 	}
+	if state.Exit != nil && state.Exit.StartError != "" {
+		return exitWith(state.Exit.Code, "%s", state.Exit.StartError)
+	}
+	fmt.Fprintln(s.Out, id)
+	return nil
+}
+
+// found says what was learnt while the command runs. On a terminal it would tear the command's progress bar: there the
+// summary and `memroom top` show it, and only what will not get better by itself is said at once.
+func (c *runCmd) found(s *session, front *supervise.Front, f event.Finding) {
+	errs, ok := s.Err.(*os.File)
+	if c.Quiet || !ok || isTerminal(errs) && (f.Severity != event.SeverityError || c.View) {
+		return
+	}
+	besideOutput(s, front, fmt.Sprintf("found %s: %s", f.Kind, f.Title))
+}
+
+// besideOutput writes a line of ours while the command writes too, perhaps a progress bar to a terminal that is raw.
+func besideOutput(s *session, front *supervise.Front, text string) {
+	if front.Raw() {
+		s.note("\r\nmemroom: %s\r", text)
+		return
+	}
+	s.note("memroom: %s", text)
 }
 
 // checkOnPressure refuses a word in capitals that is neither a signal nor a program: a misspelt signal would be found out at the

@@ -66,6 +66,8 @@ func VerdictLine(v *event.Verdict, exit *event.Exit) string {
 		return fmt.Sprintf("exit code %d, not judged", exit.Code)
 	case !v.IsOOM && v.ExitCode == 0:
 		return "well"
+	case !v.IsOOM && v.Signal == "SIGINT":
+		return "interrupted (SIGINT)"
 	case !v.IsOOM && v.Signal != "" && v.KilledBy != "":
 		return fmt.Sprintf("by %s (%s)", v.Signal, killer(v.KilledBy))
 	case !v.IsOOM:

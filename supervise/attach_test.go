@@ -77,8 +77,23 @@ func TestDetach(t *testing.T) {
 	if got.code != 0 || !strings.Contains(id, "-") {
 		t.Fatalf("%+v", got)
 	}
+	if live := w.finish(w.memroom("runs", "--active")); !strings.Contains(live.out, id) {
+		t.Errorf("it runs, but: %+v", live)
+	}
 	if rest := w.finish(w.memroom("attach", "--all", id)); rest.out != "later\n" || rest.code != 3 {
 		t.Errorf("%+v", rest)
+	}
+}
+
+// TestDetachThatCannotStart: nobody will look at a run that never began, so it is said at once.
+func TestDetachThatCannotStart(t *testing.T) {
+	w := newWorkshop(t, ourselves)
+	path := filepath.Join(w.home, "script")
+	if err := os.WriteFile(path, []byte("#!/no/such/interpreter\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if got := w.run("--detach", "--", path); got.code != 127 || got.out != "" || !strings.Contains(got.err, "its interpreter is missing") {
+		t.Errorf("%+v", got)
 	}
 }
 

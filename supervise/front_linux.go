@@ -119,6 +119,24 @@ func (f *Front) Launch(launch Launch) error {
 	return f.sendJSON(sayLaunch, launch)
 }
 
+// Started waits until the command runs, or could not be started: then the exit says why.
+func (f *Front) Started() (State, error) {
+	r := bufio.NewReaderSize(f.conn, 4096)
+	for f.state.Child == 0 && f.state.Exit == nil {
+		what, payload, err := readMessage(r)
+		if err != nil {
+			return f.state, fmt.Errorf("the keeper of the run has gone: %w", err)
+		}
+		if what == tellExited {
+			f.state.Exit = &event.Exit{}
+			_ = json.Unmarshal(payload, f.state.Exit)
+		} else if _, err := f.hear(what, payload); err != nil {
+			return f.state, err
+		}
+	}
+	return f.state, nil
+}
+
 // Close leaves the run.
 func (f *Front) Close() { f.conn.Close() }
 
@@ -224,6 +242,9 @@ func (f *Front) takeScreen() {
 	f.screen.enter()
 	go f.screen.keys(f.typed)
 }
+
+// Raw says whether the user's terminal shows bytes as they are: lines must then end with a return too.
+func (f *Front) Raw() bool { return f.screen.isRaw() }
 
 // typed hands keys on. Ctrl-P and then Ctrl-Q leave: so a Ctrl-P waits for the next key.
 func (f *Front) typed(keys []byte) bool {

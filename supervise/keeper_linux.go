@@ -71,6 +71,7 @@ func Keep(files Files, ready io.Writer) error {
 		launches: make(chan Launch, 1), done: make(chan struct{}, 1), exited: make(chan event.Exit, 1), alone: make(chan struct{})}
 	k.state = State{Keeper: os.Getpid(), KeeperStart: startTicks(os.Getpid()), Began: time.Now(), BeganBootMS: bootClock().Milliseconds()}
 	k.outputs[1], k.outputs[2] = newOutput(k, 1, files.Output), newOutput(k, 2, files.Errors)
+	k.saveState() // from here on the run lives, for everybody who looks
 	go k.accept()
 	fmt.Fprintln(ready, "ready")
 	select {
