@@ -19,7 +19,8 @@ func RunSummary(w io.Writer, s event.Summary) {
 	for _, d := range s.Peaks.Devices {
 		lines = append(lines, deviceLine(d))
 	}
-	if s.Peaks.ShmTotal > 0 && s.Peaks.Shm > s.Peaks.ShmTotal/10 {
+	full := s.Verdict != nil && s.Verdict.Where == event.WhereShm
+	if s.Peaks.ShmTotal > 0 && (full || s.Peaks.Shm > s.Peaks.ShmTotal/10) {
 		lines = append(lines, fmt.Sprintf("/dev/shm     peak %s of %s", s.Peaks.Shm, s.Peaks.ShmTotal))
 	}
 	if s.Steps > 0 {
@@ -54,7 +55,12 @@ func runHeadline(s event.Summary) string {
 	if len(s.Attempts) > 1 {
 		took += fmt.Sprintf(", attempt %d", len(s.Attempts))
 	}
-	return "ended        " + VerdictLine(s.Verdict, s.Exit) + took
+	line := VerdictLine(s.Verdict, s.Exit)
+	if v := s.Verdict; v != nil && v.IsOOM && v.KilledBy == "cgroup" && s.Run.HostMem > 0 {
+		line = strings.Replace(line, killer("cgroup"), "killed at the limit of --host-mem", 1)
+		line = strings.Replace(line, wall(event.WhereCgroup), wall(event.WhereHost), 1)
+	}
+	return "ended        " + line + took
 }
 
 // VerdictLine says in one line how an attempt ended.
@@ -97,7 +103,7 @@ func killer(by string) string {
 	case "ray", "slurm":
 		return "killed by " + strings.ToUpper(by[:1]) + by[1:]
 	case "itself":
-		return "by its own fault"
+		return "its own fault"
 	}
 	return "sent by somebody"
 }

@@ -25,13 +25,17 @@ func (m *Monitor) attemptEnded(exit event.Exit) error {
 	m.state.Exit = &exit
 	m.hearLastWords()
 	m.flush()
-	verdict := Judge(m.evidence(exit))
+	evidence := m.evidence(exit)
+	verdict := Judge(evidence)
 	m.found(diedOnTheWay(m.said.Deaths, verdict))
 	if err := m.Record.SaveVerdict(verdict); err != nil {
 		m.cannotRecord(err)
 	}
 	for _, peaks := range []*event.Peaks{&m.said.Peaks, &m.said.Attempt} {
 		raiseAtEnd(peaks, exit, verdict, m.state, m.ownPeak())
+		if last := evidence.Last.Machine; last != nil {
+			peaks.Shm, peaks.ShmTotal = max(peaks.Shm, last.ShmUsed), last.ShmTotal
+		}
 	}
 	attempt := event.Attempt{Number: exit.Attempt, Started: exit.At.Add(-time.Duration(exit.Seconds * float64(time.Second))),
 		Ended: exit.At, Exit: &exit, Verdict: &verdict}
