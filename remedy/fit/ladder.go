@@ -88,9 +88,10 @@ func deviceLadder(f Facts, o Options) []Stage {
 	}
 }
 
-// Prevention is what can be in place before anything has run out: exact, and idle where the batch is measured to fit.
+// Prevention is what can be in place before anything has run out: exact, and idle where the longest batch is measured to fit.
 func Prevention() []Remedy {
-	return []Remedy{{ID: remedy.ExpandableSegments, Level: remedy.LevelEnv}, {ID: remedy.MicroBatch, Level: remedy.LevelProcess},
+	return []Remedy{{ID: remedy.ExpandableSegments, Level: remedy.LevelEnv},
+		{ID: remedy.MicroBatch, Level: remedy.LevelProcess, Params: map[string]any{"worst": true}},
 		{ID: remedy.Checkpointing, Level: remedy.LevelProcess},
 		{ID: remedy.ActivationOffload, Level: remedy.LevelProcess, Params: map[string]any{"measured": true}},
 		{ID: remedy.OptimizerFused, Level: remedy.LevelProcess, Params: map[string]any{"slices": true}}}

@@ -88,6 +88,56 @@ class Choice(unittest.TestCase):
                 for x, y in zip(a.buffers(), b.buffers()):  # running statistics moved on once a step, not twice
                     self.assertTrue(torch.equal(x, y))
 
+    def test_worst_case_first(self):
+        """The longest batch is measured before it comes, an evaluation and a checkpoint with it, and the loop sees nothing of it."""
+        class Samples(torch.utils.data.Dataset):
+            def __len__(self):
+                return 40
+
+            def __getitem__(self, i):
+                torch.rand(1)  # augments, say
+                return torch.full((50 if i in (30, 33) else 6,), i, dtype=torch.long)
+
+        class Reads(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.embed, self.out = nn.Embedding(40, 16), nn.Linear(16, 40)
+
+            def forward(self, x):
+                seen.longest = max(seen.longest, x.shape[1])
+                return self.out(self.embed(x))
+
+        def run(*asked):
+            torch.manual_seed(0)
+            model = Reads()
+            optimizer, losses = torch.optim.Adam(model.parameters(), 1e-2), []
+            with remedies(*asked) as told:
+                loader = torch.utils.data.DataLoader(Samples(), 4, collate_fn=lambda b: nn.utils.rnn.pad_sequence(b, batch_first=True))
+                for x in loader:
+                    optimizer.zero_grad()
+                    loss = F.cross_entropy(model(x).flatten(0, 1), x.flatten())
+                    loss.backward()
+                    optimizer.step()
+                    losses.append(loss.item())
+                    tried.append(seen.longest)
+            return losses, told
+
+        class Seen:  # no container: those are put back
+            longest = 0
+
+        original, seen, tried = torch.utils.data.DataLoader.__iter__, Seen(), []
+        try:
+            whole, _ = run()
+            seen.longest = 0
+            tried.clear()
+            got, told = run(*[(id, {"limit": 1 << 40, "worst": True}) for id in BOTH])
+        finally:
+            torch.utils.data.DataLoader.__iter__ = original
+        self.assertEqual(whole, got)
+        self.assertEqual(tried[0], 50, told.text())  # in the first step, long before it comes
+        for words in ("the longest batch of 40 samples: 4x50", "an evaluation of the longest batch", "saving a checkpoint writes"):
+            self.assertIn(words, told.text())
+
     def test_results_are_let_go(self):
         """Frames that an exception or an import keeps would keep a step's tensors, and a card's allocator asks for no collection."""
         class TimeFirst(nn.Module):

@@ -23,6 +23,11 @@ def read(module):
     return torch.get_rng_state(), card, [(g, _state(g)) for g in _besides(module)]
 
 
+def read_all():
+    """The states of the generators that anybody may draw from."""
+    return torch.get_rng_state(), None, [(g, _state(g)) for g in _shared()]
+
+
 def put_back(states):
     torch.set_rng_state(states[0])
     if states[1] is not None:
@@ -65,12 +70,14 @@ def _equal(a, b):
 
 
 def _besides(module):
-    found = [random]  # the module has the functions of a generator
-    if "numpy.random" in sys.modules:
-        found.append(sys.modules["numpy.random"])
     if module not in _held:
         _held[module] = _find(module)
-    return found + _held[module]
+    return _shared() + _held[module]
+
+
+def _shared():
+    """Python's own and numpy's: their modules have the functions of a generator."""
+    return [random] + ([sys.modules["numpy.random"]] if "numpy.random" in sys.modules else [])
 
 
 def _find(module):

@@ -32,10 +32,11 @@ class Case:
 class Governor:
     """The handler of outermost calls. allowed: ids of remedies; limit: bytes, if the caller knows a lower wall; failed: the
     whole batch is known not to fit; factor: share of the room to plan with, lowered after a plan that was too bold; teller: says
-    when not even weights, gradients and optimizer state fit; untried: modules must not be run on parts of their batches."""
+    when not even weights, gradients and optimizer state fit; untried: modules must not be run on parts of their batches;
+    worst: knows the longest batch, where that was asked for."""
 
-    def __init__(self, say, allowed, limit=None, failed=False, factor=1.0, teller=None, untried=False):
-        self.untried = untried
+    def __init__(self, say, allowed, limit=None, failed=False, factor=1.0, teller=None, untried=False, worst=None):
+        self.untried, self.worst = untried, worst
         self.say, self.allowed, self.limit, self.failed, self.factor = say, allowed, limit, failed, factor
         self.teller = teller or floor.Teller(say, limit)
         self.checkpointing = blocks.Checkpointing()
@@ -73,8 +74,11 @@ class Governor:
         return result
 
     def _begin(self, module, call, args, kwargs, size):
-        case = self._cases[module] = self._look_safely(module, call, args, kwargs)
-        case.size = size
+        case = self._look_at_worst(module, call, args, kwargs) if self.worst else None
+        if case is None:
+            case = self._look_safely(module, call, args, kwargs)
+            case.size = size
+        self._cases[module] = case
         self.checkpointing.use(module, case.choice.checkpoint)
         self._step.observe(room.of(next(module.parameters()).device, self.limit))
         return case
@@ -139,6 +143,19 @@ class Governor:
 
     # --- the first call of a module
 
+    def _look_at_worst(self, module, call, args, kwargs):
+        """The Case for the longest batch of the data, or None where that is no longer than this one, or cannot be run."""
+        longest = self.worst.lengthened(module, args, kwargs)
+        if longest is None:
+            longest, case = (args, kwargs), None
+        else:
+            case = self._look_safely(module, call, *longest)
+            case = case if case.candidates else None
+        self.worst.evaluate(module, lambda a, k: self._evaluation(module, call, a, k), *longest)
+        if case is not None:
+            case.size = _size(*longest)
+        return case
+
     def _look_safely(self, module, call, args, kwargs):
         """A fault of ours costs the remedy, not the training."""
         try:
@@ -177,9 +194,10 @@ class Governor:
             candidates = [c for c in candidates if not c.whole]
         always = held + room.state_to_come()
         free = self._budget(around.limit) - always
-        choice = _frugal(candidates, min(free, candidates[0].needs) if self.failed else free)
+        # After an attempt that ran out the last few bytes are worth any time.
+        choice = _frugal(candidates, min(free, candidates[0].needs) if self.failed else free, NEARLY if self.factor == 1 else 1)
         case = Case(module, inputs, candidates, choice, plan, choices.extra(cost, inputs.rows))
-        self._tell_beginning(case, held, around.limit)
+        self._tell_beginning(case, held, cost, around.limit)
         return case
 
     def _may_offload(self, around):
@@ -200,14 +218,15 @@ class Governor:
             _make_room()
         return None
 
-    def _tell_beginning(self, case, held, limit):
-        """held: bytes that are there whatever is chosen. Nothing is claimed with what has not been seen yet, the work of a loss
-        outside, nor with optimizer state, which can wait elsewhere: what is said here is final."""
-        least = min(case.candidates, key=lambda c: c.needs)
-        needs = int(least.needs - case.beside + held - room.state())
+    def _tell_beginning(self, case, held, cost, limit):
+        """held: bytes that are there now. What is said here is final, so nothing is claimed that could be otherwise: no workspaces,
+        no work of a loss outside, no optimizer state, which can wait elsewhere; only what lies there beside one row."""
+        module = case.module()
+        gradients = sum(p.numel() * p.element_size() for p in module.parameters() if p.requires_grad and p.grad is None)
+        needs = int(held - room.state() + gradients + cost.output_row * case.rows)
         if needs > limit:
-            self.say("note", "cannot fit: needs at least %s, %s are there: so much takes %s even with the %s" % (
-                room.words(needs), room.words(limit), case.name, least.words), id="cannot_fit", needs=needs, limit=limit)
+            self.say("note", "cannot fit: needs at least %s, %s are there: so much do weights, gradients and the results of %s take" % (
+                room.words(needs), room.words(limit), case.name), id="cannot_fit", needs=needs, limit=limit)
         for id in case.choice.remedies() or ["micro_batch"]:
             self.say("note", "%s: the first step with: %s" % (case.name, case.choice.words), id=id)
 
@@ -267,6 +286,8 @@ class Governor:
         for case in cases:
             self._tell(case, int(total), step.around.limit)
             case.settled = True
+        if first and self.worst:
+            self.worst.save([case.module() for case in cases])
         if first:
             self._step.observe(step.around)
 
@@ -389,21 +410,21 @@ def _together(cases, chosen):
     return sum(c.stays * count for c, count in picked) + max([c.needs - c.stays for c, _ in picked], default=0)
 
 
-def _frugal(candidates, free):
+def _frugal(candidates, free, nearly=NEARLY):
     """For a step in which more calls may follow: the cheapest way that leaves them room, or the one that needs least. What is
     equal to the bit may leave less room: for as much again."""
     few = [c for c in candidates if c.needs <= FRUGAL * free or c.bitwise and c.needs + c.stays <= free]
-    return _fastest(few) or _least(candidates, lambda c: c.needs + c.stays)
+    return _fastest(few) or _least(candidates, lambda c: c.needs + c.stays, nearly)
 
 
 def _fastest(candidates):
     return min(candidates, key=lambda c: c.price) if candidates else None
 
 
-def _least(candidates, needs):
+def _least(candidates, needs, nearly=NEARLY):
     """The fastest of those that need about the least: a hundred pieces for the last few bytes are worth nobody's while."""
     least = min(needs(c) for c in candidates)
-    return _fastest([c for c in candidates if needs(c) <= NEARLY * least])
+    return _fastest([c for c in candidates if needs(c) <= nearly * least])
 
 
 def _cheapest(cases, free):

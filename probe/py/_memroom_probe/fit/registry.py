@@ -37,8 +37,17 @@ def _calls(calls, say):
     if calls:
         either = next(iter(calls.values()))
         outermost.handle(governor.Governor(say, set(calls), either.get("limit"), either.get("failed", False), either.get("factor", 1.0), teller,
-                                           any(params.get("untried") for params in calls.values())))
+                                           any(params.get("untried") for params in calls.values()), _worst(calls, say)))
         governor.listen_to_optimizers()
+
+
+def _worst(calls, say):
+    """What rehearses the worst case, where that was asked for."""
+    if not any(params.get("worst") for params in calls.values()):
+        return None
+    from . import worst
+
+    return worst.Worst(say)
 
 
 def _from(module, function):
