@@ -90,7 +90,8 @@ class Worst:
             module.eval()
             with torch.no_grad():
                 evaluation(args, kwargs)
-            self.say("rehearsed", "an evaluation of the longest batch takes %s" % room.words(max(0, around.peak() - before)), id="micro_batch")
+            taken = " and takes %s" % room.words(max(0, around.peak() - before)) if around.is_card else ""
+            self.say("rehearsed", "an evaluation of the longest batch runs%s" % taken, id="micro_batch")
         except Exception as why:
             self.say("note", "an evaluation could not be rehearsed: %s: %s" % (type(why).__name__, why), id="micro_batch")
         finally:
@@ -115,9 +116,9 @@ class Worst:
         except Exception as why:  # state that cannot be written is the script's affair
             self.say("note", "saving could not be rehearsed: %s: %s" % (type(why).__name__, why), id="micro_batch")
             return
-        extra = max(0, around.peak() - before) if around.is_card else 0
-        self.say("rehearsed", "saving a checkpoint writes %s and takes %s of the card, %s of host memory" % (
-            room.words(sink.count), room.words(extra), room.words(max(0, host.held() - held))), id="micro_batch")
+        taken = " and takes %s of the card" % room.words(max(0, around.peak() - before)) if around.is_card else ""
+        self.say("rehearsed", "saving a checkpoint writes %s%s, %s of host memory" % (
+            room.words(sink.count), taken, room.words(max(0, host.held() - held))), id="micro_batch")
 
 
 class _Nowhere:
