@@ -183,10 +183,21 @@ func (f *Front) Run() (State, error) {
 			}
 		}
 		over, err := f.hear(what, payload)
+		if over && err == nil {
+			f.awaitKeeper(r)
+		}
 		if err != nil || over {
 			return f.state, err
 		}
 	}
+}
+
+// awaitKeeper lets the keeper go first, with the run's cgroup: a batch system that cleans up after us finds nothing left of the run.
+// Where the command left daemons the keeper stays with them.
+func (f *Front) awaitKeeper(r io.Reader) {
+	const patience = 250 * time.Millisecond
+	_ = f.conn.SetReadDeadline(time.Now().Add(patience))
+	_, _ = io.Copy(io.Discard, r)
 }
 
 // hear acts on one message; over means that the run has ended.
