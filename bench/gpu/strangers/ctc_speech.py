@@ -57,7 +57,7 @@ def main():
     parser.add_argument("--layers", type=int, default=4)
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--seconds", type=int, default=12)
-    parser.add_argument("--lr", type=float, default=1e-4)
+    parser.add_argument("--lr", type=float, default=5e-6)
     parser.add_argument("--clip", type=float, default=5.0)
     args = parser.parse_args()
     torch.manual_seed(9)
