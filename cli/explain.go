@@ -140,7 +140,7 @@ func addRun(m *diagnose.Material, folder *store.Folder) error {
 		m.HostLimit = run.HostMem
 	}
 	if s, err := folder.Summary(); err == nil {
-		m.HostWall = s.Peaks.HostLimit
+		m.HostWall, m.Alone, m.NoCard = s.Peaks.HostLimit, s.Peaks.Processes == 1, len(s.Peaks.Devices) == 0
 	}
 	if v, err := folder.Verdict(); err == nil {
 		m.Verdict = &v

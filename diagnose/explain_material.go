@@ -15,6 +15,8 @@ type Material struct {
 	Verdict   *event.Verdict  // of a run that memroom supervised
 	HostLimit event.Bytes     // its --host-mem, 0 without one
 	HostWall  event.Bytes     // the lowest wall for host memory while it ran, whoever set it; 0 unknown
+	Alone     bool            // it never had a second process
+	NoCard    bool            // no card was seen
 	Findings  []event.Finding // what was noticed while it ran
 	Setup     *remedy.Setup   // what the user says about the job, nil if nothing
 	Planned   Saving          // what a plan of that setup says, nil without one

@@ -160,6 +160,16 @@ func TestARunsOwnLimitIsNamed(t *testing.T) {
 	if x = diagnose.Explain(diagnose.Material{Verdict: &around}); strings.Contains(x.Remedies[0].How.Args, "--host-mem") {
 		t.Errorf("%+v", x.Remedies[0])
 	}
+	around.KilledBy = "slurm" // and Slurm's limit is raised in Slurm's words
+	x = diagnose.Explain(diagnose.Material{Verdict: &around, HostWall: 200 * event.MiB, Alone: true, NoCard: true})
+	if !strings.HasPrefix(x.Remedies[0].How.Args, "#SBATCH --mem=300M") || !strings.Contains(x.Verdict, "limit on host memory was reached: the limit is 200MiB") {
+		t.Errorf("%q, %+v", x.Verdict, x.Remedies[0])
+	}
+	for _, r := range x.Remedies {
+		if r.ID == remedy.DataLoaderWorkers || r.ID == remedy.PinMemory {
+			t.Errorf("%s, for a process alone without a card", r.ID)
+		}
+	}
 }
 
 // TestFindingsExplainARunThatEndedWell: a leak or a forecast on record is an explanation; one that was taken back is none.

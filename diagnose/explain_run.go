@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"memroom/event"
+	"memroom/remedy"
 	"memroom/trace"
 )
 
@@ -63,6 +64,12 @@ func explainVerdict(m Material, saving Saving) *Explanation {
 	x.Evidence = append([]string{}, m.Verdict.Evidence...)
 	x.job = jobOf(c, hintsOf(m.Logs))
 	x.job.HostLimit, x.job.Setup, x.job.Slurm = own, m.Setup, m.Verdict.KilledBy == "slurm"
+	if m.Alone {
+		x.job.On[remedy.DataLoaderWorkers] = "the run had no worker processes"
+	}
+	if m.NoCard {
+		x.job.On[remedy.PinMemory] = "batches are pinned for a card, and none was seen"
+	}
 	if c.Where == event.WhereCgroup {
 		x.Detail = "limit"
 	}

@@ -255,6 +255,9 @@ func (r *Remedy) TitleFor(job Job) string {
 	if r.ID == MicroBatch && job.Pieces > 1 {
 		return fmt.Sprintf("a %d times smaller micro-batch, gradients accumulated over %d times as many", job.Pieces, job.Pieces)
 	}
+	if r.ID == RaiseLimit && (job.Where == event.WhereCgroup || job.Where == event.WhereHost) {
+		return "raise the job's limit on host memory"
+	}
 	if title := r.titles[job.Framework]; title != "" {
 		return title
 	}
