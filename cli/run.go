@@ -52,6 +52,9 @@ func (c *runCmd) check() error {
 	if c.PressureAt <= 0 || c.PressureAt >= 1 {
 		return exitWith(exitUsage, "--pressure-at %v: a share of the limit between 0 and 1, such as 0.92", c.PressureAt)
 	}
+	if c.Grace < 0 || c.NodeRank < 0 {
+		return exitWith(exitUsage, "--grace %v, --node-rank %d: neither can be negative", c.Grace, c.NodeRank)
+	}
 	if c.View && c.Detach {
 		return exitWith(exitUsage, "--view watches and --detach leaves: take one; `memroom top RUN` shows a detached run live")
 	}

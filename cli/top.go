@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -10,6 +11,7 @@ import (
 
 	"golang.org/x/term"
 
+	"memroom/diagnose"
 	"memroom/event"
 	"memroom/report"
 	"memroom/store"
@@ -20,14 +22,35 @@ type topCmd struct {
 	Record string        `arg:"" optional:"" name:"run" help:"ID, beginning or end of one, or name; the last run if left out."`
 	Every  time.Duration `help:"Time between two pictures, or lines where there is no terminal." default:"1s"`
 	Once   bool          `help:"Print one line and leave."`
+	JSON   bool          `name:"json" help:"Print JSON, an object a line."`
+}
+
+// shortestEvery keeps a slip from flooding a terminal or a disk.
+const shortestEvery = 100 * time.Millisecond
+
+// topLine is a line of --json.
+type topLine struct {
+	ID        string                      `json:"id"`
+	Status    store.Status                `json:"status"`
+	HostLimit event.Bytes                 `json:"host_limit,omitempty"`
+	Sample    event.Sample                `json:"sample"`
+	Step      *event.RankedStep           `json:"step,omitempty"`
+	StepRate  float64                     `json:"steps_per_second,omitempty"`
+	Findings  []event.Finding             `json:"findings"`
+	Forecasts []diagnose.Prediction       `json:"forecasts"`
+	Host      *diagnose.Account           `json:"host_account,omitempty"`
+	Cards     map[string]diagnose.Account `json:"accounts,omitempty"`
 }
 
 func (topCmd) examples() []example {
-	return []example{{line: "memroom run -- sleep 0.5 && memroom top --once"}}
+	return []example{{line: "memroom run -- sleep 0.5 && memroom top --once"}, {line: "memroom run -- sleep 0.5 && memroom top --once --json"}}
 }
 
 // Run follows the files of the run: it needs nothing of the processes that write them.
 func (c *topCmd) Run(s *session) error {
+	if c.Every < shortestEvery {
+		return exitWith(exitUsage, "--every %v is too often; readings come four times a second", c.Every)
+	}
 	kept, err := openStore()
 	if err != nil {
 		return err
@@ -38,11 +61,10 @@ func (c *topCmd) Run(s *session) error {
 	}
 	f := newFollower(folder)
 	if f.update(); c.Once {
-		_, err := fmt.Fprintln(s.Out, f.line())
-		return err
+		return c.print(s, f)
 	}
 	out, terminal := s.Out.(*os.File)
-	if terminal = terminal && isTerminal(out); !terminal {
+	if terminal = terminal && isTerminal(out) && !c.JSON; !terminal {
 		return c.lines(s, f)
 	}
 	keys := newKeys(s)
@@ -62,14 +84,32 @@ func (c *topCmd) Run(s *session) error {
 func (c *topCmd) lines(s *session, f *follower) error {
 	for {
 		f.update()
-		if _, err := fmt.Fprintln(s.Out, f.line()); err != nil {
-			return nil // nobody reads any more
-		}
-		if f.over() {
+		over := f.over()
+		if c.print(s, f) != nil || over { // or nobody reads any more
 			return nil
 		}
 		time.Sleep(c.Every)
 	}
+}
+
+// print writes the state of the run, in words or as JSON.
+func (c *topCmd) print(s *session, f *follower) error {
+	if !c.JSON {
+		_, err := fmt.Fprintln(s.Out, f.line())
+		return err
+	}
+	line := topLine{ID: f.folder.ID, Status: f.folder.Row().Status, HostLimit: f.hostWall(), Sample: f.last, StepRate: f.stepRate, Findings: f.findings,
+		Forecasts: f.now.Forecasts, Host: f.now.Host, Cards: f.now.Accounts}
+	if f.step.Step.Step > 0 {
+		line.Step = &f.step
+	}
+	if line.Findings == nil {
+		line.Findings = []event.Finding{}
+	}
+	if line.Forecasts == nil {
+		line.Forecasts = []diagnose.Prediction{}
+	}
+	return json.NewEncoder(s.Out).Encode(line)
 }
 
 // follower reads what is appended to a run's files.
