@@ -1,13 +1,13 @@
-"""Prints what a run of loop.py was told: usage judge.py KIND RUN_FOLDER"""
+"""Prints what a run of loop.py or styles.py was told: usage judge.py SCRIPT KIND RUN_FOLDER"""
 import json
 import os
 import re
 import sys
 
-kind, folder = sys.argv[1:]
+script, kind, folder = sys.argv[1:]
 onset = {"late": 60}.get(kind, 1)
 lines = {word: [] for word in ("makes", "keeps", "calls")}
-with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "loop.py")) as f:
+with open(script) as f:
     for number, text in enumerate(f, 1):
         for word in lines:
             if re.search(r"#.*\b%s (\w+ )*?%s\b" % (word, kind), text):
@@ -23,7 +23,7 @@ if not said:
     print("%-22s NOT FOUND %s" % (kind, others))
     sys.exit()
 first = said[0]
-frames = [f["line"] for f in first.get("frames") or [] if f["file"].endswith("loop.py")]
+frames = [f["line"] for f in first.get("frames") or [] if f["file"].endswith(os.path.basename(script))]
 line = frames and "%d from %d" % (frames[0], frames[-1]) or None
 title = first["title"]
 # The line that allocated what stays, innermost in the program, and the line of its loop that led there.

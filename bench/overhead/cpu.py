@@ -1,9 +1,9 @@
 """What the probe's hooks cost on a CPU, by their own counters, and that losses do not change by a bit.
 
-    python bench/overhead/cpu.py [--steps 200]
+    python bench/overhead/cpu.py [--steps 150,500] [--only "2 ms"]
 
-Three loops with steps of very different length: the bar is 0.5 % of step time, whatever the length. Steps shorter than a
-millisecond are read less often, which is how the share is held; the last column says how many were.
+Loops with steps of very different length, and short and long runs of each: the bar is 0.5 % of step time, whatever the
+length. Short steps are not all read, which is how the share is held; the last columns say how many were, and how far apart.
 """
 
 import argparse
@@ -18,12 +18,15 @@ sys.path.insert(0, HERE)
 from gpu import PROBE, Monitor  # noqa: E402
 
 
+LOOPS = {"0.5 ms": (16, 8, 2), "2 ms": (256, 96, 2), "5 ms": (256, 192, 3), "20 ms": (512, 256, 4), "100 ms": (1024, 384, 6)}  # width, batch, layers
+
+
 def train(name, steps):
     import torch
 
     torch.manual_seed(0)
     torch.set_num_threads(1)
-    width, batch, layers = {"0.5 ms": (16, 8, 2), "5 ms": (256, 128, 3), "50 ms": (768, 256, 6)}[name]
+    width, batch, layers = LOOPS[name]
     model = torch.nn.Sequential(*[m for _ in range(layers) for m in (torch.nn.Linear(width, width), torch.nn.ReLU())])
     optimizer = torch.optim.AdamW(model.parameters())
     losses = []
@@ -49,19 +52,29 @@ def run(name, steps, monitor=None):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("--steps", default="150,500")
+    parser.add_argument("--only", default="")
     parser.add_argument("--child")
     args = parser.parse_args()
     if args.child:
-        return train(args.child, args.steps)
-    for name, factor in (("0.5 ms", 20), ("5 ms", 2), ("50 ms", 1)):
-        monitor, steps = Monitor(), args.steps * factor
-        bare, probed = run(name, steps), run(name, steps, monitor)
-        told = [m for m in monitor.heard if m["t"] == "steps"]
-        spent, rows = told[-1]["spent_us"], sum(len(m["rows"]) for m in told)
-        print("steps of about %s: %.2f ms with the probe, hooks take %.3f %% (bar 0.5 %%), losses bit-identical: %s, %d of %d steps read" % (
-            name, 1e3 * probed["seconds"] / steps, 100 * spent / (1e6 * probed["seconds"]), bare["losses"] == probed["losses"],
-            rows, steps), flush=True)
+        return train(args.child, int(args.steps))
+    for name in LOOPS:
+        for steps in map(int, args.steps.split(",")) if args.only in name else ():
+            compare(name, steps)
+
+
+def compare(name, steps):
+    monitor = Monitor()
+    bare, probed = run(name, steps), run(name, steps, monitor)
+    told = [m for m in monitor.heard if m["t"] == "steps"]
+    ended = [m for m in monitor.heard if m["t"] == "exit"][0]
+    read = [row[0] for m in told for row in m["rows"]]
+    gaps = [b - a for a, b in zip(read, read[1:])]
+    early = [gap for a, gap in zip(read, gaps) if a <= 60]
+    print("steps of about %-6s: %.2f ms with the probe, hooks take %.3f %% of %d steps (bar 0.5 %%), losses bit-identical: %s, "
+          "%d read, at most %d apart, %d in the first 60" % (
+              name, 1e3 * probed["seconds"] / steps, 100 * ended["spent_us"] / ended["elapsed_us"], steps,
+              bare["losses"] == probed["losses"], len(read), max(gaps), max(early)), flush=True)
 
 
 if __name__ == "__main__":

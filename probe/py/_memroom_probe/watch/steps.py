@@ -21,7 +21,7 @@ MOST_GAP, QUIET_GAP = 5, 8  # steps from one reading to the next as long as hook
 # so that a leak is known within 40 steps, and while it does not
 FIRST_STEPS = 4  # read one by one: states, workspaces and kernels are made in them, and must not hide what begins there
 LEVEL = 4096  # bytes of the heap that are no rise
-SUSPICIOUS = 5  # readings in a row that rose: told at once, so that the monitor can look closer while the rise is young
+SUSPICIOUS = 12  # steps for which memory has risen at every reading: told at once, so that the monitor can look while the rise is young
 SHARE = 0.0030  # of a step's time that readings take by themselves; the rest of the budget is for telling them
 _NEVER = 1 << 62
 CLOSE_STEPS = 40  # read without long rests after a command: the monitor suspects something
@@ -37,7 +37,9 @@ ended_ns = now()
 _taken = []  # rows not yet told
 _floor = 0  # memory as last read
 _rose = 0  # last step at which it had risen
-_streak = 0  # readings in a row at which it had
+_level = 0  # and at which it had not
+_asked = 0  # step at which the monitor was told of a rise
+_answers = 0  # readings at which its answer is looked for
 _heap = _heap_due = 0  # malloc's bytes as last read beside a card, and the step at which they are read again
 _over = 0  # what hooks had spent too much when that was last looked at, nanoseconds
 _pages_ns = 0
@@ -117,7 +119,7 @@ def count():
 
 def close(read, devices):
     """Ends a step. read(device) gives (device, allocated, reserved, peak, split, retries, ooms) of each of the devices."""
-    global phase, step, _unread, _last, _cost, _spent, resting
+    global phase, step, _unread, _last, _cost, _spent, _answers, resting
     ended = now()
     if step == 0:
         guard.start()  # the share of time is that of steps, not of loading data and building the model
@@ -131,16 +133,27 @@ def close(read, devices):
     phase = "forward"
     if step >= _due:
         _call()
-    if ended - _flushed_ns > FLUSH_NS or len(_taken) >= MAX_ROWS or _streak == SUSPICIOUS:
+    if ended - _flushed_ns > FLUSH_NS or len(_taken) >= MAX_ROWS or _suspicious():
         flush()
         obey()
-    elif SUSPICIOUS < _streak <= SUSPICIOUS + 2:  # the monitor may have answered
+    elif _answers and step > _asked:
+        _answers -= 1
         obey()
     # Telling rows or counting weights now and then is not what a reading costs: the estimate falls at once and rises slowly.
     if step > 2:
-        _cost = min(guard.spent_ns - _spent, 5 * _cost // 4 + 2000)
+        _cost = max(min(guard.spent_ns - _spent, 5 * _cost // 4 + 2000), 10000)
     _spent = guard.spent_ns
     resting = max(0, min(_gap(took), _wake - step) - 1)
+
+
+def _suspicious():
+    """Says, once for each rise, that memory has risen at every reading for some steps: the monitor is told at once, so that it
+    can look closer while the rise is young. Its answer is looked for at the next readings."""
+    global _asked, _answers
+    if _asked > _level or step < _level + SUSPICIOUS:
+        return False
+    _asked, _answers = step, 3
+    return True
 
 
 def _gap(took):
@@ -169,7 +182,7 @@ def rest():
 
 def _take(ended, read, devices):
     """Takes the figures of the step that ended as rows, one a device (see wire.STEP_COLUMNS), and starts the times anew."""
-    global ended_ns, wait_ns, backward_ns, optimizer_ns, micro_batches, _unread, _told, _floor, _rose, _streak, _heap, _heap_due
+    global ended_ns, wait_ns, backward_ns, optimizer_ns, micro_batches, _unread, _told, _floor, _rose, _level, _heap, _heap_due
     _told = step
     unit = 1000 * _unread
     if not devices or step >= _heap_due:  # beside a card it is of second rank: read as seldom as the card where steps are short
@@ -192,9 +205,8 @@ def _take(ended, read, devices):
                        split, retries, ooms, resident, anonymous, heap])
     if floor > _floor + (0 if devices else LEVEL):
         _rose = step
-        _streak += 1
     else:
-        _streak = 0
+        _level = step
     _floor = floor
     ended_ns, wait_ns, backward_ns, optimizer_ns, micro_batches, _unread = ended, 0, 0, 0, 0, 0
 
@@ -234,10 +246,10 @@ def _end():
 def obey():
     """Carries out the commands that have arrived. What they cost was asked for and is not the hooks'."""
     global _awake
+    before = guard.used()
     commands = link.commands()
     if commands:
         _awake = step + CLOSE_STEPS
-        before = guard.used()
         _carry_out(commands)
         guard.spent_ns -= guard.used() - before
 
