@@ -129,6 +129,9 @@ func (p *fitPolicy) facts(a supervise.Attempt, tried fit.Tried) fit.Facts {
 		if f.Limit == 0 {
 			f.Limit = oom.Reserved + oom.Free
 		}
+		if oom.Limit > 0 {
+			f.Limit = min(f.Limit, oom.Limit)
+		}
 	}
 	if said := tried.Limit(); said > 0 {
 		f.Limit = said // a cap that the program set itself is known only inside it

@@ -78,6 +78,7 @@ type OOM struct {
 	Allocated event.Bytes   `json:"allocated"`
 	Reserved  event.Bytes   `json:"reserved"`
 	Split     event.Bytes   `json:"inactive_split"`
+	Limit     event.Bytes   `json:"limit,omitempty"` // that the program set for its allocator; 0: none
 	Phase     string        `json:"phase"`
 	Snapshot  string        `json:"snapshot"` // path of the dump, empty if none was written
 	Lines     bool          `json:"lines"`    // the dump has stacks

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from test_microbatch import TinyGPT, sentences
 from training import Told, furthest, parameters_apart, remedies, sgd, train
 
-from _memroom_probe.fit import blocks, choices, floor, measure, microbatch, outermost, room
+from _memroom_probe.fit import blocks, choices, floor, governor, measure, microbatch, outermost, registry, room
 from _memroom_probe.fit.rows import Inputs
 
 BOTH = ("micro_batch", "checkpointing")
@@ -87,6 +87,23 @@ class Choice(unittest.TestCase):
                 self.assertLess(parameters_apart(a, b), 1e-5)
                 for x, y in zip(a.buffers(), b.buffers()):  # running statistics moved on once a step, not twice
                     self.assertTrue(torch.equal(x, y))
+
+    def test_first_step_is_safe(self):
+        """After running out, the first step changes something, is equal to the bit where that leaves room for more calls, and is run
+        with the least after a plan of ours that ran out; whichever remedy of those that act together was told so."""
+        candidates = needs(deep(), points()[0])
+        whole, asked = candidates[0].needs, {}
+        for together in ([("activation_offload", {"measured": True}), ("micro_batch", {"failed": True, "factor": 0.75}), ("checkpointing", {"failed": True})],
+                         [("micro_batch", {"failed": True}), ("checkpointing", {})]):
+            asked[len(together)] = registry._together([params for _, params in together])
+        self.assertEqual(asked[3], {"limit": None, "failed": True, "factor": 0.75, "untried": False})
+        for count, least in ((3, True), (2, False)):
+            chief = governor.Governor(lambda *a, **k: None, set(BOTH), **asked[count])
+            choice = chief._for_first_step(candidates, 100 * whole)
+            self.assertTrue(choice.remedies())
+            self.assertLessEqual(governor._with_others(choice), governor._with_others(candidates[0]))
+            if least:
+                self.assertLessEqual(governor._with_others(choice), 1.05 * min(governor._with_others(c) for c in candidates))
 
     def test_worst_case_first(self):
         """The longest batch is measured before it comes, an evaluation and a checkpoint with it, and the loop sees nothing of it."""

@@ -121,12 +121,14 @@ def _counts(rows):
 
 
 def _offloaded(rows, cost, beside):
-    """A part of what is saved waits on the host, alone or beside parts that are checkpointed."""
+    """A part of what is saved waits on the host, alone or beside parts that are checkpointed. What is needed beside all of it was
+    measured: it may be largest when little has been saved yet."""
+    alone = cost.away_fixed + cost.away_row * rows + beside
     for parts in [()] + cost.grains[:1]:
         saved = max(0, cost.saved_row - _gain(parts)) * rows
-        whole = max((cost.peak_row - _gain(parts)) * rows, max([p.saved for p in parts], default=0) * rows)
+        inside = max([p.saved for p in parts], default=0) * rows
         for share in (0.25, 0.5, 0.75, 0.95):
-            away = share * saved
+            stays = (1 - share) * saved
             words = "%d %% of what is saved waits in host memory%s" % (100 * share, ", %d blocks checkpointed" % len(parts) if parts else "")
-            yield Choice(words, cost.peak_fixed + whole + beside - away, saved - away + cost.saved_fixed + cost.output_row * rows,
-                         1.0 if parts else 0.0, cost, rows, parts, offload=away)
+            yield Choice(words, alone + stays + inside, stays + cost.saved_fixed + cost.output_row * rows,
+                         1.0 if parts else 0.0, cost, rows, parts, offload=share * saved)

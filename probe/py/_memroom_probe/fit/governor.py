@@ -184,7 +184,8 @@ class Governor:
                 plan, inputs = plan
             inputs.refuse_indices()
             held = around.held()
-            cost = measure.cost(module, call, inputs, around, "checkpointing" in self.allowed and type(module).__name__ != "OptimizedModule")
+            cost = measure.cost(module, call, inputs, around, "checkpointing" in self.allowed and type(module).__name__ != "OptimizedModule",
+                                self._may_offload(around))
         except Cannot as reason:
             return self._unmeasured(module, around, reason)
         if not cost.repeats and "checkpointing" in self.allowed:
@@ -194,11 +195,16 @@ class Governor:
             candidates = [c for c in candidates if not c.whole]
         always = held + room.state_to_come()
         free = self._budget(around.limit) - always
-        # After an attempt that ran out the last few bytes are worth any time.
-        choice = _frugal(candidates, min(free, candidates[0].needs) if self.failed else free, NEARLY if self.factor == 1 else 1)
+        choice = self._for_first_step(candidates, free)
         case = Case(module, inputs, candidates, choice, plan, choices.extra(cost, inputs.rows))
         self._tell_beginning(case, held, cost, around.limit)
         return case
+
+    def _for_first_step(self, candidates, free):
+        """A step that is only watched must be safe rather than fast. After an attempt of ours that ran out it is run with the least."""
+        if self.factor < 1:
+            return _least(candidates, _with_others)
+        return _frugal(candidates, min(free, candidates[0].needs) if self.failed else free)
 
     def _may_offload(self, around):
         return "activation_offload" in self.allowed and around.is_card
@@ -410,21 +416,26 @@ def _together(cases, chosen):
     return sum(c.stays * count for c, count in picked) + max([c.needs - c.stays for c, _ in picked], default=0)
 
 
-def _frugal(candidates, free, nearly=NEARLY):
+def _frugal(candidates, free):
     """For a step in which more calls may follow: the cheapest way that leaves them room, or the one that needs least. What is
-    equal to the bit may leave less room: for as much again."""
-    few = [c for c in candidates if c.needs <= FRUGAL * free or c.bitwise and c.needs + c.stays <= free]
-    return _fastest(few) or _least(candidates, lambda c: c.needs + c.stays, nearly)
+    equal to the bit may leave less room, for two calls like it; what changes nothing may not."""
+    few = [c for c in candidates if c.needs <= FRUGAL * free or c.bitwise and c.remedies() and _with_others(c) <= free]
+    return _fastest(few) or _least(candidates, _with_others)
+
+
+def _with_others(choice):
+    """Bytes for this call and for what stays of two more that wait for the same backward pass."""
+    return choice.needs + 2 * choice.stays
 
 
 def _fastest(candidates):
     return min(candidates, key=lambda c: c.price) if candidates else None
 
 
-def _least(candidates, needs, nearly=NEARLY):
+def _least(candidates, needs):
     """The fastest of those that need about the least: a hundred pieces for the last few bytes are worth nobody's while."""
     least = min(needs(c) for c in candidates)
-    return _fastest([c for c in candidates if needs(c) <= nearly * least])
+    return _fastest([c for c in candidates if needs(c) <= NEARLY * least])
 
 
 def _cheapest(cases, free):

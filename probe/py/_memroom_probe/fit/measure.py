@@ -14,13 +14,14 @@ from .rows import Cannot, is_tensor
 
 class Cost:
     """Bytes: saved per row and fixed (kept from forward to backward), peak per row and fixed (forward and backward of one
-    piece, gradients included), outputs per row with their elements, whether they are in half precision and whether a loss
+    piece, gradients included), the same while what is saved is away, outputs per row with their elements, whether they are in half precision and whether a loss
     is among them. grains: the module taken apart coarsely and finely, each a list of blocks.Part with bytes per row.
     Seconds: of a forward and a backward pass, per row and for a piece of any size (launching kernels). repeats: whether a second
     run gives the same results; recomputable: whether its backward pass bears checkpointing too."""
 
-    def __init__(self, saved, peak, seconds, outputs, grains, repeats=True, recomputable=True):
+    def __init__(self, saved, peak, seconds, outputs, grains, away, repeats=True, recomputable=True):
         self.repeats, self.recomputable = repeats, recomputable
+        self.away_fixed, self.away_row = away
         self.saved_fixed, self.saved_row = saved
         self.peak_fixed, self.peak_row = peak
         self.time_fixed, self.time_row = seconds
@@ -31,8 +32,9 @@ class Cost:
 GRAINS = (1 / 4, 1 / 14)  # of what is saved, the most that one part may save
 
 
-def cost(module, call, inputs, room, apart=True):
-    """Measures on at most an eighth of the batch, at least one row and two rows. apart: look for parts to checkpoint."""
+def cost(module, call, inputs, room, apart=True, away=False):
+    """Measures on at most an eighth of the batch, at least one row and two rows. apart: look for parts to checkpoint; away: see
+    what is needed while all that is saved waits on the host."""
     few = max(2 if inputs.rows >= 4 else 1, inputs.rows // 16)  # one row alone upsets BatchNorm
     many = min(2 * few, inputs.rows)
     if many == few:
@@ -47,8 +49,9 @@ def cost(module, call, inputs, room, apart=True):
     lines = [_line(few, getattr(first, what), many, getattr(second, what)) for what in ("saved", "peak", "seconds")]
     size, elements, half, has_loss = second.outputs
     lines[1] = _at_least(lines[1], lines[0][1] + size / many, many, second.peak)
+    beside = away and _line_away(module, call, inputs, few, many, room) or lines[1]
     grains = _grains(module, second.records, second.saved, many) if apart and second.repeats else []
-    return Cost(*lines, (size / many, elements / many, half, has_loss), grains, second.repeats, recomputable=second.repeats and not second.once)
+    return Cost(*lines, (size / many, elements / many, half, has_loss), grains, beside, second.repeats, second.repeats and not second.once)
 
 
 def _twice(module, call, inputs, few, many, room):
@@ -62,6 +65,27 @@ def _twice(module, call, inputs, few, many, room):
         raise
     except Exception as why:
         raise Cannot("the module does not run on a part of the batch: %s" % type(why).__name__)
+
+
+def _line_away(module, call, inputs, few, many, room):
+    """The line of the peak with all that is saved in host memory, or None where that does not work."""
+    from . import offload  # it stands above this module
+
+    def peak(rows):
+        args, kwargs = inputs.pick(list(range(rows)))
+        before = room.held()
+        room.start_peak()
+        with torch.enable_grad(), offload.Away(module, above=0):
+            results = [t for t in tree.flatten(call(*args, **kwargs))[0] if is_tensor(t) and t.requires_grad and t.is_floating_point()]
+        if results:
+            _by_grad([t.float().sum() for t in results], [p for p in module.parameters() if p.requires_grad])
+        return room.peak() - before
+
+    try:
+        with _put_back(module):
+            return _line(few, peak(few), many, peak(many))
+    except Exception:  # whatever it is, the choice is made without
+        return None
 
 
 def _twice_or_never(module, call, inputs, room):

@@ -28,17 +28,23 @@ def _calls(calls, say):
         return
     from . import floor, governor, microbatch, outermost
 
-    teller = floor.Teller(say, next(iter(calls.values())).get("limit"))
+    together = _together(calls.values())
+    teller = floor.Teller(say, together["limit"])
     teller.when_out()
     micro = calls.get("micro_batch", {})
     if micro.get("size") or micro.get("pieces"):
         outermost.handle(microbatch.MicroBatch(say, microbatch.fixed(micro.get("size"), micro.get("pieces"), micro.get("keep", 0))))
         calls.pop("micro_batch")
     if calls:
-        either = next(iter(calls.values()))
-        outermost.handle(governor.Governor(say, set(calls), either.get("limit"), either.get("failed", False), either.get("factor", 1.0), teller,
-                                           any(params.get("untried") for params in calls.values()), _worst(calls, say)))
+        outermost.handle(governor.Governor(say, set(calls), teller=teller, worst=_worst(calls, say), **together))
         governor.listen_to_optimizers()
+
+
+def _together(some):
+    """What several remedies that are one handler are asked for: the strictest of each."""
+    limits = [params["limit"] for params in some if params.get("limit")]
+    return {"limit": min(limits, default=None), "failed": any(params.get("failed") for params in some),
+            "factor": min([params.get("factor", 1.0) for params in some], default=1.0), "untried": any(params.get("untried") for params in some)}
 
 
 def _worst(calls, say):

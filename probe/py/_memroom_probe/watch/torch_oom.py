@@ -50,9 +50,16 @@ def _observe(device, requested, device_total, device_free):
     steps.flush()
     fields = {"step": steps.step, "device": device, "requested": requested, "total": device_total, "free": device_free,
               "allocated": allocated, "reserved": reserved, "inactive_split": split, "phase": steps.phase}
+    if _allowed(device) < 1:
+        fields["limit"] = int(device_total * _allowed(device))
     fields["snapshot"], fields["lines"] = dump("oom"), recording()
     fields["frames"] = oom.current_frames()
     link.send("oom", fields)
+
+
+def _allowed(device):
+    """The share of the card that the program lets its allocator take."""
+    return getattr(_torch.cuda, "get_per_process_memory_fraction", lambda _: 1.0)(device)
 
 
 def recording():
