@@ -67,6 +67,14 @@ class Choice(unittest.TestCase):
         self.assertIn("fits as it is", told.text())
         self.assertNotIn("applied", told.text())
 
+    def test_predicted_is_what_will_be_there(self):
+        """However much room there is, and although the batch is said to have failed."""
+        held = room.HostRoom(1).held()
+        _, _, told = train(deep(), classify, points(), sgd, [(id, {"limit": 1 << 40, "failed": True}) for id in BOTH])
+        predicted = [fields["predicted"] for kind, _, fields in told if kind == "applied"]
+        self.assertTrue(predicted, told.text())
+        self.assertLess(max(predicted), 2 * held)
+
     def test_some_blocks_are_enough(self):
         model = deep()
         some = [c for c in needs(model, points()[0]) if c.checkpoint and not c.share]

@@ -280,6 +280,7 @@ class Governor:
         free = self._budget(step.around.limit) - self._held(cases, step.around, step.results_alive()) - unforeseen
         if not first and _together(cases, lambda c: c.choice) <= free + (1 - room.SAFETY) / 2 * step.around.limit:
             return
+        always = self._budget(step.around.limit) - free
         if self.failed:
             free = min(free, 0.97 * _together(cases, lambda c: c.candidates[0]))
         taken = _cheapest(cases, free)
@@ -288,7 +289,7 @@ class Governor:
         for case, choice in taken.items():
             case.choice = choice
             self.checkpointing.use(case.module(), choice.checkpoint)
-        total = self._budget(step.around.limit) - free + _together(cases, lambda c: c.choice)
+        total = always + _together(cases, lambda c: c.choice)
         for case in cases:
             self._tell(case, int(total), step.around.limit)
             case.settled = True
