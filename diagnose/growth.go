@@ -63,6 +63,8 @@ func (s *Series) Add(step int64, floor, reserved, working float64, limits Thresh
 	}
 }
 
+func (s *Series) last() float64 { return s.floor[len(s.floor)-1].Value }
+
 // patience is how many steps the judgement can wait: the longer the series, the less one more of them can change.
 func (s *Series) patience(limits Thresholds) int64 {
 	switch {

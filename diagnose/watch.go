@@ -40,6 +40,7 @@ type process struct {
 	byHeap    bool            // host memory is judged by the heap
 	looked    int64           // step at which garbage was collected on suspicion, 0 not yet
 	asked     bool            // for stacks and what grew on the heap
+	collect   collection
 	frames    []event.Frame
 	holder    string
 	told      Prediction
@@ -153,6 +154,7 @@ func (w *Watch) step(pid int, p *process, row event.Step) []event.Finding {
 	}
 	p.took(row.Duration)
 	p.series.Add(row.Step, floor, reserved, working, w.limits)
+	p.collect.saw(floor)
 	var found []event.Finding
 	found = append(found, w.leaks(pid, p, row)...)
 	found = append(found, w.forecast(p, row, float64(limit)-above)...)
@@ -234,6 +236,12 @@ func (w *Watch) leaks(pid int, p *process, row event.Step) []event.Finding {
 	if !leaks || p.takenBack >= mostTakenBack || row.Device == event.HostDevice && !t.MattersOnHost(p.byHeap, w.limits) {
 		return nil
 	}
+	if p.collect.doubts(t) {
+		if p.collect.due(row.Step) {
+			w.askCollection(pid, p)
+		}
+		return nil
+	}
 	p.leak = &t
 	return []event.Finding{p.leakFinding(t, row.Device)}
 }
@@ -267,14 +275,75 @@ func (w *Watch) look(pid int, p *process, row event.Step) {
 	case !growing:
 	case p.looked == 0:
 		p.looked = row.Step
-		w.asks = append(w.asks, Ask{PID: pid, Do: "collect"}, Ask{PID: pid, Do: "heap"})
+		w.askCollection(pid, p)
+		w.asks = append(w.asks, Ask{PID: pid, Do: "heap"})
 		if row.Device != event.HostDevice {
 			w.asks = append(w.asks, Ask{PID: pid, Do: "record_stacks", Steps: lookSteps})
 		}
+	case p.collect.helped && p.collect.times < fewTimes && p.series.trend.Onset >= p.collect.at && p.collect.due(row.Step):
+		w.askCollection(pid, p) // was it that, or garbage from the start of the program?
 	case !p.asked && row.Step >= p.looked+lookSteps:
 		p.asked = true
 		w.asks = append(w.asks, Ask{PID: pid, Do: "heap"})
 	}
+}
+
+func (w *Watch) askCollection(pid int, p *process) {
+	p.collect.pending = true
+	p.collect.times++
+	w.asks = append(w.asks, Ask{PID: pid, Do: "collect"})
+}
+
+// Collected takes it that a probe has collected garbage, after its last step.
+func (w *Watch) Collected(pid int) {
+	for at, p := range w.processes {
+		if at.pid == pid && p.collect.pending {
+			p.collect = collection{at: p.last.Step, level: p.series.last(), growth: p.series.trend.Growth, open: seenAfter,
+				helped: p.collect.helped, times: p.collect.times}
+		}
+	}
+}
+
+// collection is what is known about garbage: objects that refer to each other wait for the interpreter's collector, which may come
+// only every hundred steps, and grow like a leak until then. Where a rise was lost when garbage was collected for us, the next one is
+// called a leak only if it outlasts another collection.
+type collection struct {
+	pending bool    // asked for
+	at      int64   // last step before it was done
+	level   float64 // memory then
+	growth  float64 // and how far it had risen
+	open    int     // readings that may still show what it brought
+	helped  bool
+	times   int
+}
+
+const (
+	seenAfter    = 3   // readings after a collection within which memory falls if it brought anything
+	fewTimes     = 3   // collections asked for without delay
+	collectEvery = 100 // steps between the others: a collection can take a tenth of a second
+)
+
+// saw notes a reading after a collection.
+func (c *collection) saw(floor float64) {
+	if c.open == 0 {
+		return
+	}
+	c.open--
+	if floor < c.level-0.5*c.growth {
+		c.helped, c.open = true, 0
+	} else if c.open == 0 {
+		c.helped = false
+	}
+}
+
+// doubts says that a rise may be garbage that was not collected yet.
+func (c *collection) doubts(t Trend) bool {
+	return c.helped && (c.pending || c.open > 0 || t.Onset > c.at)
+}
+
+// due says whether another collection may be asked for.
+func (c *collection) due(step int64) bool {
+	return !c.pending && c.open == 0 && (c.times < fewTimes || step >= c.at+collectEvery)
 }
 
 // lookSteps is how long the probe watches what a rising floor is made of.

@@ -159,6 +159,7 @@ type Report struct {
 // Done answers a command.
 type Done struct {
 	ID   int64  `json:"id"`
+	Do   string `json:"do,omitempty"` // the command; unknown from older probes
 	OK   bool   `json:"ok"`
 	Said string `json:"said"`
 	Path string `json:"path,omitempty"`

@@ -59,6 +59,10 @@ func (j *Judgement) Heard(pid int, rank *int, message probe.Message) []event.Fin
 				return j.watch.Holder(pid, t.Type+" kept by "+t.Holder)
 			}
 		}
+	case *probe.Done:
+		if m.OK && m.Do == probe.DoCollect {
+			j.watch.Collected(pid)
+		}
 	case *probe.Exit, *probe.Died:
 		j.watch.Gone(pid)
 		delete(j.holdings, pid)

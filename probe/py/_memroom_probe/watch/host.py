@@ -51,6 +51,7 @@ def _find_mallinfo():
 
 
 _mallinfo = _find_mallinfo()
+own = 0  # bytes of the heap that the probe took for itself while it carried out commands
 
 
 def heap():
@@ -59,4 +60,4 @@ def heap():
     if _mallinfo is None:
         return 0
     info = _mallinfo()
-    return info.uordblks + info.hblkhd
+    return info.uordblks + info.hblkhd - own

@@ -41,6 +41,9 @@ def install(tensorflow):
 def _close():
     """Ends a step. The program has made one, so asking for devices initialises nothing more."""
     global _gpus
+    if steps.resting:
+        steps.rest()
+        return
     if _gpus is None:
         _gpus = [device.name.partition("device:")[2] for device in _tf.config.list_logical_devices("GPU")]
     steps.close(_reading, range(len(_gpus)))

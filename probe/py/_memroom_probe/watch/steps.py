@@ -22,6 +22,7 @@ MOST_GAP, QUIET_GAP = 5, 8  # steps from one reading to the next as long as hook
 FIRST_STEPS = 4  # read one by one: states, workspaces and kernels are made in them, and must not hide what begins there
 LEVEL = 4096  # bytes of the heap that are no rise
 SUSPICIOUS = 12  # steps for which memory has risen at every reading: told at once, so that the monitor can look while the rise is young
+HEAP_SHARE = 0.001  # of a step's time for the heap beside a card
 SHARE = 0.0030  # of a step's time that readings take by themselves; the rest of the budget is for telling them
 _NEVER = 1 << 62
 CLOSE_STEPS = 40  # read without long rests after a command: the monitor suspects something
@@ -41,7 +42,6 @@ _level = 0  # and at which it had not
 _asked = 0  # step at which the monitor was told of a rise
 _answers = 0  # readings at which its answer is looked for
 _heap = _heap_due = 0  # malloc's bytes as last read beside a card, and the step at which they are read again
-_over = 0  # what hooks had spent too much when that was last looked at, nanoseconds
 _pages_ns = 0
 _pages = None  # resident and anonymous bytes as last read: now and then, or at each reading where the heap says little
 _by_pages = False  # most of the process's memory is not malloc's: another allocator
@@ -53,6 +53,7 @@ _told = 0  # the step of the last row
 _awake = 0  # step before which hooks do not rest for long: the monitor looks closely at this process
 resting = 0  # steps for which hooks only count
 _cost = 50000  # what one reading usually takes, nanoseconds
+_usual = 0  # and a step; long ones, with an evaluation in them, hardly lift it
 _spent = 0  # by all hooks until the last reading
 _last = None  # how the last step's devices are read
 _due = _wake = _NEVER  # the first of _calls; the first that hooks must be awake for
@@ -119,7 +120,7 @@ def count():
 
 def close(read, devices):
     """Ends a step. read(device) gives (device, allocated, reserved, peak, split, retries, ooms) of each of the devices."""
-    global phase, step, _unread, _last, _cost, _spent, _answers, resting
+    global phase, step, _unread, _last, _cost, _spent, _usual, _answers, resting
     ended = now()
     if step == 0:
         guard.start()  # the share of time is that of steps, not of loading data and building the model
@@ -127,8 +128,8 @@ def close(read, devices):
     _unread += 1
     took = (ended - ended_ns) // _unread
     _last = read, devices
-    if devices:
-        guard.grace_ns = guard.CARD_NS
+    _usual = min(took, 5 * _usual // 4) if step > 2 else took
+    guard.grace_ns = guard.CARD_NS if devices else max(guard.GRACE_NS, int(guard.GRACE_STEPS * _usual))
     _take(ended, read, devices)
     phase = "forward"
     if step >= _due:
@@ -159,9 +160,8 @@ def _suspicious():
 def _gap(took):
     """Steps until the next reading. Evenly as long as hooks are within their share, and not too far apart while they have
     anything left; when they have spent it all, up to twice as far apart as their share asks for."""
-    global _over
     fair = _cost / (SHARE * took + 1)
-    _over = over = guard.overspent()
+    over = guard.overspent()
     if step < FIRST_STEPS:
         return 1
     if over < 0 or step < _awake:
@@ -185,9 +185,12 @@ def _take(ended, read, devices):
     global ended_ns, wait_ns, backward_ns, optimizer_ns, micro_batches, _unread, _told, _floor, _rose, _level, _heap, _heap_due
     _told = step
     unit = 1000 * _unread
-    if not devices or step >= _heap_due:  # beside a card it is of second rank: read as seldom as the card where steps are short
+    if not devices:
         _heap = host.heap()
-        _heap_due = step + (MOST_GAP if _over < 0 else 10 * MOST_GAP)
+    elif step >= _heap_due:  # beside a card it is of second rank, and glibc walks every free chunk of a large program
+        began = now()
+        _heap = host.heap()
+        _heap_due = step + max(MOST_GAP, int((now() - began) * _unread / (HEAP_SHARE * (ended - ended_ns) + 1)))
     heap = _heap
     if _pages is None or _by_pages:
         _read_pages(heap)
@@ -251,6 +254,8 @@ def obey():
     if commands:
         _awake = step + CLOSE_STEPS
         _carry_out(commands)
+        if _heap:
+            host.own += max(0, host.heap() - _heap)  # what we keep of it ourselves is no growth of the program's
         guard.spent_ns -= guard.used() - before
 
 
@@ -266,7 +271,7 @@ def _carry_out(commands):
                 said, path = said
         except Exception as error:
             ok, said = False, "%s: %s" % (type(error).__name__, str(error)[:300])
-        link.send("done", {"id": asked.get("id", 0), "ok": ok, "said": said or "", "path": path})
+        link.send("done", {"id": asked.get("id", 0), "do": asked.get("do"), "ok": ok, "said": said or "", "path": path})
 
 
 def mark(name, begin, allocated=0, reserved=0):
