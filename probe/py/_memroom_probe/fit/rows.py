@@ -126,9 +126,17 @@ class Inputs:
         """Places of the arguments that may hold numbers of rows, such as a graph's edges: whole numbers of which the largest is
         that of one of the later rows. Read once: it waits for the card."""
         if self._indices is None:
-            whole = [i for i, leaf in enumerate(self.leaves) if is_tensor(leaf) and leaf.dim() > 0 and leaf.numel() and leaf.dtype in (torch.int64, torch.int32)]
-            self._indices = {i for i in whole if self.rows // 2 <= int(self.leaves[i].max()) < self.rows}
+            self._indices = {i for i in range(len(self.leaves)) if self._may_index(i) and self.rows // 2 <= int(self.leaves[i].max()) < self.rows}
         return self._indices
+
+    def _may_index(self, i):
+        """Whole numbers that have something to index: an argument that is cut needs another one, of numbers or with fewer
+        dimensions. Tokens beside labels of their own shape index no rows."""
+        leaf = self.leaves[i]
+        if not is_tensor(leaf) or leaf.dim() == 0 or not leaf.numel() or leaf.dtype not in (torch.int64, torch.int32):
+            return False
+        others = [t for j, (t, dim) in enumerate(zip(self.leaves, self.dims)) if j != i and dim is not None]
+        return self.dims[i] is None or any(t.is_floating_point() or t.dim() < leaf.dim() for t in others)
 
     def refuse_indices(self):
         """An argument that is not cut itself and names rows would name other rows in a piece."""
