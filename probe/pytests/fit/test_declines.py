@@ -4,7 +4,7 @@ import unittest
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
-from training import PIECES, furthest, sgd, train
+from training import PIECES, furthest, parameters_apart, sgd, train
 
 
 def data(n=16, count=3):
@@ -32,6 +32,20 @@ class Contrastive(Base):
     def forward(self, x):
         z = F.normalize(self.linear(x), dim=1)
         return F.cross_entropy(z @ z.T * 5, torch.arange(len(x)))
+
+
+class BalancesExperts(Base):
+    """The usual penalty for experts of which some get all rows: a product of means. It can hardly be seen in the loss, and is
+    half of what the gate learns from."""
+
+    def __init__(self):
+        super().__init__()
+        self.gate = nn.Linear(8, 3)
+
+    def forward(self, x, y):
+        p = self.gate(x).softmax(1)
+        used = F.one_hot(p.argmax(1), 3).float().mean(0)
+        return F.cross_entropy(self.linear(x) * (1 + 0.001 * p), y) + 0.0003 * (used * p.mean(0)).sum()
 
 
 class NoBatchInOutput(Base):
@@ -88,6 +102,7 @@ class Declined(unittest.TestCase):
         (BatchNormed, classify, "BatchNorm1d in training mode"),
         (SeesOthers, classify, "rows see each other"),
         (Contrastive, lambda m, b: m(b[0]), "no weighted mean"),
+        (BalancesExperts, lambda m, b: m(*b), "gradients show it"),
         (NoBatchInOutput, lambda m, b: m(b[0]).pow(2).mean(), "no batch dimension"),
         (ChangesItsInput, classify, "in place"),
         (Counts, classify, "attribute"),
@@ -109,6 +124,24 @@ class Declined(unittest.TestCase):
                 self.assertEqual(whole, pieces)
                 for x, y in zip(a.buffers(), b.buffers()):
                     self.assertTrue(torch.equal(x, y))
+
+    def test_second_term_with_other_weights(self):
+        """Over rows, while the first is over labels that count: both agree until a batch comes with ignored labels."""
+        class TwoTerms(Base):
+            def __init__(self):
+                super().__init__()
+                self.value = nn.Linear(8, 1)
+
+            def forward(self, x, y):
+                return F.cross_entropy(self.linear(x), y, ignore_index=-1) + 1e-3 * self.value(x).pow(2).mean()
+
+        torch.manual_seed(0)
+        model, batches = TwoTerms(), [(x, y) for x, y in data()]
+        batches[-1] = (batches[-1][0], torch.where(torch.arange(len(batches[-1][1])) % 3 > 0, batches[-1][1], torch.full_like(batches[-1][1], -1)))
+        whole, a, _ = train(model, lambda m, b: m(*b), batches, sgd)
+        pieces, b, told = train(model, lambda m, b: m(*b), batches, sgd, PIECES)
+        self.assertEqual(told.kinds("micro_batch"), ["applied", "declined"], told.text())
+        self.assertLess(max(furthest(whole, pieces), parameters_apart(a, b)), 1e-6)
 
     def test_shape_that_only_a_run_shows(self):
         """Pads to the longest row of what it sees: pieces cannot be joined, and the call starts over in one piece."""

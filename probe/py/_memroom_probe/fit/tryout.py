@@ -85,9 +85,9 @@ def _try_out(module, call, inputs, first, second, autocast):
             bench.see_rows_apart(first, second, outputs)
         if bad:
             raise Cannot(str(bad[0]))  # one that this frame does not hold, or it would hold the frame in turn
-        for output, values in zip(outputs, _leafwise(a, b, ab)):
+        for index, (output, values) in enumerate(zip(outputs, _leafwise(a, b, ab))):
             if output.kind == LOSS:
-                output.candidates = bench.settle(output, values, first, second)
+                output.candidates = bench.settle(output, index, values, first, second)
         del a, b, ab, values
         if not unsteady:
             bench.confirm(outputs, first + second)
@@ -105,7 +105,7 @@ def narrow_down(module, call, inputs, index, candidates):
             a, b = losses.most_telling(candidates, [inputs.flat(inputs.pick([row]))[0] for row in left])
             pair = [left[a]], [left[b]]
             values = [tree.flatten(r)[0][index] for r in bench.results(*pair)]
-            candidates = bench.filter(candidates, values, *pair)
+            candidates = bench.filter_by_gradients(bench.filter(candidates, values, *pair), index, *pair)
             left = [row for row in left if row not in (pair[0][0], pair[1][0])]
     return candidates
 
@@ -199,6 +199,24 @@ def _may_use_tf32():
         return torch.backends.cuda.matmul.allow_tf32 or torch.backends.cudnn.allow_tf32
     except RuntimeError:  # the script uses the newer settings, with which the older cannot be read
         return True
+
+
+APART, APART_IN_HALF = 3e-3, 0.05  # of a parameter's gradient by which sums in another order never differ
+TINY = 1e-5  # of the largest gradient, below which a parameter's is rounding, as of the bias of attention's keys
+
+
+def _add_up(gradients, shares, most):
+    """Whether each parameter's gradient of rows together is the sum of those of rows apart, times their shares. most: what of it may
+    be missing."""
+    table = []
+    for apart, other, together in gradients:
+        parts = [s * g.double() for s, g in zip(shares, (apart, other)) if g is not None]
+        if not parts or together is None:
+            continue
+        size = max(float(g.norm()) for g in parts + [together])
+        table.append((float((sum(parts) - together.double()).norm()), size))
+    largest = max([size for _, size in table], default=0.0)
+    return all(error <= most * size for error, size in table if size > TINY * largest and math.isfinite(error))
 
 
 class _Bench:
@@ -332,7 +350,7 @@ class _Bench:
         per_row = (around.peak() - before + compared) / len(few)
         return min(self.inputs.rows, int(0.5 * (around.limit - before) / max(per_row, 1)))
 
-    def settle(self, output, values, first, second):
+    def settle(self, output, index, values, first, second):
         """The rules that a loss may follow, by what was seen and, where labels can be marked as ignored, by a test."""
         candidates = losses.rules(self.inputs, self.ignored)
         candidates = self.filter(candidates, values[1:], first, second)
@@ -340,6 +358,9 @@ class _Bench:
             candidates = self._filter_by_marked_labels(output, candidates, first, second)
         if not candidates:
             raise Cannot("the loss %s of rows together is no weighted mean or sum of the losses of rows apart" % output.name)
+        candidates = self.filter_by_gradients(candidates, index, first[:1], second[:1])
+        if not candidates:
+            raise Cannot("the loss %s has a small part that is no mean or sum over rows: its gradients show it" % output.name)
         return candidates
 
     def filter(self, candidates, values, first, second):
@@ -348,6 +369,33 @@ class _Bench:
             return candidates  # rows without any label that counts tell nothing
         pieces = [self.inputs.flat(self.inputs.pick(rows))[0] for rows in (first, second)]
         return losses.survivors(candidates, pieces, [a, b], ab, self.loss_tolerance)
+
+    def filter_by_gradients(self, candidates, index, first, second):
+        """The rules by which gradients of rows together are those of rows apart too. A small term of another kind, such as the
+        balance of experts, hardly moves the loss but is most of what some parameters learn from. A trial that does not run
+        tells nothing; where the script's own hooks wait for gradients there is none."""
+        if any(p._backward_hooks for p in self.module.parameters()):
+            return candidates
+        try:
+            gradients = self._gradients(index, first, second)
+        except Exception as why:
+            del why  # out of memory too: its frames hold tensors
+            return candidates
+        pieces = [self.inputs.flat(self.inputs.pick(rows))[0] for rows in (first, second)]
+        most = APART if self.loss_tolerance <= 1e-4 and not any(p.is_cuda and _may_use_tf32() for p in self.module.parameters()) else APART_IN_HALF
+        return [rule for rule in candidates if _add_up(gradients, [float(s) for s in rule.shares(pieces)], most)]
+
+    def _gradients(self, index, first, second):
+        """Gradients of the loss at that leaf of the result, parameter by parameter: of rows apart, apart, and together."""
+        parameters = [p for p in self.module.parameters() if p.requires_grad]
+        start, found = generators.read(self.module), []
+        alone = getattr(self.module, "no_sync", contextlib.nullcontext)  # other ranks know nothing of this
+        with _no_dropout(self.ignored), torch.enable_grad(), alone():
+            for rows in (first, second, first + second):
+                generators.put_back(start)
+                loss = tree.flatten(self.run(rows))[0][index]
+                found.append(torch.autograd.grad(loss, parameters, allow_unused=True))
+        return list(zip(*found))
 
     def _may_mark_labels(self):
         """transformers' models take labels, and -100 in them is ignored by contract."""
