@@ -15,7 +15,7 @@ WORK_IN_HALF = 12  # and a copy in fp32 where the outputs are in half precision
 ROUNDING = 1.2  # times its seconds that a choice is worth which adds in another order: an optimizer may make much of little
 FORWARD = 1 / 3  # share of a step's computation
 A_PIECE = 0.01  # share of a step that each piece costs at the least
-TRAVEL = 8e9  # bytes a second to host memory and back, on a slow machine
+TRAVEL = 8e9  # bytes a second to host memory or back, at the best; what was measured counts where it is slower
 
 
 class Choice:
@@ -25,7 +25,7 @@ class Choice:
     def __init__(self, words, needs, stays, twice, cost, rows, checkpoint=(), share=None, pieces=1, whole=False, offload=0):
         self.words, self.needs, self.stays, self.twice = words, needs, stays, twice
         self.checkpoint, self.share, self.pieces, self.whole, self.offload = checkpoint, share, pieces, whole, offload
-        self.seconds = _seconds(cost, rows, pieces) * (1 + FORWARD * twice) + 2 * offload / TRAVEL if cost else 0
+        self.seconds = _seconds(cost, rows, pieces) * (1 + FORWARD * twice) + offload * max(2 / TRAVEL, cost.travel) if cost else 0
         self.bitwise = share is None  # kernels see the same shapes, so that results are equal to the bit
         self.price = self.seconds * (1 if self.bitwise else ROUNDING)
 

@@ -14,14 +14,14 @@ from .rows import Cannot, is_tensor
 
 class Cost:
     """Bytes: saved per row and fixed (kept from forward to backward), peak per row and fixed (forward and backward of one
-    piece, gradients included), the same while what is saved is away, outputs per row with their elements, whether they are in half precision and whether a loss
-    is among them. grains: the module taken apart coarsely and finely, each a list of blocks.Part with bytes per row.
+    piece, gradients included), the same while what is saved is away (travel: seconds of a byte there and back), outputs per row
+    with their elements, whether they are in half precision and whether a loss is among them. grains: the module taken apart coarsely and finely, each a list of blocks.Part with bytes per row.
     Seconds: of a forward and a backward pass, per row and for a piece of any size (launching kernels). repeats: whether a second
     run gives the same results; recomputable: whether its backward pass bears checkpointing too."""
 
     def __init__(self, saved, peak, seconds, outputs, grains, away, repeats=True, recomputable=True):
         self.repeats, self.recomputable = repeats, recomputable
-        self.away_fixed, self.away_row = away
+        (self.away_fixed, self.away_row), self.travel = away
         self.saved_fixed, self.saved_row = saved
         self.peak_fixed, self.peak_row = peak
         self.time_fixed, self.time_row = seconds
@@ -49,9 +49,9 @@ def cost(module, call, inputs, room, apart=True, away=False):
     lines = [_line(few, getattr(first, what), many, getattr(second, what)) for what in ("saved", "peak", "seconds")]
     size, elements, half, has_loss = second.outputs
     lines[1] = _at_least(lines[1], lines[0][1] + size / many, many, second.peak)
-    beside = away and _line_away(module, call, inputs, few, many, room) or lines[1]
+    beside, travel = away and _away(module, call, inputs, few, many, room, second) or (lines[1], 0.0)
     grains = _grains(module, second.records, second.saved, many) if apart and second.repeats else []
-    return Cost(*lines, (size / many, elements / many, half, has_loss), grains, beside, second.repeats, second.repeats and not second.once)
+    return Cost(*lines, (size / many, elements / many, half, has_loss), grains, (beside, travel), second.repeats, second.repeats and not second.once)
 
 
 def _twice(module, call, inputs, few, many, room):
@@ -67,23 +67,29 @@ def _twice(module, call, inputs, few, many, room):
         raise Cannot("the module does not run on a part of the batch: %s" % type(why).__name__)
 
 
-def _line_away(module, call, inputs, few, many, room):
-    """The line of the peak with all that is saved in host memory, or None where that does not work."""
+def _away(module, call, inputs, few, many, room, seen):
+    """The line of the peak with all that is saved in host memory, and the seconds that a byte takes there and back; None where
+    that does not work. seen: of as many rows, what they save."""
     from . import offload  # it stands above this module
 
-    def peak(rows):
+    def run(rows, where=None):
         args, kwargs = inputs.pick(list(range(rows)))
         before = room.held()
         room.start_peak()
-        with torch.enable_grad(), offload.Away(module, above=0):
+        room.wait()
+        begin = time.perf_counter()
+        with torch.enable_grad(), where or offload.Away(module, above=0):
             results = [t for t in tree.flatten(call(*args, **kwargs))[0] if is_tensor(t) and t.requires_grad and t.is_floating_point()]
         if results:
             _by_grad([t.float().sum() for t in results], [p for p in module.parameters() if p.requires_grad])
-        return room.peak() - before
+        room.wait()
+        return room.peak() - before, time.perf_counter() - begin
 
     try:
         with _put_back(module):
-            return _line(few, peak(few), many, peak(many))
+            line = _line(few, run(few)[0], many, run(many)[0])
+            extra = run(many)[1] - run(many, contextlib.nullcontext())[1]  # pinned memory has been made by now
+            return line, max(extra, 0.0) / max(seen.saved, 1)
     except Exception:  # whatever it is, the choice is made without
         return None
 
