@@ -202,6 +202,7 @@ def _may_use_tf32():
 
 
 APART, APART_IN_HALF = 3e-3, 0.05  # of a parameter's gradient by which sums in another order never differ
+SOME = 65536  # elements of a parameter's gradient that are compared
 TINY = 1e-5  # of the largest gradient, below which a parameter's is rounding, as of the bias of attention's keys
 
 
@@ -394,7 +395,9 @@ class _Bench:
             for rows in (first, second, first + second):
                 generators.put_back(start)
                 loss = tree.flatten(self.run(rows))[0][index]
-                found.append(torch.autograd.grad(loss, parameters, allow_unused=True))
+                gradients = torch.autograd.grad(loss, parameters, allow_unused=True)
+                found.append([None if g is None else g.reshape(-1)[:SOME].clone() for g in gradients])
+                del gradients, loss  # three sets of gradients may be more than there is room for
         return list(zip(*found))
 
     def _may_mark_labels(self):
