@@ -83,7 +83,7 @@ func makeCgroup(around *meter.Cgroup, name string) (*meter.Cgroup, error) {
 		problems = append(problems, fmt.Errorf("%s does not hand on the memory controller", parent))
 		removeCgroup(group.Dir)
 	}
-	return nil, errors.Join(problems...)
+	return nil, errors.New(strings.ReplaceAll(errors.Join(problems...).Error(), "\n", "; "))
 }
 
 // setLimit bounds memory and swap together: a job that may swap past its limit has none.
@@ -144,15 +144,35 @@ func scopeArguments(unit string, limit event.Bytes, path string, args []string) 
 	return runner, append(wrapped, args[1:]...)
 }
 
-// findScope waits for the process to arrive in its scope.
-func findScope(pid int, unit string) *meter.Cgroup {
+// findScope waits for the process to arrive in its scope, and looks whether the limit is there: systemd takes one that it cannot set
+// because the memory controller was not handed to it. Without a reason and a group the process has ended already.
+func findScope(pid int, unit string, limit event.Bytes) (group *meter.Cgroup, why string) {
 	for range 100 {
-		if group, err := meter.FindCgroup("/proc", strconv.Itoa(pid)); err == nil && strings.Contains(group.Dir, unit) {
-			return group
+		found, err := meter.FindCgroup("/proc", strconv.Itoa(pid))
+		switch {
+		case err == nil && strings.Contains(found.Dir, unit) && (!found.HasMemory() || found.Limit() == 0 || found.Limit() > limit):
+			return nil, "systemd made a scope without the limit: the memory controller is not handed to the user's systemd"
+		case err == nil && strings.Contains(found.Dir, unit):
+			return found, ""
+		case !running(pid):
+			return nil, ""
 		}
 		time.Sleep(20 * time.Millisecond)
 	}
-	return nil
+	return nil, "systemd did not put the command into a scope"
+}
+
+// running says whether a process exists and has not ended.
+func running(pid int) bool {
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	fields := statFields(string(data))
+	return err == nil && len(fields) > 0 && fields[0] != "Z"
+}
+
+// killsAbove counts the kills in the cgroup that a scope is in; version 2 counts those of sub-groups in it, also when they are gone.
+func killsAbove(dir string, version int) int64 {
+	_, kills := (&meter.Cgroup{Dir: filepath.Dir(dir), Version: version}).OOMCounts()
+	return kills
 }
 
 // startIn starts a process that is in the cgroup from its first instruction on. Version 2 has a flag for that; in version

@@ -141,6 +141,7 @@ func (m *Monitor) evidence(exit event.Exit) Evidence {
 	if m.state.Cgroup != "" {
 		own := &meter.Cgroup{Dir: m.state.Cgroup, Version: m.state.CgroupV}
 		e.OwnOOM, e.After.Own = own.OOMCounts()
+		e.After.Above = killsAbove(own.Dir, own.Version)
 	}
 	e.Kernel = m.kernelKills()
 	before := m.last.Machine

@@ -97,10 +97,13 @@ func ignoreSignals() {
 
 // run goes through the attempts of the run and ends when no process is left.
 func (k *keeper) run(launch Launch) {
-	go k.reap()
 	k.mu.Lock()
 	k.launch = launch
+	var notes []string
+	k.room, notes = makeRoom(filepath.Base(k.files.Dir), launch.HostLimit) // before the reaper: it asks a child of its own
+	k.state.Notes = append(k.state.Notes, notes...)
 	k.mu.Unlock()
+	go k.reap()
 	k.startMonitor(launch.Monitor)
 	k.awaitMonitor()
 	for {
@@ -190,11 +193,6 @@ func (k *keeper) start(launch Launch) error {
 	k.mu.Lock()
 	defer k.mu.Unlock() // until the process is known: the reaper must not see it before
 	k.launch = launch
-	if k.room.group == nil && k.room.limit == LimitNone {
-		var notes []string
-		k.room, notes = makeRoom(filepath.Base(k.files.Dir), launch.HostLimit)
-		k.state.Notes = append(k.state.Notes, notes...)
-	}
 	streams, err := k.connect(launch)
 	if err != nil {
 		return fmt.Errorf("%w: %w", errOurs, err)
@@ -284,14 +282,18 @@ func (k *keeper) noteRoom(pid int) {
 	_ = os.WriteFile(fmt.Sprintf("/proc/%d/oom_score_adj", pid), []byte(inheritedScore), 0)
 	group := k.room.group
 	if k.room.unit != "" {
-		if group = findScope(pid, k.room.unit); group == nil {
+		var why string
+		if group, why = findScope(pid, k.room.unit, k.state.HostLimit); why != "" {
 			k.room.unit, k.room.limit, k.state.Limit = "", LimitSoft, LimitSoft
-			k.state.Notes = append(k.state.Notes, "systemd did not put the command into a scope; the limit is held by the monitor")
+			k.state.Notes = append(k.state.Notes, why+"; the limit is held by the monitor")
 		}
 	}
 	k.state.Cgroup, k.state.CgroupV = "", 0
 	if group != nil {
 		k.state.Cgroup, k.state.CgroupV = group.Dir, group.Version
+	}
+	if group != nil && k.room.limit == LimitScope {
+		k.state.Base.Above = killsAbove(group.Dir, group.Version)
 	}
 }
 

@@ -144,9 +144,10 @@ type State struct {
 
 // Counters are the kernel's kill counters that bear on a run.
 type Counters struct {
-	Machine   int64 `json:"machine"`   // /proc/vmstat oom_kill
-	Enclosing int64 `json:"enclosing"` // oom_kill of the cgroup around the run
-	Own       int64 `json:"own"`       // oom_kill of the run's own cgroup
+	Machine   int64 `json:"machine"`         // /proc/vmstat oom_kill
+	Enclosing int64 `json:"enclosing"`       // oom_kill of the cgroup around the run
+	Own       int64 `json:"own"`             // oom_kill of the run's own cgroup
+	Above     int64 `json:"above,omitempty"` // of the one above a scope, which systemd removes with its last process
 }
 
 // LimitKind says how --host-mem is held.

@@ -119,7 +119,11 @@ func bySuccess(e Evidence, v *event.Verdict) bool {
 // byCounters reads the kernel's own count of kills. In a cgroup of the run's own it cannot be about anybody else.
 func byCounters(e Evidence, v *event.Verdict) bool {
 	own, around, machine := e.After.Own-e.State.Base.Own, e.After.Enclosing-e.State.Base.Enclosing, e.After.Machine-e.State.Base.Machine
+	scope := e.After.Above - e.State.Base.Above
 	switch {
+	case own <= 0 && e.State.Limit == LimitScope && scope > 0 && diedByKill(e):
+		v.Evidence = append(v.Evidence, fmt.Sprintf("oom_kill of the cgroup around the run's scope rose by %d", scope))
+		e.ownKill(v)
 	case own > 0:
 		v.Evidence = append(v.Evidence, fmt.Sprintf("oom_kill of the run's own cgroup rose by %d", own))
 		e.ownKill(v)
