@@ -134,7 +134,7 @@ func (t Trend) longEnough(limits Thresholds) bool {
 	case t.stride < 2 || t.stride > limits.EarlyStride || t.due > 0:
 		return false
 	}
-	return t.lasted >= float64(limits.EarlySteps) && t.Steps+t.stride > limits.LeakSteps+1
+	return t.lasted >= float64(limits.EarlySteps) && t.Steps+t.stride > limits.LeakSteps
 }
 
 // Ended says that a rise that was called a leak is over, and whether what it had gained is lost again. A pause is no end: as

@@ -7,7 +7,7 @@ import "memroom/event"
 type Thresholds struct {
 	// Growth.
 	LeakSteps       int64   // the floor must have risen for so long: caches that fill and warm-ups are shorter
-	EarlySteps      int64   // and at the least so long where the next reading would come more than a step later than that
+	EarlySteps      int64   // and at the least so long where the next reading would come later than that
 	EarlyStride     int64   // where readings are not further apart than that: blocks that come as seldom could be a shorter rise
 	ForecastSteps   int64   // a rise that lasts longer may be extrapolated
 	Horizon         float64 // and for as many times as long as it has lasted

@@ -1,7 +1,7 @@
 """Leaks and healthy habits in the styles people train in. usage: styles.py KIND [STEPS] [DEVICE] [SLEEP]
 
 What leaks says `# keeps` with its kind, as in loop.py. Kinds that begin with "healthy" must stay unnamed; those that begin with "open"
-look exactly like a leak until they are full, and may be named and taken back.
+look exactly like a leak until they are full, and may be named and taken back (the lists of loader workers grow too little to be told).
 """
 import collections
 import functools
@@ -331,7 +331,7 @@ KINDS = {
     "healthy_gan": gan, "healthy_accumulation": accumulation, "healthy_small_cache": small_cache, "healthy_evaluation": evaluation,
     "healthy_finder": finder, "healthy_average": average, "healthy_padding": padding, "healthy_checkpointing": checkpointing,
     "healthy_floats": floats, "healthy_histories": histories, "healthy_cycle": cycle,
-    "workers_list": lambda: loader(2), "open_replay": replay, "open_lookup": lookup,
+    "open_workers_list": lambda: loader(2), "open_replay": replay, "open_lookup": lookup,
 }
 if __name__ == "__main__":
     if kind == "kinds":
