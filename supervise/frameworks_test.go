@@ -176,3 +176,27 @@ func TestWithoutProbe(t *testing.T) {
 		})
 	}
 }
+
+const ranksByArgument = `
+import sys, torch, torch.distributed as dist
+rank = int(sys.argv[2])
+dist.init_process_group("gloo", init_method="file://" + sys.argv[1], rank=rank, world_size=2)
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(8, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(100000):
+    if rank == 1 and step > 5:
+        torch.empty(1 << 50)
+    model(torch.randn(4, 8)).square().mean().backward()
+    optimizer.step()
+`
+
+// TestRanksByArgument: two ranks that a shell starts, and that only their own code numbers. The shell's wait loses the code of the one that runs
+// out of memory; the verdict does not lose its rank.
+func TestRanksByArgument(t *testing.T) {
+	w := newWorkshop(t, ourselves)
+	t.Setenv("OMP_NUM_THREADS", "1")
+	got := w.run("--", "sh", "-c", `"$0" "$1" "$2" 0 & "$0" "$1" "$2" 1 & wait`, testenv.Python(t, "torch"), w.file("ddp.py", ranksByArgument), filepath.Join(w.home, "meet"))
+	if v := w.verdict(w.folder()); got.code != 0 || !v.IsOOM || v.Where != event.WhereHost || v.Rank == nil || *v.Rank != 1 {
+		t.Errorf("exit %d, %+v", got.code, v)
+	}
+}
