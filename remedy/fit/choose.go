@@ -154,7 +154,7 @@ func (r Remedy) rank() float64 {
 		return 1 - number("factor", 1)
 	case remedy.DataLoaderWorkers:
 		return -number("workers", 0)
-	case remedy.ActivationOffload:
+	case remedy.ActivationOffload, remedy.OptimizerOffload:
 		if r.Params["measured"] == nil {
 			return 1 // everything, rather than what is measured to be needed
 		}
@@ -218,6 +218,8 @@ func (r Remedy) Words() string {
 		return "saved activations in host memory where nothing else helps"
 	case r.ID == remedy.ActivationOffload:
 		return "saved activations in host memory"
+	case r.ID == remedy.OptimizerOffload && r.Params["measured"] != nil:
+		return "optimizer state in host memory where nothing else helps"
 	case r.ID == remedy.OptimizerOffload:
 		return "optimizer state in host memory between steps"
 	case r.ID == remedy.OptimizerFused && r.Params["slices"] != nil:

@@ -78,7 +78,7 @@ func deviceLadder(f Facts, o Options) []Stage {
 	}
 	// Inside the process the rest is done by measure: where other remedies may be enough, only as far as needed.
 	first = append(first, batch(0, !byArguments && !f.fragmented())...)
-	first = append(first, process(remedy.ActivationOffload, map[string]any{"measured": true}))
+	first = append(first, process(remedy.ActivationOffload, map[string]any{"measured": true}), process(remedy.OptimizerOffload, map[string]any{"measured": true}))
 	second := append(batch(1, true), process(remedy.SetToNone, nil), process(remedy.OptimizerOffload, nil))
 	third := append(batch(2, true), process(remedy.ActivationOffload, nil))
 	return []Stage{

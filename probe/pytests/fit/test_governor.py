@@ -113,6 +113,27 @@ class Choice(unittest.TestCase):
             if least:
                 self.assertLessEqual(governor._with_others(choice), 1.05 * min(governor._with_others(c) for c in candidates))
 
+    def test_optimizer_state_leaves_when_nothing_else_fits(self):
+        """Host memory that is treated as a card's: what is decided and what comes of it must be right there too."""
+        class Card(room.HostRoom):
+            is_card = True
+
+        def adam(parameters):
+            return torch.optim.AdamW(parameters, 1e-3)
+
+        model, of = deep(), room.of
+        whole, a, _ = train(model, classify, points(count=6), adam)
+        more = [("activation_offload", {"measured": True}), ("optimizer_offload", {"measured": True})]
+        try:
+            room.of = lambda device, limit=None: Card(limit)
+            for limit, leaves in ((room.HostRoom(1).held(), True), (1 << 40, False)):
+                got, b, told = train(model, classify, points(count=6), adam, [(id, {"limit": limit, "failed": True}) for id in BOTH] + more)
+                self.assertEqual(told.kinds("optimizer_offload"), ["applied"] * leaves, told.text())
+                self.assertLess(furthest(whole, got), 1e-5)
+                self.assertLess(parameters_apart(a, b), 1e-4)
+        finally:
+            room.of = of
+
     def test_worst_case_first(self):
         """The longest batch is measured before it comes, an evaluation and a checkpoint with it, and the loop sees nothing of it."""
         class Samples(torch.utils.data.Dataset):

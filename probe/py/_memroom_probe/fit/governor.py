@@ -46,6 +46,7 @@ class Governor:
         self._small = weakref.WeakKeyDictionary()  # module -> rows of an evaluation's pieces, where its batch was too large
         self._small_pieces = microbatch.MicroBatch(say, lambda module, inputs, plan: microbatch.Share(self._small[module]))
         self._step = _Step()
+        self._state_is_away = False
 
     def __call__(self, module, call, args, kwargs):
         if not microbatch.worth_it(module):
@@ -193,8 +194,10 @@ class Governor:
         candidates = list(choices.all_of(inputs, plan, cost, self._may_offload(around)))
         if "checkpointing" not in self.allowed or type(module).__name__ == "OptimizedModule" or blocks.fit_for_recompute(module) or not cost.repeats:
             candidates = [c for c in candidates if not c.whole]
-        always = held + room.state_to_come()
-        free = self._budget(around.limit) - always
+        free = self._budget(around.limit) - held - self._state_to_come()
+        if min(c.needs for c in candidates) > free and self._send_state_away(around):
+            held = around.held()
+            free = self._budget(around.limit) - held
         choice = self._for_first_step(candidates, free)
         case = Case(module, inputs, candidates, choice, plan, choices.extra(cost, inputs.rows))
         self._tell_beginning(case, held, cost, around.limit)
@@ -205,6 +208,18 @@ class Governor:
         if self.factor < 1:
             return _least(candidates, _with_others)
         return _frugal(candidates, min(free, candidates[0].needs) if self.failed else free)
+
+    def _send_state_away(self, around):
+        """Optimizer state waits on the host from now on, where that may be; says whether it has just been sent there."""
+        if self._state_is_away or not around.is_card or "optimizer_offload" not in self.allowed:
+            return False
+        self._state_is_away = True
+        offload.optimizer_state_at_once(self.say)
+        return True
+
+    def _state_to_come(self):
+        """Bytes of optimizer state that will be there while activations are."""
+        return 0 if self._state_is_away else room.state_to_come()
 
     def _may_offload(self, around):
         return "activation_offload" in self.allowed and around.is_card
@@ -284,6 +299,9 @@ class Governor:
         if self.failed:
             free = min(free, 0.97 * _together(cases, lambda c: c.candidates[0]))
         taken = _cheapest(cases, free)
+        if _together(cases, taken.get) > free and self._send_state_away(step.around):
+            free = self._budget(step.around.limit) - self._held(cases, step.around, step.results_alive()) - unforeseen
+            always, taken = self._budget(step.around.limit) - free, _cheapest(cases, free)
         if not first and all(case.choice is choice for case, choice in taken.items()):
             return
         for case, choice in taken.items():
@@ -301,7 +319,7 @@ class Governor:
     def _held(self, cases, around, results):
         """Bytes that are there whatever is chosen: held now, with optimizer state that is still to come. Gradients that are
         there already are counted with the choices, and so are results, which the loop lets go when it has the next ones."""
-        held = around.held() + room.state_to_come() - results
+        held = around.held() + self._state_to_come() - results
         return held - sum(room.gradients_of(case.module()) for case in cases)
 
     def _tell(self, case, total, limit):

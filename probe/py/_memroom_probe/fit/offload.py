@@ -4,7 +4,7 @@ import weakref
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from . import microbatch, outermost
+from . import microbatch, outermost, room
 
 MIB = 1 << 20
 
@@ -92,8 +92,14 @@ def optimizer_state(params, say):
             say("applied", "state of %s waits in host memory between steps" % type(optimizer).__name__,
                 id="optimizer_offload", equivalence="exact")
 
-    register_optimizer_step_pre_hook(bring)
-    register_optimizer_step_post_hook(send)
+    return [register_optimizer_step_pre_hook(bring), register_optimizer_step_post_hook(send)]
+
+
+def optimizer_state_at_once(say):
+    """The same, in the middle of a run: what is there goes now."""
+    for optimizer in room.optimizers():
+        _move(optimizer, _to_host)
+    return optimizer_state({}, say)
 
 
 def _to_host(parameter, tensor):
