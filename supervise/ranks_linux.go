@@ -148,10 +148,17 @@ func (m *Monitor) checkCaught(now time.Time, living []*person) {
 	}
 }
 
+func waits(n int) string {
+	if n == 1 {
+		return "rank waits for it"
+	}
+	return fmt.Sprintf("%d ranks wait for it", n)
+}
+
 func caughtFinding(c *caught, since time.Duration, waiting int) event.Finding {
 	return event.Finding{Kind: "rank_stands_still", Severity: event.SeverityError, Step: max(1, c.oom.Step), Bytes: c.oom.Requested, Frames: c.oom.Frames, Confidence: 0.9,
-		Title: fmt.Sprintf("Rank %d ran out of GPU memory (it asked for %s) and caught the error; no rank has made a step in the %v since, and %d wait for it",
-			*c.rank, c.oom.Requested, since.Round(time.Second), waiting),
+		Title: fmt.Sprintf("Rank %d ran out of GPU memory (it asked for %s) and caught the error; no rank has made a step since, for %v, and the other %s",
+			*c.rank, c.oom.Requested, since.Round(time.Second), waits(waiting)),
 		Evidence: []string{fmt.Sprintf("%s of %s were free on its card, %s allocated and %s reserved by the process", c.oom.Free, c.oom.Total, c.oom.Allocated, c.oom.Reserved)},
 		Remedies: []string{"micro_batch", "checkpointing"}}
 }
