@@ -11,8 +11,8 @@ type runCmd struct {
 	Tag        []string      `help:"A tag for the run; may be repeated." placeholder:"TEXT"`
 	HostMem    event.Bytes   `help:"Limit on the host memory of all its processes together, swap included." placeholder:"SIZE"`
 	GPUMem     event.Bytes   `name:"gpu-mem" help:"Limit on the device memory of each of its Python processes." placeholder:"SIZE"`
-	OnPressure string        `help:"When memory comes close to its limit: send this signal (USR1) to the command, or run this shell command." placeholder:"SIGNAL|CMD"`
-	PressureAt float64       `help:"Share of the limit that is close." default:"0.92" placeholder:"SHARE"`
+	OnPressure string        `help:"When host memory comes close to its limit: send this signal (USR1) to the command, or run this shell command. A card is no such limit: allocators fill it as they like." placeholder:"SIGNAL|CMD"`
+	PressureAt float64       `help:"Share of the limit on host memory that is close; 0.92 by default." default:"0.92" placeholder:"SHARE"`
 	Grace      time.Duration `help:"How long the other ranks may take to end after one ran out of memory; ten times as long where it caught the error and nobody makes a step." default:"20s"`
 	Verdict    string        `help:"Write a copy of the verdict to this file." placeholder:"PATH"`
 	JSON       string        `name:"json" help:"Write the final report to this file; stdout belongs to the command." placeholder:"PATH"`
