@@ -2,6 +2,7 @@ package diagnose
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	"memroom/event"
@@ -44,5 +45,34 @@ func TestGarbage(t *testing.T) {
 	}
 	if named := heapRun(t, 400, block, 0, testMiB); len(named) == 0 || named[0] > 80 {
 		t.Errorf("a leak beside garbage from the start was named at %v, want within 80 steps", named)
+	}
+}
+
+// TestHostBesideCard: the heap of a process that trains on a card is judged as well, though it is read less often; what leaks more on the
+// card is not told a second time.
+func TestHostBesideCard(t *testing.T) {
+	for name, c := range map[string]struct {
+		card, host float64 // bytes a step
+		want       string
+	}{"host only": {0, 32 << 10, "Host"}, "card and its graph": {512 << 10, 12 << 10, "GPU"}, "neither": {0, 0, ""}} {
+		w, heap, titles := NewWatch(DefaultThresholds(), 0), 600.0*testMiB, []string{}
+		for step := int64(1); step <= 120; step++ {
+			if step%5 == 1 {
+				heap = 600*testMiB + c.host*float64(step)
+			}
+			row := event.Step{Step: step, Allocated: event.Bytes(70*testMiB + c.card*float64(step)), Reserved: 200 * event.MiB,
+				Heap: event.Bytes(heap), Anonymous: 700 * event.MiB}
+			for _, f := range w.Steps(7, nil, []event.Step{row}) {
+				if f.Kind == "leak" {
+					titles = append(titles, f.Title)
+					if step > 42 {
+						t.Errorf("%s: named at step %d", name, step)
+					}
+				}
+			}
+		}
+		if c.want == "" && len(titles) > 0 || c.want != "" && (len(titles) != 1 || !strings.HasPrefix(titles[0], c.want)) {
+			t.Errorf("%s: said %q, want one about %q", name, titles, c.want)
+		}
 	}
 }

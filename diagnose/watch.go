@@ -236,6 +236,9 @@ func (w *Watch) leaks(pid int, p *process, row event.Step) []event.Finding {
 	if !leaks || p.takenBack >= mostTakenBack || row.Device == event.HostDevice && !t.MattersOnHost(p.byHeap, w.limits) {
 		return nil
 	}
+	if row.Device == event.HostDevice && w.overshadowed(pid, t) {
+		return nil
+	}
 	if p.collect.doubts(t) {
 		if p.collect.due(row.Step) {
 			w.askCollection(pid, p)
@@ -244,6 +247,17 @@ func (w *Watch) leaks(pid int, p *process, row event.Step) []event.Finding {
 	}
 	p.leak = &t
 	return []event.Finding{p.leakFinding(t, row.Device)}
+}
+
+// overshadowed says that the same process's memory on a card rises faster: what a graph that is kept there holds in host memory is
+// no finding of its own.
+func (w *Watch) overshadowed(pid int, t Trend) bool {
+	for at, p := range w.processes {
+		if at.pid == pid && at.device != event.HostDevice && p.series.rising && p.series.trend.Slope > t.Slope {
+			return true
+		}
+	}
+	return false
 }
 
 // mostTakenBack bounds how often something may be called a leak and taken back: after that it is known to come and go.

@@ -5,7 +5,7 @@ import re
 import sys
 
 script, kind, folder = sys.argv[1:]
-onset = {"late": 60}.get(kind, 1)
+onset = {"late": 60, "evaluation_kept": 7}.get(kind, 1)
 lines = {word: [] for word in ("makes", "keeps", "calls")}
 with open(script) as f:
     for number, text in enumerate(f, 1):
@@ -22,7 +22,7 @@ if kind.startswith("healthy"):
 if not said:
     print("%-22s NOT FOUND %s" % (kind, others))
     sys.exit()
-first = said[0]
+first = min(said, key=lambda f: f["step"])  # one that was said again with its line comes last
 frames = [f["line"] for f in first.get("frames") or [] if f["file"].endswith(os.path.basename(script))]
 line = frames and "%d from %d" % (frames[0], frames[-1]) or None
 title = first["title"]
