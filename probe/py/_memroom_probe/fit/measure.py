@@ -15,7 +15,8 @@ from .rows import Cannot, is_tensor
 class Cost:
     """Bytes: saved per row and fixed (kept from forward to backward), peak per row and fixed (forward and backward of one
     piece, gradients included), the same while what is saved is away (travel: seconds of a byte there and back), outputs per row
-    with their elements, whether they are in half precision and whether a loss is among them. grains: the module taken apart coarsely and finely, each a list of blocks.Part with bytes per row.
+    with their elements, whether they are in half precision and whether a loss is among them. grains: the module taken apart
+    coarsely and finely, each a list of blocks.Part with bytes per row.
     Seconds: of a forward and a backward pass, per row and for a piece of any size (launching kernels). repeats: whether a second
     run gives the same results; recomputable: whether its backward pass bears checkpointing too."""
 
