@@ -46,7 +46,7 @@ class Governor:
         self._small = weakref.WeakKeyDictionary()  # module -> rows of an evaluation's pieces, where its batch was too large
         self._small_pieces = microbatch.MicroBatch(say, lambda module, inputs, plan: microbatch.Share(self._small[module]))
         self._step = _Step()
-        self._state_is_away = False
+        self._state_is_away = self._varies = False
 
     def __call__(self, module, call, args, kwargs):
         if not microbatch.worth_it(module):
@@ -61,6 +61,7 @@ class Governor:
         if self._step.is_over():
             self._settle()
         case, size = self._cases.get(module), _size(args, kwargs)
+        self._varies = self._varies or case is not None and size != case.size
         if case is None or size > LARGER * case.size:
             case = self._begin(module, call, args, kwargs, size)
         mark = self._step.begins(case)
@@ -293,7 +294,8 @@ class Governor:
         base = step.held_before
         unforeseen = max(step.peak_of_passes() - base - _together(cases, lambda c: c.choice), -sum(case.beside for case in cases)) if step.around.is_card else 0
         free = self._budget(step.around.limit) - self._held(cases, step.around, step.results_alive()) - unforeseen
-        if not first and _together(cases, lambda c: c.choice) <= free + (1 - room.SAFETY) / 2 * step.around.limit:
+        slack = 0 if self._varies else (1 - room.SAFETY) / 2 * step.around.limit  # the next batch may be a little longer
+        if not first and _together(cases, lambda c: c.choice) <= free + slack:
             return
         always = self._budget(step.around.limit) - free
         if self.failed:

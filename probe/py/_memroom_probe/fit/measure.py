@@ -49,7 +49,7 @@ def cost(module, call, inputs, room, apart=True, away=False):
         first, second = _twice_or_never(module, call, inputs, room)
     lines = [_line(few, getattr(first, what), many, getattr(second, what)) for what in ("saved", "peak", "seconds")]
     size, elements, half, has_loss = second.outputs
-    lines[1] = _at_least(lines[1], lines[0][1] + size / many, many, second.peak)
+    lines[1] = _at_least(lines[1], lines[0][1] + (size + second.late) / many, many, second.peak)
     beside, travel = away and _away(module, call, inputs, few, many, room, second) or (lines[1], 0.0)
     grains = _grains(module, second.records, second.saved, many) if apart and second.repeats else []
     return Cost(*lines, (size / many, elements / many, half, has_loss), grains, (beside, travel), second.repeats, second.repeats and not second.once)
@@ -135,19 +135,20 @@ def _line(few, a, many, b):
 
 
 def _at_least(line, slope, many, peak):
-    """A peak grows with every row by what the row leaves for the backward pass. Two measurements may hide that behind a
-    library's workspace, which is not larger for more rows."""
+    """A peak grows with every row by what the row leaves for the backward pass. Two measurements of a few rows may hide that behind
+    a library's workspace, which is not larger for more rows, or behind gradients of weights, which come at another moment."""
     if line[1] >= slope:
         return line
     return max(0.0, peak - slope * many), slope
 
 
 class _Seen:
-    """What one run showed. Bytes saved and at the peak, seconds, the outputs described, records of the modules inside; once:
+    """What one run showed. Bytes saved, of them the largest that came late, and at the peak, seconds, the outputs described, records of the modules inside; once:
     whether a second run would be seen; repeats: whether it gives the same results."""
 
-    def __init__(self, saved, peak, seconds, outputs, records, once, results):
-        self.saved, self.peak, self.seconds, self.outputs, self.records, self.once = saved, peak, seconds, outputs, records, once
+    def __init__(self, tally, peak, seconds, outputs, records, once, results):
+        self.saved, self.late = tally.bytes, tally.late()
+        self.peak, self.seconds, self.outputs, self.records, self.once = peak, seconds, outputs, records, once
         self.repeats = True
         self.results = [t.detach().flatten()[:KEPT].double() for t in results if not t.is_complex()]
 
@@ -190,7 +191,7 @@ def _one(module, call, inputs, rows, room, backward):
                  any(t.dim() == 0 for t in differentiable))
     for key in tally.twice & set(watch.records):
         watch.records[key].twice = True
-    return _Seen(tally.bytes, max(peak, tally.bytes + outputs + gradients), seconds, described, watch.records,
+    return _Seen(tally, max(peak, tally.bytes + outputs + gradients), seconds, described, watch.records,
                  bool(tally.twice) or keepsakes.lengths(module) != lengths, results)
 
 
@@ -231,20 +232,30 @@ def _way_to_gradients(module, call, inputs, rows, room):
         generators.put_back(states)
 
 
+LATE = 0.8  # of what is saved in the end, from which on something comes late
+
+
 class _Tally:
     """Counts the storages that autograd keeps, each once, parameters not at all; and finds the modules whose backward pass
     asks for a saved tensor twice, which checkpointing answers with an error."""
 
     def __init__(self, module):
         self.bytes, self.calls, self.twice = 0, [id(module)], set()
+        self._largest, self._before_largest = 0, 0
         self.seen = {p.untyped_storage().data_ptr() for p in module.parameters()}
 
     def pack(self, tensor):
         storage = tensor.untyped_storage()
         if storage.data_ptr() not in self.seen:
             self.seen.add(storage.data_ptr())
+            if storage.nbytes() > self._largest:
+                self._largest, self._before_largest = storage.nbytes(), self.bytes
             self.bytes += storage.nbytes()
         return [tensor.detach(), tuple(self.calls)]  # a saved result that keeps its own node would be a cycle
+
+    def late(self):
+        """Bytes of the largest storage where it comes near the end, as logits do: its gradient is there with all that was saved."""
+        return self._largest if self._before_largest + self._largest >= LATE * self.bytes else 0
 
     def unpack(self, packed):
         if len(packed) > 2:
