@@ -134,6 +134,16 @@ class Choice(unittest.TestCase):
         finally:
             room.of = of
 
+    def test_gradient_of_what_is_saved_last(self):
+        """Logits are saved last and their gradient is there with everything else; a wide first layer's is not."""
+        for widths, late in (((8, 200, 200, 400), True), ((400, 200, 200, 8), False)):
+            layers = [layer for a, b in zip((4,) + widths, widths) for layer in (nn.Linear(a, b), nn.Tanh())]
+            model = nn.Sequential(*layers)
+            tally = measure._Tally(model)
+            with torch.autograd.graph.saved_tensors_hooks(tally.pack, tally.unpack):
+                model(torch.randn(32, 4))
+            self.assertEqual(tally.late(), 32 * 400 * 4 if late else 0)
+
     def test_worst_case_first(self):
         """The longest batch is measured before it comes, an evaluation and a checkpoint with it, and the loop sees nothing of it."""
         class Samples(torch.utils.data.Dataset):
