@@ -121,7 +121,7 @@ func byCounters(e Evidence, v *event.Verdict) bool {
 	own, around, machine := e.After.Own-e.State.Base.Own, e.After.Enclosing-e.State.Base.Enclosing, e.After.Machine-e.State.Base.Machine
 	scope := e.After.Above - e.State.Base.Above
 	switch {
-	case own <= 0 && e.State.Limit == LimitScope && scope > 0 && diedByKill(e):
+	case own <= 0 && e.State.Limit == LimitScope && scope > 0 && (diedByKill(e) || stoppedBySystemd(e)):
 		v.Evidence = append(v.Evidence, fmt.Sprintf("oom_kill of the cgroup around the run's scope rose by %d", scope))
 		e.ownKill(v)
 	case own > 0:
@@ -156,6 +156,11 @@ func byCounters(e Evidence, v *event.Verdict) bool {
 	}
 	v.Evidence = append(v.Evidence, lastReading(e)...)
 	return true
+}
+
+// stoppedBySystemd: when the kernel kills one process of a scope for memory, systemd ends the others by SIGTERM (OOMPolicy=stop).
+func stoppedBySystemd(e Evidence) bool {
+	return e.Exit.Signal == "SIGTERM" && e.State.UserSignal == ""
 }
 
 // ownKill tells the run's own limit from one further out and from a machine without memory.

@@ -25,6 +25,8 @@ func TestJudge(t *testing.T) {
 			State: State{Cgroup: "/c", HostLimit: 1 << 30}}, true, event.WhereCgroup, "cgroup", nil},
 		{"kill in a scope that is gone", Evidence{Exit: event.Exit{Code: 137, Signal: "SIGKILL"}, After: Counters{Above: 3},
 			State: State{Cgroup: "/app.slice/x.scope", CgroupV: 2, HostLimit: 1 << 30, Limit: LimitScope, Base: Counters{Above: 2}}}, true, event.WhereCgroup, "cgroup", nil},
+		{"a child killed in a scope, which systemd then stops", Evidence{Exit: event.Exit{Code: 143, Signal: "SIGTERM"}, After: Counters{Above: 1},
+			State: State{Cgroup: "/app.slice/x.scope", CgroupV: 2, HostLimit: 1 << 30, Limit: LimitScope}}, true, event.WhereCgroup, "cgroup", nil},
 		{"somebody else's kill beside a scope", Evidence{Exit: event.Exit{Code: 1}, After: Counters{Above: 3},
 			State: State{Cgroup: "/app.slice/x.scope", CgroupV: 2, HostLimit: 1 << 30, Limit: LimitScope, Base: Counters{Above: 2}}}, false, "", "", nil},
 		{"a worker killed in its own cgroup", Evidence{Exit: event.Exit{Code: 1}, After: Counters{Own: 1},
