@@ -1,6 +1,8 @@
-"""What a row of the batch costs: the module runs forward and backward on a few rows and on twice as many.
+"""What a row of the batch costs: the module runs forward and backward on a few rows, on twice as many, and on twice as many again
+where there is room.
 
-Two sizes tell what grows with the batch from what does not (gradients, workspaces, half copies of weights). Everything is
+Two sizes tell what grows with the batch from what does not (gradients, workspaces, half copies of weights). With too few rows the
+peak is where the last gradients are made; with many it is at the loss, and grows faster: the larger two sizes count. Everything is
 put back afterwards: random generators, buffers, gradients.
 """
 import contextlib
@@ -34,8 +36,8 @@ GRAINS = (1 / 4, 1 / 14)  # of what is saved, the most that one part may save
 
 
 def cost(module, call, inputs, room, apart=True, away=False):
-    """Measures on at most an eighth of the batch, at least one row and two rows. apart: look for parts to checkpoint; away: see
-    what is needed while all that is saved waits on the host."""
+    """Measures on an eighth of the batch, at least one row and two rows, and on at most a quarter. apart: look for parts to
+    checkpoint; away: see what is needed while all that is saved waits on the host."""
     few = max(2 if inputs.rows >= 4 else 1, inputs.rows // 16)  # one row alone upsets BatchNorm
     many = min(2 * few, inputs.rows)
     if many == few:
@@ -47,11 +49,14 @@ def cost(module, call, inputs, room, apart=True, away=False):
     if first is None:
         few, many = 1, 2
         first, second = _twice_or_never(module, call, inputs, room)
+    larger = _larger(module, call, inputs, many, second, room)
+    if larger is not None:
+        few, first, many, second = many, second, 2 * many, larger
     lines = [_line(few, getattr(first, what), many, getattr(second, what)) for what in ("saved", "peak", "seconds")]
     size, elements, half, has_loss = second.outputs
     lines[1] = _at_least(lines[1], lines[0][1] + (size + second.late) / many, many, second.peak)
     beside, travel = away and _away(module, call, inputs, few, many, room, second) or (lines[1], 0.0)
-    grains = _grains(module, second.records, second.saved, many) if apart and second.repeats else []
+    grains = _grains(module, _growing(first.records, few, second.records, many), second.saved, many) if apart and second.repeats else []
     return Cost(*lines, (size / many, elements / many, half, has_loss), grains, (beside, travel), second.repeats, second.repeats and not second.once)
 
 
@@ -61,11 +66,37 @@ def _twice(module, call, inputs, few, many, room):
             way, before = _way_to_gradients(module, call, inputs, few, room)
             first, second = _one(module, call, inputs, few, room, way), _one(module, call, inputs, many, room, way)
             first.repeats = second.repeats = before.same_results(first)
+            second.way = way
             return first, second
     except torch.cuda.OutOfMemoryError:
         raise
     except Exception as why:
         raise Cannot("the module does not run on a part of the batch: %s" % type(why).__name__)
+
+
+def _larger(module, call, inputs, rows, seen, room):
+    """What a run of twice as many rows shows, or None where the batch or the room is too small for that."""
+    if inputs.rows < 4 * rows or room.held() + 2.5 * seen.peak > room.limit:
+        return None
+    try:
+        with _put_back(module):
+            larger = _one(module, call, inputs, 2 * rows, room, seen.way)
+    except Exception:  # what is known of fewer rows has to do
+        return None
+    larger.repeats = seen.repeats
+    return larger
+
+
+def _growing(first, few, second, many):
+    """Records of the larger run without what is there for any number of rows, such as half copies of weights."""
+    found = {}
+    for key, record in second.items():
+        found[key] = grown = blocks.Record(record.order)
+        grown.once, grown.twice = record.once, record.twice
+        for what in ("saved", "given"):
+            b = getattr(record, what)
+            setattr(grown, what, max(0, b - getattr(first[key], what)) * many // (many - few) if key in first else b)
+    return found
 
 
 def _away(module, call, inputs, few, many, room, seen):
@@ -143,13 +174,13 @@ def _at_least(line, slope, many, peak):
 
 
 class _Seen:
-    """What one run showed. Bytes saved, of them the largest that came late, and at the peak, seconds, the outputs described, records of the modules inside; once:
-    whether a second run would be seen; repeats: whether it gives the same results."""
+    """What one run showed. Bytes saved, of them the largest that came late, and at the peak, seconds, the outputs described, records of
+    the modules inside; once: whether a second run would be seen; repeats: whether it gives the same results; way: how gradients were taken."""
 
     def __init__(self, tally, peak, seconds, outputs, records, once, results):
         self.saved, self.late = tally.bytes, tally.late()
         self.peak, self.seconds, self.outputs, self.records, self.once = peak, seconds, outputs, records, once
-        self.repeats = True
+        self.repeats, self.way = True, None
         self.results = [t.detach().flatten()[:KEPT].double() for t in results if not t.is_complex()]
 
     def same_results(self, other):
