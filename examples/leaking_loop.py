@@ -1,6 +1,7 @@
 """A training loop that leaks: the running loss is a tensor, so it keeps the graph of every step since the first.
 
-The cure is one word: `total += loss.item()`. memroom names the line while the loop still runs.
+The cure is one word: `total += loss.item()`. While the loop still runs memroom names the line that
+allocates what stays (on a card), or the variable that keeps it (on a CPU).
 """
 
 import argparse

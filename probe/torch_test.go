@@ -5,8 +5,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 
 	"memroom/event"
 	"memroom/testenv"
@@ -195,5 +198,49 @@ twice()
 		if got[tensor] != want {
 			t.Errorf("%s: %q, want %q", tensor, got[tensor], want)
 		}
+	}
+}
+
+// TestGraphHolders: sums that keep the graph of every step are one number each to Python; the variable or attribute is named. A graph
+// that is made anew at each step is not.
+func TestGraphHolders(t *testing.T) {
+	t.Parallel()
+	const program = `import torch
+from _memroom_probe.watch import heap
+
+class Meter:
+    pass
+
+weight, meter, total = torch.ones(3, requires_grad=True), Meter(), 0
+meter.sum = torch.zeros(())
+
+def train(meter, total):
+    for i in range(30):
+        fresh = (weight * i).sum()
+        total = total + fresh
+        meter.sum = meter.sum + weight.square().mean()
+    heap.tell({})
+    return total
+
+train(meter, train(meter, total))
+`
+	j := runJob(t, testenv.Python(t, "torch"), Setup{}, nil, "-c", program)
+	if j.failed != nil {
+		t.Fatalf("%v\n%s", j.failed, j.err)
+	}
+	told := messages[*Heap](t, j)
+	if len(told) != 1 {
+		t.Fatalf("%d messages, want the second count\n%s", len(told), j.err)
+	}
+	var got []string
+	for _, grown := range told[0].Types {
+		if grown.Type == "autograd graph" {
+			got = append(got, fmt.Sprintf("+%d in %s", grown.Growth, grown.Holder))
+		}
+	}
+	slices.Sort(got)
+	want := []string{"+90 in meter.sum in <string>:15", "+90 in total in <string>:15"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("graphs (-want +got):\n%s", diff)
 	}
 }

@@ -14,9 +14,12 @@ from . import steps
 MAX_TYPES = 20
 MAX_SEARCHED = 3  # types whose holders are looked for
 SAMPLE = 8  # objects of a type, spread over its age; every one makes the walk over the heap longer
+MAX_RESULTS = 64  # attributes of an object that are looked at
+MAX_NODES = 50000  # of all graphs together
 
 _torch = None
 _before = None  # type name -> count at the last request
+_graphs_before = {}  # variable -> nodes of the graph it keeps, at the last request
 
 
 def install(torch):
@@ -26,8 +29,9 @@ def install(torch):
 
 def tell(asked):
     """Counts; tells what grew since the last count. Gives a sentence for the answer."""
-    global _before
+    global _before, _graphs_before
     counts, sizes, examples = _count()
+    graphs_before, _graphs_before = _graphs_before, _graphs()
     first, _before, before = _before is None, counts, _before or {}
     if first:
         return "counted %d types; ask again for what grew" % len(counts)
@@ -37,6 +41,7 @@ def tell(asked):
     holders = _holders({name: examples[name] for _, name in grown if name in examples})
     types = [{"type": name, "count": counts[name], "growth": growth, "bytes": sizes.get(name, 0),
               "holder": holders.get(name, "")} for growth, name in grown[:MAX_TYPES]]
+    types[:0] = _grown_graphs(graphs_before, _graphs_before)
     link.send("heap", {"step": steps.step, "types": types})
     return "%d types grew" % len(grown)
 
@@ -63,6 +68,43 @@ def _count():
         counts[name] = counts.get(name, 0) + 1
         examples.setdefault(name, []).append(thing)
     return counts, sizes, examples
+
+
+def _graphs():
+    """Variable -> nodes of the autograd graph behind its tensor. A running sum of losses is one number to Python, and keeps the graph
+    of every step."""
+    found, left = {}, MAX_NODES
+    for name, where, line, tensor in _results():
+        nodes, waiting = set(), [tensor.grad_fn]
+        while waiting and left > 0:
+            node = waiting.pop()
+            if node is not None and node not in nodes:
+                nodes.add(node)
+                left -= 1
+                waiting.extend(before for before, _ in node.next_functions)
+        found[name, where] = len(nodes), "%s in %s:%d" % (name, where, line)
+    return found
+
+
+def _results():
+    """(name, file, line, tensor) of tensors with a graph that functions at work know, by a variable or as an attribute of one."""
+    frame, known = sys._getframe(), set()
+    while frame is not None:
+        if "_memroom_probe" not in frame.f_code.co_filename:
+            for name, value in list(frame.f_locals.items()):
+                inside = [(name, value)] + [(name + "." + str(key), thing) for key, thing in _attributes(value)[:MAX_RESULTS]]
+                for path, thing in inside:
+                    if id(thing) not in known and _torch is not None and type(thing) is _torch.Tensor and thing.grad_fn is not None:
+                        known.add(id(thing))
+                        yield path, frame.f_code.co_filename, frame.f_lineno, thing
+        frame = frame.f_back
+
+
+def _grown_graphs(before, now):
+    """What to tell of graphs that have become larger by a tenth and more than the parts of one operation."""
+    grown = [(nodes - before[key][0], nodes, variable) for key, (nodes, variable) in now.items() if key in before]
+    return [{"type": "autograd graph", "count": nodes, "growth": growth, "bytes": 0, "holder": variable}
+            for growth, nodes, variable in sorted(grown, reverse=True) if growth > max(8, nodes // 10)]
 
 
 def _holders(examples):
