@@ -109,7 +109,7 @@ func (m *Monitor) takeSteps(pid int, rank *int, message *probe.Steps) {
 		m.said.Steps = max(m.said.Steps, row.Step)
 		m.steps.add(event.RankedStep{AtMS: m.now(), Attempt: m.state.Attempt, PID: pid, Rank: rank, Step: row})
 		m.stepTook(row.Duration)
-		m.stepped(row.End)
+		m.stepped(row)
 		m.raiseAllocator(row)
 	}
 	if m.Detect != nil {

@@ -301,8 +301,10 @@ if len(sys.argv) > 2:
     from _memroom_probe import link
     rank, goes_on = int(sys.argv[2]), sys.argv[1] == "on"
     for step in range(1, 30):
-        now = int(time.time() * 1e6)
-        link.send("steps", {"rows": [[step, 0, now, 50000, 0, 0, 0, 1, 1, 1, 1, 1, 0, 0, 0, 1, 1, 0]], "spent_us": 0, "elapsed_us": now % 1000000})
+        if step == 5 and rank == 0:
+            time.sleep(0.1)  # it ends a step that both had begun
+        now, took = int(time.time() * 1e6), 500000 if step == 5 else 50000
+        link.send("steps", {"rows": [[step, 0, now, took, 0, 0, 0, 1, 1, 1, 1, 1, 0, 0, 0, 1, 1, 0]], "spent_us": 0, "elapsed_us": now % 1000000})
         if step == 5 and rank == 1:
             link.send("oom", {"step": 5, "device": 0, "requested": 2 << 30, "total": 8 << 30, "free": 1 << 30, "allocated": 6 << 30, "reserved": 7 << 30,
                               "inactive_split": 0, "phase": "forward", "snapshot": "", "lines": False, "frames": []})

@@ -109,10 +109,11 @@ func (m *Monitor) caughtOOM(oom ProbeOOM) {
 	m.limiter.caught = &caught{pid: oom.PID, rank: oom.Rank, oom: oom, oomAt: time.Now(), at: time.Now()}
 }
 
-// stepped takes note that somebody made a step: a group that does so after the error is not hung.
-func (m *Monitor) stepped(end time.Time) {
+// stepped takes note that somebody made a step: a group that begins one after the error is not hung. Another rank may still have
+// ended the step before.
+func (m *Monitor) stepped(step event.Step) {
 	m.limiter.stepped = true
-	if c := m.limiter.caught; c != nil && end.After(c.oomAt) {
+	if c := m.limiter.caught; c != nil && step.End.Add(-step.Duration).After(c.oomAt) {
 		m.limiter.caught = nil
 	}
 }
