@@ -49,13 +49,14 @@ def cost(module, call, inputs, room, apart=True, away=False):
     if first is None:
         few, many = 1, 2
         first, second = _twice_or_never(module, call, inputs, room)
+    elsewhere = away and _away(module, call, inputs, few, many, room, second)  # of few rows: pinned memory is not given back
     larger = _larger(module, call, inputs, many, second, room)
     if larger is not None:
         few, first, many, second = many, second, 2 * many, larger
     lines = [_line(few, getattr(first, what), many, getattr(second, what)) for what in ("saved", "peak", "seconds")]
     size, elements, half, has_loss = second.outputs
     lines[1] = _at_least(lines[1], lines[0][1] + (size + second.late) / many, many, second.peak)
-    beside, travel = away and _away(module, call, inputs, few, many, room, second) or (lines[1], 0.0)
+    beside, travel = elsewhere or (lines[1], 0.0)
     grains = _grains(module, _growing(first.records, few, second.records, many), second.saved, many) if apart and second.repeats else []
     return Cost(*lines, (size / many, elements / many, half, has_loss), grains, (beside, travel), second.repeats, second.repeats and not second.once)
 
