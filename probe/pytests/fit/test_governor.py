@@ -368,6 +368,17 @@ class Blocks(unittest.TestCase):
         self.assertIsNone(blocks.fit_for_recompute(model[1][1]))
 
 
+class Measure(unittest.TestCase):
+    def test_blocks_do_not_count_half_copies_of_weights(self):
+        """Autocast saves a copy of each weight once, whatever the batch: no row can be charged with it."""
+        model, (x, _) = deep(depth=4, width=128), points(32)[0]
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            cost = measure.cost(model, model, Inputs((x,), {}), room.of(torch.device("cpu")))
+        self.assertTrue(cost.grains)
+        for parts in cost.grains:
+            self.assertLessEqual(sum(p.saved for p in parts), 1.02 * cost.saved_row)
+
+
 class Room(unittest.TestCase):
     def test_state_to_come(self):
         model = nn.Linear(100, 100, bias=False)
