@@ -52,6 +52,10 @@ func (c *runsCmd) Run(s *session) error {
 		return s.printJSON(rows)
 	}
 	if len(rows) == 0 {
+		if all, err := kept.List(store.Filter{Limit: 1}); err == nil && len(all) > 0 {
+			s.note("no such runs in %s: `memroom runs -n 0` lists all", kept.Home)
+			return nil
+		}
 		s.note("no runs in %s", kept.Home)
 		return nil
 	}
