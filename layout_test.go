@@ -1,4 +1,5 @@
-// Package memroom_test guards the shape of the house: which part may import which, and that each says what it is for.
+// Package memroom_test guards the shape of the house: which part may import which, and that each
+// says what it is for.
 package memroom_test
 
 import (
@@ -13,7 +14,8 @@ import (
 
 const module = "memroom"
 
-// part is one folder's place in the layout. A part may import the parts named in uses, and nothing else of memroom.
+// part is one folder's place in the layout. A part may import the parts named in uses, and nothing
+// else of memroom.
 type part struct {
 	uses   []string
 	reason string // why it may not import more, said when it does
@@ -25,7 +27,8 @@ const (
 	assembly = "assembly points one way: report, api <- cli <- cmd/memroom"
 )
 
-// layout is the picture of docs/architecture.md as data. Sub-packages belong to their top folder unless listed.
+// layout is the picture of docs/architecture.md as data. Sub-packages belong to their top folder
+// unless listed.
 var layout = map[string]part{
 	"event":    {nil, "it is the vocabulary and imports only the standard library"},
 	"trace":    {[]string{"event"}, pure},
@@ -40,17 +43,22 @@ var layout = map[string]part{
 	"probe": {[]string{"event", "remedy"}, edge},
 	"store": {[]string{"event"}, edge},
 	"feed":  {[]string{"event"}, edge},
-	"supervise": {[]string{"event", "trace", "allocsim", "remedy", "diagnose", "plan", "meter", "probe"},
+	"supervise": {[]string{"event", "trace", "allocsim", "remedy", "diagnose", "plan", "meter",
+		"probe"},
 		edge + ". The exceptions are meter and probe: the supervisor reads the one and hears the other; the store comes in through an interface it declares"},
 
-	"web":    {nil, "it only embeds the page's files"},
-	"report": {[]string{"event", "trace", "allocsim", "remedy", "diagnose", "plan", "lint", "trial", "web"}, assembly},
-	"api":    {[]string{"event", "trace", "allocsim", "remedy", "diagnose", "plan", "lint", "trial", "meter", "store", "feed", "report", "web"}, assembly},
-	"cli": {[]string{"event", "trace", "allocsim", "remedy", "diagnose", "plan", "lint", "trial", "meter", "probe", "store", "feed",
+	"web": {nil, "it only embeds the page's files"},
+	"report": {[]string{"event", "trace", "allocsim", "remedy", "diagnose", "plan", "lint", "trial",
+		"web"}, assembly},
+	"api": {[]string{"event", "trace", "allocsim", "remedy", "diagnose", "plan", "lint", "trial",
+		"meter", "store", "feed", "report", "web"}, assembly},
+	"cli": {[]string{"event", "trace", "allocsim", "remedy", "diagnose", "plan", "lint", "trial",
+		"meter", "probe", "store", "feed",
 		"supervise", "report", "api", "web"}, assembly},
 	"cmd":     {[]string{"cli"}, assembly},
 	"testenv": {nil, "tests of every part use it"},
-	"bench":   {[]string{"event", "trace", "allocsim", "remedy", "diagnose", "plan", "lint", "trial", "report"}, "benchmarks measure the parts, they do not assemble them"},
+	"bench": {[]string{"event", "trace", "allocsim", "remedy", "diagnose", "plan", "lint",
+		"trial", "report"}, "benchmarks measure the parts, they do not assemble them"},
 }
 
 type goPackage struct {
@@ -97,7 +105,8 @@ func violations(packages []goPackage) []string {
 		}
 		place, known := layout[from]
 		if !known {
-			wrong = append(wrong, p.ImportPath+" is a new part: give it a place in layout_test.go and in docs/architecture.md")
+			wrong = append(wrong,
+				p.ImportPath+" is a new part: give it a place in layout_test.go and in docs/architecture.md")
 			continue
 		}
 		for _, imported := range p.Imports {
@@ -105,7 +114,8 @@ func violations(packages []goPackage) []string {
 				continue
 			}
 			if to := placeOf(imported); to != from && !contains(place.uses, to) {
-				wrong = append(wrong, p.ImportPath+" imports "+imported+", but "+from+" may not use "+to+": "+place.reason)
+				wrong = append(wrong,
+					p.ImportPath+" imports "+imported+", but "+from+" may not use "+to+": "+place.reason)
 			}
 		}
 	}
@@ -129,10 +139,13 @@ func TestImportsPointOneWay(t *testing.T) {
 
 // TestTurnedImportIsCaught shows that the guard can fail: each of these imports is turned round.
 func TestTurnedImportIsCaught(t *testing.T) {
-	for from, to := range map[string]string{"event": "allocsim", "allocsim": "plan", "meter": "store", "store": "supervise", "report": "cli"} {
-		wrong := violations([]goPackage{{ImportPath: module + "/" + from, Imports: []string{module + "/" + to}}})
+	for from, to := range map[string]string{"event": "allocsim", "allocsim": "plan",
+		"meter": "store", "store": "supervise", "report": "cli"} {
+		wrong := violations([]goPackage{{ImportPath: module + "/" + from,
+			Imports: []string{module + "/" + to}}})
 		if len(wrong) != 1 || !strings.Contains(wrong[0], layout[from].reason) {
-			t.Errorf("%s importing %s: got %q, want one violation that gives the reason", from, to, wrong)
+			t.Errorf("%s importing %s: got %q, want one violation that gives the reason", from, to,
+				wrong)
 		}
 	}
 	if wrong := violations([]goPackage{{ImportPath: module + "/utils"}}); len(wrong) != 1 {
@@ -144,7 +157,8 @@ func TestEveryPackageSaysWhatItIsFor(t *testing.T) {
 	for _, p := range listPackages(t) {
 		documented := 0
 		for _, name := range p.GoFiles {
-			file, err := parser.ParseFile(token.NewFileSet(), filepath.Join(p.Dir, name), nil, parser.PackageClauseOnly|parser.ParseComments)
+			file, err := parser.ParseFile(token.NewFileSet(), filepath.Join(p.Dir, name), nil,
+				parser.PackageClauseOnly|parser.ParseComments)
 			if err != nil {
 				t.Fatal(err)
 			}

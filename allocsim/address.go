@@ -5,8 +5,9 @@ import (
 	"slices"
 )
 
-// Driver hands out address space for segments, as cudaMalloc and cuMemAddressReserve do. Addresses decide which of two
-// equally large free blocks is taken up to PyTorch 2.11, so they are not a detail.
+// Driver hands out address space for segments, as cudaMalloc and cuMemAddressReserve do. Addresses
+// decide which of two equally large free blocks is taken up to PyTorch 2.11, so they are not a
+// detail.
 type Driver interface {
 	// Malloc gives the address of a new segment of size bytes.
 	Malloc(size int64) uint64
@@ -16,7 +17,8 @@ type Driver interface {
 	Reserve(size int64) uint64
 }
 
-// Bounds of the synthetic address space: ranges for expandable segments lie far above everything cudaMalloc gives.
+// Bounds of the synthetic address space: ranges for expandable segments lie far above everything
+// cudaMalloc gives.
 const (
 	mallocTop   = 0x7f00_0000_0000
 	reserveBase = 0x1000_0000_0000_0000
@@ -37,10 +39,10 @@ func (r *reserver) Reserve(size int64) uint64 {
 // rangeQuantum is the granularity in which the Linux driver reserves address space.
 const rangeQuantum = 32 << 20
 
-// LinuxDriver is the address model of NVIDIA's Linux driver as observed (the vendor documents nothing): ranges in
-// multiples of 32 MiB, each at the highest free place below the others; a segment lies at the start of the range made for
-// it, and the unused tails of ranges and the holes in them serve later segments, lowest address first. A range that
-// becomes empty is given back.
+// LinuxDriver is the address model of NVIDIA's Linux driver as observed (the vendor documents
+// nothing): ranges in multiples of 32 MiB, each at the highest free place below the others; a
+// segment lies at the start of the range made for it, and the unused tails of ranges and the holes
+// in them serve later segments, lowest address first. A range that becomes empty is given back.
 type LinuxDriver struct {
 	reserver
 	top    uint64      // ranges lie below
@@ -144,8 +146,9 @@ func (r *addrRange) addHole(h hole) {
 	r.holes = slices.Insert(r.holes, i, h)
 }
 
-// occupy marks addresses as taken by a segment: in the hole of a range that is known, or at the start of a new range. A
-// segment that begins elsewhere lies in a hole of somebody else's range, the rest of which is not ours.
+// occupy marks addresses as taken by a segment: in the hole of a range that is known, or at the
+// start of a new range. A segment that begins elsewhere lies in a hole of somebody else's range,
+// the rest of which is not ours.
 func (d *LinuxDriver) occupy(addr uint64, size int64) {
 	i, found := d.rangeAround(addr)
 	end := addr + uint64(size)
@@ -181,8 +184,9 @@ func (r *addrRange) cut(from, to uint64) {
 	r.holes = rest
 }
 
-// RecordedDriver gives the addresses that a real driver gave, for as long as the same sizes are asked for in the same
-// order; from then on it follows LinuxDriver's habits around what it has given.
+// RecordedDriver gives the addresses that a real driver gave, for as long as the same sizes are
+// asked for in the same order; from then on it follows LinuxDriver's habits around what it has
+// given.
 type RecordedDriver struct {
 	LinuxDriver
 	recorded []SegmentAt
@@ -209,8 +213,8 @@ func (d *RecordedDriver) Malloc(size int64) uint64 {
 	return d.LinuxDriver.Malloc(size)
 }
 
-// AscendingDriver never uses an address twice and always goes up: the naive model, kept to show how much an answer hangs
-// on addresses.
+// AscendingDriver never uses an address twice and always goes up: the naive model, kept to show how
+// much an answer hangs on addresses.
 type AscendingDriver struct {
 	reserver
 	next uint64

@@ -2,8 +2,8 @@ package allocsim
 
 import "math/bits"
 
-// addrTable finds live blocks by address: an open-addressed hash table, because a history asks three times for each
-// allocation and Go's map is the slower half of a replay.
+// addrTable finds live blocks by address: an open-addressed hash table, because a history asks
+// three times for each allocation and Go's map is the slower half of a replay.
 type addrTable struct {
 	slots []addrSlot
 	shift uint
@@ -21,11 +21,12 @@ func newAddrTable() *addrTable {
 	return &addrTable{slots: make([]addrSlot, 1<<10), shift: 64 - 10}
 }
 
-// home is the slot where an address is looked for first. Addresses are multiples of 512 that differ in the middle bits;
-// multiplying spreads them.
+// home is the slot where an address is looked for first. Addresses are multiples of 512 that differ
+// in the middle bits; multiplying spreads them.
 func (t *addrTable) home(addr uint64) int { return int(addr * 0x9e3779b97f4a7c15 >> t.shift) }
 
-// find gives the entry of an address, nil if there is none. It is valid until the next put or remove.
+// find gives the entry of an address, nil if there is none. It is valid until the next put or
+// remove.
 func (t *addrTable) find(addr uint64) *addrSlot {
 	mask := len(t.slots) - 1
 	for i := t.home(addr); t.slots[i].used; i = (i + 1) & mask {

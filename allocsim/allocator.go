@@ -12,12 +12,14 @@ type Options struct {
 	Config  Config
 	Version string // torch release such as "2.11"; empty is LatestChecked
 
-	// Limit caps reserved bytes, as set_per_process_memory_fraction does; 0 is no cap. Requests are refused before the
-	// driver is asked.
+	// Limit caps reserved bytes, as set_per_process_memory_fraction does; 0 is no cap. Requests are
+	// refused before the driver is asked.
 	Limit event.Bytes
-	// DeviceTotal is the whole card; 0 is a card that never fills. The driver refuses what would exceed it.
+	// DeviceTotal is the whole card; 0 is a card that never fills. The driver refuses what would
+	// exceed it.
 	DeviceTotal event.Bytes
-	// Outside is what others hold on the card: context, libraries, other processes. Only read with DeviceTotal.
+	// Outside is what others hold on the card: context, libraries, other processes. Only read with
+	// DeviceTotal.
 	Outside event.Bytes
 
 	// Driver gives addresses; nil is a new LinuxDriver.
@@ -26,7 +28,8 @@ type Options struct {
 	Record func(event.Entry)
 }
 
-// Block names a live allocation of one Allocator. The zero value names none; names are not used twice.
+// Block names a live allocation of one Allocator. The zero value names none; names are not used
+// twice.
 type Block struct {
 	ref blockRef
 	gen uint32
@@ -42,7 +45,8 @@ type OutOfMemory struct {
 }
 
 func (e *OutOfMemory) Error() string {
-	return fmt.Sprintf("out of memory: tried to allocate %s with %s reserved and %s allocated", e.Segment, e.Reserved, e.Allocated)
+	return fmt.Sprintf("out of memory: tried to allocate %s with %s reserved and %s allocated",
+		e.Segment, e.Reserved, e.Allocated)
 }
 
 // Allocator is PyTorch's caching allocator for one device.
@@ -75,7 +79,8 @@ const (
 	small = 1
 )
 
-// unknownCard sizes the address ranges of expandable segments when the card is not known: larger than any.
+// unknownCard sizes the address ranges of expandable segments when the card is not known: larger
+// than any.
 const unknownCard = int64(1 << 40)
 
 // New gives an allocator that holds nothing yet.
@@ -85,12 +90,15 @@ func New(o Options) (*Allocator, error) {
 		return nil, err
 	}
 	if o.Limit < 0 || o.DeviceTotal < 0 || o.Outside < 0 {
-		return nil, fmt.Errorf("a limit of %s, a card of %s or %s in use by others is negative", o.Limit, o.DeviceTotal, o.Outside)
+		return nil, fmt.Errorf("a limit of %s, a card of %s or %s in use by others is negative",
+			o.Limit, o.DeviceTotal, o.Outside)
 	}
 	if o.Config.MaxSplit == 0 || o.Config.LargeSegment == 0 {
-		return nil, fmt.Errorf("the allocator's settings are empty: start from DefaultConfig or ParseConf")
+		return nil,
+			fmt.Errorf("the allocator's settings are empty: start from DefaultConfig or ParseConf")
 	}
-	a := &Allocator{config: o.Config, ver: ver, ties: ver.ties(), limit: int64(o.Limit), driver: o.Driver, record: o.Record,
+	a := &Allocator{config: o.Config, ver: ver, ties: ver.ties(), limit: int64(o.Limit),
+		driver: o.Driver, record: o.Record,
 		total: int64(o.DeviceTotal)}
 	if o.DeviceTotal > 0 {
 		a.budget = max(int64(o.DeviceTotal-o.Outside), 1)
@@ -142,8 +150,8 @@ func (a *Allocator) live(b Block, state blockState) bool {
 	return b.gen != 0 && a.blocks[b.ref].gen == b.gen && a.blocks[b.ref].state == state
 }
 
-// Malloc allocates size bytes on a stream of the default pool. The error is an *OutOfMemory, or says that the size is not
-// one.
+// Malloc allocates size bytes on a stream of the default pool. The error is an *OutOfMemory, or
+// says that the size is not one.
 func (a *Allocator) Malloc(size int64, stream uint64) (Block, error) {
 	return a.MallocIn(0, size, stream)
 }
@@ -151,7 +159,8 @@ func (a *Allocator) Malloc(size int64, stream uint64) (Block, error) {
 // MallocIn is Malloc in a private pool, numbered from 1; 0 is the default pool.
 func (a *Allocator) MallocIn(poolIndex int, size int64, stream uint64) (Block, error) {
 	if size <= 0 || size > maxRequest {
-		return Block{}, fmt.Errorf("a request of %d bytes: sizes are from 1 to %s", size, event.Bytes(maxRequest))
+		return Block{}, fmt.Errorf("a request of %d bytes: sizes are from 1 to %s", size,
+			event.Bytes(maxRequest))
 	}
 	for len(a.pools) <= poolIndex {
 		a.addPools(event.PoolID{0, uint64(len(a.pools))})
@@ -258,7 +267,8 @@ func (a *Allocator) poolStats(isSmall bool) *PoolStats {
 	return &a.stats.Large
 }
 
-// shouldSplit decides whether what remains of a block of the given size becomes a free block of its own.
+// shouldSplit decides whether what remains of a block of the given size becomes a free block of its
+// own.
 func (a *Allocator) shouldSplit(isSmall bool, size, s int64) bool {
 	rest := size - s
 	if isSmall || a.config.Expandable {
@@ -267,7 +277,8 @@ func (a *Allocator) shouldSplit(isSmall bool, size, s int64) bool {
 	return s < int64(a.config.MaxSplit) && rest > smallLimit
 }
 
-// splitFront makes a new block of the first s bytes; the remainder keeps the old block and stays free.
+// splitFront makes a new block of the first s bytes; the remainder keeps the old block and stays
+// free.
 func (a *Allocator) splitFront(ref blockRef, s int64, pooled *PoolStats) blockRef {
 	wasWhole := a.blocks[ref].whole()
 	front := a.newBlock(a.blocks[ref].addr, s, a.blocks[ref].seg, stateFree)
@@ -291,7 +302,8 @@ func (a *Allocator) splitFront(ref blockRef, s int64, pooled *PoolStats) blockRe
 	return front
 }
 
-// Free releases a live allocation; it can be reused at once. Like FreePending it tells whether b was allocated.
+// Free releases a live allocation; it can be reused at once. Like FreePending it tells whether b
+// was allocated.
 func (a *Allocator) Free(b Block) bool {
 	if !a.live(b, stateActive) {
 		return false
@@ -301,8 +313,8 @@ func (a *Allocator) Free(b Block) bool {
 	return true
 }
 
-// FreePending releases an allocation that another stream still uses: it is no longer allocated, but stays active until
-// FreeDone, or until the cache is flushed, which waits for all streams.
+// FreePending releases an allocation that another stream still uses: it is no longer allocated, but
+// stays active until FreeDone, or until the cache is flushed, which waits for all streams.
 func (a *Allocator) FreePending(b Block) bool {
 	if !a.live(b, stateActive) {
 		return false
@@ -381,8 +393,10 @@ func (a *Allocator) countOutOfMemory(s int64, stream uint64) {
 
 // outOfMemory describes a request that did not fit.
 func (a *Allocator) outOfMemory(size, s int64) error {
-	return &OutOfMemory{Requested: event.Bytes(size), Rounded: event.Bytes(s), Segment: event.Bytes(a.config.segmentSize(s)),
-		Reserved: event.Bytes(a.reserved), Allocated: event.Bytes(a.stats.All.AllocatedBytes.Current)}
+	return &OutOfMemory{Requested: event.Bytes(size), Rounded: event.Bytes(s),
+		Segment:   event.Bytes(a.config.segmentSize(s)),
+		Reserved:  event.Bytes(a.reserved),
+		Allocated: event.Bytes(a.stats.All.AllocatedBytes.Current)}
 }
 
 // tell passes an entry to the recorder.

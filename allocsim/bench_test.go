@@ -9,8 +9,8 @@ import (
 	"memroom/trace"
 )
 
-// BenchmarkReplay verifies a recording, BenchmarkRun sends its requests through the allocator under other settings. Both
-// report events, entries of the recording, a second.
+// BenchmarkReplay verifies a recording, BenchmarkRun sends its requests through the allocator under
+// other settings. Both report events, entries of the recording, a second.
 func BenchmarkReplay(b *testing.B) {
 	s, err := trace.Open(filepath.Join(testenv.Shared(b, "traces"), "dynseq-default.pickle.gz"))
 	if err != nil {

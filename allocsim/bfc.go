@@ -10,13 +10,14 @@ import (
 	"memroom/event"
 )
 
-// BFC is TensorFlow's "best fit with coalescing" allocator as a state machine: the one behind every TensorFlow GPU and,
-// with TF_CPU_ALLOCATOR_USE_BFC=true, its CPU. It takes regions from the driver, cuts them into chunks, hands out the
-// smallest free chunk that is large enough (ties: lowest address) and merges free neighbours at once.
+// BFC is TensorFlow's "best fit with coalescing" allocator as a state machine: the one behind every
+// TensorFlow GPU and, with TF_CPU_ALLOCATOR_USE_BFC=true, its CPU. It takes regions from the
+// driver, cuts them into chunks, hands out the smallest free chunk that is large enough (ties:
+// lowest address) and merges free neighbours at once.
 //
-// Source: openxla/xla xla/tsl/framework/bfc_allocator.{h,cc}. Not modelled: time-stamped chunks (only used with the
-// GPU kernel tracker) and the two-ended placement of XLA's collective memory; neither is reachable from TensorFlow's
-// default options.
+// Source: openxla/xla xla/tsl/framework/bfc_allocator.{h,cc}. Not modelled: time-stamped chunks
+// (only used with the GPU kernel tracker) and the two-ended placement of XLA's collective memory;
+// neither is reachable from TensorFlow's default options.
 type BFC struct {
 	opts       BFCOptions
 	pool       int64 // bytes in regions
@@ -34,17 +35,21 @@ type BFC struct {
 // BFCOptions are the settings TensorFlow derives from the environment and the session.
 type BFCOptions struct {
 	Limit event.Bytes // the most it may take from the driver; 0 means no limit
-	// Growth is set_memory_growth(True): begin with 2 MiB and double. Without it the first request takes the whole limit.
+	// Growth is set_memory_growth(True): begin with 2 MiB and double. Without it the first request
+	// takes the whole limit.
 	Growth bool
-	// CollectGarbage gives wholly free regions back before failing; on for GPUs (TF_ENABLE_GPU_GARBAGE_COLLECTION).
+	// CollectGarbage gives wholly free regions back before failing; on for GPUs
+	// (TF_ENABLE_GPU_GARBAGE_COLLECTION).
 	CollectGarbage bool
-	// CoalesceRegions joins a region with the one it directly follows (GPUs with virtual memory management).
+	// CoalesceRegions joins a region with the one it directly follows (GPUs with virtual memory
+	// management).
 	CoalesceRegions bool
 	// SlackFraction bounds the waste inside a chunk as a part of the limit; 0 means 128 MiB
 	// (experimental.internal_fragmentation_fraction).
 	SlackFraction float64
-	// Region is the driver: it gives the address of a new region, or false when it has not that much. Nil means a driver
-	// that never refuses and hands out descending addresses, as Linux and CUDA do.
+	// Region is the driver: it gives the address of a new region, or false when it has not that
+	// much. Nil means a driver that never refuses and hands out descending addresses, as Linux and
+	// CUDA do.
 	Region func(size int64) (addr uint64, ok bool)
 }
 
@@ -58,7 +63,8 @@ type BFCStats struct {
 	Pool         event.Bytes `json:"pool"` // bytes in regions, PyTorch's "reserved"
 	PeakPool     event.Bytes `json:"peak_pool"`
 	LargestFree  event.Bytes `json:"largest_free"`
-	// Fragmentation is TensorFlow's own figure: the part of the free pool that is not in the largest free chunk.
+	// Fragmentation is TensorFlow's own figure: the part of the free pool that is not in the
+	// largest free chunk.
 	Fragmentation float64 `json:"fragmentation"`
 }
 
@@ -121,13 +127,15 @@ func NewBFC(opts BFCOptions) *BFC {
 
 func bfcRound(size int64) int64 { return (size + bfcQuantum - 1) / bfcQuantum * bfcQuantum }
 
-// bfcBin is the bin of a chunk: bin b holds sizes in [256 << b, 512 << b), the last one everything above.
+// bfcBin is the bin of a chunk: bin b holds sizes in [256 << b, 512 << b), the last one everything
+// above.
 func bfcBin(size int64) int {
 	return min(bfcBins-1, max(0, bits.Len64(uint64(max(size, bfcQuantum))>>8)-1))
 }
 
-// Malloc gives the address of a chunk for size bytes. It fails with ErrBFCFull where TensorFlow would report
-// RESOURCE_EXHAUSTED (after its ten seconds of waiting for another thread to free something).
+// Malloc gives the address of a chunk for size bytes. It fails with ErrBFCFull where TensorFlow
+// would report RESOURCE_EXHAUSTED (after its ten seconds of waiting for another thread to free
+// something).
 func (b *BFC) Malloc(size int64) (uint64, error) {
 	if size <= 0 {
 		return 0, fmt.Errorf("allocate %d bytes: TensorFlow never asks for less than one", size)
@@ -160,8 +168,8 @@ func (b *BFC) Free(addr uint64) error {
 	return nil
 }
 
-// take finds the best fit: bins ascend and each is ordered by size and then address, so the first chunk that is large
-// enough is the smallest one.
+// take finds the best fit: bins ascend and each is ordered by size and then address, so the first
+// chunk that is large enough is the smallest one.
 func (b *BFC) take(rounded, size int64) *bfcChunk {
 	for bin := bfcBin(rounded); bin < bfcBins; bin++ {
 		at, _ := slices.BinarySearchFunc(b.bins[bin], bfcChunk{size: rounded}, compareChunks)
@@ -215,7 +223,8 @@ func (b *BFC) remove(c *bfcChunk) {
 	}
 }
 
-// coalesce merges the free chunk c, which is in no bin, with its free neighbours and gives the result.
+// coalesce merges the free chunk c, which is in no bin, with its free neighbours and gives the
+// result.
 func (b *BFC) coalesce(c *bfcChunk) *bfcChunk {
 	if n := c.next; n != nil && !n.inUse {
 		b.remove(n)
@@ -238,8 +247,8 @@ func (c *bfcChunk) absorbNext() {
 	}
 }
 
-// extend takes one more region from the driver, at least rounded bytes: the planned size, doubled until it is enough,
-// then a tenth less at each refusal.
+// extend takes one more region from the driver, at least rounded bytes: the planned size, doubled
+// until it is enough, then a tenth less at each refusal.
 func (b *BFC) extend(rounded int64) bool {
 	available := (int64(b.opts.Limit) - b.pool) / bfcQuantum * bfcQuantum
 	if rounded > available {
@@ -253,7 +262,8 @@ func (b *BFC) extend(rounded int64) bool {
 	size := min(b.nextRegion, available)
 	addr, ok := b.region(size)
 	for !ok {
-		// TensorFlow computes this product in single precision, so the rounding is part of the rule.
+		// TensorFlow computes this product in single precision, so the rounding is part of the
+		// rule.
 		less := bfcRound(int64(float32(size) * float32(bfcBackPedal)))
 		size = min(less, size-bfcQuantum)
 		if size < rounded {
@@ -283,7 +293,10 @@ func (b *BFC) addRegion(addr uint64, size int64) {
 	b.pool += size
 	b.stats.PeakPool = max(b.stats.PeakPool, event.Bytes(b.pool))
 	c := &bfcChunk{addr: addr, size: size}
-	at, _ := slices.BinarySearchFunc(b.regions, addr, func(r *bfcRegion, a uint64) int { return cmp.Compare(r.addr, a) })
+	at, _ := slices.BinarySearchFunc(b.regions, addr, func(r *bfcRegion,
+		a uint64) int {
+		return cmp.Compare(r.addr, a)
+	})
 	if at > 0 && b.opts.CoalesceRegions {
 		if before := b.regions[at-1]; before.addr+uint64(before.size) == addr {
 			last := before.first
@@ -300,7 +313,8 @@ func (b *BFC) addRegion(addr uint64, size int64) {
 	b.insert(c)
 }
 
-// collectGarbage gives every wholly free region back to the driver, if that could make room for rounded bytes.
+// collectGarbage gives every wholly free region back to the driver, if that could make room for
+// rounded bytes.
 func (b *BFC) collectGarbage(rounded int64) bool {
 	if !b.opts.CollectGarbage {
 		return false
@@ -347,7 +361,8 @@ func (b *BFC) Regions() []BFCRegion {
 	for _, r := range b.regions {
 		out := BFCRegion{Addr: r.addr, Size: event.Bytes(r.size)}
 		for c := r.first; c != nil; c = c.next {
-			out.Chunks = append(out.Chunks, BFCChunk{c.addr, event.Bytes(c.size), event.Bytes(c.requested), c.inUse})
+			out.Chunks = append(out.Chunks, BFCChunk{c.addr, event.Bytes(c.size),
+				event.Bytes(c.requested), c.inUse})
 		}
 		regions = append(regions, out)
 	}

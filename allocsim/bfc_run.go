@@ -7,9 +7,9 @@ import (
 	"memroom/event"
 )
 
-// RunBFC sends a timeline through a new BFC allocator, as [Run] does through PyTorch's: "allocated" is TensorFlow's bytes
-// in use, "reserved" its pool. TensorFlow keeps a block that another stream still uses until that is done, and has no
-// call that empties the cache.
+// RunBFC sends a timeline through a new BFC allocator, as [Run] does through PyTorch's: "allocated"
+// is TensorFlow's bytes in use, "reserved" its pool. TensorFlow keeps a block that another stream
+// still uses until that is done, and has no call that empties the cache.
 func RunBFC(t *event.Timeline, o BFCOptions) (Result, error) {
 	r := bfcRunner{b: NewBFC(o), t: t, live: map[int32]bfcLive{}}
 	for i := range t.Ops {
@@ -82,7 +82,8 @@ func (r *bfcRunner) noteFull(at int, size int64) {
 	r.result.OOMs++
 	if r.result.OOM == nil {
 		s := r.b.Stats()
-		r.result.OOM = &OOMAt{At: at, OutOfMemory: OutOfMemory{Requested: event.Bytes(size), Rounded: event.Bytes(bfcRound(size)),
+		r.result.OOM = &OOMAt{At: at, OutOfMemory: OutOfMemory{Requested: event.Bytes(size),
+			Rounded: event.Bytes(bfcRound(size)),
 			Segment: event.Bytes(bfcRound(size)), Reserved: s.Pool, Allocated: s.InUse}}
 	}
 }
@@ -90,7 +91,8 @@ func (r *bfcRunner) noteFull(at int, size int64) {
 func (r *bfcRunner) enterMarks(i int) {
 	for r.mark < len(r.t.Marks) && r.t.Marks[r.mark].At <= i {
 		in, pool := event.Bytes(r.b.inUse), event.Bytes(r.b.pool)
-		r.result.Marks = append(r.result.Marks, MarkPeak{Mark: r.t.Marks[r.mark], PeakAt: i, AllocatedPeak: in, ReservedPeak: pool, ActivePeak: in})
+		r.result.Marks = append(r.result.Marks, MarkPeak{Mark: r.t.Marks[r.mark], PeakAt: i,
+			AllocatedPeak: in, ReservedPeak: pool, ActivePeak: in})
 		r.mark++
 	}
 }

@@ -36,7 +36,8 @@ type bfcEvent struct {
 
 func (e *bfcEvent) UnmarshalJSON(data []byte) error {
 	var kind string
-	err := json.Unmarshal(data, &[]any{&kind, &e.Requested, &e.Addr, &e.Chunk, &e.Use, &e.Peak, &e.Fragmentation})
+	err := json.Unmarshal(data, &[]any{&kind, &e.Requested, &e.Addr, &e.Chunk, &e.Use, &e.Peak,
+		&e.Fragmentation})
 	e.Free = kind == "f"
 	return err
 }
@@ -59,8 +60,8 @@ func readBFCRecord(t *testing.T, path string) *bfcRecord {
 	return r
 }
 
-// driver gives the recorded regions and refuses any other size: a model that asks for one byte more or less in its
-// back-pedalling never gets its region.
+// driver gives the recorded regions and refuses any other size: a model that asks for one byte more
+// or less in its back-pedalling never gets its region.
 func (r *bfcRecord) driver(size int64) (uint64, bool) {
 	if r.nextRegion == len(r.Regions) || r.Regions[r.nextRegion][1] != size {
 		r.refused++
@@ -73,21 +74,26 @@ func (r *bfcRecord) driver(size int64) (uint64, bool) {
 // replay puts every recorded request to the model and compares every answer.
 func (r *bfcRecord) replay(t *testing.T, after func(*allocsim.BFC)) *allocsim.BFC {
 	t.Helper()
-	model := allocsim.NewBFC(allocsim.BFCOptions{Limit: event.Bytes(r.Limit), Growth: true, Region: r.driver})
+	model := allocsim.NewBFC(allocsim.BFCOptions{Limit: event.Bytes(r.Limit), Growth: true,
+		Region: r.driver})
 	for i, e := range r.Events {
 		if e.Free {
 			if err := model.Free(uint64(e.Addr)); err != nil {
 				t.Fatalf("event %d: %v", i, err)
 			}
 		} else if addr, err := model.Malloc(e.Requested); err != nil || addr != uint64(e.Addr) {
-			t.Fatalf("event %d: %d bytes went to %#x (%v), TensorFlow put them at %#x", i, e.Requested, addr, err, e.Addr)
+			t.Fatalf("event %d: %d bytes went to %#x (%v), TensorFlow put them at %#x", i,
+				e.Requested, addr, err, e.Addr)
 		}
 		s := model.Stats()
 		if int64(s.InUse) != e.Use || int64(s.PeakInUse) != e.Peak {
-			t.Fatalf("event %d: in use %d, peak %d; TensorFlow says %d and %d", i, s.InUse, s.PeakInUse, e.Use, e.Peak)
+			t.Fatalf("event %d: in use %d, peak %d; TensorFlow says %d and %d", i, s.InUse,
+				s.PeakInUse, e.Use, e.Peak)
 		}
-		if e.Fragmentation != nil && math.Abs(s.Fragmentation-*e.Fragmentation) > 1e-5*math.Abs(*e.Fragmentation) {
-			t.Fatalf("event %d: fragmentation %v, TensorFlow says %v", i, s.Fragmentation, *e.Fragmentation)
+		if e.Fragmentation != nil &&
+			math.Abs(s.Fragmentation-*e.Fragmentation) > 1e-5*math.Abs(*e.Fragmentation) {
+			t.Fatalf("event %d: fragmentation %v, TensorFlow says %v", i, s.Fragmentation,
+				*e.Fragmentation)
 		}
 		after(model)
 	}
@@ -95,7 +101,8 @@ func (r *bfcRecord) replay(t *testing.T, after func(*allocsim.BFC)) *allocsim.BF
 		t.Errorf("took %d regions, TensorFlow %d", r.nextRegion, len(r.Regions))
 	}
 	if s := model.Stats(); int64(s.InUse) != r.Current || int64(s.PeakInUse) != r.Peak {
-		t.Errorf("ends with %d in use, peak %d; get_memory_info says %d and %d", s.InUse, s.PeakInUse, r.Current, r.Peak)
+		t.Errorf("ends with %d in use, peak %d; get_memory_info says %d and %d", s.InUse,
+			s.PeakInUse, r.Current, r.Peak)
 	}
 	return model
 }
@@ -105,7 +112,8 @@ func TestBFCReproducesRecordedTensorFlow(t *testing.T) {
 		t.Run(program, func(t *testing.T) {
 			r := readBFCRecord(t, filepath.Join("testdata", "bfc-"+program+".json.gz"))
 			r.replay(t, func(*allocsim.BFC) {})
-			t.Logf("%d requests of TensorFlow %s placed as it did, %d regions, %d refusals", len(r.Events), r.TensorFlow, len(r.Regions), r.refused)
+			t.Logf("%d requests of TensorFlow %s placed as it did, %d regions, %d refusals",
+				len(r.Events), r.TensorFlow, len(r.Regions), r.refused)
 			if program == "pedal" && r.refused == 0 {
 				t.Error("the recorded driver never refused: back-pedalling is untested")
 			}
@@ -113,7 +121,8 @@ func TestBFCReproducesRecordedTensorFlow(t *testing.T) {
 	}
 }
 
-// TestBFCFailsWhereTensorFlowDid compares the state at the failing request with TensorFlow's own dump, chunk by chunk.
+// TestBFCFailsWhereTensorFlowDid compares the state at the failing request with TensorFlow's own
+// dump, chunk by chunk.
 func TestBFCFailsWhereTensorFlowDid(t *testing.T) {
 	f, err := os.Open(filepath.Join("..", "trace", "testdata", "bfc-exhaust.dump"))
 	if err != nil {
@@ -162,7 +171,8 @@ func describeDump(d *trace.BFCDump) (text string) {
 // TestBFCReproducesTensorFlowHere records afresh with the TensorFlow that is installed.
 func TestBFCReproducesTensorFlowHere(t *testing.T) {
 	python := testenv.Python(t, "tensorflow")
-	for program, limitMB := range map[string]string{"train": "256", "shuffle": "512", "pedal": "4096"} {
+	for program, limitMB := range map[string]string{"train": "256", "shuffle": "512",
+		"pedal": "4096"} {
 		t.Run(program, func(t *testing.T) {
 			dir := t.TempDir()
 			log, err := os.Create(filepath.Join(dir, "log"))
@@ -171,9 +181,12 @@ func TestBFCReproducesTensorFlowHere(t *testing.T) {
 			}
 			defer log.Close()
 			out := filepath.Join(dir, "record.json.gz")
-			cmd := exec.Command(python, filepath.Join("testdata", "record_bfc.py"), out, limitMB, program)
-			cmd.Env = append(os.Environ(), "TF_CPU_ALLOCATOR_USE_BFC=true", "TF_CPU_BFC_MEM_LIMIT_IN_MB="+limitMB,
-				"TF_CPP_VMODULE=bfc_allocator=1", "MEMROOM_BFC_LOG="+log.Name(), "OMP_NUM_THREADS=1")
+			cmd := exec.Command(python, filepath.Join("testdata", "record_bfc.py"), out, limitMB,
+				program)
+			cmd.Env = append(os.Environ(), "TF_CPU_ALLOCATOR_USE_BFC=true",
+				"TF_CPU_BFC_MEM_LIMIT_IN_MB="+limitMB,
+				"TF_CPP_VMODULE=bfc_allocator=1", "MEMROOM_BFC_LOG="+log.Name(),
+				"OMP_NUM_THREADS=1")
 			cmd.Stderr = log
 			if err := cmd.Run(); err != nil {
 				text, _ := os.ReadFile(log.Name())
@@ -186,7 +199,8 @@ func TestBFCReproducesTensorFlowHere(t *testing.T) {
 	}
 }
 
-// checkBFC holds what must be true after every request: chunks tile their regions, free neighbours are joined, sums agree.
+// checkBFC holds what must be true after every request: chunks tile their regions, free neighbours
+// are joined, sums agree.
 func checkBFC(t *testing.T, model *allocsim.BFC) {
 	t.Helper()
 	s := model.Stats()
@@ -209,15 +223,18 @@ func checkBFC(t *testing.T, model *allocsim.BFC) {
 		}
 		pool += region.Size
 	}
-	if pool != s.Pool || use != s.InUse || largest != s.LargestFree || s.Pool > s.Limit || s.InUse > s.PeakInUse {
-		t.Fatalf("chunks hold %d in use of %d, largest free %d; stats say %+v", use, pool, largest, s)
+	if pool != s.Pool || use != s.InUse || largest != s.LargestFree || s.Pool > s.Limit ||
+		s.InUse > s.PeakInUse {
+		t.Fatalf("chunks hold %d in use of %d, largest free %d; stats say %+v", use, pool, largest,
+			s)
 	}
 }
 
 func TestBFCHoldsItsInvariants(t *testing.T) {
 	for seed := range uint64(40) {
 		rng := rand.New(rand.NewPCG(seed, 1))
-		model := allocsim.NewBFC(allocsim.BFCOptions{Limit: 64 * event.MiB, Growth: seed%2 == 0, CollectGarbage: seed%3 == 0, CoalesceRegions: seed%5 == 0})
+		model := allocsim.NewBFC(allocsim.BFCOptions{Limit: 64 * event.MiB, Growth: seed%2 == 0,
+			CollectGarbage: seed%3 == 0, CoalesceRegions: seed%5 == 0})
 		var held []uint64
 		for range 400 {
 			if len(held) > 0 && rng.IntN(100) < 45 {
@@ -243,10 +260,12 @@ func TestBFCHoldsItsInvariants(t *testing.T) {
 	}
 }
 
-// TestBFCGivesIdleRegionsBack: three regions fill the limit; a request larger than each needs them all back.
+// TestBFCGivesIdleRegionsBack: three regions fill the limit; a request larger than each needs them
+// all back.
 func TestBFCGivesIdleRegionsBack(t *testing.T) {
 	for _, collect := range []bool{false, true} {
-		model := allocsim.NewBFC(allocsim.BFCOptions{Limit: 14 * event.MiB, Growth: true, CollectGarbage: collect})
+		model := allocsim.NewBFC(allocsim.BFCOptions{Limit: 14 * event.MiB, Growth: true,
+			CollectGarbage: collect})
 		for _, size := range []int64{2 << 20, 4 << 20, 8 << 20} {
 			if _, err := model.Malloc(size); err != nil {
 				t.Fatal(err)
@@ -284,8 +303,10 @@ func TestBFCWithoutGrowthTakesTheWholeLimit(t *testing.T) {
 func TestRunBFCGivesPeaksAndTheFirstFailure(t *testing.T) {
 	timeline := &event.Timeline{
 		Ops: []event.Op{
-			{Kind: event.OpAlloc, ID: 0, Size: 1 << 20}, {Kind: event.OpAlloc, ID: 1, Size: 3 << 20}, {Kind: event.OpFreePending, ID: 0},
-			{Kind: event.OpAlloc, ID: 2, Size: 5 << 20}, {Kind: event.OpFreeDone, ID: 0}, {Kind: event.OpFree, ID: 2}, {Kind: event.OpAlloc, ID: 3, Size: 1 << 30},
+			{Kind: event.OpAlloc, ID: 0, Size: 1 << 20}, {Kind: event.OpAlloc, ID: 1,
+				Size: 3 << 20}, {Kind: event.OpFreePending, ID: 0},
+			{Kind: event.OpAlloc, ID: 2, Size: 5 << 20}, {Kind: event.OpFreeDone, ID: 0},
+			{Kind: event.OpFree, ID: 2}, {Kind: event.OpAlloc, ID: 3, Size: 1 << 30},
 		},
 		Marks: []event.Mark{{At: 0, Phase: "load"}, {At: 3, Step: 1, Phase: "forward"}},
 	}
@@ -293,14 +314,19 @@ func TestRunBFCGivesPeaksAndTheFirstFailure(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// 1 MiB cuts the first region of 2 MiB in half; 3 MiB and 5 MiB take their regions of 4 and 8 MiB whole.
-	if got.AllocatedPeak != 13*event.MiB || got.AllocatedPeakAt != 3 || got.ReservedPeak != 14*event.MiB || got.RequestedPeak != 9*event.MiB {
-		t.Errorf("peaks %v at %d, pool %v, requested %v", got.AllocatedPeak, got.AllocatedPeakAt, got.ReservedPeak, got.RequestedPeak)
+	// 1 MiB cuts the first region of 2 MiB in half; 3 MiB and 5 MiB take their regions of 4 and 8
+	// MiB whole.
+	if got.AllocatedPeak != 13*event.MiB || got.AllocatedPeakAt != 3 ||
+		got.ReservedPeak != 14*event.MiB || got.RequestedPeak != 9*event.MiB {
+		t.Errorf("peaks %v at %d, pool %v, requested %v", got.AllocatedPeak, got.AllocatedPeakAt,
+			got.ReservedPeak, got.RequestedPeak)
 	}
-	if got.OOM == nil || got.OOM.At != 6 || got.OOM.Allocated != 4*event.MiB || got.Ops != 6 || len(got.Marks) != 2 || got.Marks[1].AllocatedPeak != 13*event.MiB {
+	if got.OOM == nil || got.OOM.At != 6 || got.OOM.Allocated != 4*event.MiB || got.Ops != 6 ||
+		len(got.Marks) != 2 || got.Marks[1].AllocatedPeak != 13*event.MiB {
 		t.Errorf("failure %+v after %d operations, marks %+v", got.OOM, got.Ops, got.Marks)
 	}
-	if _, err := allocsim.RunBFC(&event.Timeline{Ops: []event.Op{{Kind: event.OpFree, ID: 9}}}, allocsim.BFCOptions{}); err == nil {
+	if _, err := allocsim.RunBFC(&event.Timeline{Ops: []event.Op{{Kind: event.OpFree, ID: 9}}},
+		allocsim.BFCOptions{}); err == nil {
 		t.Error("a release of what was never made is accepted")
 	}
 }

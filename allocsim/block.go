@@ -9,9 +9,10 @@ type blockRef int32
 type blockState uint8
 
 const (
-	stateFree    blockState = iota // mapped, in a free set (or just made and about to be handed out)
-	stateActive                    // handed out
-	statePending                   // freed by the program, waiting for another stream
+	// mapped, in a free set (or just made and about to be handed out)
+	stateFree    blockState = iota
+	stateActive             // handed out
+	statePending            // freed by the program, waiting for another stream
 	stateUnmapped
 )
 
@@ -33,7 +34,8 @@ func (b *block) whole() bool { return b.prev == 0 && b.next == 0 }
 // takeable tells whether the block is free or unmapped.
 func (b *block) takeable() bool { return b.state == stateFree || b.state == stateUnmapped }
 
-// segment is what the driver gave in one piece: a cudaMalloc, or the address range of an expandable segment.
+// segment is what the driver gave in one piece: a cudaMalloc, or the address range of an expandable
+// segment.
 type segment struct {
 	base       uint64
 	size       int64 // of the whole range, mapped or not
@@ -147,8 +149,8 @@ func (a *Allocator) linkBefore(n, p blockRef) {
 	}
 }
 
-// absorb merges the neighbour src into dst when both can be taken and both are mapped, or neither is. It gives the bytes
-// gained.
+// absorb merges the neighbour src into dst when both can be taken and both are mapped, or neither
+// is. It gives the bytes gained.
 func (a *Allocator) absorb(dst, src blockRef) int64 {
 	if src == 0 {
 		return 0

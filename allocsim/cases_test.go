@@ -12,7 +12,8 @@ import (
 	"memroom/event"
 )
 
-// TestCases runs testdata/cases/*.txt, a small language for what the allocator does. A line is a command:
+// TestCases runs testdata/cases/*.txt, a small language for what the allocator does. A line is a
+// command:
 //
 //	conf CONF | version 2.13 | limit SIZE | card SIZE OUTSIDE    before the first request
 //	alloc NAME SIZE [stream N] [pool N]
@@ -34,8 +35,9 @@ func TestCases(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			c := &caseRun{options: allocsim.Options{Config: allocsim.DefaultConfig()}, blocks: map[string]allocsim.Block{},
-				addr: map[string]uint64{}, size: map[string]event.Bytes{}}
+			c := &caseRun{options: allocsim.Options{Config: allocsim.DefaultConfig()},
+				blocks: map[string]allocsim.Block{},
+				addr:   map[string]uint64{}, size: map[string]event.Bytes{}}
 			for i, line := range strings.Split(string(text), "\n") {
 				line, _, _ = strings.Cut(line, "#")
 				if words := strings.Fields(line); len(words) > 0 {
@@ -143,16 +145,21 @@ func (c *caseRun) alloc(words []string) error {
 func (c *caseRun) expect(words []string) error {
 	if len(words) == 3 {
 		a, b := words[0], words[2]
-		holds := map[string]bool{"same": c.addr[a] == c.addr[b], "behind": c.addr[a] == c.addr[b]+uint64(c.size[b]), "below": c.addr[a] < c.addr[b]}
+		holds := map[string]bool{"same": c.addr[a] == c.addr[b],
+			"behind": c.addr[a] == c.addr[b]+uint64(c.size[b]), "below": c.addr[a] < c.addr[b]}
 		if !holds[words[1]] {
-			return fmt.Errorf("%s is at %#x, %s at %#x with %d bytes", a, c.addr[a], b, c.addr[b], c.size[b])
+			return fmt.Errorf("%s is at %#x, %s at %#x with %d bytes", a, c.addr[a], b, c.addr[b],
+				c.size[b])
 		}
 		return nil
 	}
 	s := c.a.Stats()
-	figures := map[string]int64{"reserved": s.All.ReservedBytes.Current, "allocated": s.All.AllocatedBytes.Current, "active": s.All.ActiveBytes.Current,
-		"requested": s.All.RequestedBytes.Current, "inactive_split": s.All.InactiveSplitBytes.Current, "segments": s.All.Segment.Current,
-		"retries": s.AllocRetries, "ooms": s.OOMs, "peak": s.All.ReservedBytes.Peak, "rejections": s.OOMRejections}
+	figures := map[string]int64{"reserved": s.All.ReservedBytes.Current,
+		"allocated": s.All.AllocatedBytes.Current, "active": s.All.ActiveBytes.Current,
+		"requested":      s.All.RequestedBytes.Current,
+		"inactive_split": s.All.InactiveSplitBytes.Current, "segments": s.All.Segment.Current,
+		"retries": s.AllocRetries, "ooms": s.OOMs, "peak": s.All.ReservedBytes.Peak,
+		"rejections": s.OOMRejections}
 	got, ok := figures[words[0]]
 	want, err := event.ParseBytes(words[1])
 	if !ok || err != nil {

@@ -25,8 +25,8 @@ const (
 	divisionSlots = 16
 )
 
-// Config holds the settings of PYTORCH_CUDA_ALLOC_CONF that decide where bytes go. The zero value is not the default: use
-// [DefaultConfig] or [ParseConf].
+// Config holds the settings of PYTORCH_CUDA_ALLOC_CONF that decide where bytes go. The zero value
+// is not the default: use [DefaultConfig] or [ParseConf].
 type Config struct {
 	MaxSplit            event.Bytes        // blocks of this size and above are not split; Unlimited by default
 	MaxNonSplitRounding event.Bytes        // slack allowed when a block above MaxSplit is reused
@@ -40,11 +40,13 @@ type Config struct {
 
 // DefaultConfig is what PyTorch does when no setting is given.
 func DefaultConfig() Config {
-	return Config{MaxSplit: Unlimited, MaxNonSplitRounding: 20 * event.MiB, LargeSegment: largeSegment, MemoryFraction: 1}
+	return Config{MaxSplit: Unlimited, MaxNonSplitRounding: 20 * event.MiB,
+		LargeSegment: largeSegment, MemoryFraction: 1}
 }
 
-// ParseConf reads a PYTORCH_CUDA_ALLOC_CONF string. Like PyTorch it refuses keys it does not know; settings that do not
-// bear on device memory (pinned host memory, locking) are checked for their name alone.
+// ParseConf reads a PYTORCH_CUDA_ALLOC_CONF string. Like PyTorch it refuses keys it does not know;
+// settings that do not bear on device memory (pinned host memory, locking) are checked for their
+// name alone.
 func ParseConf(text string) (Config, error) {
 	c := DefaultConfig()
 	p := confParser{tokens: confTokens(text)}
@@ -55,7 +57,8 @@ func ParseConf(text string) (Config, error) {
 		}
 		set, known := confKeys[key]
 		if !known {
-			return c, fmt.Errorf("allocator setting %q is not known: the keys are %s", key, strings.Join(confKeyNames(), ", "))
+			return c, fmt.Errorf("allocator setting %q is not known: the keys are %s", key,
+				strings.Join(confKeyNames(), ", "))
 		}
 		if p.next() != ":" {
 			return c, fmt.Errorf("allocator setting %q needs a value: write %s:VALUE", key, key)
@@ -64,11 +67,13 @@ func ParseConf(text string) (Config, error) {
 			return c, fmt.Errorf("allocator setting %s: %w", key, err)
 		}
 		if !p.done() && p.next() != "," {
-			return c, fmt.Errorf("allocator settings %q: expected a comma after the value of %s", text, key)
+			return c, fmt.Errorf("allocator settings %q: expected a comma after the value of %s",
+				text, key)
 		}
 	}
 	if c.MaxSplit < c.LargeSegment {
-		return c, fmt.Errorf("allocator setting max_split_size_mb: %s is below the segment size of %s; PyTorch refuses it", c.MaxSplit, c.LargeSegment)
+		return c,
+			fmt.Errorf("allocator setting max_split_size_mb: %s is below the segment size of %s; PyTorch refuses it", c.MaxSplit, c.LargeSegment)
 	}
 	return c, nil
 }
@@ -84,15 +89,24 @@ var confKeys = map[string]func(*Config, *confParser) error{
 	"large_segment_size_mb": func(c *Config, p *confParser) error {
 		return p.megabytes(&c.LargeSegment, 11)
 	},
-	"roundup_power2_divisions": func(c *Config, p *confParser) error { return p.divisions(&c.Divisions) },
+	"roundup_power2_divisions": func(c *Config,
+		p *confParser) error {
+		return p.divisions(&c.Divisions)
+	},
 	"garbage_collection_threshold": func(c *Config, p *confParser) error {
 		return p.fraction(&c.GCThreshold, false)
 	},
 	"per_process_memory_fraction": func(c *Config, p *confParser) error {
 		return p.fraction(&c.MemoryFraction, true)
 	},
-	"expandable_segments":               func(c *Config, p *confParser) error { return p.boolean(&c.Expandable) },
-	"throw_on_cudamalloc_oom":           func(c *Config, p *confParser) error { return p.boolean(&c.RejectEarly) },
+	"expandable_segments": func(c *Config,
+		p *confParser) error {
+		return p.boolean(&c.Expandable)
+	},
+	"throw_on_cudamalloc_oom": func(c *Config,
+		p *confParser) error {
+		return p.boolean(&c.RejectEarly)
+	},
 	"release_lock_on_cudamalloc":        ignoredSetting,
 	"graph_capture_record_stream_reuse": ignoredSetting,
 	"pinned_use_cuda_host_register":     ignoredSetting,
@@ -121,7 +135,8 @@ func confKeyNames() []string {
 	return names
 }
 
-// confParser walks over the tokens of a settings string. PyTorch's own grammar: tokens end at , : [ ] and blanks vanish.
+// confParser walks over the tokens of a settings string. PyTorch's own grammar: tokens end at , : [
+// ] and blanks vanish.
 type confParser struct{ tokens []string }
 
 func confTokens(text string) []string {
@@ -213,8 +228,9 @@ func (p *confParser) boolean(into *bool) error {
 	return nil
 }
 
-// divisions reads a single power of two, or a list such as [256:1,512:2,>:4] whose boundaries are in MiB. The first pair
-// also fills all smaller sizes, ">" all larger ones; what is not named stays off.
+// divisions reads a single power of two, or a list such as [256:1,512:2,>:4] whose boundaries are
+// in MiB. The first pair also fills all smaller sizes, ">" all larger ones; what is not named stays
+// off.
 func (p *confParser) divisions(into *[divisionSlots]int) error {
 	*into = [divisionSlots]int{}
 	if len(p.tokens) == 0 || p.tokens[0] != "[" {

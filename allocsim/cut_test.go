@@ -8,7 +8,8 @@ import (
 	"memroom/event"
 )
 
-// withoutBeginning gives the recording as a ring buffer would have kept it: the first entries are lost.
+// withoutBeginning gives the recording as a ring buffer would have kept it: the first entries are
+// lost.
 func withoutBeginning(rec *event.Recording, lost int) *event.Recording {
 	cut := *rec
 	cut.History = event.History{}
@@ -18,7 +19,8 @@ func withoutBeginning(rec *event.Recording, lost int) *event.Recording {
 	return &cut
 }
 
-// TestRecordingsWithoutTheirBeginning cuts every recording at five places. The state before the cut is found by rewinding.
+// TestRecordingsWithoutTheirBeginning cuts every recording at five places. The state before the cut
+// is found by rewinding.
 func TestRecordingsWithoutTheirBeginning(t *testing.T) {
 	allocs, mismatches, inferred, before := 0, 0, 0, 0
 	for _, s := range scenarios(t) {
@@ -32,7 +34,8 @@ func TestRecordingsWithoutTheirBeginning(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			allocs, mismatches, inferred, before = allocs+r.Allocs, mismatches+r.Mismatches, inferred+r.Inferred, before+r.Before
+			allocs, mismatches, inferred, before = allocs+r.Allocs, mismatches+r.Mismatches,
+				inferred+r.Inferred, before+r.Before
 			for _, d := range r.Divergences {
 				if d.At == r.Events {
 					t.Errorf("%s without its first %d %%: %s", s.ID, percent, d.What)
@@ -41,13 +44,15 @@ func TestRecordingsWithoutTheirBeginning(t *testing.T) {
 			checkSameRun(t, s.ID, r)
 		}
 	}
-	t.Logf("%d placements, %d mismatches; %d blocks alive at the cuts, %d inferred", allocs, mismatches, before, inferred)
+	t.Logf("%d placements, %d mismatches; %d blocks alive at the cuts, %d inferred", allocs,
+		mismatches, before, inferred)
 	if mismatches > 0 {
 		t.Errorf("%d of %d placements differ", mismatches, allocs)
 	}
 }
 
-// checkSameRun replays the requests behind a cut freely, under the recording's own settings, from the rewound state.
+// checkSameRun replays the requests behind a cut freely, under the recording's own settings, from
+// the rewound state.
 func checkSameRun(t *testing.T, id string, r *allocsim.Replayed) {
 	t.Helper()
 	if r.Stats.OOMs > 0 || r.Stats.AllocRetries > 0 || r.Stats.DeviceFrees > 0 || !r.Exact() {
@@ -58,6 +63,7 @@ func checkSameRun(t *testing.T, id string, r *allocsim.Replayed) {
 		t.Fatal(err)
 	}
 	if got.ReservedPeak != event.Bytes(r.Stats.All.ReservedBytes.Peak) {
-		t.Errorf("%s: from the rewound state the same requests reserve %s, recorded %s", id, got.ReservedPeak, event.Bytes(r.Stats.All.ReservedBytes.Peak))
+		t.Errorf("%s: from the rewound state the same requests reserve %s, recorded %s", id,
+			got.ReservedPeak, event.Bytes(r.Stats.All.ReservedBytes.Peak))
 	}
 }

@@ -6,9 +6,10 @@ import (
 	"memroom/event"
 )
 
-// bestExpandable refines the best fit where it lies in an expandable segment. With the option on, a block in front of
-// unmapped pages counts as large as it could grow, so that holes are preferred to the growing tail; with the option off
-// (it was switched off during the run), expandable blocks are passed over.
+// bestExpandable refines the best fit where it lies in an expandable segment. With the option on, a
+// block in front of unmapped pages counts as large as it could grow, so that holes are preferred to
+// the growing tail; with the option off (it was switched off during the run), expandable blocks are
+// passed over.
 func (a *Allocator) bestExpandable(g *group, c cursor, k *freeKey) (cursor, *freeKey) {
 	if !a.config.Expandable {
 		for k != nil && a.segs[a.blocks[k.block].seg].expandable {
@@ -39,8 +40,8 @@ func (a *Allocator) couldGrowTo(ref blockRef) int64 {
 	return b.size
 }
 
-// growExpandable maps pages until there is a free block of at least s bytes, and takes it out of the free set. Pages that
-// were mapped before the card was full stay mapped.
+// growExpandable maps pages until there is a free block of at least s bytes, and takes it out of
+// the free set. Pages that were mapped before the card was full stay mapped.
 func (a *Allocator) growExpandable(g *group, s int64) blockRef {
 	ref := a.growthPoint(g, s)
 	if ref == 0 {
@@ -108,8 +109,8 @@ func (a *Allocator) addRange(g *group, base uint64, size, page int64) blockRef {
 	return ref
 }
 
-// mapPages maps the whole pages that cover the first size bytes of an unmapped block and merges the result with its free
-// neighbours. It tells whether the card had room.
+// mapPages maps the whole pages that cover the first size bytes of an unmapped block and merges the
+// result with its free neighbours. It tells whether the card had room.
 func (a *Allocator) mapPages(ref blockRef, size int64) bool {
 	page := a.segs[a.blocks[ref].seg].page
 	size = (size + page - 1) / page * page
@@ -138,13 +139,16 @@ func (a *Allocator) mapExactly(ref blockRef, size int64) {
 	a.tell(event.KindSegmentMap, addr, size, g)
 }
 
-// pagesInside gives the whole pages inside a block, as offsets from the segment's base; begin >= end means none.
+// pagesInside gives the whole pages inside a block, as offsets from the segment's base; begin >=
+// end means none.
 func (s *segment) pagesInside(b *block) (begin, end uint64) {
 	page := uint64(s.page)
-	return (b.addr - s.base + page - 1) / page * page, (b.addr - s.base + uint64(b.size)) / page * page
+	return (b.addr - s.base + page - 1) / page * page, (b.addr - s.base +
+		uint64(b.size)) / page * page
 }
 
-// unmapPages returns the pages that lie wholly inside a free block; what is left of it before and behind stays mapped.
+// unmapPages returns the pages that lie wholly inside a free block; what is left of it before and
+// behind stays mapped.
 func (a *Allocator) unmapPages(ref blockRef) {
 	seg := &a.segs[a.blocks[ref].seg]
 	begin, end := seg.pagesInside(&a.blocks[ref])
@@ -155,7 +159,8 @@ func (a *Allocator) unmapPages(ref blockRef) {
 	a.dropIfUnmapped(ref)
 }
 
-// dropIfUnmapped gives back the address range of an expandable segment once nothing of it is mapped.
+// dropIfUnmapped gives back the address range of an expandable segment once nothing of it is
+// mapped.
 func (a *Allocator) dropIfUnmapped(ref blockRef) {
 	if !a.blocks[ref].whole() {
 		return
@@ -199,7 +204,8 @@ func (a *Allocator) forgetUnmapped(ref blockRef) {
 	g := a.groupOf(&a.blocks[ref])
 	i := a.unmappedIndex(g, a.blocks[ref].addr)
 	if i == len(g.unmapped) || g.unmapped[i] != ref {
-		i = slices.Index(g.unmapped, ref) // a recording that makes no sense can have ranges on top of each other
+		// a recording that makes no sense can have ranges on top of each other
+		i = slices.Index(g.unmapped, ref)
 	}
 	if i >= 0 {
 		g.unmapped = slices.Delete(g.unmapped, i, i+1)

@@ -1,7 +1,7 @@
 package allocsim
 
-// freeKey is the place of a free block in its set: by size, then rank, then address. What rank is depends on the release
-// (see tieOrder).
+// freeKey is the place of a free block in its set: by size, then rank, then address. What rank is
+// depends on the release (see tieOrder).
 type freeKey struct {
 	size  int64
 	rank  uint64
@@ -27,8 +27,9 @@ type leaf struct {
 	keys [leafSize]freeKey
 }
 
-// freeSet is an ordered set of free blocks: a list of sorted leaves. Most programs have fewer free blocks than one leaf
-// holds; with a hundred thousand, an operation is still two binary searches and a short move.
+// freeSet is an ordered set of free blocks: a list of sorted leaves. Most programs have fewer free
+// blocks than one leaf holds; with a hundred thousand, an operation is still two binary searches
+// and a short move.
 type freeSet struct {
 	leaves []*leaf
 	spare  []*leaf // emptied leaves, reused before new ones are made

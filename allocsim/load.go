@@ -13,9 +13,11 @@ type rangeKey struct {
 	small  bool
 }
 
-// load fills an empty allocator with segments and their blocks, and gives the live blocks by address. lowest has, for
-// each kind of expandable range, the lowest address that the recording maps: the range begins there or below.
-func (a *Allocator) load(start []event.Segment, lowest map[rangeKey]uint64, placed func(event.Block, Block)) {
+// load fills an empty allocator with segments and their blocks, and gives the live blocks by
+// address. lowest has, for each kind of expandable range, the lowest address that the recording
+// maps: the range begins there or below.
+func (a *Allocator) load(start []event.Segment, lowest map[rangeKey]uint64,
+	placed func(event.Block, Block)) {
 	runs := map[rangeKey][]event.Segment{}
 	var keys []rangeKey // in order of address: every load of a state must number blocks in the same way
 	for i := range start {
@@ -46,7 +48,8 @@ func (a *Allocator) load(start []event.Segment, lowest map[rangeKey]uint64, plac
 func joinFree(blocks []event.Block) []event.Block {
 	joined := make([]event.Block, 0, len(blocks))
 	for _, b := range blocks {
-		if n := len(joined); n > 0 && b.State == event.BlockFree && joined[n-1].State == event.BlockFree {
+		if n := len(joined); n > 0 && b.State == event.BlockFree &&
+			joined[n-1].State == event.BlockFree {
 			joined[n-1].Size += b.Size
 		} else {
 			joined = append(joined, b)
@@ -82,8 +85,10 @@ func (a *Allocator) groupFor(id event.PoolID, isSmall bool, stream uint64) *grou
 	return a.pools[index][large].group(stream)
 }
 
-// loadBlocks chains blocks behind the one named last (0 if the segment is empty yet) and gives the new last one.
-func (a *Allocator) loadBlocks(blocks []event.Block, index int32, last blockRef, placed func(event.Block, Block)) blockRef {
+// loadBlocks chains blocks behind the one named last (0 if the segment is empty yet) and gives the
+// new last one.
+func (a *Allocator) loadBlocks(blocks []event.Block, index int32, last blockRef,
+	placed func(event.Block, Block)) blockRef {
 	seg := a.segs[index]
 	isSmall := seg.group.pool.small
 	for _, b := range blocks {
@@ -138,11 +143,13 @@ func (a *Allocator) activate(ref blockRef, from *event.Block, isSmall bool) {
 }
 
 // loadRange makes one expandable range out of its mapped runs.
-func (a *Allocator) loadRange(k rangeKey, runs []event.Segment, lowest uint64, placed func(event.Block, Block)) {
+func (a *Allocator) loadRange(k rangeKey, runs []event.Segment, lowest uint64,
+	placed func(event.Block, Block)) {
 	g := a.groupFor(k.pool, k.small, k.stream)
 	page := a.pageOf(g)
 	base := runs[0].Addr
-	if lowest != 0 && lowest < base && (base-lowest)%uint64(page) == 0 && base-lowest < uint64(a.total) {
+	if lowest != 0 && lowest < base && (base-lowest)%uint64(page) == 0 &&
+		base-lowest < uint64(a.total) {
 		base = lowest
 	}
 	last := runs[len(runs)-1]
@@ -171,8 +178,8 @@ func (a *Allocator) loadRange(k rangeKey, runs []event.Segment, lowest uint64, p
 	gap(base + uint64(size))
 }
 
-// Segments lists what the allocator holds at this moment as a snapshot would: in order of address, each mapped run of an
-// expandable segment on its own.
+// Segments lists what the allocator holds at this moment as a snapshot would: in order of address,
+// each mapped run of an expandable segment on its own.
 func (a *Allocator) Segments() []event.Segment {
 	var all []event.Segment
 	for i := range a.segs {
@@ -199,7 +206,8 @@ func (a *Allocator) appendSegment(all []event.Segment, s *segment) []event.Segme
 			continue
 		}
 		if !open {
-			all = append(all, event.Segment{Addr: b.addr, Stream: s.group.stream, Pool: s.group.pool.id, Small: s.group.pool.small, Expandable: s.expandable})
+			all = append(all, event.Segment{Addr: b.addr, Stream: s.group.stream,
+				Pool: s.group.pool.id, Small: s.group.pool.small, Expandable: s.expandable})
 			open = true
 		}
 		run := &all[len(all)-1]

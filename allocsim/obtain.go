@@ -2,8 +2,9 @@ package allocsim
 
 import "memroom/event"
 
-// obtain gets a block that no free set could give: from the driver, if need be after releasing cached memory. It gives 0
-// when nothing helps; rejected says that by its settings nothing was tried.
+// obtain gets a block that no free set could give: from the driver, if need be after releasing
+// cached memory. It gives 0 when nothing helps; rejected says that by its settings nothing was
+// tried.
 func (a *Allocator) obtain(g *group, s int64) (ref blockRef, rejected bool) {
 	if a.collecting() {
 		a.collectGarbage()
@@ -27,11 +28,12 @@ func (a *Allocator) obtain(g *group, s int64) (ref blockRef, rejected bool) {
 
 // rejectsEarly is throw_on_cudamalloc_oom of 2.12: no release is tried.
 func (a *Allocator) rejectsEarly(s int64) bool {
-	return a.config.RejectEarly && a.limit > 0 && a.ver.atLeast(2, 12) && a.reserved+a.config.segmentSize(s) > a.limit
+	return a.config.RejectEarly && a.limit > 0 && a.ver.atLeast(2, 12) &&
+		a.reserved+a.config.segmentSize(s) > a.limit
 }
 
-// grow asks the driver for memory. The limit is compared with the size of a whole segment even where expandable segments
-// would map less.
+// grow asks the driver for memory. The limit is compared with the size of a whole segment even
+// where expandable segments would map less.
 func (a *Allocator) grow(g *group, s int64) blockRef {
 	size := a.config.segmentSize(s)
 	if a.limit > 0 && a.reserved+size > a.limit {
@@ -47,7 +49,10 @@ func (a *Allocator) grow(g *group, s int64) blockRef {
 }
 
 // driverHas tells whether the card has this much left.
-func (a *Allocator) driverHas(size int64) bool { return a.budget == 0 || a.reserved+size <= a.budget }
+func (a *Allocator) driverHas(size int64) bool {
+	return a.budget == 0 ||
+		a.reserved+size <= a.budget
+}
 
 // newSegment makes a segment of one block, which is not in the free set.
 func (a *Allocator) newSegment(g *group, addr uint64, size int64) blockRef {
@@ -117,8 +122,8 @@ func (a *Allocator) returnSegment(ref blockRef) {
 	a.dropBlock(ref)
 }
 
-// releaseOversize returns just enough blocks that max_split_size keeps whole for this request to fit. It tells whether it
-// released enough.
+// releaseOversize returns just enough blocks that max_split_size keeps whole for this request to
+// fit. It tells whether it released enough.
 func (a *Allocator) releaseOversize(g *group, s int64) bool {
 	least := int64(a.config.MaxSplit)
 	want := max(s, least)
@@ -145,8 +150,8 @@ func (a *Allocator) releaseOversize(g *group, s int64) bool {
 	return released >= want
 }
 
-// EmptyCache returns every wholly free segment, and every wholly free page of expandable segments, to the driver, after
-// waiting for the frees that other streams held up: torch.cuda.empty_cache().
+// EmptyCache returns every wholly free segment, and every wholly free page of expandable segments,
+// to the driver, after waiting for the frees that other streams held up: torch.cuda.empty_cache().
 func (a *Allocator) EmptyCache() { a.releaseCached() }
 
 func (a *Allocator) releaseCached() {
@@ -181,8 +186,8 @@ func (a *Allocator) releasePool(p *pool) {
 	}
 }
 
-// collectGarbage returns whole free segments of the large pool that have not been used for longer than the average of
-// them, until reserved memory is back below the threshold.
+// collectGarbage returns whole free segments of the large pool that have not been used for longer
+// than the average of them, until reserved memory is back below the threshold.
 func (a *Allocator) collectGarbage() {
 	threshold := int64(a.config.GCThreshold * float64(a.limit))
 	if a.reserved <= threshold {

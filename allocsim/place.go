@@ -6,8 +6,8 @@ import (
 	"memroom/event"
 )
 
-// alloc predicts where the model would place an allocation and compares. Segment entries right before it were made for
-// it: then the search must have found nothing.
+// alloc predicts where the model would place an allocation and compares. Segment entries right
+// before it were made for it: then the search must have found nothing.
 func (v *verifier) alloc(e *event.Entry) {
 	v.out.Allocs++
 	if e.Size <= 0 || e.Size > maxRequest {
@@ -55,15 +55,16 @@ func (v *verifier) poolAt(e *event.Entry) event.PoolID {
 	}
 	for i := range v.a.segs {
 		s := &v.a.segs[i]
-		if s.live && s.base <= e.Addr && e.Addr < s.base+uint64(s.size) && s.group.pool.id != (event.PoolID{}) {
+		if s.live && s.base <= e.Addr && e.Addr < s.base+uint64(s.size) &&
+			s.group.pool.id != (event.PoolID{}) {
 			return s.group.pool.id
 		}
 	}
 	return event.PoolID{}
 }
 
-// grewFor tells whether the waiting segment entries were made for this allocation. Another thread's may lie between a
-// segment and its allocation when the lock is released around cudaMalloc.
+// grewFor tells whether the waiting segment entries were made for this allocation. Another thread's
+// may lie between a segment and its allocation when the lock is released around cudaMalloc.
 func (v *verifier) grewFor(e *event.Entry) bool {
 	if len(v.growth) == 0 {
 		return false
@@ -78,7 +79,8 @@ func (v *verifier) grewFor(e *event.Entry) bool {
 func (v *verifier) found(e *event.Entry, g *group, s int64) blockRef {
 	a := v.a
 	if v.at == 0 && !v.out.Complete {
-		return v.force(e, s) // the segment it was made with may have been recorded before the beginning that is lost
+		// the segment it was made with may have been recorded before the beginning that is lost
+		return v.force(e, s)
 	}
 	if a.collecting() {
 		g.pool.searches++
@@ -108,7 +110,8 @@ func (v *verifier) found(e *event.Entry, g *group, s int64) blockRef {
 		if ref := v.learnOrder(e, g, k); ref != 0 {
 			return ref
 		}
-		v.differ("alloc of %d bytes at %#x: the model takes the free block of %d bytes at %#x", e.Size, e.Addr, k.size, k.addr)
+		v.differ("alloc of %d bytes at %#x: the model takes the free block of %d bytes at %#x",
+			e.Size, e.Addr, k.size, k.addr)
 		return v.force(e, s)
 	}
 	ref := k.block
@@ -116,9 +119,9 @@ func (v *verifier) found(e *event.Entry, g *group, s int64) blockRef {
 	return ref
 }
 
-// mappedRoom handles the rare request that finds no block, because of max_split_size or because the block was part of a
-// larger one until a flush cut it, and that needs no new pages either: an expandable segment grows from the free block
-// before its unmapped pages, however large that is.
+// mappedRoom handles the rare request that finds no block, because of max_split_size or because the
+// block was part of a larger one until a flush cut it, and that needs no new pages either: an
+// expandable segment grows from the free block before its unmapped pages, however large that is.
 func (v *verifier) mappedRoom(e *event.Entry, g *group, s int64) blockRef {
 	if !v.a.config.Expandable {
 		return 0
@@ -130,8 +133,9 @@ func (v *verifier) mappedRoom(e *event.Entry, g *group, s int64) blockRef {
 	return v.a.growExpandable(g, s)
 }
 
-// learnSize handles a free block that was not chosen although it would have been the best. If it lies behind a block from
-// before the recording whose size is not certain, then that block is larger, and the free one too small.
+// learnSize handles a free block that was not chosen although it would have been the best. If it
+// lies behind a block from before the recording whose size is not certain, then that block is
+// larger, and the free one too small.
 func (v *verifier) learnSize(k *freeKey, s int64) bool {
 	a := v.a
 	ref := k.block
@@ -162,12 +166,14 @@ func (v *verifier) learnSize(k *freeKey, s int64) bool {
 	return true
 }
 
-// enlargeAtStart corrects the size of a block in the state before the first entry. What lies behind it there is free.
+// enlargeAtStart corrects the size of a block in the state before the first entry. What lies behind
+// it there is free.
 func (r *Replayed) enlargeAtStart(addr uint64, more int64) {
 	for i := range r.Start {
 		blocks := r.Start[i].Blocks
 		for j := range blocks[:max(len(blocks)-1, 0)] {
-			if blocks[j].Addr == addr && blocks[j+1].State == event.BlockFree && blocks[j+1].Size > more {
+			if blocks[j].Addr == addr && blocks[j+1].State == event.BlockFree &&
+				blocks[j+1].Size > more {
 				blocks[j].Size += more
 				blocks[j+1].Addr += uint64(more)
 				blocks[j+1].Size -= more
@@ -176,14 +182,15 @@ func (r *Replayed) enlargeAtStart(addr uint64, more int64) {
 	}
 }
 
-// learnOrder handles releases that order ties by age: the age of blocks from before the recording is unknown, and each
-// choice between two of equal size tells something about it.
+// learnOrder handles releases that order ties by age: the age of blocks from before the recording
+// is unknown, and each choice between two of equal size tells something about it.
 func (v *verifier) learnOrder(e *event.Entry, g *group, taken *freeKey) blockRef {
 	if v.a.ties == byAddress || v.out.Complete || taken.rank > v.loaded {
 		return 0
 	}
 	var chosen *freeKey
-	for c := g.free.seek(&freeKey{size: taken.size}); g.free.at(c) != nil && g.free.at(c).size == taken.size; c = g.free.after(c) {
+	for c := g.free.seek(&freeKey{size: taken.size}); g.free.at(c) != nil &&
+		g.free.at(c).size == taken.size; c = g.free.after(c) {
 		if k := g.free.at(c); k.addr == e.Addr {
 			chosen = k
 		}
@@ -249,7 +256,8 @@ func (v *verifier) grown(e *event.Entry, g *group, s int64) blockRef {
 	v.growth = slices.Delete(v.growth, i, i+1)
 	v.out.Mallocs = append(v.out.Mallocs, SegmentAt{Addr: grown.Addr, Size: grown.Size})
 	if want := a.config.segmentSize(s); grown.Size != want {
-		v.differ("segment of %d bytes for an allocation of %d bytes: the model makes it %d", grown.Size, e.Size, want)
+		v.differ("segment of %d bytes for an allocation of %d bytes: the model makes it %d",
+			grown.Size, e.Size, want)
 	}
 	if grown.Size < s {
 		return 0
@@ -262,7 +270,8 @@ func (v *verifier) grownExpandable(e *event.Entry, g *group, s int64) blockRef {
 	a := v.a
 	point := a.growthPoint(g, s)
 	if point == 0 {
-		point = a.addRange(g, v.growth[0].Addr, max(a.rangeSize(g), (s/a.pageOf(g)+1)*a.pageOf(g)), a.pageOf(g))
+		point = a.addRange(g, v.growth[0].Addr, max(a.rangeSize(g), (s/a.pageOf(g)+1)*a.pageOf(g)),
+			a.pageOf(g))
 	}
 	want := a.pagesToMap(point, s)
 	same := a.blocks[point].addr == e.Addr && len(want) == len(v.growth)
@@ -270,7 +279,8 @@ func (v *verifier) grownExpandable(e *event.Entry, g *group, s int64) blockRef {
 		same = want[i].Addr == v.growth[i].Addr && want[i].Size == v.growth[i].Size
 	}
 	if !same {
-		v.differ("alloc of %d bytes at %#x mapped %s at %#x: the model maps %s from %#x on", e.Size, e.Addr, sum(v.growth), v.growth[0].Addr,
+		v.differ("alloc of %d bytes at %#x mapped %s at %#x: the model maps %s from %#x on", e.Size,
+			e.Addr, sum(v.growth), v.growth[0].Addr,
 			sumPages(want), a.blocks[point].addr)
 		v.applyGrowth(g)
 		return v.force(e, s)
@@ -339,7 +349,8 @@ func (v *verifier) applyGrowth(g *group) {
 	v.growth = v.growth[:0]
 }
 
-// forceMap maps pages where a recording says so, in the range that has them unmapped or in a new one.
+// forceMap maps pages where a recording says so, in the range that has them unmapped or in a new
+// one.
 func (a *Allocator) forceMap(g *group, addr uint64, size int64) {
 	var ref blockRef
 	for _, u := range g.unmapped {
@@ -427,7 +438,8 @@ func (v *verifier) freeRequested(e *event.Entry) {
 	}
 }
 
-// freeCompleted makes a block reusable. Usually this directly follows the request; otherwise another stream used it.
+// freeCompleted makes a block reusable. Usually this directly follows the request; otherwise
+// another stream used it.
 func (v *verifier) freeCompleted(e *event.Entry) {
 	slot := v.blocks.find(e.Addr)
 	if slot == nil {
@@ -450,7 +462,8 @@ func (v *verifier) freeCompleted(e *event.Entry) {
 			v.out.Timeline.Ops = append(v.out.Timeline.Ops, *v.deferred)
 			v.deferred = nil
 		} else {
-			v.out.Timeline.Ops = append(v.out.Timeline.Ops, event.Op{Kind: event.OpFreeDone, ID: slot.id, Stream: v.streamRank(e.Stream)})
+			v.out.Timeline.Ops = append(v.out.Timeline.Ops, event.Op{Kind: event.OpFreeDone,
+				ID: slot.id, Stream: v.streamRank(e.Stream)})
 		}
 	}
 	if !immediate {

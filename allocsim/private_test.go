@@ -9,8 +9,9 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestPrivatePoolsAreTakenAsRecorded mixes allocations of the default pool with those of private pools, as CUDA graphs
-// make them. Since 2.12 entries name their pool; before, only the segments left at the end do.
+// TestPrivatePoolsAreTakenAsRecorded mixes allocations of the default pool with those of private
+// pools, as CUDA graphs make them. Since 2.12 entries name their pool; before, only the segments
+// left at the end do.
 func TestPrivatePoolsAreTakenAsRecorded(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		named := rapid.Bool().Draw(t, "named")
@@ -46,7 +47,8 @@ func TestPrivatePoolsAreTakenAsRecorded(t *testing.T) {
 			t.Fatal(err)
 		}
 		if want := d.a.Stats().All.ReservedBytes.Peak; got.ReservedPeak != event.Bytes(want) {
-			t.Fatalf("the same requests reserve %s, the run %s", got.ReservedPeak, event.Bytes(want))
+			t.Fatalf("the same requests reserve %s, the run %s", got.ReservedPeak,
+				event.Bytes(want))
 		}
 	})
 }

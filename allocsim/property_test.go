@@ -19,23 +19,29 @@ type drawn struct {
 	live    []allocsim.Block
 	pending []allocsim.Block
 	history event.History
-	// deferred says that a free waited for another stream, emptied that the program called empty_cache.
+	// deferred says that a free waited for another stream, emptied that the program called
+	// empty_cache.
 	deferred, emptied bool
 }
 
 // drawOptions chooses a release, settings and a limit.
 func drawOptions(t *rapid.T) allocsim.Options {
 	conf := rapid.SampledFrom([]string{
-		"", "expandable_segments:True", "max_split_size_mb:32", "max_split_size_mb:128", "roundup_power2_divisions:4",
-		"roundup_power2_divisions:[2:8,4:2,>:1]", "garbage_collection_threshold:0.6", "max_split_size_mb:64,max_non_split_rounding_mb:64",
-		"large_segment_size_mb:40", "expandable_segments:True,garbage_collection_threshold:0.5", "expandable_segments:True,max_split_size_mb:64",
-		"max_split_size_mb:48,garbage_collection_threshold:0.7", "expandable_segments:True,large_segment_size_mb:32",
+		"", "expandable_segments:True", "max_split_size_mb:32", "max_split_size_mb:128",
+		"roundup_power2_divisions:4",
+		"roundup_power2_divisions:[2:8,4:2,>:1]", "garbage_collection_threshold:0.6",
+		"max_split_size_mb:64,max_non_split_rounding_mb:64",
+		"large_segment_size_mb:40", "expandable_segments:True,garbage_collection_threshold:0.5",
+		"expandable_segments:True,max_split_size_mb:64",
+		"max_split_size_mb:48,garbage_collection_threshold:0.7",
+		"expandable_segments:True,large_segment_size_mb:32",
 	}).Draw(t, "conf")
 	c, err := allocsim.ParseConf(conf)
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := allocsim.Options{Config: c, Version: rapid.SampledFrom([]string{"2.4", "2.11", "2.12", "2.13"}).Draw(t, "version")}
+	o := allocsim.Options{Config: c, Version: rapid.SampledFrom([]string{"2.4", "2.11", "2.12",
+		"2.13"}).Draw(t, "version")}
 	if rapid.Bool().Draw(t, "limited") {
 		o.Limit = event.Bytes(rapid.IntRange(30, 400).Draw(t, "limit")) * event.MiB
 	}
@@ -45,8 +51,10 @@ func drawOptions(t *rapid.T) allocsim.Options {
 // drawSize chooses sizes around the edges of the rules.
 func drawSize(t *rapid.T) int64 {
 	const mib = 1 << 20
-	edge := rapid.SampledFrom([]int64{1, 512, 513, 4096, 300_000, mib, 2 * mib, 5 * mib, 10 * mib, 17 * mib, 19 * mib, 20 * mib, 31 * mib, 64 * mib}).Draw(t, "edge")
-	return max(1, edge+int64(rapid.IntRange(-700, 700).Draw(t, "offset"))+int64(rapid.IntRange(0, 3).Draw(t, "halves"))*mib/2*int64(btoi(edge > mib)))
+	edge := rapid.SampledFrom([]int64{1, 512, 513, 4096, 300_000, mib, 2 * mib, 5 * mib, 10 * mib,
+		17 * mib, 19 * mib, 20 * mib, 31 * mib, 64 * mib}).Draw(t, "edge")
+	return max(1, edge+int64(rapid.IntRange(-700, 700).Draw(t, "offset"))+int64(rapid.IntRange(0,
+		3).Draw(t, "halves"))*mib/2*int64(btoi(edge > mib)))
 }
 
 func btoi(b bool) int {
@@ -108,8 +116,8 @@ func (d *drawn) takeLive(t *rapid.T) allocsim.Block {
 	return b
 }
 
-// knownLimit is the limit as somebody who knows tells it to Replay. Without it, an empty_cache right before a new peak looks
-// like a request that failed.
+// knownLimit is the limit as somebody who knows tells it to Replay. Without it, an empty_cache
+// right before a new peak looks like a request that failed.
 func (d *drawn) knownLimit() event.Bytes {
 	if d.options.Limit == 0 {
 		return event.PiB
@@ -127,10 +135,13 @@ func (d *drawn) recording() *event.Recording {
 	if d.options.Config.MaxSplit != allocsim.Unlimited {
 		maxSplit = int64(d.options.Config.MaxSplit)
 	}
-	conf := fmt.Sprintf("large_segment_size_mb:%d,max_non_split_rounding_mb:%d", d.options.Config.LargeSegment/event.MiB, d.options.Config.MaxNonSplitRounding/event.MiB)
-	return &event.Recording{History: d.history, Segments: d.a.Segments(), Version: d.options.Version,
-		Settings: event.AllocatorSettings{Known: true, Conf: conf, MaxSplit: maxSplit, GCThreshold: d.options.Config.GCThreshold,
-			Expandable: d.options.Config.Expandable, Divisions: divisions}}
+	conf := fmt.Sprintf("large_segment_size_mb:%d,max_non_split_rounding_mb:%d",
+		d.options.Config.LargeSegment/event.MiB, d.options.Config.MaxNonSplitRounding/event.MiB)
+	return &event.Recording{History: d.history, Segments: d.a.Segments(),
+		Version: d.options.Version,
+		Settings: event.AllocatorSettings{Known: true, Conf: conf, MaxSplit: maxSplit,
+			GCThreshold: d.options.Config.GCThreshold,
+			Expandable:  d.options.Config.Expandable, Divisions: divisions}}
 }
 
 func TestAllocatorKeepsItsPromises(t *testing.T) {
@@ -149,8 +160,10 @@ func TestAllocatorKeepsItsPromises(t *testing.T) {
 			}
 		}
 		d.a.EmptyCache()
-		if s := &d.a.Stats().All; s.ReservedBytes.Current != 0 || s.ActiveBytes.Current != 0 || s.AllocatedBytes.Current != 0 ||
-			s.RequestedBytes.Current != 0 || s.InactiveSplitBytes.Current != 0 || s.InactiveSplit.Current != 0 || s.Segment.Current != 0 {
+		if s := &d.a.Stats().All; s.ReservedBytes.Current != 0 || s.ActiveBytes.Current != 0 ||
+			s.AllocatedBytes.Current != 0 ||
+			s.RequestedBytes.Current != 0 || s.InactiveSplitBytes.Current != 0 ||
+			s.InactiveSplit.Current != 0 || s.Segment.Current != 0 {
 			t.Fatalf("everything is freed and the cache is empty, but %+v", s)
 		}
 	})
@@ -190,12 +203,15 @@ func checkState(t *rapid.T, d *drawn) {
 		}
 	}
 	s := &d.a.Stats().All
-	if s.ReservedBytes.Current != reserved || s.ActiveBytes.Current != active || s.AllocatedBytes.Current != allocated || s.InactiveSplitBytes.Current != inactiveSplit {
+	if s.ReservedBytes.Current != reserved || s.ActiveBytes.Current != active ||
+		s.AllocatedBytes.Current != allocated || s.InactiveSplitBytes.Current != inactiveSplit {
 		t.Fatalf("books: reserved %d, active %d, allocated %d, inactive split %d; blocks: %d, %d, %d, %d", s.ReservedBytes.Current, s.ActiveBytes.Current,
-			s.AllocatedBytes.Current, s.InactiveSplitBytes.Current, reserved, active, allocated, inactiveSplit)
+			s.AllocatedBytes.Current, s.InactiveSplitBytes.Current, reserved, active, allocated,
+			inactiveSplit)
 	}
 	if allocated > active || active > reserved || s.RequestedBytes.Current > active {
-		t.Fatalf("allocated %d <= active %d <= reserved %d does not hold", allocated, active, reserved)
+		t.Fatalf("allocated %d <= active %d <= reserved %d does not hold", allocated, active,
+			reserved)
 	}
 	if d.options.Limit > 0 && reserved > int64(d.options.Limit) && !d.options.Config.Expandable {
 		t.Fatalf("%d reserved above the limit of %s", reserved, d.options.Limit)
@@ -208,7 +224,8 @@ func TestReplayOfAGeneratedRunEqualsItsRecording(t *testing.T) {
 		for range rapid.IntRange(1, 150).Draw(t, "steps") {
 			d.step(t)
 		}
-		r, err := allocsim.Replay(d.recording(), allocsim.ReplayOptions{Timeline: true, Limit: d.knownLimit()})
+		r, err := allocsim.Replay(d.recording(), allocsim.ReplayOptions{Timeline: true,
+			Limit: d.knownLimit()})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -216,12 +233,15 @@ func TestReplayOfAGeneratedRunEqualsItsRecording(t *testing.T) {
 			t.Fatalf("%d mismatches, complete %v: %v", r.Mismatches, r.Complete, r.Divergences)
 		}
 		want, got := *d.a.Stats(), r.Stats
-		want.SyncAllStreams, got.SyncAllStreams = 0, 0 // flushes that release nothing leave no trace
-		want.OversizeAllocations, want.OversizeSegments = got.OversizeAllocations, got.OversizeSegments
-		// Some runs leave entries that can be read in two ways: a free that the next request's flush completes looks like
-		// an immediate one, an empty_cache right before a request that would have failed looks like its flush, and so do
-		// these combinations of settings.
-		if c := &d.options.Config; d.deferred || d.emptied || c.GCThreshold > 0 || (c.Expandable && c.MaxSplit != allocsim.Unlimited) {
+		// flushes that release nothing leave no trace
+		want.SyncAllStreams, got.SyncAllStreams = 0, 0
+		want.OversizeAllocations, want.OversizeSegments = got.OversizeAllocations,
+			got.OversizeSegments
+		// Some runs leave entries that can be read in two ways: a free that the next request's
+		// flush completes looks like an immediate one, an empty_cache right before a request that
+		// would have failed looks like its flush, and so do these combinations of settings.
+		if c := &d.options.Config; d.deferred || d.emptied || c.GCThreshold > 0 ||
+			(c.Expandable && c.MaxSplit != allocsim.Unlimited) {
 			want.AllocRetries, got.AllocRetries = 0, 0
 		}
 		if diff := cmp.Diff(want, got); diff != "" {
@@ -230,27 +250,34 @@ func TestReplayOfAGeneratedRunEqualsItsRecording(t *testing.T) {
 	})
 }
 
-// TestWhatIfUnderTheSameSettingsIsTheSameRun replays the requests of a generated run freely, with nothing forced.
+// TestWhatIfUnderTheSameSettingsIsTheSameRun replays the requests of a generated run freely, with
+// nothing forced.
 func TestWhatIfUnderTheSameSettingsIsTheSameRun(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		d := newDrawn(t, drawOptions(t))
 		for range rapid.IntRange(1, 150).Draw(t, "steps") {
 			d.step(t)
 		}
-		if c := &d.options.Config; c.GCThreshold > 0 || (c.Expandable && c.MaxSplit != allocsim.Unlimited) || (d.deferred && d.options.Limit > 0) {
+		if c := &d.options.Config; c.GCThreshold > 0 || (c.Expandable &&
+			c.MaxSplit != allocsim.Unlimited) || (d.deferred && d.options.Limit > 0) {
 			return // see above: the requests are not fully known
 		}
-		r, err := allocsim.Replay(d.recording(), allocsim.ReplayOptions{Timeline: true, Limit: d.knownLimit()})
+		r, err := allocsim.Replay(d.recording(), allocsim.ReplayOptions{Timeline: true,
+			Limit: d.knownLimit()})
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := r.Run(allocsim.Options{Config: d.options.Config, Limit: d.options.Limit, Version: d.options.Version})
+		got, err := r.Run(allocsim.Options{Config: d.options.Config, Limit: d.options.Limit,
+			Version: d.options.Version})
 		if err != nil {
 			t.Fatal(err)
 		}
 		want := d.a.Stats()
-		if got.Stats.All.ReservedBytes.Peak != want.All.ReservedBytes.Peak || got.Stats.All.AllocatedBytes.Peak != want.All.AllocatedBytes.Peak || got.OOMs != want.OOMs {
-			t.Fatalf("reserved peak %d, allocated peak %d, %d OOMs; the run had %d, %d, %d", got.ReservedPeak, got.AllocatedPeak, got.OOMs,
+		if got.Stats.All.ReservedBytes.Peak != want.All.ReservedBytes.Peak ||
+			got.Stats.All.AllocatedBytes.Peak != want.All.AllocatedBytes.Peak ||
+			got.OOMs != want.OOMs {
+			t.Fatalf("reserved peak %d, allocated peak %d, %d OOMs; the run had %d, %d, %d",
+				got.ReservedPeak, got.AllocatedPeak, got.OOMs,
 				want.All.ReservedBytes.Peak, want.All.AllocatedBytes.Peak, want.OOMs)
 		}
 	})

@@ -24,7 +24,8 @@ type scenario struct {
 	path  string
 }
 
-// scenarios lists the recordings that are there: those in testdata, and all others where the shared folder is.
+// scenarios lists the recordings that are there: those in testdata, and all others where the shared
+// folder is.
 func scenarios(t testing.TB) []scenario {
 	t.Helper()
 	if _, err := os.Stat(filepath.Join(testenv.Root(t), "..", "shared", "traces")); err == nil {
@@ -66,7 +67,8 @@ func readRecording(t testing.TB, path string) *event.Recording {
 		t.Fatal(err)
 	}
 	if s.Truncated || len(s.Recordings) != 1 {
-		t.Fatalf("%s: truncated %v (%s), %d devices", path, s.Truncated, s.Reason, len(s.Recordings))
+		t.Fatalf("%s: truncated %v (%s), %d devices", path, s.Truncated, s.Reason,
+			len(s.Recordings))
 	}
 	return &s.Recordings[0]
 }
@@ -78,7 +80,8 @@ func verify(t testing.TB, path string, o allocsim.ReplayOptions) *allocsim.Repla
 		t.Fatal(err)
 	}
 	if !r.Exact() {
-		t.Errorf("%s: %d mismatches in %d allocations, first at %d", filepath.Base(path), r.Mismatches, r.Allocs, r.DivergedAt)
+		t.Errorf("%s: %d mismatches in %d allocations, first at %d", filepath.Base(path),
+			r.Mismatches, r.Allocs, r.DivergedAt)
 		for _, d := range r.Divergences {
 			t.Logf("  %d: %s", d.At, d.What)
 		}
@@ -95,11 +98,17 @@ func memoryStats(s *allocsim.Stats, c *allocsim.Config) map[string]int64 {
 	if c.MaxSplit == allocsim.Unlimited {
 		maxSplit = -1
 	}
-	flat := map[string]int64{"num_alloc_retries": s.AllocRetries, "num_ooms": s.OOMs, "num_device_alloc": s.DeviceAllocs, "num_device_free": s.DeviceFrees, "max_split_size": maxSplit}
-	for pool, p := range map[string]*allocsim.PoolStats{"all": &s.All, "small_pool": &s.Small, "large_pool": &s.Large} {
-		for name, v := range map[string]allocsim.Stat{"allocation": p.Allocation, "segment": p.Segment, "active": p.Active,
-			"inactive_split": p.InactiveSplit, "allocated_bytes": p.AllocatedBytes, "reserved_bytes": p.ReservedBytes,
-			"active_bytes": p.ActiveBytes, "inactive_split_bytes": p.InactiveSplitBytes, "requested_bytes": p.RequestedBytes} {
+	flat := map[string]int64{"num_alloc_retries": s.AllocRetries, "num_ooms": s.OOMs,
+		"num_device_alloc": s.DeviceAllocs, "num_device_free": s.DeviceFrees,
+		"max_split_size": maxSplit}
+	for pool, p := range map[string]*allocsim.PoolStats{"all": &s.All, "small_pool": &s.Small,
+		"large_pool": &s.Large} {
+		for name, v := range map[string]allocsim.Stat{"allocation": p.Allocation,
+			"segment": p.Segment, "active": p.Active,
+			"inactive_split": p.InactiveSplit, "allocated_bytes": p.AllocatedBytes,
+			"reserved_bytes": p.ReservedBytes,
+			"active_bytes":   p.ActiveBytes, "inactive_split_bytes": p.InactiveSplitBytes,
+			"requested_bytes": p.RequestedBytes} {
 			prefix := name + "." + pool + "."
 			flat[prefix+"current"], flat[prefix+"peak"] = v.Current, v.Peak
 			flat[prefix+"allocated"], flat[prefix+"freed"] = v.Allocated, v.Freed
@@ -108,8 +117,8 @@ func memoryStats(s *allocsim.Stats, c *allocsim.Config) map[string]int64 {
 	return flat
 }
 
-// TestRecordingsVerify holds every recording against the model: every placement, every segment, the state at the end, and
-// every statistic that PyTorch itself reported.
+// TestRecordingsVerify holds every recording against the model: every placement, every segment, the
+// state at the end, and every statistic that PyTorch itself reported.
 func TestRecordingsVerify(t *testing.T) {
 	for _, s := range scenarios(t) {
 		t.Run(s.ID, func(t *testing.T) {
@@ -123,7 +132,8 @@ func TestRecordingsVerify(t *testing.T) {
 			for name, want := range s.Stats {
 				have, known := got[name]
 				if name == "num_sync_all_streams" {
-					continue // also counts calls of empty_cache that released nothing, which leave no trace
+					// also counts calls of empty_cache that released nothing, which leave no trace
+					continue
 				}
 				if !known {
 					t.Errorf("statistic %s is not modelled", name)
@@ -131,7 +141,8 @@ func TestRecordingsVerify(t *testing.T) {
 				}
 				compared++
 				if have != want {
-					if s.OOM && (strings.HasPrefix(name, "inactive_split") || strings.HasSuffix(name, ".current") || strings.HasSuffix(name, ".freed")) {
+					if s.OOM && (strings.HasPrefix(name, "inactive_split") ||
+						strings.HasSuffix(name, ".current") || strings.HasSuffix(name, ".freed")) {
 						continue // read after more frees than the snapshot holds
 					}
 					t.Errorf("%s = %d, recorded %d", name, have, want)

@@ -7,9 +7,9 @@ import (
 	"memroom/event"
 )
 
-// releaseRun is a run of segment_free and segment_unmap entries. The allocator makes them when a request does not fit, or
-// when garbage collection is on; the program makes them by calling empty_cache. The trace does not say which, but the
-// state does.
+// releaseRun is a run of segment_free and segment_unmap entries. The allocator makes them when a
+// request does not fit, or when garbage collection is on; the program makes them by calling
+// empty_cache. The trace does not say which, but the state does.
 type releaseRun struct {
 	entries   []SegmentAt
 	all       []SegmentAt // what emptying the cache would have released at its beginning, in order
@@ -42,7 +42,8 @@ func (a *Allocator) emptyable() (all []SegmentAt) {
 				b := &a.blocks[k.block]
 				if seg := &a.segs[b.seg]; seg.expandable {
 					if begin, end := seg.pagesInside(b); begin < end {
-						pages = append(pages, SegmentAt{seg.base + begin, int64(end - begin), g.stream, p.small})
+						pages = append(pages, SegmentAt{seg.base + begin, int64(end - begin),
+							g.stream, p.small})
 					}
 				} else if b.whole() {
 					all = append(all, SegmentAt{b.addr, b.size, g.stream, p.small})
@@ -55,18 +56,22 @@ func (a *Allocator) emptyable() (all []SegmentAt) {
 	return all
 }
 
-// release notes memory that went back to the driver and gives the free block it is part of, 0 if there is none.
+// release notes memory that went back to the driver and gives the free block it is part of, 0 if
+// there is none.
 func (v *verifier) release(e *event.Entry) blockRef {
 	ref := v.a.freeAround(e.Addr, e.Size)
-	v.run.entries = append(v.run.entries, SegmentAt{e.Addr, e.Size, e.Stream, ref != 0 && v.a.groupOf(&v.a.blocks[ref]).pool.small})
+	v.run.entries = append(v.run.entries, SegmentAt{e.Addr, e.Size, e.Stream,
+		ref != 0 && v.a.groupOf(&v.a.blocks[ref]).pool.small})
 	return ref
 }
 
 func (v *verifier) segmentFree(e *event.Entry) {
 	v.beginRun()
 	ref := v.release(e)
-	if ref == 0 || !v.a.blocks[ref].whole() || v.a.blocks[ref].size != e.Size || v.a.segs[v.a.blocks[ref].seg].expandable {
-		v.differ("segment_free of %s at %#x: in the model this is not a free segment", event.Bytes(e.Size), e.Addr)
+	if ref == 0 || !v.a.blocks[ref].whole() || v.a.blocks[ref].size != e.Size ||
+		v.a.segs[v.a.blocks[ref].seg].expandable {
+		v.differ("segment_free of %s at %#x: in the model this is not a free segment",
+			event.Bytes(e.Size), e.Addr)
 		return
 	}
 	v.a.returnSegment(ref)
@@ -76,7 +81,8 @@ func (v *verifier) segmentUnmap(e *event.Entry) {
 	v.beginRun()
 	ref := v.release(e)
 	if ref == 0 || !v.a.segs[v.a.blocks[ref].seg].expandable {
-		v.differ("segment_unmap of %s at %#x: in the model these pages are not free", event.Bytes(e.Size), e.Addr)
+		v.differ("segment_unmap of %s at %#x: in the model these pages are not free",
+			event.Bytes(e.Size), e.Addr)
 		return
 	}
 	v.a.unmapExactly(ref, e.Addr, e.Size)
@@ -93,7 +99,8 @@ func (v *verifier) oom(e *event.Entry) {
 	v.failedWith(v.a.reserved + size)
 	if v.out.Timeline != nil && e.Size > 0 && e.Size <= maxRequest {
 		v.flushFree()
-		v.out.Timeline.Ops = append(v.out.Timeline.Ops, event.Op{Kind: event.OpTry, Size: e.Size, Stream: v.streamRank(e.Stream)})
+		v.out.Timeline.Ops = append(v.out.Timeline.Ops, event.Op{Kind: event.OpTry, Size: e.Size,
+			Stream: v.streamRank(e.Stream)})
 		v.requestBeforeCompletions()
 	}
 }
@@ -105,8 +112,9 @@ func (v *verifier) failedWith(reserved int64) {
 	}
 }
 
-// endRun decides what a run of releases was once it is known what came of it. When memory from the driver follows, the
-// decision waits for the allocation it was for, because only that tells the size of the request.
+// endRun decides what a run of releases was once it is known what came of it. When memory from the
+// driver follows, the decision waits for the allocation it was for, because only that tells the
+// size of the request.
 func (v *verifier) endRun(next *event.Entry) {
 	if len(v.run.entries) == 0 {
 		return
@@ -137,11 +145,12 @@ func (v *verifier) endRun(next *event.Entry) {
 
 func (v *verifier) pendingAt(addr uint64) bool {
 	slot := v.blocks.find(addr)
-	return slot != nil && v.a.live(slot.block, statePending) && (v.deferred == nil || v.deferred.ID != slot.id)
+	return slot != nil && v.a.live(slot.block, statePending) &&
+		(v.deferred == nil || v.deferred.ID != slot.id)
 }
 
-// judge decides whether a run of releases before a request for s bytes was made by the allocator for it, or by the
-// program.
+// judge decides whether a run of releases before a request for s bytes was made by the allocator
+// for it, or by the program.
 func (v *verifier) judge(run *releaseRun, s int64, next *event.Entry) {
 	needed := run.reserved + v.a.config.segmentSize(s)
 	flush := run.isFlush()
@@ -151,7 +160,8 @@ func (v *verifier) judge(run *releaseRun, s int64, next *event.Entry) {
 	}
 	if next.Kind != event.KindOOM && !v.wouldFail(needed) {
 		// Garbage collection takes whole segments of the large pool only.
-		if v.a.config.GCThreshold == 0 || slices.ContainsFunc(run.entries, func(s SegmentAt) bool { return s.small }) {
+		if v.a.config.GCThreshold == 0 || slices.ContainsFunc(run.entries,
+			func(s SegmentAt) bool { return s.small }) {
 			v.emptiedCache(run)
 		}
 		return
@@ -164,9 +174,9 @@ func (v *verifier) judge(run *releaseRun, s int64, next *event.Entry) {
 	}
 }
 
-// requestBeforeCompletions moves the request just written down in front of the completions of frees right before it. They
-// were part of the flush that this request caused, which waits for all other streams: the search for a free block, which
-// comes first, did not see those blocks.
+// requestBeforeCompletions moves the request just written down in front of the completions of frees
+// right before it. They were part of the flush that this request caused, which waits for all other
+// streams: the search for a free block, which comes first, did not see those blocks.
 func (v *verifier) requestBeforeCompletions() {
 	if v.out.Timeline == nil {
 		return
@@ -182,8 +192,8 @@ func (v *verifier) requestBeforeCompletions() {
 	ops[at] = request
 }
 
-// wouldServe tells whether a request would have been given one of the released blocks, had it come before the release:
-// then it was not this request that made the allocator release them.
+// wouldServe tells whether a request would have been given one of the released blocks, had it come
+// before the release: then it was not this request that made the allocator release them.
 func (r *releaseRun) wouldServe(c *Config, s int64, stream uint64) bool {
 	if r.completed {
 		return false // some were released only because the flush waited for other streams
@@ -200,8 +210,8 @@ func (r *releaseRun) wouldServe(c *Config, s int64, stream uint64) bool {
 	return best-s < int64(c.MaxNonSplitRounding)
 }
 
-// wouldFail tells whether reserving this much in total can have been refused. Without the limit, the highest that
-// reserved memory ever was is a lower bound of it.
+// wouldFail tells whether reserving this much in total can have been refused. Without the limit,
+// the highest that reserved memory ever was is a lower bound of it.
 func (v *verifier) wouldFail(reserved int64) bool {
 	if v.opts.Limit > 0 {
 		return reserved > int64(v.opts.Limit)
@@ -222,9 +232,10 @@ func (r *releaseRun) isFlush() bool {
 	return true
 }
 
-// oversizeFor lists what max_split_size releases for a request before the cache is flushed (see releaseOversize), and
-// tells whether that was enough for another attempt.
-func (v *verifier) oversizeFor(run *releaseRun, s int64, stream uint64) (chosen []SegmentAt, enough bool) {
+// oversizeFor lists what max_split_size releases for a request before the cache is flushed (see
+// releaseOversize), and tells whether that was enough for another attempt.
+func (v *verifier) oversizeFor(run *releaseRun, s int64, stream uint64) (chosen []SegmentAt,
+	enough bool) {
 	least := int64(v.a.config.MaxSplit)
 	want := max(s, least)
 	var released int64

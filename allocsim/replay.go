@@ -12,8 +12,9 @@ type ReplayOptions struct {
 	// Config and Version override what the recording says about itself; nil and empty keep it.
 	Config  *Config
 	Version string
-	// Limit is the cap on reserved bytes under which the recording was made, if known. A snapshot does not store it; it
-	// only helps to tell the program's own calls of empty_cache from the allocator's.
+	// Limit is the cap on reserved bytes under which the recording was made, if known. A snapshot
+	// does not store it; it only helps to tell the program's own calls of empty_cache from the
+	// allocator's.
 	Limit event.Bytes
 	// Timeline asks for the requests as a timeline, for trying other settings on them.
 	Timeline bool
@@ -28,8 +29,8 @@ type Replayed struct {
 	Events  int
 	Allocs  int
 
-	// Mismatches counts entries that the model would have done otherwise, and blocks and segments of the end state that
-	// differ. The recorded placement is then forced and the replay goes on.
+	// Mismatches counts entries that the model would have done otherwise, and blocks and segments
+	// of the end state that differ. The recorded placement is then forced and the replay goes on.
 	Mismatches  int
 	DivergedAt  int // index of the first such entry, Events if only the end state differs, -1 if nothing does
 	Divergences []Divergence
@@ -44,11 +45,12 @@ type Replayed struct {
 	AllocatedPeakAt int // index of the entry that reached the peak first
 	ReservedPeakAt  int
 
-	// LimitAtLeast and LimitBelow bracket the cap on reserved bytes where the recording shows requests that failed at
-	// first; LimitBelow is 0 where it shows none.
+	// LimitAtLeast and LimitBelow bracket the cap on reserved bytes where the recording shows
+	// requests that failed at first; LimitBelow is 0 where it shows none.
 	LimitAtLeast, LimitBelow event.Bytes
 
-	// Timeline is what the program asked for; Prelude of its operations stand for blocks made before the recording began.
+	// Timeline is what the program asked for; Prelude of its operations stand for blocks made
+	// before the recording began.
 	Timeline *event.Timeline
 	Prelude  int
 	// Mallocs are the segments that the driver gave, in order: see NewRecordedDriver.
@@ -86,7 +88,8 @@ func ConfigOf(rec *event.Recording) (Config, error) {
 		c = DefaultConfig()
 	}
 	if !s.Known {
-		c.Expandable = slices.ContainsFunc(rec.Segments, func(s event.Segment) bool { return s.Expandable })
+		c.Expandable = slices.ContainsFunc(rec.Segments,
+			func(s event.Segment) bool { return s.Expandable })
 		return c, err
 	}
 	c.MaxSplit = Unlimited
@@ -102,8 +105,9 @@ func ConfigOf(rec *event.Recording) (Config, error) {
 	return c, err
 }
 
-// Replay runs a recording through the model: every placement is predicted and compared, segments come and go as recorded.
-// Where the recording's release is uncertain, the order of ties that explains it best is taken.
+// Replay runs a recording through the model: every placement is predicted and compared, segments
+// come and go as recorded. Where the recording's release is uncertain, the order of ties that
+// explains it best is taken.
 func Replay(rec *event.Recording, o ReplayOptions) (*Replayed, error) {
 	r, err := replayOnce(rec, o)
 	if err != nil || r.Exact() || o.Version != "" {
@@ -116,7 +120,9 @@ func Replay(rec *event.Recording, o ReplayOptions) (*Replayed, error) {
 		try := o
 		try.Version = version
 		if other, err := replayOnce(rec, try); err == nil && other.Mismatches < r.Mismatches {
-			other.Warnings = append(other.Warnings, fmt.Sprintf("the keys look like torch %s, but the placements are those of %s", r.Version, version))
+			other.Warnings = append(other.Warnings,
+				fmt.Sprintf("the keys look like torch %s, but the placements are those of %s",
+					r.Version, version))
 			r = other
 		}
 	}
@@ -230,7 +236,8 @@ type verifier struct {
 	deferred *event.Op // an OpFree that may yet turn out to be pending
 	loaded   uint64    // births and orders up to here are of loaded blocks, in unknown order
 	learned  int
-	// uncertain has the blocks whose size is not known exactly, by address, and how much larger they may be.
+	// uncertain has the blocks whose size is not known exactly, by address, and how much larger
+	// they may be.
 	uncertain map[uint64]int64
 }
 
@@ -246,7 +253,8 @@ func (v *verifier) prepare() error {
 	if version == "" {
 		version = v.rec.Version
 	}
-	if v.a, err = New(Options{Config: c, Version: version, Driver: NewAscendingDriver()}); err != nil {
+	if v.a, err = New(Options{Config: c, Version: version,
+		Driver: NewAscendingDriver()}); err != nil {
 		return err
 	}
 	v.out.Config, v.out.Version, v.out.Events = c, v.a.ver, v.rec.History.Len()
@@ -301,7 +309,8 @@ func (v *verifier) begin(c *Config) {
 	}
 	v.loaded = max(v.a.births, v.a.orders)
 	v.peakReserved = max(before, 0) + v.survey.top
-	v.allocatedPeak, v.reservedPeak = v.a.stats.All.AllocatedBytes.Peak, v.a.stats.All.ReservedBytes.Peak
+	v.allocatedPeak, v.reservedPeak = v.a.stats.All.AllocatedBytes.Peak,
+		v.a.stats.All.ReservedBytes.Peak
 }
 
 // loadBlock notes a block that was live before the recording began.
@@ -309,7 +318,8 @@ func (v *verifier) loadBlock(from event.Block, b Block) {
 	v.out.Before++
 	v.blocks.put(from.Addr, b, v.ids)
 	g := v.a.groupOf(&v.a.blocks[b.ref])
-	v.addOp(event.Op{Kind: event.OpAlloc, ID: v.ids, Size: max(from.Requested, 1), Tag: int32(from.Stack)}, g)
+	v.addOp(event.Op{Kind: event.OpAlloc, ID: v.ids, Size: max(from.Requested, 1),
+		Tag: int32(from.Stack)}, g)
 	if from.State == event.BlockPending {
 		v.addOp(event.Op{Kind: event.OpFreePending, ID: v.ids}, g)
 	}
@@ -319,7 +329,8 @@ func (v *verifier) loadBlock(from event.Block, b Block) {
 // checkKinds warns of recordings in which whole kinds of entries are missing.
 func (v *verifier) checkKinds() {
 	k := &v.survey.kinds
-	if k[event.KindAlloc] > 0 && k[event.KindFreeRequested]+k[event.KindFreeCompleted] == 0 && k[event.KindAlloc] > 100 {
+	if k[event.KindAlloc] > 0 && k[event.KindFreeRequested]+k[event.KindFreeCompleted] == 0 &&
+		k[event.KindAlloc] > 100 {
 		v.warn("the recording has no frees: either nothing was freed, or they were skipped when it was made")
 	}
 	pending := 0
@@ -328,7 +339,8 @@ func (v *verifier) checkKinds() {
 			pending += int(b.State) / int(event.BlockPending)
 		}
 	}
-	if v.skipped = k[event.KindFreeRequested] > pending && k[event.KindFreeCompleted] == 0; v.skipped {
+	if v.skipped = k[event.KindFreeRequested] > pending &&
+		k[event.KindFreeCompleted] == 0; v.skipped {
 		v.warn("the recording has no free_completed entries: frees are taken as complete when they were asked for")
 	}
 }
@@ -344,7 +356,8 @@ func (v *verifier) differ(format string, args ...any) {
 		v.out.DivergedAt = v.at
 	}
 	if len(v.out.Divergences) < maxDivergences {
-		v.out.Divergences = append(v.out.Divergences, Divergence{v.at, fmt.Sprintf(format, args...)})
+		v.out.Divergences = append(v.out.Divergences, Divergence{v.at,
+			fmt.Sprintf(format, args...)})
 	}
 }
 
@@ -363,7 +376,8 @@ func tidy(segments []event.Segment) bool {
 		}
 		end = s.Addr
 		for _, b := range s.Blocks {
-			if b.Addr != end || b.Size <= 0 || b.Size > s.Size || b.Requested > maxRequest || b.Requested < 0 {
+			if b.Addr != end || b.Size <= 0 || b.Size > s.Size || b.Requested > maxRequest ||
+				b.Requested < 0 {
 				return false
 			}
 			end += uint64(b.Size)
@@ -429,13 +443,14 @@ func (v *verifier) notePeaks() {
 	}
 }
 
-// poolOf gives the pool that an entry's segment belongs to. Entries name it since 2.12; before, only the segments that
-// are left at the end do.
+// poolOf gives the pool that an entry's segment belongs to. Entries name it since 2.12; before,
+// only the segments that are left at the end do.
 func (v *verifier) poolOf(e *event.Entry) event.PoolID {
 	if e.Pool != (event.PoolID{}) || !v.private {
 		return e.Pool
 	}
-	if last, ok := v.survey.lastSeg[e.Addr]; e.Kind == event.KindSegmentAlloc && (!ok || last != v.at) {
+	if last, ok := v.survey.lastSeg[e.Addr]; e.Kind == event.KindSegmentAlloc &&
+		(!ok || last != v.at) {
 		return event.PoolID{}
 	}
 	for i := range v.rec.Segments {
@@ -468,31 +483,37 @@ func (v *verifier) compareEnd() {
 	for i := range v.rec.Segments {
 		want := &v.rec.Segments[i]
 		for at < len(got) && got[at].Addr < want.Addr {
-			v.differ("end: a segment of %s at %#x is in the model only", event.Bytes(got[at].Size), got[at].Addr)
+			v.differ("end: a segment of %s at %#x is in the model only", event.Bytes(got[at].Size),
+				got[at].Addr)
 			at++
 		}
 		if at == len(got) || got[at].Addr != want.Addr {
-			v.differ("end: a segment of %s at %#x is in the recording only", event.Bytes(want.Size), want.Addr)
+			v.differ("end: a segment of %s at %#x is in the recording only", event.Bytes(want.Size),
+				want.Addr)
 			continue
 		}
 		v.compareSegment(&got[at], want)
 		at++
 	}
 	for ; at < len(got); at++ {
-		v.differ("end: a segment of %s at %#x is in the model only", event.Bytes(got[at].Size), got[at].Addr)
+		v.differ("end: a segment of %s at %#x is in the model only", event.Bytes(got[at].Size),
+			got[at].Addr)
 	}
 }
 
 func (v *verifier) compareSegment(got, want *event.Segment) {
-	if got.Size != want.Size || got.Stream != want.Stream || got.Small != want.Small || len(got.Blocks) != len(want.Blocks) {
-		v.differ("end: the segment at %#x has %s in %d blocks, recorded are %s in %d", want.Addr, event.Bytes(got.Size), len(got.Blocks),
+	if got.Size != want.Size || got.Stream != want.Stream || got.Small != want.Small ||
+		len(got.Blocks) != len(want.Blocks) {
+		v.differ("end: the segment at %#x has %s in %d blocks, recorded are %s in %d", want.Addr,
+			event.Bytes(got.Size), len(got.Blocks),
 			event.Bytes(want.Size), len(want.Blocks))
 		return
 	}
 	for i := range got.Blocks {
 		g, w := &got.Blocks[i], &want.Blocks[i]
 		if g.Addr != w.Addr || g.Size != w.Size || g.State != w.State {
-			v.differ("end: the block at %#x is %s of %s, recorded is %#x, %s of %s", g.Addr, g.State, event.Bytes(g.Size), w.Addr, w.State, event.Bytes(w.Size))
+			v.differ("end: the block at %#x is %s of %s, recorded is %#x, %s of %s", g.Addr,
+				g.State, event.Bytes(g.Size), w.Addr, w.State, event.Bytes(w.Size))
 		}
 	}
 }

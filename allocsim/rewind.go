@@ -6,13 +6,15 @@ import (
 	"memroom/event"
 )
 
-// The state before a recording's first entry is found by undoing its entries one after the other, from the state at the
-// end. That works because free neighbours are always merged: the state is fully described by the segments (or mapped
-// runs) and the active blocks in them, and what lies between is free.
+// The state before a recording's first entry is found by undoing its entries one after the other,
+// from the state at the end. That works because free neighbours are always merged: the state is
+// fully described by the segments (or mapped runs) and the active blocks in them, and what lies
+// between is free.
 //
-// Only one thing is not recorded: how large the block of an allocation was that was made before the recording began and
-// freed during it. Small blocks, and all with expandable segments, have exactly their rounded size; a large one may have
-// up to 1 MiB more, when that was too little to split off. Most of these are settled by a neighbour (see settleBefore).
+// Only one thing is not recorded: how large the block of an allocation was that was made before the
+// recording began and freed during it. Small blocks, and all with expandable segments, have exactly
+// their rounded size; a large one may have up to 1 MiB more, when that was too little to split off.
+// Most of these are settled by a neighbour (see settleBefore).
 
 // pastBlock is an active block while entries are undone.
 type pastBlock struct {
@@ -35,15 +37,17 @@ type pastState struct {
 	odd      int // entries that could not be undone
 }
 
-// rewind gives the segments with their active blocks before the first entry, and the addresses of those blocks whose size is
-// not certain; odd counts entries that contradict the end.
-func rewind(rec *event.Recording, c *Config) (start []event.Segment, uncertain map[uint64]int64, odd int) {
+// rewind gives the segments with their active blocks before the first entry, and the addresses of
+// those blocks whose size is not certain; odd counts entries that contradict the end.
+func rewind(rec *event.Recording, c *Config) (start []event.Segment, uncertain map[uint64]int64,
+	odd int) {
 	p := &pastState{config: c, blocks: make([]pastBlock, 1)}
 	for _, s := range rec.Segments {
 		p.addSegment(s)
 		for _, b := range s.Blocks {
 			if b.State != event.BlockFree {
-				p.addActive(pastBlock{addr: b.Addr, size: b.Size, requested: b.Requested, stack: b.Stack,
+				p.addActive(pastBlock{addr: b.Addr, size: b.Size, requested: b.Requested,
+					stack:   b.Stack,
 					pending: b.State == event.BlockPending, known: true})
 			}
 		}
@@ -122,7 +126,8 @@ func (p *pastState) undo(e *event.Entry) {
 			p.odd++
 			return
 		}
-		p.addSegment(event.Segment{Addr: e.Addr, Size: e.Size, Stream: e.Stream, Pool: e.Pool, Small: e.Size == smallSegment})
+		p.addSegment(event.Segment{Addr: e.Addr, Size: e.Size, Stream: e.Stream, Pool: e.Pool,
+			Small: e.Size == smallSegment})
 	case event.KindSegmentUnmap:
 		p.addRange(e)
 	}
@@ -150,7 +155,8 @@ func (p *pastState) undoFree(e *event.Entry) {
 		p.odd++
 		return
 	}
-	b := pastBlock{addr: e.Addr, requested: e.Size, size: p.config.Round(max(e.Size, 1)), stack: e.Stack, pending: true, known: true}
+	b := pastBlock{addr: e.Addr, requested: e.Size, size: p.config.Round(max(e.Size, 1)),
+		stack: e.Stack, pending: true, known: true}
 	if !seg.Small && !p.config.Expandable {
 		p.sizeLarge(&b, seg)
 	}
@@ -158,8 +164,8 @@ func (p *pastState) undoFree(e *event.Entry) {
 	p.addActive(b)
 }
 
-// sizeLarge finds the size of a block of the large pool. A free block there is always larger than 1 MiB, so a smaller
-// space behind the rounded size belongs to the block.
+// sizeLarge finds the size of a block of the large pool. A free block there is always larger than 1
+// MiB, so a smaller space behind the rounded size belongs to the block.
 func (p *pastState) sizeLarge(b *pastBlock, seg *event.Segment) {
 	end := seg.Addr + uint64(seg.Size)
 	if b.size >= int64(p.config.MaxSplit) {
@@ -176,8 +182,8 @@ func (p *pastState) sizeLarge(b *pastBlock, seg *event.Segment) {
 	}
 }
 
-// settleBefore settles the size of an uncertain block when another active block is found to begin, or to have begun, at
-// most 1 MiB behind it: what lies between can only be part of it.
+// settleBefore settles the size of an uncertain block when another active block is found to begin,
+// or to have begun, at most 1 MiB behind it: what lies between can only be part of it.
 func (p *pastState) settleBefore(addr uint64) {
 	k, _ := p.active.below(addr)
 	if k == nil {
@@ -217,9 +223,11 @@ func (p *pastState) addRange(e *event.Entry) {
 		p.odd++
 		return
 	}
-	s := event.Segment{Addr: e.Addr, Size: e.Size, Stream: e.Stream, Pool: e.Pool, Expandable: true, Small: e.Size < int64(p.config.LargeSegment)}
+	s := event.Segment{Addr: e.Addr, Size: e.Size, Stream: e.Stream, Pool: e.Pool, Expandable: true,
+		Small: e.Size < int64(p.config.LargeSegment)}
 	if k, c := p.segments.floor(e.Addr); k != nil {
-		if before := p.segInfo[k.block]; before.Expandable && before.Addr+uint64(before.Size) == s.Addr && before.Stream == s.Stream {
+		if before := p.segInfo[k.block]; before.Expandable &&
+			before.Addr+uint64(before.Size) == s.Addr && before.Stream == s.Stream {
 			s.Addr, s.Size, s.Small = before.Addr, s.Size+before.Size, before.Small
 			p.segments.removeAt(c)
 		}
@@ -259,7 +267,8 @@ func (p *pastState) result() (start []event.Segment, uncertain map[uint64]int64)
 		if b.pending {
 			state = event.BlockPending
 		}
-		start[at].Blocks = append(start[at].Blocks, event.Block{Addr: b.addr, Size: b.size, Requested: b.requested, Stack: b.stack, State: state})
+		start[at].Blocks = append(start[at].Blocks, event.Block{Addr: b.addr, Size: b.size,
+			Requested: b.requested, Stack: b.stack, State: state})
 		return true
 	})
 	for i := range start {

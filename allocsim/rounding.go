@@ -30,7 +30,8 @@ func roundPower2(n, d int64) int64 {
 	return (n + step - 1) &^ (step - 1)
 }
 
-// segmentSize gives what the driver is asked for when a block of the rounded size s needs a new segment.
+// segmentSize gives what the driver is asked for when a block of the rounded size s needs a new
+// segment.
 func (c *Config) segmentSize(s int64) int64 {
 	switch {
 	case s <= smallLimit:

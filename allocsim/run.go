@@ -44,8 +44,9 @@ type MarkPeak struct {
 	PeakAt        int // index of the operation where allocated was highest
 }
 
-// Run sends a timeline through a new allocator. The run ends at the first allocation that does not fit, as the program
-// would; that is part of the result and not an error. The error says that the timeline or the options make no sense.
+// Run sends a timeline through a new allocator. The run ends at the first allocation that does not
+// fit, as the program would; that is part of the result and not an error. The error says that the
+// timeline or the options make no sense.
 func Run(t *event.Timeline, o Options) (Result, error) {
 	a, err := New(o)
 	if err != nil {
@@ -94,8 +95,9 @@ func (r *runner) enterMarks(i int) {
 	for r.mark < len(r.t.Marks) && r.t.Marks[r.mark].At <= i {
 		s := &r.a.stats.All
 		r.result.Marks = append(r.result.Marks, MarkPeak{Mark: r.t.Marks[r.mark], PeakAt: i,
-			AllocatedPeak: event.Bytes(s.AllocatedBytes.Current), ReservedPeak: event.Bytes(s.ReservedBytes.Current),
-			ActivePeak: event.Bytes(s.ActiveBytes.Current)})
+			AllocatedPeak: event.Bytes(s.AllocatedBytes.Current),
+			ReservedPeak:  event.Bytes(s.ReservedBytes.Current),
+			ActivePeak:    event.Bytes(s.ActiveBytes.Current)})
 		r.mark++
 	}
 }
@@ -190,8 +192,9 @@ func (r *runner) finish() Result {
 	return r.result
 }
 
-// LiveAt lists the allocations of a timeline that are live right after the operation at index at, as indexes of their
-// OpAlloc in ascending order. With [Result.AllocatedPeakAt] it says what the peak consists of.
+// LiveAt lists the allocations of a timeline that are live right after the operation at index at,
+// as indexes of their OpAlloc in ascending order. With [Result.AllocatedPeakAt] it says what the
+// peak consists of.
 func LiveAt(t *event.Timeline, at int) []int {
 	made := map[int32]int{}
 	for i := 0; i <= at && i < len(t.Ops); i++ {

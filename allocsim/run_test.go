@@ -20,8 +20,10 @@ func TestRunCountsWhatPyTorchCounts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got.ReservedPeak != (2+20+20)*event.MiB || got.AllocatedPeak != 512+4*mib+15*mib+512 || got.Allocs != 4 {
-		t.Errorf("reserved %s, allocated %d, %d allocations", got.ReservedPeak, got.AllocatedPeak, got.Allocs)
+	if got.ReservedPeak != (2+20+20)*event.MiB || got.AllocatedPeak != 512+4*mib+15*mib+512 ||
+		got.Allocs != 4 {
+		t.Errorf("reserved %s, allocated %d, %d allocations", got.ReservedPeak, got.AllocatedPeak,
+			got.Allocs)
 	}
 }
 
@@ -33,7 +35,8 @@ func TestRunStopsWhereMemoryEnds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got.OOM == nil || got.OOM.At != 1 || got.Ops != 1 || got.Retries != 1 || got.OOM.Segment != 30*event.MiB {
+	if got.OOM == nil || got.OOM.At != 1 || got.Ops != 1 || got.Retries != 1 ||
+		got.OOM.Segment != 30*event.MiB {
 		t.Errorf("got %+v", got)
 	}
 }
@@ -41,11 +44,12 @@ func TestRunStopsWhereMemoryEnds(t *testing.T) {
 func TestRunRefusesNonsense(t *testing.T) {
 	for name, ops := range map[string][]event.Op{
 		"free of nothing": {{Kind: event.OpFree, ID: 3}},
-		"double free":     {{Kind: event.OpAlloc, Size: 1}, {Kind: event.OpFree}, {Kind: event.OpFree}},
-		"double ID":       {{Kind: event.OpAlloc, Size: 1}, {Kind: event.OpAlloc, Size: 1}},
-		"zero size":       {{Kind: event.OpAlloc}},
-		"huge size":       {{Kind: event.OpAlloc, Size: 1 << 60}},
-		"negative ID":     {{Kind: event.OpAlloc, Size: 1, ID: -1}},
+		"double free": {{Kind: event.OpAlloc, Size: 1}, {Kind: event.OpFree},
+			{Kind: event.OpFree}},
+		"double ID":   {{Kind: event.OpAlloc, Size: 1}, {Kind: event.OpAlloc, Size: 1}},
+		"zero size":   {{Kind: event.OpAlloc}},
+		"huge size":   {{Kind: event.OpAlloc, Size: 1 << 60}},
+		"negative ID": {{Kind: event.OpAlloc, Size: 1, ID: -1}},
 	} {
 		if _, err := Run(timeline(ops...), Options{Config: DefaultConfig()}); err == nil {
 			t.Errorf("%s was accepted", name)

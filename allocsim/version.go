@@ -12,7 +12,8 @@ type Version struct{ Major, Minor int }
 // LatestChecked is the release whose recordings the model was verified against.
 var LatestChecked = Version{2, 11}
 
-// OldestKnown and NewestKnown are the releases between which the rules are known; outside, those of the nearest are taken.
+// OldestKnown and NewestKnown are the releases between which the rules are known; outside, those of
+// the nearest are taken.
 var (
 	OldestKnown = Version{1, 12} // the first whose allocator records what it does
 	NewestKnown = Version{2, 13}

@@ -6,15 +6,17 @@ import (
 	"memroom/event"
 )
 
-// Run replays a recording's requests under other settings or a smaller card. Segments get the addresses that they had in
-// the recording for as long as the run goes the same way; o.Driver overrides that.
+// Run replays a recording's requests under other settings or a smaller card. Segments get the
+// addresses that they had in the recording for as long as the run goes the same way; o.Driver
+// overrides that.
 //
-// A recording that lost its beginning starts from the state found by rewinding when the settings shape memory in the same
-// way; under other settings the blocks alive at its beginning are allocated first, in order of address, because how they
-// came to lie elsewhere is not known.
+// A recording that lost its beginning starts from the state found by rewinding when the settings
+// shape memory in the same way; under other settings the blocks alive at its beginning are
+// allocated first, in order of address, because how they came to lie elsewhere is not known.
 func (r *Replayed) Run(o Options) (Result, error) {
 	if r.Timeline == nil {
-		return Result{}, fmt.Errorf("the recording was replayed without keeping its requests: set ReplayOptions.Timeline")
+		return Result{},
+			fmt.Errorf("the recording was replayed without keeping its requests: set ReplayOptions.Timeline")
 	}
 	if o.Version == "" {
 		o.Version = r.Version.String()
@@ -36,14 +38,18 @@ func (r *Replayed) Run(o Options) (Result, error) {
 			recorded.occupy(s.Addr, s.Size)
 		}
 	}
-	a.load(r.rankedStart(), r.lowest, func(_ event.Block, b Block) { run.live = append(run.live, b) })
+	a.load(r.rankedStart(), r.lowest, func(_ event.Block, b Block) {
+		run.live = append(run.live,
+			b)
+	})
 	return run.run(r.Prelude)
 }
 
-// sameShape tells whether two settings cut memory into blocks in the same way. Limits and garbage collection only decide
-// when it is given back.
+// sameShape tells whether two settings cut memory into blocks in the same way. Limits and garbage
+// collection only decide when it is given back.
 func (c *Config) sameShape(o *Config) bool {
-	return c.Expandable == o.Expandable && c.MaxSplit == o.MaxSplit && c.Divisions == o.Divisions && c.LargeSegment == o.LargeSegment
+	return c.Expandable == o.Expandable && c.MaxSplit == o.MaxSplit && c.Divisions == o.Divisions &&
+		c.LargeSegment == o.LargeSegment
 }
 
 // rankedStart is the state before the first entry with streams numbered as in the timeline.
@@ -65,7 +71,8 @@ type Outcome struct {
 	Retries       int64       `json:"num_alloc_retries"`
 	OOM           bool        `json:"oom"`
 	OOMAt         *OOMAt      `json:"-"`
-	// Spread is how far the reserved peak moves under other assumptions about the driver's addresses.
+	// Spread is how far the reserved peak moves under other assumptions about the driver's
+	// addresses.
 	Spread      event.Bytes `json:"spread"`
 	Recorded    bool        `json:"recorded,omitempty"` // the settings of the recording
 	Recommended bool        `json:"recommended,omitempty"`
@@ -89,8 +96,8 @@ var TriedConfs = []string{
 	"expandable_segments:True,roundup_power2_divisions:8",
 }
 
-// WhatIf tries the useful settings on a recording under a limit or a card, and says which one to take. recordedConf is the
-// recording's own settings string.
+// WhatIf tries the useful settings on a recording under a limit or a card, and says which one to
+// take. recordedConf is the recording's own settings string.
 func (r *Replayed) WhatIf(o Options, recordedConf string) (Table, error) {
 	confs := TriedConfs
 	known := false
@@ -127,7 +134,8 @@ func (r *Replayed) outcome(o Options) (Outcome, error) {
 	if err != nil {
 		return Outcome{}, err
 	}
-	out := Outcome{ReservedPeak: got.ReservedPeak, AllocatedPeak: got.AllocatedPeak, Overhead: got.ReservedPeak - got.ActivePeak, Retries: got.Retries,
+	out := Outcome{ReservedPeak: got.ReservedPeak, AllocatedPeak: got.AllocatedPeak,
+		Overhead: got.ReservedPeak - got.ActivePeak, Retries: got.Retries,
 		OOM: got.OOM != nil, OOMAt: got.OOM}
 	if o.Config.Expandable || r.Version.ties() != byAddress {
 		return out, nil
@@ -145,8 +153,9 @@ func (r *Replayed) outcome(o Options) (Outcome, error) {
 	return out, nil
 }
 
-// recommend marks the outcome to take: one that does not run out of memory, then few retries (each stops the device),
-// then little reserved memory. Settings of the recording are kept unless another saves at least two percent.
+// recommend marks the outcome to take: one that does not run out of memory, then few retries (each
+// stops the device), then little reserved memory. Settings of the recording are kept unless another
+// saves at least two percent.
 func (t *Table) recommend() {
 	best := -1
 	for i := range t.Outcomes {
@@ -196,7 +205,8 @@ func (t *Table) reason(best, now int) string {
 	case now < 0:
 		return fmt.Sprintf("%s reserves least: %s at its peak", name, b.ReservedPeak)
 	case best == now && b.Retries == 0:
-		return fmt.Sprintf("the recording's settings (%s) are as good as any: %s at the peak", name, b.ReservedPeak)
+		return fmt.Sprintf("the recording's settings (%s) are as good as any: %s at the peak", name,
+			b.ReservedPeak)
 	case best == now:
 		return fmt.Sprintf("the recording's settings (%s) are as good as any, but the cache is flushed %d times, and each flush stops the device", name, b.Retries)
 	}
@@ -207,7 +217,8 @@ func (t *Table) reason(best, now int) string {
 	case n.Retries > 0 && b.Retries == 0:
 		return fmt.Sprintf("%s never has to flush the cache, where the recording's settings (%s) flush it %d times", name, n.name(), n.Retries)
 	}
-	return fmt.Sprintf("%s reserves %s at the peak instead of %s", name, b.ReservedPeak, n.ReservedPeak)
+	return fmt.Sprintf("%s reserves %s at the peak instead of %s", name, b.ReservedPeak,
+		n.ReservedPeak)
 }
 
 func (o *Outcome) name() string {

@@ -17,8 +17,8 @@ func (s *scenario) limitOf() event.Bytes {
 	return 0
 }
 
-// TestWhatIfPredictsRealRuns replays one run's requests under the settings and limits of others of the same program, and
-// compares with what really happened there.
+// TestWhatIfPredictsRealRuns replays one run's requests under the settings and limits of others of
+// the same program, and compares with what really happened there.
 func TestWhatIfPredictsRealRuns(t *testing.T) {
 	families := map[string][]scenario{}
 	for _, s := range scenarios(t) {
@@ -57,12 +57,14 @@ func predict(t *testing.T, source *allocsim.Replayed, from, to scenario) {
 	if got.ReservedPeak != event.Bytes(want) {
 		exact = "OFF"
 	}
-	t.Logf("%-28s -> %-28s %+.4f %% %s retries %d/%d allocs %d/%d oom %v/%v", from.ID, to.ID, 100*off, exact, got.Retries, to.Stats["num_alloc_retries"],
+	t.Logf("%-28s -> %-28s %+.4f %% %s retries %d/%d allocs %d/%d oom %v/%v", from.ID, to.ID,
+		100*off, exact, got.Retries, to.Stats["num_alloc_retries"],
 		got.Stats.DeviceAllocs, to.Stats["num_device_alloc"], got.OOM != nil, to.OOM)
 	if (got.OOM != nil) != to.OOM {
 		t.Errorf("%s -> %s: OOM predicted %v, really %v", from.ID, to.ID, got.OOM != nil, to.OOM)
 	}
 	if math.Abs(off) > 0.01 {
-		t.Errorf("%s -> %s: reserved peak %d, really %d (%+.2f %%)", from.ID, to.ID, got.ReservedPeak, want, 100*off)
+		t.Errorf("%s -> %s: reserved peak %d, really %d (%+.2f %%)", from.ID, to.ID,
+			got.ReservedPeak, want, 100*off)
 	}
 }

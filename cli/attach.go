@@ -6,5 +6,6 @@ type attachCmd struct {
 }
 
 func (attachCmd) examples() []example {
-	return []example{{line: "memroom attach $(memroom run --detach -- sh -c 'sleep 0.2; exit 4')", code: 4}}
+	return []example{{line: "memroom attach $(memroom run --detach -- sh -c 'sleep 0.2; exit 4')",
+		code: 4}}
 }

@@ -26,7 +26,8 @@ func (c *attachCmd) Run(s *session) error {
 	if err != nil {
 		return err
 	}
-	front := &supervise.Front{Files: runFiles(folder), In: in, Out: out, Err: errs, DetachKeys: true}
+	front := &supervise.Front{Files: runFiles(folder), In: in, Out: out, Err: errs,
+		DetachKeys: true}
 	front.Note = func(text string) { besideOutput(s, front, text) }
 	fromOut, fromErr := c.from(folder.Output()), c.from(folder.Errors())
 	if err := front.Connect("attach", fromOut, fromErr); err != nil {
@@ -68,7 +69,9 @@ func (c *attachCmd) ended(s *session, folder *store.Folder, fromOut, fromErr int
 		return exitWith(exitNotStarted, "run %s is on %s, which cannot be reached from here: attach there; `memroom top %s` follows its record", folder.ID, host, folder.ID)
 	}
 	if err != nil {
-		return exitWith(exitNotStarted, "run %s is lost: its keeper is gone and nobody wrote down how the command ended", folder.ID)
+		return exitWith(exitNotStarted,
+			"run %s is lost: its keeper is gone and nobody wrote down how the command ended",
+			folder.ID)
 	}
 	copyFrom(s.Out, folder.Output(), fromOut)
 	copyFrom(s.Err, folder.Errors(), fromErr)

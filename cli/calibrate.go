@@ -64,7 +64,8 @@ func (c *calibrateCmd) Run(s *session) error {
 	defer lib.Close()
 	pythons := findPythons(c.Python)
 	if len(pythons) == 0 {
-		return exitWith(exitUsage, "calibrate: no python3 on PATH: name the one you train with by --python")
+		return exitWith(exitUsage,
+			"calibrate: no python3 on PATH: name the one you train with by --python")
 	}
 	w := &cardMeasurement{s: s, lib: lib, shapes: shapes}
 	cut := w.measure(pythons[0], c.Time)
@@ -87,9 +88,11 @@ func (c *calibrateCmd) print(s *session, found *plan.Calibration) error {
 	if c.JSON {
 		return s.printJSON(found)
 	}
-	_, err := fmt.Fprintf(s.Out, "%s (%s): %s beyond the allocator, %s more once cuDNN is used; cuBLAS keeps %s a thread; %d multiprocessors, %s usable\n"+
-		"workspaces of %d convolutions and %d recurrent layers are known, for PyTorch %s\nplan uses this from now on\n",
-		found.Name, found.UUID, found.Context, found.DNN, found.BLAS, found.SMs, found.Total, len(found.Conv), len(found.RNN), found.Torch)
+	_, err := fmt.Fprintf(s.Out,
+		"%s (%s): %s beyond the allocator, %s more once cuDNN is used; cuBLAS keeps %s a thread; %d multiprocessors, %s usable\n"+
+			"workspaces of %d convolutions and %d recurrent layers are known, for PyTorch %s\nplan uses this from now on\n",
+		found.Name, found.UUID, found.Context, found.DNN, found.BLAS, found.SMs, found.Total,
+		len(found.Conv), len(found.RNN), found.Torch)
 	return err
 }
 
@@ -103,12 +106,14 @@ func (c *calibrateCmd) shapes() (plan.Shapes, error) {
 		return plan.Shapes{}, err
 	}
 	if len(c.Batch) == 0 || len(c.Precision) == 0 {
-		return plan.Shapes{}, usageError(errors.New("give at least one --batch and one --precision"))
+		return plan.Shapes{},
+			usageError(errors.New("give at least one --batch and one --precision"))
 	}
 	all := plan.Shapes{Conv: []tape.Convolution{}, RNN: []tape.Recurrent{}}
 	for _, batch := range c.Batch {
 		for _, precision := range c.Precision {
-			setup := plan.Setup{Model: model, Setup: remedy.Setup{Batch: batch, Seq: c.Seq, Image: c.Image, Precision: precision, ChannelsLast: c.ChannelsLast}}
+			setup := plan.Setup{Model: model, Setup: remedy.Setup{Batch: batch, Seq: c.Seq,
+				Image: c.Image, Precision: precision, ChannelsLast: c.ChannelsLast}}
 			shapes, err := setup.Shapes()
 			if err != nil {
 				return all, err
@@ -130,7 +135,8 @@ type cardMeasurement struct {
 	found  plan.Calibration
 }
 
-// measure runs the calibration and reads the driver at each stage. With ErrCalibrationCut, found is good but not whole.
+// measure runs the calibration and reads the driver at each stage. With ErrCalibrationCut, found is
+// good but not whole.
 func (w *cardMeasurement) measure(python string, limit time.Duration) error {
 	dir, err := os.MkdirTemp("", "memroom-calibrate-")
 	if err != nil {
@@ -145,7 +151,8 @@ func (w *cardMeasurement) measure(python string, limit time.Duration) error {
 		return fmt.Errorf("no card answers: %w", errors.Join(err, errors.New("see `memroom doctor`")))
 	}
 	w.beyond = map[string]event.Bytes{}
-	cut := probe.Calibrate(w.s.ctx, python, installed, probe.CardWork{Shapes: w.shapes, Time: limit, Stage: w.stage, Shape: w.shape})
+	cut := probe.Calibrate(w.s.ctx, python, installed, probe.CardWork{Shapes: w.shapes, Time: limit,
+		Stage: w.stage, Shape: w.shape})
 	if cut != nil && !errors.Is(cut, probe.ErrCalibrationCut) {
 		return cut
 	}
@@ -161,7 +168,8 @@ func (w *cardMeasurement) measure(python string, limit time.Duration) error {
 // conclude makes the card's constants of the readings.
 func (w *cardMeasurement) conclude() error {
 	if w.beyond["kernels"] <= 0 || w.beyond["cudnn"] < w.beyond["kernels"] {
-		return fmt.Errorf("the readings make no sense (%v): is something else running on the card?", w.beyond)
+		return fmt.Errorf("the readings make no sense (%v): is something else running on the card?",
+			w.beyond)
 	}
 	if change := w.settled(); change > unrest || change < -unrest {
 		return fmt.Errorf("others took or gave back %s on the card while it was measured: run it again when they are quiet", max(change, -change))
@@ -174,10 +182,12 @@ func (w *cardMeasurement) conclude() error {
 	return nil
 }
 
-// unrest is how much others may take or give back on the card during a calibration: a desktop's share goes up and down.
+// unrest is how much others may take or give back on the card during a calibration: a desktop's
+// share goes up and down.
 const unrest = 64 * event.MiB
 
-// settled is how much more the card holds afterwards than before, once the driver has taken back what was measured.
+// settled is how much more the card holds afterwards than before, once the driver has taken back
+// what was measured.
 func (w *cardMeasurement) settled() event.Bytes {
 	var change event.Bytes
 	for range 20 {
@@ -205,7 +215,8 @@ func (w *cardMeasurement) stage(st probe.CardStage) error {
 		if err != nil {
 			return err
 		}
-		w.found.Card = plan.Card{Name: st.Name, Total: st.Total, SMs: st.SMs, Capability: st.Capability, Measured: true}
+		w.found.Card = plan.Card{Name: st.Name, Total: st.Total, SMs: st.SMs,
+			Capability: st.Capability, Measured: true}
 		w.found.UUID, w.found.Torch, w.found.CUDNN = uuid, st.Torch, st.CUDNN
 	}
 	if st.BLAS > 0 {
@@ -213,23 +224,26 @@ func (w *cardMeasurement) stage(st probe.CardStage) error {
 	}
 	w.beyond[st.Stage] = used(now, w.found.UUID) - used(w.before, w.found.UUID) - st.Reserved
 	if st.Stage == "cudnn" {
-		w.s.note("measuring: %d convolutions, %d recurrent layers ...", len(w.shapes.Conv), len(w.shapes.RNN))
+		w.s.note("measuring: %d convolutions, %d recurrent layers ...", len(w.shapes.Conv),
+			len(w.shapes.RNN))
 	}
 	return nil
 }
 
-// identify finds the card that torch uses among those the driver lists: by UUID, for CUDA orders and hides cards as it
-// is told to.
+// identify finds the card that torch uses among those the driver lists: by UUID, for CUDA orders
+// and hides cards as it is told to.
 func (w *cardMeasurement) identify(st probe.CardStage) (string, error) {
 	for _, d := range w.before {
-		if st.UUID != "" && strings.TrimPrefix(d.UUID, "GPU-") == strings.TrimPrefix(st.UUID, "GPU-") {
+		if st.UUID != "" && strings.TrimPrefix(d.UUID, "GPU-") == strings.TrimPrefix(st.UUID,
+			"GPU-") {
 			return d.UUID, nil
 		}
 	}
 	if len(w.before) == 1 && !w.before[0].MIG {
 		return w.before[0].UUID, nil
 	}
-	return "", fmt.Errorf("torch's card (%s, UUID %q) cannot be told from the driver's: parts of a card (MIG) are not measured, and with several cards torch must give the UUID", st.Name, st.UUID)
+	return "",
+		fmt.Errorf("torch's card (%s, UUID %q) cannot be told from the driver's: parts of a card (MIG) are not measured, and with several cards torch must give the UUID", st.Name, st.UUID)
 }
 
 func used(devices []nvml.Device, uuid string) event.Bytes {

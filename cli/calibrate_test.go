@@ -16,8 +16,9 @@ import (
 	"memroom/testenv"
 )
 
-// TestCalibrationRunsToItsEnd runs the calibration's own script where there is no card: under a rehearsal, which answers
-// for an H200 on fake tensors. Every line must come and be readable; the sizes are the rehearsal's.
+// TestCalibrationRunsToItsEnd runs the calibration's own script where there is no card: under a
+// rehearsal, which answers for an H200 on fake tensors. Every line must come and be readable; the
+// sizes are the rehearsal's.
 func TestCalibrationRunsToItsEnd(t *testing.T) {
 	python := testenv.Python(t, "torch")
 	dir := t.TempDir()
@@ -40,9 +41,11 @@ func TestCalibrationRunsToItsEnd(t *testing.T) {
 	t.Setenv("MEMROOM_HOME", dir)
 	t.Setenv("OMP_NUM_THREADS", "1")
 	var out, said bytes.Buffer
-	args := []string{"plan", "--rehearse", "--steps", "100", "--gpu", "H200", "--", python, filepath.Join(dir, "drive.py"),
+	args := []string{"plan", "--rehearse", "--steps", "100", "--gpu", "H200", "--", python,
+		filepath.Join(dir, "drive.py"),
 		filepath.Join(installed, "_memroom_probe", "calibrate"), filepath.Join(dir, "shapes.json")}
-	if code := Main(context.Background(), args, Streams{In: strings.NewReader(""), Out: &out, Err: &said}); code != exitOK {
+	if code := Main(context.Background(), args, Streams{In: strings.NewReader(""), Out: &out,
+		Err: &said}); code != exitOK {
 		t.Fatalf("exit %d\n%s", code, said.String())
 	}
 	seen := map[string]int{}
@@ -58,7 +61,8 @@ func TestCalibrationRunsToItsEnd(t *testing.T) {
 		switch {
 		case l.Stage != "":
 			seen[l.Stage]++
-			if l.Stage == "context" && (l.Name == "" || l.Total == 0 || l.SMs == 0 || l.Torch == "") || l.Stage == "kernels" && l.BLAS == 0 {
+			if l.Stage == "context" && (l.Name == "" || l.Total == 0 || l.SMs == 0 ||
+				l.Torch == "") || l.Stage == "kernels" && l.BLAS == 0 {
 				t.Errorf("facts are missing: %s", line)
 			}
 		case l.Failed != "":
@@ -66,7 +70,8 @@ func TestCalibrationRunsToItsEnd(t *testing.T) {
 		case l.RNN != nil:
 			seen["rnn"]++
 			var sizes plan.RNNSizes
-			if err := json.Unmarshal(l.Bytes, &sizes.RNNBytes); err != nil || sizes.Workspace <= 0 || sizes.Reserve <= 0 {
+			if err := json.Unmarshal(l.Bytes, &sizes.RNNBytes); err != nil ||
+				sizes.Workspace <= 0 || sizes.Reserve <= 0 {
 				t.Errorf("%s: %v", line, err)
 			}
 		case l.Conv != nil:
@@ -76,7 +81,8 @@ func TestCalibrationRunsToItsEnd(t *testing.T) {
 		}
 	}
 	// The third convolution's filter has too few channels: it fails alone.
-	want := map[string]int{"context": 1, "kernels": 1, "cudnn": 1, "conv": 2, "rnn": 2, "failed": 1, "end": 1}
+	want := map[string]int{"context": 1, "kernels": 1, "cudnn": 1, "conv": 2, "rnn": 2, "failed": 1,
+		"end": 1}
 	for what, n := range want {
 		if seen[what] != n {
 			t.Errorf("%s came %d times, want %d\n%s", what, seen[what], n, said.String())
@@ -84,7 +90,8 @@ func TestCalibrationRunsToItsEnd(t *testing.T) {
 	}
 }
 
-// TestRehearsalTakesMeasuredSizes: what a calibration measured of a script's convolution is what its rehearsal asks for.
+// TestRehearsalTakesMeasuredSizes: what a calibration measured of a script's convolution is what
+// its rehearsal asks for.
 func TestRehearsalTakesMeasuredSizes(t *testing.T) {
 	python := testenv.Python(t, "torch")
 	script := filepath.Join(t.TempDir(), "conv.py")
@@ -105,7 +112,8 @@ for _ in range(3):
 	predict := func() (p plan.Prediction) {
 		var out, said bytes.Buffer
 		args := []string{"plan", "--rehearse", "--json", "--gpu", "H200", "--", python, script}
-		if code := Main(context.Background(), args, Streams{In: strings.NewReader(""), Out: &out, Err: &said}); code != exitOK {
+		if code := Main(context.Background(), args, Streams{In: strings.NewReader(""), Out: &out,
+			Err: &said}); code != exitOK {
 			t.Fatalf("exit %d: %s%s", code, out.String(), said.String())
 		}
 		if err := json.Unmarshal(out.Bytes(), &p); err != nil {
@@ -116,16 +124,21 @@ for _ in range(3):
 	without := predict()
 	measured := plan.Calibration{Card: plan.DefaultCard(), UUID: "GPU-1", Torch: "2.11.0"}
 	measured.Name = "NVIDIA H200"
-	measured.Conv = []plan.ConvSizes{{Convolution: tape.Convolution{X: [4]int64{2, 8, 16, 16}, W: [4]int64{8, 8, 3, 3}, Stride: [2]int64{1, 1}, Pad: [2]int64{1, 1}, Dilation: [2]int64{1, 1}, Groups: 1, DType: "fp32"},
+	measured.Conv = []plan.ConvSizes{{Convolution: tape.Convolution{X: [4]int64{2, 8, 16, 16},
+		W: [4]int64{8, 8, 3, 3}, Stride: [2]int64{1, 1}, Pad: [2]int64{1, 1},
+		Dilation: [2]int64{1, 1}, Groups: 1, DType: "fp32"},
 		ConvBytes: tape.ConvBytes{Forward: int64(3 * event.GiB), WeightGrad: int64(event.GiB)}}}
 	if err := keepCalibration(&measured); err != nil {
 		t.Fatal(err)
 	}
 	with := predict()
-	if with.AllocatedPeak < 3*event.GiB || with.AllocatedPeak > 3*event.GiB+64*event.MiB || len(with.Warnings) > 0 {
-		t.Errorf("allocated %s with a measured workspace of 3 GiB (%s without), warnings %q", with.AllocatedPeak, without.AllocatedPeak, with.Warnings)
+	if with.AllocatedPeak < 3*event.GiB || with.AllocatedPeak > 3*event.GiB+64*event.MiB ||
+		len(with.Warnings) > 0 {
+		t.Errorf("allocated %s with a measured workspace of 3 GiB (%s without), warnings %q",
+			with.AllocatedPeak, without.AllocatedPeak, with.Warnings)
 	}
 	if without.AllocatedPeak > event.GiB || len(without.Warnings) == 0 {
-		t.Errorf("without a calibration: allocated %s, warnings %q", without.AllocatedPeak, without.Warnings)
+		t.Errorf("without a calibration: allocated %s, warnings %q", without.AllocatedPeak,
+			without.Warnings)
 	}
 }

@@ -44,7 +44,8 @@ func calibrations() ([]*plan.Calibration, error) {
 	return list, nil
 }
 
-// keepCalibration replaces the record of this card; what an earlier one knows beyond it, for the same versions, is kept.
+// keepCalibration replaces the record of this card; what an earlier one knows beyond it, for the
+// same versions, is kept.
 func keepCalibration(found *plan.Calibration) error {
 	path, err := calibrationPath()
 	if err != nil {
@@ -109,7 +110,8 @@ func calibrated(t *plan.Target) error {
 // sameCard compares names as the driver and our table write them: "NVIDIA H200" is H200.
 func sameCard(seen, known string) bool {
 	fold := func(s string) string {
-		return strings.NewReplacer("nvidia", "", "geforce", "", "tesla", "", " ", "", "-", "").Replace(strings.ToLower(s))
+		return strings.NewReplacer("nvidia", "", "geforce", "", "tesla", "", " ", "", "-",
+			"").Replace(strings.ToLower(s))
 	}
 	return fold(seen) == fold(known)
 }

@@ -1,5 +1,6 @@
-// Package cli is the command line: one file a subcommand, each of the shape flags -> options -> call -> print. It is the
-// only package that wires the parts together, and the only one that knows exit codes. Only cmd/memroom imports it.
+// Package cli is the command line: one file a subcommand, each of the shape flags -> options ->
+// call -> print. It is the only package that wires the parts together, and the only one that knows
+// exit codes. Only cmd/memroom imports it.
 //
 // Start at [Main]; the commands are the fields of root.
 package cli
@@ -18,8 +19,8 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// Streams are the standard streams of the process. Out belongs to the answer (or to the child of `run`), Err to
-// everything said beside it.
+// Streams are the standard streams of the process. Out belongs to the answer (or to the child of
+// `run`), Err to everything said beside it.
 type Streams struct {
 	In  io.Reader
 	Out io.Writer
@@ -100,12 +101,13 @@ func Main(ctx context.Context, args []string, streams Streams) (code int) {
 	if err != nil {
 		return finish(streams, wantsJSON(args), usageError(err))
 	}
-	s := &session{ctx: ctx, Streams: streams, color: useColor(commands.Color, streams.Out), model: parser.Model}
+	s := &session{ctx: ctx, Streams: streams, color: useColor(commands.Color, streams.Out),
+		model: parser.Model}
 	return finish(streams, wantsJSON(args), parsed.Run(s))
 }
 
-// keepBytes takes a word of the command line as it is. kong would send it through JSON, which changes file names and arguments that
-// are no UTF-8.
+// keepBytes takes a word of the command line as it is. kong would send it through JSON, which
+// changes file names and arguments that are no UTF-8.
 func keepBytes(ctx *kong.DecodeContext, target reflect.Value) error {
 	token, err := ctx.Scan.PopValue("string")
 	if err != nil {
@@ -146,7 +148,8 @@ func wantsJSON(args []string) bool {
 	return false
 }
 
-// finish prints the final error, as JSON too where the caller asked for JSON, and gives the exit code.
+// finish prints the final error, as JSON too where the caller asked for JSON, and gives the exit
+// code.
 func finish(streams Streams, asJSON bool, err error) int {
 	code, message := exitCode(err), ""
 	if err != nil {

@@ -17,13 +17,14 @@ import (
 func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){
 		"memroom": func() {
-			os.Exit(Main(context.Background(), os.Args[1:], Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr}))
+			os.Exit(Main(context.Background(), os.Args[1:], Streams{In: os.Stdin, Out: os.Stdout,
+				Err: os.Stderr}))
 		},
 	})
 }
 
-// TestScripts runs testdata/script/*.txtar: command lines with what they print and how they exit. Files of testdata are
-// at hand as $DATA.
+// TestScripts runs testdata/script/*.txtar: command lines with what they print and how they exit.
+// Files of testdata are at hand as $DATA.
 func TestScripts(t *testing.T) {
 	data, err := filepath.Abs("testdata")
 	if err != nil {
@@ -36,14 +37,16 @@ func TestScripts(t *testing.T) {
 			env.Setenv("DATA", data)
 			env.Setenv("MEMROOM_HOME", filepath.Join(env.WorkDir, "home"))
 			if python := os.Getenv("MEMROOM_TEST_PYTHON"); python != "" {
-				env.Setenv("PATH", filepath.Dir(python)+string(os.PathListSeparator)+env.Getenv("PATH"))
+				env.Setenv("PATH",
+					filepath.Dir(python)+string(os.PathListSeparator)+env.Getenv("PATH"))
 			}
 			return nil
 		},
 	})
 }
 
-// TestHelpExamples executes what --help shows. An example may name files of testdata; it runs in a copy of that folder.
+// TestHelpExamples executes what --help shows. An example may name files of testdata; it runs in a
+// copy of that folder.
 func TestHelpExamples(t *testing.T) {
 	binary := buildBinary(t)
 	eachCommand(t, func(name string, target any) {
@@ -73,7 +76,8 @@ func eachCommand(t *testing.T, f func(name string, target any)) {
 func buildBinary(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "memroom")
-	if out, err := exec.Command("go", "build", "-o", path, "memroom/cmd/memroom").CombinedOutput(); err != nil {
+	if out, err := exec.Command("go", "build", "-o", path,
+		"memroom/cmd/memroom").CombinedOutput(); err != nil {
 		t.Fatalf("go build: %v\n%s", err, out)
 	}
 	return path
@@ -99,10 +103,12 @@ func runExample(t *testing.T, binary string, e example) {
 }
 
 func TestEveryCommandHasJSON(t *testing.T) {
-	// These print something that is not a report: a script for a shell, a child's own output, a live picture.
+	// These print something that is not a report: a script for a shell, a child's own output, a
+	// live picture.
 	without := map[string]bool{"completion": true, "attach": true, "top": true}
 	eachCommand(t, func(name string, target any) {
-		if _, ok := reflect.Indirect(reflect.ValueOf(target)).Type().FieldByName("JSON"); !ok && !without[name] {
+		if _, ok := reflect.Indirect(reflect.ValueOf(target)).Type().FieldByName("JSON"); !ok &&
+			!without[name] {
 			t.Errorf("memroom %s has no --json", name)
 		}
 	})
@@ -111,11 +117,13 @@ func TestEveryCommandHasJSON(t *testing.T) {
 func TestCompletionScriptsAreValid(t *testing.T) {
 	for _, shell := range []string{"bash", "zsh"} {
 		var out, problems bytes.Buffer
-		if code := Main(context.Background(), []string{"completion", shell}, Streams{Out: &out, Err: &problems}); code != 0 {
+		if code := Main(context.Background(), []string{"completion", shell},
+			Streams{Out: &out, Err: &problems}); code != 0 {
 			t.Fatalf("%s: exit %d: %s", shell, code, &problems)
 		}
-		check := exec.Command("bash", "-c", out.String()+"\nCOMP_WORDS=(memroom doc) COMP_CWORD=1; _memroom; echo \"${COMPREPLY[*]}\"\n"+
-			"COMP_WORDS=(memroom doctor --js) COMP_CWORD=2; _memroom; echo \"${COMPREPLY[*]}\"")
+		check := exec.Command("bash", "-c",
+			out.String()+"\nCOMP_WORDS=(memroom doc) COMP_CWORD=1; _memroom; echo \"${COMPREPLY[*]}\"\n"+
+				"COMP_WORDS=(memroom doctor --js) COMP_CWORD=2; _memroom; echo \"${COMPREPLY[*]}\"")
 		if shell == "zsh" {
 			check = exec.Command("bash", "-n", "-c", out.String())
 		}

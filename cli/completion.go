@@ -62,14 +62,16 @@ func flagWords(node *kong.Node) []word {
 	return words
 }
 
-// bashCompletion serves zsh too, through its bash emulation. After `--` the child's command line is completed as files.
+// bashCompletion serves zsh too, through its bash emulation. After `--` the child's command line is
+// completed as files.
 func bashCompletion(out *strings.Builder, zsh bool, commands []word, flags map[string][]word) {
 	if zsh {
 		out.WriteString("autoload -U +X bashcompinit && bashcompinit\n")
 	}
 	out.WriteString("_memroom() {\n  local cur=${COMP_WORDS[COMP_CWORD]} i words\n" +
 		"  for ((i = 1; i < COMP_CWORD; i++)); do [ \"${COMP_WORDS[i]}\" = -- ] && { COMPREPLY=($(compgen -f -- \"$cur\")); return; }; done\n" +
-		"  if [ \"$COMP_CWORD\" -eq 1 ]; then COMPREPLY=($(compgen -W '" + joinWords(commands) + "' -- \"$cur\")); return; fi\n" +
+		"  if [ \"$COMP_CWORD\" -eq 1 ]; then COMPREPLY=($(compgen -W '" + joinWords(commands) +
+		"' -- \"$cur\")); return; fi\n" +
 		"  case \"${COMP_WORDS[1]}\" in\n")
 	for _, c := range commands {
 		fmt.Fprintf(out, "    %s) words='%s' ;;\n", c.text, joinWords(flags[c.text]))
@@ -90,9 +92,12 @@ func joinWords(words []word) string {
 func fishCompletion(out *strings.Builder, commands []word, flags map[string][]word) {
 	quote := strings.NewReplacer(`\`, `\\`, `'`, `\'`, "\n", " ").Replace
 	for _, c := range commands {
-		fmt.Fprintf(out, "complete -c memroom -n __fish_use_subcommand -f -a %s -d '%s'\n", c.text, quote(c.help))
+		fmt.Fprintf(out, "complete -c memroom -n __fish_use_subcommand -f -a %s -d '%s'\n", c.text,
+			quote(c.help))
 		for _, f := range flags[c.text] {
-			fmt.Fprintf(out, "complete -c memroom -n '__fish_seen_subcommand_from %s' -l %s -d '%s'\n", c.text, strings.TrimPrefix(f.text, "--"), quote(f.help))
+			fmt.Fprintf(out,
+				"complete -c memroom -n '__fish_seen_subcommand_from %s' -l %s -d '%s'\n", c.text,
+				strings.TrimPrefix(f.text, "--"), quote(f.help))
 		}
 	}
 }

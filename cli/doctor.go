@@ -61,7 +61,8 @@ func (c *doctorCmd) Run(s *session) error {
 		d.Checks = append(d.Checks, checkPython(s.ctx, python, c.Quick)...)
 	}
 	if len(findPythons(c.Python)) == 0 {
-		d.Checks = append(d.Checks, check{ID: "python", Title: "Python", Status: statusMissing, Why: "no python3 or python on PATH",
+		d.Checks = append(d.Checks, check{ID: "python", Title: "Python", Status: statusMissing,
+			Why: "no python3 or python on PATH",
 			Fix: "install Python 3.8 or newer, or name one with --python; lint and rehearsal need it, the rest does not"})
 	}
 	d.Checks = append(d.Checks, checkClients(s.ctx, d.Checks)...)
@@ -71,13 +72,15 @@ func (c *doctorCmd) Run(s *session) error {
 	return s.printChecks(d.Checks)
 }
 
-// printChecks writes the table: a mark, the title, the value; below it the reason and the fix where there is one.
+// printChecks writes the table: a mark, the title, the value; below it the reason and the fix where
+// there is one.
 func (s *session) printChecks(checks []check) error {
 	width := 0
 	for _, c := range checks {
 		width = max(width, len(c.Title))
 	}
-	marks := map[status]string{statusOK: s.paint(green, "ok  "), statusWarn: s.paint(yellow, "warn"), statusMissing: s.paint(dim, "--  ")}
+	marks := map[status]string{statusOK: s.paint(green, "ok  "),
+		statusWarn: s.paint(yellow, "warn"), statusMissing: s.paint(dim, "--  ")}
 	var text strings.Builder
 	for _, c := range checks {
 		first := c.Value
@@ -119,20 +122,25 @@ func checkCards(d *diagnosis) []check {
 		checks = append(checks, check{ID: "gpu", Title: "NVIDIA GPU", Status: statusWarn, Why: err.Error(), Fix: "see `nvidia-smi` and the kernel log"})
 	}
 	if err == nil && len(devices) == 0 {
-		checks = append(checks, check{ID: "gpu", Title: "NVIDIA GPU", Status: statusMissing, Why: "the driver is there but shows no card",
+		checks = append(checks, check{ID: "gpu", Title: "NVIDIA GPU", Status: statusMissing,
+			Why: "the driver is there but shows no card",
 			Fix: "in a container, start it with --gpus all; check NVIDIA_VISIBLE_DEVICES"})
 	}
 	return checks
 }
 
 func checkCard(card nvml.Device) check {
-	c := check{ID: "gpu", Title: fmt.Sprintf("GPU %d", card.Index), Status: statusOK, Data: card.UUID,
-		Value: fmt.Sprintf("%s, %s total, %s used, %s (compute %s)", card.Name, card.Total, card.Used, card.UUID, card.Compute)}
+	c := check{ID: "gpu", Title: fmt.Sprintf("GPU %d", card.Index), Status: statusOK,
+		Data: card.UUID,
+		Value: fmt.Sprintf("%s, %s total, %s used, %s (compute %s)", card.Name, card.Total,
+			card.Used, card.UUID, card.Compute)}
 	switch {
 	case card.MIG:
-		c.Status, c.Why = statusWarn, "partitioned (MIG): the totals are the whole card's, a job sees its slice"
+		c.Status, c.Why = statusWarn,
+			"partitioned (MIG): the totals are the whole card's, a job sees its slice"
 	case card.NoProcesses != "":
-		c.Why = "memory by process is not to be had: " + card.NoProcesses + "; memroom reconciles by difference"
+		c.Why = "memory by process is not to be had: " + card.NoProcesses +
+			"; memroom reconciles by difference"
 	}
 	return c
 }

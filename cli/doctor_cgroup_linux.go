@@ -9,7 +9,8 @@ import (
 	"memroom/meter"
 )
 
-// checkCgroup says which limit applies to this process and whether a run can get a cgroup of its own.
+// checkCgroup says which limit applies to this process and whether a run can get a cgroup of its
+// own.
 func checkCgroup() []check {
 	limit := check{ID: "cgroup", Title: "cgroup limit", Status: statusOK}
 	own := check{ID: "cgroup_own", Title: "own cgroup", Status: statusOK}
@@ -17,7 +18,8 @@ func checkCgroup() []check {
 	if err != nil {
 		why := "no memory cgroup: " + err.Error()
 		limit.Status, limit.Why = statusMissing, why
-		own.Status, own.Why, own.Fix = statusMissing, why, "--host-mem is then held by memroom itself, ten times a second"
+		own.Status, own.Why, own.Fix = statusMissing, why,
+			"--host-mem is then held by memroom itself, ten times a second"
 		return []check{limit, own}
 	}
 	reading, err := group.Read()
@@ -26,7 +28,8 @@ func checkCgroup() []check {
 		limit.Fix = "the root cgroup has no counters; inside a container or a service there are some"
 	} else {
 		limit.Value = describeLimit(group, reading)
-		limit.Data = map[string]any{"version": group.Version, "limit_bytes": reading.Limit, "current_bytes": reading.Current, "kills": reading.OOMKill}
+		limit.Data = map[string]any{"version": group.Version, "limit_bytes": reading.Limit,
+			"current_bytes": reading.Current, "kills": reading.OOMKill}
 		if reading.Limit > 0 && reading.Current > reading.Limit*9/10 {
 			limit.Status, limit.Why = statusWarn, "more than nine tenths of it are in use already"
 		}

@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// client is a tool of a cluster in whose jobs memroom may find itself: run and explain know how each of them ends a job.
+// client is a tool of a cluster in whose jobs memroom may find itself: run and explain know how
+// each of them ends a job.
 type client struct {
 	id, title, command string
 	version            []string
@@ -18,10 +19,12 @@ type client struct {
 var clients = []client{
 	{"slurm", "Slurm", "sbatch", []string{"--version"}, "SLURM_JOB_ID"},
 	{"ray", "Ray", "ray", []string{"--version"}, "RAY_JOB_ID"},
-	{"kubernetes", "Kubernetes", "kubectl", []string{"version", "--client=true"}, "KUBERNETES_SERVICE_HOST"},
+	{"kubernetes", "Kubernetes", "kubectl", []string{"version", "--client=true"},
+		"KUBERNETES_SERVICE_HOST"},
 }
 
-// checkClients looks for each tool, among the packages of the interpreters that were looked into as well.
+// checkClients looks for each tool, among the packages of the interpreters that were looked into as
+// well.
 func checkClients(ctx context.Context, pythons []check) []check {
 	var checks []check
 	for _, c := range clients {
@@ -45,7 +48,8 @@ func checkClient(ctx context.Context, c client, pythons []check) check {
 	if err != nil {
 		result.Status = statusMissing
 		if result.Why == "" {
-			result.Why = c.command + " is not on PATH: this machine submits no such jobs; one that runs inside such a job is still recognised"
+			result.Why = c.command +
+				" is not on PATH: this machine submits no such jobs; one that runs inside such a job is still recognised"
 		}
 		return result
 	}
@@ -55,7 +59,8 @@ func checkClient(ctx context.Context, c client, pythons []check) check {
 	cmd.WaitDelay = time.Second
 	out, err := cmd.Output()
 	if err != nil {
-		result.Status, result.Value, result.Why, result.Fix = statusWarn, path, c.command+" does not answer: "+err.Error(), "run it by hand"
+		result.Status, result.Value, result.Why, result.Fix = statusWarn, path,
+			c.command+" does not answer: "+err.Error(), "run it by hand"
 		return result
 	}
 	first, _, _ := strings.Cut(strings.TrimSpace(string(out)), "\n")

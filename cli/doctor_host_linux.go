@@ -13,7 +13,8 @@ import (
 
 // checkHost looks at what of the host a training job can run out of, other than by its cgroup.
 func checkHost() []check {
-	return []check{checkMemory(), checkSwap(), checkShm(), checkUlimits(), checkPressure(), checkKernelLog()}
+	return []check{checkMemory(), checkSwap(), checkShm(), checkUlimits(), checkPressure(),
+		checkKernelLog()}
 }
 
 func checkMemory() check {
@@ -40,9 +41,11 @@ func checkSwap() check {
 	c.Value, c.Data = total.String(), total
 	switch {
 	case total == 0:
-		c.Value, c.Why = "none", "the kernel kills at the limit instead of slowing down; for training that is usually better"
+		c.Value, c.Why = "none",
+			"the kernel kills at the limit instead of slowing down; for training that is usually better"
 	case free < total/2:
-		c.Status, c.Why, c.Fix = statusWarn, (total-free).String()+" of it is in use: steps that touch it are a hundred times slower",
+		c.Status, c.Why, c.Fix = statusWarn,
+			(total-free).String()+" of it is in use: steps that touch it are a hundred times slower",
 			"find the neighbour that holds the memory (`memroom top`, `ps`)"
 	}
 	return c
@@ -52,13 +55,16 @@ func checkShm() check {
 	c := check{ID: "shm", Title: "/dev/shm", Status: statusOK}
 	var fs unix.Statfs_t
 	if err := unix.Statfs("/dev/shm", &fs); err != nil {
-		c.Status, c.Why, c.Fix = statusMissing, "statfs /dev/shm: "+err.Error(), "DataLoader workers need it: mount a tmpfs there, or use num_workers=0"
+		c.Status, c.Why, c.Fix = statusMissing, "statfs /dev/shm: "+err.Error(),
+			"DataLoader workers need it: mount a tmpfs there, or use num_workers=0"
 		return c
 	}
 	size, free := event.Bytes(fs.Blocks*uint64(fs.Bsize)), event.Bytes(fs.Bavail*uint64(fs.Bsize))
-	c.Value, c.Data = fmt.Sprintf("%s, %s free", size, free), map[string]event.Bytes{"total_bytes": size, "free_bytes": free}
+	c.Value, c.Data = fmt.Sprintf("%s, %s free", size, free),
+		map[string]event.Bytes{"total_bytes": size, "free_bytes": free}
 	if size <= 64*event.MiB {
-		c.Status, c.Why = statusWarn, "a container's default: DataLoader workers die here of a bus error"
+		c.Status, c.Why = statusWarn,
+			"a container's default: DataLoader workers die here of a bus error"
 		c.Fix = "docker run --shm-size=8g (or --ipc=host); Kubernetes: an emptyDir with medium Memory at /dev/shm"
 	}
 	return c
@@ -70,7 +76,8 @@ func checkUlimits() check {
 	for _, l := range []struct {
 		name, flag string
 		resource   int
-	}{{"address space", "-v", unix.RLIMIT_AS}, {"data segment", "-d", unix.RLIMIT_DATA}, {"resident set", "-m", unix.RLIMIT_RSS}} {
+	}{{"address space", "-v", unix.RLIMIT_AS}, {"data segment", "-d", unix.RLIMIT_DATA},
+		{"resident set", "-m", unix.RLIMIT_RSS}} {
 		var r unix.Rlimit
 		if err := unix.Getrlimit(l.resource, &r); err == nil && r.Cur != unix.RLIM_INFINITY {
 			set = append(set, fmt.Sprintf("%s %s", l.name, event.Bytes(r.Cur)))
@@ -78,13 +85,15 @@ func checkUlimits() check {
 		}
 	}
 	var locked unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_MEMLOCK, &locked); err == nil && locked.Cur != unix.RLIM_INFINITY {
+	if err := unix.Getrlimit(unix.RLIMIT_MEMLOCK, &locked); err == nil &&
+		locked.Cur != unix.RLIM_INFINITY {
 		c.Data = map[string]uint64{"memlock_bytes": locked.Cur}
 	}
 	c.Value = "no limit on memory"
 	if len(set) > 0 {
 		c.Status, c.Value = statusWarn, strings.Join(set, ", ")
-		c.Why, c.Fix = "CUDA reserves far more address space than it uses: such a limit breaks it", strings.Join(short, "; ")
+		c.Why, c.Fix = "CUDA reserves far more address space than it uses: such a limit breaks it",
+			strings.Join(short, "; ")
 	}
 	return c
 }
@@ -93,7 +102,9 @@ func checkPressure() check {
 	c := check{ID: "psi", Title: "memory pressure", Status: statusOK}
 	text, err := os.ReadFile("/proc/pressure/memory")
 	if err != nil {
-		c.Status, c.Why, c.Fix = statusMissing, "no /proc/pressure/memory: this kernel was built or booted without PSI", "boot with psi=1; without it host pressure is judged by page faults and swap"
+		c.Status, c.Why, c.Fix = statusMissing,
+			"no /proc/pressure/memory: this kernel was built or booted without PSI",
+			"boot with psi=1; without it host pressure is judged by page faults and swap"
 		return c
 	}
 	first, _, _ := strings.Cut(string(text), "\n")
@@ -109,7 +120,8 @@ func checkKernelLog() check {
 		return c
 	}
 	c.Status, c.Value = statusMissing, ""
-	c.Why = "/dev/kmsg: " + err.Error() + ": kernel kills are told by the counters of cgroup and vmstat alone, without the victim's line"
+	c.Why = "/dev/kmsg: " + err.Error() +
+		": kernel kills are told by the counters of cgroup and vmstat alone, without the victim's line"
 	if errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES) {
 		c.Fix = "sysctl kernel.dmesg_restrict=0, or run as a member of the group that may read it"
 	}

@@ -14,8 +14,8 @@ import (
 	"memroom/testenv"
 )
 
-// TestDoctorReportsTheContainersLimit puts doctor into a real cgroup with a limit: it must report that limit, not the
-// machine's memory.
+// TestDoctorReportsTheContainersLimit puts doctor into a real cgroup with a limit: it must report
+// that limit, not the machine's memory.
 func TestDoctorReportsTheContainersLimit(t *testing.T) {
 	group, err := meter.FindCgroup("/proc", "self")
 	if err != nil {
@@ -28,7 +28,8 @@ func TestDoctorReportsTheContainersLimit(t *testing.T) {
 	t.Cleanup(func() { os.Remove(dir) })
 	const limit = 512 * event.MiB
 	name := map[int]string{1: "memory.limit_in_bytes", 2: "memory.max"}[group.Version]
-	if err := os.WriteFile(filepath.Join(dir, name), []byte(strconv.FormatInt(int64(limit), 10)), 0); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, name), []byte(strconv.FormatInt(int64(limit), 10)),
+		0); err != nil {
 		testenv.Needs(t, "a cgroup with the memory controller", err.Error())
 	}
 	out, err := exec.Command("sh", "-c", `echo $$ > "$0/cgroup.procs" && exec "$1" doctor --quick --json`, dir, buildBinary(t)).Output()

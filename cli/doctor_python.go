@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// lookScript prints what an interpreter has. It reads versions from package metadata, which is quick and cannot fail,
-// and imports torch only to ask whether CUDA works.
+// lookScript prints what an interpreter has. It reads versions from package metadata, which is
+// quick and cannot fail, and imports torch only to ask whether CUDA works.
 const lookScript = `
 import json, sys
 try:
@@ -42,7 +42,8 @@ print("\n" + json.dumps(answer))
 `
 
 // packages are those whose versions are told, in this order.
-var packages = []string{"torch", "tensorflow", "tensorflow-cpu", "keras", "jax", "transformers", "lightning", "pytorch-lightning", "ray", "accelerate", "bitsandbytes", "deepspeed"}
+var packages = []string{"torch", "tensorflow", "tensorflow-cpu", "keras", "jax", "transformers",
+	"lightning", "pytorch-lightning", "ray", "accelerate", "bitsandbytes", "deepspeed"}
 
 // pythonLook is what lookScript prints.
 type pythonLook struct {
@@ -54,7 +55,8 @@ type pythonLook struct {
 	CUDAWhy    string            `json:"cuda_why"`
 }
 
-// findPythons gives the interpreters to look into: the named one, else python3 and python where they differ.
+// findPythons gives the interpreters to look into: the named one, else python3 and python where
+// they differ.
 func findPythons(named string) []string {
 	if named != "" {
 		return []string{named}
@@ -81,11 +83,14 @@ func findPythons(named string) []string {
 func checkPython(ctx context.Context, python string, quick bool) []check {
 	look, err := lookInto(ctx, python, quick)
 	if err != nil {
-		return []check{{ID: "python", Title: "Python", Status: statusWarn, Value: python, Why: err.Error(), Fix: "name another interpreter with --python"}}
+		return []check{{ID: "python", Title: "Python", Status: statusWarn, Value: python,
+			Why: err.Error(), Fix: "name another interpreter with --python"}}
 	}
-	first := check{ID: "python", Title: "Python", Status: statusOK, Value: look.Version + ", " + look.Executable, Data: look}
+	first := check{ID: "python", Title: "Python", Status: statusOK,
+		Value: look.Version + ", " + look.Executable, Data: look}
 	if tooOld(look.Version) {
-		first.Status, first.Why, first.Fix = statusWarn, "older than 3.8: the probe stays silent in it", "train with Python 3.8 or newer"
+		first.Status, first.Why, first.Fix = statusWarn,
+			"older than 3.8: the probe stays silent in it", "train with Python 3.8 or newer"
 	}
 	var found []string
 	for _, name := range packages {
@@ -93,9 +98,11 @@ func checkPython(ctx context.Context, python string, quick bool) []check {
 			found = append(found, name+" "+v)
 		}
 	}
-	second := check{ID: "frameworks", Title: "  frameworks", Status: statusOK, Value: strings.Join(found, ", ")}
+	second := check{ID: "frameworks", Title: "  frameworks", Status: statusOK,
+		Value: strings.Join(found, ", ")}
 	if len(found) == 0 {
-		second.Status, second.Why, second.Fix = statusMissing, "none of torch, tensorflow, keras, jax, transformers, lightning, ray is installed for it",
+		second.Status, second.Why, second.Fix = statusMissing,
+			"none of torch, tensorflow, keras, jax, transformers, lightning, ray is installed for it",
 			"activate the environment you train in, or name its interpreter with --python"
 	}
 	checks := []check{first, second}
@@ -111,7 +118,8 @@ func checkTorchCUDA(look pythonLook) check {
 	case *look.CUDAWorks:
 		c.Value = "works (built for CUDA " + *look.CUDABuild + ")"
 	case look.CUDABuild == nil && look.CUDAWhy == "":
-		c.Status, c.Why, c.Fix = statusMissing, "this torch is a CPU build", "install a CUDA build if this machine has a card"
+		c.Status, c.Why, c.Fix = statusMissing, "this torch is a CPU build",
+			"install a CUDA build if this machine has a card"
 	default:
 		c.Status, c.Why = statusMissing, "does not work: "+look.CUDAWhy
 		c.Fix = "nothing to do on a machine without a card; else compare the driver's CUDA version with torch's"

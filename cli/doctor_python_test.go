@@ -11,7 +11,8 @@ import (
 // TestDoctorAgreesWithItself: what a Python is shown to have is not called missing below it.
 func TestDoctorAgreesWithItself(t *testing.T) {
 	checks := checkPython(context.Background(), testenv.Python(t, "ray", "keras"), true)
-	if len(checks) < 2 || !strings.Contains(checks[1].Value, "keras ") || !strings.Contains(checks[1].Value, "ray ") {
+	if len(checks) < 2 || !strings.Contains(checks[1].Value, "keras ") ||
+		!strings.Contains(checks[1].Value, "ray ") {
 		t.Fatalf("%+v", checks)
 	}
 	for _, c := range checkClients(context.Background(), checks) {

@@ -5,7 +5,8 @@ import (
 	"fmt"
 )
 
-// Exit codes. `run` passes the child's own code through and uses 125 to 127 as env(1) and docker do.
+// Exit codes. `run` passes the child's own code through and uses 125 to 127 as env(1) and docker
+// do.
 const (
 	exitOK            = 0
 	exitFindings      = 1 // lint found something
@@ -22,8 +23,8 @@ const exitHelp = `Exit codes: 0 done · 1 lint: findings · 2 wrong usage or unr
 4 explain: nothing recognised · 5 replay: diverged · run gives the child's code, 128+n for signal n, 125 when memroom
 failed before the start, 126 not executable, 127 not found`
 
-// exitError ends the process with a code. With a nil cause the answer has been printed already and only the code is
-// left to say.
+// exitError ends the process with a code. With a nil cause the answer has been printed already and
+// only the code is left to say.
 type exitError struct {
 	code  int
 	cause error

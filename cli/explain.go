@@ -133,14 +133,15 @@ func addReader(m *diagnose.Material, name string, r io.Reader) error {
 	return nil
 }
 
-// addRun reads what a run left behind: its output, its verdict, what was found while it ran and the snapshots taken when
-// memory ran out.
+// addRun reads what a run left behind: its output, its verdict, what was found while it ran and the
+// snapshots taken when memory ran out.
 func addRun(m *diagnose.Material, folder *store.Folder) error {
 	if run, err := folder.Run(); err == nil {
 		m.HostLimit = run.HostMem
 	}
 	if s, err := folder.Summary(); err == nil {
-		m.HostWall, m.Alone, m.NoCard = s.Peaks.HostLimit, s.Peaks.Processes == 1, len(s.Peaks.Devices) == 0
+		m.HostWall, m.Alone, m.NoCard = s.Peaks.HostLimit, s.Peaks.Processes == 1,
+			len(s.Peaks.Devices) == 0
 	}
 	if v, err := folder.Verdict(); err == nil {
 		m.Verdict = &v
@@ -211,5 +212,6 @@ func lastFailedRun() (string, error) {
 			return ids[i], nil
 		}
 	}
-	return "", usageError(errors.New("nothing to explain: no run on record has failed; name a log file, a snapshot, a run id, or - for standard input"))
+	return "",
+		usageError(errors.New("nothing to explain: no run on record has failed; name a log file, a snapshot, a run id, or - for standard input"))
 }

@@ -13,7 +13,8 @@ import (
 	"memroom/remedy"
 )
 
-// How far a predicted saving may be off: a twentieth where plan's answer is validated on a card, a fifth elsewhere.
+// How far a predicted saving may be off: a twentieth where plan's answer is validated on a card, a
+// fifth elsewhere.
 const (
 	checkedDoubt   = 0.05
 	uncheckedDoubt = 0.2
@@ -62,7 +63,8 @@ func (c *explainCmd) model() (*family.Config, error) {
 
 // setup joins the flags with what the logs show.
 func (c *explainCmd) setup(m *diagnose.Material) remedy.Setup {
-	s := remedy.Setup{Batch: c.Batch, Seq: c.Seq, Image: c.Image, Precision: c.Precision, Optimizer: c.Optimizer}
+	s := remedy.Setup{Batch: c.Batch, Seq: c.Seq, Image: c.Image, Precision: c.Precision,
+		Optimizer: c.Optimizer}
 	for _, log := range m.Logs {
 		h := log.Hints
 		first(&s.Batch, h.Batch)

@@ -7,7 +7,8 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// exampler is a command that shows how it is used. The examples are executed by a test, so they are always true.
+// exampler is a command that shows how it is used. The examples are executed by a test, so they are
+// always true.
 type exampler interface{ examples() []example }
 
 // example is a command line and the exit code it gives. Files named in it are in cli/testdata.

@@ -16,8 +16,8 @@ import (
 	"memroom/supervise"
 )
 
-// The words by which memroom starts itself. They are looked at before the command line is parsed: both processes live as
-// long as the training, and the parser's memory with them.
+// The words by which memroom starts itself. They are looked at before the command line is parsed:
+// both processes live as long as the training, and the parser's memory with them.
 const (
 	keeperWord  = "_keeper"
 	monitorWord = "_monitor"
@@ -48,8 +48,8 @@ func keep(dir string, streams Streams) error {
 	return supervise.Keep(runFiles(folderAt(dir)), readyPipe{ready})
 }
 
-// readyPipe is written to once and then closed for us and for everybody who inherits from us: the front end waits for
-// its end.
+// readyPipe is written to once and then closed for us and for everybody who inherits from us: the
+// front end waits for its end.
 type readyPipe struct{ file *os.File }
 
 func (r readyPipe) Write(p []byte) (int, error) {
@@ -77,9 +77,12 @@ func watch(dir, specText string) error {
 	if err != nil {
 		run.ID = folder.ID // the disk was full when the run began; it is watched all the same
 	}
-	m := &supervise.Monitor{Run: run, Files: runFiles(folder), Record: folder, Options: supervise.DefaultOptions(),
-		Detect: supervise.NewJudgement(diagnose.DefaultThresholds(), spec.HostMem), Report: string(spec.Report), Verdict: string(spec.Verdict)}
-	m.Options.Grace, m.Options.OnPressure, m.Options.PressureAt = spec.Grace, spec.OnPressure, spec.PressureAt
+	m := &supervise.Monitor{Run: run, Files: runFiles(folder), Record: folder,
+		Options: supervise.DefaultOptions(),
+		Detect:  supervise.NewJudgement(diagnose.DefaultThresholds(), spec.HostMem),
+		Report:  string(spec.Report), Verdict: string(spec.Verdict)}
+	m.Options.Grace, m.Options.OnPressure, m.Options.PressureAt = spec.Grace, spec.OnPressure,
+		spec.PressureAt
 	if run.Group != "" {
 		home := store.Store{Home: filepath.Dir(filepath.Dir(dir))}
 		m.Companions = home.Companions(run)
@@ -106,9 +109,11 @@ func watch(dir, specText string) error {
 // cards reads the GPUs for the monitor.
 type cards struct{ library *nvml.Library }
 
-// openCards gives nil where there is no driver. The library is loaded only where there is one: it is large.
+// openCards gives nil where there is no driver. The library is loaded only where there is one: it
+// is large.
 func openCards() *cards {
-	if _, err := os.Stat("/proc/driver/nvidia/version"); err != nil && os.Getenv("MEMROOM_NVML") == "" {
+	if _, err := os.Stat("/proc/driver/nvidia/version"); err != nil &&
+		os.Getenv("MEMROOM_NVML") == "" {
 		if _, err := os.Stat("/dev/nvidiactl"); err != nil {
 			return nil
 		}
@@ -129,7 +134,8 @@ func (c *cards) Read() ([]supervise.Device, error) {
 	devices := make([]supervise.Device, len(found))
 	for i, d := range found {
 		out := &devices[i]
-		out.UUID, out.Name, out.Total, out.Used, out.Utilisation = d.UUID, d.Name, d.Total, d.Used, max(0, d.Utilisation)
+		out.UUID, out.Name, out.Total, out.Used, out.Utilisation = d.UUID, d.Name, d.Total, d.Used,
+			max(0, d.Utilisation)
 		if d.NoProcesses == "" {
 			out.Processes = map[int]event.Bytes{}
 		}

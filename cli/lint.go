@@ -33,7 +33,9 @@ with a comment "# memroom: ignore[rule]" on its line or the line above.`
 }
 
 func (lintCmd) examples() []example {
-	return []example{{line: "memroom lint lint/leaky.py", code: exitFindings}, {line: "memroom lint --json --severity=error lint/clean.py"}, {line: "memroom lint --rules"}}
+	return []example{{line: "memroom lint lint/leaky.py", code: exitFindings},
+		{line: "memroom lint --json --severity=error lint/clean.py"},
+		{line: "memroom lint --rules"}}
 }
 
 // lintResult is the JSON answer.
@@ -72,7 +74,10 @@ func (c *lintCmd) Run(s *session) error {
 	unread := len(result.Skipped)
 	result.Skipped = append(others, result.Skipped...)
 	if c.SARIF != "" {
-		if err := writeFile(c.SARIF, func(w io.Writer) error { return report.SARIF(w, result.Findings, readVersion().Version) }); err != nil {
+		if err := writeFile(c.SARIF, func(w io.Writer) error {
+			return report.SARIF(w,
+				result.Findings, readVersion().Version)
+		}); err != nil {
 			return exitWith(exitUsage, "lint: %w", err)
 		}
 	}
@@ -88,7 +93,8 @@ func (c *lintCmd) Run(s *session) error {
 	case len(result.Findings) > 0:
 		return exitQuietly(exitFindings)
 	case unread == len(files):
-		return exitQuietly(exitUsage) // nothing could be analysed: silence would look like a clean bill
+		// nothing could be analysed: silence would look like a clean bill
+		return exitQuietly(exitUsage)
 	}
 	return nil
 }
@@ -98,7 +104,8 @@ func (c *lintCmd) look(s *session, files []string) (lintResult, error) {
 	result := lintResult{Findings: []lint.Finding{}, Skipped: []skippedFile{}, Files: len(files)}
 	pythons := findPythons(c.Python)
 	if len(pythons) == 0 {
-		return result, fmt.Errorf("no python3 on PATH: the analysis uses Python's own parser. Install Python 3.8 or newer, or name one with --python")
+		return result,
+			fmt.Errorf("no python3 on PATH: the analysis uses Python's own parser. Install Python 3.8 or newer, or name one with --python")
 	}
 	dir, err := os.MkdirTemp("", "memroom-lint-")
 	if err != nil {
@@ -126,7 +133,8 @@ func (c *lintCmd) take(result *lintResult, answer lint.Answer) error {
 		return nil
 	}
 	if answer.CellsSkipped > 0 {
-		result.Skipped = append(result.Skipped, skippedFile{answer.File, fmt.Sprintf("%d of its cells are not Python", answer.CellsSkipped)})
+		result.Skipped = append(result.Skipped, skippedFile{answer.File,
+			fmt.Sprintf("%d of its cells are not Python", answer.CellsSkipped)})
 	}
 	left := severe(answer.Findings, event.Severity(c.Severity))
 	if c.Fix {
@@ -142,7 +150,8 @@ func (c *lintCmd) take(result *lintResult, answer lint.Answer) error {
 }
 
 func severe(findings []lint.Finding, least event.Severity) []lint.Finding {
-	rank := map[event.Severity]int{event.SeverityError: 2, event.SeverityWarning: 1, event.SeverityInfo: 0}
+	rank := map[event.Severity]int{event.SeverityError: 2, event.SeverityWarning: 1,
+		event.SeverityInfo: 0}
 	var kept []lint.Finding
 	for _, f := range findings {
 		if rank[f.Severity] >= rank[least] {
@@ -152,7 +161,8 @@ func severe(findings []lint.Finding, least event.Severity) []lint.Finding {
 	return kept
 }
 
-// fixFile applies the safe fixes of one file, in place and atomically, and takes the mended findings out.
+// fixFile applies the safe fixes of one file, in place and atomically, and takes the mended
+// findings out.
 func fixFile(path string, findings *[]lint.Finding) (int, error) {
 	var edits []lint.Edit
 	var left []lint.Finding
@@ -182,7 +192,8 @@ func fixFile(path string, findings *[]lint.Finding) (int, error) {
 	return fixed, nil
 }
 
-// replaceFile writes beside the file and renames, so that a full disk never costs the user's source.
+// replaceFile writes beside the file and renames, so that a full disk never costs the user's
+// source.
 func replaceFile(path string, data []byte) error {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -223,7 +234,8 @@ func showDiffs(path string, findings []lint.Finding) {
 				return
 			}
 		}
-		if diff := lint.Diff(path, string(bytes.TrimPrefix(text, []byte("\ufeff"))), f.Edits); diff != "" {
+		if diff := lint.Diff(path, string(bytes.TrimPrefix(text, []byte("\ufeff"))),
+			f.Edits); diff != "" {
 			f.Fix = diff
 		}
 	}
@@ -231,13 +243,15 @@ func showDiffs(path string, findings []lint.Finding) {
 
 func (s *session) printFindings(result lintResult) error {
 	var text strings.Builder
-	colors := map[event.Severity]string{event.SeverityError: red, event.SeverityWarning: yellow, event.SeverityInfo: dim}
+	colors := map[event.Severity]string{event.SeverityError: red, event.SeverityWarning: yellow,
+		event.SeverityInfo: dim}
 	for _, f := range result.Findings {
 		where := fmt.Sprintf("%s:%d", f.File, f.Line)
 		if f.Cell > 0 {
 			where = fmt.Sprintf("%s: cell %d, line %d", f.File, f.Cell, f.Line)
 		}
-		fmt.Fprintf(&text, "%s: %s: %s [%s]\n", where, s.paint(colors[f.Severity], string(f.Severity)), plain(f.Message), f.Rule)
+		fmt.Fprintf(&text, "%s: %s: %s [%s]\n", where, s.paint(colors[f.Severity],
+			string(f.Severity)), plain(f.Message), f.Rule)
 		for _, line := range strings.Split(strings.TrimRight(f.Why+"\n"+f.Fix, "\n"), "\n") {
 			fmt.Fprintf(&text, "    %s\n", s.paint(dim, plain(line)))
 		}
@@ -276,8 +290,9 @@ func (c *lintCmd) listRules(s *session) error {
 	return nil
 }
 
-// pythonFiles expands folders, leaving out hidden ones, environments and caches. Of the files that are named, those that
-// are something else than Python are given apart: a JSON file is a Python expression too, and would come out clean.
+// pythonFiles expands folders, leaving out hidden ones, environments and caches. Of the files that
+// are named, those that are something else than Python are given apart: a JSON file is a Python
+// expression too, and would come out clean.
 func pythonFiles(paths []string) (files []string, others []skippedFile, err error) {
 	for _, path := range paths {
 		info, err := os.Stat(path)
@@ -285,7 +300,8 @@ func pythonFiles(paths []string) (files []string, others []skippedFile, err erro
 		case err != nil:
 			return nil, nil, err
 		case !info.IsDir() && !mayBePython(path):
-			others = append(others, skippedFile{path, "not a Python file: name a script (.py), a notebook (.ipynb) or a folder"})
+			others = append(others, skippedFile{path,
+				"not a Python file: name a script (.py), a notebook (.ipynb) or a folder"})
 			continue
 		case !info.IsDir():
 			files = append(files, path)
@@ -297,7 +313,8 @@ func pythonFiles(paths []string) (files []string, others []skippedFile, err erro
 				return nil // a folder we may not read is not the user's question
 			case d.IsDir() && p != path && leaveOut(p, d.Name()):
 				return filepath.SkipDir
-			case d.Type().IsRegular() && (strings.HasSuffix(p, ".py") || strings.HasSuffix(p, ".ipynb")):
+			case d.Type().IsRegular() && (strings.HasSuffix(p, ".py") ||
+				strings.HasSuffix(p, ".ipynb")):
 				files = append(files, p)
 			}
 			return nil
@@ -327,14 +344,16 @@ func mayBePython(path string) bool {
 }
 
 func leaveOut(path, name string) bool {
-	if strings.HasPrefix(name, ".") || name == "node_modules" || name == "site-packages" || name == "__pycache__" {
+	if strings.HasPrefix(name, ".") || name == "node_modules" || name == "site-packages" ||
+		name == "__pycache__" {
 		return true
 	}
 	_, err := os.Stat(filepath.Join(path, "pyvenv.cfg"))
 	return err == nil
 }
 
-// writeFile creates path and lets write fill it; "-" would be stdout and is not offered, because stdout has the answer.
+// writeFile creates path and lets write fill it; "-" would be stdout and is not offered, because
+// stdout has the answer.
 func writeFile(path string, write func(io.Writer) error) error {
 	f, err := os.Create(path)
 	if err != nil {

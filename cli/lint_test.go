@@ -20,7 +20,8 @@ func lintJSON(t *testing.T, args ...string) (lintResult, int) {
 	t.Helper()
 	testenv.Python(t)
 	var out, problems bytes.Buffer
-	code := Main(context.Background(), append([]string{"lint", "--json"}, args...), Streams{Out: &out, Err: &problems})
+	code := Main(context.Background(), append([]string{"lint", "--json"}, args...),
+		Streams{Out: &out, Err: &problems})
 	var result lintResult
 	if err := json.Unmarshal(out.Bytes(), &result); err != nil {
 		t.Fatalf("exit %d, %v: %s%s", code, err, &out, &problems)
@@ -30,8 +31,8 @@ func lintJSON(t *testing.T, args ...string) (lintResult, int) {
 
 var expectation = regexp.MustCompile(`# expect: ([\w\-]+)`)
 
-// TestLintFindsWhatIsMarked holds every sample against its own marks: each marked line is found for the reason given,
-// and no other line is.
+// TestLintFindsWhatIsMarked holds every sample against its own marks: each marked line is found for
+// the reason given, and no other line is.
 func TestLintFindsWhatIsMarked(t *testing.T) {
 	samples, err := filepath.Glob("testdata/lint/*.py")
 	if err != nil || len(samples) < 6 {
@@ -78,7 +79,8 @@ func TestLintFixMendsWhatIsSafe(t *testing.T) {
 	before, _ := lintJSON(t, path)
 	after, _ := lintJSON(t, "--fix", path)
 	if after.Fixed == 0 || after.Fixed+len(after.Findings) != len(before.Findings) {
-		t.Errorf("%d findings, %d fixed, %d left", len(before.Findings), after.Fixed, len(after.Findings))
+		t.Errorf("%d findings, %d fixed, %d left", len(before.Findings), after.Fixed,
+			len(after.Findings))
 	}
 	again, _ := lintJSON(t, path)
 	if diff := cmp.Diff(after.Findings, again.Findings); diff != "" {
@@ -96,7 +98,8 @@ func TestLintFixMendsWhatIsSafe(t *testing.T) {
 
 func TestLintNotebook(t *testing.T) {
 	result, code := lintJSON(t, "testdata/lint/notebook.ipynb")
-	if code != exitFindings || len(result.Findings) != 1 || result.Findings[0].Cell != 3 || result.Findings[0].Line != 5 ||
+	if code != exitFindings || len(result.Findings) != 1 || result.Findings[0].Cell != 3 ||
+		result.Findings[0].Line != 5 ||
 		result.Findings[0].Rule != "loss-graph-accumulated" {
 		t.Errorf("exit %d, findings %+v", code, result.Findings)
 	}
@@ -110,8 +113,10 @@ func TestLintBadInput(t *testing.T) {
 	dir := t.TempDir()
 	deep := strings.Repeat("(", 5000) + strings.Repeat(")", 5000)
 	for name, content := range map[string]string{
-		"binary.py": "\x00\x01torch", "deep.py": "import torch\nx = " + deep, "latin.py": "# -*- coding: latin-1 -*-\nimport torch\nname = '\xe9'\n",
-		"empty.py": "", "utf8.py": "\ufeffimport torch\n", "crlf.py": "import torch\r\nx = 1\r\n", "unknown.py": "# coding: no-such\nimport torch\n",
+		"binary.py": "\x00\x01torch", "deep.py": "import torch\nx = " + deep,
+		"latin.py": "# -*- coding: latin-1 -*-\nimport torch\nname = '\xe9'\n",
+		"empty.py": "", "utf8.py": "\ufeffimport torch\n", "crlf.py": "import torch\r\nx = 1\r\n",
+		"unknown.py": "# coding: no-such\nimport torch\n",
 		"list.ipynb": "[]", "junk.ipynb": "{", "cells.ipynb": `{"cells": [1, {"cell_type": "code", "source": 7}]}`,
 		"chain.py": "import torch\nx = " + strings.Repeat("a+", 20000) + "a\n",
 	} {
@@ -127,7 +132,9 @@ func TestLintBadInput(t *testing.T) {
 			t.Errorf("%s: %s", s.File, s.Why)
 		}
 	}
-	for name, say := range map[string]string{"binary.py": "binary", "python2.py": "Python 2", "broken.py": "syntax error at line 2", "list.ipynb": "not a notebook", "junk.ipynb": "not a notebook"} {
+	for name, say := range map[string]string{"binary.py": "binary", "python2.py": "Python 2",
+		"broken.py": "syntax error at line 2", "list.ipynb": "not a notebook",
+		"junk.ipynb": "not a notebook"} {
 		if !strings.Contains(why[name], say) {
 			t.Errorf("%s: said %q, want %q", name, why[name], say)
 		}

@@ -66,24 +66,29 @@ func (p *picture) draw(f *follower, output []string) {
 
 // compose gives the lines of the picture without the output below.
 func (p *picture) compose(f *follower, columns, rows int) []string {
-	head := fmt.Sprintf("%s  %s  %s", f.folder.ID, report.Span(float64(f.last.AtMS)/1000), strings.Join(f.run.Command, " "))
+	head := fmt.Sprintf("%s  %s  %s", f.folder.ID, report.Span(float64(f.last.AtMS)/1000),
+		strings.Join(f.run.Command, " "))
 	lines := []string{p.s.paint(bold, clip(head, columns)), ""}
-	lines = append(lines, p.kindLines("host memory", f, columns, func(s event.Sample) (event.Bytes, event.Bytes) {
-		return s.Unreclaimable(), wallOf(f.run, s)
-	})...)
-	for i, d := range f.last.Devices {
-		lines = append(lines, p.kindLines(fmt.Sprintf("%s, %d %% busy", d.Name, d.Utilisation), f, columns, func(s event.Sample) (event.Bytes, event.Bytes) {
-			if i >= len(s.Devices) {
-				return 0, 0
-			}
-			return s.Devices[i].Used, s.Devices[i].Total
+	lines = append(lines, p.kindLines("host memory", f, columns,
+		func(s event.Sample) (event.Bytes, event.Bytes) {
+			return s.Unreclaimable(), wallOf(f.run, s)
 		})...)
+	for i, d := range f.last.Devices {
+		lines = append(lines, p.kindLines(fmt.Sprintf("%s, %d %% busy", d.Name, d.Utilisation), f,
+			columns, func(s event.Sample) (event.Bytes, event.Bytes) {
+				if i >= len(s.Devices) {
+					return 0, 0
+				}
+				return s.Devices[i].Used, s.Devices[i].Total
+			})...)
 	}
 	if m := f.last.Machine; m != nil && m.ShmUsed > 0 {
-		lines = append(lines, clip(fmt.Sprintf("/dev/shm     %s of %s", m.ShmUsed, m.ShmTotal), columns))
+		lines = append(lines, clip(fmt.Sprintf("/dev/shm     %s of %s", m.ShmUsed, m.ShmTotal),
+			columns))
 	}
 	if f.step.Step.Step > 0 {
-		lines = append(lines, clip(fmt.Sprintf("step %d, %.3g a second; allocated %s, reserved %s", f.step.Step.Step, f.stepRate,
+		lines = append(lines, clip(fmt.Sprintf("step %d, %.3g a second; allocated %s, reserved %s",
+			f.step.Step.Step, f.stepRate,
 			f.step.Allocated, f.step.Reserved), columns))
 	}
 	for _, line := range f.forecasts() {
@@ -102,7 +107,8 @@ func (p *picture) compose(f *follower, columns, rows int) []string {
 func lastOf[T any](list []T, n int) []T { return list[max(0, len(list)-n):] }
 
 // kindLines shows one kind of memory: a bar against its limit and a graph of its past.
-func (p *picture) kindLines(name string, f *follower, columns int, read func(event.Sample) (event.Bytes, event.Bytes)) []string {
+func (p *picture) kindLines(name string, f *follower, columns int,
+	read func(event.Sample) (event.Bytes, event.Bytes)) []string {
 	used, wall := read(f.last)
 	share := 0.0
 	if wall > 0 {
@@ -121,7 +127,8 @@ func (p *picture) kindLines(name string, f *follower, columns int, read func(eve
 			values = append(values, float64(u)/float64(w))
 		}
 	}
-	return []string{clip(text, columns), p.s.paint(color, bar(share, columns)), p.s.paint(color, graph(values, columns)), ""}
+	return []string{clip(text, columns), p.s.paint(color, bar(share, columns)),
+		p.s.paint(color, graph(values, columns)), ""}
 }
 
 // bar fills a line by a share.
@@ -132,8 +139,8 @@ func bar(share float64, width int) string {
 
 var heights = []rune(" ▁▂▃▄▅▆▇█")
 
-// graph shows shares of a limit over time, the newest at the right. Each column is the highest of its span: a peak must
-// not vanish between two columns.
+// graph shows shares of a limit over time, the newest at the right. Each column is the highest of
+// its span: a peak must not vanish between two columns.
 func graph(values []float64, width int) string {
 	if len(values) == 0 {
 		return ""
@@ -195,7 +202,8 @@ func accountText(a diagnose.Account) string {
 	case a.Over > 0:
 		text += fmt.Sprintf(", and %s more than that", a.Over)
 	case a.Overlap > 0:
-		text += fmt.Sprintf(" (read a moment apart: %s that two readings claimed are in it once)", a.Overlap)
+		text += fmt.Sprintf(" (read a moment apart: %s that two readings claimed are in it once)",
+			a.Overlap)
 	}
 	return text
 }

@@ -56,7 +56,8 @@ type planCmd struct {
 func (planCmd) examples() []example {
 	return []example{
 		{line: "memroom plan config.json --batch 8 --seq 512 --gpu 24GiB"},
-		{line: "memroom plan --preset llama-3-8b --precision bf16 --seq 2048 --gpu RTX4090", code: exitDoesNotFit},
+		{line: "memroom plan --preset llama-3-8b --precision bf16 --seq 2048 --gpu RTX4090",
+			code: exitDoesNotFit},
 		{line: "memroom plan --preset gpt2 --batch 8 --seq 512 --alloc-limit 12GiB --json"},
 		{line: "memroom plan --preset gpt2 --batch 32 --seq 512 --gpu 12GiB --fit"},
 		{line: "memroom plan --preset gpt2 --batch 8 --seq 1024 --shortest 128 --eval-batch 16"},
@@ -130,12 +131,16 @@ func writePage(path string, p *plan.Prediction) error {
 
 // setup turns the flags into a setup.
 func (c *planCmd) setup(model *family.Config) plan.Setup {
-	s := plan.Setup{Model: model, Padded: c.Padded, UseCache: c.UseCache, Shortest: c.Shortest, EvalBatch: c.EvalBatch, EvalKeep: c.EvalKeep, Setup: remedy.Setup{
-		Batch: c.Batch, Seq: c.Seq, Image: c.Image, Precision: c.Precision, Optimizer: c.Optimizer, Checkpointing: c.Checkpointing,
-		Attention: c.Attn, Accumulate: c.Accumulate, Clip: c.Clip, KeepGrads: c.KeepGrads, TrainOnly: c.TrainOnly,
-		LoRARank: c.LoraRank, LoadIn: c.LoadIn, Ranks: c.Ranks, Shard: c.Shard, Offload: c.Offload, ChannelsLast: c.ChannelsLast,
-		AllocConf: c.AllocConf, Torch: c.Torch,
-	}}
+	s := plan.Setup{Model: model, Padded: c.Padded, UseCache: c.UseCache, Shortest: c.Shortest,
+		EvalBatch: c.EvalBatch, EvalKeep: c.EvalKeep, Setup: remedy.Setup{
+			Batch: c.Batch, Seq: c.Seq, Image: c.Image, Precision: c.Precision, Optimizer: c.Optimizer,
+			Checkpointing: c.Checkpointing,
+			Attention:     c.Attn, Accumulate: c.Accumulate, Clip: c.Clip, KeepGrads: c.KeepGrads,
+			TrainOnly: c.TrainOnly,
+			LoRARank:  c.LoraRank, LoadIn: c.LoadIn, Ranks: c.Ranks, Shard: c.Shard, Offload: c.Offload,
+			ChannelsLast: c.ChannelsLast,
+			AllocConf:    c.AllocConf, Torch: c.Torch,
+		}}
 	return s
 }
 
@@ -179,14 +184,17 @@ func chooseModel(preset string, args []string) (*family.Config, error) {
 	case preset != "":
 		return family.Preset(preset)
 	case len(args) == 0:
-		return nil, usageError(fmt.Errorf("no model: give a config.json, its folder, or --preset NAME"))
+		return nil,
+			usageError(fmt.Errorf("no model: give a config.json, its folder, or --preset NAME"))
 	case len(args) > 1:
-		return nil, usageError(fmt.Errorf("one model at a time: %q is too much; a training command needs --rehearse and --", args[1]))
+		return nil,
+			usageError(fmt.Errorf("one model at a time: %q is too much; a training command needs --rehearse and --", args[1]))
 	}
 	return readModel(args[0])
 }
 
-// maxConfigFile bounds what is read: a configuration is a few KiB, some with label lists are a few hundred.
+// maxConfigFile bounds what is read: a configuration is a few KiB, some with label lists are a few
+// hundred.
 const maxConfigFile = 16 << 20
 
 func readModel(path string) (*family.Config, error) {
@@ -197,17 +205,20 @@ func readModel(path string) (*family.Config, error) {
 	if info.IsDir() {
 		inside := filepath.Join(path, "config.json")
 		if _, err := os.Stat(inside); err != nil {
-			return nil, fmt.Errorf("%s holds no config.json: give the file itself, or a folder as save_pretrained writes it", path)
+			return nil,
+				fmt.Errorf("%s holds no config.json: give the file itself, or a folder as save_pretrained writes it", path)
 		}
 		path = inside
 	}
-	if strings.HasSuffix(path, ".safetensors") || strings.HasSuffix(path, ".safetensors.index.json") {
+	if strings.HasSuffix(path, ".safetensors") || strings.HasSuffix(path,
+		".safetensors.index.json") {
 		return readBeside(path)
 	}
 	if info, err = os.Stat(path); err != nil {
 		return nil, err
 	} else if !info.Mode().IsRegular() || info.Size() > maxConfigFile {
-		return nil, fmt.Errorf("%s is not a configuration: expected a JSON file of at most %s", path, event.Bytes(maxConfigFile))
+		return nil, fmt.Errorf("%s is not a configuration: expected a JSON file of at most %s",
+			path, event.Bytes(maxConfigFile))
 	}
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -220,7 +231,8 @@ func readModel(path string) (*family.Config, error) {
 	return config, nil
 }
 
-// readBeside finds the configuration of a weights file: beside it, else from the names and shapes in its header.
+// readBeside finds the configuration of a weights file: beside it, else from the names and shapes
+// in its header.
 func readBeside(path string) (*family.Config, error) {
 	beside := filepath.Join(filepath.Dir(path), "config.json")
 	if _, err := os.Stat(beside); err == nil {

@@ -20,7 +20,8 @@ func (c *planCmd) fit(s *session, model *family.Config, target plan.Target) erro
 	if !target.Given && target.AllocLimit == 0 {
 		return usageError(fmt.Errorf("--fit needs something to fit into: add --gpu NAME|SIZE, --here or --alloc-limit SIZE"))
 	}
-	ladder, err := plan.FindFit(c.setup(model), target, func(r *remedy.Remedy) bool { return slices.Contains(c.Allow, r.Consent) })
+	ladder, err := plan.FindFit(c.setup(model), target,
+		func(r *remedy.Remedy) bool { return slices.Contains(c.Allow, r.Consent) })
 	if err != nil {
 		return err
 	}
@@ -93,7 +94,8 @@ func hereCard() (plan.Card, event.Bytes, error) {
 	defer lib.Close()
 	devices, err := lib.Devices()
 	if len(devices) == 0 {
-		return plan.Card{}, 0, fmt.Errorf("--here: no card answers (%v); name one with --gpu instead", err)
+		return plan.Card{}, 0,
+			fmt.Errorf("--here: no card answers (%v); name one with --gpu instead", err)
 	}
 	seen := devices[0]
 	card, err := plan.FindCard(seen.Name)
@@ -103,7 +105,8 @@ func hereCard() (plan.Card, event.Bytes, error) {
 		}
 		card.Name, card.Measured = seen.Name, false
 	}
-	// A card's total is what a process can use on it when it is idle; the driver's own share is used from the start.
+	// A card's total is what a process can use on it when it is idle; the driver's own share is
+	// used from the start.
 	own := max(0, seen.Total-card.Total)
 	return card, max(0, seen.Used-own), nil
 }

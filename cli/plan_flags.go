@@ -28,15 +28,23 @@ func (c *planCmd) check() error {
 		wrong bool
 		says  string
 	}{
-		{!c.Rehearse && c.Steps != usualSteps, "--steps counts the steps of a rehearsal: add --rehearse and the training command after --"},
-		{!c.Rehearse && c.Map != "", "--map names arguments of a rehearsed command: add --rehearse and the training command after --"},
-		{!c.Rehearse && c.Record != "", "--record keeps what a rehearsal recorded: add --rehearse and the training command after --"},
+		{!c.Rehearse && c.Steps != usualSteps,
+			"--steps counts the steps of a rehearsal: add --rehearse and the training command after --"},
+		{!c.Rehearse && c.Map != "",
+			"--map names arguments of a rehearsed command: add --rehearse and the training command after --"},
+		{!c.Rehearse && c.Record != "",
+			"--record keeps what a rehearsal recorded: add --rehearse and the training command after --"},
 		{!c.Fit && len(c.Allow) > 0, "--allow admits remedies to the search: add --fit"},
-		{c.Fit && c.HTML != "", "--html writes the page of one setup, and --fit searches many: leave one out; --fit --json keeps the search"},
-		{len(c.Devices) > 0 && c.HTML != "", "--html writes the page of one card: leave it out with --devices; --json keeps the map"},
-		{len(c.Devices) > 0 && c.Fit, "--devices spreads the model as it is: leave out --fit, or search on one card with --gpu"},
-		{len(c.Devices) > 0 && (c.GPU != "" || c.Here), "--devices names the cards: leave out --gpu and --here"},
-		{len(c.Devices) > 0 && c.AllocLimit > 0, "--devices names the cards: leave out --alloc-limit"},
+		{c.Fit && c.HTML != "",
+			"--html writes the page of one setup, and --fit searches many: leave one out; --fit --json keeps the search"},
+		{len(c.Devices) > 0 && c.HTML != "",
+			"--html writes the page of one card: leave it out with --devices; --json keeps the map"},
+		{len(c.Devices) > 0 && c.Fit,
+			"--devices spreads the model as it is: leave out --fit, or search on one card with --gpu"},
+		{len(c.Devices) > 0 && (c.GPU != "" || c.Here),
+			"--devices names the cards: leave out --gpu and --here"},
+		{len(c.Devices) > 0 && c.AllocLimit > 0,
+			"--devices names the cards: leave out --alloc-limit"},
 		{c.Rehearse && (c.Fit || len(c.Devices) > 0), "--rehearse plans the script as it is: leave out --fit and --devices; `memroom run --fit` changes a script"},
 	} {
 		if w.wrong {

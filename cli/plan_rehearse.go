@@ -77,11 +77,13 @@ func (c *planCmd) knobs() ([]knob, error) {
 	for _, pair := range strings.Split(c.Map, ",") {
 		name, flag, _ := strings.Cut(strings.TrimSpace(pair), "=")
 		if flag == "" || name != "micro_batch" && name != "seq" {
-			return nil, fmt.Errorf("--map %s: want micro_batch=--FLAG and, if you like, seq=--FLAG", c.Map)
+			return nil, fmt.Errorf("--map %s: want micro_batch=--FLAG and, if you like, seq=--FLAG",
+				c.Map)
 		}
 		value, err := strconv.ParseInt(fit.Argument(c.Args, flag), 10, 64)
 		if err != nil || value < 1 {
-			return nil, fmt.Errorf("--map %s: the command does not say how large %s is: add it with its value, as in %s 8", c.Map, flag, flag)
+			return nil,
+				fmt.Errorf("--map %s: the command does not say how large %s is: add it with its value, as in %s 8", c.Map, flag, flag)
 		}
 		found = append(found, knob{name: name, flag: flag, value: value})
 	}
@@ -91,15 +93,20 @@ func (c *planCmd) knobs() ([]knob, error) {
 // maxRehearsed bounds the search: nobody trains with more samples at once, or longer ones.
 const maxRehearsed = 1 << 20
 
-// largest adds the largest value of an argument to a prediction, or a warning that says why it is not known.
-func (c *planCmd) largest(s *session, p *plan.Prediction, record *plan.Rehearsal, target plan.Target, k knob) {
+// largest adds the largest value of an argument to a prediction, or a warning that says why it is
+// not known.
+func (c *planCmd) largest(s *session, p *plan.Prediction, record *plan.Rehearsal,
+	target plan.Target, k knob) {
 	if p.Fits == nil {
-		p.Warnings = append(p.Warnings, fmt.Sprintf("the largest %s needs a bound: give --gpu or --alloc-limit", k.flag))
+		p.Warnings = append(p.Warnings,
+			fmt.Sprintf("the largest %s needs a bound: give --gpu or --alloc-limit", k.flag))
 		return
 	}
-	n, err := record.Largest(target, k.value, maxRehearsed, func(value int64) (*plan.Rehearsal, error) {
+	n, err := record.Largest(target, k.value, maxRehearsed, func(value int64) (*plan.Rehearsal,
+		error) {
 		s.note("rehearsing with %s %d", k.flag, value)
-		return c.rehearsal(s, target, fit.SetArgument(c.Args, k.flag, strconv.FormatInt(value, 10)), "")
+		return c.rehearsal(s, target, fit.SetArgument(c.Args, k.flag, strconv.FormatInt(value, 10)),
+			"")
 	})
 	switch {
 	case err != nil:
@@ -112,7 +119,8 @@ func (c *planCmd) largest(s *session, p *plan.Prediction, record *plan.Rehearsal
 }
 
 // rehearsal runs the command with the probe in it and reads what the probe recorded.
-func (c *planCmd) rehearsal(s *session, target plan.Target, args []string, keep string) (*plan.Rehearsal, error) {
+func (c *planCmd) rehearsal(s *session, target plan.Target, args []string,
+	keep string) (*plan.Rehearsal, error) {
 	dir, err := os.MkdirTemp("", "memroom-rehearsal-")
 	if err != nil {
 		return nil, err
@@ -156,26 +164,32 @@ func unrecorded(args []string, status string, said *heardOutput) error {
 	case strings.Contains(status, "killed"):
 		return fmt.Errorf("rehearsal: %s was %s before it recorded anything: does it need more host memory than there is?", args[0], status)
 	case status != "":
-		return fmt.Errorf("rehearsal: %s ended with %s before it recorded anything%s", args[0], status, said.last())
+		return fmt.Errorf("rehearsal: %s ended with %s before it recorded anything%s", args[0],
+			status, said.last())
 	}
 	return fmt.Errorf("rehearsal: %s ran without memroom's probe: is it a Python that was started with -I, -E or -S?", args[0])
 }
 
-// failed is the error of a script that broke before its first step; later failures leave enough to plan from.
+// failed is the error of a script that broke before its first step; later failures leave enough to
+// plan from.
 func failed(r *plan.Rehearsal, status string, said *heardOutput) error {
 	if status == "" || r.Error != "" {
 		return nil
 	}
 	if r.Steps > 0 {
-		r.Warnings = append(r.Warnings, fmt.Sprintf("the script ended with %s after %d optimizer steps%s", status, r.Steps, said.last()))
+		r.Warnings = append(r.Warnings,
+			fmt.Sprintf("the script ended with %s after %d optimizer steps%s", status, r.Steps,
+				said.last()))
 		return nil
 	}
-	return fmt.Errorf("rehearsal: the script ended with %s before its first optimizer step%s", status, said.last())
+	return fmt.Errorf("rehearsal: the script ended with %s before its first optimizer step%s",
+		status, said.last())
 }
 
-// runRehearsed gives how the command ended, empty for success. Its output goes to standard error: the answer alone is on
-// standard output.
-func (c *planCmd) runRehearsed(ctx context.Context, said *heardOutput, args []string, dir, record string, target plan.Target) (string, error) {
+// runRehearsed gives how the command ended, empty for success. Its output goes to standard error:
+// the answer alone is on standard output.
+func (c *planCmd) runRehearsed(ctx context.Context, said *heardOutput, args []string, dir,
+	record string, target plan.Target) (string, error) {
 	path, err := exec.LookPath(args[0])
 	if err != nil {
 		return "", exitWith(exitNotFound, "rehearsal: %s: not found on PATH", args[0])
@@ -200,13 +214,15 @@ func (c *planCmd) runRehearsed(ctx context.Context, said *heardOutput, args []st
 		return "", fmt.Errorf("rehearsal: interrupted")
 	case errors.As(err, &exit):
 		return exit.String(), nil
-	case errors.Is(err, exec.ErrWaitDelay): // a process that the script left behind still holds its output
+	// a process that the script left behind still holds its output
+	case errors.Is(err, exec.ErrWaitDelay):
 		return "", nil
 	}
 	return "", err
 }
 
-// probeHome is where `run` keeps the probe too, so that Python compiles it once; without one it is compiled each time.
+// probeHome is where `run` keeps the probe too, so that Python compiles it once; without one it is
+// compiled each time.
 func probeHome(fallback string) string {
 	if home, err := store.DefaultHome(); err == nil {
 		return home
@@ -216,7 +232,8 @@ func probeHome(fallback string) string {
 
 // writeTarget tells the probe which card to play.
 func writeTarget(path string, t plan.Target, steps int) error {
-	card := map[string]any{"name": "NVIDIA " + t.Card.Name, "total_memory": int64(t.Card.Total), "sms": t.Card.SMs,
+	card := map[string]any{"name": "NVIDIA " + t.Card.Name, "total_memory": int64(t.Card.Total),
+		"sms":   t.Card.SMs,
 		"major": t.Card.Capability / 10, "minor": t.Card.Capability % 10, "steps": steps}
 	known := filepath.Join(filepath.Dir(path), "workspaces")
 	torch, err := writeWorkspaces(known, t)
@@ -233,7 +250,8 @@ func writeTarget(path string, t plan.Target, steps int) error {
 	return os.WriteFile(path, text, 0o600)
 }
 
-// writeWorkspaces puts down what was measured of the card's convolutions; it gives the release of PyTorch they belong to.
+// writeWorkspaces puts down what was measured of the card's convolutions; it gives the release of
+// PyTorch they belong to.
 func writeWorkspaces(path string, t plan.Target) (string, error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
 	if err != nil {

@@ -19,14 +19,16 @@ import (
 )
 
 // rehearsed runs `memroom plan --rehearse --json` on a script of testdata/rehearse with real torch.
-func rehearsed(t *testing.T, python string, flags []string, script ...string) (p plan.Prediction, message string, code int) {
+func rehearsed(t *testing.T, python string, flags []string, script ...string) (p plan.Prediction,
+	message string, code int) {
 	t.Helper()
 	t.Setenv("MEMROOM_HOME", t.TempDir())
 	t.Setenv("OMP_NUM_THREADS", "1")
 	args := append([]string{"plan", "--rehearse", "--json"}, flags...)
 	args = append(append(args, "--", python), script...)
 	var out, said bytes.Buffer
-	code = Main(context.Background(), args, Streams{In: strings.NewReader(""), Out: &out, Err: &said})
+	code = Main(context.Background(), args, Streams{In: strings.NewReader(""), Out: &out,
+		Err: &said})
 	var failure struct{ Error string }
 	if err := json.Unmarshal(out.Bytes(), &failure); err != nil {
 		t.Fatalf("answer %q is not JSON: %v\n%s", out.String(), err, said.String())
@@ -41,13 +43,15 @@ func rehearsed(t *testing.T, python string, flags []string, script ...string) (p
 
 func script(name string) string { return filepath.Join("testdata", "rehearse", name) }
 
-// The scripts themselves stop with a sentence where something is not as on a card: autocast off, a checkpoint written.
+// The scripts themselves stop with a sentence where something is not as on a card: autocast off, a
+// checkpoint written.
 func TestRehearsalOfScripts(t *testing.T) {
 	for _, c := range []struct {
 		script, needs string
 		warns         []string
 	}{
-		{"loop.py", "torch", []string{"torch.compile was left out", "fixed finite values (", "checkpoints were not written", "network was off"}},
+		{"loop.py", "torch", []string{"torch.compile was left out", "fixed finite values (",
+			"checkpoints were not written", "network was off"}},
 		{"trainer.py", "transformers", []string{"checkpoints were not written"}},
 		{"lightning_fit.py", "lightning", nil},
 		{"accelerated.py", "accelerate", []string{"chosen by cuDNN"}},
@@ -66,12 +70,16 @@ func TestRehearsalOfScripts(t *testing.T) {
 			if code != exitOK {
 				t.Fatalf("exit %d: %s", code, message)
 			}
-			if p.Method != "rehearsal" || p.AllocatedPeak <= 0 || p.ReservedPeak < p.AllocatedPeak || p.DevicePeak < p.ReservedPeak ||
+			if p.Method != "rehearsal" || p.AllocatedPeak <= 0 ||
+				p.ReservedPeak < p.AllocatedPeak || p.DevicePeak < p.ReservedPeak ||
 				p.Low > p.DevicePeak || p.High < p.DevicePeak || p.Fits != nil {
 				t.Errorf("prediction %+v", p)
 			}
 			for _, w := range c.warns {
-				if !slices.ContainsFunc(p.Warnings, func(s string) bool { return strings.Contains(s, w) }) {
+				if !slices.ContainsFunc(p.Warnings, func(s string) bool {
+					return strings.Contains(s,
+						w)
+				}) {
 					t.Errorf("no warning says %q: %q", w, p.Warnings)
 				}
 			}
@@ -91,11 +99,13 @@ func TestRehearsalKeepsAnotherCopyOfGradients(t *testing.T) {
 	}
 	const weights = 4 * (2*1024*4096 + 4096 + 1024)
 	if least := event.Bytes(3 * weights); p.AllocatedPeak < least {
-		t.Errorf("allocated %s: weights, gradients and buckets alone take %s", p.AllocatedPeak, least)
+		t.Errorf("allocated %s: weights, gradients and buckets alone take %s", p.AllocatedPeak,
+			least)
 	}
 }
 
-// TestRehearsalKnowsTheBatch: what is moved to the card between steps is neither state of the optimizer nor lost.
+// TestRehearsalKnowsTheBatch: what is moved to the card between steps is neither state of the
+// optimizer nor lost.
 func TestRehearsalKnowsTheBatch(t *testing.T) {
 	python := testenv.Python(t, "torch")
 	p, message, code := rehearsed(t, python, nil, script("moved.py"))
@@ -106,7 +116,8 @@ func TestRehearsalKnowsTheBatch(t *testing.T) {
 	if got := p.Categories["optimizer"]; got != weights {
 		t.Errorf("optimizer state %d, want the momentum's %d", got, weights)
 	}
-	if got := p.Categories["input"]; got < 2*batch { // the old batch lives until the new one is there
+	// the old batch lives until the new one is there
+	if got := p.Categories["input"]; got < 2*batch {
 		t.Errorf("input %d, want two batches of %d", got, batch)
 	}
 	var sum event.Bytes
@@ -120,7 +131,8 @@ func TestRehearsalKnowsTheBatch(t *testing.T) {
 
 func TestRehearsalFindsTheLargestBatch(t *testing.T) {
 	python := testenv.Python(t, "torch")
-	p, message, code := rehearsed(t, python, []string{"--alloc-limit", "3GiB", "--map", "micro_batch=--bs"}, script("batch.py"), "--bs", "8")
+	p, message, code := rehearsed(t, python, []string{"--alloc-limit", "3GiB", "--map",
+		"micro_batch=--bs"}, script("batch.py"), "--bs", "8")
 	if code != exitOK {
 		t.Fatalf("exit %d: %s", code, message)
 	}
@@ -128,16 +140,19 @@ func TestRehearsalFindsTheLargestBatch(t *testing.T) {
 		t.Fatalf("no largest batch; warnings %q", p.Warnings)
 	}
 	for n, fits := range map[int64]bool{*p.MaxBatch: true, *p.MaxBatch + 1: false} {
-		again, message, _ := rehearsed(t, python, []string{"--alloc-limit", "3GiB"}, script("batch.py"), "--bs", strconv.FormatInt(n, 10))
+		again, message, _ := rehearsed(t, python, []string{"--alloc-limit", "3GiB"},
+			script("batch.py"), "--bs", strconv.FormatInt(n, 10))
 		if again.Fits == nil || *again.Fits != fits {
-			t.Errorf("largest batch %d, but with %d the script fits: %v %s", *p.MaxBatch, n, again.Fits, message)
+			t.Errorf("largest batch %d, but with %d the script fits: %v %s", *p.MaxBatch, n,
+				again.Fits, message)
 		}
 	}
 }
 
 func TestRehearsalOfAModelLargerThanTheHost(t *testing.T) {
 	python := testenv.Python(t, "torch", "transformers")
-	p, message, code := rehearsed(t, python, []string{"--gpu", "RTX4090", "--steps", "2"}, script("big.py"))
+	p, message, code := rehearsed(t, python, []string{"--gpu", "RTX4090", "--steps", "2"},
+		script("big.py"))
 	if code != exitDoesNotFit {
 		t.Fatalf("exit %d: %s", code, message)
 	}
@@ -155,20 +170,23 @@ func TestRehearsalsThatCannotBeAnswered(t *testing.T) {
 		{"cpu.py", "torch", "put nothing on a GPU"},
 		{"nostep.py", "torch", "before its first optimizer step"},
 		{"spawns.py", "torch", "starts 4 ranks"},
-		{"pretrained.py", "transformers", "the configuration of nobody/has-this-model-31415 is not on this machine"},
+		{"pretrained.py", "transformers",
+			"the configuration of nobody/has-this-model-31415 is not on this machine"},
 		{"absent.py", "torch", "exit status 2"},
 	} {
 		t.Run(c.script, func(t *testing.T) {
 			python := testenv.Python(t, "torch", c.needs)
 			_, message, code := rehearsed(t, python, nil, script(c.script))
-			if code != exitUsage || !strings.Contains(message, c.says) || strings.Contains(message, "Traceback") {
+			if code != exitUsage || !strings.Contains(message, c.says) ||
+				strings.Contains(message, "Traceback") {
 				t.Errorf("exit %d, %q; want %d and %q", code, message, exitUsage, c.says)
 			}
 		})
 	}
 }
 
-// TestRehearsalOfKeras: the traced step through TensorFlow's allocator, nothing trained, and said to be unvalidated.
+// TestRehearsalOfKeras: the traced step through TensorFlow's allocator, nothing trained, and said
+// to be unvalidated.
 func TestRehearsalOfKeras(t *testing.T) {
 	python := testenv.Python(t, "tensorflow")
 	keras := func(kind, batch string) plan.Prediction {
@@ -177,12 +195,14 @@ func TestRehearsalOfKeras(t *testing.T) {
 		if code != exitOK {
 			t.Fatalf("%s: exit %d: %s", kind, code, message)
 		}
-		if p.Validated || !slices.ContainsFunc(p.Warnings, func(w string) bool { return strings.HasPrefix(w, "unvalidated: ") }) {
+		if p.Validated || !slices.ContainsFunc(p.Warnings,
+			func(w string) bool { return strings.HasPrefix(w, "unvalidated: ") }) {
 			t.Errorf("%s: validated %v, warnings %q", kind, p.Validated, p.Warnings)
 		}
 		return p
 	}
-	const weights = 4 * (16*28 + 2*16*2 + 10*(16*16*16+1)) // convolution, normalization with its averages, dense layer
+	// convolution, normalization with its averages, dense layer
+	const weights = 4 * (16*28 + 2*16*2 + 10*(16*16*16+1))
 	small, large := keras("sequential", "64"), keras("sequential", "128")
 	if got := small.Categories["weights"]; got < weights || got > weights+1024 {
 		t.Errorf("weights %d, want %d and a few counters", got, weights)
@@ -190,7 +210,8 @@ func TestRehearsalOfKeras(t *testing.T) {
 	if got := small.Categories["optimizer"]; got < 2*(weights-128) || got > 2*weights+1024 {
 		t.Errorf("optimizer state %d, want two of the weights' %d", got, weights)
 	}
-	if s, l := small.Categories["activations"], large.Categories["activations"]; l < s*19/10 || l > s*21/10 || s < 64*32*32*16*4 {
+	if s, l := small.Categories["activations"], large.Categories["activations"]; l < s*19/10 ||
+		l > s*21/10 || s < 64*32*32*16*4 {
 		t.Errorf("activations %s for 64 samples, %s for 128", s, l)
 	}
 	if phases := small.Phases; len(phases) != 4 {
@@ -199,7 +220,8 @@ func TestRehearsalOfKeras(t *testing.T) {
 	if p := keras("functional", "64"); p.Categories["activations"] < 64*32*32*16*2*2 {
 		t.Errorf("half-precision activations %s", p.Categories["activations"])
 	}
-	if p := keras("lstm", "64"); p.Categories["activations"] < 20*64*32*4*5 { // gates, cell and output of every step
+	// gates, cell and output of every step
+	if p := keras("lstm", "64"); p.Categories["activations"] < 20*64*32*4*5 {
 		t.Errorf("activations of a recurrent layer %s", p.Categories["activations"])
 	}
 	_, message, code := rehearsed(t, python, nil, script("keras_fit.py"), "loop", "4")
@@ -215,24 +237,30 @@ func TestRehearsalRefusesWrongUsage(t *testing.T) {
 		code int
 	}{
 		{[]string{"plan", "--rehearse"}, "needs the training command", exitUsage},
-		{[]string{"plan", "--rehearse", "--preset", "gpt2", "--", "python"}, "leave out --preset", exitUsage},
-		{[]string{"plan", "--rehearse", "--steps", "0", "--", "python"}, "between 1 and 1000", exitUsage},
+		{[]string{"plan", "--rehearse", "--preset", "gpt2", "--", "python"}, "leave out --preset",
+			exitUsage},
+		{[]string{"plan", "--rehearse", "--steps", "0", "--", "python"}, "between 1 and 1000",
+			exitUsage},
 		{[]string{"plan", "--rehearse", "--", "no-such-command-here"}, "not found", exitNotFound},
 		{[]string{"plan", "--rehearse", "--", "true"}, "without memroom's probe", exitUsage},
-		{[]string{"plan", "--rehearse", "--map", "batch=--bs", "--", "python"}, "want micro_batch=--FLAG", exitUsage},
-		{[]string{"plan", "--rehearse", "--map", "micro_batch=--bs", "--", "python", "train.py"}, "does not say how large --bs is", exitUsage},
+		{[]string{"plan", "--rehearse", "--map", "batch=--bs", "--", "python"},
+			"want micro_batch=--FLAG", exitUsage},
+		{[]string{"plan", "--rehearse", "--map", "micro_batch=--bs", "--", "python", "train.py"},
+			"does not say how large --bs is", exitUsage},
 	} {
 		t.Setenv("MEMROOM_HOME", t.TempDir())
 		var out, said bytes.Buffer
-		code := Main(context.Background(), c.args, Streams{In: strings.NewReader(""), Out: &out, Err: &said})
+		code := Main(context.Background(), c.args, Streams{In: strings.NewReader(""), Out: &out,
+			Err: &said})
 		if code != c.code || !strings.Contains(said.String(), c.says) {
 			t.Errorf("%v: exit %d, %q; want %d and %q", c.args, code, said.String(), c.code, c.says)
 		}
 	}
 }
 
-// TestRehearsalAsksWhatTheCardWasAsked compares timelines with recordings of the same training on an H200, request by
-// request: every allocation in order, and between two allocations the same releases.
+// TestRehearsalAsksWhatTheCardWasAsked compares timelines with recordings of the same training on
+// an H200, request by request: every allocation in order, and between two allocations the same
+// releases.
 func TestRehearsalAsksWhatTheCardWasAsked(t *testing.T) {
 	for _, name := range []string{"op-mlp", "op-gpt2-fp32", "op-llama-bf16-ckpt"} {
 		t.Run(name, func(t *testing.T) {
@@ -244,14 +272,16 @@ func TestRehearsalAsksWhatTheCardWasAsked(t *testing.T) {
 			}
 			file := filepath.Join(t.TempDir(), "record")
 			training := filepath.Join(testenv.Root(t), "bench", "rehearse", "train_case.py")
-			_, message, code := rehearsed(t, python, []string{"--steps", "2", "--record", file}, training, caseFile(t, index, name))
+			_, message, code := rehearsed(t, python, []string{"--steps", "2", "--record", file},
+				training, caseFile(t, index, name))
 			if code != exitOK {
 				t.Fatalf("exit %d: %s", code, message)
 			}
 			want, got := recordedRequests(snapshot), rehearsedRequests(t, file)
 			for i := range min(len(want), len(got)) {
 				if want[i] != got[i] {
-					t.Fatalf("request %d of %d: the card was asked %s, the rehearsal %s", i, len(want), want[i], got[i])
+					t.Fatalf("request %d of %d: the card was asked %s, the rehearsal %s", i,
+						len(want), want[i], got[i])
 				}
 			}
 			if len(want) != len(got) {
@@ -326,8 +356,9 @@ func rehearsedRequests(t *testing.T, path string) []string {
 	return inOrder(list)
 }
 
-// inOrder sorts the releases between two allocations, whose order means nothing, and drops those after the last one: the
-// rehearsal ends with the optimizer's step, the recording with the gradients' release.
+// inOrder sorts the releases between two allocations, whose order means nothing, and drops those
+// after the last one: the rehearsal ends with the optimizer's step, the recording with the
+// gradients' release.
 func inOrder(list []string) []string {
 	from := 0
 	for i := 0; i <= len(list); i++ {

@@ -38,8 +38,8 @@ func (replayCmd) examples() []example {
 	}
 }
 
-// replayResult is what --json prints. Exact, DivergedAt and Mismatches are about the recording; peaks, retries and OOMs
-// are those of the recording, or of the settings and limits asked for.
+// replayResult is what --json prints. Exact, DivergedAt and Mismatches are about the recording;
+// peaks, retries and OOMs are those of the recording, or of the settings and limits asked for.
 type replayResult struct {
 	Device        int                   `json:"device"`
 	Events        int                   `json:"events"`
@@ -78,7 +78,8 @@ func (c *replayCmd) Run(s *session) error {
 	var results []replayResult
 	for i := range read.Recordings {
 		rec := &read.Recordings[i]
-		if (c.Device >= 0 && rec.Device != c.Device) || (c.Device < 0 && rec.History.Len() == 0 && len(read.Recordings) > 1) {
+		if (c.Device >= 0 && rec.Device != c.Device) || (c.Device < 0 && rec.History.Len() == 0 &&
+			len(read.Recordings) > 1) {
 			continue
 		}
 		one, err := c.replay(rec, options)
@@ -98,7 +99,8 @@ func (c *replayCmd) Run(s *session) error {
 	return c.print(s, &result, results)
 }
 
-// options reads the settings and limits to replay under, with what is assumed of a card beyond its size.
+// options reads the settings and limits to replay under, with what is assumed of a card beyond its
+// size.
 func (c *replayCmd) options() (o allocsim.Options, assumed []string, err error) {
 	o = allocsim.Options{Limit: c.AllocLimit, Version: c.Torch}
 	if err := checkTorch(c.Torch); err != nil {
@@ -122,10 +124,12 @@ func (c *replayCmd) options() (o allocsim.Options, assumed []string, err error) 
 	return o, assumed, nil
 }
 
-// replay verifies one device's recording and, where asked for, replays its requests under other conditions.
+// replay verifies one device's recording and, where asked for, replays its requests under other
+// conditions.
 func (c *replayCmd) replay(rec *event.Recording, o allocsim.Options) (replayResult, error) {
 	other := c.AllocConf != nil || o.Limit > 0 || o.DeviceTotal > 0
-	verified, err := allocsim.Replay(rec, allocsim.ReplayOptions{Version: c.Torch, Timeline: other || c.WhatIf})
+	verified, err := allocsim.Replay(rec, allocsim.ReplayOptions{Version: c.Torch,
+		Timeline: other || c.WhatIf})
 	if err != nil {
 		return replayResult{}, err
 	}
@@ -155,25 +159,33 @@ func (c *replayCmd) replay(rec *event.Recording, o allocsim.Options) (replayResu
 }
 
 func verifiedResult(rec *event.Recording, v *allocsim.Replayed) replayResult {
-	r := replayResult{Device: rec.Device, Events: v.Events, Allocs: v.Allocs, Exact: v.Exact(), Mismatches: v.Mismatches,
-		AllocatedPeak: event.Bytes(v.Stats.All.AllocatedBytes.Peak), ReservedPeak: event.Bytes(v.Stats.All.ReservedBytes.Peak),
-		ActivePeak: event.Bytes(v.Stats.All.ActiveBytes.Peak), Retries: v.Stats.AllocRetries, OOMs: v.Stats.OOMs, OOM: v.Stats.OOMs > 0,
-		Conf: rec.Settings.Conf, Torch: v.Version.String(), Divergences: v.Divergences, Warnings: v.Warnings}
+	r := replayResult{Device: rec.Device, Events: v.Events, Allocs: v.Allocs, Exact: v.Exact(),
+		Mismatches:    v.Mismatches,
+		AllocatedPeak: event.Bytes(v.Stats.All.AllocatedBytes.Peak),
+		ReservedPeak:  event.Bytes(v.Stats.All.ReservedBytes.Peak),
+		ActivePeak:    event.Bytes(v.Stats.All.ActiveBytes.Peak), Retries: v.Stats.AllocRetries,
+		OOMs: v.Stats.OOMs, OOM: v.Stats.OOMs > 0,
+		Conf: rec.Settings.Conf, Torch: v.Version.String(), Divergences: v.Divergences,
+		Warnings: v.Warnings}
 	if v.DivergedAt >= 0 {
 		r.DivergedAt = &v.DivergedAt
 	}
 	if !v.Complete {
-		r.Warnings = append(r.Warnings, fmt.Sprintf("the recording begins with %d blocks alive; peaks before it are not known", v.Before))
+		r.Warnings = append(r.Warnings,
+			fmt.Sprintf("the recording begins with %d blocks alive; peaks before it are not known",
+				v.Before))
 	}
 	if v.Placed > 0 {
-		r.Warnings = append(r.Warnings, fmt.Sprintf("%d allocations in private pools (CUDA graphs, MemPool) were taken as recorded, not predicted", v.Placed))
+		r.Warnings = append(r.Warnings,
+			fmt.Sprintf("%d allocations in private pools (CUDA graphs, MemPool) were taken as recorded, not predicted", v.Placed))
 	}
 	return r
 }
 
 // take replaces the recording's figures with those of a run under other conditions.
 func (r *replayResult) take(got *allocsim.Result) {
-	r.AllocatedPeak, r.ReservedPeak, r.ActivePeak = got.AllocatedPeak, got.ReservedPeak, got.ActivePeak
+	r.AllocatedPeak, r.ReservedPeak, r.ActivePeak = got.AllocatedPeak, got.ReservedPeak,
+		got.ActivePeak
 	r.Retries, r.OOMs, r.OOM, r.failed = got.Retries, got.OOMs, got.OOM != nil, got.OOM
 }
 
@@ -189,7 +201,8 @@ func capacity(o allocsim.Options) *event.Bytes {
 	return &limit
 }
 
-// combine gives one answer for several devices: sums of events, the highest peaks, and each device's own below.
+// combine gives one answer for several devices: sums of events, the highest peaks, and each
+// device's own below.
 func combine(results []replayResult) replayResult {
 	all := results[0]
 	if len(results) == 1 {
@@ -231,7 +244,8 @@ func (c *replayCmd) print(s *session, result *replayResult, devices []replayResu
 func (r *replayResult) text(s *session, file string, devices []replayResult) error {
 	var b strings.Builder
 	if r.Truncated != nil {
-		fmt.Fprintf(&b, "%s %s breaks off: %s\n", s.paint(yellow, "truncated:"), file, r.Truncated.Reason)
+		fmt.Fprintf(&b, "%s %s breaks off: %s\n", s.paint(yellow, "truncated:"), file,
+			r.Truncated.Reason)
 	}
 	for i := range devices {
 		d := &devices[i]
@@ -248,11 +262,14 @@ func (r *replayResult) text(s *session, file string, devices []replayResult) err
 }
 
 func (r *replayResult) deviceText(b *strings.Builder, s *session) {
-	fmt.Fprintf(b, "%d events, %d allocations, rules of torch %s, settings %s\n", r.Events, r.Allocs, r.Torch, confName(r.Conf))
+	fmt.Fprintf(b, "%d events, %d allocations, rules of torch %s, settings %s\n", r.Events,
+		r.Allocs, r.Torch, confName(r.Conf))
 	if r.Exact {
 		fmt.Fprintf(b, "%s every placement and segment is as recorded\n", s.paint(green, "exact:"))
 	} else {
-		fmt.Fprintf(b, "%s %d placements or segments differ from the recording, the first at event %d\n", s.paint(red, "diverged:"), r.Mismatches, *r.DivergedAt)
+		fmt.Fprintf(b,
+			"%s %d placements or segments differ from the recording, the first at event %d\n",
+			s.paint(red, "diverged:"), r.Mismatches, *r.DivergedAt)
 		for _, d := range r.Divergences[:min(5, len(r.Divergences))] {
 			fmt.Fprintf(b, "  event %d: %s\n", d.At, d.What)
 		}
@@ -260,10 +277,12 @@ func (r *replayResult) deviceText(b *strings.Builder, s *session) {
 	if r.Capacity != nil {
 		fmt.Fprintf(b, "under a cap of %s:\n", *r.Capacity)
 	}
-	fmt.Fprintf(b, "peaks: %s reserved, %s active, %s allocated; retries: %d\n", r.ReservedPeak, r.ActivePeak, r.AllocatedPeak, r.Retries)
+	fmt.Fprintf(b, "peaks: %s reserved, %s active, %s allocated; retries: %d\n", r.ReservedPeak,
+		r.ActivePeak, r.AllocatedPeak, r.Retries)
 	switch {
 	case r.failed != nil:
-		fmt.Fprintf(b, "%s %s were asked for with %s reserved, of which %s allocated\n", s.paint(red, "out of memory:"), r.failed.Segment, r.failed.Reserved, r.failed.Allocated)
+		fmt.Fprintf(b, "%s %s were asked for with %s reserved, of which %s allocated\n",
+			s.paint(red, "out of memory:"), r.failed.Segment, r.failed.Reserved, r.failed.Allocated)
 	case r.OOM:
 		fmt.Fprintf(b, "%s %d times in the recording\n", s.paint(red, "out of memory:"), r.OOMs)
 	}
@@ -289,7 +308,8 @@ func whatIfText(b *strings.Builder, s *session, t *allocsim.Table) {
 		if o.Spread > 0 {
 			spread = " (±" + o.Spread.String() + ")"
 		}
-		fmt.Fprintf(w, "%s\t%s%s\t%s\t%d\t%s\t%s\n", confName(o.Conf), o.ReservedPeak, spread, o.Overhead, o.Retries, died, mark)
+		fmt.Fprintf(w, "%s\t%s%s\t%s\t%d\t%s\t%s\n", confName(o.Conf), o.ReservedPeak, spread,
+			o.Overhead, o.Retries, died, mark)
 	}
 	w.Flush()
 	if t.Reason != "" {

@@ -25,7 +25,8 @@ those with a name or a tag, stay. MEMROOM_KEEP changes that: all, an age (30d), 
 }
 
 func (rmCmd) examples() []example {
-	return []example{{line: "memroom run --name old -- true && memroom rm old"}, {line: "memroom rm --older 30d --dry-run"}}
+	return []example{{line: "memroom run --name old -- true && memroom rm old"},
+		{line: "memroom rm --older 30d --dry-run"}}
 }
 
 func (c *rmCmd) Run(s *session) error {

@@ -50,10 +50,12 @@ func (c *runCmd) check() error {
 	}
 	// One would be enough: at 1 the memory has run out, and percents are a slip.
 	if c.PressureAt <= 0 || c.PressureAt >= 1 {
-		return exitWith(exitUsage, "--pressure-at %v: a share of the limit between 0 and 1, such as 0.92", c.PressureAt)
+		return exitWith(exitUsage,
+			"--pressure-at %v: a share of the limit between 0 and 1, such as 0.92", c.PressureAt)
 	}
 	if c.Grace < 0 || c.NodeRank < 0 {
-		return exitWith(exitUsage, "--grace %v, --node-rank %d: neither can be negative", c.Grace, c.NodeRank)
+		return exitWith(exitUsage, "--grace %v, --node-rank %d: neither can be negative", c.Grace,
+			c.NodeRank)
 	}
 	if c.View && c.Detach {
 		return exitWith(exitUsage, "--view watches and --detach leaves: take one; `memroom top RUN` shows a detached run live")
@@ -70,12 +72,15 @@ func checkLimit(flag string, size event.Bytes) error {
 	case size == 0 || size >= leastLimit:
 		return nil
 	case size < 1024:
-		return exitWith(exitUsage, "%s %s is too small for any process; write %dGiB", flag, size, int64(size))
+		return exitWith(exitUsage, "%s %s is too small for any process; write %dGiB", flag, size,
+			int64(size))
 	}
-	return exitWith(exitUsage, "%s %s is too small for any process; the least is %s", flag, size, leastLimit)
+	return exitWith(exitUsage, "%s %s is too small for any process; the least is %s", flag, size,
+		leastLimit)
 }
 
-// monitorSpec is what the monitor is told on its command line: nothing in it is a secret of the user's.
+// monitorSpec is what the monitor is told on its command line: nothing in it is a secret of the
+// user's.
 type monitorSpec struct {
 	HostMem    event.Bytes   `json:"host_mem,omitempty"` // here too: the record may be on a full disk
 	Grace      time.Duration `json:"grace"`

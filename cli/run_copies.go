@@ -18,7 +18,8 @@ type wantedCopy struct {
 // wantedCopies are the files that --json and --verdict ask for.
 func (c *runCmd) wantedCopies() []wantedCopy {
 	var wanted []wantedCopy
-	for _, w := range []wantedCopy{{flag: "--json", path: c.JSON, instead: "memroom show %s --json"},
+	for _, w := range []wantedCopy{{flag: "--json", path: c.JSON,
+		instead: "memroom show %s --json"},
 		{flag: "--verdict", path: c.Verdict, instead: "memroom show %s"}} {
 		if w.path != "" {
 			w.path = absolute(w.path)
@@ -29,11 +30,12 @@ func (c *runCmd) wantedCopies() []wantedCopy {
 	return wanted
 }
 
-// check finds out before the start whether the file can be written: hours of training later is too late. It is replaced as a
-// whole, so a file must be possible beside it.
+// check finds out before the start whether the file can be written: hours of training later is too
+// late. It is replaced as a whole, so a file must be possible beside it.
 func (w wantedCopy) check() error {
 	refuse := func(err error) error {
-		return exitWith(exitNotStarted, "%s %s cannot be written: %w; name a file in a folder that exists and is yours. Nothing was started", w.flag, w.path, err)
+		return exitWith(exitNotStarted,
+			"%s %s cannot be written: %w; name a file in a folder that exists and is yours. Nothing was started", w.flag, w.path, err)
 	}
 	if w.before != nil && w.before.IsDir() {
 		return refuse(fmt.Errorf("it is a folder"))
@@ -57,8 +59,8 @@ func cause(err error) error {
 	return err
 }
 
-// missing says, after the end, that the file was not written after all. A copy replaces the file, so an old one is told by
-// being the same file as before.
+// missing says, after the end, that the file was not written after all. A copy replaces the file,
+// so an old one is told by being the same file as before.
 func (w wantedCopy) missing(folder *store.Folder) string {
 	now, err := os.Stat(w.path)
 	if err == nil && (!now.Mode().IsRegular() || w.before == nil || !os.SameFile(w.before, now)) {

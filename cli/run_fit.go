@@ -60,8 +60,10 @@ func (c *fitFlags) forced() ([]fit.Remedy, error) {
 		if err != nil {
 			return nil, exitWith(exitUsage, "%w", err)
 		}
-		if known, _ := remedy.Find(r.ID); known.Consent != "" && !slices.Contains(c.Allow, known.Consent) {
-			return nil, exitWith(exitUsage, "--remedy %s changes the mathematics: add --allow %s", r.ID, known.Consent)
+		if known, _ := remedy.Find(r.ID); known.Consent != "" &&
+			!slices.Contains(c.Allow, known.Consent) {
+			return nil, exitWith(exitUsage, "--remedy %s changes the mathematics: add --allow %s",
+				r.ID, known.Consent)
 		}
 		forced = append(forced, r)
 	}
@@ -93,7 +95,8 @@ func (c *fitFlags) check() error {
 	return err
 }
 
-// withoutFit names a flag that does nothing because --fit is not there. --remedy works alone, and --allow with it.
+// withoutFit names a flag that does nothing because --fit is not there. --remedy works alone, and
+// --allow with it.
 func (c *fitFlags) withoutFit() string {
 	if c.Fit {
 		return ""
@@ -101,8 +104,10 @@ func (c *fitFlags) withoutFit() string {
 	for _, f := range []struct {
 		name  string
 		given bool
-	}{{"--rehearse-first", c.RehearseFirst}, {"--dry-run", c.DryRun}, {"--allow", len(c.Allow) > 0 && len(c.Remedy) == 0},
-		{"--max-attempts", c.MaxAttempts != defaultAttempts}, {"--map", c.Map != ""}, {"--resume-with", c.ResumeWith != ""},
+	}{{"--rehearse-first", c.RehearseFirst}, {"--dry-run", c.DryRun},
+		{"--allow", len(c.Allow) > 0 && len(c.Remedy) == 0},
+		{"--max-attempts", c.MaxAttempts != defaultAttempts}, {"--map", c.Map != ""},
+		{"--resume-with", c.ResumeWith != ""},
 		{"--checkpoints", c.Checkpoints != ""}, {"--forgetful", c.Forgetful}} {
 		if f.given {
 			return f.name
@@ -112,12 +117,14 @@ func (c *fitFlags) withoutFit() string {
 }
 
 // describe gives what the policy needs. home is where memories are kept.
-func (c *fitFlags) describe(home string, command []string, card string, gpuLimit event.Bytes) (*fitSpec, error) {
+func (c *fitFlags) describe(home string, command []string, card string,
+	gpuLimit event.Bytes) (*fitSpec, error) {
 	forced, err := c.forced()
 	if err != nil {
 		return nil, err
 	}
-	spec := &fitSpec{Allow: c.Allow, Forced: forced, First: forced, MaxAttempts: c.MaxAttempts, Map: c.Map, ResumeWith: c.ResumeWith,
+	spec := &fitSpec{Allow: c.Allow, Forced: forced, First: forced, MaxAttempts: c.MaxAttempts,
+		Map: c.Map, ResumeWith: c.ResumeWith,
 		Checkpoints: c.Checkpoints, Card: card, GPULimit: gpuLimit, Patience: 30 * time.Second}
 	if !c.Fit {
 		spec.MaxAttempts = 1
@@ -125,7 +132,8 @@ func (c *fitFlags) describe(home string, command []string, card string, gpuLimit
 	if c.Forgetful || !c.Fit {
 		return spec, nil
 	}
-	spec.Memory = filepath.Join(memories(home), fit.Key(command, contents("", command), card, gpuLimit)+".json")
+	spec.Memory = filepath.Join(memories(home), fit.Key(command, contents("", command), card,
+		gpuLimit)+".json")
 	if before, err := readMemory(spec.Memory); err == nil && len(forced) == 0 {
 		spec.First, spec.Remembered = before.Remedies, true
 	} else if c.RehearseFirst {
@@ -146,14 +154,15 @@ func readMemory(path string) (fit.Remembered, error) {
 	return m, err
 }
 
-// contents reads the script and the config files among the arguments: what they say decides how much memory is needed.
-// Relative paths begin in dir, the command's working directory; empty: ours.
+// contents reads the script and the config files among the arguments: what they say decides how
+// much memory is needed. Relative paths begin in dir, the command's working directory; empty: ours.
 func contents(dir string, command []string) map[string][]byte {
 	const most = 4 << 20
 	found := map[string][]byte{}
 	for _, a := range append(fit.ConfigFiles(command), fit.Script(command)) {
 		path := inDir(dir, a)
-		if info, err := os.Stat(path); err != nil || !info.Mode().IsRegular() || info.Size() > most {
+		if info, err := os.Stat(path); err != nil || !info.Mode().IsRegular() ||
+			info.Size() > most {
 			continue
 		}
 		if data, err := os.ReadFile(path); err == nil {
@@ -205,7 +214,8 @@ func (c *runCmd) dryRun(s *session, command []string) error {
 		printStages(s, "from the start:", ladders["start"])
 	}
 	for _, where := range []event.Where{event.WhereGPU, event.WhereHost} {
-		printStages(s, fmt.Sprintf("when %s memory runs out:", strings.ToUpper(string(where))), ladders[string(where)])
+		printStages(s, fmt.Sprintf("when %s memory runs out:", strings.ToUpper(string(where))),
+			ladders[string(where)])
 	}
 	if found.Possible() {
 		rewritten, err := found.Rewrite(command, contents("", command)[found.Config], 2)
@@ -221,7 +231,8 @@ func printStages(s *session, title string, stages []fit.Stage) {
 	for i, stage := range stages {
 		fmt.Fprintf(s.Out, "  %d. %s\n", i+1, stage.Why)
 		for _, r := range stage.Remedies {
-			fmt.Fprintf(s.Out, "       %-20s %-8s %-9s %s\n", r.ID, r.Level, fit.Equivalence([]fit.Remedy{r}), r.Words())
+			fmt.Fprintf(s.Out, "       %-20s %-8s %-9s %s\n", r.ID, r.Level,
+				fit.Equivalence([]fit.Remedy{r}), r.Words())
 		}
 	}
 }

@@ -47,8 +47,11 @@ func (p *fitPolicy) After(a supervise.Attempt) supervise.Decision {
 	case a.Exit.Code == 0:
 		p.remember(record)
 	case !a.Verdict.IsOOM:
-		if retreat := p.retreat(a, record, tried); len(retreat) > 0 && a.Number < p.spec.MaxAttempts {
-			decision = p.launch(a, &record, tried, fit.Plan{Remedies: retreat, Changed: []string{"no pieces and no checkpointing, which failed"}, Factor: fit.Factor(retreat)})
+		if retreat := p.retreat(a, record, tried); len(retreat) > 0 &&
+			a.Number < p.spec.MaxAttempts {
+			decision = p.launch(a, &record, tried, fit.Plan{Remedies: retreat,
+				Changed: []string{"no pieces and no checkpointing, which failed"},
+				Factor:  fit.Factor(retreat)})
 		}
 	case a.Number >= p.spec.MaxAttempts:
 		record.Impossible, record.Needs = p.facts(a, tried).GivenUp(a.Number)
@@ -62,12 +65,14 @@ func (p *fitPolicy) After(a supervise.Attempt) supervise.Decision {
 }
 
 // next chooses the remedies and prepares the launch with them.
-func (p *fitPolicy) next(a supervise.Attempt, record *fit.Record, tried fit.Tried) supervise.Decision {
+func (p *fitPolicy) next(a supervise.Attempt, record *fit.Record,
+	tried fit.Tried) supervise.Decision {
 	found, err := mapping(a.Launch.Dir, p.original(a), p.spec.Map)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 	}
-	plan := fit.Choose(p.facts(a, tried), fit.Options{Allow: p.spec.Allow, Forced: p.spec.Forced, Mapping: found, Uncut: record.Failed()})
+	plan := fit.Choose(p.facts(a, tried), fit.Options{Allow: p.spec.Allow, Forced: p.spec.Forced,
+		Mapping: found, Uncut: record.Failed()})
 	record.Left = plan.Left
 	if plan.Impossible != "" {
 		record.Impossible, record.Needs = plan.Impossible, plan.Needs
@@ -76,10 +81,12 @@ func (p *fitPolicy) next(a supervise.Attempt, record *fit.Record, tried fit.Trie
 	return p.launch(a, record, tried, plan)
 }
 
-// retreat gives the remedies for another attempt after one that failed, not for lack of memory, in what the remedies do to the
-// program's calls: those that leave its calls whole. None where the failure is the program's own.
+// retreat gives the remedies for another attempt after one that failed, not for lack of memory, in
+// what the remedies do to the program's calls: those that leave its calls whole. None where the
+// failure is the program's own.
 func (p *fitPolicy) retreat(a supervise.Attempt, record fit.Record, tried fit.Tried) []fit.Remedy {
-	ours := slices.ContainsFunc(a.Deaths, func(d supervise.Death) bool { return fit.CausedByCuts(d.Type, d.Frames) })
+	ours := slices.ContainsFunc(a.Deaths,
+		func(d supervise.Death) bool { return fit.CausedByCuts(d.Type, d.Frames) })
 	if !ours || !record.Cured() {
 		return nil
 	}
@@ -87,8 +94,10 @@ func (p *fitPolicy) retreat(a supervise.Attempt, record fit.Record, tried fit.Tr
 }
 
 // launch prepares the next attempt with what was chosen.
-func (p *fitPolicy) launch(a supervise.Attempt, record *fit.Record, tried fit.Tried, plan fit.Plan) supervise.Decision {
-	found, _ := mapping(a.Launch.Dir, p.original(a), p.spec.Map) // whoever chose has told what is wrong with it
+func (p *fitPolicy) launch(a supervise.Attempt, record *fit.Record, tried fit.Tried,
+	plan fit.Plan) supervise.Decision {
+	// whoever chose has told what is wrong with it
+	found, _ := mapping(a.Launch.Dir, p.original(a), p.spec.Map)
 	args, words := p.arguments(a, found, plan)
 	changed := slices.Concat(plan.Changed, words)
 	args, resumed := p.resume(a.Launch.Dir, args)
@@ -102,14 +111,17 @@ func (p *fitPolicy) launch(a supervise.Attempt, record *fit.Record, tried fit.Tr
 	}
 	p.waitForCards()
 	p.plan(a.Number+1, plan.Remedies, changed, resumed)
-	return supervise.Decision{Again: true, Args: args, Env: setEnv(a.Launch.Env, "MEMROOM_APPLY", apply), Changed: changed,
-		Note: fmt.Sprintf("attempt %d %s; launched again with %s", a.Number, tried.Ending(), strings.Join(changed, ", "))}
+	return supervise.Decision{Again: true, Args: args, Env: setEnv(a.Launch.Env, "MEMROOM_APPLY",
+		apply), Changed: changed,
+		Note: fmt.Sprintf("attempt %d %s; launched again with %s", a.Number, tried.Ending(),
+			strings.Join(changed, ", "))}
 }
 
 // original is the command as the user wrote it: each attempt is rewritten from there.
 func (p *fitPolicy) original(a supervise.Attempt) []string {
 	var first []string
-	if data, err := os.ReadFile(p.folder.Path(commandFile)); err == nil && json.Unmarshal(data, &first) == nil {
+	if data, err := os.ReadFile(p.folder.Path(commandFile)); err == nil &&
+		json.Unmarshal(data, &first) == nil {
 		return first
 	}
 	return a.Launch.Args
@@ -117,7 +129,8 @@ func (p *fitPolicy) original(a supervise.Attempt) []string {
 
 // facts are the attempt's end in the words of the choice.
 func (p *fitPolicy) facts(a supervise.Attempt, tried fit.Tried) fit.Facts {
-	f := fit.Facts{Where: a.Verdict.Where, On: tried.Remedies, Limit: p.spec.GPULimit, UsesGPU: tried.Allocated > 0, Idle: idle(tried)}
+	f := fit.Facts{Where: a.Verdict.Where, On: tried.Remedies, Limit: p.spec.GPULimit,
+		UsesGPU: tried.Allocated > 0, Idle: idle(tried)}
 	f.Hopeless, f.Needs = tried.Hopeless()
 	if f.Where != event.WhereGPU && f.Where != event.WhereMPS {
 		f.Limit = a.Peaks.HostLimit
@@ -125,7 +138,8 @@ func (p *fitPolicy) facts(a supervise.Attempt, tried fit.Tried) fit.Facts {
 	}
 	if n := len(a.OOMs); n > 0 {
 		oom := a.OOMs[n-1]
-		f.Phase, f.Requested, f.Allocated, f.Reserved = oom.Phase, oom.Requested, oom.Allocated, oom.Reserved
+		f.Phase, f.Requested, f.Allocated, f.Reserved = oom.Phase, oom.Requested, oom.Allocated,
+			oom.Reserved
 		if f.Limit == 0 {
 			f.Limit = oom.Reserved + oom.Free
 		}
@@ -139,26 +153,30 @@ func (p *fitPolicy) facts(a supervise.Attempt, tried fit.Tried) fit.Facts {
 	return f
 }
 
-// idle reports whether remedies were in effect inside the processes and none of them met anything to say a word about.
+// idle reports whether remedies were in effect inside the processes and none of them met anything
+// to say a word about.
 func idle(t fit.Tried) bool {
 	inside, met := false, false
 	for _, r := range t.Remedies {
 		if r.Level == remedy.LevelProcess {
 			inside = true
-			met = met || slices.ContainsFunc(t.Said, func(s fit.Sentence) bool { return s.ID == r.ID })
+			met = met || slices.ContainsFunc(t.Said,
+				func(s fit.Sentence) bool { return s.ID == r.ID })
 		}
 	}
 	return inside && !met
 }
 
 // arguments rewrites the command where its own arguments do it.
-func (p *fitPolicy) arguments(a supervise.Attempt, m fit.Mapping, plan fit.Plan) (args, words []string) {
+func (p *fitPolicy) arguments(a supervise.Attempt, m fit.Mapping, plan fit.Plan) (args,
+	words []string) {
 	return rewritten(p.folder, a.Launch.Dir, p.original(a), m, plan.Factor)
 }
 
-// rewritten gives the command with a micro-batch that is factor times smaller. A config file is changed in a copy, in the
-// run's folder. A command that cannot be rewritten stays as it is.
-func rewritten(folder *store.Folder, dir string, command []string, m fit.Mapping, factor int) (args, words []string) {
+// rewritten gives the command with a micro-batch that is factor times smaller. A config file is
+// changed in a copy, in the run's folder. A command that cannot be rewritten stays as it is.
+func rewritten(folder *store.Folder, dir string, command []string, m fit.Mapping, factor int) (args,
+	words []string) {
 	if factor < 2 {
 		return command, nil
 	}
@@ -188,7 +206,8 @@ func (p *fitPolicy) resume(dir string, args []string) (withCheckpoint []string, 
 		}
 		for _, path := range paths {
 			info, err := os.Stat(path)
-			if err == nil && info.ModTime().After(p.began) && info.ModTime().After(newest) && complete(path) {
+			if err == nil && info.ModTime().After(p.began) && info.ModTime().After(newest) &&
+				complete(path) {
 				newest, checkpoint = info.ModTime(), path
 			}
 		}
@@ -226,7 +245,8 @@ func writeApply(folder *store.Folder, attempt int, remedies []fit.Remedy) (strin
 	return path, os.WriteFile(path, data, 0o600)
 }
 
-// planned is what the next attempt was given, kept for its record: the monitor may be another process by then.
+// planned is what the next attempt was given, kept for its record: the monitor may be another
+// process by then.
 type planned struct {
 	Remedies []fit.Remedy `json:"remedies"`
 	Changed  []string     `json:"changed"`
@@ -245,7 +265,8 @@ func (p *fitPolicy) plan(attempt int, remedies []fit.Remedy, changed []string, r
 
 // tried describes an attempt that has ended.
 func (p *fitPolicy) tried(a supervise.Attempt, record fit.Record) fit.Tried {
-	t := fit.Tried{Number: a.Number, ExitCode: a.Exit.Code, StepMS: a.StepMS, Steps: a.LastStep, Host: a.Peaks.Unreclaimable}
+	t := fit.Tried{Number: a.Number, ExitCode: a.Exit.Code, StepMS: a.StepMS, Steps: a.LastStep,
+		Host: a.Peaks.Unreclaimable}
 	var plan planned
 	data, err := os.ReadFile(p.folder.Path(fmt.Sprintf("plan-%d.json", a.Number)))
 	if err == nil {
@@ -281,8 +302,10 @@ func (p *fitPolicy) tried(a supervise.Attempt, record fit.Record) fit.Tried {
 }
 
 func sentence(s probe.Said) fit.Sentence {
-	return fit.Sentence{Kind: s.Kind, Text: s.Text, ID: remedy.ID(s.ID), Predicted: s.Predicted, Needs: s.Needs, Limit: s.Limit,
-		Rows: s.Rows, Pieces: s.Pieces, Twice: s.Twice, Slower: s.Slower, Equivalence: s.Equivalence}
+	return fit.Sentence{Kind: s.Kind, Text: s.Text, ID: remedy.ID(s.ID), Predicted: s.Predicted,
+		Needs: s.Needs, Limit: s.Limit,
+		Rows: s.Rows, Pieces: s.Pieces, Twice: s.Twice, Slower: s.Slower,
+		Equivalence: s.Equivalence}
 }
 
 // record reads what was kept of the attempts before.
@@ -306,14 +329,16 @@ func replaceJSON(path string, v any) error {
 	return os.Rename(path+".new", path)
 }
 
-// remember keeps what made the job fit. A job that never ran out has nothing to remember, whatever was demanded for it.
+// remember keeps what made the job fit. A job that never ran out has nothing to remember, whatever
+// was demanded for it.
 func (p *fitPolicy) remember(r fit.Record) {
 	last := r.Last()
 	if p.spec.Memory == "" || len(last.Remedies) == 0 || !r.Cured() {
 		return
 	}
-	m := fit.Remembered{Command: p.spec.Command, Card: p.spec.Card, Limit: p.spec.GPULimit, Remedies: last.Remedies,
-		Peak: last.Reserved, Attempts: len(r.Attempts), When: time.Now()}
+	m := fit.Remembered{Command: p.spec.Command, Card: p.spec.Card, Limit: p.spec.GPULimit,
+		Remedies: last.Remedies,
+		Peak:     last.Reserved, Attempts: len(r.Attempts), When: time.Now()}
 	before, _ := readMemory(p.spec.Memory)
 	m.RanOut = max(before.RanOut, r.RanOut())
 	m.Remedies = m.Relaxed(last.Limit())
@@ -326,7 +351,8 @@ func (p *fitPolicy) remember(r fit.Record) {
 	}
 }
 
-// waitForCards waits until the cards hold no more than before the job, so that the next attempt finds the same room.
+// waitForCards waits until the cards hold no more than before the job, so that the next attempt
+// finds the same room.
 func (p *fitPolicy) waitForCards() {
 	const slack = 64 << 20
 	deadline := time.Now().Add(p.spec.Patience)
@@ -372,12 +398,14 @@ func (c *cards) names() string {
 }
 
 func setEnv(env []string, name, value string) []string {
-	out := slices.DeleteFunc(slices.Clone(env), func(pair string) bool { return strings.HasPrefix(pair, name+"=") })
+	out := slices.DeleteFunc(slices.Clone(env),
+		func(pair string) bool { return strings.HasPrefix(pair, name+"=") })
 	return append(out, name+"="+value)
 }
 
 // prepareFit gives the first attempt what is forced or remembered, and the monitor its policy.
-func (c *runCmd) prepareFit(s *session, home *store.Store, r *prepared, command []string) (*fitSpec, error) {
+func (c *runCmd) prepareFit(s *session, home *store.Store, r *prepared, command []string) (*fitSpec,
+	error) {
 	if !c.fitFlags.wanted() {
 		return nil, nil
 	}

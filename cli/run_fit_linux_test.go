@@ -17,8 +17,10 @@ import (
 	"memroom/testenv"
 )
 
-// fitted runs a script under `memroom run --fit` and gives its standard output, ours, and the record.
-func fitted(t *testing.T, binary, home string, args ...string) (out, notes string, record fit.Record, code int) {
+// fitted runs a script under `memroom run --fit` and gives its standard output, ours, and the
+// record.
+func fitted(t *testing.T, binary, home string, args ...string) (out, notes string,
+	record fit.Record, code int) {
 	t.Helper()
 	cmd := exec.Command(binary, append([]string{"run"}, args...)...)
 	cmd.Env = append(os.Environ(), "MEMROOM_HOME="+home, "OMP_NUM_THREADS=1")
@@ -41,7 +43,8 @@ func fitted(t *testing.T, binary, home string, args ...string) (out, notes strin
 	return string(data), stderr.String(), record, cmd.ProcessState.ExitCode()
 }
 
-// needsCgroup skips where no hard limit on host memory can be had: a soft one kills on its own clock.
+// needsCgroup skips where no hard limit on host memory can be had: a soft one kills on its own
+// clock.
 func needsCgroup(t *testing.T, binary string) {
 	t.Helper()
 	home := t.TempDir()
@@ -75,8 +78,8 @@ for step in range(3):
     print("step", step, "loss %.5f" % loss.item(), flush=True)
 `
 
-// TestFitRecoversFromHostOOM: a real kernel kill in a cgroup, one relaunch, the same printed losses, and a second run that
-// begins where the first ended.
+// TestFitRecoversFromHostOOM: a real kernel kill in a cgroup, one relaunch, the same printed
+// losses, and a second run that begins where the first ended.
 func TestFitRecoversFromHostOOM(t *testing.T) {
 	python := testenv.Python(t, "torch")
 	binary := buildBinary(t)
@@ -93,15 +96,19 @@ func TestFitRecoversFromHostOOM(t *testing.T) {
 		t.Fatal(err)
 	}
 	home := t.TempDir()
-	out, notes, record, code := fitted(t, binary, home, "--fit", "--host-mem", limit, "--", python, script, rows)
+	out, notes, record, code := fitted(t, binary, home, "--fit", "--host-mem", limit, "--", python,
+		script, rows)
 	if code != 0 || !sameLosses(t, out, string(want)) {
 		t.Fatalf("exit %d, printed %q, want %q\n%s", code, out, want, notes)
 	}
-	if len(record.Attempts) != 2 || record.Attempts[0].OutOf == "" || record.Attempts[1].OutOf != "" {
+	if len(record.Attempts) != 2 || record.Attempts[0].OutOf == "" ||
+		record.Attempts[1].OutOf != "" {
 		t.Fatalf("attempts: %+v\n%s", record.Attempts, notes)
 	}
-	again, notes, record, code := fitted(t, binary, home, "--fit", "--host-mem", limit, "--", python, script, rows)
-	if code != 0 || !sameLosses(t, again, string(want)) || len(record.Attempts) != 1 || !record.Remembered {
+	again, notes, record, code := fitted(t, binary, home, "--fit", "--host-mem", limit, "--",
+		python, script, rows)
+	if code != 0 || !sameLosses(t, again, string(want)) || len(record.Attempts) != 1 ||
+		!record.Remembered {
 		t.Errorf("the second run: exit %d, attempts %+v\n%s", code, record.Attempts, notes)
 	}
 }
@@ -125,7 +132,8 @@ func sameLosses(t *testing.T, got, want string) bool {
 	return true
 }
 
-// TestFitGoesOnFromTheNewestCheckpoint: what the first attempt has saved is not computed again. A log that is newer is no checkpoint.
+// TestFitGoesOnFromTheNewestCheckpoint: what the first attempt has saved is not computed again. A
+// log that is newer is no checkpoint.
 func TestFitGoesOnFromTheNewestCheckpoint(t *testing.T) {
 	python := testenv.Python(t)
 	binary := buildBinary(t)
@@ -147,17 +155,22 @@ for step in range(begin, 4):
 		dir := t.TempDir()
 		older := filepath.Join(dir, fmt.Sprintf(c.saved, 9)) // of another run
 		old := time.Now().Add(-time.Hour)
-		if err := errors.Join(os.WriteFile(filepath.Join(dir, "train.py"), []byte(script), 0o644), os.MkdirAll(filepath.Join(dir, "out"), 0o755),
+		if err := errors.Join(os.WriteFile(filepath.Join(dir, "train.py"), []byte(script), 0o644),
+			os.MkdirAll(filepath.Join(dir, "out"), 0o755),
 			os.WriteFile(older, []byte("9"), 0o644), os.Chtimes(older, old, old)); err != nil {
 			t.Fatal(err)
 		}
 		t.Chdir(dir)
-		args := append([]string{"--fit", "--host-mem", "100MiB", "--resume-with", "{latest} --resume"}, c.flags...)
-		out, notes, record, code := fitted(t, binary, t.TempDir(), append(args, "--", python, "train.py", c.saved)...)
-		if want := "step 0\nstep 1\nstep 2\nstep 3\n"; code != 0 || out != want || len(record.Attempts) != 2 {
+		args := append([]string{"--fit", "--host-mem", "100MiB", "--resume-with",
+			"{latest} --resume"}, c.flags...)
+		out, notes, record, code := fitted(t, binary, t.TempDir(),
+			append(args, "--", python, "train.py", c.saved)...)
+		if want := "step 0\nstep 1\nstep 2\nstep 3\n"; code != 0 || out != want ||
+			len(record.Attempts) != 2 {
 			t.Errorf("%s: exit %d, printed %q, want %q\n%s", c.saved, code, out, want, notes)
 		}
-		if got, want := record.Last().Resumed, fmt.Sprintf(c.saved, 2); !strings.HasSuffix(got, want) {
+		if got, want := record.Last().Resumed, fmt.Sprintf(c.saved, 2); !strings.HasSuffix(got,
+			want) {
 			t.Errorf("went on from %q, not from %s", got, want)
 		}
 	}
@@ -169,11 +182,14 @@ func TestFitEndsWhenNothingFits(t *testing.T) {
 	binary := buildBinary(t)
 	needsCgroup(t, binary)
 	script := filepath.Join(t.TempDir(), "hog.py")
-	if err := os.WriteFile(script, []byte("x = b'1' * (400 << 20)\nprint(len(x))\n"), 0o644); err != nil {
+	if err := os.WriteFile(script, []byte("x = b'1' * (400 << 20)\nprint(len(x))\n"),
+		0o644); err != nil {
 		t.Fatal(err)
 	}
-	out, notes, record, code := fitted(t, binary, t.TempDir(), "--fit", "--host-mem", "100MiB", "--", python, script)
-	if code != 137 || out != "" || !strings.Contains(record.Impossible, "nothing to act on") || len(record.Attempts) != 2 {
+	out, notes, record, code := fitted(t, binary, t.TempDir(), "--fit", "--host-mem", "100MiB",
+		"--", python, script)
+	if code != 137 || out != "" || !strings.Contains(record.Impossible, "nothing to act on") ||
+		len(record.Attempts) != 2 {
 		t.Errorf("exit %d, printed %q, record %+v\n%s", code, out, record, notes)
 	}
 	if !strings.Contains(notes, record.Impossible) {
@@ -181,7 +197,8 @@ func TestFitEndsWhenNothingFits(t *testing.T) {
 	}
 }
 
-// TestFitRemembersOnlyCures: a remedy that was demanded for a job which never ran out is not begun with the next time.
+// TestFitRemembersOnlyCures: a remedy that was demanded for a job which never ran out is not begun
+// with the next time.
 func TestFitRemembersOnlyCures(t *testing.T) {
 	python := testenv.Python(t)
 	binary := buildBinary(t)
@@ -190,8 +207,10 @@ func TestFitRemembersOnlyCures(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, args := range [][]string{{"--remedy", "micro_batch=4"}, nil} {
-		out, notes, record, code := fitted(t, binary, home, append(append([]string{"--fit"}, args...), "--", python, script)...)
-		if code != 0 || out != "done\n" || record.Remembered || strings.Contains(notes, "earlier run") {
+		out, notes, record, code := fitted(t, binary, home, append(append([]string{"--fit"},
+			args...), "--", python, script)...)
+		if code != 0 || out != "done\n" || record.Remembered ||
+			strings.Contains(notes, "earlier run") {
 			t.Errorf("%q: exit %d, printed %q, record %+v\n%s", args, code, out, record, notes)
 		}
 	}
@@ -200,7 +219,8 @@ func TestFitRemembersOnlyCures(t *testing.T) {
 	}
 }
 
-// TestFitJudgesEachAttemptByItself: the text of an earlier attempt, in the same output, is no evidence against a later one.
+// TestFitJudgesEachAttemptByItself: the text of an earlier attempt, in the same output, is no
+// evidence against a later one.
 func TestFitJudgesEachAttemptByItself(t *testing.T) {
 	python := testenv.Python(t)
 	binary := buildBinary(t)
@@ -216,7 +236,8 @@ raise ValueError("the labels are wrong")
 		t.Fatal(err)
 	}
 	_, notes, record, code := fitted(t, binary, t.TempDir(), "--fit", "--", python, "train.py")
-	if code != 1 || len(record.Attempts) != 2 || record.Last().OutOf != "" || record.Last().Failed != "ValueError: the labels are wrong" {
+	if code != 1 || len(record.Attempts) != 2 || record.Last().OutOf != "" ||
+		record.Last().Failed != "ValueError: the labels are wrong" {
 		t.Errorf("exit %d, attempts %+v\n%s", code, record.Attempts, notes)
 	}
 	if !strings.Contains(notes, "failed with ValueError: the labels are wrong") {
@@ -224,7 +245,8 @@ raise ValueError("the labels are wrong")
 	}
 }
 
-// TestFitRetreats: where a second run of the program's calls goes wrong, the next attempt leaves its calls whole.
+// TestFitRetreats: where a second run of the program's calls goes wrong, the next attempt leaves
+// its calls whole.
 func TestFitRetreats(t *testing.T) {
 	python := testenv.Python(t)
 	binary := buildBinary(t)
@@ -247,7 +269,8 @@ print("done")
 	for _, a := range record.Attempts {
 		ends = append(ends, a.Ending())
 	}
-	if code != 0 || out != "done\n" || len(ends) != 3 || !strings.HasPrefix(ends[1], "failed with CheckpointError") {
+	if code != 0 || out != "done\n" || len(ends) != 3 || !strings.HasPrefix(ends[1],
+		"failed with CheckpointError") {
 		t.Errorf("exit %d, printed %q, attempts %q\n%s", code, out, ends, notes)
 	}
 }

@@ -22,7 +22,8 @@ import (
 // Run is the front end of a run.
 func (c *runCmd) Run(s *session) error {
 	if len(c.Command) > 0 && strings.HasPrefix(c.Command[0], "-") && c.Command[0] != "--" {
-		return exitWith(exitUsage, "unknown flag %s: see memroom run --help; the command comes after --", c.Command[0])
+		return exitWith(exitUsage,
+			"unknown flag %s: see memroom run --help; the command comes after --", c.Command[0])
 	}
 	command := withoutDashes(c.Command)
 	if len(command) == 0 {
@@ -55,13 +56,17 @@ func (c *runCmd) Run(s *session) error {
 	if err != nil {
 		return exitWith(exitNotStarted, "%w", err)
 	}
-	launch := supervise.Launch{Attempt: 1, Path: path, Args: r.args, Env: r.env, Dir: r.run.Dir, HostLimit: c.HostMem,
-		Streams: supervise.PlanStreams(in, out, errs), Monitor: []string{"memroom", monitorWord, r.folder.Dir, r.spec}, Policy: c.fitFlags.wanted()}
+	launch := supervise.Launch{Attempt: 1, Path: path, Args: r.args, Env: r.env, Dir: r.run.Dir,
+		HostLimit: c.HostMem,
+		Streams:   supervise.PlanStreams(in, out, errs), Monitor: []string{"memroom", monitorWord,
+			r.folder.Dir, r.spec}, Policy: c.fitFlags.wanted()}
 	if c.Detach || c.View {
-		launch.Streams = supervise.Streams{In: supervise.Null, Out: supervise.Pipe, Err: supervise.Pipe, Merged: true}
+		launch.Streams = supervise.Streams{In: supervise.Null, Out: supervise.Pipe,
+			Err: supervise.Pipe, Merged: true}
 		in = nil
 	}
-	if err := supervise.StartKeeper([]string{"memroom", keeperWord, r.folder.Dir}, os.Environ(), in); err != nil {
+	if err := supervise.StartKeeper([]string{"memroom", keeperWord, r.folder.Dir}, os.Environ(),
+		in); err != nil {
 		return exitWith(exitNotStarted, "%w", err)
 	}
 	front := &supervise.Front{Files: runFiles(r.folder), In: in, Out: out, Err: errs}
@@ -97,8 +102,9 @@ func leave(s *session, front *supervise.Front, id string) error {
 	return nil
 }
 
-// found says what was learnt while the command runs. On a terminal it would tear the command's progress bar: there the
-// summary and `memroom top` show it, and only what will not get better by itself is said at once.
+// found says what was learnt while the command runs. On a terminal it would tear the command's
+// progress bar: there the summary and `memroom top` show it, and only what will not get better by
+// itself is said at once.
 func (c *runCmd) found(s *session, front *supervise.Front, f event.Finding) {
 	errs, ok := s.Err.(*os.File)
 	if c.Quiet || !ok || isTerminal(errs) && (f.Severity != event.SeverityError || c.View) {
@@ -107,7 +113,8 @@ func (c *runCmd) found(s *session, front *supervise.Front, f event.Finding) {
 	besideOutput(s, front, fmt.Sprintf("found %s: %s", f.Kind, f.Title))
 }
 
-// besideOutput writes a line of ours while the command writes too, perhaps a progress bar to a terminal that is raw.
+// besideOutput writes a line of ours while the command writes too, perhaps a progress bar to a
+// terminal that is raw.
 func besideOutput(s *session, front *supervise.Front, text string) {
 	if front.Raw() {
 		s.note("\r\nmemroom: %s\r", text)
@@ -116,8 +123,8 @@ func besideOutput(s *session, front *supervise.Front, text string) {
 	s.note("memroom: %s", text)
 }
 
-// checkOnPressure refuses a word in capitals that is neither a signal nor a program: a misspelt signal would be found out at the
-// moment it is needed. Everything else is for the shell to judge.
+// checkOnPressure refuses a word in capitals that is neither a signal nor a program: a misspelt
+// signal would be found out at the moment it is needed. Everything else is for the shell to judge.
 func checkOnPressure(action string) error {
 	shouted := action != "" && strings.Trim(action, "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789") == ""
 	if !shouted || supervise.SignalNumber(action) != 0 {
@@ -126,7 +133,8 @@ func checkOnPressure(action string) error {
 	if _, err := exec.LookPath(action); err == nil {
 		return nil
 	}
-	return exitWith(exitUsage, "--on-pressure %s: neither a signal (USR1, TERM) nor a command that is found", action)
+	return exitWith(exitUsage,
+		"--on-pressure %s: neither a signal (USR1, TERM) nor a command that is found", action)
 }
 
 // withoutDashes drops the -- that separates the command from our flags.
@@ -192,15 +200,17 @@ func (c *runCmd) prepare(s *session, command []string) (*prepared, error) {
 	if err != nil {
 		return nil, err
 	}
-	spec := monitorSpec{HostMem: c.HostMem, Grace: c.Grace, OnPressure: c.OnPressure, PressureAt: c.PressureAt,
-		Report: []byte(absolute(c.JSON)), Verdict: []byte(absolute(c.Verdict)), Socket: []byte(socket), Fit: fitting}
+	spec := monitorSpec{HostMem: c.HostMem, Grace: c.Grace, OnPressure: c.OnPressure,
+		PressureAt: c.PressureAt,
+		Report:     []byte(absolute(c.JSON)), Verdict: []byte(absolute(c.Verdict)),
+		Socket: []byte(socket), Fit: fitting}
 	text, err := json.Marshal(spec)
 	r.spec = string(text)
 	return r, err
 }
 
-// newFolder makes a folder in the store, or where that cannot be written, somewhere that can: a training is not refused
-// because its record cannot be kept.
+// newFolder makes a folder in the store, or where that cannot be written, somewhere that can: a
+// training is not refused because its record cannot be kept.
 func newFolder(s *session, now time.Time) (*store.Store, *store.Folder, error) {
 	home, err := store.DefaultHome()
 	var folder *store.Folder
@@ -240,8 +250,10 @@ func openPrivate(home string) (*store.Store, error) {
 func (c *runCmd) describe(id string, command []string) event.Run {
 	dir, _ := os.Getwd()
 	host, _ := os.Hostname()
-	run := event.Run{ID: id, Name: c.Name, Tags: c.Tag, Command: store.MaskArguments(command), Dir: dir, Host: host, Group: c.Group,
-		NodeRank: c.NodeRank, Env: store.KeptEnvironment(os.Environ()), Started: time.Now(), Version: readVersion().Version,
+	run := event.Run{ID: id, Name: c.Name, Tags: c.Tag, Command: store.MaskArguments(command),
+		Dir: dir, Host: host, Group: c.Group,
+		NodeRank: c.NodeRank, Env: store.KeptEnvironment(os.Environ()), Started: time.Now(),
+		Version: readVersion().Version,
 		HostMem: c.HostMem, GPUMem: c.GPUMem}
 	if u, err := user.Current(); err == nil {
 		run.User = u.Username
@@ -249,7 +261,8 @@ func (c *runCmd) describe(id string, command []string) event.Run {
 	return run
 }
 
-// installProbe puts the probe into the command's environment. Where that fails the meters go on without it.
+// installProbe puts the probe into the command's environment. Where that fails the meters go on
+// without it.
 func (c *runCmd) installProbe(s *session, home *store.Store, r *prepared) (socket string) {
 	r.env = os.Environ()
 	if !c.Probe || os.Getenv("MEMROOM_OFF") == "1" {
@@ -262,11 +275,13 @@ func (c *runCmd) installProbe(s *session, home *store.Store, r *prepared) (socke
 	}
 	socket = probeSocket(r.folder)
 	_ = os.Mkdir(r.folder.Dumps(), 0o700)
-	r.env = probe.Setup{Dir: dir, Socket: socket, Run: r.folder.ID, Dumps: r.folder.Dumps(), GPUMem: c.GPUMem}.Environ(os.Environ())
+	r.env = probe.Setup{Dir: dir, Socket: socket, Run: r.folder.ID, Dumps: r.folder.Dumps(),
+		GPUMem: c.GPUMem}.Environ(os.Environ())
 	return socket
 }
 
-// probeSocket is a path short enough for a socket's address: in the run's folder, or in a private one.
+// probeSocket is a path short enough for a socket's address: in the run's folder, or in a private
+// one.
 func probeSocket(folder *store.Folder) string {
 	path := folder.Path("probe.sock")
 	if len(path) <= 100 {
@@ -280,7 +295,8 @@ func probeSocket(folder *store.Folder) string {
 }
 
 // conclude prints the summary and gives the command's exit code.
-func (c *runCmd) conclude(s *session, front *supervise.Front, folder *store.Folder, state supervise.State, failure error) error {
+func (c *runCmd) conclude(s *session, front *supervise.Front, folder *store.Folder,
+	state supervise.State, failure error) error {
 	if failure != nil {
 		exit, err := folder.Exit()
 		if err != nil {
@@ -309,8 +325,8 @@ func (c *runCmd) conclude(s *session, front *supervise.Front, folder *store.Fold
 	return exitQuietly(state.Exit.Code)
 }
 
-// wantsSummary: on a terminal always. Elsewhere stderr is the command's, unchanged, unless memory is what ended it or
-// something was found.
+// wantsSummary: on a terminal always. Elsewhere stderr is the command's, unchanged, unless memory
+// is what ended it or something was found.
 func (c *runCmd) wantsSummary(s *session, summary event.Summary) bool {
 	if c.Quiet {
 		return false
@@ -322,5 +338,6 @@ func (c *runCmd) wantsSummary(s *session, summary event.Summary) bool {
 }
 
 func runFiles(f *store.Folder) supervise.Files {
-	return supervise.Files{Dir: f.Dir, Output: f.Output(), Errors: f.Errors(), Exit: f.ExitFile(), State: f.StateFile()}
+	return supervise.Files{Dir: f.Dir, Output: f.Output(), Errors: f.Errors(), Exit: f.ExitFile(),
+		State: f.StateFile()}
 }

@@ -4,7 +4,8 @@ package cli
 
 // Run says what is missing: cgroups, subreapers and /proc are Linux.
 func (c *runCmd) Run(s *session) error {
-	return exitWith(exitNotStarted, "run needs Linux (on Windows: WSL2); plan, explain, snapshot and replay work here")
+	return exitWith(exitNotStarted,
+		"run needs Linux (on Windows: WSL2); plan, explain, snapshot and replay work here")
 }
 
 // inner processes exist on Linux only.

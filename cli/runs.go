@@ -41,7 +41,8 @@ func (c *runsCmd) Run(s *session) error {
 		}
 		s.note("%d runs indexed", n)
 	}
-	rows, err := kept.List(store.Filter{Name: c.Name, Tag: c.Tag, Group: c.Group, OOM: c.OOM, Failed: c.Failed, Active: c.Active, Limit: max(0, c.Limit)})
+	rows, err := kept.List(store.Filter{Name: c.Name, Tag: c.Tag, Group: c.Group, OOM: c.OOM,
+		Failed: c.Failed, Active: c.Active, Limit: max(0, c.Limit)})
 	if err != nil {
 		return err
 	}
@@ -78,7 +79,8 @@ func printRows(w io.Writer, rows []store.Row, now time.Time) error {
 		if grouped {
 			group = groupOf(r.Group, r.NodeRank, r.Host) + "\t"
 		}
-		fmt.Fprintf(table, "%s\t%s\t%s%s\t%s\t%s\t%s\t%s\t%s\n", r.ID, clip(r.Name, 40), group, outcome(r), took, sizeOrNothing(r.PeakHost), sizeOrNothing(r.PeakGPU),
+		fmt.Fprintf(table, "%s\t%s\t%s%s\t%s\t%s\t%s\t%s\t%s\n", r.ID, clip(r.Name, 40), group,
+			outcome(r), took, sizeOrNothing(r.PeakHost), sizeOrNothing(r.PeakGPU),
 			countOrNothing(r.Steps), clip(r.Command, 60))
 	}
 	return table.Flush()

@@ -27,7 +27,8 @@ type showCmd struct {
 }
 
 func (showCmd) examples() []example {
-	return []example{{line: "memroom run -- true && memroom show --share"}, {line: "memroom run --name tiny -- echo hello && memroom show tiny --output"}}
+	return []example{{line: "memroom run -- true && memroom show --share"},
+		{line: "memroom run --name tiny -- echo hello && memroom show tiny --output"}}
 }
 
 // shown is the record of a run as --json prints it.
@@ -132,13 +133,15 @@ func printShown(w io.Writer, v shown) error {
 	if v.Name != "" {
 		fmt.Fprintf(w, "  %s", clip(v.Name, anyLength))
 	}
-	fmt.Fprintf(w, "\ncommand  %s\nstarted  %s", clip(strings.Join(v.Run.Command, " "), anyLength), v.Started.Format("2006-01-02 15:04:05"))
+	fmt.Fprintf(w, "\ncommand  %s\nstarted  %s", clip(strings.Join(v.Run.Command, " "), anyLength),
+		v.Started.Format("2006-01-02 15:04:05"))
 	if v.Host != "" {
 		fmt.Fprintf(w, " on %s", v.Host)
 	}
 	fmt.Fprintln(w)
 	if v.Group != "" {
-		fmt.Fprintf(w, "group    %s (memroom runs --group %s)\n", groupOf(v.Group, v.NodeRank, v.Host), v.Group)
+		fmt.Fprintf(w, "group    %s (memroom runs --group %s)\n",
+			groupOf(v.Group, v.NodeRank, v.Host), v.Group)
 	}
 	if len(v.Tags) > 0 {
 		fmt.Fprintf(w, "tags     %s\n", strings.Join(v.Tags, ", "))

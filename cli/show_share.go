@@ -15,8 +15,8 @@ var absolutePath = sync.OnceValue(func() *regexp.Regexp { return regexp.MustComp
 // address finds IPv4 addresses.
 var address = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`\b\d{1,3}(\.\d{1,3}){3}\b`) })
 
-// hider gives a function that takes out of a text what tells where a run was made: folders, the host's name, the user's
-// and addresses.
+// hider gives a function that takes out of a text what tells where a run was made: folders, the
+// host's name, the user's and addresses.
 func hider(run event.Run) func(string) string {
 	return func(text string) string {
 		text = absolutePath().ReplaceAllStringFunc(text, func(path string) string {

@@ -81,7 +81,8 @@ func (c *snapshotCmd) Run(s *session) error {
 	return t.Err()
 }
 
-// boundGarbage trades time for memory on large files, so that two gigabytes are summarised in less than one.
+// boundGarbage trades time for memory on large files, so that two gigabytes are summarised in less
+// than one.
 func boundGarbage(path string, s *session) (restore func()) {
 	const large = 256 << 20
 	info, err := os.Stat(path)
@@ -104,21 +105,26 @@ func (c *snapshotCmd) analyse(read *trace.Snapshot) ([]report.Device, error) {
 			continue
 		}
 		analysis, replayed := diagnose.ReplaySnapshot(read, rec)
-		devices = append(devices, report.Device{Snapshot: analysis, WhatIf: c.compare(rec, analysis, replayed)})
+		devices = append(devices, report.Device{Snapshot: analysis,
+			WhatIf: c.compare(rec, analysis, replayed)})
 	}
 	switch {
 	case len(devices) > 0:
 		return devices, nil
 	case c.Device >= 0:
-		return nil, fmt.Errorf("%s has nothing about device %d: it has %d devices; leave --device out to see them", c.File, c.Device, len(read.Recordings))
+		return nil,
+			fmt.Errorf("%s has nothing about device %d: it has %d devices; leave --device out to see them", c.File, c.Device, len(read.Recordings))
 	default:
-		return nil, fmt.Errorf("%s is a snapshot without memory and without history: was it taken before the first CUDA tensor?", c.File)
+		return nil,
+			fmt.Errorf("%s is a snapshot without memory and without history: was it taken before the first CUDA tensor?", c.File)
 	}
 }
 
-// compare replays the requests under other settings; nil where there is nothing to compare. A recording that ends in a
-// failure is compared under the memory it had then, so that the table says which settings would have passed.
-func (c *snapshotCmd) compare(rec *event.Recording, s *diagnose.Snapshot, replayed *allocsim.Replayed) *allocsim.Table {
+// compare replays the requests under other settings; nil where there is nothing to compare. A
+// recording that ends in a failure is compared under the memory it had then, so that the table says
+// which settings would have passed.
+func (c *snapshotCmd) compare(rec *event.Recording, s *diagnose.Snapshot,
+	replayed *allocsim.Replayed) *allocsim.Table {
 	if c.NoWhatIf || replayed == nil || s.Allocs == 0 {
 		return nil
 	}
@@ -128,7 +134,8 @@ func (c *snapshotCmd) compare(rec *event.Recording, s *diagnose.Snapshot, replay
 	}
 	limit, under := c.AllocLimit, "with at most %s reserved"
 	if n := len(s.OOMs); limit == 0 && n > 0 {
-		limit, under = s.OOMs[n-1].Capacity(), "up to the request that failed, where the recording ends, and with at most %s reserved"
+		limit, under = s.OOMs[n-1].Capacity(),
+			"up to the request that failed, where the recording ends, and with at most %s reserved"
 	}
 	table, err := replayed.WhatIf(allocsim.Options{Limit: limit}, rec.Settings.Conf)
 	if err != nil {
@@ -166,7 +173,10 @@ func (c *snapshotCmd) writeFiles(s *session, result snapshotResult, devices []re
 		path  string
 		write func(io.Writer) error
 	}{
-		{c.HTML, func(w io.Writer) error { return report.SnapshotHTML(w, filepath.Base(c.File), result.notes(), devices) }},
+		{c.HTML, func(w io.Writer) error {
+			return report.SnapshotHTML(w, filepath.Base(c.File),
+				result.notes(), devices)
+		}},
 		{c.Pprof, func(w io.Writer) error { return report.SnapshotPprof(w, devices) }},
 		{c.Perfetto, func(w io.Writer) error { return report.SnapshotPerfetto(w, devices) }},
 	} {
@@ -181,8 +191,8 @@ func (c *snapshotCmd) writeFiles(s *session, result snapshotResult, devices []re
 	return nil
 }
 
-// writeWhole writes a file completely or not at all: a full disk leaves the old one. What is no regular file (a pipe,
-// /dev/stdout) is written to directly.
+// writeWhole writes a file completely or not at all: a full disk leaves the old one. What is no
+// regular file (a pipe, /dev/stdout) is written to directly.
 func writeWhole(path string, write func(io.Writer) error) error {
 	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
 		f, err := os.OpenFile(path, os.O_WRONLY, 0)

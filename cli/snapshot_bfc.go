@@ -10,7 +10,8 @@ import (
 	"memroom/trace"
 )
 
-// isBFCDump tells a TF_BFC_MEMORY_DUMP file from a pickle by its first byte: the tag of the allocator's name.
+// isBFCDump tells a TF_BFC_MEMORY_DUMP file from a pickle by its first byte: the tag of the
+// allocator's name.
 func isBFCDump(path string) bool {
 	f, err := os.Open(path)
 	if err != nil {

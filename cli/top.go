@@ -43,13 +43,15 @@ type topLine struct {
 }
 
 func (topCmd) examples() []example {
-	return []example{{line: "memroom run -- sleep 0.5 && memroom top --once"}, {line: "memroom run -- sleep 0.5 && memroom top --once --json"}}
+	return []example{{line: "memroom run -- sleep 0.5 && memroom top --once"},
+		{line: "memroom run -- sleep 0.5 && memroom top --once --json"}}
 }
 
 // Run follows the files of the run: it needs nothing of the processes that write them.
 func (c *topCmd) Run(s *session) error {
 	if c.Every < shortestEvery {
-		return exitWith(exitUsage, "--every %v is too often; readings come four times a second", c.Every)
+		return exitWith(exitUsage, "--every %v is too often; readings come four times a second",
+			c.Every)
 	}
 	kept, err := openStore()
 	if err != nil {
@@ -98,7 +100,8 @@ func (c *topCmd) print(s *session, f *follower) error {
 		_, err := fmt.Fprintln(s.Out, f.line())
 		return err
 	}
-	line := topLine{ID: f.folder.ID, Status: f.folder.Row().Status, HostLimit: f.hostWall(), Sample: f.last, StepRate: f.stepRate, Findings: f.findings,
+	line := topLine{ID: f.folder.ID, Status: f.folder.Row().Status, HostLimit: f.hostWall(),
+		Sample: f.last, StepRate: f.stepRate, Findings: f.findings,
 		Forecasts: f.now.Forecasts, Host: f.now.Host, Cards: f.now.Accounts}
 	if f.step.Step.Step > 0 {
 		line.Step = &f.step
@@ -129,11 +132,13 @@ type follower struct {
 	now      supervise.Now
 }
 
-// historyKept is how many readings the graph can show: half an hour at four a second, thinned as it grows.
+// historyKept is how many readings the graph can show: half an hour at four a second, thinned as it
+// grows.
 const historyKept = 7200
 
 func newFollower(folder *store.Folder) *follower {
-	f := &follower{folder: folder, samples: newTail(folder.Path("samples.jsonl")), steps: newTail(folder.Path("steps.jsonl")),
+	f := &follower{folder: folder, samples: newTail(folder.Path("samples.jsonl")),
+		steps:  newTail(folder.Path("steps.jsonl")),
 		events: newTail(folder.Path("events.jsonl"))}
 	f.run, _ = folder.Run()
 	return f
@@ -172,7 +177,8 @@ func (f *follower) update() {
 func (f *follower) forecasts() []string {
 	var lines []string
 	for _, p := range f.now.Forecasts {
-		lines = append(lines, fmt.Sprintf("%s: out of memory in about %s, at step ~%d (%d to %d)", p.What, report.Span(p.In.Seconds()), p.Step, p.LowStep, p.HighStep))
+		lines = append(lines, fmt.Sprintf("%s: out of memory in about %s, at step ~%d (%d to %d)",
+			p.What, report.Span(p.In.Seconds()), p.Step, p.LowStep, p.HighStep))
 	}
 	return lines
 }
@@ -194,9 +200,11 @@ func wallOf(run event.Run, s event.Sample) event.Bytes {
 // line is the state of the run in one line.
 func (f *follower) line() string {
 	parts := []string{fmt.Sprintf("%s  %s", f.folder.ID, report.Span(float64(f.last.AtMS)/1000))}
-	parts = append(parts, fmt.Sprintf("host %s of %s (%d processes)", f.last.Unreclaimable(), f.hostWall(), f.last.Processes))
+	parts = append(parts, fmt.Sprintf("host %s of %s (%d processes)", f.last.Unreclaimable(),
+		f.hostWall(), f.last.Processes))
 	for _, d := range f.last.Devices {
-		parts = append(parts, fmt.Sprintf("%s %s of %s, %d %% busy", d.Name, d.Used, d.Total, d.Utilisation))
+		parts = append(parts, fmt.Sprintf("%s %s of %s, %d %% busy", d.Name, d.Used, d.Total,
+			d.Utilisation))
 	}
 	if f.step.Step.Step > 0 {
 		parts = append(parts, fmt.Sprintf("step %d, %.3g/s", f.step.Step.Step, f.stepRate))

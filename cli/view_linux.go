@@ -12,8 +12,8 @@ import (
 	"memroom/supervise"
 )
 
-// view shows the live picture while the command runs; its output is kept, and the end of it shown below the picture. On
-// something that is no terminal it prints a line every ten seconds instead.
+// view shows the live picture while the command runs; its output is kept, and the end of it shown
+// below the picture. On something that is no terminal it prints a line every ten seconds instead.
 func (c *runCmd) view(s *session, front *supervise.Front, folder *store.Folder) error {
 	end := &lastLines{}
 	front.Show = func(_ int, data []byte) { end.add(data) }
@@ -80,7 +80,8 @@ func (l *lastLines) add(data []byte) {
 	}
 }
 
-// last gives the last lines. A progress bar's earlier states, before a carriage return, are left out.
+// last gives the last lines. A progress bar's earlier states, before a carriage return, are left
+// out.
 func (l *lastLines) last(n int) []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -2,8 +2,9 @@ package diagnose
 
 import "memroom/event"
 
-// Account says where every byte of a limit is. Its lines add up to Limit exactly: what cannot be attributed is a line of
-// its own, and what two sources both claim is in it once. No line is negative.
+// Account says where every byte of a limit is. Its lines add up to Limit exactly: what cannot be
+// attributed is a line of its own, and what two sources both claim is in it once. No line is
+// negative.
 type Account struct {
 	Limit   event.Bytes    `json:"limit"`
 	Lines   []AccountEntry `json:"lines"`
@@ -43,26 +44,30 @@ type Holding struct {
 	Allocated, Reserved, Split    event.Bytes
 }
 
-// Card makes the account of a card from what the driver says of it and what the probes say of the run's processes. A
-// process without a probe shows up under context and libraries, with a note.
+// Card makes the account of a card from what the driver says of it and what the probes say of the
+// run's processes. A process without a probe shows up under context and libraries, with a note.
 func Card(d event.DeviceSample, holdings []Holding) Account {
 	var sum Holding
 	for _, h := range holdings {
-		sum.Weights, sum.Gradients, sum.Optimizer = sum.Weights+h.Weights, sum.Gradients+h.Gradients, sum.Optimizer+h.Optimizer
-		sum.Allocated, sum.Reserved, sum.Split = sum.Allocated+h.Allocated, sum.Reserved+h.Reserved, sum.Split+h.Split
+		sum.Weights, sum.Gradients, sum.Optimizer = sum.Weights+h.Weights,
+			sum.Gradients+h.Gradients, sum.Optimizer+h.Optimizer
+		sum.Allocated, sum.Reserved, sum.Split = sum.Allocated+h.Allocated, sum.Reserved+h.Reserved,
+			sum.Split+h.Split
 	}
 	a := Account{Limit: d.Total}
 	a.add(LineWeights, sum.Weights, "")
 	a.add(LineGradients, sum.Gradients, "")
 	a.add(LineOptimizer, sum.Optimizer, "")
-	a.add(LineActivations, max(0, sum.Allocated-sum.Weights-sum.Gradients-sum.Optimizer), "allocated bytes that are none of the above")
+	a.add(LineActivations, max(0, sum.Allocated-sum.Weights-sum.Gradients-sum.Optimizer),
+		"allocated bytes that are none of the above")
 	split := min(sum.Split, max(0, sum.Reserved-sum.Allocated))
 	a.add(LineCache, max(0, sum.Reserved-sum.Allocated-split), "reserved, whole segments free")
 	a.add(LineFragmentation, split, "free parts of segments in use")
 	ours := d.Ours
 	note := ""
 	if ours == 0 && len(holdings) > 0 {
-		ours, note = d.Used-d.Others, "by difference: the driver does not say what each process holds"
+		ours, note = d.Used-d.Others,
+			"by difference: the driver does not say what each process holds"
 	}
 	if len(holdings) == 0 && ours > 0 {
 		note = "no probe reports from this card, so all of the run's memory is here"
@@ -80,12 +85,14 @@ func Host(s event.Sample, limit event.Bytes) Account {
 	anonymous, shared := s.Anonymous, s.Shared
 	note := "processes that share pages after a fork count them once each"
 	switch c := s.Cgroup; {
-	case c != nil && c.Anon > 0 && (c.Own || c.Limit > 0 && c.Limit <= limit): // the kernel counts each page once
+	// the kernel counts each page once
+	case c != nil && c.Anon > 0 && (c.Own || c.Limit > 0 && c.Limit <= limit):
 		anonymous, shared, note = c.Anon, c.Shmem, "of the cgroup"
 	case s.Held > 0: // what is shared is shared in both alike, as far as one can tell
 		part := float64(s.Held) / float64(max(1, anonymous+shared))
 		anonymous = event.Bytes(part * float64(anonymous))
-		shared, note = s.Held-anonymous, "pages that forked processes share are in it once, as far as can be told"
+		shared, note = s.Held-anonymous,
+			"pages that forked processes share are in it once, as far as can be told"
 	}
 	a.add(LineAnonymous, anonymous, note)
 	a.add(LineShared, shared, "")
@@ -99,7 +106,8 @@ func Host(s event.Sample, limit event.Bytes) Account {
 		a.add(LineOthers, used-c.Current, "in the cgroup that sets the limit")
 		free = max(0, limit-used)
 	case s.Machine != nil && s.Machine.Total <= limit:
-		// What is available to programs is free, or pages of files that can be dropped: the run's own among them.
+		// What is available to programs is free, or pages of files that can be dropped: the run's
+		// own among them.
 		file := min(s.File, s.Machine.Available)
 		a.add(LineFile, file, "the kernel may drop them")
 		free = max(0, s.Machine.Available-file)
@@ -116,8 +124,8 @@ func (a *Account) add(name string, bytes event.Bytes, note string) {
 	a.Lines = append(a.Lines, AccountEntry{Name: name, Bytes: bytes, Note: note})
 }
 
-// close adds what is missing to the limit as unattributed, and what is free. Where there is too much instead, the largest lines
-// hold what others hold as well.
+// close adds what is missing to the limit as unattributed, and what is free. Where there is too
+// much instead, the largest lines hold what others hold as well.
 func (a *Account) close(free event.Bytes) {
 	rest := a.Limit - free
 	for _, line := range a.Lines {
@@ -138,7 +146,8 @@ func (a *Account) close(free event.Bytes) {
 		line := &a.Lines[largest]
 		taken := min(-rest, line.Bytes)
 		line.Bytes, rest = line.Bytes-taken, rest+taken
-		if line.Note = "without " + taken.String() + " that another source claims too: they were not read at the same moment"; a.Over > 0 {
+		if line.Note = "without " + taken.String() +
+			" that another source claims too: they were not read at the same moment"; a.Over > 0 {
 			line.Note = "without what is over the limit"
 		}
 	}

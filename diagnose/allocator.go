@@ -7,8 +7,9 @@ import (
 	"memroom/event"
 )
 
-// fragmentWatch sees an allocator that holds much more than the program ever needed at once: free bytes lie in pieces that
-// no request fits into. What the cache holds between steps is no evidence, only what it holds beyond the peak.
+// fragmentWatch sees an allocator that holds much more than the program ever needed at once: free
+// bytes lie in pieces that no request fits into. What the cache holds between steps is no evidence,
+// only what it holds beyond the peak.
 type fragmentWatch struct {
 	peak  event.Bytes // highest allocated ever seen: the program may reset its own
 	steps int
@@ -35,16 +36,17 @@ func (f *fragmentWatch) step(row event.Step, limits Thresholds) []event.Finding 
 	}
 	f.said = true
 	return []event.Finding{{
-		Kind: "fragmentation", Severity: event.SeverityWarning, Step: row.Step, Bytes: idle, Confidence: 0.8,
-		Title: fmt.Sprintf("%s: the allocator reserved %s, %s more than the program ever used at once", memoryOf(row.Device), row.Reserved, idle),
+		Kind: "fragmentation", Severity: event.SeverityWarning, Step: row.Step, Bytes: idle,
+		Confidence: 0.8,
+		Title:      fmt.Sprintf("%s: the allocator reserved %s, %s more than the program ever used at once", memoryOf(row.Device), row.Reserved, idle),
 		Evidence: []string{fmt.Sprintf("highest allocated %s, reserved %s, of it %s in partly used segments after the step",
 			f.peak, row.Reserved, row.InactiveSplit)},
 		Remedies: []string{"expandable_segments", "max_split_size", "roundup", "empty_cache"},
 	}}
 }
 
-// thrashWatch sees an allocator that empties its cache again and again to serve requests: each time costs a
-// synchronisation and all the mallocs anew.
+// thrashWatch sees an allocator that empties its cache again and again to serve requests: each time
+// costs a synchronisation and all the mallocs anew.
 type thrashWatch struct {
 	seen []retry
 	said bool
@@ -65,14 +67,17 @@ func (t *thrashWatch) step(row event.Step, limits Thresholds) []event.Finding {
 	}
 	t.said = true
 	return []event.Finding{{
-		Kind: "thrash", Severity: event.SeverityWarning, Step: row.Step, Bytes: row.Reserved, Confidence: 0.95,
-		Title:    fmt.Sprintf("%s is at its limit: the allocator had to empty its cache %d times within %d steps to go on, and steps are slowed", memoryOf(row.Device), count, limits.ThrashSteps),
-		Evidence: []string{fmt.Sprintf("num_alloc_retries rose from %d to %d, reserved %s", t.seen[0].total, row.Retries, row.Reserved)},
+		Kind: "thrash", Severity: event.SeverityWarning, Step: row.Step, Bytes: row.Reserved,
+		Confidence: 0.95,
+		Title:      fmt.Sprintf("%s is at its limit: the allocator had to empty its cache %d times within %d steps to go on, and steps are slowed", memoryOf(row.Device), count, limits.ThrashSteps),
+		Evidence: []string{fmt.Sprintf("num_alloc_retries rose from %d to %d, reserved %s",
+			t.seen[0].total, row.Retries, row.Reserved)},
 		Remedies: []string{"expandable_segments", "micro_batch", "checkpointing"},
 	}}
 }
 
-// spikeWatch sees a step that needs far more than its neighbours, and a phase that lifts the peak above all steps.
+// spikeWatch sees a step that needs far more than its neighbours, and a phase that lifts the peak
+// above all steps.
 type spikeWatch struct {
 	recent  []float64 // what was live when backward began, of the last steps
 	peak    event.Bytes
@@ -97,12 +102,16 @@ func (s *spikeWatch) step(row event.Step, limit event.Bytes, limits Thresholds) 
 	s.phase, s.peak = "", max(s.peak, row.PeakAllocated)
 	at := float64(row.AtBackward)
 	usual := median(s.recent)
-	if len(s.recent) == spikeWindow && at > limits.SpikeFactor*usual && at-usual > limits.SpikeShare*float64(limit) && limit > 0 && (s.lastOne == 0 || row.Step > s.lastOne+100) {
+	if len(s.recent) == spikeWindow && at > limits.SpikeFactor*usual &&
+		at-usual > limits.SpikeShare*float64(limit) && limit > 0 &&
+		(s.lastOne == 0 || row.Step > s.lastOne+100) {
 		s.lastOne = row.Step
 		found = append(found, event.Finding{
-			Kind: "spike", Severity: event.SeverityInfo, Step: row.Step, Bytes: row.AtBackward, Confidence: 0.8,
-			Title:    fmt.Sprintf("%s: step %d held %s when backward began, usual are %s: one batch is much larger than the others", memoryOf(row.Device), row.Step, row.AtBackward, event.Bytes(usual)),
-			Evidence: []string{fmt.Sprintf("median of the %d steps before: %s", spikeWindow, event.Bytes(usual))},
+			Kind: "spike", Severity: event.SeverityInfo, Step: row.Step, Bytes: row.AtBackward,
+			Confidence: 0.8,
+			Title:      fmt.Sprintf("%s: step %d held %s when backward began, usual are %s: one batch is much larger than the others", memoryOf(row.Device), row.Step, row.AtBackward, event.Bytes(usual)),
+			Evidence: []string{fmt.Sprintf("median of the %d steps before: %s", spikeWindow,
+				event.Bytes(usual))},
 			Remedies: []string{"shorter_sequence", "micro_batch"},
 		})
 	}
@@ -125,11 +134,14 @@ func (s *spikeWatch) phasePeak(row event.Step, limits Thresholds) []event.Findin
 	}
 	s.phases[s.phase] = true
 	return []event.Finding{{
-		Kind: "spike", Severity: event.SeverityWarning, Step: row.Step, Bytes: row.PeakAllocated, Confidence: 0.85,
-		Title:    fmt.Sprintf("the peak of %s comes from the phase %q: %s, training steps needed %s", memoryOf(row.Device), s.phase, row.PeakAllocated, s.peak),
-		Evidence: []string{fmt.Sprintf("the peak rose by %s while %s ran after step %d", more, s.phase, row.Step-1)},
+		Kind: "spike", Severity: event.SeverityWarning, Step: row.Step, Bytes: row.PeakAllocated,
+		Confidence: 0.85,
+		Title:      fmt.Sprintf("the peak of %s comes from the phase %q: %s, training steps needed %s", memoryOf(row.Device), s.phase, row.PeakAllocated, s.peak),
+		Evidence: []string{fmt.Sprintf("the peak rose by %s while %s ran after step %d", more,
+			s.phase, row.Step-1)},
 		Remedies: phaseRemedies[s.phase],
 	}}
 }
 
-var phaseRemedies = map[string][]string{"eval": {"no_grad", "micro_batch"}, "save": {"optimizer_offload"}}
+var phaseRemedies = map[string][]string{"eval": {"no_grad", "micro_batch"},
+	"save": {"optimizer_offload"}}

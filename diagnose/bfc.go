@@ -34,7 +34,8 @@ type BFCSize struct {
 
 // AnalyseBFC reads TensorFlow's dump.
 func AnalyseBFC(d *trace.BFCDump) *BFCState {
-	s := &BFCState{Allocator: d.Allocator, Allocs: d.Allocs, PeakInUse: d.PeakInUse, LargestAlloc: d.LargestAlloc}
+	s := &BFCState{Allocator: d.Allocator, Allocs: d.Allocs, PeakInUse: d.PeakInUse,
+		LargestAlloc: d.LargestAlloc}
 	counts := map[event.Bytes]int{}
 	end := uint64(0)
 	for i, c := range d.Chunks {
@@ -59,6 +60,9 @@ func AnalyseBFC(d *trace.BFCDump) *BFCState {
 	for size, n := range counts {
 		s.Sizes = append(s.Sizes, BFCSize{size, n, size * event.Bytes(n)})
 	}
-	slices.SortFunc(s.Sizes, func(x, y BFCSize) int { return cmp.Or(cmp.Compare(y.Bytes, x.Bytes), cmp.Compare(y.Size, x.Size)) })
+	slices.SortFunc(s.Sizes, func(x, y BFCSize) int {
+		return cmp.Or(cmp.Compare(y.Bytes, x.Bytes),
+			cmp.Compare(y.Size, x.Size))
+	})
 	return s
 }

@@ -8,8 +8,8 @@ import (
 	"memroom/event"
 )
 
-// heapRun feeds a watch the heap of a program after each step, and collects garbage when asked, as a probe does: two steps later.
-// It gives the steps at which a leak was named.
+// heapRun feeds a watch the heap of a program after each step, and collects garbage when asked, as
+// a probe does: two steps later. It gives the steps at which a leak was named.
 func heapRun(t *testing.T, steps int, grows, garbage float64, atStart float64) (named []int64) {
 	t.Helper()
 	w := NewWatch(DefaultThresholds(), 0)
@@ -20,7 +20,8 @@ func heapRun(t *testing.T, steps int, grows, garbage float64, atStart float64) (
 			w.Collected(7)
 			waiting = 0
 		}
-		row := event.Step{Step: step, Device: event.HostDevice, Heap: event.Bytes(held + waiting), Anonymous: 300 * event.MiB}
+		row := event.Step{Step: step, Device: event.HostDevice, Heap: event.Bytes(held + waiting),
+			Anonymous: 300 * event.MiB}
 		for _, f := range w.Steps(7, nil, []event.Step{row}) {
 			if f.Kind == "leak" {
 				named = append(named, step)
@@ -33,35 +34,40 @@ func heapRun(t *testing.T, steps int, grows, garbage float64, atStart float64) (
 	return named
 }
 
-// TestGarbage: objects that wait for the collector grow like a leak. When a collection that was asked for makes the growth go away, no leak is
-// named; what outlasts a second one is, though the first gave back what the start of the program had left.
+// TestGarbage: objects that wait for the collector grow like a leak. When a collection that was
+// asked for makes the growth go away, no leak is named; what outlasts a second one is, though the
+// first gave back what the start of the program had left.
 func TestGarbage(t *testing.T) {
 	const block = 16 * 1024
 	if named := heapRun(t, 400, 0, block, 0); len(named) > 0 {
 		t.Errorf("garbage alone was called a leak at steps %v", named)
 	}
 	if named := heapRun(t, 400, block, 0, 0); len(named) != 1 || named[0] > 41 {
-		t.Errorf("a leak that starts with the program was named at %v, want once, within 40 steps", named)
+		t.Errorf("a leak that starts with the program was named at %v, want once, within 40 steps",
+			named)
 	}
 	if named := heapRun(t, 400, block, 0, testMiB); len(named) == 0 || named[0] > 80 {
-		t.Errorf("a leak beside garbage from the start was named at %v, want within 80 steps", named)
+		t.Errorf("a leak beside garbage from the start was named at %v, want within 80 steps",
+			named)
 	}
 }
 
-// TestHostBesideCard: the heap of a process that trains on a card is judged as well, though it is read less often; what leaks more on the
-// card is not told a second time.
+// TestHostBesideCard: the heap of a process that trains on a card is judged as well, though it is
+// read less often; what leaks more on the card is not told a second time.
 func TestHostBesideCard(t *testing.T) {
 	for name, c := range map[string]struct {
 		card, host float64 // bytes a step
 		want       string
-	}{"host only": {0, 32 << 10, "Host"}, "card and its graph": {512 << 10, 12 << 10, "GPU"}, "neither": {0, 0, ""}} {
+	}{"host only": {0, 32 << 10, "Host"}, "card and its graph": {512 << 10, 12 << 10, "GPU"},
+		"neither": {0, 0, ""}} {
 		w, heap, titles := NewWatch(DefaultThresholds(), 0), 600.0*testMiB, []string{}
 		for step := int64(1); step <= 120; step++ {
 			if step%5 == 1 {
 				heap = 600*testMiB + c.host*float64(step)
 			}
-			row := event.Step{Step: step, Allocated: event.Bytes(70*testMiB + c.card*float64(step)), Reserved: 200 * event.MiB,
-				Heap: event.Bytes(heap), Anonymous: 700 * event.MiB}
+			row := event.Step{Step: step, Allocated: event.Bytes(70*testMiB + c.card*float64(step)),
+				Reserved: 200 * event.MiB,
+				Heap:     event.Bytes(heap), Anonymous: 700 * event.MiB}
 			for _, f := range w.Steps(7, nil, []event.Step{row}) {
 				if f.Kind == "leak" {
 					titles = append(titles, f.Title)
@@ -71,7 +77,8 @@ func TestHostBesideCard(t *testing.T) {
 				}
 			}
 		}
-		if c.want == "" && len(titles) > 0 || c.want != "" && (len(titles) != 1 || !strings.HasPrefix(titles[0], c.want)) {
+		if c.want == "" && len(titles) > 0 || c.want != "" &&
+			(len(titles) != 1 || !strings.HasPrefix(titles[0], c.want)) {
 			t.Errorf("%s: said %q, want one about %q", name, titles, c.want)
 		}
 	}

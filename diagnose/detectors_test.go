@@ -22,7 +22,8 @@ func kindsOf(rows []event.Step) string {
 func steady(n int, change func(i int, s *event.Step)) []event.Step {
 	rows := make([]event.Step, n)
 	for i := range rows {
-		rows[i] = event.Step{Step: int64(i + 1), Duration: 5e7, Allocated: event.GiB, Reserved: 5 * event.GiB, PeakAllocated: 4 * event.GiB,
+		rows[i] = event.Step{Step: int64(i + 1), Duration: 5e7, Allocated: event.GiB,
+			Reserved: 5 * event.GiB, PeakAllocated: 4 * event.GiB,
 			AtBackward: 3 * event.GiB, InactiveSplit: 2 * event.GiB}
 		change(i, &rows[i])
 	}
@@ -35,11 +36,15 @@ func TestAllocatorFindings(t *testing.T) {
 		want   string
 	}{
 		"healthy cache": {func(int, *event.Step) {}, ""},
-		"fragmented":    {func(i int, s *event.Step) { s.Reserved += event.Bytes(i) * 200 * event.MiB }, "fragmentation"},
+		"fragmented": {func(i int,
+			s *event.Step) {
+			s.Reserved += event.Bytes(i) * 200 * event.MiB
+		}, "fragmentation"},
 		"peak reset by the user": {func(i int, s *event.Step) {
 			s.PeakAllocated = map[bool]event.Bytes{true: 4 * event.GiB, false: event.GiB}[i == 0]
 		}, ""},
-		"retries at once":        {func(i int, s *event.Step) { s.Retries = int64(min(i, 5)) }, "thrash"},
+		"retries at once": {func(i int, s *event.Step) { s.Retries = int64(min(i, 5)) },
+			"thrash"},
 		"two retries in the end": {func(i int, s *event.Step) { s.Retries = int64(i / 45) }, ""},
 		"retries long before":    {func(i int, s *event.Step) { s.Retries = 900 }, ""},
 		"one long batch": {func(i int, s *event.Step) {
@@ -47,7 +52,10 @@ func TestAllocatorFindings(t *testing.T) {
 			s.PeakAllocated = 10 * event.GiB
 			s.Reserved = 11 * event.GiB
 		}, "spike"},
-		"batches of every length": {func(i int, s *event.Step) { s.AtBackward = event.GiB + event.Bytes(i*7919%13)*200*event.MiB }, ""},
+		"batches of every length": {func(i int, s *event.Step) {
+			s.AtBackward = event.GiB +
+				event.Bytes(i*7919%13)*200*event.MiB
+		}, ""},
 	} {
 		if got := kindsOf(steady(100, c.change)); got != c.want {
 			t.Errorf("%s: findings %q, want %q", name, got, c.want)
@@ -72,27 +80,36 @@ func TestPhaseThatSetsThePeak(t *testing.T) {
 
 func TestHostFindings(t *testing.T) {
 	machine := func(available, swapFree, shm event.Bytes) *event.MachineSample {
-		return &event.MachineSample{Total: 64 * event.GiB, Available: available, SwapTotal: 8 * event.GiB, SwapFree: swapFree, ShmTotal: event.GiB, ShmUsed: shm}
+		return &event.MachineSample{Total: 64 * event.GiB, Available: available,
+			SwapTotal: 8 * event.GiB, SwapFree: swapFree, ShmTotal: event.GiB, ShmUsed: shm}
 	}
 	card := func(ours, others event.Bytes, util int) []event.DeviceSample {
-		return []event.DeviceSample{{UUID: "u", Name: "H200", Total: 140 * event.GiB, Used: ours + others + event.GiB, Ours: ours, Others: others, Utilisation: util}}
+		return []event.DeviceSample{{UUID: "u", Name: "H200", Total: 140 * event.GiB,
+			Used: ours + others + event.GiB, Ours: ours, Others: others, Utilisation: util}}
 	}
 	for name, c := range map[string]struct {
 		at   func(i event.Bytes) event.Sample
 		want string
 	}{
 		"healthy": {func(i event.Bytes) event.Sample {
-			return event.Sample{Machine: machine(30*event.GiB, 8*event.GiB, 0), Devices: card(event.GiB, 0, 90)}
+			return event.Sample{Machine: machine(30*event.GiB, 8*event.GiB, 0),
+				Devices: card(event.GiB, 0, 90)}
 		}, ""},
 		"nearly out": {func(i event.Bytes) event.Sample { return event.Sample{Machine: machine(2*event.GiB, 8*event.GiB, 0)} }, "host_pressure"},
 		"cgroup is full": {func(i event.Bytes) event.Sample {
-			return event.Sample{Machine: machine(30*event.GiB, 8*event.GiB, 0), Cgroup: &event.CgroupSample{Current: 1020 * event.MiB, Limit: event.GiB, File: 10 * event.MiB}}
+			return event.Sample{Machine: machine(30*event.GiB, 8*event.GiB, 0),
+				Cgroup: &event.CgroupSample{Current: 1020 * event.MiB, Limit: event.GiB,
+					File: 10 * event.MiB}}
 		}, "host_pressure"},
 		"page cache": {func(i event.Bytes) event.Sample {
-			return event.Sample{Machine: machine(30*event.GiB, 8*event.GiB, 0), Cgroup: &event.CgroupSample{Current: 1020 * event.MiB, Limit: event.GiB, File: 800 * event.MiB}}
+			return event.Sample{Machine: machine(30*event.GiB, 8*event.GiB, 0),
+				Cgroup: &event.CgroupSample{Current: 1020 * event.MiB, Limit: event.GiB,
+					File: 800 * event.MiB}}
 		}, ""},
 		"cgroup fills up slowly": {func(i event.Bytes) event.Sample {
-			return event.Sample{Machine: machine(30*event.GiB, 8*event.GiB, 0), Cgroup: &event.CgroupSample{Current: 990*event.MiB + i*event.MiB/4, Limit: event.GiB}}
+			return event.Sample{Machine: machine(30*event.GiB, 8*event.GiB, 0),
+				Cgroup: &event.CgroupSample{Current: 990*event.MiB + i*event.MiB/4,
+					Limit: event.GiB}}
 		}, "host_pressure"},
 		"stalled": {func(i event.Bytes) event.Sample {
 			return event.Sample{Cgroup: &event.CgroupSample{PressureFull: 20, PressureSome: 40}}
@@ -102,13 +119,17 @@ func TestHostFindings(t *testing.T) {
 		}, "shm"},
 		"neighbour": {func(i event.Bytes) event.Sample { return event.Sample{Devices: card(event.GiB, 60*event.GiB, 90)} }, "neighbour"},
 		"copy on write": {func(i event.Bytes) event.Sample {
-			return event.Sample{Processes: 9, Resident: 40 * event.GiB, Proportional: 6*event.GiB + i*40*event.MiB}
+			return event.Sample{Processes: 9, Resident: 40 * event.GiB,
+				Proportional: 6*event.GiB + i*40*event.MiB}
 		}, "worker_growth"},
 		"plain growth": {func(i event.Bytes) event.Sample {
-			return event.Sample{Processes: 9, Resident: 40*event.GiB + i*40*event.MiB, Proportional: 6*event.GiB + i*40*event.MiB}
+			return event.Sample{Processes: 9, Resident: 40*event.GiB + i*40*event.MiB,
+				Proportional: 6*event.GiB + i*40*event.MiB}
 		}, ""},
 		"swaps beside an idle card": {func(i event.Bytes) event.Sample {
-			return event.Sample{Swapped: i * 64 * event.MiB, Machine: machine(8*event.GiB, 8*event.GiB-i*64*event.MiB, 0), Devices: card(0, 0, 0)}
+			return event.Sample{Swapped: i * 64 * event.MiB,
+				Machine: machine(8*event.GiB, 8*event.GiB-i*64*event.MiB, 0),
+				Devices: card(0, 0, 0)}
 		}, "swap unused_gpu"},
 	} {
 		w := NewWatch(DefaultThresholds(), 64*event.GiB)
@@ -133,29 +154,42 @@ func TestHostForecastOverTime(t *testing.T) {
 		s := event.Sample{AtMS: int64(i) * 250, Anonymous: 4*event.GiB + event.Bytes(i)*2*event.MiB}
 		found = append(found, w.Sample(s)...)
 	}
-	// after 310 s it has 4 GiB + 2480 MiB; 9808 MiB are left at 8 MiB a second: 20.4 minutes, rounded up to ten seconds
-	if len(found) != 1 || found[0].Kind != "forecast" || !strings.Contains(found[0].Title, "about 21 min") {
+	// after 310 s it has 4 GiB + 2480 MiB; 9808 MiB are left at 8 MiB a second: 20.4 minutes,
+	// rounded up to ten seconds
+	if len(found) != 1 || found[0].Kind != "forecast" || !strings.Contains(found[0].Title,
+		"about 21 min") {
 		t.Errorf("findings %+v", found)
 	}
 }
 
 func TestAccountsAddUp(t *testing.T) {
-	holding := Holding{Weights: 500 * event.MiB, Gradients: 500 * event.MiB, Optimizer: event.GiB, Allocated: 3 * event.GiB, Reserved: 5 * event.GiB, Split: 700 * event.MiB}
+	holding := Holding{Weights: 500 * event.MiB, Gradients: 500 * event.MiB, Optimizer: event.GiB,
+		Allocated: 3 * event.GiB, Reserved: 5 * event.GiB, Split: 700 * event.MiB}
 	for name, c := range map[string]struct {
 		device   event.DeviceSample
 		holdings []Holding
 		want     map[string]event.Bytes
 	}{
-		"known per process": {event.DeviceSample{Total: 24 * event.GiB, Used: 8 * event.GiB, Ours: 6 * event.GiB, Others: 2 * event.GiB}, []Holding{holding},
-			map[string]event.Bytes{LineActivations: 1048 * event.MiB, LineCache: 2*event.GiB - 700*event.MiB, LineFragmentation: 700 * event.MiB, LineContext: event.GiB, LineNeighbours: 2 * event.GiB, LineUnattributed: 0, LineFree: 16 * event.GiB}},
-		"by difference": {event.DeviceSample{Total: 24 * event.GiB, Used: 8 * event.GiB}, []Holding{holding},
-			map[string]event.Bytes{LineContext: 3 * event.GiB, LineUnattributed: 0, LineFree: 16 * event.GiB}},
-		"two processes": {event.DeviceSample{Total: 24 * event.GiB, Used: 12 * event.GiB, Ours: 12 * event.GiB}, []Holding{holding, holding},
+		"known per process": {event.DeviceSample{Total: 24 * event.GiB, Used: 8 * event.GiB,
+			Ours: 6 * event.GiB, Others: 2 * event.GiB}, []Holding{holding},
+			map[string]event.Bytes{LineActivations: 1048 * event.MiB,
+				LineCache: 2*event.GiB - 700*event.MiB, LineFragmentation: 700 * event.MiB,
+				LineContext: event.GiB, LineNeighbours: 2 * event.GiB, LineUnattributed: 0,
+				LineFree: 16 * event.GiB}},
+		"by difference": {event.DeviceSample{Total: 24 * event.GiB, Used: 8 * event.GiB},
+			[]Holding{holding},
+			map[string]event.Bytes{LineContext: 3 * event.GiB, LineUnattributed: 0,
+				LineFree: 16 * event.GiB}},
+		"two processes": {event.DeviceSample{Total: 24 * event.GiB, Used: 12 * event.GiB,
+			Ours: 12 * event.GiB}, []Holding{holding, holding},
 			map[string]event.Bytes{LineWeights: 1000 * event.MiB, LineContext: 2 * event.GiB}},
-		"no probe": {event.DeviceSample{Total: 24 * event.GiB, Used: 8 * event.GiB, Ours: 7 * event.GiB}, nil,
+		"no probe": {event.DeviceSample{Total: 24 * event.GiB, Used: 8 * event.GiB,
+			Ours: 7 * event.GiB}, nil,
 			map[string]event.Bytes{LineContext: 7 * event.GiB, LineUnattributed: event.GiB}},
-		"read at different moments": {event.DeviceSample{Total: 24 * event.GiB, Used: 4 * event.GiB, Ours: 4 * event.GiB}, []Holding{holding},
-			map[string]event.Bytes{LineContext: 0, LineUnattributed: 0, LineCache: event.GiB - 700*event.MiB, LineFree: 20 * event.GiB}},
+		"read at different moments": {event.DeviceSample{Total: 24 * event.GiB, Used: 4 * event.GiB,
+			Ours: 4 * event.GiB}, []Holding{holding},
+			map[string]event.Bytes{LineContext: 0, LineUnattributed: 0,
+				LineCache: event.GiB - 700*event.MiB, LineFree: 20 * event.GiB}},
 	} {
 		a := Card(c.device, c.holdings)
 		if a.Sum() != c.device.Total {
@@ -167,40 +201,49 @@ func TestAccountsAddUp(t *testing.T) {
 			}
 		}
 	}
-	s := event.Sample{Anonymous: 3 * event.GiB, Shared: event.GiB, File: event.GiB, Machine: &event.MachineSample{Total: 32 * event.GiB, Available: 20 * event.GiB},
-		Cgroup: &event.CgroupSample{Limit: 8 * event.GiB, Current: 5 * event.GiB, Anon: 2 * event.GiB, Shmem: event.GiB, File: 2 * event.GiB}}
+	s := event.Sample{Anonymous: 3 * event.GiB, Shared: event.GiB, File: event.GiB,
+		Machine: &event.MachineSample{Total: 32 * event.GiB, Available: 20 * event.GiB},
+		Cgroup: &event.CgroupSample{Limit: 8 * event.GiB, Current: 5 * event.GiB,
+			Anon: 2 * event.GiB, Shmem: event.GiB, File: 2 * event.GiB}}
 	outside := s
 	outside.Cgroup = nil
 	forked := outside // by five processes that share most of it
 	forked.Anonymous, forked.Held = 30*event.GiB, 4*event.GiB
 	own := forked // the kernel's figures are better
-	own.Cgroup = &event.CgroupSample{Own: true, Current: 5 * event.GiB, Anon: 3 * event.GiB, Shmem: event.GiB, File: 2 * event.GiB}
+	own.Cgroup = &event.CgroupSample{Own: true, Current: 5 * event.GiB, Anon: 3 * event.GiB,
+		Shmem: event.GiB, File: 2 * event.GiB}
 	inside := own // a container
-	inside.Cgroup = &event.CgroupSample{Own: true, Limit: 8 * event.GiB, AtLimit: 7 * event.GiB, Current: 5 * event.GiB, Anon: 2 * event.GiB, Shmem: event.GiB, File: 2 * event.GiB}
+	inside.Cgroup = &event.CgroupSample{Own: true, Limit: 8 * event.GiB, AtLimit: 7 * event.GiB,
+		Current: 5 * event.GiB, Anon: 2 * event.GiB, Shmem: event.GiB, File: 2 * event.GiB}
 	for name, c := range map[string]struct {
 		sample             event.Sample
 		limit              event.Bytes
 		unattributed, free event.Bytes
 	}{
-		"cgroup":                {s, 8 * event.GiB, 0, 3 * event.GiB},
-		"forked workers":        {forked, 32 * event.GiB, 0, 19 * event.GiB},
-		"its own cgroup":        {own, 32 * event.GiB, 0, 19 * event.GiB},
-		"a container's limit":   {inside, 8 * event.GiB, 0, event.GiB},        // others are in it too
-		"machine":               {outside, 32 * event.GiB, 0, 19 * event.GiB}, // the run's file pages are available, not free
+		"cgroup":         {s, 8 * event.GiB, 0, 3 * event.GiB},
+		"forked workers": {forked, 32 * event.GiB, 0, 19 * event.GiB},
+		"its own cgroup": {own, 32 * event.GiB, 0, 19 * event.GiB},
+		// others are in it too
+		"a container's limit": {inside, 8 * event.GiB, 0, event.GiB},
+		// the run's file pages are available, not free
+		"machine":               {outside, 32 * event.GiB, 0, 19 * event.GiB},
 		"held by the monitor":   {outside, 6 * event.GiB, 0, 2 * event.GiB},
 		"and a cgroup above it": {s, 6 * event.GiB, 0, 2 * event.GiB},
 	} {
 		a := Host(c.sample, c.limit)
 		if a.Sum() != c.limit || a.Overlap != 0 {
-			t.Errorf("%s: the host account adds up to %s, with %s twice: %+v", name, a.Sum(), a.Overlap, a.Lines)
+			t.Errorf("%s: the host account adds up to %s, with %s twice: %+v", name, a.Sum(),
+				a.Overlap, a.Lines)
 		}
 		for _, line := range a.Lines {
-			if line.Bytes < 0 || line.Name == LineUnattributed && line.Bytes != c.unattributed || line.Name == LineFree && line.Bytes != c.free {
+			if line.Bytes < 0 || line.Name == LineUnattributed && line.Bytes != c.unattributed ||
+				line.Name == LineFree && line.Bytes != c.free {
 				t.Errorf("%s: %s %s", name, line.Name, line.Bytes)
 			}
 		}
 	}
-	if a := Host(outside, 3*event.GiB); a.Sum() != 3*event.GiB || a.Over != event.GiB || a.Overlap != 0 {
+	if a := Host(outside, 3*event.GiB); a.Sum() != 3*event.GiB || a.Over != event.GiB ||
+		a.Overlap != 0 {
 		t.Errorf("more than a limit that the monitor holds: %+v", a)
 	}
 }

@@ -23,7 +23,8 @@ const (
 	CauseUnknown       Cause = "unknown"
 )
 
-// Explanation is the answer to "why did it die?". Sizes are nil, and null in JSON, where nothing says them.
+// Explanation is the answer to "why did it die?". Sizes are nil, and null in JSON, where nothing
+// says them.
 type Explanation struct {
 	IsOOM     bool         `json:"is_oom"`
 	Where     event.Where  `json:"where"`
@@ -90,7 +91,8 @@ const (
 	mutedSavings  = "how many bytes each of these saves is unknown: what was given does not tell what they would change"
 )
 
-// ExplainLog explains the crash that a log tells of. It gives nil where the log tells of none. The saving may be nil.
+// ExplainLog explains the crash that a log tells of. It gives nil where the log tells of none. The
+// saving may be nil.
 func ExplainLog(log *trace.Log, saving Saving) *Explanation {
 	return Explain(Material{Logs: []*trace.Log{log}, Planned: saving})
 }
@@ -101,7 +103,8 @@ func explainLog(log *trace.Log, setup *remedy.Setup, saving Saving) *Explanation
 		return nil
 	}
 	c := &log.Crashes[first]
-	x := &Explanation{Framework: c.Framework, Line: c.Line, Text: c.Text, Certainty: c.Sure, Where: event.WhereUnknown, Cause: CauseUnknown, Remedies: []Advice{}}
+	x := &Explanation{Framework: c.Framework, Line: c.Line, Text: c.Text, Certainty: c.Sure,
+		Where: event.WhereUnknown, Cause: CauseUnknown, Remedies: []Advice{}}
 	if c.Rank >= 0 {
 		x.Rank = &c.Rank
 	}
@@ -137,7 +140,8 @@ func (x *Explanation) fill(c *trace.Crash, h *trace.Hints) {
 	x.Requested, x.Capacity, x.Allocated, x.Idle = c.Requested, c.Capacity, c.Allocated, c.Idle
 	x.job = jobOf(c, h)
 	found := judge(c, h)
-	x.Cause, x.Detail, x.Confidence, x.Evidence = found.cause, found.detail, found.confidence, found.evidence
+	x.Cause, x.Detail, x.Confidence, x.Evidence = found.cause, found.detail, found.confidence,
+		found.evidence
 	x.Account = account(c)
 	x.Verdict = verdict(c, found)
 }
@@ -147,7 +151,8 @@ func other(c *trace.Crash) OtherCrash {
 	if c.Class == trace.Exhausted {
 		what = "ran out of memory (" + string(c.Where) + ")"
 	}
-	return OtherCrash{Line: c.Line, What: what, Text: short(c.Text), IsOOM: c.Class == trace.Exhausted}
+	return OtherCrash{Line: c.Line, What: what, Text: short(c.Text),
+		IsOOM: c.Class == trace.Exhausted}
 }
 
 // short cuts a message for a list.
@@ -172,11 +177,13 @@ func account(c *trace.Crash) []AccountLine {
 	add("in use", c.Allocated)
 	add("idle in the allocator's pool", c.Idle)
 	if n := neighbourBytes(c); n > 0 && c.Framework != "ray" {
-		lines = append(lines, AccountLine{fmt.Sprintf("held by %d other process(es)", len(c.Neighbours)), n})
+		lines = append(lines, AccountLine{fmt.Sprintf("held by %d other process(es)",
+			len(c.Neighbours)), n})
 	}
 	add("free", c.Free)
 	if rest := unlisted(c); rest > 0 {
-		lines = append(lines, AccountLine{"not listed: context, libraries, display or other processes", rest})
+		lines = append(lines,
+			AccountLine{"not listed: context, libraries, display or other processes", rest})
 	}
 	return lines
 }
@@ -201,7 +208,8 @@ func neighbourBytes(c *trace.Crash) event.Bytes {
 	return sum
 }
 
-// unlisted is what fills a card beyond the figures of the message; 0 where they do not suffice to say.
+// unlisted is what fills a card beyond the figures of the message; 0 where they do not suffice to
+// say.
 func unlisted(c *trace.Crash) event.Bytes {
 	if c.Where != event.WhereGPU || c.Capacity == nil || c.Allocated == nil || c.Free == nil {
 		return 0

@@ -101,7 +101,8 @@ func compare(want label, got *diagnose.Explanation) []string {
 	if got.Framework != want.Framework {
 		say("framework", got.Framework, want.Framework)
 	}
-	accepted := string(got.Cause) == want.LikelyCause || strings.Contains(want.Note, "'"+string(got.Cause)+"'")
+	accepted := string(got.Cause) == want.LikelyCause || strings.Contains(want.Note,
+		"'"+string(got.Cause)+"'")
 	if !accepted {
 		say("cause", got.Cause, want.LikelyCause)
 	}
@@ -122,7 +123,8 @@ func compare(want label, got *diagnose.Explanation) []string {
 	return wrong
 }
 
-// near allows one per cent, because figures are rounded as printed, and the slack of a difference of two such figures.
+// near allows one per cent, because figures are rounded as printed, and the slack of a difference
+// of two such figures.
 func near(got, want *event.Bytes, slack event.Bytes) bool {
 	if got == nil || want == nil {
 		return got == nil && want == nil
@@ -137,7 +139,8 @@ func show(b *event.Bytes) string {
 	return fmt.Sprintf("%d (%s)", int64(*b), *b)
 }
 
-// TestEveryShortageGetsAdvice: three to five remedies, none that is on already, each with something to type.
+// TestEveryShortageGetsAdvice: three to five remedies, none that is on already, each with something
+// to type.
 func TestEveryShortageGetsAdvice(t *testing.T) {
 	folder := filepath.Join("testdata", "logs")
 	for _, l := range readLabels(t, filepath.Join(folder, "labels.jsonl")) {

@@ -25,7 +25,8 @@ type Material struct {
 
 // NothingFound is the explanation of material that tells of no end.
 func NothingFound() *Explanation {
-	return &Explanation{Where: event.WhereUnknown, Framework: "other", Cause: CauseUnknown, Verdict: "Nothing recognised.", Evidence: []string{}, Remedies: []Advice{}}
+	return &Explanation{Where: event.WhereUnknown, Framework: "other", Cause: CauseUnknown,
+		Verdict: "Nothing recognised.", Evidence: []string{}, Remedies: []Advice{}}
 }
 
 // frameworkOf names the framework that logs show, for material that tells of no end.
@@ -48,7 +49,8 @@ func NothingIn(m Material) *Explanation {
 	return x
 }
 
-// Explain joins what logs, snapshots and a verdict say. It gives nil where none of them tells of an end or of memory.
+// Explain joins what logs, snapshots and a verdict say. It gives nil where none of them tells of an
+// end or of memory.
 func Explain(m Material) *Explanation {
 	snapshot := fullest(m.Snapshots)
 	saving := m.Planned
@@ -97,7 +99,8 @@ func joined(logs []*trace.Log) *trace.Log {
 	all := *logs[0]
 	for _, l := range logs[1:] {
 		all.Crashes = append(all.Crashes[:len(all.Crashes):len(all.Crashes)], l.Crashes...)
-		if len(l.Hints.Frameworks) > len(all.Hints.Frameworks) || l.Hints.Batch > 0 && all.Hints.Batch == 0 {
+		if len(l.Hints.Frameworks) > len(all.Hints.Frameworks) || l.Hints.Batch > 0 &&
+			all.Hints.Batch == 0 {
 			all.Hints = l.Hints
 		}
 	}
@@ -142,13 +145,16 @@ func explainSnapshot(s *recorded, saving Saving) *Explanation {
 		if o.Limited && o.LimitHigh > 0 {
 			x.Capacity = &o.LimitHigh
 		}
-		x.Account = []AccountLine{{"asked for", o.Request}, {"in use", o.Allocated}, {"idle in the allocator's pool", idle}, {"largest idle piece", o.LargestFree}, {"free on the card", o.DeviceFree}}
+		x.Account = []AccountLine{{"asked for", o.Request}, {"in use", o.Allocated},
+			{"idle in the allocator's pool", idle}, {"largest idle piece", o.LargestFree},
+			{"free on the card", o.DeviceFree}}
 		if f, ok := userFrame(o.Frames); ok {
 			x.Frame = &f
 		}
 		x.Verdict = fmt.Sprintf("The card ran out of memory: %s were asked for with %s in use and %s idle in the pool", o.Request, o.Allocated, idle)
 	} else {
-		x.Verdict = fmt.Sprintf("No shortage is recorded: the peak was %s in use and %s reserved", s.AllocatedPeak, s.ReservedPeak)
+		x.Verdict = fmt.Sprintf("No shortage is recorded: the peak was %s in use and %s reserved",
+			s.AllocatedPeak, s.ReservedPeak)
 	}
 	j := s.judge()
 	x.Cause, x.Detail, x.Confidence, x.Evidence = j.cause, j.detail, j.confidence, j.evidence
@@ -175,13 +181,17 @@ func (x *Explanation) refine(s *recorded, saving Saving) {
 func (s *recorded) judge() judged {
 	if len(s.OOMs) > 0 && s.OOMs[0].Fragmented {
 		o := s.OOMs[0]
-		return because(CauseFragmentation, "", 0.95, "idle and free memory would have been enough, but the largest idle piece was %s of the %s asked for", o.LargestFree, o.Request)
+		return because(CauseFragmentation, "", 0.95,
+			"idle and free memory would have been enough, but the largest idle piece was %s of the %s asked for", o.LargestFree, o.Request)
 	}
 	if g := s.Growth; g != nil && g.Confidence >= 0.5 {
-		j := because(CauseLeak, "", g.Confidence, "what stays allocated grows by %s a step from step %d to %d", g.PerStep, g.FirstStep, g.LastStep)
+		j := because(CauseLeak, "", g.Confidence,
+			"what stays allocated grows by %s a step from step %d to %d", g.PerStep, g.FirstStep,
+			g.LastStep)
 		for _, suspect := range g.Suspects[:min(2, len(g.Suspects))] {
 			if f, ok := userFrame(suspect.Frames); ok {
-				j.evidence = append(j.evidence, fmt.Sprintf("kept from %s:%d (%s a step)", f.File, f.Line, suspect.Bytes))
+				j.evidence = append(j.evidence, fmt.Sprintf("kept from %s:%d (%s a step)", f.File,
+					f.Line, suspect.Bytes))
 			}
 		}
 		return j
@@ -205,13 +215,17 @@ func (s *recorded) byComposition() judged {
 	}
 	switch {
 	case total == 0 || states+passing < total/2:
-		return because(CauseUnknown, "", 0.3, "the recording does not show what most of the memory is for")
+		return because(CauseUnknown, "", 0.3,
+			"the recording does not show what most of the memory is for")
 	case states > passing:
-		return because(CauseModel, "", 0.75, "%s of %s at the peak are weights, gradients and optimizer state", states, total)
+		return because(CauseModel, "", 0.75,
+			"%s of %s at the peak are weights, gradients and optimizer state", states, total)
 	case loss*2 > passing:
-		return because(CauseBatch, "logits", 0.75, "%s of %s at the peak are logits and their gradients", loss, total)
+		return because(CauseBatch, "logits", 0.75,
+			"%s of %s at the peak are logits and their gradients", loss, total)
 	}
-	return because(CauseBatch, "", 0.75, "%s of %s at the peak are activations and other parts of one batch", passing, total)
+	return because(CauseBatch, "", 0.75,
+		"%s of %s at the peak are activations and other parts of one batch", passing, total)
 }
 
 func userFrame(frames []event.Frame) (event.Frame, bool) {

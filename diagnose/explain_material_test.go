@@ -31,7 +31,8 @@ func logOf(t *testing.T, text string) *trace.Log {
 	return log
 }
 
-// TestRecordingsAreExplained checks the cause read off real recordings, and that bytes come with it.
+// TestRecordingsAreExplained checks the cause read off real recordings, and that bytes come with
+// it.
 func TestRecordingsAreExplained(t *testing.T) {
 	for name, want := range map[string]struct {
 		oom   bool
@@ -45,17 +46,20 @@ func TestRecordingsAreExplained(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := openSnapshot(t, testenv.Shared(t, "traces", name+".pickle.gz"))
 			x := diagnose.Explain(diagnose.Material{Snapshots: []*trace.Snapshot{s}})
-			if x.IsOOM != want.oom || x.Cause != want.cause || len(x.Remedies) == 0 || x.Remedies[0].ID != want.first {
+			if x.IsOOM != want.oom || x.Cause != want.cause || len(x.Remedies) == 0 ||
+				x.Remedies[0].ID != want.first {
 				t.Fatalf("is_oom %v, cause %s, remedies %+v", x.IsOOM, x.Cause, x.Remedies)
 			}
-			if want.oom && (x.Requested == nil || x.Allocated == nil || x.Remedies[0].SavesLow == nil || *x.Remedies[0].SavesLow <= 0) {
+			if want.oom && (x.Requested == nil || x.Allocated == nil ||
+				x.Remedies[0].SavesLow == nil || *x.Remedies[0].SavesLow <= 0) {
 				t.Errorf("without figures: %+v", x)
 			}
 		})
 	}
 }
 
-// TestSavingIsWhatHappened: the default recording predicts what the same program reserved under another setting.
+// TestSavingIsWhatHappened: the default recording predicts what the same program reserved under
+// another setting.
 func TestSavingIsWhatHappened(t *testing.T) {
 	folder := testenv.Shared(t, "traces")
 	base := openSnapshot(t, filepath.Join(folder, "dynseq-default.pickle.gz"))
@@ -75,23 +79,30 @@ func reserved(s *trace.Snapshot) event.Bytes {
 // TestRecordingRefinesALog: the log has the message, the recording the cause and the bytes.
 func TestRecordingRefinesALog(t *testing.T) {
 	s := openSnapshot(t, filepath.Join("..", "cli", "testdata", "oom.pickle.gz"))
-	log := logOf(t, "RuntimeError: CUDA out of memory. Tried to allocate 384.00 MiB (GPU 0; 139.80 GiB total capacity; 15.61 GiB already allocated; 123.48 GiB free; 15.65 GiB reserved in total by PyTorch)")
-	x := diagnose.Explain(diagnose.Material{Logs: []*trace.Log{log}, Snapshots: []*trace.Snapshot{s}})
-	if !x.IsOOM || x.Cause != diagnose.CauseBatch || x.Confidence < 0.7 || *x.Capacity < 139*event.GiB || x.Remedies[0].SavesHigh == nil {
+	log := logOf(t,
+		"RuntimeError: CUDA out of memory. Tried to allocate 384.00 MiB (GPU 0; 139.80 GiB total capacity; 15.61 GiB already allocated; 123.48 GiB free; 15.65 GiB reserved in total by PyTorch)")
+	x := diagnose.Explain(diagnose.Material{Logs: []*trace.Log{log},
+		Snapshots: []*trace.Snapshot{s}})
+	if !x.IsOOM || x.Cause != diagnose.CauseBatch || x.Confidence < 0.7 ||
+		*x.Capacity < 139*event.GiB || x.Remedies[0].SavesHigh == nil {
 		t.Errorf("%+v", x)
 	}
 }
 
-// TestVerdictProvesWhatALogSuspects: a supervisor's counters turn a bare kill into a certainty, or a silence into an answer.
+// TestVerdictProvesWhatALogSuspects: a supervisor's counters turn a bare kill into a certainty, or
+// a silence into an answer.
 func TestVerdictProvesWhatALogSuspects(t *testing.T) {
-	v := &event.Verdict{ExitCode: 137, Signal: "SIGKILL", IsOOM: true, Where: event.WhereCgroup, KilledBy: "cgroup", Evidence: []string{"memory.events: oom_kill rose from 0 to 1"}}
+	v := &event.Verdict{ExitCode: 137, Signal: "SIGKILL", IsOOM: true, Where: event.WhereCgroup,
+		KilledBy: "cgroup", Evidence: []string{"memory.events: oom_kill rose from 0 to 1"}}
 	silent := logOf(t, "step 1\nstep 2\n")
 	x := diagnose.Explain(diagnose.Material{Logs: []*trace.Log{silent}, Verdict: v})
-	if x == nil || !x.IsOOM || x.Where != event.WhereCgroup || x.Certainty < 0.9 || len(x.Remedies) == 0 || !slices.Contains(x.Evidence, v.Evidence[0]) {
+	if x == nil || !x.IsOOM || x.Where != event.WhereCgroup || x.Certainty < 0.9 ||
+		len(x.Remedies) == 0 || !slices.Contains(x.Evidence, v.Evidence[0]) {
 		t.Errorf("silent log: %+v", x)
 	}
 	fine := &event.Verdict{ExitCode: 3, Evidence: []string{"exit code 3"}}
-	if x = diagnose.Explain(diagnose.Material{Logs: []*trace.Log{silent}, Verdict: fine}); x == nil || x.IsOOM {
+	if x = diagnose.Explain(diagnose.Material{Logs: []*trace.Log{silent},
+		Verdict: fine}); x == nil || x.IsOOM {
 		t.Errorf("an ordinary failure: %+v", x)
 	}
 	if x = diagnose.Explain(diagnose.Material{Logs: []*trace.Log{silent}}); x != nil {
@@ -99,12 +110,17 @@ func TestVerdictProvesWhatALogSuspects(t *testing.T) {
 	}
 }
 
-// TestFindingsSettleTheCause: a leak that was seen growing explains the end better than its message does.
+// TestFindingsSettleTheCause: a leak that was seen growing explains the end better than its message
+// does.
 func TestFindingsSettleTheCause(t *testing.T) {
-	log := logOf(t, "RuntimeError: CUDA out of memory. Tried to allocate 20.00 MiB (GPU 0; 8.00 GiB total capacity; 7.60 GiB already allocated; 3.00 MiB free; 7.70 GiB reserved in total by PyTorch)")
-	leak := event.Finding{Kind: "leak", Title: "what stays allocated grows by 5MiB a step", Confidence: 0.9, Frames: []event.Frame{{File: "train.py", Name: "step", Line: 12}}}
-	x := diagnose.Explain(diagnose.Material{Logs: []*trace.Log{log}, Findings: []event.Finding{{Kind: "forecast", Title: "soon", Confidence: 1}, leak}})
-	if x.Cause != diagnose.CauseLeak || x.Frame == nil || x.Frame.Line != 12 || x.Remedies[0].ID != remedy.Detach {
+	log := logOf(t,
+		"RuntimeError: CUDA out of memory. Tried to allocate 20.00 MiB (GPU 0; 8.00 GiB total capacity; 7.60 GiB already allocated; 3.00 MiB free; 7.70 GiB reserved in total by PyTorch)")
+	leak := event.Finding{Kind: "leak", Title: "what stays allocated grows by 5MiB a step",
+		Confidence: 0.9, Frames: []event.Frame{{File: "train.py", Name: "step", Line: 12}}}
+	x := diagnose.Explain(diagnose.Material{Logs: []*trace.Log{log},
+		Findings: []event.Finding{{Kind: "forecast", Title: "soon", Confidence: 1}, leak}})
+	if x.Cause != diagnose.CauseLeak || x.Frame == nil || x.Frame.Line != 12 ||
+		x.Remedies[0].ID != remedy.Detach {
 		t.Errorf("%+v", x)
 	}
 }
@@ -116,7 +132,8 @@ PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True
 torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 23.69 GiB of which 1.01 GiB is free. Of the allocated memory 21.00 GiB is allocated by PyTorch, and 312.00 MiB is reserved by PyTorch but unallocated. If reserved but unallocated memory is large try setting PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True to avoid fragmentation.`)
 	x := diagnose.ExplainLog(log, nil)
 	for _, a := range x.Remedies {
-		if slices.Contains([]remedy.ID{remedy.MicroBatch, remedy.Checkpointing, remedy.MixedPrecision, remedy.ExpandableSegments}, a.ID) {
+		if slices.Contains([]remedy.ID{remedy.MicroBatch, remedy.Checkpointing,
+			remedy.MixedPrecision, remedy.ExpandableSegments}, a.ID) {
 			t.Errorf("%s is on and was suggested", a.ID)
 		}
 	}
@@ -125,7 +142,8 @@ torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 ha
 	}
 }
 
-// TestTheFullCardIsNotRecommended: neither wording of PyTorch's message may end in advice to use the card that was full.
+// TestTheFullCardIsNotRecommended: neither wording of PyTorch's message may end in advice to use
+// the card that was full.
 func TestTheFullCardIsNotRecommended(t *testing.T) {
 	for name, text := range map[string]string{
 		"before 2.1": "RuntimeError: CUDA out of memory. Tried to allocate 512.00 MiB (GPU 1; 15.78 GiB total capacity; 3.00 GiB already allocated; 100.00 MiB free; 3.20 GiB reserved in total by PyTorch)",
@@ -135,20 +153,24 @@ func TestTheFullCardIsNotRecommended(t *testing.T) {
 		if x.Cause != diagnose.CauseNeighbour || x.Remedies[0].ID != remedy.FreeNeighbour {
 			t.Fatalf("%s: %+v", name, x)
 		}
-		if env := x.Remedies[0].How.Env; strings.Contains(env, "DEVICES=1") || !strings.Contains(env, "GPU 1 is full") {
+		if env := x.Remedies[0].How.Env; strings.Contains(env, "DEVICES=1") ||
+			!strings.Contains(env, "GPU 1 is full") {
 			t.Errorf("%s: %s", name, env)
 		}
 	}
 }
 
-// TestARunsOwnLimitIsNamed: a run that its own --host-mem ended is told to raise that, not some container's limit.
+// TestARunsOwnLimitIsNamed: a run that its own --host-mem ended is told to raise that, not some
+// container's limit.
 func TestARunsOwnLimitIsNamed(t *testing.T) {
-	v := &event.Verdict{ExitCode: 137, Signal: "SIGKILL", IsOOM: true, Where: event.WhereCgroup, KilledBy: "cgroup", Evidence: []string{"oom_kill of the run's own cgroup rose by 1"}}
+	v := &event.Verdict{ExitCode: 137, Signal: "SIGKILL", IsOOM: true, Where: event.WhereCgroup,
+		KilledBy: "cgroup", Evidence: []string{"oom_kill of the run's own cgroup rose by 1"}}
 	x := diagnose.Explain(diagnose.Material{Verdict: v, HostLimit: 400 * event.MiB})
 	if x.Capacity == nil || *x.Capacity != 400*event.MiB || !strings.Contains(x.Verdict, "400MiB") {
 		t.Errorf("the limit is missing: %+v", x)
 	}
-	if first := x.Remedies[0]; first.ID != remedy.RaiseLimit || !strings.HasPrefix(first.How.Args, "memroom run --host-mem 600MiB") {
+	if first := x.Remedies[0]; first.ID != remedy.RaiseLimit ||
+		!strings.HasPrefix(first.How.Args, "memroom run --host-mem 600MiB") {
 		t.Errorf("%+v", first)
 	}
 	for _, w := range x.Warnings {
@@ -161,8 +183,10 @@ func TestARunsOwnLimitIsNamed(t *testing.T) {
 		t.Errorf("%+v", x.Remedies[0])
 	}
 	around.KilledBy = "slurm" // and Slurm's limit is raised in Slurm's words
-	x = diagnose.Explain(diagnose.Material{Verdict: &around, HostWall: 200 * event.MiB, Alone: true, NoCard: true})
-	if !strings.HasPrefix(x.Remedies[0].How.Args, "#SBATCH --mem=300M") || !strings.Contains(x.Verdict, "limit on host memory was reached: the limit is 200MiB") {
+	x = diagnose.Explain(diagnose.Material{Verdict: &around, HostWall: 200 * event.MiB, Alone: true,
+		NoCard: true})
+	if !strings.HasPrefix(x.Remedies[0].How.Args, "#SBATCH --mem=300M") ||
+		!strings.Contains(x.Verdict, "limit on host memory was reached: the limit is 200MiB") {
 		t.Errorf("%q, %+v", x.Verdict, x.Remedies[0])
 	}
 	for _, r := range x.Remedies {
@@ -172,14 +196,19 @@ func TestARunsOwnLimitIsNamed(t *testing.T) {
 	}
 }
 
-// TestFindingsExplainARunThatEndedWell: a leak or a forecast on record is an explanation; one that was taken back is none.
+// TestFindingsExplainARunThatEndedWell: a leak or a forecast on record is an explanation; one that
+// was taken back is none.
 func TestFindingsExplainARunThatEndedWell(t *testing.T) {
 	well := &event.Verdict{Evidence: []string{"the command exited with code 0"}}
-	leak := event.Finding{Kind: "leak", Severity: event.SeverityWarning, Title: "Host memory grows: kept by losses", Confidence: 0.9}
-	forecast := event.Finding{Kind: "forecast", Severity: event.SeverityError, Title: "Host memory will run out in about 3 min", Confidence: 0.9}
-	for name, found := range map[string][]event.Finding{"leak": {leak}, "forecast": {forecast}, "both": {forecast, leak}} {
+	leak := event.Finding{Kind: "leak", Severity: event.SeverityWarning,
+		Title: "Host memory grows: kept by losses", Confidence: 0.9}
+	forecast := event.Finding{Kind: "forecast", Severity: event.SeverityError,
+		Title: "Host memory will run out in about 3 min", Confidence: 0.9}
+	for name, found := range map[string][]event.Finding{"leak": {leak}, "forecast": {forecast},
+		"both": {forecast, leak}} {
 		x := diagnose.Explain(diagnose.Material{Verdict: well, Findings: found})
-		if x == nil || x.IsOOM || x.Cause != diagnose.CauseLeak || len(x.Remedies) == 0 || x.Remedies[0].ID != remedy.Detach {
+		if x == nil || x.IsOOM || x.Cause != diagnose.CauseLeak || len(x.Remedies) == 0 ||
+			x.Remedies[0].ID != remedy.Detach {
 			t.Fatalf("%s: %+v", name, x)
 		}
 		if first := found[len(found)-1]; !strings.Contains(x.Verdict, first.Title) {
@@ -187,18 +216,21 @@ func TestFindingsExplainARunThatEndedWell(t *testing.T) {
 		}
 	}
 	leak.Severity = event.SeverityInfo
-	if x := diagnose.Explain(diagnose.Material{Verdict: well, Findings: []event.Finding{leak}}); x != nil {
+	if x := diagnose.Explain(diagnose.Material{Verdict: well,
+		Findings: []event.Finding{leak}}); x != nil {
 		t.Errorf("taken back, and yet: %+v", x)
 	}
 	crashed := &event.Verdict{ExitCode: 1, Evidence: []string{"exit code 1"}}
-	if x := diagnose.Explain(diagnose.Material{Verdict: crashed, Findings: []event.Finding{forecast}}); x.NotMemory == "" || len(x.Evidence) != 2 {
+	if x := diagnose.Explain(diagnose.Material{Verdict: crashed,
+		Findings: []event.Finding{forecast}}); x.NotMemory == "" || len(x.Evidence) != 2 {
 		t.Errorf("an ordinary failure: %+v", x)
 	}
 }
 
 // TestJAXIsSpokenToAsJAX: no advice names TensorFlow or a way of --fit that does not reach JAX.
 func TestJAXIsSpokenToAsJAX(t *testing.T) {
-	x := diagnose.ExplainLog(logOf(t, "jaxlib.xla_extension.XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory while trying to allocate 17179869184 bytes."), nil)
+	x := diagnose.ExplainLog(logOf(t,
+		"jaxlib.xla_extension.XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory while trying to allocate 17179869184 bytes."), nil)
 	share := ""
 	for _, a := range x.Remedies {
 		if strings.Contains(a.Title, "TensorFlow") || a.How.Fit != "" {

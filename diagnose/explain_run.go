@@ -8,7 +8,8 @@ import (
 	"memroom/trace"
 )
 
-// withRun adds what a supervised run knows beyond its output: how it ended, and what was noticed while it ran.
+// withRun adds what a supervised run knows beyond its output: how it ended, and what was noticed
+// while it ran.
 func withRun(x *Explanation, m Material, saving Saving) *Explanation {
 	x = withVerdict(x, m, saving)
 	switch {
@@ -34,7 +35,8 @@ func withVerdict(x *Explanation, m Material, saving Saving) *Explanation {
 		if x == nil && (v.ExitCode != 0 || v.Signal != "") {
 			x = NothingFound()
 			x.NotMemory = "the run ended without a sign of memory"
-			x.Verdict = fmt.Sprintf("Not a memory problem as far as memroom saw: exit code %d.", v.ExitCode)
+			x.Verdict = fmt.Sprintf("Not a memory problem as far as memroom saw: exit code %d.",
+				v.ExitCode)
 			x.Evidence = append([]string{}, v.Evidence...)
 		}
 		return x
@@ -50,7 +52,8 @@ func withVerdict(x *Explanation, m Material, saving Saving) *Explanation {
 // explainVerdict explains an end of which only the supervisor knows.
 func explainVerdict(m Material, saving Saving) *Explanation {
 	c := &trace.Crash{Where: m.Verdict.Where, Sure: 1}
-	own := m.HostLimit > 0 && c.Where != event.WhereGPU && (m.Verdict.KilledBy == "cgroup" || m.Verdict.KilledBy == "memroom")
+	own := m.HostLimit > 0 && c.Where != event.WhereGPU && (m.Verdict.KilledBy == "cgroup" ||
+		m.Verdict.KilledBy == "memroom")
 	switch {
 	case own:
 		c.Capacity = &m.HostLimit
@@ -77,7 +80,8 @@ func explainVerdict(m Material, saving Saving) *Explanation {
 	return x
 }
 
-// explainFindings explains a run whose end tells nothing, by what was noticed before it; nil where nothing was.
+// explainFindings explains a run whose end tells nothing, by what was noticed before it; nil where
+// nothing was.
 func explainFindings(m Material, saving Saving) *Explanation {
 	found := telling(m.Findings)
 	if len(found) == 0 {
@@ -103,8 +107,8 @@ func hintsOf(logs []*trace.Log) *trace.Hints {
 	return &trace.Hints{}
 }
 
-// telling keeps the findings that can explain an end, a leak before the forecast that follows from it. Those that were
-// taken back have sunk to mere information.
+// telling keeps the findings that can explain an end, a leak before the forecast that follows from
+// it. Those that were taken back have sunk to mere information.
 func telling(findings []event.Finding) []event.Finding {
 	var first, then []event.Finding
 	for _, f := range findings {
@@ -120,7 +124,8 @@ func telling(findings []event.Finding) []event.Finding {
 }
 
 // causeOf maps the kinds of finding that explain an end.
-var causeOf = map[string]Cause{"leak": CauseLeak, "fragmentation": CauseFragmentation, "neighbour": CauseNeighbour, "worker_growth": CauseHostData, "shm": CauseShm,
+var causeOf = map[string]Cause{"leak": CauseLeak, "fragmentation": CauseFragmentation,
+	"neighbour": CauseNeighbour, "worker_growth": CauseHostData, "shm": CauseShm,
 	"forecast": CauseLeak}
 
 // explainsWall tells whether a cause can fill this kind of memory.
@@ -145,7 +150,8 @@ func (x *Explanation) heed(findings []event.Finding, saving Saving) {
 			continue
 		}
 		evidence := append([]string{"while it ran: " + f.Title}, f.Evidence...)
-		if f.Confidence <= x.Confidence || f.Kind == "forecast" && x.Cause != CauseUnknown { // it says when, not why
+		// it says when, not why
+		if f.Confidence <= x.Confidence || f.Kind == "forecast" && x.Cause != CauseUnknown {
 			x.Evidence = append(x.Evidence, evidence...)
 			continue
 		}

@@ -91,6 +91,8 @@ func reason(c *trace.Crash, j judged) string {
 	return ""
 }
 
-var detailWords = map[string]string{"load": " (while loading)", "optimizer_step": " (in the optimizer's step)", "checkpoint_save": " (while saving)",
-	"kv_cache": " beside the cache of keys and values", "logits": " (in the loss over the vocabulary)", "eval_grad": " (during evaluation)",
+var detailWords = map[string]string{"load": " (while loading)",
+	"optimizer_step": " (in the optimizer's step)", "checkpoint_save": " (while saving)",
+	"kv_cache": " beside the cache of keys and values",
+	"logits":   " (in the loss over the vocabulary)", "eval_grad": " (during evaluation)",
 	"backward": " (in the backward pass)", "forward": " (in the forward pass)"}

@@ -10,7 +10,8 @@ import (
 	"memroom/trace"
 )
 
-// timeline turns a recording into what the program asked for, tagged by category, so that remedies can rewrite it.
+// timeline turns a recording into what the program asked for, tagged by category, so that remedies
+// can rewrite it.
 func (l *Ledger) timeline(marks []event.Mark) *event.Timeline {
 	type moment struct {
 		entry int32
@@ -51,7 +52,8 @@ func (l *Ledger) timeline(marks []event.Mark) *event.Timeline {
 	return t
 }
 
-// RecordedSaving tells what a remedy would have saved in a recording; nil where the recording cannot be replayed.
+// RecordedSaving tells what a remedy would have saved in a recording; nil where the recording
+// cannot be replayed.
 func RecordedSaving(s *trace.Snapshot) Saving {
 	r := fullest([]*trace.Snapshot{s})
 	if r == nil {
@@ -60,8 +62,9 @@ func RecordedSaving(s *trace.Snapshot) Saving {
 	return r.saving()
 }
 
-// saving runs the engine on the recording as it was and as a remedy would have made it. The interval is as wide as the
-// categories are doubtful; allocator settings depend on no category and are exact.
+// saving runs the engine on the recording as it was and as a remedy would have made it. The
+// interval is as wide as the categories are doubtful; allocator settings depend on no category and
+// are exact.
 func (s *recorded) saving() Saving {
 	before, ok := s.reserved(s.timeline, s.conf)
 	if !ok {

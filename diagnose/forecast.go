@@ -9,12 +9,14 @@ type Forecast struct {
 	Trend     Trend
 }
 
-// Forecast extrapolates the rise to a limit on the series. It is silent without a trend, and about an end that is far off
-// compared with how long the rise has been seen. A rise that began after a level stretch is extrapolated early when it has covered
-// half of the way: a late warning is worth nothing.
+// Forecast extrapolates the rise to a limit on the series. It is silent without a trend, and about
+// an end that is far off compared with how long the rise has been seen. A rise that began after a
+// level stretch is extrapolated early when it has covered half of the way: a late warning is worth
+// nothing.
 func (s *Series) Forecast(limit float64, limits Thresholds) (Forecast, bool) {
 	t := s.trend
-	if !s.rising || !t.even || limit <= 0 || t.due >= 1 || t.Steps < 3*s.cycle || s.workGrows(limits) {
+	if !s.rising || !t.even || limit <= 0 || t.due >= 1 || t.Steps < 3*s.cycle ||
+		s.workGrows(limits) {
 		return Forecast{}, false
 	}
 	if t.Steps < limits.ForecastSteps && !s.urgent(limit, limits) {
@@ -30,7 +32,8 @@ func (s *Series) Forecast(limit float64, limits Thresholds) (Forecast, bool) {
 	}
 	f := Forecast{Step: now + stepsFor(left, t.Slope, t.bend), Trend: t}
 	if t.clock > 1 { // stairs: it happens at a rise
-		f.Step = max(now+1, t.last+int64(math.Min(math.Round((math.Floor(left/t.amount)+1)*t.clock), 1e12)))
+		f.Step = max(now+1, t.last+int64(math.Min(math.Round((math.Floor(left/t.amount)+1)*t.clock),
+			1e12)))
 	}
 	if t.spikeGap > 1 { // at a spike, or between two of them when it comes so far without
 		f.Step = min(t.atSpike(f.Step), now+stepsFor(left+t.above, t.Slope, t.bend))
@@ -51,11 +54,12 @@ func (t Trend) atSpike(step int64) int64 {
 	if step <= t.spike {
 		return step
 	}
-	return t.spike + int64(math.Min(math.Round(math.Ceil(float64(step-t.spike)/t.spikeGap)*t.spikeGap), 1e12))
+	return t.spike +
+		int64(math.Min(math.Round(math.Ceil(float64(step-t.spike)/t.spikeGap)*t.spikeGap), 1e12))
 }
 
-// stepsFor is how many steps a rise takes to cover a distance, at a rate that changes by bend at each step. A rate that
-// falls is taken as it is: a forecast errs on the early side.
+// stepsFor is how many steps a rise takes to cover a distance, at a rate that changes by bend at
+// each step. A rate that falls is taken as it is: a forecast errs on the early side.
 func stepsFor(distance, rate, bend float64) int64 {
 	steps := distance / rate
 	if bend > 0 {
@@ -68,5 +72,6 @@ func square(x float64) float64 { return x * x }
 
 func (s *Series) urgent(limit float64, limits Thresholds) bool {
 	t := s.trend
-	return t.Before >= limits.LevelSteps && t.Rises >= limits.UrgentRises && t.Growth >= limits.UrgentShare*(limit-t.base)
+	return t.Before >= limits.LevelSteps && t.Rises >= limits.UrgentRises &&
+		t.Growth >= limits.UrgentShare*(limit-t.base)
 }

@@ -7,8 +7,8 @@ import (
 	"memroom/event"
 )
 
-// TestForecastTimeIgnoresTheFirstStep: the first step of a run begins with the import of its framework and can be a
-// thousand times as long as the others; the forecast must not carry that.
+// TestForecastTimeIgnoresTheFirstStep: the first step of a run begins with the import of its
+// framework and can be a thousand times as long as the others; the forecast must not carry that.
 func TestForecastTimeIgnoresTheFirstStep(t *testing.T) {
 	w := NewWatch(DefaultThresholds(), 0)
 	w.SetLimit(1, 0, event.GiB)
@@ -17,7 +17,8 @@ func TestForecastTimeIgnoresTheFirstStep(t *testing.T) {
 		if step == 1 {
 			d = 30 * time.Second
 		}
-		w.Steps(1, nil, []event.Step{{Step: step, Duration: d, Allocated: 100*event.MiB + event.Bytes(step)*event.MiB, Reserved: 300 * event.MiB}})
+		w.Steps(1, nil, []event.Step{{Step: step, Duration: d,
+			Allocated: 100*event.MiB + event.Bytes(step)*event.MiB, Reserved: 300 * event.MiB}})
 	}
 	forecasts := w.Forecasts()
 	if len(forecasts) != 1 {
@@ -29,22 +30,26 @@ func TestForecastTimeIgnoresTheFirstStep(t *testing.T) {
 	}
 }
 
-// TestSoftLimitIsAWall: a limit that no cgroup shows is one for the forecast too, and the run's other processes take part of it.
+// TestSoftLimitIsAWall: a limit that no cgroup shows is one for the forecast too, and the run's
+// other processes take part of it.
 func TestSoftLimitIsAWall(t *testing.T) {
 	for name, c := range map[string]struct {
 		limit, others event.Bytes
 		want          int64 // step at which 200 MiB and 1 MiB a step reach it; 0: silent
 	}{
-		"no limit": {0, 0, 0}, "soft": {400 * event.MiB, 0, 200}, "with others": {400 * event.MiB, 100 * event.MiB, 100},
+		"no limit": {0, 0, 0}, "soft": {400 * event.MiB, 0, 200},
+		"with others": {400 * event.MiB, 100 * event.MiB, 100},
 	} {
 		w := NewWatch(DefaultThresholds(), c.limit)
 		for step := int64(1); step <= 80; step++ {
 			own := 200*event.MiB + event.Bytes(step)*event.MiB
 			w.Sample(event.Sample{AtMS: step, Anonymous: own + c.others, Processes: 2})
-			w.Steps(1, nil, []event.Step{{Step: step, Device: event.HostDevice, Duration: time.Second, Heap: own, Anonymous: own}})
+			w.Steps(1, nil, []event.Step{{Step: step, Device: event.HostDevice,
+				Duration: time.Second, Heap: own, Anonymous: own}})
 		}
 		forecasts := w.Forecasts()
-		if told := len(forecasts) > 0; told != (c.want > 0) || told && (forecasts[0].Step < c.want-2 || forecasts[0].Step > c.want+2) {
+		if told := len(forecasts) > 0; told != (c.want > 0) || told &&
+			(forecasts[0].Step < c.want-2 || forecasts[0].Step > c.want+2) {
 			t.Errorf("%s: %+v, want step %d", name, forecasts, c.want)
 		}
 	}

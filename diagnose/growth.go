@@ -10,9 +10,11 @@ import (
 	"memroom/event"
 )
 
-// Series is the floor of one kind of memory in one process: its value after each step, the newest kept.
+// Series is the floor of one kind of memory in one process: its value after each step, the newest
+// kept.
 type Series struct {
-	// Quantum is the change below which the floor counts as level: allocators of the host round and keep small things.
+	// Quantum is the change below which the floor counts as level: allocators of the host round and
+	// keep small things.
 	Quantum float64
 
 	floor    []Point
@@ -32,7 +34,8 @@ const (
 	dropPoints = 300 // dropped at once, so that the buffer is seldom moved
 )
 
-// Add takes the reading after a step. Steps must ascend; reserved and working are 0 where unknown or not read anew.
+// Add takes the reading after a step. Steps must ascend; reserved and working are 0 where unknown
+// or not read anew.
 func (s *Series) Add(step int64, floor, reserved, working float64, limits Thresholds) {
 	if n := len(s.floor); n > 0 && step <= s.floor[n-1].Step {
 		return
@@ -65,7 +68,8 @@ func (s *Series) Add(step int64, floor, reserved, working float64, limits Thresh
 
 func (s *Series) last() float64 { return s.floor[len(s.floor)-1].Value }
 
-// patience is how many steps the judgement can wait: the longer the series, the less one more of them can change.
+// patience is how many steps the judgement can wait: the longer the series, the less one more of
+// them can change.
 func (s *Series) patience(limits Thresholds) int64 {
 	switch {
 	case !s.rising:
@@ -76,8 +80,9 @@ func (s *Series) patience(limits Thresholds) int64 {
 	return 0
 }
 
-// noteSetback remembers the longest rise that was lost again: garbage that is collected now and then, data that comes and
-// goes in waves. What has risen since the series was last as low as it is now is gone.
+// noteSetback remembers the longest rise that was lost again: garbage that is collected now and
+// then, data that comes and goes in waves. What has risen since the series was last as low as it is
+// now is gone.
 func (s *Series) noteSetback(value float64) {
 	n := len(s.floor)
 	if n == 0 || value >= s.floor[n-1].Value {
@@ -97,7 +102,8 @@ func (s *Series) noteSetback(value float64) {
 			peak = i
 		}
 	}
-	if length := lost[peak].Step - lost[0].Step; length > s.cycle && peak >= 3 && climbs(lost[:peak+1]) {
+	if length := lost[peak].Step - lost[0].Step; length > s.cycle && peak >= 3 &&
+		climbs(lost[:peak+1]) {
 		s.cycle = length
 	}
 }
@@ -109,9 +115,11 @@ func climbs(points []Point) bool {
 	return leftBy(x, y) < 0.4*leftBy(make([]float64, len(x)), y) && jumpLeaves(y) > leftBy(x, y)
 }
 
-// Suspect says that the floor has risen for some steps: too early to say so, early enough to look where from.
+// Suspect says that the floor has risen for some steps: too early to say so, early enough to look
+// where from.
 func (s *Series) Suspect(limits Thresholds) bool {
-	return s.rising && s.trend.even && s.trend.Steps >= limits.SuspectSteps && s.trend.Steps > s.cycle
+	return s.rising && s.trend.even && s.trend.Steps >= limits.SuspectSteps &&
+		s.trend.Steps > s.cycle
 }
 
 // Leak gives the rise if it has lasted so long and so evenly that it is a leak.
@@ -123,13 +131,15 @@ func (s *Series) Leak(limits Thresholds) (Trend, bool) {
 	return t, true
 }
 
-// longEnough says that a rise has lasted for as long as a leak must. Where only some steps are read and the next reading would come
-// too late, what has risen up to this very point is judged now, if it has lasted longer than caches fill for all the same.
+// longEnough says that a rise has lasted for as long as a leak must. Where only some steps are read
+// and the next reading would come too late, what has risen up to this very point is judged now, if
+// it has lasted longer than caches fill for all the same.
 func (t Trend) longEnough(limits Thresholds) bool {
 	switch {
 	case t.exact && t.due >= 1: // the rise that is due has not come
 		return false
-	case t.exact && t.lasted >= float64(limits.LeakSteps) || !t.exact && t.Steps >= limits.LeakSteps:
+	case t.exact && t.lasted >= float64(limits.LeakSteps) || !t.exact &&
+		t.Steps >= limits.LeakSteps:
 		return true
 	case t.stride < 2 || t.stride > limits.EarlyStride || t.due > 0:
 		return false
@@ -137,8 +147,9 @@ func (t Trend) longEnough(limits Thresholds) bool {
 	return t.lasted >= float64(limits.EarlySteps) && t.Steps+t.stride > limits.LeakSteps
 }
 
-// Ended says that a rise that was called a leak is over, and whether what it had gained is lost again. A pause is no end: as
-// many steps as made it a leak must be level, or an eighth of its length.
+// Ended says that a rise that was called a leak is over, and whether what it had gained is lost
+// again. A pause is no end: as many steps as made it a leak must be level, or an eighth of its
+// length.
 func (s *Series) Ended(leak Trend, limits Thresholds) (lost, over bool) {
 	now := s.floor[len(s.floor)-1]
 	if s.rising && s.trend.Onset <= leak.Onset+leak.Steps {
@@ -147,14 +158,16 @@ func (s *Series) Ended(leak Trend, limits Thresholds) (lost, over bool) {
 	lasted := s.rose - leak.Onset
 	gained := leak.Slope * float64(lasted)
 	if now.Value < leak.base+0.5*gained {
-		back := now.Value > leak.base-0.25*gained && s.lowFor(leak.base+0.5*gained, 3) // far below, something else was given back
+		// far below, something else was given back
+		back := now.Value > leak.base-0.25*gained && s.lowFor(leak.base+0.5*gained, 3)
 		return back, back
 	}
-	return false, !s.rising && now.Step-s.rose >= max(limits.LeakSteps, lasted/8) && s.levelSince(s.rose, leak.Slope)
+	return false, !s.rising && now.Step-s.rose >= max(limits.LeakSteps, lasted/8) &&
+		s.levelSince(s.rose, leak.Slope)
 }
 
-// levelSince says that since a step the floor has gained less than a quarter of what the rise would have: a rise that is only
-// harder to see, because few steps were read, goes on.
+// levelSince says that since a step the floor has gained less than a quarter of what the rise would
+// have: a rise that is only harder to see, because few steps were read, goes on.
 func (s *Series) levelSince(step int64, slope float64) bool {
 	rest := since(s.floor, step)
 	if len(rest) < 2 {
@@ -164,14 +177,16 @@ func (s *Series) levelSince(step int64, slope float64) bool {
 	return last.Value-first.Value < 0.25*slope*float64(last.Step-first.Step)
 }
 
-// lowFor says that the last points lie below a level: a program that ends gives all back in its last step.
+// lowFor says that the last points lie below a level: a program that ends gives all back in its
+// last step.
 func (s *Series) lowFor(level float64, points int) bool {
 	last := newest(s.floor, points)
 	return !slices.ContainsFunc(last, func(p Point) bool { return p.Value >= level })
 }
 
-// workGrows says that the program does more at each step, longer sequences for instance: then what a step needs above the
-// floor grows along with what stays, where a leak leaves it as it is; and reserved bytes grow much faster than both.
+// workGrows says that the program does more at each step, longer sequences for instance: then what
+// a step needs above the floor grows along with what stays, where a leak leaves it as it is; and
+// reserved bytes grow much faster than both.
 func (s *Series) workGrows(limits Thresholds) bool {
 	floor := since(s.floor, s.trend.Onset)
 	if len(floor) < len(quarters{}) {
@@ -181,8 +196,11 @@ func (s *Series) workGrows(limits Thresholds) bool {
 	if len(working) == 3 { // read seldom: it must rise from one to the next
 		working = []Point{working[0], working[1], working[1], working[2]}
 	}
-	return len(working) >= len(quarters{}) && quartersOf(working).outpace(s.trend.Slope, limits.Workload) ||
-		quartersOf(since(s.reserved, s.trend.Onset)).outpace(quartersOf(floor).pace(), limits.Reserving) // a buffer lifts both
+	return len(working) >= len(quarters{}) && quartersOf(working).outpace(s.trend.Slope,
+		limits.Workload) ||
+		// a buffer lifts both
+		quartersOf(since(s.reserved, s.trend.Onset)).outpace(quartersOf(floor).pace(),
+			limits.Reserving)
 }
 
 // quarters are the middles of a series' quarters, which noise hardly moves.
@@ -193,7 +211,8 @@ func quartersOf(points []Point) (middle quarters) {
 		part := slices.Clone(points[q*len(points)/4 : (q+1)*len(points)/4])
 		steps := part[len(part)/2].Step
 		slices.SortFunc(part, func(a, b Point) int { return cmp.Compare(a.Value, b.Value) })
-		middle[q] = Point{steps, part[len(part)/2].Value} // a value that was there: between two of them one jump would count twice
+		// a value that was there: between two of them one jump would count twice
+		middle[q] = Point{steps, part[len(part)/2].Value}
 	}
 	return middle
 }
@@ -201,8 +220,8 @@ func quartersOf(points []Point) (middle quarters) {
 // pace is bytes a step.
 func (q quarters) pace() float64 { return (q[3].Value - q[0].Value) / float64(q[3].Step-q[0].Step) }
 
-// outpace says whether a series grows so many times as fast as another, and did so twice or more on the way, once in the second half:
-// not by a single block, nor only at the beginning.
+// outpace says whether a series grows so many times as fast as another, and did so twice or more on
+// the way, once in the second half: not by a single block, nor only at the beginning.
 func (q quarters) outpace(pace, factor float64) bool {
 	growth, rose := factor*pace*float64(q[3].Step-q[0].Step), 0
 	for i := 1; i < len(q); i++ {
@@ -210,7 +229,8 @@ func (q quarters) outpace(pace, factor float64) bool {
 			rose++
 		}
 	}
-	return growth > 0 && q[3].Value-q[0].Value >= growth && rose >= 2 && q[3].Value-q[1].Value >= growth/6
+	return growth > 0 && q[3].Value-q[0].Value >= growth && rose >= 2 &&
+		q[3].Value-q[1].Value >= growth/6
 }
 
 func since(points []Point, step int64) []Point {
@@ -222,8 +242,8 @@ func since(points []Point, step int64) []Point {
 	return nil
 }
 
-// MattersOnHost says whether a rise of host memory is more than programs creep by: lists of losses on the heap, or what
-// allocators and interpreters keep of their pages.
+// MattersOnHost says whether a rise of host memory is more than programs creep by: lists of losses
+// on the heap, or what allocators and interpreters keep of their pages.
 func (t Trend) MattersOnHost(heap bool, limits Thresholds) bool {
 	if heap {
 		return t.Growth >= float64(limits.HeapGrowth)
@@ -231,8 +251,8 @@ func (t Trend) MattersOnHost(heap bool, limits Thresholds) bool {
 	return t.Growth >= math.Max(float64(limits.HostGrowth), limits.HostShare*t.Level)
 }
 
-// callerOf is the program's outermost frame, the line of its loop, if that is not the line that allocated: what forward made is kept
-// by somebody who called it.
+// callerOf is the program's outermost frame, the line of its loop, if that is not the line that
+// allocated: what forward made is kept by somebody who called it.
 func callerOf(line event.Frame, frames []event.Frame) (event.Frame, bool) {
 	for i := len(frames) - 1; i >= 0; i-- {
 		if !IsLibrary(frames[i]) {
@@ -245,9 +265,11 @@ func callerOf(line event.Frame, frames []event.Frame) (event.Frame, bool) {
 // leakFinding words a leak. What is leaking is "GPU memory" or "host memory".
 func leakFinding(what string, t Trend, frames []event.Frame) event.Finding {
 	f := event.Finding{
-		Kind: "leak", Severity: event.SeverityWarning, Step: t.Onset + t.Steps, Bytes: event.Bytes(t.Growth), Frames: frames,
+		Kind: "leak", Severity: event.SeverityWarning, Step: t.Onset + t.Steps,
+		Bytes: event.Bytes(t.Growth), Frames: frames,
 		Confidence: 0.9,
-		Title:      fmt.Sprintf("%s that stays after each step grows by %s a step since step %d", what, event.Bytes(math.Round(t.Slope)), t.Onset),
+		Title: fmt.Sprintf("%s that stays after each step grows by %s a step since step %d",
+			what, event.Bytes(math.Round(t.Slope)), t.Onset),
 		Evidence: []string{
 			fmt.Sprintf("rose %s in %d steps without falling back", event.Bytes(t.Growth), t.Steps),
 			fmt.Sprintf("growth a step is known to +-%s", event.Bytes(math.Ceil(2*t.Error))),

@@ -8,7 +8,8 @@ import (
 	"memroom/event"
 )
 
-// hostWatch judges the readings of the meters: the host, its swap and shared memory, the cards and who else is on them.
+// hostWatch judges the readings of the meters: the host, its swap and shared memory, the cards and
+// who else is on them.
 type hostWatch struct {
 	said    map[string]bool
 	swap    window // bytes of swap in use on the machine
@@ -53,7 +54,8 @@ func (w *Watch) Sample(s event.Sample) []event.Finding {
 		h.said, h.idle = map[string]bool{}, map[string]int64{}
 	}
 	var found []event.Finding
-	for _, look := range []func(event.Sample, Thresholds) *event.Finding{h.pressure, h.nearlyOut, h.swapping, h.shm, h.workers, h.neighbour, h.unusedCard} {
+	for _, look := range []func(event.Sample, Thresholds) *event.Finding{h.pressure, h.nearlyOut,
+		h.swapping, h.shm, h.workers, h.neighbour, h.unusedCard} {
 		if f := look(s, w.limits); f != nil && !h.said[f.Kind+firstWords(f.Title)] {
 			h.said[f.Kind+firstWords(f.Title)] = true
 			found = append(found, *f)
@@ -82,9 +84,11 @@ func (h *hostWatch) pressure(s event.Sample, limits Thresholds) *event.Finding {
 		return nil
 	}
 	return &event.Finding{
-		Kind: "host_pressure", Severity: event.SeverityWarning, Bytes: s.Unreclaimable(), Confidence: 0.9,
-		Title:    fmt.Sprintf("processes wait for host memory: %.0f %% of the last ten seconds some of them, %.0f %% all of them", some, full),
-		Evidence: []string{"pressure stall information of " + where, fmt.Sprintf("the run holds %s that cannot be dropped", s.Unreclaimable())},
+		Kind: "host_pressure", Severity: event.SeverityWarning, Bytes: s.Unreclaimable(),
+		Confidence: 0.9,
+		Title:      fmt.Sprintf("processes wait for host memory: %.0f %% of the last ten seconds some of them, %.0f %% all of them", some, full),
+		Evidence: []string{"pressure stall information of " + where,
+			fmt.Sprintf("the run holds %s that cannot be dropped", s.Unreclaimable())},
 		Remedies: []string{"dataloader_workers", "pin_memory", "stream_data", "raise_limit"},
 	}
 }
@@ -102,8 +106,9 @@ func (h *hostWatch) nearlyOut(s event.Sample, limits Thresholds) *event.Finding 
 	}
 	return &event.Finding{
 		Kind: "host_pressure", Severity: event.SeverityError, Bytes: left, Confidence: 0.95,
-		Title:    fmt.Sprintf("only %s of %s host memory are left in %s", left, total, where),
-		Evidence: []string{fmt.Sprintf("the run holds %s that cannot be dropped, in %d processes", s.Unreclaimable(), s.Processes)},
+		Title: fmt.Sprintf("only %s of %s host memory are left in %s", left, total, where),
+		Evidence: []string{fmt.Sprintf("the run holds %s that cannot be dropped, in %d processes",
+			s.Unreclaimable(), s.Processes)},
 		Remedies: []string{"dataloader_workers", "pin_memory", "stream_data", "raise_limit"},
 	}
 }
@@ -118,8 +123,9 @@ func (h *hostWatch) swapping(s event.Sample, limits Thresholds) *event.Finding {
 	}
 	return &event.Finding{
 		Kind: "swap", Severity: event.SeverityWarning, Bytes: s.Swapped, Confidence: 0.9,
-		Title:    fmt.Sprintf("the host swaps: %s more in the last minute, %s of this run are swapped out", h.swap.growth(), s.Swapped),
-		Evidence: []string{fmt.Sprintf("swap in use %s of %s", s.Machine.SwapTotal-s.Machine.SwapFree, s.Machine.SwapTotal)},
+		Title: fmt.Sprintf("the host swaps: %s more in the last minute, %s of this run are swapped out", h.swap.growth(), s.Swapped),
+		Evidence: []string{fmt.Sprintf("swap in use %s of %s",
+			s.Machine.SwapTotal-s.Machine.SwapFree, s.Machine.SwapTotal)},
 		Remedies: []string{"stream_data", "dataloader_workers", "optimizer_offload", "raise_limit"},
 	}
 }
@@ -136,8 +142,8 @@ func (h *hostWatch) shm(s event.Sample, limits Thresholds) *event.Finding {
 	}
 }
 
-// workers sees copy-on-write growth: reference counts written by forked workers copy the parent's pages one by one, so
-// the memory really used grows while what each process maps stays the same.
+// workers sees copy-on-write growth: reference counts written by forked workers copy the parent's
+// pages one by one, so the memory really used grows while what each process maps stays the same.
 func (h *hostWatch) workers(s event.Sample, limits Thresholds) *event.Finding {
 	if s.Processes != h.procs || s.Proportional == 0 {
 		if s.Processes != h.procs {
@@ -163,13 +169,16 @@ func (h *hostWatch) workers(s event.Sample, limits Thresholds) *event.Finding {
 
 func (h *hostWatch) neighbour(s event.Sample, limits Thresholds) *event.Finding {
 	for _, d := range s.Devices {
-		if d.Others < limits.NeighbourBytes || float64(d.Others) < limits.NeighbourShare*float64(d.Total) {
+		if d.Others < limits.NeighbourBytes ||
+			float64(d.Others) < limits.NeighbourShare*float64(d.Total) {
 			continue
 		}
 		return &event.Finding{
 			Kind: "neighbour", Severity: event.SeverityWarning, Bytes: d.Others, Confidence: 0.95,
-			Title:    fmt.Sprintf("another process holds %s of %s on %s", d.Others, d.Total, d.Name),
-			Evidence: []string{fmt.Sprintf("card %s: used %s, by this run %s", d.UUID, d.Used, d.Ours)},
+			Title: fmt.Sprintf("another process holds %s of %s on %s", d.Others, d.Total,
+				d.Name),
+			Evidence: []string{fmt.Sprintf("card %s: used %s, by this run %s", d.UUID, d.Used,
+				d.Ours)},
 			Remedies: []string{"free_neighbour"},
 		}
 	}
@@ -179,7 +188,8 @@ func (h *hostWatch) neighbour(s event.Sample, limits Thresholds) *event.Finding 
 // unusedCard sees a card that lies idle while the host is short of memory.
 func (h *hostWatch) unusedCard(s event.Sample, limits Thresholds) *event.Finding {
 	short := s.Swapped > 0 && h.swap.growth() > limits.SwapGrowth/4 ||
-		s.Machine != nil && s.Machine.Total > 0 && float64(s.Machine.Available) < 2*limits.AvailableShare*float64(s.Machine.Total)
+		s.Machine != nil && s.Machine.Total > 0 &&
+			float64(s.Machine.Available) < 2*limits.AvailableShare*float64(s.Machine.Total)
 	for _, d := range s.Devices {
 		if d.Utilisation > limits.IdleGPU || d.Ours > 0 || d.Others > d.Total/2 {
 			delete(h.idle, d.UUID)
@@ -189,17 +199,18 @@ func (h *hostWatch) unusedCard(s event.Sample, limits Thresholds) *event.Finding
 			h.idle[d.UUID] = s.AtMS
 		} else if short && s.AtMS-since >= idleMS {
 			return &event.Finding{
-				Kind: "unused_gpu", Severity: event.SeverityWarning, Bytes: d.Total - d.Used, Confidence: 0.85,
-				Title:    fmt.Sprintf("%s is unused while the host runs out of memory: %s are free on it", d.Name, d.Total-d.Used),
-				Evidence: []string{fmt.Sprintf("utilisation %d %%, no memory of this run on it for %d s", d.Utilisation, (s.AtMS-since)/1000)},
+				Kind: "unused_gpu", Severity: event.SeverityWarning, Bytes: d.Total - d.Used,
+				Confidence: 0.85,
+				Title:      fmt.Sprintf("%s is unused while the host runs out of memory: %s are free on it", d.Name, d.Total-d.Used),
+				Evidence:   []string{fmt.Sprintf("utilisation %d %%, no memory of this run on it for %d s", d.Utilisation, (s.AtMS-since)/1000)},
 			}
 		}
 	}
 	return nil
 }
 
-// hostWall is the wall that host memory of the run will hit first: the limit that was set, its cgroup's, or what it has and
-// could still get from the machine.
+// hostWall is the wall that host memory of the run will hit first: the limit that was set, its
+// cgroup's, or what it has and could still get from the machine.
 func (w *Watch) hostWall(s event.Sample) event.Bytes {
 	wall := w.hostLimit
 	lower := func(limit event.Bytes) {
@@ -216,8 +227,8 @@ func (w *Watch) hostWall(s event.Sample) event.Bytes {
 	return wall
 }
 
-// hostForecast extrapolates the whole tree's memory over time, for programs whose steps nobody tells. The floor of each
-// ten seconds counts as a step.
+// hostForecast extrapolates the whole tree's memory over time, for programs whose steps nobody
+// tells. The floor of each ten seconds counts as a step.
 func (w *Watch) hostForecast(s event.Sample) []event.Finding {
 	h := &w.host
 	h.tree = s.Unreclaimable()
@@ -240,9 +251,11 @@ func (w *Watch) hostForecast(s event.Sample) []event.Finding {
 		return inWords((trendEveryMS * 1e6) * time.Duration(step-s.AtMS/trendEveryMS))
 	}
 	return []event.Finding{{
-		Kind: "forecast", Severity: event.SeverityWarning, Bytes: w.wall - event.Bytes(f.Trend.Level), Confidence: 0.7,
+		Kind: "forecast", Severity: event.SeverityWarning,
+		Bytes: w.wall - event.Bytes(f.Trend.Level), Confidence: 0.7,
 		Title: fmt.Sprintf("host memory of all processes will run out in about %s", after(f.Step)),
-		Evidence: []string{fmt.Sprintf("between %s and %s from now; it grew by %s in %s", after(f.Low), after(f.High),
+		Evidence: []string{fmt.Sprintf("between %s and %s from now; it grew by %s in %s",
+			after(f.Low), after(f.High),
 			event.Bytes(f.Trend.Growth), inWords((trendEveryMS*1e6)*time.Duration(f.Trend.Steps)))},
 	}}
 }

@@ -2,8 +2,9 @@ package diagnose
 
 import "testing"
 
-// TestLeakReadSeldomIsNotTakenBack: after a leak was found hooks may rest, and the few steps read from then on are jumps. As
-// long as the floor gains what it did, the leak goes on; a floor that stays level ends it.
+// TestLeakReadSeldomIsNotTakenBack: after a leak was found hooks may rest, and the few steps read
+// from then on are jumps. As long as the floor gains what it did, the leak goes on; a floor that
+// stays level ends it.
 func TestLeakReadSeldomIsNotTakenBack(t *testing.T) {
 	for name, after := range map[string]struct {
 		slope float64

@@ -5,13 +5,15 @@ import (
 	"slices"
 )
 
-// noisyTrend tries windows from short to long and takes the longest of the first run of them in which the rise stands
-// out from the noise and is better told by a line than by what is harmless: a jump, or a rise that has ended.
+// noisyTrend tries windows from short to long and takes the longest of the first run of them in
+// which the rise stands out from the noise and is better told by a line than by what is harmless: a
+// jump, or a rise that has ended.
 func noisyTrend(points []Point, limits Thresholds) (found Trend, ok bool) {
 	last := points[len(points)-1].Step
 	points = withoutJumps(points)
 	quick := sumsOf(points)
-	for steps := limits.ForecastSteps; steps <= last-points[0].Step; steps = nextWindow(steps, limits) {
+	for steps := limits.ForecastSteps; steps <= last-points[0].Step; steps = nextWindow(steps,
+		limits) {
 		window, trend, rises := since(points, last-steps), Trend{}, false
 		if quick.mayRise(len(points) - len(window)) {
 			trend, rises = windowTrend(window, limits)
@@ -27,8 +29,9 @@ func noisyTrend(points []Point, limits Thresholds) (found Trend, ok bool) {
 	return found, ok
 }
 
-// withoutJumps takes out single jumps to a higher level, such as workspaces and kernels that are made when they are first needed, by
-// lifting what came before. Where there are many they are the way it grows, and stay.
+// withoutJumps takes out single jumps to a higher level, such as workspaces and kernels that are
+// made when they are first needed, by lifting what came before. Where there are many they are the
+// way it grows, and stay.
 func withoutJumps(points []Point) []Point {
 	var changes []float64
 	for i := max(1, len(points)-maxRegime); i < len(points); i++ {
@@ -61,12 +64,14 @@ func withoutJumps(points []Point) []Point {
 func usualChange(points []Point) float64 {
 	changes := make([]float64, 0, len(points))
 	for i := 1; i < len(points); i++ {
-		changes = append(changes, (points[i].Value-points[i-1].Value)/float64(points[i].Step-points[i-1].Step))
+		changes = append(changes,
+			(points[i].Value-points[i-1].Value)/float64(points[i].Step-points[i-1].Step))
 	}
 	return median(changes)
 }
 
-// stays says that the values around a jump are still as far apart: it is no spike, nor the end of a dip.
+// stays says that the values around a jump are still as far apart: it is no spike, nor the end of a
+// dip.
 func stays(points []Point, at int, distance float64) bool {
 	before, after := values(points[max(0, at-5):at]), values(points[at:min(len(points), at+5)])
 	return len(after) >= 3 && slices.Min(after)-slices.Max(before) > distance
@@ -84,7 +89,8 @@ func sumsOf(points []Point) sums {
 	return s
 }
 
-// mayRise is a quick look at the points from one on: the last third of what rises lies well above the first.
+// mayRise is a quick look at the points from one on: the last third of what rises lies well above
+// the first.
 func (s sums) mayRise(from int) bool {
 	end := len(s.values) - 1
 	third := (end - from) / 3
@@ -101,8 +107,8 @@ func (s sums) mayRise(from int) bool {
 	return late > early && square(late-early)*float64(third) > square(2)*(before+now)
 }
 
-// slower says that the series rose faster right before this window: a cache that fills ever more slowly is nearly straight
-// at its end. In a window twice as long that shows.
+// slower says that the series rose faster right before this window: a cache that fills ever more
+// slowly is nearly straight at its end. In a window twice as long that shows.
 func slower(points []Point, t Trend) bool {
 	before := since(points, t.Onset-t.Steps)
 	before = before[:len(before)-len(since(before, t.Onset))]
@@ -122,7 +128,8 @@ func nextWindow(steps int64, limits Thresholds) int64 {
 	return steps + steps/4
 }
 
-// falls says that values go down as well as up. Where they do not, rises are judged one by one, which sees more.
+// falls says that values go down as well as up. Where they do not, rises are judged one by one,
+// which sees more.
 func falls(window []Point) bool {
 	up, down := ways(window)
 	if down == 0 || down > 0.05*up {
@@ -141,7 +148,8 @@ func ways(points []Point) (up, down float64) {
 	return up, down
 }
 
-// fewPoints is the least that statistics are done on. Steps may be told with gaps, so a window can hold fewer points than steps.
+// fewPoints is the least that statistics are done on. Steps may be told with gaps, so a window can
+// hold fewer points than steps.
 const fewPoints = 14
 
 // mostPoints bounds the cost of one window: longer ones are thinned to medians.
@@ -159,7 +167,8 @@ func windowTrend(window []Point, limits Thresholds) (Trend, bool) {
 	first, last := window[0], window[len(window)-1]
 	span := float64(last.Step - first.Step)
 	spread := l.noise * math.Sqrt(12/l.independent()) / span // of the slope
-	if l.slope < limits.Significance*spread || l.wanders(limits) || !l.better(limits) || !l.goesOn(window) {
+	if l.slope < limits.Significance*spread || l.wanders(limits) || !l.better(limits) ||
+		!l.goesOn(window) {
 		return Trend{}, false
 	}
 	level := l.at(float64(last.Step))
@@ -171,8 +180,10 @@ func windowTrend(window []Point, limits Thresholds) (Trend, bool) {
 		above = append(above, p.Value-l.at(float64(p.Step)))
 	}
 	return Trend{
-		Onset: first.Step, Steps: last.Step - first.Step, Slope: l.slope, Error: 1.1 * spread, Noise: l.noise,
-		base: level - l.slope*span, Level: level + math.Max(quantile(above, 0.98), 0), Growth: l.slope * span, Rises: len(window), even: true,
+		Onset: first.Step, Steps: last.Step - first.Step, Slope: l.slope, Error: 1.1 * spread,
+		Noise: l.noise,
+		base:  level - l.slope*span, Level: level + math.Max(quantile(above, 0.98), 0),
+		Growth: l.slope * span, Rises: len(window), even: true,
 		lasted: float64(last.Step - first.Step), stride: stride(window),
 	}, true
 }
@@ -186,7 +197,8 @@ type line struct {
 
 func (l line) at(step float64) float64 { return l.start + l.slope*(step-l.middle) }
 
-// robustLine begins with the medians of the outer thirds and improves on them by least squares. It gives up on what does not rise.
+// robustLine begins with the medians of the outer thirds and improves on them by least squares. It
+// gives up on what does not rise.
 func robustLine(sample []Point) (line, bool) {
 	third := len(sample) / 3
 	early, late := sample[:third], sample[len(sample)-third:]
@@ -235,7 +247,8 @@ func (l *line) fit() {
 	l.noise = math.Sqrt(left / (n - 2))
 }
 
-// wanders says that values keep to where they are from step to step, and that such a walk comes as far by chance.
+// wanders says that values keep to where they are from step to step, and that such a walk comes as
+// far by chance.
 func (l line) wanders(limits Thresholds) bool {
 	n := float64(len(l.x))
 	if n/l.independent() < 2 {
@@ -248,8 +261,8 @@ func (l line) wanders(limits Thresholds) bool {
 	return l.slope*(l.x[len(l.x)-1]-l.x[0]) < limits.WalkDeviations*math.Sqrt(squares)
 }
 
-// independent is how many values without memory would tell as much as these, whose neighbours resemble each other. A line
-// takes part of the resemblance away, which is given back.
+// independent is how many values without memory would tell as much as these, whose neighbours
+// resemble each other. A line takes part of the resemblance away, which is given back.
 func (l line) independent() float64 {
 	n := float64(len(l.x))
 	rest := make([]float64, len(l.x))
@@ -261,16 +274,17 @@ func (l line) independent() float64 {
 	return math.Max(2, n*(1-r)/(1+r))
 }
 
-// better weighs the line against what is harmless and rises as well, by how much of the values each leaves unexplained: two
-// levels with a jump between them, and a rise that begins or ends within the window. One that begins in it is for a shorter window.
+// better weighs the line against what is harmless and rises as well, by how much of the values each
+// leaves unexplained: two levels with a jump between them, and a rise that begins or ends within
+// the window. One that begins in it is for a shorter window.
 func (l line) better(limits Thresholds) bool {
 	left := leftBy(l.x, l.y)
 	return l.independent()*math.Log(jumpLeaves(l.y)/left) > limits.LineOverJump &&
 		float64(len(l.x))*math.Log(left/partLeaves(l.x, l.y)) < limits.PartOverLine
 }
 
-// goesOn says that the rise is still there in the last points of the window, as few as can show it through the noise: what has
-// just stopped must not be carried by what went before.
+// goesOn says that the rise is still there in the last points of the window, as few as can show it
+// through the noise: what has just stopped must not be carried by what went before.
 func (l line) goesOn(window []Point) bool {
 	perPoint := l.slope * (l.x[len(l.x)-1] - l.x[0]) / float64(len(window)-1)
 	n := min(max(8, int(math.Cbrt(square(20*l.noise/perPoint)))), len(window)/2)
@@ -303,7 +317,8 @@ func jumpLeaves(y []float64) float64 {
 	return math.Max(best, 1e-9*squares)
 }
 
-// partLeaves gives the squares left by the best rise that takes up part of the window, with levels before and after.
+// partLeaves gives the squares left by the best rise that takes up part of the window, with levels
+// before and after.
 func partLeaves(x, y []float64) float64 {
 	best := math.Inf(1)
 	bent := make([]float64, len(x))

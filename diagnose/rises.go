@@ -27,10 +27,12 @@ func steadyTrend(points []Point, limits Thresholds) (Trend, bool) {
 	now, start := points[len(points)-1], points[first.at-1]
 	trend := Trend{
 		Onset: onsetOf(points, all, rises), Rises: len(rises),
-		base: start.Value, Level: now.Value, Growth: now.Value - start.Value, Before: levelBefore(points, first.at-1),
+		base: start.Value, Level: now.Value, Growth: now.Value - start.Value,
+		Before: levelBefore(points, first.at-1),
 	}
 	trend.Steps = now.Step - trend.Onset
-	if bursts := burstsOf(points, rises); !likeClock(rises) && len(bursts) >= limits.MinRises && likeClock(bursts) {
+	if bursts := burstsOf(points, rises); !likeClock(rises) && len(bursts) >= limits.MinRises &&
+		likeClock(bursts) {
 		rises, first = bursts, bursts[0]
 	}
 	gap := usualGap(rises)
@@ -44,21 +46,25 @@ func steadyTrend(points []Point, limits Thresholds) (Trend, bool) {
 	case likeClock(rises):
 		trend.even, trend.exact = len(rises) >= limits.ClockRises, true
 		trend.clock, trend.amount, trend.last = gap, usualAmount(rises), points[last.at].Step
-	case len(rises) >= limits.ClockRises && (straight(rises) || len(rises) > limits.ClockRises && stairs(points, rises)):
+	case len(rises) >= limits.ClockRises && (straight(rises) || len(rises) > limits.ClockRises &&
+		stairs(points, rises)):
 		trend.even, trend.exact = true, true
-	case len(tail) > limits.EvenRises && last.amount > 0.1*pace.mean: // something else filled besides and is full
+	// something else filled besides and is full
+	case len(tail) > limits.EvenRises && last.amount > 0.1*pace.mean:
 		trend.even, trend.exact, pace = true, true, paceOf(points, tail)
 	case len(rises) >= limits.EvenRises:
-		trend.even = !pace.slackens(limits) && !pace.stalls(points) && !slackensSinceEver(points, limits)
+		trend.even = !pace.slackens(limits) && !pace.stalls(points) &&
+			!slackensSinceEver(points, limits)
 	}
 	trend.lasted, trend.stride = lasted(points, rises, trend), stride(points)
 	trend.Growth = math.Min(trend.Growth, pace.mean*float64(trend.Steps)) // without single jumps
-	trend.Slope, trend.Error, trend.Wander, trend.bend, trend.bendError = pace.rate, pace.rateError, pace.wander, pace.bend, pace.bendError
+	trend.Slope, trend.Error, trend.Wander, trend.bend, trend.bendError = pace.rate, pace.rateError,
+		pace.wander, pace.bend, pace.bendError
 	return trend, trend.Slope > 0
 }
 
-// lasted is how many steps the rise has gone on for, where not all of them were read: it began somewhere between two readings, and
-// what it gained since then tells where.
+// lasted is how many steps the rise has gone on for, where not all of them were read: it began
+// somewhere between two readings, and what it gained since then tells where.
 func lasted(points []Point, rises []rise, trend Trend) float64 {
 	first, last := rises[0], rises[len(rises)-1]
 	between := float64(points[last.at].Step - points[first.at].Step)
@@ -70,7 +76,8 @@ func lasted(points []Point, rises []rise, trend Trend) float64 {
 		gained += r.amount
 	}
 	before := math.Min(first.amount*between/(gained-first.amount), first.span)
-	return math.Min(float64(trend.Steps), between+before+float64(points[len(points)-1].Step-points[last.at].Step))
+	return math.Min(float64(trend.Steps),
+		between+before+float64(points[len(points)-1].Step-points[last.at].Step))
 }
 
 // stride is the distance at which the next reading is to be expected: the longest of the last few.
@@ -82,8 +89,8 @@ func stride(points []Point) int64 {
 	return longest
 }
 
-// onsetOf is the step before the rise began. Jumps that came right before it may have hidden its first steps, unless it is seen to
-// have begun after them.
+// onsetOf is the step before the rise began. Jumps that came right before it may have hidden its
+// first steps, unless it is seen to have begun after them.
 func onsetOf(points []Point, all, rises []rise) int64 {
 	const hidden = 3
 	start := rises[0].at - 1
@@ -92,14 +99,16 @@ func onsetOf(points []Point, all, rises []rise) int64 {
 		return onset
 	}
 	for i := len(all) - 1; i >= 0; i-- {
-		if before := points[all[i].at-1].Step; all[i].at <= start && points[all[i].at].Step == onset && before >= points[start].Step-hidden {
+		if before := points[all[i].at-1].Step; all[i].at <= start &&
+			points[all[i].at].Step == onset && before >= points[start].Step-hidden {
 			onset = before
 		}
 	}
 	return onset
 }
 
-// calm says that the series hardly falls between its rises; jumps, which say nothing about the rest, count as usual rises.
+// calm says that the series hardly falls between its rises; jumps, which say nothing about the
+// rest, count as usual rises.
 func calm(points []Point, rises []rise) bool {
 	var up, down float64
 	jump := jumpAmong(rises)
@@ -132,11 +141,13 @@ func burstsOf(points []Point, rises []rise) []rise {
 	return bursts
 }
 
-// lastRises walks back from the end of the series as long as it rises, and gives the rises in order.
+// lastRises walks back from the end of the series as long as it rises, and gives the rises in
+// order.
 func lastRises(points []Point) []rise {
 	var found []rise
 	var up, down, spans float64
-	lastStep, levelUntil := int64(0), int64(0) // of the rise found before, which comes after; and of the point right before that
+	// of the rise found before, which comes after; and of the point right before that
+	lastStep, levelUntil := int64(0), int64(0)
 	for i := len(points) - 1; i > 0 && len(points)-i < maxRegime; i-- {
 		change := points[i].Value - points[i-1].Value
 		pause := float64(lastStep - points[i].Step)
@@ -152,7 +163,9 @@ func lastRises(points []Point) []rise {
 			if len(found) > 0 {
 				found[len(found)-1].gap = pause
 			}
-			found, lastStep, levelUntil, up = append(found, rise{at: i, span: float64(points[i].Step - points[i-1].Step), amount: change}), points[i].Step, points[i-1].Step, up+change
+			found, lastStep, levelUntil, up = append(found, rise{at: i,
+				span: float64(points[i].Step - points[i-1].Step), amount: change}), points[i].Step,
+				points[i-1].Step, up+change
 			spans += found[len(found)-1].span
 		case change < 0:
 			if down -= change; down > 0.05*up {
@@ -165,14 +178,17 @@ func lastRises(points []Point) []rise {
 	return found
 }
 
-// withoutFirstJumps drops leading rises that dwarf the others: the optimizer's state, a workspace, a first batch.
+// withoutFirstJumps drops leading rises that dwarf the others: the optimizer's state, a workspace,
+// a first batch.
 func withoutFirstJumps(rises []rise) []rise {
 	jump := jumpAmong(rises)
 	for len(rises) > 0 && jump.is(rises[0]) {
 		rises = rises[1:]
 	}
-	if n := len(rises); n > 4 && straight(rises[1:n-1]) { // the others are alike: it needs not to be as large
-		if rest := jumpAmong(rises[1:]); rises[0].amount > 1.5*rest.amount/8 && rises[0].rate() > 1.5*rest.rate/8 {
+	// the others are alike: it needs not to be as large
+	if n := len(rises); n > 4 && straight(rises[1:n-1]) {
+		if rest := jumpAmong(rises[1:]); rises[0].amount > 1.5*rest.amount/8 &&
+			rises[0].rate() > 1.5*rest.rate/8 {
 			return rises[1:]
 		}
 	}
@@ -218,15 +234,17 @@ func usualGap(rises []rise) float64 {
 func likeClock(rises []rise) bool {
 	amount, gap := usualAmount(rises), usualGap(rises)
 	for i, r := range rises {
-		if math.Abs(r.amount-amount) > 0.1*amount || i > 0 && math.Abs(r.gap-gap) > math.Max(0.1*gap, 0.5) {
+		if math.Abs(r.amount-amount) > 0.1*amount || i > 0 &&
+			math.Abs(r.gap-gap) > math.Max(0.1*gap, 0.5) {
 			return false
 		}
 	}
 	return true
 }
 
-// straight says that every point since the first rise is higher than the one before, by about as much a step: where only some steps
-// are told, a leak of one block a step rises by more the more steps were left out. It may begin between two readings.
+// straight says that every point since the first rise is higher than the one before, by about as
+// much a step: where only some steps are told, a leak of one block a step rises by more the more
+// steps were left out. It may begin between two readings.
 func straight(rises []rise) bool {
 	usual := usualRate(rises)
 	for i, r := range rises {
@@ -240,8 +258,8 @@ func straight(rises []rise) bool {
 	return true
 }
 
-// stairs says that the series rises like a clock of which only some ticks are read: no reading is further from the line than
-// one of the rises, and both halves gain the same but for one.
+// stairs says that the series rises like a clock of which only some ticks are read: no reading is
+// further from the line than one of the rises, and both halves gain the same but for one.
 func stairs(points []Point, rises []rise) bool {
 	first, last := rises[0], rises[len(rises)-1]
 	if float64(last.at-first.at+1) == float64(points[last.at].Step-points[first.at-1].Step) {
@@ -257,11 +275,12 @@ func stairs(points []Point, rises []rise) bool {
 		off := p.Value - rest[0].Value - rate*float64(p.Step-rest[0].Step)
 		low, high = math.Min(low, off), math.Max(high, off)
 	}
-	return high-low <= 1.05*least && last.rate() > 0.7*rate && math.Abs(bulge(rest, rate)) <= 0.55*least
+	return high-low <= 1.05*least && last.rate() > 0.7*rate &&
+		math.Abs(bulge(rest, rate)) <= 0.55*least
 }
 
-// bulge is how far the series stands above a line of this rate half way through, on the average of the readings around it: above
-// if it slackens.
+// bulge is how far the series stands above a line of this rate half way through, on the average of
+// the readings around it: above if it slackens.
 func bulge(points []Point, rate float64) float64 {
 	sum, from := 0.0, len(points)/3
 	middle := points[from : len(points)-from]
@@ -271,12 +290,14 @@ func bulge(points []Point, rate float64) float64 {
 	return sum / float64(len(middle))
 }
 
-// evenTail gives the last rises that are equal to the byte, or nearly, and come at the same distance. A cache that fills
-// ever more slowly has none; a leak beside a cache that is full now does.
+// evenTail gives the last rises that are equal to the byte, or nearly, and come at the same
+// distance. A cache that fills ever more slowly has none; a leak beside a cache that is full now
+// does.
 func evenTail(rises []rise) []rise {
 	last := rises[len(rises)-1]
 	i := len(rises) - 1
-	for i > 0 && math.Abs(rises[i-1].amount-last.amount) <= 0.005*last.amount && rises[i].gap == last.gap {
+	for i > 0 && math.Abs(rises[i-1].amount-last.amount) <= 0.005*last.amount &&
+		rises[i].gap == last.gap {
 		i--
 	}
 	return rises[i:]
@@ -296,8 +317,8 @@ type pace struct {
 	steps     float64
 }
 
-// paceOf fits a line to the gains of the steps since the first rise. Single jumps are cut to the usual size: one new
-// buffer must not bend the line.
+// paceOf fits a line to the gains of the steps since the first rise. Single jumps are cut to the
+// usual size: one new buffer must not bend the line.
 func paceOf(points []Point, rises []rise) pace {
 	start := points[rises[0].at-1].Step
 	n := float64(points[len(points)-1].Step - start)
@@ -313,13 +334,15 @@ func paceOf(points []Point, rises []rise) pace {
 		if before := math.Max(r.gap, r.span); before > 1 {
 			at -= (before - 1) / 2 // what came at once belongs to the steps since the rise before
 		}
-		sum, squares, moment, covered = sum+amount, squares+amount*amount/r.span, moment+amount*at, covered+r.span
+		sum, squares, moment, covered = sum+amount, squares+amount*amount/r.span, moment+amount*at,
+			covered+r.span
 	}
 	spread := n * (n*n - 1) / 12 // of the steps around their middle
 	p := pace{mean: sum / n, share: covered / n, steps: n}
 	p.wander = math.Sqrt(math.Max(0, squares/n-p.mean*p.mean))
 	slope := moment / math.Max(spread, 1)
-	rest := math.Sqrt(math.Max(0, p.wander*p.wander-slope*slope*spread/n)) // what the line leaves unexplained
+	// what the line leaves unexplained
+	rest := math.Sqrt(math.Max(0, p.wander*p.wander-slope*slope*spread/n))
 	p.bendError = rest / math.Sqrt(math.Max(spread, 1))
 	p.end = 1 + slope*n/2/p.mean
 	p.z = slope * math.Sqrt(spread) / math.Max(p.wander, 1e-9*p.mean)
@@ -331,8 +354,9 @@ func paceOf(points []Point, rises []rise) pace {
 	return p
 }
 
-// slackens says that the gains get smaller, beyond chance and by a good part: a cache that fills, a warm-up. Where only some
-// steps gain, less is asked for: so does a cache whose keys come by chance, and it has few rises to show it.
+// slackens says that the gains get smaller, beyond chance and by a good part: a cache that fills, a
+// warm-up. Where only some steps gain, less is asked for: so does a cache whose keys come by
+// chance, and it has few rises to show it.
 func (p pace) slackens(limits Thresholds) bool {
 	deviations := limits.SlackDeviations
 	if p.share < 0.9 {
@@ -341,8 +365,9 @@ func (p pace) slackens(limits Thresholds) bool {
 	return p.z < -deviations && p.end < limits.Slackening
 }
 
-// stalls says that the last quarter of the rise gained next to nothing: a few large jumps lie before it. Where only some steps are
-// read there are few rises to see it slacken by, and it must have gained more.
+// stalls says that the last quarter of the rise gained next to nothing: a few large jumps lie
+// before it. Where only some steps are read there are few rises to see it slacken by, and it must
+// have gained more.
 func (p pace) stalls(points []Point) bool {
 	last := points[len(points)-1]
 	late := since(points, last.Step-int64(p.steps/4))
@@ -356,8 +381,8 @@ func (p pace) stalls(points []Point) bool {
 	return last.Value-late[0].Value < least*p.mean*float64(last.Step-late[0].Step)
 }
 
-// slackensSinceEver looks at all rises of the series: where chance fills a cache, rises become rare, and the last of them
-// can look like a slow and even leak.
+// slackensSinceEver looks at all rises of the series: where chance fills a cache, rises become
+// rare, and the last of them can look like a slow and even leak.
 func slackensSinceEver(points []Point, limits Thresholds) bool {
 	var all []rise
 	last := int64(-1)
@@ -388,8 +413,9 @@ func levelBefore(points []Point, i int) int64 {
 	return points[i].Step - points[j].Step
 }
 
-// underneath gives the least of each point and those that follow it within some steps: what spikes, the gradients that
-// accumulate and short teeth stand on. Its last points have few followers; those that stand out are left off.
+// underneath gives the least of each point and those that follow it within some steps: what spikes,
+// the gradients that accumulate and short teeth stand on. Its last points have few followers; those
+// that stand out are left off.
 func underneath(points []Point, width int64) []Point {
 	low := make([]Point, len(points))
 	for i, p := range points {

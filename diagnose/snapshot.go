@@ -13,7 +13,8 @@ type Snapshot struct {
 	Device  int `json:"device"`
 	Entries int `json:"entries"`
 	Allocs  int `json:"allocs"`
-	// OlderBlocks were there before recording began: the recording is not from the start of the program.
+	// OlderBlocks were there before recording began: the recording is not from the start of the
+	// program.
 	OlderBlocks int `json:"older_blocks"`
 
 	AllocatedPeak event.Bytes `json:"allocated_peak"`
@@ -92,7 +93,8 @@ type Growth struct {
 // AnalyseSnapshot reads a device's history.
 func AnalyseSnapshot(l *Ledger) *Snapshot {
 	p := l.categorise()
-	s := &Snapshot{Device: l.Device, Entries: l.Entries, Allocs: len(l.Allocs) - l.Before, OlderBlocks: l.Before, Marks: p.marks(), ledger: l}
+	s := &Snapshot{Device: l.Device, Entries: l.Entries, Allocs: len(l.Allocs) - l.Before,
+		OlderBlocks: l.Before, Marks: p.marks(), ledger: l}
 	s.findPeaks(p)
 	s.Categories = l.CategoriesAt(int32(s.Peak.At))
 	s.Groups = l.GroupsAt(int32(s.Peak.At))
@@ -127,21 +129,28 @@ func (s *Snapshot) findPeaks(p *phases) {
 func (s *Snapshot) warn(p *phases) {
 	l := s.ledger
 	if l.Entries == 0 {
-		s.Warnings = append(s.Warnings, "the snapshot holds no history, only the memory at its end: record with torch.cuda.memory._record_memory_history() to see peaks and steps")
+		s.Warnings = append(s.Warnings,
+			"the snapshot holds no history, only the memory at its end: record with torch.cuda.memory._record_memory_history() to see peaks and steps")
 	} else if l.Before > 0 {
-		s.Warnings = append(s.Warnings, fmt.Sprintf("the recording begins in mid-run: %d blocks are older than it and have no call stack of their own", l.Before))
+		s.Warnings = append(s.Warnings,
+			fmt.Sprintf("the recording begins in mid-run: %d blocks are older than it and have no call stack of their own", l.Before))
 	}
 	if l.Entries > 0 && !p.stacks {
-		s.Warnings = append(s.Warnings, "no call stacks were recorded: categories are unknown or guessed from lifetimes (record with context=\"all\")")
+		s.Warnings = append(s.Warnings,
+			"no call stacks were recorded: categories are unknown or guessed from lifetimes (record with context=\"all\")")
 	}
 	if l.Implausible > 0 {
-		s.Warnings = append(s.Warnings, fmt.Sprintf("%d entries or blocks have impossible sizes or addresses and were left out: the file is damaged", l.Implausible))
+		s.Warnings = append(s.Warnings,
+			fmt.Sprintf("%d entries or blocks have impossible sizes or addresses and were left out: the file is damaged", l.Implausible))
 	}
 	if l.Lost > 0 {
-		s.Warnings = append(s.Warnings, fmt.Sprintf("%d releases are missing from the recording (skipped actions, or a damaged file): they are taken to be where the address was given out again", l.Lost))
+		s.Warnings = append(s.Warnings,
+			fmt.Sprintf("%d releases are missing from the recording (skipped actions, or a damaged file): they are taken to be where the address was given out again", l.Lost))
 	}
 	if l.Unknown > 0 {
-		s.Warnings = append(s.Warnings, fmt.Sprintf("%d entries are of a kind this version does not know and were left out", l.Unknown))
+		s.Warnings = append(s.Warnings,
+			fmt.Sprintf("%d entries are of a kind this version does not know and were left out",
+				l.Unknown))
 	}
 }
 
@@ -170,7 +179,8 @@ func (l *Ledger) momentAt(at int32, p *phases) Moment {
 	return m
 }
 
-// SecondsAt gives the time of an entry since the first one, interpolated between samples; 0 without a clock.
+// SecondsAt gives the time of an entry since the first one, interpolated between samples; 0 without
+// a clock.
 func (l *Ledger) SecondsAt(at int32) float64 {
 	i := int(max(at, 0)) / timeStride
 	if i >= len(l.times) {
@@ -205,7 +215,10 @@ func (l *Ledger) CategoriesAt(at int32) []CategoryShare {
 			found = append(found, c)
 		}
 	}
-	slices.SortStableFunc(found, func(x, y CategoryShare) int { return cmp.Compare(y.Bytes, x.Bytes) })
+	slices.SortStableFunc(found, func(x, y CategoryShare) int {
+		return cmp.Compare(y.Bytes,
+			x.Bytes)
+	})
 	return found
 }
 
@@ -241,7 +254,8 @@ func (g *grouping) add(a *Allocation) {
 	if !ok {
 		i = len(g.groups)
 		g.index[key] = i
-		g.groups = append(g.groups, StackGroup{Category: a.Category, Frames: g.l.Frames(a.Stack), Older: key.older, Stack: a.Stack})
+		g.groups = append(g.groups, StackGroup{Category: a.Category, Frames: g.l.Frames(a.Stack),
+			Older: key.older, Stack: a.Stack})
 	}
 	group := &g.groups[i]
 	group.Bytes += event.Bytes(a.Size())
@@ -255,6 +269,9 @@ func (g *grouping) largestFirst() []StackGroup {
 	for i := range g.groups {
 		g.groups[i].Confidence /= float64(max(g.groups[i].Bytes, 1))
 	}
-	slices.SortStableFunc(g.groups, func(x, y StackGroup) int { return cmp.Compare(y.Bytes, x.Bytes) })
+	slices.SortStableFunc(g.groups, func(x, y StackGroup) int {
+		return cmp.Compare(y.Bytes,
+			x.Bytes)
+	})
 	return g.groups
 }

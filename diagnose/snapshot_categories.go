@@ -2,8 +2,8 @@ package diagnose
 
 import "memroom/event"
 
-// categoriser decides what each allocation is for. Evidence, in this order: where in the step it was made, how long it
-// lived, its call stack, and whether its size is that of a weight.
+// categoriser decides what each allocation is for. Evidence, in this order: where in the step it
+// was made, how long it lived, its call stack, and whether its size is that of a weight.
 type categoriser struct {
 	l      *Ledger
 	p      *phases
@@ -21,17 +21,20 @@ type stackSize struct {
 	size  int64
 }
 
-// tally counts what was made, what was never freed, and what was seen to stay through the next step.
+// tally counts what was made, what was never freed, and what was seen to stay through the next
+// step.
 type tally struct{ made, stayed, outlived int }
 
-// Library workspaces: what cuBLAS keeps for each handle and stream (default, Hopper and later) and what cuBLASLt keeps.
-// They are ordinary allocations, made by the first matrix product and never freed.
+// Library workspaces: what cuBLAS keeps for each handle and stream (default, Hopper and later) and
+// what cuBLASLt keeps. They are ordinary allocations, made by the first matrix product and never
+// freed.
 var workspaceSizes = map[int64]bool{8519680: true, 33554432: true, 1048576: true}
 
 // categorise fills in Category, Phase and Sure of every allocation and gives the phases it found.
 func (l *Ledger) categorise() *phases {
 	traits := l.traitTable()
-	c := &categoriser{l: l, traits: traits, weightSizes: map[int64]int{}, gradientSizes: map[int64]int{}, lossBytes: map[int]int64{},
+	c := &categoriser{l: l, traits: traits, weightSizes: map[int64]int{},
+		gradientSizes: map[int64]int{}, lossBytes: map[int]int64{},
 		workspaces: map[stackSize]*tally{}}
 	c.p = l.findPhases(traits)
 	if c.findLoaders() {
@@ -66,8 +69,9 @@ func (l *Ledger) traitTable() func(event.StackID) trait {
 	}
 }
 
-// findLoaders looks for stacks that load a model without saying so: cut short, or the user's own way. All they made was
-// made before the first backward pass and stayed, and they made several things. It tells whether it found any.
+// findLoaders looks for stacks that load a model without saying so: cut short, or the user's own
+// way. All they made was made before the first backward pass and stayed, and they made several
+// things. It tells whether it found any.
 func (c *categoriser) findLoaders() bool {
 	if !c.p.stacks || len(c.p.spans) == 0 {
 		return false
@@ -90,7 +94,8 @@ func (c *categoriser) findLoaders() bool {
 	})
 	loaders := map[event.StackID]bool{}
 	for id, n := range stacks {
-		if n.stayed >= 3 && n.stayed*10 >= n.made*9 && !c.traits(id).has(traitLoad|traitOptimizer|traitForward|traitInput|traitBackward) {
+		if n.stayed >= 3 && n.stayed*10 >= n.made*9 &&
+			!c.traits(id).has(traitLoad|traitOptimizer|traitForward|traitInput|traitBackward) {
 			loaders[id] = true
 		}
 	}
@@ -115,8 +120,8 @@ func (c *categoriser) eachRecorded(visit func(a *Allocation, span int)) {
 	}
 }
 
-// outlivesStep tells whether the block was still there when the step after its own was being applied: it does not belong
-// to one step.
+// outlivesStep tells whether the block was still there when the step after its own was being
+// applied: it does not belong to one step.
 func (c *categoriser) outlivesStep(a *Allocation, span int) bool {
 	next := c.p.nextOptimize[span]
 	if !c.p.optimizer {
@@ -126,8 +131,8 @@ func (c *categoriser) outlivesStep(a *Allocation, span int) bool {
 	return a.End == Never || a.End > c.p.begin(c.p.nextOptimize[next])
 }
 
-// seenToOutlive is outlivesStep for what was watched through the whole of the next step: near the end of a recording
-// nothing has had the time to be freed.
+// seenToOutlive is outlivesStep for what was watched through the whole of the next step: near the
+// end of a recording nothing has had the time to be freed.
 func (c *categoriser) seenToOutlive(a *Allocation, span int) bool {
 	next := c.p.nextBackward
 	if c.p.optimizer {
@@ -169,7 +174,8 @@ func (c *categoriser) classify(a *Allocation, span int) (event.Category, uint8) 
 	case PhaseBackward:
 		return c.classifyBackward(a, span)
 	case PhaseOptimizer:
-		if a.End > c.p.spans[span].end && (a.End == Never || a.End > c.p.begin(c.p.nextOptimize[span])) {
+		if a.End > c.p.spans[span].end && (a.End == Never ||
+			a.End > c.p.begin(c.p.nextOptimize[span])) {
 			return event.CategoryOptimizer, 95
 		}
 		return event.CategoryTemporary, 95
@@ -181,8 +187,9 @@ func (c *categoriser) classify(a *Allocation, span int) (event.Category, uint8) 
 	}
 }
 
-// isWorkspace knows a library's workspace by its size and its life: once or twice (a handle for each thread) a stack made
-// one that stayed, while tensors of that size come and go with every step.
+// isWorkspace knows a library's workspace by its size and its life: once or twice (a handle for
+// each thread) a stack made one that stayed, while tensors of that size come and go with every
+// step.
 func (c *categoriser) isWorkspace(a *Allocation, span int) bool {
 	t := c.traits(a.Stack)
 	n := c.workspaces[stackSize{a.Stack, a.Requested()}]
@@ -218,8 +225,10 @@ func (c *categoriser) classifyLoaded(a *Allocation, span int) (event.Category, u
 
 func (c *categoriser) classifyForward(a *Allocation, span int) (event.Category, uint8) {
 	t := c.traits(a.Stack)
-	if optimize := c.p.nextOptimize[span]; !c.p.stacks && a.End > c.p.begin(optimize) && !c.outlivesStep(a, span) {
-		return event.CategoryGradients, 60 // the border between forward and backward is itself a guess
+	if optimize := c.p.nextOptimize[span]; !c.p.stacks && a.End > c.p.begin(optimize) &&
+		!c.outlivesStep(a, span) {
+		// the border between forward and backward is itself a guess
+		return event.CategoryGradients, 60
 	}
 	backward := c.p.nextBackward[span]
 	saved := backward < len(c.p.spans) && a.End > c.p.begin(backward)
@@ -238,7 +247,8 @@ func (c *categoriser) classifyForward(a *Allocation, span int) (event.Category, 
 		return event.CategoryActivations, 90
 	case t.has(traitConv) && a.End <= a.Start+2:
 		return event.CategoryWorkspace, 70
-	case a.End == Never && int(a.Start)+100 < c.l.Entries: // much was made after it, and it was not let go
+	// much was made after it, and it was not let go
+	case a.End == Never && int(a.Start)+100 < c.l.Entries:
 		return event.CategoryActivations, 75
 	case a.End == Never:
 		return event.CategoryActivations, 60
@@ -260,7 +270,8 @@ func (c *categoriser) classifyBackward(a *Allocation, span int) (event.Category,
 		return event.CategoryGradients, 95
 	case applied:
 		return event.CategoryGradients, 75
-	case optimize >= len(c.p.spans) && a.End > c.p.spans[span].last && c.weightSizes[a.Requested()] > 0:
+	case optimize >= len(c.p.spans) && a.End > c.p.spans[span].last &&
+		c.weightSizes[a.Requested()] > 0:
 		return event.CategoryGradients, guessedGradient
 	default:
 		return event.CategoryTemporary, 85

@@ -12,8 +12,9 @@ import (
 	"memroom/trace"
 )
 
-// TestBrokenFileAgreesWithItself: of a file that breaks off in its history, the peak and the comparison of settings are
-// about the same blocks, and the peak is not above that of the whole file.
+// TestBrokenFileAgreesWithItself: of a file that breaks off in its history, the peak and the
+// comparison of settings are about the same blocks, and the peak is not above that of the whole
+// file.
 func TestBrokenFileAgreesWithItself(t *testing.T) {
 	packed, err := os.ReadFile(filepath.Join("testdata", "known", "gan-in_forward.pickle.gz"))
 	if err != nil {
@@ -29,7 +30,8 @@ func TestBrokenFileAgreesWithItself(t *testing.T) {
 	whole, _ := read(packed)
 	broken, replayed := read(packed[:3000])
 	if broken.AllocatedPeak > whole.AllocatedPeak {
-		t.Errorf("%s allocated in the part, %s in the whole", broken.AllocatedPeak, whole.AllocatedPeak)
+		t.Errorf("%s allocated in the part, %s in the whole", broken.AllocatedPeak,
+			whole.AllocatedPeak)
 	}
 	table, err := replayed.WhatIf(allocsim.Options{}, "")
 	if err != nil {
@@ -37,7 +39,8 @@ func TestBrokenFileAgreesWithItself(t *testing.T) {
 	}
 	for _, o := range table.Outcomes {
 		if o.Recorded && o.ReservedPeak != broken.ReservedPeak {
-			t.Errorf("%s reserved as recorded in the table, %s at the peak", o.ReservedPeak, broken.ReservedPeak)
+			t.Errorf("%s reserved as recorded in the table, %s at the peak", o.ReservedPeak,
+				broken.ReservedPeak)
 		}
 	}
 	if !strings.Contains(strings.Join(broken.Warnings, " "), "empty allocator") {

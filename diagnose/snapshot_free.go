@@ -10,8 +10,9 @@ import (
 // addressRange is a piece of a device's address space.
 type addressRange struct{ begin, end uint64 }
 
-// freeAt gives the longest free piece inside the memory that was reserved after the entry at, and the number of free
-// pieces. With a stream it looks only at memory of that stream, as the allocator does.
+// freeAt gives the longest free piece inside the memory that was reserved after the entry at, and
+// the number of free pieces. With a stream it looks only at memory of that stream, as the allocator
+// does.
 func (l *Ledger) freeAt(at int32, stream *uint64) (largest int64, pieces int) {
 	reserved := l.reservedAt(at, stream)
 	live := make([]addressRange, 0, 1024)
@@ -40,8 +41,8 @@ func (l *Ledger) freeAt(at int32, stream *uint64) (largest int64, pieces int) {
 	return largest, pieces
 }
 
-// reservedAt lists the reserved ranges by address. Neighbouring pages of expandable segments are one range: a block may
-// span them.
+// reservedAt lists the reserved ranges by address. Neighbouring pages of expandable segments are
+// one range: a block may span them.
 func (l *Ledger) reservedAt(at int32, stream *uint64) []addressRange {
 	var spans []SegmentSpan
 	for _, s := range l.Segments {
@@ -53,7 +54,8 @@ func (l *Ledger) reservedAt(at int32, stream *uint64) []addressRange {
 	var ranges []addressRange
 	for i, s := range spans {
 		end := s.Addr + uint64(s.Size)
-		if n := len(ranges); i > 0 && s.Expandable && spans[i-1].Expandable && ranges[n-1].end == s.Addr && spans[i-1].Stream == s.Stream {
+		if n := len(ranges); i > 0 && s.Expandable && spans[i-1].Expandable &&
+			ranges[n-1].end == s.Addr && spans[i-1].Stream == s.Stream {
 			ranges[n-1].end = end
 			continue
 		}
@@ -92,10 +94,12 @@ func (l *Ledger) explainOOMs(reservedPeak event.Bytes) []OOMEvent {
 	return ooms
 }
 
-// judge tells fragmentation from shortage. A process under a memory fraction fails while the card has plenty: then the
-// limit is at least what was once reserved, and less than what this request would have made of it.
+// judge tells fragmentation from shortage. A process under a memory fraction fails while the card
+// has plenty: then the limit is at least what was once reserved, and less than what this request
+// would have made of it.
 func (o *OOMEvent) judge(reservedPeak event.Bytes) {
-	segment := max(20*event.MiB, event.Bytes(roundUp(int64(o.Request), int64(2*event.MiB)))) // the most it may have asked of the driver
+	// the most it may have asked of the driver
+	segment := max(20*event.MiB, event.Bytes(roundUp(int64(o.Request), int64(2*event.MiB))))
 	o.Limited = o.DeviceFree >= segment
 	o.Room = o.DeviceFree
 	if o.Limited {
@@ -109,7 +113,8 @@ func (o *OOMEvent) judge(reservedPeak event.Bytes) {
 	}
 }
 
-// Capacity is the most that could be reserved when the request failed: the card's, or the highest limit that explains it.
+// Capacity is the most that could be reserved when the request failed: the card's, or the highest
+// limit that explains it.
 func (o *OOMEvent) Capacity() event.Bytes {
 	if o.Limited {
 		return max(o.LimitLow, o.LimitHigh-1)

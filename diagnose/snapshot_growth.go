@@ -61,10 +61,11 @@ const (
 	growthSteps = 6 // fewer do not tell growth from chance
 )
 
-// growth looks for a floor that rises from step to step after the first ones. It is nil when it does not, or when there
-// are too few steps to tell.
+// growth looks for a floor that rises from step to step after the first ones. It is nil when it
+// does not, or when there are too few steps to tell.
 func (l *Ledger) growth(p *phases, rows []StepRow) *Growth {
-	rows = slices.DeleteFunc(slices.Clone(rows), func(r StepRow) bool { return r.Floor == math.MaxInt64 })
+	rows = slices.DeleteFunc(slices.Clone(rows),
+		func(r StepRow) bool { return r.Floor == math.MaxInt64 })
 	if len(rows) < warmUpSteps+growthSteps+1 {
 		return nil
 	}
@@ -81,8 +82,10 @@ func (l *Ledger) growth(p *phases, rows []StepRow) *Growth {
 	if slope < 1 || share < 0.6 || last.Floor-first.Floor < 4096 {
 		return nil
 	}
-	return &Growth{PerStep: event.Bytes(slope), FirstStep: first.Step, LastStep: last.Step, Floor: last.Floor,
-		Confidence: min(0.99, share*math.Min(1, 0.7+float64(len(rows))/100)), Suspects: l.suspects(p, first.Step, last.Step)}
+	return &Growth{PerStep: event.Bytes(slope), FirstStep: first.Step, LastStep: last.Step,
+		Floor:      last.Floor,
+		Confidence: min(0.99, share*math.Min(1, 0.7+float64(len(rows))/100)),
+		Suspects:   l.suspects(p, first.Step, last.Step)}
 }
 
 // medianSlope is the Theil-Sen estimate of the floor's rise a step: one odd step does not move it.
@@ -91,7 +94,8 @@ func medianSlope(rows []StepRow) float64 {
 	var slopes []float64
 	for i := 0; i < len(rows); i += stride {
 		for j := i + stride; j < len(rows); j += stride {
-			slopes = append(slopes, float64(rows[j].Floor-rows[i].Floor)/float64(rows[j].Step-rows[i].Step))
+			slopes = append(slopes,
+				float64(rows[j].Floor-rows[i].Floor)/float64(rows[j].Step-rows[i].Step))
 		}
 	}
 	slices.Sort(slopes)
@@ -101,7 +105,8 @@ func medianSlope(rows []StepRow) float64 {
 	return slopes[len(slopes)/2]
 }
 
-// suspects are the stacks that make something in most steps which is still there two steps later; sizes are for one step.
+// suspects are the stacks that make something in most steps which is still there two steps later;
+// sizes are for one step.
 func (l *Ledger) suspects(p *phases, first, last int) []StackGroup {
 	c := &categoriser{l: l, p: p}
 	end := last - 2 // what was made later has had no time to be freed

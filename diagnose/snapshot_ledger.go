@@ -8,8 +8,9 @@ import (
 	"memroom/event"
 )
 
-// Ledger is what the allocator of one device did, as a table of allocations rather than a list of entries. "At" and
-// "Start" and "End" count entries of the recording, so that moments can be compared without clocks.
+// Ledger is what the allocator of one device did, as a table of allocations rather than a list of
+// entries. "At" and "Start" and "End" count entries of the recording, so that moments can be
+// compared without clocks.
 type Ledger struct {
 	Device   int
 	Entries  int
@@ -31,7 +32,8 @@ type Ledger struct {
 	frames func(event.StackID) []event.Frame
 }
 
-// timeStride is how many entries share a sample of the clock; times between samples are interpolated.
+// timeStride is how many entries share a sample of the clock; times between samples are
+// interpolated.
 const timeStride = 64
 
 // Never is the End of what was not freed while recording.
@@ -55,7 +57,8 @@ type Allocation struct {
 // quantum is the unit of every block of PyTorch's allocator.
 const quantum = 512
 
-func newAllocation(addr uint64, size, requested int64, start int32, stack event.StackID) Allocation {
+func newAllocation(addr uint64, size, requested int64, start int32,
+	stack event.StackID) Allocation {
 	a := Allocation{Addr: addr, Start: start, End: Never, Stack: stack}
 	a.resize(size, requested)
 	return a
@@ -75,7 +78,8 @@ func (a *Allocation) Requested() int64 { return a.Size() - int64(a.slack) }
 // LiveAt tells whether the block was allocated after the entry at.
 func (a *Allocation) LiveAt(at int32) bool { return a.Start <= at && a.End > at }
 
-// SegmentSpan is an address range that was reserved for a while: a cudaMalloc'ed segment, or pages of an expandable one.
+// SegmentSpan is an address range that was reserved for a while: a cudaMalloc'ed segment, or pages
+// of an expandable one.
 type SegmentSpan struct {
 	Addr       uint64
 	Size       int64
@@ -97,13 +101,15 @@ type OOMEvent struct {
 	Allocated   event.Bytes   `json:"allocated"`
 	Reserved    event.Bytes   `json:"reserved"`
 	LargestFree event.Bytes   `json:"largest_free"` // longest free piece inside the reserved memory of that stream
-	// Room is what could still be taken from the card: what it had free, or, under a limit of the process, at least the
-	// distance to what was reserved at other times.
+	// Room is what could still be taken from the card: what it had free, or, under a limit of the
+	// process, at least the distance to what was reserved at other times.
 	Room event.Bytes `json:"room"`
-	// Fragmented: unused and room together were enough, only not in one piece. Otherwise Missing says what was short.
+	// Fragmented: unused and room together were enough, only not in one piece. Otherwise Missing
+	// says what was short.
 	Fragmented bool        `json:"fragmented"`
 	Missing    event.Bytes `json:"missing,omitempty"`
-	// Limited: the card had enough free, so a limit of the process refused; it lies between LimitLow and LimitHigh.
+	// Limited: the card had enough free, so a limit of the process refused; it lies between
+	// LimitLow and LimitHigh.
 	Limited   bool           `json:"limited"`
 	LimitLow  event.Bytes    `json:"limit_low,omitempty"`
 	LimitHigh event.Bytes    `json:"limit_high,omitempty"`
@@ -120,7 +126,8 @@ type Annotation struct {
 	At     int32 // the first entry at or after TimeUS; filled in while the entries come
 }
 
-// LedgerBuilder turns entries into a Ledger, one at a time, so that a recording larger than memory can be summarised.
+// LedgerBuilder turns entries into a Ledger, one at a time, so that a recording larger than memory
+// can be summarised.
 type LedgerBuilder struct {
 	l      *Ledger
 	live   map[uint64]int32 // address -> index into allocs, or ^index into before
@@ -130,12 +137,17 @@ type LedgerBuilder struct {
 	placed int // annotations whose entry is known
 }
 
-// NewLedger begins the table of one device. frames gives the stack of an id, innermost frame first; notes are the scopes
-// that the program named on that device.
-func NewLedger(device int, frames func(event.StackID) []event.Frame, notes []Annotation) *LedgerBuilder {
+// NewLedger begins the table of one device. frames gives the stack of an id, innermost frame first;
+// notes are the scopes that the program named on that device.
+func NewLedger(device int, frames func(event.StackID) []event.Frame,
+	notes []Annotation) *LedgerBuilder {
 	notes = slices.Clone(notes)
-	slices.SortStableFunc(notes, func(x, y Annotation) int { return cmp.Compare(x.TimeUS, y.TimeUS) })
-	return &LedgerBuilder{l: &Ledger{Device: device, frames: frames, Notes: notes}, live: map[uint64]int32{}, spans: map[uint64]int32{}}
+	slices.SortStableFunc(notes, func(x, y Annotation) int {
+		return cmp.Compare(x.TimeUS,
+			y.TimeUS)
+	})
+	return &LedgerBuilder{l: &Ledger{Device: device, frames: frames, Notes: notes},
+		live: map[uint64]int32{}, spans: map[uint64]int32{}}
 }
 
 // expect says how many allocations will come, so that the table is made once.
@@ -152,7 +164,8 @@ func (b *LedgerBuilder) begin(segments []event.Segment) {
 		b.spans[s.Addr] = int32(len(b.l.Segments))
 		b.l.Segments = append(b.l.Segments, span)
 		for _, block := range s.Blocks {
-			if block.State == event.BlockActive && !implausible(event.Entry{Addr: block.Addr, Size: block.Size}) {
+			if block.State == event.BlockActive && !implausible(event.Entry{Addr: block.Addr,
+				Size: block.Size}) {
 				b.older(block.Addr, block.Size, block.Requested, block.Stack)
 			}
 		}
@@ -165,7 +178,8 @@ func (b *LedgerBuilder) older(addr uint64, size, requested int64, stack event.St
 	b.before = append(b.before, newAllocation(addr, size, requested, -1, stack))
 }
 
-// Add takes the next entry. block is the size of the block that an allocation got, or 0 where it is not known.
+// Add takes the next entry. block is the size of the block that an allocation got, or 0 where it is
+// not known.
 func (b *LedgerBuilder) Add(e event.Entry, block int64) {
 	l := b.l
 	at := int32(l.Entries)
@@ -187,7 +201,8 @@ func (b *LedgerBuilder) Add(e event.Entry, block int64) {
 	case event.KindSegmentFree, event.KindSegmentUnmap:
 		b.release(at, e)
 	case event.KindOOM:
-		l.OOMs = append(l.OOMs, OOMEvent{At: at, Stream: e.Stream, TimeUS: e.TimeUS, Request: event.Bytes(e.Size), DeviceFree: event.Bytes(e.DeviceFree), Stack: e.Stack})
+		l.OOMs = append(l.OOMs, OOMEvent{At: at, Stream: e.Stream, TimeUS: e.TimeUS,
+			Request: event.Bytes(e.Size), DeviceFree: event.Bytes(e.DeviceFree), Stack: e.Stack})
 	case event.KindFreeCompleted, event.KindSnapshot:
 	default:
 		l.Unknown++
@@ -197,7 +212,8 @@ func (b *LedgerBuilder) Add(e event.Entry, block int64) {
 // implausible entries are damaged or made up: no device has a tebibyte, and sums must not overflow.
 func implausible(e event.Entry) bool {
 	const most = int64(event.TiB)
-	return e.Size < 0 || e.Size > most || e.Addr+uint64(e.Size) < e.Addr || e.DeviceFree < 0 || e.DeviceFree > most
+	return e.Size < 0 || e.Size > most || e.Addr+uint64(e.Size) < e.Addr || e.DeviceFree < 0 ||
+		e.DeviceFree > most
 }
 
 // tick notes the time of an entry and places the annotations that lie before it.
@@ -219,7 +235,8 @@ func (b *LedgerBuilder) tick(at int32, us int64) {
 }
 
 func (b *LedgerBuilder) alloc(at int32, e event.Entry, block int64) {
-	if _, taken := b.live[e.Addr]; taken { // two blocks cannot share an address: the release was not recorded
+	// two blocks cannot share an address: the release was not recorded
+	if _, taken := b.live[e.Addr]; taken {
 		b.l.Lost++
 		b.free(at, e)
 	}
@@ -252,12 +269,13 @@ func (b *LedgerBuilder) reserve(at int32, e event.Entry) {
 		b.l.Segments[i].End = at
 	}
 	b.spans[e.Addr] = int32(len(b.l.Segments))
-	b.l.Segments = append(b.l.Segments, SegmentSpan{Addr: e.Addr, Size: e.Size, Start: at, End: Never, Stream: e.Stream, Pool: e.Pool,
+	b.l.Segments = append(b.l.Segments, SegmentSpan{Addr: e.Addr, Size: e.Size, Start: at,
+		End: Never, Stream: e.Stream, Pool: e.Pool,
 		Expandable: e.Kind == event.KindSegmentMap})
 }
 
-// release ends the ranges that the entry gives back. An unmap may take pages out of the middle of a mapped range, or
-// several ranges at once; what stays mapped goes on as a range of its own.
+// release ends the ranges that the entry gives back. An unmap may take pages out of the middle of a
+// mapped range, or several ranges at once; what stays mapped goes on as a range of its own.
 func (b *LedgerBuilder) release(at int32, e event.Entry) {
 	l := b.l
 	if i, ok := b.spans[e.Addr]; ok && l.Segments[i].Size == e.Size {
@@ -281,7 +299,8 @@ func (b *LedgerBuilder) release(at int32, e event.Entry) {
 		}
 	}
 	if !found {
-		l.Segments = append(l.Segments, SegmentSpan{Addr: e.Addr, Size: e.Size, Start: -1, End: at, Stream: e.Stream, Pool: e.Pool,
+		l.Segments = append(l.Segments, SegmentSpan{Addr: e.Addr, Size: e.Size, Start: -1, End: at,
+			Stream: e.Stream, Pool: e.Pool,
 			Expandable: e.Kind == event.KindSegmentUnmap})
 	}
 }
@@ -304,7 +323,8 @@ func sortedValues(m map[uint64]int32) []int32 {
 	return values
 }
 
-// FinalBlock tells the builder of a block that was in use when the snapshot was taken; stack says where it was made.
+// FinalBlock tells the builder of a block that was in use when the snapshot was taken; stack says
+// where it was made.
 func (b *LedgerBuilder) FinalBlock(addr uint64, size, requested int64, stack event.StackID) {
 	if implausible(event.Entry{Addr: addr, Size: size}) {
 		b.l.Implausible++
@@ -375,7 +395,10 @@ func (b *LedgerBuilder) Finish() *Ledger {
 	for i := b.placed; i < len(l.Notes); i++ {
 		l.Notes[i].At = int32(l.Entries)
 	}
-	slices.SortStableFunc(l.Segments, func(x, y SegmentSpan) int { return cmp.Compare(x.Start, y.Start) })
+	slices.SortStableFunc(l.Segments, func(x, y SegmentSpan) int {
+		return cmp.Compare(x.Start,
+			y.Start)
+	})
 	b.live, b.spans, b.before, b.frees = nil, nil, nil, nil
 	return l
 }
@@ -388,8 +411,8 @@ func (l *Ledger) Frames(id event.StackID) []event.Frame {
 	return l.frames(id)
 }
 
-// Walk visits every change of the allocated bytes in order: at is the entry, allocated the sum after it. What was there
-// before recording is reported once, at -1.
+// Walk visits every change of the allocated bytes in order: at is the entry, allocated the sum
+// after it. What was there before recording is reported once, at -1.
 func (l *Ledger) Walk(visit func(at int32, allocated int64)) {
 	var sum int64
 	reported := false
@@ -412,7 +435,8 @@ func (l *Ledger) Walk(visit func(at int32, allocated int64)) {
 	}
 }
 
-// WalkBlocks visits every request and every release in order. Blocks older than the recording come first, at -1.
+// WalkBlocks visits every request and every release in order. Blocks older than the recording come
+// first, at -1.
 func (l *Ledger) WalkBlocks(visit func(at int32, a *Allocation, freed bool)) {
 	next := 0
 	for _, f := range l.Frees {
@@ -444,7 +468,8 @@ func (l *Ledger) WalkReserved(visit func(at int32, reserved int64)) {
 	var sum int64
 	for i, c := range changes {
 		sum += c.bytes
-		if i+1 == len(changes) || changes[i+1].at != c.at { // an unmap that cuts a range is one change
+		// an unmap that cuts a range is one change
+		if i+1 == len(changes) || changes[i+1].at != c.at {
 			visit(c.at, sum)
 		}
 	}

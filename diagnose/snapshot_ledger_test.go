@@ -23,7 +23,8 @@ const kib, mib = int64(event.KiB), int64(event.MiB)
 
 func TestLedgerOfARecordingThatBeganLate(t *testing.T) {
 	b := NewLedger(0, nil, nil)
-	b.Add(entry(event.KindFreeRequested, 0x1000, 700), 0) // never seen before: older than the recording
+	// never seen before: older than the recording
+	b.Add(entry(event.KindFreeRequested, 0x1000, 700), 0)
 	b.Add(entry(event.KindAlloc, 0x2000, 1000), 0)
 	b.Add(entry(event.KindSegmentFree, 0x100000, 2*mib), 0)
 	b.FinalBlock(0x2000, 1536, 1000, 0)
@@ -38,7 +39,8 @@ func TestLedgerOfARecordingThatBeganLate(t *testing.T) {
 	}
 	s := AnalyseSnapshot(l)
 	if s.AllocatedPeak != 1536+4096 || s.Peak.At != 1 {
-		t.Errorf("peak %d at %d, want 5632 at 1: the older block of 1024 was gone by then", s.AllocatedPeak, s.Peak.At)
+		t.Errorf("peak %d at %d, want 5632 at 1: the older block of 1024 was gone by then",
+			s.AllocatedPeak, s.Peak.At)
 	}
 	if s.ReservedPeak != 22*event.MiB || s.End.Reserved != 20*event.MiB || s.Reserve.At != -1 {
 		t.Errorf("reserved %s at %d, %s at the end", s.ReservedPeak, s.Reserve.At, s.End.Reserved)
@@ -48,24 +50,31 @@ func TestLedgerOfARecordingThatBeganLate(t *testing.T) {
 func TestLedgerCutsExpandableSegments(t *testing.T) {
 	page := 2 * mib
 	l := buildLedger(
-		entry(event.KindSegmentMap, 0, 10*page), entry(event.KindSegmentMap, uint64(10*page), 2*page),
-		entry(event.KindSegmentUnmap, uint64(3*page), 8*page), // out of the middle of one and the beginning of the other
+		entry(event.KindSegmentMap, 0, 10*page), entry(event.KindSegmentMap, uint64(10*page),
+			2*page),
+		// out of the middle of one and the beginning of the other
+		entry(event.KindSegmentUnmap, uint64(3*page), 8*page),
 		entry(event.KindSegmentMap, uint64(3*page), page))
 	var curve []int64
 	l.WalkReserved(func(_ int32, reserved int64) { curve = append(curve, reserved/page) })
-	if want := []int64{0, 10, 12, 4, 5}; len(curve) != len(want) || curve[2] != 12 || curve[3] != 4 || curve[4] != 5 {
+	if want := []int64{0, 10, 12, 4, 5}; len(curve) != len(want) || curve[2] != 12 ||
+		curve[3] != 4 || curve[4] != 5 {
 		t.Errorf("reserved pages go %v, want %v", curve, want)
 	}
-	if got := l.reservedAt(3, nil); len(got) != 2 || got[0].end != uint64(4*page) || got[1].begin != uint64(11*page) {
+	if got := l.reservedAt(3, nil); len(got) != 2 || got[0].end != uint64(4*page) ||
+		got[1].begin != uint64(11*page) {
 		t.Errorf("mapped ranges at the end: %+v", got)
 	}
 }
 
 func TestLedgerLeavesOutTheImpossible(t *testing.T) {
-	l := buildLedger(entry(event.KindAlloc, 0x1000, -5), entry(event.KindAlloc, 0x1000, 1<<62), entry(event.KindSegmentAlloc, 1<<63+1<<62+1<<61, 1<<62),
-		entry(event.KindAlloc, ^uint64(0)-100, 4096), entry(event.Kind(200), 0, 0), entry(event.KindAlloc, 0x1000, 512))
+	l := buildLedger(entry(event.KindAlloc, 0x1000, -5), entry(event.KindAlloc, 0x1000, 1<<62),
+		entry(event.KindSegmentAlloc, 1<<63+1<<62+1<<61, 1<<62),
+		entry(event.KindAlloc, ^uint64(0)-100, 4096), entry(event.Kind(200), 0, 0),
+		entry(event.KindAlloc, 0x1000, 512))
 	if l.Implausible != 4 || l.Unknown != 1 || len(l.Allocs) != 1 {
-		t.Errorf("%d implausible, %d unknown, %d allocations", l.Implausible, l.Unknown, len(l.Allocs))
+		t.Errorf("%d implausible, %d unknown, %d allocations", l.Implausible, l.Unknown,
+			len(l.Allocs))
 	}
 	if s := AnalyseSnapshot(l); s.AllocatedPeak != 512 || len(s.Warnings) < 2 {
 		t.Errorf("peak %d, warnings %q", s.AllocatedPeak, s.Warnings)
@@ -73,11 +82,14 @@ func TestLedgerLeavesOutTheImpossible(t *testing.T) {
 }
 
 func TestLedgerNoticesMissingReleases(t *testing.T) {
-	l := buildLedger(entry(event.KindSegmentAlloc, 0, 2*mib), entry(event.KindAlloc, 0, 1000), entry(event.KindAlloc, 0, 2000),
+	l := buildLedger(entry(event.KindSegmentAlloc, 0, 2*mib), entry(event.KindAlloc, 0, 1000),
+		entry(event.KindAlloc, 0, 2000),
 		entry(event.KindSegmentAlloc, 0, 2*mib), entry(event.KindFreeRequested, 0, 2000))
 	s := AnalyseSnapshot(l)
-	if l.Lost != 2 || s.AllocatedPeak != 2048 || s.ReservedPeak != 2*event.MiB || s.End.Allocated != 0 {
-		t.Errorf("%d lost, peaks %d and %d, %d at the end", l.Lost, s.AllocatedPeak, s.ReservedPeak, s.End.Allocated)
+	if l.Lost != 2 || s.AllocatedPeak != 2048 || s.ReservedPeak != 2*event.MiB ||
+		s.End.Allocated != 0 {
+		t.Errorf("%d lost, peaks %d and %d, %d at the end", l.Lost, s.AllocatedPeak, s.ReservedPeak,
+			s.End.Allocated)
 	}
 }
 
@@ -88,8 +100,8 @@ func TestSnapshotOfNothing(t *testing.T) {
 	}
 }
 
-// TestLedgerAgreesWithAPlainCount: on random histories the walk, the moments and the free pieces agree with counting
-// afresh.
+// TestLedgerAgreesWithAPlainCount: on random histories the walk, the moments and the free pieces
+// agree with counting afresh.
 func TestLedgerAgreesWithAPlainCount(t *testing.T) {
 	for seed := range uint64(30) {
 		rng := rand.New(rand.NewPCG(seed, 2))
@@ -117,13 +129,15 @@ func TestLedgerAgreesWithAPlainCount(t *testing.T) {
 		l := b.Finish()
 		l.Walk(func(at int32, allocated int64) {
 			if at >= 0 && allocated != sums[at] {
-				t.Fatalf("seed %d, entry %d: walk says %d, count says %d", seed, at, allocated, sums[at])
+				t.Fatalf("seed %d, entry %d: walk says %d, count says %d", seed, at, allocated,
+					sums[at])
 			}
 		})
 		p := l.categorise()
 		for _, at := range []int32{0, 100, 333, 500} {
 			m := l.momentAt(at, p)
-			if int64(m.Allocated) != sums[at] || m.Reserved != slots*slot || m.LargestFree > m.Unallocated() || m.LargestFree <= 0 {
+			if int64(m.Allocated) != sums[at] || m.Reserved != slots*slot ||
+				m.LargestFree > m.Unallocated() || m.LargestFree <= 0 {
 				t.Fatalf("seed %d, entry %d: %+v, want %d allocated", seed, at, m, sums[at])
 			}
 		}
@@ -149,7 +163,8 @@ func TestFailureTellsFragmentationFromShortage(t *testing.T) {
 	} {
 		oom := event.Entry{Kind: event.KindOOM, Size: c.request, DeviceFree: c.free}
 		o := AnalyseSnapshot(buildLedger(append(state[:4:4], oom)...)).OOMs[0]
-		if o.Fragmented != c.fragmented || o.Limited != c.limited || o.Missing != c.missing || o.LargestFree != 10*event.MiB {
+		if o.Fragmented != c.fragmented || o.Limited != c.limited || o.Missing != c.missing ||
+			o.LargestFree != 10*event.MiB {
 			t.Errorf("%d MiB with %d free: %+v", c.request/mib, c.free, o)
 		}
 	}

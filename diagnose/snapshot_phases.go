@@ -22,7 +22,8 @@ func (p Phase) String() string {
 	return [...]string{"unknown", "load", "forward", "backward", "optimizer"}[p]
 }
 
-// phaseSpan is a stretch of the recording in one phase, from the entry begin up to but not including end.
+// phaseSpan is a stretch of the recording in one phase, from the entry begin up to but not
+// including end.
 type phaseSpan struct {
 	phase      Phase
 	step       int // 0 before the first step
@@ -40,8 +41,9 @@ type phases struct {
 	optimizer    bool // optimizer steps were recognised: steps are counted by them
 }
 
-// findPhases reads the phases from what is recorded: scopes named Optimizer.step (PyTorch writes them itself), frames of
-// optimizer files, and allocations without a Python stack, which the autograd engine's own thread makes.
+// findPhases reads the phases from what is recorded: scopes named Optimizer.step (PyTorch writes
+// them itself), frames of optimizer files, and allocations without a Python stack, which the
+// autograd engine's own thread makes.
 func (l *Ledger) findPhases(traits func(event.StackID) trait) *phases {
 	p := &phases{}
 	recorded := l.Allocs[l.Before:]
@@ -123,7 +125,8 @@ func (p *phases) hint(t trait, training bool) Phase {
 		return PhaseBackward
 	case !training && t.has(traitLoad|traitBuckets):
 		return PhaseLoad
-	case t.has(traitCheckpoint) && len(p.spans) > 0 && p.spans[len(p.spans)-1].phase == PhaseBackward:
+	case t.has(traitCheckpoint) && len(p.spans) > 0 &&
+		p.spans[len(p.spans)-1].phase == PhaseBackward:
 		return PhaseBackward // recomputed there
 	default:
 		return PhaseForward
@@ -136,11 +139,12 @@ func (p *phases) extend(phase Phase, begin, end int32, allocs int) {
 		p.spans[n-1].allocs += allocs
 		return
 	}
-	p.spans = append(p.spans, phaseSpan{phase: phase, begin: begin, end: end, last: end - 1, allocs: allocs})
+	p.spans = append(p.spans, phaseSpan{phase: phase, begin: begin, end: end, last: end - 1,
+		allocs: allocs})
 }
 
-// splitAtPeaks divides what lies between optimizer steps at its highest point: memory rises through the forward pass and
-// falls through the backward pass. It is used when no stacks were recorded.
+// splitAtPeaks divides what lies between optimizer steps at its highest point: memory rises through
+// the forward pass and falls through the backward pass. It is used when no stacks were recorded.
 func (p *phases) splitAtPeaks(l *Ledger) {
 	type high struct {
 		at    int32
@@ -162,17 +166,20 @@ func (p *phases) splitAtPeaks(l *Ledger) {
 			split = append(split, s)
 			continue
 		}
-		split = append(split, phaseSpan{PhaseForward, 0, s.begin, highs[i].at, highs[i].at, s.allocs}, phaseSpan{PhaseBackward, 0, highs[i].at, s.end, s.last, s.allocs})
+		split = append(split, phaseSpan{PhaseForward, 0, s.begin, highs[i].at, highs[i].at,
+			s.allocs}, phaseSpan{PhaseBackward, 0, highs[i].at, s.end, s.last, s.allocs})
 	}
 	p.spans = split
 }
 
-// smooth takes a lone allocation without a stack in the middle of a forward pass for what it is, not a backward pass; and
-// the user's own lines between two parts of an optimizer step (clipping, logging of norms) for a part of that step.
+// smooth takes a lone allocation without a stack in the middle of a forward pass for what it is,
+// not a backward pass; and the user's own lines between two parts of an optimizer step (clipping,
+// logging of norms) for a part of that step.
 func (p *phases) smooth() {
 	kept := p.spans[:0]
 	between := func(i int, phase Phase) bool {
-		return i > 0 && i+1 < len(p.spans) && p.spans[i-1].phase == phase && p.spans[i+1].phase == phase
+		return i > 0 && i+1 < len(p.spans) && p.spans[i-1].phase == phase &&
+			p.spans[i+1].phase == phase
 	}
 	for i, s := range p.spans {
 		switch {
@@ -191,8 +198,8 @@ func (p *phases) smooth() {
 	p.spans = kept
 }
 
-// countSteps numbers the steps from 1: one ends with each optimizer span, or, where no optimizer was seen, with each
-// backward span.
+// countSteps numbers the steps from 1: one ends with each optimizer span, or, where no optimizer
+// was seen, with each backward span.
 func (p *phases) countSteps() {
 	last := PhaseBackward
 	if p.optimizer {

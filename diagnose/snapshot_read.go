@@ -8,45 +8,53 @@ import (
 	"memroom/trace"
 )
 
-// ReplaySnapshot checks a recording against the model of the allocator and analyses it with what the model knows beyond
-// the recording: the size of every block and the state before the first entry. A recording that the model cannot follow
-// is analysed all the same; then Replayed is nil and a warning says so.
+// ReplaySnapshot checks a recording against the model of the allocator and analyses it with what
+// the model knows beyond the recording: the size of every block and the state before the first
+// entry. A recording that the model cannot follow is analysed all the same; then Replayed is nil
+// and a warning says so.
 func ReplaySnapshot(s *trace.Snapshot, rec *event.Recording) (*Snapshot, *allocsim.Replayed) {
 	sizes := &BlockSizes{}
-	replayed, err := allocsim.Replay(rec, allocsim.ReplayOptions{Timeline: rec.History.Len() <= MaxTimeline, Observe: sizes.observe})
+	replayed, err := allocsim.Replay(rec,
+		allocsim.ReplayOptions{Timeline: rec.History.Len() <= MaxTimeline, Observe: sizes.observe})
 	if err != nil {
 		a := AnalyseSnapshot(LedgerOf(s, rec, nil))
-		a.Warnings = append(a.Warnings, fmt.Sprintf("the model of the allocator cannot follow the recording (%v): sizes are rounded requests", err))
+		a.Warnings = append(a.Warnings,
+			fmt.Sprintf("the model of the allocator cannot follow the recording (%v): sizes are rounded requests", err))
 		return a, nil
 	}
 	sizes.start = replayed.Start
 	a := AnalyseSnapshot(LedgerOf(s, rec, sizes))
 	if rec.CutOff {
-		a.Warnings = append(a.Warnings, "the history breaks off before the moment of the file's list of live blocks, so that list is left out: what follows counts from an empty allocator, and is too low if the recording began in mid-run")
+		a.Warnings = append(a.Warnings,
+			"the history breaks off before the moment of the file's list of live blocks, so that list is left out: what follows counts from an empty allocator, and is too low if the recording began in mid-run")
 	}
 	if !replayed.Exact() {
-		a.Warnings = append(a.Warnings, fmt.Sprintf("the model of the allocator differs from the recording at %d of %d entries, first at %d: sizes and other settings are approximate",
-			replayed.Mismatches, replayed.Events, replayed.DivergedAt))
+		a.Warnings = append(a.Warnings,
+			fmt.Sprintf("the model of the allocator differs from the recording at %d of %d entries, first at %d: sizes and other settings are approximate",
+				replayed.Mismatches, replayed.Events, replayed.DivergedAt))
 	}
 	return a, replayed
 }
 
-// MaxTimeline is the longest recording whose requests are kept for trying other settings on them: about a hundred
-// megabytes, and ten seconds for every useful setting.
+// MaxTimeline is the longest recording whose requests are kept for trying other settings on them:
+// about a hundred megabytes, and ten seconds for every useful setting.
 const MaxTimeline = 3_000_000
 
-// BlockSizes is what a replay learns about the blocks of a recording, which itself only says what was asked for.
+// BlockSizes is what a replay learns about the blocks of a recording, which itself only says what
+// was asked for.
 type BlockSizes struct {
 	start     []event.Segment // the state before the first entry
 	blocks    []uint32        // of each allocation in order, in units of 512 bytes; 0 is not known
 	allocated int64
 }
 
-// observe notes how much an entry added to the allocated bytes. Index 0 begins a new pass over the recording.
+// observe notes how much an entry added to the allocated bytes. Index 0 begins a new pass over the
+// recording.
 func (b *BlockSizes) observe(index int, e *event.Entry, a *allocsim.Allocator) {
 	now := a.Stats().All.AllocatedBytes.Current
 	if index == 0 {
-		b.blocks, b.allocated = b.blocks[:0], now-e.Size // not known exactly: the first one is checked below
+		// not known exactly: the first one is checked below
+		b.blocks, b.allocated = b.blocks[:0], now-e.Size
 	}
 	if e.Kind == event.KindAlloc {
 		size := uint32(0)
@@ -66,7 +74,8 @@ func (b *BlockSizes) next(i int) int64 {
 	return int64(b.blocks[i]) << 9
 }
 
-// LedgerOf makes the table of one recording. With nil for sizes, blocks are taken as requests rounded up to 512 bytes.
+// LedgerOf makes the table of one recording. With nil for sizes, blocks are taken as requests
+// rounded up to 512 bytes.
 func LedgerOf(s *trace.Snapshot, rec *event.Recording, sizes *BlockSizes) *Ledger {
 	b := NewLedger(rec.Device, s.Stacks.Frames, notesOf(s, rec.Device))
 	if sizes != nil {
@@ -83,7 +92,9 @@ func LedgerOf(s *trace.Snapshot, rec *event.Recording, sizes *BlockSizes) *Ledge
 		b.Add(*e, block)
 	}
 	segments := rec.Segments
-	if rec.CutOff { // they are of a later moment than where the history breaks off: blocks made in between would count as older
+	// they are of a later moment than where the history breaks off: blocks made in between would
+	// count as older
+	if rec.CutOff {
 		segments = nil
 	}
 	for i := range segments {
@@ -110,12 +121,14 @@ func countAllocs(rec *event.Recording) (n int) {
 func notesOf(s *trace.Snapshot, device int) (notes []Annotation) {
 	for _, a := range s.Annotations {
 		if a.Device == device {
-			notes = append(notes, Annotation{Name: a.Name, Begin: a.Stage == "START", TimeUS: a.TimeUS})
+			notes = append(notes, Annotation{Name: a.Name, Begin: a.Stage == "START",
+				TimeUS: a.TimeUS})
 		}
 	}
 	return notes
 }
 
 func spanOf(s *event.Segment) SegmentSpan {
-	return SegmentSpan{Addr: s.Addr, Size: s.Size, Stream: s.Stream, Pool: s.Pool, Expandable: s.Expandable}
+	return SegmentSpan{Addr: s.Addr, Size: s.Size, Stream: s.Stream, Pool: s.Pool,
+		Expandable: s.Expandable}
 }

@@ -7,11 +7,13 @@ import (
 	"memroom/event"
 )
 
-// Second looks: what the first pass over the allocations could not tell, because it depends on what others turned out to be.
+// Second looks: what the first pass over the allocations could not tell, because it depends on what
+// others turned out to be.
 
-// findLogits gives the loss what its functions did not allocate themselves: the logits, made by an ordinary linear layer
-// just before, and their gradients, the first large things of the backward pass. Both have the size of the largest
-// thing the loss function made, or half or twice that when the precision changes in between.
+// findLogits gives the loss what its functions did not allocate themselves: the logits, made by an
+// ordinary linear layer just before, and their gradients, the first large things of the backward
+// pass. Both have the size of the largest thing the loss function made, or half or twice that when
+// the precision changes in between.
 func (c *categoriser) findLogits() {
 	const near = 14 // allocations to look at on either side
 	var recent []*Allocation
@@ -19,16 +21,21 @@ func (c *categoriser) findLogits() {
 	c.eachRecorded(func(a *Allocation, span int) {
 		largest := c.lossBytes[span]
 		switch {
-		case a.Phase == PhaseForward && a.Category == event.CategoryLoss && lossSpan != span && largest >= 64<<10:
+		case a.Phase == PhaseForward && a.Category == event.CategoryLoss && lossSpan != span &&
+			largest >= 64<<10:
 			lossSpan, afterBackward = span, 0
 			for _, before := range recent {
-				if sameUpToPrecision(before.Requested(), largest) && before.Category == event.CategoryActivations || before.Category == event.CategoryTemporary && before.Requested() == largest {
+				if sameUpToPrecision(before.Requested(), largest) &&
+					before.Category == event.CategoryActivations ||
+					before.Category == event.CategoryTemporary && before.Requested() == largest {
 					before.Category, before.Sure = event.CategoryLoss, 75
 				}
 			}
-		case a.Phase == PhaseBackward && lossSpan >= 0 && span == c.p.nextBackward[lossSpan] && afterBackward < near:
+		case a.Phase == PhaseBackward && lossSpan >= 0 && span == c.p.nextBackward[lossSpan] &&
+			afterBackward < near:
 			afterBackward++
-			if a.Category == event.CategoryTemporary && sameUpToPrecision(a.Requested(), c.lossBytes[lossSpan]) {
+			if a.Category == event.CategoryTemporary && sameUpToPrecision(a.Requested(),
+				c.lossBytes[lossSpan]) {
 				a.Category, a.Sure = event.CategoryLoss, 70
 			}
 		}
@@ -41,12 +48,14 @@ func (c *categoriser) findLogits() {
 
 func sameUpToPrecision(a, b int64) bool { return a == b || a == 2*b || 2*a == b }
 
-// settleKept looks again at what was made in a forward pass and outlives its step. Made once, it is a weight or a buffer
-// of a library; made in step after step, it is an activation that something holds on to.
+// settleKept looks again at what was made in a forward pass and outlives its step. Made once, it is
+// a weight or a buffer of a library; made in step after step, it is an activation that something
+// holds on to.
 func (c *categoriser) settleKept() {
 	stepsOf := map[event.StackID]map[int]bool{}
 	kept := func(a *Allocation, span int) bool {
-		return a.Phase == PhaseForward && (a.Category == event.CategoryActivations || a.Category == event.CategoryInput) &&
+		return a.Phase == PhaseForward && (a.Category == event.CategoryActivations ||
+			a.Category == event.CategoryInput) &&
 			c.p.nextBackward[span] < len(c.p.spans) && c.seenToOutlive(a, span)
 	}
 	c.eachRecorded(func(a *Allocation, span int) {
@@ -80,16 +89,18 @@ func (c *categoriser) settleKept() {
 	})
 }
 
-// settleUnfinished looks again at a forward pass that no backward pass followed (it ran out of memory, or the recording
-// ended). What is older than anything the same line ever made and dropped within a forward pass was meant to stay; for
-// the rest, what the line made of that size in an earlier step tells.
+// settleUnfinished looks again at a forward pass that no backward pass followed (it ran out of
+// memory, or the recording ended). What is older than anything the same line ever made and dropped
+// within a forward pass was meant to stay; for the rest, what the line made of that size in an
+// earlier step tells.
 func (c *categoriser) settleUnfinished() {
 	type key struct {
 		stack event.StackID
 		size  int64
 	}
 	precedent := map[key]event.Category{}
-	dropped := map[event.StackID]int32{} // stack -> longest life of what it dropped within a forward pass, in entries
+	// stack -> longest life of what it dropped within a forward pass, in entries
+	dropped := map[event.StackID]int32{}
 	c.eachRecorded(func(a *Allocation, span int) {
 		if a.Phase != PhaseForward {
 			return
@@ -117,8 +128,8 @@ func (c *categoriser) settleUnfinished() {
 	})
 }
 
-// settleUnapplied looks again at a backward pass that no optimizer step followed because the recording ended: what is left
-// of it and has the size of a gradient of the step before is one.
+// settleUnapplied looks again at a backward pass that no optimizer step followed because the
+// recording ended: what is left of it and has the size of a gradient of the step before is one.
 func (c *categoriser) settleUnapplied() {
 	left := map[int64]int{}
 	for size, n := range c.gradientSizes {
@@ -129,15 +140,17 @@ func (c *categoriser) settleUnapplied() {
 		if c.p.optimizer && a.Phase == PhaseOptimizer {
 			return
 		}
-		if a.Phase == PhaseBackward && a.Category == event.CategoryTemporary && a.End == Never && left[a.Requested()] > 0 {
+		if a.Phase == PhaseBackward && a.Category == event.CategoryTemporary && a.End == Never &&
+			left[a.Requested()] > 0 {
 			a.Category, a.Sure = event.CategoryGradients, 75
 			left[a.Requested()]--
 		}
 	}
 }
 
-// settleSurplus looks again at gradients that were told by size alone, because no optimizer step was seen after them: a step
-// has no more of a size than there are weights of it. Parts of a gradient that are summed up have the size too, and go first.
+// settleSurplus looks again at gradients that were told by size alone, because no optimizer step
+// was seen after them: a step has no more of a size than there are weights of it. Parts of a
+// gradient that are summed up have the size too, and go first.
 func (c *categoriser) settleSurplus() {
 	type key struct {
 		step int
@@ -161,8 +174,8 @@ func (c *categoriser) settleSurplus() {
 // guessedGradient is how sure a gradient is that only its size tells.
 const guessedGradient = 70
 
-// countGradients counts the gradients by size in the last step that has them; settleOlder needs to know how many weights
-// of a size there are.
+// countGradients counts the gradients by size in the last step that has them; settleOlder needs to
+// know how many weights of a size there are.
 func (c *categoriser) countGradients() {
 	last := 0
 	c.eachRecorded(func(a *Allocation, span int) {
@@ -177,8 +190,9 @@ func (c *categoriser) countGradients() {
 	})
 }
 
-// settleOlder judges the blocks that were there before recording began. With stacks (recorded as state) their traits
-// tell; without, sizes do: each weight has one gradient, and what is left over in multiples is optimizer state.
+// settleOlder judges the blocks that were there before recording began. With stacks (recorded as
+// state) their traits tell; without, sizes do: each weight has one gradient, and what is left over
+// in multiples is optimizer state.
 func (c *categoriser) settleOlder() {
 	given := map[int64]int{}
 	second := c.secondOptimizer()
@@ -189,14 +203,16 @@ func (c *categoriser) settleOlder() {
 	}
 }
 
-// classifyOlder judges one of them. given counts the blocks of each size that were taken for weights or optimizer state; second
-// is where the second optimizer step begins.
-func (c *categoriser) classifyOlder(a *Allocation, given map[int64]int, second int32) (event.Category, uint8) {
+// classifyOlder judges one of them. given counts the blocks of each size that were taken for
+// weights or optimizer state; second is where the second optimizer step begins.
+func (c *categoriser) classifyOlder(a *Allocation, given map[int64]int,
+	second int32) (event.Category, uint8) {
 	t := c.traits(a.Stack)
 	switch {
 	case t.has(traitOptimizer):
 		return event.CategoryOptimizer, 80
-	case workspaceSizes[a.Requested()] && a.End == Never && !t.has(traitLoad) && c.gradientSizes[a.Requested()] == 0:
+	case workspaceSizes[a.Requested()] && a.End == Never && !t.has(traitLoad) &&
+		c.gradientSizes[a.Requested()] == 0:
 		return event.CategoryWorkspace, 60
 	case t.has(traitLoss):
 		return event.CategoryLoss, 60
@@ -212,13 +228,15 @@ func (c *categoriser) classifyOlder(a *Allocation, given map[int64]int, second i
 		}
 		return event.CategoryOptimizer, 55
 	}
-	if len(c.p.spans) > 0 && a.End != Never && a.End <= c.p.spans[0].end && c.p.spans[0].phase == PhaseBackward {
+	if len(c.p.spans) > 0 && a.End != Never && a.End <= c.p.spans[0].end &&
+		c.p.spans[0].phase == PhaseBackward {
 		return event.CategoryActivations, 50
 	}
 	return event.CategoryUnknown, 0
 }
 
-// secondOptimizer gives the entry where the second optimizer step begins, or the last moment there is.
+// secondOptimizer gives the entry where the second optimizer step begins, or the last moment there
+// is.
 func (c *categoriser) secondOptimizer() int32 {
 	seen := 0
 	for _, s := range c.p.spans {

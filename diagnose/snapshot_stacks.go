@@ -11,24 +11,26 @@ import (
 type trait uint16
 
 const (
-	traitFrames     trait = 1 << iota // it has frames at all
-	traitOptimizer                    // inside an optimizer's step or state
-	traitBackward                     // inside the autograd engine
-	traitLoad                         // moving, loading or initialising a module
-	traitForward                      // inside a module's forward
-	traitLoss                         // a loss function
-	traitConv                         // a convolution or a recurrent layer: cuDNN with its workspaces
-	traitInput                        // moving a batch to the device
-	traitCheckpoint                   // recomputing under activation checkpointing
-	traitBuckets                      // the gradient buckets of data parallelism
-	traitWorkspace                    // a library asking for its workspace
-	traitPython                       // it has frames of Python, or of C++ that Python called
+	traitFrames    trait = 1 << iota // it has frames at all
+	traitOptimizer                   // inside an optimizer's step or state
+	traitBackward                    // inside the autograd engine
+	traitLoad                        // moving, loading or initialising a module
+	traitForward                     // inside a module's forward
+	traitLoss                        // a loss function
+	// a convolution or a recurrent layer: cuDNN with its workspaces
+	traitConv
+	traitInput      // moving a batch to the device
+	traitCheckpoint // recomputing under activation checkpointing
+	traitBuckets    // the gradient buckets of data parallelism
+	traitWorkspace  // a library asking for its workspace
+	traitPython     // it has frames of Python, or of C++ that Python called
 )
 
 func (t trait) has(want trait) bool { return t&want != 0 }
 
-// stackTraits reads a stack, innermost frame first. File and function names of PyTorch and of the common libraries
-// around it are the evidence; recordings often keep only the innermost frames, so each must be recognised alone.
+// stackTraits reads a stack, innermost frame first. File and function names of PyTorch and of the
+// common libraries around it are the evidence; recordings often keep only the innermost frames, so
+// each must be recognised alone.
 func stackTraits(frames []event.Frame) trait {
 	var t trait
 	for i, f := range frames {
@@ -54,7 +56,8 @@ func frameTraits(f event.Frame, depth int) trait {
 	case isLoadFrame(file, base, name, depth):
 		t |= traitLoad
 	}
-	if !isNative(f) || strings.HasPrefix(name, "torch::autograd::THP") || strings.Contains(name, "VariableType") {
+	if !isNative(f) || strings.HasPrefix(name, "torch::autograd::THP") ||
+		strings.Contains(name, "VariableType") {
 		t |= traitPython
 	}
 	if isBackwardFrame(file, name) || isNative(f) && isNativeBackward(name) {
@@ -69,7 +72,8 @@ func frameTraits(f event.Frame, depth int) trait {
 	if isConvFrame(base, name) {
 		t |= traitConv
 	}
-	if strings.Contains(name, "WorkspaceForHandle") || strings.Contains(name, "getCUDABlasLtWorkspace") {
+	if strings.Contains(name, "WorkspaceForHandle") || strings.Contains(name,
+		"getCUDABlasLtWorkspace") {
 		t |= traitWorkspace
 	}
 	if isInputFrame(file, base, name) {
@@ -79,12 +83,15 @@ func frameTraits(f event.Frame, depth int) trait {
 }
 
 func isOptimizerFile(file, base string) bool {
-	return strings.Contains(file, "torch/optim/") || strings.Contains(file, "/optimizers/") || strings.Contains(file, "bitsandbytes/optim") ||
-		strings.Contains(file, "deepspeed/ops/adam") || strings.HasSuffix(file, "nn/utils/clip_grad.py") || base == "optimizer.py" || base == "adafactor.py" || base == "galore.py"
+	return strings.Contains(file, "torch/optim/") || strings.Contains(file, "/optimizers/") ||
+		strings.Contains(file, "bitsandbytes/optim") ||
+		strings.Contains(file, "deepspeed/ops/adam") || strings.HasSuffix(file,
+		"nn/utils/clip_grad.py") || base == "optimizer.py" || base == "adafactor.py" ||
+		base == "galore.py"
 }
 
-// isScalerFrame knows the parts of mixed precision's gradient scaler that belong to the optimizer's step; it also scales
-// the loss, which does not.
+// isScalerFrame knows the parts of mixed precision's gradient scaler that belong to the optimizer's
+// step; it also scales the loss, which does not.
 func isScalerFrame(base, name string) bool {
 	if base != "grad_scaler.py" {
 		return false
@@ -96,27 +103,34 @@ func isScalerFrame(base, name string) bool {
 	return false
 }
 
-// isNativeBackward knows the derivatives of PyTorch's own functions by name: MmBackward0, native_layer_norm_backward.
+// isNativeBackward knows the derivatives of PyTorch's own functions by name: MmBackward0,
+// native_layer_norm_backward.
 func isNativeBackward(name string) bool {
-	return strings.Contains(name, "Backward") || strings.Contains(name, "_backward") || strings.Contains(name, "AccumulateGrad")
+	return strings.Contains(name, "Backward") || strings.Contains(name, "_backward") ||
+		strings.Contains(name, "AccumulateGrad")
 }
 
 func isBackwardFrame(file, name string) bool {
-	if strings.Contains(name, "autograd::Engine") || strings.Contains(name, "autograd::python::PythonEngine") {
+	if strings.Contains(name, "autograd::Engine") || strings.Contains(name,
+		"autograd::python::PythonEngine") {
 		return true
 	}
-	// Tensor.backward and its wrappers wait on the main thread while the engine works on its own; what they allocate
-	// themselves belongs to no pass. A function of this name elsewhere is the user's own derivative.
-	return name == "backward" && !strings.HasSuffix(file, "_tensor.py") && !strings.HasSuffix(file, "autograd/__init__.py") &&
+	// Tensor.backward and its wrappers wait on the main thread while the engine works on its own;
+	// what they allocate themselves belongs to no pass. A function of this name elsewhere is the
+	// user's own derivative.
+	return name == "backward" && !strings.HasSuffix(file, "_tensor.py") &&
+		!strings.HasSuffix(file, "autograd/__init__.py") &&
 		!strings.HasSuffix(file, "accelerator.py")
 }
 
-// isLoadFrame knows where models are made, moved and filled. A constructor counts only near the inner end: some programs
-// train inside one.
+// isLoadFrame knows where models are made, moved and filled. A constructor counts only near the
+// inner end: some programs train inside one.
 func isLoadFrame(file, base, name string, depth int) bool {
 	switch name {
-	case "_apply", "load_state_dict", "from_pretrained", "reset_parameters", "_load_state_dict_into_model", "_load_from_state_dict",
-		"set_module_tensor_to_device", "dispatch_model", "flatten_parameters", "_init_weights", "init_weights", "materialize_tensors":
+	case "_apply", "load_state_dict", "from_pretrained", "reset_parameters",
+		"_load_state_dict_into_model", "_load_from_state_dict",
+		"set_module_tensor_to_device", "dispatch_model", "flatten_parameters", "_init_weights",
+		"init_weights", "materialize_tensors":
 		return true
 	case "convert", "<lambda>":
 		return strings.HasSuffix(file, "nn/modules/module.py")
@@ -125,7 +139,8 @@ func isLoadFrame(file, base, name string, depth int) bool {
 	case "__init__":
 		return depth < 8 && base != "dataloader.py" && base != "tensor.py"
 	}
-	return strings.HasSuffix(file, "torch/nn/init.py") || strings.HasSuffix(file, "nn/parameter.py") || strings.Contains(file, "safetensors/") ||
+	return strings.HasSuffix(file, "torch/nn/init.py") || strings.HasSuffix(file,
+		"nn/parameter.py") || strings.Contains(file, "safetensors/") ||
 		base == "core_model_loading.py" || strings.HasSuffix(file, "torch/serialization.py")
 }
 
@@ -135,50 +150,64 @@ func isLossFrame(base, name string) bool {
 	if base == "loss.py" || base == "losses.py" || base == "loss_utils.py" {
 		return true
 	}
-	return strings.Contains(lower, "cross_entropy") || strings.Contains(lower, "nll_loss") || strings.HasSuffix(lower, "_loss") ||
+	return strings.Contains(lower, "cross_entropy") || strings.Contains(lower, "nll_loss") ||
+		strings.HasSuffix(lower, "_loss") ||
 		lower == "log_softmax" || strings.HasSuffix(name, "Loss") || lower == "compute_loss_func"
 }
 
 func isForwardFrame(file, name string) bool {
-	return name == "forward" || name == "_call_impl" || name == "_wrapped_call_impl" || name == "_conv_forward" ||
-		strings.HasSuffix(file, "torch/nn/functional.py") || strings.Contains(file, "integrations/sdpa_attention.py")
+	return name == "forward" || name == "_call_impl" || name == "_wrapped_call_impl" ||
+		name == "_conv_forward" ||
+		strings.HasSuffix(file, "torch/nn/functional.py") ||
+		strings.Contains(file, "integrations/sdpa_attention.py")
 }
 
 func isConvFrame(base, name string) bool {
-	return name == "_conv_forward" || base == "conv.py" || base == "rnn.py" || strings.Contains(name, "cudnn")
+	return name == "_conv_forward" || base == "conv.py" || base == "rnn.py" ||
+		strings.Contains(name, "cudnn")
 }
 
 func isInputFrame(file, base, name string) bool {
 	switch name {
-	case "send_to_device", "_prepare_input", "_prepare_inputs", "move_data_to_device", "batch_to_device", "transfer_batch_to_device", "pin_memory":
+	case "send_to_device", "_prepare_input", "_prepare_inputs", "move_data_to_device",
+		"batch_to_device", "transfer_batch_to_device", "pin_memory":
 		return true
 	}
 	return base == "dataloader.py" || strings.Contains(file, "torch/utils/data/")
 }
 
-// IsLibrary tells whether a frame belongs to an installed package or the interpreter rather than to the user's program.
+// IsLibrary tells whether a frame belongs to an installed package or the interpreter rather than to
+// the user's program.
 func IsLibrary(f event.Frame) bool {
 	file := strings.ReplaceAll(f.File, `\`, "/")
-	return strings.Contains(file, "site-packages/") || strings.Contains(file, "dist-packages/") || strings.HasPrefix(file, "<") ||
-		strings.Contains(file, "/lib/python3") || file == "??" || file == "" || strings.HasSuffix(file, ".so") || strings.Contains(file, ".cpp") ||
+	return strings.Contains(file, "site-packages/") || strings.Contains(file, "dist-packages/") ||
+		strings.HasPrefix(file, "<") ||
+		strings.Contains(file, "/lib/python3") || file == "??" || file == "" ||
+		strings.HasSuffix(file, ".so") || strings.Contains(file, ".cpp") ||
 		strings.Contains(file, ".so.") || strings.HasSuffix(file, ".h")
 }
 
 // plumbing are frames that say nothing about what was allocated.
 func plumbing(f event.Frame) bool {
-	return f.Name == "_call_impl" || f.Name == "_wrapped_call_impl" || strings.HasSuffix(f.File, "_contextlib.py") ||
+	return f.Name == "_call_impl" || f.Name == "_wrapped_call_impl" ||
+		strings.HasSuffix(f.File, "_contextlib.py") ||
 		f.Name == "__call__" && IsLibrary(f) || f.Name == "wrapper" && IsLibrary(f)
 }
 
 // isNative tells frames of C++ from those of Python, which recordings with stacks="all" mix.
 func isNative(f event.Frame) bool {
-	return !strings.HasSuffix(f.File, ".py") && !strings.HasPrefix(f.File, "<") && (strings.Contains(f.Name, "::") || f.File == "??" || f.File == "" ||
-		strings.HasSuffix(f.File, ".cpp") || strings.HasSuffix(f.File, ".c") || strings.HasSuffix(f.File, ".h") || strings.Contains(f.File, ".so"))
+	return !strings.HasSuffix(f.File, ".py") && !strings.HasPrefix(f.File, "<") &&
+		(strings.Contains(f.Name, "::") || f.File == "??" || f.File == "" ||
+			strings.HasSuffix(f.File, ".cpp") || strings.HasSuffix(f.File, ".c") ||
+			strings.HasSuffix(f.File, ".h") || strings.Contains(f.File, ".so"))
 }
 
-// nativePlumbing are the C++ frames at the inner end of every stack: unwinding, the allocator, the making of a tensor.
+// nativePlumbing are the C++ frames at the inner end of every stack: unwinding, the allocator, the
+// making of a tensor.
 func nativePlumbing(f event.Frame) bool {
-	for _, prefix := range []string{"torch::unwind", "torch::CapturedTraceback", "c10::cuda::CUDACachingAllocator", "at::detail::empty", "at::detail::(anonymous", "c10::StorageImpl"} {
+	for _, prefix := range []string{"torch::unwind", "torch::CapturedTraceback",
+		"c10::cuda::CUDACachingAllocator", "at::detail::empty", "at::detail::(anonymous",
+		"c10::StorageImpl"} {
 		if strings.HasPrefix(f.Name, prefix) {
 			return true
 		}
@@ -186,10 +215,14 @@ func nativePlumbing(f event.Frame) bool {
 	return strings.Contains(f.Name, "gather_with_cpp")
 }
 
-// TellingFrames picks the frames of a stack that a reader needs: the innermost one, the next of the model's code and the
-// first of the user's own program; innermost first, at most three. Python's frames come before those of C++.
+// TellingFrames picks the frames of a stack that a reader needs: the innermost one, the next of the
+// model's code and the first of the user's own program; innermost first, at most three. Python's
+// frames come before those of C++.
 func TellingFrames(frames []event.Frame) []event.Frame {
-	if picked := pickFrames(frames, func(f event.Frame) bool { return isNative(f) || plumbing(f) }); len(picked) > 0 {
+	if picked := pickFrames(frames, func(f event.Frame) bool {
+		return isNative(f) ||
+			plumbing(f)
+	}); len(picked) > 0 {
 		return picked
 	}
 	return pickFrames(frames, nativePlumbing)

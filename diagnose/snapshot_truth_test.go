@@ -29,8 +29,9 @@ type truth struct {
 	PeakReserved  event.Bytes `json:"peak_reserved"`
 }
 
-// optimizerBytes is what the optimizer keeps: two moments for AdamW, one for SGD with momentum, in the precision of the
-// parameters. In the run with fp16 the gradient scaler skipped both steps, so that the state was never made.
+// optimizerBytes is what the optimizer keeps: two moments for AdamW, one for SGD with momentum, in
+// the precision of the parameters. In the run with fp16 the gradient scaler skipped both steps, so
+// that the state was never made.
 func (tr truth) optimizerBytes() int64 {
 	switch {
 	case tr.Case.Precision == "amp_fp16":
@@ -103,23 +104,28 @@ func (l *Ledger) mostOf(category event.Category) (most int64) {
 	return most
 }
 
-// TestCategoriesOfKnownModels compares the inferred bytes with what the recorded programs knew of themselves.
+// TestCategoriesOfKnownModels compares the inferred bytes with what the recorded programs knew of
+// themselves.
 func TestCategoriesOfKnownModels(t *testing.T) {
 	t.Logf("%-22s %14s %14s %14s", "inferred / true", "weights", "optimizer", "gradients")
 	for _, tr := range readTruths(t) {
 		s := openSnapshot(t, testenv.Shared(t, "traces", "ops", tr.ID+".pickle.gz"))
 		l := s.Ledger()
-		weights := ratio(l.requestedAt(int32(s.Peak.At), event.CategoryWeights), tr.ParamBytes+tr.BufferBytes)
-		optimizer := ratio(l.requestedAt(int32(s.End.At), event.CategoryOptimizer), tr.optimizerBytes())
+		weights := ratio(l.requestedAt(int32(s.Peak.At), event.CategoryWeights),
+			tr.ParamBytes+tr.BufferBytes)
+		optimizer := ratio(l.requestedAt(int32(s.End.At), event.CategoryOptimizer),
+			tr.optimizerBytes())
 		gradients := ratio(l.mostOf(event.CategoryGradients), tr.ParamBytes)
 		t.Logf("%-22s %14.4f %14.4f %14.4f", tr.ID, weights, optimizer, gradients)
-		for name, r := range map[string]float64{"weights": weights, "optimizer": optimizer, "gradients": gradients} {
+		for name, r := range map[string]float64{"weights": weights, "optimizer": optimizer,
+			"gradients": gradients} {
 			if math.Abs(r-1) > 0.005 {
 				t.Errorf("%s: inferred %s are %.4f of the truth", tr.ID, name, r)
 			}
 		}
 		if s.AllocatedPeak != tr.PeakAllocated || s.ReservedPeak != tr.PeakReserved {
-			t.Errorf("%s: peaks %d and %d, PyTorch counted %d and %d", tr.ID, s.AllocatedPeak, s.ReservedPeak, tr.PeakAllocated, tr.PeakReserved)
+			t.Errorf("%s: peaks %d and %d, PyTorch counted %d and %d", tr.ID, s.AllocatedPeak,
+				s.ReservedPeak, tr.PeakAllocated, tr.PeakReserved)
 		}
 		if len(s.Steps) != 2 {
 			t.Errorf("%s: %d steps recognised, two were run", tr.ID, len(s.Steps))
@@ -146,7 +152,8 @@ func ratio(got, want int64) float64 {
 // TestGrowthOfKnownPrograms: of the recorded programs these leak, and these do not.
 func TestGrowthOfKnownPrograms(t *testing.T) {
 	for name, leaks := range map[string]bool{
-		"leak-loss_sum": true, "leak-append_outputs": true, "leak-hook_keeps": true, "oom-leak": true,
+		"leak-loss_sum": true, "leak-append_outputs": true, "leak-hook_keeps": true,
+		"oom-leak":       true,
 		"dynseq-default": false, "dynseq-expandable": false, "dynseq-limit-split128": false,
 	} {
 		s := openSnapshot(t, testenv.Shared(t, "traces", name+".pickle.gz"))
@@ -174,13 +181,16 @@ func TestFailuresOfKnownPrograms(t *testing.T) {
 			continue
 		}
 		o := s.OOMs[len(s.OOMs)-1]
-		if o.Fragmented != c.fragmented || !o.Limited || o.LimitLow > c.limit || o.LimitHigh <= c.limit {
-			t.Errorf("%s: fragmented %v, limit in [%s, %s); want fragmented %v and %s", c.name, o.Fragmented, o.LimitLow, o.LimitHigh, c.fragmented, c.limit)
+		if o.Fragmented != c.fragmented || !o.Limited || o.LimitLow > c.limit ||
+			o.LimitHigh <= c.limit {
+			t.Errorf("%s: fragmented %v, limit in [%s, %s); want fragmented %v and %s", c.name,
+				o.Fragmented, o.LimitLow, o.LimitHigh, c.fragmented, c.limit)
 		}
 	}
 }
 
-// knownBlocks is what a program knew of its own blocks at the moment of a snapshot (bench/gpu/categories.py).
+// knownBlocks is what a program knew of its own blocks at the moment of a snapshot
+// (bench/gpu/categories.py).
 type knownBlocks struct {
 	ID        string            `json:"id"`
 	Truth     map[string]string `json:"truth"` // address -> category
@@ -209,8 +219,8 @@ func readKnown(t *testing.T) (known []knownBlocks) {
 	return known
 }
 
-// share is the part of the known bytes, live at the end, whose category was inferred right. Saved tensors that are the
-// loss's or the input count as activations.
+// share is the part of the known bytes, live at the end, whose category was inferred right. Saved
+// tensors that are the loss's or the input count as activations.
 func (k *knownBlocks) share(s *Snapshot) float64 {
 	var right, all int64
 	l := s.Ledger()
@@ -222,15 +232,16 @@ func (k *knownBlocks) share(s *Snapshot) float64 {
 		}
 		all += a.Size()
 		got := a.Category
-		if got.String() == want || want == "activations" && (got == event.CategoryLoss || got == event.CategoryInput) {
+		if got.String() == want || want == "activations" && (got == event.CategoryLoss ||
+			got == event.CategoryInput) {
 			right += a.Size()
 		}
 	}
 	return float64(right) / float64(all)
 }
 
-// TestCategoriesBlockByBlock: programs of many kinds, stopped in the middle of a forward pass and before an optimizer
-// step, against what they knew of each block.
+// TestCategoriesBlockByBlock: programs of many kinds, stopped in the middle of a forward pass and
+// before an optimizer step, against what they knew of each block.
 func TestCategoriesBlockByBlock(t *testing.T) {
 	for _, k := range readKnown(t) {
 		s := openSnapshot(t, filepath.Join("testdata", "known", k.ID+".pickle.gz"))
@@ -240,7 +251,8 @@ func TestCategoriesBlockByBlock(t *testing.T) {
 			t.Errorf("%s: only %.2f %% of the bytes have the right category", k.ID, 100*share)
 		}
 		if s.End.Allocated != k.Allocated || s.AllocatedPeak != k.Peak {
-			t.Errorf("%s: %d allocated, peak %d; PyTorch counted %d and %d", k.ID, s.End.Allocated, s.AllocatedPeak, k.Allocated, k.Peak)
+			t.Errorf("%s: %d allocated, peak %d; PyTorch counted %d and %d", k.ID, s.End.Allocated,
+				s.AllocatedPeak, k.Allocated, k.Peak)
 		}
 	}
 }

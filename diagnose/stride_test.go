@@ -27,8 +27,8 @@ func readings(stride, phase, until int64) []int64 {
 	return steps
 }
 
-// TestLeaksAtStrides: where steps are short only some are read, and a leak of one block a step, or of one every few steps, must be
-// named within 40 steps all the same.
+// TestLeaksAtStrides: where steps are short only some are read, and a leak of one block a step, or
+// of one every few steps, must be named within 40 steps all the same.
 func TestLeaksAtStrides(t *testing.T) {
 	for stride := int64(1); stride <= 6; stride++ {
 		for phase := range stride {
@@ -50,14 +50,16 @@ func TestLeaksAtStrides(t *testing.T) {
 	}
 }
 
-// TestCachesAtStrides: a cache that fills for 30 steps and is level from then on is never accused, however few of its steps are read,
-// whether it gains a block a step or one every few steps, from the first step or after other things.
+// TestCachesAtStrides: a cache that fills for 30 steps and is level from then on is never accused,
+// however few of its steps are read, whether it gains a block a step or one every few steps, from
+// the first step or after other things.
 func TestCachesAtStrides(t *testing.T) {
 	for stride := int64(1); stride <= 8; stride++ {
 		for phase := range stride {
 			for begin := int64(1); begin <= 60; begin += 6 {
 				for _, every := range []int64{1, 2, 3, 5} {
-					for _, before := range []float64{0, 5 * testMiB} { // optimizer state and kernels, made when the program begins
+					// optimizer state and kernels, made when the program begins
+					for _, before := range []float64{0, 5 * testMiB} {
 						cache := func(step int64) float64 {
 							filled := min(max(0, step-begin+every-1), 30) / every
 							state := 0.0

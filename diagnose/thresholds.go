@@ -2,8 +2,8 @@ package diagnose
 
 import "memroom/event"
 
-// Thresholds are the limits of every detector over a run's series. The zero value is useless: start from
-// DefaultThresholds.
+// Thresholds are the limits of every detector over a run's series. The zero value is useless: start
+// from DefaultThresholds.
 type Thresholds struct {
 	// Growth.
 	LeakSteps       int64   // the floor must have risen for so long: caches that fill and warm-ups are shorter
@@ -57,18 +57,23 @@ type Thresholds struct {
 	WorkerWindowMS int64
 }
 
-// DefaultThresholds are the limits memroom ships with. Those of growth come from the leaks and healthy twins in
-// docs/measurements.md: caches that fill for 30 steps must pass, leaks must be named within 40.
+// DefaultThresholds are the limits memroom ships with. Those of growth come from the leaks and
+// healthy twins in docs/measurements.md: caches that fill for 30 steps must pass, leaks must be
+// named within 40.
 func DefaultThresholds() Thresholds {
 	return Thresholds{
-		LeakSteps: 39, EarlySteps: 35, EarlyStride: 5, ForecastSteps: 31, Horizon: 20, SuspectSteps: 10,
-		Slackening: 0.85, SlackDeviations: 2.4, SpikeSteps: 10, Overdue: 1.5, MinRises: 3, ClockRises: 4, EvenRises: 8, Significance: 7, WalkDeviations: 3.5, LineOverJump: 4, PartOverLine: 8, Workload: 0.6, Reserving: 2.5,
+		LeakSteps: 39, EarlySteps: 35, EarlyStride: 5, ForecastSteps: 31, Horizon: 20,
+		SuspectSteps: 10,
+		Slackening:   0.85, SlackDeviations: 2.4, SpikeSteps: 10, Overdue: 1.5, MinRises: 3,
+		ClockRises: 4, EvenRises: 8, Significance: 7, WalkDeviations: 3.5, LineOverJump: 4,
+		PartOverLine: 8, Workload: 0.6, Reserving: 2.5,
 		LevelSteps: 20, UrgentRises: 4, UrgentShare: 0.5,
 		HeapGrowth: 128 * event.KiB, HostGrowth: 4 * event.MiB, HostShare: 0.02,
 		FragmentShare: 0.25, FragmentBytes: 512 * event.MiB, FragmentSteps: 5,
 		ThrashRetries: 3, ThrashSteps: 50,
 		SpikeFactor: 1.5, SpikeShare: 0.1,
-		PressureFull: 10, PressureSome: 30, AvailableShare: 0.05, SwapGrowth: 256 * event.MiB, ShmShare: 0.9,
+		PressureFull: 10, PressureSome: 30, AvailableShare: 0.05, SwapGrowth: 256 * event.MiB,
+		ShmShare:       0.9,
 		NeighbourShare: 0.1, NeighbourBytes: event.GiB, IdleGPU: 1,
 		WorkerGrowth: 512 * event.MiB, WorkerWindowMS: 60_000,
 	}

@@ -28,11 +28,13 @@ type Trend struct {
 	even      bool    // it rises as fast as it began
 }
 
-// maxRegime bounds the points a trend is judged on rise by rise: enough for an interval, few enough to follow a change.
+// maxRegime bounds the points a trend is judged on rise by rise: enough for an interval, few enough
+// to follow a change.
 const maxRegime = 240
 
-// TrendOf finds the rise that the series ends in, if there is one. Counters of an allocator rise without noise, and are
-// judged rise by rise, as they are or underneath their spikes; where values also fall, statistics over growing windows decide.
+// TrendOf finds the rise that the series ends in, if there is one. Counters of an allocator rise
+// without noise, and are judged rise by rise, as they are or underneath their spikes; where values
+// also fall, statistics over growing windows decide.
 func TrendOf(points []Point, limits Thresholds) (Trend, bool) {
 	if len(points) == 0 {
 		return Trend{}, false
@@ -53,14 +55,17 @@ func TrendOf(points []Point, limits Thresholds) (Trend, bool) {
 	return steady, ok
 }
 
-// trendUnderneath judges the floor under spikes and short teeth. Values stand above it by as much as they lately did.
+// trendUnderneath judges the floor under spikes and short teeth. Values stand above it by as much
+// as they lately did.
 func trendUnderneath(points []Point, limits Thresholds) (Trend, bool) {
 	points = newest(points, maxRegime)
 	low := underneath(points, limits.SpikeSteps)
 	trend, ok := steadyTrend(low, limits)
-	if lead := int64(trend.clock - 1); lead > 0 { // what comes at once may have come since the last time
+	// what comes at once may have come since the last time
+	if lead := int64(trend.clock - 1); lead > 0 {
 		lead = min(lead, trend.Onset-points[0].Step)
-		trend.Onset, trend.Steps, trend.lasted = trend.Onset-lead, trend.Steps+lead, trend.lasted+float64(lead)
+		trend.Onset, trend.Steps, trend.lasted = trend.Onset-lead, trend.Steps+lead,
+			trend.lasted+float64(lead)
 	}
 	if !ok || !trend.even || trend.Steps < limits.ForecastSteps {
 		return Trend{}, false

@@ -9,9 +9,9 @@ import (
 	"memroom/event"
 )
 
-// Watch judges a run while it runs. It is fed what the probes and the meters say, in order, and gives each finding once;
-// a finding comes again only when something new is known about it (the line of code, a nearer end). Not safe for
-// concurrent use: the monitor feeds it from one place.
+// Watch judges a run while it runs. It is fed what the probes and the meters say, in order, and
+// gives each finding once; a finding comes again only when something new is known about it (the
+// line of code, a nearer end). Not safe for concurrent use: the monitor feeds it from one place.
 type Watch struct {
 	limits    Thresholds
 	processes map[place]*process
@@ -67,13 +67,17 @@ type Prediction struct {
 // NewWatch begins to watch a run. hostLimit is a limit on host memory that no
 // cgroup shows (a soft one), 0 for none.
 func NewWatch(limits Thresholds, hostLimit event.Bytes) *Watch {
-	return &Watch{limits: limits, processes: map[place]*process{}, hostLimit: hostLimit, wall: hostLimit, limitOf: map[place]event.Bytes{},
+	return &Watch{limits: limits, processes: map[place]*process{}, hostLimit: hostLimit,
+		wall: hostLimit, limitOf: map[place]event.Bytes{},
 		forecasts: map[string]Prediction{}}
 }
 
-// SetLimit says how many bytes a process's allocator may reserve on a device: the card less its context and neighbours, or
-// less where a fraction is set.
-func (w *Watch) SetLimit(pid, device int, limit event.Bytes) { w.limitOf[place{pid, device}] = limit }
+// SetLimit says how many bytes a process's allocator may reserve on a device: the card less its
+// context and neighbours, or less where a fraction is set.
+func (w *Watch) SetLimit(pid, device int, limit event.Bytes) {
+	w.limitOf[place{pid,
+		device}] = limit
+}
 
 // Steps takes the steps of a process in order.
 func (w *Watch) Steps(pid int, rank *int, rows []event.Step) []event.Finding {
@@ -95,9 +99,11 @@ func (w *Watch) Steps(pid int, rank *int, rows []event.Step) []event.Finding {
 	return found
 }
 
-// hostBeside judges the host memory of a process that trains on a card, as often as the probe reads it there.
+// hostBeside judges the host memory of a process that trains on a card, as often as the probe reads
+// it there.
 func (w *Watch) hostBeside(pid int, rank *int, row event.Step) []event.Finding {
-	host := event.Step{Step: row.Step, Device: event.HostDevice, End: row.End, Duration: row.Duration, Resident: row.Resident, Anonymous: row.Anonymous, Heap: row.Heap}
+	host := event.Step{Step: row.Step, Device: event.HostDevice, End: row.End,
+		Duration: row.Duration, Resident: row.Resident, Anonymous: row.Anonymous, Heap: row.Heap}
 	p := w.processes[place{pid, event.HostDevice}]
 	if p != nil && (row.Step <= p.last.Step || p.sameHost(host)) || row.Anonymous == 0 {
 		return nil
@@ -147,8 +153,9 @@ func (w *Watch) step(pid int, p *process, row event.Step) []event.Finding {
 		reserved, limit = 0, p.heapLimit(w.wall, w.host.tree, row)
 	}
 	working := 0.0
-	// Gradients are there after the step and not before backward, so this can be negative: what counts is whether it grows. The same
-	// again was not read anew, and in the first step the optimizer makes its state.
+	// Gradients are there after the step and not before backward, so this can be negative: what
+	// counts is whether it grows. The same again was not read anew, and in the first step the
+	// optimizer makes its state.
 	if row.AtBackward > 0 && row.AtBackward != p.last.AtBackward && p.last.Step > 0 {
 		working = float64(row.AtBackward) - floor
 	}
@@ -170,8 +177,8 @@ func (w *Watch) step(pid int, p *process, row event.Step) []event.Finding {
 	return found
 }
 
-// hostFloor is what the process holds in host memory: its heap where that is most of its memory, else its pages, which are
-// noisy. Which of the two is decided once, so that the series stays one.
+// hostFloor is what the process holds in host memory: its heap where that is most of its memory,
+// else its pages, which are noisy. Which of the two is decided once, so that the series stays one.
 func (p *process) hostFloor(row event.Step) (floor, above float64) {
 	if p.last.Step == 0 {
 		if p.byHeap = row.Heap > row.Anonymous/4; p.byHeap {
@@ -184,8 +191,9 @@ func (p *process) hostFloor(row event.Step) (floor, above float64) {
 	return float64(row.Anonymous), 0
 }
 
-// heapLimit is where the floor would be when host memory hits its wall: the heap leaves room for the process's other pages and,
-// as the last reading of the meters has it, for those of the run's other processes.
+// heapLimit is where the floor would be when host memory hits its wall: the heap leaves room for
+// the process's other pages and, as the last reading of the meters has it, for those of the run's
+// other processes.
 func (p *process) heapLimit(wall, tree event.Bytes, row event.Step) event.Bytes {
 	if wall == 0 {
 		return 0
@@ -197,7 +205,8 @@ func (p *process) heapLimit(wall, tree event.Bytes, row event.Step) event.Bytes 
 	return max(wall, 1)
 }
 
-// above is what a step needs above its floor: its peak if it set a new one, else what was live when backward began.
+// above is what a step needs above its floor: its peak if it set a new one, else what was live when
+// backward began.
 func (p *process) above(row event.Step) event.Bytes {
 	if row.PeakAllocated > p.last.PeakAllocated && p.last.Step > 0 {
 		return row.PeakAllocated - row.Allocated
@@ -223,8 +232,9 @@ func (p *process) name(device int) string {
 	return name
 }
 
-// leaks goes from suspicion to a finding. On suspicion garbage is collected, once, so that memory which only waits for
-// the collector falls back; if it does not, stacks or the heap are looked at while the rise goes on.
+// leaks goes from suspicion to a finding. On suspicion garbage is collected, once, so that memory
+// which only waits for the collector falls back; if it does not, stacks or the heap are looked at
+// while the rise goes on.
 func (w *Watch) leaks(pid int, p *process, row event.Step) []event.Finding {
 	if p.series.Suspect(w.limits) {
 		w.look(pid, p, row)
@@ -233,7 +243,8 @@ func (w *Watch) leaks(pid int, p *process, row event.Step) []event.Finding {
 		return w.ended(p, row)
 	}
 	t, leaks := p.series.Leak(w.limits)
-	if !leaks || p.takenBack >= mostTakenBack || row.Device == event.HostDevice && !t.MattersOnHost(p.byHeap, w.limits) {
+	if !leaks || p.takenBack >= mostTakenBack || row.Device == event.HostDevice &&
+		!t.MattersOnHost(p.byHeap, w.limits) {
 		return nil
 	}
 	if row.Device == event.HostDevice && w.overshadowed(pid, t) {
@@ -249,22 +260,24 @@ func (w *Watch) leaks(pid int, p *process, row event.Step) []event.Finding {
 	return []event.Finding{p.leakFinding(t, row.Device)}
 }
 
-// overshadowed says that the same process's memory on a card rises faster: what a graph that is kept there holds in host memory is
-// no finding of its own.
+// overshadowed says that the same process's memory on a card rises faster: what a graph that is
+// kept there holds in host memory is no finding of its own.
 func (w *Watch) overshadowed(pid int, t Trend) bool {
 	for at, p := range w.processes {
-		if at.pid == pid && at.device != event.HostDevice && p.series.rising && p.series.trend.Slope > t.Slope {
+		if at.pid == pid && at.device != event.HostDevice && p.series.rising &&
+			p.series.trend.Slope > t.Slope {
 			return true
 		}
 	}
 	return false
 }
 
-// mostTakenBack bounds how often something may be called a leak and taken back: after that it is known to come and go.
+// mostTakenBack bounds how often something may be called a leak and taken back: after that it is
+// known to come and go.
 const mostTakenBack = 2
 
-// ended takes a leak back that rises no more: a cache that took long to fill, or garbage that was collected after all. In the
-// first steps nothing tells them apart.
+// ended takes a leak back that rises no more: a cache that took long to fill, or garbage that was
+// collected after all. In the first steps nothing tells them apart.
 func (w *Watch) ended(p *process, row event.Step) []event.Finding {
 	lost, over := p.series.Ended(*p.leak, w.limits)
 	if !over {
@@ -273,18 +286,22 @@ func (w *Watch) ended(p *process, row event.Step) []event.Finding {
 	f := p.leakFinding(*p.leak, row.Device)
 	f.Severity, f.Remedies, f.Confidence = event.SeverityInfo, nil, 0.5
 	f.Title = fmt.Sprintf("%s that stays grew by %s a step from step %d to %d and has stopped: a cache that is full now, no leak",
-		capital(p.name(row.Device)), event.Bytes(math.Round(p.leak.Slope)), p.leak.Onset, p.series.rose)
+		capital(p.name(row.Device)), event.Bytes(math.Round(p.leak.Slope)), p.leak.Onset,
+		p.series.rose)
 	if lost {
 		f.Title = fmt.Sprintf("%s that stays grew by %s a step from step %d and has fallen back at step %d: it is collected now and then, no leak",
-			capital(p.name(row.Device)), event.Bytes(math.Round(p.leak.Slope)), p.leak.Onset, row.Step)
+			capital(p.name(row.Device)), event.Bytes(math.Round(p.leak.Slope)), p.leak.Onset,
+			row.Step)
 	}
 	p.leak, p.looked, p.asked, p.takenBack = nil, 0, false, p.takenBack+1
 	return []event.Finding{f}
 }
 
-// look asks for a first count of the heap, and some steps later for stacks and for what grew meanwhile.
+// look asks for a first count of the heap, and some steps later for stacks and for what grew
+// meanwhile.
 func (w *Watch) look(pid int, p *process, row event.Step) {
-	growing := row.Device != event.HostDevice || p.byHeap || p.series.trend.MattersOnHost(false, w.limits)
+	growing := row.Device != event.HostDevice || p.byHeap ||
+		p.series.trend.MattersOnHost(false, w.limits)
 	switch {
 	case !growing:
 	case p.looked == 0:
@@ -294,7 +311,8 @@ func (w *Watch) look(pid int, p *process, row event.Step) {
 		if row.Device != event.HostDevice {
 			w.asks = append(w.asks, Ask{PID: pid, Do: "record_stacks", Steps: lookSteps})
 		}
-	case p.collect.helped && p.collect.times < fewTimes && p.series.trend.Onset >= p.collect.at && p.collect.due(row.Step):
+	case p.collect.helped && p.collect.times < fewTimes && p.series.trend.Onset >= p.collect.at &&
+		p.collect.due(row.Step):
 		w.askCollection(pid, p) // was it that, or garbage from the start of the program?
 	case !p.asked && row.Step >= p.looked+lookSteps:
 		p.asked = true
@@ -312,15 +330,17 @@ func (w *Watch) askCollection(pid int, p *process) {
 func (w *Watch) Collected(pid int) {
 	for at, p := range w.processes {
 		if at.pid == pid && p.collect.pending {
-			p.collect = collection{at: p.last.Step, level: p.series.last(), growth: p.series.trend.Growth, open: seenAfter,
+			p.collect = collection{at: p.last.Step, level: p.series.last(),
+				growth: p.series.trend.Growth, open: seenAfter,
 				helped: p.collect.helped, times: p.collect.times}
 		}
 	}
 }
 
-// collection is what is known about garbage: objects that refer to each other wait for the interpreter's collector, which may come
-// only every hundred steps, and grow like a leak until then. Where a rise was lost when garbage was collected for us, the next one is
-// called a leak only if it outlasts another collection.
+// collection is what is known about garbage: objects that refer to each other wait for the
+// interpreter's collector, which may come only every hundred steps, and grow like a leak until
+// then. Where a rise was lost when garbage was collected for us, the next one is called a leak only
+// if it outlasts another collection.
 type collection struct {
 	pending bool    // asked for
 	at      int64   // last step before it was done
@@ -332,7 +352,8 @@ type collection struct {
 }
 
 const (
-	seenAfter    = 3   // readings after a collection within which memory falls if it brought anything
+	// readings after a collection within which memory falls if it brought anything
+	seenAfter    = 3
 	fewTimes     = 3   // collections asked for without delay
 	collectEvery = 100 // steps between the others: a collection can take a tenth of a second
 )
@@ -384,8 +405,8 @@ type Held struct {
 	Frames []event.Frame // innermost first
 }
 
-// Stacks takes what a recording window of so many steps found, most growth first. A leak that was already said is said
-// again with its lines.
+// Stacks takes what a recording window of so many steps found, most growth first. A leak that was
+// already said is said again with its lines.
 func (w *Watch) Stacks(pid, device, steps int, held []Held) []event.Finding {
 	p := w.processes[place{pid, device}]
 	if p == nil || len(held) == 0 {
@@ -395,9 +416,9 @@ func (w *Watch) Stacks(pid, device, steps int, held []Held) []event.Finding {
 	return p.again(device)
 }
 
-// sourceOf picks the stack that leaks: among those that grew steadily, the one that grew most. A stack that keeps one block
-// (this step's batch or loss) does not grow; one that keeps a block a step has about half as many as the window has steps
-// since its middle.
+// sourceOf picks the stack that leaks: among those that grew steadily, the one that grew most. A
+// stack that keeps one block (this step's batch or loss) does not grow; one that keeps a block a
+// step has about half as many as the window has steps since its middle.
 func sourceOf(held []Held, steps int) []event.Frame {
 	best := held[0]
 	for _, h := range held {
@@ -409,7 +430,8 @@ func sourceOf(held []Held, steps int) []event.Frame {
 	return best.Frames
 }
 
-// Holder takes the variable that holds what grows on the heap, such as "losses in train.py (list of 120)".
+// Holder takes the variable that holds what grows on the heap, such as "losses in train.py (list of
+// 120)".
 func (w *Watch) Holder(pid int, holder string) []event.Finding {
 	var found []event.Finding
 	for at, p := range w.processes {
@@ -429,8 +451,9 @@ func (p *process) again(device int) []event.Finding {
 	return []event.Finding{p.leakFinding(*p.leak, device)}
 }
 
-// took renews the typical duration of a step: the median of the last ones. The first step begins with the import of the
-// framework, and an evaluation in between lasts minutes; a mean would carry either for a long time.
+// took renews the typical duration of a step: the median of the last ones. The first step begins
+// with the import of the framework, and an evaluation in between lasts minutes; a mean would carry
+// either for a long time.
 func (p *process) took(d time.Duration) {
 	const kept = 31
 	if len(p.recent) == kept {
@@ -441,8 +464,8 @@ func (p *process) took(d time.Duration) {
 	p.stepTime = sorted[len(sorted)/2]
 }
 
-// forecast says when the floor will reach its limit: the first time, and again when the end has come much nearer than was
-// said, or is near.
+// forecast says when the floor will reach its limit: the first time, and again when the end has
+// come much nearer than was said, or is near.
 func (w *Watch) forecast(p *process, row event.Step, limit float64) []event.Finding {
 	f, told := p.series.Forecast(limit, w.limits)
 	name := p.name(row.Device)
@@ -451,18 +474,23 @@ func (w *Watch) forecast(p *process, row event.Step, limit float64) []event.Find
 		return nil
 	}
 	after := func(step int64) time.Duration { return time.Duration(step-row.Step) * p.stepTime }
-	now := Prediction{What: name, Step: f.Step, LowStep: f.Low, HighStep: f.High, In: after(f.Step), Low: after(f.Low), High: after(f.High)}
+	now := Prediction{What: name, Step: f.Step, LowStep: f.Low, HighStep: f.High, In: after(f.Step),
+		Low: after(f.Low), High: after(f.High)}
 	w.forecasts[name] = now
 	if p.told.Step > 0 && f.Step >= p.told.LowStep-(p.told.Step-row.Step)/4 {
 		return nil
 	}
 	p.told = now
 	return []event.Finding{{
-		Kind: "forecast", Severity: severityOf(now.In), Step: row.Step, Bytes: event.Bytes(limit - f.Trend.Level), Confidence: 0.9,
-		Title: fmt.Sprintf("%s will run out in about %s, at step ~%d", capital(name), inWords(now.In), f.Step),
+		Kind: "forecast", Severity: severityOf(now.In), Step: row.Step,
+		Bytes: event.Bytes(limit - f.Trend.Level), Confidence: 0.9,
+		Title: fmt.Sprintf("%s will run out in about %s, at step ~%d", capital(name),
+			inWords(now.In), f.Step),
 		Evidence: []string{
-			fmt.Sprintf("between step %d and %d (in %s to %s)", f.Low, f.High, inWords(now.Low), inWords(now.High)),
-			fmt.Sprintf("%s left, %s more are needed at each step", event.Bytes(limit-f.Trend.Level), event.Bytes(f.Trend.Slope)),
+			fmt.Sprintf("between step %d and %d (in %s to %s)", f.Low, f.High, inWords(now.Low),
+				inWords(now.High)),
+			fmt.Sprintf("%s left, %s more are needed at each step",
+				event.Bytes(limit-f.Trend.Level), event.Bytes(f.Trend.Slope)),
 		},
 	}}
 }

@@ -17,7 +17,8 @@ const (
 	KindOOM
 )
 
-var kindNames = [...]string{"unknown", "alloc", "free_requested", "free_completed", "segment_alloc", "segment_free",
+var kindNames = [...]string{"unknown", "alloc", "free_requested", "free_completed", "segment_alloc",
+	"segment_free",
 	"segment_map", "segment_unmap", "snapshot", "oom"}
 
 func (k Kind) String() string {
@@ -47,7 +48,8 @@ type Frame struct {
 	Line int    `json:"line"`
 }
 
-// PoolID names an allocator pool: {0,0} is the default one, others are private (CUDA graphs, MemPool).
+// PoolID names an allocator pool: {0,0} is the default one, others are private (CUDA graphs,
+// MemPool).
 type PoolID [2]uint64
 
 // Entry is one line of an allocator's recorded history, with the addresses it really used.
@@ -85,8 +87,8 @@ type Block struct {
 	State     BlockState
 }
 
-// Segment is memory that the allocator had from the driver at the moment of a snapshot: one cudaMalloc, or one
-// contiguous mapped run of an expandable segment.
+// Segment is memory that the allocator had from the driver at the moment of a snapshot: one
+// cudaMalloc, or one contiguous mapped run of an expandable segment.
 type Segment struct {
 	Addr       uint64
 	Size       int64
@@ -98,7 +100,8 @@ type Segment struct {
 	Blocks     []Block // in order of address, without gaps
 }
 
-// Recording is what one device's allocator wrote down: its history, its state at the end of it, and the settings it had.
+// Recording is what one device's allocator wrote down: its history, its state at the end of it, and
+// the settings it had.
 type Recording struct {
 	Device   int
 	History  History   // oldest first; a ring buffer may have lost the beginning
@@ -109,7 +112,8 @@ type Recording struct {
 	CutOff bool
 }
 
-// AllocatorSettings are PyTorch's, as far as a snapshot stores them. The memory limit and the card's size are not stored.
+// AllocatorSettings are PyTorch's, as far as a snapshot stores them. The memory limit and the
+// card's size are not stored.
 type AllocatorSettings struct {
 	Known       bool   // false before torch 2.3
 	Conf        string // PYTORCH_CUDA_ALLOC_CONF as last parsed
@@ -122,7 +126,8 @@ type AllocatorSettings struct {
 // Category is what a block of memory is for.
 type Category uint8
 
-// Categories of device memory. Workspace is scratch that a library keeps or takes; temporary is scratch of the program.
+// Categories of device memory. Workspace is scratch that a library keeps or takes; temporary is
+// scratch of the program.
 const (
 	CategoryUnknown Category = iota
 	CategoryWeights
@@ -135,12 +140,14 @@ const (
 	CategoryInput
 )
 
-var categoryNames = [...]string{"unknown", "weights", "gradients", "optimizer", "activations", "loss", "temporary",
+var categoryNames = [...]string{"unknown", "weights", "gradients", "optimizer", "activations",
+	"loss", "temporary",
 	"workspace", "input"}
 
 // Categories lists all of them in the order in which people read them.
 func Categories() []Category {
-	return []Category{CategoryWeights, CategoryGradients, CategoryOptimizer, CategoryActivations, CategoryLoss,
+	return []Category{CategoryWeights, CategoryGradients, CategoryOptimizer, CategoryActivations,
+		CategoryLoss,
 		CategoryTemporary, CategoryWorkspace, CategoryInput, CategoryUnknown}
 }
 

@@ -11,7 +11,8 @@ import (
 // Bytes is a number of bytes. It is signed because differences are as common as sizes.
 type Bytes int64
 
-// The units people write. Sizes are binary throughout: GPU vendors, PyTorch and the kernel all count in powers of 1024.
+// The units people write. Sizes are binary throughout: GPU vendors, PyTorch and the kernel all
+// count in powers of 1024.
 const (
 	KiB Bytes = 1 << (10 * (iota + 1))
 	MiB
@@ -20,8 +21,9 @@ const (
 	PiB
 )
 
-// unitFactor knows every spelling we accept, lower-cased. "gb" and "g" mean GiB, as in every tool that our users pair us
-// with (docker, slurm, systemd, nvidia-smi): a decimal reading would promise 7 % less than the user meant.
+// unitFactor knows every spelling we accept, lower-cased. "gb" and "g" mean GiB, as in every tool
+// that our users pair us with (docker, slurm, systemd, nvidia-smi): a decimal reading would promise
+// 7 % less than the user meant.
 var unitFactor = map[string]Bytes{
 	"": 1, "b": 1, "byte": 1, "bytes": 1,
 	"k": KiB, "kb": KiB, "ki": KiB, "kib": KiB,
@@ -31,8 +33,8 @@ var unitFactor = map[string]Bytes{
 	"p": PiB, "pb": PiB, "pi": PiB, "pib": PiB,
 }
 
-// ParseBytes reads a size such as 10GiB, 512MiB, 24g, 1.5 GB or 4096. It refuses negative sizes, unknown units and
-// anything that does not fit in 63 bits.
+// ParseBytes reads a size such as 10GiB, 512MiB, 24g, 1.5 GB or 4096. It refuses negative sizes,
+// unknown units and anything that does not fit in 63 bits.
 func ParseBytes(s string) (Bytes, error) {
 	text := strings.TrimSpace(s)
 	if text == "" {
@@ -44,11 +46,13 @@ func ParseBytes(s string) (Bytes, error) {
 	}
 	number, unit := text[:split], strings.ToLower(strings.TrimSpace(text[split:]))
 	if number == "" {
-		return 0, fmt.Errorf("size %q does not start with a number: write it like 10GiB or 512MiB", s)
+		return 0, fmt.Errorf("size %q does not start with a number: write it like 10GiB or 512MiB",
+			s)
 	}
 	factor, ok := unitFactor[unit]
 	if !ok {
-		return 0, fmt.Errorf("size %q has the unknown unit %q: use B, KiB, MiB, GiB or TiB", s, strings.TrimSpace(text[split:]))
+		return 0, fmt.Errorf("size %q has the unknown unit %q: use B, KiB, MiB, GiB or TiB", s,
+			strings.TrimSpace(text[split:]))
 	}
 	if whole, err := strconv.ParseInt(number, 10, 64); err == nil {
 		if whole > math.MaxInt64/int64(factor) {
@@ -58,7 +62,8 @@ func ParseBytes(s string) (Bytes, error) {
 	}
 	value, err := strconv.ParseFloat(number, 64)
 	if err != nil {
-		return 0, fmt.Errorf("size %q is not a number with a unit: write it like 10GiB or 512MiB", s)
+		return 0, fmt.Errorf("size %q is not a number with a unit: write it like 10GiB or 512MiB",
+			s)
 	}
 	exact := value * float64(factor)
 	if exact >= math.MaxInt64 {
@@ -67,7 +72,8 @@ func ParseBytes(s string) (Bytes, error) {
 	return Bytes(math.Round(exact)), nil
 }
 
-// String prints the size with the largest unit that keeps it at or above one, to at most two decimals: 512MiB, 1.5GiB.
+// String prints the size with the largest unit that keeps it at or above one, to at most two
+// decimals: 512MiB, 1.5GiB.
 func (b Bytes) String() string {
 	if b < 0 {
 		if b == math.MinInt64 {

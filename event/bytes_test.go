@@ -8,8 +8,10 @@ import (
 
 func TestParseBytes(t *testing.T) {
 	for text, want := range map[string]Bytes{
-		"10GiB": 10 * GiB, "512MiB": 512 * MiB, "24g": 24 * GiB, "1.5 GB": 3 * GiB / 2, "4096": 4096, "0": 0,
-		" 7 kib ": 7 * KiB, "2T": 2 * TiB, "12b": 12, "80Gi": 80 * GiB, "0.5m": 512 * KiB, ".5g": 512 * MiB,
+		"10GiB": 10 * GiB, "512MiB": 512 * MiB, "24g": 24 * GiB, "1.5 GB": 3 * GiB / 2,
+		"4096": 4096, "0": 0,
+		" 7 kib ": 7 * KiB, "2T": 2 * TiB, "12b": 12, "80Gi": 80 * GiB, "0.5m": 512 * KiB,
+		".5g": 512 * MiB,
 	} {
 		got, err := ParseBytes(text)
 		if err != nil || got != want {
@@ -20,8 +22,10 @@ func TestParseBytes(t *testing.T) {
 
 func TestParseBytesRefuses(t *testing.T) {
 	for text, say := range map[string]string{
-		"": "empty", "GiB": "number", "-1g": "number", "10 parsecs": "parsecs", "1.2.3g": "not a number",
-		"9999999999999g": "too large", "1e9": "unit", "99999999999999999999999": "too large", "10GiB extra": "unit", "١GiB": "number",
+		"": "empty", "GiB": "number", "-1g": "number", "10 parsecs": "parsecs",
+		"1.2.3g":         "not a number",
+		"9999999999999g": "too large", "1e9": "unit", "99999999999999999999999": "too large",
+		"10GiB extra": "unit", "١GiB": "number",
 	} {
 		_, err := ParseBytes(text)
 		if err == nil || !strings.Contains(err.Error(), say) {
@@ -32,7 +36,8 @@ func TestParseBytesRefuses(t *testing.T) {
 
 func TestBytesPrintsAndReadsBack(t *testing.T) {
 	for size, want := range map[Bytes]string{
-		0: "0B", 1023: "1023B", 1024: "1KiB", 3 * GiB / 2: "1.5GiB", 10 * GiB: "10GiB", -512 * MiB: "-512MiB", 20971520: "20MiB",
+		0: "0B", 1023: "1023B", 1024: "1KiB", 3 * GiB / 2: "1.5GiB", 10 * GiB: "10GiB",
+		-512 * MiB: "-512MiB", 20971520: "20MiB",
 	} {
 		if got := size.String(); got != want {
 			t.Errorf("%d prints %q, want %q", int64(size), got, want)

@@ -1,5 +1,5 @@
-// Package event is the vocabulary of memroom: the words every other package uses, as types. It imports only the
-// standard library and nothing of memroom; everything else may import it.
+// Package event is the vocabulary of memroom: the words every other package uses, as types. It
+// imports only the standard library and nothing of memroom; everything else may import it.
 //
 // # Glossary
 //
@@ -18,7 +18,8 @@
 //
 // # Types, in order of reading
 //
-// [Bytes] is a size that parses and prints the way people write it. [Entry] is one line of an allocator's recorded
-// history, with addresses; [Timeline] is what a program asks of an allocator, without them. [Sample] is one reading of
-// the meters, [Finding] what a detector learnt, [Verdict] how an attempt ended, [Run] and [Attempt] the record of it.
+// [Bytes] is a size that parses and prints the way people write it. [Entry] is one line of an
+// allocator's recorded history, with addresses; [Timeline] is what a program asks of an allocator,
+// without them. [Sample] is one reading of the meters, [Finding] what a detector learnt, [Verdict]
+// how an attempt ended, [Run] and [Attempt] the record of it.
 package event

@@ -48,8 +48,9 @@ type Verdict struct {
 	Evidence []string `json:"evidence"`
 }
 
-// Restates says that a finding is about the same thing as an earlier one, about which more is known now: its line of code, or
-// that it has ended.
+// Restates says that a finding is about the same thing as an earlier one, about which more is known
+// now: its line of code, or that it has ended.
 func (f Finding) Restates(earlier Finding) bool {
-	return f.Step > 0 && f.Kind == earlier.Kind && f.Step == earlier.Step && f.Bytes == earlier.Bytes
+	return f.Step > 0 && f.Kind == earlier.Kind && f.Step == earlier.Step &&
+		f.Bytes == earlier.Bytes
 }

@@ -5,9 +5,9 @@ import (
 	"iter"
 )
 
-// History is a recorded history in order, kept small: about ten bytes an entry where a slice of Entry needs seventy-two,
-// so that recordings of gigabytes can be held. Entries are read back one after the other, forwards or backwards. The zero
-// value is empty.
+// History is a recorded history in order, kept small: about ten bytes an entry where a slice of
+// Entry needs seventy-two, so that recordings of gigabytes can be held. Entries are read back one
+// after the other, forwards or backwards. The zero value is empty.
 type History struct {
 	chunks [][]byte // full ones, chunkEntries each
 	tail   []byte   // the one being filled
@@ -15,12 +15,15 @@ type History struct {
 	n      int
 }
 
-// chunkEntries entries share one run of differences; reading backwards and finding one entry start at a chunk.
+// chunkEntries entries share one run of differences; reading backwards and finding one entry start
+// at a chunk.
 const chunkEntries = 1024
 
-// How an entry is written: a byte with the kind in the low half and these flags, then only what the flags do not say.
+// How an entry is written: a byte with the kind in the low half and these flags, then only what the
+// flags do not say.
 const (
-	flagSamePlace  = 1 << 4 // address, size, stream and pool are those of the entry before: a free completed at once
+	// address, size, stream and pool are those of the entry before: a free completed at once
+	flagSamePlace  = 1 << 4
 	flagSameStream = 1 << 5
 	flagSameStack  = 1 << 6
 	flagRare       = 1 << 7 // with a pool, a device_free or an address that is no multiple of 512
@@ -42,7 +45,8 @@ func (h *History) Append(e *Entry) {
 
 func appendEntry(b []byte, e, last *Entry) []byte {
 	head := byte(e.Kind)
-	if e.Addr == last.Addr && e.Size == last.Size && e.Stream == last.Stream && e.Pool == last.Pool && e.DeviceFree == 0 {
+	if e.Addr == last.Addr && e.Size == last.Size && e.Stream == last.Stream &&
+		e.Pool == last.Pool && e.DeviceFree == 0 {
 		head |= flagSamePlace
 	} else if e.Pool != (PoolID{}) || e.DeviceFree != 0 || e.Addr&511 != 0 || last.Addr&511 != 0 {
 		head |= flagRare
@@ -142,7 +146,8 @@ func (h *History) chunk(i int) []byte {
 	return h.tail
 }
 
-// All goes over the entries from the oldest on. The entry is valid until the next one comes, and must not be changed.
+// All goes over the entries from the oldest on. The entry is valid until the next one comes, and
+// must not be changed.
 func (h *History) All() iter.Seq2[int, *Entry] { return h.From(0) }
 
 // From is All starting at an index.
@@ -182,7 +187,8 @@ func (h *History) Backward() iter.Seq2[int, *Entry] {
 	}
 }
 
-// At gives the entry at an index, which must be below Len. It reads up to a chunk to find it; see Finder for many.
+// At gives the entry at an index, which must be below Len. It reads up to a chunk to find it; see
+// Finder for many.
 func (h *History) At(i int) Entry {
 	for _, e := range h.From(i) {
 		return *e
@@ -190,7 +196,8 @@ func (h *History) At(i int) Entry {
 	return Entry{}
 }
 
-// Finder gives entries by index, fast when they are near each other: it keeps the chunk it read last.
+// Finder gives entries by index, fast when they are near each other: it keeps the chunk it read
+// last.
 type Finder struct {
 	h       *History
 	chunk   int

@@ -11,7 +11,9 @@ func TestHistoryGivesBackWhatItGot(t *testing.T) {
 	var h History
 	var want []Entry
 	for i := range 5*chunkEntries + 17 {
-		e := Entry{Kind: Kind(random.IntN(int(KindOOM) + 1)), Addr: random.Uint64() >> random.IntN(64) &^ 511, Size: random.Int64() >> random.IntN(63),
+		e := Entry{Kind: Kind(random.IntN(int(KindOOM) + 1)),
+			Addr:   random.Uint64() >> random.IntN(64) &^ 511,
+			Size:   random.Int64() >> random.IntN(63),
 			TimeUS: int64(i) * 3, Stack: StackID(random.Uint32N(4)), Stream: random.Uint64N(3)}
 		switch random.IntN(8) {
 		case 0:

@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// Run is the record of one use of `memroom run`, as it is kept: secrets masked, environment reduced to the allow-list.
+// Run is the record of one use of `memroom run`, as it is kept: secrets masked, environment reduced
+// to the allow-list.
 type Run struct {
 	ID       string            `json:"id"`
 	Name     string            `json:"name,omitempty"`
@@ -34,7 +35,8 @@ type Attempt struct {
 	Verdict *Verdict  `json:"verdict,omitempty"`
 }
 
-// Exit is how the command's own process ended. It is written as exit.json by the one process that could reap it.
+// Exit is how the command's own process ended. It is written as exit.json by the one process that
+// could reap it.
 type Exit struct {
 	Attempt     int       `json:"attempt"`
 	Code        int       `json:"exit_code"` // as a shell gives it: the process's own, or 128+n
@@ -59,7 +61,8 @@ type Peaks struct {
 	Devices       []DevicePeak `json:"gpus,omitempty"`
 }
 
-// DevicePeak is the highest reading of one accelerator. Allocated and Reserved come from the framework's allocator.
+// DevicePeak is the highest reading of one accelerator. Allocated and Reserved come from the
+// framework's allocator.
 type DevicePeak struct {
 	UUID      string `json:"uuid"`
 	Name      string `json:"name,omitempty"`
@@ -69,8 +72,8 @@ type DevicePeak struct {
 	Reserved  Bytes  `json:"reserved,omitempty"`
 }
 
-// Happened is one line of a run's events: something that happened at a moment and is worth keeping. Exactly which fields
-// are set depends on Kind; docs/format/run.md lists the kinds.
+// Happened is one line of a run's events: something that happened at a moment and is worth keeping.
+// Exactly which fields are set depends on Kind; docs/format/run.md lists the kinds.
 type Happened struct {
 	AtMS    int64           `json:"at_ms"`
 	Attempt int             `json:"attempt,omitempty"`

@@ -1,14 +1,15 @@
 package event
 
-// Sample is one reading of the meters over the whole process tree of a run. A part that is nil, and a number that is
-// zero, was not measured: which source is absent is said once in the run's notes.
+// Sample is one reading of the meters over the whole process tree of a run. A part that is nil, and
+// a number that is zero, was not measured: which source is absent is said once in the run's notes.
 type Sample struct {
 	AtMS      int64 `json:"at_ms"` // since the run began, by a clock that does not jump
 	Attempt   int   `json:"attempt,omitempty"`
 	Processes int   `json:"procs"`
 
-	// Host memory of the tree. Resident sums the resident pages of every process, so pages shared by forked workers
-	// count once for each; Proportional counts each page once but is dear to read and therefore seldom taken.
+	// Host memory of the tree. Resident sums the resident pages of every process, so pages shared
+	// by forked workers count once for each; Proportional counts each page once but is dear to read
+	// and therefore seldom taken.
 	Resident     Bytes `json:"rss"`
 	Anonymous    Bytes `json:"anon"`
 	Shared       Bytes `json:"shmem,omitempty"` // shared memory and tmpfs pages mapped
@@ -22,8 +23,9 @@ type Sample struct {
 	Devices []DeviceSample `json:"gpus,omitempty"`
 }
 
-// Unreclaimable is the host memory of the tree that the kernel cannot drop: what an OOM killer counts. Pages that forked workers share
-// are in it once where that is known (Held), else once for each process.
+// Unreclaimable is the host memory of the tree that the kernel cannot drop: what an OOM killer
+// counts. Pages that forked workers share are in it once where that is known (Held), else once for
+// each process.
 func (s Sample) Unreclaimable() Bytes {
 	if s.Held > 0 {
 		return s.Held
@@ -31,13 +33,15 @@ func (s Sample) Unreclaimable() Bytes {
 	return s.Anonymous + s.Shared
 }
 
-// CgroupSample is a reading of the cgroup that bounds the run: its own where we could make one, else the enclosing one.
+// CgroupSample is a reading of the cgroup that bounds the run: its own where we could make one,
+// else the enclosing one.
 type CgroupSample struct {
 	Own     bool  `json:"own,omitempty"` // made for this run, so its counters are about this run alone
 	Current Bytes `json:"current"`
 	Peak    Bytes `json:"peak,omitempty"`
 	Limit   Bytes `json:"limit,omitempty"` // 0: none
-	// AtLimit is what the cgroup that sets the limit holds, where that is one further out, with other processes in it.
+	// AtLimit is what the cgroup that sets the limit holds, where that is one further out, with
+	// other processes in it.
 	AtLimit Bytes `json:"at_limit,omitempty"`
 	Anon    Bytes `json:"anon,omitempty"`
 	File    Bytes `json:"file,omitempty"`
@@ -46,7 +50,8 @@ type CgroupSample struct {
 	Kernel  Bytes `json:"kernel,omitempty"`
 	OOM     int64 `json:"oom,omitempty"`      // times the limit was reached and nothing could be reclaimed
 	OOMKill int64 `json:"oom_kill,omitempty"` // processes killed for it
-	// PressureFull is the share of the last ten seconds in which every process waited for memory, in percent.
+	// PressureFull is the share of the last ten seconds in which every process waited for memory,
+	// in percent.
 	PressureSome float64 `json:"psi_some,omitempty"`
 	PressureFull float64 `json:"psi_full,omitempty"`
 }

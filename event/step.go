@@ -2,8 +2,9 @@ package event
 
 import "time"
 
-// Step is what the probe saw of one optimizer step in one process, on one device. Memory is read right after the step:
-// over many steps that is the floor the program comes back to. Times are the host's: a GPU runs behind them.
+// Step is what the probe saw of one optimizer step in one process, on one device. Memory is read
+// right after the step: over many steps that is the floor the program comes back to. Times are the
+// host's: a GPU runs behind them.
 type Step struct {
 	Step         int64         `json:"step"`   // optimizer steps this process has made, from 1
 	Device       int           `json:"device"` // index the process sees; HostDevice when no accelerator is in use

@@ -1,8 +1,8 @@
 package event
 
-// Timeline is what a program asks of an allocator, in order and without addresses: the one input of the engine in
-// package allocsim. It comes from a recorded snapshot, from a model description (plan) or from a rehearsal of the
-// user's script.
+// Timeline is what a program asks of an allocator, in order and without addresses: the one input of
+// the engine in package allocsim. It comes from a recorded snapshot, from a model description
+// (plan) or from a rehearsal of the user's script.
 type Timeline struct {
 	Ops   []Op
 	Tags  []Tag  // Ops refer to them by index; index 0 is the empty tag
@@ -24,12 +24,15 @@ type OpKind uint8
 
 // The kinds of request. Deferred frees are recorded where they completed, see FreePending.
 const (
-	OpAlloc       OpKind = iota
-	OpFree               // the block is reusable at once
-	OpFreePending        // the program let go, another stream still uses it: active, no longer allocated
-	OpFreeDone           // the release begun by OpFreePending completes
-	OpEmptyCache         // torch.cuda.empty_cache()
-	OpTry                // a request that failed when it was recorded: allocated and released at once; failing again ends nothing
+	OpAlloc OpKind = iota
+	OpFree         // the block is reusable at once
+	// the program let go, another stream still uses it: active, no longer allocated
+	OpFreePending
+	OpFreeDone   // the release begun by OpFreePending completes
+	OpEmptyCache // torch.cuda.empty_cache()
+	// a request that failed when it was recorded: allocated and released at once; failing again
+	// ends nothing
+	OpTry
 )
 
 // Tag says what an allocation is for, so that a report can name what is live at the peak.

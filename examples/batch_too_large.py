@@ -1,6 +1,8 @@
-"""A batch that does not fit: the activations of a small convolutional network grow with the batch, the weights do not.
+"""A batch that does not fit: the activations of a small convolutional network grow with the batch,
+the weights do not.
 
-A smaller micro-batch with the same effective batch is the cure; `memroom run --fit` applies it without editing this file.
+A smaller micro-batch with the same effective batch is the cure; `memroom run --fit` applies it
+without editing this file.
 """
 
 import argparse
@@ -16,7 +18,11 @@ class Net(nn.Module):
         super().__init__()
         layers = [nn.Conv2d(3, channels, 3, padding=1), nn.ReLU()]
         for _ in range(3):
-            layers += [nn.Conv2d(channels, channels, 3, padding=1), nn.GroupNorm(4, channels), nn.ReLU()]
+            layers += [
+                nn.Conv2d(channels, channels, 3, padding=1),
+                nn.GroupNorm(4, channels),
+                nn.ReLU(),
+            ]
         self.body = nn.Sequential(*layers)
         self.head = nn.Linear(channels, 10)
 

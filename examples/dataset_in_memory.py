@@ -1,6 +1,8 @@
-"""A dataset loaded whole: every row of a CSV file becomes a list of Python floats, many times the size of the file.
+"""A dataset loaded whole: every row of a CSV file becomes a list of Python floats, many times the
+size of the file.
 
 With --stream the same rows are read in batches, and memory stays flat however long the file is.
+
 """
 
 import argparse
@@ -52,7 +54,9 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "data.csv")
         write_data(path, args.rows)
-        rows = read_rows(path) if args.stream else list(read_rows(path))  # the list is what does not fit
+        rows = (
+            read_rows(path) if args.stream else list(read_rows(path))
+        )  # the list is what does not fit
         loss = None
         for batch in batches(rows, args.batch):
             loss = torch.nn.functional.mse_loss(model(batch[:, :-1]), batch[:, -1:])

@@ -1,6 +1,8 @@
-"""Keras `fit` on arrays in memory: the data is held as NumPy arrays, copied into the runtime, and the batch is large.
+"""Keras `fit` on arrays in memory: the data is held as NumPy arrays, copied into the runtime, and
+the batch is large.
 
 With --pipeline the same data comes from a tf.data pipeline that holds two batches at a time.
+
 """
 
 import argparse
@@ -29,7 +31,11 @@ def main():
 
     tf.keras.utils.set_random_seed(0)
     model = tf.keras.Sequential(
-        [tf.keras.Input((args.width,)), tf.keras.layers.Dense(args.width, activation="relu"), tf.keras.layers.Dense(1)]
+        [
+            tf.keras.Input((args.width,)),
+            tf.keras.layers.Dense(args.width, activation="relu"),
+            tf.keras.layers.Dense(1),
+        ]
     )
     model.compile(optimizer="adam", loss="mse")
     if args.pipeline:
@@ -40,7 +46,9 @@ def main():
         history = model.fit(data, epochs=args.epochs, steps_per_epoch=None, verbose=2)
     else:
         parts = [batch_of(i, args.batch, args.width) for i in range(args.batches)]
-        x, y = (np.concatenate(columns) for columns in zip(*parts))  # the data twice: the parts and the whole
+        x, y = (
+            np.concatenate(columns) for columns in zip(*parts)
+        )  # the data twice: the parts and the whole
         history = model.fit(x, y, batch_size=args.batch, epochs=args.epochs, verbose=2)
     print(f"done: loss {history.history['loss'][-1]:.4f}")
 

@@ -1,7 +1,9 @@
-"""A training loop that leaks: the running loss is a tensor, so it keeps the graph of every step since the first.
+"""A training loop that leaks: the running loss is a tensor, so it keeps the graph of every step
+since the first.
 
 The cure is one word: `total += loss.item()`. While the loop still runs memroom names the line that
 allocates what stays (on a card), or the variable that keeps it (on a CPU).
+
 """
 
 import argparse
@@ -20,7 +22,11 @@ def main():
     torch.manual_seed(0)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     model = torch.nn.Sequential(
-        torch.nn.Linear(64, args.width), torch.nn.GELU(), torch.nn.Linear(args.width, args.width), torch.nn.GELU(), torch.nn.Linear(args.width, 1)
+        torch.nn.Linear(64, args.width),
+        torch.nn.GELU(),
+        torch.nn.Linear(args.width, args.width),
+        torch.nn.GELU(),
+        torch.nn.Linear(args.width, 1),
     ).to(device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
 

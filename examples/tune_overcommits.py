@@ -1,7 +1,8 @@
-"""A Ray Tune study that overcommits: each trial asks for one processor and says nothing of memory, so Ray starts as many
-as there are processors. Alone every trial fits; together they may not.
+"""A Ray Tune study that overcommits: each trial asks for one processor and says nothing of memory,
+so Ray starts as many as there are processors. Alone every trial fits; together they may not.
 
-Giving the trials a memory resource is the cure: `tune.with_resources(train, {"cpu": 1, "memory": ...})`, with --reserve here.
+Giving the trials a memory resource is the cure: `tune.with_resources(train, {"cpu": 1, "memory":
+...})`, with --reserve here.
 """
 
 import argparse
@@ -19,7 +20,9 @@ def train(config):
 
     torch.manual_seed(0)
     torch.set_num_threads(1)
-    held = torch.ones(config["mib"] << 18)  # float32: four bytes each, written so that they are really there
+    held = torch.ones(
+        config["mib"] << 18
+    )  # float32: four bytes each, written so that they are really there
     model = torch.nn.Linear(32, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=config["lr"])
     for _ in range(20):
@@ -39,7 +42,12 @@ def main():
     parser.add_argument("--reserve", action="store_true", help="do it right")
     args = parser.parse_args()
 
-    ray.init(num_cpus=args.cpus, include_dashboard=False, log_to_driver=False, object_store_memory=80 << 20)
+    ray.init(
+        num_cpus=args.cpus,
+        include_dashboard=False,
+        log_to_driver=False,
+        object_store_memory=80 << 20,
+    )
     resources = {"cpu": 1}
     if args.reserve:
         resources["memory"] = (args.mib + 256) << 20
@@ -51,7 +59,10 @@ def main():
     )
     results = tuner.fit()
     failed = sum(1 for result in results if result.error)
-    print(f"done: {len(results)} trials, {failed} failed, best loss {results.get_best_result().metrics['loss']:.4f}", flush=True)
+    print(
+        f"done: {len(results)} trials, {failed} failed, best loss {results.get_best_result().metrics['loss']:.4f}",
+        flush=True,
+    )
     ray.shutdown()
 
 

@@ -1,8 +1,10 @@
-// Package lint knows the memory mistakes that training code makes: which there are, why each costs memory, how to mend it.
-// The walk over the syntax tree is Python (probe/py/_memroom_probe/lint), because the machine that trains has the right
-// Python and its grammar; it says where a rule is broken, this package says what that means.
+// Package lint knows the memory mistakes that training code makes: which there are, why each costs
+// memory, how to mend it. The walk over the syntax tree is Python (probe/py/_memroom_probe/lint),
+// because the machine that trains has the right Python and its grammar; it says where a rule is
+// broken, this package says what that means.
 //
-// [Rules] is the catalogue, [Decode] reads what the walk found in one file, [Finding.Apply] mends it.
+// [Rules] is the catalogue, [Decode] reads what the walk found in one file, [Finding.Apply] mends
+// it.
 package lint
 
 import (
@@ -75,14 +77,17 @@ func Decode(line []byte) (Answer, error) {
 		if !ok {
 			return Answer{}, fmt.Errorf("the linter names the unknown rule %q", f.Rule)
 		}
-		answer.Findings = append(answer.Findings, Finding{File: raw.File, Cell: f.Cell, Line: f.Line, Column: f.Column, Rule: f.Rule,
-			Severity: rule.Severity, Message: f.Message, Why: rule.Why, Fix: rule.Fix, Safe: rule.Safe && len(f.Edits) > 0,
+		answer.Findings = append(answer.Findings, Finding{File: raw.File, Cell: f.Cell,
+			Line: f.Line, Column: f.Column, Rule: f.Rule,
+			Severity: rule.Severity, Message: f.Message, Why: rule.Why, Fix: rule.Fix,
+			Safe:   rule.Safe && len(f.Edits) > 0,
 			Remedy: rule.Remedy, Doc: rule.Title, Edits: f.Edits})
 	}
 	return answer, nil
 }
 
-// Mend applies edits to a text. Edits that do not fit the text, or overlap, are refused: the file has changed since.
+// Mend applies edits to a text. Edits that do not fit the text, or overlap, are refused: the file
+// has changed since.
 func Mend(text string, edits []Edit) (string, error) {
 	starts := lineStarts(text)
 	offset := func(line, column int) (int, error) {
@@ -149,7 +154,8 @@ func Diff(file, text string, edits []Edit) string {
 	}
 	head, tail := before[max(0, first-2):first-1], before[last:min(len(before), last+1)]
 	var out strings.Builder
-	fmt.Fprintf(&out, "--- %s\n+++ %s\n@@ -%d,%d +%d,%d @@\n", file, file, first-len(head), len(head)+last-first+1+len(tail),
+	fmt.Fprintf(&out, "--- %s\n+++ %s\n@@ -%d,%d +%d,%d @@\n", file, file, first-len(head),
+		len(head)+last-first+1+len(tail),
 		first-len(head), len(head)+last+grown-first+1+len(tail))
 	write := func(mark string, lines []string) {
 		for _, l := range lines {

@@ -12,17 +12,19 @@ import (
 	"memroom/event"
 )
 
-// Cgroup is one memory cgroup. The files of the two versions have other names and meanings; they are translated here.
+// Cgroup is one memory cgroup. The files of the two versions have other names and meanings; they
+// are translated here.
 type Cgroup struct {
 	Dir     string
 	Version int // 1 or 2
 }
 
-// noLimit is what version 1 writes for "no limit": the largest page-aligned number. Anything near it means none.
+// noLimit is what version 1 writes for "no limit": the largest page-aligned number. Anything near
+// it means none.
 const noLimit = event.Bytes(1) << 60
 
-// FindCgroup gives the memory cgroup of a process, from its /proc/PID/cgroup and the mounts in /proc/self/mountinfo. On
-// hybrid systems the version that has the memory controller wins.
+// FindCgroup gives the memory cgroup of a process, from its /proc/PID/cgroup and the mounts in
+// /proc/self/mountinfo. On hybrid systems the version that has the memory controller wins.
 func FindCgroup(procRoot string, pid string) (*Cgroup, error) {
 	membership, err := os.ReadFile(filepath.Join(procRoot, pid, "cgroup"))
 	if err != nil {
@@ -56,13 +58,15 @@ func FindCgroup(procRoot string, pid string) (*Cgroup, error) {
 	return nil, errors.New("no memory cgroup is mounted")
 }
 
-// cgroupMount is where a hierarchy is visible: root is the part of the hierarchy that is mounted at point.
+// cgroupMount is where a hierarchy is visible: root is the part of the hierarchy that is mounted at
+// point.
 type cgroupMount struct{ root, point string }
 
 func (m cgroupMount) path(cgroup string) string {
 	below, inside := strings.CutPrefix(cgroup, strings.TrimSuffix(m.root, "/"))
 	if !inside {
-		below = "/" // our cgroup is outside of what is mounted; the mount's root is the nearest thing to it
+		// our cgroup is outside of what is mounted; the mount's root is the nearest thing to it
+		below = "/"
 	}
 	return filepath.Join(m.point, below)
 }
@@ -114,7 +118,8 @@ func (c *Cgroup) Processes() ([]int, error) {
 	return pids, nil
 }
 
-// groupsBelow gives the sub-groups. A folder's count of links says whether there are any, without listing it.
+// groupsBelow gives the sub-groups. A folder's count of links says whether there are any, without
+// listing it.
 func (c *Cgroup) groupsBelow() []*Cgroup {
 	var st syscall.Stat_t
 	if err := syscall.Stat(c.Dir, &st); err != nil || st.Nlink == 2 {
@@ -127,14 +132,15 @@ func (c *Cgroup) groupsBelow() []*Cgroup {
 	var groups []*Cgroup
 	for _, e := range entries {
 		if e.IsDir() {
-			groups = append(groups, &Cgroup{Dir: filepath.Join(c.Dir, e.Name()), Version: c.Version})
+			groups = append(groups, &Cgroup{Dir: filepath.Join(c.Dir, e.Name()),
+				Version: c.Version})
 		}
 	}
 	return groups
 }
 
-// HasMemory says whether the memory controller is on for this cgroup: in version 2 it must be delegated. The root
-// cgroup has no accounting of its own.
+// HasMemory says whether the memory controller is on for this cgroup: in version 2 it must be
+// delegated. The root cgroup has no accounting of its own.
 func (c *Cgroup) HasMemory() bool {
 	_, err := os.Stat(filepath.Join(c.Dir, c.file("memory.current", "memory.usage_in_bytes")))
 	return err == nil
@@ -184,7 +190,8 @@ func (c *Cgroup) table(name string) map[string]int64 {
 	return values
 }
 
-// Read takes a reading. The numbers that a kernel does not offer stay zero; the error is about the usage itself.
+// Read takes a reading. The numbers that a kernel does not offer stay zero; the error is about the
+// usage itself.
 func (c *Cgroup) Read() (event.CgroupSample, error) {
 	var s event.CgroupSample
 	current, err := c.number("memory.current", "memory.usage_in_bytes")
@@ -195,7 +202,8 @@ func (c *Cgroup) Read() (event.CgroupSample, error) {
 	s.Peak, _ = c.number("memory.peak", "memory.max_usage_in_bytes")
 	var setter string
 	if s.Limit, setter = c.limit(); setter != c.Dir {
-		s.AtLimit, _ = (&Cgroup{Dir: setter, Version: c.Version}).number("memory.current", "memory.usage_in_bytes")
+		s.AtLimit, _ = (&Cgroup{Dir: setter, Version: c.Version}).number("memory.current",
+			"memory.usage_in_bytes")
 	}
 	s.OOM, s.OOMKill = c.OOMCounts()
 	stat := c.table("memory.stat")
@@ -220,8 +228,8 @@ func (c *Cgroup) Quick() (current event.Bytes, kills int64, err error) {
 	return current, kills, err
 }
 
-// OOMCounts gives how often the limit was hit with nothing left to reclaim, and how many processes were killed for it,
-// sub-groups included.
+// OOMCounts gives how often the limit was hit with nothing left to reclaim, and how many processes
+// were killed for it, sub-groups included.
 func (c *Cgroup) OOMCounts() (oom, kills int64) {
 	if c.Version == 2 {
 		events := c.table("memory.events")
@@ -241,12 +249,14 @@ func (c *Cgroup) Limit() event.Bytes {
 	return lowest
 }
 
-// limit gives the lowest limit and the cgroup that sets it; the innermost of equal ones, and this one when there is none.
+// limit gives the lowest limit and the cgroup that sets it; the innermost of equal ones, and this
+// one when there is none.
 func (c *Cgroup) limit() (lowest event.Bytes, setter string) {
 	setter = c.Dir
 	for dir := c.Dir; len(dir) > 1; dir = filepath.Dir(dir) {
 		level := &Cgroup{Dir: dir, Version: c.Version}
-		for _, names := range [][2]string{{"memory.max", "memory.limit_in_bytes"}, {"memory.high", ""}} {
+		for _, names := range [][2]string{{"memory.max", "memory.limit_in_bytes"},
+			{"memory.high", ""}} {
 			limit, err := level.number(names[0], names[1])
 			if err == nil && limit < noLimit && (lowest == 0 || limit < lowest) {
 				lowest, setter = limit, dir

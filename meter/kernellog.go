@@ -22,8 +22,8 @@ type OOMKill struct {
 // killedProcess is compiled when it is first needed, at the end of a run.
 var killedProcess = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`Killed process (\d+) \(`) })
 
-// KernelOOMKills reads the kills that the kernel logged since a moment after boot. Reading the log needs root on most
-// systems; an error means it cannot be read here.
+// KernelOOMKills reads the kills that the kernel logged since a moment after boot. Reading the log
+// needs root on most systems; an error means it cannot be read here.
 func KernelOOMKills(since time.Duration) ([]OOMKill, error) {
 	fd, err := unix.Open("/dev/kmsg", unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -34,7 +34,8 @@ func KernelOOMKills(since time.Duration) ([]OOMKill, error) {
 	buf := make([]byte, 8<<10)
 	for {
 		n, err := unix.Read(fd, buf)
-		if err == unix.EPIPE { // a record was overwritten while we read; the next read goes on behind it
+		// a record was overwritten while we read; the next read goes on behind it
+		if err == unix.EPIPE {
 			continue
 		}
 		if err != nil || n <= 0 {
@@ -60,5 +61,6 @@ func parseKernelRecord(record string) (OOMKill, bool) {
 	us, err1 := strconv.ParseInt(fields[2], 10, 64)
 	pid, err2 := strconv.Atoi(match[1])
 	line, _, _ := strings.Cut(text, "\n")
-	return OOMKill{At: time.Duration(us) * time.Microsecond, PID: pid, Line: line}, err1 == nil && err2 == nil
+	return OOMKill{At: time.Duration(us) * time.Microsecond, PID: pid, Line: line},
+		err1 == nil && err2 == nil
 }

@@ -12,7 +12,8 @@ func TestParseKernelRecord(t *testing.T) {
 	if !ok || kill.PID != 4242 || kill.At != 5678901*time.Microsecond || len(kill.Line) < 20 {
 		t.Errorf("%+v %v", kill, ok)
 	}
-	for _, other := range []string{"", "x", "6,1,2,-;usb 1-1: new device", "3,1,zz,-;Killed process 1 (x)"} {
+	for _, other := range []string{"", "x", "6,1,2,-;usb 1-1: new device",
+		"3,1,zz,-;Killed process 1 (x)"} {
 		if kill, ok := parseKernelRecord(other); ok {
 			t.Errorf("%q gave %+v", other, kill)
 		}

@@ -31,8 +31,9 @@ func (p *Proc) read(parts ...string) ([]byte, error) {
 	return data, err
 }
 
-// readInto reads a file of a kernel's file system into buf, or a larger one. These files are read several times a second,
-// for every process: the plain calls cost half of what os.ReadFile does, which first asks whether they can be polled.
+// readInto reads a file of a kernel's file system into buf, or a larger one. These files are read
+// several times a second, for every process: the plain calls cost half of what os.ReadFile does,
+// which first asks whether they can be polled.
 func readInto(buf []byte, path string) ([]byte, error) {
 	fd, err := syscall.Open(path, syscall.O_RDONLY|syscall.O_CLOEXEC, 0)
 	if err != nil {
@@ -62,7 +63,8 @@ func readInto(buf []byte, path string) ([]byte, error) {
 // pageSize is the unit of statm.
 var pageSize = event.Bytes(os.Getpagesize())
 
-// Statm is the cheap reading of a process: it takes no lock of the process and costs some ten microseconds.
+// Statm is the cheap reading of a process: it takes no lock of the process and costs some ten
+// microseconds.
 type Statm struct {
 	Resident  event.Bytes
 	Anonymous event.Bytes // resident without file and shared pages
@@ -76,7 +78,8 @@ func (p *Proc) Statm(pid int) (Statm, error) {
 	}
 	fields := bytes.Fields(data)
 	if len(fields) < 3 {
-		return Statm{}, fmt.Errorf("statm of process %d: %q has %d fields, want at least 3", pid, data, len(fields))
+		return Statm{}, fmt.Errorf("statm of process %d: %q has %d fields, want at least 3", pid,
+			data, len(fields))
 	}
 	resident, err1 := strconv.ParseInt(string(fields[1]), 10, 64)
 	shared, err2 := strconv.ParseInt(string(fields[2]), 10, 64)
@@ -146,8 +149,8 @@ func kilobytes(value string) event.Bytes {
 	return event.Bytes(n) * event.KiB
 }
 
-// Proportional reads the proportional set size of a process. It walks the process's page tables under its memory lock,
-// which on a large trainer takes tens of milliseconds: call it seldom.
+// Proportional reads the proportional set size of a process. It walks the process's page tables
+// under its memory lock, which on a large trainer takes tens of milliseconds: call it seldom.
 func (p *Proc) Proportional(pid int) (s Shares, err error) {
 	data, err := p.read(strconv.Itoa(pid), "smaps_rollup")
 	if err != nil {
@@ -174,7 +177,8 @@ type Shares struct {
 	Held event.Bytes // of it: what the kernel cannot drop; 0 before Linux 5.4, which does not say
 }
 
-// Environ gives the environment a process was started with. What the program changed later is not in it.
+// Environ gives the environment a process was started with. What the program changed later is not
+// in it.
 func (p *Proc) Environ(pid int) (map[string]string, error) {
 	data, err := p.read(strconv.Itoa(pid), "environ")
 	if err != nil {
@@ -238,7 +242,8 @@ func (p *Proc) OOMKills() (int64, error) {
 	return strconv.ParseInt(string(line), 10, 64)
 }
 
-// Pressure is the share of the last ten seconds, in percent, in which some and in which all tasks waited for memory.
+// Pressure is the share of the last ten seconds, in percent, in which some and in which all tasks
+// waited for memory.
 func (p *Proc) Pressure() (some, full float64, err error) {
 	data, err := p.read("pressure", "memory")
 	if err != nil {

@@ -11,9 +11,10 @@ import (
 	"memroom/event"
 )
 
-// Tree follows the processes of a run. They are the descendants of Keeper, which adopts whatever is orphaned below it,
-// and the members of Cgroup where the run has one of its own: a daemon cannot leave the cgroup, and a process that some
-// other manager moved to another cgroup is still a descendant.
+// Tree follows the processes of a run. They are the descendants of Keeper, which adopts whatever is
+// orphaned below it, and the members of Cgroup where the run has one of its own: a daemon cannot
+// leave the cgroup, and a process that some other manager moved to another cgroup is still a
+// descendant.
 type Tree struct {
 	Proc   *Proc
 	Keeper int
@@ -34,9 +35,10 @@ func (t *Tree) Processes() []int { return t.pids }
 // Resident is what a process held at the last reading.
 func (t *Tree) Resident(pid int) event.Bytes { return t.resident[pid] }
 
-// Refresh looks for the processes again. The cgroup's list is one file and read each time. The walk over descendants opens a
-// file for each thread of the run, so the slower it is the less often it is made: it never takes more than a
-// four-hundredth of the time, and where the cgroup tells nearly everything it is made every five seconds.
+// Refresh looks for the processes again. The cgroup's list is one file and read each time. The walk
+// over descendants opens a file for each thread of the run, so the slower it is the less often it
+// is made: it never takes more than a four-hundredth of the time, and where the cgroup tells nearly
+// everything it is made every five seconds.
 func (t *Tree) Refresh(now time.Time) {
 	found := map[int]bool{}
 	pause := 400 * t.walkCost
@@ -76,8 +78,8 @@ func (t *Tree) walk(pid int, found map[int]bool) {
 	}
 }
 
-// Children gives the processes whose parent is pid: from the kernel's own lists, or where it was built without them by
-// looking at every process.
+// Children gives the processes whose parent is pid: from the kernel's own lists, or where it was
+// built without them by looking at every process.
 func (p *Proc) Children(pid int) []int {
 	tasks := filepath.Join(p.Root, strconv.Itoa(pid), "task")
 	dir, err := os.Open(tasks)
@@ -124,8 +126,8 @@ func (p *Proc) childrenByScan(parent int) []int {
 	return children
 }
 
-// Read sums the tree into s. The cheap reading (statm) is taken of every process each time; with detail the split into
-// file, shared and swapped pages is renewed as well.
+// Read sums the tree into s. The cheap reading (statm) is taken of every process each time; with
+// detail the split into file, shared and swapped pages is renewed as well.
 func (t *Tree) Read(s *event.Sample, detail bool) {
 	if t.split == nil {
 		t.split, t.resident = map[int]Status{}, map[int]event.Bytes{}
@@ -158,8 +160,9 @@ func (t *Tree) Read(s *event.Sample, detail bool) {
 	}
 }
 
-// Proportional sums the proportional set size of the tree and gives up, with ok false, as soon as it has taken longer than each for one
-// process, whose memory lock a page-table walk holds, or than all for the tree.
+// Proportional sums the proportional set size of the tree and gives up, with ok false, as soon as
+// it has taken longer than each for one process, whose memory lock a page-table walk holds, or than
+// all for the tree.
 func (t *Tree) Proportional(each, all time.Duration) (total Shares, ok bool) {
 	begin := time.Now()
 	for _, pid := range t.pids {

@@ -7,8 +7,8 @@ import (
 	"memroom/allocsim"
 )
 
-// assume puts down what a prediction rests on: the setup with its defaults filled in, the version of torch and the card. A
-// card that nobody named is a warning too.
+// assume puts down what a prediction rests on: the setup with its defaults filled in, the version
+// of torch and the card. A card that nobody named is a warning too.
 func (p *Prediction) assume(setup string, t *Target) {
 	name := t.Card.Name
 	switch {
@@ -54,7 +54,8 @@ func (s *Setup) words(image int64) string {
 	return strings.Join(list, ", ")
 }
 
-// doubts lists what the setup asks of a kernel or a card that has it not. The bytes are counted as if it had.
+// doubts lists what the setup asks of a kernel or a card that has it not. The bytes are counted as
+// if it had.
 func (s *Setup) doubts(t *Target) []string {
 	var list []string
 	add := func(on bool, format string, args ...any) {
@@ -63,9 +64,12 @@ func (s *Setup) doubts(t *Target) []string {
 		}
 	}
 	old := t.Given && !t.Card.Sized && t.Card.Capability < 80
-	add(s.Attention == "flash" && s.Precision == "fp32", "flash attention takes half precision only: in fp32 it refuses to run; choose another --precision, or --attn sdpa")
-	add(s.Attention == "flash" && old, "flash attention needs a card of the Ampere generation or newer: on %s it refuses to run; choose --attn sdpa", t.Card.Name)
-	add(strings.HasSuffix(s.Precision, "bf16") && old, "%s computes no bfloat16: torch emulates it slowly or refuses; the card's own are amp_fp16 and fp16", t.Card.Name)
+	add(s.Attention == "flash" && s.Precision == "fp32",
+		"flash attention takes half precision only: in fp32 it refuses to run; choose another --precision, or --attn sdpa")
+	add(s.Attention == "flash" && old,
+		"flash attention needs a card of the Ampere generation or newer: on %s it refuses to run; choose --attn sdpa", t.Card.Name)
+	add(strings.HasSuffix(s.Precision, "bf16") && old,
+		"%s computes no bfloat16: torch emulates it slowly or refuses; the card's own are amp_fp16 and fp16", t.Card.Name)
 	return list
 }
 

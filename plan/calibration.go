@@ -64,7 +64,8 @@ func (c *Calibration) workspaces(into *tape.Workspaces) {
 	}
 }
 
-// Merge adds the sizes of an earlier calibration of the same card and versions that this one has not.
+// Merge adds the sizes of an earlier calibration of the same card and versions that this one has
+// not.
 func (c *Calibration) Merge(old *Calibration) {
 	if old.UUID != c.UUID || old.Torch != c.Torch || old.CUDNN != c.CUDNN {
 		return
@@ -102,7 +103,8 @@ func (c *Calibration) Plausible() bool {
 			return false
 		}
 	}
-	return c.Total >= event.GiB && c.SMs > 0 && c.SMs < 1<<16 && c.Capability > 0 && c.Capability < 1000
+	return c.Total >= event.GiB && c.SMs > 0 && c.SMs < 1<<16 && c.Capability > 0 &&
+		c.Capability < 1000
 }
 
 // Calibrate gives the target what was measured on its card.
@@ -113,8 +115,8 @@ func (t *Target) Calibrate(c *Calibration) {
 	t.calibrated = c
 }
 
-// workspaces are the sizes known for the target's card and version: those shipped, overlaid by those of a calibration. They
-// belong to a version of PyTorch: those of another one are left out.
+// workspaces are the sizes known for the target's card and version: those shipped, overlaid by
+// those of a calibration. They belong to a version of PyTorch: those of another one are left out.
 func (t *Target) workspaces() *tape.Workspaces {
 	var shipped *tape.Workspaces
 	if t.Card.Capability == 90 && t.Card.SMs == 132 && sameRelease(t.Torch, tableTorch) {
@@ -144,19 +146,23 @@ func sameRelease(a, b string) bool {
 	return release(a) == release(b)
 }
 
-// standardNets are what a calibration measures when no model is given: the convolutions people train most, of every kind.
-var standardNets = []string{"resnet50", "resnet18", "vgg16", "mobilenet_v2", "convnext_tiny", "efficientnet_b0", "densenet121"}
+// standardNets are what a calibration measures when no model is given: the convolutions people
+// train most, of every kind.
+var standardNets = []string{"resnet50", "resnet18", "vgg16", "mobilenet_v2", "convnext_tiny",
+	"efficientnet_b0", "densenet121"}
 
-// StandardShapes are the convolutions of well-known networks at one batch size and one image size, in two precisions, and
-// a few recurrent networks.
+// StandardShapes are the convolutions of well-known networks at one batch size and one image size,
+// in two precisions, and a few recurrent networks.
 func StandardShapes() (Shapes, error) {
 	var all Shapes
 	for _, precision := range []string{"amp_bf16", "fp32"} {
-		rnn := Setup{Model: family.ConfigOf(map[string]any{"model_type": "lstm", "vocab": 1000.0, "embed": 512.0, "hidden": 512.0, "layers": 2.0})}
+		rnn := Setup{Model: family.ConfigOf(map[string]any{"model_type": "lstm", "vocab": 1000.0,
+			"embed": 512.0, "hidden": 512.0, "layers": 2.0})}
 		rnn.Batch, rnn.Seq, rnn.Precision = 32, 129, precision
 		setups := []Setup{rnn}
 		for _, name := range standardNets {
-			s := Setup{Model: family.ConfigOf(map[string]any{"model_type": "torchvision", "name": name})}
+			s := Setup{Model: family.ConfigOf(map[string]any{"model_type": "torchvision",
+				"name": name})}
 			s.Batch, s.Image, s.Precision = 32, 224, precision
 			setups = append(setups, s)
 		}

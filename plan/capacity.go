@@ -17,8 +17,8 @@ func (r *simulations) decide(p *Prediction, s *Setup, t *Target) verdict {
 
 // reach finds the largest batch and the longest sequence that fit.
 func (t *Target) reach(p *Prediction, s *Setup, here verdict) {
-	// Not beyond the first batch that does not fit: who raises a batch until it fails stops there, and a last, smaller one of an
-	// epoch comes too.
+	// Not beyond the first batch that does not fit: who raises a batch until it fails stops there,
+	// and a last, smaller one of an epoch comes too.
 	batch := t.largest(int64(s.Batch), here, maxBatchSize, func(n int64) verdict {
 		try := *s
 		try.Batch = int(n)
@@ -36,7 +36,8 @@ func (t *Target) reach(p *Prediction, s *Setup, here verdict) {
 	}
 }
 
-// maxSeqOf bounds the search for the longest sequence: the model's positions where it has a table of them.
+// maxSeqOf bounds the search for the longest sequence: the model's positions where it has a table
+// of them.
 func maxSeqOf(s *Setup) int64 {
 	if n := s.Model.Positions(); n > 0 {
 		return n
@@ -44,7 +45,8 @@ func maxSeqOf(s *Setup) int64 {
 	return maxSeq
 }
 
-// verdict is whether a setup fits, and how much it needs of how much there is: the search steers by them.
+// verdict is whether a setup fits, and how much it needs of how much there is: the search steers by
+// them.
 type verdict struct {
 	fits       bool
 	need, wall event.Bytes
@@ -71,7 +73,8 @@ func (t *Target) try(s *Setup) verdict {
 	return t.judge(s, r)
 }
 
-// staticBytes is what is live at the end of every optimizer step's gradients: weights, gradients, optimizer state.
+// staticBytes is what is live at the end of every optimizer step's gradients: weights, gradients,
+// optimizer state.
 func staticBytes(s *Setup, root *tape.Module) event.Bytes {
 	d := weightType(s.Precision).Size()
 	state := tape.StateBytes(s.Optimizer, root.Parameters(), weightType(s.Precision))
@@ -92,16 +95,19 @@ func (t *Target) wall(usesDNN bool) event.Bytes {
 	return t.AllocLimit
 }
 
-// judge decides by the upper end of the interval. Where that is above the wall, the run may still live: the allocator
-// gives its cache back before it fails, so the timeline is run again under the wall, which is lowered by the margin.
+// judge decides by the upper end of the interval. Where that is above the wall, the run may still
+// live: the allocator gives its cache back before it fails, so the timeline is run again under the
+// wall, which is lowered by the margin.
 func (t *Target) judge(s *Setup, r *simulations) verdict {
 	probe := &Prediction{}
 	reserved := r.interval(probe, s, t)
 	dnn := r.all[0].usesDNN
-	v := verdict{wall: t.wall(dnn), static: staticBytes(s, r.model.Root), least: r.lowest(), exact: len(r.all) == 1 && reserved == 0}
+	v := verdict{wall: t.wall(dnn), static: staticBytes(s, r.model.Root), least: r.lowest(),
+		exact: len(r.all) == 1 && reserved == 0}
 	_, high := r.spread()
 	margin := probe.High - t.overhead(dnn) - high
-	if v.wall == t.AllocLimit { // a cap counts reserved bytes alone: nothing beyond the allocator matters
+	// a cap counts reserved bytes alone: nothing beyond the allocator matters
+	if v.wall == t.AllocLimit {
 		margin = scaleBytes(high, reserved)
 	}
 	v.need = high + margin
@@ -134,9 +140,10 @@ func (r *simulations) lowest() event.Bytes {
 	return n
 }
 
-// largest finds the largest value up to limit that fits, to within one in a hundred, starting from a value whose verdict
-// is known. Memory beyond the static part grows about linearly with batch and sequence, so the first tries are where a
-// line says the wall is; halving the bracket does the rest.
+// largest finds the largest value up to limit that fits, to within one in a hundred, starting from
+// a value whose verdict is known. Memory beyond the static part grows about linearly with batch and
+// sequence, so the first tries are where a line says the wall is; halving the bracket does the
+// rest.
 func (t *Target) largest(from int64, known verdict, limit int64, try func(int64) verdict) int64 {
 	if from > limit {
 		return limit
@@ -163,9 +170,10 @@ func (t *Target) largest(from int64, known verdict, limit int64, try func(int64)
 // islands is how many values above the first wall are looked at.
 const islands = 6
 
-// beyond looks for a larger value that fits than the one found: how much the allocator's cache wastes goes up and down with
-// the sizes of blocks, so that a value may fail where a larger one fits. It looks only where allocated bytes leave room for
-// more than the search may miss, and only where the run is known exactly: the pattern of a guess means nothing.
+// beyond looks for a larger value that fits than the one found: how much the allocator's cache
+// wastes goes up and down with the sizes of blocks, so that a value may fail where a larger one
+// fits. It looks only where allocated bytes leave room for more than the search may miss, and only
+// where the run is known exactly: the pattern of a guess means nothing.
 func beyond(found, limit int64, try func(int64) verdict) int64 {
 	if found == 0 || found >= limit {
 		return found

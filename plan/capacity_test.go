@@ -7,8 +7,9 @@ import (
 	"memroom/plan/family"
 )
 
-// TestLongestSequenceIsBeyondTheFirstWall: how much the cache wastes goes up and down, so 460 tokens do not fit this card and
-// 682 do. Wherever the search begins it goes that far, and its answer fits when it is asked for.
+// TestLongestSequenceIsBeyondTheFirstWall: how much the cache wastes goes up and down, so 460
+// tokens do not fit this card and 682 do. Wherever the search begins it goes that far, and its
+// answer fits when it is asked for.
 func TestLongestSequenceIsBeyondTheFirstWall(t *testing.T) {
 	model, err := family.ParseConfig([]byte(`{"model_type": "llama", "hidden_size": 2048, "intermediate_size": 5632, "num_hidden_layers": 22,
 		"num_attention_heads": 32, "num_key_value_heads": 4, "vocab_size": 32000, "tie_word_embeddings": false}`))
@@ -29,7 +30,8 @@ func TestLongestSequenceIsBeyondTheFirstWall(t *testing.T) {
 		}
 		s.Seq = int(*p.MaxSeq)
 		if again, err := predictOnly(s, target); err != nil || !*again.Fits || s.Seq < 682 {
-			t.Errorf("from %d: longest sequence %d, which fits: %v %v", from, s.Seq, err == nil && *again.Fits, err)
+			t.Errorf("from %d: longest sequence %d, which fits: %v %v", from, s.Seq,
+				err == nil && *again.Fits, err)
 		}
 	}
 }

@@ -27,18 +27,19 @@ type Card struct {
 	Like       string      `json:"like,omitempty"`  // known cards of that size
 }
 
-// The H200 was measured: 750.8 MiB beyond the allocator without cuDNN, 766.8 MiB with it, in 44 of 47 runs; three
-// convolutional networks took 2 or 4 MiB more.
+// The H200 was measured: 750.8 MiB beyond the allocator without cuDNN, 766.8 MiB with it, in 44 of
+// 47 runs; three convolutional networks took 2 or 4 MiB more.
 const (
 	hopperContext = 787283968 * event.Bytes(1)
 	hopperDNN     = 16 * event.MiB
 )
 
-// On other cards the bare context is computed: the driver sets memory aside for every thread that can be resident. An
-// H200 (132 multiprocessors of 2048 threads) takes 619 MiB, an RTX 6000 Ada (142 of 1536) 426 MiB with torch 2.10
-// (unslothai/unsloth-zoo#1053), an RTX 3090 (82 of 1536) 256 MiB with torch 2.7 (invoke-ai/InvokeAI#9413), a Titan V (80 of
-// 2048) 319 MiB without any library (pytorch/pytorch#28394): 2.0 to 2.4 KiB a thread. Kernels and libraries that training
-// loads came to 132 MiB on the H200; elsewhere they were not measured.
+// On other cards the bare context is computed: the driver sets memory aside for every thread that
+// can be resident. An H200 (132 multiprocessors of 2048 threads) takes 619 MiB, an RTX 6000 Ada
+// (142 of 1536) 426 MiB with torch 2.10 (unslothai/unsloth-zoo#1053), an RTX 3090 (82 of 1536) 256
+// MiB with torch 2.7 (invoke-ai/InvokeAI#9413), a Titan V (80 of 2048) 319 MiB without any library
+// (pytorch/pytorch#28394): 2.0 to 2.4 KiB a thread. Kernels and libraries that training loads came
+// to 132 MiB on the H200; elsewhere they were not measured.
 const (
 	threadContext      = 2150 * event.Bytes(1)
 	threadContextDoubt = 300 * event.Bytes(1)
@@ -105,17 +106,20 @@ func FindCard(text string) (Card, error) {
 	}
 	size, err := event.ParseBytes(text)
 	if err != nil {
-		return Card{}, fmt.Errorf("card %q is neither a known name (%s) nor a size such as 24GiB", text, cardNames())
+		return Card{}, fmt.Errorf("card %q is neither a known name (%s) nor a size such as 24GiB",
+			text, cardNames())
 	}
 	if size < event.GiB {
-		return Card{}, fmt.Errorf("a card of %s is too small to train on: the CUDA context alone takes %s on the H200. Give the whole card, 1GiB or more (24GiB), or cap the allocator alone (--alloc-limit %s)",
-			size, DefaultCard().Context, size)
+		return Card{},
+			fmt.Errorf("a card of %s is too small to train on: the CUDA context alone takes %s on the H200. Give the whole card, 1GiB or more (24GiB), or cap the allocator alone (--alloc-limit %s)",
+				size, DefaultCard().Context, size)
 	}
 	return cardOfSize(size), nil
 }
 
-// cardOfSize stands for a card of which only the size is known: the one of that size that takes most beyond the
-// allocator, with doubt down to the one that takes least; the default card where no known one has that size.
+// cardOfSize stands for a card of which only the size is known: the one of that size that takes
+// most beyond the allocator, with doubt down to the one that takes least; the default card where no
+// known one has that size.
 func cardOfSize(size event.Bytes) Card {
 	var alike []Card
 	for _, c := range Cards() {
@@ -150,7 +154,8 @@ func (c Card) Assumed() string {
 	case !c.Measured:
 		whose = fmt.Sprintf("computed, known to ±%s", c.Doubt)
 	}
-	return fmt.Sprintf("of the card's %s, %s are taken off for the CUDA context and libraries: %s", c.Total, c.Context, whose)
+	return fmt.Sprintf("of the card's %s, %s are taken off for the CUDA context and libraries: %s",
+		c.Total, c.Context, whose)
 }
 
 func cardKey(s string) string {
@@ -184,12 +189,14 @@ func (c Card) filled() Card {
 	case c.Capability == 90 && c.SMs == 132: // the H200's chip, with other memory
 		c.Context, c.Doubt = hopperContext, kernelDoubt/2
 	default:
-		c.Context, c.Doubt = threadContext*resident+kernelBytes, threadContextDoubt*resident+kernelDoubt
+		c.Context, c.Doubt = threadContext*resident+kernelBytes,
+			threadContextDoubt*resident+kernelDoubt
 	}
 	return c
 }
 
-// margins are what is added to an interval because the card was not measured, and why; nothing for one that was.
+// margins are what is added to an interval because the card was not measured, and why; nothing for
+// one that was.
 func (c Card) margins(convolutions bool) (margins, string) {
 	if c.Measured {
 		return margins{}, ""
@@ -224,7 +231,8 @@ func (c Card) threads() int64 {
 
 // options are the card's constants for the tape.
 func (c Card) options() tape.Options {
-	o := tape.Options{SMs: c.SMs, SMThreads: c.threads(), Hopper: c.Capability == 90 || c.Capability == 100, BLAS: 8519680, BLASLt: 1 << 20}
+	o := tape.Options{SMs: c.SMs, SMThreads: c.threads(), Hopper: c.Capability == 90 ||
+		c.Capability == 100, BLAS: 8519680, BLASLt: 1 << 20}
 	if c.Capability == 90 && c.Less == 0 {
 		o.BLAS = 32 << 20
 	}

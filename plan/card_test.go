@@ -10,8 +10,8 @@ import (
 	"memroom/remedy"
 )
 
-// TestBareContexts: the context that is computed for a card agrees with what people saw on it, less the kernels and
-// libraries that training loads on top.
+// TestBareContexts: the context that is computed for a card agrees with what people saw on it, less
+// the kernels and libraries that training loads on top.
 func TestBareContexts(t *testing.T) {
 	for _, seen := range []struct {
 		card string
@@ -25,14 +25,17 @@ func TestBareContexts(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if low, high := card.Context-card.Doubt-kernelBytes, card.Context+card.Doubt-kernelBytes; seen.bare < low || seen.bare > high {
-			t.Errorf("%s: a bare context of %s is outside what we allow, %s to %s", seen.card, seen.bare, low, high)
+		if low, high := card.Context-card.Doubt-kernelBytes,
+			card.Context+card.Doubt-kernelBytes; seen.bare < low || seen.bare > high {
+			t.Errorf("%s: a bare context of %s is outside what we allow, %s to %s", seen.card,
+				seen.bare, low, high)
 		}
 	}
 }
 
-// TestUnmeasuredCardsAreDoubted: a card that was not measured has a wider interval than the H200, and the answer says why;
-// a card of which only the size is known has one that holds for every known card of that size.
+// TestUnmeasuredCardsAreDoubted: a card that was not measured has a wider interval than the H200,
+// and the answer says why; a card of which only the size is known has one that holds for every
+// known card of that size.
 func TestUnmeasuredCardsAreDoubted(t *testing.T) {
 	model, err := family.Preset("gpt2")
 	if err != nil {
@@ -43,7 +46,8 @@ func TestUnmeasuredCardsAreDoubted(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p, err := Predict(Setup{Model: model, Setup: remedy.Setup{Batch: 2, Seq: 256}}, Target{Card: card, Given: true, Alloc: allocsim.DefaultConfig(), Torch: "2.11"})
+		p, err := Predict(Setup{Model: model, Setup: remedy.Setup{Batch: 2, Seq: 256}},
+			Target{Card: card, Given: true, Alloc: allocsim.DefaultConfig(), Torch: "2.11"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -54,13 +58,17 @@ func TestUnmeasuredCardsAreDoubted(t *testing.T) {
 	if !h200.Validated || len(h200.Warnings) > 0 {
 		t.Errorf("the H200 was measured, yet: %q", h200.Warnings)
 	}
-	for _, gpu := range []string{"RTX4090", "A100-80", "H100", "T4", "24GiB", "80GiB", "60GiB", "16GiB"} {
+	for _, gpu := range []string{"RTX4090", "A100-80", "H100", "T4", "24GiB", "80GiB", "60GiB",
+		"16GiB"} {
 		p := ask(gpu)
-		if width(p) <= width(h200) || p.Validated || len(p.Warnings) == 0 || !strings.Contains(p.Warnings[0], "calibrate") {
-			t.Errorf("%s: width %.3f, validated %v, warnings %q", gpu, width(p), p.Validated, p.Warnings)
+		if width(p) <= width(h200) || p.Validated || len(p.Warnings) == 0 ||
+			!strings.Contains(p.Warnings[0], "calibrate") {
+			t.Errorf("%s: width %.3f, validated %v, warnings %q", gpu, width(p), p.Validated,
+				p.Warnings)
 		}
 	}
-	for size, members := range map[string][]string{"24GiB": {"RTX3090", "RTX4090"}, "80GiB": {"H100", "A100-80"}, "141GiB": {"H200"}} {
+	for size, members := range map[string][]string{"24GiB": {"RTX3090", "RTX4090"},
+		"80GiB": {"H100", "A100-80"}, "141GiB": {"H200"}} {
 		p := ask(size)
 		for _, m := range members {
 			if d := ask(m).DevicePeak; d < p.Low || d > p.High {

@@ -39,7 +39,8 @@ type DeviceMapCompare struct {
 	Layers  []int         `json:"layers"` // blocks on each device
 }
 
-// repeated finds the block a module belongs to: model.layers.3.mlp -> layers.3, transformer.h.0.attn -> h.0.
+// repeated finds the block a module belongs to: model.layers.3.mlp -> layers.3,
+// transformer.h.0.attn -> h.0.
 var repeated = regexp.MustCompile(`(?:^|\.)(layers|layer|h|blocks|block)\.(\d+)(?:\.|$)`)
 
 // unitOf names the block of a module, or "" for what stands before or after the blocks.
@@ -51,8 +52,8 @@ func unitOf(module string) string {
 	return m[1] + "." + m[2]
 }
 
-// chainOf is a timeline cut into the units that must stay whole: what comes before the blocks, each block, what comes
-// after.
+// chainOf is a timeline cut into the units that must stay whole: what comes before the blocks, each
+// block, what comes after.
 type chainOf struct {
 	names   []string
 	of      []int    // tag -> unit
@@ -65,10 +66,11 @@ const (
 	unitAfter  = "after the blocks"
 )
 
-// cutIntoUnits assigns every tag of a timeline to a unit. A module outside the blocks belongs to the front if it is first
-// used before any block is.
+// cutIntoUnits assigns every tag of a timeline to a unit. A module outside the blocks belongs to
+// the front if it is first used before any block is.
 func cutIntoUnits(tl *event.Timeline) (*chainOf, error) {
-	c := &chainOf{names: []string{unitBefore}, of: make([]int, len(tl.Tags)), modules: make([]string, len(tl.Tags))}
+	c := &chainOf{names: []string{unitBefore}, of: make([]int, len(tl.Tags)),
+		modules: make([]string, len(tl.Tags))}
 	index := map[string]int{}
 	stacks := map[string]bool{}
 	for _, op := range tl.Ops {
@@ -89,7 +91,8 @@ func cutIntoUnits(tl *event.Timeline) (*chainOf, error) {
 		return nil, fmt.Errorf("this model has no repeated blocks to spread over devices")
 	}
 	if stacks["encoder"] && stacks["decoder"] {
-		return nil, fmt.Errorf("a model with an encoder and a decoder is not one chain of blocks: place it by hand, or on one device")
+		return nil,
+			fmt.Errorf("a model with an encoder and a decoder is not one chain of blocks: place it by hand, or on one device")
 	}
 	c.names = append(c.names, unitAfter)
 	c.weights = make([]int64, len(c.names))
@@ -135,13 +138,15 @@ func (c *chainOf) assign(tl *event.Timeline, index map[string]int) {
 	}
 }
 
-// outside strips the parameter's own name, so that the optimizer's state of model.norm.weight goes where model.norm is.
+// outside strips the parameter's own name, so that the optimizer's state of model.norm.weight goes
+// where model.norm is.
 func outside(module string) string {
 	return strings.TrimSuffix(strings.TrimSuffix(module, ".weight"), ".bias")
 }
 
 // problem makes the units of the placement: bytes at each of some moments of the last step.
-func (c *chainOf) problem(tl *event.Timeline, cards []Card, boundary int64, overhead func(Card) event.Bytes) place.Problem {
+func (c *chainOf) problem(tl *event.Timeline, cards []Card, boundary int64,
+	overhead func(Card) event.Bytes) place.Problem {
 	p := place.Problem{Tied: c.tied()}
 	moments := 1024
 	if len(c.names) > 200 {
@@ -152,7 +157,8 @@ func (c *chainOf) problem(tl *event.Timeline, cards []Card, boundary int64, over
 		p.Units = append(p.Units, place.Unit{Name: name, Live: live[i], Boundary: boundary})
 	}
 	for i, card := range cards {
-		p.Devices = append(p.Devices, place.Device{Name: fmt.Sprintf("cuda:%d (%s)", i, card.Name), Bytes: int64(card.Total), Fixed: int64(overhead(card))})
+		p.Devices = append(p.Devices, place.Device{Name: fmt.Sprintf("cuda:%d (%s)", i, card.Name),
+			Bytes: int64(card.Total), Fixed: int64(overhead(card))})
 	}
 	return p
 }
@@ -160,8 +166,8 @@ func (c *chainOf) problem(tl *event.Timeline, cards []Card, boundary int64, over
 // tied reports whether the head has no table of its own: it then uses the embedding's.
 func (c *chainOf) tied() bool { return c.weights[len(c.weights)-1] < c.weights[0]/2 }
 
-// liveAt gives each unit's live bytes at moments of the last step; within a moment's span the highest value counts, so
-// nothing is missed between two of them.
+// liveAt gives each unit's live bytes at moments of the last step; within a moment's span the
+// highest value counts, so nothing is missed between two of them.
 func (c *chainOf) liveAt(tl *event.Timeline, moments int) [][]int64 {
 	from := lastStep(tl)
 	span := max(1, (len(tl.Ops)-from+moments-1)/moments)
@@ -209,7 +215,8 @@ type spread struct {
 	overhead func(Card) event.Bytes
 }
 
-// PlaceOn spreads the setup over cards so that the fullest is as empty as it can be, and runs the engine for each.
+// PlaceOn spreads the setup over cards so that the fullest is as empty as it can be, and runs the
+// engine for each.
 func PlaceOn(s Setup, t Target, cards []Card) (*DeviceMap, error) {
 	if err := s.Check(); err != nil {
 		return nil, err
@@ -226,7 +233,8 @@ func PlaceOn(s Setup, t Target, cards []Card) (*DeviceMap, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &spread{chain, sim.tl, &t, cards, s.hiddenBytes(), func(c Card) event.Bytes { u := Target{Card: c}; return u.overhead(sim.usesDNN) }}
+	w := &spread{chain, sim.tl, &t, cards, s.hiddenBytes(),
+		func(c Card) event.Bytes { u := Target{Card: c}; return u.overhead(sim.usesDNN) }}
 	return w.solve()
 }
 
@@ -243,7 +251,8 @@ func (w *spread) solve() (*DeviceMap, error) {
 	answer.Map = w.modulesOn(on)
 	answer.Notes = []string{"unvalidated: several cards could not be measured; each card's part of the timeline went through the same allocator"}
 	if w.tied() {
-		answer.Notes = append(answer.Notes, "the head shares the embedding's weights: both are on one device")
+		answer.Notes = append(answer.Notes,
+			"the head shares the embedding's weights: both are on one device")
 	}
 	answer.Auto, err = w.compare(automatic)
 	return answer, err
@@ -252,8 +261,9 @@ func (w *spread) solve() (*DeviceMap, error) {
 // refineBudget is how many operations may be replayed while cuts are moved: about a second of work.
 const refineBudget = 4_000_000
 
-// refine starts from the placements given and moves cuts by one unit while the engine says it helps. The search before
-// counted live bytes; what a card gives up also depends on how the allocator's segments fall.
+// refine starts from the placements given and moves cuts by one unit while the engine says it
+// helps. The search before counted live bytes; what a card gives up also depends on how the
+// allocator's segments fall.
 func (w *spread) refine(starts ...[]int) ([]int, *DeviceMap, error) {
 	var on []int
 	var best *DeviceMap
@@ -329,8 +339,8 @@ func (d *DeviceMap) settle(cards []Card) {
 	d.Fits = d.Fullest <= 1
 }
 
-// hiddenBytes is the hidden state that goes from one device to the next: fp32 under autocast, where the residual stream
-// is.
+// hiddenBytes is the hidden state that goes from one device to the next: fp32 under autocast, where
+// the residual stream is.
 func (s *Setup) hiddenBytes() int64 {
 	width := s.Model.Int(0, "hidden_size", "n_embd", "d_model", "dim")
 	return int64(s.Batch) * int64(max(1, s.Seq)) * width * weightType(s.Precision).Size()
@@ -347,7 +357,8 @@ func (w *spread) shares(on []int) ([]DeviceShare, error) {
 			}
 		}
 		if len(share.Units) > 0 {
-			res, err := allocsim.Run(w.partOf(w.tl, on, d, w.boundary), allocsim.Options{Config: w.target.Alloc, Version: w.target.Torch})
+			res, err := allocsim.Run(w.partOf(w.tl, on, d, w.boundary),
+				allocsim.Options{Config: w.target.Alloc, Version: w.target.Torch})
 			if err != nil {
 				return nil, err
 			}
@@ -359,8 +370,8 @@ func (w *spread) shares(on []int) ([]DeviceShare, error) {
 	return shares, nil
 }
 
-// partOf is the timeline of one device: the operations of its units, and the hidden state that arrives from the device
-// before, held through each step.
+// partOf is the timeline of one device: the operations of its units, and the hidden state that
+// arrives from the device before, held through each step.
 func (c *chainOf) partOf(tl *event.Timeline, on []int, device int, boundary int64) *event.Timeline {
 	part := &event.Timeline{Tags: tl.Tags}
 	arrives := boundary > 0 && on[0] != device
@@ -376,11 +387,13 @@ func (c *chainOf) partOf(tl *event.Timeline, on []int, device int, boundary int6
 				part.Ops = append(part.Ops, event.Op{Kind: event.OpFree, ID: visitor})
 				held = false
 			}
-			part.Marks = append(part.Marks, event.Mark{At: len(part.Ops), Step: mark.Step, Phase: mark.Phase})
+			part.Marks = append(part.Marks, event.Mark{At: len(part.Ops), Step: mark.Step,
+				Phase: mark.Phase})
 			if arrives && mark.Phase == "forward" {
 				visitor, held = fresh, true
 				fresh++
-				part.Ops = append(part.Ops, event.Op{Kind: event.OpAlloc, ID: visitor, Size: boundary})
+				part.Ops = append(part.Ops, event.Op{Kind: event.OpAlloc, ID: visitor,
+					Size: boundary})
 			}
 		}
 		if op.Kind == event.OpAlloc && on[c.of[op.Tag]] == device {
@@ -395,11 +408,13 @@ func (c *chainOf) partOf(tl *event.Timeline, on []int, device int, boundary int6
 	return part
 }
 
-// modulesOn names the modules of each unit for Hugging Face: blocks by their prefix, the rest one by one.
+// modulesOn names the modules of each unit for Hugging Face: blocks by their prefix, the rest one
+// by one.
 func (c *chainOf) modulesOn(on []int) map[string]int {
 	found := map[string]int{}
 	for tag, module := range c.modules {
-		if module == "" || !strings.Contains(module, ".") && !slices.Contains([]string{"lm_head", "score", "classifier"}, module) {
+		if module == "" || !strings.Contains(module, ".") &&
+			!slices.Contains([]string{"lm_head", "score", "classifier"}, module) {
 			continue // a label of an operation, not a module of the model
 		}
 		module = outside(module)
@@ -430,9 +445,10 @@ func (w *spread) compare(on []int) (*DeviceMapCompare, error) {
 	return answer, nil
 }
 
-// autoPlacement is accelerate's device_map="auto" on the same chain, as its code describes it: weights alone are counted and
-// the units are walked once. Every device but the last may take the balanced share (total over devices, plus one
-// and a quarter of the largest block), the first keeps room for the largest unit still to come.
+// autoPlacement is accelerate's device_map="auto" on the same chain, as its code describes it:
+// weights alone are counted and the units are walked once. Every device but the last may take the
+// balanced share (total over devices, plus one and a quarter of the largest block), the first keeps
+// room for the largest unit still to come.
 func autoPlacement(weights []int64, cards []Card, tied bool) []int {
 	var total int64
 	for _, w := range weights {

@@ -42,7 +42,8 @@ func TestAutoIsAccelerates(t *testing.T) {
 			t.Fatal(err)
 		}
 		if fmt.Sprint(m.Auto.Layers) != fmt.Sprint(blocks) {
-			t.Errorf("%s on %v: accelerate puts %v blocks, we say %v", name, sizes, blocks, m.Auto.Layers)
+			t.Errorf("%s on %v: accelerate puts %v blocks, we say %v", name, sizes, blocks,
+				m.Auto.Layers)
 		}
 	}
 }

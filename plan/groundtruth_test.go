@@ -37,9 +37,12 @@ func readGroundTruth(t testing.TB) []*measured {
 // setup is the measured setup as a user would ask for it.
 func (m *measured) setup() Setup {
 	c := m.Case
-	s := Setup{Model: family.ConfigOf(m.Config), Padded: c.Pad, Setup: remedy.Setup{Batch: int(c.Batch), Seq: int(c.Seq), Image: int(c.Image),
-		Precision: c.Precision, Optimizer: c.Optim, Attention: c.Attn, Checkpointing: c.Ckpt, Accumulate: int(c.Accum), Clip: c.Clip,
-		KeepGrads: c.SetToNone != nil && !*c.SetToNone, TrainOnly: c.Freeze, ChannelsLast: c.Channels}}
+	s := Setup{Model: family.ConfigOf(m.Config), Padded: c.Pad,
+		Setup: remedy.Setup{Batch: int(c.Batch), Seq: int(c.Seq), Image: int(c.Image),
+			Precision: c.Precision, Optimizer: c.Optim, Attention: c.Attn, Checkpointing: c.Ckpt,
+			Accumulate: int(c.Accum), Clip: c.Clip,
+			KeepGrads: c.SetToNone != nil && !*c.SetToNone, TrainOnly: c.Freeze,
+			ChannelsLast: c.Channels}}
 	if s.Precision == "" {
 		s.Precision = "fp32"
 	}
@@ -54,17 +57,21 @@ func TestGroundTruth(t *testing.T) {
 		if !family.Known(m.Case.Family) {
 			continue
 		}
-		p, err := Predict(m.setup(), Target{Card: DefaultCard(), Alloc: allocsim.DefaultConfig(), Torch: "2.11"})
+		p, err := Predict(m.setup(), Target{Card: DefaultCard(), Alloc: allocsim.DefaultConfig(),
+			Torch: "2.11"})
 		if err != nil {
 			t.Errorf("%s: %v", m.ID, err)
 			continue
 		}
-		t.Logf("%-30s allocated %+.3f %%, reserved %+.3f %%, device %+.3f %%, in [%s, %s]", m.ID, offBy(int64(p.AllocatedPeak), m.PeakAllocated),
-			offBy(int64(p.ReservedPeak), m.PeakReserved), offBy(int64(p.DevicePeak), m.device()), p.Low, p.High)
+		t.Logf("%-30s allocated %+.3f %%, reserved %+.3f %%, device %+.3f %%, in [%s, %s]", m.ID,
+			offBy(int64(p.AllocatedPeak), m.PeakAllocated),
+			offBy(int64(p.ReservedPeak), m.PeakReserved), offBy(int64(p.DevicePeak), m.device()),
+			p.Low, p.High)
 		if p.Parameters != m.Params {
 			t.Errorf("%s: %d parameters, want %d", m.ID, p.Parameters, m.Params)
 		}
-		if d := m.device(); int64(p.Low) > d || int64(p.High) < d || float64(p.High) > 1.08*float64(d) {
+		if d := m.device(); int64(p.Low) > d || int64(p.High) < d ||
+			float64(p.High) > 1.08*float64(d) {
 			t.Errorf("%s: the card gave %d, the interval is [%d, %d]", m.ID, d, p.Low, p.High)
 		}
 		switch m.Case.Family {
@@ -73,7 +80,8 @@ func TestGroundTruth(t *testing.T) {
 			if int64(p.ReservedPeak) == m.PeakReserved {
 				exact++
 			}
-			if e := offBy(int64(p.DevicePeak), m.device()); (e > 0.2 || e < -0.2) && m.Case.Family != "vit" {
+			if e := offBy(int64(p.DevicePeak), m.device()); (e > 0.2 || e < -0.2) &&
+				m.Case.Family != "vit" {
 				t.Errorf("%s: device off by %.2f %%", m.ID, e)
 			}
 		}
@@ -84,8 +92,9 @@ func TestGroundTruth(t *testing.T) {
 	}
 }
 
-// TestPeaksOfFamilies holds predictions against three steps of real models of many families, at sizes people train. These
-// runs shared the card, so that what it gave up beyond the allocator is not known: reserved bytes are compared.
+// TestPeaksOfFamilies holds predictions against three steps of real models of many families, at
+// sizes people train. These runs shared the card, so that what it gave up beyond the allocator is
+// not known: reserved bytes are compared.
 func TestPeaksOfFamilies(t *testing.T) {
 	var errors []float64
 	exact := 0
@@ -104,7 +113,9 @@ func TestPeaksOfFamilies(t *testing.T) {
 		over := int64(p.DevicePeak - p.ReservedPeak)
 		truth := m.PeakReserved + over
 		e := offBy(int64(p.DevicePeak), truth)
-		t.Logf("%-34s allocated %+.3f %%, device %+.3f %%, in [%.3f, %.3f]", m.ID, offBy(int64(p.AllocatedPeak), m.PeakAllocated), e, float64(p.Low)/float64(truth), float64(p.High)/float64(truth))
+		t.Logf("%-34s allocated %+.3f %%, device %+.3f %%, in [%.3f, %.3f]", m.ID,
+			offBy(int64(p.AllocatedPeak), m.PeakAllocated), e, float64(p.Low)/float64(truth),
+			float64(p.High)/float64(truth))
 		if p.Parameters != m.Params {
 			t.Errorf("%s: %d parameters, want %d", m.ID, p.Parameters, m.Params)
 		}

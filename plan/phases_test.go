@@ -16,7 +16,8 @@ import (
 	"memroom/testenv"
 )
 
-// lengths is a recorded run whose batches differ in length: [tokens, allocated, reserved] after each step.
+// lengths is a recorded run whose batches differ in length: [tokens, allocated, reserved] after
+// each step.
 type lengths struct {
 	ID     string     `json:"id"`
 	Conf   string     `json:"conf"`
@@ -34,7 +35,8 @@ func readLengths(t testing.TB) []lengths {
 	lines.Buffer(nil, 1<<24)
 	for lines.Scan() {
 		var l lengths
-		if json.Unmarshal(lines.Bytes(), &l) == nil && strings.HasPrefix(l.ID, "dynseq-") && !strings.Contains(l.ID, "limit") && len(l.Series) > 0 {
+		if json.Unmarshal(lines.Bytes(), &l) == nil && strings.HasPrefix(l.ID, "dynseq-") &&
+			!strings.Contains(l.ID, "limit") && len(l.Series) > 0 {
 			list = append(list, l)
 		}
 	}
@@ -45,8 +47,9 @@ func sixLayers() *family.Config {
 	return family.ConfigOf(map[string]any{"model_type": "gpt2", "n_layer": 6.0})
 }
 
-// TestVaryingLengths plays the very lengths of recorded runs of GPT-2 with six layers, batch 8, bf16 autocast, under
-// several settings of the allocator; what a user asks for with --shortest does not know them and gives an interval.
+// TestVaryingLengths plays the very lengths of recorded runs of GPT-2 with six layers, batch 8,
+// bf16 autocast, under several settings of the allocator; what a user asks for with --shortest does
+// not know them and gives an interval.
 func TestVaryingLengths(t *testing.T) {
 	for _, run := range readLengths(t) {
 		t.Run(run.ID, func(t *testing.T) {
@@ -54,7 +57,8 @@ func TestVaryingLengths(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			s := Setup{Model: sixLayers(), Shortest: 128, Setup: remedy.Setup{Batch: 8, Seq: 1024, Precision: "amp_bf16"}}
+			s := Setup{Model: sixLayers(), Shortest: 128, Setup: remedy.Setup{Batch: 8, Seq: 1024,
+				Precision: "amp_bf16"}}
 			p, err := Predict(s, Target{Card: DefaultCard(), Alloc: conf, Torch: "2.11"})
 			if err != nil {
 				t.Fatal(err)
@@ -63,19 +67,26 @@ func TestVaryingLengths(t *testing.T) {
 			l := loop{precision: "amp_bf16", optimizer: "adamw", steps: len(run.Series)}
 			for _, step := range run.Series {
 				truth = max(truth, step[2])
-				l.batches = append(l.batches, func(g *tape.Graph) []*tape.Tensor { return []*tape.Tensor{g.Input(tape.I64, 8, step[0])} })
+				l.batches = append(l.batches,
+					func(g *tape.Graph) []*tape.Tensor {
+						return []*tape.Tensor{g.Input(tape.I64, 8,
+							step[0])}
+					})
 			}
 			m, err := family.New(s.Model, s.run(8, 1024))
 			if err != nil {
 				t.Fatal(err)
 			}
-			res, err := allocsim.Run(train(m, h200, l).Timeline(), allocsim.Options{Config: conf, Version: "2.11"})
+			res, err := allocsim.Run(train(m, h200, l).Timeline(),
+				allocsim.Options{Config: conf, Version: "2.11"})
 			if err != nil {
 				t.Fatal(err)
 			}
 			over := DefaultCard().Context + DefaultCard().DNN
 			low, high := p.Low-over, p.High-over
-			t.Logf("real %s, with the same lengths %+.2f %%, with any %s in [%s, %s]", event.Bytes(truth), offBy(int64(res.ReservedPeak), truth), p.ReservedPeak, low, high)
+			t.Logf("real %s, with the same lengths %+.2f %%, with any %s in [%s, %s]",
+				event.Bytes(truth), offBy(int64(res.ReservedPeak), truth), p.ReservedPeak, low,
+				high)
 			if e := offBy(int64(res.ReservedPeak), truth); e < -0.5 || e > 0.5 {
 				t.Errorf("with the same lengths the peak is off by %.2f %%", e)
 			}
@@ -86,11 +97,13 @@ func TestVaryingLengths(t *testing.T) {
 	}
 }
 
-// TestEvaluation: evaluation costs nothing beyond training while it is small, and its logits while it is large.
+// TestEvaluation: evaluation costs nothing beyond training while it is small, and its logits while
+// it is large.
 func TestEvaluation(t *testing.T) {
 	predict := func(batch, keep int) *Prediction {
 		t.Helper()
-		p, err := Predict(Setup{Model: sixLayers(), EvalBatch: batch, EvalKeep: keep, Setup: remedy.Setup{Batch: 4, Seq: 256, Precision: "amp_bf16"}}, testTarget())
+		p, err := Predict(Setup{Model: sixLayers(), EvalBatch: batch, EvalKeep: keep,
+			Setup: remedy.Setup{Batch: 4, Seq: 256, Precision: "amp_bf16"}}, testTarget())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -98,13 +111,15 @@ func TestEvaluation(t *testing.T) {
 	}
 	none, small, large, kept := predict(0, 0), predict(1, 0), predict(64, 0), predict(64, 3)
 	if small.AllocatedPeak != none.AllocatedPeak {
-		t.Errorf("an evaluation of one sample moves the peak from %d to %d", none.AllocatedPeak, small.AllocatedPeak)
+		t.Errorf("an evaluation of one sample moves the peak from %d to %d", none.AllocatedPeak,
+			small.AllocatedPeak)
 	}
 	if large.Phase != "evaluation" {
 		t.Errorf("the peak of a large evaluation is in the %s pass", large.Phase)
 	}
 	logits := event.Bytes(64 * 256 * 50257 * 2)
-	if more := kept.AllocatedPeak - large.AllocatedPeak; more < 2*logits || more > 2*logits+16*event.MiB {
+	if more := kept.AllocatedPeak - large.AllocatedPeak; more < 2*logits ||
+		more > 2*logits+16*event.MiB {
 		t.Errorf("keeping two more batches of logits of %s costs %s", logits, more)
 	}
 }
@@ -113,7 +128,9 @@ func TestEvaluation(t *testing.T) {
 func TestKeptKeysAndValues(t *testing.T) {
 	predict := func(cache, checkpointing bool) event.Bytes {
 		t.Helper()
-		p, err := Predict(Setup{Model: sixLayers(), UseCache: cache, Setup: remedy.Setup{Batch: 4, Seq: 512, Precision: "bf16", Checkpointing: checkpointing}}, testTarget())
+		p, err := Predict(Setup{Model: sixLayers(), UseCache: cache,
+			Setup: remedy.Setup{Batch: 4, Seq: 512, Precision: "bf16",
+				Checkpointing: checkpointing}}, testTarget())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -123,6 +140,7 @@ func TestKeptKeysAndValues(t *testing.T) {
 		t.Errorf("the forward pass takes %s with a cache and %s without", with, without)
 	}
 	if with, without := predict(true, true), predict(false, true); with != without {
-		t.Errorf("checkpointing switches the cache off, but it takes %s with and %s without", with, without)
+		t.Errorf("checkpointing switches the cache off, but it takes %s with and %s without", with,
+			without)
 	}
 }

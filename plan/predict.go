@@ -108,7 +108,8 @@ func foresee(s *Setup, t *Target) (p *Prediction, here verdict, err error) {
 	return p, here, nil
 }
 
-// collectiveBytes is assumed for NCCL's channels and buffers; users report 0.3 to 1.6 GB for one communicator.
+// collectiveBytes is assumed for NCCL's channels and buffers; users report 0.3 to 1.6 GB for one
+// communicator.
 const collectiveBytes = 512 * event.MiB
 
 func (t *Target) bounded() bool { return t.Given || t.AllocLimit > 0 }
@@ -125,7 +126,8 @@ type simulation struct {
 	checkpointed bool // a block was run again in the backward pass
 }
 
-// convScales are the factors at which workspaces of unknown size are tried; the spread of the results is the interval.
+// convScales are the factors at which workspaces of unknown size are tried; the spread of the
+// results is the interval.
 var convScales = []float64{1, 0.97, 0.98, 0.99, 1.01, 1.02, 1.03, 1.05}
 
 // variant is one of the runs of a setup whose peak is not one number.
@@ -134,7 +136,8 @@ type variant struct {
 	order int     // of samples of different lengths, see orderOf
 }
 
-// variants lists the runs of a setup; those beyond the first are made only where the first asks for them.
+// variants lists the runs of a setup; those beyond the first are made only where the first asks for
+// them.
 func (s *Setup) variants() []variant {
 	var list []variant
 	if s.varies() {
@@ -149,7 +152,8 @@ func (s *Setup) variants() []variant {
 	return list
 }
 
-// simulations are the runs of one setup: one, or several where workspaces or the order of samples are not known.
+// simulations are the runs of one setup: one, or several where workspaces or the order of samples
+// are not known.
 type simulations struct {
 	model  *family.Model
 	all    []simulation
@@ -178,7 +182,8 @@ func simulateAll(s *Setup, t *Target) (*simulations, error) {
 	return out, out.unmask(s, t)
 }
 
-// unmask finds what a model whose memory depends on it reserves when batches come without an attention mask.
+// unmask finds what a model whose memory depends on it reserves when batches come without an
+// attention mask.
 func (r *simulations) unmask(s *Setup, t *Target) error {
 	if !r.model.MaskCosts || s.Padded || s.varies() {
 		return nil
@@ -199,9 +204,10 @@ func (r *simulations) unmask(s *Setup, t *Target) error {
 	return nil
 }
 
-// simulate records the setup's timeline and sends it through the allocator, under a cap on reserved bytes if limit is
-// not 0.
-func simulate(m *family.Model, s *Setup, t *Target, v variant, limit event.Bytes) (simulation, error) {
+// simulate records the setup's timeline and sends it through the allocator, under a cap on reserved
+// bytes if limit is not 0.
+func simulate(m *family.Model, s *Setup, t *Target, v variant, limit event.Bytes) (simulation,
+	error) {
 	g, err := recordTape(m, s, t, v)
 	if err != nil {
 		return simulation{}, err
@@ -238,7 +244,8 @@ func replay(g *tape.Graph, t *Target, limit event.Bytes) (simulation, error) {
 	if err != nil {
 		return simulation{}, fmt.Errorf("this setup is beyond any card: %w", err)
 	}
-	return simulation{tl: tl, res: res, usesDNN: g.UsesDNN, approx: g.Approx, guess: g.Guess, unsure: g.Unsure, checkpointed: g.Checkpointed}, nil
+	return simulation{tl: tl, res: res, usesDNN: g.UsesDNN, approx: g.Approx, guess: g.Guess,
+		unsure: g.Unsure, checkpointed: g.Checkpointed}, nil
 }
 
 // overhead is what the card gives up beyond the allocator.
@@ -257,8 +264,10 @@ func (t *Target) room(usesDNN bool) event.Bytes {
 func (r *simulations) prediction(s *Setup, t *Target) *Prediction {
 	main := r.all[0]
 	p := &Prediction{
-		AllocatedPeak: main.res.AllocatedPeak, ReservedPeak: r.typical(), Method: "config", Warnings: []string{},
-		Parameters: r.model.Root.Count(), Trainable: r.model.Root.Trainable(), Setup: s, AllocLimit: t.AllocLimit,
+		AllocatedPeak: main.res.AllocatedPeak, ReservedPeak: r.typical(), Method: "config",
+		Warnings:   []string{},
+		Parameters: r.model.Root.Count(), Trainable: r.model.Root.Trainable(), Setup: s,
+		AllocLimit: t.AllocLimit,
 	}
 	if t.Given {
 		card := t.Card
@@ -274,9 +283,10 @@ func (r *simulations) prediction(s *Setup, t *Target) *Prediction {
 	return p
 }
 
-// typical is the reserved peak to report: the run itself, or the median of several where sizes are guesses. Reserved memory
-// is a step function of what is uncertain, so a single run may lie on an outlier; sizes that follow from the same
-// convolutions at other batches are right more often than any run beside them.
+// typical is the reserved peak to report: the run itself, or the median of several where sizes are
+// guesses. Reserved memory is a step function of what is uncertain, so a single run may lie on an
+// outlier; sizes that follow from the same convolutions at other batches are right more often than
+// any run beside them.
 func (r *simulations) typical() event.Bytes {
 	peaks := r.peaks()
 	switch {
@@ -296,20 +306,23 @@ func (r *simulations) spread() (low, high event.Bytes) {
 	return low, high
 }
 
-// margins of the interval, as fractions of the device peak, on either side of the spread of the runs. They come from the
-// errors measured on the H200; see bench/plan.
+// margins of the interval, as fractions of the device peak, on either side of the spread of the
+// runs. They come from the errors measured on the H200; see bench/plan.
 type margins struct{ below, above float64 }
 
 var (
-	exactMargins      = margins{0.02, 0.02}  // op order verified request by request; room for what differs between versions
-	familyMargins     = margins{0.03, 0.03}  // described from the source, verified on other sizes
-	cnnMargins        = margins{0.03, 0.03}  // convolution workspaces
-	guessMargins      = margins{0.02, 0.025} // convolutions that were measured at no batch size
-	layoutMargins     = margins{0, 0.055}    // channels-last convolutions in fp32
-	sameGeneration    = margins{0.02, 0.02}  // another card of a measured generation: versions and clocks differ
-	otherCard         = margins{0.05, 0.06}  // another generation: attention and reduction kernels differ
-	otherConvolutions = margins{0.08, 0.08}  // and so do convolutions, by more
-	unvalidatedPart   = margins{0.10, 0.10}  // features never measured
+	// op order verified request by request; room for what differs between versions
+	exactMargins  = margins{0.02, 0.02}
+	familyMargins = margins{0.03, 0.03}  // described from the source, verified on other sizes
+	cnnMargins    = margins{0.03, 0.03}  // convolution workspaces
+	guessMargins  = margins{0.02, 0.025} // convolutions that were measured at no batch size
+	layoutMargins = margins{0, 0.055}    // channels-last convolutions in fp32
+	// another card of a measured generation: versions and clocks differ
+	sameGeneration = margins{0.02, 0.02}
+	// another generation: attention and reduction kernels differ
+	otherCard         = margins{0.05, 0.06}
+	otherConvolutions = margins{0.08, 0.08} // and so do convolutions, by more
+	unvalidatedPart   = margins{0.10, 0.10} // features never measured
 )
 
 // looseReserved is how much more a model described from its source may reserve.
@@ -317,8 +330,8 @@ const looseReserved = 0.01
 
 func (m margins) and(o margins) margins { return margins{m.below + o.below, m.above + o.above} }
 
-// interval sets the bounds of a prediction. It gives by how much the reserved bytes alone may be higher than the highest run,
-// as a fraction: nothing for what was verified operation by operation.
+// interval sets the bounds of a prediction. It gives by how much the reserved bytes alone may be
+// higher than the highest run, as a fraction: nothing for what was verified operation by operation.
 func (r *simulations) interval(p *Prediction, s *Setup, t *Target) (reserved float64) {
 	m := exactMargins
 	switch {
@@ -357,7 +370,8 @@ func (r *simulations) interval(p *Prediction, s *Setup, t *Target) (reserved flo
 		p.warn("%s", note)
 	}
 	if s.Checkpointing && !r.all[0].checkpointed {
-		p.warn("checkpointing changes nothing here: %s has no blocks that are checkpointed", s.Model.Type())
+		p.warn("checkpointing changes nothing here: %s has no blocks that are checkpointed",
+			s.Model.Type())
 	}
 	for _, note := range r.model.Notes {
 		p.warn("%s", note)
@@ -375,7 +389,8 @@ func (r *simulations) interval(p *Prediction, s *Setup, t *Target) (reserved flo
 	return reserved
 }
 
-// confine brings a prediction under a wall that the run will live with: the allocator gives its cache back to stay below.
+// confine brings a prediction under a wall that the run will live with: the allocator gives its
+// cache back to stay below.
 func (p *Prediction) confine(most, overhead event.Bytes) {
 	if p.High <= most {
 		return
@@ -415,13 +430,15 @@ func (p *Prediction) warn(format string, args ...any) {
 func (s *Setup) unvalidated() []string {
 	var list []string
 	if s.ChunkedLoss {
-		list = append(list, "a chunked loss (chunks of 1024 rows, gradients made in the forward pass)")
+		list = append(list,
+			"a chunked loss (chunks of 1024 rows, gradients made in the forward pass)")
 	}
 	if s.LoadIn != "" {
 		list = append(list, s.LoadIn+" loading (bitsandbytes layouts, from their sources)")
 	}
 	if s.Ranks > 1 {
-		list = append(list, fmt.Sprintf("%d ranks with %s (buckets and gathered layers, from their sources; NCCL's own buffers are assumed)", s.Ranks, s.Shard))
+		list = append(list,
+			fmt.Sprintf("%d ranks with %s (buckets and gathered layers, from their sources; NCCL's own buffers are assumed)", s.Ranks, s.Shard))
 	}
 	if len(s.Offload) > 0 {
 		list = append(list, "offload to host memory")
@@ -466,7 +483,8 @@ func (sim *simulation) describe(p *Prediction) {
 	p.Retries = sim.res.Retries
 }
 
-// peakStep is the operations of the step that holds the peak, the last of several: from its first mark to the next step's.
+// peakStep is the operations of the step that holds the peak, the last of several: from its first
+// mark to the next step's.
 func (sim *simulation) peakStep() (from, to int) {
 	var high event.Bytes
 	step, start, to := 0, 0, len(sim.tl.Ops)

@@ -24,7 +24,8 @@ func testTarget() Target {
 
 const llama70b = `{"model_type":"llama","hidden_size":8192,"intermediate_size":28672,"num_hidden_layers":80,"num_attention_heads":64,"num_key_value_heads":8,"vocab_size":128256}`
 
-// The caps were tried on an H200 with set_per_process_memory_fraction: the largest batch that trained is the truth.
+// The caps were tried on an H200 with set_per_process_memory_fraction: the largest batch that
+// trained is the truth.
 func TestLargestBatchUnderACap(t *testing.T) {
 	for _, c := range []struct {
 		config string
@@ -52,7 +53,8 @@ func Benchmark70B(b *testing.B) {
 	target := testTarget()
 	target.Given = true
 	for b.Loop() {
-		if _, err := Predict(Setup{Model: mustConfig(b, llama70b), Setup: remedy.Setup{Seq: 4096, Precision: "bf16"}}, target); err != nil {
+		if _, err := Predict(Setup{Model: mustConfig(b, llama70b),
+			Setup: remedy.Setup{Seq: 4096, Precision: "bf16"}}, target); err != nil {
 			b.Fatal(err)
 		}
 	}

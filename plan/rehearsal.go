@@ -9,7 +9,8 @@ import (
 	"memroom/event"
 )
 
-// Rehearsal is what the user's script asked of the allocator in a few steps on fake tensors, as the probe recorded it.
+// Rehearsal is what the user's script asked of the allocator in a few steps on fake tensors, as the
+// probe recorded it.
 type Rehearsal struct {
 	Torch     string         // version of the script's torch; empty when it never imported torch
 	Reason    string         // why the record ends: "steps", "end" of the script, or "error"
@@ -29,18 +30,21 @@ type Rehearsal struct {
 	Timeline  event.Timeline // alloc and free in order
 }
 
-// rehearsalMargins of the interval, as fractions of the device peak on either side of the spread of the runs: op order and
-// sizes were verified request by request (docs/measurements.md); kernels we never met may ask for more.
+// rehearsalMargins of the interval, as fractions of the device peak on either side of the spread of
+// the runs: op order and sizes were verified request by request (docs/measurements.md); kernels we
+// never met may ask for more.
 var rehearsalMargins = margins{0.006, 0.012}
 
-// Where workspaces are estimates, the spread of the runs is widened by these. Convolutions in half precision have the
-// farthest outlier of those that no table holds (a ResNet-34 at 160 pixels: 3.9 % above the middle run).
+// Where workspaces are estimates, the spread of the runs is widened by these. Convolutions in half
+// precision have the farthest outlier of those that no table holds (a ResNet-34 at 160 pixels: 3.9
+// % above the middle run).
 const (
 	dnnBelow    = 0.03
 	dnnAbove    = 0.010
 	halfAbove   = 0.06 // and below
 	smallSpread = 0.01 // of the device peak: workspaces hardly matter
-	triesAbove  = 1.1  // with cudnn.benchmark; the one script that was measured took twice as much as without
+	// with cudnn.benchmark; the one script that was measured took twice as much as without
+	triesAbove = 1.1
 )
 
 // Predict sends the rehearsed timeline through the allocator and says what it needs of the target.
@@ -66,12 +70,14 @@ func (r *Rehearsal) Predict(t Target) (*Prediction, error) {
 	return p, nil
 }
 
-// Libraries that a script may or may not load, measured on the H200: a DCGAN without any matrix product took 128 MiB less
-// than every other training, DistributedDataParallel with one rank 168 MiB more than the same model without it.
+// Libraries that a script may or may not load, measured on the H200: a DCGAN without any matrix
+// product took 128 MiB less than every other training, DistributedDataParallel with one rank 168
+// MiB more than the same model without it.
 const (
-	blasBytes       = 128 * event.MiB
-	communicator    = 168 * event.MiB
-	leastWithoutLib = 3 * blasBytes // contexts of cards that are smaller than this hold no such kernels
+	blasBytes    = 128 * event.MiB
+	communicator = 168 * event.MiB
+	// contexts of cards that are smaller than this hold no such kernels
+	leastWithoutLib = 3 * blasBytes
 )
 
 // loads corrects the card's context for the libraries that the script does and does not load.
@@ -116,11 +122,13 @@ func (r *Rehearsal) simulate(t *Target, limit event.Bytes) (*simulations, error)
 	out := &simulations{}
 	for _, scale := range convScales {
 		tl := r.scaled(scale)
-		res, err := allocsim.Run(tl, allocsim.Options{Config: t.Alloc, Limit: limit, Version: t.Torch})
+		res, err := allocsim.Run(tl, allocsim.Options{Config: t.Alloc, Limit: limit,
+			Version: t.Torch})
 		if err != nil {
 			return nil, fmt.Errorf("allocator model: %w", err)
 		}
-		out.all = append(out.all, simulation{tl: tl, res: res, usesDNN: r.UsesDNN, approx: r.Estimated, guess: r.Estimated})
+		out.all = append(out.all, simulation{tl: tl, res: res, usesDNN: r.UsesDNN,
+			approx: r.Estimated, guess: r.Estimated})
 		if !r.Conv { // recurrent layers' are exact within a few KiB, but for tiny ones
 			break
 		}
@@ -129,9 +137,11 @@ func (r *Rehearsal) simulate(t *Target, limit event.Bytes) (*simulations, error)
 }
 
 // estimatedOps are the operations whose workspaces are estimates.
-var estimatedOps = map[string]bool{"convolution": true, "convolution_backward": true, "recurrent": true}
+var estimatedOps = map[string]bool{"convolution": true, "convolution_backward": true,
+	"recurrent": true}
 
-// scaled is the timeline with every estimated workspace larger or smaller by a factor. Factor 1 is the timeline itself.
+// scaled is the timeline with every estimated workspace larger or smaller by a factor. Factor 1 is
+// the timeline itself.
 func (r *Rehearsal) scaled(factor float64) *event.Timeline {
 	if factor == 1 {
 		return &r.Timeline
@@ -140,7 +150,8 @@ func (r *Rehearsal) scaled(factor float64) *event.Timeline {
 	tl.Ops = make([]event.Op, len(r.Timeline.Ops))
 	for i, op := range r.Timeline.Ops {
 		tag := tl.Tags[op.Tag]
-		if op.Kind == event.OpAlloc && tag.Category == event.CategoryWorkspace && estimatedOps[tag.Op] {
+		if op.Kind == event.OpAlloc && tag.Category == event.CategoryWorkspace &&
+			estimatedOps[tag.Op] {
 			op.Size = max(1, int64(math.Round(float64(op.Size)*factor)))
 		}
 		tl.Ops[i] = op
@@ -151,9 +162,12 @@ func (r *Rehearsal) scaled(factor float64) *event.Timeline {
 // rehearsed is the prediction of these runs.
 func (s *simulations) rehearsed(r *Rehearsal, t *Target) *Prediction {
 	main := s.all[0]
-	p := &Prediction{AllocatedPeak: main.res.AllocatedPeak, ReservedPeak: main.res.ReservedPeak, Method: "rehearsal",
+	p := &Prediction{AllocatedPeak: main.res.AllocatedPeak, ReservedPeak: main.res.ReservedPeak,
+		Method:   "rehearsal",
 		Warnings: append([]string{}, r.Warnings...), AllocLimit: t.AllocLimit, Validated: true}
-	if r.HalfConv { // estimates in fp32 and of recurrent layers are exact more often than not, and then so is their run
+	// estimates in fp32 and of recurrent layers are exact more often than not, and then so is their
+	// run
+	if r.HalfConv {
 		p.ReservedPeak = s.typical()
 	}
 	if t.Given {
@@ -199,7 +213,8 @@ func (s *simulations) rehearsalInterval(p *Prediction, r *Rehearsal, t *Target) 
 	p.bounds(low+over, high+over, m, t)
 }
 
-// likely is the range of the runs without the highest of several, which one coincidence of sizes can lift by a whole segment.
+// likely is the range of the runs without the highest of several, which one coincidence of sizes
+// can lift by a whole segment.
 func (s *simulations) likely() (low, high event.Bytes) {
 	low, high = s.spread()
 	if len(s.all) < 4 {
@@ -228,11 +243,12 @@ func (r *Rehearsal) decide(p *Prediction, runs *simulations, t *Target) {
 	}
 }
 
-// judge decides by the upper end of the interval, or because the allocator gives its cache back before it fails and the
-// timeline survives under the wall.
+// judge decides by the upper end of the interval, or because the allocator gives its cache back
+// before it fails and the timeline survives under the wall.
 func (r *Rehearsal) judge(p *Prediction, runs *simulations, t *Target) verdict {
 	_, high := runs.likely()
-	v := verdict{wall: t.wall(r.UsesDNN), static: p.Categories["weights"] + p.Categories["optimizer"]}
+	v := verdict{wall: t.wall(r.UsesDNN), static: p.Categories["weights"] +
+		p.Categories["optimizer"]}
 	margin := event.Bytes(0)
 	if v.wall != t.AllocLimit {
 		margin = p.High - t.overhead(r.UsesDNN) - high

@@ -13,14 +13,16 @@ const allocatorBFC = "bfc"
 // bfcMargins are wide because nothing about them was measured: the step is traced, not run.
 var bfcMargins = margins{0.3, 0.3}
 
-// predictBFC answers for a Keras script: the traced step through TensorFlow's allocator, which grows as it needs.
+// predictBFC answers for a Keras script: the traced step through TensorFlow's allocator, which
+// grows as it needs.
 func (r *Rehearsal) predictBFC(t *Target) (*Prediction, error) {
 	res, err := r.growBFC(0)
 	if err != nil {
 		return nil, err
 	}
 	over := t.overhead(r.UsesDNN)
-	p := &Prediction{AllocatedPeak: res.AllocatedPeak, ReservedPeak: res.ReservedPeak, DevicePeak: res.ReservedPeak + over, Method: "rehearsal",
+	p := &Prediction{AllocatedPeak: res.AllocatedPeak, ReservedPeak: res.ReservedPeak,
+		DevicePeak: res.ReservedPeak + over, Method: "rehearsal",
 		Warnings: append([]string{}, r.Warnings...), AllocLimit: t.AllocLimit}
 	if t.Given {
 		card := t.Card
@@ -39,7 +41,8 @@ func (r *Rehearsal) predictBFC(t *Target) (*Prediction, error) {
 	return p, r.decideBFC(p, t)
 }
 
-// decideBFC runs the step under the wall, lowered by the margin: regions double, so the pool alone says little.
+// decideBFC runs the step under the wall, lowered by the margin: regions double, so the pool alone
+// says little.
 func (r *Rehearsal) decideBFC(p *Prediction, t *Target) error {
 	wall := t.wall(r.UsesDNN)
 	fits := p.High-t.overhead(r.UsesDNN) <= wall
@@ -58,7 +61,8 @@ func (r *Rehearsal) decideBFC(p *Prediction, t *Target) error {
 }
 
 func (r *Rehearsal) growBFC(limit event.Bytes) (allocsim.Result, error) {
-	res, err := allocsim.RunBFC(&r.Timeline, allocsim.BFCOptions{Limit: limit, Growth: true, CollectGarbage: true})
+	res, err := allocsim.RunBFC(&r.Timeline, allocsim.BFCOptions{Limit: limit, Growth: true,
+		CollectGarbage: true})
 	if err != nil {
 		return res, fmt.Errorf("allocator model: %w", err)
 	}

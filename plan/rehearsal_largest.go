@@ -6,13 +6,15 @@ import (
 	"memroom/event"
 )
 
-// tooFlat is how many times a value may grow without anything more being needed. A little may fall into the same segments.
+// tooFlat is how many times a value may grow without anything more being needed. A little may fall
+// into the same segments.
 const tooFlat = 4
 
-// Largest finds the largest value of one of the script's own arguments, such as its batch size, with which the script
-// fits the target. The receiver was rehearsed at from; every other value is rehearsed again, so that the answer is as
-// good as any other rehearsal's.
-func (r *Rehearsal) Largest(t Target, from, limit int64, again func(value int64) (*Rehearsal, error)) (int64, error) {
+// Largest finds the largest value of one of the script's own arguments, such as its batch size,
+// with which the script fits the target. The receiver was rehearsed at from; every other value is
+// rehearsed again, so that the answer is as good as any other rehearsal's.
+func (r *Rehearsal) Largest(t Target, from, limit int64, again func(value int64) (*Rehearsal,
+	error)) (int64, error) {
 	r.loads(&t)
 	s := &rehearsedSearch{target: &t, again: again}
 	first, err := r.verdict(&t)

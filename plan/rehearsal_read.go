@@ -19,10 +19,12 @@ const (
 	maxRehearsalOps  = 50_000_000
 )
 
-// ReadRehearsal reads the record that the probe wrote (docs/format/rehearsal.md). It trusts nothing: a record that was cut
-// off, names allocations twice or frees what it never made is an error with the line's number.
+// ReadRehearsal reads the record that the probe wrote (docs/format/rehearsal.md). It trusts
+// nothing: a record that was cut off, names allocations twice or frees what it never made is an
+// error with the line's number.
 func ReadRehearsal(in io.Reader) (*Rehearsal, error) {
-	r := &rehearsalReader{out: &Rehearsal{Timeline: event.Timeline{Tags: []event.Tag{{}}}}, live: map[int64]int32{}, tags: map[int64]int32{}}
+	r := &rehearsalReader{out: &Rehearsal{Timeline: event.Timeline{Tags: []event.Tag{{}}}},
+		live: map[int64]int32{}, tags: map[int64]int32{}}
 	lines := bufio.NewScanner(in)
 	lines.Buffer(make([]byte, 0, 64<<10), maxRehearsalLine)
 	for lines.Scan() {
@@ -35,7 +37,8 @@ func ReadRehearsal(in io.Reader) (*Rehearsal, error) {
 		return nil, fmt.Errorf("rehearsal, line %d: %w", r.line+1, err)
 	}
 	if !r.ended {
-		return nil, fmt.Errorf("rehearsal: the record breaks off after %d lines: the script was killed, or its disk is full", r.line)
+		return nil,
+			fmt.Errorf("rehearsal: the record breaks off after %d lines: the script was killed, or its disk is full", r.line)
 	}
 	return r.out, nil
 }
@@ -95,7 +98,8 @@ func (r *rehearsalReader) head(line []byte) error {
 		return fmt.Errorf("not a record of a rehearsal")
 	}
 	if head.Version != rehearsalVersion {
-		return fmt.Errorf("version %d of the format; this memroom reads version %d", head.Version, rehearsalVersion)
+		return fmt.Errorf("version %d of the format; this memroom reads version %d", head.Version,
+			rehearsalVersion)
 	}
 	if head.Allocator != "" && head.Allocator != allocatorBFC {
 		return fmt.Errorf("unknown allocator %.40q", head.Allocator)
@@ -218,7 +222,8 @@ func (r *rehearsalReader) mark(f []json.RawMessage) error {
 	if len(f) < 3 || json.Unmarshal(f[2], &phase) != nil {
 		return fmt.Errorf("a mark needs a phase")
 	}
-	r.out.Timeline.Marks = append(r.out.Timeline.Marks, event.Mark{At: len(r.out.Timeline.Ops), Step: int(step), Phase: phase})
+	r.out.Timeline.Marks = append(r.out.Timeline.Marks, event.Mark{At: len(r.out.Timeline.Ops),
+		Step: int(step), Phase: phase})
 	return nil
 }
 

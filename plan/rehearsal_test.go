@@ -24,10 +24,13 @@ func TestReadRehearsal(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := &Rehearsal{Torch: "2.11.0+cu130", Reason: "steps", Steps: 3, Warnings: []string{"odd (2 times)", "once"}, UsesDNN: true,
+	want := &Rehearsal{Torch: "2.11.0+cu130", Reason: "steps", Steps: 3,
+		Warnings: []string{"odd (2 times)", "once"}, UsesDNN: true,
 		Timeline: event.Timeline{
-			Tags: []event.Tag{{}, {Category: event.CategoryWeights, Op: "_to_copy", Module: "layers.0"}, {Category: event.CategoryTemporary, Op: "mm"}},
-			Ops: []event.Op{{Kind: event.OpAlloc, Size: 1000, ID: 0, Tag: 1}, {Kind: event.OpAlloc, Size: 512, ID: 1, Tag: 2, Stream: 3},
+			Tags: []event.Tag{{}, {Category: event.CategoryWeights, Op: "_to_copy",
+				Module: "layers.0"}, {Category: event.CategoryTemporary, Op: "mm"}},
+			Ops: []event.Op{{Kind: event.OpAlloc, Size: 1000, ID: 0, Tag: 1},
+				{Kind: event.OpAlloc, Size: 512, ID: 1, Tag: 2, Stream: 3},
 				{Kind: event.OpFree, ID: 1}, {Kind: event.OpEmptyCache}},
 			Marks: []event.Mark{{At: 1, Phase: "forward"}},
 		}}
@@ -36,7 +39,8 @@ func TestReadRehearsal(t *testing.T) {
 	}
 }
 
-// TestPictureHoldsThePeak: what is drawn is the step with the highest peak, and not what the script did after its last one.
+// TestPictureHoldsThePeak: what is drawn is the step with the highest peak, and not what the script
+// did after its last one.
 func TestPictureHoldsThePeak(t *testing.T) {
 	r, err := ReadRehearsal(strings.NewReader(record(goodHead, `["a",1,1000,0]`, `["m",0,"forward"]`, `["a",2,1000,0]`, `["f",2]`, `["m",1,"optimizer"]`,
 		`["m",1,"forward"]`, `["a",3,9000,0]`, `["m",1,"backward"]`, `["f",3]`, `["m",2,"optimizer"]`, `["m",2,"forward"]`, `["a",4,9000,0]`, `["f",4]`,
@@ -83,12 +87,14 @@ func TestReadRehearsalRefuses(t *testing.T) {
 
 // rehearsal makes one with two tensors of a gibibyte and a convolution's workspace between them.
 func rehearsalOf(estimated bool) *Rehearsal {
-	return &Rehearsal{Torch: "2.11.0", Reason: "steps", Steps: 3, Estimated: estimated, Conv: estimated, Timeline: event.Timeline{
-		Tags: []event.Tag{{}, {Category: event.CategoryWorkspace, Op: "convolution"}},
-		Ops: []event.Op{{Kind: event.OpAlloc, Size: 1 << 30, ID: 0}, {Kind: event.OpAlloc, Size: 1 << 30, ID: 1, Tag: 1}, {Kind: event.OpFree, ID: 1},
-			{Kind: event.OpAlloc, Size: 1 << 30, ID: 2}},
-		Marks: []event.Mark{{Phase: "forward"}},
-	}}
+	return &Rehearsal{Torch: "2.11.0", Reason: "steps", Steps: 3, Estimated: estimated,
+		Conv: estimated, Timeline: event.Timeline{
+			Tags: []event.Tag{{}, {Category: event.CategoryWorkspace, Op: "convolution"}},
+			Ops: []event.Op{{Kind: event.OpAlloc, Size: 1 << 30, ID: 0},
+				{Kind: event.OpAlloc, Size: 1 << 30, ID: 1, Tag: 1}, {Kind: event.OpFree, ID: 1},
+				{Kind: event.OpAlloc, Size: 1 << 30, ID: 2}},
+			Marks: []event.Mark{{Phase: "forward"}},
+		}}
 }
 
 func TestRehearsalPredicts(t *testing.T) {
@@ -97,7 +103,8 @@ func TestRehearsalPredicts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if p.ReservedPeak != 2*event.GiB || p.DevicePeak != p.ReservedPeak+target.Card.Context || p.Method != "rehearsal" || p.Phase != "forward" || p.Fits != nil {
+	if p.ReservedPeak != 2*event.GiB || p.DevicePeak != p.ReservedPeak+target.Card.Context ||
+		p.Method != "rehearsal" || p.Phase != "forward" || p.Fits != nil {
 		t.Errorf("prediction %+v", p)
 	}
 	spread, err := rehearsalOf(true).Predict(target)
@@ -105,7 +112,8 @@ func TestRehearsalPredicts(t *testing.T) {
 		t.Fatal(err)
 	}
 	if spread.Low >= p.Low || spread.High <= p.High || len(spread.Warnings) == 0 {
-		t.Errorf("estimated workspaces do not widen %s..%s: %s..%s, warnings %q", p.Low, p.High, spread.Low, spread.High, spread.Warnings)
+		t.Errorf("estimated workspaces do not widen %s..%s: %s..%s, warnings %q", p.Low, p.High,
+			spread.Low, spread.High, spread.Warnings)
 	}
 }
 
@@ -115,7 +123,8 @@ func TestRehearsalFits(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p, err := rehearsalOf(false).Predict(Target{Card: card, Given: true, Alloc: allocsim.DefaultConfig(), Torch: "2.11"})
+		p, err := rehearsalOf(false).Predict(Target{Card: card, Given: true,
+			Alloc: allocsim.DefaultConfig(), Torch: "2.11"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -123,7 +132,8 @@ func TestRehearsalFits(t *testing.T) {
 			t.Errorf("on %s: fits %v, want %v", size, p.Fits, want)
 		}
 	}
-	p, err := rehearsalOf(false).Predict(Target{Card: DefaultCard(), AllocLimit: 2 * event.GiB, Alloc: allocsim.DefaultConfig(), Torch: "2.11"})
+	p, err := rehearsalOf(false).Predict(Target{Card: DefaultCard(), AllocLimit: 2 * event.GiB,
+		Alloc: allocsim.DefaultConfig(), Torch: "2.11"})
 	if err != nil || p.Fits == nil || !*p.Fits {
 		t.Errorf("under a cap of exactly what is reserved: %v, %v", p.Fits, err)
 	}
@@ -135,9 +145,11 @@ func TestRehearsalSaysWhyItCannot(t *testing.T) {
 		"put nothing":          {Torch: "2.11"},
 		"trains with JAX":      {Torch: "2.11", Other: "JAX"},
 		"4 ranks":              {Torch: "2.11", Error: "the command starts 4 ranks"},
-		"before its first":     {Torch: "2.11", Timeline: event.Timeline{Ops: []event.Op{{Kind: event.OpAlloc, Size: 1}}}},
+		"before its first": {Torch: "2.11",
+			Timeline: event.Timeline{Ops: []event.Op{{Kind: event.OpAlloc, Size: 1}}}},
 	} {
-		if _, err := r.Predict(Target{Card: DefaultCard()}); err == nil || !strings.Contains(err.Error(), says) {
+		if _, err := r.Predict(Target{Card: DefaultCard()}); err == nil ||
+			!strings.Contains(err.Error(), says) {
 			t.Errorf("error %v, want it to say %q", err, says)
 		}
 	}
@@ -154,7 +166,8 @@ func batchOf(n int64) *Rehearsal {
 func TestRehearsalFindsTheLargestBatch(t *testing.T) {
 	for _, c := range []struct{ from, want int64 }{{1, 20}, {8, 20}, {20, 20}, {64, 20}} {
 		tried := 0
-		target := Target{Card: DefaultCard(), AllocLimit: 3 * event.GiB, Alloc: allocsim.DefaultConfig(), Torch: "2.11"}
+		target := Target{Card: DefaultCard(), AllocLimit: 3 * event.GiB,
+			Alloc: allocsim.DefaultConfig(), Torch: "2.11"}
 		n, err := batchOf(c.from).Largest(target, c.from, 1000, func(n int64) (*Rehearsal, error) {
 			tried++
 			return batchOf(n), nil
@@ -166,12 +179,19 @@ func TestRehearsalFindsTheLargestBatch(t *testing.T) {
 }
 
 func TestRehearsalDoesNotInventALargestBatch(t *testing.T) {
-	target := Target{Card: DefaultCard(), AllocLimit: 3 * event.GiB, Alloc: allocsim.DefaultConfig(), Torch: "2.11"}
-	_, err := batchOf(4).Largest(target, 4, 1000, func(int64) (*Rehearsal, error) { return batchOf(4), nil })
+	target := Target{Card: DefaultCard(), AllocLimit: 3 * event.GiB,
+		Alloc: allocsim.DefaultConfig(), Torch: "2.11"}
+	_, err := batchOf(4).Largest(target, 4, 1000, func(int64) (*Rehearsal,
+		error) {
+		return batchOf(4), nil
+	})
 	if err == nil || !strings.Contains(err.Error(), "needs no more than at 4") {
 		t.Errorf("error %v for a script that ignores its argument", err)
 	}
-	_, err = batchOf(4).Largest(target, 4, 1000, func(int64) (*Rehearsal, error) { return &Rehearsal{Torch: "2.11", Error: "it broke"}, nil })
+	_, err = batchOf(4).Largest(target, 4, 1000, func(int64) (*Rehearsal,
+		error) {
+		return &Rehearsal{Torch: "2.11", Error: "it broke"}, nil
+	})
 	if err == nil || !strings.Contains(err.Error(), "it broke") {
 		t.Errorf("error %v for a script that breaks", err)
 	}
@@ -189,7 +209,8 @@ func TestRehearsalOfTensorFlowGoesThroughItsOwnAllocator(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if p.AllocatedPeak != 2*event.GiB || p.Validated || p.Fits == nil || *p.Fits != want || p.Low >= p.DevicePeak || p.High <= p.DevicePeak && want {
+		if p.AllocatedPeak != 2*event.GiB || p.Validated || p.Fits == nil || *p.Fits != want ||
+			p.Low >= p.DevicePeak || p.High <= p.DevicePeak && want {
 			t.Errorf("on %s: %+v", size, p)
 		}
 	}

@@ -11,7 +11,8 @@ import (
 	"memroom/remedy"
 )
 
-// Ladder is the answer to "what makes it fit?": the cheapest set of remedies that does, and what each would do alone.
+// Ladder is the answer to "what makes it fit?": the cheapest set of remedies that does, and what
+// each would do alone.
 type Ladder struct {
 	Fits     bool              `json:"fits"`
 	Slowdown float64           `json:"slowdown"` // of the whole set, expected
@@ -37,15 +38,19 @@ type Rung struct {
 	Times       int                `json:"times,omitempty"` // how often the batch was halved
 }
 
-// searched are the remedies whose effect the engine can run: each rewrites a setup into another that can be simulated.
-var searched = []remedy.ID{remedy.Attention, remedy.ExpandableSegments, remedy.SetToNone, remedy.OptimizerFused, remedy.MicroBatch,
-	remedy.Checkpointing, remedy.ActivationOffload, remedy.OptimizerOffload, remedy.MixedPrecision, remedy.Optimizer8Bit, remedy.OptimizerAdafactor, remedy.LoRA, remedy.Quantize8Bit, remedy.Quantize4Bit}
+// searched are the remedies whose effect the engine can run: each rewrites a setup into another
+// that can be simulated.
+var searched = []remedy.ID{remedy.Attention, remedy.ExpandableSegments, remedy.SetToNone,
+	remedy.OptimizerFused, remedy.MicroBatch,
+	remedy.Checkpointing, remedy.ActivationOffload, remedy.OptimizerOffload, remedy.MixedPrecision,
+	remedy.Optimizer8Bit, remedy.OptimizerAdafactor, remedy.LoRA, remedy.Quantize8Bit,
+	remedy.Quantize4Bit}
 
 // maxHalvings bounds how often a batch is halved: 2^20 samples down to one.
 const maxHalvings = 20
 
-// FindFit searches for the cheapest set of remedies with which the setup fits the target. allowed says which remedies
-// that change the mathematics may be used.
+// FindFit searches for the cheapest set of remedies with which the setup fits the target. allowed
+// says which remedies that change the mathematics may be used.
 func FindFit(s Setup, t Target, allowed func(*remedy.Remedy) bool) (*Ladder, error) {
 	before, err := Predict(s, t)
 	if err != nil {
@@ -56,7 +61,8 @@ func FindFit(s Setup, t Target, allowed func(*remedy.Remedy) bool) (*Ladder, err
 	if err != nil || ladder.Fits {
 		return ladder, err
 	}
-	if every := usable(s, func(*remedy.Remedy) bool { return true }); len(every) > len(usable(s, allowed)) {
+	if every := usable(s, func(*remedy.Remedy) bool { return true }); len(every) > len(usable(s,
+		allowed)) {
 		if other, err := climbTo(s, t, every, before); err == nil && other.Fits {
 			ladder.Consent = other
 		}
@@ -92,7 +98,8 @@ func (l *Ladder) impossible(choice *chooser) error {
 		return err
 	}
 	l.Least = p.DevicePeak
-	l.Reason = fmt.Sprintf("no remedy that is allowed saves anything here; it needs %s, at most %s", l.Least, p.High)
+	l.Reason = fmt.Sprintf("no remedy that is allowed saves anything here; it needs %s, at most %s",
+		l.Least, p.High)
 	if len(everything.ids) > 0 {
 		var names []string
 		for _, id := range everything.ids {
@@ -101,7 +108,8 @@ func (l *Ladder) impossible(choice *chooser) error {
 				names = append(names, string(id))
 			}
 		}
-		l.Reason = fmt.Sprintf("even with %s it needs %s, at most %s", strings.Join(names, ", "), l.Least, p.High)
+		l.Reason = fmt.Sprintf("even with %s it needs %s, at most %s", strings.Join(names, ", "),
+			l.Least, p.High)
 	}
 	return nil
 }
@@ -129,7 +137,8 @@ func usable(s Setup, allowed func(*remedy.Remedy) bool) []*remedy.Remedy {
 	return tools
 }
 
-// alone predicts every remedy by itself. One that saves nothing on this setup is left out of the search.
+// alone predicts every remedy by itself. One that saves nothing on this setup is left out of the
+// search.
 func alone(s Setup, t Target, tools []*remedy.Remedy, before *Prediction) []Rung {
 	var rungs []Rung
 	for _, r := range tools {
@@ -139,8 +148,10 @@ func alone(s Setup, t Target, tools []*remedy.Remedy, before *Prediction) []Rung
 		if err != nil || p.DevicePeak >= before.DevicePeak {
 			continue
 		}
-		rungs = append(rungs, Rung{ID: r.ID, Title: r.Title, DevicePeak: p.DevicePeak, Saves: before.DevicePeak - p.DevicePeak,
-			Slowdown: r.Slowdown(s.Setup), Equivalence: r.Equivalence, Fits: p.Fits != nil && *p.Fits})
+		rungs = append(rungs, Rung{ID: r.ID, Title: r.Title, DevicePeak: p.DevicePeak,
+			Saves:    before.DevicePeak - p.DevicePeak,
+			Slowdown: r.Slowdown(s.Setup), Equivalence: r.Equivalence,
+			Fits: p.Fits != nil && *p.Fits})
 	}
 	slices.SortFunc(rungs, func(a, b Rung) int { return cmp.Compare(b.Saves, a.Saves) })
 	return rungs
@@ -165,7 +176,8 @@ func climb(s Setup, t Target, best *candidate, before *Prediction) ([]Rung, erro
 		if err != nil {
 			return nil, err
 		}
-		rung.DevicePeak, rung.Saves, rung.Fits = p.DevicePeak, last-p.DevicePeak, p.Fits != nil && *p.Fits
+		rung.DevicePeak, rung.Saves, rung.Fits = p.DevicePeak, last-p.DevicePeak,
+			p.Fits != nil && *p.Fits
 		last = p.DevicePeak
 		rungs = append(rungs, rung)
 	}

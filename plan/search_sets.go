@@ -42,14 +42,17 @@ func (c *candidate) changes() int {
 
 // compare orders candidates by what they cost the user.
 func (c *candidate) compare(other *candidate) int {
-	return cmp.Or(cmp.Compare(c.changes(), other.changes()), cmp.Compare(c.slowdown, other.slowdown), cmp.Compare(len(c.ids), len(other.ids)))
+	return cmp.Or(cmp.Compare(c.changes(), other.changes()),
+		cmp.Compare(c.slowdown, other.slowdown), cmp.Compare(len(c.ids), len(other.ids)))
 }
 
-// chooser looks for the cheapest set of remedies with which a setup fits. A set is a bit mask over its tools.
+// chooser looks for the cheapest set of remedies with which a setup fits. A set is a bit mask over
+// its tools.
 //
-// It decides on one remedy after the other, those that save most first, and leaves a branch when even all that are still
-// open do not make it nearly fit, or when the branch costs more than the best set found. Both take remedies not to make each
-// other worse by more than a little; what is given out has been run by the engine.
+// It decides on one remedy after the other, those that save most first, and leaves a branch when
+// even all that are still open do not make it nearly fit, or when the branch costs more than the
+// best set found. Both take remedies not to make each other worse by more than a little; what is
+// given out has been run by the engine.
 type chooser struct {
 	setup  Setup
 	target Target
@@ -76,7 +79,8 @@ func newChooser(s Setup, t Target, tools []*remedy.Remedy, saving []Rung) *choos
 		}
 	}
 	for _, rung := range saving {
-		if i := slices.IndexFunc(c.tools, func(r *remedy.Remedy) bool { return r.ID == rung.ID }); i >= 0 {
+		if i := slices.IndexFunc(c.tools,
+			func(r *remedy.Remedy) bool { return r.ID == rung.ID }); i >= 0 {
 			c.order = append(c.order, i)
 		}
 	}
@@ -89,10 +93,12 @@ func (c *chooser) cheapest() *candidate {
 	return c.best
 }
 
-// decide goes through the sets that have all of in and none of out, when the first at remedies are decided on.
+// decide goes through the sets that have all of in and none of out, when the first at remedies are
+// decided on.
 func (c *chooser) decide(at int, in, out set) {
 	chosen, ok := c.with(in)
-	if !ok || len(c.near) >= maxSets || c.best != nil && c.bound(chosen, at).compare(c.best) >= 0 || !c.possible(c.fill(in, out)) {
+	if !ok || len(c.near) >= maxSets || c.best != nil && c.bound(chosen, at).compare(c.best) >= 0 ||
+		!c.possible(c.fill(in, out)) {
 		return
 	}
 	if at == len(c.order) {
@@ -115,7 +121,8 @@ func (c *chooser) with(remedies set) (candidate, bool) {
 	return made, true
 }
 
-// bound is the least that a set can cost in which only the remedies from at on are open: some of them save time too.
+// bound is the least that a set can cost in which only the remedies from at on are open: some of
+// them save time too.
 func (c *chooser) bound(chosen candidate, at int) *candidate {
 	for _, i := range c.order[at:] {
 		chosen.slowdown *= min(1, c.tools[i].Slowdown(c.setup.Setup))
@@ -141,8 +148,9 @@ func (c *chooser) everything() candidate {
 	return all
 }
 
-// nearly is by how much a set of remedies may miss the wall while one with fewer might still fit: an accumulated gradient or a
-// copy on its way to the host can weigh more than what another remedy saves beside it.
+// nearly is by how much a set of remedies may miss the wall while one with fewer might still fit:
+// an accumulated gradient or a copy on its way to the host can weigh more than what another remedy
+// saves beside it.
 const nearly = 1.03
 
 // possible says whether a set with the smallest batch fits, or nearly.

@@ -22,8 +22,8 @@ func setupFor(t *testing.T, preset string, batch, seq int) (Setup, Target) {
 
 func none(*remedy.Remedy) bool { return false }
 
-// TestFindFitIsCheapestAndKeepsTheBatch: what is found fits by the engine, keeps the effective batch, and nothing cheaper
-// of the searched sets fits.
+// TestFindFitIsCheapestAndKeepsTheBatch: what is found fits by the engine, keeps the effective
+// batch, and nothing cheaper of the searched sets fits.
 func TestFindFitIsCheapestAndKeepsTheBatch(t *testing.T) {
 	s, target := setupFor(t, "gpt2", 16, 512)
 	target.AllocLimit = 8 * event.GiB
@@ -68,11 +68,13 @@ func TestFindFitSaysWhenNothingDoes(t *testing.T) {
 		t.Errorf("claims to fit: %+v", ladder.Rungs)
 	}
 	if ladder.Consent == nil || !ladder.Consent.Fits {
-		t.Errorf("does not say that it would fit with fewer trained or packed weights: %+v", ladder.Consent)
+		t.Errorf("does not say that it would fit with fewer trained or packed weights: %+v",
+			ladder.Consent)
 	}
 }
 
-// TestFindFitUsesTheHost: an exact way that needs no consent is found even where the state alone fills the card.
+// TestFindFitUsesTheHost: an exact way that needs no consent is found even where the state alone
+// fills the card.
 func TestFindFitUsesTheHost(t *testing.T) {
 	s, target := setupFor(t, "llama-3-8b", 1, 1024)
 	card, err := FindCard("80GiB")
@@ -91,8 +93,10 @@ func TestFindFitUsesTheHost(t *testing.T) {
 
 // TestPlaceOnIsNeverWorseThanAuto over models and cards.
 func TestPlaceOnIsNeverWorseThanAuto(t *testing.T) {
-	for model, blocks := range map[string]int{"gpt2": 12, "llama-3.2-1b": 16, "tinyllama": 22, "bert-base": 12, "qwen2.5-0.5b": 24} {
-		for _, sizes := range [][]event.Bytes{{24 * event.GiB, 24 * event.GiB}, {24 * event.GiB, 24 * event.GiB, 12 * event.GiB}, {40 * event.GiB, 16 * event.GiB}} {
+	for model, blocks := range map[string]int{"gpt2": 12, "llama-3.2-1b": 16, "tinyllama": 22,
+		"bert-base": 12, "qwen2.5-0.5b": 24} {
+		for _, sizes := range [][]event.Bytes{{24 * event.GiB, 24 * event.GiB},
+			{24 * event.GiB, 24 * event.GiB, 12 * event.GiB}, {40 * event.GiB, 16 * event.GiB}} {
 			s, target := setupFor(t, model, 4, 512)
 			var cards []Card
 			for _, size := range sizes {
@@ -105,7 +109,8 @@ func TestPlaceOnIsNeverWorseThanAuto(t *testing.T) {
 				t.Fatal(err)
 			}
 			if m.Fullest > m.Auto.Fullest*1.001 {
-				t.Errorf("%s on %v: %.3f, accelerate's auto %.3f", model, sizes, m.Fullest, m.Auto.Fullest)
+				t.Errorf("%s on %v: %.3f, accelerate's auto %.3f", model, sizes, m.Fullest,
+					m.Auto.Fullest)
 			}
 			placed := 0
 			for _, d := range m.Devices {

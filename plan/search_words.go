@@ -9,16 +9,19 @@ import (
 )
 
 // flagTrainers are the trainers whose words a ladder is written in.
-var flagTrainers = []remedy.Trainer{remedy.Transformers, remedy.Accelerate, remedy.Lightning, remedy.DeepSpeed, remedy.Axolotl}
+var flagTrainers = []remedy.Trainer{remedy.Transformers, remedy.Accelerate, remedy.Lightning,
+	remedy.DeepSpeed, remedy.Axolotl}
 
-// flags writes the chosen remedies in each trainer's own words, and as arguments of `memroom run`. Every row has all of the
-// set: what a row's trainer has no flag for stands there as a comment that says so.
+// flags writes the chosen remedies in each trainer's own words, and as arguments of `memroom run`.
+// Every row has all of the set: what a row's trainer has no flag for stands there as a comment that
+// says so.
 func flags(s Setup, best *candidate) map[string]string {
 	words := map[string]string{"memroom": best.memroomWords(s)}
 	for _, trainer := range flagTrainers {
 		var row typed
 		best.each(s, func(r *remedy.Remedy, at remedy.Setup) {
-			row.apply(r, r.HowTo(remedy.Job{Framework: remedy.PyTorch, Trainer: trainer, Setup: &at}))
+			row.apply(r, r.HowTo(remedy.Job{Framework: remedy.PyTorch, Trainer: trainer,
+				Setup: &at}))
 		})
 		words[string(trainer)] = row.String()
 	}
@@ -28,8 +31,8 @@ func flags(s Setup, best *candidate) map[string]string {
 	return words
 }
 
-// each calls fn with every remedy that is in effect at the end, and with the setup before its last notch: several halvings
-// are one change of the flags.
+// each calls fn with every remedy that is in effect at the end, and with the setup before its last
+// notch: several halvings are one change of the flags.
 func (c *candidate) each(s Setup, fn func(*remedy.Remedy, remedy.Setup)) {
 	at := s.Setup
 	for _, id := range c.ids {
@@ -39,7 +42,8 @@ func (c *candidate) each(s Setup, fn func(*remedy.Remedy, remedy.Setup)) {
 				at, _ = r.Rewrite(at)
 			}
 		}
-		if id == remedy.MicroBatch || r.IsOn(c.setup.Setup) { // a later optimizer takes the place of an earlier one
+		// a later optimizer takes the place of an earlier one
+		if id == remedy.MicroBatch || r.IsOn(c.setup.Setup) {
 			fn(r, at)
 		}
 		at, _ = r.Rewrite(at)
@@ -63,15 +67,19 @@ func (c *candidate) memroomWords(s Setup) string {
 			word += fmt.Sprintf("=%d", c.setup.Batch)
 		}
 		row.flags = append(row.flags, word)
-		if c.setup.LoadIn != "" && at.LoadIn == "" && at.LoRARank == 0 && strings.HasPrefix(string(r.ID), "quantize") {
-			row.note(r.ID, fmt.Sprintf("the script itself must train LoRA adapters of rank %d on such weights", c.setup.LoRARank), "")
+		if c.setup.LoadIn != "" && at.LoadIn == "" && at.LoRARank == 0 &&
+			strings.HasPrefix(string(r.ID), "quantize") {
+			row.note(r.ID,
+				fmt.Sprintf("the script itself must train LoRA adapters of rank %d on such weights",
+					c.setup.LoRARank), "")
 		}
 	})
 	row.flags = append(row.flags, "-- YOUR COMMAND")
 	return row.String()
 }
 
-// typed is what a user types for one trainer: a line of flags, and below it lines of configuration, of code and comments.
+// typed is what a user types for one trainer: a line of flags, and below it lines of configuration,
+// of code and comments.
 type typed struct {
 	launch string // the program whose flags they are, where the trainer has one
 	flags  []string
@@ -94,7 +102,8 @@ func (t *typed) apply(r *remedy.Remedy, how remedy.How) {
 	}
 }
 
-// add puts one line of a trainer's words where it belongs. A comment behind flags would swallow those that follow.
+// add puts one line of a trainer's words where it belongs. A comment behind flags would swallow
+// those that follow.
 func (t *typed) add(id remedy.ID, line string) {
 	words, comment, commented := strings.Cut(line, "   # ")
 	if rest, ok := strings.CutPrefix(words, accelerateLaunch+" "); ok {
@@ -114,7 +123,8 @@ func (t *typed) add(id remedy.ID, line string) {
 	}
 }
 
-// note says something of a remedy in a comment, with code of one line behind it or of several below.
+// note says something of a remedy in a comment, with code of one line behind it or of several
+// below.
 func (t *typed) note(id remedy.ID, text, code string) {
 	line := fmt.Sprintf("# %s: %s", id, text)
 	if strings.Contains(code, "\n") {

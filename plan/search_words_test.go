@@ -7,7 +7,8 @@ import (
 	"memroom/remedy"
 )
 
-// TestWordsHoldTheWholeSet: every row has each remedy of a set, in the trainer's words or as a comment that names it.
+// TestWordsHoldTheWholeSet: every row has each remedy of a set, in the trainer's words or as a
+// comment that names it.
 func TestWordsHoldTheWholeSet(t *testing.T) {
 	s, _ := setupFor(t, "tinyllama", 8, 512)
 	if err := s.Check(); err != nil {
@@ -37,14 +38,19 @@ func TestWordsHoldTheWholeSet(t *testing.T) {
 			at := s.Setup
 			for _, id := range ids {
 				r, _ := remedy.Find(id)
-				how := r.HowTo(remedy.Job{Framework: remedy.PyTorch, Trainer: remedy.Trainer(name), Setup: &at})
-				words, _, _ := strings.Cut(strings.TrimPrefix(how.Args, accelerateLaunch+" "), "   # ")
-				if !strings.Contains(row, "# "+string(id)+": ") && !strings.Contains(row, "--remedy "+string(id)) && (words == "" || !strings.Contains(row, words)) {
+				how := r.HowTo(remedy.Job{Framework: remedy.PyTorch, Trainer: remedy.Trainer(name),
+					Setup: &at})
+				words, _, _ := strings.Cut(strings.TrimPrefix(how.Args, accelerateLaunch+" "),
+					"   # ")
+				if !strings.Contains(row, "# "+string(id)+": ") &&
+					!strings.Contains(row, "--remedy "+string(id)) &&
+					(words == "" || !strings.Contains(row, words)) {
 					t.Errorf("%s lacks %s:\n%s", name, id, row)
 				}
 				at, _ = r.Rewrite(at)
 			}
-			if rank := "r=16"; made.setup.LoRARank > 0 && !strings.Contains(row, rank) && !strings.Contains(row, "rank 16") && !strings.Contains(row, "lora_r: 16") {
+			if rank := "r=16"; made.setup.LoRARank > 0 && !strings.Contains(row, rank) &&
+				!strings.Contains(row, "rank 16") && !strings.Contains(row, "lora_r: 16") {
 				t.Errorf("%s does not say the adapters' rank:\n%s", name, row)
 			}
 		}
@@ -54,7 +60,8 @@ func TestWordsHoldTheWholeSet(t *testing.T) {
 // TestWordsLeaveOutWhatWasReplaced: of two optimizers the later one is typed.
 func TestWordsLeaveOutWhatWasReplaced(t *testing.T) {
 	s, _ := setupFor(t, "gpt2", 2, 128)
-	made := &candidate{setup: s, ids: []remedy.ID{remedy.OptimizerFused, remedy.OptimizerAdafactor}, halvings: 1}
+	made := &candidate{setup: s, ids: []remedy.ID{remedy.OptimizerFused, remedy.OptimizerAdafactor},
+		halvings: 1}
 	made.setup.Optimizer = "adafactor"
 	if row := flags(s, made)["transformers"]; row != "--optim adafactor" {
 		t.Errorf("typed %q", row)

@@ -11,7 +11,8 @@ import (
 	"memroom/remedy"
 )
 
-// Setup is a training setup: a model and how it is trained. Zero values mean the usual thing; [Setup.Check] fills them in.
+// Setup is a training setup: a model and how it is trained. Zero values mean the usual thing;
+// [Setup.Check] fills them in.
 type Setup struct {
 	Model *family.Config `json:"-"`
 	remedy.Setup
@@ -45,14 +46,17 @@ func (s *Setup) Check() error {
 	for _, w := range []struct {
 		name, value string
 		known       []string
-	}{{"precision", s.Precision, Precisions}, {"attention", s.Attention, Attentions}, {"shard", s.Shard, Shards}, {"load-in", s.LoadIn, LoadIns}} {
+	}{{"precision", s.Precision, Precisions}, {"attention", s.Attention, Attentions},
+		{"shard", s.Shard, Shards}, {"load-in", s.LoadIn, LoadIns}} {
 		if w.value != "" && !slices.Contains(w.known, w.value) {
-			return fmt.Errorf("%s %q is not known: use one of %s", w.name, w.value, strings.Join(w.known, ", "))
+			return fmt.Errorf("%s %q is not known: use one of %s", w.name, w.value,
+				strings.Join(w.known, ", "))
 		}
 	}
 	for _, o := range s.Offload {
 		if !slices.Contains(Offloads, o) {
-			return fmt.Errorf("offload %q is not known: use one of %s", o, strings.Join(Offloads, ", "))
+			return fmt.Errorf("offload %q is not known: use one of %s", o,
+				strings.Join(Offloads, ", "))
 		}
 	}
 	if err := tape.KnownOptimizer(s.Optimizer); err != nil {
@@ -61,8 +65,11 @@ func (s *Setup) Check() error {
 	for _, n := range []struct {
 		name      string
 		value, to int
-	}{{"batch", s.Batch, maxBatchSize}, {"seq", s.Seq, maxSeq}, {"image", s.Image, 1 << 15}, {"accumulate", s.Accumulate, 1 << 16}, {"ranks", s.Ranks, 1 << 16}, {"lora-rank", s.LoRARank, 1 << 16},
-		{"eval-batch", s.EvalBatch, maxBatchSize}, {"eval-keep", s.EvalKeep, 1 << 12}, {"shortest", s.Shortest, maxSeq}} {
+	}{{"batch", s.Batch, maxBatchSize}, {"seq", s.Seq, maxSeq}, {"image", s.Image, 1 << 15},
+		{"accumulate", s.Accumulate, 1 << 16}, {"ranks", s.Ranks, 1 << 16},
+		{"lora-rank", s.LoRARank, 1 << 16},
+		{"eval-batch", s.EvalBatch, maxBatchSize}, {"eval-keep", s.EvalKeep, 1 << 12},
+		{"shortest", s.Shortest, maxSeq}} {
 		if n.value < 0 || n.value > n.to {
 			return fmt.Errorf("%s %d is out of range: use 1 to %d", n.name, n.value, n.to)
 		}
@@ -103,8 +110,10 @@ func setDefault[T comparable](v *T, def T) {
 
 // run is how the model is used in this setup, with a batch of the given size.
 func (s *Setup) run(batch, seq int) family.Run {
-	return family.Run{Batch: int64(batch), Seq: int64(seq), Image: int64(s.Image), Attn: s.Attention, Checkpointing: s.Checkpointing,
-		Float: weightType(s.Precision), Padded: s.Padded, MaskGiven: !s.bare, ChannelsLast: s.ChannelsLast, ChunkLogits: s.ChunkedLoss, Cache: s.UseCache}
+	return family.Run{Batch: int64(batch), Seq: int64(seq), Image: int64(s.Image),
+		Attn: s.Attention, Checkpointing: s.Checkpointing,
+		Float: weightType(s.Precision), Padded: s.Padded, MaskGiven: !s.bare,
+		ChannelsLast: s.ChannelsLast, ChunkLogits: s.ChunkedLoss, Cache: s.UseCache}
 }
 
 // model builds the model for this setup.
@@ -120,12 +129,14 @@ func (s *Setup) model() (*family.Model, error) {
 }
 
 // loraTargets are the projections PEFT adapts by default, by the names the families use.
-var loraTargets = []string{"q_proj", "v_proj", "c_attn", "query", "value", "query_key_value", "qkv_proj", "q_lin", "v_lin", "q", "v"}
+var loraTargets = []string{"q_proj", "v_proj", "c_attn", "query", "value", "query_key_value",
+	"qkv_proj", "q_lin", "v_lin", "q", "v"}
 
 // adapt applies what changes parameters: adapters, packed weights, freezing.
 func (s *Setup) adapt(m *family.Model) error {
 	if s.LoRARank > 0 && m.Root.AddLora(int64(s.LoRARank), loraTargets) == 0 {
-		return fmt.Errorf("no layer for LoRA: %s has none of %s", s.Model.Type(), strings.Join(loraTargets, ", "))
+		return fmt.Errorf("no layer for LoRA: %s has none of %s", s.Model.Type(),
+			strings.Join(loraTargets, ", "))
 	}
 	if s.LoadIn != "" {
 		if s.LoRARank == 0 {
@@ -137,13 +148,15 @@ func (s *Setup) adapt(m *family.Model) error {
 		}
 		m.Root.Quantize(bits)
 	}
-	if s.LoRARank > 0 && len(s.TrainOnly) > 0 && !slices.ContainsFunc(s.TrainOnly, func(name string) bool { return strings.Contains(name, "lora") }) {
+	if s.LoRARank > 0 && len(s.TrainOnly) > 0 && !slices.ContainsFunc(s.TrainOnly,
+		func(name string) bool { return strings.Contains(name, "lora") }) {
 		return fmt.Errorf("LoRA trains its adapters, and only %s shall be trained: add --train-only lora to train both, or leave out --lora-rank", strings.Join(s.TrainOnly, ", "))
 	}
 	if len(s.TrainOnly) > 0 {
 		m.Root.Freeze(s.TrainOnly)
 		if m.Root.Trainable() == 0 {
-			return fmt.Errorf("no parameter's name contains %s: nothing would be trained", strings.Join(s.TrainOnly, " or "))
+			return fmt.Errorf("no parameter's name contains %s: nothing would be trained",
+				strings.Join(s.TrainOnly, " or "))
 		}
 	}
 	return nil
@@ -163,17 +176,22 @@ func (s *Setup) shard() tape.Shard {
 	return tape.Shard{}
 }
 
-// settledBatches is how many micro-batches of a step are played: from the second on, each asks for the same.
+// settledBatches is how many micro-batches of a step are played: from the second on, each asks for
+// the same.
 const settledBatches = 4
 
-// loop is the training loop; order picks one of the orders in which samples of different lengths may come.
+// loop is the training loop; order picks one of the orders in which samples of different lengths
+// may come.
 func (s *Setup) loop(order int) (loop, error) {
 	precision := s.Precision
 	if s.LoadIn != "" && !strings.HasPrefix(precision, "amp_") && precision != "fp32" {
-		precision = "amp_" + precision // what is not packed was cast to fp32: such models are trained under autocast
+		// what is not packed was cast to fp32: such models are trained under autocast
+		precision = "amp_" + precision
 	}
-	l := loop{precision: precision, optimizer: s.Optimizer, accumulate: int64(min(s.Accumulate, settledBatches)), clip: s.Clip, keepGrads: s.KeepGrads,
-		channelsLast: s.ChannelsLast, steps: 2, buckets: s.Shard == "ddp" && !s.BucketView, keepLogits: s.EvalKeep}
+	l := loop{precision: precision, optimizer: s.Optimizer, accumulate: int64(min(s.Accumulate,
+		settledBatches)), clip: s.Clip, keepGrads: s.KeepGrads,
+		channelsLast: s.ChannelsLast, steps: 2, buckets: s.Shard == "ddp" && !s.BucketView,
+		keepLogits: s.EvalKeep}
 	if s.varies() {
 		for _, seq := range orderOf(order, s.Shortest, s.Seq) {
 			in, err := s.batchOf(s.Batch, seq)
@@ -206,15 +224,15 @@ func (s *Setup) batchOf(batch, seq int) (inputs, error) {
 // varies says whether batches differ in length.
 func (s *Setup) varies() bool { return s.Shortest > 0 && s.Shortest < s.Seq }
 
-// lengthOrders is how many orders of lengths are tried, lengthSteps how many steps each has: after a dozen steps the
-// allocator's cache has seen its worst.
+// lengthOrders is how many orders of lengths are tried, lengthSteps how many steps each has: after
+// a dozen steps the allocator's cache has seen its worst.
 const (
 	lengthOrders = 6
 	lengthSteps  = 12
 )
 
-// orderOf gives the lengths of the steps: falling from the longest, then orders as chance gives them. Each has the longest
-// sample.
+// orderOf gives the lengths of the steps: falling from the longest, then orders as chance gives
+// them. Each has the longest sample.
 func orderOf(order, shortest, longest int) []int {
 	rng := rand.New(rand.NewPCG(1, uint64(order)))
 	list := make([]int, lengthSteps)

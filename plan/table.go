@@ -14,9 +14,10 @@ import (
 	"memroom/plan/tape"
 )
 
-// The H200's own calibration is shipped: what cuDNN takes there for the convolutions of well-known networks at usual batch
-// sizes. A line a convolution, gzip'ed: batch channels height width, filters depth height width, stride, padding and
-// dilation (two each), groups, type, layout ("-" or "last"), bytes of the forward pass and of the two gradients.
+// The H200's own calibration is shipped: what cuDNN takes there for the convolutions of well-known
+// networks at usual batch sizes. A line a convolution, gzip'ed: batch channels height width,
+// filters depth height width, stride, padding and dilation (two each), groups, type, layout ("-" or
+// "last"), bytes of the forward pass and of the two gradients.
 //
 //go:embed h200.conv.gz
 var shippedConv []byte
@@ -24,8 +25,8 @@ var shippedConv []byte
 // tableTorch is the version it was measured with.
 const tableTorch = "2.11"
 
-// shippedTable reads the table, once, and only where a convolution asks for it. The file is ours: damage is a mistake in
-// the build, and gives no table.
+// shippedTable reads the table, once, and only where a convolution asks for it. The file is ours:
+// damage is a mistake in the build, and gives no table.
 var shippedTable = sync.OnceValue(func() *tape.Workspaces {
 	w, err := readTable(bytes.NewReader(shippedConv))
 	if err != nil {
@@ -48,8 +49,8 @@ func WriteTable(out io.Writer, list []ConvSizes) error {
 	return z.Close()
 }
 
-// WriteWorkspaces writes what is known about the target's convolutions, lines as in the table, for a rehearsal. It gives
-// the release of PyTorch to which they belong, empty where nothing is known.
+// WriteWorkspaces writes what is known about the target's convolutions, lines as in the table, for
+// a rehearsal. It gives the release of PyTorch to which they belong, empty where nothing is known.
 func (t *Target) WriteWorkspaces(out io.Writer) (torch string, err error) {
 	buffer := bufio.NewWriter(out)
 	for c, b := range t.workspaces().Each {
@@ -66,8 +67,10 @@ func (s ConvSizes) write(out io.Writer) error {
 	if s.ChannelsLast {
 		layout = "last"
 	}
-	_, err := fmt.Fprintf(out, "%d %d %d %d %d %d %d %d %d %d %d %d %d %d %d %s %s %d %d %d\n", s.X[0], s.X[1], s.X[2], s.X[3], s.W[0], s.W[1], s.W[2], s.W[3],
-		s.Stride[0], s.Stride[1], s.Pad[0], s.Pad[1], s.Dilation[0], s.Dilation[1], s.Groups, s.DType, layout, s.Forward, s.InputGrad, s.WeightGrad)
+	_, err := fmt.Fprintf(out, "%d %d %d %d %d %d %d %d %d %d %d %d %d %d %d %s %s %d %d %d\n",
+		s.X[0], s.X[1], s.X[2], s.X[3], s.W[0], s.W[1], s.W[2], s.W[3],
+		s.Stride[0], s.Stride[1], s.Pad[0], s.Pad[1], s.Dilation[0], s.Dilation[1], s.Groups,
+		s.DType, layout, s.Forward, s.InputGrad, s.WeightGrad)
 	return err
 }
 
@@ -94,8 +97,10 @@ func parseConv(line string) (s ConvSizes, err error) {
 	if len(fields) != 20 {
 		return s, fmt.Errorf("%d fields", len(fields))
 	}
-	into := []*int64{&s.X[0], &s.X[1], &s.X[2], &s.X[3], &s.W[0], &s.W[1], &s.W[2], &s.W[3], &s.Stride[0], &s.Stride[1], &s.Pad[0], &s.Pad[1],
-		&s.Dilation[0], &s.Dilation[1], &s.Groups, nil, nil, &s.Forward, &s.InputGrad, &s.WeightGrad}
+	into := []*int64{&s.X[0], &s.X[1], &s.X[2], &s.X[3], &s.W[0], &s.W[1], &s.W[2], &s.W[3],
+		&s.Stride[0], &s.Stride[1], &s.Pad[0], &s.Pad[1],
+		&s.Dilation[0], &s.Dilation[1], &s.Groups, nil, nil, &s.Forward, &s.InputGrad,
+		&s.WeightGrad}
 	for i, p := range into {
 		if p == nil {
 			continue

@@ -16,7 +16,8 @@ import (
 	"memroom/plan/tape"
 )
 
-// recorded is a real run's allocations and releases, in order, with the Python lines that made them.
+// recorded is a real run's allocations and releases, in order, with the Python lines that made
+// them.
 type recorded struct {
 	Stacks []string `json:"stacks"`
 	Events []string `json:"events"`
@@ -110,7 +111,8 @@ func requestsOf(tl *event.Timeline) []request {
 		if op.Kind == event.OpAlloc {
 			tag := tl.Tags[op.Tag]
 			number[op.ID] = n
-			out = append(out, request{true, op.Size, n, tag.Category.String() + " " + tag.Op + " " + tag.Module})
+			out = append(out, request{true, op.Size, n, tag.Category.String() + " " + tag.Op + " " +
+				tag.Module})
 			n++
 		} else {
 			out = append(out, request{false, 0, number[op.ID], ""})
@@ -140,7 +142,8 @@ func describe(list []request, from, to int, sizes map[int]request) string {
 		if r.alloc {
 			fmt.Fprintf(&b, "    %5d A#%d %d  %s\n", i, r.which, r.size, r.what)
 		} else {
-			fmt.Fprintf(&b, "    %5d F#%d %d  %s\n", i, r.which, sizes[r.which].size, sizes[r.which].what)
+			fmt.Fprintf(&b, "    %5d F#%d %d  %s\n", i, r.which, sizes[r.which].size,
+				sizes[r.which].what)
 		}
 	}
 	return b.String()
@@ -164,10 +167,12 @@ func compare(got, want []request) string {
 		if i == n && len(got) == len(want) {
 			return ""
 		}
-		if i < n && got[i].alloc == want[i].alloc && got[i].size == want[i].size && got[i].which == want[i].which {
+		if i < n && got[i].alloc == want[i].alloc && got[i].size == want[i].size &&
+			got[i].which == want[i].which {
 			continue
 		}
-		return fmt.Sprintf("request %d of %d differs\n  real:\n%s  ours (%d):\n%s", i, len(want), describe(want, i-8, i+12, index(want)), len(got), describe(got, i-8, i+12, index(got)))
+		return fmt.Sprintf("request %d of %d differs\n  real:\n%s  ours (%d):\n%s", i, len(want),
+			describe(want, i-8, i+12, index(want)), len(got), describe(got, i-8, i+12, index(got)))
 	}
 	return ""
 }
@@ -199,8 +204,10 @@ func (m *measured) model(t testing.TB) *family.Model {
 	if attn == "" {
 		attn = "sdpa"
 	}
-	model, err := family.New(family.ConfigOf(cfg), family.Run{Batch: c.Batch, Seq: c.Seq, Image: c.Image, Attn: attn, Checkpointing: c.Ckpt,
-		Float: weightType(c.Precision), Padded: c.Pad, ChannelsLast: c.Channels, MaskGiven: m.Config == nil || m.maskGiven, Cache: m.useCache})
+	model, err := family.New(family.ConfigOf(cfg), family.Run{Batch: c.Batch, Seq: c.Seq,
+		Image: c.Image, Attn: attn, Checkpointing: c.Ckpt,
+		Float: weightType(c.Precision), Padded: c.Pad, ChannelsLast: c.Channels,
+		MaskGiven: m.Config == nil || m.maskGiven, Cache: m.useCache})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -221,7 +228,8 @@ var testDefaults = map[string]map[string]any{"vit": {"num_labels": 1000.0}}
 
 func (m *measured) loop() loop {
 	c := m.Case
-	l := loop{precision: c.Precision, optimizer: c.Optim, accumulate: c.Accum, clip: c.Clip, channelsLast: c.Channels, steps: c.Steps}
+	l := loop{precision: c.Precision, optimizer: c.Optim, accumulate: c.Accum, clip: c.Clip,
+		channelsLast: c.Channels, steps: c.Steps}
 	if l.optimizer == "" {
 		l.optimizer = "adamw"
 	}
@@ -233,14 +241,18 @@ func (m *measured) loop() loop {
 	}
 	l.keepGrads = c.SetToNone != nil && !*c.SetToNone
 	if c.Evaluate > 0 {
-		l.evaluation = func(g *tape.Graph) []*tape.Tensor { return []*tape.Tensor{g.Input(tape.I64, c.Evaluate, c.Seq)} }
+		l.evaluation = func(g *tape.Graph) []*tape.Tensor {
+			return []*tape.Tensor{g.Input(tape.I64,
+				c.Evaluate, c.Seq)}
+		}
 		l.keepLogits = 2
 	}
 	return l
 }
 
 // optimizerNames are optimizers that the recorded runs called otherwise.
-var optimizerNames = map[string]string{"sgd_wd": "sgdm_wd", "sgd_wdonly": "sgd_wd", "sgd_nesterov": "sgdm_nesterov"}
+var optimizerNames = map[string]string{"sgd_wd": "sgdm_wd", "sgd_wdonly": "sgd_wd",
+	"sgd_nesterov": "sgdm_nesterov"}
 
 var h200 = tape.Options{SMs: 132, SMThreads: 2048, Hopper: true, BLAS: 32 << 20, BLASLt: 1 << 20}
 
@@ -263,8 +275,9 @@ func readMeasured(t testing.TB, path string) []*measured {
 
 // inexact lists recorded runs whose timeline differs, and why.
 var inexact = map[string]string{
-	"op-resnet50-fp32": "workspaces of cuDNN", "op-resnet50-amp_fp16": "workspaces of cuDNN; its first optimizer steps were skipped by the scaler",
-	"op-vgg16-fp32": "workspaces of cuDNN", "op-lstm": "workspace of cuDNN",
+	"op-resnet50-fp32":     "workspaces of cuDNN",
+	"op-resnet50-amp_fp16": "workspaces of cuDNN; its first optimizer steps were skipped by the scaler",
+	"op-vgg16-fp32":        "workspaces of cuDNN", "op-lstm": "workspace of cuDNN",
 }
 
 func TestTimelinesEqualRecordedOnes(t *testing.T) {
@@ -285,8 +298,9 @@ func TestTimelinesEqualRecordedOnes(t *testing.T) {
 	}
 }
 
-// TestFamiliesEqualRecordedOnes compares small models of every family with two steps of the real ones on an H200. These
-// runs had no attention mask, and use_cache on unless the index says otherwise.
+// TestFamiliesEqualRecordedOnes compares small models of every family with two steps of the real
+// ones on an H200. These runs had no attention mask, and use_cache on unless the index says
+// otherwise.
 func TestFamiliesEqualRecordedOnes(t *testing.T) {
 	for _, m := range readMeasured(t, filepath.Join("testdata", "families", "index.jsonl")) {
 		t.Run(m.ID, func(t *testing.T) {

@@ -77,7 +77,8 @@ func train(m *family.Model, o tape.Options, l loop) *tape.Graph {
 	return g
 }
 
-// evaluate is model.eval() and torch.no_grad() over some batches, whose logits are kept for metrics.
+// evaluate is model.eval() and torch.no_grad() over some batches, whose logits are kept for
+// metrics.
 func evaluate(g *tape.Graph, m *family.Model, l loop, step int) {
 	g.Mark(step, "evaluation")
 	g.Training = false

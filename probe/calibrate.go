@@ -16,8 +16,8 @@ import (
 	"memroom/event"
 )
 
-// CardStage is what the calibration says at one stage. Name to CUDNN are given at the first one, the library workspaces
-// at the second.
+// CardStage is what the calibration says at one stage. Name to CUDNN are given at the first one,
+// the library workspaces at the second.
 type CardStage struct {
 	Stage      string      `json:"stage"`
 	Reserved   event.Bytes `json:"reserved"` // by PyTorch's allocator
@@ -32,7 +32,8 @@ type CardStage struct {
 	BLASLt     event.Bytes `json:"blaslt"`
 }
 
-// ShapeBytes is what was measured for one of the shapes: its place in its list, and its sizes or why there are none.
+// ShapeBytes is what was measured for one of the shapes: its place in its list, and its sizes or
+// why there are none.
 type ShapeBytes struct {
 	Conv   *int            `json:"convolutions"`
 	RNN    *int            `json:"recurrent"`
@@ -42,23 +43,27 @@ type ShapeBytes struct {
 
 // CardWork is what a calibration shall do and who hears of it.
 type CardWork struct {
-	Shapes any                   // marshals to an object with the lists "convolutions" and "recurrent"
-	Time   time.Duration         // no shape is begun after that
-	Stage  func(CardStage) error // called while the process holds still, so that the driver can be read
-	Shape  func(ShapeBytes) error
+	Shapes any           // marshals to an object with the lists "convolutions" and "recurrent"
+	Time   time.Duration // no shape is begun after that
+	// called while the process holds still, so that the driver can be read
+	Stage func(CardStage) error
+	Shape func(ShapeBytes) error
 }
 
-// The stages may take long: a first CUDA context on a slow disk takes a minute. The shapes have their own time, and the
-// last of them may take that much longer before the process is taken for hung.
+// The stages may take long: a first CUDA context on a slow disk takes a minute. The shapes have
+// their own time, and the last of them may take that much longer before the process is taken for
+// hung.
 const (
 	stagesPatience = 3 * time.Minute
 	shapePatience  = 30 * time.Second
 )
 
-// ErrCalibrationCut says that a calibration ended before all shapes were measured; what came before is good.
+// ErrCalibrationCut says that a calibration ended before all shapes were measured; what came before
+// is good.
 var ErrCalibrationCut = errors.New("not every shape was measured")
 
-// Calibrate trains a little on the card, stage by stage, then runs the shapes. installed is what Install gave.
+// Calibrate trains a little on the card, stage by stage, then runs the shapes. installed is what
+// Install gave.
 func Calibrate(ctx context.Context, python, installed string, w CardWork) error {
 	patience := stagesPatience + w.Time + shapePatience
 	ctx, cancel := context.WithTimeout(ctx, patience)
@@ -67,7 +72,8 @@ func Calibrate(ctx context.Context, python, installed string, w CardWork) error 
 	if err != nil {
 		return err
 	}
-	cmd := exec.CommandContext(ctx, python, "-B", filepath.Join(installed, "_memroom_probe", "calibrate", "run.py"), list)
+	cmd := exec.CommandContext(ctx, python, "-B", filepath.Join(installed, "_memroom_probe",
+		"calibrate", "run.py"), list)
 	cmd.WaitDelay = 5 * time.Second
 	// Settings of the user's own runs would change what is counted, and by whom.
 	cmd.Env = append(os.Environ(), "PYTORCH_CUDA_ALLOC_CONF=", "PYTORCH_ALLOC_CONF=")
@@ -149,7 +155,8 @@ func (w *CardWork) follow(in io.Writer, out io.Reader) (heard, error) {
 		case line.End:
 			h.end = true
 			if line.Left > 0 {
-				return h, fmt.Errorf("%w: %d were left when %v were over; give it more by --time, or run it again for them", ErrCalibrationCut, line.Left, w.Time)
+				return h,
+					fmt.Errorf("%w: %d were left when %v were over; give it more by --time, or run it again for them", ErrCalibrationCut, line.Left, w.Time)
 			}
 		}
 	}
@@ -157,7 +164,8 @@ func (w *CardWork) follow(in io.Writer, out io.Reader) (heard, error) {
 }
 
 // death says why the script went without a last line.
-func (h heard) death(ctx context.Context, python string, waited error, complaints string, patience time.Duration) error {
+func (h heard) death(ctx context.Context, python string, waited error, complaints string,
+	patience time.Duration) error {
 	lines := strings.Split(strings.TrimSpace(complaints), "\n")
 	why := fmt.Errorf("%s ended early (%v): %s", python, waited, lines[len(lines)-1])
 	switch {

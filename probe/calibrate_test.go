@@ -12,27 +12,39 @@ import (
 	"memroom/testenv"
 )
 
-// TestCalibrateSaysWhyNot: without torch, and with torch on a machine without a card, the reason comes back as an error.
+// TestCalibrateSaysWhyNot: without torch, and with torch on a machine without a card, the reason
+// comes back as an error.
 func TestCalibrateSaysWhyNot(t *testing.T) {
 	installed, err := Install(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
 	never := CardWork{Time: time.Second,
-		Stage: func(s CardStage) error { t.Errorf("stage %q on a machine without a card", s.Stage); return nil },
-		Shape: func(s ShapeBytes) error { t.Errorf("shape %+v on a machine without a card", s); return nil }}
+		Stage: func(s CardStage) error {
+			t.Errorf("stage %q on a machine without a card",
+				s.Stage)
+			return nil
+		},
+		Shape: func(s ShapeBytes) error {
+			t.Errorf("shape %+v on a machine without a card",
+				s)
+			return nil
+		}}
 	python := testenv.Python(t, "torch")
 	t.Setenv("CUDA_VISIBLE_DEVICES", "")
-	if err := Calibrate(context.Background(), python, installed, never); err == nil || !strings.Contains(err.Error(), "no CUDA device") {
+	if err := Calibrate(context.Background(), python, installed, never); err == nil ||
+		!strings.Contains(err.Error(), "no CUDA device") {
 		t.Errorf("with torch: %v", err)
 	}
-	if err := Calibrate(context.Background(), "/nonexistent/python", installed, never); err == nil || !strings.Contains(err.Error(), "start") {
+	if err := Calibrate(context.Background(), "/nonexistent/python", installed,
+		never); err == nil || !strings.Contains(err.Error(), "start") {
 		t.Errorf("without Python: %v", err)
 	}
 }
 
-// TestCalibrateKeepsWhatCame: a calibration that is killed, or runs out of time, between two shapes has given what came
-// before, and says that it is not whole. The interpreter is a shell script that says its lines and goes.
+// TestCalibrateKeepsWhatCame: a calibration that is killed, or runs out of time, between two shapes
+// has given what came before, and says that it is not whole. The interpreter is a shell script that
+// says its lines and goes.
 func TestCalibrateKeepsWhatCame(t *testing.T) {
 	for name, c := range map[string]struct{ end, want string }{
 		"killed":      {"kill -9 $$", "ended early"},
@@ -54,11 +66,13 @@ func TestCalibrateKeepsWhatCame(t *testing.T) {
 			}
 			stages, shapes := 0, 0
 			err = Calibrate(context.Background(), speaker, installed, CardWork{Time: time.Second,
-				Stage: func(s CardStage) error { stages++; return nil }, Shape: func(s ShapeBytes) error { shapes++; return nil }})
+				Stage: func(s CardStage) error { stages++; return nil },
+				Shape: func(s ShapeBytes) error { shapes++; return nil }})
 			if stages != 1 || shapes != 2 {
 				t.Errorf("%d stages and %d shapes came, want 1 and 2", stages, shapes)
 			}
-			if c.want == "" && err != nil || c.want != "" && (!errors.Is(err, ErrCalibrationCut) || !strings.Contains(err.Error(), c.want)) {
+			if c.want == "" && err != nil || c.want != "" &&
+				(!errors.Is(err, ErrCalibrationCut) || !strings.Contains(err.Error(), c.want)) {
 				t.Errorf("%v, want %q", err, c.want)
 			}
 		})

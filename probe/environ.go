@@ -19,10 +19,12 @@ type Setup struct {
 	GPUMem   event.Bytes // device bytes the process may use on each card; 0: no limit
 }
 
-// Environ gives a copy of base (as os.Environ) with the probe in it. The user's PYTHONPATH stays, behind ours.
+// Environ gives a copy of base (as os.Environ) with the probe in it. The user's PYTHONPATH stays,
+// behind ours.
 func (s Setup) Environ(base []string) []string {
 	set := map[string]string{"PYTHONPATH": s.Dir}
-	for name, value := range map[string]string{"MEMROOM_PROBE": s.Socket, "MEMROOM_RUN": s.Run, "MEMROOM_APPLY": s.Apply,
+	for name, value := range map[string]string{"MEMROOM_PROBE": s.Socket, "MEMROOM_RUN": s.Run,
+		"MEMROOM_APPLY":    s.Apply,
 		"MEMROOM_REHEARSE": s.Rehearse, "MEMROOM_DUMPS": s.Dumps} {
 		set[name] = value
 	}
@@ -39,7 +41,8 @@ func (s Setup) Environ(base []string) []string {
 			out = append(out, pair)
 		}
 	}
-	for _, name := range []string{"PYTHONPATH", "MEMROOM_PROBE", "MEMROOM_RUN", "MEMROOM_APPLY", "MEMROOM_REHEARSE", "MEMROOM_DUMPS", "MEMROOM_GPU_MEM"} {
+	for _, name := range []string{"PYTHONPATH", "MEMROOM_PROBE", "MEMROOM_RUN", "MEMROOM_APPLY",
+		"MEMROOM_REHEARSE", "MEMROOM_DUMPS", "MEMROOM_GPU_MEM"} {
 		if set[name] != "" {
 			out = append(out, name+"="+set[name])
 		}

@@ -9,8 +9,8 @@ import (
 	"memroom/testenv"
 )
 
-// TestFitInProcess runs the tests of the remedies that live in the user's process, against real frameworks. Each file is a
-// process of its own, because remedies change how the framework behaves.
+// TestFitInProcess runs the tests of the remedies that live in the user's process, against real
+// frameworks. Each file is a process of its own, because remedies change how the framework behaves.
 func TestFitInProcess(t *testing.T) {
 	for name, modules := range map[string][]string{
 		"test_microbatch": {"torch"},
@@ -29,7 +29,9 @@ func TestFitInProcess(t *testing.T) {
 			python := testenv.Python(t, modules...)
 			root := testenv.Root(t)
 			const start = "import sys, unittest; sys.path[:0] = sys.argv[1:3]; unittest.main(module=None, argv=sys.argv[2:])"
-			cmd := exec.Command(python, "-B", "-W", "ignore", "-c", start, filepath.Join(root, "probe", "py"), filepath.Join(root, "probe", "pytests", "fit"), name)
+			cmd := exec.Command(python, "-B", "-W", "ignore", "-c", start,
+				filepath.Join(root, "probe", "py"), filepath.Join(root, "probe", "pytests", "fit"),
+				name)
 			cmd.Env = append(os.Environ(), "OMP_NUM_THREADS=1", "PYTHONDONTWRITEBYTECODE=1")
 			if out, err := cmd.CombinedOutput(); err != nil {
 				t.Fatalf("%v\n%s", err, out)

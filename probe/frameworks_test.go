@@ -7,8 +7,8 @@ import (
 	"memroom/testenv"
 )
 
-// TestFrameworks runs unmodified scripts of trainers people use: the printed losses must not change by a bit, and every
-// rank must be heard with its steps.
+// TestFrameworks runs unmodified scripts of trainers people use: the printed losses must not change
+// by a bit, and every rank must be heard with its steps.
 func TestFrameworks(t *testing.T) {
 	losses := regexp.MustCompile(`LOSSES .*`)
 	for name, c := range map[string]struct {
@@ -17,10 +17,16 @@ func TestFrameworks(t *testing.T) {
 		steps int64
 		ranks int
 	}{
-		"hugging face trainer": {[]string{"torch", "transformers", "accelerate"}, func(t *testing.T) []string { return []string{script(t, "hf_trainer.py"), t.TempDir()} }, 6, 1},
-		"lightning":            {[]string{"torch", "lightning"}, func(t *testing.T) []string { return []string{script(t, "lightning_fit.py")} }, 16, 1},
+		"hugging face trainer": {[]string{"torch", "transformers", "accelerate"},
+			func(t *testing.T) []string {
+				return []string{script(t, "hf_trainer.py"),
+					t.TempDir()}
+			}, 6, 1},
+		"lightning": {[]string{"torch", "lightning"},
+			func(t *testing.T) []string { return []string{script(t, "lightning_fit.py")} }, 16, 1},
 		"torchrun, two ranks": {[]string{"torch"}, func(t *testing.T) []string {
-			return []string{"-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", script(t, "ddp_gloo.py")}
+			return []string{"-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2",
+				script(t, "ddp_gloo.py")}
 		}, 8, 2},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -30,7 +36,8 @@ func TestFrameworks(t *testing.T) {
 			if j.failed != nil {
 				t.Fatalf("%v\n%s", j.failed, j.err)
 			}
-			if got, want := losses.FindString(j.out), losses.FindString(bare(t, python, c.args(t)...)); got != want || got == "" {
+			if got, want := losses.FindString(j.out), losses.FindString(bare(t, python,
+				c.args(t)...)); got != want || got == "" {
 				t.Errorf("with the probe %q, without %q", got, want)
 			}
 			steps, ranks := map[int]int64{}, map[int]bool{}

@@ -13,17 +13,19 @@ import (
 	"strings"
 )
 
-// The globs name Python files only: `all:py` would embed the byte code that tests leave behind, a plain folder name
-// would drop names that begin with an underscore.
+// The globs name Python files only: `all:py` would embed the byte code that tests leave behind, a
+// plain folder name would drop names that begin with an underscore.
 //
 //go:embed py/sitecustomize.py py/_memroom_probe/*.py py/_memroom_probe/*/*.py
 var sources embed.FS
 
-// Install writes the probe below dir, in a folder named by its content, and gives that folder: the one that goes on
-// PYTHONPATH. A folder that is already complete is used again, so that Python's byte code cache stays warm.
+// Install writes the probe below dir, in a folder named by its content, and gives that folder: the
+// one that goes on PYTHONPATH. A folder that is already complete is used again, so that Python's
+// byte code cache stays warm.
 func Install(dir string) (string, error) {
 	if strings.ContainsRune(dir, os.PathListSeparator) {
-		return "", fmt.Errorf("install probe in %s: the path has a %q, which separates paths in PYTHONPATH: choose another MEMROOM_HOME", dir, os.PathListSeparator)
+		return "",
+			fmt.Errorf("install probe in %s: the path has a %q, which separates paths in PYTHONPATH: choose another MEMROOM_HOME", dir, os.PathListSeparator)
 	}
 	dir, err := filepath.Abs(dir)
 	if err != nil {
@@ -54,8 +56,8 @@ func Install(dir string) (string, error) {
 	return final, nil
 }
 
-// replace moves a complete folder into place. Another memroom may do the same at this moment: the one that comes second
-// finds the first one's and is content.
+// replace moves a complete folder into place. Another memroom may do the same at this moment: the
+// one that comes second finds the first one's and is content.
 func replace(fresh, final string, files map[string][]byte) error {
 	err := os.Rename(fresh, final)
 	if err == nil || complete(final, files) {

@@ -54,18 +54,21 @@ func TestEnviron(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := Setup{Dir: "/d", Socket: "/s", GPUMem: 5}.Environ([]string{"A=1", "PYTHONPATH=/x:" + outer + ":/y", "MEMROOM_PROBE=/old", "MEMROOM_APPLY=/old"})
+	got := Setup{Dir: "/d", Socket: "/s", GPUMem: 5}.Environ([]string{"A=1",
+		"PYTHONPATH=/x:" + outer + ":/y", "MEMROOM_PROBE=/old", "MEMROOM_APPLY=/old"})
 	want := []string{"A=1", "PYTHONPATH=/d:/x:/y", "MEMROOM_PROBE=/s", "MEMROOM_GPU_MEM=5"}
 	if !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
-	if got := (Setup{Dir: "/d"}).Environ([]string{"PYTHONPATH="}); !slices.Equal(got, []string{"PYTHONPATH=/d"}) {
+	if got := (Setup{Dir: "/d"}).Environ([]string{"PYTHONPATH="}); !slices.Equal(got,
+		[]string{"PYTHONPATH=/d"}) {
 		t.Errorf("got %q", got)
 	}
 }
 
 func TestListenSaysWhy(t *testing.T) {
-	if _, err := Listen("/tmp/" + strings.Repeat("x", 120)); err == nil || !strings.Contains(err.Error(), "shorter") {
+	if _, err := Listen("/tmp/" + strings.Repeat("x", 120)); err == nil ||
+		!strings.Contains(err.Error(), "shorter") {
 		t.Errorf("got %v", err)
 	}
 	if _, err := Listen("/nonexistent/s"); err == nil {

@@ -12,13 +12,15 @@ import (
 	"time"
 )
 
-// lintPatience is how long one file may take. Real files take milliseconds; a generated one may take longer than
-// anybody waits.
+// lintPatience is how long one file may take. Real files take milliseconds; a generated one may
+// take longer than anybody waits.
 const lintPatience = 30 * time.Second
 
-// Lint runs the walk over the syntax tree on files and calls answer with each file's line of JSON, in order. installed
-// is what Install gave. A file that hangs or kills the interpreter gets an answer that says so, and the rest go on.
-func Lint(ctx context.Context, python, installed string, files []string, answer func(line []byte) error) error {
+// Lint runs the walk over the syntax tree on files and calls answer with each file's line of JSON,
+// in order. installed is what Install gave. A file that hangs or kills the interpreter gets an
+// answer that says so, and the rest go on.
+func Lint(ctx context.Context, python, installed string, files []string,
+	answer func(line []byte) error) error {
 	script := filepath.Join(installed, "_memroom_probe", "lint", "run.py")
 	for len(files) > 0 {
 		done, err := lintSome(ctx, python, script, files, answer)
@@ -45,8 +47,10 @@ func (s *stuck) Error() string { return s.why }
 
 func isStuck(err error) bool { _, ok := err.(*stuck); return ok }
 
-// lintSome starts one interpreter and feeds it files until it is done or dies; it gives how many were answered.
-func lintSome(ctx context.Context, python, script string, files []string, answer func([]byte) error) (done int, err error) {
+// lintSome starts one interpreter and feeds it files until it is done or dies; it gives how many
+// were answered.
+func lintSome(ctx context.Context, python, script string, files []string,
+	answer func([]byte) error) (done int, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	// -I: the user's environment and folder cannot shadow the standard library.
@@ -116,7 +120,8 @@ func died(python string, done int, complaints string, cmd *exec.Cmd) error {
 		if i := strings.LastIndexByte(last, '\n'); i >= 0 {
 			last = last[i+1:]
 		}
-		return fmt.Errorf("%s cannot run the linter (Python 3.8 or newer is needed): %s", python, last)
+		return fmt.Errorf("%s cannot run the linter (Python 3.8 or newer is needed): %s", python,
+			last)
 	}
 	return &stuck{fmt.Sprintf("the interpreter died on it: %v", err)}
 }

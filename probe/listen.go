@@ -14,8 +14,9 @@ import (
 )
 
 const (
-	maxLine     = 4 << 20 // of a message: a probe keeps at most 256 KiB, so a longer line is not a probe's
-	maxPath     = 107     // bytes in a unix socket's address
+	// of a message: a probe keeps at most 256 KiB, so a longer line is not a probe's
+	maxLine     = 4 << 20
+	maxPath     = 107 // bytes in a unix socket's address
 	sendTimeout = 2 * time.Second
 )
 
@@ -31,7 +32,8 @@ type Listener struct {
 	conns map[*Conn]bool
 }
 
-// Heard is one thing that came in over a connection: a message, a line that could not be read, or its end.
+// Heard is one thing that came in over a connection: a message, a line that could not be read, or
+// its end.
 type Heard struct {
 	Conn    *Conn
 	Message Message // nil for an error or the end
@@ -45,10 +47,12 @@ type Conn struct {
 	mu   sync.Mutex
 }
 
-// Listen opens the socket at path, which only the user may use. A socket left behind by a dead monitor is replaced.
+// Listen opens the socket at path, which only the user may use. A socket left behind by a dead
+// monitor is replaced.
 func Listen(path string) (*Listener, error) {
 	if len(path) > maxPath {
-		return nil, fmt.Errorf("listen for probes on %s: the path has %d bytes, a unix socket takes %d: set TMPDIR or MEMROOM_HOME to a shorter one", path, len(path), maxPath)
+		return nil,
+			fmt.Errorf("listen for probes on %s: the path has %d bytes, a unix socket takes %d: set TMPDIR or MEMROOM_HOME to a shorter one", path, len(path), maxPath)
 	}
 	if info, err := os.Lstat(path); err == nil && info.Mode()&os.ModeSocket != 0 {
 		os.Remove(path)
@@ -61,7 +65,8 @@ func Listen(path string) (*Listener, error) {
 		socket.Close()
 		return nil, fmt.Errorf("listen for probes: %w", err)
 	}
-	l := &Listener{socket: socket, heard: make(chan Heard, 256), closed: make(chan struct{}), conns: map[*Conn]bool{}}
+	l := &Listener{socket: socket, heard: make(chan Heard, 256), closed: make(chan struct{}),
+		conns: map[*Conn]bool{}}
 	l.wait.Add(1)
 	go l.accept()
 	return l, nil

@@ -6,7 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// peerPID is the connecting process as the kernel sees it from here: right even if it lives in another pid namespace.
+// peerPID is the connecting process as the kernel sees it from here: right even if it lives in
+// another pid namespace.
 func peerPID(conn *net.UnixConn) int {
 	raw, err := conn.SyscallConn()
 	if err != nil {
@@ -14,7 +15,8 @@ func peerPID(conn *net.UnixConn) int {
 	}
 	pid := 0
 	_ = raw.Control(func(fd uintptr) {
-		if cred, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); err == nil {
+		if cred, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET,
+			unix.SO_PEERCRED); err == nil {
 			pid = int(cred.Pid)
 		}
 	})

@@ -123,7 +123,8 @@ type Heap struct {
 	Types []HeapType `json:"types"`
 }
 
-// HeapType is one type's growth. For tensors Bytes is their data, and Holder names a variable that holds many of them.
+// HeapType is one type's growth. For tensors Bytes is their data, and Holder names a variable that
+// holds many of them.
 type HeapType struct {
 	Type   string      `json:"type"`
 	Count  int64       `json:"count"`
@@ -191,7 +192,8 @@ func (*Done) kind() string      { return "done" }
 func (*Fault) kind() string     { return "fault" }
 func (u *Unknown) kind() string { return u.Type }
 
-// Decode reads one line. A line of an unknown type gives *Unknown; one that is not a message gives an error.
+// Decode reads one line. A line of an unknown type gives *Unknown; one that is not a message gives
+// an error.
 func Decode(line []byte) (Message, error) {
 	var head struct {
 		Type string `json:"t"`
@@ -207,7 +209,8 @@ func Decode(line []byte) (Message, error) {
 }
 
 func blank(kind string) Message {
-	for _, m := range []Message{&Hello{}, &Framework{}, &Steps{}, &Phase{}, &Account{}, &OOM{}, &Died{}, &Exit{}, &Stacks{},
+	for _, m := range []Message{&Hello{}, &Framework{}, &Steps{}, &Phase{}, &Account{}, &OOM{},
+		&Died{}, &Exit{}, &Stacks{},
 		&Heap{}, &Said{}, &Report{}, &Done{}, &Fault{}} {
 		if m.kind() == kind {
 			return m
@@ -242,10 +245,14 @@ func (s *Steps) UnmarshalJSON(data []byte) error {
 		}
 		s.Rows = append(s.Rows, event.Step{
 			Step: r[0], Device: int(r[1]), End: time.UnixMicro(r[2]).UTC(),
-			Duration: microseconds(r[3]), Wait: microseconds(r[4]), Backward: microseconds(r[5]), Optimizer: microseconds(r[6]),
+			Duration: microseconds(r[3]), Wait: microseconds(r[4]), Backward: microseconds(r[5]),
+			Optimizer:    microseconds(r[6]),
 			MicroBatches: int(r[7]),
-			Allocated:    event.Bytes(r[8]), Reserved: event.Bytes(r[9]), PeakAllocated: event.Bytes(r[10]), AtBackward: event.Bytes(r[11]),
-			InactiveSplit: event.Bytes(r[12]), Retries: r[13], OOMs: r[14], Resident: event.Bytes(r[15]), Anonymous: event.Bytes(r[16]), Heap: event.Bytes(r[17]),
+			Allocated:    event.Bytes(r[8]), Reserved: event.Bytes(r[9]),
+			PeakAllocated: event.Bytes(r[10]), AtBackward: event.Bytes(r[11]),
+			InactiveSplit: event.Bytes(r[12]), Retries: r[13], OOMs: r[14],
+			Resident: event.Bytes(r[15]), Anonymous: event.Bytes(r[16]),
+			Heap: event.Bytes(r[17]),
 		})
 	}
 	return nil
@@ -260,7 +267,8 @@ type Command struct {
 	Steps int    `json:"steps,omitempty"` // for record_stacks
 }
 
-// What a probe can do. It answers each with Done, and the last four with a message of their own before it.
+// What a probe can do. It answers each with Done, and the last four with a message of their own
+// before it.
 const (
 	DoCollect      = "collect"       // gc.collect()
 	DoEmptyCache   = "empty_cache"   // return the allocator's unused segments to the driver

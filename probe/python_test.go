@@ -15,13 +15,16 @@ import (
 	"memroom/testenv"
 )
 
-// interpreters gives every Python on PATH from 3.8 to 3.14, and the one of the test environment: the probe must live in all.
+// interpreters gives every Python on PATH from 3.8 to 3.14, and the one of the test environment:
+// the probe must live in all.
 func interpreters(t *testing.T) map[string]string {
 	t.Helper()
 	found := map[string]string{"default": testenv.Python(t)}
 	for _, minor := range []string{"8", "9", "10", "11", "12", "13", "14"} {
 		for _, path := range append(versionManagers(minor), "python3."+minor) {
-			if out, err := exec.Command(path, "-c", "import sys; print(sys.executable)").Output(); err == nil { // past a shim
+			// past a shim
+			if out, err := exec.Command(path, "-c",
+				"import sys; print(sys.executable)").Output(); err == nil {
 				found["3."+minor] = strings.TrimSpace(string(out))
 			}
 		}
@@ -35,7 +38,8 @@ func versionManagers(minor string) []string {
 	if err != nil {
 		return nil
 	}
-	found, _ := filepath.Glob(filepath.Join(home, ".pyenv", "versions", "3."+minor+".*", "bin", "python3"))
+	found, _ := filepath.Glob(filepath.Join(home, ".pyenv", "versions", "3."+minor+".*", "bin",
+		"python3"))
 	return found
 }
 
@@ -78,7 +82,8 @@ func runJob(t *testing.T, python string, setup Setup, env []string, args ...stri
 		collected <- all
 	}()
 	cmd := exec.Command(python, args...)
-	cmd.Env = setup.Environ(append(append(os.Environ(), "OMP_NUM_THREADS=1", "TF_CPP_MIN_LOG_LEVEL=3"), env...))
+	cmd.Env = setup.Environ(append(append(os.Environ(), "OMP_NUM_THREADS=1",
+		"TF_CPP_MIN_LOG_LEVEL=3"), env...))
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	failed := cmd.Run()
@@ -122,7 +127,9 @@ func TestPythonUnits(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			const discover = "import sys, unittest; sys.path.insert(0, sys.argv.pop(1)); unittest.main(module=None, argv=sys.argv)"
-			cmd := exec.Command(python, "-B", "-W", "error", "-c", discover, filepath.Join(root, "probe", "py"), "discover", "-s", filepath.Join(root, "probe", "pytests"))
+			cmd := exec.Command(python, "-B", "-W", "error", "-c", discover,
+				filepath.Join(root, "probe", "py"), "discover", "-s",
+				filepath.Join(root, "probe", "pytests"))
 			if out, err := cmd.CombinedOutput(); err != nil {
 				t.Fatalf("%v\n%s", err, out)
 			}
@@ -135,15 +142,18 @@ func TestHello(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			script := filepath.Join(t.TempDir(), "hi.py")
-			if err := os.WriteFile(script, []byte("import sys; print('hi', len(sys.argv))"), 0o644); err != nil {
+			if err := os.WriteFile(script, []byte("import sys; print('hi', len(sys.argv))"),
+				0o644); err != nil {
 				t.Fatal(err)
 			}
-			j := runJob(t, python, Setup{Run: "r1"}, []string{"RANK=3", "LOCAL_RANK=1", "WORLD_SIZE=4"}, "-X", "dev", "-W", "error", script, "--password", "secret")
+			j := runJob(t, python, Setup{Run: "r1"}, []string{"RANK=3", "LOCAL_RANK=1",
+				"WORLD_SIZE=4"}, "-X", "dev", "-W", "error", script, "--password", "secret")
 			if j.failed != nil || j.out != "hi 3\n" || j.err != "" {
 				t.Fatalf("out %q, err %q, %v", j.out, j.err, j.failed)
 			}
 			hello := messages[*Hello](t, j)
-			if len(hello) != 1 || hello[0].Program != script || *hello[0].Rank != 3 || *hello[0].LocalRank != 1 || *hello[0].World != 4 || hello[0].Run != "r1" {
+			if len(hello) != 1 || hello[0].Program != script || *hello[0].Rank != 3 ||
+				*hello[0].LocalRank != 1 || *hello[0].World != 4 || hello[0].Run != "r1" {
 				t.Fatalf("hello: %+v", hello)
 			}
 			if hello[0].PID != j.heard[0].Conn.PID {
@@ -166,14 +176,16 @@ try:
     print(sitecustomize is s)
 except Exception as e: print(repr(e), getattr(e, "name", None))`
 	theirs := t.TempDir()
-	for name, body := range map[string]string{"works": "mark = 'theirs'\n", "raises": "raise ValueError('mine')\n", "": ""} {
+	for name, body := range map[string]string{"works": "mark = 'theirs'\n",
+		"raises": "raise ValueError('mine')\n", "": ""} {
 		for version, python := range interpreters(t) {
 			t.Run(name+version, func(t *testing.T) {
 				t.Parallel()
 				dir := filepath.Join(theirs, name+version)
 				os.MkdirAll(dir, 0o755)
 				if body != "" {
-					if err := os.WriteFile(filepath.Join(dir, "sitecustomize.py"), []byte(body), 0o644); err != nil {
+					if err := os.WriteFile(filepath.Join(dir, "sitecustomize.py"), []byte(body),
+						0o644); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -196,7 +208,8 @@ except Exception as e: print(repr(e), getattr(e, "name", None))`
 }
 
 func TestOff(t *testing.T) {
-	j := runJob(t, testenv.Python(t), Setup{}, []string{"MEMROOM_OFF=1"}, "-c", "import sys; print('_memroom_probe.imports' in sys.modules)")
+	j := runJob(t, testenv.Python(t), Setup{}, []string{"MEMROOM_OFF=1"}, "-c",
+		"import sys; print('_memroom_probe.imports' in sys.modules)")
 	if j.out != "False\n" || len(j.heard) != 0 {
 		t.Errorf("out %q, heard %v", j.out, j.heard)
 	}
@@ -230,7 +243,8 @@ print("done", len(l._pending) <= l.MAX_PENDING)`
 	})
 }
 
-// TestFork: a forked child does not speak over its parent's connection, and gets its own when it has something to say.
+// TestFork: a forked child does not speak over its parent's connection, and gets its own when it
+// has something to say.
 func TestFork(t *testing.T) {
 	const fork = `import os, sys
 from _memroom_probe import link
@@ -252,7 +266,8 @@ else: sys.exit(0)`
 	}
 }
 
-// TestForeignDescriptor: a program that closes our descriptor and gets its number for a file of its own keeps it clean.
+// TestForeignDescriptor: a program that closes our descriptor and gets its number for a file of its
+// own keeps it clean.
 func TestForeignDescriptor(t *testing.T) {
 	const closer = `import os, sys
 from _memroom_probe import link
@@ -264,7 +279,8 @@ link.send("said", {"kind": "note", "text": "hello"})
 link.commands()
 os.write(fd, b"theirs")
 print(open(sys.argv[1]).read())`
-	j := runJob(t, testenv.Python(t), Setup{}, nil, "-c", closer, filepath.Join(t.TempDir(), "file"))
+	j := runJob(t, testenv.Python(t), Setup{}, nil, "-c", closer,
+		filepath.Join(t.TempDir(), "file"))
 	if j.failed != nil || j.out != "theirs\n" {
 		t.Errorf("out %q, err %q, %v", j.out, j.err, j.failed)
 	}
@@ -278,10 +294,12 @@ func TestUncaughtExceptionIsDescribed(t *testing.T) {
 	}
 	j := runJob(t, testenv.Python(t), Setup{}, nil, script)
 	died := messages[*Died](t, j)
-	if j.failed == nil || len(died) != 1 || died[0].Where != "host" || died[0].Type != "MemoryError" {
+	if j.failed == nil || len(died) != 1 || died[0].Where != "host" ||
+		died[0].Type != "MemoryError" {
 		t.Fatalf("died: %+v, %v", died, j.failed)
 	}
-	if f := died[0].Frames; len(f) != 2 || f[0].Line != 2 || f[0].Name != "eat" || f[0].File != script {
+	if f := died[0].Frames; len(f) != 2 || f[0].Line != 2 || f[0].Name != "eat" ||
+		f[0].File != script {
 		t.Errorf("frames: %+v", died[0].Frames)
 	}
 	if !strings.Contains(j.err, "MemoryError: no more") || strings.Contains(j.err, "memroom") {
@@ -289,7 +307,8 @@ func TestUncaughtExceptionIsDescribed(t *testing.T) {
 	}
 }
 
-// TestMonitorComesBack: a second monitor at the same path hears hello and the framework anew, and its commands are obeyed.
+// TestMonitorComesBack: a second monitor at the same path hears hello and the framework anew, and
+// its commands are obeyed.
 func TestMonitorComesBack(t *testing.T) {
 	const patient = `import time
 from _memroom_probe import link, process

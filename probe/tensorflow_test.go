@@ -41,8 +41,10 @@ func TestTensorFlowLoops(t *testing.T) {
 		t.Errorf("the losses differ with the probe:\n%s\nwithout:\n%s", j.out, want)
 	}
 	rows := allRows(t, j)
-	// The optimizer leads at first; the compiled function takes over when it has been silent for three calls.
+	// The optimizer leads at first; the compiled function takes over when it has been silent for
+	// three calls.
 	if len(rows) == 0 || rows[len(rows)-1].Step < 12 || rows[len(rows)-1].Step > 15 {
-		t.Errorf("%d rows, the last %+v; want 6 eager steps and most of 9 compiled ones", len(rows), rows[max(0, len(rows)-1):])
+		t.Errorf("%d rows, the last %+v; want 6 eager steps and most of 9 compiled ones", len(rows),
+			rows[max(0, len(rows)-1):])
 	}
 }

@@ -63,12 +63,15 @@ func TestTorchLoop(t *testing.T) {
 	}
 	for i, r := range rows {
 		if i == len(rows)-1 && r.MicroBatches == 0 {
-			continue // hooks were resting when the program ended: the last row has the memory, not the times
+			// hooks were resting when the program ended: the last row has the memory, not the times
+			continue
 		}
-		if r.Device != event.HostDevice || r.MicroBatches != 2 || r.Resident < 50*event.MiB || r.Anonymous > r.Resident {
+		if r.Device != event.HostDevice || r.MicroBatches != 2 || r.Resident < 50*event.MiB ||
+			r.Anonymous > r.Resident {
 			t.Errorf("row %+v", r)
 		}
-		if r.Duration <= 0 || r.Backward <= 0 || r.Optimizer <= 0 || r.Wait <= 0 || r.Backward+r.Optimizer+r.Wait > r.Duration {
+		if r.Duration <= 0 || r.Backward <= 0 || r.Optimizer <= 0 || r.Wait <= 0 ||
+			r.Backward+r.Optimizer+r.Wait > r.Duration {
 			t.Errorf("times of %+v", r)
 		}
 	}
@@ -80,13 +83,17 @@ func TestTorchLoop(t *testing.T) {
 		t.Errorf("phases %q", got)
 	}
 	accounts := messages[*Account](t, j)
-	// weights: 32*64+64 + 64*4+4 and the frozen 16*16+16, in float32; gradients are zeroed or not; two moments and a counter each
-	if len(accounts) == 0 || accounts[0].Weights != 4*(32*64+64+64*4+4+16*16+16) || accounts[0].Optimizer != 4*2*(32*64+64+64*4+4)+4*4 || accounts[0].Device != event.HostDevice {
+	// weights: 32*64+64 + 64*4+4 and the frozen 16*16+16, in float32; gradients are zeroed or not;
+	// two moments and a counter each
+	if len(accounts) == 0 || accounts[0].Weights != 4*(32*64+64+64*4+4+16*16+16) ||
+		accounts[0].Optimizer != 4*2*(32*64+64+64*4+4)+4*4 ||
+		accounts[0].Device != event.HostDevice {
 		t.Errorf("accounts %+v", accounts)
 	}
 }
 
-// TestTorchSteps: what counts as a step when there are several optimizers, and in a loop compiled by dynamo.
+// TestTorchSteps: what counts as a step when there are several optimizers, and in a loop compiled
+// by dynamo.
 func TestTorchSteps(t *testing.T) {
 	python := testenv.Python(t, "torch")
 	const gan = `import torch
@@ -133,7 +140,9 @@ print(m.weight.sum().item().hex())
 		code      string
 		min, max  int64
 		sameWords bool
-	}{"gan": {gan, 12, 12, false}, "one each": {each, 12, 12, false}, "skipped": {scaler, 12, 12, false}, "stages": {stages, 14, 16, false}, "compiled": {compiled, 12, 13, true}} {
+	}{"gan": {gan, 12, 12, false}, "one each": {each, 12, 12, false},
+		"skipped": {scaler, 12, 12, false}, "stages": {stages, 14, 16, false},
+		"compiled": {compiled, 12, 13, true}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			j := runJob(t, python, Setup{}, nil, "-c", c.code)
@@ -142,7 +151,8 @@ print(m.weight.sum().item().hex())
 			}
 			rows := allRows(t, j)
 			if len(rows) == 0 || rows[len(rows)-1].Step < c.min || rows[len(rows)-1].Step > c.max {
-				t.Errorf("%d rows, the last %+v; want %d to %d steps", len(rows), rows[max(0, len(rows)-1):], c.min, c.max)
+				t.Errorf("%d rows, the last %+v; want %d to %d steps", len(rows),
+					rows[max(0, len(rows)-1):], c.min, c.max)
 			}
 			if c.sameWords && j.out != bare(t, python, "-c", c.code) {
 				t.Errorf("printed %q", j.out)
@@ -151,8 +161,8 @@ print(m.weight.sum().item().hex())
 	}
 }
 
-// TestHeapHolders: what grew is found with the variable that holds it, wherever the program keeps it. The script asks the
-// probe as the monitor would, so that the moment is fixed.
+// TestHeapHolders: what grew is found with the variable that holds it, wherever the program keeps
+// it. The script asks the probe as the monitor would, so that the moment is fixed.
 func TestHeapHolders(t *testing.T) {
 	t.Parallel()
 	const program = `import torch
@@ -184,7 +194,8 @@ twice()
 	}
 	told := messages[*Heap](t, j)
 	if len(told) != 1 {
-		t.Fatalf("%d messages: the first count is the baseline, the second is told\n%s", len(told), j.err)
+		t.Fatalf("%d messages: the first count is the baseline, the second is told\n%s", len(told),
+			j.err)
 	}
 	got := map[string]string{}
 	for _, grown := range told[0].Types {
@@ -193,7 +204,8 @@ twice()
 	for tensor, want := range map[string]string{
 		"Tensor [7, 5] float32 cpu": "+30 in kept in __main__ (list of 60)",
 		"Tensor [3, 3] float32 cpu": "+30 in .stuff (dict of 60)",
-		"Tensor [2, 9] float32 cpu": "+30 in local in <string>:15 (list of 60)", // each in a tuple of its own
+		// each in a tuple of its own
+		"Tensor [2, 9] float32 cpu": "+30 in local in <string>:15 (list of 60)",
 	} {
 		if got[tensor] != want {
 			t.Errorf("%s: %q, want %q", tensor, got[tensor], want)
@@ -201,8 +213,8 @@ twice()
 	}
 }
 
-// TestGraphHolders: sums that keep the graph of every step are one number each to Python; the variable or attribute is named. A graph
-// that is made anew at each step is not.
+// TestGraphHolders: sums that keep the graph of every step are one number each to Python; the
+// variable or attribute is named. A graph that is made anew at each step is not.
 func TestGraphHolders(t *testing.T) {
 	t.Parallel()
 	const program = `import torch

@@ -6,13 +6,17 @@ import "memroom/event"
 func allocators() []*Remedy {
 	return []*Remedy{
 		setting(ExpandableSegments, "expandable_segments", "True", "let segments grow in place",
-			"free space between blocks can be handed out again whatever the size asked for", "2.1", 1),
+			"free space between blocks can be handed out again whatever the size asked for", "2.1",
+			1),
 		setting(MaxSplitSize, "max_split_size_mb", "128", "forbid splitting large cached blocks",
 			"a small request no longer cuts a large block in two that later nothing large fits into", "1.10", 1.02),
-		setting(Roundup, "roundup_power2_divisions", "4", "round sizes up so that blocks are reused",
+		setting(Roundup, "roundup_power2_divisions", "4",
+			"round sizes up so that blocks are reused",
 			"requests of varying length fall into few sizes and find a cached block instead of asking for a new segment", "2.0", 1),
-		setting(GCThreshold, "garbage_collection_threshold", "0.8", "give unused cached blocks back early",
-			"the oldest cached segments are released one by one before everything is flushed", "1.12", 1.02),
+		setting(GCThreshold, "garbage_collection_threshold", "0.8",
+			"give unused cached blocks back early",
+			"the oldest cached segments are released one by one before everything is flushed",
+			"1.12", 1.02),
 		{
 			ID:          EmptyCache,
 			Title:       "empty the allocator's cache between phases",

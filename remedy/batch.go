@@ -18,7 +18,8 @@ func batching() []*Remedy {
 		on:          func(s Setup) bool { return s.Batch == 1 },
 		rewrite:     halveBatch,
 		timeline: func(t *event.Timeline) (*event.Timeline, bool) {
-			return scaleBlocks(t, map[event.Category]float64{event.CategoryActivations: 0.5, event.CategoryLoss: 0.5, event.CategoryInput: 0.5})
+			return scaleBlocks(t, map[event.Category]float64{event.CategoryActivations: 0.5,
+				event.CategoryLoss: 0.5, event.CategoryInput: 0.5})
 		},
 		slowdown: smallerBatchSlowdown,
 		how:      howMicroBatch,
@@ -35,9 +36,9 @@ func halveBatch(s Setup) (Setup, bool) {
 	return s, true
 }
 
-// smallerBatchSlowdown models how far a card is from saturation by the tokens of one forward pass: efficiency
-// tokens / (tokens + 512). Throughput grows almost in proportion below a few hundred tokens and hardly above some
-// thousands (transformers#15026 has the small end for an A100).
+// smallerBatchSlowdown models how far a card is from saturation by the tokens of one forward pass:
+// efficiency tokens / (tokens + 512). Throughput grows almost in proportion below a few hundred
+// tokens and hardly above some thousands (transformers#15026 has the small end for an A100).
 func smallerBatchSlowdown(s Setup) float64 {
 	perSample := float64(s.Seq)
 	if perSample == 0 && s.Image > 0 {
@@ -57,13 +58,15 @@ func howMicroBatch(job Job, after Setup) How {
 		batch, accumulate = fmt.Sprint(after.Batch), fmt.Sprint(after.Accumulate)
 	}
 	if job.Setup != nil && job.Pieces > 1 {
-		batch, accumulate = fmt.Sprint((job.Setup.Batch+job.Pieces-1)/job.Pieces), fmt.Sprint(job.Pieces)
+		batch, accumulate = fmt.Sprint((job.Setup.Batch+job.Pieces-1)/job.Pieces),
+			fmt.Sprint(job.Pieces)
 	}
 	if job.Inference {
 		if job.Trainer == VLLM {
 			return How{Args: "--max-num-seqs 64 --max-num-batched-tokens 2048"}
 		}
-		return How{Code: "for chunk in inputs.split(" + batch + "):\n    outputs.append(model(chunk).cpu())"}
+		return How{Code: "for chunk in inputs.split(" + batch +
+			"):\n    outputs.append(model(chunk).cpu())"}
 	}
 	how := How{Args: microBatchArgs(job.Trainer, batch, accumulate)}
 	switch job.Framework {
@@ -71,7 +74,8 @@ func howMicroBatch(job Job, after Setup) How {
 		how.Code = lines("model.compile(optimizer=keras.optimizers.Adam(1e-3, gradient_accumulation_steps="+accumulate+"), loss=loss)",
 			"model.fit(dataset.unbatch().batch("+batch+"))")
 	case JAX:
-		how.Code = "optimizer = optax.MultiSteps(optimizer, every_k_schedule=" + accumulate + ")   # and batches of " + batch
+		how.Code = "optimizer = optax.MultiSteps(optimizer, every_k_schedule=" + accumulate +
+			")   # and batches of " + batch
 	default:
 		how.Code = lines("for i, (x, y) in enumerate(loader):            # batch_size="+batch,
 			"    loss = loss_fn(model(x), y) / "+accumulate,
@@ -85,9 +89,11 @@ func howMicroBatch(job Job, after Setup) How {
 func microBatchArgs(trainer Trainer, batch, accumulate string) string {
 	switch trainer {
 	case Transformers:
-		return "--per_device_train_batch_size " + batch + " --gradient_accumulation_steps " + accumulate
+		return "--per_device_train_batch_size " + batch + " --gradient_accumulation_steps " +
+			accumulate
 	case Accelerate:
-		return "accelerate launch --gradient_accumulation_steps " + accumulate + "   # with batch_size=" + batch + " in the DataLoader"
+		return "accelerate launch --gradient_accumulation_steps " + accumulate +
+			"   # with batch_size=" + batch + " in the DataLoader"
 	case Lightning:
 		return "--trainer.accumulate_grad_batches=" + accumulate + " --data.batch_size=" + batch
 	case DeepSpeed:

@@ -51,8 +51,9 @@ func data() []*Remedy {
 		Title:       "stream the data instead of loading it whole",
 		Why:         "only a budgeted window of samples is in memory at any moment",
 		Equivalence: Exact,
-		Walls:       []event.Where{event.WhereHost, event.WhereCgroup, event.WhereGPU, event.WhereMPS},
-		how:         howStream,
+		Walls: []event.Where{event.WhereHost, event.WhereCgroup, event.WhereGPU,
+			event.WhereMPS},
+		how: howStream,
 	}}
 }
 
@@ -64,7 +65,8 @@ func howWorkers(job Job, after Setup) How {
 	if job.Framework == TensorFlow {
 		return How{Code: "model.fit(dataset, workers=1, max_queue_size=2, use_multiprocessing=False)   # Keras 2"}
 	}
-	how := How{Code: "DataLoader(dataset, batch_size=batch, num_workers=" + workers + ", prefetch_factor=2, persistent_workers=False)"}
+	how := How{Code: "DataLoader(dataset, batch_size=batch, num_workers=" + workers +
+		", prefetch_factor=2, persistent_workers=False)"}
 	if job.Trainer == Transformers {
 		how.Args = "--dataloader_num_workers " + workers
 	}

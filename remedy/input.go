@@ -48,7 +48,8 @@ func inputs() []*Remedy {
 				side = fmt.Sprint(after.Image)
 			}
 			if job.Framework == TensorFlow {
-				return How{Code: "dataset = dataset.map(lambda x, y: (tf.image.resize(x, (" + side + ", " + side + ")), y))"}
+				return How{Code: "dataset = dataset.map(lambda x, y: (tf.image.resize(x, (" + side +
+					", " + side + ")), y))"}
 			}
 			return How{Code: "transforms.Resize((" + side + ", " + side + "))"}
 		},
@@ -112,8 +113,9 @@ func losses() []*Remedy {
 		rewrite:     func(s Setup) (Setup, bool) { s.ChunkedLoss = true; return s, s.Seq > 0 },
 		slowdown:    constant(1.02),
 		args: map[Trainer]string{
-			Transformers: "--use_liger_kernel True", Axolotl: "plugins:\n  - axolotl.integrations.liger.LigerPlugin\nliger_fused_linear_cross_entropy: true",
-			Torchtune: "loss=torchtune.modules.loss.LinearCrossEntropyLoss",
+			Transformers: "--use_liger_kernel True",
+			Axolotl:      "plugins:\n  - axolotl.integrations.liger.LigerPlugin\nliger_fused_linear_cross_entropy: true",
+			Torchtune:    "loss=torchtune.modules.loss.LinearCrossEntropyLoss",
 		},
 		code: map[Framework]string{PyTorch: lines("def chunk_loss(h, y): return F.cross_entropy(lm_head(h).float(), y, reduction='sum')",
 			"loss = sum(checkpoint(chunk_loss, h, y, use_reentrant=False)",

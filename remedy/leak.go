@@ -21,7 +21,8 @@ func memoryLeaks() []*Remedy {
 		Walls:       onDevice,
 		Frameworks:  torch,
 		args:        map[Trainer]string{Transformers: "--per_device_eval_batch_size 1 --eval_accumulation_steps 1   # outputs go to the host as they come"},
-		code:        map[Framework]string{PyTorch: lines("model.eval()", "with torch.inference_mode():", "    y = model(x)")},
+		code: map[Framework]string{PyTorch: lines("model.eval()",
+			"with torch.inference_mode():", "    y = model(x)")},
 	}, {
 		ID:          RemoveHooks,
 		Title:       "remove hooks and closures that keep activations",

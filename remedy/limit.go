@@ -43,24 +43,28 @@ func limits() []*Remedy {
 	}}
 }
 
-// howMove names no number: which card is free only `nvidia-smi` on that machine can tell, and the full one must not come back.
+// howMove names no number: which card is free only `nvidia-smi` on that machine can tell, and the
+// full one must not come back.
 func howMove(job Job, _ Setup) How {
 	env := "CUDA_VISIBLE_DEVICES=N   # N: the number of a card that `nvidia-smi` shows free"
 	if job.Card != nil {
 		env += fmt.Sprintf("; the one that the program calls GPU %d is full", *job.Card)
 	}
-	return How{Env: env, Args: "nvidia-smi --query-compute-apps=pid,used_memory,process_name --format=csv   # who holds it"}
+	return How{Env: env,
+		Args: "nvidia-smi --query-compute-apps=pid,used_memory,process_name --format=csv   # who holds it"}
 }
 
 func howRaise(job Job, _ Setup) How {
 	switch {
 	case job.HostLimit:
-		return How{Args: "memroom run --host-mem " + larger(job.Limit, "GiB", 16) + " -- YOUR COMMAND   # half as much again"}
+		return How{Args: "memroom run --host-mem " + larger(job.Limit, "GiB", 16) +
+			" -- YOUR COMMAND   # half as much again"}
 	case job.Slurm:
 		return How{Args: "#SBATCH --mem=" + larger(job.Limit, "G", 64) + "        # `sacct -j JOBID --format=JobID,ReqMem,MaxRSS` shows what it used"}
 	case job.Kube && job.Where == event.WhereCgroup:
 		size := larger(job.Limit, "Gi", 16)
-		return How{Args: "resources: {requests: {memory: " + size + "}, limits: {memory: " + size + "}}"}
+		return How{Args: "resources: {requests: {memory: " + size + "}, limits: {memory: " + size +
+			"}}"}
 	case job.Kube:
 		return How{Args: "resources: {requests: {memory: 16Gi}}   # what it really uses, so that the node is chosen by it"}
 	case job.Where == event.WhereMPS:
@@ -72,7 +76,8 @@ func howRaise(job Job, _ Setup) How {
 	return How{Args: "ulimit -v unlimited   # if `ulimit -v` shows a limit; else a machine with more memory, or swap"}
 }
 
-// larger writes half as much again as a limit that was too small, in whole gigabytes or, for small ones, megabytes.
+// larger writes half as much again as a limit that was too small, in whole gigabytes or, for small
+// ones, megabytes.
 func larger(limit event.Bytes, unit string, unknown int) string {
 	switch more := limit + limit/2; {
 	case limit <= 0:

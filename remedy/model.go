@@ -9,8 +9,10 @@ import (
 // quantized: weights in fewer bits.
 func quantized() []*Remedy {
 	return []*Remedy{
-		quantize(Quantize8Bit, "8bit", "load the frozen weights in 8 bits", "weights of linear layers take one byte a parameter"),
-		quantize(Quantize4Bit, "4bit", "load the frozen weights in 4 bits", "weights of linear layers take about half a byte a parameter"),
+		quantize(Quantize8Bit, "8bit", "load the frozen weights in 8 bits",
+			"weights of linear layers take one byte a parameter"),
+		quantize(Quantize4Bit, "4bit", "load the frozen weights in 4 bits",
+			"weights of linear layers take about half a byte a parameter"),
 	}
 }
 
@@ -33,21 +35,26 @@ func quantize(id ID, loadIn, title, why string) *Remedy {
 			}
 			return s, s.Image == 0
 		},
-		slowdown: constant(map[string]float64{"8bit": 1.3, "4bit": 1.25}[loadIn]), // weights are widened again for every product
+		// weights are widened again for every product
+		slowdown: constant(map[string]float64{"8bit": 1.3, "4bit": 1.25}[loadIn]),
 		how:      func(job Job, after Setup) How { return howQuantize(job, after, loadIn) },
 	}
 }
 
-// howQuantize writes the loading, and the adapters where the job has none: packed weights cannot be trained.
+// howQuantize writes the loading, and the adapters where the job has none: packed weights cannot be
+// trained.
 func howQuantize(job Job, after Setup, loadIn string) How {
 	option := "load_in_" + loadIn
 	kind := map[string]string{"8bit": "lora", "4bit": "qlora"}[loadIn]
 	code := lines("from transformers import BitsAndBytesConfig",
 		"model = AutoModelForCausalLM.from_pretrained(name, quantization_config=BitsAndBytesConfig("+option+"=True))")
 	args := map[Trainer]string{
-		Transformers: "--" + option + "   # a flag of scripts built on TRL, else quantization_config=BitsAndBytesConfig(" + option + "=True) in from_pretrained",
-		Axolotl:      option + ": true\nadapter: " + kind,
-		VLLM:         map[string]string{"8bit": "--quantization fp8", "4bit": "--quantization bitsandbytes"}[loadIn],
+		Transformers: "--" + option +
+			"   # a flag of scripts built on TRL, else quantization_config=BitsAndBytesConfig(" +
+			option + "=True) in from_pretrained",
+		Axolotl: option + ": true\nadapter: " + kind,
+		VLLM: map[string]string{"8bit": "--quantization fp8",
+			"4bit": "--quantization bitsandbytes"}[loadIn],
 	}
 	if !job.Inference && (job.Setup == nil || job.Setup.LoRARank == 0) {
 		rank := loraRank(after)
@@ -118,7 +125,8 @@ func smallerModels() []*Remedy {
 		Consent:     "model",
 		Walls:       onDevice,
 		Training:    true,
-		code: map[Framework]string{PyTorch: lines("with torch.inference_mode():", "    target = teacher(x).logits",
+		code: map[Framework]string{PyTorch: lines("with torch.inference_mode():",
+			"    target = teacher(x).logits",
 			"loss = F.kl_div(student(x).logits.log_softmax(-1), target.softmax(-1), reduction='batchmean')")},
 	}}
 }

@@ -10,7 +10,8 @@ const noBitsandbytes = "bitsandbytes was not available on the card we measure on
 
 // optimizers: smaller optimizer state, or state that lives elsewhere.
 func optimizers() []*Remedy {
-	return []*Remedy{optimizerFused(), optimizerOffload(), optimizerPaged(), optimizer8Bit(), optimizerAdafactor()}
+	return []*Remedy{optimizerFused(), optimizerOffload(), optimizerPaged(), optimizer8Bit(),
+		optimizerAdafactor()}
 }
 
 func optimizerFused() *Remedy {
@@ -23,7 +24,10 @@ func optimizerFused() *Remedy {
 		Frameworks:  torch,
 		Training:    true,
 		Levels:      []Level{LevelArgs, LevelProcess},
-		on:          func(s Setup) bool { return s.Optimizer == "adamw_fused" || s.Optimizer == "adam_fused" },
+		on: func(s Setup) bool {
+			return s.Optimizer == "adamw_fused" ||
+				s.Optimizer == "adam_fused"
+		},
 		rewrite: func(s Setup) (Setup, bool) {
 			ok := s.Adam()
 			s.Optimizer = "adamw_fused"
@@ -31,7 +35,8 @@ func optimizerFused() *Remedy {
 		},
 		slowdown: constant(0.97),
 		args: map[Trainer]string{
-			Transformers: "--optim adamw_torch_fused", Axolotl: "optimizer: adamw_torch_fused", Torchtune: "optimizer.fused=True",
+			Transformers: "--optim adamw_torch_fused", Axolotl: "optimizer: adamw_torch_fused",
+			Torchtune: "optimizer.fused=True",
 			DeepSpeed: `"optimizer": {"type": "AdamW"}   # DeepSpeed's own fused kernel`,
 		},
 		code: map[Framework]string{PyTorch: "optimizer = torch.optim.AdamW(model.parameters(), lr=lr, fused=True)"},
@@ -79,14 +84,18 @@ func optimizerPaged() *Remedy {
 		Frameworks:  torch,
 		Training:    true,
 		Unvalidated: noBitsandbytes,
-		on:          func(s Setup) bool { return s.Optimizer == "paged_adamw" || s.Optimizer == "paged_adamw8bit" },
+		on: func(s Setup) bool {
+			return s.Optimizer == "paged_adamw" ||
+				s.Optimizer == "paged_adamw8bit"
+		},
 		rewrite: func(s Setup) (Setup, bool) {
 			ok := s.Adam()
 			s.Optimizer = "paged_adamw"
 			return s, ok
 		},
 		slowdown: constant(1.2),
-		args:     map[Trainer]string{Transformers: "--optim paged_adamw_32bit", Axolotl: "optimizer: paged_adamw_32bit"},
+		args: map[Trainer]string{Transformers: "--optim paged_adamw_32bit",
+			Axolotl: "optimizer: paged_adamw_32bit"},
 		code: map[Framework]string{PyTorch: lines("import bitsandbytes as bnb",
 			"optimizer = bnb.optim.PagedAdamW(model.parameters(), lr=lr)")},
 	}
@@ -103,15 +112,20 @@ func optimizer8Bit() *Remedy {
 		Frameworks:  torch,
 		Training:    true,
 		Unvalidated: noBitsandbytes,
-		on:          func(s Setup) bool { return s.Optimizer == "adam8bit" || s.Optimizer == "paged_adamw8bit" },
+		on: func(s Setup) bool {
+			return s.Optimizer == "adam8bit" ||
+				s.Optimizer == "paged_adamw8bit"
+		},
 		rewrite: func(s Setup) (Setup, bool) {
 			ok := s.Adam()
 			s.Optimizer = "adam8bit"
 			return s, ok
 		},
 		timeline: func(t *event.Timeline) (*event.Timeline, bool) {
-			// two moments: one byte a value and a four-byte scale per block of 256, against four bytes a value
-			return scaleBlocks(t, map[event.Category]float64{event.CategoryOptimizer: (1 + 4.0/256) / 4})
+			// two moments: one byte a value and a four-byte scale per block of 256, against four
+			// bytes a value
+			return scaleBlocks(t, map[event.Category]float64{event.CategoryOptimizer: (1 +
+				4.0/256) / 4})
 		},
 		args: map[Trainer]string{
 			Transformers: "--optim adamw_bnb_8bit", Axolotl: "optimizer: adamw_bnb_8bit",
@@ -139,7 +153,8 @@ func optimizerAdafactor() *Remedy {
 		},
 		slowdown: constant(1.2), // 113 against 89 samples/s in transformers#14744
 		args: map[Trainer]string{
-			Transformers: "--optim adafactor", Axolotl: "optimizer: adafactor", Torchtune: "optimizer=torch.optim.Adafactor",
+			Transformers: "--optim adafactor", Axolotl: "optimizer: adafactor",
+			Torchtune: "optimizer=torch.optim.Adafactor",
 		},
 		code: map[Framework]string{
 			PyTorch:    "optimizer = torch.optim.Adafactor(model.parameters(), lr=1e-2)",

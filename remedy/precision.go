@@ -19,7 +19,8 @@ func precisions() []*Remedy {
 		Levels:      []Level{LevelArgs, LevelProcess},
 		on:          func(s Setup) bool { return s.Precision != "" && s.Precision != "fp32" },
 		rewrite:     func(s Setup) (Setup, bool) { s.Precision = "amp_bf16"; return s, true },
-		slowdown:    constant(0.6), // tensor cores: from 2x faster on matrix-bound models to nothing on small ones
+		// tensor cores: from 2x faster on matrix-bound models to nothing on small ones
+		slowdown: constant(0.6),
 		args: map[Trainer]string{
 			Transformers: "--bf16 True   # --fp16 True on cards before Ampere",
 			Accelerate:   "accelerate launch --mixed_precision bf16",
@@ -30,7 +31,8 @@ func precisions() []*Remedy {
 			Keras:        "keras.config.set_dtype_policy('mixed_bfloat16')",
 		},
 		code: map[Framework]string{
-			PyTorch: lines("with torch.autocast('cuda', dtype=torch.bfloat16):", "    loss = loss_fn(model(x), y)",
+			PyTorch: lines("with torch.autocast('cuda', dtype=torch.bfloat16):",
+				"    loss = loss_fn(model(x), y)",
 				"loss.backward()        # float16 needs torch.amp.GradScaler around this and the step"),
 			TensorFlow: "tf.keras.mixed_precision.set_global_policy('mixed_bfloat16')   # before the model is built",
 			JAX:        "logits = model.apply(jax.tree.map(lambda p: p.astype(jnp.bfloat16), params), x)",
@@ -50,7 +52,8 @@ func checkpoints() []*Remedy {
 		Levels:      []Level{LevelArgs, LevelProcess},
 		on:          func(s Setup) bool { return s.Checkpointing },
 		rewrite:     func(s Setup) (Setup, bool) { s.Checkpointing = true; return s, true },
-		slowdown:    constant(1.33), // one more forward pass: 8 instead of 6 operations per parameter and token
+		// one more forward pass: 8 instead of 6 operations per parameter and token
+		slowdown: constant(1.33),
 		args: map[Trainer]string{
 			Transformers: "--gradient_checkpointing True --gradient_checkpointing_kwargs '{\"use_reentrant\": false}'",
 			Accelerate:   "model.gradient_checkpointing_enable()   # before accelerator.prepare",
@@ -60,7 +63,8 @@ func checkpoints() []*Remedy {
 			Axolotl:      "gradient_checkpointing: true",
 		},
 		code: map[Framework]string{
-			PyTorch: lines("from torch.utils.checkpoint import checkpoint", "for block in self.blocks:",
+			PyTorch: lines("from torch.utils.checkpoint import checkpoint",
+				"for block in self.blocks:",
 				"    x = checkpoint(block, x, use_reentrant=False)"),
 			TensorFlow: "block = tf.recompute_grad(block)",
 			JAX:        "block = jax.checkpoint(block)",
@@ -79,13 +83,15 @@ func checkpoints() []*Remedy {
 			s.Offload = slices.Concat(s.Offload, []string{"activations"})
 			return s, true
 		},
-		slowdown: constant(1.5), // bound by the bus unless each layer computes longer than it copies
+		// bound by the bus unless each layer computes longer than it copies
+		slowdown: constant(1.5),
 		args: map[Trainer]string{
 			Torchtune: "enable_activation_offloading=True",
 			Axolotl:   "gradient_checkpointing: offload",
 		},
 		code: map[Framework]string{
-			PyTorch: lines("with torch.autograd.graph.save_on_cpu(pin_memory=True):", "    loss = loss_fn(model(x), y)", "loss.backward()"),
+			PyTorch: lines("with torch.autograd.graph.save_on_cpu(pin_memory=True):",
+				"    loss = loss_fn(model(x), y)", "loss.backward()"),
 		},
 	}}
 }

@@ -8,7 +8,8 @@ import (
 	"memroom/event"
 )
 
-// ID names a remedy on the command line, in records and to the probe. The set is closed and never renamed.
+// ID names a remedy on the command line, in records and to the probe. The set is closed and never
+// renamed.
 type ID string
 
 // Every remedy there is.
@@ -59,8 +60,9 @@ const (
 // Equivalence says what a remedy does to the results of training.
 type Equivalence string
 
-// Exact keeps the mathematics (floating-point rounding may differ), Expected keeps it in expectation (random numbers
-// such as dropout masks are drawn in another order), Changes does not keep it and needs the user's consent.
+// Exact keeps the mathematics (floating-point rounding may differ), Expected keeps it in
+// expectation (random numbers such as dropout masks are drawn in another order), Changes does not
+// keep it and needs the user's consent.
 const (
 	Exact    Equivalence = "exact"
 	Expected Equivalence = "expected"
@@ -145,24 +147,30 @@ type Remedy struct {
 	Levels      []Level       // how --fit applies it; empty: it cannot
 	Unvalidated string        // why its effect has not been checked on real hardware; empty when it has
 
-	on       func(Setup) bool                              // already in effect in this setup
-	rewrite  func(Setup) (Setup, bool)                     // the setup with the remedy, false if it has no place in it
+	on func(Setup) bool // already in effect in this setup
+	// the setup with the remedy, false if it has no place in it
+	rewrite  func(Setup) (Setup, bool)
 	timeline func(*event.Timeline) (*event.Timeline, bool) // the recorded timeline with the remedy
 	conf     func(string) string                           // the allocator string with the remedy
-	slowdown func(before Setup) float64                    // time of a step after / before; 1 is free
-	needs    func(Job) string                              // a reason why it does not apply, empty if it does
-	how      func(job Job, after Setup) How                // the whole answer, for remedies whose words depend on numbers
-	titles   map[Framework]string                          // where another framework's words differ from Title
-	env      map[Framework]string                          // else: these tables
-	args     map[Trainer]string                            //
-	code     map[Framework]string                          //
+	// time of a step after / before; 1 is free
+	slowdown func(before Setup) float64
+	// a reason why it does not apply, empty if it does
+	needs func(Job) string
+	// the whole answer, for remedies whose words depend on numbers
+	how    func(job Job, after Setup) How
+	titles map[Framework]string // where another framework's words differ from Title
+	env    map[Framework]string // else: these tables
+	args   map[Trainer]string   //
+	code   map[Framework]string //
 }
 
-// Catalogue gives every remedy, those that keep the mathematics first. The caller must not change what it points at.
+// Catalogue gives every remedy, those that keep the mathematics first. The caller must not change
+// what it points at.
 func Catalogue() []*Remedy { return slices.Clone(all) }
 
 var all = gather(
-	batching(), allocators(), memoryLeaks(), attentions(), losses(), gradients(), checkpoints(), optimizers(), sharding(),
+	batching(), allocators(), memoryLeaks(), attentions(), losses(), gradients(), checkpoints(),
+	optimizers(), sharding(),
 	precisions(), inputs(), quantized(), smallerModels(), tensorflows(), data(), limits(),
 )
 
@@ -181,8 +189,9 @@ func Find(id ID) (*Remedy, bool) {
 // IsOn reports whether the setup has the remedy already.
 func (r *Remedy) IsOn(s Setup) bool { return r.on != nil && r.on(s) }
 
-// Rewrite gives the setup with the remedy applied, one notch of it where it comes in notches (the batch is halved, not
-// reduced to one). It is false where the remedy is on already or says nothing about such a setup.
+// Rewrite gives the setup with the remedy applied, one notch of it where it comes in notches (the
+// batch is halved, not reduced to one). It is false where the remedy is on already or says nothing
+// about such a setup.
 func (r *Remedy) Rewrite(s Setup) (Setup, bool) {
 	if r.IsOn(s) {
 		return s, false
@@ -198,8 +207,8 @@ func (r *Remedy) Rewrite(s Setup) (Setup, bool) {
 	return r.rewrite(s.clone())
 }
 
-// RewriteConf gives the allocator string with the remedy; the user's own keys stay as they are. It is false for remedies
-// that are no allocator settings.
+// RewriteConf gives the allocator string with the remedy; the user's own keys stay as they are. It
+// is false for remedies that are no allocator settings.
 func (r *Remedy) RewriteConf(conf string) (string, bool) {
 	if r.conf == nil {
 		return conf, false
@@ -208,8 +217,9 @@ func (r *Remedy) RewriteConf(conf string) (string, bool) {
 	return after, after != conf
 }
 
-// RewriteTimeline gives a copy of a recorded timeline as it would have been with the remedy. It is false where the
-// timeline does not say enough: most rewrites need blocks that are tagged by category.
+// RewriteTimeline gives a copy of a recorded timeline as it would have been with the remedy. It is
+// false where the timeline does not say enough: most rewrites need blocks that are tagged by
+// category.
 func (r *Remedy) RewriteTimeline(t *event.Timeline) (*event.Timeline, bool) {
 	if r.timeline == nil {
 		return nil, false
@@ -217,8 +227,8 @@ func (r *Remedy) RewriteTimeline(t *event.Timeline) (*event.Timeline, bool) {
 	return r.timeline(t)
 }
 
-// Slowdown is the time of a step after the remedy over the time before it, as far as it can be said without running:
-// 1 is free, below 1 is faster. A zero Setup gives the usual figure.
+// Slowdown is the time of a step after the remedy over the time before it, as far as it can be said
+// without running: 1 is free, below 1 is faster. A zero Setup gives the usual figure.
 func (r *Remedy) Slowdown(before Setup) float64 {
 	if r.slowdown == nil {
 		return 1
@@ -231,7 +241,8 @@ func (r *Remedy) Applies(job Job) string {
 	switch {
 	case job.Where != "" && job.Where != event.WhereUnknown && !slices.Contains(r.Walls, job.Where):
 		return "it does not relieve this kind of memory"
-	case job.Framework != "" && len(r.Frameworks) > 0 && !slices.Contains(r.Frameworks, job.Framework):
+	case job.Framework != "" && len(r.Frameworks) > 0 && !slices.Contains(r.Frameworks,
+		job.Framework):
 		return "it belongs to another framework"
 	case r.Training && job.Inference:
 		return "nothing is trained here"
@@ -250,7 +261,8 @@ func (r *Remedy) Applies(job Job) string {
 	return ""
 }
 
-// TitleFor is the title in the words of the job's framework, with the number of pieces where that is known.
+// TitleFor is the title in the words of the job's framework, with the number of pieces where that
+// is known.
 func (r *Remedy) TitleFor(job Job) string {
 	if r.ID == MicroBatch && job.Pieces > 1 {
 		return fmt.Sprintf("a %d times smaller micro-batch, gradients accumulated over %d times as many", job.Pieces, job.Pieces)
@@ -282,10 +294,12 @@ func (r *Remedy) HowTo(job Job) How {
 	} else {
 		how = r.fromTables(job)
 	}
-	if how.Fit == "" && len(r.Levels) > 0 && job.Framework != JAX { // --fit reaches into PyTorch and TensorFlow only
+	// --fit reaches into PyTorch and TensorFlow only
+	if how.Fit == "" && len(r.Levels) > 0 && job.Framework != JAX {
 		how.Fit = "memroom run --fit --remedy " + string(r.ID) + " -- YOUR COMMAND"
 		if r.Consent != "" {
-			how.Fit = "memroom run --fit --allow " + r.Consent + " --remedy " + string(r.ID) + " -- YOUR COMMAND"
+			how.Fit = "memroom run --fit --allow " + r.Consent + " --remedy " + string(r.ID) +
+				" -- YOUR COMMAND"
 		}
 	}
 	return how
@@ -315,7 +329,8 @@ func lines(s ...string) string { return strings.Join(s, "\n") }
 
 var (
 	onDevice = []event.Where{event.WhereGPU, event.WhereMPS}
-	anywhere = []event.Where{event.WhereGPU, event.WhereMPS, event.WhereHost, event.WhereCgroup} // a CPU trains too
+	// a CPU trains too
+	anywhere = []event.Where{event.WhereGPU, event.WhereMPS, event.WhereHost, event.WhereCgroup}
 	onHost   = []event.Where{event.WhereHost, event.WhereCgroup}
 	torch    = []Framework{PyTorch}
 )

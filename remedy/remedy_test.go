@@ -10,7 +10,8 @@ import (
 	"memroom/event"
 )
 
-// everyID is written out a second time on purpose: the names are a contract with records, the probe and users' scripts.
+// everyID is written out a second time on purpose: the names are a contract with records, the probe
+// and users' scripts.
 const everyID = `micro_batch mixed_precision checkpointing activation_offload optimizer_fused optimizer_8bit
 optimizer_adafactor optimizer_paged optimizer_offload set_to_none quantize_8bit quantize_4bit lora prune distill
 shorter_sequence smaller_image attention chunked_loss expandable_segments max_split_size roundup gc_threshold empty_cache
@@ -77,7 +78,8 @@ func jobsFor(r *Remedy) []Job {
 }
 
 func TestRewriteTurnsItOnOnce(t *testing.T) {
-	start := Setup{Batch: 8, Seq: 512, Precision: "fp32", Optimizer: "adamw", Attention: "eager", KeepGrads: true, Ranks: 2, Workers: 8, PinMemory: true}
+	start := Setup{Batch: 8, Seq: 512, Precision: "fp32", Optimizer: "adamw", Attention: "eager",
+		KeepGrads: true, Ranks: 2, Workers: 8, PinMemory: true}
 	rewritten := 0
 	for _, r := range Catalogue() {
 		before := start.clone()
@@ -96,7 +98,8 @@ func TestRewriteTurnsItOnOnce(t *testing.T) {
 			t.Errorf("%s is not on after its own rewrite: %+v", r.ID, after)
 		}
 		if r.ID != ShorterSequence && after.EffectiveBatch() != start.EffectiveBatch() {
-			t.Errorf("%s changes the effective batch from %d to %d", r.ID, start.EffectiveBatch(), after.EffectiveBatch())
+			t.Errorf("%s changes the effective batch from %d to %d", r.ID, start.EffectiveBatch(),
+				after.EffectiveBatch())
 		}
 		if r.IsOn(after) && r.Applies(Job{Setup: &after}) == "" {
 			t.Errorf("%s is offered where it is on", r.ID)
@@ -123,7 +126,8 @@ func TestMicroBatchKeepsTheEffectiveBatch(t *testing.T) {
 	if _, ok := r.Rewrite(s); ok {
 		t.Error("a batch of one was halved")
 	}
-	how := r.HowTo(Job{Framework: PyTorch, Trainer: Transformers, Setup: &Setup{Batch: 16, Accumulate: 2}})
+	how := r.HowTo(Job{Framework: PyTorch, Trainer: Transformers,
+		Setup: &Setup{Batch: 16, Accumulate: 2}})
 	if want := "--per_device_train_batch_size 8 --gradient_accumulation_steps 4"; how.Args != want {
 		t.Errorf("arguments %q, want %q", how.Args, want)
 	}
@@ -145,14 +149,17 @@ func TestAllocatorStringKeepsTheUsersKeys(t *testing.T) {
 
 func TestOldTorchIsNotOfferedWhatItDoesNotKnow(t *testing.T) {
 	r, _ := Find(ExpandableSegments)
-	for version, offered := range map[string]bool{"1.13": false, "2.0": false, "2.1": true, "2.11.0+cu130": true, "": true} {
-		if got := r.Applies(Job{Where: event.WhereGPU, Framework: PyTorch, Torch: version}) == ""; got != offered {
+	for version, offered := range map[string]bool{"1.13": false, "2.0": false, "2.1": true,
+		"2.11.0+cu130": true, "": true} {
+		if got := r.Applies(Job{Where: event.WhereGPU, Framework: PyTorch,
+			Torch: version}) == ""; got != offered {
 			t.Errorf("torch %q: offered %v, want %v", version, got, offered)
 		}
 	}
 }
 
-// TestWhatFitClaimsTheProbeDoes: a remedy that says how --fit applies it stands in one of the probe's tables.
+// TestWhatFitClaimsTheProbeDoes: a remedy that says how --fit applies it stands in one of the
+// probe's tables.
 func TestWhatFitClaimsTheProbeDoes(t *testing.T) {
 	var tables string
 	for _, name := range []string{"settings.py", filepath.Join("fit", "registry.py")} {
@@ -186,25 +193,31 @@ func TestRaisedLimitIsLarger(t *testing.T) {
 
 func TestTimelineRewrites(t *testing.T) {
 	timeline := &event.Timeline{
-		Tags: []event.Tag{{}, {Category: event.CategoryOptimizer}, {Category: event.CategoryActivations}},
-		Ops: []event.Op{{ID: 1, Size: 4096, Tag: 1}, {ID: 2, Size: 1000, Tag: 2}, {ID: 2, Kind: event.OpFree},
+		Tags: []event.Tag{{}, {Category: event.CategoryOptimizer},
+			{Category: event.CategoryActivations}},
+		Ops: []event.Op{{ID: 1, Size: 4096, Tag: 1}, {ID: 2, Size: 1000, Tag: 2},
+			{ID: 2, Kind: event.OpFree},
 			{ID: 3, Size: 77}, {ID: 1, Kind: event.OpFree}},
 		Marks: []event.Mark{{At: 1, Step: 1}, {At: 3, Step: 2}},
 	}
 	offload, _ := Find(OptimizerOffload)
 	after, ok := offload.RewriteTimeline(timeline)
-	if !ok || len(after.Ops) != 3 || after.Marks[0].At != 0 || after.Marks[1].At != 2 || after.Ops[2].Size != 77 {
+	if !ok || len(after.Ops) != 3 || after.Marks[0].At != 0 || after.Marks[1].At != 2 ||
+		after.Ops[2].Size != 77 {
 		t.Errorf("without optimizer state: %+v, %v", after, ok)
 	}
 	batch, _ := Find(MicroBatch)
-	if after, ok = batch.RewriteTimeline(timeline); !ok || after.Ops[1].Size != 500 || after.Ops[0].Size != 4096 || timeline.Ops[1].Size != 1000 {
+	if after, ok = batch.RewriteTimeline(timeline); !ok || after.Ops[1].Size != 500 ||
+		after.Ops[0].Size != 4096 || timeline.Ops[1].Size != 1000 {
 		t.Errorf("half the batch: %+v, %v", after, ok)
 	}
-	if _, ok = batch.RewriteTimeline(&event.Timeline{Ops: timeline.Ops[3:4], Tags: timeline.Tags[:1]}); ok {
+	if _, ok = batch.RewriteTimeline(&event.Timeline{Ops: timeline.Ops[3:4],
+		Tags: timeline.Tags[:1]}); ok {
 		t.Error("an untagged timeline was rewritten")
 	}
 	empty, _ := Find(EmptyCache)
-	if after, ok = empty.RewriteTimeline(timeline); !ok || len(after.Ops) != 7 || after.Ops[1].Kind != event.OpEmptyCache || after.Ops[4].Kind != event.OpEmptyCache {
+	if after, ok = empty.RewriteTimeline(timeline); !ok || len(after.Ops) != 7 ||
+		after.Ops[1].Kind != event.OpEmptyCache || after.Ops[4].Kind != event.OpEmptyCache {
 		t.Errorf("with an emptied cache: %+v, %v", after, ok)
 	}
 }

@@ -5,10 +5,11 @@ import (
 	"strings"
 )
 
-// Setup is how a training job is configured, in the words of `memroom plan`'s flags. Zero values mean the framework's
-// default. Precision is fp32, amp_bf16, amp_fp16 or bf16; Optimizer adamw, adamw_fused, adamw_loop, sgd, sgdm, rmsprop,
-// adafactor, adam8bit, paged_adamw, lion, ...; Attention sdpa, eager or flash; LoadIn 8bit or 4bit; Shard ddp, fsdp,
-// zero1, zero2 or zero3; Offload holds "optimizer" and "activations".
+// Setup is how a training job is configured, in the words of `memroom plan`'s flags. Zero values
+// mean the framework's default. Precision is fp32, amp_bf16, amp_fp16 or bf16; Optimizer adamw,
+// adamw_fused, adamw_loop, sgd, sgdm, rmsprop, adafactor, adam8bit, paged_adamw, lion, ...;
+// Attention sdpa, eager or flash; LoadIn 8bit or 4bit; Shard ddp, fsdp, zero1, zero2 or zero3;
+// Offload holds "optimizer" and "activations".
 type Setup struct {
 	Batch         int      `json:"batch,omitempty"` // micro-batch of one rank
 	Seq           int      `json:"seq,omitempty"`
@@ -43,8 +44,8 @@ func (s Setup) EffectiveBatch() int { return s.Batch * max(1, s.Accumulate) * ma
 // Offloads reports whether this kind of state lives in host memory.
 func (s Setup) Offloads(what string) bool { return slices.Contains(s.Offload, what) }
 
-// Adam reports whether the optimizer keeps two moments per parameter in full precision. The empty name is AdamW, plan's
-// default.
+// Adam reports whether the optimizer keeps two moments per parameter in full precision. The empty
+// name is AdamW, plan's default.
 func (s Setup) Adam() bool {
 	switch s.Optimizer {
 	case "", "adam", "adamw", "adamw_fused", "adamw_loop", "adam_fused", "adam_loop":
@@ -81,7 +82,8 @@ func confWith(conf, key, value string) string {
 	return conf + "," + key + ":" + value
 }
 
-// splitConf cuts an allocator string at the commas outside brackets (roundup_power2_divisions takes a list).
+// splitConf cuts an allocator string at the commas outside brackets (roundup_power2_divisions takes
+// a list).
 func splitConf(conf string) []string {
 	depth, start := 0, 0
 	var parts []string

@@ -37,8 +37,9 @@ func sharding() []*Remedy {
 		rewrite:     func(s Setup) (Setup, bool) { s.Shard = "fsdp"; return s, s.Ranks > 1 },
 		slowdown:    constant(1.2), // three times the parameters on the wire instead of two
 		args: map[Trainer]string{
-			Transformers: "--fsdp 'full_shard auto_wrap'", Accelerate: "accelerate launch --use_fsdp --fsdp_version 2",
-			Lightning: "--trainer.strategy=fsdp",
+			Transformers: "--fsdp 'full_shard auto_wrap'",
+			Accelerate:   "accelerate launch --use_fsdp --fsdp_version 2",
+			Lightning:    "--trainer.strategy=fsdp",
 		},
 		code: map[Framework]string{PyTorch: lines("from torch.distributed.fsdp import fully_shard",
 			"for block in model.layers: fully_shard(block)", "fully_shard(model)")},
@@ -51,14 +52,18 @@ func sharding() []*Remedy {
 		Frameworks:  torch,
 		Training:    true,
 		Unvalidated: oneCard,
-		on:          func(s Setup) bool { return s.Shard == "zero2" || s.Shard == "zero3" || s.Shard == "fsdp" },
-		needs:       needsRanks,
-		rewrite:     func(s Setup) (Setup, bool) { s.Shard = "zero2"; return s, s.Ranks > 1 },
-		slowdown:    constant(1.05),
+		on: func(s Setup) bool {
+			return s.Shard == "zero2" || s.Shard == "zero3" ||
+				s.Shard == "fsdp"
+		},
+		needs:    needsRanks,
+		rewrite:  func(s Setup) (Setup, bool) { s.Shard = "zero2"; return s, s.Ranks > 1 },
+		slowdown: constant(1.05),
 		args: map[Trainer]string{
 			Transformers: `--deepspeed ds.json   # {"zero_optimization": {"stage": 2}}`,
-			Accelerate:   "accelerate launch --use_deepspeed --zero_stage 2", Lightning: "--trainer.strategy=deepspeed_stage_2",
-			DeepSpeed: `"zero_optimization": {"stage": 2}   # 3 shards the weights too`,
+			Accelerate:   "accelerate launch --use_deepspeed --zero_stage 2",
+			Lightning:    "--trainer.strategy=deepspeed_stage_2",
+			DeepSpeed:    `"zero_optimization": {"stage": 2}   # 3 shards the weights too`,
 		},
 		code: map[Framework]string{PyTorch: lines("from torch.distributed.optim import ZeroRedundancyOptimizer",
 			"optimizer = ZeroRedundancyOptimizer(model.parameters(), torch.optim.AdamW, lr=lr)")},

@@ -32,7 +32,8 @@ func tensorflows() []*Remedy {
 		Levels:      []Level{LevelEnv},
 		Unvalidated: noTFCard,
 		slowdown:    constant(1.02),
-		env:         map[Framework]string{TensorFlow: "TF_GPU_ALLOCATOR=cuda_malloc_async", JAX: "XLA_PYTHON_CLIENT_ALLOCATOR=cuda_async"},
+		env: map[Framework]string{TensorFlow: "TF_GPU_ALLOCATOR=cuda_malloc_async",
+			JAX: "XLA_PYTHON_CLIENT_ALLOCATOR=cuda_async"},
 	}, {
 		ID:          TFDataBudget,
 		Title:       "give tf.data a budget of host memory",
@@ -41,7 +42,8 @@ func tensorflows() []*Remedy {
 		Walls:       onHost,
 		Frameworks:  []Framework{TensorFlow},
 		slowdown:    constant(1.05),
-		code: map[Framework]string{TensorFlow: lines("options = tf.data.Options()", "options.autotune.ram_budget = 2 << 30",
+		code: map[Framework]string{TensorFlow: lines("options = tf.data.Options()",
+			"options.autotune.ram_budget = 2 << 30",
 			"dataset = dataset.with_options(options)")},
 	}}
 }

@@ -6,11 +6,12 @@ import (
 	"memroom/event"
 )
 
-// scaleBlocks gives a copy of the timeline in which the blocks of the categories named in factors have another size; a
-// factor of 0 removes them, release included. It is false when the timeline has no such block: an untagged recording
-// cannot be rewritten.
+// scaleBlocks gives a copy of the timeline in which the blocks of the categories named in factors
+// have another size; a factor of 0 removes them, release included. It is false when the timeline
+// has no such block: an untagged recording cannot be rewritten.
 func scaleBlocks(t *event.Timeline, factors map[event.Category]float64) (*event.Timeline, bool) {
-	after := &event.Timeline{Tags: t.Tags, Ops: make([]event.Op, 0, len(t.Ops)), Marks: slices.Clone(t.Marks)}
+	after := &event.Timeline{Tags: t.Tags, Ops: make([]event.Op, 0, len(t.Ops)),
+		Marks: slices.Clone(t.Marks)}
 	gone := map[int32]bool{}
 	found, mark := false, 0
 	for i, op := range t.Ops {
@@ -35,10 +36,11 @@ func scaleBlocks(t *event.Timeline, factors map[event.Category]float64) (*event.
 	return after, found
 }
 
-// emptyAtSteps gives a copy of the timeline with empty_cache() at the beginning of every step, false where steps are not
-// marked.
+// emptyAtSteps gives a copy of the timeline with empty_cache() at the beginning of every step,
+// false where steps are not marked.
 func emptyAtSteps(t *event.Timeline) (*event.Timeline, bool) {
-	after := &event.Timeline{Tags: t.Tags, Ops: make([]event.Op, 0, len(t.Ops)+len(t.Marks)), Marks: slices.Clone(t.Marks)}
+	after := &event.Timeline{Tags: t.Tags, Ops: make([]event.Op, 0, len(t.Ops)+len(t.Marks)),
+		Marks: slices.Clone(t.Marks)}
 	step, mark, added := 0, 0, false
 	for i := 0; i <= len(t.Ops); i++ {
 		for ; mark < len(t.Marks) && t.Marks[mark].At <= i; mark++ {

@@ -5,7 +5,8 @@ import (
 	"strings"
 )
 
-// atLeast compares dotted versions by their first two numbers. An unknown version is not known to be at least anything.
+// atLeast compares dotted versions by their first two numbers. An unknown version is not known to
+// be at least anything.
 func atLeast(version, floor string) bool {
 	have, ok := majorMinor(version)
 	want, _ := majorMinor(floor)

@@ -8,7 +8,8 @@ import (
 	"memroom/remedy"
 )
 
-// ExplainText writes an explanation for people: the sentence, the sum, why we think so, and what to type.
+// ExplainText writes an explanation for people: the sentence, the sum, why we think so, and what to
+// type.
 func ExplainText(t *Text, x *diagnose.Explanation) {
 	t.linef("%s", t.paint("1", x.Verdict))
 	if x.Frame != nil {
@@ -28,9 +29,12 @@ func ExplainText(t *Text, x *diagnose.Explanation) {
 	t.heading("Why we think so")
 	switch {
 	case x.Cause != diagnose.CauseUnknown:
-		t.linef("  cause: %s%s (confidence %.0f %%)", x.Cause, inBrackets(x.Detail), 100*x.Confidence)
-	case x.IsOOM: // that memory ran out and what filled it are two questions; only the second is open
-		t.linef("  memory ran out: certain to %.0f %%; what filled it is not known", 100*x.Certainty)
+		t.linef("  cause: %s%s (confidence %.0f %%)", x.Cause, inBrackets(x.Detail),
+			100*x.Confidence)
+	// that memory ran out and what filled it are two questions; only the second is open
+	case x.IsOOM:
+		t.linef("  memory ran out: certain to %.0f %%; what filled it is not known",
+			100*x.Certainty)
 	}
 	for _, e := range x.Evidence {
 		t.linef("  - %s", cleanText(e))
@@ -78,19 +82,23 @@ func explainRemedies(t *Text, x *diagnose.Explanation) {
 		if a.Unvalidated != "" {
 			t.linef("     not validated: %s", a.Unvalidated)
 		}
-		for _, way := range []struct{ name, text string }{{"environment", a.How.Env}, {"arguments", a.How.Args}, {"code", a.How.Code}, {"or", a.How.Fit}} {
+		for _, way := range []struct{ name, text string }{{"environment", a.How.Env},
+			{"arguments", a.How.Args}, {"code", a.How.Code}, {"or", a.How.Fit}} {
 			if way.text != "" {
-				t.linef("     %-11s  %s", way.name, strings.ReplaceAll(way.text, "\n", "\n"+strings.Repeat(" ", 18)))
+				t.linef("     %-11s  %s", way.name, strings.ReplaceAll(way.text, "\n",
+					"\n"+strings.Repeat(" ", 18)))
 			}
 		}
 	}
 }
 
 var meaning = map[remedy.Equivalence]string{
-	remedy.Exact: "same mathematics", remedy.Expected: "same in expectation", remedy.Changes: "changes the mathematics",
+	remedy.Exact: "same mathematics", remedy.Expected: "same in expectation",
+	remedy.Changes: "changes the mathematics",
 }
 
-// savings is empty where the bytes are unknown; a note at the end says once what would make them known.
+// savings is empty where the bytes are unknown; a note at the end says once what would make them
+// known.
 func savings(a diagnose.Advice) string {
 	switch {
 	case a.SavesLow == nil || a.SavesHigh == nil:

@@ -12,8 +12,9 @@ import (
 	"memroom/remedy/fit"
 )
 
-// Fit prints what `run --fit` did: each attempt with what it was given and what came of it, then the equivalence, what
-// the remedies predicted and what was measured, and the edits that would make them permanent.
+// Fit prints what `run --fit` did: each attempt with what it was given and what came of it, then
+// the equivalence, what the remedies predicted and what was measured, and the edits that would make
+// them permanent.
 func Fit(w io.Writer, r fit.Record) {
 	say := func(format string, args ...any) { fmt.Fprintf(w, "memroom: "+format+"\n", args...) }
 	for i, t := range r.Attempts {
@@ -39,14 +40,17 @@ func Fit(w io.Writer, r fit.Record) {
 	}
 }
 
-// saidLines are what the remedies said of an attempt, each once: one that is made of two remedies is said by both.
+// saidLines are what the remedies said of an attempt, each once: one that is made of two remedies
+// is said by both.
 func saidLines(t fit.Tried) []string {
 	var lines []string
 	for _, s := range t.Said {
-		if s.Kind == "note" && (s.Needs == 0 || t.OutOf == "") { // a forecast that did not come true is no news
+		// a forecast that did not come true is no news
+		if s.Kind == "note" && (s.Needs == 0 || t.OutOf == "") {
 			continue
 		}
-		if line := fmt.Sprintf("%s: %s%s", s.Kind, s.Text, predictedWords(s, t)); !slices.Contains(lines, line) {
+		if line := fmt.Sprintf("%s: %s%s", s.Kind, s.Text, predictedWords(s,
+			t)); !slices.Contains(lines, line) {
 			lines = append(lines, line)
 		}
 	}
@@ -90,7 +94,8 @@ func triedLine(t fit.Tried) string {
 	case t.OutOf != "":
 		line += fmt.Sprintf(": out of %s memory", whereWords(t.OutOf))
 		if t.Requested > 0 {
-			line += fmt.Sprintf(" (%s more were asked for at %s%s)", t.Requested, cmp.Or(t.Held, t.Allocated), cardWords(t))
+			line += fmt.Sprintf(" (%s more were asked for at %s%s)", t.Requested,
+				cmp.Or(t.Held, t.Allocated), cardWords(t))
 		}
 	case t.ExitCode != 0:
 		line += ": " + t.Ending()
@@ -113,14 +118,16 @@ func peakWords(t fit.Tried) string {
 	}
 	switch {
 	case t.Reserved > 0:
-		return fmt.Sprintf(", peak %s allocated, %s reserved%s", t.Allocated, t.Reserved, of(t.Limit()))
+		return fmt.Sprintf(", peak %s allocated, %s reserved%s", t.Allocated, t.Reserved,
+			of(t.Limit()))
 	case t.HostLimit > 0:
 		return fmt.Sprintf(", peak %s of host memory%s", t.Host, of(t.HostLimit))
 	}
 	return ""
 }
 
-// cardWords names a card that was full itself: then it was not the program's own limit that was met.
+// cardWords names a card that was full itself: then it was not the program's own limit that was
+// met.
 func cardWords(t fit.Tried) string {
 	if t.Held == 0 || t.CardFree >= t.Requested {
 		return ""
@@ -157,7 +164,8 @@ func predictedWords(s fit.Sentence, t fit.Tried) string {
 	return words + "]"
 }
 
-// measured is what a prediction is to be compared with: the allocator's peak, or the host's where nothing was on a card.
+// measured is what a prediction is to be compared with: the allocator's peak, or the host's where
+// nothing was on a card.
 func measured(t fit.Tried) event.Bytes {
 	if t.Allocated == 0 && t.HostLimit > 0 {
 		return t.Host

@@ -13,11 +13,15 @@ func TestFitTellsTheStory(t *testing.T) {
 	const gib = event.Bytes(1) << 30
 	record := fit.Record{Attempts: []fit.Tried{
 		{Number: 1, OutOf: event.WhereGPU, ExitCode: 1, Allocated: 20 * gib, Requested: gib},
-		{Number: 2, Changed: []string{"the batch in pieces, as many as needed"}, Allocated: 11 * gib, Reserved: 12 * gib, StepMS: 210,
-			Remedies: []fit.Remedy{{ID: remedy.MicroBatch, Level: remedy.LevelProcess}, {ID: remedy.Checkpointing, Level: remedy.LevelProcess}},
+		{Number: 2, Changed: []string{"the batch in pieces, as many as needed"},
+			Allocated: 11 * gib, Reserved: 12 * gib, StepMS: 210,
+			Remedies: []fit.Remedy{{ID: remedy.MicroBatch, Level: remedy.LevelProcess},
+				{ID: remedy.Checkpointing, Level: remedy.LevelProcess}},
 			Said: []fit.Sentence{
 				{Kind: "declined", Text: "Net: rows see each other", ID: remedy.Checkpointing},
-				{Kind: "applied", Text: "Net: batch of 32 in 4 pieces", ID: remedy.MicroBatch, Predicted: 10 * gib, Rows: 32, Pieces: 4, Twice: 0.25, Slower: 0.08, Equivalence: "expected"},
+				{Kind: "applied", Text: "Net: batch of 32 in 4 pieces", ID: remedy.MicroBatch,
+					Predicted: 10 * gib, Rows: 32, Pieces: 4, Twice: 0.25, Slower: 0.08,
+					Equivalence: "expected"},
 			}},
 	}}
 	var out strings.Builder
@@ -28,7 +32,8 @@ func TestFitTellsTheStory(t *testing.T) {
 		"applied: Net: batch of 32 in 4 pieces [predicted 10GiB, measured 11GiB; 25 % of the forward pass runs twice; a step predicted to take 8 % longer",
 		"declined: Net: rows see each other",
 		"the same in expectation",
-		"to keep it   a 4 times smaller micro-batch, gradients accumulated over 4 times as many:", "batch_size=8", "/ 4",
+		"to keep it   a 4 times smaller micro-batch, gradients accumulated over 4 times as many:",
+		"batch_size=8", "/ 4",
 	} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("%q is missing in:\n%s", want, out.String())
@@ -43,7 +48,8 @@ func TestFitTellsTheStory(t *testing.T) {
 
 	out.Reset()
 	record.Attempts[0].StepMS = 200
-	record.Attempts[1].Remedies = append(record.Attempts[1].Remedies, fit.Remedy{ID: remedy.PinMemory, Level: remedy.LevelProcess})
+	record.Attempts[1].Remedies = append(record.Attempts[1].Remedies,
+		fit.Remedy{ID: remedy.PinMemory, Level: remedy.LevelProcess})
 	record.Attempts[1].Said = append(record.Attempts[1].Said, record.Attempts[1].Said[1])
 	record.Attempts[1].Said[1].Limit = 14 * gib
 	Fit(&out, record)
@@ -58,15 +64,18 @@ func TestFitTellsTheStory(t *testing.T) {
 
 	out.Reset()
 	record.Attempts[1].OutOf = event.WhereGPU
-	record.Impossible, record.Left = "cannot fit: needs at least 30GiB", []fit.Left{{ID: remedy.MixedPrecision, Why: "changes the mathematics: --allow precision"}}
+	record.Impossible, record.Left = "cannot fit: needs at least 30GiB",
+		[]fit.Left{{ID: remedy.MixedPrecision, Why: "changes the mathematics: --allow precision"}}
 	Fit(&out, record)
-	if !strings.Contains(out.String(), "cannot fit: needs at least 30GiB") || !strings.Contains(out.String(), "left out: mixed_precision") {
+	if !strings.Contains(out.String(), "cannot fit: needs at least 30GiB") ||
+		!strings.Contains(out.String(), "left out: mixed_precision") {
 		t.Errorf("the end is not told:\n%s", out.String())
 	}
 }
 
 func TestStepTime(t *testing.T) {
-	for ms, want := range map[float64]string{3.25: "3.25 ms", 210: "210 ms", 999.7: "1 s", 22500: "22.5 s", 123456: "123 s", 1e7: "10000 s"} {
+	for ms, want := range map[float64]string{3.25: "3.25 ms", 210: "210 ms", 999.7: "1 s",
+		22500: "22.5 s", 123456: "123 s", 1e7: "10000 s"} {
 		if got := stepTime(ms); got != want {
 			t.Errorf("%v ms is written %q, want %q", ms, got, want)
 		}
@@ -76,8 +85,9 @@ func TestStepTime(t *testing.T) {
 // TestFitEditsForOddPieces: what is to be kept is what was run, not a power of two near it.
 func TestFitEditsForOddPieces(t *testing.T) {
 	var out strings.Builder
-	Fit(&out, fit.Record{Attempts: []fit.Tried{{Number: 1, Remedies: []fit.Remedy{{ID: remedy.MicroBatch, Level: remedy.LevelProcess}},
-		Said: []fit.Sentence{{Kind: "applied", ID: remedy.MicroBatch, Rows: 50, Pieces: 25}}}}})
+	Fit(&out, fit.Record{Attempts: []fit.Tried{{Number: 1,
+		Remedies: []fit.Remedy{{ID: remedy.MicroBatch, Level: remedy.LevelProcess}},
+		Said:     []fit.Sentence{{Kind: "applied", ID: remedy.MicroBatch, Rows: 50, Pieces: 25}}}}})
 	for _, want := range []string{"batch_size=2\n", "/ 25\n", "25 times smaller"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("%q is missing in:\n%s", want, out.String())

@@ -10,7 +10,8 @@ import (
 	"memroom/plan"
 )
 
-// planCategories are the parts of the peak in the order of the bar, with a letter and a colour each.
+// planCategories are the parts of the peak in the order of the bar, with a letter and a colour
+// each.
 var planCategories = []struct{ name, letter, color, what string }{
 	{"weights", "W", "34", "weights and buffers"},
 	{"gradients", "G", "35", "gradients"},
@@ -35,7 +36,8 @@ func Plan(out io.Writer, p *plan.Prediction, color bool) error {
 	var rows [][]string
 	for _, c := range planCategories {
 		if n := p.Categories[c.name]; n > 0 {
-			rows = append(rows, []string{c.letter, c.name, n.String(), percent(float64(n), float64(p.DevicePeak)), c.what})
+			rows = append(rows, []string{c.letter, c.name, n.String(),
+				percent(float64(n), float64(p.DevicePeak)), c.what})
 		}
 	}
 	t.table([]string{"", "", ">bytes", ">share", ""}, rows)
@@ -53,9 +55,11 @@ func Plan(out io.Writer, p *plan.Prediction, color bool) error {
 }
 
 func (t *Text) planHead(p *plan.Prediction) {
-	t.linef("%s on the card, between %s and %s  (allocated %s, reserved %s)", t.paint("1", p.DevicePeak.String()), p.Low, p.High, p.AllocatedPeak, p.ReservedPeak)
+	t.linef("%s on the card, between %s and %s  (allocated %s, reserved %s)",
+		t.paint("1", p.DevicePeak.String()), p.Low, p.High, p.AllocatedPeak, p.ReservedPeak)
 	if p.Parameters > 0 {
-		t.linef("%s parameters, %s trained; peak in the %s pass at %s", grouped(int(p.Parameters)), grouped(int(p.Trainable)), p.Phase, strings.TrimSpace(p.PeakOp+" "+p.PeakModule))
+		t.linef("%s parameters, %s trained; peak in the %s pass at %s", grouped(int(p.Parameters)),
+			grouped(int(p.Trainable)), p.Phase, strings.TrimSpace(p.PeakOp+" "+p.PeakModule))
 	}
 	if p.Assumed != "" {
 		t.linef("for %s", p.Assumed)
@@ -82,7 +86,8 @@ func planReach(p *plan.Prediction) string {
 	}
 	if *p.MaxBatch == 0 {
 		if p.MaxSeq != nil && *p.MaxSeq > 0 {
-			return fmt.Sprintf("not even batch 1 fits; longest sequence %d at this batch", *p.MaxSeq)
+			return fmt.Sprintf("not even batch 1 fits; longest sequence %d at this batch",
+				*p.MaxSeq)
 		}
 		return "not even batch 1 fits"
 	}
@@ -108,7 +113,8 @@ func (t *Text) planBar(p *plan.Prediction) {
 	used := 0
 	for i, n := range planCells(p, whole, width) {
 		if n > 0 {
-			bar.WriteString(t.paint(planCategories[i].color, strings.Repeat(planCategories[i].letter, n)))
+			bar.WriteString(t.paint(planCategories[i].color,
+				strings.Repeat(planCategories[i].letter, n)))
 			used += n
 		}
 	}
@@ -120,14 +126,15 @@ func (t *Text) planBar(p *plan.Prediction) {
 	}
 }
 
-// planCells shares the cells of a bar among the categories: each gets its whole cells, the largest rests get what is left,
-// and what fills half a cell has one, at the cost of the longest.
+// planCells shares the cells of a bar among the categories: each gets its whole cells, the largest
+// rests get what is left, and what fills half a cell has one, at the cost of the longest.
 func planCells(p *plan.Prediction, whole event.Bytes, width int) []int {
 	cells, rests := make([]int, len(planCategories)), make([]float64, len(planCategories))
 	var sum float64
 	left := 0
 	for i, c := range planCategories {
-		exact := min(float64(max(p.Categories[c.name], 0))*float64(width)/float64(max(whole, 1)), float64(width))
+		exact := min(float64(max(p.Categories[c.name], 0))*float64(width)/float64(max(whole, 1)),
+			float64(width))
 		sum += exact
 		cells[i] = int(exact)
 		if rests[i] = exact - float64(cells[i]); cells[i] == 0 && exact >= 0.5 {

@@ -11,8 +11,8 @@ import (
 	"memroom/plan"
 )
 
-// Ladder writes what makes a setup fit: the chosen remedies one on top of the other, what each would do alone, and what
-// to type.
+// Ladder writes what makes a setup fit: the chosen remedies one on top of the other, what each
+// would do alone, and what to type.
 func Ladder(w io.Writer, l *plan.Ladder, color bool) error {
 	var b strings.Builder
 	switch {
@@ -21,9 +21,12 @@ func Ladder(w io.Writer, l *plan.Ladder, color bool) error {
 	case len(l.Rungs) == 0:
 		fmt.Fprintf(&b, "fits as it is: %s of the card\n", l.After.DevicePeak)
 	default:
-		fmt.Fprintf(&b, "fits with these remedies, expected to take %.2f times as long per sample:\n\n", l.Slowdown)
+		fmt.Fprintf(&b,
+			"fits with these remedies, expected to take %.2f times as long per sample:\n\n",
+			l.Slowdown)
 		rungs(&b, l.Rungs)
-		fmt.Fprintf(&b, "\nthen: %s expected, at most %s; micro-batch %d x %d accumulated, effective batch %d\n", l.After.DevicePeak, l.After.High,
+		fmt.Fprintf(&b,
+			"\nthen: %s expected, at most %s; micro-batch %d x %d accumulated, effective batch %d\n", l.After.DevicePeak, l.After.High,
 			l.Setup.Batch, l.Setup.Accumulate, l.Setup.EffectiveBatch())
 	}
 	if len(l.Alone) > 0 && (len(l.Rungs) > 0 || !l.Fits) {
@@ -55,7 +58,8 @@ func toType(b *strings.Builder, flags map[string]string) {
 }
 
 func rungs(b *strings.Builder, list []plan.Rung) {
-	fmt.Fprintf(b, "  %-22s %12s %12s %10s  %s\n", "remedy", "saves", "then needs", "time", "results")
+	fmt.Fprintf(b, "  %-22s %12s %12s %10s  %s\n", "remedy", "saves", "then needs", "time",
+		"results")
 	for _, r := range list {
 		name := string(r.ID)
 		if r.Times > 1 {
@@ -65,21 +69,26 @@ func rungs(b *strings.Builder, list []plan.Rung) {
 		if r.Fits {
 			mark = "  fits"
 		}
-		fmt.Fprintf(b, "  %-22s %12s %12s %9.2fx  %s%s\n", name, r.Saves, r.DevicePeak, r.Slowdown, r.Equivalence, mark)
+		fmt.Fprintf(b, "  %-22s %12s %12s %9.2fx  %s%s\n", name, r.Saves, r.DevicePeak, r.Slowdown,
+			r.Equivalence, mark)
 	}
 }
 
-// DeviceMap writes how a model is spread over cards, beside what accelerate's "auto" would have done.
+// DeviceMap writes how a model is spread over cards, beside what accelerate's "auto" would have
+// done.
 func DeviceMap(w io.Writer, m *plan.DeviceMap) error {
 	var b strings.Builder
 	verdict := "fits"
 	if !m.Fits {
 		verdict = "does not fit"
 	}
-	fmt.Fprintf(&b, "%s: the fullest card is %.0f %% full (accelerate's \"auto\": %.0f %%)\n\n", verdict, 100*m.Fullest, 100*m.Auto.Fullest)
-	fmt.Fprintf(&b, "  %-8s %-14s %10s %10s %12s  %s\n", "device", "card", "size", "needs", "auto needs", "units")
+	fmt.Fprintf(&b, "%s: the fullest card is %.0f %% full (accelerate's \"auto\": %.0f %%)\n\n",
+		verdict, 100*m.Fullest, 100*m.Auto.Fullest)
+	fmt.Fprintf(&b, "  %-8s %-14s %10s %10s %12s  %s\n", "device", "card", "size", "needs",
+		"auto needs", "units")
 	for i, d := range m.Devices {
-		fmt.Fprintf(&b, "  cuda:%-3d %-14s %10s %10s %12s  %s\n", i, d.Name, d.Total, d.DevicePeak, m.Auto.Devices[i], span(d.Units))
+		fmt.Fprintf(&b, "  cuda:%-3d %-14s %10s %10s %12s  %s\n", i, d.Name, d.Total, d.DevicePeak,
+			m.Auto.Devices[i], span(d.Units))
 	}
 	for _, note := range m.Notes {
 		fmt.Fprintf(&b, "\n%s", note)

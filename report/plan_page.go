@@ -21,7 +21,8 @@ func PlanPage(out io.Writer, p *plan.Prediction) error {
 		Reach string
 		Fit   bool
 		Card  float64 // where the card ends, in percent of the bar
-	}{p, planParts(p), planLine(p), planTop(p), planWhere(p), planReach(p), p.Fits != nil && *p.Fits, planCardEnd(p)})
+	}{p, planParts(p), planLine(p), planTop(p), planWhere(p), planReach(p),
+		p.Fits != nil && *p.Fits, planCardEnd(p)})
 }
 
 type planPart struct {
@@ -30,8 +31,10 @@ type planPart struct {
 	Width             float64 // percent of the bar
 }
 
-var planColors = map[string]string{"weights": "#4c78a8", "gradients": "#b279a2", "optimizer": "#72b7b2", "activations": "#54a24b", "loss": "#eeca3b",
-	"temporary": "#9d755d", "workspace": "#bab0ac", "input": "#d8b5a5", "unknown": "#8c8c8c", "rounding": "#cccccc", "cache": "#dddddd", "context": "#e45756"}
+var planColors = map[string]string{"weights": "#4c78a8", "gradients": "#b279a2",
+	"optimizer": "#72b7b2", "activations": "#54a24b", "loss": "#eeca3b",
+	"temporary": "#9d755d", "workspace": "#bab0ac", "input": "#d8b5a5", "unknown": "#8c8c8c",
+	"rounding": "#cccccc", "cache": "#dddddd", "context": "#e45756"}
 
 func planWhole(p *plan.Prediction) event.Bytes {
 	if p.Card != nil {
@@ -51,7 +54,8 @@ func planParts(p *plan.Prediction) []planPart {
 	var parts []planPart
 	for _, c := range planCategories {
 		if n := p.Categories[c.name]; n > 0 {
-			parts = append(parts, planPart{c.name, c.what, planColors[c.name], n, 100 * float64(n) / float64(planWhole(p))})
+			parts = append(parts, planPart{c.name, c.what, planColors[c.name], n,
+				100 * float64(n) / float64(planWhole(p))})
 		}
 	}
 	return parts
@@ -65,7 +69,8 @@ func planTop(p *plan.Prediction) event.Bytes {
 	return top
 }
 
-// planLine is the timeline as points of an SVG polyline, at most a few thousand of them: the highest of each column.
+// planLine is the timeline as points of an SVG polyline, at most a few thousand of them: the
+// highest of each column.
 func planLine(p *plan.Prediction) string {
 	const width, height = 900, 220
 	top := float64(max(planTop(p), 1))
@@ -77,7 +82,8 @@ func planLine(p *plan.Prediction) string {
 		for _, s := range p.Series[from:to] {
 			high = max(high, s.Allocated)
 		}
-		fmt.Fprintf(&b, "%.1f,%.1f ", float64(c)*width/float64(cols), height-float64(high)/top*height)
+		fmt.Fprintf(&b, "%.1f,%.1f ", float64(c)*width/float64(cols),
+			height-float64(high)/top*height)
 	}
 	return b.String()
 }

@@ -11,8 +11,8 @@ import (
 	"memroom/event"
 )
 
-// RunSummary prints the end of a run in at most ten lines: how it ended, the peak of each kind of memory with what was
-// left of its limit, and what was found.
+// RunSummary prints the end of a run in at most ten lines: how it ended, the peak of each kind of
+// memory with what was left of its limit, and what was found.
 func RunSummary(w io.Writer, s event.Summary) {
 	lines := []string{runHeadline(s)}
 	lines = append(lines, hostLine(s)...)
@@ -21,10 +21,12 @@ func RunSummary(w io.Writer, s event.Summary) {
 	}
 	full := s.Verdict != nil && s.Verdict.Where == event.WhereShm
 	if s.Peaks.ShmTotal > 0 && (full || s.Peaks.Shm > s.Peaks.ShmTotal/10) {
-		lines = append(lines, fmt.Sprintf("/dev/shm     peak %s of %s", s.Peaks.Shm, s.Peaks.ShmTotal))
+		lines = append(lines, fmt.Sprintf("/dev/shm     peak %s of %s", s.Peaks.Shm,
+			s.Peaks.ShmTotal))
 	}
 	if s.Steps > 0 {
-		lines = append(lines, fmt.Sprintf("steps        %d, %s each (median)", s.Steps, stepTime(s.StepMS)))
+		lines = append(lines, fmt.Sprintf("steps        %d, %s each (median)", s.Steps,
+			stepTime(s.StepMS)))
 	}
 	const most = 9 // the last line says where the rest is
 	for _, f := range latest(s.Findings) {
@@ -32,7 +34,8 @@ func RunSummary(w io.Writer, s event.Summary) {
 	}
 	if len(lines) > most {
 		left := len(lines) - most + 1
-		lines = append(lines[:most-1], fmt.Sprintf("and          %d more lines in the record", left))
+		lines = append(lines[:most-1], fmt.Sprintf("and          %d more lines in the record",
+			left))
 	}
 	lines = append(lines, "record       memroom show "+s.Run.ID+whyHint(s))
 	for _, line := range lines {
@@ -132,9 +135,11 @@ func hostLine(s event.Summary) []string {
 	if s.Peaks.Resident == 0 {
 		return nil
 	}
-	line := fmt.Sprintf("host memory  peak %s not reclaimable, %s resident, in %s", peak, s.Peaks.Resident, processes(s.Peaks.Processes))
+	line := fmt.Sprintf("host memory  peak %s not reclaimable, %s resident, in %s", peak,
+		s.Peaks.Resident, processes(s.Peaks.Processes))
 	if s.Peaks.HostLimit > 0 {
-		line += fmt.Sprintf("; %s of %s left", max(0, s.Peaks.HostLimit-max(peak, 0)), s.Peaks.HostLimit)
+		line += fmt.Sprintf("; %s of %s left", max(0, s.Peaks.HostLimit-max(peak, 0)),
+			s.Peaks.HostLimit)
 	}
 	return []string{line}
 }
@@ -161,11 +166,16 @@ func deviceLine(d event.DevicePeak) string {
 	return line
 }
 
-// latest leaves out findings that were said again with more: the same words later, now with the line of code.
+// latest leaves out findings that were said again with more: the same words later, now with the
+// line of code.
 func latest(findings []event.Finding) []event.Finding {
 	var kept []event.Finding
 	for i, f := range findings {
-		again := slices.ContainsFunc(findings[i+1:], func(later event.Finding) bool { return later.Kind == f.Kind && later.Title == f.Title })
+		again := slices.ContainsFunc(findings[i+1:],
+			func(later event.Finding) bool {
+				return later.Kind == f.Kind &&
+					later.Title == f.Title
+			})
 		if !again {
 			kept = append(kept, f)
 		}

@@ -9,19 +9,25 @@ import (
 )
 
 func TestRunSummary(t *testing.T) {
-	leak := event.Finding{Kind: "leak", Title: "GPU 0 grows by 129MiB a step", Remedies: []string{"detach", "no_grad", "remove_hooks", "more"}}
+	leak := event.Finding{Kind: "leak", Title: "GPU 0 grows by 129MiB a step",
+		Remedies: []string{"detach", "no_grad", "remove_hooks", "more"}}
 	told := leak
 	told.Frames = []event.Frame{{File: "/home/u/train.py", Line: 37, Name: "main"}}
 	rank := 2
 	s := event.Summary{Run: event.Run{ID: "r1"}, Exit: &event.Exit{Code: 1, Seconds: 200},
-		Verdict: &event.Verdict{ExitCode: 1, IsOOM: true, Where: event.WhereGPU, KilledBy: "itself", Rank: &rank},
-		Peaks: event.Peaks{Resident: 2 * event.GiB, Unreclaimable: event.GiB, HostLimit: 8 * event.GiB, Processes: 3,
-			Devices: []event.DevicePeak{{Name: "NVIDIA H200", Total: 140 * event.GiB, Used: 139 * event.GiB, Allocated: 130 * event.GiB, Reserved: 138 * event.GiB}}},
+		Verdict: &event.Verdict{ExitCode: 1, IsOOM: true, Where: event.WhereGPU, KilledBy: "itself",
+			Rank: &rank},
+		Peaks: event.Peaks{Resident: 2 * event.GiB, Unreclaimable: event.GiB,
+			HostLimit: 8 * event.GiB, Processes: 3,
+			Devices: []event.DevicePeak{{Name: "NVIDIA H200", Total: 140 * event.GiB,
+				Used: 139 * event.GiB, Allocated: 130 * event.GiB, Reserved: 138 * event.GiB}}},
 		Steps: 12, StepMS: 3.25, Findings: []event.Finding{leak, told}}
 	var out bytes.Buffer
 	RunSummary(&out, s)
-	for _, want := range []string{"OUT OF MEMORY: GPU memory, rank 2 after 3 min 20 s", "peak 1GiB not reclaimable", "7GiB of 8GiB left",
-		"peak 139GiB of 140GiB, 1GiB left (allocated 130GiB, reserved 138GiB)", "12, 3.25 ms each", "a step, at train.py:37 [helps: detach, no_grad, remove_hooks]", "memroom explain r1"} {
+	for _, want := range []string{"OUT OF MEMORY: GPU memory, rank 2 after 3 min 20 s",
+		"peak 1GiB not reclaimable", "7GiB of 8GiB left",
+		"peak 139GiB of 140GiB, 1GiB left (allocated 130GiB, reserved 138GiB)", "12, 3.25 ms each",
+		"a step, at train.py:37 [helps: detach, no_grad, remove_hooks]", "memroom explain r1"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("%q is missing in\n%s", want, out.String())
 		}
@@ -40,7 +46,8 @@ func TestRunSummary(t *testing.T) {
 }
 
 func TestSpan(t *testing.T) {
-	for seconds, want := range map[float64]string{0.81: "0.8 s", 12.3: "12 s", 200: "3 min 20 s", 7800: "2 h 10 min"} {
+	for seconds, want := range map[float64]string{0.81: "0.8 s", 12.3: "12 s", 200: "3 min 20 s",
+		7800: "2 h 10 min"} {
 		if got := Span(seconds); got != want {
 			t.Errorf("%v: %q, want %q", seconds, got, want)
 		}

@@ -20,13 +20,15 @@ type Device struct {
 	WhatIf   *allocsim.Table // the same requests under other settings; nil when it was not computed
 }
 
-// SnapshotHTML writes one self-contained page: no network, no other file, usable from file://. Nothing from the snapshot
-// is ever parsed as HTML or script: it travels as base64 and is shown as text. The content security policy allows only
-// the two scripts written here, by their hashes, and the modules.
+// SnapshotHTML writes one self-contained page: no network, no other file, usable from file://.
+// Nothing from the snapshot is ever parsed as HTML or script: it travels as base64 and is shown as
+// text. The content security policy allows only the two scripts written here, by their hashes, and
+// the modules.
 func SnapshotHTML(out io.Writer, file string, warnings []string, devices []Device) error {
 	imports := map[string]string{}
 	for _, name := range web.Modules() {
-		imports["memroom/"+name] = "data:text/javascript;base64," + base64.StdEncoding.EncodeToString([]byte(web.Text(name)))
+		imports["memroom/"+name] = "data:text/javascript;base64," +
+			base64.StdEncoding.EncodeToString([]byte(web.Text(name)))
 	}
 	importMap, err := json.Marshal(map[string]any{"imports": imports})
 	if err != nil {
@@ -39,9 +41,13 @@ showSnapshot(await decode(document.getElementById("data").textContent));`
 		scriptHash(string(importMap)), scriptHash(start))
 
 	w := bufio.NewWriterSize(out, 1<<16)
-	fmt.Fprintf(w, "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta http-equiv=\"Content-Security-Policy\" content=%q>\n", policy)
-	fmt.Fprintf(w, "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>%s · memroom snapshot</title>\n", html.EscapeString(cleanText(file)))
-	fmt.Fprintf(w, "<style>\n%s</style>\n<script type=\"importmap\">%s</script>\n</head>\n<body>\n%s", web.Text("memroom.css"), importMap, web.Text("snapshot.html"))
+	fmt.Fprintf(w,
+		"<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta http-equiv=\"Content-Security-Policy\" content=%q>\n", policy)
+	fmt.Fprintf(w,
+		"<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>%s · memroom snapshot</title>\n", html.EscapeString(cleanText(file)))
+	fmt.Fprintf(w,
+		"<style>\n%s</style>\n<script type=\"importmap\">%s</script>\n</head>\n<body>\n%s",
+		web.Text("memroom.css"), importMap, web.Text("snapshot.html"))
 	fmt.Fprint(w, "<script type=\"application/octet-stream\" id=\"data\">")
 	if err := writePayload(w, cleanText(file), warnings, devices); err != nil {
 		return err

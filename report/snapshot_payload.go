@@ -15,14 +15,16 @@ import (
 	"memroom/event"
 )
 
-// A page lists at most this many blocks of a device one by one; the smallest of the others are summed up. It keeps the
-// page of a recording with millions of events at some megabytes and its redraws instant.
+// A page lists at most this many blocks of a device one by one; the smallest of the others are
+// summed up. It keeps the page of a recording with millions of events at some megabytes and its
+// redraws instant.
 const pageBlocks = 150_000
 
 // pagePoints bounds the points of a curve.
 const pagePoints = 8192
 
-// pageDevice is one device as web/model.js reads it. Arrays are named in Arrays and follow the header as binary.
+// pageDevice is one device as web/model.js reads it. Arrays are named in Arrays and follow the
+// header as binary.
 type pageDevice struct {
 	Device   int                  `json:"device"`
 	Entries  int                  `json:"entries"`
@@ -54,7 +56,8 @@ type pageArray struct {
 	Length int    `json:"length"`
 }
 
-// payloadWriter lays the arrays one after the other, each on a multiple of eight bytes as typed arrays need.
+// payloadWriter lays the arrays one after the other, each on a multiple of eight bytes as typed
+// arrays need.
 type payloadWriter struct{ data bytes.Buffer }
 
 func addArray[T any](w *payloadWriter, arrays map[string]pageArray, name, kind string, values []T) {
@@ -105,7 +108,8 @@ func writePayload(out io.Writer, file string, warnings []string, devices []Devic
 
 func (w *payloadWriter) device(d Device) pageDevice {
 	s, l := d.Snapshot, d.Snapshot.Ledger()
-	page := pageDevice{Device: s.Device, Entries: s.Entries, Snapshot: trimSnapshot(s), WhatIf: d.WhatIf, Arrays: map[string]pageArray{}}
+	page := pageDevice{Device: s.Device, Entries: s.Entries, Snapshot: trimSnapshot(s),
+		WhatIf: d.WhatIf, Arrays: map[string]pageArray{}}
 	listed := w.blocks(&page, l)
 	w.rest(&page, l, listed)
 	w.segments(&page, l)
@@ -132,11 +136,13 @@ func chooseBlocks(l *diagnose.Ledger) (smallest int64, include func(*diagnose.Al
 		sizes[i] = l.Allocs[i].Size()
 	}
 	slices.Sort(sizes)
-	smallest = sizes[len(sizes)-pageBlocks] + 1 // of equal ones all or none, so that the limit holds
+	// of equal ones all or none, so that the limit holds
+	smallest = sizes[len(sizes)-pageBlocks] + 1
 	return smallest, func(a *diagnose.Allocation) bool { return a.Size() >= smallest }
 }
 
-func (w *payloadWriter) blocks(page *pageDevice, l *diagnose.Ledger) func(*diagnose.Allocation) bool {
+func (w *payloadWriter) blocks(page *pageDevice,
+	l *diagnose.Ledger) func(*diagnose.Allocation) bool {
 	smallest, include := chooseBlocks(l)
 	stacks := stackTable{index: map[event.StackID]uint32{}, frames: map[event.Frame]uint32{}}
 	var addr, size []float64
@@ -192,7 +198,8 @@ func (t *stackTable) add(l *diagnose.Ledger, id event.StackID) uint32 {
 }
 
 // rest is the curve of the blocks that are not listed, the highest value of each of its pieces.
-func (w *payloadWriter) rest(page *pageDevice, l *diagnose.Ledger, listed func(*diagnose.Allocation) bool) {
+func (w *payloadWriter) rest(page *pageDevice, l *diagnose.Ledger,
+	listed func(*diagnose.Allocation) bool) {
 	curve := newCurve(page.Entries)
 	if page.Omitted > 0 {
 		var sum int64
@@ -221,7 +228,10 @@ func (w *payloadWriter) rest(page *pageDevice, l *diagnose.Ledger, listed func(*
 func (w *payloadWriter) segments(page *pageDevice, l *diagnose.Ledger) {
 	segments := slices.Clone(l.Segments)
 	if len(segments) > pageBlocks {
-		slices.SortFunc(segments, func(x, y diagnose.SegmentSpan) int { return cmp.Compare(y.Size, x.Size) })
+		slices.SortFunc(segments, func(x, y diagnose.SegmentSpan) int {
+			return cmp.Compare(y.Size,
+				x.Size)
+		})
 		segments = segments[:pageBlocks]
 	}
 	var addr, size []float64
@@ -262,7 +272,8 @@ func (w *payloadWriter) times(page *pageDevice, l *diagnose.Ledger) {
 	addArray(w, page.Arrays, "timeSeconds", "f64", value)
 }
 
-// curve thins a step curve to a bounded number of points: of each piece of the recording its highest value is kept.
+// curve thins a step curve to a bounded number of points: of each piece of the recording its
+// highest value is kept.
 type curve struct {
 	piece int32 // entries that share a point
 	when  []int32

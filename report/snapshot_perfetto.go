@@ -17,10 +17,10 @@ const (
 	perfettoPoints = 50_000 // of each counter
 )
 
-// SnapshotPerfetto writes the history as a Chrome trace, which Perfetto (ui.perfetto.dev) and chrome://tracing open:
-// counters of reserved and allocated bytes and of each category, phases as slices, the largest blocks as slices on a
-// track for each category, failures as instants. Times are those of the recording; without them an entry is a
-// microsecond.
+// SnapshotPerfetto writes the history as a Chrome trace, which Perfetto (ui.perfetto.dev) and
+// chrome://tracing open: counters of reserved and allocated bytes and of each category, phases as
+// slices, the largest blocks as slices on a track for each category, failures as instants. Times
+// are those of the recording; without them an entry is a microsecond.
 func SnapshotPerfetto(out io.Writer, devices []Device) error {
 	w := &perfettoWriter{out: bufio.NewWriterSize(out, 1<<16)}
 	fmt.Fprint(w.out, `{"displayTimeUnit":"ms","traceEvents":[`)
@@ -77,22 +77,27 @@ func (w *perfettoWriter) write(e chromeEvent) {
 func (w *perfettoWriter) device(s *diagnose.Snapshot) {
 	l := s.Ledger()
 	w.pid, w.clock = s.Device+1, newClock(l)
-	w.write(chromeEvent{Name: "process_name", Phase: "M", Args: map[string]any{"name": fmt.Sprintf("device %d", s.Device)}})
-	w.write(chromeEvent{Name: "thread_name", Phase: "M", Thread: 1, Args: map[string]any{"name": "phases"}})
+	w.write(chromeEvent{Name: "process_name", Phase: "M",
+		Args: map[string]any{"name": fmt.Sprintf("device %d", s.Device)}})
+	w.write(chromeEvent{Name: "thread_name", Phase: "M", Thread: 1,
+		Args: map[string]any{"name": "phases"}})
 	w.counters(l)
 	w.phases(s)
 	w.blocks(l)
 	for _, o := range s.OOMs {
-		w.write(chromeEvent{Name: "out of memory", Phase: "i", Thread: 1, Scope: "p", Time: w.clock.at(o.At), Args: map[string]any{"what": oomSentence(o)}})
+		w.write(chromeEvent{Name: "out of memory", Phase: "i", Thread: 1, Scope: "p",
+			Time: w.clock.at(o.At), Args: map[string]any{"what": oomSentence(o)}})
 	}
 }
 
-// counters writes the curves, thinned so that of each piece of the recording the highest total is kept.
+// counters writes the curves, thinned so that of each piece of the recording the highest total is
+// kept.
 func (w *perfettoWriter) counters(l *diagnose.Ledger) {
 	reserved := newCurve(l.Entries)
 	l.WalkReserved(func(at int32, bytes int64) { reserved.add(at, bytes) })
 	for i := range reserved.when {
-		w.write(chromeEvent{Name: "reserved", Phase: "C", Time: w.clock.at(reserved.when[i]), Args: map[string]any{"bytes": reserved.value[i]}})
+		w.write(chromeEvent{Name: "reserved", Phase: "C", Time: w.clock.at(reserved.when[i]),
+			Args: map[string]any{"bytes": reserved.value[i]}})
 	}
 	piece := int32(max(1, l.Entries/perfettoPoints))
 	var sums, best [16]int64
@@ -130,18 +135,24 @@ func (w *perfettoWriter) phases(s *diagnose.Snapshot) {
 			end = s.Marks[i+1].At
 		}
 		begin := w.clock.at(int32(m.At))
-		w.write(chromeEvent{Name: m.Phase, Category: "phase", Phase: "X", Thread: 1, Time: begin, Duration: max(0.001, w.clock.at(int32(end))-begin), Args: map[string]any{"step": m.Step}})
+		w.write(chromeEvent{Name: m.Phase, Category: "phase", Phase: "X", Thread: 1, Time: begin,
+			Duration: max(0.001, w.clock.at(int32(end))-begin),
+			Args:     map[string]any{"step": m.Step}})
 	}
 }
 
-// blocks writes the largest blocks as nestable asynchronous slices: those of a category share a track and may overlap.
+// blocks writes the largest blocks as nestable asynchronous slices: those of a category share a
+// track and may overlap.
 func (w *perfettoWriter) blocks(l *diagnose.Ledger) {
 	chosen := make([]int32, len(l.Allocs))
 	for i := range chosen {
 		chosen[i] = int32(i)
 	}
 	if len(chosen) > perfettoBlocks {
-		slices.SortFunc(chosen, func(x, y int32) int { return cmp.Compare(l.Allocs[y].Size(), l.Allocs[x].Size()) })
+		slices.SortFunc(chosen, func(x, y int32) int {
+			return cmp.Compare(l.Allocs[y].Size(),
+				l.Allocs[x].Size())
+		})
 		chosen = chosen[:perfettoBlocks]
 		slices.Sort(chosen)
 	}
@@ -151,8 +162,10 @@ func (w *perfettoWriter) blocks(l *diagnose.Ledger) {
 		for _, f := range diagnose.TellingFrames(l.Frames(a.Stack)) {
 			frames = append(frames, frameText(f))
 		}
-		e := chromeEvent{Name: a.Category.String() + " " + event.Bytes(a.Size()).String(), Category: a.Category.String(), Phase: "b", Thread: 2 + int(a.Category),
-			ID: fmt.Sprint(i), Time: w.clock.at(a.Start), Args: map[string]any{"bytes": a.Size(), "phase": a.Phase.String(), "stack": frames}}
+		e := chromeEvent{Name: a.Category.String() + " " + event.Bytes(a.Size()).String(),
+			Category: a.Category.String(), Phase: "b", Thread: 2 + int(a.Category),
+			ID: fmt.Sprint(i), Time: w.clock.at(a.Start), Args: map[string]any{"bytes": a.Size(),
+				"phase": a.Phase.String(), "stack": frames}}
 		w.write(e)
 		e.Phase, e.Args, e.Time = "e", nil, w.clock.at(min(a.End, int32(l.Entries)))
 		w.write(e)

@@ -11,12 +11,15 @@ import (
 	"memroom/event"
 )
 
-// SnapshotPprof writes what was allocated as a profile for `go tool pprof`: what lived at each device's peak and all that
-// was ever allocated, by call stack, with labels for category, phase and device.
+// SnapshotPprof writes what was allocated as a profile for `go tool pprof`: what lived at each
+// device's peak and all that was ever allocated, by call stack, with labels for category, phase and
+// device.
 func SnapshotPprof(out io.Writer, devices []Device) error {
-	b := profileBuilder{functions: map[[2]string]*profile.Function{}, locations: map[event.Frame]*profile.Location{}}
+	b := profileBuilder{functions: map[[2]string]*profile.Function{},
+		locations: map[event.Frame]*profile.Location{}}
 	b.p = &profile.Profile{
-		SampleType: []*profile.ValueType{{Type: "inuse_objects", Unit: "count"}, {Type: "inuse_space", Unit: "bytes"},
+		SampleType: []*profile.ValueType{{Type: "inuse_objects", Unit: "count"},
+			{Type: "inuse_space", Unit: "bytes"},
 			{Type: "alloc_objects", Unit: "count"}, {Type: "alloc_space", Unit: "bytes"}},
 		DefaultSampleType: "inuse_space",
 		PeriodType:        &profile.ValueType{Type: "space", Unit: "bytes"},
@@ -28,7 +31,8 @@ func SnapshotPprof(out io.Writer, devices []Device) error {
 	if err := b.p.CheckValid(); err != nil {
 		return err
 	}
-	packed := gzip.NewWriter(out) // not profile.Write, which drops the error of a full disk at the end
+	// not profile.Write, which drops the error of a full disk at the end
+	packed := gzip.NewWriter(out)
 	if err := b.p.WriteUncompressed(packed); err != nil {
 		return err
 	}
@@ -45,7 +49,8 @@ type profileBuilder struct {
 func (b *profileBuilder) device(s *diagnose.Snapshot) {
 	l := s.Ledger()
 	if b.p.TimeNanos == 0 && l.FirstUS > 0 {
-		b.p.TimeNanos, b.p.DurationNanos = l.FirstUS*1000, max(0, l.LastUS-l.FirstUS)*int64(time.Microsecond)
+		b.p.TimeNanos, b.p.DurationNanos = l.FirstUS*1000, max(0,
+			l.LastUS-l.FirstUS)*int64(time.Microsecond)
 	}
 	type key struct {
 		stack    event.StackID
@@ -58,8 +63,10 @@ func (b *profileBuilder) device(s *diagnose.Snapshot) {
 		k := key{a.Stack, a.Category, a.Phase}
 		sample := samples[k]
 		if sample == nil {
-			sample = &profile.Sample{Value: make([]int64, 4), Location: b.stack(l.Frames(a.Stack), a),
-				Label:    map[string][]string{"category": {a.Category.String()}, "phase": {a.Phase.String()}},
+			sample = &profile.Sample{Value: make([]int64, 4),
+				Location: b.stack(l.Frames(a.Stack), a),
+				Label: map[string][]string{"category": {a.Category.String()},
+					"phase": {a.Phase.String()}},
 				NumLabel: map[string][]int64{"device": {int64(s.Device)}}}
 			samples[k] = sample
 			b.p.Sample = append(b.p.Sample, sample)
@@ -75,7 +82,8 @@ func (b *profileBuilder) device(s *diagnose.Snapshot) {
 	}
 }
 
-// stack gives the locations of a stack, innermost first. Without one the sample is put under a name that says why.
+// stack gives the locations of a stack, innermost first. Without one the sample is put under a name
+// that says why.
 func (b *profileBuilder) stack(frames []event.Frame, a *diagnose.Allocation) []*profile.Location {
 	switch {
 	case len(frames) > 0:
@@ -101,11 +109,13 @@ func (b *profileBuilder) location(f event.Frame) *profile.Location {
 	}
 	function, ok := b.functions[[2]string{file, name}]
 	if !ok {
-		function = &profile.Function{ID: uint64(len(b.p.Function) + 1), Name: name, SystemName: name, Filename: file}
+		function = &profile.Function{ID: uint64(len(b.p.Function) + 1), Name: name,
+			SystemName: name, Filename: file}
 		b.functions[[2]string{file, name}] = function
 		b.p.Function = append(b.p.Function, function)
 	}
-	l := &profile.Location{ID: uint64(len(b.p.Location) + 1), Line: []profile.Line{{Function: function, Line: int64(f.Line)}}}
+	l := &profile.Location{ID: uint64(len(b.p.Location) + 1),
+		Line: []profile.Line{{Function: function, Line: int64(f.Line)}}}
 	b.locations[f] = l
 	b.p.Location = append(b.p.Location, l)
 	return l

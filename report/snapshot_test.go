@@ -20,7 +20,8 @@ import (
 )
 
 var evil = []string{
-	"</script><script>window.pwned=1</script>", "<img src=x onerror=alert(1)>", "\x1b]0;pwned\x07\x1b[31mred\x1b[0m", "\u202egpj.exe", "a\nb\tc\r",
+	"</script><script>window.pwned=1</script>", "<img src=x onerror=alert(1)>",
+	"\x1b]0;pwned\x07\x1b[31mred\x1b[0m", "\u202egpj.exe", "a\nb\tc\r",
 	strings.Repeat("long", 1000), "",
 }
 
@@ -31,12 +32,15 @@ func snapshotOf(names []string, allocs int) Device {
 			return nil
 		}
 		name := names[int(id)%len(names)]
-		return []event.Frame{{File: name, Name: name, Line: int(id)}, {File: "/x/train.py", Name: "forward", Line: 1}}
+		return []event.Frame{{File: name, Name: name, Line: int(id)},
+			{File: "/x/train.py", Name: "forward", Line: 1}}
 	}
 	b := diagnose.NewLedger(1, frames, nil)
-	b.Add(event.Entry{Kind: event.KindSegmentAlloc, Addr: 1 << 40, Size: 1 << 40, TimeUS: 1_000_000}, 0)
+	b.Add(event.Entry{Kind: event.KindSegmentAlloc, Addr: 1 << 40, Size: 1 << 40,
+		TimeUS: 1_000_000}, 0)
 	for i := range allocs {
-		e := event.Entry{Kind: event.KindAlloc, Addr: 1<<40 + uint64(i)<<20, Size: int64(512 + i), TimeUS: 1_000_001 + int64(i), Stack: event.StackID(i)}
+		e := event.Entry{Kind: event.KindAlloc, Addr: 1<<40 + uint64(i)<<20, Size: int64(512 + i),
+			TimeUS: 1_000_001 + int64(i), Stack: event.StackID(i)}
 		b.Add(e, 0)
 		if i%3 == 2 {
 			e.Kind = event.KindFreeRequested
@@ -58,7 +62,8 @@ func htmlOf(t *testing.T, devices ...Device) string {
 func TestPageHasNothingOfTheSnapshotInItsMarkup(t *testing.T) {
 	page := htmlOf(t, snapshotOf(evil, 50))
 	for _, raw := range []string{"pwned", "onerror", "\x1b", "\u202e"} {
-		if strings.Contains(strings.Replace(page, "&lt;/script&gt;&lt;script&gt;window.pwned=1&lt;/script&gt;", "", 1), raw) {
+		if strings.Contains(strings.Replace(page,
+			"&lt;/script&gt;&lt;script&gt;window.pwned=1&lt;/script&gt;", "", 1), raw) {
 			t.Errorf("the page contains %q outside its data", raw)
 		}
 	}
@@ -76,7 +81,8 @@ func TestPolicyNamesItsScripts(t *testing.T) {
 			t.Fatalf("no script of type %s", kind)
 		}
 		sum := sha256.Sum256([]byte(script[1]))
-		if want := "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"; !strings.Contains(page, want) {
+		if want := "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) +
+			"'"; !strings.Contains(page, want) {
 			t.Errorf("the policy does not allow the script of type %s", kind)
 		}
 	}
@@ -133,10 +139,12 @@ func TestPageListsEveryBlockOfASmallRecording(t *testing.T) {
 
 func TestPageOfALargeRecordingIsBounded(t *testing.T) {
 	d := decodePayload(t, htmlOf(t, snapshotOf(nil, pageBlocks+50_000))).Devices[0]
-	if listed := d.Arrays["start"].Length; listed > pageBlocks || listed < pageBlocks/2 || d.Omitted != pageBlocks+50_000-listed {
+	if listed := d.Arrays["start"].Length; listed > pageBlocks || listed < pageBlocks/2 ||
+		d.Omitted != pageBlocks+50_000-listed {
 		t.Errorf("%d listed, %d omitted", listed, d.Omitted)
 	}
-	if d.Smallest == 0 || d.Arrays["restWhen"].Length == 0 || d.Arrays["restWhen"].Length > 2*pagePoints {
+	if d.Smallest == 0 || d.Arrays["restWhen"].Length == 0 ||
+		d.Arrays["restWhen"].Length > 2*pagePoints {
 		t.Errorf("smallest %d, %d points of the rest", d.Smallest, d.Arrays["restWhen"].Length)
 	}
 }
@@ -175,7 +183,12 @@ func TestWritersReportAFullDisk(t *testing.T) {
 		"html":     func(w io.Writer) error { return SnapshotHTML(w, "x", nil, d) },
 		"pprof":    func(w io.Writer) error { return SnapshotPprof(w, d) },
 		"perfetto": func(w io.Writer) error { return SnapshotPerfetto(w, d) },
-		"text":     func(w io.Writer) error { t := NewText(w, false); SnapshotText(t, "x", nil, d, 9); return t.Err() },
+		"text": func(w io.Writer) error {
+			t := NewText(w, false)
+			SnapshotText(t, "x", nil, d,
+				9)
+			return t.Err()
+		},
 	} {
 		for _, left := range []int{0, 300} {
 			if err := write(&brokenDisk{left}); err == nil {
@@ -186,7 +199,9 @@ func TestWritersReportAFullDisk(t *testing.T) {
 }
 
 func TestProfileAddsUpToThePeak(t *testing.T) {
-	for name, d := range map[string]Device{"names": snapshotOf(evil, 500), "no stacks": snapshotOf(nil, 50), "nothing": {Snapshot: diagnose.AnalyseSnapshot(diagnose.NewLedger(0, nil, nil).Finish())}} {
+	for name, d := range map[string]Device{"names": snapshotOf(evil, 500),
+		"no stacks": snapshotOf(nil, 50),
+		"nothing":   {Snapshot: diagnose.AnalyseSnapshot(diagnose.NewLedger(0, nil, nil).Finish())}} {
 		var out bytes.Buffer
 		if err := SnapshotPprof(&out, []Device{d}); err != nil {
 			t.Fatalf("%s: %v", name, err)
@@ -201,13 +216,16 @@ func TestProfileAddsUpToThePeak(t *testing.T) {
 			made += s.Value[2]
 		}
 		if live != int64(d.Snapshot.AllocatedPeak) || made != int64(d.Snapshot.Allocs) {
-			t.Errorf("%s: %d bytes in use and %d allocations, the snapshot has %d and %d", name, live, made, d.Snapshot.AllocatedPeak, d.Snapshot.Allocs)
+			t.Errorf("%s: %d bytes in use and %d allocations, the snapshot has %d and %d", name,
+				live, made, d.Snapshot.AllocatedPeak, d.Snapshot.Allocs)
 		}
 	}
 }
 
 func TestPerfettoShowsThePeak(t *testing.T) {
-	for name, d := range map[string]Device{"small": snapshotOf(evil, 400), "thinned": snapshotOf(nil, 80_000), "nothing": {Snapshot: diagnose.AnalyseSnapshot(diagnose.NewLedger(0, nil, nil).Finish())}} {
+	for name, d := range map[string]Device{"small": snapshotOf(evil, 400),
+		"thinned": snapshotOf(nil, 80_000),
+		"nothing": {Snapshot: diagnose.AnalyseSnapshot(diagnose.NewLedger(0, nil, nil).Finish())}} {
 		var out bytes.Buffer
 		if err := SnapshotPerfetto(&out, []Device{d}); err != nil {
 			t.Fatal(err)
@@ -238,7 +256,8 @@ func TestPerfettoShowsThePeak(t *testing.T) {
 			}
 		}
 		if peak != float64(d.Snapshot.AllocatedPeak) || len(open) > perfettoBlocks {
-			t.Errorf("%s: the counter's peak is %v, the snapshot's %d; %d blocks", name, peak, d.Snapshot.AllocatedPeak, len(open))
+			t.Errorf("%s: the counter's peak is %v, the snapshot's %d; %d blocks", name, peak,
+				d.Snapshot.AllocatedPeak, len(open))
 		}
 	}
 }

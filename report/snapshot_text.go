@@ -29,7 +29,8 @@ func (t *Text) device(file string, d Device, several bool, groups int) {
 	if several {
 		title += fmt.Sprintf(", device %d", s.Device)
 	}
-	facts := counted(s.Entries, "entry", "entries") + ", " + counted(s.Allocs, "allocation", "allocations")
+	facts := counted(s.Entries, "entry", "entries") + ", " +
+		counted(s.Allocs, "allocation", "allocations")
 	if n := len(s.Steps); n > 0 {
 		facts += ", " + counted(n, "step", "steps")
 	}
@@ -75,7 +76,8 @@ func momentRow(name string, m diagnose.Moment) []string {
 	if m.Seconds > 0 {
 		where += fmt.Sprintf(", after %.2f s", m.Seconds)
 	}
-	return []string{name, m.Allocated.String(), m.Reserved.String(), m.Unallocated().String(), m.LargestFree.String(), where}
+	return []string{name, m.Allocated.String(), m.Reserved.String(), m.Unallocated().String(),
+		m.LargestFree.String(), where}
 }
 
 func (t *Text) failures(s *diagnose.Snapshot) {
@@ -108,7 +110,8 @@ func oomSentence(o diagnose.OOMEvent) string {
 		text += fmt.Sprintf("This is fragmentation: %s was reserved and unused, and %s more could be taken from the card, but the longest free piece was %s.",
 			unused, o.Room, o.LargestFree)
 	case o.Missing > 0:
-		text += fmt.Sprintf("It was short of %s even with every unused byte (%s) in one piece.", o.Missing, unused)
+		text += fmt.Sprintf("It was short of %s even with every unused byte (%s) in one piece.",
+			o.Missing, unused)
 	default:
 		text += fmt.Sprintf("The longest free piece was %s.", o.LargestFree)
 	}
@@ -134,7 +137,9 @@ func (t *Text) categories(shares []diagnose.CategoryShare) {
 	}
 	var rows [][]string
 	for _, c := range shares {
-		rows = append(rows, []string{c.Category.String(), c.Bytes.String(), percent(float64(c.Bytes), float64(total)), grouped(c.Blocks), sureness(c.Category, c.Confidence)})
+		rows = append(rows, []string{c.Category.String(), c.Bytes.String(),
+			percent(float64(c.Bytes), float64(total)), grouped(c.Blocks),
+			sureness(c.Category, c.Confidence)})
 	}
 	t.table([]string{"category", ">bytes", ">share", ">blocks", "how sure"}, rows)
 }
@@ -165,12 +170,16 @@ func (t *Text) groups(s *diagnose.Snapshot, limit int) {
 			for _, g := range s.Groups[i:] {
 				rest += g.Bytes
 			}
-			rows = append(rows, []string{rest.String(), percent(float64(rest), float64(s.AllocatedPeak)), "", "", counted(len(s.Groups)-limit, "more stack", "more stacks") + " (--top)"})
+			rows = append(rows, []string{rest.String(), percent(float64(rest),
+				float64(s.AllocatedPeak)), "", "", counted(len(s.Groups)-limit, "more stack",
+				"more stacks") + " (--top)"})
 			break
 		}
-		rows = append(rows, []string{g.Bytes.String(), percent(float64(g.Bytes), float64(s.AllocatedPeak)), grouped(g.Blocks), g.Category.String(), groupText(g)})
+		rows = append(rows, []string{g.Bytes.String(), percent(float64(g.Bytes),
+			float64(s.AllocatedPeak)), grouped(g.Blocks), g.Category.String(), groupText(g)})
 	}
-	t.table([]string{">bytes", ">share", ">blocks", "category", "call stack, innermost first"}, rows)
+	t.table([]string{">bytes", ">share", ">blocks", "category", "call stack, innermost first"},
+		rows)
 }
 
 func groupText(g diagnose.StackGroup) string {
@@ -214,21 +223,27 @@ func (t *Text) growth(s *diagnose.Snapshot) {
 	if g == nil {
 		n := len(s.Steps)
 		if n < 9 {
-			t.linef("  Too few steps to tell growth from warming up: %s recorded, 9 needed.", grouped(n))
+			t.linef("  Too few steps to tell growth from warming up: %s recorded, 9 needed.",
+				grouped(n))
 			return
 		}
 		first, last := s.Steps[2], s.Steps[n-2] // the last one may hold the clean-up
-		t.linef("  Does not grow: the least allocated was %s in step %d and %s in step %d.", first.Floor, first.Step, last.Floor, last.Step)
+		t.linef("  Does not grow: the least allocated was %s in step %d and %s in step %d.",
+			first.Floor, first.Step, last.Floor, last.Step)
 		return
 	}
-	t.linef("  %s", t.paint("31", fmt.Sprintf("Grows by %s a step: the least allocated reached %s in step %d.", g.PerStep, g.Floor, g.LastStep)))
+	t.linef("  %s", t.paint("31",
+		fmt.Sprintf("Grows by %s a step: the least allocated reached %s in step %d.", g.PerStep,
+			g.Floor, g.LastStep)))
 	var rows [][]string
 	for _, s := range g.Suspects {
-		rows = append(rows, []string{s.Bytes.String(), grouped(s.Blocks), s.Category.String(), groupText(s)})
+		rows = append(rows, []string{s.Bytes.String(), grouped(s.Blocks), s.Category.String(),
+			groupText(s)})
 	}
 	if len(rows) > 0 {
 		t.linef("  Made in step after step and kept:")
-		t.table([]string{">bytes a step", ">blocks a step", "category", "call stack, innermost first"}, rows)
+		t.table([]string{">bytes a step", ">blocks a step", "category",
+			"call stack, innermost first"}, rows)
 	}
 }
 
@@ -239,9 +254,11 @@ func (t *Text) whatIf(w *allocsim.Table) {
 	t.heading("The same program under other allocator settings")
 	var rows [][]string
 	for _, r := range w.Outcomes {
-		rows = append(rows, []string{confName(r.Conf), r.ReservedPeak.String(), r.Overhead.String(), grouped(int(r.Retries)), yesNo(r.OOM), outcomeNote(r)})
+		rows = append(rows, []string{confName(r.Conf), r.ReservedPeak.String(), r.Overhead.String(),
+			grouped(int(r.Retries)), yesNo(r.OOM), outcomeNote(r)})
 	}
-	t.table([]string{"settings", ">peak reserved", ">overhead", ">retries", ">out of memory", ""}, rows)
+	t.table([]string{"settings", ">peak reserved", ">overhead", ">retries", ">out of memory", ""},
+		rows)
 	if w.Reason != "" {
 		t.sentence("  ", "", cleanText(w.Reason))
 	}

@@ -8,8 +8,8 @@ import (
 	"unicode/utf8"
 )
 
-// Text writes a report for a terminal or a file. The first error is kept and everything after it is dropped, so that
-// callers check once.
+// Text writes a report for a terminal or a file. The first error is kept and everything after it is
+// dropped, so that callers check once.
 type Text struct {
 	out   io.Writer
 	color bool
@@ -58,7 +58,8 @@ func (t *Text) paint(attribute, s string) string {
 	return "\x1b[" + attribute + "m" + s + "\x1b[0m"
 }
 
-// table writes rows in columns: a column whose head begins with ">" is aligned right. The last column is not padded.
+// table writes rows in columns: a column whose head begins with ">" is aligned right. The last
+// column is not padded.
 func (t *Text) table(heads []string, rows [][]string) {
 	widths := make([]int, len(heads))
 	right := make([]bool, len(heads))
@@ -97,8 +98,9 @@ func alignRow(cells []string, widths []int, right []bool) string {
 	return strings.TrimRight(line.String(), " ")
 }
 
-// cleanText makes text from a file safe to print: no control characters, which could move the cursor, change colours or
-// reach the terminal's clipboard, no characters that turn the direction of writing, and a bounded length.
+// cleanText makes text from a file safe to print: no control characters, which could move the
+// cursor, change colours or reach the terminal's clipboard, no characters that turn the direction
+// of writing, and a bounded length.
 func cleanText(s string) string {
 	const longest = 400
 	var b strings.Builder
@@ -108,7 +110,8 @@ func cleanText(s string) string {
 			break
 		}
 		switch {
-		case r == utf8.RuneError || unicode.IsControl(r) || unicode.Is(unicode.Cf, r) || r == '\u2028' || r == '\u2029':
+		case r == utf8.RuneError || unicode.IsControl(r) || unicode.Is(unicode.Cf, r) ||
+			r == '\u2028' || r == '\u2029':
 			b.WriteRune('?')
 		default:
 			b.WriteRune(r)

@@ -6,15 +6,16 @@ import (
 	"strings"
 )
 
-// Find gives the run a user means: an ID, the beginning or the end of one, a name (its newest run), or "last"; nothing
-// means last too.
+// Find gives the run a user means: an ID, the beginning or the end of one, a name (its newest run),
+// or "last"; nothing means last too.
 func (s *Store) Find(text string) (*Folder, error) {
 	ids, err := s.IDs()
 	if err != nil {
 		return nil, err
 	}
 	if len(ids) == 0 {
-		return nil, fmt.Errorf("there are no runs yet in %s: start one with memroom run -- COMMAND", s.Home)
+		return nil, fmt.Errorf("there are no runs yet in %s: start one with memroom run -- COMMAND",
+			s.Home)
 	}
 	if text == "" || text == "last" {
 		return s.Folder(ids[len(ids)-1]), nil
@@ -22,7 +23,11 @@ func (s *Store) Find(text string) (*Folder, error) {
 	if slices.Contains(ids, text) {
 		return s.Folder(text), nil
 	}
-	matching := slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return !strings.HasPrefix(id, text) && !strings.HasSuffix(id, "-"+text) })
+	matching := slices.DeleteFunc(slices.Clone(ids),
+		func(id string) bool {
+			return !strings.HasPrefix(id, text) &&
+				!strings.HasSuffix(id, "-"+text)
+		})
 	if len(matching) == 1 {
 		return s.Folder(matching[0]), nil
 	}
@@ -30,7 +35,8 @@ func (s *Store) Find(text string) (*Folder, error) {
 		return s.Folder(rows[0].ID), nil
 	}
 	if len(matching) > 1 {
-		return nil, fmt.Errorf("%q fits %d runs, the newest is %s: give more of the ID", text, len(matching), matching[len(matching)-1])
+		return nil, fmt.Errorf("%q fits %d runs, the newest is %s: give more of the ID", text,
+			len(matching), matching[len(matching)-1])
 	}
 	return nil, fmt.Errorf("no run %q: `memroom runs` lists them", text)
 }

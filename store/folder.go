@@ -15,8 +15,8 @@ import (
 	"memroom/event"
 )
 
-// Folder is one run on disk. Files named *.jsonl are only ever appended to, a line a record; the others are replaced as
-// a whole. Every reader accepts a last line that was cut off by a crash.
+// Folder is one run on disk. Files named *.jsonl are only ever appended to, a line a record; the
+// others are replaced as a whole. Every reader accepts a last line that was cut off by a crash.
 type Folder struct {
 	ID  string
 	Dir string
@@ -44,7 +44,8 @@ const (
 // Path of a file in the folder.
 func (f *Folder) Path(name string) string { return filepath.Join(f.Dir, name) }
 
-// Output and Errors are where the command's stdout and stderr are kept; with a terminal everything is in Output.
+// Output and Errors are where the command's stdout and stderr are kept; with a terminal everything
+// is in Output.
 func (f *Folder) Output() string { return f.Path(outputFile) }
 
 // Errors is the command's stderr where that is a stream of its own.
@@ -74,7 +75,10 @@ func (f *Folder) AppendSamples(samples []event.Sample) error {
 }
 
 // AppendSteps adds steps that the probe reported.
-func (f *Folder) AppendSteps(steps []event.RankedStep) error { return appendLines(f, stepsFile, steps) }
+func (f *Folder) AppendSteps(steps []event.RankedStep) error {
+	return appendLines(f, stepsFile,
+		steps)
+}
 
 // AppendEvent adds something that happened.
 func (f *Folder) AppendEvent(h event.Happened) error {
@@ -123,7 +127,8 @@ func appendLines[T any](f *Folder, name string, records []T) error {
 	return err
 }
 
-// open gives a file to append to, kept open. A line that a crash cut off is closed first, so that ours stands alone.
+// open gives a file to append to, kept open. A line that a crash cut off is closed first, so that
+// ours stands alone.
 func (f *Folder) open(name string) (*os.File, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -166,7 +171,8 @@ func (f *Folder) Exit() (event.Exit, error) { return readJSON[event.Exit](f, exi
 // Verdict reads the judgement of the last attempt.
 func (f *Folder) Verdict() (event.Verdict, error) { return readJSON[event.Verdict](f, verdictFile) }
 
-// Summary reads the final report. It is absent while the run lives and where memroom itself was killed.
+// Summary reads the final report. It is absent while the run lives and where memroom itself was
+// killed.
 func (f *Folder) Summary() (event.Summary, error) { return readJSON[event.Summary](f, summaryFile) }
 
 func readJSON[T any](f *Folder, name string) (v T, err error) {
@@ -180,7 +186,8 @@ func readJSON[T any](f *Folder, name string) (v T, err error) {
 	return v, nil
 }
 
-// Samples reads the readings in order. Lines that cannot be read, such as one cut off by a crash, are left out.
+// Samples reads the readings in order. Lines that cannot be read, such as one cut off by a crash,
+// are left out.
 func (f *Folder) Samples() iter.Seq[event.Sample] { return lines[event.Sample](f, samplesFile) }
 
 // Steps reads the steps that the probe reported.
@@ -224,7 +231,8 @@ func (f *Folder) Remove() error {
 	return os.RemoveAll(f.Dir)
 }
 
-// watchFile is what the monitor has learnt so far, so that another one can go on where it was killed.
+// watchFile is what the monitor has learnt so far, so that another one can go on where it was
+// killed.
 const watchFile = "watch.json"
 
 // SaveProgress keeps what the monitor has learnt so far.

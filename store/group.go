@@ -13,7 +13,8 @@ type Companions struct {
 	known map[string]bool // runs that were looked at: true for those of the group
 }
 
-// startedApart is how far apart the runs of one group may begin: nodes wait in queues, and the names of folders are in local time.
+// startedApart is how far apart the runs of one group may begin: nodes wait in queues, and the
+// names of folders are in local time.
 const startedApart = 48 * time.Hour
 
 // Companions begins to look for the others of a run's group.
@@ -21,7 +22,8 @@ func (s *Store) Companions(own event.Run) *Companions {
 	return &Companions{store: s, own: own, known: map[string]bool{own.ID: false}}
 }
 
-// Ended gives the records of those that have ended since this run began. A group's name may have been used before.
+// Ended gives the records of those that have ended since this run began. A group's name may have
+// been used before.
 func (c *Companions) Ended() []event.Summary {
 	ids, err := c.store.IDs()
 	if err != nil {
@@ -33,7 +35,8 @@ func (c *Companions) Ended() []event.Summary {
 		if id < oldest || !c.member(id) {
 			continue
 		}
-		if summary, err := c.store.Folder(id).Summary(); err == nil && summary.Exit != nil && summary.Exit.At.After(c.own.Started) {
+		if summary, err := c.store.Folder(id).Summary(); err == nil && summary.Exit != nil &&
+			summary.Exit.At.After(c.own.Started) {
 			ended = append(ended, summary)
 		}
 	}

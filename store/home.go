@@ -42,8 +42,8 @@ func Open(home string) (*Store, error) {
 
 func (s *Store) runs() string { return filepath.Join(s.Home, "runs") }
 
-// Create makes the folder of a new run. Its name begins with the local time, so that names sort as they were made; three
-// letters tell apart what was started in the same second.
+// Create makes the folder of a new run. Its name begins with the local time, so that names sort as
+// they were made; three letters tell apart what was started in the same second.
 func (s *Store) Create(now time.Time) (*Folder, error) {
 	for try := range 100 {
 		id := now.Format("20060102-150405-") + fractionLetters(now, try)
@@ -58,17 +58,23 @@ func (s *Store) Create(now time.Time) (*Folder, error) {
 	return nil, errors.New("create run: a hundred names in a row are taken")
 }
 
-// fractionLetters is the fraction of the second in three letters, so that IDs sort as the runs began: "the last run" is the last in
-// that order. Each is 34 us; those that are taken give way to the next.
+// fractionLetters is the fraction of the second in three letters, so that IDs sort as the runs
+// began: "the last run" is the last in that order. Each is 34 us; those that are taken give way to
+// the next.
 func fractionLetters(now time.Time, try int) string {
-	const letters = "23456789abcdefghjkmnpqrstuvwxyz" // as bytes sort, without those that look alike
+	// as bytes sort, without those that look alike
+	const letters = "23456789abcdefghjkmnpqrstuvwxyz"
 	const all = len(letters) * len(letters) * len(letters)
 	n := (now.Nanosecond()/(int(time.Second)/all+1) + try) % all
-	return string([]byte{letters[n/len(letters)/len(letters)], letters[n/len(letters)%len(letters)], letters[n%len(letters)]})
+	return string([]byte{letters[n/len(letters)/len(letters)], letters[n/len(letters)%len(letters)],
+		letters[n%len(letters)]})
 }
 
 // Folder of a run by its ID, whether it exists or not.
-func (s *Store) Folder(id string) *Folder { return &Folder{ID: id, Dir: filepath.Join(s.runs(), id)} }
+func (s *Store) Folder(id string) *Folder {
+	return &Folder{ID: id,
+		Dir: filepath.Join(s.runs(), id)}
+}
 
 // IDs lists the runs on disk, oldest first.
 func (s *Store) IDs() ([]string, error) {

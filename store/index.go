@@ -13,7 +13,8 @@ import (
 	"zombiezen.com/go/sqlite/sqlitex"
 )
 
-// schemaVersion is raised with every change of the schema: an index of another version is thrown away and built again.
+// schemaVersion is raised with every change of the schema: an index of another version is thrown
+// away and built again.
 const schemaVersion = 2
 
 const schema = `
@@ -43,8 +44,8 @@ type Filter struct {
 	Limit  int  // newest so many; 0: all
 }
 
-// List gives runs, newest first. The index is brought up to date with the folders first; where it cannot be used at all
-// the folders are read directly, which is slower and otherwise the same.
+// List gives runs, newest first. The index is brought up to date with the folders first; where it
+// cannot be used at all the folders are read directly, which is slower and otherwise the same.
 func (s *Store) List(filter Filter) ([]Row, error) {
 	ids, err := s.IDs()
 	if err != nil {
@@ -73,7 +74,8 @@ func (s *Store) fromFolders(ids []string, filter Filter) []Row {
 
 func (f Filter) accepts(r Row) bool {
 	failed := r.Status == Lost || r.ExitCode != nil && *r.ExitCode != 0
-	return (f.Name == "" || f.Name == r.Name) && (f.Group == "" || f.Group == r.Group) && (f.Tag == "" || slices.Contains(r.Tags, f.Tag)) && (!f.OOM || r.IsOOM) &&
+	return (f.Name == "" || f.Name == r.Name) && (f.Group == "" || f.Group == r.Group) &&
+		(f.Tag == "" || slices.Contains(r.Tags, f.Tag)) && (!f.OOM || r.IsOOM) &&
 		(!f.Failed || failed) && (!f.Active || r.Status == Running)
 }
 
@@ -103,7 +105,8 @@ func (s *Store) fromIndex(ids []string, filter Filter) ([]Row, error) {
 		return rows, nil
 	}
 	switch sqlite.ErrCode(err).ToPrimary() {
-	case sqlite.ResultCorrupt, sqlite.ResultNotADB, sqlite.ResultError, sqlite.ResultSchema, sqlite.ResultConstraint:
+	case sqlite.ResultCorrupt, sqlite.ResultNotADB, sqlite.ResultError, sqlite.ResultSchema,
+		sqlite.ResultConstraint:
 		s.dropIndex()
 		return s.query(ids, filter)
 	}
@@ -122,8 +125,8 @@ func (s *Store) query(ids []string, filter Filter) ([]Row, error) {
 	return selectRows(conn, filter)
 }
 
-// openIndex opens the file and makes sure of its schema. A write-ahead log needs memory shared between processes, which
-// network file systems do not have.
+// openIndex opens the file and makes sure of its schema. A write-ahead log needs memory shared
+// between processes, which network file systems do not have.
 func (s *Store) openIndex() (*sqlite.Conn, error) {
 	conn, err := sqlite.OpenConn(s.indexPath(), sqlite.OpenReadWrite|sqlite.OpenCreate)
 	if err != nil {
@@ -155,22 +158,26 @@ func prepareIndex(conn *sqlite.Conn, home string) (err error) {
 	if err != nil || version == schemaVersion {
 		return err
 	}
-	if err := sqlitex.ExecuteScript(conn, "DROP TABLE IF EXISTS runs; DROP TABLE IF EXISTS tags;"+schema, nil); err != nil {
+	if err := sqlitex.ExecuteScript(conn,
+		"DROP TABLE IF EXISTS runs; DROP TABLE IF EXISTS tags;"+schema, nil); err != nil {
 		return err
 	}
-	return sqlitex.ExecuteTransient(conn, fmt.Sprintf("PRAGMA user_version = %d", schemaVersion), nil)
+	return sqlitex.ExecuteTransient(conn, fmt.Sprintf("PRAGMA user_version = %d", schemaVersion),
+		nil)
 }
 
-// update makes the index agree with the folders: in short transactions, so that two commands can do it at once.
+// update makes the index agree with the folders: in short transactions, so that two commands can do
+// it at once.
 func (s *Store) update(conn *sqlite.Conn, ids []string) error {
 	known := map[string]string{}
-	err := sqlitex.Execute(conn, "SELECT id, stamp, status FROM runs", &sqlitex.ExecOptions{ResultFunc: func(st *sqlite.Stmt) error {
-		known[st.ColumnText(0)] = st.ColumnText(1)
-		if Status(st.ColumnText(2)) == Running { // may have died without writing anything
-			known[st.ColumnText(0)] = ""
-		}
-		return nil
-	}})
+	err := sqlitex.Execute(conn, "SELECT id, stamp, status FROM runs",
+		&sqlitex.ExecOptions{ResultFunc: func(st *sqlite.Stmt) error {
+			known[st.ColumnText(0)] = st.ColumnText(1)
+			if Status(st.ColumnText(2)) == Running { // may have died without writing anything
+				known[st.ColumnText(0)] = ""
+			}
+			return nil
+		}})
 	if err != nil {
 		return err
 	}
@@ -204,16 +211,20 @@ func saveRows(conn *sqlite.Conn, folders []*Folder) (err error) {
 	for _, f := range folders {
 		stamp, row := f.stamp(), f.Row()
 		failed := row.Status == Lost || row.ExitCode != nil && *row.ExitCode != 0
-		err := sqlitex.Execute(conn, "INSERT OR REPLACE INTO runs VALUES (?, ?, ?, ?, ?, ?, ?, ?)", &sqlitex.ExecOptions{
-			Args: []any{f.ID, stamp, row.Started.UnixMilli(), string(row.Status), row.Name, row.IsOOM, failed, row.json()}})
+		err := sqlitex.Execute(conn, "INSERT OR REPLACE INTO runs VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+			&sqlitex.ExecOptions{
+				Args: []any{f.ID, stamp, row.Started.UnixMilli(), string(row.Status), row.Name,
+					row.IsOOM, failed, row.json()}})
 		if err != nil {
 			return err
 		}
-		if err := sqlitex.Execute(conn, "DELETE FROM tags WHERE id = ?", &sqlitex.ExecOptions{Args: []any{f.ID}}); err != nil {
+		if err := sqlitex.Execute(conn, "DELETE FROM tags WHERE id = ?",
+			&sqlitex.ExecOptions{Args: []any{f.ID}}); err != nil {
 			return err
 		}
 		for _, tag := range row.Tags {
-			if err := sqlitex.Execute(conn, "INSERT OR IGNORE INTO tags VALUES (?, ?)", &sqlitex.ExecOptions{Args: []any{f.ID, tag}}); err != nil {
+			if err := sqlitex.Execute(conn, "INSERT OR IGNORE INTO tags VALUES (?, ?)",
+				&sqlitex.ExecOptions{Args: []any{f.ID, tag}}); err != nil {
 				return err
 			}
 		}
@@ -227,8 +238,10 @@ func forgetRow(conn *sqlite.Conn, id string) (err error) {
 		return err
 	}
 	defer end(&err)
-	for _, statement := range []string{"DELETE FROM runs WHERE id = ?", "DELETE FROM tags WHERE id = ?"} {
-		if err := sqlitex.Execute(conn, statement, &sqlitex.ExecOptions{Args: []any{id}}); err != nil {
+	for _, statement := range []string{"DELETE FROM runs WHERE id = ?",
+		"DELETE FROM tags WHERE id = ?"} {
+		if err := sqlitex.Execute(conn, statement,
+			&sqlitex.ExecOptions{Args: []any{id}}); err != nil {
 			return err
 		}
 	}
@@ -237,7 +250,10 @@ func forgetRow(conn *sqlite.Conn, id string) (err error) {
 
 func selectRows(conn *sqlite.Conn, filter Filter) ([]Row, error) {
 	where, args := []string{"1"}, []any{}
-	add := func(condition string, values ...any) { where, args = append(where, condition), append(args, values...) }
+	add := func(condition string, values ...any) {
+		where, args = append(where, condition),
+			append(args, values...)
+	}
 	if filter.Name != "" {
 		add("name = ?", filter.Name)
 	}
@@ -256,18 +272,20 @@ func selectRows(conn *sqlite.Conn, filter Filter) ([]Row, error) {
 	if filter.Active {
 		add("status = 'running'")
 	}
-	statement := "SELECT row FROM runs WHERE " + strings.Join(where, " AND ") + " ORDER BY started DESC, id DESC"
+	statement := "SELECT row FROM runs WHERE " + strings.Join(where, " AND ") +
+		" ORDER BY started DESC, id DESC"
 	if filter.Limit > 0 {
 		statement += fmt.Sprintf(" LIMIT %d", filter.Limit)
 	}
 	var rows []Row
-	err := sqlitex.Execute(conn, statement, &sqlitex.ExecOptions{Args: args, ResultFunc: func(st *sqlite.Stmt) error {
-		var row Row
-		if err := json.Unmarshal([]byte(st.ColumnText(0)), &row); err != nil {
-			return err
-		}
-		rows = append(rows, row)
-		return nil
-	}})
+	err := sqlitex.Execute(conn, statement, &sqlitex.ExecOptions{Args: args,
+		ResultFunc: func(st *sqlite.Stmt) error {
+			var row Row
+			if err := json.Unmarshal([]byte(st.ColumnText(0)), &row); err != nil {
+				return err
+			}
+			rows = append(rows, row)
+			return nil
+		}})
 	return rows, err
 }

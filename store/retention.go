@@ -8,14 +8,16 @@ import (
 	"memroom/event"
 )
 
-// Retention says which ended runs are worth keeping. Named and tagged runs are always kept, and the newest ones.
+// Retention says which ended runs are worth keeping. Named and tagged runs are always kept, and the
+// newest ones.
 type Retention struct {
 	Age    time.Duration // older ones go; 0: age does not matter
 	Size   event.Bytes   // beyond it in all, the oldest go; 0: size does not matter
 	Newest int           // so many are always kept
 }
 
-// DefaultRetention is what [Store.Tidy] keeps unless told otherwise: a season of runs, and no more than a laptop can spare.
+// DefaultRetention is what [Store.Tidy] keeps unless told otherwise: a season of runs, and no more
+// than a laptop can spare.
 func DefaultRetention() Retention {
 	return Retention{Age: 90 * 24 * time.Hour, Size: 10 * event.GiB, Newest: 50}
 }
@@ -34,7 +36,8 @@ func (s *Store) Prune(r Retention, now time.Time, onlyAsk bool) ([]Row, error) {
 			size = s.Folder(row.ID).size()
 		}
 		total += size
-		if i < r.Newest || row.Status == Running || row.Name != "" || len(row.Tags) > 0 || row.Status != Ended && s.Folder(row.ID).fresh(now) {
+		if i < r.Newest || row.Status == Running || row.Name != "" || len(row.Tags) > 0 ||
+			row.Status != Ended && s.Folder(row.ID).fresh(now) {
 			continue
 		}
 		if r.Age > 0 && now.Sub(row.Started) > r.Age || r.Size > 0 && total > r.Size {
@@ -43,7 +46,8 @@ func (s *Store) Prune(r Retention, now time.Time, onlyAsk bool) ([]Row, error) {
 		}
 	}
 	for _, row := range dropped {
-		if onlyAsk || s.Folder(row.ID).Running() { // it may have come to life again since it was listed
+		// it may have come to life again since it was listed
+		if onlyAsk || s.Folder(row.ID).Running() {
 			continue
 		}
 		if err := s.Folder(row.ID).Remove(); err != nil {
@@ -53,13 +57,14 @@ func (s *Store) Prune(r Retention, now time.Time, onlyAsk bool) ([]Row, error) {
 	return dropped, nil
 }
 
-// fresh says that a folder was made or written to in the last hour: a run that is about to start has no keeper yet, and one on
-// another machine has none that can be seen from here.
+// fresh says that a folder was made or written to in the last hour: a run that is about to start
+// has no keeper yet, and one on another machine has none that can be seen from here.
 func (f *Folder) fresh(now time.Time) bool { return f.writtenWithin(now, time.Hour) }
 
 func (f *Folder) writtenWithin(now time.Time, age time.Duration) bool {
 	newest := time.Time{}
-	for _, path := range []string{f.Dir, f.Path(runFile), f.Path(stateFile), f.Path(samplesFile), f.Path(eventsFile)} {
+	for _, path := range []string{f.Dir, f.Path(runFile), f.Path(stateFile), f.Path(samplesFile),
+		f.Path(eventsFile)} {
 		if info, err := os.Stat(path); err == nil && info.ModTime().After(newest) {
 			newest = info.ModTime()
 		}

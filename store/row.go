@@ -13,7 +13,8 @@ import (
 // Status of a run.
 type Status string
 
-// Lost means that nobody lives who could say how the run ended: the machine went down, or the keeper was killed.
+// Lost means that nobody lives who could say how the run ended: the machine went down, or the
+// keeper was killed.
 const (
 	Running Status = "running"
 	Ended   Status = "ended"
@@ -59,7 +60,8 @@ func (f *Folder) Row() Row {
 	row := Row{ID: f.ID, Status: Lost}
 	run, err := f.Run()
 	if err == nil {
-		row.Name, row.Tags, row.Command, row.Host, row.Started = run.Name, run.Tags, strings.Join(run.Command, " "), run.Host, run.Started
+		row.Name, row.Tags, row.Command, row.Host, row.Started = run.Name, run.Tags,
+			strings.Join(run.Command, " "), run.Host, run.Started
 	}
 	state, _ := readJSON[keeperState](f, stateFile)
 	if row.Started.IsZero() {
@@ -81,7 +83,8 @@ func (f *Folder) Row() Row {
 }
 
 func (r *Row) addSummary(s event.Summary) {
-	r.PeakHost, r.HostLimit, r.Steps, r.Findings, r.Attempts = s.Peaks.Unreclaimable, s.Peaks.HostLimit, s.Steps, len(s.Findings), len(s.Attempts)
+	r.PeakHost, r.HostLimit, r.Steps, r.Findings, r.Attempts = s.Peaks.Unreclaimable,
+		s.Peaks.HostLimit, s.Steps, len(s.Findings), len(s.Attempts)
 	for _, d := range s.Peaks.Devices {
 		if used := max(d.Used, d.Reserved); used > r.PeakGPU {
 			r.PeakGPU, r.GPUTotal = used, d.Total
@@ -89,8 +92,8 @@ func (r *Row) addSummary(s event.Summary) {
 	}
 }
 
-// statusOf goes by the keeper's process. One of another machine that shares this home cannot be seen: there the record tells, which a
-// monitor renews every second.
+// statusOf goes by the keeper's process. One of another machine that shares this home cannot be
+// seen: there the record tells, which a monitor renews every second.
 func (f *Folder) statusOf(host string, state keeperState) Status {
 	switch {
 	case state.Keeper == 0:
@@ -107,7 +110,8 @@ func (f *Folder) statusOf(host string, state keeperState) Status {
 	return Lost
 }
 
-// stillWriting bounds the age of a record whose writer lives: network file systems show changes up to a minute late, and clocks differ.
+// stillWriting bounds the age of a record whose writer lives: network file systems show changes up
+// to a minute late, and clocks differ.
 const stillWriting = 3 * time.Minute
 
 func elsewhere(host string) bool {
@@ -115,7 +119,8 @@ func elsewhere(host string) bool {
 	return err == nil && host != "" && host != here
 }
 
-// processIs says whether a process of that number, started at that moment (clock ticks after boot), lives.
+// processIs says whether a process of that number, started at that moment (clock ticks after boot),
+// lives.
 func processIs(pid int, started uint64) bool {
 	data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {

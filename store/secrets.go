@@ -21,7 +21,8 @@ var secretValue = later(`^(hf_|sk-|ghp_|gho_|ghs_|github_pat_|glpat-|xox[abpr]-|
 // credentialsInURL is the user:password part of an address.
 var credentialsInURL = later(`(\w+://)[^/\s:@]*:[^/\s@]+@`)
 
-// later compiles a pattern when it is first used: the supervisor's processes carry this package and never mask anything.
+// later compiles a pattern when it is first used: the supervisor's processes carry this package and
+// never mask anything.
 func later(pattern string) func() *regexp.Regexp {
 	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(pattern) })
 }
@@ -36,7 +37,8 @@ func MaskArguments(args []string) []string {
 	for i, arg := range args {
 		name, _, pair := strings.Cut(arg, "=")
 		switch {
-		case i > 0 && isFlag(args[i-1]) && !strings.Contains(args[i-1], "=") && isSecretName(args[i-1]) && !isFlag(arg):
+		case i > 0 && isFlag(args[i-1]) && !strings.Contains(args[i-1], "=") &&
+			isSecretName(args[i-1]) && !isFlag(arg):
 			out[i] = masked
 		case pair && isSecretName(name) && !strings.ContainsAny(name, " \t\n"):
 			out[i] = name + "=" + masked
@@ -73,13 +75,19 @@ func MaskText(text string) string {
 	return text
 }
 
-// keptVariables are the environment variables that bear on memory. Everything else stays with the user.
+// keptVariables are the environment variables that bear on memory. Everything else stays with the
+// user.
 var keptVariables = []string{
-	"CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "NVIDIA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF",
-	"PYTORCH_HIP_ALLOC_CONF", "PYTORCH_NO_CUDA_MEMORY_CACHING", "TF_FORCE_GPU_ALLOW_GROWTH", "TF_GPU_ALLOCATOR", "XLA_FLAGS",
-	"XLA_PYTHON_CLIENT_PREALLOCATE", "XLA_PYTHON_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_ALLOCATOR", "OMP_NUM_THREADS", "MKL_NUM_THREADS",
-	"MALLOC_ARENA_MAX", "LD_PRELOAD", "WORLD_SIZE", "RANK", "LOCAL_RANK", "NODE_RANK", "SLURM_JOB_ID", "SLURM_MEM_PER_NODE", "SLURM_NNODES",
-	"KUBERNETES_SERVICE_HOST", "CONDA_DEFAULT_ENV", "VIRTUAL_ENV", "NCCL_BUFFSIZE", "CUBLAS_WORKSPACE_CONFIG",
+	"CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "NVIDIA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES",
+	"PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF",
+	"PYTORCH_HIP_ALLOC_CONF", "PYTORCH_NO_CUDA_MEMORY_CACHING", "TF_FORCE_GPU_ALLOW_GROWTH",
+	"TF_GPU_ALLOCATOR", "XLA_FLAGS",
+	"XLA_PYTHON_CLIENT_PREALLOCATE", "XLA_PYTHON_CLIENT_MEM_FRACTION",
+	"XLA_PYTHON_CLIENT_ALLOCATOR", "OMP_NUM_THREADS", "MKL_NUM_THREADS",
+	"MALLOC_ARENA_MAX", "LD_PRELOAD", "WORLD_SIZE", "RANK", "LOCAL_RANK", "NODE_RANK",
+	"SLURM_JOB_ID", "SLURM_MEM_PER_NODE", "SLURM_NNODES",
+	"KUBERNETES_SERVICE_HOST", "CONDA_DEFAULT_ENV", "VIRTUAL_ENV", "NCCL_BUFFSIZE",
+	"CUBLAS_WORKSPACE_CONFIG",
 }
 
 // KeptEnvironment reduces an environment (as os.Environ) to the variables that are kept.

@@ -23,7 +23,8 @@ func testStore(t *testing.T) *Store {
 }
 
 // ended makes a run that is over.
-func ended(t *testing.T, s *Store, at time.Time, run event.Run, exit event.Exit, verdict event.Verdict) *Folder {
+func ended(t *testing.T, s *Store, at time.Time, run event.Run, exit event.Exit,
+	verdict event.Verdict) *Folder {
 	t.Helper()
 	f, err := s.Create(at)
 	if err != nil {
@@ -44,8 +45,10 @@ func someRuns(t *testing.T, s *Store) []string {
 	t.Helper()
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	var ids []string
-	for i, run := range []event.Run{{Name: "first", Command: []string{"a"}}, {Tags: []string{"x", "y"}, Command: []string{"b"}}, {Command: []string{"c"}}} {
-		f := ended(t, s, at.Add(time.Duration(i)*(time.Hour+time.Millisecond)), run, event.Exit{Code: i}, event.Verdict{ExitCode: i, IsOOM: i == 2, Evidence: []string{}})
+	for i, run := range []event.Run{{Name: "first", Command: []string{"a"}},
+		{Tags: []string{"x", "y"}, Command: []string{"b"}}, {Command: []string{"c"}}} {
+		f := ended(t, s, at.Add(time.Duration(i)*(time.Hour+time.Millisecond)), run,
+			event.Exit{Code: i}, event.Verdict{ExitCode: i, IsOOM: i == 2, Evidence: []string{}})
 		ids = append(ids, f.ID)
 	}
 	return ids
@@ -114,7 +117,10 @@ func TestIndexFollowsTheFolders(t *testing.T) {
 // TestDamagedIndex: whatever is in the index's place, the runs are listed.
 func TestDamagedIndex(t *testing.T) {
 	for name, damage := range map[string]func(path string) error{
-		"garbage":   func(p string) error { return os.WriteFile(p, []byte(strings.Repeat("garbage ", 4096)), 0o600) },
+		"garbage": func(p string) error {
+			return os.WriteFile(p,
+				[]byte(strings.Repeat("garbage ", 4096)), 0o600)
+		},
 		"truncated": func(p string) error { return os.Truncate(p, 5000) },
 		"empty":     func(p string) error { return os.Truncate(p, 0) },
 		"middle overwritten": func(p string) error {
@@ -179,7 +185,8 @@ func TestFind(t *testing.T) {
 		t.Errorf("empty store: %v", err)
 	}
 	ids := someRuns(t, s)
-	for text, want := range map[string]string{"": ids[2], "last": ids[2], ids[1]: ids[1], ids[0][:15]: ids[0], ids[1][len(ids[1])-3:]: ids[1], "first": ids[0]} {
+	for text, want := range map[string]string{"": ids[2], "last": ids[2], ids[1]: ids[1],
+		ids[0][:15]: ids[0], ids[1][len(ids[1])-3:]: ids[1], "first": ids[0]} {
 		if f, err := s.Find(text); err != nil || f.ID != want {
 			t.Errorf("%q: %v %v", text, f, err)
 		}
@@ -254,7 +261,8 @@ func TestStoreIsPrivate(t *testing.T) {
 	}
 }
 
-// TestTidy: what nobody asked to keep goes after a season, once a day; what runs, is about to run, is named or is new stays.
+// TestTidy: what nobody asked to keep goes after a season, once a day; what runs, is about to run,
+// is named or is new stays.
 func TestTidy(t *testing.T) {
 	s := testStore(t)
 	now := time.Now()
@@ -310,7 +318,8 @@ func TestLastWithinASecond(t *testing.T) {
 	s := testStore(t)
 	second := time.Date(2026, 11, 15, 3, 15, 40, 0, time.Local)
 	var made []string
-	for _, after := range []time.Duration{0, 0, 40 * time.Microsecond, time.Millisecond, 500 * time.Millisecond, time.Second - 1, time.Second} {
+	for _, after := range []time.Duration{0, 0, 40 * time.Microsecond, time.Millisecond,
+		500 * time.Millisecond, time.Second - 1, time.Second} {
 		f, err := s.Create(second.Add(after))
 		if err != nil {
 			t.Fatal(err)
@@ -326,24 +335,28 @@ func TestLastWithinASecond(t *testing.T) {
 	}
 }
 
-// TestRunElsewhere: a run on another machine that shares the home lives as long as its record grows.
+// TestRunElsewhere: a run on another machine that shares the home lives as long as its record
+// grows.
 func TestRunElsewhere(t *testing.T) {
 	s := testStore(t)
 	f, err := s.Create(time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := f.SaveRun(event.Run{ID: f.ID, Host: "a-machine-that-is-not-this-one", Group: "g", NodeRank: 3, Started: time.Now()}); err != nil {
+	if err := f.SaveRun(event.Run{ID: f.ID, Host: "a-machine-that-is-not-this-one", Group: "g",
+		NodeRank: 3, Started: time.Now()}); err != nil {
 		t.Fatal(err)
 	}
 	state := []byte(`{"keeper":1,"keeper_start":1,"child":2}`)
 	if err := os.WriteFile(f.StateFile(), state, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if row := f.Row(); row.Status != Running || !f.Running() || row.Group != "g" || row.NodeRank != 3 {
+	if row := f.Row(); row.Status != Running || !f.Running() || row.Group != "g" ||
+		row.NodeRank != 3 {
 		t.Errorf("its record was just written: %+v", row)
 	}
-	if rows := listed(t, s, Filter{Group: "g", Active: true}); len(rows) != 1 || len(listed(t, s, Filter{Group: "h"})) != 0 {
+	if rows := listed(t, s, Filter{Group: "g", Active: true}); len(rows) != 1 ||
+		len(listed(t, s, Filter{Group: "h"})) != 0 {
 		t.Errorf("listed %v", rows)
 	}
 	old := time.Now().Add(-time.Hour)

@@ -26,8 +26,8 @@ type limiter struct {
 	companionGone time.Time // when one was first seen to have run out
 }
 
-// hold enforces --host-mem where no cgroup does. Pages shared by forked workers are in every worker's resident size; so
-// before it acts it asks for the proportional size, whatever that costs.
+// hold enforces --host-mem where no cgroup does. Pages shared by forked workers are in every
+// worker's resident size; so before it acts it asks for the proportional size, whatever that costs.
 func (m *Monitor) hold(s *event.Sample) {
 	if m.state.Limit == LimitSoft && m.said.Ended == nil && s.Unreclaimable() > m.state.HostLimit {
 		used := s.Unreclaimable()
@@ -37,7 +37,8 @@ func (m *Monitor) hold(s *event.Sample) {
 		}
 		if used > m.state.HostLimit {
 			m.end(Ending{Where: event.WhereHost, OOM: true, Why: fmt.Sprintf(
-				"memroom ended the run: it held %s in %s, the soft limit of --host-mem is %s", used, counted(s.Processes), m.state.HostLimit)})
+				"memroom ended the run: it held %s in %s, the soft limit of --host-mem is %s", used,
+				counted(s.Processes), m.state.HostLimit)})
 		}
 	}
 	m.followUp()
@@ -67,11 +68,13 @@ func (m *Monitor) followUp() {
 	}
 }
 
-// relieve gives unused cache back to a card that is full: only where that helps. A process alone on its card empties its
-// cache by itself when it must; memory that it hoards is in the way of others: further ranks, libraries, neighbours.
+// relieve gives unused cache back to a card that is full: only where that helps. A process alone on
+// its card empties its cache by itself when it must; memory that it hoards is in the way of others:
+// further ranks, libraries, neighbours.
 func (m *Monitor) relieve(now time.Time, s event.Sample) {
 	const pause, full, worth = time.Minute, 0.97, 0.05
-	if m.Detect == nil || len(s.Devices) == 0 || now.Sub(m.limiter.relieved) < pause || len(m.speaking) == 0 {
+	if m.Detect == nil || len(s.Devices) == 0 || now.Sub(m.limiter.relieved) < pause ||
+		len(m.speaking) == 0 {
 		return
 	}
 	accounts := m.Detect.Accounts()
@@ -83,7 +86,8 @@ func (m *Monitor) relieve(now time.Time, s event.Sample) {
 			}
 		}
 		shared := len(m.speaking) > 1 || d.Others > 0
-		if !shared || float64(d.Used) < full*float64(d.Total) || float64(cache) < worth*float64(d.Total) {
+		if !shared || float64(d.Used) < full*float64(d.Total) ||
+			float64(cache) < worth*float64(d.Total) {
 			continue
 		}
 		m.limiter.relieved = now
@@ -92,8 +96,9 @@ func (m *Monitor) relieve(now time.Time, s event.Sample) {
 			commands[conn.PID] = []probe.Command{{Do: probe.DoCollect}, {Do: probe.DoEmptyCache}}
 		}
 		m.ask(commands)
-		m.happened(event.Happened{Kind: "action", Text: fmt.Sprintf("%s is full (%s of %s) and the run holds %s of unused cache on it: caches are emptied",
-			d.Name, d.Used, d.Total, cache)})
+		m.happened(event.Happened{Kind: "action",
+			Text: fmt.Sprintf("%s is full (%s of %s) and the run holds %s of unused cache on it: caches are emptied",
+				d.Name, d.Used, d.Total, cache)})
 	}
 }
 
@@ -119,8 +124,8 @@ func (a *alarm) check(m *Monitor, s event.Sample) {
 	}
 }
 
-// closest gives the host memory that is nearest to its wall. Of a cgroup's usage only what cannot be dropped counts: page
-// cache fills any limit and goes when asked.
+// closest gives the host memory that is nearest to its wall. Of a cgroup's usage only what cannot
+// be dropped counts: page cache fills any limit and goes when asked.
 func closest(m *Monitor, s event.Sample) (used, limit event.Bytes, what string) {
 	if c := s.Cgroup; c != nil && c.Limit > 0 {
 		return c.Anon + c.Shmem + c.Kernel, c.Limit, "host memory of the cgroup"
@@ -134,8 +139,8 @@ func closest(m *Monitor, s event.Sample) (used, limit event.Bytes, what string) 
 	return 0, 0, ""
 }
 
-// pressure tells the record and does what --on-pressure asks: a signal to the command, or a shell command with the run's
-// folder and the reason in its environment.
+// pressure tells the record and does what --on-pressure asks: a signal to the command, or a shell
+// command with the run's folder and the reason in its environment.
 func (m *Monitor) pressure(reason string) {
 	m.happened(event.Happened{Kind: "pressure", Text: reason})
 	action := m.Options.OnPressure
@@ -144,18 +149,21 @@ func (m *Monitor) pressure(reason string) {
 	}
 	if number := SignalNumber(action); number != 0 {
 		_ = writeJSON(m.conn, saySignal, signalRequest{Number: number})
-		m.happened(event.Happened{Kind: "action", Text: action + " was sent to the command: " + reason})
+		m.happened(event.Happened{Kind: "action", Text: action + " was sent to the command: " +
+			reason})
 		return
 	}
 	hook := exec.Command("/bin/sh", "-c", action)
-	hook.Env = append(hook.Environ(), "MEMROOM_RUN="+m.Run.ID, "MEMROOM_RUN_DIR="+m.Files.Dir, "MEMROOM_REASON="+reason,
+	hook.Env = append(hook.Environ(), "MEMROOM_RUN="+m.Run.ID, "MEMROOM_RUN_DIR="+m.Files.Dir,
+		"MEMROOM_REASON="+reason,
 		fmt.Sprintf("MEMROOM_CHILD=%d", m.state.Child))
 	if err := hook.Start(); err != nil {
 		m.note("hook", "the command of --on-pressure could not be started: "+err.Error())
 		return
 	}
 	go func() { _ = hook.Wait() }()
-	m.happened(event.Happened{Kind: "action", Text: "the command of --on-pressure was started: " + reason})
+	m.happened(event.Happened{Kind: "action", Text: "the command of --on-pressure was started: " +
+		reason})
 }
 
 // SignalNumber reads SIGUSR1 or USR1; 0 when it is no signal's name.

@@ -15,7 +15,8 @@ import (
 	"memroom/testenv"
 )
 
-// TestAttach: the front end is killed, another one takes over: it sees the output so far, the rest, and the exit code.
+// TestAttach: the front end is killed, another one takes over: it sees the output so far, the rest,
+// and the exit code.
 func TestAttach(t *testing.T) {
 	w := newWorkshop(t, ourselves)
 	cmd := w.memroom("run", "--", "sh", "-c", "echo before; sleep 1; echo after; exit 9")
@@ -30,16 +31,19 @@ func TestAttach(t *testing.T) {
 	if got.out != "before\nafter\n" || got.code != 9 {
 		t.Errorf("%+v", got)
 	}
-	again := w.finish(w.memroom("attach", "last")) // it is over: the keeper in its last moment answers, or the record
+	// it is over: the keeper in its last moment answers, or the record
+	again := w.finish(w.memroom("attach", "last"))
 	if again.out != got.out || again.code != 9 {
 		t.Errorf("%+v", again)
 	}
 }
 
-// TestAttachAtTerminal: keys reach a command whose first front end is gone; Ctrl-P Ctrl-Q leaves it running.
+// TestAttachAtTerminal: keys reach a command whose first front end is gone; Ctrl-P Ctrl-Q leaves it
+// running.
 func TestAttachAtTerminal(t *testing.T) {
 	w, d := newWorkshop(t, ourselves), newDesk(t)
-	first := w.memroom("run", "--quiet", "--", "sh", "-c", "echo ready; read a; echo one=$a; read b; echo two=$b; exit 8")
+	first := w.memroom("run", "--quiet", "--", "sh", "-c",
+		"echo ready; read a; echo one=$a; read b; echo two=$b; exit 8")
 	d.sit(first)
 	d.waitFor("ready")
 	_ = first.Process.Kill()
@@ -92,14 +96,16 @@ func TestDetachThatCannotStart(t *testing.T) {
 	if err := os.WriteFile(path, []byte("#!/no/such/interpreter\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if got := w.run("--detach", "--", path); got.code != 127 || got.out != "" || !strings.Contains(got.err, "its interpreter is missing") {
+	if got := w.run("--detach", "--", path); got.code != 127 || got.out != "" ||
+		!strings.Contains(got.err, "its interpreter is missing") {
 		t.Errorf("%+v", got)
 	}
 }
 
 func TestTopAndView(t *testing.T) {
 	w, d := newWorkshop(t, ourselves), newDesk(t)
-	cmd := w.memroom("run", "--view", "--", "sh", "-c", "echo words of the command; sleep 2; exit 5")
+	cmd := w.memroom("run", "--view", "--", "sh", "-c",
+		"echo words of the command; sleep 2; exit 5")
 	d.sit(cmd)
 	d.waitFor("host memory")
 	d.waitFor("words of the command")
@@ -124,20 +130,22 @@ while True:
     kept.append(bytearray(2 << 20)); time.sleep(0.02)
 `
 	w := newWorkshop(t, ourselves)
-	got := w.run(append([]string{"--host-mem", "200MiB", "--pressure-at", "0.6", "--on-pressure", "USR1", "--"}, w.script(grow)...)...)
+	got := w.run(append([]string{"--host-mem", "200MiB", "--pressure-at", "0.6", "--on-pressure",
+		"USR1", "--"}, w.script(grow)...)...)
 	if got.out != "checkpoint\n" || got.code != 0 {
 		t.Errorf("%+v", got)
 	}
 	marker := filepath.Join(w.home, "hook")
-	w.run(append([]string{"--host-mem", "200MiB", "--pressure-at", "0.5", "--on-pressure", "echo \"$MEMROOM_REASON\" > " + marker, "--"}, w.script(grow)...)...)
+	w.run(append([]string{"--host-mem", "200MiB", "--pressure-at", "0.5", "--on-pressure",
+		"echo \"$MEMROOM_REASON\" > " + marker, "--"}, w.script(grow)...)...)
 	w.eventually("the hook", func() bool {
 		data, _ := os.ReadFile(marker)
 		return strings.Contains(string(data), "MiB")
 	})
 }
 
-// TestPkill: people end trainings with pkill -f train.py. The keeper's command line does not name the script, so it lives
-// to write down what happened.
+// TestPkill: people end trainings with pkill -f train.py. The keeper's command line does not name
+// the script, so it lives to write down what happened.
 func TestPkill(t *testing.T) {
 	if _, err := exec.LookPath("pkill"); err != nil {
 		testenv.Needs(t, "pkill", err.Error())

@@ -26,8 +26,8 @@ type room struct {
 	unit  string // systemd scope to start the command in
 }
 
-// makeRoom makes a cgroup for the run below the one we are in, or beside it, with the limit where one is asked for.
-// When that is not allowed it says why, and the run goes on without.
+// makeRoom makes a cgroup for the run below the one we are in, or beside it, with the limit where
+// one is asked for. When that is not allowed it says why, and the run goes on without.
 func makeRoom(id string, limit event.Bytes) (room, []string) {
 	soft := LimitNone
 	if limit > 0 {
@@ -57,8 +57,9 @@ func makeRoom(id string, limit event.Bytes) (room, []string) {
 	return room{limit: soft}, []string{"no cgroup of the run's own: " + why.Error()}
 }
 
-// makeCgroup tries below the cgroup we are in and then beside it. Version 2 lets no cgroup with processes hand the memory
-// controller to its children, so there "beside" is what works in a session that systemd delegated.
+// makeCgroup tries below the cgroup we are in and then beside it. Version 2 lets no cgroup with
+// processes hand the memory controller to its children, so there "beside" is what works in a
+// session that systemd delegated.
 func makeCgroup(around *meter.Cgroup, name string) (*meter.Cgroup, error) {
 	parents := []string{around.Dir}
 	if around.Version == 2 {
@@ -77,7 +78,8 @@ func makeCgroup(around *meter.Cgroup, name string) (*meter.Cgroup, error) {
 		if !group.HasMemory() && around.Version == 2 {
 			_ = os.WriteFile(filepath.Join(parent, "cgroup.subtree_control"), []byte("+memory"), 0)
 		}
-		if group.HasMemory() && unix.Access(filepath.Join(group.Dir, "cgroup.procs"), unix.W_OK) == nil {
+		if group.HasMemory() && unix.Access(filepath.Join(group.Dir, "cgroup.procs"),
+			unix.W_OK) == nil {
 			return group, nil
 		}
 		problems = append(problems, fmt.Errorf("%s does not hand on the memory controller", parent))
@@ -89,7 +91,10 @@ func makeCgroup(around *meter.Cgroup, name string) (*meter.Cgroup, error) {
 // setLimit bounds memory and swap together: a job that may swap past its limit has none.
 func setLimit(group *meter.Cgroup, limit event.Bytes) error {
 	value := []byte(strconv.FormatInt(int64(limit), 10))
-	write := func(name string, value []byte) error { return os.WriteFile(filepath.Join(group.Dir, name), value, 0) }
+	write := func(name string, value []byte) error {
+		return os.WriteFile(filepath.Join(group.Dir,
+			name), value, 0)
+	}
 	if group.Version == 2 {
 		if err := write("memory.max", value); err != nil {
 			return err
@@ -102,8 +107,8 @@ func setLimit(group *meter.Cgroup, limit event.Bytes) error {
 	return absentIsFine(write("memory.memsw.limit_in_bytes", value))
 }
 
-// absentIsFine: a kernel without swap accounting has no such file; opening one that is not there to write asks to
-// create it, which a cgroup refuses with a permission error.
+// absentIsFine: a kernel without swap accounting has no such file; opening one that is not there to
+// write asks to create it, which a cgroup refuses with a permission error.
 func absentIsFine(err error) error {
 	if errors.Is(err, os.ErrNotExist) || errors.Is(err, os.ErrPermission) {
 		return nil
@@ -121,7 +126,8 @@ func removeCgroup(dir string) {
 	}
 }
 
-// userScopeWorks asks the user's systemd for an empty scope; without a session bus that fails at once.
+// userScopeWorks asks the user's systemd for an empty scope; without a session bus that fails at
+// once.
 func userScopeWorks() bool {
 	path, err := exec.LookPath("systemd-run")
 	if err != nil || os.Getenv("XDG_RUNTIME_DIR") == "" {
@@ -129,29 +135,34 @@ func userScopeWorks() bool {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
 	defer cancel()
-	return exec.CommandContext(ctx, path, "--user", "--scope", "--quiet", "--collect", "--", "true").Run() == nil
+	return exec.CommandContext(ctx, path, "--user", "--scope", "--quiet", "--collect", "--",
+		"true").Run() == nil
 }
 
-// scopeArguments wraps a command so that systemd puts it into a scope with the limit and then executes it in place: the
-// process stays ours.
+// scopeArguments wraps a command so that systemd puts it into a scope with the limit and then
+// executes it in place: the process stays ours.
 func scopeArguments(unit string, limit event.Bytes, path string, args []string) (string, []string) {
 	runner, err := exec.LookPath("systemd-run")
 	if err != nil {
 		return path, args
 	}
-	wrapped := []string{"systemd-run", "--user", "--scope", "--quiet", "--collect", "--unit=" + unit,
+	wrapped := []string{"systemd-run", "--user", "--scope", "--quiet", "--collect",
+		"--unit=" + unit,
 		"-p", fmt.Sprintf("MemoryMax=%d", int64(limit)), "-p", "MemorySwapMax=0", "--", path}
 	return runner, append(wrapped, args[1:]...)
 }
 
-// findScope waits for the process to arrive in its scope, and looks whether the limit is there: systemd takes one that it cannot set
-// because the memory controller was not handed to it. Without a reason and a group the process has ended already.
+// findScope waits for the process to arrive in its scope, and looks whether the limit is there:
+// systemd takes one that it cannot set because the memory controller was not handed to it. Without
+// a reason and a group the process has ended already.
 func findScope(pid int, unit string, limit event.Bytes) (group *meter.Cgroup, why string) {
 	for range 100 {
 		found, err := meter.FindCgroup("/proc", strconv.Itoa(pid))
 		switch {
-		case err == nil && strings.Contains(found.Dir, unit) && (!found.HasMemory() || found.Limit() == 0 || found.Limit() > limit):
-			return nil, "systemd made a scope without the limit: the memory controller is not handed to the user's systemd"
+		case err == nil && strings.Contains(found.Dir, unit) &&
+			(!found.HasMemory() || found.Limit() == 0 || found.Limit() > limit):
+			return nil,
+				"systemd made a scope without the limit: the memory controller is not handed to the user's systemd"
 		case err == nil && strings.Contains(found.Dir, unit):
 			return found, ""
 		case !running(pid):
@@ -169,15 +180,18 @@ func running(pid int) bool {
 	return err == nil && len(fields) > 0 && fields[0] != "Z"
 }
 
-// killsAbove counts the kills in the cgroup that a scope is in; version 2 counts those of sub-groups in it, also when they are gone.
+// killsAbove counts the kills in the cgroup that a scope is in; version 2 counts those of
+// sub-groups in it, also when they are gone.
 func killsAbove(dir string, version int) int64 {
 	_, kills := (&meter.Cgroup{Dir: filepath.Dir(dir), Version: version}).OOMCounts()
 	return kills
 }
 
-// startIn starts a process that is in the cgroup from its first instruction on. Version 2 has a flag for that; in version
-// 1 the forking thread alone moves into the cgroup, forks, and moves back.
-func startIn(group *meter.Cgroup, path string, args []string, attr *syscall.ProcAttr) (pid int, err error) {
+// startIn starts a process that is in the cgroup from its first instruction on. Version 2 has a
+// flag for that; in version 1 the forking thread alone moves into the cgroup, forks, and moves
+// back.
+func startIn(group *meter.Cgroup, path string, args []string, attr *syscall.ProcAttr) (pid int,
+	err error) {
 	if group == nil {
 		return syscall.ForkExec(path, args, attr)
 	}

@@ -19,8 +19,8 @@ const lastWords = 150 * time.Millisecond
 // tailBytes is how much of the end of the output is read for the verdict.
 const tailBytes = 256 << 10
 
-// attemptEnded judges the attempt, records it, and tells the keeper what follows. Everything it does may be repeated by
-// another monitor if this one is killed in the middle.
+// attemptEnded judges the attempt, records it, and tells the keeper what follows. Everything it
+// does may be repeated by another monitor if this one is killed in the middle.
 func (m *Monitor) attemptEnded(exit event.Exit) error {
 	m.state.Exit = &exit
 	m.hearLastWords()
@@ -37,8 +37,9 @@ func (m *Monitor) attemptEnded(exit event.Exit) error {
 			peaks.Shm, peaks.ShmTotal = max(peaks.Shm, last.ShmUsed), last.ShmTotal
 		}
 	}
-	attempt := event.Attempt{Number: exit.Attempt, Started: exit.At.Add(-time.Duration(exit.Seconds * float64(time.Second))),
-		Ended: exit.At, Exit: &exit, Verdict: &verdict}
+	attempt := event.Attempt{Number: exit.Attempt,
+		Started: exit.At.Add(-time.Duration(exit.Seconds * float64(time.Second))),
+		Ended:   exit.At, Exit: &exit, Verdict: &verdict}
 	decision := m.decide(exit, verdict)
 	attempt.Changed = decision.Changed
 	if !m.recorded(exit.Attempt) {
@@ -54,7 +55,8 @@ func (m *Monitor) attemptEnded(exit event.Exit) error {
 	return writeMessage(m.conn, sayDone, nil)
 }
 
-// diedOnTheWay is the finding about a command that went on after a Python in it had died of memory, and succeeded.
+// diedOnTheWay is the finding about a command that went on after a Python in it had died of memory,
+// and succeeded.
 func diedOnTheWay(deaths []Death, verdict event.Verdict) []event.Finding {
 	lines := deathLines(deaths)
 	if verdict.ExitCode != 0 || verdict.IsOOM || len(lines) == 0 {
@@ -64,16 +66,20 @@ func diedOnTheWay(deaths []Death, verdict event.Verdict) []event.Finding {
 	if len(lines) > 1 {
 		title = fmt.Sprintf("%d Pythons of the run died of memory; the command went on and exited with code 0", len(lines))
 	}
-	return []event.Finding{{Kind: "died_on_the_way", Severity: event.SeverityWarning, Title: title, Evidence: lines[:min(len(lines), 5)], Confidence: 1}}
+	return []event.Finding{{Kind: "died_on_the_way", Severity: event.SeverityWarning, Title: title,
+		Evidence: lines[:min(len(lines), 5)], Confidence: 1}}
 }
 
-// raiseAtEnd lifts the peaks to what is known only afterwards: memory can go from little to the limit between two readings. The
-// kernel knows the most that one process ever had, and kills in a cgroup only when its limit is full of what cannot be dropped.
-func raiseAtEnd(p *event.Peaks, exit event.Exit, verdict event.Verdict, state State, own event.Bytes) {
+// raiseAtEnd lifts the peaks to what is known only afterwards: memory can go from little to the
+// limit between two readings. The kernel knows the most that one process ever had, and kills in a
+// cgroup only when its limit is full of what cannot be dropped.
+func raiseAtEnd(p *event.Peaks, exit event.Exit, verdict event.Verdict, state State,
+	own event.Bytes) {
 	if p.Resident > 0 {
 		p.Resident = max(p.Resident, exit.MaxResident)
 	}
-	if killed := verdict.KilledBy == "cgroup" || verdict.KilledBy == "slurm" || verdict.KilledBy == "kernel"; verdict.IsOOM && killed {
+	if killed := verdict.KilledBy == "cgroup" || verdict.KilledBy == "slurm" ||
+		verdict.KilledBy == "kernel"; verdict.IsOOM && killed {
 		p.Unreclaimable, p.Cgroup = max(p.Unreclaimable, own), max(p.Cgroup, own)
 	}
 	if verdict.IsOOM && verdict.KilledBy == "cgroup" && state.Cgroup != "" && state.HostLimit > 0 {
@@ -131,8 +137,11 @@ func (m *Monitor) recorded(attempt int) bool {
 
 // evidence collects what is known about the end.
 func (m *Monitor) evidence(exit event.Exit) Evidence {
-	e := Evidence{Host: m.Run.Host, Exit: exit, State: m.state, Last: m.last, Deaths: m.said.Deaths, Well: m.said.Well, Heard: m.people.heard(), Ended: m.said.Ended, SlurmJob: m.Run.Env["SLURM_JOB_ID"],
-		Tail: tailOf(m.Files.Output, m.said.Printed[0]) + "\n" + tailOf(m.Files.Errors, m.said.Printed[1])}
+	e := Evidence{Host: m.Run.Host, Exit: exit, State: m.state, Last: m.last, Deaths: m.said.Deaths,
+		Well: m.said.Well, Heard: m.people.heard(), Ended: m.said.Ended,
+		SlurmJob: m.Run.Env["SLURM_JOB_ID"],
+		Tail: tailOf(m.Files.Output, m.said.Printed[0]) + "\n" +
+			tailOf(m.Files.Errors, m.said.Printed[1])}
 	e.After.Machine, _ = m.proc.OOMKills()
 	if around, err := meter.FindCgroup(m.Options.Proc, "self"); err == nil {
 		_, e.After.Enclosing = around.OOMCounts()
@@ -145,7 +154,8 @@ func (m *Monitor) evidence(exit event.Exit) Evidence {
 	}
 	e.Kernel = m.kernelKills()
 	before := m.last.Machine
-	if m.readShm(&e.Last); before != nil && e.Last.Machine != nil && before.ShmUsed > e.Last.Machine.ShmUsed {
+	if m.readShm(&e.Last); before != nil && e.Last.Machine != nil &&
+		before.ShmUsed > e.Last.Machine.ShmUsed {
 		e.Last.Machine = before // what was in use has gone with its users
 	}
 	return e
@@ -172,8 +182,8 @@ func (m *Monitor) kernelKills() []KernelKill {
 	return ours
 }
 
-// bootOffset is how much the clock of the kernel's log, which stops while the machine sleeps, lags behind ours; a second
-// is added because the two are not read at the same moment.
+// bootOffset is how much the clock of the kernel's log, which stops while the machine sleeps, lags
+// behind ours; a second is added because the two are not read at the same moment.
 func bootOffset() time.Duration { return bootClock() - monotonicClock() + time.Second }
 
 // tailOf gives the end of a file, of what lies behind an offset, empty when it cannot be read.
@@ -205,23 +215,31 @@ func (m *Monitor) decide(exit event.Exit, verdict event.Verdict) Decision {
 	if m.Policy == nil || exit.StartError != "" {
 		return Decision{}
 	}
-	return m.Policy.After(Attempt{Number: exit.Attempt, Launch: m.launch, Exit: exit, Verdict: verdict, Peaks: m.said.Attempt,
-		Findings: m.said.Findings, OOMs: m.said.OOMs, Deaths: m.said.Deaths, Said: m.said.Said, LastStep: m.said.Steps, StepMS: median(m.said.StepTime)})
+	return m.Policy.After(Attempt{Number: exit.Attempt, Launch: m.launch, Exit: exit,
+		Verdict: verdict, Peaks: m.said.Attempt,
+		Findings: m.said.Findings, OOMs: m.said.OOMs, Deaths: m.said.Deaths, Said: m.said.Said,
+		LastStep: m.said.Steps, StepMS: median(m.said.StepTime)})
 }
 
 // again asks the keeper for another launch.
 func (m *Monitor) again(d Decision) error {
-	m.said.Deaths, m.said.OOMs, m.said.Ended, m.said.Said, m.said.StepTime, m.said.Well = nil, nil, nil, nil, nil, 0
+	m.said.Deaths, m.said.OOMs, m.said.Ended, m.said.Said, m.said.StepTime, m.said.Well = nil, nil,
+		nil, nil, nil, 0
 	m.said.Attempt, m.said.Printed = event.Peaks{}, m.printed()
-	m.happened(event.Happened{Kind: "action", Text: "launched again: " + strings.Join(d.Changed, "; ")})
-	return writeJSON(m.conn, sayLaunch, Launch{Args: d.Args, Env: d.Env, Path: m.launch.Path, HostLimit: m.state.HostLimit, Note: d.Note})
+	m.happened(event.Happened{Kind: "action", Text: "launched again: " +
+		strings.Join(d.Changed, "; ")})
+	return writeJSON(m.conn, sayLaunch, Launch{Args: d.Args, Env: d.Env, Path: m.launch.Path,
+		HostLimit: m.state.HostLimit, Note: d.Note})
 }
 
 // finish writes the final report.
 func (m *Monitor) finish(exit event.Exit, verdict event.Verdict) {
-	summary := event.Summary{Run: m.Run, Exit: &exit, Verdict: &verdict, Peaks: m.said.Peaks, Steps: m.said.Steps,
-		StepMS: median(m.said.StepTime), Findings: m.said.Findings, Notes: m.said.Notes, Samples: m.said.Samples,
-		CostCPU: m.said.CPU + ownCPU() + cpuOf(strconv.Itoa(m.state.Keeper)), ProbeShare: m.said.Share}
+	summary := event.Summary{Run: m.Run, Exit: &exit, Verdict: &verdict, Peaks: m.said.Peaks,
+		Steps:  m.said.Steps,
+		StepMS: median(m.said.StepTime), Findings: m.said.Findings, Notes: m.said.Notes,
+		Samples:    m.said.Samples,
+		CostCPU:    m.said.CPU + ownCPU() + cpuOf(strconv.Itoa(m.state.Keeper)),
+		ProbeShare: m.said.Share}
 	if exit.Attempt > 1 { // what the job needs now, not what the attempt before it ran into
 		summary.Peaks = m.said.Attempt
 	}
@@ -252,8 +270,8 @@ func (m *Monitor) copyOut(path string, v any) {
 	}
 }
 
-// writeCopy replaces a file as a whole. What is not a regular file, such as /dev/null or a pipe, is written to and never
-// replaced.
+// writeCopy replaces a file as a whole. What is not a regular file, such as /dev/null or a pipe, is
+// written to and never replaced.
 func writeCopy(path string, v any) error {
 	data, err := json.MarshalIndent(v, "", "  ")
 	if err != nil {

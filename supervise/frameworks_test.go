@@ -46,8 +46,8 @@ os.write(1, b"rank %d trained\n" % dist.get_rank())  # one write: ranks share th
 dist.destroy_process_group()
 `
 
-// TestRealScripts runs unmodified training scripts of the usual kinds. Each must end well, leave its output alone, and,
-// where the probe knows the framework, have its steps counted.
+// TestRealScripts runs unmodified training scripts of the usual kinds. Each must end well, leave
+// its output alone, and, where the probe knows the framework, have its steps counted.
 func TestRealScripts(t *testing.T) {
 	example := func(name string) string { return filepath.Join(testenv.Root(t), "examples", name) }
 	for _, c := range []struct {
@@ -61,14 +61,16 @@ func TestRealScripts(t *testing.T) {
 		{"plain PyTorch loop", []string{"torch"}, func(_ *workshop, python string) []string {
 			return []string{python, example("leaking_loop.py"), "--clean", "--steps", "30"}
 		}, "done", 30, 0},
-		{"Hugging Face Trainer", []string{"torch", "transformers", "accelerate"}, func(w *workshop, python string) []string {
-			return []string{python, w.file("hf.py", hfTrainer)}
-		}, "trained", 8, 0},
+		{"Hugging Face Trainer", []string{"torch", "transformers", "accelerate"},
+			func(w *workshop, python string) []string {
+				return []string{python, w.file("hf.py", hfTrainer)}
+			}, "trained", 8, 0},
 		{"Lightning", []string{"torch", "lightning"}, func(w *workshop, python string) []string {
 			return []string{python, w.file("pl.py", lightningFit)}
 		}, "trained", 16, 0},
 		{"torchrun, two ranks", []string{"torch"}, func(w *workshop, python string) []string {
-			return []string{python, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", w.file("ddp.py", twoRanks)}
+			return []string{python, "-m", "torch.distributed.run", "--standalone",
+				"--nproc-per-node", "2", w.file("ddp.py", twoRanks)}
 		}, "rank 1 trained", 10, 2},
 		{"Keras fit", []string{"tensorflow"}, func(_ *workshop, python string) []string {
 			return []string{python, example("keras_fit.py"), "--batches", "6", "--epochs", "1"}
@@ -76,8 +78,10 @@ func TestRealScripts(t *testing.T) {
 		{"Ray Tune", []string{"ray", "torch"}, func(_ *workshop, python string) []string {
 			return []string{python, example("tune_overcommits.py"), "--samples", "2", "--mib", "16"}
 		}, "done: 2 trials, 0 failed", 0, 0},
-		{"a shell script around them", []string{"torch"}, func(w *workshop, python string) []string {
-			return []string{"sh", "-c", "set -e; for i in 1 2; do " + python + " " + example("batch_too_large.py") + " --batch 4 --steps 2; done"}
+		{"a shell script around them", []string{"torch"}, func(w *workshop,
+			python string) []string {
+			return []string{"sh", "-c", "set -e; for i in 1 2; do " + python + " " +
+				example("batch_too_large.py") + " --batch 4 --steps 2; done"}
 		}, "done\nstep 1", 2, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -92,8 +96,10 @@ func TestRealScripts(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if summary.Steps < c.steps || summary.Verdict.IsOOM || summary.Peaks.Unreclaimable < 10*event.MiB {
-				t.Errorf("steps %d, want %d; verdict %+v; peaks %+v; notes %q", summary.Steps, c.steps, summary.Verdict, summary.Peaks, summary.Notes)
+			if summary.Steps < c.steps || summary.Verdict.IsOOM ||
+				summary.Peaks.Unreclaimable < 10*event.MiB {
+				t.Errorf("steps %d, want %d; verdict %+v; peaks %+v; notes %q", summary.Steps,
+					c.steps, summary.Verdict, summary.Peaks, summary.Notes)
 			}
 			if ranks := ranksSeen(w.folder()); ranks != c.ranks {
 				t.Errorf("%d ranks seen, want %d", ranks, c.ranks)
@@ -133,27 +139,32 @@ for step in range(100000):
     model(torch.randn(4, 8)).square().mean().backward()
 `
 
-// TestTorchrunRankRunsOut: one of two real ranks runs out of memory, by an exception and by the kernel, while the other waits for it in
-// a collective call. The run must end, and the verdict must name the rank.
+// TestTorchrunRankRunsOut: one of two real ranks runs out of memory, by an exception and by the
+// kernel, while the other waits for it in a collective call. The run must end, and the verdict must
+// name the rank.
 func TestTorchrunRankRunsOut(t *testing.T) {
 	python := testenv.Python(t, "torch")
 	for how, killer := range map[string]string{"raises": "itself", "hogs": "cgroup"} {
 		t.Run(how, func(t *testing.T) {
 			w := newWorkshop(t, ourselves)
 			t.Setenv("OMP_NUM_THREADS", "1")
-			w.run("--host-mem", "1500MiB", "--grace", "20s", "--group", "pair", "--", python, "-m", "torch.distributed.run", "--standalone",
+			w.run("--host-mem", "1500MiB", "--grace", "20s", "--group", "pair", "--", python, "-m",
+				"torch.distributed.run", "--standalone",
 				"--nproc-per-node", "2", w.file("ddp.py", rankRunsOut), how)
 			if how == "hogs" && w.state(w.folder()).Cgroup == "" {
-				testenv.Needs(t, "a cgroup", "without one the soft limit ends the whole run at once")
+				testenv.Needs(t, "a cgroup",
+					"without one the soft limit ends the whole run at once")
 			}
-			if v := w.verdict(w.folder()); !v.IsOOM || v.KilledBy != killer || v.Rank == nil || *v.Rank != 1 {
+			if v := w.verdict(w.folder()); !v.IsOOM || v.KilledBy != killer || v.Rank == nil ||
+				*v.Rank != 1 {
 				t.Errorf("verdict %+v", v)
 			}
 		})
 	}
 }
 
-// TestPythonException: the verdict of a Python that ends by a real out-of-memory exception names the wall.
+// TestPythonException: the verdict of a Python that ends by a real out-of-memory exception names
+// the wall.
 func TestPythonException(t *testing.T) {
 	w := newWorkshop(t, ourselves)
 	got := w.run("--", testenv.Python(t, "torch"), "-c", "import torch; torch.empty(1 << 50)")
@@ -165,10 +176,12 @@ func TestPythonException(t *testing.T) {
 
 // TestWithoutProbe: other Pythons and switches that keep the probe out leave the meters working.
 func TestWithoutProbe(t *testing.T) {
-	for name, args := range map[string][]string{"isolated": {python(t), "-I", "-c"}, "no environment": {python(t), "-E", "-c"}} {
+	for name, args := range map[string][]string{"isolated": {python(t), "-I", "-c"},
+		"no environment": {python(t), "-E", "-c"}} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorkshop(t, ourselves)
-			got := w.run(append(append([]string{"--"}, args...), "import time; kept = bytearray(50 << 20); time.sleep(0.6); print('done')")...)
+			got := w.run(append(append([]string{"--"}, args...),
+				"import time; kept = bytearray(50 << 20); time.sleep(0.6); print('done')")...)
 			summary, err := w.folder().Summary()
 			if err != nil || got.out != "done\n" || summary.Peaks.Unreclaimable < 50*event.MiB {
 				t.Errorf("%+v %v %+v", got, err, summary.Peaks)
@@ -190,13 +203,15 @@ for step in range(100000):
     optimizer.step()
 `
 
-// TestRanksByArgument: two ranks that a shell starts, and that only their own code numbers. The shell's wait loses the code of the one that runs
-// out of memory; the verdict does not lose its rank.
+// TestRanksByArgument: two ranks that a shell starts, and that only their own code numbers. The
+// shell's wait loses the code of the one that runs out of memory; the verdict does not lose its
+// rank.
 func TestRanksByArgument(t *testing.T) {
 	w := newWorkshop(t, ourselves)
 	t.Setenv("OMP_NUM_THREADS", "1")
 	got := w.run("--", "sh", "-c", `"$0" "$1" "$2" 0 & "$0" "$1" "$2" 1 & wait`, testenv.Python(t, "torch"), w.file("ddp.py", ranksByArgument), filepath.Join(w.home, "meet"))
-	if v := w.verdict(w.folder()); got.code != 0 || !v.IsOOM || v.Where != event.WhereHost || v.Rank == nil || *v.Rank != 1 {
+	if v := w.verdict(w.folder()); got.code != 0 || !v.IsOOM || v.Where != event.WhereHost ||
+		v.Rank == nil || *v.Rank != 1 {
 		t.Errorf("exit %d, %+v", got.code, v)
 	}
 }

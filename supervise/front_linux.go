@@ -22,19 +22,21 @@ import (
 	"memroom/event"
 )
 
-// Front is the front end: it shows a run's output, hands on keys and signals, and learns how the run ends. It may be
-// killed at any moment without harm to the run.
+// Front is the front end: it shows a run's output, hands on keys and signals, and learns how the
+// run ends. It may be killed at any moment without harm to the run.
 type Front struct {
 	Files Files
 	In    *os.File
 	Out   *os.File
 	Err   *os.File
 
-	Note       func(text string)     // something to tell the user; nil: dropped
-	Exited     func(event.Exit)      // an attempt has ended; nil: dropped
-	Found      func(event.Finding)   // the monitor learnt something; nil: dropped
-	OnState    func(State)           // the keeper's state, at the beginning and at each attempt; nil: dropped
-	Show       func(int, []byte)     // takes the output instead of Out and Err (the live view); nil: they do
+	Note   func(text string)   // something to tell the user; nil: dropped
+	Exited func(event.Exit)    // an attempt has ended; nil: dropped
+	Found  func(event.Finding) // the monitor learnt something; nil: dropped
+	// the keeper's state, at the beginning and at each attempt; nil: dropped
+	OnState func(State)
+	// takes the output instead of Out and Err (the live view); nil: they do
+	Show       func(int, []byte)
 	DetachKeys bool                  // Ctrl-P Ctrl-Q leaves without ending the run
 	ReadOnly   bool                  // signals end the front end instead of being handed on
 	stop       func(signalled error) // set while running
@@ -50,8 +52,8 @@ type Front struct {
 // ErrDetached is returned when the user left the run to itself.
 var ErrDetached = errors.New("detached")
 
-// StartKeeper starts the keeper of a run with this process's stdin, in a session of its own, and waits until it can be
-// reached. args is its command line.
+// StartKeeper starts the keeper of a run with this process's stdin, in a session of its own, and
+// waits until it can be reached. args is its command line.
 func StartKeeper(args []string, env []string, in *os.File) error {
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
@@ -85,11 +87,13 @@ func StartKeeper(args []string, env []string, in *os.File) error {
 	return nil
 }
 
-// smallRuntime sets the Go runtime of our own processes: two threads are enough for what they do, and on a machine with
-// hundreds of cores each spare one costs memory. The command's environment is another and travels in Launch.
+// smallRuntime sets the Go runtime of our own processes: two threads are enough for what they do,
+// and on a machine with hundreds of cores each spare one costs memory. The command's environment is
+// another and travels in Launch.
 func smallRuntime(env []string) []string {
 	own := slices.DeleteFunc(slices.Clone(env), func(pair string) bool {
-		return strings.HasPrefix(pair, "GOMAXPROCS=") || strings.HasPrefix(pair, "GOGC=") || strings.HasPrefix(pair, "GOMEMLIMIT=")
+		return strings.HasPrefix(pair, "GOMAXPROCS=") || strings.HasPrefix(pair, "GOGC=") ||
+			strings.HasPrefix(pair, "GOMEMLIMIT=")
 	})
 	return append(own, "GOMAXPROCS=2", "GOGC=30")
 }
@@ -112,7 +116,8 @@ func (f *Front) Launch(launch Launch) error {
 			terminal = f.Err
 		}
 		launch.Size = sizeOf(terminal)
-		if newScreen(terminal).foreground() { // in the background they are those of the shell's line editor
+		// in the background they are those of the shell's line editor
+		if newScreen(terminal).foreground() {
 			launch.Modes = modesOf(terminal)
 		}
 	}
@@ -192,8 +197,8 @@ func (f *Front) Run() (State, error) {
 	}
 }
 
-// awaitKeeper lets the keeper go first, with the run's cgroup: a batch system that cleans up after us finds nothing left of the run.
-// Where the command left daemons the keeper stays with them.
+// awaitKeeper lets the keeper go first, with the run's cgroup: a batch system that cleans up after
+// us finds nothing left of the run. Where the command left daemons the keeper stays with them.
 func (f *Front) awaitKeeper(r io.Reader) {
 	const patience = 250 * time.Millisecond
 	_ = f.conn.SetReadDeadline(time.Now().Add(patience))
@@ -246,7 +251,8 @@ func (f *Front) hear(what kind, payload []byte) (over bool, err error) {
 
 // takeScreen goes raw once it is known that the command has a terminal and its stdin is on it.
 func (f *Front) takeScreen() {
-	if f.screen != nil || f.ReadOnly || f.Show != nil || f.state.Streams.In != Terminal || !isTerminal(f.In) {
+	if f.screen != nil || f.ReadOnly || f.Show != nil || f.state.Streams.In != Terminal ||
+		!isTerminal(f.In) {
 		return
 	}
 	f.screen = newScreen(f.In)
@@ -254,7 +260,8 @@ func (f *Front) takeScreen() {
 	go f.screen.keys(f.typed)
 }
 
-// Raw says whether the user's terminal shows bytes as they are: lines must then end with a return too.
+// Raw says whether the user's terminal shows bytes as they are: lines must then end with a return
+// too.
 func (f *Front) Raw() bool { return f.screen.isRaw() }
 
 // typed hands keys on. Ctrl-P and then Ctrl-Q leave: so a Ctrl-P waits for the next key.
@@ -305,7 +312,8 @@ func (f *Front) copyFile(m more) {
 	}
 }
 
-// show writes output where the user wants it. When that place is closed the command is told, as a pipe would tell it.
+// show writes output where the user wants it. When that place is closed the command is told, as a
+// pipe would tell it.
 func (f *Front) show(stream int, data []byte) {
 	if f.Show != nil {
 		f.Show(stream, data)
@@ -316,14 +324,16 @@ func (f *Front) show(stream int, data []byte) {
 		target, channel = f.Err, f.state.Streams.Err
 	}
 	if channel == Terminal && !f.screen.isRaw() {
-		data = bytes.ReplaceAll(data, []byte("\r\n"), []byte("\n")) // the user's terminal adds the return that the command's has added already
+		// the user's terminal adds the return that the command's has added already
+		data = bytes.ReplaceAll(data, []byte("\r\n"), []byte("\n"))
 	}
 	if _, err := target.Write(data); err != nil && errors.Is(err, syscall.EPIPE) && !f.ReadOnly {
 		_ = f.send(sayEnd, []byte(strconv.Itoa(stream)))
 	}
 }
 
-// stopped follows the command into a stop (Ctrl-Z), so that the user's shell gets its prompt back, and out of it again.
+// stopped follows the command into a stop (Ctrl-Z), so that the user's shell gets its prompt back,
+// and out of it again.
 func (f *Front) stopped() {
 	if f.ReadOnly || f.Show != nil || !hasTerminal() {
 		return
@@ -361,22 +371,26 @@ func (f *Front) sendSize() {
 	}
 }
 
-// forwarded are the signals a user, a batch system or a shell sends to the command by sending them to us: all that can be
-// caught, but those of our own faults (SIGSEGV and the like), of our own children, and what the Go runtime sends itself.
+// forwarded are the signals a user, a batch system or a shell sends to the command by sending them
+// to us: all that can be caught, but those of our own faults (SIGSEGV and the like), of our own
+// children, and what the Go runtime sends itself.
 var forwarded = func() []os.Signal {
-	signals := []os.Signal{unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGABRT, unix.SIGTERM, unix.SIGUSR1, unix.SIGUSR2, unix.SIGALRM, unix.SIGVTALRM,
-		unix.SIGXCPU, unix.SIGIO, unix.SIGPWR, unix.SIGSTKFLT, unix.SIGTSTP, unix.SIGCONT, unix.SIGWINCH, unix.SIGPIPE}
+	signals := []os.Signal{unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGABRT, unix.SIGTERM,
+		unix.SIGUSR1, unix.SIGUSR2, unix.SIGALRM, unix.SIGVTALRM,
+		unix.SIGXCPU, unix.SIGIO, unix.SIGPWR, unix.SIGSTKFLT, unix.SIGTSTP, unix.SIGCONT,
+		unix.SIGWINCH, unix.SIGPIPE}
 	for n := firstRealTime; n <= lastRealTime; n++ {
 		signals = append(signals, syscall.Signal(n))
 	}
 	return signals
 }
 
-// The real-time signals that are for programs: those below are the C library's own, or musl's, and Go leaves them alone.
+// The real-time signals that are for programs: those below are the C library's own, or musl's, and
+// Go leaves them alone.
 const firstRealTime, lastRealTime = 35, 64
 
-// handleSignals hands signals on until the returned function is called. What was ignored when we were started (nohup)
-// stays ignored.
+// handleSignals hands signals on until the returned function is called. What was ignored when we
+// were started (nohup) stays ignored.
 func (f *Front) handleSignals() (stop func()) {
 	signals := make(chan os.Signal, 16)
 	for _, s := range forwarded() {
@@ -415,12 +429,14 @@ func (f *Front) signalled(s syscall.Signal) {
 			f.stop(ErrDetached)
 			return
 		}
-		hangup := s == unix.SIGHUP && f.screen != nil // the terminal was closed: everybody on it is told
+		// the terminal was closed: everybody on it is told
+		hangup := s == unix.SIGHUP && f.screen != nil
 		_ = f.sendJSON(saySignal, signalRequest{Number: int(s), Group: hangup || fromTerminal(s)})
 	}
 }
 
-// fromTerminal guesses whether a signal was typed: those go to the whole group, as the kernel sends them.
+// fromTerminal guesses whether a signal was typed: those go to the whole group, as the kernel sends
+// them.
 func fromTerminal(s syscall.Signal) bool {
 	if s != unix.SIGINT && s != unix.SIGQUIT && s != unix.SIGTSTP {
 		return false
@@ -442,9 +458,10 @@ func (f *Front) closeFiles() {
 	}
 }
 
-// DieInterrupted ends this process by SIGINT when that is what ended the command of a job at a terminal. Shells look at how a job
-// ended to know whether the user wants a loop or a script stopped: after an exit code they go on with the next command.
-// Where the key never reached the kernel as one, because the terminal was raw, the whole job is told, as the kernel would.
+// DieInterrupted ends this process by SIGINT when that is what ended the command of a job at a
+// terminal. Shells look at how a job ended to know whether the user wants a loop or a script
+// stopped: after an exit code they go on with the next command. Where the key never reached the
+// kernel as one, because the terminal was raw, the whole job is told, as the kernel would.
 func (f *Front) DieInterrupted(exit event.Exit) {
 	if exit.Signal != "SIGINT" || !hasTerminal() {
 		return

@@ -40,13 +40,15 @@ func (m *Monitor) hearProbe(h probe.Heard) {
 		return
 	case *probe.OOM:
 		oom := ProbeOOM{Rank: rank, PID: pid, OOM: *message}
-		m.said.OOMs = lastOf(append(m.said.OOMs, oom), mostSaid) // a program may catch one at every step
+		// a program may catch one at every step
+		m.said.OOMs = lastOf(append(m.said.OOMs, oom), mostSaid)
 		m.caughtOOM(oom)
 		m.raiseOOM(*message)
 		m.happenedJSON("oom", pid, rank, "", message)
 	case *probe.Died:
 		m.said.Deaths = lastOf(m.said.Deaths, mostSaid-1)
-		m.said.Deaths = append(m.said.Deaths, Death{PID: pid, Rank: rank, Type: message.Type, Text: message.Text, Where: message.Where, Frames: message.Frames})
+		m.said.Deaths = append(m.said.Deaths, Death{PID: pid, Rank: rank, Type: message.Type,
+			Text: message.Text, Where: message.Where, Frames: message.Frames})
 		m.happenedJSON("died", pid, rank, message.Type, message)
 	case *probe.Exit:
 		if message.ElapsedUS > 0 {
@@ -80,8 +82,8 @@ func (m *Monitor) hearProbe(h probe.Heard) {
 	}
 }
 
-// endedWell counts the Pythons that go on after another has died of memory: a script around them that succeeds may have meant it so.
-// Workers that a Python started itself are no sign of that.
+// endedWell counts the Pythons that go on after another has died of memory: a script around them
+// that succeeds may have meant it so. Workers that a Python started itself are no sign of that.
 func (m *Monitor) endedWell(pid int) {
 	died := func(d Death) bool { return d.PID == pid }
 	lost := func(d Death) bool { return d.Where != "" }
@@ -107,7 +109,8 @@ func (m *Monitor) takeSteps(pid int, rank *int, message *probe.Steps) {
 	}
 	for _, row := range message.Rows {
 		m.said.Steps = max(m.said.Steps, row.Step)
-		m.steps.add(event.RankedStep{AtMS: m.now(), Attempt: m.state.Attempt, PID: pid, Rank: rank, Step: row})
+		m.steps.add(event.RankedStep{AtMS: m.now(), Attempt: m.state.Attempt, PID: pid, Rank: rank,
+			Step: row})
 		m.stepTook(row.Duration)
 		m.stepped(row)
 		m.raiseAllocator(row)
@@ -118,7 +121,8 @@ func (m *Monitor) takeSteps(pid int, rank *int, message *probe.Steps) {
 	}
 }
 
-// ask sends probes the commands that the detector wants carried out. A probe that is gone needs none.
+// ask sends probes the commands that the detector wants carried out. A probe that is gone needs
+// none.
 func (m *Monitor) ask(asks map[int][]probe.Command) {
 	for conn := range m.speaking {
 		for _, command := range asks[conn.PID] {
@@ -145,20 +149,22 @@ func lastOf[T any](list []T, n int) []T { return list[max(0, len(list)-n):] }
 // mostSaid bounds what is kept of a process that talks too much.
 const mostSaid = 200
 
-// raiseAllocator lifts the allocator's peaks, of the run and of the attempt. With one card it is that card; with more the
-// process's own index says nothing about which, so the peaks are kept under the name the process uses.
+// raiseAllocator lifts the allocator's peaks, of the run and of the attempt. With one card it is
+// that card; with more the process's own index says nothing about which, so the peaks are kept
+// under the name the process uses.
 func (m *Monitor) raiseAllocator(row event.Step) {
 	if row.Device == event.HostDevice {
 		return
 	}
 	for _, peaks := range []*event.Peaks{&m.said.Peaks, &m.said.Attempt} {
 		at := allocatorPeak(peaks, row.Device)
-		at.Allocated, at.Reserved = max(at.Allocated, row.PeakAllocated, row.Allocated), max(at.Reserved, row.Reserved)
+		at.Allocated, at.Reserved = max(at.Allocated, row.PeakAllocated, row.Allocated),
+			max(at.Reserved, row.Reserved)
 	}
 }
 
-// raiseOOM lifts the peaks to the moment at which an allocator gave up: memory can be gone within less than the time between
-// two readings.
+// raiseOOM lifts the peaks to the moment at which an allocator gave up: memory can be gone within
+// less than the time between two readings.
 func (m *Monitor) raiseOOM(oom probe.OOM) {
 	if oom.Device == event.HostDevice || oom.Total == 0 {
 		return
@@ -178,7 +184,8 @@ func allocatorPeak(peaks *event.Peaks, device int) *event.DevicePeak {
 	return devicePeak(peaks, "device "+strconv.Itoa(device))
 }
 
-// stepThinner keeps at most ten steps a second of each process for the record; the detectors see all of them.
+// stepThinner keeps at most ten steps a second of each process for the record; the detectors see
+// all of them.
 type stepThinner struct {
 	waiting []event.RankedStep
 	last    map[int]time.Time // of each process

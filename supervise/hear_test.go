@@ -9,7 +9,8 @@ import (
 	"memroom/event"
 )
 
-// TestStepsWhenTheClockIsSet: ten steps a second are kept by the program's own clock, which somebody may set back or forward.
+// TestStepsWhenTheClockIsSet: ten steps a second are kept by the program's own clock, which
+// somebody may set back or forward.
 func TestStepsWhenTheClockIsSet(t *testing.T) {
 	var thin stepThinner
 	clock := time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)

@@ -15,7 +15,8 @@ type Judgement struct {
 
 // NewJudgement begins to judge a run. hostLimit is a soft limit on host memory, 0 for none.
 func NewJudgement(limits diagnose.Thresholds, hostLimit event.Bytes) *Judgement {
-	return &Judgement{watch: diagnose.NewWatch(limits, hostLimit), holdings: map[int]map[int]diagnose.Holding{}}
+	return &Judgement{watch: diagnose.NewWatch(limits, hostLimit),
+		holdings: map[int]map[int]diagnose.Holding{}}
 }
 
 // Sample takes a reading of the meters.
@@ -41,7 +42,8 @@ func (j *Judgement) Heard(pid int, rank *int, message probe.Message) []event.Fin
 	switch m := message.(type) {
 	case *probe.Account:
 		if m.Device != event.HostDevice {
-			j.hold(pid, m.Device, diagnose.Holding{Weights: m.Weights, Gradients: m.Gradients, Optimizer: m.Optimizer,
+			j.hold(pid, m.Device, diagnose.Holding{Weights: m.Weights, Gradients: m.Gradients,
+				Optimizer: m.Optimizer,
 				Allocated: m.Allocated, Reserved: m.Reserved, Split: m.Split})
 			j.watch.SetLimit(pid, m.Device, reservable(m))
 		}
@@ -70,7 +72,8 @@ func (j *Judgement) Heard(pid int, rank *int, message probe.Message) []event.Fin
 	return nil
 }
 
-// reservable is what a process's allocator could reserve at most: what it has and what is free, or less by a fraction.
+// reservable is what a process's allocator could reserve at most: what it has and what is free, or
+// less by a fraction.
 func reservable(m *probe.Account) event.Bytes {
 	limit := m.Free + m.Reserved
 	if m.Limit > 0 {
@@ -98,8 +101,8 @@ func (j *Judgement) Asks() map[int][]probe.Command {
 // Forecasts gives the predictions that hold now.
 func (j *Judgement) Forecasts() []diagnose.Prediction { return j.watch.Forecasts() }
 
-// Accounts gives the account of each card at the last reading. With several cards the process's own index does not say
-// which it means, so only a single card's memory is taken apart.
+// Accounts gives the account of each card at the last reading. With several cards the process's own
+// index does not say which it means, so only a single card's memory is taken apart.
 func (j *Judgement) Accounts() map[string]diagnose.Account {
 	accounts := map[string]diagnose.Account{}
 	for _, d := range j.last.Devices {

@@ -11,8 +11,9 @@ import (
 	"time"
 )
 
-// client is a connected front end or monitor. What it is told waits in a queue, so that a slow one holds up nobody;
-// "there is more in the file" messages merge while they wait, which keeps the queue short.
+// client is a connected front end or monitor. What it is told waits in a queue, so that a slow one
+// holds up nobody; "there is more in the file" messages merge while they wait, which keeps the
+// queue short.
 type client struct {
 	conn  *net.UnixConn
 	wants bool // to see output
@@ -87,7 +88,8 @@ func inlineKind(stream int) kind {
 	return tellOut
 }
 
-// inline queues output itself and waits while too much of it is under way. It gives up on a client that takes nothing.
+// inline queues output itself and waits while too much of it is under way. It gives up on a client
+// that takes nothing.
 func (c *client) inline(stream int, data []byte) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -106,7 +108,8 @@ func (c *client) inline(stream int, data []byte) bool {
 		c.progress = time.Now()
 	}
 	c.waiting += len(data)
-	c.queue = append(c.queue, message{kind: inlineKind(stream), payload: append([]byte(nil), data...)})
+	c.queue = append(c.queue, message{kind: inlineKind(stream),
+		payload: append([]byte(nil), data...)})
 	c.changed.Broadcast()
 	return true
 }
@@ -201,8 +204,8 @@ func (k *keeper) serve(c *client) {
 
 // welcome greets a client with the state, and a front end with the output recorded so far.
 func (k *keeper) welcome(c *client, greeting hello) {
-	// Output locks come before the keeper's; holding both, nothing can be written between what is said here and the
-	// first news the client gets as a member.
+	// Output locks come before the keeper's; holding both, nothing can be written between what is
+	// said here and the first news the client gets as a member.
 	for _, o := range k.outputs[1:] {
 		o.mu.Lock()
 		defer o.mu.Unlock()
@@ -240,7 +243,8 @@ func (k *keeper) drop(c *client) {
 	c.leave()
 }
 
-// hear acts on one message. Malformed ones are ignored: they can only come from the user's own processes.
+// hear acts on one message. Malformed ones are ignored: they can only come from the user's own
+// processes.
 func (k *keeper) hear(what kind, payload []byte) {
 	switch what {
 	case sayLaunch:
@@ -255,10 +259,13 @@ func (k *keeper) hear(what kind, payload []byte) {
 		select {
 		case k.typed <- payload:
 		default:
-			k.say("input", "what was typed is lost from here on: the command has not read the last %d MiB", waitingKeys*4>>10)
+			k.say("input",
+				"what was typed is lost from here on: the command has not read the last %d MiB",
+				waitingKeys*4>>10)
 		}
 	case sayEnd:
-		if stream, err := strconv.Atoi(string(payload)); err == nil && (stream == 1 || stream == 2) {
+		if stream, err := strconv.Atoi(string(payload)); err == nil &&
+			(stream == 1 || stream == 2) {
 			k.outputs[stream].closed()
 		}
 	case saySize:
@@ -323,7 +330,8 @@ func (k *keeper) startMonitor(args []string) {
 	}
 	defer null.Close()
 	log := null
-	if f, err := os.OpenFile(k.files.Dir+"/monitor.log", os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600); err == nil {
+	if f, err := os.OpenFile(k.files.Dir+"/monitor.log", os.O_WRONLY|os.O_CREATE|os.O_APPEND,
+		0o600); err == nil {
 		log = f
 		defer f.Close()
 	}
@@ -337,8 +345,8 @@ func (k *keeper) startMonitor(args []string) {
 	k.state.Monitor, k.monitorBorn = pid, time.Now()
 }
 
-// monitorEnded starts another one, later each time when they do not live; after the command's end it tries a few times
-// and no more. The caller holds the lock.
+// monitorEnded starts another one, later each time when they do not live; after the command's end
+// it tries a few times and no more. The caller holds the lock.
 func (k *keeper) monitorEnded() {
 	k.state.Monitor = 0
 	if time.Since(k.monitorBorn) > 10*time.Second {
@@ -362,7 +370,8 @@ func (k *keeper) monitorEnded() {
 
 func (k *keeper) monitorArgs() []string { return k.launch.Monitor }
 
-// awaitMonitor gives the monitor a moment to come up, so that it hears the probe from the command's first line on.
+// awaitMonitor gives the monitor a moment to come up, so that it hears the probe from the command's
+// first line on.
 func (k *keeper) awaitMonitor() {
 	for range 200 {
 		k.mu.Lock()

@@ -23,11 +23,13 @@ import (
 )
 
 const (
-	// waitingKeys is how many readings of the keyboard, of up to 4 KiB, may wait for a command that does not read. What a user
-	// pastes fits; waiting for room here would hold up signals.
-	waitingKeys     = 1024
-	launchPatience  = 30 * time.Second // for the first launch; a front end killed before it sent one leaves nothing behind
-	verdictPatience = 10 * time.Second // for the monitor to judge an attempt, when no policy waits on it
+	// waitingKeys is how many readings of the keyboard, of up to 4 KiB, may wait for a command that
+	// does not read. What a user pastes fits; waiting for room here would hold up signals.
+	waitingKeys = 1024
+	// for the first launch; a front end killed before it sent one leaves nothing behind
+	launchPatience = 30 * time.Second
+	// for the monitor to judge an attempt, when no policy waits on it
+	verdictPatience = 10 * time.Second
 )
 
 // keeper owns the command. One lock guards everything; nothing is awaited while it is held.
@@ -55,8 +57,8 @@ type keeper struct {
 	noMonitor     bool // no further one will be started
 }
 
-// Keep is the main function of the keeper: it serves the run in files.Dir until the command and everything it left
-// behind have ended. ready is told when clients may connect.
+// Keep is the main function of the keeper: it serves the run in files.Dir until the command and
+// everything it left behind have ended. ready is told when clients may connect.
 func Keep(files Files, ready io.Writer) error {
 	SettleSoon()
 	ignoreSignals()
@@ -67,9 +69,12 @@ func Keep(files Files, ready io.Writer) error {
 	if err != nil {
 		return fmt.Errorf("listen: %w", err)
 	}
-	k := &keeper{files: files, listener: listener, clients: map[*client]bool{}, typed: make(chan []byte, waitingKeys),
-		launches: make(chan Launch, 1), done: make(chan struct{}, 1), exited: make(chan event.Exit, 1), alone: make(chan struct{})}
-	k.state = State{Keeper: os.Getpid(), KeeperStart: startTicks(os.Getpid()), Began: time.Now(), BeganBootMS: bootClock().Milliseconds()}
+	k := &keeper{files: files, listener: listener, clients: map[*client]bool{},
+		typed:    make(chan []byte, waitingKeys),
+		launches: make(chan Launch, 1), done: make(chan struct{}, 1),
+		exited: make(chan event.Exit, 1), alone: make(chan struct{})}
+	k.state = State{Keeper: os.Getpid(), KeeperStart: startTicks(os.Getpid()), Began: time.Now(),
+		BeganBootMS: bootClock().Milliseconds()}
 	k.outputs[1], k.outputs[2] = newOutput(k, 1, files.Output), newOutput(k, 2, files.Errors)
 	k.saveState() // from here on the run lives, for everybody who looks
 	go k.accept()
@@ -83,11 +88,13 @@ func Keep(files Files, ready io.Writer) error {
 	return nil
 }
 
-// ignoreSignals keeps the keeper alive through whatever is sent to the terminal or the session. Handlers, unlike ignored
-// signals, are not inherited by the command; what was ignored before us (nohup) stays so and is.
+// ignoreSignals keeps the keeper alive through whatever is sent to the terminal or the session.
+// Handlers, unlike ignored signals, are not inherited by the command; what was ignored before us
+// (nohup) stays so and is.
 func ignoreSignals() {
 	sink := make(chan os.Signal, 1)
-	for _, s := range []os.Signal{unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGTERM, unix.SIGUSR1, unix.SIGUSR2,
+	for _, s := range []os.Signal{unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGTERM,
+		unix.SIGUSR1, unix.SIGUSR2,
 		unix.SIGTSTP, unix.SIGTTIN, unix.SIGTTOU, unix.SIGPIPE, unix.SIGALRM} {
 		if !signal.Ignored(s) {
 			signal.Notify(sink, s)
@@ -100,7 +107,8 @@ func (k *keeper) run(launch Launch) {
 	k.mu.Lock()
 	k.launch = launch
 	var notes []string
-	k.room, notes = makeRoom(filepath.Base(k.files.Dir), launch.HostLimit) // before the reaper: it asks a child of its own
+	// before the reaper: it asks a child of its own
+	k.room, notes = makeRoom(filepath.Base(k.files.Dir), launch.HostLimit)
 	k.state.Notes = append(k.state.Notes, notes...)
 	k.mu.Unlock()
 	go k.reap()
@@ -124,7 +132,8 @@ func (k *keeper) following(next Launch) Launch {
 	defer k.mu.Unlock()
 	before := k.launch
 	next.Attempt = before.Attempt + 1
-	next.Streams, next.Size, next.Modes, next.Monitor = before.Streams, before.Size, before.Modes, before.Monitor
+	next.Streams, next.Size, next.Modes, next.Monitor = before.Streams, before.Size, before.Modes,
+		before.Monitor
 	next.Policy = before.Policy
 	if next.Note != "" {
 		k.broadcast(tellNote, []byte(next.Note))
@@ -180,7 +189,8 @@ func notStarted(launch Launch, err error) event.Exit {
 	case fileExists(launch.Path):
 		name += " (its interpreter is missing)"
 	}
-	return event.Exit{Code: code, At: time.Now(), StartError: fmt.Sprintf("execute %s: %v", name, err)}
+	return event.Exit{Code: code, At: time.Now(), StartError: fmt.Sprintf("execute %s: %v", name,
+		err)}
 }
 
 // errOurs marks what failed before the command was to be executed.
@@ -210,7 +220,9 @@ func (k *keeper) start(launch Launch) error {
 	}
 	k.state.Child = pid
 	if !launch.Policy {
-		releaseInput() // only the command reads it; whoever writes to it must notice when the command stops reading
+		// only the command reads it; whoever writes to it must notice when the command stops
+		// reading
+		releaseInput()
 	}
 	k.noteRoom(pid)
 	k.saveState()
@@ -240,7 +252,8 @@ func (k *keeper) fork(launch Launch, streams *streams) (int, error) {
 	}
 	path, args := launch.Path, launch.Args
 	if k.room.unit != "" {
-		path, args = scopeArguments(k.room.unit+"-"+strconv.Itoa(launch.Attempt), launch.HostLimit, path, args)
+		path, args = scopeArguments(k.room.unit+"-"+strconv.Itoa(launch.Attempt), launch.HostLimit,
+			path, args)
 	}
 	pid, err := startIn(k.room.group, path, args, attr)
 	if errors.Is(err, unix.ENOEXEC) && isText(launch.Path) {
@@ -264,8 +277,8 @@ func (k *keeper) fork(launch Launch, streams *streams) (int, error) {
 	return pid, nil
 }
 
-// isText says whether a file that the kernel cannot execute may be a script without a first line that names its interpreter:
-// execvp(3) and shells hand such a file to sh.
+// isText says whether a file that the kernel cannot execute may be a script without a first line
+// that names its interpreter: execvp(3) and shells hand such a file to sh.
 func isText(path string) bool {
 	file, err := os.Open(path)
 	if err != nil {
@@ -277,7 +290,8 @@ func isText(path string) bool {
 	return bytes.IndexByte(head[:n], 0) < 0
 }
 
-// noteRoom records which cgroup the command is in, and gives it back the OOM score we may have lowered for ourselves.
+// noteRoom records which cgroup the command is in, and gives it back the OOM score we may have
+// lowered for ourselves.
 func (k *keeper) noteRoom(pid int) {
 	_ = os.WriteFile(fmt.Sprintf("/proc/%d/oom_score_adj", pid), []byte(inheritedScore), 0)
 	group := k.room.group
@@ -297,10 +311,12 @@ func (k *keeper) noteRoom(pid int) {
 	}
 }
 
-// inheritedScore is the OOM score adjustment we were started with, read before protectSelf changes it.
+// inheritedScore is the OOM score adjustment we were started with, read before protectSelf changes
+// it.
 var inheritedScore = "0"
 
-// ProtectSelf makes the kernel prefer anything else to our processes when memory runs out. Only root may.
+// ProtectSelf makes the kernel prefer anything else to our processes when memory runs out. Only
+// root may.
 func ProtectSelf() {
 	if data, err := os.ReadFile("/proc/self/oom_score_adj"); err == nil {
 		inheritedScore = strings.TrimSpace(string(data))
@@ -364,8 +380,8 @@ func (k *keeper) ended(pid int, status unix.WaitStatus, usage unix.Rusage) {
 	}
 }
 
-// ownPeak is the keeper's own largest resident size. The kernel counts it as the command's until the command has executed its
-// program, so that a smaller command's size is not known.
+// ownPeak is the keeper's own largest resident size. The kernel counts it as the command's until
+// the command has executed its program, so that a smaller command's size is not known.
 func ownPeak() event.Bytes {
 	status, err := meter.NewProc("/proc").Status(os.Getpid())
 	if err != nil {
@@ -375,8 +391,9 @@ func ownPeak() event.Bytes {
 }
 
 func exitOf(status unix.WaitStatus, usage unix.Rusage, took time.Duration) event.Exit {
-	exit := event.Exit{Code: status.ExitStatus(), At: time.Now(), Seconds: took.Seconds(), MaxResident: event.Bytes(usage.Maxrss) * event.KiB,
-		CPUSeconds: time.Duration(usage.Utime.Nano() + usage.Stime.Nano()).Seconds()}
+	exit := event.Exit{Code: status.ExitStatus(), At: time.Now(), Seconds: took.Seconds(),
+		MaxResident: event.Bytes(usage.Maxrss) * event.KiB,
+		CPUSeconds:  time.Duration(usage.Utime.Nano() + usage.Stime.Nano()).Seconds()}
 	if exit.MaxResident <= ownPeak() {
 		exit.MaxResident = 0
 	}
@@ -425,7 +442,8 @@ func (k *keeper) finish() {
 	}
 }
 
-// linger stays for what the command left behind: daemons it started write to our pipes, and are ours to reap.
+// linger stays for what the command left behind: daemons it started write to our pipes, and are
+// ours to reap.
 func (k *keeper) linger() {
 	<-k.alone
 	k.listener.Close()
@@ -441,7 +459,8 @@ func (k *keeper) signal(r signalRequest) {
 	defer k.mu.Unlock()
 	sig := unix.Signal(r.Number)
 	if !r.All {
-		k.state.UserSignal, k.state.UserSignalMS = unix.SignalName(sig), bootClock().Milliseconds()-k.state.BeganBootMS
+		k.state.UserSignal, k.state.UserSignalMS = unix.SignalName(sig),
+			bootClock().Milliseconds()-k.state.BeganBootMS
 	}
 	if r.All {
 		k.signalAll(sig)
@@ -458,7 +477,8 @@ func (k *keeper) signal(r signalRequest) {
 
 // signalAll reaches every process of the run, the adopted ones too.
 func (k *keeper) signalAll(sig unix.Signal) {
-	tree := meter.Tree{Proc: meter.NewProc("/proc"), Keeper: os.Getpid(), Except: []int{k.state.Monitor}, Cgroup: k.room.group}
+	tree := meter.Tree{Proc: meter.NewProc("/proc"), Keeper: os.Getpid(),
+		Except: []int{k.state.Monitor}, Cgroup: k.room.group}
 	tree.Refresh(time.Now())
 	for _, pid := range tree.Processes() {
 		_ = unix.Kill(pid, sig)
@@ -511,7 +531,8 @@ func startTicks(pid int) uint64 {
 	return ticks
 }
 
-// statFields gives the fields of /proc/PID/stat from the state on: the name before them may hold anything.
+// statFields gives the fields of /proc/PID/stat from the state on: the name before them may hold
+// anything.
 func statFields(stat string) []string {
 	at := strings.LastIndex(stat, ") ")
 	if at < 0 {

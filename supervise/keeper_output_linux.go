@@ -11,12 +11,13 @@ import (
 )
 
 const (
-	// inlinePatience is how long a front end may take nothing, while output cannot be recorded, before output is dropped.
+	// inlinePatience is how long a front end may take nothing, while output cannot be recorded,
+	// before output is dropped.
 	inlinePatience = 30 * time.Second
 	// inlineRoom bounds the output waiting for a front end in the keeper's memory.
 	inlineRoom = 256 << 10
-	// spareDisk is never taken by recorded output: the training needs it more, for its checkpoints. Output that is no log any
-	// more leaves more.
+	// spareDisk is never taken by recorded output: the training needs it more, for its checkpoints.
+	// Output that is no log any more leaves more.
 	spareDisk, spareOfMuch = 256 << 20, 8 << 30
 	muchOutput             = 1 << 30
 	// retryRecording is how long recording rests after the file could not be written.
@@ -63,7 +64,8 @@ func (o *output) read(source *os.File, ended chan struct{}) {
 	}
 }
 
-// take records what the command wrote and lets the front ends know; what cannot be recorded goes to them directly.
+// take records what the command wrote and lets the front ends know; what cannot be recorded goes to
+// them directly.
 func (o *output) take(data []byte) {
 	o.mu.Lock()
 	from := o.end
@@ -79,7 +81,9 @@ func (o *output) take(data []byte) {
 		k.mu.Unlock()
 	}
 	if err != nil {
-		k.say("output", "output is no longer recorded: %v; the training goes on and its output is still shown", err)
+		k.say("output",
+			"output is no longer recorded: %v; the training goes on and its output is still shown",
+			err)
 		o.passOn(data[n:])
 	}
 }
@@ -129,12 +133,14 @@ func (o *output) ready(size int) error {
 			o.unchecked = spareCheck
 			return fmt.Errorf("%s: only %d MiB are left on the disk", o.path, free>>20)
 		}
-		o.unchecked = max(0, spareCheck-(free-min(spare, whole/20))/2) // the less is left, the sooner it is looked at again
+		// the less is left, the sooner it is looked at again
+		o.unchecked = max(0, spareCheck-(free-min(spare, whole/20))/2)
 	}
 	return nil
 }
 
-// passOn hands output to the front ends through their sockets. They may take their time, within patience.
+// passOn hands output to the front ends through their sockets. They may take their time, within
+// patience.
 func (o *output) passOn(data []byte) {
 	k := o.keeper
 	k.mu.Lock()
@@ -156,8 +162,8 @@ func (o *output) passOn(data []byte) {
 	}
 }
 
-// closed stops reading from the command: the front end's own reader has gone, and the command must learn that, as it
-// would without us, by a broken pipe.
+// closed stops reading from the command: the front end's own reader has gone, and the command must
+// learn that, as it would without us, by a broken pipe.
 func (o *output) closed() {
 	o.keeper.mu.Lock()
 	source := o.source
@@ -189,8 +195,8 @@ func (o *output) quiet() bool {
 	return waiting == 0
 }
 
-// drain waits until what an ended command wrote is taken. A daemon that it left behind may keep the pipe open and go on
-// writing; then a moment of quiet is the end of the command's own output.
+// drain waits until what an ended command wrote is taken. A daemon that it left behind may keep the
+// pipe open and go on writing; then a moment of quiet is the end of the command's own output.
 func (k *keeper) drain() {
 	k.mu.Lock()
 	if k.pty != nil {

@@ -17,7 +17,8 @@ import (
 	"memroom/event"
 )
 
-// times is how often a test of chance is repeated: a few times, or as often as MEMROOM_KILLS says (bench/kill uses 50).
+// times is how often a test of chance is repeated: a few times, or as often as MEMROOM_KILLS says
+// (bench/kill uses 50).
 func times(t *testing.T, few int) int {
 	t.Helper()
 	if text := os.Getenv("MEMROOM_KILLS"); text != "" {
@@ -42,8 +43,9 @@ for i in range(60):
 open(sys.argv[1], "w").write("complete")
 `
 
-// TestKilledFrontOrMonitor kills the front end or the monitor at a random moment. The training must complete, its output
-// must be whole, no more than a second of readings may be missing, and the store must know how it ended.
+// TestKilledFrontOrMonitor kills the front end or the monitor at a random moment. The training must
+// complete, its output must be whole, no more than a second of readings may be missing, and the
+// store must know how it ended.
 func TestKilledFrontOrMonitor(t *testing.T) {
 	bothUsers(t, func(t *testing.T, who asUser) {
 		for i := range times(t, 4) {
@@ -75,14 +77,16 @@ func killOne(t *testing.T, who asUser, front bool) {
 		}
 	}
 	_ = cmd.Wait()
-	w.eventually("the run to be judged", func() bool { _, err := folder.Summary(); return err == nil })
+	w.eventually("the run to be judged",
+		func() bool { _, err := folder.Summary(); return err == nil })
 	if data, _ := os.ReadFile(done); string(data) != "complete" {
 		t.Errorf("killed after %v: the training did not complete", moment)
 	}
 	for path, word := range map[string]string{folder.Output(): "step", folder.Errors(): "note"} {
 		data, _ := os.ReadFile(path)
 		if lines := strings.Count(string(data), word); lines != 60 {
-			t.Errorf("killed after %v: %d lines of %s recorded, want 60", moment, lines, filepath.Base(path))
+			t.Errorf("killed after %v: %d lines of %s recorded, want 60", moment, lines,
+				filepath.Base(path))
 		}
 	}
 	if v := w.verdict(folder); v.ExitCode != 0 || v.IsOOM {
@@ -121,7 +125,8 @@ func largestGap(samples func(func(event.Sample) bool)) time.Duration {
 	return time.Duration(gap) * time.Millisecond
 }
 
-// hog takes memory until something stops it, at the latest when it has what a test machine can spare.
+// hog takes memory until something stops it, at the latest when it has what a test machine can
+// spare.
 const hog = `
 import time
 kept = []
@@ -130,7 +135,8 @@ while len(kept) < 512:
     time.sleep(0.002)
 `
 
-// TestHostOOM lets a real training run into a real limit: the kernel's where a cgroup can be made, ours elsewhere.
+// TestHostOOM lets a real training run into a real limit: the kernel's where a cgroup can be made,
+// ours elsewhere.
 func TestHostOOM(t *testing.T) {
 	bothUsers(t, func(t *testing.T, who asUser) {
 		for i := range times(t, 3) {
@@ -142,7 +148,8 @@ func TestHostOOM(t *testing.T) {
 func oomOnce(t *testing.T, who asUser) {
 	w := newWorkshop(t, who)
 	copied := filepath.Join(w.home, "verdict.json")
-	got := w.run(append([]string{"--host-mem", "96MiB", "--verdict", copied, "--"}, w.script(hog)...)...)
+	got := w.run(append([]string{"--host-mem", "96MiB", "--verdict", copied, "--"},
+		w.script(hog)...)...)
 	folder := w.folder()
 	v, state := w.verdict(folder), w.state(folder)
 	if !v.IsOOM {
@@ -165,7 +172,11 @@ func oomOnce(t *testing.T, who asUser) {
 		t.Errorf("it ran into its limit of 96MiB, the report says %+v", summary.Peaks)
 	}
 	if _, err := os.Stat(state.Cgroup); state.Cgroup != "" && err == nil {
-		w.eventually("the cgroup to be removed", func() bool { _, err := os.Stat(state.Cgroup); return err != nil })
+		w.eventually("the cgroup to be removed", func() bool {
+			_,
+				err := os.Stat(state.Cgroup)
+			return err != nil
+		})
 	}
 }
 
@@ -180,8 +191,8 @@ func TestKilledBySomebody(t *testing.T) {
 	})
 }
 
-// TestDaemons: a process that forks away from its parents is still watched, outlives the command undisturbed, and what
-// it writes later is recorded.
+// TestDaemons: a process that forks away from its parents is still watched, outlives the command
+// undisturbed, and what it writes later is recorded.
 func TestDaemons(t *testing.T) {
 	w := newWorkshop(t, ourselves)
 	got := w.run(append([]string{"--"}, w.script(`
@@ -216,7 +227,8 @@ print("main ends", flush=True)
 	w.eventually("the keeper to end", func() bool { return !alive(state.Keeper) })
 }
 
-// TestRankException: a rank ends by an exception about memory, which only its probe can tell. The other would wait for ever.
+// TestRankException: a rank ends by an exception about memory, which only its probe can tell. The
+// other would wait for ever.
 func TestRankException(t *testing.T) {
 	bothUsers(t, func(t *testing.T, who asUser) {
 		w := newWorkshop(t, who)
@@ -233,14 +245,15 @@ for r in ranks:
 `)
 		w.run(append([]string{"--grace", "1s", "--"}, program...)...)
 		v := w.verdict(w.folder())
-		if !v.IsOOM || v.KilledBy != "memroom" || v.Where != event.WhereHost || v.Rank == nil || *v.Rank != 2 {
+		if !v.IsOOM || v.KilledBy != "memroom" || v.Where != event.WhereHost || v.Rank == nil ||
+			*v.Rank != 2 {
 			t.Errorf("verdict %+v", v)
 		}
 	})
 }
 
-// TestRankThatRunsOut: one rank of two is killed for memory, the other would wait for ever. The group is ended and the
-// verdict names the rank.
+// TestRankThatRunsOut: one rank of two is killed for memory, the other would wait for ever. The
+// group is ended and the verdict names the rank.
 func TestRankThatRunsOut(t *testing.T) {
 	w := newWorkshop(t, ourselves)
 	program := w.script(`
@@ -264,8 +277,8 @@ ranks[0].wait()
 	}
 }
 
-// TestScriptThatLosesTheCode: a script around the training drops its exit code. The verdict goes by what happened inside, unless
-// something of the script went on and ended in order.
+// TestScriptThatLosesTheCode: a script around the training drops its exit code. The verdict goes by
+// what happened inside, unless something of the script went on and ended in order.
 func TestScriptThatLosesTheCode(t *testing.T) {
 	w := newWorkshop(t, ourselves)
 	program := strings.Join(w.script("import sys, time\nif len(sys.argv) > 1:\n    bytearray(1 << 62)\ntime.sleep(0.3)\n"), " ")
@@ -283,7 +296,8 @@ func TestScriptThatLosesTheCode(t *testing.T) {
 			if got.code != 0 || v.IsOOM != c.oom {
 				t.Errorf("exit %d, %+v", got.code, v)
 			}
-			if c.oom && (v.Where != event.WhereHost || !strings.Contains(got.err, "with exit code 0, but OUT OF MEMORY")) {
+			if c.oom && (v.Where != event.WhereHost || !strings.Contains(got.err,
+				"with exit code 0, but OUT OF MEMORY")) {
 				t.Errorf("%+v, said %q", v, got.err)
 			}
 			if !c.oom && !strings.Contains(got.err, "died of memory; the command went on") {
@@ -293,8 +307,9 @@ func TestScriptThatLosesTheCode(t *testing.T) {
 	}
 }
 
-// caughtRanks are two ranks that make steps. The second's allocator gives up and it catches the error; there is no card here, so its
-// probe is asked to say what it says on one. Then the group stands still, or goes on.
+// caughtRanks are two ranks that make steps. The second's allocator gives up and it catches the
+// error; there is no card here, so its probe is asked to say what it says on one. Then the group
+// stands still, or goes on.
 const caughtRanks = `
 import os, subprocess, sys, time
 if len(sys.argv) > 2:
@@ -317,44 +332,56 @@ for r in ranks:
     r.wait()
 `
 
-// TestRankThatCatches: a rank catches its error and nobody makes a step after that. It is said while it lasts, and the group is ended.
+// TestRankThatCatches: a rank catches its error and nobody makes a step after that. It is said
+// while it lasts, and the group is ended.
 func TestRankThatCatches(t *testing.T) {
 	w := newWorkshop(t, ourselves)
-	got := w.run(append([]string{"--grace", "200ms", "--"}, append(w.script(caughtRanks), "stands")...)...)
+	got := w.run(append([]string{"--grace", "200ms", "--"}, append(w.script(caughtRanks),
+		"stands")...)...)
 	v := w.verdict(w.folder())
-	if !v.IsOOM || v.Where != event.WhereGPU || v.KilledBy != "memroom" || v.Rank == nil || *v.Rank != 1 {
+	if !v.IsOOM || v.Where != event.WhereGPU || v.KilledBy != "memroom" || v.Rank == nil ||
+		*v.Rank != 1 {
 		t.Errorf("verdict %+v", v)
 	}
-	if !strings.Contains(got.err, "found rank_stands_still: Rank 1 ran out of GPU memory (it asked for 2GiB)") {
+	if !strings.Contains(got.err,
+		"found rank_stands_still: Rank 1 ran out of GPU memory (it asked for 2GiB)") {
 		t.Errorf("said %q", got.err)
 	}
-	got = w.run(append([]string{"--grace", "200ms", "--"}, append(w.script(caughtRanks), "on")...)...)
-	if v := w.verdict(w.folder()); v.IsOOM || v.KilledBy != "" || got.code != 0 || strings.Contains(got.err, "stands") {
+	got = w.run(append([]string{"--grace", "200ms", "--"}, append(w.script(caughtRanks),
+		"on")...)...)
+	if v := w.verdict(w.folder()); v.IsOOM || v.KilledBy != "" || got.code != 0 ||
+		strings.Contains(got.err, "stands") {
 		t.Errorf("ranks that go on: %+v, %+v", v, got)
 	}
 }
 
-// TestGroup: of two runs of one group, as on two nodes that share a home, one runs out of memory. The other would wait for it for ever.
+// TestGroup: of two runs of one group, as on two nodes that share a home, one runs out of memory.
+// The other would wait for it for ever.
 func TestGroup(t *testing.T) {
 	w := newWorkshop(t, ourselves)
-	waits := w.memroom("run", "--group", "job7", "--node-rank", "1", "--grace", "500ms", "--", "sleep", "600")
+	waits := w.memroom("run", "--group", "job7", "--node-rank", "1", "--grace", "500ms", "--",
+		"sleep", "600")
 	var said strings.Builder
 	waits.Stderr = &said
 	if err := waits.Start(); err != nil {
 		t.Fatal(err)
 	}
 	folder, _ := w.waitFolder()
-	alone := w.run("--group", "another", "--", w.script("bytearray(1 << 62)")[0], w.script("bytearray(1 << 62)")[1])
-	out := w.run(append([]string{"--group", "job7", "--host-mem", "64MiB", "--"}, w.script(hog)...)...)
+	alone := w.run("--group", "another", "--", w.script("bytearray(1 << 62)")[0],
+		w.script("bytearray(1 << 62)")[1])
+	out := w.run(append([]string{"--group", "job7", "--host-mem", "64MiB", "--"},
+		w.script(hog)...)...)
 	if alone.code != 1 || out.code == 0 {
 		t.Fatalf("%+v, %+v", alone, out)
 	}
 	_ = waits.Wait()
 	v := w.verdict(folder)
-	if v.IsOOM || v.KilledBy != "memroom" || v.Signal != "SIGTERM" || !strings.Contains(strings.Join(v.Evidence, "\n"), "node 0 of group job7") {
+	if v.IsOOM || v.KilledBy != "memroom" || v.Signal != "SIGTERM" ||
+		!strings.Contains(strings.Join(v.Evidence, "\n"), "node 0 of group job7") {
 		t.Errorf("verdict %+v", v)
 	}
-	if !strings.Contains(said.String(), "found group: This run was ended because node 0 of group job7") {
+	if !strings.Contains(said.String(),
+		"found group: This run was ended because node 0 of group job7") {
 		t.Errorf("said %q", said.String())
 	}
 	late := w.run("--group", "job7", "--grace", "100ms", "--", "sleep", "3")

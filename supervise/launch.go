@@ -19,8 +19,8 @@ const (
 	Null     Channel = "null"
 )
 
-// Streams says what the command's three streams are. Merged means that stderr goes where stdout goes, in one pipe, so
-// that the order of writes is kept as in `command > log 2>&1`.
+// Streams says what the command's three streams are. Merged means that stderr goes where stdout
+// goes, in one pipe, so that the order of writes is kept as in `command > log 2>&1`.
 type Streams struct {
 	In     Channel `json:"in"`
 	Out    Channel `json:"out"`
@@ -33,8 +33,9 @@ func (s Streams) usesTerminal() bool {
 	return s.In == Terminal || s.Out == Terminal || s.Err == Terminal
 }
 
-// Launch is what the keeper is asked to start. It travels over the keeper's socket only: argument lists and environments
-// hold secrets, and a command line that names the training script would make `pkill -f train.py` hit the keeper.
+// Launch is what the keeper is asked to start. It travels over the keeper's socket only: argument
+// lists and environments hold secrets, and a command line that names the training script would make
+// `pkill -f train.py` hit the keeper.
 type Launch struct {
 	Attempt int      `json:"attempt"`
 	Path    string   `json:"path"` // of the executable
@@ -52,8 +53,8 @@ type Launch struct {
 	Note      string      `json:"note,omitempty"`    // told to the front end before the command starts
 }
 
-// wireLaunch is a launch on the socket. JSON has no room for bytes that are no UTF-8, and file names, arguments and
-// environments may be any: they travel as bytes.
+// wireLaunch is a launch on the socket. JSON has no room for bytes that are no UTF-8, and file
+// names, arguments and environments may be any: they travel as bytes.
 type wireLaunch struct {
 	plainLaunch
 	Path []byte   `json:"path"`
@@ -66,7 +67,8 @@ type plainLaunch Launch // without its methods
 
 // MarshalJSON keeps every byte of the command.
 func (l Launch) MarshalJSON() ([]byte, error) {
-	return json.Marshal(wireLaunch{plainLaunch: plainLaunch(l), Path: []byte(l.Path), Args: toBytes(l.Args), Env: toBytes(l.Env), Dir: []byte(l.Dir)})
+	return json.Marshal(wireLaunch{plainLaunch: plainLaunch(l), Path: []byte(l.Path),
+		Args: toBytes(l.Args), Env: toBytes(l.Env), Dir: []byte(l.Dir)})
 }
 
 // UnmarshalJSON reads what MarshalJSON wrote.
@@ -76,7 +78,8 @@ func (l *Launch) UnmarshalJSON(data []byte) error {
 		return err
 	}
 	*l = Launch(wire.plainLaunch)
-	l.Path, l.Args, l.Env, l.Dir = string(wire.Path), toTexts(wire.Args), toTexts(wire.Env), string(wire.Dir)
+	l.Path, l.Args, l.Env, l.Dir = string(wire.Path), toTexts(wire.Args), toTexts(wire.Env),
+		string(wire.Dir)
 	return nil
 }
 
@@ -118,7 +121,8 @@ type Files struct {
 	State  string
 }
 
-// State is what the keeper knows. It greets every client with it and keeps it in a file for those who come too late.
+// State is what the keeper knows. It greets every client with it and keeps it in a file for those
+// who come too late.
 type State struct {
 	Keeper       int         `json:"keeper"`        // process
 	KeeperStart  uint64      `json:"keeper_start"`  // clock ticks after boot, to know the process from a later one of the same number

@@ -48,7 +48,8 @@ type Detector interface {
 	Sample(event.Sample) []event.Finding
 	Steps(pid int, rank *int, rows []event.Step) []event.Finding
 	Heard(pid int, rank *int, message probe.Message) []event.Finding
-	Asks() map[int][]probe.Command // what probes should do so that it can say more, by process; each once
+	// what probes should do so that it can say more, by process; each once
+	Asks() map[int][]probe.Command
 	Forecasts() []diagnose.Prediction
 	Accounts() map[string]diagnose.Account // of each card
 }
@@ -105,7 +106,8 @@ type Options struct {
 
 // DefaultOptions reads four times a second.
 func DefaultOptions() Options {
-	return Options{Interval: 250 * time.Millisecond, Grace: 20 * time.Second, PressureAt: 0.92, Proc: "/proc", Shm: "/dev/shm"}
+	return Options{Interval: 250 * time.Millisecond, Grace: 20 * time.Second, PressureAt: 0.92,
+		Proc: "/proc", Shm: "/dev/shm"}
 }
 
 // learnt is what a monitor knows so far, kept so that another can go on.
@@ -125,8 +127,8 @@ type learnt struct {
 	StepTime []float64       `json:"step_ms,omitempty"` // of the last steps
 	Share    float64         `json:"probe_share,omitempty"`
 	CPU      float64         `json:"cost_cpu"` // of the monitors before this one
-	// Before is what was used on each card before the command started: where the driver does not say who uses a card,
-	// the rest is the run's.
+	// Before is what was used on each card before the command started: where the driver does not
+	// say who uses a card, the rest is the run's.
 	Before map[string]event.Bytes `json:"before,omitempty"`
 	Now
 }
@@ -137,7 +139,8 @@ type told struct {
 	err     error
 }
 
-// Watch is the main function of the monitor. It returns when the run is over or the keeper has gone.
+// Watch is the main function of the monitor. It returns when the run is over or the keeper has
+// gone.
 func (m *Monitor) Watch() error {
 	SettleSoon()
 	m.absent = map[string]bool{}
@@ -246,7 +249,8 @@ func (m *Monitor) begin(ticker *time.Ticker) {
 	}
 	m.last, m.whole, m.ticks = event.Sample{}, event.Sample{}, 0
 	m.pss = proportional{}
-	m.happened(event.Happened{Kind: "attempt", PID: m.state.Child, Text: fmt.Sprintf("attempt %d began", m.state.Attempt)})
+	m.happened(event.Happened{Kind: "attempt", PID: m.state.Child,
+		Text: fmt.Sprintf("attempt %d began", m.state.Attempt)})
 	m.tick()
 }
 
@@ -276,7 +280,8 @@ func (m *Monitor) note(about, text string) {
 	m.happened(event.Happened{Kind: "note", Text: text})
 }
 
-// cannotRecord: a full disk is no reason to stop watching. It is said once, in the monitor's own log.
+// cannotRecord: a full disk is no reason to stop watching. It is said once, in the monitor's own
+// log.
 func (m *Monitor) cannotRecord(err error) {
 	if !m.absent["record"] {
 		m.absent["record"] = true
@@ -333,7 +338,8 @@ func (m *Monitor) nameSilent(now time.Time) {
 	}
 	if who := m.people.silent(now, 5*time.Second); who != nil {
 		m.absent["silent"] = true
-		m.note("silent python", fmt.Sprintf("%s (process %d) did not load the probe (-I, -E, -S or another interpreter keep it out): it is watched from outside only", who.name, who.pid))
+		m.note("silent python",
+			fmt.Sprintf("%s (process %d) did not load the probe (-I, -E, -S or another interpreter keep it out): it is watched from outside only", who.name, who.pid))
 	}
 }
 
@@ -346,7 +352,8 @@ func (m *Monitor) keep(s event.Sample) {
 	}
 }
 
-// writeReadings writes the readings that wait: a killed monitor loses half a second of them, and the next one's start.
+// writeReadings writes the readings that wait: a killed monitor loses half a second of them, and
+// the next one's start.
 func (m *Monitor) writeReadings() {
 	m.written = time.Now()
 	err := m.Record.AppendSamples(m.batch)
@@ -381,7 +388,9 @@ func (m *Monitor) read(now time.Time) event.Sample {
 	s.Machine, s.Devices = m.last.Machine, m.last.Devices
 	if detail {
 		m.readMachine(&s)
-		m.readDevices(&s) // a call into the driver costs more than ten files; between two, the allocator's own peaks count
+		// a call into the driver costs more than ten files; between two, the allocator's own peaks
+		// count
+		m.readDevices(&s)
 	}
 	m.readShm(&s)
 	s.Held = m.held(s)
@@ -391,9 +400,10 @@ func (m *Monitor) read(now time.Time) event.Sample {
 	return s
 }
 
-// held is what the run has that cannot be dropped, each page once. The kernel counts so in a cgroup of the run's own; elsewhere the
-// last proportional reading tells what part of the sum over the processes is real, and the cgroup around the run and the machine
-// cannot hold less than the run. 0: as the sum says.
+// held is what the run has that cannot be dropped, each page once. The kernel counts so in a cgroup
+// of the run's own; elsewhere the last proportional reading tells what part of the sum over the
+// processes is real, and the cgroup around the run and the machine cannot hold less than the run.
+// 0: as the sum says.
 func (m *Monitor) held(s event.Sample) event.Bytes {
 	c := s.Cgroup
 	if c != nil && c.Own {
@@ -419,10 +429,12 @@ func (m *Monitor) held(s event.Sample) event.Bytes {
 	return held
 }
 
-// readProportional takes the dear reading: every half minute, and when processes came or went a moment ago, but never for more than a third
-// of a percent of the time. It is given up where it stays slow: it holds the memory lock of the process it reads.
+// readProportional takes the dear reading: every half minute, and when processes came or went a
+// moment ago, but never for more than a third of a percent of the time. It is given up where it
+// stays slow: it holds the memory lock of the process it reads.
 func (m *Monitor) readProportional(s *event.Sample, now time.Time) {
-	const every, settled, each, all, share, tries = 30 * time.Second, time.Second, 20 * time.Millisecond, 100 * time.Millisecond, 300, 3
+	const every, settled, each, all, share, tries = 30 * time.Second, time.Second,
+		20 * time.Millisecond, 100 * time.Millisecond, 300, 3
 	p := &m.pss
 	if s.Processes != p.processes {
 		p.processes, p.changed = s.Processes, now
@@ -438,8 +450,9 @@ func (m *Monitor) readProportional(s *event.Sample, now time.Time) {
 		s.Proportional, p.slow = pss.All, 0
 		p.sharing = min(1, float64(pss.Held)/float64(max(1, s.Anonymous+s.Shared)))
 	} else if p.slow++; p.slow == tries {
-		m.note("pss", fmt.Sprintf("proportional memory is not read: it takes %v here; pages that processes share may count once for each",
-			p.cost.Round(time.Millisecond)))
+		m.note("pss",
+			fmt.Sprintf("proportional memory is not read: it takes %v here; pages that processes share may count once for each",
+				p.cost.Round(time.Millisecond)))
 	}
 }
 
@@ -460,7 +473,8 @@ func (m *Monitor) readCgroup(s *event.Sample, detail bool) {
 		group, own = m.around, false
 	}
 	if group == nil {
-		m.note("cgroup", "no memory cgroup is mounted: limits and kills are read from the machine's counters only")
+		m.note("cgroup",
+			"no memory cgroup is mounted: limits and kills are read from the machine's counters only")
 		return
 	}
 	if before := m.last.Cgroup; before != nil && !detail {
@@ -493,8 +507,8 @@ func (m *Monitor) readMachine(s *event.Sample) {
 	s.Machine = &machine
 }
 
-// readShm reads shared memory each time: it fills within a second, and a bus error right after is only understood by the
-// last reading.
+// readShm reads shared memory each time: it fills within a second, and a bus error right after is
+// only understood by the last reading.
 func (m *Monitor) readShm(s *event.Sample) {
 	total, used, err := meter.SharedMemory(m.Options.Shm)
 	if err != nil {
@@ -525,15 +539,17 @@ func (m *Monitor) readDevices(s *event.Sample) {
 	readings := make([]event.DeviceSample, 0, len(devices))
 	for _, d := range devices {
 		if !m.divide(&d, ours) {
-			m.note("gpu processes", "the driver does not say which process uses the card: the run's share is what came since it began")
+			m.note("gpu processes",
+				"the driver does not say which process uses the card: the run's share is what came since it began")
 		}
 		readings = append(readings, d.DeviceSample)
 	}
 	s.Devices = readings
 }
 
-// divide tells the run's share of a card from its neighbours'. Where the driver names no processes, or names them by
-// numbers of another namespace (containers), what was there before the run counts as the neighbours'.
+// divide tells the run's share of a card from its neighbours'. Where the driver names no processes,
+// or names them by numbers of another namespace (containers), what was there before the run counts
+// as the neighbours'.
 func (m *Monitor) divide(d *Device, ours map[int]bool) bool {
 	named := d.Processes != nil
 	for pid, used := range d.Processes {

@@ -22,7 +22,8 @@ type person struct {
 	gone     bool
 }
 
-// people knows the processes of a run: which rank each is, from the environment its launcher gave it.
+// people knows the processes of a run: which rank each is, from the environment its launcher gave
+// it.
 type people struct {
 	proc   *meter.Proc
 	keeper int
@@ -86,10 +87,12 @@ func (p *people) named(pid int, rank *int, world *int) {
 	}
 }
 
-// silent gives a Python that has not reported in for a while. Workers that one which did has forked need not.
+// silent gives a Python that has not reported in for a while. Workers that one which did has forked
+// need not.
 func (p *people) silent(now time.Time, patience time.Duration) *person {
 	for _, who := range p.all {
-		if who.gone || who.spoke || now.Sub(who.met) < patience || !strings.HasPrefix(who.name, "python") {
+		if who.gone || who.spoke || now.Sub(who.met) < patience ||
+			!strings.HasPrefix(who.name, "python") {
 			continue
 		}
 		if !p.startedByPython(who.pid) {
@@ -124,13 +127,15 @@ func (p *people) rankOf(pid int) *int {
 		return nil
 	}
 	who := p.all[pid]
-	if who.rank != nil && *who.rank == 0 && who.world < 2 { // batch systems number a single task too
+	// batch systems number a single task too
+	if who.rank != nil && *who.rank == 0 && who.world < 2 {
 		return nil
 	}
 	return who.rank
 }
 
-// leads says whether a process is the one its rank is about, and not a worker of it, which inherits the environment.
+// leads says whether a process is the one its rank is about, and not a worker of it, which inherits
+// the environment.
 func (p *people) leads(who *person) bool {
 	if who.rank == nil || who.world < 2 {
 		return false

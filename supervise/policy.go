@@ -36,8 +36,8 @@ type Decision struct {
 	Note    string   // a line for whoever watches
 }
 
-// Policy decides, in the monitor, what follows an attempt. It may take its time: the front end waits, and nothing of the
-// run is alive while it thinks. Without one every attempt is the last.
+// Policy decides, in the monitor, what follows an attempt. It may take its time: the front end
+// waits, and nothing of the run is alive while it thinks. Without one every attempt is the last.
 type Policy interface {
 	After(Attempt) Decision
 }

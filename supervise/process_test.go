@@ -22,8 +22,8 @@ import (
 	"memroom/testenv"
 )
 
-// These tests run the real binary over real processes. It lies in a folder that other users may enter, because some of
-// them run it as nobody.
+// These tests run the real binary over real processes. It lies in a folder that other users may
+// enter, because some of them run it as nobody.
 var binary string
 
 func TestMain(m *testing.M) {
@@ -68,7 +68,8 @@ func bothUsers(t *testing.T, test func(t *testing.T, who asUser)) {
 	t.Run(string(ourselves), func(t *testing.T) { test(t, ourselves) })
 	t.Run(string(nobody), func(t *testing.T) {
 		if os.Getuid() != 0 {
-			testenv.Needs(t, "root", "to become an unprivileged user; the other half runs as one already")
+			testenv.Needs(t, "root",
+				"to become an unprivileged user; the other half runs as one already")
 		}
 		test(t, nobody)
 	})
@@ -201,7 +202,8 @@ func (w *workshop) script(text string) []string {
 	return []string{python(w), path}
 }
 
-// python is a plain interpreter that any user may run; the one of the test environment may lie in root's home.
+// python is a plain interpreter that any user may run; the one of the test environment may lie in
+// root's home.
 func python(t testing.TB) string {
 	t.Helper()
 	if _, err := os.Stat("/usr/bin/python3"); err == nil {

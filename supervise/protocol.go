@@ -7,8 +7,8 @@ import (
 	"io"
 )
 
-// A message on the keeper's socket is one byte of kind, four bytes of length (big endian) and that many bytes. The page
-// docs/format/run.md describes them.
+// A message on the keeper's socket is one byte of kind, four bytes of length (big endian) and that
+// many bytes. The page docs/format/run.md describes them.
 type kind byte
 
 // From a client to the keeper.
@@ -73,7 +73,8 @@ func decodeMore(b []byte) (more, error) {
 	if len(b) != 17 {
 		return more{}, fmt.Errorf("output message of %d bytes, want 17", len(b))
 	}
-	return more{Stream: int(b[0]), From: int64(binary.BigEndian.Uint64(b[1:])), To: int64(binary.BigEndian.Uint64(b[9:]))}, nil
+	return more{Stream: int(b[0]), From: int64(binary.BigEndian.Uint64(b[1:])),
+		To: int64(binary.BigEndian.Uint64(b[9:]))}, nil
 }
 
 func writeMessage(w io.Writer, k kind, payload []byte) error {
@@ -100,7 +101,9 @@ func readMessage(r io.Reader) (kind, []byte, error) {
 	}
 	size := binary.BigEndian.Uint32(head[1:])
 	if size > maxMessage {
-		return 0, nil, fmt.Errorf("message of %d bytes on the keeper's socket, at most %d are accepted", size, maxMessage)
+		return 0, nil,
+			fmt.Errorf("message of %d bytes on the keeper's socket, at most %d are accepted", size,
+				maxMessage)
 	}
 	payload := make([]byte, size)
 	_, err := io.ReadFull(r, payload)

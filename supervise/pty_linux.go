@@ -14,9 +14,11 @@ type pty struct {
 	slave  *os.File
 }
 
-// openPTY makes a pseudo-terminal with the given size and, where known, the settings of the user's terminal.
+// openPTY makes a pseudo-terminal with the given size and, where known, the settings of the user's
+// terminal.
 func openPTY(size Size, modes []byte) (*pty, error) {
-	master, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+	master, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC|unix.O_NONBLOCK,
+		0)
 	if err != nil {
 		return nil, fmt.Errorf("open /dev/ptmx: %w", err)
 	}
@@ -38,18 +40,21 @@ func openPTY(size Size, modes []byte) (*pty, error) {
 	if t, ok := decodeModes(modes); ok {
 		_ = unix.IoctlSetTermios(slave, unix.TCSETS, &t)
 	}
-	return &pty{master: os.NewFile(uintptr(master), "/dev/ptmx"), slave: os.NewFile(uintptr(slave), name)}, nil
+	return &pty{master: os.NewFile(uintptr(master), "/dev/ptmx"),
+		slave: os.NewFile(uintptr(slave), name)}, nil
 }
 
-// becomeController makes the terminal the controlling one of this process's session. The keeper does so itself, and not
-// the command: only then has the command's process group a parent in its session, without which the kernel ignores Ctrl-Z.
+// becomeController makes the terminal the controlling one of this process's session. The keeper
+// does so itself, and not the command: only then has the command's process group a parent in its
+// session, without which the kernel ignores Ctrl-Z.
 func (p *pty) becomeController() error {
 	return unix.IoctlSetInt(int(p.slave.Fd()), unix.TIOCSCTTY, 0)
 }
 
 func setSize(fd int, size Size) {
 	if size.Rows > 0 && size.Columns > 0 {
-		_ = unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, &unix.Winsize{Row: size.Rows, Col: size.Columns})
+		_ = unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, &unix.Winsize{Row: size.Rows,
+			Col: size.Columns})
 	}
 }
 

@@ -7,8 +7,8 @@ import (
 	"memroom/event"
 )
 
-// checkRanks ends a group of which one rank has run out of memory while others wait for it: they would wait for ever. A
-// launcher that notices by itself (torchrun does) has the grace to do so.
+// checkRanks ends a group of which one rank has run out of memory while others wait for it: they
+// would wait for ever. A launcher that notices by itself (torchrun does) has the grace to do so.
 func (m *Monitor) checkRanks(now time.Time) {
 	if m.said.Ended != nil {
 		return
@@ -29,7 +29,8 @@ func (m *Monitor) checkRanks(now time.Time) {
 	if m.limiter.rankGone.IsZero() {
 		m.limiter.rankGone = now
 		m.happened(event.Happened{Kind: "action", Rank: lost.rank, PID: lost.pid,
-			Text: fmt.Sprintf("rank %d ran out of memory; the other %d have %v to end", *lost.rank, len(living), m.Options.Grace)})
+			Text: fmt.Sprintf("rank %d ran out of memory; the other %d have %v to end", *lost.rank,
+				len(living), m.Options.Grace)})
 	}
 	if now.Sub(m.limiter.rankGone) >= m.Options.Grace {
 		m.end(Ending{Where: m.whereLost(lost.pid), Rank: lost.rank, OOM: true, Why: fmt.Sprintf(
@@ -45,7 +46,8 @@ func others(n int) string {
 	return fmt.Sprintf("%d other ranks were", n)
 }
 
-// lostRank gives a rank that is gone because of memory: its probe said so, or the kernel counted a kill since it began.
+// lostRank gives a rank that is gone because of memory: its probe said so, or the kernel counted a
+// kill since it began.
 func (m *Monitor) lostRank(gone []*person) *person {
 	var largest *person
 	for _, who := range gone {
@@ -82,20 +84,22 @@ func (m *Monitor) killsSoFar() int64 {
 	return m.last.Cgroup.OOMKill - m.state.Base.Own
 }
 
-// caught is a rank whose allocator gave up and which lives on: the program has caught the error. Where it goes on with smaller
-// batches all is well; where it does not, the other ranks wait in the next collective call.
+// caught is a rank whose allocator gave up and which lives on: the program has caught the error.
+// Where it goes on with smaller batches all is well; where it does not, the other ranks wait in the
+// next collective call.
 type caught struct {
 	pid  int
 	rank *int
 	oom  ProbeOOM
-	// The error, and since when nothing has happened. Steps that were made before the error may be heard of after it.
+	// The error, and since when nothing has happened. Steps that were made before the error may be
+	// heard of after it.
 	oomAt, at time.Time
 	said      bool // the finding was made
 }
 
 const (
-	// caughtGraces is how many times the grace a rank that caught its error gets before the group is ended: it may be writing a
-	// checkpoint, and only then would an end do harm.
+	// caughtGraces is how many times the grace a rank that caught its error gets before the group
+	// is ended: it may be writing a checkpoint, and only then would an end do harm.
 	caughtGraces = 10
 	// caughtSteps is how many of the steps before must have fitted into that time.
 	caughtSteps = 20
@@ -106,11 +110,12 @@ func (m *Monitor) caughtOOM(oom ProbeOOM) {
 	if oom.Rank == nil || m.limiter.caught != nil {
 		return
 	}
-	m.limiter.caught = &caught{pid: oom.PID, rank: oom.Rank, oom: oom, oomAt: time.Now(), at: time.Now()}
+	m.limiter.caught = &caught{pid: oom.PID, rank: oom.Rank, oom: oom, oomAt: time.Now(),
+		at: time.Now()}
 }
 
-// stepped takes note that somebody made a step: a group that begins one after the error is not hung. Another rank may still have
-// ended the step before.
+// stepped takes note that somebody made a step: a group that begins one after the error is not
+// hung. Another rank may still have ended the step before.
 func (m *Monitor) stepped(step event.Step) {
 	m.limiter.stepped = true
 	if c := m.limiter.caught; c != nil && step.End.Add(-step.Duration).After(c.oomAt) {
@@ -125,8 +130,9 @@ func (m *Monitor) busy() {
 	}
 }
 
-// checkCaught says that a group stands still since one of its ranks caught its error, and ends it when that lasts. Steps of
-// the group must have been seen before: a job that reports none cannot be told from one that stands still.
+// checkCaught says that a group stands still since one of its ranks caught its error, and ends it
+// when that lasts. Steps of the group must have been seen before: a job that reports none cannot be
+// told from one that stands still.
 func (m *Monitor) checkCaught(now time.Time, living []*person) {
 	c := m.limiter.caught
 	if c == nil || len(living) < 2 {
@@ -141,7 +147,8 @@ func (m *Monitor) checkCaught(now time.Time, living []*person) {
 		c.said = true
 		m.found([]event.Finding{caughtFinding(c, since, len(living)-1)})
 	}
-	patience := max(caughtGraces*m.Options.Grace, time.Duration(caughtSteps*median(m.said.StepTime)*float64(time.Millisecond)))
+	patience := max(caughtGraces*m.Options.Grace,
+		time.Duration(caughtSteps*median(m.said.StepTime)*float64(time.Millisecond)))
 	if m.limiter.stepped && since >= patience {
 		m.end(Ending{Where: event.WhereGPU, Rank: c.rank, OOM: true, Why: fmt.Sprintf(
 			"memroom ended the group: rank %d (process %d) ran out of GPU memory and caught the error, and no rank has made a step for %v",
@@ -157,7 +164,8 @@ func waits(n int) string {
 }
 
 func caughtFinding(c *caught, since time.Duration, waiting int) event.Finding {
-	return event.Finding{Kind: "rank_stands_still", Severity: event.SeverityError, Step: max(1, c.oom.Step), Bytes: c.oom.Requested, Frames: c.oom.Frames, Confidence: 0.9,
+	return event.Finding{Kind: "rank_stands_still", Severity: event.SeverityError,
+		Step: max(1, c.oom.Step), Bytes: c.oom.Requested, Frames: c.oom.Frames, Confidence: 0.9,
 		Title: fmt.Sprintf("Rank %d ran out of GPU memory (it asked for %s) and caught the error; no rank has made a step since, for %v, and the other %s",
 			*c.rank, c.oom.Requested, since.Round(time.Second), waits(waiting)),
 		Evidence: []string{fmt.Sprintf("%s of %s were free on its card, %s allocated and %s reserved by the process", c.oom.Free, c.oom.Total, c.oom.Allocated, c.oom.Reserved)},

@@ -14,8 +14,8 @@ import (
 // socketName lies in the run's folder, which only its owner may enter.
 const socketName = "keeper.sock"
 
-// inFolder calls do with a short path for a name in a folder. A socket's address holds 107 bytes, and homes are deeper
-// than that; the kernel's own name for an open folder never is.
+// inFolder calls do with a short path for a name in a folder. A socket's address holds 107 bytes,
+// and homes are deeper than that; the kernel's own name for an open folder never is.
 func inFolder(dir, name string, do func(path string) error) error {
 	fd, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -25,7 +25,8 @@ func inFolder(dir, name string, do func(path string) error) error {
 	return do(fmt.Sprintf("/proc/self/fd/%d/%s", fd, name))
 }
 
-// abstractName is the address used where the file system has no sockets (some network and FUSE file systems).
+// abstractName is the address used where the file system has no sockets (some network and FUSE file
+// systems).
 func abstractName(dir string) string {
 	return fmt.Sprintf("@memroom-%d-%s", os.Getuid(), filepath.Base(dir))
 }
@@ -46,7 +47,8 @@ func Listen(dir, name string) (*net.UnixListener, error) {
 	if err == nil {
 		return listener, nil
 	}
-	l, second := net.ListenUnix("unix", &net.UnixAddr{Name: abstractName(dir) + "-" + name, Net: "unix"})
+	l, second := net.ListenUnix("unix", &net.UnixAddr{Name: abstractName(dir) + "-" + name,
+		Net: "unix"})
 	if second != nil {
 		return nil, errors.Join(err, second)
 	}
@@ -62,7 +64,8 @@ func dial(dir string) (*net.UnixConn, error) {
 		return err
 	})
 	if err != nil {
-		c, second := net.DialUnix("unix", nil, &net.UnixAddr{Name: abstractName(dir) + "-" + socketName, Net: "unix"})
+		c, second := net.DialUnix("unix", nil, &net.UnixAddr{Name: abstractName(dir) + "-" +
+			socketName, Net: "unix"})
 		if second != nil {
 			return nil, err
 		}
@@ -83,7 +86,10 @@ func sameUser(conn *net.UnixConn) error {
 	}
 	var peer *unix.Ucred
 	var failure error
-	if err := raw.Control(func(fd uintptr) { peer, failure = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); err != nil {
+	if err := raw.Control(func(fd uintptr) {
+		peer, failure = unix.GetsockoptUcred(int(fd),
+			unix.SOL_SOCKET, unix.SO_PEERCRED)
+	}); err != nil {
 		return err
 	}
 	if failure != nil {

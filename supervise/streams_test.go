@@ -50,7 +50,8 @@ os.write(1, b"no newline at the end")
 
 func TestMergedStreamsKeepTheirOrder(t *testing.T) {
 	w := newWorkshop(t, ourselves)
-	cmd := w.memroom("run", "--", "sh", "-c", "for i in 1 2 3 4 5 6 7 8 9; do echo out$i; echo err$i >&2; done")
+	cmd := w.memroom("run", "--", "sh", "-c",
+		"for i in 1 2 3 4 5 6 7 8 9; do echo out$i; echo err$i >&2; done")
 	both, err := cmd.CombinedOutput() // one pipe for both, as in > log 2>&1
 	if err != nil {
 		t.Fatal(err)
@@ -90,7 +91,8 @@ func TestStdin(t *testing.T) {
 			t.Errorf("got %q", got.out)
 		}
 	})
-	t.Run("reader that stops", func(t *testing.T) { // the writer must get a broken pipe, as without us
+	// the writer must get a broken pipe, as without us
+	t.Run("reader that stops", func(t *testing.T) {
 		cmd := w.memroom("run", "--", "sh", "-c", "read line; exec <&-; sleep 2; echo $line")
 		in, err := cmd.StdinPipe()
 		if err != nil {
@@ -119,7 +121,9 @@ func TestExitCodes(t *testing.T) {
 	noInterpreter := filepath.Join(dir, "script")
 	garbage := filepath.Join(dir, "garbage")
 	noFirstLine := filepath.Join(dir, "noFirstLine")
-	for path, content := range map[string]string{plain: "text", noInterpreter: "#!/no/such/interpreter\n", garbage: "\x00\x01\x02", noFirstLine: "exit $1\n"} {
+	for path, content := range map[string]string{plain: "text",
+		noInterpreter: "#!/no/such/interpreter\n", garbage: "\x00\x01\x02",
+		noFirstLine: "exit $1\n"} {
 		if err := os.WriteFile(path, []byte(content), 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -148,7 +152,8 @@ func TestExitCodes(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			got := w.run(append([]string{"--"}, c.command...)...)
 			if got.code != c.code || !strings.Contains(got.err, c.says) {
-				t.Errorf("exit %d, want %d; said %q, want %q in it", got.code, c.code, got.err, c.says)
+				t.Errorf("exit %d, want %d; said %q, want %q in it", got.code, c.code, got.err,
+					c.says)
 			}
 			if c.says == "" && got.err != "" {
 				t.Errorf("memroom spoke into the command's stderr: %q", got.err)
@@ -158,12 +163,14 @@ func TestExitCodes(t *testing.T) {
 }
 
 func TestSignalsAreForwarded(t *testing.T) {
-	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGQUIT,
+	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP,
+		syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGQUIT,
 		syscall.SIGABRT, syscall.SIGXCPU, syscall.Signal(40)} {
 		t.Run(sig.String(), func(t *testing.T) {
 			t.Parallel()
 			if signal.Ignored(sig) {
-				testenv.Needs(t, "a "+sig.String()+" that arrives", "the tests were started with it ignored, as nohup does")
+				testenv.Needs(t, "a "+sig.String()+" that arrives",
+					"the tests were started with it ignored, as nohup does")
 			}
 			w := newWorkshop(t, ourselves)
 			cmd := w.memroom(append([]string{"run", "--"}, w.script(fmt.Sprintf(`
@@ -188,7 +195,8 @@ time.sleep(60)
 			}
 			rest, _ := io.ReadAll(out)
 			_ = cmd.Wait()
-			if want := fmt.Sprintf("got %d\n", sig); string(rest) != want || cmd.ProcessState.ExitCode() != 7 {
+			if want := fmt.Sprintf("got %d\n", sig); string(rest) != want ||
+				cmd.ProcessState.ExitCode() != 7 {
 				t.Errorf("%q, exit %d", rest, cmd.ProcessState.ExitCode())
 			}
 		})
@@ -204,7 +212,8 @@ func TestNohupIsInherited(t *testing.T) {
 	}
 }
 
-// TestArgumentsAreBytes: names and values that are no UTF-8 reach the command as they are, from a folder that is none.
+// TestArgumentsAreBytes: names and values that are no UTF-8 reach the command as they are, from a
+// folder that is none.
 func TestArgumentsAreBytes(t *testing.T) {
 	w := newWorkshop(t, ourselves)
 	odd := "a\xff\xfe\x01b"
@@ -222,12 +231,13 @@ func TestArgumentsAreBytes(t *testing.T) {
 	}
 }
 
-// TestSlowReader: nobody reads our stdout while the command writes more than any pipe holds. It must end all the same,
-// and nothing may be lost.
+// TestSlowReader: nobody reads our stdout while the command writes more than any pipe holds. It
+// must end all the same, and nothing may be lost.
 func TestSlowReader(t *testing.T) {
 	w := newWorkshop(t, ourselves)
 	marker := filepath.Join(w.home, "ended")
-	cmd := w.memroom("run", "--", "sh", "-c", "head -c 8000000 /dev/zero | tr '\\0' x; touch "+marker)
+	cmd := w.memroom("run", "--", "sh", "-c",
+		"head -c 8000000 /dev/zero | tr '\\0' x; touch "+marker)
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -243,7 +253,8 @@ func TestSlowReader(t *testing.T) {
 	_ = cmd.Wait()
 }
 
-// TestClosedReader: when our reader has gone the command gets the broken pipe it would have got without us.
+// TestClosedReader: when our reader has gone the command gets the broken pipe it would have got
+// without us.
 func TestClosedReader(t *testing.T) {
 	w := newWorkshop(t, ourselves)
 	cmd := exec.Command("bash", "-c", `"$0" run -- yes | head -n 1; exit ${PIPESTATUS[0]}`, binary)
@@ -259,7 +270,8 @@ func TestMuchOutput(t *testing.T) {
 		size = 1 << 30
 	}
 	w := newWorkshop(t, ourselves)
-	cmd := w.memroom("run", "--", "sh", "-c", fmt.Sprintf("yes 0123456789abcdefghijklmnopqrstuvwxyz | head -c %d", size))
+	cmd := w.memroom("run", "--", "sh", "-c",
+		fmt.Sprintf("yes 0123456789abcdefghijklmnopqrstuvwxyz | head -c %d", size))
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -296,8 +308,8 @@ func TestCommandThatClosesItsStreams(t *testing.T) {
 	}
 }
 
-// TestFullDisk: the store is on a file system without room. The training goes on, its output is shown, and the trouble is
-// said once.
+// TestFullDisk: the store is on a file system without room. The training goes on, its output is
+// shown, and the trouble is said once.
 func TestFullDisk(t *testing.T) {
 	if os.Getuid() != 0 {
 		testenv.Needs(t, "root", "to mount a small file system")
@@ -332,7 +344,8 @@ func TestReadOnlyHome(t *testing.T) {
 	}
 	cmd := w.memroom("run", "--", "echo", "goes on")
 	cmd.Dir = "/"
-	if got := w.finish(cmd); got.out != "goes on\n" || got.code != 0 || strings.Count(got.err, "is kept in") != 1 {
+	if got := w.finish(cmd); got.out != "goes on\n" || got.code != 0 ||
+		strings.Count(got.err, "is kept in") != 1 {
 		t.Errorf("%+v", got)
 	}
 }

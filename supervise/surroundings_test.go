@@ -18,8 +18,8 @@ import (
 	"memroom/testenv"
 )
 
-// TestSameSurroundings: but for our variables the command finds everything as without us: limits, umask, niceness, working
-// folder, signal mask, ignored signals, open files, environment.
+// TestSameSurroundings: but for our variables the command finds everything as without us: limits,
+// umask, niceness, working folder, signal mask, ignored signals, open files, environment.
 func TestSameSurroundings(t *testing.T) {
 	w := newWorkshop(t, ourselves)
 	look := `ulimit -a; umask; nice; pwd; grep -E 'Sig(Blk|Ign|Cgt)|ShdPnd|CapEff|NoNewPrivs|THP_enabled' /proc/self/status; cat /proc/self/oom_score_adj; ls -1 /proc/self/fd | wc -l; env | grep -v -E '^(MEMROOM_|PYTHONPATH=|_=|SHLVL=|PWD=|OLDPWD=)' | sort`
@@ -39,8 +39,8 @@ func TestSameSurroundings(t *testing.T) {
 	}
 }
 
-// TestEnclosingCgroup: an unprivileged user in a container-like cgroup with a limit. memroom cannot make a cgroup of its
-// own there; the kernel's kill is read from the enclosing one.
+// TestEnclosingCgroup: an unprivileged user in a container-like cgroup with a limit. memroom cannot
+// make a cgroup of its own there; the kernel's kill is read from the enclosing one.
 func TestEnclosingCgroup(t *testing.T) {
 	if os.Getuid() != 0 {
 		testenv.Needs(t, "root", "to make the enclosing cgroup")
@@ -67,13 +67,15 @@ func TestEnclosingCgroup(t *testing.T) {
 // enclose makes a cgroup with a limit, of whichever version has the memory controller.
 func enclose(t *testing.T, limit event.Bytes) string {
 	t.Helper()
-	for _, at := range [][2]string{{"/sys/fs/cgroup/memory", "memory.limit_in_bytes"}, {"/sys/fs/cgroup", "memory.max"}} {
+	for _, at := range [][2]string{{"/sys/fs/cgroup/memory", "memory.limit_in_bytes"},
+		{"/sys/fs/cgroup", "memory.max"}} {
 		dir := filepath.Join(at[0], fmt.Sprintf("memroom-test-%d", os.Getpid()))
 		if os.Mkdir(dir, 0o755) != nil {
 			continue
 		}
 		t.Cleanup(func() { _ = syscall.Rmdir(dir) })
-		file, err := os.OpenFile(filepath.Join(dir, at[1]), os.O_WRONLY, 0) // what is not there is no cgroup: nothing is created
+		// what is not there is no cgroup: nothing is created
+		file, err := os.OpenFile(filepath.Join(dir, at[1]), os.O_WRONLY, 0)
 		if err != nil {
 			continue
 		}
@@ -86,7 +88,8 @@ func enclose(t *testing.T, limit event.Bytes) string {
 	return ""
 }
 
-// TestFullSharedMemory: a command that writes to a shared memory file system without room dies of a bus error.
+// TestFullSharedMemory: a command that writes to a shared memory file system without room dies of a
+// bus error.
 func TestFullSharedMemory(t *testing.T) {
 	if os.Getuid() != 0 {
 		testenv.Needs(t, "root", "to mount a small /dev/shm")
@@ -114,10 +117,12 @@ for at in range(0, 64 << 20, 1 << 20):
 	}
 }
 
-// TestNested: a run inside a run. Both see the exit code; the inner one's limit holds inside the outer one's.
+// TestNested: a run inside a run. Both see the exit code; the inner one's limit holds inside the
+// outer one's.
 func TestNested(t *testing.T) {
 	w := newWorkshop(t, ourselves)
-	got := w.run("--name", "outer", "--", binary, "run", "--name", "inner", "--", "sh", "-c", "echo words; exit 7")
+	got := w.run("--name", "outer", "--", binary, "run", "--name", "inner", "--", "sh", "-c",
+		"echo words; exit 7")
 	if got.code != 7 || got.out != "words\n" {
 		t.Errorf("%+v", got)
 	}
@@ -160,7 +165,8 @@ print("done")
 	}
 }
 
-// TestForkedWorkersCountOnce: pages that workers share with their parent are memory once, in the peak and in the account.
+// TestForkedWorkersCountOnce: pages that workers share with their parent are memory once, in the
+// peak and in the account.
 func TestForkedWorkersCountOnce(t *testing.T) {
 	w := newWorkshop(t, ourselves)
 	got := w.run(append([]string{"--host-mem", "600MiB", "--"}, w.script(`
@@ -175,7 +181,8 @@ time.sleep(3)
 `)...)...)
 	folder := w.folder()
 	if w.state(folder).Cgroup == "" {
-		testenv.Needs(t, "a cgroup of the run's own", "without one the sum over processes is an upper bound")
+		testenv.Needs(t, "a cgroup of the run's own",
+			"without one the sum over processes is an upper bound")
 	}
 	summary, err := folder.Summary()
 	if err != nil || got.code != 0 {
@@ -185,7 +192,8 @@ time.sleep(3)
 		t.Errorf("peak %s, resident %s: the pages are there once", peak, summary.Peaks.Resident)
 	}
 	var now supervise.Now
-	if err := folder.Progress(&now); err != nil || now.Host == nil || now.Host.Sum() != now.Host.Limit || now.Host.Overlap != 0 {
+	if err := folder.Progress(&now); err != nil || now.Host == nil ||
+		now.Host.Sum() != now.Host.Limit || now.Host.Overlap != 0 {
 		t.Errorf("account %+v, %v", now.Host, err)
 	}
 }

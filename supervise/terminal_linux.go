@@ -9,8 +9,9 @@ import (
 	"golang.org/x/term"
 )
 
-// PlanStreams decides what the command's streams are, from what ours are: terminals become a pseudo-terminal, everything
-// else a pipe, stdin is handed on as it is, and two outputs that are the same file stay one stream.
+// PlanStreams decides what the command's streams are, from what ours are: terminals become a
+// pseudo-terminal, everything else a pipe, stdin is handed on as it is, and two outputs that are
+// the same file stay one stream.
 func PlanStreams(in, out, errs *os.File) Streams {
 	s := Streams{In: Inherit, Out: Pipe, Err: Pipe}
 	if isTerminal(out) {
@@ -34,8 +35,8 @@ func sameFile(a, b *os.File) bool {
 	return err1 == nil && err2 == nil && os.SameFile(ia, ib)
 }
 
-// screen is the user's terminal while a command with a pseudo-terminal runs: raw, so that every key reaches the
-// command's terminal, which turns Ctrl-C into a signal there.
+// screen is the user's terminal while a command with a pseudo-terminal runs: raw, so that every key
+// reaches the command's terminal, which turns Ctrl-C into a signal there.
 type screen struct {
 	file *os.File
 	mu   sync.Mutex
@@ -47,7 +48,8 @@ type screen struct {
 
 func newScreen(file *os.File) *screen { return &screen{file: file} }
 
-// foreground says whether the terminal is ours now. A background job that changes or reads it is stopped by the kernel.
+// foreground says whether the terminal is ours now. A background job that changes or reads it is
+// stopped by the kernel.
 func (s *screen) foreground() bool {
 	group, err := unix.IoctlGetInt(int(s.file.Fd()), unix.TIOCGPGRP)
 	return err == nil && group == unix.Getpgrp()
@@ -142,8 +144,8 @@ func (s *screen) keys(take func([]byte) bool) {
 	}
 }
 
-// awaitForeground waits until the terminal is ours, or no longer needed. A shell that brings a job to the foreground which ran
-// in the background tells it nothing: one has to look.
+// awaitForeground waits until the terminal is ours, or no longer needed. A shell that brings a job
+// to the foreground which ran in the background tells it nothing: one has to look.
 func (s *screen) awaitForeground() (over bool) {
 	for {
 		s.enter()
@@ -157,7 +159,8 @@ func (s *screen) awaitForeground() (over bool) {
 	}
 }
 
-// lookForTerminal is how often a job in the background looks whether it is in the foreground: one system call.
+// lookForTerminal is how often a job in the background looks whether it is in the foreground: one
+// system call.
 const lookForTerminal = 100 * time.Millisecond
 
 // restoreForgotten notes that the shell took the terminal away from us; it has set its own modes.

@@ -65,7 +65,8 @@ func newDesk(t testing.TB) *desk {
 }
 
 func (d *desk) resize(rows, columns uint16) {
-	_ = unix.IoctlSetWinsize(int(d.slave.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: rows, Col: columns})
+	_ = unix.IoctlSetWinsize(int(d.slave.Fd()), unix.TIOCSWINSZ,
+		&unix.Winsize{Row: rows, Col: columns})
 }
 
 func (d *desk) seen() string {
@@ -76,7 +77,8 @@ func (d *desk) seen() string {
 
 func (d *desk) waitFor(text string) {
 	d.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !strings.Contains(d.seen(), text); time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(20 * time.Second); !strings.Contains(d.seen(),
+		text); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			d.Fatalf("waited 20 s for %q; seen: %q", text, d.seen())
 		}
@@ -144,10 +146,12 @@ except KeyboardInterrupt:
 	}
 }
 
-// TestCtrlZ: the job stops, its parent (a shell) sees it stopped and has its terminal as it was; continued, it goes on.
+// TestCtrlZ: the job stops, its parent (a shell) sees it stopped and has its terminal as it was;
+// continued, it goes on.
 func TestCtrlZ(t *testing.T) {
 	w, d := newWorkshop(t, ourselves), newDesk(t)
-	// bash with job control is the user's shell here. It prints when the job has stopped and brings it back with fg.
+	// bash with job control is the user's shell here. It prints when the job has stopped and brings
+	// it back with fg.
 	script := fmt.Sprintf("set -m; %s run --quiet -- %s; echo stopped=$?; stty -a | grep -o -e '-\\?icanon'; fg >/dev/null; echo ended=$?",
 		binary, strings.Join(w.script(`
 import time
@@ -172,10 +176,11 @@ raise SystemExit(6)
 	_ = cmd.Wait()
 }
 
-// TestCtrlCStopsALoop: a shell, interactive or running a script, ends its loop when the user interrupts a command in it. It knows by
-// how the command ended.
+// TestCtrlCStopsALoop: a shell, interactive or running a script, ends its loop when the user
+// interrupts a command in it. It knows by how the command ended.
 func TestCtrlCStopsALoop(t *testing.T) {
-	for name, shell := range map[string][]string{"interactive": {"bash", "--norc", "-i", "-c"}, "script": {"bash", "-c"}} {
+	for name, shell := range map[string][]string{"interactive": {"bash", "--norc", "-i", "-c"},
+		"script": {"bash", "-c"}} {
 		t.Run(name, func(t *testing.T) {
 			w, d := newWorkshop(t, ourselves), newDesk(t)
 			loop := fmt.Sprintf("for i in 1 2 3; do %s run --quiet -- sh -c 'echo turn $$; exec sleep 3'; done; echo after the loop", binary)
@@ -186,15 +191,17 @@ func TestCtrlCStopsALoop(t *testing.T) {
 			w.waitFolder()
 			d.typeKeys("\x03")
 			_ = cmd.Wait()
-			if turns := strings.Count(d.seen(), "turn "); turns != 1 || strings.Contains(d.seen(), "after the loop") {
+			if turns := strings.Count(d.seen(), "turn "); turns != 1 ||
+				strings.Contains(d.seen(), "after the loop") {
 				t.Errorf("it went on: %q", d.seen())
 			}
 		})
 	}
 }
 
-// TestBackground: a job that was started in the background and is brought to the foreground gets keys, in a terminal that is not
-// the one of the shell's line editor, and its lines end as they would without us.
+// TestBackground: a job that was started in the background and is brought to the foreground gets
+// keys, in a terminal that is not the one of the shell's line editor, and its lines end as they
+// would without us.
 func TestBackground(t *testing.T) {
 	w, d := newWorkshop(t, ourselves), newDesk(t)
 	script := fmt.Sprintf("set -m; %s run --quiet -- sh -c 'echo ready; read line; echo got $line; exit 4' & sleep 0.5; fg >/dev/null; echo ended=$?", binary)
@@ -212,16 +219,22 @@ func TestBackground(t *testing.T) {
 // TestHangup: when the window is closed the command's whole group is told, as without us.
 func TestHangup(t *testing.T) {
 	if signal.Ignored(unix.SIGHUP) {
-		testenv.Needs(t, "a hangup that arrives", "the tests were started with it ignored, as nohup does")
+		testenv.Needs(t, "a hangup that arrives",
+			"the tests were started with it ignored, as nohup does")
 	}
 	w, d := newWorkshop(t, ourselves), newDesk(t)
 	marker := filepath.Join(w.home, "told")
-	cmd := w.memroom("run", "--", "sh", "-c", "(trap 'echo yes > "+marker+"; exit' HUP; while :; do sleep 0.1; done) & echo ready; wait")
+	cmd := w.memroom("run", "--", "sh", "-c",
+		"(trap 'echo yes > "+marker+"; exit' HUP; while :; do sleep 0.1; done) & echo ready; wait")
 	d.sit(cmd)
 	d.waitFor("ready")
 	time.Sleep(100 * time.Millisecond)
 	_ = cmd.Process.Signal(unix.SIGHUP) // what the shell sends when its window goes
-	w.eventually("the hangup to arrive", func() bool { data, _ := os.ReadFile(marker); return string(data) == "yes\n" })
+	w.eventually("the hangup to arrive", func() bool {
+		data,
+			_ := os.ReadFile(marker)
+		return string(data) == "yes\n"
+	})
 	_ = cmd.Wait()
 	if code := cmd.ProcessState.ExitCode(); code != 128+1 {
 		t.Errorf("exit %d", code)
@@ -230,7 +243,8 @@ func TestHangup(t *testing.T) {
 
 func TestOneStreamOnATerminal(t *testing.T) {
 	w, d := newWorkshop(t, ourselves), newDesk(t)
-	cmd := w.memroom("run", "--quiet", "--", "sh", "-c", "test -t 2 && echo bar >&2; test -t 1 || echo data")
+	cmd := w.memroom("run", "--quiet", "--", "sh", "-c",
+		"test -t 2 && echo bar >&2; test -t 1 || echo data")
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr, cmd.Stdin = &out, d.slave, nil
 	if err := cmd.Run(); err != nil {

@@ -57,16 +57,19 @@ type Ending struct {
 	OOM   bool        `json:"oom"`
 }
 
-// Judge says how an attempt ended. The order is that of certainty: what we did ourselves, what the kernel counted, what
-// the program said, what the exit status allows. A signal alone proves nothing: anybody may send it.
+// Judge says how an attempt ended. The order is that of certainty: what we did ourselves, what the
+// kernel counted, what the program said, what the exit status allows. A signal alone proves
+// nothing: anybody may send it.
 func Judge(e Evidence) event.Verdict {
-	v := event.Verdict{ExitCode: e.Exit.Code, Signal: e.Exit.Signal, Host: e.Host, Evidence: []string{}}
+	v := event.Verdict{ExitCode: e.Exit.Code, Signal: e.Exit.Signal, Host: e.Host,
+		Evidence: []string{}}
 	if e.Exit.StartError != "" {
 		v.Evidence = append(v.Evidence, e.Exit.StartError)
 		return v
 	}
 	v.Evidence = append(v.Evidence, exitLine(e.Exit))
-	judges := []func(Evidence, *event.Verdict) bool{byOurselves, bySuccess, byCounters, byProbe, byText, byBusError, byKill, bySignal}
+	judges := []func(Evidence, *event.Verdict) bool{byOurselves, bySuccess, byCounters, byProbe,
+		byText, byBusError, byKill, bySignal}
 	for _, judge := range judges {
 		if judge(e, &v) {
 			break
@@ -97,8 +100,9 @@ func byOurselves(e Evidence, v *event.Verdict) bool {
 	return true
 }
 
-// bySuccess: a job that succeeded did not die of memory, whatever was counted or printed on the way. But a script around the training
-// may lose its exit code (`python train.py | tee log`, `... & wait`): where nothing ended well after the death, that was the end.
+// bySuccess: a job that succeeded did not die of memory, whatever was counted or printed on the
+// way. But a script around the training may lose its exit code (`python train.py | tee log`, `... &
+// wait`): where nothing ended well after the death, that was the end.
 func bySuccess(e Evidence, v *event.Verdict) bool {
 	if e.Exit.Code != 0 {
 		return false
@@ -108,43 +112,53 @@ func bySuccess(e Evidence, v *event.Verdict) bool {
 	switch {
 	case kills <= 0 && !lost:
 	case e.Heard && e.Well == 0:
-		v.Evidence = append(v.Evidence, "that code is not the training's: a process of it died of memory, and none ended in order after that")
+		v.Evidence = append(v.Evidence,
+			"that code is not the training's: a process of it died of memory, and none ended in order after that")
 		return byCounters(e, v) || byProbe(e, v)
 	case kills > 0:
-		v.Evidence = append(v.Evidence, fmt.Sprintf("%d of its processes were killed for memory on the way; the command went on", kills))
+		v.Evidence = append(v.Evidence,
+			fmt.Sprintf("%d of its processes were killed for memory on the way; the command went on", kills))
 	}
 	return true
 }
 
-// byCounters reads the kernel's own count of kills. In a cgroup of the run's own it cannot be about anybody else.
+// byCounters reads the kernel's own count of kills. In a cgroup of the run's own it cannot be about
+// anybody else.
 func byCounters(e Evidence, v *event.Verdict) bool {
-	own, around, machine := e.After.Own-e.State.Base.Own, e.After.Enclosing-e.State.Base.Enclosing, e.After.Machine-e.State.Base.Machine
+	own, around, machine := e.After.Own-e.State.Base.Own, e.After.Enclosing-e.State.Base.Enclosing,
+		e.After.Machine-e.State.Base.Machine
 	scope := e.After.Above - e.State.Base.Above
 	switch {
-	case own <= 0 && e.State.Limit == LimitScope && scope > 0 && (diedByKill(e) || stoppedBySystemd(e)):
-		v.Evidence = append(v.Evidence, fmt.Sprintf("oom_kill of the cgroup around the run's scope rose by %d", scope))
+	case own <= 0 && e.State.Limit == LimitScope && scope > 0 &&
+		(diedByKill(e) || stoppedBySystemd(e)):
+		v.Evidence = append(v.Evidence,
+			fmt.Sprintf("oom_kill of the cgroup around the run's scope rose by %d", scope))
 		e.ownKill(v)
 	case own > 0:
-		v.Evidence = append(v.Evidence, fmt.Sprintf("oom_kill of the run's own cgroup rose by %d", own))
+		v.Evidence = append(v.Evidence, fmt.Sprintf("oom_kill of the run's own cgroup rose by %d",
+			own))
 		e.ownKill(v)
 	case e.State.Cgroup != "" && len(e.Kernel) == 0:
 		return false // its counter is exact, and says no
 	case !diedByKill(e):
 		return false
 	case around > 0:
-		v.Evidence = append(v.Evidence, fmt.Sprintf("oom_kill of the enclosing cgroup %s rose by %d", e.EnclosingName, around))
+		v.Evidence = append(v.Evidence,
+			fmt.Sprintf("oom_kill of the enclosing cgroup %s rose by %d", e.EnclosingName, around))
 		v.KilledBy, v.Where = "cgroup", event.WhereCgroup
 		if e.EnclosingLimit == 0 {
 			v.KilledBy, v.Where = "kernel", event.WhereHost
 		}
 	case machine > 0 || len(e.Kernel) > 0:
-		v.Evidence = append(v.Evidence, fmt.Sprintf("/proc/vmstat counts %d more processes killed for memory", machine))
+		v.Evidence = append(v.Evidence,
+			fmt.Sprintf("/proc/vmstat counts %d more processes killed for memory", machine))
 		v.KilledBy, v.Where = "kernel", event.WhereHost
 	default:
 		return false
 	}
 	v.IsOOM = true
-	if strings.Contains(e.EnclosingName, "slurm") && e.State.HostLimit == 0 && v.KilledBy == "cgroup" {
+	if strings.Contains(e.EnclosingName, "slurm") && e.State.HostLimit == 0 &&
+		v.KilledBy == "cgroup" {
 		v.KilledBy = "slurm"
 		v.Evidence = append(v.Evidence, "the cgroup is one that Slurm made for the job")
 	}
@@ -158,7 +172,8 @@ func byCounters(e Evidence, v *event.Verdict) bool {
 	return true
 }
 
-// stoppedBySystemd: when the kernel kills one process of a scope for memory, systemd ends the others by SIGTERM (OOMPolicy=stop).
+// stoppedBySystemd: when the kernel kills one process of a scope for memory, systemd ends the
+// others by SIGTERM (OOMPolicy=stop).
 func stoppedBySystemd(e Evidence) bool {
 	return e.Exit.Signal == "SIGTERM" && e.State.UserSignal == ""
 }
@@ -169,21 +184,25 @@ func (e Evidence) ownKill(v *event.Verdict) {
 	case e.State.HostLimit > 0 || e.OwnOOM > 0 && e.State.CgroupV == 2:
 		v.KilledBy, v.Where = "cgroup", event.WhereCgroup
 		if e.State.HostLimit > 0 {
-			v.Evidence = append(v.Evidence, "the limit of --host-mem is "+e.State.HostLimit.String())
+			v.Evidence = append(v.Evidence,
+				"the limit of --host-mem is "+e.State.HostLimit.String())
 		}
 	case e.EnclosingLimit > 0:
 		v.KilledBy, v.Where = "cgroup", event.WhereCgroup
-		v.Evidence = append(v.Evidence, fmt.Sprintf("a cgroup around the run is limited to %s", e.EnclosingLimit))
+		v.Evidence = append(v.Evidence, fmt.Sprintf("a cgroup around the run is limited to %s",
+			e.EnclosingLimit))
 	default:
 		v.KilledBy, v.Where = "kernel", event.WhereHost
-		v.Evidence = append(v.Evidence, "no cgroup limits the run: the whole machine was out of memory")
+		v.Evidence = append(v.Evidence,
+			"no cgroup limits the run: the whole machine was out of memory")
 	}
 }
 
-// diedByKill says whether the command, or a process it reports on, was killed: a counter of a whole machine may be about
-// somebody else's process.
+// diedByKill says whether the command, or a process it reports on, was killed: a counter of a whole
+// machine may be about somebody else's process.
 func diedByKill(e Evidence) bool {
-	return e.Exit.Signal == "SIGKILL" || e.Exit.Code == 137 || len(e.Kernel) > 0 || childKilled().MatchString(e.Tail)
+	return e.Exit.Signal == "SIGKILL" || e.Exit.Code == 137 || len(e.Kernel) > 0 ||
+		childKilled().MatchString(e.Tail)
 }
 
 func lastReading(e Evidence) []string {
@@ -191,7 +210,8 @@ func lastReading(e Evidence) []string {
 	if s.Processes == 0 {
 		return nil
 	}
-	line := fmt.Sprintf("last reading before the end: %s resident in %s", s.Resident, counted(s.Processes))
+	line := fmt.Sprintf("last reading before the end: %s resident in %s", s.Resident,
+		counted(s.Processes))
 	if s.Cgroup != nil && s.Cgroup.Limit > 0 {
 		line += fmt.Sprintf(", cgroup at %s of %s", s.Cgroup.Current, s.Cgroup.Limit)
 	}
@@ -229,7 +249,8 @@ func deathLines(deaths []Death) []string {
 		if d.Rank != nil {
 			who = fmt.Sprintf("rank %d (process %d)", *d.Rank, d.PID)
 		}
-		lines = append(lines, fmt.Sprintf("the probe in %s saw %s: %s", who, d.Type, firstLine(d.Text)))
+		lines = append(lines, fmt.Sprintf("the probe in %s saw %s: %s", who, d.Type,
+			firstLine(d.Text)))
 	}
 	return lines
 }
@@ -271,12 +292,14 @@ func byCancel(e Evidence, v *event.Verdict) bool {
 
 func shmReading(e Evidence) []string {
 	if m := e.Last.Machine; m != nil && m.ShmTotal > 0 {
-		return []string{fmt.Sprintf("/dev/shm: %s of %s used at the last reading", m.ShmUsed, m.ShmTotal)}
+		return []string{fmt.Sprintf("/dev/shm: %s of %s used at the last reading", m.ShmUsed,
+			m.ShmTotal)}
 	}
 	return nil
 }
 
-// byBusError: a page of shared memory that the full tmpfs could not provide ends its user by SIGBUS.
+// byBusError: a page of shared memory that the full tmpfs could not provide ends its user by
+// SIGBUS.
 func byBusError(e Evidence, v *event.Verdict) bool {
 	if e.Exit.Signal != "SIGBUS" && e.Exit.Code != 128+7 {
 		return false
@@ -284,7 +307,8 @@ func byBusError(e Evidence, v *event.Verdict) bool {
 	v.KilledBy = "kernel"
 	m := e.Last.Machine
 	if m == nil || m.ShmTotal == 0 || m.ShmTotal-m.ShmUsed > m.ShmTotal/10 {
-		v.Evidence = append(v.Evidence, "a bus error, but /dev/shm was not seen full: a truncated memory-mapped file does the same")
+		v.Evidence = append(v.Evidence,
+			"a bus error, but /dev/shm was not seen full: a truncated memory-mapped file does the same")
 		v.Evidence = append(v.Evidence, shmReading(e)...)
 		return true
 	}
@@ -307,7 +331,8 @@ func byKill(e Evidence, v *event.Verdict) bool {
 		counted = append(counted, "the enclosing cgroup")
 	}
 	counted = append(counted, "/proc/vmstat")
-	v.Evidence = append(v.Evidence, "no kill for memory was counted in "+strings.Join(counted, ", ")+": somebody sent SIGKILL")
+	v.Evidence = append(v.Evidence, "no kill for memory was counted in "+strings.Join(counted,
+		", ")+": somebody sent SIGKILL")
 	v.Evidence = append(v.Evidence, userSignal(e)...)
 	v.Evidence = append(v.Evidence, lastReading(e)...)
 	return true
@@ -319,7 +344,8 @@ func bySignal(e Evidence, v *event.Verdict) bool {
 	}
 	lines := userSignal(e)
 	v.KilledBy = "somebody"
-	if len(lines) == 0 && slices.Contains([]string{"SIGSEGV", "SIGABRT", "SIGFPE", "SIGILL", "SIGTRAP", "SIGSYS"}, e.Exit.Signal) {
+	if len(lines) == 0 && slices.Contains([]string{"SIGSEGV", "SIGABRT", "SIGFPE", "SIGILL",
+		"SIGTRAP", "SIGSYS"}, e.Exit.Signal) {
 		v.KilledBy = "itself"
 	}
 	v.Evidence = append(v.Evidence, lines...)

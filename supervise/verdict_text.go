@@ -9,14 +9,16 @@ import (
 	"memroom/trace"
 )
 
-// sureEnough is how far a text must settle the matter to be believed over a plain exit status. A bare "Killed" is below
-// it: whether that was memory the kernel's counters know better.
+// sureEnough is how far a text must settle the matter to be believed over a plain exit status. A
+// bare "Killed" is below it: whether that was memory the kernel's counters know better.
 const sureEnough = 0.8
 
-// tellingFirst are the kinds of text that explain others: a worker that Ray killed also fails the task that waited for it.
+// tellingFirst are the kinds of text that explain others: a worker that Ray killed also fails the
+// task that waited for it.
 var tellingFirst = []string{"ray_oom", "slurm_oom", "kube_oom"}
 
-// findText looks in the end of the output for the text by which the program, or who ran it, says that memory ran out.
+// findText looks in the end of the output for the text by which the program, or who ran it, says
+// that memory ran out.
 func findText(tail string) (trace.Crash, bool) {
 	log, err := trace.ReadLog(strings.NewReader(tail))
 	if err != nil {
@@ -24,7 +26,8 @@ func findText(tail string) (trace.Crash, bool) {
 	}
 	best := -1
 	for i, c := range log.Crashes {
-		if c.Class != trace.Exhausted || c.Sure < sureEnough || c.Kind == "bare_kill" || c.Kind == "exit_137" {
+		if c.Class != trace.Exhausted || c.Sure < sureEnough || c.Kind == "bare_kill" ||
+			c.Kind == "exit_137" {
 			continue
 		}
 		if best < 0 || telling(c) >= telling(log.Crashes[best]) {
@@ -59,7 +62,8 @@ func killerOf(c trace.Crash) string {
 	return "itself"
 }
 
-// Patterns are compiled when they are first needed: at the end of a run, in one of our three processes.
+// Patterns are compiled when they are first needed: at the end of a run, in one of our three
+// processes.
 var (
 	// childKilled is how launchers and workers report that a child of theirs got SIGKILL.
 	childKilled = sync.OnceValue(func() *regexp.Regexp {

@@ -1,6 +1,6 @@
-// Package testenv finds what tests need and a machine may not have: a Python with real frameworks, the measurements kept
-// beside the checkout. What is missing skips the test loudly; `make test` counts the skips by their "needs" line. Only
-// tests import it.
+// Package testenv finds what tests need and a machine may not have: a Python with real frameworks,
+// the measurements kept beside the checkout. What is missing skips the test loudly; `make test`
+// counts the skips by their "needs" line. Only tests import it.
 package testenv
 
 import (
@@ -35,8 +35,8 @@ func Needs(t testing.TB, what, why string) {
 	t.Skipf("needs %s: %s", what, why)
 }
 
-// Shared gives a path below the folder of measurements that lies beside a developer's checkout (../shared). A stranger's
-// clone has none.
+// Shared gives a path below the folder of measurements that lies beside a developer's checkout
+// (../shared). A stranger's clone has none.
 func Shared(t testing.TB, path ...string) string {
 	t.Helper()
 	full := filepath.Join(append([]string{Root(t), "..", "shared"}, path...)...)
@@ -51,8 +51,8 @@ var (
 	frameworkFound = map[string]string{} // module -> why it is missing, "" if it is there
 )
 
-// Python gives the interpreter of the test environment (testenv/ensure) and skips the test unless every module named can
-// be found in it. With no modules any python3 will do.
+// Python gives the interpreter of the test environment (testenv/ensure) and skips the test unless
+// every module named can be found in it. With no modules any python3 will do.
 func Python(t testing.TB, modules ...string) string {
 	t.Helper()
 	python := os.Getenv("MEMROOM_TEST_PYTHON")
@@ -69,7 +69,8 @@ func Python(t testing.TB, modules ...string) string {
 		why, known := frameworkFound[m]
 		if !known {
 			// find_spec does not import: importing TensorFlow just to look takes seconds.
-			out, err := exec.Command(python, "-c", "import importlib.util, sys; sys.exit(importlib.util.find_spec('"+m+"') is None)").CombinedOutput()
+			out, err := exec.Command(python, "-c",
+				"import importlib.util, sys; sys.exit(importlib.util.find_spec('"+m+"') is None)").CombinedOutput()
 			if err != nil {
 				why = "not installed for " + filepath.Base(python) + "; `make test` installs what testenv/requirements.txt names " + strings.TrimSpace(string(out))
 			}

@@ -10,8 +10,8 @@ import (
 	"memroom/event"
 )
 
-// snapshot puts together what was read: all of it, or as much as there is when reading stopped early. It gives nil when
-// this is no snapshot.
+// snapshot puts together what was read: all of it, or as much as there is when reading stopped
+// early. It gives nil when this is no snapshot.
 func (m *machine) snapshot() *Snapshot {
 	s := &Snapshot{Stacks: &m.names.Stacks, Annotations: m.notes}
 	if top, ok := m.topDict(); ok {
@@ -28,13 +28,16 @@ func (m *machine) snapshot() *Snapshot {
 	s.Version = inferVersion(&m.seen)
 	for i := range s.Recordings {
 		r := &s.Recordings[i]
-		r.Settings, r.Version, r.CutOff = s.Settings, s.Version.Use(), !m.done && r.History.Len() > 0
+		r.Settings, r.Version, r.CutOff = s.Settings, s.Version.Use(),
+			!m.done && r.History.Len() > 0
 	}
 	if m.unknown > 0 {
-		s.Warnings = append(s.Warnings, fmt.Sprintf("%d events have an action that is not known and were ignored", m.unknown))
+		s.Warnings = append(s.Warnings,
+			fmt.Sprintf("%d events have an action that is not known and were ignored", m.unknown))
 	}
 	if m.names.lost > 0 {
-		s.Warnings = append(s.Warnings, fmt.Sprintf("%d names were dropped: there are too many different ones", m.names.lost))
+		s.Warnings = append(s.Warnings,
+			fmt.Sprintf("%d names were dropped: there are too many different ones", m.names.lost))
 	}
 	return s
 }
@@ -63,11 +66,12 @@ func (m *machine) topLevel() string {
 	if len(keys) > 5 {
 		keys = append(keys[:5], "...")
 	}
-	return "the pickle's top level has neither segments nor device_traces, but " + strings.Join(keys, ", ")
+	return "the pickle's top level has neither segments nor device_traces, but " +
+		strings.Join(keys, ", ")
 }
 
-// recordings sorts histories and segments by device. Histories come in the order of devices, those of devices without
-// events are empty lists.
+// recordings sorts histories and segments by device. Histories come in the order of devices, those
+// of devices without events are empty lists.
 func (m *machine) recordings() []event.Recording {
 	byDevice := map[int]*event.Recording{}
 	of := func(device int) *event.Recording {
@@ -97,8 +101,8 @@ func (m *machine) recordings() []event.Recording {
 	return all
 }
 
-// deviceHistories tells which device each history belongs to: its place in device_traces, or the order in which they came
-// where that list was never finished.
+// deviceHistories tells which device each history belongs to: its place in device_traces, or the
+// order in which they came where that list was never finished.
 func (m *machine) deviceHistories() map[int]*event.History {
 	found := map[int]*event.History{}
 	if top, ok := m.topDict(); ok {
@@ -127,7 +131,8 @@ func (m *machine) settings(top map[uint32]value) event.AllocatorSettings {
 	d := m.dicts[v.n]
 	item := func(key uint32) *value { v := d[key]; return &v }
 	m.seen.graphReuse, m.seen.maxRound = has(d, txtGraphReuse), has(d, txtMaxRound)
-	s := event.AllocatorSettings{Known: true, Conf: m.names.strings[m.textOf(item(txtConf))], MaxSplit: item(txtMaxSplit).number(),
+	s := event.AllocatorSettings{Known: true, Conf: m.names.strings[m.textOf(item(txtConf))],
+		MaxSplit:   item(txtMaxSplit).number(),
 		Expandable: item(txtExpandable).number() != 0}
 	if gc := item(txtGC); gc.tag == tagFloat {
 		s.GCThreshold = math.Float64frombits(uint64(gc.n))

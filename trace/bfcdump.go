@@ -10,15 +10,17 @@ import (
 	"memroom/event"
 )
 
-// BFCDump is TensorFlow's picture of its allocator at the moment a request failed: the file PREFIX_ALLOCATOR.MICROSECONDS
-// that TF_BFC_MEMORY_DUMP=PREFIX makes it write (message tensorflow.MemoryDump of bfc_memory_map.proto).
+// BFCDump is TensorFlow's picture of its allocator at the moment a request failed: the file
+// PREFIX_ALLOCATOR.MICROSECONDS that TF_BFC_MEMORY_DUMP=PREFIX makes it write (message
+// tensorflow.MemoryDump of bfc_memory_map.proto).
 type BFCDump struct {
 	Allocator    string
 	Allocs       int64
 	InUse        event.Bytes
 	PeakInUse    event.Bytes
 	LargestAlloc event.Bytes
-	// Fragmentation is the part of the free pool that is not in the largest free chunk, as TensorFlow computed it.
+	// Fragmentation is the part of the free pool that is not in the largest free chunk, as
+	// TensorFlow computed it.
 	Fragmentation float64
 	Chunks        []BFCDumpChunk // as written: region by region, ascending within each
 }
@@ -110,7 +112,8 @@ func (d *BFCDump) parseStats(data []byte) error {
 	})
 }
 
-// Pool is the bytes taken from the driver, Free the part of them that nobody uses, and Largest the longest free chunk.
+// Pool is the bytes taken from the driver, Free the part of them that nobody uses, and Largest the
+// longest free chunk.
 func (d *BFCDump) Pool() (pool, free, largest event.Bytes) {
 	for _, c := range d.Chunks {
 		pool += c.Size
@@ -122,7 +125,8 @@ func (d *BFCDump) Pool() (pool, free, largest event.Bytes) {
 	return pool, free, largest
 }
 
-// protoField is one field of a protocol buffer message: value for numbers, bytes for strings and messages.
+// protoField is one field of a protocol buffer message: value for numbers, bytes for strings and
+// messages.
 type protoField struct {
 	number int
 	value  uint64

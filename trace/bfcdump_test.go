@@ -18,9 +18,11 @@ func TestBFCDumpOfRealTensorFlow(t *testing.T) {
 	}
 	pool, free, largest := d.Pool()
 	if d.Allocator != "bfc_cpu_allocator_for_gpu" || pool != 32<<20 || pool-free != d.InUse {
-		t.Errorf("allocator %q, pool %d, free %d, in use %d: want 32 MiB in all", d.Allocator, pool, free, d.InUse)
+		t.Errorf("allocator %q, pool %d, free %d, in use %d: want 32 MiB in all", d.Allocator, pool,
+			free, d.InUse)
 	}
-	if want := float64(free-largest) / float64(free); d.Fragmentation < want-1e-6 || d.Fragmentation > want+1e-6 {
+	if want := float64(free-largest) / float64(free); d.Fragmentation < want-1e-6 ||
+		d.Fragmentation > want+1e-6 {
 		t.Errorf("TensorFlow says fragmentation %v, its chunks say %v", d.Fragmentation, want)
 	}
 }
@@ -31,10 +33,12 @@ func TestBFCDumpRefusesOtherFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, data := range map[string][]byte{
-		"empty": nil, "text": []byte("CUDA out of memory"), "pickle": []byte("\x80\x04\x95\x00"), "cut": real[:len(real)-3],
+		"empty": nil, "text": []byte("CUDA out of memory"), "pickle": []byte("\x80\x04\x95\x00"),
+		"cut":         real[:len(real)-3],
 		"huge length": {0x0a, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f},
 	} {
-		if _, err := ReadBFCDump(bytes.NewReader(data)); err == nil || !strings.Contains(err.Error(), "TF_BFC_MEMORY_DUMP") {
+		if _, err := ReadBFCDump(bytes.NewReader(data)); err == nil ||
+			!strings.Contains(err.Error(), "TF_BFC_MEMORY_DUMP") {
 			t.Errorf("%s: got %v, want a clear refusal", name, err)
 		}
 	}

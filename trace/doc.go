@@ -1,11 +1,12 @@
-// Package trace reads what others wrote about memory into the words of package event: PyTorch's allocator snapshots,
-// framework logs, out-of-memory messages, TensorFlow's dumps. Every reader is meant for files from strangers: it names
-// no code, bounds its memory and says where a file is broken.
+// Package trace reads what others wrote about memory into the words of package event: PyTorch's
+// allocator snapshots, framework logs, out-of-memory messages, TensorFlow's dumps. Every reader is
+// meant for files from strangers: it names no code, bounds its memory and says where a file is
+// broken.
 //
 // # Snapshots
 //
-// [Open] and [ReadSnapshot] read what torch.cuda.memory._dump_snapshot and its relatives write, from torch 1.13 to today,
-// plain or packed:
+// [Open] and [ReadSnapshot] read what torch.cuda.memory._dump_snapshot and its relatives write,
+// from torch 1.13 to today, plain or packed:
 //
 //	s, err := trace.Open("dump.pickle.gz")
 //	for _, rec := range s.Recordings { // one a device
@@ -14,19 +15,22 @@
 //		}
 //	}
 //
-// A file that breaks off gives a Snapshot with Truncated set, not an error. [Snapshot.Settings] holds the allocator's
-// settings, [Snapshot.Version] what the keys say about torch's release; package allocsim replays a recording.
+// A file that breaks off gives a Snapshot with Truncated set, not an error. [Snapshot.Settings]
+// holds the allocator's settings, [Snapshot.Version] what the keys say about torch's release;
+// package allocsim replays a recording.
 //
-// The file is executed by a small pickle machine (machine.go) that knows only the opcodes a snapshot contains. It never
-// builds the tree the file describes: a dict becomes the frame, event, block or segment it is as soon as it is complete
-// (shapes.go, lists.go), equal names, frames and stacks become one (stacks.go), and events go into an [event.History] at
-// about ten bytes each. The memo, which grows with the file, is packed (memo.go).
+// The file is executed by a small pickle machine (machine.go) that knows only the opcodes a
+// snapshot contains. It never builds the tree the file describes: a dict becomes the frame, event,
+// block or segment it is as soon as it is complete (shapes.go, lists.go), equal names, frames and
+// stacks become one (stacks.go), and events go into an [event.History] at about ten bytes each. The
+// memo, which grows with the file, is packed (memo.go).
 //
 // # Logs
 //
-// [ReadLog] finds every crash in a log of any size, whatever wraps it: other encodings, colours, progress bars, prefixes,
-// quotes, JSON strings. A window of constant size slides over the log (oomtext_scan.go); where one of some hundred telling
-// words stands (oomtext_vocabulary.go), the readers of a family look at the passage around it (oomtext_torch.go and its
-// siblings). What no single line can tell is settled at the end (oomtext_settle.go): refusals that were survived, limits
-// that stand apart from the kill. [Log.First] is the cause.
+// [ReadLog] finds every crash in a log of any size, whatever wraps it: other encodings, colours,
+// progress bars, prefixes, quotes, JSON strings. A window of constant size slides over the log
+// (oomtext_scan.go); where one of some hundred telling words stands (oomtext_vocabulary.go), the
+// readers of a family look at the passage around it (oomtext_torch.go and its siblings). What no
+// single line can tell is settled at the end (oomtext_settle.go): refusals that were survived,
+// limits that stand apart from the kill. [Log.First] is the cause.
 package trace

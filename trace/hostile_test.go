@@ -10,9 +10,11 @@ import (
 	"testing"
 )
 
-// repeated is a reader that gives a prefix and then the same bytes again and again: a file of any size.
+// repeated is a reader that gives a prefix and then the same bytes again and again: a file of any
+// size.
 func repeated(prefix, again string, times int) io.Reader {
-	return io.MultiReader(strings.NewReader(prefix), &loop{data: []byte(again), left: len(again) * times})
+	return io.MultiReader(strings.NewReader(prefix), &loop{data: []byte(again),
+		left: len(again) * times})
 }
 
 type loop struct {
@@ -37,8 +39,9 @@ func (l *loop) Read(b []byte) (int, error) {
 
 func le32(v uint32) string { return string(binary.LittleEndian.AppendUint32(nil, v)) }
 
-// TestHostilePicklesAreRefused feeds files that would make a naive reader run out of memory or time, or run code. Each
-// must end in one line, with memory bounded by a constant or a small multiple of the file.
+// TestHostilePicklesAreRefused feeds files that would make a naive reader run out of memory or
+// time, or run code. Each must end in one line, with memory bounded by a constant or a small
+// multiple of the file.
 func TestHostilePicklesAreRefused(t *testing.T) {
 	const million = 1 << 20
 	for name, c := range map[string]struct {
@@ -46,31 +49,43 @@ func TestHostilePicklesAreRefused(t *testing.T) {
 		say    string
 		budget uint64 // bytes allocated in total
 	}{
-		"lists in lists in lists":     {repeated("\x80\x04", "]", 8*million), "nested too deeply", 400 << 20},
-		"marks on marks":              {repeated("\x80\x04", "(", million), "nested too deeply", 8 << 20},
-		"string of 4 GiB":             {strings.NewReader("\x80\x04X\xff\xff\xff\xffabc"), "a string of", 8 << 20},
-		"string of 2^63":              {strings.NewReader("\x80\x04\x8d\xff\xff\xff\xff\xff\xff\xff\x7fabc"), "a string of", 8 << 20},
-		"short string, file ends":     {strings.NewReader("\x80\x04X\xff\xff\xff\x00abc"), "ends early", 32 << 20},
-		"integer of 2 GiB":            {strings.NewReader("\x80\x04\x8b\xff\xff\xff\x7f"), "an integer of", 8 << 20},
-		"memo slot far away":          {strings.NewReader("\x80\x02}r" + le32(4e9)), "out of order", 8 << 20},
-		"memo of one object":          {repeated("\x80\x04}", "\x94", 16*million), "ends early", 200 << 20},
-		"numbers without end":         {repeated("\x80\x04", "K\x01", 16*million), "nested too deeply", 400 << 20},
-		"ever new strings":            {newStrings(3 * million / 2), "ends early", 500 << 20},
-		"doubling lists":              {doublingLists(60), "no dict", 8 << 20},
-		"dicts that mean nothing":     {repeated("\x80\x04](", "}(K\x01K\x02K\x03K\x04u", million), "values in objects", 600 << 20},
-		"a zip bomb":                  {zipped(200 * million), "0x00", 16 << 20},
-		"GLOBAL":                      {strings.NewReader("\x80\x02cposix\nsystem\nX\x02\x00\x00\x00ls\x85R."), "GLOBAL", 8 << 20},
-		"INST":                        {strings.NewReader("\x80\x02(iposix\nsystem\n."), "INST", 8 << 20},
-		"PERSID":                      {strings.NewReader("\x80\x02Pabc\n."), "PERSID", 8 << 20},
-		"EXT1":                        {strings.NewReader("\x80\x02\x82\x01."), "EXT1", 8 << 20},
-		"a list that contains itself": {strings.NewReader("\x80\x02]q\x00h\x00a."), "no dict", 8 << 20},
+		"lists in lists in lists": {repeated("\x80\x04", "]", 8*million), "nested too deeply",
+			400 << 20},
+		"marks on marks": {repeated("\x80\x04", "(", million), "nested too deeply",
+			8 << 20},
+		"string of 4 GiB": {strings.NewReader("\x80\x04X\xff\xff\xff\xffabc"),
+			"a string of", 8 << 20},
+		"string of 2^63": {strings.NewReader("\x80\x04\x8d\xff\xff\xff\xff\xff\xff\xff\x7fabc"), "a string of", 8 << 20},
+		"short string, file ends": {strings.NewReader("\x80\x04X\xff\xff\xff\x00abc"),
+			"ends early", 32 << 20},
+		"integer of 2 GiB": {strings.NewReader("\x80\x04\x8b\xff\xff\xff\x7f"),
+			"an integer of", 8 << 20},
+		"memo slot far away": {strings.NewReader("\x80\x02}r" + le32(4e9)), "out of order",
+			8 << 20},
+		"memo of one object": {repeated("\x80\x04}", "\x94", 16*million), "ends early",
+			200 << 20},
+		"numbers without end": {repeated("\x80\x04", "K\x01", 16*million),
+			"nested too deeply", 400 << 20},
+		"ever new strings": {newStrings(3 * million / 2), "ends early", 500 << 20},
+		"doubling lists":   {doublingLists(60), "no dict", 8 << 20},
+		"dicts that mean nothing": {repeated("\x80\x04](", "}(K\x01K\x02K\x03K\x04u", million),
+			"values in objects", 600 << 20},
+		"a zip bomb": {zipped(200 * million), "0x00", 16 << 20},
+		"GLOBAL":     {strings.NewReader("\x80\x02cposix\nsystem\nX\x02\x00\x00\x00ls\x85R."), "GLOBAL", 8 << 20},
+		"INST": {strings.NewReader("\x80\x02(iposix\nsystem\n."), "INST",
+			8 << 20},
+		"PERSID": {strings.NewReader("\x80\x02Pabc\n."), "PERSID", 8 << 20},
+		"EXT1":   {strings.NewReader("\x80\x02\x82\x01."), "EXT1", 8 << 20},
+		"a list that contains itself": {strings.NewReader("\x80\x02]q\x00h\x00a."), "no dict",
+			8 << 20},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)
 			_, err := ReadSnapshot(c.file)
 			runtime.ReadMemStats(&after)
-			if err == nil || !strings.Contains(err.Error(), c.say) || strings.Contains(err.Error(), "\n") {
+			if err == nil || !strings.Contains(err.Error(), c.say) ||
+				strings.Contains(err.Error(), "\n") {
 				t.Errorf("error %v; want one line with %q", err, c.say)
 			}
 			if used := after.TotalAlloc - before.TotalAlloc; used > c.budget {
@@ -93,12 +108,14 @@ func newStrings(n int) io.Reader {
 	return &b
 }
 
-// doublingLists describes a list of two lists of two lists ...: 2^n elements in a tree, n in the file.
+// doublingLists describes a list of two lists of two lists ...: 2^n elements in a tree, n in the
+// file.
 func doublingLists(n int) io.Reader {
 	var b bytes.Buffer
 	b.WriteString("\x80\x02]q\x00")
 	for i := range n {
-		b.WriteString("](" + "h" + string(rune(i)) + "h" + string(rune(i)) + "eq" + string(rune(i+1)))
+		b.WriteString("](" + "h" + string(rune(i)) + "h" + string(rune(i)) + "eq" +
+			string(rune(i+1)))
 	}
 	b.WriteString(".")
 	return &b

@@ -11,7 +11,8 @@ import (
 	"github.com/ulikunitz/xz"
 )
 
-// unpack finds out by its first bytes how a file is packed, never by its name, and gives what is inside.
+// unpack finds out by its first bytes how a file is packed, never by its name, and gives what is
+// inside.
 func unpack(r io.Reader) (io.Reader, error) {
 	head := make([]byte, 6)
 	n, err := io.ReadFull(r, head)
@@ -26,8 +27,10 @@ func unpack(r io.Reader) (io.Reader, error) {
 	case bytes.HasPrefix(head, []byte{0xfd, '7', 'z', 'X', 'Z', 0}):
 		return xz.NewReader(bufio.NewReaderSize(whole, 64<<10))
 	case bytes.HasPrefix(head, []byte{0x28, 0xb5, 0x2f, 0xfd}):
-		// One decoder at a time and a bounded window: a file must not decide how much memory we take.
-		d, err := zstd.NewReader(whole, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(64<<20))
+		// One decoder at a time and a bounded window: a file must not decide how much memory we
+		// take.
+		d, err := zstd.NewReader(whole, zstd.WithDecoderConcurrency(1),
+			zstd.WithDecoderMaxWindow(64<<20))
 		if err != nil {
 			return nil, err
 		}
@@ -62,8 +65,9 @@ func wrongType(head []byte) error {
 	return nil
 }
 
-// input is a buffered reader that knows offsets. Behind the last byte of a file it holds zeroes, so that fixed-size
-// arguments can be read without a check each; the machine compares positions once an opcode.
+// input is a buffered reader that knows offsets. Behind the last byte of a file it holds zeroes, so
+// that fixed-size arguments can be read without a check each; the machine compares positions once
+// an opcode.
 type input struct {
 	src    io.Reader
 	buf    []byte

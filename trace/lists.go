@@ -27,7 +27,8 @@ func (m *machine) appendOne() error {
 	return m.extend(from)
 }
 
-// extend adds the values from a height on to the list below. What kind of list it is shows at the first values.
+// extend adds the values from a height on to the list below. What kind of list it is shows at the
+// first values.
 func (m *machine) extend(from int) error {
 	target, items := &m.stack[from-1], m.stack[from:]
 	if len(items) > 0 {
@@ -45,7 +46,8 @@ func (m *machine) extend(from int) error {
 			err = m.fail("items for something that is not a list")
 		}
 		if m.items > maxItems {
-			err = m.fail("more than %d values in lists that a memory snapshot does not have", maxItems)
+			err = m.fail("more than %d values in lists that a memory snapshot does not have",
+				maxItems)
 		}
 		if err != nil {
 			return err
@@ -55,7 +57,8 @@ func (m *machine) extend(from int) error {
 	return nil
 }
 
-// fillList decides what a list is by its first values: a stack, something that does not matter, or a list to keep.
+// fillList decides what a list is by its first values: a stack, something that does not matter, or
+// a list to keep.
 func (m *machine) fillList(target *value, items []value) {
 	if id, ok := m.names.stack(0, items); ok {
 		target.tag, target.n = tagStack, int64(id)
@@ -90,8 +93,9 @@ func allScalars(items []value) bool {
 	return true
 }
 
-// placeEntry puts an event, whose dict was just taken off the stack, into the history that the surrounding list is. On
-// the stack all events of a list are one value: the C++ writer puts millions of them between a mark and one APPENDS.
+// placeEntry puts an event, whose dict was just taken off the stack, into the history that the
+// surrounding list is. On the stack all events of a list are one value: the C++ writer puts
+// millions of them between a mark and one APPENDS.
 func (m *machine) placeEntry(e *event.Entry, aux uint32) error {
 	list := m.surroundingList()
 	if list == nil {
@@ -126,7 +130,8 @@ func (m *machine) placeEntry(e *event.Entry, aux uint32) error {
 	return nil
 }
 
-// surroundingList gives the list that a value about to be pushed will be appended to, if that is how it looks.
+// surroundingList gives the list that a value about to be pushed will be appended to, if that is
+// how it looks.
 func (m *machine) surroundingList() *value {
 	n := len(m.stack)
 	if n > 0 && m.stack[n-1].tag == tagRun && n > m.floorHeight() {
@@ -154,7 +159,8 @@ func (m *machine) repeatEntry(number uint32) error {
 	return m.placeEntry(&e, 0)
 }
 
-// repeats finds events that are named again. A chunk of the history is decoded once for all that follow each other.
+// repeats finds events that are named again. A chunk of the history is decoded once for all that
+// follow each other.
 type repeats struct {
 	history *event.History
 	finder  *event.Finder

@@ -9,8 +9,8 @@ import (
 	"memroom/event"
 )
 
-// Opcodes of pickle that a snapshot may contain. The rest, and with them everything that could name or call something,
-// does not exist for this machine.
+// Opcodes of pickle that a snapshot may contain. The rest, and with them everything that could name
+// or call something, does not exist for this machine.
 const (
 	opProto      = 0x80
 	opFrame      = 0x95
@@ -46,9 +46,11 @@ const (
 	opLongBinGet = 'j'
 )
 
-// forbidden are opcodes that name or call something: pickles with them are not snapshots, and dangerous to load elsewhere.
+// forbidden are opcodes that name or call something: pickles with them are not snapshots, and
+// dangerous to load elsewhere.
 var forbidden = map[byte]string{
-	'c': "GLOBAL", 0x93: "STACK_GLOBAL", 'R': "REDUCE", 'b': "BUILD", 0x81: "NEWOBJ", 0x92: "NEWOBJ_EX", 'i': "INST", 'o': "OBJ",
+	'c': "GLOBAL", 0x93: "STACK_GLOBAL", 'R': "REDUCE", 'b': "BUILD", 0x81: "NEWOBJ",
+	0x92: "NEWOBJ_EX", 'i': "INST", 'o': "OBJ",
 	0x82: "EXT1", 0x83: "EXT2", 0x84: "EXT4", 'P': "PERSID", 'Q': "BINPERSID",
 }
 
@@ -77,16 +79,16 @@ const (
 	tagRun   // events that are in their history already; n is the history
 )
 
-// value is what the machine's stack holds. A container remembers in aux the memo slot it was put in while it was empty,
-// plus one, so that the slot can be told what became of it.
+// value is what the machine's stack holds. A container remembers in aux the memo slot it was put in
+// while it was empty, plus one, so that the slot can be told what became of it.
 type value struct {
 	n   int64
 	aux uint32
 	tag tag
 }
 
-// machine executes a pickle. Instead of building the tree it describes, it turns every dict, once complete, into the
-// frame, event, block or segment it is; events go into their history at once.
+// machine executes a pickle. Instead of building the tree it describes, it turns every dict, once
+// complete, into the frame, event, block or segment it is; events go into their history at once.
 type machine struct {
 	in    *input
 	names *interner
@@ -150,14 +152,15 @@ func (m *machine) run() error {
 			return err
 		}
 		if len(m.stack) > maxStack || len(m.marks) > maxMarks {
-			return m.fail("nested too deeply for a memory snapshot (%d values and %d marks open)", len(m.stack), len(m.marks))
+			return m.fail("nested too deeply for a memory snapshot (%d values and %d marks open)",
+				len(m.stack), len(m.marks))
 		}
 	}
 	return nil
 }
 
-// burst executes the common opcodes, with everything it needs in local variables, until it meets another one, comes near
-// the end of the buffer, or fails.
+// burst executes the common opcodes, with everything it needs in local variables, until it meets
+// another one, comes near the end of the buffer, or fails.
 func (m *machine) burst() error {
 	in := m.in
 	buf, pos, last := in.buf, in.pos, in.end-inputSlack
@@ -181,14 +184,17 @@ func (m *machine) burst() error {
 			stack = append(stack, value{tag: tagInt, n: int64(buf[pos+1])})
 			pos += 2
 		case opBinInt2:
-			stack = append(stack, value{tag: tagInt, n: int64(binary.LittleEndian.Uint16(buf[pos+1:]))})
+			stack = append(stack, value{tag: tagInt,
+				n: int64(binary.LittleEndian.Uint16(buf[pos+1:]))})
 			pos += 3
 		case opBinInt:
-			stack = append(stack, value{tag: tagInt, n: int64(int32(binary.LittleEndian.Uint32(buf[pos+1:])))})
+			stack = append(stack, value{tag: tagInt,
+				n: int64(int32(binary.LittleEndian.Uint32(buf[pos+1:])))})
 			pos += 5
 		case opMemoize:
 			pos++
-			if n := len(stack); n > 0 && m.memo.next == len(m.memo.first) && m.memo.next < memoFirst && stack[n-1].tag < tagInt {
+			if n := len(stack); n > 0 && m.memo.next == len(m.memo.first) &&
+				m.memo.next < memoFirst && stack[n-1].tag < tagInt {
 				v := &stack[n-1]
 				if v.tag == tagEmptyDict || v.tag == tagEmptyList {
 					v.aux = uint32(m.memo.next) + 1
@@ -259,15 +265,16 @@ func (m *machine) burst() error {
 	return nil
 }
 
-// slotAt reads the memo slot that a BINGET or LONG_BINGET names, and gives the opcode's length. Snapshots mix the two at
-// random, so this does without a branch: the opcodes differ in one bit.
+// slotAt reads the memo slot that a BINGET or LONG_BINGET names, and gives the opcode's length.
+// Snapshots mix the two at random, so this does without a branch: the opcodes differ in one bit.
 func slotAt(b []byte) (slot, length int) {
 	const _ = opLongBinGet - opBinGet - 2 // must be 0 for the next line
 	long := int(b[0] >> 1 & 1)
 	return int(binary.LittleEndian.Uint32(b[1:]) & (0xff | uint32(-long))), 2 + 3*long
 }
 
-// rare executes one opcode of any kind; the argument of a common one may be cut off by the end of the file.
+// rare executes one opcode of any kind; the argument of a common one may be cut off by the end of
+// the file.
 func (m *machine) rare(op byte, at int) error {
 	in := m.in
 	switch op {
@@ -380,7 +387,9 @@ func (m *machine) underflow() error {
 	return m.fail("the pickle takes more from its stack than it put there")
 }
 func (m *machine) top() *value { return &m.stack[len(m.stack)-1] }
-func (m *machine) floorHeight() int { // what an opcode without a mark may take ends at the last mark
+
+// what an opcode without a mark may take ends at the last mark
+func (m *machine) floorHeight() int {
 	if n := len(m.marks); n > 0 {
 		return m.marks[n-1]
 	}
@@ -397,7 +406,8 @@ func (m *machine) popMark() (int, error) {
 	return mark, nil
 }
 
-// long1 reads an integer of up to eight bytes. Python writes nine for values from 2^63 on; those wrap.
+// long1 reads an integer of up to eight bytes. Python writes nine for values from 2^63 on; those
+// wrap.
 func (m *machine) long1(at int) error {
 	in := m.in
 	n := int(in.buf[at+1])
@@ -446,7 +456,8 @@ func (m *machine) put(slot int) error {
 	if len(m.stack) == 0 {
 		return m.underflow()
 	}
-	// Writers number slots in order, so a slot far beyond the file's length so far is an attempt to make us allocate.
+	// Writers number slots in order, so a slot far beyond the file's length so far is an attempt to
+	// make us allocate.
 	if int64(slot) > m.in.offset() {
 		return m.fail("memo slot %d is out of order", slot)
 	}
@@ -456,7 +467,8 @@ func (m *machine) put(slot int) error {
 		return m.fail("more than %d objects of one kind", maxPayload)
 	}
 	switch {
-	case v.tag == tagRun: // the C++ writer names a container when it is complete: this is the event just placed
+	// the C++ writer names a container when it is complete: this is the event just placed
+	case v.tag == tagRun:
 		m.memo.put(slot, memoOf(tagEntry, m.entries-1))
 	case v.tag >= tagInt:
 		m.memo.put(slot, memoOf(tagOpaque, 0))
@@ -476,12 +488,13 @@ func (m *machine) settle(v *value) {
 	}
 }
 
-// frames reads a whole call stack, a list of nothing but known frames, without a detour over the machine's stack. Two
-// thirds of the bytes of a snapshot with full stacks are these, so this decides how fast it is read. It does nothing when
-// the list is something else or does not end within the buffer.
+// frames reads a whole call stack, a list of nothing but known frames, without a detour over the
+// machine's stack. Two thirds of the bytes of a snapshot with full stacks are these, so this
+// decides how fast it is read. It does nothing when the list is something else or does not end
+// within the buffer.
 //
-// Programs repeat themselves: the stack that followed the stacks before it last time is expected, and its bytes compared,
-// before anything is decoded.
+// Programs repeat themselves: the stack that followed the stacks before it last time is expected,
+// and its bytes compared, before anything is decoded.
 func (m *machine) frames(list *value) {
 	in := m.in
 	guesses := m.names.next()
@@ -545,13 +558,15 @@ func (m *machine) tuple(n int) error {
 	}
 	v := value{tag: tagOpaque}
 	if n == 2 && m.stack[from].tag == tagInt && m.stack[from+1].tag == tagInt {
-		v = value{tag: tagPool, n: int64(m.pool(event.PoolID{uint64(m.stack[from].n), uint64(m.stack[from+1].n)}))}
+		v = value{tag: tagPool, n: int64(m.pool(event.PoolID{uint64(m.stack[from].n),
+			uint64(m.stack[from+1].n)}))}
 	}
 	m.stack = append(m.stack[:from], v)
 	return nil
 }
 
-// pool gives the number of a pool id. There are few pools; of a file with very many only the first are told apart.
+// pool gives the number of a pool id. There are few pools; of a file with very many only the first
+// are told apart.
 func (m *machine) pool(id event.PoolID) int {
 	for i, p := range m.pools {
 		if p == id {

@@ -2,10 +2,11 @@ package trace
 
 import "math/bits"
 
-// memo is the pickle machine's memory of objects that may be named again. The first slots, where the frames and keys are
-// that everything names, are a plain slice. A snapshot of gigabytes makes several slots per event beyond those and names
-// few of them again, so finished pages are packed: a page that holds only fresh events and at most three other values (the
-// text "N/A", an empty list) shrinks from 16 KiB to 1 KiB.
+// memo is the pickle machine's memory of objects that may be named again. The first slots, where
+// the frames and keys are that everything names, are a plain slice. A snapshot of gigabytes makes
+// several slots per event beyond those and names few of them again, so finished pages are packed: a
+// page that holds only fresh events and at most three other values (the text "N/A", an empty list)
+// shrinks from 16 KiB to 1 KiB.
 type memo struct {
 	first []memoValue
 	pages []*memoPage // of the slots from memoFirst on
@@ -17,7 +18,8 @@ const (
 	memoFirst     = 1 << 20
 )
 
-// memoPage is raw, or packed with two bits a slot: 0 is the next event in order, 1 to 3 are constants.
+// memoPage is raw, or packed with two bits a slot: 0 is the next event in order, 1 to 3 are
+// constants.
 type memoPage struct {
 	raw    *[memoPageSlots]memoValue
 	codes  []uint64
@@ -64,8 +66,8 @@ func (m *memo) put(slot int, v memoValue) {
 	p.raw[slot%memoPageSlots] = v
 }
 
-// grow makes room for a page and packs what lies two pages back: the page before may still be patched by containers that
-// are open.
+// grow makes room for a page and packs what lies two pages back: the page before may still be
+// patched by containers that are open.
 func (m *memo) grow(page int) {
 	for len(m.pages) <= page {
 		m.pages = append(m.pages, nil)
@@ -121,7 +123,8 @@ func (p *memoPage) pack() {
 	p.codes, p.event, p.consts, p.raw = append([]uint64(nil), codes[:]...), first, consts, nil
 }
 
-// constCode gives the number of a constant from 1 on, taking a new one if there is room; 0 if there is not.
+// constCode gives the number of a constant from 1 on, taking a new one if there is room; 0 if there
+// is not.
 func constCode(consts *[3]memoValue, seen *int, v memoValue) int {
 	for i := range *seen {
 		if consts[i] == v {

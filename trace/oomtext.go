@@ -11,14 +11,16 @@ import (
 // Class says what a passage of a log means for the program that wrote it.
 type Class string
 
-// Exhausted ran out of memory; Survived met a shortage and went on; Other ended for a reason that only looks like memory.
+// Exhausted ran out of memory; Survived met a shortage and went on; Other ended for a reason that
+// only looks like memory.
 const (
 	Exhausted Class = "exhausted"
 	Survived  Class = "survived"
 	Other     Class = "other"
 )
 
-// Crash is one passage of a log that ended a program, or could have. Sizes are nil where the text does not say.
+// Crash is one passage of a log that ended a program, or could have. Sizes are nil where the text
+// does not say.
 type Crash struct {
 	Kind      string      // which shape of text it is, such as "torch_cuda" or "kernel_kill"
 	Class     Class       //
@@ -69,10 +71,12 @@ const (
 	maxFramesAbove = 64
 )
 
-// ReadLog finds every crash in a log and what the log says about the job. It reads once, keeps a window of constant size and
-// understands logs as people have them: other encodings, colours, progress bars, prefixes, quotes, JSON strings.
+// ReadLog finds every crash in a log and what the log says about the job. It reads once, keeps a
+// window of constant size and understands logs as people have them: other encodings, colours,
+// progress bars, prefixes, quotes, JSON strings.
 func ReadLog(r io.Reader) (*Log, error) {
-	reader := &logReader{log: &Log{}, window: newWindow(r), kinds: map[string]int{}, templates: map[uint64]string{}, hinted: make([]int, vocabulary.count)}
+	reader := &logReader{log: &Log{}, window: newWindow(r), kinds: map[string]int{},
+		templates: map[uint64]string{}, hinted: make([]int, vocabulary.count)}
 	err := reader.run()
 	log := reader.log
 	log.Bytes, log.Lines = reader.window.consumed(), reader.window.lines()
@@ -91,8 +95,8 @@ type logReader struct {
 	kinds  map[string]int
 	skipTo int64 // offset up to which the text belongs to a passage already understood
 
-	// Logs repeat themselves. A place that differs only in its digits from one already looked at is not looked at again
-	// when that one told nothing, or when enough of what it told is stored.
+	// Logs repeat themselves. A place that differs only in its digits from one already looked at is
+	// not looked at again when that one told nothing, or when enough of what it told is stored.
 	templates map[uint64]string // hash of a place without its digits -> kind of crash, empty for none
 	hinted    []int             // how often each word has been asked for a hint
 }
@@ -140,7 +144,8 @@ func (l *logReader) meet(at int, word *telling) {
 	found := ""
 	for _, s := range word.endings {
 		if crash := s.read(&p); crash != nil {
-			// what else stands on the line belongs to the same message; a line without end may hold more than one
+			// what else stands on the line belongs to the same message; a line without end may hold
+			// more than one
 			l.skipTo = offset + int64(min(l.window.lineEnd(at)-at, 600))
 			l.keep(s, crash, &p, offset)
 			found = s.kind
@@ -152,7 +157,8 @@ func (l *logReader) meet(at int, word *telling) {
 	}
 }
 
-// templateOf hashes a text without its digits (FNV-1a), together with the word it was looked at for.
+// templateOf hashes a text without its digits (FNV-1a), together with the word it was looked at
+// for.
 func templateOf(text []byte, word int) uint64 {
 	const offset, prime = 14695981039346656037, 1099511628211
 	h := uint64(offset) ^ uint64(word)
@@ -203,10 +209,11 @@ func (l *logReader) lastOf(c *Crash) *Crash {
 	return nil
 }
 
-// sameStory reports whether b repeats a: the same figures of the same kind, as when every layer of a program prints the
-// exception it passes on.
+// sameStory reports whether b repeats a: the same figures of the same kind, as when every layer of
+// a program prints the exception it passes on.
 func sameStory(a, b *Crash) bool {
-	return a.Class == b.Class && a.Process == b.Process && equalBytes(a.Requested, b.Requested) && equalBytes(a.Allocated, b.Allocated) &&
+	return a.Class == b.Class && a.Process == b.Process && equalBytes(a.Requested, b.Requested) &&
+		equalBytes(a.Allocated, b.Allocated) &&
 		equalBytes(a.Capacity, b.Capacity) && equalBytes(a.Idle, b.Idle) && a.What == b.What
 }
 

@@ -8,14 +8,21 @@ import (
 
 // Messages of GPU libraries and of programs other than the big three.
 var deviceWords = []entry{
-	{words: []string{"_status_alloc_failed", "cufft_alloc_failed", "_status_not_initialized", "valid cudnn algorithm", "cudnn_status_internal_error"}, endings: []*ending{libraryStatus}},
-	{words: []string{"out of memory", "failed to allocate", "unable to allocate"}, endings: []*ending{ggml, cupy, paddle, nodeHeap, deviceGeneric, anyGeneric}},
-	{words: []string{"failed to allocate memory for requested buffer"}, endings: []*ending{onnxRuntime}},
-	{words: []string{"cuda_error_out_of_memory", "hip_error_outofmemory", "erroroutofdevicememory", "cuda_out_of_memory", "cl_mem_object_allocation_failure",
-		"hiperroroutofmemory", "cudaerrormemoryallocation", "errorout_of_memory", "outofdevicememory"}, endings: []*ending{deviceCode}},
-	{words: []string{"insufficient memory (", "kiogpucommandbuffercallbackerroroutofmemory"}, endings: []*ending{metal}},
+	{words: []string{"_status_alloc_failed", "cufft_alloc_failed", "_status_not_initialized",
+		"valid cudnn algorithm", "cudnn_status_internal_error"}, endings: []*ending{libraryStatus}},
+	{words: []string{"out of memory", "failed to allocate", "unable to allocate"},
+		endings: []*ending{ggml, cupy, paddle, nodeHeap, deviceGeneric, anyGeneric}},
+	{words: []string{"failed to allocate memory for requested buffer"},
+		endings: []*ending{onnxRuntime}},
+	{words: []string{"cuda_error_out_of_memory", "hip_error_outofmemory", "erroroutofdevicememory",
+		"cuda_out_of_memory", "cl_mem_object_allocation_failure",
+		"hiperroroutofmemory", "cudaerrormemoryallocation", "errorout_of_memory",
+		"outofdevicememory"}, endings: []*ending{deviceCode}},
+	{words: []string{"insufficient memory (", "kiogpucommandbuffercallbackerroroutofmemory"},
+		endings: []*ending{metal}},
 	{words: []string{"requires more system memory"}, endings: []*ending{ollama}},
-	{words: []string{"could not be allocated", "tactic device request"}, endings: []*ending{tensorRT}},
+	{words: []string{"could not be allocated", "tactic device request"},
+		endings: []*ending{tensorRT}},
 }
 
 var (
@@ -25,25 +32,28 @@ var (
 	paddle        = &ending{kind: "paddle", read: readPaddle, frames: true}
 	onnxRuntime   = &ending{kind: "onnxruntime", read: readONNX, frames: true}
 	nodeHeap      = &ending{kind: "heap", read: readHeap}
-	deviceGeneric = &ending{kind: "device_generic", read: readDeviceGeneric, frames: true, mayPass: true}
-	anyGeneric    = &ending{kind: "any_generic", read: readAnyGeneric, frames: true, mayPass: true}
-	deviceCode    = &ending{kind: "device_code", read: readDeviceCode, frames: true, mayPass: true}
-	metal         = &ending{kind: "metal", read: readMetal}
-	ollama        = &ending{kind: "ollama", read: readOllama}
-	tensorRT      = &ending{kind: "tensorrt", read: readTensorRT}
+	deviceGeneric = &ending{kind: "device_generic", read: readDeviceGeneric, frames: true,
+		mayPass: true}
+	anyGeneric = &ending{kind: "any_generic", read: readAnyGeneric, frames: true, mayPass: true}
+	deviceCode = &ending{kind: "device_code", read: readDeviceCode, frames: true, mayPass: true}
+	metal      = &ending{kind: "metal", read: readMetal}
+	ollama     = &ending{kind: "ollama", read: readOllama}
+	tensorRT   = &ending{kind: "tensorrt", read: readTensorRT}
 )
 
 var libraryFailed = pattern(`\b((?:CUBLAS|CUDNN|CUSOLVER|CUSPARSE|CURAND|HIPBLAS|ROCBLAS|MIOPEN)_STATUS_(?:ALLOC_FAILED|NOT_INITIALIZED|INTERNAL_ERROR)|CUFFT_ALLOC_FAILED)|valid cuDNN algorithm`)
 
-// readLibraryStatus reads what cuBLAS and its kin answer when the card has no room for their handles and workspaces.
-// "Not initialized" is ambiguous: on a full card it is the same thing, else a broken installation.
+// readLibraryStatus reads what cuBLAS and its kin answer when the card has no room for their
+// handles and workspaces. "Not initialized" is ambiguous: on a full card it is the same thing, else
+// a broken installation.
 func readLibraryStatus(p *passage) *Crash {
 	t := p.text()
 	m := libraryFailed.FindStringSubmatch(t)
 	if m == nil || strings.Contains(t, "case CU") || strings.Contains(t, "return \"CU") {
 		return nil
 	}
-	c := &Crash{Class: Exhausted, Where: event.WhereGPU, Framework: "pytorch", What: "a GPU library could not get memory of its own"}
+	c := &Crash{Class: Exhausted, Where: event.WhereGPU, Framework: "pytorch",
+		What: "a GPU library could not get memory of its own"}
 	if strings.Contains(t, "tensorflow/") {
 		c.Framework = "tensorflow"
 	}
@@ -53,10 +63,12 @@ func readLibraryStatus(p *passage) *Crash {
 		c.Sure = 0.9
 	case strings.Contains(status, "NOT_INITIALIZED"):
 		c.Sure, c.What = 0.6, "a GPU library could not start; on a full card that is what happens"
-	case c.Framework == "tensorflow" && strings.Contains(strings.ToLower(t), "could not create cudnn handle"):
+	case c.Framework == "tensorflow" && strings.Contains(strings.ToLower(t),
+		"could not create cudnn handle"):
 		c.Sure = 0.6
 	default:
-		return &Crash{Class: Other, Sure: 0.5, Where: event.WhereUnknown, Framework: c.Framework, What: "an internal error of cuDNN"}
+		return &Crash{Class: Other, Sure: 0.5, Where: event.WhereUnknown, Framework: c.Framework,
+			What: "an internal error of cuDNN"}
 	}
 	return c
 }
@@ -72,7 +84,8 @@ func readGGML(p *passage) *Crash {
 	if !ggmlSigns.MatchString(p.line()) {
 		return nil
 	}
-	c := &Crash{Class: Exhausted, Sure: 0.95, Where: event.WhereGPU, Framework: "other", Requested: eitherSize(ggmlAsked.FindStringSubmatch(t))}
+	c := &Crash{Class: Exhausted, Sure: 0.95, Where: event.WhereGPU, Framework: "other",
+		Requested: eitherSize(ggmlAsked.FindStringSubmatch(t))}
 	if c.Requested == nil && !strings.Contains(strings.ToLower(t), "out of memory") {
 		return nil
 	}
@@ -97,7 +110,8 @@ func readCuPy(p *passage) *Crash {
 	if m == nil {
 		return nil
 	}
-	return &Crash{Class: Exhausted, Sure: 0.97, Where: event.WhereGPU, Framework: "other", Requested: parseSize(m[1], m[2]),
+	return &Crash{Class: Exhausted, Sure: 0.97, Where: event.WhereGPU, Framework: "other",
+		Requested: parseSize(m[1], m[2]),
 		Allocated: parseSize(m[3], m[4]), Capacity: sizeIn(cupyLimit, t)}
 }
 
@@ -112,14 +126,16 @@ func readPaddle(p *passage) *Crash {
 	if !paddleOOM.MatchString(t) {
 		return nil
 	}
-	return &Crash{Class: Exhausted, Sure: 0.97, Where: event.WhereGPU, Framework: "other", Requested: sizeIn(paddleAsk, t), Allocated: sizeIn(paddleUsed, t)}
+	return &Crash{Class: Exhausted, Sure: 0.97, Where: event.WhereGPU, Framework: "other",
+		Requested: sizeIn(paddleAsk, t), Allocated: sizeIn(paddleUsed, t)}
 }
 
 var onnxAsked = pattern(`requested buffer of size {size}`)
 
 func readONNX(p *passage) *Crash {
 	t := p.text()
-	c := &Crash{Class: Exhausted, Sure: 0.93, Where: event.WhereGPU, Framework: "other", Requested: sizeIn(onnxAsked, t)}
+	c := &Crash{Class: Exhausted, Sure: 0.93, Where: event.WhereGPU, Framework: "other",
+		Requested: sizeIn(onnxAsked, t)}
 	if strings.Contains(t, "_nchwc") { // a layout only the CPU provider uses
 		c.Where = event.WhereHost
 	}
@@ -135,7 +151,8 @@ func readHeap(p *passage) *Crash {
 	return &Crash{Class: Exhausted, Sure: 0.9, Where: event.WhereHost, Framework: "other"}
 }
 
-// shortage matches programs of all kinds that say it in their own words next to a word for the device.
+// shortage matches programs of all kinds that say it in their own words next to a word for the
+// device.
 var (
 	shortage  = later(`(?i)\b(cuda|gpu|vram|hip|rocm|device memory|cudaMalloc|vulkan|opencl|nvidia|hbm|tpu)\b[^.]{0,80}?out of memory|out of memory[^.]{0,60}?\b(cuda|gpu|vram|device|hbm|tpu)\b|cudaMalloc failed|cudaSuccess \(2 vs|cuMemCreate|cuMemAlloc`)
 	askedSome = pattern(`(?:tried|trying|failed|unable|attempt(?:ed|ing)?|requested|could not) (?:to )?allocat(?:e|ing|ion of)? (?:a buffer of )?{size}`)
@@ -149,13 +166,15 @@ func readDeviceGeneric(p *passage) *Crash {
 		return nil
 	}
 	lower := strings.ToLower(t)
-	if strings.Contains(lower, "out of memory: kill") || strings.Contains(lower, "cgroup out of memory") || strings.Contains(lower, "resource_exhausted") {
+	if strings.Contains(lower, "out of memory: kill") || strings.Contains(lower,
+		"cgroup out of memory") || strings.Contains(lower, "resource_exhausted") {
 		return nil
 	}
 	if !shortage.MatchString(cut(t, 400)) {
 		return nil
 	}
-	c := &Crash{Class: Exhausted, Sure: proseSure(p, 0.85), Where: event.WhereGPU, Framework: "other", Requested: sizeIn(askedSome, cut(t, 400))}
+	c := &Crash{Class: Exhausted, Sure: proseSure(p, 0.85), Where: event.WhereGPU,
+		Framework: "other", Requested: sizeIn(askedSome, cut(t, 400))}
 	if foreignIn(cut(t, 600)) == "" {
 		c.Framework = "" // settled by what else the log shows
 	}
@@ -165,25 +184,32 @@ func readDeviceGeneric(p *passage) *Crash {
 // fatalWords stand at the beginning of a program's last words.
 var fatalWords = later(`(?i)\b(?:fatal(?: error)?|error|panic|exception|abort(?:ed|ing)?|terminate[d]?|what\(\))\b[^.]{0,60}:?[^.]{0,40}out of memory|^out of memory[.!]?$`)
 
-// readAnyGeneric reads last words that name no device. Whose memory it was is settled by what else the log shows.
+// readAnyGeneric reads last words that name no device. Whose memory it was is settled by what else
+// the log shows.
 func readAnyGeneric(p *passage) *Crash {
 	line := withoutPrefix(p.line())
-	if p.word != "out of memory" || shareOnly.MatchString(line) || aboutCode.MatchString(line) || !fatalWords.MatchString(line) {
+	if p.word != "out of memory" || shareOnly.MatchString(line) || aboutCode.MatchString(line) ||
+		!fatalWords.MatchString(line) {
 		return nil
 	}
 	lower := strings.ToLower(line)
-	if strings.Contains(lower, "out of memory: kill") || strings.Contains(lower, "cgroup out of memory") || strings.Contains(lower, "task") || strings.HasPrefix(lower, "#") {
+	if strings.Contains(lower, "out of memory: kill") || strings.Contains(lower,
+		"cgroup out of memory") || strings.Contains(lower, "task") ||
+		strings.HasPrefix(lower, "#") {
 		return nil
 	}
-	return &Crash{Class: Exhausted, Sure: 0.6, Where: event.WhereUnknown, Requested: sizeIn(askedSome, cut(p.text(), 300))}
+	return &Crash{Class: Exhausted, Sure: 0.6, Where: event.WhereUnknown,
+		Requested: sizeIn(askedSome, cut(p.text(), 300))}
 }
 
 func readDeviceCode(p *passage) *Crash {
 	t := p.text()
-	if driverRefused.MatchString(t) || strings.Contains(t, "case ") || aboutCode.MatchString(p.line()) {
+	if driverRefused.MatchString(t) || strings.Contains(t, "case ") ||
+		aboutCode.MatchString(p.line()) {
 		return nil
 	}
-	c := &Crash{Class: Exhausted, Sure: proseSure(p, 0.9), Where: event.WhereGPU, Requested: sizeIn(askedSome, cut(t, 400))}
+	c := &Crash{Class: Exhausted, Sure: proseSure(p, 0.9), Where: event.WhereGPU,
+		Requested: sizeIn(askedSome, cut(t, 400))}
 	if strings.Contains(t, "tensorflow") || strings.Contains(t, "StreamExecutor") {
 		c.Framework = "tensorflow"
 	} else if foreignIn(cut(t, 600)) != "" {
@@ -193,7 +219,8 @@ func readDeviceCode(p *passage) *Crash {
 }
 
 func readMetal(p *passage) *Crash {
-	if !strings.Contains(strings.ToLower(p.text()), "command buffer") && !strings.Contains(p.text(), "kIOGPU") {
+	if !strings.Contains(strings.ToLower(p.text()), "command buffer") &&
+		!strings.Contains(p.text(), "kIOGPU") {
 		return nil
 	}
 	return &Crash{Class: Exhausted, Sure: 0.9, Where: event.WhereMPS, Framework: "other"}
@@ -206,7 +233,8 @@ var (
 
 func readOllama(p *passage) *Crash {
 	t := p.text()
-	return &Crash{Class: Exhausted, Sure: 0.95, Where: event.WhereHost, Framework: "other", Requested: sizeIn(ollamaNeeds, t), Capacity: sizeIn(ollamaHas, t)}
+	return &Crash{Class: Exhausted, Sure: 0.95, Where: event.WhereHost, Framework: "other",
+		Requested: sizeIn(ollamaNeeds, t), Capacity: sizeIn(ollamaHas, t)}
 }
 
 var trtAsked = pattern(`Requested amount of GPU memory \({size}\)`)
@@ -214,10 +242,12 @@ var trtAsked = pattern(`Requested amount of GPU memory \({size}\)`)
 func readTensorRT(p *passage) *Crash {
 	t := p.text()
 	if p.word == "tactic device request" {
-		return &Crash{Class: Survived, Sure: 0.8, Where: event.WhereGPU, Framework: "other", What: "TensorRT skipped a tactic that needs more memory"}
+		return &Crash{Class: Survived, Sure: 0.8, Where: event.WhereGPU, Framework: "other",
+			What: "TensorRT skipped a tactic that needs more memory"}
 	}
 	if !strings.Contains(t, "GPU memory") {
 		return nil
 	}
-	return &Crash{Class: Exhausted, Sure: 0.93, Where: event.WhereGPU, Framework: "other", Requested: sizeIn(trtAsked, t)}
+	return &Crash{Class: Exhausted, Sure: 0.93, Where: event.WhereGPU, Framework: "other",
+		Requested: sizeIn(trtAsked, t)}
 }

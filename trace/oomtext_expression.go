@@ -5,8 +5,9 @@ import (
 	"sync"
 )
 
-// expression is a regular expression that is compiled when it is first used. There are many of them, together they take
-// 3 MiB and 20 ms, and most processes that carry this package (the supervisor beside a training) never read a log.
+// expression is a regular expression that is compiled when it is first used. There are many of
+// them, together they take 3 MiB and 20 ms, and most processes that carry this package (the
+// supervisor beside a training) never read a log.
 type expression struct {
 	source   string
 	once     sync.Once

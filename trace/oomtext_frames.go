@@ -63,10 +63,13 @@ func newFrame(file, line, name string) event.Frame {
 }
 
 // libraryPaths mark files that the user did not write.
-var libraryPaths = []string{"site-packages", "dist-packages", "/lib/python", "\\lib\\", "/lib64/python", "<frozen", "<string>", "<__array_function__", "importlib",
-	"/torch/", "/bin/torchrun", "/bin/accelerate", "/bin/deepspeed", "miniconda3/envs", "/opt/conda/", "runpy.py", "/pytorch/", "/usr/lib/"}
+var libraryPaths = []string{"site-packages", "dist-packages", "/lib/python", "\\lib\\",
+	"/lib64/python", "<frozen", "<string>", "<__array_function__", "importlib",
+	"/torch/", "/bin/torchrun", "/bin/accelerate", "/bin/deepspeed", "miniconda3/envs",
+	"/opt/conda/", "runpy.py", "/pytorch/", "/usr/lib/"}
 
-// LibraryFrame reports whether a frame lies in an installed library or in Python itself rather than in the user's code.
+// LibraryFrame reports whether a frame lies in an installed library or in Python itself rather than
+// in the user's code.
 func LibraryFrame(f event.Frame) bool {
 	for _, part := range libraryPaths {
 		if strings.Contains(f.File, part) {

@@ -44,41 +44,72 @@ type poolSeen struct {
 }
 
 var hintWords = []entry{
-	{words: []string{"site-packages/torch", "dist-packages/torch", "import torch", "torchrun", "torch.distributed", "torch/distributed", "torch not compiled", "encountered in worker", "ncclunique", "c10d key-value", "processgroupnccl", "torch.cuda", "torch/nn", "pytorch"}, hint: saw("pytorch")},
-	{words: []string{"tensorflow/", "tensorflow.python", "import tensorflow", "keras/"}, hint: saw("tensorflow")},
-	{words: []string{"xlaruntimeerror", "jaxlib", "jax/_src", "import jax", "jax.errors", "jaxruntimeerror"}, hint: saw("jax")},
+	{words: []string{"site-packages/torch", "dist-packages/torch", "import torch", "torchrun",
+		"torch.distributed", "torch/distributed", "torch not compiled", "encountered in worker",
+		"ncclunique", "c10d key-value", "processgroupnccl", "torch.cuda", "torch/nn", "pytorch"},
+		hint: saw("pytorch")},
+	{words: []string{"tensorflow/", "tensorflow.python", "import tensorflow", "keras/"},
+		hint: saw("tensorflow")},
+	{words: []string{"xlaruntimeerror", "jaxlib", "jax/_src", "import jax", "jax.errors",
+		"jaxruntimeerror"}, hint: saw("jax")},
 	{words: []string{"ray.exceptions", "raylet", "import ray", "ray.tune"}, hint: saw("ray")},
-	{words: []string{"transformers/trainer", "trainingarguments", "per_device_train_batch_size"}, hint: trainer("transformers")},
-	{words: []string{"lightning/", "pytorch_lightning", "lightning.pytorch"}, hint: trainer("lightning")},
-	{words: []string{"deepspeed/", "train_micro_batch_size_per_gpu", "[deepspeed"}, hint: trainer("deepspeed")},
+	{words: []string{"transformers/trainer", "trainingarguments", "per_device_train_batch_size"},
+		hint: trainer("transformers")},
+	{words: []string{"lightning/", "pytorch_lightning", "lightning.pytorch"},
+		hint: trainer("lightning")},
+	{words: []string{"deepspeed/", "train_micro_batch_size_per_gpu", "[deepspeed"},
+		hint: trainer("deepspeed")},
 	{words: []string{"accelerate launch", "accelerate/accelerator"}, hint: trainer("accelerate")},
 	{words: []string{"torchtune/"}, hint: trainer("torchtune")},
 	{words: []string{"axolotl"}, hint: trainer("axolotl")},
 	{words: []string{"keras/engine", "keras/src", "model.fit"}, hint: trainer("keras")},
-	{words: []string{"/vllm/", "vllm.entrypoints", "gpu_memory_utilization", "max_model_len"}, hint: trainer("vllm")},
-	{words: []string{"batch_size", "batch-size", "batch size", "batchsize", "ims_per_batch", "--batch", "gradient_accumulation_steps"}, hint: hintBatch},
-	{words: []string{"max_seq_len", "seq_length", "sequence_len", "max_length", "block_size", "--seq_len"}, hint: hintSeq},
+	{words: []string{"/vllm/", "vllm.entrypoints", "gpu_memory_utilization", "max_model_len"},
+		hint: trainer("vllm")},
+	{words: []string{"batch_size", "batch-size", "batch size", "batchsize", "ims_per_batch",
+		"--batch", "gradient_accumulation_steps"}, hint: hintBatch},
+	{words: []string{"max_seq_len", "seq_length", "sequence_len", "max_length", "block_size",
+		"--seq_len"}, hint: hintSeq},
 	{words: []string{"world_size", "nproc_per_node", "num_processes"}, hint: hintRanks},
-	{words: []string{"gradient_checkpointing", "gradient-checkpointing", "activation_checkpointing"}, hint: setting("checkpointing")},
-	{words: []string{"--bf16", "--fp16", "bf16: true", "fp16: true", "bf16=true", "fp16=true", "mixed_precision", "16-mixed", "autocast"}, hint: setting("mixed_precision")},
+	{words: []string{"gradient_checkpointing", "gradient-checkpointing",
+		"activation_checkpointing"}, hint: setting("checkpointing")},
+	{words: []string{"--bf16", "--fp16", "bf16: true", "fp16: true", "bf16=true", "fp16=true",
+		"mixed_precision", "16-mixed", "autocast"}, hint: setting("mixed_precision")},
 	{words: []string{"expandable_segments:true", "max_split_size_mb:"}, hint: hintAllocConf},
 	{words: []string{"load_in_4bit", "load_in_8bit"}, hint: hintLoadIn},
-	{words: []string{"get_peft_model", "loraconfig", "lora_r", "--use_peft"}, hint: setting("lora")},
+	{words: []string{"get_peft_model", "loraconfig", "lora_r", "--use_peft"},
+		hint: setting("lora")},
 	{words: []string{"offload_optimizer"}, hint: setting("optimizer_offload")},
-	{words: []string{"paged_adamw", "adamw_bnb_8bit", "adamw8bit"}, hint: setting("optimizer_8bit")},
-	{words: []string{"flash_attention_2", "flash_attn", "attn_implementation"}, hint: setting("attention")},
+	{words: []string{"paged_adamw", "adamw_bnb_8bit", "adamw8bit"},
+		hint: setting("optimizer_8bit")},
+	{words: []string{"flash_attention_2", "flash_attn", "attn_implementation"},
+		hint: setting("attention")},
 	{words: []string{"torch.__version__", "torch version", "torch==", "torch=="}, hint: hintTorch},
-	{words: []string{"loading checkpoint shards", "loading model", "load_tensors:", "from_pretrained", "load_state_dict", "loading weights", "loading safetensors"}, follow: phase("load")},
-	{words: []string{"***** running evaluation", "evaluating", "validation sanity", "running prediction"}, follow: phase("eval")},
-	{words: []string{"saving model checkpoint", "saving checkpoint", "save_checkpoint"}, follow: phase("save")},
-	{words: []string{"out of memory after", "memory leak", "memory keeps", "keeps increasing", "keeps growing", "memory usage increases", "memory grows", "grows over time", "slowly increas"}, hint: says("leak")},
-	{words: []string{"reduce batch", "reduce the batch", "smaller batch", "decrease batch", "decrease your batch", "decrease the batch", "lower batch", "batch too large", "batch size too", "lower the batch",
-		"reducing batch", "reducing the batch", "batch size was too", "too large batch", "reduce the context", "context length", "sequence too long", "reduce the resolution", "减小 batch", "减小batch"}, hint: says("batch")},
-	{words: []string{"model too large", "model is too large", "model does not fit", "model doesn't fit", "smaller model", "too big for"}, hint: says("model")},
-	{words: []string{"another process", "other users", "already in use by", "zombie process", "someone else"}, hint: says("neighbour")},
-	{words: []string{"into memory", "whole dataset", "entire dataset", "dataset into ram", "load all data", "read_csv", "np.load(", "from_tensor_slices", "pickle.load"}, hint: says("host_data")},
+	{words: []string{"loading checkpoint shards", "loading model", "load_tensors:",
+		"from_pretrained", "load_state_dict", "loading weights", "loading safetensors"},
+		follow: phase("load")},
+	{words: []string{"***** running evaluation", "evaluating", "validation sanity",
+		"running prediction"}, follow: phase("eval")},
+	{words: []string{"saving model checkpoint", "saving checkpoint", "save_checkpoint"},
+		follow: phase("save")},
+	{words: []string{"out of memory after", "memory leak", "memory keeps", "keeps increasing",
+		"keeps growing", "memory usage increases", "memory grows", "grows over time",
+		"slowly increas"}, hint: says("leak")},
+	{words: []string{"reduce batch", "reduce the batch", "smaller batch", "decrease batch",
+		"decrease your batch", "decrease the batch", "lower batch", "batch too large",
+		"batch size too", "lower the batch",
+		"reducing batch", "reducing the batch", "batch size was too", "too large batch",
+		"reduce the context", "context length", "sequence too long", "reduce the resolution",
+		"减小 batch", "减小batch"}, hint: says("batch")},
+	{words: []string{"model too large", "model is too large", "model does not fit",
+		"model doesn't fit", "smaller model", "too big for"}, hint: says("model")},
+	{words: []string{"another process", "other users", "already in use by", "zombie process",
+		"someone else"}, hint: says("neighbour")},
+	{words: []string{"into memory", "whole dataset", "entire dataset", "dataset into ram",
+		"load all data", "read_csv", "np.load(", "from_tensor_slices", "pickle.load"},
+		hint: says("host_data")},
 	{words: []string{"chunks of size"}, hint: hintChunk},
-	{words: []string{"{'loss'", "running training", "train_loss", "epoch 1", "epoch: 1", "epoch [1", "training_step", "global_step"}, follow: phase("train")},
+	{words: []string{"{'loss'", "running training", "train_loss", "epoch 1", "epoch: 1", "epoch [1",
+		"training_step", "global_step"}, follow: phase("train")},
 }
 
 func saw(framework string) func(*hintCollector, *passage) {
@@ -90,9 +121,10 @@ func saw(framework string) func(*hintCollector, *passage) {
 	}
 }
 
-// trainerRank orders trainers by how much a mention means: a DeepSpeed config inside a Hugging Face run is set through
-// Hugging Face, Lightning owns the loop wherever it appears.
-var trainerRank = map[string]int{"accelerate": 1, "deepspeed": 2, "keras": 3, "transformers": 4, "torchtune": 5, "axolotl": 6, "lightning": 7, "vllm": 8}
+// trainerRank orders trainers by how much a mention means: a DeepSpeed config inside a Hugging Face
+// run is set through Hugging Face, Lightning owns the loop wherever it appears.
+var trainerRank = map[string]int{"accelerate": 1, "deepspeed": 2, "keras": 3, "transformers": 4,
+	"torchtune": 5, "axolotl": 6, "lightning": 7, "vllm": 8}
 
 func trainer(name string) func(*hintCollector, *passage) {
 	return func(h *hintCollector, _ *passage) {
@@ -200,7 +232,8 @@ func hintAllocConf(h *hintCollector, p *passage) {
 }
 
 func hintLoadIn(h *hintCollector, p *passage) {
-	setting(map[bool]string{true: "quantize_4bit", false: "quantize_8bit"}[strings.Contains(p.word, "4bit")])(h, p)
+	setting(map[bool]string{true: "quantize_4bit", false: "quantize_8bit"}[strings.Contains(p.word,
+		"4bit")])(h, p)
 }
 
 var chunkLine = later(`(?i)\d+ Chunks of size (\d+) totalling`)
@@ -287,21 +320,25 @@ func (h *hintCollector) addLimit(at int64, b *event.Bytes, by string) {
 	}
 }
 
-// finish hands the hints over and joins what stands apart in the log: pools with refusals, limits with kills.
+// finish hands the hints over and joins what stands apart in the log: pools with refusals, limits
+// with kills.
 func (h *hintCollector) finish(log *Log) {
 	for i := range log.Crashes {
 		c := &log.Crashes[i]
 		switch c.Kind {
 		case "tf_tensor", "tf_allocator", "tf_class":
 			if c.Where == event.WhereGPU {
-				c.Capacity, c.Allocated = firstSize(c.Capacity, h.pool.limit), firstSize(c.Allocated, h.pool.inUse)
+				c.Capacity, c.Allocated = firstSize(c.Capacity, h.pool.limit),
+					firstSize(c.Allocated, h.pool.inUse)
 			}
 		case "kernel_kill", "kernel_invoked":
 			if c.Where == event.WhereCgroup {
-				c.Capacity = firstSize(c.Capacity, h.nearest(c.offset, "kernel"), h.nearest(c.offset, "docker"), h.nearest(c.offset, "kube"))
+				c.Capacity = firstSize(c.Capacity, h.nearest(c.offset, "kernel"),
+					h.nearest(c.offset, "docker"), h.nearest(c.offset, "kube"))
 			}
 		case "kube_oom":
-			c.Capacity = firstSize(c.Capacity, h.nearest(c.offset, "kube"), h.nearest(c.offset, "docker"))
+			c.Capacity = firstSize(c.Capacity, h.nearest(c.offset, "kube"),
+				h.nearest(c.offset, "docker"))
 		case "slurm_oom", "slurm_state":
 			c.Capacity = firstSize(c.Capacity, h.nearest(c.offset, "slurm"))
 		case "exit_137", "bare_kill":
@@ -318,7 +355,8 @@ func (h *hintCollector) nearest(offset int64, by string) *event.Bytes {
 	var best *limitSeen
 	for i := range h.limits {
 		l := &h.limits[i]
-		if l.by == by && (best == nil || distance(l.offset, offset) < distance(best.offset, offset)) {
+		if l.by == by && (best == nil || distance(l.offset, offset) < distance(best.offset,
+			offset)) {
 			best = l
 		}
 	}

@@ -33,7 +33,8 @@ func readJAX(p *passage) *Crash {
 	case tfMessage.MatchString(t) && strings.Contains(t, "OOM when allocating"):
 		return nil // TensorFlow's, read there
 	case quota.MatchString(t) && !xlaUsedOf.MatchString(t):
-		return &Crash{Class: Other, Sure: 0.9, Where: event.WhereUnknown, Framework: "other", What: "a quota or message size was exceeded, not memory"}
+		return &Crash{Class: Other, Sure: 0.9, Where: event.WhereUnknown, Framework: "other",
+			What: "a quota or message size was exceeded, not memory"}
 	case !xlaMemory.MatchString(t):
 		return nil
 	case driverRefused.MatchString(t):

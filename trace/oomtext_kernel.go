@@ -10,13 +10,20 @@ import (
 // Lines of the Linux kernel and of shells and launchers that saw a process killed.
 var kernelWords = []entry{
 	{words: []string{"killed process"}, endings: []*ending{kernelKill}},
-	{words: []string{"out of memory: kill", "cgroup out of memory", "oom-kill:", "invoked oom-killer", "oom-kill,", "oom_reaper: reaped"}, endings: []*ending{kernelInvoked}},
+	{words: []string{"out of memory: kill", "cgroup out of memory", "oom-kill:",
+		"invoked oom-killer", "oom-kill,", "oom_reaper: reaped"},
+		endings: []*ending{kernelInvoked}},
 	{words: []string{"memory: usage"}, hint: hintCgroupUsage},
-	{words: []string{"systemd-oomd", "earlyoom", "by oom killer", "oom killer", "oom-killer"}, endings: []*ending{userKiller}},
+	{words: []string{"systemd-oomd", "earlyoom", "by oom killer", "oom killer", "oom-killer"},
+		endings: []*ending{userKiller}},
 	{words: []string{"result 'oom-kill'", "result=oom-kill"}, endings: []*ending{systemdUnit}},
-	{words: []string{"killed", "zsh: killed", "sigkill", "signal 9", "signal: 9", "signal: killed"}, endings: []*ending{bareKill}},
-	{words: []string{"code 137", "code: 137", "code:    137", "status 137", "exited (137)", "code=137", "exitcode: 137", "exitcode=137", "code\": 137", "exit code -9", "exitcode: -9", "exitcode  : -9", "exited with -9",
-		"code: -9", "status -9", "code -9", "exit -9", "return code -9", "returncode=-9", "exitcode -9", "exitcode=-9", "code = -9"}, endings: []*ending{exit137}},
+	{words: []string{"killed", "zsh: killed", "sigkill", "signal 9", "signal: 9", "signal: killed"},
+		endings: []*ending{bareKill}},
+	{words: []string{"code 137", "code: 137", "code:    137", "status 137", "exited (137)",
+		"code=137", "exitcode: 137", "exitcode=137", "code\": 137", "exit code -9", "exitcode: -9",
+		"exitcode  : -9", "exited with -9",
+		"code: -9", "status -9", "code -9", "exit -9", "return code -9", "returncode=-9",
+		"exitcode -9", "exitcode=-9", "code = -9"}, endings: []*ending{exit137}},
 }
 
 var (
@@ -42,12 +49,14 @@ func readKernelKill(p *passage) *Crash {
 	if m == nil && rss == nil && !strings.Contains(strings.ToLower(t), "out of memory") {
 		return nil
 	}
-	if rss == nil && !strings.Contains(strings.ToLower(t), "out of memory") && !strings.Contains(t, "total-vm") {
+	if rss == nil && !strings.Contains(strings.ToLower(t), "out of memory") &&
+		!strings.Contains(t, "total-vm") {
 		return nil // somebody's script tells of a process it killed
 	}
 	c := &Crash{Class: Exhausted, Sure: 0.98, Where: event.WhereHost, Framework: "other"}
 	for _, line := range p.above(60) {
-		if strings.Contains(line, "CONSTRAINT_MEMCG") || strings.Contains(line, "Memory cgroup") || strings.Contains(line, "killed as a result of limit of") {
+		if strings.Contains(line, "CONSTRAINT_MEMCG") || strings.Contains(line, "Memory cgroup") ||
+			strings.Contains(line, "killed as a result of limit of") {
 			cgroup = true
 		}
 		if strings.Contains(line, "CONSTRAINT_NONE") || strings.Contains(line, "global_oom") {
@@ -77,11 +86,13 @@ func readKernelInvoked(p *passage) *Crash {
 	if strings.Contains(strings.ToLower(t), "killed process") {
 		return nil // the fuller line, read by its own word
 	}
-	if strings.Contains(t, "grep") && !strings.Contains(t, "invoked") && !strings.Contains(t, "task=grep") {
+	if strings.Contains(t, "grep") && !strings.Contains(t, "invoked") &&
+		!strings.Contains(t, "task=grep") {
 		return nil
 	}
 	c := &Crash{Class: Exhausted, Sure: 0.9, Where: event.WhereHost, Framework: "other"}
-	if strings.Contains(t, "CONSTRAINT_MEMCG") || strings.Contains(t, "cgroup") || strings.Contains(t, "oom_memcg") {
+	if strings.Contains(t, "CONSTRAINT_MEMCG") || strings.Contains(t, "cgroup") ||
+		strings.Contains(t, "oom_memcg") {
 		c.Where = event.WhereCgroup
 	}
 	return c
@@ -100,14 +111,17 @@ func readUserKiller(p *passage) *Crash {
 		if !oomKilled.MatchString(line) && !strings.Contains(line, "sending SIG") {
 			return nil
 		}
-		c := &Crash{Class: Exhausted, Sure: 0.93, Where: event.WhereHost, Framework: "other", Allocated: sizeIn(earlySize, line)}
+		c := &Crash{Class: Exhausted, Sure: 0.93, Where: event.WhereHost, Framework: "other",
+			Allocated: sizeIn(earlySize, line)}
 		if m := oomdUsed.FindStringSubmatch(line); m != nil {
 			c.Allocated, c.Capacity = parseSize(m[1], m[2]), parseSize(m[3], m[4])
 		}
 		return c
 	}
-	if strings.Contains(line, "potential root causes") || strings.Contains(p.text(), "potential root causes") {
-		return &Crash{Class: Exhausted, Sure: 0.5, Where: event.WhereHost, Framework: "ray", What: "a worker died; Ray names the kernel's OOM killer as one possible reason"}
+	if strings.Contains(line, "potential root causes") || strings.Contains(p.text(),
+		"potential root causes") {
+		return &Crash{Class: Exhausted, Sure: 0.5, Where: event.WhereHost, Framework: "ray",
+			What: "a worker died; Ray names the kernel's OOM killer as one possible reason"}
 	}
 	if !oomKilled.MatchString(line) || shareOnly.MatchString(line) {
 		return nil
@@ -116,10 +130,12 @@ func readUserKiller(p *passage) *Crash {
 }
 
 func readSystemdUnit(p *passage) *Crash {
-	return &Crash{Class: Exhausted, Sure: 0.92, Where: event.WhereCgroup, Framework: "other", What: "systemd says that the unit was ended by the kernel's OOM killer"}
+	return &Crash{Class: Exhausted, Sure: 0.92, Where: event.WhereCgroup, Framework: "other",
+		What: "systemd says that the unit was ended by the kernel's OOM killer"}
 }
 
-// shellKilled are the ways in which shells say that a child took SIGKILL; the word alone on a line is bash's.
+// shellKilled are the ways in which shells say that a child took SIGKILL; the word alone on a line
+// is bash's.
 var (
 	shellKilled = later(`^\s*(?:\[\d+\][+-]?\s+)?(?:\d+\s+)?Killed\s*(?:: 9)?\s*$|\bline \d+:\s+\d+ Killed\b|^(?:-?(?:ba|z|k|fi)?sh): (?:line \d+: )?(?:\d+ )?[Kk]illed\b|` +
 		`^\s*\[\d+\][+-]?\s+(?:\d+ )?[Kk]illed\b|\b[Kk]illed: 9\b|\d+ Killed\s{2,}\S|Killed\s+python|\.sh: \d+: .*Killed\s*$|^\s*\d+ [Kk]illed\s|` + "`Killed`" + `|[.:$)\]]\s*Killed\s*$`)
@@ -134,16 +150,21 @@ func readBareKill(p *passage) *Crash {
 	line := withoutPrefix(p.line())
 	raw := p.line()
 	switch {
-	case strings.Contains(line, "potential root causes"), strings.Contains(line, "Perhaps out of memory"), strings.Contains(line, "signal terminated program"):
+	case strings.Contains(line, "potential root causes"), strings.Contains(line,
+		"Perhaps out of memory"), strings.Contains(line, "signal terminated program"):
 		return nil // each has its own words
-	case tensorShutdown.MatchString(line), aboutCode.MatchString(line), strings.Contains(strings.ToLower(line), "oomkilled"), strings.Contains(strings.ToLower(line), "oom killed"):
+	case tensorShutdown.MatchString(line), aboutCode.MatchString(line),
+		strings.Contains(strings.ToLower(line), "oomkilled"),
+		strings.Contains(strings.ToLower(line), "oom killed"):
 		return nil
-	case !shellKilled.MatchString(line) && !shellKilled.MatchString(raw) && !signalNine.MatchString(line):
+	case !shellKilled.MatchString(line) && !shellKilled.MatchString(raw) &&
+		!signalNine.MatchString(line):
 		return nil
 	case onPurpose.MatchString(line):
 		return nil
 	}
-	c := &Crash{Class: Exhausted, Sure: 0.65, Where: event.WhereHost, Framework: "other", What: "killed by SIGKILL without a reason; memory is the usual one"}
+	c := &Crash{Class: Exhausted, Sure: 0.65, Where: event.WhereHost, Framework: "other",
+		What: "killed by SIGKILL without a reason; memory is the usual one"}
 	c.Framework = launcherOf(strings.Join(append(p.above(12), raw), "\n"))
 	return c
 }
@@ -152,7 +173,8 @@ func readBareKill(p *passage) *Crash {
 func launcherOf(text string) string {
 	lower := strings.ToLower(text)
 	switch {
-	case strings.Contains(lower, "torch") || strings.Contains(lower, "local_rank") || strings.Contains(lower, "accelerate launch") || strings.Contains(lower, "deepspeed"):
+	case strings.Contains(lower, "torch") || strings.Contains(lower, "local_rank") ||
+		strings.Contains(lower, "accelerate launch") || strings.Contains(lower, "deepspeed"):
 		return "pytorch"
 	case strings.Contains(lower, "python") || strings.Contains(lower, "<signals.sigkill"):
 		return "python"
@@ -165,14 +187,17 @@ func readExit137(p *passage) *Crash {
 	if onPurpose.MatchString(line) || aboutCode.MatchString(line) || strings.Contains(line, "==") {
 		return nil
 	}
-	c := &Crash{Class: Exhausted, Sure: 0.6, Where: event.WhereHost, What: "ended by SIGKILL without a reason; memory is the usual one"}
+	c := &Crash{Class: Exhausted, Sure: 0.6, Where: event.WhereHost,
+		What: "ended by SIGKILL without a reason; memory is the usual one"}
 	around := strings.Join(append(p.above(12), p.following(6)...), "\n")
 	c.Framework = launcherOf(around)
 	lower := strings.ToLower(around)
-	if strings.Contains(lower, "last state") || strings.Contains(lower, "restart count") || strings.Contains(lower, "kubectl") {
+	if strings.Contains(lower, "last state") || strings.Contains(lower, "restart count") ||
+		strings.Contains(lower, "kubectl") {
 		c.Framework = "kubernetes"
 	}
-	if strings.Contains(lower, "docker") || strings.Contains(lower, "container") || strings.Contains(lower, "pod") {
+	if strings.Contains(lower, "docker") || strings.Contains(lower, "container") ||
+		strings.Contains(lower, "pod") {
 		c.Where = event.WhereCgroup
 	}
 	return c
@@ -182,7 +207,8 @@ func readExit137(p *passage) *Crash {
 func hintCgroupUsage(h *hintCollector, p *passage) {
 	if m := later(`limit (\d+)kB`).FindStringSubmatch(p.line()); m != nil {
 		if kb, err := strconv.ParseInt(m[1], 10, 64); err == nil && kb < 1<<52 {
-			h.limits = append(h.limits, limitSeen{p.window.offset(p.at), event.Bytes(kb) * event.KiB, "kernel"})
+			h.limits = append(h.limits, limitSeen{p.window.offset(p.at),
+				event.Bytes(kb) * event.KiB, "kernel"})
 		}
 	}
 }

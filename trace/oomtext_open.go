@@ -5,8 +5,8 @@ import (
 	"io"
 )
 
-// Sniff looks at the first bytes of what a user handed over: packed or not, a pickled snapshot or text. It gives the
-// unpacked content from its beginning.
+// Sniff looks at the first bytes of what a user handed over: packed or not, a pickled snapshot or
+// text. It gives the unpacked content from its beginning.
 func Sniff(r io.Reader) (content io.Reader, snapshot bool, err error) {
 	plain, err := unpack(r)
 	if plain == nil {

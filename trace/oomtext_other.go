@@ -16,39 +16,71 @@ type lookalike struct {
 	unless    string // a word on the line that makes it something else
 }
 
-// lookalikes name what it is instead. The sentence is shown to the user after "not a memory problem: ".
+// lookalikes name what it is instead. The sentence is shown to the user after "not a memory
+// problem: ".
 var lookalikes = []lookalike{
-	{[]string{"illegal memory access"}, "pytorch", "a kernel touched memory it must not (illegal access); an index out of range or a wrong pointer, not a shortage", 0.95, ""},
-	{[]string{"device-side assert"}, "pytorch", "an assertion inside a kernel failed, nearly always an index beyond a table (token id, class label)", 0.95, ""},
+	{[]string{"illegal memory access"}, "pytorch",
+		"a kernel touched memory it must not (illegal access); an index out of range or a wrong pointer, not a shortage", 0.95, ""},
+	{[]string{"device-side assert"}, "pytorch",
+		"an assertion inside a kernel failed, nearly always an index beyond a table (token id, class label)", 0.95, ""},
 	{[]string{"misaligned address"}, "pytorch", "a kernel read from a misaligned address", 0.9, ""},
-	{[]string{"unspecified launch failure"}, "pytorch", "a kernel crashed (unspecified launch failure)", 0.9, ""},
-	{[]string{"too many resources requested for launch", "launchoutofresources"}, "pytorch", "a kernel asks for more registers or threads than the card has, not for memory", 0.9, ""},
-	{[]string{"out of resource: shared memory", "outofresources: out of resource"}, "pytorch", "a Triton kernel needs more on-chip shared memory than the card has; smaller blocks or fewer stages help", 0.95, ""},
-	{[]string{"collective operation timeout", "nccl timeout", "nccl communicator was aborted", "watchdog caught collective", "timed out waiting for", "heartbeat monitor timed out"}, "pytorch", "a collective operation timed out: some rank did not arrive", 0.85, ""},
-	{[]string{"due to preemption", "preempted"}, "slurm", "the scheduler took the job away for another one (preemption)", 0.93, "preemptionmode"},
+	{[]string{"unspecified launch failure"}, "pytorch",
+		"a kernel crashed (unspecified launch failure)", 0.9, ""},
+	{[]string{"too many resources requested for launch", "launchoutofresources"}, "pytorch",
+		"a kernel asks for more registers or threads than the card has, not for memory", 0.9, ""},
+	{[]string{"out of resource: shared memory", "outofresources: out of resource"}, "pytorch",
+		"a Triton kernel needs more on-chip shared memory than the card has; smaller blocks or fewer stages help", 0.95, ""},
+	{[]string{"collective operation timeout", "nccl timeout", "nccl communicator was aborted",
+		"watchdog caught collective", "timed out waiting for", "heartbeat monitor timed out"},
+		"pytorch", "a collective operation timed out: some rank did not arrive", 0.85, ""},
+	{[]string{"due to preemption", "preempted"}, "slurm",
+		"the scheduler took the job away for another one (preemption)", 0.93, "preemptionmode"},
 	{[]string{"due to time limit"}, "slurm", "the job reached its time limit", 0.95, ""},
-	{[]string{"term_owner", "term_admin", "killed by owner"}, "other", "somebody ended the job", 0.93, ""},
-	{[]string{"term_runlimit", "job killed: walltime"}, "other", "the job reached its time limit", 0.95, ""},
-	{[]string{"cuda failure"}, "pytorch", "a call to the driver failed inside a collective operation (NCCL), not for lack of memory", 0.7, "out of memory"},
-	{[]string{"ncclsystemerror", "ncclremoteerror", "ncclinternalerror", "unhandled system error"}, "pytorch", "a collective operation failed: a connection or a system call, not memory", 0.8, ""},
-	{[]string{"failed liveness probe"}, "kubernetes", "its liveness probe failed and the container was restarted", 0.9, ""},
+	{[]string{"term_owner", "term_admin", "killed by owner"}, "other", "somebody ended the job",
+		0.93, ""},
+	{[]string{"term_runlimit", "job killed: walltime"}, "other", "the job reached its time limit",
+		0.95, ""},
+	{[]string{"cuda failure"}, "pytorch",
+		"a call to the driver failed inside a collective operation (NCCL), not for lack of memory",
+		0.7, "out of memory"},
+	{[]string{"ncclsystemerror", "ncclremoteerror", "ncclinternalerror", "unhandled system error"},
+		"pytorch", "a collective operation failed: a connection or a system call, not memory", 0.8,
+		""},
+	{[]string{"failed liveness probe"}, "kubernetes",
+		"its liveness probe failed and the container was restarted", 0.9, ""},
 	{[]string{"due to node failure", "node_fail"}, "slurm", "a node failed", 0.9, ""},
-	{[]string{"no space left on device", "disk quota exceeded", "enospc"}, "python", "a disk or a quota is full", 0.9, "/dev/shm"},
-	{[]string{"no kernel image is available"}, "pytorch", "this build has no kernels for this card", 0.95, ""},
-	{[]string{"uncorrectable ecc error", "fallen off the bus", "nvrm: xid"}, "other", "the card itself failed", 0.9, ""},
-	{[]string{"segmentation fault", "sigsegv", "exitcode: -11", "exit code 139", "code 139", "0xc0000005"}, "other", "a crash in native code (segmentation fault)", 0.8, ""},
-	{[]string{"received 0 items of ancdata", "too many open files"}, "python", "too many open files (ulimit -n)", 0.9, ""},
-	{[]string{"signal 15 (sigterm)", "got signal: 15", "signals.sigterm", "exit code 143", "code 143"}, "other", "somebody asked the job to end (SIGTERM)", 0.75, ""},
-	{[]string{"invalid device ordinal", "no cuda-capable device", "cuda driver version is insufficient", "no cuda gpus are available", "cuda error: initialization error"}, "pytorch", "the card or its driver is not usable", 0.85, ""},
-	{[]string{"cublas_status_execution_failed", "cublas_status_invalid_value", "cudnn_status_execution_failed", "cudnn_status_mapping_error", "cublas_status_arch_mismatch", "cudnn_status_not_supported"}, "pytorch", "a GPU library failed on its arguments or in its kernel", 0.8, ""},
+	{[]string{"no space left on device", "disk quota exceeded", "enospc"}, "python",
+		"a disk or a quota is full", 0.9, "/dev/shm"},
+	{[]string{"no kernel image is available"}, "pytorch", "this build has no kernels for this card",
+		0.95, ""},
+	{[]string{"uncorrectable ecc error", "fallen off the bus", "nvrm: xid"}, "other",
+		"the card itself failed", 0.9, ""},
+	{[]string{"segmentation fault", "sigsegv", "exitcode: -11", "exit code 139", "code 139",
+		"0xc0000005"}, "other", "a crash in native code (segmentation fault)", 0.8, ""},
+	{[]string{"received 0 items of ancdata", "too many open files"}, "python",
+		"too many open files (ulimit -n)", 0.9, ""},
+	{[]string{"signal 15 (sigterm)", "got signal: 15", "signals.sigterm", "exit code 143",
+		"code 143"}, "other", "somebody asked the job to end (SIGTERM)", 0.75, ""},
+	{[]string{"invalid device ordinal", "no cuda-capable device",
+		"cuda driver version is insufficient", "no cuda gpus are available",
+		"cuda error: initialization error"}, "pytorch", "the card or its driver is not usable",
+		0.85, ""},
+	{[]string{"cublas_status_execution_failed", "cublas_status_invalid_value",
+		"cudnn_status_execution_failed", "cudnn_status_mapping_error",
+		"cublas_status_arch_mismatch", "cudnn_status_not_supported"}, "pytorch",
+		"a GPU library failed on its arguments or in its kernel", 0.8, ""},
 	{[]string{"cancelled at"}, "slurm", "the job was cancelled", 0.6, "due to"},
-	{[]string{"sigabrt", "code 134", "exitcode: -6"}, "other", "the program aborted itself (SIGABRT)", 0.55, ""},
+	{[]string{"sigabrt", "code 134", "exitcode: -6"}, "other",
+		"the program aborted itself (SIGABRT)", 0.55, ""},
 	{[]string{"keyboardinterrupt"}, "python", "somebody interrupted it", 0.6, ""},
-	{[]string{"loss is nan", "nan loss", "loss: nan", "loss=nan"}, "python", "the loss is not a number", 0.4, ""},
-	{[]string{"connection reset by peer", "connection closed by peer", "socket timeout"}, "other", "a connection broke, as when another rank ended first", 0.3, ""},
+	{[]string{"loss is nan", "nan loss", "loss: nan", "loss=nan"}, "python",
+		"the loss is not a number", 0.4, ""},
+	{[]string{"connection reset by peer", "connection closed by peer", "socket timeout"}, "other",
+		"a connection broke, as when another rank ended first", 0.3, ""},
 }
 
-var otherWords = append(lookalikeEntries(), entry{words: []string{"cuda error:", "hip error:"}, endings: []*ending{cudaOther}},
+var otherWords = append(lookalikeEntries(), entry{words: []string{"cuda error:", "hip error:"},
+	endings: []*ending{cudaOther}},
 	entry{words: []string{"traceback (most recent call last)"}, endings: []*ending{pythonOther}})
 
 var (
@@ -61,31 +93,39 @@ var (
 // readCUDAOther names an error of the driver that has nothing to do with memory running out.
 func readCUDAOther(p *passage) *Crash {
 	m := cudaErrorIs.FindStringSubmatch(p.line())
-	if m == nil || strings.Contains(strings.ToLower(m[1]), "memory") || strings.Contains(m[1], "_STATUS_") || aboutCode.MatchString(p.line()) {
+	if m == nil || strings.Contains(strings.ToLower(m[1]), "memory") ||
+		strings.Contains(m[1], "_STATUS_") || aboutCode.MatchString(p.line()) {
 		return nil
 	}
 	if named(p.line()) {
 		return nil // by the words of a look-alike that says more
 	}
-	return &Crash{Class: Other, Sure: 0.8, Where: event.WhereUnknown, Framework: "pytorch", What: "the driver reports \"" + strings.TrimSpace(m[1]) + "\""}
+	return &Crash{Class: Other, Sure: 0.8, Where: event.WhereUnknown, Framework: "pytorch",
+		What: "the driver reports \"" + strings.TrimSpace(m[1]) + "\""}
 }
 
 // named reports whether a line holds the words of a known look-alike.
 func named(line string) bool {
 	lower := strings.ToLower(line)
 	return slices.ContainsFunc(lookalikes, func(l lookalike) bool {
-		return slices.ContainsFunc(l.words, func(w string) bool { return strings.Contains(lower, w) })
+		return slices.ContainsFunc(l.words, func(w string) bool {
+			return strings.Contains(lower,
+				w)
+		})
 	})
 }
 
-// readPythonOther names the exception at the end of a traceback, for logs in which nothing else is found.
+// readPythonOther names the exception at the end of a traceback, for logs in which nothing else is
+// found.
 func readPythonOther(p *passage) *Crash {
 	for _, line := range p.following(120) {
 		if m := raised.FindStringSubmatch(line); m != nil {
-			if strings.Contains(m[1], "Memory") || strings.Contains(strings.ToLower(m[2]), "memory") || strings.Contains(strings.ToLower(m[2]), "allocat") {
+			if strings.Contains(m[1], "Memory") || strings.Contains(strings.ToLower(m[2]),
+				"memory") || strings.Contains(strings.ToLower(m[2]), "allocat") {
 				return nil
 			}
-			return &Crash{Class: Other, Sure: 0.4, Where: event.WhereUnknown, What: "the program raised " + m[1]}
+			return &Crash{Class: Other, Sure: 0.4, Where: event.WhereUnknown,
+				What: "the program raised " + m[1]}
 		}
 	}
 	return nil
@@ -106,7 +146,8 @@ func (l lookalike) read(p *passage) *Crash {
 	if aboutCode.MatchString(line) || l.unless != "" && strings.Contains(line, l.unless) {
 		return nil
 	}
-	c := &Crash{Class: Other, Sure: l.sure, Where: event.WhereUnknown, Framework: l.framework, What: l.what}
+	c := &Crash{Class: Other, Sure: l.sure, Where: event.WhereUnknown, Framework: l.framework,
+		What: l.what}
 	if strings.HasPrefix(p.word, "no space left") && spaceInShm(p) {
 		return &Crash{Class: Exhausted, Sure: 0.95, Where: event.WhereShm, Framework: "pytorch"}
 	}
@@ -116,7 +157,8 @@ func (l lookalike) read(p *passage) *Crash {
 // spaceInShm tells a full /dev/shm from a full disk: both are "no space left on device".
 func spaceInShm(p *passage) bool {
 	text := strings.ToLower(strings.Join(append(p.above(4), p.following(3)...), "\n"))
-	for _, sign := range []string{"/dev/shm", "</torch_", "bus error", "posix_fallocate", "psm_", "shared memory", "shm_open", "/nccl-"} {
+	for _, sign := range []string{"/dev/shm", "</torch_", "bus error", "posix_fallocate", "psm_",
+		"shared memory", "shm_open", "/nccl-"} {
 		if strings.Contains(text, sign) {
 			return true
 		}

@@ -26,8 +26,9 @@ func (p *passage) line() string {
 	return p.whole
 }
 
-// text is the message: the line of the telling word from a little before it, and the lines that follow, joined by blanks and
-// without the prefixes that loggers and people put before each of them.
+// text is the message: the line of the telling word from a little before it, and the lines that
+// follow, joined by blanks and without the prefixes that loggers and people put before each of
+// them.
 func (p *passage) text() string {
 	if p.cached == "" {
 		p.cached = untilAgain(strings.Join(p.following(14), " "), p.word)
@@ -48,8 +49,8 @@ func untilAgain(text, word string) string {
 	return text
 }
 
-// following gives the cleaned line of the word and up to n more, as far as the window reaches. The first is cut to begin
-// at most 200 bytes before the word.
+// following gives the cleaned line of the word and up to n more, as far as the window reaches. The
+// first is cut to begin at most 200 bytes before the word.
 func (p *passage) following(n int) []string {
 	start := max(p.window.lineStart(p.at), p.at-200)
 	end := p.window.lineEnd(p.at)
@@ -82,7 +83,8 @@ func (p *passage) above(n int) []string {
 	start := p.window.lineStart(p.at)
 	for ; n > 0 && start > 0; n-- {
 		end := start - 1
-		if end > 0 && (endsLine(p.window.buf, end-1) || p.window.buf[end] == '\n' && p.window.buf[end-1] == '\r') {
+		if end > 0 && (endsLine(p.window.buf, end-1) || p.window.buf[end] == '\n' &&
+			p.window.buf[end-1] == '\r') {
 			end--
 		}
 		start = p.window.lineStart(end)
@@ -119,7 +121,8 @@ var (
 	osCommands = later(`\x1b\][^\x07]*\x07`)
 )
 
-// cleanLine makes a raw line readable: no colours, no control characters, HTML and JSON escapes undone.
+// cleanLine makes a raw line readable: no colours, no control characters, HTML and JSON escapes
+// undone.
 func cleanLine(raw []byte) string {
 	s := string(raw)
 	if strings.ContainsAny(s, "\x1b") || strings.Contains(s, "u001b") || strings.Contains(s, `\x1b`) || strings.Contains(s, `\033`) || strings.Contains(s, "^[[") {
@@ -143,8 +146,8 @@ func cleanLine(raw []byte) string {
 	return strings.TrimRight(strings.ToValidUTF8(s, "?"), " \t")
 }
 
-// prefix is what stands before each line of a message without being part of it: quotes, comment marks, numbers that grep
-// adds, ranks, worker names, times, names of containers, bars of tables.
+// prefix is what stands before each line of a message without being part of it: quotes, comment
+// marks, numbers that grep adds, ranks, worker names, times, names of containers, bars of tables.
 var prefix = later(`^(?:\s|[>#|│*]+\s|//|--\s|\d+[:-]\s?|\[?rank\s?\d+\]?:|\[[Rr]ank\d*[ =:]?\d+\]:?|\(\w[^()]*pid=\d+[^)]*\)|` +
 	`\[\d+\]:|\[\w+[-_]?\d*\]:|\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?Z?(?:[+-]\d\d:?\d\d)?:?|\[\d{4}-\d\d-\d\d[^\]]*\]|` +
 	`(?:ERROR|INFO|WARNING|WARN|DEBUG) \d\d-\d\d \d\d:\d\d:\d\d (?:\S+\.py:\d+\]|\[\S+\.py:\d+\])|[\w.-]+-\d+\s+\|)`)
@@ -174,11 +177,12 @@ func rankIn(line string) int {
 	return -1
 }
 
-// size is the part of a pattern that matches a printed size: 1,024 bytes, 273. GiB, 15.48G, 167444480B.
+// size is the part of a pattern that matches a printed size: 1,024 bytes, 273. GiB, 15.48G,
+// 167444480B.
 const size = `([\d][\d,]*\.?\d*)\s?([KMGTP]i?B?|[kmgt]i?b?|bytes|byte|B|gigabytes|megabytes)?\b`
 
-// sizeIn gives the first size a pattern captures as its groups 1 and 2. Sizes are binary whatever the unit is called, as
-// the programs that print them mean it.
+// sizeIn gives the first size a pattern captures as its groups 1 and 2. Sizes are binary whatever
+// the unit is called, as the programs that print them mean it.
 func sizeIn(re *expression, text string) *event.Bytes {
 	m := re.FindStringSubmatch(text)
 	if m == nil {
@@ -188,7 +192,8 @@ func sizeIn(re *expression, text string) *event.Bytes {
 }
 
 func parseSize(number, unit string) *event.Bytes {
-	if whole, fraction, found := strings.Cut(number, ","); found && len(fraction) > 0 && len(fraction) < 3 && !strings.ContainsAny(whole+fraction, ",.") {
+	if whole, fraction, found := strings.Cut(number, ","); found && len(fraction) > 0 &&
+		len(fraction) < 3 && !strings.ContainsAny(whole+fraction, ",.") {
 		number = whole + "." + fraction // 1900,00 MiB where the locale writes fractions so
 	}
 	number = strings.ReplaceAll(strings.TrimRight(number, ".,"), ",", "")

@@ -8,33 +8,41 @@ import (
 
 // Messages of Python, NumPy and other languages about host memory.
 var pythonWords = []entry{
-	{words: []string{"unable to allocate", "memoryerror"}, endings: []*ending{arrayMemory, plainMemoryError}},
-	{words: []string{"cannot allocate memory", "not enough memory", "insufficient system resources"}, endings: []*ending{errnoMemory}},
+	{words: []string{"unable to allocate", "memoryerror"}, endings: []*ending{arrayMemory,
+		plainMemoryError}},
+	{words: []string{"cannot allocate memory", "not enough memory",
+		"insufficient system resources"}, endings: []*ending{errnoMemory}},
 	{words: []string{"paging file is too small", "winerror 1455"}, endings: []*ending{pageFile}},
 	{words: []string{"std::bad_alloc", "bad_alloc"}, endings: []*ending{badAlloc}},
-	{words: []string{"cannot allocate vector of size", "vector memory exhausted"}, endings: []*ending{rVector}},
-	{words: []string{"java heap space", "java.lang.outofmemoryerror", "gc overhead limit exceeded", "heap limit allocation failed"}, endings: []*ending{nodeHeapWords}},
-	{words: []string{"after using all available ram", "tried to allocate more memory than is available"}, endings: []*ending{notebookRAM}},
+	{words: []string{"cannot allocate vector of size", "vector memory exhausted"},
+		endings: []*ending{rVector}},
+	{words: []string{"java heap space", "java.lang.outofmemoryerror", "gc overhead limit exceeded",
+		"heap limit allocation failed"}, endings: []*ending{nodeHeapWords}},
+	{words: []string{"after using all available ram",
+		"tried to allocate more memory than is available"}, endings: []*ending{notebookRAM}},
 	{words: []string{"% memory budget", "killedworker"}, endings: []*ending{dask}},
 	{words: []string{"c error: out of memory"}, endings: []*ending{parserMemory}},
 	{words: []string{"perhaps out of memory"}, endings: []*ending{serverWorker}},
 	{words: []string{"killed signal terminated program"}, endings: []*ending{compilerKilled}},
-	{words: []string{"malloc of size", "arrow.lib.arrowmemoryerror", "arrowmemoryerror"}, endings: []*ending{errnoMemory}},
+	{words: []string{"malloc of size", "arrow.lib.arrowmemoryerror", "arrowmemoryerror"},
+		endings: []*ending{errnoMemory}},
 }
 
 var (
-	arrayMemory      = &ending{kind: "array_memory", read: readArrayMemory, frames: true, mayPass: true}
-	plainMemoryError = &ending{kind: "memory_error", read: readMemoryError, frames: true, mayPass: true}
-	errnoMemory      = &ending{kind: "errno_memory", read: readErrno, frames: true}
-	pageFile         = &ending{kind: "page_file", read: readPageFile, frames: true}
-	badAlloc         = &ending{kind: "bad_alloc", read: readBadAlloc}
-	rVector          = &ending{kind: "r_vector", read: readRVector}
-	nodeHeapWords    = &ending{kind: "heap", read: readHeapWords}
-	notebookRAM      = &ending{kind: "notebook_ram", read: readNotebook}
-	parserMemory     = &ending{kind: "memory_error", read: readParserMemory, frames: true}
-	serverWorker     = &ending{kind: "server_worker", read: readServerWorker}
-	compilerKilled   = &ending{kind: "compiler_killed", read: readCompilerKilled}
-	dask             = &ending{kind: "dask", read: readDask}
+	arrayMemory = &ending{kind: "array_memory", read: readArrayMemory, frames: true,
+		mayPass: true}
+	plainMemoryError = &ending{kind: "memory_error", read: readMemoryError, frames: true,
+		mayPass: true}
+	errnoMemory    = &ending{kind: "errno_memory", read: readErrno, frames: true}
+	pageFile       = &ending{kind: "page_file", read: readPageFile, frames: true}
+	badAlloc       = &ending{kind: "bad_alloc", read: readBadAlloc}
+	rVector        = &ending{kind: "r_vector", read: readRVector}
+	nodeHeapWords  = &ending{kind: "heap", read: readHeapWords}
+	notebookRAM    = &ending{kind: "notebook_ram", read: readNotebook}
+	parserMemory   = &ending{kind: "memory_error", read: readParserMemory, frames: true}
+	serverWorker   = &ending{kind: "server_worker", read: readServerWorker}
+	compilerKilled = &ending{kind: "compiler_killed", read: readCompilerKilled}
+	dask           = &ending{kind: "dask", read: readDask}
 )
 
 var arrayAsked = pattern(`unable to allocate {size}`)
@@ -42,10 +50,12 @@ var arrayAsked = pattern(`unable to allocate {size}`)
 func readArrayMemory(p *passage) *Crash {
 	t := p.text()
 	b := sizeIn(arrayAsked, t)
-	if b == nil || !strings.Contains(t, "array") && !strings.Contains(strings.ToLower(t), "memoryerror") {
+	if b == nil || !strings.Contains(t, "array") && !strings.Contains(strings.ToLower(t),
+		"memoryerror") {
 		return nil
 	}
-	return &Crash{Class: Exhausted, Sure: 0.97, Where: event.WhereHost, Framework: "python", Requested: b}
+	return &Crash{Class: Exhausted, Sure: 0.97, Where: event.WhereHost, Framework: "python",
+		Requested: b}
 }
 
 func readParserMemory(*passage) *Crash {
@@ -53,11 +63,13 @@ func readParserMemory(*passage) *Crash {
 }
 
 func readServerWorker(*passage) *Crash {
-	return &Crash{Class: Exhausted, Sure: 0.55, Where: event.WhereHost, Framework: "python", What: "a worker was killed; its server suspects memory"}
+	return &Crash{Class: Exhausted, Sure: 0.55, Where: event.WhereHost, Framework: "python",
+		What: "a worker was killed; its server suspects memory"}
 }
 
 func readCompilerKilled(*passage) *Crash {
-	return &Crash{Class: Exhausted, Sure: 0.85, Where: event.WhereHost, Framework: "other", What: "a compiler was killed, as when too many of them build at once (MAX_JOBS=2 helps)"}
+	return &Crash{Class: Exhausted, Sure: 0.85, Where: event.WhereHost, Framework: "other",
+		What: "a compiler was killed, as when too many of them build at once (MAX_JOBS=2 helps)"}
 }
 
 var arrayShape = later(`(?i)array with\s+shape \(([\d, ]+)\) and data type (\w+)`)
@@ -80,16 +92,19 @@ func readMemoryError(p *passage) *Crash {
 		return nil
 	}
 	lower := strings.ToLower(p.text())
-	for _, own := range []string{"outofmemoryerror", "devicememoryerror", "out_of_memory: cuda", "rmm", "raise memoryerror", "except memoryerror"} {
+	for _, own := range []string{"outofmemoryerror", "devicememoryerror", "out_of_memory: cuda",
+		"rmm", "raise memoryerror", "except memoryerror"} {
 		if strings.Contains(strings.ToLower(line), own) {
 			return nil
 		}
 	}
-	c := &Crash{Class: Exhausted, Sure: 0.9, Where: event.WhereHost, Framework: "python", Requested: firstSize(sizeIn(arrayAsked, p.text()), arrayBytes(p.text()))}
+	c := &Crash{Class: Exhausted, Sure: 0.9, Where: event.WhereHost, Framework: "python",
+		Requested: firstSize(sizeIn(arrayAsked, p.text()), arrayBytes(p.text()))}
 	if strings.Contains(lower, "cuda") && strings.Contains(lower, "bad_alloc") {
 		c.Where, c.Framework = event.WhereGPU, "other"
 	}
-	if !strings.HasSuffix(strings.TrimSpace(line), "MemoryError") && !strings.Contains(line, "MemoryError:") {
+	if !strings.HasSuffix(strings.TrimSpace(line), "MemoryError") &&
+		!strings.Contains(line, "MemoryError:") {
 		c.Sure = 0.5
 	}
 	return c
@@ -100,14 +115,17 @@ var errnoSize = pattern(`(?:malloc of size|allocate|allocation of|mmap(?:ing)?|m
 func readErrno(p *passage) *Crash {
 	t, line := p.text(), p.line()
 	lower := strings.ToLower(t)
-	if strings.Contains(lower, "defaultcpuallocator") || strings.Contains(lower, "you tried to allocate") || aboutCode.MatchString(line) {
+	if strings.Contains(lower, "defaultcpuallocator") || strings.Contains(lower,
+		"you tried to allocate") || aboutCode.MatchString(line) {
 		return nil
 	}
 	if p.word == "not enough memory" && !errorMark.MatchString(line) {
 		return nil
 	}
-	c := &Crash{Class: Exhausted, Sure: proseSure(p, 0.9), Where: event.WhereHost, Framework: "other", Requested: sizeIn(errnoSize, cut(t, 300))}
-	if strings.Contains(t, "OSError") || strings.Contains(t, "Errno 12") || strings.Contains(t, "pyarrow") || strings.Contains(t, "Error:") {
+	c := &Crash{Class: Exhausted, Sure: proseSure(p, 0.9), Where: event.WhereHost,
+		Framework: "other", Requested: sizeIn(errnoSize, cut(t, 300))}
+	if strings.Contains(t, "OSError") || strings.Contains(t, "Errno 12") ||
+		strings.Contains(t, "pyarrow") || strings.Contains(t, "Error:") {
 		c.Framework = "python"
 	}
 	return c
@@ -118,7 +136,8 @@ func readPageFile(p *passage) *Crash {
 	if !strings.Contains(t, "1455") && !strings.Contains(t, "paging file") {
 		return nil
 	}
-	c := &Crash{Class: Exhausted, Sure: 0.93, Where: event.WhereHost, Framework: "python", What: "Windows could not promise more memory: its page file is too small"}
+	c := &Crash{Class: Exhausted, Sure: 0.93, Where: event.WhereHost, Framework: "python",
+		What: "Windows could not promise more memory: its page file is too small"}
 	if strings.Contains(strings.ToLower(t), "torch") {
 		c.Framework = "pytorch"
 	}
@@ -127,7 +146,8 @@ func readPageFile(p *passage) *Crash {
 
 func readBadAlloc(p *passage) *Crash {
 	t := p.text()
-	c := &Crash{Class: Exhausted, Sure: proseSure(p, 0.88), Where: event.WhereHost, Framework: "other"}
+	c := &Crash{Class: Exhausted, Sure: proseSure(p, 0.88), Where: event.WhereHost,
+		Framework: "other"}
 	if strings.Contains(strings.ToLower(t), "cuda") || strings.Contains(t, "out_of_memory") {
 		c.Where = event.WhereGPU
 	}
@@ -137,11 +157,13 @@ func readBadAlloc(p *passage) *Crash {
 var rSize = pattern(`cannot allocate vector of size {size}`)
 
 func readRVector(p *passage) *Crash {
-	return &Crash{Class: Exhausted, Sure: 0.96, Where: event.WhereHost, Framework: "other", Requested: sizeIn(rSize, p.text())}
+	return &Crash{Class: Exhausted, Sure: 0.96, Where: event.WhereHost, Framework: "other",
+		Requested: sizeIn(rSize, p.text())}
 }
 
 func readHeapWords(p *passage) *Crash {
-	return &Crash{Class: Exhausted, Sure: proseSure(p, 0.92), Where: event.WhereHost, Framework: "other", What: "the program's own heap limit"}
+	return &Crash{Class: Exhausted, Sure: proseSure(p, 0.92), Where: event.WhereHost,
+		Framework: "other", What: "the program's own heap limit"}
 }
 
 func readNotebook(p *passage) *Crash {
@@ -151,7 +173,8 @@ func readNotebook(p *passage) *Crash {
 func readDask(p *passage) *Crash {
 	t := p.text()
 	if strings.Contains(t, "Pausing worker") {
-		return &Crash{Class: Survived, Sure: 0.8, Where: event.WhereHost, Framework: "python", What: "Dask paused a worker"}
+		return &Crash{Class: Survived, Sure: 0.8, Where: event.WhereHost, Framework: "python",
+			What: "Dask paused a worker"}
 	}
 	if p.word == "killedworker" {
 		return &Crash{Class: Exhausted, Sure: 0.7, Where: event.WhereHost, Framework: "python"}

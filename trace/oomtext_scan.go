@@ -6,7 +6,8 @@ import (
 	"io"
 )
 
-// The window over a log: history for tracebacks above a message, text ahead for messages that go on over lines.
+// The window over a log: history for tracebacks above a message, text ahead for messages that go on
+// over lines.
 const (
 	windowSize    = 1 << 20
 	windowHistory = 64 << 10
@@ -14,7 +15,8 @@ const (
 	longestLine   = 8 << 10 // what is looked at of a line on either side of a telling word
 )
 
-// window is a buffer that slides over the log. Positions are indices into buf; offset turns them into places in the log.
+// window is a buffer that slides over the log. Positions are indices into buf; offset turns them
+// into places in the log.
 type window struct {
 	r        io.Reader
 	buf      []byte
@@ -30,7 +32,8 @@ func newWindow(r io.Reader) *window {
 	return &window{r: r, buf: make([]byte, 0, windowSize+windowHistory)}
 }
 
-// fill reads on. It reports false when the log has ended and everything in the buffer may be searched.
+// fill reads on. It reports false when the log has ended and everything in the buffer may be
+// searched.
 func (w *window) fill() (bool, error) {
 	if drop := min(w.start, len(w.buf)) - windowHistory; drop > 0 {
 		w.countTo(drop)
@@ -57,7 +60,8 @@ func (w *window) fill() (bool, error) {
 	return !w.eof, err
 }
 
-// withoutNUL drops zero bytes in place: UTF-16 text, which Windows shells write, becomes readable by that alone.
+// withoutNUL drops zero bytes in place: UTF-16 text, which Windows shells write, becomes readable
+// by that alone.
 func withoutNUL(b []byte) []byte {
 	if bytes.IndexByte(b, 0) < 0 {
 		return b
@@ -114,8 +118,9 @@ func (w *window) lines() int64 {
 // near gives the bytes right around a position, lines or not.
 func (w *window) near(at int) []byte { return w.buf[max(0, at-96):min(len(w.buf), at+160)] }
 
-// lineAround gives the raw line that holds a position, cut to longestLine on either side. Carriage returns and the two
-// characters backslash and n end a line as newlines do: progress bars and JSON strings.
+// lineAround gives the raw line that holds a position, cut to longestLine on either side. Carriage
+// returns and the two characters backslash and n end a line as newlines do: progress bars and JSON
+// strings.
 func (w *window) lineAround(at int) []byte { return w.buf[w.lineStart(at):w.lineEnd(at)] }
 
 func (w *window) lineStart(at int) int {
@@ -158,7 +163,8 @@ func (w *window) lineEnd(at int) int {
 
 var escapedNewline = []byte(`\n`)
 
-// endsLine tells the two characters backslash and n of a quoted string from a piece of a Windows path (C:\new, a\\nb).
+// endsLine tells the two characters backslash and n of a quoted string from a piece of a Windows
+// path (C:\new, a\\nb).
 func endsLine(buf []byte, at int) bool {
 	if at < 0 || !bytes.HasPrefix(buf[at:], escapedNewline) || at > 0 && buf[at-1] == '\\' {
 		return false
@@ -178,9 +184,10 @@ type telling struct {
 	number  int // its place in the vocabulary
 }
 
-// words finds many words in one pass, ignoring case, by the method of Wu and Manber: three bytes, folded to lower case and
-// hashed, decide how far the search may jump. The jump is at most the length of the shortest word less two, so short words
-// are dear; the tables keep to six bytes and more.
+// words finds many words in one pass, ignoring case, by the method of Wu and Manber: three bytes,
+// folded to lower case and hashed, decide how far the search may jump. The jump is at most the
+// length of the shortest word less two, so short words are dear; the tables keep to six bytes and
+// more.
 type words struct {
 	count      int
 	shortest   int
@@ -190,8 +197,8 @@ type words struct {
 	candidates [][]*telling    // the first is empty
 }
 
-// triple hashes the last three of four bytes without regard to case. Setting the bit of lower case also joins a few
-// signs, which only costs a comparison. The multiplier is Knuth's.
+// triple hashes the last three of four bytes without regard to case. Setting the bit of lower case
+// also joins a few signs, which only costs a comparison. The multiplier is Knuth's.
 func triple(four uint32) uint16 { return uint16((four>>8 | 0x202020) * 2654435761 >> 16) }
 
 func tripleOf(s string) uint16 {

@@ -6,17 +6,25 @@ import (
 	"memroom/event"
 )
 
-// Messages of those who run other people's programs: Slurm, Kubernetes, Docker, Ray, YARN, PBS, LSF, HTCondor.
+// Messages of those who run other people's programs: Slurm, Kubernetes, Docker, Ray, YARN, PBS,
+// LSF, HTCondor.
 var schedulerWords = []entry{
-	{words: []string{"oom_kill event", "oom-kill event", "oom_kill events", "have been oom killed", "cgroup out-of-memory handler"}, endings: []*ending{slurmOOM}},
-	{words: []string{"out_of_memory", "out_of_me", ": out of memory", "exceeded memory limit", "exceeded job memory limit", "exceeded step memory limit"}, endings: []*ending{slurmState}},
+	{words: []string{"oom_kill event", "oom-kill event", "oom_kill events", "have been oom killed",
+		"cgroup out-of-memory handler"}, endings: []*ending{slurmOOM}},
+	{words: []string{"out_of_memory", "out_of_me", ": out of memory", "exceeded memory limit",
+		"exceeded job memory limit", "exceeded step memory limit"}, endings: []*ending{slurmState}},
 	{words: []string{"oomkilled", "oom killed", "oomkilling"}, endings: []*ending{kubeOOM}},
 	{words: []string{"low on resource: memory", "memorypressure"}, endings: []*ending{kubeEvicted}},
-	{words: []string{"limits:", "\"limits\"", "\"memory\":", "--memory=", "--memory ", "--mem=", "--mem "}, hint: hintLimits},
-	{words: []string{"running low on memory", "killed due to memory pressure", "node_out_of_memory", "rayoutofmemoryerror"}, endings: []*ending{rayOOM}},
+	{words: []string{"limits:", "\"limits\"", "\"memory\":", "--memory=", "--memory ", "--mem=",
+		"--mem "}, hint: hintLimits},
+	{words: []string{"running low on memory", "killed due to memory pressure", "node_out_of_memory",
+		"rayoutofmemoryerror"}, endings: []*ending{rayOOM}},
 	{words: []string{"objectstorefullerror", "object store is full"}, endings: []*ending{rayStore}},
-	{words: []string{"beyond physical memory limits", "beyond the 'physical' memory limit", "for exceeding memory limits", "killed by yarn", "beyond virtual memory limits"}, endings: []*ending{yarn}},
-	{words: []string{"exceeded limit", "term_memlimit", "over memory limit", "memory usage exceeded"}, endings: []*ending{batchLimit}},
+	{words: []string{"beyond physical memory limits", "beyond the 'physical' memory limit",
+		"for exceeding memory limits", "killed by yarn", "beyond virtual memory limits"},
+		endings: []*ending{yarn}},
+	{words: []string{"exceeded limit", "term_memlimit", "over memory limit",
+		"memory usage exceeded"}, endings: []*ending{batchLimit}},
 }
 
 var (
@@ -67,7 +75,8 @@ func readSlurmState(p *passage) *Crash {
 	return c
 }
 
-// sacctColumn reads the value under a heading of sacct's table, which aligns its columns to the right.
+// sacctColumn reads the value under a heading of sacct's table, which aligns its columns to the
+// right.
 func sacctColumn(p *passage, heading string) *event.Bytes {
 	row := p.line()
 	for _, line := range p.above(20) {
@@ -114,8 +123,10 @@ func readKubeOOM(p *passage) *Crash {
 		return nil
 	case strings.Contains(lower, `oomkilled": false`), strings.Contains(lower, "oomkilled=false"), strings.Contains(lower, "oomkilled false"), strings.Contains(lower, "oomkilled: false"):
 		return nil
-	case strings.Contains(lower, "state.oomkilled"): // a question about it; the answer stands on the next line
-		if next := p.following(1); len(next) < 2 || !strings.EqualFold(strings.TrimSpace(next[1]), "true") {
+	// a question about it; the answer stands on the next line
+	case strings.Contains(lower, "state.oomkilled"):
+		if next := p.following(1); len(next) < 2 || !strings.EqualFold(strings.TrimSpace(next[1]),
+			"true") {
 			return nil
 		}
 		return &Crash{Class: Exhausted, Sure: 0.95, Where: event.WhereCgroup, Framework: "other"}
@@ -136,14 +147,16 @@ var kubeUsing = pattern(`was using {size}`)
 
 func readKubeEvicted(p *passage) *Crash {
 	t := p.text()
-	if p.word == "memorypressure" && !strings.Contains(t, "evict") && !strings.Contains(t, "Evict") {
+	if p.word == "memorypressure" && !strings.Contains(t, "evict") &&
+		!strings.Contains(t, "Evict") {
 		return nil
 	}
 	if p.word == "memorypressure" && strings.Contains(p.line(), "False") {
 		return nil
 	}
-	return &Crash{Class: Exhausted, Sure: 0.95, Where: event.WhereHost, Framework: "kubernetes", Allocated: sizeIn(kubeUsing, t),
-		What: "the node ran short and the pod was evicted"}
+	return &Crash{Class: Exhausted, Sure: 0.95, Where: event.WhereHost, Framework: "kubernetes",
+		Allocated: sizeIn(kubeUsing, t),
+		What:      "the node ran short and the pod was evicted"}
 }
 
 var (
@@ -188,7 +201,8 @@ func rayUsers(p *passage) []Holder {
 var objectSize = pattern(`object size is {size}`)
 
 func readRayStore(p *passage) *Crash {
-	return &Crash{Class: Exhausted, Sure: proseSure(p, 0.9), Where: event.WhereShm, Framework: "ray", Requested: sizeIn(objectSize, p.text()),
+	return &Crash{Class: Exhausted, Sure: proseSure(p, 0.9), Where: event.WhereShm,
+		Framework: "ray", Requested: sizeIn(objectSize, p.text()),
 		What: "Ray's object store, which lives in shared memory, is full"}
 }
 

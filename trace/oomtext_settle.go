@@ -7,8 +7,8 @@ import (
 	"memroom/event"
 )
 
-// settle decides what no single line can: which refusals were survived, whose framework a bare message is, and which
-// passages tell of the same end.
+// settle decides what no single line can: which refusals were survived, whose framework a bare
+// message is, and which passages tell of the same end.
 func settle(log *Log) {
 	settleBackpedal(log)
 	for i := range log.Crashes {
@@ -17,14 +17,17 @@ func settle(log *Log) {
 	dropEchoes(log)
 }
 
-// smallRefusal is a size below which a refusal means that nothing was left: TensorFlow's asking for less and less has ended.
+// smallRefusal is a size below which a refusal means that nothing was left: TensorFlow's asking for
+// less and less has ended.
 const smallRefusal = 64 * event.MiB
 
-// settleBackpedal looks at a row of shrinking refusals as one: it was survived unless it went down to nearly nothing.
+// settleBackpedal looks at a row of shrinking refusals as one: it was survived unless it went down
+// to nearly nothing.
 func settleBackpedal(log *Log) {
 	smallest := -1
 	for i, c := range log.Crashes {
-		if c.Kind == "tf_backpedal" && c.Requested != nil && (smallest < 0 || *c.Requested < *log.Crashes[smallest].Requested) {
+		if c.Kind == "tf_backpedal" && c.Requested != nil &&
+			(smallest < 0 || *c.Requested < *log.Crashes[smallest].Requested) {
 			smallest = i
 		}
 	}
@@ -69,10 +72,12 @@ func settleFramework(c *Crash, log *Log) {
 			c.Framework = "jax"
 		}
 	case "jax_exhausted":
-		if !seen["jax"] && (strings.Contains(c.Text, "tensorflow") || seen["tensorflow"] && !strings.Contains(c.Text, "XlaRuntimeError")) {
+		if !seen["jax"] && (strings.Contains(c.Text, "tensorflow") || seen["tensorflow"] &&
+			!strings.Contains(c.Text, "XlaRuntimeError")) {
 			c.Framework = "tensorflow"
 		}
-	case "other_segmentation_fault", "other_signal_15_(sigterm)", "other_no_space_left_on_device", "other_received_0_items_of_ancdata":
+	case "other_segmentation_fault", "other_signal_15_(sigterm)", "other_no_space_left_on_device",
+		"other_received_0_items_of_ancdata":
 		if seen["pytorch"] {
 			c.Framework = "pytorch"
 		}
@@ -90,21 +95,27 @@ func settleFramework(c *Crash, log *Log) {
 // echoes are kinds that only repeat, with less, what another kind says better.
 var echoes = map[string][]string{
 	"kernel_invoked": {"kernel_kill"},
-	"bare_kill":      {"kernel_kill", "slurm_oom", "slurm_state", "kube_oom", "ray_oom", "exit_137", "notebook_ram", "dask", "batch_limit", "yarn"},
-	"exit_137":       {"kernel_kill", "kernel_invoked", "slurm_oom", "slurm_state", "kube_oom", "ray_oom", "notebook_ram", "batch_limit", "yarn"},
-	"user_killer":    {"kernel_kill", "kernel_invoked", "slurm_oom", "kube_oom", "ray_oom"},
-	"slurm_state":    {"slurm_oom"},
-	"tf_class":       {"tf_tensor", "tf_allocator", "jax_exhausted"},
-	"torch_class":    {"torch_device", "torch_async", "torch_raw", "torch_mps"},
-	"memory_error":   {"array_memory"},
-	"device_generic": {"torch_device", "torch_raw", "torch_mps", "ggml", "cupy", "paddle", "jax_exhausted", "tf_tensor", "tf_allocator"},
+	"bare_kill": {"kernel_kill", "slurm_oom", "slurm_state", "kube_oom", "ray_oom", "exit_137",
+		"notebook_ram", "dask", "batch_limit", "yarn"},
+	"exit_137": {"kernel_kill", "kernel_invoked", "slurm_oom", "slurm_state", "kube_oom",
+		"ray_oom", "notebook_ram", "batch_limit", "yarn"},
+	"user_killer":  {"kernel_kill", "kernel_invoked", "slurm_oom", "kube_oom", "ray_oom"},
+	"slurm_state":  {"slurm_oom"},
+	"tf_class":     {"tf_tensor", "tf_allocator", "jax_exhausted"},
+	"torch_class":  {"torch_device", "torch_async", "torch_raw", "torch_mps"},
+	"memory_error": {"array_memory"},
+	"device_generic": {"torch_device", "torch_raw", "torch_mps", "ggml", "cupy", "paddle",
+		"jax_exhausted", "tf_tensor", "tf_allocator"},
 	"device_code":    {"torch_device", "torch_raw", "jax_exhausted", "tf_tensor"},
 	"torch_raw":      {"ggml"},
 	"tf_library":     {"tf_tensor"},
 	"library_status": {"tf_library"},
-	"any_generic":    {"torch_device", "torch_raw", "torch_mps", "ggml", "cupy", "paddle", "jax_exhausted", "tf_tensor", "tf_allocator", "device_generic", "device_code", "kernel_kill", "kernel_invoked", "slurm_state", "slurm_oom", "heap", "array_memory", "memory_error"},
-	"no_batch_left":  {"torch_device"},
-	"bare_bus":       {"torch_worker", "torch_shm"},
+	"any_generic": {"torch_device", "torch_raw", "torch_mps", "ggml", "cupy", "paddle",
+		"jax_exhausted", "tf_tensor", "tf_allocator", "device_generic", "device_code",
+		"kernel_kill", "kernel_invoked", "slurm_state", "slurm_oom", "heap", "array_memory",
+		"memory_error"},
+	"no_batch_left": {"torch_device"},
+	"bare_bus":      {"torch_worker", "torch_shm"},
 }
 
 // dropEchoes removes them. A device message and a host kill are different ends and both stay.
@@ -122,13 +133,15 @@ func dropEchoes(log *Log) {
 		if c.Class != Exhausted {
 			return false
 		}
-		return slices.ContainsFunc(echoes[c.Kind], func(better string) bool { return present[better] })
+		return slices.ContainsFunc(echoes[c.Kind],
+			func(better string) bool { return present[better] })
 	})
 	mergeTensorAndAllocator(log)
 	mergeAccounting(log)
 }
 
-// mergeAccounting joins the rows of one table of Slurm's: the job has the limit, its step the usage.
+// mergeAccounting joins the rows of one table of Slurm's: the job has the limit, its step the
+// usage.
 func mergeAccounting(log *Log) {
 	first := slices.IndexFunc(log.Crashes, func(c Crash) bool { return c.Kind == "slurm_state" })
 	if first < 0 {
@@ -142,19 +155,22 @@ func mergeAccounting(log *Log) {
 	}
 }
 
-// mergeTensorAndAllocator joins the two messages of TensorFlow and of JAX about one refusal: the allocator's and the operation's.
+// mergeTensorAndAllocator joins the two messages of TensorFlow and of JAX about one refusal: the
+// allocator's and the operation's.
 func mergeTensorAndAllocator(log *Log) {
 	tensor := slices.IndexFunc(log.Crashes, func(c Crash) bool {
-		return (c.Kind == "tf_tensor" || c.Kind == "jax_exhausted" && log.Hints.Frameworks["jax"]) && c.Class == Exhausted
+		return (c.Kind == "tf_tensor" || c.Kind == "jax_exhausted" &&
+			log.Hints.Frameworks["jax"]) && c.Class == Exhausted
 	})
 	if tensor < 0 {
 		return
 	}
-	log.Crashes = slices.DeleteFunc(log.Crashes, func(c Crash) bool { return c.Kind == "tf_allocator" && c.Class == Exhausted })
+	log.Crashes = slices.DeleteFunc(log.Crashes,
+		func(c Crash) bool { return c.Kind == "tf_allocator" && c.Class == Exhausted })
 }
 
-// First gives the index of the cause: the earliest sure shortage, else the likeliest one, else what it was instead. It is -1
-// where the log tells of no end at all.
+// First gives the index of the cause: the earliest sure shortage, else the likeliest one, else what
+// it was instead. It is -1 where the log tells of no end at all.
 func (l *Log) First() int {
 	best, score := -1, 0.0
 	for i, c := range l.Crashes {
@@ -165,7 +181,8 @@ func (l *Log) First() int {
 	return best
 }
 
-// weight ranks passages: those equally sure keep their order, because only a greater weight replaces an earlier one.
+// weight ranks passages: those equally sure keep their order, because only a greater weight
+// replaces an earlier one.
 func weight(c Crash) float64 {
 	switch {
 	case c.Class == Exhausted && c.Sure >= 0.8:

@@ -9,13 +9,18 @@ import (
 
 // Messages of TensorFlow and of the BFC allocator that it shares with JAX.
 var tensorflowWords = []entry{
-	{words: []string{"oom when allocating tensor", "oom when allocating"}, endings: []*ending{tfTensor}},
-	{words: []string{"ran out of memory trying to allocate"}, endings: []*ending{tfSoft, tfAllocator}},
+	{words: []string{"oom when allocating tensor", "oom when allocating"},
+		endings: []*ending{tfTensor}},
+	{words: []string{"ran out of memory trying to allocate"},
+		endings: []*ending{tfSoft, tfAllocator}},
 	{words: []string{"failed to allocate"}, endings: []*ending{tfBackpedal}},
-	{words: []string{"dst tensor is not initialized", "dst tensor is not copied", "failed to create cublas handle", "blas gemm launch failed", "blas xgemm launch failed",
-		"could not create cudnn handle", "implicit initialization on gpu", "failed to create session"}, endings: []*ending{tfLibrary}},
+	{words: []string{"dst tensor is not initialized", "dst tensor is not copied",
+		"failed to create cublas handle", "blas gemm launch failed", "blas xgemm launch failed",
+		"could not create cudnn handle", "implicit initialization on gpu",
+		"failed to create session"}, endings: []*ending{tfLibrary}},
 	{words: []string{"exceeds 10% of"}, endings: []*ending{tfWarning}},
-	{words: []string{"resourceexhaustederror", "resource exhausted:"}, endings: []*ending{tfClassOnly}},
+	{words: []string{"resourceexhaustederror", "resource exhausted:"},
+		endings: []*ending{tfClassOnly}},
 	{words: []string{"memory_limit_:", "maxinuse:", "inuse:   "}, follow: hintBFC},
 }
 
@@ -36,8 +41,10 @@ var (
 )
 
 // widths are the bytes of one element of TensorFlow's types, as messages name them.
-var widths = map[string]int64{"float": 4, "float32": 4, "half": 2, "float16": 2, "bfloat16": 2, "double": 8, "float64": 8, "int8": 1, "uint8": 1,
-	"bool": 1, "int16": 2, "uint16": 2, "int32": 4, "uint32": 4, "int64": 8, "uint64": 8, "complex64": 8, "complex128": 16, "string": 24}
+var widths = map[string]int64{"float": 4, "float32": 4, "half": 2, "float16": 2, "bfloat16": 2,
+	"double": 8, "float64": 8, "int8": 1, "uint8": 1,
+	"bool": 1, "int16": 2, "uint16": 2, "int32": 4, "uint32": 4, "int64": 8, "uint64": 8,
+	"complex64": 8, "complex128": 16, "string": 24}
 
 func readTFTensor(p *passage) *Crash {
 	t := p.text()
@@ -98,7 +105,8 @@ var (
 
 func readTFAllocator(p *passage) *Crash {
 	t := p.text()
-	c := &Crash{Class: Exhausted, Sure: 0.93, Where: event.WhereGPU, Framework: "tensorflow", Requested: sizeIn(bfcAsked, t)}
+	c := &Crash{Class: Exhausted, Sure: 0.93, Where: event.WhereGPU, Framework: "tensorflow",
+		Requested: sizeIn(bfcAsked, t)}
 	if m := bfcRounded.FindStringSubmatch(t); m != nil {
 		c.Requested = parseSize(m[1], "")
 	}
@@ -110,15 +118,16 @@ func readTFAllocator(p *passage) *Crash {
 
 var driverRefused = later(`(?i)failed to allocate [\d.]+\s?[KMGTP]?i?B? \((\d+) ?(?:bytes|B)\) from device: .{0,40}?(?:CUDA_ERROR_OUT_OF_MEMORY|HIP_ERROR_OutOfMemory|hipError)`)
 
-// readTFBackpedal reads a refusal of the driver, after which TensorFlow asks for nine tenths. Whether it got anything is
-// settled at the end: the row of sizes tells.
+// readTFBackpedal reads a refusal of the driver, after which TensorFlow asks for nine tenths.
+// Whether it got anything is settled at the end: the row of sizes tells.
 func readTFBackpedal(p *passage) *Crash {
 	m := driverRefused.FindStringSubmatch(p.text())
 	if m == nil {
 		return nil
 	}
-	return &Crash{Class: Survived, Sure: 0.5, Where: event.WhereGPU, Framework: "tensorflow", Requested: parseSize(m[1], ""),
-		What: "the driver refused a size and TensorFlow asked for less"}
+	return &Crash{Class: Survived, Sure: 0.5, Where: event.WhereGPU, Framework: "tensorflow",
+		Requested: parseSize(m[1], ""),
+		What:      "the driver refused a size and TensorFlow asked for less"}
 }
 
 var cublasFull = pattern(`ALLOC_FAILED|out of memory|OUT_OF_MEMORY|NOT_INITIALIZED|Dst tensor|INTERNAL_ERROR|launch failed`)
@@ -129,27 +138,34 @@ func readTFLibrary(p *passage) *Crash {
 		return nil
 	}
 	sure := 0.6
-	if strings.Contains(t, "ALLOC_FAILED") || strings.Contains(strings.ToLower(t), "out of memory") || strings.HasPrefix(p.word, "dst tensor") {
+	if strings.Contains(t, "ALLOC_FAILED") || strings.Contains(strings.ToLower(t),
+		"out of memory") || strings.HasPrefix(p.word, "dst tensor") {
 		sure = 0.92
 	}
-	return &Crash{Class: Exhausted, Sure: sure, Where: event.WhereGPU, Framework: "tensorflow", What: "a GPU library could not get memory of its own"}
+	return &Crash{Class: Exhausted, Sure: sure, Where: event.WhereGPU, Framework: "tensorflow",
+		What: "a GPU library could not get memory of its own"}
 }
 
 func readTFWarning(p *passage) *Crash {
 	if !strings.Contains(p.line(), "Allocation of") {
 		return nil
 	}
-	return &Crash{Class: Survived, Sure: 0.9, Where: event.WhereHost, Framework: "tensorflow", What: "a warning about a large allocation in host memory"}
+	return &Crash{Class: Survived, Sure: 0.9, Where: event.WhereHost, Framework: "tensorflow",
+		What: "a warning about a large allocation in host memory"}
 }
 
 func readTFClass(p *passage) *Crash {
 	t := p.text()
 	lower := strings.ToLower(t)
 	switch {
-	case strings.Contains(lower, "oom when allocating"), strings.Contains(lower, "out of memory"), strings.Contains(lower, "failed to allocate") && !strings.Contains(lower, "failed to allocate memory"):
+	case strings.Contains(lower, "oom when allocating"), strings.Contains(lower, "out of memory"),
+		strings.Contains(lower, "failed to allocate") && !strings.Contains(lower,
+			"failed to allocate memory"):
 		return nil // the fuller message follows and is read on its own
 	case quota.MatchString(t):
-		return &Crash{Class: Other, Sure: 0.85, Where: event.WhereUnknown, Framework: "other", What: "a quota or message size was exceeded, not memory"}
+		return &Crash{Class: Other, Sure: 0.85, Where: event.WhereUnknown, Framework: "other",
+			What: "a quota or message size was exceeded, not memory"}
 	}
-	return &Crash{Class: Exhausted, Sure: proseSure(p, 0.75), Where: event.WhereGPU, Framework: "tensorflow"}
+	return &Crash{Class: Exhausted, Sure: proseSure(p, 0.75), Where: event.WhereGPU,
+		Framework: "tensorflow"}
 }

@@ -29,12 +29,14 @@ func readText(t testing.TB, text string) *Log {
 
 func TestWordsAreFoundAsByBruteForce(t *testing.T) {
 	var list []*telling
-	for _, w := range []string{"killed", "out of memory", "oom_kill event", "memoryerror", "code 137", "sigkill"} {
+	for _, w := range []string{"killed", "out of memory", "oom_kill event", "memoryerror",
+		"code 137", "sigkill"} {
 		list = append(list, &telling{text: w})
 	}
 	w := newWords(list)
 	random := rand.New(rand.NewSource(3))
-	pieces := []string{"killed", "KILLED", "kill", "out of mem", "Out Of Memory", "oom_kill event", "MemoryError", "emory", "code 137", "code 13", " ", "\n", "sigkil", "SIGKILL", "x"}
+	pieces := []string{"killed", "KILLED", "kill", "out of mem", "Out Of Memory", "oom_kill event",
+		"MemoryError", "emory", "code 137", "code 13", " ", "\n", "sigkil", "SIGKILL", "x"}
 	for range 2000 {
 		var text strings.Builder
 		for range random.Intn(30) {
@@ -46,7 +48,8 @@ func TestWordsAreFoundAsByBruteForce(t *testing.T) {
 
 func TestTellingWordsAreLong(t *testing.T) {
 	if vocabulary.shortest < 6 {
-		t.Errorf("the shortest telling word has %d bytes: reading becomes slow", vocabulary.shortest)
+		t.Errorf("the shortest telling word has %d bytes: reading becomes slow",
+			vocabulary.shortest)
 	}
 }
 
@@ -56,7 +59,8 @@ func checkWords(t *testing.T, w *words, list []*telling, text string) {
 	for from := 0; ; {
 		want := -1
 		for _, l := range list {
-			if i := strings.Index(lower[min(from, len(lower)):], l.text); i >= 0 && (want < 0 || from+i < want) {
+			if i := strings.Index(lower[min(from, len(lower)):], l.text); i >= 0 &&
+				(want < 0 || from+i < want) {
 				want = from + i
 			}
 		}
@@ -74,14 +78,19 @@ func checkWords(t *testing.T, w *words, list []*telling, text string) {
 func TestCrashIsFoundAnywhere(t *testing.T) {
 	filler := strings.Repeat("step 1 loss 0.123 lr 1e-4 memory: 9231 MiB, killed time\n", 64)
 	for _, before := range []int{0, 1, 63 << 10, 1<<20 - 40, 1 << 20, 3<<20 + 17} {
-		text := strings.Repeat(filler, before/len(filler)+1)[:before] + "\n" + sampleOOM + "\n" + filler
-		for name, r := range map[string]io.Reader{"whole": strings.NewReader(text), "halves": iotest.HalfReader(strings.NewReader(text))} {
+		text := strings.Repeat(filler, before/len(filler)+1)[:before] + "\n" + sampleOOM + "\n" +
+			filler
+		for name, r := range map[string]io.Reader{"whole": strings.NewReader(text),
+			"halves": iotest.HalfReader(strings.NewReader(text))} {
 			log, err := ReadLog(r)
-			if err != nil || len(log.Crashes) != 1 || log.Crashes[0].Requested == nil || *log.Crashes[0].Requested != 2*event.GiB || *log.Crashes[0].Idle != 312*event.MiB {
+			if err != nil || len(log.Crashes) != 1 || log.Crashes[0].Requested == nil ||
+				*log.Crashes[0].Requested != 2*event.GiB || *log.Crashes[0].Idle != 312*event.MiB {
 				t.Fatalf("%s after %d bytes: %+v, %v", name, before, log.Crashes, err)
 			}
-			if want := int64(strings.Count(text[:strings.Index(text, sampleOOM)], "\n") + 1); log.Crashes[0].Line != want {
-				t.Errorf("%s after %d bytes: line %d, want %d", name, before, log.Crashes[0].Line, want)
+			if want := int64(strings.Count(text[:strings.Index(text, sampleOOM)], "\n") +
+				1); log.Crashes[0].Line != want {
+				t.Errorf("%s after %d bytes: line %d, want %d", name, before, log.Crashes[0].Line,
+					want)
 			}
 			if log.Bytes != int64(len(text)) || log.Lines != int64(strings.Count(text, "\n")) {
 				t.Errorf("%s: counted %d bytes and %d lines", name, log.Bytes, log.Lines)
@@ -116,7 +125,8 @@ func TestHugeLinesAndJunk(t *testing.T) {
 func TestBoundedMemoryOnRepetition(t *testing.T) {
 	var text strings.Builder
 	for i := range 20000 {
-		fmt.Fprintf(&text, "W step %d: CUDA out of memory. Tried to allocate %d.00 MiB (GPU 0; 10.00 GiB total capacity; 9.00 GiB already allocated; 1.00 MiB free; 9.50 GiB reserved in total by PyTorch)\n", i, i+1)
+		fmt.Fprintf(&text,
+			"W step %d: CUDA out of memory. Tried to allocate %d.00 MiB (GPU 0; 10.00 GiB total capacity; 9.00 GiB already allocated; 1.00 MiB free; 9.50 GiB reserved in total by PyTorch)\n", i, i+1)
 	}
 	log := readText(t, text.String())
 	if len(log.Crashes) > maxPerKind {
@@ -132,7 +142,8 @@ func TestTwoCrashesInOrder(t *testing.T) {
 [rank0]:[E ProcessGroupNCCL.cpp:523] [Rank 0] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=9) ran for 600000 milliseconds
 slurmstepd: error: Detected 1 oom_kill event in StepId=4.0. Some of the step tasks have been OOM Killed.
 `)
-	if len(log.Crashes) != 3 || log.First() != 0 || log.Crashes[0].Rank != 2 || log.Crashes[2].Framework != "slurm" {
+	if len(log.Crashes) != 3 || log.First() != 0 || log.Crashes[0].Rank != 2 ||
+		log.Crashes[2].Framework != "slurm" {
 		t.Errorf("first %d of %+v", log.First(), log.Crashes)
 	}
 }
@@ -147,7 +158,8 @@ func TestUserFrameIsToldFromLibraries(t *testing.T) {
     return self._call_impl(*args, **kwargs)
 `+sampleOOM)
 	f, ok := log.Crashes[0].UserFrame()
-	if want := (event.Frame{File: "/home/eva/proj/loop.py", Name: "step", Line: 77}); !ok || f != want {
+	if want := (event.Frame{File: "/home/eva/proj/loop.py", Name: "step", Line: 77}); !ok ||
+		f != want {
 		t.Errorf("user's frame %+v, want %+v", f, want)
 	}
 	if len(log.Crashes[0].Frames) != 3 {
@@ -161,7 +173,9 @@ env: PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True,max_split_size_mb:64
 torch version 2.3.1
 `+sampleOOM+" try setting PYTORCH_CUDA_ALLOC_CONF=garbage_collection_threshold:0.8")
 	h := log.Hints
-	if h.Batch != 6 || h.Accumulate != 4 || h.Seq != 1024 || h.Torch != "2.3.1" || h.Trainer != "transformers" || h.AllocConf != "expandable_segments:True,max_split_size_mb:64" {
+	if h.Batch != 6 || h.Accumulate != 4 || h.Seq != 1024 || h.Torch != "2.3.1" ||
+		h.Trainer != "transformers" ||
+		h.AllocConf != "expandable_segments:True,max_split_size_mb:64" {
 		t.Errorf("hints %+v", h)
 	}
 	for _, id := range []string{"checkpointing", "mixed_precision"} {
@@ -229,7 +243,8 @@ func (l *logText) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// BenchmarkReadLog reads two gigabytes that are made on the fly. "plain" has no telling words, "mmdet" one hint a line.
+// BenchmarkReadLog reads two gigabytes that are made on the fly. "plain" has no telling words,
+// "mmdet" one hint a line.
 func BenchmarkReadLog(b *testing.B) {
 	for name, line := range map[string]string{
 		"plain": "[2025-03-01 10:00:00,123][train][INFO] - Train step 48123/100000 loss=2.31831 lr=1.25e-05 grad_norm=0.981 tok/s=91834.2 mem=62.1\n",
@@ -243,7 +258,8 @@ func BenchmarkReadLog(b *testing.B) {
 			}
 			b.SetBytes(total)
 			for b.Loop() {
-				if _, err := ReadLog(&logText{line: []byte(strings.Repeat(line, 200)), left: total}); err != nil {
+				if _, err := ReadLog(&logText{line: []byte(strings.Repeat(line, 200)),
+					left: total}); err != nil {
 					b.Fatal(err)
 				}
 			}

@@ -9,19 +9,28 @@ import (
 
 // Messages of PyTorch's allocators, 0.3 to today, with the back ends that share its wording.
 var torchWords = []entry{
-	{words: []string{"out of memory"}, endings: []*ending{torchMPS, torchDevice, torchAsync, torchRaw}},
-	{words: []string{"can not allocate memory block with size larger"}, endings: []*ending{torchDevice}},
+	{words: []string{"out of memory"}, endings: []*ending{torchMPS, torchDevice, torchAsync,
+		torchRaw}},
+	{words: []string{"can not allocate memory block with size larger"},
+		endings: []*ending{torchDevice}},
 	{words: []string{"preemptively rejected"}, endings: []*ending{torchDevice}},
-	{words: []string{"would exceed allowed memory", "allocation on device"}, endings: []*ending{torchAsync}},
+	{words: []string{"would exceed allowed memory", "allocation on device"},
+		endings: []*ending{torchAsync}},
 	{words: []string{"invalid buffer size"}, endings: []*ending{torchMPSBuffer}},
-	{words: []string{"defaultcpuallocator", "buy new ram", "you tried to allocate"}, endings: []*ending{torchCPU}},
+	{words: []string{"defaultcpuallocator", "buy new ram", "you tried to allocate"},
+		endings: []*ending{torchCPU}},
 	{words: []string{"dataloader worker"}, endings: []*ending{torchWorker}},
-	{words: []string{"insufficient shared memory", "unable to write to file </torch", "unable to allocate shared memory", "unable to mmap",
-		"unable to open shared memory object", "/dev/shm/nccl", "could not create shared memory", "unable to resize shared memory"}, endings: []*ending{torchShm}},
+	{words: []string{"insufficient shared memory", "unable to write to file </torch",
+		"unable to allocate shared memory", "unable to mmap",
+		"unable to open shared memory object", "/dev/shm/nccl", "could not create shared memory",
+		"unable to resize shared memory"}, endings: []*ending{torchShm}},
 	{words: []string{"couldn't open shared file mapping"}, endings: []*ending{pageFile}},
-	{words: []string{"available kv cache memory (", "no available memory for the cache blocks", "that can be stored in kv cache", "is less than desired gpu memory utilization",
-		"try to increase --mem-fraction-static", "not enough memory to handle", "kv cache is needed"}, endings: []*ending{serving}},
-	{words: []string{"failed to cuda calloc", "failed to cuda malloc"}, endings: []*ending{ncclAlloc}},
+	{words: []string{"available kv cache memory (", "no available memory for the cache blocks",
+		"that can be stored in kv cache", "is less than desired gpu memory utilization",
+		"try to increase --mem-fraction-static", "not enough memory to handle",
+		"kv cache is needed"}, endings: []*ending{serving}},
+	{words: []string{"failed to cuda calloc", "failed to cuda malloc"},
+		endings: []*ending{ncclAlloc}},
 	{words: []string{"cuda oom", "hip oom"}, endings: []*ending{torchDevice}},
 	{words: []string{"no executable batch size"}, endings: []*ending{noBatchLeft}},
 	{words: []string{"preempted by preemptionmode"}, endings: []*ending{cachePreempted}},
@@ -31,13 +40,15 @@ var torchWords = []entry{
 }
 
 var (
-	torchDevice    = &ending{kind: "torch_device", read: readTorchDevice, frames: true, mayPass: true}
+	torchDevice = &ending{kind: "torch_device", read: readTorchDevice, frames: true,
+		mayPass: true}
 	torchMPS       = &ending{kind: "torch_mps", read: readTorchMPS, frames: true, mayPass: true}
 	torchMPSBuffer = &ending{kind: "torch_mps_buffer", read: readMPSBuffer, frames: true}
 	torchAsync     = &ending{kind: "torch_async", read: readTorchAsync, frames: true, mayPass: true}
 	torchRaw       = &ending{kind: "torch_raw", read: readTorchRaw, frames: true, mayPass: true}
 	torchCPU       = &ending{kind: "torch_cpu", read: readTorchCPU, frames: true, mayPass: true}
-	torchWorker    = &ending{kind: "torch_worker", read: readTorchWorker, frames: true, mayPass: true}
+	torchWorker    = &ending{kind: "torch_worker", read: readTorchWorker, frames: true,
+		mayPass: true}
 	torchShm       = &ending{kind: "torch_shm", read: readTorchShm, frames: true}
 	ncclAlloc      = &ending{kind: "nccl_alloc", read: readNCCLAlloc, frames: true}
 	noBatchLeft    = &ending{kind: "no_batch_left", read: readNoBatch, frames: true}
@@ -76,7 +87,8 @@ func readTorchDevice(p *passage) *Crash {
 	}
 	c := &Crash{Class: Exhausted, Sure: 0.99, Where: event.WhereGPU, Framework: "pytorch"}
 	c.Requested = firstSize(sizeIn(triedSize, t), sizeIn(wantedSize, t))
-	c.Capacity = firstSize(sizeIn(allowed, t), sizeIn(oldTotal, t), eitherSize(newTotal.FindStringSubmatch(t)))
+	c.Capacity = firstSize(sizeIn(allowed, t), sizeIn(oldTotal, t),
+		eitherSize(newTotal.FindStringSubmatch(t)))
 	c.Allocated = firstSize(sizeIn(oldUsed, t), sizeIn(newUsed, t), sizeIn(otherUsed, t))
 	c.Free = firstSize(sizeIn(newFree, t), sizeIn(oldFree, t))
 	c.InProcess = sizeIn(thisUses, t)
@@ -98,7 +110,8 @@ func readTorchDevice(p *passage) *Crash {
 	return c
 }
 
-// dropSelf removes this process from its neighbours: inside a container PyTorch does not know its own number on the host.
+// dropSelf removes this process from its neighbours: inside a container PyTorch does not know its
+// own number on the host.
 func (c *Crash) dropSelf() {
 	if c.InProcess != nil || c.Allocated == nil {
 		return
@@ -159,8 +172,9 @@ func readTorchMPS(p *passage) *Crash {
 	if !mpsOOM.MatchString(t) {
 		return nil
 	}
-	return &Crash{Class: Exhausted, Sure: 0.99, Where: event.WhereMPS, Framework: "pytorch", Requested: sizeIn(triedSize, t),
-		Capacity: sizeIn(mpsAllowed, t), Allocated: sizeIn(mpsUsed, t)}
+	return &Crash{Class: Exhausted, Sure: 0.99, Where: event.WhereMPS, Framework: "pytorch",
+		Requested: sizeIn(triedSize, t),
+		Capacity:  sizeIn(mpsAllowed, t), Allocated: sizeIn(mpsUsed, t)}
 }
 
 func readMPSBuffer(p *passage) *Crash {
@@ -168,7 +182,8 @@ func readMPSBuffer(p *passage) *Crash {
 	if b == nil {
 		return nil
 	}
-	return &Crash{Class: Exhausted, Sure: 0.9, Where: event.WhereMPS, Framework: "pytorch", Requested: b}
+	return &Crash{Class: Exhausted, Sure: 0.9, Where: event.WhereMPS, Framework: "pytorch",
+		Requested: b}
 }
 
 var (
@@ -181,11 +196,14 @@ var (
 
 func readTorchAsync(p *passage) *Crash {
 	t := p.text()
-	if !asyncOOM.MatchString(t) || !strings.Contains(strings.ToLower(t), "out of memory") && !strings.Contains(t, "OutOfMemoryError") {
+	if !asyncOOM.MatchString(t) || !strings.Contains(strings.ToLower(t), "out of memory") &&
+		!strings.Contains(t, "OutOfMemoryError") {
 		return nil
 	}
-	return &Crash{Class: Exhausted, Sure: 0.98, Where: event.WhereGPU, Framework: "pytorch", Requested: sizeIn(asyncAsked, t),
-		Capacity: sizeIn(asyncLimit, t), Allocated: sizeIn(asyncUsed, t), Free: sizeIn(asyncFree, t)}
+	return &Crash{Class: Exhausted, Sure: 0.98, Where: event.WhereGPU, Framework: "pytorch",
+		Requested: sizeIn(asyncAsked, t),
+		Capacity:  sizeIn(asyncLimit, t), Allocated: sizeIn(asyncUsed, t),
+		Free: sizeIn(asyncFree, t)}
 }
 
 var rawCUDA = pattern(`\b(?:(?:CUDA|HIP) (?:driver |runtime |kernel )?(?:error|failure|failed with error|call failed)|cuda runtime error|THCudaCheck FAIL|` +
@@ -194,9 +212,12 @@ var rawCUDA = pattern(`\b(?:(?:CUDA|HIP) (?:driver |runtime |kernel )?(?:error|f
 
 // foreign are programs that print the same words without PyTorch behind them.
 var foreign = []struct{ sign, name string }{
-	{"ggml", "other"}, {"llama", "other"}, {"mxnet", "other"}, {"paddle", "other"}, {"darknet", "other"}, {"ctranslate", "other"},
-	{"caffe", "other"}, {"cupy", "other"}, {"numba", "other"}, {"onnxruntime", "other"}, {"tensorrt", "other"}, {"xgboost", "other"},
-	{"rmm::", "other"}, {"kaldi", "other"}, {"gpu_device.cpp", "other"}, {"cuda failed with error", "other"}, {"cudasuccess", "other"},
+	{"ggml", "other"}, {"llama", "other"}, {"mxnet", "other"}, {"paddle", "other"},
+	{"darknet", "other"}, {"ctranslate", "other"},
+	{"caffe", "other"}, {"cupy", "other"}, {"numba", "other"}, {"onnxruntime", "other"},
+	{"tensorrt", "other"}, {"xgboost", "other"},
+	{"rmm::", "other"}, {"kaldi", "other"}, {"gpu_device.cpp", "other"},
+	{"cuda failed with error", "other"}, {"cudasuccess", "other"},
 }
 
 func foreignIn(text string) string {
@@ -229,10 +250,12 @@ var cpuSize = pattern(`you tried to allocate {size}`)
 func readTorchCPU(p *passage) *Crash {
 	t := p.text()
 	lower := strings.ToLower(t)
-	if !strings.Contains(lower, "allocate memory") && !strings.Contains(lower, "not enough memory") && !strings.Contains(lower, "you tried to allocate") {
+	if !strings.Contains(lower, "allocate memory") && !strings.Contains(lower,
+		"not enough memory") && !strings.Contains(lower, "you tried to allocate") {
 		return nil
 	}
-	return &Crash{Class: Exhausted, Sure: 0.97, Where: event.WhereHost, Framework: "pytorch", Requested: sizeIn(cpuSize, t)}
+	return &Crash{Class: Exhausted, Sure: 0.97, Where: event.WhereHost, Framework: "pytorch",
+		Requested: sizeIn(cpuSize, t)}
 }
 
 var workerKilled = pattern(`DataLoader worker (?:\(pid\(?s?\)?[^)]*\)+ )?(?:is killed by signal: (Bus error|Killed|Segmentation fault|Aborted|Terminated|Floating point exception)|exited unexpectedly)`)
@@ -247,11 +270,14 @@ func readTorchWorker(p *passage) *Crash {
 	case "bus error":
 		c.Where, c.Sure = event.WhereShm, 0.95
 	case "killed":
-		c.Where, c.Sure, c.What = event.WhereHost, 0.8, "a DataLoader worker was killed, as the kernel does when host memory runs out"
+		c.Where, c.Sure, c.What = event.WhereHost, 0.8,
+			"a DataLoader worker was killed, as the kernel does when host memory runs out"
 	case "":
-		c.Where, c.Sure, c.What = event.WhereHost, 0.5, "a DataLoader worker died without saying why; memory is the usual reason"
+		c.Where, c.Sure, c.What = event.WhereHost, 0.5,
+			"a DataLoader worker died without saying why; memory is the usual reason"
 	default:
-		c.Class, c.Sure, c.Where, c.What = Other, 0.8, event.WhereUnknown, "a DataLoader worker crashed ("+strings.ToLower(m[1])+")"
+		c.Class, c.Sure, c.Where, c.What = Other, 0.8, event.WhereUnknown,
+			"a DataLoader worker crashed ("+strings.ToLower(m[1])+")"
 	}
 	return c
 }
@@ -262,13 +288,15 @@ func readTorchShm(p *passage) *Crash {
 	c := &Crash{Class: Exhausted, Sure: 0.96, Where: event.WhereShm, Framework: "pytorch"}
 	switch {
 	case strings.Contains(lower, "too many open files"):
-		return &Crash{Class: Other, Sure: 0.9, Where: event.WhereUnknown, Framework: "pytorch", What: "too many open files (ulimit -n)"}
+		return &Crash{Class: Other, Sure: 0.9, Where: event.WhereUnknown, Framework: "pytorch",
+			What: "too many open files (ulimit -n)"}
 	case p.word == "unable to mmap":
 		c.Requested = sizeIn(mmapSize, t)
 		if !strings.Contains(t, "</torch_") { // an ordinary file, such as weights
 			c.Where = event.WhereHost
 		}
-	case p.word == "unable to open shared memory object" && !strings.Contains(lower, "no space") && !strings.Contains(lower, "allocate"):
+	case p.word == "unable to open shared memory object" && !strings.Contains(lower, "no space") &&
+		!strings.Contains(lower, "allocate"):
 		return nil
 	}
 	if strings.Contains(lower, "file exists") || strings.Contains(lower, "permission denied") {
@@ -281,39 +309,47 @@ var ncclAsked = pattern(`failed to cuda (?:calloc|malloc)(?: async)? {size}`)
 
 // readNCCLAlloc reads NCCL's own words when the card has no room for its buffers.
 func readNCCLAlloc(p *passage) *Crash {
-	return &Crash{Class: Exhausted, Sure: 0.8, Where: event.WhereGPU, Framework: "pytorch", Requested: sizeIn(ncclAsked, p.text()), What: "inside a collective operation (NCCL)"}
+	return &Crash{Class: Exhausted, Sure: 0.8, Where: event.WhereGPU, Framework: "pytorch",
+		Requested: sizeIn(ncclAsked, p.text()), What: "inside a collective operation (NCCL)"}
 }
 
 // readNoBatch reads the end of a search for a batch that fits: not even one sample did.
 func readNoBatch(*passage) *Crash {
-	return &Crash{Class: Exhausted, Sure: 0.9, Where: event.WhereGPU, Framework: "pytorch", What: "not even a batch of one fitted"}
+	return &Crash{Class: Exhausted, Sure: 0.9, Where: event.WhereGPU, Framework: "pytorch",
+		What: "not even a batch of one fitted"}
 }
 
 func readCachePreempted(*passage) *Crash {
-	return &Crash{Class: Survived, Sure: 0.9, Where: event.WhereGPU, Framework: "pytorch", What: "the server had too little cache for all requests at once and let some wait"}
+	return &Crash{Class: Survived, Sure: 0.9, Where: event.WhereGPU, Framework: "pytorch",
+		What: "the server had too little cache for all requests at once and let some wait"}
 }
 
-// readBareBus reads a bus error without the sentence that PyTorch adds: a page of a full /dev/shm, most often.
+// readBareBus reads a bus error without the sentence that PyTorch adds: a page of a full /dev/shm,
+// most often.
 func readBareBus(p *passage) *Crash {
 	if workerKilled.MatchString(p.text()) || strings.Contains(p.text(), "shared memory") {
 		return nil // the fuller messages have their own words
 	}
-	return &Crash{Class: Exhausted, Sure: 0.5, Where: event.WhereShm, What: "a bus error; with workers around it is a full /dev/shm"}
+	return &Crash{Class: Exhausted, Sure: 0.5, Where: event.WhereShm,
+		What: "a bus error; with workers around it is a full /dev/shm"}
 }
 
 var mmapSize = pattern(`unable to mmap {size}`)
 
 var javaOrRay = pattern(`java|scala|ray\.exceptions|RayTaskError|kotlin|jvm|cupy|julia`)
 
-// readTorchClass recognises the name of the exception where its message is missing or worded by somebody else.
+// readTorchClass recognises the name of the exception where its message is missing or worded by
+// somebody else.
 func readTorchClass(p *passage) *Crash {
 	t := p.text()
 	line := p.line()
 	lower := strings.ToLower(t)
-	if javaOrRay.MatchString(line) || strings.Contains(lower, "out of memory") || !strings.Contains(lower, "torch") && !strings.Contains(lower, "cuda") {
+	if javaOrRay.MatchString(line) || strings.Contains(lower, "out of memory") ||
+		!strings.Contains(lower, "torch") && !strings.Contains(lower, "cuda") {
 		return nil
 	}
-	return &Crash{Class: Exhausted, Sure: proseSure(p, 0.85), Where: event.WhereGPU, Framework: "pytorch", Requested: sizeIn(triedSize, t)}
+	return &Crash{Class: Exhausted, Sure: proseSure(p, 0.85), Where: event.WhereGPU,
+		Framework: "pytorch", Requested: sizeIn(triedSize, t)}
 }
 
 var (
@@ -324,13 +360,16 @@ var (
 	wantedShare = pattern(`desired GPU memory utilization \([\d.]+, {size}\)`)
 )
 
-// readServing reads what inference servers say when weights leave too little for the cache of keys and values.
+// readServing reads what inference servers say when weights leave too little for the cache of keys
+// and values.
 func readServing(p *passage) *Crash {
 	t := strings.Join(p.following(6), " ")
 	c := &Crash{Class: Exhausted, Sure: 0.95, Where: event.WhereGPU, Framework: "pytorch"}
-	c.Requested, c.Capacity = sizeIn(cacheNeeded, t), firstSize(sizeIn(cacheLeft, t), sizeIn(cacheStart, strings.Join(p.above(60), "\n")))
+	c.Requested, c.Capacity = sizeIn(cacheNeeded, t), firstSize(sizeIn(cacheLeft, t),
+		sizeIn(cacheStart, strings.Join(p.above(60), "\n")))
 	if m := freeOfTotal.FindStringSubmatch(t); m != nil {
-		c.Free, c.Capacity, c.Requested = parseSize(m[1], "GiB"), parseSize(m[2], "GiB"), sizeIn(wantedShare, t)
+		c.Free, c.Capacity, c.Requested = parseSize(m[1], "GiB"), parseSize(m[2], "GiB"),
+			sizeIn(wantedShare, t)
 		if c.Capacity != nil && c.Free != nil {
 			if others := *c.Capacity - *c.Free; others > 0 {
 				c.Neighbours = []Holder{{Bytes: others, Name: "other processes"}}

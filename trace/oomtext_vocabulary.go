@@ -2,7 +2,8 @@ package trace
 
 import "slices"
 
-// ending is one way in which programs say that something ended. read gives nil where the telling word means something else.
+// ending is one way in which programs say that something ended. read gives nil where the telling
+// word means something else.
 type ending struct {
 	kind    string
 	read    func(*passage) *Crash
@@ -20,7 +21,8 @@ type entry struct {
 
 // vocabulary is every telling word. The tables stand beside the readers of each family.
 var vocabulary = newWords(tellings(slices.Concat(
-	torchWords, tensorflowWords, jaxWords, deviceWords, pythonWords, kernelWords, schedulerWords, otherWords, hintWords)))
+	torchWords, tensorflowWords, jaxWords, deviceWords, pythonWords, kernelWords, schedulerWords,
+	otherWords, hintWords)))
 
 // tellings joins the entries that share a word.
 func tellings(entries []entry) []*telling {

@@ -5,8 +5,8 @@ import (
 	"math"
 )
 
-// pickler writes pickles the way the three writers of snapshots do, so that tests can make any snapshot, and any that is
-// none.
+// pickler writes pickles the way the three writers of snapshots do, so that tests can make any
+// snapshot, and any that is none.
 type pickler struct {
 	b      []byte
 	proto  byte // 2, 4 or 5
@@ -17,7 +17,8 @@ type pickler struct {
 }
 
 func newPickler(proto byte, cpp bool) *pickler {
-	return &pickler{b: []byte{opProto, proto}, proto: proto, cpp: cpp, memo: map[string]int{}, frames: map[string]int{}}
+	return &pickler{b: []byte{opProto, proto}, proto: proto, cpp: cpp, memo: map[string]int{},
+		frames: map[string]int{}}
 }
 
 func (p *pickler) op(b ...byte) *pickler { p.b = append(p.b, b...); return p }

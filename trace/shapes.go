@@ -55,24 +55,37 @@ const (
 )
 
 var knownTexts = [...]string{
-	txtNone: "", txtAction: "action", txtAddr: "addr", txtSize: "size", txtStream: "stream", txtTimeUS: "time_us", txtFrames: "frames",
-	txtPoolID: "pool_id", txtDeviceFree: "device_free", txtCompileContext: "compile_context", txtUserMetadata: "user_metadata",
-	txtForwardFrames: "forward_frames", txtFilename: "filename", txtName: "name", txtLine: "line", txtSegmentType: "segment_type",
-	txtDevice: "device", txtAddress: "address", txtTotalSize: "total_size", txtSegmentPoolID: "segment_pool_id",
-	txtIsExpandable: "is_expandable", txtBlocks: "blocks", txtState: "state", txtRequestedSize: "requested_size", txtHistory: "history",
-	txtRealSize: "real_size", txtStage: "stage", txtSegments: "segments", txtDeviceTraces: "device_traces",
-	txtAllocatorSettings: "allocator_settings", txtExternalAnnotations: "external_annotations", txtConf: "PYTORCH_CUDA_ALLOC_CONF",
-	txtMaxSplit: "max_split_size", txtGC: "garbage_collection_threshold", txtExpandable: "expandable_segments",
-	txtDivisions: "roundup_power2_divisions", txtGraphReuse: "graph_capture_record_stream_reuse", txtMaxRound: "max_round_threshold",
-	txtSmall: "small", txtInactive: "inactive", txtActive: "active_allocated", txtPending: "active_pending_free",
+	txtNone: "", txtAction: "action", txtAddr: "addr", txtSize: "size", txtStream: "stream",
+	txtTimeUS: "time_us", txtFrames: "frames",
+	txtPoolID: "pool_id", txtDeviceFree: "device_free", txtCompileContext: "compile_context",
+	txtUserMetadata:  "user_metadata",
+	txtForwardFrames: "forward_frames", txtFilename: "filename", txtName: "name", txtLine: "line",
+	txtSegmentType: "segment_type",
+	txtDevice:      "device", txtAddress: "address", txtTotalSize: "total_size",
+	txtSegmentPoolID: "segment_pool_id",
+	txtIsExpandable:  "is_expandable", txtBlocks: "blocks", txtState: "state",
+	txtRequestedSize: "requested_size", txtHistory: "history",
+	txtRealSize: "real_size", txtStage: "stage", txtSegments: "segments",
+	txtDeviceTraces:      "device_traces",
+	txtAllocatorSettings: "allocator_settings", txtExternalAnnotations: "external_annotations",
+	txtConf:     "PYTORCH_CUDA_ALLOC_CONF",
+	txtMaxSplit: "max_split_size", txtGC: "garbage_collection_threshold",
+	txtExpandable: "expandable_segments",
+	txtDivisions:  "roundup_power2_divisions", txtGraphReuse: "graph_capture_record_stream_reuse",
+	txtMaxRound: "max_round_threshold",
+	txtSmall:    "small", txtInactive: "inactive", txtActive: "active_allocated",
+	txtPending:     "active_pending_free",
 	txtAwaiting:    "active_awaiting_free",
-	txtFirstAction: "alloc", "free_requested", "free_completed", "segment_alloc", "segment_free", "segment_map", "segment_unmap", "snapshot", "oom",
+	txtFirstAction: "alloc", "free_requested", "free_completed", "segment_alloc", "segment_free",
+	"segment_map", "segment_unmap", "snapshot", "oom",
 }
 
 // keysSeen are the keys that tell torch's version.
 type keysSeen struct {
-	poolID, forwardFrames, userMetadata, compileContext, timeUS, isExpandable, history, requestedSize bool
-	settings, annotations, traces, graphReuse, maxRound                                               bool
+	poolID, forwardFrames, userMetadata, compileContext, timeUS, isExpandable, history,
+	requestedSize bool
+	settings, annotations, traces, graphReuse,
+	maxRound bool
 }
 
 // shape is what a dict turns out to be.
@@ -188,7 +201,8 @@ func (m *machine) fillOther(from int) error {
 	}
 	m.items += len(items) + 8
 	if m.items > maxItems {
-		return m.fail("more than %d values in objects that a memory snapshot does not have", maxItems)
+		return m.fail("more than %d values in objects that a memory snapshot does not have",
+			maxItems)
 	}
 	m.stack = m.stack[:from]
 	return nil

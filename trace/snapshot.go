@@ -16,8 +16,8 @@ type Snapshot struct {
 	Annotations []Annotation
 	Version     Version
 
-	// Truncated says that reading ended before the file did, or before its end should have come: what was read up to
-	// Offset is here. Reason is one line.
+	// Truncated says that reading ended before the file did, or before its end should have come:
+	// what was read up to Offset is here. Reason is one line.
 	Truncated bool
 	Offset    int64
 	Reason    string
@@ -59,8 +59,9 @@ func Open(path string) (*Snapshot, error) {
 	return s, nil
 }
 
-// ReadSnapshot reads a pickled snapshot, plain or packed with gzip, xz or zstd. A file that breaks off or goes wrong after
-// events or segments were read gives what was read, marked as truncated; an error means that nothing useful was found.
+// ReadSnapshot reads a pickled snapshot, plain or packed with gzip, xz or zstd. A file that breaks
+// off or goes wrong after events or segments were read gives what was read, marked as truncated; an
+// error means that nothing useful was found.
 func ReadSnapshot(r io.Reader) (*Snapshot, error) {
 	plain, err := unpack(r)
 	if err != nil {

@@ -37,7 +37,9 @@ func TestReadsEverySharedTrace(t *testing.T) {
 			t.Error(err)
 			continue
 		}
-		t.Logf("%s: %d devices, %d events, %d segments, %d stacks, %s, %v %s %q", filepath.Base(f), len(s.Recordings), s.Recordings[0].History.Len(),
-			len(s.Recordings[0].Segments), s.Stacks.Len(), s.Version, s.Truncated, s.Reason, s.Settings.Conf)
+		t.Logf("%s: %d devices, %d events, %d segments, %d stacks, %s, %v %s %q", filepath.Base(f),
+			len(s.Recordings), s.Recordings[0].History.Len(),
+			len(s.Recordings[0].Segments), s.Stacks.Len(), s.Version, s.Truncated, s.Reason,
+			s.Settings.Conf)
 	}
 }

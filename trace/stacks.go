@@ -32,7 +32,8 @@ func (s *Stacks) Frames(id event.StackID) []event.Frame {
 	return frames
 }
 
-// Each goes over a stack from the innermost frame outwards until f says stop, without making anything.
+// Each goes over a stack from the innermost frame outwards until f says stop, without making
+// anything.
 func (s *Stacks) Each(id event.StackID, f func(event.Frame) bool) {
 	for _, ref := range s.refs(id) {
 		if !f(s.frame(ref)) {
@@ -77,7 +78,8 @@ type guess struct {
 // next gives what followed the last four stacks, and what followed the last two, the last time.
 func (in *interner) next() [2]*guess {
 	const half = uint32(len(in.guesses) / 2)
-	return [2]*guess{&in.guesses[in.past*0x9e3779b1>>20%half], &in.guesses[half+(in.past&0xffff)*0x9e3779b1>>20%half]}
+	return [2]*guess{&in.guesses[in.past*0x9e3779b1>>20%half],
+		&in.guesses[half+(in.past&0xffff)*0x9e3779b1>>20%half]}
 }
 
 // remember notes the stack that came: how it was written, if no guess was right, and that it came.
@@ -103,7 +105,8 @@ const (
 )
 
 func newInterner(known []string) *interner {
-	in := &interner{stringIDs: map[string]uint32{}, frameIDs: map[frame]uint32{}, stackIDs: map[uint64]event.StackID{}}
+	in := &interner{stringIDs: map[string]uint32{}, frameIDs: map[frame]uint32{},
+		stackIDs: map[uint64]event.StackID{}}
 	in.ends = []uint32{0}
 	for _, s := range known {
 		in.add(s)
@@ -145,8 +148,8 @@ func (in *interner) addFrame(f frame) uint32 {
 	return id
 }
 
-// stack gives the number of a stack made of the frames of base followed by those named by the values; ok is false if
-// some of these are no frames.
+// stack gives the number of a stack made of the frames of base followed by those named by the
+// values; ok is false if some of these are no frames.
 func (in *interner) stack(base event.StackID, values []value) (id event.StackID, ok bool) {
 	key := append(in.scratch[:0], in.refs(base)...)
 	for i := range values {

@@ -2,7 +2,8 @@ package trace
 
 import "fmt"
 
-// Version is the torch release that wrote a snapshot, as far as its keys tell. The zero value is unknown.
+// Version is the torch release that wrote a snapshot, as far as its keys tell. The zero value is
+// unknown.
 type Version struct {
 	From string // the oldest release that writes these keys, such as "2.10"
 	To   string // the newest one, empty if it may be any later

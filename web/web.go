@@ -1,6 +1,6 @@
-// Package web holds the files of memroom's pages: plain ES modules and a style sheet, without build step or network. The
-// modules import each other as "memroom/NAME.js"; a page's import map says where these are: beside it when served, inside
-// it when the page is one self-contained file.
+// Package web holds the files of memroom's pages: plain ES modules and a style sheet, without build
+// step or network. The modules import each other as "memroom/NAME.js"; a page's import map says
+// where these are: beside it when served, inside it when the page is one self-contained file.
 package web
 
 import (

@@ -1,6 +1,6 @@
-// Command categories prints how well `memroom snapshot` infers what memory is for, against what recorded programs knew of
-// themselves: bytes of parameters and buffers, of gradients and of optimizer state. There is no peer: PyTorch's viewer
-// shows call stacks and no categories.
+// Command categories prints how well `memroom snapshot` infers what memory is for, against what
+// recorded programs knew of themselves: bytes of parameters and buffers, of gradients and of
+// optimizer state. There is no peer: PyTorch's viewer shows call stacks and no categories.
 //
 //	go run ./bench/categories [-traces ../shared/traces/ops]
 package main
@@ -19,7 +19,8 @@ import (
 )
 
 func main() {
-	traces := flag.String("traces", filepath.Join("..", "shared", "traces", "ops"), "folder with index.jsonl and the snapshots it names")
+	traces := flag.String("traces", filepath.Join("..", "shared", "traces", "ops"),
+		"folder with index.jsonl and the snapshots it names")
 	flag.Parse()
 	if err := run(*traces); err != nil {
 		fmt.Fprintln(os.Stderr, "bench/categories:", err)
@@ -40,7 +41,8 @@ func run(folder string) error {
 		return err
 	}
 	defer index.Close()
-	fmt.Printf("%-22s %18s %18s %18s %10s %10s\n", "program", "weights / known", "gradients / known", "state / parameters", "unknown", "unsure")
+	fmt.Printf("%-22s %18s %18s %18s %10s %10s\n", "program", "weights / known",
+		"gradients / known", "state / parameters", "unknown", "unsure")
 	for lines := bufio.NewScanner(index); lines.Scan(); {
 		var p program
 		if err := json.Unmarshal(lines.Bytes(), &p); err != nil {
@@ -53,7 +55,8 @@ func run(folder string) error {
 	return nil
 }
 
-// print shows ratios to what is known, and the shares of the peak without a category and with one below 65 % confidence.
+// print shows ratios to what is known, and the shares of the peak without a category and with one
+// below 65 % confidence.
 func (p *program) print(folder string) error {
 	read, err := trace.Open(filepath.Join(folder, p.ID+".pickle.gz"))
 	if err != nil {
@@ -69,8 +72,11 @@ func (p *program) print(folder string) error {
 			unsure += c.Bytes
 		}
 	}
-	fmt.Printf("%-22s %18.4f %18.4f %18.4f %9.2f%% %9.2f%%\n", p.ID, ratio(most[event.CategoryWeights], p.Params+p.Buffer), ratio(most[event.CategoryGradients], p.Params),
-		ratio(most[event.CategoryOptimizer], p.Params), 100*ratio(int64(unknown), int64(s.AllocatedPeak)), 100*ratio(int64(unsure), int64(s.AllocatedPeak)))
+	fmt.Printf("%-22s %18.4f %18.4f %18.4f %9.2f%% %9.2f%%\n", p.ID,
+		ratio(most[event.CategoryWeights], p.Params+p.Buffer),
+		ratio(most[event.CategoryGradients], p.Params),
+		ratio(most[event.CategoryOptimizer], p.Params), 100*ratio(int64(unknown),
+			int64(s.AllocatedPeak)), 100*ratio(int64(unsure), int64(s.AllocatedPeak)))
 	return nil
 }
 

@@ -1,11 +1,14 @@
 """Records snapshots whose blocks are known, for the category inference of `memroom snapshot`.
 
-usage: python3 categories.py OUT      (on a GPU, about two minutes; one process for each scenario, six at once)
+usage: python3 categories.py OUT      (on a GPU, about two minutes; one process for each scenario,
+six at once)
 
-Each scenario stops at two moments of step 3 and dumps torch.cuda.memory._snapshot() with the true category of every block
-that the program knows: parameters and buffers, gradients, optimizer state, tensors saved for the backward pass.
-Files: OUT/NAME-{before_step,in_forward}.pickle.gz and OUT/truth.jsonl. Some of them are kept in diagnose/testdata/known.
+Each scenario stops at two moments of step 3 and dumps torch.cuda.memory._snapshot() with the true
+category of every block that the program knows: parameters and buffers, gradients, optimizer state,
+tensors saved for the backward pass. Files: OUT/NAME-{before_step,in_forward}.pickle.gz and
+OUT/truth.jsonl. Some of them are kept in diagnose/testdata/known.
 """
+
 import contextlib
 import gzip
 import json
@@ -60,6 +63,7 @@ class Recorder:
         if moment != self.moment or self.step != 3:
             return
         import torch
+
         torch.cuda.synchronize()
         truth = {}
 
@@ -86,13 +90,24 @@ class Recorder:
             pickle.dump(snapshot, f, protocol=4)
         stats = torch.cuda.memory_stats()
         with open(os.path.join(self.out, "truth.jsonl"), "a") as f:
-            f.write(json.dumps({"id": file, "truth": {str(k): v for k, v in truth.items()}, "allocated": stats["allocated_bytes.all.current"],
-                                "peak": stats["allocated_bytes.all.peak"], "reserved_peak": stats["reserved_bytes.all.peak"]}) + "\n")
+            f.write(
+                json.dumps(
+                    {
+                        "id": file,
+                        "truth": {str(k): v for k, v in truth.items()},
+                        "allocated": stats["allocated_bytes.all.current"],
+                        "peak": stats["allocated_bytes.all.peak"],
+                        "reserved_peak": stats["reserved_bytes.all.peak"],
+                    }
+                )
+                + "\n"
+            )
         raise Done
 
 
 def mlp(width=1024, depth=4, out=1000):
     import torch.nn as nn
+
     layers = []
     for _ in range(depth):
         layers += [nn.Linear(width, width), nn.GELU(), nn.Dropout(0.1)]
@@ -101,17 +116,43 @@ def mlp(width=1024, depth=4, out=1000):
 
 def gpt2():
     from transformers import GPT2Config, GPT2LMHeadModel
-    return GPT2LMHeadModel(GPT2Config(n_layer=3, n_embd=384, n_head=6, vocab_size=8000, n_positions=256))
+
+    return GPT2LMHeadModel(
+        GPT2Config(n_layer=3, n_embd=384, n_head=6, vocab_size=8000, n_positions=256)
+    )
 
 
 def llama(**kw):
     from transformers import LlamaConfig, LlamaForCausalLM
-    return LlamaForCausalLM(LlamaConfig(hidden_size=384, num_hidden_layers=3, num_attention_heads=6, num_key_value_heads=2, intermediate_size=1024,
-                                        vocab_size=8000, max_position_embeddings=512, **kw))
+
+    return LlamaForCausalLM(
+        LlamaConfig(
+            hidden_size=384,
+            num_hidden_layers=3,
+            num_attention_heads=6,
+            num_key_value_heads=2,
+            intermediate_size=1024,
+            vocab_size=8000,
+            max_position_embeddings=512,
+            **kw,
+        )
+    )
 
 
-def loop(r, model, optimizer, batch, loss_of, accumulation=1, set_to_none=True, autocast=None, mid=None, scheduler=None):
+def loop(
+    r,
+    model,
+    optimizer,
+    batch,
+    loss_of,
+    accumulation=1,
+    set_to_none=True,
+    autocast=None,
+    mid=None,
+    scheduler=None,
+):
     import torch
+
     mid = mid or model
 
     def hook(module, args, output=None):
@@ -123,7 +164,9 @@ def loop(r, model, optimizer, batch, loss_of, accumulation=1, set_to_none=True, 
         r.saved.clear()
         for _ in range(accumulation):
             x = batch()
-            with r.hooks(), (torch.autocast("cuda", autocast) if autocast else contextlib.nullcontext()):
+            with r.hooks(), (
+                torch.autocast("cuda", autocast) if autocast else contextlib.nullcontext()
+            ):
                 loss = loss_of(model, x)
             (loss / accumulation).backward()
             r.saved.clear()
@@ -134,6 +177,7 @@ def loop(r, model, optimizer, batch, loss_of, accumulation=1, set_to_none=True, 
 
 def tokens(n=4, length=128, vocab=8000):
     import torch
+
     return torch.randint(0, vocab, (n, length), device="cuda")
 
 
@@ -144,15 +188,18 @@ def lm_loss(model, x):
 def scenario(name, r):
     import torch
     import torch.nn.functional as F
+
     AdamW = torch.optim.AdamW
     dev = "cuda"
     xent = lambda m, x: F.cross_entropy(m(x), torch.zeros(x.shape[0], dtype=torch.long, device=dev))
     images = lambda: torch.randn(8, 3, 128, 128, device=dev)
     vectors = lambda: torch.randn(512, 1024, device=dev)
     if name == "accumulation":
-        m = gpt2().to(dev); loop(r, m, AdamW(m.parameters()), tokens, lm_loss, accumulation=3)
+        m = gpt2().to(dev)
+        loop(r, m, AdamW(m.parameters()), tokens, lm_loss, accumulation=3)
     elif name == "keep_grads":
-        m = mlp().to(dev); loop(r, m, AdamW(m.parameters()), vectors, xent, set_to_none=False)
+        m = mlp().to(dev)
+        loop(r, m, AdamW(m.parameters()), vectors, xent, set_to_none=False)
     elif name == "lora":
         m = llama().to(dev)
         for p in m.parameters():
@@ -162,22 +209,33 @@ def scenario(name, r):
                 a = torch.nn.Parameter(torch.randn(8, lin.in_features, device=dev) * 0.01)
                 b = torch.nn.Parameter(torch.zeros(lin.out_features, 8, device=dev))
                 lin.lora_a, lin.lora_b = a, b
-                lin.register_forward_hook(lambda mod, args, out: out + (args[0] @ mod.lora_a.t()) @ mod.lora_b.t())
+                lin.register_forward_hook(
+                    lambda mod, args, out: out + (args[0] @ mod.lora_a.t()) @ mod.lora_b.t()
+                )
         loop(r, m, AdamW([p for p in m.parameters() if p.requires_grad]), tokens, lm_loss)
     elif name == "fused_adamw":
-        m = gpt2().to(dev); loop(r, m, AdamW(m.parameters(), fused=True), tokens, lm_loss, autocast=torch.bfloat16)
+        m = gpt2().to(dev)
+        loop(r, m, AdamW(m.parameters(), fused=True), tokens, lm_loss, autocast=torch.bfloat16)
     elif name == "plain_sgd":
-        m = mlp().to(dev); loop(r, m, torch.optim.SGD(m.parameters(), lr=0.1), vectors, xent)
+        m = mlp().to(dev)
+        loop(r, m, torch.optim.SGD(m.parameters(), lr=0.1), vectors, xent)
     elif name == "adafactor":
-        m = gpt2().to(dev); loop(r, m, torch.optim.Adafactor(m.parameters()), tokens, lm_loss)
+        m = gpt2().to(dev)
+        loop(r, m, torch.optim.Adafactor(m.parameters()), tokens, lm_loss)
     elif name == "checkpointing":
-        m = llama().to(dev); m.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False}); m.config.use_cache = False; m.train()
+        m = llama().to(dev)
+        m.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        m.config.use_cache = False
+        m.train()
         loop(r, m, AdamW(m.parameters()), tokens, lm_loss)
     elif name == "resnet":
         import torchvision
-        m = torchvision.models.resnet18().to(dev); loop(r, m, torch.optim.SGD(m.parameters(), lr=0.1, momentum=0.9), images, xent)
+
+        m = torchvision.models.resnet18().to(dev)
+        loop(r, m, torch.optim.SGD(m.parameters(), lr=0.1, momentum=0.9), images, xent)
     elif name == "bf16_weights":
-        m = llama().to(dev, torch.bfloat16); loop(r, m, AdamW(m.parameters()), tokens, lm_loss)
+        m = llama().to(dev, torch.bfloat16)
+        loop(r, m, AdamW(m.parameters()), tokens, lm_loss)
     elif name == "init_on_device":
         with torch.device(dev):
             m = mlp()
@@ -200,7 +258,11 @@ def scenario(name, r):
                     if i == 2:
                         r.at("in_forward", [w], [o])
                 loss = h.square().mean()
-            loss.backward(); r.saved.clear(); r.at("before_step", [w], [o]); o.step(); o.zero_grad()
+            loss.backward()
+            r.saved.clear()
+            r.at("before_step", [w], [o])
+            o.step()
+            o.zero_grad()
     elif name == "gan":
         g, d = mlp(out=1024).to(dev), mlp(out=1).to(dev)
         og, od = AdamW(g.parameters()), AdamW(d.parameters())
@@ -209,13 +271,21 @@ def scenario(name, r):
             with r.hooks():
                 fake = g(vectors())
                 ld = (d(fake.detach()) - d(vectors())).mean()
-            ld.backward(); od.step(); od.zero_grad()
+            ld.backward()
+            od.step()
+            od.zero_grad()
             with r.hooks():
                 lg = -d(fake).mean()
                 r.at("in_forward", [g, d], [og, od])
-            lg.backward(); r.saved.clear(); r.at("before_step", [g, d], [og, od]); og.step(); og.zero_grad(); d.zero_grad()
+            lg.backward()
+            r.saved.clear()
+            r.at("before_step", [g, d], [og, od])
+            og.step()
+            og.zero_grad()
+            d.zero_grad()
     elif name == "late":
-        m = gpt2().to(dev); loop(r, m, AdamW(m.parameters()), tokens, lm_loss)
+        m = gpt2().to(dev)
+        loop(r, m, AdamW(m.parameters()), tokens, lm_loss)
     elif name in ("no_stacks", "cpp_stacks", "short_stacks", "streams", "expandable", "warm_eval"):
         m = gpt2().to(dev)
         if name == "warm_eval":
@@ -232,13 +302,20 @@ def scenario(name, r):
                 x.record_stream(torch.cuda.current_stream())
                 torch.cuda.current_stream().wait_stream(side)
                 return x
+
         loop(r, m, AdamW(m.parameters()), batch, lm_loss)
     elif name == "compiled":
-        m = mlp().to(dev); c = torch.compile(m); loop(r, m, AdamW(m.parameters()), vectors, lambda _, x: xent(c, x))
+        m = mlp().to(dev)
+        c = torch.compile(m)
+        loop(r, m, AdamW(m.parameters()), vectors, lambda _, x: xent(c, x))
     elif name == "trainer":
         from transformers import Trainer, TrainerCallback, TrainingArguments
+
         m = gpt2()
-        data = [{"input_ids": torch.randint(0, 8000, (128,)), "labels": torch.randint(0, 8000, (128,))} for _ in range(64)]
+        data = [
+            {"input_ids": torch.randint(0, 8000, (128,)), "labels": torch.randint(0, 8000, (128,))}
+            for _ in range(64)
+        ]
 
         class Stop(TrainerCallback):
             def on_step_begin(self, args, state, control, **kw):
@@ -248,21 +325,62 @@ def scenario(name, r):
                 o = t.optimizer.optimizer if hasattr(t.optimizer, "optimizer") else t.optimizer
                 r.at("before_step", [m], [o])
 
-        t = Trainer(model=m, args=TrainingArguments(os.path.join(r.out, "trainer"), per_device_train_batch_size=4, max_steps=4, report_to=[], save_strategy="no", disable_tqdm=True), train_dataset=data, callbacks=[Stop()])
-        m.lm_head.register_forward_pre_hook(lambda *_: r.at("in_forward", [m], [t.optimizer.optimizer if hasattr(t.optimizer, "optimizer") else t.optimizer]))
+        t = Trainer(
+            model=m,
+            args=TrainingArguments(
+                os.path.join(r.out, "trainer"),
+                per_device_train_batch_size=4,
+                max_steps=4,
+                report_to=[],
+                save_strategy="no",
+                disable_tqdm=True,
+            ),
+            train_dataset=data,
+            callbacks=[Stop()],
+        )
+        m.lm_head.register_forward_pre_hook(
+            lambda *_: r.at(
+                "in_forward",
+                [m],
+                [t.optimizer.optimizer if hasattr(t.optimizer, "optimizer") else t.optimizer],
+            )
+        )
         t.train()
     else:
         raise SystemExit(f"unknown scenario {name}")
 
 
-NAMES = ["accumulation", "keep_grads", "lora", "fused_adamw", "plain_sgd", "adafactor", "checkpointing", "resnet", "bf16_weights", "init_on_device", "clip_and_norm",
-         "functional", "gan", "late", "no_stacks", "cpp_stacks", "short_stacks", "streams", "expandable", "warm_eval", "compiled", "trainer"]
+NAMES = [
+    "accumulation",
+    "keep_grads",
+    "lora",
+    "fused_adamw",
+    "plain_sgd",
+    "adafactor",
+    "checkpointing",
+    "resnet",
+    "bf16_weights",
+    "init_on_device",
+    "clip_and_norm",
+    "functional",
+    "gan",
+    "late",
+    "no_stacks",
+    "cpp_stacks",
+    "short_stacks",
+    "streams",
+    "expandable",
+    "warm_eval",
+    "compiled",
+    "trainer",
+]
 
 
 def child(name, moment, out):
     if name == "expandable":
         os.environ["PYTORCH_CUDA_ALLOC_CONF"] = "expandable_segments:True"
     import torch
+
     frames = {"short_stacks": 3, "cpp_stacks": 24}.get(name, 10)
     r = Recorder(name, moment, out, frames)
     arguments = dict(max_entries=1_000_000, stacks="all" if name == "cpp_stacks" else "python")
@@ -276,6 +394,7 @@ def child(name, moment, out):
             if m == "before_step" and r.step == 1:
                 torch.cuda.memory._record_memory_history(**arguments)
             inner(m, models, optimizers)
+
         r.at = at
     else:
         torch.cuda.memory._record_memory_history(**arguments)
@@ -298,7 +417,13 @@ def main():
         while jobs and len(running) < 6:
             n, m = jobs.pop(0)
             log = open(os.path.join(out, f"{n}-{m}.log"), "w")
-            running.append((n, m, subprocess.Popen([sys.executable, __file__, out, n, m], stdout=log, stderr=log)))
+            running.append(
+                (
+                    n,
+                    m,
+                    subprocess.Popen([sys.executable, __file__, out, n, m], stdout=log, stderr=log),
+                )
+            )
         for job in running[:]:
             try:
                 code = job[2].wait(timeout=1)

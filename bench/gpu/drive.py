@@ -3,11 +3,13 @@
 
     python3 bench/gpu/drive.py OUT [--budget SECONDS] [--only PREFIX ...] [--list]
 
-Each case is a command that writes its result to the file named by $RESULT (JSON). A result that exists is not measured
-again, so a driver that was stopped, or whose OUT was carried to the next machine, goes on where it ended. Cases marked
-"alone" are timed and run by themselves; the others share the card, several at once. A case that fails or outlives its
-limit leaves OUT/ID.log and is tried again by the next call; it never stops the others.
+Each case is a command that writes its result to the file named by $RESULT (JSON). A result that
+exists is not measured again, so a driver that was stopped, or whose OUT was carried to the next
+machine, goes on where it ended. Cases marked "alone" are timed and run by themselves; the others
+share the card, several at once. A case that fails or outlives its limit leaves OUT/ID.log and is
+tried again by the next call; it never stops the others.
 """
+
 import argparse
 import concurrent.futures
 import json
@@ -28,13 +30,26 @@ def run(case, out, deadline):
         return "no time left"
     result, log = os.path.join(out, case["id"] + ".json"), os.path.join(out, case["id"] + ".log")
     partial = result + ".partial"
-    env = dict(os.environ, RESULT=partial, HF_HUB_OFFLINE="1", TOKENIZERS_PARALLELISM="false", PYTHONUNBUFFERED="1")
+    env = dict(
+        os.environ,
+        RESULT=partial,
+        HF_HUB_OFFLINE="1",
+        TOKENIZERS_PARALLELISM="false",
+        PYTHONUNBUFFERED="1",
+    )
     env["PATH"] = os.path.abspath(os.path.join(HERE, "..", "..", "bin")) + os.pathsep + env["PATH"]
     start = time.monotonic()
     with open(log, "wb") as f:
         # A group of its own: a case that hangs is ended with everything it started.
-        child = subprocess.Popen(case["command"], shell=True, cwd=os.path.join(HERE, "..", ".."), env=env, stdout=f,
-                                 stderr=subprocess.STDOUT, start_new_session=True)
+        child = subprocess.Popen(
+            case["command"],
+            shell=True,
+            cwd=os.path.join(HERE, "..", ".."),
+            env=env,
+            stdout=f,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
         try:
             code = child.wait(timeout=min(case["seconds"], left))
         except subprocess.TimeoutExpired:
@@ -49,7 +64,9 @@ def run(case, out, deadline):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("out")
     parser.add_argument("--budget", type=float, default=540, help="seconds in all")
     parser.add_argument("--only", nargs="*", default=[], help="prefixes of case ids")
@@ -66,10 +83,12 @@ def main():
         return 0
     deadline = time.monotonic() + args.budget
     failed = 0
+
     def report(case, how):
         nonlocal failed
         failed += not how.startswith("done")
         print("%-28s %s" % (case["id"], how), flush=True)
+
     for case in [c for c in todo if c.get("alone")]:
         report(case, run(case, args.out, deadline))
     with concurrent.futures.ThreadPoolExecutor(TOGETHER) as pool:

@@ -1,13 +1,17 @@
-"""`memroom run --fit` on a real card: jobs of five styles under caps of 60 % and 80 % of their own peak.
+"""`memroom run --fit` on a real card: jobs of five styles under caps of 60 % and 80 % of their own
+peak.
 
-    python bench/gpu/fit.py --memroom bin/memroom --out results.jsonl [--jobs 6] [--only NAME,...] [--caps 0.6,0.8] [--seconds N]
-                            [--strangers] [--timing NAME,...] [--peers] [--seeds NAME,...] [--whole-card NAME,...] [--cannot]
+python bench/gpu/fit.py --memroom bin/memroom --out results.jsonl [--jobs 6] [--only NAME,...]
+[--caps 0.6,0.8] [--seconds N] [--strangers] [--timing NAME,...] [--peers] [--seeds NAME,...]
+[--whole-card NAME,...] [--cannot]
 
-Without a choice the jobs of fit_jobs.py run; each of the last six flags adds or, with --only "", replaces them. A row is
-appended to the file as soon as it is known, and rows that are there are not run again, so a run that was cut off goes on
-where it stopped. Several jobs share the card; --timing runs the ones that compare speed one after another, with the same
-remedy written by hand. --table prints what the file holds.
+Without a choice the jobs of fit_jobs.py run; each of the last six flags adds or, with --only "",
+replaces them. A row is appended to the file as soon as it is known, and rows that are there are not
+run again, so a run that was cut off goes on where it stopped. Several jobs share the card; --timing
+runs the ones that compare speed one after another, with the same remedy written by hand. --table
+prints what the file holds.
 """
+
 import argparse
 import collections
 import concurrent.futures
@@ -24,8 +28,20 @@ import threading
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-JOBS = ["plain_nanogpt", "plain_gpt2_outside", "plain_encoder", "hf_gpt2", "hf_bert", "lightning_vit", "lightning_opt", "vision_resnet50",
-        "vision_convnext", "scaler_gpt2", "scaler_vit", "scaler_gpt2_fp16"]
+JOBS = [
+    "plain_nanogpt",
+    "plain_gpt2_outside",
+    "plain_encoder",
+    "hf_gpt2",
+    "hf_bert",
+    "lightning_vit",
+    "lightning_opt",
+    "vision_resnet50",
+    "vision_convnext",
+    "scaler_gpt2",
+    "scaler_vit",
+    "scaler_gpt2_fp16",
+]
 FLAGS = {"hf_bert": ["--per_device_train_batch_size", "96"]}
 PIECES_BY_HAND = ("plain_nanogpt", "plain_encoder")  # jobs that know FIT_HAND_PIECES
 LOOSE = {"scaler_gpt2_fp16": 1e-2}  # the promise of 1e-4 is for fp32
@@ -44,7 +60,9 @@ class Clock:
 class Results:
     def __init__(self, path):
         self.path, self.lock, self.rows = path, threading.Lock(), {}
-        self.locks = collections.defaultdict(threading.Lock)  # of one row: whoever comes second waits for it
+        self.locks = collections.defaultdict(
+            threading.Lock
+        )  # of one row: whoever comes second waits for it
         if os.path.exists(path):
             for line in open(path):
                 row = json.loads(line)
@@ -66,7 +84,19 @@ class Results:
             self.rows[(job, run)] = row
             with open(self.path, "a") as f:
                 f.write(json.dumps(row) + "\n")
-        print("%-20s %-14s %s" % (job, run, {k: v for k, v in row.items() if k not in ("job", "run", "losses", "said", "tail", "ends", "errors")}), flush=True)
+        print(
+            "%-20s %-14s %s"
+            % (
+                job,
+                run,
+                {
+                    k: v
+                    for k, v in row.items()
+                    if k not in ("job", "run", "losses", "said", "tail", "ends", "errors")
+                },
+            ),
+            flush=True,
+        )
         return row
 
 
@@ -74,23 +104,57 @@ def launch(command, **more):
     """Runs a job; gives its losses (of its last beginning), side figures and exit code."""
     with tempfile.TemporaryDirectory() as folder:
         side, home = os.path.join(folder, "side.json"), os.path.join(folder, "home")
-        env = dict(os.environ, FIT_SIDE=side, FIT_OUT=os.path.join(folder, "out"), MEMROOM_HOME=home, TOKENIZERS_PARALLELISM="false",
-                   OMP_NUM_THREADS="2", **more)
+        env = dict(
+            os.environ,
+            FIT_SIDE=side,
+            FIT_OUT=os.path.join(folder, "out"),
+            MEMROOM_HOME=home,
+            TOKENIZERS_PARALLELISM="false",
+            OMP_NUM_THREADS="2",
+            **more,
+        )
         begin = time.time()
         done = finish(command, env, folder)
-        row = {"exit": done.returncode, "wall": round(time.time() - begin, 1), "losses": losses(done.stdout),
-               "tries": [[int(n), float(at)] for n, at in re.findall(r"^try (\d+) at (\S+)", done.stdout, re.M)]}
+        row = {
+            "exit": done.returncode,
+            "wall": round(time.time() - begin, 1),
+            "losses": losses(done.stdout),
+            "tries": [
+                [int(n), float(at)]
+                for n, at in re.findall(r"^try (\d+) at (\S+)", done.stdout, re.M)
+            ],
+        }
         if os.path.exists(side):
             row.update(json.load(open(side)))
         for path in glob.glob(os.path.join(home, "runs", "*", "fit.json")):
             record = json.load(open(path))
             last = record["attempts"][-1]
             row["attempts"] = len(record["attempts"])
-            row["said"] = [[s["kind"], s["text"], s.get("predicted", 0), s.get("pieces", 0)] for a in record["attempts"] for s in a.get("said", [])]
+            row["said"] = [
+                [s["kind"], s["text"], s.get("predicted", 0), s.get("pieces", 0)]
+                for a in record["attempts"]
+                for s in a.get("said", [])
+            ]
             row["changed"] = last.get("changed")
             row["first_ran_out"] = bool(record["attempts"][0].get("out_of"))
             row["impossible"] = record.get("impossible", "")
-            row["ends"] = [{k: a[k] for k in ("out_of", "failed", "requested", "held", "allocated", "reserved", "card_free", "step_ms") if k in a} for a in record["attempts"]]
+            row["ends"] = [
+                {
+                    k: a[k]
+                    for k in (
+                        "out_of",
+                        "failed",
+                        "requested",
+                        "held",
+                        "allocated",
+                        "reserved",
+                        "card_free",
+                        "step_ms",
+                    )
+                    if k in a
+                }
+                for a in record["attempts"]
+            ]
         if done.returncode:
             row["errors"] = re.findall(r"^\S*(?:Error|Exception|error)\b.*", done.stderr, re.M)[-8:]
             row["tail"] = (done.stdout + done.stderr)[-2500:]
@@ -98,8 +162,18 @@ def launch(command, **more):
 
 
 def finish(command, env, folder):
-    """Runs a command to its end, or to the end of the time that is left. Its whole group goes with it."""
-    process = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=folder, start_new_session=True)
+    """Runs a command to its end, or to the end of the time that is left. Its whole group goes with
+    it.
+    """
+    process = subprocess.Popen(
+        command,
+        env=env,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=folder,
+        start_new_session=True,
+    )
     try:
         out, err = process.communicate(timeout=min(180, clock.left()))
     except subprocess.TimeoutExpired:
@@ -126,12 +200,24 @@ def apart(a, b):
 
 def command_of(name):
     if name in strangers():
-        return [sys.executable, "-W", "ignore", os.path.join(HERE, "strangers", "host.py"), os.path.join(HERE, "strangers", name + ".py")]
-    return [sys.executable, "-W", "ignore", os.path.join(HERE, "fit_jobs.py"), name] + FLAGS.get(name, [])
+        return [
+            sys.executable,
+            "-W",
+            "ignore",
+            os.path.join(HERE, "strangers", "host.py"),
+            os.path.join(HERE, "strangers", name + ".py"),
+        ]
+    return [sys.executable, "-W", "ignore", os.path.join(HERE, "fit_jobs.py"), name] + FLAGS.get(
+        name, []
+    )
 
 
 def strangers():
-    return sorted(os.path.basename(p)[:-3] for p in glob.glob(os.path.join(HERE, "strangers", "*.py")) if not p.endswith("host.py"))
+    return sorted(
+        os.path.basename(p)[:-3]
+        for p in glob.glob(os.path.join(HERE, "strangers", "*.py"))
+        if not p.endswith("host.py")
+    )
 
 
 def with_fit(options, command, *more):
@@ -142,18 +228,36 @@ def job(results, options, name):
     command = command_of(name)
     base = results.once(name, "uncapped", lambda: launch(command))
     if base["exit"]:
-        raise RuntimeError("%s: the uncapped run failed, so there is nothing to compare with: %s" % (name, base.get("tail", "")[-120:]))
-    again = results.once(name, "uncapped again", lambda: dict(noise=apart(base["losses"], launch(command)["losses"]))) if options.noise else {}
+        raise RuntimeError(
+            "%s: the uncapped run failed, so there is nothing to compare with: %s"
+            % (name, base.get("tail", "")[-120:])
+        )
+    again = (
+        results.once(
+            name,
+            "uncapped again",
+            lambda: dict(noise=apart(base["losses"], launch(command)["losses"])),
+        )
+        if options.noise
+        else {}
+    )
     for cap in options.caps:
-        # What a script reserves without a cap is more than it needs; a stranger's cap is taken from what it allocated.
+        # What a script reserves without a cap is more than it needs; a stranger's cap is taken from
+        # what it allocated.
         limit = int(cap * base.get("allocated" if name in strangers() else "reserved", 0))
 
         def fitted():
             fraction = {"FIT_FRACTION": repr(limit / base["total"])} if limit else {}
             row = launch(with_fit(options, command), **fraction)
             row.update(cap=cap, limit=limit, apart=apart(base["losses"], row["losses"]))
-            row["good"] = bool(row["exit"] == 0 and row.get("attempts") == 2 and row.get("first_ran_out") and row["apart"] is not None
-                               and row["apart"] <= LOOSE.get(name, 1e-4) and row.get("reserved", 0) <= limit)
+            row["good"] = bool(
+                row["exit"] == 0
+                and row.get("attempts") == 2
+                and row.get("first_ran_out")
+                and row["apart"] is not None
+                and row["apart"] <= LOOSE.get(name, 1e-4)
+                and row.get("reserved", 0) <= limit
+            )
             return row
 
         results.once(name, "fit %g" % cap, fitted)
@@ -175,44 +279,95 @@ def whole_card(results, options, name):
 
 
 def cannot(results, options):
-    """Weights, gradients and optimizer state alone are more than there is: it must end, soon, with the figure."""
+    """Weights, gradients and optimizer state alone are more than there is: it must end, soon, with
+    the figure.
+    """
     base = results.once("plain_nanogpt", "uncapped", lambda: launch(command_of("plain_nanogpt")))
-    row = results.once("plain_nanogpt", "cannot fit", lambda: launch(with_fit(options, command_of("plain_nanogpt")), FIT_FRACTION=repr((1 << 30) / base["total"])))
-    print("a cap of 1 GiB: exit %d after %.0f s and %s launches: %s" % (row["exit"], row["wall"], row.get("attempts"), row.get("impossible")), flush=True)
+    row = results.once(
+        "plain_nanogpt",
+        "cannot fit",
+        lambda: launch(
+            with_fit(options, command_of("plain_nanogpt")),
+            FIT_FRACTION=repr((1 << 30) / base["total"]),
+        ),
+    )
+    print(
+        "a cap of 1 GiB: exit %d after %.0f s and %s launches: %s"
+        % (row["exit"], row["wall"], row.get("attempts"), row.get("impossible")),
+        flush=True,
+    )
 
 
 def with_dropout(results, options, pool, name):
-    """Dropout 0.1, five seeds, uncapped and fitted under 60 %: the means of the losses, in standard errors of their difference."""
+    """Dropout 0.1, five seeds, uncapped and fitted under 60 %: the means of the losses, in standard
+    errors of their difference.
+    """
     base = results.once(name, "uncapped", lambda: launch(command_of(name)))
     fraction = {"FIT_FRACTION": repr(0.6 * base["reserved"] / base["total"])}
 
     def one(seed, fitted):
-        command, more = (with_fit(options, command_of(name)), fraction) if fitted else (command_of(name), {})
-        return results.once(name, "seed %d %s" % (seed, "fit" if fitted else "uncapped"),
-                            lambda: launch(command, FIT_SEED=str(seed), FIT_DROPOUT="0.1", **more))
+        command, more = (
+            (with_fit(options, command_of(name)), fraction) if fitted else (command_of(name), {})
+        )
+        return results.once(
+            name,
+            "seed %d %s" % (seed, "fit" if fitted else "uncapped"),
+            lambda: launch(command, FIT_SEED=str(seed), FIT_DROPOUT="0.1", **more),
+        )
 
-    rows = list(pool.map(lambda pair: one(*pair), [(seed, fitted) for fitted in (False, True) for seed in range(5)]))
-    plain, fit = ([statistics.mean(r["losses"]) for r in part if r["exit"] == 0] for part in (rows[:5], rows[5:]))
+    rows = list(
+        pool.map(
+            lambda pair: one(*pair),
+            [(seed, fitted) for fitted in (False, True) for seed in range(5)],
+        )
+    )
+    plain, fit = (
+        [statistics.mean(r["losses"]) for r in part if r["exit"] == 0]
+        for part in (rows[:5], rows[5:])
+    )
     if len(plain) == len(fit) == 5:
         error = ((statistics.variance(plain) + statistics.variance(fit)) / 5) ** 0.5
-        print("%-20s dropout, 5 seeds: mean loss %.6f uncapped, %.6f fitted, %.2f standard errors apart" % (
-            name, statistics.mean(plain), statistics.mean(fit), abs(statistics.mean(plain) - statistics.mean(fit)) / error), flush=True)
+        print(
+            "%-20s dropout, 5 seeds: mean loss %.6f uncapped, %.6f fitted, %.2f standard errors apart"
+            % (
+                name,
+                statistics.mean(plain),
+                statistics.mean(fit),
+                abs(statistics.mean(plain) - statistics.mean(fit)) / error,
+            ),
+            flush=True,
+        )
 
 
 def timing(results, options):
-    """One after another: with --fit at 60 %, and the same remedy by hand, in turns so that a slow moment of the machine hits both."""
+    """One after another: with --fit at 60 %, and the same remedy by hand, in turns so that a slow
+    moment of the machine hits both.
+    """
     for name in filter(None, options.timing.split(",")):
         fit = results.rows.get((name, "fit 0.6"))
         if not fit or fit["exit"]:
             continue
         command = command_of(name)
         fraction = {"FIT_FRACTION": repr(fit["limit"] / fit["total"])}
-        ours = results.once(name, "fit 0.6 alone", lambda: launch(with_fit(options, command), **fraction))
+        ours = results.once(
+            name, "fit 0.6 alone", lambda: launch(with_fit(options, command), **fraction)
+        )
         hand = by_hand(name, ours)
-        theirs = results.once(name, "by hand alone", lambda: dict(launch(command, **hand), hand=hand))
+        theirs = results.once(
+            name, "by hand alone", lambda: dict(launch(command, **hand), hand=hand)
+        )
         if ours["exit"] == theirs["exit"] == 0:
-            print("%-20s fit / by hand %.3f   (%.1f and %.1f ms a step, %s)" % (
-                name, ours["seconds"] / theirs["seconds"], 1e3 * ours["seconds"], 1e3 * theirs["seconds"], hand), flush=True)
+            print(
+                "%-20s fit / by hand %.3f   (%.1f and %.1f ms a step, %s)"
+                % (
+                    name,
+                    ours["seconds"] / theirs["seconds"],
+                    1e3 * ours["seconds"],
+                    1e3 * theirs["seconds"],
+                    hand,
+                ),
+                flush=True,
+            )
 
 
 def by_hand(name, fit):
@@ -220,23 +375,46 @@ def by_hand(name, fit):
     applied = [s for s in fit["said"] if s[0] == "applied"]
     pieces = max([s[3] for s in applied] + [1])
     kept = [int(m.group(1)) for s in applied for m in [re.search(r"(\d+) of them kept", s[1])] if m]
-    blocks = [int(m.group(1)) for s in applied for m in [re.search(r"(\d+) of \d+ blocks", s[1])] if m]
+    blocks = [
+        int(m.group(1)) for s in applied for m in [re.search(r"(\d+) of \d+ blocks", s[1])] if m
+    ]
     if name in PIECES_BY_HAND and pieces > 1:
         return {"FIT_HAND_PIECES": str(pieces), "FIT_HAND_KEEP": str(max(kept + [0]))}
     return {"FIT_HAND_BLOCKS": str(max(blocks + [0]))}
 
 
 def peers(results, options, pool):
-    """The same caps with what others offer: they find a batch that fits, by crashing, and keep no effective batch."""
+    """The same caps with what others offer: they find a batch that fits, by crashing, and keep no
+    effective batch.
+    """
 
     def one(peer, name, cap):
-        base = results.rows.get((name, "uncapped")) or results.once(name, "uncapped", lambda: launch(command_of(name)))
-        row = results.once(peer, "%g" % cap, lambda: launch([sys.executable, "-W", "ignore", os.path.join(HERE, "fit_jobs.py"), peer],
-                                                            FIT_FRACTION=repr(cap * base["reserved"] / base["total"])))
+        base = results.rows.get((name, "uncapped")) or results.once(
+            name, "uncapped", lambda: launch(command_of(name))
+        )
+        row = results.once(
+            peer,
+            "%g" % cap,
+            lambda: launch(
+                [sys.executable, "-W", "ignore", os.path.join(HERE, "fit_jobs.py"), peer],
+                FIT_FRACTION=repr(cap * base["reserved"] / base["total"]),
+            ),
+        )
         row["apart"] = apart(base["losses"], row["losses"])
         lost = row["tries"][-1][1] if row["tries"] else 0
-        print("%-20s cap %g: exit %d, batches tried %s, %.1f s of %.0f lost before the last, losses apart by %s" % (
-            peer, cap, row["exit"], [n for n, _ in row["tries"]], lost, row["wall"], row["apart"]), flush=True)
+        print(
+            "%-20s cap %g: exit %d, batches tried %s, %.1f s of %.0f lost before the last, losses apart by %s"
+            % (
+                peer,
+                cap,
+                row["exit"],
+                [n for n, _ in row["tries"]],
+                lost,
+                row["wall"],
+                row["apart"],
+            ),
+            flush=True,
+        )
 
     pairs = [("peer_accelerate", "plain_nanogpt"), ("peer_transformers", "hf_gpt2")]
     return [pool.submit(one, peer, name, cap) for peer, name in pairs for cap in options.caps]
@@ -244,24 +422,47 @@ def peers(results, options, pool):
 
 def table(results):
     good = [r for r in results.rows.values() if "good" in r]
-    print("%-20s %5s %9s %8s %8s %10s %s" % ("job", "cap", "launches", "peak/cap", "exit", "loss apart", "what"))
+    print(
+        "%-20s %5s %9s %8s %8s %10s %s"
+        % ("job", "cap", "launches", "peak/cap", "exit", "loss apart", "what")
+    )
     for r in sorted(good, key=lambda r: (r["job"], r["cap"])):
-        what = "; ".join(s[1] for s in r.get("said", []) if s[0] == "applied" and "segments" not in s[1])
-        print("%-20s %5g %9s %8.3f %8d %10s %s" % (r["job"], r["cap"], r.get("attempts"), r.get("reserved", 0) / max(1, r["limit"]), r["exit"],
-                                                   "-" if r["apart"] is None else "%.1e" % r["apart"], what[:110]))
+        what = "; ".join(
+            s[1] for s in r.get("said", []) if s[0] == "applied" and "segments" not in s[1]
+        )
+        print(
+            "%-20s %5g %9s %8.3f %8d %10s %s"
+            % (
+                r["job"],
+                r["cap"],
+                r.get("attempts"),
+                r.get("reserved", 0) / max(1, r["limit"]),
+                r["exit"],
+                "-" if r["apart"] is None else "%.1e" % r["apart"],
+                what[:110],
+            )
+        )
     print("good: %d of %d" % (sum(r["good"] for r in good), len(good)))
 
 
 def work(results, options):
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
-        names = [n for n in options.only.split(",") if n] + (strangers() if options.strangers else [])
+        names = [n for n in options.only.split(",") if n] + (
+            strangers() if options.strangers else []
+        )
         waiting = [pool.submit(job, results, options, name) for name in names]
-        waiting += [pool.submit(whole_card, results, options, name) for name in options.whole_card.split(",") if name]
+        waiting += [
+            pool.submit(whole_card, results, options, name)
+            for name in options.whole_card.split(",")
+            if name
+        ]
         waiting += [pool.submit(cannot, results, options)] if options.cannot else []
         waiting += peers(results, options, pool) if options.peers else []
         for done in waiting:
             tell_failure(done.result)
-    with concurrent.futures.ThreadPoolExecutor(min(options.jobs, 5)) as pool:  # ten uncapped jobs at once are more than a card holds
+    with concurrent.futures.ThreadPoolExecutor(
+        min(options.jobs, 5)
+    ) as pool:  # ten uncapped jobs at once are more than a card holds
         for name in filter(None, options.seeds.split(",")):
             tell_failure(lambda: with_dropout(results, options, pool, name))
     tell_failure(lambda: timing(results, options))  # alone on the card
@@ -275,20 +476,39 @@ def tell_failure(do):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--memroom", default="bin/memroom")
     parser.add_argument("--out", default="fit-results.jsonl")
     parser.add_argument("--jobs", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=3600, help="nothing is started after so many seconds, and what runs then is ended")
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        default=3600,
+        help="nothing is started after so many seconds, and what runs then is ended",
+    )
     parser.add_argument("--only", default=",".join(JOBS))
     parser.add_argument("--strangers", action="store_true", help="also the scripts in strangers/")
     parser.add_argument("--caps", default="0.6,0.8")
-    parser.add_argument("--timing", default="", help="jobs whose speed is compared: plain_nanogpt,plain_encoder,vision_resnet50,scaler_vit")
+    parser.add_argument(
+        "--timing",
+        default="",
+        help="jobs whose speed is compared: plain_nanogpt,plain_encoder,vision_resnet50,scaler_vit",
+    )
     parser.add_argument("--peers", action="store_true")
-    parser.add_argument("--seeds", default="", help="jobs with dropout over five seeds: plain_nanogpt,hf_bert")
-    parser.add_argument("--whole-card", default="", help="jobs under --gpu-mem instead of the allocator's own cap")
+    parser.add_argument(
+        "--seeds", default="", help="jobs with dropout over five seeds: plain_nanogpt,hf_bert"
+    )
+    parser.add_argument(
+        "--whole-card", default="", help="jobs under --gpu-mem instead of the allocator's own cap"
+    )
     parser.add_argument("--cannot", action="store_true", help="a job that no remedy makes fit")
-    parser.add_argument("--noise", action="store_true", help="run each job uncapped twice, to see what differs anyway")
+    parser.add_argument(
+        "--noise",
+        action="store_true",
+        help="run each job uncapped twice, to see what differs anyway",
+    )
     parser.add_argument("--table", action="store_true")
     options = parser.parse_args()
     options.caps = [float(c) for c in options.caps.split(",")]

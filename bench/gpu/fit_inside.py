@@ -1,9 +1,12 @@
-"""In-process remedies on a real card, without the supervisor: run from the checkout's root as `python bench/gpu/fit_inside.py [CASE...]`.
+"""In-process remedies on a real card, without the supervisor: run from the checkout's root as
+`python bench/gpu/fit_inside.py [CASE...]`.
 
-For each case: the uncapped run (losses, reserved peak, step time), then the same under caps of 60 % and 80 % of that peak with
-the probe's governor in place. Prints one JSON line a run: finished or not, largest relative difference of the loss, peak,
-step time, what was chosen; and the time of the same remedy written by hand.
+For each case: the uncapped run (losses, reserved peak, step time), then the same under caps of 60 %
+and 80 % of that peak with the probe's governor in place. Prints one JSON line a run: finished or
+not, largest relative difference of the loss, peak, step time, what was chosen; and the time of the
+same remedy written by hand.
 """
+
 import gc
 import json
 import os
@@ -12,15 +15,26 @@ import sys
 import time
 
 os.environ.setdefault("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "probe", "py"))
+sys.path.insert(
+    0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "probe", "py")
+)
 STEPS = 8
 
 
 def gpt2(torch, layers=12, width=768, dropout=0.0):
     from transformers import GPT2Config, GPT2LMHeadModel
 
-    return GPT2LMHeadModel(GPT2Config(n_layer=layers, n_head=12, n_embd=width, n_positions=512, resid_pdrop=dropout, embd_pdrop=dropout,
-                                      attn_pdrop=dropout)).cuda()
+    return GPT2LMHeadModel(
+        GPT2Config(
+            n_layer=layers,
+            n_head=12,
+            n_embd=width,
+            n_positions=512,
+            resid_pdrop=dropout,
+            embd_pdrop=dropout,
+            attn_pdrop=dropout,
+        )
+    ).cuda()
 
 
 def tokens(torch, rows, padded=True):
@@ -28,7 +42,7 @@ def tokens(torch, rows, padded=True):
     y = x.clone()
     if padded:
         for i in range(rows):
-            y[i, 128 + (i * 37) % 384:] = -100
+            y[i, 128 + (i * 37) % 384 :] = -100
     return x, y
 
 
@@ -44,7 +58,10 @@ def cases(torch):
         return F.cross_entropy(logits.flatten(0, 1), d[1][:, 1:].flatten())
 
     def images(rows, classes=1000, size=224):
-        return lambda: (torch.randn(rows, 3, size, size, device="cuda"), torch.randint(0, classes, (rows,), device="cuda"))
+        return lambda: (
+            torch.randn(rows, 3, size, size, device="cuda"),
+            torch.randint(0, classes, (rows,), device="cuda"),
+        )
 
     def classify(m, d):
         return F.cross_entropy(m(d[0]), d[1])
@@ -53,25 +70,69 @@ def cases(torch):
         def inner(m, d):
             with torch.autocast("cuda", dtype=torch.bfloat16):
                 return step(m, d)
+
         return inner
 
     def fp16(step):
         def inner(m, d):
             with torch.autocast("cuda", dtype=torch.float16):
                 return step(m, d)
+
         return inner
 
     adamw = lambda p: torch.optim.AdamW(p, 1e-4)
     sgd = lambda p: torch.optim.SGD(p, 1e-2, momentum=0.9)
     return {
         "gpt2-loss-fp32": (lambda: gpt2(torch), lambda: tokens(torch, 16), lm_step, adamw, False),
-        "gpt2-outside-fp32": (lambda: gpt2(torch), lambda: tokens(torch, 16), lm_outside, adamw, False),
-        "gpt2-loss-bf16": (lambda: gpt2(torch), lambda: tokens(torch, 32), bf16(lm_step), adamw, False),
-        "gpt2-loss-fp16-scaler": (lambda: gpt2(torch), lambda: tokens(torch, 32), fp16(lm_step), adamw, True),
-        "gpt2-loss-dropout": (lambda: gpt2(torch, dropout=0.1), lambda: tokens(torch, 16), lm_step, adamw, False),
-        "resnet50-fp32": (lambda: torchvision.models.resnet50().cuda(), images(96), classify, sgd, False),
-        "vit-b16-fp32": (lambda: torchvision.models.vit_b_16().cuda(), images(64), classify, adamw, False),
-        "convnext-fp32": (lambda: torchvision.models.convnext_tiny().cuda(), images(64), classify, adamw, False),
+        "gpt2-outside-fp32": (
+            lambda: gpt2(torch),
+            lambda: tokens(torch, 16),
+            lm_outside,
+            adamw,
+            False,
+        ),
+        "gpt2-loss-bf16": (
+            lambda: gpt2(torch),
+            lambda: tokens(torch, 32),
+            bf16(lm_step),
+            adamw,
+            False,
+        ),
+        "gpt2-loss-fp16-scaler": (
+            lambda: gpt2(torch),
+            lambda: tokens(torch, 32),
+            fp16(lm_step),
+            adamw,
+            True,
+        ),
+        "gpt2-loss-dropout": (
+            lambda: gpt2(torch, dropout=0.1),
+            lambda: tokens(torch, 16),
+            lm_step,
+            adamw,
+            False,
+        ),
+        "resnet50-fp32": (
+            lambda: torchvision.models.resnet50().cuda(),
+            images(96),
+            classify,
+            sgd,
+            False,
+        ),
+        "vit-b16-fp32": (
+            lambda: torchvision.models.vit_b_16().cuda(),
+            images(64),
+            classify,
+            adamw,
+            False,
+        ),
+        "convnext-fp32": (
+            lambda: torchvision.models.convnext_tiny().cuda(),
+            images(64),
+            classify,
+            adamw,
+            False,
+        ),
     }
 
 
@@ -97,8 +158,12 @@ def train(torch, case, steps=STEPS):
         scaler.update()
         losses.append(loss.item())
         times.append(time.perf_counter() - begin)
-    return {"losses": losses, "seconds": sorted(times[2:])[len(times[2:]) // 2],
-            "reserved": torch.cuda.max_memory_reserved(), "allocated": torch.cuda.max_memory_allocated()}
+    return {
+        "losses": losses,
+        "seconds": sorted(times[2:])[len(times[2:]) // 2],
+        "reserved": torch.cuda.max_memory_reserved(),
+        "allocated": torch.cuda.max_memory_allocated(),
+    }
 
 
 def by_hand(torch, case, pieces):
@@ -109,7 +174,7 @@ def by_hand(torch, case, pieces):
         n = len(d[0])
         size = -(-n // pieces)
         for i in range(0, n, size):
-            part = tuple(t[i:i + size] for t in d)
+            part = tuple(t[i : i + size] for t in d)
             last = step(m, part) * (len(part[0]) / n)
             if i + size < n:
                 last.backward()
@@ -134,21 +199,39 @@ def one(name):
 
     base = train(torch, case)
     clean()
-    print(json.dumps({"case": name, "run": "uncapped", **{k: base[k] for k in ("seconds", "reserved", "allocated")}}), flush=True)
+    print(
+        json.dumps(
+            {
+                "case": name,
+                "run": "uncapped",
+                **{k: base[k] for k in ("seconds", "reserved", "allocated")},
+            }
+        ),
+        flush=True,
+    )
     pieces = 1
     for cap in (0.8, 0.6):
         torch.cuda.set_per_process_memory_fraction(cap * base["reserved"] / total)
         for fit in ("without", "fit"):
             said = []
             if fit == "fit":
-                registry.apply([{"id": i, "params": {"failed": True}} for i in ("micro_batch", "checkpointing")],
-                               lambda kind, text, **f: said.append([kind, text, f.get("predicted"), f.get("pieces")]))
+                registry.apply(
+                    [
+                        {"id": i, "params": {"failed": True}}
+                        for i in ("micro_batch", "checkpointing")
+                    ],
+                    lambda kind, text, **f: said.append(
+                        [kind, text, f.get("predicted"), f.get("pieces")]
+                    ),
+                )
             row = {"case": name, "run": fit, "cap": cap, "limit": int(cap * base["reserved"])}
             try:
                 got = train(torch, case)
                 row.update({k: got[k] for k in ("seconds", "reserved", "allocated")})
                 row["slower"] = round(got["seconds"] / base["seconds"], 3)
-                row["loss"] = max(abs(a - b) / abs(a) for a, b in zip(base["losses"], got["losses"]))
+                row["loss"] = max(
+                    abs(a - b) / abs(a) for a, b in zip(base["losses"], got["losses"])
+                )
                 pieces = max([pieces] + [s[3] or 1 for s in said])
             except torch.cuda.OutOfMemoryError as why:
                 row["oom"] = str(why)[:120]
@@ -160,8 +243,19 @@ def one(name):
     torch.cuda.set_per_process_memory_fraction(1.0)
     if "loss" in name and "scaler" not in name and pieces > 1:
         hand = by_hand(torch, case, pieces)
-        print(json.dumps({"case": name, "run": "by hand", "pieces": pieces, "seconds": hand["seconds"],
-                          "slower": round(hand["seconds"] / base["seconds"], 3), "reserved": hand["reserved"]}), flush=True)
+        print(
+            json.dumps(
+                {
+                    "case": name,
+                    "run": "by hand",
+                    "pieces": pieces,
+                    "seconds": hand["seconds"],
+                    "slower": round(hand["seconds"] / base["seconds"], 3),
+                    "reserved": hand["reserved"],
+                }
+            ),
+            flush=True,
+        )
 
 
 if __name__ == "__main__":
@@ -171,6 +265,8 @@ if __name__ == "__main__":
         import torch
 
         for name in sys.argv[1:] or list(cases(torch)):
-            code = subprocess.run([sys.executable, __file__], env=dict(os.environ, ONE=name)).returncode
+            code = subprocess.run(
+                [sys.executable, __file__], env=dict(os.environ, ONE=name)
+            ).returncode
             if code:
                 print(json.dumps({"case": name, "exit": code}), flush=True)

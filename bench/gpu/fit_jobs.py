@@ -1,8 +1,11 @@
-"""Training jobs of five styles for bench/gpu/fit.py: `python fit_jobs.py NAME [flags]`. They know nothing of memroom.
+"""Training jobs of five styles for bench/gpu/fit.py: `python fit_jobs.py NAME [flags]`. They know
+nothing of memroom.
 
-Every job prints one "step N loss X" line a step; FIT_SIDE names a file for its allocator peaks and step times, FIT_FRACTION
-makes the card smaller, FIT_TINY the model (to try a job on a CPU), FIT_SEED another seed, FIT_DROPOUT a dropout.
+Every job prints one "step N loss X" line a step; FIT_SIDE names a file for its allocator peaks and
+step times, FIT_FRACTION makes the card smaller, FIT_TINY the model (to try a job on a CPU),
+FIT_SEED another seed, FIT_DROPOUT a dropout.
 """
+
 import json
 import os
 import sys
@@ -47,7 +50,11 @@ def end():
     side = {"seconds": gaps[len(gaps) // 2], "steps": len(times)}
     if DEVICE == "cuda":
         free, total = torch.cuda.mem_get_info()
-        side.update(reserved=torch.cuda.max_memory_reserved(), allocated=torch.cuda.max_memory_allocated(), total=total)
+        side.update(
+            reserved=torch.cuda.max_memory_reserved(),
+            allocated=torch.cuda.max_memory_allocated(),
+            total=total,
+        )
     with open(os.environ["FIT_SIDE"], "w") as f:
         json.dump(side, f)
 
@@ -57,13 +64,15 @@ def tokens(rows, length, vocabulary, seed):
     x = torch.randint(0, vocabulary, (rows, length), generator=g)
     y = x.clone()
     for i in range(rows):
-        y[i, length // 4 + (i * 37) % (3 * length // 4):] = -100
+        y[i, length // 4 + (i * 37) % (3 * length // 4) :] = -100
     return x.to(DEVICE), y.to(DEVICE)
 
 
 def pictures(rows, size, classes, seed):
     g = torch.Generator().manual_seed(seed)
-    return torch.randn(rows, 3, size, size, generator=g).to(DEVICE), torch.randint(0, classes, (rows,), generator=g).to(DEVICE)
+    return torch.randn(rows, 3, size, size, generator=g).to(DEVICE), torch.randint(
+        0, classes, (rows,), generator=g
+    ).to(DEVICE)
 
 
 def gpt2(layers=12, width=768, vocabulary=50257, length=512):
@@ -71,8 +80,20 @@ def gpt2(layers=12, width=768, vocabulary=50257, length=512):
 
     if TINY:
         layers, width, vocabulary, length = 2, 24, 60, 32
-    return GPT2LMHeadModel(GPT2Config(n_layer=layers, n_head=12, n_embd=width, n_positions=length, vocab_size=vocabulary, resid_pdrop=DROPOUT,
-                                      embd_pdrop=DROPOUT, attn_pdrop=DROPOUT, bos_token_id=0, eos_token_id=0))
+    return GPT2LMHeadModel(
+        GPT2Config(
+            n_layer=layers,
+            n_head=12,
+            n_embd=width,
+            n_positions=length,
+            vocab_size=vocabulary,
+            resid_pdrop=DROPOUT,
+            embd_pdrop=DROPOUT,
+            attn_pdrop=DROPOUT,
+            bos_token_id=0,
+            eos_token_id=0,
+        )
+    )
 
 
 def size(full, tiny):
@@ -84,18 +105,30 @@ def by_hand(blocks):
     from torch.utils.checkpoint import checkpoint
 
     for block in list(blocks)[: int(os.environ.get("FIT_HAND_BLOCKS", "0"))]:
-        block.forward = lambda *a, inner=block.forward, **k: checkpoint(inner, *a, use_reentrant=False, **k)
+        block.forward = lambda *a, inner=block.forward, **k: checkpoint(
+            inner, *a, use_reentrant=False, **k
+        )
 
 
 def recomputed(model, x):
-    """FIT_HAND_PIECES=N, FIT_HAND_KEEP=K: the batch in pieces, all but K of them under checkpointing, as one would write it."""
+    """FIT_HAND_PIECES=N, FIT_HAND_KEEP=K: the batch in pieces, all but K of them under
+    checkpointing, as one would write it.
+    """
     from torch.utils.checkpoint import checkpoint
 
-    pieces, keep = int(os.environ.get("FIT_HAND_PIECES", "1")), int(os.environ.get("FIT_HAND_KEEP", "0"))
+    pieces, keep = (
+        int(os.environ.get("FIT_HAND_PIECES", "1")),
+        int(os.environ.get("FIT_HAND_KEEP", "0")),
+    )
     if pieces < 2:
         return model(x)
     parts = x.chunk(pieces)
-    return torch.cat([checkpoint(model, part, use_reentrant=False) if i < len(parts) - keep else model(part) for i, part in enumerate(parts)])
+    return torch.cat(
+        [
+            checkpoint(model, part, use_reentrant=False) if i < len(parts) - keep else model(part)
+            for i, part in enumerate(parts)
+        ]
+    )
 
 
 # --- plain loops
@@ -106,12 +139,17 @@ class Block(nn.Module):
         super().__init__()
         self.n1, self.n2 = nn.LayerNorm(width), nn.LayerNorm(width)
         self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
-        self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width), nn.Dropout(DROPOUT))
+        self.mlp = nn.Sequential(
+            nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width), nn.Dropout(DROPOUT)
+        )
         self.heads = heads
 
     def forward(self, x):
         b, t, c = x.shape
-        q, k, v = (z.view(b, t, self.heads, c // self.heads).transpose(1, 2) for z in self.qkv(self.n1(x)).split(c, 2))
+        q, k, v = (
+            z.view(b, t, self.heads, c // self.heads).transpose(1, 2)
+            for z in self.qkv(self.n1(x)).split(c, 2)
+        )
         y = F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).reshape(b, t, c)
         x = x + self.out(y)
         return x + self.mlp(self.n2(x))
@@ -133,7 +171,9 @@ class NanoGPT(nn.Module):
         logits = self.head(self.norm(x))
         loss = None
         if targets is not None:
-            loss = F.cross_entropy(logits.view(-1, logits.size(-1)), targets.view(-1), ignore_index=-100)
+            loss = F.cross_entropy(
+                logits.view(-1, logits.size(-1)), targets.view(-1), ignore_index=-100
+            )
         return logits, loss
 
 
@@ -184,7 +224,9 @@ def plain_encoder():
     class Classifier(nn.Module):
         def __init__(self):
             super().__init__()
-            layer = nn.TransformerEncoderLayer(width, size(8, 2), 4 * width, dropout=DROPOUT, batch_first=True)
+            layer = nn.TransformerEncoderLayer(
+                width, size(8, 2), 4 * width, dropout=DROPOUT, batch_first=True
+            )
             self.embed = nn.Embedding(1000, width)
             self.encoder = nn.TransformerEncoder(layer, size(6, 2), enable_nested_tensor=False)
             self.head = nn.Linear(width, 10)
@@ -232,7 +274,12 @@ def with_trainer(model, data, arguments):
     class Tell(TrainerCallback):
         def on_train_begin(self, args, state, control, **kwargs):
             if args.auto_find_batch_size:
-                print("try", state.train_batch_size, "at %.1f" % (time.perf_counter() - BEGAN), flush=True)
+                print(
+                    "try",
+                    state.train_batch_size,
+                    "at %.1f" % (time.perf_counter() - BEGAN),
+                    flush=True,
+                )
 
         def on_log(self, args, state, control, logs=None, **kwargs):
             if "loss" in (logs or {}):
@@ -244,13 +291,28 @@ def with_trainer(model, data, arguments):
 def trainer_settings(rows, **more):
     from transformers import TrainingArguments
 
-    return TrainingArguments(output_dir=os.environ.get("FIT_OUT", "out"), per_device_train_batch_size=rows, max_steps=STEPS, logging_steps=1, report_to=[],
-                             save_strategy="no", learning_rate=1e-4, disable_tqdm=True, seed=SEED, use_cpu=DEVICE == "cpu", **more)
+    return TrainingArguments(
+        output_dir=os.environ.get("FIT_OUT", "out"),
+        per_device_train_batch_size=rows,
+        max_steps=STEPS,
+        logging_steps=1,
+        report_to=[],
+        save_strategy="no",
+        learning_rate=1e-4,
+        disable_tqdm=True,
+        seed=SEED,
+        use_cpu=DEVICE == "cpu",
+        **more,
+    )
 
 
 def hf_gpt2():
     rows, length, vocabulary = size(16, 6), size(512, 16), size(50257, 60)
-    with_trainer(gpt2(), Sentences(rows * STEPS, length, vocabulary), trainer_settings(rows, lr_scheduler_type="cosine"))
+    with_trainer(
+        gpt2(),
+        Sentences(rows * STEPS, length, vocabulary),
+        trainer_settings(rows, lr_scheduler_type="cosine"),
+    )
 
 
 def hf_bert():
@@ -265,11 +327,32 @@ def hf_bert():
     parser.add_argument("--gradient_accumulation_steps", type=int, default=1)
     options = parser.parse_args()
     length = size(512, 16)
-    shape = dict(hidden_size=24, num_hidden_layers=2, num_attention_heads=2, intermediate_size=48, vocab_size=60) if TINY else {}
-    model = BertForSequenceClassification(BertConfig(**shape, hidden_dropout_prob=DROPOUT, attention_probs_dropout_prob=DROPOUT, num_labels=4))
+    shape = (
+        dict(
+            hidden_size=24,
+            num_hidden_layers=2,
+            num_attention_heads=2,
+            intermediate_size=48,
+            vocab_size=60,
+        )
+        if TINY
+        else {}
+    )
+    model = BertForSequenceClassification(
+        BertConfig(
+            **shape, hidden_dropout_prob=DROPOUT, attention_probs_dropout_prob=DROPOUT, num_labels=4
+        )
+    )
     effective = options.per_device_train_batch_size * options.gradient_accumulation_steps
     data = Sentences(effective * STEPS, length, size(30000, 60), classes=4)
-    with_trainer(model, data, trainer_settings(options.per_device_train_batch_size, gradient_accumulation_steps=options.gradient_accumulation_steps))
+    with_trainer(
+        model,
+        data,
+        trainer_settings(
+            options.per_device_train_batch_size,
+            gradient_accumulation_steps=options.gradient_accumulation_steps,
+        ),
+    )
 
 
 # --- Lightning
@@ -290,10 +373,23 @@ def with_lightning(network, batches, loss, rate):
 
         def configure_optimizers(self):
             optimizer = torch.optim.AdamW(self.parameters(), lr=rate)
-            return [optimizer], [{"scheduler": torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, STEPS), "interval": "step"}]
+            return [optimizer], [
+                {
+                    "scheduler": torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, STEPS),
+                    "interval": "step",
+                }
+            ]
 
-    trainer = lightning.Trainer(max_steps=STEPS, accelerator="gpu" if DEVICE == "cuda" else "cpu", devices=1, logger=False, gradient_clip_val=1.0,
-                                enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False)
+    trainer = lightning.Trainer(
+        max_steps=STEPS,
+        accelerator="gpu" if DEVICE == "cuda" else "cpu",
+        devices=1,
+        logger=False,
+        gradient_clip_val=1.0,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+    )
     trainer.fit(Lit(), torch.utils.data.DataLoader(batches, batch_size=None))
 
 
@@ -301,18 +397,41 @@ def lightning_vit():
     import torchvision
 
     rows, edge = size(64, 6), size(224, 32)
-    network = torchvision.models.VisionTransformer(edge, size(16, 8), size(12, 2), size(12, 2), size(768, 16), size(3072, 32), dropout=DROPOUT)
-    with_lightning(network, [pictures(rows, edge, 1000, s) for s in range(STEPS if TINY else 4)] * (1 if TINY else STEPS // 4),
-                   lambda m, b: F.cross_entropy(m(b[0]), b[1]), 1e-4)
+    network = torchvision.models.VisionTransformer(
+        edge, size(16, 8), size(12, 2), size(12, 2), size(768, 16), size(3072, 32), dropout=DROPOUT
+    )
+    with_lightning(
+        network,
+        [pictures(rows, edge, 1000, s) for s in range(STEPS if TINY else 4)]
+        * (1 if TINY else STEPS // 4),
+        lambda m, b: F.cross_entropy(m(b[0]), b[1]),
+        1e-4,
+    )
 
 
 def lightning_opt():
     from transformers import OPTConfig, OPTForCausalLM
 
     rows, length, vocabulary = size(12, 6), size(512, 16), size(50272, 60)
-    shape = dict(hidden_size=24, num_hidden_layers=2, ffn_dim=48, num_attention_heads=2, vocab_size=60, word_embed_proj_dim=24) if TINY else {}
+    shape = (
+        dict(
+            hidden_size=24,
+            num_hidden_layers=2,
+            ffn_dim=48,
+            num_attention_heads=2,
+            vocab_size=60,
+            word_embed_proj_dim=24,
+        )
+        if TINY
+        else {}
+    )
     network = OPTForCausalLM(OPTConfig(**shape, dropout=DROPOUT, attention_dropout=DROPOUT))
-    with_lightning(network, [tokens(rows, length, vocabulary, s) for s in range(STEPS)], lambda m, b: m(input_ids=b[0], labels=b[1]).loss, 1e-4)
+    with_lightning(
+        network,
+        [tokens(rows, length, vocabulary, s) for s in range(STEPS)],
+        lambda m, b: m(input_ids=b[0], labels=b[1]).loss,
+        1e-4,
+    )
 
 
 # --- the style of torchvision's reference scripts
@@ -342,18 +461,33 @@ def reference(model, rows, edge, optimizer, smoothing=0.0):
 def vision_resnet50():
     import torchvision
 
-    model = torchvision.models.resnet18(num_classes=100) if TINY else torchvision.models.resnet50(num_classes=100)
+    model = (
+        torchvision.models.resnet18(num_classes=100)
+        if TINY
+        else torchvision.models.resnet50(num_classes=100)
+    )
     by_hand(b for stage in (model.layer1, model.layer2, model.layer3, model.layer4) for b in stage)
-    # Tiny steps: under a cap the second loss differs in the seventh digit, with or without a remedy, and at 1e-4 that has grown
-    # to 5e-3 after twenty steps (docs/fit.md).
-    reference(model, size(96, 6), size(224, 32), torch.optim.SGD(model.parameters(), 1e-6, momentum=0.9, weight_decay=1e-4))
+    # Tiny steps: under a cap the second loss differs in the seventh digit, with or without a
+    # remedy, and at 1e-4 that has grown to 5e-3 after twenty steps (docs/fit.md).
+    reference(
+        model,
+        size(96, 6),
+        size(224, 32),
+        torch.optim.SGD(model.parameters(), 1e-6, momentum=0.9, weight_decay=1e-4),
+    )
 
 
 def vision_convnext():
     import torchvision
 
     model = torchvision.models.convnext_tiny(num_classes=100, stochastic_depth_prob=0.0)
-    reference(model, size(64, 4), size(224, 32), torch.optim.AdamW(model.parameters(), 5e-5), smoothing=0.1)
+    reference(
+        model,
+        size(64, 4),
+        size(224, 32),
+        torch.optim.AdamW(model.parameters(), 5e-5),
+        smoothing=0.1,
+    )
 
 
 # --- custom loops with GradScaler and scheduler
@@ -365,7 +499,9 @@ def scaled(model, batches, loss_of, half):
     scaler = torch.amp.GradScaler(DEVICE)
     for step, batch in enumerate(batches):
         optimizer.zero_grad(set_to_none=True)
-        with torch.autocast(DEVICE, dtype=torch.float16 if DEVICE == "cuda" else torch.bfloat16, enabled=half):
+        with torch.autocast(
+            DEVICE, dtype=torch.float16 if DEVICE == "cuda" else torch.bfloat16, enabled=half
+        ):
             loss = loss_of(model, batch)
         scaler.scale(loss).backward()
         scaler.unscale_(optimizer)
@@ -378,21 +514,38 @@ def scaled(model, batches, loss_of, half):
 
 def scaler_gpt2():
     rows, length, vocabulary = size(16, 6), size(512, 16), size(50257, 60)
-    scaled(gpt2().to(DEVICE), (tokens(rows, length, vocabulary, s) for s in range(STEPS)), lambda m, b: m(input_ids=b[0], labels=b[1]).loss, False)
+    scaled(
+        gpt2().to(DEVICE),
+        (tokens(rows, length, vocabulary, s) for s in range(STEPS)),
+        lambda m, b: m(input_ids=b[0], labels=b[1]).loss,
+        False,
+    )
 
 
 def scaler_vit():
     import torchvision
 
     rows, edge = size(64, 6), size(224, 32)
-    model = torchvision.models.VisionTransformer(edge, size(16, 8), size(12, 2), size(12, 2), size(768, 16), size(3072, 32), dropout=DROPOUT).to(DEVICE)
+    model = torchvision.models.VisionTransformer(
+        edge, size(16, 8), size(12, 2), size(12, 2), size(768, 16), size(3072, 32), dropout=DROPOUT
+    ).to(DEVICE)
     by_hand(model.encoder.layers)
-    scaled(model, (pictures(rows, edge, 1000, s % 4) for s in range(STEPS)), lambda m, b: F.cross_entropy(m(b[0]), b[1]), False)
+    scaled(
+        model,
+        (pictures(rows, edge, 1000, s % 4) for s in range(STEPS)),
+        lambda m, b: F.cross_entropy(m(b[0]), b[1]),
+        False,
+    )
 
 
 def scaler_gpt2_fp16():
     rows, length, vocabulary = size(24, 6), size(512, 16), size(50257, 60)
-    scaled(gpt2().to(DEVICE), (tokens(rows, length, vocabulary, s) for s in range(STEPS)), lambda m, b: m(input_ids=b[0], labels=b[1]).loss, True)
+    scaled(
+        gpt2().to(DEVICE),
+        (tokens(rows, length, vocabulary, s) for s in range(STEPS)),
+        lambda m, b: m(input_ids=b[0], labels=b[1]).loss,
+        True,
+    )
 
 
 # --- what others offer
@@ -425,11 +578,32 @@ def peer_transformers():
     """auto_find_batch_size of the Trainer."""
     rows, length, vocabulary = size(16, 6), size(512, 16), size(50257, 60)
 
-    with_trainer(gpt2(), Sentences(rows * STEPS, length, vocabulary), trainer_settings(rows, lr_scheduler_type="cosine", auto_find_batch_size=True))
+    with_trainer(
+        gpt2(),
+        Sentences(rows * STEPS, length, vocabulary),
+        trainer_settings(rows, lr_scheduler_type="cosine", auto_find_batch_size=True),
+    )
 
 
-JOBS = {f.__name__: f for f in (plain_nanogpt, plain_gpt2_outside, plain_encoder, hf_gpt2, hf_bert, lightning_vit, lightning_opt, vision_resnet50,
-                                vision_convnext, scaler_gpt2, scaler_vit, scaler_gpt2_fp16, peer_accelerate, peer_transformers)}
+JOBS = {
+    f.__name__: f
+    for f in (
+        plain_nanogpt,
+        plain_gpt2_outside,
+        plain_encoder,
+        hf_gpt2,
+        hf_bert,
+        lightning_vit,
+        lightning_opt,
+        vision_resnet50,
+        vision_convnext,
+        scaler_gpt2,
+        scaler_vit,
+        scaler_gpt2_fp16,
+        peer_accelerate,
+        peer_transformers,
+    )
+}
 
 if __name__ == "__main__":
     begin()

@@ -1,10 +1,13 @@
 """Peaks of setups before and after a remedy, for `go run ./bench/savings table OUT`.
 
-    python3 bench/gpu/savings.py OUT [ID prefix ...]     needs a card, torch, transformers, torchvision; about two minutes
+python3 bench/gpu/savings.py OUT [ID prefix ...]     needs a card, torch, transformers, torchvision;
+about two minutes
 
-Reads savings.json beside it. Every distinct setup runs three steps in a process of its own, eight at once (nothing is
-timed); a result that exists is not measured again. OUT/HASH.json holds the setup, its peaks and the model's configuration.
+Reads savings.json beside it. Every distinct setup runs three steps in a process of its own, eight
+at once (nothing is timed); a result that exists is not measured again. OUT/HASH.json holds the
+setup, its peaks and the model's configuration.
 """
+
 import concurrent.futures
 import contextlib
 import hashlib
@@ -19,7 +22,9 @@ TOGETHER = int(os.environ.get("TOGETHER", "8"))
 
 
 def name_of(family, config, setup):
-    return hashlib.sha1(json.dumps([family, config, setup], sort_keys=True).encode()).hexdigest()[:12]
+    return hashlib.sha1(json.dumps([family, config, setup], sort_keys=True).encode()).hexdigest()[
+        :12
+    ]
 
 
 def build(torch, job):
@@ -32,15 +37,21 @@ def build(torch, job):
 
     kinds = {"vit": "AutoModelForImageClassification", "bert": "AutoModelForMaskedLM"}
     cfg = transformers.AutoConfig.for_model(family, **config)
-    cfg.use_cache = "KEEP_CACHE" in os.environ  # a cache of keys and values serves generation; in training it only costs copies
+    cfg.use_cache = (
+        "KEEP_CACHE" in os.environ
+    )  # a cache of keys and values serves generation; in training it only costs copies
     if family == "vit":
         cfg.num_labels = 1000
-    model = getattr(transformers, kinds.get(family, "AutoModelForCausalLM")).from_config(cfg, attn_implementation=setup.get("attn") or "sdpa")
+    model = getattr(transformers, kinds.get(family, "AutoModelForCausalLM")).from_config(
+        cfg, attn_implementation=setup.get("attn") or "sdpa"
+    )
     return model, cfg
 
 
 class LoRALinear:
-    """Adapters on every linear layer but the head, as peft's target_modules='all-linear' makes them, without dropout."""
+    """Adapters on every linear layer but the head, as peft's target_modules='all-linear' makes
+    them, without dropout.
+    """
 
     @staticmethod
     def wrap(torch, model, rank):
@@ -65,14 +76,19 @@ class LoRALinear:
 def optimizer_of(torch, name, params):
     o = torch.optim
     return {
-        "adamw": lambda: o.AdamW(params, lr=1e-4), "adamw_fused": lambda: o.AdamW(params, lr=1e-4, fused=True),
-        "adamw_loop": lambda: o.AdamW(params, lr=1e-4, foreach=False), "sgd": lambda: o.SGD(params, lr=1e-3),
-        "sgdm": lambda: o.SGD(params, lr=1e-3, momentum=0.9), "adafactor": lambda: o.Adafactor(params, lr=1e-2),
+        "adamw": lambda: o.AdamW(params, lr=1e-4),
+        "adamw_fused": lambda: o.AdamW(params, lr=1e-4, fused=True),
+        "adamw_loop": lambda: o.AdamW(params, lr=1e-4, foreach=False),
+        "sgd": lambda: o.SGD(params, lr=1e-3),
+        "sgdm": lambda: o.SGD(params, lr=1e-3, momentum=0.9),
+        "adafactor": lambda: o.Adafactor(params, lr=1e-2),
     }[name]()
 
 
 class HostOptimizer:
-    """Optimizer state and a copy of the weights in host memory: gradients go out, weights come back."""
+    """Optimizer state and a copy of the weights in host memory: gradients go out, weights come
+    back.
+    """
 
     def __init__(self, torch, name, params):
         self.params = params
@@ -101,7 +117,10 @@ def chunked_loss(torch, model, ids):
     def piece(h, y):
         return torch.nn.functional.cross_entropy(model.lm_head(h).float(), y, reduction="sum")
 
-    total = sum(checkpoint(piece, h, y, use_reentrant=False) for h, y in zip(hidden.split(1024), labels.split(1024)))
+    total = sum(
+        checkpoint(piece, h, y, use_reentrant=False)
+        for h, y in zip(hidden.split(1024), labels.split(1024))
+    )
     return total / labels.numel()
 
 
@@ -124,15 +143,29 @@ def measure(job):
     params = [p for p in model.parameters() if p.requires_grad]
     offload = setup.get("offload") or []
     make = HostOptimizer if "optimizer" in offload else None
-    optimizer = make(torch, setup["optimizer"], params) if make else optimizer_of(torch, setup["optimizer"], params)
-    cast = torch.autocast("cuda", dtype=torch.bfloat16) if precision == "amp_bf16" else contextlib.nullcontext()
-    kept = torch.autograd.graph.save_on_cpu(pin_memory=True) if "activations" in offload else contextlib.nullcontext()
+    optimizer = (
+        make(torch, setup["optimizer"], params)
+        if make
+        else optimizer_of(torch, setup["optimizer"], params)
+    )
+    cast = (
+        torch.autocast("cuda", dtype=torch.bfloat16)
+        if precision == "amp_bf16"
+        else contextlib.nullcontext()
+    )
+    kept = (
+        torch.autograd.graph.save_on_cpu(pin_memory=True)
+        if "activations" in offload
+        else contextlib.nullcontext()
+    )
     rows, dtype = setup["batch"], torch.bfloat16 if precision == "bf16" else torch.float32
 
     def loss_of():
         if cfg is None:
             x = torch.randn(rows, 3, setup["image"], setup["image"], device="cuda", dtype=dtype)
-            return torch.nn.functional.cross_entropy(model(x), torch.randint(0, 1000, (rows,), device="cuda"))
+            return torch.nn.functional.cross_entropy(
+                model(x), torch.randint(0, 1000, (rows,), device="cuda")
+            )
         if job["family"] == "vit":
             x = torch.randn(rows, 3, setup["image"], setup["image"], device="cuda", dtype=dtype)
             return model(pixel_values=x, labels=torch.randint(0, 1000, (rows,), device="cuda")).loss
@@ -151,9 +184,15 @@ def measure(job):
         optimizer.step()
         optimizer.zero_grad(set_to_none=not setup.get("keep_grads"))
     torch.cuda.synchronize()
-    return {"allocated": torch.cuda.max_memory_allocated(), "reserved": torch.cuda.max_memory_reserved(), "parameters": sum(p.numel() for p in model.parameters()),
-            "trainable": sum(p.numel() for p in params), "card": torch.cuda.get_device_name(), "torch": torch.__version__,
-            "model_config": json.loads(cfg.to_json_string(use_diff=False)) if cfg is not None else None}
+    return {
+        "allocated": torch.cuda.max_memory_allocated(),
+        "reserved": torch.cuda.max_memory_reserved(),
+        "parameters": sum(p.numel() for p in model.parameters()),
+        "trainable": sum(p.numel() for p in params),
+        "card": torch.cuda.get_device_name(),
+        "torch": torch.__version__,
+        "model_config": json.loads(cfg.to_json_string(use_diff=False)) if cfg is not None else None,
+    }
 
 
 def jobs_of(prefixes):
@@ -164,7 +203,11 @@ def jobs_of(prefixes):
         if prefixes and not any(p["id"].startswith(x) for x in prefixes):
             continue
         for setup in (p["before"], p["after"]):
-            jobs[name_of(p["family"], p["config"], setup)] = {"family": p["family"], "config": p["config"], "setup": setup}
+            jobs[name_of(p["family"], p["config"], setup)] = {
+                "family": p["family"],
+                "config": p["config"],
+                "setup": setup,
+            }
     return jobs
 
 
@@ -186,15 +229,27 @@ def main():
         name, job = item
         path = os.path.join(out, name + ".json")
         if not os.path.exists(path):
-            env = dict(os.environ, OMP_NUM_THREADS="2", HF_HUB_OFFLINE="1", TOKENIZERS_PARALLELISM="false")
-            subprocess.run([sys.executable, os.path.abspath(__file__), "--one", path, json.dumps(job)], env=env, timeout=150, check=False,
-                           stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            env = dict(
+                os.environ, OMP_NUM_THREADS="2", HF_HUB_OFFLINE="1", TOKENIZERS_PARALLELISM="false"
+            )
+            subprocess.run(
+                [sys.executable, os.path.abspath(__file__), "--one", path, json.dumps(job)],
+                env=env,
+                timeout=150,
+                check=False,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            )
         if not os.path.exists(path):
             print("%6.1fs %s died" % (time.time() - start, name), flush=True)
             return
         with open(path) as f:
             r = json.load(f)
-        print("%6.1fs %s %s reserved %s %s" % (time.time() - start, name, job["family"], r.get("reserved"), r.get("error", "")), flush=True)
+        print(
+            "%6.1fs %s %s reserved %s %s"
+            % (time.time() - start, name, job["family"], r.get("reserved"), r.get("error", "")),
+            flush=True,
+        )
 
     with concurrent.futures.ThreadPoolExecutor(TOGETHER) as pool:
         list(pool.map(one, jobs.items()))

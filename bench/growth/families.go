@@ -25,7 +25,8 @@ const (
 	leaks   class = iota // must be named within 40 steps
 	faint                // leaks that 40 steps cannot show: rare, or far below the noise
 	healthy              // must never be named
-	open                 // healthy, and exactly like a leak for more than 40 steps: must be taken back
+	// healthy, and exactly like a leak for more than 40 steps: must be taken back
+	open
 )
 
 func (c class) String() string {
@@ -41,7 +42,8 @@ type course struct {
 	work  func(step int) float64 // what the step needs above it, nil: always the same
 }
 
-// families makes one series of each kind: leaks of every shape we could think of, and healthy look-alikes.
+// families makes one series of each kind: leaks of every shape we could think of, and healthy
+// look-alikes.
 func families(seed uint64) []series {
 	var all []series
 	for _, kinds := range [][]family{leakFamilies, faintFamilies, healthyFamilies, openFamilies} {
@@ -52,12 +54,14 @@ func families(seed uint64) []series {
 	return all
 }
 
-// run draws one series. The generator depends on the name alone, so that a new kind leaves the others as they are.
+// run draws one series. The generator depends on the name alone, so that a new kind leaves the
+// others as they are.
 func (k family) run(seed uint64) series {
 	name := fnv.New64a()
 	name.Write([]byte(k.name))
 	c := k.draw(rand.New(rand.NewPCG(seed, name.Sum64())))
-	s := series{name: fmt.Sprintf("%s#%d", k.name, seed), class: k.class, onset: int64(c.onset), ends: int64(c.ends)}
+	s := series{name: fmt.Sprintf("%s#%d", k.name, seed), class: k.class, onset: int64(c.onset),
+		ends: int64(c.ends)}
 	if k.class == healthy || k.class == open {
 		s.onset = -1
 	}
@@ -67,7 +71,8 @@ func (k family) run(seed uint64) series {
 		if c.work != nil {
 			work += c.work(step)
 		}
-		reserved = math.Max(reserved, math.Ceil((floor+work)/(2*mib))*2*mib) // the cache keeps the most that was ever needed
+		// the cache keeps the most that was ever needed
+		reserved = math.Max(reserved, math.Ceil((floor+work)/(2*mib))*2*mib)
 		s.floor = append(s.floor, diagnose.Point{Step: int64(step), Value: floor})
 		s.reserved = append(s.reserved, reserved)
 	}
@@ -96,7 +101,8 @@ func when(yes bool, bytes float64) float64 {
 	return 0
 }
 
-// noise gives one of the ways in which what stays varies from batch to batch, about wide bytes from end to end.
+// noise gives one of the ways in which what stays varies from batch to batch, about wide bytes from
+// end to end.
 func noise(r *rand.Rand, wide float64) func() float64 {
 	switch r.IntN(5) {
 	case 0:
@@ -124,9 +130,13 @@ func growth(steps, onset int, each func(step int) float64) []float64 {
 }
 
 // leaking makes the course of a leak from what each step leaves.
-func leaking(r *rand.Rand, steps, onset int, each func(step int) float64, rest func(step int) float64) course {
+func leaking(r *rand.Rand, steps, onset int, each func(step int) float64,
+	rest func(step int) float64) course {
 	base, total := baseOf(r), growth(steps, onset, each)
-	return course{steps: steps, onset: onset, floor: func(s int) float64 { return base + total[s] + rest(s) }}
+	return course{steps: steps, onset: onset, floor: func(s int) float64 {
+		return base + total[s] +
+			rest(s)
+	}}
 }
 
 func nothing(int) float64 { return 0 }
@@ -143,7 +153,8 @@ var leakFamilies = []family{
 	}},
 	{"leak after optimizer state", leaks, func(r *rand.Rand) course {
 		state := between(r, 10*mib, 1000*mib)
-		return leaking(r, 150, 1, same(block(between(r, 512, 8*mib))), func(s int) float64 { return when(s >= 1, state) })
+		return leaking(r, 150, 1, same(block(between(r, 512, 8*mib))),
+			func(s int) float64 { return when(s >= 1, state) })
 	}},
 	{"leak after autotuning", leaks, func(r *rand.Rand) course {
 		var jumps [10]float64
@@ -165,36 +176,46 @@ var leakFamilies = []family{
 	}},
 	{"leak in short evaluations", leaks, func(r *rand.Rand) course {
 		every, rate := evenly(r, 8, 12), block(between(r, 64<<10, 8*mib))
-		c := leaking(r, 250, 0, func(s int) float64 { return when(s%every < 2 && s > 2, rate) }, nothing)
+		c := leaking(r, 250, 0, func(s int) float64 { return when(s%every < 2 && s > 2, rate) },
+			nothing)
 		c.onset = every - 1
 		return c
 	}},
 	{"leak after a cache filled", leaks, func(r *rand.Rand) course {
 		fill, entry := evenly(r, 10, 35), between(r, 64<<10, 16*mib)
 		onset := fill + evenly(r, 5, 40)
-		return leaking(r, onset+120, onset, same(block(between(r, 512, mib))), func(s int) float64 { return entry * math.Min(float64(s), float64(fill)) })
+		return leaking(r, onset+120, onset, same(block(between(r, 512, mib))),
+			func(s int) float64 { return entry * math.Min(float64(s), float64(fill)) })
 	}},
 	{"leak while a cache fills", leaks, func(r *rand.Rand) course {
 		fill, rate := evenly(r, 8, 30), block(between(r, 4<<10, mib))
 		entry := rate * between(r, 0.3, 6)
-		return leaking(r, 150, 0, same(rate), func(s int) float64 { return entry * math.Min(float64(s), float64(fill)) })
+		return leaking(r, 150, 0, same(rate),
+			func(s int) float64 { return entry * math.Min(float64(s), float64(fill)) })
 	}},
 	{"leak of varying size", leaks, func(r *rand.Rand) course {
 		rate := between(r, 16<<10, 4*mib)
-		return leaking(r, 150, 0, func(int) float64 { return rate * (0.3 + 1.4*r.Float64()) }, nothing)
+		return leaking(r, 150, 0, func(int) float64 { return rate * (0.3 + 1.4*r.Float64()) },
+			nothing)
 	}},
 	{"leak of hidden states, any length", leaks, func(r *rand.Rand) course {
 		rate := between(r, 16<<10, 4*mib)
 		last := 0.0
-		return leaking(r, 200, 0, func(int) float64 { last = rate * float64(evenly(r, 8, 64)) / 36; return last }, func(int) float64 { return 3 * last })
+		return leaking(r, 200, 0, func(int) float64 {
+			last = rate * float64(evenly(r, 8,
+				64)) / 36
+			return last
+		}, func(int) float64 { return 3 * last })
 	}},
 	{"leak with heavy tails", leaks, func(r *rand.Rand) course {
 		rate := between(r, 16<<10, mib)
-		return leaking(r, 200, 0, func(int) float64 { return rate * math.Exp(0.8*r.NormFloat64()) }, nothing)
+		return leaking(r, 200, 0, func(int) float64 { return rate * math.Exp(0.8*r.NormFloat64()) },
+			nothing)
 	}},
 	{"leak by chance", leaks, func(r *rand.Rand) course {
 		rate, share := block(between(r, 512, 8*mib)), 0.35+0.5*r.Float64()
-		return leaking(r, 200, 0, func(int) float64 { return when(r.Float64() < share, rate) }, nothing)
+		return leaking(r, 200, 0, func(int) float64 { return when(r.Float64() < share, rate) },
+			nothing)
 	}},
 	{"leak in noise of 1-4 steps", leaks, func(r *rand.Rand) course {
 		rate := between(r, 16<<10, 4*mib)
@@ -214,34 +235,42 @@ var leakFamilies = []family{
 	{"leak with evaluation spikes", leaks, func(r *rand.Rand) course {
 		every, lasts, rate := evenly(r, 8, 40), evenly(r, 1, 3), block(between(r, 512, 4*mib))
 		spike := rate * between(r, 2, 200)
-		return leaking(r, 200, 0, same(rate), func(s int) float64 { return when(s%every >= every-lasts, spike) })
+		return leaking(r, 200, 0, same(rate),
+			func(s int) float64 { return when(s%every >= every-lasts, spike) })
 	}},
 	{"leak under a sawtooth", leaks, func(r *rand.Rand) course {
 		rate, period := between(r, 16<<10, 4*mib), evenly(r, 3, 10)
 		tooth := rate * between(r, 0.3, 1.5)
-		return leaking(r, 300, 0, same(rate), func(s int) float64 { return tooth * float64(s%period) })
+		return leaking(r, 300, 0, same(rate),
+			func(s int) float64 { return tooth * float64(s%period) })
 	}},
 	{"leak with accumulation", leaks, func(r *rand.Rand) course {
 		rate, period, grads := between(r, 16<<10, 4*mib), evenly(r, 2, 8), between(r, mib, 300*mib)
-		return leaking(r, 250, 0, same(rate), func(s int) float64 { return when(s%period != period-1, grads) })
+		return leaking(r, 250, 0, same(rate),
+			func(s int) float64 { return when(s%period != period-1, grads) })
 	}},
 	{"leak that speeds up", leaks, func(r *rand.Rand) course {
 		rate, more := between(r, 16<<10, mib), between(r, 0.002, 0.03)
-		return leaking(r, 150, 0, func(s int) float64 { return rate * (1 + more*float64(s)) }, nothing)
+		return leaking(r, 150, 0, func(s int) float64 { return rate * (1 + more*float64(s)) },
+			nothing)
 	}},
-	{"leak of squares", leaks, func(r *rand.Rand) course { // a history that is concatenated and kept at each step
+	// a history that is concatenated and kept at each step
+	{"leak of squares", leaks, func(r *rand.Rand) course {
 		rate := between(r, 2<<10, 64<<10)
 		return leaking(r, 150, 0, func(s int) float64 { return rate * float64(s) }, nothing)
 	}},
 	{"leak with new buffers", leaks, func(r *rand.Rand) course {
-		rate, at, size := block(between(r, 512, 4*mib)), evenly(r, 3, 60), between(r, 4*mib, 400*mib)
+		rate, at, size := block(between(r, 512, 4*mib)), evenly(r, 3, 60),
+			between(r, 4*mib, 400*mib)
 		return leaking(r, 150, 0, same(rate), func(s int) float64 { return when(s >= at, size) })
 	}},
 	{"leak with a buffer given back", leaks, func(r *rand.Rand) course {
-		rate, at, size := block(between(r, 512, 4*mib)), evenly(r, 42, 90), between(r, 4*mib, 400*mib)
+		rate, at, size := block(between(r, 512, 4*mib)), evenly(r, 42, 90),
+			between(r, 4*mib, 400*mib)
 		return leaking(r, 200, 0, same(rate), func(s int) float64 { return when(s < at, size) })
 	}},
-	{"leak over changing lengths", leaks, func(r *rand.Rand) course { // batches in buckets that last for a while
+	// batches in buckets that last for a while
+	{"leak over changing lengths", leaks, func(r *rand.Rand) course {
 		rate, lasts := between(r, 64<<10, 4*mib), evenly(r, 5, 15)
 		wide, length := rate*between(r, 0.5, 2), 0.0
 		return leaking(r, 250, 0, same(rate), func(s int) float64 {
@@ -266,17 +295,22 @@ var faintFamilies = []family{
 	}},
 	{"faint: every 15-60 steps", faint, func(r *rand.Rand) course {
 		every, rate := evenly(r, 15, 60), block(between(r, 512, 8*mib))
-		c := leaking(r, 8*every, 0, func(s int) float64 { return when(s%every == 0, rate) }, nothing)
+		c := leaking(r, 8*every, 0, func(s int) float64 { return when(s%every == 0, rate) },
+			nothing)
 		c.onset = every - 1
 		return c
 	}},
 	{"faint: a burst now and then", faint, func(r *rand.Rand) course {
 		rate := between(r, 16<<10, mib)
-		return leaking(r, 500, 0, func(int) float64 { return when(r.IntN(10) == 0, rate*r.ExpFloat64()) }, nothing)
+		return leaking(r, 500, 0, func(int) float64 {
+			return when(r.IntN(10) == 0,
+				rate*r.ExpFloat64())
+		}, nothing)
 	}},
 	{"faint: teeth of 20-35 steps", faint, func(r *rand.Rand) course {
 		rate, period := between(r, 16<<10, mib), evenly(r, 20, 35)
 		tooth := rate * between(r, 0.5, 3)
-		return leaking(r, 500, 0, same(rate), func(s int) float64 { return tooth * float64(s%period) })
+		return leaking(r, 500, 0, same(rate),
+			func(s int) float64 { return tooth * float64(s%period) })
 	}},
 }

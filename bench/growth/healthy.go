@@ -11,7 +11,8 @@ func level(r *rand.Rand, steps int, rest func(step int) float64) course {
 	return course{steps: steps, floor: func(s int) float64 { return base + rest(s) }}
 }
 
-// moving makes a course in which what stays, and much more so what a step needs, follows the size of the work.
+// moving makes a course in which what stays, and much more so what a step needs, follows the size
+// of the work.
 func moving(r *rand.Rand, steps int, size func(step int) float64) course {
 	c := level(r, steps, size)
 	factor, last := between(r, 4, 40), 0.0
@@ -78,7 +79,10 @@ var healthyFamilies = []family{
 	{"level", healthy, func(r *rand.Rand) course { return level(r, 300, nothing) }},
 	{"optimizer state, workspaces", healthy, func(r *rand.Rand) course {
 		state, work, at := between(r, mib, 1000*mib), between(r, mib, 64*mib), evenly(r, 2, 20)
-		return level(r, 200, func(s int) float64 { return when(s >= 1, state) + when(s >= at, work) })
+		return level(r, 200, func(s int) float64 {
+			return when(s >= 1, state) +
+				when(s >= at, work)
+		})
 	}},
 	{"state made lazily, part by part", healthy, func(r *rand.Rand) course {
 		part, parts := between(r, 64<<10, 32*mib), evenly(r, 3, 30)
@@ -105,15 +109,23 @@ var healthyFamilies = []family{
 	}},
 	{"two levels", healthy, func(r *rand.Rand) course {
 		big := between(r, 64<<10, 64*mib)
-		return level(r, 1000, func(int) float64 { return big*float64(r.IntN(2)) + big/100*r.Float64() })
+		return level(r, 1000, func(int) float64 {
+			return big*float64(r.IntN(2)) +
+				big/100*r.Float64()
+		})
 	}},
 	{"correlated noise", healthy, func(r *rand.Rand) course {
 		wave, keep, big := 0.0, 0.3+0.6*r.Float64(), between(r, 64<<10, 16*mib)
-		return level(r, 1000, func(int) float64 { wave = keep*wave + big*r.NormFloat64(); return wave })
+		return level(r, 1000, func(int) float64 {
+			wave = keep*wave +
+				big*r.NormFloat64()
+			return wave
+		})
 	}},
 	{"slow waves of the data", healthy, func(r *rand.Rand) course {
 		period, big := between(r, 40, 400), between(r, 64<<10, 16*mib)
-		return moving(r, 800, func(s int) float64 { return big * (1 - math.Cos(2*math.Pi*float64(s)/period)) })
+		return moving(r, 800,
+			func(s int) float64 { return big * (1 - math.Cos(2*math.Pi*float64(s)/period)) })
 	}},
 	{"length buckets", healthy, func(r *rand.Rand) course {
 		buckets, stays, big := evenly(r, 3, 8), evenly(r, 1, 20), between(r, 64<<10, 16*mib)
@@ -131,11 +143,19 @@ var healthyFamilies = []family{
 	}},
 	{"longest batch so far", healthy, func(r *rand.Rand) course {
 		record, big := 0.0, between(r, 64<<10, 16*mib)
-		return level(r, 600, func(int) float64 { record = math.Max(record, r.ExpFloat64()); return big * record })
+		return level(r, 600, func(int) float64 {
+			record = math.Max(record,
+				r.ExpFloat64())
+			return big * record
+		})
 	}},
 	{"longest batch so far, bounded", healthy, func(r *rand.Rand) course {
 		record, big := 0.0, between(r, 64<<10, 16*mib)
-		return level(r, 600, func(int) float64 { record = math.Max(record, r.Float64()); return big * record })
+		return level(r, 600, func(int) float64 {
+			record = math.Max(record,
+				r.Float64())
+			return big * record
+		})
 	}},
 	{"cache fills for 5-36", healthy, func(r *rand.Rand) course {
 		return level(r, 200, filling(0, evenly(r, 5, 36), between(r, 512, 32*mib)))
@@ -145,17 +165,24 @@ var healthyFamilies = []family{
 	}},
 	{"cache fills under noise", healthy, func(r *rand.Rand) course {
 		entry := between(r, 64<<10, 8*mib)
-		n, f := noise(r, entry*between(r, 0.5, 5)), filling(evenly(r, 0, 60), evenly(r, 5, 30), entry)
+		n, f := noise(r, entry*between(r, 0.5, 5)), filling(evenly(r, 0, 60), evenly(r, 5, 30),
+			entry)
 		return level(r, 300, func(s int) float64 { return f(s) + n() })
 	}},
 	{"cache that fills ever more slowly", healthy, func(r *rand.Rand) course {
 		size, tau, from := between(r, mib, 600*mib), between(r, 3, 40), evenly(r, 0, 60)
-		return level(r, 400, func(s int) float64 { return size * (1 - math.Exp(-after(from, s)/tau)) })
+		return level(r, 400, func(s int) float64 {
+			return size * (1 - math.Exp(-after(from,
+				s)/tau))
+		})
 	}},
 	{"the same under noise", healthy, func(r *rand.Rand) course {
 		size, tau := between(r, mib, 600*mib), between(r, 3, 30)
 		n := noise(r, size*between(r, 0.01, 0.1))
-		return level(r, 400, func(s int) float64 { return size*(1-math.Exp(-float64(s)/tau)) + n() })
+		return level(r, 400, func(s int) float64 {
+			return size*(1-math.Exp(-float64(s)/tau)) +
+				n()
+		})
 	}},
 	{"sawtooth", healthy, func(r *rand.Rand) course {
 		period := evenly(r, 3, 34)
@@ -163,11 +190,13 @@ var healthyFamilies = []family{
 	}},
 	{"sawtooth by chance", healthy, func(r *rand.Rand) course {
 		mean := evenly(r, 4, 12)
-		return level(r, 600, toothed(func() int { return int(float64(mean)*r.ExpFloat64()) + 1 }, between(r, 64<<10, 8*mib)))
+		return level(r, 600, toothed(func() int { return int(float64(mean)*r.ExpFloat64()) + 1 },
+			between(r, 64<<10, 8*mib)))
 	}},
 	{"garbage collected now and then", healthy, func(r *rand.Rand) course {
 		mean := float64(evenly(r, 8, 25))
-		n, t := noise(r, 64<<10), toothed(func() int { return int(mean * (0.8 + 0.4*r.Float64())) }, between(r, 64<<10, 8*mib))
+		n, t := noise(r, 64<<10), toothed(func() int { return int(mean * (0.8 + 0.4*r.Float64())) },
+			between(r, 64<<10, 8*mib))
 		return level(r, 600, func(s int) float64 { return t(s) + n() })
 	}},
 	{"log flushed every 10-35", healthy, func(r *rand.Rand) course {
@@ -213,7 +242,10 @@ var healthyFamilies = []family{
 	{"images grow, in noise", healthy, func(r *rand.Rand) course {
 		stage, big := evenly(r, 15, 60), between(r, 64<<10, 16*mib)
 		n := noise(r, big/3)
-		return moving(r, 6*stage, func(s int) float64 { return big*math.Pow(1.3, float64(s/stage)) + n() })
+		return moving(r, 6*stage, func(s int) float64 {
+			return big*math.Pow(1.3, float64(s/stage)) +
+				n()
+		})
 	}},
 	{"few steps up", healthy, func(r *rand.Rand) course {
 		up, big := 0.0, between(r, 64<<10, 64*mib)
@@ -231,7 +263,8 @@ var healthyFamilies = []family{
 	}},
 	{"a walk that comes back", healthy, func(r *rand.Rand) course {
 		at, big := 0.0, between(r, 64<<10, 4*mib)
-		return level(r, 1000, func(int) float64 { at += big*(r.Float64()-0.5) - 0.03*at; return at })
+		return level(r, 1000,
+			func(int) float64 { at += big*(r.Float64()-0.5) - 0.03*at; return at })
 	}},
 }
 
@@ -257,7 +290,8 @@ var openFamilies = []family{
 	}},
 	{"open: fills very slowly", open, func(r *rand.Rand) course {
 		size, tau := between(r, mib, 600*mib), between(r, 60, 200)
-		c := level(r, int(6*tau), func(s int) float64 { return size * (1 - math.Exp(-float64(s)/tau)) })
+		c := level(r, int(6*tau),
+			func(s int) float64 { return size * (1 - math.Exp(-float64(s)/tau)) })
 		c.ends = int(3 * tau)
 		return c
 	}},

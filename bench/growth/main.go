@@ -1,13 +1,15 @@
-// Command growth measures the detectors of leaks and the forecast on recorded and on made series: how many steps after
-// its onset each leak is named, whether a healthy series is ever accused, and how far off the forecast is.
+// Command growth measures the detectors of leaks and the forecast on recorded and on made series:
+// how many steps after its onset each leak is named, whether a healthy series is ever accused, and
+// how far off the forecast is.
 //
 //	go run ./bench/growth [-v] [-first SEED] [-seeds N] [-only TEXT] [-every N] [INDEX.jsonl ...]
 //
 // With -every only each Nth step is read, as the probe does where steps are short.
 //
-// An index has one JSON object a line with "id" and "series": [[step, allocated, reserved], ...]; ids that contain
-// "healthy" are twins that must stay silent, other "leak" ids are leaks, from their first rise on or from "onset". Without files, made families are run: leaks
-// under noise, late, rare, in stairs, accelerating; caches that fill, warm-ups, sawteeth, evaluation, curricula.
+// An index has one JSON object a line with "id" and "series": [[step, allocated, reserved], ...];
+// ids that contain "healthy" are twins that must stay silent, other "leak" ids are leaks, from
+// their first rise on or from "onset". Without files, made families are run: leaks under noise,
+// late, rare, in stairs, accelerating; caches that fill, warm-ups, sawteeth, evaluation, curricula.
 package main
 
 import (
@@ -52,7 +54,8 @@ type verdict struct {
 	back     int64  // steps from the end of what only looked like a leak until it was taken back, -1 never
 }
 
-// host says that series are of heaps in host memory, with the working bytes of a step as a fourth column.
+// host says that series are of heaps in host memory, with the working bytes of a step as a fourth
+// column.
 var host bool
 
 // every is the distance of the steps that are read.
@@ -63,7 +66,8 @@ func main() {
 	seeds := flag.Int("seeds", 5, "variants of each made family")
 	first := flag.Int("first", 0, "the first seed; the thresholds were chosen on seeds below 1000")
 	only := flag.String("only", "", "families whose name contains this")
-	flag.BoolVar(&host, "host", false, "the series are heaps, where small growth is not called a leak")
+	flag.BoolVar(&host, "host", false,
+		"the series are heaps, where small growth is not called a leak")
 	flag.IntVar(&every, "every", 1, "read only each Nth step")
 	flag.Parse()
 	limits := diagnose.DefaultThresholds()
@@ -126,7 +130,9 @@ func readIndex(path string) ([]series, error) {
 		s := series{name: entry.ID, class: healthy, onset: -1}
 		for _, row := range rows {
 			if len(row) < 3 {
-				return nil, fmt.Errorf("%s: %s has a row of %d numbers, want step, allocated, reserved", path, entry.ID, len(row))
+				return nil,
+					fmt.Errorf("%s: %s has a row of %d numbers, want step, allocated, reserved",
+						path, entry.ID, len(row))
 			}
 			s.floor = append(s.floor, diagnose.Point{Step: int64(row[0]), Value: row[1]})
 			s.reserved = append(s.reserved, row[2])
@@ -179,7 +185,8 @@ func judge(s series, limits diagnose.Thresholds) verdict {
 		if t, leak := seen.Leak(limits); leak && (!host || t.MattersOnHost(true, limits)) {
 			if v.said == "" {
 				v.leak = t
-				v.said = fmt.Sprintf("at %d: since %d, %.0f a step, %d rises, noise %.0f", p.Step, t.Onset, t.Slope, t.Rises, t.Noise)
+				v.said = fmt.Sprintf("at %d: since %d, %.0f a step, %d rises, noise %.0f", p.Step,
+					t.Onset, t.Slope, t.Rises, t.Noise)
 			}
 			if s.onset < 0 || p.Step <= s.onset {
 				v.accused = true
@@ -224,7 +231,8 @@ func judge(s series, limits diagnose.Thresholds) verdict {
 	return v
 }
 
-// capsOf gives five caps between a leak's median and maximum, and the steps at which it crosses them.
+// capsOf gives five caps between a leak's median and maximum, and the steps at which it crosses
+// them.
 func capsOf(s series) (caps []float64, deaths []int64) {
 	if s.onset < 0 {
 		return nil, nil
@@ -311,10 +319,13 @@ func report(all []series, verdicts []verdict, verbose bool) {
 		classes[s.class].add(s, v)
 		if verbose {
 			fmt.Printf("%-40s onset %4d delay %4d silent caps %d worst error %.3f accused %v forecast %v back %d | %s\n",
-				s.name, s.onset, v.delay, v.silent, most(v.errors), v.accused, v.forecast, v.back, v.said)
+				s.name, s.onset, v.delay, v.silent, most(v.errors), v.accused, v.forecast, v.back,
+				v.said)
 		}
 	}
-	fmt.Printf("%-36s %5s %13s %5s %8s | %9s %9s %7s %7s %8s | %s\n", "series", "runs", "delay 50/100%", "late", "accused", "forecasts", "silent", "worst", ">10 %", "covered", "taken back, after (middle/last)")
+	fmt.Printf("%-36s %5s %13s %5s %8s | %9s %9s %7s %7s %8s | %s\n", "series", "runs",
+		"delay 50/100%", "late", "accused", "forecasts", "silent", "worst", ">10 %", "covered",
+		"taken back, after (middle/last)")
 	for _, t := range order {
 		t.print()
 	}
@@ -327,8 +338,11 @@ func report(all []series, verdicts []verdict, verbose bool) {
 }
 
 func (t *tally) print() {
-	fmt.Printf("%-36s %5d %13s %5d %8d | %9d %4d/%-4d %7.3f %5.1f %% %6.0f %% | %s\n", t.name, t.runs, ends(t.delays), t.late, t.accused, t.given+t.told,
-		t.silent, t.caps, most(t.errors), 100*float64(t.wrong)/math.Max(1, float64(t.given)), 100*float64(t.covered)/math.Max(1, float64(t.given)), fmt.Sprintf("%d %s", len(t.back), ends(t.back)))
+	fmt.Printf("%-36s %5d %13s %5d %8d | %9d %4d/%-4d %7.3f %5.1f %% %6.0f %% | %s\n", t.name,
+		t.runs, ends(t.delays), t.late, t.accused, t.given+t.told,
+		t.silent, t.caps, most(t.errors), 100*float64(t.wrong)/math.Max(1, float64(t.given)),
+		100*float64(t.covered)/math.Max(1, float64(t.given)),
+		fmt.Sprintf("%d %s", len(t.back), ends(t.back)))
 }
 
 // ends gives the middle and the worst of some delays, of which -1 is the worst.

@@ -2,9 +2,11 @@
 
 SLEEP seconds are added to each step (0.004).
 
-The line that keeps what leaks says `# keeps`, the line that allocates it `# makes`, the line of the loop from which it is made
-`# calls`, each with the kind; bench/leaks/run compares them with what memroom says. Kinds that begin with "healthy" must stay unnamed.
+The line that keeps what leaks says `# keeps`, the line that allocates it `# makes`, the line of the
+loop from which it is made `# calls`, each with the kind; bench/leaks/run compares them with what
+memroom says. Kinds that begin with "healthy" must stay unnamed.
 """
+
 import collections
 import gc
 import io
@@ -25,11 +27,15 @@ torch.set_num_threads(1)
 class Net(torch.nn.Module):
     def __init__(self):
         super().__init__()
-        self.body = torch.nn.Sequential(torch.nn.Linear(256, 512), torch.nn.ReLU(), torch.nn.Linear(512, 256))
+        self.body = torch.nn.Sequential(
+            torch.nn.Linear(256, 512), torch.nn.ReLU(), torch.nn.Linear(512, 256)
+        )
         self.head = torch.nn.Linear(256, 64)
 
     def forward(self, x):
-        return self.head(self.body(x))  # makes sum outputs state table metric hook retain noisy error rare late
+        return self.head(
+            self.body(x)
+        )  # makes sum outputs state table metric hook retain noisy error rare late
 
 
 class Accuracy:
@@ -42,7 +48,14 @@ class Accuracy:
 
 model = Net().to(device)
 optimizer = torch.optim.AdamW(model.parameters())
-kept, table, total, state, metric, ring = [], {}, 0.0, None, Accuracy(), collections.deque(maxlen=20)
+kept, table, total, state, metric, ring = (
+    [],
+    {},
+    0.0,
+    None,
+    Accuracy(),
+    collections.deque(maxlen=20),
+)
 history = torch.zeros(0, 64, device=device)
 average = None
 
@@ -87,7 +100,9 @@ for step in range(steps):
     elif kind == "outputs":
         kept.append(out.detach())  # keeps outputs
     elif kind == "state":
-        state = out.mean(0) if state is None else 0.9 * state + model(x).mean(0)  # makes state keeps state
+        state = (
+            out.mean(0) if state is None else 0.9 * state + model(x).mean(0)
+        )  # makes state keeps state
     elif kind == "table":
         table[step] = out.detach()  # keeps table
     elif kind == "metric":

@@ -1,8 +1,11 @@
-"""Leaks and healthy habits in the styles people train in. usage: styles.py KIND [STEPS] [DEVICE] [SLEEP]
+"""Leaks and healthy habits in the styles people train in. usage: styles.py KIND [STEPS] [DEVICE]
+[SLEEP]
 
-What leaks says `# keeps` with its kind, as in loop.py. Kinds that begin with "healthy" must stay unnamed; those that begin with "open"
-look exactly like a leak until they are full, and may be named and taken back (the lists of loader workers grow too little to be told).
+What leaks says `# keeps` with its kind, as in loop.py. Kinds that begin with "healthy" must stay
+unnamed; those that begin with "open" look exactly like a leak until they are full, and may be named
+and taken back (the lists of loader workers grow too little to be told).
 """
+
 import collections
 import functools
 import os
@@ -23,7 +26,9 @@ kept = []
 
 
 def mlp(*widths):
-    layers = [m for a, b in zip(widths, widths[1:]) for m in (torch.nn.Linear(a, b), torch.nn.ReLU())]
+    layers = [
+        m for a, b in zip(widths, widths[1:]) for m in (torch.nn.Linear(a, b), torch.nn.ReLU())
+    ]
     return torch.nn.Sequential(*layers[:-1]).to(device)
 
 
@@ -79,14 +84,29 @@ def trainer(leaks, **arguments):
             time.sleep(pause)
 
     with tempfile.TemporaryDirectory() as folder:
-        Trainer(Model(), TrainingArguments(folder, max_steps=steps, per_device_train_batch_size=16, report_to=[], disable_tqdm=True, logging_steps=10,
-                                           save_strategy="no", use_cpu=device == "cpu", **arguments), train_dataset=Data(), eval_dataset=Data(),
-                callbacks=[Habit()]).train()
+        Trainer(
+            Model(),
+            TrainingArguments(
+                folder,
+                max_steps=steps,
+                per_device_train_batch_size=16,
+                report_to=[],
+                disable_tqdm=True,
+                logging_steps=10,
+                save_strategy="no",
+                use_cpu=device == "cpu",
+                **arguments,
+            ),
+            train_dataset=Data(),
+            eval_dataset=Data(),
+            callbacks=[Habit()],
+        ).train()
 
 
 def lightning(leaks):
-    import lightning
     import logging
+
+    import lightning
 
     logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
 
@@ -105,8 +125,16 @@ def lightning(leaks):
             return torch.optim.AdamW(self.parameters())
 
     loader = torch.utils.data.DataLoader(torch.randn(16 * steps, 128), batch_size=16)
-    lightning.Trainer(max_steps=steps, max_epochs=1, accelerator="cpu" if device == "cpu" else "gpu", devices=1, logger=False, enable_checkpointing=False,
-                      enable_progress_bar=False, enable_model_summary=False).fit(Module(), loader)
+    lightning.Trainer(
+        max_steps=steps,
+        max_epochs=1,
+        accelerator="cpu" if device == "cpu" else "gpu",
+        devices=1,
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+    ).fit(Module(), loader)
 
 
 def keras(leaks):
@@ -123,13 +151,31 @@ def keras(leaks):
     model = tf.keras.Sequential([tf.keras.layers.Dense(256, "relu"), tf.keras.layers.Dense(256)])
     model.compile("adam", "mse")
     x = numpy.random.rand(16 * steps, 128).astype("float32")
-    model.fit(x, numpy.zeros((16 * steps, 256), "float32"), batch_size=16, epochs=1, verbose=0, callbacks=[Habit()])
+    model.fit(
+        x,
+        numpy.zeros((16 * steps, 256), "float32"),
+        batch_size=16,
+        epochs=1,
+        verbose=0,
+        callbacks=[Habit()],
+    )
 
 
 def ranks(leaks):
     """Two ranks under torchrun; the second leaks."""
     if "RANK" not in os.environ:
-        os.execv(sys.executable, [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node=2", "--master_port=%d" % random.SystemRandom().randint(20000, 60000), __file__] + sys.argv[1:])
+        os.execv(
+            sys.executable,
+            [
+                sys.executable,
+                "-m",
+                "torch.distributed.run",
+                "--nproc_per_node=2",
+                "--master_port=%d" % random.SystemRandom().randint(20000, 60000),
+                __file__,
+            ]
+            + sys.argv[1:],
+        )
     torch.distributed.init_process_group("gloo")
     rank = torch.distributed.get_rank()
     model = torch.nn.parallel.DistributedDataParallel(mlp(128, 256, 64))
@@ -191,6 +237,7 @@ def replay():
 
 def lookup():
     """An LRU cache of 1000 entries: full after 1000 different questions."""
+
     @functools.lru_cache(maxsize=1000)
     def embed(key):
         return torch.zeros(2048) + key
@@ -200,6 +247,7 @@ def lookup():
 
 def small_cache():
     """Keys of a small vocabulary: full after some 25 steps."""
+
     @functools.lru_cache(maxsize=100)
     def embed(key):
         return torch.zeros(4096) + key
@@ -223,6 +271,7 @@ def evaluation():
 
 def leaking_evaluation():
     """Each evaluation's predictions are kept."""
+
     def each(step, x, out, loss):
         if step % 8 == 7:
             kept.append(batch(128))  # keeps evaluation_kept
@@ -236,7 +285,7 @@ def finder():
     state = {k: v.clone() for k, v in model.state_dict().items()}
     optimizer = torch.optim.SGD(model.parameters(), 1e-6)
     for step in range(60):
-        optimizer.param_groups[0]["lr"] = 1e-6 * 1.1 ** step
+        optimizer.param_groups[0]["lr"] = 1e-6 * 1.1**step
         loss = model(batch()).square().mean()
         kept.append((optimizer.param_groups[0]["lr"], loss.item()))
         loss.backward()
@@ -277,11 +326,18 @@ def checkpointing():
 
 
 def floats():
-    plain(lambda step, x, out, loss: kept.append({"step": step, "loss": loss.item(), "lr": 0.1, "text": "step %d" % step}))
+    plain(
+        lambda step, x, out, loss: kept.append(
+            {"step": step, "loss": loss.item(), "lr": 0.1, "text": "step %d" % step}
+        )
+    )
 
 
 def histories():
-    """Like a writer of events: a queue that is emptied every 20 steps, and a histogram of the weights each time."""
+    """Like a writer of events: a queue that is emptied every 20 steps, and a histogram of the
+    weights each time.
+    """
+
     def each(step, x, out, loss):
         kept.append(("loss", step, loss.item()))
         if step % 20 == 19:
@@ -305,12 +361,15 @@ def attention_maps():
     """A hook stores activations under the step's number."""
     maps = {}
     model = mlp(128, 256, 64)
-    model[0].register_forward_hook(lambda module, args, out: maps.__setitem__(len(maps), out.detach()))  # keeps hook_maps
+    model[0].register_forward_hook(
+        lambda module, args, out: maps.__setitem__(len(maps), out.detach())
+    )  # keeps hook_maps
     plain(lambda *_: None, model=model)
 
 
 def cycle():
     """Objects that refer to themselves, collected by the interpreter when it pleases: no leak."""
+
     class Node:
         pass
 
@@ -322,16 +381,36 @@ def cycle():
 
 
 KINDS = {
-    "trainer_callback": lambda: trainer(True), "lightning_outputs": lambda: lightning(True), "keras_callback": lambda: keras(True),
-    "one_rank": lambda: ranks(True), "loader_list": lambda: loader(0), "evaluation_kept": leaking_evaluation, "running_loss": scheduler_graph,
+    "trainer_callback": lambda: trainer(True),
+    "lightning_outputs": lambda: lightning(True),
+    "keras_callback": lambda: keras(True),
+    "one_rank": lambda: ranks(True),
+    "loader_list": lambda: loader(0),
+    "evaluation_kept": leaking_evaluation,
+    "running_loss": scheduler_graph,
     "hook_maps": attention_maps,
-    "healthy_trainer": lambda: trainer(False), "healthy_trainer_accumulates": lambda: trainer(False, gradient_accumulation_steps=2),
-    "healthy_trainer_evaluates": lambda: trainer(False, eval_strategy="steps", eval_steps=max(steps // 2, 1)),
-    "healthy_lightning": lambda: lightning(False), "healthy_keras": lambda: keras(False), "healthy_ranks": lambda: ranks(False),
-    "healthy_gan": gan, "healthy_accumulation": accumulation, "healthy_small_cache": small_cache, "healthy_evaluation": evaluation,
-    "healthy_finder": finder, "healthy_average": average, "healthy_padding": padding, "healthy_checkpointing": checkpointing,
-    "healthy_floats": floats, "healthy_histories": histories, "healthy_cycle": cycle,
-    "open_workers_list": lambda: loader(2), "open_replay": replay, "open_lookup": lookup,
+    "healthy_trainer": lambda: trainer(False),
+    "healthy_trainer_accumulates": lambda: trainer(False, gradient_accumulation_steps=2),
+    "healthy_trainer_evaluates": lambda: trainer(
+        False, eval_strategy="steps", eval_steps=max(steps // 2, 1)
+    ),
+    "healthy_lightning": lambda: lightning(False),
+    "healthy_keras": lambda: keras(False),
+    "healthy_ranks": lambda: ranks(False),
+    "healthy_gan": gan,
+    "healthy_accumulation": accumulation,
+    "healthy_small_cache": small_cache,
+    "healthy_evaluation": evaluation,
+    "healthy_finder": finder,
+    "healthy_average": average,
+    "healthy_padding": padding,
+    "healthy_checkpointing": checkpointing,
+    "healthy_floats": floats,
+    "healthy_histories": histories,
+    "healthy_cycle": cycle,
+    "open_workers_list": lambda: loader(2),
+    "open_replay": replay,
+    "open_lookup": lookup,
 }
 if __name__ == "__main__":
     if kind == "kinds":

@@ -1,18 +1,20 @@
-"""What memroom costs a training on a GPU, and that it changes nothing: GPT-2 small in bf16 (8 x 512) and ResNet-50.
+"""What memroom costs a training on a GPU, and that it changes nothing: GPT-2 small in bf16 (8 x
+512) and ResNet-50.
 
-    python bench/overhead/gpu.py --memroom bin/memroom [--seconds 60] [--processes 3] [--only gpt2|resnet50|resnet50-256] [--window]
+python bench/overhead/gpu.py --memroom bin/memroom [--seconds 60] [--processes 3] [--only
+gpt2|resnet50|resnet50-256] [--window]
 
-Two comparisons, both interleaved in one run:
-  - several processes with memroom around them and as many without take turns of ten steps in random order. Processes that
-    run the very same thing differ among themselves, so the spread of the bare ones is printed: a ratio inside it says nothing;
-  - one process under `memroom run` makes steps in pairs, one with its hooks in place and one with them taken out, in the order
-    the dice give. Nothing else differs, and what changes slowly, such as a processor's clock, is the same for both of a pair.
-    The 95 % interval comes from drawing the pairs again. Others on the machine only ever add time, so the fastest tenths of
-    the steps are compared too.
-ResNet-50 comes twice: with 64 images the card waits for Python, with 256 Python waits for the card.
-Printed too: the time inside hooks by their own counters, our processes' memory and processor time, and whether the losses are
-bit-identical. `--window` prints the cost of a recording window apart. Without --memroom a small monitor of this script's
-own reads the probe's socket.
+Two comparisons, both interleaved in one run: - several processes with memroom around them and as
+many without take turns of ten steps in random order. Processes that run the very same thing differ
+among themselves, so the spread of the bare ones is printed: a ratio inside it says nothing; - one
+process under `memroom run` makes steps in pairs, one with its hooks in place and one with them
+taken out, in the order the dice give. Nothing else differs, and what changes slowly, such as a
+processor's clock, is the same for both of a pair. The 95 % interval comes from drawing the pairs
+again. Others on the machine only ever add time, so the fastest tenths of the steps are compared
+too. ResNet-50 comes twice: with 64 images the card waits for Python, with 256 Python waits for the
+card. Printed too: the time inside hooks by their own counters, our processes' memory and processor
+time, and whether the losses are bit-identical. `--window` prints the cost of a recording window
+apart. Without --memroom a small monitor of this script's own reads the probe's socket.
 """
 
 import argparse
@@ -32,7 +34,9 @@ PROBE = os.path.join(HERE, os.pardir, os.pardir, "probe", "py")
 
 
 def train(name):
-    """The child: for each number on stdin, runs as many steps and prints a JSON object with their times and losses."""
+    """The child: for each number on stdin, runs as many steps and prints a JSON object with their
+    times and losses.
+    """
     import torch
 
     torch.manual_seed(0)
@@ -56,7 +60,9 @@ def train(name):
         optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
 
         def loss_of():
-            x = torch.randn(images, 3, 224, 224, device="cuda").to(memory_format=torch.channels_last)
+            x = torch.randn(images, 3, 224, 224, device="cuda").to(
+                memory_format=torch.channels_last
+            )
             y = torch.randint(0, 1000, (images,), device="cuda")
             with torch.autocast("cuda", torch.bfloat16):
                 return torch.nn.functional.cross_entropy(model(x), y)
@@ -66,7 +72,9 @@ def train(name):
         count, _, mixed = line.strip().partition(" ")
         times, losses, hooked = [], [], []
         for _ in range(int(count)):
-            hooked.append(not mixed or (dice.random() < 0.5 if len(hooked) % 2 == 0 else not hooked[-1]))
+            hooked.append(
+                not mixed or (dice.random() < 0.5 if len(hooked) % 2 == 0 else not hooked[-1])
+            )
             if mixed:
                 hooks_in_place(torch, hooked[-1])
             torch.cuda.synchronize()
@@ -78,7 +86,10 @@ def train(name):
             losses.append(loss.item())  # waits for the GPU: the time is the step's own
             torch.cuda.synchronize()
             times.append(time.perf_counter() - start)
-        print(json.dumps({"times": times, "losses": [x.hex() for x in losses], "hooked": hooked}), flush=True)
+        print(
+            json.dumps({"times": times, "losses": [x.hex() for x in losses], "hooked": hooked}),
+            flush=True,
+        )
 
 
 kept_aside = []  # what hooks_in_place took out
@@ -134,7 +145,9 @@ class Trainer:
         if memroom:
             env["MEMROOM_HOME"] = tempfile.mkdtemp()
             command = [memroom, "run", "--quiet", "--"] + command
-        self.process = subprocess.Popen(command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, universal_newlines=True)
+        self.process = subprocess.Popen(
+            command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, universal_newlines=True
+        )
         self.times, self.losses = [], []
 
     def steps(self, count, keep=True, how=""):
@@ -169,21 +182,41 @@ def beside(name, seconds, processes, memroom):
     while time.time() < began + seconds:
         chance.shuffle(order)
         for trainer in order:
-            trainer.steps(2, keep=False)  # the first steps after a change of process find cold caches
+            trainer.steps(
+                2, keep=False
+            )  # the first steps after a change of process find cold caches
             trainer.steps(10)
     resident, running = resident_bytes(memroom)
     share = (processor_seconds(memroom) - before) / (time.time() - began)
     for trainer in order:
         trainer.end()
     alone = [milliseconds([trainer]) for trainer in bare]
-    print("%s, %d processes a side: without %.3f ms, with %.3f ms, ratio %.4f (bar 1.005); the bare ones among themselves: %.3f to %.3f ms; losses bit-identical: %s" % (
-        name, processes, milliseconds(bare), milliseconds(watched), milliseconds(watched) / milliseconds(bare), min(alone), max(alone),
-        all(trainer.losses == bare[0].losses for trainer in order)), flush=True)
+    print(
+        "%s, %d processes a side: without %.3f ms, with %.3f ms, ratio %.4f (bar 1.005); the bare ones among themselves: %.3f to %.3f ms; losses bit-identical: %s"
+        % (
+            name,
+            processes,
+            milliseconds(bare),
+            milliseconds(watched),
+            milliseconds(watched) / milliseconds(bare),
+            min(alone),
+            max(alone),
+            all(trainer.losses == bare[0].losses for trainer in order),
+        ),
+        flush=True,
+    )
     if memroom:
-        print("%s: our %d processes for each run: %.1f MiB resident (bar 40), %.2f %% of a core (bar 1)" % (
-            name, running // processes, resident / 2**20 / processes, 100 * share / processes), flush=True)
+        print(
+            "%s: our %d processes for each run: %.1f MiB resident (bar 40), %.2f %% of a core (bar 1)"
+            % (name, running // processes, resident / 2**20 / processes, 100 * share / processes),
+            flush=True,
+        )
     else:
-        print("%s: inside hooks %.4f %% of step time (bar 0.5 %%); faults %s" % ((name,) + inside_hooks(monitor.heard)), flush=True)
+        print(
+            "%s: inside hooks %.4f %% of step time (bar 0.5 %%); faults %s"
+            % ((name,) + inside_hooks(monitor.heard)),
+            flush=True,
+        )
 
 
 def inside_hooks(heard):
@@ -194,7 +227,9 @@ def inside_hooks(heard):
         rows = [row for m in told for row in m["rows"]]
         if rows:
             usual = statistics.median(row[3] for row in rows)
-            busy += sum(row[3] for row in rows if row[3] < 10 * usual)  # the rest is waiting for its turn
+            busy += sum(
+                row[3] for row in rows if row[3] < 10 * usual
+            )  # the rest is waiting for its turn
             spent += told[-1]["spent_us"] - told[0]["spent_us"]
     return 100.0 * spent / busy, [m for m in heard if m["t"] == "fault"]
 
@@ -203,19 +238,36 @@ def in_and_out(name, seconds, memroom):
     """One process, each step with or without its hooks."""
     trainer = Trainer(name, None if memroom else Monitor(), memroom)
     trainer.steps(15, keep=False)
-    pairs, end = [], time.time() + seconds  # (with hooks, without) of two steps that followed each other
+    pairs, end = (
+        [],
+        time.time() + seconds,
+    )  # (with hooks, without) of two steps that followed each other
     while time.time() < end:
         answer = trainer.steps(20, how="mixed")
         times, hooked = answer["times"], answer["hooked"]
-        pairs += [(times[i], times[i + 1]) if hooked[i] else (times[i + 1], times[i]) for i in range(0, len(times), 2)]
+        pairs += [
+            (times[i], times[i + 1]) if hooked[i] else (times[i + 1], times[i])
+            for i in range(0, len(times), 2)
+        ]
     trainer.end()
     chance = random.Random(1)
     said = []
     for what, ratio in (("median of pairs", pairwise), ("fastest tenths", fastest)):
         again = sorted(ratio(chance.choices(pairs, k=len(pairs))) for _ in range(400))
-        said.append("%s %.4f (95 %% interval %.4f to %.4f)" % (what, ratio(pairs), again[10], again[-11]))
-    print("%s, one process, %d pairs of steps: hooks out %.3f ms, in %.3f ms; in / out: %s (bar 1.005)" % (
-        name, len(pairs), 1e3 * statistics.median(b for _, b in pairs), 1e3 * statistics.median(a for a, _ in pairs), ", ".join(said)), flush=True)
+        said.append(
+            "%s %.4f (95 %% interval %.4f to %.4f)" % (what, ratio(pairs), again[10], again[-11])
+        )
+    print(
+        "%s, one process, %d pairs of steps: hooks out %.3f ms, in %.3f ms; in / out: %s (bar 1.005)"
+        % (
+            name,
+            len(pairs),
+            1e3 * statistics.median(b for _, b in pairs),
+            1e3 * statistics.median(a for a, _ in pairs),
+            ", ".join(said),
+        ),
+        flush=True,
+    )
 
 
 def pairwise(pairs):
@@ -238,7 +290,10 @@ def ours(memroom):
 
 
 def resident_bytes(memroom):
-    found = [int(open("/proc/%s/statm" % pid).read().split()[1]) * os.sysconf("SC_PAGESIZE") for pid in ours(memroom)]
+    found = [
+        int(open("/proc/%s/statm" % pid).read().split()[1]) * os.sysconf("SC_PAGESIZE")
+        for pid in ours(memroom)
+    ]
     return sum(found), len(found)
 
 
@@ -262,8 +317,11 @@ def window(name):
     trainer.steps(30)
     trainer.end()
     stacks = [m for m in monitor.heard if m["t"] == "stacks"]
-    print("%s: inside a recording window %.3f ms a step, after it %.3f ms; %d stacks told" % (
-        name, 1e3 * inside, 1e3 * statistics.median(trainer.times), len(stacks)), flush=True)
+    print(
+        "%s: inside a recording window %.3f ms a step, after it %.3f ms; %d stacks told"
+        % (name, 1e3 * inside, 1e3 * statistics.median(trainer.times), len(stacks)),
+        flush=True,
+    )
 
 
 def main():
@@ -272,13 +330,15 @@ def main():
     parser.add_argument("--processes", type=int, default=3, help="on each side")
     parser.add_argument("--only")
     parser.add_argument("--window", action="store_true")
-    parser.add_argument("--memroom", help="the binary whose `run` is measured; without it the probe alone is")
+    parser.add_argument(
+        "--memroom", help="the binary whose `run` is measured; without it the probe alone is"
+    )
     parser.add_argument("--child")
     args = parser.parse_args()
     if args.child:
         return train(args.child)
     memroom = os.path.abspath(args.memroom) if args.memroom else None
-    for name in ([args.only] if args.only else ["gpt2", "resnet50", "resnet50-256"]):
+    for name in [args.only] if args.only else ["gpt2", "resnet50", "resnet50-256"]:
         beside(name, args.seconds, args.processes, memroom)
         in_and_out(name, args.seconds, memroom)
         if args.window:

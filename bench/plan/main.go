@@ -1,7 +1,8 @@
-// Command plan prints how far predictions from a configuration are from what an H200 really gave up, case by case, beside
-// accelerate's rule (four times the weights) and PyTorch's MemTracker on fake tensors. MemTracker takes most of an hour for
-// all cases, so its figures are kept beside this file; a few are made again in every run where a Python with PyTorch is
-// there, and all of them with -all. Usage: go run ./bench/plan [-all].
+// Command plan prints how far predictions from a configuration are from what an H200 really gave
+// up, case by case, beside accelerate's rule (four times the weights) and PyTorch's MemTracker on
+// fake tensors. MemTracker takes most of an hour for all cases, so its figures are kept beside this
+// file; a few are made again in every run where a Python with PyTorch is there, and all of them
+// with -all. Usage: go run ./bench/plan [-all].
 package main
 
 import (
@@ -60,12 +61,14 @@ func run(all bool) error {
 	if err != nil {
 		return err
 	}
-	fmt.Printf("%-32s %10s %12s %12s %12s\n", "device bytes, error in %", "ours", "interval", "accelerate", "MemTracker")
+	fmt.Printf("%-32s %10s %12s %12s %12s\n", "device bytes, error in %", "ours", "interval",
+		"accelerate", "MemTracker")
 	var ours, rule, tracked []float64
 	exact, outside := 0, 0
 	for _, m := range cases {
 		truth := float64(m.End.Used - m.Base.Used)
-		p, err := plan.Predict(m.setup(), plan.Target{Card: plan.DefaultCard(), Alloc: allocsim.DefaultConfig(), Torch: "2.11"})
+		p, err := plan.Predict(m.setup(), plan.Target{Card: plan.DefaultCard(),
+			Alloc: allocsim.DefaultConfig(), Torch: "2.11"})
 		if err != nil {
 			fmt.Printf("%-32s %v\n", m.ID, err)
 			continue
@@ -86,9 +89,11 @@ func run(all bool) error {
 		if float64(p.Low) > truth || float64(p.High) < truth {
 			in, outside = " (outside)", outside+1
 		}
-		fmt.Printf("%-32s %+10.3f %5.3f-%5.3f %+12.1f %12s%s\n", m.ID, o, float64(p.Low)/truth, float64(p.High)/truth, r, note, in)
+		fmt.Printf("%-32s %+10.3f %5.3f-%5.3f %+12.1f %12s%s\n", m.ID, o, float64(p.Low)/truth,
+			float64(p.High)/truth, r, note, in)
 	}
-	fmt.Printf("\nreserved byte-exact in %d of %d; truth outside the interval in %d\n", exact, len(ours), outside)
+	fmt.Printf("\nreserved byte-exact in %d of %d; truth outside the interval in %d\n", exact,
+		len(ours), outside)
 	summary("ours", ours)
 	summary("accelerate's rule", rule)
 	summary("MemTracker", tracked)
@@ -102,7 +107,8 @@ func summary(name string, errors []float64) {
 	}
 	slices.Sort(errors)
 	at := func(q float64) float64 { return errors[min(int(q*float64(len(errors))), len(errors)-1)] }
-	fmt.Printf("%-20s median %.3f %%, 90th percentile %.2f %%, worst %.2f %% of %d cases\n", name, at(0.5), at(0.9), errors[len(errors)-1], len(errors))
+	fmt.Printf("%-20s median %.3f %%, 90th percentile %.2f %%, worst %.2f %% of %d cases\n", name,
+		at(0.5), at(0.9), errors[len(errors)-1], len(errors))
 }
 
 func abs(v float64) float64 { return max(v, -v) }
@@ -141,23 +147,29 @@ func (m *measured) setup() plan.Setup {
 	if precision == "" {
 		precision = "fp32"
 	}
-	return plan.Setup{Model: family.ConfigOf(c.Config), Setup: remedy.Setup{Batch: c.Batch, Seq: c.Seq, Image: c.Image, Precision: precision, Optimizer: c.Optim,
-		Attention: c.Attn, Checkpointing: c.Ckpt, Accumulate: c.Accum, Clip: c.Clip, KeepGrads: c.SetToNone != nil && !*c.SetToNone, TrainOnly: c.Freeze, ChannelsLast: c.Channels}}
+	return plan.Setup{Model: family.ConfigOf(c.Config), Setup: remedy.Setup{Batch: c.Batch,
+		Seq: c.Seq, Image: c.Image, Precision: precision, Optimizer: c.Optim,
+		Attention: c.Attn, Checkpointing: c.Ckpt, Accumulate: c.Accum, Clip: c.Clip,
+		KeepGrads: c.SetToNone != nil && !*c.SetToNone, TrainOnly: c.Freeze,
+		ChannelsLast: c.Channels}}
 }
 
 // peerResults holds MemTracker's peaks, a JSON line a case; see memtracker.py.
 var peerResults = filepath.Join("bench", "plan", "memtracker.jsonl")
 
-// quick are the cases MemTracker is run on again every time, to show that the kept figures are its own.
+// quick are the cases MemTracker is run on again every time, to show that the kept figures are its
+// own.
 var quick = []string{"llama160m-b8-s1024-bf16", "bert-b8-s128", "vitb16-b32-fp32"}
 
-// memTracker gives the peer's peaks and failures: kept ones, and those of a fresh run where a Python with PyTorch is there.
+// memTracker gives the peer's peaks and failures: kept ones, and those of a fresh run where a
+// Python with PyTorch is there.
 func memTracker(dir string, all bool) (map[string]float64, error) {
 	peaks, failed, err := readPeer(peerResults)
 	if err != nil {
 		return nil, err
 	}
-	fmt.Printf("MemTracker: %d figures kept in %s, %d more cases fail\n", len(peaks), peerResults, failed)
+	fmt.Printf("MemTracker: %d figures kept in %s, %d more cases fail\n", len(peaks), peerResults,
+		failed)
 	python := os.Getenv("MEMROOM_TEST_PYTHON")
 	if python == "" {
 		fmt.Println("MemTracker: not run again; set MEMROOM_TEST_PYTHON (testenv/ensure prints it) for that")
@@ -168,7 +180,8 @@ func memTracker(dir string, all bool) (map[string]float64, error) {
 	args := []string{filepath.Join("bench", "plan", "memtracker.py"), dir, fresh}
 	if all {
 		args[2] = peerResults + ".new"
-		fmt.Println("MemTracker: running every case into", args[2], "(most of an hour; can be stopped and resumed)")
+		fmt.Println("MemTracker: running every case into", args[2],
+			"(most of an hour; can be stopped and resumed)")
 		fresh = args[2]
 	} else {
 		args = append(args, quick...)

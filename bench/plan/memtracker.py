@@ -1,9 +1,12 @@
-"""Peak of PyTorch's MemTracker on fake tensors for the measured setups: the peer of `memroom plan` in bench/plan.
+"""Peak of PyTorch's MemTracker on fake tensors for the measured setups: the peer of `memroom plan`
+in bench/plan.
 
-Usage: memtracker.py GROUNDTRUTH_DIR RESULTS.jsonl [ID...]. Appends one JSON line a case ("id", "torch", and "peak" in bytes or
-"failed") and skips cases that RESULTS already holds for this version of torch, so that it can be stopped and started again: all
-47 take most of an hour on one core. With IDs, only those, and again.
+Usage: memtracker.py GROUNDTRUTH_DIR RESULTS.jsonl [ID...]. Appends one JSON line a case ("id",
+"torch", and "peak" in bytes or "failed") and skips cases that RESULTS already holds for this
+version of torch, so that it can be stopped and started again: all 47 take most of an hour on one
+core. With IDs, only those, and again.
 """
+
 import contextlib
 import json
 import os
@@ -20,14 +23,22 @@ def build(case, config):
         return getattr(torchvision.models, c["name"])(weights=None)
     if family == "mlp":
         widths = [c["in"]] + [c["hidden"]] * c["layers"]
-        hidden = [m for a, b in zip(widths, widths[1:]) for m in (torch.nn.Linear(a, b), torch.nn.ReLU())]
+        hidden = [
+            m for a, b in zip(widths, widths[1:]) for m in (torch.nn.Linear(a, b), torch.nn.ReLU())
+        ]
         return torch.nn.Sequential(*hidden, torch.nn.Linear(c["hidden"], c["out"]))
     if family == "lstm":
         return recurrent(c)
     import transformers as T
 
-    conf = T.AutoConfig.for_model(**{k: v for k, v in config.items() if k not in ("transformers_version",)})
-    auto = {"bert": T.AutoModelForMaskedLM, "t5": T.AutoModelForSeq2SeqLM, "vit": T.AutoModelForImageClassification}.get(family, T.AutoModelForCausalLM)
+    conf = T.AutoConfig.for_model(
+        **{k: v for k, v in config.items() if k not in ("transformers_version",)}
+    )
+    auto = {
+        "bert": T.AutoModelForMaskedLM,
+        "t5": T.AutoModelForSeq2SeqLM,
+        "vit": T.AutoModelForImageClassification,
+    }.get(family, T.AutoModelForCausalLM)
     model = auto.from_config(conf, attn_implementation=case.get("attn", "sdpa"))
     if case.get("ckpt"):
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
@@ -67,7 +78,9 @@ def peak(case, config):
 
     with FakeTensorMode():
         half = case.get("precision") == "bf16"
-        torch.set_default_dtype(torch.bfloat16 if half else torch.float32)  # fake weights cannot be cast afterwards
+        torch.set_default_dtype(
+            torch.bfloat16 if half else torch.float32
+        )  # fake weights cannot be cast afterwards
         model = build(case, config).train()
         for name, p in model.named_parameters():
             p.requires_grad_(not case.get("freeze") or any(part in name for part in case["freeze"]))
@@ -97,11 +110,16 @@ def step(model, case, half):
     b, family, dtype = case["batch"], case["family"], torch.bfloat16 if half else torch.float32
     loss = torch.nn.functional.cross_entropy
     if family == "mlp":
-        x, y = torch.randn(b, case["config"]["in"], dtype=dtype), torch.randn(b, case["config"]["out"], dtype=dtype)
+        x, y = (
+            torch.randn(b, case["config"]["in"], dtype=dtype),
+            torch.randn(b, case["config"]["out"], dtype=dtype),
+        )
         return torch.nn.functional.mse_loss(model(x), y)
     if family in ("torchvision", "vit"):
         x, y = torch.randn(b, 3, 224, 224, dtype=dtype), torch.zeros(b, dtype=torch.long)
-        return loss(model(x), y) if family == "torchvision" else model(pixel_values=x, labels=y).loss
+        return (
+            loss(model(x), y) if family == "torchvision" else model(pixel_values=x, labels=y).loss
+        )
     ids = torch.zeros(b, case["seq"], dtype=torch.long)
     if family == "lstm":
         return loss(model(ids[:, :-1]).flatten(0, 1), ids[:, 1:].flatten())

@@ -1,18 +1,20 @@
-"""The peer of a rehearsal: PyTorch's MemTracker under FakeTensorMode over the same training. Prints the peak in bytes.
+"""The peer of a rehearsal: PyTorch's MemTracker under FakeTensorMode over the same training. Prints
+the peak in bytes.
 
     python memtracker.py CASE.json
 
-It needs no card when the tensors are the CPU's; half-precision autocast is the CPU's too. It knows neither segments nor context.
+It needs no card when the tensors are the CPU's; half-precision autocast is the CPU's too. It knows
+neither segments nor context.
 """
+
 import contextlib
 import json
 import sys
 
 import torch
+import train_case
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed._tools.mem_tracker import MemTracker
-
-import train_case
 
 
 def main():
@@ -23,7 +25,9 @@ def main():
     with FakeTensorMode(allow_non_fake_inputs=True):
         model, head = train_case.build(case)
         train_case.configure(case, model)
-        optimizer = train_case.optimizer(case.get("optim", "adamw"), [p for p in model.parameters() if p.requires_grad])
+        optimizer = train_case.optimizer(
+            case.get("optim", "adamw"), [p for p in model.parameters() if p.requires_grad]
+        )
         data = train_case.Data(case, model, head, device)
         half = {"amp_bf16": torch.bfloat16, "amp_fp16": torch.float16}.get(case.get("precision"))
         tracker = MemTracker()

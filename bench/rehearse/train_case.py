@@ -1,7 +1,10 @@
-"""An ordinary training script: builds the model of one measured case (docs: shared/groundtruth) and trains it on random data.
+"""An ordinary training script: builds the model of one measured case (docs: shared/groundtruth) and
+trains it on random data.
 
-    python train_case.py CASE.json        the case is the `case` object of a line of h200-peaks.jsonl
+python train_case.py CASE.json        the case is the `case` object of a line of h200-peaks.jsonl
+
 """
+
 import contextlib
 import json
 import sys
@@ -9,9 +12,25 @@ import sys
 import torch
 from torch import nn
 
-HEADS = {"bert": "MaskedLM", "roberta": "MaskedLM", "distilbert": "MaskedLM", "electra": "MaskedLM", "albert": "MaskedLM",
-         "deberta": "MaskedLM", "deberta-v2": "MaskedLM", "t5": "Seq2SeqLM", "bart": "Seq2SeqLM", "whisper": "SpeechSeq2Seq", "wav2vec2": "CTC"}
-HEADS.update({f: "ImageClassification" for f in ("vit", "deit", "swin", "convnext", "resnet", "dinov2", "beit")})
+HEADS = {
+    "bert": "MaskedLM",
+    "roberta": "MaskedLM",
+    "distilbert": "MaskedLM",
+    "electra": "MaskedLM",
+    "albert": "MaskedLM",
+    "deberta": "MaskedLM",
+    "deberta-v2": "MaskedLM",
+    "t5": "Seq2SeqLM",
+    "bart": "Seq2SeqLM",
+    "whisper": "SpeechSeq2Seq",
+    "wav2vec2": "CTC",
+}
+HEADS.update(
+    {
+        f: "ImageClassification"
+        for f in ("vit", "deit", "swin", "convnext", "resnet", "dinov2", "beit")
+    }
+)
 RECURRENT = ("lstm", "gru", "bilstm")
 
 
@@ -21,7 +40,14 @@ class Recurrent(nn.Module):
         both, layers = family == "bilstm", cfg["layers"]
         kind = nn.GRU if family == "gru" else nn.LSTM
         self.emb = nn.Embedding(cfg["vocab"], cfg["embed"])
-        self.rnn = kind(cfg["embed"], cfg["hidden"], layers, batch_first=True, dropout=0.1 if layers > 1 else 0.0, bidirectional=both)
+        self.rnn = kind(
+            cfg["embed"],
+            cfg["hidden"],
+            layers,
+            batch_first=True,
+            dropout=0.1 if layers > 1 else 0.0,
+            bidirectional=both,
+        )
         self.out = nn.Linear(cfg["hidden"] * (2 if both else 1), cfg["vocab"])
 
     def forward(self, x):
@@ -45,6 +71,7 @@ def build(case):
     family, cfg = case["family"], dict(case["config"])
     if family == "torchvision":
         import torchvision
+
         return getattr(torchvision.models, cfg["name"])(weights=None), None
     if family in RECURRENT:
         return Recurrent(family, cfg), None
@@ -59,6 +86,7 @@ def build(case):
 
 def huggingface(case, family, cfg):
     import transformers
+
     head = case.get("head") or HEADS.get(family, "CausalLM")
     config = transformers.AutoConfig.for_model(family, **cfg)
     if head == "ImageClassification":
@@ -80,14 +108,24 @@ def huggingface(case, family, cfg):
 
 def optimizer(name, params):
     kinds = {
-        "adamw": lambda p: torch.optim.AdamW(p), "adamw_fused": lambda p: torch.optim.AdamW(p, fused=True),
-        "adamw_loop": lambda p: torch.optim.AdamW(p, foreach=False), "sgd": lambda p: torch.optim.SGD(p, lr=1e-3),
+        "adamw": lambda p: torch.optim.AdamW(p),
+        "adamw_fused": lambda p: torch.optim.AdamW(p, fused=True),
+        "adamw_loop": lambda p: torch.optim.AdamW(p, foreach=False),
+        "sgd": lambda p: torch.optim.SGD(p, lr=1e-3),
         "sgdm": lambda p: torch.optim.SGD(p, lr=1e-3, momentum=0.9),
-        "sgd_wd": lambda p: torch.optim.SGD(p, lr=1e-3, momentum=0.9, weight_decay=1e-4, nesterov=True),
-        "sgdm_fused": lambda p: torch.optim.SGD(p, lr=1e-3, momentum=0.9, fused=True), "adafactor": lambda p: torch.optim.Adafactor(p),
-        "rmsprop": lambda p: torch.optim.RMSprop(p), "adagrad": lambda p: torch.optim.Adagrad(p), "adamax": lambda p: torch.optim.Adamax(p),
-        "nadam": lambda p: torch.optim.NAdam(p), "radam": lambda p: torch.optim.RAdam(p), "adadelta": lambda p: torch.optim.Adadelta(p),
-        "adam_amsgrad": lambda p: torch.optim.Adam(p, amsgrad=True)}
+        "sgd_wd": lambda p: torch.optim.SGD(
+            p, lr=1e-3, momentum=0.9, weight_decay=1e-4, nesterov=True
+        ),
+        "sgdm_fused": lambda p: torch.optim.SGD(p, lr=1e-3, momentum=0.9, fused=True),
+        "adafactor": lambda p: torch.optim.Adafactor(p),
+        "rmsprop": lambda p: torch.optim.RMSprop(p),
+        "adagrad": lambda p: torch.optim.Adagrad(p),
+        "adamax": lambda p: torch.optim.Adamax(p),
+        "nadam": lambda p: torch.optim.NAdam(p),
+        "radam": lambda p: torch.optim.RAdam(p),
+        "adadelta": lambda p: torch.optim.Adadelta(p),
+        "adam_amsgrad": lambda p: torch.optim.Adam(p, amsgrad=True),
+    }
     return kinds[name](params)
 
 
@@ -106,10 +144,17 @@ class Data:
         return torch.randint(low, top, shape, device=self.device)
 
     def batch(self):
-        case, family, b, s = self.case, self.case["family"], self.case["batch"], self.case.get("seq")
+        case, family, b, s = (
+            self.case,
+            self.case["family"],
+            self.case["batch"],
+            self.case.get("seq"),
+        )
         if family == "torchvision":
             x = self.floats(b, 3, case["image"], case["image"])
-            return (x.to(memory_format=torch.channels_last) if case.get("channels_last") else x), self.ints(1000, b)
+            return (
+                x.to(memory_format=torch.channels_last) if case.get("channels_last") else x
+            ), self.ints(1000, b)
         if family == "mlp":
             return self.floats(b, case["config"]["in"]), self.floats(b, case["config"]["out"])
         if family in RECURRENT:
@@ -119,9 +164,16 @@ class Data:
             side = getattr(config, "image_size", None) or 224
             return dict(pixel_values=self.floats(b, 3, side, side), labels=self.ints(1000, b)), None
         if family == "clip":
-            return dict(input_ids=self.ints(1000, b, s), pixel_values=self.floats(b, 3, 224, 224), return_loss=True), None
+            return dict(
+                input_ids=self.ints(1000, b, s),
+                pixel_values=self.floats(b, 3, 224, 224),
+                return_loss=True,
+            ), None
         if family == "whisper":
-            return dict(input_features=self.floats(b, config.num_mel_bins, config.max_source_positions * 2), labels=self.ints(1000, b, s)), None
+            return dict(
+                input_features=self.floats(b, config.num_mel_bins, config.max_source_positions * 2),
+                labels=self.ints(1000, b, s),
+            ), None
         if family == "wav2vec2":
             return dict(input_values=self.floats(b, s), labels=self.ints(30, b, 20, low=1)), None
         ids = self.ints(config.vocab_size, b, s)
@@ -134,7 +186,7 @@ class Data:
             x["attention_mask"] = torch.ones_like(ids)
         if case.get("pad"):
             mask = torch.ones(b, s, dtype=torch.long, device=self.device)
-            mask[1:, s // 2:] = 0
+            mask[1:, s // 2 :] = 0
             x["attention_mask"] = mask
         return x, None
 

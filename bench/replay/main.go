@@ -1,12 +1,13 @@
-// Command replay measures how fast snapshots are read and replayed, against Python's pickle.load and PyTorch's own
-// _memory_viz.py on the same file in the same run. Nothing is asserted: it prints figures.
+// Command replay measures how fast snapshots are read and replayed, against Python's pickle.load
+// and PyTorch's own _memory_viz.py on the same file in the same run. Nothing is asserted: it prints
+// figures.
 //
 //	go run ./bench/replay                     the big snapshot beside the checkout, and the same tiled to 500 MB
 //	go run ./bench/replay -tile 500,2000      other sizes, in MB
 //	go run ./bench/replay -file dump.pickle   another snapshot
 //
-// Tiled files are made in a temporary folder and removed. Each figure is the median of five runs, each in a process of
-// its own, alternating with the peer's, from the page cache.
+// Tiled files are made in a temporary folder and removed. Each figure is the median of five runs,
+// each in a process of its own, alternating with the peer's, from the page cache.
 package main
 
 import (
@@ -31,12 +32,17 @@ import (
 )
 
 func main() {
-	file := flag.String("file", "", "snapshot to measure; default is big.pickle.xz of the shared traces")
-	tiles := flag.String("tile", "500", "sizes in MB to tile the snapshot to, separated by commas; empty for none")
-	python := flag.String("python", envOr("MEMROOM_TEST_PYTHON", "python3"), "interpreter to compare with")
+	file := flag.String("file", "",
+		"snapshot to measure; default is big.pickle.xz of the shared traces")
+	tiles := flag.String("tile", "500",
+		"sizes in MB to tile the snapshot to, separated by commas; empty for none")
+	python := flag.String("python", envOr("MEMROOM_TEST_PYTHON", "python3"),
+		"interpreter to compare with")
 	runs := flag.Int("runs", 5, "runs of each")
-	read := flag.String("read", "", "only read this file and print seconds and peak memory (used by itself)")
-	summarise := flag.String("summarise", "", "only read, replay and summarise this file and print the same (used by itself)")
+	read := flag.String("read", "",
+		"only read this file and print seconds and peak memory (used by itself)")
+	summarise := flag.String("summarise", "",
+		"only read, replay and summarise this file and print the same (used by itself)")
 	flag.Parse()
 	var err error
 	switch {
@@ -130,10 +136,13 @@ func compare(path, python string, runs int, peer bool) error {
 		{name: "memroom snapshot, whole report", command: []string{self, "-summarise", path}}}
 	if peer {
 		subjects = append(subjects,
-			subject{name: "pickle.load, gc on (as shipped)", command: []string{python, "-c", pickleLoad, path, "on"}},
-			subject{name: "pickle.load, gc off", command: []string{python, "-c", pickleLoad, path, "off"}})
+			subject{name: "pickle.load, gc on (as shipped)",
+				command: []string{python, "-c", pickleLoad, path, "on"}},
+			subject{name: "pickle.load, gc off", command: []string{python, "-c", pickleLoad, path,
+				"off"}})
 		if viz := memoryViz(python); viz != "" && info.Size() < 100e6 {
-			subjects = append(subjects, subject{name: "_memory_viz.py trace_plot", command: []string{python, "-c", vizPlot, viz, path}})
+			subjects = append(subjects, subject{name: "_memory_viz.py trace_plot",
+				command: []string{python, "-c", vizPlot, viz, path}})
 		}
 	}
 	for range runs {
@@ -146,7 +155,8 @@ func compare(path, python string, runs int, peer bool) error {
 	ours := subjects[0].median()
 	for i := range subjects {
 		s := &subjects[i]
-		fmt.Printf("  %-34s %8.3f s %8.0f MB/s   peak %7.1f MB", s.name, s.median(), float64(info.Size())/1e6/s.median(), s.peak/1e6)
+		fmt.Printf("  %-34s %8.3f s %8.0f MB/s   peak %7.1f MB", s.name, s.median(),
+			float64(info.Size())/1e6/s.median(), s.peak/1e6)
 		if !strings.HasPrefix(s.name, "memroom") {
 			fmt.Printf("   memroom reads %.1f x faster", s.median()/ours)
 		}
@@ -200,7 +210,8 @@ func readOnce(path string) error {
 	return nil
 }
 
-// summariseOnce is the child process that does what `memroom snapshot --html` does, and prints seconds and its peak memory.
+// summariseOnce is the child process that does what `memroom snapshot --html` does, and prints
+// seconds and its peak memory.
 func summariseOnce(path string) error {
 	debug.SetGCPercent(25) // as the command does for large files
 	begin := time.Now()
@@ -244,17 +255,26 @@ func replaySpeed(path string) error {
 		}
 		return best, nil
 	}
-	rate, err := perSecond(func() error { _, err := allocsim.Replay(rec, allocsim.ReplayOptions{}); return err })
+	rate, err := perSecond(func() error {
+		_, err := allocsim.Replay(rec,
+			allocsim.ReplayOptions{})
+		return err
+	})
 	if err != nil {
 		return err
 	}
-	fmt.Printf("  verification, every placement compared  %6.2f million events/s (exact: %v)\n", rate/1e6, verified.Exact())
+	fmt.Printf("  verification, every placement compared  %6.2f million events/s (exact: %v)\n",
+		rate/1e6, verified.Exact())
 	for _, conf := range []string{"", "expandable_segments:True"} {
 		c, err := allocsim.ParseConf(conf)
 		if err != nil {
 			return err
 		}
-		rate, err := perSecond(func() error { _, err := verified.Run(allocsim.Options{Config: c}); return err })
+		rate, err := perSecond(func() error {
+			_,
+				err := verified.Run(allocsim.Options{Config: c})
+			return err
+		})
 		if err != nil {
 			return err
 		}

@@ -8,7 +8,8 @@ import (
 	"strings"
 )
 
-// subject is something that reads a snapshot in a process of its own and prints seconds and peak bytes.
+// subject is something that reads a snapshot in a process of its own and prints seconds and peak
+// bytes.
 type subject struct {
 	name    string
 	command []string
@@ -37,7 +38,8 @@ func (s *subject) median() float64 {
 	return sorted[len(sorted)/2]
 }
 
-// peakMemory gives the highest resident memory of this process in bytes, 0 where the system does not say.
+// peakMemory gives the highest resident memory of this process in bytes, 0 where the system does
+// not say.
 func peakMemory() int64 {
 	status, err := os.ReadFile("/proc/self/status")
 	if err != nil {

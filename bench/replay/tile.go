@@ -8,9 +8,10 @@ import (
 	"os"
 )
 
-// tileTo writes a snapshot with the events of another repeated until it has about the given size. The repeated bytes name
-// the same memo slots as the original, so the result is a valid pickle of any size that nothing has to be held in memory
-// for. Framing opcodes are dropped: their lengths would be wrong.
+// tileTo writes a snapshot with the events of another repeated until it has about the given size.
+// The repeated bytes name the same memo slots as the original, so the result is a valid pickle of
+// any size that nothing has to be held in memory for. Framing opcodes are dropped: their lengths
+// would be wrong.
 func tileTo(from, to string, size int64) error {
 	data, err := os.ReadFile(from)
 	if err != nil {
@@ -71,7 +72,8 @@ func dropFraming(data []byte) []byte {
 	return kept
 }
 
-// eventBatches finds the batches of a thousand events, each a mark, the events and APPENDS, of the first device.
+// eventBatches finds the batches of a thousand events, each a mark, the events and APPENDS, of the
+// first device.
 func eventBatches(data []byte) (begin, end int, err error) {
 	key := append([]byte{0x8c, 13}, "device_traces"...)
 	at := bytes.Index(data, key)

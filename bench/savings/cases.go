@@ -30,9 +30,11 @@ type model struct {
 var (
 	gpt2       = model{"gpt2", map[string]any{}}
 	gpt2Medium = model{"gpt2", map[string]any{"n_embd": 1024, "n_layer": 24, "n_head": 16}}
-	llama      = model{"llama", map[string]any{"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12, "num_key_value_heads": 12,
+	llama      = model{"llama", map[string]any{"hidden_size": 768, "num_hidden_layers": 12,
+		"num_attention_heads": 12, "num_key_value_heads": 12,
 		"intermediate_size": 3072, "vocab_size": 32000, "max_position_embeddings": 4096}}
-	llamaWide = model{"llama", map[string]any{"hidden_size": 2048, "num_hidden_layers": 8, "num_attention_heads": 16, "num_key_value_heads": 16,
+	llamaWide = model{"llama", map[string]any{"hidden_size": 2048, "num_hidden_layers": 8,
+		"num_attention_heads": 16, "num_key_value_heads": 16,
 		"intermediate_size": 5504, "vocab_size": 16000, "max_position_embeddings": 2048}}
 	bert   = model{"bert", map[string]any{}}
 	vit    = model{"vit", map[string]any{}}
@@ -54,13 +56,16 @@ func cases() ([]pair, error) {
 			failed = fmt.Errorf("%s does not rewrite %+v", id, before)
 			return
 		}
-		pairs = append(pairs, pair{fmt.Sprintf("%s-%s-%d", m.family, id, len(pairs)), m.family, m.config, id, before, after})
+		pairs = append(pairs, pair{fmt.Sprintf("%s-%s-%d", m.family, id, len(pairs)), m.family,
+			m.config, id, before, after})
 	}
 	text := func(batch, seq int, precision string) remedy.Setup {
-		return remedy.Setup{Batch: batch, Seq: seq, Precision: precision, Optimizer: "adamw", Attention: "sdpa", Accumulate: 1}
+		return remedy.Setup{Batch: batch, Seq: seq, Precision: precision, Optimizer: "adamw",
+			Attention: "sdpa", Accumulate: 1}
 	}
 	image := func(batch, side int, precision, optimizer string) remedy.Setup {
-		return remedy.Setup{Batch: batch, Image: side, Precision: precision, Optimizer: optimizer, Accumulate: 1}
+		return remedy.Setup{Batch: batch, Image: side, Precision: precision, Optimizer: optimizer,
+			Accumulate: 1}
 	}
 	add(gpt2, remedy.MicroBatch, text(16, 512, "fp32"))
 	add(gpt2, remedy.MixedPrecision, text(16, 512, "fp32"))

@@ -48,7 +48,8 @@ type truth struct {
 }
 
 func (t truth) setup() remedy.Setup {
-	s := remedy.Setup{Batch: t.Case.Batch, Seq: t.Case.Seq, Precision: t.Case.Precision, Optimizer: t.Case.Optim, Attention: t.Case.Attn, Checkpointing: t.Case.Ckpt, Accumulate: 1}
+	s := remedy.Setup{Batch: t.Case.Batch, Seq: t.Case.Seq, Precision: t.Case.Precision,
+		Optimizer: t.Case.Optim, Attention: t.Case.Attn, Checkpointing: t.Case.Ckpt, Accumulate: 1}
 	for _, d := range []struct {
 		value *string
 		usual string
@@ -90,14 +91,17 @@ func readTruth(folder string) (*results, []pair, error) {
 	for _, e := range earlier {
 		b, a := all[e.before], all[e.after]
 		for _, t := range []truth{b, a} {
-			r.add(measured{Family: t.Case.Family, Config: b.Case.Config, Setup: t.setup(), Reserved: t.Reserved, Card: t.Device.Name, Torch: t.Device.Torch, Model: configs[e.before]})
+			r.add(measured{Family: t.Case.Family, Config: b.Case.Config, Setup: t.setup(),
+				Reserved: t.Reserved, Card: t.Device.Name, Torch: t.Device.Torch,
+				Model: configs[e.before]})
 		}
 		found, ok := remedy.Find(e.remedy)
 		after, rewritten := found.Rewrite(b.setup())
 		if !ok || !rewritten || key(after) != key(a.setup()) {
 			return nil, nil, fmt.Errorf("%s is not %s with %s", e.after, e.before, e.remedy)
 		}
-		pairs = append(pairs, pair{ID: e.before, Family: b.Case.Family, Config: b.Case.Config, Remedy: e.remedy, Before: b.setup(), After: after})
+		pairs = append(pairs, pair{ID: e.before, Family: b.Case.Family, Config: b.Case.Config,
+			Remedy: e.remedy, Before: b.setup(), After: after})
 	}
 	return r, pairs, lines.Err()
 }

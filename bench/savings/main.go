@@ -36,7 +36,8 @@ func run(args []string) error {
 	return fmt.Errorf("usage: savings cases | savings pack OUT | savings table OUT [SHARED]")
 }
 
-// allTables prints the pairs measured for this purpose and, where the folder of earlier measurements is given, those in it.
+// allTables prints the pairs measured for this purpose and, where the folder of earlier
+// measurements is given, those in it.
 func allTables(args []string) error {
 	r, err := readResults(args[0])
 	if err != nil {

@@ -11,14 +11,16 @@ import (
 	"memroom/trace"
 )
 
-// settings are recordings of one program under several allocator settings: what the default one predicts for the others
-// can be checked against them.
+// settings are recordings of one program under several allocator settings: what the default one
+// predicts for the others can be checked against them.
 var settings = []struct {
 	name   string
 	remedy remedy.ID
-}{{"expandable", remedy.ExpandableSegments}, {"split128", remedy.MaxSplitSize}, {"pow2_4", remedy.Roundup}}
+}{{"expandable", remedy.ExpandableSegments}, {"split128", remedy.MaxSplitSize},
+	{"pow2_4", remedy.Roundup}}
 
-// recordedTable prints predicted and real savings of allocator settings, from recordings in a folder.
+// recordedTable prints predicted and real savings of allocator settings, from recordings in a
+// folder.
 func recordedTable(folder string, out io.Writer) error {
 	base, err := trace.Open(filepath.Join(folder, "dynseq-default.pickle.gz"))
 	if err != nil {
@@ -28,8 +30,10 @@ func recordedTable(folder string, out io.Writer) error {
 	if saving == nil {
 		return fmt.Errorf("%s: the recording cannot be replayed", folder)
 	}
-	fmt.Fprintln(out, "\nAllocator settings: one program (GPT-2, a random sequence length each step) recorded under each, predicted from the default recording alone.")
-	fmt.Fprintln(out, "\n| remedy | measured before | saved | predicted | off |\n|---|--:|--:|--:|--:|")
+	fmt.Fprintln(out,
+		"\nAllocator settings: one program (GPT-2, a random sequence length each step) recorded under each, predicted from the default recording alone.")
+	fmt.Fprintln(out,
+		"\n| remedy | measured before | saved | predicted | off |\n|---|--:|--:|--:|--:|")
 	for _, s := range settings {
 		other, err := trace.Open(filepath.Join(folder, "dynseq-"+s.name+".pickle.gz"))
 		if err != nil {
@@ -57,7 +61,8 @@ func relative(predicted, saved event.Bytes) string {
 func reservedPeak(s *trace.Snapshot) event.Bytes {
 	var most event.Bytes
 	for i := range s.Recordings {
-		most = max(most, diagnose.AnalyseSnapshot(diagnose.LedgerOf(s, &s.Recordings[i], nil)).ReservedPeak)
+		most = max(most, diagnose.AnalyseSnapshot(diagnose.LedgerOf(s, &s.Recordings[i],
+			nil)).ReservedPeak)
 	}
 	return most
 }

@@ -17,8 +17,8 @@ import (
 	"memroom/remedy"
 )
 
-// measured is what one setup cost on the card. Model is the complete configuration as the library writes it; it is given
-// with the first setup of each model only.
+// measured is what one setup cost on the card. Model is the complete configuration as the library
+// writes it; it is given with the first setup of each model only.
 type measured struct {
 	Family    string         `json:"family"`
 	Config    map[string]any `json:"config"`
@@ -178,7 +178,8 @@ func (r *row) predict(model map[string]any) {
 	}
 	var peaks [2]event.Bytes
 	for i, s := range []remedy.Setup{r.Before, r.After} {
-		p, err := plan.Predict(plan.Setup{Model: config, Setup: s}, plan.Target{Card: plan.DefaultCard(), Torch: "2.11", Alloc: allocsim.DefaultConfig()})
+		p, err := plan.Predict(plan.Setup{Model: config, Setup: s},
+			plan.Target{Card: plan.DefaultCard(), Torch: "2.11", Alloc: allocsim.DefaultConfig()})
 		if err != nil {
 			r.problem = err.Error()
 			return
@@ -193,8 +194,10 @@ func (r *row) predict(model map[string]any) {
 // table prints the comparison as Markdown, misses included, and a line that counts.
 func table(r *results, pairs []pair, out io.Writer) error {
 	rows := compare(r, pairs)
-	fmt.Fprintf(out, "%s, torch %s. Reserved peaks over three steps; a prediction is the engine run before and after the rewrite.\n\n", r.card, r.torch)
-	fmt.Fprintln(out, "| family | setup | remedy | measured before | saved | of the peak | predicted | off |")
+	fmt.Fprintf(out,
+		"%s, torch %s. Reserved peaks over three steps; a prediction is the engine run before and after the rewrite.\n\n", r.card, r.torch)
+	fmt.Fprintln(out,
+		"| family | setup | remedy | measured before | saved | of the peak | predicted | off |")
 	fmt.Fprintln(out, "|---|---|---|--:|--:|--:|--:|--:|")
 	within, remedies, families := 0, map[remedy.ID]bool{}, map[string]bool{}
 	for _, line := range rows {
@@ -215,7 +218,8 @@ func table(r *results, pairs []pair, out io.Writer) error {
 			remedies[line.Remedy], families[line.Family] = true, true
 		}
 	}
-	_, err := fmt.Fprintf(out, "\n%d of %d pairs within 10 %%, over %d remedies and %d families.\n", within, len(rows), len(remedies), len(families))
+	_, err := fmt.Fprintf(out, "\n%d of %d pairs within 10 %%, over %d remedies and %d families.\n",
+		within, len(rows), len(remedies), len(families))
 	return err
 }
 

@@ -17,7 +17,8 @@ import (
 	"memroom/event"
 )
 
-// Library is a loaded and initialised libnvidia-ml. Its methods may be called from several goroutines.
+// Library is a loaded and initialised libnvidia-ml. Its methods may be called from several
+// goroutines.
 type Library struct {
 	guard   *guard
 	path    string
@@ -25,8 +26,10 @@ type Library struct {
 	handle  uintptr
 }
 
-// candidates are tried in order. The bare name asks the system's loader; the others are where containers and WSL put it.
-var candidates = []string{"libnvidia-ml.so.1", "/usr/lib/wsl/lib/libnvidia-ml.so.1", "/usr/local/nvidia/lib64/libnvidia-ml.so.1",
+// candidates are tried in order. The bare name asks the system's loader; the others are where
+// containers and WSL put it.
+var candidates = []string{"libnvidia-ml.so.1", "/usr/lib/wsl/lib/libnvidia-ml.so.1",
+	"/usr/local/nvidia/lib64/libnvidia-ml.so.1",
 	"/run/nvidia/driver/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.1"}
 
 // Open loads the driver's library. MEMROOM_NVML names another file to load.
@@ -86,8 +89,9 @@ func (l *Library) call(name string, args ...uintptr) error {
 	})
 }
 
-// out is the address of memory that NVML writes to. Each such buffer is handed to keep as well, which moves it to the
-// heap (a goroutine's stack may move) and holds it for as long as the driver may write to it.
+// out is the address of memory that NVML writes to. Each such buffer is handed to keep as well,
+// which moves it to the heap (a goroutine's stack may move) and holds it for as long as the driver
+// may write to it.
 func out[T any](v *T) uintptr { return uintptr(unsafe.Pointer(v)) }
 
 var leaked struct {
@@ -95,9 +99,9 @@ var leaked struct {
 	buffers []any
 }
 
-// keep returns err and ends the use of buffer. After anything but an answer of NVML itself the call may still be inside
-// the driver, which may write to the buffer much later: then it is leaked on purpose. That happens once a hang, because
-// guard lets no further call in.
+// keep returns err and ends the use of buffer. After anything but an answer of NVML itself the call
+// may still be inside the driver, which may write to the buffer much later: then it is leaked on
+// purpose. That happens once a hang, because guard lets no further call in.
 func keep(err error, buffer any) error {
 	var answered *Error
 	if err != nil && !errors.As(err, &answered) && !errors.Is(err, ErrHung) {
@@ -126,10 +130,13 @@ const (
 )
 
 var codeText = map[int]string{
-	1: "not initialised", 2: "invalid argument", codeNotSupported: "not supported on this card or in this virtual machine",
-	codeNoPermission: "no permission", codeNotFound: "not found", codeInsufficientSize: "buffer too small",
-	codeDriverNotLoaded: "the NVIDIA kernel driver is not loaded: check `dmesg`, reboot after a driver update",
-	10:                  "timeout", codeFunctionNotFound: "this driver is too old for it", 12: "libnvidia-ml or the driver is incomplete",
+	1: "not initialised", 2: "invalid argument",
+	codeNotSupported: "not supported on this card or in this virtual machine",
+	codeNoPermission: "no permission", codeNotFound: "not found",
+	codeInsufficientSize: "buffer too small",
+	codeDriverNotLoaded:  "the NVIDIA kernel driver is not loaded: check `dmesg`, reboot after a driver update",
+	10:                   "timeout", codeFunctionNotFound: "this driver is too old for it",
+	12:          "libnvidia-ml or the driver is incomplete",
 	codeGPULost: "the card has fallen off the bus: see `dmesg`, a reboot is needed",
 	18:          "libnvidia-ml and the kernel driver differ in version: reboot after a driver update",
 	20:          "not enough memory", 999: "unknown error of the driver",
@@ -162,8 +169,8 @@ func (l *Library) Driver() (Driver, error) {
 	return d, nil
 }
 
-// Devices reads every card. A card that cannot be read is left out and named in the error, which may come along with
-// the readings of the others.
+// Devices reads every card. A card that cannot be read is left out and named in the error, which
+// may come along with the readings of the others.
 func (l *Library) Devices() ([]Device, error) {
 	count := new(uint32)
 	if err := l.call("nvmlDeviceGetCount_v2", out(count)); err != nil {
@@ -202,7 +209,8 @@ func (l *Library) device(index int) (Device, error) {
 	if err := l.call("nvmlDeviceGetMemoryInfo", *handle, out(memory)); err != nil {
 		return d, keep(err, memory)
 	}
-	d.Total, d.Free, d.Used = event.Bytes(memory.Total), event.Bytes(memory.Free), event.Bytes(memory.Used)
+	d.Total, d.Free, d.Used = event.Bytes(memory.Total), event.Bytes(memory.Free),
+		event.Bytes(memory.Used)
 	l.extras(&d, *handle)
 	return d, nil
 }
@@ -210,7 +218,8 @@ func (l *Library) device(index int) (Device, error) {
 // extras fills in what a card may decline to say.
 func (l *Library) extras(d *Device, handle uintptr) {
 	capability := new([2]int32)
-	if err := l.call("nvmlDeviceGetCudaComputeCapability", handle, out(&capability[0]), out(&capability[1])); keep(err, capability) == nil {
+	if err := l.call("nvmlDeviceGetCudaComputeCapability", handle, out(&capability[0]),
+		out(&capability[1])); keep(err, capability) == nil {
 		d.Compute = fmt.Sprintf("%d.%d", capability[0], capability[1])
 	}
 	rates := new([2]uint32) // of the GPU, of its memory bus
@@ -218,7 +227,8 @@ func (l *Library) extras(d *Device, handle uintptr) {
 		d.Utilisation = int(rates[0])
 	}
 	mig := new([2]uint32) // current, pending
-	if err := l.call("nvmlDeviceGetMigMode", handle, out(&mig[0]), out(&mig[1])); keep(err, mig) == nil {
+	if err := l.call("nvmlDeviceGetMigMode", handle, out(&mig[0]), out(&mig[1])); keep(err,
+		mig) == nil {
 		d.MIG = mig[0] == 1
 	}
 	processes, err := l.processes(handle)

@@ -14,7 +14,8 @@ import (
 	"memroom/testenv"
 )
 
-// buildDriver compiles testdata/driver.c, a library with NVML's calling convention that misbehaves on purpose.
+// buildDriver compiles testdata/driver.c, a library with NVML's calling convention that misbehaves
+// on purpose.
 func buildDriver(t *testing.T) string {
 	t.Helper()
 	cc, err := exec.LookPath("cc")
@@ -22,7 +23,8 @@ func buildDriver(t *testing.T) string {
 		testenv.Needs(t, "a C compiler", "cc is not on PATH")
 	}
 	path := filepath.Join(t.TempDir(), "libnvidia-ml.so.1")
-	if out, err := exec.Command(cc, "-shared", "-fPIC", "-o", path, "testdata/driver.c").CombinedOutput(); err != nil {
+	if out, err := exec.Command(cc, "-shared", "-fPIC", "-o", path,
+		"testdata/driver.c").CombinedOutput(); err != nil {
 		t.Fatalf("cc: %v\n%s", err, out)
 	}
 	return path
@@ -41,11 +43,13 @@ func TestReadsCardsOfATroubledDriver(t *testing.T) {
 		t.Fatalf("got %d cards, want the one that answers", len(devices))
 	}
 	d := devices[0]
-	if d.Name != "Test Card" || d.UUID != "GPU-1234" || d.Compute != "9.0" || d.Utilisation != 42 || d.MIG ||
+	if d.Name != "Test Card" || d.UUID != "GPU-1234" || d.Compute != "9.0" || d.Utilisation != 42 ||
+		d.MIG ||
 		d.Total != 1000*event.MiB || d.Used != 600*event.MiB || d.Free != 400*event.MiB {
 		t.Errorf("read %+v", d)
 	}
-	if len(d.Processes) != 70 || d.Processes[0].Used != -1 || d.Processes[69] != (Process{1069, 5 * event.MiB}) {
+	if len(d.Processes) != 70 || d.Processes[0].Used != -1 ||
+		d.Processes[69] != (Process{1069, 5 * event.MiB}) {
 		t.Errorf("processes: %d, first %+v", len(d.Processes), d.Processes[0])
 	}
 	if driver, err := lib.Driver(); err != nil || driver != (Driver{"580.1", "13.1"}) {
@@ -72,7 +76,8 @@ func TestHungDriverCostsOneTimeout(t *testing.T) {
 }
 
 func TestNoDriverSaysSo(t *testing.T) {
-	if _, err := open([]string{"/nonexistent.so"}, time.Second); err == nil || !strings.Contains(err.Error(), "libnvidia-ml") {
+	if _, err := open([]string{"/nonexistent.so"}, time.Second); err == nil ||
+		!strings.Contains(err.Error(), "libnvidia-ml") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -87,7 +92,8 @@ func TestRealCard(t *testing.T) {
 		t.Fatalf("%d cards, %v", len(devices), err)
 	}
 	for _, d := range devices {
-		if d.Name == "" || !strings.HasPrefix(d.UUID, "GPU-") || d.Total <= 0 || d.Used+d.Free > d.Total {
+		if d.Name == "" || !strings.HasPrefix(d.UUID, "GPU-") || d.Total <= 0 ||
+			d.Used+d.Free > d.Total {
 			t.Errorf("reading makes no sense: %+v", d)
 		}
 	}

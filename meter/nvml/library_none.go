@@ -9,7 +9,8 @@ type Library struct{}
 
 // Open says why there is nothing to open.
 func Open() (*Library, error) {
-	return nil, errors.New("this build of memroom reads no GPU (built without NVML, or for a system without it)")
+	return nil,
+		errors.New("this build of memroom reads no GPU (built without NVML, or for a system without it)")
 }
 
 // Path is never reached.

@@ -1,9 +1,10 @@
-// Package nvml reads NVIDIA cards through libnvidia-ml, which is loaded at run time: memroom starts where no driver
-// exists, and a missing symbol of an older driver costs one reading, not the program. Every call has a timeout, because
-// a driver in trouble answers never.
+// Package nvml reads NVIDIA cards through libnvidia-ml, which is loaded at run time: memroom starts
+// where no driver exists, and a missing symbol of an older driver costs one reading, not the
+// program. Every call has a timeout, because a driver in trouble answers never.
 //
-// [Open] gives a [Library]; [Library.Devices] a reading of every card. Packages that watch (supervise) or list (doctor)
-// get readings through package cli. Built with the tag nogpu (or for systems without NVML) Open always says why not.
+// [Open] gives a [Library]; [Library.Devices] a reading of every card. Packages that watch
+// (supervise) or list (doctor) get readings through package cli. Built with the tag nogpu (or for
+// systems without NVML) Open always says why not.
 package nvml
 
 import (
@@ -14,7 +15,8 @@ import (
 	"memroom/event"
 )
 
-// Device is one reading of one card. Cards are told apart by UUID: an index changes with CUDA_VISIBLE_DEVICES.
+// Device is one reading of one card. Cards are told apart by UUID: an index changes with
+// CUDA_VISIBLE_DEVICES.
 type Device struct {
 	Index       int         `json:"index"`
 	Name        string      `json:"name"`
@@ -26,8 +28,8 @@ type Device struct {
 	Utilisation int         `json:"utilisation_percent"` // -1 when the card does not say
 	MIG         bool        `json:"mig,omitempty"`       // partitioned: the totals are those of the whole card
 	Processes   []Process   `json:"processes,omitempty"`
-	// NoProcesses says why Processes is empty although the card may be in use; in virtual machines and containers the
-	// driver shows none.
+	// NoProcesses says why Processes is empty although the card may be in use; in virtual machines
+	// and containers the driver shows none.
 	NoProcesses string `json:"no_processes,omitempty"`
 }
 
@@ -43,11 +45,13 @@ type Driver struct {
 	CUDA    string `json:"cuda"` // highest CUDA version this driver runs, such as 13.0
 }
 
-// ErrHung is returned while an earlier call has not come back. The library is not asked again until it has.
+// ErrHung is returned while an earlier call has not come back. The library is not asked again until
+// it has.
 var ErrHung = errors.New("an earlier NVML call has not returned: the driver hangs (see `nvidia-smi` and the kernel log)")
 
-// guard lets one call at a time into the library and gives up waiting after a while. The call itself cannot be
-// stopped: its goroutine stays until the driver answers, and until then guard refuses further calls.
+// guard lets one call at a time into the library and gives up waiting after a while. The call
+// itself cannot be stopped: its goroutine stays until the driver answers, and until then guard
+// refuses further calls.
 type guard struct {
 	timeout time.Duration
 	busy    chan struct{} // holds a token while a call is inside the library

@@ -12,8 +12,9 @@ type attention struct {
 	plain   bool  // eager: no cast after the softmax (BERT)
 }
 
-// attend is transformers' attention interface on [B, heads, S, d] tensors; it gives [B, S, heads, d], contiguous, and
-// for eager attention the probabilities, which the caller's variables keep alive.
+// attend is transformers' attention interface on [B, heads, S, d] tensors; it gives [B, S, heads,
+// d], contiguous, and for eager attention the probabilities, which the caller's variables keep
+// alive.
 func (c *ctx) attend(a attention, q, k, v, mask *tape.Tensor) (out, weights *tape.Tensor) {
 	if c.Attn == "eager" {
 		return c.eager(a, q, k, v, mask)
@@ -31,7 +32,8 @@ func (c *ctx) attend(a attention, q, k, v, mask *tape.Tensor) (out, weights *tap
 	return f.Leave(o), nil
 }
 
-// eager is eager_attention_forward of the Llama kind; GPT-2's differs in the type of the softmax only.
+// eager is eager_attention_forward of the Llama kind; GPT-2's differs in the type of the softmax
+// only.
 func (c *ctx) eager(a attention, q, k, v, mask *tape.Tensor) (out, weights *tape.Tensor) {
 	f := c.Enter()
 	var kk, vv, w, o *tape.Tensor

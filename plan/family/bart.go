@@ -47,7 +47,8 @@ type s2sLayer struct {
 }
 
 func (s *seq2seq) attention(m *tape.Module, heads int64, dec, causal bool) s2sAttention {
-	a := s2sAttention{d: s.h / heads, causal: causal, decoder: dec, drop: s.attnDrop, scaled: s.scaledQuery}
+	a := s2sAttention{d: s.h / heads, causal: causal, decoder: dec, drop: s.attnDrop,
+		scaled: s.scaledQuery}
 	a.k, a.v = linear(m, "k_proj", s.h, s.h, s.keyBias), linear(m, "v_proj", s.h, s.h, true)
 	a.q, a.o = linear(m, "q_proj", s.h, s.h, true), linear(m, "out_proj", s.h, s.h, true)
 	return a
@@ -93,7 +94,8 @@ func (a s2sAttention) run(c *ctx, x, kv, mask *tape.Tensor) (out, weights *tape.
 		f.Set(&k, ck)
 		f.Set(&v, cv)
 	}
-	y, p := c.attend(attention{dropout: a.drop, groups: 1, plain: true, causal: a.causal}, q, k, v, mask)
+	y, p := c.attend(attention{dropout: a.drop, groups: 1, plain: true, causal: a.causal}, q, k, v,
+		mask)
 	f.Set(&o, y)
 	f.Set(&w, p)
 	f.Set(&o, c.Reshape(o, o.Shape[0], o.Shape[1], -1))
@@ -141,9 +143,12 @@ func (l *s2sLayer) run(c *ctx, x, enc, mask *tape.Tensor) *tape.Tensor {
 
 // bart is BartForConditionalGeneration, and mBART, Pegasus, Marian and Blenderbot.
 func bart(c *Config, r Run) (*Model, error) {
-	s := &seq2seq{h: c.Int(1024, "d_model"), encLayers: c.Int(12, "encoder_layers"), decLayers: c.Int(12, "decoder_layers"), encHeads: c.Int(16, "encoder_attention_heads"),
-		decHeads: c.Int(16, "decoder_attention_heads"), encFF: c.Int(4096, "encoder_ffn_dim"), decFF: c.Int(4096, "decoder_ffn_dim"), act: c.Str("gelu", "activation_function"),
-		drop: c.Float(0.1, "dropout"), attnDrop: c.Float(0, "attention_dropout"), actDrop: c.Float(0, "activation_dropout"), keyBias: true}
+	s := &seq2seq{h: c.Int(1024, "d_model"), encLayers: c.Int(12, "encoder_layers"),
+		decLayers: c.Int(12, "decoder_layers"), encHeads: c.Int(16, "encoder_attention_heads"),
+		decHeads: c.Int(16, "decoder_attention_heads"), encFF: c.Int(4096, "encoder_ffn_dim"),
+		decFF: c.Int(4096, "decoder_ffn_dim"), act: c.Str("gelu", "activation_function"),
+		drop: c.Float(0.1, "dropout"), attnDrop: c.Float(0, "attention_dropout"),
+		actDrop: c.Float(0, "activation_dropout"), keyBias: true}
 	vocab, npos := c.Int(50265, "vocab_size"), c.Int(1024, "max_position_embeddings")
 	switch c.Type() {
 	case "bart":
@@ -165,7 +170,8 @@ func bart(c *Config, r Run) (*Model, error) {
 	c.divides(s.h, s.encHeads, "d_model by encoder_attention_heads")
 	c.divides(s.h, s.decHeads, "d_model by decoder_attention_heads")
 	if r.Seq > npos {
-		c.complain("the sequence of %d tokens is longer than the %d positions of the model", r.Seq, npos)
+		c.complain("the sequence of %d tokens is longer than the %d positions of the model", r.Seq,
+			npos)
 	}
 	for _, name := range []string{"encoder_layerdrop", "decoder_layerdrop"} {
 		if c.Float(0, name) > 0 {
@@ -179,11 +185,13 @@ func bart(c *Config, r Run) (*Model, error) {
 	root := tape.NewModule()
 	body := root.Child("model")
 	shared := embedding(body, "shared", vocab, s.h)
-	enc, dec := s.bartStack(body.Child("encoder"), shared, npos, false), s.bartStack(body.Child("decoder"), shared, npos, true)
+	enc, dec := s.bartStack(body.Child("encoder"), shared, npos, false),
+		s.bartStack(body.Child("decoder"), shared, npos, true)
 	r.arch = "" // no classifier is described
 	lm := causalHead(root, r, shared, tied, vocab, s.h)
 	root.Buffer(tape.F32, vocab)
-	m := &Model{Root: root, Inputs: tokenInputs(r), Layers: s.encLayers + s.decLayers, Run: r, Head: "ForConditionalGeneration"}
+	m := &Model{Root: root, Inputs: tokenInputs(r), Layers: s.encLayers + s.decLayers, Run: r,
+		Head: "ForConditionalGeneration"}
 	m.Loss = func(g *tape.Graph, in []*tape.Tensor) *tape.Tensor {
 		x := newCtx(g, r)
 		f := g.Enter()
@@ -208,11 +216,15 @@ func bart(c *Config, r Run) (*Model, error) {
 	return m, nil
 }
 
-// shiftLast is mBART's shift_tokens_right: the last token that is not padding is found and put first.
+// shiftLast is mBART's shift_tokens_right: the last token that is not padding is found and put
+// first.
 func (c *ctx) shiftLast(labels *tape.Tensor) *tape.Tensor {
 	f := c.Enter()
 	b, s := labels.Shape[0], labels.Shape[1]
-	fresh := func(d tape.DType, shape ...int64) *tape.Tensor { return c.Fresh("shift right", d, shape...) }
+	fresh := func(d tape.DType, shape ...int64) *tape.Tensor {
+		return c.Fresh("shift right", d,
+			shape...)
+	}
 	var out, last, start *tape.Tensor
 	f.Set(&out, fresh(tape.I64, b, s))
 	tape.Del(fresh(tape.Bool, b, s))
@@ -260,7 +272,8 @@ func (s *seq2seq) bartStack(m *tape.Module, shared *tape.Param, npos int64, dec 
 	return st
 }
 
-func (st *bartStack) run(c *ctx, ids *tape.Tensor, shared *tape.Param, enc *tape.Tensor) *tape.Tensor {
+func (st *bartStack) run(c *ctx, ids *tape.Tensor, shared *tape.Param,
+	enc *tape.Tensor) *tape.Tensor {
 	f := c.Enter(enc)
 	s := st.spec
 	b, n := ids.Shape[0], ids.Shape[1]
@@ -275,7 +288,8 @@ func (st *bartStack) run(c *ctx, ids *tape.Tensor, shared *tape.Param, enc *tape
 		}
 	}
 	f.Set(&pos, st.position(c, position, b, n))
-	if s.positions == sinusoidal && !s.lastNorm || s.shiftsLast || s.positions == learned { // all but BART and Pegasus overwrite them
+	// all but BART and Pegasus overwrite them
+	if s.positions == sinusoidal && !s.lastNorm || s.shiftsLast || s.positions == learned {
 		f.Set(&position, nil)
 	}
 	f.Set(&h, c.Add(e, pos))
@@ -287,7 +301,9 @@ func (st *bartStack) run(c *ctx, ids *tape.Tensor, shared *tape.Param, enc *tape
 		f.Set(&mask, c.fullMask(b, n, e.DType))
 	}
 	for i, l := range st.layers {
-		f.Set(&h, c.layer(fmt.Sprintf("%s.layers.%d", st.name, i), func(a []*tape.Tensor) *tape.Tensor { return l.run(c, a[0], a[1], a[2]) }, h, enc, mask))
+		f.Set(&h, c.layer(fmt.Sprintf("%s.layers.%d", st.name, i),
+			func(a []*tape.Tensor) *tape.Tensor { return l.run(c, a[0], a[1], a[2]) }, h, enc,
+			mask))
 	}
 	if s.lastNorm {
 		f.Set(&h, st.last.layer(c.Graph, h))

@@ -29,17 +29,22 @@ type encoderBlock struct {
 
 func readEncoder(c *Config, r Run) *encoder {
 	e := &encoder{
-		h: c.Int(768, "hidden_size"), inner: c.Int(3072, "intermediate_size"), heads: c.Int(12, "num_attention_heads"),
-		layers: c.Int(12, "num_hidden_layers"), vocab: c.Int(30522, "vocab_size"), npos: c.Int(512, "max_position_embeddings"),
-		types: c.Count(2, "type_vocab_size"), act: c.Str("gelu", "hidden_act"), drop: c.Float(0.1, "hidden_dropout_prob"),
-		attnDrop: c.Float(0.1, "attention_probs_dropout_prob"), tied: c.Bool(true, "tie_word_embeddings"),
-		labels: c.Labels(), arch: c.Architecture(),
+		h: c.Int(768, "hidden_size"), inner: c.Int(3072, "intermediate_size"),
+		heads:  c.Int(12, "num_attention_heads"),
+		layers: c.Int(12, "num_hidden_layers"), vocab: c.Int(30522, "vocab_size"),
+		npos:  c.Int(512, "max_position_embeddings"),
+		types: c.Count(2, "type_vocab_size"), act: c.Str("gelu", "hidden_act"),
+		drop:     c.Float(0.1, "hidden_dropout_prob"),
+		attnDrop: c.Float(0.1, "attention_probs_dropout_prob"),
+		tied:     c.Bool(true, "tie_word_embeddings"),
+		labels:   c.Labels(), arch: c.Architecture(),
 	}
 	e.embed = e.h
 	e.clsDrop = c.Float(e.drop, "classifier_dropout")
 	c.divides(e.h, e.heads, "hidden_size by num_attention_heads")
 	if r.Seq > e.npos {
-		c.complain("the sequence of %d tokens is longer than the %d positions of the model", r.Seq, e.npos)
+		c.complain("the sequence of %d tokens is longer than the %d positions of the model", r.Seq,
+			e.npos)
 	}
 	return e
 }
@@ -98,7 +103,8 @@ func (e *encoder) block(m *tape.Module) *encoderBlock {
 	b := &encoderBlock{d: e.h / e.heads, act: e.act, drop: e.drop, attnDrop: e.attnDrop}
 	att := m.Child("attention")
 	self := att.Child("self")
-	b.q, b.k, b.v = linear(self, "query", e.h, e.h, true), linear(self, "key", e.h, e.h, true), linear(self, "value", e.h, e.h, true)
+	b.q, b.k, b.v = linear(self, "query", e.h, e.h, true), linear(self, "key", e.h, e.h, true),
+		linear(self, "value", e.h, e.h, true)
 	so := att.Child("output")
 	b.o, b.norm1 = linear(so, "dense", e.h, e.h, true), layerNorm(so, "LayerNorm", e.h)
 	b.inter = linear(m.Child("intermediate"), "dense", e.h, e.inner, true)
@@ -166,8 +172,10 @@ func (c *ctx) maskedLM(ids *tape.Tensor, head mlmHead, body func() *tape.Tensor)
 	return f.Leave(loss)
 }
 
-// bertPooled is the forward of BertModel: embeddings, layers and, where there is one, the pooler on the first token.
-func (c *ctx) bertPooled(ids *tape.Tensor, emb bertEmbeddings, project lin, blocks []*encoderBlock, pool lin) (last, pooled *tape.Tensor) {
+// bertPooled is the forward of BertModel: embeddings, layers and, where there is one, the pooler on
+// the first token.
+func (c *ctx) bertPooled(ids *tape.Tensor, emb bertEmbeddings, project lin, blocks []*encoderBlock,
+	pool lin) (last, pooled *tape.Tensor) {
 	f := c.Enter()
 	var e, mask, h, p *tape.Tensor
 	c.In("embeddings", func() { f.Set(&e, emb.run(c, ids)) })
@@ -197,7 +205,8 @@ func (c *ctx) encode(e, mask *tape.Tensor, blocks []*encoderBlock) *tape.Tensor 
 	var h *tape.Tensor
 	f.Set(&h, e)
 	for i, b := range blocks {
-		f.Set(&h, c.layer(fmt.Sprintf("layer.%d", i), func(a []*tape.Tensor) *tape.Tensor { return b.run(c, a[0], a[1]) }, h, mask))
+		f.Set(&h, c.layer(fmt.Sprintf("layer.%d", i),
+			func(a []*tape.Tensor) *tape.Tensor { return b.run(c, a[0], a[1]) }, h, mask))
 	}
 	return f.Leave(h)
 }

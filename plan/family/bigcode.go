@@ -16,16 +16,21 @@ type bigcodeBlock struct {
 	attnDrop, resDrop float64
 }
 
-// bigcode is GPTBigCodeForCausalLM (SantaCoder, StarCoder): GPT-2 with plain linear layers and one key head.
+// bigcode is GPTBigCodeForCausalLM (SantaCoder, StarCoder): GPT-2 with plain linear layers and one
+// key head.
 func bigcode(c *Config, r Run) (*Model, error) {
 	h, nh := c.Int(768, "n_embd", "hidden_size"), c.Int(12, "n_head", "num_attention_heads")
-	layers, vocab, npos := c.Int(12, "n_layer", "num_hidden_layers"), c.Int(50257, "vocab_size"), c.Int(1024, "n_positions", "max_position_embeddings")
-	inner, act, shared := c.Int(4*h, "n_inner"), c.Str("gelu_pytorch_tanh", "activation_function"), c.Bool(true, "multi_query")
-	res, emb, att := c.Float(0.1, "resid_pdrop"), c.Float(0.1, "embd_pdrop"), c.Float(0.1, "attn_pdrop")
+	layers, vocab, npos := c.Int(12, "n_layer", "num_hidden_layers"), c.Int(50257, "vocab_size"),
+		c.Int(1024, "n_positions", "max_position_embeddings")
+	inner, act, shared := c.Int(4*h, "n_inner"), c.Str("gelu_pytorch_tanh", "activation_function"),
+		c.Bool(true, "multi_query")
+	res, emb, att := c.Float(0.1, "resid_pdrop"), c.Float(0.1, "embd_pdrop"),
+		c.Float(0.1, "attn_pdrop")
 	tied := c.Bool(true, "tie_word_embeddings")
 	c.divides(h, nh, "n_embd by n_head")
 	if r.Seq > npos {
-		c.complain("the sequence of %d tokens is longer than the %d positions of the model", r.Seq, npos)
+		c.complain("the sequence of %d tokens is longer than the %d positions of the model", r.Seq,
+			npos)
 	}
 	if c.Bool(false, "add_cross_attention") {
 		c.complain("add_cross_attention is not described")
@@ -44,7 +49,8 @@ func bigcode(c *Config, r Run) (*Model, error) {
 	var blocks []*bigcodeBlock
 	for i := range layers {
 		m := list.Child(fmt.Sprint(i))
-		b := &bigcodeBlock{h: h, heads: nh, d: d, shared: shared, act: act, attnDrop: att, resDrop: res, ln1: layerNorm(m, "ln_1", h)}
+		b := &bigcodeBlock{h: h, heads: nh, d: d, shared: shared, act: act, attnDrop: att,
+			resDrop: res, ln1: layerNorm(m, "ln_1", h)}
 		a := m.Child("attn")
 		b.attn, b.proj = linear(a, "c_attn", h, h+2*kv, true), linear(a, "c_proj", h, h, true)
 		b.ln2 = layerNorm(m, "ln_2", h)
@@ -57,12 +63,17 @@ func bigcode(c *Config, r Run) (*Model, error) {
 	head := causalHead(root, r, wte, tied, vocab, h)
 	loss := func(g *tape.Graph, in []*tape.Tensor) *tape.Tensor {
 		x := newCtx(g, r)
-		return x.causalLM(in, head, func() *tape.Tensor { return x.bigcodeBody(in[0], wte, wpe, blocks, final, emb) })
+		return x.causalLM(in, head, func() *tape.Tensor {
+			return x.bigcodeBody(in[0], wte, wpe,
+				blocks, final, emb)
+		})
 	}
-	return &Model{Root: root, Inputs: tokenInputs(r), Loss: loss, Layers: layers, Run: r, Head: r.causalHead()}, nil
+	return &Model{Root: root, Inputs: tokenInputs(r), Loss: loss, Layers: layers, Run: r,
+		Head: r.causalHead()}, nil
 }
 
-func (c *ctx) bigcodeBody(ids *tape.Tensor, wte, wpe *tape.Param, blocks []*bigcodeBlock, final norm, drop float64) *tape.Tensor {
+func (c *ctx) bigcodeBody(ids *tape.Tensor, wte, wpe *tape.Param, blocks []*bigcodeBlock,
+	final norm, drop float64) *tape.Tensor {
 	f := c.Enter()
 	var e, pos, mask, p, h *tape.Tensor
 	c.In("embedding", func() {
@@ -74,7 +85,8 @@ func (c *ctx) bigcodeBody(ids *tape.Tensor, wte, wpe *tape.Param, blocks []*bigc
 		f.Set(&h, c.Dropout(h, drop))
 	})
 	for i, b := range blocks {
-		f.Set(&h, c.layer(fmt.Sprintf("h.%d", i), func(a []*tape.Tensor) *tape.Tensor { return b.run(c, a[0], a[1]) }, h, mask))
+		f.Set(&h, c.layer(fmt.Sprintf("h.%d", i),
+			func(a []*tape.Tensor) *tape.Tensor { return b.run(c, a[0], a[1]) }, h, mask))
 	}
 	c.In("ln_f", func() { f.Set(&h, final.layer(c.Graph, h)) })
 	return f.Leave(h)
@@ -124,7 +136,8 @@ func (b *bigcodeBlock) attend(c *ctx, x, mask *tape.Tensor) (out, weights *tape.
 	ck, cv := c.cached(k, v)
 	f.Set(&k, ck)
 	f.Set(&v, cv)
-	a, p := c.attend(attention{dropout: b.attnDrop, groups: groups, upcast: true, causal: true}, q, k, v, mask)
+	a, p := c.attend(attention{dropout: b.attnDrop, groups: groups, upcast: true, causal: true}, q,
+		k, v, mask)
 	f.Set(&o, a)
 	f.Set(&w, p)
 	f.Set(&o, c.Contiguous(c.Reshape(o, bs, s, b.h)))

@@ -18,7 +18,8 @@ type bloomBlock struct {
 func bloom(c *Config, r Run) (*Model, error) {
 	h, nh := c.Int(64, "hidden_size", "n_embed"), c.Int(8, "n_head", "num_attention_heads")
 	layers, vocab := c.Int(2, "n_layer", "num_hidden_layers"), c.Int(250880, "vocab_size")
-	drop, attnDrop, post := c.Float(0, "hidden_dropout"), c.Float(0, "attention_dropout"), c.Bool(false, "apply_residual_connection_post_layernorm")
+	drop, attnDrop, post := c.Float(0, "hidden_dropout"), c.Float(0, "attention_dropout"),
+		c.Bool(false, "apply_residual_connection_post_layernorm")
 	tied := c.Bool(true, "tie_word_embeddings")
 	c.divides(h, nh, "hidden_size by n_head")
 	if err := c.Err(); err != nil {
@@ -39,19 +40,25 @@ func bloom(c *Config, r Run) (*Model, error) {
 		b.qkv, b.dense = linear(a, "query_key_value", h, 3*h, true), linear(a, "dense", h, h, true)
 		b.norm2 = layerNorm(m, "post_attention_layernorm", h)
 		mlp := m.Child("mlp")
-		b.fc1, b.fc2 = linear(mlp, "dense_h_to_4h", h, 4*h, true), linear(mlp, "dense_4h_to_h", 4*h, h, true)
+		b.fc1, b.fc2 = linear(mlp, "dense_h_to_4h", h, 4*h, true),
+			linear(mlp, "dense_4h_to_h", 4*h, h, true)
 		blocks = append(blocks, b)
 	}
 	final := layerNorm(body, "ln_f", h)
 	head := causalHead(root, r, table, tied, vocab, h)
 	loss := func(g *tape.Graph, in []*tape.Tensor) *tape.Tensor {
 		x := newCtx(g, r)
-		return x.causalLM(in, head, func() *tape.Tensor { return x.bloomBody(in[0], table, first, final, blocks, nh) })
+		return x.causalLM(in, head, func() *tape.Tensor {
+			return x.bloomBody(in[0], table, first,
+				final, blocks, nh)
+		})
 	}
-	return &Model{Root: root, Inputs: tokenInputs(r), Loss: loss, Layers: layers, Run: r, Head: r.causalHead()}, nil
+	return &Model{Root: root, Inputs: tokenInputs(r), Loss: loss, Layers: layers, Run: r,
+		Head: r.causalHead()}, nil
 }
 
-func (c *ctx) bloomBody(ids *tape.Tensor, table *tape.Param, first, final norm, blocks []*bloomBlock, nh int64) *tape.Tensor {
+func (c *ctx) bloomBody(ids *tape.Tensor, table *tape.Param, first, final norm,
+	blocks []*bloomBlock, nh int64) *tape.Tensor {
 	f := c.Enter()
 	b, s := ids.Shape[0], ids.Shape[1]
 	var e, h, ones, alibi, mask, weights *tape.Tensor
@@ -69,7 +76,8 @@ func (c *ctx) bloomBody(ids *tape.Tensor, table *tape.Param, first, final norm, 
 			y, w = blk.run(c, a[0], a[1], a[2])
 			return y
 		}, h, alibi, mask)
-		f.Set(&weights, w) // the block's result is a tuple, which holds the probabilities until the next block has run
+		// the block's result is a tuple, which holds the probabilities until the next block has run
+		f.Set(&weights, w)
 		f.Set(&h, out)
 	}
 	c.In("ln_f", func() { f.Set(&h, final.layer(c.Graph, h)) })

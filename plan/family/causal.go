@@ -29,7 +29,8 @@ func (r Run) causalHead() string {
 	return "ForCausalLM"
 }
 
-// causalLM runs body, head and loss: the forward of every ...ForCausalLM, and of classifiers on decoders.
+// causalLM runs body, head and loss: the forward of every ...ForCausalLM, and of classifiers on
+// decoders.
 func (c *ctx) causalLM(in []*tape.Tensor, head lin, body func() *tape.Tensor) *tape.Tensor {
 	f := c.Enter()
 	if c.Cache && !c.Checkpointing {
@@ -47,10 +48,20 @@ func (c *ctx) causalLM(in []*tape.Tensor, head lin, body func() *tape.Tensor) *t
 	f.Set(&h, body())
 	if c.ChunkLogits {
 		var loss *tape.Tensor
-		c.In("loss", func() { c.As(event.CategoryLoss, func() { loss = c.Graph.ChunkedLoss(h, head.w.Tensor) }) })
+		c.In("loss", func() {
+			c.As(event.CategoryLoss, func() {
+				loss = c.Graph.ChunkedLoss(h,
+					head.w.Tensor)
+			})
+		})
 		return f.Leave(loss)
 	}
-	c.In("lm_head", func() { f.Set(&logits, c.logits(func() *tape.Tensor { return head.run(c.Graph, h) })) })
+	c.In("lm_head", func() {
+		f.Set(&logits, c.logits(func() *tape.Tensor {
+			return head.run(c.Graph,
+				h)
+		}))
+	})
 	if c.scaled {
 		c.As(event.CategoryLoss, func() { f.Set(&logits, c.Scale(logits)) })
 	}
@@ -66,8 +77,8 @@ func (c *ctx) causalLM(in []*tape.Tensor, head lin, body func() *tape.Tensor) *t
 	return f.Leave(loss)
 }
 
-// lastToken is the forward of ...ForSequenceClassification on a decoder: scores of all tokens, of which the last one that
-// is not padding counts.
+// lastToken is the forward of ...ForSequenceClassification on a decoder: scores of all tokens, of
+// which the last one that is not padding counts.
 func (c *ctx) lastToken(in []*tape.Tensor, head lin, body func() *tape.Tensor) *tape.Tensor {
 	f := c.Enter()
 	ids := in[0]

@@ -17,8 +17,10 @@ type clipTower struct {
 }
 
 func readTower(c *Config, h, heads, inner, layers int64) *clipTower {
-	t := &clipTower{h: c.Int(h, "hidden_size"), heads: c.Int(heads, "num_attention_heads"), inner: c.Int(inner, "intermediate_size"),
-		layers: c.Int(layers, "num_hidden_layers"), act: c.Str("quick_gelu", "hidden_act"), attnDrop: c.Float(0, "attention_dropout")}
+	t := &clipTower{h: c.Int(h, "hidden_size"), heads: c.Int(heads, "num_attention_heads"),
+		inner:  c.Int(inner, "intermediate_size"),
+		layers: c.Int(layers, "num_hidden_layers"), act: c.Str("quick_gelu", "hidden_act"),
+		attnDrop: c.Float(0, "attention_dropout")}
 	c.divides(t.h, t.heads, "hidden_size by num_attention_heads")
 	return t
 }
@@ -28,19 +30,23 @@ func (t *clipTower) build(m *tape.Module) {
 	list := m.Child("encoder").Child("layers")
 	for i := range t.layers {
 		l := list.Child(fmt.Sprint(i))
-		b := &vitBlock{d: t.h / t.heads, act: t.act, attnDrop: t.attnDrop, named: true, resFirst: true}
+		b := &vitBlock{d: t.h / t.heads, act: t.act, attnDrop: t.attnDrop, named: true,
+			resFirst: true}
 		if t.normFirst {
 			b.norm1 = layerNorm(l, "layer_norm1", t.h)
 		}
 		a := l.Child("self_attn")
-		b.k, b.v, b.q, b.o = linear(a, "k_proj", t.h, t.h, true), linear(a, "v_proj", t.h, t.h, true), linear(a, "q_proj", t.h, t.h, true), linear(a, "out_proj", t.h, t.h, true)
+		b.k, b.v, b.q, b.o = linear(a, "k_proj", t.h, t.h, true),
+			linear(a, "v_proj", t.h, t.h, true), linear(a, "q_proj", t.h, t.h, true),
+			linear(a, "out_proj", t.h, t.h, true)
 		if t.normFirst {
 			b.norm2 = layerNorm(l, "layer_norm2", t.h)
 		} else {
 			b.norm1 = layerNorm(l, "layer_norm1", t.h)
 		}
 		mlp := l.Child("mlp")
-		b.fc1, b.fc2 = linear(mlp, "fc1", t.h, t.inner, true), linear(mlp, "fc2", t.inner, t.h, true)
+		b.fc1, b.fc2 = linear(mlp, "fc1", t.h, t.inner, true),
+			linear(mlp, "fc2", t.inner, t.h, true)
 		if !t.normFirst {
 			b.norm2 = layerNorm(l, "layer_norm2", t.h)
 		}
@@ -54,7 +60,8 @@ func (t *clipTower) encode(c *ctx, x *tape.Tensor, causal bool) *tape.Tensor {
 	f.Set(&h, x)
 	for i, b := range t.blocks {
 		b.causal = causal
-		f.Set(&h, c.layer(fmt.Sprintf("%s.layers.%d", t.name, i), func(a []*tape.Tensor) *tape.Tensor { return b.run(c, a[0]) }, h))
+		f.Set(&h, c.layer(fmt.Sprintf("%s.layers.%d", t.name, i),
+			func(a []*tape.Tensor) *tape.Tensor { return b.run(c, a[0]) }, h))
 	}
 	return f.Leave(h)
 }
@@ -64,13 +71,15 @@ func clip(c *Config, r Run) (*Model, error) {
 	tc, vc := c.Sub("text_config"), c.Sub("vision_config")
 	text, vision := readTower(tc, 512, 8, 2048, 12), readTower(vc, 768, 12, 3072, 12)
 	vocab, npos := tc.Int(49408, "vocab_size"), tc.Int(77, "max_position_embeddings")
-	img, patch, dim := vc.Int(224, "image_size"), vc.Int(32, "patch_size"), c.Int(512, "projection_dim")
+	img, patch, dim := vc.Int(224, "image_size"), vc.Int(32, "patch_size"),
+		c.Int(512, "projection_dim")
 	ch, eos := vc.Int(3, "num_channels"), tc.Int(49407, "eos_token_id")
 	if patch > img {
 		c.complain("patch_size %d is larger than image_size %d", patch, img)
 	}
 	if r.Seq > npos {
-		c.complain("the sequence of %d tokens is longer than the %d positions of the model", r.Seq, npos)
+		c.complain("the sequence of %d tokens is longer than the %d positions of the model", r.Seq,
+			npos)
 	}
 	for _, k := range []*Config{tc, vc, c} {
 		if err := k.Err(); err != nil {
@@ -86,15 +95,18 @@ func clip(c *Config, r Run) (*Model, error) {
 	scale := root.Param("logit_scale")
 	tm := root.Child("text_model")
 	te := tm.Child("embeddings")
-	words, tpos := embedding(te, "token_embedding", vocab, text.h), embedding(te, "position_embedding", npos, text.h)
+	words, tpos := embedding(te, "token_embedding", vocab, text.h),
+		embedding(te, "position_embedding", npos, text.h)
 	te.Buffer(tape.I64, npos)
 	text.build(tm)
 	tnorm := layerNorm(tm, "final_layer_norm", text.h)
 	eyes := buildClipVision(root.Child("vision_model"), vision, ch, tokens, patch)
-	vproj, tproj := linear(root, "visual_projection", vision.h, dim, false), linear(root, "text_projection", text.h, dim, false)
+	vproj, tproj := linear(root, "visual_projection", vision.h, dim, false),
+		linear(root, "text_projection", text.h, dim, false)
 	m := &Model{Root: root, Layers: text.layers + vision.layers, Run: r}
 	m.Inputs = func(g *tape.Graph) []*tape.Tensor {
-		return []*tape.Tensor{g.Input(tape.I64, r.Batch, r.Seq), g.Input(r.Float, r.Batch, ch, img, img)}
+		return []*tape.Tensor{g.Input(tape.I64, r.Batch, r.Seq),
+			g.Input(r.Float, r.Batch, ch, img, img)}
 	}
 	m.Loss = func(g *tape.Graph, in []*tape.Tensor) *tape.Tensor {
 		x := newCtx(g, r)
@@ -104,7 +116,8 @@ func clip(c *Config, r Run) (*Model, error) {
 		f.Set(&vlast, last)
 		f.Set(&vout, pooled)
 		f.Set(&vout, vproj.run(g, vout))
-		f.Set(&tlast, text.encode(x, x.Add(x.Embedding(in[0], words), x.Embedding(x.Borrow(tape.I64, 1, in[0].Shape[1]), tpos)), true))
+		f.Set(&tlast, text.encode(x, x.Add(x.Embedding(in[0], words),
+			x.Embedding(x.Borrow(tape.I64, 1, in[0].Shape[1]), tpos)), true))
 		f.Set(&tlast, tnorm.layer(g, tlast))
 		f.Set(&tout, x.endOfText(tlast, eos))
 		f.Set(&tout, tproj.run(g, tout))
@@ -124,11 +137,13 @@ func (c *ctx) bothWays(logits *tape.Tensor) *tape.Tensor {
 	f := c.Enter(logits)
 	var one, two *tape.Tensor
 	f.Set(&one, c.CrossEntropy(logits, c.Fresh("labels", tape.I64, logits.Shape[0])))
-	f.Set(&two, c.CrossEntropy(c.Transpose(logits, 0, 1), c.Fresh("labels", tape.I64, logits.Shape[0])))
+	f.Set(&two, c.CrossEntropy(c.Transpose(logits, 0, 1), c.Fresh("labels", tape.I64,
+		logits.Shape[0])))
 	return f.Leave(c.Scale(c.Add(one, two)))
 }
 
-// endOfText picks the hidden state of the token that ends each text: the first eos, or the highest id where eos is 2.
+// endOfText picks the hidden state of the token that ends each text: the first eos, or the highest
+// id where eos is 2.
 func (c *ctx) endOfText(h *tape.Tensor, eos int64) *tape.Tensor {
 	b, n := h.Shape[0], h.Shape[1]
 	rows := c.Fresh("eos", tape.I64, b)
@@ -204,7 +219,8 @@ func clipClassifier(r Run, t *clipTower, ch, tokens, patch, labels int64) *Model
 			f.Set(&unused, pooled)
 			return last
 		}
-		return f.Leave(x.imageClassifier(in, head, body, func(h *tape.Tensor) *tape.Tensor { return x.Mean(x.Slice(h, 1, tokens-1), false, 1) }))
+		return f.Leave(x.imageClassifier(in, head, body,
+			func(h *tape.Tensor) *tape.Tensor { return x.Mean(x.Slice(h, 1, tokens-1), false, 1) }))
 	}
 	return m
 }

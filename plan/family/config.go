@@ -9,14 +9,15 @@ import (
 	"strings"
 )
 
-// Config is a model's config.json. Getters take several names for one thing and a default; what is wrong is collected
-// and reported together by err.
+// Config is a model's config.json. Getters take several names for one thing and a default; what is
+// wrong is collected and reported together by err.
 type Config struct {
 	fields map[string]any
 	wrong  []string
 }
 
-// maxConfigInt bounds every size in a configuration: larger ones are mistakes and would overflow products.
+// maxConfigInt bounds every size in a configuration: larger ones are mistakes and would overflow
+// products.
 const maxConfigInt = 1 << 27
 
 // maxLayers bounds repeated blocks: the deepest models have a few hundred.
@@ -26,10 +27,12 @@ const maxLayers = 10_000
 func ParseConfig(data []byte) (*Config, error) {
 	var fields map[string]any
 	if err := json.Unmarshal(data, &fields); err != nil {
-		return nil, fmt.Errorf("model configuration: expected a JSON object such as Hugging Face's config.json: %w", err)
+		return nil,
+			fmt.Errorf("model configuration: expected a JSON object such as Hugging Face's config.json: %w", err)
 	}
 	if fields == nil {
-		return nil, errors.New("model configuration is empty: expected a JSON object such as Hugging Face's config.json")
+		return nil,
+			errors.New("model configuration is empty: expected a JSON object such as Hugging Face's config.json")
 	}
 	return &Config{fields: fields}, nil
 }
@@ -172,7 +175,8 @@ func (c *Config) Ints(def []int64, names ...string) []int64 {
 	for _, x := range list {
 		f, isNumber := x.(float64)
 		if !isNumber || f < 1 || f != math.Trunc(f) || f > maxLayers {
-			c.complain("field %q has the entry %v: expected whole numbers from 1 to %d", name, x, maxLayers)
+			c.complain("field %q has the entry %v: expected whole numbers from 1 to %d", name, x,
+				maxLayers)
 			return def
 		}
 		out = append(out, int64(f))
@@ -191,7 +195,8 @@ func (c *Config) Flags(names ...string) []bool {
 	return out
 }
 
-// Sub reads a nested configuration; a missing one is empty, so that all its fields take their defaults.
+// Sub reads a nested configuration; a missing one is empty, so that all its fields take their
+// defaults.
 func (c *Config) Sub(name string) *Config {
 	m, _ := c.fields[name].(map[string]any)
 	if m == nil {
@@ -214,8 +219,10 @@ func (c *Config) Architecture() string {
 	if len(list) == 0 {
 		return ""
 	}
-	for _, head := range []string{"ForCausalLM", "LMHeadModel", "ForMaskedLM", "ForConditionalGeneration", "ForImageClassification",
-		"ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering", "ForPreTraining", "ForCTC", "ForSpeechSeq2Seq"} {
+	for _, head := range []string{"ForCausalLM", "LMHeadModel", "ForMaskedLM",
+		"ForConditionalGeneration", "ForImageClassification",
+		"ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering",
+		"ForPreTraining", "ForCTC", "ForSpeechSeq2Seq"} {
 		if strings.HasSuffix(list[0], head) {
 			return head
 		}
@@ -239,7 +246,8 @@ func (c *Config) Err() error {
 		return nil
 	}
 	slices.Sort(c.wrong)
-	return fmt.Errorf("model configuration (%s): %s", c.Str("no model_type", "model_type"), strings.Join(slices.Compact(c.wrong), "; "))
+	return fmt.Errorf("model configuration (%s): %s", c.Str("no model_type", "model_type"),
+		strings.Join(slices.Compact(c.wrong), "; "))
 }
 
 // Positions is the length of a model's table of learned positions, 0 if it has none.
@@ -263,16 +271,19 @@ func (c *Config) Positions() int64 {
 	return 0
 }
 
-// TakesImages says whether batches of the model have images. A configuration that cannot be built counts as one that does.
+// TakesImages says whether batches of the model have images. A configuration that cannot be built
+// counts as one that does.
 func (c *Config) TakesImages() bool {
 	m, err := New(c, Run{Batch: 1, Seq: c.DefaultSeq()})
 	return err != nil || m.Run.Image > 0
 }
 
-// DefaultSeq is the sequence a model is assumed to be trained with where none is named, 0 for models without one.
+// DefaultSeq is the sequence a model is assumed to be trained with where none is named, 0 for
+// models without one.
 func (c *Config) DefaultSeq() int64 {
 	switch c.Type() {
-	case "vit", "deit", "swin", "swinv2", "convnext", "convnextv2", "resnet", "dinov2", "dinov2_with_registers", "torchvision", "mlp", "":
+	case "vit", "deit", "swin", "swinv2", "convnext", "convnextv2", "resnet", "dinov2",
+		"dinov2_with_registers", "torchvision", "mlp", "":
 		return 0
 	case "clip":
 		return 77

@@ -11,7 +11,8 @@ type convLayer struct {
 
 func conv(m *tape.Module, name string, in, out, k, stride, pad, groups int64, bias bool) convLayer {
 	c := m.Child(name)
-	l := convLayer{w: c.Param("weight", out, in/groups, k, k), stride: stride, pad: pad, groups: groups, dilation: 1}
+	l := convLayer{w: c.Param("weight", out, in/groups, k, k), stride: stride, pad: pad,
+		groups: groups, dilation: 1}
 	if bias {
 		l.b = c.Param("bias", out)
 	}
@@ -19,5 +20,6 @@ func conv(m *tape.Module, name string, in, out, k, stride, pad, groups int64, bi
 }
 
 func (l convLayer) run(c *ctx, x *tape.Tensor) *tape.Tensor {
-	return c.Conv(x, l.w, l.b, tape.ConvShape{Stride: l.stride, Pad: l.pad, Groups: l.groups, Dilation: l.dilation, Flat: l.flat})
+	return c.Conv(x, l.w, l.b, tape.ConvShape{Stride: l.stride, Pad: l.pad, Groups: l.groups,
+		Dilation: l.dilation, Flat: l.flat})
 }

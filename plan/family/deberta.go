@@ -7,7 +7,8 @@ import (
 	"memroom/plan/tape"
 )
 
-// deberta is DeBERTa v2 and v3: BERT's blocks with scores of position against content added to those of content.
+// deberta is DeBERTa v2 and v3: BERT's blocks with scores of position against content added to
+// those of content.
 type deberta struct {
 	*encoder
 	relative, shared, c2p, p2c bool
@@ -31,8 +32,10 @@ type debertaBlock struct {
 
 func readDeberta(c *Config, r Run) *deberta {
 	d := &deberta{encoder: readEncoder(c, Run{})}
-	d.h, d.inner, d.heads, d.layers = c.Int(1536, "hidden_size"), c.Int(6144, "intermediate_size"), c.Int(24, "num_attention_heads"), c.Int(24, "num_hidden_layers")
-	d.vocab, d.types, d.embed = c.Int(128100, "vocab_size"), c.Count(0, "type_vocab_size"), c.Int(d.h, "embedding_size")
+	d.h, d.inner, d.heads, d.layers = c.Int(1536, "hidden_size"), c.Int(6144, "intermediate_size"),
+		c.Int(24, "num_attention_heads"), c.Int(24, "num_hidden_layers")
+	d.vocab, d.types, d.embed = c.Int(128100, "vocab_size"), c.Count(0, "type_vocab_size"),
+		c.Int(d.h, "embedding_size")
 	d.relative, d.shared = c.Bool(false, "relative_attention"), c.Bool(false, "share_att_key")
 	kinds := c.Strings("pos_att_type")
 	d.c2p, d.p2c = slices.Contains(kinds, "c2p"), slices.Contains(kinds, "p2c")
@@ -45,14 +48,17 @@ func readDeberta(c *Config, r Run) *deberta {
 		d.span, d.bucketed = b, true
 	}
 	d.norm = slices.Contains(c.Strings("norm_rel_ebd"), "layer_norm")
-	d.biased, d.padID = c.Bool(true, "position_biased_input"), c.Has("pad_token_id") || !c.Has("model_type")
+	d.biased, d.padID = c.Bool(true, "position_biased_input"),
+		c.Has("pad_token_id") || !c.Has("model_type")
 	d.pooler, d.poolDrop = c.Int(d.h, "pooler_hidden_size"), c.Float(0, "pooler_dropout")
 	d.clsDrop = c.Float(d.drop, "cls_dropout")
-	d.kernel, d.kernelGroups, d.kernelAct = c.Count(0, "conv_kernel_size"), c.Int(1, "conv_groups"), c.Str("tanh", "conv_act")
+	d.kernel, d.kernelGroups, d.kernelAct = c.Count(0, "conv_kernel_size"), c.Int(1, "conv_groups"),
+		c.Str("tanh", "conv_act")
 	c.divides(d.h, d.heads, "hidden_size by num_attention_heads")
 	c.divides(d.h, d.kernelGroups, "hidden_size by conv_groups")
 	if d.biased && r.Seq > d.npos {
-		c.complain("the sequence of %d tokens is longer than the %d positions of the model", r.Seq, d.npos)
+		c.complain("the sequence of %d tokens is longer than the %d positions of the model", r.Seq,
+			d.npos)
 	}
 	if !c.Bool(true, "legacy") {
 		c.complain("the head of legacy=false is not described")
@@ -86,7 +92,10 @@ func debertaV2(c *Config, r Run) (*Model, error) {
 	if d.kernel > 0 {
 		local = d.convolution(enc.Child("conv"))
 	}
-	run := func(x *ctx, in []*tape.Tensor) *tape.Tensor { return x.debertaBody(in, d, emb, blocks, rel, local) }
+	run := func(x *ctx, in []*tape.Tensor) *tape.Tensor {
+		return x.debertaBody(in, d, emb, blocks,
+			rel, local)
+	}
 	m := d.withHead(root, r, emb.word, run)
 	m.MaskCosts = true
 	return m, nil
@@ -116,10 +125,12 @@ func (d *deberta) embeddings(m *tape.Module) debertaEmbeddings {
 }
 
 func (d *deberta) block(m *tape.Module) *debertaBlock {
-	b := &debertaBlock{encoderBlock: &encoderBlock{d: d.h / d.heads, act: d.act, drop: d.drop, attnDrop: d.attnDrop}, spec: d}
+	b := &debertaBlock{encoderBlock: &encoderBlock{d: d.h / d.heads, act: d.act, drop: d.drop,
+		attnDrop: d.attnDrop}, spec: d}
 	att := m.Child("attention")
 	self := att.Child("self")
-	b.q, b.k, b.v = linear(self, "query_proj", d.h, d.h, true), linear(self, "key_proj", d.h, d.h, true), linear(self, "value_proj", d.h, d.h, true)
+	b.q, b.k, b.v = linear(self, "query_proj", d.h, d.h, true),
+		linear(self, "key_proj", d.h, d.h, true), linear(self, "value_proj", d.h, d.h, true)
 	b.posK, b.posQ = b.k, b.q
 	if d.relative && !d.shared && d.c2p {
 		b.posK = linear(self, "pos_key_proj", d.h, d.h, true)
@@ -136,7 +147,8 @@ func (d *deberta) block(m *tape.Module) *debertaBlock {
 }
 
 // withHead puts the head that the configuration names on the body.
-func (d *deberta) withHead(root *tape.Module, r Run, word *tape.Param, run func(x *ctx, in []*tape.Tensor) *tape.Tensor) *Model {
+func (d *deberta) withHead(root *tape.Module, r Run, word *tape.Param,
+	run func(x *ctx, in []*tape.Tensor) *tape.Tensor) *Model {
 	switch {
 	case d.arch == "ForSequenceClassification":
 		m := &Model{Root: root, Inputs: classInputs(r), Layers: d.layers, Run: r, Head: d.arch}
@@ -183,7 +195,8 @@ func (d *deberta) classify(c *ctx, pool, cls lin, body func() *tape.Tensor) *tap
 	return f.Leave(loss)
 }
 
-// padTest is warn_if_padding_and_no_attention_mask: the first and last tokens are looked at where no mask is given.
+// padTest is warn_if_padding_and_no_attention_mask: the first and last tokens are looked at where
+// no mask is given.
 func (c *ctx) padTest(b int64) {
 	if c.MaskGiven || c.Padded {
 		return
@@ -202,7 +215,8 @@ type debertaRelative struct {
 	fused bool // the scripted function has run once and was compiled
 }
 
-func (c *ctx) debertaBody(in []*tape.Tensor, d *deberta, emb debertaEmbeddings, blocks []*debertaBlock, rel *debertaRelative, local *debertaConv) *tape.Tensor {
+func (c *ctx) debertaBody(in []*tape.Tensor, d *deberta, emb debertaEmbeddings,
+	blocks []*debertaBlock, rel *debertaRelative, local *debertaConv) *tape.Tensor {
 	f := c.Enter()
 	ids := in[0]
 	b, s := ids.Shape[0], ids.Shape[1]
@@ -247,7 +261,8 @@ func (e debertaEmbeddings) run(c *ctx, ids, given, types *tape.Tensor) *tape.Ten
 }
 
 // debertaEncode is the encoder's forward. It always collects the outputs of all layers.
-func (c *ctx) debertaEncode(e, given *tape.Tensor, blocks []*debertaBlock, rel *debertaRelative, local *debertaConv) *tape.Tensor {
+func (c *ctx) debertaEncode(e, given *tape.Tensor, blocks []*debertaBlock, rel *debertaRelative,
+	local *debertaConv) *tape.Tensor {
 	f := c.Enter(e)
 	b, s := e.Shape[0], e.Shape[1]
 	var mask, pos, table, h *tape.Tensor
@@ -261,7 +276,9 @@ func (c *ctx) debertaEncode(e, given *tape.Tensor, blocks []*debertaBlock, rel *
 	}
 	f.Set(&h, e)
 	for i, blk := range blocks {
-		f.Set(&h, c.layer(fmt.Sprintf("layer.%d", i), func(a []*tape.Tensor) *tape.Tensor { return blk.run(c, a[0], a[1], a[2], a[3]) }, h, mask, pos, table))
+		f.Set(&h, c.layer(fmt.Sprintf("layer.%d", i),
+			func(a []*tape.Tensor) *tape.Tensor { return blk.run(c, a[0], a[1], a[2], a[3]) }, h,
+			mask, pos, table))
 		if i == 0 && local != nil {
 			f.Set(&h, local.run(c, e, h, given))
 		}
@@ -273,7 +290,10 @@ func (c *ctx) debertaEncode(e, given *tape.Tensor, blocks []*debertaBlock, rel *
 // positions is build_relative_position: distances, in buckets where asked.
 func (r *debertaRelative) positions(c *ctx, s int64) *tape.Tensor {
 	f := c.Enter()
-	fresh := func(d tape.DType, shape ...int64) *tape.Tensor { return c.Fresh("relative positions", d, shape...) }
+	fresh := func(d tape.DType, shape ...int64) *tape.Tensor {
+		return c.Fresh("relative positions",
+			d, shape...)
+	}
 	var q, k, rel *tape.Tensor
 	f.Set(&q, fresh(tape.I64, s))
 	f.Set(&k, fresh(tape.I64, s))
@@ -291,7 +311,8 @@ func (r *debertaRelative) positions(c *ctx, s int64) *tape.Tensor {
 	return f.Leave(c.Unsqueeze(rel, 0))
 }
 
-// fusedBuckets is make_log_bucket_position once TorchScript has joined its operations into a few kernels.
+// fusedBuckets is make_log_bucket_position once TorchScript has joined its operations into a few
+// kernels.
 func (c *ctx) fusedBuckets(s int64) *tape.Tensor {
 	fresh := func(d tape.DType) *tape.Tensor { return c.Fresh("relative positions", d, s, s) }
 	sign, middle := fresh(tape.I64), c.Fresh("relative positions", tape.I64)
@@ -347,7 +368,8 @@ func (b *debertaBlock) run(c *ctx, x, mask, pos, table *tape.Tensor) *tape.Tenso
 func (b *debertaBlock) forScores(c *ctx, x *tape.Tensor) *tape.Tensor {
 	f := c.Enter(x)
 	s := x.Shape[1]
-	return f.Leave(c.View(c.Contiguous(c.Permute(c.View(x, x.Shape[0], s, -1, b.d), 0, 2, 1, 3)), -1, s, b.d))
+	return f.Leave(c.View(c.Contiguous(c.Permute(c.View(x, x.Shape[0], s, -1, b.d), 0, 2, 1, 3)),
+		-1, s, b.d))
 }
 
 func (b *debertaBlock) selfAttend(c *ctx, x, mask, pos, table *tape.Tensor) *tape.Tensor {
@@ -377,7 +399,8 @@ func (b *debertaBlock) selfAttend(c *ctx, x, mask, pos, table *tape.Tensor) *tap
 	return f.Leave(out)
 }
 
-// positionBias is disentangled_attention_bias: scores of content against positions and the other way round.
+// positionBias is disentangled_attention_bias: scores of content against positions and the other
+// way round.
 func (b *debertaBlock) positionBias(c *ctx, q, k, pos, table *tape.Tensor) *tape.Tensor {
 	f := c.Enter()
 	d := b.spec
@@ -386,7 +409,10 @@ func (b *debertaBlock) positionBias(c *ctx, q, k, pos, table *tape.Tensor) *tape
 	var rel, at, posQ, posK, score, c2p, c2pAt, p2c, p2cAt *tape.Tensor
 	f.Set(&at, c.Unsqueeze(pos, 1))
 	f.Set(&rel, c.Unsqueeze(c.Slice(table, 0, 2*d.span), 0))
-	project := func(l lin) *tape.Tensor { return c.Repeat(b.forScores(c, l.run(c.Graph, rel)), copies) }
+	project := func(l lin) *tape.Tensor {
+		return c.Repeat(b.forScores(c, l.run(c.Graph, rel)),
+			copies)
+	}
 	if d.p2c && d.shared {
 		f.Set(&posQ, project(b.posQ))
 	}
@@ -429,7 +455,8 @@ func clamped(sum *tape.Tensor, fresh func() *tape.Tensor) *tape.Tensor {
 	return out
 }
 
-// debertaConv is the convolution over neighbouring tokens after the first layer (the xlarge models of v2).
+// debertaConv is the convolution over neighbouring tokens after the first layer (the xlarge models
+// of v2).
 type debertaConv struct {
 	conv convLayer
 	ln   norm
@@ -439,7 +466,8 @@ type debertaConv struct {
 
 func (d *deberta) convolution(m *tape.Module) *debertaConv {
 	k := m.Child("conv")
-	l := convLayer{w: k.Param("weight", d.h, d.h/d.kernelGroups, 1, d.kernel), stride: 1, pad: (d.kernel - 1) / 2, groups: d.kernelGroups, dilation: 1, flat: true}
+	l := convLayer{w: k.Param("weight", d.h, d.h/d.kernelGroups, 1, d.kernel), stride: 1,
+		pad: (d.kernel - 1) / 2, groups: d.kernelGroups, dilation: 1, flat: true}
 	l.b = k.Param("bias", d.h)
 	return &debertaConv{conv: l, ln: layerNorm(m, "LayerNorm", d.h), drop: d.drop, act: d.kernelAct}
 }

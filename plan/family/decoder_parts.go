@@ -123,7 +123,8 @@ func (s *decoder) buildHeadNorms(m *tape.Module, b *decoderBlock) {
 	case wholeWidth:
 		b.qNorm, b.kNorm = rmsNorm(m, "q_norm", s.heads*s.d), rmsNorm(m, "k_norm", s.kv*s.d)
 	case perHead:
-		b.qNorm.w, b.kNorm.w = m.Child("q_norm").Param("weight", s.heads, s.d), m.Child("k_norm").Param("weight", s.kv, s.d)
+		b.qNorm.w, b.kNorm.w = m.Child("q_norm").Param("weight", s.heads, s.d),
+			m.Child("k_norm").Param("weight", s.kv, s.d)
 	case afterRotation:
 		b.qNorm, b.kNorm = rmsNorm(m, "query_layernorm", s.d), rmsNorm(m, "key_layernorm", s.d)
 	case oneEach:
@@ -148,10 +149,12 @@ func (s *decoder) buildNorms(m *tape.Module, b *decoderBlock) {
 	case sandwich:
 		b.norm1 = build("input_layernorm")
 		if s.norms == gemmaRMS {
-			b.post1, b.norm2, b.post2 = build("post_attention_layernorm"), build("pre_feedforward_layernorm"), build("post_feedforward_layernorm")
+			b.post1, b.norm2, b.post2 = build("post_attention_layernorm"),
+				build("pre_feedforward_layernorm"), build("post_feedforward_layernorm")
 			return
 		}
-		b.norm2, b.post1, b.post2 = build("post_attention_layernorm"), build("post_self_attn_layernorm"), build("post_mlp_layernorm")
+		b.norm2, b.post1, b.post2 = build("post_attention_layernorm"),
+			build("post_self_attn_layernorm"), build("post_mlp_layernorm")
 	case sideBySide, stableInLine:
 		b.norm1 = build("input_layernorm")
 	default:
@@ -236,16 +239,18 @@ const (
 	byHalves     rotation = iota // Llama: the halves of a head are a pair
 	byHalvesCast                 // OLMo: with a table in fp32, cast back
 	partOfHead                   // Phi-3: only the first part of a head
-	partNamed                    // StableLM: the same, with variables that live until attention is over
-	partReturned                 // Nemotron: the same, joined on return
-	byPairs                      // Cohere: neighbours are a pair, in fp32
-	byPairsPart                  // GLM: neighbours, the first part of a head
-	byPairsWhole                 // Helium: neighbours, the whole head
-	byPairsCast                  // ERNIE 4.5: neighbours, each product in fp32
-	byHalvesWide                 // ModernBERT: halves, each product in fp32
+	// StableLM: the same, with variables that live until attention is over
+	partNamed
+	partReturned // Nemotron: the same, joined on return
+	byPairs      // Cohere: neighbours are a pair, in fp32
+	byPairsPart  // GLM: neighbours, the first part of a head
+	byPairsWhole // Helium: neighbours, the whole head
+	byPairsCast  // ERNIE 4.5: neighbours, each product in fp32
+	byHalvesWide // ModernBERT: halves, each product in fp32
 )
 
-func (k rotation) run(c *ctx, f *tape.Frame, q, k2 **tape.Tensor, cos, sin *tape.Tensor, rot int64) {
+func (k rotation) run(c *ctx, f *tape.Frame, q, k2 **tape.Tensor, cos, sin *tape.Tensor,
+	rot int64) {
 	var rq, rk *tape.Tensor
 	switch k {
 	case partNamed:
@@ -275,7 +280,10 @@ func (k rotation) apply(c *ctx, q, key, cos, sin *tape.Tensor, rot int64) (rq, r
 	f.Set(&cu, c.Unsqueeze(cos, 1))
 	f.Set(&su, c.Unsqueeze(sin, 1))
 	if k == byPairsPart || k == byPairsWhole || k == byPairsCast {
-		twice := func(t *tape.Tensor) *tape.Tensor { return c.Fresh("rotary table", t.DType, t.Shape...) }
+		twice := func(t *tape.Tensor) *tape.Tensor {
+			return c.Fresh("rotary table", t.DType,
+				t.Shape...)
+		}
 		f.Set(&cu, twice(cu))
 		f.Set(&su, twice(su))
 	}

@@ -48,7 +48,8 @@ func gemma(c *Config, r Run) (*Model, error) {
 		s.window = c.Count(4096, "sliding_window")
 		s.sliding = slidingLayers(c, s.layers)
 		s.softcap = c.Has("attn_logit_softcapping") || c.Type() == "gemma2" && !c.Has("layer_types")
-		s.finalCap = c.Has("final_logit_softcapping") || c.Type() == "gemma2" && !c.Has("layer_types")
+		s.finalCap = c.Has("final_logit_softcapping") || c.Type() == "gemma2" &&
+			!c.Has("layer_types")
 	}
 	if c.Type() == "gemma3_text" || c.Type() == "gemma3" {
 		s.headNorm, s.twoTables = afterHeads, true
@@ -121,7 +122,8 @@ func granite(c *Config, r Run) (*Model, error) {
 	return s.checked(c, r)
 }
 
-// cohere is Command-R: attention and MLP side by side; its second version slides in three layers of four.
+// cohere is Command-R: attention and MLP side by side; its second version slides in three layers of
+// four.
 func cohere(c *Config, r Run) (*Model, error) {
 	s := readDecoder(c, r)
 	s.tied = c.Bool(true, "tie_word_embeddings")
@@ -209,7 +211,8 @@ func nemotron(c *Config, r Run) (*Model, error) {
 	return s.checked(c, r)
 }
 
-// exaone4 is Exaone4ForCausalLM: norms after attention and MLP, positions only where a window slides.
+// exaone4 is Exaone4ForCausalLM: norms after attention and MLP, positions only where a window
+// slides.
 func exaone4(c *Config, r Run) (*Model, error) {
 	s := readDecoder(c, r)
 	s.layout, s.headNorm = postNorm, afterHeads
@@ -221,7 +224,8 @@ func exaone4(c *Config, r Run) (*Model, error) {
 	return s.checked(c, r)
 }
 
-// lesser are decoders that differ from Llama in a line or two: Seed-OSS, Helium, Arcee, ERNIE 4.5, Hunyuan.
+// lesser are decoders that differ from Llama in a line or two: Seed-OSS, Helium, Arcee, ERNIE 4.5,
+// Hunyuan.
 func lesser(c *Config, r Run) (*Model, error) {
 	s := readDecoder(c, r)
 	s.qkvBias = c.Bool(false, "attention_bias")
@@ -229,7 +233,8 @@ func lesser(c *Config, r Run) (*Model, error) {
 	switch c.Type() {
 	case "seed_oss":
 		s.qkvBias, s.outBias = c.Bool(true, "attention_bias"), c.Bool(false, "attention_out_bias")
-		s.attnDrop, s.innerDrop = c.Float(0.1, "attention_dropout"), c.Float(0.1, "residual_dropout")
+		s.attnDrop, s.innerDrop = c.Float(0.1, "attention_dropout"),
+			c.Float(0.1, "residual_dropout")
 	case "helium":
 		s.norms, s.rotation, s.outBias = rmsWidest, byPairsWhole, false
 	case "arcee":

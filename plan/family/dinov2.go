@@ -24,9 +24,12 @@ type dinoBlock struct {
 
 // dinov2 is Dinov2ForImageClassification, with or without register tokens.
 func dinov2(c *Config, r Run) (*Model, error) {
-	s := &dinoSpec{h: c.Int(768, "hidden_size"), heads: c.Int(12, "num_attention_heads"), layers: c.Int(12, "num_hidden_layers"), img: c.Int(224, "image_size"),
-		ch: c.Int(3, "num_channels"), labels: c.Labels(), act: c.Str("gelu", "hidden_act"), drop: c.Float(0, "hidden_dropout_prob"),
-		attnDrop: c.Float(0, "attention_probs_dropout_prob"), path: c.Float(0, "drop_path_rate"), bias: c.Bool(true, "qkv_bias"), gated: c.Bool(false, "use_swiglu_ffn"),
+	s := &dinoSpec{h: c.Int(768, "hidden_size"), heads: c.Int(12, "num_attention_heads"),
+		layers: c.Int(12, "num_hidden_layers"), img: c.Int(224, "image_size"),
+		ch: c.Int(3, "num_channels"), labels: c.Labels(), act: c.Str("gelu", "hidden_act"),
+		drop:     c.Float(0, "hidden_dropout_prob"),
+		attnDrop: c.Float(0, "attention_probs_dropout_prob"), path: c.Float(0, "drop_path_rate"),
+		bias: c.Bool(true, "qkv_bias"), gated: c.Bool(false, "use_swiglu_ffn"),
 		maskToken: true}
 	switch c.Type() {
 	case "dinov2":
@@ -65,7 +68,8 @@ func (s *dinoSpec) model(r Run) *Model {
 	if s.registers > 0 {
 		e.registers = em.Param("register_tokens", 1, s.registers, s.h)
 	}
-	e.proj = conv(em.Child("patch_embeddings"), "projection", s.ch, s.h, s.patch, s.patch, 0, 1, true)
+	e.proj = conv(em.Child("patch_embeddings"), "projection", s.ch, s.h, s.patch, s.patch, 0, 1,
+		true)
 	e.pos = em.Param("position_embeddings", 1, (s.img/s.patch)*(s.img/s.patch)+1, s.h)
 	list := body.Child("encoder").Child("layer")
 	var blocks []*dinoBlock
@@ -74,12 +78,16 @@ func (s *dinoSpec) model(r Run) *Model {
 	}
 	final := layerNorm(body, "layernorm", s.h)
 	head := linear(root, "classifier", 2*s.h, s.labels, true)
-	m := &Model{Root: root, Inputs: imageInputs(r, s.ch), Layers: s.layers, Run: r, Head: "ForImageClassification"}
+	m := &Model{Root: root, Inputs: imageInputs(r, s.ch), Layers: s.layers, Run: r,
+		Head: "ForImageClassification"}
 	m.Loss = func(g *tape.Graph, in []*tape.Tensor) *tape.Tensor {
 		x := newCtx(g, r)
 		f := x.Enter() // the class and the patches are variables of the classifier
 		var cls, rest *tape.Tensor
-		return f.Leave(x.imageClassifier(in, head, func() *tape.Tensor { return s.run(x, in[0], e, blocks, final) }, func(h *tape.Tensor) *tape.Tensor {
+		return f.Leave(x.imageClassifier(in, head, func() *tape.Tensor {
+			return s.run(x, in[0], e,
+				blocks, final)
+		}, func(h *tape.Tensor) *tape.Tensor {
 			f.Set(&cls, x.Select(h, 1))
 			f.Set(&rest, x.Slice(h, 1, h.Shape[1]-1))
 			return x.Cat(1, cls, x.Mean(rest, false, 1))
@@ -92,22 +100,26 @@ func (s *dinoSpec) block(m *tape.Module) *dinoBlock {
 	b := &dinoBlock{spec: s, norm1: layerNorm(m, "norm1", s.h)}
 	att := m.Child("attention")
 	a := att.Child("attention")
-	b.q, b.k, b.v = linear(a, "query", s.h, s.h, s.bias), linear(a, "key", s.h, s.h, s.bias), linear(a, "value", s.h, s.h, s.bias)
+	b.q, b.k, b.v = linear(a, "query", s.h, s.h, s.bias), linear(a, "key", s.h, s.h, s.bias),
+		linear(a, "value", s.h, s.h, s.bias)
 	b.o = linear(att.Child("output"), "dense", s.h, s.h, true)
 	b.scale1 = m.Child("layer_scale1").Param("lambda1", s.h)
 	b.norm2 = layerNorm(m, "norm2", s.h)
 	mlp := m.Child("mlp")
 	if s.gated {
 		inner := (s.inner*2/3 + 7) / 8 * 8
-		b.fc1, b.fc2 = linear(mlp, "weights_in", s.h, 2*inner, true), linear(mlp, "weights_out", inner, s.h, true)
+		b.fc1, b.fc2 = linear(mlp, "weights_in", s.h, 2*inner, true),
+			linear(mlp, "weights_out", inner, s.h, true)
 	} else {
-		b.fc1, b.fc2 = linear(mlp, "fc1", s.h, s.inner, true), linear(mlp, "fc2", s.inner, s.h, true)
+		b.fc1, b.fc2 = linear(mlp, "fc1", s.h, s.inner, true),
+			linear(mlp, "fc2", s.inner, s.h, true)
 	}
 	b.scale2 = m.Child("layer_scale2").Param("lambda1", s.h)
 	return b
 }
 
-func (s *dinoSpec) run(c *ctx, pixels *tape.Tensor, e dinoEmbeddings, blocks []*dinoBlock, final norm) *tape.Tensor {
+func (s *dinoSpec) run(c *ctx, pixels *tape.Tensor, e dinoEmbeddings, blocks []*dinoBlock,
+	final norm) *tape.Tensor {
 	f := c.Enter()
 	var emb, h *tape.Tensor
 	c.In("embeddings", func() {
@@ -118,7 +130,8 @@ func (s *dinoSpec) run(c *ctx, pixels *tape.Tensor, e dinoEmbeddings, blocks []*
 		g.Set(&y, c.Cat(1, cls, y))
 		g.Set(&y, c.Add(y, e.pos.Tensor))
 		if e.registers != nil {
-			g.Set(&y, c.Cat(1, c.Slice(y, 1, 1), c.Expand(e.registers.Tensor, y.Shape[0], s.registers, s.h), c.Slice(y, 1, y.Shape[1]-1)))
+			g.Set(&y, c.Cat(1, c.Slice(y, 1, 1), c.Expand(e.registers.Tensor, y.Shape[0],
+				s.registers, s.h), c.Slice(y, 1, y.Shape[1]-1)))
 		}
 		g.Set(&y, c.Dropout(y, s.drop))
 		f.Set(&emb, g.Leave(y))
@@ -127,7 +140,8 @@ func (s *dinoSpec) run(c *ctx, pixels *tape.Tensor, e dinoEmbeddings, blocks []*
 	var x *tape.Tensor
 	g.Set(&x, emb)
 	for i, b := range blocks {
-		g.Set(&x, c.layer(fmt.Sprintf("layer.%d", i), func(a []*tape.Tensor) *tape.Tensor { return b.run(c, a[0]) }, x))
+		g.Set(&x, c.layer(fmt.Sprintf("layer.%d", i),
+			func(a []*tape.Tensor) *tape.Tensor { return b.run(c, a[0]) }, x))
 	}
 	f.Set(&h, g.Leave(x))
 	f.Set(&h, final.layer(c.Graph, h))

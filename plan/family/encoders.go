@@ -14,7 +14,8 @@ func roberta(c *Config, r Run) (*Model, error) {
 	}
 	e.types = c.Int(1, "type_vocab_size")
 	if r.Seq > e.npos-2 {
-		c.complain("the sequence of %d tokens is longer than the %d positions of the model", r.Seq, e.npos-2)
+		c.complain("the sequence of %d tokens is longer than the %d positions of the model", r.Seq,
+			e.npos-2)
 	}
 	if err := c.Err(); err != nil {
 		return nil, err
@@ -34,11 +35,13 @@ func roberta(c *Config, r Run) (*Model, error) {
 		return x.bertPooled(in[0], b, lin{}, blocks, lin{})
 	}
 	if isClassifier(e.arch) {
-		return e.classifier(root, r, run, func() sentence { return e.firstToken(root, "tanh") }), nil
+		return e.classifier(root, r, run, func() sentence { return e.firstToken(root, "tanh") }),
+			nil
 	}
 	h := root.Child("lm_head")
 	bias := h.Param("bias", e.vocab)
-	head := mlmHead{act: "gelu", dense: linear(h, "dense", e.h, e.h, true), ln: layerNorm(h, "layer_norm", e.h), oneFrame: true}
+	head := mlmHead{act: "gelu", dense: linear(h, "dense", e.h, e.h, true),
+		ln: layerNorm(h, "layer_norm", e.h), oneFrame: true}
 	d := h.Child("decoder")
 	head.decoder = lin{b.word, d.Tie(bias)}
 	if e.tied {
@@ -62,7 +65,8 @@ func (e *encoder) masked(root *tape.Module, r Run, head mlmHead, run body) *Mode
 // electra is ElectraForMaskedLM (the generator) or ElectraForPreTraining (the discriminator).
 func electra(c *Config, r Run) (*Model, error) {
 	e := readEncoder(c, r)
-	e.h, e.inner, e.heads = c.Int(256, "hidden_size"), c.Int(1024, "intermediate_size"), c.Int(4, "num_attention_heads")
+	e.h, e.inner, e.heads = c.Int(256, "hidden_size"), c.Int(1024, "intermediate_size"),
+		c.Int(4, "num_attention_heads")
 	e.embed = c.Int(128, "embedding_size")
 	if err := c.Err(); err != nil {
 		return nil, err
@@ -79,13 +83,15 @@ func electra(c *Config, r Run) (*Model, error) {
 		return x.bertPooled(in[0], emb, project, blocks, lin{})
 	}
 	if isClassifier(e.arch) {
-		return e.classifier(root, r, run, func() sentence { return e.firstToken(root, "gelu") }), nil
+		return e.classifier(root, r, run, func() sentence { return e.firstToken(root, "gelu") }),
+			nil
 	}
 	if e.arch == "ForPreTraining" {
 		return e.discriminator(root, r, run), nil
 	}
 	g := root.Child("generator_predictions")
-	head := mlmHead{act: "gelu", ln: layerNorm(g, "LayerNorm", e.embed), dense: linear(g, "dense", e.h, e.embed, true), split: true}
+	head := mlmHead{act: "gelu", ln: layerNorm(g, "LayerNorm", e.embed),
+		dense: linear(g, "dense", e.h, e.embed, true), split: true}
 	d := root.Child("generator_lm_head")
 	if e.tied {
 		head.decoder = lin{d.Tie(emb.word), d.Param("bias", e.vocab)}
@@ -99,7 +105,8 @@ func electra(c *Config, r Run) (*Model, error) {
 func (e *encoder) discriminator(root *tape.Module, r Run, run body) *Model {
 	d := root.Child("discriminator_predictions")
 	dense, one := linear(d, "dense", e.h, e.h, true), linear(d, "dense_prediction", e.h, 1, true)
-	m := &Model{Root: root, Inputs: tokenClassInputs(r), Layers: e.layers, Run: r, Head: "ForPreTraining"}
+	m := &Model{Root: root, Inputs: tokenClassInputs(r), Layers: e.layers, Run: r,
+		Head: "ForPreTraining"}
 	m.Loss = func(g *tape.Graph, in []*tape.Tensor) *tape.Tensor {
 		x := newCtx(g, r)
 		f := g.Enter()
@@ -118,14 +125,18 @@ func (e *encoder) discriminator(root *tape.Module, r Run, run body) *Model {
 
 // distilbert is DistilBertForMaskedLM.
 func distilbert(c *Config, r Run) (*Model, error) {
-	e := &encoder{h: c.Int(768, "dim", "hidden_size"), inner: c.Int(3072, "hidden_dim"), heads: c.Int(12, "n_heads", "num_attention_heads"), layers: c.Int(6, "n_layers", "num_hidden_layers"),
-		vocab: c.Int(30522, "vocab_size"), npos: c.Int(512, "max_position_embeddings"), act: c.Str("gelu", "activation"), drop: c.Float(0.1, "dropout"),
+	e := &encoder{h: c.Int(768, "dim", "hidden_size"), inner: c.Int(3072, "hidden_dim"),
+		heads: c.Int(12, "n_heads", "num_attention_heads"), layers: c.Int(6, "n_layers",
+			"num_hidden_layers"),
+		vocab: c.Int(30522, "vocab_size"), npos: c.Int(512, "max_position_embeddings"),
+		act: c.Str("gelu", "activation"), drop: c.Float(0.1, "dropout"),
 		attnDrop: c.Float(0.1, "attention_dropout"), tied: c.Bool(true, "tie_word_embeddings"),
 		labels: c.Labels(), arch: c.Architecture(), qaDrop: c.Float(0.1, "qa_dropout")}
 	e.embed, e.clsDrop = e.h, e.drop
 	c.divides(e.h, e.heads, "dim by n_heads")
 	if r.Seq > e.npos {
-		c.complain("the sequence of %d tokens is longer than the %d positions of the model", r.Seq, e.npos)
+		c.complain("the sequence of %d tokens is longer than the %d positions of the model", r.Seq,
+			e.npos)
 	}
 	if err := c.Err(); err != nil {
 		return nil, err
@@ -134,7 +145,8 @@ func distilbert(c *Config, r Run) (*Model, error) {
 	body := root.Child("distilbert")
 	em := body.Child("embeddings")
 	b := bertEmbeddings{drop: e.drop}
-	b.word, b.pos = embedding(em, "word_embeddings", e.vocab, e.h), embedding(em, "position_embeddings", e.npos, e.h)
+	b.word, b.pos = embedding(em, "word_embeddings", e.vocab, e.h),
+		embedding(em, "position_embeddings", e.npos, e.h)
 	b.ln = layerNorm(em, "LayerNorm", e.h)
 	em.Buffer(tape.I64, e.npos)
 	list := body.Child("transformer").Child("layer")
@@ -143,19 +155,26 @@ func distilbert(c *Config, r Run) (*Model, error) {
 		m := list.Child(fmt.Sprint(i))
 		d := &distilBlock{e: e}
 		a := m.Child("attention")
-		d.q, d.k, d.v, d.o = linear(a, "q_lin", e.h, e.h, true), linear(a, "k_lin", e.h, e.h, true), linear(a, "v_lin", e.h, e.h, true), linear(a, "out_lin", e.h, e.h, true)
+		d.q, d.k, d.v, d.o = linear(a, "q_lin", e.h, e.h, true), linear(a, "k_lin", e.h, e.h, true),
+			linear(a, "v_lin", e.h, e.h, true), linear(a, "out_lin", e.h, e.h, true)
 		d.norm1 = layerNorm(m, "sa_layer_norm", e.h)
 		ff := m.Child("ffn")
-		d.lin1, d.lmapping = linear(ff, "lin1", e.h, e.inner, true), linear(ff, "lmapping", e.inner, e.h, true)
+		d.lin1, d.lmapping = linear(ff, "lin1", e.h, e.inner, true),
+			linear(ff, "lmapping", e.inner, e.h, true)
 		d.norm2 = layerNorm(m, "output_layer_norm", e.h)
 		blocks = append(blocks, d)
 	}
-	run := unpooled(func(x *ctx, in []*tape.Tensor) *tape.Tensor { return x.distilBody(in[0], b, blocks) })
+	run := unpooled(func(x *ctx, in []*tape.Tensor) *tape.Tensor {
+		return x.distilBody(in[0], b,
+			blocks)
+	})
 	if isClassifier(e.arch) {
 		drop := c.Float(0.2, "seq_classif_dropout")
-		return e.classifier(root, r, run, func() sentence { return e.distilSentence(root, drop) }), nil
+		return e.classifier(root, r, run, func() sentence { return e.distilSentence(root, drop) }),
+			nil
 	}
-	head := mlmHead{act: e.act, dense: linear(root, "vocab_transform", e.h, e.h, true), ln: layerNorm(root, "vocab_layer_norm", e.h), oneFrame: true}
+	head := mlmHead{act: e.act, dense: linear(root, "vocab_transform", e.h, e.h, true),
+		ln: layerNorm(root, "vocab_layer_norm", e.h), oneFrame: true}
 	p := root.Child("vocab_projector")
 	if e.tied {
 		head.decoder = lin{p.Tie(b.word), p.Param("bias", e.vocab)}
@@ -167,7 +186,8 @@ func distilbert(c *Config, r Run) (*Model, error) {
 
 // distilSentence is dense, ReLU, dropout and a linear layer on the first token.
 func (e *encoder) distilSentence(root *tape.Module, drop float64) sentence {
-	pre, cls := linear(root, "pre_classifier", e.h, e.h, true), linear(root, "classifier", e.h, e.labels, true)
+	pre, cls := linear(root, "pre_classifier", e.h, e.h, true),
+		linear(root, "classifier", e.h, e.labels, true)
 	return func(c *ctx, last, _ *tape.Tensor) *tape.Tensor {
 		f := c.Enter()
 		var x *tape.Tensor
@@ -195,7 +215,8 @@ func (c *ctx) distilBody(ids *tape.Tensor, emb bertEmbeddings, blocks []*distilB
 	var h *tape.Tensor
 	g.Set(&h, e)
 	for i, b := range blocks {
-		g.Set(&h, c.layer(fmt.Sprintf("layer.%d", i), func(a []*tape.Tensor) *tape.Tensor { return b.run(c, a[0], a[1]) }, h, mask))
+		g.Set(&h, c.layer(fmt.Sprintf("layer.%d", i),
+			func(a []*tape.Tensor) *tape.Tensor { return b.run(c, a[0], a[1]) }, h, mask))
 	}
 	return f.Leave(g.Leave(h))
 }
@@ -203,7 +224,8 @@ func (c *ctx) distilBody(ids *tape.Tensor, emb bertEmbeddings, blocks []*distilB
 func (b *distilBlock) run(c *ctx, x, mask *tape.Tensor) *tape.Tensor {
 	f := c.Enter()
 	var att, w, ff *tape.Tensor
-	a := &vitBlock{q: b.q, k: b.k, v: b.v, o: b.o, d: b.e.h / b.e.heads, attnDrop: b.e.attnDrop, plain: true}
+	a := &vitBlock{q: b.q, k: b.k, v: b.v, o: b.o, d: b.e.h / b.e.heads, attnDrop: b.e.attnDrop,
+		plain: true}
 	o, p := a.attend(c, x, mask)
 	f.Set(&att, o)
 	f.Set(&w, p)
@@ -222,9 +244,12 @@ func (b *distilBlock) run(c *ctx, x, mask *tape.Tensor) *tape.Tensor {
 // albert is AlbertForMaskedLM: one layer's weights are used by all layers of a group.
 func albert(c *Config, r Run) (*Model, error) {
 	e := readEncoder(c, r)
-	e.h, e.inner, e.heads = c.Int(4096, "hidden_size"), c.Int(16384, "intermediate_size"), c.Int(64, "num_attention_heads")
-	e.embed, e.vocab, e.act = c.Int(128, "embedding_size"), c.Int(30000, "vocab_size"), c.Str("gelu_new", "hidden_act")
-	e.drop, e.attnDrop = c.Float(0, "hidden_dropout_prob"), c.Float(0, "attention_probs_dropout_prob")
+	e.h, e.inner, e.heads = c.Int(4096, "hidden_size"), c.Int(16384, "intermediate_size"),
+		c.Int(64, "num_attention_heads")
+	e.embed, e.vocab, e.act = c.Int(128, "embedding_size"), c.Int(30000, "vocab_size"),
+		c.Str("gelu_new", "hidden_act")
+	e.drop, e.attnDrop = c.Float(0, "hidden_dropout_prob"), c.Float(0,
+		"attention_probs_dropout_prob")
 	groups, inner := c.Int(1, "num_hidden_groups"), c.Int(1, "inner_group_num")
 	c.divides(e.layers, groups, "num_hidden_layers by num_hidden_groups")
 	if err := c.Err(); err != nil {
@@ -258,7 +283,8 @@ func albert(c *Config, r Run) (*Model, error) {
 	}
 	p := root.Child("predictions")
 	bias := p.Param("bias", e.vocab)
-	head := mlmHead{act: e.act, ln: layerNorm(p, "LayerNorm", e.embed), dense: linear(p, "dense", e.h, e.embed, true), oneFrame: true}
+	head := mlmHead{act: e.act, ln: layerNorm(p, "LayerNorm", e.embed),
+		dense: linear(p, "dense", e.h, e.embed, true), oneFrame: true}
 	d := p.Child("decoder")
 	if e.tied {
 		head.decoder = lin{d.Tie(emb.word), d.Tie(bias)}
@@ -268,7 +294,8 @@ func albert(c *Config, r Run) (*Model, error) {
 	return e.masked(root, r, head, run), nil
 }
 
-func (e *encoder) albertBody(x *ctx, ids *tape.Tensor, emb bertEmbeddings, in lin, shared [][]*albertLayer, pool lin) (last, pooled *tape.Tensor) {
+func (e *encoder) albertBody(x *ctx, ids *tape.Tensor, emb bertEmbeddings, in lin,
+	shared [][]*albertLayer, pool lin) (last, pooled *tape.Tensor) {
 	f := x.Enter()
 	groups := int64(len(shared))
 	var em, mask, h, out, p *tape.Tensor
@@ -278,7 +305,8 @@ func (e *encoder) albertBody(x *ctx, ids *tape.Tensor, emb bertEmbeddings, in li
 	g.Set(&h, in.run(x.Graph, em))
 	for i := range e.layers {
 		for _, l := range shared[i*groups/e.layers] {
-			g.Set(&h, x.layer(fmt.Sprintf("layer.%d", i), func(a []*tape.Tensor) *tape.Tensor { return l.run(x, a[0], a[1]) }, h, mask))
+			g.Set(&h, x.layer(fmt.Sprintf("layer.%d", i),
+				func(a []*tape.Tensor) *tape.Tensor { return l.run(x, a[0], a[1]) }, h, mask))
 		}
 	}
 	f.Set(&out, g.Leave(h))
@@ -300,7 +328,8 @@ type albertLayer struct {
 func (e *encoder) albertLayer(m *tape.Module) *albertLayer {
 	l := &albertLayer{e: e, full: layerNorm(m, "full_layer_layer_norm", e.h)}
 	a := m.Child("attention")
-	l.q, l.k, l.v, l.o = linear(a, "query", e.h, e.h, true), linear(a, "key", e.h, e.h, true), linear(a, "value", e.h, e.h, true), linear(a, "dense", e.h, e.h, true)
+	l.q, l.k, l.v, l.o = linear(a, "query", e.h, e.h, true), linear(a, "key", e.h, e.h, true),
+		linear(a, "value", e.h, e.h, true), linear(a, "dense", e.h, e.h, true)
 	l.ln = layerNorm(a, "LayerNorm", e.h)
 	l.ffn, l.out = linear(m, "ffn", e.h, e.inner, true), linear(m, "ffn_output", e.inner, e.h, true)
 	return l
@@ -310,7 +339,8 @@ func (l *albertLayer) run(c *ctx, x, mask *tape.Tensor) *tape.Tensor {
 	f := c.Enter()
 	var att, w, ff, h *tape.Tensor
 	g := c.Enter(x)
-	v := &vitBlock{q: l.q, k: l.k, v: l.v, o: l.o, d: l.e.h / l.e.heads, attnDrop: l.e.attnDrop, plain: true, outDrop: l.e.drop, outNorm: l.ln, residual: x}
+	v := &vitBlock{q: l.q, k: l.k, v: l.v, o: l.o, d: l.e.h / l.e.heads, attnDrop: l.e.attnDrop,
+		plain: true, outDrop: l.e.drop, outNorm: l.ln, residual: x}
 	o, p := v.attend(c, x, mask)
 	g.Leave(o, p)
 	f.Set(&att, o)

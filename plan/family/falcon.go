@@ -22,11 +22,16 @@ type falconBlock struct {
 	norm1, norm2 norm
 }
 
-// falcon is FalconForCausalLM: the layout of 7B (one key head), of 40B and 180B (grouped heads), and of RW (ALiBi).
+// falcon is FalconForCausalLM: the layout of 7B (one key head), of 40B and 180B (grouped heads),
+// and of RW (ALiBi).
 func falcon(c *Config, r Run) (*Model, error) {
-	s := &falconSpec{h: c.Int(4544, "hidden_size"), heads: c.Int(71, "num_attention_heads", "n_head"), layers: c.Int(32, "num_hidden_layers", "n_layer"),
-		vocab: c.Int(65024, "vocab_size"), act: c.Str("gelu", "activation"), grouped: c.Bool(false, "new_decoder_architecture"), multiQuery: c.Bool(true, "multi_query"),
-		parallel: c.Bool(true, "parallel_attn"), bias: c.Bool(false, "bias"), alibi: c.Bool(false, "alibi"), tied: c.Bool(true, "tie_word_embeddings"),
+	s := &falconSpec{h: c.Int(4544, "hidden_size"), heads: c.Int(71, "num_attention_heads",
+		"n_head"), layers: c.Int(32, "num_hidden_layers", "n_layer"),
+		vocab: c.Int(65024, "vocab_size"), act: c.Str("gelu", "activation"),
+		grouped:    c.Bool(false, "new_decoder_architecture"),
+		multiQuery: c.Bool(true, "multi_query"),
+		parallel:   c.Bool(true, "parallel_attn"), bias: c.Bool(false, "bias"),
+		alibi: c.Bool(false, "alibi"), tied: c.Bool(true, "tie_word_embeddings"),
 		drop: c.Float(0, "hidden_dropout"), attnDrop: c.Float(0, "attention_dropout")}
 	s.inner = c.Int(4*s.h, "ffn_hidden_size")
 	s.kv = c.Int(s.heads, "num_kv_heads", "n_head_kv")
@@ -60,9 +65,13 @@ func falcon(c *Config, r Run) (*Model, error) {
 	head := causalHead(root, r, table, s.tied, s.vocab, s.h)
 	loss := func(g *tape.Graph, in []*tape.Tensor) *tape.Tensor {
 		x := newCtx(g, r)
-		return x.causalLM(in, head, func() *tape.Tensor { return s.run(x, in[0], table, blocks, final) })
+		return x.causalLM(in, head, func() *tape.Tensor {
+			return s.run(x, in[0], table, blocks,
+				final)
+		})
 	}
-	return &Model{Root: root, Inputs: tokenInputs(r), Loss: loss, Layers: s.layers, Run: r, Head: r.causalHead()}, nil
+	return &Model{Root: root, Inputs: tokenInputs(r), Loss: loss, Layers: s.layers, Run: r,
+		Head: r.causalHead()}, nil
 }
 
 func (s *falconSpec) block(m *tape.Module) *falconBlock {
@@ -76,9 +85,11 @@ func (s *falconSpec) block(m *tape.Module) *falconBlock {
 	}
 	b := &falconBlock{spec: s}
 	a := m.Child("self_attention")
-	b.qkv, b.dense = linear(a, "query_key_value", s.h, width, s.bias), linear(a, "dense", s.h, s.h, s.bias)
+	b.qkv, b.dense = linear(a, "query_key_value", s.h, width, s.bias),
+		linear(a, "dense", s.h, s.h, s.bias)
 	mlp := m.Child("mlp")
-	b.fc1, b.fc2 = linear(mlp, "dense_h_to_4h", s.h, s.inner, s.bias), linear(mlp, "dense_4h_to_h", s.inner, s.h, s.bias)
+	b.fc1, b.fc2 = linear(mlp, "dense_h_to_4h", s.h, s.inner, s.bias),
+		linear(mlp, "dense_4h_to_h", s.inner, s.h, s.bias)
 	switch {
 	case !s.parallel:
 		b.norm2 = layerNorm(m, "post_attention_layernorm", s.h)
@@ -104,7 +115,8 @@ func (l lin) product(c *ctx, x *tape.Tensor) *tape.Tensor {
 	return f.Leave(c.Add(y, l.b.Tensor))
 }
 
-func (s *falconSpec) run(c *ctx, ids *tape.Tensor, table *tape.Param, blocks []*falconBlock, final norm) *tape.Tensor {
+func (s *falconSpec) run(c *ctx, ids *tape.Tensor, table *tape.Param, blocks []*falconBlock,
+	final norm) *tape.Tensor {
 	f := c.Enter()
 	b, n := ids.Shape[0], ids.Shape[1]
 	var e, ones, alibi, pos, mask, h, cos, sin, weights *tape.Tensor
@@ -167,7 +179,8 @@ func (s *falconSpec) biasMask(c *ctx, f *tape.Frame, mask, alibi **tape.Tensor) 
 	f.Set(mask, filled)
 }
 
-func (b *falconBlock) run(c *ctx, x, alibi, mask, cos, sin *tape.Tensor) (out, weights *tape.Tensor) {
+func (b *falconBlock) run(c *ctx, x, alibi, mask, cos, sin *tape.Tensor) (out,
+	weights *tape.Tensor) {
 	f := c.Enter()
 	s := b.spec
 	var res, ln, ln2, att, w, ff, y *tape.Tensor
@@ -234,7 +247,8 @@ func (b *falconBlock) split(c *ctx, fused *tape.Tensor) (q, k, v *tape.Tensor) {
 	return q, k, v
 }
 
-func (b *falconBlock) attend(c *ctx, x, alibi, mask, cos, sin *tape.Tensor) (out, weights *tape.Tensor) {
+func (b *falconBlock) attend(c *ctx, x, alibi, mask, cos, sin *tape.Tensor) (out,
+	weights *tape.Tensor) {
 	f := c.Enter(x)
 	s := b.spec
 	var fused, q, k, v, o, w *tape.Tensor

@@ -18,15 +18,18 @@ type gpt2Block struct {
 // gpt2 is GPT2LMHeadModel.
 func gpt2(c *Config, r Run) (*Model, error) {
 	h := c.Int(768, "n_embd", "hidden_size")
-	layers, nh := c.Int(12, "n_layer", "num_hidden_layers"), c.Int(12, "n_head", "num_attention_heads")
+	layers, nh := c.Int(12, "n_layer", "num_hidden_layers"),
+		c.Int(12, "n_head", "num_attention_heads")
 	vocab, npos := c.Int(50257, "vocab_size"), c.Int(1024, "n_positions", "max_position_embeddings")
 	inner := c.Int(4*h, "n_inner")
 	act := c.Str("gelu_new", "activation_function")
-	res, emb, att := c.Float(0.1, "resid_pdrop"), c.Float(0.1, "embd_pdrop"), c.Float(0.1, "attn_pdrop")
+	res, emb, att := c.Float(0.1, "resid_pdrop"), c.Float(0.1, "embd_pdrop"),
+		c.Float(0.1, "attn_pdrop")
 	tied := c.Bool(true, "tie_word_embeddings")
 	c.divides(h, nh, "n_embd by n_head")
 	if r.Seq > npos {
-		c.complain("the sequence of %d tokens is longer than the %d positions of the model", r.Seq, npos)
+		c.complain("the sequence of %d tokens is longer than the %d positions of the model", r.Seq,
+			npos)
 	}
 	if err := c.Err(); err != nil {
 		return nil, err
@@ -51,12 +54,17 @@ func gpt2(c *Config, r Run) (*Model, error) {
 	head := causalHead(root, r, wte, tied, vocab, h)
 	loss := func(g *tape.Graph, in []*tape.Tensor) *tape.Tensor {
 		x := newCtx(g, r)
-		return x.causalLM(in, head, func() *tape.Tensor { return x.gpt2Body(in[0], wte, wpe, blocks, final, emb) })
+		return x.causalLM(in, head, func() *tape.Tensor {
+			return x.gpt2Body(in[0], wte, wpe, blocks,
+				final, emb)
+		})
 	}
-	return &Model{Root: root, Inputs: tokenInputs(r), Loss: loss, Layers: layers, Run: r, Head: r.causalHead()}, nil
+	return &Model{Root: root, Inputs: tokenInputs(r), Loss: loss, Layers: layers, Run: r,
+		Head: r.causalHead()}, nil
 }
 
-func (c *ctx) gpt2Body(ids *tape.Tensor, wte, wpe *tape.Param, blocks []*gpt2Block, final norm, drop float64) *tape.Tensor {
+func (c *ctx) gpt2Body(ids *tape.Tensor, wte, wpe *tape.Param, blocks []*gpt2Block, final norm,
+	drop float64) *tape.Tensor {
 	f := c.Enter()
 	var e, pos, p, h, mask *tape.Tensor
 	c.In("embedding", func() {
@@ -71,7 +79,8 @@ func (c *ctx) gpt2Body(ids *tape.Tensor, wte, wpe *tape.Param, blocks []*gpt2Blo
 		f.Set(&h, c.Dropout(h, drop))
 	})
 	for i, b := range blocks {
-		f.Set(&h, c.layer(fmt.Sprintf("h.%d", i), func(a []*tape.Tensor) *tape.Tensor { return b.run(c, a[0], a[1]) }, h, mask, pos))
+		f.Set(&h, c.layer(fmt.Sprintf("h.%d", i),
+			func(a []*tape.Tensor) *tape.Tensor { return b.run(c, a[0], a[1]) }, h, mask, pos))
 	}
 	c.In("ln_f", func() { f.Set(&h, final.layer(c.Graph, h)) })
 	return f.Leave(h)

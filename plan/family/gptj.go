@@ -6,7 +6,8 @@ import (
 	"memroom/plan/tape"
 )
 
-// plainDecoder is GPT-J, CodeGen and GPT-Neo: attention is written out in Python, with scores in fp32.
+// plainDecoder is GPT-J, CodeGen and GPT-Neo: attention is written out in Python, with scores in
+// fp32.
 type plainDecoder struct {
 	h, inner, heads, layers, vocab, npos int64
 	rot                                  int64 // rotated part of a head, 0 with learned positions (GPT-Neo)
@@ -26,19 +27,27 @@ type plainBlock struct {
 }
 
 func gptj(c *Config, r Run) (*Model, error) {
-	s := &plainDecoder{h: c.Int(4096, "n_embd", "hidden_size"), heads: c.Int(16, "n_head", "num_attention_heads"), layers: c.Int(28, "n_layer", "num_hidden_layers"),
-		vocab: c.Int(50400, "vocab_size"), npos: c.Int(2048, "n_positions", "max_position_embeddings"), rot: c.Int(64, "rotary_dim"),
-		act: c.Str("gelu_new", "activation_function"), drop: c.Float(0, "resid_pdrop"), embDrop: c.Float(0, "embd_pdrop"),
-		attnDrop: c.Float(0, "attn_pdrop"), tied: c.Bool(false, "tie_word_embeddings"), fused: c.Type() == "codegen"}
+	s := &plainDecoder{h: c.Int(4096, "n_embd", "hidden_size"),
+		heads: c.Int(16, "n_head", "num_attention_heads"), layers: c.Int(28, "n_layer",
+			"num_hidden_layers"),
+		vocab: c.Int(50400, "vocab_size"), npos: c.Int(2048, "n_positions",
+			"max_position_embeddings"), rot: c.Int(64, "rotary_dim"),
+		act: c.Str("gelu_new", "activation_function"), drop: c.Float(0, "resid_pdrop"),
+		embDrop:  c.Float(0, "embd_pdrop"),
+		attnDrop: c.Float(0, "attn_pdrop"), tied: c.Bool(false, "tie_word_embeddings"),
+		fused: c.Type() == "codegen"}
 	s.inner = c.Int(4*s.h, "n_inner")
 	return s.checked(c, r)
 }
 
 func gptNeo(c *Config, r Run) (*Model, error) {
-	s := &plainDecoder{h: c.Int(2048, "hidden_size"), heads: c.Int(16, "num_heads", "num_attention_heads"), layers: c.Int(24, "num_layers", "num_hidden_layers"),
-		vocab: c.Int(50257, "vocab_size"), npos: c.Int(2048, "max_position_embeddings"), act: c.Str("gelu_new", "activation_function"),
-		drop: c.Float(0, "resid_dropout"), embDrop: c.Float(0, "embed_dropout"), attnDrop: c.Float(0, "attention_dropout"),
-		tied: c.Bool(true, "tie_word_embeddings"), neo: true}
+	s := &plainDecoder{h: c.Int(2048, "hidden_size"), heads: c.Int(16, "num_heads",
+		"num_attention_heads"), layers: c.Int(24, "num_layers", "num_hidden_layers"),
+		vocab: c.Int(50257, "vocab_size"), npos: c.Int(2048, "max_position_embeddings"),
+		act:  c.Str("gelu_new", "activation_function"),
+		drop: c.Float(0, "resid_dropout"), embDrop: c.Float(0, "embed_dropout"),
+		attnDrop: c.Float(0, "attention_dropout"),
+		tied:     c.Bool(true, "tie_word_embeddings"), neo: true}
 	s.inner = c.Int(4*s.h, "intermediate_size")
 	return s.checked(c, r)
 }
@@ -46,10 +55,12 @@ func gptNeo(c *Config, r Run) (*Model, error) {
 func (s *plainDecoder) checked(c *Config, r Run) (*Model, error) {
 	c.divides(s.h, s.heads, "hidden_size by num_attention_heads")
 	if s.rot > s.h/max(s.heads, 1) || s.rot%2 != 0 {
-		c.complain("rotary_dim %d: expected an even number of at most the %d elements of a head", s.rot, s.h/max(s.heads, 1))
+		c.complain("rotary_dim %d: expected an even number of at most the %d elements of a head",
+			s.rot, s.h/max(s.heads, 1))
 	}
 	if r.Seq > s.npos {
-		c.complain("the sequence of %d tokens is longer than the %d positions of the model", r.Seq, s.npos)
+		c.complain("the sequence of %d tokens is longer than the %d positions of the model", r.Seq,
+			s.npos)
 	}
 	if err := c.Err(); err != nil {
 		return nil, err
@@ -78,9 +89,13 @@ func (s *plainDecoder) model(r Run) *Model {
 	}
 	loss := func(g *tape.Graph, in []*tape.Tensor) *tape.Tensor {
 		x := newCtx(g, r)
-		return x.causalLM(in, head, func() *tape.Tensor { return s.run(x, in[0], table, pos, blocks, final) })
+		return x.causalLM(in, head, func() *tape.Tensor {
+			return s.run(x, in[0], table, pos, blocks,
+				final)
+		})
 	}
-	return &Model{Root: root, Inputs: tokenInputs(r), Loss: loss, Layers: s.layers, Run: r, Head: r.causalHead()}
+	return &Model{Root: root, Inputs: tokenInputs(r), Loss: loss, Layers: s.layers, Run: r,
+		Head: r.causalHead()}
 }
 
 func (s *plainDecoder) block(m *tape.Module) *plainBlock {
@@ -91,25 +106,30 @@ func (s *plainDecoder) block(m *tape.Module) *plainBlock {
 	}
 	switch {
 	case s.fused:
-		b.qkv, b.o = linear(a, "qkv_proj", s.h, 3*s.h, false), linear(a, "out_proj", s.h, s.h, false)
+		b.qkv, b.o = linear(a, "qkv_proj", s.h, 3*s.h, false),
+			linear(a, "out_proj", s.h, s.h, false)
 	default:
-		b.k, b.v, b.q = linear(a, "k_proj", s.h, s.h, false), linear(a, "v_proj", s.h, s.h, false), linear(a, "q_proj", s.h, s.h, false)
+		b.k, b.v, b.q = linear(a, "k_proj", s.h, s.h, false), linear(a, "v_proj", s.h, s.h, false),
+			linear(a, "q_proj", s.h, s.h, false)
 		b.o = linear(a, "out_proj", s.h, s.h, s.neo)
 	}
 	if s.neo {
 		a.Buffer(tape.Bool, s.npos*s.npos)
 		b.ln2 = layerNorm(m, "ln_2", s.h)
 		mlp := m.Child("mlp")
-		b.fc1, b.fc2 = linear(mlp, "c_fc", s.h, s.inner, true), linear(mlp, "c_proj", s.inner, s.h, true)
+		b.fc1, b.fc2 = linear(mlp, "c_fc", s.h, s.inner, true),
+			linear(mlp, "c_proj", s.inner, s.h, true)
 		return b
 	}
 	a.Buffer(tape.F32, s.npos*s.rot)
 	mlp := m.Child("mlp")
-	b.fc1, b.fc2 = linear(mlp, "fc_in", s.h, s.inner, true), linear(mlp, "fc_out", s.inner, s.h, true)
+	b.fc1, b.fc2 = linear(mlp, "fc_in", s.h, s.inner, true),
+		linear(mlp, "fc_out", s.inner, s.h, true)
 	return b
 }
 
-func (s *plainDecoder) run(c *ctx, ids *tape.Tensor, table, posTable *tape.Param, blocks []*plainBlock, final norm) *tape.Tensor {
+func (s *plainDecoder) run(c *ctx, ids *tape.Tensor, table, posTable *tape.Param,
+	blocks []*plainBlock, final norm) *tape.Tensor {
 	f := c.Enter()
 	b, n := ids.Shape[0], ids.Shape[1]
 	var e, pos, mask, p, h, weights *tape.Tensor

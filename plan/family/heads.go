@@ -14,7 +14,8 @@ func isClassifier(arch string) bool {
 	return false
 }
 
-// body runs a model without its head: the last hidden states and, for those that have a pooler, what it gives.
+// body runs a model without its head: the last hidden states and, for those that have a pooler,
+// what it gives.
 type body func(x *ctx, in []*tape.Tensor) (last, pooled *tape.Tensor)
 
 // unpooled is a body without a pooler.
@@ -25,8 +26,9 @@ func unpooled(run func(x *ctx, in []*tape.Tensor) *tape.Tensor) body {
 // sentence is what stands between an encoder's states and the classes of a whole sample.
 type sentence func(c *ctx, last, pooled *tape.Tensor) *tape.Tensor
 
-// classifier puts one of the heads that encoders share on a body: classes for samples (by way of sentence), for tokens,
-// or the first and last token of an answer. It is called before the model's other modules exist: build makes them.
+// classifier puts one of the heads that encoders share on a body: classes for samples (by way of
+// sentence), for tokens, or the first and last token of an answer. It is called before the model's
+// other modules exist: build makes them.
 func (e *encoder) classifier(root *tape.Module, r Run, run body, build func() sentence) *Model {
 	m := &Model{Root: root, Layers: e.layers, Run: r, Head: e.arch}
 	var out lin
@@ -45,7 +47,11 @@ func (e *encoder) classifier(root *tape.Module, r Run, run body, build func() se
 	m.Loss = func(g *tape.Graph, in []*tape.Tensor) *tape.Tensor {
 		x := newCtx(g, r)
 		if e.arch == "ForQuestionAnswering" {
-			return x.answerSpan(in, out, e.qaDrop, func() *tape.Tensor { h, _ := run(x, in); return h })
+			return x.answerSpan(in, out, e.qaDrop, func() *tape.Tensor {
+				h,
+					_ := run(x, in)
+				return h
+			})
 		}
 		f := g.Enter()
 		var h, pooled, logits *tape.Tensor
@@ -112,7 +118,8 @@ func tokenClassInputs(r Run) func(g *tape.Graph) []*tape.Tensor {
 // spanInputs is a batch of token ids with the first and last token of each answer.
 func spanInputs(r Run) func(g *tape.Graph) []*tape.Tensor {
 	return func(g *tape.Graph) []*tape.Tensor {
-		return withMask(g, r, g.Input(tape.I64, r.Batch, r.Seq), g.Input(tape.I64, r.Batch), g.Input(tape.I64, r.Batch))
+		return withMask(g, r, g.Input(tape.I64, r.Batch, r.Seq), g.Input(tape.I64, r.Batch),
+			g.Input(tape.I64, r.Batch))
 	}
 }
 
@@ -124,8 +131,10 @@ func withMask(g *tape.Graph, r Run, in ...*tape.Tensor) []*tape.Tensor {
 	return in
 }
 
-// answerSpan is the forward of ...ForQuestionAnswering: two scores a token, and the mean of two losses.
-func (c *ctx) answerSpan(in []*tape.Tensor, out lin, drop float64, body func() *tape.Tensor) *tape.Tensor {
+// answerSpan is the forward of ...ForQuestionAnswering: two scores a token, and the mean of two
+// losses.
+func (c *ctx) answerSpan(in []*tape.Tensor, out lin, drop float64,
+	body func() *tape.Tensor) *tape.Tensor {
 	f := c.Enter()
 	var h, logits, first, last *tape.Tensor
 	f.Set(&h, body())

@@ -73,10 +73,13 @@ type decoderBlock struct {
 
 func readDecoder(c *Config, r Run) *decoder {
 	s := &decoder{
-		h: c.Int(required, "hidden_size"), inner: c.Int(required, "intermediate_size"), layers: c.Int(required, "num_hidden_layers"),
-		heads: c.Int(required, "num_attention_heads"), vocab: c.Int(required, "vocab_size"),
-		act: c.Str("silu", "hidden_act", "hidden_activation"), tied: c.Bool(false, "tie_word_embeddings"),
-		attnDrop: c.Float(0, "attention_dropout"), mlpNames: [2]string{"up_proj", "down_proj"}, expertsName: "mlp",
+		h: c.Int(required, "hidden_size"), inner: c.Int(required, "intermediate_size"),
+		layers: c.Int(required, "num_hidden_layers"),
+		heads:  c.Int(required, "num_attention_heads"), vocab: c.Int(required, "vocab_size"),
+		act:      c.Str("silu", "hidden_act", "hidden_activation"),
+		tied:     c.Bool(false, "tie_word_embeddings"),
+		attnDrop: c.Float(0, "attention_dropout"), mlpNames: [2]string{"up_proj", "down_proj"},
+		expertsName: "mlp",
 	}
 	s.kv = c.Int(s.heads, "num_key_value_heads")
 	s.d = c.Int(s.h/max(s.heads, 1), "head_dim")
@@ -131,9 +134,13 @@ func (s *decoder) model(r Run) *Model {
 	loss := func(g *tape.Graph, in []*tape.Tensor) *tape.Tensor {
 		x := newCtx(g, r)
 		x.softcap, x.scaled = s.finalCap, s.logitScale
-		return x.causalLM(in, head, func() *tape.Tensor { return s.run(x, in[0], table, blocks, final) })
+		return x.causalLM(in, head, func() *tape.Tensor {
+			return s.run(x, in[0], table, blocks,
+				final)
+		})
 	}
-	return &Model{Root: root, Inputs: tokenInputs(r), Loss: loss, Layers: s.layers, Run: r, Head: r.causalHead()}
+	return &Model{Root: root, Inputs: tokenInputs(r), Loss: loss, Layers: s.layers, Run: r,
+		Head: r.causalHead()}
 }
 
 // tables is the number of rotary tables.
@@ -154,9 +161,12 @@ func (s *decoder) block(m *tape.Module) *decoderBlock {
 	b := &decoderBlock{spec: s}
 	a := m.Child("self_attn")
 	if s.fusedQKV {
-		b.o, b.qkv = linear(a, "o_proj", s.heads*s.d, s.h, false), linear(a, "qkv_proj", s.h, (s.heads+2*s.kv)*s.d, false)
+		b.o, b.qkv = linear(a, "o_proj", s.heads*s.d, s.h, false),
+			linear(a, "qkv_proj", s.h, (s.heads+2*s.kv)*s.d, false)
 	} else {
-		b.q, b.k, b.v = linear(a, "q_proj", s.h, s.heads*s.d, s.qkvBias), linear(a, "k_proj", s.h, s.kv*s.d, s.qkvBias), linear(a, "v_proj", s.h, s.kv*s.d, s.qkvBias)
+		b.q, b.k, b.v = linear(a, "q_proj", s.h, s.heads*s.d, s.qkvBias),
+			linear(a, "k_proj", s.h, s.kv*s.d, s.qkvBias), linear(a, "v_proj", s.h, s.kv*s.d,
+				s.qkvBias)
 		b.o = linear(a, "o_proj", s.heads*s.d, s.h, s.outBias)
 	}
 	s.buildHeadNorms(a, b)
@@ -178,16 +188,20 @@ func (s *decoder) block(m *tape.Module) *decoderBlock {
 func (s *decoder) buildMLP(m *tape.Module, b *decoderBlock) {
 	switch {
 	case s.fusedMLP:
-		b.gateUp, b.down = linear(m, "gate_up_proj", s.h, 2*s.inner, false), linear(m, "down_proj", s.inner, s.h, false)
+		b.gateUp, b.down = linear(m, "gate_up_proj", s.h, 2*s.inner, false),
+			linear(m, "down_proj", s.inner, s.h, false)
 	case s.plainMLP:
-		b.up, b.down = linear(m, s.mlpNames[0], s.h, s.inner, s.mlpBias), linear(m, s.mlpNames[1], s.inner, s.h, s.mlpBias)
+		b.up, b.down = linear(m, s.mlpNames[0], s.h, s.inner, s.mlpBias),
+			linear(m, s.mlpNames[1], s.inner, s.h, s.mlpBias)
 	default:
 		b.gate = linear(m, "gate_proj", s.h, s.inner, s.mlpBias)
-		b.up, b.down = linear(m, "up_proj", s.h, s.inner, s.mlpBias), linear(m, "down_proj", s.inner, s.h, s.mlpBias)
+		b.up, b.down = linear(m, "up_proj", s.h, s.inner, s.mlpBias),
+			linear(m, "down_proj", s.inner, s.h, s.mlpBias)
 	}
 }
 
-func (s *decoder) run(c *ctx, ids *tape.Tensor, table *tape.Param, blocks []*decoderBlock, final norm) *tape.Tensor {
+func (s *decoder) run(c *ctx, ids *tape.Tensor, table *tape.Param, blocks []*decoderBlock,
+	final norm) *tape.Tensor {
 	f := c.Enter()
 	var e, pos, mask, near, h, cos, sin, cos2, sin2 *tape.Tensor
 	b, n := ids.Shape[0], ids.Shape[1]
@@ -226,7 +240,9 @@ func (s *decoder) run(c *ctx, ids *tape.Tensor, table *tape.Param, blocks []*dec
 				co, si = cos2, sin2
 			}
 		}
-		f.Set(&h, c.layer(fmt.Sprintf("layers.%d", i), func(a []*tape.Tensor) *tape.Tensor { return blk.run(c, a[0], a[1], a[2], a[3]) }, h, co, si, m, pos))
+		f.Set(&h, c.layer(fmt.Sprintf("layers.%d", i),
+			func(a []*tape.Tensor) *tape.Tensor { return blk.run(c, a[0], a[1], a[2], a[3]) }, h,
+			co, si, m, pos))
 	}
 	c.In("norm", func() { f.Set(&h, s.norms.run(c, final, h)) })
 	return f.Leave(h)
@@ -330,7 +346,8 @@ func (b *decoderBlock) attend(c *ctx, x, cos, sin, mask *tape.Tensor) (out, weig
 	ck, cv := c.cached(k, v)
 	f.Set(&k, ck)
 	f.Set(&v, cv)
-	a, p := c.attend(attention{dropout: s.attnDrop, groups: s.heads / s.kv, upcast: true, causal: true, softcap: s.softcap}, q, k, v, mask)
+	a, p := c.attend(attention{dropout: s.attnDrop, groups: s.heads / s.kv, upcast: true,
+		causal: true, softcap: s.softcap}, q, k, v, mask)
 	f.Set(&o, a)
 	f.Set(&w, p)
 	f.Set(&o, c.Contiguous(c.Reshape(o, o.Shape[0], o.Shape[1], s.heads*s.d)))
@@ -363,7 +380,8 @@ func (b *decoderBlock) mlp(c *ctx, x *tape.Tensor) *tape.Tensor {
 		f.Set(&h, c.Activation(s.act, h))
 		f.Set(&h, b.down.run(c.Graph, h))
 	default:
-		f.Set(&h, b.down.run(c.Graph, c.Mul(c.Activation(s.act, b.gate.run(c.Graph, x)), b.up.run(c.Graph, x))))
+		f.Set(&h, b.down.run(c.Graph, c.Mul(c.Activation(s.act, b.gate.run(c.Graph, x)),
+			b.up.run(c.Graph, x))))
 	}
 	f.Set(&h, c.Dropout(h, s.innerDrop))
 	return f.Leave(h)

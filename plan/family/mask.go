@@ -12,7 +12,8 @@ const (
 	nearby // bidirectional, within a window
 )
 
-// causalMask is create_causal_mask: for SDPA without padding nothing is built, the kernel is told to be causal.
+// causalMask is create_causal_mask: for SDPA without padding nothing is built, the kernel is told
+// to be causal.
 func (c *ctx) causalMask(b, s int64, d tape.DType) *tape.Tensor {
 	if !c.Padded && c.kv == nil {
 		c.causalMaskTest(b, s)
@@ -23,7 +24,8 @@ func (c *ctx) causalMask(b, s int64, d tape.DType) *tape.Tensor {
 	return c.buildMask(causal, b, s, s, d)
 }
 
-// slidingMask is create_sliding_window_causal_mask: a mask is needed once the sequence reaches the window.
+// slidingMask is create_sliding_window_causal_mask: a mask is needed once the sequence reaches the
+// window.
 func (c *ctx) slidingMask(b, s, window int64, d tape.DType) *tape.Tensor {
 	if !c.Padded && c.kv == nil {
 		c.causalMaskTest(b, s)
@@ -46,8 +48,8 @@ func (c *ctx) fullMask(b, s int64, d tape.DType) *tape.Tensor {
 	return nil
 }
 
-// nearMask is create_bidirectional_sliding_window_mask: needed once the sequence reaches the window. A mask that is given is
-// joined to it, padding or not.
+// nearMask is create_bidirectional_sliding_window_mask: needed once the sequence reaches the
+// window. A mask that is given is joined to it, padding or not.
 func (c *ctx) nearMask(b, s, window int64, d tape.DType) *tape.Tensor {
 	if s < window && !c.Padded {
 		return c.fullMask(b, s, d)
@@ -59,7 +61,8 @@ func (c *ctx) nearMask(b, s, window int64, d tape.DType) *tape.Tensor {
 	return m
 }
 
-// buildMask makes a [B, 1, S, KV] mask by comparing indices: boolean for SDPA, 0 or the lowest number for eager.
+// buildMask makes a [B, 1, S, KV] mask by comparing indices: boolean for SDPA, 0 or the lowest
+// number for eager.
 func (c *ctx) buildMask(kind maskKind, b, s, kv int64, d tape.DType) *tape.Tensor {
 	f := c.Enter()
 	var padding, m *tape.Tensor

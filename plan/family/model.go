@@ -57,7 +57,8 @@ func (c *ctx) cached(k, v *tape.Tensor) (ck, cv *tape.Tensor) {
 		c.kv.Keep(c.Fresh("cache", tape.I64))
 	}
 	ck = c.kv.Keep(c.Cat(2, k))
-	empty := c.Borrow(k.DType, v.Shape[0], v.Shape[1], 0, v.Shape[3]) // the cache is made in the type of the keys
+	// the cache is made in the type of the keys
+	empty := c.Borrow(k.DType, v.Shape[0], v.Shape[1], 0, v.Shape[3])
 	cv = c.kv.Keep(c.Cat(2, empty, v))
 	return ck, cv
 }
@@ -65,7 +66,8 @@ func (c *ctx) cached(k, v *tape.Tensor) (ck, cv *tape.Tensor) {
 func newCtx(g *tape.Graph, r Run) *ctx { return &ctx{Graph: g, Run: r} }
 
 // layer runs a block, under checkpointing where asked. All arguments are kept until it returns.
-func (c *ctx) layer(name string, fn func(args []*tape.Tensor) *tape.Tensor, args ...*tape.Tensor) *tape.Tensor {
+func (c *ctx) layer(name string, fn func(args []*tape.Tensor) *tape.Tensor,
+	args ...*tape.Tensor) *tape.Tensor {
 	var out *tape.Tensor
 	c.In(name, func() {
 		if c.Checkpointing {
@@ -123,8 +125,8 @@ func heads(g *tape.Graph, x *tape.Tensor, d int64) *tape.Tensor {
 	return g.Transpose(g.View(x, x.Shape[0], x.Shape[1], -1, d), 1, 2)
 }
 
-// tokenInputs is a batch of token ids for a decoder, with labels that share them unless its head classifies. With padding
-// there is a mask.
+// tokenInputs is a batch of token ids for a decoder, with labels that share them unless its head
+// classifies. With padding there is a mask.
 func tokenInputs(r Run) func(g *tape.Graph) []*tape.Tensor {
 	r.MaskGiven = false
 	switch r.arch {
@@ -154,7 +156,8 @@ func (c *ctx) positions(s int64) *tape.Tensor {
 	return c.Unsqueeze(c.AddScalar(c.Fresh("positions", tape.I64, s)), 0)
 }
 
-// causalMaskTest is transformers' search for packed sequences: it allocates a few index tensors and finds none.
+// causalMaskTest is transformers' search for packed sequences: it allocates a few index tensors and
+// finds none.
 func (c *ctx) causalMaskTest(b, s int64) {
 	f := c.Enter()
 	var first, diff, packed *tape.Tensor

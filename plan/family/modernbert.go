@@ -29,11 +29,16 @@ type modernBlock struct {
 // modernBert is ModernBertForMaskedLM and the classifiers on the same body.
 func modernBert(c *Config, r Run) (*Model, error) {
 	s := &modernSpec{encoder: readEncoder(c, Run{})}
-	s.h, s.inner, s.heads, s.layers = c.Int(768, "hidden_size"), c.Int(1152, "intermediate_size"), c.Int(12, "num_attention_heads"), c.Int(22, "num_hidden_layers")
-	s.vocab, s.act, s.attnDrop = c.Int(50368, "vocab_size"), c.Str("gelu", "hidden_activation"), c.Float(0, "attention_dropout")
-	s.attnBias, s.mlpBias, s.normBias = c.Bool(false, "attention_bias"), c.Bool(false, "mlp_bias"), c.Bool(false, "norm_bias")
-	s.embDrop, s.mlpDrop, s.clsDrop = c.Float(0, "embedding_dropout"), c.Float(0, "mlp_dropout"), c.Float(0, "classifier_dropout")
-	s.headBias, s.outBias, s.headAct = c.Bool(false, "classifier_bias"), c.Bool(true, "decoder_bias"), c.Str("gelu", "classifier_activation")
+	s.h, s.inner, s.heads, s.layers = c.Int(768, "hidden_size"), c.Int(1152, "intermediate_size"),
+		c.Int(12, "num_attention_heads"), c.Int(22, "num_hidden_layers")
+	s.vocab, s.act, s.attnDrop = c.Int(50368, "vocab_size"), c.Str("gelu", "hidden_activation"),
+		c.Float(0, "attention_dropout")
+	s.attnBias, s.mlpBias, s.normBias = c.Bool(false, "attention_bias"), c.Bool(false, "mlp_bias"),
+		c.Bool(false, "norm_bias")
+	s.embDrop, s.mlpDrop, s.clsDrop = c.Float(0, "embedding_dropout"), c.Float(0, "mlp_dropout"),
+		c.Float(0, "classifier_dropout")
+	s.headBias, s.outBias, s.headAct = c.Bool(false, "classifier_bias"),
+		c.Bool(true, "decoder_bias"), c.Str("gelu", "classifier_activation")
 	s.window, s.mean = c.Int(128, "local_attention")/2, c.Str("cls", "classifier_pooling") == "mean"
 	types, every := c.Strings("layer_types"), c.Int(3, "global_attn_every_n_layers")
 	for i := range s.layers {
@@ -66,7 +71,10 @@ func modernBert(c *Config, r Run) (*Model, error) {
 		rot.Buffer(tape.F32, s.h/s.heads/2)
 		rot.Buffer(tape.F32, s.h/s.heads/2)
 	}
-	run := unpooled(func(x *ctx, in []*tape.Tensor) *tape.Tensor { return s.run(x, in[0], word, first, blocks, final) })
+	run := unpooled(func(x *ctx, in []*tape.Tensor) *tape.Tensor {
+		return s.run(x, in[0], word,
+			first, blocks, final)
+	})
 	return s.withHead(root, r, word, run), nil
 }
 
@@ -94,11 +102,13 @@ func (s *modernSpec) block(m *tape.Module, i int64) *modernBlock {
 	b.qkv, b.o = linear(a, "Wqkv", s.h, 3*s.h, s.attnBias), linear(a, "Wo", s.h, s.h, s.attnBias)
 	b.norm2 = s.norm(m, "mlp_norm")
 	mlp := m.Child("mlp")
-	b.wi, b.wo = linear(mlp, "Wi", s.h, 2*s.inner, s.mlpBias), linear(mlp, "Wo", s.inner, s.h, s.mlpBias)
+	b.wi, b.wo = linear(mlp, "Wi", s.h, 2*s.inner, s.mlpBias),
+		linear(mlp, "Wo", s.inner, s.h, s.mlpBias)
 	return b
 }
 
-// withHead puts the head that the configuration names on the body. All but question answering share a dense layer.
+// withHead puts the head that the configuration names on the body. All but question answering share
+// a dense layer.
 func (s *modernSpec) withHead(root *tape.Module, r Run, word *tape.Param, run body) *Model {
 	m := root.Child("head")
 	dense, ln := linear(m, "dense", s.h, s.h, s.headBias), s.norm(m, "norm")
@@ -119,14 +129,20 @@ func (s *modernSpec) withHead(root *tape.Module, r Run, word *tape.Param, run bo
 	if s.outBias {
 		out.b = d.Param("bias", s.vocab)
 	}
-	model := &Model{Root: root, Inputs: maskedInputs(r), Layers: s.layers, Run: r, Head: "ForMaskedLM"}
+	model := &Model{Root: root, Inputs: maskedInputs(r), Layers: s.layers, Run: r,
+		Head: "ForMaskedLM"}
 	model.Loss = func(g *tape.Graph, in []*tape.Tensor) *tape.Tensor {
 		x := newCtx(g, r)
 		f := g.Enter()
 		var h, logits *tape.Tensor
 		last, _ := run(x, in)
 		f.Set(&h, last)
-		x.In("decoder", func() { f.Set(&logits, x.logits(func() *tape.Tensor { return out.run(g, predict(x, h)) })) })
+		x.In("decoder", func() {
+			f.Set(&logits, x.logits(func() *tape.Tensor {
+				return out.run(g,
+					predict(x, h))
+			}))
+		})
 		var loss *tape.Tensor
 		x.In("loss", func() { loss = x.wideLoss(logits, in[0]) })
 		return f.Leave(loss)
@@ -134,7 +150,8 @@ func (s *modernSpec) withHead(root *tape.Module, r Run, word *tape.Param, run bo
 	return model
 }
 
-func (s *modernSpec) classify(root *tape.Module, r Run, run body, predict func(c *ctx, x *tape.Tensor) *tape.Tensor) *Model {
+func (s *modernSpec) classify(root *tape.Module, r Run, run body,
+	predict func(c *ctx, x *tape.Tensor) *tape.Tensor) *Model {
 	headed := func(x *ctx, in []*tape.Tensor) (last, pooled *tape.Tensor) {
 		h, _ := run(x, in)
 		if s.arch == "ForSequenceClassification" {
@@ -150,7 +167,8 @@ func (s *modernSpec) classify(root *tape.Module, r Run, run body, predict func(c
 			var x *tape.Tensor
 			if s.mean {
 				mask := c.Borrow(tape.I64, last.Shape[0], last.Shape[1], 1)
-				f.Set(&x, c.Div(c.Sum(c.Mul(last, mask), false, 1), c.Fresh("mask", tape.I64, last.Shape[0], 1)))
+				f.Set(&x, c.Div(c.Sum(c.Mul(last, mask), false, 1),
+					c.Fresh("mask", tape.I64, last.Shape[0], 1)))
 			} else {
 				f.Set(&x, c.Select(last, 1))
 			}
@@ -161,13 +179,15 @@ func (s *modernSpec) classify(root *tape.Module, r Run, run body, predict func(c
 	})
 }
 
-func (s *modernSpec) run(c *ctx, ids *tape.Tensor, word *tape.Param, first norm, blocks []*modernBlock, final norm) *tape.Tensor {
+func (s *modernSpec) run(c *ctx, ids *tape.Tensor, word *tape.Param, first norm,
+	blocks []*modernBlock, final norm) *tape.Tensor {
 	f := c.Enter()
 	b, n := ids.Shape[0], ids.Shape[1]
 	var pos, e, h, mask, near, cos, sin, cos2, sin2 *tape.Tensor
 	c.In("embeddings", func() {
 		f.Set(&pos, c.Unsqueeze(c.Fresh("positions", tape.I64, n), 0))
-		f.Set(&e, c.Dropout(first.layer(c.Graph, c.Embedding(ids, word)), s.embDrop)) // the arguments of the masks keep it
+		// the arguments of the masks keep it
+		f.Set(&e, c.Dropout(first.layer(c.Graph, c.Embedding(ids, word)), s.embDrop))
 		f.Set(&h, e)
 		f.Set(&mask, c.fullMask(b, n, h.DType))
 		f.Set(&near, c.nearMask(b, n, s.window, h.DType))
@@ -187,7 +207,9 @@ func (s *modernSpec) run(c *ctx, ids *tape.Tensor, word *tape.Param, first norm,
 		if blk.slides {
 			m, co, si = near, cos2, sin2
 		}
-		f.Set(&h, c.layer(fmt.Sprintf("layers.%d", i), func(a []*tape.Tensor) *tape.Tensor { return blk.run(c, a[0], a[1], a[2], a[3]) }, h, co, si, m))
+		f.Set(&h, c.layer(fmt.Sprintf("layers.%d", i),
+			func(a []*tape.Tensor) *tape.Tensor { return blk.run(c, a[0], a[1], a[2], a[3]) }, h,
+			co, si, m))
 	}
 	f.Set(&h, final.layer(c.Graph, h))
 	return f.Leave(h)
@@ -214,7 +236,8 @@ func (b *modernBlock) mlp(c *ctx, x *tape.Tensor) *tape.Tensor {
 	parts := c.Split(b.wi.run(c.Graph, x), -1, b.spec.inner, b.spec.inner)
 	f.Set(&in, parts[0])
 	f.Set(&gate, parts[1])
-	return f.Leave(b.wo.run(c.Graph, c.Dropout(c.Mul(c.Activation(b.spec.act, in), gate), b.spec.mlpDrop)))
+	return f.Leave(b.wo.run(c.Graph, c.Dropout(c.Mul(c.Activation(b.spec.act, in), gate),
+		b.spec.mlpDrop)))
 }
 
 func (b *modernBlock) attend(c *ctx, x, cos, sin, mask *tape.Tensor) (out, weights *tape.Tensor) {

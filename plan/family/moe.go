@@ -26,7 +26,8 @@ func (m *moe) build(mod *tape.Module, h int64) *moeBlock {
 	router := func() { b.router = mod.Child(name).Param("weight", m.experts, h) }
 	experts := func() {
 		e := mod.Child("experts")
-		b.gateUp, b.down = e.Param("gate_up_proj", m.experts, 2*m.inner, h), e.Param("down_proj", m.experts, h, m.inner)
+		b.gateUp, b.down = e.Param("gate_up_proj", m.experts, 2*m.inner, h),
+			e.Param("down_proj", m.experts, h, m.inner)
 	}
 	if m.kind == "qwen3_moe" {
 		experts()
@@ -37,7 +38,8 @@ func (m *moe) build(mod *tape.Module, h int64) *moeBlock {
 	experts()
 	if m.shared > 0 {
 		s := mod.Child("shared_expert")
-		b.gate, b.up, b.downS = linear(s, "gate_proj", h, m.shared, false), linear(s, "up_proj", h, m.shared, false), linear(s, "down_proj", m.shared, h, false)
+		b.gate, b.up, b.downS = linear(s, "gate_proj", h, m.shared, false),
+			linear(s, "up_proj", h, m.shared, false), linear(s, "down_proj", m.shared, h, false)
 		b.gateOne = linear(mod, "shared_expert_gate", h, 1, false)
 	}
 	return b
@@ -49,7 +51,8 @@ func (b *moeBlock) run(c *ctx, x *tape.Tensor) *tape.Tensor {
 	f.Set(&flat, c.View(x, -1, x.Dim(-1)))
 	if b.spec.shared > 0 {
 		g := c.Enter(flat)
-		f.Set(&shared, g.Leave(b.downS.run(c.Graph, c.Mul(c.Activation(b.spec.act, b.gate.run(c.Graph, flat)), b.up.run(c.Graph, flat)))))
+		f.Set(&shared, g.Leave(b.downS.run(c.Graph, c.Mul(c.Activation(b.spec.act,
+			b.gate.run(c.Graph, flat)), b.up.run(c.Graph, flat)))))
 	}
 	l, w, p := b.route(c, flat)
 	f.Set(&logits, l)
@@ -102,12 +105,14 @@ func (b *moeBlock) route(c *ctx, x *tape.Tensor) (logits, scores, places *tape.T
 	return logits, scores, places
 }
 
-// grouped is grouped_mm_experts_forward: tokens sorted by expert, one grouped product for each projection.
+// grouped is grouped_mm_experts_forward: tokens sorted by expert, one grouped product for each
+// projection.
 func (b *moeBlock) grouped(c *ctx, x, places, weights *tape.Tensor) *tape.Tensor {
 	f := c.Enter(x, places, weights)
 	n, h, k := x.Shape[0], x.Shape[1], b.spec.perToken
 	rows := n * k
-	var sample, ids, sorted, perm, chosen, chosenW, ints, count, offsets, sentinel, y, weighted, inverse *tape.Tensor
+	var sample, ids, sorted, perm, chosen, chosenW, ints, count, offsets, sentinel, y, weighted,
+		inverse *tape.Tensor
 	f.Set(&sample, c.Reshape(weights, -1))
 	f.Set(&ids, c.Reshape(places, -1))
 	s, p := c.Sort(ids)
@@ -148,7 +153,8 @@ func (b *moeBlock) activate(c *ctx, x *tape.Tensor) *tape.Tensor {
 // mixtral is MixtralForCausalLM and the mixtures of Qwen 2, Qwen 3, OLMoE and Granite.
 func mixtral(c *Config, r Run) (*Model, error) {
 	s := readDecoder(c, r)
-	m := &moe{experts: c.Int(8, "num_local_experts", "num_experts"), perToken: c.Int(2, "num_experts_per_tok"), kind: c.Type(), act: s.act,
+	m := &moe{experts: c.Int(8, "num_local_experts", "num_experts"),
+		perToken: c.Int(2, "num_experts_per_tok"), kind: c.Type(), act: s.act,
 		inner: c.Int(s.inner, "moe_intermediate_size"), normTop: true}
 	switch c.Type() {
 	case "qwen2_moe":
@@ -173,7 +179,8 @@ func mixtral(c *Config, r Run) (*Model, error) {
 	case "granitemoe":
 		s.qkvBias = c.Bool(false, "attention_bias")
 		s.outBias = s.qkvBias
-		s.embedScale, s.resScale, s.logitScale, s.expertsName = byConstant, true, true, "block_sparse_moe"
+		s.embedScale, s.resScale, s.logitScale, s.expertsName = byConstant, true, true,
+			"block_sparse_moe"
 	}
 	if m.perToken > m.experts {
 		c.complain("num_experts_per_tok %d is more than the %d experts", m.perToken, m.experts)

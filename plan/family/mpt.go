@@ -18,7 +18,8 @@ type mptBlock struct {
 // mpt is MptForCausalLM: ALiBi, no biases, scores written out in Python.
 func mpt(c *Config, r Run) (*Model, error) {
 	h, nh := c.Int(2048, "d_model", "hidden_size"), c.Int(16, "n_heads", "num_attention_heads")
-	layers, vocab, longest := c.Int(24, "n_layers", "num_hidden_layers"), c.Int(50368, "vocab_size"), c.Int(2048, "max_seq_len")
+	layers, vocab, longest := c.Int(24, "n_layers", "num_hidden_layers"),
+		c.Int(50368, "vocab_size"), c.Int(2048, "max_seq_len")
 	att := c.Sub("attn_config")
 	drop, clip := att.Float(0, "attn_pdrop"), att.Has("clip_qkv")
 	tied := c.Bool(true, "tie_word_embeddings")
@@ -49,12 +50,17 @@ func mpt(c *Config, r Run) (*Model, error) {
 	head := causalHead(root, r, table, tied, vocab, h)
 	loss := func(g *tape.Graph, in []*tape.Tensor) *tape.Tensor {
 		x := newCtx(g, r)
-		return x.causalLM(in, head, func() *tape.Tensor { return x.mptBody(in[0], table, final, blocks, nh, longest) })
+		return x.causalLM(in, head, func() *tape.Tensor {
+			return x.mptBody(in[0], table, final,
+				blocks, nh, longest)
+		})
 	}
-	return &Model{Root: root, Inputs: tokenInputs(r), Loss: loss, Layers: layers, Run: r, Head: r.causalHead()}, nil
+	return &Model{Root: root, Inputs: tokenInputs(r), Loss: loss, Layers: layers, Run: r,
+		Head: r.causalHead()}, nil
 }
 
-func (c *ctx) mptBody(ids *tape.Tensor, table *tape.Param, final norm, blocks []*mptBlock, nh, longest int64) *tape.Tensor {
+func (c *ctx) mptBody(ids *tape.Tensor, table *tape.Param, final norm, blocks []*mptBlock, nh,
+	longest int64) *tape.Tensor {
 	f := c.Enter()
 	b, s := ids.Shape[0], ids.Shape[1]
 	var e, h, alibi, mask, weights *tape.Tensor
@@ -145,7 +151,10 @@ func (b *mptBlock) attend(c *ctx, x, alibi, mask *tape.Tensor) (out, weights *ta
 	f.Set(&q, parts[0])
 	f.Set(&k, parts[1])
 	f.Set(&v, parts[2])
-	split := func(t *tape.Tensor) *tape.Tensor { return c.Transpose(c.Reshape(t, bs, s, b.heads, d), 1, 2) }
+	split := func(t *tape.Tensor) *tape.Tensor {
+		return c.Transpose(c.Reshape(t, bs, s, b.heads, d),
+			1, 2)
+	}
 	f.Set(&q, split(q))
 	f.Set(&k, split(k))
 	f.Set(&v, split(v))

@@ -6,7 +6,8 @@ import (
 	"memroom/plan/tape"
 )
 
-// parallel is a decoder whose attention and MLP may read the same residual: GPT-NeoX (Pythia) and Phi.
+// parallel is a decoder whose attention and MLP may read the same residual: GPT-NeoX (Pythia) and
+// Phi.
 type parallel struct {
 	h, inner, heads, kv, d, rot, layers, vocab int64
 	act                                        string
@@ -35,9 +36,12 @@ func ropeFactor(c *Config, def float64, names ...string) float64 {
 }
 
 func neox(c *Config, r Run) (*Model, error) {
-	s := &parallel{h: c.Int(6144, "hidden_size"), inner: c.Int(24576, "intermediate_size"), heads: c.Int(64, "num_attention_heads"), layers: c.Int(44, "num_hidden_layers"),
-		vocab: c.Int(50432, "vocab_size"), act: c.Str("gelu", "hidden_act"), bias: c.Bool(true, "attention_bias"), parallel: c.Bool(true, "use_parallel_residual"),
-		tied: c.Bool(false, "tie_word_embeddings"), drop: c.Float(0, "hidden_dropout"), attnDrop: c.Float(0, "attention_dropout")}
+	s := &parallel{h: c.Int(6144, "hidden_size"), inner: c.Int(24576, "intermediate_size"),
+		heads: c.Int(64, "num_attention_heads"), layers: c.Int(44, "num_hidden_layers"),
+		vocab: c.Int(50432, "vocab_size"), act: c.Str("gelu", "hidden_act"),
+		bias: c.Bool(true, "attention_bias"), parallel: c.Bool(true, "use_parallel_residual"),
+		tied: c.Bool(false, "tie_word_embeddings"), drop: c.Float(0, "hidden_dropout"),
+		attnDrop: c.Float(0, "attention_dropout")}
 	s.embDrop = s.drop
 	c.divides(s.h, s.heads, "hidden_size by num_attention_heads")
 	factor := ropeFactor(c, 0.25, "rotary_pct")
@@ -50,9 +54,12 @@ func neox(c *Config, r Run) (*Model, error) {
 }
 
 func phi(c *Config, r Run) (*Model, error) {
-	s := &parallel{h: c.Int(2048, "hidden_size"), inner: c.Int(8192, "intermediate_size"), heads: c.Int(32, "num_attention_heads"), layers: c.Int(24, "num_hidden_layers"),
-		vocab: c.Int(51200, "vocab_size"), act: c.Str("gelu_new", "hidden_act"), bias: true, parallel: true, phi: true, tied: c.Bool(false, "tie_word_embeddings"),
-		drop: c.Float(0, "resid_pdrop"), embDrop: c.Float(0, "embd_pdrop"), attnDrop: c.Float(0, "attention_dropout"), qkNorm: c.Bool(false, "qk_layernorm")}
+	s := &parallel{h: c.Int(2048, "hidden_size"), inner: c.Int(8192, "intermediate_size"),
+		heads: c.Int(32, "num_attention_heads"), layers: c.Int(24, "num_hidden_layers"),
+		vocab: c.Int(51200, "vocab_size"), act: c.Str("gelu_new", "hidden_act"), bias: true,
+		parallel: true, phi: true, tied: c.Bool(false, "tie_word_embeddings"),
+		drop: c.Float(0, "resid_pdrop"), embDrop: c.Float(0, "embd_pdrop"),
+		attnDrop: c.Float(0, "attention_dropout"), qkNorm: c.Bool(false, "qk_layernorm")}
 	s.kv = c.Int(s.heads, "num_key_value_heads")
 	c.divides(s.h, s.heads, "hidden_size by num_attention_heads")
 	factor := ropeFactor(c, 0.5)
@@ -105,34 +112,44 @@ func (s *parallel) model(r Run) *Model {
 	}
 	loss := func(g *tape.Graph, in []*tape.Tensor) *tape.Tensor {
 		x := newCtx(g, r)
-		return x.causalLM(in, head, func() *tape.Tensor { return s.run(x, in[0], table, blocks, final) })
+		return x.causalLM(in, head, func() *tape.Tensor {
+			return s.run(x, in[0], table, blocks,
+				final)
+		})
 	}
-	return &Model{Root: root, Inputs: tokenInputs(r), Loss: loss, Layers: s.layers, Run: r, Head: r.causalHead()}
+	return &Model{Root: root, Inputs: tokenInputs(r), Loss: loss, Layers: s.layers, Run: r,
+		Head: r.causalHead()}
 }
 
 func (s *parallel) block(m *tape.Module) *parallelBlock {
 	b := &parallelBlock{spec: s}
 	if s.phi {
 		a := m.Child("self_attn")
-		b.q, b.k, b.v = linear(a, "q_proj", s.h, s.heads*s.d, true), linear(a, "k_proj", s.h, s.kv*s.d, true), linear(a, "v_proj", s.h, s.kv*s.d, true)
+		b.q, b.k, b.v = linear(a, "q_proj", s.h, s.heads*s.d, true),
+			linear(a, "k_proj", s.h, s.kv*s.d, true), linear(a, "v_proj", s.h, s.kv*s.d, true)
 		b.dense = linear(a, "dense", s.heads*s.d, s.h, true)
 		if s.qkNorm {
 			b.qn, b.kn = layerNorm(a, "q_layernorm", s.d), layerNorm(a, "k_layernorm", s.d)
 		}
 		mlp := m.Child("mlp")
-		b.fc1, b.fc2 = linear(mlp, "fc1", s.h, s.inner, true), linear(mlp, "fc2", s.inner, s.h, true)
+		b.fc1, b.fc2 = linear(mlp, "fc1", s.h, s.inner, true),
+			linear(mlp, "fc2", s.inner, s.h, true)
 		b.norm1 = layerNorm(m, "input_layernorm", s.h)
 		return b
 	}
-	b.norm1, b.norm2 = layerNorm(m, "input_layernorm", s.h), layerNorm(m, "post_attention_layernorm", s.h)
+	b.norm1, b.norm2 = layerNorm(m, "input_layernorm", s.h),
+		layerNorm(m, "post_attention_layernorm", s.h)
 	a := m.Child("attention")
-	b.qkv, b.dense = linear(a, "query_key_value", s.h, 3*s.h, s.bias), linear(a, "dense", s.h, s.h, s.bias)
+	b.qkv, b.dense = linear(a, "query_key_value", s.h, 3*s.h, s.bias),
+		linear(a, "dense", s.h, s.h, s.bias)
 	mlp := m.Child("mlp")
-	b.fc1, b.fc2 = linear(mlp, "dense_h_to_4h", s.h, s.inner, true), linear(mlp, "dense_4h_to_h", s.inner, s.h, true)
+	b.fc1, b.fc2 = linear(mlp, "dense_h_to_4h", s.h, s.inner, true),
+		linear(mlp, "dense_4h_to_h", s.inner, s.h, true)
 	return b
 }
 
-func (s *parallel) run(c *ctx, ids *tape.Tensor, table *tape.Param, blocks []*parallelBlock, final norm) *tape.Tensor {
+func (s *parallel) run(c *ctx, ids *tape.Tensor, table *tape.Param, blocks []*parallelBlock,
+	final norm) *tape.Tensor {
 	f := c.Enter()
 	var e, pos, mask, h, cos, sin *tape.Tensor
 	c.In("embedding", func() {
@@ -148,7 +165,9 @@ func (s *parallel) run(c *ctx, ids *tape.Tensor, table *tape.Param, blocks []*pa
 		f.Set(&sin, si)
 	})
 	for i, b := range blocks {
-		f.Set(&h, c.layer(fmt.Sprintf("layers.%d", i), func(a []*tape.Tensor) *tape.Tensor { return b.run(c, a[0], a[1], a[2], a[3]) }, h, cos, sin, mask, pos))
+		f.Set(&h, c.layer(fmt.Sprintf("layers.%d", i),
+			func(a []*tape.Tensor) *tape.Tensor { return b.run(c, a[0], a[1], a[2], a[3]) }, h, cos,
+			sin, mask, pos))
 	}
 	c.In("norm", func() { f.Set(&h, final.layer(c.Graph, h)) })
 	return f.Leave(h)
@@ -227,7 +246,8 @@ func (b *parallelBlock) attend(c *ctx, x, cos, sin, mask *tape.Tensor) (out, wei
 	ck, cv := c.cached(k, v)
 	f.Set(&k, ck)
 	f.Set(&v, cv)
-	a, p := c.attend(attention{dropout: s.attnDrop, groups: s.heads / s.kv, upcast: true, causal: true}, q, k, v, mask)
+	a, p := c.attend(attention{dropout: s.attnDrop, groups: s.heads / s.kv, upcast: true,
+		causal: true}, q, k, v, mask)
 	f.Set(&o, a)
 	f.Set(&w, p)
 	f.Set(&o, c.Reshape(o, o.Shape[0], o.Shape[1], s.heads*s.d))
@@ -260,8 +280,8 @@ func hold(f *tape.Frame, t *tape.Tensor) **tape.Tensor {
 	return v
 }
 
-// rotatePart is apply_rotary_pos_emb on the first rot elements of each head; named says whether the rotated part is a
-// variable of its own (GPT-NeoX) or part of one expression (Phi-3).
+// rotatePart is apply_rotary_pos_emb on the first rot elements of each head; named says whether the
+// rotated part is a variable of its own (GPT-NeoX) or part of one expression (Phi-3).
 func (c *ctx) rotatePart(q, k, cos, sin *tape.Tensor, rot int64, named bool) (rq, rk *tape.Tensor) {
 	f := c.Enter()
 	var cu, su, qRot, qPass, kRot, kPass, qe, ke *tape.Tensor

@@ -22,15 +22,19 @@ type optBlock struct {
 
 // opt is OPTForCausalLM.
 func opt(c *Config, r Run) (*Model, error) {
-	s := &optSpec{h: c.Int(768, "hidden_size"), ffn: c.Int(3072, "ffn_dim"), heads: c.Int(12, "num_attention_heads"), layers: c.Int(12, "num_hidden_layers"),
-		vocab: c.Int(50272, "vocab_size"), npos: c.Int(2048, "max_position_embeddings"), act: c.Str("relu", "activation_function"), before: c.Bool(true, "do_layer_norm_before"),
-		bias: c.Bool(true, "enable_bias"), affine: c.Bool(true, "layer_norm_elementwise_affine"), tied: c.Bool(true, "tie_word_embeddings"),
+	s := &optSpec{h: c.Int(768, "hidden_size"), ffn: c.Int(3072, "ffn_dim"),
+		heads: c.Int(12, "num_attention_heads"), layers: c.Int(12, "num_hidden_layers"),
+		vocab: c.Int(50272, "vocab_size"), npos: c.Int(2048, "max_position_embeddings"),
+		act: c.Str("relu", "activation_function"), before: c.Bool(true, "do_layer_norm_before"),
+		bias: c.Bool(true, "enable_bias"), affine: c.Bool(true, "layer_norm_elementwise_affine"),
+		tied: c.Bool(true, "tie_word_embeddings"),
 		drop: c.Float(0.1, "dropout"), attnDrop: c.Float(0, "attention_dropout")}
 	s.embed = c.Int(s.h, "word_embed_proj_dim")
 	s.final = s.before && !c.Bool(false, "_remove_final_layer_norm")
 	c.divides(s.h, s.heads, "hidden_size by num_attention_heads")
 	if r.Seq > s.npos {
-		c.complain("the sequence of %d tokens is longer than the %d positions of the model", r.Seq, s.npos)
+		c.complain("the sequence of %d tokens is longer than the %d positions of the model", r.Seq,
+			s.npos)
 	}
 	if err := c.Err(); err != nil {
 		return nil, err
@@ -41,7 +45,8 @@ func opt(c *Config, r Run) (*Model, error) {
 	pos := embedding(body, "embed_positions", s.npos+2, s.h)
 	var in, out lin
 	if s.embed != s.h {
-		out, in = linear(body, "project_out", s.h, s.embed, false), linear(body, "project_in", s.embed, s.h, false)
+		out, in = linear(body, "project_out", s.h, s.embed, false),
+			linear(body, "project_in", s.embed, s.h, false)
 	}
 	var final norm
 	if s.final {
@@ -55,9 +60,13 @@ func opt(c *Config, r Run) (*Model, error) {
 	head := causalHead(root, r, table, s.tied, s.vocab, s.embed)
 	loss := func(g *tape.Graph, b []*tape.Tensor) *tape.Tensor {
 		x := newCtx(g, r)
-		return x.causalLM(b, head, func() *tape.Tensor { return s.run(x, b[0], table, pos, in, out, final, blocks) })
+		return x.causalLM(b, head, func() *tape.Tensor {
+			return s.run(x, b[0], table, pos, in, out,
+				final, blocks)
+		})
 	}
-	return &Model{Root: root, Inputs: tokenInputs(r), Loss: loss, Layers: s.layers, Run: r, Head: r.causalHead()}, nil
+	return &Model{Root: root, Inputs: tokenInputs(r), Loss: loss, Layers: s.layers, Run: r,
+		Head: r.causalHead()}, nil
 }
 
 func (s *optSpec) norm(m *tape.Module, name string) norm {
@@ -71,14 +80,17 @@ func (s *optSpec) norm(m *tape.Module, name string) norm {
 func (s *optSpec) block(m *tape.Module) *optBlock {
 	b := &optBlock{spec: s}
 	a := m.Child("self_attn")
-	b.k, b.v, b.q, b.o = linear(a, "k_proj", s.h, s.h, s.bias), linear(a, "v_proj", s.h, s.h, s.bias), linear(a, "q_proj", s.h, s.h, s.bias), linear(a, "out_proj", s.h, s.h, s.bias)
+	b.k, b.v, b.q, b.o = linear(a, "k_proj", s.h, s.h, s.bias),
+		linear(a, "v_proj", s.h, s.h, s.bias), linear(a, "q_proj", s.h, s.h, s.bias),
+		linear(a, "out_proj", s.h, s.h, s.bias)
 	b.norm1 = s.norm(m, "self_attn_layer_norm")
 	b.fc1, b.fc2 = linear(m, "fc1", s.h, s.ffn, s.bias), linear(m, "fc2", s.ffn, s.h, s.bias)
 	b.norm2 = s.norm(m, "final_layer_norm")
 	return b
 }
 
-func (s *optSpec) run(c *ctx, ids *tape.Tensor, table, posTable *tape.Param, in, out lin, final norm, blocks []*optBlock) *tape.Tensor {
+func (s *optSpec) run(c *ctx, ids *tape.Tensor, table, posTable *tape.Param, in, out lin,
+	final norm, blocks []*optBlock) *tape.Tensor {
 	f := c.Enter()
 	b, n := ids.Shape[0], ids.Shape[1]
 	var e, ones, pos, mask, pe, h *tape.Tensor
@@ -98,7 +110,8 @@ func (s *optSpec) run(c *ctx, ids *tape.Tensor, table, posTable *tape.Param, in,
 		f.Set(&h, c.Add(e, pe))
 	})
 	for i, blk := range blocks {
-		f.Set(&h, c.layer(fmt.Sprintf("layers.%d", i), func(a []*tape.Tensor) *tape.Tensor { return blk.run(c, a[0], a[1]) }, h, mask, pos))
+		f.Set(&h, c.layer(fmt.Sprintf("layers.%d", i),
+			func(a []*tape.Tensor) *tape.Tensor { return blk.run(c, a[0], a[1]) }, h, mask, pos))
 	}
 	if s.final {
 		c.In("final_layer_norm", func() { f.Set(&h, final.layer(c.Graph, h)) })
@@ -172,7 +185,8 @@ func (b *optBlock) attend(c *ctx, x, mask *tape.Tensor) (out, weights *tape.Tens
 	ck, cv := c.cached(k, v)
 	f.Set(&k, ck)
 	f.Set(&v, cv)
-	a, p := c.attend(attention{dropout: b.spec.attnDrop, groups: 1, upcast: true, causal: true}, q, k, v, mask)
+	a, p := c.attend(attention{dropout: b.spec.attnDrop, groups: 1, upcast: true, causal: true}, q,
+		k, v, mask)
 	f.Set(&o, a)
 	f.Set(&w, p)
 	f.Set(&o, c.Reshape(o, o.Shape[0], o.Shape[1], b.spec.h))

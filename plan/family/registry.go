@@ -12,22 +12,32 @@ type builder func(c *Config, r Run) (*Model, error)
 // registry maps Hugging Face's model_type to a builder.
 var registry = map[string]builder{
 	// decoders
-	"gpt2": gpt2, "gpt_bigcode": bigcode, "gpt_neo": gptNeo, "gptj": gptj, "gpt_neox": neox, "opt": opt, "bloom": bloom, "falcon": falcon, "mpt": mpt, "phi": phi,
-	"llama": llama, "mistral": llama, "ministral": llama, "qwen2": llama, "qwen3": llama, "phi3": phi3,
-	"gemma": gemma, "gemma2": gemma, "gemma3_text": gemma, "olmo": olmo, "olmo2": olmo, "olmo3": olmo, "granite": granite,
-	"cohere": cohere, "cohere2": cohere, "smollm3": smollm3, "starcoder2": starcoder2, "stablelm": stablelm, "glm": glm, "glm4": glm,
-	"nemotron": nemotron, "exaone4": exaone4, "seed_oss": lesser, "helium": lesser, "arcee": lesser, "ernie4_5": lesser, "hunyuan_v1_dense": lesser,
-	"mixtral": mixtral, "qwen2_moe": mixtral, "qwen3_moe": mixtral, "olmoe": mixtral, "granitemoe": mixtral,
+	"gpt2": gpt2, "gpt_bigcode": bigcode, "gpt_neo": gptNeo, "gptj": gptj, "gpt_neox": neox,
+	"opt": opt, "bloom": bloom, "falcon": falcon, "mpt": mpt, "phi": phi,
+	"llama": llama, "mistral": llama, "ministral": llama, "qwen2": llama, "qwen3": llama,
+	"phi3":  phi3,
+	"gemma": gemma, "gemma2": gemma, "gemma3_text": gemma, "olmo": olmo, "olmo2": olmo,
+	"olmo3": olmo, "granite": granite,
+	"cohere": cohere, "cohere2": cohere, "smollm3": smollm3, "starcoder2": starcoder2,
+	"stablelm": stablelm, "glm": glm, "glm4": glm,
+	"nemotron": nemotron, "exaone4": exaone4, "seed_oss": lesser, "helium": lesser, "arcee": lesser,
+	"ernie4_5": lesser, "hunyuan_v1_dense": lesser,
+	"mixtral": mixtral, "qwen2_moe": mixtral, "qwen3_moe": mixtral, "olmoe": mixtral,
+	"granitemoe": mixtral,
 	// encoders
-	"bert": bert, "roberta": roberta, "xlm-roberta": roberta, "camembert": roberta, "electra": electra, "distilbert": distilbert, "albert": albert,
+	"bert": bert, "roberta": roberta, "xlm-roberta": roberta, "camembert": roberta,
+	"electra": electra, "distilbert": distilbert, "albert": albert,
 	"deberta-v2": debertaV2, "modernbert": modernBert,
 	// encoder-decoders
-	"t5": t5, "mt5": t5, "bart": bart, "mbart": bart, "pegasus": bart, "marian": bart, "blenderbot": bart, "whisper": whisper,
+	"t5": t5, "mt5": t5, "bart": bart, "mbart": bart, "pegasus": bart, "marian": bart,
+	"blenderbot": bart, "whisper": whisper,
 	// speech
 	"wav2vec2": wav2vec2, "hubert": wav2vec2,
 	// images
-	"vit": vit, "deit": vit, "dinov2": dinov2, "dinov2_with_registers": dinov2, "swin": swin, "swinv2": swinV2, "clip": clip, "siglip": siglip,
-	"convnext": convnextHF, "convnextv2": convnextHF, "resnet": resnetHF, "torchvision": torchvision,
+	"vit": vit, "deit": vit, "dinov2": dinov2, "dinov2_with_registers": dinov2, "swin": swin,
+	"swinv2": swinV2, "clip": clip, "siglip": siglip,
+	"convnext": convnextHF, "convnextv2": convnextHF, "resnet": resnetHF,
+	"torchvision": torchvision,
 	// small networks of PyTorch's own layers
 	"lstm": recurrent, "gru": recurrent, "bilstm": recurrent, "mlp": mlp,
 }
@@ -50,7 +60,8 @@ func (e *UnknownTypeError) Error() string {
 	if e.Type == "" {
 		what = `the configuration names no "model_type"`
 	}
-	return what + ": known are " + strings.Join(Types(), ", ") + ". For any other model run your own script without a GPU: memroom plan --rehearse -- python train.py"
+	return what + ": known are " + strings.Join(Types(), ", ") +
+		". For any other model run your own script without a GPU: memroom plan --rehearse -- python train.py"
 }
 
 // New builds the model a configuration describes.
@@ -67,7 +78,9 @@ func New(c *Config, r Run) (*Model, error) {
 	}
 	if m.Head != "" && r.arch != "" && !sameHead(m.Head, r.arch) {
 		m.Loose = true
-		m.Notes = append(m.Notes, fmt.Sprintf("the head of %s is not described: that of %s is assumed", strings.Join(c.Strings("architectures"), ", "), m.Head))
+		m.Notes = append(m.Notes,
+			fmt.Sprintf("the head of %s is not described: that of %s is assumed",
+				strings.Join(c.Strings("architectures"), ", "), m.Head))
 	}
 	return m, nil
 }

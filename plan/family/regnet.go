@@ -43,9 +43,11 @@ func regBlock(m *tape.Module, in, out, stride, group int64, se float64) step {
 		proj = convNormAct(m, "proj", in, out, 1, stride, 1, "")
 	}
 	f := m.Child("f")
-	steps := []step{convNormAct(f, "a", in, out, 1, 1, 1, "relu"), convNormAct(f, "b", out, out, 3, stride, out/group, "relu")}
+	steps := []step{convNormAct(f, "a", in, out, 1, 1, 1, "relu"),
+		convNormAct(f, "b", out, out, 3, stride, out/group, "relu")}
 	if se > 0 {
-		steps = append(steps, squeeze(f.Child("se"), out, int64(math.Round(se*float64(in))), "relu_new", "sigmoid"))
+		steps = append(steps, squeeze(f.Child("se"), out, int64(math.Round(se*float64(in))),
+			"relu_new", "sigmoid"))
 	}
 	steps = append(steps, convNormAct(f, "c", out, out, 1, 1, 1, ""))
 	body := sequential(steps...)

@@ -12,8 +12,9 @@ import (
 // maxHeader bounds a safetensors header: the format allows 100 MB.
 const maxHeader = 100 << 20
 
-// FromSafetensors guesses a configuration from the names and shapes in a weights file's header. It knows the Llama kind,
-// GPT-2 and BERT; the number of heads is not in the file and is taken from the usual head size.
+// FromSafetensors guesses a configuration from the names and shapes in a weights file's header. It
+// knows the Llama kind, GPT-2 and BERT; the number of heads is not in the file and is taken from
+// the usual head size.
 func FromSafetensors(r io.Reader) (*Config, error) {
 	var size uint64
 	if err := binary.Read(r, binary.LittleEndian, &size); err != nil {
@@ -88,17 +89,23 @@ func guess(shapes map[string][]int64) (*Config, error) {
 		if s := dim(0, first+"self_attn.q_norm.weight"); s > 0 {
 			kind, d = "qwen3", s
 		}
-		return ConfigOf(decoderPreset(kind, h, dim(0, first+"mlp.gate_proj.weight"), float64(layers), dim(0, first+"self_attn.q_proj.weight")/d,
-			dim(0, first+"self_attn.k_proj.weight")/d, dim(0, "model.embed_tokens.weight"), "head_dim", d, "tie_word_embeddings", shapes["lm_head.weight"] == nil)), nil
+		return ConfigOf(decoderPreset(kind, h, dim(0, first+"mlp.gate_proj.weight"),
+			float64(layers), dim(0, first+"self_attn.q_proj.weight")/d,
+			dim(0, first+"self_attn.k_proj.weight")/d, dim(0, "model.embed_tokens.weight"),
+			"head_dim", d, "tie_word_embeddings", shapes["lm_head.weight"] == nil)), nil
 	case dim(0, "h.0.attn.c_attn.weight", "transformer.h.0.attn.c_attn.weight") > 0:
 		h := dim(0, "h.0.attn.c_attn.weight", "transformer.h.0.attn.c_attn.weight")
-		return ConfigOf(preset("gpt2", "n_embd", h, "n_layer", float64(layers), "n_head", h/64, "vocab_size", dim(0, "wte.weight", "transformer.wte.weight"),
+		return ConfigOf(preset("gpt2", "n_embd", h, "n_layer", float64(layers), "n_head", h/64,
+			"vocab_size", dim(0, "wte.weight", "transformer.wte.weight"),
 			"n_positions", dim(0, "wpe.weight", "transformer.wpe.weight"))), nil
 	case dim(0, "bert.embeddings.word_embeddings.weight") > 0:
 		h := dim(1, "bert.embeddings.word_embeddings.weight")
-		return ConfigOf(preset("bert", "hidden_size", h, "num_hidden_layers", float64(layers), "num_attention_heads", h/64,
-			"vocab_size", dim(0, "bert.embeddings.word_embeddings.weight"), "max_position_embeddings", dim(0, "bert.embeddings.position_embeddings.weight"),
+		return ConfigOf(preset("bert", "hidden_size", h, "num_hidden_layers", float64(layers),
+			"num_attention_heads", h/64,
+			"vocab_size", dim(0, "bert.embeddings.word_embeddings.weight"),
+			"max_position_embeddings", dim(0, "bert.embeddings.position_embeddings.weight"),
 			"intermediate_size", dim(0, "bert.encoder.layer.0.intermediate.dense.weight"))), nil
 	}
-	return nil, fmt.Errorf("the names of the %d tensors fit no known family: put the model's config.json beside the file", len(shapes))
+	return nil,
+		fmt.Errorf("the names of the %d tensors fit no known family: put the model's config.json beside the file", len(shapes))
 }

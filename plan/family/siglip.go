@@ -5,13 +5,16 @@ import (
 	"memroom/plan/tape"
 )
 
-// siglip is SiglipModel trained with its pairwise loss, and the image classifier on its vision tower.
+// siglip is SiglipModel trained with its pairwise loss, and the image classifier on its vision
+// tower.
 func siglip(c *Config, r Run) (*Model, error) {
 	tc, vc := c.Sub("text_config"), c.Sub("vision_config")
 	text, vision := readTower(tc, 768, 12, 3072, 12), readTower(vc, 768, 12, 3072, 12)
-	text.act, vision.act = tc.Str("gelu_pytorch_tanh", "hidden_act"), vc.Str("gelu_pytorch_tanh", "hidden_act")
+	text.act, vision.act = tc.Str("gelu_pytorch_tanh", "hidden_act"),
+		vc.Str("gelu_pytorch_tanh", "hidden_act")
 	text.normFirst, vision.normFirst = true, true
-	vocab, npos, dim := tc.Int(32000, "vocab_size"), tc.Int(64, "max_position_embeddings"), tc.Int(text.h, "projection_size")
+	vocab, npos, dim := tc.Int(32000, "vocab_size"), tc.Int(64, "max_position_embeddings"),
+		tc.Int(text.h, "projection_size")
 	img, patch, ch := vc.Int(224, "image_size"), vc.Int(16, "patch_size"), vc.Int(3, "num_channels")
 	pool := vc.Bool(true, "vision_use_head")
 	if patch > img {
@@ -22,7 +25,8 @@ func siglip(c *Config, r Run) (*Model, error) {
 	}
 	if classify := r.arch == "ForImageClassification"; !classify {
 		if r.Seq > npos {
-			c.complain("the sequence of %d tokens is longer than the %d positions of the model", r.Seq, npos)
+			c.complain("the sequence of %d tokens is longer than the %d positions of the model",
+				r.Seq, npos)
 		}
 		if dim != vision.h || !pool {
 			c.complain("the text tower projects to %d elements and the vision tower to %d: they must agree", dim, vision.h)
@@ -36,24 +40,28 @@ func siglip(c *Config, r Run) (*Model, error) {
 	r.Image = img
 	root := tape.NewModule()
 	if r.arch == "ForImageClassification" {
-		return siglipClassifier(root, r, buildSiglipVision(root.Child("vision_model"), vision, ch, img/patch, patch, pool), ch, c.Labels()), nil
+		return siglipClassifier(root, r, buildSiglipVision(root.Child("vision_model"), vision, ch,
+			img/patch, patch, pool), ch, c.Labels()), nil
 	}
 	scale, bias := root.Param("logit_scale", 1), root.Param("logit_bias", 1)
 	tm := root.Child("text_model")
 	te := tm.Child("embeddings")
-	words, tpos := embedding(te, "token_embedding", vocab, text.h), embedding(te, "position_embedding", npos, text.h)
+	words, tpos := embedding(te, "token_embedding", vocab, text.h),
+		embedding(te, "position_embedding", npos, text.h)
 	te.Buffer(tape.I64, npos)
 	text.build(tm)
 	tnorm, thead := layerNorm(tm, "final_layer_norm", text.h), linear(tm, "head", text.h, dim, true)
 	eyes := buildSiglipVision(root.Child("vision_model"), vision, ch, img/patch, patch, pool)
 	m := &Model{Root: root, Layers: text.layers + vision.layers, Run: r}
 	m.Inputs = func(g *tape.Graph) []*tape.Tensor {
-		return []*tape.Tensor{g.Input(tape.I64, r.Batch, r.Seq), g.Input(r.Float, r.Batch, ch, img, img)}
+		return []*tape.Tensor{g.Input(tape.I64, r.Batch, r.Seq),
+			g.Input(r.Float, r.Batch, ch, img, img)}
 	}
 	read := func(x *ctx, ids *tape.Tensor) (last, pooled *tape.Tensor) {
 		f := x.Enter()
 		var h, y, p *tape.Tensor
-		f.Set(&h, x.Add(x.Embedding(ids, words), x.Embedding(x.Borrow(tape.I64, 1, ids.Shape[1]), tpos)))
+		f.Set(&h, x.Add(x.Embedding(ids, words), x.Embedding(x.Borrow(tape.I64, 1, ids.Shape[1]),
+			tpos)))
 		f.Set(&y, text.encode(x, h, false))
 		f.Set(&y, tnorm.layer(x.Graph, y))
 		f.Set(&p, x.Select(y, 1))
@@ -82,7 +90,8 @@ func siglip(c *Config, r Run) (*Model, error) {
 }
 
 // pairLoss is the loss of every pair of a text and an image.
-func (c *ctx) pairLoss(f *tape.Frame, text, image *tape.Tensor, scale, bias *tape.Param) *tape.Tensor {
+func (c *ctx) pairLoss(f *tape.Frame, text, image *tape.Tensor, scale,
+	bias *tape.Param) *tape.Tensor {
 	var logits, eye, sign, likely, nll *tape.Tensor
 	b := text.Shape[0]
 	f.Set(&logits, c.Matmul(text, c.Transpose(image, 0, 1)))
@@ -95,7 +104,8 @@ func (c *ctx) pairLoss(f *tape.Frame, text, image *tape.Tensor, scale, bias *tap
 	return c.Mean(nll, false, 0)
 }
 
-// siglipVision is SiglipVisionModel: no class token, and a pooling that attends with one learned query.
+// siglipVision is SiglipVisionModel: no class token, and a pooling that attends with one learned
+// query.
 type siglipVision struct {
 	tower      *clipTower
 	tokens     int64
@@ -107,7 +117,8 @@ type siglipVision struct {
 	pool       bool
 }
 
-func buildSiglipVision(m *tape.Module, t *clipTower, ch, side, patch int64, pool bool) *siglipVision {
+func buildSiglipVision(m *tape.Module, t *clipTower, ch, side, patch int64,
+	pool bool) *siglipVision {
 	v := &siglipVision{tower: t, tokens: side * side, pool: pool}
 	e := m.Child("embeddings")
 	v.proj = conv(e, "patch_embedding", ch, t.h, patch, patch, 0, 1, true)
@@ -121,7 +132,8 @@ func buildSiglipVision(m *tape.Module, t *clipTower, ch, side, patch int64, pool
 		v.att = newMultihead(h, "attention", t.h, t.heads)
 		v.norm = layerNorm(h, "layernorm", t.h)
 		mlp := h.Child("mlp")
-		v.fc1, v.fc2 = linear(mlp, "fc1", t.h, t.inner, true), linear(mlp, "fc2", t.inner, t.h, true)
+		v.fc1, v.fc2 = linear(mlp, "fc1", t.h, t.inner, true),
+			linear(mlp, "fc2", t.inner, t.h, true)
 	}
 	return v
 }
@@ -185,7 +197,8 @@ func (a multihead) across(c *ctx, q, x *tape.Tensor) *tape.Tensor {
 	return f.Leave(c.Transpose(o, 1, 0))
 }
 
-// project is _in_projection_packed where keys and values come from one tensor and queries from another.
+// project is _in_projection_packed where keys and values come from one tensor and queries from
+// another.
 func (a multihead) project(c *ctx, q, x *tape.Tensor) (query, key, value *tape.Tensor) {
 	f := c.Enter(q, x)
 	h := x.Shape[2]
@@ -196,16 +209,19 @@ func (a multihead) project(c *ctx, q, x *tape.Tensor) (query, key, value *tape.T
 	}
 	query = c.LinearT(q, ws[0], bs[0])
 	f.Set(&both, c.LinearT(x, ws[1], bs[1]))
-	f.Set(&both, c.Contiguous(c.Squeeze(c.Transpose(c.Unsqueeze(c.View(both, x.Shape[0], x.Shape[1], 2, h), 0), 0, -2), -2)))
+	f.Set(&both, c.Contiguous(c.Squeeze(c.Transpose(c.Unsqueeze(c.View(both, x.Shape[0], x.Shape[1],
+		2, h), 0), 0, -2), -2)))
 	key, value = c.Select(both, 0), c.Select(both, 0)
 	f.Leave(query, key, value)
 	return query, key, value
 }
 
-// siglipClassifier is SiglipForImageClassification: the mean over the patches decides, and the pooling is made for nothing.
+// siglipClassifier is SiglipForImageClassification: the mean over the patches decides, and the
+// pooling is made for nothing.
 func siglipClassifier(root *tape.Module, r Run, eyes *siglipVision, ch, labels int64) *Model {
 	head := linear(root, "classifier", eyes.tower.h, labels, true)
-	m := &Model{Root: root, Inputs: imageInputs(r, ch), Layers: eyes.tower.layers, Run: r, Head: r.arch}
+	m := &Model{Root: root, Inputs: imageInputs(r, ch), Layers: eyes.tower.layers, Run: r,
+		Head: r.arch}
 	m.Loss = func(g *tape.Graph, in []*tape.Tensor) *tape.Tensor {
 		x := newCtx(g, r)
 		f := g.Enter()
@@ -215,7 +231,8 @@ func siglipClassifier(root *tape.Module, r Run, eyes *siglipVision, ch, labels i
 			f.Set(&unused, pooled)
 			return last
 		}
-		return f.Leave(x.imageClassifier(in, head, body, func(h *tape.Tensor) *tape.Tensor { return x.Mean(h, false, 1) }))
+		return f.Leave(x.imageClassifier(in, head, body,
+			func(h *tape.Tensor) *tape.Tensor { return x.Mean(h, false, 1) }))
 	}
 	return m
 }

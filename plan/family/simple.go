@@ -9,7 +9,8 @@ import (
 
 // mlp is Linear, ReLU, ... Linear with MSELoss.
 func mlp(c *Config, r Run) (*Model, error) {
-	in, hidden, layers, out := c.Int(required, "in"), c.Int(required, "hidden"), c.Int(required, "layers"), c.Int(required, "out")
+	in, hidden, layers, out := c.Int(required, "in"), c.Int(required, "hidden"),
+		c.Int(required, "layers"), c.Int(required, "out")
 	if err := c.Err(); err != nil {
 		return nil, err
 	}
@@ -45,7 +46,8 @@ func mlp(c *Config, r Run) (*Model, error) {
 
 // recurrent is Embedding, LSTM or GRU, Linear with CrossEntropyLoss over shifted tokens.
 func recurrent(c *Config, r Run) (*Model, error) {
-	vocab, embed, hidden, layers := c.Int(required, "vocab"), c.Int(required, "embed"), c.Int(required, "hidden"), c.Int(1, "layers")
+	vocab, embed, hidden, layers := c.Int(required, "vocab"), c.Int(required, "embed"),
+		c.Int(required, "hidden"), c.Int(1, "layers")
 	net := tape.RNN{Gates: 4, In: embed, Hidden: hidden, Layers: layers, Directions: 1}
 	if layers > 1 {
 		net.Dropout = c.Float(0.1, "dropout")
@@ -70,8 +72,10 @@ func recurrent(c *Config, r Run) (*Model, error) {
 	for l := range layers {
 		for _, suffix := range []string{"", "_reverse"}[:net.Directions] {
 			n := net.Gates * hidden
-			net.Weights = append(net.Weights, m.Param(fmt.Sprintf("weight_ih_l%d%s", l, suffix), n, in), m.Param(fmt.Sprintf("weight_hh_l%d%s", l, suffix), n, hidden),
-				m.Param(fmt.Sprintf("bias_ih_l%d%s", l, suffix), n), m.Param(fmt.Sprintf("bias_hh_l%d%s", l, suffix), n))
+			net.Weights = append(net.Weights, m.Param(fmt.Sprintf("weight_ih_l%d%s", l, suffix), n,
+				in), m.Param(fmt.Sprintf("weight_hh_l%d%s", l, suffix), n, hidden),
+				m.Param(fmt.Sprintf("bias_ih_l%d%s", l, suffix), n),
+				m.Param(fmt.Sprintf("bias_hh_l%d%s", l, suffix), n))
 		}
 		in = hidden * net.Directions
 	}
@@ -86,14 +90,18 @@ func recurrent(c *Config, r Run) (*Model, error) {
 		target := g.Reshape(g.Slice(batch[0], 1, batch[0].Shape[1]-1), -1)
 		var loss *tape.Tensor
 		x.In("loss", func() {
-			x.As(event.CategoryLoss, func() { loss = x.CrossEntropy(x.Reshape(logits, -1, vocab), target) })
+			x.As(event.CategoryLoss, func() {
+				loss = x.CrossEntropy(x.Reshape(logits, -1, vocab),
+					target)
+			})
 		})
 		return f.Leave(loss)
 	}
 	return model, nil
 }
 
-func (c *ctx) recurrentForward(ids *tape.Tensor, table *tape.Param, net tape.RNN, out lin) *tape.Tensor {
+func (c *ctx) recurrentForward(ids *tape.Tensor, table *tape.Param, net tape.RNN,
+	out lin) *tape.Tensor {
 	f := c.Enter(ids)
 	var h *tape.Tensor
 	c.In("emb", func() { h = c.Embedding(ids, table) })

@@ -23,11 +23,13 @@ type swinStage struct {
 
 // swin is SwinForImageClassification.
 func swin(c *Config, r Run) (*Model, error) {
-	embed, patch, img, ch := c.Int(96, "embed_dim"), c.Int(4, "patch_size"), c.Int(224, "image_size"), c.Int(3, "num_channels")
+	embed, patch, img, ch := c.Int(96, "embed_dim"), c.Int(4, "patch_size"),
+		c.Int(224, "image_size"), c.Int(3, "num_channels")
 	depths, nh := c.Ints([]int64{2, 2, 6, 2}, "depths"), c.Ints([]int64{3, 6, 12, 24}, "num_heads")
 	window, ratio := c.Int(7, "window_size"), c.Float(4, "mlp_ratio")
 	bias, act, labels := c.Bool(true, "qkv_bias"), c.Str("gelu", "hidden_act"), c.Labels()
-	drop, attnDrop, path := c.Float(0, "hidden_dropout_prob"), c.Float(0, "attention_probs_dropout_prob"), c.Float(0.1, "drop_path_rate")
+	drop, attnDrop, path := c.Float(0, "hidden_dropout_prob"),
+		c.Float(0, "attention_probs_dropout_prob"), c.Float(0.1, "drop_path_rate")
 	absolute := c.Bool(false, "use_absolute_embeddings")
 	if len(nh) != len(depths) {
 		c.complain("depths has %d entries and num_heads %d: they must agree", len(depths), len(nh))
@@ -63,7 +65,8 @@ func swin(c *Config, r Run) (*Model, error) {
 		st := &swinStage{}
 		bl := m.Child("blocks")
 		for j := range depth {
-			b := &swinBlock{ch: dim, heads: nh[i], window: window, act: act, drop: drop, attnDrop: attnDrop, depth: path * float64(id) / float64(max(total-1, 1))}
+			b := &swinBlock{ch: dim, heads: nh[i], window: window, act: act, drop: drop,
+				attnDrop: attnDrop, depth: path * float64(id) / float64(max(total-1, 1))}
 			if j%2 == 1 {
 				b.shift = window / 2
 			}
@@ -73,19 +76,24 @@ func swin(c *Config, r Run) (*Model, error) {
 		}
 		if i < len(depths)-1 {
 			d := m.Child("downsample")
-			st.reduce, st.norm = linear(d, "reduction", 4*dim, 2*dim, false), layerNorm(d, "norm", 4*dim)
+			st.reduce, st.norm = linear(d, "reduction", 4*dim, 2*dim, false),
+				layerNorm(d, "norm", 4*dim)
 		}
 		stages = append(stages, st)
 	}
 	features := embed << (len(depths) - 1)
 	final := layerNorm(body, "layernorm", features)
 	head := linear(root, "classifier", features, labels, true)
-	m := &Model{Root: root, Inputs: imageInputs(r, ch), Layers: total, Run: r, Head: "ForImageClassification"}
+	m := &Model{Root: root, Inputs: imageInputs(r, ch), Layers: total, Run: r,
+		Head: "ForImageClassification"}
 	m.Loss = func(g *tape.Graph, in []*tape.Tensor) *tape.Tensor {
 		x := newCtx(g, r)
 		var pooled *tape.Tensor // made by the body, whose output holds the last hidden states too
 		body := func() (out *tape.Tensor) {
-			encode := func(e *tape.Tensor) *tape.Tensor { return x.swinEncode(e, stages, img/patch) }
+			encode := func(e *tape.Tensor) *tape.Tensor {
+				return x.swinEncode(e, stages,
+					img/patch)
+			}
 			out, pooled = x.swinBody(in[0], proj, pos, first, final, encode, drop)
 			return out
 		}
@@ -96,7 +104,9 @@ func swin(c *Config, r Run) (*Model, error) {
 
 func (b *swinBlock) build(m *tape.Module, inner int64, bias bool) {
 	a := m.Child("attention")
-	b.q, b.k, b.v, b.o = linear(a, "q_proj", b.ch, b.ch, bias), linear(a, "k_proj", b.ch, b.ch, bias), linear(a, "v_proj", b.ch, b.ch, bias), linear(a, "o_proj", b.ch, b.ch, true)
+	b.q, b.k, b.v, b.o = linear(a, "q_proj", b.ch, b.ch, bias),
+		linear(a, "k_proj", b.ch, b.ch, bias), linear(a, "v_proj", b.ch, b.ch, bias),
+		linear(a, "o_proj", b.ch, b.ch, true)
 	p := a.Child("relative_position_bias")
 	side := 2*b.window - 1
 	b.table = p.Param("relative_position_bias_table", side*side, b.heads)
@@ -106,7 +116,8 @@ func (b *swinBlock) build(m *tape.Module, inner int64, bias bool) {
 	b.fc1, b.fc2 = linear(mlp, "fc1", b.ch, inner, true), linear(mlp, "fc2", inner, b.ch, true)
 }
 
-func (c *ctx) swinBody(pixels *tape.Tensor, proj convLayer, pos *tape.Param, first, final norm, encode func(*tape.Tensor) *tape.Tensor, drop float64) (last, pooled *tape.Tensor) {
+func (c *ctx) swinBody(pixels *tape.Tensor, proj convLayer, pos *tape.Param, first, final norm,
+	encode func(*tape.Tensor) *tape.Tensor, drop float64) (last, pooled *tape.Tensor) {
 	f := c.Enter()
 	var e, h, out *tape.Tensor
 	c.In("embeddings", func() {
@@ -138,14 +149,16 @@ func (c *ctx) swinEncode(x *tape.Tensor, stages []*swinStage, side int64) *tape.
 		var y, before *tape.Tensor
 		g.Set(&y, h)
 		for j, b := range st.blocks {
-			g.Set(&y, c.layer(fmt.Sprintf("layers.%d.blocks.%d", i, j), func(a []*tape.Tensor) *tape.Tensor { return b.run(c, a[0], n) }, y))
+			g.Set(&y, c.layer(fmt.Sprintf("layers.%d.blocks.%d", i, j),
+				func(a []*tape.Tensor) *tape.Tensor { return b.run(c, a[0], n) }, y))
 		}
 		g.Set(&before, y)
 		if st.reduce.w != nil {
 			g.Set(&y, st.merge(c, y, n))
 			n = (n + 1) / 2
 		}
-		picture := c.Contiguous(c.Permute(c.View(y, y.Shape[0], n, n, y.Dim(-1)), 0, 3, 1, 2)) // made for every stage, used or not
+		// made for every stage, used or not
+		picture := c.Contiguous(c.Permute(c.View(y, y.Shape[0], n, n, y.Dim(-1)), 0, 3, 1, 2))
 		out := y
 		g.Leave(out, picture)
 		f.Set(&h, out)
@@ -156,12 +169,16 @@ func (c *ctx) swinEncode(x *tape.Tensor, stages []*swinStage, side int64) *tape.
 
 // merge is SwinPatchMerging.
 func (st *swinStage) merge(c *ctx, x *tape.Tensor, n int64) *tape.Tensor {
-	return c.mergePatches(x, n, func(y *tape.Tensor) *tape.Tensor { return st.norm.layer(c.Graph, y) },
+	return c.mergePatches(x, n, func(y *tape.Tensor) *tape.Tensor {
+		return st.norm.layer(c.Graph,
+			y)
+	},
 		func(y *tape.Tensor) *tape.Tensor { return st.reduce.run(c.Graph, y) })
 }
 
 // mergePatches makes four neighbours one, by the steps given.
-func (c *ctx) mergePatches(x *tape.Tensor, n int64, steps ...func(y *tape.Tensor) *tape.Tensor) *tape.Tensor {
+func (c *ctx) mergePatches(x *tape.Tensor, n int64,
+	steps ...func(y *tape.Tensor) *tape.Tensor) *tape.Tensor {
 	f := c.Enter(x)
 	b, ch := x.Shape[0], x.Dim(-1)
 	var y *tape.Tensor
@@ -209,7 +226,8 @@ func (b *swinBlock) run(c *ctx, x *tape.Tensor, n int64) *tape.Tensor {
 	f.Set(&w, p)
 	f.Set(&att, c.Dropout(att, b.drop))
 	f.Set(&back, c.View(att, -1, window, window, ch))
-	rev := c.View(c.Contiguous(c.Transpose(c.View(back, -1, np/window, np/window, window, window, ch), 2, 3)), -1, np, np, ch)
+	rev := c.View(c.Contiguous(c.Transpose(c.View(back, -1, np/window, np/window, window, window,
+		ch), 2, 3)), -1, np, np, ch)
 	if shift > 0 {
 		rev = c.Roll(rev)
 	}
@@ -228,7 +246,8 @@ func (b *swinBlock) run(c *ctx, x *tape.Tensor, n int64) *tape.Tensor {
 func (c *ctx) windows(x *tape.Tensor, window int64) *tape.Tensor {
 	f := c.Enter(x)
 	b, n, ch := x.Shape[0], x.Shape[1], x.Dim(-1)
-	return f.Leave(c.View(c.Contiguous(c.Transpose(c.View(x, b, n/window, window, n/window, window, ch), 2, 3)), -1, window, window, ch))
+	return f.Leave(c.View(c.Contiguous(c.Transpose(c.View(x, b, n/window, window, n/window, window,
+		ch), 2, 3)), -1, window, window, ch))
 }
 
 // swinMask is get_attn_mask: which pairs of a shifted window are neighbours in the image.
@@ -273,7 +292,8 @@ func (b *swinBlock) attend(c *ctx, x, mask *tape.Tensor, window int64) (out, wei
 	f.Set(&both, bias)
 	if mask != nil {
 		nw, area := mask.Shape[0], mask.Dim(-1)
-		f.Set(&big, c.Reshape(c.Expand(c.Unsqueeze(c.Unsqueeze(mask, 1), 0), x.Shape[0]/nw, nw, 1, area, area), -1, 1, area, area))
+		f.Set(&big, c.Reshape(c.Expand(c.Unsqueeze(c.Unsqueeze(mask, 1), 0), x.Shape[0]/nw, nw, 1,
+			area, area), -1, 1, area, area))
 		f.Set(&both, c.Add(bias, big))
 	}
 	a, p := c.attend(attention{dropout: b.attnDrop, groups: 1, upcast: true}, q, k, v, both)

@@ -6,17 +6,24 @@ import (
 	"memroom/plan/tape"
 )
 
-// swinV2 is Swinv2ForImageClassification: cosine attention, positions from a small network, norms after the layers.
+// swinV2 is Swinv2ForImageClassification: cosine attention, positions from a small network, norms
+// after the layers.
 func swinV2(c *Config, r Run) (*Model, error) {
-	s := &swinV2Spec{embed: c.Int(96, "embed_dim"), patch: c.Int(4, "patch_size"), img: c.Int(224, "image_size"), ch: c.Int(3, "num_channels"),
-		depths: c.Ints([]int64{2, 2, 6, 2}, "depths"), heads: c.Ints([]int64{3, 6, 12, 24}, "num_heads"), window: c.Int(7, "window_size"),
-		ratio: c.Float(4, "mlp_ratio"), bias: c.Bool(true, "qkv_bias"), act: c.Str("gelu", "hidden_act"), labels: c.Labels(),
-		drop: c.Float(0, "hidden_dropout_prob"), attnDrop: c.Float(0, "attention_probs_dropout_prob"), path: c.Float(0.1, "drop_path_rate")}
+	s := &swinV2Spec{embed: c.Int(96, "embed_dim"), patch: c.Int(4, "patch_size"),
+		img: c.Int(224, "image_size"), ch: c.Int(3, "num_channels"),
+		depths: c.Ints([]int64{2, 2, 6, 2}, "depths"), heads: c.Ints([]int64{3, 6, 12, 24},
+			"num_heads"), window: c.Int(7, "window_size"),
+		ratio: c.Float(4, "mlp_ratio"), bias: c.Bool(true, "qkv_bias"),
+		act: c.Str("gelu", "hidden_act"), labels: c.Labels(),
+		drop: c.Float(0, "hidden_dropout_prob"), attnDrop: c.Float(0,
+			"attention_probs_dropout_prob"), path: c.Float(0.1, "drop_path_rate")}
 	if len(s.heads) != len(s.depths) {
-		c.complain("depths has %d entries and num_heads %d: they must agree", len(s.depths), len(s.heads))
+		c.complain("depths has %d entries and num_heads %d: they must agree", len(s.depths),
+			len(s.heads))
 	}
 	if s.patch<<(len(s.depths)-1) > s.img {
-		c.complain("patch_size %d and %d stages are too much for image_size %d", s.patch, len(s.depths), s.img)
+		c.complain("patch_size %d and %d stages are too much for image_size %d", s.patch,
+			len(s.depths), s.img)
 	}
 	if r.Image != 0 && r.Image != s.img {
 		c.complain("the image of %d pixels differs from the model's image_size %d", r.Image, s.img)
@@ -64,7 +71,8 @@ func (s *swinV2Spec) model(r Run) *Model {
 	root := tape.NewModule()
 	body := root.Child("swinv2")
 	em := body.Child("embeddings")
-	proj := conv(em.Child("patch_embeddings"), "projection", s.ch, s.embed, s.patch, s.patch, 0, 1, true)
+	proj := conv(em.Child("patch_embeddings"), "projection", s.ch, s.embed, s.patch, s.patch, 0, 1,
+		true)
 	first := layerNorm(em, "norm", s.embed)
 	total := int64(0)
 	for _, d := range s.depths {
@@ -80,12 +88,16 @@ func (s *swinV2Spec) model(r Run) *Model {
 	features := s.embed << (len(s.depths) - 1)
 	final := layerNorm(body, "layernorm", features)
 	head := linear(root, "classifier", features, s.labels, true)
-	m := &Model{Root: root, Inputs: imageInputs(r, s.ch), Layers: total, Run: r, Head: "ForImageClassification"}
+	m := &Model{Root: root, Inputs: imageInputs(r, s.ch), Layers: total, Run: r,
+		Head: "ForImageClassification"}
 	m.Loss = func(g *tape.Graph, in []*tape.Tensor) *tape.Tensor {
 		x := newCtx(g, r)
 		var pooled *tape.Tensor
 		body := func() (out *tape.Tensor) {
-			encode := func(e *tape.Tensor) *tape.Tensor { return x.swinV2Encode(e, stages, s.img/s.patch) }
+			encode := func(e *tape.Tensor) *tape.Tensor {
+				return x.swinV2Encode(e, stages,
+					s.img/s.patch)
+			}
 			out, pooled = x.swinBody(in[0], proj, nil, first, final, encode, s.drop)
 			return out
 		}
@@ -99,7 +111,8 @@ func (s *swinV2Spec) stage(m *tape.Module, i int, done, total int64) *swinV2Stag
 	dim, side := s.embed<<i, (s.img/s.patch)>>i
 	list := m.Child("blocks")
 	for j := range s.depths[i] {
-		b := &swinV2Block{ch: dim, heads: s.heads[i], window: min(s.window, side), act: s.act, drop: s.drop, attnDrop: s.attnDrop,
+		b := &swinV2Block{ch: dim, heads: s.heads[i], window: min(s.window, side), act: s.act,
+			drop: s.drop, attnDrop: s.attnDrop,
 			depth: s.path * float64(done+j) / float64(max(total-1, 1))}
 		if j%2 == 1 && side > b.window {
 			b.shift = s.window / 2
@@ -109,7 +122,8 @@ func (s *swinV2Spec) stage(m *tape.Module, i int, done, total int64) *swinV2Stag
 	}
 	if i < len(s.depths)-1 {
 		d := m.Child("downsample")
-		st.reduce, st.norm = linear(d, "reduction", 4*dim, 2*dim, false), layerNorm(d, "norm", 2*dim)
+		st.reduce, st.norm = linear(d, "reduction", 4*dim, 2*dim, false),
+			layerNorm(d, "norm", 2*dim)
 	}
 	return st
 }
@@ -122,7 +136,8 @@ func (b *swinV2Block) build(m *tape.Module, inner int64, bias bool) {
 	b.pos1, b.pos2 = linear(mlp, "0", 2, 512, true), linear(mlp, "2", 512, b.heads, false)
 	self.Buffer(tape.F32, 2*(2*b.window-1)*(2*b.window-1))
 	self.Buffer(tape.I64, b.window*b.window*b.window*b.window)
-	b.q, b.k, b.v = linear(self, "query", b.ch, b.ch, bias), linear(self, "key", b.ch, b.ch, false), linear(self, "value", b.ch, b.ch, bias)
+	b.q, b.k, b.v = linear(self, "query", b.ch, b.ch, bias), linear(self, "key", b.ch, b.ch, false),
+		linear(self, "value", b.ch, b.ch, bias)
 	b.o = linear(a.Child("output"), "dense", b.ch, b.ch, true)
 	b.norm1 = layerNorm(m, "layernorm_before", b.ch)
 	b.fc1 = linear(m.Child("intermediate"), "dense", b.ch, inner, true)
@@ -162,7 +177,8 @@ func (st *swinV2Stage) run(c *ctx, x *tape.Tensor, n int64) (out, before *tape.T
 	}
 	f.Set(&last, y)
 	if st.reduce.w != nil {
-		f.Set(&y, c.mergePatches(y, n, func(y *tape.Tensor) *tape.Tensor { return st.reduce.run(c.Graph, y) },
+		f.Set(&y, c.mergePatches(y, n,
+			func(y *tape.Tensor) *tape.Tensor { return st.reduce.run(c.Graph, y) },
 			func(y *tape.Tensor) *tape.Tensor { return st.norm.layer(c.Graph, y) }))
 	}
 	out, before = y, last
@@ -186,10 +202,12 @@ func (b *swinV2Block) run(c *ctx, x *tape.Tensor, n int64) *tape.Tensor {
 	f.Set(&wins, c.windows(shifted, window))
 	f.Set(&wins, c.View(wins, -1, window*window, ch))
 	if b.shift > 0 { // made on the host
-		f.Set(&mask, c.Fresh("mask", h.DType, (np/window)*(np/window), window*window, window*window))
+		f.Set(&mask, c.Fresh("mask", h.DType, (np/window)*(np/window), window*window,
+			window*window))
 	}
 	f.Set(&att, b.attend(c, wins, mask))
-	f.Set(&whole, c.View(c.Contiguous(c.Transpose(c.View(att, -1, np/window, np/window, window, window, ch), 2, 3)), -1, np, np, ch))
+	f.Set(&whole, c.View(c.Contiguous(c.Transpose(c.View(att, -1, np/window, np/window, window,
+		window, ch), 2, 3)), -1, np, np, ch))
 	f.Set(&back, whole)
 	if b.shift > 0 {
 		f.Set(&back, c.Roll(whole))

@@ -38,13 +38,16 @@ type t5Stack struct {
 
 // t5 is T5ForConditionalGeneration and its multilingual relative, which never scales its result.
 func t5(c *Config, r Run) (*Model, error) {
-	s := &t5Spec{h: c.Int(512, "d_model"), dkv: c.Int(64, "d_kv"), ff: c.Int(2048, "d_ff"), heads: c.Int(8, "num_heads"), layers: c.Int(6, "num_layers"),
-		vocab: c.Int(32128, "vocab_size"), buckets: c.Int(32, "relative_attention_num_buckets"), drop: c.Float(0.1, "dropout_rate"), tied: c.Bool(true, "tie_word_embeddings")}
+	s := &t5Spec{h: c.Int(512, "d_model"), dkv: c.Int(64, "d_kv"), ff: c.Int(2048, "d_ff"),
+		heads: c.Int(8, "num_heads"), layers: c.Int(6, "num_layers"),
+		vocab: c.Int(32128, "vocab_size"), buckets: c.Int(32, "relative_attention_num_buckets"),
+		drop: c.Float(0.1, "dropout_rate"), tied: c.Bool(true, "tie_word_embeddings")}
 	s.decLayers = c.Int(s.layers, "num_decoder_layers")
 	scaled := c.Bool(s.tied, "scale_decoder_outputs")
 	proj := "relu"
 	if c.Type() == "mt5" {
-		s.ff, s.heads, s.layers, s.vocab, scaled, proj = c.Int(1024, "d_ff"), c.Int(6, "num_heads"), c.Int(8, "num_layers"), c.Int(250112, "vocab_size"), false, "gated-gelu"
+		s.ff, s.heads, s.layers, s.vocab, scaled, proj = c.Int(1024, "d_ff"), c.Int(6, "num_heads"),
+			c.Int(8, "num_layers"), c.Int(250112, "vocab_size"), false, "gated-gelu"
 		s.decLayers = c.Int(s.layers, "num_decoder_layers")
 	}
 	switch proj := c.Str(proj, "feed_forward_proj"); proj {
@@ -80,12 +83,18 @@ func t5(c *Config, r Run) (*Model, error) {
 		if scaled {
 			f.Set(&y, x.Scale(raw))
 		}
-		x.In("lm_head", func() { f.Set(&logits, x.logits(func() *tape.Tensor { return head.run(g, y) })) })
+		x.In("lm_head", func() {
+			f.Set(&logits, x.logits(func() *tape.Tensor {
+				return head.run(g,
+					y)
+			}))
+		})
 		var l *tape.Tensor
 		x.In("loss", func() { l = x.plainLoss(logits, in[0]) })
 		return f.Leave(l)
 	}
-	return &Model{Root: root, Inputs: tokenInputs(r), Loss: loss, Layers: s.layers + s.decLayers, Run: r, Head: "ForConditionalGeneration"}, nil
+	return &Model{Root: root, Inputs: tokenInputs(r), Loss: loss, Layers: s.layers + s.decLayers,
+		Run: r, Head: "ForConditionalGeneration"}, nil
 }
 
 // shiftRight makes decoder inputs of labels.
@@ -93,7 +102,8 @@ func (c *ctx) shiftRight(labels *tape.Tensor) *tape.Tensor {
 	f := c.Enter()
 	var out *tape.Tensor
 	f.Set(&out, c.Fresh("shift right", tape.I64, labels.Shape...))
-	tape.Del(c.Fresh("shift right", tape.I64, labels.Shape[0], labels.Shape[1]-1)) // a clone of labels[:, :-1]
+	// a clone of labels[:, :-1]
+	tape.Del(c.Fresh("shift right", tape.I64, labels.Shape[0], labels.Shape[1]-1))
 	tape.Del(c.Fresh("shift right", tape.Bool, labels.Shape...))
 	return f.Leave(out)
 }
@@ -132,14 +142,16 @@ func (s *t5Spec) stack(m *tape.Module, shared *tape.Param, layers int64, dec boo
 
 func (s *t5Spec) attention(m *tape.Module, bias, dec bool) t5Attention {
 	n := s.heads * s.dkv
-	a := t5Attention{q: linear(m, "q", s.h, n, false), k: linear(m, "k", s.h, n, false), v: linear(m, "v", s.h, n, false), o: linear(m, "o", n, s.h, false), spec: s, decoder: dec}
+	a := t5Attention{q: linear(m, "q", s.h, n, false), k: linear(m, "k", s.h, n, false),
+		v: linear(m, "v", s.h, n, false), o: linear(m, "o", n, s.h, false), spec: s, decoder: dec}
 	if bias {
 		a.bias = embedding(m, "relative_attention_bias", s.buckets, s.heads)
 	}
 	return a
 }
 
-func (st *t5Stack) run(c *ctx, ids *tape.Tensor, shared *tape.Param, enc *tape.Tensor) *tape.Tensor {
+func (st *t5Stack) run(c *ctx, ids *tape.Tensor, shared *tape.Param,
+	enc *tape.Tensor) *tape.Tensor {
 	f := c.Enter()
 	var e, mask, h, bias, crossBias *tape.Tensor
 	b, s := ids.Shape[0], ids.Shape[1]
@@ -178,7 +190,8 @@ func (c *ctx) t5Norm(n norm, x *tape.Tensor) *tape.Tensor {
 	return f.Leave(c.Mul(n.w.Tensor, h))
 }
 
-func (b *t5Block) run(c *ctx, x, mask, bias, enc, crossBias *tape.Tensor, dec bool) (out, ob, oc *tape.Tensor) {
+func (b *t5Block) run(c *ctx, x, mask, bias, enc, crossBias *tape.Tensor, dec bool) (out, ob,
+	oc *tape.Tensor) {
 	f := c.Enter()
 	var h, sb, cb *tape.Tensor
 	y, nb := c.t5Attend(b.self, b.norm1, x, nil, mask, bias, b.spec.drop)
@@ -221,8 +234,10 @@ func (b *t5Block) dense(c *ctx, x *tape.Tensor) *tape.Tensor {
 	return f.Leave(h)
 }
 
-// t5Attend is T5LayerSelfAttention or T5LayerCrossAttention; it gives the sum with the residual and the position bias.
-func (c *ctx) t5Attend(a t5Attention, n norm, x, kv, mask, bias *tape.Tensor, drop float64) (out, ob *tape.Tensor) {
+// t5Attend is T5LayerSelfAttention or T5LayerCrossAttention; it gives the sum with the residual and
+// the position bias.
+func (c *ctx) t5Attend(a t5Attention, n norm, x, kv, mask, bias *tape.Tensor, drop float64) (out,
+	ob *tape.Tensor) {
 	f := c.Enter(x, kv)
 	var y, att, nb *tape.Tensor
 	f.Set(&y, c.t5Norm(n, x))
@@ -264,7 +279,8 @@ func (a t5Attention) run(c *ctx, x, kv, mask, bias *tape.Tensor) (out, ob *tape.
 	return out, ob
 }
 
-// positionBias is [1, heads, S, KV]: learned in the first block of self-attention, zeros in cross-attention.
+// positionBias is [1, heads, S, KV]: learned in the first block of self-attention, zeros in
+// cross-attention.
 func (a t5Attention) positionBias(c *ctx, s, kv int64, d tape.DType) *tape.Tensor {
 	if a.bias == nil {
 		return c.Fresh("position bias", d, 1, a.spec.heads, s, kv)
@@ -326,7 +342,8 @@ func (c *ctx) t5Buckets(rel *tape.Tensor, bidirectional bool) *tape.Tensor {
 }
 
 // biasedAttend is the attention interface with a position bias.
-func (c *ctx) biasedAttend(a t5Attention, q, k, v, mask, bias *tape.Tensor, causal bool) (out, weights *tape.Tensor) {
+func (c *ctx) biasedAttend(a t5Attention, q, k, v, mask, bias *tape.Tensor, causal bool) (out,
+	weights *tape.Tensor) {
 	f := c.Enter()
 	var m, o, w *tape.Tensor
 	if c.Attn == "eager" {

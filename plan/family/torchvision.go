@@ -24,13 +24,16 @@ func sequential(steps ...step) step {
 	}
 }
 
-// visionNet builds one torchvision architecture under root; it gives the features and the classifier.
+// visionNet builds one torchvision architecture under root; it gives the features and the
+// classifier.
 type visionNet func(root *tape.Module, name string, classes, image int64) (step, error)
 
 // visionNets maps the beginning of a name to its builder, the longest match first.
 var visionNets = map[string]visionNet{
-	"resnet": resnetTV, "resnext": resnetTV, "wide_resnet": resnetTV, "vgg": vgg, "mobilenet_v2": mobilenetV2, "mobilenet_v3": mobilenetV3,
-	"efficientnet": efficientnet, "densenet": densenet, "convnext": convnextTV, "alexnet": alexnet, "regnet": regnet, "vit": vitTV, "swin": swinTV,
+	"resnet": resnetTV, "resnext": resnetTV, "wide_resnet": resnetTV, "vgg": vgg,
+	"mobilenet_v2": mobilenetV2, "mobilenet_v3": mobilenetV3,
+	"efficientnet": efficientnet, "densenet": densenet, "convnext": convnextTV, "alexnet": alexnet,
+	"regnet": regnet, "vit": vitTV, "swin": swinTV,
 	"squeezenet": squeezenet, "mnasnet": mnasnet, "shufflenet_v2": shufflenet,
 }
 
@@ -57,7 +60,8 @@ func torchvision(c *Config, r Run) (*Model, error) {
 			known = append(known, k+"*")
 		}
 		slices.Sort(known)
-		return nil, fmt.Errorf("torchvision model %q is not described: known are %s. For any other model: memroom plan --rehearse -- python train.py", name, strings.Join(known, ", "))
+		return nil,
+			fmt.Errorf("torchvision model %q is not described: known are %s. For any other model: memroom plan --rehearse -- python train.py", name, strings.Join(known, ", "))
 	}
 	root := tape.NewModule()
 	net, err := build(root, name, classes, r.Image)
@@ -146,7 +150,8 @@ func dropStep(p float64, inPlace bool) step {
 }
 
 // convNormAct is torchvision's Conv2dNormActivation: a Sequential of its own.
-func convNormAct(m *tape.Module, name string, in, out, k, stride, groups int64, activation string) step {
+func convNormAct(m *tape.Module, name string, in, out, k, stride, groups int64,
+	activation string) step {
 	s := m.Child(name)
 	steps := []step{convStep(s, "0", in, out, k, stride, (k-1)/2, groups, false), bn(s, "1", out)}
 	if activation != "" {
@@ -164,15 +169,20 @@ type resnetSpec struct {
 }
 
 var resnets = map[string]resnetSpec{
-	"resnet18": {[4]int64{2, 2, 2, 2}, false, 1, 64}, "resnet34": {[4]int64{3, 4, 6, 3}, false, 1, 64},
-	"resnet50": {[4]int64{3, 4, 6, 3}, true, 1, 64}, "resnet101": {[4]int64{3, 4, 23, 3}, true, 1, 64}, "resnet152": {[4]int64{3, 8, 36, 3}, true, 1, 64},
-	"resnext50_32x4d": {[4]int64{3, 4, 6, 3}, true, 32, 4}, "resnext101_32x8d": {[4]int64{3, 4, 23, 3}, true, 32, 8}, "resnext101_64x4d": {[4]int64{3, 4, 23, 3}, true, 64, 4},
-	"wide_resnet50_2": {[4]int64{3, 4, 6, 3}, true, 1, 128}, "wide_resnet101_2": {[4]int64{3, 4, 23, 3}, true, 1, 128},
+	"resnet18": {[4]int64{2, 2, 2, 2}, false, 1, 64}, "resnet34": {[4]int64{3, 4, 6, 3}, false, 1,
+		64},
+	"resnet50": {[4]int64{3, 4, 6, 3}, true, 1, 64}, "resnet101": {[4]int64{3, 4, 23, 3}, true, 1,
+		64}, "resnet152": {[4]int64{3, 8, 36, 3}, true, 1, 64},
+	"resnext50_32x4d": {[4]int64{3, 4, 6, 3}, true, 32, 4}, "resnext101_32x8d": {[4]int64{3, 4, 23,
+		3}, true, 32, 8}, "resnext101_64x4d": {[4]int64{3, 4, 23, 3}, true, 64, 4},
+	"wide_resnet50_2":  {[4]int64{3, 4, 6, 3}, true, 1, 128},
+	"wide_resnet101_2": {[4]int64{3, 4, 23, 3}, true, 1, 128},
 }
 
 func unknownVariant(name string, known []string) error {
 	slices.Sort(known)
-	return fmt.Errorf("torchvision model %q is not known: there are %s", name, strings.Join(known, ", "))
+	return fmt.Errorf("torchvision model %q is not known: there are %s", name,
+		strings.Join(known, ", "))
 }
 
 func keys[V any](m map[string]V) []string {
@@ -188,7 +198,8 @@ func resnetTV(root *tape.Module, name string, classes, _ int64) (step, error) {
 	if !ok {
 		return nil, unknownVariant(name, keys(resnets))
 	}
-	steps := []step{convStep(root, "conv1", 3, 64, 7, 2, 3, 1, false), bn(root, "bn1", 64), act("relu"), maxPool(3, 2, 1)}
+	steps := []step{convStep(root, "conv1", 3, 64, 7, 2, 3, 1, false), bn(root, "bn1", 64),
+		act("relu"), maxPool(3, 2, 1)}
 	in := int64(64)
 	for i, n := range spec.blocks {
 		stage := root.Child(fmt.Sprintf("layer%d", i+1))
@@ -215,11 +226,14 @@ func resBlock(m *tape.Module, spec resnetSpec, in, planes, stride int64) (step, 
 	if spec.bottleneck {
 		out = planes * 4
 		width := planes * spec.base / 64 * spec.groups
-		body = []step{convStep(m, "conv1", in, width, 1, 1, 0, 1, false), bn(m, "bn1", width), act("relu"),
-			convStep(m, "conv2", width, width, 3, stride, 1, spec.groups, false), bn(m, "bn2", width), act("relu"),
+		body = []step{convStep(m, "conv1", in, width, 1, 1, 0, 1, false), bn(m, "bn1", width),
+			act("relu"),
+			convStep(m, "conv2", width, width, 3, stride, 1, spec.groups, false),
+			bn(m, "bn2", width), act("relu"),
 			convStep(m, "conv3", width, out, 1, 1, 0, 1, false), bn(m, "bn3", out)}
 	} else {
-		body = []step{convStep(m, "conv1", in, planes, 3, stride, 1, 1, false), bn(m, "bn1", planes), act("relu"),
+		body = []step{convStep(m, "conv1", in, planes, 3, stride, 1, 1, false),
+			bn(m, "bn1", planes), act("relu"),
 			convStep(m, "conv2", planes, planes, 3, 1, 1, 1, false), bn(m, "bn2", planes)}
 	}
 	var down step
@@ -247,7 +261,8 @@ func resBlock(m *tape.Module, spec resnetSpec, in, planes, stride int64) (step, 
 // --- VGG, AlexNet
 
 var vggs = map[string]string{
-	"vgg11": "64 M 128 M 256 256 M 512 512 M 512 512 M", "vgg13": "64 64 M 128 128 M 256 256 M 512 512 M 512 512 M",
+	"vgg11": "64 M 128 M 256 256 M 512 512 M 512 512 M",
+	"vgg13": "64 64 M 128 128 M 256 256 M 512 512 M 512 512 M",
 	"vgg16": "64 64 M 128 128 M 256 256 256 M 512 512 512 M 512 512 512 M",
 	"vgg19": "64 64 M 128 128 M 256 256 256 256 M 512 512 512 512 M 512 512 512 512 M",
 }
@@ -280,17 +295,24 @@ func vgg(root *tape.Module, name string, classes, _ int64) (step, error) {
 		in = out
 	}
 	cls := root.Child("classifier")
-	head := sequential(linearStep(cls, "0", 512*7*7, 4096), act("relu"), dropStep(0.5, false), linearStep(cls, "3", 4096, 4096), act("relu"), dropStep(0.5, false), linearStep(cls, "6", 4096, classes))
+	head := sequential(linearStep(cls, "0", 512*7*7, 4096), act("relu"), dropStep(0.5, false),
+		linearStep(cls, "3", 4096, 4096), act("relu"), dropStep(0.5, false),
+		linearStep(cls, "6", 4096, classes))
 	pool := func(c *ctx, x *tape.Tensor) *tape.Tensor { return c.AvgPool(x, 7, 7) }
 	return sequential(sequential(steps...), pool, flatten, head), nil
 }
 
 func alexnet(root *tape.Module, _ string, classes, _ int64) (step, error) {
 	f := root.Child("features")
-	feat := sequential(convStep(f, "0", 3, 64, 11, 4, 2, 1, true), act("relu"), maxPool(3, 2, 0), convStep(f, "3", 64, 192, 5, 1, 2, 1, true), act("relu"), maxPool(3, 2, 0),
-		convStep(f, "6", 192, 384, 3, 1, 1, 1, true), act("relu"), convStep(f, "8", 384, 256, 3, 1, 1, 1, true), act("relu"), convStep(f, "10", 256, 256, 3, 1, 1, 1, true), act("relu"), maxPool(3, 2, 0))
+	feat := sequential(convStep(f, "0", 3, 64, 11, 4, 2, 1, true), act("relu"), maxPool(3, 2, 0),
+		convStep(f, "3", 64, 192, 5, 1, 2, 1, true), act("relu"), maxPool(3, 2, 0),
+		convStep(f, "6", 192, 384, 3, 1, 1, 1, true), act("relu"),
+		convStep(f, "8", 384, 256, 3, 1, 1, 1, true), act("relu"),
+		convStep(f, "10", 256, 256, 3, 1, 1, 1, true), act("relu"), maxPool(3, 2, 0))
 	cls := root.Child("classifier")
-	head := sequential(dropStep(0.5, false), linearStep(cls, "1", 256*6*6, 4096), act("relu"), dropStep(0.5, false), linearStep(cls, "4", 4096, 4096), act("relu"), linearStep(cls, "6", 4096, classes))
+	head := sequential(dropStep(0.5, false), linearStep(cls, "1", 256*6*6, 4096), act("relu"),
+		dropStep(0.5, false), linearStep(cls, "4", 4096, 4096), act("relu"),
+		linearStep(cls, "6", 4096, classes))
 	pool := func(c *ctx, x *tape.Tensor) *tape.Tensor { return c.AvgPool(x, 6, 6) }
 	return sequential(feat, pool, flatten, head), nil
 }
@@ -310,20 +332,23 @@ func mobilenetV2(root *tape.Module, _ string, classes, _ int64) (step, error) {
 	feat := root.Child("features")
 	steps := []step{convNormAct(feat, "0", 3, 32, 3, 2, 1, "relu6")}
 	in, at := int64(32), 1
-	for _, s := range [][4]int64{{1, 16, 1, 1}, {6, 24, 2, 2}, {6, 32, 3, 2}, {6, 64, 4, 2}, {6, 96, 3, 1}, {6, 160, 3, 2}, {6, 320, 1, 1}} {
+	for _, s := range [][4]int64{{1, 16, 1, 1}, {6, 24, 2, 2}, {6, 32, 3, 2}, {6, 64, 4, 2},
+		{6, 96, 3, 1}, {6, 160, 3, 2}, {6, 320, 1, 1}} {
 		for i := range s[2] {
 			stride := int64(1)
 			if i == 0 {
 				stride = s[3]
 			}
-			steps = append(steps, invertedV2(feat.Child(fmt.Sprint(at)).Child("conv"), in, s[1], stride, s[0]))
+			steps = append(steps, invertedV2(feat.Child(fmt.Sprint(at)).Child("conv"), in, s[1],
+				stride, s[0]))
 			in = s[1]
 			at++
 		}
 	}
 	steps = append(steps, convNormAct(feat, fmt.Sprint(at), in, 1280, 1, 1, 1, "relu6"))
 	cls := root.Child("classifier")
-	return sequential(sequential(steps...), globalPool, flatten, sequential(dropStep(0.2, false), linearStep(cls, "1", 1280, classes))), nil
+	return sequential(sequential(steps...), globalPool, flatten,
+		sequential(dropStep(0.2, false), linearStep(cls, "1", 1280, classes))), nil
 }
 
 func invertedV2(m *tape.Module, in, out, stride, expand int64) step {
@@ -334,7 +359,8 @@ func invertedV2(m *tape.Module, in, out, stride, expand int64) step {
 	if expand != 1 {
 		steps = append(steps, convNormAct(m, next(), in, hidden, 1, 1, 1, "relu6"))
 	}
-	steps = append(steps, convNormAct(m, next(), hidden, hidden, 3, stride, hidden, "relu6"), convStep(m, next(), hidden, out, 1, 1, 0, 1, false), bn(m, next(), out))
+	steps = append(steps, convNormAct(m, next(), hidden, hidden, 3, stride, hidden, "relu6"),
+		convStep(m, next(), hidden, out, 1, 1, 0, 1, false), bn(m, next(), out))
 	body := sequential(steps...)
 	return func(c *ctx, x *tape.Tensor) *tape.Tensor {
 		if stride == 1 && in == out {
@@ -356,13 +382,22 @@ var mobilenetsV3 = map[string]struct {
 	blocks []bneck
 	last   int64
 }{
-	"mobilenet_v3_large": {[]bneck{{16, 3, 16, 16, false, "relu", 1}, {16, 3, 64, 24, false, "relu", 2}, {24, 3, 72, 24, false, "relu", 1}, {24, 5, 72, 40, true, "relu", 2},
-		{40, 5, 120, 40, true, "relu", 1}, {40, 5, 120, 40, true, "relu", 1}, {40, 3, 240, 80, false, "hardswish", 2}, {80, 3, 200, 80, false, "hardswish", 1},
-		{80, 3, 184, 80, false, "hardswish", 1}, {80, 3, 184, 80, false, "hardswish", 1}, {80, 3, 480, 112, true, "hardswish", 1}, {112, 3, 672, 112, true, "hardswish", 1},
-		{112, 5, 672, 160, true, "hardswish", 2}, {160, 5, 960, 160, true, "hardswish", 1}, {160, 5, 960, 160, true, "hardswish", 1}}, 1280},
-	"mobilenet_v3_small": {[]bneck{{16, 3, 16, 16, true, "relu", 2}, {16, 3, 72, 24, false, "relu", 2}, {24, 3, 88, 24, false, "relu", 1}, {24, 5, 96, 40, true, "hardswish", 2},
-		{40, 5, 240, 40, true, "hardswish", 1}, {40, 5, 240, 40, true, "hardswish", 1}, {40, 5, 120, 48, true, "hardswish", 1}, {48, 5, 144, 48, true, "hardswish", 1},
-		{48, 5, 288, 96, true, "hardswish", 2}, {96, 5, 576, 96, true, "hardswish", 1}, {96, 5, 576, 96, true, "hardswish", 1}}, 1024},
+	"mobilenet_v3_large": {[]bneck{{16, 3, 16, 16, false, "relu", 1},
+		{16, 3, 64, 24, false, "relu", 2}, {24, 3, 72, 24, false, "relu", 1},
+		{24, 5, 72, 40, true, "relu", 2},
+		{40, 5, 120, 40, true, "relu", 1}, {40, 5, 120, 40, true, "relu", 1},
+		{40, 3, 240, 80, false, "hardswish", 2}, {80, 3, 200, 80, false, "hardswish", 1},
+		{80, 3, 184, 80, false, "hardswish", 1}, {80, 3, 184, 80, false, "hardswish", 1},
+		{80, 3, 480, 112, true, "hardswish", 1}, {112, 3, 672, 112, true, "hardswish", 1},
+		{112, 5, 672, 160, true, "hardswish", 2}, {160, 5, 960, 160, true, "hardswish", 1},
+		{160, 5, 960, 160, true, "hardswish", 1}}, 1280},
+	"mobilenet_v3_small": {[]bneck{{16, 3, 16, 16, true, "relu", 2},
+		{16, 3, 72, 24, false, "relu", 2}, {24, 3, 88, 24, false, "relu", 1},
+		{24, 5, 96, 40, true, "hardswish", 2},
+		{40, 5, 240, 40, true, "hardswish", 1}, {40, 5, 240, 40, true, "hardswish", 1},
+		{40, 5, 120, 48, true, "hardswish", 1}, {48, 5, 144, 48, true, "hardswish", 1},
+		{48, 5, 288, 96, true, "hardswish", 2}, {96, 5, 576, 96, true, "hardswish", 1},
+		{96, 5, 576, 96, true, "hardswish", 1}}, 1024},
 }
 
 func mobilenetV3(root *tape.Module, name string, classes, _ int64) (step, error) {
@@ -376,9 +411,11 @@ func mobilenetV3(root *tape.Module, name string, classes, _ int64) (step, error)
 		steps = append(steps, invertedV3(feat.Child(fmt.Sprint(i+1)).Child("block"), b))
 	}
 	in := spec.blocks[len(spec.blocks)-1].out
-	steps = append(steps, convNormAct(feat, fmt.Sprint(len(spec.blocks)+1), in, 6*in, 1, 1, 1, "hardswish"))
+	steps = append(steps, convNormAct(feat, fmt.Sprint(len(spec.blocks)+1), in, 6*in, 1, 1, 1,
+		"hardswish"))
 	cls := root.Child("classifier")
-	head := sequential(linearStep(cls, "0", 6*in, spec.last), act("hardswish"), dropStep(0.2, true), linearStep(cls, "3", spec.last, classes))
+	head := sequential(linearStep(cls, "0", 6*in, spec.last), act("hardswish"), dropStep(0.2, true),
+		linearStep(cls, "3", spec.last, classes))
 	return sequential(sequential(steps...), globalPool, flatten, head), nil
 }
 
@@ -389,9 +426,11 @@ func invertedV3(m *tape.Module, b bneck) step {
 	if b.expanded != b.in {
 		steps = append(steps, convNormAct(m, next(), b.in, b.expanded, 1, 1, 1, b.act))
 	}
-	steps = append(steps, convNormAct(m, next(), b.expanded, b.expanded, b.k, b.stride, b.expanded, b.act))
+	steps = append(steps, convNormAct(m, next(), b.expanded, b.expanded, b.k, b.stride, b.expanded,
+		b.act))
 	if b.se {
-		steps = append(steps, squeeze(m.Child(next()), b.expanded, divisible(float64(b.expanded/4)), "relu_new", "hardsigmoid"))
+		steps = append(steps, squeeze(m.Child(next()), b.expanded, divisible(float64(b.expanded/4)),
+			"relu_new", "hardsigmoid"))
 	}
 	steps = append(steps, convNormAct(m, next(), b.expanded, b.out, 1, 1, 1, ""))
 	return residualInPlace(sequential(steps...), b.stride == 1 && b.in == b.out, 0)
@@ -413,7 +452,8 @@ func residualInPlace(body step, connect bool, depth float64) step {
 
 // squeeze is SqueezeExcitation.
 func squeeze(m *tape.Module, ch, mid int64, inner, gate string) step {
-	fc1, fc2 := convStep(m, "fc1", ch, mid, 1, 1, 0, 1, true), convStep(m, "fc2", mid, ch, 1, 1, 0, 1, true)
+	fc1, fc2 := convStep(m, "fc1", ch, mid, 1, 1, 0, 1, true),
+		convStep(m, "fc2", mid, ch, 1, 1, 0, 1, true)
 	activation := act(inner)
 	if inner == "relu_new" {
 		activation = func(c *ctx, x *tape.Tensor) *tape.Tensor { return c.Activation("relu", x) }
@@ -444,14 +484,22 @@ var efficientnetsV2 = map[string]struct {
 	stages []mbconv
 	drop   float64
 }{
-	"efficientnet_v2_s": {[]mbconv{{1, 3, 1, 24, 24, 2, true}, {4, 3, 2, 24, 48, 4, true}, {4, 3, 2, 48, 64, 4, true}, {4, 3, 2, 64, 128, 6, false}, {6, 3, 1, 128, 160, 9, false}, {6, 3, 2, 160, 256, 15, false}}, 0.2},
-	"efficientnet_v2_m": {[]mbconv{{1, 3, 1, 24, 24, 3, true}, {4, 3, 2, 24, 48, 5, true}, {4, 3, 2, 48, 80, 5, true}, {4, 3, 2, 80, 160, 7, false}, {6, 3, 1, 160, 176, 14, false}, {6, 3, 2, 176, 304, 18, false}, {6, 3, 1, 304, 512, 5, false}}, 0.3},
-	"efficientnet_v2_l": {[]mbconv{{1, 3, 1, 32, 32, 4, true}, {4, 3, 2, 32, 64, 7, true}, {4, 3, 2, 64, 96, 7, true}, {4, 3, 2, 96, 192, 10, false}, {6, 3, 1, 192, 224, 19, false}, {6, 3, 2, 224, 384, 25, false}, {6, 3, 1, 384, 640, 7, false}}, 0.4},
+	"efficientnet_v2_s": {[]mbconv{{1, 3, 1, 24, 24, 2, true}, {4, 3, 2, 24, 48, 4, true},
+		{4, 3, 2, 48, 64, 4, true}, {4, 3, 2, 64, 128, 6, false}, {6, 3, 1, 128, 160, 9, false},
+		{6, 3, 2, 160, 256, 15, false}}, 0.2},
+	"efficientnet_v2_m": {[]mbconv{{1, 3, 1, 24, 24, 3, true}, {4, 3, 2, 24, 48, 5, true},
+		{4, 3, 2, 48, 80, 5, true}, {4, 3, 2, 80, 160, 7, false}, {6, 3, 1, 160, 176, 14, false},
+		{6, 3, 2, 176, 304, 18, false}, {6, 3, 1, 304, 512, 5, false}}, 0.3},
+	"efficientnet_v2_l": {[]mbconv{{1, 3, 1, 32, 32, 4, true}, {4, 3, 2, 32, 64, 7, true},
+		{4, 3, 2, 64, 96, 7, true}, {4, 3, 2, 96, 192, 10, false}, {6, 3, 1, 192, 224, 19, false},
+		{6, 3, 2, 224, 384, 25, false}, {6, 3, 1, 384, 640, 7, false}}, 0.4},
 }
 
 var efficientnets = map[string]struct{ width, depth, drop float64 }{
-	"efficientnet_b0": {1, 1, 0.2}, "efficientnet_b1": {1, 1.1, 0.2}, "efficientnet_b2": {1.1, 1.2, 0.3}, "efficientnet_b3": {1.2, 1.4, 0.3},
-	"efficientnet_b4": {1.4, 1.8, 0.4}, "efficientnet_b5": {1.6, 2.2, 0.4}, "efficientnet_b6": {1.8, 2.6, 0.5}, "efficientnet_b7": {2.0, 3.1, 0.5},
+	"efficientnet_b0": {1, 1, 0.2}, "efficientnet_b1": {1, 1.1, 0.2},
+	"efficientnet_b2": {1.1, 1.2, 0.3}, "efficientnet_b3": {1.2, 1.4, 0.3},
+	"efficientnet_b4": {1.4, 1.8, 0.4}, "efficientnet_b5": {1.6, 2.2, 0.4},
+	"efficientnet_b6": {1.8, 2.6, 0.5}, "efficientnet_b7": {2.0, 3.1, 0.5},
 }
 
 func efficientnet(root *tape.Module, name string, classes, _ int64) (step, error) {
@@ -474,28 +522,35 @@ func efficientnet(root *tape.Module, name string, classes, _ int64) (step, error
 			if j > 0 {
 				b.in, b.stride = b.out, 1
 			}
-			blocks = append(blocks, mbBlock(stage.Child(fmt.Sprint(j)).Child("block"), b, 0.2*float64(id)/float64(total)))
+			blocks = append(blocks, mbBlock(stage.Child(fmt.Sprint(j)).Child("block"), b,
+				0.2*float64(id)/float64(total)))
 			id++
 		}
 		steps = append(steps, sequential(blocks...))
 	}
 	last := stages[len(stages)-1].out
 	setDefault(&lastChannel, 4*last)
-	steps = append(steps, convNormAct(feat, fmt.Sprint(len(stages)+1), last, lastChannel, 1, 1, 1, "silu"))
+	steps = append(steps, convNormAct(feat, fmt.Sprint(len(stages)+1), last, lastChannel, 1, 1, 1,
+		"silu"))
 	cls := root.Child("classifier")
-	return sequential(sequential(steps...), globalPool, flatten, sequential(dropStep(drop, true), linearStep(cls, "1", lastChannel, classes))), nil
+	return sequential(sequential(steps...), globalPool, flatten,
+		sequential(dropStep(drop, true), linearStep(cls, "1", lastChannel, classes))), nil
 }
 
-// efficientStages gives the stages of a variant, its dropout, and the channels of its last layer if not four times as many.
+// efficientStages gives the stages of a variant, its dropout, and the channels of its last layer if
+// not four times as many.
 func efficientStages(name string) (stages []mbconv, drop float64, last int64, err error) {
 	if v2, ok := efficientnetsV2[name]; ok {
 		return v2.stages, v2.drop, 1280, nil
 	}
 	spec, ok := efficientnets[name]
 	if !ok {
-		return nil, 0, 0, unknownVariant(name, append(keys(efficientnets), keys(efficientnetsV2)...))
+		return nil, 0, 0, unknownVariant(name, append(keys(efficientnets),
+			keys(efficientnetsV2)...))
 	}
-	stages = []mbconv{{1, 3, 1, 32, 16, 1, false}, {6, 3, 2, 16, 24, 2, false}, {6, 5, 2, 24, 40, 2, false}, {6, 3, 2, 40, 80, 3, false}, {6, 5, 1, 80, 112, 3, false}, {6, 5, 2, 112, 192, 4, false}, {6, 3, 1, 192, 320, 1, false}}
+	stages = []mbconv{{1, 3, 1, 32, 16, 1, false}, {6, 3, 2, 16, 24, 2, false},
+		{6, 5, 2, 24, 40, 2, false}, {6, 3, 2, 40, 80, 3, false}, {6, 5, 1, 80, 112, 3, false},
+		{6, 5, 2, 112, 192, 4, false}, {6, 3, 1, 192, 320, 1, false}}
 	for i := range stages {
 		s := &stages[i]
 		s.in, s.out = divisible(float64(s.in)*spec.width), divisible(float64(s.out)*spec.width)
@@ -515,7 +570,8 @@ func mbBlock(m *tape.Module, b mbconv, depth float64) step {
 	next := func() string { i++; return fmt.Sprint(i - 1) }
 	if b.fused {
 		if hidden != b.in {
-			steps = append(steps, convNormAct(m, next(), b.in, hidden, b.k, b.stride, 1, "silu"), convNormAct(m, next(), hidden, b.out, 1, 1, 1, ""))
+			steps = append(steps, convNormAct(m, next(), b.in, hidden, b.k, b.stride, 1, "silu"),
+				convNormAct(m, next(), hidden, b.out, 1, 1, 1, ""))
 		} else {
 			steps = append(steps, convNormAct(m, next(), b.in, b.out, b.k, b.stride, 1, "silu"))
 		}
@@ -525,7 +581,8 @@ func mbBlock(m *tape.Module, b mbconv, depth float64) step {
 		steps = append(steps, convNormAct(m, next(), b.in, hidden, 1, 1, 1, "silu"))
 	}
 	steps = append(steps, convNormAct(m, next(), hidden, hidden, b.k, b.stride, hidden, "silu"),
-		squeeze(m.Child(next()), hidden, max(1, b.in/4), "silu", "sigmoid"), convNormAct(m, next(), hidden, b.out, 1, 1, 1, ""))
+		squeeze(m.Child(next()), hidden, max(1, b.in/4), "silu", "sigmoid"),
+		convNormAct(m, next(), hidden, b.out, 1, 1, 1, ""))
 	return residualInPlace(sequential(steps...), b.stride == 1 && b.in == b.out, depth)
 }
 
@@ -535,8 +592,10 @@ var densenets = map[string]struct {
 	growth, init int64
 	blocks       []int64
 }{
-	"densenet121": {32, 64, []int64{6, 12, 24, 16}}, "densenet161": {48, 96, []int64{6, 12, 36, 24}},
-	"densenet169": {32, 64, []int64{6, 12, 32, 32}}, "densenet201": {32, 64, []int64{6, 12, 48, 32}},
+	"densenet121": {32, 64, []int64{6, 12, 24, 16}}, "densenet161": {48, 96,
+		[]int64{6, 12, 36, 24}},
+	"densenet169": {32, 64, []int64{6, 12, 32, 32}}, "densenet201": {32, 64,
+		[]int64{6, 12, 48, 32}},
 }
 
 func densenet(root *tape.Module, name string, classes, _ int64) (step, error) {
@@ -545,15 +604,21 @@ func densenet(root *tape.Module, name string, classes, _ int64) (step, error) {
 		return nil, unknownVariant(name, keys(densenets))
 	}
 	feat := root.Child("features")
-	steps := []step{convStep(feat, "conv0", 3, spec.init, 7, 2, 3, 1, false), bn(feat, "norm0", spec.init), act("relu"), maxPool(3, 2, 1)}
+	steps := []step{convStep(feat, "conv0", 3, spec.init, 7, 2, 3, 1, false),
+		bn(feat, "norm0", spec.init), act("relu"), maxPool(3, 2, 1)}
 	ch := spec.init
 	for i, n := range spec.blocks {
-		steps = append(steps, denseBlock(feat.Child(fmt.Sprintf("denseblock%d", i+1)), ch, n, spec.growth))
+		steps = append(steps, denseBlock(feat.Child(fmt.Sprintf("denseblock%d", i+1)), ch, n,
+			spec.growth))
 		ch += n * spec.growth
 		if i < len(spec.blocks)-1 {
 			t := feat.Child(fmt.Sprintf("transition%d", i+1))
-			pool := func(c *ctx, x *tape.Tensor) *tape.Tensor { return c.AvgPool(x, x.Shape[2]/2, x.Shape[3]/2) }
-			steps = append(steps, sequential(bn(t, "norm", ch), act("relu"), convStep(t, "conv", ch, ch/2, 1, 1, 0, 1, false), pool))
+			pool := func(c *ctx, x *tape.Tensor) *tape.Tensor {
+				return c.AvgPool(x, x.Shape[2]/2,
+					x.Shape[3]/2)
+			}
+			steps = append(steps, sequential(bn(t, "norm", ch), act("relu"),
+				convStep(t, "conv", ch, ch/2, 1, 1, 0, 1, false), pool))
 			ch /= 2
 		}
 	}
@@ -575,8 +640,10 @@ func denseBlock(m *tape.Module, ch, n, growth int64) step {
 	var layers []func(c *ctx, list []*tape.Tensor) *tape.Tensor
 	for i := range n {
 		l := m.Child(fmt.Sprintf("denselayer%d", i+1))
-		norm1, conv1 := bn(l, "norm1", ch+i*growth), convStep(l, "conv1", ch+i*growth, 4*growth, 1, 1, 0, 1, false)
-		norm2, conv2 := bn(l, "norm2", 4*growth), convStep(l, "conv2", 4*growth, growth, 3, 1, 1, 1, false)
+		norm1, conv1 := bn(l, "norm1", ch+i*growth), convStep(l, "conv1", ch+i*growth, 4*growth, 1,
+			1, 0, 1, false)
+		norm2, conv2 := bn(l, "norm2", 4*growth), convStep(l, "conv2", 4*growth, growth, 3, 1, 1, 1,
+			false)
 		layers = append(layers, func(c *ctx, list []*tape.Tensor) *tape.Tensor {
 			f := c.Enter()
 			var joined, mid, out *tape.Tensor
@@ -603,8 +670,10 @@ var convnexts = map[string]struct {
 	ch, n []int64
 	depth float64
 }{
-	"convnext_tiny": {[]int64{96, 192, 384, 768}, []int64{3, 3, 9, 3}, 0.1}, "convnext_small": {[]int64{96, 192, 384, 768}, []int64{3, 3, 27, 3}, 0.4},
-	"convnext_base": {[]int64{128, 256, 512, 1024}, []int64{3, 3, 27, 3}, 0.5}, "convnext_large": {[]int64{192, 384, 768, 1536}, []int64{3, 3, 27, 3}, 0.5},
+	"convnext_tiny":  {[]int64{96, 192, 384, 768}, []int64{3, 3, 9, 3}, 0.1},
+	"convnext_small": {[]int64{96, 192, 384, 768}, []int64{3, 3, 27, 3}, 0.4},
+	"convnext_base":  {[]int64{128, 256, 512, 1024}, []int64{3, 3, 27, 3}, 0.5},
+	"convnext_large": {[]int64{192, 384, 768, 1536}, []int64{3, 3, 27, 3}, 0.5},
 }
 
 func layerNorm2d(m *tape.Module, name string, ch int64) step {
@@ -626,7 +695,8 @@ func convnextTV(root *tape.Module, name string, classes, _ int64) (step, error) 
 	}
 	feat := root.Child("features")
 	stem := feat.Child("0")
-	steps := []step{sequential(convStep(stem, "0", 3, spec.ch[0], 4, 4, 0, 1, true), layerNorm2d(stem, "1", spec.ch[0]))}
+	steps := []step{sequential(convStep(stem, "0", 3, spec.ch[0], 4, 4, 0, 1, true),
+		layerNorm2d(stem, "1", spec.ch[0]))}
 	total := int64(0)
 	for _, n := range spec.n {
 		total += n
@@ -637,19 +707,22 @@ func convnextTV(root *tape.Module, name string, classes, _ int64) (step, error) 
 		at++
 		var blocks []step
 		for j := range n {
-			blocks = append(blocks, cnBlock(stage.Child(fmt.Sprint(j)), spec.ch[i], spec.depth*float64(id)/float64(total-1)))
+			blocks = append(blocks, cnBlock(stage.Child(fmt.Sprint(j)), spec.ch[i],
+				spec.depth*float64(id)/float64(total-1)))
 			id++
 		}
 		steps = append(steps, sequential(blocks...))
 		if i < len(spec.n)-1 {
 			d := feat.Child(fmt.Sprint(at))
 			at++
-			steps = append(steps, sequential(layerNorm2d(d, "0", spec.ch[i]), convStep(d, "1", spec.ch[i], spec.ch[i+1], 2, 2, 0, 1, true)))
+			steps = append(steps, sequential(layerNorm2d(d, "0", spec.ch[i]),
+				convStep(d, "1", spec.ch[i], spec.ch[i+1], 2, 2, 0, 1, true)))
 		}
 	}
 	last := spec.ch[len(spec.ch)-1]
 	cls := root.Child("classifier")
-	return sequential(sequential(steps...), globalPool, sequential(layerNorm2d(cls, "0", last), flatten, linearStep(cls, "2", last, classes))), nil
+	return sequential(sequential(steps...), globalPool, sequential(layerNorm2d(cls, "0", last),
+		flatten, linearStep(cls, "2", last, classes))), nil
 }
 
 func cnBlock(m *tape.Module, ch int64, depth float64) step {
@@ -681,9 +754,12 @@ type regnetSpec struct {
 }
 
 var regnets = map[string]regnetSpec{
-	"regnet_y_400mf": {16, 48, 8, 27.89, 2.09, 0.25}, "regnet_y_800mf": {14, 56, 16, 38.84, 2.4, 0.25}, "regnet_y_1_6gf": {27, 48, 24, 20.71, 2.65, 0.25},
-	"regnet_y_3_2gf": {21, 80, 24, 42.63, 2.66, 0.25}, "regnet_y_8gf": {17, 192, 56, 76.82, 2.19, 0.25}, "regnet_x_400mf": {22, 24, 16, 24.48, 2.54, 0},
-	"regnet_x_800mf": {16, 56, 16, 35.73, 2.28, 0}, "regnet_x_1_6gf": {18, 80, 24, 34.01, 2.25, 0}, "regnet_x_3_2gf": {25, 88, 48, 26.31, 2.25, 0},
+	"regnet_y_400mf": {16, 48, 8, 27.89, 2.09, 0.25}, "regnet_y_800mf": {14, 56, 16, 38.84, 2.4,
+		0.25}, "regnet_y_1_6gf": {27, 48, 24, 20.71, 2.65, 0.25},
+	"regnet_y_3_2gf": {21, 80, 24, 42.63, 2.66, 0.25}, "regnet_y_8gf": {17, 192, 56, 76.82, 2.19,
+		0.25}, "regnet_x_400mf": {22, 24, 16, 24.48, 2.54, 0},
+	"regnet_x_800mf": {16, 56, 16, 35.73, 2.28, 0}, "regnet_x_1_6gf": {18, 80, 24, 34.01, 2.25, 0},
+	"regnet_x_3_2gf": {25, 88, 48, 26.31, 2.25, 0},
 }
 
 func regnet(root *tape.Module, name string, classes, _ int64) (step, error) {
@@ -704,11 +780,13 @@ func regnet(root *tape.Module, name string, classes, _ int64) (step, error) {
 			if j == 0 {
 				stride = 2
 			}
-			blocks = append(blocks, regBlock(stage.Child(fmt.Sprintf("block%d-%d", i+1, j)), in, widths[i], stride, group[i], spec.se))
+			blocks = append(blocks, regBlock(stage.Child(fmt.Sprintf("block%d-%d", i+1, j)), in,
+				widths[i], stride, group[i], spec.se))
 			in = widths[i]
 		}
 		stages = append(stages, sequential(blocks...))
 	}
-	steps = append(steps, sequential(stages...), globalPool, flatten, linearStep(root, "fc", in, classes))
+	steps = append(steps, sequential(stages...), globalPool, flatten,
+		linearStep(root, "fc", in, classes))
 	return sequential(steps...), nil
 }

@@ -9,11 +9,13 @@ import (
 // --- ViT
 
 var vits = map[string]struct{ patch, layers, heads, h, inner, image int64 }{
-	"vit_b_16": {16, 12, 12, 768, 3072, 224}, "vit_b_32": {32, 12, 12, 768, 3072, 224}, "vit_l_16": {16, 24, 16, 1024, 4096, 224},
+	"vit_b_16": {16, 12, 12, 768, 3072, 224}, "vit_b_32": {32, 12, 12, 768, 3072, 224},
+	"vit_l_16": {16, 24, 16, 1024, 4096, 224},
 	"vit_l_32": {32, 24, 16, 1024, 4096, 224}, "vit_h_14": {14, 32, 16, 1280, 5120, 224},
 }
 
-// multihead is nn.MultiheadAttention with batch_first: q, k and v from one weight, positions before the batch.
+// multihead is nn.MultiheadAttention with batch_first: q, k and v from one weight, positions before
+// the batch.
 type multihead struct {
 	w, b *tape.Param
 	out  lin
@@ -22,7 +24,8 @@ type multihead struct {
 
 func newMultihead(m *tape.Module, name string, h, heads int64) multihead {
 	a := m.Child(name)
-	return multihead{w: a.Param("in_proj_weight", 3*h, h), b: a.Param("in_proj_bias", 3*h), out: linear(a, "out_proj", h, h, true), d: h / heads}
+	return multihead{w: a.Param("in_proj_weight", 3*h, h), b: a.Param("in_proj_bias", 3*h),
+		out: linear(a, "out_proj", h, h, true), d: h / heads}
 }
 
 func (a multihead) run(c *ctx, x *tape.Tensor) *tape.Tensor {
@@ -33,13 +36,17 @@ func (a multihead) run(c *ctx, x *tape.Tensor) *tape.Tensor {
 	p := c.Enter()
 	var proj *tape.Tensor
 	p.Set(&proj, c.Linear(in, a.w, a.b))
-	p.Set(&proj, c.Contiguous(c.Squeeze(c.Transpose(c.Unsqueeze(c.View(proj, s, b, 3, h), 0), 0, -2), -2)))
+	p.Set(&proj, c.Contiguous(c.Squeeze(c.Transpose(c.Unsqueeze(c.View(proj, s, b, 3, h), 0), 0,
+		-2), -2)))
 	qs, ks, vs := c.Select(proj, 0), c.Select(proj, 0), c.Select(proj, 0)
 	p.Leave(qs, ks, vs)
 	f.Set(&q, qs)
 	f.Set(&k, ks)
 	f.Set(&v, vs)
-	split := func(t *tape.Tensor) *tape.Tensor { return c.Transpose(c.View(t, s, b*h/a.d, a.d), 0, 1) }
+	split := func(t *tape.Tensor) *tape.Tensor {
+		return c.Transpose(c.View(t, s, b*h/a.d, a.d), 0,
+			1)
+	}
 	f.Set(&q, split(q))
 	f.Set(&k, split(k))
 	f.Set(&v, split(v))
@@ -60,7 +67,8 @@ func vitTV(root *tape.Module, name string, classes, image int64) (step, error) {
 		return nil, unknownVariant(name, keys(vits))
 	}
 	if image != spec.image {
-		return nil, fmt.Errorf("torchvision's %s takes images of %d pixels, not %d", name, spec.image, image)
+		return nil, fmt.Errorf("torchvision's %s takes images of %d pixels, not %d", name,
+			spec.image, image)
 	}
 	tokens := (image/spec.patch)*(image/spec.patch) + 1
 	class := root.Param("class_token", 1, 1, spec.h)
@@ -70,7 +78,8 @@ func vitTV(root *tape.Module, name string, classes, image int64) (step, error) {
 	list := enc.Child("layers")
 	var blocks []step
 	for i := range spec.layers {
-		blocks = append(blocks, vitBlockTV(list.Child(fmt.Sprintf("encoder_layer_%d", i)), spec.h, spec.inner, spec.heads))
+		blocks = append(blocks, vitBlockTV(list.Child(fmt.Sprintf("encoder_layer_%d", i)), spec.h,
+			spec.inner, spec.heads))
 	}
 	body, final := sequential(blocks...), layerNorm(enc, "ln", spec.h)
 	head := sequential(linearStep(root.Child("heads"), "head", spec.h, classes))
@@ -113,7 +122,11 @@ func vitBlockTV(m *tape.Module, h, inner, heads int64) step {
 
 // mlpTV is torchvision.ops.MLP without dropout: linear, GELU, (nothing), linear.
 func mlpTV(m *tape.Module, h, inner int64) step {
-	return sequential(linearStep(m, "0", h, inner), func(c *ctx, x *tape.Tensor) *tape.Tensor { return c.Activation("gelu", x) }, linearStep(m, "3", inner, h))
+	return sequential(linearStep(m, "0", h, inner), func(c *ctx,
+		x *tape.Tensor) *tape.Tensor {
+		return c.Activation("gelu", x)
+	},
+		linearStep(m, "3", inner, h))
 }
 
 // --- Swin
@@ -123,7 +136,8 @@ var swinsTV = map[string]struct {
 	depths, heads []int64
 	drop          float64
 }{
-	"swin_t": {96, []int64{2, 2, 6, 2}, []int64{3, 6, 12, 24}, 0.2}, "swin_s": {96, []int64{2, 2, 18, 2}, []int64{3, 6, 12, 24}, 0.3},
+	"swin_t": {96, []int64{2, 2, 6, 2}, []int64{3, 6, 12, 24}, 0.2},
+	"swin_s": {96, []int64{2, 2, 18, 2}, []int64{3, 6, 12, 24}, 0.3},
 	"swin_b": {128, []int64{2, 2, 18, 2}, []int64{4, 8, 16, 32}, 0.5},
 }
 
@@ -143,7 +157,12 @@ func swinTV(root *tape.Module, name string, classes, _ int64) (step, error) {
 	first := convStep(stem, "0", 3, spec.embed, 4, 4, 0, 1, true)
 	ln := layerNorm(stem, "2", spec.embed)
 	toLast := func(c *ctx, x *tape.Tensor) *tape.Tensor { return c.Permute(x, 0, 2, 3, 1) }
-	norm := func(n norm) step { return func(c *ctx, x *tape.Tensor) *tape.Tensor { return n.layer(c.Graph, x) } }
+	norm := func(n norm) step {
+		return func(c *ctx,
+			x *tape.Tensor) *tape.Tensor {
+			return n.layer(c.Graph, x)
+		}
+	}
 	steps := []step{sequential(first, toLast, norm(ln))}
 	total := int64(0)
 	for _, d := range spec.depths {
@@ -156,20 +175,23 @@ func swinTV(root *tape.Module, name string, classes, _ int64) (step, error) {
 		at++
 		var blocks []step
 		for j := range depth {
-			blocks = append(blocks, swinBlockTV(stage.Child(fmt.Sprint(j)), dim, spec.heads[i], j%2*3, spec.drop*float64(id)/float64(total-1)))
+			blocks = append(blocks, swinBlockTV(stage.Child(fmt.Sprint(j)), dim, spec.heads[i],
+				j%2*3, spec.drop*float64(id)/float64(total-1)))
 			id++
 		}
 		steps = append(steps, sequential(blocks...))
 		if i < len(spec.depths)-1 {
 			d := feat.Child(fmt.Sprint(at))
 			at++
-			steps = append(steps, mergeTV(linear(d, "reduction", 4*dim, 2*dim, false), layerNorm(d, "norm", 4*dim)))
+			steps = append(steps, mergeTV(linear(d, "reduction", 4*dim, 2*dim, false),
+				layerNorm(d, "norm", 4*dim)))
 		}
 	}
 	features := spec.embed << (len(spec.depths) - 1)
 	final := layerNorm(root, "norm", features)
 	toFirst := func(c *ctx, x *tape.Tensor) *tape.Tensor { return c.Permute(x, 0, 3, 1, 2) }
-	return sequential(sequential(steps...), norm(final), toFirst, globalPool, flatten, linearStep(root, "head", features, classes)), nil
+	return sequential(sequential(steps...), norm(final), toFirst, globalPool, flatten,
+		linearStep(root, "head", features, classes)), nil
 }
 
 func swinBlockTV(m *tape.Module, dim, heads, shift int64, depth float64) step {

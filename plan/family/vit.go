@@ -24,9 +24,12 @@ type vitBlock struct {
 
 // vit is ViTForImageClassification.
 func vit(c *Config, r Run) (*Model, error) {
-	h, inner, nh := c.Int(768, "hidden_size"), c.Int(3072, "intermediate_size"), c.Int(12, "num_attention_heads")
-	layers, img, patch, ch := c.Int(12, "num_hidden_layers"), c.Int(224, "image_size"), c.Int(16, "patch_size"), c.Int(3, "num_channels")
-	act, drop, attnDrop := c.Str("gelu", "hidden_act"), c.Float(0, "hidden_dropout_prob"), c.Float(0, "attention_probs_dropout_prob")
+	h, inner, nh := c.Int(768, "hidden_size"), c.Int(3072, "intermediate_size"),
+		c.Int(12, "num_attention_heads")
+	layers, img, patch, ch := c.Int(12, "num_hidden_layers"), c.Int(224, "image_size"),
+		c.Int(16, "patch_size"), c.Int(3, "num_channels")
+	act, drop, attnDrop := c.Str("gelu", "hidden_act"), c.Float(0, "hidden_dropout_prob"),
+		c.Float(0, "attention_probs_dropout_prob")
 	bias, labels := c.Bool(true, "qkv_bias"), c.Labels()
 	c.divides(h, nh, "hidden_size by num_attention_heads")
 	if patch > img {
@@ -58,7 +61,8 @@ func vit(c *Config, r Run) (*Model, error) {
 		m := list.Child(fmt.Sprint(i))
 		b := &vitBlock{d: h / nh, act: act, drop: drop, attnDrop: attnDrop}
 		a := m.Child("attention")
-		b.q, b.k, b.v, b.o = linear(a, "q_proj", h, h, bias), linear(a, "k_proj", h, h, bias), linear(a, "v_proj", h, h, bias), linear(a, "o_proj", h, h, true)
+		b.q, b.k, b.v, b.o = linear(a, "q_proj", h, h, bias), linear(a, "k_proj", h, h, bias),
+			linear(a, "v_proj", h, h, bias), linear(a, "o_proj", h, h, true)
 		b.norm1, b.norm2 = layerNorm(m, "layernorm_before", h), layerNorm(m, "layernorm_after", h)
 		mlp := m.Child("mlp")
 		b.fc1, b.fc2 = linear(mlp, "fc1", h, inner, true), linear(mlp, "fc2", inner, h, true)
@@ -67,10 +71,14 @@ func vit(c *Config, r Run) (*Model, error) {
 	final := layerNorm(body, "layernorm", h)
 	head := linear(root, "classifier", h, labels, true)
 	r.Image = img
-	m := &Model{Root: root, Inputs: imageInputs(r, ch), Layers: layers, Run: r, Head: "ForImageClassification"}
+	m := &Model{Root: root, Inputs: imageInputs(r, ch), Layers: layers, Run: r,
+		Head: "ForImageClassification"}
 	m.Loss = func(g *tape.Graph, in []*tape.Tensor) *tape.Tensor {
 		x := newCtx(g, r)
-		return x.imageClassifier(in, head, func() *tape.Tensor { return x.vitBody(in[0], proj, cls, pos, blocks, final, drop) },
+		return x.imageClassifier(in, head, func() *tape.Tensor {
+			return x.vitBody(in[0], proj, cls,
+				pos, blocks, final, drop)
+		},
 			func(h *tape.Tensor) *tape.Tensor { return x.Select(h, 1) })
 	}
 	return m, nil
@@ -79,12 +87,14 @@ func vit(c *Config, r Run) (*Model, error) {
 // imageInputs is a batch of images with a class for each.
 func imageInputs(r Run, channels int64) func(g *tape.Graph) []*tape.Tensor {
 	return func(g *tape.Graph) []*tape.Tensor {
-		return []*tape.Tensor{g.Input(r.Float, r.Batch, channels, r.Image, r.Image), g.Input(tape.I64, r.Batch)}
+		return []*tape.Tensor{g.Input(r.Float, r.Batch, channels, r.Image, r.Image),
+			g.Input(tape.I64, r.Batch)}
 	}
 }
 
 // imageClassifier is the forward of ...ForImageClassification: body, pooling, head, cross-entropy.
-func (c *ctx) imageClassifier(in []*tape.Tensor, head lin, body func() *tape.Tensor, pool func(*tape.Tensor) *tape.Tensor) *tape.Tensor {
+func (c *ctx) imageClassifier(in []*tape.Tensor, head lin, body func() *tape.Tensor,
+	pool func(*tape.Tensor) *tape.Tensor) *tape.Tensor {
 	f := c.Enter()
 	var h, pooled, logits *tape.Tensor
 	f.Set(&h, body())
@@ -95,19 +105,22 @@ func (c *ctx) imageClassifier(in []*tape.Tensor, head lin, body func() *tape.Ten
 	return f.Leave(loss)
 }
 
-func (c *ctx) vitBody(pixels *tape.Tensor, proj convLayer, cls []*tape.Param, pos *tape.Param, blocks []*vitBlock, final norm, drop float64) *tape.Tensor {
+func (c *ctx) vitBody(pixels *tape.Tensor, proj convLayer, cls []*tape.Param, pos *tape.Param,
+	blocks []*vitBlock, final norm, drop float64) *tape.Tensor {
 	f := c.Enter()
 	var e, h, out *tape.Tensor
 	c.In("embeddings", func() { f.Set(&e, c.vitEmbed(pixels, proj, cls, pos, drop)) })
 	f.Set(&h, e)
 	for i, b := range blocks {
-		f.Set(&h, c.layer(fmt.Sprintf("layers.%d", i), func(a []*tape.Tensor) *tape.Tensor { return b.run(c, a[0]) }, h))
+		f.Set(&h, c.layer(fmt.Sprintf("layers.%d", i),
+			func(a []*tape.Tensor) *tape.Tensor { return b.run(c, a[0]) }, h))
 	}
 	c.In("layernorm", func() { f.Set(&out, final.layer(c.Graph, h)) })
 	return f.Leave(out)
 }
 
-func (c *ctx) vitEmbed(pixels *tape.Tensor, proj convLayer, cls []*tape.Param, pos *tape.Param, drop float64) *tape.Tensor {
+func (c *ctx) vitEmbed(pixels *tape.Tensor, proj convLayer, cls []*tape.Param, pos *tape.Param,
+	drop float64) *tape.Tensor {
 	f := c.Enter()
 	var e *tape.Tensor
 	f.Set(&e, c.patches(pixels, proj))
@@ -169,7 +182,8 @@ func (b *vitBlock) attend(c *ctx, x, mask *tape.Tensor) (out, weights *tape.Tens
 	f.Set(&q, heads(c.Graph, b.q.run(c.Graph, x), b.d))
 	f.Set(&k, heads(c.Graph, b.k.run(c.Graph, x), b.d))
 	f.Set(&v, heads(c.Graph, b.v.run(c.Graph, x), b.d))
-	a, p := c.attend(attention{dropout: b.attnDrop, groups: 1, upcast: !b.plain, plain: b.plain, causal: b.causal}, q, k, v, mask)
+	a, p := c.attend(attention{dropout: b.attnDrop, groups: 1, upcast: !b.plain, plain: b.plain,
+		causal: b.causal}, q, k, v, mask)
 	f.Set(&o, a)
 	f.Set(&w, p)
 	f.Set(&o, c.Reshape(o, o.Shape[0], o.Shape[1], x.Dim(-1)))

@@ -40,14 +40,26 @@ type speechNet struct {
 	blocks  []*speechBlock
 }
 
-// wav2vec2 is Wav2Vec2ForCTC and HubertForCTC, or the classifier of a whole sample. The sequence counts audio samples.
+// wav2vec2 is Wav2Vec2ForCTC and HubertForCTC, or the classifier of a whole sample. The sequence
+// counts audio samples.
 func wav2vec2(c *Config, r Run) (*Model, error) {
-	s := &speechSpec{h: c.Int(768, "hidden_size"), inner: c.Int(3072, "intermediate_size"), heads: c.Int(12, "num_attention_heads"), layers: c.Int(12, "num_hidden_layers"),
-		vocab: c.Int(32, "vocab_size"), labels: c.Labels(), proj: c.Int(256, "classifier_proj_size"), dims: c.Ints([]int64{512, 512, 512, 512, 512, 512, 512}, "conv_dim"),
-		kernels: c.Ints([]int64{10, 3, 3, 3, 3, 2, 2}, "conv_kernel"), strides: c.Ints([]int64{5, 2, 2, 2, 2, 2, 2}, "conv_stride"), act: c.Str("gelu", "hidden_act"),
-		featAct: c.Str("gelu", "feat_extract_activation"), drop: c.Float(0.1, "hidden_dropout"), actDrop: c.Float(0.1, "activation_dropout"), attnDrop: c.Float(0.1, "attention_dropout"),
-		projDrop: c.Float(0, "feat_proj_dropout"), finalDrop: c.Float(0.1, "final_dropout"), layered: c.Str("group", "feat_extract_norm") == "layer", convBias: c.Bool(false, "conv_bias"),
-		stable: c.Bool(false, "do_stable_layer_norm"), projNorm: true, taps: c.Int(128, "num_conv_pos_embeddings"), groups: c.Int(16, "num_conv_pos_embedding_groups"), hubert: c.Type() == "hubert"}
+	s := &speechSpec{h: c.Int(768, "hidden_size"), inner: c.Int(3072, "intermediate_size"),
+		heads: c.Int(12, "num_attention_heads"), layers: c.Int(12, "num_hidden_layers"),
+		vocab: c.Int(32, "vocab_size"), labels: c.Labels(), proj: c.Int(256,
+			"classifier_proj_size"), dims: c.Ints([]int64{512, 512, 512, 512, 512, 512, 512},
+			"conv_dim"),
+		kernels: c.Ints([]int64{10, 3, 3, 3, 3, 2, 2}, "conv_kernel"),
+		strides: c.Ints([]int64{5, 2, 2, 2, 2, 2, 2}, "conv_stride"),
+		act:     c.Str("gelu", "hidden_act"),
+		featAct: c.Str("gelu", "feat_extract_activation"), drop: c.Float(0.1, "hidden_dropout"),
+		actDrop: c.Float(0.1, "activation_dropout"), attnDrop: c.Float(0.1,
+			"attention_dropout"),
+		projDrop: c.Float(0, "feat_proj_dropout"), finalDrop: c.Float(0.1, "final_dropout"),
+		layered:  c.Str("group", "feat_extract_norm") == "layer",
+		convBias: c.Bool(false, "conv_bias"),
+		stable:   c.Bool(false, "do_stable_layer_norm"), projNorm: true,
+		taps: c.Int(128, "num_conv_pos_embeddings"), groups: c.Int(16,
+			"num_conv_pos_embedding_groups"), hubert: c.Type() == "hubert"}
 	if s.hubert {
 		s.projNorm = c.Bool(true, "feat_proj_layer_norm")
 	}
@@ -90,7 +102,8 @@ func (s *speechSpec) build(m *tape.Module, spare bool) *speechNet {
 	for i, out := range s.dims {
 		l := list.Child(fmt.Sprint(i))
 		k := l.Child("conv")
-		conv := convLayer{w: k.Param("weight", out, in, 1, s.kernels[i]), stride: s.strides[i], groups: 1, dilation: 1, flat: true}
+		conv := convLayer{w: k.Param("weight", out, in, 1, s.kernels[i]), stride: s.strides[i],
+			groups: 1, dilation: 1, flat: true}
 		if s.convBias {
 			conv.b = k.Param("bias", out)
 		}
@@ -109,7 +122,8 @@ func (s *speechSpec) build(m *tape.Module, spare bool) *speechNet {
 	k := enc.Child("pos_conv_embed").Child("conv")
 	n.posBias = k.Param("bias", s.h)
 	w := k.Child("parametrizations").Child("weight")
-	n.gain, n.dir = w.Param("original0", 1, 1, s.taps), w.Param("original1", s.h, s.h/s.groups, 1, s.taps)
+	n.gain, n.dir = w.Param("original0", 1, 1, s.taps), w.Param("original1", s.h, s.h/s.groups, 1,
+		s.taps)
 	n.encNorm = layerNorm(enc, "layer_norm", s.h)
 	blocks := enc.Child("layers")
 	spec := &seq2seq{h: s.h, attnDrop: s.attnDrop, keyBias: true}
@@ -118,7 +132,8 @@ func (s *speechSpec) build(m *tape.Module, spare bool) *speechNet {
 		b := &speechBlock{spec: s, att: spec.attention(l.Child("attention"), s.heads, false, false)}
 		b.norm1 = layerNorm(l, "layer_norm", s.h)
 		ff := l.Child("feed_forward")
-		b.fc1, b.fc2 = linear(ff, "intermediate_dense", s.h, s.inner, true), linear(ff, "output_dense", s.inner, s.h, true)
+		b.fc1, b.fc2 = linear(ff, "intermediate_dense", s.h, s.inner, true),
+			linear(ff, "output_dense", s.inner, s.h, true)
 		b.norm2 = layerNorm(l, "final_layer_norm", s.h)
 		n.blocks = append(n.blocks, b)
 	}
@@ -129,9 +144,11 @@ func (s *speechSpec) withHead(root *tape.Module, r Run, n *speechNet) *Model {
 	m := &Model{Root: root, Layers: s.layers, Run: r, Head: "ForCTC"}
 	if r.arch == "ForSequenceClassification" {
 		m.Head = r.arch
-		proj, cls := linear(root, "projector", s.h, s.proj, true), linear(root, "classifier", s.proj, s.labels, true)
+		proj, cls := linear(root, "projector", s.h, s.proj, true),
+			linear(root, "classifier", s.proj, s.labels, true)
 		m.Inputs = func(g *tape.Graph) []*tape.Tensor {
-			return []*tape.Tensor{g.Input(r.Float, r.Batch, 1, 1, r.Seq), g.Input(tape.I64, r.Batch)}
+			return []*tape.Tensor{g.Input(r.Float, r.Batch, 1, 1, r.Seq),
+				g.Input(tape.I64, r.Batch)}
 		}
 		m.Loss = func(g *tape.Graph, in []*tape.Tensor) *tape.Tensor {
 			x := newCtx(g, r)
@@ -148,7 +165,8 @@ func (s *speechSpec) withHead(root *tape.Module, r Run, n *speechNet) *Model {
 	head := linear(root, "lm_head", s.h, s.vocab, true)
 	text := max(r.Seq/1600, 1) // ten letters a second at 16 kHz
 	m.Inputs = func(g *tape.Graph) []*tape.Tensor {
-		return []*tape.Tensor{g.Input(r.Float, r.Batch, 1, 1, r.Seq), g.Input(tape.I64, r.Batch, text)}
+		return []*tape.Tensor{g.Input(r.Float, r.Batch, 1, 1, r.Seq),
+			g.Input(tape.I64, r.Batch, text)}
 	}
 	m.Loss = func(g *tape.Graph, in []*tape.Tensor) *tape.Tensor {
 		x := newCtx(g, r)
@@ -160,7 +178,10 @@ func (s *speechSpec) withHead(root *tape.Module, r Run, n *speechNet) *Model {
 		f.Set(&ones, g.Fresh("lengths", tape.I64, in[0].Shape[0], in[0].Shape[3]))
 		var loss *tape.Tensor
 		x.In("loss", func() {
-			f.Set(&logp, x.logits(func() *tape.Tensor { return g.Transpose(g.LogSoftmaxAs(logits, tape.F32), 0, 1) }))
+			f.Set(&logp, x.logits(func() *tape.Tensor {
+				return g.Transpose(g.LogSoftmaxAs(logits,
+					tape.F32), 0, 1)
+			}))
 			loss = g.CTC(logp, in[1].Dim(-1))
 		})
 		return f.Leave(loss)
@@ -168,7 +189,8 @@ func (s *speechSpec) withHead(root *tape.Module, r Run, n *speechNet) *Model {
 	return m
 }
 
-// run gives the encoder's result; what the body's output keeps beside it goes into the caller's frame.
+// run gives the encoder's result; what the body's output keeps beside it goes into the caller's
+// frame.
 func (n *speechNet) run(c *ctx, audio *tape.Tensor, outer *tape.Frame) *tape.Tensor {
 	f := c.Enter()
 	s := n.spec
@@ -233,7 +255,8 @@ func (n *speechNet) encode(c *ctx, x *tape.Tensor) *tape.Tensor {
 	}
 	f.Set(&h, c.Dropout(h, s.drop))
 	for i, b := range n.blocks {
-		f.Set(&h, c.layer(fmt.Sprintf("encoder.layers.%d", i), func(a []*tape.Tensor) *tape.Tensor { return b.run(c, a[0]) }, h))
+		f.Set(&h, c.layer(fmt.Sprintf("encoder.layers.%d", i),
+			func(a []*tape.Tensor) *tape.Tensor { return b.run(c, a[0]) }, h))
 	}
 	if s.stable {
 		f.Set(&h, n.encNorm.layer(c.Graph, h))
@@ -248,7 +271,8 @@ func (n *speechNet) position(c *ctx, x *tape.Tensor) *tape.Tensor {
 	var h, w *tape.Tensor
 	f.Set(&h, c.Unsqueeze(c.Transpose(x, 1, 2), 2))
 	f.Set(&w, c.WeightNorm(n.dir.Tensor, n.gain.Tensor))
-	y := c.ConvT(h, w, n.posBias.Tensor, tape.ConvShape{Stride: 1, Pad: s.taps / 2, Groups: s.groups, Dilation: 1, Flat: true})
+	y := c.ConvT(h, w, n.posBias.Tensor, tape.ConvShape{Stride: 1, Pad: s.taps / 2,
+		Groups: s.groups, Dilation: 1, Flat: true})
 	f.Set(&w, nil)
 	f.Set(&h, y)
 	if s.taps%2 == 0 {

@@ -7,17 +7,22 @@ import (
 	"memroom/plan/tape"
 )
 
-// whisper is WhisperForConditionalGeneration: a convolutional front end, then BART's layers with the norms first. The
-// sequence is the number of text tokens; the audio is always the model's whole window.
+// whisper is WhisperForConditionalGeneration: a convolutional front end, then BART's layers with
+// the norms first. The sequence is the number of text tokens; the audio is always the model's whole
+// window.
 func whisper(c *Config, r Run) (*Model, error) {
-	s := &seq2seq{h: c.Int(384, "d_model"), encLayers: c.Int(4, "encoder_layers"), decLayers: c.Int(4, "decoder_layers"), encHeads: c.Int(6, "encoder_attention_heads"),
-		decHeads: c.Int(6, "decoder_attention_heads"), encFF: c.Int(1536, "encoder_ffn_dim"), decFF: c.Int(1536, "decoder_ffn_dim"), act: c.Str("gelu", "activation_function"),
-		drop: c.Float(0, "dropout"), attnDrop: c.Float(0, "attention_dropout"), actDrop: c.Float(0, "activation_dropout"), before: true, scaledQuery: true}
+	s := &seq2seq{h: c.Int(384, "d_model"), encLayers: c.Int(4, "encoder_layers"),
+		decLayers: c.Int(4, "decoder_layers"), encHeads: c.Int(6, "encoder_attention_heads"),
+		decHeads: c.Int(6, "decoder_attention_heads"), encFF: c.Int(1536, "encoder_ffn_dim"),
+		decFF: c.Int(1536, "decoder_ffn_dim"), act: c.Str("gelu", "activation_function"),
+		drop: c.Float(0, "dropout"), attnDrop: c.Float(0, "attention_dropout"),
+		actDrop: c.Float(0, "activation_dropout"), before: true, scaledQuery: true}
 	vocab, mel := c.Int(51865, "vocab_size"), c.Int(80, "num_mel_bins")
 	frames, tokens := c.Int(1500, "max_source_positions"), c.Int(448, "max_target_positions")
 	c.divides(s.h, s.encHeads, "d_model by encoder_attention_heads")
 	if r.Seq > tokens {
-		c.complain("the sequence of %d tokens is longer than the %d positions of the model", r.Seq, tokens)
+		c.complain("the sequence of %d tokens is longer than the %d positions of the model", r.Seq,
+			tokens)
 	}
 	if err := c.Err(); err != nil {
 		return nil, err
@@ -45,7 +50,8 @@ func whisper(c *Config, r Run) (*Model, error) {
 	root.Child("proj_out").Tie(w.table)
 	m := &Model{Root: root, Layers: s.encLayers + s.decLayers, Run: r}
 	m.Inputs = func(g *tape.Graph) []*tape.Tensor {
-		return []*tape.Tensor{g.Input(r.Float, r.Batch, mel, 1, 2*frames), g.Input(tape.I64, r.Batch, r.Seq)}
+		return []*tape.Tensor{g.Input(r.Float, r.Batch, mel, 1, 2*frames),
+			g.Input(tape.I64, r.Batch, r.Seq)}
 	}
 	m.Loss = func(g *tape.Graph, in []*tape.Tensor) *tape.Tensor {
 		x := newCtx(g, r)
@@ -80,7 +86,8 @@ type whisperNet struct {
 // conv1dLayer is nn.Conv1d with three taps, as a convolution over images one pixel high.
 func conv1dLayer(m *tape.Module, name string, in, out, stride int64) convLayer {
 	c := m.Child(name)
-	return convLayer{w: c.Param("weight", out, in, 1, 3), b: c.Param("bias", out), stride: stride, pad: 1, groups: 1, dilation: 1, flat: true}
+	return convLayer{w: c.Param("weight", out, in, 1, 3), b: c.Param("bias", out), stride: stride,
+		pad: 1, groups: 1, dilation: 1, flat: true}
 }
 
 func (w *whisperNet) encode(c *ctx, x *tape.Tensor) *tape.Tensor {
@@ -95,7 +102,8 @@ func (w *whisperNet) encode(c *ctx, x *tape.Tensor) *tape.Tensor {
 	f.Set(&h, c.Add(e, c.Embedding(pos, w.encPos)))
 	f.Set(&h, c.Dropout(h, w.spec.drop))
 	for i, l := range w.enc {
-		f.Set(&h, c.layer(fmt.Sprintf("encoder.layers.%d", i), func(a []*tape.Tensor) *tape.Tensor { return l.run(c, a[0], nil, nil) }, h))
+		f.Set(&h, c.layer(fmt.Sprintf("encoder.layers.%d", i),
+			func(a []*tape.Tensor) *tape.Tensor { return l.run(c, a[0], nil, nil) }, h))
 	}
 	f.Set(&h, w.encNorm.layer(c.Graph, h))
 	return f.Leave(h)
@@ -112,7 +120,9 @@ func (w *whisperNet) decode(c *ctx, ids, enc *tape.Tensor) *tape.Tensor {
 	f.Set(&h, c.Dropout(h, w.spec.drop))
 	f.Set(&mask, c.causalMask(b, n, e.DType))
 	for i, l := range w.dec {
-		f.Set(&h, c.layer(fmt.Sprintf("decoder.layers.%d", i), func(a []*tape.Tensor) *tape.Tensor { return l.run(c, a[0], a[1], a[2]) }, h, enc, mask))
+		f.Set(&h, c.layer(fmt.Sprintf("decoder.layers.%d", i),
+			func(a []*tape.Tensor) *tape.Tensor { return l.run(c, a[0], a[1], a[2]) }, h, enc,
+			mask))
 	}
 	f.Set(&h, w.decNorm.layer(c.Graph, h))
 	return f.Leave(h)

@@ -1,10 +1,11 @@
-// Package place spreads a chain of model units over devices so that the fullest device is as empty as it can be. It
-// knows nothing of models: a unit is a vector of bytes, its live memory at each moment of a training step. Package plan
-// makes the units from a timeline and checks the answer by running the engine for each device.
+// Package place spreads a chain of model units over devices so that the fullest device is as empty
+// as it can be. It knows nothing of models: a unit is a vector of bytes, its live memory at each
+// moment of a training step. Package plan makes the units from a timeline and checks the answer by
+// running the engine for each device.
 //
-// The cost of a range of units is the highest sum of their vectors, so it grows with the range: from each unit a device
-// reaches up to some other and no further. Whether everything fits with no device fuller than x is then a walk over
-// positions, and a search over x gives the optimum.
+// The cost of a range of units is the highest sum of their vectors, so it grows with the range:
+// from each unit a device reaches up to some other and no further. Whether everything fits with no
+// device fuller than x is then a walk over positions, and a search over x gives the optimum.
 package place
 
 import (
@@ -14,7 +15,8 @@ import (
 	"slices"
 )
 
-// Unit is a part of the model that must stay whole, in the order in which the forward pass runs through them.
+// Unit is a part of the model that must stay whole, in the order in which the forward pass runs
+// through them.
 type Unit struct {
 	Name     string
 	Live     []int64 // bytes at each moment; all units have the same number of moments
@@ -28,8 +30,8 @@ type Device struct {
 	Fixed int64 // taken before any unit: context, libraries
 }
 
-// Problem is a chain and where it may go. With Tied, the last unit shares weights with the first and must be on the
-// first unit's device.
+// Problem is a chain and where it may go. With Tied, the last unit shares weights with the first
+// and must be on the first unit's device.
 type Problem struct {
 	Units   []Unit
 	Devices []Device
@@ -50,8 +52,9 @@ func (p *Placement) Fits() bool { return p.Fullest <= 1 }
 // ErrNoUnits and the like are usage errors of the caller.
 var errNoUnits = errors.New("nothing to place")
 
-// Solve finds the placement with the least full fullest device; among equals the one that uses the devices in the order
-// given. Devices of different sizes are tried in every order that differs, up to orderLimit of them.
+// Solve finds the placement with the least full fullest device; among equals the one that uses the
+// devices in the order given. Devices of different sizes are tried in every order that differs, up
+// to orderLimit of them.
 func Solve(p Problem) (*Placement, error) {
 	if len(p.Units) == 0 {
 		return nil, errNoUnits
@@ -66,7 +69,8 @@ func Solve(p Problem) (*Placement, error) {
 	}
 	for _, u := range p.Units {
 		if len(u.Live) != len(p.Units[0].Live) {
-			return nil, fmt.Errorf("unit %s has %d moments, %s has %d", u.Name, len(u.Live), p.Units[0].Name, len(p.Units[0].Live))
+			return nil, fmt.Errorf("unit %s has %d moments, %s has %d", u.Name, len(u.Live),
+				p.Units[0].Name, len(p.Units[0].Live))
 		}
 	}
 	var best *Placement
@@ -157,8 +161,8 @@ func highest(v []int64) int64 {
 	return top
 }
 
-// solveInOrder bisects on how full the fullest device may be. Costs are whole bytes, so once the interval is narrower than
-// a byte of the largest device the placement at its upper end is optimal.
+// solveInOrder bisects on how full the fullest device may be. Costs are whole bytes, so once the
+// interval is narrower than a byte of the largest device the placement at its upper end is optimal.
 func solveInOrder(p Problem, order []int) *Placement {
 	c := newChain(p)
 	low := c.lowerBound(p)
@@ -206,8 +210,9 @@ func (c chain) lowerBound(p Problem) float64 {
 	return max(bound, float64(need)/float64(room)) * (1 - 1e-9)
 }
 
-// within gives the number of units on each device of the order such that no device is fuller than full; nil if there is no
-// such way. It walks over the positions in the chain that the devices so far can have reached.
+// within gives the number of units on each device of the order such that no device is fuller than
+// full; nil if there is no such way. It walks over the positions in the chain that the devices so
+// far can have reached.
 func (c chain) within(p Problem, order []int, full float64) []int {
 	reaches := map[[2]int64][]int{} // by kind of device
 	from := make([][]int, len(order))
@@ -236,8 +241,9 @@ func (c chain) within(p Problem, order []int, full float64) []int {
 	return counts
 }
 
-// reach gives, for each unit, how far a device with this much room gets when it starts there: the end of the longest
-// range that fits. The window slides: the next start keeps the sum of what it shares with the last.
+// reach gives, for each unit, how far a device with this much room gets when it starts there: the
+// end of the longest range that fits. The window slides: the next start keeps the sum of what it
+// shares with the last.
 func (c chain) reach(room int64) []int {
 	ends := make([]int, len(c.units)+1)
 	sum := make([]int64, c.moments)
@@ -247,7 +253,8 @@ func (c chain) reach(room int64) []int {
 		if start > 0 {
 			left -= c.units[start].Boundary
 		}
-		for end > start && highest(sum) > left { // a larger boundary may cost units that fitted before
+		// a larger boundary may cost units that fitted before
+		for end > start && highest(sum) > left {
 			end--
 			subtract(sum, c.units[end].Live)
 		}
@@ -268,8 +275,8 @@ func (c chain) reach(room int64) []int {
 	return ends
 }
 
-// advance moves every reached position on by one device, which may also stay empty, and remembers where each new
-// position came from; the largest step wins, so that devices are filled in order.
+// advance moves every reached position on by one device, which may also stay empty, and remembers
+// where each new position came from; the largest step wins, so that devices are filled in order.
 func advance(reached []bool, reach []int) (next []bool, from []int) {
 	next, from = make([]bool, len(reached)), make([]int, len(reached))
 	for start, ok := range reached {
@@ -302,7 +309,8 @@ func (c chain) expand(p Problem, order, counts []int) []int {
 // orderLimit bounds the orders of unequal devices that are tried: 8! of eight different ones.
 const orderLimit = 40320
 
-// orders gives the ways to line up the devices that differ: devices of the same size and fixed bytes are alike.
+// orders gives the ways to line up the devices that differ: devices of the same size and fixed
+// bytes are alike.
 func orders(devices []Device) [][]int {
 	given := make([]int, len(devices))
 	for i := range given {
@@ -319,7 +327,10 @@ func orders(devices []Device) [][]int {
 	}
 	if len(devices) > 8 { // too many to try all: as given, largest first, smallest first
 		bySize := slices.Clone(given)
-		slices.SortStableFunc(bySize, func(a, b int) int { return int(min(1, max(-1, devices[b].Bytes-devices[a].Bytes))) })
+		slices.SortStableFunc(bySize, func(a, b int) int {
+			return int(min(1,
+				max(-1, devices[b].Bytes-devices[a].Bytes)))
+		})
 		consider(bySize)
 		slices.Reverse(bySize)
 		consider(bySize)

@@ -18,7 +18,8 @@ func random(r *rand.Rand) Problem {
 		p.Units = append(p.Units, u)
 	}
 	for i := range 1 + r.IntN(3) {
-		p.Devices = append(p.Devices, Device{Name: fmt.Sprint("d", i), Bytes: []int64{100, 200, 300}[r.IntN(3)], Fixed: r.Int64N(30)})
+		p.Devices = append(p.Devices, Device{Name: fmt.Sprint("d", i),
+			Bytes: []int64{100, 200, 300}[r.IntN(3)], Fixed: r.Int64N(30)})
 	}
 	return p
 }
@@ -121,7 +122,8 @@ func TestOptimalOnEverythingSmallEnoughToEnumerate(t *testing.T) {
 }
 
 func TestRefusesNonsense(t *testing.T) {
-	for _, p := range []Problem{{}, {Units: []Unit{{Live: []int64{1}}}}, {Units: []Unit{{Live: []int64{1}}}, Devices: []Device{{Name: "x"}}},
+	for _, p := range []Problem{{}, {Units: []Unit{{Live: []int64{1}}}},
+		{Units: []Unit{{Live: []int64{1}}}, Devices: []Device{{Name: "x"}}},
 		{Units: []Unit{{Live: []int64{1}}, {Live: []int64{1, 2}}}, Devices: []Device{{Bytes: 1}}}} {
 		if _, err := Solve(p); err == nil {
 			t.Errorf("accepted %+v", p)

@@ -10,8 +10,9 @@ import (
 // Lora is a pair of low-rank adapters beside a weight.
 type Lora struct{ A, B *Param }
 
-// AddLora freezes the model and puts adapters of a rank beside every linear weight whose module ends with one of the
-// names. It gives the number of adapted layers. own is the adapters' type: PEFT keeps them in fp32 beside half weights.
+// AddLora freezes the model and puts adapters of a rank beside every linear weight whose module
+// ends with one of the names. It gives the number of adapted layers. own is the adapters' type:
+// PEFT keeps them in fp32 beside half weights.
 func (m *Module) AddLora(rank int64, targets []string) int {
 	m.Freeze(nil)
 	n := 0
@@ -27,7 +28,8 @@ func (m *Module) AddLora(rank int64, targets []string) int {
 			if c.transposed {
 				in, out = out, in
 			}
-			p.Lora = &Lora{A: c.Child("lora_A").Param("weight", rank, in), B: c.Child("lora_B").Param("weight", out, rank)}
+			p.Lora = &Lora{A: c.Child("lora_A").Param("weight", rank, in),
+				B: c.Child("lora_B").Param("weight", out, rank)}
 			p.Lora.A.Own, p.Lora.B.Own = true, true
 			n++
 		}
@@ -38,15 +40,17 @@ func (m *Module) AddLora(rank int64, targets []string) int {
 // Transposed marks a module whose weight is stored [in, out].
 func (m *Module) Transposed() *Module { m.transposed = true; return m }
 
-// Quantize packs every linear weight of the blocks into 4 or 8 bits. Embeddings, the head and norms stay, in fp32, as
-// prepare_model_for_kbit_training leaves them. It gives the number of packed weights.
+// Quantize packs every linear weight of the blocks into 4 or 8 bits. Embeddings, the head and norms
+// stay, in fp32, as prepare_model_for_kbit_training leaves them. It gives the number of packed
+// weights.
 func (m *Module) Quantize(bits int64) int {
 	n := 0
 	m.visit(func(c *Module) {
 		block := strings.ContainsFunc(c.path, func(r rune) bool { return r >= '0' && r <= '9' })
 		for _, p := range c.params {
 			p.Own = true
-			if block && len(p.Shape) == 2 && strings.HasSuffix(p.Name, "weight") && p.Lora == nil && !strings.Contains(p.Name, "lora_") || p.Lora != nil {
+			if block && len(p.Shape) == 2 && strings.HasSuffix(p.Name, "weight") && p.Lora == nil &&
+				!strings.Contains(p.Name, "lora_") || p.Lora != nil {
 				p.Bits = bits
 				p.Frozen = true
 				n++
@@ -65,7 +69,8 @@ func (p *Param) packedBytes() (values, scales int64) {
 	return n, 4 * p.Shape[0]
 }
 
-// quantLinear multiplies by a packed weight: it is unpacked for the product, and again in the backward pass.
+// quantLinear multiplies by a packed weight: it is unpacked for the product, and again in the
+// backward pass.
 func (g *Graph) quantLinear(x *Tensor, w *Param, bias *Tensor) *Tensor {
 	compute := g.Half
 	if !g.Autocast {
@@ -112,11 +117,12 @@ func (g *Graph) loraLinear(x *Tensor, base func() *Tensor, l *Lora) *Tensor {
 	if !g.autocastOn() {
 		in = g.To(x, l.A.DType)
 	}
-	return f.Leave(g.To(g.Add(y, g.Scale(g.LinearT(g.LinearT(in, l.A.Tensor, nil), l.B.Tensor, nil))), y.DType))
+	return f.Leave(g.To(g.Add(y, g.Scale(g.LinearT(g.LinearT(in, l.A.Tensor, nil), l.B.Tensor,
+		nil))), y.DType))
 }
 
-// ChunkedLoss is a loss whose logits are never whole: chunks of rows are multiplied, differentiated and dropped; the
-// gradients of the hidden states and the head are made in the forward pass.
+// ChunkedLoss is a loss whose logits are never whole: chunks of rows are multiplied, differentiated
+// and dropped; the gradients of the hidden states and the head are made in the forward pass.
 func (g *Graph) ChunkedLoss(h *Tensor, w *Tensor) *Tensor {
 	defer release(g.half(&h, &w))
 	g.op = "chunked loss"
@@ -157,8 +163,8 @@ func (s Shard) part(bytes, n int64) int64 {
 	return divUp(bytes, n)
 }
 
-// gatherFor brings the whole weights of a block in, keeping the block before it until the one after arrives: the
-// all-gather of FSDP and ZeRO-3 with one block prefetched.
+// gatherFor brings the whole weights of a block in, keeping the block before it until the one after
+// arrives: the all-gather of FSDP and ZeRO-3 with one block prefetched.
 func (g *Graph) gatherFor(module string) {
 	if g.Shard.Weights <= 1 {
 		return
@@ -213,7 +219,8 @@ func (g *Graph) measureBlocks(m *Module, d DType) {
 	}
 }
 
-// Buckets requests DDP's gradient buckets: one of 1 MiB, then of 25 MiB, in reverse order of the parameters.
+// Buckets requests DDP's gradient buckets: one of 1 MiB, then of 25 MiB, in reverse order of the
+// parameters.
 func (g *Graph) Buckets(params []*Param, d DType) {
 	limit, sum := int64(1<<20), int64(0)
 	g.op = "ddp bucket"

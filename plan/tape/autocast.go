@@ -6,7 +6,8 @@ type cachedCast struct {
 	copy  *Tensor
 }
 
-// EndAutocast leaves the autocast region: the cached copies of weights go, unless the graph keeps them.
+// EndAutocast leaves the autocast region: the cached copies of weights go, unless the graph keeps
+// them.
 func (g *Graph) EndAutocast() { g.endCasts() }
 
 func (g *Graph) endCasts() {
@@ -16,8 +17,9 @@ func (g *Graph) endCasts() {
 	g.casts = nil
 }
 
-// half casts arguments for an operation of autocast's half-precision list, from right to left. The temporaries that were
-// cast live until the operation is over: they are returned, to be released then.
+// half casts arguments for an operation of autocast's half-precision list, from right to left. The
+// temporaries that were cast live until the operation is over: they are returned, to be released
+// then.
 func (g *Graph) half(args ...**Tensor) (late []*Tensor) {
 	if !g.autocastOn() {
 		return nil
@@ -31,7 +33,8 @@ func (g *Graph) half(args ...**Tensor) (late []*Tensor) {
 	return late
 }
 
-// autocast gives the half-precision copy of a tensor: for a weight in training, one copy for the whole region.
+// autocast gives the half-precision copy of a tensor: for a weight in training, one copy for the
+// whole region.
 func (g *Graph) autocast(t *Tensor) *Tensor {
 	if !t.leaf || t.param == nil || !t.needs {
 		return g.castKept(t, g.Half)

@@ -7,10 +7,12 @@ import (
 	"memroom/event"
 )
 
-// backwardFn computes the gradients of a node's inputs into pass.out, allocating as the real formula does.
+// backwardFn computes the gradients of a node's inputs into pass.out, allocating as the real
+// formula does.
 type backwardFn func(n *Node, b *pass)
 
-// meta is what autograd remembers of an input: gradients are summed to its shape and cast to its type.
+// meta is what autograd remembers of an input: gradients are summed to its shape and cast to its
+// type.
 type meta struct {
 	shape []int64
 	dtype DType
@@ -41,7 +43,8 @@ type Node struct {
 	param    *Param // for the node that stores a leaf's gradient
 }
 
-// slot is a tensor kept for the backward pass. Under checkpointing it is empty until the region is recomputed.
+// slot is a tensor kept for the backward pass. Under checkpointing it is empty until the region is
+// recomputed.
 type slot struct {
 	t    *Tensor
 	reg  *checkpoint
@@ -76,7 +79,8 @@ func (g *Graph) recordMany(op string, outs []*Tensor, inputs ...*Tensor) *Node {
 	return n
 }
 
-// prepare makes the node before the operation runs, so that its inputs can be saved first, as autograd does.
+// prepare makes the node before the operation runs, so that its inputs can be saved first, as
+// autograd does.
 func (g *Graph) prepare(op string, inputs ...*Tensor) *Node {
 	if !g.wants(inputs...) {
 		return nil
@@ -106,7 +110,8 @@ func (t *Tensor) gradNode() *Node {
 		return t.node
 	}
 	if t.param.acc == nil {
-		t.param.acc = &Node{g: t.g, op: "accumulate", module: t.param.Name, seq: ^uint64(0), param: t.param, outs: []meta{{t.Shape, t.DType}}, refs: 1}
+		t.param.acc = &Node{g: t.g, op: "accumulate", module: t.param.Name, seq: ^uint64(0),
+			param: t.param, outs: []meta{{t.Shape, t.DType}}, refs: 1}
 	}
 	return t.param.acc
 }
@@ -261,7 +266,8 @@ func (g *Graph) Backward(loss *Tensor) {
 	g.countConsumers(loss.node)
 	g.inEngine = true
 	saved := g.module
-	root := g.New(loss.Shape, loss.DType) // the gradient of the loss, made by the caller: it outlives the pass
+	// the gradient of the loss, made by the caller: it outlives the pass
+	root := g.New(loss.Shape, loss.DType)
 	root.floating = false
 	loss.node.deliver(loss.out, root.hold())
 	g.ready = g.ready[:0]
@@ -323,7 +329,8 @@ func (g *Graph) step(n *Node) {
 	g.cat = event.CategoryUnknown
 }
 
-// unpack fetches the saved tensors; those of a checkpointed region are owned by this pass and returned.
+// unpack fetches the saved tensors; those of a checkpointed region are owned by this pass and
+// returned.
 func (b *pass) unpack() (owned []*Tensor) {
 	n := b.n
 	b.saved = make([]*Tensor, len(n.saved))
@@ -390,7 +397,8 @@ func (b *pass) handOn() {
 	}
 }
 
-// deliver adds a gradient to a node's input buffer: into the stored one if nobody else can see it, else into a new one.
+// deliver adds a gradient to a node's input buffer: into the stored one if nobody else can see it,
+// else into a new one.
 func (n *Node) deliver(out int, t *Tensor) {
 	if n.grads == nil {
 		n.grads = make([]*Tensor, len(n.outs))

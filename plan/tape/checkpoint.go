@@ -1,7 +1,8 @@
 package tape
 
-// checkpoint is one region under non-reentrant checkpointing: what its operations would keep is dropped, and made again by
-// running the region once more when the first of its backward nodes asks.
+// checkpoint is one region under non-reentrant checkpointing: what its operations would keep is
+// dropped, and made again by running the region once more when the first of its backward nodes
+// asks.
 type checkpoint struct {
 	g       *Graph
 	run     func(args []*Tensor) *Tensor
@@ -18,8 +19,8 @@ type checkpoint struct {
 // stopRecompute ends a recompute: everything that is needed has been made.
 type stopRecompute struct{ c *checkpoint }
 
-// Checkpoint runs fn under checkpointing. args are kept until the last backward node of the region has run; fn borrows
-// them.
+// Checkpoint runs fn under checkpointing. args are kept until the last backward node of the region
+// has run; fn borrows them.
 func (g *Graph) Checkpoint(fn func(args []*Tensor) *Tensor, args ...*Tensor) *Tensor {
 	if g.noGrad > 0 || g.redo != nil {
 		return fn(args)

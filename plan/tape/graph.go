@@ -19,7 +19,8 @@ type Options struct {
 	HostOptim bool    // so does the optimizer's state
 	ConvScale float64 // factor on convolution and RNN workspaces, whose exact size is not known; 0 is 1
 
-	Workspaces func() *Workspaces // sizes measured on the card, asked for when the first is needed; may be nil
+	// sizes measured on the card, asked for when the first is needed; may be nil
+	Workspaces func() *Workspaces
 }
 
 // thread is one host thread's library handles. Forward and backward run on two of them.
@@ -91,7 +92,8 @@ func (g *Graph) In(name string, fn func()) {
 	g.module = old
 }
 
-// As runs fn with all allocations, and those of the backward pass of what it records, in one category.
+// As runs fn with all allocations, and those of the backward pass of what it records, in one
+// category.
 func (g *Graph) As(cat event.Category, fn func()) {
 	old := g.cat
 	g.cat = cat
@@ -141,10 +143,12 @@ func (g *Graph) NoAutocast(fn func()) {
 
 func (g *Graph) autocastOn() bool { return g.Autocast && g.noCast == 0 && !g.inBackwardOps() }
 
-// inBackwardOps says whether the engine computes gradients: autocast is off there, except while a checkpoint recomputes.
+// inBackwardOps says whether the engine computes gradients: autocast is off there, except while a
+// checkpoint recomputes.
 func (g *Graph) inBackwardOps() bool { return g.inEngine && g.redo == nil }
 
-// blas is called by every matrix product after its result exists: the first one of a thread takes the workspace.
+// blas is called by every matrix product after its result exists: the first one of a thread takes
+// the workspace.
 func (g *Graph) blas(lt bool) {
 	th := &g.main
 	if g.inEngine {

@@ -7,7 +7,8 @@ import (
 	"memroom/event"
 )
 
-// Module is a torch.nn.Module as far as memory goes: parameters, buffers and children, each in order of registration.
+// Module is a torch.nn.Module as far as memory goes: parameters, buffers and children, each in
+// order of registration.
 type Module struct {
 	name     string
 	path     string
@@ -19,7 +20,8 @@ type Module struct {
 	transposed bool // the weight is stored [in, out]
 }
 
-// FlattenParams makes the module's own parameters share one buffer once loaded, as recurrent networks do for cuDNN.
+// FlattenParams makes the module's own parameters share one buffer once loaded, as recurrent
+// networks do for cuDNN.
 func (m *Module) FlattenParams() { m.flat = true }
 
 // buffer is a tensor that is not trained; a floating one is cast along with the weights.
@@ -66,9 +68,13 @@ func (m *Module) Tie(p *Param) *Param {
 }
 
 // Buffer adds a tensor that is not trained.
-func (m *Module) Buffer(d DType, elements int64) { m.buffers = append(m.buffers, buffer{elements, d}) }
+func (m *Module) Buffer(d DType, elements int64) {
+	m.buffers = append(m.buffers,
+		buffer{elements, d})
+}
 
-// Parameters lists the parameters as model.parameters() does: a module's own before its children's, each once.
+// Parameters lists the parameters as model.parameters() does: a module's own before its children's,
+// each once.
 func (m *Module) Parameters() []*Param {
 	var list []*Param
 	seen := map[*Param]bool{}
@@ -102,12 +108,15 @@ func (m *Module) Count() int64 {
 // Freeze keeps only parameters whose name contains one of the substrings trainable.
 func (m *Module) Freeze(keep []string) {
 	for _, p := range m.Parameters() {
-		p.Frozen = !slices.ContainsFunc(keep, func(s string) bool { return strings.Contains(p.Name, s) })
+		p.Frozen = !slices.ContainsFunc(keep, func(s string) bool {
+			return strings.Contains(p.Name,
+				s)
+		})
 	}
 }
 
-// Load moves the model to the device as Module.to does: children first, then the module's own parameters, then buffers.
-// Parameters with a type of their own (quantised weights) keep it.
+// Load moves the model to the device as Module.to does: children first, then the module's own
+// parameters, then buffers. Parameters with a type of their own (quantised weights) keep it.
 func (g *Graph) Load(m *Module, d DType) {
 	g.measureBlocks(m, d)
 	g.load(m, d)
@@ -151,7 +160,8 @@ func (g *Graph) loadParam(p *Param, d DType) {
 	t.st = g.alloc(g.Shard.part(t.Numel()*d.Size(), g.Shard.Weights), event.CategoryWeights)
 }
 
-// ToChannelsLast rewrites four-dimensional parameters in channels-last order, as model.to(memory_format=...) does.
+// ToChannelsLast rewrites four-dimensional parameters in channels-last order, as
+// model.to(memory_format=...) does.
 func (g *Graph) ToChannelsLast(m *Module) {
 	for _, c := range m.children {
 		g.ToChannelsLast(c)

@@ -2,8 +2,8 @@ package tape
 
 import "memroom/event"
 
-// SDPA is F.scaled_dot_product_attention on [batch, heads, length, dim] tensors, with the kernel that PyTorch picks on
-// the card. mask may be nil; causal is the flag of the call.
+// SDPA is F.scaled_dot_product_attention on [batch, heads, length, dim] tensors, with the kernel
+// that PyTorch picks on the card. mask may be nil; causal is the flag of the call.
 func (g *Graph) SDPA(q, k, v, mask *Tensor, dropout float64, causal bool) *Tensor {
 	defer release(g.half(&q, &k, &v, &mask))
 	d := q.Dim(-1)
@@ -22,7 +22,8 @@ func (g *Graph) SDPA(q, k, v, mask *Tensor, dropout float64, causal bool) *Tenso
 	return g.sdpaEfficient(q, k, v, mask)
 }
 
-// SDPABroadcast is a call without enable_gqa whose k and v have one head for all of q's: only plain operations take that.
+// SDPABroadcast is a call without enable_gqa whose k and v have one head for all of q's: only plain
+// operations take that.
 func (g *Graph) SDPABroadcast(q, k, v, mask *Tensor, dropout float64) *Tensor {
 	defer release(g.half(&q, &k, &v, &mask))
 	m := g.floatMask(mask, q.DType)
@@ -36,7 +37,8 @@ func attentionSizes(q, k *Tensor) (b, a, s, kv, d int64) {
 	return q.Shape[0], q.Shape[1], q.Shape[2], k.Shape[2], q.Shape[3]
 }
 
-// outLike is the result [B, a, S, d] in the order of q's dimensions, as cuDNN and FlashAttention give it.
+// outLike is the result [B, a, S, d] in the order of q's dimensions, as cuDNN and FlashAttention
+// give it.
 func (g *Graph) outLike(q, v *Tensor) *Tensor {
 	shape := []int64{q.Shape[0], q.Shape[1], q.Shape[2], v.Shape[3]}
 	return g.newStrided(shape, permutedStrides(shape, byStride(q.Shape, q.stride)), q.DType)
@@ -81,7 +83,8 @@ func (g *Graph) sdpaCuDNN(q, k, v, mask *Tensor) *Tensor {
 	return out
 }
 
-// logSums is what the backward pass of a fused kernel needs of the softmax; without one it is not made.
+// logSums is what the backward pass of a fused kernel needs of the softmax; without one it is not
+// made.
 func (g *Graph) logSums(n *Node, shape ...int64) *Tensor {
 	if n == nil {
 		return nil
@@ -157,7 +160,8 @@ func (g *Graph) sdpaEfficient(q, k, v, mask *Tensor) *Tensor {
 	return out
 }
 
-// alignBias brings a bias to the kernel's alignment, rows of a multiple of eight, and expands it over the batch.
+// alignBias brings a bias to the kernel's alignment, rows of a multiple of eight, and expands it
+// over the batch.
 func (g *Graph) alignBias(bias *Tensor, b, a, s, kv int64) *Tensor {
 	if kv%8 != 0 {
 		bias = g.Slice(g.Pad(bias, divUp(kv, 8)*8-kv, -1), -1, kv)
@@ -178,7 +182,8 @@ func (p *pass) efficientGrad(n *Node, b, a, s, kv, d int64) {
 		t.drop()
 		p.out[3] = v
 	}
-	// delta = (grad_out * out).sum(-1), in half precision by one kernel; then the kernel's accumulator
+	// delta = (grad_out * out).sum(-1), in half precision by one kernel; then the kernel's
+	// accumulator
 	delta := p.deltaOf(b, a, s, d)
 	p.g.temp(efficientWorkspace(b, a, s, kv, d), event.CategoryWorkspace)
 	p.g.unrefStorage(delta)
@@ -205,8 +210,8 @@ func efficientWorkspace(b, a, s, kv, d int64) int64 {
 	return b * a * (divUp(kv, 64)*64*d*8 + divUp(s, 64)*64*d*4)
 }
 
-// sdpaMath is the fallback of plain operations: taken when the bias wants a gradient, and in fp32 with grouped heads, which
-// are repeated where the call says that they are grouped, else broadcast.
+// sdpaMath is the fallback of plain operations: taken when the bias wants a gradient, and in fp32
+// with grouped heads, which are repeated where the call says that they are grouped, else broadcast.
 func (g *Graph) sdpaMath(q, k, v, mask *Tensor, dropout float64, causal, grouped bool) *Tensor {
 	in := q.DType
 	f := g.Enter(q, k, v, mask)

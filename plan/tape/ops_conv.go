@@ -34,7 +34,8 @@ func (s ConvShape) out(n, k int64) int64 {
 	return room/s.Stride + 1
 }
 
-// Conv is nn.Conv2d through cuDNN (benchmark off): the result, then a workspace that is released at once.
+// Conv is nn.Conv2d through cuDNN (benchmark off): the result, then a workspace that is released at
+// once.
 func (g *Graph) Conv(x *Tensor, weight, bias *Param, s ConvShape) *Tensor {
 	return g.ConvT(x, weight.Tensor, tensorOf(bias), s)
 }
@@ -45,15 +46,18 @@ func (g *Graph) ConvT(x, w, b *Tensor, s ConvShape) *Tensor {
 	g.op = "conv"
 	n := g.prepare("conv", x, w, b)
 	n.save(x, w)
-	shape := []int64{x.Shape[0], w.Shape[0], s.height(x.Shape[2], w.Shape[2]), s.out(x.Shape[3], w.Shape[3])}
-	last := !s.Flat && (x.channelsLast() || w.channelsLast()) // one-dimensional ones are always made contiguous
+	shape := []int64{x.Shape[0], w.Shape[0], s.height(x.Shape[2], w.Shape[2]),
+		s.out(x.Shape[3], w.Shape[3])}
+	// one-dimensional ones are always made contiguous
+	last := !s.Flat && (x.channelsLast() || w.channelsLast())
 	stride := contiguousStrides(shape)
 	if last {
 		stride = channelsLastStrides(shape)
 	}
 	copied := g.convInput(x, last)
 	out := g.newStrided(shape, stride, x.DType)
-	c := convCase{x: x.Shape, w: w.Shape, y: shape, d: x.DType, shape: s, last: last, scale: g.ConvScale}
+	c := convCase{x: x.Shape, w: w.Shape, y: shape, d: x.DType, shape: s, last: last,
+		scale: g.ConvScale}
 	g.UsesDNN = true
 	size, known := g.convBytes(c)
 	turned := g.convFilter(c, w)
@@ -99,7 +103,8 @@ func (p *pass) convGrad(n *Node, c convCase, turned bool, size ConvBytes, known 
 	input := func() {
 		if p.needs(0) {
 			p.out[0] = p.newStrided(n.metas[0].shape, layout(n.metas[0].shape), gr.DType)
-			copied := g.convInput(gr, c.last) // a strided gradient is copied for each of the two kernels
+			// a strided gradient is copied for each of the two kernels
+			copied := g.convInput(gr, c.last)
 			var filter *Tensor
 			if turned {
 				filter = p.new(n.metas[1].shape, gr.DType)
@@ -148,7 +153,8 @@ type convCase struct {
 	scale   float64
 }
 
-// padded is the number of channels that kernels read: three input channels of a half-precision image are widened.
+// padded is the number of channels that kernels read: three input channels of a half-precision
+// image are widened.
 func (c convCase) padded() int64 {
 	if c.x[1] != 3 {
 		return c.x[1]
@@ -165,10 +171,12 @@ func (c convCase) padded() int64 {
 // sizes are the bytes of input, output and filter in the kernel's layout.
 func (c convCase) sizes() (i, o, w int64) {
 	e, ch := c.d.Size(), c.padded()
-	return e * c.x[0] * ch * c.x[2] * c.x[3], e * numel(c.y), e * c.w[0] * max(ch/c.shape.Groups, 1) * c.w[2] * c.w[3]
+	return e * c.x[0] * ch * c.x[2] * c.x[3], e * numel(c.y),
+		e * c.w[0] * max(ch/c.shape.Groups, 1) * c.w[2] * c.w[3]
 }
 
-// patches says whether this is the patch embedding of a vision transformer, whose workspaces are known exactly.
+// patches says whether this is the patch embedding of a vision transformer, whose workspaces are
+// known exactly.
 func (c convCase) patches() bool { return c.x[1] == 3 && c.w[2] == c.shape.Stride && c.w[2] >= 8 }
 
 func (c convCase) scaled(n int64) int64 {
@@ -183,7 +191,8 @@ func (c convCase) pointwise() bool { return c.w[2] == 1 && c.w[3] == 1 && c.shap
 // small says whether this is a first layer of a kernel of at most four pixels on an image.
 func (c convCase) small() bool { return c.x[1] == 3 && c.w[2] <= 4 }
 
-// single says whether the input has one channel, as raw audio: both layouts are the same and nothing is copied.
+// single says whether the input has one channel, as raw audio: both layouts are the same and
+// nothing is copied.
 func (c convCase) single() bool { return c.x[1] == 1 }
 
 func (c convCase) depthwise() bool { return c.shape.Groups > 1 && c.w[1] == 1 }
@@ -191,8 +200,8 @@ func (c convCase) depthwise() bool { return c.shape.Groups > 1 && c.w[1] == 1 }
 // audible says whether the rules of audio hold.
 func (c convCase) audible() bool { return c.shape.Flat && !c.last && !c.depthwise() && c.w[3] > 1 }
 
-// audio is what a one-dimensional convolution takes in NCHW, as seen with wav2vec 2.0's: copies of input, output and filter
-// in the kernel's layout, fewer for two taps and for groups.
+// audio is what a one-dimensional convolution takes in NCHW, as seen with wav2vec 2.0's: copies of
+// input, output and filter in the kernel's layout, fewer for two taps and for groups.
 func (c convCase) audio() ConvBytes {
 	i, o, w := c.sizes()
 	switch {
@@ -202,20 +211,23 @@ func (c convCase) audio() ConvBytes {
 		all := 8*i + o + 8*w + 16 // channels in eights
 		return ConvBytes{all, all, all}
 	case c.d.Half() && c.shape.Groups > 1:
-		return ConvBytes{Forward: i + w/2 + 2176, InputGrad: i + o + w + 16, WeightGrad: i + o + w + 16}
+		return ConvBytes{Forward: i + w/2 + 2176, InputGrad: i + o + w + 16,
+			WeightGrad: i + o + w + 16}
 	case c.d.Half():
 		all := c.scaled(i + o + w + 16)
 		return ConvBytes{all, all, all}
 	case c.shape.Groups > 1:
 		return ConvBytes{Forward: i + 4224, InputGrad: i + w/2 + 4224, WeightGrad: i + o + w + 16}
 	case c.w[3] <= 2:
-		return ConvBytes{Forward: c.scaled(i + w + 16), InputGrad: c.scaled(i + o + w + 147), WeightGrad: c.scaled(i + o + w + 16)}
+		return ConvBytes{Forward: c.scaled(i + w + 16), InputGrad: c.scaled(i + o + w + 147),
+			WeightGrad: c.scaled(i + o + w + 16)}
 	}
 	parts := int64(1966495)
 	if c.y[3] > 2048 {
 		parts = 2*w + 367
 	}
-	return ConvBytes{Forward: c.scaled(i + o + w + 16), InputGrad: c.scaled(i + o + w + 147), WeightGrad: c.scaled(i + o + w + parts)}
+	return ConvBytes{Forward: c.scaled(i + o + w + 16), InputGrad: c.scaled(i + o + w + 147),
+		WeightGrad: c.scaled(i + o + w + parts)}
 }
 
 func (c convCase) forward() int64 {
@@ -235,8 +247,8 @@ func (c convCase) inputGrad() int64 {
 	return c.reordered()
 }
 
-// reordered is what the kernels take that bring both maps and the filter into an order of their own: pointwise ones leave the
-// filter as it is, and the maps too where rows come in fours.
+// reordered is what the kernels take that bring both maps and the filter into an order of their
+// own: pointwise ones leave the filter as it is, and the maps too where rows come in fours.
 func (c convCase) reordered() int64 {
 	i, o, w := c.sizes()
 	switch {
@@ -251,7 +263,8 @@ func (c convCase) reordered() int64 {
 func (c convCase) weightGrad() int64 {
 	i, o, w := c.sizes()
 	switch {
-	case c.small() && c.w[2] == c.shape.Stride && !c.last: // patches of four pixels: partial filters in fp32, channels in fours or eights
+	// patches of four pixels: partial filters in fp32, channels in fours or eights
+	case c.small() && c.w[2] == c.shape.Stride && !c.last:
 		parts := max(1, 44/divUp(c.w[0], 128))
 		if c.d == F32 {
 			i, w, parts = i/3*4, w/3*4, max(1, 20/divUp(c.w[0], 128))
@@ -261,7 +274,8 @@ func (c convCase) weightGrad() int64 {
 		return 0
 	case c.patches() && c.d == BF16: // the partial filters are in fp32, three of them
 		return i + o + 7*w + 144
-	case c.pointwise() && c.x[2]*c.x[3]%4 == 0 && c.d.Half(): // partial filters, or a copy of both maps where that is less
+	// partial filters, or a copy of both maps where that is less
+	case c.pointwise() && c.x[2]*c.x[3]%4 == 0 && c.d.Half():
 		return c.scaled(min(c.x[0]*4*numel(c.w), i+o+16))
 	case c.pointwise() && c.x[2]*c.x[3]%4 == 0:
 		return c.scaled(c.x[0] * 4 * numel(c.w))

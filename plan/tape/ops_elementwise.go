@@ -306,8 +306,8 @@ func (g *Graph) ClampOne(a *Tensor) *Tensor {
 	})
 }
 
-// ReluInPlaceOfView is relu_ of a view: in its backward the gradient is copied for the view, for the base and for the part
-// of the base that was written to.
+// ReluInPlaceOfView is relu_ of a view: in its backward the gradient is copied for the view, for
+// the base and for the part of the base that was written to.
 func (g *Graph) ReluInPlaceOfView(a *Tensor) *Tensor {
 	g.inPlace("relu", a, true)
 	if n := g.prepare("relu", a); n != nil {
@@ -323,8 +323,8 @@ func (g *Graph) ReluInPlaceOfView(a *Tensor) *Tensor {
 	return a
 }
 
-// inPlace is an activation that overwrites its input. keepOut keeps the result; else a copy of the input would be needed,
-// which only activations that save their result avoid.
+// inPlace is an activation that overwrites its input. keepOut keeps the result; else a copy of the
+// input would be needed, which only activations that save their result avoid.
 func (g *Graph) inPlace(op string, a *Tensor, keepOut bool) *Tensor {
 	g.op = op
 	n := g.prepare(op, a)
@@ -339,8 +339,8 @@ func (g *Graph) inPlace(op string, a *Tensor, keepOut bool) *Tensor {
 	return a
 }
 
-// ClampInPlaceInput is an in-place activation (hardswish, hardsigmoid, silu, relu6) whose backward needs its input: autograd
-// keeps a copy made before the input is overwritten.
+// ClampInPlaceInput is an in-place activation (hardswish, hardsigmoid, silu, relu6) whose backward
+// needs its input: autograd keeps a copy made before the input is overwritten.
 func (g *Graph) ClampInPlaceInput(op string, a *Tensor) *Tensor {
 	g.op = op
 	n := g.prepare(op, a)
@@ -394,7 +394,8 @@ func (g *Graph) Rsqrt(a *Tensor) *Tensor {
 // 0.5 * x * (1 + tanh(c * (x + 0.044715 * x^3))).
 func (g *Graph) GeluNew(x *Tensor) *Tensor {
 	f := g.Enter(x)
-	return f.Leave(g.Mul(g.Scale(x), g.AddScalar(g.Activation("tanh", g.Scale(g.Add(x, g.Scale(g.Pow(x))))))))
+	return f.Leave(g.Mul(g.Scale(x), g.AddScalar(g.Activation("tanh",
+		g.Scale(g.Add(x, g.Scale(g.Pow(x))))))))
 }
 
 // Dropout keeps a byte per element for the backward pass; with p = 0 it is the input itself.
@@ -462,7 +463,8 @@ func (g *Graph) Where(cond, a *Tensor) *Tensor {
 	eat(number)
 	if n != nil {
 		n.backward = func(_ *Node, b *pass) {
-			b.scratch(b.grad[0].DType.Size(), func() { b.out[0] = b.like(b.grad[0]) }) // where(cond, grad, 0)
+			// where(cond, grad, 0)
+			b.scratch(b.grad[0].DType.Size(), func() { b.out[0] = b.like(b.grad[0]) })
 		}
 		n.emit(out)
 	}
@@ -486,14 +488,16 @@ func (g *Graph) WhereElse(cond, a, other *Tensor) *Tensor {
 	return out
 }
 
-// BloomGelu is Bloom's own autograd function: only its input is kept, and the backward pass is written out.
+// BloomGelu is Bloom's own autograd function: only its input is kept, and the backward pass is
+// written out.
 func (g *Graph) BloomGelu(x *Tensor) *Tensor {
 	f := g.Enter(x)
 	n := g.prepare("gelu", x)
 	n.save(x)
 	var out *Tensor
 	g.NoGrad(func() {
-		out = g.Mul(g.Scale(x), g.AddScalar(g.Activation("tanh", g.Mul(g.Scale(x), g.AddScalar(g.Mul(g.Scale(x), x))))))
+		out = g.Mul(g.Scale(x), g.AddScalar(g.Activation("tanh",
+			g.Mul(g.Scale(x), g.AddScalar(g.Mul(g.Scale(x), x))))))
 	})
 	if n != nil {
 		n.emit(out)
@@ -507,7 +511,8 @@ func bloomGeluBackward(_ *Node, b *pass) {
 	f := g.Enter()
 	var tanh, ff *Tensor
 	f.Set(&tanh, g.Activation("tanh", g.Mul(g.Scale(x), g.AddScalar(g.Mul(g.Scale(x), x)))))
-	f.Set(&ff, g.Add(g.Mul(g.Scale(x), g.Mul(g.AddScalar(g.Mul(tanh, tanh)), g.AddScalar(g.Mul(g.Scale(x), x)))), g.Scale(g.AddScalar(tanh))))
+	f.Set(&ff, g.Add(g.Mul(g.Scale(x), g.Mul(g.AddScalar(g.Mul(tanh, tanh)),
+		g.AddScalar(g.Mul(g.Scale(x), x)))), g.Scale(g.AddScalar(tanh))))
 	out := g.Mul(ff, b.grad[0])
 	f.Leave(out)
 	b.out[0] = out.sink()

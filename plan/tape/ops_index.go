@@ -49,7 +49,8 @@ func (g *Graph) IndexPair(x, rows, columns *Tensor) *Tensor {
 	return out
 }
 
-// IndexOne picks one place of a dimension by a list of one index, as x[:, [-1]]: a copy, unlike a slice.
+// IndexOne picks one place of a dimension by a list of one index, as x[:, [-1]]: a copy, unlike a
+// slice.
 func (g *Graph) IndexOne(x *Tensor, dim int) *Tensor {
 	g.op = "index"
 	idx := g.New([]int64{1}, I64)
@@ -69,8 +70,8 @@ func (g *Graph) IndexOne(x *Tensor, dim int) *Tensor {
 	return out
 }
 
-// Gather picks elements of the last dimension (or, for a matrix, of the first) by an index of the result's shape. Its
-// gradient is added into zeros; the input is kept for its shape.
+// Gather picks elements of the last dimension (or, for a matrix, of the first) by an index of the
+// result's shape. Its gradient is added into zeros; the input is kept for its shape.
 func (g *Graph) Gather(x, idx *Tensor) *Tensor {
 	g.op = "gather"
 	n := g.prepare("gather", x)
@@ -84,7 +85,8 @@ func (g *Graph) Gather(x, idx *Tensor) *Tensor {
 	return out
 }
 
-// scatterScratch is what index_put_ with accumulation takes to sort n indices and to read the gradient row by row.
+// scatterScratch is what index_put_ with accumulation takes to sort n indices and to read the
+// gradient row by row.
 func (g *Graph) scatterScratch(n int64, grad *Tensor) {
 	long := func() *storage { return g.alloc(8*n, event.CategoryTemporary) }
 	linear := long()
@@ -199,7 +201,8 @@ func (g *Graph) GroupedMM(x, weight, offsets *Tensor) *Tensor {
 	return out
 }
 
-// groupedScratch is the argument table and workspace of the grouped kernel; in fp32 there is a loop of plain products.
+// groupedScratch is the argument table and workspace of the grouped kernel; in fp32 there is a loop
+// of plain products.
 func (g *Graph) groupedScratch(groups int64, d DType) {
 	if !d.Half() {
 		g.blas(false)

@@ -40,8 +40,8 @@ func (b *pass) product(shape []int64, d DType) *Tensor {
 	return t
 }
 
-// weightGrad is the gradient of the second factor. For a transposed (column-major) one PyTorch computes the transpose and
-// gives a view.
+// weightGrad is the gradient of the second factor. For a transposed (column-major) one PyTorch
+// computes the transpose and gives a view.
 func (b *pass) weightGrad(gr *Tensor, m meta, stride []int64) *Tensor {
 	if stride[0] != 1 || m.shape[1] == 1 {
 		return b.product(m.shape, gr.DType)
@@ -87,7 +87,8 @@ func (g *Graph) addmm(bias, a, b *Tensor) *Tensor {
 	return out
 }
 
-// Linear is nn.Linear: x @ w.T + bias. bias may be nil. Adapters and packed weights are taken into account.
+// Linear is nn.Linear: x @ w.T + bias. bias may be nil. Adapters and packed weights are taken into
+// account.
 func (g *Graph) Linear(x *Tensor, w, bias *Param) *Tensor {
 	base := func() *Tensor {
 		if w.Bits > 0 {
@@ -137,7 +138,8 @@ func (g *Graph) Product(x, w *Tensor) *Tensor {
 func (g *Graph) Conv1D(x *Tensor, w, bias *Param) *Tensor {
 	base := func() *Tensor {
 		if w.Bits > 0 {
-			return g.quantLinear(x, &Param{Tensor: &Tensor{Shape: []int64{w.Shape[1], w.Shape[0]}}, Bits: w.Bits}, bias.Tensor)
+			return g.quantLinear(x, &Param{Tensor: &Tensor{Shape: []int64{w.Shape[1], w.Shape[0]}},
+				Bits: w.Bits}, bias.Tensor)
 		}
 		shape := slices.Clone(x.Shape)
 		shape[len(shape)-1] = w.Shape[1]
@@ -215,7 +217,8 @@ func (g *Graph) Matmul(a, b *Tensor) *Tensor {
 		return g.Bmm(a, b)
 	}
 	f := g.Enter(a, b) // the caller's arguments live until the product exists
-	lead := broadcast(&Tensor{Shape: a.Shape[:len(a.Shape)-2]}, &Tensor{Shape: b.Shape[:len(b.Shape)-2]})
+	lead := broadcast(&Tensor{Shape: a.Shape[:len(a.Shape)-2]},
+		&Tensor{Shape: b.Shape[:len(b.Shape)-2]})
 	batch := numel(lead)
 	am, ak, bn := a.Dim(-2), a.Dim(-1), b.Dim(-1)
 	a = g.Expand(a, append(slices.Clone(lead), am, ak)...)

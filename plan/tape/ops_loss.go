@@ -1,7 +1,7 @@
 package tape
 
-// CrossEntropy is F.cross_entropy of [rows, classes] logits with class indices: log-softmax in the logits' own type, then
-// the negative log likelihood, which autocast runs in fp32.
+// CrossEntropy is F.cross_entropy of [rows, classes] logits with class indices: log-softmax in the
+// logits' own type, then the negative log likelihood, which autocast runs in fp32.
 func (g *Graph) CrossEntropy(logits, target *Tensor) *Tensor {
 	f := g.Enter(logits, target)
 	return f.Leave(g.nll(g.LogSoftmax(logits), target))
@@ -18,14 +18,15 @@ func (g *Graph) LogSoftmaxAs(a *Tensor, d DType) *Tensor {
 	return g.logSoftmax(a, d)
 }
 
-// CTC is PyTorch's own ctc_loss on [time, batch, classes] with targets of the given length: the forward variables are
-// kept, the backward ones made beside the gradient.
+// CTC is PyTorch's own ctc_loss on [time, batch, classes] with targets of the given length: the
+// forward variables are kept, the backward ones made beside the gradient.
 func (g *Graph) CTC(logp *Tensor, target int64) *Tensor {
 	g.op = "ctc_loss"
 	steps, batch := logp.Shape[0], logp.Shape[1]
 	n := g.prepare("ctc_loss", logp)
 	n.save(logp)
-	lengths := []*storage{g.alloc(8*batch, g.category()), g.alloc(8*batch, g.category()), g.alloc(8*batch, g.category())}
+	lengths := []*storage{g.alloc(8*batch, g.category()), g.alloc(8*batch, g.category()),
+		g.alloc(8*batch, g.category())}
 	alpha := g.New([]int64{batch, steps, 2*target + 1}, F32)
 	each := g.New([]int64{batch}, F32)
 	for _, st := range lengths {
@@ -36,7 +37,10 @@ func (g *Graph) CTC(logp *Tensor, target int64) *Tensor {
 		n.emit(out)
 		n.save(alpha, each)
 		n.backward = func(n *Node, p *pass) {
-			p.scratch(4*batch*steps*(2*target+1), func() { p.out[0] = p.new(n.metas[0].shape, F32) })
+			p.scratch(4*batch*steps*(2*target+1), func() {
+				p.out[0] = p.new(n.metas[0].shape,
+					F32)
+			})
 		}
 	}
 	eat(alpha, each, logp)
@@ -81,7 +85,8 @@ func (g *Graph) MSE(a, target *Tensor) *Tensor {
 	g.op = "mse_loss"
 	n := g.prepare("mse_loss", a)
 	n.save(a, target)
-	// The scalar result lives in a storage of the input's size: it was allocated for the differences, then shrunk.
+	// The scalar result lives in a storage of the input's size: it was allocated for the
+	// differences, then shrunk.
 	out := g.New(a.Shape, a.DType)
 	out.Shape, out.stride = nil, nil
 	tmp := g.New(a.Shape, a.DType)

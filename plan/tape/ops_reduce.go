@@ -62,8 +62,8 @@ func (g *Graph) Sum(a *Tensor, keep bool, dims ...int) *Tensor {
 	return out
 }
 
-// VectorNorm is torch.linalg.vector_norm over dimensions, which stay with size one. Autocast asks for a result in fp32 and
-// leaves the input alone.
+// VectorNorm is torch.linalg.vector_norm over dimensions, which stay with size one. Autocast asks
+// for a result in fp32 and leaves the input alone.
 func (g *Graph) VectorNorm(a *Tensor, dims ...int) *Tensor {
 	return g.norm(a, dims, func(b *pass) { // self * (grad / norm), zero where the norm is
 		q := b.like(b.grad[0], b.saved[1])
@@ -145,10 +145,11 @@ func (g *Graph) Softmax(a *Tensor, as DType) *Tensor {
 	return out
 }
 
-// Norms ------------------------------------------------------------------------------------------------------------
+// Norms
+// ------------------------------------------------------------------------------------------------------------
 
-// LayerNorm is nn.LayerNorm over the last dimension; weight and bias may be nil. A strided input is kept as it is and
-// copied for the kernel, in the forward and again in the backward pass.
+// LayerNorm is nn.LayerNorm over the last dimension; weight and bias may be nil. A strided input is
+// kept as it is and copied for the kernel, in the forward and again in the backward pass.
 func (g *Graph) LayerNorm(x *Tensor, weight, bias *Param) *Tensor {
 	return g.LayerNormT(x, tensorOf(weight), tensorOf(bias))
 }
@@ -186,7 +187,8 @@ func layerNormBackward(n *Node, p *pass) {
 	x.drop()
 }
 
-// GroupNorm is nn.GroupNorm with a group for each channel, on [B, C, ...]; autocast runs it in fp32.
+// GroupNorm is nn.GroupNorm with a group for each channel, on [B, C, ...]; autocast runs it in
+// fp32.
 func (g *Graph) GroupNorm(x *Tensor, weight, bias *Param) *Tensor {
 	defer release(g.full(&x))
 	g.op = "group_norm"
@@ -204,7 +206,12 @@ func (g *Graph) GroupNorm(x *Tensor, weight, bias *Param) *Tensor {
 			p.out[0] = p.new(n.metas[0].shape, n.metas[0].dtype)
 			p.out[1] = p.new(n.metas[1].shape, n.metas[1].dtype)
 			p.out[2] = p.new(n.metas[2].shape, n.metas[2].dtype)
-			p.scratch(4*rows, func() { p.scratch(4*rows, func() { p.scratch(4*rows, func() { p.scratch(4*rows, nil) }) }) })
+			p.scratch(4*rows, func() {
+				p.scratch(4*rows, func() {
+					p.scratch(4*rows,
+						func() { p.scratch(4*rows, nil) })
+				})
+			})
 		}
 	}
 	eat(mean, rstd, x)
@@ -246,8 +253,8 @@ func tensorOf(p *Param) *Tensor {
 	return p.Tensor
 }
 
-// RMSNorm is the norm that Llama and T5 write in Python. plusOne is Gemma's variant: the product is taken in fp32 with
-// 1 + weight.
+// RMSNorm is the norm that Llama and T5 write in Python. plusOne is Gemma's variant: the product is
+// taken in fp32 with 1 + weight.
 func (g *Graph) RMSNorm(x *Tensor, weight *Param, plusOne bool) *Tensor {
 	f := g.Enter(x)
 	var h, variance *Tensor
@@ -278,7 +285,8 @@ func (g *Graph) Embedding(ids *Tensor, table *Param) *Tensor {
 			g := b.g
 			var held []*storage
 			if ids.Numel() > sortedIndices && !b.grad[0].contiguous() {
-				held = append(held, g.alloc(b.grad[0].Numel()*b.grad[0].DType.Size(), event.CategoryTemporary))
+				held = append(held, g.alloc(b.grad[0].Numel()*b.grad[0].DType.Size(),
+					event.CategoryTemporary))
 			}
 			if !ids.contiguous() {
 				held = append(held, g.alloc(ids.Numel()*ids.DType.Size(), event.CategoryTemporary))
@@ -330,14 +338,15 @@ func (b *pass) embeddingGradSorted(m meta, indices int64) *Tensor {
 	if width < 32 && m.dtype.Half() {
 		wide = g.alloc(4*rows*width, event.CategoryTemporary)
 	}
-	for _, st := range []*storage{wide, sums, partial, total, perSegmentOffset, perSegment, count, offsets, orig, sorted} {
+	for _, st := range []*storage{wide, sums, partial, total, perSegmentOffset, perSegment, count,
+		offsets, orig, sorted} {
 		g.unrefStorage(st)
 	}
 	return out
 }
 
-// radixSortScratch is CUB's temporary storage for sorting n pairs of 64-bit integers: a second copy of both, a histogram
-// per tile of 4096, and constants.
+// radixSortScratch is CUB's temporary storage for sorting n pairs of 64-bit integers: a second copy
+// of both, a histogram per tile of 4096, and constants.
 func radixSortScratch(n int64) int64 { return 2*divUp(8*n, 256)*256 + 1024*divUp(n, 4096) + 16895 }
 
 // scanScratch is CUB's temporary storage for a scan or a selection of a few thousand items.

@@ -14,7 +14,8 @@ type RNN struct {
 // dropoutState is what cuDNN keeps for its random numbers, from the first call on.
 const dropoutState = 6488064
 
-// RunRNN is nn.LSTM or nn.GRU with batch_first and zero initial states; it gives the output, [batch, time, hidden].
+// RunRNN is nn.LSTM or nn.GRU with batch_first and zero initial states; it gives the output,
+// [batch, time, hidden].
 func (g *Graph) RunRNN(x *Tensor, r RNN) *Tensor {
 	g.op = "rnn"
 	g.UsesDNN = true
@@ -59,7 +60,8 @@ func (g *Graph) RunRNN(x *Tensor, r RNN) *Tensor {
 	for range states {
 		last = append(last, g.New(stateShape, d))
 	}
-	if d == BF16 && flat == nil { // torch does not lay such weights out as cuDNN wants them: each call gathers them
+	// torch does not lay such weights out as cuDNN wants them: each call gathers them
+	if d == BF16 && flat == nil {
 		gathered := g.New([]int64{r.elements()}, d)
 		n.save(gathered)
 		defer eat(gathered)
@@ -115,12 +117,14 @@ func (r RNN) reserve(b, t int64, d DType) int64 {
 	return n + 256
 }
 
-// workspace is cuDNN's scratch, from 186 shapes measured on an H200: a copy of the weights, 8 MiB and some state a layer and
-// direction, the gates of one layer, its input, and its output once or several times.
+// workspace is cuDNN's scratch, from 186 shapes measured on an H200: a copy of the weights, 8 MiB
+// and some state a layer and direction, the gates of one layer, its input, and its output once or
+// several times.
 func (r RNN) workspace(b, t int64, d DType, scale float64) int64 {
 	u := r.unit(b, t, d)
 	state, outputs := r.scratch()
-	n := d.Size()*r.matrices() + r.Layers*r.Directions*(8<<20+state*d.Size()*b*r.Hidden) + d.Size()*b*t*r.In + 512
+	n := d.Size()*r.matrices() + r.Layers*r.Directions*(8<<20+state*d.Size()*b*r.Hidden) +
+		d.Size()*b*t*r.In + 512
 	n += u * (r.Directions*r.Gates + outputs)
 	if r.Hidden <= 128 && d != BF16 { // kernels that keep the weights on the card
 		n += 16*u - (4-r.Gates)*3*u/2
@@ -128,7 +132,8 @@ func (r RNN) workspace(b, t int64, d DType, scale float64) int64 {
 	return int64(float64(n) * scale)
 }
 
-// scratch is how many states, for each layer and direction, and how many outputs the workspace holds.
+// scratch is how many states, for each layer and direction, and how many outputs the workspace
+// holds.
 func (r RNN) scratch() (states, outputs int64) {
 	lstm := r.Gates == 4
 	switch {
@@ -151,7 +156,8 @@ func (r RNN) scratch() (states, outputs int64) {
 	return states, outputs
 }
 
-// usual says whether the formula of the workspace is certain: it was exact within a few KiB for all such shapes.
+// usual says whether the formula of the workspace is certain: it was exact within a few KiB for all
+// such shapes.
 func (r RNN) usual(batch int64) bool {
 	return r.Hidden > 128 && batch >= 8 && r.Layers <= 3 && (r.Hidden > 256 || batch >= 32)
 }
@@ -202,7 +208,8 @@ func (p *pass) rnnGrad(n *Node, r RNN, d DType, work int64) {
 	flat.drop()
 }
 
-// Flatten moves the parameters of a module into one buffer, as flatten_parameters does after loading.
+// Flatten moves the parameters of a module into one buffer, as flatten_parameters does after
+// loading.
 func (g *Graph) flatten(m *Module) {
 	var bytes int64
 	for _, p := range m.params {

@@ -2,7 +2,8 @@ package tape
 
 import "slices"
 
-// BatchNorm is nn.BatchNorm2d in training: the result and two vectors of statistics are made, the input is kept.
+// BatchNorm is nn.BatchNorm2d in training: the result and two vectors of statistics are made, the
+// input is kept.
 func (g *Graph) BatchNorm(x *Tensor, weight, bias *Param) *Tensor {
 	g.op = "batch_norm"
 	g.UsesDNN = true
@@ -71,7 +72,8 @@ func (g *Graph) like4(x *Tensor, shape []int64) []int64 {
 	return contiguousStrides(shape)
 }
 
-// AvgPool is nn.AvgPool2d, and AdaptiveAvgPool2d with more than one output: the input is kept, if only for its shape.
+// AvgPool is nn.AvgPool2d, and AdaptiveAvgPool2d with more than one output: the input is kept, if
+// only for its shape.
 func (g *Graph) AvgPool(x *Tensor, h, w int64) *Tensor {
 	g.op = "avg_pool"
 	n := g.prepare("avg_pool", x)
@@ -86,8 +88,8 @@ func (g *Graph) AvgPool(x *Tensor, h, w int64) *Tensor {
 	return out
 }
 
-// GlobalPool is AdaptiveAvgPool2d(1): a mean over the image. For a channels-last input the result is restrided, which
-// costs a copy of the gradient.
+// GlobalPool is AdaptiveAvgPool2d(1): a mean over the image. For a channels-last input the result
+// is restrided, which costs a copy of the gradient.
 func (g *Graph) GlobalPool(x *Tensor) *Tensor {
 	last := x.channelsLast()
 	out := g.Mean(x, true, 2, 3)

@@ -8,7 +8,8 @@ import (
 	"memroom/event"
 )
 
-// Optimizer makes and uses the state of an optimizer as torch.optim does on CUDA (foreach by default).
+// Optimizer makes and uses the state of an optimizer as torch.optim does on CUDA (foreach by
+// default).
 type Optimizer struct {
 	g      *Graph
 	kind   string
@@ -16,7 +17,8 @@ type Optimizer struct {
 	state  bool
 }
 
-// optimKind says what one optimizer keeps and takes. The counts are tensors of the parameter's size.
+// optimKind says what one optimizer keeps and takes. The counts are tensors of the parameter's
+// size.
 type optimKind struct {
 	states   int  // per parameter, made in the first step
 	passing  int  // lists of temporaries that come and go before the others exist
@@ -52,10 +54,11 @@ var optimKinds = map[string]optimKind{
 	"sgdm_wd":          {states: 1, temps: 1, clone: true},
 	"sgdm_nesterov":    {states: 1, clone: true},
 	"sgdm_fused":       {states: 1, clone: true},
-	"lion":             {states: 1, temps: 1, loop: true, note: "lion is not part of torch: one moment and one temporary are assumed"},
-	"adafactor":        {factored: true, loop: true},
-	"adam8bit":         {states: 2, bits8: true, note: "adam8bit (bitsandbytes) was not measured"},
-	"adamw8bit":        {states: 2, bits8: true, note: "adamw8bit (bitsandbytes) was not measured"},
+	"lion": {states: 1, temps: 1, loop: true,
+		note: "lion is not part of torch: one moment and one temporary are assumed"},
+	"adafactor": {factored: true, loop: true},
+	"adam8bit":  {states: 2, bits8: true, note: "adam8bit (bitsandbytes) was not measured"},
+	"adamw8bit": {states: 2, bits8: true, note: "adamw8bit (bitsandbytes) was not measured"},
 }
 
 // OptimizerNames lists what is known.
@@ -74,7 +77,8 @@ func OptimizerNote(kind string) string { return optimKinds[kind].note }
 // KnownOptimizer gives an error that lists the known names.
 func KnownOptimizer(kind string) error {
 	if _, ok := optimKinds[kind]; !ok {
-		return fmt.Errorf("optimizer %q is not known: use one of %s", kind, strings.Join(OptimizerNames(), ", "))
+		return fmt.Errorf("optimizer %q is not known: use one of %s", kind,
+			strings.Join(OptimizerNames(), ", "))
 	}
 	return nil
 }
@@ -190,7 +194,8 @@ func (o *Optimizer) makeState(k optimKind, params []*Param) {
 	}
 }
 
-// make8bit is bitsandbytes' state: a byte per element and a scale per block of 256; small tensors stay in fp32.
+// make8bit is bitsandbytes' state: a byte per element and a scale per block of 256; small tensors
+// stay in fp32.
 func (o *Optimizer) make8bit(p *Param) {
 	n := p.Numel()
 	for range 2 {
@@ -215,8 +220,8 @@ func (o *Optimizer) makeFactors(p *Param) {
 	o.g.alloc(lead*cols*p.DType.Size(), event.CategoryOptimizer)
 }
 
-// stepAdafactor works on one parameter at a time: norms, means of rows and columns, and an update of the gradient's size.
-// Its variables live until the next parameter overwrites them.
+// stepAdafactor works on one parameter at a time: norms, means of rows and columns, and an update
+// of the gradient's size. Its variables live until the next parameter overwrites them.
 func (o *Optimizer) stepAdafactor(with []*Param) {
 	g := o.g
 	var row, col, squared, update *storage
@@ -256,7 +261,8 @@ func (o *Optimizer) stepAdafactor(with []*Param) {
 	}
 }
 
-// norm is the norm of a whole tensor of a parameter's shape: a number and what the kernel takes to find it.
+// norm is the norm of a whole tensor of a parameter's shape: a number and what the kernel takes to
+// find it.
 func (o *Optimizer) norm(p *Param) {
 	st := o.g.alloc(p.DType.Size(), event.CategoryTemporary)
 	o.reduce(p)
@@ -296,7 +302,8 @@ func (g *Graph) ClipNorm(o *Optimizer) {
 		held = append(held, g.alloc(4, event.CategoryTemporary))
 	}
 	n := int64(len(held))
-	held = append(held, g.alloc(4*n, event.CategoryTemporary), g.alloc(4, event.CategoryTemporary), g.alloc(4, event.CategoryTemporary))
+	held = append(held, g.alloc(4*n, event.CategoryTemporary), g.alloc(4, event.CategoryTemporary),
+		g.alloc(4, event.CategoryTemporary))
 	for _, st := range held {
 		g.unrefStorage(st)
 	}

@@ -27,9 +27,9 @@ func (g *Graph) sumTo(t *Tensor, shape []int64) *Tensor {
 
 type reduceDim struct{ size, stride int64 }
 
-// reduceScratch requests the two buffers with which PyTorch's reduction kernel joins the partial sums of several blocks,
-// where it uses more than one block for an output. The arithmetic follows setReduceConfig of aten's Reduce.cuh: block
-// shape, values per thread, blocks per output.
+// reduceScratch requests the two buffers with which PyTorch's reduction kernel joins the partial
+// sums of several blocks, where it uses more than one block for an output. The arithmetic follows
+// setReduceConfig of aten's Reduce.cuh: block shape, values per thread, blocks per output.
 func (g *Graph) reduceScratch(t *Tensor, reduced []bool) {
 	var in, keep []reduceDim
 	inputs, outputs := int64(1), int64(1)
@@ -103,7 +103,10 @@ func (g *Graph) reduceScratch(t *Tensor, reduced []bool) {
 
 // coalesce sorts dimensions fastest first and joins those that lie one after the other.
 func coalesce(dims []reduceDim) []reduceDim {
-	slices.SortStableFunc(dims, func(a, b reduceDim) int { return int(min(max(a.stride-b.stride, -1), 1)) })
+	slices.SortStableFunc(dims, func(a, b reduceDim) int {
+		return int(min(max(a.stride-b.stride,
+			-1), 1))
+	})
 	var out []reduceDim
 	for _, d := range dims {
 		if n := len(out); n > 0 && out[n-1].size*out[n-1].stride == d.stride {

@@ -6,8 +6,9 @@ import (
 	"testing"
 )
 
-// TestRecurrentWorkspaces compares the formula with what `memroom calibrate` measured on an H200. One of the 114 shapes is left
-// out: an fp16 LSTM of 256 units at batch 16 takes 21 MB instead of 13, by a kernel that no other shape was seen to choose.
+// TestRecurrentWorkspaces compares the formula with what `memroom calibrate` measured on an H200.
+// One of the 114 shapes is left out: an fp16 LSTM of 256 units at batch 16 takes 21 MB instead of
+// 13, by a kernel that no other shape was seen to choose.
 func TestRecurrentWorkspaces(t *testing.T) {
 	for _, c := range []struct {
 		gates, batch, steps, in, hidden, layers, directions int64
@@ -129,11 +130,14 @@ func TestRecurrentWorkspaces(t *testing.T) {
 		{3, 32, 200, 300, 300, 2, 2, F16, 93252544},
 	} {
 		root := NewModule()
-		r := RNN{Gates: c.gates, In: c.in, Hidden: c.hidden, Layers: c.layers, Directions: c.directions}
+		r := RNN{Gates: c.gates, In: c.in, Hidden: c.hidden, Layers: c.layers,
+			Directions: c.directions}
 		width := c.in
 		for l := range c.layers {
 			for d := range c.directions {
-				r.Weights = append(r.Weights, root.Param(fmt.Sprintf("ih%d.%d", l, d), c.gates*c.hidden, width), root.Param(fmt.Sprintf("hh%d.%d", l, d), c.gates*c.hidden, c.hidden))
+				r.Weights = append(r.Weights, root.Param(fmt.Sprintf("ih%d.%d", l, d),
+					c.gates*c.hidden, width), root.Param(fmt.Sprintf("hh%d.%d", l, d),
+					c.gates*c.hidden, c.hidden))
 			}
 			width = c.hidden * c.directions
 		}

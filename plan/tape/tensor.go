@@ -40,7 +40,8 @@ type storage struct {
 	refs  int32
 }
 
-// Tensor is a view of a storage, with the node that made it. It is created with one reference, the floating one.
+// Tensor is a view of a storage, with the node that made it. It is created with one reference, the
+// floating one.
 type Tensor struct {
 	g        *Graph
 	st       *storage
@@ -96,7 +97,8 @@ func (t *Tensor) hold() *Tensor {
 	return t
 }
 
-// drop gives one reference back; with the last one the storage may be released and the graph behind the tensor too.
+// drop gives one reference back; with the last one the storage may be released and the graph behind
+// the tensor too.
 func (t *Tensor) drop() {
 	if t == nil {
 		return
@@ -124,7 +126,8 @@ func (g *Graph) unrefStorage(st *storage) {
 	}
 }
 
-// sink takes the floating reference away if there is one, else takes a new one: the caller owns a reference afterwards.
+// sink takes the floating reference away if there is one, else takes a new one: the caller owns a
+// reference afterwards.
 func (t *Tensor) sink() *Tensor {
 	if t.floating {
 		t.floating = false
@@ -232,8 +235,8 @@ type Frame struct {
 	slots []**Tensor
 }
 
-// Enter begins a function. A module call keeps its arguments alive until it returns, whatever the function does to its
-// own variables, because the caller's argument tuple holds them.
+// Enter begins a function. A module call keeps its arguments alive until it returns, whatever the
+// function does to its own variables, because the caller's argument tuple holds them.
 func (g *Graph) Enter(args ...*Tensor) *Frame {
 	f := &Frame{g: g}
 	for _, a := range args {
@@ -243,7 +246,8 @@ func (g *Graph) Enter(args ...*Tensor) *Frame {
 	return f
 }
 
-// Also keeps a tensor that others hold too, such as an output that the caller stores. A nil frame keeps nothing.
+// Also keeps a tensor that others hold too, such as an output that the caller stores. A nil frame
+// keeps nothing.
 func (f *Frame) Also(t *Tensor) {
 	if f != nil {
 		f.args = append(f.args, t.hold())
@@ -258,7 +262,8 @@ func (f *Frame) Keep(t *Tensor) *Tensor {
 	return t
 }
 
-// Set assigns to a variable: the old value is released after the new one exists. Passing nil is `del`.
+// Set assigns to a variable: the old value is released after the new one exists. Passing nil is
+// `del`.
 func (f *Frame) Set(v **Tensor, t *Tensor) *Tensor {
 	known := false
 	for _, s := range f.slots {

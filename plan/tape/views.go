@@ -47,7 +47,8 @@ func byStride(shape, stride []int64) []int {
 	return p
 }
 
-// dense says whether the elements fill their range without gaps or overlap, in any order of dimensions.
+// dense says whether the elements fill their range without gaps or overlap, in any order of
+// dimensions.
 func (t *Tensor) dense() bool {
 	if t.contiguous() {
 		return true
@@ -88,8 +89,8 @@ func permutedStrides(shape []int64, slowToFast []int) []int64 {
 	return s
 }
 
-// elementwiseStrides is what PyTorch's iterator gives the result of an elementwise operation: dimensions in the order of
-// the operands' strides.
+// elementwiseStrides is what PyTorch's iterator gives the result of an elementwise operation:
+// dimensions in the order of the operands' strides.
 func elementwiseStrides(shape []int64, args []*Tensor) []int64 {
 	allContiguous := true
 	for _, a := range args {
@@ -114,8 +115,8 @@ func elementwiseStrides(shape []int64, args []*Tensor) []int64 {
 		}
 		return a.stride[i] * a.DType.Size()
 	}
-	// The comparison of TensorIterator: the first operand with two different non-zero strides decides; equal strides are
-	// ambiguous and then the smaller dimension goes first.
+	// The comparison of TensorIterator: the first operand with two different non-zero strides
+	// decides; equal strides are ambiguous and then the smaller dimension goes first.
 	shouldSwap := func(d0, d1 int) int {
 		for _, a := range args {
 			if a == nil || len(a.Shape) == 0 {
@@ -179,7 +180,8 @@ func sameLayout(shape []int64, args []*Tensor) []int64 {
 	return common
 }
 
-// viewStrides gives the strides of a view with another shape, or nil if the elements would have to move.
+// viewStrides gives the strides of a view with another shape, or nil if the elements would have to
+// move.
 func viewStrides(oldShape, oldStride, shape []int64) []int64 {
 	if numel(oldShape) == 0 || isContiguous(oldShape, oldStride) {
 		return contiguousStrides(shape)
@@ -306,7 +308,10 @@ func (g *Graph) Transpose(t *Tensor, a, b int) *Tensor {
 	shape, stride := slices.Clone(t.Shape), slices.Clone(t.stride)
 	shape[a], shape[b] = shape[b], shape[a]
 	stride[a], stride[b] = stride[b], stride[a]
-	return g.view(t, shape, stride, "transpose", func(_ *Node, p *pass) { p.out[0] = p.g.transposeRaw(p.grad[0], a, b) })
+	return g.view(t, shape, stride, "transpose", func(_ *Node,
+		p *pass) {
+		p.out[0] = p.g.transposeRaw(p.grad[0], a, b)
+	})
 }
 
 func (g *Graph) transposeRaw(t *Tensor, a, b int) *Tensor {
@@ -349,7 +354,8 @@ func (g *Graph) Unsqueeze(t *Tensor, at int) *Tensor {
 	if at < len(t.Shape) {
 		step = t.Shape[at] * t.stride[at]
 	}
-	return g.view(t, slices.Insert(slices.Clone(t.Shape), at, 1), slices.Insert(slices.Clone(t.stride), at, step), "unsqueeze", viewBackward)
+	return g.view(t, slices.Insert(slices.Clone(t.Shape), at, 1),
+		slices.Insert(slices.Clone(t.stride), at, step), "unsqueeze", viewBackward)
 }
 
 // Squeeze removes a dimension of size one.
@@ -357,7 +363,8 @@ func (g *Graph) Squeeze(t *Tensor, at int) *Tensor {
 	if at < 0 {
 		at += len(t.Shape)
 	}
-	return g.view(t, slices.Delete(slices.Clone(t.Shape), at, at+1), slices.Delete(slices.Clone(t.stride), at, at+1), "squeeze", viewBackward)
+	return g.view(t, slices.Delete(slices.Clone(t.Shape), at, at+1),
+		slices.Delete(slices.Clone(t.stride), at, at+1), "squeeze", viewBackward)
 }
 
 // Slice takes size elements of a dimension.
@@ -392,7 +399,8 @@ func (g *Graph) Select(t *Tensor, dim int) *Tensor {
 	if dim < 0 {
 		dim += len(t.Shape)
 	}
-	return g.view(t, slices.Delete(slices.Clone(t.Shape), dim, dim+1), slices.Delete(slices.Clone(t.stride), dim, dim+1), "select", padBackward)
+	return g.view(t, slices.Delete(slices.Clone(t.Shape), dim, dim+1),
+		slices.Delete(slices.Clone(t.stride), dim, dim+1), "select", padBackward)
 }
 
 // Expand repeats dimensions of size one without copying.
@@ -411,7 +419,8 @@ func (g *Graph) Expand(t *Tensor, shape ...int64) *Tensor {
 	if slices.Equal(shape, t.Shape) {
 		return g.view(t, shape, slices.Clone(t.stride), "expand", passThrough)
 	}
-	return g.view(t, shape, stride, "expand", func(n *Node, p *pass) { p.out[0] = p.g.sumTo(p.grad[0], n.in0) })
+	return g.view(t, shape, stride, "expand",
+		func(n *Node, p *pass) { p.out[0] = p.g.sumTo(p.grad[0], n.in0) })
 }
 
 // Repeat copies a tensor n times along its first dimension.
@@ -426,7 +435,8 @@ func (g *Graph) Repeat(t *Tensor, n int64) *Tensor {
 		in := t.Shape
 		node.backward = func(_ *Node, p *pass) { // viewed as n copies, which are summed
 			gr := p.grad[0]
-			v := p.g.alias(gr, append([]int64{n}, in...), append([]int64{in[0] * gr.stride[0]}, gr.stride...))
+			v := p.g.alias(gr, append([]int64{n}, in...), append([]int64{in[0] * gr.stride[0]},
+				gr.stride...))
 			v.floating = false
 			s := p.g.sumTo(v, in)
 			s.isView = false
@@ -507,11 +517,15 @@ func catStrides(shape []int64, parts []*Tensor) []int64 {
 func channelsLastStrides(shape []int64) []int64 { return permutedStrides(shape, []int{0, 2, 3, 1}) }
 
 func (t *Tensor) channelsLast() bool {
-	return len(t.Shape) == 4 && !t.contiguous() && slices.Equal(t.stride, channelsLastStrides(t.Shape))
+	return len(t.Shape) == 4 && !t.contiguous() && slices.Equal(t.stride,
+		channelsLastStrides(t.Shape))
 }
 
-// Stride2 takes every second row and column of a [B, H, W, C] map. Its gradient is padded back in two steps.
+// Stride2 takes every second row and column of a [B, H, W, C] map. Its gradient is padded back in
+// two steps.
 func (g *Graph) Stride2(t *Tensor) *Tensor {
-	rows := g.view(t, []int64{t.Shape[0], t.Shape[1] / 2, t.Shape[2], t.Shape[3]}, []int64{t.stride[0], 2 * t.stride[1], t.stride[2], t.stride[3]}, "slice", padBackward)
-	return g.view(rows, []int64{t.Shape[0], t.Shape[1] / 2, t.Shape[2] / 2, t.Shape[3]}, []int64{t.stride[0], 2 * t.stride[1], 2 * t.stride[2], t.stride[3]}, "slice", padBackward)
+	rows := g.view(t, []int64{t.Shape[0], t.Shape[1] / 2, t.Shape[2], t.Shape[3]},
+		[]int64{t.stride[0], 2 * t.stride[1], t.stride[2], t.stride[3]}, "slice", padBackward)
+	return g.view(rows, []int64{t.Shape[0], t.Shape[1] / 2, t.Shape[2] / 2, t.Shape[3]},
+		[]int64{t.stride[0], 2 * t.stride[1], 2 * t.stride[2], t.stride[3]}, "slice", padBackward)
 }

@@ -7,8 +7,8 @@ import (
 	"sync"
 )
 
-// Convolution is one convolution as cuDNN sees it: what decides the size of its workspaces. A one-dimensional convolution
-// has a height of one.
+// Convolution is one convolution as cuDNN sees it: what decides the size of its workspaces. A
+// one-dimensional convolution has a height of one.
 type Convolution struct {
 	X            [4]int64 `json:"x"` // batch, channels, height, width
 	W            [4]int64 `json:"w"` // channels out, channels in of a group, height, width
@@ -40,14 +40,15 @@ type ConvBytes struct {
 	WeightGrad int64 `json:"weight_grad"`
 }
 
-// RNNBytes are the workspace of a recurrent network, the same in all passes, and what it keeps for the backward pass.
+// RNNBytes are the workspace of a recurrent network, the same in all passes, and what it keeps for
+// the backward pass.
 type RNNBytes struct {
 	Workspace int64 `json:"workspace"`
 	Reserve   int64 `json:"reserve"`
 }
 
-// Workspaces is what was measured on a card. The nil one knows nothing. Sizes may be looked up by several at once, but not
-// while they are added.
+// Workspaces is what was measured on a card. The nil one knows nothing. Sizes may be looked up by
+// several at once, but not while they are added.
 type Workspaces struct {
 	conv map[Convolution][]batchBytes // by everything but the batch, which is 0 in the key; smallest batch first
 	rnn  map[Recurrent]RNNBytes
@@ -71,7 +72,10 @@ func (w *Workspaces) AddConv(c Convolution, b ConvBytes) {
 	batch := c.X[0]
 	c.X[0] = 0
 	list := w.conv[c]
-	at, found := slices.BinarySearchFunc(list, batch, func(e batchBytes, n int64) int { return cmp.Compare(e.batch, n) })
+	at, found := slices.BinarySearchFunc(list, batch, func(e batchBytes,
+		n int64) int {
+		return cmp.Compare(e.batch, n)
+	})
 	if found {
 		list[at].bytes = b
 		return
@@ -130,8 +134,8 @@ const (
 	measured           // at this very shape
 )
 
-// forConv gives the sizes of a convolution: as measured, or from batches near it at which it was. maps is the bytes of
-// one sample's input and output.
+// forConv gives the sizes of a convolution: as measured, or from batches near it at which it was.
+// maps is the bytes of one sample's input and output.
 func (w *Workspaces) forConv(c Convolution, maps int64) (ConvBytes, knowledge) {
 	if w == nil {
 		return ConvBytes{}, byRule
@@ -139,7 +143,10 @@ func (w *Workspaces) forConv(c Convolution, maps int64) (ConvBytes, knowledge) {
 	batch := c.X[0]
 	c.X[0] = 0
 	list := w.conv[c]
-	at, found := slices.BinarySearchFunc(list, batch, func(e batchBytes, n int64) int { return cmp.Compare(e.batch, n) })
+	at, found := slices.BinarySearchFunc(list, batch, func(e batchBytes,
+		n int64) int {
+		return cmp.Compare(e.batch, n)
+	})
 	if found {
 		return list[at].bytes, measured
 	}
@@ -168,9 +175,9 @@ func (w *Workspaces) forConv(c Convolution, maps int64) (ConvBytes, knowledge) {
 // smallWorkspace is the most that kernels take for flags and counters: no copies are in it.
 const smallWorkspace = 4096
 
-// between draws a line through the sizes at two batches: workspaces are copies of inputs and outputs, which grow with the
-// batch, and of filters, which do not. Where only one of the two holds any, another kernel was chosen: the nearer one is
-// followed.
+// between draws a line through the sizes at two batches: workspaces are copies of inputs and
+// outputs, which grow with the batch, and of filters, which do not. Where only one of the two holds
+// any, another kernel was chosen: the nearer one is followed.
 func between(a, b batchBytes, batch int64) ConvBytes {
 	share := float64(batch-a.batch) / float64(b.batch-a.batch)
 	on := func(va, vb int64) int64 {
@@ -182,10 +189,12 @@ func between(a, b batchBytes, batch int64) ConvBytes {
 		}
 		return vb
 	}
-	return ConvBytes{on(a.bytes.Forward, b.bytes.Forward), on(a.bytes.InputGrad, b.bytes.InputGrad), on(a.bytes.WeightGrad, b.bytes.WeightGrad)}
+	return ConvBytes{on(a.bytes.Forward, b.bytes.Forward), on(a.bytes.InputGrad, b.bytes.InputGrad),
+		on(a.bytes.WeightGrad, b.bytes.WeightGrad)}
 }
 
-// from continues the sizes at one batch to another: what holds copies of input and output grows by them, less stays.
+// from continues the sizes at one batch to another: what holds copies of input and output grows by
+// them, less stays.
 func from(a batchBytes, batch, maps int64) ConvBytes {
 	on := func(v int64) int64 {
 		if v < maps*a.batch {
@@ -196,7 +205,8 @@ func from(a batchBytes, batch, maps int64) ConvBytes {
 	return ConvBytes{on(a.bytes.Forward), on(a.bytes.InputGrad), on(a.bytes.WeightGrad)}
 }
 
-// Shapes are the operations of a timeline whose workspaces cuDNN chooses, each once, in the order they were met.
+// Shapes are the operations of a timeline whose workspaces cuDNN chooses, each once, in the order
+// they were met.
 type Shapes struct {
 	Conv []Convolution `json:"convolutions"`
 	RNN  []Recurrent   `json:"recurrent"`
@@ -235,15 +245,18 @@ func (s *Shapes) Add(other Shapes) {
 	}
 }
 
-var dtypeNames = [...]string{F32: "fp32", F16: "fp16", BF16: "bf16", F64: "fp64", I64: "int64", I32: "int32", Bool: "bool", U8: "uint8"}
+var dtypeNames = [...]string{F32: "fp32", F16: "fp16", BF16: "bf16", F64: "fp64", I64: "int64",
+	I32: "int32", Bool: "bool", U8: "uint8"}
 
 // String is the name used in setups and files.
 func (d DType) String() string { return dtypeNames[d] }
 
 // key is the convolution without what our rules add.
 func (c convCase) key() Convolution {
-	k := Convolution{X: [4]int64(c.x), W: [4]int64(c.w), Groups: c.shape.Groups, DType: c.d.String(), ChannelsLast: c.last,
-		Stride: [2]int64{c.shape.Stride, c.shape.Stride}, Pad: [2]int64{c.shape.Pad, c.shape.Pad}, Dilation: [2]int64{c.shape.Dilation, c.shape.Dilation}}
+	k := Convolution{X: [4]int64(c.x), W: [4]int64(c.w), Groups: c.shape.Groups,
+		DType: c.d.String(), ChannelsLast: c.last,
+		Stride: [2]int64{c.shape.Stride, c.shape.Stride}, Pad: [2]int64{c.shape.Pad, c.shape.Pad},
+		Dilation: [2]int64{c.shape.Dilation, c.shape.Dilation}}
 	if c.shape.Flat {
 		k.Stride[0], k.Pad[0], k.Dilation[0] = 1, 0, 1
 	}
@@ -260,7 +273,8 @@ func (g *Graph) convBytes(c convCase) (b ConvBytes, known bool) {
 		return b, true
 	}
 	if c.patches() {
-		return ConvBytes{Forward: c.forward(), InputGrad: c.inputGrad(), WeightGrad: c.weightGrad()}, true
+		return ConvBytes{Forward: c.forward(), InputGrad: c.inputGrad(),
+			WeightGrad: c.weightGrad()}, true
 	}
 	if how != nearby {
 		g.Guess = true
@@ -270,7 +284,8 @@ func (g *Graph) convBytes(c convCase) (b ConvBytes, known bool) {
 		return c.audio(), false
 	}
 	if how == byRule {
-		return ConvBytes{Forward: c.forward(), InputGrad: c.inputGrad(), WeightGrad: c.weightGrad()}, false
+		return ConvBytes{Forward: c.forward(), InputGrad: c.inputGrad(),
+			WeightGrad: c.weightGrad()}, false
 	}
 	return ConvBytes{c.scaled(b.Forward), c.scaled(b.InputGrad), c.scaled(b.WeightGrad)}, false
 }
@@ -287,7 +302,8 @@ func (r RNN) key(b, t int64, d DType) Recurrent {
 	if r.Gates == 3 {
 		kind = "gru"
 	}
-	return Recurrent{Kind: kind, Batch: b, Steps: t, In: r.In, Hidden: r.Hidden, Layers: r.Layers, Directions: r.Directions, Dropout: r.Dropout > 0, DType: d.String()}
+	return Recurrent{Kind: kind, Batch: b, Steps: t, In: r.In, Hidden: r.Hidden, Layers: r.Layers,
+		Directions: r.Directions, Dropout: r.Dropout > 0, DType: d.String()}
 }
 
 // rnnBytes decides how much a recurrent network takes beside its tensors.

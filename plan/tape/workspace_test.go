@@ -2,11 +2,13 @@ package tape
 
 import "testing"
 
-// TestWorkspacesBetweenBatches: what was measured is given back; batches between and beside it follow the copies of input
-// and output; far ones are left to the rules.
+// TestWorkspacesBetweenBatches: what was measured is given back; batches between and beside it
+// follow the copies of input and output; far ones are left to the rules.
 func TestWorkspacesBetweenBatches(t *testing.T) {
 	at := func(batch int64) Convolution {
-		return Convolution{X: [4]int64{batch, 64, 56, 56}, W: [4]int64{64, 64, 3, 3}, Stride: [2]int64{1, 1}, Pad: [2]int64{1, 1}, Dilation: [2]int64{1, 1}, Groups: 1, DType: "fp32"}
+		return Convolution{X: [4]int64{batch, 64, 56, 56}, W: [4]int64{64, 64, 3, 3},
+			Stride: [2]int64{1, 1}, Pad: [2]int64{1, 1}, Dilation: [2]int64{1, 1}, Groups: 1,
+			DType: "fp32"}
 	}
 	const maps = 1000
 	var w Workspaces
@@ -39,10 +41,13 @@ func TestWorkspacesBetweenBatches(t *testing.T) {
 	}
 }
 
-// TestWorkspacesOfRelatives: a convolution that was not measured takes the copies that the nearest measured one takes.
+// TestWorkspacesOfRelatives: a convolution that was not measured takes the copies that the nearest
+// measured one takes.
 func TestWorkspacesOfRelatives(t *testing.T) {
 	conv := func(batch, in, out, side, kernel int64) Convolution {
-		return Convolution{X: [4]int64{batch, in, side, side}, W: [4]int64{out, in, kernel, kernel}, Stride: [2]int64{1, 1}, Pad: [2]int64{kernel / 2, kernel / 2}, Dilation: [2]int64{1, 1}, Groups: 1, DType: "fp32"}
+		return Convolution{X: [4]int64{batch, in, side, side}, W: [4]int64{out, in, kernel, kernel},
+			Stride: [2]int64{1, 1}, Pad: [2]int64{kernel / 2, kernel / 2}, Dilation: [2]int64{1, 1},
+			Groups: 1, DType: "fp32"}
 	}
 	var w Workspaces
 	known := conv(32, 64, 64, 56, 3)
@@ -54,7 +59,8 @@ func TestWorkspacesOfRelatives(t *testing.T) {
 	if got, how := w.forConv(own, 0); got != want || how != alike {
 		t.Errorf("%+v (%d), want %+v", got, how, want)
 	}
-	for name, far := range map[string]Convolution{"another kernel": conv(32, 64, 64, 56, 5), "far larger": conv(32, 1024, 1024, 56, 3)} {
+	for name, far := range map[string]Convolution{"another kernel": conv(32, 64, 64, 56, 5),
+		"far larger": conv(32, 1024, 1024, 56, 3)} {
 		if _, how := w.forConv(far, 0); how != byRule {
 			t.Errorf("%s was taken for a relative", name)
 		}

@@ -35,8 +35,7 @@ class WhenImported(unittest.TestCase):
         seen = []
         imports.when_imported("mr_a", lambda m: seen.append(m.value))
         self.assertEqual(seen, [])
-        import mr_a  # noqa: F401
-        import mr_a  # noqa: F401,F811
+        import mr_a  # noqa: F401  # noqa: F401,F811
 
         self.assertEqual(seen, [1])
 
@@ -75,7 +74,10 @@ class WhenImported(unittest.TestCase):
         del sys.modules["mr_plain"]
         imports.when_imported("mr_plain", lambda m: None)
         mr_plain = importlib.import_module("mr_plain")
-        self.assertEqual((type(mr_plain.__loader__), mr_plain.__spec__.origin, inspect.getsource(mr_plain)), plain)
+        self.assertEqual(
+            (type(mr_plain.__loader__), mr_plain.__spec__.origin, inspect.getsource(mr_plain)),
+            plain,
+        )
         self.assertNotIn("exec_module", vars(mr_plain.__loader__))
 
     def test_looking_is_not_importing(self):
@@ -114,7 +116,11 @@ class WhenImported(unittest.TestCase):
     def test_before_import(self):
         self.module("mr_env", "import os\nvalue = os.environ.get('MR_ENV')\n")
         self.addCleanup(os.environ.pop, "MR_ENV", None)
-        self.assertTrue(imports.before_import("mr_env", lambda spec: os.environ.update(MR_ENV=os.path.basename(spec.origin))))
+        self.assertTrue(
+            imports.before_import(
+                "mr_env", lambda spec: os.environ.update(MR_ENV=os.path.basename(spec.origin))
+            )
+        )
         self.assertEqual(importlib.import_module("mr_env").value, "mr_env.py")
         self.assertFalse(imports.before_import("mr_env", lambda spec: None))
 

@@ -13,11 +13,38 @@ def error(module, name, text, base=RuntimeError):
 class Walls(unittest.TestCase):
     def test_walls(self):
         for expected, exception in (
-            ("gpu", error("torch", "OutOfMemoryError", "CUDA out of memory. Tried to allocate 2.00 GiB")),
-            ("gpu", error("cupy.cuda.memory", "OutOfMemoryError", "Out of memory allocating 8,192 bytes", MemoryError)),
+            (
+                "gpu",
+                error(
+                    "torch", "OutOfMemoryError", "CUDA out of memory. Tried to allocate 2.00 GiB"
+                ),
+            ),
+            (
+                "gpu",
+                error(
+                    "cupy.cuda.memory",
+                    "OutOfMemoryError",
+                    "Out of memory allocating 8,192 bytes",
+                    MemoryError,
+                ),
+            ),
             ("mps", error("torch", "OutOfMemoryError", "MPS backend out of memory")),
-            ("host", error("ray.exceptions", "OutOfMemoryError", "1 worker(s) were killed due to the node running low on memory.")),
-            ("host", error("tensorflow", "ResourceExhaustedError", "OOM when allocating tensor on /device:CPU:0 by allocator cpu")),
+            (
+                "host",
+                error(
+                    "ray.exceptions",
+                    "OutOfMemoryError",
+                    "1 worker(s) were killed due to the node running low on memory.",
+                ),
+            ),
+            (
+                "host",
+                error(
+                    "tensorflow",
+                    "ResourceExhaustedError",
+                    "OOM when allocating tensor on /device:CPU:0 by allocator cpu",
+                ),
+            ),
             ("host", MemoryError()),
             ("shm", RuntimeError("DataLoader worker (pid 3) is killed by signal: Bus error.")),
             ("", OSError(28, "No space left on device", "/data/checkpoint.pt")),

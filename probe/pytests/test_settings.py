@@ -1,4 +1,6 @@
-"""Allocator settings: merged with the user's, limited to what the version knows, under the variable it reads."""
+"""Allocator settings: merged with the user's, limited to what the version knows, under the variable
+it reads.
+"""
 
 import os
 import tempfile
@@ -13,9 +15,14 @@ SPLIT = ("max_split_size", "max_split_size_mb", "128")
 
 class Merge(unittest.TestCase):
     def test_added_to_the_users(self):
-        self.assertEqual(settings.merge("max_split_size_mb:64", [EXPAND], (2, 11)),
-                         ("max_split_size_mb:64,expandable_segments:True", []))
-        self.assertEqual(settings.merge("", [EXPAND, SPLIT], (2, 11))[0], "expandable_segments:True,max_split_size_mb:128")
+        self.assertEqual(
+            settings.merge("max_split_size_mb:64", [EXPAND], (2, 11)),
+            ("max_split_size_mb:64,expandable_segments:True", []),
+        )
+        self.assertEqual(
+            settings.merge("", [EXPAND, SPLIT], (2, 11))[0],
+            "expandable_segments:True,max_split_size_mb:128",
+        )
 
     def test_users_key_wins(self):
         merged, refused = settings.merge("expandable_segments:False", [EXPAND], (2, 11))
@@ -28,8 +35,12 @@ class Merge(unittest.TestCase):
         self.assertIn("torch 1.13 does not know", refused[0][1])
 
     def test_keys(self):
-        self.assertEqual(settings.keys("roundup_power2_divisions:[256:1,>:8], max_split_size_mb : 64,backend:native"),
-                         {"roundup_power2_divisions", "max_split_size_mb", "backend"})
+        self.assertEqual(
+            settings.keys(
+                "roundup_power2_divisions:[256:1,>:8], max_split_size_mb : 64,backend:native"
+            ),
+            {"roundup_power2_divisions", "max_split_size_mb", "backend"},
+        )
         self.assertEqual(settings.keys(""), set())
 
 
@@ -39,7 +50,12 @@ class Variable(unittest.TestCase):
             ((2, 9), False, {"PYTORCH_ALLOC_CONF": "x"}, "PYTORCH_CUDA_ALLOC_CONF"),
             ((2, 9), True, {}, "PYTORCH_HIP_ALLOC_CONF"),
             ((2, 10), False, {}, "PYTORCH_ALLOC_CONF"),
-            ((2, 11), False, {"PYTORCH_CUDA_ALLOC_CONF": "x", "PYTORCH_ALLOC_CONF": "y"}, "PYTORCH_CUDA_ALLOC_CONF"),
+            (
+                (2, 11),
+                False,
+                {"PYTORCH_CUDA_ALLOC_CONF": "x", "PYTORCH_ALLOC_CONF": "y"},
+                "PYTORCH_CUDA_ALLOC_CONF",
+            ),
             ((2, 11), False, {"PYTORCH_ALLOC_CONF": "y"}, "PYTORCH_ALLOC_CONF"),
         ):
             self.assertEqual(settings.allocator_variable(version, hip, environ), want)
@@ -51,7 +67,9 @@ class Version(unittest.TestCase):
             spec = ModuleSpec("torch", None, is_package=True)
             spec.submodule_search_locations = [folder]
             with open(os.path.join(folder, "version.py"), "w") as file:
-                file.write("from typing import Optional\n__version__ = '2.3.1+rocm6.0'\nhip: Optional[str] = '6.0'\n")
+                file.write(
+                    "from typing import Optional\n__version__ = '2.3.1+rocm6.0'\nhip: Optional[str] = '6.0'\n"
+                )
             self.assertEqual(settings.torch_version(spec), ((2, 3), True))
 
 

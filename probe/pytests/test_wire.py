@@ -37,11 +37,26 @@ class Golden(unittest.TestCase):
 
 class Dumps(unittest.TestCase):
     def test_agrees_with_json(self):
-        for value in (None, True, 0, -5, 1 << 70, 0.1, 1e300, "a\"\\\n\u2028\ud800", [], {}, [1, [2, {"a": (3,)}]], {"k": None}):
+        for value in (
+            None,
+            True,
+            0,
+            -5,
+            1 << 70,
+            0.1,
+            1e300,
+            'a"\\\n\u2028\ud800',
+            [],
+            {},
+            [1, [2, {"a": (3,)}]],
+            {"k": None},
+        ):
             self.assertEqual(json.loads(wire.dumps(value)), json.loads(json.dumps(value)))
 
     def test_numbers_that_json_lacks(self):
-        self.assertEqual(wire.dumps([float("inf"), float("nan"), -float("inf")]), "[null,null,null]")
+        self.assertEqual(
+            wire.dumps([float("inf"), float("nan"), -float("inf")]), "[null,null,null]"
+        )
 
 
 if __name__ == "__main__":

@@ -11,8 +11,9 @@ import (
 	"memroom/remedy"
 )
 
-// Mapping says which of a program's own arguments set the micro-batch and how many of them make a step. A name that
-// begins with a dash is a flag, another one a key=value argument or a key of the config file.
+// Mapping says which of a program's own arguments set the micro-batch and how many of them make a
+// step. A name that begins with a dash is a flag, another one a key=value argument or a key of the
+// config file.
 type Mapping struct {
 	MicroBatch string
 	Accumulate string
@@ -42,15 +43,17 @@ func ParseMapping(text string) (Mapping, error) {
 		}
 	}
 	if m.MicroBatch == "" || m.Accumulate == "" {
-		return m, fmt.Errorf("--map %s: both micro_batch and accumulate are needed: one without the other changes the effective batch", text)
+		return m,
+			fmt.Errorf("--map %s: both micro_batch and accumulate are needed: one without the other changes the effective batch", text)
 	}
 	return m, nil
 }
 
-// trainers are the config keys of libraries that accumulate themselves. The Trainer of transformers is not among them: with
-// a model that takes num_items_in_batch and ignores it (BertForSequenceClassification in 5.17) four micro-batches give
-// four times the loss and the gradient. Its models return their loss, so the pieces cost as little inside the process,
-// where the weights are checked. Who knows their model names the two arguments with --map.
+// trainers are the config keys of libraries that accumulate themselves. The Trainer of transformers
+// is not among them: with a model that takes num_items_in_batch and ignores it
+// (BertForSequenceClassification in 5.17) four micro-batches give four times the loss and the
+// gradient. Its models return their loss, so the pieces cost as little inside the process, where
+// the weights are checked. Who knows their model names the two arguments with --map.
 var trainers = []struct {
 	trainer remedy.Trainer
 	batch   string
@@ -61,8 +64,8 @@ var trainers = []struct {
 	{remedy.DeepSpeed, "train_micro_batch_size_per_gpu", "gradient_accumulation_steps"},
 }
 
-// FindMapping recognises a trainer by its arguments or its config file. configs are the contents of the files that
-// [ConfigFiles] names. Without one the zero Mapping is given.
+// FindMapping recognises a trainer by its arguments or its config file. configs are the contents of
+// the files that [ConfigFiles] names. Without one the zero Mapping is given.
 func FindMapping(args []string, configs map[string][]byte) Mapping {
 	for _, t := range trainers {
 		m := Mapping{MicroBatch: t.batch, Accumulate: t.accum, Trainer: t.trainer}
@@ -84,7 +87,8 @@ func usesTrainer(t remedy.Trainer, args []string) bool {
 		switch {
 		case t == remedy.Torchtune && (base == "tune" || strings.Contains(a, "torchtune")),
 			t == remedy.Axolotl && (base == "axolotl" || strings.HasPrefix(a, "axolotl.cli")),
-			t == remedy.DeepSpeed && (strings.HasPrefix(a, "--deepspeed") || strings.HasPrefix(a, "--deepspeed_config")):
+			t == remedy.DeepSpeed && (strings.HasPrefix(a, "--deepspeed") ||
+				strings.HasPrefix(a, "--deepspeed_config")):
 			return true
 		}
 	}
@@ -126,7 +130,8 @@ func (m Mapping) overridden(args []string) Mapping {
 	return m
 }
 
-// Argument gives the value of --name VALUE, --name=VALUE or name=VALUE; the last one counts, as in argparse.
+// Argument gives the value of --name VALUE, --name=VALUE or name=VALUE; the last one counts, as in
+// argparse.
 func Argument(args []string, name string) string {
 	value := ""
 	for i, a := range args {
@@ -139,9 +144,11 @@ func Argument(args []string, name string) string {
 	return value
 }
 
-// sameFlag compares flags as argparse users write them: with dashes or underscores between the words.
+// sameFlag compares flags as argparse users write them: with dashes or underscores between the
+// words.
 func sameFlag(a, b string) bool {
-	return a == b || strings.HasPrefix(b, "--") && strings.ReplaceAll(a, "-", "_") == strings.ReplaceAll(b, "-", "_")
+	return a == b || strings.HasPrefix(b, "--") && strings.ReplaceAll(a, "-",
+		"_") == strings.ReplaceAll(b, "-", "_")
 }
 
 func (m Mapping) inConfig(path string, content []byte) Mapping {
@@ -156,7 +163,8 @@ func (m Mapping) inConfig(path string, content []byte) Mapping {
 	return m
 }
 
-// line matches a key of the config's outermost level with a whole number: JSON or YAML, the rest of the file untouched.
+// line matches a key of the config's outermost level with a whole number: JSON or YAML, the rest of
+// the file untouched.
 func (m Mapping) line(key string) *regexp.Regexp {
 	if filepath.Ext(m.Config) == ".json" {
 		return regexp.MustCompile(`("` + regexp.QuoteMeta(key) + `"\s*:\s*)(\d+)`)
@@ -171,8 +179,8 @@ type Rewritten struct {
 	Words  string
 }
 
-// Rewrite divides the micro-batch by at least factor and multiplies the accumulation by as much, so that the effective
-// batch stays. The divisor is the smallest one that leaves no remainder.
+// Rewrite divides the micro-batch by at least factor and multiplies the accumulation by as much, so
+// that the effective batch stays. The divisor is the smallest one that leaves no remainder.
 func (m Mapping) Rewrite(args []string, config []byte, factor int) (Rewritten, error) {
 	if !m.Possible() {
 		return Rewritten{}, fmt.Errorf("%s is not among the arguments, or is 1", m.MicroBatch)
@@ -185,7 +193,8 @@ func (m Mapping) Rewrite(args []string, config []byte, factor int) (Rewritten, e
 		}
 	}
 	batch, steps := strconv.Itoa(m.value/divisor), strconv.Itoa(m.accumulated*divisor)
-	out := Rewritten{Words: fmt.Sprintf("%s %d -> %s, %s %d -> %s", m.MicroBatch, m.value, batch, m.Accumulate, m.accumulated, steps)}
+	out := Rewritten{Words: fmt.Sprintf("%s %d -> %s, %s %d -> %s", m.MicroBatch, m.value, batch,
+		m.Accumulate, m.accumulated, steps)}
 	if m.Config == "" || Argument(args, m.MicroBatch) != "" {
 		out.Args = SetArgument(SetArgument(args, m.MicroBatch, batch), m.Accumulate, steps)
 		return out, nil

@@ -9,15 +9,16 @@ import (
 	"memroom/remedy"
 )
 
-// Remedy is one cure as it is put into effect: the probe reads the ones of level env and process, args is done before
-// the launch.
+// Remedy is one cure as it is put into effect: the probe reads the ones of level env and process,
+// args is done before the launch.
 type Remedy struct {
 	ID     remedy.ID      `json:"id"`
 	Level  remedy.Level   `json:"level"`
 	Params map[string]any `json:"params,omitempty"`
 }
 
-// Facts are what is known about an attempt that ran out of memory, and about what it was already given. Zero: unknown.
+// Facts are what is known about an attempt that ran out of memory, and about what it was already
+// given. Zero: unknown.
 type Facts struct {
 	Where     event.Where
 	Phase     string      // forward, backward, optimizer, ... as the probe saw it
@@ -56,11 +57,12 @@ type Left struct {
 	Why string    `json:"why"`
 }
 
-// Choose gives the next launch after an attempt that ran out of memory. Each stage of the ladder is tried once; what is
-// in effect tells how far we are.
+// Choose gives the next launch after an attempt that ran out of memory. Each stage of the ladder is
+// tried once; what is in effect tells how far we are.
 func Choose(f Facts, o Options) Plan {
 	if f.Idle && f.Hopeless == "" {
-		return f.impossible(o, "the remedies found nothing to act on: memory runs out outside of PyTorch's training calls, or before the first one")
+		return f.impossible(o,
+			"the remedies found nothing to act on: memory runs out outside of PyTorch's training calls, or before the first one")
 	}
 	stages := Ladder(f, o)
 	if f.Hopeless != "" {
@@ -72,12 +74,14 @@ func Choose(f Facts, o Options) Plan {
 		}
 	}
 	if f.Hopeless != "" {
-		return Plan{Remedies: f.On, Factor: 1, Left: notAllowed(f, o), Impossible: f.Hopeless, Needs: f.Needs}
+		return Plan{Remedies: f.On, Factor: 1, Left: notAllowed(f, o), Impossible: f.Hopeless,
+			Needs: f.Needs}
 	}
 	return f.impossible(o, "every allowed remedy is on and it still runs out")
 }
 
-// impossible is the plan of which nothing comes: the reason, and the least that would be needed, where that is known.
+// impossible is the plan of which nothing comes: the reason, and the least that would be needed,
+// where that is known.
 func (f Facts) impossible(o Options, reason string) Plan {
 	plan := Plan{Remedies: f.On, Factor: 1, Left: notAllowed(f, o)}
 	plan.Impossible, plan.Needs = CannotFit(reason, max(f.Needs, f.Allocated+f.Requested), f.Limit)
@@ -87,28 +91,32 @@ func (f Facts) impossible(o Options, reason string) Plan {
 	return plan
 }
 
-// CannotFit says the end of the attempts: with what is needed at the least, where that is more than is there. A lower figure was
-// found under what has run out all the same, so it explains nothing.
+// CannotFit says the end of the attempts: with what is needed at the least, where that is more than
+// is there. A lower figure was found under what has run out all the same, so it explains nothing.
 func CannotFit(why string, needs, limit event.Bytes) (string, event.Bytes) {
 	if needs == 0 || limit > 0 && needs <= limit {
 		return why, 0
 	}
-	return fmt.Sprintf("cannot fit: needs at least %s, %s are there; %s", needs, limitWords(limit), why), needs
+	return fmt.Sprintf("cannot fit: needs at least %s, %s are there; %s", needs, limitWords(limit),
+		why), needs
 }
 
-// GivenUp says the end after the last attempt that may be made: the reason, and what is needed at the least, where that is known.
+// GivenUp says the end after the last attempt that may be made: the reason, and what is needed at
+// the least, where that is known.
 func (f Facts) GivenUp(attempts int) (string, event.Bytes) {
 	if f.Hopeless != "" {
 		return f.Hopeless, f.Needs
 	}
-	return CannotFit(fmt.Sprintf("still out of memory after %d attempts (--max-attempts)", attempts), f.Allocated+f.Requested, f.Limit)
+	return CannotFit(fmt.Sprintf("still out of memory after %d attempts (--max-attempts)",
+		attempts), f.Allocated+f.Requested, f.Limit)
 }
 
 func (f Facts) onHost() bool {
 	return f.Where == event.WhereHost || f.Where == event.WhereCgroup || f.Where == event.WhereShm
 }
 
-// trainsOnCPU: what ran out on the host is what a step needs, not room for data or for weights on their way to a card.
+// trainsOnCPU: what ran out on the host is what a step needs, not room for data or for weights on
+// their way to a card.
 func (f Facts) trainsOnCPU() bool {
 	return f.onHost() && f.Where != event.WhereShm && !f.UsesGPU && !f.Idle
 }
@@ -124,7 +132,10 @@ func limitWords(limit event.Bytes) string {
 func notYet(wanted, on []Remedy) []Remedy {
 	var fresh []Remedy
 	for _, w := range wanted {
-		known := slices.IndexFunc(on, func(r Remedy) bool { return r.ID == w.ID && r.Level == w.Level })
+		known := slices.IndexFunc(on, func(r Remedy) bool {
+			return r.ID == w.ID &&
+				r.Level == w.Level
+		})
 		if known < 0 || w.rank() > on[known].rank() {
 			fresh = append(fresh, w)
 		}
@@ -165,7 +176,10 @@ func (r Remedy) rank() float64 {
 func (f Facts) plan(stage Stage, fresh []Remedy, o Options) Plan {
 	plan := Plan{Factor: 1, Left: notAllowed(f, o)}
 	for _, r := range f.On {
-		if !slices.ContainsFunc(fresh, func(n Remedy) bool { return n.ID == r.ID && n.Level == r.Level }) {
+		if !slices.ContainsFunc(fresh, func(n Remedy) bool {
+			return n.ID == r.ID &&
+				n.Level == r.Level
+		}) {
 			plan.Remedies = append(plan.Remedies, r)
 		}
 	}
@@ -177,7 +191,8 @@ func (f Facts) plan(stage Stage, fresh []Remedy, o Options) Plan {
 	return plan
 }
 
-// Factor is by how much the command's own arguments divide the micro-batch under these remedies; 1: not at all.
+// Factor is by how much the command's own arguments divide the micro-batch under these remedies; 1:
+// not at all.
 func Factor(remedies []Remedy) int {
 	for _, r := range remedies {
 		if r.ID == remedy.MicroBatch && r.Level == remedy.LevelArgs {
@@ -187,10 +202,13 @@ func Factor(remedies []Remedy) int {
 	return 1
 }
 
-// Inside are the remedies that the probe is given. A fixed number of pieces stands alone: blocks are checkpointed by measure,
-// together with the choice of pieces that it replaces.
+// Inside are the remedies that the probe is given. A fixed number of pieces stands alone: blocks
+// are checkpointed by measure, together with the choice of pieces that it replaces.
 func Inside(remedies []Remedy) []Remedy {
-	fixed := slices.ContainsFunc(remedies, func(r Remedy) bool { return r.ID == remedy.MicroBatch && r.Params["pieces"] != nil })
+	fixed := slices.ContainsFunc(remedies, func(r Remedy) bool {
+		return r.ID == remedy.MicroBatch &&
+			r.Params["pieces"] != nil
+	})
 	return slices.DeleteFunc(slices.Clone(remedies), func(r Remedy) bool {
 		return r.Level == remedy.LevelArgs || fixed && r.ID == remedy.Checkpointing
 	})

@@ -24,12 +24,14 @@ func ids(remedies []Remedy) []remedy.ID {
 }
 
 func TestChooseClimbsAndEnds(t *testing.T) {
-	facts := Facts{Where: event.WhereGPU, Phase: "backward", Requested: 3 * gib, Allocated: 20 * gib, Reserved: 21 * gib, Limit: 22 * gib, UsesGPU: true}
+	facts := Facts{Where: event.WhereGPU, Phase: "backward", Requested: 3 * gib,
+		Allocated: 20 * gib, Reserved: 21 * gib, Limit: 22 * gib, UsesGPU: true}
 	seen := map[string]bool{}
 	for range 10 {
 		plan := Choose(facts, Options{})
 		if plan.Impossible != "" {
-			if !strings.Contains(plan.Impossible, "cannot fit: needs at least 23GiB, 22GiB are there") {
+			if !strings.Contains(plan.Impossible,
+				"cannot fit: needs at least 23GiB, 22GiB are there") {
 				t.Errorf("the end says %q", plan.Impossible)
 			}
 			if len(seen) != 3 {
@@ -76,7 +78,8 @@ func TestConsentComesLast(t *testing.T) {
 }
 
 func TestFragmentationAloneDoesNotCutTheBatch(t *testing.T) {
-	stage := Ladder(Facts{Where: event.WhereGPU, Requested: gib, Allocated: 10 * gib, Reserved: 15 * gib, Limit: 16 * gib}, Options{})[0]
+	stage := Ladder(Facts{Where: event.WhereGPU, Requested: gib, Allocated: 10 * gib,
+		Reserved: 15 * gib, Limit: 16 * gib}, Options{})[0]
 	for _, r := range stage.Remedies {
 		if r.ID == remedy.MicroBatch && r.Params["failed"] != nil {
 			t.Error("the whole batch is taken as known not to fit although only the cache was in pieces")
@@ -93,12 +96,14 @@ func TestHostLadder(t *testing.T) {
 		t.Error("the batch is cut although activations are on the card")
 	}
 	without := Ladder(Facts{Where: event.WhereHost, Limit: gib}, Options{})
-	if !slices.Contains(ids(without[0].Remedies), remedy.MicroBatch) || without[0].Remedies[0].ID != remedy.DataLoaderWorkers {
+	if !slices.Contains(ids(without[0].Remedies), remedy.MicroBatch) ||
+		without[0].Remedies[0].ID != remedy.DataLoaderWorkers {
 		t.Errorf("first stage: %v", ids(without[0].Remedies))
 	}
 }
 
-// TestHostLadderEnds: after pieces by measure come a few of fixed size, and the end claims no need below what is there.
+// TestHostLadderEnds: after pieces by measure come a few of fixed size, and the end claims no need
+// below what is there.
 func TestHostLadderEnds(t *testing.T) {
 	facts := Facts{Where: event.WhereCgroup, Limit: gib, Needs: gib / 2}
 	var changed []string
@@ -108,13 +113,16 @@ func TestHostLadderEnds(t *testing.T) {
 			changed, facts.On = append(changed, strings.Join(plan.Changed, ", ")), plan.Remedies
 			continue
 		}
-		if len(changed) != 2 || !strings.Contains(changed[0], "in pieces, as many as needed") || !strings.Contains(changed[1], "the batch in 16 pieces") {
+		if len(changed) != 2 || !strings.Contains(changed[0], "in pieces, as many as needed") ||
+			!strings.Contains(changed[1], "the batch in 16 pieces") {
 			t.Errorf("tried %q", changed)
 		}
-		if inside := ids(Inside(facts.On)); slices.Contains(inside, remedy.Checkpointing) || !slices.Contains(inside, remedy.MicroBatch) {
+		if inside := ids(Inside(facts.On)); slices.Contains(inside, remedy.Checkpointing) ||
+			!slices.Contains(inside, remedy.MicroBatch) {
 			t.Errorf("the probe is given %v", inside)
 		}
-		if strings.Contains(plan.Impossible, "512MiB") || plan.Needs != 0 || !strings.Contains(plan.Impossible, "--remedy micro_batch=ROWS") {
+		if strings.Contains(plan.Impossible, "512MiB") || plan.Needs != 0 ||
+			!strings.Contains(plan.Impossible, "--remedy micro_batch=ROWS") {
 			t.Errorf("the end says %q, needs %s", plan.Impossible, plan.Needs)
 		}
 		for _, l := range plan.Left {
@@ -129,21 +137,29 @@ func TestHostLadderEnds(t *testing.T) {
 
 func TestForce(t *testing.T) {
 	for text, want := range map[string]Remedy{
-		"micro_batch=8":           {remedy.MicroBatch, remedy.LevelProcess, map[string]any{"size": 8}},
-		"mixed_precision=fp16":    {remedy.MixedPrecision, remedy.LevelProcess, map[string]any{"dtype": "fp16"}},
-		"activation_offload=4MiB": {remedy.ActivationOffload, remedy.LevelProcess, map[string]any{"above": int64(4 << 20)}},
-		"expandable_segments":     {remedy.ExpandableSegments, remedy.LevelEnv, nil},
-		"dataloader_workers=0":    {remedy.DataLoaderWorkers, remedy.LevelProcess, map[string]any{"workers": 0}},
-		"checkpointing":           {remedy.Checkpointing, remedy.LevelProcess, map[string]any{"failed": true}},
-		"max_split_size=256":      {remedy.MaxSplitSize, remedy.LevelEnv, map[string]any{"mb": 256}},
-		"gc_threshold=0.7":        {remedy.GCThreshold, remedy.LevelEnv, map[string]any{"threshold": 0.7}},
+		"micro_batch=8": {remedy.MicroBatch, remedy.LevelProcess,
+			map[string]any{"size": 8}},
+		"mixed_precision=fp16": {remedy.MixedPrecision, remedy.LevelProcess,
+			map[string]any{"dtype": "fp16"}},
+		"activation_offload=4MiB": {remedy.ActivationOffload, remedy.LevelProcess,
+			map[string]any{"above": int64(4 << 20)}},
+		"expandable_segments": {remedy.ExpandableSegments, remedy.LevelEnv, nil},
+		"dataloader_workers=0": {remedy.DataLoaderWorkers, remedy.LevelProcess,
+			map[string]any{"workers": 0}},
+		"checkpointing": {remedy.Checkpointing, remedy.LevelProcess,
+			map[string]any{"failed": true}},
+		"max_split_size=256": {remedy.MaxSplitSize, remedy.LevelEnv,
+			map[string]any{"mb": 256}},
+		"gc_threshold=0.7": {remedy.GCThreshold, remedy.LevelEnv,
+			map[string]any{"threshold": 0.7}},
 	} {
 		got, err := Force(text)
 		if err != nil || !cmp.Equal(got, want) {
 			t.Errorf("%s: %v, %v", text, cmp.Diff(want, got), err)
 		}
 	}
-	for _, text := range []string{"nonsense", "micro_batch=0", "micro_batch=many", "mixed_precision=int4", "set_to_none=3", "distill"} {
+	for _, text := range []string{"nonsense", "micro_batch=0", "micro_batch=many",
+		"mixed_precision=int4", "set_to_none=3", "distill"} {
 		if got, err := Force(text); err == nil {
 			t.Errorf("%s was taken as %v", text, got)
 		}
@@ -163,17 +179,26 @@ func TestRewriteKeepsTheEffectiveBatch(t *testing.T) {
 	}{
 		{"transformers", "python run_clm.py --per_device_train_batch_size 32 --lr 1", hf, "", 4,
 			"python run_clm.py --per_device_train_batch_size 8 --lr 1 --gradient_accumulation_steps 4", ""},
-		{"joined and present", "python x.py --per-device-train-batch-size=12 --gradient_accumulation_steps=2", hf, "", 5,
+		{"joined and present",
+			"python x.py --per-device-train-batch-size=12 --gradient_accumulation_steps=2", hf, "",
+			5,
 			"python x.py --per-device-train-batch-size=2 --gradient_accumulation_steps=12", ""},
-		{"mapped", "python x.py --bs 7 --accum 3", "micro_batch=--bs,accumulate=--accum", "", 2, "python x.py --bs 1 --accum 21", ""},
-		{"torchtune", "tune run full --config conf.yaml", "", "seed: 1\nbatch_size: 8\ngradient_accumulation_steps: 2\n", 2,
-			"tune run full --config conf.yaml", "seed: 1\nbatch_size: 4\ngradient_accumulation_steps: 4\n"},
-		{"torchtune overridden", "tune run full --config conf.yaml batch_size=6", "", "batch_size: 8\n", 2,
+		{"mapped", "python x.py --bs 7 --accum 3", "micro_batch=--bs,accumulate=--accum", "", 2,
+			"python x.py --bs 1 --accum 21", ""},
+		{"torchtune", "tune run full --config conf.yaml", "",
+			"seed: 1\nbatch_size: 8\ngradient_accumulation_steps: 2\n", 2,
+			"tune run full --config conf.yaml",
+			"seed: 1\nbatch_size: 4\ngradient_accumulation_steps: 4\n"},
+		{"torchtune overridden", "tune run full --config conf.yaml batch_size=6", "",
+			"batch_size: 8\n", 2,
 			"tune run full --config conf.yaml batch_size=3 gradient_accumulation_steps=2", ""},
-		{"axolotl", "axolotl train conf.yaml", "", "micro_batch_size: 2\nnested:\n  micro_batch_size: 9\n", 2,
-			"axolotl train conf.yaml", "micro_batch_size: 1\nnested:\n  micro_batch_size: 9\n\ngradient_accumulation_steps: 2\n"},
+		{"axolotl", "axolotl train conf.yaml", "",
+			"micro_batch_size: 2\nnested:\n  micro_batch_size: 9\n", 2,
+			"axolotl train conf.yaml",
+			"micro_batch_size: 1\nnested:\n  micro_batch_size: 9\n\ngradient_accumulation_steps: 2\n"},
 		{"deepspeed", "deepspeed train.py --deepspeed conf.json", "", `{"train_micro_batch_size_per_gpu": 4, "fp16": {"enabled": true}}`, 2,
-			"deepspeed train.py --deepspeed conf.json", "{\n  \"gradient_accumulation_steps\": 2,\"train_micro_batch_size_per_gpu\": 2, \"fp16\": {\"enabled\": true}}"},
+			"deepspeed train.py --deepspeed conf.json",
+			"{\n  \"gradient_accumulation_steps\": 2,\"train_micro_batch_size_per_gpu\": 2, \"fp16\": {\"enabled\": true}}"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			args := strings.Fields(c.args)
@@ -204,7 +229,8 @@ func TestRewriteKeepsTheEffectiveBatch(t *testing.T) {
 }
 
 func TestMappingIsRefused(t *testing.T) {
-	for _, text := range []string{"", "micro_batch=--bs", "accumulate=--a", "batch=--bs,accumulate=--a", "micro_batch,accumulate"} {
+	for _, text := range []string{"", "micro_batch=--bs", "accumulate=--a",
+		"batch=--bs,accumulate=--a", "micro_batch,accumulate"} {
 		if _, err := ParseMapping(text); err == nil {
 			t.Errorf("%q was taken", text)
 		}
@@ -212,7 +238,8 @@ func TestMappingIsRefused(t *testing.T) {
 	if m := FindMapping([]string{"python", "train.py", "--batch_size", "32"}, nil); m.Possible() {
 		t.Errorf("an argument nobody vouches for was taken: %+v", m)
 	}
-	if m := FindMapping([]string{"python", "train.py", "--per_device_train_batch_size", "8"}, nil); m.Possible() {
+	if m := FindMapping([]string{"python", "train.py", "--per_device_train_batch_size", "8"},
+		nil); m.Possible() {
 		t.Error("the Trainer's accumulation was taken unasked: it multiplies the loss of some models")
 	}
 	one := Mapping{MicroBatch: "--bs", Accumulate: "--accum"}
@@ -223,7 +250,8 @@ func TestMappingIsRefused(t *testing.T) {
 
 func TestResume(t *testing.T) {
 	for _, c := range []struct{ args, template, want string }{
-		{"python run.py --output_dir out --per_device_train_batch_size 8", "", "--resume_from_checkpoint out/checkpoint-5"},
+		{"python run.py --output_dir out --per_device_train_batch_size 8", "",
+			"--resume_from_checkpoint out/checkpoint-5"},
 		{"python main.py fit --trainer.max_epochs 3", "", "--ckpt_path out/checkpoint-5"},
 		{"python train.py", "--resume {latest}", "--resume out/checkpoint-5"},
 		{"python train.py --output_dir out", "", ""},
@@ -249,10 +277,11 @@ func TestKeyFollowsWhatMatters(t *testing.T) {
 		t.Error("seed and learning rate make another job")
 	}
 	for name, other := range map[string]string{
-		"batch":  key("python train.py --bs 64 --seed 1 --lr=0.1", "H200", 0, content),
-		"card":   key("python train.py --bs 32 --seed 1 --lr=0.1", "A100", 0, content),
-		"limit":  key("python train.py --bs 32 --seed 1 --lr=0.1", "H200", gib, content),
-		"script": key("python train.py --bs 32 --seed 1 --lr=0.1", "H200", 0, map[string][]byte{"train.py": []byte("model = 2")}),
+		"batch": key("python train.py --bs 64 --seed 1 --lr=0.1", "H200", 0, content),
+		"card":  key("python train.py --bs 32 --seed 1 --lr=0.1", "A100", 0, content),
+		"limit": key("python train.py --bs 32 --seed 1 --lr=0.1", "H200", gib, content),
+		"script": key("python train.py --bs 32 --seed 1 --lr=0.1", "H200", 0,
+			map[string][]byte{"train.py": []byte("model = 2")}),
 	} {
 		if other == base {
 			t.Errorf("another %s is the same job", name)
@@ -262,7 +291,8 @@ func TestKeyFollowsWhatMatters(t *testing.T) {
 
 func TestMemoryRelaxesOnceAndNeverSwings(t *testing.T) {
 	args := func(factor int) []Remedy {
-		return []Remedy{{ID: remedy.MicroBatch, Level: remedy.LevelArgs, Params: map[string]any{"factor": factor}}}
+		return []Remedy{{ID: remedy.MicroBatch, Level: remedy.LevelArgs,
+			Params: map[string]any{"factor": factor}}}
 	}
 	const gib = event.Bytes(1) << 30
 	for name, c := range map[string]struct {
@@ -270,25 +300,34 @@ func TestMemoryRelaxesOnceAndNeverSwings(t *testing.T) {
 		limit  event.Bytes
 		want   int
 	}{
-		"over-saved":             {Remembered{Remedies: args(8), Peak: 4 * gib, RanOut: 1}, 10 * gib, 4},
-		"what ran out once":      {Remembered{Remedies: args(8), Peak: 4 * gib, RanOut: 4}, 10 * gib, 8},
-		"no room for twice":      {Remembered{Remedies: args(8), Peak: 5 * gib, RanOut: 1}, 10 * gib, 8},
-		"limit not known":        {Remembered{Remedies: args(8), Peak: 4 * gib}, 0, 8},
-		"nothing left to relax":  {Remembered{Remedies: args(2), Peak: gib, RanOut: 1}, 10 * gib, 2},
-		"not by its arguments":   {Remembered{Remedies: []Remedy{{ID: remedy.MicroBatch, Level: remedy.LevelProcess}}, Peak: gib}, 10 * gib, 1},
-		"as read from the store": {Remembered{Remedies: []Remedy{{ID: remedy.MicroBatch, Level: remedy.LevelArgs, Params: map[string]any{"factor": 4.0}}}, Peak: gib, RanOut: 1}, 10 * gib, 2},
+		"over-saved": {Remembered{Remedies: args(8), Peak: 4 * gib, RanOut: 1},
+			10 * gib, 4},
+		"what ran out once": {Remembered{Remedies: args(8), Peak: 4 * gib, RanOut: 4},
+			10 * gib, 8},
+		"no room for twice": {Remembered{Remedies: args(8), Peak: 5 * gib, RanOut: 1},
+			10 * gib, 8},
+		"limit not known": {Remembered{Remedies: args(8), Peak: 4 * gib}, 0, 8},
+		"nothing left to relax": {Remembered{Remedies: args(2), Peak: gib, RanOut: 1}, 10 * gib,
+			2},
+		"not by its arguments": {Remembered{Remedies: []Remedy{{ID: remedy.MicroBatch,
+			Level: remedy.LevelProcess}}, Peak: gib}, 10 * gib, 1},
+		"as read from the store": {Remembered{Remedies: []Remedy{{ID: remedy.MicroBatch,
+			Level: remedy.LevelArgs, Params: map[string]any{"factor": 4.0}}}, Peak: gib, RanOut: 1},
+			10 * gib, 2},
 	} {
 		if got := Factor(c.memory.Relaxed(c.limit)); got != c.want {
 			t.Errorf("%s: factor %d, want %d", name, got, c.want)
 		}
 	}
-	record := Record{Attempts: []Tried{{OutOf: event.WhereGPU}, {OutOf: event.WhereGPU, Remedies: args(2)}, {Remedies: args(4)}}}
+	record := Record{Attempts: []Tried{{OutOf: event.WhereGPU},
+		{OutOf: event.WhereGPU, Remedies: args(2)}, {Remedies: args(4)}}}
 	if record.RanOut() != 2 {
 		t.Errorf("ran out with %d, want 2", record.RanOut())
 	}
 }
 
-// TestHopelessEndsAtOnce: no other stage is tried where the probe has shown that none can help; consent may.
+// TestHopelessEndsAtOnce: no other stage is tried where the probe has shown that none can help;
+// consent may.
 func TestHopelessEndsAtOnce(t *testing.T) {
 	said := Tried{Said: []Sentence{{Text: "cannot fit: needs at least 3GiB, 1GiB are there: weights 3GiB stay", Needs: 3 * gib, Limit: gib}}}
 	facts := Facts{Where: event.WhereGPU, On: Prevention(), Limit: said.Limit(), Idle: true}
@@ -297,7 +336,8 @@ func TestHopelessEndsAtOnce(t *testing.T) {
 	if plan.Impossible != said.Said[0].Text || plan.Needs != 3*gib || len(plan.Left) == 0 {
 		t.Errorf("the plan is %+v", plan)
 	}
-	if plan := Choose(facts, Options{Allow: []string{"precision"}}); plan.Impossible != "" || !slices.Contains(ids(plan.Remedies), remedy.MixedPrecision) {
+	if plan := Choose(facts, Options{Allow: []string{"precision"}}); plan.Impossible != "" ||
+		!slices.Contains(ids(plan.Remedies), remedy.MixedPrecision) {
 		t.Errorf("with consent: %+v", plan)
 	}
 	if why, needs := facts.GivenUp(4); why != said.Said[0].Text || needs != 3*gib {
@@ -311,7 +351,10 @@ func TestUncut(t *testing.T) {
 	if len(uncut) != len(cut)-2 || Uncut(uncut) != nil {
 		t.Errorf("of %v are left %v", ids(cut), ids(uncut))
 	}
-	if !slices.ContainsFunc(uncut, func(r Remedy) bool { return r.ID == remedy.ActivationOffload && r.Params["untried"] == true }) {
+	if !slices.ContainsFunc(uncut, func(r Remedy) bool {
+		return r.ID == remedy.ActivationOffload &&
+			r.Params["untried"] == true
+	}) {
 		t.Errorf("modules are tried on parts of a batch: %v", uncut)
 	}
 	for _, stage := range Ladder(Facts{Where: event.WhereGPU}, Options{Uncut: true}) {
@@ -323,7 +366,8 @@ func TestUncut(t *testing.T) {
 		kind string
 		file string
 		want bool
-	}{{"CheckpointError", "train.py", true}, {"RuntimeError", "/x/_memroom_probe/fit/rows.py", true}, {"ValueError", "train.py", false}} {
+	}{{"CheckpointError", "train.py", true}, {"RuntimeError", "/x/_memroom_probe/fit/rows.py",
+		true}, {"ValueError", "train.py", false}} {
 		if got := CausedByCuts(c.kind, []event.Frame{{File: c.file}}); got != c.want {
 			t.Errorf("%s in %s: %v", c.kind, c.file, got)
 		}

@@ -63,22 +63,25 @@ func (r Record) Last() *Tried {
 
 // Tells reports whether there is a story: anything was done, or could not be.
 func (r Record) Tells() bool {
-	return len(r.Attempts) > 1 || r.Impossible != "" || r.Last() != nil && len(r.Last().Remedies) > 0
+	return len(r.Attempts) > 1 || r.Impossible != "" || r.Last() != nil &&
+		len(r.Last().Remedies) > 0
 }
 
-// Cured reports whether the remedies of the last attempt follow from having run out of memory, in this run or in the one that it
-// began with.
+// Cured reports whether the remedies of the last attempt follow from having run out of memory, in
+// this run or in the one that it began with.
 func (r Record) Cured() bool {
 	ranOut := func(t Tried) bool { return t.OutOf != "" }
 	return r.Remembered || slices.ContainsFunc(r.Attempts, ranOut)
 }
 
-// Failed reports whether an attempt ended by something else than memory and was followed by another.
+// Failed reports whether an attempt ended by something else than memory and was followed by
+// another.
 func (r Record) Failed() bool {
 	return slices.ContainsFunc(r.Attempts, func(t Tried) bool { return t.Failed != "" })
 }
 
-// RanOut is the largest division by the command's own arguments under which an attempt ran out of memory, 0 when none did.
+// RanOut is the largest division by the command's own arguments under which an attempt ran out of
+// memory, 0 when none did.
 func (r Record) RanOut() int {
 	most := 0
 	for _, t := range r.Attempts {
@@ -109,7 +112,8 @@ func (t Tried) Ending() string {
 	return fmt.Sprintf("ended with exit code %d", t.ExitCode)
 }
 
-// Hopeless gives the words in which an attempt said that nothing can help, and what would be needed; "" when it did not.
+// Hopeless gives the words in which an attempt said that nothing can help, and what would be
+// needed; "" when it did not.
 func (t Tried) Hopeless() (string, event.Bytes) {
 	why, needs := "", event.Bytes(0)
 	for _, s := range t.Said {
@@ -120,12 +124,13 @@ func (t Tried) Hopeless() (string, event.Bytes) {
 	return why, needs
 }
 
-// Equivalence of an attempt's results to those of the unchanged program: the weakest of what its remedies are known and
-// were found to be.
+// Equivalence of an attempt's results to those of the unchanged program: the weakest of what its
+// remedies are known and were found to be.
 func (t Tried) Equivalence() remedy.Equivalence {
 	weakest := Equivalence(t.Remedies)
 	for _, s := range t.Said {
-		if s.Kind == "applied" && s.Equivalence == string(remedy.Expected) && weakest == remedy.Exact {
+		if s.Kind == "applied" && s.Equivalence == string(remedy.Expected) &&
+			weakest == remedy.Exact {
 			weakest = remedy.Expected
 		}
 	}

@@ -24,9 +24,10 @@ type Remembered struct {
 	RanOut   int         `json:"ran_out,omitempty"` // the largest division by the command's own arguments that was too small
 }
 
-// Relaxed gives the remedies that the next run begins with: where less than half of the limit was used, the command's own
-// arguments divide the micro-batch by half as much. A division that ran out once is never gone back to, so this cannot swing.
-// (What is done inside the process is measured anew in every run.)
+// Relaxed gives the remedies that the next run begins with: where less than half of the limit was
+// used, the command's own arguments divide the micro-batch by half as much. A division that ran out
+// once is never gone back to, so this cannot swing. (What is done inside the process is measured
+// anew in every run.)
 func (m Remembered) Relaxed(limit event.Bytes) []Remedy {
 	half := Factor(m.Remedies) / 2
 	if limit == 0 || m.Peak == 0 || half <= m.RanOut || half < 2 || 2*m.Peak > limit*9/10 {
@@ -42,12 +43,15 @@ func (m Remembered) Relaxed(limit event.Bytes) []Remedy {
 }
 
 // immaterial are arguments that do not change how much memory a job needs.
-var immaterial = []string{"--seed", "--lr", "--learning_rate", "--learning-rate", "--weight_decay", "--weight-decay", "--epochs",
-	"--num_train_epochs", "--max_steps", "--steps", "--output_dir", "--output-dir", "--out", "--logging_dir", "--logging_steps",
-	"--save_steps", "--run_name", "--name", "--warmup_steps", "--resume", "--resume_from_checkpoint", "--ckpt_path", "--momentum"}
+var immaterial = []string{"--seed", "--lr", "--learning_rate", "--learning-rate", "--weight_decay",
+	"--weight-decay", "--epochs",
+	"--num_train_epochs", "--max_steps", "--steps", "--output_dir", "--output-dir", "--out",
+	"--logging_dir", "--logging_steps",
+	"--save_steps", "--run_name", "--name", "--warmup_steps", "--resume",
+	"--resume_from_checkpoint", "--ckpt_path", "--momentum"}
 
-// Key names a job by its script, the arguments that matter, the content of the files that describe the model (script
-// and configs) and the card with its limit.
+// Key names a job by its script, the arguments that matter, the content of the files that describe
+// the model (script and configs) and the card with its limit.
 func Key(args []string, content map[string][]byte, card string, limit event.Bytes) string {
 	sum := sha256.New()
 	write := func(s string) { sum.Write([]byte(s)); sum.Write([]byte{0}) }

@@ -1,7 +1,8 @@
-// Command count reads `go test -json` and prints what people want of it: a line a package, the output of what failed,
-// every skip with its reason, and a closing line with the three counts. It exits 1 if anything failed. A test that failed
-// is run once more by itself: many of ours watch real processes, and a machine that stalls for seconds breaks them. One that
-// passes then is counted as passed and named, so that it can be mended.
+// Command count reads `go test -json` and prints what people want of it: a line a package, the
+// output of what failed, every skip with its reason, and a closing line with the three counts. It
+// exits 1 if anything failed. A test that failed is run once more by itself: many of ours watch
+// real processes, and a machine that stalls for seconds breaks them. One that passes then is
+// counted as passed and named, so that it can be mended.
 package main
 
 import (
@@ -33,13 +34,15 @@ type tally struct {
 }
 
 func main() {
-	t := &tally{out: os.Stdout, output: map[string][]string{}, reasons: map[string][]string{}, parents: map[string]bool{}, failures: map[[2]string]int{}}
+	t := &tally{out: os.Stdout, output: map[string][]string{}, reasons: map[string][]string{},
+		parents: map[string]bool{}, failures: map[[2]string]int{}}
 	scanner := bufio.NewScanner(os.Stdin)
 	scanner.Buffer(nil, 64<<20)
 	for scanner.Scan() {
 		var e testEvent
 		if err := json.Unmarshal(scanner.Bytes(), &e); err != nil {
-			fmt.Fprintln(t.out, scanner.Text()) // the go command speaks plainly when it cannot build
+			// the go command speaks plainly when it cannot build
+			fmt.Fprintln(t.out, scanner.Text())
 			continue
 		}
 		t.add(e)
@@ -94,7 +97,8 @@ func (t *tally) end(e testEvent, key string) {
 	case e.Action == "skip":
 		t.skipped++
 		why := t.reason(key)
-		t.reasons[why] = append(t.reasons[why], strings.TrimPrefix(e.Package, "memroom/")+" "+e.Test)
+		t.reasons[why] = append(t.reasons[why], strings.TrimPrefix(e.Package,
+			"memroom/")+" "+e.Test)
 	case leaf:
 		t.passed++
 	}
@@ -159,7 +163,8 @@ func (t *tally) close() {
 		fmt.Fprintf(t.out, "\nSKIPPED, because this machine lacks something:\n")
 	}
 	for _, why := range whys {
-		fmt.Fprintf(t.out, "  %3d x %s (%s)\n", len(t.reasons[why]), why, strings.Join(first(t.reasons[why], 3), ", "))
+		fmt.Fprintf(t.out, "  %3d x %s (%s)\n", len(t.reasons[why]), why,
+			strings.Join(first(t.reasons[why], 3), ", "))
 	}
 	for _, name := range t.second {
 		fmt.Fprintf(t.out, "\nPASSED ONLY AT THE SECOND TRY: %s\n", name)

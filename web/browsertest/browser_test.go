@@ -18,7 +18,8 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// tab is one page in the browser, with everything it complained about and every address it asked for.
+// tab is one page in the browser, with everything it complained about and every address it asked
+// for.
 type tab struct {
 	context.Context
 	t  *testing.T
@@ -31,7 +32,8 @@ type tab struct {
 func openTab(t *testing.T, file string) *tab {
 	t.Helper()
 	browser := findBrowser(t)
-	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(browser), chromedp.NoSandbox, chromedp.WindowSize(1400, 1600))
+	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(browser),
+		chromedp.NoSandbox, chromedp.WindowSize(1400, 1600))
 	allocator, stop := chromedp.NewExecAllocator(context.Background(), options...)
 	t.Cleanup(stop)
 	ctx, cancel := chromedp.NewContext(allocator)
@@ -40,14 +42,16 @@ func openTab(t *testing.T, file string) *tab {
 	t.Cleanup(expire)
 	p := &tab{Context: ctx, t: t}
 	chromedp.ListenTarget(ctx, p.hear)
-	p.run(network.Enable(), cdplog.Enable(), chromedp.Navigate("file://"+file), chromedp.WaitVisible("#legend .key"))
+	p.run(network.Enable(), cdplog.Enable(), chromedp.Navigate("file://"+file),
+		chromedp.WaitVisible("#legend .key"))
 	return p
 }
 
 // findBrowser skips the test, loudly, where there is none.
 func findBrowser(t *testing.T) string {
 	t.Helper()
-	for _, name := range []string{os.Getenv("MEMROOM_TEST_BROWSER"), "chromium", "chromium-browser", "google-chrome", "chrome"} {
+	for _, name := range []string{os.Getenv("MEMROOM_TEST_BROWSER"), "chromium", "chromium-browser",
+		"google-chrome", "chrome"} {
 		if path, err := exec.LookPath(name); err == nil {
 			return path
 		}
@@ -66,7 +70,8 @@ func (p *tab) hear(event any) {
 		if e.Type == runtime.APITypeError || e.Type == runtime.APITypeWarning {
 			p.complaints = append(p.complaints, fmt.Sprintf("console: %s", e.Args[0].Value))
 		}
-	case *cdplog.EventEntryAdded: // what the browser itself says, such as a violated content security policy
+	// what the browser itself says, such as a violated content security policy
+	case *cdplog.EventEntryAdded:
 		if e.Entry.Level == cdplog.LevelError || e.Entry.Level == cdplog.LevelWarning {
 			p.complaints = append(p.complaints, "browser: "+e.Entry.Text)
 		}
@@ -89,7 +94,8 @@ func eval[T any](p *tab, expression string) (value T) {
 	return value
 }
 
-// picture is the canvas as a string that changes when a pixel does; colours is how many different ones it shows.
+// picture is the canvas as a string that changes when a pixel does; colours is how many different
+// ones it shows.
 func (p *tab) picture(id string) string {
 	return eval[string](p, fmt.Sprintf("document.getElementById(%q).toDataURL()", id))
 }
@@ -142,7 +148,8 @@ func page(t *testing.T, snapshot string) string {
 		t.Fatal(err)
 	}
 	out := filepath.Join(t.TempDir(), "page.html")
-	if text, err := exec.Command(memroom, "snapshot", snapshot, "--html", out, "--top", "0").CombinedOutput(); err != nil {
+	if text, err := exec.Command(memroom, "snapshot", snapshot, "--html", out, "--top",
+		"0").CombinedOutput(); err != nil {
 		t.Fatalf("memroom snapshot: %v\n%s", err, text)
 	}
 	return out
@@ -216,8 +223,10 @@ func writeSnapshots(t *testing.T) (hostile, large, states string) {
 		t.Skip("needs python3: not on PATH")
 	}
 	dir := t.TempDir()
-	hostile, large, states = filepath.Join(dir, "<b>hostile&.pickle"), filepath.Join(dir, "large.pickle"), filepath.Join(dir, "states.pickle")
-	if out, err := exec.Command(python, "hostile.py", hostile, large, states).CombinedOutput(); err != nil {
+	hostile, large, states = filepath.Join(dir, "<b>hostile&.pickle"),
+		filepath.Join(dir, "large.pickle"), filepath.Join(dir, "states.pickle")
+	if out, err := exec.Command(python, "hostile.py", hostile, large,
+		states).CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	return hostile, large, states
@@ -276,7 +285,8 @@ func TestHalfAMillionEvents(t *testing.T) {
 	if p.picture("segments") == before {
 		t.Error("a click changes nothing")
 	}
-	t.Logf("%d MB page: up in %v, a click answered in %v, %d entries", info.Size()>>20, loaded.Round(time.Millisecond), time.Since(start).Round(time.Millisecond),
+	t.Logf("%d MB page: up in %v, a click answered in %v, %d entries", info.Size()>>20,
+		loaded.Round(time.Millisecond), time.Since(start).Round(time.Millisecond),
 		eval[int](p, `Number(document.getElementById("moment").max) + 1`))
 	if n := p.colours("timeline"); n < 4 {
 		t.Errorf("the timeline shows %d colours: blank?", n)

@@ -1,11 +1,19 @@
-# HF Trainer: masked language model with attention masks from a collator that pads to the longest, warm-up, evaluation every few steps with a larger batch.
-# tiny: --hidden 24 --layers 2 --batch 6 --max-length 24 --vocab 60 --cpu --steps 4
+# HF Trainer: masked language model with attention masks from a collator that pads to the longest,
+# warm-up, evaluation every few steps with a larger batch. tiny: --hidden 24 --layers 2 --batch 6
+# --max-length 24 --vocab 60 --cpu --steps 4
 import argparse
 import tempfile
 
 import torch
 from torch.utils.data import Dataset
-from transformers import BertConfig, BertForMaskedLM, Trainer, TrainerCallback, TrainingArguments, set_seed
+from transformers import (
+    BertConfig,
+    BertForMaskedLM,
+    Trainer,
+    TrainerCallback,
+    TrainingArguments,
+    set_seed,
+)
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--hidden", type=int, default=768)
@@ -22,7 +30,15 @@ set_seed(7)
 class Corpus(Dataset):
     def __init__(self, count, seed):
         g = torch.Generator().manual_seed(seed)
-        self.rows = [torch.randint(5, args.vocab, (int(torch.randint(args.max_length // 2, args.max_length + 1, (1,), generator=g)),), generator=g) for _ in range(count)]
+        self.rows = [
+            torch.randint(
+                5,
+                args.vocab,
+                (int(torch.randint(args.max_length // 2, args.max_length + 1, (1,), generator=g)),),
+                generator=g,
+            )
+            for _ in range(count)
+        ]
         self.rows[0] = torch.randint(5, args.vocab, (args.max_length,), generator=g)
 
     def __len__(self):
@@ -53,13 +69,41 @@ class Printer(TrainerCallback):
             print("eval %.5g" % logs["eval_loss"], flush=True)
 
 
-config = BertConfig(vocab_size=args.vocab, hidden_size=args.hidden, num_hidden_layers=args.layers, num_attention_heads=args.hidden // 12 if args.hidden < 100 else 12,
-                    intermediate_size=4 * args.hidden, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+config = BertConfig(
+    vocab_size=args.vocab,
+    hidden_size=args.hidden,
+    num_hidden_layers=args.layers,
+    num_attention_heads=args.hidden // 12 if args.hidden < 100 else 12,
+    intermediate_size=4 * args.hidden,
+    hidden_dropout_prob=0.0,
+    attention_probs_dropout_prob=0.0,
+)
 model = BertForMaskedLM(config)
 with tempfile.TemporaryDirectory() as out:
-    settings = TrainingArguments(out, per_device_train_batch_size=args.batch, per_device_eval_batch_size=2 * args.batch, max_steps=args.steps, learning_rate=1e-4,
-                                 warmup_steps=3, weight_decay=0.01, logging_steps=1, eval_strategy="steps", eval_steps=10, report_to=[], save_strategy="no",
-                                 remove_unused_columns=False, disable_tqdm=True, use_cpu=args.cpu, seed=7)
-    trainer = Trainer(model=model, args=settings, train_dataset=Corpus(args.batch * args.steps, 1), eval_dataset=Corpus(3 * args.batch, 2),
-                      data_collator=collate, callbacks=[Printer()])
+    settings = TrainingArguments(
+        out,
+        per_device_train_batch_size=args.batch,
+        per_device_eval_batch_size=2 * args.batch,
+        max_steps=args.steps,
+        learning_rate=1e-4,
+        warmup_steps=3,
+        weight_decay=0.01,
+        logging_steps=1,
+        eval_strategy="steps",
+        eval_steps=10,
+        report_to=[],
+        save_strategy="no",
+        remove_unused_columns=False,
+        disable_tqdm=True,
+        use_cpu=args.cpu,
+        seed=7,
+    )
+    trainer = Trainer(
+        model=model,
+        args=settings,
+        train_dataset=Corpus(args.batch * args.steps, 1),
+        eval_dataset=Corpus(3 * args.batch, 2),
+        data_collator=collate,
+        callbacks=[Printer()],
+    )
     trainer.train()

@@ -1,5 +1,6 @@
-# Contrastive pairs: two towers called separately, the loss over the similarity matrix of the whole batch, learnt temperature, GradScaler with autocast to bf16 off.
-# tiny: --dim 24 --depth 2 --batch 6 --size 32 --length 10 --device cpu --steps 4
+# Contrastive pairs: two towers called separately, the loss over the similarity matrix of the whole
+# batch, learnt temperature, GradScaler with autocast to bf16 off. tiny: --dim 24 --depth 2 --batch
+# 6 --size 32 --length 10 --device cpu --steps 4
 import argparse
 
 import torch
@@ -21,7 +22,14 @@ torch.manual_seed(0)
 class Tower(nn.Module):
     def __init__(self):
         super().__init__()
-        self.blocks = nn.Sequential(*[nn.TransformerEncoderLayer(args.dim, 4, 4 * args.dim, 0.0, "gelu", batch_first=True, norm_first=True) for _ in range(args.depth)])
+        self.blocks = nn.Sequential(
+            *[
+                nn.TransformerEncoderLayer(
+                    args.dim, 4, 4 * args.dim, 0.0, "gelu", batch_first=True, norm_first=True
+                )
+                for _ in range(args.depth)
+            ]
+        )
         self.norm = nn.LayerNorm(args.dim)
         self.head = nn.Linear(args.dim, 256, bias=False)
 
@@ -55,7 +63,10 @@ scheduler = torch.optim.lr_scheduler.CosineAnnealingWarmRestarts(optimizer, 10)
 scaler = torch.amp.GradScaler(args.device)
 g = torch.Generator().manual_seed(9)
 for step in range(args.steps):
-    images, ids = torch.randn(args.batch, 3, args.size, args.size, generator=g).to(args.device), torch.randint(0, 5000, (args.batch, args.length), generator=g).to(args.device)
+    images, ids = (
+        torch.randn(args.batch, 3, args.size, args.size, generator=g).to(args.device),
+        torch.randint(0, 5000, (args.batch, args.length), generator=g).to(args.device),
+    )
     optimizer.zero_grad()
     i, t = image_tower(images), text_tower(ids)
     logits = scale.exp() * i @ t.T
@@ -67,4 +78,8 @@ for step in range(args.steps):
     scheduler.step()
     with torch.no_grad():
         scale.clamp_(0, 4.6052)
-    print("step %d loss %.9g top1 %.3f" % (step, loss.item(), (logits.argmax(1) == labels).float().mean().item()), flush=True)
+    print(
+        "step %d loss %.9g top1 %.3f"
+        % (step, loss.item(), (logits.argmax(1) == labels).float().mean().item()),
+        flush=True,
+    )

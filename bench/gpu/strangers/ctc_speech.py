@@ -1,4 +1,7 @@
-"""DeepSpeech-like recogniser: convolutions, packed bidirectional LSTMs, CTC over time-first log probabilities."""
+"""DeepSpeech-like recogniser: convolutions, packed bidirectional LSTMs, CTC over time-first log
+probabilities.
+"""
+
 # tiny: --hidden 16 --batch 4 --seconds 1 --layers 1
 import argparse
 
@@ -28,14 +31,29 @@ class Utterances(Dataset):
 def collate(batch):
     batch.sort(key=lambda b: len(b[0]), reverse=True)
     specs, texts = zip(*batch)
-    return pad_sequence(specs, batch_first=True), torch.tensor([len(s) for s in specs]), torch.cat(texts), torch.tensor([len(t) for t in texts])
+    return (
+        pad_sequence(specs, batch_first=True),
+        torch.tensor([len(s) for s in specs]),
+        torch.cat(texts),
+        torch.tensor([len(t) for t in texts]),
+    )
 
 
 class DeepSpeech(nn.Module):
     def __init__(self, mels, hidden, layers, chars):
         super().__init__()
-        self.conv = nn.Sequential(nn.Conv2d(1, 32, (11, 21), (2, 2), (5, 10)), nn.Hardtanh(0, 20, inplace=True), nn.Conv2d(32, 32, (11, 11), (1, 2), (5, 5)), nn.Hardtanh(0, 20, inplace=True))
-        self.rnns = nn.ModuleList([nn.LSTM(32 * (mels // 4) if i == 0 else hidden, hidden, bidirectional=True) for i in range(layers)])
+        self.conv = nn.Sequential(
+            nn.Conv2d(1, 32, (11, 21), (2, 2), (5, 10)),
+            nn.Hardtanh(0, 20, inplace=True),
+            nn.Conv2d(32, 32, (11, 11), (1, 2), (5, 5)),
+            nn.Hardtanh(0, 20, inplace=True),
+        )
+        self.rnns = nn.ModuleList(
+            [
+                nn.LSTM(32 * (mels // 4) if i == 0 else hidden, hidden, bidirectional=True)
+                for i in range(layers)
+            ]
+        )
         self.norms = nn.ModuleList([nn.LayerNorm(hidden) for _ in range(layers)])
         self.fc = nn.Linear(hidden, chars)
 
@@ -66,7 +84,12 @@ def main():
     criterion = nn.CTCLoss(blank=0, zero_infinity=True)
     optimizer = torch.optim.AdamW(model.parameters(), lr=args.lr)
     scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.98)
-    loader = DataLoader(Utterances(args.batch * 20, args.seconds * 100), args.batch, shuffle=True, collate_fn=collate)
+    loader = DataLoader(
+        Utterances(args.batch * 20, args.seconds * 100),
+        args.batch,
+        shuffle=True,
+        collate_fn=collate,
+    )
     for i, (specs, lengths, texts, text_lengths) in enumerate(loader):
         log_probs, out_lengths = model(specs.to(device), lengths)
         loss = criterion(log_probs, texts.to(device), out_lengths, text_lengths)

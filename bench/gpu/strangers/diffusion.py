@@ -1,5 +1,6 @@
-# Denoising diffusion: noise and timesteps drawn in the loop, a small UNet with attention and GroupNorm, mse, GradScaler, EMA, clip, per-step lr warm-up by LambdaLR.
-# tiny: --base 16 --size 16 --batch 4 --device cpu --steps 4
+# Denoising diffusion: noise and timesteps drawn in the loop, a small UNet with attention and
+# GroupNorm, mse, GradScaler, EMA, clip, per-step lr warm-up by LambdaLR. tiny: --base 16 --size 16
+# --batch 4 --device cpu --steps 4
 import argparse
 import copy
 import math
@@ -39,7 +40,9 @@ class Attention(nn.Module):
     def forward(self, x):
         b, c, h, w = x.shape
         q, k, v = self.qkv(self.n(x)).reshape(b, 3, c, h * w).permute(1, 0, 3, 2)
-        return x + self.o(F.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(b, c, h, w))
+        return x + self.o(
+            F.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(b, c, h, w)
+        )
 
 
 class UNet(nn.Module):
@@ -49,7 +52,9 @@ class UNet(nn.Module):
         self.emb = nn.Sequential(nn.Linear(c, 4 * c), nn.SiLU(), nn.Linear(4 * c, 4 * c))
         self.inp = nn.Conv2d(3, c, 3, padding=1)
         self.d1, self.d2 = ResBlock(c, c, 4 * c), ResBlock(c, 2 * c, 4 * c)
-        self.mid = nn.ModuleList([ResBlock(2 * c, 2 * c, 4 * c), Attention(2 * c), ResBlock(2 * c, 2 * c, 4 * c)])
+        self.mid = nn.ModuleList(
+            [ResBlock(2 * c, 2 * c, 4 * c), Attention(2 * c), ResBlock(2 * c, 2 * c, 4 * c)]
+        )
         self.u2, self.u1 = ResBlock(4 * c, c, 4 * c), ResBlock(2 * c, c, 4 * c)
         self.out = nn.Sequential(nn.GroupNorm(8, c), nn.SiLU(), nn.Conv2d(c, 3, 3, padding=1))
 

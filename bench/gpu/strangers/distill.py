@@ -1,5 +1,6 @@
-# Distillation: a frozen teacher under no_grad, a student, soft targets (KL) plus hard cross entropy, SGD with nesterov, EMA of the student, evaluation on EMA.
-# tiny: --dim 32 --depth 2 --batch 6 --tokens 12 --device cpu --steps 4
+# Distillation: a frozen teacher under no_grad, a student, soft targets (KL) plus hard cross
+# entropy, SGD with nesterov, EMA of the student, evaluation on EMA. tiny: --dim 32 --depth 2
+# --batch 6 --tokens 12 --device cpu --steps 4
 import argparse
 import copy
 
@@ -25,7 +26,9 @@ class Net(nn.Module):
         self.emb = nn.Embedding(500, a.dim)
         self.pos = nn.Parameter(torch.randn(1, a.tokens, a.dim) * 0.02)
         self.cls = nn.Parameter(torch.zeros(1, 1, a.dim))
-        layer = lambda: nn.TransformerEncoderLayer(a.dim, 4, 2 * a.dim, dropout=0.0, batch_first=True, norm_first=True)
+        layer = lambda: nn.TransformerEncoderLayer(
+            a.dim, 4, 2 * a.dim, dropout=0.0, batch_first=True, norm_first=True
+        )
         self.blocks = nn.ModuleList(layer() for _ in range(depth))
         self.out = nn.Linear(a.dim, 20)
 
@@ -43,19 +46,31 @@ teacher, student = Net(a.depth).to(dev).eval(), Net(max(2, a.depth // 2)).to(dev
 for q in teacher.parameters():
     q.requires_grad_(False)
 ema = copy.deepcopy(student)
-optim = torch.optim.SGD(student.parameters(), lr=0.002, momentum=0.9, nesterov=True, weight_decay=1e-4)
+optim = torch.optim.SGD(
+    student.parameters(), lr=0.002, momentum=0.9, nesterov=True, weight_decay=1e-4
+)
 sched = torch.optim.lr_scheduler.MultiStepLR(optim, [8, 15], 0.3)
 T, alpha = 4.0, 0.7
 rng = torch.Generator().manual_seed(4)
 for step in range(a.steps):
     x = torch.randint(0, 500, (a.batch, a.tokens), generator=rng).to(dev)
-    y = (x.float().mean(1).long() % 20)
+    y = x.float().mean(1).long() % 20
     with torch.no_grad():
         t = teacher(x)
     s = student(x)
-    kd = F.kl_div(F.log_softmax(s["logits"] / T, 1), F.softmax(t["logits"] / T, 1), reduction="batchmean") * T * T
+    kd = (
+        F.kl_div(
+            F.log_softmax(s["logits"] / T, 1), F.softmax(t["logits"] / T, 1), reduction="batchmean"
+        )
+        * T
+        * T
+    )
     hint = sum(F.mse_loss(u, v) for u, v in zip(s["features"], t["features"]))
-    loss = alpha * kd + (1 - alpha) * F.cross_entropy(s["logits"], y, label_smoothing=0.1) + 0.01 * hint
+    loss = (
+        alpha * kd
+        + (1 - alpha) * F.cross_entropy(s["logits"], y, label_smoothing=0.1)
+        + 0.01 * hint
+    )
     optim.zero_grad(set_to_none=False)
     loss.backward()
     optim.step()

@@ -1,4 +1,7 @@
-"""A Qwen2 student learns from a larger frozen teacher: a Trainer with its own compute_loss, answers only, sequences of different lengths."""
+"""A Qwen2 student learns from a larger frozen teacher: a Trainer with its own compute_loss, answers
+only, sequences of different lengths.
+"""
+
 # tiny: --hidden 32 --layers 1 --vocab 200 --batch 4 --longest 24
 import argparse
 import os
@@ -6,7 +9,14 @@ import os
 import torch
 import torch.nn.functional as F
 from torch.utils.data import Dataset
-from transformers import Qwen2Config, Qwen2ForCausalLM, Trainer, TrainerCallback, TrainingArguments, set_seed
+from transformers import (
+    Qwen2Config,
+    Qwen2ForCausalLM,
+    Trainer,
+    TrainerCallback,
+    TrainingArguments,
+    set_seed,
+)
 
 
 class Conversations(Dataset):
@@ -14,9 +24,14 @@ class Conversations(Dataset):
         g = torch.Generator().manual_seed(31)
         self.rows = []
         for _ in range(n):
-            ids = torch.randint(2, vocab, (int(torch.randint(longest // 2, longest + 1, (1,), generator=g)),), generator=g)
+            ids = torch.randint(
+                2,
+                vocab,
+                (int(torch.randint(longest // 2, longest + 1, (1,), generator=g)),),
+                generator=g,
+            )
             labels = ids.clone()
-            labels[:len(ids) // 3] = -100
+            labels[: len(ids) // 3] = -100
             self.rows.append({"input_ids": ids, "labels": labels})
 
     def __len__(self):
@@ -28,26 +43,46 @@ class Conversations(Dataset):
 
 def pad(rows):
     longest = max(len(r["input_ids"]) for r in rows)
-    out = {"input_ids": torch.zeros(len(rows), longest, dtype=torch.long), "labels": torch.full((len(rows), longest), -100), "attention_mask": torch.zeros(len(rows), longest, dtype=torch.long)}
+    out = {
+        "input_ids": torch.zeros(len(rows), longest, dtype=torch.long),
+        "labels": torch.full((len(rows), longest), -100),
+        "attention_mask": torch.zeros(len(rows), longest, dtype=torch.long),
+    }
     for i, r in enumerate(rows):
         n = len(r["input_ids"])
-        out["input_ids"][i, :n], out["labels"][i, :n], out["attention_mask"][i, :n] = r["input_ids"], r["labels"], 1
+        out["input_ids"][i, :n], out["labels"][i, :n], out["attention_mask"][i, :n] = (
+            r["input_ids"],
+            r["labels"],
+            1,
+        )
     return out
 
 
 class DistillationTrainer(Trainer):
     def __init__(self, *args, teacher_model=None, temperature=2.0, alpha=0.5, **kwargs):
         super().__init__(*args, **kwargs)
-        self.teacher, self.temperature, self.alpha = teacher_model.to(self.args.device).eval(), temperature, alpha
+        self.teacher, self.temperature, self.alpha = (
+            teacher_model.to(self.args.device).eval(),
+            temperature,
+            alpha,
+        )
 
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
         outputs = model(**inputs)
         with torch.no_grad():
-            teacher_logits = self.teacher(input_ids=inputs["input_ids"], attention_mask=inputs["attention_mask"]).logits
+            teacher_logits = self.teacher(
+                input_ids=inputs["input_ids"], attention_mask=inputs["attention_mask"]
+            ).logits
         t = self.temperature
         keep = inputs["labels"][:, 1:] != -100
         student, teacher = outputs.logits[:, :-1][keep], teacher_logits[:, :-1][keep]
-        kd = F.kl_div(F.log_softmax(student / t, -1), F.softmax(teacher / t, -1), reduction="batchmean") * t * t
+        kd = (
+            F.kl_div(
+                F.log_softmax(student / t, -1), F.softmax(teacher / t, -1), reduction="batchmean"
+            )
+            * t
+            * t
+        )
         loss = self.alpha * outputs.loss + (1 - self.alpha) * kd
         return (loss, outputs) if return_outputs else loss
 
@@ -59,8 +94,19 @@ class Say(TrainerCallback):
 
 
 def build(hidden, layers, vocab):
-    return Qwen2ForCausalLM(Qwen2Config(vocab_size=vocab, hidden_size=hidden, intermediate_size=hidden * 3, num_hidden_layers=layers, num_attention_heads=max(2, hidden // 64), num_key_value_heads=2,
-                                        max_position_embeddings=1024, tie_word_embeddings=True, use_cache=False))
+    return Qwen2ForCausalLM(
+        Qwen2Config(
+            vocab_size=vocab,
+            hidden_size=hidden,
+            intermediate_size=hidden * 3,
+            num_hidden_layers=layers,
+            num_attention_heads=max(2, hidden // 64),
+            num_key_value_heads=2,
+            max_position_embeddings=1024,
+            tie_word_embeddings=True,
+            use_cache=False,
+        )
+    )
 
 
 if __name__ == "__main__":
@@ -73,7 +119,22 @@ if __name__ == "__main__":
     a = ap.parse_args()
     set_seed(3)
     teacher, student = build(a.hidden * 2, a.layers, a.vocab), build(a.hidden, a.layers, a.vocab)
-    args = TrainingArguments(output_dir=os.environ.get("FIT_OUT", "kd-out"), per_device_train_batch_size=a.batch, max_steps=20, learning_rate=2e-4, logging_steps=1, save_strategy="no",
-                             report_to=[], disable_tqdm=True)
-    trainer = DistillationTrainer(model=student, teacher_model=teacher, args=args, train_dataset=Conversations(20 * a.batch, a.longest, a.vocab), data_collator=pad, callbacks=[Say()])
+    args = TrainingArguments(
+        output_dir=os.environ.get("FIT_OUT", "kd-out"),
+        per_device_train_batch_size=a.batch,
+        max_steps=20,
+        learning_rate=2e-4,
+        logging_steps=1,
+        save_strategy="no",
+        report_to=[],
+        disable_tqdm=True,
+    )
+    trainer = DistillationTrainer(
+        model=student,
+        teacher_model=teacher,
+        args=args,
+        train_dataset=Conversations(20 * a.batch, a.longest, a.vocab),
+        data_collator=pad,
+        callbacks=[Say()],
+    )
     trainer.train()

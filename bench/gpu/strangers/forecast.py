@@ -1,5 +1,6 @@
-# Time series: an nn.Transformer (encoder and decoder) with batch_first=False called with src, tgt and a causal mask, MSE with reduction sum / count, param groups, AdamW, OneCycleLR, a dataclass out.
-# tiny: --dim 16 --layers 1 --batch 6 --past 12 --future 6 --device cpu --steps 4
+# Time series: an nn.Transformer (encoder and decoder) with batch_first=False called with src, tgt
+# and a causal mask, MSE with reduction sum / count, param groups, AdamW, OneCycleLR, a dataclass
+# out. tiny: --dim 16 --layers 1 --batch 6 --past 12 --future 6 --device cpu --steps 4
 import argparse
 from dataclasses import dataclass
 
@@ -33,19 +34,35 @@ class Forecaster(nn.Module):
         self.out = nn.Linear(args.dim, 7)
 
     def forward(self, src, tgt, tgt_mask):
-        h = self.core(self.lift_src(src) + self.time[:len(src)], self.lift_tgt(tgt) + self.time[:len(tgt)], tgt_mask=tgt_mask)
+        h = self.core(
+            self.lift_src(src) + self.time[: len(src)],
+            self.lift_tgt(tgt) + self.time[: len(tgt)],
+            tgt_mask=tgt_mask,
+        )
         return Forecast(self.out(h), h.mean(-1))
 
 
 model = Forecaster().to(args.device)
-optimizer = torch.optim.AdamW([{"params": model.core.parameters(), "lr": 1e-5}, {"params": [p for n, p in model.named_parameters() if not n.startswith("core")], "lr": 1e-4}])
-scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=[2e-5, 1e-4], total_steps=args.steps + 1)
+optimizer = torch.optim.AdamW(
+    [
+        {"params": model.core.parameters(), "lr": 1e-5},
+        {
+            "params": [p for n, p in model.named_parameters() if not n.startswith("core")],
+            "lr": 1e-4,
+        },
+    ]
+)
+scheduler = torch.optim.lr_scheduler.OneCycleLR(
+    optimizer, max_lr=[2e-5, 1e-4], total_steps=args.steps + 1
+)
 criterion = nn.MSELoss(reduction="sum")
 mask = nn.Transformer.generate_square_subsequent_mask(args.future).to(args.device)
 g = torch.Generator().manual_seed(6)
 for step in range(args.steps):
-    series = torch.cumsum(torch.randn(args.past + args.future + 1, args.batch, 7, generator=g) * 0.1, 0).to(args.device)
-    src, tgt, want = series[:args.past], series[args.past:-1], series[args.past + 1:]
+    series = torch.cumsum(
+        torch.randn(args.past + args.future + 1, args.batch, 7, generator=g) * 0.1, 0
+    ).to(args.device)
+    src, tgt, want = series[: args.past], series[args.past : -1], series[args.past + 1 :]
     out = model(src, tgt, tgt_mask=mask)
     loss = criterion(out.mean, want) / want.numel() + 1e-4 * out.hidden.pow(2).mean()
     loss.backward()
@@ -53,4 +70,7 @@ for step in range(args.steps):
     optimizer.step()
     scheduler.step()
     model.zero_grad()
-    print("step %d loss %.9g mae %.4f" % (step, loss.item(), (out.mean - want).abs().mean().item()), flush=True)
+    print(
+        "step %d loss %.9g mae %.4f" % (step, loss.item(), (out.mean - want).abs().mean().item()),
+        flush=True,
+    )

@@ -1,4 +1,5 @@
 """Graph attention over one large graph: no batch, index operations, a mask for the training nodes."""
+
 # tiny: --nodes 300 --degree 4 --hidden 16 --layers 2
 import argparse
 
@@ -43,8 +44,12 @@ class GATLayer(nn.Module):
 class GAT(nn.Module):
     def __init__(self, d_in, hidden, classes, heads, layers):
         super().__init__()
-        self.convs = nn.ModuleList([GATLayer(d_in if i == 0 else hidden, hidden, heads) for i in range(layers)])
-        self.skips = nn.ModuleList([nn.Linear(d_in if i == 0 else hidden, hidden) for i in range(layers)])
+        self.convs = nn.ModuleList(
+            [GATLayer(d_in if i == 0 else hidden, hidden, heads) for i in range(layers)]
+        )
+        self.skips = nn.ModuleList(
+            [nn.Linear(d_in if i == 0 else hidden, hidden) for i in range(layers)]
+        )
         self.norms = nn.ModuleList([nn.LayerNorm(hidden) for _ in range(layers)])
         self.head = nn.Linear(hidden, classes)
 

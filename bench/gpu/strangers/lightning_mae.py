@@ -1,4 +1,7 @@
-"""Masked autoencoder in Lightning: the mask is drawn inside the model, rows are shuffled with gather, the loss is returned with what is needed to plot it."""
+"""Masked autoencoder in Lightning: the mask is drawn inside the model, rows are shuffled with
+gather, the loss is returned with what is needed to plot it.
+"""
+
 # tiny: --batch 4 --image 32 --dim 32 --depth 2
 import argparse
 import os
@@ -18,7 +21,9 @@ class Block(nn.Module):
     def forward(self, x):
         b, n, d = x.shape
         q, k, v = self.qkv(self.norm1(x)).view(b, n, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
-        x = x + self.proj(nn.functional.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(b, n, d))
+        x = x + self.proj(
+            nn.functional.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(b, n, d)
+        )
         return x + self.mlp(self.norm2(x))
 
 
@@ -27,17 +32,26 @@ class MAE(nn.Module):
         super().__init__()
         self.patch, self.mask_ratio, n = patch, mask_ratio, (image // patch) ** 2
         self.embed = nn.Conv2d(3, dim, patch, patch)
-        self.pos, self.dec_pos = nn.Parameter(torch.randn(1, n, dim) * 0.02), nn.Parameter(torch.randn(1, n, dim // 2) * 0.02)
+        self.pos, self.dec_pos = (
+            nn.Parameter(torch.randn(1, n, dim) * 0.02),
+            nn.Parameter(torch.randn(1, n, dim // 2) * 0.02),
+        )
         heads = max(1, dim // 64)
         self.encoder = nn.ModuleList([Block(dim, heads) for _ in range(depth)])
         self.norm, self.to_dec = nn.LayerNorm(dim), nn.Linear(dim, dim // 2)
         self.mask_token = nn.Parameter(torch.zeros(1, 1, dim // 2))
-        self.decoder = nn.Sequential(*[Block(dim // 2, heads) for _ in range(depth // 2)], nn.LayerNorm(dim // 2), nn.Linear(dim // 2, patch * patch * 3))
+        self.decoder = nn.Sequential(
+            *[Block(dim // 2, heads) for _ in range(depth // 2)],
+            nn.LayerNorm(dim // 2),
+            nn.Linear(dim // 2, patch * patch * 3),
+        )
 
     def patchify(self, x):
         b, c, h, w = x.shape
         p = self.patch
-        return x.view(b, c, h // p, p, w // p, p).permute(0, 2, 4, 3, 5, 1).reshape(b, -1, p * p * 3)
+        return (
+            x.view(b, c, h // p, p, w // p, p).permute(0, 2, 4, 3, 5, 1).reshape(b, -1, p * p * 3)
+        )
 
     def forward(self, imgs):
         x = self.embed(imgs).flatten(2).transpose(1, 2) + self.pos
@@ -49,11 +63,15 @@ class MAE(nn.Module):
         for blk in self.encoder:
             x = blk(x)
         x = self.to_dec(self.norm(x))
-        x = torch.cat([x, self.mask_token.expand(b, n - keep, -1)], 1).gather(1, restore[..., None].expand(-1, -1, d // 2))
+        x = torch.cat([x, self.mask_token.expand(b, n - keep, -1)], 1).gather(
+            1, restore[..., None].expand(-1, -1, d // 2)
+        )
         pred = self.decoder(x + self.dec_pos)
         mask = (restore >= keep).float()
         target = self.patchify(imgs)
-        target = (target - target.mean(-1, keepdim=True)) / (target.var(-1, keepdim=True) + 1e-6).sqrt()
+        target = (target - target.mean(-1, keepdim=True)) / (
+            target.var(-1, keepdim=True) + 1e-6
+        ).sqrt()
         loss = (((pred - target) ** 2).mean(-1) * mask).sum() / mask.sum()
         return loss, pred, mask
 
@@ -71,7 +89,13 @@ class Pretrain(pl.LightningModule):
 
     def configure_optimizers(self):
         opt = torch.optim.AdamW(self.parameters(), lr=1.5e-4, betas=(0.9, 0.95), weight_decay=0.05)
-        return {"optimizer": opt, "lr_scheduler": {"scheduler": torch.optim.lr_scheduler.LambdaLR(opt, lambda s: min(1, (s + 1) / 5)), "interval": "step"}}
+        return {
+            "optimizer": opt,
+            "lr_scheduler": {
+                "scheduler": torch.optim.lr_scheduler.LambdaLR(opt, lambda s: min(1, (s + 1) / 5)),
+                "interval": "step",
+            },
+        }
 
 
 class Images(torch.utils.data.Dataset):
@@ -82,7 +106,12 @@ class Images(torch.utils.data.Dataset):
         return self.n
 
     def __getitem__(self, i):
-        return torch.randn(3, self.side, self.side, generator=torch.Generator().manual_seed(i)).cumsum(-1) * 0.1
+        return (
+            torch.randn(3, self.side, self.side, generator=torch.Generator().manual_seed(i)).cumsum(
+                -1
+            )
+            * 0.1
+        )
 
 
 if __name__ == "__main__":
@@ -93,5 +122,16 @@ if __name__ == "__main__":
     ap.add_argument("--depth", type=int, default=8)
     a = ap.parse_args()
     pl.seed_everything(0, verbose=False)
-    data = torch.utils.data.DataLoader(Images(20 * a.batch, a.image), batch_size=a.batch, shuffle=True, drop_last=True)
-    pl.Trainer(max_steps=20, devices=1, gradient_clip_val=1.0, logger=False, enable_progress_bar=False, enable_model_summary=False, enable_checkpointing=False, default_root_dir=os.environ.get("FIT_OUT", ".")).fit(Pretrain(a.image, a.dim, a.depth), data)
+    data = torch.utils.data.DataLoader(
+        Images(20 * a.batch, a.image), batch_size=a.batch, shuffle=True, drop_last=True
+    )
+    pl.Trainer(
+        max_steps=20,
+        devices=1,
+        gradient_clip_val=1.0,
+        logger=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        enable_checkpointing=False,
+        default_root_dir=os.environ.get("FIT_OUT", "."),
+    ).fit(Pretrain(a.image, a.dim, a.depth), data)

@@ -1,4 +1,7 @@
-"""Retrieval with two towers in Lightning and manual optimization: one optimizer a tower, a queue of negatives from earlier batches, scheduler and clipping by hand."""
+"""Retrieval with two towers in Lightning and manual optimization: one optimizer a tower, a queue of
+negatives from earlier batches, scheduler and clipping by hand.
+"""
+
 # tiny: --batch 4 --dim 16 --tokens 12 --layers 1 --queue 16
 import argparse
 
@@ -16,14 +19,22 @@ class Clicks(IterableDataset):
     def __iter__(self):
         g = torch.Generator().manual_seed(8)
         for _ in range(self.n):
-            yield torch.randint(1, 5000, (self.tokens // 4,), generator=g), torch.randint(1, 5000, (self.tokens,), generator=g)
+            yield (
+                torch.randint(1, 5000, (self.tokens // 4,), generator=g),
+                torch.randint(1, 5000, (self.tokens,), generator=g),
+            )
 
 
 class Tower(nn.Module):
     def __init__(self, dim, layers):
         super().__init__()
         self.emb = nn.Embedding(5000, dim, padding_idx=0)
-        self.layers = nn.ModuleList([nn.TransformerEncoderLayer(dim, max(1, dim // 64), dim * 4, 0.0, batch_first=True) for _ in range(layers)])
+        self.layers = nn.ModuleList(
+            [
+                nn.TransformerEncoderLayer(dim, max(1, dim // 64), dim * 4, 0.0, batch_first=True)
+                for _ in range(layers)
+            ]
+        )
         self.proj = nn.Linear(dim, 64)
 
     def forward(self, ids):
@@ -54,13 +65,16 @@ class TwoTowers(L.LightningModule):
         opt_q.step()
         opt_d.step()
         self.lr_schedulers()[0].step()
-        self.queue = torch.cat([d.detach(), self.queue])[:len(self.queue)]
+        self.queue = torch.cat([d.detach(), self.queue])[: len(self.queue)]
         print("step %d loss %.6f" % (i, loss.item()), flush=True)
 
     def configure_optimizers(self):
         a = torch.optim.Adam(list(self.query.parameters()) + [self.scale], lr=1e-4)
         b = torch.optim.Adam(self.doc.parameters(), lr=5e-5)
-        return [a, b], [torch.optim.lr_scheduler.StepLR(a, 5, 0.8), torch.optim.lr_scheduler.StepLR(b, 5, 0.8)]
+        return [a, b], [
+            torch.optim.lr_scheduler.StepLR(a, 5, 0.8),
+            torch.optim.lr_scheduler.StepLR(b, 5, 0.8),
+        ]
 
 
 if __name__ == "__main__":
@@ -72,5 +86,11 @@ if __name__ == "__main__":
     ap.add_argument("--queue", type=int, default=2048)
     a = ap.parse_args()
     L.seed_everything(5, verbose=False)
-    L.Trainer(max_epochs=1, devices=1, logger=False, enable_progress_bar=False, enable_model_summary=False, enable_checkpointing=False).fit(
-        TwoTowers(a.dim, a.layers, a.queue), DataLoader(Clicks(20 * a.batch, a.tokens), a.batch))
+    L.Trainer(
+        max_epochs=1,
+        devices=1,
+        logger=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        enable_checkpointing=False,
+    ).fit(TwoTowers(a.dim, a.layers, a.queue), DataLoader(Clicks(20 * a.batch, a.tokens), a.batch))

@@ -1,5 +1,6 @@
-# Lightning: a module that calls its own parts (encoder, two heads) in training_step, two losses summed, validation, accumulate_grad_batches, logging.
-# tiny: --dim 24 --depth 2 --batch 6 --length 12 --cpu --steps 4
+# Lightning: a module that calls its own parts (encoder, two heads) in training_step, two losses
+# summed, validation, accumulate_grad_batches, logging. tiny: --dim 24 --depth 2 --batch 6 --length
+# 12 --cpu --steps 4
 import argparse
 
 import lightning as L
@@ -23,7 +24,12 @@ class Encoder(nn.Module):
     def __init__(self):
         super().__init__()
         self.embed = nn.Embedding(1000, args.dim)
-        self.layers = nn.ModuleList([nn.TransformerEncoderLayer(args.dim, 4, 4 * args.dim, 0.0, batch_first=True) for _ in range(args.depth)])
+        self.layers = nn.ModuleList(
+            [
+                nn.TransformerEncoderLayer(args.dim, 4, 4 * args.dim, 0.0, batch_first=True)
+                for _ in range(args.depth)
+            ]
+        )
 
     def forward(self, x, padding):
         h = self.embed(x)
@@ -36,7 +42,9 @@ class MultiTask(L.LightningModule):
     def __init__(self):
         super().__init__()
         self.encoder = Encoder()
-        self.tagger = nn.Sequential(nn.Linear(args.dim, args.dim), nn.Tanh(), nn.Linear(args.dim, 30))
+        self.tagger = nn.Sequential(
+            nn.Linear(args.dim, args.dim), nn.Tanh(), nn.Linear(args.dim, 30)
+        )
         self.regressor = nn.Linear(args.dim, 1)
 
     def forward(self, x, padding):
@@ -52,7 +60,9 @@ class MultiTask(L.LightningModule):
     def training_step(self, batch, i):
         loss, a = self.shared(batch)
         self.log("train/tag", a)
-        print("step %d loss %.9g" % (self.trainer.fit_loop.total_batch_idx, loss.item()), flush=True)
+        print(
+            "step %d loss %.9g" % (self.trainer.fit_loop.total_batch_idx, loss.item()), flush=True
+        )
         return {"loss": loss, "tag": a.detach()}
 
     def validation_step(self, batch, i):
@@ -60,18 +70,40 @@ class MultiTask(L.LightningModule):
 
     def configure_optimizers(self):
         optimizer = torch.optim.AdamW(self.parameters(), lr=1e-5)
-        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": torch.optim.lr_scheduler.OneCycleLR(optimizer, 2e-5, total_steps=args.steps + 1), "interval": "step"}}
+        return {
+            "optimizer": optimizer,
+            "lr_scheduler": {
+                "scheduler": torch.optim.lr_scheduler.OneCycleLR(
+                    optimizer, 2e-5, total_steps=args.steps + 1
+                ),
+                "interval": "step",
+            },
+        }
 
 
 def data(count, seed):
     g = torch.Generator().manual_seed(seed)
     x = torch.randint(1, 1000, (count, args.length), generator=g)
     for i in range(count):
-        x[i, args.length - i % (args.length // 2):] = 0
+        x[i, args.length - i % (args.length // 2) :] = 0
     tags = torch.where(x == 0, -1, x % 30)
     return TensorDataset(x, tags, torch.rand(count, generator=g))
 
 
-trainer = L.Trainer(max_steps=args.steps, accelerator="cpu" if args.cpu else "gpu", devices=1, logger=False, enable_checkpointing=False, enable_progress_bar=False,
-                    enable_model_summary=False, gradient_clip_val=0.5, val_check_interval=10 if args.steps > 10 else None, num_sanity_val_steps=1)
-trainer.fit(MultiTask(), DataLoader(data(args.batch * args.steps, 1), args.batch, shuffle=True), DataLoader(data(2 * args.batch, 2), 2 * args.batch))
+trainer = L.Trainer(
+    max_steps=args.steps,
+    accelerator="cpu" if args.cpu else "gpu",
+    devices=1,
+    logger=False,
+    enable_checkpointing=False,
+    enable_progress_bar=False,
+    enable_model_summary=False,
+    gradient_clip_val=0.5,
+    val_check_interval=10 if args.steps > 10 else None,
+    num_sanity_val_steps=1,
+)
+trainer.fit(
+    MultiTask(),
+    DataLoader(data(args.batch * args.steps, 1), args.batch, shuffle=True),
+    DataLoader(data(2 * args.batch, 2), 2 * args.batch),
+)

@@ -1,4 +1,7 @@
-"""SimCLR in Lightning: two views in one batch, NT-Xent in training_step, ResNet with BatchNorm, LARS-like exclusion of parameters, cosine per step."""
+"""SimCLR in Lightning: two views in one batch, NT-Xent in training_step, ResNet with BatchNorm,
+LARS-like exclusion of parameters, cosine per step.
+"""
+
 # tiny: --batch 8 --side 32 --arch resnet18 --dim 16
 import argparse
 import math
@@ -24,7 +27,10 @@ class Views(Dataset):
     def __getitem__(self, i):
         g = torch.Generator().manual_seed(i)
         base = torch.rand(3, self.side, self.side, generator=g)
-        return [base + 0.1 * torch.randn(base.shape, generator=g), base.flip(-1) + 0.1 * torch.randn(base.shape, generator=g)], i % 10
+        return [
+            base + 0.1 * torch.randn(base.shape, generator=g),
+            base.flip(-1) + 0.1 * torch.randn(base.shape, generator=g),
+        ], i % 10
 
 
 class SimCLR(pl.LightningModule):
@@ -32,13 +38,23 @@ class SimCLR(pl.LightningModule):
         super().__init__()
         self.save_hyperparameters()
         self.convnet = getattr(torchvision.models, arch)(num_classes=4 * hidden_dim)
-        self.convnet.fc = nn.Sequential(self.convnet.fc, nn.ReLU(inplace=True), nn.Linear(4 * hidden_dim, hidden_dim))
+        self.convnet.fc = nn.Sequential(
+            self.convnet.fc, nn.ReLU(inplace=True), nn.Linear(4 * hidden_dim, hidden_dim)
+        )
 
     def configure_optimizers(self):
         decay = [p for n, p in self.named_parameters() if p.ndim > 1]
         rest = [p for n, p in self.named_parameters() if p.ndim <= 1]
-        opt = torch.optim.AdamW([{"params": decay, "weight_decay": self.hparams.weight_decay}, {"params": rest, "weight_decay": 0.0}], lr=self.hparams.lr)
-        sched = torch.optim.lr_scheduler.LambdaLR(opt, lambda s: 0.5 * (1 + math.cos(math.pi * s / self.hparams.max_steps)))
+        opt = torch.optim.AdamW(
+            [
+                {"params": decay, "weight_decay": self.hparams.weight_decay},
+                {"params": rest, "weight_decay": 0.0},
+            ],
+            lr=self.hparams.lr,
+        )
+        sched = torch.optim.lr_scheduler.LambdaLR(
+            opt, lambda s: 0.5 * (1 + math.cos(math.pi * s / self.hparams.max_steps))
+        )
         return {"optimizer": opt, "lr_scheduler": {"scheduler": sched, "interval": "step"}}
 
     def info_nce_loss(self, batch, mode="train"):
@@ -72,9 +88,21 @@ def main():
     a = p.parse_args()
     pl.seed_everything(42, verbose=False)
     model = SimCLR(a.arch, a.dim, lr=5e-5, temperature=0.5, weight_decay=1e-4, max_steps=20)
-    train = DataLoader(Views(20 * a.batch, a.side), batch_size=a.batch, shuffle=True, drop_last=True)
+    train = DataLoader(
+        Views(20 * a.batch, a.side), batch_size=a.batch, shuffle=True, drop_last=True
+    )
     val = DataLoader(Views(2 * a.batch, a.side), batch_size=a.batch, drop_last=True)
-    trainer = pl.Trainer(accelerator="auto", devices=1, max_steps=20, val_check_interval=10, num_sanity_val_steps=0, logger=False, enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False)
+    trainer = pl.Trainer(
+        accelerator="auto",
+        devices=1,
+        max_steps=20,
+        val_check_interval=10,
+        num_sanity_val_steps=0,
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+    )
     trainer.fit(model, train, val)
 
 

@@ -1,4 +1,7 @@
-"""Action recognition on clips: a small SlowFast-like net of 3D convolutions without batch norm, a DataModule, accumulation and clipping by the Trainer, an EMA callback."""
+"""Action recognition on clips: a small SlowFast-like net of 3D convolutions without batch norm, a
+DataModule, accumulation and clipping by the Trainer, an EMA callback.
+"""
+
 # tiny: --batch 2 --frames 8 --side 32 --width 4
 import argparse
 import copy
@@ -20,7 +23,10 @@ class Clips(Dataset):
     def __getitem__(self, i):
         g = torch.Generator().manual_seed(100 + i)
         first = torch.randn(3, self.side, self.side, generator=g)
-        return {"video": torch.stack([first.roll(t * (i % 13 - 6), -1) for t in range(self.frames)], 1), "label": i % 13}
+        return {
+            "video": torch.stack([first.roll(t * (i % 13 - 6), -1) for t in range(self.frames)], 1),
+            "label": i % 13,
+        }
 
 
 class ClipData(L.LightningDataModule):
@@ -42,7 +48,11 @@ class ClipData(L.LightningDataModule):
 class Bottleneck3d(nn.Module):
     def __init__(self, c, k):
         super().__init__()
-        self.a, self.b, self.c = nn.Conv3d(c, c, (k, 1, 1), padding=(k // 2, 0, 0)), nn.Conv3d(c, c, (1, 3, 3), padding=(0, 1, 1)), nn.Conv3d(c, c, 1)
+        self.a, self.b, self.c = (
+            nn.Conv3d(c, c, (k, 1, 1), padding=(k // 2, 0, 0)),
+            nn.Conv3d(c, c, (1, 3, 3), padding=(0, 1, 1)),
+            nn.Conv3d(c, c, 1),
+        )
         self.n1, self.n2 = nn.GroupNorm(2, c), nn.GroupNorm(2, c)
         self.act = nn.ReLU(inplace=True)
 
@@ -55,9 +65,17 @@ class Bottleneck3d(nn.Module):
 class SlowFast(nn.Module):
     def __init__(self, w, classes):
         super().__init__()
-        self.slow_stem, self.fast_stem = nn.Conv3d(3, w, (1, 5, 5), (1, 2, 2), (0, 2, 2)), nn.Conv3d(3, w // 2, (5, 5, 5), (1, 2, 2), (2, 2, 2))
-        self.slow, self.fast = nn.ModuleList([Bottleneck3d(w, 1) for _ in range(4)]), nn.ModuleList([Bottleneck3d(w // 2, 3) for _ in range(4)])
-        self.lateral = nn.ModuleList([nn.Conv3d(w // 2, w, (5, 1, 1), (4, 1, 1), (2, 0, 0)) for _ in range(4)])
+        self.slow_stem, self.fast_stem = (
+            nn.Conv3d(3, w, (1, 5, 5), (1, 2, 2), (0, 2, 2)),
+            nn.Conv3d(3, w // 2, (5, 5, 5), (1, 2, 2), (2, 2, 2)),
+        )
+        self.slow, self.fast = (
+            nn.ModuleList([Bottleneck3d(w, 1) for _ in range(4)]),
+            nn.ModuleList([Bottleneck3d(w // 2, 3) for _ in range(4)]),
+        )
+        self.lateral = nn.ModuleList(
+            [nn.Conv3d(w // 2, w, (5, 1, 1), (4, 1, 1), (2, 0, 0)) for _ in range(4)]
+        )
         self.fc = nn.Linear(w + w // 2, classes)
 
     def forward(self, pathways):
@@ -115,6 +133,17 @@ if __name__ == "__main__":
     ap.add_argument("--width", type=int, default=32)
     args = ap.parse_args()
     L.seed_everything(7, verbose=False)
-    trainer = L.Trainer(max_steps=20, accumulate_grad_batches=2, gradient_clip_val=1.0, callbacks=[EMA()], devices=1, logger=False, enable_progress_bar=False, enable_model_summary=False,
-                        enable_checkpointing=True, default_root_dir=os.environ.get("FIT_OUT", "."), limit_val_batches=2)
+    trainer = L.Trainer(
+        max_steps=20,
+        accumulate_grad_batches=2,
+        gradient_clip_val=1.0,
+        callbacks=[EMA()],
+        devices=1,
+        logger=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        enable_checkpointing=True,
+        default_root_dir=os.environ.get("FIT_OUT", "."),
+        limit_val_batches=2,
+    )
     trainer.fit(ActionModule(args.width), datamodule=ClipData(args.batch, args.frames, args.side))

@@ -1,4 +1,8 @@
-"""A LLaMA-like model by hand, as in small pretraining repositories: config dataclass, RoPE buffers, tied weights, documents packed with a block mask, z-loss, GradScaler, schedule function, accumulation."""
+"""A LLaMA-like model by hand, as in small pretraining repositories: config dataclass, RoPE buffers,
+tied weights, documents packed with a block mask, z-loss, GradScaler, schedule function,
+accumulation.
+"""
+
 # tiny: --dim 32 --n_layers 2 --vocab 256 --seq 32 --micro 2
 import argparse
 import math
@@ -44,15 +48,27 @@ class Attention(nn.Module):
     def __init__(self, a):
         super().__init__()
         self.h, self.kv, self.hd = a.n_heads, a.n_kv_heads, a.dim // a.n_heads
-        self.wq, self.wk = nn.Linear(a.dim, a.dim, bias=False), nn.Linear(a.dim, self.kv * self.hd, bias=False)
-        self.wv, self.wo = nn.Linear(a.dim, self.kv * self.hd, bias=False), nn.Linear(a.dim, a.dim, bias=False)
+        self.wq, self.wk = (
+            nn.Linear(a.dim, a.dim, bias=False),
+            nn.Linear(a.dim, self.kv * self.hd, bias=False),
+        )
+        self.wv, self.wo = (
+            nn.Linear(a.dim, self.kv * self.hd, bias=False),
+            nn.Linear(a.dim, a.dim, bias=False),
+        )
 
     def forward(self, x, freqs, mask):
         b, s, _ = x.shape
-        q, k, v = self.wq(x).view(b, s, self.h, self.hd), self.wk(x).view(b, s, self.kv, self.hd), self.wv(x).view(b, s, self.kv, self.hd)
+        q, k, v = (
+            self.wq(x).view(b, s, self.h, self.hd),
+            self.wk(x).view(b, s, self.kv, self.hd),
+            self.wv(x).view(b, s, self.kv, self.hd),
+        )
         q, k = apply_rotary(q, freqs), apply_rotary(k, freqs)
         k, v = (t.repeat_interleave(self.h // self.kv, 2) for t in (k, v))
-        out = F.scaled_dot_product_attention(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), attn_mask=mask)
+        out = F.scaled_dot_product_attention(
+            q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), attn_mask=mask
+        )
         return self.wo(out.transpose(1, 2).reshape(b, s, -1))
 
 
@@ -61,7 +77,11 @@ class TransformerBlock(nn.Module):
         super().__init__()
         self.attention, self.layer_id = Attention(a), layer_id
         hidden = int(8 * a.dim / 3)
-        self.w1, self.w2, self.w3 = nn.Linear(a.dim, hidden, bias=False), nn.Linear(hidden, a.dim, bias=False), nn.Linear(a.dim, hidden, bias=False)
+        self.w1, self.w2, self.w3 = (
+            nn.Linear(a.dim, hidden, bias=False),
+            nn.Linear(hidden, a.dim, bias=False),
+            nn.Linear(a.dim, hidden, bias=False),
+        )
         self.n1, self.n2 = RMSNorm(a.dim, a.norm_eps), RMSNorm(a.dim, a.norm_eps)
 
     def forward(self, x, freqs, mask):
@@ -77,8 +97,16 @@ class Transformer(nn.Module):
         self.layers = nn.ModuleList([TransformerBlock(i, a) for i in range(a.n_layers)])
         self.norm, self.output = RMSNorm(a.dim, a.norm_eps), nn.Linear(a.dim, a.vocab, bias=False)
         self.output.weight = self.tok_embeddings.weight
-        self.register_buffer("freqs_cis", precompute_freqs_cis(a.dim // a.n_heads, a.seq), persistent=False)
-        self.apply(lambda m: nn.init.normal_(m.weight, std=0.02) if isinstance(m, (nn.Linear, nn.Embedding)) else None)
+        self.register_buffer(
+            "freqs_cis", precompute_freqs_cis(a.dim // a.n_heads, a.seq), persistent=False
+        )
+        self.apply(
+            lambda m: (
+                nn.init.normal_(m.weight, std=0.02)
+                if isinstance(m, (nn.Linear, nn.Embedding))
+                else None
+            )
+        )
         self.last_loss = None
 
     def forward(self, tokens, targets=None, doc_ids=None):
@@ -98,12 +126,23 @@ class Transformer(nn.Module):
         return logits, ce + 1e-4 * z
 
     def configure_optimizers(self, wd, lr, betas):
-        decay, rest = [p for p in self.parameters() if p.dim() >= 2], [p for p in self.parameters() if p.dim() < 2]
-        return torch.optim.AdamW([{"params": decay, "weight_decay": wd}, {"params": rest, "weight_decay": 0.0}], lr=lr, betas=betas)
+        decay, rest = (
+            [p for p in self.parameters() if p.dim() >= 2],
+            [p for p in self.parameters() if p.dim() < 2],
+        )
+        return torch.optim.AdamW(
+            [{"params": decay, "weight_decay": wd}, {"params": rest, "weight_decay": 0.0}],
+            lr=lr,
+            betas=betas,
+        )
 
 
 def get_lr(it, lr, warmup=4, total=20):
-    return lr * (it + 1) / warmup if it < warmup else lr * (0.1 + 0.45 * (1 + math.cos(math.pi * (it - warmup) / (total - warmup))))
+    return (
+        lr * (it + 1) / warmup
+        if it < warmup
+        else lr * (0.1 + 0.45 * (1 + math.cos(math.pi * (it - warmup) / (total - warmup))))
+    )
 
 
 def batches(a, micro, device):
@@ -151,7 +190,10 @@ def main():
         scaler.step(optimizer)
         scaler.update()
         optimizer.zero_grad(set_to_none=True)
-        print(f"step {it} loss {seen:.6f} ce {model.last_loss.item():.4f} {1000 * (time.time() - t0):.0f} ms", flush=True)
+        print(
+            f"step {it} loss {seen:.6f} ce {model.last_loss.item():.4f} {1000 * (time.time() - t0):.0f} ms",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

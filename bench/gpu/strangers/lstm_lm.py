@@ -1,5 +1,6 @@
-# An LSTM language model with the hidden state carried from batch to batch (truncated backpropagation), batch second, tied weights, SGD annealed by hand.
-# tiny: --nhid 16 --nlayers 2 --bptt 10 --batch-size 6 --ntoken 50 --device cpu --steps 4
+# An LSTM language model with the hidden state carried from batch to batch (truncated
+# backpropagation), batch second, tied weights, SGD annealed by hand. tiny: --nhid 16 --nlayers 2
+# --bptt 10 --batch-size 6 --ntoken 50 --device cpu --steps 4
 import argparse
 
 import torch
@@ -32,21 +33,28 @@ class RNNModel(nn.Module):
 
     def init_hidden(self, bsz):
         weight = next(self.parameters())
-        return weight.new_zeros(args.nlayers, bsz, args.nhid), weight.new_zeros(args.nlayers, bsz, args.nhid)
+        return weight.new_zeros(args.nlayers, bsz, args.nhid), weight.new_zeros(
+            args.nlayers, bsz, args.nhid
+        )
 
 
 def repackage_hidden(h):
     return h.detach() if isinstance(h, torch.Tensor) else tuple(repackage_hidden(v) for v in h)
 
 
-data = torch.randint(0, args.ntoken, (args.steps * args.bptt + 1, args.batch_size), generator=torch.Generator().manual_seed(2)).to(args.device)
+data = torch.randint(
+    0,
+    args.ntoken,
+    (args.steps * args.bptt + 1, args.batch_size),
+    generator=torch.Generator().manual_seed(2),
+).to(args.device)
 model = RNNModel().to(args.device)
 criterion = nn.CrossEntropyLoss()
 optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
 hidden = model.init_hidden(args.batch_size)
 for step in range(args.steps):
     i = step * args.bptt
-    x, y = data[i:i + args.bptt], data[i + 1:i + 1 + args.bptt].reshape(-1)
+    x, y = data[i : i + args.bptt], data[i + 1 : i + 1 + args.bptt].reshape(-1)
     optimizer.zero_grad()
     hidden = repackage_hidden(hidden)
     output, hidden = model(x, hidden)

@@ -1,10 +1,18 @@
-"""Supervised fine-tuning of a Mixtral from a config: the router's balance is part of the returned loss, prompts are ignored, rows are of very different lengths."""
+"""Supervised fine-tuning of a Mixtral from a config: the router's balance is part of the returned
+loss, prompts are ignored, rows are of very different lengths.
+"""
+
 # tiny: --hidden 32 --layers 2 --vocab 128 --batch 6 --longest 32
 import argparse
 
 import torch
 from torch.utils.data import DataLoader, Dataset
-from transformers import MixtralConfig, MixtralForCausalLM, get_cosine_schedule_with_warmup, set_seed
+from transformers import (
+    MixtralConfig,
+    MixtralForCausalLM,
+    get_cosine_schedule_with_warmup,
+    set_seed,
+)
 
 
 class Chats(Dataset):
@@ -24,9 +32,17 @@ class Chats(Dataset):
 
 def collate(rows):
     longest = max(len(ids) for ids, _ in rows)
-    batch = {"input_ids": torch.zeros(len(rows), longest, dtype=torch.long), "attention_mask": torch.zeros(len(rows), longest, dtype=torch.long), "labels": torch.full((len(rows), longest), -100)}
+    batch = {
+        "input_ids": torch.zeros(len(rows), longest, dtype=torch.long),
+        "attention_mask": torch.zeros(len(rows), longest, dtype=torch.long),
+        "labels": torch.full((len(rows), longest), -100),
+    }
     for i, (ids, labels) in enumerate(rows):
-        batch["input_ids"][i, :len(ids)], batch["attention_mask"][i, :len(ids)], batch["labels"][i, :len(ids)] = ids, 1, labels
+        (
+            batch["input_ids"][i, : len(ids)],
+            batch["attention_mask"][i, : len(ids)],
+            batch["labels"][i, : len(ids)],
+        ) = ids, 1, labels
     return batch
 
 
@@ -43,12 +59,31 @@ def main():
     set_seed(17)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     h = args.hidden
-    config = MixtralConfig(vocab_size=args.vocab, hidden_size=h, intermediate_size=2 * h, num_hidden_layers=args.layers, num_attention_heads=max(2, h // 64), num_key_value_heads=2, num_local_experts=args.experts,
-                           num_experts_per_tok=2, output_router_logits=True, router_aux_loss_coef=0.02, max_position_embeddings=args.longest, use_cache=False)
+    config = MixtralConfig(
+        vocab_size=args.vocab,
+        hidden_size=h,
+        intermediate_size=2 * h,
+        num_hidden_layers=args.layers,
+        num_attention_heads=max(2, h // 64),
+        num_key_value_heads=2,
+        num_local_experts=args.experts,
+        num_experts_per_tok=2,
+        output_router_logits=True,
+        router_aux_loss_coef=0.02,
+        max_position_embeddings=args.longest,
+        use_cache=False,
+    )
     model = MixtralForCausalLM(config).to(device).train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=args.lr, weight_decay=0.01)
     scheduler = get_cosine_schedule_with_warmup(optimizer, 3, 20)
-    for step, batch in enumerate(DataLoader(Chats(20 * args.batch, args.longest, args.vocab), args.batch, shuffle=True, collate_fn=collate)):
+    for step, batch in enumerate(
+        DataLoader(
+            Chats(20 * args.batch, args.longest, args.vocab),
+            args.batch,
+            shuffle=True,
+            collate_fn=collate,
+        )
+    ):
         out = model(**{k: v.to(device) for k, v in batch.items()})
         out.loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)

@@ -1,5 +1,6 @@
-# A nanoGPT-like script: get_batch closure, weight decay groups, gradient accumulation of its own, clipping, estimate_loss with a larger batch, cosine by hand.
-# tiny: --n-layer 2 --n-embd 32 --block-size 16 --batch-size 4 --vocab 60 --device cpu --max-iters 5 --eval-interval 3
+# A nanoGPT-like script: get_batch closure, weight decay groups, gradient accumulation of its own,
+# clipping, estimate_loss with a larger batch, cosine by hand. tiny: --n-layer 2 --n-embd 32
+# --block-size 16 --batch-size 4 --vocab 60 --device cpu --max-iters 5 --eval-interval 3
 import argparse
 import inspect
 import math
@@ -30,8 +31,8 @@ sampler = torch.Generator().manual_seed(99)
 def get_batch(split, batch_size=args.batch_size):
     source = train_data if split == "train" else val_data
     ix = torch.randint(len(source) - args.block_size - 1, (batch_size,), generator=sampler)
-    x = torch.stack([source[i:i + args.block_size] for i in ix])
-    y = torch.stack([source[i + 1:i + 1 + args.block_size] for i in ix])
+    x = torch.stack([source[i : i + args.block_size] for i in ix])
+    y = torch.stack([source[i + 1 : i + 1 + args.block_size] for i in ix])
     return x.to(args.device), y.to(args.device)
 
 
@@ -49,7 +50,12 @@ class CausalSelfAttention(nn.Module):
         super().__init__()
         self.c_attn = nn.Linear(args.n_embd, 3 * args.n_embd, bias=False)
         self.c_proj = nn.Linear(args.n_embd, args.n_embd, bias=False)
-        self.register_buffer("bias", torch.tril(torch.ones(args.block_size, args.block_size)).view(1, 1, args.block_size, args.block_size))
+        self.register_buffer(
+            "bias",
+            torch.tril(torch.ones(args.block_size, args.block_size)).view(
+                1, 1, args.block_size, args.block_size
+            ),
+        )
 
     def forward(self, x):
         B, T, C = x.size()
@@ -66,8 +72,16 @@ class CausalSelfAttention(nn.Module):
 class Block(nn.Module):
     def __init__(self):
         super().__init__()
-        self.ln_1, self.attn, self.ln_2 = LayerNorm(args.n_embd), CausalSelfAttention(), LayerNorm(args.n_embd)
-        self.mlp = nn.Sequential(nn.Linear(args.n_embd, 4 * args.n_embd), nn.GELU(), nn.Linear(4 * args.n_embd, args.n_embd))
+        self.ln_1, self.attn, self.ln_2 = (
+            LayerNorm(args.n_embd),
+            CausalSelfAttention(),
+            LayerNorm(args.n_embd),
+        )
+        self.mlp = nn.Sequential(
+            nn.Linear(args.n_embd, 4 * args.n_embd),
+            nn.GELU(),
+            nn.Linear(4 * args.n_embd, args.n_embd),
+        )
 
     def forward(self, x):
         x = x + self.attn(self.ln_1(x))
@@ -77,9 +91,14 @@ class Block(nn.Module):
 class GPT(nn.Module):
     def __init__(self):
         super().__init__()
-        self.transformer = nn.ModuleDict(dict(
-            wte=nn.Embedding(args.vocab, args.n_embd), wpe=nn.Embedding(args.block_size, args.n_embd),
-            h=nn.ModuleList([Block() for _ in range(args.n_layer)]), ln_f=LayerNorm(args.n_embd)))
+        self.transformer = nn.ModuleDict(
+            dict(
+                wte=nn.Embedding(args.vocab, args.n_embd),
+                wpe=nn.Embedding(args.block_size, args.n_embd),
+                h=nn.ModuleList([Block() for _ in range(args.n_layer)]),
+                ln_f=LayerNorm(args.n_embd),
+            )
+        )
         self.lm_head = nn.Linear(args.n_embd, args.vocab, bias=False)
         self.transformer.wte.weight = self.lm_head.weight
         self.apply(self._init)
@@ -97,7 +116,9 @@ class GPT(nn.Module):
         x = self.transformer.ln_f(x)
         if targets is not None:
             logits = self.lm_head(x)
-            loss = F.cross_entropy(logits.view(-1, logits.size(-1)), targets.view(-1), ignore_index=-1)
+            loss = F.cross_entropy(
+                logits.view(-1, logits.size(-1)), targets.view(-1), ignore_index=-1
+            )
         else:
             logits, loss = self.lm_head(x[:, [-1], :]), None
         return logits, loss
@@ -126,8 +147,17 @@ def get_lr(it):
 model = GPT().to(args.device)
 decay = [p for p in model.parameters() if p.dim() >= 2]
 rest = [p for p in model.parameters() if p.dim() < 2]
-extra = dict(fused=True) if "fused" in inspect.signature(torch.optim.AdamW).parameters and args.device == "cuda" else {}
-optimizer = torch.optim.AdamW([{"params": decay, "weight_decay": 0.1}, {"params": rest, "weight_decay": 0.0}], lr=6e-4, betas=(0.9, 0.95), **extra)
+extra = (
+    dict(fused=True)
+    if "fused" in inspect.signature(torch.optim.AdamW).parameters and args.device == "cuda"
+    else {}
+)
+optimizer = torch.optim.AdamW(
+    [{"params": decay, "weight_decay": 0.1}, {"params": rest, "weight_decay": 0.0}],
+    lr=6e-4,
+    betas=(0.9, 0.95),
+    **extra,
+)
 X, Y = get_batch("train")
 for it in range(args.max_iters):
     for group in optimizer.param_groups:

@@ -1,4 +1,7 @@
-"""Part segmentation of point clouds with PointNet: shared MLPs, learnt transforms, a global feature repeated for each point, a regulariser in the outputs."""
+"""Part segmentation of point clouds with PointNet: shared MLPs, learnt transforms, a global feature
+repeated for each point, a regulariser in the outputs.
+"""
+
 # tiny: --batch_size 4 --npoint 64 --width 8
 import argparse
 
@@ -11,7 +14,16 @@ class STN(nn.Module):
     def __init__(self, k, w):
         super().__init__()
         self.k = k
-        self.mlp = nn.Sequential(nn.Conv1d(k, w, 1), nn.GroupNorm(4, w), nn.ReLU(), nn.Conv1d(w, 2 * w, 1), nn.GroupNorm(4, 2 * w), nn.ReLU(), nn.Conv1d(2 * w, 16 * w, 1), nn.ReLU())
+        self.mlp = nn.Sequential(
+            nn.Conv1d(k, w, 1),
+            nn.GroupNorm(4, w),
+            nn.ReLU(),
+            nn.Conv1d(w, 2 * w, 1),
+            nn.GroupNorm(4, 2 * w),
+            nn.ReLU(),
+            nn.Conv1d(2 * w, 16 * w, 1),
+            nn.ReLU(),
+        )
         self.fc = nn.Sequential(nn.Linear(16 * w, 4 * w), nn.ReLU(), nn.Linear(4 * w, k * k))
         nn.init.zeros_(self.fc[-1].weight)
         nn.init.zeros_(self.fc[-1].bias)
@@ -25,9 +37,19 @@ class PartSeg(nn.Module):
     def __init__(self, parts, shapes, w):
         super().__init__()
         self.stn, self.fstn = STN(3, w), STN(2 * w, w)
-        self.c1, self.c2, self.c3 = nn.Conv1d(3, w, 1), nn.Conv1d(w, 2 * w, 1), nn.Conv1d(2 * w, 2 * w, 1)
+        self.c1, self.c2, self.c3 = (
+            nn.Conv1d(3, w, 1),
+            nn.Conv1d(w, 2 * w, 1),
+            nn.Conv1d(2 * w, 2 * w, 1),
+        )
         self.c4, self.c5 = nn.Conv1d(2 * w, 8 * w, 1), nn.Conv1d(8 * w, 32 * w, 1)
-        self.head = nn.Sequential(nn.Conv1d(32 * w + shapes + 5 * w + 10 * w, 4 * w, 1), nn.ReLU(), nn.Conv1d(4 * w, 2 * w, 1), nn.ReLU(), nn.Conv1d(2 * w, parts, 1))
+        self.head = nn.Sequential(
+            nn.Conv1d(32 * w + shapes + 5 * w + 10 * w, 4 * w, 1),
+            nn.ReLU(),
+            nn.Conv1d(4 * w, 2 * w, 1),
+            nn.ReLU(),
+            nn.Conv1d(2 * w, parts, 1),
+        )
 
     def forward(self, points, shape):
         b, _, n = points.shape
@@ -56,7 +78,11 @@ def batches(args, device, seed):
         pts = torch.randn(args.batch_size, args.npoint, 3, generator=g)
         label = torch.randint(0, 16, (args.batch_size,), generator=g)
         target = torch.randint(0, 50, (args.batch_size, args.npoint), generator=g)
-        yield pts.transpose(2, 1).to(device), F.one_hot(label, 16).float().to(device), target.to(device)
+        yield (
+            pts.transpose(2, 1).to(device),
+            F.one_hot(label, 16).float().to(device),
+            target.to(device),
+        )
 
 
 def main():
@@ -70,7 +96,9 @@ def main():
     torch.manual_seed(4)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     classifier = PartSeg(50, 16, args.width).to(device)
-    classifier.apply(lambda m: nn.init.xavier_normal_(m.weight) if isinstance(m, (nn.Conv1d,)) else None)
+    classifier.apply(
+        lambda m: nn.init.xavier_normal_(m.weight) if isinstance(m, (nn.Conv1d,)) else None
+    )
     optimizer = torch.optim.Adam(classifier.parameters(), lr=args.learning_rate, weight_decay=1e-4)
     data = batches(args, device, 1)
     for step in range(20):
@@ -80,7 +108,9 @@ def main():
         optimizer.zero_grad()
         classifier = classifier.train()
         seg_pred, trans_feat = classifier(points, shape)
-        loss = F.nll_loss(seg_pred.contiguous().view(-1, 50), target.view(-1)) + args.mat_diff_loss_scale * feature_transform_regularizer(trans_feat)
+        loss = F.nll_loss(
+            seg_pred.contiguous().view(-1, 50), target.view(-1)
+        ) + args.mat_diff_loss_scale * feature_transform_regularizer(trans_feat)
         loss.backward()
         optimizer.step()
         correct = (seg_pred.argmax(-1) == target).float().mean().item()

@@ -1,4 +1,7 @@
-"""PPO on a made-up pixel game: rollouts without gradients, then several passes over shuffled minibatches; the policy returns a distribution."""
+"""PPO on a made-up pixel game: rollouts without gradients, then several passes over shuffled
+minibatches; the policy returns a distribution.
+"""
+
 # tiny: --envs 4 --horizon 8 --minibatches 2 --side 36 --width 4
 import argparse
 
@@ -7,7 +10,7 @@ import torch.nn as nn
 from torch.distributions import Categorical
 
 
-def layer_init(layer, std=2 ** 0.5):
+def layer_init(layer, std=2**0.5):
     nn.init.orthogonal_(layer.weight, std)
     nn.init.zeros_(layer.bias)
     return layer
@@ -17,7 +20,17 @@ class Impala(nn.Module):
     def __init__(self, c_in, c_out):
         super().__init__()
         self.conv = nn.Conv2d(c_in, c_out, 3, padding=1)
-        self.res = nn.ModuleList([nn.Sequential(nn.ReLU(), nn.Conv2d(c_out, c_out, 3, padding=1), nn.ReLU(), nn.Conv2d(c_out, c_out, 3, padding=1)) for _ in range(2)])
+        self.res = nn.ModuleList(
+            [
+                nn.Sequential(
+                    nn.ReLU(),
+                    nn.Conv2d(c_out, c_out, 3, padding=1),
+                    nn.ReLU(),
+                    nn.Conv2d(c_out, c_out, 3, padding=1),
+                )
+                for _ in range(2)
+            ]
+        )
 
     def forward(self, x):
         x = nn.functional.max_pool2d(self.conv(x), 3, 2, 1)
@@ -30,7 +43,15 @@ class Agent(nn.Module):
     def __init__(self, actions, side, w):
         super().__init__()
         feat = 2 * w * ((side + 7) // 8) ** 2
-        self.network = nn.Sequential(Impala(4, w), Impala(w, 2 * w), Impala(2 * w, 2 * w), nn.Flatten(), nn.ReLU(), layer_init(nn.Linear(feat, 256)), nn.ReLU())
+        self.network = nn.Sequential(
+            Impala(4, w),
+            Impala(w, 2 * w),
+            Impala(2 * w, 2 * w),
+            nn.Flatten(),
+            nn.ReLU(),
+            layer_init(nn.Linear(feat, 256)),
+            nn.ReLU(),
+        )
         self.actor = layer_init(nn.Linear(256, actions), std=0.01)
         self.critic = layer_init(nn.Linear(256, 1), std=1)
 
@@ -56,7 +77,7 @@ class Game:
         shifted = torch.stack([torch.roll(f, int(a) - 2, -1) for f, a in zip(self.frames, action)])
         self.frames = shifted
         mid = shifted.shape[-1] // 2
-        return shifted, shifted[:, :, mid - 2:mid + 2, mid - 2:mid + 2].mean((1, 2, 3)) / 255.0
+        return shifted, shifted[:, :, mid - 2 : mid + 2, mid - 2 : mid + 2].mean((1, 2, 3)) / 255.0
 
 
 def main():
@@ -82,7 +103,12 @@ def main():
         for _ in range(args.horizon):
             with torch.no_grad():
                 action, logp, _, value = agent(obs)
-            store["obs"].append(obs), store["act"].append(action), store["logp"].append(logp), store["val"].append(value.flatten())
+            (
+                store["obs"].append(obs),
+                store["act"].append(action),
+                store["logp"].append(logp),
+                store["val"].append(value.flatten()),
+            )
             obs, reward = game.step(action.cpu())
             store["rew"].append(reward)
         with torch.no_grad():
@@ -97,7 +123,7 @@ def main():
         for _ in range(args.epochs):
             order = torch.randperm(len(b_obs)).to(device)
             for start in range(0, len(b_obs), size):
-                mb = order[start:start + size]
+                mb = order[start : start + size]
                 _, newlogp, entropy, newval = agent(b_obs[mb], b_act[mb])
                 ratio = (newlogp - b_logp[mb]).exp()
                 adv = (b_adv[mb] - b_adv[mb].mean()) / (b_adv[mb].std() + 1e-8)

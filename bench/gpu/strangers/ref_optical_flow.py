@@ -1,4 +1,7 @@
-"""RAFT in the manner of torchvision's optical flow reference: a list of predictions, the sequence loss outside, frozen batch norm, OneCycle a step, clipping."""
+"""RAFT in the manner of torchvision's optical flow reference: a list of predictions, the sequence
+loss outside, frozen batch norm, OneCycle a step, clipping.
+"""
+
 # tiny: --batch-size 1 --size 128 128 --num-flow-updates 2
 import argparse
 
@@ -15,7 +18,13 @@ class Flows(torch.utils.data.Dataset):
 
     def __getitem__(self, i):
         g = torch.Generator().manual_seed(i)
-        img1 = torch.nn.functional.interpolate(torch.rand(1, 3, 16, 16, generator=g), size=self.size, mode="bilinear")[0] * 2 - 1
+        img1 = (
+            torch.nn.functional.interpolate(
+                torch.rand(1, 3, 16, 16, generator=g), size=self.size, mode="bilinear"
+            )[0]
+            * 2
+            - 1
+        )
         img2 = torch.roll(img1, (3, -2), (-2, -1))
         flow = torch.tensor([-2.0, 3.0])[:, None, None].expand(2, *self.size)
         return img1, img2, flow, torch.rand(self.size, generator=g) > 0.05
@@ -28,7 +37,7 @@ def freeze_batch_norm(model):
 
 
 def sequence_loss(flow_preds, flow_gt, valid_flow_mask, gamma=0.8, max_flow=400):
-    flow_norm = torch.sum(flow_gt ** 2, dim=1).sqrt()
+    flow_norm = torch.sum(flow_gt**2, dim=1).sqrt()
     valid = (valid_flow_mask & (flow_norm < max_flow))[:, None]
     loss = 0
     for i, pred in enumerate(flow_preds):
@@ -56,9 +65,21 @@ def main(args):
     torch.manual_seed(0)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     model = raft_small(weights=None).to(device)
-    loader = torch.utils.data.DataLoader(Flows(10 * args.batch_size, args.size), batch_size=args.batch_size, shuffle=True, drop_last=True)
+    loader = torch.utils.data.DataLoader(
+        Flows(10 * args.batch_size, args.size),
+        batch_size=args.batch_size,
+        shuffle=True,
+        drop_last=True,
+    )
     optimizer = torch.optim.AdamW(model.parameters(), lr=args.lr, weight_decay=5e-5, eps=1e-8)
-    scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer=optimizer, max_lr=args.lr, total_steps=25, pct_start=0.05, cycle_momentum=False, anneal_strategy="linear")
+    scheduler = torch.optim.lr_scheduler.OneCycleLR(
+        optimizer=optimizer,
+        max_lr=args.lr,
+        total_steps=25,
+        pct_start=0.05,
+        cycle_momentum=False,
+        anneal_strategy="linear",
+    )
     step = 0
     for epoch in range(2):
         model.train()
@@ -67,7 +88,13 @@ def main(args):
         model.eval()
         with torch.no_grad():
             a, b, flow, _ = next(iter(loader))
-            print("val epe %.3f" % ((model(a.to(device), b.to(device), num_flow_updates=4)[-1].cpu() - flow) ** 2).sum(1).sqrt().mean())
+            print(
+                "val epe %.3f"
+                % ((model(a.to(device), b.to(device), num_flow_updates=4)[-1].cpu() - flow) ** 2)
+                .sum(1)
+                .sqrt()
+                .mean()
+            )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,7 @@
-"""Embeddings in the manner of torchvision's similarity reference: a sampler of P classes with K images, batch-all triplets mined from the embeddings."""
+"""Embeddings in the manner of torchvision's similarity reference: a sampler of P classes with K
+images, batch-all triplets mined from the embeddings.
+"""
+
 # tiny: -p 3 -k 2 --side 32 --depth 2 2 --width 16
 import argparse
 import random
@@ -18,8 +21,13 @@ class Products(Dataset):
         return len(self.targets)
 
     def __getitem__(self, i):
-        g, h = torch.Generator().manual_seed(self.targets[i]), torch.Generator().manual_seed(1000 + i)
-        return torch.randn(3, self.side, self.side, generator=g) + torch.randn(3, self.side, self.side, generator=h), self.targets[i]
+        g, h = (
+            torch.Generator().manual_seed(self.targets[i]),
+            torch.Generator().manual_seed(1000 + i),
+        )
+        return torch.randn(3, self.side, self.side, generator=g) + torch.randn(
+            3, self.side, self.side, generator=h
+        ), self.targets[i]
 
 
 class PKSampler(Sampler):
@@ -57,7 +65,12 @@ class TripletMarginLoss(nn.Module):
 class EmbeddingNet(nn.Module):
     def __init__(self, depth, width):
         super().__init__()
-        block = [torchvision.models.convnext.CNBlockConfig(width * 2 ** i, width * 2 ** (i + 1) if i < len(depth) - 1 else None, n) for i, n in enumerate(depth)]
+        block = [
+            torchvision.models.convnext.CNBlockConfig(
+                width * 2**i, width * 2 ** (i + 1) if i < len(depth) - 1 else None, n
+            )
+            for i, n in enumerate(depth)
+        ]
         self.model = torchvision.models.ConvNeXt(block, stochastic_depth_prob=0.0, num_classes=128)
 
     def forward(self, x):
@@ -85,7 +98,11 @@ def main(args):
     torch.manual_seed(0)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     data = Products(40, 8, args.side)
-    loader = DataLoader(data, batch_size=args.labels_per_batch * args.samples_per_label, sampler=PKSampler(data.targets, args.labels_per_batch, args.samples_per_label, 10))
+    loader = DataLoader(
+        data,
+        batch_size=args.labels_per_batch * args.samples_per_label,
+        sampler=PKSampler(data.targets, args.labels_per_batch, args.samples_per_label, 10),
+    )
     model = EmbeddingNet(args.depth, args.width).to(device)
     optimizer = torch.optim.Adam(model.parameters(), lr=args.lr)
     for epoch in range(2):

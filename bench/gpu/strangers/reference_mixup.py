@@ -1,5 +1,6 @@
-# torchvision reference style: mixup targets as probabilities, label smoothing, model EMA, warm-up + cosine (SequentialLR), norm weight decay groups, fp32 AMP switch, MetricLogger.
-# tiny: --model swin_mini --batch-size 4 --size 32 --steps 4 --device cpu
+# torchvision reference style: mixup targets as probabilities, label smoothing, model EMA, warm-up +
+# cosine (SequentialLR), norm weight decay groups, fp32 AMP switch, MetricLogger. tiny: --model
+# swin_mini --batch-size 4 --size 32 --steps 4 --device cpu
 import argparse
 import collections
 
@@ -28,7 +29,12 @@ class SmoothedValue:
 
 class ExponentialMovingAverage(torch.optim.swa_utils.AveragedModel):
     def __init__(self, model, decay):
-        super().__init__(model, args.device, lambda avg, new, n: decay * avg + (1 - decay) * new, use_buffers=True)
+        super().__init__(
+            model,
+            args.device,
+            lambda avg, new, n: decay * avg + (1 - decay) * new,
+            use_buffers=True,
+        )
 
 
 def mixup(batch, target, classes, g):
@@ -42,7 +48,9 @@ def accuracy(output, target, topk=(1,)):
         target = target.max(dim=1)[1]
         _, pred = output.topk(max(topk), 1, True, True)
         correct = pred.t().eq(target[None])
-        return [correct[:k].flatten().sum(dtype=torch.float32) * (100.0 / target.size(0)) for k in topk]
+        return [
+            correct[:k].flatten().sum(dtype=torch.float32) * (100.0 / target.size(0)) for k in topk
+        ]
 
 
 def train_one_epoch(model, criterion, optimizer, scheduler, loader, ema, scaler):
@@ -72,14 +80,42 @@ def train_one_epoch(model, criterion, optimizer, scheduler, loader, ema, scaler)
 
 
 if args.model == "swin_mini":
-    model = torchvision.models.SwinTransformer([4, 4], 16, [1, 1], [2, 2], [4, 4], stochastic_depth_prob=0.0, num_classes=50)
+    model = torchvision.models.SwinTransformer(
+        [4, 4], 16, [1, 1], [2, 2], [4, 4], stochastic_depth_prob=0.0, num_classes=50
+    )
 else:
-    model = torchvision.models.SwinTransformer([4, 4], 96, [2, 2, 6, 2], [3, 6, 12, 24], [7, 7], stochastic_depth_prob=0.0, num_classes=50)
+    model = torchvision.models.SwinTransformer(
+        [4, 4], 96, [2, 2, 6, 2], [3, 6, 12, 24], [7, 7], stochastic_depth_prob=0.0, num_classes=50
+    )
 model.to(args.device)
 groups = torchvision.ops._utils.split_normalization_params(model)
-optimizer = torch.optim.AdamW([{"params": p, "weight_decay": w} for p, w in zip(groups, (0.0, 0.05)) if p], lr=1e-4)
-scheduler = torch.optim.lr_scheduler.SequentialLR(optimizer, [torch.optim.lr_scheduler.LinearLR(optimizer, 0.1, total_iters=5),
-                                                              torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 20)], [5])
+optimizer = torch.optim.AdamW(
+    [{"params": p, "weight_decay": w} for p, w in zip(groups, (0.0, 0.05)) if p], lr=1e-4
+)
+scheduler = torch.optim.lr_scheduler.SequentialLR(
+    optimizer,
+    [
+        torch.optim.lr_scheduler.LinearLR(optimizer, 0.1, total_iters=5),
+        torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 20),
+    ],
+    [5],
+)
 g = torch.Generator().manual_seed(1)
-loader = [mixup(torch.randn(args.batch_size, 3, args.size, args.size, generator=g), torch.randint(0, 50, (args.batch_size,), generator=g), 50, g) for _ in range(args.steps)]
-train_one_epoch(model, nn.CrossEntropyLoss(label_smoothing=0.1), optimizer, scheduler, loader, ExponentialMovingAverage(model, 0.99), torch.amp.GradScaler(args.device) if args.amp else None)
+loader = [
+    mixup(
+        torch.randn(args.batch_size, 3, args.size, args.size, generator=g),
+        torch.randint(0, 50, (args.batch_size,), generator=g),
+        50,
+        g,
+    )
+    for _ in range(args.steps)
+]
+train_one_epoch(
+    model,
+    nn.CrossEntropyLoss(label_smoothing=0.1),
+    optimizer,
+    scheduler,
+    loader,
+    ExponentialMovingAverage(model, 0.99),
+    torch.amp.GradScaler(args.device) if args.amp else None,
+)

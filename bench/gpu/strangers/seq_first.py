@@ -1,5 +1,6 @@
-# Word-language-model style: nn.TransformerEncoder with (seq, batch, dim) layout, causal mask argument, log_softmax + nll_loss over flattened outputs, clipping.
-# tiny: --emsize 16 --nhid 32 --nlayers 2 --bptt 10 --batch-size 6 --ntoken 50 --device cpu --steps 4
+# Word-language-model style: nn.TransformerEncoder with (seq, batch, dim) layout, causal mask
+# argument, log_softmax + nll_loss over flattened outputs, clipping. tiny: --emsize 16 --nhid 32
+# --nlayers 2 --bptt 10 --batch-size 6 --ntoken 50 --device cpu --steps 4
 import argparse
 import math
 
@@ -30,7 +31,7 @@ class PositionalEncoding(nn.Module):
         self.register_buffer("pe", pe.unsqueeze(0).transpose(0, 1))
 
     def forward(self, x):
-        return x + self.pe[:x.size(0), :]
+        return x + self.pe[: x.size(0), :]
 
 
 class TransformerModel(nn.Module):
@@ -59,10 +60,18 @@ def batchify(data, bsz):
 
 def get_batch(source, i):
     seq_len = min(args.bptt, len(source) - 1 - i)
-    return source[i:i + seq_len], source[i + 1:i + 1 + seq_len].view(-1)
+    return source[i : i + seq_len], source[i + 1 : i + 1 + seq_len].view(-1)
 
 
-train_data = batchify(torch.randint(0, args.ntoken, ((args.steps * args.bptt + 1) * args.batch_size,), generator=torch.Generator().manual_seed(2)), args.batch_size)
+train_data = batchify(
+    torch.randint(
+        0,
+        args.ntoken,
+        ((args.steps * args.bptt + 1) * args.batch_size,),
+        generator=torch.Generator().manual_seed(2),
+    ),
+    args.batch_size,
+)
 model = TransformerModel().to(args.device)
 criterion = nn.NLLLoss()
 lr = 0.05
@@ -76,4 +85,7 @@ for batch, i in enumerate(range(0, train_data.size(0) - 1, args.bptt)):
     torch.nn.utils.clip_grad_norm_(model.parameters(), 0.25)
     for p in model.parameters():
         p.data.add_(p.grad, alpha=-lr)
-    print("step %d loss %.9g ppl %8.2f" % (batch, loss.item(), math.exp(min(20, loss.item()))), flush=True)
+    print(
+        "step %d loss %.9g ppl %8.2f" % (batch, loss.item(), math.exp(min(20, loss.item()))),
+        flush=True,
+    )

@@ -1,5 +1,6 @@
-# Metric learning: one encoder is called three times a step (anchor, positive, negative), a triplet loss with mining on top, then a projection head module.
-# tiny: --width 16 --depth 2 --batch 6 --size 32 --device cpu --steps 4
+# Metric learning: one encoder is called three times a step (anchor, positive, negative), a triplet
+# loss with mining on top, then a projection head module. tiny: --width 16 --depth 2 --batch 6
+# --size 32 --device cpu --steps 4
 import argparse
 
 import torch
@@ -57,7 +58,9 @@ class Projection(nn.Module):
 
 encoder, projection = Encoder().to(opt.device), Projection().to(opt.device)
 criterion = nn.TripletMarginLoss(margin=2.0)
-optimizer = torch.optim.Adam([{"params": encoder.parameters(), "lr": 1e-6}, {"params": projection.parameters(), "lr": 5e-6}])
+optimizer = torch.optim.Adam(
+    [{"params": encoder.parameters(), "lr": 1e-6}, {"params": projection.parameters(), "lr": 5e-6}]
+)
 g = torch.Generator().manual_seed(11)
 for step in range(opt.steps):
     a = torch.randn(opt.batch, 3, opt.size, opt.size, generator=g)

@@ -1,4 +1,7 @@
-"""Super-resolution with dense residual blocks: pixel, perceptual (frozen VGG) and gradient losses, accumulation by hand, GradScaler, EMA, cosine restarts."""
+"""Super-resolution with dense residual blocks: pixel, perceptual (frozen VGG) and gradient losses,
+accumulation by hand, GradScaler, EMA, cosine restarts.
+"""
+
 # tiny: --batch 2 --patch 16 --feat 8 --blocks 1 --vgg small
 import argparse
 import copy
@@ -12,7 +15,9 @@ import torchvision
 class DenseBlock(nn.Module):
     def __init__(self, nf, gc):
         super().__init__()
-        self.convs = nn.ModuleList([nn.Conv2d(nf + i * gc, gc if i < 4 else nf, 3, 1, 1) for i in range(5)])
+        self.convs = nn.ModuleList(
+            [nn.Conv2d(nf + i * gc, gc if i < 4 else nf, 3, 1, 1) for i in range(5)]
+        )
         self.lrelu = nn.LeakyReLU(0.2, inplace=True)
 
     def forward(self, x):
@@ -34,7 +39,11 @@ class RRDB(nn.Module):
 class RRDBNet(nn.Module):
     def __init__(self, nf, nb, gc):
         super().__init__()
-        self.first, self.trunk, self.trunk_conv = nn.Conv2d(3, nf, 3, 1, 1), nn.Sequential(*[RRDB(nf, gc) for _ in range(nb)]), nn.Conv2d(nf, nf, 3, 1, 1)
+        self.first, self.trunk, self.trunk_conv = (
+            nn.Conv2d(3, nf, 3, 1, 1),
+            nn.Sequential(*[RRDB(nf, gc) for _ in range(nb)]),
+            nn.Conv2d(nf, nf, 3, 1, 1),
+        )
         self.up1, self.up2, self.hr = (nn.Conv2d(nf, nf, 3, 1, 1) for _ in range(3))
         self.last = nn.Conv2d(nf, 3, 3, 1, 1)
 
@@ -69,7 +78,9 @@ class Patches(torch.utils.data.Dataset):
         return self.n
 
     def __getitem__(self, i):
-        hr = torch.rand(3, self.patch * 4, self.patch * 4, generator=torch.Generator().manual_seed(i))
+        hr = torch.rand(
+            3, self.patch * 4, self.patch * 4, generator=torch.Generator().manual_seed(i)
+        )
         return F.avg_pool2d(hr, 4), hr
 
 
@@ -85,19 +96,28 @@ def main():
     args = p.parse_args()
     torch.manual_seed(0)
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    net, percep = RRDBNet(args.feat, args.blocks, args.feat // 2).to(device), PerceptualLoss(11 if args.vgg == "full" else 3).to(device)
+    net, percep = (
+        RRDBNet(args.feat, args.blocks, args.feat // 2).to(device),
+        PerceptualLoss(11 if args.vgg == "full" else 3).to(device),
+    )
     ema = copy.deepcopy(net).requires_grad_(False)
     opt = torch.optim.Adam(net.parameters(), lr=1e-4, betas=(0.9, 0.99))
     sched = torch.optim.lr_scheduler.CosineAnnealingWarmRestarts(opt, 8)
     scaler = torch.amp.GradScaler(device, enabled=args.fp16)
-    loader = iter(torch.utils.data.DataLoader(Patches(20 * args.batch * args.accum, args.patch), args.batch, shuffle=True))
+    loader = iter(
+        torch.utils.data.DataLoader(
+            Patches(20 * args.batch * args.accum, args.patch), args.batch, shuffle=True
+        )
+    )
     for step in range(20):
         total = 0.0
         for _ in range(args.accum):
             lr, hr = (t.to(device) for t in next(loader))
             with torch.autocast(device, enabled=args.fp16):
                 sr = net(lr)
-                loss = (F.l1_loss(sr, hr) + 0.1 * percep(sr, hr) + 0.5 * gradient_loss(sr, hr)) / args.accum
+                loss = (
+                    F.l1_loss(sr, hr) + 0.1 * percep(sr, hr) + 0.5 * gradient_loss(sr, hr)
+                ) / args.accum
             scaler.scale(loss).backward()
             total += loss.item()
         scaler.unscale_(opt)

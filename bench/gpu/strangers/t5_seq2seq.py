@@ -4,7 +4,14 @@ import argparse
 import tempfile
 
 import torch
-from transformers import Seq2SeqTrainer, Seq2SeqTrainingArguments, T5Config, T5ForConditionalGeneration, TrainerCallback, set_seed
+from transformers import (
+    Seq2SeqTrainer,
+    Seq2SeqTrainingArguments,
+    T5Config,
+    T5ForConditionalGeneration,
+    TrainerCallback,
+    set_seed,
+)
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--d-model", type=int, default=512)
@@ -22,10 +29,12 @@ rows = []
 for i in range(2 * args.batch * args.steps):
     source = torch.randint(2, args.vocab, (args.source,), generator=g)
     mask = torch.ones_like(source)
-    mask[args.source - (i * 7) % (args.source // 3):] = 0
+    mask[args.source - (i * 7) % (args.source // 3) :] = 0
     labels = torch.randint(2, args.vocab, (args.target,), generator=g)
-    labels[args.target // 2 + (i * 5) % (args.target // 2):] = -100
-    rows.append({"input_ids": source.masked_fill(mask == 0, 0), "attention_mask": mask, "labels": labels})
+    labels[args.target // 2 + (i * 5) % (args.target // 2) :] = -100
+    rows.append(
+        {"input_ids": source.masked_fill(mask == 0, 0), "attention_mask": mask, "labels": labels}
+    )
 
 
 class Printer(TrainerCallback):
@@ -34,9 +43,30 @@ class Printer(TrainerCallback):
             print("step %d loss %.9g" % (state.global_step - 1, logs["loss"]), flush=True)
 
 
-model = T5ForConditionalGeneration(T5Config(vocab_size=args.vocab, d_model=args.d_model, d_kv=args.d_model // 4, d_ff=2 * args.d_model, num_layers=args.layers,
-                                            num_heads=4, dropout_rate=0.0, decoder_start_token_id=0))
+model = T5ForConditionalGeneration(
+    T5Config(
+        vocab_size=args.vocab,
+        d_model=args.d_model,
+        d_kv=args.d_model // 4,
+        d_ff=2 * args.d_model,
+        num_layers=args.layers,
+        num_heads=4,
+        dropout_rate=0.0,
+        decoder_start_token_id=0,
+    )
+)
 with tempfile.TemporaryDirectory() as out:
-    settings = Seq2SeqTrainingArguments(out, per_device_train_batch_size=args.batch, gradient_accumulation_steps=2, max_steps=args.steps, learning_rate=1e-4,
-                                        optim="adafactor", logging_steps=1, report_to=[], save_strategy="no", disable_tqdm=True, use_cpu=args.cpu)
+    settings = Seq2SeqTrainingArguments(
+        out,
+        per_device_train_batch_size=args.batch,
+        gradient_accumulation_steps=2,
+        max_steps=args.steps,
+        learning_rate=1e-4,
+        optim="adafactor",
+        logging_steps=1,
+        report_to=[],
+        save_strategy="no",
+        disable_tqdm=True,
+        use_cpu=args.cpu,
+    )
     Seq2SeqTrainer(model=model, args=settings, train_dataset=rows, callbacks=[Printer()]).train()

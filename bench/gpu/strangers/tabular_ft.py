@@ -1,4 +1,7 @@
-"""FT-transformer for tables: categorical and numerical columns in a dict, several heads, GradScaler, OneCycle, clipping, EMA and checkpoints of its own."""
+"""FT-transformer for tables: categorical and numerical columns in a dict, several heads,
+GradScaler, OneCycle, clipping, EMA and checkpoints of its own.
+"""
+
 # tiny: batch=16 dim=16 blocks=1 numerical=5 categorical=3
 import copy
 import dataclasses
@@ -60,7 +63,10 @@ class Rows(torch.utils.data.Dataset):
         return len(self.y)
 
     def __getitem__(self, i):
-        return {"features": {"num": self.num[i], "cat": self.cat[i]}, "targets": (self.y[i], self.price[i], self.clicks[i])}
+        return {
+            "features": {"num": self.num[i], "cat": self.cat[i]},
+            "targets": (self.y[i], self.price[i], self.clicks[i]),
+        }
 
 
 class Tokenizer(nn.Module):
@@ -73,7 +79,14 @@ class Tokenizer(nn.Module):
         self.register_buffer("offsets", torch.arange(cfg.categorical) * 50)
 
     def forward(self, num, cat):
-        return torch.cat([self.cls.expand(len(num), -1, -1), num[..., None] * self.weight + self.bias, self.embed(cat + self.offsets)], 1)
+        return torch.cat(
+            [
+                self.cls.expand(len(num), -1, -1),
+                num[..., None] * self.weight + self.bias,
+                self.embed(cat + self.offsets),
+            ],
+            1,
+        )
 
 
 class Block(nn.Module):
@@ -95,14 +108,24 @@ class FTTransformer(nn.Module):
         super().__init__()
         self.tokenizer = Tokenizer(cfg)
         self.blocks = nn.ModuleDict({f"block_{i}": Block(cfg) for i in range(cfg.blocks)})
-        self.heads = nn.ModuleDict({k: nn.Sequential(nn.LayerNorm(cfg.dim), nn.ReLU(), nn.Linear(cfg.dim, n)) for k, n in (("cls", 2), ("price", 1), ("clicks", 1))})
+        self.heads = nn.ModuleDict(
+            {
+                k: nn.Sequential(nn.LayerNorm(cfg.dim), nn.ReLU(), nn.Linear(cfg.dim, n))
+                for k, n in (("cls", 2), ("price", 1), ("clicks", 1))
+            }
+        )
 
     def forward(self, features):
         x = self.tokenizer(**features)
         for block in self.blocks.values():
             x = block(x)
         x = x[:, 0]
-        return Output(self.heads["cls"](x), self.heads["price"](x).squeeze(-1), self.heads["clicks"](x).squeeze(-1), hidden=x.detach())
+        return Output(
+            self.heads["cls"](x),
+            self.heads["price"](x).squeeze(-1),
+            self.heads["clicks"](x).squeeze(-1),
+            hidden=x.detach(),
+        )
 
 
 class FocalLoss(nn.Module):
@@ -142,12 +165,27 @@ def main():
     seed_everything(cfg.seed)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     loader = torch.utils.data.DataLoader(Rows(cfg.batch * cfg.steps, cfg), cfg.batch, shuffle=True)
-    model, mtl, focal = FTTransformer(cfg).to(device), UncertaintyWeighting(3).to(device), FocalLoss()
+    model, mtl, focal = (
+        FTTransformer(cfg).to(device),
+        UncertaintyWeighting(3).to(device),
+        FocalLoss(),
+    )
     ema = copy.deepcopy(model).eval()
-    no_decay = [p for n, p in model.named_parameters() if "bias" in n or "tokenizer" in n or ".n" in n]
+    no_decay = [
+        p for n, p in model.named_parameters() if "bias" in n or "tokenizer" in n or ".n" in n
+    ]
     ids = {id(p) for p in no_decay}
-    opt = torch.optim.AdamW([{"params": [p for p in model.parameters() if id(p) not in ids], "weight_decay": 1e-5}, {"params": no_decay, "weight_decay": 0.0}, {"params": mtl.parameters(), "lr": 1e-3}], lr=cfg.lr)
-    sched = torch.optim.lr_scheduler.OneCycleLR(opt, max_lr=[cfg.lr, cfg.lr, 1e-3], total_steps=cfg.steps)
+    opt = torch.optim.AdamW(
+        [
+            {"params": [p for p in model.parameters() if id(p) not in ids], "weight_decay": 1e-5},
+            {"params": no_decay, "weight_decay": 0.0},
+            {"params": mtl.parameters(), "lr": 1e-3},
+        ],
+        lr=cfg.lr,
+    )
+    sched = torch.optim.lr_scheduler.OneCycleLR(
+        opt, max_lr=[cfg.lr, cfg.lr, 1e-3], total_steps=cfg.steps
+    )
     scaler = torch.amp.GradScaler(device, enabled=cfg.amp)
     best = float("inf")
     for step, batch in enumerate(loader):
@@ -156,7 +194,11 @@ def main():
         y, price, clicks = batch["targets"]
         with torch.autocast(device, enabled=cfg.amp):
             out = model(batch["features"])
-            losses = [focal(out.logits, y), F.smooth_l1_loss(out.price, price), F.poisson_nll_loss(out.clicks, clicks)]
+            losses = [
+                focal(out.logits, y),
+                F.smooth_l1_loss(out.price, price),
+                F.poisson_nll_loss(out.clicks, clicks),
+            ]
             loss = mtl(losses)
         opt.zero_grad(set_to_none=True)
         scaler.scale(loss).backward()
@@ -168,14 +210,24 @@ def main():
         with torch.no_grad():
             for e, p in zip(ema.parameters(), model.parameters()):
                 e.mul_(0.9).add_(p, alpha=0.1)
-        log.info("step %d loss %.6f norm %.4f lr %.2e", step, loss.item(), norm, sched.get_last_lr()[0])
+        log.info(
+            "step %d loss %.6f norm %.4f lr %.2e", step, loss.item(), norm, sched.get_last_lr()[0]
+        )
         if step % 10 == 9:
             with torch.no_grad():
                 val = F.cross_entropy(ema(batch["features"]).logits, y).item()
             if val < best:
                 best = val
                 os.makedirs(cfg.out, exist_ok=True)
-                torch.save({"model": model.state_dict(), "ema": ema.state_dict(), "opt": opt.state_dict(), "cfg": dataclasses.asdict(cfg)}, os.path.join(cfg.out, "best.pt"))
+                torch.save(
+                    {
+                        "model": model.state_dict(),
+                        "ema": ema.state_dict(),
+                        "opt": opt.state_dict(),
+                        "cfg": dataclasses.asdict(cfg),
+                    },
+                    os.path.join(cfg.out, "best.pt"),
+                )
 
 
 if __name__ == "__main__":

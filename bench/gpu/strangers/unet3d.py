@@ -1,4 +1,7 @@
-"""3D U-Net for organs with deep supervision: a list of outputs, dice plus cross entropy, instance norm, a generator of patches, polynomial rate, sliding window evaluation."""
+"""3D U-Net for organs with deep supervision: a list of outputs, dice plus cross entropy, instance
+norm, a generator of patches, polynomial rate, sliding window evaluation.
+"""
+
 # tiny: --patch 16 --base 4 --batch 2
 import argparse
 
@@ -9,8 +12,14 @@ import torch.nn.functional as F
 
 
 def block(i, o):
-    return nn.Sequential(nn.Conv3d(i, o, 3, padding=1), nn.InstanceNorm3d(o, affine=True), nn.LeakyReLU(0.01, inplace=True),
-                         nn.Conv3d(o, o, 3, padding=1), nn.InstanceNorm3d(o, affine=True), nn.LeakyReLU(0.01, inplace=True))
+    return nn.Sequential(
+        nn.Conv3d(i, o, 3, padding=1),
+        nn.InstanceNorm3d(o, affine=True),
+        nn.LeakyReLU(0.01, inplace=True),
+        nn.Conv3d(o, o, 3, padding=1),
+        nn.InstanceNorm3d(o, affine=True),
+        nn.LeakyReLU(0.01, inplace=True),
+    )
 
 
 class UNet3D(nn.Module):
@@ -18,7 +27,9 @@ class UNet3D(nn.Module):
         super().__init__()
         w = [base, base * 2, base * 4, base * 8]
         self.enc = nn.ModuleList([block(1 if i == 0 else w[i - 1], w[i]) for i in range(4)])
-        self.up = nn.ModuleList([nn.ConvTranspose3d(w[i + 1], w[i], 2, 2) for i in reversed(range(3))])
+        self.up = nn.ModuleList(
+            [nn.ConvTranspose3d(w[i + 1], w[i], 2, 2) for i in reversed(range(3))]
+        )
         self.dec = nn.ModuleList([block(w[i] * 2, w[i]) for i in reversed(range(3))])
         self.heads = nn.ModuleList([nn.Conv3d(w[i], classes, 1) for i in reversed(range(3))])
         self.deep_supervision = True
@@ -44,7 +55,11 @@ class DC_and_CE_loss(nn.Module):
         p = x.softmax(1)
         onehot = torch.zeros_like(p).scatter_(1, y, 1)
         axes = (0, 2, 3, 4)
-        tp, fp, fn = (p * onehot).sum(axes), (p * (1 - onehot)).sum(axes), ((1 - p) * onehot).sum(axes)
+        tp, fp, fn = (
+            (p * onehot).sum(axes),
+            (p * (1 - onehot)).sum(axes),
+            ((1 - p) * onehot).sum(axes),
+        )
         dc = (2 * tp + self.smooth) / (2 * tp + fp + fn + self.smooth)
         return F.cross_entropy(x, y[:, 0]) - dc[1:].mean() + 1
 
@@ -56,7 +71,10 @@ class PatchGenerator:
     def __next__(self):
         x = self.rng.randn(self.batch, 1, self.patch, self.patch, self.patch).astype(np.float32)
         y = (x > 0.5).astype(np.int64) + (x > 1.5)
-        return {"data": torch.from_numpy(x), "target": [torch.from_numpy(y[:, :, ::s, ::s, ::s].copy()) for s in (1, 2, 4)]}
+        return {
+            "data": torch.from_numpy(x),
+            "target": [torch.from_numpy(y[:, :, ::s, ::s, ::s].copy()) for s in (1, 2, 4)],
+        }
 
 
 class Trainer:
@@ -64,7 +82,9 @@ class Trainer:
         self.args, self.device = args, torch.device("cuda" if torch.cuda.is_available() else "cpu")
         torch.manual_seed(123)
         self.network = UNet3D(args.base, 3).to(self.device)
-        self.optimizer = torch.optim.SGD(self.network.parameters(), args.lr, momentum=0.99, nesterov=True, weight_decay=3e-5)
+        self.optimizer = torch.optim.SGD(
+            self.network.parameters(), args.lr, momentum=0.99, nesterov=True, weight_decay=3e-5
+        )
         self.grad_scaler = torch.amp.GradScaler("cuda") if args.amp else None
         self.loss, self.gen = DC_and_CE_loss(), PatchGenerator(args.patch, args.batch, 0)
 
@@ -93,7 +113,9 @@ class Trainer:
         self.network.deep_supervision = False
         p, out = self.args.patch, torch.zeros(3, *volume.shape[2:])
         for z in range(0, volume.shape[2] - p + 1, p // 2):
-            out[:, z:z + p, :p, :p] += self.network(volume[:, :, z:z + p, :p, :p].to(self.device))[0].cpu()
+            out[:, z : z + p, :p, :p] += self.network(
+                volume[:, :, z : z + p, :p, :p].to(self.device)
+            )[0].cpu()
         self.network.train()
         self.network.deep_supervision = True
         return out.argmax(0)
@@ -105,7 +127,9 @@ class Trainer:
             l = self.train_step(next(self.gen))
             print("step", i, "loss", np.round(l, decimals=7), flush=True)
             if i == 9:
-                seg = self.predict_sliding_window(torch.randn(1, 1, 2 * self.args.patch, self.args.patch, self.args.patch))
+                seg = self.predict_sliding_window(
+                    torch.randn(1, 1, 2 * self.args.patch, self.args.patch, self.args.patch)
+                )
                 print("foreground voxels", int((seg > 0).sum()))
 
 

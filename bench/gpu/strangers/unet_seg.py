@@ -1,5 +1,6 @@
-# Segmentation: a UNet with BatchNorm, GradScaler and autocast off, dice + BCE, DataLoader with an uneven last batch, gradient clipping, ReduceLROnPlateau.
-# tiny: --base 8 --size 32 --batch 4 --count 10 --device cpu
+# Segmentation: a UNet with BatchNorm, GradScaler and autocast off, dice + BCE, DataLoader with an
+# uneven last batch, gradient clipping, ReduceLROnPlateau. tiny: --base 8 --size 32 --batch 4
+# --count 10 --device cpu
 import argparse
 
 import torch
@@ -29,16 +30,26 @@ class Shapes(Dataset):
 
 
 def double(cin, cout):
-    return nn.Sequential(nn.Conv2d(cin, cout, 3, padding=1, bias=False), nn.BatchNorm2d(cout), nn.ReLU(inplace=True),
-                         nn.Conv2d(cout, cout, 3, padding=1, bias=False), nn.BatchNorm2d(cout), nn.ReLU(inplace=True))
+    return nn.Sequential(
+        nn.Conv2d(cin, cout, 3, padding=1, bias=False),
+        nn.BatchNorm2d(cout),
+        nn.ReLU(inplace=True),
+        nn.Conv2d(cout, cout, 3, padding=1, bias=False),
+        nn.BatchNorm2d(cout),
+        nn.ReLU(inplace=True),
+    )
 
 
 class UNet(nn.Module):
     def __init__(self, base):
         super().__init__()
         self.inc = double(3, base)
-        self.down1, self.down2, self.down3 = (nn.Sequential(nn.MaxPool2d(2), double(base << i, base << (i + 1))) for i in range(3))
-        self.up1, self.up2, self.up3 = (nn.ConvTranspose2d(base << (i + 1), base << i, 2, 2) for i in (2, 1, 0))
+        self.down1, self.down2, self.down3 = (
+            nn.Sequential(nn.MaxPool2d(2), double(base << i, base << (i + 1))) for i in range(3)
+        )
+        self.up1, self.up2, self.up3 = (
+            nn.ConvTranspose2d(base << (i + 1), base << i, 2, 2) for i in (2, 1, 0)
+        )
         self.dec1, self.dec2, self.dec3 = (double(base << (i + 1), base << i) for i in (2, 1, 0))
         self.outc = nn.Conv2d(base, 1, 1)
 
@@ -59,7 +70,9 @@ def dice_loss(p, t):
 
 
 model = UNet(args.base).to(args.device, memory_format=torch.channels_last)
-optimizer = torch.optim.RMSprop(model.parameters(), lr=1e-6, weight_decay=1e-8, momentum=0.9, foreach=True)
+optimizer = torch.optim.RMSprop(
+    model.parameters(), lr=1e-6, weight_decay=1e-8, momentum=0.9, foreach=True
+)
 scheduler = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, "max", patience=5)
 scaler = torch.amp.GradScaler(args.device, enabled=False)
 loader = DataLoader(Shapes(), batch_size=args.batch, shuffle=False, num_workers=0, drop_last=False)
@@ -67,10 +80,15 @@ step = 0
 for epoch in range(args.epochs):
     model.train()
     for batch in loader:
-        images, masks = batch["image"].to(args.device, memory_format=torch.channels_last), batch["mask"].to(args.device)
+        images, masks = (
+            batch["image"].to(args.device, memory_format=torch.channels_last),
+            batch["mask"].to(args.device),
+        )
         with torch.autocast(args.device, enabled=False):
             pred = model(images).squeeze(1)
-            loss = F.binary_cross_entropy_with_logits(pred, masks) + dice_loss(torch.sigmoid(pred), masks)
+            loss = F.binary_cross_entropy_with_logits(pred, masks) + dice_loss(
+                torch.sigmoid(pred), masks
+            )
         optimizer.zero_grad(set_to_none=True)
         scaler.scale(loss).backward()
         scaler.unscale_(optimizer)
@@ -81,6 +99,15 @@ for epoch in range(args.epochs):
         step += 1
     model.eval()
     with torch.no_grad():
-        score = torch.stack([1 - dice_loss((torch.sigmoid(model(b["image"].to(args.device)).squeeze(1)) > 0.5).float(), b["mask"].to(args.device)) for b in loader]).mean()
+        score = torch.stack(
+            [
+                1
+                - dice_loss(
+                    (torch.sigmoid(model(b["image"].to(args.device)).squeeze(1)) > 0.5).float(),
+                    b["mask"].to(args.device),
+                )
+                for b in loader
+            ]
+        ).mean()
     scheduler.step(score)
     print("epoch %d dice %.4f" % (epoch, score.item()), flush=True)

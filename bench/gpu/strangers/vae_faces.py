@@ -1,4 +1,5 @@
 """Convolutional beta-VAE on small colour images. The noise is drawn inside the model."""
+
 # tiny: --batch-size 8 --width 8 --image 32 --log-dir ""
 import argparse
 import os
@@ -12,7 +13,14 @@ from torch.utils.data import DataLoader, TensorDataset
 class ResBlock(nn.Module):
     def __init__(self, ch):
         super().__init__()
-        self.net = nn.Sequential(nn.GroupNorm(4, ch), nn.SiLU(), nn.Conv2d(ch, ch, 3, padding=1), nn.GroupNorm(4, ch), nn.SiLU(), nn.Conv2d(ch, ch, 3, padding=1))
+        self.net = nn.Sequential(
+            nn.GroupNorm(4, ch),
+            nn.SiLU(),
+            nn.Conv2d(ch, ch, 3, padding=1),
+            nn.GroupNorm(4, ch),
+            nn.SiLU(),
+            nn.Conv2d(ch, ch, 3, padding=1),
+        )
 
     def forward(self, x):
         return x + self.net(x)
@@ -24,12 +32,27 @@ class VAE(nn.Module):
         self.side = image // 8
         w = width
         self.encoder = nn.Sequential(
-            nn.Conv2d(3, w, 3, padding=1), ResBlock(w), nn.Conv2d(w, w * 2, 4, 2, 1), ResBlock(w * 2), nn.Conv2d(w * 2, w * 4, 4, 2, 1), ResBlock(w * 4), nn.Conv2d(w * 4, w * 4, 4, 2, 1), nn.Flatten())
-        flat = w * 4 * self.side ** 2
+            nn.Conv2d(3, w, 3, padding=1),
+            ResBlock(w),
+            nn.Conv2d(w, w * 2, 4, 2, 1),
+            ResBlock(w * 2),
+            nn.Conv2d(w * 2, w * 4, 4, 2, 1),
+            ResBlock(w * 4),
+            nn.Conv2d(w * 4, w * 4, 4, 2, 1),
+            nn.Flatten(),
+        )
+        flat = w * 4 * self.side**2
         self.fc_mu, self.fc_var = nn.Linear(flat, z_dim), nn.Linear(flat, z_dim)
         self.fc_dec = nn.Linear(z_dim, flat)
         self.decoder = nn.Sequential(
-            nn.ConvTranspose2d(w * 4, w * 4, 4, 2, 1), ResBlock(w * 4), nn.ConvTranspose2d(w * 4, w * 2, 4, 2, 1), ResBlock(w * 2), nn.ConvTranspose2d(w * 2, w, 4, 2, 1), ResBlock(w), nn.Conv2d(w, 3, 3, padding=1))
+            nn.ConvTranspose2d(w * 4, w * 4, 4, 2, 1),
+            ResBlock(w * 4),
+            nn.ConvTranspose2d(w * 4, w * 2, 4, 2, 1),
+            ResBlock(w * 2),
+            nn.ConvTranspose2d(w * 2, w, 4, 2, 1),
+            ResBlock(w),
+            nn.Conv2d(w, 3, 3, padding=1),
+        )
 
     def encode(self, x):
         h = self.encoder(x)

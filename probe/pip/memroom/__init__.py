@@ -1,13 +1,14 @@
 """memroom from inside a program: tell the run it is part of what it cannot see.
 
-Under `memroom run` every Python already carries the probe; these calls add to what it tells. Without memroom they do
-nothing, so a script that uses them runs anywhere.
+Under `memroom run` every Python already carries the probe; these calls add to what it tells.
+Without memroom they do nothing, so a script that uses them runs anywhere.
 
     import memroom
 
     memroom.report(step=step, loss=loss.item())
     with memroom.phase("eval"):
         ...
+
 """
 
 import contextlib
@@ -24,13 +25,17 @@ def active():
 
 
 def report(step=None, **values):
-    """Records numbers with the run, such as a loss. Gives False where nobody listens. Values that are not numbers raise."""
+    """Records numbers with the run, such as a loss. Gives False where nobody listens. Values that
+    are not numbers raise.
+    """
     numbers = {name: float(value) for name, value in values.items()}
     if not active():
         return False
     from _memroom_probe.watch import steps
 
-    return _link().send("report", {"step": int(step) if step is not None else steps.step, "values": numbers})
+    return _link().send(
+        "report", {"step": int(step) if step is not None else steps.step, "values": numbers}
+    )
 
 
 @contextlib.contextmanager

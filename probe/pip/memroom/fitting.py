@@ -6,9 +6,10 @@ import inspect
 
 
 def fit(train, *args, **kwargs):
-    """Calls train(*args, **kwargs) with micro-batching and checkpointing in place, as much of them as its models turn out
-    to need on the device they are on: same effective batch, same losses. Needs the probe, so it acts under `memroom run`
-    and is a plain call elsewhere."""
+    """Calls train(*args, **kwargs) with micro-batching and checkpointing in place, as much of them
+    as its models turn out to need on the device they are on: same effective batch, same losses.
+    Needs the probe, so it acts under `memroom run` and is a plain call elsewhere.
+    """
     import sys
 
     if "_memroom_probe" not in sys.modules:
@@ -26,12 +27,17 @@ def fit(train, *args, **kwargs):
 
 
 def find_executable_batch_size(function=None, starting_batch_size=128, reduce_batch_size_fn=None):
-    """Decorates a function whose first argument is the batch size: it is called with starting_batch_size, and with a smaller
-    one (half of it, or what reduce_batch_size_fn says) each time it runs out of memory. Takes the arguments of
-    accelerate's decorator of this name. The effective batch changes with it; `fit` keeps it."""
+    """Decorates a function whose first argument is the batch size: it is called with
+    starting_batch_size, and with a smaller one (half of it, or what reduce_batch_size_fn says) each
+    time it runs out of memory. Takes the arguments of accelerate's decorator of this name. The
+    effective batch changes with it; `fit` keeps it.
+    """
     if function is None:
-        return functools.partial(find_executable_batch_size, starting_batch_size=starting_batch_size,
-                                 reduce_batch_size_fn=reduce_batch_size_fn)
+        return functools.partial(
+            find_executable_batch_size,
+            starting_batch_size=starting_batch_size,
+            reduce_batch_size_fn=reduce_batch_size_fn,
+        )
 
     size = starting_batch_size  # what was found holds for later calls too
 
@@ -41,8 +47,10 @@ def find_executable_batch_size(function=None, starting_batch_size=128, reduce_ba
         names = list(inspect.signature(function).parameters)
         if len(names) <= len(args):
             given = ", ".join("%s=%s" % pair for pair in zip(names[1:], args[1:]))
-            raise TypeError("the batch size is passed to `%s` as the first argument when it is called; write `%s(%s)`" % (
-                function.__name__, function.__name__, given))
+            raise TypeError(
+                "the batch size is passed to `%s` as the first argument when it is called; write `%s(%s)`"
+                % (function.__name__, function.__name__, given)
+            )
         while size > 0:
             try:
                 return function(size, *args, **kwargs)
@@ -59,8 +67,15 @@ def find_executable_batch_size(function=None, starting_batch_size=128, reduce_ba
 
 def _is_out_of_memory(error):
     text = str(error)
-    return type(error).__name__ in ("OutOfMemoryError", "MemoryError") or any(words in text for words in (
-        "out of memory", "CUDNN_STATUS_NOT_SUPPORTED", "CUBLAS_STATUS_ALLOC_FAILED", "can't allocate memory"))
+    return type(error).__name__ in ("OutOfMemoryError", "MemoryError") or any(
+        words in text
+        for words in (
+            "out of memory",
+            "CUDNN_STATUS_NOT_SUPPORTED",
+            "CUBLAS_STATUS_ALLOC_FAILED",
+            "can't allocate memory",
+        )
+    )
 
 
 def _let_go(error):

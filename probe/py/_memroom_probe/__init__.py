@@ -1,9 +1,10 @@
 """memroom's probe: the part of memroom that lives in the user's process.
 
-It imports only the standard library and the framework the user imported, keeps no thread, never initialises a GPU,
-lets no exception escape and drops its messages rather than wait. `start` is called by sitecustomize, or by the pip
-package `memroom`. In order of reading: imports (waits for torch, tensorflow, jax), link (the socket), wire (the
-messages), guard (what hooks cost and what they may not do), then one module for each framework.
+It imports only the standard library and the framework the user imported, keeps no thread, never
+initialises a GPU, lets no exception escape and drops its messages rather than wait. `start` is
+called by sitecustomize, or by the pip package `memroom`. In order of reading: imports (waits for
+torch, tensorflow, jax), link (the socket), wire (the messages), guard (what hooks cost and what
+they may not do), then one module for each framework.
 """
 
 _started = False
@@ -21,7 +22,10 @@ def start():
 
     environ = os.environ
     if "MEMROOM_PROBE" in environ:
-        from . import farewell, link  # farewell is needed at the end, when nothing should have to be loaded
+        from . import (
+            farewell,
+            link,
+        )  # farewell is needed at the end, when nothing should have to be loaded
 
         link.open(environ["MEMROOM_PROBE"])
     if "MEMROOM_REHEARSE" in environ or "MEMROOM_APPLY" in environ:

@@ -1,8 +1,9 @@
 """How the probe comes in and makes itself invisible.
 
-The probe's folder is first on PYTHONPATH of the job. Python imports `sitecustomize` once at start-up and finds ours. It
-starts the probe, takes its folder off sys.path and runs the sitecustomize that Python would have found without us, in
-its own place. If there is none, the import fails with the error that `site` expects and passes over.
+The probe's folder is first on PYTHONPATH of the job. Python imports `sitecustomize` once at
+start-up and finds ours. It starts the probe, takes its folder off sys.path and runs the
+sitecustomize that Python would have found without us, in its own place. If there is none, the
+import fails with the error that `site` expects and passes over.
 """
 
 import os

@@ -1,4 +1,6 @@
-"""Hands over to the parts that change or rehearse the user's program, when the environment asks for them."""
+"""Hands over to the parts that change or rehearse the user's program, when the environment asks for
+them.
+"""
 
 import os
 
@@ -6,7 +8,9 @@ from . import guard
 
 
 def _say(kind, text, **fields):
-    """Tells the monitor what a part did or declined; `kind` is a word such as "applied" or "declined"."""
+    """Tells the monitor what a part did or declined; `kind` is a word such as "applied" or
+    "declined".
+    """
     from . import link
 
     fields.update({"kind": kind, "text": text})
@@ -14,7 +18,9 @@ def _say(kind, text, **fields):
 
 
 def enter(environ):
-    """Starts what the environment asks for. A part that breaks is told to the monitor; the others still start."""
+    """Starts what the environment asks for. A part that breaks is told to the monitor; the others
+    still start.
+    """
     asked = _read(environ["MEMROOM_APPLY"]) if "MEMROOM_APPLY" in environ else {}
     for part in (_settings, _fit, _rehearse):
         try:
@@ -47,7 +53,9 @@ def _rehearse(asked, environ):
 
 
 def _of_level(asked, level):
-    return [r for r in asked.get("remedies") or [] if isinstance(r, dict) and r.get("level") == level]
+    return [
+        r for r in asked.get("remedies") or [] if isinstance(r, dict) and r.get("level") == level
+    ]
 
 
 def _read(path):

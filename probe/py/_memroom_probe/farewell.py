@@ -1,4 +1,6 @@
-"""What is said when the interpreter ends: how it died if an exception got it, and what the probe cost."""
+"""What is said when the interpreter ends: how it died if an exception got it, and what the probe
+cost.
+"""
 
 import sys
 
@@ -20,13 +22,20 @@ def say():
             fn()
         except Exception as error:
             guard.fault("farewell", error)
-    # Python sets these for an exception that nobody caught, before the exit handlers run: so sys.excepthook, which
-    # programs like to replace and compare, need not be ours.
+    # Python sets these for an exception that nobody caught, before the exit handlers run: so
+    # sys.excepthook, which programs like to replace and compare, need not be ours.
     error = getattr(sys, "last_value", None)
     if error is not None:
         from . import oom, process
 
         process.regroup()
         link.send("died", oom.describe(error))
-    link.send("exit", {"spent_us": guard.spent_ns // 1000, "elapsed_us": (guard.now() - guard.began_ns) // 1000,
-                       "dropped": link.dropped, "faults": guard.faults})
+    link.send(
+        "exit",
+        {
+            "spent_us": guard.spent_ns // 1000,
+            "elapsed_us": (guard.now() - guard.began_ns) // 1000,
+            "dropped": link.dropped,
+            "faults": guard.faults,
+        },
+    )

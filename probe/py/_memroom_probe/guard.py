@@ -1,8 +1,9 @@
 """What hooks may cost, and what happens when one of ours breaks.
 
-Every hook adds the processor time it took to `spent_ns`; time for which the machine gave the processor to somebody else is
-not ours. Steps are read so seldom, and what can wait is put off for so long, that the sum stays below BUDGET of the time
-since the first step, whatever the length of the steps.
+Every hook adds the processor time it took to `spent_ns`; time for which the machine gave the
+processor to somebody else is not ours. Steps are read so seldom, and what can wait is put off for
+so long, that the sum stays below BUDGET of the time since the first step, whatever the length of
+the steps.
 """
 
 import time
@@ -10,7 +11,9 @@ import time
 now = time.perf_counter_ns
 used = time.thread_time_ns
 
-BUDGET = 0.0040  # share of wall time that optional readings may bring the hooks to; the promise is 0.005
+BUDGET = (
+    0.0040  # share of wall time that optional readings may bring the hooks to; the promise is 0.005
+)
 GRACE_NS = 300000  # spent before the budget counts: the first steps are the interesting ones
 GRACE_STEPS = 0.13  # or so much of a step, if that is more: in 150 steps it is less than what the budget leaves of the promise
 CARD_NS = 4000000  # the same where steps run on a card: the promise there is about the usual step, and readings cost more
@@ -65,7 +68,14 @@ def fault(where, error):
 
         frames = traceback.extract_tb(error.__traceback__)[-3:]
         trail = " < ".join("%s:%s" % (frame.name, frame.lineno) for frame in reversed(frames))
-        link.send("fault", {"where": where, "error": "%s: %s" % (type(error).__name__, str(error)[:300]), "trail": trail})
+        link.send(
+            "fault",
+            {
+                "where": where,
+                "error": "%s: %s" % (type(error).__name__, str(error)[:300]),
+                "trail": trail,
+            },
+        )
     except Exception:
         pass
 
@@ -73,8 +83,9 @@ def fault(where, error):
 def hook(where, heavy=False):
     """Decorates a hook: counts its time, keeps its exceptions, skips it when hooks are silent.
 
-    A heavy hook is counted by the thread's own clock. That clock is slow to read, so light hooks are counted by the wall
-    clock; one that seems to take longer than LIGHT_NS was interrupted, and counts as that.
+    A heavy hook is counted by the thread's own clock. That clock is slow to read, so light hooks
+    are counted by the wall clock; one that seems to take longer than LIGHT_NS was interrupted, and
+    counts as that.
     """
     clock, most = (used, 1 << 62) if heavy else (now, LIGHT_NS)
 

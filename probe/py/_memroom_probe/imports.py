@@ -1,8 +1,10 @@
-"""Calls a function before or after a module is imported by the user, without importing it ourselves.
+"""Calls a function before or after a module is imported by the user, without importing it
+ourselves.
 
-A finder in front of sys.meta_path answers for the watched names only. It asks the other finders for the module's spec
-and gives that very spec back, with exec_module of the loader *instance* replaced until the module has run: the loader's
-type, its get_source and the module's __loader__ stay what they would have been.
+A finder in front of sys.meta_path answers for the watched names only. It asks the other finders for
+the module's spec and gives that very spec back, with exec_module of the loader *instance* replaced
+until the module has run: the loader's type, its get_source and the module's __loader__ stay what
+they would have been.
 """
 
 import sys
@@ -12,15 +14,21 @@ _after = {}  # module name -> functions of the module, called after it has run
 
 
 def when_imported(name, fn):
-    """Calls fn(module) as soon as `name` has been imported; at once if it already is. A reload calls it again."""
+    """Calls fn(module) as soon as `name` has been imported; at once if it already is. A reload
+    calls it again.
+    """
     module = sys.modules.get(name)
-    if module is not None and not getattr(getattr(module, "__spec__", None), "_initializing", False):
+    if module is not None and not getattr(
+        getattr(module, "__spec__", None), "_initializing", False
+    ):
         _call(fn, module)
     _watch(_after, name, fn)
 
 
 def before_import(name, fn):
-    """Calls fn(spec) right before the code of `name` runs. Says False, and never calls it, if that has happened."""
+    """Calls fn(spec) right before the code of `name` runs. Says False, and never calls it, if that
+    has happened.
+    """
     if name in sys.modules:
         return False
     _watch(_before, name, fn)
@@ -39,11 +47,15 @@ def _call(fn, argument):
     except Exception as error:
         from . import guard
 
-        guard.fault("import of %s" % getattr(argument, "__name__", getattr(argument, "name", "?")), error)
+        guard.fault(
+            "import of %s" % getattr(argument, "__name__", getattr(argument, "name", "?")), error
+        )
 
 
 class _Finder:
-    """Stands first on sys.meta_path; None means "not mine", which is all it says for modules nobody waits for."""
+    """Stands first on sys.meta_path; None means "not mine", which is all it says for modules nobody
+    waits for.
+    """
 
     def find_spec(self, fullname, path=None, target=None):
         if fullname not in _after and fullname not in _before:
@@ -60,7 +72,9 @@ class _Finder:
 
 
 def _wrap(spec):
-    """Puts our calls around the loader's exec_module. Loaders that are classes (built-in, frozen) are left alone."""
+    """Puts our calls around the loader's exec_module. Loaders that are classes (built-in, frozen)
+    are left alone.
+    """
     loader = spec.loader
     if isinstance(loader, type) or not hasattr(loader, "exec_module"):
         return

@@ -1,15 +1,14 @@
 """The connection to the monitor: a unix socket that is never waited for.
 
-What cannot be sent at once is kept up to MAX_PENDING bytes; what comes after that is dropped and counted. A monitor
-that is dead or gone costs one failed connect every few seconds. No thread is kept: commands are read at step boundaries,
-in the thread that trains, where they are safe. `_socket` is used directly because importing `socket` takes longer than
-everything else here.
+What cannot be sent at once is kept up to MAX_PENDING bytes; what comes after that is dropped and
+counted. A monitor that is dead or gone costs one failed connect every few seconds. No thread is
+kept: commands are read at step boundaries, in the thread that trains, where they are safe.
+`_socket` is used directly because importing `socket` takes longer than everything else here.
 """
 
+import _socket
 import os
 import time
-
-import _socket
 
 from . import wire
 
@@ -30,7 +29,9 @@ dropped = 0
 
 
 def open(path):
-    """Sets the monitor's address, connects and says hello. Forked children connect when they have something to say."""
+    """Sets the monitor's address, connects and says hello. Forked children connect when they have
+    something to say.
+    """
     global _path
     _path = path
     os.register_at_fork(after_in_child=_after_fork)
@@ -55,7 +56,9 @@ def send(kind, fields):
 def send_line(data):
     """Sends an encoded message, as send does."""
     global dropped
-    if _path is None or not _lock.acquire(False):  # another thread is sending: rather lose one than wait
+    if _path is None or not _lock.acquire(
+        False
+    ):  # another thread is sending: rather lose one than wait
         dropped += 1
         return False
     try:

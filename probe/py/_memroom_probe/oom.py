@@ -24,10 +24,16 @@ _TEXTS = (
 
 
 def wall(error):
-    """The wall an exception says was hit ("gpu", "host", "shm", "mps"), or "" if it is not about memory."""
+    """The wall an exception says was hit ("gpu", "host", "shm", "mps"), or "" if it is not about
+    memory.
+    """
     name, text = type(error).__name__, str(error)[:MAX_TEXT]
     if name == "ResourceExhaustedError" or "RESOURCE_EXHAUSTED" in text:
-        return "host" if "mklcpu" in text or "/device:CPU" in text or "cpu allocator" in text else "gpu"
+        return (
+            "host"
+            if "mklcpu" in text or "/device:CPU" in text or "cpu allocator" in text
+            else "gpu"
+        )
     if name == "OutOfMemoryError" and type(error).__module__.partition(".")[0] == "ray":
         return "host"  # Ray's memory monitor killed a worker: it watches the node, not the card
     if name == "OutOfMemoryError":
@@ -39,12 +45,18 @@ def wall(error):
 
 
 def describe(error):
-    """The fields of a `died` message. An exception raised while another was handled tells the first one's wall too."""
+    """The fields of a `died` message. An exception raised while another was handled tells the first
+    one's wall too.
+    """
     where, seen, cause = "", 0, error
     while cause is not None and seen < 8 and not where:
         where, cause, seen = wall(cause), cause.__cause__ or cause.__context__, seen + 1
-    return {"type": type(error).__name__, "text": str(error)[:MAX_TEXT], "where": where,
-            "frames": traceback_frames(error.__traceback__)}
+    return {
+        "type": type(error).__name__,
+        "text": str(error)[:MAX_TEXT],
+        "where": where,
+        "frames": traceback_frames(error.__traceback__),
+    }
 
 
 def traceback_frames(traceback):

@@ -32,7 +32,9 @@ def hello():
 
 
 def regroup(*_):
-    """Says hello again when the rank, which no launcher gave, is known by now: scripts hand it to init_process_group."""
+    """Says hello again when the rank, which no launcher gave, is known by now: scripts hand it to
+    init_process_group.
+    """
     global _regrouped
     from . import link
 
@@ -68,7 +70,9 @@ def known():
 
 
 def _program():
-    """The script or -m module that runs, "" when unknown (an interactive interpreter, an embedded one)."""
+    """The script or -m module that runs, "" when unknown (an interactive interpreter, an embedded
+    one).
+    """
     argv = getattr(sys, "orig_argv", None) or _cmdline()
     expect_value = False
     for i, word in enumerate(argv[1:], 1):

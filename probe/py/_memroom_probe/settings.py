@@ -1,14 +1,17 @@
-"""Remedies of the environment: allocator settings and the like, set before the framework that reads them is loaded.
+"""Remedies of the environment: allocator settings and the like, set before the framework that reads
+them is loaded.
 
-An allocator key that a torch version does not know kills the job at import, so the version is read from the torch that
-is about to be loaded (its version.py, without running it) and unknown keys are declined. Settings of the user win.
+An allocator key that a torch version does not know kills the job at import, so the version is read
+from the torch that is about to be loaded (its version.py, without running it) and unknown keys are
+declined. Settings of the user win.
 """
 
 import os
 
 from . import imports
 
-# Allocator keys and the first torch release that knows them (c10/cuda/CUDAAllocatorConfig.cpp, release tags).
+# Allocator keys and the first torch release that knows them (c10/cuda/CUDAAllocatorConfig.cpp,
+# release tags).
 _SINCE = {
     "max_split_size_mb": (1, 10),
     "roundup_power2_divisions": (1, 12),
@@ -53,7 +56,11 @@ def install(remedies, say):
         elif name in _VARIABLES:
             _set_variable(name, params, say)
         else:
-            say("declined", "%s is not a remedy of the environment that this version knows" % name, id=name)
+            say(
+                "declined",
+                "%s is not a remedy of the environment that this version knows" % name,
+                id=name,
+            )
     if pairs and not imports.before_import("torch", lambda spec: _set_allocator(spec, pairs, say)):
         say("declined", "torch is already loaded: allocator settings come too late", id=pairs[0][0])
 
@@ -74,7 +81,11 @@ def _set_variable(name, params, say):
 def _set_allocator(spec, pairs, say):
     version, hip = torch_version(spec)
     if version is None:
-        say("declined", "the version of torch cannot be read: an unknown allocator key would end the job", id=pairs[0][0])
+        say(
+            "declined",
+            "the version of torch cannot be read: an unknown allocator key would end the job",
+            id=pairs[0][0],
+        )
         return
     variable = allocator_variable(version, hip, os.environ)
     users = os.environ.get(variable, "")
@@ -88,7 +99,9 @@ def _set_allocator(spec, pairs, say):
 
 
 def allocator_variable(version, hip, environ):
-    """The variable the device allocator of this torch reads. Since 2.10 the first one that is set wins, old names first."""
+    """The variable the device allocator of this torch reads. Since 2.10 the first one that is set
+    wins, old names first.
+    """
     native = "PYTORCH_HIP_ALLOC_CONF" if hip else "PYTORCH_CUDA_ALLOC_CONF"
     if version < (2, 10):
         return native
@@ -105,7 +118,12 @@ def merge(users, pairs, version):
         if key in taken:
             refused.append((name, "%s is already set by the user" % key))
         elif version < _SINCE[key]:
-            refused.append((name, "torch %d.%d does not know %s (since %d.%d)" % (version + (key,) + _SINCE[key])))
+            refused.append(
+                (
+                    name,
+                    "torch %d.%d does not know %s (since %d.%d)" % (version + (key,) + _SINCE[key]),
+                )
+            )
         elif key == "expandable_segments" and "cudaMallocAsync" in users:
             refused.append((name, "the user's backend cudaMallocAsync has no segments"))
         else:
@@ -144,7 +162,13 @@ def torch_version(spec):
             continue
         values = {}
         for node in tree.body:
-            targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+            targets = (
+                node.targets
+                if isinstance(node, ast.Assign)
+                else [node.target]
+                if isinstance(node, ast.AnnAssign)
+                else []
+            )
             for target in targets:
                 if isinstance(target, ast.Name) and isinstance(node.value, ast.Constant):
                     values[target.id] = node.value.value

@@ -1,21 +1,38 @@
 """The messages to and from the monitor: one JSON object a line, see docs/format/probe.md.
 
-The probe writes JSON by itself, because importing `json` would double its start-up; it reads with `json`, imported when
-the first command arrives. Golden lines in probe/testdata/wire hold this and the Go side together.
+The probe writes JSON by itself, because importing `json` would double its start-up; it reads with
+`json`, imported when the first command arrives. Golden lines in probe/testdata/wire hold this and
+the Go side together.
 """
 
 PROTOCOL = 1
 
 # Columns of a row of a `steps` message, in order.
 STEP_COLUMNS = (
-    "step", "device", "end_us", "duration_us", "wait_us", "backward_us", "optimizer_us", "micro_batches",
-    "allocated", "reserved", "peak_allocated", "at_backward", "inactive_split", "retries", "ooms",
-    "resident", "anonymous", "heap",
+    "step",
+    "device",
+    "end_us",
+    "duration_us",
+    "wait_us",
+    "backward_us",
+    "optimizer_us",
+    "micro_batches",
+    "allocated",
+    "reserved",
+    "peak_allocated",
+    "at_backward",
+    "inactive_split",
+    "retries",
+    "ooms",
+    "resident",
+    "anonymous",
+    "heap",
 )
 
 try:
     from _json import encode_basestring_ascii as _quote
 except ImportError:  # an interpreter without the accelerator
+
     def _quote(text):
         import json
 

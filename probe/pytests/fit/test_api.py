@@ -1,14 +1,15 @@
-"""The lines of code that do what `run --fit` does: memroom.fit and the decorator that accelerate's users know."""
+"""The lines of code that do what `run --fit` does: memroom.fit and the decorator that accelerate's
+users know.
+"""
+
 import os
 import sys
 import unittest
 
-import torch
 from test_governor import classify, deep, points
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "pip"))
 import memroom  # noqa: E402
-
 from _memroom_probe.fit import outermost  # noqa: E402
 
 
@@ -21,7 +22,10 @@ class Decorator(unittest.TestCase):
         for name, decorator in (("ours", memroom.find_executable_batch_size), ("theirs", theirs)):
             seen = tries[name] = []
 
-            @decorator(starting_batch_size=64, reduce_batch_size_fn=None if name == "ours" else lambda: seen[-1] // 2)
+            @decorator(
+                starting_batch_size=64,
+                reduce_batch_size_fn=None if name == "ours" else lambda: seen[-1] // 2,
+            )
             def train(batch_size, factor):
                 seen.append(batch_size)
                 if batch_size * factor > 40:

@@ -1,4 +1,5 @@
 """What cannot be cut exactly is declined with the reason, and training goes on as it was."""
+
 import unittest
 
 import torch
@@ -35,8 +36,9 @@ class Contrastive(Base):
 
 
 class BalancesExperts(Base):
-    """The usual penalty for experts of which some get all rows: a product of means. It can hardly be seen in the loss, and is
-    half of what the gate learns from."""
+    """The usual penalty for experts of which some get all rows: a product of means. It can hardly
+    be seen in the loss, and is half of what the gate learns from.
+    """
 
     def __init__(self):
         super().__init__()
@@ -45,7 +47,9 @@ class BalancesExperts(Base):
     def forward(self, x, y):
         p = self.gate(x).softmax(1)
         used = F.one_hot(p.argmax(1), 3).float().mean(0)
-        return F.cross_entropy(self.linear(x) * (1 + 0.001 * p), y) + 0.0003 * (used * p.mean(0)).sum()
+        return (
+            F.cross_entropy(self.linear(x) * (1 + 0.001 * p), y) + 0.0003 * (used * p.mean(0)).sum()
+        )
 
 
 class NoBatchInOutput(Base):
@@ -109,7 +113,11 @@ class Declined(unittest.TestCase):
         (MovesABuffer, classify, "buffer"),
         (WeighsClasses, lambda m, b: m(*b), "no weighted mean"),
         (Hooked, classify, "forward hook"),
-        (Packed, lambda m, b: m(nn.utils.rnn.pack_sequence(list(b[0].split(4)))).pow(2).mean(), "PackedSequence"),
+        (
+            Packed,
+            lambda m, b: m(nn.utils.rnn.pack_sequence(list(b[0].split(4)))).pow(2).mean(),
+            "PackedSequence",
+        ),
     ]
 
     def test_each(self):
@@ -126,31 +134,50 @@ class Declined(unittest.TestCase):
                     self.assertTrue(torch.equal(x, y))
 
     def test_second_term_with_other_weights(self):
-        """Over rows, while the first is over labels that count: both agree until a batch comes with ignored labels."""
+        """Over rows, while the first is over labels that count: both agree until a batch comes with
+        ignored labels.
+        """
+
         class TwoTerms(Base):
             def __init__(self):
                 super().__init__()
                 self.value = nn.Linear(8, 1)
 
             def forward(self, x, y):
-                return F.cross_entropy(self.linear(x), y, ignore_index=-1) + 1e-3 * self.value(x).pow(2).mean()
+                return (
+                    F.cross_entropy(self.linear(x), y, ignore_index=-1)
+                    + 1e-3 * self.value(x).pow(2).mean()
+                )
 
         torch.manual_seed(0)
         model, batches = TwoTerms(), [(x, y) for x, y in data()]
-        batches[-1] = (batches[-1][0], torch.where(torch.arange(len(batches[-1][1])) % 3 > 0, batches[-1][1], torch.full_like(batches[-1][1], -1)))
+        batches[-1] = (
+            batches[-1][0],
+            torch.where(
+                torch.arange(len(batches[-1][1])) % 3 > 0,
+                batches[-1][1],
+                torch.full_like(batches[-1][1], -1),
+            ),
+        )
         whole, a, _ = train(model, lambda m, b: m(*b), batches, sgd)
         pieces, b, told = train(model, lambda m, b: m(*b), batches, sgd, PIECES)
         self.assertEqual(told.kinds("micro_batch"), ["applied", "declined"], told.text())
         self.assertLess(max(furthest(whole, pieces), parameters_apart(a, b)), 1e-6)
 
     def test_shape_that_only_a_run_shows(self):
-        """Pads to the longest row of what it sees: pieces cannot be joined, and the call starts over in one piece."""
+        """Pads to the longest row of what it sees: pieces cannot be joined, and the call starts
+        over in one piece.
+        """
+
         class Trims(Base):
             def forward(self, x, lengths):
                 return self.linear(x[:, : int(lengths.max())])
 
         torch.manual_seed(0)
-        batches = [(torch.randn(16, 6, 8), torch.full((16,), 6)), (torch.randn(16, 6, 8), torch.tensor([6] * 4 + [3] * 12))]
+        batches = [
+            (torch.randn(16, 6, 8), torch.full((16,), 6)),
+            (torch.randn(16, 6, 8), torch.tensor([6] * 4 + [3] * 12)),
+        ]
         step = lambda m, b: m(*b).pow(2).mean()
         whole, _, _ = train(Trims(), step, batches, sgd)
         torch.manual_seed(0)

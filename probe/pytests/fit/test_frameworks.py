@@ -1,4 +1,7 @@
-"""The same under the libraries that own the loop: transformers' Trainer, Lightning, DistributedDataParallel with two ranks."""
+"""The same under the libraries that own the loop: transformers' Trainer, Lightning,
+DistributedDataParallel with two ranks.
+"""
+
 import os
 import tempfile
 import unittest
@@ -15,8 +18,18 @@ def gpt2(**changes):
     from transformers import GPT2Config, GPT2LMHeadModel
 
     torch.manual_seed(0)
-    settings = dict(n_layer=2, n_head=2, n_embd=32, vocab_size=50, n_positions=16, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0,
-                    bos_token_id=0, eos_token_id=0)
+    settings = dict(
+        n_layer=2,
+        n_head=2,
+        n_embd=32,
+        vocab_size=50,
+        n_positions=16,
+        resid_pdrop=0.0,
+        embd_pdrop=0.0,
+        attn_pdrop=0.0,
+        bos_token_id=0,
+        eos_token_id=0,
+    )
     return GPT2LMHeadModel(GPT2Config(**dict(settings, **changes)))
 
 
@@ -33,11 +46,26 @@ class Transformers(unittest.TestCase):
         from transformers import Trainer, TrainingArguments
 
         with tempfile.TemporaryDirectory() as folder, remedies(*asked) as told:
-            arguments = TrainingArguments(output_dir=folder, per_device_train_batch_size=8, max_steps=6, logging_steps=1, report_to=[],
-                                          save_strategy="no", use_cpu=True, seed=3, learning_rate=1e-3, disable_tqdm=True, **changes)
+            arguments = TrainingArguments(
+                output_dir=folder,
+                per_device_train_batch_size=8,
+                max_steps=6,
+                logging_steps=1,
+                report_to=[],
+                save_strategy="no",
+                use_cpu=True,
+                seed=3,
+                learning_rate=1e-3,
+                disable_tqdm=True,
+                **changes,
+            )
             trainer = Trainer(gpt2(), arguments, train_dataset=[sentence(i) for i in range(60)])
             trainer.train()
-            return [(e["loss"], e["grad_norm"], e["learning_rate"]) for e in trainer.state.log_history if "loss" in e], told
+            return [
+                (e["loss"], e["grad_norm"], e["learning_rate"])
+                for e in trainer.state.log_history
+                if "loss" in e
+            ], told
 
     def test_trainer(self):
         for changes in ({}, {"gradient_accumulation_steps": 2}, {"label_smoothing_factor": 0.1}):
@@ -47,23 +75,53 @@ class Transformers(unittest.TestCase):
                 self.assertEqual(len(whole), len(pieces))
                 self.assertNotIn("declined", told.text())
                 for column in range(3):
-                    self.assertLess(furthest([w[column] for w in whole], [p[column] for p in pieces]), 1e-4)
+                    self.assertLess(
+                        furthest([w[column] for w in whole], [p[column] for p in pieces]), 1e-4
+                    )
 
     def test_model_families(self):
         """Models that return their loss in their own ways, with ignored labels."""
-        from transformers import BertConfig, BertForSequenceClassification, T5Config, T5ForConditionalGeneration
+        from transformers import (
+            BertConfig,
+            BertForSequenceClassification,
+            T5Config,
+            T5ForConditionalGeneration,
+        )
 
-        tiny = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64, vocab_size=50)
-        bert = BertForSequenceClassification(BertConfig(**tiny, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0))
-        t5 = T5ForConditionalGeneration(T5Config(d_model=32, d_kv=16, d_ff=64, num_layers=2, num_heads=2, vocab_size=50, dropout_rate=0.0,
-                                                 decoder_start_token_id=0))
+        tiny = dict(
+            hidden_size=32,
+            num_hidden_layers=2,
+            num_attention_heads=2,
+            intermediate_size=64,
+            vocab_size=50,
+        )
+        bert = BertForSequenceClassification(
+            BertConfig(**tiny, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+        )
+        t5 = T5ForConditionalGeneration(
+            T5Config(
+                d_model=32,
+                d_kv=16,
+                d_ff=64,
+                num_layers=2,
+                num_heads=2,
+                vocab_size=50,
+                dropout_rate=0.0,
+                decoder_start_token_id=0,
+            )
+        )
         x, mask = torch.randint(1, 50, (10, 8)), torch.ones(10, 8, dtype=torch.int64)
         mask[3:, 5:] = 0
         y = torch.randint(1, 50, (10, 6))
         y[4:, 3:] = -100
         front = x.clone()
         front[:, 2:] = -100  # labels at the beginning only: marking more of them must leave some
-        for model, labels in ((bert, torch.randint(0, 2, (10,))), (t5, y), (gpt2(), x.masked_fill(mask == 0, -100)), (gpt2(), front)):
+        for model, labels in (
+            (bert, torch.randint(0, 2, (10,))),
+            (t5, y),
+            (gpt2(), x.masked_fill(mask == 0, -100)),
+            (gpt2(), front),
+        ):
             with self.subTest(type(model).__name__):
                 model.train()
                 results = []
@@ -72,7 +130,12 @@ class Transformers(unittest.TestCase):
                     with remedies(*asked) as told:
                         loss = model(input_ids=x, attention_mask=mask, labels=labels).loss
                         loss.backward()
-                    results.append((loss.item(), [p.grad.clone() for p in model.parameters() if p.grad is not None]))
+                    results.append(
+                        (
+                            loss.item(),
+                            [p.grad.clone() for p in model.parameters() if p.grad is not None],
+                        )
+                    )
                 self.assertEqual({kind for kind, _, _ in told}, {"applied"}, told)
                 self.assertLess(furthest([results[0][0]], [results[1][0]]), 1e-6)
                 for a, b in zip(results[0][1], results[1][1]):
@@ -104,11 +167,20 @@ class Lightning(unittest.TestCase):
         for asked in ((), PIECES):
             lit = Lit()
             with remedies(*asked) as told, tempfile.TemporaryDirectory() as folder:
-                trainer = lightning.Trainer(max_epochs=2, accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False,
-                                            enable_model_summary=False, default_root_dir=folder)
+                trainer = lightning.Trainer(
+                    max_epochs=2,
+                    accelerator="cpu",
+                    logger=False,
+                    enable_checkpointing=False,
+                    enable_progress_bar=False,
+                    enable_model_summary=False,
+                    default_root_dir=folder,
+                )
                 trainer.fit(lit, torch.utils.data.DataLoader(data, batch_size=16))
             seen.append(lit.seen)
-        self.assertEqual([i for i, _ in seen[0]], [i for i, _ in seen[1]])  # training_step ran once per batch
+        self.assertEqual(
+            [i for i, _ in seen[0]], [i for i, _ in seen[1]]
+        )  # training_step ran once per batch
         self.assertLess(furthest([v for _, v in seen[0]], [v for _, v in seen[1]]), 1e-5)
         self.assertEqual({kind for kind, _, _ in told}, {"applied"}, told)
 
@@ -124,8 +196,10 @@ def rank(index, port, asked, results):
 
     losses = []
     with remedies(*asked) as told:
-        for model, step, batches in ((mlp(), lambda m, b: F.cross_entropy(m(b[0]), b[1]), points((16, 12, 16, 16))),
-                                     (TinyGPT(), lambda m, b: m(*b)[1], sentences())):
+        for model, step, batches in (
+            (mlp(), lambda m, b: F.cross_entropy(m(b[0]), b[1]), points((16, 12, 16, 16))),
+            (TinyGPT(), lambda m, b: m(*b)[1], sentences()),
+        ):
             torch.manual_seed(7)
             for p in model.parameters():
                 nn.init.normal_(p, 0, 0.2)
@@ -133,7 +207,9 @@ def rank(index, port, asked, results):
             optimizer = torch.optim.AdamW(ddp.parameters(), 1e-2)
             for i, batch in enumerate(batches):
                 optimizer.zero_grad()
-                loss = step(ddp, tuple(t.roll(index * (i + 1), 0)[index:] for t in batch))  # ranks see different rows
+                loss = step(
+                    ddp, tuple(t.roll(index * (i + 1), 0)[index:] for t in batch)
+                )  # ranks see different rows
                 loss.backward()
                 optimizer.step()
                 losses.append(loss.item())
@@ -162,7 +238,9 @@ class Distributed(unittest.TestCase):
             self.assertNotIn("declined", pieces[index][1])
             self.assertLess(furthest(whole[index][0], pieces[index][0]), 1e-5)
         self.assertNotEqual(whole[0][0][0], whole[1][0][0])
-        self.assertEqual(pieces[0][0][4:8], pieces[1][0][4:8])  # weights stay the same on both ranks
+        self.assertEqual(
+            pieces[0][0][4:8], pieces[1][0][4:8]
+        )  # weights stay the same on both ranks
 
 
 if __name__ == "__main__":

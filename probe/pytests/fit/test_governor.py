@@ -1,4 +1,7 @@
-"""The choice made on the first call: enough for the room there is, the cheapest way, nothing else changed."""
+"""The choice made on the first call: enough for the room there is, the cheapest way, nothing else
+changed.
+"""
+
 import gc
 import unittest
 import weakref
@@ -6,11 +9,20 @@ import weakref
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
+from _memroom_probe.fit import (
+    blocks,
+    choices,
+    floor,
+    governor,
+    measure,
+    microbatch,
+    outermost,
+    registry,
+    room,
+)
+from _memroom_probe.fit.rows import Inputs
 from test_microbatch import TinyGPT, sentences
 from training import Told, furthest, parameters_apart, remedies, sgd, train
-
-from _memroom_probe.fit import blocks, choices, floor, governor, measure, microbatch, outermost, registry, room
-from _memroom_probe.fit.rows import Inputs
 
 BOTH = ("micro_batch", "checkpointing")
 
@@ -18,7 +30,11 @@ BOTH = ("micro_batch", "checkpointing")
 class Residual(nn.Module):
     def __init__(self, width, norm):
         super().__init__()
-        self.first, self.norm, self.second = nn.Linear(width, 4 * width), norm(4 * width), nn.Linear(4 * width, width)
+        self.first, self.norm, self.second = (
+            nn.Linear(width, 4 * width),
+            norm(4 * width),
+            nn.Linear(4 * width, width),
+        )
         self.drop = nn.Dropout(0.0)
 
     def forward(self, x):
@@ -49,28 +65,49 @@ def needs(model, batch, outside=True):
         outermost.handle(lambda module, call, args, kwargs: call(*args, **kwargs))
         with outermost.inside():
             cost = measure.cost(model, model, inputs, room.HostRoom(1 << 40))
-    plan = microbatch.MicroBatch(lambda *a, **k: None, None).plan(model, model, inputs._rebuild(inputs.leaves)[0], {})[0]
+    plan = microbatch.MicroBatch(lambda *a, **k: None, None).plan(
+        model, model, inputs._rebuild(inputs.leaves)[0], {}
+    )[0]
     return list(choices.all_of(inputs, plan, cost, offload=False))
 
 
 class Choice(unittest.TestCase):
     def limited(self, share, model, outside=True, batch=None):
-        """Remedies whose room is a share of what the whole batch needs, on top of what the process holds."""
+        """Remedies whose room is a share of what the whole batch needs, on top of what the process
+        holds.
+        """
         batch = batch or points()[0]
         whole = needs(model, batch, outside)[0].needs
         held = room.HostRoom(1).held()
-        return [(id, {"limit": int((held + 4 * room.MIB + share * whole) / room.SAFETY / 0.8), "failed": True}) for id in BOTH]
+        return [
+            (
+                id,
+                {
+                    "limit": int((held + 4 * room.MIB + share * whole) / room.SAFETY / 0.8),
+                    "failed": True,
+                },
+            )
+            for id in BOTH
+        ]
 
     def test_whole_batch_fits(self):
         model = deep()
-        _, _, told = train(model, classify, points(), sgd, [(id, {"limit": 1 << 40}) for id in BOTH])
+        _, _, told = train(
+            model, classify, points(), sgd, [(id, {"limit": 1 << 40}) for id in BOTH]
+        )
         self.assertIn("fits as it is", told.text())
         self.assertNotIn("applied", told.text())
 
     def test_predicted_is_what_will_be_there(self):
         """However much room there is, and although the batch is said to have failed."""
         held = room.HostRoom(1).held()
-        _, _, told = train(deep(), classify, points(), sgd, [(id, {"limit": 1 << 40, "failed": True}) for id in BOTH])
+        _, _, told = train(
+            deep(),
+            classify,
+            points(),
+            sgd,
+            [(id, {"limit": 1 << 40, "failed": True}) for id in BOTH],
+        )
         predicted = [fields["predicted"] for kind, _, fields in told if kind == "applied"]
         self.assertTrue(predicted, told.text())
         self.assertLess(max(predicted), 2 * held)
@@ -87,34 +124,56 @@ class Choice(unittest.TestCase):
             with self.subTest(norm.__name__):
                 model = deep(norm)
                 whole, a, _ = train(model, classify, points(), sgd)
-                asked = [(id, {"limit": room.HostRoom(1).held()}) for id in BOTH]  # no room at all: everything is used
+                asked = [
+                    (id, {"limit": room.HostRoom(1).held()}) for id in BOTH
+                ]  # no room at all: everything is used
                 tight, b, told = train(model, classify, points(), sgd, asked)
                 self.assertIn("cannot fit: needs at least", told.text())
                 self.assertIn("applied", told.kinds("checkpointing"))
                 self.assertLess(furthest(whole, tight), 1e-5)
                 self.assertLess(parameters_apart(a, b), 1e-5)
-                for x, y in zip(a.buffers(), b.buffers()):  # running statistics moved on once a step, not twice
+                for x, y in zip(
+                    a.buffers(), b.buffers()
+                ):  # running statistics moved on once a step, not twice
                     self.assertTrue(torch.equal(x, y))
 
     def test_first_step_is_safe(self):
-        """After running out, the first step changes something, is equal to the bit where that leaves room for more calls, and is run
-        with the least after a plan of ours that ran out; whichever remedy of those that act together was told so."""
+        """After running out, the first step changes something, is equal to the bit where that
+        leaves room for more calls, and is run with the least after a plan of ours that ran out;
+        whichever remedy of those that act together was told so.
+        """
         candidates = needs(deep(), points()[0])
         whole, asked = candidates[0].needs, {}
-        for together in ([("activation_offload", {"measured": True}), ("micro_batch", {"failed": True, "factor": 0.75}), ("checkpointing", {"failed": True})],
-                         [("micro_batch", {"failed": True}), ("checkpointing", {})]):
+        for together in (
+            [
+                ("activation_offload", {"measured": True}),
+                ("micro_batch", {"failed": True, "factor": 0.75}),
+                ("checkpointing", {"failed": True}),
+            ],
+            [("micro_batch", {"failed": True}), ("checkpointing", {})],
+        ):
             asked[len(together)] = registry._together([params for _, params in together])
-        self.assertEqual(asked[3], {"limit": None, "failed": True, "factor": 0.75, "untried": False})
+        self.assertEqual(
+            asked[3], {"limit": None, "failed": True, "factor": 0.75, "untried": False}
+        )
         for count, least in ((3, True), (2, False)):
             chief = governor.Governor(lambda *a, **k: None, set(BOTH), **asked[count])
             choice = chief._for_first_step(candidates, 100 * whole)
             self.assertTrue(choice.remedies())
-            self.assertLessEqual(governor._with_others(choice), governor._with_others(candidates[0]))
+            self.assertLessEqual(
+                governor._with_others(choice), governor._with_others(candidates[0])
+            )
             if least:
-                self.assertLessEqual(governor._with_others(choice), 1.05 * min(governor._with_others(c) for c in candidates))
+                self.assertLessEqual(
+                    governor._with_others(choice),
+                    1.05 * min(governor._with_others(c) for c in candidates),
+                )
 
     def test_optimizer_state_leaves_when_nothing_else_fits(self):
-        """Host memory that is treated as a card's: what is decided and what comes of it must be right there too."""
+        """Host memory that is treated as a card's: what is decided and what comes of it must be
+        right there too.
+        """
+
         class Card(room.HostRoom):
             is_card = True
 
@@ -123,11 +182,20 @@ class Choice(unittest.TestCase):
 
         model, of = deep(), room.of
         whole, a, _ = train(model, classify, points(count=6), adam)
-        more = [("activation_offload", {"measured": True}), ("optimizer_offload", {"measured": True})]
+        more = [
+            ("activation_offload", {"measured": True}),
+            ("optimizer_offload", {"measured": True}),
+        ]
         try:
             room.of = lambda device, limit=None: Card(limit)
             for limit, leaves in ((room.HostRoom(1).held(), True), (1 << 40, False)):
-                got, b, told = train(model, classify, points(count=6), adam, [(id, {"limit": limit, "failed": True}) for id in BOTH] + more)
+                got, b, told = train(
+                    model,
+                    classify,
+                    points(count=6),
+                    adam,
+                    [(id, {"limit": limit, "failed": True}) for id in BOTH] + more,
+                )
                 self.assertEqual(told.kinds("optimizer_offload"), ["applied"] * leaves, told.text())
                 self.assertLess(furthest(whole, got), 1e-5)
                 self.assertLess(parameters_apart(a, b), 1e-4)
@@ -135,9 +203,15 @@ class Choice(unittest.TestCase):
             room.of = of
 
     def test_gradient_of_what_is_saved_last(self):
-        """Logits are saved last and their gradient is there with everything else; a wide first layer's is not."""
+        """Logits are saved last and their gradient is there with everything else; a wide first
+        layer's is not.
+        """
         for widths, late in (((8, 200, 200, 400), True), ((400, 200, 200, 8), False)):
-            layers = [layer for a, b in zip((4,) + widths, widths) for layer in (nn.Linear(a, b), nn.Tanh())]
+            layers = [
+                layer
+                for a, b in zip((4,) + widths, widths)
+                for layer in (nn.Linear(a, b), nn.Tanh())
+            ]
             model = nn.Sequential(*layers)
             tally = measure._Tally(model)
             with torch.autograd.graph.saved_tensors_hooks(tally.pack, tally.unpack):
@@ -145,7 +219,10 @@ class Choice(unittest.TestCase):
             self.assertEqual(tally.late(), 32 * 400 * 4 if late else 0)
 
     def test_worst_case_first(self):
-        """The longest batch is measured before it comes, an evaluation and a checkpoint with it, and the loop sees nothing of it."""
+        """The longest batch is measured before it comes, an evaluation and a checkpoint with it,
+        and the loop sees nothing of it.
+        """
+
         class Samples(torch.utils.data.Dataset):
             def __len__(self):
                 return 40
@@ -168,7 +245,11 @@ class Choice(unittest.TestCase):
             model = Reads()
             optimizer, losses = torch.optim.Adam(model.parameters(), 1e-2), []
             with remedies(*asked) as told:
-                loader = torch.utils.data.DataLoader(Samples(), 4, collate_fn=lambda b: nn.utils.rnn.pad_sequence(b, batch_first=True))
+                loader = torch.utils.data.DataLoader(
+                    Samples(),
+                    4,
+                    collate_fn=lambda b: nn.utils.rnn.pad_sequence(b, batch_first=True),
+                )
                 for x in loader:
                     optimizer.zero_grad()
                     loss = F.cross_entropy(model(x).flatten(0, 1), x.flatten())
@@ -191,11 +272,18 @@ class Choice(unittest.TestCase):
             torch.utils.data.DataLoader.__iter__ = original
         self.assertEqual(whole, got)
         self.assertEqual(tried[0], 50, told.text())  # in the first step, long before it comes
-        for words in ("the longest batch of 40 samples: 4x50", "an evaluation of the longest batch", "saving a checkpoint writes"):
+        for words in (
+            "the longest batch of 40 samples: 4x50",
+            "an evaluation of the longest batch",
+            "saving a checkpoint writes",
+        ):
             self.assertIn(words, told.text())
 
     def test_results_are_let_go(self):
-        """Frames that an exception or an import keeps would keep a step's tensors, and a card's allocator asks for no collection."""
+        """Frames that an exception or an import keeps would keep a step's tensors, and a card's
+        allocator asks for no collection.
+        """
+
         class TimeFirst(nn.Module):
             def __init__(self):
                 super().__init__()
@@ -211,7 +299,11 @@ class Choice(unittest.TestCase):
 
         batches = [torch.randn(7, 12, 8) for _ in range(5)]
         tight = [(id, {"limit": room.HostRoom(1).held(), "failed": True}) for id in BOTH]
-        for asked in (tight, [("micro_batch", {"pieces": 3})], [("activation_offload", {"above": 16})]):
+        for asked in (
+            tight,
+            [("micro_batch", {"pieces": 3})],
+            [("activation_offload", {"above": 16})],
+        ):
             seen = []
             gc.collect()
             gc.disable()
@@ -222,7 +314,9 @@ class Choice(unittest.TestCase):
                 gc.enable()
 
     def test_least_that_training_needs(self):
-        """Weights, gradients and optimizer state are counted, each once, with state that is still to come."""
+        """Weights, gradients and optimizer state are counted, each once, with state that is still
+        to come.
+        """
         model = deep()
         size = sum(p.numel() * p.element_size() for p in model.parameters())
         gc.collect()
@@ -230,8 +324,18 @@ class Choice(unittest.TestCase):
         optimizer = torch.optim.AdamW(model.parameters())
         for _ in range(2):
             now = floor.of(torch.device("cpu"))
-            self.assertEqual(now.gradients, sum(p.numel() * p.element_size() for m in floor._modules() for p in m._parameters.values() if p is not None and p.requires_grad))
-            self.assertLess(abs(now.state - before.state - 2 * size), 1024)  # and a step count for each parameter
+            self.assertEqual(
+                now.gradients,
+                sum(
+                    p.numel() * p.element_size()
+                    for m in floor._modules()
+                    for p in m._parameters.values()
+                    if p is not None and p.requires_grad
+                ),
+            )
+            self.assertLess(
+                abs(now.state - before.state - 2 * size), 1024
+            )  # and a step count for each parameter
             classify(model, points()[0]).backward()
             optimizer.step()
         self.assertIn("optimizer state", now.words())
@@ -256,9 +360,14 @@ class Choice(unittest.TestCase):
         self.assertLess(furthest(whole, tight), 2e-6)
 
     def test_forward_passes_are_counted(self):
-        """A module that returns its loss runs each row forward once; one that does not, at most twice."""
+        """A module that returns its loss runs each row forward once; one that does not, at most
+        twice.
+        """
         rows = []
-        for step, batch, model, most in ((lambda m, b: m(*b)[1], sentences()[0], TinyGPT(), 16), (classify, points(16)[0], deep(), 32)):
+        for step, batch, model, most in (
+            (lambda m, b: m(*b)[1], sentences()[0], TinyGPT(), 16),
+            (classify, points(16)[0], deep(), 32),
+        ):
             layer = model.head if isinstance(model, TinyGPT) else model[2]
             inner = layer.forward
             with remedies(("micro_batch", {"pieces": 4})):
@@ -279,7 +388,9 @@ class Choice(unittest.TestCase):
         """A small batch to begin with, then the real ones: the choice follows, and the losses stay."""
         model, batches = deep(), points(2, 1) + points(64, 3) + points(1, 1)
         whole, _, _ = train(model, classify, batches, sgd)
-        tight, _, told = train(model, classify, batches, sgd, [(id, {"limit": room.HostRoom(1).held()}) for id in BOTH])
+        tight, _, told = train(
+            model, classify, batches, sgd, [(id, {"limit": room.HostRoom(1).held()}) for id in BOTH]
+        )
         rows = [fields.get("rows") for kind, _, fields in told if kind == "applied"]
         self.assertIn(2, rows)
         self.assertIn(64, rows)
@@ -298,16 +409,22 @@ class Choice(unittest.TestCase):
 
         torch.manual_seed(0)
         model = Trims()
-        batches = [(torch.randn(16, 6, 8), torch.full((16,), 6))] + [(torch.randn(16, 6, 8), torch.tensor([6] * 4 + [3] * 12)) for _ in range(2)]
+        batches = [(torch.randn(16, 6, 8), torch.full((16,), 6))] + [
+            (torch.randn(16, 6, 8), torch.tensor([6] * 4 + [3] * 12)) for _ in range(2)
+        ]
         step = lambda m, b: m(*b).pow(2).mean()
         whole, _, _ = train(model, step, batches, sgd)
-        tight, _, told = train(model, step, batches, sgd, [(id, {"limit": room.HostRoom(1).held()}) for id in BOTH])
+        tight, _, told = train(
+            model, step, batches, sgd, [(id, {"limit": room.HostRoom(1).held()}) for id in BOTH]
+        )
         self.assertIn("different shapes", told.text())
         self.assertEqual(told.kinds("checkpointing")[-1], "applied")
         self.assertLess(furthest(whole, tight), 1e-5)
 
     def test_dropout_in_blocks(self):
-        """Recomputed blocks drop what they dropped: the trajectory is that of checkpointing nothing."""
+        """Recomputed blocks drop what they dropped: the trajectory is that of checkpointing
+        nothing.
+        """
         model = deep(dropout=0.5)
         whole, _, _ = train(model, classify, points(), sgd)
         held = room.HostRoom(1).held()
@@ -344,13 +461,25 @@ class Blocks(unittest.TestCase):
         import torchvision
 
         self.assertEqual(len(blocks.by_sight(torchvision.models.resnet18())), 8)
-        self.assertEqual(len(blocks.by_sight(torchvision.models.VisionTransformer(32, 8, 4, 2, 64, 128))), 4)
+        self.assertEqual(
+            len(blocks.by_sight(torchvision.models.VisionTransformer(32, 8, 4, 2, 64, 128))), 4
+        )
         self.assertEqual(len(blocks.by_sight(torchvision.models.convnext_tiny())), 18 + 3 + 1)
         self.assertEqual(blocks.by_sight(nn.Sequential(nn.Linear(2, 2), nn.ReLU())), [])
-        self.assertEqual([p.name for p in blocks.by_sight(nn.ModuleList([GraphLayer(), nn.LayerNorm(4), GraphLayer()]))], ["0", "2"])
+        self.assertEqual(
+            [
+                p.name
+                for p in blocks.by_sight(
+                    nn.ModuleList([GraphLayer(), nn.LayerNorm(4), GraphLayer()])
+                )
+            ],
+            ["0", "2"],
+        )
 
     def test_of_a_graph(self):
-        """Its edges name rows of the whole batch, so that it cannot be tried on a part: its layers are found by sight."""
+        """Its edges name rows of the whole batch, so that it cannot be tried on a part: its layers
+        are found by sight.
+        """
         edges = torch.randint(0, 50, (2, 300), generator=torch.Generator().manual_seed(1))
         nodes = [torch.randn(50, 4, generator=torch.Generator().manual_seed(i)) for i in range(4)]
         step = lambda model, x: model(x, edges).square().mean()
@@ -370,7 +499,9 @@ class Blocks(unittest.TestCase):
 
 class Measure(unittest.TestCase):
     def test_blocks_do_not_count_half_copies_of_weights(self):
-        """Autocast saves a copy of each weight once, whatever the batch: no row can be charged with it."""
+        """Autocast saves a copy of each weight once, whatever the batch: no row can be charged with
+        it.
+        """
         model, (x, _) = deep(depth=4, width=128), points(32)[0]
         with torch.autocast("cpu", dtype=torch.bfloat16):
             cost = measure.cost(model, model, Inputs((x,), {}), room.of(torch.device("cpu")))
@@ -382,8 +513,12 @@ class Measure(unittest.TestCase):
 class Room(unittest.TestCase):
     def test_state_to_come(self):
         model = nn.Linear(100, 100, bias=False)
-        for make, copies in ((lambda p: torch.optim.AdamW(p), 2), (lambda p: torch.optim.SGD(p, 0.1), 0),
-                             (lambda p: torch.optim.SGD(p, 0.1, momentum=0.9), 1), (lambda p: torch.optim.Adafactor(p), 0)):
+        for make, copies in (
+            (lambda p: torch.optim.AdamW(p), 2),
+            (lambda p: torch.optim.SGD(p, 0.1), 0),
+            (lambda p: torch.optim.SGD(p, 0.1, momentum=0.9), 1),
+            (lambda p: torch.optim.Adafactor(p), 0),
+        ):
             optimizer = make(model.parameters())
             self.assertEqual(room._state_to_come(optimizer), copies * 40000)
             model(torch.ones(1, 100)).sum().backward()

@@ -1,5 +1,7 @@
-"""Loops and modules that a remedy could spoil without anybody noticing: results are equal to the untouched program's, or the remedy
-is declined with the reason and changes nothing."""
+"""Loops and modules that a remedy could spoil without anybody noticing: results are equal to the
+untouched program's, or the remedy is declined with the reason and changes nothing.
+"""
+
 import dataclasses
 import random
 import unittest
@@ -7,9 +9,8 @@ import unittest
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
-from training import furthest, remedies
-
 from _memroom_probe.fit import room
+from training import furthest, remedies
 
 try:
     import numpy as np
@@ -163,6 +164,7 @@ def noise_without_an_end():
 
 # --- rows that see each other, or the size of the batch
 
+
 def balanced_experts():
     class Experts(Net):
         def forward(self, x, y):
@@ -192,7 +194,9 @@ def penalty_beside_a_mean():
 def penalty_beside_a_sum():
     class Penalty(Net):
         def forward(self, x, y):
-            return F.cross_entropy(super().forward(x), y, reduction="sum") + 0.05 * sum(p.pow(2).sum() for p in self.parameters())
+            return F.cross_entropy(super().forward(x), y, reduction="sum") + 0.05 * sum(
+                p.pow(2).sum() for p in self.parameters()
+            )
 
     return loop(Penalty(), inside, optimizer=lambda p: torch.optim.SGD(p, 0.01))
 
@@ -226,6 +230,7 @@ def otherwise_for_many_rows():
 
 # --- what loops do
 
+
 def output_changed_in_place():
     def step(model, batch):
         out = model(batch[0])
@@ -253,6 +258,7 @@ def closure():
     model, losses = Net(), []
     optimizer = torch.optim.LBFGS(model.parameters(), lr=0.1, max_iter=3)
     for batch in batches():
+
         def again():
             optimizer.zero_grad()
             loss = outside(model, batch)
@@ -268,7 +274,7 @@ def attacked(model, loss_of):
     for x, y in batches():
         step = torch.zeros_like(x, requires_grad=True)
         for _ in range(3):
-            slope, = torch.autograd.grad(loss_of(model, x + step, y), step)
+            (slope,) = torch.autograd.grad(loss_of(model, x + step, y), step)
             step = (step + 0.01 * slope.sign()).detach().requires_grad_()
         optimizer.zero_grad()
         loss = loss_of(model, x + step.detach(), y)
@@ -329,6 +335,7 @@ def functional_gradients():
     model, losses = Net(), []
     weights = {k: v.detach().clone() for k, v in model.named_parameters()}
     for x, y in batches():
+
         def loss_of(w):
             return F.cross_entropy(functional_call(model, w, (x,)), y)
 
@@ -344,7 +351,10 @@ def gradients_of_each_row():
     model, norms = Net(), []
     weights = {k: v.detach().clone() for k, v in model.named_parameters()}
     for x, y in batches(2):
-        slopes = vmap(grad(lambda w, a, b: F.cross_entropy(functional_call(model, w, (a[None],)), b[None])), (None, 0, 0))(weights, x, y)
+        slopes = vmap(
+            grad(lambda w, a, b: F.cross_entropy(functional_call(model, w, (a[None],)), b[None])),
+            (None, 0, 0),
+        )(weights, x, y)
         norms.append(float(sum(v.norm() for v in slopes.values())))
     return norms
 
@@ -368,7 +378,10 @@ def compiled_step():
 
 def two_players_one_graph():
     maker, judge, losses = nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 8)), Net(), []
-    first, second = torch.optim.Adam(maker.parameters(), 1e-3), torch.optim.Adam(judge.parameters(), 1e-3)
+    first, second = (
+        torch.optim.Adam(maker.parameters(), 1e-3),
+        torch.optim.Adam(judge.parameters(), 1e-3),
+    )
     for x, y in batches():
         made = maker(torch.randn(16, 4))
         to_fool = F.cross_entropy(judge(made), y)
@@ -469,11 +482,39 @@ def data_without_a_length():
 
 
 NUMPY = (skips_by_numpy, masks_by_numpy)
-CASES = (mixup_inside, mixup_in_a_returned_loss, skips_by_python, own_generator, generator_of_the_file, counter_of_the_file,
-         one_mask_for_all_rows, noise_without_an_end, balanced_experts, divided_by_a_root, penalty_beside_a_mean, penalty_beside_a_sum,
-         graph, neighbours, otherwise_for_many_rows, output_changed_in_place, hooks_on_results, closure, attack, attack_on_a_returned_loss,
-         sharpness, changed_optimizer, functional_gradients, gradients_of_each_row, compiled_step, two_players_one_graph,
-         reversed_gradients, tensors_kept_by_hand, batches_as_records, batches_as_objects, data_without_a_length)
+CASES = (
+    mixup_inside,
+    mixup_in_a_returned_loss,
+    skips_by_python,
+    own_generator,
+    generator_of_the_file,
+    counter_of_the_file,
+    one_mask_for_all_rows,
+    noise_without_an_end,
+    balanced_experts,
+    divided_by_a_root,
+    penalty_beside_a_mean,
+    penalty_beside_a_sum,
+    graph,
+    neighbours,
+    otherwise_for_many_rows,
+    output_changed_in_place,
+    hooks_on_results,
+    closure,
+    attack,
+    attack_on_a_returned_loss,
+    sharpness,
+    changed_optimizer,
+    functional_gradients,
+    gradients_of_each_row,
+    compiled_step,
+    two_players_one_graph,
+    reversed_gradients,
+    tensors_kept_by_hand,
+    batches_as_records,
+    batches_as_objects,
+    data_without_a_length,
+)
 
 
 def tight(*ids):
@@ -482,8 +523,13 @@ def tight(*ids):
 
 
 def ways():
-    return {"pieces": [("micro_batch", {"pieces": 4})], "by measure": tight("micro_batch", "checkpointing"), "checkpointing": tight("checkpointing"),
-            "loss in pieces": [("chunked_loss", {"above": 1})], "host memory": [("activation_offload", {"above": 16})]}
+    return {
+        "pieces": [("micro_batch", {"pieces": 4})],
+        "by measure": tight("micro_batch", "checkpointing"),
+        "checkpointing": tight("checkpointing"),
+        "loss in pieces": [("chunked_loss", {"above": 1})],
+        "host memory": [("activation_offload", {"above": 16})],
+    }
 
 
 class Hostile(unittest.TestCase):
@@ -509,15 +555,22 @@ class Hostile(unittest.TestCase):
                     self.assertLess(furthest(whole, got), 1e-5, told.text())
 
     def test_reasons(self):
-        for case, reason in ((mixup_inside, "mixed with each other at random"), (balanced_experts, "no weighted mean"), (graph, "numbers of rows"),
-                             (neighbours, "rows see each other"), (noise_without_an_end, "draws random numbers for its rows itself"), (otherwise_for_many_rows, "the size of the batch"),
-                             (batches_as_objects, "holds tensors in a way that is not known")):
+        for case, reason in (
+            (mixup_inside, "mixed with each other at random"),
+            (balanced_experts, "no weighted mean"),
+            (graph, "numbers of rows"),
+            (neighbours, "rows see each other"),
+            (noise_without_an_end, "draws random numbers for its rows itself"),
+            (otherwise_for_many_rows, "the size of the batch"),
+            (batches_as_objects, "holds tensors in a way that is not known"),
+        ):
             with self.subTest(case=case.__name__):
                 _, told = self.run_once(case, ways()["pieces"])
                 self.assertIn(reason, told.text())
 
     def test_a_second_run_that_differs_is_refused(self):
         """A source of numbers that nobody can put back."""
+
         class Strange(Net):
             def forward(self, x):
                 return super().forward(x) * (1 + 0.1 * next(self.endless[0]))
@@ -551,9 +604,12 @@ class Sharded(unittest.TestCase):
             return fully_shard(model, mesh=mesh)
 
         with tempfile.TemporaryDirectory() as folder:
-            dist.init_process_group("gloo", init_method="file://%s/meet" % folder, rank=0, world_size=1)
+            dist.init_process_group(
+                "gloo", init_method="file://%s/meet" % folder, rank=0, world_size=1
+            )
             try:
                 for old in (True, False):
+
                     def case():
                         return loop(sharded(old))[:-1]
 
@@ -589,11 +645,19 @@ class ToTheBit(unittest.TestCase):
                 self.assertTrue(torch.equal(*grads), (dtype, reduction))
 
     def test_loss_in_pieces_twice(self):
-        logits, target, usual = torch.randn(6, 5, dtype=torch.float64, requires_grad=True), torch.randint(0, 5, (6,)), F.cross_entropy
+        logits, target, usual = (
+            torch.randn(6, 5, dtype=torch.float64, requires_grad=True),
+            torch.randint(0, 5, (6,)),
+            F.cross_entropy,
+        )
         try:
             with remedies(("chunked_loss", {"above": 1})):
-                self.assertTrue(torch.autograd.gradcheck(lambda x: F.cross_entropy(x, target), logits))
-                self.assertTrue(torch.autograd.gradgradcheck(lambda x: F.cross_entropy(x, target), logits))
+                self.assertTrue(
+                    torch.autograd.gradcheck(lambda x: F.cross_entropy(x, target), logits)
+                )
+                self.assertTrue(
+                    torch.autograd.gradgradcheck(lambda x: F.cross_entropy(x, target), logits)
+                )
         finally:
             F.cross_entropy = usual
 

@@ -1,4 +1,5 @@
 """Keras: the same weights with accumulation, declined where they would differ."""
+
 import os
 import unittest
 
@@ -6,15 +7,20 @@ os.environ.update(TF_CPP_MIN_LOG_LEVEL="3", KERAS_BACKEND="tensorflow", TF_NUM_I
 
 import keras
 import numpy as np
-
 from _memroom_probe.fit import of_keras
 
 
 def network(normalised=False):
     keras.utils.set_random_seed(0)
-    layers = [keras.layers.Dense(16, activation="gelu")] + [keras.layers.BatchNormalization()] * normalised + [keras.layers.Dense(3)]
+    layers = (
+        [keras.layers.Dense(16, activation="gelu")]
+        + [keras.layers.BatchNormalization()] * normalised
+        + [keras.layers.Dense(3)]
+    )
     model = keras.Sequential([keras.Input((8,))] + layers)
-    model.compile(keras.optimizers.Adam(1e-2), keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    model.compile(
+        keras.optimizers.Adam(1e-2), keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    )
     return model
 
 
@@ -23,23 +29,35 @@ class Accumulation(unittest.TestCase):
         self.original = keras.Model.fit
         self.told = []
         generator = np.random.default_rng(0)
-        self.x, self.y = generator.normal(size=(64, 8)).astype("float32"), generator.integers(0, 3, 64)
+        self.x, self.y = (
+            generator.normal(size=(64, 8)).astype("float32"),
+            generator.integers(0, 3, 64),
+        )
 
     def tearDown(self):
         keras.Model.fit = self.original
 
     def run_fit(self, model, rows=64, **more):
-        return model.fit(self.x[:rows], self.y[:rows], batch_size=16, epochs=2, shuffle=False, verbose=0, **more)
+        return model.fit(
+            self.x[:rows], self.y[:rows], batch_size=16, epochs=2, shuffle=False, verbose=0, **more
+        )
 
     def with_pieces(self):
-        of_keras.apply(keras, [{"id": "micro_batch", "params": {"pieces": 3}}], lambda kind, text, **f: self.told.append((kind, text)))
+        of_keras.apply(
+            keras,
+            [{"id": "micro_batch", "params": {"pieces": 3}}],
+            lambda kind, text, **f: self.told.append((kind, text)),
+        )
 
     def test_same_weights(self):
         whole, pieces = network(), network()
         before = self.run_fit(whole).history["loss"]
         self.with_pieces()
         after = self.run_fit(pieces).history["loss"]
-        self.assertEqual(self.told, [("applied", "%s: batches of 16 in 4 pieces, accumulated by Keras" % pieces.name)])
+        self.assertEqual(
+            self.told,
+            [("applied", "%s: batches of 16 in 4 pieces, accumulated by Keras" % pieces.name)],
+        )
         for a, b in zip(whole.get_weights(), pieces.get_weights()):
             self.assertLess(np.abs(a - b).max(), 1e-4)
         for a, b in zip(before, after):
@@ -52,9 +70,13 @@ class Accumulation(unittest.TestCase):
             return tf.data.Dataset.from_tensor_slices((self.x[:60], self.y[:60])).batch(16, **more)
 
         whole, pieces = network(), network()
-        before = whole.fit(dataset(drop_remainder=True).repeat(), epochs=2, steps_per_epoch=3, verbose=0).history["loss"]
+        before = whole.fit(
+            dataset(drop_remainder=True).repeat(), epochs=2, steps_per_epoch=3, verbose=0
+        ).history["loss"]
         self.with_pieces()
-        after = pieces.fit(dataset(drop_remainder=True).repeat(), epochs=2, steps_per_epoch=3, verbose=0).history["loss"]
+        after = pieces.fit(
+            dataset(drop_remainder=True).repeat(), epochs=2, steps_per_epoch=3, verbose=0
+        ).history["loss"]
         for a, b in zip(whole.get_weights(), pieces.get_weights()):
             self.assertLess(np.abs(a - b).max(), 1e-4)
         for a, b in zip(before, after):

@@ -1,16 +1,18 @@
-"""Whole loops as people write them, in double precision, so that wrong mathematics cannot hide behind rounding: two optimizers
-and a gradient penalty, modules called several times a step, parts called one by one, in-place layers, lists of images,
-time before batch, optimizers changed on the way. Each is run as it is and under every way of making it smaller."""
+"""Whole loops as people write them, in double precision, so that wrong mathematics cannot hide
+behind rounding: two optimizers and a gradient penalty, modules called several times a step, parts
+called one by one, in-place layers, lists of images, time before batch, optimizers changed on the
+way. Each is run as it is and under every way of making it smaller.
+"""
+
 import unittest
 
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
+from _memroom_probe.fit import governor
 from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, IterableDataset
 from training import remedies
-
-from _memroom_probe.fit import governor
 
 PIECES = [("micro_batch", {"size": 2})]
 TIGHT = [(id, {"failed": True, "limit": 1}) for id in ("micro_batch", "checkpointing")]
@@ -32,15 +34,25 @@ def stage(i, o):
 
 
 def gan_with_penalty():
-    make, judge = nn.Sequential(stage(16, 64), stage(64, 64), nn.Linear(64, 32)), nn.Sequential(stage(32, 64), stage(64, 64), nn.Linear(64, 1))
-    a, b = torch.optim.Adam(make.parameters(), 1e-3, betas=(0.0, 0.9)), torch.optim.Adam(judge.parameters(), 1e-3, betas=(0.0, 0.9))
+    make, judge = (
+        nn.Sequential(stage(16, 64), stage(64, 64), nn.Linear(64, 32)),
+        nn.Sequential(stage(32, 64), stage(64, 64), nn.Linear(64, 1)),
+    )
+    a, b = (
+        torch.optim.Adam(make.parameters(), 1e-3, betas=(0.0, 0.9)),
+        torch.optim.Adam(judge.parameters(), 1e-3, betas=(0.0, 0.9)),
+    )
     g = generator()
     for _ in range(4):
         real, fake = randn(12, 32, g=g), make(randn(12, 16, g=g))
         share = torch.rand(12, 1, generator=g, dtype=torch.float64)
         between = (share * real + (1 - share) * fake.detach()).requires_grad_(True)
         slope = torch.autograd.grad(judge(between).sum(), between, create_graph=True)[0]
-        loss = judge(fake.detach()).mean() - judge(real).mean() + 10 * ((slope.norm(2, 1) - 1) ** 2).mean()
+        loss = (
+            judge(fake.detach()).mean()
+            - judge(real).mean()
+            + 10 * ((slope.norm(2, 1) - 1) ** 2).mean()
+        )
         b.zero_grad()
         loss.backward()
         b.step()
@@ -66,7 +78,11 @@ class Swish(torch.autograd.Function):
 class Residual(nn.Module):
     def __init__(self, width=32):
         super().__init__()
-        self.norm, self.up, self.down = nn.LayerNorm(width), nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+        self.norm, self.up, self.down = (
+            nn.LayerNorm(width),
+            nn.Linear(width, 4 * width),
+            nn.Linear(4 * width, width),
+        )
 
     def forward(self, x):
         return x + self.down(Swish.apply(self.up(self.norm(x))))
@@ -94,7 +110,14 @@ def optimizers_changed_on_the_way():
 class Triplet(nn.Module):
     def __init__(self):
         super().__init__()
-        self.body = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(inplace=True), nn.Conv2d(8, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(inplace=True))
+        self.body = nn.Sequential(
+            nn.Conv2d(3, 8, 3, padding=1),
+            nn.BatchNorm2d(8),
+            nn.ReLU(inplace=True),
+            nn.Conv2d(8, 8, 3, padding=1),
+            nn.BatchNorm2d(8),
+            nn.ReLU(inplace=True),
+        )
         self.head = nn.Linear(8, 6)
 
     def forward(self, x):
@@ -102,8 +125,14 @@ class Triplet(nn.Module):
 
 
 def one_module_three_times():
-    model, project, g = Triplet(), nn.Sequential(nn.Linear(6, 12), nn.ReLU(), nn.Linear(12, 4)), generator()
-    optimizer = torch.optim.Adam([{"params": model.parameters(), "lr": 1e-3}, {"params": project.parameters(), "lr": 5e-3}])
+    model, project, g = (
+        Triplet(),
+        nn.Sequential(nn.Linear(6, 12), nn.ReLU(), nn.Linear(12, 4)),
+        generator(),
+    )
+    optimizer = torch.optim.Adam(
+        [{"params": model.parameters(), "lr": 1e-3}, {"params": project.parameters(), "lr": 5e-3}]
+    )
     for _ in range(4):
         a, b, c = (project(model(randn(6, 3, 8, 8, g=g))) for _ in range(3))
         loss = F.triplet_margin_loss(a, b, c, margin=3.0)
@@ -117,7 +146,12 @@ def one_module_three_times():
 class ChangesItsInput(nn.Module):
     def __init__(self, c=8):
         super().__init__()
-        self.first, self.conv, self.norm, self.last = nn.ReLU(inplace=True), nn.Conv2d(c, c, 3, padding=1), nn.BatchNorm2d(c), nn.Conv2d(c, c, 3, padding=1)
+        self.first, self.conv, self.norm, self.last = (
+            nn.ReLU(inplace=True),
+            nn.Conv2d(c, c, 3, padding=1),
+            nn.BatchNorm2d(c),
+            nn.Conv2d(c, c, 3, padding=1),
+        )
 
     def forward(self, x):
         x = self.first(x)
@@ -125,12 +159,21 @@ class ChangesItsInput(nn.Module):
 
 
 def blocks_that_change_their_input():
-    model = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.Sequential(*[ChangesItsInput() for _ in range(4)]), nn.Flatten(), nn.Linear(8 * 36, 5))
+    model = nn.Sequential(
+        nn.Conv2d(3, 8, 3, padding=1),
+        nn.Sequential(*[ChangesItsInput() for _ in range(4)]),
+        nn.Flatten(),
+        nn.Linear(8 * 36, 5),
+    )
     yield from classified(model, lambda g: randn(6, 3, 6, 6, g=g))
 
 
 def flat_sequential():
-    layers = [layer for i, o in ((3, 8), (8, 8), (8, 12), (12, 12)) for layer in (nn.Conv2d(i, o, 3, padding=1), nn.BatchNorm2d(o), nn.ReLU(inplace=True))]
+    layers = [
+        layer
+        for i, o in ((3, 8), (8, 8), (8, 12), (12, 12))
+        for layer in (nn.Conv2d(i, o, 3, padding=1), nn.BatchNorm2d(o), nn.ReLU(inplace=True))
+    ]
     model = nn.Sequential(nn.Sequential(*layers), nn.Flatten(), nn.Linear(12 * 64, 5))
     yield from classified(model, lambda g: randn(6, 3, 8, 8, g=g))
     yield sum(buffer.double().sum() for buffer in model.buffers())
@@ -140,7 +183,9 @@ def classified(model, make, classes=5):
     optimizer, g = torch.optim.SGD(model.parameters(), 0.01, momentum=0.9), generator()
     for _ in range(4):
         x = make(g)
-        loss = F.cross_entropy(model(x), torch.randint(0, classes, (len(x),), generator=g), label_smoothing=0.1)
+        loss = F.cross_entropy(
+            model(x), torch.randint(0, classes, (len(x),), generator=g), label_smoothing=0.1
+        )
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -150,7 +195,11 @@ def classified(model, make, classes=5):
 class Language(nn.Module):
     def __init__(self):
         super().__init__()
-        self.embed, self.blocks, self.out = nn.Embedding(50, 32), nn.ModuleList([Residual() for _ in range(4)]), nn.Linear(32, 50)
+        self.embed, self.blocks, self.out = (
+            nn.Embedding(50, 32),
+            nn.ModuleList([Residual() for _ in range(4)]),
+            nn.Linear(32, 50),
+        )
 
     def compute_loss(self, ids):
         h = self.embed(ids)
@@ -171,7 +220,12 @@ def parts_called_one_by_one():
 
 
 def one_graph_several_passes():
-    model = nn.Sequential(nn.Linear(8, 32), nn.Tanh(), nn.Sequential(nn.Linear(32, 32), nn.Tanh(), nn.Linear(32, 32), nn.Tanh()), nn.Linear(32, 1))
+    model = nn.Sequential(
+        nn.Linear(8, 32),
+        nn.Tanh(),
+        nn.Sequential(nn.Linear(32, 32), nn.Tanh(), nn.Linear(32, 32), nn.Tanh()),
+        nn.Linear(32, 1),
+    )
     optimizer, g = torch.optim.Adam(model.parameters(), 1e-3), generator()
     for _ in range(3):
         x = randn(12, 8, g=g).requires_grad_(True)
@@ -183,7 +237,11 @@ def one_graph_several_passes():
         torch.autograd.grad(y.sum(), x, create_graph=True)[0].pow(2).mean().backward()
         optimizer.step()
         yield a + b
-    optimizer, x, t = torch.optim.LBFGS(model.parameters(), lr=0.1, max_iter=3), randn(12, 8, g=g), randn(12, 1, g=g)
+    optimizer, x, t = (
+        torch.optim.LBFGS(model.parameters(), lr=0.1, max_iter=3),
+        randn(12, 8, g=g),
+        randn(12, 1, g=g),
+    )
 
     def closure():
         optimizer.zero_grad()
@@ -196,7 +254,9 @@ def one_graph_several_passes():
 
 
 class Recurrent(nn.Module):
-    """As in PyTorch's word language model: (time, batch) in, time and batch flattened into one dimension out."""
+    """As in PyTorch's word language model: (time, batch) in, time and batch flattened into one
+    dimension out.
+    """
 
     def __init__(self):
         super().__init__()
@@ -214,8 +274,8 @@ def time_before_batch():
     state = torch.zeros(2, 6, 16), torch.zeros(2, 6, 16)
     for i in range(0, 28, 7):
         optimizer.zero_grad()
-        out, state = model(data[i:i + 7], tuple(s.detach() for s in state))
-        loss = F.cross_entropy(out, data[i + 1:i + 8].reshape(-1))
+        out, state = model(data[i : i + 7], tuple(s.detach() for s in state))
+        loss = F.cross_entropy(out, data[i + 1 : i + 8].reshape(-1))
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), 0.25)
         optimizer.step()
@@ -223,7 +283,9 @@ def time_before_batch():
 
 
 class Masked(nn.Module):
-    """A square mask as long as the batch: which of the two a dimension is cannot be seen, only tried."""
+    """A square mask as long as the batch: which of the two a dimension is cannot be seen, only
+    tried.
+    """
 
     def __init__(self):
         super().__init__()
@@ -250,12 +312,23 @@ class Detector(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.body, self.box, self.kind = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.ReLU(), nn.Conv2d(8, 8, 3, padding=1), nn.ReLU()), nn.Linear(8, 4), nn.Linear(8, 3)
+        self.body, self.box, self.kind = (
+            nn.Sequential(
+                nn.Conv2d(3, 8, 3, padding=1), nn.ReLU(), nn.Conv2d(8, 8, 3, padding=1), nn.ReLU()
+            ),
+            nn.Linear(8, 4),
+            nn.Linear(8, 3),
+        )
 
     def forward(self, images, targets):
         features = [self.body(image[None]).mean((2, 3)) for image in images]
-        box = sum(F.smooth_l1_loss(self.box(f), t["boxes"].mean(0, keepdim=True)) for f, t in zip(features, targets)) / len(images)
-        kind = sum(F.cross_entropy(self.kind(f), t["labels"][:1]) for f, t in zip(features, targets)) / len(images)
+        box = sum(
+            F.smooth_l1_loss(self.box(f), t["boxes"].mean(0, keepdim=True))
+            for f, t in zip(features, targets)
+        ) / len(images)
+        kind = sum(
+            F.cross_entropy(self.kind(f), t["labels"][:1]) for f, t in zip(features, targets)
+        ) / len(images)
         return {"box": box, "kind": kind}
 
 
@@ -264,7 +337,10 @@ def lists_of_images():
     optimizer = torch.optim.SGD(model.parameters(), 0.05, momentum=0.9)
     for _ in range(4):
         images = [randn(3, 8 + 2 * (i % 3), 10, g=g) for i in range(6)]
-        targets = [{"boxes": randn(2, 4, g=g), "labels": torch.randint(0, 3, (2,), generator=g)} for _ in images]
+        targets = [
+            {"boxes": randn(2, 4, g=g), "labels": torch.randint(0, 3, (2,), generator=g)}
+            for _ in images
+        ]
         loss = sum(model(images, targets).values())
         optimizer.zero_grad()
         loss.backward()
@@ -273,11 +349,18 @@ def lists_of_images():
 
 
 class ChecksItself(nn.Module):
-    """Checkpoints its own blocks, in either of torch's two ways; returns its loss in every other step."""
+    """Checkpoints its own blocks, in either of torch's two ways; returns its loss in every other
+    step.
+    """
 
     def __init__(self, reentrant):
         super().__init__()
-        self.embed, self.blocks, self.out, self.reentrant = nn.Embedding(60, 32), nn.ModuleList([stage(32, 32) for _ in range(3)]), nn.Linear(32, 60), reentrant
+        self.embed, self.blocks, self.out, self.reentrant = (
+            nn.Embedding(60, 32),
+            nn.ModuleList([stage(32, 32) for _ in range(3)]),
+            nn.Linear(32, 60),
+            reentrant,
+        )
 
     def forward(self, ids, labels=None):
         h = self.embed(ids)
@@ -293,7 +376,11 @@ def checkpoints_of_its_own():
         optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
         for step in range(4):
             ids = torch.randint(0, 60, (8, 10), generator=g)
-            loss = model(ids, ids) if step % 2 else F.cross_entropy(model(ids).flatten(0, 1), ids.flatten())
+            loss = (
+                model(ids, ids)
+                if step % 2
+                else F.cross_entropy(model(ids).flatten(0, 1), ids.flatten())
+            )
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
@@ -312,11 +399,18 @@ class Expert(nn.Module):
 
 
 class Experts(nn.Module):
-    """Leaves a loss behind in its attributes: each expert's, or all of them in a list that the loop empties."""
+    """Leaves a loss behind in its attributes: each expert's, or all of them in a list that the loop
+    empties.
+    """
 
     def __init__(self, in_list):
         super().__init__()
-        self.experts, self.out, self.in_list, self.losses = nn.ModuleList([Expert() for _ in range(3)]), nn.Linear(16, 3), in_list, []
+        self.experts, self.out, self.in_list, self.losses = (
+            nn.ModuleList([Expert() for _ in range(3)]),
+            nn.Linear(16, 3),
+            in_list,
+            [],
+        )
 
     def forward(self, x):
         for expert in self.experts:
@@ -332,7 +426,9 @@ def losses_left_in_attributes():
         optimizer = torch.optim.SGD(model.parameters(), 0.1)
         for _ in range(4):
             x, y = randn(12, 16, g=g), torch.randint(0, 3, (12,), generator=g)
-            loss = F.cross_entropy(model(x), y) + 0.5 * sum(model.losses if in_list else [e.balance for e in model.experts])
+            loss = F.cross_entropy(model(x), y) + 0.5 * sum(
+                model.losses if in_list else [e.balance for e in model.experts]
+            )
             yield len(model.losses)
             model.losses.clear()
             optimizer.zero_grad()
@@ -342,7 +438,13 @@ def losses_left_in_attributes():
 
 
 def lazy_layers():
-    model = nn.Sequential(nn.LazyConv2d(8, 3, padding=1), nn.GroupNorm(2, 8), nn.ReLU(), nn.Flatten(), nn.LazyLinear(5))
+    model = nn.Sequential(
+        nn.LazyConv2d(8, 3, padding=1),
+        nn.GroupNorm(2, 8),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.LazyLinear(5),
+    )
     with torch.no_grad():
         model(torch.zeros(2, 3, 6, 6))
     yield from classified(model, lambda g: randn(6, 3, 6, 6, g=g))
@@ -356,7 +458,11 @@ class Stream(IterableDataset):
 
 
 def padded(rows):
-    return nn.utils.rnn.pad_sequence([x for x, _ in rows], batch_first=True), torch.tensor([len(x) for x, _ in rows]), torch.tensor([y for _, y in rows])
+    return (
+        nn.utils.rnn.pad_sequence([x for x, _ in rows], batch_first=True),
+        torch.tensor([len(x) for x, _ in rows]),
+        torch.tensor([y for _, y in rows]),
+    )
 
 
 class Packs(nn.Module):
@@ -365,7 +471,9 @@ class Packs(nn.Module):
         self.rnn, self.out = nn.GRU(16, 32, batch_first=True), nn.Linear(32, 4)
 
     def forward(self, x, lengths):
-        _, h = self.rnn(nn.utils.rnn.pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False))
+        _, h = self.rnn(
+            nn.utils.rnn.pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
+        )
         return self.out(h[-1])
 
 
@@ -380,9 +488,22 @@ def stream_without_length():
         yield loss
 
 
-LOOPS = [gan_with_penalty, optimizers_changed_on_the_way, one_module_three_times, blocks_that_change_their_input, flat_sequential, parts_called_one_by_one,
-         one_graph_several_passes, time_before_batch, square_mask, lists_of_images, stream_without_length, checkpoints_of_its_own,
-         losses_left_in_attributes, lazy_layers]
+LOOPS = [
+    gan_with_penalty,
+    optimizers_changed_on_the_way,
+    one_module_three_times,
+    blocks_that_change_their_input,
+    flat_sequential,
+    parts_called_one_by_one,
+    one_graph_several_passes,
+    time_before_batch,
+    square_mask,
+    lists_of_images,
+    stream_without_length,
+    checkpoints_of_its_own,
+    losses_left_in_attributes,
+    lazy_layers,
+]
 
 
 class Loops(unittest.TestCase):
@@ -400,7 +521,13 @@ class Loops(unittest.TestCase):
     def test_each(self):
         for loop in LOOPS:
             whole, _ = self.run_with(loop, [])
-            for name, asked in (("pieces", PIECES), ("tight", TIGHT), ("some", SOME), ("blocks", BLOCKS), ("away", AWAY)):
+            for name, asked in (
+                ("pieces", PIECES),
+                ("tight", TIGHT),
+                ("some", SOME),
+                ("blocks", BLOCKS),
+                ("away", AWAY),
+            ):
                 with self.subTest(loop=loop.__name__, how=name):
                     got, told = self.run_with(loop, asked)
                     self.assertEqual(len(whole), len(got))
@@ -409,8 +536,15 @@ class Loops(unittest.TestCase):
 
     def test_what_could_be_done_is_done(self):
         """Nothing of this may be declined: rows are independent, or there are parts to checkpoint."""
-        for loop, asked in ((time_before_batch, PIECES), (square_mask, PIECES), (lists_of_images, PIECES), (stream_without_length, PIECES), (flat_sequential, BLOCKS),
-                            (parts_called_one_by_one, TIGHT), (one_module_three_times, BLOCKS)):
+        for loop, asked in (
+            (time_before_batch, PIECES),
+            (square_mask, PIECES),
+            (lists_of_images, PIECES),
+            (stream_without_length, PIECES),
+            (flat_sequential, BLOCKS),
+            (parts_called_one_by_one, TIGHT),
+            (one_module_three_times, BLOCKS),
+        ):
             with self.subTest(loop.__name__):
                 _, told = self.run_with(loop, asked)
                 self.assertIn("applied", [kind for kind, _, _ in told], told.text())
@@ -450,7 +584,10 @@ class Together(unittest.TestCase):
             from _memroom_probe.fit import outermost
 
             chief = next(h for h in outermost._handlers if isinstance(h, governor.Governor))
-            a, b = nn.Sequential(Residual(), Residual()), nn.Sequential(nn.Linear(32, 8), nn.ReLU(), nn.Linear(8, 2))
+            a, b = (
+                nn.Sequential(Residual(), Residual()),
+                nn.Sequential(nn.Linear(32, 8), nn.ReLU(), nn.Linear(8, 2)),
+            )
             loss = sum(b(a(torch.randn(6, 32))).sum() for _ in range(3))
             counts = sorted(chief._step.together.values())
             self.assertEqual(counts, [3, 3])

@@ -1,4 +1,7 @@
-"""Micro-batching keeps the loss trajectory: over optimizers, schedules, clipping, uneven batches and kinds of loss."""
+"""Micro-batching keeps the loss trajectory: over optimizers, schedules, clipping, uneven batches
+and kinds of loss.
+"""
+
 import unittest
 
 import torch
@@ -26,11 +29,17 @@ class TinyGPT(nn.Module):
 
     def __init__(self, dropout=0.0):
         super().__init__()
-        self.embed, self.head, self.drop = nn.Embedding(20, 16), nn.Linear(16, 20), nn.Dropout(dropout)
+        self.embed, self.head, self.drop = (
+            nn.Embedding(20, 16),
+            nn.Linear(16, 20),
+            nn.Dropout(dropout),
+        )
 
     def forward(self, x, y=None):
         logits = self.head(self.drop(self.embed(x)))
-        return logits, None if y is None else F.cross_entropy(logits.flatten(0, 1), y.flatten(), ignore_index=-1)
+        return logits, None if y is None else F.cross_entropy(
+            logits.flatten(0, 1), y.flatten(), ignore_index=-1
+        )
 
 
 def sentences(sizes=(16, 16, 13, 7, 16), ragged=True):
@@ -45,7 +54,17 @@ def sentences(sizes=(16, 16, 13, 7, 16), ragged=True):
 
 
 class SameTrajectory(unittest.TestCase):
-    def same(self, model, step, batches, optimizer=sgd, asked=PIECES, after=None, losses=2e-6, weights=1e-5):
+    def same(
+        self,
+        model,
+        step,
+        batches,
+        optimizer=sgd,
+        asked=PIECES,
+        after=None,
+        losses=2e-6,
+        weights=1e-5,
+    ):
         whole, a, _ = train(model, step, batches, optimizer, (), after)
         pieces, b, told = train(model, step, batches, optimizer, asked, after)
         self.assertNotIn("declined", [kind for kind, _, _ in told], told.text())
@@ -62,11 +81,21 @@ class SameTrajectory(unittest.TestCase):
             "rmsprop": lambda p: torch.optim.RMSprop(p, 1e-3),
         }
         for name, maker in makers.items():
-            for kind, model, step, batches in (("outside", mlp(), classify, points()),
-                                               ("inside", TinyGPT(), lambda m, b: m(*b)[1], sentences())):
+            for kind, model, step, batches in (
+                ("outside", mlp(), classify, points()),
+                ("inside", TinyGPT(), lambda m, b: m(*b)[1], sentences()),
+            ):
                 with self.subTest(optimizer=name, loss=kind):
-                    # The first steps of Adam and its kin divide by gradients near zero: rounding shows in single weights.
-                    self.same(model, step, batches, maker, losses=2e-5, weights=2e-3 if name not in ("sgd", "momentum") else 1e-5)
+                    # The first steps of Adam and its kin divide by gradients near zero: rounding
+                    # shows in single weights.
+                    self.same(
+                        model,
+                        step,
+                        batches,
+                        maker,
+                        losses=2e-5,
+                        weights=2e-3 if name not in ("sgd", "momentum") else 1e-5,
+                    )
 
     def test_schedule_and_clipping(self):
         def after(model, optimizer):
@@ -77,10 +106,13 @@ class SameTrajectory(unittest.TestCase):
         self.same(mlp(), classify, points(), after=after)
 
     def test_weights_of_a_returned_loss(self):
-        """Uneven pieces, labels that are ignored: a plain mean of the pieces' losses would be off by percents."""
+        """Uneven pieces, labels that are ignored: a plain mean of the pieces' losses would be off
+        by percents.
+        """
         self.same(TinyGPT(), lambda m, b: m(*b)[1], sentences())
         self.same(TinyGPT(), lambda m, b: m(*b)[1], sentences(ragged=False))
-        # The first batches leave open whether ignored labels count; the rule is found out when it begins to matter.
+        # The first batches leave open whether ignored labels count; the rule is found out when it
+        # begins to matter.
         self.same(TinyGPT(), lambda m, b: m(*b)[1], sentences(ragged=False)[:2] + sentences()[2:])
 
     def test_weights_when_rows_lose_almost_the_same(self):
@@ -106,6 +138,7 @@ class SameTrajectory(unittest.TestCase):
 
     def test_loss_and_logits_used(self):
         """Gradients that arrive at the logits beside those of the loss are not lost."""
+
         def step(model, batch):
             logits, loss = model(*batch)
             return loss + 0.1 * logits.pow(2).mean()
@@ -163,7 +196,9 @@ class SameTrajectory(unittest.TestCase):
         for batch_first in (True, False):
             torch.manual_seed(0)
             net = Net(batch_first)
-            batches = [torch.randn(*((n, 5, 8) if batch_first else (5, n, 8))) for n in (16, 13, 16)]
+            batches = [
+                torch.randn(*((n, 5, 8) if batch_first else (5, n, 8))) for n in (16, 13, 16)
+            ]
 
             def step(m, x):
                 out, h = m(x)
@@ -174,10 +209,16 @@ class SameTrajectory(unittest.TestCase):
                 self.same(net, step, batches)
 
     def test_several_modules_and_double_backward(self):
-        """A GAN with gradient penalty: two optimizers, a module called on another's output, create_graph."""
+        """A GAN with gradient penalty: two optimizers, a module called on another's output,
+        create_graph.
+        """
+
         def run(asked):
             torch.manual_seed(0)
-            g, d = nn.Sequential(nn.Linear(4, 16), nn.Tanh(), nn.Linear(16, 6)), nn.Sequential(nn.Linear(6, 16), nn.Tanh(), nn.Linear(16, 1))
+            g, d = (
+                nn.Sequential(nn.Linear(4, 16), nn.Tanh(), nn.Linear(16, 6)),
+                nn.Sequential(nn.Linear(6, 16), nn.Tanh(), nn.Linear(16, 1)),
+            )
             og, od = torch.optim.Adam(g.parameters(), 1e-3), torch.optim.Adam(d.parameters(), 1e-3)
             trail = []
             with remedies(*asked) as told:
@@ -186,8 +227,12 @@ class SameTrajectory(unittest.TestCase):
                     od.zero_grad()
                     fake = g(z)
                     mixed = (real + fake.detach()).mul(0.5).requires_grad_()
-                    slope, = torch.autograd.grad(d(mixed).sum(), mixed, create_graph=True)
-                    loss_d = d(fake.detach()).mean() - d(real).mean() + 10 * (slope.norm(dim=1) - 1).pow(2).mean()
+                    (slope,) = torch.autograd.grad(d(mixed).sum(), mixed, create_graph=True)
+                    loss_d = (
+                        d(fake.detach()).mean()
+                        - d(real).mean()
+                        + 10 * (slope.norm(dim=1) - 1).pow(2).mean()
+                    )
                     loss_d.backward()
                     od.step()
                     og.zero_grad()
@@ -247,13 +292,17 @@ class SameTrajectory(unittest.TestCase):
                     self.assertLess(float((out - model(x)).abs().max()), 1e-6)
 
     def test_dropout_is_as_expected(self):
-        """The masks differ, so only the mean over seeds can agree: within two standard errors. And recomputation uses the
-        masks of the forward pass, or gradients would be those of another function."""
+        """The masks differ, so only the mean over seeds can agree: within two standard errors. And
+        recomputation uses the masks of the forward pass, or gradients would be those of another
+        function.
+        """
         model, batches = TinyGPT(0.3), sentences()
         gaps = []
         for seed in range(12):
             whole, _, _ = train(model, lambda m, b: m(*b)[1], batches, sgd, seed=seed)
-            pieces, _, told = train(model, lambda m, b: m(*b)[1], batches, sgd, PIECES, seed=100 + seed)
+            pieces, _, told = train(
+                model, lambda m, b: m(*b)[1], batches, sgd, PIECES, seed=100 + seed
+            )
             gaps.append(sum(pieces) / len(pieces) - sum(whole) / len(whole))
         gaps = torch.tensor(gaps)
         self.assertLess(abs(float(gaps.mean())), 2.5 * float(gaps.std()) / len(gaps) ** 0.5)
@@ -265,11 +314,17 @@ class SameTrajectory(unittest.TestCase):
             torch.manual_seed(5)
             out = model(x)
             out.sum().backward()
-        # d out / d last.weight is the sum of the dropped hidden rows, so weight . grad must give back the output's sum.
-        self.assertAlmostEqual(float((model[2].weight * model[2].weight.grad).sum()), float(out.sum()), 3)
+        # d out / d last.weight is the sum of the dropped hidden rows, so weight . grad must give
+        # back the output's sum.
+        self.assertAlmostEqual(
+            float((model[2].weight * model[2].weight.grad).sum()), float(out.sum()), 3
+        )
 
     def test_loss_scaling(self):
-        """A scaled loss, a skipped step and a changed scale: what GradScaler does, written out for the CPU."""
+        """A scaled loss, a skipped step and a changed scale: what GradScaler does, written out for
+        the CPU.
+        """
+
         def run(asked):
             model = TinyGPT()
             torch.manual_seed(0)
@@ -314,7 +369,9 @@ class NothingCounts(unittest.TestCase):
                 logits = self.body(x)
                 if self.inside == "mean":
                     mask = (labels != -100).float()
-                    each = F.cross_entropy(logits.transpose(1, 2), labels, reduction="none", ignore_index=-100)
+                    each = F.cross_entropy(
+                        logits.transpose(1, 2), labels, reduction="none", ignore_index=-100
+                    )
                     return (each * mask).sum() / mask.sum(), logits
                 return F.cross_entropy(logits.flatten(0, 1), labels.flatten()), logits
 
@@ -325,12 +382,17 @@ class NothingCounts(unittest.TestCase):
             labels[2 + step], labels[5, 1:] = -100, -100
             batches.append((torch.randn(8, 6, 8), labels))
         for inside in ("mean", "cross entropy"):
-            for step in (lambda m, b: m(*b)[0], lambda m, b: m(*b)[0] + 0.1 * m(*b)[1].pow(2).mean()):
+            for step in (
+                lambda m, b: m(*b)[0],
+                lambda m, b: m(*b)[0] + 0.1 * m(*b)[1].pow(2).mean(),
+            ):
                 torch.manual_seed(0)
                 model = MaskedMean(inside)
                 whole, a, _ = train(model, step, batches, sgd)
                 for size in (1, 3):
-                    pieces, b, told = train(model, step, batches, sgd, [("micro_batch", {"size": size})])
+                    pieces, b, told = train(
+                        model, step, batches, sgd, [("micro_batch", {"size": size})]
+                    )
                     self.assertIn("applied", told.kinds("micro_batch"), told.text())
                     self.assertLess(furthest(whole, pieces), 1e-6)
                     self.assertLess(parameters_apart(a, b), 1e-6)
@@ -342,7 +404,11 @@ class Draws(unittest.TestCase):
     class SkipsLayers(nn.Module):
         def __init__(self, dropout):
             super().__init__()
-            self.layers, self.out, self.dropout = nn.ModuleList([nn.Linear(8, 8) for _ in range(6)]), nn.Linear(8, 3), nn.Dropout(dropout)
+            self.layers, self.out, self.dropout = (
+                nn.ModuleList([nn.Linear(8, 8) for _ in range(6)]),
+                nn.Linear(8, 3),
+                nn.Dropout(dropout),
+            )
 
         def forward(self, x, labels=None):
             for layer in self.layers:
@@ -359,7 +425,9 @@ class Draws(unittest.TestCase):
         return losses, torch.rand([]).item(), told
 
     def test_layers_skipped(self):
-        """Pieces skip the same layers, and what is drawn afterwards (the next epoch's order) is the same."""
+        """Pieces skip the same layers, and what is drawn afterwards (the next epoch's order) is the
+        same.
+        """
         for step in (lambda m, b: F.cross_entropy(m(b[0]), b[1]), lambda m, b: m(*b)[0]):
             whole, next_whole, _ = self.after(0.0, step)
             pieces, next_pieces, told = self.after(0.0, step, PIECES)
@@ -373,11 +441,17 @@ class Draws(unittest.TestCase):
 
 
 class ClassToken(nn.Module):
-    """With one row the gradient of the class token is a view of that of the positions, and that of the shift one number."""
+    """With one row the gradient of the class token is a view of that of the positions, and that of
+    the shift one number.
+    """
 
     def __init__(self):
         super().__init__()
-        self.token, self.positions, self.shift = nn.Parameter(torch.zeros(1, 1, 8)), nn.Parameter(torch.zeros(1, 4, 8)), nn.Parameter(torch.zeros(8))
+        self.token, self.positions, self.shift = (
+            nn.Parameter(torch.zeros(1, 1, 8)),
+            nn.Parameter(torch.zeros(1, 4, 8)),
+            nn.Parameter(torch.zeros(8)),
+        )
         self.out = nn.Linear(8, 3)
 
     def forward(self, x, y):
@@ -393,7 +467,9 @@ class Aliases(unittest.TestCase):
         batches = [(torch.randn(6, 3, 8), torch.randint(0, 3, (6,))) for _ in range(3)]
         whole, a, _ = train(model, lambda m, b: m(*b)[0], batches, sgd)
         for size in (1, 2, 4):
-            pieces, b, told = train(model, lambda m, b: m(*b)[0], batches, sgd, [("micro_batch", {"size": size})])
+            pieces, b, told = train(
+                model, lambda m, b: m(*b)[0], batches, sgd, [("micro_batch", {"size": size})]
+            )
             self.assertIn("applied", told.kinds("micro_batch"))
             self.assertLess(furthest(whole, pieces), 1e-6, size)
             self.assertLess(parameters_apart(a, b), 1e-6)

@@ -1,20 +1,22 @@
 """The other remedies: what they save is really not there, what they compute is the same."""
+
 import unittest
 
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
+from _memroom_probe.fit import chunkedloss, offload, registry, small
 from test_governor import classify, deep, points
 from training import Told, furthest, parameters_apart, remedies, sgd, train
-
-from _memroom_probe.fit import chunkedloss, offload, registry, small
 
 
 class SavedActivations(unittest.TestCase):
     def test_same_gradients(self):
         model = deep()
         whole, a, _ = train(model, classify, points(), sgd)
-        away, b, told = train(model, classify, points(), sgd, [("activation_offload", {"above": 1024})])
+        away, b, told = train(
+            model, classify, points(), sgd, [("activation_offload", {"above": 1024})]
+        )
         self.assertIn("applied", told.kinds("activation_offload"))
         self.assertEqual(whole, away)
         self.assertEqual(parameters_apart(a, b), 0)
@@ -36,13 +38,25 @@ class SavedActivations(unittest.TestCase):
 class SlicedOptimizer(unittest.TestCase):
     def test_each(self):
         """The same numbers to the last bit, and param_groups as they were."""
-        kinds = [torch.optim.AdamW, torch.optim.Adam, torch.optim.RMSprop, torch.optim.NAdam, lambda p: torch.optim.SGD(p, 0.1, momentum=0.9)]
+        kinds = [
+            torch.optim.AdamW,
+            torch.optim.Adam,
+            torch.optim.RMSprop,
+            torch.optim.NAdam,
+            lambda p: torch.optim.SGD(p, 0.1, momentum=0.9),
+        ]
         for make in kinds:
             model, told, groups = deep(), Told(), []
             optimizer = lambda p: make([{"params": list(p), "foreach": True}])
             whole, a, _ = train(model, classify, points(), optimizer)
             hooks = small.sliced_optimizer({"bytes": 20000}, told.say)
-            sliced, b, _ = train(model, classify, points(), optimizer, after=lambda m, o: groups.append(len(o.param_groups)))
+            sliced, b, _ = train(
+                model,
+                classify,
+                points(),
+                optimizer,
+                after=lambda m, o: groups.append(len(o.param_groups)),
+            )
             for hook in hooks:
                 hook.remove()
             self.assertEqual(whole, sliced)
@@ -53,10 +67,17 @@ class SlicedOptimizer(unittest.TestCase):
 
 class FusedOptimizer(unittest.TestCase):
     def test_parameters_that_can_be_read_once(self):
-        """Groups of `module.parameters()` are looked at before the optimizer gets them: none may arrive empty."""
-        optimizers = (lambda p: torch.optim.AdamW(p, lr=0.1)), (lambda p: torch.optim.AdamW([{"params": (q for q in p)}], lr=0.1))
+        """Groups of `module.parameters()` are looked at before the optimizer gets them: none may
+        arrive empty.
+        """
+        optimizers = (
+            (lambda p: torch.optim.AdamW(p, lr=0.1)),
+            (lambda p: torch.optim.AdamW([{"params": (q for q in p)}], lr=0.1)),
+        )
         model = deep()
-        before = [train(model, classify, points(), optimizer) for optimizer in optimizers]  # the remedy stays once it is there
+        before = [
+            train(model, classify, points(), optimizer) for optimizer in optimizers
+        ]  # the remedy stays once it is there
         for optimizer, (whole, a, _) in zip(optimizers, before):
             fused, b, _ = train(model, classify, points(), optimizer, [("optimizer_fused", {})])
             self.assertEqual(whole, fused)
@@ -67,7 +88,9 @@ class Precision(unittest.TestCase):
     def test_autocast(self):
         model = deep()
         whole, _, _ = train(model, classify, points(), sgd)
-        half, trained, told = train(model, classify, points(), sgd, [("mixed_precision", {"dtype": "bf16"})])
+        half, trained, told = train(
+            model, classify, points(), sgd, [("mixed_precision", {"dtype": "bf16"})]
+        )
         self.assertIn("applied", told.kinds("mixed_precision"))
         self.assertTrue(0 < furthest(whole, half) < 2e-2)
         self.assertEqual({p.dtype for p in trained.parameters()}, {torch.float32})
@@ -77,7 +100,13 @@ class Precision(unittest.TestCase):
     def test_with_pieces(self):
         model = deep()
         half, _, _ = train(model, classify, points(), sgd, [("mixed_precision", {})])
-        both, _, told = train(model, classify, points(), sgd, [("mixed_precision", {}), ("micro_batch", {"pieces": 4})])
+        both, _, told = train(
+            model,
+            classify,
+            points(),
+            sgd,
+            [("mixed_precision", {}), ("micro_batch", {"pieces": 4})],
+        )
         self.assertNotIn("declined", told.text())
         self.assertLess(furthest(half, both), 1e-2)
 
@@ -90,7 +119,9 @@ class Precision(unittest.TestCase):
         self.assertEqual(told.kinds("mixed_precision"), ["declined"])
 
     def test_fp16_scaling(self):
-        """Gradients too small for fp16 survive, the loop sees them unscaled, an overflow skips the step."""
+        """Gradients too small for fp16 survive, the loop sees them unscaled, an overflow skips the
+        step.
+        """
         model = nn.Linear(4, 1, bias=False)
         original = torch.optim.Optimizer.__init__
         try:
@@ -120,7 +151,10 @@ class ChunkedLoss(unittest.TestCase):
             chunkedloss.PIECE = 4 * 37 * 8
             for reduction in ("mean", "sum"):
                 a, b = logits.clone().requires_grad_(), logits.clone().requires_grad_()
-                x, y = original(a, target, reduction=reduction), nn.CrossEntropyLoss(reduction=reduction)(b, target)
+                x, y = (
+                    original(a, target, reduction=reduction),
+                    nn.CrossEntropyLoss(reduction=reduction)(b, target),
+                )
                 (x * 3).backward()
                 (y * 3).backward()
                 self.assertEqual(type(y.grad_fn).__name__, "_CrossEntropyBackward")
@@ -140,11 +174,21 @@ class Loaders(unittest.TestCase):
         data = TensorDataset(torch.arange(10))
         try:
             with remedies(("dataloader_workers", {"workers": 0}), ("pin_memory", {})) as told:
-                loader = DataLoader(data, batch_size=2, num_workers=4, prefetch_factor=8, persistent_workers=True, pin_memory=True)
+                loader = DataLoader(
+                    data,
+                    batch_size=2,
+                    num_workers=4,
+                    prefetch_factor=8,
+                    persistent_workers=True,
+                    pin_memory=True,
+                )
                 plain = DataLoader(data, batch_size=2)
             self.assertEqual((loader.num_workers, loader.pin_memory), (0, False))
             self.assertEqual([b[0].tolist() for b in loader], [b[0].tolist() for b in plain])
-            self.assertEqual({f["id"]: f["equivalence"] for k, _, f in told if k == "applied"}, {"dataloader_workers": "expected", "pin_memory": "exact"})
+            self.assertEqual(
+                {f["id"]: f["equivalence"] for k, _, f in told if k == "applied"},
+                {"dataloader_workers": "expected", "pin_memory": "exact"},
+            )
         finally:
             DataLoader.__init__ = original
 

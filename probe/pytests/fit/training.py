@@ -1,9 +1,9 @@
 """What the tests of the fit remedies share: a training run with and without remedies, compared."""
+
 import contextlib
 import copy
 
 import torch
-
 from _memroom_probe.fit import outermost, registry
 
 torch.set_num_threads(1)

@@ -1,13 +1,16 @@
 """What a card gives up beyond the allocator, and the scratch that cuDNN takes for given shapes.
 
-Usage: run.py SHAPES.json, where SHAPES holds "convolutions" and "recurrent" (lists, as `memroom calibrate --list` prints
-them) and "seconds" (no shape is begun after that). Writes one JSON line a thing: first the stages, after each of which it
-holds still until a line comes on standard input, so that the caller can read the driver; then a line a shape; "end" last.
+Usage: run.py SHAPES.json, where SHAPES holds "convolutions" and "recurrent" (lists, as `memroom
+calibrate --list` prints them) and "seconds" (no shape is begun after that). Writes one JSON line a
+thing: first the stages, after each of which it holds still until a line comes on standard input, so
+that the caller can read the driver; then a line a shape; "end" last.
 
-Stages: "context" (one tiny tensor), "kernels" (fp32 training of linear layers and attention: cuBLAS and plain kernels),
-"cudnn" (half-precision attention, convolution and an LSTM on top). The caller subtracts what the allocator reserved from
-what the driver says is used. Memory for the allocator is small and left alone between stages.
+Stages: "context" (one tiny tensor), "kernels" (fp32 training of linear layers and attention: cuBLAS
+and plain kernels), "cudnn" (half-precision attention, convolution and an LSTM on top). The caller
+subtracts what the allocator reserved from what the driver says is used. Memory for the allocator is
+small and left alone between stages.
 """
+
 import json
 import sys
 import time
@@ -53,8 +56,16 @@ def main(path):
                 continue
             try:
                 say({kind: i, "bytes": measure(shape)})
-            except Exception as problem:  # a shape that this card or this version cannot run is one shape less
-                say({kind: i, "failed": "%s: %s" % (type(problem).__name__, str(problem).split("\n")[0][:200])})
+            except (
+                Exception
+            ) as problem:  # a shape that this card or this version cannot run is one shape less
+                say(
+                    {
+                        kind: i,
+                        "failed": "%s: %s"
+                        % (type(problem).__name__, str(problem).split("\n")[0][:200]),
+                    }
+                )
                 torch.cuda.empty_cache()
             if torch.cuda.memory_reserved() > ENOUGH:
                 torch.cuda.empty_cache()

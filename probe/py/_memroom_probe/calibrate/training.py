@@ -1,13 +1,29 @@
-"""A little training that loads what training loads: the context, then kernels and cuBLAS, then cuDNN."""
+"""A little training that loads what training loads: the context, then kernels and cuBLAS, then
+cuDNN.
+"""
+
 from scratch import Meter
 
 
 def stages(torch):
-    """Yields a line for each stage when it is reached; the caller reads the driver before it asks for the next."""
+    """Yields a line for each stage when it is reached; the caller reads the driver before it asks
+    for the next.
+    """
     tiny = torch.zeros(1, device="cuda")
     p = torch.cuda.get_device_properties(tiny.device)
-    yield reached(torch, "context", {"name": p.name, "uuid": str(getattr(p, "uuid", "")), "total": p.total_memory, "sms": p.multi_processor_count,
-                                     "capability": p.major * 10 + p.minor, "torch": torch.__version__, "cudnn": torch.backends.cudnn.version() or 0})
+    yield reached(
+        torch,
+        "context",
+        {
+            "name": p.name,
+            "uuid": str(getattr(p, "uuid", "")),
+            "total": p.total_memory,
+            "sms": p.multi_processor_count,
+            "capability": p.major * 10 + p.minor,
+            "torch": torch.__version__,
+            "cudnn": torch.backends.cudnn.version() or 0,
+        },
+    )
     libraries = products(torch)
     model = transformer(torch).cuda()
     steps(torch, model, ids, entropy)
@@ -15,7 +31,12 @@ def stages(torch):
     if torch.cuda.is_bf16_supported():
         steps(torch, model, ids, entropy, torch.bfloat16)
     steps(torch, images(torch).cuda(), pixels, spread)
-    steps(torch, torch.nn.LSTM(64, 64, 2, dropout=0.1).cuda(), tokens, lambda torch, out: spread(torch, out[0]))
+    steps(
+        torch,
+        torch.nn.LSTM(64, 64, 2, dropout=0.1).cuda(),
+        tokens,
+        lambda torch, out: spread(torch, out[0]),
+    )
     yield reached(torch, "cudnn", {})
 
 
@@ -25,7 +46,9 @@ def reached(torch, stage, facts):
 
 
 def products(torch):
-    """Bytes that the first matrix product leaves in the allocator for cuBLAS, and the first one with a bias for cuBLASLt."""
+    """Bytes that the first matrix product leaves in the allocator for cuBLAS, and the first one
+    with a bias for cuBLASLt.
+    """
     a, bias = torch.zeros(64, 64, device="cuda"), torch.zeros(64, device="cuda")
     into = torch.zeros(64, 64, device="cuda")
     meter = Meter(torch)
@@ -41,7 +64,9 @@ def steps(torch, model, batch, loss, precision=None):
     """Three optimizer steps, which load every kernel that training of this kind uses."""
     optimizer = torch.optim.AdamW(model.parameters())
     for _ in range(3):
-        with torch.autocast("cuda", dtype=precision or torch.bfloat16, enabled=precision is not None):
+        with torch.autocast(
+            "cuda", dtype=precision or torch.bfloat16, enabled=precision is not None
+        ):
             value = loss(torch, model(batch(torch)))
         value.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -62,7 +87,10 @@ def tokens(torch):
 
 
 def entropy(torch, out):
-    return torch.nn.functional.cross_entropy(out.flatten(0, 1).float(), torch.zeros(out.shape[0] * out.shape[1], dtype=torch.long, device=out.device))
+    return torch.nn.functional.cross_entropy(
+        out.flatten(0, 1).float(),
+        torch.zeros(out.shape[0] * out.shape[1], dtype=torch.long, device=out.device),
+    )
 
 
 def spread(torch, out):
@@ -71,7 +99,14 @@ def spread(torch, out):
 
 def images(torch):
     nn = torch.nn
-    return nn.Sequential(nn.Conv2d(3, 32, 3, padding=1), nn.BatchNorm2d(32), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(32, 32, 3, 2), nn.AdaptiveAvgPool2d(1))
+    return nn.Sequential(
+        nn.Conv2d(3, 32, 3, padding=1),
+        nn.BatchNorm2d(32),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(32, 32, 3, 2),
+        nn.AdaptiveAvgPool2d(1),
+    )
 
 
 def transformer(torch):
@@ -80,11 +115,23 @@ def transformer(torch):
     class Block(nn.Module):
         def __init__(self):
             super().__init__()
-            self.norm, self.qkv, self.out = nn.LayerNorm(256), nn.Linear(256, 768), nn.Linear(256, 256)
-            self.mlp = nn.Sequential(nn.LayerNorm(256), nn.Linear(256, 1024), nn.GELU(), nn.Linear(1024, 256), nn.Dropout(0.1))
+            self.norm, self.qkv, self.out = (
+                nn.LayerNorm(256),
+                nn.Linear(256, 768),
+                nn.Linear(256, 256),
+            )
+            self.mlp = nn.Sequential(
+                nn.LayerNorm(256),
+                nn.Linear(256, 1024),
+                nn.GELU(),
+                nn.Linear(1024, 256),
+                nn.Dropout(0.1),
+            )
 
         def forward(self, x):
-            q, k, v = self.qkv(self.norm(x)).view(x.shape[0], x.shape[1], 3, 4, 64).permute(2, 0, 3, 1, 4)
+            q, k, v = (
+                self.qkv(self.norm(x)).view(x.shape[0], x.shape[1], 3, 4, 64).permute(2, 0, 3, 1, 4)
+            )
             a = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
             x = x + self.out(a.transpose(1, 2).flatten(2))
             return x + self.mlp(x)

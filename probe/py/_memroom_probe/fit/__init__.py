@@ -1,9 +1,11 @@
 """Applies remedies inside the user's process. Entry: install(remedies, say).
 
-A remedy is {"id": ..., "params": {...}}. say(kind, text, **fields) tells what was done: kind is "applied", "declined" or
-"note", fields carry the remedy's id and figures. Nothing is imported before the user imports it, and a remedy that
-cannot be had is declined with the reason while training goes on without it.
+A remedy is {"id": ..., "params": {...}}. say(kind, text, **fields) tells what was done: kind is
+"applied", "declined" or "note", fields carry the remedy's id and figures. Nothing is imported
+before the user imports it, and a remedy that cannot be had is declined with the reason while
+training goes on without it.
 """
+
 from .. import imports
 
 

@@ -1,10 +1,12 @@
 """Forward and backward of each piece at once, where the module returns the loss itself.
 
-By the chain rule the gradient of whatever the loop makes of the loss is the gradient of the loss times one number, which
-arrives when the loop calls backward(). So each piece's gradients are taken right after its forward pass, summed, and
-handed on, multiplied by that number, when the loop asks. Other outputs (logits) are returned without their graph; if
-the loop differentiates them after all, their part is computed by running the pieces again.
+By the chain rule the gradient of whatever the loop makes of the loss is the gradient of the loss
+times one number, which arrives when the loop calls backward(). So each piece's gradients are taken
+right after its forward pass, summed, and handed on, multiplied by that number, when the loop asks.
+Other outputs (logits) are returned without their graph; if the loop differentiates them after all,
+their part is computed by running the pieces again.
 """
+
 import contextlib
 
 import torch
@@ -19,8 +21,10 @@ class NotHere(Exception):
 
 
 class Scale:
-    """The number that arrives at backward, as it was last time. Gradients are taken with it from the start, so that
-    fp16 gradients under a GradScaler do not vanish before they are scaled. A 0-dim tensor, never read on the host."""
+    """The number that arrives at backward, as it was last time. Gradients are taken with it from
+    the start, so that fp16 gradients under a GradScaler do not vanish before they are scaled. A
+    0-dim tensor, never read on the host.
+    """
 
     def __init__(self):
         self.last = None
@@ -30,8 +34,14 @@ class Scale:
         self.last = torch.where(good, grad, torch.ones_like(grad)).detach()
 
     def is_needed_first(self):
-        """Under fp16 autocast the first call must not take gradients before the scale has been seen once."""
-        return self.last is None and torch.is_autocast_enabled() and torch.get_autocast_gpu_dtype() == torch.float16
+        """Under fp16 autocast the first call must not take gradients before the scale has been seen
+        once.
+        """
+        return (
+            self.last is None
+            and torch.is_autocast_enabled()
+            and torch.get_autocast_gpu_dtype() == torch.float16
+        )
 
 
 def run(call, plan, inputs, pieces, sizes, shares, before_piece):
@@ -102,7 +112,9 @@ def _gradients(loss, variables, scale):
         return torch.autograd.grad(loss, variables, scale, allow_unused=True)
     except RuntimeError as why:
         if bears_no_grad(why):
-            raise NotHere("the model checkpoints with use_reentrant=True, which needs a backward pass of its own")
+            raise NotHere(
+                "the model checkpoints with use_reentrant=True, which needs a backward pass of its own"
+            )
         raise
 
 
@@ -112,8 +124,10 @@ def bears_no_grad(error):
 
 
 def _own(grad, taken):
-    """A gradient that can be added to in place. Two variables may be given one tensor, or a view of one (with one row the
-    gradient of a class token is a part of that of the position embeddings), or one number for all elements."""
+    """A gradient that can be added to in place. Two variables may be given one tensor, or a view of
+    one (with one row the gradient of a class token is a part of that of the position embeddings),
+    or one number for all elements.
+    """
     storage = grad.untyped_storage()
     if storage.nbytes() != grad.numel() * grad.element_size() or storage.data_ptr() in taken:
         grad = grad.clone(memory_format=torch.contiguous_format)
@@ -122,14 +136,17 @@ def _own(grad, taken):
 
 
 def _leaf_variables(root, begin):
-    """The leaves of the graph below root. Everything between must be newer than the call: an older node belongs to the
-    loop's own graph, which a second piece would need again."""
+    """The leaves of the graph below root. Everything between must be newer than the call: an older
+    node belongs to the loop's own graph, which a second piece would need again.
+    """
     seen, stack, found = {root}, [root], []
     while stack:
         node = stack.pop()
         if type(node).__name__ == "AccumulateGrad":
             if node.variable._backward_hooks:
-                raise NotHere("a parameter has a gradient hook, which must see the whole gradient once")
+                raise NotHere(
+                    "a parameter has a gradient hook, which must see the whole gradient once"
+                )
             found.append(node.variable)
             continue
         if node._sequence_nr() < begin and not _is_cast_weight(node):
@@ -142,9 +159,13 @@ def _leaf_variables(root, begin):
 
 
 def _is_cast_weight(node):
-    """Autocast keeps the half copy of a weight for the whole region; its node holds nothing that could be used up."""
+    """Autocast keeps the half copy of a weight for the whole region; its node holds nothing that
+    could be used up.
+    """
     return type(node).__name__ == "ToCopyBackward0" and all(
-        below is None or type(below).__name__ == "AccumulateGrad" for below, _ in node.next_functions)
+        below is None or type(below).__name__ == "AccumulateGrad"
+        for below, _ in node.next_functions
+    )
 
 
 def _sequence_number():
@@ -156,7 +177,13 @@ class _Pieces:
     """The pieces of one call, to be run now and, if need be, once more during backward."""
 
     def __init__(self, call, plan, pieces, sizes, shares):
-        self.call, self.plan, self.pieces, self.sizes, self.shares = call, plan, pieces, sizes, shares
+        self.call, self.plan, self.pieces, self.sizes, self.shares = (
+            call,
+            plan,
+            pieces,
+            sizes,
+            shares,
+        )
         self.index = next(i for i, o in enumerate(plan.outputs) if o.kind == tryout.LOSS)
         self.generators = [None] * len(pieces)
         self.autocast = _autocast_state()
@@ -172,19 +199,36 @@ class _Pieces:
         return out, rebuild
 
     def differentiable(self, outputs):
-        return [i for i, o in enumerate(self.plan.outputs) if o.kind == tryout.ROWS and outputs[i].is_floating_point()]
+        return [
+            i
+            for i, o in enumerate(self.plan.outputs)
+            if o.kind == tryout.ROWS and outputs[i].is_floating_point()
+        ]
 
     def gradients(self, variables, arriving, create_graph):
         """Runs all pieces again for gradients that arrived at some outputs: {leaf index: gradient}."""
-        sums, parts = [None] * len(variables), {at: self._parts(grad, at) for at, grad in arriving.items()}
+        sums, parts = (
+            [None] * len(variables),
+            {at: self._parts(grad, at) for at, grad in arriving.items()},
+        )
         for i in range(len(self.pieces)):
             with torch.enable_grad():
                 with outermost.inside(), _as_it_was(self.generators[i], self.autocast):
                     out, _ = self.forward(i)
-                used = [(out[at], parts[at][i].to(out[at].dtype)) for at in arriving if out[at].requires_grad]
+                used = [
+                    (out[at], parts[at][i].to(out[at].dtype))
+                    for at in arriving
+                    if out[at].requires_grad
+                ]
                 if not used:
                     continue
-                more = torch.autograd.grad([v for v, _ in used], variables, [g for _, g in used], allow_unused=True, create_graph=create_graph)
+                more = torch.autograd.grad(
+                    [v for v, _ in used],
+                    variables,
+                    [g for _, g in used],
+                    allow_unused=True,
+                    create_graph=create_graph,
+                )
             sums = [s if m is None else m if s is None else s + m for s, m in zip(sums, more)]
         return sums
 
@@ -202,7 +246,13 @@ class _Ready(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, work, scale, grads, outputs, *variables):
-        ctx.work, ctx.scale, ctx.used, ctx.ready, ctx.variables = work, scale, scale.last, grads, variables
+        ctx.work, ctx.scale, ctx.used, ctx.ready, ctx.variables = (
+            work,
+            scale,
+            scale.last,
+            grads,
+            variables,
+        )
         ctx.set_materialize_grads(False)
         return tuple(outputs)
 
@@ -210,33 +260,48 @@ class _Ready(torch.autograd.Function):
     def backward(ctx, grad, *rest):
         work, grads, arriving, again = ctx.work, ctx.ready, {}, torch.is_grad_enabled()
         ctx.ready = None  # autograd takes the tensors themselves as .grad if nobody else holds them
-        if again:  # create_graph: gradients that are differentiated in turn need a graph of their own
+        if (
+            again
+        ):  # create_graph: gradients that are differentiated in turn need a graph of their own
             grads = None
         if grad is not None:
             ctx.scale.remember(grad)
             if grads is None:  # a second backward pass through a retained graph
                 arriving[work.index] = grad
             else:
-                torch._foreach_mul_(grads, grad if ctx.used is None else grad / ctx.used.to(grad.dtype))
+                torch._foreach_mul_(
+                    grads, grad if ctx.used is None else grad / ctx.used.to(grad.dtype)
+                )
         elif grads is not None:  # the loop did not use the loss
             grads = [None] * len(grads)
         others = [i for i, o in enumerate(work.plan.outputs) if o.kind == tryout.ROWS]
         arriving.update((i, g) for i, g in zip(others, rest) if g is not None)
         if arriving:
-            work.plan.accumulates = False  # from the next call on by recomputation, which needs one run less
+            work.plan.accumulates = (
+                False  # from the next call on by recomputation, which needs one run less
+            )
             more = work.gradients(ctx.variables, arriving, create_graph=again)
-            grads = [m if g is None else g if m is None else g + m for g, m in zip(grads or [None] * len(more), more)]
+            grads = [
+                m if g is None else g if m is None else g + m
+                for g, m in zip(grads or [None] * len(more), more)
+            ]
         return (None, None, None, None) + tuple(grads or [None] * len(ctx.variables))
 
 
 def _generators(leaves):
     device = next((leaf.device for leaf in leaves if is_tensor(leaf) and leaf.is_cuda), None)
-    return torch.get_rng_state(), device, torch.cuda.get_rng_state(device) if device is not None else None
+    return (
+        torch.get_rng_state(),
+        device,
+        torch.cuda.get_rng_state(device) if device is not None else None,
+    )
 
 
 def _autocast_state():
-    return {"cuda": (torch.is_autocast_enabled(), torch.get_autocast_gpu_dtype()),
-            "cpu": (torch.is_autocast_cpu_enabled(), torch.get_autocast_cpu_dtype())}
+    return {
+        "cuda": (torch.is_autocast_enabled(), torch.get_autocast_gpu_dtype()),
+        "cpu": (torch.is_autocast_cpu_enabled(), torch.get_autocast_cpu_dtype()),
+    }
 
 
 @contextlib.contextmanager
@@ -250,7 +315,9 @@ def _autocast_off():
 
 @contextlib.contextmanager
 def _as_it_was(generators, autocast):
-    """Random generators and autocast as they were when the piece first ran; both put back afterwards."""
+    """Random generators and autocast as they were when the piece first ran; both put back
+    afterwards.
+    """
     with contextlib.ExitStack() as stack:
         for device, (enabled, dtype) in autocast.items():
             if enabled:

@@ -1,9 +1,12 @@
-"""Gradient checkpointing of parts of a model: what lies inside a part is computed again during backward.
+"""Gradient checkpointing of parts of a model: what lies inside a part is computed again during
+backward.
 
-Parts are found by measuring, not by name: modules, or runs of a Sequential's children, that save more than goes into
-them, each small enough to be computed again without filling the room it made. Checkpointing is non-reentrant, random
-generators and autocast are as they were, and running statistics of BatchNorm are moved on once, not twice.
+Parts are found by measuring, not by name: modules, or runs of a Sequential's children, that save
+more than goes into them, each small enough to be computed again without filling the room it made.
+Checkpointing is non-reentrant, random generators and autocast are as they were, and running
+statistics of BatchNorm are moved on once, not twice.
 """
+
 import contextlib
 
 import torch
@@ -14,8 +17,9 @@ from .rows import is_tensor
 
 
 class Part:
-    """Something that can be checkpointed on its own: a module, or its children begin to end if it is a Sequential. saved,
-    given: bytes that its calls keep for backward, and that go into it."""
+    """Something that can be checkpointed on its own: a module, or its children begin to end if it
+    is a Sequential. saved, given: bytes that its calls keep for backward, and that go into it.
+    """
 
     def __init__(self, name, module, saved=0, given=0, begin=None, end=None):
         self.name, self.module, self.saved, self.given = name, module, saved, given
@@ -28,8 +32,10 @@ class Part:
 
 
 class Record:
-    """What was seen of one module's calls: bytes saved inside, bytes given, when it was first called, whether it must run only
-    once (it changes what it is given, or a list of its own grows), whether its backward pass asked for a saved tensor twice."""
+    """What was seen of one module's calls: bytes saved inside, bytes given, when it was first
+    called, whether it must run only once (it changes what it is given, or a list of its own grows),
+    whether its backward pass asked for a saved tensor twice.
+    """
 
     def __init__(self, order):
         self.saved = self.given = 0
@@ -37,8 +43,10 @@ class Record:
 
 
 def take_apart(module, records, most):
-    """Parts of the module that save at most that many bytes each, as far as it can be taken apart; in the order of calls.
-    records: {id of a module: Record} for every module that was called inside."""
+    """Parts of the module that save at most that many bytes each, as far as it can be taken apart;
+    in the order of calls. records: {id of a module: Record} for every module that was called
+    inside.
+    """
     parts = []
     for name, child in _called(module, records):
         parts.extend(_take(name, child, records, most))
@@ -64,18 +72,34 @@ def _collect(name, module, found):
 
 def _is_block(child):
     """A block is worth a recompute: it has parts of its own, and is no list that is never called."""
-    if isinstance(child, (torch.nn.ModuleList, torch.nn.ModuleDict)) and type(child).forward is torch.nn.Module.forward:
+    if (
+        isinstance(child, (torch.nn.ModuleList, torch.nn.ModuleDict))
+        and type(child).forward is torch.nn.Module.forward
+    ):
         return False
     parts = list(child.children())
-    if next(child.parameters(), None) is None or len(parts) < 2 and not _computes_itself(child, parts):
+    if (
+        next(child.parameters(), None) is None
+        or len(parts) < 2
+        and not _computes_itself(child, parts)
+    ):
         return False
     # A stage is a Sequential of blocks: its blocks are the better grain.
-    return not (isinstance(child, torch.nn.Sequential) and sum(len(list(p.children())) > 1 for p in parts) >= 1)
+    return not (
+        isinstance(child, torch.nn.Sequential)
+        and sum(len(list(p.children())) > 1 for p in parts) >= 1
+    )
 
 
 def _computes_itself(module, parts):
-    """A layer of somebody's own around one of torch's, as in graph networks: the most of what it does is in its forward."""
-    return len(parts) == 1 and not list(parts[0].children()) and not type(module).__module__.startswith("torch.")
+    """A layer of somebody's own around one of torch's, as in graph networks: the most of what it
+    does is in its forward.
+    """
+    return (
+        len(parts) == 1
+        and not list(parts[0].children())
+        and not type(module).__module__.startswith("torch.")
+    )
 
 
 def _called(module, records):
@@ -105,14 +129,23 @@ def _take(name, module, records, most):
 def _finer(name, module, records, most):
     if isinstance(module, torch.jit.ScriptModule):
         return []
-    if type(module).forward is torch.nn.Sequential.forward and not _hooks(module) and all(id(c) in records for c in module):
+    if (
+        type(module).forward is torch.nn.Sequential.forward
+        and not _hooks(module)
+        and all(id(c) in records for c in module)
+    ):
         return _runs(name, module, records, most)
-    return [p for below, child in _called(module, records) for p in _take(name + "." + below, child, records, most)]
+    return [
+        p
+        for below, child in _called(module, records)
+        for p in _take(name + "." + below, child, records, most)
+    ]
 
 
 def _runs(name, sequential, records, most):
-    """Neighbours of a Sequential taken together up to the size wanted. What changes its input in place cannot begin a run:
-    the input is needed again."""
+    """Neighbours of a Sequential taken together up to the size wanted. What changes its input in
+    place cannot begin a run: the input is needed again.
+    """
     parts, begin, saved = [], 0, 0
     children = list(sequential)
 
@@ -142,7 +175,14 @@ def _run(name, sequential, children, records, begin, end):
     if begin >= end:
         return None
     first = records[id(children[begin])]
-    part = Part("%s[%d:%d]" % (name, begin, end), sequential, sum(records[id(c)].saved for c in children[begin:end]), first.given, begin, end)
+    part = Part(
+        "%s[%d:%d]" % (name, begin, end),
+        sequential,
+        sum(records[id(c)].saved for c in children[begin:end]),
+        first.given,
+        begin,
+        end,
+    )
     part.order = first.order
     return part if part.gain > 0.25 * part.given else None
 
@@ -158,21 +198,33 @@ def fit_for_recompute(block):
     for name, m in block.named_modules():
         if not all(is_recorder(hook) for hook in _hooks(m)):
             return "a forward hook on %s would run twice" % (name or "it")
-        if "SpectralNorm" in type(m).__name__ or any("SpectralNorm" in type(p).__name__ for p in m.children()):
+        if "SpectralNorm" in type(m).__name__ or any(
+            "SpectralNorm" in type(p).__name__ for p in m.children()
+        ):
             return "spectral norm moves on with every call"
         if drops_by_itself(m):
-            return "%s drops values by cuDNN's own generator, which cannot be put back" % (name or "it")
+            return "%s drops values by cuDNN's own generator, which cannot be put back" % (
+                name or "it"
+            )
     return None
 
 
 def is_recorder(hook):
-    """transformers notes hidden states by hooks of its own, for the call that is under way and no other."""
+    """transformers notes hidden states by hooks of its own, for the call that is under way and no
+    other.
+    """
     return (getattr(hook, "__module__", None) or "").startswith("transformers.utils.")
 
 
 def drops_by_itself(m):
     """The dropout between the layers of a recurrent network on a card: a second run drops others."""
-    return isinstance(m, torch.nn.RNNBase) and m.dropout > 0 and m.num_layers > 1 and m.training and any(p.is_cuda for p in m.parameters())
+    return (
+        isinstance(m, torch.nn.RNNBase)
+        and m.dropout > 0
+        and m.num_layers > 1
+        and m.training
+        and any(p.is_cuda for p in m.parameters())
+    )
 
 
 class Checkpointing:
@@ -212,7 +264,10 @@ class _Runs:
                 value, i = children[i](value), i + 1
                 continue
             run = children[i:end]
-            value, i = checkpointed(lambda x, run=run: _in_turn(run, x), ((value,), {}), norms_of(run)), end
+            value, i = (
+                checkpointed(lambda x, run=run: _in_turn(run, x), ((value,), {}), norms_of(run)),
+                end,
+            )
         return value
 
 
@@ -223,18 +278,26 @@ def _in_turn(modules, value):
 
 
 def norms_of(modules):
-    return [m for top in modules for m in top.modules()
-            if isinstance(m, torch.nn.modules.batchnorm._BatchNorm) and m.training and m.track_running_stats]
+    return [
+        m
+        for top in modules
+        for m in top.modules()
+        if isinstance(m, torch.nn.modules.batchnorm._BatchNorm)
+        and m.training
+        and m.track_running_stats
+    ]
 
 
 def checkpointed(call, args_kwargs, norms=()):
-    """Runs call under non-reentrant checkpointing. The tensors go in as positional arguments because checkpoint looks
-    only there for the devices whose generators it has to put back; a key-value cache, which a second run would fill
-    twice, is left out."""
+    """Runs call under non-reentrant checkpointing. The tensors go in as positional arguments
+    because checkpoint looks only there for the devices whose generators it has to put back; a
+    key-value cache, which a second run would fill twice, is left out.
+    """
     leaves, rebuild = tree.flatten(args_kwargs)
     leaves = [None if type(leaf).__name__.endswith("Cache") else leaf for leaf in leaves]
     tensors = list({id(leaf): leaf for leaf in leaves if is_tensor(leaf)}.values())
-    # One argument that is given twice must be one in the second run too: attention asks whether its keys are its values.
+    # One argument that is given twice must be one in the second run too: attention asks whether its
+    # keys are its values.
     at = {id(tensor): i for i, tensor in enumerate(tensors)}
     places = [(i, at[id(leaf)]) for i, leaf in enumerate(leaves) if is_tensor(leaf)]
     for i, _ in places:
@@ -249,13 +312,16 @@ def checkpointed(call, args_kwargs, norms=()):
             return call(*args, **kwargs)
 
     quiet = _Quiet(norms, generators.drawn())
-    return checkpoint(run, *tensors, use_reentrant=False, context_fn=lambda: (contextlib.nullcontext(), quiet))
+    return checkpoint(
+        run, *tensors, use_reentrant=False, context_fn=lambda: (contextlib.nullcontext(), quiet)
+    )
 
 
 class _Quiet:
-    """During the recompute BatchNorm moves on copies of its running statistics, which are then thrown away, and random generators
-    besides torch's own draw what they drew the first time. A retained graph is recomputed more than once, so this can be
-    entered again."""
+    """During the recompute BatchNorm moves on copies of its running statistics, which are then
+    thrown away, and random generators besides torch's own draw what they drew the first time. A
+    retained graph is recomputed more than once, so this can be entered again.
+    """
 
     def __init__(self, norms, draws):
         self.norms, self.draws, self.kept, self.later = norms, draws, [], []

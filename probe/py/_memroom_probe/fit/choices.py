@@ -1,12 +1,12 @@
 """The ways in which a module's call can be made smaller, with what each needs and costs.
 
-1. the module returns its loss: pieces whose backward pass follows at once (nothing is computed twice);
-2. some parts are checkpointed, the fattest first, as many as needed;
-3. the batch in pieces, as many of them recomputed as needed;
-4. parts checkpointed and the batch in pieces;
-5. the whole call recomputed: of use where several calls wait for one backward pass;
-6. what is saved waits in host memory: exact for every module, and slow.
+1. the module returns its loss: pieces whose backward pass follows at once (nothing is computed
+twice); 2. some parts are checkpointed, the fattest first, as many as needed; 3. the batch in
+pieces, as many of them recomputed as needed; 4. parts checkpointed and the batch in pieces; 5. the
+whole call recomputed: of use where several calls wait for one backward pass; 6. what is saved waits
+in host memory: exact for every module, and slow.
 """
+
 from . import microbatch
 
 WORK_FOR_LOSS = 8  # bytes that a loss over the whole batch makes for each element of the outputs beside the one gradient that
@@ -19,19 +19,55 @@ TRAVEL = 8e9  # bytes a second to host memory or back, at the best; what was mea
 
 
 class Choice:
-    """One way to fit. needs: bytes at the worst moment of the call and its backward pass; stays: bytes that wait between the
-    two; twice: share of the forward pass that is run twice; offload: bytes that wait on the host; seconds: of a step; price: what they are compared by."""
+    """One way to fit. needs: bytes at the worst moment of the call and its backward pass; stays:
+    bytes that wait between the two; twice: share of the forward pass that is run twice; offload:
+    bytes that wait on the host; seconds: of a step; price: what they are compared by.
+    """
 
-    def __init__(self, words, needs, stays, twice, cost, rows, checkpoint=(), share=None, pieces=1, whole=False, offload=0):
+    def __init__(
+        self,
+        words,
+        needs,
+        stays,
+        twice,
+        cost,
+        rows,
+        checkpoint=(),
+        share=None,
+        pieces=1,
+        whole=False,
+        offload=0,
+    ):
         self.words, self.needs, self.stays, self.twice = words, needs, stays, twice
-        self.checkpoint, self.share, self.pieces, self.whole, self.offload = checkpoint, share, pieces, whole, offload
-        self.seconds = _seconds(cost, rows, pieces) * (1 + FORWARD * twice) + offload * max(2 / TRAVEL, cost.travel) if cost else 0
-        self.bitwise = share is None  # kernels see the same shapes, so that results are equal to the bit
+        self.checkpoint, self.share, self.pieces, self.whole, self.offload = (
+            checkpoint,
+            share,
+            pieces,
+            whole,
+            offload,
+        )
+        self.seconds = (
+            _seconds(cost, rows, pieces) * (1 + FORWARD * twice)
+            + offload * max(2 / TRAVEL, cost.travel)
+            if cost
+            else 0
+        )
+        self.bitwise = (
+            share is None
+        )  # kernels see the same shapes, so that results are equal to the bit
         self.price = self.seconds * (1 if self.bitwise else ROUNDING)
 
     def remedies(self):
         """Ids of the remedies that this is made of."""
-        return [id for id, on in (("micro_batch", self.share), ("checkpointing", self.checkpoint or self.whole), ("activation_offload", self.offload)) if on]
+        return [
+            id
+            for id, on in (
+                ("micro_batch", self.share),
+                ("checkpointing", self.checkpoint or self.whole),
+                ("activation_offload", self.offload),
+            )
+            if on
+        ]
 
 
 def _seconds(cost, rows, pieces):
@@ -41,25 +77,48 @@ def _seconds(cost, rows, pieces):
 
 def extra(cost, rows):
     """Bytes that a loss outside of the module is taken to need, until that has been seen."""
-    return 0 if cost.has_loss else (WORK_IN_HALF if cost.half else WORK_FOR_LOSS) * cost.elements_row * rows
+    return (
+        0
+        if cost.has_loss
+        else (WORK_IN_HALF if cost.half else WORK_FOR_LOSS) * cost.elements_row * rows
+    )
 
 
 def all_of(inputs, plan, cost, offload):
-    """Every choice that is thought of; the first is to change nothing. offload: whether host memory may be used."""
+    """Every choice that is thought of; the first is to change nothing. offload: whether host memory
+    may be used.
+    """
     rows = inputs.rows
     accumulates = plan is not None and plan.accumulates
     beside, outputs = extra(cost, rows), cost.output_row * rows
     saved = cost.saved_fixed + cost.saved_row * rows
-    yield Choice("as it is", cost.peak_fixed + cost.peak_row * rows + beside, saved + outputs, 0.0, cost, rows)
+    yield Choice(
+        "as it is",
+        cost.peak_fixed + cost.peak_row * rows + beside,
+        saved + outputs,
+        0.0,
+        cost,
+        rows,
+    )
     for parts in cost.grains:
         yield from _some_parts(rows, cost, beside, parts)
     if cost.recomputable:
-        yield Choice("the whole call recomputed", cost.peak_fixed + cost.peak_row * rows + outputs + beside, outputs, 1.0, cost, rows, whole=True)
+        yield Choice(
+            "the whole call recomputed",
+            cost.peak_fixed + cost.peak_row * rows + outputs + beside,
+            outputs,
+            1.0,
+            cost,
+            rows,
+            whole=True,
+        )
     if plan is not None and (accumulates or cost.recomputable):
         yield from _pieces(inputs, accumulates, cost, beside, cost.peak_row, cost.saved_row, ())
         for parts in cost.grains[:1]:
             saved_row = max(cost.saved_row - _gain(parts), 0)
-            peak_row = max(cost.peak_row - _gain(parts) + max(p.saved for p in parts), cost.output_row)
+            peak_row = max(
+                cost.peak_row - _gain(parts) + max(p.saved for p in parts), cost.output_row
+            )
             yield from _pieces(inputs, accumulates, cost, beside, peak_row, saved_row, parts)
     if offload:
         yield from _offloaded(rows, cost, beside)
@@ -79,12 +138,22 @@ def _some_parts(rows, cost, beside, parts):
         at_loss = (cost.peak_row - _gain(taken)) * rows + beside
         needs = cost.peak_fixed + max(at_loss, _at_recompute(cost, parts, chosen) * rows)
         stays = (cost.saved_row - _gain(taken) + cost.output_row) * rows + cost.saved_fixed
-        yield Choice("%d of %d blocks checkpointed" % (count, len(order)), needs, stays, sum(p.saved for p in taken) / total, cost, rows, taken)
+        yield Choice(
+            "%d of %d blocks checkpointed" % (count, len(order)),
+            needs,
+            stays,
+            sum(p.saved for p in taken) / total,
+            cost,
+            rows,
+            taken,
+        )
 
 
 def _at_recompute(cost, parts, chosen):
-    """Bytes a row while the fattest moment of the recompute lasts: what was saved before the part, the part itself and
-    what a backward pass needs beside it. What is saved outside parts is taken to come before them."""
+    """Bytes a row while the fattest moment of the recompute lasts: what was saved before the part,
+    the part itself and what a backward pass needs beside it. What is saved outside parts is taken
+    to come before them.
+    """
     before = max(0, cost.saved_row - sum(p.saved for p in parts))
     beside = max(0, cost.peak_row - cost.saved_row - 2 * cost.output_row)
     most = 0
@@ -102,33 +171,77 @@ def _pieces(inputs, accumulates, cost, beside, peak_row, saved_row, parts):
         size = -(-rows // count)
         count = -(-rows // size)
         one = cost.peak_fixed + peak_row * size + outputs + beside
-        words = "batch of %d in %d pieces%s" % (rows, count, ", %d blocks checkpointed" % len(parts) if parts else "")
+        words = "batch of %d in %d pieces%s" % (
+            rows,
+            count,
+            ", %d blocks checkpointed" % len(parts) if parts else "",
+        )
         if accumulates:
-            yield Choice(words, one, outputs + cost.peak_fixed, inner, cost, rows, parts, microbatch.Share(size, 0, elements), count)
+            yield Choice(
+                words,
+                one,
+                outputs + cost.peak_fixed,
+                inner,
+                cost,
+                rows,
+                parts,
+                microbatch.Share(size, 0, elements),
+                count,
+            )
             continue
         for keep in range(0, count, max(1, count // 16)):
             stays = outputs + cost.saved_fixed + saved_row * size * keep
-            kept = cost.peak_fixed + beside + outputs + saved_row * size * keep + max(0, peak_row - saved_row) * size
+            kept = (
+                cost.peak_fixed
+                + beside
+                + outputs
+                + saved_row * size * keep
+                + max(0, peak_row - saved_row) * size
+            )
             said = words + (", %d of them kept" % keep if keep else "")
             share = microbatch.Share(size, keep, elements)
-            yield Choice(said, max(one, kept), stays, inner + (count - keep) / count, cost, rows, parts, share, count)
+            yield Choice(
+                said,
+                max(one, kept),
+                stays,
+                inner + (count - keep) / count,
+                cost,
+                rows,
+                parts,
+                share,
+                count,
+            )
 
 
 def _counts(rows):
     """Numbers of pieces worth trying: fine at first, then coarser. Hundreds of pieces help nobody."""
-    counts = [c for c in (2, 3, 4, 5, 6, 8, 10, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256) if c <= rows]
+    counts = [
+        c for c in (2, 3, 4, 5, 6, 8, 10, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256) if c <= rows
+    ]
     return sorted(set(counts + [rows])) if 1 < rows <= 256 else counts
 
 
 def _offloaded(rows, cost, beside):
-    """A part of what is saved waits on the host, alone or beside parts that are checkpointed. What is needed beside all of it was
-    measured: it may be largest when little has been saved yet."""
+    """A part of what is saved waits on the host, alone or beside parts that are checkpointed. What
+    is needed beside all of it was measured: it may be largest when little has been saved yet.
+    """
     alone = cost.away_fixed + cost.away_row * rows + beside
     for parts in [()] + cost.grains[:1]:
         saved = max(0, cost.saved_row - _gain(parts)) * rows
         inside = max([p.saved for p in parts], default=0) * rows
         for share in (0.25, 0.5, 0.75, 0.95):
             stays = (1 - share) * saved
-            words = "%d %% of what is saved waits in host memory%s" % (100 * share, ", %d blocks checkpointed" % len(parts) if parts else "")
-            yield Choice(words, alone + stays + inside, stays + cost.saved_fixed + cost.output_row * rows,
-                         1.0 if parts else 0.0, cost, rows, parts, offload=share * saved)
+            words = "%d %% of what is saved waits in host memory%s" % (
+                100 * share,
+                ", %d blocks checkpointed" % len(parts) if parts else "",
+            )
+            yield Choice(
+                words,
+                alone + stays + inside,
+                stays + cost.saved_fixed + cost.output_row * rows,
+                1.0 if parts else 0.0,
+                cost,
+                rows,
+                parts,
+                offload=share * saved,
+            )

@@ -1,8 +1,10 @@
-"""The least that training needs, whatever is done about activations: weights, gradients, optimizer state.
+"""The least that training needs, whatever is done about activations: weights, gradients, optimizer
+state.
 
-Told when memory runs out and when the first training call is looked at, so that a job that can never fit ends with the
-figure instead of with another try.
+Told when memory runs out and when the first training call is looked at, so that a job that can
+never fit ends with the figure instead of with another try.
 """
+
 import gc
 import sys
 
@@ -19,20 +21,36 @@ class Floor:
         self.bytes = weights + gradients + state
 
     def words(self):
-        parts = [("weights", self.weights), ("gradients", self.gradients), ("optimizer state", self.state)]
+        parts = [
+            ("weights", self.weights),
+            ("gradients", self.gradients),
+            ("optimizer state", self.state),
+        ]
         return ", ".join("%s %s" % (name, room.words(count)) for name, count in parts if count)
 
 
 def of(device, moving=None):
     """The Floor of what this process trains on the device. moving: a module on its way there."""
-    parameters = {id(p): p for m in _modules() for p in _own(m) if p is not None and p.device == device}
+    parameters = {
+        id(p): p for m in _modules() for p in _own(m) if p is not None and p.device == device
+    }
     if moving is not None:
         parameters.update((id(p), p) for p in list(moving.parameters()) + list(moving.buffers()))
-    trains = bool(room.optimizers()) or any(p.grad is not None for p in parameters.values() if p.is_leaf)
-    learnt = [p for p in parameters.values() if isinstance(p, torch.nn.Parameter) and p.requires_grad] if trains else []
+    trains = bool(room.optimizers()) or any(
+        p.grad is not None for p in parameters.values() if p.is_leaf
+    )
+    learnt = (
+        [p for p in parameters.values() if isinstance(p, torch.nn.Parameter) and p.requires_grad]
+        if trains
+        else []
+    )
     if any(getattr(p, "_post_accumulate_grad_hooks", None) for p in learnt):
         learnt = []  # a loop that steps inside of the backward pass never holds all gradients
-    return Floor(sum(_size(p) for p in parameters.values()), sum(_size(p) for p in learnt), room.state() + room.state_to_come())
+    return Floor(
+        sum(_size(p) for p in parameters.values()),
+        sum(_size(p) for p in learnt),
+        room.state() + room.state_to_come(),
+    )
 
 
 def _size(tensor):
@@ -60,11 +78,19 @@ class Teller:
         floor, limit = of(device, moving), room.of(device, self.limit).limit
         if floor.bytes > limit:
             self.told = True
-            self.say("note", "cannot fit: needs at least %s, %s are there: %s stay whatever is done about activations" % (
-                room.words(floor.bytes), room.words(limit), floor.words()), id="cannot_fit", needs=floor.bytes, limit=limit)
+            self.say(
+                "note",
+                "cannot fit: needs at least %s, %s are there: %s stay whatever is done about activations"
+                % (room.words(floor.bytes), room.words(limit), floor.words()),
+                id="cannot_fit",
+                needs=floor.bytes,
+                limit=limit,
+            )
 
     def when_out(self):
-        """Looks when the card's allocator gives up. Attaching would start CUDA, so it waits until somebody else does."""
+        """Looks when the card's allocator gives up. Attaching would start CUDA, so it waits until
+        somebody else does.
+        """
         attach = getattr(torch._C, "_cuda_attach_out_of_memory_observer", None)
         if attach is not None and torch.version.cuda:
             torch.cuda._lazy_call(lambda: attach(self._ran_out))
@@ -80,7 +106,9 @@ def _on_its_way():
     """The module whose parameters are being moved in this very moment, or None."""
     frame, found = sys._getframe(1), None
     while frame is not None:
-        if frame.f_code.co_name == "_apply" and isinstance(frame.f_locals.get("self"), torch.nn.Module):
+        if frame.f_code.co_name == "_apply" and isinstance(
+            frame.f_locals.get("self"), torch.nn.Module
+        ):
             found = frame.f_locals["self"]
         frame = frame.f_back
     return found

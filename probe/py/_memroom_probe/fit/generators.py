@@ -1,9 +1,10 @@
-"""The random generators that a module draws from, read and put back: torch's, that of the card, Python's, numpy's, and those that
-the module or its code holds itself.
+"""The random generators that a module draws from, read and put back: torch's, that of the card,
+Python's, numpy's, and those that the module or its code holds itself.
 
-torch's checkpointing puts back torch's own generators for a second run; the others are put back by blocks.checkpointed, as
-far as a trial has shown that they are drawn from.
+torch's checkpointing puts back torch's own generators for a second run; the others are put back by
+blocks.checkpointed, as far as a trial has shown that they are drawn from.
 """
+
 import random
 import sys
 import weakref
@@ -41,7 +42,11 @@ def put_back_besides(states):
 
 
 def same(a, b):
-    return torch.equal(a[0], b[0]) and (a[1] is None or torch.equal(a[1][1], b[1][1])) and not _moved(a, b)
+    return (
+        torch.equal(a[0], b[0])
+        and (a[1] is None or torch.equal(a[1][1], b[1][1]))
+        and not _moved(a, b)
+    )
 
 
 def note_drawn(before, after):
@@ -81,7 +86,9 @@ def _shared():
 
 
 def _find(module):
-    """Generators among the attributes of a module and all below it, and among the names that its code refers to."""
+    """Generators among the attributes of a module and all below it, and among the names that its
+    code refers to.
+    """
     seen = {}
     for m in module.modules():
         for value in list(vars(m).values()) + refers.values(type(m)):
@@ -93,7 +100,9 @@ def _find(module):
 def _is_generator(value):
     if isinstance(value, (torch.Generator, random.Random)):
         return True
-    return (type(value).__module__ or "").startswith("numpy.random") and (hasattr(value, "bit_generator") or hasattr(value, "get_state"))
+    return (type(value).__module__ or "").startswith("numpy.random") and (
+        hasattr(value, "bit_generator") or hasattr(value, "get_state")
+    )
 
 
 def _state(generator):
@@ -101,11 +110,17 @@ def _state(generator):
         return generator.get_state()
     if hasattr(generator, "getstate"):
         return generator.getstate()
-    return generator.get_state() if hasattr(generator, "get_state") else generator.bit_generator.state
+    return (
+        generator.get_state() if hasattr(generator, "get_state") else generator.bit_generator.state
+    )
 
 
 def _set(generator, state):
-    if isinstance(generator, torch.Generator) or not hasattr(generator, "setstate") and hasattr(generator, "set_state"):
+    if (
+        isinstance(generator, torch.Generator)
+        or not hasattr(generator, "setstate")
+        and hasattr(generator, "set_state")
+    ):
         generator.set_state(state)
     elif hasattr(generator, "setstate"):
         generator.setstate(state)

@@ -1,10 +1,12 @@
 """Chooses how much of which remedy each module needs to fit, and applies it.
 
-What a row costs is measured on a few rows (measure), what there is for it is read (room), what could be done is listed
-(choices). The first step is run frugally, because a loop may call several modules, or one several times, before its one
-backward pass, and nobody knows before it has been seen. Then the cheapest choices that fit together are taken, with what
-the first step really needed: at once, rather than creeping up on it over several attempts.
+What a row costs is measured on a few rows (measure), what there is for it is read (room), what
+could be done is listed (choices). The first step is run frugally, because a loop may call several
+modules, or one several times, before its one backward pass, and nobody knows before it has been
+seen. Then the cheapest choices that fit together are taken, with what the first step really needed:
+at once, rather than creeping up on it over several attempts.
 """
+
 import gc
 import weakref
 
@@ -26,25 +28,52 @@ class Case:
         self.rows = inputs.rows if inputs else 0
         self.candidates, self.choice, self.plan, self.beside = candidates, choice, plan, beside
         self.size, self.settled = 0, False
-        self.sent, self.unmeasured = 0, ""  # bytes of the last call that wait on the host; why nothing is known beforehand
+        self.sent, self.unmeasured = (
+            0,
+            "",
+        )  # bytes of the last call that wait on the host; why nothing is known beforehand
 
 
 class Governor:
-    """The handler of outermost calls. allowed: ids of remedies; limit: bytes, if the caller knows a lower wall; failed: the
-    whole batch is known not to fit; factor: share of the room to plan with, lowered after a plan that was too bold; teller: says
-    when not even weights, gradients and optimizer state fit; untried: modules must not be run on parts of their batches;
-    worst: knows the longest batch, where that was asked for."""
+    """The handler of outermost calls. allowed: ids of remedies; limit: bytes, if the caller knows a
+    lower wall; failed: the whole batch is known not to fit; factor: share of the room to plan with,
+    lowered after a plan that was too bold; teller: says when not even weights, gradients and
+    optimizer state fit; untried: modules must not be run on parts of their batches; worst: knows
+    the longest batch, where that was asked for.
+    """
 
-    def __init__(self, say, allowed, limit=None, failed=False, factor=1.0, teller=None, untried=False, worst=None):
+    def __init__(
+        self,
+        say,
+        allowed,
+        limit=None,
+        failed=False,
+        factor=1.0,
+        teller=None,
+        untried=False,
+        worst=None,
+    ):
         self.untried, self.worst = untried, worst
-        self.say, self.allowed, self.limit, self.failed, self.factor = say, allowed, limit, failed, factor
+        self.say, self.allowed, self.limit, self.failed, self.factor = (
+            say,
+            allowed,
+            limit,
+            failed,
+            factor,
+        )
         self.teller = teller or floor.Teller(say, limit)
         self.checkpointing = blocks.Checkpointing()
-        self.micro = microbatch.MicroBatch(say, lambda module, inputs, plan: self._cases[module].choice.share)
+        self.micro = microbatch.MicroBatch(
+            say, lambda module, inputs, plan: self._cases[module].choice.share
+        )
         self._cases = weakref.WeakKeyDictionary()  # module -> Case
         self._uncut = weakref.WeakSet()  # modules that showed in a run that they cannot be cut
-        self._small = weakref.WeakKeyDictionary()  # module -> rows of an evaluation's pieces, where its batch was too large
-        self._small_pieces = microbatch.MicroBatch(say, lambda module, inputs, plan: microbatch.Share(self._small[module]))
+        self._small = (
+            weakref.WeakKeyDictionary()
+        )  # module -> rows of an evaluation's pieces, where its batch was too large
+        self._small_pieces = microbatch.MicroBatch(
+            say, lambda module, inputs, plan: microbatch.Share(self._small[module])
+        )
         self._step = _Step()
         self._state_is_away = self._varies = False
 
@@ -100,7 +129,9 @@ class Governor:
         return call(*args, **kwargs)
 
     def _evaluation(self, module, call, args, kwargs):
-        """A call without gradients leaves nothing behind when it runs out, so it can be tried again in smaller pieces."""
+        """A call without gradients leaves nothing behind when it runs out, so it can be tried again
+        in smaller pieces.
+        """
         case = self._cases.get(module)
         if case is not None and case.choice.share is not None and module not in self._small:
             try:
@@ -109,7 +140,11 @@ class Governor:
                 return call(*args, **kwargs)
         while True:
             try:
-                return self._in_small_pieces(module, call, args, kwargs) if module in self._small else call(*args, **kwargs)
+                return (
+                    self._in_small_pieces(module, call, args, kwargs)
+                    if module in self._small
+                    else call(*args, **kwargs)
+                )
             except torch.cuda.OutOfMemoryError as why:
                 ran_out = why.with_traceback(None)  # its frames hold what is in the way
             if not self._fewer(module, args, kwargs):
@@ -136,7 +171,9 @@ class Governor:
         return True
 
     def _without_pieces(self, module, call, args, kwargs, case, reason):
-        """Pieces turned out not to be possible. A batch of one row says nothing; otherwise the choice is made anew without."""
+        """Pieces turned out not to be possible. A batch of one row says nothing; otherwise the
+        choice is made anew without.
+        """
         if any_inputs(args, kwargs).rows > 1:
             self.micro.decline(module, reason)
             self._uncut.add(module)
@@ -146,7 +183,9 @@ class Governor:
     # --- the first call of a module
 
     def _look_at_worst(self, module, call, args, kwargs):
-        """The Case for the longest batch of the data, or None where that is no longer than this one, or cannot be run."""
+        """The Case for the longest batch of the data, or None where that is no longer than this
+        one, or cannot be run.
+        """
         longest = self.worst.lengthened(module, args, kwargs)
         if longest is None:
             longest, case = (args, kwargs), None
@@ -168,7 +207,12 @@ class Governor:
             self.say("declined", "%s: %s" % (microbatch.name_of(module), reason), id="micro_batch")
             return Case(module, None, [], choices.Choice("as it is", 0, 0, 0, None, 1))
         except Exception as why:
-            self.say("declined", "%s: %s: %s" % (microbatch.name_of(module), type(why).__name__, tryout.one_line(why)), id="micro_batch")
+            self.say(
+                "declined",
+                "%s: %s: %s"
+                % (microbatch.name_of(module), type(why).__name__, tryout.one_line(why)),
+                id="micro_batch",
+            )
             return Case(module, None, [], choices.Choice("as it is", 0, 0, 0, None, 1))
 
     def _look(self, module, call, args, kwargs):
@@ -178,7 +222,9 @@ class Governor:
         around = room.of(next(module.parameters()).device, self.limit)
         self.teller.look(next(module.parameters()).device)
         if self.untried:
-            return self._unmeasured(module, around, "an attempt failed that tried it on a part of the batch")
+            return self._unmeasured(
+                module, around, "an attempt failed that tried it on a part of the batch"
+            )
         try:
             inputs = any_inputs(args, kwargs)
             plan = self._plan(module, call, args, kwargs)
@@ -186,14 +232,29 @@ class Governor:
                 plan, inputs = plan
             inputs.refuse_indices()
             held = around.held()
-            cost = measure.cost(module, call, inputs, around, "checkpointing" in self.allowed and type(module).__name__ != "OptimizedModule",
-                                self._may_offload(around))
+            cost = measure.cost(
+                module,
+                call,
+                inputs,
+                around,
+                "checkpointing" in self.allowed and type(module).__name__ != "OptimizedModule",
+                self._may_offload(around),
+            )
         except Cannot as reason:
             return self._unmeasured(module, around, reason)
         if not cost.repeats and "checkpointing" in self.allowed:
-            self.say("declined", "%s: %s" % (microbatch.name_of(module), measure.OTHERWISE), id="checkpointing")
+            self.say(
+                "declined",
+                "%s: %s" % (microbatch.name_of(module), measure.OTHERWISE),
+                id="checkpointing",
+            )
         candidates = list(choices.all_of(inputs, plan, cost, self._may_offload(around)))
-        if "checkpointing" not in self.allowed or type(module).__name__ == "OptimizedModule" or blocks.fit_for_recompute(module) or not cost.repeats:
+        if (
+            "checkpointing" not in self.allowed
+            or type(module).__name__ == "OptimizedModule"
+            or blocks.fit_for_recompute(module)
+            or not cost.repeats
+        ):
             candidates = [c for c in candidates if not c.whole]
         free = self._budget(around.limit) - held - self._state_to_come()
         if min(c.needs for c in candidates) > free and self._send_state_away(around):
@@ -205,13 +266,17 @@ class Governor:
         return case
 
     def _for_first_step(self, candidates, free):
-        """A step that is only watched must be safe rather than fast. After an attempt of ours that ran out it is run with the least."""
+        """A step that is only watched must be safe rather than fast. After an attempt of ours that
+        ran out it is run with the least.
+        """
         if self.factor < 1:
             return _least(candidates, _with_others)
         return _frugal(candidates, min(free, candidates[0].needs) if self.failed else free)
 
     def _send_state_away(self, around):
-        """Optimizer state waits on the host from now on, where that may be; says whether it has just been sent there."""
+        """Optimizer state waits on the host from now on, where that may be; says whether it has
+        just been sent there.
+        """
         if self._state_is_away or not around.is_card or "optimizer_offload" not in self.allowed:
             return False
         self._state_is_away = True
@@ -236,34 +301,70 @@ class Governor:
         except Cannot as reason:
             self.say("declined", "%s: %s" % (microbatch.name_of(module), reason), id="micro_batch")
         except torch.cuda.OutOfMemoryError:
-            self.say("declined", "%s: not even a few rows of the batch could be tried" % microbatch.name_of(module), id="micro_batch")
+            self.say(
+                "declined",
+                "%s: not even a few rows of the batch could be tried" % microbatch.name_of(module),
+                id="micro_batch",
+            )
             _make_room()
         return None
 
     def _tell_beginning(self, case, held, cost, limit):
-        """held: bytes that are there now. What is said here is final, so nothing is claimed that could be otherwise: no workspaces,
-        no work of a loss outside, no optimizer state, which can wait elsewhere; only what lies there beside one row."""
+        """held: bytes that are there now. What is said here is final, so nothing is claimed that
+        could be otherwise: no workspaces, no work of a loss outside, no optimizer state, which can
+        wait elsewhere; only what lies there beside one row.
+        """
         module = case.module()
-        gradients = sum(p.numel() * p.element_size() for p in module.parameters() if p.requires_grad and p.grad is None)
+        gradients = sum(
+            p.numel() * p.element_size()
+            for p in module.parameters()
+            if p.requires_grad and p.grad is None
+        )
         needs = int(held - room.state() + gradients + cost.output_row * case.rows)
         if needs > limit:
-            self.say("note", "cannot fit: needs at least %s, %s are there: so much do weights, gradients and the results of %s take" % (
-                room.words(needs), room.words(limit), case.name), id="cannot_fit", needs=needs, limit=limit)
+            self.say(
+                "note",
+                "cannot fit: needs at least %s, %s are there: so much do weights, gradients and the results of %s take"
+                % (room.words(needs), room.words(limit), case.name),
+                id="cannot_fit",
+                needs=needs,
+                limit=limit,
+            )
         for id in case.choice.remedies() or ["micro_batch"]:
             self.say("note", "%s: the first step with: %s" % (case.name, case.choice.words), id=id)
 
     def _unmeasured(self, module, around, reason):
-        """Without a batch to try there is only everything at once: every call of a part is checkpointed, and what is saved waits on
-        the host, until a step has shown how much of it need not."""
+        """Without a batch to try there is only everything at once: every call of a part is
+        checkpointed, and what is saved waits on the host, until a step has shown how much of it
+        need not.
+        """
         name = microbatch.name_of(module)
-        parts = blocks.by_sight(module) if "checkpointing" in self.allowed and type(module).__name__ != "OptimizedModule" else []
+        parts = (
+            blocks.by_sight(module)
+            if "checkpointing" in self.allowed and type(module).__name__ != "OptimizedModule"
+            else []
+        )
         away = float("inf") if self._may_offload(around) else 0
         if parts:
-            self.say("applied", "%s: all %d blocks checkpointed (%s)" % (name, len(parts), reason), id="checkpointing",
-                     equivalence="exact", checkpointed=len(parts))
+            self.say(
+                "applied",
+                "%s: all %d blocks checkpointed (%s)" % (name, len(parts), reason),
+                id="checkpointing",
+                equivalence="exact",
+                checkpointed=len(parts),
+            )
         elif not away:
-            self.say("declined", "%s: no blocks to checkpoint, and %s" % (name, reason), id="checkpointing")
-        case = Case(module, None, [], choices.Choice("as it is", 0, 0, 1.0 if parts else 0.0, None, 1, parts, offload=away))
+            self.say(
+                "declined",
+                "%s: no blocks to checkpoint, and %s" % (name, reason),
+                id="checkpointing",
+            )
+        case = Case(
+            module,
+            None,
+            [],
+            choices.Choice("as it is", 0, 0, 1.0 if parts else 0.0, None, 1, parts, offload=away),
+        )
         case.unmeasured = str(reason)
         return case
 
@@ -275,26 +376,53 @@ class Governor:
             spare -= stays
             case.choice.offload = case.sent - stays
             if case.choice.offload:
-                self.say("applied", "%s: %d %% of what is saved waits in host memory (%s)" % (case.name, 100 * case.choice.offload / case.sent, case.unmeasured),
-                         id="activation_offload", equivalence="exact", limit=step.around.limit)
+                self.say(
+                    "applied",
+                    "%s: %d %% of what is saved waits in host memory (%s)"
+                    % (case.name, 100 * case.choice.offload / case.sent, case.unmeasured),
+                    id="activation_offload",
+                    equivalence="exact",
+                    limit=step.around.limit,
+                )
 
     # --- after a step that was watched
 
     def _settle(self):
-        """Takes the cheapest choices that fit together. Once that is done it only ever tightens, so that it cannot swing."""
+        """Takes the cheapest choices that fit together. Once that is done it only ever tightens, so
+        that it cannot swing.
+        """
         step, self._step = self._step, _Step()
         if step.around is not None and step.around.is_card:
-            self._settle_unmeasured([case for case in step.together if case.unmeasured and not case.settled], step)
-        cases = {case: count for case, count in step.together.items() if case.candidates and case.module() is not None}
+            self._settle_unmeasured(
+                [case for case in step.together if case.unmeasured and not case.settled], step
+            )
+        cases = {
+            case: count
+            for case, count in step.together.items()
+            if case.candidates and case.module() is not None
+        }
         if step.around is None or not cases:
             return
         first = not all(case.settled for case in cases)
         if first:
             gc.collect()  # imports that the first calls set off may leave cycles with frames in them, and the frames hold tensors
         base = step.held_before
-        unforeseen = max(step.peak_of_passes() - base - _together(cases, lambda c: c.choice), -sum(case.beside for case in cases)) if step.around.is_card else 0
-        free = self._budget(step.around.limit) - self._held(cases, step.around, step.results_alive()) - unforeseen
-        slack = 0 if self._varies else (1 - room.SAFETY) / 2 * step.around.limit  # the next batch may be a little longer
+        unforeseen = (
+            max(
+                step.peak_of_passes() - base - _together(cases, lambda c: c.choice),
+                -sum(case.beside for case in cases),
+            )
+            if step.around.is_card
+            else 0
+        )
+        free = (
+            self._budget(step.around.limit)
+            - self._held(cases, step.around, step.results_alive())
+            - unforeseen
+        )
+        slack = (
+            0 if self._varies else (1 - room.SAFETY) / 2 * step.around.limit
+        )  # the next batch may be a little longer
         if not first and _together(cases, lambda c: c.choice) <= free + slack:
             return
         always = self._budget(step.around.limit) - free
@@ -302,7 +430,11 @@ class Governor:
             free = min(free, 0.97 * _together(cases, lambda c: c.candidates[0]))
         taken = _cheapest(cases, free)
         if _together(cases, taken.get) > free and self._send_state_away(step.around):
-            free = self._budget(step.around.limit) - self._held(cases, step.around, step.results_alive()) - unforeseen
+            free = (
+                self._budget(step.around.limit)
+                - self._held(cases, step.around, step.results_alive())
+                - unforeseen
+            )
             always, taken = self._budget(step.around.limit) - free, _cheapest(cases, free)
         if not first and all(case.choice is choice for case, choice in taken.items()):
             return
@@ -319,24 +451,37 @@ class Governor:
             self._step.observe(step.around)
 
     def _held(self, cases, around, results):
-        """Bytes that are there whatever is chosen: held now, with optimizer state that is still to come. Gradients that are
-        there already are counted with the choices, and so are results, which the loop lets go when it has the next ones."""
+        """Bytes that are there whatever is chosen: held now, with optimizer state that is still to
+        come. Gradients that are there already are counted with the choices, and so are results,
+        which the loop lets go when it has the next ones.
+        """
         held = around.held() + self._state_to_come() - results
         return held - sum(room.gradients_of(case.module()) for case in cases)
 
     def _tell(self, case, total, limit):
         choice = case.choice
-        fields = {"predicted": total, "limit": limit, "rows": case.rows, "pieces": choice.pieces, "checkpointed": len(choice.checkpoint),
-                  "twice": round(choice.twice, 3),
-                  "slower": round(choice.seconds / (case.candidates[0].seconds or 1) - 1, 3), "equivalence": case.plan.equivalence if case.plan and choice.share else "exact"}
+        fields = {
+            "predicted": total,
+            "limit": limit,
+            "rows": case.rows,
+            "pieces": choice.pieces,
+            "checkpointed": len(choice.checkpoint),
+            "twice": round(choice.twice, 3),
+            "slower": round(choice.seconds / (case.candidates[0].seconds or 1) - 1, 3),
+            "equivalence": case.plan.equivalence if case.plan and choice.share else "exact",
+        }
         for id in choice.remedies():
             self.say("applied", "%s: %s" % (case.name, choice.words), id=id, **fields)
         if not choice.remedies():
-            self.say("note", "%s: the whole batch fits as it is" % case.name, id="micro_batch", **fields)
+            self.say(
+                "note", "%s: the whole batch fits as it is" % case.name, id="micro_batch", **fields
+            )
 
 
 class _Step:
-    """What happens between two steps: which calls wait for their backward pass at the same time, and the peak."""
+    """What happens between two steps: which calls wait for their backward pass at the same time,
+    and the peak.
+    """
 
     def __init__(self):
         self.marks, self.together = [], {}
@@ -371,14 +516,18 @@ class _Step:
 
     def results_alive(self):
         """Bytes of the calls' results that the loop still holds."""
-        alive = {id(t): t for m in self.marks for t in (ref() for ref in m.results) if t is not None}
+        alive = {
+            id(t): t for m in self.marks for t in (ref() for ref in m.results) if t is not None
+        }
         return sum(t.numel() * t.element_size() for t in alive.values())
 
     def before_optimizer(self):
         self._peak = max(self._peak or 0, self.around.peak())
 
     def peak_of_passes(self):
-        """Of forward and backward passes; what the optimizer needs for itself comes when activations are gone."""
+        """Of forward and backward passes; what the optimizer needs for itself comes when
+        activations are gone.
+        """
         _watching.discard(self)
         return self._peak if self._peak is not None else self.around.peak()
 
@@ -431,16 +580,25 @@ def _largest(case):
 
 
 def _together(cases, chosen):
-    """Bytes at the worst moment when these calls wait for one backward pass: what stays of all of them, and what the
-    neediest one needs on top."""
+    """Bytes at the worst moment when these calls wait for one backward pass: what stays of all of
+    them, and what the neediest one needs on top.
+    """
     picked = [(chosen(case), count) for case, count in cases.items()]
-    return sum(c.stays * count for c, count in picked) + max([c.needs - c.stays for c, _ in picked], default=0)
+    return sum(c.stays * count for c, count in picked) + max(
+        [c.needs - c.stays for c, _ in picked], default=0
+    )
 
 
 def _frugal(candidates, free):
-    """For a step in which more calls may follow: the cheapest way that leaves them room, or the one that needs least. What is
-    equal to the bit may leave less room, for two calls like it; what changes nothing may not."""
-    few = [c for c in candidates if c.needs <= FRUGAL * free or c.bitwise and c.remedies() and _with_others(c) <= free]
+    """For a step in which more calls may follow: the cheapest way that leaves them room, or the one
+    that needs least. What is equal to the bit may leave less room, for two calls like it; what
+    changes nothing may not.
+    """
+    few = [
+        c
+        for c in candidates
+        if c.needs <= FRUGAL * free or c.bitwise and c.remedies() and _with_others(c) <= free
+    ]
     return _fastest(few) or _least(candidates, _with_others)
 
 
@@ -454,21 +612,34 @@ def _fastest(candidates):
 
 
 def _least(candidates, needs):
-    """The fastest of those that need about the least: a hundred pieces for the last few bytes are worth nobody's while."""
+    """The fastest of those that need about the least: a hundred pieces for the last few bytes are
+    worth nobody's while.
+    """
     least = min(needs(c) for c in candidates)
     return _fastest([c for c in candidates if needs(c) <= NEARLY * least])
 
 
 def _cheapest(cases, free):
-    """The choices with the least seconds that fit together: bytes get a price, which rises until they do."""
+    """The choices with the least seconds that fit together: bytes get a price, which rises until
+    they do.
+    """
     price = 0.0
     dearest = max(c.price for case in cases for c in case.candidates) or 1.0
     for _ in range(80):
-        taken = {case: min(case.candidates, key=lambda c: c.price + price * c.needs + price * (cases[case] - 1) * c.stays) for case in cases}
+        taken = {
+            case: min(
+                case.candidates,
+                key=lambda c: c.price + price * c.needs + price * (cases[case] - 1) * c.stays,
+            )
+            for case in cases
+        }
         if _together(cases, taken.get) <= free:
             return _relaxed(cases, taken, free)
         price = price * 1.6 or 1e-6 * dearest / max(1.0, _together(cases, _largest))
-    return {case: _least(case.candidates, lambda c, count=count: c.needs + (count - 1) * c.stays) for case, count in cases.items()}
+    return {
+        case: _least(case.candidates, lambda c, count=count: c.needs + (count - 1) * c.stays)
+        for case, count in cases.items()
+    }
 
 
 def _relaxed(cases, taken, free):
@@ -477,7 +648,10 @@ def _relaxed(cases, taken, free):
         for candidate in sorted(case.candidates, key=lambda c: c.price):
             if candidate.price >= taken[case].price:
                 break
-            if _together(cases, lambda c, it=case, new=candidate: new if c is it else taken[c]) <= free:
+            if (
+                _together(cases, lambda c, it=case, new=candidate: new if c is it else taken[c])
+                <= free
+            ):
                 taken[case] = candidate
                 break
     return taken
@@ -491,4 +665,6 @@ def _make_room():
 
 def _size(args, kwargs):
     """Elements of the call's largest tensor: a choice holds until a batch comes that is larger."""
-    return max([leaf.numel() for leaf in tree.flatten((args, kwargs))[0] if is_tensor(leaf)], default=0)
+    return max(
+        [leaf.numel() for leaf in tree.flatten((args, kwargs))[0] if is_tensor(leaf)], default=0
+    )

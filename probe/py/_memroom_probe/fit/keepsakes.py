@@ -1,7 +1,10 @@
-"""What a module's calls leave behind in its attributes: counters, lists that grow, tensors that the loop may use afterwards.
+"""What a module's calls leave behind in its attributes: counters, lists that grow, tensors that the
+loop may use afterwards.
 
-A trial must leave none of it; a call in pieces would leave only the last piece's; a second run would leave it twice.
+A trial must leave none of it; a call in pieces would leave only the last piece's; a second run
+would leave it twice.
 """
+
 import collections
 
 import torch
@@ -13,23 +16,38 @@ _CONTAINERS = (list, dict, set, collections.deque)
 
 
 class Snapshot:
-    """The numbers and containers among the attributes of a module and all below it as they are now, and those among the variables
-    that their code names, to be put back. Other attributes are left alone: a first call may set up caches and say so in a
-    flag."""
+    """The numbers and containers among the attributes of a module and all below it as they are now,
+    and those among the variables that their code names, to be put back. Other attributes are left
+    alone: a first call may set up caches and say so in a flag.
+    """
 
     def __init__(self, module):
         kinds = {type(m) for m in module.modules()}
-        self.numbers = [(m, {key: value for key, value in vars(m).items() if _is_number(value)}) for m in module.modules()]
-        self.variables = [place for kind in kinds for place in refers.variables(kind) if _is_number(place[2])]
-        inside = [value for m in module.modules() for key, value in vars(m).items() if _is_container(key, value)]
-        outside = [value for kind in kinds for value in refers.values(kind) if type(value) in _CONTAINERS]
+        self.numbers = [
+            (m, {key: value for key, value in vars(m).items() if _is_number(value)})
+            for m in module.modules()
+        ]
+        self.variables = [
+            place for kind in kinds for place in refers.variables(kind) if _is_number(place[2])
+        ]
+        inside = [
+            value
+            for m in module.modules()
+            for key, value in vars(m).items()
+            if _is_container(key, value)
+        ]
+        outside = [
+            value for kind in kinds for value in refers.values(kind) if type(value) in _CONTAINERS
+        ]
         self.containers = [(value, value.copy()) for value in inside + outside]
 
     def put_back(self):
         for namespace, name, value in self.variables:
             namespace[name] = value
         for m, numbers in self.numbers:
-            for key in [key for key, value in vars(m).items() if _is_number(value) and key not in numbers]:
+            for key in [
+                key for key, value in vars(m).items() if _is_number(value) and key not in numbers
+            ]:
                 del vars(m)[key]
             vars(m).update(numbers)
         for value, content in self.containers:
@@ -42,7 +60,12 @@ def _is_number(value):
 
 
 def _is_container(key, value):
-    return key not in _OWN and type(value) in _CONTAINERS and not key.endswith("_hooks") and not key.startswith("_non_persistent")
+    return (
+        key not in _OWN
+        and type(value) in _CONTAINERS
+        and not key.endswith("_hooks")
+        and not key.startswith("_non_persistent")
+    )
 
 
 def _differs(value, content):
@@ -60,11 +83,18 @@ def _refill(value, content):
 
 def numbers(module):
     """{name: value} of every number among the modules' own attributes."""
-    return {"%s.%s" % (name, key): value for name, m in module.named_modules() for key, value in vars(m).items() if _is_number(value)}
+    return {
+        "%s.%s" % (name, key): value
+        for name, m in module.named_modules()
+        for key, value in vars(m).items()
+        if _is_number(value)
+    }
 
 
 def tensors(module):
-    """{name: [tensors]} of the attributes that are tensors, or hold some: neither parameters nor buffers."""
+    """{name: [tensors]} of the attributes that are tensors, or hold some: neither parameters nor
+    buffers.
+    """
     found = {}
     for name, m in module.named_modules():
         for key, value in vars(m).items():
@@ -87,9 +117,15 @@ def lengths(module):
 
 
 def left_behind(before, after):
-    """The name of an attribute that two calls left differently, or None. before, after: of tensors()."""
+    """The name of an attribute that two calls left differently, or None. before, after: of
+    tensors().
+    """
     for name, those in after.items():
         these = before.get(name)
-        if these is None or len(these) != len(those) or any(a.shape != b.shape or not torch.equal(a, b) for a, b in zip(these, those)):
+        if (
+            these is None
+            or len(these) != len(those)
+            or any(a.shape != b.shape or not torch.equal(a, b) for a, b in zip(these, those))
+        ):
             return name
     return None

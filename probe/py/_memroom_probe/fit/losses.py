@@ -1,9 +1,11 @@
 """How a loss that the model itself returns is put together from the losses of pieces of the batch.
 
-A mean over the batch is the mean of the pieces' means only with the right weights: rows, or the tokens that count. Which
-one a model uses is not guessed but found out: every rule that could be meant is tried on a few rows, and those that
-predict the loss of the rows together from the losses of the rows apart survive.
+A mean over the batch is the mean of the pieces' means only with the right weights: rows, or the
+tokens that count. Which one a model uses is not guessed but found out: every rule that could be
+meant is tried on a few rows, and those that predict the loss of the rows together from the losses
+of the rows apart survive.
 """
+
 import torch
 
 
@@ -22,8 +24,9 @@ class Rule:
         return [w / total for w in weights]
 
     def shares_to_use(self, pieces):
-        """The same, with None for a piece in which nothing counts: its own loss is 0 / 0, and no number makes that right. One
-        transfer from the device."""
+        """The same, with None for a piece in which nothing counts: its own loss is 0 / 0, and no
+        number makes that right. One transfer from the device.
+        """
         shares = self.shares(pieces)
         if not any(isinstance(s, torch.Tensor) for s in shares):
             return shares
@@ -39,7 +42,9 @@ def weighted(loss, share):
 
 
 def rules(inputs, ignored):
-    """Every rule that these arguments allow. ignored: label values that the model was seen to ignore."""
+    """Every rule that these arguments allow. ignored: label values that the model was seen to
+    ignore.
+    """
     found = [Rule("rows", inputs.row_counter()), Rule("sum", lambda leaves: 1.0, mean=False)]
     for at, (name, leaf, dim) in enumerate(zip(inputs.names, inputs.leaves, inputs.dims)):
         if dim is None or leaf.is_complex():
@@ -50,7 +55,9 @@ def rules(inputs, ignored):
                 if leaf.dim() >= 2:
                     found.append(Rule("%s[:, 1:] != %d" % (name, value), _counter(at, value, 1)))
         if "mask" in name or leaf.dtype == torch.bool:
-            found.append(Rule("sum of " + name, lambda leaves, at=at: leaves[at].sum(dtype=torch.float64)))
+            found.append(
+                Rule("sum of " + name, lambda leaves, at=at: leaves[at].sum(dtype=torch.float64))
+            )
     return found
 
 
@@ -67,10 +74,12 @@ ROUNDING = 2e-6  # relative error that two kernels of different shapes may make 
 
 
 def survivors(candidates, trial_pieces, apart, together, tolerance):
-    """The rules that explain one trial. apart: losses of the pieces, together: the loss of all rows at once, as floats.
+    """The rules that explain one trial. apart: losses of the pieces, together: the loss of all rows
+    at once, as floats.
 
-    Rows of an untrained model have almost the same loss, so a wrong rule may be off by very little: what is ten times
-    further off than the best rule, and further than rounding goes, is ruled out."""
+    Rows of an untrained model have almost the same loss, so a wrong rule may be off by very little:
+    what is ten times further off than the best rule, and further than rounding goes, is ruled out.
+    """
     scale = max(abs(together), max(abs(v) for v in apart), 1e-12)
     errors = []
     for rule in candidates:
@@ -81,9 +90,15 @@ def survivors(candidates, trial_pieces, apart, together, tolerance):
 
 
 def most_telling(candidates, rows):
-    """Two rows (their flat leaves given) on which the rules differ most: their indices. One transfer from the device a rule."""
+    """Two rows (their flat leaves given) on which the rules differ most: their indices. One
+    transfer from the device a rule.
+    """
     best, pair = 0.0, (0, 1)
-    tables = [[float(w) for w in (rule.weigh(leaves) for leaves in rows)] for rule in candidates if rule.mean]
+    tables = [
+        [float(w) for w in (rule.weigh(leaves) for leaves in rows)]
+        for rule in candidates
+        if rule.mean
+    ]
     for a in range(len(rows)):
         for b in range(a + 1, len(rows)):
             shares = [t[a] / (t[a] + t[b]) for t in tables if t[a] + t[b] > 0]
@@ -94,15 +109,23 @@ def most_telling(candidates, rows):
 
 
 def agree(candidates, pieces):
-    """Whether all rules give these pieces the same shares, so that it does not matter which one is right. One transfer
-    from the device at most."""
+    """Whether all rules give these pieces the same shares, so that it does not matter which one is
+    right. One transfer from the device at most.
+    """
     if len(candidates) < 2:
         return True
     table = [rule.shares(pieces) for rule in candidates]
-    rows = [torch.stack([torch.as_tensor(s, dtype=torch.float64, device=_device(pieces)) for s in shares]) for shares in table]
+    rows = [
+        torch.stack(
+            [torch.as_tensor(s, dtype=torch.float64, device=_device(pieces)) for s in shares]
+        )
+        for shares in table
+    ]
     first = rows[0]
     return not bool(torch.stack([(r - first).abs().max() > 1e-9 for r in rows[1:]]).any())
 
 
 def _device(pieces):
-    return next((leaf.device for leaf in pieces[0] if isinstance(leaf, torch.Tensor)), torch.device("cpu"))
+    return next(
+        (leaf.device for leaf in pieces[0] if isinstance(leaf, torch.Tensor)), torch.device("cpu")
+    )

@@ -1,25 +1,30 @@
-"""Micro-batching inside a call: the outermost module sees the batch in pieces, the loop sees one call.
+"""Micro-batching inside a call: the outermost module sees the batch in pieces, the loop sees one
+call.
 
-Two ways, each exact up to the order of sums:
-- *recompute*: every piece runs under checkpointing, so one piece's activations live at a time; works for any loss the
-  loop computes from the outputs. The last pieces may be kept, as far as memory allows: they are what backward needs first.
-- *accumulate*: where the module returns the loss itself, each piece's backward pass runs right after its forward pass
-  and its gradients wait, scaled, for the loop's backward(): no recomputation, as in accumulation written by hand.
+Two ways, each exact up to the order of sums: - *recompute*: every piece runs under checkpointing,
+so one piece's activations live at a time; works for any loss the loop computes from the outputs.
+The last pieces may be kept, as far as memory allows: they are what backward needs first. -
+*accumulate*: where the module returns the loss itself, each piece's backward pass runs right after
+its forward pass and its gradients wait, scaled, for the loop's backward(): no recomputation, as in
+accumulation written by hand.
 """
+
 import functools
 import weakref
 
 import torch
 
 from .. import oom
-from . import accumulate, blocks, generators, losses, measure, outermost, room, tree, tryout
+from . import accumulate, blocks, generators, losses, measure, room, tree, tryout
 from .losses import weighted
 from .rows import Cannot, Joined, even, readings
 
 
 class Share:
-    """How a module's batches are cut. rows: of a piece; keep: pieces whose activations are kept rather than recomputed;
-    elements: size of one row when this was decided: longer sequences get fewer rows."""
+    """How a module's batches are cut. rows: of a piece; keep: pieces whose activations are kept
+    rather than recomputed; elements: size of one row when this was decided: longer sequences get
+    fewer rows.
+    """
 
     def __init__(self, rows, keep=0, elements=None):
         self.rows, self.keep, self.elements = rows, keep, elements
@@ -35,12 +40,18 @@ class Share:
 
 
 class MicroBatch:
-    """Runs outermost calls in pieces. choose(module, inputs, plan) gives the Share, or None for no cut."""
+    """Runs outermost calls in pieces. choose(module, inputs, plan) gives the Share, or None for no
+    cut.
+    """
 
     def __init__(self, say, choose):
         self.say, self.choose = say, choose
-        self._plans = weakref.WeakKeyDictionary()  # module -> {signature: Plan, or why there is none}
-        self._recomputable = weakref.WeakSet()  # modules whose backward pass was seen to bear checkpointing
+        self._plans = (
+            weakref.WeakKeyDictionary()
+        )  # module -> {signature: Plan, or why there is none}
+        self._recomputable = (
+            weakref.WeakSet()
+        )  # modules whose backward pass was seen to bear checkpointing
         self._said = set()
 
     def __call__(self, module, call, args, kwargs):
@@ -53,8 +64,10 @@ class MicroBatch:
             return call(*args, **kwargs)
 
     def run(self, module, call, args, kwargs, tell=None):
-        """The call in pieces. Raises Cannot, with everything as before, where that is not possible. tell: given where
-        nobody has measured the module: called with it, the plan and the rows of the pieces before they are run."""
+        """The call in pieces. Raises Cannot, with everything as before, where that is not possible.
+        tell: given where nobody has measured the module: called with it, the plan and the rows of
+        the pieces before they are run.
+        """
         plan, inputs = self.plan(module, call, args, kwargs)
         share = self.choose(module, inputs, plan)
         rows, keep = share.now(inputs) if share else (inputs.rows, 0)
@@ -73,8 +86,12 @@ class MicroBatch:
         except Exception as why:
             if oom.wall(why):
                 raise
-            generators.put_back(states)  # the whole batch, run next, shows whether the fault is ours
-            raise Cannot("a piece of the batch fails: %s: %s" % (type(why).__name__, tryout.one_line(why)))
+            generators.put_back(
+                states
+            )  # the whole batch, run next, shows whether the fault is ours
+            raise Cannot(
+                "a piece of the batch fails: %s: %s" % (type(why).__name__, tryout.one_line(why))
+            )
 
     def plan(self, module, call, args, kwargs):
         """The Plan for this way of calling the module, and the call's Inputs; raises Cannot."""
@@ -85,7 +102,9 @@ class MicroBatch:
                 inputs = read()
                 return self._plan_for(module, call, inputs), inputs
             except Cannot as reason:
-                last = last or str(reason)  # the exception itself would keep this call's frames, and their tensors
+                last = last or str(
+                    reason
+                )  # the exception itself would keep this call's frames, and their tensors
         raise Cannot(last)
 
     def _plan_for(self, module, call, inputs):
@@ -108,7 +127,9 @@ class MicroBatch:
         pieces = [inputs.flat(p) for p in inputs.cut(sizes)]
         shares = plan.shares(module, call, inputs, [leaves for leaves, _ in pieces])
         states = generators.read(module)
-        begin = functools.partial(generators.put_back, states) if plan.again else None  # before each piece
+        begin = (
+            functools.partial(generators.put_back, states) if plan.again else None
+        )  # before each piece
         if not (plan.accumulates and torch.is_grad_enabled()):
             return _recompute(call, plan, inputs, pieces, sizes, shares, keep, begin)
         if plan.scale.is_needed_first():
@@ -125,14 +146,22 @@ class MicroBatch:
 
     def _check_recompute(self, module, call, plan, inputs):
         if torch.is_grad_enabled() and not plan.accumulates and module not in self._recomputable:
-            measure.check_recompute(module, call, inputs, room.of(next(module.parameters()).device, 1))
+            measure.check_recompute(
+                module, call, inputs, room.of(next(module.parameters()).device, 1)
+            )
             self._recomputable.add(module)
 
     def _tell(self, module, plan, sizes):
         if (id(module), "applied") not in self._said and torch.is_grad_enabled():
             self._said.add((id(module), "applied"))
-            self.say("applied", "%s: batch of %d in %d pieces" % (name_of(module), sum(sizes), len(sizes)), id="micro_batch",
-                     rows=sum(sizes), pieces=len(sizes), equivalence=plan.equivalence)
+            self.say(
+                "applied",
+                "%s: batch of %d in %d pieces" % (name_of(module), sum(sizes), len(sizes)),
+                id="micro_batch",
+                rows=sum(sizes),
+                pieces=len(sizes),
+                equivalence=plan.equivalence,
+            )
 
     def decline(self, module, reason):
         if (id(module), str(reason)) not in self._said:
@@ -154,20 +183,24 @@ def fixed(size=None, pieces=None, keep=0):
 
 
 def worth_it(module):
-    """Loss functions, metrics and augmentations have no parameters; scripted modules cannot be looked into; lazy ones get their
-    shape from their first call, which must be the script's own."""
+    """Loss functions, metrics and augmentations have no parameters; scripted modules cannot be
+    looked into; lazy ones get their shape from their first call, which must be the script's own.
+    """
     if isinstance(module, torch.jit.ScriptModule) or next(module.parameters(), None) is None:
         return False
     return not any(torch.nn.parameter.is_lazy(p) for p in module.parameters())
 
 
 class Plan:
-    """How one way of calling a module is cut: what was found out about each output, and which way it is run."""
+    """How one way of calling a module is cut: what was found out about each output, and which way
+    it is run.
+    """
 
     def __init__(self, findings):
         self.outputs, self.random = findings.outputs, findings.random
         self.accumulates = sum(o.kind == tryout.LOSS for o in findings.outputs) == 1
-        # Draws that do not depend on the rows (whether to skip a layer) are repeated for each piece.
+        # Draws that do not depend on the rows (whether to skip a layer) are repeated for each
+        # piece.
         self.again = findings.same_draws
         self.equivalence = "expected" if findings.random and not findings.same_draws else "exact"
         self.scale = accumulate.Scale()
@@ -188,7 +221,9 @@ class Plan:
             if not losses.agree(output.candidates, pieces):
                 left = tryout.narrow_down(module, call, inputs, index, output.candidates)
                 if not losses.agree(left, pieces) or not left:
-                    raise Cannot("how the loss %s weighs its rows could not be found out" % output.name)
+                    raise Cannot(
+                        "how the loss %s weighs its rows could not be found out" % output.name
+                    )
                 output.candidates = left
             result[index] = output.candidates[0].shares_to_use(pieces)
         return result
@@ -237,8 +272,15 @@ class Results:
 
 
 def _without_cache(module, kwargs):
-    """A key-value cache made while training is thrown away by everybody; transformers' models can leave it out."""
-    if torch.is_grad_enabled() and "use_cache" not in kwargs and "past_key_values" not in kwargs and _takes(type(module), "use_cache"):
+    """A key-value cache made while training is thrown away by everybody; transformers' models can
+    leave it out.
+    """
+    if (
+        torch.is_grad_enabled()
+        and "use_cache" not in kwargs
+        and "past_key_values" not in kwargs
+        and _takes(type(module), "use_cache")
+    ):
         return dict(kwargs, use_cache=False)
     return kwargs
 

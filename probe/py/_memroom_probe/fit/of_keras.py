@@ -1,8 +1,10 @@
 """Keras: accumulation in the optimizer with smaller batches, and the precision policy.
 
-Keras' own accumulation averages the gradients of equal micro-batches, so the weights after each effective batch are the
-same. Its progress bar and callbacks count micro-batches; nothing is measured, so the number of pieces is what is asked.
+Keras' own accumulation averages the gradients of equal micro-batches, so the weights after each
+effective batch are the same. Its progress bar and callbacks count micro-batches; nothing is
+measured, so the number of pieces is what is asked.
 """
+
 import functools
 
 
@@ -10,11 +12,18 @@ def apply(keras, remedies, say):
     for remedy in remedies:
         params = dict(remedy.get("params") or {})
         if remedy.get("id") == "micro_batch" and (params.get("failed") or params.get("pieces")):
-            _accumulate(keras, int(params.get("pieces") or round(4 / params.get("factor", 1.0) ** 2)), say)
+            _accumulate(
+                keras, int(params.get("pieces") or round(4 / params.get("factor", 1.0) ** 2)), say
+            )
         elif remedy.get("id") == "mixed_precision":
             policy = "mixed_float16" if params.get("dtype") == "fp16" else "mixed_bfloat16"
             keras.mixed_precision.set_global_policy(policy)
-            say("applied", "Keras with the policy %s" % policy, id="mixed_precision", equivalence="changes")
+            say(
+                "applied",
+                "Keras with the policy %s" % policy,
+                id="mixed_precision",
+                equivalence="changes",
+            )
 
 
 def _accumulate(keras, pieces, say):
@@ -27,10 +36,19 @@ def _accumulate(keras, pieces, say):
         if reason:
             say("declined", "%s: %s" % (self.name, reason), id="micro_batch")
             return original(self, x, y, batch_size, *args, **kwargs)
-        count = next(n for n in range(min(pieces, source.batch), source.batch + 1) if source.batch % n == 0)
+        count = next(
+            n for n in range(min(pieces, source.batch), source.batch + 1) if source.batch % n == 0
+        )
         self.optimizer.gradient_accumulation_steps = count
-        say("applied", "%s: batches of %d in %d pieces, accumulated by Keras" % (self.name, source.batch, count), id="micro_batch",
-            equivalence="exact", rows=source.batch, pieces=count)
+        say(
+            "applied",
+            "%s: batches of %d in %d pieces, accumulated by Keras"
+            % (self.name, source.batch, count),
+            id="micro_batch",
+            equivalence="exact",
+            rows=source.batch,
+            pieces=count,
+        )
         if kwargs.get("steps_per_epoch"):
             kwargs["steps_per_epoch"] *= count
         return original(self, *source.cut(count, y), *args, **kwargs)
@@ -45,7 +63,13 @@ class _Arrays:
         self.x, self.batch = x, batch
 
     def why_not(self):
-        arrays = self.x if isinstance(self.x, (list, tuple)) else list(self.x.values()) if isinstance(self.x, dict) else [self.x]
+        arrays = (
+            self.x
+            if isinstance(self.x, (list, tuple))
+            else list(self.x.values())
+            if isinstance(self.x, dict)
+            else [self.x]
+        )
         if any(not hasattr(a, "shape") or isinstance(a, type(None)) for a in arrays):
             return "the batches come from a generator; give it a smaller batch and Adam(gradient_accumulation_steps=...)"
         if int(arrays[0].shape[0]) % self.batch:
@@ -95,6 +119,9 @@ def _why_not(keras, model):
         return "the script accumulates itself"
     if model.optimizer.built:
         return "the optimizer has been used before"
-    if any(isinstance(layer, keras.layers.BatchNormalization) and layer.trainable for layer in model._flatten_layers()):
+    if any(
+        isinstance(layer, keras.layers.BatchNormalization) and layer.trainable
+        for layer in model._flatten_layers()
+    ):
         return "a BatchNormalization layer takes its statistics over the whole batch"
     return None

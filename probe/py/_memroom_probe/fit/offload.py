@@ -1,4 +1,7 @@
-"""Memory that waits on the host: saved activations between forward and backward, optimizer state between steps."""
+"""Memory that waits on the host: saved activations between forward and backward, optimizer state
+between steps.
+"""
+
 import weakref
 
 import torch
@@ -24,16 +27,23 @@ class SavedActivations:
             return call(*args, **kwargs)
         if not self.told:
             self.told = True
-            self.say("applied", "%s: saved tensors above %d bytes wait in host memory" % (type(module).__name__, self.above),
-                     id="activation_offload", equivalence="exact")
+            self.say(
+                "applied",
+                "%s: saved tensors above %d bytes wait in host memory"
+                % (type(module).__name__, self.above),
+                id="activation_offload",
+                equivalence="exact",
+            )
         with Away(module, above=self.above):
             return call(*args, **kwargs)
 
 
 class Away:
-    """While this is entered, tensors that autograd saves and that are larger than above bytes travel to pinned host memory,
-    until quota bytes are there: the first ones, which backward needs last. Copies run on the stream that computes, so
-    that the card's memory is free for the next kernel without waiting for the host."""
+    """While this is entered, tensors that autograd saves and that are larger than above bytes
+    travel to pinned host memory, until quota bytes are there: the first ones, which backward needs
+    last. Copies run on the stream that computes, so that the card's memory is free for the next
+    kernel without waiting for the host.
+    """
 
     def __init__(self, module, quota=float("inf"), above=MIB):
         self.own = {p.untyped_storage().data_ptr() for p in module.parameters()}
@@ -50,11 +60,24 @@ class Away:
 
     def pack(self, tensor):
         size = tensor.numel() * tensor.element_size()
-        if (size < self.above or size > self.quota or tensor.is_sparse or tensor.untyped_storage().data_ptr() in self.own
-                or tensor.device.type == "cpu" and torch.cuda.is_available()):
+        if (
+            size < self.above
+            or size > self.quota
+            or tensor.is_sparse
+            or tensor.untyped_storage().data_ptr() in self.own
+            or tensor.device.type == "cpu"
+            and torch.cuda.is_available()
+        ):
             return tensor.detach()
         storage = StorageWeakRef(tensor.untyped_storage())
-        key = (storage.cdata, tensor.storage_offset(), tuple(tensor.shape), tensor.stride(), tensor.dtype, tensor._version)
+        key = (
+            storage.cdata,
+            tensor.storage_offset(),
+            tuple(tensor.shape),
+            tensor.stride(),
+            tensor.dtype,
+            tensor._version,
+        )
         there = self.known.get(key)
         if there is None:
             self.quota, self.sent = self.quota - size, self.sent + size
@@ -63,8 +86,9 @@ class Away:
 
 
 class _Sent:
-    """A tensor that waits on the host. It keeps the shape in which it lay on the card. storage: holds the name of what was
-    sent, so that nothing that is made later can be taken for it."""
+    """A tensor that waits on the host. It keeps the shape in which it lay on the card. storage:
+    holds the name of what was sent, so that nothing that is made later can be taken for it.
+    """
 
     def __init__(self, tensor, storage):
         self.device, self.storage = tensor.device, storage
@@ -73,24 +97,37 @@ class _Sent:
 
 
 def _unpack(packed):
-    return packed.there.to(packed.device, non_blocking=True) if isinstance(packed, _Sent) else packed
+    return (
+        packed.there.to(packed.device, non_blocking=True) if isinstance(packed, _Sent) else packed
+    )
 
 
 def optimizer_state(params, say):
-    """State is moved to the host after each step and back before the next: it is not there while activations are."""
-    from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+    """State is moved to the host after each step and back before the next: it is not there while
+    activations are.
+    """
+    from torch.optim.optimizer import (
+        register_optimizer_step_post_hook,
+        register_optimizer_step_pre_hook,
+    )
 
     told = []
 
     def bring(optimizer, args, kwargs):
-        _move(optimizer, lambda p, t: t.to(p.device, non_blocking=True) if t.device != p.device else t)
+        _move(
+            optimizer, lambda p, t: t.to(p.device, non_blocking=True) if t.device != p.device else t
+        )
 
     def send(optimizer, args, kwargs):
         _move(optimizer, _to_host)
         if not told:
             told.append(True)
-            say("applied", "state of %s waits in host memory between steps" % type(optimizer).__name__,
-                id="optimizer_offload", equivalence="exact")
+            say(
+                "applied",
+                "state of %s waits in host memory between steps" % type(optimizer).__name__,
+                id="optimizer_offload",
+                equivalence="exact",
+            )
 
     return [register_optimizer_step_pre_hook(bring), register_optimizer_step_post_hook(send)]
 

@@ -1,9 +1,12 @@
-"""Finds the calls of modules that no other module's call encloses: what a training loop itself calls.
+"""Finds the calls of modules that no other module's call encloses: what a training loop itself
+calls.
 
-One wrapper around nn.Module.__call__, shared by every remedy that wants to stand between the loop and its model. A
-wrapper that only passes its arguments on (DistributedDataParallel and the like) counts as not there: what it calls is
-the outermost module, so its own bookkeeping still happens once per step.
+One wrapper around nn.Module.__call__, shared by every remedy that wants to stand between the loop
+and its model. A wrapper that only passes its arguments on (DistributedDataParallel and the like)
+counts as not there: what it calls is the outermost module, so its own bookkeeping still happens
+once per step.
 """
+
 import threading
 
 import torch
@@ -14,7 +17,13 @@ _inner = {}  # id of a block -> (block, handler): calls inside an outermost call
 _local = threading.local()
 
 # Wrappers by class name, looked up along the class hierarchy so that nothing has to be imported.
-_TRANSPARENT = {"DistributedDataParallel", "DataParallel", "DeepSpeedEngine", "_FabricModule", "LegacyDistributedDataParallel"}
+_TRANSPARENT = {
+    "DistributedDataParallel",
+    "DataParallel",
+    "DeepSpeedEngine",
+    "_FabricModule",
+    "LegacyDistributedDataParallel",
+}
 
 try:
     compiling = torch.compiler.iscompiling
@@ -25,7 +34,9 @@ except AttributeError:  # torch < 2.1
 
 
 def transformed():
-    """Whether torch.func (grad, vmap, ...) transforms what runs now: its tensors bear neither hooks nor functions of ours."""
+    """Whether torch.func (grad, vmap, ...) transforms what runs now: its tensors bear neither hooks
+    nor functions of ours.
+    """
     return _functorch() is not None
 
 
@@ -33,8 +44,9 @@ _functorch = getattr(getattr(torch._C, "_functorch", None), "peek_interpreter_st
 
 
 def _in_backward():
-    """Whether a backward pass runs on this thread: then a call is the second run of something checkpointed by the script,
-    no call of its loop, and must be what it was the first time."""
+    """Whether a backward pass runs on this thread: then a call is the second run of something
+    checkpointed by the script, no call of its loop, and must be what it was the first time.
+    """
     return _graph_task() != -1
 
 
@@ -42,13 +54,17 @@ _graph_task = getattr(torch._C, "_current_graph_task_id", lambda: -1)
 
 
 def handle(handler):
-    """Adds handler(module, call, args, kwargs) -> result around every outermost call; the last added is the outermost."""
+    """Adds handler(module, call, args, kwargs) -> result around every outermost call; the last
+    added is the outermost.
+    """
     _handlers.append(handler)
     _begin()
 
 
 def handle_inner(blocks, handler):
-    """Lets handler(block, call, args, kwargs) -> result stand around the calls of these blocks, wherever they are."""
+    """Lets handler(block, call, args, kwargs) -> result stand around the calls of these blocks,
+    wherever they are.
+    """
     for block in blocks:
         _inner[id(block)] = (block, handler)
     _begin()
@@ -108,8 +124,10 @@ def _block(block, original, args, kwargs):
 
 
 class inside:
-    """Marks this thread as being inside an outermost call. A recompute during backward runs on a thread of autograd's
-    and needs it: there, the calls within a block would look like calls of the loop."""
+    """Marks this thread as being inside an outermost call. A recompute during backward runs on a
+    thread of autograd's and needs it: there, the calls within a block would look like calls of the
+    loop.
+    """
 
     def __enter__(self):
         self.before = getattr(_local, "inside", False)
@@ -133,14 +151,17 @@ def is_transparent(module):
     names = {c.__name__ for c in type(module).__mro__}
     if names & _TRANSPARENT:
         return True
-    # Lightning sends training_step through DDP by replacing forward on the instance: the module itself is then only a
-    # door, and calling it in pieces would run the user's training_step several times.
+    # Lightning sends training_step through DDP by replacing forward on the instance: the module
+    # itself is then only a door, and calling it in pieces would run the user's training_step
+    # several times.
     return "LightningModule" in names and "forward" in vars(module)
 
 
 def sharded(module):
-    """The name of what keeps the module's parameters in shards, or None. Such a module's calls are collective: every rank would
-    have to be cut and repeated alike, and no rank knows what another one chose."""
+    """The name of what keeps the module's parameters in shards, or None. Such a module's calls are
+    collective: every rank would have to be cut and repeated alike, and no rank knows what another
+    one chose.
+    """
     for m in module.modules():
         if {c.__name__ for c in type(m).__mro__} & {"FullyShardedDataParallel", "FSDPModule"}:
             return "FSDP"

@@ -1,9 +1,11 @@
-"""Mixed precision: the outermost modules run under autocast, their results come back in the precision they had.
+"""Mixed precision: the outermost modules run under autocast, their results come back in the
+precision they had.
 
-fp16 needs loss scaling. It is done inside the model: gradients are multiplied where they enter (at the outputs) and
-divided where they leave (at the parameters), so the loop sees gradients of the usual size; a step whose gradients
-overflowed is left out, as a GradScaler would.
+fp16 needs loss scaling. It is done inside the model: gradients are multiplied where they enter (at
+the outputs) and divided where they leave (at the parameters), so the loop sees gradients of the
+usual size; a step whose gradients overflowed is left out, as a GradScaler would.
 """
+
 import torch
 
 from . import outermost, tree
@@ -30,7 +32,10 @@ class Autocast:
         if torch.is_autocast_enabled() or torch.is_autocast_cpu_enabled():
             self._tell("declined", "the script runs under autocast already")
             return call(*args, **kwargs)
-        self._tell("applied", "%s under autocast in %s" % (type(module).__name__, str(self.dtype).split(".")[1]))
+        self._tell(
+            "applied",
+            "%s under autocast in %s" % (type(module).__name__, str(self.dtype).split(".")[1]),
+        )
         if self.scaling and torch.is_grad_enabled():
             self.scaling.watch(module)
         with torch.autocast(kind, dtype=self.dtype):
@@ -41,7 +46,11 @@ class Autocast:
         if not is_tensor(leaf) or not leaf.is_floating_point():
             return leaf
         leaf = leaf.float() if leaf.dtype == self.dtype else leaf
-        return _ScaleGradient.apply(leaf, self.scaling) if self.scaling and leaf.requires_grad else leaf
+        return (
+            _ScaleGradient.apply(leaf, self.scaling)
+            if self.scaling and leaf.requires_grad
+            else leaf
+        )
 
     def _tell(self, kind, text):
         if not self.told:
@@ -64,7 +73,9 @@ class Scaling:
                 p.register_hook(lambda grad: grad / self.scale)
 
     def _guard_steps(self):
-        """torch gives every optimizer class's step a profiling wrapper; ours goes around each instance's step once."""
+        """torch gives every optimizer class's step a profiling wrapper; ours goes around each
+        instance's step once.
+        """
         original, scaling = torch.optim.Optimizer.__init__, self
 
         def __init__(optimizer, *args, **kwargs):
@@ -80,7 +91,9 @@ class Scaling:
 
     def finite(self, optimizer):
         grads = [p.grad for g in optimizer.param_groups for p in g["params"] if p.grad is not None]
-        good = not grads or bool(torch.stack([n.isfinite() for n in torch._foreach_norm(grads)]).all())
+        good = not grads or bool(
+            torch.stack([n.isfinite() for n in torch._foreach_norm(grads)]).all()
+        )
         self.good = self.good + 1 if good else 0
         if not good:
             self.scale /= 2

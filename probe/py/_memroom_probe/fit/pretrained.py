@@ -1,4 +1,7 @@
-"""Loading of transformers' models in 8 or 4 bits, or spread over devices: added to from_pretrained where it is not said."""
+"""Loading of transformers' models in 8 or 4 bits, or spread over devices: added to from_pretrained
+where it is not said.
+"""
+
 import functools
 import importlib.util
 
@@ -8,8 +11,15 @@ def quantized(bits):
         id = "quantize_%dbit" % bits
         if importlib.util.find_spec("bitsandbytes") is None:
             raise RuntimeError("bitsandbytes is not installed")
-        _around_from_pretrained(say, id, "quantization_config", lambda transformers: transformers.BitsAndBytesConfig(
-            load_in_8bit=bits == 8, load_in_4bit=bits == 4), "weights in %d bits" % bits)
+        _around_from_pretrained(
+            say,
+            id,
+            "quantization_config",
+            lambda transformers: transformers.BitsAndBytesConfig(
+                load_in_8bit=bits == 8, load_in_4bit=bits == 4
+            ),
+            "weights in %d bits" % bits,
+        )
 
     return install
 
@@ -17,7 +27,13 @@ def quantized(bits):
 def device_map(params, say):
     if importlib.util.find_spec("accelerate") is None:
         raise RuntimeError("accelerate is not installed")
-    _around_from_pretrained(say, "device_map", "device_map", lambda _: params.get("map", "auto"), "spread over devices (%s)" % params.get("map", "auto"))
+    _around_from_pretrained(
+        say,
+        "device_map",
+        "device_map",
+        lambda _: params.get("map", "auto"),
+        "spread over devices (%s)" % params.get("map", "auto"),
+    )
 
 
 def _around_from_pretrained(say, id, argument, value, words):
@@ -36,7 +52,12 @@ def _around_from_pretrained(say, id, argument, value, words):
                 say("declined", "the script says %s itself" % argument, id=id)
             else:
                 kwargs[argument] = value(transformers)
-                say("applied", "%s: %s" % (cls.__name__, words), id=id, equivalence="changes" if "quantize" in id else "exact")
+                say(
+                    "applied",
+                    "%s: %s" % (cls.__name__, words),
+                    id=id,
+                    equivalence="changes" if "quantize" in id else "exact",
+                )
             return original(cls, *args, **kwargs)
 
         kind.from_pretrained = from_pretrained

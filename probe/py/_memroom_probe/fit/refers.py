@@ -1,4 +1,7 @@
-"""What the code of a module refers to outside of the module: variables of its file and of enclosing functions."""
+"""What the code of a module refers to outside of the module: variables of its file and of enclosing
+functions.
+"""
+
 import types
 
 
@@ -11,12 +14,19 @@ def functions(kind):
 
 def variables(kind):
     """(namespace, name, value) of the file's variables that the methods of a class name."""
-    return [(f.__globals__, name, f.__globals__[name]) for f in functions(kind) for name in f.__code__.co_names if name in f.__globals__]
+    return [
+        (f.__globals__, name, f.__globals__[name])
+        for f in functions(kind)
+        for name in f.__code__.co_names
+        if name in f.__globals__
+    ]
 
 
 def values(kind):
     """Everything that the methods of a class can reach by a name of their own."""
-    return [value for _, _, value in variables(kind)] + [v for f in functions(kind) for cell in f.__closure__ or () for v in _content(cell)]
+    return [value for _, _, value in variables(kind)] + [
+        v for f in functions(kind) for cell in f.__closure__ or () for v in _content(cell)
+    ]
 
 
 def _content(cell):

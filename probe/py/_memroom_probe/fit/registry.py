@@ -1,12 +1,18 @@
 """Which module applies which remedy. Only what is asked for is imported."""
+
 import torch
 
 
 def apply(remedies, say):
-    """Puts the remedies in place. Those that cut and checkpoint calls come first and stand innermost: autocast, say, must
-    be on when they try and measure the module."""
+    """Puts the remedies in place. Those that cut and checkpoint calls come first and stand
+    innermost: autocast, say, must be on when they try and measure the module.
+    """
     asked = [(r.get("id"), dict(r.get("params") or {})) for r in remedies]
-    calls = {id: params for id, params in asked if id in ("micro_batch", "checkpointing") or params.get("measured")}
+    calls = {
+        id: params
+        for id, params in asked
+        if id in ("micro_batch", "checkpointing") or params.get("measured")
+    }
     if calls:
         _calls(dict(calls), say)
     for id, params in asked:
@@ -33,18 +39,28 @@ def _calls(calls, say):
     teller.when_out()
     micro = calls.get("micro_batch", {})
     if micro.get("size") or micro.get("pieces"):
-        outermost.handle(microbatch.MicroBatch(say, microbatch.fixed(micro.get("size"), micro.get("pieces"), micro.get("keep", 0))))
+        outermost.handle(
+            microbatch.MicroBatch(
+                say, microbatch.fixed(micro.get("size"), micro.get("pieces"), micro.get("keep", 0))
+            )
+        )
         calls.pop("micro_batch")
     if calls:
-        outermost.handle(governor.Governor(say, set(calls), teller=teller, worst=_worst(calls, say), **together))
+        outermost.handle(
+            governor.Governor(say, set(calls), teller=teller, worst=_worst(calls, say), **together)
+        )
         governor.listen_to_optimizers()
 
 
 def _together(some):
     """What several remedies that are one handler are asked for: the strictest of each."""
     limits = [params["limit"] for params in some if params.get("limit")]
-    return {"limit": min(limits, default=None), "failed": any(params.get("failed") for params in some),
-            "factor": min([params.get("factor", 1.0) for params in some], default=1.0), "untried": any(params.get("untried") for params in some)}
+    return {
+        "limit": min(limits, default=None),
+        "failed": any(params.get("failed") for params in some),
+        "factor": min([params.get("factor", 1.0) for params in some], default=1.0),
+        "untried": any(params.get("untried") for params in some),
+    }
 
 
 def _worst(calls, say):
@@ -96,6 +112,10 @@ _REMEDIES = {
     "device_map": _from("pretrained", "device_map"),
     "quantize_8bit": _quantized(8),
     "quantize_4bit": _quantized(4),
-    "dataloader_workers": _loader("fewer_workers", "dataloader_workers", "data loaders with fewer workers", "expected"),  # each worker draws for itself
-    "pin_memory": _loader("no_pinning", "pin_memory", "data loaders without pinned memory", "exact"),
+    "dataloader_workers": _loader(
+        "fewer_workers", "dataloader_workers", "data loaders with fewer workers", "expected"
+    ),  # each worker draws for itself
+    "pin_memory": _loader(
+        "no_pinning", "pin_memory", "data loaders without pinned memory", "exact"
+    ),
 }

@@ -1,4 +1,7 @@
-"""How much memory there is for activations: the wall, what is held, and what will be held that is not there yet."""
+"""How much memory there is for activations: the wall, what is held, and what will be held that is
+not there yet.
+"""
+
 import ctypes
 import gc
 import os
@@ -22,7 +25,9 @@ def of(device, limit=None):
 
 
 class CudaRoom:
-    """A card, as far as this process may use it. limit: bytes the allocator may reserve, if somebody knows better."""
+    """A card, as far as this process may use it. limit: bytes the allocator may reserve, if
+    somebody knows better.
+    """
 
     is_card = True
 
@@ -34,7 +39,9 @@ class CudaRoom:
         walls = [int(total * fraction), torch.cuda.memory_reserved(device) + free]
         self.limit = min(walls + ([int(limit)] if limit else []))
         if "MEMROOM_GPU_MEM" in os.environ:
-            self.limit -= 256 * MIB  # code of kernels that are still to be loaded counts against that limit
+            self.limit -= (
+                256 * MIB
+            )  # code of kernels that are still to be loaded counts against that limit
 
     def held(self):
         return torch.cuda.memory_allocated(self.device)
@@ -50,7 +57,9 @@ class CudaRoom:
 
 
 class HostRoom:
-    """Host memory, for training on the CPU. Without a limit from outside the lowest cgroup limit that is found counts."""
+    """Host memory, for training on the CPU. Without a limit from outside the lowest cgroup limit
+    that is found counts.
+    """
 
     is_card = False
 
@@ -63,7 +72,9 @@ class HostRoom:
         """What cannot be dropped; pages of libraries can."""
         with open("/proc/self/status") as f:
             lines = dict(line.split(":", 1) for line in f if line.startswith("Rss"))
-        return sum(int(lines.get(name, "0 kB").split()[0]) * 1024 for name in ("RssAnon", "RssShmem"))
+        return sum(
+            int(lines.get(name, "0 kB").split()[0]) * 1024 for name in ("RssAnon", "RssShmem")
+        )
 
     def start_peak(self):
         pass
@@ -76,9 +87,11 @@ class HostRoom:
 
 
 def _give_back_at_once():
-    """glibc raises the size from which blocks are mapped on their own after each large free, and then keeps what is freed:
-    a heap full of holes. A fixed size, glibc's own first one, keeps it at what is really used: pieces of 94 rows of a small
-    network took 494 MiB with it and 973 MiB with 1 MiB, below which their tensors came from the heap."""
+    """glibc raises the size from which blocks are mapped on their own after each large free, and
+    then keeps what is freed: a heap full of holes. A fixed size, glibc's own first one, keeps it at
+    what is really used: pieces of 94 rows of a small network took 494 MiB with it and 973 MiB with
+    1 MiB, below which their tensors came from the heap.
+    """
     try:
         ctypes.CDLL(None).mallopt(-3, 1 << 17)  # M_MMAP_THRESHOLD
     except (OSError, AttributeError):
@@ -99,7 +112,11 @@ def _cgroup_limit():
 
 def gradients_of(module):
     """Bytes of the gradients that are there."""
-    return sum(p.grad.numel() * p.grad.element_size() for p in module.parameters() if p.requires_grad and p.grad is not None)
+    return sum(
+        p.grad.numel() * p.grad.element_size()
+        for p in module.parameters()
+        if p.requires_grad and p.grad is not None
+    )
 
 
 def state_to_come():
@@ -109,12 +126,20 @@ def state_to_come():
 
 def state():
     """Bytes of optimizer state that are there."""
-    return sum(t.numel() * t.element_size() for o in optimizers() for s in o.state.values() for t in s.values() if isinstance(t, torch.Tensor))
+    return sum(
+        t.numel() * t.element_size()
+        for o in optimizers()
+        for s in o.state.values()
+        for t in s.values()
+        if isinstance(t, torch.Tensor)
+    )
 
 
 def optimizers():
     """Every optimizer of the process."""
-    return [o for o in gc.get_objects() if issubclass(type(o), torch.optim.Optimizer)]  # isinstance would wake lazy proxies
+    return [
+        o for o in gc.get_objects() if issubclass(type(o), torch.optim.Optimizer)
+    ]  # isinstance would wake lazy proxies
 
 
 def _state_to_come(optimizer):
@@ -128,7 +153,9 @@ def _state_to_come(optimizer):
 
 
 def _copies(optimizer, group):
-    """Tensors of a parameter's size that an optimizer keeps for it. An unknown one is taken for Adam."""
+    """Tensors of a parameter's size that an optimizer keeps for it. An unknown one is taken for
+    Adam.
+    """
     name = type(optimizer).__name__.lower()
     if "adafactor" in name:
         return 0

@@ -1,4 +1,7 @@
-"""The batch inside a call: which tensors carry it, along which dimension, how it is cut and how results are joined."""
+"""The batch inside a call: which tensors carry it, along which dimension, how it is cut and how
+results are joined.
+"""
+
 import torch
 
 from . import tree
@@ -31,16 +34,24 @@ def any_inputs(args, kwargs):
 def _first_list(args, kwargs):
     """The list of tensors that is the batch, as in detection: images of different sizes."""
     first = args[0] if args else next(iter(kwargs.values()), None)
-    if type(first) in (list, tuple) and len(first) > 1 and all(is_tensor(t) and t.dim() >= 2 for t in first):
+    if (
+        type(first) in (list, tuple)
+        and len(first) > 1
+        and all(is_tensor(t) and t.dim() >= 2 for t in first)
+    ):
         return first
     return None
 
 
 class Inputs:
-    """The arguments of one call, with the dimension of each tensor that carries the batch (None: passed on whole)."""
+    """The arguments of one call, with the dimension of each tensor that carries the batch (None:
+    passed on whole).
+    """
 
     def __init__(self, args, kwargs, dim=0, square=True):
-        """square: whether a square matrix as long as the batch is cut; an attention mask (length, length) is none of it."""
+        """square: whether a square matrix as long as the batch is cut; an attention mask (length,
+        length) is none of it.
+        """
         self.leaves, self._rebuild = tree.flatten((args, kwargs))
         self._indices = None
         self.names = [name.split(".", 1)[1] for name in tree.paths((args, kwargs))]
@@ -53,17 +64,34 @@ class Inputs:
     def _refuse_opaque(self):
         for name, leaf in zip(self.names, self.leaves):
             if is_tensor(leaf):
-                if leaf.is_sparse or leaf.layout != torch.strided or getattr(leaf, "is_nested", False):
-                    raise Cannot("argument %s is a %s tensor, which has no rows to cut" % (name, leaf.layout))
+                if (
+                    leaf.is_sparse
+                    or leaf.layout != torch.strided
+                    or getattr(leaf, "is_nested", False)
+                ):
+                    raise Cannot(
+                        "argument %s is a %s tensor, which has no rows to cut" % (name, leaf.layout)
+                    )
             elif tree.holds_tensors(leaf, is_tensor):
-                raise Cannot("argument %s is a %s, which holds tensors in a way that is not known" % (name, type(leaf).__name__))
+                raise Cannot(
+                    "argument %s is a %s, which holds tensors in a way that is not known"
+                    % (name, type(leaf).__name__)
+                )
 
     def _count_rows(self, dim):
-        """The batch is as long as the first tensor that is no scalar; named inputs of transformers come before the rest."""
+        """The batch is as long as the first tensor that is no scalar; named inputs of transformers
+        come before the rest.
+        """
         first = None
         for name, leaf in zip(self.names, self.leaves):
             if is_tensor(leaf) and leaf.dim() > dim:
-                if name in ("input_ids", "pixel_values", "inputs_embeds", "input_values", "input_features"):
+                if name in (
+                    "input_ids",
+                    "pixel_values",
+                    "inputs_embeds",
+                    "input_values",
+                    "input_features",
+                ):
                     return leaf.shape[dim]
                 first = leaf.shape[dim] if first is None else first
         if first is None:
@@ -75,29 +103,47 @@ class Inputs:
             return None
         if leaf.dim() > dim and leaf.shape[dim] == self.rows:
             return dim
-        # A recurrent state is (layers, batch, hidden) beside (batch, time, features), lengths are (batch,) beside
-        # (time, batch, features): the other dimension of the first two.
+        # A recurrent state is (layers, batch, hidden) beside (batch, time, features), lengths are
+        # (batch,) beside (time, batch, features): the other dimension of the first two.
         other = 1 - dim
         if leaf.dim() > other and leaf.shape[other] == self.rows and (dim == 1 or leaf.dim() == 3):
             return other
         return None
 
     def _leave_squares(self):
-        squares = [i for i, leaf in enumerate(self.leaves) if is_tensor(leaf) and leaf.dim() == 2 and leaf.shape[0] == leaf.shape[1] and self.dims[i] is not None]
+        squares = [
+            i
+            for i, leaf in enumerate(self.leaves)
+            if is_tensor(leaf)
+            and leaf.dim() == 2
+            and leaf.shape[0] == leaf.shape[1]
+            and self.dims[i] is not None
+        ]
         for i in squares:
             self.dims[i] = None
         if not squares or not any(d is not None for d in self.dims):
             raise Cannot("no argument is a tensor with a batch dimension")
 
     def cut(self, sizes):
-        """The calls' (args, kwargs), one for each size. A piece is a view; its gradient goes back through one split."""
-        columns = [[leaf] * len(sizes) if dim is None else _split(leaf, sizes, dim) for leaf, dim in zip(self.leaves, self.dims)]
+        """The calls' (args, kwargs), one for each size. A piece is a view; its gradient goes back
+        through one split.
+        """
+        columns = [
+            [leaf] * len(sizes) if dim is None else _split(leaf, sizes, dim)
+            for leaf, dim in zip(self.leaves, self.dims)
+        ]
         return [self._rebuild(leaves) for leaves in zip(*columns)]
 
     def in_order(self, call):
-        """The call for pieces that lie in memory as the whole argument does. A piece of a later dimension is a view with gaps,
-        which cuDNN's recurrent networks refuse as a state; it is copied when its turn comes."""
-        gaps = [i for i, (leaf, dim) in enumerate(zip(self.leaves, self.dims)) if dim and leaf.is_contiguous()]
+        """The call for pieces that lie in memory as the whole argument does. A piece of a later
+        dimension is a view with gaps, which cuDNN's recurrent networks refuse as a state; it is
+        copied when its turn comes.
+        """
+        gaps = [
+            i
+            for i, (leaf, dim) in enumerate(zip(self.leaves, self.dims))
+            if dim and leaf.is_contiguous()
+        ]
         if not gaps:
             return call
 
@@ -111,38 +157,65 @@ class Inputs:
         return without_gaps
 
     def pick(self, rows):
-        """The call for a few rows, on copies: nothing the module does to them can reach the user's tensors. What may index rows
-        points to the first one: an index of a row that is not there stops a card for good."""
+        """The call for a few rows, on copies: nothing the module does to them can reach the user's
+        tensors. What may index rows points to the first one: an index of a row that is not there
+        stops a card for good.
+        """
         indices, leaves = self.indices(), []
         for i, (leaf, dim) in enumerate(zip(self.leaves, self.dims)):
             if is_tensor(leaf):
                 leaf = leaf.detach()
-                leaf = leaf.clone() if dim is None else leaf.index_select(dim, torch.tensor(rows, device=leaf.device))
+                leaf = (
+                    leaf.clone()
+                    if dim is None
+                    else leaf.index_select(dim, torch.tensor(rows, device=leaf.device))
+                )
                 leaf = leaf.clamp_(max=0) if i in indices else leaf
             leaves.append(leaf)
         return self._rebuild(leaves)
 
     def indices(self):
-        """Places of the arguments that may hold numbers of rows, such as a graph's edges: whole numbers of which the largest is
-        that of one of the later rows. Read once: it waits for the card."""
+        """Places of the arguments that may hold numbers of rows, such as a graph's edges: whole
+        numbers of which the largest is that of one of the later rows. Read once: it waits for the
+        card.
+        """
         if self._indices is None:
-            self._indices = {i for i in range(len(self.leaves)) if self._may_index(i) and self.rows // 2 <= int(self.leaves[i].max()) < self.rows}
+            self._indices = {
+                i
+                for i in range(len(self.leaves))
+                if self._may_index(i) and self.rows // 2 <= int(self.leaves[i].max()) < self.rows
+            }
         return self._indices
 
     def _may_index(self, i):
-        """Whole numbers that have something to index: an argument that is cut needs another one, of numbers or with fewer
-        dimensions. Tokens beside labels of their own shape index no rows."""
+        """Whole numbers that have something to index: an argument that is cut needs another one, of
+        numbers or with fewer dimensions. Tokens beside labels of their own shape index no rows.
+        """
         leaf = self.leaves[i]
-        if not is_tensor(leaf) or leaf.dim() == 0 or not leaf.numel() or leaf.dtype not in (torch.int64, torch.int32):
+        if (
+            not is_tensor(leaf)
+            or leaf.dim() == 0
+            or not leaf.numel()
+            or leaf.dtype not in (torch.int64, torch.int32)
+        ):
             return False
-        others = [t for j, (t, dim) in enumerate(zip(self.leaves, self.dims)) if j != i and dim is not None]
-        return self.dims[i] is None or any(t.is_floating_point() or t.dim() < leaf.dim() for t in others)
+        others = [
+            t
+            for j, (t, dim) in enumerate(zip(self.leaves, self.dims))
+            if j != i and dim is not None
+        ]
+        return self.dims[i] is None or any(
+            t.is_floating_point() or t.dim() < leaf.dim() for t in others
+        )
 
     def refuse_indices(self):
         """An argument that is not cut itself and names rows would name other rows in a piece."""
         for i in self.indices():
             if self.dims[i] is None and not _counts_up(self.leaves[i]):
-                raise Cannot("argument %s may hold the numbers of rows, as a graph's edges do, and a piece has others" % self.names[i])
+                raise Cannot(
+                    "argument %s may hold the numbers of rows, as a graph's edges do, and a piece has others"
+                    % self.names[i]
+                )
 
     def flat(self, args_kwargs):
         """(leaves, rebuild) of a piece."""
@@ -150,7 +223,14 @@ class Inputs:
 
     def elements_per_row(self):
         """Of the largest argument: grows with the length of a sequence or the size of an image."""
-        return max((leaf.numel() // self.rows for leaf, dim in zip(self.leaves, self.dims) if dim is not None), default=0)
+        return max(
+            (
+                leaf.numel() // self.rows
+                for leaf, dim in zip(self.leaves, self.dims)
+                if dim is not None
+            ),
+            default=0,
+        )
 
     def row_counter(self):
         """A function that counts the rows of a piece, given the piece's leaves."""
@@ -160,12 +240,16 @@ class Inputs:
 
     def signature(self):
         """What a plan depends on: the structure and the batch's place in it, not the sizes."""
-        return tuple((name, leaf.dim() if is_tensor(leaf) else type(leaf).__name__, dim)
-                     for name, leaf, dim in zip(self.names, self.leaves, self.dims))
+        return tuple(
+            (name, leaf.dim() if is_tensor(leaf) else type(leaf).__name__, dim)
+            for name, leaf, dim in zip(self.names, self.leaves, self.dims)
+        )
 
 
 class Lists:
-    """The arguments of a call whose batch is a list with a tensor, or a dict of tensors, for each row."""
+    """The arguments of a call whose batch is a list with a tensor, or a dict of tensors, for each
+    row.
+    """
 
     def __init__(self, args, kwargs):
         self._args, self._kwargs = args, kwargs
@@ -179,6 +263,7 @@ class Lists:
 
     def _with(self, change):
         """The call with another list in the place of each one that carries the batch."""
+
         def part(value):
             return change(value) if self._is_batch(value) else value
 
@@ -186,7 +271,10 @@ class Lists:
 
     def cut(self, sizes):
         ends = [sum(sizes[: i + 1]) for i in range(len(sizes))]
-        return [self._with(lambda value, begin=end - size, end=end: value[begin:end]) for end, size in zip(ends, sizes)]
+        return [
+            self._with(lambda value, begin=end - size, end=end: value[begin:end])
+            for end, size in zip(ends, sizes)
+        ]
 
     def in_order(self, call):
         return call
@@ -205,7 +293,10 @@ class Lists:
         """The leaves of a piece: its arguments, whatever they hold, because lists differ in length."""
         args, kwargs = args_kwargs
         names = list(kwargs)
-        return list(args) + list(kwargs.values()), lambda leaves: (tuple(leaves[: len(args)]), dict(zip(names, leaves[len(args):])))
+        return list(args) + list(kwargs.values()), lambda leaves: (
+            tuple(leaves[: len(args)]),
+            dict(zip(names, leaves[len(args) :])),
+        )
 
     def elements_per_row(self):
         leaves = [t for t in tree.flatten((self._args, self._kwargs))[0] if is_tensor(t)]
@@ -238,9 +329,10 @@ def even(rows, size):
 class Joined:
     """One output tensor that is filled piece by piece, so that pieces and whole never exist twice.
 
-    Each piece's data is copied to its place in the whole, and what goes on in its stead lies there: its own storage, and
-    that of a tensor it may be a view of, is free at once unless the graph saved it. Where rows are interleaved (time and
-    batch flattened into one dimension, time first) the whole is filled with the two apart.
+    Each piece's data is copied to its place in the whole, and what goes on in its stead lies there:
+    its own storage, and that of a tensor it may be a view of, is free at once unless the graph
+    saved it. Where rows are interleaved (time and batch flattened into one dimension, time first)
+    the whole is filled with the two apart.
     """
 
     def __init__(self, dim, rows, interleaved=False):
@@ -257,10 +349,17 @@ class Joined:
             self.whole = _empty_like(apart, dim, length * self.rows // of_rows)
         place = self.whole.narrow(dim, self.filled, length)
         if place.shape != apart.shape or place.dtype != piece.dtype:
-            raise Cannot("pieces of the batch give outputs of different shapes: %s and %s" % (tuple(place.shape), tuple(apart.shape)))
+            raise Cannot(
+                "pieces of the batch give outputs of different shapes: %s and %s"
+                % (tuple(place.shape), tuple(apart.shape))
+            )
         self.filled += length
         place.copy_(apart)
-        self.pieces.append(_Place.apply([place], self.dim, self.interleaved, piece) if piece.requires_grad else place)
+        self.pieces.append(
+            _Place.apply([place], self.dim, self.interleaved, piece)
+            if piece.requires_grad
+            else place
+        )
         self.sizes.append(length)
 
     def _apart(self, piece, of_rows):
@@ -272,7 +371,9 @@ class Joined:
 
     def result(self):
         if any(p.requires_grad for p in self.pieces):
-            whole = _Whole.apply([self.whole], self.dim + self.interleaved, self.sizes, *self.pieces)
+            whole = _Whole.apply(
+                [self.whole], self.dim + self.interleaved, self.sizes, *self.pieces
+            )
         else:
             whole = self.whole
         self.pieces = []
@@ -283,25 +384,40 @@ def parts_of(grad, dim, sizes, interleaved):
     """The gradient of a joined output as the gradients of its pieces."""
     if not interleaved:
         return grad.split(sizes, dim)
-    return [part.flatten(dim, dim + 1) for part in grad.unflatten(dim, (-1, sum(sizes))).split(sizes, dim + 1)]
+    return [
+        part.flatten(dim, dim + 1)
+        for part in grad.unflatten(dim, (-1, sum(sizes))).split(sizes, dim + 1)
+    ]
 
 
 def _empty_like(piece, dim, length):
     shape = list(piece.shape)
     shape[dim] = length
-    channels_last = piece.dim() == 4 and not piece.is_contiguous() and piece.is_contiguous(memory_format=torch.channels_last)
-    return torch.empty(shape, dtype=piece.dtype, device=piece.device,
-                       memory_format=torch.channels_last if channels_last else torch.contiguous_format)
+    channels_last = (
+        piece.dim() == 4
+        and not piece.is_contiguous()
+        and piece.is_contiguous(memory_format=torch.channels_last)
+    )
+    return torch.empty(
+        shape,
+        dtype=piece.dtype,
+        device=piece.device,
+        memory_format=torch.channels_last if channels_last else torch.contiguous_format,
+    )
 
 
 class _Place(torch.autograd.Function):
-    """A piece as it lies in the whole. The graph goes on to the piece, whose data nobody needs any longer."""
+    """A piece as it lies in the whole. The graph goes on to the piece, whose data nobody needs any
+    longer.
+    """
 
     @staticmethod
     def forward(ctx, place, dim, interleaved, piece):
         ctx.dim, ctx.interleaved = dim, interleaved
         # The same memory as a tensor of its own: autograd must not see a view of the whole.
-        return torch.empty(0, dtype=piece.dtype, device=piece.device).set_(place[0].untyped_storage(), place[0].storage_offset(), place[0].shape, place[0].stride())
+        return torch.empty(0, dtype=piece.dtype, device=piece.device).set_(
+            place[0].untyped_storage(), place[0].storage_offset(), place[0].shape, place[0].stride()
+        )
 
     @staticmethod
     def backward(ctx, grad):

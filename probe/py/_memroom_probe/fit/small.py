@@ -1,4 +1,7 @@
-"""Small remedies: gradients set to None, the cache emptied at high water, fused optimizers, thriftier data loaders."""
+"""Small remedies: gradients set to None, the cache emptied at high water, fused optimizers,
+thriftier data loaders.
+"""
+
 import collections.abc
 import functools
 import weakref
@@ -31,22 +34,33 @@ def empty_cache(params, say):
             torch.cuda.empty_cache()
 
     register_optimizer_step_post_hook(look)
-    say("applied", "the cache is emptied after a step when it is what is in the way", id="empty_cache", equivalence="exact")
+    say(
+        "applied",
+        "the cache is emptied after a step when it is what is in the way",
+        id="empty_cache",
+        equivalence="exact",
+    )
 
 
 SLICE = 256 << 20  # bytes of parameters that an optimizer's step works on at once
 
 
 def sliced_optimizer(params, say):
-    """A step over all parameters at once makes temporary copies of them all. It is run on slices of the parameters instead:
-    the same kernels on the same numbers, with the copies of one slice at a time. Only torch's own optimizers, which treat
-    each parameter by itself."""
-    from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+    """A step over all parameters at once makes temporary copies of them all. It is run on slices of
+    the parameters instead: the same kernels on the same numbers, with the copies of one slice at a
+    time. Only torch's own optimizers, which treat each parameter by itself.
+    """
+    from torch.optim.optimizer import (
+        register_optimizer_step_post_hook,
+        register_optimizer_step_pre_hook,
+    )
 
     most, whole, told = params.get("bytes", SLICE), weakref.WeakKeyDictionary(), []
 
     def before(optimizer, args, kwargs):
-        if type(optimizer).__name__ not in _BY_PARAMETER or type(optimizer).__module__.split(".")[:2] != ["torch", "optim"]:
+        if type(optimizer).__name__ not in _BY_PARAMETER or type(optimizer).__module__.split(".")[
+            :2
+        ] != ["torch", "optim"]:
             return
         groups = [part for group in optimizer.param_groups for part in _slices(group, most)]
         if len(groups) > len(optimizer.param_groups):
@@ -54,7 +68,12 @@ def sliced_optimizer(params, say):
             optimizer.param_groups = groups
             if not told:
                 told.append(True)
-                say("applied", "%s: its step in %d slices" % (type(optimizer).__name__, len(groups)), id="optimizer_fused", equivalence="exact")
+                say(
+                    "applied",
+                    "%s: its step in %d slices" % (type(optimizer).__name__, len(groups)),
+                    id="optimizer_fused",
+                    equivalence="exact",
+                )
 
     def after(optimizer, args, kwargs):
         if optimizer in whole:
@@ -63,12 +82,28 @@ def sliced_optimizer(params, say):
     return [register_optimizer_step_pre_hook(before), register_optimizer_step_post_hook(after)]
 
 
-_BY_PARAMETER = {"Adam", "AdamW", "SGD", "RMSprop", "Adagrad", "Adamax", "NAdam", "RAdam", "Adadelta", "ASGD", "Rprop"}
+_BY_PARAMETER = {
+    "Adam",
+    "AdamW",
+    "SGD",
+    "RMSprop",
+    "Adagrad",
+    "Adamax",
+    "NAdam",
+    "RAdam",
+    "Adadelta",
+    "ASGD",
+    "Rprop",
+}
 
 
 def _slices(group, most):
     """A group of parameters as groups with the same settings."""
-    if group.get("fused") or group.get("foreach") is False or sum(p.numel() * p.element_size() for p in group["params"]) <= most:
+    if (
+        group.get("fused")
+        or group.get("foreach") is False
+        or sum(p.numel() * p.element_size() for p in group["params"]) <= most
+    ):
         return [group]
     parts, size = [[]], 0
     for p in group["params"]:
@@ -81,7 +116,9 @@ def _slices(group, most):
 
 
 def fused_optimizer(params, say):
-    """The fused kernels need no temporary copy of the parameters. Optimizers that say how they want it are left alone."""
+    """The fused kernels need no temporary copy of the parameters. Optimizers that say how they want
+    it are left alone.
+    """
     if params.get("slices"):
         return sliced_optimizer(params, say)
     told = []
@@ -92,19 +129,30 @@ def fused_optimizer(params, say):
         @functools.wraps(original)
         def __init__(self, parameters, *args, original=original, name=name, **kwargs):
             parameters = _held(parameters)
-            if not {"fused", "foreach", "differentiable", "capturable"} & set(kwargs) and _on_cuda(parameters):
+            if not {"fused", "foreach", "differentiable", "capturable"} & set(kwargs) and _on_cuda(
+                parameters
+            ):
                 kwargs["fused"] = True
                 if not told:
                     told.append(True)
-                    say("applied", name + " with fused kernels", id="optimizer_fused", equivalence="exact")
+                    say(
+                        "applied",
+                        name + " with fused kernels",
+                        id="optimizer_fused",
+                        equivalence="exact",
+                    )
             original(self, parameters, *args, **kwargs)
 
         kind.__init__ = __init__
 
 
 def _held(parameters):
-    """What an optimizer is given, so that it can be read twice: `model.parameters()` is empty after it was looked at."""
-    parameters = list(parameters) if isinstance(parameters, collections.abc.Iterator) else parameters
+    """What an optimizer is given, so that it can be read twice: `model.parameters()` is empty after
+    it was looked at.
+    """
+    parameters = (
+        list(parameters) if isinstance(parameters, collections.abc.Iterator) else parameters
+    )
     for group in parameters:
         if isinstance(group, dict) and isinstance(group.get("params"), collections.abc.Iterator):
             group["params"] = list(group["params"])  # in the caller's dict, as torch does
@@ -113,11 +161,15 @@ def _held(parameters):
 
 def _on_cuda(parameters):
     flat = [p for g in parameters for p in (g["params"] if isinstance(g, dict) else [g])]
-    return bool(flat) and all(isinstance(p, torch.Tensor) and p.is_cuda and p.is_floating_point() for p in flat)
+    return bool(flat) and all(
+        isinstance(p, torch.Tensor) and p.is_cuda and p.is_floating_point() for p in flat
+    )
 
 
 def data_loader(changes, id, words, equivalence):
-    """A remedy that changes how DataLoaders are made. changes(kwargs) edits the arguments and says whether it did."""
+    """A remedy that changes how DataLoaders are made. changes(kwargs) edits the arguments and says
+    whether it did.
+    """
 
     def install(params, say):
         from torch.utils.data import DataLoader
@@ -128,7 +180,12 @@ def data_loader(changes, id, words, equivalence):
         def __init__(self, dataset, *args, **kwargs):
             if changes(kwargs, params) and not told:
                 told.append(True)
-                say("applied", words % params if "%" in words else words, id=id, equivalence=equivalence)
+                say(
+                    "applied",
+                    words % params if "%" in words else words,
+                    id=id,
+                    equivalence=equivalence,
+                )
             original(self, dataset, *args, **kwargs)
 
         DataLoader.__init__ = __init__

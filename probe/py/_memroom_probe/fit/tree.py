@@ -1,4 +1,7 @@
-"""Tensors inside nested arguments and results: taken apart into a flat list of leaves and put together again."""
+"""Tensors inside nested arguments and results: taken apart into a flat list of leaves and put
+together again.
+"""
+
 import collections
 import dataclasses
 
@@ -38,7 +41,9 @@ def _children(value):
 
 
 def _is_packed(value):
-    """A PackedSequence is a tuple whose tensors belong together in a way that cutting rows would break."""
+    """A PackedSequence is a tuple whose tensors belong together in a way that cutting rows would
+    break.
+    """
     return type(value).__name__ == "PackedSequence"
 
 
@@ -55,20 +60,26 @@ def _like(value, pairs):
     """A container of the kind of value, with other content."""
     kind = type(value)
     if isinstance(value, collections.abc.Mapping):
-        if dataclasses.is_dataclass(value):  # ModelOutput of transformers: a dict and a dataclass at once
+        if dataclasses.is_dataclass(
+            value
+        ):  # ModelOutput of transformers: a dict and a dataclass at once
             return kind(**dict(pairs))
         if isinstance(value, collections.defaultdict):
             return kind(value.default_factory, pairs)
         return kind(dict(pairs))
     if isinstance(value, tuple):
-        return kind(*[v for _, v in pairs]) if hasattr(value, "_fields") else kind(v for _, v in pairs)
+        return (
+            kind(*[v for _, v in pairs]) if hasattr(value, "_fields") else kind(v for _, v in pairs)
+        )
     if isinstance(value, list):
         return kind(v for _, v in pairs)
     return dataclasses.replace(value, **dict(pairs))
 
 
 def holds_tensors(value, is_tensor):
-    """Whether an opaque object (no container we know) has tensors among its attributes, one level and lists deep."""
+    """Whether an opaque object (no container we know) has tensors among its attributes, one level
+    and lists deep.
+    """
     if isinstance(value, PLAIN) or callable(value):
         return False
     if _is_packed(value):

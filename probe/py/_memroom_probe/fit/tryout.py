@@ -1,9 +1,12 @@
-"""Tries a module on a few rows before its calls are cut: do rows apart give what rows together give?
+"""Tries a module on a few rows before its calls are cut: do rows apart give what rows together
+give?
 
-The trial runs without gradients, on copies, with the random generators put back afterwards. It learns where each output
-carries the batch and how a returned loss is weighed, and it finds the reasons not to cut: rows that see each other,
-buffers or counters that every call moves on, arguments changed in place.
+The trial runs without gradients, on copies, with the random generators put back afterwards. It
+learns where each output carries the batch and how a returned loss is weighed, and it finds the
+reasons not to cut: rows that see each other, buffers or counters that every call moves on,
+arguments changed in place.
 """
+
 import contextlib
 import math
 
@@ -18,8 +21,9 @@ ROWS, LOSS, SAME, DROPPED = "rows", "loss", "same", "dropped"
 
 
 class Output:
-    """What is known of one leaf of the result: kind, the dimension of the batch and whether rows are interleaved in it, the
-    rules a loss may follow."""
+    """What is known of one leaf of the result: kind, the dimension of the batch and whether rows
+    are interleaved in it, the rules a loss may follow.
+    """
 
     def __init__(self, name, kind, dim=None, interleaved=False):
         self.name, self.kind, self.dim, self.interleaved = name, kind, dim, interleaved
@@ -37,7 +41,9 @@ class Output:
 
 
 class Findings:
-    """What a trial found: the outputs; whether random numbers are drawn, and whether each piece draws what the whole does."""
+    """What a trial found: the outputs; whether random numbers are drawn, and whether each piece
+    draws what the whole does.
+    """
 
     def __init__(self, outputs, random, same_draws):
         self.outputs, self.random, self.same_draws = outputs, random, same_draws
@@ -57,7 +63,9 @@ def try_out(module, call, inputs):
     except torch.cuda.OutOfMemoryError:
         if inputs.rows < 3:
             raise
-    return _with_or_without_autocast(module, call, inputs, [0], [1])  # even a few rows may be too many
+    return _with_or_without_autocast(
+        module, call, inputs, [0], [1]
+    )  # even a few rows may be too many
 
 
 def _with_or_without_autocast(module, call, inputs, first, second):
@@ -81,10 +89,14 @@ def _try_out(module, call, inputs, first, second, autocast):
             outputs = _in_eval(bench, module, first, second, outputs)
             bad = [o for o in outputs if isinstance(o, Cannot)]
             if bad:
-                raise Cannot("it draws random numbers for its rows itself: whether rows see each other cannot be told")
+                raise Cannot(
+                    "it draws random numbers for its rows itself: whether rows see each other cannot be told"
+                )
             bench.see_rows_apart(first, second, outputs)
         if bad:
-            raise Cannot(str(bad[0]))  # one that this frame does not hold, or it would hold the frame in turn
+            raise Cannot(
+                str(bad[0])
+            )  # one that this frame does not hold, or it would hold the frame in turn
         for index, (output, values) in enumerate(zip(outputs, _leafwise(a, b, ab))):
             if output.kind == LOSS:
                 output.candidates = bench.settle(output, index, values, first, second)
@@ -95,17 +107,23 @@ def _try_out(module, call, inputs, first, second, autocast):
 
 
 def narrow_down(module, call, inputs, index, candidates):
-    """Tries the rules of the loss at leaf index on more rows of this batch; gives those that still hold."""
+    """Tries the rules of the loss at leaf index on more rows of this batch; gives those that still
+    hold.
+    """
     bench = _Bench(module, call, inputs)
     left = list(range(min(inputs.rows, 32)))
     with bench.undisturbed():
         for _ in range(6):
             if len(candidates) < 2 or len(left) < 2:
                 break
-            a, b = losses.most_telling(candidates, [inputs.flat(inputs.pick([row]))[0] for row in left])
+            a, b = losses.most_telling(
+                candidates, [inputs.flat(inputs.pick([row]))[0] for row in left]
+            )
             pair = [left[a]], [left[b]]
             values = [tree.flatten(r)[0][index] for r in bench.results(*pair)]
-            candidates = bench.filter_by_gradients(bench.filter(candidates, values, *pair), index, *pair)
+            candidates = bench.filter_by_gradients(
+                bench.filter(candidates, values, *pair), index, *pair
+            )
             left = [row for row in left if row not in (pair[0][0], pair[1][0])]
     return candidates
 
@@ -115,17 +133,26 @@ def _refuse_by_sight(module):
         raise Cannot("its parameters are sharded (%s)" % outermost.sharded(module))
     for name, m in module.named_modules():
         if isinstance(m, torch.nn.modules.batchnorm._BatchNorm) and m.training:
-            raise Cannot("%s is a %s in training mode: its statistics are over the whole batch" % (name, type(m).__name__))
+            raise Cannot(
+                "%s is a %s in training mode: its statistics are over the whole batch"
+                % (name, type(m).__name__)
+            )
         if blocks.drops_by_itself(m):
-            raise Cannot("%s drops values by cuDNN's own generator: a second run would drop others" % (name or "the module"))
+            raise Cannot(
+                "%s drops values by cuDNN's own generator: a second run would drop others"
+                % (name or "the module")
+            )
         for hook in list(m._forward_hooks.values()) + list(m._forward_pre_hooks.values()):
             if not _is_harmless(hook):
-                raise Cannot("a forward hook on %s would see pieces of the batch" % (name or "the module"))
+                raise Cannot(
+                    "a forward hook on %s would see pieces of the batch" % (name or "the module")
+                )
 
 
 def _is_harmless(hook):
-    """Hooks of torch itself that only compute a weight (a power iteration among them is caught by its buffer), and the one with
-    which transformers and peft make embeddings differentiable."""
+    """Hooks of torch itself that only compute a weight (a power iteration among them is caught by
+    its buffer), and the one with which transformers and peft make embeddings differentiable.
+    """
     if getattr(hook, "__name__", "").startswith("make_inputs_require_grad"):
         return True
     return blocks.is_recorder(hook) or (type(hook).__module__ or "").startswith("torch.nn.utils")
@@ -145,13 +172,19 @@ def _leafwise(*results):
 
 
 def _judge(rows, name, a, b, ab):
-    """The Output for one leaf, or the Cannot that explains why there is none. rows: of which a is the result."""
+    """The Output for one leaf, or the Cannot that explains why there is none. rows: of which a is
+    the result.
+    """
     if not is_tensor(ab):
         if tree.holds_tensors(ab, is_tensor):
             if "past_key_values" in name:
                 return Output(name, DROPPED)
             return Cannot("result %s is a %s, which cannot be joined" % (name, type(ab).__name__))
-        return Output(name, SAME) if a == b == ab else Cannot("result %s (%r, %r) differs between pieces" % (name, a, b))
+        return (
+            Output(name, SAME)
+            if a == b == ab
+            else Cannot("result %s (%r, %r) differs between pieces" % (name, a, b))
+        )
     if a.shape == b.shape == ab.shape:
         return _judge_unbatched(name, a, b, ab)
     for dim in range(ab.dim()):
@@ -161,15 +194,23 @@ def _judge(rows, name, a, b, ab):
                     return Output(name, ROWS, dim)
                 if _close_interleaved(rows, dim, a, b, ab):
                     return Output(name, ROWS, dim, interleaved=True)
-    return Cannot("output %s of rows together differs from that of rows apart: rows see each other" % (name or "0"))
+    return Cannot(
+        "output %s of rows together differs from that of rows apart: rows see each other"
+        % (name or "0")
+    )
 
 
 def _close_interleaved(rows, dim, a, b, ab):
-    """Whether time and batch were flattened into one dimension, time first: row 0 of every moment, row 1, ..."""
+    """Whether time and batch were flattened into one dimension, time first: row 0 of every moment,
+    row 1, ...
+    """
     moments = a.shape[dim] // rows
     if moments < 2 or a.shape[dim] % rows or b.shape[dim] % moments:
         return False
-    return _close(torch.cat([t.unflatten(dim, (moments, -1)) for t in (a, b)], dim + 1).flatten(dim, dim + 1), ab)
+    return _close(
+        torch.cat([t.unflatten(dim, (moments, -1)) for t in (a, b)], dim + 1).flatten(dim, dim + 1),
+        ab,
+    )
 
 
 def _judge_unbatched(name, a, b, ab):
@@ -185,7 +226,11 @@ def _close(a, b):
         return torch.equal(a, b)
     tolerance = _tolerance(b)
     a, b = a.detach().float(), b.detach().float()
-    return bool((a - b).abs().max() <= tolerance * max(float(b.abs().max()), 1e-6)) if b.numel() else True
+    return (
+        bool((a - b).abs().max() <= tolerance * max(float(b.abs().max()), 1e-6))
+        if b.numel()
+        else True
+    )
 
 
 def _tolerance(like):
@@ -201,14 +246,18 @@ def _may_use_tf32():
         return True
 
 
-APART, APART_IN_HALF = 3e-3, 0.05  # of a parameter's gradient by which sums in another order never differ
+APART, APART_IN_HALF = (
+    3e-3,
+    0.05,
+)  # of a parameter's gradient by which sums in another order never differ
 SOME = 65536  # elements of a parameter's gradient that are compared
 TINY = 1e-5  # of the largest gradient, below which a parameter's is rounding, as of the bias of attention's keys
 
 
 def _add_up(gradients, shares, most):
-    """Whether each parameter's gradient of rows together is the sum of those of rows apart, times their shares. most: what of it may
-    be missing."""
+    """Whether each parameter's gradient of rows together is the sum of those of rows apart, times
+    their shares. most: what of it may be missing.
+    """
     table = []
     for apart, other, together in gradients:
         parts = [s * g.double() for s, g in zip(shares, (apart, other)) if g is not None]
@@ -217,7 +266,11 @@ def _add_up(gradients, shares, most):
         size = max(float(g.norm()) for g in parts + [together])
         table.append((float((sum(parts) - together.double()).norm()), size))
     largest = max([size for _, size in table], default=0.0)
-    return all(error <= most * size for error, size in table if size > TINY * largest and math.isfinite(error))
+    return all(
+        error <= most * size
+        for error, size in table
+        if size > TINY * largest and math.isfinite(error)
+    )
 
 
 class _Bench:
@@ -226,17 +279,25 @@ class _Bench:
     def __init__(self, module, call, inputs, autocast=False):
         self.module, self.call, self.inputs, self.autocast = module, call, inputs, autocast
         self.ignored = set()
-        half = autocast or any(p.dtype in (torch.float16, torch.bfloat16) for p in module.parameters())
+        half = autocast or any(
+            p.dtype in (torch.float16, torch.bfloat16) for p in module.parameters()
+        )
         self.loss_tolerance = 2e-3 if half else 1e-4
 
     @contextlib.contextmanager
     def undisturbed(self):
         device = next((p.device for p in self.module.parameters()), torch.device("cpu"))
         devices = [device] if device.type == "cuda" else []
-        saved, attributes = [(b, b.detach().clone()) for b in self.module.buffers() if not b.is_inference()], keepsakes.Snapshot(self.module)
+        saved, attributes = (
+            [(b, b.detach().clone()) for b in self.module.buffers() if not b.is_inference()],
+            keepsakes.Snapshot(self.module),
+        )
         states = generators.read(self.module)
-        # Tensors made in inference mode, in which many evaluate, do not tell whether they were changed, and cannot be put back.
-        with torch.random.fork_rng(devices=devices), torch.inference_mode(False), torch.no_grad(), _precision(device.type, self.autocast):
+        # Tensors made in inference mode, in which many evaluate, do not tell whether they were
+        # changed, and cannot be put back.
+        with torch.random.fork_rng(devices=devices), torch.inference_mode(
+            False
+        ), torch.no_grad(), _precision(device.type, self.autocast):
             try:
                 yield
             except Cannot:
@@ -244,7 +305,10 @@ class _Bench:
             except torch.cuda.OutOfMemoryError:
                 raise
             except Exception as why:  # the module does not take a part of its batch
-                raise Cannot("the module does not run on a part of the batch: %s: %s" % (type(why).__name__, one_line(why)))
+                raise Cannot(
+                    "the module does not run on a part of the batch: %s: %s"
+                    % (type(why).__name__, one_line(why))
+                )
             finally:
                 for buffer, value in saved:
                     if buffer.shape == value.shape:
@@ -270,75 +334,114 @@ class _Bench:
         return not generators.same(before, after)
 
     def same_draws(self, first, second, outputs):
-        """Whether rows apart draw what rows together draw, from the same start: a layer is skipped for all rows or for none.
-        Seen by outputs that fit together with randomness on, as dropout's do not."""
+        """Whether rows apart draw what rows together draw, from the same start: a layer is skipped
+        for all rows or for none. Seen by outputs that fit together with randomness on, as dropout's
+        do not.
+        """
         start, ends, results = generators.read(self.module), [], []
         for rows in (first, second, first + second):
             generators.put_back(start)
             results.append(tree.flatten(self.run(rows))[0])
             ends.append(generators.read(self.module))
-        judged = [_judge(len(first), o.name, *leaf) for o, *leaf in zip(outputs, *results) if o.kind == ROWS and leaf[0].is_floating_point()]
-        return bool(judged) and not any(isinstance(j, Cannot) for j in judged) and all(generators.same(ends[0], end) for end in ends)
+        judged = [
+            _judge(len(first), o.name, *leaf)
+            for o, *leaf in zip(outputs, *results)
+            if o.kind == ROWS and leaf[0].is_floating_point()
+        ]
+        return (
+            bool(judged)
+            and not any(isinstance(j, Cannot) for j in judged)
+            and all(generators.same(ends[0], end) for end in ends)
+        )
 
     def results(self, first, second):
         state, start = _moving_state(self.module), generators.read(self.module)
         with _no_dropout(self.ignored):
             a = self.run(first)
-            kept = {name: [t.clone() for t in those] for name, those in keepsakes.tensors(self.module).items()}
-            generators.put_back(start)  # what is drawn for the whole batch, such as layers to skip, must be the same
+            kept = {
+                name: [t.clone() for t in those]
+                for name, those in keepsakes.tensors(self.module).items()
+            }
+            generators.put_back(
+                start
+            )  # what is drawn for the whole batch, such as layers to skip, must be the same
             b = self.run(second)
             left = keepsakes.left_behind(kept, keepsakes.tensors(self.module))
             generators.put_back(start)
             results = a, b, self.run(first + second)
-        moved = [name for name, value in _moving_state(self.module).items() if state.get(name) != value]
+        moved = [
+            name for name, value in _moving_state(self.module).items() if state.get(name) != value
+        ]
         if moved:
             raise Cannot("every call changes %s of the module" % moved[0])
         if left:
-            raise Cannot("every call leaves its own %s in the module, where the loop may use it" % left)
+            raise Cannot(
+                "every call leaves its own %s in the module, where the loop may use it" % left
+            )
         return results
 
     def still_random(self, rows):
-        """Whether randomness is left that _no_dropout does not know (stochastic depth, dropout inside an LSTM)."""
+        """Whether randomness is left that _no_dropout does not know (stochastic depth, dropout
+        inside an LSTM).
+        """
         with _no_dropout(self.ignored):
             before = generators.read(self.module)
             self.run(rows)
             return not generators.same(before, generators.read(self.module))
 
     def see_rows_apart(self, first, second, outputs):
-        """Raises Cannot where, as in training, rows come to depend on others by chance: mixup inside of the module. Rows in whose
-        stead others stand must leave the first rows' results as they were, whatever is drawn."""
+        """Raises Cannot where, as in training, rows come to depend on others by chance: mixup
+        inside of the module. Rows in whose stead others stand must leave the first rows' results as
+        they were, whatever is drawn.
+        """
         for _ in range(CHANCES):
             start = generators.read(self.module)
             before = tree.flatten(self.run(first + second))[0]
             generators.put_back(start)
             after = tree.flatten(self.run(first + first[:1] * len(second)))[0]
             for output, x, y in zip(outputs, before, after):
-                if output.kind == ROWS and not _close(*(output.rows_of(t, len(first), len(first + second)) for t in (x, y))):
-                    raise Cannot("output %s: rows are mixed with each other at random" % (output.name or "0"))
+                if output.kind == ROWS and not _close(
+                    *(output.rows_of(t, len(first), len(first + second)) for t in (x, y))
+                ):
+                    raise Cannot(
+                        "output %s: rows are mixed with each other at random" % (output.name or "0")
+                    )
 
     def confirm(self, outputs, few):
-        """Raises Cannot where many rows are treated otherwise than the few that were tried: a module may go by the size of its
-        batch."""
+        """Raises Cannot where many rows are treated otherwise than the few that were tried: a
+        module may go by the size of its batch.
+        """
         many = list(range(self._bearable(few)))
         if len(many) <= len(few):
             return
-        first, second = many[: len(many) // 2], many[len(many) // 2:]
+        first, second = many[: len(many) // 2], many[len(many) // 2 :]
         try:
             results = self.results(first, second)
         except torch.cuda.OutOfMemoryError:
             return
         for output, (name, *values) in zip(outputs, _leafwise(*results)):
             again = _judge(len(first), name, *values)
-            if isinstance(again, Cannot) or (again.kind, again.dim, again.interleaved) != (output.kind, output.dim, output.interleaved):
-                raise Cannot("output %s of %d rows is otherwise than that of %d rows: it goes by the size of the batch" % (name or "0", len(many), len(few)))
+            if isinstance(again, Cannot) or (again.kind, again.dim, again.interleaved) != (
+                output.kind,
+                output.dim,
+                output.interleaved,
+            ):
+                raise Cannot(
+                    "output %s of %d rows is otherwise than that of %d rows: it goes by the size of the batch"
+                    % (name or "0", len(many), len(few))
+                )
             if output.kind == LOSS:
                 output.candidates = self.filter(output.candidates, values, first, second)
                 if not output.candidates:
-                    raise Cannot("the loss %s of %d rows is weighed otherwise than that of %d rows" % (name, len(many), len(few)))
+                    raise Cannot(
+                        "the loss %s of %d rows is weighed otherwise than that of %d rows"
+                        % (name, len(many), len(few))
+                    )
 
     def _bearable(self, few):
-        """How many rows can be run without gradients and compared, by what a few take. On the host nobody can ask for too much and
-        be told so: a few more than a few."""
+        """How many rows can be run without gradients and compared, by what a few take. On the host
+        nobody can ask for too much and be told so: a few more than a few.
+        """
         device = next(self.module.parameters()).device
         if device.type != "cuda":
             return min(self.inputs.rows, 16)
@@ -347,21 +450,31 @@ class _Bench:
         around.start_peak()
         with _no_dropout(self.ignored):
             results = [t for t in tree.flatten(self.run(few))[0] if is_tensor(t)]
-        compared = 5 * sum(t.numel() * t.element_size() for t in results)  # both halves, the whole, and what a comparison makes
+        compared = 5 * sum(
+            t.numel() * t.element_size() for t in results
+        )  # both halves, the whole, and what a comparison makes
         per_row = (around.peak() - before + compared) / len(few)
         return min(self.inputs.rows, int(0.5 * (around.limit - before) / max(per_row, 1)))
 
     def settle(self, output, index, values, first, second):
-        """The rules that a loss may follow, by what was seen and, where labels can be marked as ignored, by a test."""
+        """The rules that a loss may follow, by what was seen and, where labels can be marked as
+        ignored, by a test.
+        """
         candidates = losses.rules(self.inputs, self.ignored)
         candidates = self.filter(candidates, values[1:], first, second)
         if len(candidates) > 1 and self._may_mark_labels():
             candidates = self._filter_by_marked_labels(output, candidates, first, second)
         if not candidates:
-            raise Cannot("the loss %s of rows together is no weighted mean or sum of the losses of rows apart" % output.name)
+            raise Cannot(
+                "the loss %s of rows together is no weighted mean or sum of the losses of rows apart"
+                % output.name
+            )
         candidates = self.filter_by_gradients(candidates, index, first[:1], second[:1])
         if not candidates:
-            raise Cannot("the loss %s has a small part that is no mean or sum over rows: its gradients show it" % output.name)
+            raise Cannot(
+                "the loss %s has a small part that is no mean or sum over rows: its gradients show it"
+                % output.name
+            )
         return candidates
 
     def filter(self, candidates, values, first, second):
@@ -372,9 +485,11 @@ class _Bench:
         return losses.survivors(candidates, pieces, [a, b], ab, self.loss_tolerance)
 
     def filter_by_gradients(self, candidates, index, first, second):
-        """The rules by which gradients of rows together are those of rows apart too. A small term of another kind, such as the
-        balance of experts, hardly moves the loss but is most of what some parameters learn from. A trial that does not run
-        tells nothing; where the script's own hooks wait for gradients there is none."""
+        """The rules by which gradients of rows together are those of rows apart too. A small term
+        of another kind, such as the balance of experts, hardly moves the loss but is most of what
+        some parameters learn from. A trial that does not run tells nothing; where the script's own
+        hooks wait for gradients there is none.
+        """
         if any(p._backward_hooks for p in self.module.parameters()):
             return candidates
         try:
@@ -383,31 +498,53 @@ class _Bench:
             del why  # out of memory too: its frames hold tensors
             return candidates
         pieces = [self.inputs.flat(self.inputs.pick(rows))[0] for rows in (first, second)]
-        most = APART if self.loss_tolerance <= 1e-4 and not any(p.is_cuda and _may_use_tf32() for p in self.module.parameters()) else APART_IN_HALF
-        return [rule for rule in candidates if _add_up(gradients, [float(s) for s in rule.shares(pieces)], most)]
+        most = (
+            APART
+            if self.loss_tolerance <= 1e-4
+            and not any(p.is_cuda and _may_use_tf32() for p in self.module.parameters())
+            else APART_IN_HALF
+        )
+        return [
+            rule
+            for rule in candidates
+            if _add_up(gradients, [float(s) for s in rule.shares(pieces)], most)
+        ]
 
     def _gradients(self, index, first, second):
-        """Gradients of the loss at that leaf of the result, parameter by parameter: of rows apart, apart, and together."""
+        """Gradients of the loss at that leaf of the result, parameter by parameter: of rows apart,
+        apart, and together.
+        """
         parameters = [p for p in self.module.parameters() if p.requires_grad]
         start, found = generators.read(self.module), []
-        alone = getattr(self.module, "no_sync", contextlib.nullcontext)  # other ranks know nothing of this
+        alone = getattr(
+            self.module, "no_sync", contextlib.nullcontext
+        )  # other ranks know nothing of this
         with _no_dropout(self.ignored), torch.enable_grad(), alone():
             for rows in (first, second, first + second):
                 generators.put_back(start)
                 loss = tree.flatten(self.run(rows))[0][index]
                 gradients = torch.autograd.grad(loss, parameters, allow_unused=True)
-                found.append([None if g is None else g.reshape(-1)[:SOME].clone() for g in gradients])
+                found.append(
+                    [None if g is None else g.reshape(-1)[:SOME].clone() for g in gradients]
+                )
                 del gradients, loss  # three sets of gradients may be more than there is room for
         return list(zip(*found))
 
     def _may_mark_labels(self):
         """transformers' models take labels, and -100 in them is ignored by contract."""
         at = self._labels()
-        return at is not None and any(c.__name__ == "PreTrainedModel" for m in self.module.modules() for c in type(m).__mro__)
+        return at is not None and any(
+            c.__name__ == "PreTrainedModel" for m in self.module.modules() for c in type(m).__mro__
+        )
 
     def _labels(self):
         for at, (name, leaf) in enumerate(zip(self.inputs.names, self.inputs.leaves)):
-            if name.split(".")[-1] == "labels" and is_tensor(leaf) and leaf.dtype == torch.int64 and self.inputs.dims[at] == 0:
+            if (
+                name.split(".")[-1] == "labels"
+                and is_tensor(leaf)
+                and leaf.dtype == torch.int64
+                and self.inputs.dims[at] == 0
+            ):
                 return at
         return None
 
@@ -425,7 +562,9 @@ class _Bench:
 
 
 def _mark(labels, first, second):
-    """Ignores all labels of the first rows but a few of those that count, so that rows and labels weigh differently."""
+    """Ignores all labels of the first rows but a few of those that count, so that rows and labels
+    weigh differently.
+    """
     if labels.dim() == 1:
         if len(second) > 1:
             labels[second[0]] = -100
@@ -441,7 +580,9 @@ def _index(output, result):
 
 
 def _in_eval(bench, module, first, second, before):
-    """Compares again in evaluation mode, for modules whose randomness cannot be switched off otherwise."""
+    """Compares again in evaluation mode, for modules whose randomness cannot be switched off
+    otherwise.
+    """
     flags = [(m, m.training) for m in module.modules()]
     module.eval()
     try:
@@ -454,7 +595,9 @@ def _in_eval(bench, module, first, second, before):
 
 @contextlib.contextmanager
 def _no_dropout(ignored):
-    """Dropout becomes the identity, and the label values that cross entropy is told to ignore are noted."""
+    """Dropout becomes the identity, and the label values that cross entropy is told to ignore are
+    noted.
+    """
     kept = {}
 
     def replace(name, make):
@@ -463,7 +606,14 @@ def _no_dropout(ignored):
             kept[name] = function
             setattr(F, name, make(function))
 
-    for name in ("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout"):
+    for name in (
+        "dropout",
+        "dropout1d",
+        "dropout2d",
+        "dropout3d",
+        "alpha_dropout",
+        "feature_alpha_dropout",
+    ):
         replace(name, lambda function: lambda input, *args, **kwargs: input)
     replace("scaled_dot_product_attention", _without_dropout_p)
     for name in ("cross_entropy", "nll_loss"):
@@ -491,19 +641,26 @@ def _noting(function, ignored):
 
 
 def _precision(device_type, autocast):
-    """Full precision for the comparison where the module takes it, so that a small difference means something."""
+    """Full precision for the comparison where the module takes it, so that a small difference means
+    something.
+    """
     if autocast or device_type not in ("cuda", "cpu"):
         return contextlib.nullcontext()
     return torch.autocast(device_type=device_type, enabled=False)
 
 
 def _moving_state(module):
-    """What a call may move on: buffers by identity and version, numbers among the modules' attributes by value."""
+    """What a call may move on: buffers by identity and version, numbers among the modules'
+    attributes by value.
+    """
     state = {}
     for name, m in module.named_modules():
         for key, buffer in m._buffers.items():
             if buffer is not None:
-                state["buffer %s.%s" % (name, key)] = (id(buffer), None if buffer.is_inference() else buffer._version)
+                state["buffer %s.%s" % (name, key)] = (
+                    id(buffer),
+                    None if buffer.is_inference() else buffer._version,
+                )
     state.update(("attribute " + name, value) for name, value in keepsakes.numbers(module).items())
     return state
 

@@ -1,9 +1,12 @@
-"""The worst case first, on request: the longest batch that the data can give, an evaluation of it, and the saving of a checkpoint.
+"""The worst case first, on request: the longest batch that the data can give, an evaluation of it,
+and the saving of a checkpoint.
 
-The samples of the first DataLoader that is iterated are looked through for the largest ones, within a bounded time. The first
-training call is then measured as if they had come together: its arguments are made as long as theirs. Nothing that is run
-here is seen by the loop: no gradients stay, generators and buffers are put back.
+The samples of the first DataLoader that is iterated are looked through for the largest ones, within
+a bounded time. The first training call is then measured as if they had come together: its arguments
+are made as long as theirs. Nothing that is run here is seen by the loop: no gradients stay,
+generators and buffers are put back.
 """
+
 import collections.abc
 import time
 
@@ -27,7 +30,12 @@ class Worst:
         original, worst = DataLoader.__iter__, self
 
         def __iter__(loader):
-            if worst._loader is None and loader.batch_size and hasattr(loader.dataset, "__len__") and hasattr(loader.dataset, "__getitem__"):
+            if (
+                worst._loader is None
+                and loader.batch_size
+                and hasattr(loader.dataset, "__len__")
+                and hasattr(loader.dataset, "__getitem__")
+            ):
                 worst._loader = loader
             return original(loader)
 
@@ -35,15 +43,27 @@ class Worst:
         self.leave = lambda: setattr(DataLoader, "__iter__", original)
 
     def lengthened(self, module, args, kwargs):
-        """(args, kwargs) of the call with the longest batch, or None where that is none longer than this one or nobody knows."""
+        """(args, kwargs) of the call with the longest batch, or None where that is none longer than
+        this one or nobody knows.
+        """
         leaves, rebuild = tree.flatten((args, kwargs))
         longer = [self._longest_for(leaf) for leaf in leaves]
-        if all(shape is None or tuple(shape) == tuple(leaf.shape) for leaf, shape in zip(leaves, longer)):
+        if all(
+            shape is None or tuple(shape) == tuple(leaf.shape)
+            for leaf, shape in zip(leaves, longer)
+        ):
             return None
-        return rebuild([leaf if shape is None else _stretched(leaf, shape) for leaf, shape in zip(leaves, longer)])
+        return rebuild(
+            [
+                leaf if shape is None else _stretched(leaf, shape)
+                for leaf, shape in zip(leaves, longer)
+            ]
+        )
 
     def _longest_for(self, leaf):
-        """The shape that an argument has in the longest batch: that of the tensor of its kind there, where it is longer."""
+        """The shape that an argument has in the longest batch: that of the tensor of its kind
+        there, where it is longer.
+        """
         if not is_tensor(leaf) or leaf.dim() < 2:
             return None
         alike = [s for dtype, s in self._longest() if dtype == leaf.dtype and len(s) == leaf.dim()]
@@ -58,7 +78,12 @@ class Worst:
                 try:
                     self._shapes = self._look_through(self._loader)
                 except Exception as why:  # a dataset of the script's own
-                    self.say("note", "the longest batch could not be put together: %s: %s" % (type(why).__name__, why), id="micro_batch")
+                    self.say(
+                        "note",
+                        "the longest batch could not be put together: %s: %s"
+                        % (type(why).__name__, why),
+                        id="micro_batch",
+                    )
         return self._shapes
 
     def _look_through(self, loader):
@@ -74,15 +99,30 @@ class Worst:
         finally:
             generators.put_back(states)
         tensors = [t for t in tree.flatten(batch)[0] if is_tensor(t)]
-        self.say("rehearsed", "the longest batch of %d samples%s: %s" % (
-            len(sizes), "" if len(sizes) == len(loader.dataset) else " (of %d, as far as the time went)" % len(loader.dataset),
-            ", ".join("x".join(map(str, t.shape)) for t in tensors)), id="micro_batch")
+        self.say(
+            "rehearsed",
+            "the longest batch of %d samples%s: %s"
+            % (
+                len(sizes),
+                ""
+                if len(sizes) == len(loader.dataset)
+                else " (of %d, as far as the time went)" % len(loader.dataset),
+                ", ".join("x".join(map(str, t.shape)) for t in tensors),
+            ),
+            id="micro_batch",
+        )
         return [(t.dtype, tuple(t.shape)) for t in tensors]
 
     def evaluate(self, module, evaluation, args, kwargs):
-        """Runs the longest batch as an evaluation would. evaluation(args, kwargs): that takes it in pieces if it must."""
+        """Runs the longest batch as an evaluation would. evaluation(args, kwargs): that takes it in
+        pieces if it must.
+        """
         around = room.of(next(module.parameters()).device)
-        flags, buffers, states = [(m, m.training) for m in module.modules()], [(b, b.detach().clone()) for b in module.buffers()], generators.read(module)
+        flags, buffers, states = (
+            [(m, m.training) for m in module.modules()],
+            [(b, b.detach().clone()) for b in module.buffers()],
+            generators.read(module),
+        )
         attributes = keepsakes.Snapshot(module)
         before = around.held()
         around.start_peak()
@@ -90,10 +130,20 @@ class Worst:
             module.eval()
             with torch.no_grad():
                 evaluation(args, kwargs)
-            taken = " and takes %s" % room.words(max(0, around.peak() - before)) if around.is_card else ""
-            self.say("rehearsed", "an evaluation of the longest batch runs%s" % taken, id="micro_batch")
+            taken = (
+                " and takes %s" % room.words(max(0, around.peak() - before))
+                if around.is_card
+                else ""
+            )
+            self.say(
+                "rehearsed", "an evaluation of the longest batch runs%s" % taken, id="micro_batch"
+            )
         except Exception as why:
-            self.say("note", "an evaluation could not be rehearsed: %s: %s" % (type(why).__name__, why), id="micro_batch")
+            self.say(
+                "note",
+                "an evaluation could not be rehearsed: %s: %s" % (type(why).__name__, why),
+                id="micro_batch",
+            )
         finally:
             for m, training in flags:
                 m.training = training
@@ -112,13 +162,31 @@ class Worst:
         before, held = around.held(), host.held()
         around.start_peak()
         try:
-            torch.save({"model": [m.state_dict() for m in modules], "optimizer": [o.state_dict() for o in room.optimizers()]}, sink)
+            torch.save(
+                {
+                    "model": [m.state_dict() for m in modules],
+                    "optimizer": [o.state_dict() for o in room.optimizers()],
+                },
+                sink,
+            )
         except Exception as why:  # state that cannot be written is the script's affair
-            self.say("note", "saving could not be rehearsed: %s: %s" % (type(why).__name__, why), id="micro_batch")
+            self.say(
+                "note",
+                "saving could not be rehearsed: %s: %s" % (type(why).__name__, why),
+                id="micro_batch",
+            )
             return
-        taken = " and takes %s of the card" % room.words(max(0, around.peak() - before)) if around.is_card else ""
-        self.say("rehearsed", "saving a checkpoint writes %s%s, %s of host memory" % (
-            room.words(sink.count), taken, room.words(max(0, host.held() - held))), id="micro_batch")
+        taken = (
+            " and takes %s of the card" % room.words(max(0, around.peak() - before))
+            if around.is_card
+            else ""
+        )
+        self.say(
+            "rehearsed",
+            "saving a checkpoint writes %s%s, %s of host memory"
+            % (room.words(sink.count), taken, room.words(max(0, host.held() - held))),
+            id="micro_batch",
+        )
 
 
 class _Nowhere:
@@ -143,7 +211,11 @@ def _size(sample):
     if hasattr(sample, "shape"):
         return _product(sample.shape)
     if isinstance(sample, (list, tuple)):
-        return sum(_size(v) for v in sample) if sample and not isinstance(sample[0], (int, float)) else len(sample)
+        return (
+            sum(_size(v) for v in sample)
+            if sample and not isinstance(sample[0], (int, float))
+            else len(sample)
+        )
     return len(sample) if isinstance(sample, (str, bytes)) else 1
 
 
@@ -158,5 +230,7 @@ def _stretched(leaf, shape):
     """The tensor with each dimension as long as asked for, its content repeated."""
     for dim, length in enumerate(shape):
         if length > leaf.shape[dim]:
-            leaf = leaf.index_select(dim, torch.arange(length, device=leaf.device) % leaf.shape[dim])
+            leaf = leaf.index_select(
+                dim, torch.arange(length, device=leaf.device) % leaf.shape[dim]
+            )
     return leaf

@@ -1,4 +1,5 @@
 """Gradient accumulation done wrong."""
+
 import ast
 
 from . import rules
@@ -22,8 +23,15 @@ def never_cleared(file):
     if "torch" not in file.modules or _may_clear(file):
         return
     # Plain names only: what a class keeps in self, a parent class in another file may clear.
-    made = {t.id for n in ast.walk(file.tree) if isinstance(n, ast.Assign) and isinstance(n.value, ast.Call) and _optimizer(file.callee(n.value) or "")
-            for t in n.targets if isinstance(t, ast.Name)}
+    made = {
+        t.id
+        for n in ast.walk(file.tree)
+        if isinstance(n, ast.Assign)
+        and isinstance(n.value, ast.Call)
+        and _optimizer(file.callee(n.value) or "")
+        for t in n.targets
+        if isinstance(t, ast.Name)
+    }
     for scope in scopes(file):
         for loop in [s for s in scope.statements if isinstance(s, LOOPS)]:
             direct = list(_direct(loop.body))
@@ -31,33 +39,70 @@ def never_cleared(file):
                 continue
             for s in direct:
                 for call in calls(s) if isinstance(s, ast.Expr) else ():
-                    if method(call) == "step" and isinstance(call.func, ast.Attribute) and key(call.func.value) in made and not call.args and not call.keywords:
-                        yield rules.finding("gradients-never-cleared", s,
-                                            "`%s` steps on the sum of all gradients since the start: nothing in this file ever clears them" % key(call.func.value))
+                    if (
+                        method(call) == "step"
+                        and isinstance(call.func, ast.Attribute)
+                        and key(call.func.value) in made
+                        and not call.args
+                        and not call.keywords
+                    ):
+                        yield rules.finding(
+                            "gradients-never-cleared",
+                            s,
+                            "`%s` steps on the sum of all gradients since the start: nothing in this file ever clears them"
+                            % key(call.func.value),
+                        )
 
 
 def _optimizer(name):
     """torch.optim.Adam, but neither a scheduler nor one that calls a closure."""
-    return name.startswith("torch.optim.") and name.split(".")[2][:1].isupper() and not name.endswith("LBFGS")
+    return (
+        name.startswith("torch.optim.")
+        and name.split(".")[2][:1].isupper()
+        and not name.endswith("LBFGS")
+    )
 
 
-# What an optimizer may be handed to without its gradients being cleared there; anything else might clear them.
+# What an optimizer may be handed to without its gradients being cleared there; anything else might
+# clear them.
 _HARMLESS = ("step", "unscale_", "print", "len", "id", "type", "isinstance", "update")
 
 
 def _may_clear(file):
     """Something that clears gradients, or that is given a model or optimizer and might."""
     for node in ast.walk(file.tree):
-        if isinstance(node, (ast.Name, ast.Attribute)) and "zero_grad" in (getattr(node, "attr", None) or getattr(node, "id", "")):
+        if isinstance(node, (ast.Name, ast.Attribute)) and "zero_grad" in (
+            getattr(node, "attr", None) or getattr(node, "id", "")
+        ):
             return True
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and "zero_grad" in node.value:
+        if (
+            isinstance(node, ast.Constant)
+            and isinstance(node.value, str)
+            and "zero_grad" in node.value
+        ):
             return True
-        if isinstance(node, ast.Attribute) and node.attr == "grad" and isinstance(node.ctx, (ast.Store, ast.Del)):
+        if (
+            isinstance(node, ast.Attribute)
+            and node.attr == "grad"
+            and isinstance(node.ctx, (ast.Store, ast.Del))
+        ):
             return True
-        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Attribute) and node.value.attr == "grad" and node.attr in ("zero_", "fill_", "mul_", "copy_"):
+        if (
+            isinstance(node, ast.Attribute)
+            and isinstance(node.value, ast.Attribute)
+            and node.value.attr == "grad"
+            and node.attr in ("zero_", "fill_", "mul_", "copy_")
+        ):
             return True
-        if isinstance(node, ast.Call) and method(node) not in _HARMLESS and "lr_scheduler" not in (file.callee(node) or ""):
-            if any("opt" in (key(a) or "").lower() for a in list(node.args) + [k.value for k in node.keywords]):
+        if (
+            isinstance(node, ast.Call)
+            and method(node) not in _HARMLESS
+            and "lr_scheduler" not in (file.callee(node) or "")
+        ):
+            if any(
+                "opt" in (key(a) or "").lower()
+                for a in list(node.args) + [k.value for k in node.keywords]
+            ):
                 return True
     return False
 
@@ -88,7 +133,8 @@ def _window(file, loop):
         steps = [call for inner in inside for call in _steps(inner)]
         if not steps or any(True for inner in inside for _ in backward_values(inner)):
             continue
-        # Another optimizer that steps outside: not a window but turns, as a GAN's generator and critic take them.
+        # Another optimizer that steps outside: not a window but turns, as a GAN's generator and
+        # critic take them.
         if any(True for other in in_order(loop.body) if other not in inside for _ in _steps(other)):
             continue
         return Window(s, steps[0])
@@ -97,11 +143,22 @@ def _window(file, loop):
 
 def _steps(statement):
     for node in own(statement):
-        if isinstance(node, ast.Call) and method(node) == "step" and isinstance(node.func, ast.Attribute):
+        if (
+            isinstance(node, ast.Call)
+            and method(node) == "step"
+            and isinstance(node.func, ast.Attribute)
+        ):
             owner = (key(node.func.value) or "").lower()
             if "sched" in owner or "scaler" in owner and not node.args:
                 continue
-            if "optim" in owner or owner in ("opt", "self.opt", "scaler", "self.scaler", "sgd", "adam"):
+            if "optim" in owner or owner in (
+                "opt",
+                "self.opt",
+                "scaler",
+                "self.scaler",
+                "sgd",
+                "adam",
+            ):
                 yield node
 
 
@@ -117,21 +174,30 @@ def _zeroed(loop, window):
             continue
         for call in calls(s):
             if method(call) == "zero_grad":
-                yield rules.finding("zero-grad-each-micro-step", s,
-                                    "gradients are zeroed at every micro-step, the optimizer steps once in several: all but the last micro-batch are thrown away",
-                                    moved_to=window.step.lineno)
+                yield rules.finding(
+                    "zero-grad-each-micro-step",
+                    s,
+                    "gradients are zeroed at every micro-step, the optimizer steps once in several: all but the last micro-batch are thrown away",
+                    moved_to=window.step.lineno,
+                )
 
 
 def _unscaled(file, loop, window):
-    if any(isinstance(n, ast.Call) and constant(_reduction(n)) == "sum" for n in ast.walk(file.tree)):
+    if any(
+        isinstance(n, ast.Call) and constant(_reduction(n)) == "sum" for n in ast.walk(file.tree)
+    ):
         return
     for s in _direct(loop.body):
         for value in backward_values(s):
             name = key(value)
             if not name or _scaled(loop, s, name):
                 continue
-            yield rules.finding("accumulation-unscaled", s,
-                                "`%s` is not divided by the number of accumulated micro-batches: gradients are that many times too large" % name)
+            yield rules.finding(
+                "accumulation-unscaled",
+                s,
+                "`%s` is not divided by the number of accumulated micro-batches: gradients are that many times too large"
+                % name,
+            )
 
 
 def _reduction(call):
@@ -142,28 +208,47 @@ def _scaled(loop, backward, name):
     """Is the loss divided (or multiplied by a weight) before or in backward?"""
     for s in _direct(loop.body):
         for node in own(s):
-            if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Div, ast.Mult)) and name in (key(innermost(node.left)), key(node.right)):
+            if (
+                isinstance(node, ast.BinOp)
+                and isinstance(node.op, (ast.Div, ast.Mult))
+                and name in (key(innermost(node.left)), key(node.right))
+            ):
                 return True
-            # a helper that is given the loss may scale it: accelerator.backward, amp.scale_loss(loss, optimizer)
+            # a helper that is given the loss may scale it: accelerator.backward,
+            # amp.scale_loss(loss, optimizer)
             if isinstance(node, ast.Call) and method(node) in ("scale_loss", "accumulate"):
                 return True
             if isinstance(node, ast.Call) and method(node) == "backward" and node.args:
                 return True  # accelerator, fabric and deepspeed divide by themselves
-        if isinstance(s, ast.AugAssign) and key(s.target) == name and isinstance(s.op, (ast.Div, ast.Mult)):
+        if (
+            isinstance(s, ast.AugAssign)
+            and key(s.target) == name
+            and isinstance(s.op, (ast.Div, ast.Mult))
+        ):
             return True
         if isinstance(s, ast.If):
             for inner in in_order(s.body):
-                if isinstance(inner, ast.Assign) and any(key(t) == name for t in inner.targets) and isinstance(inner.value, ast.BinOp):
+                if (
+                    isinstance(inner, ast.Assign)
+                    and any(key(t) == name for t in inner.targets)
+                    and isinstance(inner.value, ast.BinOp)
+                ):
                     return True
                 if isinstance(inner, ast.AugAssign) and key(inner.target) == name:
                     return True
-        if isinstance(s, ast.Assign) and any(key(t) == name for t in s.targets) and _divides(s.value):
+        if (
+            isinstance(s, ast.Assign)
+            and any(key(t) == name for t in s.targets)
+            and _divides(s.value)
+        ):
             return True
     return False
 
 
 def _divides(value):
-    return any(isinstance(n, ast.BinOp) and isinstance(n.op, (ast.Div, ast.Mult)) for n in ast.walk(value))
+    return any(
+        isinstance(n, ast.BinOp) and isinstance(n.op, (ast.Div, ast.Mult)) for n in ast.walk(value)
+    )
 
 
 def _scheduler(loop, window):
@@ -172,25 +257,41 @@ def _scheduler(loop, window):
         if s in inside or not isinstance(s, ast.Expr):
             continue
         for call in calls(s):
-            if method(call) == "step" and isinstance(call.func, ast.Attribute) and "sched" in (key(call.func.value) or "").lower():
-                yield rules.finding("scheduler-each-micro-step", s,
-                                    "the scheduler steps at every micro-step, the optimizer once in several: the learning rate runs ahead")
+            if (
+                method(call) == "step"
+                and isinstance(call.func, ast.Attribute)
+                and "sched" in (key(call.func.value) or "").lower()
+            ):
+                yield rules.finding(
+                    "scheduler-each-micro-step",
+                    s,
+                    "the scheduler steps at every micro-step, the optimizer once in several: the learning rate runs ahead",
+                )
 
 
 def _last(scope, loop, window):
     """A loop with an end whose last window may be partial, and nothing that steps for it."""
-    if not isinstance(loop, ast.For) or any(isinstance(n, ast.BoolOp) and isinstance(n.op, ast.Or) for n in ast.walk(window.condition.test)):
+    if not isinstance(loop, ast.For) or any(
+        isinstance(n, ast.BoolOp) and isinstance(n.op, ast.Or)
+        for n in ast.walk(window.condition.test)
+    ):
         return
     names = {n.id for n in ast.walk(window.condition.test) if isinstance(n, ast.Name)}
-    if not any(isinstance(n, ast.Call) and method(n) == "enumerate" for n in ast.walk(loop.iter)) or "enumerate" in names:
+    if (
+        not any(isinstance(n, ast.Call) and method(n) == "enumerate" for n in ast.walk(loop.iter))
+        or "enumerate" in names
+    ):
         return
     for body in _blocks(scope.body):
         if loop in body:
-            later = body[body.index(loop) + 1:] + loop.orelse
+            later = body[body.index(loop) + 1 :] + loop.orelse
             if any(True for s in in_order(later) for _ in _steps(s)):
                 return
-    yield rules.finding("last-window-dropped", window.condition,
-                        "when the number of batches is not a multiple of the window, the last gradients are dropped or leak into the next epoch")
+    yield rules.finding(
+        "last-window-dropped",
+        window.condition,
+        "when the number of batches is not a multiple of the window, the last gradients are dropped or leak into the next epoch",
+    )
 
 
 def _blocks(body):
@@ -198,7 +299,11 @@ def _blocks(body):
     for s in body:
         for field in ("body", "orelse", "finalbody"):
             inner = getattr(s, field, None)
-            if isinstance(inner, list) and inner and not isinstance(s, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            if (
+                isinstance(inner, list)
+                and inner
+                and not isinstance(s, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))
+            ):
                 yield from _blocks(inner)
         for h in getattr(s, "handlers", []):
             yield from _blocks(h.body)

@@ -1,16 +1,20 @@
 """Evaluation that builds graphs nobody uses."""
+
 import ast
 
 from . import rules
 from .flow import calls_module, in_order, scopes
-from .names import LOOPS, calls, constant, key, method, own
+from .names import LOOPS, constant, key, method, own
 
 
 def check(file):
     if "torch" not in file.modules or _grad_off_for_good(file):
         return
     for scope in scopes(file):
-        if scope.function is not None and (_called_without_grad(file, scope.function.name) or scope.function.name.endswith(("_step", "forward"))):
+        if scope.function is not None and (
+            _called_without_grad(file, scope.function.name)
+            or scope.function.name.endswith(("_step", "forward"))
+        ):
             continue
         if _differentiates(scope):
             continue
@@ -20,7 +24,11 @@ def check(file):
 def _grad_off_for_good(file):
     """torch.set_grad_enabled(False) as a statement, anywhere."""
     for s in file.statements:
-        if isinstance(s, ast.Expr) and isinstance(s.value, ast.Call) and (file.callee(s.value) or "").endswith("set_grad_enabled"):
+        if (
+            isinstance(s, ast.Expr)
+            and isinstance(s.value, ast.Call)
+            and (file.callee(s.value) or "").endswith("set_grad_enabled")
+        ):
             if s.value.args and constant(s.value.args[0]) is False:
                 return True
     return False
@@ -29,7 +37,9 @@ def _grad_off_for_good(file):
 def _called_without_grad(file, name):
     """Is the function called under no_grad somewhere in this file?"""
     for s in file.statements:
-        if file.places[s].no_grad and any(isinstance(n, ast.Call) and method(n) == name for n in own(s)):
+        if file.places[s].no_grad and any(
+            isinstance(n, ast.Call) and method(n) == name for n in own(s)
+        ):
             return True
     return False
 
@@ -39,7 +49,10 @@ def _differentiates(scope):
         return True
     for s in scope.statements:
         for node in own(s):
-            if isinstance(node, ast.Call) and ((scope.file.callee(node) or "").endswith("autograd.grad") or method(node) in ("requires_grad_", "enable_grad")):
+            if isinstance(node, ast.Call) and (
+                (scope.file.callee(node) or "").endswith("autograd.grad")
+                or method(node) in ("requires_grad_", "enable_grad")
+            ):
                 return True
     return False
 
@@ -68,7 +81,11 @@ def _forward_with_grad(file, scope, loop, evaluated):
         for node in own(s):
             name = calls_module(node, scope)
             if name in evaluated and node.args + node.keywords:
-                return rules.finding("eval-without-no-grad", s,
-                                     "`%s` is in eval mode but its forward pass still builds the graph: each batch holds its activations for nothing" % name,
-                                     loop=loop.lineno)
+                return rules.finding(
+                    "eval-without-no-grad",
+                    s,
+                    "`%s` is in eval mode but its forward pass still builds the graph: each batch holds its activations for nothing"
+                    % name,
+                    loop=loop.lineno,
+                )
     return None

@@ -1,22 +1,33 @@
 """Which values drag a graph behind them.
 
-A tensor made in grad mode keeps alive every activation it was computed from. The rules below ask whether such a value
-outlives the iteration that made it. The analysis walks a function's statements in order, with a set of variables that
-carry a graph; what it does not know it takes as carrying none, so that a finding is nearly always right.
+A tensor made in grad mode keeps alive every activation it was computed from. The rules below ask
+whether such a value outlives the iteration that made it. The analysis walks a function's statements
+in order, with a set of variables that carry a graph; what it does not know it takes as carrying
+none, so that a finding is nearly always right.
 """
+
 import ast
 
 from .names import FUNCTIONS, LOOPS, calls, constant, key, method, own, targets, walk_here
 
-# Methods whose result carries no graph: numbers, detached tensors, integer results, facts about the tensor.
-CLEAN_METHODS = frozenset("""item detach detach_ tolist numpy size dim numel argmax argmin argsort eq ne gt lt ge le long int bool
+# Methods whose result carries no graph: numbers, detached tensors, integer results, facts about the
+# tensor.
+CLEAN_METHODS = frozenset(
+    """item detach detach_ tolist numpy size dim numel argmax argmin argsort eq ne gt lt ge le long int bool
     nonzero get_device element_size data_ptr is_cuda sign floor ceil round nelement stride any all isnan isinf count_nonzero
-    requires_grad_""".split())
-CLEAN_ATTRIBUTES = frozenset("data shape device dtype grad grad_fn requires_grad is_leaf ndim is_cuda layout names".split())
+    requires_grad_""".split()
+)
+CLEAN_ATTRIBUTES = frozenset(
+    "data shape device dtype grad grad_fn requires_grad is_leaf ndim is_cuda layout names".split()
+)
 # Torch functions with integer or boolean results, or that step out of the graph.
-CLEAN_FUNCTIONS = frozenset("""argmax argmin argsort eq ne gt lt ge le isnan isinf is_tensor numel no_grad zeros_like ones_like rand_like
-    randn_like empty_like full_like bincount unique histc tensor as_tensor from_numpy save equal allclose isfinite sign""".split())
-PAIRS = frozenset("max min topk sort kthvalue median mode cummax cummin".split())  # (values, indices)
+CLEAN_FUNCTIONS = frozenset(
+    """argmax argmin argsort eq ne gt lt ge le isnan isinf is_tensor numel no_grad zeros_like ones_like rand_like
+    randn_like empty_like full_like bincount unique histc tensor as_tensor from_numpy save equal allclose isfinite sign""".split()
+)
+PAIRS = frozenset(
+    "max min topk sort kthvalue median mode cummax cummin".split()
+)  # (values, indices)
 
 
 class Scope:
@@ -47,14 +58,17 @@ class Scope:
                     continue
                 if any(key(t) in feeds for t in targets(s)):
                     new = variables(s.value) - feeds
-                    # `total = total + loss; loss.backward()`: what flows into the loss, not out of it
+                    # `total = total + loss; loss.backward()`: what flows into the loss, not out of
+                    # it
                     feeds |= new
                     changed = changed or bool(new)
         return feeds
 
 
 def in_order(body):
-    """Every statement of a block and of the blocks in it, not of functions and classes defined there."""
+    """Every statement of a block and of the blocks in it, not of functions and classes defined
+    there.
+    """
     for s in body:
         yield s
         if isinstance(s, FUNCTIONS + (ast.ClassDef,)):
@@ -68,11 +82,21 @@ def in_order(body):
 
 
 def variables(expression):
-    return {k for k in (key(n) for n in walk_here(expression) if isinstance(n, (ast.Name, ast.Attribute, ast.Subscript))) if k}
+    return {
+        k
+        for k in (
+            key(n)
+            for n in walk_here(expression)
+            if isinstance(n, (ast.Name, ast.Attribute, ast.Subscript))
+        )
+        if k
+    }
 
 
 def backward_values(statement):
-    """What is differentiated here: loss in loss.backward(), scaler.scale(loss).backward(), accelerator.backward(loss)."""
+    """What is differentiated here: loss in loss.backward(), scaler.scale(loss).backward(),
+    accelerator.backward(loss).
+    """
     for node in own(statement):
         if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
             continue
@@ -81,7 +105,16 @@ def backward_values(statement):
         elif node.func.attr == "backward":
             receiver = node.func.value
             owner = (key(receiver) or "").split(".")[-1].lower()
-            if node.args and owner in ("accelerator", "fabric", "engine", "model_engine", "model", "scaler", "optimizer", "ds_engine"):
+            if node.args and owner in (
+                "accelerator",
+                "fabric",
+                "engine",
+                "model_engine",
+                "model",
+                "scaler",
+                "optimizer",
+                "ds_engine",
+            ):
                 yield node.args[0]
             elif owner not in ("autograd", "super"):
                 yield innermost(receiver)
@@ -94,23 +127,48 @@ def innermost(node):
             node = node.args[0]
         elif isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Div, ast.Mult)):
             node = node.left if key(innermost(node.left)) else node.right
-        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and method(node) in ("mean", "sum", "cpu", "cuda", "to", "float", "squeeze"):
+        elif (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and method(node) in ("mean", "sum", "cpu", "cuda", "to", "float", "squeeze")
+        ):
             node = node.func.value
         else:
             return node
 
 
 def module_names(file):
-    """Variables that are modules: somebody asks them for parameters, puts them in a mode, or they are made from a class here."""
+    """Variables that are modules: somebody asks them for parameters, puts them in a mode, or they
+    are made from a class here.
+    """
     if hasattr(file, "_module_names"):
         return file._module_names
     found = set()
-    own_modules = {name for name, c in file.classes.items() if any((file.dotted(b) or "").endswith(("Module", "PreTrainedModel")) for b in c.bases)}
+    own_modules = {
+        name
+        for name, c in file.classes.items()
+        if any((file.dotted(b) or "").endswith(("Module", "PreTrainedModel")) for b in c.bases)
+    }
     for node in ast.walk(file.tree):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-            if node.func.attr in ("parameters", "named_parameters", "eval", "load_state_dict", "zero_grad", "train") and not node.args[1:]:
+            if (
+                node.func.attr
+                in (
+                    "parameters",
+                    "named_parameters",
+                    "eval",
+                    "load_state_dict",
+                    "zero_grad",
+                    "train",
+                )
+                and not node.args[1:]
+            ):
                 k = key(node.func.value)
-                if k and not any(w in k.lower() for w in ("optim", "sched", "scaler", "loader")) and k not in ("self", "pd", "df"):
+                if (
+                    k
+                    and not any(w in k.lower() for w in ("optim", "sched", "scaler", "loader"))
+                    and k not in ("self", "pd", "df")
+                ):
                     found.add(k)
         elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
             if (file.callee(node.value) or "").split(".")[-1] in own_modules:
@@ -233,8 +291,13 @@ class Walk:
             return True
         if calls_module(value, self.scope):
             return True
-        # A variable that is differentiated got its graph from a call we cannot see into: criterion(out, y).
-        return name in self.scope.losses and isinstance(value, (ast.Call, ast.BinOp)) and not is_clean(value, self.scope)
+        # A variable that is differentiated got its graph from a call we cannot see into:
+        # criterion(out, y).
+        return (
+            name in self.scope.losses
+            and isinstance(value, (ast.Call, ast.BinOp))
+            and not is_clean(value, self.scope)
+        )
 
 
 def is_clean(value, scope):
@@ -251,7 +314,9 @@ def is_clean(value, scope):
 def scopes(file):
     """The module's own statements and every function, each once."""
     if not hasattr(file, "_scopes"):
-        file._scopes = [Scope(file, file.tree.body)] + [Scope(file, n.body, n) for n in ast.walk(file.tree) if isinstance(n, FUNCTIONS)]
+        file._scopes = [Scope(file, file.tree.body)] + [
+            Scope(file, n.body, n) for n in ast.walk(file.tree) if isinstance(n, FUNCTIONS)
+        ]
     return file._scopes
 
 
@@ -261,9 +326,15 @@ def resets(loop, name, scope):
         if isinstance(s, (ast.Assign, ast.AnnAssign)) and s.value is not None:
             if any(key(t) == name for t in targets(s)) and name not in variables(s.value):
                 return True
-        if isinstance(s, ast.Delete) and any((key(t) or key(getattr(t, "value", t))) == name for t in s.targets):
+        if isinstance(s, ast.Delete) and any(
+            (key(t) or key(getattr(t, "value", t))) == name for t in s.targets
+        ):
             return True
         for c in calls(s) if isinstance(s, ast.Expr) else ():
-            if method(c) in ("clear", "pop", "popleft", "reset") and isinstance(c.func, ast.Attribute) and key(c.func.value) == name:
+            if (
+                method(c) in ("clear", "pop", "popleft", "reset")
+                and isinstance(c.func, ast.Attribute)
+                and key(c.func.value) == name
+            ):
                 return True
     return False

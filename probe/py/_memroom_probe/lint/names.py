@@ -1,10 +1,19 @@
-"""What the names in a file stand for, and in which loops, conditions and grad modes each statement stands."""
+"""What the names in a file stand for, and in which loops, conditions and grad modes each statement
+stands.
+"""
+
 import ast
 
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 LOOPS = (ast.For, ast.AsyncFor, ast.While)
-NO_GRAD = ("torch.no_grad", "torch.inference_mode", "torch.autograd.no_grad", "torch.set_grad_enabled",
-           "torch.autograd.set_grad_enabled", "torch.autograd.grad_mode.no_grad")
+NO_GRAD = (
+    "torch.no_grad",
+    "torch.inference_mode",
+    "torch.autograd.no_grad",
+    "torch.set_grad_enabled",
+    "torch.autograd.set_grad_enabled",
+    "torch.autograd.grad_mode.no_grad",
+)
 
 
 class Place:
@@ -18,7 +27,12 @@ class Place:
 
     def inside(self, **changes):
         new = Place(self.function, self.klass)
-        new.loops, new.ifs, new.no_grad, new.handler = self.loops, self.ifs, self.no_grad, self.handler
+        new.loops, new.ifs, new.no_grad, new.handler = (
+            self.loops,
+            self.ifs,
+            self.no_grad,
+            self.handler,
+        )
         for key, value in changes.items():
             setattr(new, key, value)
         return new
@@ -44,7 +58,9 @@ class File:
         for node in ast.walk(self.tree):
             if isinstance(node, ast.Import):
                 for a in node.names:
-                    self.aliases[a.asname or a.name.split(".")[0]] = a.name if a.asname else a.name.split(".")[0]
+                    self.aliases[a.asname or a.name.split(".")[0]] = (
+                        a.name if a.asname else a.name.split(".")[0]
+                    )
             elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
                 for a in node.names:
                     self.aliases[a.asname or a.name] = node.module + "." + a.name
@@ -100,7 +116,11 @@ class File:
         if isinstance(node, ast.Call):
             name = self.callee(node) or ""
             if name.endswith("set_grad_enabled"):
-                return not (node.args and isinstance(node.args[0], ast.Constant) and node.args[0].value is True)
+                return not (
+                    node.args
+                    and isinstance(node.args[0], ast.Constant)
+                    and node.args[0].value is True
+                )
             return name in NO_GRAD or name.split(".")[-1] in ("no_grad", "inference_mode")
         name = self.dotted(node) or ""
         return name in NO_GRAD or name.split(".")[-1] in ("no_grad", "inference_mode")

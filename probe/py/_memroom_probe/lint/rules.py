@@ -1,14 +1,34 @@
-"""All rules. A rule is a generator over a File that yields findings; Go holds the words that go with each rule's id."""
+"""All rules. A rule is a generator over a File that yields findings; Go holds the words that go
+with each rule's id.
+"""
+
 from . import accumulation, data, evaluation, keeping, loops, quantization, ray_tune, tensorflow
 from .names import File
 
 ALL = (
-    keeping.summed_loss, keeping.kept_outputs, keeping.kept_by_hook, keeping.kept_by_module, keeping.hidden_state,
-    accumulation.check, accumulation.never_cleared, evaluation.check,
-    loops.retain_graph, loops.empty_cache, loops.loss_to_cpu, loops.zeroed_gradients, loops.gradcheck,
-    data.whole_dataset, data.lists_and_workers,
-    tensorflow.retracing, tensorflow.whole_arrays, tensorflow.growth, tensorflow.accumulators, tensorflow.tflite,
-    ray_tune.resources, ray_tune.captures, quantization.check,
+    keeping.summed_loss,
+    keeping.kept_outputs,
+    keeping.kept_by_hook,
+    keeping.kept_by_module,
+    keeping.hidden_state,
+    accumulation.check,
+    accumulation.never_cleared,
+    evaluation.check,
+    loops.retain_graph,
+    loops.empty_cache,
+    loops.loss_to_cpu,
+    loops.zeroed_gradients,
+    loops.gradcheck,
+    data.whole_dataset,
+    data.lists_and_workers,
+    tensorflow.retracing,
+    tensorflow.whole_arrays,
+    tensorflow.growth,
+    tensorflow.accumulators,
+    tensorflow.tflite,
+    ray_tune.resources,
+    ray_tune.captures,
+    quantization.check,
 )
 
 
@@ -26,8 +46,9 @@ def check(tree):
 
 
 def finding(rule, node, message, edits=None, **more):
-    """message: this case in one sentence. edits: replacements that mend it, as [line, column, end line, end column, text];
-    columns count bytes, lines from 1."""
+    """message: this case in one sentence. edits: replacements that mend it, as [line, column, end
+    line, end column, text]; columns count bytes, lines from 1.
+    """
     answer = {"rule": rule, "line": node.lineno, "column": node.col_offset, "message": message}
     if edits:
         answer["edits"] = edits
@@ -41,4 +62,7 @@ def after(node, text):
 
 
 def around(node, before, behind):
-    return [[node.lineno, node.col_offset, node.lineno, node.col_offset, before], after(node, behind)]
+    return [
+        [node.lineno, node.col_offset, node.lineno, node.col_offset, before],
+        after(node, behind),
+    ]

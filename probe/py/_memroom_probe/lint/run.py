@@ -1,7 +1,10 @@
-"""Reads file names from standard input, one JSON string a line, and writes one JSON object a line: the findings of that file.
+"""Reads file names from standard input, one JSON string a line, and writes one JSON object a line:
+the findings of that file.
 
-A file that cannot be parsed is an answer like any other ("error"), never a traceback: the caller goes on with the rest.
+A file that cannot be parsed is an answer like any other ("error"), never a traceback: the caller
+goes on with the rest.
 """
+
 import json
 import os
 import re
@@ -13,7 +16,6 @@ if __package__ in (None, ""):  # run by path, with -I: the package's folder is n
     import lint  # noqa: F401
 
 from . import rules, source
-
 
 # No rule applies to a file that names none of these; most files of a large tree do not.
 TRAINS = re.compile(r"torch|tensorflow|keras|\bray\b|transformers|backward\(")
@@ -37,7 +39,10 @@ def look(path):
     except MemoryError:
         answer["error"] = "too large to be analysed"
     except Exception as problem:  # a bug of ours must not hide the other files
-        answer["error"] = "internal error in the linter, please report it: %s: %s" % (type(problem).__name__, problem)
+        answer["error"] = "internal error in the linter, please report it: %s: %s" % (
+            type(problem).__name__,
+            problem,
+        )
         if os.environ.get("MEMROOM_LINT_DEBUG"):
             raise
     return answer

@@ -1,4 +1,7 @@
-"""Python source from scripts and notebooks, with the way back from a line to where the user sees it."""
+"""Python source from scripts and notebooks, with the way back from a line to where the user sees
+it.
+"""
+
 import ast
 import io
 import json
@@ -32,8 +35,16 @@ class Code:
 
     def why_not(self, problem):
         where = self.place(problem.lineno or 1)
-        at = "line %d" % where["line"] if "cell" not in where else "cell %d, line %d" % (where["cell"], where["line"])
-        line = self.lines[problem.lineno - 1] if problem.lineno and problem.lineno <= len(self.lines) else ""
+        at = (
+            "line %d" % where["line"]
+            if "cell" not in where
+            else "cell %d, line %d" % (where["cell"], where["line"])
+        )
+        line = (
+            self.lines[problem.lineno - 1]
+            if problem.lineno and problem.lineno <= len(self.lines)
+            else ""
+        )
         if re.match(r"\s*(print\s+[^(=\s]|exec\s+['\"]|raise\s+\w+\s*,|except\s+[\w.]+\s*,)", line):
             return "Python 2 syntax at %s: convert it (2to3) or leave it out" % at
         return "syntax error at %s: %s" % (at, problem.msg)
@@ -57,7 +68,9 @@ class Code:
         return finding
 
     def ignored(self, finding):
-        """`# memroom: ignore` or `# memroom: ignore[rule, ...]` on the line or alone on the one above."""
+        """`# memroom: ignore` or `# memroom: ignore[rule, ...]` on the line or alone on the one
+        above.
+        """
         for number in (finding["line"], finding["line"] - 1):
             if not 1 <= number <= len(self.lines):
                 continue
@@ -65,7 +78,10 @@ class Code:
             if number != finding["line"] and not text.lstrip().startswith("#"):
                 continue
             said = re.search(r"#\s*memroom:\s*ignore(?:\[([\w\-, ]*)\])?", text)
-            if said and (said.group(1) is None or finding["rule"] in [r.strip() for r in said.group(1).split(",")]):
+            if said and (
+                said.group(1) is None
+                or finding["rule"] in [r.strip() for r in said.group(1).split(",")]
+            ):
                 return True
         return False
 
@@ -84,7 +100,9 @@ def read(path):
 
 
 def decode(data):
-    """The text, by its own coding line; bytes that fit nowhere are kept out of the way rather than refused."""
+    """The text, by its own coding line; bytes that fit nowhere are kept out of the way rather than
+    refused.
+    """
     if b"\0" in data:
         raise Unreadable("binary, not Python source")
     try:
@@ -118,14 +136,22 @@ def notebook(path, data):
 
 
 def without_magics(lines):
-    """The cell's Python, magics blanked so that line numbers stay; None if the cell is of another language."""
+    """The cell's Python, magics blanked so that line numbers stay; None if the cell is of another
+    language.
+    """
     first = next((l for l in lines if l.strip()), "")
-    if first.startswith("%%") and not re.match(r"%%(time|timeit|capture|prun|memit|mprun)\b", first):
+    if first.startswith("%%") and not re.match(
+        r"%%(time|timeit|capture|prun|memit|mprun)\b", first
+    ):
         return None
     clean = []
     for line in lines:
         stripped = line.lstrip()
-        if stripped.startswith(("%", "!", "?")) or stripped.rstrip().endswith("?") and not stripped.startswith("#"):
+        if (
+            stripped.startswith(("%", "!", "?"))
+            or stripped.rstrip().endswith("?")
+            and not stripped.startswith("#")
+        ):
             line = line[: len(line) - len(stripped)] + "pass"
         elif re.match(r"\s*[\w, ]+=\s*[!%]", line):
             line = re.sub(r"=\s*[!%].*", "= None", line)

@@ -1,4 +1,5 @@
 """TensorFlow and Keras."""
+
 import ast
 
 from . import rules
@@ -6,8 +7,21 @@ from .accumulation import _counts, _direct
 from .flow import in_order, scopes
 from .names import FUNCTIONS, LOOPS, calls, constant, key, keyword, method, own, targets
 
-LOADING = ("numpy.load", "numpy.loadtxt", "numpy.genfromtxt", "numpy.fromfile", "pandas.read_csv", "pandas.read_parquet", "pandas.read_pickle",
-           "pandas.read_hdf", "pandas.read_feather", "pickle.load", "joblib.load", "h5py.File", "scipy.io.loadmat")
+LOADING = (
+    "numpy.load",
+    "numpy.loadtxt",
+    "numpy.genfromtxt",
+    "numpy.fromfile",
+    "pandas.read_csv",
+    "pandas.read_parquet",
+    "pandas.read_pickle",
+    "pandas.read_hdf",
+    "pandas.read_feather",
+    "pickle.load",
+    "joblib.load",
+    "h5py.File",
+    "scipy.io.loadmat",
+)
 
 
 def _uses(file):
@@ -16,7 +30,10 @@ def _uses(file):
 
 def _is_function(file, node):
     target = node.func if isinstance(node, ast.Call) else node
-    return (file.dotted(target) or "") in ("tensorflow.function", "tensorflow.python.eager.def_function.function")
+    return (file.dotted(target) or "") in (
+        "tensorflow.function",
+        "tensorflow.python.eager.def_function.function",
+    )
 
 
 def retracing(file):
@@ -25,12 +42,24 @@ def retracing(file):
         return
     for s in file.statements:
         place = file.places[s]
-        if isinstance(s, FUNCTIONS) and place.loops and any(_is_function(file, d) for d in s.decorator_list):
-            yield rules.finding("tf-function-retraced", s, "a new tf.function is made in every round of the loop: each is traced again and its graph is kept")
+        if (
+            isinstance(s, FUNCTIONS)
+            and place.loops
+            and any(_is_function(file, d) for d in s.decorator_list)
+        ):
+            yield rules.finding(
+                "tf-function-retraced",
+                s,
+                "a new tf.function is made in every round of the loop: each is traced again and its graph is kept",
+            )
         elif place.loops and isinstance(s, (ast.Expr, ast.Assign)):
             for call in [n for n in own(s) if isinstance(n, ast.Call)]:
                 if _is_function(file, call):
-                    yield rules.finding("tf-function-retraced", s, "tf.function is called in the loop: each round traces a new graph and keeps it")
+                    yield rules.finding(
+                        "tf-function-retraced",
+                        s,
+                        "tf.function is called in the loop: each round traces a new graph and keeps it",
+                    )
                 else:
                     yield from _number_argument(file, s, call, place)
 
@@ -39,10 +68,18 @@ def _number_argument(file, s, call, place):
     function = file.functions.get(method(call)) if isinstance(call.func, ast.Name) else None
     if function is None or not any(_is_function(file, d) for d in function.decorator_list):
         return
-    if any(isinstance(d, ast.Call) and (keyword(d, "input_signature") or keyword(d, "reduce_retracing")) for d in function.decorator_list):
+    if any(
+        isinstance(d, ast.Call)
+        and (keyword(d, "input_signature") or keyword(d, "reduce_retracing"))
+        for d in function.decorator_list
+    ):
         return
     for loop in place.loops:
-        if not isinstance(loop, ast.For) or not isinstance(loop.iter, ast.Call) or not isinstance(loop.iter.func, ast.Name):
+        if (
+            not isinstance(loop, ast.For)
+            or not isinstance(loop.iter, ast.Call)
+            or not isinstance(loop.iter.func, ast.Name)
+        ):
             continue
         counter = None
         if loop.iter.func.id == "range":
@@ -50,8 +87,12 @@ def _number_argument(file, s, call, place):
         elif loop.iter.func.id == "enumerate" and isinstance(loop.target, ast.Tuple):
             counter = key(loop.target.elts[0])
         if counter and any(key(a) == counter for a in call.args):
-            yield rules.finding("tf-function-retraced", s,
-                                "`%s` gets the Python number `%s`: every new value traces a new graph, and all are kept" % (function.name, counter))
+            yield rules.finding(
+                "tf-function-retraced",
+                s,
+                "`%s` gets the Python number `%s`: every new value traces a new graph, and all are kept"
+                % (function.name, counter),
+            )
 
 
 def _loaded(file):
@@ -79,13 +120,27 @@ def whole_arrays(file):
         first = call.args[0]
         parts = first.elts if isinstance(first, (ast.Tuple, ast.List)) else [first]
         whole = [key(p) for p in parts if key(p) in loaded]
-        whole += [ast_name(p) for p in parts if isinstance(p, ast.Call) and (file.callee(p) or "") in LOADING]
+        whole += [
+            ast_name(p)
+            for p in parts
+            if isinstance(p, ast.Call) and (file.callee(p) or "") in LOADING
+        ]
         if not whole:
             continue
         if name.endswith("Dataset.from_tensor_slices") or name.endswith("Dataset.from_tensors"):
-            yield rules.finding("tf-dataset-from-array", call, "`%s` is read whole and copied once more into the dataset: stream it from disk" % whole[0])
+            yield rules.finding(
+                "tf-dataset-from-array",
+                call,
+                "`%s` is read whole and copied once more into the dataset: stream it from disk"
+                % whole[0],
+            )
         elif name in ("tensorflow.constant", "tensorflow.convert_to_tensor"):
-            yield rules.finding("tf-constant-dataset", call, "`%s` is read whole and copied into a tensor, on the GPU where there is one" % whole[0])
+            yield rules.finding(
+                "tf-constant-dataset",
+                call,
+                "`%s` is read whole and copied into a tensor, on the GPU where there is one"
+                % whole[0],
+            )
 
 
 def ast_name(call):
@@ -98,22 +153,51 @@ def growth(file):
         return
     hint = None
     for node in ast.walk(file.tree):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value in ("TF_FORCE_GPU_ALLOW_GROWTH", "TF_GPU_ALLOCATOR"):
+        if (
+            isinstance(node, ast.Constant)
+            and isinstance(node.value, str)
+            and node.value in ("TF_FORCE_GPU_ALLOW_GROWTH", "TF_GPU_ALLOCATOR")
+        ):
             return
-        if isinstance(node, ast.Attribute) and node.attr in ("allow_growth", "per_process_gpu_memory_fraction"):
+        if isinstance(node, ast.Attribute) and node.attr in (
+            "allow_growth",
+            "per_process_gpu_memory_fraction",
+        ):
             return
-        if isinstance(node, ast.keyword) and node.arg in ("allow_growth", "per_process_gpu_memory_fraction", "memory_limit"):
+        if isinstance(node, ast.keyword) and node.arg in (
+            "allow_growth",
+            "per_process_gpu_memory_fraction",
+            "memory_limit",
+        ):
             return
         if not isinstance(node, ast.Call):
             continue
         name = file.callee(node) or ""
-        if name.split(".")[-1] in ("set_memory_growth", "set_logical_device_configuration", "set_virtual_device_configuration"):
+        if name.split(".")[-1] in (
+            "set_memory_growth",
+            "set_logical_device_configuration",
+            "set_virtual_device_configuration",
+        ):
             return
-        if name.endswith("list_physical_devices") and node.args and constant(node.args[0]) == "GPU" or name == "tensorflow.device" and node.args and "GPU" in str(constant(node.args[0], "")).upper():
+        if (
+            name.endswith("list_physical_devices")
+            and node.args
+            and constant(node.args[0]) == "GPU"
+            or name == "tensorflow.device"
+            and node.args
+            and "GPU" in str(constant(node.args[0], "")).upper()
+        ):
             hint = hint or node
-    trains = any(isinstance(n, ast.Call) and method(n) in ("fit", "apply_gradients", "minimize") for n in ast.walk(file.tree))
+    trains = any(
+        isinstance(n, ast.Call) and method(n) in ("fit", "apply_gradients", "minimize")
+        for n in ast.walk(file.tree)
+    )
     if hint is not None and trains:
-        yield rules.finding("tf-no-growth", hint, "TensorFlow takes nearly the whole card at start: nobody else fits beside it, and its own use cannot be seen")
+        yield rules.finding(
+            "tf-no-growth",
+            hint,
+            "TensorFlow takes nearly the whole card at start: nobody else fits beside it, and its own use cannot be seen",
+        )
 
 
 def accumulators(file):
@@ -126,9 +210,17 @@ def accumulators(file):
             if not applied:
                 continue
             for s in _direct(loop.body):
-                if isinstance(s, ast.Assign) and key(s.targets[0]) in applied and _zeros(file, s.value):
-                    yield rules.finding("accumulator-recreated", s,
-                                        "`%s` is set to zeros at every step, the optimizer applies it once in several: all but the last micro-batch are thrown away" % key(s.targets[0]))
+                if (
+                    isinstance(s, ast.Assign)
+                    and key(s.targets[0]) in applied
+                    and _zeros(file, s.value)
+                ):
+                    yield rules.finding(
+                        "accumulator-recreated",
+                        s,
+                        "`%s` is set to zeros at every step, the optimizer applies it once in several: all but the last micro-batch are thrown away"
+                        % key(s.targets[0]),
+                    )
 
 
 def _applied_in_window(loop):
@@ -144,7 +236,9 @@ def _applied_in_window(loop):
 
 
 def _zeros(file, value):
-    return any(isinstance(n, ast.Call) and method(n) in ("zeros_like", "zeros") for n in ast.walk(value)) and not isinstance(value, ast.BinOp)
+    return any(
+        isinstance(n, ast.Call) and method(n) in ("zeros_like", "zeros") for n in ast.walk(value)
+    ) and not isinstance(value, ast.BinOp)
 
 
 def tflite(file):
@@ -155,9 +249,14 @@ def tflite(file):
         converted = None
         for s in scope.statements:
             for call in [n for n in own(s) if isinstance(n, ast.Call)]:
-                if method(call) == "from_keras_model" and "TFLiteConverter" in (file.callee(call) or ""):
+                if method(call) == "from_keras_model" and "TFLiteConverter" in (
+                    file.callee(call) or ""
+                ):
                     converted = converted or s
                 elif method(call) == "fit" and converted is not None:
-                    yield rules.finding("tflite-does-not-train", converted,
-                                        "a TFLite model only runs, it does not train: converting makes the later fit() no smaller")
+                    yield rules.finding(
+                        "tflite-does-not-train",
+                        converted,
+                        "a TFLite model only runs, it does not train: converting makes the later fit() no smaller",
+                    )
                     return

@@ -1,9 +1,10 @@
 """Scaled dot-product attention as CUDA runs it.
 
-torch chooses among four implementations by asking the card; on fake tensors the question cannot be asked, so the choice is
-made here by the same conditions (ATen's sdp_utils) and the chosen operation is called. The math implementation is torch's
-own composite: its parts pass the stage one by one.
+torch chooses among four implementations by asking the card; on fake tensors the question cannot be
+asked, so the choice is made here by the same conditions (ATen's sdp_utils) and the chosen operation
+is called. The math implementation is torch's own composite: its parts pass the stage one by one.
 """
+
 import functools
 
 import torch
@@ -18,24 +19,48 @@ def install(stage):
     stage.attention = library  # registrations last as long as the library object
 
 
-def attend(stage, query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, *, scale=None, enable_gqa=False):
-    backend = choose(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
+def attend(
+    stage,
+    query,
+    key,
+    value,
+    attn_mask=None,
+    dropout_p=0.0,
+    is_causal=False,
+    *,
+    scale=None,
+    enable_gqa=False,
+):
+    backend = choose(
+        query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
+    )
     mask = attn_mask
     if mask is not None and mask.dtype is torch.bool:
-        mask = torch.where(mask, torch.scalar_tensor(0.0, dtype=query.dtype, device=query.device),
-                           torch.scalar_tensor(float("-inf"), dtype=query.dtype, device=query.device))
+        mask = torch.where(
+            mask,
+            torch.scalar_tensor(0.0, dtype=query.dtype, device=query.device),
+            torch.scalar_tensor(float("-inf"), dtype=query.dtype, device=query.device),
+        )
     keep = torch.is_grad_enabled() and any(t.requires_grad for t in (query, key, value))
     if backend == "cudnn":
-        return aten._scaled_dot_product_cudnn_attention(query, key, value, mask, keep, dropout_p, is_causal, False, scale=scale)[0]
+        return aten._scaled_dot_product_cudnn_attention(
+            query, key, value, mask, keep, dropout_p, is_causal, False, scale=scale
+        )[0]
     if backend == "flash":
         return flash(query, key, value, dropout_p, is_causal, scale)
     if backend == "efficient":
         if mask is not None:
-            mask = aligned(mask).expand(query.shape[0], query.shape[1], query.shape[2], key.shape[2])
-        return aten._scaled_dot_product_efficient_attention(query, key, value, mask, keep, dropout_p, is_causal, scale=scale)[0]
+            mask = aligned(mask).expand(
+                query.shape[0], query.shape[1], query.shape[2], key.shape[2]
+            )
+        return aten._scaled_dot_product_efficient_attention(
+            query, key, value, mask, keep, dropout_p, is_causal, scale=scale
+        )[0]
     stage.in_math = True
     try:
-        return aten._scaled_dot_product_attention_math(query, key, value, mask, dropout_p, is_causal, None, scale=scale, enable_gqa=enable_gqa)[0]
+        return aten._scaled_dot_product_attention_math(
+            query, key, value, mask, dropout_p, is_causal, None, scale=scale, enable_gqa=enable_gqa
+        )[0]
     finally:
         stage.in_math = False
 
@@ -43,22 +68,38 @@ def attend(stage, query, key, value, attn_mask=None, dropout_p=0.0, is_causal=Fa
 def flash(query, key, value, dropout_p, is_causal, scale):
     width = query.shape[-1]
     if scale is None:
-        scale = 1.0 / width ** 0.5
+        scale = 1.0 / width**0.5
     if width % 8:
-        query, key, value = (torch.nn.functional.pad(t, (0, 8 - width % 8)) for t in (query, key, value))
-    out = aten._scaled_dot_product_flash_attention(query, key, value, dropout_p, is_causal, False, scale=scale)[0]
+        query, key, value = (
+            torch.nn.functional.pad(t, (0, 8 - width % 8)) for t in (query, key, value)
+        )
+    out = aten._scaled_dot_product_flash_attention(
+        query, key, value, dropout_p, is_causal, False, scale=scale
+    )[0]
     return out[..., :width] if out.shape[-1] != width else out
 
 
 def aligned(mask):
-    """The efficient kernel reads a mask in vectors of 8: rows that do not start at such a place are padded."""
+    """The efficient kernel reads a mask in vectors of 8: rows that do not start at such a place are
+    padded.
+    """
     if all(s % 8 == 0 for s in mask.stride()[:-1]) and mask.stride(-1) == 1:
         return mask
     last = mask.shape[-1]
     return torch.nn.functional.pad(mask, (0, 8 - last % 8))[..., :last]
 
 
-def choose(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, *, scale=None, enable_gqa=False):
+def choose(
+    query,
+    key,
+    value,
+    attn_mask=None,
+    dropout_p=0.0,
+    is_causal=False,
+    *,
+    scale=None,
+    enable_gqa=False,
+):
     """Name of the implementation that torch takes for these arguments on this card."""
     cuda = torch.backends.cuda
     if any(t.dim() != 4 for t in (query, key, value)) or 0 in query.shape + key.shape:
@@ -72,24 +113,50 @@ def choose(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, *,
     half = query.dtype in HALF
     if query.shape[0] != key.shape[0] or (grouped and not enable_gqa):
         return "math"
-    if major in (9, 10) and cuda.cudnn_sdp_enabled() and half and dense and not trained_mask and mask_dense and width % 8 == 0 and width <= 256:
+    if (
+        major in (9, 10)
+        and cuda.cudnn_sdp_enabled()
+        and half
+        and dense
+        and not trained_mask
+        and mask_dense
+        and width % 8 == 0
+        and width <= 256
+    ):
         return "cudnn"
-    if cuda.flash_sdp_enabled() and half and dense and attn_mask is None and width <= 256 and major >= 8:
+    if (
+        cuda.flash_sdp_enabled()
+        and half
+        and dense
+        and attn_mask is None
+        and width <= 256
+        and major >= 8
+    ):
         return "flash"
     align = 8 if half else 4
-    if cuda.mem_efficient_sdp_enabled() and not grouped and dense and mask_dense and width % align == 0 and query.dtype in HALF + (torch.float32,):
+    if (
+        cuda.mem_efficient_sdp_enabled()
+        and not grouped
+        and dense
+        and mask_dense
+        and width % align == 0
+        and query.dtype in HALF + (torch.float32,)
+    ):
         return "efficient"
     return "math"
 
 
-# -- what the implementations allocate ---------------------------------------------------------------------------------
+# -- what the implementations allocate
+# ---------------------------------------------------------------------------------
 
 
 def rules(_):
     return {
-        "_scaled_dot_product_cudnn_attention": cudnn_forward, "_scaled_dot_product_cudnn_attention_backward": cudnn_backward,
+        "_scaled_dot_product_cudnn_attention": cudnn_forward,
+        "_scaled_dot_product_cudnn_attention_backward": cudnn_backward,
         "_scaled_dot_product_efficient_attention_backward": efficient_backward,
-        "_scaled_dot_product_flash_attention": flash_forward, "_scaled_dot_product_flash_attention_backward": flash_backward,
+        "_scaled_dot_product_flash_attention": flash_forward,
+        "_scaled_dot_product_flash_attention_backward": flash_backward,
         "_scaled_dot_product_efficient_attention": efficient_forward,
     }
 
@@ -105,7 +172,9 @@ def cudnn_forward(call):
 
 
 def cudnn_backward(call):
-    """Besides the gradients: the query's gradient in fp32, a sum a row; keys and values a query head where heads are grouped."""
+    """Besides the gradients: the query's gradient in fp32, a sum a row; keys and values a query
+    head where heads are grouped.
+    """
     query, key = call.args[1], call.args[2]
     for t in call.outs:
         call.stage.result(t, call)
@@ -149,7 +218,9 @@ def efficient_backward(call):
 
 
 def efficient_workspace(half, s, t, d):
-    """Bytes a head: fp32 partial gradients of the query in blocks, of keys and values too where a head is wide."""
+    """Bytes a head: fp32 partial gradients of the query in blocks, of keys and values too where a
+    head is wide.
+    """
     if d <= 64:
         return -(-s // 64) * (64 * 64 * 4 + 16)
     block = 128 if half else 64
@@ -169,7 +240,10 @@ def flash_forward(call):
 def flash_backward(call):
     query, stage = call.args[1], call.stage
     b, heads, s, d = query.shape
-    copies = [stage.take(query.numel() * query.element_size(), call) for _ in range(0 if d % 8 == 0 else 2)]
+    copies = [
+        stage.take(query.numel() * query.element_size(), call)
+        for _ in range(0 if d % 8 == 0 else 2)
+    ]
     for t in call.outs:
         stage.result(t, call)
     rows = -(-s // 128) * 128

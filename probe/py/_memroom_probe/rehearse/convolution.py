@@ -1,4 +1,5 @@
 """Convolution and batch normalization as cuDNN and ATen's own depthwise kernels run them."""
+
 import math
 
 import torch
@@ -14,8 +15,13 @@ DTYPES = {torch.float32: cudnn.FLOAT, torch.float16: cudnn.HALF, torch.bfloat16:
 
 def rules(base):
     convolutions = Convolutions(base)
-    return {"convolution": convolutions.forward, "_convolution": convolutions.forward, "cudnn_convolution": convolutions.forward,
-            "convolution_backward": convolutions.backward, "convolution_overrideable": convolutions.forward}
+    return {
+        "convolution": convolutions.forward,
+        "_convolution": convolutions.forward,
+        "cudnn_convolution": convolutions.forward,
+        "convolution_backward": convolutions.backward,
+        "convolution_overrideable": convolutions.forward,
+    }
 
 
 def install(stage):
@@ -34,38 +40,84 @@ class Convolutions:
 
     def forward(self, call):
         args = call.args
-        x, w, stride, padding, dilation, transposed, groups = args[0], args[1], args[3], args[4], args[5], args[6], args[8]
+        x, w, stride, padding, dilation, transposed, groups = (
+            args[0],
+            args[1],
+            args[3],
+            args[4],
+            args[5],
+            args[6],
+            args[8],
+        )
         copies = self.turned(call, x, like=(x, w))
         self.base.results(call)
         copies += self.turned(call, w, like=(x, w))
         if not depthwise(x, w, groups, transposed):
             kind = "data" if transposed else "forward"
             y = call.outs[0]
-            self.scratch(call, kind, y if transposed else x, w, x if transposed else y, padding, stride, dilation)
+            self.scratch(
+                call,
+                kind,
+                y if transposed else x,
+                w,
+                x if transposed else y,
+                padding,
+                stride,
+                dilation,
+            )
         self.base.drop(call, copies)
 
     def turned(self, call, t, like):
-        """A copy of an operand whose channels come first where another's come last; give it to `drop`."""
-        if not any(channels_last(other) for other in like) or channels_last(t) or same_either_way(t):
+        """A copy of an operand whose channels come first where another's come last; give it to
+        `drop`.
+        """
+        if (
+            not any(channels_last(other) for other in like)
+            or channels_last(t)
+            or same_either_way(t)
+        ):
             return []
         return [call.stage.take(t.numel() * t.element_size(), call)]
 
     def backward(self, call):
         args = call.args
-        grad, x, w, stride, padding, dilation, transposed, groups, mask = args[0], args[1], args[2], args[4], args[5], args[6], args[7], args[9], args[10]
+        grad, x, w, stride, padding, dilation, transposed, groups, mask = (
+            args[0],
+            args[1],
+            args[2],
+            args[4],
+            args[5],
+            args[6],
+            args[7],
+            args[9],
+            args[10],
+        )
         grads, stage = call.out, call.stage
         if depthwise(x, w, groups, transposed):
             for i in (1, 0):
                 if mask[i]:
                     stage.result(grads[i], call)
         else:
-            copies = [stage.take(grad.numel() * grad.element_size(), call)] if not dense(grad) else self.turned(call, grad, like=(x, w))
+            copies = (
+                [stage.take(grad.numel() * grad.element_size(), call)]
+                if not dense(grad)
+                else self.turned(call, grad, like=(x, w))
+            )
             for i, kind in ((0, "data"), (1, "filter")):
                 if mask[i]:
                     stage.result(grads[i], call)
                     filters = self.turned(call, w, like=(x, w)) if i == 0 else []
                     if transposed:
-                        self.scratch(call, "forward" if i == 0 else "filter", grad, w, x, padding, stride, dilation)
+                        self.scratch(
+                            call,
+                            "forward" if i == 0 else "filter",
+                            grad,
+                            w,
+                            x,
+                            padding,
+                            stride,
+                            dilation,
+                        )
                     else:
                         self.scratch(call, kind, x, w, grad, padding, stride, dilation)
                     self.base.drop(call, filters)
@@ -75,7 +127,9 @@ class Convolutions:
             self.base.reduction(call, grad, {0} | set(range(2, grad.dim())), 4)
 
     def scratch(self, call, kind, x, w, y, padding, stride, dilation):
-        if not x.numel() or not y.numel():  # no image, such as a detector's heads without a box: nothing is computed
+        if (
+            not x.numel() or not y.numel()
+        ):  # no image, such as a detector's heads without a box: nothing is computed
             return
         size = self.workspace(call, kind, x, w, y, padding, stride, dilation)
         call.stage.recorder.facts["cudnn"] = True
@@ -88,25 +142,51 @@ class Convolutions:
         nhwc = channels_last(x) or channels_last(w)
         shapes = [flat(t, nhwc) for t in (x, w, y)]
         dims = len(shapes[0][0]) - 2
-        padding, stride, dilation = spread(padding, dims, 0), spread(stride, dims, 1), spread(dilation, dims, 1)
-        key = (kind, x.dtype, nhwc, tuple(map(tuple, (s for shape in shapes for s in shape))), tuple(padding), tuple(stride), tuple(dilation))
+        padding, stride, dilation = (
+            spread(padding, dims, 0),
+            spread(stride, dims, 1),
+            spread(dilation, dims, 1),
+        )
+        key = (
+            kind,
+            x.dtype,
+            nhwc,
+            tuple(map(tuple, (s for shape in shapes for s in shape))),
+            tuple(padding),
+            tuple(stride),
+            tuple(dilation),
+        )
         if key not in self.sizes:
             self.sizes[key] = self.ask(call, kind, x.dtype, shapes, nhwc, padding, stride, dilation)
         return self.sizes[key]
 
     def ask(self, call, kind, dtype, shapes, nhwc, padding, stride, dilation):
-        """What was measured on such a card; else what the library says without one, corrected where it is known to choose otherwise
-        on one (recordings of 1700 convolutions): there matrix products serve plain 1x1 filters, and fp32 filter gradients are split
-        over the card."""
+        """What was measured on such a card; else what the library says without one, corrected where
+        it is known to choose otherwise on one (recordings of 1700 convolutions): there matrix
+        products serve plain 1x1 filters, and fp32 filter gradients are split over the card.
+        """
         (x, _), (w, _), (y, _) = shapes
         if self.table is None:
             self.table = Measured(call.stage.card.card)
-        filter = (*w, *stride, *padding, *dilation, x[1] // w[1], NAMES.get(dtype), "last" if nhwc else "-")
+        filter = (
+            *w,
+            *stride,
+            *padding,
+            *dilation,
+            x[1] // w[1],
+            NAMES.get(dtype),
+            "last" if nhwc else "-",
+        )
         known = self.table.exact.get((*x, *filter))
         if known:
             return known[KINDS.index(kind)]
         half = dtype is not torch.float32
-        plain = all(n == 1 for n in w[2:]) and all(n == 1 for n in stride) and not any(padding) and w[1] == x[1]
+        plain = (
+            all(n == 1 for n in w[2:])
+            and all(n == 1 for n in stride)
+            and not any(padding)
+            and w[1] == x[1]
+        )
         near = self.table.near(x, filter) if plain or kind == "filter" else None
         if near:
             call.stage.recorder.facts["convolutions"] = True
@@ -127,8 +207,10 @@ class Convolutions:
         return size
 
     def carried(self, call, kind, dtype, x, w, near, nhwc, padding, stride, dilation):
-        """The size of a convolution from that of the same filter on other images. Leaving one out, this finds 92 of 100 sizes of
-        plain 1x1 filters in half precision and 80 of 100 of other filters' gradients, where the library's word is good for 78 and 56."""
+        """The size of a convolution from that of the same filter on other images. Leaving one out,
+        this finds 92 of 100 sizes of plain 1x1 filters in half precision and 80 of 100 of other
+        filters' gradients, where the library's word is good for 78 and 56.
+        """
         like, sizes = near
         size = sizes[KINDS.index(kind)]
         if size <= SMALL:
@@ -136,7 +218,19 @@ class Convolutions:
         each = 4 * product(w)  # of the batch's samples, whose filter gradients are summed in fp32
         if abs(size - each * like[0]) <= size // 100:
             return each * x[0]
-        here, there = (self.proposed(call, kind, dtype, forms(i, w, nhwc, padding, stride, dilation), nhwc, padding, stride, dilation) for i in (x, like))
+        here, there = (
+            self.proposed(
+                call,
+                kind,
+                dtype,
+                forms(i, w, nhwc, padding, stride, dilation),
+                nhwc,
+                padding,
+                stride,
+                dilation,
+            )
+            for i in (x, like)
+        )
         return max(0, size + here - there)
 
     def proposed(self, call, kind, dtype, shapes, nhwc, padding, stride, dilation):
@@ -149,8 +243,10 @@ class Convolutions:
         return 0 if nhwc else dtype.itemsize * sum(product(shape) for shape, _ in shapes) + 16
 
     def split(self, w, y):
-        """Partial sums of a filter's gradient: a copy of the filter for each part of the batch's positions, or one tile of 64 KiB
-        for each multiprocessor where the filter alone fills the card."""
+        """Partial sums of a filter's gradient: a copy of the filter for each part of the batch's
+        positions, or one tile of 64 KiB for each multiprocessor where the filter alone fills the
+        card.
+        """
         tile = 128 if w[0] >= 128 else 64
         tiles = -(-w[0] // tile) * -(-product(w[1:]) // tile)
         positions = y[0] * product(y[2:])
@@ -166,13 +262,16 @@ class Convolutions:
             try:
                 self.library = cudnn.Library(call.stage.card.properties)
             except cudnn.Refused as e:
-                call.stage.recorder.warn("cuDNN could not be asked for its workspaces (%s): they are estimated" % e)
+                call.stage.recorder.warn(
+                    "cuDNN could not be asked for its workspaces (%s): they are estimated" % e
+                )
         return self.library
 
 
 class Measured:
-    """Sizes by shape, from the file of the target's card if it was measured with this release of torch: a line a convolution,
-    17 words for the shape and three sizes (docs/format/cards.md)."""
+    """Sizes by shape, from the file of the target's card if it was measured with this release of
+    torch: a line a convolution, 17 words for the shape and three sizes (docs/format/cards.md).
+    """
 
     def __init__(self, card):
         self.exact = {}
@@ -188,9 +287,14 @@ class Measured:
                 self.filters.setdefault(shape[4:], []).append(shape[:4])
 
     def near(self, x, filter):
-        """The image that is most like x among those the filter was measured with: of the same side if there is one, else of as
-        regular a side; and its sizes."""
-        found = [like for like in self.filters.get(filter, ()) if (like[2] * like[3] % 4 == 0) == (x[2] * x[3] % 4 == 0)]
+        """The image that is most like x among those the filter was measured with: of the same side
+        if there is one, else of as regular a side; and its sizes.
+        """
+        found = [
+            like
+            for like in self.filters.get(filter, ())
+            if (like[2] * like[3] % 4 == 0) == (x[2] * x[3] % 4 == 0)
+        ]
         if not found:
             return None
         same = [like for like in found if like[2:] == tuple(x[2:])]
@@ -200,7 +304,10 @@ class Measured:
 
 def forms(x, w, nhwc, padding, stride, dilation):
     """Shapes and strides of image, filter and result."""
-    y = [x[0], w[0]] + [(n + 2 * p - d * (k - 1) - 1) // s + 1 for n, k, p, s, d in zip(x[2:], w[2:], padding, stride, dilation)]
+    y = [x[0], w[0]] + [
+        (n + 2 * p - d * (k - 1) - 1) // s + 1
+        for n, k, p, s, d in zip(x[2:], w[2:], padding, stride, dilation)
+    ]
     return [(list(shape), strided(shape, nhwc)) for shape in (x, w, y)]
 
 
@@ -224,19 +331,27 @@ def channels_last(t):
 
 
 def same_either_way(t):
-    """Whether channels first and channels last are one and the same order: one channel, or one pixel."""
-    return t.dim() in (4, 5) and (t.shape[1] == 1 or product(t.shape[2:]) == 1) and t.is_contiguous()
+    """Whether channels first and channels last are one and the same order: one channel, or one
+    pixel.
+    """
+    return (
+        t.dim() in (4, 5) and (t.shape[1] == 1 or product(t.shape[2:]) == 1) and t.is_contiguous()
+    )
 
 
 def laid_out(stage, args, out):
-    """Results in the order in which the card writes them. For bfloat16 torch asks the card whether cuDNN will do it, and without an
-    answer takes kernels that know only channels first."""
+    """Results in the order in which the card writes them. For bfloat16 torch asks the card whether
+    cuDNN will do it, and without an answer takes kernels that know only channels first.
+    """
     operands = args[:2] if isinstance(out, torch.Tensor) else args[1:3]
     if operands[0].dtype is not torch.bfloat16 or not any(channels_last(t) for t in operands):
         return out
     if isinstance(out, torch.Tensor):
         return turn(out)
-    return (*(turn(t) if isinstance(t, torch.Tensor) and t.dim() > 1 else t for t in out[:2]), *out[2:])
+    return (
+        *(turn(t) if isinstance(t, torch.Tensor) and t.dim() > 1 else t for t in out[:2]),
+        *out[2:],
+    )
 
 
 def turn(t):
@@ -255,7 +370,9 @@ def flat(t, nhwc):
 
 def strided(shape, nhwc):
     strides, step = [0] * len(shape), 1
-    order = [1] + list(range(len(shape) - 1, 1, -1)) + [0] if nhwc else range(len(shape) - 1, -1, -1)
+    order = (
+        [1] + list(range(len(shape) - 1, 1, -1)) + [0] if nhwc else range(len(shape) - 1, -1, -1)
+    )
     for d in order:
         strides[d] = step
         step *= shape[d]
@@ -269,4 +386,12 @@ def spread(values, dims, neutral):
 
 def depthwise(x, w, groups, transposed):
     """Whether ATen's own kernel runs it: one filter a channel, channels first."""
-    return not transposed and groups == x.shape[1] and groups > 1 and w.shape[0] % groups == 0 and w.shape[1] == 1 and x.dim() == 4 and not channels_last(x)
+    return (
+        not transposed
+        and groups == x.shape[1]
+        and groups > 1
+        and w.shape[0] % groups == 0
+        and w.shape[1] == 1
+        and x.dim() == 4
+        and not channels_last(x)
+    )

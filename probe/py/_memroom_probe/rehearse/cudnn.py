@@ -1,9 +1,11 @@
 """Asks the cuDNN library how much scratch it wants for a convolution, without a card.
 
-Since 9.8 the library can compile for a card that is described rather than present. torch, on a machine with that card, takes
-the first configuration that the library's heuristics propose; here the same question is put for the described card. The
-library that is asked is the one torch itself has loaded, so the answer belongs to the version that will train.
+Since 9.8 the library can compile for a card that is described rather than present. torch, on a
+machine with that card, takes the first configuration that the library's heuristics propose; here
+the same question is put for the described card. The library that is asked is the one torch itself
+has loaded, so the answer belongs to the version that will train.
 """
+
 import ctypes
 import json
 
@@ -12,9 +14,25 @@ FLOAT, HALF, BFLOAT16 = 0, 2, 9
 # Kinds of descriptors, attributes and values of cudnn_graph.h.
 _CONVOLUTION, _CONFIG, _HEURISTICS, _PLAN, _GRAPH, _TENSOR, _CARD = 1, 3, 4, 5, 15, 17, 38
 _OPERATION = {"forward": 10, "filter": 11, "data": 12}
-_FIRST = {"forward": 700, "data": 706, "filter": 712}  # alpha, beta, convolution, then three tensors
-_TENSORS = {"forward": (703, 704, 705), "data": (709, 710, 711), "filter": (715, 716, 717)}  # w, x, y
-_TYPE_DATA, _TYPE_INT, _TYPE_FLOAT, _TYPE_MODE, _TYPE_HEURISTIC, _TYPE_DESCRIPTOR, _TYPE_CHAR = 1, 3, 4, 7, 8, 15, 24
+_FIRST = {
+    "forward": 700,
+    "data": 706,
+    "filter": 712,
+}  # alpha, beta, convolution, then three tensors
+_TENSORS = {
+    "forward": (703, 704, 705),
+    "data": (709, 710, 711),
+    "filter": (715, 716, 717),
+}  # w, x, y
+_TYPE_DATA, _TYPE_INT, _TYPE_FLOAT, _TYPE_MODE, _TYPE_HEURISTIC, _TYPE_DESCRIPTOR, _TYPE_CHAR = (
+    1,
+    3,
+    4,
+    7,
+    8,
+    15,
+    24,
+)
 
 
 class Refused(Exception):
@@ -22,20 +40,43 @@ class Refused(Exception):
 
 
 def described(p):
-    """The card's properties in the form the library reads; names and values that matter to heuristics."""
-    return json.dumps({
-        "maxGridSize": [2147483647, 65535, 65535], "maxBlockSize": [1024, 1024, 64], "regsPerBlock": p.regs_per_multiprocessor,
-        "multiProcessorCount": p.multi_processor_count, "warpSize": 32, "maxSharedMemoryPerBlock": p.shared_memory_per_block,
-        "maxSharedMemoryPerBlockOptin": p.shared_memory_per_block_optin, "reservedSharedMemoryPerBlock": 1024,
-        "maxRegistersPerSM": 65536, "maxCtasPerSM": 32 if p.major != 8 or p.minor == 0 else 16 if p.minor == 6 else 24,
-        "maxThreadsPerBlock": 1024, "maxThreadsPerSM": p.max_threads_per_multi_processor, "pciDeviceId": 0, "isTccDriver": 0,
-        "supportCoopLaunch": 1, "totalGlobalMem": p.total_memory, "smClockRateKHz": p.clock_rate, "memClockRateKHz": p.memory_clock_rate,
-        "l2CacheSize": p.L2_cache_size, "cudaDeviceId": 0, "deviceVer": p.major * 100 + p.minor * 10, "driverVer": 13000,
-        "deviceName": p.name}, separators=(",", ":")).encode()
+    """The card's properties in the form the library reads; names and values that matter to
+    heuristics.
+    """
+    return json.dumps(
+        {
+            "maxGridSize": [2147483647, 65535, 65535],
+            "maxBlockSize": [1024, 1024, 64],
+            "regsPerBlock": p.regs_per_multiprocessor,
+            "multiProcessorCount": p.multi_processor_count,
+            "warpSize": 32,
+            "maxSharedMemoryPerBlock": p.shared_memory_per_block,
+            "maxSharedMemoryPerBlockOptin": p.shared_memory_per_block_optin,
+            "reservedSharedMemoryPerBlock": 1024,
+            "maxRegistersPerSM": 65536,
+            "maxCtasPerSM": 32 if p.major != 8 or p.minor == 0 else 16 if p.minor == 6 else 24,
+            "maxThreadsPerBlock": 1024,
+            "maxThreadsPerSM": p.max_threads_per_multi_processor,
+            "pciDeviceId": 0,
+            "isTccDriver": 0,
+            "supportCoopLaunch": 1,
+            "totalGlobalMem": p.total_memory,
+            "smClockRateKHz": p.clock_rate,
+            "memClockRateKHz": p.memory_clock_rate,
+            "l2CacheSize": p.L2_cache_size,
+            "cudaDeviceId": 0,
+            "deviceVer": p.major * 100 + p.minor * 10,
+            "driverVer": 13000,
+            "deviceName": p.name,
+        },
+        separators=(",", ":"),
+    ).encode()
 
 
 class Library:
-    """The loaded library and the described card. Raises Refused where it is absent, too old or cannot describe cards."""
+    """The loaded library and the described card. Raises Refused where it is absent, too old or
+    cannot describe cards.
+    """
 
     def __init__(self, properties):
         try:
@@ -48,14 +89,25 @@ class Library:
         self._finish(self.card)
 
     def workspace(self, kind, x, w, y, dtype, padding, stride, dilation):
-        """Bytes for one convolution; kind is forward, data or filter (what is computed), x, w, y are (shape, strides)."""
+        """Bytes for one convolution; kind is forward, data or filter (what is computed), x, w, y
+        are (shape, strides).
+        """
         made = []
         try:
-            tensors = [self._tensor(made, ident, shape, strides, dtype) for ident, (shape, strides) in ((119, w), (120, x), (121, y))]
+            tensors = [
+                self._tensor(made, ident, shape, strides, dtype)
+                for ident, (shape, strides) in ((119, w), (120, x), (121, y))
+            ]
             conv = self._made(made, _CONVOLUTION)
             self._word(conv, 100, _TYPE_DATA, FLOAT)
             self._word(conv, 101, _TYPE_MODE, 1)
-            for attribute, values in ((106, [len(padding)]), (105, padding), (104, padding), (102, dilation), (103, stride)):
+            for attribute, values in (
+                (106, [len(padding)]),
+                (105, padding),
+                (104, padding),
+                (102, dilation),
+                (103, stride),
+            ):
                 self._ints(conv, attribute, values)
             self._finish(conv)
             operation = self._made(made, _OPERATION[kind])
@@ -83,14 +135,34 @@ class Library:
         wanted = 4  # a proposal that cannot be compiled is skipped, as torch does
         configs = [self._made(made, _CONFIG) for _ in range(wanted)]
         array, count = (ctypes.c_void_p * wanted)(*[c.value for c in configs]), ctypes.c_int64(0)
-        self._check(self.lib.cudnnBackendGetAttribute(heuristics, 202, _TYPE_DESCRIPTOR, ctypes.c_int64(wanted), ctypes.byref(count), array), "proposals")
-        for config in configs[:count.value]:
+        self._check(
+            self.lib.cudnnBackendGetAttribute(
+                heuristics,
+                202,
+                _TYPE_DESCRIPTOR,
+                ctypes.c_int64(wanted),
+                ctypes.byref(count),
+                array,
+            ),
+            "proposals",
+        )
+        for config in configs[: count.value]:
             plan, size = self._made(made, _PLAN), ctypes.c_int64(0)
             try:
                 self._link(plan, 401, config)
                 self._link(plan, 407, self.card)
                 self._finish(plan)
-                self._check(self.lib.cudnnBackendGetAttribute(plan, 402, _TYPE_INT, ctypes.c_int64(1), ctypes.byref(count), ctypes.byref(size)), "workspace")
+                self._check(
+                    self.lib.cudnnBackendGetAttribute(
+                        plan,
+                        402,
+                        _TYPE_INT,
+                        ctypes.c_int64(1),
+                        ctypes.byref(count),
+                        ctypes.byref(size),
+                    ),
+                    "workspace",
+                )
                 return size.value
             except Refused:
                 continue
@@ -109,11 +181,16 @@ class Library:
 
     def _new(self, kind):
         d = ctypes.c_void_p()
-        self._check(self.lib.cudnnBackendCreateDescriptor(kind, ctypes.byref(d)), "descriptor %d" % kind)
+        self._check(
+            self.lib.cudnnBackendCreateDescriptor(kind, ctypes.byref(d)), "descriptor %d" % kind
+        )
         return d
 
     def _put(self, d, attribute, kind, count, values):
-        self._check(self.lib.cudnnBackendSetAttribute(d, attribute, kind, ctypes.c_int64(count), values), "attribute %d" % attribute)
+        self._check(
+            self.lib.cudnnBackendSetAttribute(d, attribute, kind, ctypes.c_int64(count), values),
+            "attribute %d" % attribute,
+        )
 
     def _ints(self, d, attribute, values):
         self._put(d, attribute, _TYPE_INT, len(values), (ctypes.c_int64 * len(values))(*values))

@@ -1,8 +1,10 @@
-"""Makes torch's fake tensors pass for tensors of a script: parameters, copies, conversions, printing.
+"""Makes torch's fake tensors pass for tensors of a script: parameters, copies, conversions,
+printing.
 
-Fake tensors were made for compilers, which never pickle, deep-copy or print them. What a script may do with a tensor and
-a fake tensor cannot is given to it here.
+Fake tensors were made for compilers, which never pickle, deep-copy or print them. What a script may
+do with a tensor and a fake tensor cannot is given to it here.
 """
+
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
@@ -12,7 +14,9 @@ def install(stage):
     _swap()
     _attributes(stage)
     _detours(stage)
-    torch.inference_mode = torch.autograd.inference_mode = torch.autograd.grad_mode.inference_mode = _inference_mode
+    torch.inference_mode = torch.autograd.inference_mode = (
+        torch.autograd.grad_mode.inference_mode
+    ) = _inference_mode
     torch._subclasses.FakeTensor = _Nothing  # what libraries look at to recognise tracing; torch itself uses fake_tensor.FakeTensor
 
 
@@ -21,19 +25,26 @@ class _Nothing:
 
 
 def _inference_mode(mode=True):
-    """Inference mode allocates what no_grad does, but hands operations to the stage before they are taken apart."""
+    """Inference mode allocates what no_grad does, but hands operations to the stage before they are
+    taken apart.
+    """
     if callable(mode):
         return torch.no_grad()(mode)
     return torch.no_grad() if mode else torch.set_grad_enabled(torch.is_grad_enabled())
 
 
 def _parameters(stage):
-    """Every parameter is fake from its birth: a real one could not move to the card and stay the same object, which tied
-    weights and optimizers made before the move depend on."""
+    """Every parameter is fake from its birth: a real one could not move to the card and stay the
+    same object, which tied weights and optimizers made before the move depend on.
+    """
     make = torch.nn.Parameter.__new__
 
     def new(cls, data=None, requires_grad=True):
-        if data is not None and type(data) in (torch.Tensor, torch.nn.Parameter) and data.device.type == "cpu":
+        if (
+            data is not None
+            and type(data) in (torch.Tensor, torch.nn.Parameter)
+            and data.device.type == "cpu"
+        ):
             data = stage.fake_of(data)
         return make(cls, data, requires_grad)
 
@@ -41,7 +52,9 @@ def _parameters(stage):
 
 
 def _swap():
-    """Module.to exchanges fake parameters by swap_tensors, which refuses tensors that anybody refers to weakly."""
+    """Module.to exchanges fake parameters by swap_tensors, which refuses tensors that anybody
+    refers to weakly.
+    """
     original = torch.utils.swap_tensors
 
     def swap(a, b):
@@ -77,7 +90,10 @@ def _attributes(stage):
     FakeTensor.data = property(lambda t: base.__get__(t), set_data)
     FakeTensor.__deepcopy__ = deepcopy
     FakeTensor.__repr__ = FakeTensor.__str__ = _describe
-    FakeTensor.__reduce_ex__ = lambda t, proto: (_rebuild, (tuple(t.shape), t.dtype, str(t.device), t.requires_grad))
+    FakeTensor.__reduce_ex__ = lambda t, proto: (
+        _rebuild,
+        (tuple(t.shape), t.dtype, str(t.device), t.requires_grad),
+    )
     FakeTensor.tolist = lambda t: stage.values.real(t).tolist()
     FakeTensor.numpy = lambda t, force=False: stage.values.real(t).numpy()
     FakeTensor.__array__ = lambda t, dtype=None, copy=None: stage.values.real(t).numpy()
@@ -89,15 +105,19 @@ def _attributes(stage):
 
 
 def _detours(stage):
-    """cuDNN's sampler has no fake kernel: torch's own allocates the same. The loss of speech, given a tensor of lengths that is fake
-    or lies in host memory, takes a way that mixes devices: given numbers it takes the usual one."""
+    """cuDNN's sampler has no fake kernel: torch's own allocates the same. The loss of speech, given
+    a tensor of lengths that is fake or lies in host memory, takes a way that mixes devices: given
+    numbers it takes the usual one.
+    """
     ctc = torch.ctc_loss
 
     def numbers(lengths):
         return stage.values.real(lengths).tolist() if isinstance(lengths, torch.Tensor) else lengths
 
     def ctc_loss(log_probs, targets, input_lengths, target_lengths, *more, **named):
-        return ctc(log_probs, targets, numbers(input_lengths), numbers(target_lengths), *more, **named)
+        return ctc(
+            log_probs, targets, numbers(input_lengths), numbers(target_lengths), *more, **named
+        )
 
     def grid_sampler(input, grid, interpolation_mode, padding_mode, align_corners):
         sample = torch.grid_sampler_2d if input.dim() == 4 else torch.grid_sampler_3d

@@ -1,20 +1,82 @@
-"""Plays the graph of a Keras training step as TensorFlow's executor would run it on a card, without running it.
+"""Plays the graph of a Keras training step as TensorFlow's executor would run it on a card, without
+running it.
 
-Keras is stopped when it is about to fit: the training step is traced for the shapes of one real batch, and the traced
-operations are gone through in their order. A result takes memory when its operation runs and gives it back after its last
-reader; what is only another view of a buffer takes none, and element-wise operations write into an input that nobody else
-needs. Loops (recurrent layers) are gone through as often as they turn. Which of the real executor's freedoms (parallel
-branches, rewritten graphs, XLA, cuDNN's workspaces) are taken is not known here: the answer is marked as unvalidated.
+Keras is stopped when it is about to fit: the training step is traced for the shapes of one real
+batch, and the traced operations are gone through in their order. A result takes memory when its
+operation runs and gives it back after its last reader; what is only another view of a buffer takes
+none, and element-wise operations write into an input that nobody else needs. Loops (recurrent
+layers) are gone through as often as they turn. Which of the real executor's freedoms (parallel
+branches, rewritten graphs, XLA, cuDNN's workspaces) are taken is not known here: the answer is
+marked as unvalidated.
 """
+
 from . import recorder as record
 
-VIEWS = {"Identity", "IdentityN", "Reshape", "Squeeze", "ExpandDims", "StopGradient", "PreventGradient", "Bitcast", "EnsureShape", "Snapshot",
-         "ReadVariableOp"}
-IN_PLACE = {"Relu", "Relu6", "LeakyRelu", "Elu", "Selu", "Tanh", "Sigmoid", "Softplus", "Exp", "Log", "Neg", "Square", "Sqrt", "Rsqrt", "Abs", "Sign",
-            "Reciprocal", "Add", "AddV2", "AddN", "Sub", "Mul", "RealDiv", "Div", "DivNoNan", "MulNoNan", "Maximum", "Minimum", "Pow", "SquaredDifference",
-            "ReluGrad", "Relu6Grad", "LeakyReluGrad", "EluGrad", "TanhGrad", "SigmoidGrad", "RsqrtGrad", "SqrtGrad", "Softmax", "LogSoftmax", "Select",
-            "SelectV2", "ClipByValue", "BiasAdd"}
-CALLS = {"PartitionedCall": "f", "StatefulPartitionedCall": "f", "If": "then_branch", "StatelessIf": "then_branch"}
+VIEWS = {
+    "Identity",
+    "IdentityN",
+    "Reshape",
+    "Squeeze",
+    "ExpandDims",
+    "StopGradient",
+    "PreventGradient",
+    "Bitcast",
+    "EnsureShape",
+    "Snapshot",
+    "ReadVariableOp",
+}
+IN_PLACE = {
+    "Relu",
+    "Relu6",
+    "LeakyRelu",
+    "Elu",
+    "Selu",
+    "Tanh",
+    "Sigmoid",
+    "Softplus",
+    "Exp",
+    "Log",
+    "Neg",
+    "Square",
+    "Sqrt",
+    "Rsqrt",
+    "Abs",
+    "Sign",
+    "Reciprocal",
+    "Add",
+    "AddV2",
+    "AddN",
+    "Sub",
+    "Mul",
+    "RealDiv",
+    "Div",
+    "DivNoNan",
+    "MulNoNan",
+    "Maximum",
+    "Minimum",
+    "Pow",
+    "SquaredDifference",
+    "ReluGrad",
+    "Relu6Grad",
+    "LeakyReluGrad",
+    "EluGrad",
+    "TanhGrad",
+    "SigmoidGrad",
+    "RsqrtGrad",
+    "SqrtGrad",
+    "Softmax",
+    "LogSoftmax",
+    "Select",
+    "SelectV2",
+    "ClipByValue",
+    "BiasAdd",
+}
+CALLS = {
+    "PartitionedCall": "f",
+    "StatefulPartitionedCall": "f",
+    "If": "then_branch",
+    "StatelessIf": "then_branch",
+}
 LOOPS = ("While", "StatelessWhile")
 PREPARED = ("Const", "EmptyTensorList")  # made for the backward pass, needed by the forward one
 STEPS = 2
@@ -50,7 +112,8 @@ class Player:
         self.gradients_end = 0
         self.turn = 0
 
-    # -- memory ----------------------------------------------------------------------------------------------------
+    # -- memory
+    # ----------------------------------------------------------------------------------------------------
 
     def new(self, size, op, category):
         if size <= 0:
@@ -74,7 +137,8 @@ class Player:
         elif value.ident:
             self.recorder.free(value.ident)
 
-    # -- a step ------------------------------------------------------------------------------------------------------
+    # -- a step
+    # ------------------------------------------------------------------------------------------------------
 
     def variables(self, model):
         """Everything that outlives a step."""
@@ -85,15 +149,31 @@ class Player:
                 category = record.OPTIMIZER
             else:
                 category = record.WEIGHTS
-            self.recorder.alloc(bytes_of(tuple(v.shape), itemsize(v.dtype)) or 0, "Variable", getattr(v, "path", ""), category)
+            self.recorder.alloc(
+                bytes_of(tuple(v.shape), itemsize(v.dtype)) or 0,
+                "Variable",
+                getattr(v, "path", ""),
+                category,
+            )
 
     def step(self, graph, number, train=True):
         ops = self.ordered(graph)
-        backward = [i for i, op in enumerate(ops) if op.name.startswith("gradient_tape/") and op.type not in PREPARED]
-        self.gradients_begin, self.gradients_end = (backward[0], backward[-1]) if backward else (len(ops), len(ops))
+        backward = [
+            i
+            for i, op in enumerate(ops)
+            if op.name.startswith("gradient_tape/") and op.type not in PREPARED
+        ]
+        self.gradients_begin, self.gradients_end = (
+            (backward[0], backward[-1]) if backward else (len(ops), len(ops))
+        )
         self.top = {op.name: i for i, op in enumerate(ops)}
         self.recorder.mark("forward" if train else "eval")
-        inputs = [self.new(size_of(t), t.op, record.INPUT) if t.dtype.name not in ("resource", "variant") else Buffer(0, 0) for t in graph.inputs]
+        inputs = [
+            self.new(size_of(t), t.op, record.INPUT)
+            if t.dtype.name not in ("resource", "variant")
+            else Buffer(0, 0)
+            for t in graph.inputs
+        ]
         results = self.run(graph, inputs, True)
         for value in results:
             self.drop(value)
@@ -132,14 +212,20 @@ class Player:
         return outputs
 
     def ordered(self, graph):
-        """Operations in the order in which they were made, but none before what it reads: loops get inputs afterwards."""
+        """Operations in the order in which they were made, but none before what it reads: loops get
+        inputs afterwards.
+        """
         if id(graph) not in self.orders:
             done, order = set(), []
             for op in graph.get_operations():
                 waiting = [op]
                 while waiting:
                     last = waiting[-1]
-                    missing = [t.op for t in last.inputs if t.op.name not in done] if last.name not in done else []
+                    missing = (
+                        [t.op for t in last.inputs if t.op.name not in done]
+                        if last.name not in done
+                        else []
+                    )
                     if missing:
                         waiting.extend(missing)
                         continue
@@ -157,7 +243,8 @@ class Player:
         elif at >= self.gradients_begin:
             self.recorder.mark("backward")
 
-    # -- an operation --------------------------------------------------------------------------------------------------
+    # -- an operation
+    # --------------------------------------------------------------------------------------------------
 
     def play(self, op, args, left, outermost):
         kind = op.type
@@ -172,11 +259,17 @@ class Player:
         category = self.category(op) if outermost else record.ACTIVATIONS
         if kind in VIEWS:
             self.promote(args[:1], category)
-            return list(args[:len(op.outputs)])
+            return list(args[: len(op.outputs)])
         if kind in IN_PLACE and len(op.outputs) == 1:
             size = size_of(op.outputs[0])
             for t, value in zip(op.inputs, args):
-                if isinstance(value, Buffer) and value.ident and value.size == size and value.refs == 1 and left[t.name] == 1:
+                if (
+                    isinstance(value, Buffer)
+                    and value.ident
+                    and value.size == size
+                    and value.refs == 1
+                    and left[t.name] == 1
+                ):
                     self.promote([value], category)
                     return [value]
         return [self.new(self.known(t), op, category) for t in op.outputs]
@@ -199,13 +292,23 @@ class Player:
             return record.TEMPORARY
         readers = [self.top.get(r.name, -1) for t in op.outputs for r in t.consumers()]
         if at >= self.gradients_begin:
-            return record.GRADIENTS if any(r > self.gradients_end for r in readers) else record.TEMPORARY
-        return record.ACTIVATIONS if any(self.gradients_begin <= r <= self.gradients_end for r in readers) else record.TEMPORARY
+            return (
+                record.GRADIENTS
+                if any(r > self.gradients_end for r in readers)
+                else record.TEMPORARY
+            )
+        return (
+            record.ACTIVATIONS
+            if any(self.gradients_begin <= r <= self.gradients_end for r in readers)
+            else record.TEMPORARY
+        )
 
     def constant(self, op):
         """Constants are put on the card once."""
         if op.name not in self.constants:
-            self.constants[op.name] = self.hold(self.new(self.known(op.outputs[0]), op, record.UNKNOWN))
+            self.constants[op.name] = self.hold(
+                self.new(self.known(op.outputs[0]), op, record.UNKNOWN)
+            )
         return self.constants[op.name]
 
     def call(self, op, args):
@@ -235,10 +338,17 @@ class Player:
         return self.released(values)
 
     def turns(self, op, args):
-        """How often a loop turns: as its bound says, or as often as there is something in its lists."""
+        """How often a loop turns: as its bound says, or as often as there is something in its
+        lists.
+        """
         import tensorflow as tf
+
         found = [tf.get_static_value(t) for t in op.inputs[1:2] if t.dtype.is_integer]
-        n = int(found[0]) if found and found[0] is not None and found[0] > 0 else max((len(a.items) for a in args if isinstance(a, List)), default=1)
+        n = (
+            int(found[0])
+            if found and found[0] is not None and found[0] > 0
+            else max((len(a.items) for a in args if isinstance(a, List)), default=1)
+        )
         if n > TURNS:
             self.recorder.warn(LONG_LOOP)
         return min(n, TURNS)
@@ -252,7 +362,12 @@ class Player:
         if kind == "TensorListFromTensor":
             return [self.list_of([first] * (op.inputs[0].shape[0] or 1))]
         if not isinstance(first, List):
-            return [self.new(self.known(t), op, record.ACTIVATIONS) if t.dtype.name != "variant" else None for t in op.outputs]
+            return [
+                self.new(self.known(t), op, record.ACTIVATIONS)
+                if t.dtype.name != "variant"
+                else None
+                for t in op.outputs
+            ]
         if kind == "TensorListPushBack":
             return [self.list_of(first.items + [args[1]])]
         if kind == "TensorListPopBack":
@@ -264,7 +379,10 @@ class Player:
             return [self.list_of(items)]
         if kind == "TensorListGetItem":
             return [next((i for i in first.items if i is not None), None)]
-        return [self.new(self.known(t), op, record.ACTIVATIONS) if t.dtype.name != "variant" else None for t in op.outputs]
+        return [
+            self.new(self.known(t), op, record.ACTIVATIONS) if t.dtype.name != "variant" else None
+            for t in op.outputs
+        ]
 
     def list_of(self, items):
         for item in items:
@@ -273,6 +391,7 @@ class Player:
 
     def length(self, t):
         import tensorflow as tf
+
         value = tf.get_static_value(t)
         return int(value) if value is not None and value > 0 else 1
 
@@ -292,6 +411,7 @@ def layer_of(name):
 
 def itemsize(dtype):
     import tensorflow as tf
+
     return tf.as_dtype(dtype).size
 
 

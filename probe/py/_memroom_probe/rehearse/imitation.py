@@ -1,4 +1,7 @@
-"""Forms of arguments and results: enough to say that two calls are alike, and to make a result without the call."""
+"""Forms of arguments and results: enough to say that two calls are alike, and to make a result
+without the call.
+"""
+
 import torch
 from torch.utils import _pytree as pytree
 
@@ -6,7 +9,9 @@ PLAIN = (int, float, bool, str, type(None), torch.dtype, torch.device)
 
 
 def form(values):
-    """Something equal for calls with the same shapes and types, or None where values are involved that might matter."""
+    """Something equal for calls with the same shapes and types, or None where values are involved
+    that might matter.
+    """
     leaves, spec = pytree.tree_flatten(values)
     parts = []
     for leaf in leaves:
@@ -24,10 +29,18 @@ def remember(out):
     leaves, spec = pytree.tree_flatten(out)
     if not all(isinstance(leaf, (torch.Tensor,) + PLAIN) for leaf in leaves):
         return None
-    return [(leaf.shape, leaf.stride(), leaf.dtype, leaf.device) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves], spec
+    return [
+        (leaf.shape, leaf.stride(), leaf.dtype, leaf.device)
+        if isinstance(leaf, torch.Tensor)
+        else leaf
+        for leaf in leaves
+    ], spec
 
 
 def again(made):
     leaves, spec = made
-    new = [torch.empty_strided(p[0], p[1], dtype=p[2], device=p[3]) if isinstance(p, tuple) else p for p in leaves]
+    new = [
+        torch.empty_strided(p[0], p[1], dtype=p[2], device=p[3]) if isinstance(p, tuple) else p
+        for p in leaves
+    ]
     return pytree.tree_unflatten(new, spec)

@@ -1,4 +1,7 @@
-"""Starts a rehearsal when the script imports torch, and ends it after a few steps or with the script."""
+"""Starts a rehearsal when the script imports torch, and ends it after a few steps or with the
+script.
+"""
+
 import atexit
 import os
 import sys
@@ -22,6 +25,7 @@ class Rehearsal:
 
     def begin(self, torch):
         from . import card, fakes, rules, script, stage, waiting, world
+
         self.torch = torch
         waiting.watch(self)
         try:
@@ -33,7 +37,13 @@ class Rehearsal:
             fakes.install(self.stage)
             rules.install(self.stage)
             world.install(self)
-            self.script = script.Script(self.stage, self.recorder, int(self.target.get("steps") or STEPS), self.over, self.fail)
+            self.script = script.Script(
+                self.stage,
+                self.recorder,
+                int(self.target.get("steps") or STEPS),
+                self.over,
+                self.fail,
+            )
             self.script.install()
             torch._C._set_only_lift_cpu_tensors(True)
             self.stage.__enter__()
@@ -41,7 +51,9 @@ class Rehearsal:
             self.fail(str(e))
 
     def _hide_cards(self):
-        """A real card of this machine must not be touched: torch counts cards once, and counts none."""
+        """A real card of this machine must not be touched: torch counts cards once, and counts
+        none.
+        """
         visible = os.environ.get("CUDA_VISIBLE_DEVICES")
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
         self.torch.cuda.device_count()
@@ -61,7 +73,9 @@ class Rehearsal:
         self.over("error")
 
     def over(self, reason):
-        """Writes the record and ends the process: nothing of the script runs after the rehearsal, not even its exits."""
+        """Writes the record and ends the process: nothing of the script runs after the rehearsal,
+        not even its exits.
+        """
         self.write(reason)
         for stream in (sys.stdout, sys.stderr):
             try:
@@ -77,16 +91,24 @@ class Rehearsal:
         torch = sys.modules.get("torch")
         if not self.recorder.events and self.error is None and os.path.exists(self.path):
             return  # a process that the command started has written the record
-        head = {"torch": getattr(torch, "__version__", None), "python": sys.version.split()[0], "target": self.target,
-                "other": self.other, "allocator": self.allocator}
+        head = {
+            "torch": getattr(torch, "__version__", None),
+            "python": sys.version.split()[0],
+            "target": self.target,
+            "other": self.other,
+            "allocator": self.allocator,
+        }
         end = {"reason": reason, "error": self.error, "steps": self.recorder.step}
         self.recorder.write(self.path, head, end)
 
 
 def install(target, out_path):
-    """The probe's entry: `target` describes the card (see card.DEFAULTS; steps), the record goes to out_path."""
+    """The probe's entry: `target` describes the card (see card.DEFAULTS; steps), the record goes to
+    out_path.
+    """
     from ..imports import when_imported
     from . import keras_fit, world
+
     world.quiet_environment()
     rehearsal = Rehearsal(target or {}, out_path)
     world.watch(rehearsal)

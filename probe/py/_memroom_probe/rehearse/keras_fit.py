@@ -1,14 +1,21 @@
-"""Stops Keras with TensorFlow where it is about to train, and plays the training step instead (graph.py)."""
+"""Stops Keras with TensorFlow where it is about to train, and plays the training step instead
+(graph.py).
+"""
+
 import inspect
 import os
 import sys
 
 from ..imports import when_imported
 
-OWN_LOOP = ("the script trains with a loop of its own in TensorFlow: a rehearsal follows Keras' fit and train_on_batch. Run it under `memroom run` and look "
-            "at `memroom show`")
-UNVALIDATED = ("unvalidated: the step was traced on the CPU and played operation by operation. No such answer was compared with a card; XLA (Keras' default "
-               "on GPUs where a model allows it), fused kernels, parallel branches and cuDNN's workspaces are not in it")
+OWN_LOOP = (
+    "the script trains with a loop of its own in TensorFlow: a rehearsal follows Keras' fit and train_on_batch. Run it under `memroom run` and look "
+    "at `memroom show`"
+)
+UNVALIDATED = (
+    "unvalidated: the step was traced on the CPU and played operation by operation. No such answer was compared with a card; XLA (Keras' default "
+    "on GPUs where a model allows it), fused kernels, parallel branches and cuDNN's workspaces are not in it"
+)
 GROWTH = "TensorFlow takes nearly the whole card at its start unless memory growth is on: the bytes are those with growth"
 
 
@@ -32,11 +39,29 @@ def _trainer(module, rehearsal):
         given.apply_defaults()
         asked = given.arguments
         self._assert_compile_called("fit")
-        data = first_batch(iterate, self, asked, asked["x"], asked["y"], asked["sample_weight"], asked["batch_size"])
+        data = first_batch(
+            iterate,
+            self,
+            asked,
+            asked["x"],
+            asked["y"],
+            asked["sample_weight"],
+            asked["batch_size"],
+        )
         held_out = data if asked["validation_split"] else None
         if asked["validation_data"] is not None:
-            parts = (tuple(asked["validation_data"]) + (None, None))[:3] if isinstance(asked["validation_data"], (tuple, list)) else (asked["validation_data"], None, None)
-            held_out = first_batch(iterate, self, dict(asked, class_weight=None), *parts, asked["validation_batch_size"] or asked["batch_size"])
+            parts = (
+                (tuple(asked["validation_data"]) + (None, None))[:3]
+                if isinstance(asked["validation_data"], (tuple, list))
+                else (asked["validation_data"], None, None)
+            )
+            held_out = first_batch(
+                iterate,
+                self,
+                dict(asked, class_weight=None),
+                *parts,
+                asked["validation_batch_size"] or asked["batch_size"],
+            )
         play(rehearsal, self, data, held_out)
 
     def train_on_batch(self, x, y=None, sample_weight=None, **kwargs):
@@ -46,8 +71,17 @@ def _trainer(module, rehearsal):
 
 
 def first_batch(iterate, model, asked, x, y, weight, batch_size):
-    epoch = iterate(x=x, y=y, sample_weight=weight, batch_size=batch_size, steps_per_epoch=asked["steps_per_epoch"], shuffle=False,
-                    class_weight=asked["class_weight"], distribute_strategy=model.distribute_strategy, steps_per_execution=1)
+    epoch = iterate(
+        x=x,
+        y=y,
+        sample_weight=weight,
+        batch_size=batch_size,
+        steps_per_epoch=asked["steps_per_epoch"],
+        shuffle=False,
+        class_weight=asked["class_weight"],
+        distribute_strategy=model.distribute_strategy,
+        steps_per_execution=1,
+    )
     for _, _, batches in epoch:
         return next(batches)
 
@@ -55,7 +89,9 @@ def first_batch(iterate, model, asked, x, y, weight, batch_size):
 def play(rehearsal, model, data, held_out):
     """Traces the steps, notes what they take, and ends the process: nothing is trained."""
     import tensorflow as tf
+
     from . import graph
+
     rehearsal.tracing = True
     data = tf.nest.map_structure(tf.convert_to_tensor, data)
     model._maybe_symbolic_build(data_batch=data)
@@ -72,7 +108,11 @@ def play(rehearsal, model, data, held_out):
     for number in range(1, graph.STEPS + 1):
         player.step(train, number)
     if held_out is not None:
-        player.step(traced(tf, model.test_step, tf.nest.map_structure(tf.convert_to_tensor, held_out)), graph.STEPS, train=False)
+        player.step(
+            traced(tf, model.test_step, tf.nest.map_structure(tf.convert_to_tensor, held_out)),
+            graph.STEPS,
+            train=False,
+        )
     rehearsal.over("steps")
 
 
@@ -87,7 +127,11 @@ def _optimizer(module, rehearsal):
     apply = base.apply
 
     def follow(self, *args, **kwargs):
-        if not getattr(rehearsal, "tracing", False) and not rehearsal.recorder.events and "torch" not in sys.modules:
+        if (
+            not getattr(rehearsal, "tracing", False)
+            and not rehearsal.recorder.events
+            and "torch" not in sys.modules
+        ):
             rehearsal.fail(OWN_LOOP)
         return apply(self, *args, **kwargs)
 

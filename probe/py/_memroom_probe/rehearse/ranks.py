@@ -1,13 +1,17 @@
 """Process groups and DistributedDataParallel with one rank.
 
-The group is torch's own pretended one, whose collectives do nothing. The reducer, which keeps gradients in buckets, is C++
-and times itself with events of the card; its buckets are played here instead, by the same assignment of parameters.
+The group is torch's own pretended one, whose collectives do nothing. The reducer, which keeps
+gradients in buckets, is C++ and times itself with events of the card; its buckets are played here
+instead, by the same assignment of parameters.
 """
+
 import os
 import sys
 
-SEVERAL = ("the command starts %d ranks, and a rehearsal plays one card: rehearse one process (python train.py, or --nproc_per_node 1) with the "
-           "batch of one rank, and add gradient buckets and communication buffers of the other ranks")
+SEVERAL = (
+    "the command starts %d ranks, and a rehearsal plays one card: rehearse one process (python train.py, or --nproc_per_node 1) with the "
+    "batch of one rank, and add gradient buckets and communication buffers of the other ranks"
+)
 PLAYED = "the process group is played with one rank: NCCL's buffers for more are not counted"
 HELD = 2  # forward passes for which old buckets outlive new ones: NCCL's watchdog lets go ten times a second
 IN_FLIGHT = 2  # flattened buckets of parameters that are broadcast at a time
@@ -22,6 +26,7 @@ def install(module, rehearsal):
         if size > 1:
             return rehearsal.fail(SEVERAL % size)
         from torch.testing._internal.distributed.fake_pg import FakeStore
+
         rehearsal.recorder.warn(PLAYED)
         rehearsal.recorder.facts["collectives"] = True
         begin("fake", store=FakeStore(), rank=0, world_size=1)
@@ -42,6 +47,7 @@ def _reduce_in_python(distributed):
 def broadcast(group, tensors, size, source=0):
     """Parameters travel in flat copies of about `size` bytes."""
     import torch
+
     flying = []
     for bucket in _chunks(tensors, size):
         if len(flying) == IN_FLIGHT:
@@ -51,6 +57,7 @@ def broadcast(group, tensors, size, source=0):
 
 def _chunks(tensors, size):
     import torch.distributed as distributed
+
     buckets, _ = distributed._compute_bucket_assignment_by_size(tensors, [size])
     return [[tensors[i] for i in bucket] for bucket in buckets]
 
@@ -66,10 +73,26 @@ class Logger:
 
 
 class Reducer:
-    """The buckets: made with the model, and once more after the first backward pass in the order in which gradients came."""
+    """The buckets: made with the model, and once more after the first backward pass in the order in
+    which gradients came.
+    """
 
-    def __init__(self, parameters, buckets, limits, group, sparse, cap, find_unused, as_views, names=None, first_cap=1 << 20, *rest):
+    def __init__(
+        self,
+        parameters,
+        buckets,
+        limits,
+        group,
+        sparse,
+        cap,
+        find_unused,
+        as_views,
+        names=None,
+        first_cap=1 << 20,
+        *rest,
+    ):
         import torch
+
         self.parameters, self.sparse, self.as_views = parameters, sparse, as_views
         self.caps = [first_cap, cap]
         self.rebuilds = not find_unused
@@ -77,15 +100,22 @@ class Reducer:
         self.buckets, self.old, self.forwards = [], [], 0
         self.make(buckets)
         self.used = torch.empty(len(parameters), dtype=torch.int32, device=parameters[0].device)
-        self.hooks = [p.register_post_accumulate_grad_hook(self.hook(i)) for i, p in enumerate(parameters)]
+        self.hooks = [
+            p.register_post_accumulate_grad_hook(self.hook(i)) for i, p in enumerate(parameters)
+        ]
 
     def make(self, buckets):
         import torch
+
         self.views.clear()
         self.old, self.buckets, self.forwards = self.buckets, [], 0
         for bucket in buckets:
             first = self.parameters[bucket[0]]
-            flat = torch.empty(sum(self.parameters[i].numel() for i in bucket), dtype=first.dtype, device=first.device)
+            flat = torch.empty(
+                sum(self.parameters[i].numel() for i in bucket),
+                dtype=first.dtype,
+                device=first.device,
+            )
             self.buckets.append(flat)
             at = 0
             for i in bucket:
@@ -101,16 +131,19 @@ class Reducer:
                 self.came.append(index)
             if self.as_views:
                 flat, at, n = self.views[index]
-                p.grad = flat[at:at + n].view(p.shape)
+                p.grad = flat[at : at + n].view(p.shape)
 
         return ready
 
     def _rebuild_buckets(self):
         import torch.distributed as distributed
+
         if not self.rebuilds or len(self.came) < len(self.parameters):
             return False
         self.rebuilds = False
-        buckets, _ = distributed._compute_bucket_assignment_by_size([self.parameters[i] for i in self.came], self.caps, self.sparse, self.came)
+        buckets, _ = distributed._compute_bucket_assignment_by_size(
+            [self.parameters[i] for i in self.came], self.caps, self.sparse, self.came
+        )
         self.make(buckets)
         return True
 

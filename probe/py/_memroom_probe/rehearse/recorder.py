@@ -1,16 +1,29 @@
-"""Keeps the order of allocations of a rehearsal and writes it for `memroom plan` (docs/format/rehearsal.md).
+"""Keeps the order of allocations of a rehearsal and writes it for `memroom plan`
+(docs/format/rehearsal.md).
 
-An allocation is a storage on the pretended card. It is noted when an operation first returns it and released by a weak
-reference when its last holder lets go: Python variables, saved tensors and gradient slots of the real autograd engine
-all count, so the moments are those of a real run. Everything stays in memory until the end because what an
-allocation is for (a gradient, an activation, ...) is often known only later.
+An allocation is a storage on the pretended card. It is noted when an operation first returns it and
+released by a weak reference when its last holder lets go: Python variables, saved tensors and
+gradient slots of the real autograd engine all count, so the moments are those of a real run.
+Everything stays in memory until the end because what an allocation is for (a gradient, an
+activation, ...) is often known only later.
 """
+
 import json
 import os
 import threading
 import weakref
 
-CATEGORIES = ("unknown", "weights", "gradients", "optimizer", "activations", "loss", "temporary", "workspace", "input")
+CATEGORIES = (
+    "unknown",
+    "weights",
+    "gradients",
+    "optimizer",
+    "activations",
+    "loss",
+    "temporary",
+    "workspace",
+    "input",
+)
 UNKNOWN, WEIGHTS, GRADIENTS, OPTIMIZER, ACTIVATIONS, LOSS, TEMPORARY, WORKSPACE, INPUT = range(9)
 
 FORMAT = "memroom-rehearsal"
@@ -30,7 +43,9 @@ class Recorder:
         self.count = 0
         self.allocated = 0
         self.peak = 0
-        self.trained = 0  # bytes asked for in forward and backward passes since somebody set it to 0
+        self.trained = (
+            0  # bytes asked for in forward and backward passes since somebody set it to 0
+        )
         self.step = 0
         self.phase = "load"
         self.stream = 0
@@ -38,10 +53,13 @@ class Recorder:
         self.facts = {"cublas": False}
         self.closed = False
 
-    # -- events ----------------------------------------------------------------------------------------------
+    # -- events
+    # ----------------------------------------------------------------------------------------------
 
     def alloc(self, size, op, module="", category=UNKNOWN):
-        """Notes an allocation of `size` requested bytes and gives its id; 0 bytes ask nothing of the allocator."""
+        """Notes an allocation of `size` requested bytes and gives its id; 0 bytes ask nothing of
+        the allocator.
+        """
         size = int(size)
         if size <= 0 or self.closed:
             return 0
@@ -73,15 +91,25 @@ class Recorder:
             tag = self.tags[ident]
             if tag[0] == UNKNOWN and tag[3] == self.phase and self.phase != "load":
                 tag[0] = TEMPORARY  # died in the phase that made it
-            elif tag[0] == UNKNOWN and tag[1] == "_to_copy" and tag[3] == "load" and self.phase != "load":
-                tag[0] = INPUT  # moved before the first forward pass and given up while training: the first batch
+            elif (
+                tag[0] == UNKNOWN
+                and tag[1] == "_to_copy"
+                and tag[3] == "load"
+                and self.phase != "load"
+            ):
+                tag[0] = (
+                    INPUT  # moved before the first forward pass and given up while training: the first batch
+                )
 
     def hold(self, storage, size, op, module="", category=UNKNOWN):
         """Notes a storage; its release is noted when the storage dies. Gives the allocation's id."""
         ident = self.alloc(size, op, module, category)
         if ident:
             key = id(storage)
-            self.refs[key] = (weakref.ref(storage, lambda _, key=key, ident=ident: self._gone(key, ident)), ident)
+            self.refs[key] = (
+                weakref.ref(storage, lambda _, key=key, ident=ident: self._gone(key, ident)),
+                ident,
+            )
         return ident
 
     def _gone(self, key, ident):
@@ -113,7 +141,9 @@ class Recorder:
         self.events.append(("empty",))
 
     def settle(self, phase, category, since=0):
-        """What a phase left behind without a known purpose belongs to `category`, if it was made after allocation `since`."""
+        """What a phase left behind without a known purpose belongs to `category`, if it was made
+        after allocation `since`.
+        """
         for ident in self.live:
             tag = self.tags[ident]
             if tag[0] == UNKNOWN and tag[3] == phase and ident > since:
@@ -122,10 +152,13 @@ class Recorder:
     def warn(self, text):
         self.warnings[text] = self.warnings.get(text, 0) + 1
 
-    # -- the file ----------------------------------------------------------------------------------------------
+    # -- the file
+    # ----------------------------------------------------------------------------------------------
 
     def write(self, path, head, end):
-        """Writes the whole record beside its place and renames it, so that a reader never sees half of one."""
+        """Writes the whole record beside its place and renames it, so that a reader never sees half
+        of one.
+        """
         self.closed = True
         partial = "%s.%d.part" % (path, os.getpid())
         with open(partial, "w") as out:
@@ -133,7 +166,11 @@ class Recorder:
             numbers = {}
             for e in self.events:
                 out.write(json.dumps(self._line(e, numbers, out), separators=(",", ":")) + "\n")
-            tail = dict(end, facts=self.facts, warnings=[{"text": t, "count": n} for t, n in self.warnings.items()])
+            tail = dict(
+                end,
+                facts=self.facts,
+                warnings=[{"text": t, "count": n} for t, n in self.warnings.items()],
+            )
             out.write(json.dumps({"end": tail}) + "\n")
         os.replace(partial, path)
 

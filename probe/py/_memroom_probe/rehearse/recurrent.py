@@ -1,15 +1,21 @@
 """LSTM, GRU and RNN layers as cuDNN runs them.
 
-Their fused operation asks a library handle, which needs a card; so the layer is played here: the same allocations in the same
-order, one node in the graph, the weights in one flat buffer.
+Their fused operation asks a library handle, which needs a card; so the layer is played here: the
+same allocations in the same order, one node in the graph, the weights in one flat buffer.
 """
+
 import torch
 
 from . import recorder as record
 from .stage import Call
 
 GATES = {"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}
-RESERVE = {"lstm": 5, "gru": 6, "rnn_tanh": 1, "rnn_relu": 1}  # values kept for the backward pass, a hidden unit, layer and step
+RESERVE = {
+    "lstm": 5,
+    "gru": 6,
+    "rnn_tanh": 1,
+    "rnn_relu": 1,
+}  # values kept for the backward pass, a hidden unit, layer and step
 PACKED_STATES = 8
 DROPOUT_STATE = 6488064
 
@@ -29,31 +35,51 @@ def install(stage):
     stage.played["_pack_padded_sequence"] = pack
 
 
-def flatten(weights, stride, input_size, mode, hidden_size, proj_size, num_layers, batch_first, bidirectional):
+def flatten(
+    weights,
+    stride,
+    input_size,
+    mode,
+    hidden_size,
+    proj_size,
+    num_layers,
+    batch_first,
+    bidirectional,
+):
     """Moves all weights into one buffer and lets them point into it."""
-    flat = torch.empty(sum(w.numel() for w in weights), dtype=weights[0].dtype, device=weights[0].device)
+    flat = torch.empty(
+        sum(w.numel() for w in weights), dtype=weights[0].dtype, device=weights[0].device
+    )
     at = 0
     for w in weights:
-        w.data = flat[at:at + w.numel()].view(w.shape)
+        w.data = flat[at : at + w.numel()].view(w.shape)
         at += w.numel()
     return flat
 
 
 def pack(stage, func, padded, lengths, batch_first):
-    """Sequences without their padding, step by step: a run of steps with equally many sequences is copied where it is not
-    contiguous, then the runs are joined. How many sequences a step has is kept on the host."""
+    """Sequences without their padding, step by step: a run of steps with equally many sequences is
+    copied where it is not contiguous, then the runs are joined. How many sequences a step has is
+    kept on the host.
+    """
     lengths = stage.values.real(lengths).tolist()
     sizes = [sum(n > step for n in lengths) for step in range(lengths[0])]
     with stage.fake:
         steps = padded.transpose(0, 1) if batch_first else padded
-        data = torch.empty((sum(lengths), *steps.shape[2:]), dtype=padded.dtype, device=padded.device)
+        data = torch.empty(
+            (sum(lengths), *steps.shape[2:]), dtype=padded.dtype, device=padded.device
+        )
         runs, at = [], 0
         for n in sorted(set(sizes), reverse=True):
-            runs.append(steps[at:at + sizes.count(n), :n])
+            runs.append(steps[at : at + sizes.count(n), :n])
             at += sizes.count(n)
     if data.fake_device.type == "cuda":
         call = Call(stage, func, "_pack_padded_sequence", (padded,), {}, data)
-        copies = [stage.take(run.numel() * run.element_size(), call) for run in runs if not run.is_contiguous()]
+        copies = [
+            stage.take(run.numel() * run.element_size(), call)
+            for run in runs
+            if not run.is_contiguous()
+        ]
         stage.result(data, call)
         for ident in copies:
             stage.recorder.free(ident)
@@ -61,20 +87,34 @@ def pack(stage, func, padded, lengths, batch_first):
 
 
 def packed_workspace(name, sequences, rows, hidden, layers, directions, dtype, weights):
-    """The same for sequences without padding, `rows` steps in all. From three recordings of one bidirectional LSTM, exact."""
+    """The same for sequences without padding, `rows` steps in all. From three recordings of one
+    bidirectional LSTM, exact.
+    """
     item = dtype.itemsize
-    size = weights * item + layers * directions * ((8 << 20) + PACKED_STATES * sequences * hidden * item)
-    return size + rows * hidden * item * directions * (GATES[name] + (layers > 1) + (directions > 1)) + 256
+    size = weights * item + layers * directions * (
+        (8 << 20) + PACKED_STATES * sequences * hidden * item
+    )
+    return (
+        size
+        + rows * hidden * item * directions * (GATES[name] + (layers > 1) + (directions > 1))
+        + 256
+    )
 
 
 def workspace(name, batch, steps, width, hidden, layers, directions, dtype, weights):
-    """cuDNN's scratch, from 186 shapes measured on an H200 (as in plan/tape): a copy of the weights, 8 MiB and some state a layer
-    and direction, the gates of one layer, its input and some outputs. Exact within a few KiB except for tiny layers, where other
-    kernels are chosen."""
+    """cuDNN's scratch, from 186 shapes measured on an H200 (as in plan/tape): a copy of the
+    weights, 8 MiB and some state a layer and direction, the gates of one layer, its input and some
+    outputs. Exact within a few KiB except for tiny layers, where other kernels are chosen.
+    """
     item, gates = dtype.itemsize, GATES[name]
     u = batch * steps * hidden * item
     states, outputs = states_and_outputs(name, layers, directions)
-    size = weights * item + layers * directions * ((8 << 20) + states * batch * hidden * item) + batch * steps * width * item + 512
+    size = (
+        weights * item
+        + layers * directions * ((8 << 20) + states * batch * hidden * item)
+        + batch * steps * width * item
+        + 512
+    )
     size += u * (directions * gates + outputs)
     if hidden <= 128 and dtype is not torch.bfloat16:
         size += 16 * u - (4 - gates) * 3 * u // 2
@@ -138,7 +178,9 @@ class Layer:
 
     @staticmethod
     def cast(x, states, weights):
-        """Autocast brings the weights into one half-precision buffer of its own, then states and input."""
+        """Autocast brings the weights into one half-precision buffer of its own, then states and
+        input.
+        """
         half = torch.get_autocast_dtype("cuda")
         weights = Flat.apply(half, *weights)
         states = [s.to(half) for s in states]
@@ -154,7 +196,7 @@ class Flat(torch.autograd.Function):
         flat = torch.empty(sum(w.numel() for w in weights), dtype=dtype, device=weights[0].device)
         out, at = [], 0
         for w in weights:
-            out.append(flat[at:at + w.numel()].view(w.shape))
+            out.append(flat[at : at + w.numel()].view(w.shape))
             at += w.numel()
         return tuple(out)
 
@@ -185,9 +227,13 @@ class Recurrent(torch.autograd.Function):
         u = batch * steps * hidden * x.element_size()
         matrices = sum(w.numel() for w in weights if w.dim() > 1)
         if packed:
-            size = packed_workspace(name, packed[0], steps, hidden, layers, directions, x.dtype, matrices)
+            size = packed_workspace(
+                name, packed[0], steps, hidden, layers, directions, x.dtype, matrices
+            )
         else:
-            size = workspace(name, batch, steps, x.shape[-1], hidden, layers, directions, x.dtype, matrices)
+            size = workspace(
+                name, batch, steps, x.shape[-1], hidden, layers, directions, x.dtype, matrices
+            )
         work = scratch(stage, size, x.device)
         if train:
             kept = (RESERVE[name] * layers + layers - 1) * directions * u
@@ -204,7 +250,12 @@ class Recurrent(torch.autograd.Function):
     @staticmethod
     def backward(ctx, grad, *rest):
         saved = ctx.saved_tensors
-        x, out, states, weights = saved[0], saved[1], saved[2:2 + ctx.count], saved[2 + ctx.count:]
+        x, out, states, weights = (
+            saved[0],
+            saved[1],
+            saved[2 : 2 + ctx.count],
+            saved[2 + ctx.count :],
+        )
         zeros = [torch.zeros_like(s) if g is None else g for s, g in zip(states, rest)]
         if grad is None:
             grad = torch.zeros_like(out)
@@ -220,7 +271,7 @@ class Recurrent(torch.autograd.Function):
         del work, source, zeros
         grads, at = [], 0
         for w in weights:
-            grads.append(flat[at:at + w.numel()].view(w.shape))
+            grads.append(flat[at : at + w.numel()].view(w.shape))
             at += w.numel()
         ctx.reserve = None
         return (None, None, dx, *dstates, *grads)

@@ -1,8 +1,9 @@
 """The scratch of CUDA reductions.
 
-A reduction that is split over thread blocks keeps partial results and a counter a column in device memory. Whether it is
-split follows from the input's shape and strides and from the card's size, by the launch rules of ATen's Reduce.cuh; they
-are worked out here for the reduced tensor alone. Checked against recordings of every reduction in bench/rehearse/ops.
+A reduction that is split over thread blocks keeps partial results and a counter a column in device
+memory. Whether it is split follows from the input's shape and strides and from the card's size, by
+the launch rules of ATen's Reduce.cuh; they are worked out here for the reduced tensor alone.
+Checked against recordings of every reduction in bench/rehearse/ops.
 """
 
 
@@ -15,8 +16,10 @@ def ceil_div(a, b):
 
 
 def _folded(shape, strides, dims):
-    """The iterator's dimensions: reduced ones first, each group by ascending stride, neighbours that form one run joined.
-    Gives [(size, stride)] of the reduced and of the kept ones, strides in elements."""
+    """The iterator's dimensions: reduced ones first, each group by ascending stride, neighbours
+    that form one run joined. Gives [(size, stride)] of the reduced and of the kept ones, strides in
+    elements.
+    """
     groups = ([], [])
     for d in range(len(shape)):
         if shape[d] != 1:
@@ -35,9 +38,11 @@ def _folded(shape, strides, dims):
 
 
 def scratch(shape, strides, dims, accumulator=4, sms=132, threads_per_sm=2048, widest=4):
-    """Bytes of partial results and of counters that reducing `dims` takes besides its result; (0, 0) for an undivided one.
+    """Bytes of partial results and of counters that reducing `dims` takes besides its result; (0,
+    0) for an undivided one.
 
-    `accumulator` is the size of one partial result, `widest` how many values a thread loads at once.
+    `accumulator` is the size of one partial result, `widest` how many values a thread loads at
+    once.
     """
     inputs = outputs = 1
     for d, n in enumerate(shape):
@@ -53,7 +58,7 @@ def scratch(shape, strides, dims, accumulator=4, sms=132, threads_per_sm=2048, w
     if not reduced and kept:
         along_input = False
     first, second = (inputs, outputs) if along_input else (outputs, inputs)
-    fastest = (reduced[0][1] if along_input and reduced else kept[0][1] if kept else 1)
+    fastest = reduced[0][1] if along_input and reduced else kept[0][1] if kept else 1
     if fastest == 1:
         if along_input and first > 128 and len(reduced) + len(kept) == 1:
             first //= widest

@@ -1,9 +1,10 @@
 """What CUDA allocates inside an operation, besides or instead of its results.
 
-A rule is a function of a Call; it notes the results and the scratch in the order in which the CUDA kernels ask for them.
-Operations without a rule allocate their results in order and nothing else. The sizes were read off allocator recordings
-of torch 2.11 on an H200, operation by operation.
+A rule is a function of a Call; it notes the results and the scratch in the order in which the CUDA
+kernels ask for them. Operations without a rule allocate their results in order and nothing else.
+The sizes were read off allocator recordings of torch 2.11 on an H200, operation by operation.
 """
+
 import torch
 
 from . import attention, convolution, recurrent
@@ -19,7 +20,8 @@ class Rules:
     def __init__(self, card):
         p = card.properties
         self.sms, self.threads = p.multi_processor_count, p.max_threads_per_multi_processor
-        # cuBLAS keeps a workspace for each thread that multiplies: 32 MiB on Hopper, about 8 MiB before it.
+        # cuBLAS keeps a workspace for each thread that multiplies: 32 MiB on Hopper, about 8 MiB
+        # before it.
         self.blas_bytes = 32 * MIB if p.major >= 9 else 8519680
         self.lt_bytes = MIB
         self.blas, self.lt = set(), set()
@@ -27,35 +29,79 @@ class Rules:
 
     def table(self):
         names = {
-            "mm": self.matmul, "bmm": self.matmul, "addmm": self.addmm, "baddbmm": self.matmul, "_addmm_activation": self.addmm,
-            "mv": self.matmul, "addmv": self.matmul, "dot": self.matmul, "vdot": self.matmul, "addbmm": self.matmul,
-            "_grouped_mm": self.grouped, "roll": self.roll, "native_layer_norm": self.layer_norm, "_softmax": self.softmax,
-            "native_layer_norm_backward": self.layer_norm_backward, "native_group_norm": self.group_norm,
-            "native_group_norm_backward": self.group_norm_backward, "masked_select": self.masked_select, "index_put": self.index_put,
-            "sum": self.reduce, "mean": self.reduce, "amax": self.reduce, "amin": self.reduce, "linalg_vector_norm": self.reduce,
-            "norm": self.reduce, "prod": self.reduce, "any": self.reduce, "all": self.reduce, "max": self.reduce, "min": self.reduce,
-            "argmax": self.reduce, "argmin": self.reduce, "nansum": self.reduce,
-            "_softmax_backward_data": self.softmax_backward, "_log_softmax_backward_data": self.log_softmax_backward,
-            "_safe_softmax": self.safe_softmax, "mse_loss": self.elementwise_loss, "smooth_l1_loss": self.elementwise_loss,
-            "huber_loss": self.elementwise_loss, "binary_cross_entropy": self.elementwise_loss,
-            "native_dropout": self.mask_first, "embedding": self.embedding, "embedding_dense_backward": self.embedding_backward,
-            "nonzero": self.nonzero, "sort": self.sort, "_foreach_norm": self.foreach_norm, "cumsum": self.cumsum,
-            "index": self.index, "index_put_": self.index_put, "_index_put_impl_": self.index_put, "_unique2": self.unique,
-            "logsumexp": self.logsumexp, "multinomial": self.multinomial,
-            "nll_loss_forward": self.loss, "_log_softmax": self.softmax, "nll_loss_backward": self.loss, "nll_loss2d_forward": self.loss,
+            "mm": self.matmul,
+            "bmm": self.matmul,
+            "addmm": self.addmm,
+            "baddbmm": self.matmul,
+            "_addmm_activation": self.addmm,
+            "mv": self.matmul,
+            "addmv": self.matmul,
+            "dot": self.matmul,
+            "vdot": self.matmul,
+            "addbmm": self.matmul,
+            "_grouped_mm": self.grouped,
+            "roll": self.roll,
+            "native_layer_norm": self.layer_norm,
+            "_softmax": self.softmax,
+            "native_layer_norm_backward": self.layer_norm_backward,
+            "native_group_norm": self.group_norm,
+            "native_group_norm_backward": self.group_norm_backward,
+            "masked_select": self.masked_select,
+            "index_put": self.index_put,
+            "sum": self.reduce,
+            "mean": self.reduce,
+            "amax": self.reduce,
+            "amin": self.reduce,
+            "linalg_vector_norm": self.reduce,
+            "norm": self.reduce,
+            "prod": self.reduce,
+            "any": self.reduce,
+            "all": self.reduce,
+            "max": self.reduce,
+            "min": self.reduce,
+            "argmax": self.reduce,
+            "argmin": self.reduce,
+            "nansum": self.reduce,
+            "_softmax_backward_data": self.softmax_backward,
+            "_log_softmax_backward_data": self.log_softmax_backward,
+            "_safe_softmax": self.safe_softmax,
+            "mse_loss": self.elementwise_loss,
+            "smooth_l1_loss": self.elementwise_loss,
+            "huber_loss": self.elementwise_loss,
+            "binary_cross_entropy": self.elementwise_loss,
+            "native_dropout": self.mask_first,
+            "embedding": self.embedding,
+            "embedding_dense_backward": self.embedding_backward,
+            "nonzero": self.nonzero,
+            "sort": self.sort,
+            "_foreach_norm": self.foreach_norm,
+            "cumsum": self.cumsum,
+            "index": self.index,
+            "index_put_": self.index_put,
+            "_index_put_impl_": self.index_put,
+            "_unique2": self.unique,
+            "logsumexp": self.logsumexp,
+            "multinomial": self.multinomial,
+            "nll_loss_forward": self.loss,
+            "_log_softmax": self.softmax,
+            "nll_loss_backward": self.loss,
+            "nll_loss2d_forward": self.loss,
         }
         for part in (attention, convolution, recurrent):
             names.update(part.rules(self))
         return names
 
-    # -- matrix products -----------------------------------------------------------------------------------------
+    # -- matrix products
+    # -----------------------------------------------------------------------------------------
 
     def results(self, call, category=record.UNKNOWN):
         for t in call.outs:
             call.stage.result(t, call, category)
 
     def owner(self, call):
-        """Whose library handle is used: each thread that multiplies has its own, and backward runs on the engine's."""
+        """Whose library handle is used: each thread that multiplies has its own, and backward runs
+        on the engine's.
+        """
         return "engine" if torch._C._current_autograd_node() is not None else call.thread
 
     def use_blas(self, call):
@@ -80,15 +126,27 @@ class Rules:
             self.lt.add(owner)
             call.stage.take(self.lt_bytes, call, record.WORKSPACE)
 
-    # -- reductions ------------------------------------------------------------------------------------------------
+    # -- reductions
+    # ------------------------------------------------------------------------------------------------
 
     def reduce(self, call):
         source = call.args[0]
         before = 0
-        if call.name in ("sum", "prod") and not source.dtype.is_floating_point and source.dtype in (torch.bool, torch.int32, torch.uint8):
+        if (
+            call.name in ("sum", "prod")
+            and not source.dtype.is_floating_point
+            and source.dtype in (torch.bool, torch.int32, torch.uint8)
+        ):
             before = 8 * source.numel() if source.dtype is torch.bool else 0
-        if len(call.outs) == 2 or call.name in ("max", "min") and len(call.args) > 1 and isinstance(call.args[1], torch.Tensor):
-            return self.results(call)  # values with indices, or the elementwise maximum of two tensors
+        if (
+            len(call.outs) == 2
+            or call.name in ("max", "min")
+            and len(call.args) > 1
+            and isinstance(call.args[1], torch.Tensor)
+        ):
+            return self.results(
+                call
+            )  # values with indices, or the elementwise maximum of two tensors
         ident = 0
         self.results(call)
         if before:
@@ -98,7 +156,9 @@ class Rules:
             call.stage.recorder.free(ident)
 
     def reduction(self, call, source, dims, size):
-        partial, counters = reduction_scratch(source.shape, source.stride(), dims, size, self.sms, self.threads)
+        partial, counters = reduction_scratch(
+            source.shape, source.stride(), dims, size, self.sms, self.threads
+        )
         if partial:
             a, b = call.stage.take(partial, call), call.stage.take(counters, call)
             call.stage.recorder.free(b)
@@ -120,11 +180,16 @@ class Rules:
         if call.args[0].dim() == 1:
             call.stage.scratch(call, 1279 + max(0, call.args[0].numel() - 3000) // 64)
 
-    # -- normalization -------------------------------------------------------------------------------------------------
+    # -- normalization
+    # -------------------------------------------------------------------------------------------------
 
     def copies(self, call, *tensors):
         """Contiguous copies that a kernel makes of these arguments first; give them to `drop`."""
-        return [call.stage.take(nbytes(t, full=True), call) for t in tensors if isinstance(t, torch.Tensor) and not t.is_contiguous()]
+        return [
+            call.stage.take(nbytes(t, full=True), call)
+            for t in tensors
+            if isinstance(t, torch.Tensor) and not t.is_contiguous()
+        ]
 
     def drop(self, call, idents):
         for ident in idents:
@@ -156,16 +221,25 @@ class Rules:
 
     def roll(self, call):
         """Several dimensions are rolled one after the other."""
-        steps = len(call.args[2]) if len(call.args) > 2 and isinstance(call.args[2], (list, tuple)) else 1
+        steps = (
+            len(call.args[2])
+            if len(call.args) > 2 and isinstance(call.args[2], (list, tuple))
+            else 1
+        )
         held = [call.stage.take(nbytes(call.outs[0]), call)] if steps > 1 else []
         self.results(call)
         self.drop(call, held)
 
     def grouped(self, call):
         self.results(call)
-        call.stage.scratch(call, 60 * call.args[-1].numel() if isinstance(call.args[-1], torch.Tensor) else 240, 67584)
+        call.stage.scratch(
+            call,
+            60 * call.args[-1].numel() if isinstance(call.args[-1], torch.Tensor) else 240,
+            67584,
+        )
 
-    # -- softmax and losses ------------------------------------------------------------------------------------------
+    # -- softmax and losses
+    # ------------------------------------------------------------------------------------------
 
     def loss(self, call):
         self.results(call, record.LOSS)
@@ -185,15 +259,21 @@ class Rules:
             call.stage.scratch(call, nbytes(call.args[0], full=True))
 
     def safe_softmax(self, call):
-        """Rows that are masked throughout are looked for: a comparison, its row-wise conjunction, a zero."""
+        """Rows that are masked throughout are looked for: a comparison, its row-wise conjunction, a
+        zero.
+        """
         self.results(call)
         out = call.outs[0]
-        ids = [call.stage.take(n, call) for n in (out.numel(), out.numel() // max(1, out.shape[-1]), 4)]
+        ids = [
+            call.stage.take(n, call) for n in (out.numel(), out.numel() // max(1, out.shape[-1]), 4)
+        ]
         for ident in reversed(ids):
             call.stage.recorder.free(ident)
 
     def elementwise_loss(self, call):
-        """The loss of each element is computed into a buffer of its own; the scalar lies in another of that size."""
+        """The loss of each element is computed into a buffer of its own; the scalar lies in another
+        of that size.
+        """
         out, source = call.outs[0], call.args[0]
         if out.dim() or not source.dim():
             return self.results(call)
@@ -208,7 +288,9 @@ class Rules:
         call.stage.recorder.free(ident)
 
     def logsumexp(self, call):
-        """The row's maximum is taken out first, infinite ones are replaced; then a copy of the whole input is made to be summed."""
+        """The row's maximum is taken out first, infinite ones are replaced; then a copy of the
+        whole input is made to be summed.
+        """
         stage, source = call.stage, call.args[0]
         rows = call.outs[0].numel()
         top = stage.take(rows * source.element_size(), call)
@@ -226,21 +308,32 @@ class Rules:
         for t in reversed(call.outs):
             call.stage.result(t, call)
 
-    # -- indices -----------------------------------------------------------------------------------------------------
+    # -- indices
+    # -----------------------------------------------------------------------------------------------------
 
     def embedding(self, call):
         """Indices that are not contiguous are copied first."""
         indices = call.args[1]
-        copy = 0 if indices.is_contiguous() else call.stage.take(indices.numel() * indices.element_size(), call)
+        copy = (
+            0
+            if indices.is_contiguous()
+            else call.stage.take(indices.numel() * indices.element_size(), call)
+        )
         self.results(call)
         call.stage.recorder.free(copy)
 
     def embedding_backward(self, call):
-        """Up to 3072 indices one kernel adds rows; more are sorted, and rows are summed in segments."""
+        """Up to 3072 indices one kernel adds rows; more are sorted, and rows are summed in
+        segments.
+        """
         grad, indices, rows = call.args[0], call.args[1], call.args[2]
         n, width, stage = indices.numel(), grad.shape[-1], call.stage
         free = stage.recorder.free
-        copies = [stage.take(t.numel() * t.element_size(), call) for t in (indices, grad) if not t.is_contiguous()]
+        copies = [
+            stage.take(t.numel() * t.element_size(), call)
+            for t in (indices, grad)
+            if not t.is_contiguous()
+        ]
         if n <= 3072:
             self.results(call)
             for ident in copies:
@@ -259,7 +352,11 @@ class Rules:
         free(extra)
         keep += [stage.take(8 * segments, call), stage.take(8 * segments, call)]
         stage.scratch(call, 1279)
-        keep += [stage.take(8, call), stage.take(8 * parts, call), stage.take(4 * parts * width, call)]
+        keep += [
+            stage.take(8, call),
+            stage.take(8 * parts, call),
+            stage.take(4 * parts * width, call),
+        ]
         for ident in [*reversed(keep), *copies]:
             free(ident)
 

@@ -1,8 +1,11 @@
-"""Follows the script through its steps: which module is being called, forward, backward, optimizer; and ends it in time.
+"""Follows the script through its steps: which module is being called, forward, backward, optimizer;
+and ends it in time.
 
-After enough optimizer steps the training loader runs dry, so that the script goes on to what follows an epoch: evaluation,
-whose batches are often larger. Whatever trains after that, or takes too long, ends the rehearsal.
+After enough optimizer steps the training loader runs dry, so that the script goes on to what
+follows an epoch: evaluation, whose batches are often larger. Whatever trains after that, or takes
+too long, ends the rehearsal.
 """
+
 import sys
 import time
 
@@ -11,9 +14,13 @@ import torch
 from . import recorder as record
 
 VARYING = 4  # times as many steps are rehearsed while they ask for different sizes
-PATIENCE = 25  # seconds of processor time after which sizes that differ do not prolong the rehearsal
+PATIENCE = (
+    25  # seconds of processor time after which sizes that differ do not prolong the rehearsal
+)
 EVALUATED = 4  # batches of one evaluation that are rehearsed
-ENOUGH = 40  # seconds of processor time after which the second step's first passes end the rehearsal
+ENOUGH = (
+    40  # seconds of processor time after which the second step's first passes end the rehearsal
+)
 REPEATED = 3  # times the same evaluation is played; what it returns after that is made without it
 AFTERWARDS = 15  # seconds of processor time for what follows the last step
 LAST = 2  # steps that loaders which fetch ahead may take when the data has ended
@@ -28,7 +35,13 @@ class Script:
     """Counts optimizer steps and calls `over` after enough of them."""
 
     def __init__(self, stage, recorder, steps, over, fail):
-        self.stage, self.recorder, self.steps, self.over, self.fail = stage, recorder, steps, over, fail
+        self.stage, self.recorder, self.steps, self.over, self.fail = (
+            stage,
+            recorder,
+            steps,
+            over,
+            fail,
+        )
         self.counts = {}  # optimizer -> steps taken; scripts with several (GANs) end when each has had its share
         self.names = {}  # id of a module -> its name below the outermost one
         self.backwards = 0  # backward passes that are running
@@ -47,7 +60,8 @@ class Script:
         self._follow_optimizers()
         self._follow_loaders()
 
-    # -- modules -----------------------------------------------------------------------------------------------
+    # -- modules
+    # -----------------------------------------------------------------------------------------------
 
     def _follow_modules(self):
         script, stage, call = self, self.stage, torch.nn.Module.__call__
@@ -77,11 +91,18 @@ class Script:
         torch.nn.functional.linear = follow_linear
 
     def evaluate(self, module, call, args, kwargs):
-        """A call without gradients leaves nothing behind but what it returns. After a few of the same form, that is all that is
-        made: loops over hundreds of batches between two steps are common."""
+        """A call without gradients leaves nothing behind but what it returns. After a few of the
+        same form, that is all that is made: loops over hundreds of batches between two steps are
+        common.
+        """
         from . import imitation
+
         key = imitation.form((args, kwargs))
-        key = (id(module), module.training, torch.is_autocast_enabled("cuda"), key) if key is not None and not self.backwards else None
+        key = (
+            (id(module), module.training, torch.is_autocast_enabled("cuda"), key)
+            if key is not None and not self.backwards
+            else None
+        )
         times, made = self.evaluations.get(key, (0, None))
         if key is not None and times >= REPEATED and made is not None:
             return imitation.again(made)
@@ -103,7 +124,8 @@ class Script:
         if not self.backwards:  # a recomputed block is called by the backward pass
             self.recorder.mark("forward" if torch.is_grad_enabled() else "eval")
 
-    # -- backward ------------------------------------------------------------------------------------------------
+    # -- backward
+    # ------------------------------------------------------------------------------------------------
 
     def _follow_backward(self):
         graph, script, recorder, fail = torch.autograd.graph, self, self.recorder, self.fail
@@ -117,7 +139,9 @@ class Script:
                 return run(*args, **kwargs)
             except RuntimeError as e:
                 if "hasPrimaryContext" in str(e):  # card.py could not answer for the driver
-                    fail("torch %s cannot run a backward pass for an absent card" % torch.__version__)
+                    fail(
+                        "torch %s cannot run a backward pass for an absent card" % torch.__version__
+                    )
                 raise
             finally:
                 script.backwards -= 1
@@ -128,17 +152,27 @@ class Script:
                 module._engine_run_backward = follow
 
     def after_backward(self):
-        """Accumulating scripts may take dozens of passes a step: the second step's first two show what the others do."""
+        """Accumulating scripts may take dozens of passes a step: the second step's first two show
+        what the others do.
+        """
         self.passes += 1
-        if self.recorder.step and self.passes >= 2 and not self.backwards and time.process_time() - self.begun > ENOUGH and self.ended is None:
+        if (
+            self.recorder.step
+            and self.passes >= 2
+            and not self.backwards
+            and time.process_time() - self.begun > ENOUGH
+            and self.ended is None
+        ):
             self.recorder.warnings[LONG] = 1
             self.over("steps")
 
-    # -- optimizer -----------------------------------------------------------------------------------------------
+    # -- optimizer
+    # -----------------------------------------------------------------------------------------------
 
     def _follow_optimizers(self):
-        from torch.optim import optimizer as module
         from torch._subclasses.fake_tensor import FakeTensor
+        from torch.optim import optimizer as module
+
         module._foreach_supported_types.append(FakeTensor)
         module.register_optimizer_step_pre_hook(self.before_step)
         module.register_optimizer_step_post_hook(self.after_step)
@@ -147,7 +181,9 @@ class Script:
 
         def follow(scaler, outputs):
             if scaler.is_enabled():
-                recorder.facts["scaled"] = True  # its first steps are skipped on a card until the scale fits
+                recorder.facts["scaled"] = (
+                    True  # its first steps are skipped on a card until the scale fits
+                )
             return scale(scaler, outputs)
 
         scaler.scale = follow
@@ -188,9 +224,12 @@ class Script:
         if len(self.counts) > 1 or len(self.asked) < 3 or self.asked[-1] == self.asked[-2]:
             return True
         self.recorder.warnings[VARIES] = 1
-        return len(self.asked) >= VARYING * self.steps or time.process_time() - self.begun > PATIENCE
+        return (
+            len(self.asked) >= VARYING * self.steps or time.process_time() - self.begun > PATIENCE
+        )
 
-    # -- what follows training --------------------------------------------------------------------------------------
+    # -- what follows training
+    # --------------------------------------------------------------------------------------
 
     def _follow_loaders(self):
         base, script = torch.utils.data.dataloader._BaseDataLoaderIter, self
@@ -215,7 +254,9 @@ class Script:
         self.fed = loader
 
     def end_data(self):
-        """Enough was trained. A loop that takes no batches from a loader cannot be ended but with the script."""
+        """Enough was trained. A loop that takes no batches from a loader cannot be ended but with
+        the script.
+        """
         if self.fed is None:
             self.over("steps")
         self.ended = time.process_time()
@@ -229,7 +270,9 @@ class Script:
     def broke(self, kind, error, trace):
         """Code after training may expect more than three steps of it."""
         if kind is not StopIteration:
-            self.recorder.warn("what follows training broke off (%s: %.120s)" % (kind.__name__, error))
+            self.recorder.warn(
+                "what follows training broke off (%s: %.120s)" % (kind.__name__, error)
+            )
         self.over("steps")
 
 

@@ -1,10 +1,12 @@
 """The stage of a rehearsal: a dispatch mode through which every operation of the script passes.
 
-Tensors of the card and big tensors of the host are torch's own fake tensors: shapes, types, strides and lifetimes without
-data. Small tensors of the host stay real, so that data loading, tokenizing and bookkeeping go on as ever. An operation on
-the card is run on fake tensors; the storages it makes and, from the rules, the scratch that CUDA takes inside it are
-noted in the recorder in the order in which CUDA asks for them.
+Tensors of the card and big tensors of the host are torch's own fake tensors: shapes, types, strides
+and lifetimes without data. Small tensors of the host stay real, so that data loading, tokenizing
+and bookkeeping go on as ever. An operation on the card is run on fake tensors; the storages it
+makes and, from the rules, the scratch that CUDA takes inside it are noted in the recorder in the
+order in which CUDA asks for them.
 """
+
 import threading
 import weakref
 
@@ -24,12 +26,49 @@ REAL_LIMIT = 1 << 20
 REAL_TOTAL = 256 << 20
 SMALL = 4096  # bytes; these are never fake
 
-FACTORIES = {"empty", "empty_strided", "zeros", "ones", "full", "rand", "randn", "randint", "arange", "randperm", "eye", "linspace",
-             "normal", "bernoulli", "zeros_like", "ones_like", "empty_like", "full_like", "rand_like", "randn_like", "randint_like",
-             "new_empty", "new_zeros", "new_ones", "new_full", "new_empty_strided", "scalar_tensor", "empty_permuted", "tril_indices", "triu_indices"}
+FACTORIES = {
+    "empty",
+    "empty_strided",
+    "zeros",
+    "ones",
+    "full",
+    "rand",
+    "randn",
+    "randint",
+    "arange",
+    "randperm",
+    "eye",
+    "linspace",
+    "normal",
+    "bernoulli",
+    "zeros_like",
+    "ones_like",
+    "empty_like",
+    "full_like",
+    "rand_like",
+    "randn_like",
+    "randint_like",
+    "new_empty",
+    "new_zeros",
+    "new_ones",
+    "new_full",
+    "new_empty_strided",
+    "scalar_tensor",
+    "empty_permuted",
+    "tril_indices",
+    "triu_indices",
+}
 
-# Backward formulas that add tensors themselves; any other addition during backward is the engine summing gradients.
-ADDING_NODES = ("VarMean", "StdMean", "VarBackward", "StdBackward", "Linalg", "NativeBatchNormBackwardBackward")
+# Backward formulas that add tensors themselves; any other addition during backward is the engine
+# summing gradients.
+ADDING_NODES = (
+    "VarMean",
+    "StdMean",
+    "VarBackward",
+    "StdBackward",
+    "Linalg",
+    "NativeBatchNormBackwardBackward",
+)
 
 
 def tensors_in(values):
@@ -74,8 +113,19 @@ class Call:
     __slots__ = ("stage", "func", "name", "args", "kwargs", "out", "outs", "thread")
 
     def __init__(self, stage, func, name, args, kwargs, out):
-        self.stage, self.func, self.name, self.args, self.kwargs, self.out = stage, func, name, args, kwargs, out
-        self.outs = [out] if isinstance(out, torch.Tensor) else tensors_in(out if isinstance(out, (list, tuple)) else [out])
+        self.stage, self.func, self.name, self.args, self.kwargs, self.out = (
+            stage,
+            func,
+            name,
+            args,
+            kwargs,
+            out,
+        )
+        self.outs = (
+            [out]
+            if isinstance(out, torch.Tensor)
+            else tensors_in(out if isinstance(out, (list, tuple)) else [out])
+        )
         self.thread = threading.get_ident()
 
     def arg(self, index, name, default=None):
@@ -83,7 +133,9 @@ class Call:
 
 
 class Stage(TorchDispatchMode):
-    """The mode. `rules` maps an operation's name to the function that says what CUDA allocates inside it."""
+    """The mode. `rules` maps an operation's name to the function that says what CUDA allocates
+    inside it.
+    """
 
     @classmethod
     def _should_skip_dynamo(cls):
@@ -106,7 +158,8 @@ class Stage(TorchDispatchMode):
         self.in_math = False  # inside the math implementation of attention
         self.label = None  # (operation, category) of what is allocated next, where a part plays an operation itself
 
-    # -- routing -----------------------------------------------------------------------------------------------
+    # -- routing
+    # -----------------------------------------------------------------------------------------------
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
@@ -159,7 +212,9 @@ class Stage(TorchDispatchMode):
             return self.play(func, name, args, kwargs, tensors)
 
     def play(self, func, name, args, kwargs, tensors):
-        if kwargs.get("generator") is not None:  # of a device, or of the host for what is not made there
+        if (
+            kwargs.get("generator") is not None
+        ):  # of a device, or of the host for what is not made there
             kwargs = dict(kwargs, generator=None)
         answer, done = self.values.before(func, name, args, kwargs)
         if done:
@@ -176,8 +231,12 @@ class Stage(TorchDispatchMode):
         with self.fake:
             try:
                 out = func(*args, **kwargs)
-            except (fake_tensor.DynamicOutputShapeException, fake_tensor.DataDependentOutputException,
-                    fake_tensor.UnsupportedOperatorException, NotImplementedError):
+            except (
+                fake_tensor.DynamicOutputShapeException,
+                fake_tensor.DataDependentOutputException,
+                fake_tensor.UnsupportedOperatorException,
+                NotImplementedError,
+            ):
                 out = self.values.resolve(func, name, args, kwargs)
             if name in self.laid_out:
                 out = self.laid_out[name](self, args, out)
@@ -194,7 +253,8 @@ class Stage(TorchDispatchMode):
         self.values.remember(fake, t)
         return fake
 
-    # -- allocations ---------------------------------------------------------------------------------------------
+    # -- allocations
+    # ---------------------------------------------------------------------------------------------
 
     def note(self, call):
         """Notes what CUDA allocates in this call: its results, and what its rule says besides."""
@@ -206,7 +266,9 @@ class Stage(TorchDispatchMode):
                 self.result(t, call)
 
     def result(self, t, call, category=record.UNKNOWN):
-        """Notes the storage of a result unless it is one that is known already (views, in-place operations)."""
+        """Notes the storage of a result unless it is one that is known already (views, in-place
+        operations).
+        """
         if type(t) is not FakeTensor or t.fake_device.type != "cuda":
             return
         storage = t.untyped_storage()
@@ -214,41 +276,61 @@ class Stage(TorchDispatchMode):
             if category == record.UNKNOWN and self.is_batch(call):
                 category = record.INPUT
             name, category = self.label or (call.name, category)
-            self.recorder.hold(storage, storage.nbytes(), name, self.modules[-1] if self.modules else "", category)
+            self.recorder.hold(
+                storage, storage.nbytes(), name, self.modules[-1] if self.modules else "", category
+            )
 
     def is_batch(self, call):
-        """Whether this is a batch on its way to the card: copied from the host, by no module, while the script trains. Optimizers
-        claim their state after their step."""
-        return call.name == "_to_copy" and not self.modules and self.recorder.phase != "load" and not on_card(call.args[0])
+        """Whether this is a batch on its way to the card: copied from the host, by no module, while
+        the script trains. Optimizers claim their state after their step.
+        """
+        return (
+            call.name == "_to_copy"
+            and not self.modules
+            and self.recorder.phase != "load"
+            and not on_card(call.args[0])
+        )
 
     def hold_as(self, t, size, call, category=record.UNKNOWN):
         """Notes a result whose storage on CUDA has another size than on fake tensors."""
         storage = t.untyped_storage()
         if not self.recorder.known(storage):
-            self.recorder.hold(storage, size, call.name, self.modules[-1] if self.modules else "", category)
+            self.recorder.hold(
+                storage, size, call.name, self.modules[-1] if self.modules else "", category
+            )
 
     def take(self, size, call, category=record.TEMPORARY):
         """Notes scratch inside an operation and gives its id for `free`."""
-        return self.recorder.alloc(size, call.name, self.modules[-1] if self.modules else "", category)
+        return self.recorder.alloc(
+            size, call.name, self.modules[-1] if self.modules else "", category
+        )
 
     def scratch(self, call, *sizes):
         """Scratch that is taken in this order and released together, first taken first."""
         for ident in [self.take(s, call) for s in sizes]:
             self.recorder.free(ident)
 
-    # -- where torch avoids in-place operations on fake tensors ----------------------------------------------------
+    # -- where torch avoids in-place operations on fake tensors
+    # ----------------------------------------------------
 
     def is_in_place(self, name, args):
-        """Whether torch would write into the first argument, were it not fake: a Linear's bias is added to the product, an
-        indexed gradient is written into the zeros made for it."""
+        """Whether torch would write into the first argument, were it not fake: a Linear's bias is
+        added to the product, an indexed gradient is written into the zeros made for it.
+        """
         if name != "add":
             node = torch._C._current_autograd_node()
             return node is not None and node.name().startswith(("IndexBackward", "GatherBackward"))
         if self.in_math:  # attention's scores, to which the mask is added
             return True
-        return self.in_linear and len(args) > 1 and isinstance(args[1], torch.Tensor) and args[1].dim() == 1
+        return (
+            self.in_linear
+            and len(args) > 1
+            and isinstance(args[1], torch.Tensor)
+            and args[1].dim() == 1
+        )
 
-    # -- the engine's own sums -------------------------------------------------------------------------------------
+    # -- the engine's own sums
+    # -------------------------------------------------------------------------------------
 
     def sums_gradients(self, args):
         node = torch._C._current_autograd_node()
@@ -257,8 +339,10 @@ class Stage(TorchDispatchMode):
         return args[0].shape == args[1].shape and not any(n in node.name() for n in ADDING_NODES)
 
     def sum_gradients(self, func, args):
-        """Two gradients meet. The real engine adds into the first one in place where nobody else holds it; for fake tensors it
-        never does, so the decision is taken here by the engine's own conditions."""
+        """Two gradients meet. The real engine adds into the first one in place where nobody else
+        holds it; for fake tensors it never does, so the decision is taken here by the engine's own
+        conditions.
+        """
         first, second = args
         if self.alone(first) and first.dtype == second.dtype:
             return first
@@ -268,6 +352,12 @@ class Stage(TorchDispatchMode):
         return out
 
     def alone(self, t):
-        """Whether the engine's buffer holds the only reference to a gradient, and to all of its storage. The counts include
-        the three references of this call to the tensor, and one to the storage."""
-        return packed(t) and t._use_count() <= 4 and torch._C._storage_Use_Count(t.untyped_storage()._cdata) <= 2
+        """Whether the engine's buffer holds the only reference to a gradient, and to all of its
+        storage. The counts include the three references of this call to the tensor, and one to the
+        storage.
+        """
+        return (
+            packed(t)
+            and t._use_count() <= 4
+            and torch._C._storage_Use_Count(t.untyped_storage()._cdata) <= 2
+        )

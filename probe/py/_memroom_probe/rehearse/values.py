@@ -1,25 +1,50 @@
 """What is known about the numbers in fake tensors.
 
-Scripts branch on values: is there padding, how many tokens, which expert. What follows from the script's own data (masks,
-labels, positions, counters) is computed for real beside the fake tensor, as long as it is small; such a twin is attached
-to the fake tensor and dies with it. What the model computes is unknown: where a script reads it, it gets a fixed finite
-value, and the record says so.
+Scripts branch on values: is there padding, how many tokens, which expert. What follows from the
+script's own data (masks, labels, positions, counters) is computed for real beside the fake tensor,
+as long as it is small; such a twin is attached to the fake tensor and dies with it. What the model
+computes is unknown: where a script reads it, it gets a fixed finite value, and the record says so.
 """
+
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import _disable_current_modes
 
 WHOLE = 1 << 20  # elements of integers and booleans that are followed
-RANDOM = 1 << 18  # elements of noise that are followed: scripts compare it and sort it to choose positions
+RANDOM = (
+    1 << 18
+)  # elements of noise that are followed: scripts compare it and sort it to choose positions
 FLOATS = 64  # elements of floating-point tensors that are followed: counters and scales, not what a model computes
 COPY = 1 << 18  # elements of an unknown tensor that become a real host tensor when copied there
 
 READ = "values computed on the card were read (.item(), .tolist(), if tensor: ...): they were answered with fixed finite values"
 SHAPED = "shapes depend on values computed on the card (routing, masks): they were answered with random values"
 TRUTHS = {"isnan": False, "isinf": False, "isfinite": True}
-TINY_TESTS = {"eq", "ne", "lt", "le", "gt", "ge", "isnan", "isinf", "isfinite", "logical_not", "logical_and", "logical_or", "any", "all", "sum"}
+TINY_TESTS = {
+    "eq",
+    "ne",
+    "lt",
+    "le",
+    "gt",
+    "ge",
+    "isnan",
+    "isinf",
+    "isfinite",
+    "logical_not",
+    "logical_and",
+    "logical_or",
+    "any",
+    "all",
+    "sum",
+}
 ROUTERS = {"topk", "sort", "argsort", "argmax", "argmin", "multinomial"}
-NOISE = {"rand": torch.rand, "randn": torch.randn, "rand_like": torch.rand, "randn_like": torch.randn, "uniform_": torch.rand}
+NOISE = {
+    "rand": torch.rand,
+    "randn": torch.randn,
+    "rand_like": torch.rand,
+    "randn_like": torch.randn,
+    "uniform_": torch.rand,
+}
 TWIN = "_memroom_twin"
 
 
@@ -52,7 +77,16 @@ def known(t):
 
 
 def on_host(kwargs):
-    return {k: (torch.device("cpu") if k == "device" and v is not None else False if k == "pin_memory" else v) for k, v in kwargs.items()}
+    return {
+        k: (
+            torch.device("cpu")
+            if k == "device" and v is not None
+            else False
+            if k == "pin_memory"
+            else v
+        )
+        for k, v in kwargs.items()
+    }
 
 
 def small(t):
@@ -67,7 +101,8 @@ class Values:
         if small(real):
             fake.__dict__[TWIN] = real.detach().clone()
 
-    # -- reading -------------------------------------------------------------------------------------------------
+    # -- reading
+    # -------------------------------------------------------------------------------------------------
 
     def before(self, func, name, args, kwargs):
         """Operations that hand values to the host are answered here: (answer, True)."""
@@ -77,9 +112,17 @@ class Values:
             return False, True  # it serves only lengths and types that are rare
         if name in ("equal", "is_nonzero", "allclose"):
             return bool(self.scalar(args[0]) if name == "is_nonzero" else True), True
-        if name == "_to_copy" and type(args[0]) is FakeTensor and args[0].fake_device.type == "cuda":
+        if (
+            name == "_to_copy"
+            and type(args[0]) is FakeTensor
+            and args[0].fake_device.type == "cuda"
+        ):
             device = kwargs.get("device")
-            if device is not None and torch.device(device).type == "cpu" and (twin_of(args[0]) is not None or args[0].numel() <= COPY):
+            if (
+                device is not None
+                and torch.device(device).type == "cpu"
+                and (twin_of(args[0]) is not None or args[0].numel() <= COPY)
+            ):
                 return func(self.real(args[0]), **kwargs), True
         if name == "copy_" and type(args[0]) is not FakeTensor:
             if args[0].numel() <= COPY:
@@ -101,12 +144,23 @@ class Values:
             return twin
         self.stage.recorder.warn(READ)
         with _disable_current_modes():  # scripts ask from outside the stage as well
-            return torch.ones((), dtype=t.dtype).expand(t.shape) if t.numel() > COPY else torch.ones(t.shape, dtype=t.dtype)
+            return (
+                torch.ones((), dtype=t.dtype).expand(t.shape)
+                if t.numel() > COPY
+                else torch.ones(t.shape, dtype=t.dtype)
+            )
 
-    # -- following -------------------------------------------------------------------------------------------------
+    # -- following
+    # -------------------------------------------------------------------------------------------------
 
     def after(self, func, name, args, kwargs, out):
-        outs = [out] if isinstance(out, torch.Tensor) else [t for t in out if isinstance(t, torch.Tensor)] if isinstance(out, (list, tuple)) else []
+        outs = (
+            [out]
+            if isinstance(out, torch.Tensor)
+            else [t for t in out if isinstance(t, torch.Tensor)]
+            if isinstance(out, (list, tuple))
+            else []
+        )
         if not outs or not all(small(t) for t in outs):
             if name in NOISE and self.is_noise(outs[0]):
                 outs[0].__dict__[TWIN] = NOISE[name](outs[0].shape)
@@ -118,7 +172,13 @@ class Values:
         if name.startswith(("empty", "new_empty")):
             return  # anything, even a value that is not finite
         try:
-            twins = func(*swap(args, known), **{k: (known(v) if isinstance(v, torch.Tensor) else v) for k, v in on_host(kwargs).items()})
+            twins = func(
+                *swap(args, known),
+                **{
+                    k: (known(v) if isinstance(v, torch.Tensor) else v)
+                    for k, v in on_host(kwargs).items()
+                },
+            )
         except Unknown:
             return self.unknown(func, name, args, kwargs, outs)
         except (RuntimeError, TypeError, ValueError, IndexError):
@@ -131,7 +191,13 @@ class Values:
     @staticmethod
     def is_noise(t):
         """Random values of the card that are no parameter's."""
-        return type(t) is FakeTensor and t.fake_device.type == "cuda" and t.numel() <= RANDOM and not t.requires_grad and not getattr(t, "_is_param", False)
+        return (
+            type(t) is FakeTensor
+            and t.fake_device.type == "cuda"
+            and t.numel() <= RANDOM
+            and not t.requires_grad
+            and not getattr(t, "_is_param", False)
+        )
 
     def unknown(self, func, name, args, kwargs, outs):
         if name in TRUTHS:
@@ -155,7 +221,8 @@ class Values:
             if type(t) is FakeTensor:
                 t.__dict__.pop(TWIN, None)
 
-    # -- shapes that depend on values --------------------------------------------------------------------------------
+    # -- shapes that depend on values
+    # --------------------------------------------------------------------------------
 
     def resolve(self, func, name, args, kwargs):
         """The result of an operation whose shape depends on values; the fake mode is on."""

@@ -1,11 +1,16 @@
-"""Ends a rehearsal that waits for something that will not come: a thread that died, a port, an answer."""
+"""Ends a rehearsal that waits for something that will not come: a thread that died, a port, an
+answer.
+"""
+
 import threading
 import time
 
 IDLE = 90  # seconds without work
 LOOK = 5  # seconds between two looks
-WAITS = ("the script has done nothing for %d seconds: does it wait for another process, a device, a service or an answer? A rehearsal gives it none of "
-         "these" % IDLE)
+WAITS = (
+    "the script has done nothing for %d seconds: does it wait for another process, a device, a service or an answer? A rehearsal gives it none of "
+    "these" % IDLE
+)
 
 
 def watch(rehearsal):

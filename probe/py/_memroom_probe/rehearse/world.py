@@ -1,8 +1,10 @@
 """Keeps a rehearsal from touching anything outside: disks, networks, other processes.
 
-The script believes that it saves, logs and downloads. Nothing is written and nothing is fetched: what it would have fetched
-is either not needed (weights: a model of the same configuration weighs the same) or named in the one error it ends with.
+The script believes that it saves, logs and downloads. Nothing is written and nothing is fetched:
+what it would have fetched is either not needed (weights: a model of the same configuration weighs
+the same) or named in the one error it ends with.
 """
+
 import os
 import sys
 
@@ -10,9 +12,17 @@ from ..imports import when_imported
 from . import ranks
 
 OFFLINE = {
-    "WANDB_MODE": "disabled", "COMET_MODE": "disabled", "NEPTUNE_MODE": "debug", "MLFLOW_TRACKING_URI": "", "HF_HUB_OFFLINE": "1",
-    "TRANSFORMERS_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1", "DISABLE_MLFLOW_INTEGRATION": "TRUE",
-    "TOKENIZERS_PARALLELISM": "false", "TORCH_COMPILE_DISABLE": "1",
+    "WANDB_MODE": "disabled",
+    "COMET_MODE": "disabled",
+    "NEPTUNE_MODE": "debug",
+    "MLFLOW_TRACKING_URI": "",
+    "HF_HUB_OFFLINE": "1",
+    "TRANSFORMERS_OFFLINE": "1",
+    "HF_DATASETS_OFFLINE": "1",
+    "HF_HUB_DISABLE_TELEMETRY": "1",
+    "DISABLE_MLFLOW_INTEGRATION": "TRUE",
+    "TOKENIZERS_PARALLELISM": "false",
+    "TORCH_COMPILE_DISABLE": "1",
 }
 COMPILED = "torch.compile was left out: compiled code keeps fewer intermediate results than the rehearsal, which is then an upper bound"
 SAVED = "checkpoints were not written"
@@ -28,15 +38,22 @@ def quiet_environment():
 
 
 def watch(rehearsal):
-    """Called before anything is imported: a library may import torch in the middle of its own import."""
+    """Called before anything is imported: a library may import torch in the middle of its own
+    import.
+    """
     warn = rehearsal.recorder.warn
     when_imported("transformers.modeling_utils", lambda m: _transformers(m, rehearsal))
     when_imported("transformers.configuration_utils", lambda m: _configurations(m, rehearsal))
     when_imported("transformers.trainer", lambda m: _trainer(m, warn))
-    when_imported("safetensors.torch", lambda m: _replace(m, warn, SAVED, "save_file", "save_model"))
+    when_imported(
+        "safetensors.torch", lambda m: _replace(m, warn, SAVED, "save_file", "save_model")
+    )
     when_imported("torch.utils.tensorboard.writer", lambda m: _tensorboard(m, warn))
     when_imported("torch.distributed.distributed_c10d", lambda m: ranks.install(m, rehearsal))
-    when_imported("torch.distributed.checkpoint.state_dict_saver", lambda m: _replace(m, warn, SAVED, "save", "async_save"))
+    when_imported(
+        "torch.distributed.checkpoint.state_dict_saver",
+        lambda m: _replace(m, warn, SAVED, "save", "async_save"),
+    )
 
 
 def install(rehearsal):
@@ -59,12 +76,19 @@ def _replace(module, warn, text, *names):
 def _no_network(rehearsal):
     """Only sockets of this machine connect."""
     import socket
+
     connect = socket.socket.connect
 
     def refuse(self, address):
-        if isinstance(address, tuple) and address and str(address[0]) not in ("localhost", "127.0.0.1", "::1"):
+        if (
+            isinstance(address, tuple)
+            and address
+            and str(address[0]) not in ("localhost", "127.0.0.1", "::1")
+        ):
             rehearsal.recorder.warn("the network was off: %s was not reached" % (address[0],))
-            raise ConnectionRefusedError("a rehearsal does not use the network: %s was not reached" % (address[0],))
+            raise ConnectionRefusedError(
+                "a rehearsal does not use the network: %s was not reached" % (address[0],)
+            )
         return connect(self, address)
 
     socket.socket.connect = refuse
@@ -102,8 +126,16 @@ def _one_process(rehearsal, torch):
     begin = loader.__init__
 
     def init(self, dataset, *args, **kwargs):
-        for name in ("num_workers", "prefetch_factor", "persistent_workers", "pin_memory", "multiprocessing_context", "timeout", "worker_init_fn",
-                     "pin_memory_device"):
+        for name in (
+            "num_workers",
+            "prefetch_factor",
+            "persistent_workers",
+            "pin_memory",
+            "multiprocessing_context",
+            "timeout",
+            "worker_init_fn",
+            "pin_memory_device",
+        ):
             kwargs.pop(name, None)
         args = args[:4] + (0,) + args[5:6] if len(args) > 4 else args
         begin(self, dataset, *args, **kwargs)
@@ -116,6 +148,7 @@ def _one_process(rehearsal, torch):
         fn(0, *args)
 
     import torch.multiprocessing as multiprocessing
+
     multiprocessing.spawn = spawn
     size = os.environ.get("WORLD_SIZE", "1")
     if size.isdigit() and int(size) > 1:
@@ -123,8 +156,11 @@ def _one_process(rehearsal, torch):
 
 
 def _threads(stage):
-    """The script's own threads (loaders that work ahead) play on the same stage: a mode of torch belongs to one thread."""
+    """The script's own threads (loaders that work ahead) play on the same stage: a mode of torch
+    belongs to one thread.
+    """
     import threading
+
     begin = threading.Thread._bootstrap_inner
 
     def follow(self):
@@ -156,7 +192,9 @@ def _loads(torch, stage):
         device = None
         if isinstance(map_location, (str, torch.device)):
             device = torch.device(map_location)
-        return _moved(torch, value, device) if device is not None and device.type == "cuda" else value
+        return (
+            _moved(torch, value, device) if device is not None and device.type == "cuda" else value
+        )
 
     torch.load = torch.serialization.load = read
 
@@ -171,7 +209,8 @@ def _moved(torch, value, device):
     return value
 
 
-# -- Hugging Face ---------------------------------------------------------------------------------------------------------
+# -- Hugging Face
+# ---------------------------------------------------------------------------------------------------------
 
 
 def _transformers(module, rehearsal):
@@ -179,10 +218,24 @@ def _transformers(module, rehearsal):
     base.save_pretrained = lambda self, *a, **k: warn(SAVED)
     base.push_to_hub = lambda self, *a, **k: warn(SAVED)
 
-    def from_pretrained(cls, name, *args, config=None, dtype=None, torch_dtype=None, device_map=None, attn_implementation=None,
-                        quantization_config=None, load_in_8bit=False, load_in_4bit=False, **kwargs):
+    def from_pretrained(
+        cls,
+        name,
+        *args,
+        config=None,
+        dtype=None,
+        torch_dtype=None,
+        device_map=None,
+        attn_implementation=None,
+        quantization_config=None,
+        load_in_8bit=False,
+        load_in_4bit=False,
+        **kwargs,
+    ):
         if quantization_config is not None or load_in_8bit or load_in_4bit:
-            return rehearsal.fail("8- and 4-bit loading needs bitsandbytes' kernels, which a rehearsal cannot play: use `memroom plan CONFIG --load-in 4bit`")
+            return rehearsal.fail(
+                "8- and 4-bit loading needs bitsandbytes' kernels, which a rehearsal cannot play: use `memroom plan CONFIG --load-in 4bit`"
+            )
         warn(WEIGHTS)
         if not hasattr(config, "to_dict"):
             config = _config(cls, config or name, kwargs)
@@ -191,7 +244,9 @@ def _transformers(module, rehearsal):
         if dtype in (None, "auto"):
             dtype = getattr(config, "dtype", None) if dtype == "auto" else None
         if dtype is not None:
-            options["dtype"] = dtype if not isinstance(dtype, str) else getattr(rehearsal.torch, dtype)
+            options["dtype"] = (
+                dtype if not isinstance(dtype, str) else getattr(rehearsal.torch, dtype)
+            )
         if attn_implementation:
             options["attn_implementation"] = attn_implementation
         model = cls._from_config(config, **options).eval()
@@ -202,8 +257,15 @@ def _transformers(module, rehearsal):
 
 def _config(cls, name, kwargs):
     import transformers
-    keep = {k: kwargs[k] for k in ("revision", "subfolder", "cache_dir", "num_labels", "trust_remote_code") if k in kwargs}
-    return (getattr(cls, "config_class", None) or transformers.AutoConfig).from_pretrained(name, **keep)
+
+    keep = {
+        k: kwargs[k]
+        for k in ("revision", "subfolder", "cache_dir", "num_labels", "trust_remote_code")
+        if k in kwargs
+    }
+    return (getattr(cls, "config_class", None) or transformers.AutoConfig).from_pretrained(
+        name, **keep
+    )
 
 
 def _configurations(module, rehearsal):
@@ -215,8 +277,11 @@ def _configurations(module, rehearsal):
         try:
             return read(cls, name, **kwargs)
         except OSError as e:
-            rehearsal.fail("the configuration of %s is not on this machine and a rehearsal does not use the network: fetch it once (hf download %s "
-                           "config.json), or build the model from a configuration [%s]" % (name, name, str(e).strip().splitlines()[0][:160]))
+            rehearsal.fail(
+                "the configuration of %s is not on this machine and a rehearsal does not use the network: fetch it once (hf download %s "
+                "config.json), or build the model from a configuration [%s]"
+                % (name, name, str(e).strip().splitlines()[0][:160])
+            )
 
     base.get_config_dict = classmethod(get_config_dict)
 
@@ -225,11 +290,23 @@ def _on_card(device_map):
     if device_map is None:
         return False
     values = device_map.values() if isinstance(device_map, dict) else [device_map]
-    return any(str(v) in ("auto", "balanced", "sequential", "cuda") or str(v).startswith("cuda") or str(v).isdigit() for v in values)
+    return any(
+        str(v) in ("auto", "balanced", "sequential", "cuda")
+        or str(v).startswith("cuda")
+        or str(v).isdigit()
+        for v in values
+    )
 
 
 def _trainer(module, warn):
     trainer = module.Trainer
-    for name in ("_save_checkpoint", "save_model", "save_state", "_save", "push_to_hub", "_rotate_checkpoints"):
+    for name in (
+        "_save_checkpoint",
+        "save_model",
+        "save_state",
+        "_save",
+        "push_to_hub",
+        "_rotate_checkpoints",
+    ):
         if hasattr(trainer, name):
             setattr(trainer, name, lambda self, *a, **k: warn(SAVED))

@@ -1,4 +1,6 @@
-"""Host memory of this process, cheaply: what the kernel gave it, and what the program holds of that."""
+"""Host memory of this process, cheaply: what the kernel gave it, and what the program holds of
+that.
+"""
 
 import ctypes
 import os
@@ -9,7 +11,9 @@ _fd = None  # of /proc/self/statm, which is the statm of whoever opened it
 
 
 def memory():
-    """(resident, anonymous) bytes; (0, 0) where /proc is not there. Anonymous is what is not backed by a file or shared."""
+    """(resident, anonymous) bytes; (0, 0) where /proc is not there. Anonymous is what is not backed
+    by a file or shared.
+    """
     global _fd
     for _ in range(2):
         try:
@@ -36,8 +40,21 @@ os.register_at_fork(after_in_child=_after_fork)
 
 
 class _Mallinfo(ctypes.Structure):
-    _fields_ = [(name, ctypes.c_size_t) for name in (
-        "arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks", "keepcost")]
+    _fields_ = [
+        (name, ctypes.c_size_t)
+        for name in (
+            "arena",
+            "ordblks",
+            "smblks",
+            "hblks",
+            "hblkhd",
+            "usmblks",
+            "fsmblks",
+            "uordblks",
+            "fordblks",
+            "keepcost",
+        )
+    ]
 
 
 def _find_mallinfo():
@@ -55,8 +72,10 @@ own = 0  # bytes of the heap that the probe took for itself while it carried out
 
 
 def heap():
-    """Bytes the program holds by malloc, tensors in host memory among them; 0 unknown. Unlike pages it has no noise: what
-    is freed is gone at once. Memory of another malloc (jemalloc, tcmalloc) is not in it."""
+    """Bytes the program holds by malloc, tensors in host memory among them; 0 unknown. Unlike pages
+    it has no noise: what is freed is gone at once. Memory of another malloc (jemalloc, tcmalloc) is
+    not in it.
+    """
     if _mallinfo is None:
         return 0
     info = _mallinfo()

@@ -1,8 +1,12 @@
-"""JAX: the version is told, and an exhausted device is recognised when it ends the process (see oom). XLA's allocator
-offers nothing to read at a step without initialising a backend, so the meters outside do the rest."""
+"""JAX: the version is told, and an exhausted device is recognised when it ends the process (see
+oom). XLA's allocator offers nothing to read at a step without initialising a backend, so the meters
+outside do the rest.
+"""
 
 from .. import process
 
 
 def install(jax):
-    process.remember("jax", "framework", {"name": "jax", "version": str(getattr(jax, "__version__", ""))})
+    process.remember(
+        "jax", "framework", {"name": "jax", "version": str(getattr(jax, "__version__", ""))}
+    )

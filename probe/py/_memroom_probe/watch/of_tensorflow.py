@@ -1,9 +1,9 @@
 """TensorFlow and Keras: steps, evaluation and the BFC allocator's figures.
 
-Keras' fit tells its callbacks after each batch, so the list of callbacks is where steps are seen: no callback is added. A loop
-of one's own applies gradients eagerly, or inside a tf.function: the first is seen at the optimizer, the second by noting,
-while a function is traced, that gradients are applied in it. An exhausted allocator is recognised when its exception
-ends the process (see oom).
+Keras' fit tells its callbacks after each batch, so the list of callbacks is where steps are seen:
+no callback is added. A loop of one's own applies gradients eagerly, or inside a tf.function: the
+first is seen at the optimizer, the second by noting, while a function is traced, that gradients are
+applied in it. An exhausted allocator is recognised when its exception ends the process (see oom).
 """
 
 import functools
@@ -27,14 +27,23 @@ def install(tensorflow):
     if _tf is not None:
         return
     _tf = tensorflow
-    for name in ("keras.src.callbacks.callback_list", "keras.src.callbacks", "keras.callbacks", "tf_keras.src.callbacks",
-                 "tensorflow.python.keras.callbacks"):
+    for name in (
+        "keras.src.callbacks.callback_list",
+        "keras.src.callbacks",
+        "keras.callbacks",
+        "tf_keras.src.callbacks",
+        "tensorflow.python.keras.callbacks",
+    ):
         imports.when_imported(name, _hook_callbacks)
-    for name, cls, method in (("keras.src.optimizers.base_optimizer", "BaseOptimizer", "apply"),
-                              ("keras.src.optimizers.optimizer", "Optimizer", "apply_gradients"),
-                              ("tensorflow.python.keras.optimizer_v2.optimizer_v2", "OptimizerV2", "apply_gradients")):
+    for name, cls, method in (
+        ("keras.src.optimizers.base_optimizer", "BaseOptimizer", "apply"),
+        ("keras.src.optimizers.optimizer", "Optimizer", "apply_gradients"),
+        ("tensorflow.python.keras.optimizer_v2.optimizer_v2", "OptimizerV2", "apply_gradients"),
+    ):
         imports.when_imported(name, functools.partial(_hook_optimizer, cls=cls, method=method))
-    imports.when_imported("tensorflow.python.eager.polymorphic_function.polymorphic_function", _hook_functions)
+    imports.when_imported(
+        "tensorflow.python.eager.polymorphic_function.polymorphic_function", _hook_functions
+    )
     steps.begin("tensorflow", str(getattr(tensorflow, "__version__", "")))
 
 
@@ -45,7 +54,9 @@ def _close():
         steps.rest()
         return
     if _gpus is None:
-        _gpus = [device.name.partition("device:")[2] for device in _tf.config.list_logical_devices("GPU")]
+        _gpus = [
+            device.name.partition("device:")[2] for device in _tf.config.list_logical_devices("GPU")
+        ]
     steps.close(_reading, range(len(_gpus)))
 
 
@@ -56,7 +67,9 @@ def _reading(device):
 
 
 def _around(cls, name, before, after):
-    """Wraps a method so that before(self) and after(self, *args) run around it. Inherited methods are left to their owner."""
+    """Wraps a method so that before(self) and after(self, *args) run around it. Inherited methods
+    are left to their owner.
+    """
     original = cls.__dict__.get(name)
     if original is None or getattr(original, "_memroom", False):
         return
@@ -101,7 +114,9 @@ def _fit_ends(callbacks, *args):
 
 @guard.hook("batch ends", heavy=True)
 def _batch_ends(callbacks, batch=0, *args):
-    """One call may stand for several steps (steps_per_execution): batch is the index of the last one."""
+    """One call may stand for several steps (steps_per_execution): batch is the index of the last
+    one.
+    """
     global _last_batch
     first, _last_batch = (_last_batch + 1 if batch > _last_batch else 0), batch
     for _ in range(min(batch - first, 1000)):

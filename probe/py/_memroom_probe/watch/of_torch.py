@@ -1,7 +1,8 @@
 """PyTorch: step boundaries, phases, allocator statistics and exhausted memory.
 
-Hooks sit where a step passes a handful of times, never on module calls: optimizer steps, torch.autograd.backward, the
-data loader's next, Module.eval, torch.save. CUDA is never initialised by us; what needs it waits in torch's own queue.
+Hooks sit where a step passes a handful of times, never on module calls: optimizer steps,
+torch.autograd.backward, the data loader's next, Module.eval, torch.save. CUDA is never initialised
+by us; what needs it waits in torch's own queue.
 """
 
 import functools
@@ -30,8 +31,15 @@ def install(torch):
     if _torch is torch:  # a reload: torch's own state, and so our hooks, survive it
         return
     _torch = torch
-    for part in (_hook_optimizers, _hook_backward, _hook_save, _hook_eval, torch_account.install, torch_stacks.install,
-                 torch_oom.install):
+    for part in (
+        _hook_optimizers,
+        _hook_backward,
+        _hook_save,
+        _hook_eval,
+        torch_account.install,
+        torch_stacks.install,
+        torch_oom.install,
+    ):
         try:
             part(torch)
         except Exception as error:  # a version that lacks one of them: the others still work
@@ -52,17 +60,31 @@ def reading(device):
     """(device, allocated, reserved, peak allocated, inactive split, retries, ooms) of one device."""
     stats = _torch._C._cuda_memoryStats(device)
     allocated = stats["allocated_bytes"]["all"]
-    return (device, allocated["current"], stats["reserved_bytes"]["all"]["current"], allocated["peak"],
-            stats["inactive_split_bytes"]["all"]["current"], stats["num_alloc_retries"], stats["num_ooms"])
+    return (
+        device,
+        allocated["current"],
+        stats["reserved_bytes"]["all"]["current"],
+        allocated["peak"],
+        stats["inactive_split_bytes"]["all"]["current"],
+        stats["num_alloc_retries"],
+        stats["num_ooms"],
+    )
 
 
 def _devices_of(optimizer):
-    """The CUDA devices an optimizer's parameters are on, or the current one if they are in host memory; none without CUDA."""
+    """The CUDA devices an optimizer's parameters are on, or the current one if they are in host
+    memory; none without CUDA.
+    """
     global _looked
     _looked = steps.flushes
     if not cuda_ready():
         return ()
-    on = {p.device.index for group in optimizer.param_groups for p in group["params"] if p.device.type == "cuda"}
+    on = {
+        p.device.index
+        for group in optimizer.param_groups
+        for p in group["params"]
+        if p.device.type == "cuda"
+    }
     return tuple(sorted(on)) or (_torch.cuda.current_device(),)
 
 
@@ -184,14 +206,17 @@ def _backward_begins():
 
 
 def _read_at_backward(began):
-    """Reads what the forward pass left, as often as that is cheap. Several devices in one process step in turns: the last one
-    that was read counts."""
+    """Reads what the forward pass left, as often as that is cheap. Several devices in one process
+    step in turns: the last one that was read counts.
+    """
     global _backward_due
     try:
         if _devices:
             device = _torch.cuda.current_device()
             steps.at_backward[device] = reading(device)[1]
-            share = 0.004 if steps.step < 100 else 0.002  # whether the work grows is asked when a leak would be named
+            share = (
+                0.004 if steps.step < 100 else 0.002
+            )  # whether the work grows is asked when a leak would be named
         else:
             steps.at_backward[-1] = host.heap()
             share = 0.0006
@@ -232,13 +257,17 @@ def _hook_eval(torch):
 
 @guard.hook("eval", heavy=True)
 def _eval_begins(module):
-    """A module in training that is switched to evaluation begins a phase, which the next backward pass ends."""
+    """A module in training that is switched to evaluation begins a phase, which the next backward
+    pass ends.
+    """
     global _eval_due
     began = now()
     if steps.phase == "eval" or steps.step == 0 or not module.training or began < _eval_due:
         return
     parameter = next(module.parameters(), None)
-    if parameter is not None and parameter.requires_grad:  # frozen parts are kept in eval mode all along
+    if (
+        parameter is not None and parameter.requires_grad
+    ):  # frozen parts are kept in eval mode all along
         steps.mark("eval", True, *first_reading()[1:3])
         steps.phase = "eval"
         _eval_due = began + _EVAL_EVERY_NS

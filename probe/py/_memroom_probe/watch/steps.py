@@ -1,15 +1,17 @@
-"""The steps of a training loop: where the program is, how long each part took, and the rows told to the monitor.
+"""The steps of a training loop: where the program is, how long each part took, and the rows told to
+the monitor.
 
-One training loop a process is assumed; hooks of several threads at once would only blur the times. Between two steps the
-program has driven our code out of the processor's caches, and each line run there costs ten times what it does in a loop.
-So short steps are not all read: hooks rest in between, evenly, and rows are sent a few times a second, as Python prints
-lists of numbers. Commands of the monitor are carried out here, at the end of a step, in the thread that trains.
+One training loop a process is assumed; hooks of several threads at once would only blur the times.
+Between two steps the program has driven our code out of the processor's caches, and each line run
+there costs ten times what it does in a loop. So short steps are not all read: hooks rest in
+between, evenly, and rows are sent a few times a second, as Python prints lists of numbers. Commands
+of the monitor are carried out here, at the end of a step, in the thread that trains.
 """
 
 import time
 import weakref
 
-from .. import guard, link, process, wire
+from .. import guard, link, process
 from . import host
 
 now = guard.now
@@ -17,7 +19,10 @@ now = guard.now
 FLUSH_NS = 300000000
 PAGES_NS = 1000000000  # the monitor reads pages by itself
 MAX_ROWS = 64  # rows kept at most before they are sent
-MOST_GAP, QUIET_GAP = 5, 8  # steps from one reading to the next as long as hooks have something left to spend: while memory rises,
+MOST_GAP, QUIET_GAP = (
+    5,
+    8,
+)  # steps from one reading to the next as long as hooks have something left to spend: while memory rises,
 # so that a leak is known within 40 steps, and while it does not
 FIRST_STEPS = 4  # read one by one: states, workspaces and kernels are made in them, and must not hide what begins there
 LEVEL = 4096  # bytes of the heap that are no rise
@@ -41,16 +46,22 @@ _rose = 0  # last step at which it had risen
 _level = 0  # and at which it had not
 _asked = 0  # step at which the monitor was told of a rise
 _answers = 0  # readings at which its answer is looked for
-_heap = _heap_due = 0  # malloc's bytes as last read beside a card, and the step at which they are read again
+_heap = _heap_due = (
+    0  # malloc's bytes as last read beside a card, and the step at which they are read again
+)
 _pages_ns = 0
 _pages = None  # resident and anonymous bytes as last read: now and then, or at each reading where the heap says little
 _by_pages = False  # most of the process's memory is not malloc's: another allocator
-_clock = time.time_ns() - now()  # what the wall clock shows when perf_counter is 0, renewed whenever rows are told
+_clock = (
+    time.time_ns() - now()
+)  # what the wall clock shows when perf_counter is 0, renewed whenever rows are told
 _flushed_ns = now()
 flushes = 0
 _unread = 0  # steps closed since the last row: what they took is spread evenly over the next row's
 _told = 0  # the step of the last row
-_awake = 0  # step before which hooks do not rest for long: the monitor looks closely at this process
+_awake = (
+    0  # step before which hooks do not rest for long: the monitor looks closely at this process
+)
 resting = 0  # steps for which hooks only count
 _cost = 50000  # what one reading usually takes, nanoseconds
 _usual = 0  # and a step; long ones, with an evaluation in them, hardly lift it
@@ -73,12 +84,16 @@ def begin(framework, version, **more):
 
 
 def command(name, fn):
-    """Sets what a command of the monitor does. fn takes the command and gives a sentence, or (sentence, path)."""
+    """Sets what a command of the monitor does. fn takes the command and gives a sentence, or
+    (sentence, path).
+    """
     _commands[name] = fn
 
 
 def at(number, fn, wake=False):
-    """Calls fn(step), once, when that step has ended, or the first after it that is read; inside the cost accounting."""
+    """Calls fn(step), once, when that step has ended, or the first after it that is read; inside
+    the cost accounting.
+    """
     _calls.append((number, fn, wake))
     _next_call()
 
@@ -119,7 +134,9 @@ def count():
 
 
 def close(read, devices):
-    """Ends a step. read(device) gives (device, allocated, reserved, peak, split, retries, ooms) of each of the devices."""
+    """Ends a step. read(device) gives (device, allocated, reserved, peak, split, retries, ooms) of
+    each of the devices.
+    """
     global phase, step, _unread, _last, _cost, _spent, _usual, _answers, resting
     ended = now()
     if step == 0:
@@ -129,7 +146,9 @@ def close(read, devices):
     took = (ended - ended_ns) // _unread
     _last = read, devices
     _usual = min(took, 5 * _usual // 4) if step > 2 else took
-    guard.grace_ns = guard.CARD_NS if devices else max(guard.GRACE_NS, int(guard.GRACE_STEPS * _usual))
+    guard.grace_ns = (
+        guard.CARD_NS if devices else max(guard.GRACE_NS, int(guard.GRACE_STEPS * _usual))
+    )
     _take(ended, read, devices)
     phase = "forward"
     if step >= _due:
@@ -140,7 +159,8 @@ def close(read, devices):
     elif _answers and step > _asked:
         _answers -= 1
         obey()
-    # Telling rows or counting weights now and then is not what a reading costs: the estimate falls at once and rises slowly.
+    # Telling rows or counting weights now and then is not what a reading costs: the estimate falls
+    # at once and rises slowly.
     if step > 2:
         _cost = max(min(guard.spent_ns - _spent, 5 * _cost // 4 + 2000), 10000)
     _spent = guard.spent_ns
@@ -148,8 +168,10 @@ def close(read, devices):
 
 
 def _suspicious():
-    """Says, once for each rise, that memory has risen at every reading for some steps: the monitor is told at once, so that it
-    can look closer while the rise is young. Its answer is looked for at the next readings."""
+    """Says, once for each rise, that memory has risen at every reading for some steps: the monitor
+    is told at once, so that it can look closer while the rise is young. Its answer is looked for at
+    the next readings.
+    """
     global _asked, _answers
     if _asked > _level or step < _level + SUSPICIOUS:
         return False
@@ -158,15 +180,23 @@ def _suspicious():
 
 
 def _gap(took):
-    """Steps until the next reading. Evenly as long as hooks are within their share, and not too far apart while they have
-    anything left; when they have spent it all, up to twice as far apart as their share asks for."""
+    """Steps until the next reading. Evenly as long as hooks are within their share, and not too far
+    apart while they have anything left; when they have spent it all, up to twice as far apart as
+    their share asks for.
+    """
     fair = _cost / (SHARE * took + 1)
     over = guard.overspent()
     if step < FIRST_STEPS:
         return 1
     if over < 0 or step < _awake:
         return int(min(fair + 1, MOST_GAP if step < _rose + 20 else QUIET_GAP))
-    return 1 + int(min(fair + over / (guard.BUDGET * took + 1), 2 * max(fair, MOST_GAP), 1 + FLUSH_NS // (took + 1)))
+    return 1 + int(
+        min(
+            fair + over / (guard.BUDGET * took + 1),
+            2 * max(fair, MOST_GAP),
+            1 + FLUSH_NS // (took + 1),
+        )
+    )
 
 
 def rest():
@@ -175,37 +205,95 @@ def rest():
     step += 1
     _unread += 1
     resting -= 1
-    guard.spent_ns += 3 * guard.GLANCE_NS  # of this hook, the one before the optimizer and the one around backward
+    guard.spent_ns += (
+        3 * guard.GLANCE_NS
+    )  # of this hook, the one before the optimizer and the one around backward
     if resting <= 0:
         ended_ns, wait_ns, backward_ns, optimizer_ns, micro_batches, _unread = now(), 0, 0, 0, 0, 0
 
 
 def _take(ended, read, devices):
-    """Takes the figures of the step that ended as rows, one a device (see wire.STEP_COLUMNS), and starts the times anew."""
-    global ended_ns, wait_ns, backward_ns, optimizer_ns, micro_batches, _unread, _told, _floor, _rose, _level, _heap, _heap_due
+    """Takes the figures of the step that ended as rows, one a device (see wire.STEP_COLUMNS), and
+    starts the times anew.
+    """
+    global \
+        ended_ns, \
+        wait_ns, \
+        backward_ns, \
+        optimizer_ns, \
+        micro_batches, \
+        _unread, \
+        _told, \
+        _floor, \
+        _rose, \
+        _level, \
+        _heap, \
+        _heap_due
     _told = step
     unit = 1000 * _unread
     if not devices:
         _heap = host.heap()
-    elif step >= _heap_due:  # beside a card it is of second rank, and glibc walks every free chunk of a large program
+    elif (
+        step >= _heap_due
+    ):  # beside a card it is of second rank, and glibc walks every free chunk of a large program
         began = now()
         _heap = host.heap()
-        _heap_due = step + max(MOST_GAP, int((now() - began) * _unread / (HEAP_SHARE * (ended - ended_ns) + 1)))
+        _heap_due = step + max(
+            MOST_GAP, int((now() - began) * _unread / (HEAP_SHARE * (ended - ended_ns) + 1))
+        )
     heap = _heap
     if _pages is None or _by_pages:
         _read_pages(heap)
     resident, anonymous = _pages
     floor = heap
     if not devices:
-        _taken.append([step, -1, (_clock + ended) // 1000, (ended - ended_ns) // unit, wait_ns // unit, backward_ns // unit,
-                       optimizer_ns // unit, micro_batches // _unread, 0, 0, 0, at_backward.get(-1, 0), 0, 0, 0,
-                       resident, anonymous, heap])
+        _taken.append(
+            [
+                step,
+                -1,
+                (_clock + ended) // 1000,
+                (ended - ended_ns) // unit,
+                wait_ns // unit,
+                backward_ns // unit,
+                optimizer_ns // unit,
+                micro_batches // _unread,
+                0,
+                0,
+                0,
+                at_backward.get(-1, 0),
+                0,
+                0,
+                0,
+                resident,
+                anonymous,
+                heap,
+            ]
+        )
     for device in devices:
         _, allocated, reserved, peak, split, retries, ooms = read(device)
         floor = allocated
-        _taken.append([step, device, (_clock + ended) // 1000, (ended - ended_ns) // unit, wait_ns // unit, backward_ns // unit,
-                       optimizer_ns // unit, micro_batches // _unread, allocated, reserved, peak, at_backward.get(device, 0),
-                       split, retries, ooms, resident, anonymous, heap])
+        _taken.append(
+            [
+                step,
+                device,
+                (_clock + ended) // 1000,
+                (ended - ended_ns) // unit,
+                wait_ns // unit,
+                backward_ns // unit,
+                optimizer_ns // unit,
+                micro_batches // _unread,
+                allocated,
+                reserved,
+                peak,
+                at_backward.get(device, 0),
+                split,
+                retries,
+                ooms,
+                resident,
+                anonymous,
+                heap,
+            ]
+        )
     if floor > _floor + (0 if devices else LEVEL):
         _rose = step
     else:
@@ -233,8 +321,12 @@ def flush():
         _read_pages(_taken[-1][-1])
     rows = repr(_taken)
     del _taken[:]
-    link.send_line(('{"t":"steps","rows":%s,"spent_us":%d,"elapsed_us":%d}\n' % (
-        rows, guard.spent_ns // 1000, (_flushed_ns - guard.began_ns) // 1000)).encode("ascii"))
+    link.send_line(
+        (
+            '{"t":"steps","rows":%s,"spent_us":%d,"elapsed_us":%d}\n'
+            % (rows, guard.spent_ns // 1000, (_flushed_ns - guard.began_ns) // 1000)
+        ).encode("ascii")
+    )
 
 
 def _end():
@@ -247,7 +339,9 @@ def _end():
 
 
 def obey():
-    """Carries out the commands that have arrived. What they cost was asked for and is not the hooks'."""
+    """Carries out the commands that have arrived. What they cost was asked for and is not the
+    hooks'.
+    """
     global _awake
     before = guard.used()
     commands = link.commands()
@@ -255,7 +349,9 @@ def obey():
         _awake = step + CLOSE_STEPS
         _carry_out(commands)
         if _heap:
-            host.own += max(0, host.heap() - _heap)  # what we keep of it ourselves is no growth of the program's
+            host.own += max(
+                0, host.heap() - _heap
+            )  # what we keep of it ourselves is no growth of the program's
         guard.spent_ns -= guard.used() - before
 
 
@@ -271,14 +367,32 @@ def _carry_out(commands):
                 said, path = said
         except Exception as error:
             ok, said = False, "%s: %s" % (type(error).__name__, str(error)[:300])
-        link.send("done", {"id": asked.get("id", 0), "do": asked.get("do"), "ok": ok, "said": said or "", "path": path})
+        link.send(
+            "done",
+            {
+                "id": asked.get("id", 0),
+                "do": asked.get("do"),
+                "ok": ok,
+                "said": said or "",
+                "path": path,
+            },
+        )
 
 
 def mark(name, begin, allocated=0, reserved=0):
     """Tells that a phase other than a plain step began or ended."""
     flush()
-    link.send("phase", {"phase": name, "begin": begin, "step": step, "at_us": time.time_ns() // 1000,
-                        "allocated": allocated, "reserved": reserved})
+    link.send(
+        "phase",
+        {
+            "phase": name,
+            "begin": begin,
+            "step": step,
+            "at_us": time.time_ns() // 1000,
+            "allocated": allocated,
+            "reserved": reserved,
+        },
+    )
 
 
 def _collect(asked):
@@ -288,10 +402,12 @@ def _collect(asked):
 
 
 class Leader:
-    """Tells which of a program's optimizers ends a step: the first one that stepped, as long as it goes on stepping.
+    """Tells which of a program's optimizers ends a step: the first one that stepped, as long as it
+    goes on stepping.
 
-    A GAN steps two optimizers a batch and a fused backward hundreds, yet a batch is one step. When the leader has been
-    silent for several rounds of the others (it was for a finished stage, or is gone) the next to step takes over.
+    A GAN steps two optimizers a batch and a fused backward hundreds, yet a batch is one step. When
+    the leader has been silent for several rounds of the others (it was for a finished stage, or is
+    gone) the next to step takes over.
     """
 
     def __init__(self):

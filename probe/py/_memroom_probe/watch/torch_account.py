@@ -1,8 +1,10 @@
-"""What a process's device memory is made of: weights, gradients and optimizer state, counted on the live objects.
+"""What a process's device memory is made of: weights, gradients and optimizer state, counted on the
+live objects.
 
-Optimizers are known from their steps, parameters outside them (frozen ones) from torch's hook on their registration. Only
-weak references are kept. Counting walks all parameters, so it is done after the second step and then seldom, and where steps
-are so short that it cannot be afforded, when the program ends.
+Optimizers are known from their steps, parameters outside them (frozen ones) from torch's hook on
+their registration. Only weak references are kept. Counting walks all parameters, so it is done
+after the second step and then seldom, and where steps are so short that it cannot be afforded, when
+the program ends.
 """
 
 import weakref
@@ -15,14 +17,19 @@ _optimizers = {}  # id -> weak reference
 _parameters = []  # weak references, in order of registration
 _purge_at = 4096
 _told = False
-_TENSOR_NS, _FIRST_NS = 8000, 400000  # what counting takes at first, for each parameter with its gradient and state, and in all
+_TENSOR_NS, _FIRST_NS = (
+    8000,
+    400000,
+)  # what counting takes at first, for each parameter with its gradient and state, and in all
 _cost = 0  # what it took the last time
 
 
 def install(torch):
     global _torch
     _torch = torch
-    register = getattr(torch.nn.modules.module, "register_module_parameter_registration_hook", None)  # since 2.0
+    register = getattr(
+        torch.nn.modules.module, "register_module_parameter_registration_hook", None
+    )  # since 2.0
     if register is not None:
         register(_registered)
     steps.at(2, _after_step)
@@ -50,7 +57,9 @@ def _registered(module, name, parameter):
 
 
 def _after_step(step):
-    """Tells the account at steps 2, 20, 200, 2000, then every 2000, or when it can be afforded: what changes it changes early."""
+    """Tells the account at steps 2, 20, 200, 2000, then every 2000, or when it can be afforded:
+    what changes it changes early.
+    """
     global _cost
     cost = _cost or _FIRST_NS + _TENSOR_NS * len(_parameters)
     if not guard.affordable(cost):
@@ -59,7 +68,10 @@ def _after_step(step):
     began = guard.used()
     tell()
     _cost = guard.used() - began
-    steps.at((20 if step < 20 else 200 if step < 200 else 2000) if step < 2000 else step + 2000, _after_step)
+    steps.at(
+        (20 if step < 20 else 200 if step < 200 else 2000) if step < 2000 else step + 2000,
+        _after_step,
+    )
 
 
 def _before_end():
@@ -81,13 +93,25 @@ def tell():
         _add(counts, storages, getattr(parameter, "grad", None), 1)
     for optimizer in _live_optimizers():
         for state in list(optimizer.state.values()):
-            for value in (state.values() if isinstance(state, dict) else ()):
+            for value in state.values() if isinstance(state, dict) else ():
                 _add(counts, storages, value, 2)
     ready = of_torch.cuda_ready()
     for device, (weights, gradients, state) in sorted(counts.items()):
-        fields = {"step": steps.step, "device": device, "weights": weights, "gradients": gradients, "optimizer": state}
+        fields = {
+            "step": steps.step,
+            "device": device,
+            "weights": weights,
+            "gradients": gradients,
+            "optimizer": state,
+        }
         if device >= 0 and ready:
-            _, fields["allocated"], fields["reserved"], fields["peak_allocated"], fields["inactive_split"] = of_torch.reading(device)[:5]
+            (
+                _,
+                fields["allocated"],
+                fields["reserved"],
+                fields["peak_allocated"],
+                fields["inactive_split"],
+            ) = of_torch.reading(device)[:5]
             fields["free"], fields["total"] = _torch.cuda.mem_get_info(device)
             fields["limit"] = _limit(device, fields["total"])
         link.send("account", fields)
@@ -102,7 +126,11 @@ def _limit(device, total):
 
 
 def _live_optimizers():
-    return [optimizer for optimizer in (r() for r in list(_optimizers.values())) if optimizer is not None]
+    return [
+        optimizer
+        for optimizer in (r() for r in list(_optimizers.values()))
+        if optimizer is not None
+    ]
 
 
 def _live_parameters():
@@ -118,7 +146,9 @@ def _add(counts, storages, tensor, column):
     if not isinstance(tensor, _torch.Tensor) or tensor.device.type not in ("cuda", "cpu"):
         return
     try:
-        storage = tensor.untyped_storage() if hasattr(tensor, "untyped_storage") else tensor.storage()
+        storage = (
+            tensor.untyped_storage() if hasattr(tensor, "untyped_storage") else tensor.storage()
+        )
         key, size = (tensor.device, storage.data_ptr()), storage.nbytes()
     except Exception:  # sparse, meta, functional and other tensors without a storage
         return

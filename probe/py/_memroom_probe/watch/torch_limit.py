@@ -1,9 +1,11 @@
 """--gpu-mem: holds the process to a number of device bytes on each card.
 
-torch limits what its allocator reserves; the card also gives up the context and the libraries' code, which come with the
-first work and grow during the first steps. So the fraction is (limit - measured context) / total, set when CUDA comes
-up, when the first backward pass begins, and again as the context grows. The context is the rise of the card's used bytes since before CUDA came up, less what the allocator reserved; on
-a card where neighbours come and go meanwhile it is what NVML attributes to this process, where NVML says so.
+torch limits what its allocator reserves; the card also gives up the context and the libraries'
+code, which come with the first work and grow during the first steps. So the fraction is (limit -
+measured context) / total, set when CUDA comes up, when the first backward pass begins, and again as
+the context grows. The context is the rise of the card's used bytes since before CUDA came up, less
+what the allocator reserved; on a card where neighbours come and go meanwhile it is what NVML
+attributes to this process, where NVML says so.
 """
 
 import ctypes
@@ -31,7 +33,11 @@ def install(torch, limit):
 
 
 class _Memory(ctypes.Structure):
-    _fields_ = [("total", ctypes.c_ulonglong), ("free", ctypes.c_ulonglong), ("used", ctypes.c_ulonglong)]
+    _fields_ = [
+        ("total", ctypes.c_ulonglong),
+        ("free", ctypes.c_ulonglong),
+        ("used", ctypes.c_ulonglong),
+    ]
 
 
 @guard.hook("read cards", heavy=True)
@@ -66,11 +72,15 @@ def _uuid(handle):
 
 @guard.hook("gpu limit", heavy=True)
 def _apply():
-    """Sets the fraction on every device this process uses. Called by torch when CUDA is up, and after some steps."""
+    """Sets the fraction on every device this process uses. Called by torch when CUDA is up, and
+    after some steps.
+    """
     from . import of_torch
 
     if not of_torch.cuda_ready():
-        devices = [_torch._C._cuda_getDevice()]  # CUDA comes up at this moment: only the current device has a context
+        devices = [
+            _torch._C._cuda_getDevice()
+        ]  # CUDA comes up at this moment: only the current device has a context
     else:
         devices = range(_torch.cuda.device_count())
     for device in devices:
@@ -83,12 +93,19 @@ def _set(device, reserved):
     total = _torch.cuda.get_device_properties(device).total_memory
     context = _context(device, reserved)
     if context is None:
-        _say("declined", "gpu_mem: the context's size on device %d cannot be measured: limiting the allocator alone" % device)
+        _say(
+            "declined",
+            "gpu_mem: the context's size on device %d cannot be measured: limiting the allocator alone"
+            % device,
+        )
         context = 0
     fraction = min(1.0, max(0.0, (_limit - context) / total))
     _torch.cuda.set_per_process_memory_fraction(fraction, device)
-    _say("applied", "gpu_mem: device %d may reserve %d of %d bytes, its context takes %d" % (
-        device, int(fraction * total), total, context))
+    _say(
+        "applied",
+        "gpu_mem: device %d may reserve %d of %d bytes, its context takes %d"
+        % (device, int(fraction * total), total, context),
+    )
 
 
 def _context(device, reserved):
@@ -106,11 +123,18 @@ def _context(device, reserved):
 
 
 def _device_uuid(device):
-    return str(getattr(_torch.cuda.get_device_properties(device), "uuid", "")).lower() or next(iter(_used_before), "")
+    return str(getattr(_torch.cuda.get_device_properties(device), "uuid", "")).lower() or next(
+        iter(_used_before), ""
+    )
 
 
 class _Process(ctypes.Structure):
-    _fields_ = [("pid", ctypes.c_uint), ("used", ctypes.c_ulonglong), ("gpu", ctypes.c_uint), ("compute", ctypes.c_uint)]
+    _fields_ = [
+        ("pid", ctypes.c_uint),
+        ("used", ctypes.c_ulonglong),
+        ("gpu", ctypes.c_uint),
+        ("compute", ctypes.c_uint),
+    ]
 
 
 def _attributed(handle):
@@ -120,7 +144,7 @@ def _attributed(handle):
     call = getattr(_nvml, "nvmlDeviceGetComputeRunningProcesses_v3", None)
     if call is None or call(handle, ctypes.byref(count), processes) != 0:
         return None
-    for entry in processes[:count.value]:
+    for entry in processes[: count.value]:
         if entry.pid == os.getpid() and 0 < entry.used < 1 << 50:
             return entry.used
     return None

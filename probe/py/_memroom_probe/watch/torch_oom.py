@@ -1,7 +1,9 @@
-"""The moment the CUDA allocator gives up: how much was asked for, what it held, where in the program, and a snapshot.
+"""The moment the CUDA allocator gives up: how much was asked for, what it held, where in the
+program, and a snapshot.
 
-torch calls its observers outside the allocator's lock, before it raises. The program may catch the exception and go on,
-so what is told here is an event, not the end; the end is told by farewell. Also the limit on device bytes (--gpu-mem).
+torch calls its observers outside the allocator's lock, before it raises. The program may catch the
+exception and go on, so what is told here is an event, not the end; the end is told by farewell.
+Also the limit on device bytes (--gpu-mem).
 """
 
 import os
@@ -24,7 +26,9 @@ def install(torch):
     queue = getattr(torch.cuda, "_lazy_call", None)
     if queue is None:
         return
-    if hasattr(torch._C, "_cuda_attach_out_of_memory_observer"):  # since 2.0; attaching initialises CUDA, so it waits for that
+    if hasattr(
+        torch._C, "_cuda_attach_out_of_memory_observer"
+    ):  # since 2.0; attaching initialises CUDA, so it waits for that
         queue(_attach)
     limit = os.environ.get("MEMROOM_GPU_MEM", "")
     if limit.isdigit():
@@ -48,8 +52,17 @@ def _observe(device, requested, device_total, device_free):
 
     _, allocated, reserved, _, split = of_torch.reading(device)[:5]
     steps.flush()
-    fields = {"step": steps.step, "device": device, "requested": requested, "total": device_total, "free": device_free,
-              "allocated": allocated, "reserved": reserved, "inactive_split": split, "phase": steps.phase}
+    fields = {
+        "step": steps.step,
+        "device": device,
+        "requested": requested,
+        "total": device_total,
+        "free": device_free,
+        "allocated": allocated,
+        "reserved": reserved,
+        "inactive_split": split,
+        "phase": steps.phase,
+    }
     if _allowed(device) < 1:
         fields["limit"] = int(device_total * _allowed(device))
     fields["snapshot"], fields["lines"] = dump("oom"), recording()
@@ -69,7 +82,9 @@ def recording():
 
 
 def dump(why):
-    """Writes the allocator's snapshot to the dumps folder and gives its path; "" where there is no folder or no room."""
+    """Writes the allocator's snapshot to the dumps folder and gives its path; "" where there is no
+    folder or no room.
+    """
     global _snapshots
     from . import of_torch
 

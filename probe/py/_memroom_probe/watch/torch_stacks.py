@@ -1,12 +1,14 @@
-"""Which lines of code allocated what stays: allocator stacks, recorded for a bounded window when the monitor asks.
+"""Which lines of code allocated what stays: allocator stacks, recorded for a bounded window when
+the monitor asks.
 
-Only blocks allocated inside the window have stacks. Those alive in its middle and those alive at its end are added up by
-stack; what grew between the two is what stays. A recorder that the user switched on is left alone, and the window is
-refused: two recorders cannot be told apart. Without CUDA there is nothing to record, and the heap's count by type,
-with the names of the variables that hold what grows, takes its place (see heap).
+Only blocks allocated inside the window have stacks. Those alive in its middle and those alive at
+its end are added up by stack; what grew between the two is what stays. A recorder that the user
+switched on is left alone, and the window is refused: two recorders cannot be told apart. Without
+CUDA there is nothing to record, and the heap's count by type, with the names of the variables that
+hold what grows, takes its place (see heap).
 """
 
-from .. import guard, link
+from .. import link
 from . import steps
 
 MAX_STEPS = 64
@@ -37,9 +39,13 @@ def _begin(asked):
     if not of_torch.cuda_ready():
         raise RuntimeError("CUDA is not in use: allocator stacks exist only there")
     if not hasattr(_torch._C, "_cuda_isHistoryEnabled"):
-        raise RuntimeError("this torch cannot say whether its recorder is on: stacks need torch 2.1")
+        raise RuntimeError(
+            "this torch cannot say whether its recorder is on: stacks need torch 2.1"
+        )
     if torch_oom.recording():
-        raise RuntimeError("the program records allocator history itself: its recorder is left alone")
+        raise RuntimeError(
+            "the program records allocator history itself: its recorder is left alone"
+        )
     length = max(2, min(int(asked.get("steps") or 12), MAX_STEPS))
     _torch.cuda.memory._record_memory_history(enabled="state", context="state", stacks="python")
     _half.clear()
@@ -78,11 +84,21 @@ def _live():
 
 
 def _shortened(frames):
-    """The innermost frames and, of those further out, the program's own: its loop is what the user looks for, and a deep
-    model has forty frames of torch in between. What is in the middle of very many is left out."""
-    told = [(f["filename"], f["name"], f["line"]) for f in frames if "_memroom_probe" not in f["filename"]]
+    """The innermost frames and, of those further out, the program's own: its loop is what the user
+    looks for, and a deep model has forty frames of torch in between. What is in the middle of very
+    many is left out.
+    """
+    told = [
+        (f["filename"], f["name"], f["line"])
+        for f in frames
+        if "_memroom_probe" not in f["filename"]
+    ]
     own = [frame for frame in told[NEAR_FRAMES:] if "-packages" not in frame[0]]
-    return tuple(told[:NEAR_FRAMES] + own[:MAX_FRAMES - NEAR_FRAMES - 1] + own[MAX_FRAMES - NEAR_FRAMES - 1:][-1:])
+    return tuple(
+        told[:NEAR_FRAMES]
+        + own[: MAX_FRAMES - NEAR_FRAMES - 1]
+        + own[MAX_FRAMES - NEAR_FRAMES - 1 :][-1:]
+    )
 
 
 def _tell(step, length, live):
@@ -93,7 +109,23 @@ def _tell(step, length, live):
             by_device.setdefault(device, []).append((growth, total, count, frames))
     for device, groups in by_device.items():
         groups.sort(reverse=True)
-        link.send("stacks", {"steps": length, "step": step, "device": device, "groups": [
-            {"bytes": total, "growth": growth, "count": count,
-             "frames": [{"file": file, "name": name, "line": line} for file, name, line in frames]}
-            for growth, total, count, frames in groups[:MAX_GROUPS]]})
+        link.send(
+            "stacks",
+            {
+                "steps": length,
+                "step": step,
+                "device": device,
+                "groups": [
+                    {
+                        "bytes": total,
+                        "growth": growth,
+                        "count": count,
+                        "frames": [
+                            {"file": file, "name": name, "line": line}
+                            for file, name, line in frames
+                        ],
+                    }
+                    for growth, total, count, frames in groups[:MAX_GROUPS]
+                ],
+            },
+        )
