@@ -33,9 +33,11 @@ var layout = map[string]part{
 	"event":    {nil, "it is the vocabulary and imports only the standard library"},
 	"trace":    {[]string{"event"}, pure},
 	"allocsim": {[]string{"event"}, pure},
+	"tape":     {[]string{"event"}, pure},
+	"models":   {[]string{"event", "tape"}, pure},
 	"remedy":   {[]string{"event", "trace", "allocsim"}, pure},
 	"diagnose": {[]string{"event", "trace", "allocsim", "remedy"}, pure},
-	"plan":     {[]string{"event", "trace", "allocsim", "remedy"}, pure},
+	"plan":     {[]string{"event", "allocsim", "tape", "models", "remedy"}, pure},
 	"lint":     {[]string{"event", "trace", "allocsim", "remedy"}, pure},
 	"trial":    {[]string{"event", "trace", "allocsim", "remedy", "plan"}, pure},
 
@@ -52,13 +54,13 @@ var layout = map[string]part{
 		"web"}, assembly},
 	"api": {[]string{"event", "trace", "allocsim", "remedy", "diagnose", "plan", "lint", "trial",
 		"meter", "store", "feed", "report", "web"}, assembly},
-	"cli": {[]string{"event", "trace", "allocsim", "remedy", "diagnose", "plan", "lint", "trial",
-		"meter", "probe", "store", "feed",
+	"cli": {[]string{"event", "trace", "allocsim", "remedy", "diagnose", "tape", "models", "plan", "lint",
+		"trial", "meter", "probe", "store", "feed",
 		"supervise", "report", "api", "web"}, assembly},
 	"cmd":     {[]string{"cli"}, assembly},
 	"testenv": {nil, "tests of every part use it"},
-	"bench": {[]string{"event", "trace", "allocsim", "remedy", "diagnose", "plan", "lint",
-		"trial", "report"}, "benchmarks measure the parts, they do not assemble them"},
+	"bench": {[]string{"event", "trace", "allocsim", "remedy", "diagnose", "models", "plan",
+		"lint", "trial", "report"}, "benchmarks measure the parts, they do not assemble them"},
 }
 
 type goPackage struct {

@@ -11,9 +11,9 @@ import (
 	"memroom/event"
 	"memroom/meter/nvml"
 	"memroom/plan"
-	"memroom/plan/tape"
 	"memroom/probe"
 	"memroom/remedy"
+	"memroom/tape"
 )
 
 type calibrateCmd struct {

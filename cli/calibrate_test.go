@@ -11,8 +11,8 @@ import (
 
 	"memroom/event"
 	"memroom/plan"
-	"memroom/plan/tape"
 	"memroom/probe"
+	"memroom/tape"
 	"memroom/testenv"
 )
 

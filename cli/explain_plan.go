@@ -8,8 +8,8 @@ import (
 	"memroom/allocsim"
 	"memroom/diagnose"
 	"memroom/event"
+	"memroom/models"
 	"memroom/plan"
-	"memroom/plan/family"
 	"memroom/remedy"
 )
 
@@ -54,11 +54,11 @@ func (c *explainCmd) plan(m *diagnose.Material) error {
 	return nil
 }
 
-func (c *explainCmd) model() (*family.Config, error) {
+func (c *explainCmd) model() (*models.Config, error) {
 	if _, err := os.Stat(c.Model); err == nil {
 		return readModel(c.Model)
 	}
-	return family.Preset(c.Model)
+	return models.Preset(c.Model)
 }
 
 // setup joins the flags with what the logs show.

@@ -8,8 +8,8 @@ import (
 
 	"memroom/allocsim"
 	"memroom/event"
+	"memroom/models"
 	"memroom/plan"
-	"memroom/plan/family"
 	"memroom/remedy"
 	"memroom/report"
 )
@@ -130,7 +130,7 @@ func writePage(path string, p *plan.Prediction) error {
 }
 
 // setup turns the flags into a setup.
-func (c *planCmd) setup(model *family.Config) plan.Setup {
+func (c *planCmd) setup(model *models.Config) plan.Setup {
 	s := plan.Setup{Model: model, Padded: c.Padded, UseCache: c.UseCache, Shortest: c.Shortest,
 		EvalBatch: c.EvalBatch, EvalKeep: c.EvalKeep, Setup: remedy.Setup{
 			Batch: c.Batch, Seq: c.Seq, Image: c.Image, Precision: c.Precision, Optimizer: c.Optimizer,
@@ -175,14 +175,14 @@ func (c *planCmd) target() (plan.Target, error) {
 }
 
 // model reads the configuration the command line names.
-func (c *planCmd) model() (*family.Config, error) { return chooseModel(c.Preset, c.Args) }
+func (c *planCmd) model() (*models.Config, error) { return chooseModel(c.Preset, c.Args) }
 
-func chooseModel(preset string, args []string) (*family.Config, error) {
+func chooseModel(preset string, args []string) (*models.Config, error) {
 	switch {
 	case preset != "" && len(args) > 0:
 		return nil, usageError(fmt.Errorf("give a configuration file or --preset, not both"))
 	case preset != "":
-		return family.Preset(preset)
+		return models.Preset(preset)
 	case len(args) == 0:
 		return nil,
 			usageError(fmt.Errorf("no model: give a config.json, its folder, or --preset NAME"))
@@ -197,7 +197,7 @@ func chooseModel(preset string, args []string) (*family.Config, error) {
 // hundred.
 const maxConfigFile = 16 << 20
 
-func readModel(path string) (*family.Config, error) {
+func readModel(path string) (*models.Config, error) {
 	info, err := os.Stat(path)
 	if err != nil {
 		return nil, err
@@ -224,7 +224,7 @@ func readModel(path string) (*family.Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	config, err := family.ParseConfig(data)
+	config, err := models.ParseConfig(data)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
@@ -233,7 +233,7 @@ func readModel(path string) (*family.Config, error) {
 
 // readBeside finds the configuration of a weights file: beside it, else from the names and shapes
 // in its header.
-func readBeside(path string) (*family.Config, error) {
+func readBeside(path string) (*models.Config, error) {
 	beside := filepath.Join(filepath.Dir(path), "config.json")
 	if _, err := os.Stat(beside); err == nil {
 		return readModel(beside)
@@ -246,7 +246,7 @@ func readBeside(path string) (*family.Config, error) {
 		return nil, err
 	}
 	defer f.Close()
-	config, err := family.FromSafetensors(f)
+	config, err := models.FromSafetensors(f)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}

@@ -9,14 +9,14 @@ import (
 
 	"memroom/event"
 	"memroom/meter/nvml"
+	"memroom/models"
 	"memroom/plan"
-	"memroom/plan/family"
 	"memroom/remedy"
 	"memroom/report"
 )
 
 // fit answers `plan --fit`: the cheapest set of remedies with which the setup fits.
-func (c *planCmd) fit(s *session, model *family.Config, target plan.Target) error {
+func (c *planCmd) fit(s *session, model *models.Config, target plan.Target) error {
 	if !target.Given && target.AllocLimit == 0 {
 		return usageError(fmt.Errorf("--fit needs something to fit into: add --gpu NAME|SIZE, --here or --alloc-limit SIZE"))
 	}
@@ -37,7 +37,7 @@ func (c *planCmd) fit(s *session, model *family.Config, target plan.Target) erro
 }
 
 // deviceMap answers `plan --devices`.
-func (c *planCmd) deviceMap(s *session, model *family.Config, target plan.Target) error {
+func (c *planCmd) deviceMap(s *session, model *models.Config, target plan.Target) error {
 	cards, err := parseDevices(c.Devices)
 	if err != nil {
 		return usageError(err)

@@ -5,7 +5,7 @@ import (
 	"strings"
 
 	"memroom/allocsim"
-	"memroom/plan/family"
+	"memroom/models"
 )
 
 // usualSteps is the default of --steps.
@@ -55,7 +55,7 @@ func (c *planCmd) check() error {
 }
 
 // checkModel refuses sizes of what the model does not take.
-func (c *planCmd) checkModel(model *family.Config) error {
+func (c *planCmd) checkModel(model *models.Config) error {
 	switch {
 	case c.Seq > 0 && model.DefaultSeq() == 0:
 		return fmt.Errorf("--seq %d: %s takes no sequence: leave it out", c.Seq, model.Type())

@@ -5,8 +5,8 @@ import (
 	"time"
 
 	"memroom/event"
-	"memroom/plan/family"
-	"memroom/plan/tape"
+	"memroom/models"
+	"memroom/tape"
 )
 
 // Calibration is what was measured on one card, with one version of PyTorch.
@@ -156,12 +156,12 @@ var standardNets = []string{"resnet50", "resnet18", "vgg16", "mobilenet_v2", "co
 func StandardShapes() (Shapes, error) {
 	var all Shapes
 	for _, precision := range []string{"amp_bf16", "fp32"} {
-		rnn := Setup{Model: family.ConfigOf(map[string]any{"model_type": "lstm", "vocab": 1000.0,
+		rnn := Setup{Model: models.ConfigOf(map[string]any{"model_type": "lstm", "vocab": 1000.0,
 			"embed": 512.0, "hidden": 512.0, "layers": 2.0})}
 		rnn.Batch, rnn.Seq, rnn.Precision = 32, 129, precision
 		setups := []Setup{rnn}
 		for _, name := range standardNets {
-			s := Setup{Model: family.ConfigOf(map[string]any{"model_type": "torchvision",
+			s := Setup{Model: models.ConfigOf(map[string]any{"model_type": "torchvision",
 				"name": name})}
 			s.Batch, s.Image, s.Precision = 32, 224, precision
 			setups = append(setups, s)

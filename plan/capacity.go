@@ -2,7 +2,7 @@ package plan
 
 import (
 	"memroom/event"
-	"memroom/plan/tape"
+	"memroom/tape"
 )
 
 // decide says whether the setup fits the target.

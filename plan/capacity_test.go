@@ -4,14 +4,14 @@ import (
 	"testing"
 
 	"memroom/allocsim"
-	"memroom/plan/family"
+	"memroom/models"
 )
 
 // TestLongestSequenceIsBeyondTheFirstWall: how much the cache wastes goes up and down, so 460
 // tokens do not fit this card and 682 do. Wherever the search begins it goes that far, and its
 // answer fits when it is asked for.
 func TestLongestSequenceIsBeyondTheFirstWall(t *testing.T) {
-	model, err := family.ParseConfig([]byte(`{"model_type": "llama", "hidden_size": 2048, "intermediate_size": 5632, "num_hidden_layers": 22,
+	model, err := models.ParseConfig([]byte(`{"model_type": "llama", "hidden_size": 2048, "intermediate_size": 5632, "num_hidden_layers": 22,
 		"num_attention_heads": 32, "num_key_value_heads": 4, "vocab_size": 32000, "tie_word_embeddings": false}`))
 	if err != nil {
 		t.Fatal(err)

@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"memroom/event"
-	"memroom/plan/tape"
+	"memroom/tape"
 )
 
 // Card is a GPU as far as predictions go.

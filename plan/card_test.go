@@ -6,7 +6,7 @@ import (
 
 	"memroom/allocsim"
 	"memroom/event"
-	"memroom/plan/family"
+	"memroom/models"
 	"memroom/remedy"
 )
 
@@ -37,7 +37,7 @@ func TestBareContexts(t *testing.T) {
 // and the answer says why; a card of which only the size is known has one that holds for every
 // known card of that size.
 func TestUnmeasuredCardsAreDoubted(t *testing.T) {
-	model, err := family.Preset("gpt2")
+	model, err := models.Preset("gpt2")
 	if err != nil {
 		t.Fatal(err)
 	}

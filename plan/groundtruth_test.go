@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"memroom/allocsim"
-	"memroom/plan/family"
+	"memroom/models"
 	"memroom/remedy"
 	"memroom/testenv"
 )
@@ -37,7 +37,7 @@ func readGroundTruth(t testing.TB) []*measured {
 // setup is the measured setup as a user would ask for it.
 func (m *measured) setup() Setup {
 	c := m.Case
-	s := Setup{Model: family.ConfigOf(m.Config), Padded: c.Pad,
+	s := Setup{Model: models.ConfigOf(m.Config), Padded: c.Pad,
 		Setup: remedy.Setup{Batch: int(c.Batch), Seq: int(c.Seq), Image: int(c.Image),
 			Precision: c.Precision, Optimizer: c.Optim, Attention: c.Attn, Checkpointing: c.Ckpt,
 			Accumulate: int(c.Accum), Clip: c.Clip,
@@ -54,7 +54,7 @@ func offBy(got, want int64) float64 { return 100 * float64(got-want) / float64(w
 func TestGroundTruth(t *testing.T) {
 	exact, transformers := 0, 0
 	for _, m := range readGroundTruth(t) {
-		if !family.Known(m.Case.Family) {
+		if !models.Known(m.Case.Family) {
 			continue
 		}
 		p, err := Predict(m.setup(), Target{Card: DefaultCard(), Alloc: allocsim.DefaultConfig(),

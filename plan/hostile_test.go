@@ -4,7 +4,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"memroom/plan/family"
+	"memroom/models"
 	"memroom/remedy"
 )
 
@@ -26,7 +26,7 @@ func TestStrangeConfigurationsGetAnAnswerOrAReason(t *testing.T) {
 	answered := 0
 	numbers := []any{1.0, 2.0, 3.0, 4.0, 7.0, 8.0, 12.0, 16.0, 33.0, 64.0, 0.0, -1.0, nil, "x", 2.5,
 		true}
-	for _, kind := range family.Types() {
+	for _, kind := range models.Types() {
 		for round := range 25 {
 			fields := map[string]any{"model_type": kind, "name": "resnet18"}
 			for _, f := range configFields {
@@ -36,7 +36,7 @@ func TestStrangeConfigurationsGetAnAnswerOrAReason(t *testing.T) {
 					fields[f] = []any{64.0, 128.0, 4.0, 2.0}[rng.IntN(4)]
 				}
 			}
-			s := Setup{Model: family.ConfigOf(fields), Setup: remedy.Setup{Batch: 1 + rng.IntN(3),
+			s := Setup{Model: models.ConfigOf(fields), Setup: remedy.Setup{Batch: 1 + rng.IntN(3),
 				Seq: 1 + rng.IntN(40), Precision: Precisions[rng.IntN(len(Precisions))],
 				Attention: []string{"sdpa", "eager"}[rng.IntN(2)], Checkpointing: rng.IntN(2) == 0},
 				Padded: rng.IntN(3) == 0}
@@ -45,7 +45,7 @@ func TestStrangeConfigurationsGetAnAnswerOrAReason(t *testing.T) {
 			}
 		}
 	}
-	if answered < len(family.Types()) {
+	if answered < len(models.Types()) {
 		t.Errorf("only %d of the configurations made sense: the test is too strange", answered)
 	}
 	t.Logf("%d answered", answered)

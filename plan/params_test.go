@@ -7,7 +7,7 @@ import (
 	"slices"
 	"testing"
 
-	"memroom/plan/family"
+	"memroom/models"
 	"memroom/testenv"
 )
 
@@ -170,7 +170,7 @@ func counted() [][3]any {
 func TestParametersEqualRealModels(t *testing.T) {
 	python := testenv.Python(t, "torch", "torchvision", "transformers")
 	list := counted()
-	for _, kind := range family.Types() {
+	for _, kind := range models.Types() {
 		// no model of a library, or one whose defaults do not build
 		own := kind == "lstm" || kind == "gru" || kind == "bilstm" || kind == "mlp" ||
 			kind == "ministral"
@@ -200,7 +200,7 @@ func TestParametersEqualRealModels(t *testing.T) {
 		if err := dec.Decode(&real); err != nil {
 			t.Fatal(err)
 		}
-		m, err := family.New(family.ConfigOf(real.Config), family.Run{Batch: 1, Seq: 32,
+		m, err := models.New(models.ConfigOf(real.Config), models.Run{Batch: 1, Seq: 32,
 			Attn: "sdpa"})
 		if err != nil {
 			t.Errorf("%s %s: %v", real.Type, real.Head, err)

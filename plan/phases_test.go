@@ -10,9 +10,9 @@ import (
 
 	"memroom/allocsim"
 	"memroom/event"
-	"memroom/plan/family"
-	"memroom/plan/tape"
+	"memroom/models"
 	"memroom/remedy"
+	"memroom/tape"
 	"memroom/testenv"
 )
 
@@ -43,8 +43,8 @@ func readLengths(t testing.TB) []lengths {
 	return list
 }
 
-func sixLayers() *family.Config {
-	return family.ConfigOf(map[string]any{"model_type": "gpt2", "n_layer": 6.0})
+func sixLayers() *models.Config {
+	return models.ConfigOf(map[string]any{"model_type": "gpt2", "n_layer": 6.0})
 }
 
 // TestVaryingLengths plays the very lengths of recorded runs of GPT-2 with six layers, batch 8,
@@ -73,7 +73,7 @@ func TestVaryingLengths(t *testing.T) {
 							step[0])}
 					})
 			}
-			m, err := family.New(s.Model, s.run(8, 1024))
+			m, err := models.New(s.Model, s.run(8, 1024))
 			if err != nil {
 				t.Fatal(err)
 			}

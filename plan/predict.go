@@ -7,8 +7,8 @@ import (
 
 	"memroom/allocsim"
 	"memroom/event"
-	"memroom/plan/family"
-	"memroom/plan/tape"
+	"memroom/models"
+	"memroom/tape"
 )
 
 // Target is where a setup shall run.
@@ -155,7 +155,7 @@ func (s *Setup) variants() []variant {
 // simulations are the runs of one setup: one, or several where workspaces or the order of samples
 // are not known.
 type simulations struct {
-	model  *family.Model
+	model  *models.Model
 	all    []simulation
 	orders bool // the runs differ in the order of samples
 
@@ -206,7 +206,7 @@ func (r *simulations) unmask(s *Setup, t *Target) error {
 
 // simulate records the setup's timeline and sends it through the allocator, under a cap on reserved
 // bytes if limit is not 0.
-func simulate(m *family.Model, s *Setup, t *Target, v variant, limit event.Bytes) (simulation,
+func simulate(m *models.Model, s *Setup, t *Target, v variant, limit event.Bytes) (simulation,
 	error) {
 	g, err := recordTape(m, s, t, v)
 	if err != nil {
@@ -216,7 +216,7 @@ func simulate(m *family.Model, s *Setup, t *Target, v variant, limit event.Bytes
 }
 
 // recordTape runs one variant of the setup on a tape.
-func recordTape(m *family.Model, s *Setup, t *Target, v variant) (g *tape.Graph, err error) {
+func recordTape(m *models.Model, s *Setup, t *Target, v variant) (g *tape.Graph, err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			impossible, ok := r.(tape.Impossible)
@@ -528,7 +528,7 @@ func (sim *simulation) series() []SeriesPoint {
 }
 
 // hostNeed is what saving a checkpoint and offloading take on the host.
-func hostNeed(m *family.Model, s *Setup) *HostNeed {
+func hostNeed(m *models.Model, s *Setup) *HostNeed {
 	weights := event.Bytes(m.Root.Count() * weightType(s.Precision).Size())
 	state := event.Bytes(tape.StateBytes(s.Optimizer, m.Root.Parameters(), weightType(s.Precision)))
 	h := &HostNeed{Checkpoint: weights + state}

@@ -5,13 +5,13 @@ import (
 
 	"memroom/allocsim"
 	"memroom/event"
-	"memroom/plan/family"
+	"memroom/models"
 	"memroom/remedy"
 )
 
-func mustConfig(t testing.TB, text string) *family.Config {
+func mustConfig(t testing.TB, text string) *models.Config {
 	t.Helper()
-	c, err := family.ParseConfig([]byte(text))
+	c, err := models.ParseConfig([]byte(text))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,10 +70,10 @@ func Benchmark8B(b *testing.B) {
 	}
 }
 
-func presetModel(name string) (*family.Model, error) {
-	c, err := family.Preset(name)
+func presetModel(name string) (*models.Model, error) {
+	c, err := models.Preset(name)
 	if err != nil {
 		return nil, err
 	}
-	return family.New(c, family.Run{Batch: 1, Seq: 128, Attn: "sdpa"})
+	return models.New(c, models.Run{Batch: 1, Seq: 128, Attn: "sdpa"})
 }

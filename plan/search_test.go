@@ -5,13 +5,13 @@ import (
 
 	"memroom/allocsim"
 	"memroom/event"
-	"memroom/plan/family"
+	"memroom/models"
 	"memroom/remedy"
 )
 
 func setupFor(t *testing.T, preset string, batch, seq int) (Setup, Target) {
 	t.Helper()
-	model, err := family.Preset(preset)
+	model, err := models.Preset(preset)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,15 +6,15 @@ import (
 	"slices"
 	"strings"
 
-	"memroom/plan/family"
-	"memroom/plan/tape"
+	"memroom/models"
 	"memroom/remedy"
+	"memroom/tape"
 )
 
 // Setup is a training setup: a model and how it is trained. Zero values mean the usual thing;
 // [Setup.Check] fills them in.
 type Setup struct {
-	Model *family.Config `json:"-"`
+	Model *models.Config `json:"-"`
 	remedy.Setup
 	Padded    bool `json:"padded,omitempty"`     // some samples are shorter than seq: attention needs a mask
 	UseCache  bool `json:"use_cache,omitempty"`  // decoders keep copies of keys and values until their forward returns
@@ -109,16 +109,16 @@ func setDefault[T comparable](v *T, def T) {
 }
 
 // run is how the model is used in this setup, with a batch of the given size.
-func (s *Setup) run(batch, seq int) family.Run {
-	return family.Run{Batch: int64(batch), Seq: int64(seq), Image: int64(s.Image),
+func (s *Setup) run(batch, seq int) models.Run {
+	return models.Run{Batch: int64(batch), Seq: int64(seq), Image: int64(s.Image),
 		Attn: s.Attention, Checkpointing: s.Checkpointing,
 		Float: weightType(s.Precision), Padded: s.Padded, MaskGiven: !s.bare,
 		ChannelsLast: s.ChannelsLast, ChunkLogits: s.ChunkedLoss, Cache: s.UseCache}
 }
 
 // model builds the model for this setup.
-func (s *Setup) model() (*family.Model, error) {
-	m, err := family.New(s.Model, s.run(s.Batch, s.Seq))
+func (s *Setup) model() (*models.Model, error) {
+	m, err := models.New(s.Model, s.run(s.Batch, s.Seq))
 	if err != nil {
 		return nil, err
 	}
@@ -133,7 +133,7 @@ var loraTargets = []string{"q_proj", "v_proj", "c_attn", "query", "value", "quer
 	"qkv_proj", "q_lin", "v_lin", "q", "v"}
 
 // adapt applies what changes parameters: adapters, packed weights, freezing.
-func (s *Setup) adapt(m *family.Model) error {
+func (s *Setup) adapt(m *models.Model) error {
 	if s.LoRARank > 0 && m.Root.AddLora(int64(s.LoRARank), loraTargets) == 0 {
 		return fmt.Errorf("no layer for LoRA: %s has none of %s", s.Model.Type(),
 			strings.Join(loraTargets, ", "))
@@ -214,7 +214,7 @@ func (s *Setup) loop(order int) (loop, error) {
 
 // batchOf makes batches of another size than the setup's own for its model.
 func (s *Setup) batchOf(batch, seq int) (inputs, error) {
-	m, err := family.New(s.Model, s.run(batch, seq))
+	m, err := models.New(s.Model, s.run(batch, seq))
 	if err != nil {
 		return nil, err
 	}

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"sync"
 
-	"memroom/plan/tape"
+	"memroom/tape"
 )
 
 // The H200's own calibration is shipped: what cuDNN takes there for the convolutions of well-known

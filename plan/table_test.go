@@ -6,9 +6,9 @@ import (
 
 	"memroom/allocsim"
 	"memroom/event"
-	"memroom/plan/family"
-	"memroom/plan/tape"
+	"memroom/models"
 	"memroom/remedy"
+	"memroom/tape"
 )
 
 // TestShippedTable: the table in the binary is whole, and holds the convolutions of ResNet-50 at a
@@ -35,7 +35,7 @@ func shapesOf(t *testing.T, name string, batch int) Shapes {
 }
 
 func vision(name string, batch int) Setup {
-	model := family.ConfigOf(map[string]any{"model_type": "torchvision", "name": name})
+	model := models.ConfigOf(map[string]any{"model_type": "torchvision", "name": name})
 	return Setup{Model: model, Setup: remedy.Setup{Batch: batch, Image: 224, Precision: "amp_bf16",
 		Optimizer: "sgdm"}}
 }

@@ -12,8 +12,8 @@ import (
 	"testing"
 
 	"memroom/event"
-	"memroom/plan/family"
-	"memroom/plan/tape"
+	"memroom/models"
+	"memroom/tape"
 )
 
 // recorded is a real run's allocations and releases, in order, with the Python lines that made
@@ -177,7 +177,7 @@ func compare(got, want []request) string {
 	return ""
 }
 
-func (m *measured) model(t testing.TB) *family.Model {
+func (m *measured) model(t testing.TB) *models.Model {
 	t.Helper()
 	c := m.Case
 	cfg := map[string]any{"model_type": c.Family}
@@ -204,7 +204,7 @@ func (m *measured) model(t testing.TB) *family.Model {
 	if attn == "" {
 		attn = "sdpa"
 	}
-	model, err := family.New(family.ConfigOf(cfg), family.Run{Batch: c.Batch, Seq: c.Seq,
+	model, err := models.New(models.ConfigOf(cfg), models.Run{Batch: c.Batch, Seq: c.Seq,
 		Image: c.Image, Attn: attn, Checkpointing: c.Ckpt,
 		Float: weightType(c.Precision), Padded: c.Pad, ChannelsLast: c.Channels,
 		MaskGiven: m.Config == nil || m.maskGiven, Cache: m.useCache})
@@ -282,7 +282,7 @@ var inexact = map[string]string{
 
 func TestTimelinesEqualRecordedOnes(t *testing.T) {
 	for _, m := range readMeasured(t, filepath.Join("testdata", "ops", "index.jsonl")) {
-		if !family.Known(m.Case.Family) {
+		if !models.Known(m.Case.Family) {
 			continue
 		}
 		t.Run(m.ID, func(t *testing.T) {

@@ -2,8 +2,8 @@ package plan
 
 import (
 	"memroom/event"
-	"memroom/plan/family"
-	"memroom/plan/tape"
+	"memroom/models"
+	"memroom/tape"
 )
 
 // loop is the part of a setup that the training loop depends on.
@@ -36,7 +36,7 @@ func weightType(precision string) tape.DType {
 }
 
 // train records the load and some optimizer steps of a plain training loop.
-func train(m *family.Model, o tape.Options, l loop) *tape.Graph {
+func train(m *models.Model, o tape.Options, l loop) *tape.Graph {
 	o.Training = true
 	switch l.precision {
 	case "amp_bf16":
@@ -79,7 +79,7 @@ func train(m *family.Model, o tape.Options, l loop) *tape.Graph {
 
 // evaluate is model.eval() and torch.no_grad() over some batches, whose logits are kept for
 // metrics.
-func evaluate(g *tape.Graph, m *family.Model, l loop, step int) {
+func evaluate(g *tape.Graph, m *models.Model, l loop, step int) {
 	g.Mark(step, "evaluation")
 	g.Training = false
 	kept := g.Enter()
@@ -100,7 +100,7 @@ func evaluate(g *tape.Graph, m *family.Model, l loop, step int) {
 }
 
 // microBatch is forward and backward of one batch.
-func microBatch(g *tape.Graph, m *family.Model, batch inputs, scaler *scaler, step int) {
+func microBatch(g *tape.Graph, m *models.Model, batch inputs, scaler *scaler, step int) {
 	f := g.Enter()
 	g.Mark(step, "forward")
 	in := batch(g)

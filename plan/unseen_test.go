@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"memroom/allocsim"
-	"memroom/plan/tape"
+	"memroom/tape"
 )
 
 // TestConvolutionalNetworks compares plans with 51 convolutional and recurrent networks that were

@@ -16,8 +16,8 @@ import (
 	"strings"
 
 	"memroom/allocsim"
+	"memroom/models"
 	"memroom/plan"
-	"memroom/plan/family"
 	"memroom/remedy"
 )
 
@@ -147,7 +147,7 @@ func (m *measured) setup() plan.Setup {
 	if precision == "" {
 		precision = "fp32"
 	}
-	return plan.Setup{Model: family.ConfigOf(c.Config), Setup: remedy.Setup{Batch: c.Batch,
+	return plan.Setup{Model: models.ConfigOf(c.Config), Setup: remedy.Setup{Batch: c.Batch,
 		Seq: c.Seq, Image: c.Image, Precision: precision, Optimizer: c.Optim,
 		Attention: c.Attn, Checkpointing: c.Ckpt, Accumulate: c.Accum, Clip: c.Clip,
 		KeepGrads: c.SetToNone != nil && !*c.SetToNone, TrainOnly: c.Freeze,

@@ -12,8 +12,8 @@ import (
 
 	"memroom/allocsim"
 	"memroom/event"
+	"memroom/models"
 	"memroom/plan"
-	"memroom/plan/family"
 	"memroom/remedy"
 )
 
@@ -167,9 +167,9 @@ func compare(r *results, pairs []pair) []row {
 }
 
 func (r *row) predict(model map[string]any) {
-	config := family.ConfigOf(maps.Clone(model))
+	config := models.ConfigOf(maps.Clone(model))
 	if r.Family == "torchvision" {
-		preset, err := family.Preset("torchvision/" + r.Config["name"].(string))
+		preset, err := models.Preset("torchvision/" + r.Config["name"].(string))
 		if err != nil {
 			r.problem = err.Error()
 			return

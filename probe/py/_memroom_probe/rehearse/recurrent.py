@@ -102,7 +102,7 @@ def packed_workspace(name, sequences, rows, hidden, layers, directions, dtype, w
 
 
 def workspace(name, batch, steps, width, hidden, layers, directions, dtype, weights):
-    """cuDNN's scratch, from 186 shapes measured on an H200 (as in plan/tape): a copy of the
+    """cuDNN's scratch, from 186 shapes measured on an H200 (as in package tape): a copy of the
     weights, 8 MiB and some state a layer and direction, the gates of one layer, its input and some
     outputs. Exact within a few KiB except for tiny layers, where other kernels are chosen.
     """

@@ -1,0 +1,190 @@
+package models
+
+import "memroom/tape"
+
+// moe is a mixture of experts in place of the MLP: Mixtral, Qwen2-MoE and Qwen3-MoE.
+type moe struct {
+	experts, perToken, inner, shared int64
+	act                              string
+	kind                             string
+	normTop                          bool // the chosen weights are normalised
+}
+
+// moeBlock is one such layer.
+type moeBlock struct {
+	spec                     *moe
+	router, gateUp, down     *tape.Param
+	gate, up, downS, gateOne lin
+}
+
+func (m *moe) build(mod *tape.Module, h int64) *moeBlock {
+	b := &moeBlock{spec: m}
+	name := "gate"
+	if m.kind == "granitemoe" {
+		name = "router"
+	}
+	router := func() { b.router = mod.Child(name).Param("weight", m.experts, h) }
+	experts := func() {
+		e := mod.Child("experts")
+		b.gateUp, b.down = e.Param("gate_up_proj", m.experts, 2*m.inner, h),
+			e.Param("down_proj", m.experts, h, m.inner)
+	}
+	if m.kind == "qwen3_moe" {
+		experts()
+		router()
+		return b
+	}
+	router()
+	experts()
+	if m.shared > 0 {
+		s := mod.Child("shared_expert")
+		b.gate, b.up, b.downS = linear(s, "gate_proj", h, m.shared, false),
+			linear(s, "up_proj", h, m.shared, false), linear(s, "down_proj", m.shared, h, false)
+		b.gateOne = linear(mod, "shared_expert_gate", h, 1, false)
+	}
+	return b
+}
+
+func (b *moeBlock) run(c *ctx, x *tape.Tensor) *tape.Tensor {
+	f := c.Enter(x)
+	var flat, shared, logits, weights, places, out *tape.Tensor
+	f.Set(&flat, c.View(x, -1, x.Dim(-1)))
+	if b.spec.shared > 0 {
+		g := c.Enter(flat)
+		f.Set(&shared, g.Leave(b.downS.run(c.Graph, c.Mul(c.Activation(b.spec.act,
+			b.gate.run(c.Graph, flat)), b.up.run(c.Graph, flat)))))
+	}
+	l, w, p := b.route(c, flat)
+	f.Set(&logits, l)
+	f.Set(&weights, w)
+	f.Set(&places, p)
+	if b.spec.kind == "mixtral" { // hidden_states is overwritten by the experts' result
+		f.Set(&flat, b.grouped(c, flat, places, weights))
+		f.Set(&flat, c.View(flat, x.Shape...))
+		return f.Leave(flat)
+	}
+	f.Set(&out, b.grouped(c, flat, places, weights))
+	if b.spec.shared > 0 {
+		f.Set(&shared, c.Mul(c.Activation("sigmoid", b.gateOne.run(c.Graph, flat)), shared))
+		f.Set(&out, c.Add(out, shared))
+	}
+	return f.Leave(c.View(out, x.Shape...))
+}
+
+// route picks the experts of each token.
+func (b *moeBlock) route(c *ctx, x *tape.Tensor) (logits, scores, places *tape.Tensor) {
+	f := c.Enter(x)
+	var l, probs, top, idx *tape.Tensor
+	f.Set(&l, c.LinearT(x, b.router.Tensor, nil))
+	if b.spec.kind == "granitemoe" { // the chosen logits are normalised
+		f.Set(&l, c.To(l, tape.F32))
+		v, i := c.TopK(l, b.spec.perToken)
+		f.Set(&top, v)
+		f.Set(&idx, i)
+		f.Set(&probs, c.To(c.Softmax(top, tape.F32), x.DType))
+		logits, scores, places = l, probs, idx
+		f.Leave(logits, scores, places)
+		return logits, scores, places
+	}
+	if b.spec.kind == "mixtral" {
+		f.Set(&probs, c.Softmax(c.To(l, tape.F32), tape.F32))
+	} else {
+		f.Set(&probs, c.Softmax(l, tape.F32))
+	}
+	v, i := c.TopK(probs, b.spec.perToken)
+	f.Set(&top, v)
+	f.Set(&idx, i)
+	if b.spec.normTop {
+		f.Set(&top, c.DivInPlace(top, c.Sum(top, true, -1)))
+	}
+	if b.spec.kind != "mixtral" {
+		f.Set(&top, c.To(top, l.DType))
+	}
+	logits, scores, places = l, top, idx
+	f.Leave(logits, scores, places)
+	return logits, scores, places
+}
+
+// grouped is grouped_mm_experts_forward: tokens sorted by expert, one grouped product for each
+// projection.
+func (b *moeBlock) grouped(c *ctx, x, places, weights *tape.Tensor) *tape.Tensor {
+	f := c.Enter(x, places, weights)
+	n, h, k := x.Shape[0], x.Shape[1], b.spec.perToken
+	rows := n * k
+	var sample, ids, sorted, perm, chosen, chosenW, ints, count, offsets, sentinel, y, weighted,
+		inverse *tape.Tensor
+	f.Set(&sample, c.Reshape(weights, -1))
+	f.Set(&ids, c.Reshape(places, -1))
+	s, p := c.Sort(ids)
+	f.Set(&sorted, s)
+	f.Set(&perm, p)
+	f.Set(&chosen, c.Index(x, c.Scale(perm)))
+	f.Set(&chosenW, c.Index(sample, perm))
+	f.Set(&ints, c.Fresh("moe", tape.I32, rows))
+	f.Set(&count, c.Fresh("moe", tape.I32, b.spec.experts))
+	f.Set(&offsets, c.Fresh("moe", tape.I32, b.spec.experts))
+	tape.Del(c.Fresh("moe", tape.U8, 1023))
+	f.Set(&sentinel, c.Fresh("moe", tape.Bool, rows, 1))
+	c.MaskedFillInPlace(chosen, sentinel)
+	project := func(t *tape.Tensor, w *tape.Param) *tape.Tensor {
+		return c.GroupedMM(c.To(t, w.DType), c.Transpose(w.Tensor, 1, 2), offsets)
+	}
+	f.Set(&y, project(chosen, b.gateUp))
+	f.Set(&y, c.MaskedFill(y, sentinel))
+	f.Set(&y, b.activate(c, y))
+	f.Set(&y, project(y, b.down))
+	f.Set(&y, c.MaskedFill(y, sentinel))
+	f.Set(&weighted, c.Mul(y, c.Unsqueeze(chosenW, -1)))
+	f.Set(&inverse, c.Fresh("moe", tape.I64, rows))
+	tape.Del(c.Fresh("moe", tape.I64, rows))
+	f.Set(&weighted, c.Index(weighted, inverse))
+	return f.Leave(c.To(c.Sum(c.View(weighted, n, k, h), false, 1), x.DType))
+}
+
+func (b *moeBlock) activate(c *ctx, x *tape.Tensor) *tape.Tensor {
+	f := c.Enter(x)
+	var gate, up *tape.Tensor
+	parts := c.Split(x, -1, b.spec.inner, b.spec.inner)
+	f.Set(&gate, parts[0])
+	f.Set(&up, parts[1])
+	return f.Leave(c.Mul(c.Activation(b.spec.act, gate), up))
+}
+
+// mixtral is MixtralForCausalLM and the mixtures of Qwen 2, Qwen 3, OLMoE and Granite.
+func mixtral(c *Config, r Run) (*Model, error) {
+	s := readDecoder(c, r)
+	m := &moe{experts: c.Int(8, "num_local_experts", "num_experts"),
+		perToken: c.Int(2, "num_experts_per_tok"), kind: c.Type(), act: s.act,
+		inner: c.Int(s.inner, "moe_intermediate_size"), normTop: true}
+	switch c.Type() {
+	case "qwen2_moe":
+		s.qkvBias = c.Bool(true, "qkv_bias")
+		m.shared = c.Int(5632, "shared_expert_intermediate_size")
+		m.normTop = c.Bool(false, "norm_topk_prob")
+	case "qwen3_moe":
+		s.headNorm = beforeHeads
+		s.qkvBias = c.Bool(false, "attention_bias")
+		s.outBias = s.qkvBias
+		m.normTop = c.Bool(false, "norm_topk_prob")
+	}
+	switch c.Type() {
+	case "olmoe":
+		s.headNorm = wholeWidth
+		s.qkvBias = c.Bool(false, "attention_bias")
+		s.outBias = s.qkvBias
+		m.inner, m.normTop = s.inner, c.Bool(false, "norm_topk_prob")
+		if c.Has("clip_qkv") {
+			c.complain("clip_qkv is not described")
+		}
+	case "granitemoe":
+		s.qkvBias = c.Bool(false, "attention_bias")
+		s.outBias = s.qkvBias
+		s.embedScale, s.resScale, s.logitScale, s.expertsName = byConstant, true, true,
+			"block_sparse_moe"
+	}
+	if m.perToken > m.experts {
+		c.complain("num_experts_per_tok %d is more than the %d experts", m.perToken, m.experts)
+	}
+	s.experts = m
+	return s.checked(c, r)
+}

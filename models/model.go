@@ -1,0 +1,36 @@
+package models
+
+import "memroom/tape"
+
+// Run is how the model is used: the part of a training setup that a forward pass depends on.
+type Run struct {
+	Batch, Seq, Image int64
+	Attn              string // sdpa, eager or flash
+	Checkpointing     bool
+	Float             tape.DType // type of floating inputs: that of the weights
+	Padded            bool       // the batch has padding, so that attention needs a mask
+	MaskGiven         bool       // an attention mask is part of the batch, as tokenizers make it
+	ChannelsLast      bool
+	ChunkLogits       bool // the causal loss never holds whole logits
+	Cache             bool // use_cache is on: every decoder layer keeps copies of its keys and values until the model returns
+
+	arch   string  // the head the configuration names
+	labels int64   // classes of a classification head
+	padID  bool    // the configuration names a padding token
+	drop   float64 // dropout before a head that classifies tokens
+}
+
+// Model is a model that can be run on a tape.
+type Model struct {
+	Root   *tape.Module
+	Inputs func(g *tape.Graph) []*tape.Tensor                  // a batch; the caller owns it
+	Loss   func(g *tape.Graph, in []*tape.Tensor) *tape.Tensor // forward and loss
+	Run    Run
+
+	Head      string // the head it was built with, as architectures name it; "" where there is only one
+	Layers    int64  // repeated blocks, for reports
+	Tokens    int64  // what one sample counts as in the largest sequence dimension
+	Notes     []string
+	Loose     bool // described from the source but not verified operation by operation
+	MaskCosts bool // the attention mask that batches bring decides the peak
+}

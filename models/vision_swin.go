@@ -1,0 +1,317 @@
+package models
+
+import (
+	"fmt"
+
+	"memroom/tape"
+)
+
+type swinBlock struct {
+	ch, heads, window, shift int64
+	q, k, v, o, fc1, fc2     lin
+	table                    *tape.Param
+	norm1, norm2             norm
+	act                      string
+	drop, attnDrop, depth    float64
+}
+
+type swinStage struct {
+	blocks []*swinBlock
+	reduce lin
+	norm   norm
+}
+
+// swin is SwinForImageClassification.
+func swin(c *Config, r Run) (*Model, error) {
+	embed, patch, img, ch := c.Int(96, "embed_dim"), c.Int(4, "patch_size"),
+		c.Int(224, "image_size"), c.Int(3, "num_channels")
+	depths, nh := c.Ints([]int64{2, 2, 6, 2}, "depths"), c.Ints([]int64{3, 6, 12, 24}, "num_heads")
+	window, ratio := c.Int(7, "window_size"), c.Float(4, "mlp_ratio")
+	bias, act, labels := c.Bool(true, "qkv_bias"), c.Str("gelu", "hidden_act"), c.Labels()
+	drop, attnDrop, path := c.Float(0, "hidden_dropout_prob"),
+		c.Float(0, "attention_probs_dropout_prob"), c.Float(0.1, "drop_path_rate")
+	absolute := c.Bool(false, "use_absolute_embeddings")
+	if len(nh) != len(depths) {
+		c.complain("depths has %d entries and num_heads %d: they must agree", len(depths), len(nh))
+	}
+	if patch > img {
+		c.complain("patch_size %d is larger than image_size %d", patch, img)
+	}
+	if r.Image != 0 && r.Image != img {
+		c.complain("the image of %d pixels differs from the model's image_size %d", r.Image, img)
+	}
+	if err := c.Err(); err != nil {
+		return nil, err
+	}
+	r.Image = img
+	root := tape.NewModule()
+	body := root.Child("swin")
+	em := body.Child("embeddings")
+	var pos *tape.Param
+	if absolute {
+		pos = em.Param("position_embeddings", 1, (img/patch)*(img/patch), embed)
+	}
+	proj := conv(em.Child("patch_embeddings"), "projection", ch, embed, patch, patch, 0, 1, true)
+	first := layerNorm(em, "norm", embed)
+	total, id := int64(0), int64(0)
+	for _, d := range depths {
+		total += d
+	}
+	list := body.Child("encoder").Child("layers")
+	var stages []*swinStage
+	for i, depth := range depths {
+		dim := embed << i
+		m := list.Child(fmt.Sprint(i))
+		st := &swinStage{}
+		bl := m.Child("blocks")
+		for j := range depth {
+			b := &swinBlock{ch: dim, heads: nh[i], window: window, act: act, drop: drop,
+				attnDrop: attnDrop, depth: path * float64(id) / float64(max(total-1, 1))}
+			if j%2 == 1 {
+				b.shift = window / 2
+			}
+			b.build(bl.Child(fmt.Sprint(j)), int64(ratio*float64(dim)), bias)
+			st.blocks = append(st.blocks, b)
+			id++
+		}
+		if i < len(depths)-1 {
+			d := m.Child("downsample")
+			st.reduce, st.norm = linear(d, "reduction", 4*dim, 2*dim, false),
+				layerNorm(d, "norm", 4*dim)
+		}
+		stages = append(stages, st)
+	}
+	features := embed << (len(depths) - 1)
+	final := layerNorm(body, "layernorm", features)
+	head := linear(root, "classifier", features, labels, true)
+	m := &Model{Root: root, Inputs: imageInputs(r, ch), Layers: total, Run: r,
+		Head: "ForImageClassification"}
+	m.Loss = func(g *tape.Graph, in []*tape.Tensor) *tape.Tensor {
+		x := newCtx(g, r)
+		var pooled *tape.Tensor // made by the body, whose output holds the last hidden states too
+		body := func() (out *tape.Tensor) {
+			encode := func(e *tape.Tensor) *tape.Tensor {
+				return x.swinEncode(e, stages,
+					img/patch)
+			}
+			out, pooled = x.swinBody(in[0], proj, pos, first, final, encode, drop)
+			return out
+		}
+		return x.imageClassifier(in, head, body, func(*tape.Tensor) *tape.Tensor { return pooled })
+	}
+	return m, nil
+}
+
+func (b *swinBlock) build(m *tape.Module, inner int64, bias bool) {
+	a := m.Child("attention")
+	b.q, b.k, b.v, b.o = linear(a, "q_proj", b.ch, b.ch, bias),
+		linear(a, "k_proj", b.ch, b.ch, bias), linear(a, "v_proj", b.ch, b.ch, bias),
+		linear(a, "o_proj", b.ch, b.ch, true)
+	p := a.Child("relative_position_bias")
+	side := 2*b.window - 1
+	b.table = p.Param("relative_position_bias_table", side*side, b.heads)
+	p.Buffer(tape.I64, b.window*b.window*b.window*b.window)
+	b.norm1, b.norm2 = layerNorm(m, "layernorm_before", b.ch), layerNorm(m, "layernorm_after", b.ch)
+	mlp := m.Child("mlp")
+	b.fc1, b.fc2 = linear(mlp, "fc1", b.ch, inner, true), linear(mlp, "fc2", inner, b.ch, true)
+}
+
+func (c *ctx) swinBody(pixels *tape.Tensor, proj convLayer, pos *tape.Param, first, final norm,
+	encode func(*tape.Tensor) *tape.Tensor, drop float64) (last, pooled *tape.Tensor) {
+	f := c.Enter()
+	var e, h, out *tape.Tensor
+	c.In("embeddings", func() {
+		g := c.Enter()
+		var y *tape.Tensor
+		g.Set(&y, c.patches(pixels, proj))
+		g.Set(&y, first.layer(c.Graph, y))
+		if pos != nil {
+			g.Set(&y, c.Add(y, pos.Tensor))
+		}
+		g.Set(&y, c.Dropout(y, drop))
+		f.Set(&e, g.Leave(y))
+	})
+	f.Set(&h, encode(e))
+	f.Set(&out, final.layer(c.Graph, h))
+	pooled = c.Reshape(c.GlobalPool(c.Unsqueeze(c.Transpose(out, 1, 2), 2)), out.Shape[0], -1)
+	last = out
+	f.Leave(last, pooled)
+	return last, pooled
+}
+
+func (c *ctx) swinEncode(x *tape.Tensor, stages []*swinStage, side int64) *tape.Tensor {
+	f := c.Enter(x)
+	var h, image *tape.Tensor
+	f.Set(&h, x)
+	n := side
+	for i, st := range stages {
+		g := c.Enter(h)
+		var y, before *tape.Tensor
+		g.Set(&y, h)
+		for j, b := range st.blocks {
+			g.Set(&y, c.layer(fmt.Sprintf("layers.%d.blocks.%d", i, j),
+				func(a []*tape.Tensor) *tape.Tensor { return b.run(c, a[0], n) }, y))
+		}
+		g.Set(&before, y)
+		if st.reduce.w != nil {
+			g.Set(&y, st.merge(c, y, n))
+			n = (n + 1) / 2
+		}
+		// made for every stage, used or not
+		picture := c.Contiguous(c.Permute(c.View(y, y.Shape[0], n, n, y.Dim(-1)), 0, 3, 1, 2))
+		out := y
+		g.Leave(out, picture)
+		f.Set(&h, out)
+		f.Set(&image, picture)
+	}
+	return f.Leave(h)
+}
+
+// merge is SwinPatchMerging.
+func (st *swinStage) merge(c *ctx, x *tape.Tensor, n int64) *tape.Tensor {
+	return c.mergePatches(x, n, func(y *tape.Tensor) *tape.Tensor {
+		return st.norm.layer(c.Graph,
+			y)
+	},
+		func(y *tape.Tensor) *tape.Tensor { return st.reduce.run(c.Graph, y) })
+}
+
+// mergePatches makes four neighbours one, by the steps given.
+func (c *ctx) mergePatches(x *tape.Tensor, n int64,
+	steps ...func(y *tape.Tensor) *tape.Tensor) *tape.Tensor {
+	f := c.Enter(x)
+	b, ch := x.Shape[0], x.Dim(-1)
+	var y *tape.Tensor
+	f.Set(&y, c.View(x, b, n, n, ch))
+	if n%2 == 1 {
+		f.Set(&y, c.Pad(y, 1, 1, 2))
+	}
+	var parts []*tape.Tensor
+	for range 4 {
+		parts = append(parts, c.Stride2(y))
+	}
+	f.Set(&y, c.Cat(-1, parts...))
+	f.Set(&y, c.View(y, b, -1, 4*ch))
+	for _, step := range steps {
+		f.Set(&y, step(y))
+	}
+	return f.Leave(y)
+}
+
+func (b *swinBlock) run(c *ctx, x *tape.Tensor, n int64) *tape.Tensor {
+	window, shift := b.window, b.shift
+	if n <= window {
+		window, shift = n, 0
+	}
+	bs, ch := x.Shape[0], b.ch
+	f := c.Enter()
+	var short, h, wins, mask, att, w, back, res *tape.Tensor
+	f.Set(&short, x)
+	f.Set(&h, b.norm1.layer(c.Graph, x))
+	f.Set(&h, c.View(h, bs, n, n, ch))
+	by := (window - n%window) % window
+	f.Set(&h, c.Pad(h, by, 1, 2))
+	np := n + by
+	y := h
+	if shift > 0 {
+		y = c.Roll(h)
+	}
+	f.Set(&wins, c.windows(y, window))
+	f.Set(&wins, c.View(wins, -1, window*window, ch))
+	if shift > 0 {
+		f.Set(&mask, c.swinMask(np, window, h.DType))
+	}
+	o, p := b.attend(c, wins, mask, window)
+	f.Set(&att, o)
+	f.Set(&w, p)
+	f.Set(&att, c.Dropout(att, b.drop))
+	f.Set(&back, c.View(att, -1, window, window, ch))
+	rev := c.View(c.Contiguous(c.Transpose(c.View(back, -1, np/window, np/window, window, window,
+		ch), 2, 3)), -1, np, np, ch)
+	if shift > 0 {
+		rev = c.Roll(rev)
+	}
+	f.Set(&back, rev)
+	f.Set(&back, c.View(back, bs, n*n, ch))
+	f.Set(&h, c.Add(short, c.DropPath(back, b.depth)))
+	f.Set(&res, h)
+	f.Set(&h, b.norm2.layer(c.Graph, h))
+	v := &vitBlock{fc1: b.fc1, fc2: b.fc2, act: b.act}
+	f.Set(&h, v.mlp(c, h))
+	f.Set(&h, c.Add(c.Dropout(h, b.drop), res))
+	return f.Leave(h)
+}
+
+// windows is window_partition.
+func (c *ctx) windows(x *tape.Tensor, window int64) *tape.Tensor {
+	f := c.Enter(x)
+	b, n, ch := x.Shape[0], x.Shape[1], x.Dim(-1)
+	return f.Leave(c.View(c.Contiguous(c.Transpose(c.View(x, b, n/window, window, n/window, window,
+		ch), 2, 3)), -1, window, window, ch))
+}
+
+// swinMask is get_attn_mask: which pairs of a shifted window are neighbours in the image.
+func (c *ctx) swinMask(n, window int64, d tape.DType) *tape.Tensor {
+	f := c.Enter()
+	var hi, wi, hr, wr, img, wins, m *tape.Tensor
+	f.Set(&hi, c.Fresh("mask", tape.I64, n))
+	f.Set(&wi, c.Fresh("mask", tape.I64, n))
+	region := func() *tape.Tensor {
+		long := func() *tape.Tensor {
+			ge := c.Fresh("mask", tape.Bool, n)
+			l := c.Fresh("mask", tape.I64, n)
+			tape.Del(ge)
+			return l
+		}
+		return c.Add(long(), long())
+	}
+	f.Set(&hr, region())
+	f.Set(&wr, region())
+	scaled := c.Fresh("mask", tape.I64, 1, n, 1, 1)
+	sum := c.Fresh("mask", tape.I64, 1, n, n, 1)
+	tape.Del(scaled)
+	f.Set(&img, c.Fresh("mask", d, 1, n, n, 1))
+	tape.Del(sum)
+	f.Set(&wins, c.windows(img, window))
+	f.Set(&wins, c.View(wins, -1, window*window))
+	f.Set(&m, c.Sub(c.Unsqueeze(wins, 1), c.Unsqueeze(wins, 2)))
+	count, area := wins.Shape[0], window*window
+	out := c.MaskedFill(m, c.Fresh("mask", tape.Bool, count, area, area))
+	out = c.MaskedFill(out, c.Fresh("mask", tape.Bool, count, area, area))
+	return f.Leave(out)
+}
+
+func (b *swinBlock) attend(c *ctx, x, mask *tape.Tensor, window int64) (out, weights *tape.Tensor) {
+	f := c.Enter(x, mask)
+	d := b.ch / b.heads
+	var q, k, v, bias, big, both, o, w *tape.Tensor
+	f.Set(&q, heads(c.Graph, b.q.run(c.Graph, x), d))
+	f.Set(&k, heads(c.Graph, b.k.run(c.Graph, x), d))
+	f.Set(&v, heads(c.Graph, b.v.run(c.Graph, x), d))
+	f.Set(&bias, b.bias(c))
+	f.Set(&both, bias)
+	if mask != nil {
+		nw, area := mask.Shape[0], mask.Dim(-1)
+		f.Set(&big, c.Reshape(c.Expand(c.Unsqueeze(c.Unsqueeze(mask, 1), 0), x.Shape[0]/nw, nw, 1,
+			area, area), -1, 1, area, area))
+		f.Set(&both, c.Add(bias, big))
+	}
+	a, p := c.attend(attention{dropout: b.attnDrop, groups: 1, upcast: true}, q, k, v, both)
+	f.Set(&o, a)
+	f.Set(&w, p)
+	f.Set(&o, c.Reshape(o, o.Shape[0], o.Shape[1], b.ch))
+	f.Set(&o, b.o.run(c.Graph, o))
+	out, weights = o, w
+	f.Leave(out, weights)
+	return out, weights
+}
+
+// bias is the relative position bias, [1, heads, area, area].
+func (b *swinBlock) bias(c *ctx) *tape.Tensor {
+	f := c.Enter()
+	area := b.window * b.window
+	var t *tape.Tensor
+	f.Set(&t, c.Index(b.table.Tensor, c.Borrow(tape.I64, area*area)))
+	f.Set(&t, c.View(t, area, area, -1))
+	return f.Leave(c.Unsqueeze(c.Contiguous(c.Permute(t, 2, 0, 1)), 0))
+}
