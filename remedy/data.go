@@ -34,18 +34,11 @@ func data() []*Remedy {
 		code:        map[Framework]string{PyTorch: "DataLoader(dataset, batch_size=batch, pin_memory=False)"},
 	}, {
 		ID:          ShmSize,
-		Title:       "give the container more shared memory",
+		Title:       "make /dev/shm larger",
 		Why:         "workers hand their batches over through /dev/shm, of which a container has 64 MiB unless told otherwise",
 		Equivalence: Exact,
 		Walls:       []event.Where{event.WhereShm},
-		how: func(job Job, _ Setup) How {
-			how := How{Args: "docker run --shm-size=8g ...   # or --ipc=host",
-				Code: "torch.multiprocessing.set_sharing_strategy('file_system')   # when it is file descriptors that run out"}
-			if job.Kube {
-				how.Args = lines("volumes: [{name: shm, emptyDir: {medium: Memory, sizeLimit: 8Gi}}]", "volumeMounts: [{name: shm, mountPath: /dev/shm}]")
-			}
-			return how
-		},
+		how:         howShm,
 	}, {
 		ID:          StreamData,
 		Title:       "stream the data instead of loading it whole",
@@ -57,8 +50,31 @@ func data() []*Remedy {
 	}}
 }
 
+// howShm names the way that fits; where nothing shows what the job runs in, all of them.
+func howShm(job Job, _ Setup) How {
+	docker := "docker run --shm-size=8g ...   # or --ipc=host"
+	kube := lines("volumes: [{name: shm, emptyDir: {medium: Memory, sizeLimit: 8Gi}}]   # in the pod (Kubernetes)",
+		"volumeMounts: [{name: shm, mountPath: /dev/shm}]")
+	bare := "mount -o remount,size=16G /dev/shm   # outside of containers; `tmpfs /dev/shm tmpfs size=16G 0 0` in /etc/fstab keeps it"
+	how := How{Code: "torch.multiprocessing.set_sharing_strategy('file_system')   # when it is file descriptors that run out"}
+	switch {
+	case job.Kube:
+		how.Args = kube
+	case job.Bare:
+		how.Args = bare
+	case job.Container:
+		how.Args = lines(docker, kube)
+	default:
+		how.Args = lines(docker, kube, bare)
+	}
+	return how
+}
+
 func howWorkers(job Job, after Setup) How {
 	workers := "2"
+	if job.Spawned {
+		workers = "0"
+	}
 	if job.Setup != nil && after.Workers > 0 {
 		workers = fmt.Sprint(after.Workers)
 	}

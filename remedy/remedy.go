@@ -55,6 +55,35 @@ const (
 	TrialResources     ID = "trial_resources"
 	RaiseLimit         ID = "raise_limit"
 	FreeNeighbour      ID = "free_neighbour"
+
+	// The rest is advice for one situation each; --fit does not apply it.
+	EvalOutputs     ID = "eval_outputs"     // what evaluation keeps of every batch
+	EvalBatch       ID = "eval_batch"       // the batch of evaluation
+	GenerationCache ID = "generation_cache" // keys and values of generation
+	AutocastCache   ID = "autocast_cache"   // autocast's copies of the weights
+	LongestBatch    ID = "longest_batch"    // samples of very different length
+	CUDAGraphSizes  ID = "cuda_graph_sizes" // one CUDA graph for every input size
+	CheckShapes     ID = "check_shapes"     // a size that cannot be meant
+	OtherVersion    ID = "other_version"    // a bug of a library
+	LoadToHost      ID = "load_to_host"     // checkpoints go to host memory first
+	SaveSharded     ID = "save_sharded"     // no whole state dict on a card
+	MergeOnHost     ID = "merge_on_host"    // adapters are merged outside the card
+	LoadOnce        ID = "load_once"        // not every rank loads the whole model
+	ShardAtLoad     ID = "shard_at_load"    // ZeRO's settings before the model is built
+	OffloadLess     ID = "offload_less"     // optimizer state that fills host memory
+	FreshProcess    ID = "fresh_process"    // one process for each trial or model
+	ClearSession    ID = "clear_session"    // Keras models built in a loop
+	WaitForGPU      ID = "wait_for_gpu"     // the trial before still holds the card
+	FewerTrials     ID = "fewer_trials"     // as many at once as fit
+	ObjectStore     ID = "object_store"     // Ray's store of objects
+	RayBlocks       ID = "ray_blocks"       // blocks and buffers of Ray Data
+	ShuffleBuffer   ID = "shuffle_buffer"   // tf.data's buffer of whole elements
+	MapProcesses    ID = "map_processes"    // processes and buffers of datasets' map
+	SelectCard      ID = "select_card"      // each process on its own card
+	PageFile        ID = "page_file"        // Windows' limit on committed memory
+	WSLMemory       ID = "wsl_memory"       // the share of the machine that WSL has
+	ServingShare    ID = "serving_share"    // an inference server's share of the card
+	SmallerLayer    ID = "smaller_layer"    // one layer that holds most weights
 )
 
 // Equivalence says what a remedy does to the results of training.
@@ -115,6 +144,9 @@ type Job struct {
 	Torch     string        // version, such as "2.3"
 	Slurm     bool          // the limit belongs to Slurm
 	Kube      bool          // the limit belongs to Kubernetes
+	Container bool          // it runs in a container, for all that is seen
+	Spawned   bool          // workers are spawned, not forked: each gets a pickled copy of the data set
+	Bare      bool          // it is said to run outside of containers
 	HostLimit bool          // the limit is that of `memroom run --host-mem`
 	Inference bool          // serving or generating, not training: nothing is kept for a backward pass
 	On        map[ID]string // remedies seen to be on already, each with the evidence
@@ -123,6 +155,9 @@ type Job struct {
 	Card              *int        // the card that is full, as the program numbers its cards
 	Limit             event.Bytes // the wall of the job, 0 if unknown
 	Batch, Accumulate int         // as a log shows them, for the words of a remedy where there is no setup
+	Asked             event.Bytes // the allocation that failed, 0 if unknown
+	Fits              int         // how many trials, or tokens, fit; 0: unknown
+	Share             float64     // of the card that is free for a server; 0: unknown
 	Pieces            int         // that the batch was seen to fit in, for the words of MicroBatch; 0: unknown
 }
 
@@ -172,6 +207,7 @@ var all = gather(
 	batching(), allocators(), memoryLeaks(), attentions(), losses(), gradients(), checkpoints(),
 	optimizers(), sharding(),
 	precisions(), inputs(), quantized(), smallerModels(), tensorflows(), data(), limits(),
+	evaluations(), checkpointFiles(), trials(), pipelines(), systems(), mistakes(),
 )
 
 func gather(groups ...[]*Remedy) []*Remedy { return slices.Concat(groups...) }

@@ -1,0 +1,95 @@
+package remedy
+
+import (
+	"fmt"
+
+	"memroom/event"
+)
+
+// trials: many models after or beside each other.
+func trials() []*Remedy {
+	needsRay := func(job Job) string {
+		if job.Trainer != RayTune {
+			return "Ray is not involved"
+		}
+		return ""
+	}
+	return []*Remedy{{
+		ID:          FreshProcess,
+		Title:       "give each trial, fold or model a process of its own",
+		Why:         "what an earlier model holds (references, graphs, caches, a traceback) goes with its process",
+		Equivalence: Exact,
+		Walls:       anywhere,
+		how: func(job Job, _ Setup) How {
+			if job.Framework == TensorFlow {
+				return How{Code: lines("with concurrent.futures.ProcessPoolExecutor(1, max_tasks_per_child=1) as pool:",
+					"    score = pool.submit(train_one, params).result()   # each model in a new process",
+					"del model; gc.collect(); tf.keras.backend.clear_session()   # or, weaker, in the same one")}
+			}
+			return How{Code: lines("with concurrent.futures.ProcessPoolExecutor(1, max_tasks_per_child=1) as pool:",
+				"    score = pool.submit(train_one, params).result()   # each trial in a new process",
+				"del model, trainer; gc.collect(); torch.cuda.empty_cache()   # or, weaker, in the same one; study.optimize(..., gc_after_trial=True)")}
+		},
+	}, {
+		ID:          ClearSession,
+		Title:       "clear Keras' session before each new model",
+		Why:         "models built in a loop stay in one global graph with their weights and optimizer state",
+		Equivalence: Exact,
+		Walls:       anywhere,
+		Frameworks:  []Framework{TensorFlow},
+		code:        map[Framework]string{TensorFlow: "del model; tf.keras.backend.clear_session(); gc.collect()   # before the next model is built"},
+	}, {
+		ID:          WaitForGPU,
+		Title:       "wait until the trial before has left the card, or end what is left of it",
+		Why:         "a stopped trial gives its memory back only when its processes have ended",
+		Equivalence: Exact,
+		Walls:       []event.Where{event.WhereGPU},
+		needs:       needsRay,
+		how: func(Job, Setup) How {
+			return How{Code: "ray.tune.utils.wait_for_gpu(target_util=0.05)   # first line of the trainable",
+				Args: "nvidia-smi --query-compute-apps=pid,used_memory,process_name --format=csv   # who is still there; kill PID"}
+		},
+	}, {
+		ID:          FewerTrials,
+		Title:       "run fewer trials or workers at once",
+		Why:         "those that run at the same time share one memory",
+		Equivalence: Exact,
+		Walls:       []event.Where{event.WhereHost, event.WhereCgroup, event.WhereGPU},
+		needs:       needsRay,
+		slowdown:    constant(1.3),
+		how: func(job Job, _ Setup) How {
+			n := "N"
+			if job.Fits > 0 {
+				n = fmt.Sprint(job.Fits)
+			}
+			return How{Code: lines("tune.TuneConfig(max_concurrent_trials="+n+")   # or ray.init(num_cpus="+n+")",
+				"ActorPool([Worker.remote() for _ in range("+n+")])")}
+		},
+	}, {
+		ID:          ObjectStore,
+		Title:       "give Ray's object store more memory, or put fewer and smaller objects there",
+		Why:         "objects stay in the store while a reference to them lives",
+		Equivalence: Exact,
+		Walls:       []event.Where{event.WhereShm, event.WhereHost, event.WhereCgroup},
+		needs:       needsRay,
+		how: func(job Job, _ Setup) How {
+			size := "32 * 1024**3"
+			if job.Asked > 0 {
+				size = fmt.Sprintf("%d * 1024**3", int64(2*job.Asked/event.GiB)+1)
+			}
+			return How{Code: lines("ray.init(object_store_memory="+size+")   # the machine must have it, /dev/shm too",
+				"del ref   # drop references when done; `ray memory` lists who holds what")}
+		},
+	}, {
+		ID:          RayBlocks,
+		Title:       "use smaller blocks and shuffle buffers in Ray Data",
+		Why:         "its limits are soft: blocks in flight and local shuffle buffers come on top of the object store",
+		Equivalence: Expected,
+		Walls:       []event.Where{event.WhereShm, event.WhereHost, event.WhereCgroup},
+		needs:       needsRay,
+		how: func(Job, Setup) How {
+			return How{Code: lines("ray.data.DataContext.get_current().target_max_block_size = 32 * 1024**2",
+				"ds.iter_torch_batches(batch_size=..., prefetch_batches=1, local_shuffle_buffer_size=1000)")}
+		},
+	}}
+}
