@@ -45,7 +45,12 @@ func (p *fitPolicy) After(a supervise.Attempt) supervise.Decision {
 	decision := supervise.Decision{}
 	switch {
 	case a.Exit.Code == 0:
-		p.remember(record)
+		if record.Hollow = record.NoTraining(); record.Hollow == "" {
+			p.remember(record)
+		}
+	case a.Exit.InputSpent != "" && a.Verdict.IsOOM:
+		record.Impossible = "not launched again: " + a.Exit.InputSpent
+	case a.Exit.InputSpent != "":
 	case !a.Verdict.IsOOM:
 		if retreat := p.retreat(a, record, tried); len(retreat) > 0 &&
 			a.Number < p.spec.MaxAttempts {

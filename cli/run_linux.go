@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"os/user"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -322,7 +323,22 @@ func (c *runCmd) conclude(s *session, front *supervise.Front, folder *store.Fold
 		}
 	}
 	front.DieInterrupted(*state.Exit)
-	return exitQuietly(state.Exit.Code)
+	return exitQuietly(exitCodeOf(folder, *state.Exit))
+}
+
+// exitCodeOf is the command's exit code. Where its last attempt ended with 0 and trained nothing,
+// it is that of the last attempt that failed: a script must not take it for done.
+func exitCodeOf(folder *store.Folder, exit event.Exit) int {
+	record, err := readFitRecord(folder)
+	if err != nil || record.Hollow == "" || exit.Code != 0 {
+		return exit.Code
+	}
+	for _, t := range slices.Backward(record.Attempts) {
+		if t.ExitCode != 0 {
+			return t.ExitCode
+		}
+	}
+	return 1
 }
 
 // wantsSummary: on a terminal always. Elsewhere stderr is the command's, unchanged, unless memory

@@ -46,6 +46,7 @@ type Exit struct {
 	MaxResident Bytes     `json:"max_rss,omitempty"` // of the largest single process, as the kernel counted it
 	CPUSeconds  float64   `json:"cpu_seconds,omitempty"`
 	StartError  string    `json:"start_error,omitempty"` // the command was never executed: why
+	InputSpent  string    `json:"input_spent,omitempty"` // why another attempt cannot read the same stdin
 }
 
 // Peaks are the highest readings of a run, each with the limit that applied; 0 where not measured.

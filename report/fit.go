@@ -34,6 +34,10 @@ func Fit(w io.Writer, r fit.Record) {
 		}
 		return
 	}
+	if r.Hollow != "" {
+		say("no success   %s", r.Hollow)
+		return
+	}
 	if len(last.Remedies) > 0 && last.OutOf == "" && last.ExitCode == 0 {
 		say("results      %s", equivalenceWords(last.Equivalence()))
 		fitEdits(say, *last)

@@ -225,7 +225,7 @@ func (m *Monitor) decide(exit event.Exit, verdict event.Verdict) Decision {
 func (m *Monitor) again(d Decision) error {
 	m.said.Deaths, m.said.OOMs, m.said.Ended, m.said.Said, m.said.StepTime, m.said.Well = nil, nil,
 		nil, nil, nil, 0
-	m.said.Attempt, m.said.Printed = event.Peaks{}, m.printed()
+	m.said.Attempt, m.said.Printed, m.said.Steps = event.Peaks{}, m.printed(), 0
 	m.happened(event.Happened{Kind: "action", Text: "launched again: " +
 		strings.Join(d.Changed, "; ")})
 	return writeJSON(m.conn, sayLaunch, Launch{Args: d.Args, Env: d.Env, Path: m.launch.Path,

@@ -42,6 +42,7 @@ type keeper struct {
 	launch   Launch
 	room     room
 	pty      *pty
+	input    *input // nil: handed on as it is, there is one attempt only
 	clients  map[*client]bool
 	outputs  [3]*output // 1 and 2
 	typed    chan []byte
@@ -110,6 +111,9 @@ func (k *keeper) run(launch Launch) {
 	// before the reaper: it asks a child of its own
 	k.room, notes = makeRoom(filepath.Base(k.files.Dir), launch.HostLimit)
 	k.state.Notes = append(k.state.Notes, notes...)
+	if launch.Policy && launch.Streams.In == Inherit {
+		k.input = newInput(k.files.Dir)
+	}
 	k.mu.Unlock()
 	go k.reap()
 	k.startMonitor(launch.Monitor)
@@ -160,6 +164,9 @@ func (k *keeper) attempt(launch Launch) {
 	}
 	exit := <-k.exited
 	k.drain()
+	if k.input != nil {
+		exit.InputSpent = k.input.ended()
+	}
 	k.mu.Lock()
 	exit.Attempt = launch.Attempt
 	k.state.Exit = &exit

@@ -260,11 +260,27 @@ func (k *keeper) connect(launch Launch) (s *streams, err error) {
 			s.child[2] = s.child[1]
 			continue
 		}
+		if i == 0 && channel == Inherit && k.input != nil {
+			if err := s.openInput(k.input); err != nil {
+				return s, fmt.Errorf("give the command its standard input: %w", err)
+			}
+			continue
+		}
 		if err := s.open(i, channel); err != nil {
 			return s, err
 		}
 	}
 	return s, nil
+}
+
+// openInput connects the standard input of one attempt of several.
+func (s *streams) openInput(in *input) error {
+	descriptor, file, err := in.open()
+	s.child[0] = descriptor
+	if file != nil {
+		s.theirs = append(s.theirs, file)
+	}
+	return err
 }
 
 func (s *streams) open(i int, channel Channel) error {

@@ -13,6 +13,7 @@ type Record struct {
 	Attempts   []Tried     `json:"attempts"`
 	Remembered bool        `json:"remembered,omitempty"` // the first attempt began with what made an earlier run fit
 	Impossible string      `json:"impossible,omitempty"`
+	Hollow     string      `json:"hollow,omitempty"` // why the last attempt is no success, though it ended with exit code 0
 	Needs      event.Bytes `json:"needs,omitempty"`
 	Left       []Left      `json:"left,omitempty"`
 }
@@ -78,6 +79,23 @@ func (r Record) Cured() bool {
 // another.
 func (r Record) Failed() bool {
 	return slices.ContainsFunc(r.Attempts, func(t Tried) bool { return t.Failed != "" })
+}
+
+// NoTraining says why the last attempt is no success although it ended with exit code 0: it trained
+// nothing, and one before it did. Empty where there is no such sign. An attempt that went on from a
+// checkpoint may have found nothing left to do.
+func (r Record) NoTraining() string {
+	last := r.Last()
+	if last == nil || last.Steps > 0 || last.Resumed != "" {
+		return ""
+	}
+	for _, t := range r.Attempts {
+		if t.Steps > 0 {
+			return fmt.Sprintf("attempt %d made no training step; attempt %d made %d. "+
+				"The training did not happen", last.Number, t.Number, t.Steps)
+		}
+	}
+	return ""
 }
 
 // RanOut is the largest division by the command's own arguments under which an attempt ran out of
