@@ -19,7 +19,8 @@ type lintCmd struct {
 	Paths    []string `arg:"" optional:"" name:"path" help:"Scripts, notebooks or folders."`
 	JSON     bool     `name:"json" help:"Print JSON."`
 	SARIF    string   `name:"sarif" placeholder:"FILE" help:"Write SARIF for code review to FILE."`
-	Fix      bool     `help:"Apply the safe fixes: those that change no result."`
+	Fix      bool     `help:"Apply the fixes that are proven to change no result; show the rest as diffs."`
+	Diff     bool     `help:"Print the fixes as one patch (patch -p0) and change nothing. Read it first: not every fix is proven."`
 	Severity string   `enum:"error,warning,info" default:"info" help:"Report findings at least this severe: ${enum}."`
 	Python   string   `placeholder:"PATH" help:"Interpreter whose grammar is used; python3 on PATH otherwise."`
 	List     bool     `name:"rules" help:"List the rules and exit."`
@@ -44,6 +45,7 @@ type lintResult struct {
 	Files    int            `json:"files"`
 	Skipped  []skippedFile  `json:"skipped"`
 	Fixed    int            `json:"fixed"`
+	Patch    string         `json:"patch,omitempty"` // with --diff: every fix that is an edit
 }
 
 type skippedFile struct {
@@ -54,6 +56,9 @@ type skippedFile struct {
 func (c *lintCmd) Run(s *session) error {
 	if c.List {
 		return c.listRules(s)
+	}
+	if c.Fix && c.Diff {
+		return exitWith(exitUsage, "lint: --fix changes files and --diff does not: use one")
 	}
 	if len(c.Paths) == 0 {
 		return exitWith(exitUsage, "lint: name a script, a notebook or a folder")
@@ -81,9 +86,12 @@ func (c *lintCmd) Run(s *session) error {
 			return exitWith(exitUsage, "lint: %w", err)
 		}
 	}
-	if c.JSON {
+	switch {
+	case c.JSON:
 		err = s.printJSON(result)
-	} else {
+	case c.Diff:
+		err = s.printPatch(result)
+	default:
 		err = s.printFindings(result)
 	}
 	if err != nil {
@@ -144,7 +152,9 @@ func (c *lintCmd) take(result *lintResult, answer lint.Answer) error {
 		}
 		result.Fixed += fixed
 	}
-	showDiffs(answer.File, left)
+	if err := c.showDiffs(result, answer.File, left); err != nil {
+		return err
+	}
 	result.Findings = append(result.Findings, left...)
 	return nil
 }
@@ -220,25 +230,46 @@ func replaceFile(path string, data []byte) error {
 	return os.Rename(fresh.Name(), path)
 }
 
-// showDiffs replaces the advice by a diff where the mend is mechanical.
-func showDiffs(path string, findings []lint.Finding) {
-	var text []byte
+// showDiffs replaces the advice by a diff where the fix is an edit, and adds the file's edits to the
+// patch where one is asked for.
+func (c *lintCmd) showDiffs(result *lintResult, path string, findings []lint.Finding) error {
+	var edits []lint.Edit
+	for _, f := range findings {
+		edits = append(edits, f.Edits...)
+	}
+	if len(edits) == 0 {
+		return nil
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
 	for i := range findings {
 		f := &findings[i]
-		if len(f.Edits) == 0 {
-			continue
-		}
-		if text == nil {
-			var err error
-			if text, err = os.ReadFile(path); err != nil {
-				return
-			}
-		}
-		if diff := lint.Diff(path, string(bytes.TrimPrefix(text, []byte("\ufeff"))),
-			f.Edits); diff != "" {
-			f.Fix = diff
+		if diff := lint.Diff(path, string(text), f.Edits, 1); diff != "" {
+			f.Fix += "\n" + diff
 		}
 	}
+	if c.Diff {
+		result.Patch += lint.Diff(path, string(text), edits, 3)
+	}
+	return nil
+}
+
+// printPatch writes the patch alone, so that it can be piped into patch.
+func (s *session) printPatch(result lintResult) error {
+	for _, skipped := range result.Skipped {
+		s.note("%s: not analysed: %s", skipped.File, plain(skipped.Why))
+	}
+	edits := 0
+	for _, f := range result.Findings {
+		if len(f.Edits) > 0 {
+			edits++
+		}
+	}
+	s.note("%d findings in %d files, %d with an edit", len(result.Findings), result.Files, edits)
+	_, err := fmt.Fprint(s.Out, result.Patch)
+	return err
 }
 
 func (s *session) printFindings(result lintResult) error {

@@ -5,8 +5,10 @@ import (
 	"context"
 	"encoding/json"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -69,7 +71,7 @@ func TestLintFindsWhatIsMarked(t *testing.T) {
 
 func TestLintFixMendsWhatIsSafe(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "leaky.py")
-	original, err := os.ReadFile("testdata/lint/leaky.py")
+	original, err := os.ReadFile("testdata/lint/fix/sums.py")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -149,5 +151,104 @@ func TestLintBadInput(t *testing.T) {
 	}
 	if _, code := lintJSON(t, "testdata/lint/broken.py"); code != exitUsage {
 		t.Errorf("nothing could be analysed, yet exit %d", code)
+	}
+}
+
+var fixCount = regexp.MustCompile(`fixes: (\d+)`)
+
+// runAll runs scripts in one interpreter, each as a program of its own, and prints what each wrote
+// as JSON: torch is imported once.
+const runAll = `
+import contextlib, io, json, runpy, sys
+said = []
+for path in sys.argv[1:]:
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        runpy.run_path(path, run_name="__main__")
+    said.append(out.getvalue())
+print(json.dumps(said))
+`
+
+// TestLintFixChangesNoResult runs each sample before and after --fix and holds what they print
+// against each other. The samples hold what a careless fix would break.
+func TestLintFixChangesNoResult(t *testing.T) {
+	python := testenv.Python(t, "torch")
+	samples, err := filepath.Glob("testdata/lint/fix/*.py")
+	if err != nil || len(samples) < 6 {
+		t.Fatalf("samples: %d, %v", len(samples), err)
+	}
+	dir := t.TempDir()
+	args := []string{"-W", "ignore", "-c", runAll}
+	for _, sample := range samples {
+		text, err := os.ReadFile(sample)
+		if err != nil {
+			t.Fatal(err)
+		}
+		path := filepath.Join(dir, filepath.Base(sample))
+		if err := os.WriteFile(path, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		result, _ := lintJSON(t, "--fix", path)
+		if want := fixCount.FindSubmatch(text); strconv.Itoa(result.Fixed) != string(want[1]) {
+			t.Errorf("%s: %d fixed, want %s", sample, result.Fixed, want[1])
+		}
+		args = append(args, sample, path)
+	}
+	cmd := exec.Command(python, args...)
+	cmd.Stderr = os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	var said []string
+	if err := json.Unmarshal(out, &said); err != nil || len(said) != 2*len(samples) {
+		t.Fatalf("%v: %s", err, out)
+	}
+	for i, sample := range samples {
+		if said[2*i] == "" || said[2*i] != said[2*i+1] {
+			t.Errorf("%s: the fixed script prints\n%s\nwhere the original printed\n%s", sample,
+				said[2*i+1], said[2*i])
+		}
+	}
+}
+
+// TestLintDiffIsAPatch: --diff changes nothing and prints what patch(1) takes, proven fixes and
+// others.
+func TestLintDiffIsAPatch(t *testing.T) {
+	patch, err := exec.LookPath("patch")
+	if err != nil {
+		testenv.Needs(t, "patch", "the patch is applied with it")
+	}
+	dir := t.TempDir()
+	path := filepath.Join(dir, "leaky.py")
+	text, err := os.ReadFile("testdata/lint/leaky.py")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	before, _ := lintJSON(t, path)
+	var out, problems bytes.Buffer
+	code := Main(context.Background(), []string{"lint", "--diff", path},
+		Streams{Out: &out, Err: &problems})
+	if now, _ := os.ReadFile(path); code != exitFindings || !bytes.Equal(now, text) {
+		t.Fatalf("exit %d; file unchanged: %v", code, bytes.Equal(now, text))
+	}
+	cmd := exec.Command(patch, "-p0", "-d", "/")
+	cmd.Stdin = &out
+	if said, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("patch: %v: %s", err, said)
+	}
+	after, _ := lintJSON(t, path)
+	edits := 0
+	for _, f := range before.Findings {
+		if strings.Contains(f.Fix, "@@") {
+			edits++
+		}
+	}
+	if edits == 0 || len(after.Findings) != len(before.Findings)-edits {
+		t.Errorf("%d findings, %d with an edit, %d after the patch", len(before.Findings), edits,
+			len(after.Findings))
 	}
 }

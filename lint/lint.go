@@ -3,8 +3,8 @@
 // because the machine that trains has the right Python and its grammar; it says where a rule is
 // broken, this package says what that means.
 //
-// [Rules] is the catalogue, [Decode] reads what the walk found in one file, [Finding.Apply] mends
-// it.
+// [Rules] is the catalogue, [Decode] reads what the walk found in one file, [Mend] applies edits and
+// [Diff] shows them.
 package lint
 
 import (
@@ -27,7 +27,7 @@ type Finding struct {
 	Message  string         `json:"message"`
 	Why      string         `json:"why"`
 	Fix      string         `json:"fix"`      // a diff where the mend is mechanical, else what to do
-	Safe     bool           `json:"safe_fix"` // --fix applies it
+	Safe     bool           `json:"safe_fix"` // the mend is proven to change no result: --fix applies it
 	Remedy   string         `json:"remedy"`   // id in the catalogue of remedies, "" if none
 	Doc      string         `json:"-"`        // the rule's title
 	Edits    []Edit         `json:"-"`        // the mend, in the file as it was read
@@ -66,6 +66,7 @@ func Decode(line []byte) (Answer, error) {
 			Line    int    `json:"line"`
 			Column  int    `json:"column"`
 			Edits   []Edit `json:"edits"`
+			Safe    bool   `json:"safe"`
 		} `json:"findings"`
 	}
 	if err := json.Unmarshal(line, &raw); err != nil {
@@ -80,7 +81,7 @@ func Decode(line []byte) (Answer, error) {
 		answer.Findings = append(answer.Findings, Finding{File: raw.File, Cell: f.Cell,
 			Line: f.Line, Column: f.Column, Rule: f.Rule,
 			Severity: rule.Severity, Message: f.Message, Why: rule.Why, Fix: rule.Fix,
-			Safe:   rule.Safe && len(f.Edits) > 0,
+			Safe:   f.Safe && len(f.Edits) > 0,
 			Remedy: rule.Remedy, Doc: rule.Title, Edits: f.Edits})
 	}
 	return answer, nil
@@ -115,7 +116,10 @@ func Mend(text string, edits []Edit) (string, error) {
 	sort.SliceStable(spans, func(i, j int) bool { return spans[i].from < spans[j].from })
 	var out strings.Builder
 	at := 0
-	for _, s := range spans {
+	for i, s := range spans {
+		if i > 0 && s == spans[i-1] {
+			continue // two findings with the same mend
+		}
 		if s.from < at || s.to < s.from {
 			return "", fmt.Errorf("two fixes touch the same place: apply one, then run again")
 		}
@@ -137,34 +141,66 @@ func lineStarts(text string) []int {
 	return starts
 }
 
-// Diff shows edits as a unified diff of the lines they touch, with one line of context.
-func Diff(file, text string, edits []Edit) string {
+// Diff shows edits as a unified diff with this many lines of context; "" where they do not fit the
+// text. It is a patch that `patch -p0` takes.
+func Diff(file, text string, edits []Edit, context int) string {
 	mended, err := Mend(text, edits)
-	if err != nil || len(edits) == 0 {
+	if err != nil || mended == text {
 		return ""
-	}
-	first, last := edits[0].Line, edits[0].EndLine
-	for _, e := range edits {
-		first, last = min(first, e.Line), max(last, e.EndLine)
 	}
 	before, after := strings.Split(text, "\n"), strings.Split(mended, "\n")
-	grown := len(after) - len(before)
-	if last > len(before) || last+grown > len(after) {
-		return ""
+	if len(before) != len(after) {
+		return "" // an edit stays within its lines; another needs a real line diff
 	}
-	head, tail := before[max(0, first-2):first-1], before[last:min(len(before), last+1)]
 	var out strings.Builder
-	fmt.Fprintf(&out, "--- %s\n+++ %s\n@@ -%d,%d +%d,%d @@\n", file, file, first-len(head),
-		len(head)+last-first+1+len(tail),
-		first-len(head), len(head)+last+grown-first+1+len(tail))
-	write := func(mark string, lines []string) {
-		for _, l := range lines {
-			out.WriteString(mark + l + "\n")
-		}
+	fmt.Fprintf(&out, "--- %s\n+++ %s\n", file, file)
+	for _, h := range hunks(before, after, context) {
+		fmt.Fprintf(&out, "@@ -%d,%d +%d,%d @@\n", h.from+1, h.to-h.from, h.from+1, h.to-h.from)
+		h.write(&out, before, after)
 	}
-	write(" ", head)
-	write("-", before[first-1:last])
-	write("+", after[first-1:last+grown])
-	write(" ", tail)
 	return out.String()
+}
+
+// hunk is a range of lines, from 0, the end not included.
+type hunk struct{ from, to int }
+
+// hunks finds the changed lines of two texts of equal length and joins those that share context.
+func hunks(before, after []string, context int) []hunk {
+	var found []hunk
+	for i := range before {
+		if before[i] == after[i] {
+			continue
+		}
+		from, to := max(0, i-context), min(len(before), i+context+1)
+		if to == len(before) && before[to-1] == "" && to-1 > i {
+			to-- // what follows the last line break is not a line
+		}
+		if n := len(found); n > 0 && from <= found[n-1].to {
+			found[n-1].to = to
+			continue
+		}
+		found = append(found, hunk{from, to})
+	}
+	return found
+}
+
+func (h hunk) write(out *strings.Builder, before, after []string) {
+	for i := h.from; i < h.to; {
+		if before[i] == after[i] {
+			out.WriteString(" " + before[i] + "\n")
+			i++
+			continue
+		}
+		end := i
+		for end < h.to && before[end] != after[end] {
+			end++
+		}
+		for _, line := range before[i:end] {
+			out.WriteString("-" + line + "\n")
+		}
+		for _, line := range after[i:end] {
+			out.WriteString("+" + line + "\n")
+		}
+		i = end
+	}
 }

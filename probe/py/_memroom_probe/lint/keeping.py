@@ -2,7 +2,7 @@
 
 import ast
 
-from . import rules
+from . import proof, rules
 from .flow import Walk, carries, in_order, resets, scopes, variables
 from .names import FUNCTIONS, calls, key, method, own, targets
 
@@ -54,6 +54,7 @@ def _summed_in(scope):
                 "`%s` is summed into `%s` with its graph: every iteration's activations stay alive until `%s` is gone"
                 % (source(value), name, name),
                 detached(value),
+                safe=proof.detach_changes_nothing(scope, loop, s, value),
             )
         )
 

@@ -19,8 +19,11 @@ class Unreadable(Exception):
 class Code:
     """One file. For a notebook the code cells are joined and `cells` maps a line back to its cell."""
 
-    def __init__(self, path, text, cells=None, cells_skipped=0):
+    def __init__(self, path, text, cells=None, cells_skipped=0, patchable=True):
         self.path, self.text, self.cells, self.cells_skipped = path, text, cells, cells_skipped
+        # Edits count bytes of UTF-8: in another coding they would hit the wrong place. A notebook
+        # is JSON: its cells are not patched in place.
+        self.patchable = patchable and cells is None
         self.lines = text.split("\n")
 
     def tree(self):
@@ -63,8 +66,8 @@ class Code:
     def located(self, finding):
         finding = dict(finding)
         finding.update(self.place(finding["line"]))
-        if self.cells is not None:
-            finding.pop("edits", None)  # a notebook is JSON: its cells are not patched in place
+        if not self.patchable:
+            finding.pop("edits", None)
         return finding
 
     def ignored(self, finding):
@@ -96,7 +99,9 @@ def read(path):
         raise Unreadable("larger than %d MiB: not training code" % (LIMIT >> 20))
     if path.endswith(".ipynb"):
         return notebook(path, data)
-    return Code(path, decode(data))
+    text = decode(data)
+    same = text.encode("utf-8") == data.replace(b"\r\n", b"\n")
+    return Code(path, text, patchable=same)
 
 
 def decode(data):
