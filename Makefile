@@ -4,10 +4,12 @@ SHELL := /usr/bin/env bash
 export GOFLAGS := -trimpath
 export CGO_ENABLED := 0
 
+VERSION := $(shell sed -n 's/^const release = "\(.*\)"/\1/p' cli/version.go)
 DIST := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64
-STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
+# Packages with goroutines of their own: their tests run under the race detector where there is a C compiler.
+RACE := ./supervise/... ./meter/... ./probe
 
-.PHONY: build demo test test-fast bench lint dist clean
+.PHONY: build demo test test-fast check attack fuzz mutate bench lint dist wheel clean
 build: bin/memroom
 bin/memroom: $(shell git ls-files -co --exclude-standard '*.go' '*.py' 'web/*' go.mod go.sum 2>/dev/null)
 	go build -o $@ ./cmd/memroom
@@ -15,22 +17,31 @@ bin/memroom: $(shell git ls-files -co --exclude-standard '*.go' '*.py' 'web/*' g
 demo: bin/memroom ## the main job, on a machine without a GPU
 	@examples/demo
 
-test: ## everything, against real frameworks; what this machine lacks is skipped and counted
+# A package may take as long as it needs: the limit is only there to end a run that hangs.
+test: ## everything: linters, types, fuzzing, release builds, and all tests against real frameworks
 	@export MEMROOM_TEST_PYTHON=$$(testenv/ensure || true); \
 	 [ -n "$$MEMROOM_TEST_PYTHON" ] || echo "SKIPPING everything that needs PyTorch or TensorFlow: see the lines above"; \
-	 { go test -json -timeout 25m ./... 2>&1 || true; (cd web/browsertest && go test -json ./... 2>&1) || true; } | go run ./testenv/count
+	 export MEMROOM_TEST_OLD_PYTHON=$$(testenv/ensure old || true) MEMROOM_TEST_NEW_PYTHON=$$(testenv/ensure new || true); \
+	 { testenv/checks; testenv/gotest; } | go run ./testenv/count
 
 test-fast: ## the part without frameworks
 	@{ MEMROOM_TEST_PYTHON= go test -json ./... 2>&1 || true; } | go run ./testenv/count
 
+check lint: ## formatting, linters, types, short fuzzing, release builds
+	@testenv/checks | go run ./testenv/count
+
+attack: ## hostile files, another user, full disks, kills: the long form of what `make test` tries
+	@MEMROOM_ATTACK=long go test -count=1 -v -timeout 3h ./attack/...
+
+FUZZTIME ?= 1m
+fuzz: ## every fuzz target for FUZZTIME
+	@FUZZTIME=$(FUZZTIME) testenv/checks fuzz_all | go run ./testenv/count
+
+mutate: ## small wrong changes, one at a time: how many do the tests notice? PKG=./remedy N=20
+	@go run ./bench/mutate -n $(or $(N),20) $(or $(PKG),./allocsim ./diagnose ./meter ./remedy ./store ./trace)
+
 bench: bin/memroom ## every figure we claim, next to the peer's
 	@bench/all.sh
-
-lint:
-	@test -z "$$(gofmt -l .)" || { echo "not gofmt'd:"; gofmt -l .; exit 1; }
-	go vet ./...
-	GOOS=darwin go vet ./cmd/... ./cli/...
-	go run $(STATICCHECK) ./...
 
 dist: ## release binaries: reproducible, version from build info
 	@rm -rf dist && mkdir dist
@@ -39,6 +50,9 @@ dist: ## release binaries: reproducible, version from build info
 	@for a in amd64 arm64; do out=dist/memroom-linux-$$a-static; echo "$$out (no NVML)"; \
 	  GOOS=linux GOARCH=$$a go build -tags nogpu -ldflags='-s -w' -o $$out ./cmd/memroom; done
 	@cd dist && sha256sum memroom-* > SHA256SUMS && cat SHA256SUMS
+
+wheel: dist ## Python wheels: the command, the probe and `import memroom` in one file a platform
+	@go run ./probe/wheel -version $(VERSION)
 
 clean:
 	rm -rf bin dist

@@ -2,8 +2,10 @@ package cli
 
 import (
 	"fmt"
+	"regexp"
 	"runtime"
 	"runtime/debug"
+	"strings"
 )
 
 type versionCmd struct {
@@ -12,7 +14,11 @@ type versionCmd struct {
 
 func (versionCmd) examples() []example { return []example{{line: "memroom version --json"}} }
 
-// buildVersion is what the build recorded: a tag, a pseudo-version, or the commit with "+dirty".
+// release is the version this source tree is or will become; CHANGELOG.md has an entry for it. A
+// build from a tag carries the tag's own version.
+const release = "0.1.0"
+
+// buildVersion is the release, and what the build recorded about the commit it was made from.
 type buildVersion struct {
 	Version  string `json:"version"`
 	Commit   string `json:"commit,omitempty"`
@@ -20,6 +26,9 @@ type buildVersion struct {
 	Go       string `json:"go"`
 	Platform string `json:"platform"`
 }
+
+// tagged matches a release's tag; the go command makes up pseudo-versions for other commits.
+var tagged = regexp.MustCompile(`^v\d+\.\d+\.\d+$`)
 
 func (c *versionCmd) Run(s *session) error {
 	v := readVersion()
@@ -38,14 +47,14 @@ func (c *versionCmd) Run(s *session) error {
 }
 
 func readVersion() buildVersion {
-	v := buildVersion{Version: "devel", Go: runtime.Version(),
+	v := buildVersion{Version: release, Go: runtime.Version(),
 		Platform: runtime.GOOS + "/" + runtime.GOARCH}
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return v
 	}
-	if info.Main.Version != "" && info.Main.Version != "(devel)" {
-		v.Version = info.Main.Version
+	if tag := info.Main.Version; tagged.MatchString(tag) {
+		v.Version = strings.TrimPrefix(tag, "v")
 	}
 	for _, s := range info.Settings {
 		switch s.Key {

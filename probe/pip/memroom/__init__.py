@@ -15,7 +15,12 @@ import contextlib
 
 from .fitting import find_executable_batch_size, fit
 
-__all__ = ["active", "find_executable_batch_size", "fit", "phase", "report"]
+try:  # written when the wheel is built
+    from ._version import __version__
+except ImportError:
+    __version__ = "0+source"
+
+__all__ = ["__version__", "active", "find_executable_batch_size", "fit", "phase", "report"]
 
 
 def active():
