@@ -1,8 +1,8 @@
 // Command count reads `go test -json` and prints what people want of it: a line a package, the
 // output of what failed, every skip with its reason, and a closing line with the three counts. It
-// exits 1 if anything failed. A test that failed is run once more by itself: many of ours watch
-// real processes, and a machine that stalls for seconds breaks them. One that passes then is
-// counted as passed and named, so that it can be mended.
+// exits 1 if anything failed. A test that failed is run once more by itself, because many of ours
+// watch real processes on machines that stall. One that passes then is named and counted as flaky;
+// more than mostFlaky of them fail the run.
 package main
 
 import (
@@ -15,6 +15,9 @@ import (
 	"sort"
 	"strings"
 )
+
+// checks is the package name under which testenv/checks reports linters, types and builds.
+const checks = "checks"
 
 // testEvent is a line of `go test -json` (see `go doc test2json`).
 type testEvent struct {
@@ -30,7 +33,15 @@ type tally struct {
 	reasons                 map[string][]string // why -> tests skipped for it
 	parents                 map[string]bool     // tests that have subtests: the leaves are counted
 	failures                map[[2]string]int   // package and top-level test -> failed leaves
-	second                  []string            // passed only at the second try
+	flaky                   []string            // passed only at the second try
+	coverage                []string            // a line a package: share of its statements, name
+	slowest                 []timed             // top-level tests
+}
+
+// timed is a top-level test and the seconds it took.
+type timed struct {
+	name    string
+	seconds float64
 }
 
 func main() {
@@ -49,7 +60,7 @@ func main() {
 	}
 	t.again()
 	t.close()
-	if t.failed > 0 || scanner.Err() != nil {
+	if t.failed > 0 || len(t.flaky) > mostFlaky || scanner.Err() != nil {
 		os.Exit(1)
 	}
 }
@@ -63,6 +74,10 @@ func (t *tally) add(e testEvent) {
 		}
 	case "output", "build-output":
 		t.output[key] = append(t.output[key], e.Output)
+		if share, ok := strings.CutPrefix(e.Output, "coverage: "); ok && e.Test == "" {
+			share, _, _ = strings.Cut(share, " ")
+			t.coverage = append(t.coverage, fmt.Sprintf("%6s %s", share, e.Package))
+		}
 	case "build-fail":
 		t.failed++
 		t.show(key)
@@ -74,7 +89,7 @@ func (t *tally) add(e testEvent) {
 
 func (t *tally) end(e testEvent, key string) {
 	if e.Test == "" {
-		if e.Action != "skip" { // a skipped package has no tests
+		if e.Action != "skip" && e.Package != checks { // a skipped package has no tests
 			fmt.Fprintf(t.out, "%-5s %s  %.1fs\n", e.Action, e.Package, e.Elapsed)
 		}
 		if e.Action == "fail" {
@@ -84,6 +99,9 @@ func (t *tally) end(e testEvent, key string) {
 			}
 		}
 		return
+	}
+	if !strings.Contains(e.Test, "/") {
+		t.slowest = append(t.slowest, timed{e.Package + " " + e.Test, e.Elapsed})
 	}
 	leaf := !t.parents[key]
 	switch {
@@ -113,8 +131,12 @@ func (t *tally) failedIn(pkg string) bool {
 	return false
 }
 
-// mostAgain bounds the second tries: more failures than that are no accident.
-const mostAgain = 5
+// mostAgain bounds the second tries: more failures than that are no accident. mostFlaky is how many
+// tests may need a second try before the run counts as failed.
+const (
+	mostAgain = 5
+	mostFlaky = 2
+)
 
 // again runs each failed test once more, alone.
 func (t *tally) again() {
@@ -122,6 +144,9 @@ func (t *tally) again() {
 		return
 	}
 	for which, leaves := range t.failures {
+		if which[0] == checks {
+			continue // a linter does not change its mind
+		}
 		fmt.Fprintf(t.out, "again: %s %s\n", which[0], which[1])
 		cmd := exec.Command("go", "test", "-count=1", "-run", "^"+which[1]+"$", which[0])
 		if strings.HasSuffix(which[0], "/browsertest") { // a module of its own
@@ -134,7 +159,7 @@ func (t *tally) again() {
 		}
 		t.failed -= leaves
 		t.passed += leaves
-		t.second = append(t.second, which[0]+" "+which[1])
+		t.flaky = append(t.flaky, which[0]+" "+which[1])
 	}
 }
 
@@ -166,10 +191,30 @@ func (t *tally) close() {
 		fmt.Fprintf(t.out, "  %3d x %s (%s)\n", len(t.reasons[why]), why,
 			strings.Join(first(t.reasons[why], 3), ", "))
 	}
-	for _, name := range t.second {
-		fmt.Fprintf(t.out, "\nPASSED ONLY AT THE SECOND TRY: %s\n", name)
+	if len(t.coverage) > 0 {
+		sort.Strings(t.coverage)
+		fmt.Fprintf(t.out, "\nStatements covered by each package's own tests:\n  %s\n",
+			strings.Join(t.coverage, "\n  "))
+	}
+	t.showSlowest(5)
+	for _, name := range t.flaky {
+		fmt.Fprintf(t.out, "\nFLAKY, passed only at the second try: %s\n", name)
+	}
+	if len(t.flaky) > 0 {
+		fmt.Fprintf(t.out, "flaky: %d (at most %d are accepted)\n", len(t.flaky), mostFlaky)
 	}
 	fmt.Fprintf(t.out, "\ntests: %d passed, %d failed, %d skipped\n", t.passed, t.failed, t.skipped)
+}
+
+// showSlowest names the tests that would shorten the run most.
+func (t *tally) showSlowest(n int) {
+	sort.Slice(t.slowest, func(i, j int) bool { return t.slowest[i].seconds > t.slowest[j].seconds })
+	for i, s := range t.slowest[:min(n, len(t.slowest))] {
+		if i == 0 {
+			fmt.Fprintf(t.out, "\nSlowest tests:\n")
+		}
+		fmt.Fprintf(t.out, "  %6.1fs %s\n", s.seconds, s.name)
+	}
 }
 
 func first(list []string, n int) []string {

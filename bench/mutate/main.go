@@ -1,0 +1,221 @@
+// Command mutate makes small wrong changes to a package, one at a time, and runs its tests on each:
+// a comparison turned or loosened, a number changed, a condition dropped, a sign flipped. It prints
+// how many the tests noticed, and the changes they did not. The changes are chosen by a seed, so a
+// run can be repeated.
+//
+//	go run ./bench/mutate -n 20 ./remedy ./store
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"flag"
+	"fmt"
+	"go/ast"
+	"go/format"
+	"go/parser"
+	"go/token"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// change is one wrong edit: applied to the parsed file and taken back afterwards.
+type change struct {
+	file, was, became string
+	line              int
+	apply, undo       func()
+}
+
+func main() {
+	n := flag.Int("n", 20, "changes tried in each package")
+	seed := flag.Uint64("seed", 1, "which changes: the same seed, the same changes")
+	limit := flag.Duration("limit", 10*time.Minute, "a test run that takes longer has noticed")
+	extra := flag.String("tests", "", "further packages whose tests count, separated by spaces")
+	flag.Parse()
+	total, noticed := 0, 0
+	for _, dir := range flag.Args() {
+		t, c, err := mutatePackage(dir, *n, *seed, *limit, strings.Fields(*extra))
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "mutate:", err)
+			os.Exit(1)
+		}
+		fmt.Printf("%-16s %d of %d noticed\n", dir, c, t)
+		total, noticed = total+t, noticed+c
+	}
+	fmt.Printf("all: %d of %d small wrong changes noticed\n", noticed, total)
+}
+
+func mutatePackage(dir string, n int, seed uint64, limit time.Duration,
+	extra []string) (tried, noticed int, err error) {
+	fset := token.NewFileSet()
+	files, err := sources(fset, dir)
+	if err != nil {
+		return 0, 0, err
+	}
+	var all []change
+	for path, file := range files {
+		all = append(all, changesOf(fset, path, file)...)
+	}
+	sortChanges(all)
+	random := rand.New(rand.NewPCG(seed, 0))
+	random.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+	for _, c := range all {
+		if tried == n {
+			break
+		}
+		builds, caught, err := try(fset, files[c.file], c, dir, limit, extra)
+		if err != nil {
+			return tried, noticed, err
+		}
+		if !builds {
+			continue // the compiler is no test of ours
+		}
+		tried++
+		if caught {
+			noticed++
+			continue
+		}
+		fmt.Printf("  not noticed: %s:%d  %s -> %s\n", c.file, c.line, c.was, c.became)
+	}
+	return tried, noticed, nil
+}
+
+// sources parses the files of a package that are built here, tests left out.
+func sources(fset *token.FileSet, dir string) (map[string]*ast.File, error) {
+	out, err := exec.Command("go", "list", "-f", `{{range .GoFiles}}{{.}} {{end}}`, dir).Output()
+	if err != nil {
+		return nil, fmt.Errorf("go list %s: %w", dir, err)
+	}
+	files := map[string]*ast.File{}
+	for _, name := range strings.Fields(string(out)) {
+		path := filepath.Join(dir, name)
+		file, err := parser.ParseFile(fset, path, nil, parser.ParseComments)
+		if err != nil {
+			return nil, err
+		}
+		files[path] = file
+	}
+	return files, nil
+}
+
+// try writes the changed file, builds, runs the tests and puts the file back.
+func try(fset *token.FileSet, file *ast.File, c change, dir string, limit time.Duration,
+	extra []string) (builds, caught bool, err error) {
+	original, err := os.ReadFile(c.file)
+	if err != nil {
+		return false, false, err
+	}
+	defer func() {
+		c.undo()
+		if back := os.WriteFile(c.file, original, 0o644); back != nil && err == nil {
+			err = back
+		}
+	}()
+	c.apply()
+	var text bytes.Buffer
+	if err := format.Node(&text, fset, file); err != nil {
+		return false, false, nil
+	}
+	if err := os.WriteFile(c.file, text.Bytes(), 0o644); err != nil {
+		return false, false, err
+	}
+	if exec.Command("go", "vet", dir).Run() != nil {
+		return false, false, nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	args := append([]string{"test", "-failfast", dir}, extra...)
+	return true, exec.CommandContext(ctx, "go", args...).Run() != nil, nil
+}
+
+// turned are the operators and what they are changed into.
+var turned = map[token.Token]token.Token{
+	token.LSS: token.LEQ, token.LEQ: token.LSS, token.GTR: token.GEQ, token.GEQ: token.GTR,
+	token.EQL: token.NEQ, token.NEQ: token.EQL, token.LAND: token.LOR, token.LOR: token.LAND,
+	token.ADD: token.SUB, token.SUB: token.ADD, token.MUL: token.QUO, token.QUO: token.MUL,
+}
+
+// changesOf lists every change that can be made to a file.
+func changesOf(fset *token.FileSet, path string, file *ast.File) []change {
+	var found []change
+	add := func(at token.Pos, was, became string, apply, undo func()) {
+		found = append(found, change{path, was, became, fset.Position(at).Line, apply, undo})
+	}
+	ast.Inspect(file, func(node ast.Node) bool {
+		switch n := node.(type) {
+		case *ast.GenDecl:
+			return n.Tok != token.IMPORT
+		case *ast.BinaryExpr:
+			turnOperator(n, add)
+		case *ast.BasicLit:
+			changeNumber(n, add)
+		case *ast.IfStmt:
+			dropCondition(n, add)
+		}
+		return true
+	})
+	return found
+}
+
+type adder func(at token.Pos, was, became string, apply, undo func())
+
+func turnOperator(n *ast.BinaryExpr, add adder) {
+	was, became := n.Op, turned[n.Op]
+	if became == token.ILLEGAL {
+		return
+	}
+	add(n.OpPos, show(n), show(&ast.BinaryExpr{X: n.X, Op: became, Y: n.Y}),
+		func() { n.Op = became }, func() { n.Op = was })
+}
+
+func changeNumber(n *ast.BasicLit, add adder) {
+	was := n.Value
+	became := ""
+	switch n.Kind {
+	case token.INT:
+		if v, err := strconv.ParseInt(was, 0, 64); err == nil {
+			became = strconv.FormatInt(v*2+1, 10)
+		}
+	case token.FLOAT:
+		if v, err := strconv.ParseFloat(was, 64); err == nil {
+			became = strconv.FormatFloat(v*1.5+0.01, 'g', 6, 64)
+		}
+	}
+	if became != "" {
+		add(n.Pos(), was, became, func() { n.Value = became }, func() { n.Value = was })
+	}
+}
+
+// dropCondition makes an if without else never happen.
+func dropCondition(n *ast.IfStmt, add adder) {
+	if n.Else != nil || n.Init != nil {
+		return
+	}
+	was := n.Cond
+	never := &ast.BinaryExpr{X: &ast.ParenExpr{X: was}, Op: token.LAND, Y: ast.NewIdent("false")}
+	add(n.Pos(), "if "+show(was), "never", func() { n.Cond = never }, func() { n.Cond = was })
+}
+
+// show prints an expression on one line.
+func show(node ast.Node) string {
+	var text bytes.Buffer
+	if err := format.Node(&text, token.NewFileSet(), node); err != nil {
+		return "?"
+	}
+	return strings.Join(strings.Fields(text.String()), " ")
+}
+
+// sortChanges makes the order of changes independent of the order of a map.
+func sortChanges(all []change) {
+	slices.SortStableFunc(all, func(a, b change) int {
+		return cmp.Or(cmp.Compare(a.file, b.file), cmp.Compare(a.line, b.line),
+			cmp.Compare(a.was, b.was), cmp.Compare(a.became, b.became))
+	})
+}
