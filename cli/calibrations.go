@@ -21,10 +21,11 @@ func calibrationPath() (string, error) {
 
 // calibrations reads what was measured here; nothing if there is nothing.
 func calibrations() ([]*plan.Calibration, error) {
-	path, err := calibrationPath()
+	kept, err := openStore()
 	if err != nil {
-		return nil, nil // no home, no record
+		return nil, nil // no home of ours, no record
 	}
+	path := filepath.Join(kept.Home, "cards.json")
 	data, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -67,7 +68,7 @@ func keepCalibration(found *plan.Calibration) error {
 	if err != nil {
 		return err
 	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+	if _, err := store.Open(filepath.Dir(path)); err != nil {
 		return err
 	}
 	fresh := path + ".new"

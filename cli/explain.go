@@ -188,14 +188,6 @@ func findRun(text string) (*store.Folder, error) {
 	return runs.Find(text)
 }
 
-func openStore() (*store.Store, error) {
-	home, err := store.DefaultHome()
-	if err != nil {
-		return nil, err
-	}
-	return store.Open(home)
-}
-
 // lastFailedRun gives the newest run whose verdict or exit is not a success.
 func lastFailedRun() (string, error) {
 	runs, err := openStore()

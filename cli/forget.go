@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	"memroom/remedy/fit"
-	"memroom/store"
 )
 
 type forgetCmd struct {
@@ -25,10 +24,15 @@ func (forgetCmd) examples() []example {
 
 // Run drops what `run --fit` remembers. Without a script and without --all it lists that.
 func (c *forgetCmd) Run(s *session) error {
-	home, err := store.DefaultHome()
+	open := openStore
+	if c.All || c.Script != "" {
+		open = changeStore
+	}
+	kept, err := open()
 	if err != nil {
 		return err
 	}
+	home := kept.Home
 	files, err := os.ReadDir(memories(home))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("read what was learnt: %w", err)

@@ -147,12 +147,3 @@ func (c *cards) Read() ([]supervise.Device, error) {
 	}
 	return devices, nil
 }
-
-func ownedByUs(path string) bool {
-	info, err := os.Lstat(path)
-	if err != nil || !info.IsDir() {
-		return false
-	}
-	st, ok := info.Sys().(*syscall.Stat_t)
-	return ok && int(st.Uid) == os.Getuid()
-}

@@ -225,7 +225,9 @@ func (c *planCmd) runRehearsed(ctx context.Context, said *heardOutput, args []st
 // compiled each time.
 func probeHome(fallback string) string {
 	if home, err := store.DefaultHome(); err == nil {
-		return home
+		if _, err := store.Open(home); err == nil {
+			return home
+		}
 	}
 	return fallback
 }

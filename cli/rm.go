@@ -12,16 +12,21 @@ import (
 
 type rmCmd struct {
 	Records []string    `arg:"" optional:"" name:"run" help:"Runs to delete."`
-	Older   string      `help:"Delete ended runs older than this (30d, 12h); named, tagged and the newest runs stay." placeholder:"AGE"`
-	Over    event.Bytes `help:"Delete the oldest ended runs until the rest takes less than this." placeholder:"SIZE"`
-	Keep    int         `help:"With --older and --over: newest runs that stay." default:"10"`
-	DryRun  bool        `help:"Only say what would be deleted."`
+	Older   string      `help:"Delete ended runs older than this (30d, 12h). Runs with a name or a tag stay." placeholder:"AGE"`
+	Over    event.Bytes `help:"Delete the oldest ended runs until all runs together take less than this." placeholder:"SIZE"`
+	Keep    int         `help:"With --older and --over: always keep this many of the newest runs." default:"10"`
+	DryRun  bool        `help:"Only print what would be deleted."`
 	JSON    bool        `name:"json" help:"Print JSON."`
 }
 
 func (rmCmd) Help() string {
-	return `Once a day "memroom run" deletes ended runs that are older than 90 days, and the oldest beyond 10GiB in all; the newest 50, and
-those with a name or a tag, stay. MEMROOM_KEEP changes that: all, an age (30d), a size (5GiB) or both (30d,5GiB).`
+	return `"memroom run" deletes old runs by itself, once a day, after its command has ended:
+runs older than 90 days, and the oldest ones beyond 10GiB in all. It keeps the newest 50 runs and
+all runs with a name or a tag. MEMROOM_KEEP changes the limits: all (delete nothing), an age (30d),
+a size (5GiB), or both (30d,5GiB).
+
+memroom deletes a folder only if it has the name of a run and holds that run's own record. A run
+whose record is damaged is kept and named.`
 }
 
 func (rmCmd) examples() []example {
@@ -30,7 +35,7 @@ func (rmCmd) examples() []example {
 }
 
 func (c *rmCmd) Run(s *session) error {
-	kept, err := openStore()
+	kept, err := changeStore()
 	if err != nil {
 		return err
 	}
@@ -39,10 +44,11 @@ func (c *rmCmd) Run(s *session) error {
 		if retention.Age, err = parseAge(c.Older); err != nil {
 			return err
 		}
+		retention.Age = max(retention.Age, 1) // 0 would mean that age does not matter
 	}
 	prune := c.Older != "" || c.Over > 0
 	if len(c.Records) == 0 && !prune {
-		return exitWith(exitUsage, "say which runs: memroom rm RUN, or --older AGE, or --over SIZE")
+		return exitWith(exitUsage, "say which runs to delete: memroom rm RUN, or --older AGE, or --over SIZE")
 	}
 	gone := []string{}
 	for _, text := range c.Records {
@@ -53,12 +59,16 @@ func (c *rmCmd) Run(s *session) error {
 		gone = append(gone, id)
 	}
 	if prune {
-		rows, err := kept.Prune(retention, time.Now(), c.DryRun)
-		if err != nil {
-			return err
-		}
-		for _, r := range rows {
+		pruned, err := kept.Prune(retention, time.Now(), c.DryRun)
+		for _, r := range pruned.Dropped {
 			gone = append(gone, r.ID)
+		}
+		for _, r := range pruned.Damaged {
+			s.note("kept %s: its record is damaged (%s). To delete it yourself: rm -r %q", r.ID,
+				r.Damaged, kept.Folder(r.ID).Dir)
+		}
+		if err != nil {
+			return fmt.Errorf("%d runs deleted, then: %w", len(gone), err)
 		}
 	}
 	if c.JSON {
@@ -76,7 +86,8 @@ func (c *rmCmd) remove(kept *store.Store, text string) (string, error) {
 		return "", err
 	}
 	if folder.Running() {
-		return "", fmt.Errorf("run %s is still going: end it first", folder.ID)
+		return "", fmt.Errorf("run %s is still running: stop it first (memroom attach %s, then Ctrl-C)",
+			folder.ID, folder.ID)
 	}
 	if c.DryRun {
 		return folder.ID, nil
@@ -106,20 +117,25 @@ func parseAge(text string) (time.Duration, error) {
 // keepVariable says how much of the record is kept: all, an age, a size, or both (30d,5GiB).
 const keepVariable = "MEMROOM_KEEP"
 
-// tidy drops old records before a run begins, and says so. That it cannot is no reason not to run.
+// indexedRuns bounds the rows that a run adds to the index when it has ended: its own, and those of
+// runs that were detached or killed.
+const indexedRuns = 200
+
+// tidy drops old records and brings the index up to date when a run has ended, a bounded portion at
+// a time, and says what it deleted. That it cannot is no reason to trouble the user.
 func tidy(s *session, kept *store.Store) {
 	keep, err := readRetention(os.Getenv(keepVariable))
 	if err != nil {
 		s.note("memroom: %s: %v; nothing is deleted", keepVariable, err)
 		return
 	}
-	if keep == (store.Retention{}) {
-		return
+	if keep != (store.Retention{}) {
+		if pruned, _ := kept.Tidy(keep, time.Now()); len(pruned.Dropped) > 0 {
+			s.note("memroom: deleted %d old runs; %s=all, a name or a tag keeps them (memroom rm --help)",
+				len(pruned.Dropped), keepVariable)
+		}
 	}
-	gone, err := kept.Tidy(keep, time.Now())
-	if err == nil && len(gone) > 0 {
-		s.note("memroom: deleted the records of %d old runs; %s=all, a name or a tag keeps them (memroom rm --help)", len(gone), keepVariable)
-	}
+	_, _ = kept.Refresh(indexedRuns)
 }
 
 // readRetention reads all, 30d, 5GiB or 30d,5GiB; nothing is the default.

@@ -81,12 +81,17 @@ func (c *runCmd) Run(s *session) error {
 		return exitWith(exitNotStarted, "%w", err)
 	}
 	if c.Detach {
+		defer tidy(s, r.home)
 		return leave(s, front, r.folder.ID)
 	}
 	if c.View {
+		defer tidy(s, r.home)
 		return c.view(s, front, r.folder)
 	}
 	state, err := front.Run()
+	if err == nil && state.Exit != nil && state.Exit.Signal == "" {
+		defer tidy(s, r.home) // whoever interrupted the command wants to leave
+	}
 	return c.conclude(s, front, r.folder, state, err)
 }
 
@@ -178,6 +183,7 @@ func files(s *session) (in, out, errs *os.File, err error) {
 
 // prepared is a run whose folder exists and whose command has not started.
 type prepared struct {
+	home   *store.Store
 	folder *store.Folder
 	run    event.Run
 	env    []string
@@ -191,8 +197,7 @@ func (c *runCmd) prepare(s *session, command []string) (*prepared, error) {
 	if err != nil {
 		return nil, err
 	}
-	tidy(s, home)
-	r := &prepared{folder: folder, run: c.describe(folder.ID, command), args: command}
+	r := &prepared{home: home, folder: folder, run: c.describe(folder.ID, command), args: command}
 	if err := folder.SaveRun(r.run); err != nil {
 		s.note("memroom: the record is incomplete: %v", err)
 	}
@@ -208,43 +213,6 @@ func (c *runCmd) prepare(s *session, command []string) (*prepared, error) {
 	text, err := json.Marshal(spec)
 	r.spec = string(text)
 	return r, err
-}
-
-// newFolder makes a folder in the store, or where that cannot be written, somewhere that can: a
-// training is not refused because its record cannot be kept.
-func newFolder(s *session, now time.Time) (*store.Store, *store.Folder, error) {
-	home, err := store.DefaultHome()
-	var folder *store.Folder
-	var kept *store.Store
-	if err == nil {
-		if kept, err = store.Open(home); err == nil {
-			if folder, err = kept.Create(now); err == nil {
-				return kept, folder, nil
-			}
-		}
-	}
-	for _, place := range []string{os.TempDir(), "/dev/shm"} {
-		second := filepath.Join(place, fmt.Sprintf("memroom-%d", os.Getuid()))
-		if kept, second := openPrivate(second); second == nil {
-			if folder, second = kept.Create(now); second == nil {
-				s.note("memroom: %v; this run is kept in %s", err, folder.Dir)
-				return kept, folder, nil
-			}
-		}
-	}
-	return nil, nil, err
-}
-
-// openPrivate opens a store in a place that everybody may write to; it must be ours alone.
-func openPrivate(home string) (*store.Store, error) {
-	kept, err := store.Open(home)
-	if err != nil {
-		return nil, err
-	}
-	if !ownedByUs(home) {
-		return nil, fmt.Errorf("%s belongs to somebody else", home)
-	}
-	return kept, nil
 }
 
 // describe is the run as it is kept.

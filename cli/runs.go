@@ -18,10 +18,10 @@ type runsCmd struct {
 	Tag     string `help:"Only runs with this tag." placeholder:"TEXT"`
 	Group   string `help:"Only runs of this group (run --group)." placeholder:"ID"`
 	OOM     bool   `name:"oom" help:"Only runs that ran out of memory."`
-	Failed  bool   `help:"Only runs that failed or were lost."`
-	Active  bool   `help:"Only runs that are still going."`
-	Limit   int    `short:"n" help:"Newest so many; 0 for all." default:"20"`
-	Reindex bool   `help:"Build the index again from the runs' folders first."`
+	Failed  bool   `help:"Only runs that failed or whose end is unknown."`
+	Active  bool   `help:"Only runs that are still running."`
+	Limit   int    `short:"n" help:"Print at most this many, the newest first; 0 prints all." default:"20"`
+	Reindex bool   `help:"Rebuild the index from the runs' folders first."`
 	JSON    bool   `name:"json" help:"Print JSON."`
 }
 
@@ -30,14 +30,18 @@ func (runsCmd) examples() []example {
 }
 
 func (c *runsCmd) Run(s *session) error {
-	kept, err := openStore()
+	open := openStore
+	if c.Reindex {
+		open = changeStore
+	}
+	kept, err := open()
 	if err != nil {
 		return err
 	}
-	if c.Reindex {
+	if c.Reindex && kept.Exists() {
 		n, err := kept.Reindex()
 		if err != nil {
-			return fmt.Errorf("build the index again: %w", err)
+			return fmt.Errorf("rebuild the index: %w", err)
 		}
 		s.note("%d runs indexed", n)
 	}
@@ -57,10 +61,19 @@ func (c *runsCmd) Run(s *session) error {
 			s.note("no such runs in %s: `memroom runs -n 0` lists all", kept.Home)
 			return nil
 		}
-		s.note("no runs in %s", kept.Home)
+		s.note("no runs in %s: start one with memroom run -- COMMAND", kept.Home)
 		return nil
 	}
-	return printRows(s.Out, rows, time.Now())
+	if err := printRows(s.Out, rows, time.Now()); err != nil {
+		return err
+	}
+	for _, r := range rows {
+		if r.Damaged != "" {
+			s.note("%s: the record is damaged (%s). memroom keeps it; to delete it: rm -r %q", r.ID,
+				r.Damaged, kept.Folder(r.ID).Dir)
+		}
+	}
+	return nil
 }
 
 func printRows(w io.Writer, rows []store.Row, now time.Time) error {
@@ -99,6 +112,8 @@ func outcome(r store.Row) string {
 	switch {
 	case r.Status == store.Running:
 		return "running"
+	case r.Damaged != "":
+		return "damaged"
 	case r.Status == store.Lost || r.ExitCode == nil:
 		return "lost"
 	case r.IsOOM:

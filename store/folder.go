@@ -176,7 +176,7 @@ func (f *Folder) Verdict() (event.Verdict, error) { return readJSON[event.Verdic
 func (f *Folder) Summary() (event.Summary, error) { return readJSON[event.Summary](f, summaryFile) }
 
 func readJSON[T any](f *Folder, name string) (v T, err error) {
-	data, err := os.ReadFile(f.Path(name))
+	data, err := readWhole(f.Path(name))
 	if err != nil {
 		return v, err
 	}
@@ -184,6 +184,25 @@ func readJSON[T any](f *Folder, name string) (v T, err error) {
 		return v, fmt.Errorf("%s of run %s: %w", name, f.ID, err)
 	}
 	return v, nil
+}
+
+// mostRecord bounds a file that is read as a whole. Ours stay below a mebibyte.
+const mostRecord = 64 << 20
+
+// readWhole reads a small file of ours. A pipe in its place would never end, a huge file would not
+// fit.
+func readWhole(path string) ([]byte, error) {
+	info, err := os.Stat(path)
+	switch {
+	case err != nil:
+		return nil, err
+	case !info.Mode().IsRegular():
+		return nil, fmt.Errorf("%s is not a plain file", filepath.Base(path))
+	case info.Size() > mostRecord:
+		return nil, fmt.Errorf("%s has %s: too large for a record", filepath.Base(path),
+			event.Bytes(info.Size()))
+	}
+	return os.ReadFile(path)
 }
 
 // Samples reads the readings in order. Lines that cannot be read, such as one cut off by a crash,
@@ -220,15 +239,40 @@ func lines[T any](f *Folder, name string) iter.Seq[T] {
 	}
 }
 
-// Remove deletes the run.
+// Remove deletes the run. Only what is provably ours goes: a folder with the name of a run that
+// holds the record of that run.
 func (f *Folder) Remove() error {
-	if f.ID == "" || f.ID == "." || f.ID == ".." || f.ID != filepath.Base(f.ID) {
+	if !validID(f.ID) || f.ID != filepath.Base(f.Dir) {
 		return fmt.Errorf("%q is not a run", f.ID)
 	}
-	if _, err := os.Stat(f.Dir); errors.Is(err, os.ErrNotExist) {
+	info, err := os.Lstat(f.Dir)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
 		return fmt.Errorf("no run %q", f.ID)
+	case err != nil:
+		return err
+	case !info.IsDir():
+		return fmt.Errorf("%s is not a folder: memroom leaves it alone", f.Dir)
+	}
+	if _, err := f.ownRecord(); err != nil {
+		return fmt.Errorf("run %s is kept, its record is damaged: %w. memroom deletes only what it can prove is its own; to delete it yourself: rm -r %q",
+			f.ID, err, f.Dir)
 	}
 	return os.RemoveAll(f.Dir)
+}
+
+// ownRecord reads what the run is, and checks that the record is the folder's own.
+func (f *Folder) ownRecord() (event.Run, error) {
+	run, err := f.Run()
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return run, fmt.Errorf("%s is missing", runFile)
+	case err != nil:
+		return run, err
+	case run.ID != f.ID:
+		return run, fmt.Errorf("%s is of run %q", runFile, run.ID)
+	}
+	return run, nil
 }
 
 // watchFile is what the monitor has learnt so far, so that another one can go on where it was
@@ -240,7 +284,7 @@ func (f *Folder) SaveProgress(v any) error { return f.replace(watchFile, v) }
 
 // Progress reads what SaveProgress kept.
 func (f *Folder) Progress(v any) error {
-	data, err := os.ReadFile(f.Path(watchFile))
+	data, err := readWhole(f.Path(watchFile))
 	if err != nil {
 		return err
 	}

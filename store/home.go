@@ -11,6 +11,8 @@ import (
 // Store is the folder that holds all runs of a user.
 type Store struct {
 	Home string
+
+	readOnly bool // opened by Read: nothing below Home is written
 }
 
 // DefaultHome is $MEMROOM_HOME, else $XDG_DATA_HOME/memroom, else ~/.local/share/memroom.
@@ -28,25 +30,72 @@ func DefaultHome() (string, error) {
 	return filepath.Join(home, ".local", "share", "memroom"), nil
 }
 
-// Open makes sure that the store exists and is private.
+// Open opens a store to write to it. It makes the folder where there is none, and takes over an
+// empty one. It refuses a folder that belongs to somebody else, that others may write to, or that
+// holds other things ([Foreign]).
 func Open(home string) (*Store, error) {
-	s := &Store{Home: home}
-	if err := os.MkdirAll(s.runs(), 0o700); err != nil {
-		return nil, fmt.Errorf("open store: %w", err)
+	if err := checkLinks(home); err != nil {
+		return nil, err
 	}
-	if err := os.Chmod(home, 0o700); err != nil && !errors.Is(err, os.ErrPermission) {
-		return nil, fmt.Errorf("make the store private: %w", err)
+	if err := os.MkdirAll(filepath.Dir(home), 0o700); err != nil {
+		return nil, fmt.Errorf("open the store: %w", err)
+	}
+	if err := os.Mkdir(home, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
+		return nil, fmt.Errorf("open the store: %w", err)
+	}
+	if err := checkPrivate(home); err != nil {
+		return nil, err
+	}
+	if err := claim(home); err != nil {
+		return nil, err
+	}
+	s := &Store{Home: home}
+	if err := os.Mkdir(s.runs(), 0o700); err != nil && !errors.Is(err, os.ErrExist) {
+		return nil, fmt.Errorf("open the store: %w", err)
+	}
+	// The home is private, so a link in place of runs/ is the user's own doing: a larger disk.
+	return s, nil
+}
+
+// Read opens a store to look at it. Nothing is made or changed, so that it works on a disk that
+// cannot be written and in a folder of another user. A home that does not exist has no runs.
+func Read(home string) (*Store, error) {
+	s := &Store{Home: home, readOnly: true}
+	switch _, err := os.Stat(home); {
+	case errors.Is(err, os.ErrNotExist):
+		return s, nil
+	case err != nil:
+		return nil, fmt.Errorf("open the store: %w", err)
+	}
+	if err := checkLinks(home); err != nil {
+		return nil, err
+	}
+	if _, err := recognise(home); err != nil {
+		return nil, err
 	}
 	return s, nil
 }
 
+// Exists says whether there is a store at all; [Read] accepts a home that is not there.
+func (s *Store) Exists() bool {
+	info, err := os.Stat(s.Home)
+	return err == nil && info.IsDir()
+}
+
 func (s *Store) runs() string { return filepath.Join(s.Home, "runs") }
+
+// idTime is how an ID begins: the local time of the start.
+const idTime = "20060102-150405"
+
+// idLetters are the characters of an ID's end, in the order in which bytes sort and without those
+// that look alike.
+const idLetters = "23456789abcdefghjkmnpqrstuvwxyz"
 
 // Create makes the folder of a new run. Its name begins with the local time, so that names sort as
 // they were made; three letters tell apart what was started in the same second.
 func (s *Store) Create(now time.Time) (*Folder, error) {
 	for try := range 100 {
-		id := now.Format("20060102-150405-") + fractionLetters(now, try)
+		id := now.Format(idTime) + "-" + fractionLetters(now, try)
 		dir := filepath.Join(s.runs(), id)
 		switch err := os.Mkdir(dir, 0o700); {
 		case err == nil:
@@ -62,21 +111,33 @@ func (s *Store) Create(now time.Time) (*Folder, error) {
 // began: "the last run" is the last in that order. Each is 34 us; those that are taken give way to
 // the next.
 func fractionLetters(now time.Time, try int) string {
-	// as bytes sort, without those that look alike
-	const letters = "23456789abcdefghjkmnpqrstuvwxyz"
-	const all = len(letters) * len(letters) * len(letters)
+	const all = len(idLetters) * len(idLetters) * len(idLetters)
 	n := (now.Nanosecond()/(int(time.Second)/all+1) + try) % all
-	return string([]byte{letters[n/len(letters)/len(letters)], letters[n/len(letters)%len(letters)],
-		letters[n%len(letters)]})
+	return string([]byte{idLetters[n/len(idLetters)/len(idLetters)],
+		idLetters[n/len(idLetters)%len(idLetters)], idLetters[n%len(idLetters)]})
+}
+
+// validID says whether a name is one that [Store.Create] gives. Earlier versions used any three
+// letters or digits.
+func validID(name string) bool {
+	if len(name) != len(idTime)+4 || name[len(idTime)] != '-' {
+		return false
+	}
+	for _, c := range []byte(name[len(idTime)+1:]) {
+		if (c < '0' || c > '9') && (c < 'a' || c > 'z') {
+			return false
+		}
+	}
+	_, err := time.Parse(idTime, name[:len(idTime)])
+	return err == nil
 }
 
 // Folder of a run by its ID, whether it exists or not.
 func (s *Store) Folder(id string) *Folder {
-	return &Folder{ID: id,
-		Dir: filepath.Join(s.runs(), id)}
+	return &Folder{ID: id, Dir: filepath.Join(s.runs(), id)}
 }
 
-// IDs lists the runs on disk, oldest first.
+// IDs lists the runs on disk, oldest first. What else lies in the folder is none of ours.
 func (s *Store) IDs() ([]string, error) {
 	entries, err := os.ReadDir(s.runs())
 	if errors.Is(err, os.ErrNotExist) {
@@ -87,7 +148,7 @@ func (s *Store) IDs() ([]string, error) {
 	}
 	var ids []string
 	for _, e := range entries {
-		if e.IsDir() {
+		if e.IsDir() && validID(e.Name()) {
 			ids = append(ids, e.Name())
 		}
 	}

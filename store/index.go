@@ -1,12 +1,12 @@
 package store
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"zombiezen.com/go/sqlite"
@@ -15,22 +15,16 @@ import (
 
 // schemaVersion is raised with every change of the schema: an index of another version is thrown
 // away and built again.
-const schemaVersion = 2
+const schemaVersion = 3
 
 const schema = `
+DROP TABLE IF EXISTS tags;
+DROP TABLE IF EXISTS runs;
 CREATE TABLE runs (
-	id       TEXT PRIMARY KEY,
-	stamp    TEXT NOT NULL,    -- of the folder's files when the row was read
-	started  INTEGER NOT NULL, -- Unix milliseconds
-	status   TEXT NOT NULL,
-	name     TEXT NOT NULL,
-	is_oom   INTEGER NOT NULL,
-	failed   INTEGER NOT NULL,
-	row      TEXT NOT NULL     -- JSON of Row
+	id    TEXT PRIMARY KEY,
+	stamp TEXT NOT NULL, -- of the folder's files when the row was read
+	row   TEXT NOT NULL  -- JSON of Row
 ) WITHOUT ROWID;
-CREATE TABLE tags (id TEXT NOT NULL, tag TEXT NOT NULL, PRIMARY KEY (tag, id)) WITHOUT ROWID;
-CREATE INDEX runs_started ON runs(started);
-CREATE INDEX runs_name ON runs(name);
 `
 
 // Filter chooses runs. The zero value is all of them.
@@ -44,50 +38,162 @@ type Filter struct {
 	Limit  int  // newest so many; 0: all
 }
 
-// List gives runs, newest first. The index is brought up to date with the folders first; where it
-// cannot be used at all the folders are read directly, which is slower and otherwise the same.
+func (f Filter) accepts(r Row) bool {
+	return (f.Name == "" || f.Name == r.Name) && (f.Group == "" || f.Group == r.Group) &&
+		(f.Tag == "" || slices.Contains(r.Tags, f.Tag)) && (!f.OOM || r.IsOOM) &&
+		(!f.Failed || r.failed()) && (!f.Active || r.Status == Running)
+}
+
+// List gives runs, newest first. It writes nothing: rows that the index does not have, or has from
+// before the folder changed, are read from the folders.
 func (s *Store) List(filter Filter) ([]Row, error) {
 	ids, err := s.IDs()
 	if err != nil {
 		return nil, err
 	}
-	rows, err := s.fromIndex(ids, filter)
-	if err != nil {
-		rows = s.fromFolders(ids, filter)
+	known := s.readIndex()
+	var rows []Row
+	for _, id := range ids {
+		folder := s.Folder(id)
+		row, ok := known.row(folder, folder.stamp())
+		if !ok {
+			row = folder.Row()
+		}
+		if filter.accepts(row) {
+			rows = append(rows, row)
+		}
+	}
+	slices.SortStableFunc(rows, func(a, b Row) int {
+		return cmp.Or(b.Started.Compare(a.Started), cmp.Compare(b.ID, a.ID))
+	})
+	if filter.Limit > 0 && len(rows) > filter.Limit {
+		rows = rows[:filter.Limit]
 	}
 	return rows, nil
 }
 
-func (s *Store) fromFolders(ids []string, filter Filter) []Row {
-	var rows []Row
-	for _, id := range slices.Backward(ids) {
-		row := s.Folder(id).Row()
-		if filter.accepts(row) {
-			rows = append(rows, row)
-		}
-		if filter.Limit > 0 && len(rows) == filter.Limit {
-			break
-		}
-	}
-	return rows
+// indexed is what the index knows: rows of runs that are over, by ID.
+type indexed map[string]struct {
+	stamp string
+	row   string // JSON of Row
 }
 
-func (f Filter) accepts(r Row) bool {
-	failed := r.Status == Lost || r.ExitCode != nil && *r.ExitCode != 0
-	return (f.Name == "" || f.Name == r.Name) && (f.Group == "" || f.Group == r.Group) &&
-		(f.Tag == "" || slices.Contains(r.Tags, f.Tag)) && (!f.OOM || r.IsOOM) &&
-		(!f.Failed || failed) && (!f.Active || r.Status == Running)
+// row gives the row of a folder that has not changed since it was indexed.
+func (x indexed) row(f *Folder, stamp string) (row Row, ok bool) {
+	known, ok := x[f.ID]
+	if !ok || known.stamp != stamp {
+		return row, false
+	}
+	err := json.Unmarshal([]byte(known.row), &row)
+	return row, err == nil && row.ID == f.ID
+}
+
+// readIndex reads the index without changing it. Where that fails, for whatever reason, nothing is
+// known and the folders tell.
+func (s *Store) readIndex() indexed {
+	conn, err := sqlite.OpenConn(s.indexPath(), sqlite.OpenReadOnly)
+	if err != nil {
+		return nil
+	}
+	defer conn.Close()
+	conn.SetBusyTimeout(busyFor)
+	known, err := readRows(conn)
+	if err != nil {
+		return nil
+	}
+	return known
+}
+
+// busyFor is how long one memroom waits for another that writes the index.
+const busyFor = 5 * time.Second
+
+func readRows(conn *sqlite.Conn) (indexed, error) {
+	version, err := sqlitex.ResultInt64(conn.Prep("PRAGMA user_version"))
+	if err != nil || version != schemaVersion {
+		return nil, err
+	}
+	known := indexed{}
+	err = sqlitex.Execute(conn, "SELECT id, stamp, row FROM runs",
+		&sqlitex.ExecOptions{ResultFunc: func(st *sqlite.Stmt) error {
+			entry := known[st.ColumnText(0)]
+			entry.stamp, entry.row = st.ColumnText(1), st.ColumnText(2)
+			known[st.ColumnText(0)] = entry
+			return nil
+		}})
+	return known, err
 }
 
 // Reindex throws the index away and builds it again from the folders.
 func (s *Store) Reindex() (runs int, err error) {
+	if s.readOnly {
+		return 0, fmt.Errorf("%s was opened to be read only", s.Home)
+	}
 	s.dropIndex()
 	ids, err := s.IDs()
 	if err != nil {
 		return 0, err
 	}
-	_, err = s.fromIndex(ids, Filter{})
+	_, err = s.Refresh(len(ids))
 	return len(ids), err
+}
+
+// Refresh brings the index up to date with the folders, so that lists are quick. It reads at most
+// so many folders, the newest first, and says how many it read; what is left over waits for the
+// next time.
+func (s *Store) Refresh(most int) (read int, err error) {
+	if s.readOnly {
+		return 0, fmt.Errorf("%s was opened to be read only", s.Home)
+	}
+	ids, err := s.IDs()
+	if err != nil {
+		return 0, err
+	}
+	read, err = s.refresh(ids, most)
+	switch sqlite.ErrCode(err).ToPrimary() {
+	case sqlite.ResultCorrupt, sqlite.ResultNotADB, sqlite.ResultError, sqlite.ResultSchema,
+		sqlite.ResultConstraint: // damaged: it is only a cache
+		s.dropIndex()
+		read, err = s.refresh(ids, most)
+	}
+	return read, err
+}
+
+// stillChanging is how many of the newest runs are compared with their rows: older ones hardly ever
+// change once they are over, and List compares all.
+const stillChanging = 100
+
+func (s *Store) refresh(ids []string, most int) (read int, err error) {
+	conn, err := s.openIndex()
+	if err != nil {
+		return 0, err
+	}
+	defer conn.Close()
+	known, err := readRows(conn)
+	if err != nil {
+		return 0, err
+	}
+	gone := map[string]bool{}
+	for id := range known {
+		gone[id] = true
+	}
+	var changed []*Folder
+	for i, id := range slices.Backward(ids) {
+		folder := s.Folder(id)
+		entry, have := known[id]
+		if len(changed) < most &&
+			(!have || i >= len(ids)-stillChanging && entry.stamp != folder.stamp()) {
+			changed = append(changed, folder)
+		}
+		delete(gone, id)
+	}
+	// in short transactions, so that two commands can do it at once
+	for chunk := range slices.Chunk(changed, 100) {
+		if err := saveRows(conn, chunk); err != nil {
+			return read, err
+		}
+		read += len(chunk)
+	}
+	return read, forgetRows(conn, gone)
 }
 
 func (s *Store) indexPath() string { return filepath.Join(s.Home, "index.sqlite") }
@@ -98,55 +204,37 @@ func (s *Store) dropIndex() {
 	}
 }
 
-// fromIndex reads through the index. One that is damaged is thrown away and built once more.
-func (s *Store) fromIndex(ids []string, filter Filter) ([]Row, error) {
-	rows, err := s.query(ids, filter)
-	if err == nil {
-		return rows, nil
-	}
-	switch sqlite.ErrCode(err).ToPrimary() {
-	case sqlite.ResultCorrupt, sqlite.ResultNotADB, sqlite.ResultError, sqlite.ResultSchema,
-		sqlite.ResultConstraint:
-		s.dropIndex()
-		return s.query(ids, filter)
-	}
-	return nil, err
-}
-
-func (s *Store) query(ids []string, filter Filter) ([]Row, error) {
-	conn, err := s.openIndex()
-	if err != nil {
-		return nil, err
-	}
-	defer conn.Close()
-	if err := s.update(conn, ids); err != nil {
-		return nil, err
-	}
-	return selectRows(conn, filter)
-}
-
-// openIndex opens the file and makes sure of its schema. A write-ahead log needs memory shared
-// between processes, which network file systems do not have.
+// openIndex opens the file to write, and makes sure of its schema. SQLite makes new files readable
+// for all: this one is made before, private.
 func (s *Store) openIndex() (*sqlite.Conn, error) {
-	conn, err := sqlite.OpenConn(s.indexPath(), sqlite.OpenReadWrite|sqlite.OpenCreate)
+	file, err := os.OpenFile(s.indexPath(), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("open index: %w", err)
 	}
-	conn.SetBusyTimeout(5 * time.Second)
-	if err := prepareIndex(conn, s.Home); err != nil {
+	file.Close()
+	conn, err := sqlite.OpenConn(s.indexPath(), sqlite.OpenReadWrite)
+	if err != nil {
+		return nil, fmt.Errorf("open index: %w", err)
+	}
+	conn.SetBusyTimeout(busyFor)
+	if err := prepareIndex(conn); err != nil {
 		conn.Close()
 		return nil, fmt.Errorf("open index: %w", err)
 	}
-	_ = os.Chmod(s.indexPath(), 0o600)
 	return conn, nil
 }
 
-func prepareIndex(conn *sqlite.Conn, home string) (err error) {
-	journal := "PRAGMA journal_mode = WAL"
-	if onNetwork(home) {
-		journal = "PRAGMA journal_mode = DELETE"
+// prepareIndex makes the tables. There is no write-ahead log: it needs memory shared between
+// processes, which network file systems do not have, and readers would have to write.
+func prepareIndex(conn *sqlite.Conn) (err error) {
+	if err := sqlitex.ExecuteTransient(conn, "PRAGMA journal_mode = DELETE", nil); err != nil {
+		return err
 	}
-	if err := sqlitex.ExecuteTransient(conn, journal, nil); err != nil {
+	health, err := sqlitex.ResultText(conn.Prep("PRAGMA quick_check(1)"))
+	if err == nil && health != "ok" {
+		err = sqlite.ResultCorrupt.ToError()
+	}
+	if err != nil {
 		return err
 	}
 	end, err := sqlitex.ImmediateTransaction(conn)
@@ -158,50 +246,15 @@ func prepareIndex(conn *sqlite.Conn, home string) (err error) {
 	if err != nil || version == schemaVersion {
 		return err
 	}
-	if err := sqlitex.ExecuteScript(conn,
-		"DROP TABLE IF EXISTS runs; DROP TABLE IF EXISTS tags;"+schema, nil); err != nil {
+	if err := sqlitex.ExecuteScript(conn, schema, nil); err != nil {
 		return err
 	}
 	return sqlitex.ExecuteTransient(conn, fmt.Sprintf("PRAGMA user_version = %d", schemaVersion),
 		nil)
 }
 
-// update makes the index agree with the folders: in short transactions, so that two commands can do
-// it at once.
-func (s *Store) update(conn *sqlite.Conn, ids []string) error {
-	known := map[string]string{}
-	err := sqlitex.Execute(conn, "SELECT id, stamp, status FROM runs",
-		&sqlitex.ExecOptions{ResultFunc: func(st *sqlite.Stmt) error {
-			known[st.ColumnText(0)] = st.ColumnText(1)
-			if Status(st.ColumnText(2)) == Running { // may have died without writing anything
-				known[st.ColumnText(0)] = ""
-			}
-			return nil
-		}})
-	if err != nil {
-		return err
-	}
-	var changed []*Folder
-	for _, id := range ids {
-		folder := s.Folder(id)
-		if stamp := folder.stamp(); known[id] != stamp {
-			changed = append(changed, folder)
-		}
-		delete(known, id)
-	}
-	for chunk := range slices.Chunk(changed, 100) {
-		if err := saveRows(conn, chunk); err != nil {
-			return err
-		}
-	}
-	for id := range known {
-		if err := forgetRow(conn, id); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
+// saveRows keeps the rows of runs that are over. The others may change without a trace in the files
+// that make up the stamp: a keeper dies, a machine far away goes on writing.
 func saveRows(conn *sqlite.Conn, folders []*Folder) (err error) {
 	end, err := sqlitex.ImmediateTransaction(conn)
 	if err != nil {
@@ -210,82 +263,32 @@ func saveRows(conn *sqlite.Conn, folders []*Folder) (err error) {
 	defer end(&err)
 	for _, f := range folders {
 		stamp, row := f.stamp(), f.Row()
-		failed := row.Status == Lost || row.ExitCode != nil && *row.ExitCode != 0
-		err := sqlitex.Execute(conn, "INSERT OR REPLACE INTO runs VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-			&sqlitex.ExecOptions{
-				Args: []any{f.ID, stamp, row.Started.UnixMilli(), string(row.Status), row.Name,
-					row.IsOOM, failed, row.json()}})
+		if row.Status == Running || row.Status == Lost && elsewhere(row.Host) {
+			continue
+		}
+		text, err := json.Marshal(row)
 		if err != nil {
 			return err
 		}
-		if err := sqlitex.Execute(conn, "DELETE FROM tags WHERE id = ?",
-			&sqlitex.ExecOptions{Args: []any{f.ID}}); err != nil {
+		if err := sqlitex.Execute(conn, "INSERT OR REPLACE INTO runs VALUES (?, ?, ?)",
+			&sqlitex.ExecOptions{Args: []any{f.ID, stamp, string(text)}}); err != nil {
 			return err
-		}
-		for _, tag := range row.Tags {
-			if err := sqlitex.Execute(conn, "INSERT OR IGNORE INTO tags VALUES (?, ?)",
-				&sqlitex.ExecOptions{Args: []any{f.ID, tag}}); err != nil {
-				return err
-			}
 		}
 	}
 	return nil
 }
 
-func forgetRow(conn *sqlite.Conn, id string) (err error) {
+func forgetRows(conn *sqlite.Conn, ids map[string]bool) (err error) {
 	end, err := sqlitex.ImmediateTransaction(conn)
 	if err != nil {
 		return err
 	}
 	defer end(&err)
-	for _, statement := range []string{"DELETE FROM runs WHERE id = ?",
-		"DELETE FROM tags WHERE id = ?"} {
-		if err := sqlitex.Execute(conn, statement,
+	for id := range ids {
+		if err := sqlitex.Execute(conn, "DELETE FROM runs WHERE id = ?",
 			&sqlitex.ExecOptions{Args: []any{id}}); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-func selectRows(conn *sqlite.Conn, filter Filter) ([]Row, error) {
-	where, args := []string{"1"}, []any{}
-	add := func(condition string, values ...any) {
-		where, args = append(where, condition),
-			append(args, values...)
-	}
-	if filter.Name != "" {
-		add("name = ?", filter.Name)
-	}
-	if filter.Tag != "" {
-		add("id IN (SELECT id FROM tags WHERE tag = ?)", filter.Tag)
-	}
-	if filter.Group != "" {
-		add("json_extract(row, '$.group') = ?", filter.Group)
-	}
-	if filter.OOM {
-		add("is_oom")
-	}
-	if filter.Failed {
-		add("failed")
-	}
-	if filter.Active {
-		add("status = 'running'")
-	}
-	statement := "SELECT row FROM runs WHERE " + strings.Join(where, " AND ") +
-		" ORDER BY started DESC, id DESC"
-	if filter.Limit > 0 {
-		statement += fmt.Sprintf(" LIMIT %d", filter.Limit)
-	}
-	var rows []Row
-	err := sqlitex.Execute(conn, statement, &sqlitex.ExecOptions{Args: args,
-		ResultFunc: func(st *sqlite.Stmt) error {
-			var row Row
-			if err := json.Unmarshal([]byte(st.ColumnText(0)), &row); err != nil {
-				return err
-			}
-			rows = append(rows, row)
-			return nil
-		}})
-	return rows, err
 }

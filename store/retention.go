@@ -1,8 +1,12 @@
 package store
 
 import (
+	"encoding/json"
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"memroom/event"
@@ -22,39 +26,78 @@ func DefaultRetention() Retention {
 	return Retention{Age: 90 * 24 * time.Hour, Size: 10 * event.GiB, Newest: 50}
 }
 
+// Pruned is what came of deleting old runs.
+type Pruned struct {
+	Dropped []Row // deleted, or to be deleted where it was only asked
+	Damaged []Row // kept, because their record cannot be read
+	Looked  int   // runs that were looked at
+}
+
 // Prune gives the runs that a retention drops, and deletes them unless it is only asked.
-func (s *Store) Prune(r Retention, now time.Time, onlyAsk bool) ([]Row, error) {
+func (s *Store) Prune(r Retention, now time.Time, onlyAsk bool) (Pruned, error) {
+	if s.readOnly && !onlyAsk {
+		return Pruned{}, fmt.Errorf("%s was opened to be read only", s.Home)
+	}
 	rows, err := s.List(Filter{})
 	if err != nil {
-		return nil, err
+		return Pruned{}, err
 	}
-	var dropped []Row
-	total := event.Bytes(0)
-	for i, row := range rows {
-		size := event.Bytes(0)
-		if r.Size > 0 {
-			size = s.Folder(row.ID).size()
-		}
-		total += size
-		if i < r.Newest || row.Status == Running || row.Name != "" || len(row.Tags) > 0 ||
-			row.Status != Ended && s.Folder(row.ID).fresh(now) {
-			continue
-		}
-		if r.Age > 0 && now.Sub(row.Started) > r.Age || r.Size > 0 && total > r.Size {
-			dropped = append(dropped, row)
-			total -= size
+	var p Pruned
+	walk := walked{}
+	for _, row := range rows {
+		if err := s.judge(row, r, now, &walk, &p, onlyAsk); err != nil {
+			return p, err
 		}
 	}
-	for _, row := range dropped {
-		// it may have come to life again since it was listed
-		if onlyAsk || s.Folder(row.ID).Running() {
-			continue
+	return p, nil
+}
+
+// walked is how far a walk from the newest run to the oldest has come.
+type walked struct {
+	Seen int         `json:"seen"`
+	Kept event.Bytes `json:"kept"` // disk that the kept ones take
+}
+
+// judge looks at one run, newer ones having been looked at, and deletes it if it is to go.
+func (s *Store) judge(row Row, r Retention, now time.Time, walk *walked, p *Pruned,
+	onlyAsk bool) error {
+	folder := s.Folder(row.ID)
+	size := event.Bytes(0)
+	if r.Size > 0 {
+		size = folder.size()
+	}
+	p.Looked++
+	walk.Seen++
+	walk.Kept += size
+	if row.Damaged != "" {
+		p.Damaged = append(p.Damaged, row)
+		return nil
+	}
+	if walk.Seen <= r.Newest || !row.expendable() || row.Status != Ended && folder.fresh(now) {
+		return nil
+	}
+	old := r.Age > 0 && now.Sub(row.Started) > r.Age
+	if !old && (r.Size == 0 || walk.Kept <= r.Size) {
+		return nil
+	}
+	// it may have come to life again since it was listed
+	if !onlyAsk {
+		if folder.Running() {
+			return nil
 		}
-		if err := s.Folder(row.ID).Remove(); err != nil {
-			return dropped, err
+		if err := folder.Remove(); err != nil {
+			return err
 		}
 	}
-	return dropped, nil
+	walk.Kept -= size
+	p.Dropped = append(p.Dropped, row)
+	return nil
+}
+
+// expendable: over, and nobody asked to keep it. A run of unknown age is kept.
+func (r Row) expendable() bool {
+	return r.Status != Running && r.Name == "" && len(r.Tags) == 0 && r.Damaged == "" &&
+		!r.Started.IsZero()
 }
 
 // fresh says that a folder was made or written to in the last hour: a run that is about to start
@@ -72,18 +115,79 @@ func (f *Folder) writtenWithin(now time.Time, age time.Duration) bool {
 	return now.Sub(newest) < age
 }
 
-// tidyEvery is how often runs are looked through: their sizes are read from the disk.
-const tidyEvery = 24 * time.Hour
+const (
+	tidyEvery = 24 * time.Hour // between two walks through all runs
+	// tidyRuns bounds one call of Tidy: their sizes are read from the disk. A season of runs is
+	// walked through in less than a day's worth of calls, one a run.
+	tidyRuns = 500
+)
 
-// Tidy prunes the store, at most once a day.
-func (s *Store) Tidy(r Retention, now time.Time) ([]Row, error) {
-	stamp := filepath.Join(s.Home, "tidied")
-	if info, err := os.Stat(stamp); err == nil && now.Sub(info.ModTime()).Abs() < tidyEvery {
-		return nil, nil
+// tidied is the file that remembers how far the last walk came.
+const tidiedFile = "tidied"
+
+type tidied struct {
+	Began time.Time `json:"began"`          // of the walk
+	Next  string    `json:"next,omitempty"` // runs older than this are still to be looked at
+	walked
+}
+
+// Tidy prunes the store in small portions: a walk through all runs begins at most once a day, and
+// each call goes on where the last one stopped.
+func (s *Store) Tidy(r Retention, now time.Time) (Pruned, error) {
+	return s.tidy(r, now, tidyRuns)
+}
+
+func (s *Store) tidy(r Retention, now time.Time, most int) (p Pruned, err error) {
+	if s.readOnly {
+		return p, fmt.Errorf("%s was opened to be read only", s.Home)
 	}
-	if err := os.WriteFile(stamp, nil, 0o600); err != nil {
-		return nil, err
+	at := s.readTidied()
+	if at.Next == "" {
+		if now.Sub(at.Began).Abs() < tidyEvery {
+			return p, nil
+		}
+		at = tidied{Began: now}
 	}
-	_ = os.Chtimes(stamp, now, now)
-	return s.Prune(r, now, false)
+	ids, err := s.IDs()
+	if err != nil {
+		return p, err
+	}
+	if at.Next != "" {
+		n, _ := slices.BinarySearch(ids, at.Next)
+		ids = ids[:n]
+	}
+	todo := ids[max(0, len(ids)-most):]
+	at.Next = ""
+	if len(todo) < len(ids) {
+		at.Next = todo[0]
+	}
+	for _, id := range slices.Backward(todo) {
+		if _, gone := os.Lstat(s.Folder(id).Dir); gone != nil {
+			continue // another memroom tidies too
+		}
+		// one that cannot be deleted must not keep the others from it
+		err = errors.Join(err, s.judge(s.Folder(id).Row(), r, now, &at.walked, &p, false))
+	}
+	return p, errors.Join(err, s.saveTidied(at))
+}
+
+func (s *Store) readTidied() tidied {
+	path := filepath.Join(s.Home, tidiedFile)
+	var at tidied
+	if data, err := readWhole(path); err == nil && json.Unmarshal(data, &at) == nil {
+		return at
+	}
+	// earlier versions left an empty file: its time is that of the walk
+	if info, err := os.Stat(path); err == nil {
+		return tidied{Began: info.ModTime()}
+	}
+	return tidied{}
+}
+
+func (s *Store) saveTidied(at tidied) error {
+	data, err := json.Marshal(at)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(s.Home, tidiedFile), data, 0o600)
 }

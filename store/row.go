@@ -1,7 +1,6 @@
 package store
 
 import (
-	"encoding/json"
 	"os"
 	"strconv"
 	"strings"
@@ -44,6 +43,7 @@ type Row struct {
 	GPUTotal  event.Bytes `json:"gpu_total,omitempty"`
 	Steps     int64       `json:"steps,omitempty"`
 	Findings  int         `json:"findings,omitempty"`
+	Damaged   string      `json:"damaged,omitempty"` // why the record cannot be read; such a run is kept
 }
 
 // keeperState is the part of keeper.json that a list needs.
@@ -58,8 +58,11 @@ type keeperState struct {
 // Row reads a run's folder into a line of a list. A damaged folder gives what can be read of it.
 func (f *Folder) Row() Row {
 	row := Row{ID: f.ID, Status: Lost}
-	run, err := f.Run()
-	if err == nil {
+	run, err := f.ownRecord()
+	if err != nil {
+		row.Damaged = err.Error()
+		run = event.Run{}
+	} else {
 		row.Name, row.Tags, row.Command, row.Host, row.Started = run.Name, run.Tags,
 			strings.Join(run.Command, " "), run.Host, run.Started
 	}
@@ -160,7 +163,7 @@ func (f *Folder) stamp() string {
 	return strings.Join(times, " ")
 }
 
-func (r Row) json() string {
-	data, _ := json.Marshal(r)
-	return string(data)
+// failed says that a run did not end well, as far as is known.
+func (r Row) failed() bool {
+	return r.Status == Lost || r.ExitCode != nil && *r.ExitCode != 0
 }

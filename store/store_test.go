@@ -67,6 +67,14 @@ func listed(t *testing.T, s *Store, f Filter) []string {
 	return ids
 }
 
+// refresh brings the index up to date and wants so many folders to be read for it.
+func refresh(t *testing.T, s *Store, want int) {
+	t.Helper()
+	if n, err := s.Refresh(1000); err != nil || n != want {
+		t.Fatalf("%d folders read, want %d; %v", n, want, err)
+	}
+}
+
 func TestListFilters(t *testing.T) {
 	s := testStore(t)
 	ids := someRuns(t, s)
@@ -86,12 +94,11 @@ func TestListFilters(t *testing.T) {
 		if got := listed(t, s, c.filter); !slices.Equal(got, c.want) {
 			t.Errorf("%+v: %v, want %v", c.filter, got, c.want)
 		}
-		var direct []string
-		for _, r := range s.fromFolders(ids, c.filter) {
-			direct = append(direct, r.ID)
+		if _, err := s.Refresh(1); err != nil { // with one row after the other in the index
+			t.Fatal(err)
 		}
-		if !slices.Equal(direct, c.want) && len(direct)+len(c.want) > 0 {
-			t.Errorf("%+v without the index: %v, want %v", c.filter, direct, c.want)
+		if got := listed(t, s, c.filter); !slices.Equal(got, c.want) {
+			t.Errorf("%+v with the index: %v, want %v", c.filter, got, c.want)
 		}
 	}
 }
@@ -99,7 +106,7 @@ func TestListFilters(t *testing.T) {
 func TestIndexFollowsTheFolders(t *testing.T) {
 	s := testStore(t)
 	ids := someRuns(t, s)
-	listed(t, s, Filter{})
+	refresh(t, s, 3)
 	if err := s.Folder(ids[0]).Remove(); err != nil {
 		t.Fatal(err)
 	}
@@ -136,7 +143,7 @@ func TestDamagedIndex(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := testStore(t)
 			ids := someRuns(t, s)
-			listed(t, s, Filter{})
+			refresh(t, s, 3)
 			for _, suffix := range []string{"-wal", "-shm"} {
 				_ = os.Remove(s.indexPath() + suffix)
 			}
@@ -148,6 +155,12 @@ func TestDamagedIndex(t *testing.T) {
 			}
 			if got := listed(t, s, Filter{OOM: true}); !slices.Equal(got, []string{ids[2]}) {
 				t.Errorf("got %v", got)
+			}
+			if name != "a folder" { // and it is built again
+				refresh(t, s, 3)
+				if known := s.readIndex(); len(known) != 3 {
+					t.Errorf("%d rows in the index afterwards", len(known))
+				}
 			}
 		})
 	}
@@ -165,6 +178,9 @@ func TestManyAtOnce(t *testing.T) {
 					return
 				}
 				if err := f.SaveRun(event.Run{ID: f.ID, Command: []string{"x"}}); err != nil {
+					t.Error(err)
+				}
+				if _, err := s.Refresh(100); err != nil {
 					t.Error(err)
 				}
 				if _, err := s.List(Filter{}); err != nil {
@@ -228,23 +244,6 @@ func TestCutLines(t *testing.T) {
 	}
 }
 
-func TestPrune(t *testing.T) {
-	s := testStore(t)
-	ids := someRuns(t, s) // the first is named, the second tagged
-	at := time.Date(2026, 6, 1, 0, 0, 0, 0, time.UTC)
-	last := ended(t, s, at, event.Run{}, event.Exit{}, event.Verdict{})
-	asked, err := s.Prune(Retention{Age: time.Hour, Newest: 1}, at, true)
-	if err != nil || len(asked) != 1 || asked[0].ID != ids[2] {
-		t.Fatalf("%v %v", asked, err)
-	}
-	if _, err := s.Prune(Retention{Size: 1, Newest: 0}, at, false); err != nil {
-		t.Fatal(err)
-	}
-	if got := listed(t, s, Filter{}); !slices.Equal(got, []string{ids[1], ids[0]}) {
-		t.Errorf("left: %v; the named and the tagged should stay (%s should not)", got, last.ID)
-	}
-}
-
 func TestStoreIsPrivate(t *testing.T) {
 	s := testStore(t)
 	f, err := s.Create(time.Now())
@@ -258,44 +257,6 @@ func TestStoreIsPrivate(t *testing.T) {
 		if info, err := os.Stat(path); err != nil || info.Mode().Perm()&0o077 != 0 {
 			t.Errorf("%s: %v %v", path, info.Mode(), err)
 		}
-	}
-}
-
-// TestTidy: what nobody asked to keep goes after a season, once a day; what runs, is about to run,
-// is named or is new stays.
-func TestTidy(t *testing.T) {
-	s := testStore(t)
-	now := time.Now()
-	old := now.Add(-100 * 24 * time.Hour)
-	gone := ended(t, s, old, event.Run{}, event.Exit{}, event.Verdict{})
-	named := ended(t, s, old, event.Run{Name: "kept"}, event.Exit{}, event.Verdict{})
-	recent := ended(t, s, now.Add(-24*time.Hour), event.Run{}, event.Exit{}, event.Verdict{})
-	starting, err := s.Create(old) // a clock that was set: no keeper yet, and a name that looks old
-	if err != nil {
-		t.Fatal(err)
-	}
-	running, err := s.Create(old)
-	if err != nil {
-		t.Fatal(err)
-	}
-	writeKeeper(t, running, os.Getpid())
-	keep := DefaultRetention()
-	keep.Newest = 0
-	dropped, err := s.Tidy(keep, now)
-	if err != nil || len(dropped) != 1 || dropped[0].ID != gone.ID {
-		t.Fatalf("dropped %v, %v; want %s", dropped, err, gone.ID)
-	}
-	for _, f := range []*Folder{named, recent, starting, running} {
-		if _, err := os.Stat(f.Dir); err != nil {
-			t.Error(err)
-		}
-	}
-	ended(t, s, old, event.Run{}, event.Exit{}, event.Verdict{})
-	if again, err := s.Tidy(keep, now.Add(time.Hour)); err != nil || len(again) != 0 {
-		t.Errorf("looked again within a day: %v, %v", again, err)
-	}
-	if next, err := s.Tidy(keep, now.Add(25*time.Hour)); err != nil || len(next) != 2 {
-		t.Errorf("a day later: %v, %v; want the old one, and the one that never began", next, err)
 	}
 }
 

@@ -1,0 +1,111 @@
+// Command store prints how long `memroom run -- true`, `runs` and `show` take with many stored runs.
+//
+//	go run ./bench/store [-runs 10000] [-memroom PATH ...]
+//
+// Give an older binary with -memroom to compare it with the one of this tree.
+package main
+
+import (
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"memroom/event"
+	"memroom/store"
+)
+
+func main() {
+	runs := flag.Int("runs", 10_000, "stored runs")
+	other := flag.String("memroom", "", "another binary to measure too")
+	flag.Parse()
+	if err := measure(*runs, *other); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func measure(runs int, other string) error {
+	dir, err := os.MkdirTemp("", "memroom-bench-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	ours := filepath.Join(dir, "memroom")
+	if out, err := exec.Command("go", "build", "-o", ours, "memroom/cmd/memroom").CombinedOutput(); err != nil {
+		return fmt.Errorf("build: %w\n%s", err, out)
+	}
+	for _, binary := range []string{other, ours} {
+		if binary == "" {
+			continue
+		}
+		home := filepath.Join(dir, "home")
+		if err := fill(home, runs); err != nil {
+			return err
+		}
+		fmt.Printf("%s, %d stored runs\n", filepath.Base(filepath.Dir(binary))+"/"+
+			filepath.Base(binary), runs)
+		for _, args := range [][]string{{"run", "--", "true"}, {"run", "--", "true"}, {"runs"},
+			{"runs", "--reindex"}, {"runs"}, {"show"}} {
+			if err := once(binary, home, args); err != nil {
+				return err
+			}
+		}
+		if err := os.RemoveAll(home); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// fill makes runs of the last 80 days, with the files that a short run leaves.
+func fill(home string, runs int) error {
+	kept, err := store.Open(home)
+	if err != nil {
+		return err
+	}
+	began := time.Now().Add(-80 * 24 * time.Hour)
+	for i := range runs {
+		at := began.Add(time.Duration(i) * 80 * 24 * time.Hour / time.Duration(runs))
+		f, err := kept.Create(at)
+		if err != nil {
+			return err
+		}
+		run := event.Run{ID: f.ID, Started: at, Command: []string{"python", "train.py"}}
+		if err := f.SaveRun(run); err != nil {
+			return err
+		}
+		if err := f.SaveVerdict(event.Verdict{Evidence: []string{}}); err != nil {
+			return err
+		}
+		if err := f.SaveSummary(event.Summary{Run: run}); err != nil {
+			return err
+		}
+		state, err := json.Marshal(map[string]any{"keeper": 1, "finished": true})
+		if err != nil {
+			return err
+		}
+		for name, data := range map[string][]byte{f.StateFile(): state,
+			f.ExitFile(): []byte(`{"code":0}`), f.Output(): []byte("loss 1\n")} {
+			if err := os.WriteFile(name, data, 0o600); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func once(binary, home string, args []string) error {
+	cmd := exec.Command(binary, args...)
+	cmd.Env = append(os.Environ(), "MEMROOM_HOME="+home)
+	began := time.Now()
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%v: %w\n%s", args, err, out)
+	}
+	fmt.Printf("  %-20s %7.2f s\n", strings.Join(args, " "), time.Since(began).Seconds())
+	return nil
+}
