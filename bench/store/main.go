@@ -14,9 +14,6 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
-
-	"memroom/event"
-	"memroom/store"
 )
 
 func main() {
@@ -62,36 +59,27 @@ func measure(runs int, other string) error {
 	return nil
 }
 
-// fill makes runs of the last 80 days, with the files that a short run leaves.
+// fill makes runs of the last 80 days, with the files that a short run leaves
+// (docs/format/run.md).
 func fill(home string, runs int) error {
-	kept, err := store.Open(home)
-	if err != nil {
-		return err
-	}
 	began := time.Now().Add(-80 * 24 * time.Hour)
 	for i := range runs {
 		at := began.Add(time.Duration(i) * 80 * 24 * time.Hour / time.Duration(runs))
-		f, err := kept.Create(at)
+		id := at.Format("20060102-150405-") + "abc"
+		dir := filepath.Join(home, "runs", id)
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return err
+		}
+		run, err := json.Marshal(map[string]any{"id": id, "started": at,
+			"command": []string{"python", "train.py"}})
 		if err != nil {
 			return err
 		}
-		run := event.Run{ID: f.ID, Started: at, Command: []string{"python", "train.py"}}
-		if err := f.SaveRun(run); err != nil {
-			return err
-		}
-		if err := f.SaveVerdict(event.Verdict{Evidence: []string{}}); err != nil {
-			return err
-		}
-		if err := f.SaveSummary(event.Summary{Run: run}); err != nil {
-			return err
-		}
-		state, err := json.Marshal(map[string]any{"keeper": 1, "finished": true})
-		if err != nil {
-			return err
-		}
-		for name, data := range map[string][]byte{f.StateFile(): state,
-			f.ExitFile(): []byte(`{"code":0}`), f.Output(): []byte("loss 1\n")} {
-			if err := os.WriteFile(name, data, 0o600); err != nil {
+		for name, data := range map[string]string{"run.json": string(run),
+			"keeper.json": `{"keeper":1,"finished":true}`, "exit.json": `{"code":0}`,
+			"verdict.json": `{"exit_code":0}`, "output": "loss 1\n",
+			"summary.json": `{"run":` + string(run) + `}`} {
+			if err := os.WriteFile(filepath.Join(dir, name), []byte(data), 0o600); err != nil {
 				return err
 			}
 		}
