@@ -30,7 +30,7 @@ func (c *attachCmd) Run(s *session) error {
 		DetachKeys: true}
 	front.Note = func(text string) { besideOutput(s, front, text) }
 	fromOut, fromErr := c.from(folder.Output()), c.from(folder.Errors())
-	if err := front.Connect("attach", fromOut, fromErr); err != nil {
+	if err := front.Attach(fromOut, fromErr); err != nil {
 		return c.ended(s, folder, fromOut, fromErr)
 	}
 	defer front.Close()

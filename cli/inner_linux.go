@@ -28,8 +28,8 @@ func inner(args []string, streams Streams) (code int, yes bool) {
 	if len(args) == 2 && args[0] == keeperWord {
 		return innerCode(streams, keep(args[1], streams)), true
 	}
-	if len(args) == 3 && args[0] == monitorWord {
-		return innerCode(streams, watch(args[1], args[2])), true
+	if len(args) == 2 && args[0] == monitorWord {
+		return innerCode(streams, watch(args[1])), true
 	}
 	return 0, false
 }
@@ -64,11 +64,19 @@ func (r readyPipe) Write(p []byte) (int, error) {
 
 func folderAt(dir string) *store.Folder { return &store.Folder{ID: filepath.Base(dir), Dir: dir} }
 
-func watch(dir, specText string) error {
+func watch(dir string) error {
 	debug.SetGCPercent(30)
 	debug.SetMemoryLimit(24 << 20)
+	link, err := supervise.Inherited()
+	if err != nil {
+		return err
+	}
+	settings, err := link.Settings()
+	if err != nil {
+		return err
+	}
 	var spec monitorSpec
-	if err := json.Unmarshal([]byte(specText), &spec); err != nil {
+	if err := json.Unmarshal(settings, &spec); err != nil {
 		return fmt.Errorf("the monitor's settings: %w", err)
 	}
 	folder := folderAt(dir)
@@ -77,7 +85,7 @@ func watch(dir, specText string) error {
 	if err != nil {
 		run.ID = folder.ID // the disk was full when the run began; it is watched all the same
 	}
-	m := &supervise.Monitor{Run: run, Files: runFiles(folder), Record: folder,
+	m := &supervise.Monitor{Run: run, Files: runFiles(folder), Keeper: link, Record: folder,
 		Options: supervise.DefaultOptions(),
 		Detect:  supervise.NewJudgement(diagnose.DefaultThresholds(), spec.HostMem),
 		Report:  string(spec.Report), Verdict: string(spec.Verdict)}

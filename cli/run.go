@@ -79,8 +79,8 @@ func checkLimit(flag string, size event.Bytes) error {
 		leastLimit)
 }
 
-// monitorSpec is what the monitor is told on its command line: nothing in it is a secret of the
-// user's.
+// monitorSpec is what the monitor is told, over the link that it inherits: --on-pressure and paths
+// are the user's own business, and everybody can read a command line.
 type monitorSpec struct {
 	HostMem    event.Bytes   `json:"host_mem,omitempty"` // here too: the record may be on a full disk
 	Grace      time.Duration `json:"grace"`

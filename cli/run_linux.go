@@ -59,21 +59,23 @@ func (c *runCmd) Run(s *session) error {
 	}
 	launch := supervise.Launch{Attempt: 1, Path: path, Args: r.args, Env: r.env, Dir: r.run.Dir,
 		HostLimit: c.HostMem,
-		Streams:   supervise.PlanStreams(in, out, errs), Monitor: []string{"memroom", monitorWord,
-			r.folder.Dir, r.spec}, Policy: c.fitFlags.wanted()}
+		Streams:   supervise.PlanStreams(in, out, errs),
+		Monitor:   []string{"memroom", monitorWord, r.folder.Dir}, Settings: r.spec,
+		Policy: c.fitFlags.wanted()}
 	if c.Detach || c.View {
 		launch.Streams = supervise.Streams{In: supervise.Null, Out: supervise.Pipe,
 			Err: supervise.Pipe, Merged: true}
 		in = nil
 	}
-	if err := supervise.StartKeeper([]string{"memroom", keeperWord, r.folder.Dir}, os.Environ(),
-		in); err != nil {
+	link, err := supervise.StartKeeper([]string{"memroom", keeperWord, r.folder.Dir}, os.Environ(),
+		in)
+	if err != nil {
 		return exitWith(exitNotStarted, "%w", err)
 	}
 	front := &supervise.Front{Files: runFiles(r.folder), In: in, Out: out, Err: errs}
 	front.Note = func(text string) { besideOutput(s, front, text) }
 	front.Found = func(f event.Finding) { c.found(s, front, f) }
-	if err := front.Connect("front", 0, 0); err != nil {
+	if err := front.Join(link); err != nil {
 		return exitWith(exitNotStarted, "%w", err)
 	}
 	defer front.Close()
@@ -187,7 +189,7 @@ type prepared struct {
 	folder *store.Folder
 	run    event.Run
 	env    []string
-	spec   string   // for the monitor
+	spec   []byte   // for the monitor
 	args   []string // of the first attempt
 }
 
@@ -210,8 +212,7 @@ func (c *runCmd) prepare(s *session, command []string) (*prepared, error) {
 		PressureAt: c.PressureAt,
 		Report:     []byte(absolute(c.JSON)), Verdict: []byte(absolute(c.Verdict)),
 		Socket: []byte(socket), Fit: fitting}
-	text, err := json.Marshal(spec)
-	r.spec = string(text)
+	r.spec, err = json.Marshal(spec)
 	return r, err
 }
 

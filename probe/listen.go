@@ -107,7 +107,12 @@ func (l *Listener) accept() {
 				continue
 			}
 		}
-		c := &Conn{conn: conn, PID: peerPID(conn)}
+		pid, allowed := peer(conn)
+		if !allowed { // another user's process must not be able to make up a run's story
+			conn.Close()
+			continue
+		}
+		c := &Conn{conn: conn, PID: pid}
 		l.mu.Lock()
 		l.conns[c] = true
 		l.mu.Unlock()

@@ -2,23 +2,23 @@ package probe
 
 import (
 	"net"
+	"os"
 
 	"golang.org/x/sys/unix"
 )
 
-// peerPID is the connecting process as the kernel sees it from here: right even if it lives in
-// another pid namespace.
-func peerPID(conn *net.UnixConn) int {
+// peer is the connecting process as the kernel sees it from here: its number is right even if it
+// lives in another pid namespace. Only processes of our own user, and root's, are allowed to speak.
+func peer(conn *net.UnixConn) (pid int, allowed bool) {
 	raw, err := conn.SyscallConn()
 	if err != nil {
-		return 0
+		return 0, false
 	}
-	pid := 0
 	_ = raw.Control(func(fd uintptr) {
-		if cred, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET,
-			unix.SO_PEERCRED); err == nil {
-			pid = int(cred.Pid)
+		cred, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+		if err == nil {
+			pid, allowed = int(cred.Pid), cred.Uid == 0 || cred.Uid == uint32(os.Geteuid())
 		}
 	})
-	return pid
+	return pid, allowed
 }

@@ -153,8 +153,9 @@ func (m *Monitor) pressure(reason string) {
 			reason})
 		return
 	}
-	hook := exec.Command("/bin/sh", "-c", action)
-	hook.Env = append(hook.Environ(), "MEMROOM_RUN="+m.Run.ID, "MEMROOM_RUN_DIR="+m.Files.Dir,
+	// the text may hold a token: others can read a command line, but not the environment
+	hook := exec.Command("/bin/sh", "-c", `eval "$MEMROOM_ON_PRESSURE"`)
+	hook.Env = append(hook.Environ(), "MEMROOM_ON_PRESSURE="+action, "MEMROOM_RUN="+m.Run.ID, "MEMROOM_RUN_DIR="+m.Files.Dir,
 		"MEMROOM_REASON="+reason,
 		fmt.Sprintf("MEMROOM_CHILD=%d", m.state.Child))
 	if err := hook.Start(); err != nil {

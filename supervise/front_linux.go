@@ -53,28 +53,37 @@ type Front struct {
 var ErrDetached = errors.New("detached")
 
 // StartKeeper starts the keeper of a run with this process's stdin, in a session of its own, and
-// waits until it can be reached. args is its command line.
-func StartKeeper(args []string, env []string, in *os.File) error {
+// waits until it can be reached. args is its command line. The link is the only one over which the
+// keeper takes a first launch.
+func StartKeeper(args []string, env []string, in *os.File) (link *Link, err error) {
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer null.Close()
 	r, w, err := os.Pipe()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer r.Close()
+	defer w.Close()
+	link, theirs, err := newLink()
+	if err != nil {
+		return nil, err
+	}
+	defer theirs.Close()
 	stdin := null.Fd()
 	if in != nil {
 		stdin = in.Fd()
 	}
 	pid, err := syscall.ForkExec("/proc/self/exe", args, &syscall.ProcAttr{Env: smallRuntime(env),
-		Files: []uintptr{stdin, w.Fd(), w.Fd()}, Sys: &syscall.SysProcAttr{Setsid: true}})
-	w.Close()
+		Files: []uintptr{stdin, w.Fd(), w.Fd(), theirs.Fd()},
+		Sys:   &syscall.SysProcAttr{Setsid: true}})
 	if err != nil {
-		return fmt.Errorf("start the keeper: %w", err)
+		link.Close()
+		return nil, fmt.Errorf("start the keeper: %w", err)
 	}
+	w.Close() // its end is the keeper's alone: without the keeper, reading ends
 	line, _ := bufio.NewReader(io.LimitReader(r, 4096)).ReadString('\n')
 	if line != "ready\n" {
 		var status unix.WaitStatus
@@ -82,9 +91,10 @@ func StartKeeper(args []string, env []string, in *os.File) error {
 		if line == "" {
 			line = "it ended at once (" + strconv.Itoa(status.ExitStatus()) + ")"
 		}
-		return fmt.Errorf("start the keeper: %s", line)
+		link.Close()
+		return nil, fmt.Errorf("start the keeper: %s", strings.TrimSpace(line))
 	}
-	return nil
+	return link, nil
 }
 
 // smallRuntime sets the Go runtime of our own processes: two threads are enough for what they do,
@@ -98,14 +108,21 @@ func smallRuntime(env []string) []string {
 	return append(own, "GOMAXPROCS=2", "GOGC=30")
 }
 
-// Connect reaches the keeper, asking for output from the given offsets on (-1: from now on).
-func (f *Front) Connect(role string, out, errs int64) error {
+// Join makes this the front end of the keeper that it started.
+func (f *Front) Join(link *Link) error {
+	f.conn = link.conn
+	return f.sendJSON(sayHello, hello{Role: roleFront})
+}
+
+// Attach reaches the keeper of a run that somebody started before, asking for output from the given
+// offsets on (-1: from now on).
+func (f *Front) Attach(out, errs int64) error {
 	conn, err := dial(f.Files.Dir)
 	if err != nil {
 		return err
 	}
 	f.conn = conn
-	return f.sendJSON(sayHello, hello{Role: role, Out: out, Err: errs})
+	return f.sendJSON(sayHello, hello{Role: roleAttach, Out: out, Err: errs})
 }
 
 // Launch asks the keeper to start the command.

@@ -3,6 +3,7 @@ package supervise
 import (
 	"bufio"
 	"encoding/json"
+	"errors"
 	"net"
 	"os"
 	"strconv"
@@ -16,8 +17,8 @@ import (
 // queue short.
 type client struct {
 	conn  *net.UnixConn
-	wants bool // to see output
-	role  string
+	wants bool     // to see output
+	role  role     // empty until it has said hello
 	next  [3]int64 // where the news of each stream goes on
 
 	mu       sync.Mutex
@@ -167,28 +168,34 @@ func (c *client) flush(patience time.Duration) {
 	}
 }
 
-// accept serves clients until the listener is closed.
+// accept serves those who attach until the listener is closed. The kernel says who they are: a
+// socket without a file has no permissions, and those of a file may have been changed.
 func (k *keeper) accept() {
 	for {
 		conn, err := k.listener.AcceptUnix()
-		if err != nil {
+		if errors.Is(err, net.ErrClosed) {
 			return
 		}
-		if sameUser(conn) != nil {
+		if err != nil {
+			time.Sleep(100 * time.Millisecond) // out of descriptors, for instance
+			continue
+		}
+		if checkPeer(conn, os.Geteuid()) != nil {
 			conn.Close()
 			continue
 		}
-		go k.serve(newClient(conn))
+		go k.serve(newClient(conn), roleAttach)
 	}
 }
 
-// serve hears one client until it goes.
-func (k *keeper) serve(c *client) {
+// serve hears one client until it goes. How the client came decides which role it may have.
+func (k *keeper) serve(c *client, granted role) {
 	defer k.drop(c)
 	r := bufio.NewReaderSize(c.conn, 4096)
 	what, payload, err := readMessage(r)
 	var greeting hello
-	if err != nil || what != sayHello || json.Unmarshal(payload, &greeting) != nil {
+	if err != nil || what != sayHello || json.Unmarshal(payload, &greeting) != nil ||
+		greeting.Role != granted {
 		return
 	}
 	k.welcome(c, greeting)
@@ -198,7 +205,7 @@ func (k *keeper) serve(c *client) {
 		if err != nil {
 			return
 		}
-		k.hear(what, payload)
+		k.hear(c.role, what, payload)
 	}
 }
 
@@ -212,9 +219,9 @@ func (k *keeper) welcome(c *client, greeting hello) {
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	c.role, c.wants = greeting.Role, greeting.Role == "front" || greeting.Role == "attach"
+	c.role, c.wants = greeting.Role, greeting.Role != roleMonitor
 	state, _ := json.Marshal(k.state)
-	if c.role == "monitor" {
+	if c.role == roleMonitor {
 		c.tellJSON(tellLaunch, k.launch)
 	}
 	c.tell(tellState, state)
@@ -243,18 +250,12 @@ func (k *keeper) drop(c *client) {
 	c.leave()
 }
 
-// hear acts on one message. Malformed ones are ignored: they can only come from the user's own
-// processes.
-func (k *keeper) hear(what kind, payload []byte) {
+// hear acts on one message. Malformed ones are ignored, and those that the client's role does not
+// allow: they can only come from the user's own processes.
+func (k *keeper) hear(from role, what kind, payload []byte) {
 	switch what {
 	case sayLaunch:
-		var launch Launch
-		if json.Unmarshal(payload, &launch) == nil {
-			select {
-			case k.launches <- launch:
-			default:
-			}
-		}
+		k.hearLaunch(from, payload)
 	case sayInput:
 		select {
 		case k.typed <- payload:
@@ -275,20 +276,44 @@ func (k *keeper) hear(what kind, payload []byte) {
 		}
 	case saySignal:
 		var r signalRequest
-		if json.Unmarshal(payload, &r) == nil {
+		if json.Unmarshal(payload, &r) == nil && (!r.All || from == roleMonitor) {
 			k.signal(r)
 		}
 	case sayFinding:
-		k.mu.Lock()
-		k.broadcast(tellFinding, payload)
-		k.mu.Unlock()
+		if from == roleMonitor {
+			k.mu.Lock()
+			k.broadcast(tellFinding, payload)
+			k.mu.Unlock()
+		}
 	case sayContinue:
 		k.signal(signalRequest{Number: int(syscall.SIGCONT), Group: true})
 	case sayDone:
-		select {
-		case k.done <- struct{}{}:
-		default:
+		if from == roleMonitor {
+			select {
+			case k.done <- struct{}{}:
+			default:
+			}
 		}
+	}
+}
+
+// hearLaunch takes the first launch from the front end, and further ones from the monitor where
+// its policy decides. Nobody else may start a command.
+func (k *keeper) hearLaunch(from role, payload []byte) {
+	var launch Launch
+	if json.Unmarshal(payload, &launch) != nil {
+		return
+	}
+	k.mu.Lock()
+	allowed := from == roleFront && !k.launched || from == roleMonitor && k.launch.Policy
+	k.launched = k.launched || allowed
+	k.mu.Unlock()
+	if !allowed {
+		return
+	}
+	select {
+	case k.launches <- launch:
+	default:
 	}
 }
 
@@ -315,18 +340,37 @@ func (k *keeper) broadcastJSON(what kind, v any) {
 	}
 }
 
-// startMonitor starts the process that watches. Its words go to a file in the run's folder.
-func (k *keeper) startMonitor(args []string) {
+// startMonitor starts the process that watches, with a link to us. What it prints goes to a file
+// in the run's folder.
+func (k *keeper) startMonitor() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if len(args) == 0 {
+	if len(k.launch.Monitor) == 0 {
 		k.noMonitor = true
 		return
 	}
-	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	pid, link, err := k.forkMonitor(k.launch.Monitor)
 	if err != nil {
+		k.state.Notes = append(k.state.Notes, "the monitor could not be started: "+err.Error())
 		k.noMonitor = true
 		return
+	}
+	k.state.Monitor, k.monitorBorn = pid, time.Now()
+	settings := k.launch.Settings
+	go func() {
+		c := newClient(link.conn)
+		if writeMessage(link.conn, tellSettings, settings) != nil {
+			c.leave()
+			return
+		}
+		k.serve(c, roleMonitor)
+	}()
+}
+
+func (k *keeper) forkMonitor(args []string) (pid int, link *Link, err error) {
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		return 0, nil, err
 	}
 	defer null.Close()
 	log := null
@@ -335,14 +379,18 @@ func (k *keeper) startMonitor(args []string) {
 		log = f
 		defer f.Close()
 	}
-	pid, err := syscall.ForkExec("/proc/self/exe", args, &syscall.ProcAttr{Env: os.Environ(),
-		Files: []uintptr{null.Fd(), null.Fd(), log.Fd()}, Sys: &syscall.SysProcAttr{Setpgid: true}})
+	link, theirs, err := newLink()
 	if err != nil {
-		k.state.Notes = append(k.state.Notes, "monitor: "+err.Error())
-		k.noMonitor = true
-		return
+		return 0, nil, err
 	}
-	k.state.Monitor, k.monitorBorn = pid, time.Now()
+	defer theirs.Close()
+	pid, err = syscall.ForkExec("/proc/self/exe", args, &syscall.ProcAttr{Env: os.Environ(),
+		Files: []uintptr{null.Fd(), null.Fd(), log.Fd(), theirs.Fd()},
+		Sys:   &syscall.SysProcAttr{Setpgid: true}})
+	if err != nil {
+		link.Close()
+	}
+	return pid, link, err
 }
 
 // monitorEnded starts another one, later each time when they do not live; after the command's end
@@ -360,24 +408,25 @@ func (k *keeper) monitorEnded() {
 		k.noMonitor = true
 		return
 	}
-	args, pause := k.monitorArgs(), k.monitorPause
-	time.AfterFunc(pause, func() {
+	time.AfterFunc(k.monitorPause, func() {
 		if !k.nothingToCome() {
-			k.startMonitor(args)
+			k.startMonitor()
 		}
 	})
 }
 
-func (k *keeper) monitorArgs() []string { return k.launch.Monitor }
+// monitorPatience bounds how long the command waits for its monitor. A monitor needs a tenth of a
+// second; on a machine with a hundred busy processes it needs several.
+const monitorPatience = 20 * time.Second
 
-// awaitMonitor gives the monitor a moment to come up, so that it hears the probe from the command's
-// first line on.
+// awaitMonitor waits until the monitor listens, so that it hears the probe from the command's first
+// line on. A monitor that ended is not waited for.
 func (k *keeper) awaitMonitor() {
-	for range 200 {
+	for began := time.Now(); time.Since(began) < monitorPatience; {
 		k.mu.Lock()
-		ready := k.noMonitor
+		ready := k.noMonitor || k.monitorPause > 0
 		for c := range k.clients {
-			ready = ready || c.role == "monitor"
+			ready = ready || c.role == roleMonitor
 		}
 		k.mu.Unlock()
 		if ready {

@@ -26,8 +26,6 @@ const (
 	// waitingKeys is how many readings of the keyboard, of up to 4 KiB, may wait for a command that
 	// does not read. What a user pastes fits; waiting for room here would hold up signals.
 	waitingKeys = 1024
-	// for the first launch; a front end killed before it sent one leaves nothing behind
-	launchPatience = 30 * time.Second
 	// for the monitor to judge an attempt, when no policy waits on it
 	verdictPatience = 10 * time.Second
 )
@@ -35,7 +33,7 @@ const (
 // keeper owns the command. One lock guards everything; nothing is awaited while it is held.
 type keeper struct {
 	files    Files
-	listener *net.UnixListener
+	listener *net.UnixListener // nil: nobody can attach
 
 	mu       sync.Mutex
 	state    State
@@ -48,9 +46,12 @@ type keeper struct {
 	typed    chan []byte
 	began    time.Time // of the attempt, monotonic
 	launches chan Launch
+	launched bool          // the front end has sent its launch; it may send one
 	done     chan struct{} // the monitor has judged the attempt
 	exited   chan event.Exit
 	alone    chan struct{} // closed when no process of the run is left
+
+	frontGone chan struct{} // closed when the front end that started us has gone
 
 	monitorBorn   time.Time
 	monitorPause  time.Duration
@@ -61,32 +62,53 @@ type keeper struct {
 // Keep is the main function of the keeper: it serves the run in files.Dir until the command and
 // everything it left behind have ended. ready is told when clients may connect.
 func Keep(files Files, ready io.Writer) error {
+	link, err := Inherited()
+	if err != nil {
+		return err
+	}
 	SettleSoon()
 	ignoreSignals()
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("become the parent of orphans: %w", err)
 	}
-	listener, err := Listen(files.Dir, socketName)
-	if err != nil {
-		return fmt.Errorf("listen: %w", err)
-	}
-	k := &keeper{files: files, listener: listener, clients: map[*client]bool{},
+	k := &keeper{files: files, clients: map[*client]bool{}, frontGone: make(chan struct{}),
 		typed:    make(chan []byte, waitingKeys),
 		launches: make(chan Launch, 1), done: make(chan struct{}, 1),
 		exited: make(chan event.Exit, 1), alone: make(chan struct{})}
 	k.state = State{Keeper: os.Getpid(), KeeperStart: startTicks(os.Getpid()), Began: time.Now(),
 		BeganBootMS: bootClock().Milliseconds()}
 	k.outputs[1], k.outputs[2] = newOutput(k, 1, files.Output), newOutput(k, 2, files.Errors)
+	k.listen()
 	k.saveState() // from here on the run lives, for everybody who looks
-	go k.accept()
 	fmt.Fprintln(ready, "ready")
+	go func() {
+		k.serve(newClient(link.conn), roleFront)
+		close(k.frontGone)
+	}()
 	select {
 	case launch := <-k.launches:
 		k.run(launch)
-	case <-time.After(launchPatience):
-		return errors.New("nothing to launch")
+		return nil
+	case <-k.frontGone:
 	}
-	return nil
+	select {
+	case launch := <-k.launches: // the front end was killed right after it sent its launch
+		k.run(launch)
+		return nil
+	default:
+		return errors.New("the front end has gone before it said what to start")
+	}
+}
+
+// listen opens the socket for those who attach. The run does without where none can be made.
+func (k *keeper) listen() {
+	listener, err := Listen(k.files.Dir, socketName)
+	if err != nil {
+		k.state.Notes = append(k.state.Notes, "memroom attach cannot reach this run: "+err.Error())
+		return
+	}
+	k.listener = listener
+	go k.accept()
 }
 
 // ignoreSignals keeps the keeper alive through whatever is sent to the terminal or the session.
@@ -116,7 +138,7 @@ func (k *keeper) run(launch Launch) {
 	}
 	k.mu.Unlock()
 	go k.reap()
-	k.startMonitor(launch.Monitor)
+	k.startMonitor()
 	k.awaitMonitor()
 	for {
 		k.attempt(launch)
@@ -136,9 +158,8 @@ func (k *keeper) following(next Launch) Launch {
 	defer k.mu.Unlock()
 	before := k.launch
 	next.Attempt = before.Attempt + 1
-	next.Streams, next.Size, next.Modes, next.Monitor = before.Streams, before.Size, before.Modes,
-		before.Monitor
-	next.Policy = before.Policy
+	next.Streams, next.Size, next.Modes = before.Streams, before.Size, before.Modes
+	next.Monitor, next.Settings, next.Policy = before.Monitor, before.Settings, before.Policy
 	if next.Note != "" {
 		k.broadcast(tellNote, []byte(next.Note))
 	}
@@ -234,7 +255,7 @@ func (k *keeper) start(launch Launch) error {
 	k.noteRoom(pid)
 	k.saveState()
 	for c := range k.clients {
-		if c.role == "monitor" {
+		if c.role == roleMonitor {
 			c.tellJSON(tellLaunch, launch)
 		}
 	}
@@ -453,8 +474,10 @@ func (k *keeper) finish() {
 // ours to reap.
 func (k *keeper) linger() {
 	<-k.alone
-	k.listener.Close()
-	_ = os.Remove(filepath.Join(k.files.Dir, socketName))
+	if k.listener != nil {
+		k.listener.Close()
+		_ = os.Remove(filepath.Join(k.files.Dir, socketName))
+	}
 	if k.room.group != nil {
 		removeCgroup(k.room.group.Dir)
 	}

@@ -48,9 +48,13 @@ type Launch struct {
 	Modes   []byte  `json:"modes,omitempty"` // the user's terminal settings, as the kernel lays them out
 
 	HostLimit event.Bytes `json:"host_limit,omitempty"`
-	Monitor   []string    `json:"monitor,omitempty"` // command line of the monitor; empty: none is started
-	Policy    bool        `json:"policy,omitempty"`  // the monitor decides what follows; wait for it as long as it lives
-	Note      string      `json:"note,omitempty"`    // told to the front end before the command starts
+	// Monitor is the command line of the monitor; empty: none is started. Everybody can read it.
+	Monitor []string `json:"monitor,omitempty"`
+	// Settings are handed to the monitor over its link.
+	Settings []byte `json:"settings,omitempty"`
+	// Policy says that the monitor decides what follows: the keeper waits as long as it lives.
+	Policy bool   `json:"policy,omitempty"`
+	Note   string `json:"note,omitempty"` // told to the front end before the command starts
 }
 
 // wireLaunch is a launch on the socket. JSON has no room for bytes that are no UTF-8, and file

@@ -58,6 +58,7 @@ type Detector interface {
 type Monitor struct {
 	Run     event.Run
 	Files   Files
+	Keeper  *Link // to the keeper that started this process
 	Record  Recorder
 	Devices Devices         // nil: none
 	Probe   *probe.Listener // nil: nobody is heard
@@ -146,13 +147,10 @@ func (m *Monitor) Watch() error {
 	m.absent = map[string]bool{}
 	_ = m.Record.Progress(&m.said)
 	m.proc = meter.NewProc(m.Options.Proc)
-	conn, err := dial(m.Files.Dir)
-	if err != nil {
-		return fmt.Errorf("reach the keeper: %w", err)
-	}
+	conn := m.Keeper.conn
 	defer conn.Close()
 	m.conn = conn
-	if err := writeJSON(conn, sayHello, hello{Role: "monitor", Out: -1, Err: -1}); err != nil {
+	if err := writeJSON(conn, sayHello, hello{Role: roleMonitor, Out: -1, Err: -1}); err != nil {
 		return err
 	}
 	keeper := make(chan told, 16)

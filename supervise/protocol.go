@@ -14,7 +14,7 @@ type kind byte
 // From a client to the keeper.
 const (
 	sayHello    kind = 'h' // hello
-	sayLaunch   kind = 'L' // Launch
+	sayLaunch   kind = 'L' // Launch, over a link only
 	sayInput    kind = 'i' // bytes typed at the terminal
 	sayEnd      kind = 'q' // the front end's output is closed: payload is the stream
 	saySize     kind = 'w' // Size
@@ -36,16 +36,26 @@ const (
 	tellNote     kind = 't' // text for the user
 	tellLaunch   kind = 'l' // Launch, to the monitor only
 	tellFinding  kind = 'F' // event.Finding
+	tellSettings kind = 'm' // the monitor's settings, first on its link
 )
 
 // maxMessage bounds what is accepted: a launch with a full environment is the largest that is sent.
 const maxMessage = 16 << 20
 
+// role is what a client is to the keeper. It decides what the keeper does for the client.
+type role string
+
+const (
+	roleFront   role = "front"   // started the keeper; only over the link that the keeper inherited
+	roleMonitor role = "monitor" // was started by the keeper; only over the link that it inherited
+	roleAttach  role = "attach"  // came later, over the named socket: it may not start commands
+)
+
 // hello is a client's first message.
 type hello struct {
-	Role string `json:"role"` // front, attach, monitor, look
-	Out  int64  `json:"out"`  // where in the output files to begin; -1: at their end
-	Err  int64  `json:"err"`
+	Role role  `json:"role"`
+	Out  int64 `json:"out"` // where in the output files to begin; -1: at their end
+	Err  int64 `json:"err"`
 }
 
 // more says that the bytes From to To of a stream's file are to be shown.

@@ -25,37 +25,52 @@ func inFolder(dir, name string, do func(path string) error) error {
 	return do(fmt.Sprintf("/proc/self/fd/%d/%s", fd, name))
 }
 
-// abstractName is the address used where the file system has no sockets (some network and FUSE file
-// systems).
-func abstractName(dir string) string {
-	return fmt.Sprintf("@memroom-%d-%s", os.Getuid(), filepath.Base(dir))
+// abstractName is the address used where the folder cannot hold a socket (a full disk, some network
+// and FUSE file systems). Everybody may connect to it and anybody may take it first, so both ends
+// ask the kernel who the other one is.
+func abstractName(dir, name string) string {
+	return fmt.Sprintf("@memroom-%d-%s-%s", ownerOf(dir), filepath.Base(dir), name)
 }
 
-// Listen makes a socket in the run's folder.
+// ownerOf is the user that a folder belongs to; ourselves when that cannot be read.
+func ownerOf(dir string) int {
+	var st unix.Stat_t
+	if unix.Stat(dir, &st) != nil {
+		return os.Geteuid()
+	}
+	return int(st.Uid)
+}
+
+// Listen makes a socket in the run's folder, or without a file where that cannot be. Whoever
+// accepts from it must look at the peer: see checkPeer.
 func Listen(dir, name string) (*net.UnixListener, error) {
 	var listener *net.UnixListener
 	err := inFolder(dir, name, func(path string) error {
 		_ = os.Remove(path)
 		l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
-		if err == nil {
-			l.SetUnlinkOnClose(false) // by then the number in the path names another folder
-			err = os.Chmod(path, 0o600)
+		if err != nil {
+			return err
+		}
+		l.SetUnlinkOnClose(false) // by then the number in the path names another folder
+		if err := os.Chmod(path, 0o600); err != nil {
+			l.Close()
+			return err
 		}
 		listener = l
-		return err
+		return nil
 	})
 	if err == nil {
 		return listener, nil
 	}
-	l, second := net.ListenUnix("unix", &net.UnixAddr{Name: abstractName(dir) + "-" + name,
-		Net: "unix"})
+	l, second := net.ListenUnix("unix", &net.UnixAddr{Name: abstractName(dir, name), Net: "unix"})
 	if second != nil {
 		return nil, errors.Join(err, second)
 	}
 	return l, nil
 }
 
-// dial connects to a run's keeper.
+// dial connects to a run's keeper. The other end must be ours, or root's; root may also attach to
+// the run of the user that its folder belongs to.
 func dial(dir string) (*net.UnixConn, error) {
 	var conn *net.UnixConn
 	err := inFolder(dir, socketName, func(path string) error {
@@ -64,22 +79,26 @@ func dial(dir string) (*net.UnixConn, error) {
 		return err
 	})
 	if err != nil {
-		c, second := net.DialUnix("unix", nil, &net.UnixAddr{Name: abstractName(dir) + "-" +
-			socketName, Net: "unix"})
+		c, second := net.DialUnix("unix", nil, &net.UnixAddr{Name: abstractName(dir, socketName),
+			Net: "unix"})
 		if second != nil {
 			return nil, err
 		}
 		conn = c
 	}
-	if err := sameUser(conn); err != nil {
+	user := os.Geteuid()
+	if user == 0 {
+		user = ownerOf(dir)
+	}
+	if err := checkPeer(conn, user); err != nil {
 		conn.Close()
 		return nil, err
 	}
 	return conn, nil
 }
 
-// sameUser refuses a peer that belongs to somebody else; root may talk to everybody.
-func sameUser(conn *net.UnixConn) error {
+// checkPeer refuses a peer that is neither the user nor root.
+func checkPeer(conn *net.UnixConn, user int) error {
 	raw, err := conn.SyscallConn()
 	if err != nil {
 		return err
@@ -87,16 +106,16 @@ func sameUser(conn *net.UnixConn) error {
 	var peer *unix.Ucred
 	var failure error
 	if err := raw.Control(func(fd uintptr) {
-		peer, failure = unix.GetsockoptUcred(int(fd),
-			unix.SOL_SOCKET, unix.SO_PEERCRED)
+		peer, failure = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
 	}); err != nil {
 		return err
 	}
 	if failure != nil {
 		return failure
 	}
-	if me := uint32(os.Getuid()); peer.Uid != me && peer.Uid != 0 && me != 0 {
-		return fmt.Errorf("the other end of the socket belongs to user %d, not to us", peer.Uid)
+	if peer.Uid != uint32(user) && peer.Uid != 0 {
+		return fmt.Errorf("the other end of the socket belongs to user %d, not to user %d",
+			peer.Uid, user)
 	}
 	return nil
 }

@@ -8,6 +8,7 @@ kept: commands are read at step boundaries, in the thread that trains, where the
 
 import _socket
 import os
+import sys
 import time
 
 from . import wire
@@ -108,6 +109,8 @@ def _connect():
     try:
         sock.setblocking(False)
         sock.connect(_path)
+        if not _ours(sock):
+            raise OSError("the socket belongs to another user")
         _inode = os.fstat(sock.fileno()).st_ino
     except (OSError, ValueError):  # no monitor, a full backlog, a path that is too long
         sock.close()
@@ -121,6 +124,18 @@ def _connect():
     for message in process.known():
         _pending.extend(message)
     return _flush()
+
+
+def _ours(sock):
+    """Says whether the other end belongs to us or to root. Nobody else may send commands, whoever
+    has put a socket in the monitor's place.
+    """
+    option = getattr(_socket, "SO_PEERCRED", None)
+    if option is None:
+        return True  # not Linux: the folder's permissions are all there is
+    peer = sock.getsockopt(_socket.SOL_SOCKET, option, 12)  # pid, uid, gid
+    uid = int.from_bytes(peer[4:8], sys.byteorder)
+    return uid in (0, os.getuid(), os.geteuid())
 
 
 def _alive():
