@@ -25,6 +25,8 @@ type explainCmd struct {
 	Image     int    `help:"Side of the image in pixels."`
 	Precision string `help:"fp32, amp_bf16, amp_fp16, bf16 or fp16. Default: what the log shows, else fp32."`
 	Optimizer string `help:"adamw, adamw_fused, sgd, adafactor, ..." default:"adamw"`
+
+	readFlags `embed:""`
 }
 
 func (explainCmd) examples() []example {
@@ -61,6 +63,9 @@ func (c *explainCmd) Run(s *session) error {
 				return err
 			}
 		}
+		for _, w := range material.Warnings {
+			s.note("memroom: %s", w)
+		}
 		if v := material.Verdict; v != nil && v.ExitCode == 0 {
 			s.note("memroom: nothing to explain: %s ended well, and nothing about memory was found while it ran", listed(what))
 			return exitQuietly(exitNotRecognised)
@@ -89,7 +94,7 @@ func listed(names []string) string {
 // add reads one argument: standard input, a file that exists, or the id of a run.
 func (c *explainCmd) add(s *session, m *diagnose.Material, name string) error {
 	if name == "-" {
-		return addReader(m, "standard input", s.In)
+		return c.addReader(m, "standard input", s.In)
 	}
 	file, err := os.Open(name)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -97,7 +102,7 @@ func (c *explainCmd) add(s *session, m *diagnose.Material, name string) error {
 		if missing != nil {
 			return fmt.Errorf("open %s: there is no such file, nor such a run: %w", name, missing)
 		}
-		return addRun(m, folder)
+		return c.addRun(m, folder)
 	}
 	if err != nil {
 		return err
@@ -106,11 +111,11 @@ func (c *explainCmd) add(s *session, m *diagnose.Material, name string) error {
 	if info, err := file.Stat(); err == nil && info.IsDir() {
 		return fmt.Errorf("read %s: it is a folder; name a log, a snapshot or a run id", name)
 	}
-	return addReader(m, name, file)
+	return c.addReader(m, name, file)
 }
 
-func addReader(m *diagnose.Material, name string, r io.Reader) error {
-	content, isSnapshot, err := trace.Sniff(r)
+func (c *explainCmd) addReader(m *diagnose.Material, name string, r io.Reader) error {
+	content, isSnapshot, err := c.limits().Sniff(r)
 	if err != nil {
 		return fmt.Errorf("read %s: %w", name, err)
 	}
@@ -135,7 +140,7 @@ func addReader(m *diagnose.Material, name string, r io.Reader) error {
 
 // addRun reads what a run left behind: its output, its verdict, what was found while it ran and the
 // snapshots taken when memory ran out.
-func addRun(m *diagnose.Material, folder *store.Folder) error {
+func (c *explainCmd) addRun(m *diagnose.Material, folder *store.Folder) error {
 	if run, err := folder.Run(); err == nil {
 		m.HostLimit = run.HostMem
 	}
@@ -152,7 +157,7 @@ func addRun(m *diagnose.Material, folder *store.Folder) error {
 		}
 	}
 	for _, path := range []string{folder.Errors(), folder.Output()} {
-		if err := addIfThere(m, path); err != nil {
+		if err := c.addIfThere(m, path); err != nil {
 			return err
 		}
 	}
@@ -161,14 +166,14 @@ func addRun(m *diagnose.Material, folder *store.Folder) error {
 		if d.IsDir() {
 			continue
 		}
-		if err := addIfThere(m, filepath.Join(folder.Dumps(), d.Name())); err != nil {
+		if err := c.addIfThere(m, filepath.Join(folder.Dumps(), d.Name())); err != nil {
 			m.Warnings = append(m.Warnings, err.Error())
 		}
 	}
 	return nil
 }
 
-func addIfThere(m *diagnose.Material, path string) error {
+func (c *explainCmd) addIfThere(m *diagnose.Material, path string) error {
 	file, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -177,7 +182,7 @@ func addIfThere(m *diagnose.Material, path string) error {
 		return err
 	}
 	defer file.Close()
-	return addReader(m, path, file)
+	return c.addReader(m, path, file)
 }
 
 func findRun(text string) (*store.Folder, error) {

@@ -10,7 +10,6 @@ import (
 	"memroom/allocsim"
 	"memroom/event"
 	"memroom/plan"
-	"memroom/trace"
 )
 
 type replayCmd struct {
@@ -22,6 +21,7 @@ type replayCmd struct {
 	Device     int         `help:"Only this device." default:"-1"`
 	Torch      string      `name:"torch" help:"Release that made the recording, where its keys do not tell." placeholder:"VERSION"`
 	JSON       bool        `name:"json" help:"Print JSON."`
+	readFlags  `embed:""`
 }
 
 func (replayCmd) Help() string {
@@ -71,7 +71,7 @@ func (c *replayCmd) Run(s *session) error {
 	if err != nil {
 		return usageError(err)
 	}
-	read, err := trace.Open(c.File)
+	read, err := c.limits().Open(c.File)
 	if err != nil {
 		return err
 	}

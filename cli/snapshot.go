@@ -27,6 +27,7 @@ type snapshotCmd struct {
 
 	AllocLimit event.Bytes `name:"alloc-limit" help:"Cap on reserved bytes for the comparison of settings; without it, what the recording tells." placeholder:"SIZE"`
 	NoWhatIf   bool        `name:"no-what-if" help:"Leave out the comparison of allocator settings."`
+	readFlags  `embed:""`
 }
 
 func (snapshotCmd) examples() []example {
@@ -61,7 +62,7 @@ func (c *snapshotCmd) Run(s *session) error {
 		return c.runBFC(s)
 	}
 	defer boundGarbage(c.File, s)()
-	read, err := trace.Open(c.File)
+	read, err := c.limits().Open(c.File)
 	if err != nil {
 		return err
 	}

@@ -7,7 +7,6 @@ import (
 
 	"memroom/diagnose"
 	"memroom/report"
-	"memroom/trace"
 )
 
 // isBFCDump tells a TF_BFC_MEMORY_DUMP file from a pickle by its first byte: the tag of the
@@ -33,7 +32,7 @@ func (c *snapshotCmd) runBFC(s *session) error {
 		return err
 	}
 	defer f.Close()
-	dump, err := trace.ReadBFCDump(bufio.NewReader(f))
+	dump, err := c.limits().ReadBFCDump(bufio.NewReader(f))
 	if err != nil {
 		return fmt.Errorf("read %s: %w", c.File, err)
 	}

@@ -1,6 +1,7 @@
 package trace
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -35,6 +36,10 @@ func (m *machine) snapshot() *Snapshot {
 		s.Warnings = append(s.Warnings,
 			fmt.Sprintf("%d events have an action that is not known and were ignored", m.unknown))
 	}
+	if m.unknownDevices > 0 {
+		s.Warnings = append(s.Warnings, fmt.Sprintf("%d segments belong to a device whose number "+
+			"is not from 0 to %d and were ignored", m.unknownDevices, maxRecorders-1))
+	}
 	if m.names.lost > 0 {
 		s.Warnings = append(s.Warnings,
 			fmt.Sprintf("%d names were dropped: there are too many different ones", m.names.lost))
@@ -60,7 +65,7 @@ func (m *machine) topLevel() string {
 	}
 	var keys []string
 	for k := range top {
-		keys = append(keys, strconv.Quote(m.names.strings[k]))
+		keys = append(keys, fmt.Sprintf("%.60q", m.names.strings[k]))
 	}
 	slices.Sort(keys)
 	if len(keys) > 5 {
@@ -84,20 +89,23 @@ func (m *machine) recordings() []event.Recording {
 		of(device).History = *h
 	}
 	for i := range m.segments {
+		if m.devices[i] < 0 || m.devices[i] >= maxRecorders {
+			m.unknownDevices++
+			continue
+		}
 		r := of(m.devices[i])
 		r.Segments = append(r.Segments, m.segments[i])
 	}
 	var all []event.Recording
 	for _, r := range byDevice {
 		slices.SortStableFunc(r.Segments, func(a, b event.Segment) int {
-			if a.Addr < b.Addr {
-				return -1
-			}
-			return 1
+			return cmp.Compare(a.Addr, b.Addr)
 		})
 		all = append(all, *r)
 	}
-	slices.SortFunc(all, func(a, b event.Recording) int { return a.Device - b.Device })
+	slices.SortFunc(all, func(a, b event.Recording) int {
+		return cmp.Compare(a.Device, b.Device)
+	})
 	return all
 }
 

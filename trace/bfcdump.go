@@ -35,17 +35,22 @@ type BFCDumpChunk struct {
 	Step      uint64
 }
 
-// maxBFCDump bounds what is read: a dump has about 40 bytes a chunk, so this is millions of chunks.
-const maxBFCDump = 256 << 20
+// ReadBFCDump reads a TF_BFC_MEMORY_DUMP file under the default limits.
+func ReadBFCDump(r io.Reader) (*BFCDump, error) { return Limits{}.ReadBFCDump(r) }
 
 // ReadBFCDump reads a TF_BFC_MEMORY_DUMP file.
-func ReadBFCDump(r io.Reader) (*BFCDump, error) {
-	data, err := io.ReadAll(io.LimitReader(r, maxBFCDump+1))
+func (l Limits) ReadBFCDump(r io.Reader) (*BFCDump, error) {
+	most := MaxBFCDump
+	if l.Unpacked > 0 {
+		most = l.Unpacked
+	}
+	data, err := io.ReadAll(io.LimitReader(r, int64(most)))
 	if err != nil {
 		return nil, err
 	}
-	if len(data) > maxBFCDump {
-		return nil, fmt.Errorf("BFC dump is larger than %s", event.Bytes(maxBFCDump))
+	if n, _ := io.ReadFull(r, make([]byte, 1)); n > 0 {
+		return nil, fmt.Errorf("the dump is larger than %s, which is the limit; raise it with "+
+			"--max-unpacked SIZE", most)
 	}
 	d := &BFCDump{}
 	err = eachField(data, func(f protoField) error {

@@ -1,42 +1,67 @@
 package trace
 
 import (
-	"bufio"
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/zstd"
-	"github.com/ulikunitz/xz"
+
+	"memroom/event"
 )
 
 // unpack finds out by its first bytes how a file is packed, never by its name, and gives what is
-// inside.
-func unpack(r io.Reader) (io.Reader, error) {
+// inside, as far as the limits allow. The reader is nil only where there is nothing to read: a
+// damaged header, or a source that fails.
+func (l Limits) unpack(r io.Reader) (io.Reader, error) {
 	head := make([]byte, 6)
 	n, err := io.ReadFull(r, head)
 	if err != nil && err != io.ErrUnexpectedEOF && err != io.EOF {
 		return nil, err
 	}
 	head = head[:n]
-	whole := io.MultiReader(bytes.NewReader(head), r)
+	packed := &counted{src: io.MultiReader(bytes.NewReader(head), r)}
+	var plain io.Reader
 	switch {
 	case bytes.HasPrefix(head, []byte{0x1f, 0x8b}):
-		return gzip.NewReader(whole)
-	case bytes.HasPrefix(head, []byte{0xfd, '7', 'z', 'X', 'Z', 0}):
-		return xz.NewReader(bufio.NewReaderSize(whole, 64<<10))
-	case bytes.HasPrefix(head, []byte{0x28, 0xb5, 0x2f, 0xfd}):
-		// One decoder at a time and a bounded window: a file must not decide how much memory we
-		// take.
-		d, err := zstd.NewReader(whole, zstd.WithDecoderConcurrency(1),
-			zstd.WithDecoderMaxWindow(64<<20))
-		if err != nil {
-			return nil, err
+		var z *gzip.Reader
+		if z, err = gzip.NewReader(packed); err == nil {
+			plain = z
 		}
-		return d.IOReadCloser(), nil
+	case bytes.HasPrefix(head, xzMagic):
+		var x *xzReader
+		if x, err = newXZReader(packed); err == nil {
+			plain = x
+		}
+	case bytes.HasPrefix(head, []byte{0x28, 0xb5, 0x2f, 0xfd}):
+		// One decoder at a time and a bounded window: the file must not decide how much memory is
+		// taken.
+		var d *zstd.Decoder
+		if d, err = zstd.NewReader(packed, zstd.WithDecoderConcurrency(1),
+			zstd.WithDecoderMaxWindow(maxWindow)); err == nil {
+			plain = zstdReader{d}
+		}
+	default:
+		return packed, wrongType(head)
 	}
-	return whole, wrongType(head)
+	if plain == nil {
+		return nil, fmt.Errorf("the header of the packed file is damaged: %w", ended(err))
+	}
+	return &limited{src: plain, packed: packed, limits: l}, nil
+}
+
+// zstdReader says what to do about a window that is too large for us.
+type zstdReader struct{ d *zstd.Decoder }
+
+func (z zstdReader) Read(b []byte) (int, error) {
+	n, err := z.d.Read(b)
+	if errors.Is(err, zstd.ErrWindowSizeExceeded) || errors.Is(err, zstd.ErrDecoderSizeExceeded) {
+		err = fmt.Errorf("the header asks for more than %s of memory: unpack it first "+
+			"with zstd -d --long=31", event.Bytes(maxWindow))
+	}
+	return n, err
 }
 
 // wrongType names a file that cannot be a pickle by its first bytes.

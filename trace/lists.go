@@ -78,6 +78,9 @@ func (m *machine) lengthen(target *value, items []value) error {
 	if !ok {
 		return m.fail("a call stack contains something that is not a frame")
 	}
+	if m.names.walked > freeWalk+walkPerByte*m.in.offset() {
+		return m.fail("call stacks are written in very many parts, which no writer does")
+	}
 	target.n = int64(id)
 	m.settle(target)
 	return nil
@@ -153,8 +156,9 @@ func (m *machine) repeatEntry(number uint32) error {
 		return m.fail("an event is named before it is complete")
 	}
 	e := m.repeated.at(m.histories[h], int(number-m.firsts[h]))
-	if m.repeated.reads > maxRepeatReads {
-		return m.fail("events are named again and again in no order")
+	if m.repeated.times++; m.repeated.times > maxRepeats ||
+		int64(m.repeated.reads) > freeRepeatReads+m.in.offset()/bytesPerRepeatRead {
+		return m.fail("events are named again and again, which no writer of snapshots does")
 	}
 	return m.placeEntry(&e, 0)
 }
@@ -165,11 +169,17 @@ type repeats struct {
 	history *event.History
 	finder  *event.Finder
 	first   int // entries in the chunk that finder holds are from here on, as far as the history went then
-	reads   int
+	reads   int // chunks decoded
+	times   int // events named again
 }
 
-// maxRepeatReads bounds the time a file can cost by naming events at random: a minute or so.
-const maxRepeatReads = 4 << 20
+// Writers name each event once. Two bytes can name an event that takes seventy here, and each
+// change of chunk decodes a thousand events, so both are bounded.
+const (
+	maxRepeats         = 1 << 20
+	freeRepeatReads    = 4096
+	bytesPerRepeatRead = 1024
+)
 
 func (r *repeats) at(h *event.History, i int) event.Entry {
 	if r.history != h || i >= r.first {

@@ -3,6 +3,7 @@ package trace
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math"
 
@@ -104,6 +105,7 @@ type machine struct {
 	lists     [][]value
 	items     int // in dicts and lists
 	pools     []event.PoolID
+	poolIDs   map[event.PoolID]int
 	segments  []event.Segment
 	devices   []int // of each segment
 	blocks    []event.Block
@@ -112,6 +114,8 @@ type machine struct {
 	seen      keysSeen
 	done      bool
 	unknown   int // events whose action has no name here
+
+	unknownDevices int // segments whose device cannot be
 }
 
 // past is what torch 2.0 wrote about a block's allocation.
@@ -122,7 +126,8 @@ type past struct {
 }
 
 func newMachine(in *input) *machine {
-	return &machine{in: in, names: newInterner(knownTexts[:]), stack: make([]value, 0, 4096)}
+	return &machine{in: in, names: newInterner(knownTexts[:]), stack: make([]value, 0, 4096),
+		poolIDs: map[event.PoolID]int{}}
 }
 
 func (m *machine) fail(format string, args ...any) error {
@@ -139,6 +144,7 @@ func (m *machine) run() error {
 		if in.pos >= in.end {
 			return m.endedEarly()
 		}
+		m.names.read = in.offset()
 		err := m.burst()
 		if err == nil && in.pos < in.end {
 			at := in.pos
@@ -265,10 +271,12 @@ func (m *machine) burst() error {
 	return nil
 }
 
+// The opcodes differ in bit 1 alone: slotAt counts on it. This does not compile if they do not.
+var _ = [1]bool{}[opLongBinGet^opBinGet^2]
+
 // slotAt reads the memo slot that a BINGET or LONG_BINGET names, and gives the opcode's length.
 // Snapshots mix the two at random, so this does without a branch: the opcodes differ in one bit.
 func slotAt(b []byte) (slot, length int) {
-	const _ = opLongBinGet - opBinGet - 2 // must be 0 for the next line
 	long := int(b[0] >> 1 & 1)
 	return int(binary.LittleEndian.Uint32(b[1:]) & (0xff | uint32(-long))), 2 + 3*long
 }
@@ -375,7 +383,11 @@ func (m *machine) refuse(op byte) error {
 
 func (m *machine) endedEarly() error {
 	m.in.pos = m.in.end
-	if m.in.failed != nil {
+	var large *TooLarge
+	switch {
+	case errors.As(m.in.failed, &large):
+		return m.fail("reading stopped: %v", large)
+	case m.in.failed != nil:
 		return m.fail("the file ends early: %v", m.in.failed)
 	}
 	return m.fail("the file ends early, before the pickle does")
@@ -568,15 +580,14 @@ func (m *machine) tuple(n int) error {
 // pool gives the number of a pool id. There are few pools; of a file with very many only the first
 // are told apart.
 func (m *machine) pool(id event.PoolID) int {
-	for i, p := range m.pools {
-		if p == id {
-			return i
-		}
+	if i, ok := m.poolIDs[id]; ok {
+		return i
 	}
 	if len(m.pools) == maxPools {
 		return maxPools - 1
 	}
 	m.pools = append(m.pools, id)
+	m.poolIDs[id] = len(m.pools) - 1
 	return len(m.pools) - 1
 }
 

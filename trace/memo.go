@@ -159,8 +159,14 @@ func zeroCodes(w uint64) uint32 {
 
 func (p *memoPage) unpack() {
 	var raw [memoPageSlots]memoValue
+	next := p.event
 	for i := range raw {
-		raw[i] = p.packed(i)
+		if code := p.codes[i/32] >> (i % 32 * 2) & 3; code != 0 {
+			raw[i] = p.consts[code-1]
+			continue
+		}
+		raw[i] = memoOf(tagEntry, next)
+		next++
 	}
 	*p = memoPage{raw: &raw}
 }

@@ -7,8 +7,8 @@ import (
 
 // Sniff looks at the first bytes of what a user handed over: packed or not, a pickled snapshot or
 // text. It gives the unpacked content from its beginning.
-func Sniff(r io.Reader) (content io.Reader, snapshot bool, err error) {
-	plain, err := unpack(r)
+func (l Limits) Sniff(r io.Reader) (content io.Reader, snapshot bool, err error) {
+	plain, err := l.unpack(r)
 	if plain == nil {
 		return nil, false, err
 	}

@@ -345,6 +345,10 @@ func (m *machine) blocksOf(v *value) []event.Block {
 		return nil
 	}
 	var blocks []event.Block
+	m.items += len(m.lists[v.n]) // many segments may name one list
+	if m.items > maxItems {
+		return nil // fill complains
+	}
 	for _, item := range m.lists[v.n] {
 		if item.tag == tagBlock {
 			blocks = append(blocks, m.blocks[item.n])

@@ -39,11 +39,17 @@ const (
 	maxMarks     = 64       // nesting
 	maxText      = 16 << 20 // bytes of one string
 	maxItems     = 8 << 20  // values kept in lists and dicts that are no events
-	maxRecorders = 1024     // lists of events: one a device
+	maxRecorders = 1024     // devices, and lists of events: one a device
 )
 
-// Open reads the snapshot in a file. See ReadSnapshot.
-func Open(path string) (*Snapshot, error) {
+// Open reads the snapshot in a file under the default limits.
+func Open(path string) (*Snapshot, error) { return Limits{}.Open(path) }
+
+// ReadSnapshot reads a snapshot under the default limits.
+func ReadSnapshot(r io.Reader) (*Snapshot, error) { return Limits{}.ReadSnapshot(r) }
+
+// Open reads the snapshot in a file. See [Limits.ReadSnapshot].
+func (l Limits) Open(path string) (*Snapshot, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, err
@@ -52,7 +58,7 @@ func Open(path string) (*Snapshot, error) {
 	if info, err := f.Stat(); err == nil && info.IsDir() {
 		return nil, fmt.Errorf("read %s: it is a folder, not a snapshot", path)
 	}
-	s, err := ReadSnapshot(f)
+	s, err := l.ReadSnapshot(f)
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", path, err)
 	}
@@ -62,8 +68,8 @@ func Open(path string) (*Snapshot, error) {
 // ReadSnapshot reads a pickled snapshot, plain or packed with gzip, xz or zstd. A file that breaks
 // off or goes wrong after events or segments were read gives what was read, marked as truncated; an
 // error means that nothing useful was found.
-func ReadSnapshot(r io.Reader) (*Snapshot, error) {
-	plain, err := unpack(r)
+func (l Limits) ReadSnapshot(r io.Reader) (*Snapshot, error) {
+	plain, err := l.unpack(r)
 	if err != nil {
 		return nil, err
 	}

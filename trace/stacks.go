@@ -61,8 +61,10 @@ type interner struct {
 	frameIDs  map[frame]uint32
 	stackIDs  map[uint64]event.StackID // by hash of the frames
 	scratch   []uint32
-	bytes     int // in strings
-	lost      int // strings over the limit, taken as empty
+	bytes     int   // in strings
+	read      int64 // bytes of the file so far
+	walked    int64 // frames of stacks that were lengthened
+	lost      int   // strings over the limit, taken as empty
 	lastText  uint32
 
 	guesses [1 << 13]guess // by a hash of the stacks before
@@ -97,11 +99,17 @@ func (in *interner) came(id event.StackID) { in.past = in.past<<8 | uint32(id)&0
 
 const maxGuess = 1 << 10 // bytes
 
-// Bounds on what a file can make us keep. Real snapshots have some ten thousand names.
+// Bounds on what a file can make us keep. Real snapshots have some ten thousand names. A frame of
+// a stack takes at least two bytes in the file, so the frames kept follow what was read: a list
+// that is lengthened one by one would otherwise grow with the square of its length. So would the
+// time, hence the bound on frames walked.
 const (
 	maxStrings     = 1 << 20
 	maxStringBytes = 256 << 20
-	maxStackFrames = 256 << 20
+	maxStackFrames = int64(256 << 20)
+	freeFrames     = int64(1 << 20)
+	freeWalk       = int64(1 << 26)
+	walkPerByte    = int64(16)
 )
 
 func newInterner(known []string) *interner {
@@ -152,6 +160,7 @@ func (in *interner) addFrame(f frame) uint32 {
 // values; ok is false if some of these are no frames.
 func (in *interner) stack(base event.StackID, values []value) (id event.StackID, ok bool) {
 	key := append(in.scratch[:0], in.refs(base)...)
+	in.walked += int64(len(key))
 	for i := range values {
 		if values[i].tag != tagFrame {
 			return 0, false
@@ -174,7 +183,7 @@ func (in *interner) stackOf(frames []uint32) event.StackID {
 			return id
 		}
 	}
-	if len(in.flat)+len(frames) > maxStackFrames {
+	if most := min(maxStackFrames, freeFrames+in.read); int64(len(in.flat)+len(frames)) > most {
 		in.lost++
 		return 0
 	}
