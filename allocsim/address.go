@@ -47,6 +47,8 @@ type LinuxDriver struct {
 	reserver
 	top    uint64      // ranges lie below
 	ranges []addrRange // ascending by address
+	steps  int64       // of searches
+	beyond uint64      // see outside
 }
 
 type addrRange struct {
@@ -64,8 +66,10 @@ func NewLinuxDriver() *LinuxDriver { return &LinuxDriver{top: mallocTop} }
 func (d *LinuxDriver) Malloc(size int64) uint64 {
 	want := uint64(size)
 	for i := range d.ranges {
+		d.steps++
 		r := &d.ranges[i]
 		for j := range r.holes {
+			d.steps++
 			if h := &r.holes[j]; h.size >= want {
 				addr := h.at
 				h.at, h.size = h.at+want, h.size-want
@@ -79,6 +83,9 @@ func (d *LinuxDriver) Malloc(size int64) uint64 {
 	return d.newRange(want)
 }
 
+// searched is the effort of finding addresses so far.
+func (d *LinuxDriver) searched() int64 { return d.steps }
+
 // newRange reserves the highest free place that is large enough and puts the segment at its start.
 func (d *LinuxDriver) newRange(want uint64) uint64 {
 	size := (want + rangeQuantum - 1) &^ (rangeQuantum - 1)
@@ -87,11 +94,15 @@ func (d *LinuxDriver) newRange(want uint64) uint64 {
 		at-- // somebody else's
 	}
 	for ; at > 0; at-- {
+		d.steps++
 		below := &d.ranges[at-1]
 		if top-(below.base+below.size) >= size {
 			break
 		}
 		top = below.base
+	}
+	if top < size {
+		return d.outside(want)
 	}
 	r := addrRange{base: top - size, size: size}
 	if want < size {
@@ -99,6 +110,15 @@ func (d *LinuxDriver) newRange(want uint64) uint64 {
 	}
 	d.ranges = slices.Insert(d.ranges, at, r)
 	return r.base
+}
+
+// outside gives addresses above all ranges: no card fills the space below, but a timeline that makes
+// no sense can.
+func (d *LinuxDriver) outside(want uint64) uint64 {
+	const room = 1 << 60
+	addr := room + d.beyond
+	d.beyond = (d.beyond + want) % room
+	return addr
 }
 
 // Free implements Driver.
@@ -238,6 +258,7 @@ type RandomDriver struct {
 	reserver
 	random *rand.Rand
 	taken  map[uint64]bool
+	beyond uint64 // addresses given out after most slots were taken
 }
 
 // NewRandomDriver gives an empty address space whose order depends on the seed alone.
@@ -245,10 +266,17 @@ func NewRandomDriver(seed uint64) *RandomDriver {
 	return &RandomDriver{random: rand.New(rand.NewPCG(seed, 1)), taken: map[uint64]bool{}}
 }
 
-// Malloc implements Driver. Slots are 1 TiB apart, so that no two segments can overlap.
-func (d *RandomDriver) Malloc(int64) uint64 {
+// Malloc implements Driver. Slots are 1 TiB apart, so that no two segments can overlap. When most
+// are taken, addresses ascend above them: looking for a free one would take for ever.
+func (d *RandomDriver) Malloc(size int64) uint64 {
+	const slots = 1 << 19
+	if len(d.taken) >= slots*3/4 {
+		addr := (slots+1)<<40 + d.beyond
+		d.beyond = (d.beyond + uint64(size)) % (1 << 58)
+		return addr
+	}
 	for {
-		slot := uint64(d.random.Uint32N(1<<19)) + 1
+		slot := uint64(d.random.Uint32N(slots)) + 1
 		if !d.taken[slot] {
 			d.taken[slot] = true
 			return slot << 40

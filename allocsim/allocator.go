@@ -1,6 +1,7 @@
 package allocsim
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 
@@ -72,6 +73,7 @@ type Allocator struct {
 
 	reserved int64
 	stats    Stats
+	effort   int64 // see overworked
 }
 
 const (
@@ -125,6 +127,7 @@ func (a *Allocator) addPools(id event.PoolID) int {
 	for i := range a.pools { // the slice may have moved: groups point into it
 		for j := range a.pools[i] {
 			p := &a.pools[i][j]
+			a.effort += int64(len(p.groups)) + 1
 			for _, g := range p.groups {
 				g.pool = p
 			}
@@ -180,6 +183,28 @@ func (a *Allocator) MallocIn(poolIndex int, size int64, stream uint64) (Block, e
 	ref = a.handOut(ref, size, s)
 	return Block{ref, a.blocks[ref].gen}, nil
 }
+
+// Effort that any run may take, and that each of its entries adds. A unit is one step of a search
+// without an index, some nanoseconds. Real recordings take less than a hundred an entry; those that
+// contradict themselves at every entry can make each search walk over everything.
+const (
+	freeEffort     = 1 << 26
+	effortPerEntry = 4096
+)
+
+// overworked tells whether searches took more time than a number of entries or operations is
+// allowed.
+func (a *Allocator) overworked(entries int) bool {
+	effort := a.effort
+	if d, ok := a.driver.(interface{ searched() int64 }); ok {
+		effort += d.searched()
+	}
+	return effort > freeEffort+effortPerEntry*int64(entries)
+}
+
+// errOverworked ends a run whose time would grow with the square of its length.
+var errOverworked = errors.New("the recording contradicts itself so often that following it " +
+	"would take too long")
 
 func (a *Allocator) poolFor(index int, s int64) *pool {
 	if s <= smallLimit {
@@ -330,6 +355,7 @@ func (a *Allocator) FreeDone(b Block) {
 	if !a.live(b, statePending) {
 		return
 	}
+	a.effort += int64(len(a.pending)) / 8
 	if i := slices.Index(a.pending, b.ref); i >= 0 {
 		a.pending = slices.Delete(a.pending, i, i+1)
 		a.complete(b.ref)

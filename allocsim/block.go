@@ -124,7 +124,7 @@ func (a *Allocator) putFree(ref blockRef) {
 func (a *Allocator) takeFree(ref blockRef) {
 	b := &a.blocks[ref]
 	k := a.key(ref, b)
-	a.groupOf(b).free.remove(&k)
+	a.effort += int64(a.groupOf(b).free.remove(&k))
 }
 
 // linkAfter puts the block n behind p in its segment.

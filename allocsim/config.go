@@ -81,7 +81,11 @@ func ParseConf(text string) (Config, error) {
 // confKeys says what to do with each key's value.
 var confKeys = map[string]func(*Config, *confParser) error{
 	"max_split_size_mb": func(c *Config, p *confParser) error {
-		return p.megabytes(&c.MaxSplit, 20)
+		err := p.megabytes(&c.MaxSplit, 20)
+		if c.MaxSplit == maxRequest {
+			c.MaxSplit = Unlimited
+		}
+		return err
 	},
 	"max_non_split_rounding_mb": func(c *Config, p *confParser) error {
 		return p.megabytes(&c.MaxNonSplitRounding, 20)
@@ -198,11 +202,8 @@ func (p *confParser) megabytes(into *event.Bytes, least int64) error {
 	if v < least {
 		return fmt.Errorf("%d is too small: at least %d", v, least)
 	}
-	if v >= int64(Unlimited/event.MiB) {
-		*into = Unlimited
-		return nil
-	}
-	*into = event.Bytes(v) * event.MiB
+	// more than any card has is as good as no bound, and sums of it must not overflow
+	*into = event.Bytes(min(v, maxRequest/int64(event.MiB))) * event.MiB
 	return nil
 }
 

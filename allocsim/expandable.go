@@ -13,12 +13,14 @@ import (
 func (a *Allocator) bestExpandable(g *group, c cursor, k *freeKey) (cursor, *freeKey) {
 	if !a.config.Expandable {
 		for k != nil && a.segs[a.blocks[k.block].seg].expandable {
+			a.effort++
 			c = g.free.after(c)
 			k = g.free.at(c)
 		}
 		return c, k
 	}
 	for {
+		a.effort++
 		next := g.free.after(c)
 		n := g.free.at(next)
 		if n == nil || a.couldGrowTo(n.block) >= a.couldGrowTo(k.block) {
@@ -55,7 +57,10 @@ func (a *Allocator) growExpandable(g *group, s int64) blockRef {
 	}
 	for a.blocks[ref].size < s {
 		next := a.blocks[ref].next
-		if !a.mapPages(next, min(s-a.blocks[ref].size, a.blocks[next].size)) {
+		// A recording that makes no sense can have ranges on top of each other: then what was room
+		// a moment ago is none.
+		if next == 0 || a.blocks[next].state != stateUnmapped ||
+			!a.mapPages(next, min(s-a.blocks[ref].size, a.blocks[next].size)) {
 			return 0
 		}
 		ref = next
@@ -67,11 +72,13 @@ func (a *Allocator) growExpandable(g *group, s int64) blockRef {
 // growthPoint finds the lowest place where free and unmapped blocks in a row have room for s bytes.
 func (a *Allocator) growthPoint(g *group, s int64) blockRef {
 	for _, ref := range g.unmapped {
+		a.effort++
 		if prev := a.blocks[ref].prev; prev != 0 && a.blocks[prev].takeable() {
 			ref = prev
 		}
 		var room int64
 		for at := ref; at != 0 && room < s && a.blocks[at].takeable(); at = a.blocks[at].next {
+			a.effort++
 			room += a.blocks[at].size
 		}
 		if room >= s {
@@ -110,10 +117,11 @@ func (a *Allocator) addRange(g *group, base uint64, size, page int64) blockRef {
 }
 
 // mapPages maps the whole pages that cover the first size bytes of an unmapped block and merges the
-// result with its free neighbours. It tells whether the card had room.
+// result with its free neighbours. It tells whether the card had room. Only a recording that makes
+// no sense has a block that ends inside a page.
 func (a *Allocator) mapPages(ref blockRef, size int64) bool {
 	page := a.segs[a.blocks[ref].seg].page
-	size = (size + page - 1) / page * page
+	size = min((size+page-1)/page*page, a.blocks[ref].size)
 	if !a.driverHas(size) {
 		return false
 	}
@@ -197,12 +205,14 @@ func (a *Allocator) unmapExactly(ref blockRef, addr uint64, size int64) {
 
 func (a *Allocator) rememberUnmapped(ref blockRef) {
 	g := a.groupOf(&a.blocks[ref])
+	a.effort += int64(len(g.unmapped)) / 16
 	g.unmapped = slices.Insert(g.unmapped, a.unmappedIndex(g, a.blocks[ref].addr), ref)
 }
 
 func (a *Allocator) forgetUnmapped(ref blockRef) {
 	g := a.groupOf(&a.blocks[ref])
 	i := a.unmappedIndex(g, a.blocks[ref].addr)
+	a.effort += int64(len(g.unmapped)) / 16
 	if i == len(g.unmapped) || g.unmapped[i] != ref {
 		// a recording that makes no sense can have ranges on top of each other
 		i = slices.Index(g.unmapped, ref)

@@ -137,15 +137,20 @@ func (s *freeSet) removeAt(c cursor) {
 	}
 }
 
-// remove takes out k and tells whether it was there.
-func (s *freeSet) remove(k *freeKey) bool {
-	c := s.seek(k)
-	found := s.at(c)
-	if found == nil || found.block != k.block {
-		return false
+// remove takes out k and gives the number of keys that were passed over. Only a recording that
+// makes no sense has two blocks of equal keys: they lie on top of each other.
+func (s *freeSet) remove(k *freeKey) (passed int) {
+	for c := s.seek(k); ; c = s.after(c) {
+		found := s.at(c)
+		if found == nil || k.less(found) {
+			return passed
+		}
+		if found.block == k.block {
+			s.removeAt(c)
+			return passed
+		}
+		passed++
 	}
-	s.removeAt(c)
-	return true
 }
 
 // each calls f on every block in order until it says stop. The set must not change meanwhile.

@@ -91,21 +91,18 @@ func (a *Allocator) loadBlocks(blocks []event.Block, index int32, last blockRef,
 	placed func(event.Block, Block)) blockRef {
 	seg := a.segs[index]
 	isSmall := seg.group.pool.small
-	for _, b := range blocks {
+	refs := make([]blockRef, len(blocks))
+	for i, b := range blocks {
 		ref := a.newBlock(b.Addr, b.Size, index, stateFree)
 		if last == 0 {
 			a.segs[index].first = ref
 		} else {
 			a.linkAfter(last, ref)
 		}
-		last = ref
+		refs[i], last = ref, ref
 	}
-	for i, ref := 0, a.segs[index].first; ref != 0; ref = a.blocks[ref].next {
-		if i == len(blocks) || a.blocks[ref].addr != blocks[i].Addr {
-			continue // was there before
-		}
+	for i, ref := range refs {
 		b := blocks[i]
-		i++
 		if b.State != event.BlockFree {
 			a.activate(ref, &b, isSmall)
 			placed(b, Block{ref, a.blocks[ref].gen})

@@ -36,7 +36,7 @@ func (a *Allocator) rejectsEarly(s int64) bool {
 // where expandable segments would map less.
 func (a *Allocator) grow(g *group, s int64) blockRef {
 	size := a.config.segmentSize(s)
-	if a.limit > 0 && a.reserved+size > a.limit {
+	if a.reserved+size > maxTotal || a.limit > 0 && a.reserved+size > a.limit {
 		return 0
 	}
 	if a.config.Expandable && (g.pool.id == event.PoolID{} || a.ver.atLeast(2, 5)) {
@@ -128,17 +128,18 @@ func (a *Allocator) releaseOversize(g *group, s int64) bool {
 	least := int64(a.config.MaxSplit)
 	want := max(s, least)
 	c := g.free.seek(&freeKey{size: want})
-	if k := g.free.at(c); k != nil && !a.segs[a.blocks[k.block].seg].expandable {
+	if k := g.free.at(c); k != nil && a.returnable(k.block) {
 		a.returnSegment(k.block)
 		return true
 	}
 	var chosen []blockRef
 	var released int64
 	g.free.eachBelow(c, func(k *freeKey) bool {
+		a.effort++
 		if k.size < least || released >= want {
 			return false
 		}
-		if !a.segs[a.blocks[k.block].seg].expandable {
+		if a.returnable(k.block) {
 			chosen = append(chosen, k.block)
 			released += k.size
 		}
@@ -148,6 +149,12 @@ func (a *Allocator) releaseOversize(g *group, s int64) bool {
 		a.returnSegment(ref)
 	}
 	return released >= want
+}
+
+// returnable tells whether a free block is a whole segment that cudaMalloc gave. Blocks above
+// max_split_size always are, except in a recording that makes no sense.
+func (a *Allocator) returnable(ref blockRef) bool {
+	return a.blocks[ref].whole() && !a.segs[a.blocks[ref].seg].expandable
 }
 
 // EmptyCache returns every wholly free segment, and every wholly free page of expandable segments,
@@ -170,6 +177,7 @@ func (a *Allocator) releasePool(p *pool) {
 	var segments, pages []blockRef
 	for _, g := range p.groups {
 		g.free.each(func(k *freeKey) bool {
+			a.effort++
 			if a.segs[a.blocks[k.block].seg].expandable {
 				pages = append(pages, k.block)
 			} else if a.blocks[k.block].whole() {
@@ -202,6 +210,7 @@ func (a *Allocator) collectGarbage() {
 		freed = false
 		average := float64(ages) / float64(count)
 		kept := candidates[:0]
+		a.effort += int64(len(candidates))
 		for _, ref := range candidates {
 			b := &a.blocks[ref]
 			age := p.searches - b.age
@@ -223,6 +232,7 @@ func (a *Allocator) collectGarbage() {
 func (a *Allocator) wholeBlocks(p *pool) (blocks []blockRef, ages int64) {
 	for _, g := range p.groups {
 		g.free.each(func(k *freeKey) bool {
+			a.effort++
 			if b := &a.blocks[k.block]; b.whole() {
 				blocks = append(blocks, k.block)
 				ages += p.searches - b.age

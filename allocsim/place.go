@@ -1,6 +1,7 @@
 package allocsim
 
 import (
+	"cmp"
 	"slices"
 
 	"memroom/event"
@@ -48,11 +49,14 @@ func (v *verifier) poolAt(e *event.Entry) event.PoolID {
 	if e.Pool != (event.PoolID{}) {
 		return e.Pool
 	}
-	for i := range v.growth {
-		if p := v.growth[i].Pool; p != (event.PoolID{}) && v.grewFor(e) {
-			return p
+	if v.grewFor(e) {
+		for i := range v.growth {
+			if p := v.growth[i].Pool; p != (event.PoolID{}) {
+				return p
+			}
 		}
 	}
+	v.a.effort += int64(len(v.a.segs))
 	for i := range v.a.segs {
 		s := &v.a.segs[i]
 		if s.live && s.base <= e.Addr && e.Addr < s.base+uint64(s.size) &&
@@ -72,6 +76,7 @@ func (v *verifier) grewFor(e *event.Entry) bool {
 	if v.growth[0].Kind == event.KindSegmentMap {
 		return true
 	}
+	v.a.effort += int64(len(v.growth))
 	return slices.ContainsFunc(v.growth, func(g event.Entry) bool { return g.Addr == e.Addr })
 }
 
@@ -169,7 +174,10 @@ func (v *verifier) learnSize(k *freeKey, s int64) bool {
 // enlargeAtStart corrects the size of a block in the state before the first entry. What lies behind
 // it there is free.
 func (r *Replayed) enlargeAtStart(addr uint64, more int64) {
-	for i := range r.Start {
+	first, _ := slices.BinarySearchFunc(r.Start, addr, func(s event.Segment, addr uint64) int {
+		return cmp.Compare(s.Addr+uint64(s.Size)-1, addr)
+	})
+	for i := first; i < len(r.Start) && r.Start[i].Addr <= addr; i++ {
 		blocks := r.Start[i].Blocks
 		for j := range blocks[:max(len(blocks)-1, 0)] {
 			if blocks[j].Addr == addr && blocks[j+1].State == event.BlockFree &&
@@ -191,6 +199,7 @@ func (v *verifier) learnOrder(e *event.Entry, g *group, taken *freeKey) blockRef
 	var chosen *freeKey
 	for c := g.free.seek(&freeKey{size: taken.size}); g.free.at(c) != nil &&
 		g.free.at(c).size == taken.size; c = g.free.after(c) {
+		v.a.effort++
 		if k := g.free.at(c); k.addr == e.Addr {
 			chosen = k
 		}
@@ -229,6 +238,7 @@ func (a *Allocator) swapAges(x, y blockRef) {
 // freeOf lists the free blocks of a segment.
 func (a *Allocator) freeOf(index int32) (free []blockRef) {
 	for ref := a.segs[index].first; ref != 0; ref = a.blocks[ref].next {
+		a.effort++
 		if a.blocks[ref].state == stateFree {
 			free = append(free, ref)
 		}
@@ -308,6 +318,7 @@ func (a *Allocator) pagesToMap(ref blockRef, s int64) (calls []SegmentAt) {
 	page := a.segs[a.blocks[ref].seg].page
 	var got int64
 	for got < s && ref != 0 {
+		a.effort++
 		b := &a.blocks[ref]
 		if b.state != stateUnmapped {
 			got += b.size
@@ -353,6 +364,7 @@ func (v *verifier) applyGrowth(g *group) {
 // one.
 func (a *Allocator) forceMap(g *group, addr uint64, size int64) {
 	var ref blockRef
+	a.effort += int64(len(g.unmapped))
 	for _, u := range g.unmapped {
 		if b := &a.blocks[u]; b.addr <= addr && addr+uint64(size) <= b.addr+uint64(b.size) {
 			ref = u
@@ -403,6 +415,7 @@ func (a *Allocator) freeAround(addr uint64, size int64) (found blockRef) {
 		for j := range a.pools[i] {
 			for _, g := range a.pools[i][j].groups {
 				g.free.each(func(k *freeKey) bool {
+					a.effort++
 					if k.addr <= addr && addr+uint64(size) <= k.addr+uint64(k.size) {
 						found = k.block
 					}

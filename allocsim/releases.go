@@ -39,6 +39,7 @@ func (a *Allocator) emptyable() (all []SegmentAt) {
 		var pages []SegmentAt
 		for _, g := range p.groups {
 			g.free.each(func(k *freeKey) bool {
+				a.effort++
 				b := &a.blocks[k.block]
 				if seg := &a.segs[b.seg]; seg.expandable {
 					if begin, end := seg.pagesInside(b); begin < end {
@@ -188,6 +189,7 @@ func (v *verifier) requestBeforeCompletions() {
 		at--
 	}
 	request := ops[last]
+	v.a.effort += int64(last - at)
 	copy(ops[at+1:], ops[at:last])
 	ops[at] = request
 }
@@ -224,8 +226,12 @@ func (r *releaseRun) isFlush() bool {
 	if len(r.entries) < len(r.all) {
 		return false
 	}
+	released := make(map[SegmentAt]bool, len(r.entries))
+	for _, s := range r.entries {
+		released[s] = true
+	}
 	for _, s := range r.all {
-		if !slices.Contains(r.entries, s) {
+		if !released[s] {
 			return false
 		}
 	}
@@ -256,6 +262,7 @@ func (v *verifier) oversizeFor(run *releaseRun, s int64, stream uint64) (chosen 
 // emptiedCache notes that the program called empty_cache.
 func (v *verifier) emptiedCache(run *releaseRun) {
 	if t := v.out.Timeline; t != nil {
+		v.a.effort += int64(len(t.Ops)-run.op) / 8
 		t.Ops = slices.Insert(t.Ops, run.op, event.Op{Kind: event.OpEmptyCache})
 	}
 }

@@ -2,6 +2,7 @@ package allocsim
 
 import (
 	"fmt"
+	"math/bits"
 	"slices"
 
 	"memroom/event"
@@ -92,14 +93,27 @@ func ConfigOf(rec *event.Recording) (Config, error) {
 			func(s event.Segment) bool { return s.Expandable })
 		return c, err
 	}
-	c.MaxSplit = Unlimited
-	if s.MaxSplit > 0 {
+	c.MaxSplit, c.GCThreshold, c.Expandable = Unlimited, 0, s.Expandable
+	switch {
+	case s.MaxSplit >= int64(c.LargeSegment):
 		c.MaxSplit = event.Bytes(s.MaxSplit)
+	case s.MaxSplit > 0:
+		err = fmt.Errorf("max_split_size is %s, below the segment size of %s",
+			event.Bytes(s.MaxSplit), c.LargeSegment)
 	}
-	c.GCThreshold, c.Expandable = s.GCThreshold, s.Expandable
+	switch {
+	case s.GCThreshold > 0 && s.GCThreshold < 1:
+		c.GCThreshold = s.GCThreshold
+	case s.GCThreshold != 0:
+		err = fmt.Errorf("garbage_collection_threshold is %g, not between 0 and 1", s.GCThreshold)
+	}
 	for i := range c.Divisions {
-		if d, ok := s.Divisions[1<<i]; ok {
+		d, ok := s.Divisions[1<<i]
+		switch {
+		case ok && d >= 0 && d <= 1<<30 && bits.OnesCount(uint(d)) <= 1:
 			c.Divisions[i] = d
+		case ok:
+			err = fmt.Errorf("roundup_power2_divisions has %d, not a power of two", d)
 		}
 	}
 	return c, err
@@ -141,6 +155,9 @@ func replayOnce(rec *event.Recording, o ReplayOptions) (*Replayed, error) {
 	}
 	for i, e := range rec.History.All() {
 		v.at = i
+		if v.a.overworked(i) {
+			return nil, errOverworked
+		}
 		v.step(e)
 		v.notePeaks()
 		if o.Observe != nil {
@@ -175,7 +192,7 @@ func (v *verifier) look() *survey {
 		}
 	}
 	for i, e := range v.rec.History.All() {
-		if !plausible(e) {
+		if !plausible(e) || s.net+e.Size > maxTotal || s.net-e.Size < -maxTotal {
 			continue
 		}
 		s.kinds[e.Kind&15]++
@@ -225,6 +242,7 @@ type verifier struct {
 	at     int // index of the current entry
 
 	growth  []event.Entry // segment entries that wait for the allocation they were made for
+	came    int64         // bytes of all segment entries so far
 	run     releaseRun
 	private bool // private pools exist
 	skipped bool // free_completed entries were not recorded
@@ -244,7 +262,7 @@ type verifier struct {
 func (v *verifier) prepare() error {
 	c, err := ConfigOf(v.rec)
 	if err != nil {
-		v.warn("the settings string of the recording is not understood: %v", err)
+		v.warn("the recording's allocator settings make no sense, so defaults are assumed: %v", err)
 	}
 	if v.opts.Config != nil {
 		c = *v.opts.Config
@@ -362,16 +380,28 @@ func (v *verifier) differ(format string, args ...any) {
 }
 
 // plausible tells whether an entry's numbers can be those of an allocator: a file may say anything.
+// Segments and pages that come or go without a byte would leave blocks of no size.
 func plausible(e *event.Entry) bool {
+	switch e.Kind {
+	case event.KindSegmentAlloc, event.KindSegmentMap, event.KindSegmentFree,
+		event.KindSegmentUnmap:
+		if e.Size == 0 {
+			return false
+		}
+	}
 	return e.Size >= 0 && e.Size <= maxRequest && e.Addr < 1<<62
 }
 
 // tidy tells whether segments are in order, apart from each other, and made of blocks without gaps.
 func tidy(segments []event.Segment) bool {
 	var end uint64
+	var total int64
 	for i := range segments {
 		s := &segments[i]
 		if s.Size <= 0 || s.Size > maxRequest || s.Addr >= 1<<62 || s.Addr < end {
+			return false
+		}
+		if total += s.Size; total > maxTotal {
 			return false
 		}
 		end = s.Addr
@@ -404,6 +434,12 @@ func (v *verifier) step(e *event.Entry) {
 	case event.KindFreeCompleted:
 		v.freeCompleted(e)
 	case event.KindSegmentAlloc, event.KindSegmentMap:
+		if v.came+e.Size > maxTotal {
+			v.differ("%s of %s at %#x: more came in all than any card can give", e.Kind,
+				event.Bytes(e.Size), e.Addr)
+			return
+		}
+		v.came += e.Size
 		grown := *e
 		grown.Pool = v.poolOf(e)
 		v.setExpandable(&grown)
@@ -453,12 +489,20 @@ func (v *verifier) poolOf(e *event.Entry) event.PoolID {
 		(!ok || last != v.at) {
 		return event.PoolID{}
 	}
-	for i := range v.rec.Segments {
-		if s := &v.rec.Segments[i]; s.Addr <= e.Addr && e.Addr < s.Addr+uint64(s.Size) {
-			return s.Pool
-		}
+	i, found := slices.BinarySearchFunc(v.rec.Segments, e.Addr,
+		func(s event.Segment, addr uint64) int {
+			switch {
+			case s.Addr+uint64(s.Size) <= addr:
+				return -1
+			case s.Addr > addr:
+				return 1
+			}
+			return 0
+		})
+	if !found {
+		return event.PoolID{}
 	}
-	return event.PoolID{}
+	return v.rec.Segments[i].Pool
 }
 
 func (v *verifier) finish() {

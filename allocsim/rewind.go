@@ -34,7 +34,8 @@ type pastState struct {
 	active   freeSet // keyed by address
 	blocks   []pastBlock
 	spare    []blockRef
-	odd      int // entries that could not be undone
+	odd      int   // entries that could not be undone
+	came     int64 // bytes of all segments that were ever in it
 }
 
 // rewind gives the segments with their active blocks before the first entry, and the addresses of
@@ -63,6 +64,11 @@ func byAddr(addr uint64) *freeKey { return &freeKey{addr: addr} }
 
 func (p *pastState) addSegment(s event.Segment) {
 	s.Blocks = nil
+	if p.came+s.Size > maxTotal {
+		p.odd++
+		return
+	}
+	p.came += s.Size
 	p.segInfo = append(p.segInfo, s)
 	p.segments.insert(freeKey{addr: s.Addr, block: blockRef(len(p.segInfo) - 1)})
 }
@@ -100,6 +106,15 @@ func (p *pastState) segmentAround(addr uint64) *event.Segment {
 	return nil
 }
 
+// taken tells whether a segment lies in [addr, addr+size).
+func (p *pastState) taken(addr uint64, size int64) bool {
+	if p.segmentAround(addr) != nil {
+		return true
+	}
+	k := p.segments.at(p.segments.seek(byAddr(addr)))
+	return k != nil && k.addr < addr+uint64(size)
+}
+
 func (p *pastState) undo(e *event.Entry) {
 	if !plausible(e) {
 		p.odd++
@@ -122,7 +137,7 @@ func (p *pastState) undo(e *event.Entry) {
 	case event.KindSegmentAlloc, event.KindSegmentMap:
 		p.removeRange(e.Addr, e.Size)
 	case event.KindSegmentFree:
-		if e.Size == 0 || p.segmentAround(e.Addr) != nil {
+		if p.taken(e.Addr, e.Size) {
 			p.odd++
 			return
 		}
@@ -219,7 +234,7 @@ func (p *pastState) removeRange(addr uint64, size int64) {
 
 // addRange puts back pages of an expandable segment, joining them with the mapped runs they touch.
 func (p *pastState) addRange(e *event.Entry) {
-	if e.Size == 0 || p.segmentAround(e.Addr) != nil {
+	if p.taken(e.Addr, e.Size) {
 		p.odd++
 		return
 	}

@@ -2,8 +2,12 @@ package allocsim
 
 import "math/bits"
 
-// maxRequest is far above any card and far below the overflow of a sum of sizes.
-const maxRequest = 1 << 50
+// maxRequest is far above any card, and maxTotal far below the overflow of a sum of sizes. No
+// allocator here ever reserves more than maxTotal, whatever a file says.
+const (
+	maxRequest = 1 << 50
+	maxTotal   = 1 << 60
+)
 
 // Round gives the size of the block that a request of n bytes needs: a multiple of 512.
 func (c *Config) Round(n int64) int64 {

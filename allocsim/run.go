@@ -69,6 +69,9 @@ type runner struct {
 func (r *runner) run(from int) (Result, error) {
 	s := r.a.Stats()
 	for i := from; i < len(r.t.Ops); i++ {
+		if r.a.overworked(i) {
+			return r.result, errOverworked
+		}
 		r.enterMarks(i)
 		allocated, reserved := s.All.AllocatedBytes.Peak, s.All.ReservedBytes.Peak
 		if err := r.apply(&r.t.Ops[i]); err != nil {

@@ -1,6 +1,7 @@
 package allocsim
 
 import (
+	"errors"
 	"fmt"
 
 	"memroom/event"
@@ -14,9 +15,18 @@ import (
 // shape memory in the same way; under other settings the blocks alive at its beginning are
 // allocated first, in order of address, because how they came to lie elsewhere is not known.
 func (r *Replayed) Run(o Options) (Result, error) {
+	run, from, err := r.begin(o)
+	if err != nil {
+		return Result{}, err
+	}
+	return run.run(from)
+}
+
+// begin gives a runner in the state before the first entry, and the first operation to do.
+func (r *Replayed) begin(o Options) (*runner, int, error) {
 	if r.Timeline == nil {
-		return Result{},
-			fmt.Errorf("the recording was replayed without keeping its requests: set ReplayOptions.Timeline")
+		return nil, 0, errors.New(
+			"the recording was replayed without keeping its requests: set ReplayOptions.Timeline")
 	}
 	if o.Version == "" {
 		o.Version = r.Version.String()
@@ -25,24 +35,23 @@ func (r *Replayed) Run(o Options) (Result, error) {
 	if o.Driver == nil {
 		o.Driver = recorded
 	}
-	if r.Prelude == 0 || !r.Config.sameShape(&o.Config) {
-		return Run(r.Timeline, o)
-	}
 	a, err := New(o)
 	if err != nil {
-		return Result{}, err
+		return nil, 0, err
 	}
-	run := runner{a: a, t: r.Timeline, live: make([]Block, 0, len(r.Timeline.Ops)/2+1)}
+	run := &runner{a: a, t: r.Timeline, live: make([]Block, 0, len(r.Timeline.Ops)/2+1)}
+	if r.Prelude == 0 || !r.Config.sameShape(&o.Config) {
+		return run, 0, nil
+	}
 	for _, s := range r.Start {
 		if !s.Expandable {
 			recorded.occupy(s.Addr, s.Size)
 		}
 	}
 	a.load(r.rankedStart(), r.lowest, func(_ event.Block, b Block) {
-		run.live = append(run.live,
-			b)
+		run.live = append(run.live, b)
 	})
-	return run.run(r.Prelude)
+	return run, r.Prelude, nil
 }
 
 // sameShape tells whether two settings cut memory into blocks in the same way. Limits and garbage
