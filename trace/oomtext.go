@@ -35,6 +35,10 @@ type Crash struct {
 	Idle       *event.Bytes // held by the allocator's pool and not in use
 	Free       *event.Bytes // free on the device
 	InProcess  *event.Bytes // this process in all, as the driver sees it
+	Private    *event.Bytes // in private pools, such as those of CUDA graphs
+	Elsewhere  *event.Bytes // Apple's GPU: held by the process outside of PyTorch's pool
+	Capped     bool         // Capacity is a cap that the program set for itself
+	Fits       int          // what the message says would fit: tokens of context
 	Neighbours []Holder     // other processes on the card
 	Card       *int         // the full card, as the program numbers its cards; nil when not said
 
@@ -43,6 +47,11 @@ type Crash struct {
 	Rank    int           // -1 when not said
 	Process string        // the process that was killed
 	Frames  []event.Frame // the traceback before it, innermost first
+	Code    []string      // the source line of each frame, empty where the traceback has none
+	Node    string        // TensorFlow: the operation that asked
+	Steps   int64         // training steps that had been made, 0 if not said
+	Signs   Signs         // what stands around it
+	Ranks   int           // ranks on this machine, 0 if not said
 	Repeats int           // how often the same shape came again
 
 	offset int64 // of the telling word in the log
@@ -177,8 +186,11 @@ func (l *logReader) keep(s *ending, c *Crash, p *passage, offset int64) {
 	if last := l.lastOf(c); last != nil && sameStory(last, c) {
 		last.Repeats++
 		last.Sure = max(last.Sure, c.Sure)
+		if last.Node == "" {
+			last.Node = c.Node
+		}
 		if s.frames && len(last.Frames) == 0 {
-			last.Frames = p.frames()
+			last.Frames, last.Code = p.frames()
 		}
 		return
 	}
@@ -191,10 +203,15 @@ func (l *logReader) keep(s *ending, c *Crash, p *passage, offset int64) {
 		c.Text = cut(p.text(), maxCrashText)
 	}
 	if s.frames {
-		c.Frames = p.frames()
+		c.Frames, c.Code = p.frames()
 	}
 	if c.Class == Exhausted && s.mayPass {
 		p.judgeSurvival(c)
+	}
+	if c.Class == Exhausted {
+		text := p.around()
+		c.Signs.add(text)
+		c.Steps, c.Ranks = p.steps(), ranksIn(text)
 	}
 	c.offset = offset
 	l.log.Crashes = append(l.log.Crashes, *c)

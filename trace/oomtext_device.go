@@ -157,7 +157,7 @@ var (
 	shortage  = later(`(?i)\b(cuda|gpu|vram|hip|rocm|device memory|cudaMalloc|vulkan|opencl|nvidia|hbm|tpu)\b[^.]{0,80}?out of memory|out of memory[^.]{0,60}?\b(cuda|gpu|vram|device|hbm|tpu)\b|cudaMalloc failed|cudaSuccess \(2 vs|cuMemCreate|cuMemAlloc`)
 	askedSome = pattern(`(?:tried|trying|failed|unable|attempt(?:ed|ing)?|requested|could not) (?:to )?allocat(?:e|ing|ion of)? (?:a buffer of )?{size}`)
 	shareOnly = later(`(?i)not (?:an? )?(?:cuda |gpu |host )?(?:out of memory|oom)|no out of memory|without (?:running )?out of memory|never (?:ran|run) out of memory|avoid(?:s|ing)? (?:\w+ )?out of memory`)
-	aboutCode = later(`\bassert(?:\w+\(| (?:not |\w+\(|\w[\w.\[\]]* (?:==|!=|in|is) |["'(]))|def test|re\.compile|\braises?\(|\breturn ["'(\w]|\bin (?:str\(|text\b|msg\b|message\b|e\.args)|\bstartswith\(|\be?grep\b|\bcase CU|\braise \w+\(`)
+	aboutCode = later(`\bassert(?:\w+\(| (?:not |\w+\(|\w[\w.\[\]]* (?:==|!=|in|is) |["'(]))|def test|re\.compile|\braises?\(|\breturn (?:["'(]|[a-z_.]+\(|False|True|None)|\bin (?:str\(|text\b|msg\b|message\b|e\.args)|\bstartswith\(|\be?grep\b|\bcase CU|\braise \w+\(`)
 )
 
 func readDeviceGeneric(p *passage) *Crash {

@@ -1,6 +1,7 @@
 package trace
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 
@@ -11,26 +12,50 @@ import (
 var (
 	pythonFrame  = later(`File "([^"]{1,400})", line (\d+), in (\S{1,200})`)
 	ipythonFrame = later(`^\s*(?:File )?((?:~|/|\.{1,2}/|[A-Za-z]:\\|<ipython)[^\s:()]{1,300})(?::(\d+))?,? in ([\w<>.]+)\(?`)
+	cutFrame     = later(`^\s*line (\d+), in ([\w<>.]{1,200})\s*$`) // the file was cut off
 	cellFrame    = later(`^\s*(Cell In\s?\[\d+\]|Input In \[\d+\]), (?:line (\d+)|in )`)
 	arrowLine    = later(`^\s*-+> ?(\d+) `)
 	richFrame    = later(`[│|]\s+(/[^:│]{1,300}):(\d+) in (\S+)`)
 	tracebackTop = later(`Traceback \(most recent call last\)`)
 )
 
-// frames gives the traceback that ends at the passage, innermost first.
-func (p *passage) frames() []event.Frame {
-	var frames []event.Frame
-	arrow := 0
-	for _, line := range p.above(160) {
+// frames gives the traceback that ends at the passage, innermost first, and the source line of each
+// frame. Lines that name another rank than the message belong to another traceback. Where nothing
+// stands above, a traceback below the message is taken.
+func (p *passage) frames() ([]event.Frame, []string) {
+	rank := rankIn(p.line())
+	frames, code := framesIn(p.above(160), rank)
+	if len(frames) > 0 {
+		return frames, code
+	}
+	below := p.following(40)[1:]
+	slices.Reverse(below)
+	return framesIn(below, rank)
+}
+
+// framesIn reads frames from lines in reverse order.
+func framesIn(lines []string, rank int) (frames []event.Frame, code []string) {
+	arrow, source := 0, ""
+	for _, line := range lines {
+		if other := rankIn(line); rank >= 0 && other >= 0 && other != rank {
+			continue
+		}
 		if m := arrowLine.FindStringSubmatch(line); m != nil {
 			arrow, _ = strconv.Atoi(m[1])
+			source = line[strings.Index(line, m[0])+len(m[0]):]
 		}
-		if f, ok := frameIn(line); ok {
+		f, ok := frameIn(line)
+		if !ok {
+			if text := withoutPrefix(line); strings.Trim(text, "^~ ") != "" && arrow == 0 {
+				source = text
+			}
+		} else {
 			if f.Line == 0 {
 				f.Line = arrow
 			}
-			arrow = 0
-			if frames = append(frames, f); len(frames) == maxFramesAbove {
+			frames, code = append(frames, f), append(code, cut(strings.TrimSpace(source), 300))
+			arrow, source = 0, ""
+			if len(frames) == maxFramesAbove {
 				break
 			}
 		}
@@ -38,12 +63,15 @@ func (p *passage) frames() []event.Frame {
 			break
 		}
 	}
-	return frames
+	return frames, code
 }
 
 func frameIn(line string) (event.Frame, bool) {
 	if m := pythonFrame.FindStringSubmatch(line); m != nil {
 		return newFrame(m[1], m[2], m[3]), true
+	}
+	if m := cutFrame.FindStringSubmatch(line); m != nil {
+		return newFrame("?", m[1], m[2]), true
 	}
 	if m := cellFrame.FindStringSubmatch(line); m != nil {
 		return newFrame(m[1], m[2], "<module>"), true

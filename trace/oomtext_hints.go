@@ -21,6 +21,7 @@ type Hints struct {
 	Phase      string            // load, train, eval, save: the last one announced before the end
 	Says       []string          // what the poster says about the cause: batch, leak, fragmentation, model, neighbour
 
+	Signs        Signs       // what stands anywhere in it
 	LargestChunk event.Bytes // the largest block in use that a BFC dump lists
 }
 

@@ -1,6 +1,7 @@
 package trace
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 
@@ -17,13 +18,15 @@ var kernelWords = []entry{
 	{words: []string{"systemd-oomd", "earlyoom", "by oom killer", "oom killer", "oom-killer"},
 		endings: []*ending{userKiller}},
 	{words: []string{"result 'oom-kill'", "result=oom-kill"}, endings: []*ending{systemdUnit}},
+	{words: translatedKilled, endings: []*ending{bareKill}},
 	{words: []string{"killed", "zsh: killed", "sigkill", "signal 9", "signal: 9", "signal: killed"},
 		endings: []*ending{bareKill}},
 	{words: []string{"code 137", "code: 137", "code:    137", "status 137", "exited (137)",
 		"code=137", "exitcode: 137", "exitcode=137", "code\": 137", "exit code -9", "exitcode: -9",
 		"exitcode  : -9", "exited with -9",
 		"code: -9", "status -9", "code -9", "exit -9", "return code -9", "returncode=-9",
-		"exitcode -9", "exitcode=-9", "code = -9"}, endings: []*ending{exit137}},
+		"exitcode -9", "exitcode=-9", "code = -9", "returncode: -9", "exit status -9",
+		"code=-9"}, endings: []*ending{exit137}},
 }
 
 var (
@@ -146,9 +149,25 @@ var (
 	tensorShutdown = pattern(`is killed by signal`)
 )
 
+// translatedKilled is bash's "Killed" in the languages that Linux systems are often set to. Letters
+// outside ASCII are compared as they are, so a word leaves out a first letter that may be a capital.
+var translatedKilled = []string{"getötet", "abgeschossen", "processus arrêté", "terminado (killed)",
+	"已杀死", "已殺死", "強制終了", "бито", "ucciso", "zabity", "matado ", "gedood"}
+
+var killedAlone = later(`(?i)^\s*(?:\S+: line \d+: )?(?:\[\d+\][+-]?\s+)?(?:\d+\s+)?(?:getötet|abgeschossen|` +
+	`processus arrêté|terminado \(killed\)|已杀死|已殺死|強制終了|убито|ucciso|zabity|matado|gedood)\b?(?:\s|$)`)
+
 func readBareKill(p *passage) *Crash {
 	line := withoutPrefix(p.line())
 	raw := p.line()
+	if slices.Contains(translatedKilled, p.word) {
+		if !killedAlone.MatchString(line) && !killedAlone.MatchString(raw) {
+			return nil
+		}
+		return &Crash{Class: Exhausted, Sure: 0.6, Where: event.WhereHost,
+			Framework: launcherOf(strings.Join(append(p.above(12), raw), "\n")),
+			What:      "killed by SIGKILL without a reason; memory is the usual one"}
+	}
 	switch {
 	case strings.Contains(line, "potential root causes"), strings.Contains(line,
 		"Perhaps out of memory"), strings.Contains(line, "signal terminated program"):

@@ -12,7 +12,16 @@ var pythonWords = []entry{
 		plainMemoryError}},
 	{words: []string{"cannot allocate memory", "not enough memory",
 		"insufficient system resources"}, endings: []*ending{errnoMemory}},
-	{words: []string{"paging file is too small", "winerror 1455"}, endings: []*ending{pageFile}},
+	{words: []string{"paging file is too small", "winerror 1455", "error code: <1455>",
+		"(1455)", "error 1455", "auslagerungsdatei", "fichier de pagination",
+		"archivo de paginaci", "arquivo de pagina", "айл подкачки", "页面文件太小",
+		"ページング ファイル", "file di paging"}, endings: []*ending{pageFile}},
+	{words: []string{"kann keinen speicher", "kein speicherplatz mehr verfügbar",
+		"nicht genügend hauptspeicher", "impossible d'allouer de la m", "impossible d’allouer de la m",
+		"no se pudo asignar memoria", "no se puede asignar memoria", "无法分配内存", "無法配置記憶體",
+		"メモリを確保できません", "евозможно выделить память", "е удалось выделить память",
+		"impossibile allocare memoria", "não foi possível alocar mem"},
+		endings: []*ending{errnoMemory}},
 	{words: []string{"std::bad_alloc", "bad_alloc"}, endings: []*ending{badAlloc}},
 	{words: []string{"cannot allocate vector of size", "vector memory exhausted"},
 		endings: []*ending{rVector}},
@@ -112,12 +121,29 @@ func readMemoryError(p *passage) *Crash {
 
 var errnoSize = pattern(`(?:malloc of size|allocate|allocation of|mmap(?:ing)?|map) {size}`)
 
+// notMemory names what the kernel's "cannot allocate memory" means where it is not about RAM.
+func notMemory(lower string) string {
+	switch {
+	case strings.Contains(lower, "static tls block"):
+		return "a library was loaded too late for its thread-local storage; import it first, or set LD_PRELOAD"
+	case strings.Contains(lower, "ibv_reg_mr"), strings.Contains(lower, "memlock"),
+		strings.Contains(lower, "ibv_create"):
+		return "the limit on locked memory is too low for InfiniBand (ulimit -l)"
+	case strings.Contains(lower, "inotify"):
+		return "too many watches on files (inotify)"
+	}
+	return ""
+}
+
 func readErrno(p *passage) *Crash {
 	t, line := p.text(), p.line()
 	lower := strings.ToLower(t)
 	if strings.Contains(lower, "defaultcpuallocator") || strings.Contains(lower,
 		"you tried to allocate") || aboutCode.MatchString(line) {
 		return nil
+	}
+	if why := notMemory(lower); why != "" {
+		return &Crash{Class: Other, Sure: 0.9, Where: event.WhereUnknown, Framework: "other", What: why}
 	}
 	if p.word == "not enough memory" && !errorMark.MatchString(line) {
 		return nil
@@ -131,9 +157,15 @@ func readErrno(p *passage) *Crash {
 	return c
 }
 
+// tooSmall is Windows' sentence about its page file in other languages.
+var tooSmall = later(`(?i)auslagerungsdatei ist zu klein|pagination est (?:insuffisant|trop petit)|` +
+	`paginaci\S*n es demasiado peque|pagina\S+ \S+ (?:muito )?pequen|подкачки слишком мал|页面文件太小|` +
+	`ページング ファイルが小さすぎ|file di paging (?:è )?(?:troppo|insuff)`)
+
 func readPageFile(p *passage) *Crash {
 	t := p.text()
-	if !strings.Contains(t, "1455") && !strings.Contains(t, "paging file") {
+	if !strings.Contains(t, "1455") && !strings.Contains(strings.ToLower(t), "paging file") &&
+		!tooSmall.MatchString(t) {
 		return nil
 	}
 	c := &Crash{Class: Exhausted, Sure: 0.93, Where: event.WhereHost, Framework: "python",

@@ -19,7 +19,10 @@ var schedulerWords = []entry{
 		"--mem "}, hint: hintLimits},
 	{words: []string{"running low on memory", "killed due to memory pressure", "node_out_of_memory",
 		"rayoutofmemoryerror"}, endings: []*ending{rayOOM}},
-	{words: []string{"objectstorefullerror", "object store is full"}, endings: []*ending{rayStore}},
+	{words: []string{"objectstorefullerror", "object store is full", "plasmastorefull",
+		"object store because it is full"}, endings: []*ending{rayStore}},
+	{words: []string{"not enough space to create this object"}, endings: []*ending{rayEvicts}},
+	{words: []string{"gpu memory was not freed"}, endings: []*ending{rayGPUWait}},
 	{words: []string{"beyond physical memory limits", "beyond the 'physical' memory limit",
 		"for exceeding memory limits", "killed by yarn", "beyond virtual memory limits"},
 		endings: []*ending{yarn}},
@@ -34,6 +37,8 @@ var (
 	kubeEvicted = &ending{kind: "kube_evicted", read: readKubeEvicted}
 	rayOOM      = &ending{kind: "ray_oom", read: readRay, frames: true}
 	rayStore    = &ending{kind: "ray_store", read: readRayStore, frames: true}
+	rayEvicts   = &ending{kind: "ray_evicts", read: readRayEvicts}
+	rayGPUWait  = &ending{kind: "ray_gpu_wait", read: readRayGPUWait}
 	yarn        = &ending{kind: "yarn", read: readYarn}
 	batchLimit  = &ending{kind: "batch_limit", read: readBatchLimit}
 )
@@ -114,6 +119,12 @@ func cell(headings, row []string, heading string) *event.Bytes {
 
 var kubeSigns = pattern(`kube|pod\b|pods\b|container|restart|last state|reason:|terminated|"reason"|exit code|statefulset|deployment|namespace|READY|\d/\d`)
 
+var (
+	oomKilledFalse = pattern(`oomkilled["']?\s?[:= ]\s?["']?false`)
+	oomKilledTrue  = pattern(`oomkilled["']?\s?[:= ]\s?["']?true`)
+	ended137       = pattern(`\b(?:137|143)\b`)
+)
+
 func readKubeOOM(p *passage) *Crash {
 	line := p.line()
 	lower := strings.ToLower(line)
@@ -121,8 +132,12 @@ func readKubeOOM(p *passage) *Crash {
 	switch {
 	case aboutCode.MatchString(line), strings.Contains(lower, "step tasks have been oom killed"):
 		return nil
-	case strings.Contains(lower, `oomkilled": false`), strings.Contains(lower, "oomkilled=false"), strings.Contains(lower, "oomkilled false"), strings.Contains(lower, "oomkilled: false"):
-		return nil
+	case oomKilledFalse.MatchString(line):
+		if !ended137.MatchString(around) {
+			return nil // it may still run
+		}
+		return &Crash{Class: Other, Sure: 0.95, Where: event.WhereUnknown, Framework: "other",
+			What: "somebody stopped the container: Docker says that it was not killed for memory"}
 	// a question about it; the answer stands on the next line
 	case strings.Contains(lower, "state.oomkilled"):
 		if next := p.following(1); len(next) < 2 || !strings.EqualFold(strings.TrimSpace(next[1]),
@@ -130,7 +145,7 @@ func readKubeOOM(p *passage) *Crash {
 			return nil
 		}
 		return &Crash{Class: Exhausted, Sure: 0.95, Where: event.WhereCgroup, Framework: "other"}
-	case strings.Contains(lower, `oomkilled": true`), strings.Contains(lower, "oomkilled=true"), strings.Contains(lower, "oomkilled true"):
+	case oomKilledTrue.MatchString(line), strings.Contains(lower, "oomkilled=true"), strings.Contains(lower, "oomkilled true"):
 		return &Crash{Class: Exhausted, Sure: 0.97, Where: event.WhereCgroup, Framework: "other"}
 	}
 	c := &Crash{Class: Exhausted, Sure: 0.97, Where: event.WhereCgroup, Framework: "kubernetes"}
@@ -199,6 +214,18 @@ func rayUsers(p *passage) []Holder {
 }
 
 var objectSize = pattern(`object size is {size}`)
+
+// readRayEvicts reads old Ray's line about making room, which goes on by itself.
+func readRayEvicts(*passage) *Crash {
+	return &Crash{Class: Survived, Sure: 0.85, Where: event.WhereShm, Framework: "ray",
+		What: "Ray's object store threw out objects to make room"}
+}
+
+// readRayGPUWait reads the end of wait_for_gpu: somebody still holds the card.
+func readRayGPUWait(*passage) *Crash {
+	return &Crash{Class: Exhausted, Sure: 0.9, Where: event.WhereGPU, Framework: "ray",
+		What: "the card that a trial waited for did not become free"}
+}
 
 func readRayStore(p *passage) *Crash {
 	return &Crash{Class: Exhausted, Sure: proseSure(p, 0.9), Where: event.WhereShm,

@@ -101,6 +101,7 @@ var echoes = map[string][]string{
 		"ray_oom", "notebook_ram", "batch_limit", "yarn"},
 	"user_killer":  {"kernel_kill", "kernel_invoked", "slurm_oom", "kube_oom", "ray_oom"},
 	"slurm_state":  {"slurm_oom"},
+	"torch_warned": {"torch_device"},
 	"tf_class":     {"tf_tensor", "tf_allocator", "jax_exhausted"},
 	"torch_class":  {"torch_device", "torch_async", "torch_raw", "torch_mps"},
 	"memory_error": {"array_memory"},

@@ -46,9 +46,15 @@ var widths = map[string]int64{"float": 4, "float32": 4, "half": 2, "float16": 2,
 	"bool": 1, "int16": 2, "uint16": 2, "int32": 4, "uint32": 4, "int64": 8, "uint64": 8,
 	"complex64": 8, "complex128": 16, "string": 24}
 
+// graphNode is the operation that TensorFlow names below or in its message.
+var graphNode = later(`\[\[?\{?\{?(?i:node) ([^\s={}\]]{1,300})`)
+
 func readTFTensor(p *passage) *Crash {
 	t := p.text()
 	c := &Crash{Class: Exhausted, Sure: 0.98, Where: event.WhereGPU, Framework: "tensorflow"}
+	if m := graphNode.FindStringSubmatch(t); m != nil {
+		c.Node = m[1]
+	}
 	for _, m := range tensorPlace.FindAllStringSubmatch(t, 4) {
 		if strings.EqualFold(m[1], "CPU") || strings.Contains(strings.ToLower(m[2]), "cpu") {
 			c.Where = event.WhereHost

@@ -32,6 +32,7 @@ var torchWords = []entry{
 	{words: []string{"failed to cuda calloc", "failed to cuda malloc"},
 		endings: []*ending{ncclAlloc}},
 	{words: []string{"cuda oom", "hip oom"}, endings: []*ending{torchDevice}},
+	{words: []string{"failed with oom on device"}, endings: []*ending{torchWarned}},
 	{words: []string{"no executable batch size"}, endings: []*ending{noBatchLeft}},
 	{words: []string{"preempted by preemptionmode"}, endings: []*ending{cachePreempted}},
 	{words: []string{"bus error"}, endings: []*ending{bareBus}},
@@ -51,6 +52,7 @@ var (
 		mayPass: true}
 	torchShm       = &ending{kind: "torch_shm", read: readTorchShm, frames: true}
 	ncclAlloc      = &ending{kind: "nccl_alloc", read: readNCCLAlloc, frames: true}
+	torchWarned    = &ending{kind: "torch_warned", read: readTorchWarned}
 	noBatchLeft    = &ending{kind: "no_batch_left", read: readNoBatch, frames: true}
 	cachePreempted = &ending{kind: "cache_preempted", read: readCachePreempted}
 	bareBus        = &ending{kind: "bare_bus", read: readBareBus}
@@ -59,24 +61,25 @@ var (
 )
 
 var (
-	deviceOOM  = pattern(`\b(CUDA|HIP|XPU|NPU|MUSA|MLU|HPU|GCU|PrivateUse1|SDAA|DCU) (?:OOM|out of memory)|memory block with size larger`)
-	triedSize  = pattern(`(?:tried|trying) to (?:allocate|map) {size}`)
-	wantedSize = pattern(`requested size:? {size}`)
-	oldTotal   = pattern(`{size} total capacity`)
-	newTotal   = pattern(`total capac(?:i?)ty of {size}|GPU \d+ total: {size}`)
-	oldUsed    = pattern(`{size} already allocated`)
-	newUsed    = pattern(`{size} is allocated by PyTorch`)
-	otherUsed  = pattern(`PyTorch allocated: {size}`)
-	oldFree    = pattern(`{size} free[;)]`)
-	newFree    = pattern(`of which {size} is free`)
-	allowed    = pattern(`{size} allowed;`)
-	reserved   = pattern(`{size} reserved in total`)
-	cached     = pattern(`{size} cached`)
-	idle       = pattern(`{size} is reserved by PyTorch but unallocated`)
-	thisUses   = pattern(`this process has {size} memory in use`)
-	othersUse  = pattern(`Process (\d+) has {size} memory in use`)
-	cardNumber = pattern(`GPU (\d{1,3})(?:;| has a total| total:)`)
-	noNVML     = event.Bytes(1) << 60 // "17179869184.00 GiB" is NVML's "not available"
+	deviceOOM    = pattern(`\b(CUDA|HIP|XPU|NPU|MUSA|MLU|HPU|GCU|PrivateUse1|SDAA|DCU) (?:OOM|out of memory)|memory block with size larger`)
+	triedSize    = pattern(`(?:tried|trying) to (?:allocate|map) {size}`)
+	wantedSize   = pattern(`requested size:? {size}`)
+	oldTotal     = pattern(`{size} total capacity`)
+	newTotal     = pattern(`total capac(?:i?)ty of {size}|GPU \d+ total: {size}`)
+	oldUsed      = pattern(`{size} already allocated`)
+	newUsed      = pattern(`{size} is allocated by PyTorch`)
+	otherUsed    = pattern(`PyTorch allocated: {size}`)
+	oldFree      = pattern(`{size} free[;)]`)
+	newFree      = pattern(`of which {size} is free`)
+	allowed      = pattern(`{size} allowed;`)
+	reserved     = pattern(`{size} reserved in total`)
+	cached       = pattern(`{size} cached`)
+	idle         = pattern(`{size} is reserved by PyTorch but unallocated`)
+	privatePools = pattern(`with {size} allocated in private pools`)
+	thisUses     = pattern(`this process has {size} memory in use`)
+	othersUse    = pattern(`Process (\d+) has {size} memory in use`)
+	cardNumber   = pattern(`GPU (\d{1,3})(?:;| has a total| total:)`)
+	noNVML       = event.Bytes(1) << 60 // "17179869184.00 GiB" is NVML's "not available"
 )
 
 func readTorchDevice(p *passage) *Crash {
@@ -86,7 +89,8 @@ func readTorchDevice(p *passage) *Crash {
 		return nil
 	}
 	c := &Crash{Class: Exhausted, Sure: 0.99, Where: event.WhereGPU, Framework: "pytorch"}
-	c.Requested = firstSize(sizeIn(triedSize, t), sizeIn(wantedSize, t))
+	c.Requested = firstSize(beyondMeasure(t), sizeIn(triedSize, t), sizeIn(wantedSize, t))
+	c.Private, c.Capped = sizeIn(privatePools, t), allowed.MatchString(t)
 	c.Capacity = firstSize(sizeIn(allowed, t), sizeIn(oldTotal, t),
 		eitherSize(newTotal.FindStringSubmatch(t)))
 	c.Allocated = firstSize(sizeIn(oldUsed, t), sizeIn(newUsed, t), sizeIn(otherUsed, t))
@@ -108,6 +112,15 @@ func readTorchDevice(p *passage) *Crash {
 		c.Sure = proseSure(p, 0.97)
 	}
 	return c
+}
+
+// beyondMeasure reads PyTorch's words for a size that it does not print.
+func beyondMeasure(text string) *event.Bytes {
+	if !strings.Contains(text, "more than 1EB") {
+		return nil
+	}
+	exa := event.Bytes(1) << 60
+	return &exa
 }
 
 // dropSelf removes this process from its neighbours: inside a container PyTorch does not know its
@@ -163,6 +176,7 @@ func proseSure(p *passage, sure float64) float64 {
 var (
 	mpsOOM     = pattern(`MPS backend (?:ran )?out of memory|MPS out of memory`)
 	mpsUsed    = pattern(`MPS allocated: {size}`)
+	mpsOthers  = pattern(`other allocations: {size}`)
 	mpsAllowed = pattern(`max allowed: {size}`)
 	mpsBuffer  = pattern(`invalid buffer size:? {size}`)
 )
@@ -174,7 +188,8 @@ func readTorchMPS(p *passage) *Crash {
 	}
 	return &Crash{Class: Exhausted, Sure: 0.99, Where: event.WhereMPS, Framework: "pytorch",
 		Requested: sizeIn(triedSize, t),
-		Capacity:  sizeIn(mpsAllowed, t), Allocated: sizeIn(mpsUsed, t)}
+		Capacity:  sizeIn(mpsAllowed, t), Allocated: sizeIn(mpsUsed, t),
+		Elsewhere: sizeIn(mpsOthers, t)}
 }
 
 func readMPSBuffer(p *passage) *Crash {
@@ -313,6 +328,21 @@ func readNCCLAlloc(p *passage) *Crash {
 		Requested: sizeIn(ncclAsked, p.text()), What: "inside a collective operation (NCCL)"}
 }
 
+var warnedOOM = pattern(`OOM on device (\d+)\D{0,40}allocate {size} ?\(free: {size}, total: {size}`)
+
+// readTorchWarned reads the line that PyTorch logs when an allocation fails; the exception usually
+// follows and says more.
+func readTorchWarned(p *passage) *Crash {
+	m := warnedOOM.FindStringSubmatch(p.text())
+	if m == nil {
+		return nil
+	}
+	card, _ := strconv.Atoi(m[1])
+	return &Crash{Class: Exhausted, Sure: 0.85, Where: event.WhereGPU, Framework: "pytorch",
+		Card: &card, Requested: parseSize(m[2], m[3]), Free: parseSize(m[4], m[5]),
+		Capacity: parseSize(m[6], m[7])}
+}
+
 // readNoBatch reads the end of a search for a batch that fits: not even one sample did.
 func readNoBatch(*passage) *Crash {
 	return &Crash{Class: Exhausted, Sure: 0.9, Where: event.WhereGPU, Framework: "pytorch",
@@ -353,11 +383,12 @@ func readTorchClass(p *passage) *Crash {
 }
 
 var (
-	cacheNeeded = pattern(`{size} KV cache is needed`)
-	cacheLeft   = pattern(`available KV cache memory \({size}\)`)
-	cacheStart  = pattern(`available KV cache memory: {size}`)
-	freeOfTotal = pattern(`free memory on device[^(]*\(([\d.]+)/([\d.]+) ?GiB\)`)
-	wantedShare = pattern(`desired GPU memory utilization \([\d.]+, {size}\)`)
+	cacheNeeded    = pattern(`{size} KV cache is needed`)
+	cacheLeft      = pattern(`available KV cache memory \({size}\)`)
+	cacheStart     = pattern(`available KV cache memory: {size}`)
+	longestContext = pattern(`estimated maximum model length is (\d{1,9})`)
+	freeOfTotal    = pattern(`free memory on device[^(]*\(([\d.]+)/([\d.]+) ?GiB\)`)
+	wantedShare    = pattern(`desired GPU memory utilization \([\d.]+, {size}\)`)
 )
 
 // readServing reads what inference servers say when weights leave too little for the cache of keys
@@ -365,6 +396,9 @@ var (
 func readServing(p *passage) *Crash {
 	t := strings.Join(p.following(6), " ")
 	c := &Crash{Class: Exhausted, Sure: 0.95, Where: event.WhereGPU, Framework: "pytorch"}
+	if m := longestContext.FindStringSubmatch(t); m != nil {
+		c.Fits, _ = strconv.Atoi(m[1])
+	}
 	c.Requested, c.Capacity = sizeIn(cacheNeeded, t), firstSize(sizeIn(cacheLeft, t),
 		sizeIn(cacheStart, strings.Join(p.above(60), "\n")))
 	if m := freeOfTotal.FindStringSubmatch(t); m != nil {

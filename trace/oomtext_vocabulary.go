@@ -22,7 +22,18 @@ type entry struct {
 // vocabulary is every telling word. The tables stand beside the readers of each family.
 var vocabulary = newWords(tellings(slices.Concat(
 	torchWords, tensorflowWords, jaxWords, deviceWords, pythonWords, kernelWords, schedulerWords,
-	otherWords, hintWords)))
+	otherWords, hintWords, signsFar)))
+
+// both asks one hint after the other; either may be nil.
+func both(first, second func(*hintCollector, *passage)) func(*hintCollector, *passage) {
+	if first == nil {
+		return second
+	}
+	return func(h *hintCollector, p *passage) {
+		first(h, p)
+		second(h, p)
+	}
+}
 
 // tellings joins the entries that share a word.
 func tellings(entries []entry) []*telling {
@@ -38,7 +49,7 @@ func tellings(entries []entry) []*telling {
 			}
 			t.endings = append(t.endings, e.endings...)
 			if e.hint != nil {
-				t.hint = e.hint
+				t.hint = both(t.hint, e.hint)
 			}
 			if e.follow != nil {
 				t.follow = e.follow

@@ -1,0 +1,177 @@
+package trace
+
+import (
+	"strconv"
+	"strings"
+)
+
+// Signs are circumstances that a log shows around a crash: the system, the tools, what people say
+// they did. The key names the circumstance, the value is the text that shows it.
+type Signs map[string]string
+
+// Names of signs.
+const (
+	SignWSL        = "wsl"         // Linux inside Windows
+	SignWindows    = "windows"     //
+	SignBare       = "bare"        // outside of containers, as somebody says
+	SignContainer  = "container"   // Docker or the like
+	SignKube       = "kube"        // a pod
+	SignEvaluating = "evaluating"  // evaluation or prediction was under way
+	SignEvalToHost = "eval_host"   // eval_accumulation_steps is set: predictions go to the host
+	SignZeRO3      = "zero3"       // ZeRO stage 3 or full sharding is configured
+	SignOffload    = "offload"     // optimizer or parameters live in host memory
+	SignUnsharded  = "unsharded"   // memory does not shrink with more cards, as somebody says
+	SignTrials     = "trials"      // trials, folds or models one after the other
+	SignRayTune    = "ray_tune"    // trials of Ray Tune or workers of Ray Train
+	SignRayData    = "ray_data"    // data sets of Ray
+	SignSpilled    = "spilled"     // Ray's object store wrote objects to disk
+	SignPreference = "preference"  // DPO, GRPO and their kin: pairs, a reference model
+	SignNotebook   = "notebook"    //
+	SignMPSLate    = "mps_late"    // a setting of MPS made inside the program
+	SignGraphSizes = "graph_sizes" // CUDA graphs for many input sizes; the value is their number
+	SignShuffle    = "shuffle"     // tf.data fills a shuffle buffer; the value is its size
+	SignResumed    = "resumed"     // training continues from a checkpoint
+)
+
+// sign is a circumstance and the expression that shows it. Where the expression has a group, the
+// value is that group.
+type sign struct {
+	name string
+	is   *expression
+}
+
+// signsNear are looked for in the lines around a crash.
+var signsNear = []sign{
+	{SignWSL, later(`\bWSL ?2?\b|microsoft-standard`)},
+	{SignWindows, later(`\b[A-Z]:\\{1,2}[\w .-]+\\|\b[Ww](?:indows|in) ?(?:10|11|Server)\b|WinError|\bWDDM\b|` +
+		`win_amd64|win32`)},
+	{SignBare, later(`(?i)without["']? (?:using )?(?:a )?(?:docker|containers?)|` +
+		`(?:not|n't) (?:using|use|in|inside) (?:a |any )?(?:docker|container)|` +
+		`no docker|outside (?:of )?(?:a |any )?(?:docker|container)|bare[- ]metal`)},
+	{SignContainer, later(`(?i)\bdocker\b|\bcontainer\b|/workspace/|podman|singularity|apptainer`)},
+	{SignKube, later(`(?i)\bpods?\b|kubernetes|kubectl|jupyterhub|/srv/conda|jovyan|binderhub|kubeflow`)},
+	{SignEvaluating, later(`(?i)\beval(?:uation)? (?:process|loop|step|phase)|` +
+		`(?:during|in|at|while) (?:the )?(?:evaluat\w+|validat\w+|testing)\b|` +
+		`evaluating\b|\bevaluation:|validation:|\bvalidating\b|validation dataloader|` +
+		`running evaluation|running prediction|compute_metrics|sanity check`)},
+	{SignEvalToHost, later(`(?i)eval_accu\w+_steps["'` + "`" + `]?(?:\s*[=: ]\s*["']?[1-9]| to a )`)},
+	{SignZeRO3, later(`(?i)zero[-_ ]?(?:stage[-_ ]?)?3|\bz3\b|_z3_|stage[-_ ]?3|"stage": ?3|full_shard|` +
+		`\bfsdp\b|FullyShardedDataParallel`)},
+	{SignOffload, later(`(?i)(?:z[23]|zero\w*|ds|stage\d?)[\w-]*offload|offload_(?:optimizer|param|opt)|` +
+		`cpu_offload|DeepSpeedZeRoOffload|DeepSpeedCPUAdam|offload[\w-]*\.json`)},
+	{SignUnsharded, later(`(?i)(?:memory|usage|vram)[^.\n]{0,70}\b(?:stays?|remains?|is|are) ` +
+		`(?:\w+ )?the same|(?:not|n't|no|without) (?:\w+ )?(?:reduc|decreas|shrink|chang|sav|lower)\w*` +
+		`[^.\n]{0,40}\b(?:memory|vram)|(?:memory|vram)[^.\n]{0,60}\b(?:not|n't) ` +
+		`(?:reduc|decreas|shrink|chang|go down|drop|split|shard)`)},
+	{SignTrials, later(`(?i)\boptuna\b|\btrial[ _#]?\d+|study\.optimize|\bfold[ _:]?\d|k-?fold|` +
+		`cross[-_]val|grid ?search|keras_?tuner|hyper-?parameter (?:search|tun)|wandb[ .]sweep`)},
+	{SignRayTune, later(`ray[/\\.]tune|tune\.run|ray::ImplicitFunc|TrainTrainable|RayTrainWorker|` +
+		`ray[/\\.]train\b|_Trainable|ray::\w*Trainer`)},
+	{SignRayData, later(`ray[/\\.]data\b|object_store_memory: ?\d|iter_torch_batches|MapBatches|` +
+		`ReadParquet|local_shuffle|streaming_split|/[\d.]+ ?[GM]iB object_store_memory`)},
+	{SignSpilled, later(`Spilled (\d+(?:\.\d+)? ?[KMGT]iB)`)},
+	{SignPreference, later(`\bDPO|dpo_trainer|\bGRPO|grpo_trainer|PPOTrainer|ppo_trainer|ref(?:erence)?_model|` +
+		`_get_per_token_logps|ORPOTrainer|KTOTrainer|concatenated_forward`)},
+	{SignNotebook, later(`ipykernel|<ipython-input|\bCell In ?\[|\bInput In \[`)},
+	{SignMPSLate, later(`os\.environ\[\s*['"]PYTORCH_MPS_\w+|os\.environ\.setdefault\(\s*['"]PYTORCH_MPS_`)},
+	{SignGraphSizes, later(`observed (\d+) distinct sizes`)},
+	{SignShuffle, later(`(?i)filling up shuffle buffer[^\n]*? of (\d+)`)},
+	{SignResumed, later(`(?i)resum(?:e|ed|ing) (?:training )?from|loaded checkpoint|resume_from`)},
+}
+
+// signsFar are words that matter wherever they stand in a log: commands, settings and warnings that
+// come long before the end.
+var signsFar = []entry{
+	{words: []string{"distinct sizes", "shuffle buffer", "eval_accumulation_steps",
+		"offload_optimizer", "offload_param", "offload.json", "offload_config", "cpu_offload",
+		"deepspeedzerooffload", "zero3_", "zero3.", "_zero3", "zero_3", "zero-3", "microsoft-standard",
+		"pytorch_mps_high", "object_store_memory", "spilled ", "resuming from",
+		"resume_from_checkpoint"}, hint: hintSigns},
+}
+
+func hintSigns(h *hintCollector, p *passage) {
+	if adviceAbout.MatchString(p.line()) && p.word != "distinct sizes" {
+		return
+	}
+	h.Signs.add(cut(p.line(), 4000))
+}
+
+func (s *Signs) add(text string) {
+	for _, n := range signsNear {
+		if m := n.is.FindStringSubmatch(text); m != nil {
+			if *s == nil {
+				*s = Signs{}
+			}
+			if (*s)[n.name] == "" || len(m) > 1 {
+				(*s)[n.name] = cut(strings.TrimSpace(m[len(m)-1]), 60)
+			}
+		}
+	}
+}
+
+// Bounds of the text around a crash in which signs are looked for.
+const (
+	signsAbove = 80
+	signsBelow = 14
+)
+
+// around is the text near a crash, cleaned.
+func (p *passage) around() string {
+	lines := append(p.above(signsAbove), p.following(signsBelow)...)
+	for i, l := range lines {
+		lines[i] = cut(l, 4000)
+	}
+	return strings.Join(lines, "\n")
+}
+
+var (
+	bar       = later(`(\d+)/(?:\d+|\?) ?\[\d+:\d\d`)
+	stepWords = later(`(?i)\b(?:global_)?(?:step|iter(?:ation)?|it)s?["']?\]?\s?[=:]?\s?\[?(\d{1,9})\b`)
+	lossSeen  = later(`(?i)['"]?\b(?:train_)?loss['"]?\s?[=:]\s?\d`)
+	notSteps  = later(`(?i)loading|download|fetching|\bmap\b|tokeniz|shards|filter|saving|preprocess|` +
+		`generating|evaluat|validat|predict|caching|sanity|layers|\btest`)
+)
+
+// steps is the largest number of training steps that lines above the passage tell of, 0 where they
+// tell of none.
+func (p *passage) steps() int64 {
+	most := int64(0)
+	for _, line := range append(p.above(40), p.line()) {
+		if notSteps.MatchString(line) {
+			continue
+		}
+		for _, re := range []*expression{bar, stepWords} {
+			for _, m := range re.FindAllStringSubmatch(line, 4) {
+				if n, err := strconv.ParseInt(m[1], 10, 64); err == nil {
+					most = max(most, n)
+				}
+			}
+		}
+		if most == 0 && lossSeen.MatchString(line) {
+			most = 1
+		}
+	}
+	return most
+}
+
+var localRanks = later(`(?i)local_rank["']?\s?[=:]\s?["']?(\d{1,4})|\brank(\d{1,4})\]|` +
+	`nproc[_-]per[_-]node[= ](\d{1,4})|num_processes[= ](\d{1,4})|--num_gpus[= ](\d{1,4})|` +
+	`dist_world_size=(\d{1,4})|world_size["']?[=: ]+(\d{1,4})`)
+
+// ranksIn is the number of ranks on one machine that a text tells of, 0 where it tells of none.
+func ranksIn(text string) int {
+	most := 0
+	for _, m := range localRanks.FindAllStringSubmatch(text, 64) {
+		for i, digits := range m[1:] {
+			n, err := strconv.Atoi(digits)
+			if err != nil {
+				continue
+			}
+			if i < 2 { // numbers of ranks begin at 0
+				n++
+			}
+			most = max(most, n)
+		}
+	}
+	return most
+}
