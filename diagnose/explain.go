@@ -20,6 +20,8 @@ const (
 	CauseNeighbour     Cause = "neighbour"
 	CauseHostData      Cause = "host_data"
 	CauseShm           Cause = "shm"
+	CauseSetting       Cause = "setting" // a limit or setting of the system or the program, not the card's size
+	CauseBug           Cause = "bug"     // a size that nobody meant
 	CauseUnknown       Cause = "unknown"
 )
 
@@ -35,11 +37,12 @@ type Explanation struct {
 	Idle      *event.Bytes `json:"reserved_unallocated_bytes"`
 
 	Cause      Cause   `json:"cause"`
-	Detail     string  `json:"detail"`     // logits, optimizer_step, eval_grad, checkpoint_save, limit, trial_packing, ...
-	Confidence float64 `json:"confidence"` // in the cause
+	Detail     string  `json:"detail"`     // the situation: eval_outputs, logits, load_to_card, limit, trial_packing, ...
+	Confidence float64 `json:"confidence"` // in the cause, 0 where it is unknown
 	Certainty  float64 `json:"certainty"`  // that memory ran out, or that it did not
 
-	Verdict   string        `json:"verdict"` // one sentence
+	Verdict   string        `json:"verdict"`        // one sentence
+	Next      string        `json:"next,omitempty"` // the one command that would find out what is not known
 	NotMemory string        `json:"not_memory,omitempty"`
 	Evidence  []string      `json:"evidence"`
 	Account   []AccountLine `json:"account,omitempty"`
@@ -144,6 +147,11 @@ func (x *Explanation) fill(c *trace.Crash, h *trace.Hints) {
 		found.evidence
 	x.Account = account(c)
 	x.Verdict = verdict(c, found)
+	x.Next = nextCommand(c, h, found)
+	if found.detail == "pinned" || found.detail == "wsl" {
+		x.Where = event.WhereHost // CUDA reports it as the card's
+		x.job.Where = x.Where
+	}
 }
 
 func other(c *trace.Crash) OtherCrash {
@@ -175,6 +183,8 @@ func account(c *trace.Crash) []AccountLine {
 	add("asked for", c.Requested)
 	add(wallName(c), c.Capacity)
 	add("in use", c.Allocated)
+	add("other allocations of the process, outside of PyTorch's pool", c.Elsewhere)
+	add("of these in private pools (CUDA graphs)", c.Private)
 	add("idle in the allocator's pool", c.Idle)
 	if n := neighbourBytes(c); n > 0 && c.Framework != "ray" {
 		lines = append(lines, AccountLine{fmt.Sprintf("held by %d other process(es)",

@@ -11,7 +11,7 @@ import (
 // verdict says in one sentence what ran out and why.
 func verdict(c *trace.Crash, j judged) string {
 	var s strings.Builder
-	s.WriteString(subject(c))
+	s.WriteString(subject(c, j))
 	if figures := figures(c); figures != "" {
 		s.WriteString(": " + figures)
 	}
@@ -21,10 +21,24 @@ func verdict(c *trace.Crash, j judged) string {
 	return s.String() + "."
 }
 
-func subject(c *trace.Crash) string {
+func subject(c *trace.Crash, j judged) string {
 	probably := ""
 	if c.Sure < 0.8 {
 		probably = "probably "
+	}
+	switch {
+	case j.cause == CauseBug:
+		return "An allocation of an impossible size failed"
+	case j.detail == "refused":
+		return "The driver refused memory although the card was not full"
+	case j.detail == "own_cap":
+		return "The program's own cap on the card's memory was reached"
+	case j.detail == "pinned", j.detail == "wsl":
+		return "CUDA could not get memory"
+	case j.detail == "object_store":
+		return "Ray's object store " + probably + "ran out of room"
+	case c.Kind == "ray_gpu_wait":
+		return "The card did not become free"
 	}
 	switch c.Where {
 	case event.WhereGPU:
@@ -53,9 +67,12 @@ func capital(s string) string { return strings.ToUpper(s[:1]) + s[1:] }
 func figures(c *trace.Crash) string {
 	var parts []string
 	if c.Requested != nil {
-		parts = append(parts, c.Requested.String()+" were asked for")
+		parts = append(parts, printed(*c.Requested)+" were asked for")
 	}
 	switch {
+	case c.Elsewhere != nil && c.Allocated != nil && c.Capacity != nil:
+		parts = append(parts, fmt.Sprintf("%s in PyTorch's pool and %s elsewhere in the process, %s allowed",
+			*c.Allocated, *c.Elsewhere, *c.Capacity))
 	case c.Free != nil && c.Capacity != nil:
 		parts = append(parts, fmt.Sprintf("%s of %s were free", *c.Free, *c.Capacity))
 	case c.Allocated != nil && c.Capacity != nil:
@@ -68,10 +85,20 @@ func figures(c *trace.Crash) string {
 	return strings.Join(parts, ", ")
 }
 
+// reason is the clause of the verdict about the cause; empty where it is not known.
 func reason(c *trace.Crash, j judged) string {
+	if j.reason != "" {
+		return j.reason
+	}
+	if s := situations[j.detail]; s.reason != "" {
+		return s.reason
+	}
 	switch j.cause {
 	case CauseFragmentation:
-		return fmt.Sprintf("%s lie idle in PyTorch's pool in pieces that do not fit", *c.Idle)
+		if c.Idle != nil {
+			return fmt.Sprintf("%s lie idle in PyTorch's pool in pieces that do not fit", *c.Idle)
+		}
+		return "its pool is fragmented"
 	case CauseNeighbour:
 		return j.evidence[0]
 	case CauseShm:
@@ -79,20 +106,34 @@ func reason(c *trace.Crash, j judged) string {
 	case CauseHostData:
 		return "the data held at once is too large"
 	case CauseModel:
-		return "what the model itself needs does not fit" + detailWords[j.detail]
+		return "what the model itself needs does not fit"
 	case CauseLeak:
 		return "memory seems to grow from step to step"
 	case CauseBatch:
-		if j.confidence < 0.5 {
-			return "what one batch keeps is the likeliest part to shrink"
+		return "the activations of one batch are too large"
+	case CauseUnknown:
+		if j.confidence == 0 && len(j.evidence) > 0 && c.Kind != "" {
+			return "the log does not show what filled it"
 		}
-		return "what one batch keeps is too large" + detailWords[j.detail]
 	}
 	return ""
 }
 
-var detailWords = map[string]string{"load": " (while loading)",
-	"optimizer_step": " (in the optimizer's step)", "checkpoint_save": " (while saving)",
-	"kv_cache": " beside the cache of keys and values",
-	"logits":   " (in the loss over the vocabulary)", "eval_grad": " (during evaluation)",
-	"backward": " (in the backward pass)", "forward": " (in the forward pass)"}
+// nextCommand is the one command that would find out what a log does not show; empty where the
+// cause is known, or where no command of ours can tell.
+func nextCommand(c *trace.Crash, h *trace.Hints, j judged) string {
+	if j.confidence >= 0.6 || j.cause == CauseSetting || c.Framework == "other" && onCard(c) {
+		return ""
+	}
+	switch {
+	case c.Kind == "serving_cache" || h.Trainer == "vllm":
+		return "memroom plan MODEL --gpu SIZE   # what the weights need"
+	case c.Framework == "slurm" || c.Framework == "kubernetes":
+		return "memroom run -- YOUR COMMAND   # inside the job: records which process grows, and how fast"
+	case onHost(c):
+		return "memroom run -- YOUR COMMAND   # records which process grows, and how fast"
+	case c.Framework == "pytorch" && c.Where == event.WhereGPU:
+		return "memroom run -- YOUR COMMAND   # records what fills the card, with the line of code, and takes a snapshot when it is full"
+	}
+	return "memroom run -- YOUR COMMAND   # records what fills the memory"
+}

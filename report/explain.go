@@ -29,11 +29,12 @@ func ExplainText(t *Text, x *diagnose.Explanation) {
 	t.heading("Why we think so")
 	switch {
 	case x.Cause != diagnose.CauseUnknown:
-		t.linef("  cause: %s%s (confidence %.0f %%)", x.Cause, inBrackets(x.Detail),
-			100*x.Confidence)
+		t.linef("  cause: %s%s, %s", x.Cause, inBrackets(x.Detail), howSure(x.Confidence))
 	// that memory ran out and what filled it are two questions; only the second is open
+	case x.IsOOM && x.Certainty >= 0.8:
+		t.linef("  memory ran out; what filled it is not known")
 	case x.IsOOM:
-		t.linef("  memory ran out: certain to %.0f %%; what filled it is not known",
+		t.linef("  memory probably ran out (%.0f %%); what filled it is not known",
 			100*x.Certainty)
 	}
 	for _, e := range x.Evidence {
@@ -42,11 +43,27 @@ func ExplainText(t *Text, x *diagnose.Explanation) {
 	if x.Line > 0 && x.IsOOM {
 		t.linef("  - line %d: %s", x.Line, cleanText(cutRunes(x.Text, 300)))
 	}
+	if x.Next != "" {
+		t.heading("To find out")
+		t.linef("  %s", x.Next)
+	}
 	explainOthers(t, x)
 	explainRemedies(t, x)
 	for _, w := range x.Warnings {
 		t.linef("\n%s %s", t.paint("33", "note:"), w)
 	}
+}
+
+// howSure puts a confidence into words. A figure is printed only where it was checked against
+// labelled logs: see docs/measurements.md.
+func howSure(confidence float64) string {
+	switch {
+	case confidence >= 0.8:
+		return fmt.Sprintf("nearly certain (%.0f %%)", 100*confidence)
+	case confidence >= 0.6:
+		return fmt.Sprintf("likely (%.0f %%)", 100*confidence)
+	}
+	return "possible"
 }
 
 func inBrackets(s string) string {
@@ -75,7 +92,11 @@ func explainRemedies(t *Text, x *diagnose.Explanation) {
 	if len(x.Remedies) == 0 {
 		return
 	}
-	t.heading("What to do, best first")
+	if x.Cause == diagnose.CauseUnknown {
+		t.heading("What may help, each against another cause")
+	} else {
+		t.heading("What to do, best first")
+	}
 	for i, a := range x.Remedies {
 		t.linef("\n  %d. %s %s", i+1, t.paint("1", a.Title), t.paint("2", "("+string(a.ID)+")"))
 		t.linef("     %s%s, %s", savings(a), speed(a.Slowdown), meaning[a.Equivalence])

@@ -226,9 +226,12 @@ func (l *logReader) lastOf(c *Crash) *Crash {
 	return nil
 }
 
-// sameStory reports whether b repeats a: the same figures of the same kind, as when every layer of
-// a program prints the exception it passes on.
+// sameStory reports whether b repeats a: the same figures of the same kind, or none, as when every
+// layer of a program prints the exception it passes on.
 func sameStory(a, b *Crash) bool {
+	if b.Requested == nil && b.Capacity == nil && b.Allocated == nil && b.Idle == nil {
+		return a.Class == b.Class && a.Process == b.Process && a.What == b.What
+	}
 	return a.Class == b.Class && a.Process == b.Process && equalBytes(a.Requested, b.Requested) &&
 		equalBytes(a.Allocated, b.Allocated) &&
 		equalBytes(a.Capacity, b.Capacity) && equalBytes(a.Idle, b.Idle) && a.What == b.What

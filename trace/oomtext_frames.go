@@ -94,7 +94,7 @@ func newFrame(file, line, name string) event.Frame {
 var libraryPaths = []string{"site-packages", "dist-packages", "/lib/python", "\\lib\\",
 	"/lib64/python", "<frozen", "<string>", "<__array_function__", "importlib",
 	"/torch/", "/bin/torchrun", "/bin/accelerate", "/bin/deepspeed", "miniconda3/envs",
-	"/opt/conda/", "runpy.py", "/pytorch/", "/usr/lib/"}
+	"/opt/conda/", ".pyx", "runpy.py", "/pytorch/", "/usr/lib/"}
 
 // LibraryFrame reports whether a frame lies in an installed library or in Python itself rather than
 // in the user's code.

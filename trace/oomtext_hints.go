@@ -185,7 +185,14 @@ var (
 	confValue  = later(`PYTORCH_(?:CUDA_|HIP_)?ALLOC_CONF['"\]]*\s?[=:]\s?['"]?([\w:,.\[\]-]+)`)
 )
 
+// batchBlamed is what people write who found that the batch was too large.
+var batchBlamed = later(`(?i)\b(?:lower|reduc|decreas|halv|dropp?|shrink|cut)\w*\s+(?:\w+ ){0,2}batch|` +
+	`\bbatch[ _-]?size (?:of |to |from )?\d+ (?:works|runs|fits|is fine)|only batch[ _-]?size`)
+
 func hintBatch(h *hintCollector, p *passage) {
+	if batchBlamed.MatchString(p.line()) {
+		says("batch")(h, p)
+	}
 	if n := numberIn(batchValue, p); n > 0 && h.Batch == 0 {
 		h.Batch = n
 	}

@@ -30,6 +30,7 @@ const (
 	SignMPSLate    = "mps_late"    // a setting of MPS made inside the program
 	SignGraphSizes = "graph_sizes" // CUDA graphs for many input sizes; the value is their number
 	SignShuffle    = "shuffle"     // tf.data fills a shuffle buffer; the value is its size
+	SignGathers    = "gathers"     // a whole state dict is gathered from its shards
 	SignResumed    = "resumed"     // training continues from a checkpoint
 )
 
@@ -76,6 +77,7 @@ var signsNear = []sign{
 	{SignMPSLate, later(`os\.environ\[\s*['"]PYTORCH_MPS_\w+|os\.environ\.setdefault\(\s*['"]PYTORCH_MPS_`)},
 	{SignGraphSizes, later(`observed (\d+) distinct sizes`)},
 	{SignShuffle, later(`(?i)filling up shuffle buffer[^\n]*? of (\d+)`)},
+	{SignGathers, later(`Failed to clone\(\) tensor|state_dict entry could point to invalid`)},
 	{SignResumed, later(`(?i)resum(?:e|ed|ing) (?:training )?from|loaded checkpoint|resume_from`)},
 }
 
@@ -117,7 +119,8 @@ const (
 
 // around is the text near a crash, cleaned.
 func (p *passage) around() string {
-	lines := append(p.above(signsAbove), p.following(signsBelow)...)
+	lines := append(p.above(signsAbove), p.line())
+	lines = append(lines, p.following(signsBelow)[1:]...)
 	for i, l := range lines {
 		lines[i] = cut(l, 4000)
 	}

@@ -47,7 +47,7 @@ var widths = map[string]int64{"float": 4, "float32": 4, "half": 2, "float16": 2,
 	"complex64": 8, "complex128": 16, "string": 24}
 
 // graphNode is the operation that TensorFlow names below or in its message.
-var graphNode = later(`\[\[?\{?\{?(?i:node) ([^\s={}\]]{1,300})`)
+var graphNode = later(`\[\[?\{?\{?(?i:node):? ([^\s={}\]]{1,300})`)
 
 func readTFTensor(p *passage) *Crash {
 	t := p.text()

@@ -1,0 +1,154 @@
+package diagnose
+
+import (
+	"regexp"
+	"strconv"
+	"strings"
+
+	"memroom/event"
+	"memroom/trace"
+)
+
+// Stages of filling host memory.
+var hostStages = []stage{
+	{names: []string{"spawn_main"},
+		files: []string{"multiprocessing/spawn.py", "multiprocessing\\spawn.py",
+			"popen_spawn_win32", "popen_spawn_posix"}, cause: CauseHostData,
+		detail: "spawn_copy", sure: 0.75,
+		says: "a worker is spawned: the whole data set is pickled, and every worker gets its own copy"},
+	{files: []string{"popen_fork.py", "popen_forkserver.py"}, code: []string{"os.fork("},
+		cause: CauseHostData, detail: "fork", sure: 0.75,
+		says: "a process could not be forked: the kernel must promise all of the parent's memory again for each child"},
+	{files: []string{"arrow_writer.py", "arrow_dataset.py", "datasets/builder.py",
+		"datasets\\arrow_dataset.py"}, cause: CauseHostData, detail: "map_writer", sure: 0.7,
+		says: "in map of datasets: each process holds writer_batch_size results, and what the function captures"},
+	{names: []string{"default_collate", "collate", "collate_fn", "fetch", "_next_data",
+		"_worker_loop"}, files: []string{"_utils/collate.py", "_utils/fetch.py", "_utils/worker.py"},
+		cause: CauseHostData, detail: "workers", sure: 0.65,
+		says: "while a DataLoader built a batch: batch size, prefetch_factor and workers multiply"},
+}
+
+// byLauncher knows what fills host memory where a traceback or the launcher's words show it.
+func byLauncher(c *trace.Crash, h *trace.Hints) (judged, bool) {
+	if !onHost(c) {
+		return judged{}, false
+	}
+	for i := range hostStages {
+		if j, ok := hostStages[i].judge(c); ok {
+			return j, true
+		}
+	}
+	if size := first(c.Signs[trace.SignShuffle], h.Signs[trace.SignShuffle]); size != "" {
+		return because(CauseHostData, "shuffle_buffer", 0.7,
+			"tf.data fills a shuffle buffer of %s whole elements in host memory", size), true
+	}
+	if len(c.Frames) > 0 {
+		return judged{}, false
+	}
+	return byRanks(c, h)
+}
+
+// byRanks knows what several ranks on one machine do to its memory.
+func byRanks(c *trace.Crash, h *trace.Hints) (judged, bool) {
+	ranks := max(c.Ranks, h.Ranks)
+	switch {
+	case seen(c, h, trace.SignEvalToHost) && seen(c, h, trace.SignEvaluating):
+		return because(CauseBatch, "eval_outputs", 0.65,
+			"eval_accumulation_steps moves the logits of all batches to host memory, on every rank"), true
+	case seen(c, h, trace.SignOffload):
+		return because(CauseModel, "offload_host", 0.65,
+			"optimizer or parameters are offloaded (%s): Adam keeps 12 bytes a parameter in host memory, with gradients and pinned buffers 16 to 20",
+			first(c.Signs[trace.SignOffload], h.Signs[trace.SignOffload])), true
+	case h.Phase == "load" && ranks > 1:
+		return because(CauseModel, "ranks_load", 0.65,
+			"the last thing the log announced is the loading of weights, and each of the %d ranks loads the whole model into host memory",
+			ranks), true
+	}
+	return judged{}, false
+}
+
+// byPhase uses what the log announced last where there is no traceback, as after a kill.
+func byPhase(c *trace.Crash, h *trace.Hints) (judged, bool) {
+	switch {
+	case h.Phase == "load" && (onHost(c) || c.Where == event.WhereGPU):
+		return because(CauseModel, "load", 0.55,
+			"the last thing the log announced is the loading of weights"), true
+	case h.Phase == "save" && onHost(c):
+		return because(CauseModel, "checkpoint_save", 0.5,
+			"the last thing the log announced is the saving of a checkpoint"), true
+	case h.Phase == "eval" && (onHost(c) || c.Where == event.WhereGPU):
+		return because(CauseBatch, "eval_outputs", 0.5,
+			"the last thing the log announced is an evaluation: outputs of all batches pile up there"), true
+	}
+	return judged{}, false
+}
+
+// byRay knows what Ray does to a machine.
+func byRay(c *trace.Crash, h *trace.Hints) (judged, bool) {
+	switch {
+	case c.Kind == "ray_gpu_wait":
+		return because(CauseNeighbour, "trial_left", 0.8,
+			"a trial waited for the card in vain: a worker of the previous trial is still alive and holds it"), true
+	case c.Kind != "ray_oom":
+		return judged{}, false
+	}
+	if seen(c, h, trace.SignRayData) && (seen(c, h, trace.SignSpilled) || overStore(c)) {
+		return because(CauseHostData, "ray_data", 0.65,
+			"the object store is over its limit and spills: Ray Data's limits are soft, blocks in "+
+				"flight and local shuffle buffers come on top").
+			also("the monitor kills the newest task, not the largest"), true
+	}
+	name, count, each := mostCommon(c.Neighbours)
+	if count < 2 || c.Capacity == nil {
+		return judged{}, false
+	}
+	rest := neighbourBytes(c) - event.Bytes(count)*each
+	fits := int((event.Bytes(0.9*float64(*c.Capacity)) - rest) / max(1, each))
+	return because(CauseUnknown, "trial_packing", 0,
+		"%d processes %s hold %s each on a node of %s: about %d of them fit", count, name, each,
+		*c.Capacity, max(1, fits)), true
+}
+
+var storeUse = regexp.MustCompile(`([\d.]+) ?([GM])iB/([\d.]+) ?([GM])iB object_store_memory`)
+
+// overStore reports whether Ray Data's progress line shows more in the object store than its limit.
+func overStore(c *trace.Crash) bool {
+	m := storeUse.FindStringSubmatch(c.Text)
+	if m == nil {
+		return false
+	}
+	used, err1 := strconv.ParseFloat(m[1], 64)
+	limit, err2 := strconv.ParseFloat(m[3], 64)
+	return err1 == nil && err2 == nil && m[2] == m[4] && used > limit
+}
+
+// mostCommon gives the name that most processes of a table share, how many they are, and the mean
+// of what each holds.
+func mostCommon(holders []trace.Holder) (name string, count int, each event.Bytes) {
+	sums, counts := map[string]event.Bytes{}, map[string]int{}
+	for _, h := range holders {
+		if !strings.HasPrefix(h.Name, "ray::") {
+			continue
+		}
+		sums[h.Name] += h.Bytes
+		counts[h.Name]++
+		if n := counts[h.Name]; n > count || n == count && sums[h.Name] > event.Bytes(count)*each {
+			name, count = h.Name, n
+		}
+		if name != "" {
+			each = sums[name] / event.Bytes(counts[name])
+		}
+	}
+	return name, count, each
+}
+
+// objectStore explains a full store of Ray, which is a limit of its own and not /dev/shm's.
+func objectStore(c *trace.Crash) judged {
+	j := because(CauseShm, "object_store", 0.9,
+		"Ray's object store is full of objects that are still referenced; its size is a setting of Ray")
+	if c.Requested != nil && *c.Requested >= event.GiB {
+		j = j.also("one object of %s was put there: weights or data sets that large are better kept in files or actors",
+			*c.Requested)
+	}
+	return j
+}

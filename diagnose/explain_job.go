@@ -1,0 +1,119 @@
+package diagnose
+
+import (
+	"math"
+	"slices"
+	"strings"
+
+	"memroom/event"
+	"memroom/remedy"
+	"memroom/trace"
+)
+
+// jobOf says what remedies need to know.
+func jobOf(c *trace.Crash, h *trace.Hints) remedy.Job {
+	job := remedy.Job{Where: c.Where, Card: c.Card, Torch: h.Torch,
+		Trainer: remedy.Trainer(h.Trainer), Slurm: c.Framework == "slurm",
+		Kube: c.Framework == "kubernetes", On: map[remedy.ID]string{}}
+	if c.Capacity != nil {
+		job.Limit = *c.Capacity
+	}
+	switch c.Framework {
+	case "pytorch", "tensorflow", "jax":
+		job.Framework = remedy.Framework(c.Framework)
+	case "ray":
+		job.Trainer = remedy.RayTune
+		job.Framework = frameworkSeen(h)
+	case "python":
+		job.Framework = remedy.Python
+		if seen := frameworkSeen(h); seen != "" {
+			job.Framework = seen
+		}
+	default:
+		job.Framework = frameworkSeen(h)
+	}
+	for id, evidence := range h.Settings {
+		job.On[remedy.ID(id)] = evidence
+	}
+	for id, conf := range confOn(h.AllocConf) {
+		job.On[id] = conf
+	}
+	job.Bare, job.Container = seen(c, h, trace.SignBare), has(c, trace.SignContainer)
+	if c.Where == event.WhereShm && has(c, trace.SignKube) {
+		job.Kube = true
+	}
+	if seen(c, h, trace.SignRayTune) && (h.Trainer == "" || h.Trainer == "lightning") {
+		job.Trainer = remedy.RayTune
+	}
+	if job.Trainer == remedy.Plain && seen(c, h, trace.SignEvalToHost) {
+		job.Trainer = remedy.Transformers // whose argument that is
+	}
+	if c.Requested != nil {
+		job.Asked = *c.Requested
+	}
+	if c.Free != nil && c.Capacity != nil && *c.Capacity > 0 && c.Kind == "serving_cache" {
+		job.Share = math.Floor(95*float64(*c.Free)/float64(*c.Capacity)) / 100
+	}
+	job.Fits, job.Spawned = c.Fits, spawned(c)
+	if _, count, each := mostCommon(c.Neighbours); count > 1 && c.Capacity != nil {
+		job.Fits = max(1, int(event.Bytes(0.9*float64(*c.Capacity))/max(1, each)))
+	}
+	inUse(job.On, c, h)
+	if h.Batch == 1 {
+		job.On[remedy.MicroBatch] = "the batch is one already"
+	}
+	if h.Batch > 1 {
+		job.Batch, job.Accumulate = h.Batch, h.Accumulate
+	}
+	job.Inference = h.Trainer == "vllm" || c.Kind == "serving_cache" || c.Kind == "ggml" ||
+		c.Kind == "ollama" || generating(c.Frames)
+	return job
+}
+
+// spawned reports whether a traceback shows workers that are spawned rather than forked.
+func spawned(c *trace.Crash) bool {
+	return slices.ContainsFunc(c.Frames, func(f event.Frame) bool {
+		return strings.Contains(f.File, "spawn")
+	})
+}
+
+// inUse notes cures that the traceback or the surroundings show to be in use.
+func inUse(on map[remedy.ID]string, c *trace.Crash, h *trace.Hints) {
+	if _, ok := withoutGraph.in(c); ok {
+		on[remedy.NoGrad] = "the traceback runs under no_grad"
+	}
+	switch h.Trainer {
+	case "transformers", "lightning", "axolotl", "vllm":
+		on[remedy.NoGrad] = h.Trainer + " evaluates without a graph"
+	}
+	if text := first(c.Signs[trace.SignZeRO3], h.Signs[trace.SignZeRO3]); text != "" &&
+		!has(c, trace.SignUnsharded) {
+		on[remedy.FSDP], on[remedy.ZeRO] = text, text
+	}
+	if text := first(c.Signs[trace.SignOffload], h.Signs[trace.SignOffload]); text != "" {
+		on[remedy.OptimizerOffload] = text
+	}
+	if !seen(c, h, trace.SignWSL) && c.Kind != "" {
+		on[remedy.WSLMemory] = "nothing shows that it runs under WSL"
+	}
+	if len(c.Frames) > 0 && strings.Contains(c.Frames[0].File, "scaled_dot") {
+		on[remedy.Attention] = "the traceback runs in SDPA"
+	}
+}
+
+func frameworkSeen(h *trace.Hints) remedy.Framework {
+	for _, f := range []remedy.Framework{remedy.PyTorch, remedy.TensorFlow, remedy.JAX} {
+		if h.Frameworks[string(f)] {
+			return f
+		}
+	}
+	return ""
+}
+
+// generating reports whether a traceback shows generation rather than training.
+func generating(frames []event.Frame) bool {
+	return slices.ContainsFunc(frames, func(f event.Frame) bool {
+		return f.Name == "generate" || f.Name == "inference" ||
+			strings.Contains(f.File, "diffusers/pipelines") || strings.Contains(f.File, "vllm/")
+	})
+}

@@ -1,0 +1,170 @@
+package diagnose
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+
+	"memroom/event"
+	"memroom/trace"
+)
+
+// optimizerNode are operations of TensorFlow on weights and optimizer state, not on a batch.
+var (
+	optimizerNode = regexp.MustCompile(`(?i)/(?:adam|adamw|rmsprop|momentum|adagrad|adadelta|nadam|sgd|ftrl)\w*/|(?:^|/)(?:adam|adamw|rmsprop|adagrad)_?\d*/`)
+	weightNode    = regexp.MustCompile(`(?i)initializer|random_uniform|random_normal|truncated_normal|/assign|kernel/|/zeros$|embeddings?/`)
+	modelNumber   = regexp.MustCompile(`(?i)^training_(\d+)/|^(?:model|sequential|functional)_(\d+)/|^(?:adam|rmsprop|sgd)_(\d+)/`)
+	leadingShape  = regexp.MustCompile(`(?i)shape ?\[(\d+)((?:, ?\d+)*)\]`)
+)
+
+// manyModels is the number in an operation's name from which models must have been built in a loop.
+const manyModels = 3
+
+// byNode uses the operation that TensorFlow names.
+func byNode(c *trace.Crash, _ *trace.Hints) (judged, bool) {
+	if c.Framework != "tensorflow" || c.Where != event.WhereGPU {
+		return judged{}, false
+	}
+	if m := modelNumber.FindStringSubmatch(c.Node); m != nil {
+		if n, _ := strconv.Atoi(first(m[1:]...)); n >= manyModels {
+			return because(CauseLeak, "models_in_loop", 0.75,
+				"the operation's name (%s) counts %d earlier models in this process: their weights and optimizer state are still there",
+				c.Node, n).also("the weights of one model and its optimizer come on top"), true
+		}
+	}
+	switch {
+	case optimizerNode.MatchString(c.Node):
+		return because(CauseModel, "optimizer_step", 0.7,
+			"the operation (%s) updates weights: the optimizer's state does not fit", c.Node), true
+	case weightNode.MatchString(c.Node):
+		return because(CauseModel, "load", 0.65,
+			"the operation (%s) creates weights", c.Node), true
+	}
+	m := leadingShape.FindStringSubmatch(c.Text)
+	if m == nil || len(regexp.MustCompile(`\d+`).FindAllString(m[2], -1)) < 2 {
+		return judged{}, false
+	}
+	return because(CauseBatch, "", 0.6,
+		"the tensor has %s samples in its first dimension: an activation of the batch", m[1]), true
+}
+
+func byWords(c *trace.Crash, h *trace.Hints) (judged, bool) {
+	if c.Kind == "paddle" { // its own advice names every cause
+		return judged{}, false
+	}
+	if has(c, trace.SignUnsharded) && seen(c, h, trace.SignZeRO3) {
+		return because(CauseModel, "not_sharded", 0.6,
+			"sharding is configured, but memory does not shrink with more cards: the model is not sharded"), true
+	}
+	for _, cause := range []Cause{CauseLeak, CauseBatch, CauseModel, CauseHostData,
+		CauseNeighbour} {
+		if !slices.Contains(h.Says, string(cause)) {
+			continue
+		}
+		if cause == CauseNeighbour && !onCard(c) || cause == CauseHostData && onCard(c) ||
+			cause == CauseBatch && !onCard(c) && c.Framework != "pytorch" &&
+				c.Framework != "tensorflow" {
+			continue
+		}
+		return because(cause, "", 0.5, "the text around the message speaks of it"), true
+	}
+	return judged{}, false
+}
+
+// Bounds from which one request must be an activation: weights of one layer are rarely so large.
+const (
+	largeRequest = 128 * event.MiB
+	largeShare   = 0.025 // of the card
+	lateSteps    = 20    // by then every state exists and the usual batch has fitted
+)
+
+func large(c *trace.Crash) bool {
+	return c.Requested != nil && *c.Requested >= largeRequest && (c.Capacity == nil ||
+		float64(*c.Requested) >= largeShare*float64(*c.Capacity))
+}
+
+// bySteps uses that training steps had been made: what the model itself needs does fit.
+func bySteps(c *trace.Crash, _ *trace.Hints) (judged, bool) {
+	switch {
+	case !onCard(c) || c.Steps == 0 || c.Kind == "torch_raw" || c.Framework == "other":
+		return judged{}, false
+	case c.Steps >= lateSteps && large(c):
+		return because(CauseBatch, "longest_batch", 0.6,
+			"it ran for %s steps before %s were asked for at once: a batch with longer samples than before",
+			thousands(c.Steps), *c.Requested), true
+	case c.Steps >= lateSteps:
+		return because(CauseUnknown, "late", 0,
+			"it ran for %s steps: the model and the usual batch fit; either a batch was longer than all before, or something grows slowly",
+			thousands(c.Steps)), true
+	}
+	return because(CauseBatch, "", 0.5,
+		"the first steps passed: weights, gradients and optimizer state fit, the activations of a batch do not"), true
+}
+
+// thousands writes a count with separators.
+func thousands(n int64) string {
+	if n < 1000 {
+		return strconv.FormatInt(n, 10)
+	}
+	return fmt.Sprintf("%s,%03d", thousands(n/1000), n%1000)
+}
+
+// bySize uses the size of the request: large tensors belong to a batch.
+func bySize(c *trace.Crash, _ *trace.Hints) (judged, bool) {
+	switch {
+	case c.Kind == "jax_exhausted" && c.Requested != nil && c.Capacity != nil:
+		return because(CauseBatch, "", 0.55,
+			"the compiled program needs %s, and %s are there: mostly activations, which grow with the batch",
+			*c.Requested, *c.Capacity), true
+	case onCard(c) && large(c) && c.Framework != "other":
+		return because(CauseBatch, "", 0.55,
+			"one tensor of %s was asked for: tensors of that size are activations, which grow with the batch",
+			*c.Requested), true
+	case c.Kind == "torch_cpu" && c.Requested != nil && *c.Requested >= event.GiB:
+		return because(CauseHostData, "", 0.5, "one tensor of %s in host memory", *c.Requested), true
+	}
+	return judged{}, false
+}
+
+// bySetting uses a batch size that the log shows.
+func bySetting(c *trace.Crash, h *trace.Hints) (judged, bool) {
+	if !onCard(c) || h.Batch < 2 || c.Framework == "other" {
+		return judged{}, false
+	}
+	return because(CauseBatch, "", 0.5, "the log shows a batch of %d, which can be made smaller",
+		h.Batch), true
+}
+
+// notKnown says what is known where no evidence names a cause.
+func notKnown(c *trace.Crash) judged {
+	j := judged{cause: CauseUnknown}
+	switch {
+	case onCard(c):
+		j.detail = "open"
+		if c.Idle != nil && c.Requested != nil && *c.Idle < 2**c.Requested && c.Allocated != nil {
+			j = j.also("%s are live and only %s idle: a true shortage, no fragmentation",
+				*c.Allocated, *c.Idle)
+		}
+		j = j.also("the message alone does not show what fills it: the model with its gradients and " +
+			"optimizer state, or the activations of a batch")
+	case c.Where == event.WhereCgroup:
+		j.detail = "limit"
+		j = j.also("the limit of the job was reached; the text does not say by what")
+	case c.Framework == "ray":
+		j.detail = "trial_packing"
+		j = j.also("the tasks on the node together need more than it has; the text does not say which one is too large")
+	default:
+		j = j.also("the text does not say what held the memory")
+	}
+	return j
+}
+
+// withFigures adds what the figures say beside the cause that was found.
+func withFigures(j judged, c *trace.Crash) judged {
+	if j.cause == CauseFragmentation || j.cause == CauseSetting || j.cause == CauseBug || c.Idle == nil ||
+		c.Requested == nil || *c.Idle < *c.Requested || *c.Requested <= 0 {
+		return j
+	}
+	return j.also("%s idle in the pool would have served this request: it is fragmented as well", *c.Idle)
+}

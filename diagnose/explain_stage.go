@@ -1,0 +1,228 @@
+package diagnose
+
+import (
+	"slices"
+	"strings"
+
+	"memroom/event"
+	"memroom/trace"
+)
+
+// stage is a part of a program's work that a traceback shows.
+type stage struct {
+	names  []string // of functions
+	files  []string // parts of paths
+	code   []string // parts of source lines
+	sign   string   // a circumstance that shows it
+	cause  Cause
+	detail string
+	sure   float64
+	says   string
+}
+
+// in gives the frame that shows the stage, innermost first.
+func (s *stage) in(c *trace.Crash) (int, bool) {
+	for i, f := range c.Frames {
+		if slices.Contains(s.names, f.Name) || containsAny(f.File, s.files) ||
+			i < len(c.Code) && containsAny(c.Code[i], s.code) {
+			return i, true
+		}
+	}
+	return 0, false
+}
+
+func (s *stage) judge(c *trace.Crash) (judged, bool) {
+	if i, ok := s.in(c); ok {
+		return because(s.cause, s.detail, s.sure, "%s (%s in %s)", s.says, c.Frames[i].Name,
+			c.Frames[i].File), true
+	}
+	if s.sign != "" && has(c, s.sign) {
+		return because(s.cause, s.detail, s.sure, "%s", s.says), true
+	}
+	return judged{}, false
+}
+
+func containsAny(text string, parts []string) bool {
+	return slices.ContainsFunc(parts, func(p string) bool { return strings.Contains(text, p) })
+}
+
+// ownStages are reached by one kind of work only. They say more than figures do.
+var ownStages = []stage{
+	{names: []string{"set_device", "_lazy_init", "_cuda_init"}, cause: CauseNeighbour,
+		detail: "context", sure: 0.6,
+		says: "before this program had anything on the card: its context did not fit"},
+	{names: []string{"merge_and_unload", "merge_adapter", "_unload_and_optionally_merge",
+		"get_delta_weight", "merge_lora", "merge_lora_weights"}, cause: CauseModel, detail: "merge",
+		sure: 0.8, says: "while adapters were merged into the weights"},
+	{names: []string{"_full_pre_state_dict_hook", "_full_post_state_dict_hook",
+		"_common_unshard_pre_state_dict_hook", "full_optim_state_dict", "_optim_state_dict",
+		"summon_full_params", "_unshard_params", "full_state_dict", "_consolidated_16bit_state_dict",
+		"_zero3_consolidated_16bit_state_dict", "save_16bit_model", "get_full_state_dict",
+		"consolidate_state_dict", "gather_full_state_dict", "gather_cpu_state_dict"},
+		files: []string{"fsdp/_state_dict_utils", "fsdp/_optim_utils"},
+		sign:  trace.SignGathers,
+		cause: CauseModel, detail: "full_state_dict", sure: 0.8,
+		says: "while the whole state dict was gathered to save a checkpoint"},
+	{names: []string{"default_restore_location", "restore_location", "_cuda_deserialize",
+		"_deserialize", "persistent_load", "load_tensor"}, code: []string{"torch.load("},
+		cause: CauseModel, detail: "load_to_card", sure: 0.75,
+		says: "while torch.load restored a checkpoint straight to the card"},
+	{names: []string{"save_checkpoint", "save_model", "_save_checkpoint", "save_pretrained",
+		"_save", "_legacy_save", "_write_checkpoint", "save_state", "save_state_dict",
+		"_save_optimizer_and_scheduler"}, code: []string{"torch.save("}, cause: CauseModel,
+		detail: "checkpoint_save", sure: 0.7, says: "while a checkpoint was saved"},
+}
+
+// trainingStages are reached by any job; figures may say more than they do.
+var trainingStages = []stage{
+	{names: []string{"from_pretrained", "load_state_dict", "load_checkpoint",
+		"_load_pretrained_model", "load_model", "load_weights", "get_sharded",
+		"_load_state_dict_into_model", "load_pretrained", "_load_state_dict_into_meta_model",
+		"load_checkpoint_and_dispatch", "create_quantized_param"},
+		files: []string{"/utils/weights.py", "model_loader", "core_model_loading"},
+		cause: CauseModel, detail: "load", sure: 0.75, says: "while weights were loaded"},
+	{names: []string{"_init_group", "_multi_tensor_adamw", "_multi_tensor_adam", "adamw",
+		"_fused_adam", "_fused_adamw", "_single_tensor_adamw", "_single_tensor_adam",
+		"_multi_tensor_sgd", "initialize_optimizer_states", "init_state"},
+		files: []string{"torch/optim", "/optim/", "zero/stage", "bitsandbytes/optim",
+			"optimizers/optimizer", "optimizer_v2"},
+		cause: CauseModel, detail: "optimizer_step", sure: 0.7, says: "in the optimizer's step"},
+	{names: []string{"_configure_zero_optimizer", "_configure_optimizer",
+		"_create_fp16_partitions", "_setup_for_real_optimizer", "_configure_distributed_model",
+		"_sync_module_states", "_verify_param_shape_across_processes"}, cause: CauseModel,
+		detail: "optimizer_step", sure: 0.65, says: "while the model and its optimizer were set up"},
+	{names: []string{"cross_entropy", "log_softmax", "nll_loss", "ForCausalLMLoss",
+		"fixed_cross_entropy", "selective_log_softmax", "_get_per_token_logps",
+		"get_batch_logps", "_get_per_token_logps_and_entropies", "concatenated_forward",
+		"logsumexp"},
+		files: []string{"loss_utils.py"}, code: []string{"self.lm_head(", "logits.float()",
+			"logits = logits", "lm_logits"},
+		cause: CauseBatch, detail: "logits", sure: 0.65,
+		says: "in the loss: the logits of every token, over the whole vocabulary, are in memory"},
+	{names: []string{"backward", "_engine_run_backward", "_backward"},
+		files: []string{"torch/autograd"}, cause: CauseBatch, detail: "backward", sure: 0.65,
+		says: "in the backward pass"},
+	{names: []string{"cuda", "_apply", "convert", "half", "dispatch_model"},
+		files: []string{"accelerate/big_modeling"}, code: []string{"model.cuda(", "model.to(",
+			"net.cuda(", "net.to("}, cause: CauseModel, detail: "load", sure: 0.6,
+		says: "while the model was moved to the card"},
+	{names: []string{"forward", "_call_impl", "_wrapped_call_impl", "training_step", "__call__",
+		"linear", "conv2d", "matmul", "scaled_dot_product_attention", "train_step",
+		"compute_loss", "apply_model"}, files: []string{"modeling_"},
+		code:  []string{"= model(", "= net(", "self.model(", "self.net(", "model(**"},
+		cause: CauseBatch, detail: "forward", sure: 0.6, says: "in the forward pass"},
+}
+
+// Stages of evaluation, and inside it of generation and of what is kept of each batch.
+var (
+	evaluation = stage{names: []string{"evaluate", "evaluation_loop", "prediction_loop",
+		"prediction_step", "validation_step", "validate", "eval_epoch", "predict", "test_step",
+		"evaluation_step", "run_evaluation", "val_epoch", "eval_model", "run_validation",
+		"validation_loop", "predict_loop", "do_evaluate", "eval_one_epoch", "inference_on_dataset",
+		"eval_step", "test_epoch", "valid_step", "evaluate_model", "_evaluate", "predict_step",
+		"single_gpu_test", "multi_gpu_test", "validation", "val", "estimate_loss", "test",
+		"_run_evaluate", "_run_sanity_check"},
+		files: []string{"loops/evaluation_loop", "loops/prediction_loop"}}
+	generation = stage{names: []string{"generate", "_sample", "sample", "beam_search",
+		"_beam_search", "greedy_search", "_greedy_search", "contrastive_search", "generate_step"},
+		files: []string{"generation/utils.py", "cache_utils.py", "generation_utils.py"}}
+	gathering = stage{names: []string{"nested_concat", "torch_pad_and_concatenate", "nested_gather",
+		"_nested_gather", "gather_for_metrics", "pad_across_processes", "_pad_across_processes",
+		"distributed_concat", "nested_xla_mesh_reduce", "numpy_pad_and_concatenate",
+		"nested_numpify", "nested_new_like", "all_gather_object", "_gpu_gather", "gather_object",
+		"dim_zero_cat", "compute", "evaluate_predictions"},
+		code: []string{"torch.cat(", "torch.stack(", "torch.vstack(", "np.concatenate(",
+			".extend(", "tf.concat(", "preds_host"}}
+	forwarding = stage{names: []string{"forward", "_call_impl", "_wrapped_call_impl"},
+		files: []string{"modeling_"}}
+	withoutGraph = stage{names: []string{"decorate_context"},
+		files: []string{"autograd/grad_mode.py", "utils/_contextlib.py"}, code: []string{"no_grad", "inference_mode"}}
+)
+
+// byStage knows the stages that only one kind of work reaches.
+func byStage(c *trace.Crash, h *trace.Hints) (judged, bool) {
+	if c.Where == event.WhereShm {
+		return judged{}, false
+	}
+	for i := range ownStages {
+		if j, ok := ownStages[i].judge(c); ok {
+			return j, true
+		}
+	}
+	if j, ok := byEvaluation(c, h); ok {
+		return j, true
+	}
+	return byMovedData(c)
+}
+
+// byEvaluation tells apart what evaluation keeps of all batches, one batch of it, and generation.
+func byEvaluation(c *trace.Crash, h *trace.Hints) (judged, bool) {
+	at, evaluating := evaluation.in(c)
+	if frame, ok := frameOf(c, generation); ok {
+		j := because(CauseBatch, "generation", 0.7,
+			"in generation (%s): the cache of keys and values grows with every token", frame)
+		if evaluating {
+			j = j.also("evaluation generates text: num_beams and the generation length multiply its batch")
+		}
+		return j, true
+	}
+	if !evaluating {
+		return judged{}, false
+	}
+	if i, ok := gathering.in(c); ok {
+		if f, deeper := forwarding.in(c); !deeper || f > i {
+			return because(CauseBatch, "eval_outputs", 0.8,
+				"in evaluation, where the outputs of all batches are joined (%s in %s)",
+				c.Frames[i].Name, c.Frames[i].File), true
+		}
+	}
+	j := because(CauseBatch, "eval_batch", 0.65,
+		"during evaluation or prediction (%s in %s), which has a batch size of its own",
+		c.Frames[at].Name, c.Frames[at].File)
+	if h.Trainer == "transformers" {
+		j = j.also("per_device_eval_batch_size is 8 unless it is set")
+	}
+	return j, true
+}
+
+// byMovedData knows a whole data set that is copied to the card in one call.
+func byMovedData(c *trace.Crash) (judged, bool) {
+	if len(c.Code) == 0 || !onCard(c) {
+		return judged{}, false
+	}
+	line := c.Code[0]
+	moved := strings.Contains(line, ".cuda(") || strings.Contains(line, ".to(")
+	whole := containsAny(line, []string{"from_numpy(", "torch.tensor(", "as_tensor(", "FloatTensor(",
+		"x_train", "X_train", "train_x", "train_data", "dataset", "all_data"})
+	if !moved || !whole {
+		return judged{}, false
+	}
+	return because(CauseHostData, "data_on_card", 0.6,
+		"a whole array was moved to the card in one call: %s", short(line)), true
+}
+
+// byTraceback uses the stages that any training goes through.
+func byTraceback(c *trace.Crash, h *trace.Hints) (judged, bool) {
+	if len(c.Frames) == 0 || c.Where == event.WhereShm {
+		return judged{}, false
+	}
+	if c.Kind == "torch_cpu" && c.Requested != nil && *c.Requested < 64*event.MiB {
+		return because(CauseUnknown, "limit", 0,
+			"only %s were refused: a limit of the process or a full machine, not a large tensor",
+			*c.Requested), true
+	}
+	for i := range trainingStages {
+		j, ok := trainingStages[i].judge(c)
+		if !ok {
+			continue
+		}
+		if j.detail == "logits" && c.Requested != nil && *c.Requested < 64*event.MiB {
+			j.detail = "forward"
+		}
+		if j.detail == "logits" && seen(c, h, trace.SignPreference) {
+			j = j.also("preference training doubles it: chosen and rejected samples, and a reference model")
+		}
+		return j, true
+	}
+	return judged{}, false
+}

@@ -1,0 +1,190 @@
+package diagnose
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+
+	"memroom/event"
+	"memroom/trace"
+)
+
+// Sizes that nobody means: no machine has them, or they are many times the card.
+const (
+	beyondAnyMachine = 64 * event.TiB
+	beyondTheCard    = 16 // times its capacity
+	largerThanCard   = 1.5
+)
+
+// byMistake knows requests that no card could serve.
+func byMistake(c *trace.Crash, _ *trace.Hints) (judged, bool) {
+	if c.Requested == nil || c.Kind == "serving_cache" || c.Framework == "ray" {
+		return judged{}, false
+	}
+	asked := *c.Requested
+	if c.Capacity == nil || *c.Capacity <= 0 || !onCard(c) {
+		if asked < beyondAnyMachine {
+			return judged{}, false
+		}
+		return because(CauseBug, "bad_size", 0.9,
+			"no machine has %s: a wrong shape, index or size was computed", printed(asked)).
+			saying("no machine has that much: this is a bug, not a shortage"), true
+	}
+	times := float64(asked) / float64(*c.Capacity)
+	switch {
+	case times >= beyondTheCard:
+		return because(CauseBug, "bad_size", 0.9,
+			"one tensor of %s is %.0f times the card: a wrong shape or index, not a batch",
+			printed(asked), times).
+			saying("that is %.0f times the card: a bug (a wrong shape or index), not a shortage",
+				times), true
+	case times >= largerThanCard && len(c.Frames) == 0:
+		return because(CauseBatch, "oversized", 0.55,
+			"one tensor alone is %.1f times the card: all pairs at once, full attention over a long "+
+				"sequence, or a wrong shape", times), true
+	}
+	return judged{}, false
+}
+
+// printed writes sizes that have no unit of their own.
+func printed(b event.Bytes) string {
+	if b >= 1<<60 {
+		return "more than 1EiB"
+	}
+	return b.String()
+}
+
+// contextRefused are calls that fail before a program has memory of its own on a card.
+var contextRefused = regexp.MustCompile(`cuCtxCreate|cudaSetDevice|implicit initialization on GPU`)
+
+// privateShare is the part of live memory in private pools from which they are the cause.
+const privateShare = 0.3
+
+// bySystem knows limits that are not the size of the card: caps, pools of CUDA graphs, locked host
+// memory, Windows' promise of memory, Apple's share.
+func bySystem(c *trace.Crash, h *trace.Hints) (judged, bool) {
+	steps := []func(*trace.Crash, *trace.Hints) (judged, bool){
+		byPrivatePools, byPinned, byCap, byRefusal, byApple,
+	}
+	for _, step := range steps {
+		if j, ok := step(c, h); ok {
+			return j, true
+		}
+	}
+	switch c.Kind {
+	case "no_batch_left":
+		return because(CauseModel, "", 0.6,
+			"not even a batch of one fitted: the model with its gradients and optimizer state fills the card"), true
+	case "tf_backpedal":
+		return because(CauseNeighbour, "", 0.65,
+			"the driver refused even a small size at the start: another process holds the card"), true
+	case "page_file":
+		return because(CauseSetting, "page_file", 0.9,
+			"Windows' commit limit (RAM and page file together) was reached"), true
+	}
+	return judged{}, false
+}
+
+func byPrivatePools(c *trace.Crash, h *trace.Hints) (judged, bool) {
+	if c.Private == nil || c.Allocated == nil ||
+		float64(*c.Private) < privateShare*float64(*c.Allocated) {
+		return judged{}, false
+	}
+	j := because(CauseSetting, "cuda_graphs", 0.8,
+		"%s of the %s in use lie in private pools of CUDA graphs", *c.Private, *c.Allocated)
+	if sizes := first(c.Signs[trace.SignGraphSizes], h.Signs[trace.SignGraphSizes]); sizes != "" {
+		j = j.also("%s distinct input sizes were seen: each records a graph of its own", sizes)
+	}
+	return j, true
+}
+
+func first[T comparable](values ...T) T {
+	var zero T
+	for _, v := range values {
+		if v != zero {
+			return v
+		}
+	}
+	return zero
+}
+
+// byPinned knows refusals of locked host memory, which CUDA reports as its own shortage.
+func byPinned(c *trace.Crash, h *trace.Hints) (judged, bool) {
+	if c.Where != event.WhereGPU || c.Capacity != nil {
+		return judged{}, false
+	}
+	frame, pinned := frameOf(c, stage{names: []string{"pin_memory", "_pin_memory_loop",
+		"do_one_step"}, files: []string{"_utils/pin_memory.py"}, code: []string{".pin_memory(",
+		"cudaHostAlloc", "cudaHostRegister"}})
+	wsl := seen(c, h, trace.SignWSL)
+	switch {
+	case pinned && wsl:
+		return because(CauseSetting, "pinned", 0.85,
+			"the call locks host memory (%s), and WSL lets only part of it be locked", frame).
+			saying("pinned host memory ran out, not the card"), true
+	case pinned || strings.Contains(c.Text, "cudaHostAlloc"):
+		return because(CauseSetting, "pinned", 0.75,
+			"the call locks host memory (%s); the card is not asked for any", frame).
+			saying("pinned host memory ran out, not the card"), true
+	case wsl && c.Kind == "torch_raw":
+		return because(CauseSetting, "wsl", 0.6,
+			"under WSL the driver also fails like this when host memory cannot be locked or promised").
+			also("the message has no figures of the card, so it is not shown to be full").
+			saying("under WSL that is often host memory, not the card"), true
+	}
+	return judged{}, false
+}
+
+// byCap knows the cap that a program sets for itself.
+func byCap(c *trace.Crash, _ *trace.Hints) (judged, bool) {
+	if !c.Capped || c.Free == nil || c.Requested == nil || *c.Free < *c.Requested {
+		return judged{}, false
+	}
+	return because(CauseSetting, "own_cap", 0.85,
+		"the program allows itself %s of the card (set_per_process_memory_fraction), and %s are free",
+		*c.Capacity, *c.Free), true
+}
+
+// freeEnough is how much more than the request must be free before a refusal is not the card's.
+const freeEnough = 1.2
+
+// byRefusal knows requests that the driver refuses although the card has room.
+func byRefusal(c *trace.Crash, h *trace.Hints) (judged, bool) {
+	if c.Where != event.WhereGPU || c.Free == nil || c.Requested == nil || c.Capacity == nil ||
+		c.Kind == "serving_cache" || *c.Free < 64*event.MiB || *c.Free > *c.Capacity ||
+		float64(*c.Free) < freeEnough*float64(*c.Requested) {
+		return judged{}, false
+	}
+	j := because(CauseSetting, "refused", 0.7,
+		"the driver refused %s although %s were free: the card was not full", *c.Requested, *c.Free).
+		also("on Windows that is the commit limit (page file too small for RAM and card together), " +
+			"in containers and MIG slices a quota, else a neighbour that came and went")
+	if seen(c, h, trace.SignWindows) || seen(c, h, trace.SignWSL) {
+		j.confidence = 0.8
+	}
+	return j.saying("host memory or the page file may be what is short"), true
+}
+
+// byApple knows what fills the share of memory that Apple's GPU may use.
+func byApple(c *trace.Crash, h *trace.Hints) (judged, bool) {
+	if c.Where != event.WhereMPS || c.Capacity == nil || c.Elsewhere == nil ||
+		c.Allocated == nil || *c.Elsewhere < *c.Allocated {
+		return judged{}, false
+	}
+	j := because(CauseSetting, "mps_elsewhere", 0.6,
+		"%s of the %s allowed are other allocations of the process, outside of PyTorch's pool (%s)",
+		*c.Elsewhere, *c.Capacity, *c.Allocated)
+	if seen(c, h, trace.SignMPSLate) {
+		j = j.also("the watermark variable is set inside the program: it has no effect after torch " +
+			"was imported; set it before the program starts")
+	}
+	return j, true
+}
+
+// frameOf names the frame that shows a stage.
+func frameOf(c *trace.Crash, s stage) (string, bool) {
+	if i, ok := s.in(c); ok {
+		return fmt.Sprintf("%s in %s", c.Frames[i].Name, c.Frames[i].File), true
+	}
+	return "", false
+}
