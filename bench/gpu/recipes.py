@@ -1,0 +1,353 @@
+"""Measures on one card what people train with: LoRA, 4 and 8 bit weights, 8-bit optimizers, sharded
+and compiled models. A fake process group makes one process rank 0 of any world: collectives move
+nothing, memory is allocated as in that world. What the communication library takes is not in it.
+
+    python bench/gpu/recipes.py OUT.jsonl [--only NAME,...] [--traces FOLDER] [--jobs 6]
+
+Each case runs in a process of its own and writes one line. A case that is in OUT is not run again.
+Needs peft and bitsandbytes on PYTHONPATH for the cases that use them.
+"""
+
+import argparse
+import concurrent.futures
+import gzip
+import json
+import os
+import pickle
+import subprocess
+import sys
+
+MODELS = {
+    "160m": {
+        "hidden_size": 768,
+        "intermediate_size": 2048,
+        "num_hidden_layers": 12,
+        "num_attention_heads": 12,
+        "num_key_value_heads": 12,
+        "vocab_size": 32000,
+    },
+    "1b": {
+        "hidden_size": 2048,
+        "intermediate_size": 5632,
+        "num_hidden_layers": 22,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 4,
+        "vocab_size": 32000,
+    },
+    "3b": {
+        "hidden_size": 3072,
+        "intermediate_size": 8192,
+        "num_hidden_layers": 28,
+        "num_attention_heads": 24,
+        "num_key_value_heads": 8,
+        "vocab_size": 128256,
+    },
+    "tiny": {
+        "hidden_size": 512,
+        "intermediate_size": 1376,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 8,
+        "num_key_value_heads": 2,
+        "vocab_size": 8000,
+    },
+}
+
+
+def case(name, kind, model, batch, seq, **more):
+    return dict(name=name, kind=kind, model=model, batch=batch, seq=seq, **more)
+
+
+def cases():
+    """The list, one entry a measurement; `tiny` ones are recorded request by request."""
+    found = []
+    for world in (2, 4, 16, 64):
+        found.append(case(f"fsdp2-160m-w{world}", "fsdp2", "160m", 4, 1024, world=world))
+    found += [
+        case("fsdp2-1b-w8-keep", "fsdp2", "1b", 2, 1024, world=8, reshard=False),
+        case("fsdp2-1b-w4-ckpt", "fsdp2", "1b", 8, 1024, world=4, ckpt=True),
+        case("fsdp2-3b-w8", "fsdp2", "3b", 1, 1024, world=8),
+        case("fsdp2-3b-w16-ckpt", "fsdp2", "3b", 4, 1024, world=16, ckpt=True),
+        case("fsdp2-160m-w8-fp32", "fsdp2", "160m", 4, 512, world=8, full=True),
+        case("fsdp2-160m-w8-sgd", "fsdp2", "160m", 4, 512, world=8, opt="sgd"),
+        case("fsdp2-tiny-w4", "fsdp2", "tiny", 4, 256, world=4),
+        case("fsdp2-tiny-w4-ckpt", "fsdp2", "tiny", 4, 256, world=4, ckpt=True),
+        case("fsdp2-tiny-w4-keep", "fsdp2", "tiny", 4, 256, world=4, reshard=False),
+        case("fsdp1-160m-w2", "fsdp1", "160m", 4, 1024, world=2),
+        case("fsdp1-160m-w8", "fsdp1", "160m", 4, 1024, world=8),
+        case("fsdp1-1b-w8", "fsdp1", "1b", 2, 1024, world=8),
+        case("fsdp1-1b-w8-ckpt", "fsdp1", "1b", 4, 2048, world=8, ckpt=True),
+        case("fsdp1-160m-w8-grad", "fsdp1", "160m", 4, 1024, world=8, strategy="SHARD_GRAD_OP"),
+        case("fsdp1-tiny-w4", "fsdp1", "tiny", 4, 256, world=4),
+    ]
+    qv = ["q_proj", "v_proj"]
+    found += [
+        case("lora-qv-160m-r8", "lora", "160m", 8, 512, targets=qv, r=8),
+        case("lora-all-160m-r16", "lora", "160m", 8, 512, targets="all-linear", r=16),
+        case("lora-all-1b-r16", "lora", "1b", 2, 2048, targets="all-linear", r=16),
+        case("lora-all-1b-r64-ckpt", "lora", "1b", 8, 1024, targets="all-linear", r=64, ckpt=True),
+        case("lora-all-3b-r32", "lora", "3b", 2, 512, targets="all-linear", r=32),
+        case("lora-all-1b-drop", "lora", "1b", 2, 1024, targets="all-linear", r=16, dropout=0.05),
+        case("lora-qv-1b-fp32", "lora", "1b", 2, 512, targets=qv, r=16, weights="float32"),
+        case("lora-mlp-1b", "lora", "1b", 2, 1024, targets=["gate_proj", "up_proj"], r=16),
+        case("lora-head-1b", "lora", "1b", 2, 512, targets=qv, r=16, save=["lm_head"]),
+        case("dora-qv-1b", "lora", "1b", 2, 1024, targets=qv, r=16, dora=True),
+        case("dora-all-160m", "lora", "160m", 4, 512, targets="all-linear", r=16, dora=True),
+        case("lora-tiny-all", "lora", "tiny", 4, 256, targets="all-linear", r=8),
+        case("lora-tiny-drop", "lora", "tiny", 4, 256, targets="all-linear", r=8, dropout=0.05),
+        case("dora-tiny-qv", "lora", "tiny", 4, 256, targets=qv, r=8, dora=True),
+        case("qlora-1b-dq", "qlora", "1b", 4, 1024, targets="all-linear", r=16, dq=True),
+        case("qlora-1b-qv", "qlora", "1b", 4, 1024, targets=qv, r=16),
+        case("qlora-1b-fp4", "qlora", "1b", 2, 1024, targets="all-linear", r=16, quant="fp4"),
+        case("qlora-1b-ckpt", "qlora", "1b", 8, 1024, targets="all-linear", r=64, ckpt=True),
+        case("qlora-3b-dq", "qlora", "3b", 1, 1024, targets="all-linear", r=16, dq=True),
+        case("qlora-1b-raw", "qlora", "1b", 2, 1024, targets="all-linear", r=16, prepare=False),
+        case("qlora-160m", "qlora", "160m", 8, 512, targets="all-linear", r=16),
+        case("qlora-tiny", "qlora", "tiny", 4, 256, targets="all-linear", r=8),
+        case("qlora-tiny-dq", "qlora", "tiny", 4, 256, targets="all-linear", r=8, dq=True),
+        case("int8-1b-qv", "int8", "1b", 4, 512, targets=qv, r=16),
+        case("int8-1b-all", "int8", "1b", 2, 1024, targets="all-linear", r=16),
+        case("int8-tiny", "int8", "tiny", 4, 256, targets="all-linear", r=8),
+    ]
+    for opt in ("adam8bit", "paged8bit", "adafactor", "muon", "lion8bit", "sgd"):
+        found.append(case(f"{opt}-160m-amp", "amp", "160m", 4, 512, opt=opt))
+        found.append(case(f"{opt}-1b-bf16", "bf16", "1b", 2, 512, opt=opt))
+    found += [
+        case("bf16-autocast-1b", "bf16", "1b", 2, 1024, autocast=True),
+        case("adam8bit-tiny", "bf16", "tiny", 4, 256, opt="adam8bit"),
+        case("muon-tiny", "bf16", "tiny", 4, 256, opt="muon"),
+        case("adafactor-tiny", "bf16", "tiny", 4, 256, opt="adafactor"),
+        case("compile-160m-bf16", "bf16", "160m", 8, 1024, compile=True),
+        case("compile-160m-amp-b16", "amp", "160m", 16, 512, compile=True),
+        case("compile-1b-bf16", "bf16", "1b", 2, 1024, compile=True),
+        case("compile-1b-ckpt", "bf16", "1b", 4, 1024, compile=True, ckpt=True),
+        case("compile-tiny-amp", "amp", "tiny", 4, 256, compile=True),
+    ]
+    return found
+
+
+def build(c, torch):
+    """The model of a case on the card, and the dtype of its autocast."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    config = LlamaConfig(**MODELS[c["model"]], use_cache=False, max_position_embeddings=4096)
+    kind, half = c["kind"], torch.bfloat16
+    if kind in ("fsdp1", "fsdp2"):
+        return sharded(c, torch, LlamaForCausalLM, config), None
+    if kind in ("lora", "qlora", "int8"):
+        return adapted(c, torch, LlamaForCausalLM, config)
+    model = LlamaForCausalLM(config).to("cuda")
+    if kind == "bf16":
+        model = model.to(half)
+    if c.get("ckpt"):
+        checkpoint(model)
+    return model, half if kind == "amp" or c.get("autocast") else None
+
+
+def checkpoint(model):
+    model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+
+
+def sharded(c, torch, kind_of_model, config):
+    import torch.distributed as dist
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    dist.init_process_group("fake", rank=0, world_size=c["world"], store=FakeStore())
+    half = None if c.get("full") else torch.bfloat16
+    if c["kind"] == "fsdp1":
+        from torch.distributed import fsdp
+        from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+
+        model = kind_of_model(config)
+        if c.get("ckpt"):
+            checkpoint(model)
+        return fsdp.FullyShardedDataParallel(
+            model,
+            auto_wrap_policy=ModuleWrapPolicy({type(model.model.layers[0])}),
+            device_id=0,
+            use_orig_params=True,
+            sharding_strategy=fsdp.ShardingStrategy[c.get("strategy", "FULL_SHARD")],
+            mixed_precision=fsdp.MixedPrecision(param_dtype=half, reduce_dtype=torch.float32),
+        )
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+
+    with torch.device("meta"):
+        model = kind_of_model(config)
+    if c.get("ckpt"):
+        checkpoint(model)
+    how = {
+        "mesh": init_device_mesh("cuda", (c["world"],)),
+        "mp_policy": MixedPrecisionPolicy(param_dtype=half, reduce_dtype=torch.float32),
+        "reshard_after_forward": c.get("reshard", True),
+    }
+    for layer in model.model.layers:
+        fully_shard(layer, **how)
+    fully_shard(model, **how)
+    model.to_empty(device="cuda")
+    for module in model.modules():
+        for name, buffer in list(module.named_buffers(recurse=False)):
+            module._buffers[name] = torch.zeros_like(buffer, device="cuda")
+    return model
+
+
+def adapted(c, torch, kind_of_model, config):
+    from peft import LoraConfig, get_peft_model, prepare_model_for_kbit_training
+
+    model = kind_of_model(config).to(getattr(torch, c.get("weights", "bfloat16")))
+    if c["kind"] != "lora":
+        quantize(model, c, torch)
+    model = model.to("cuda")
+    if c["kind"] != "lora":
+        model.is_loaded_in_4bit = c["kind"] == "qlora"
+        model.is_loaded_in_8bit = c["kind"] == "int8"
+        if c.get("prepare", True):
+            model = prepare_model_for_kbit_training(model, use_gradient_checkpointing=False)
+    model = get_peft_model(
+        model,
+        LoraConfig(
+            r=c["r"],
+            lora_alpha=32,
+            target_modules=c["targets"],
+            lora_dropout=c.get("dropout", 0.0),
+            use_dora=c.get("dora", False),
+            modules_to_save=c.get("save"),
+            task_type="CAUSAL_LM",
+        ),
+    )
+    if c.get("ckpt"):
+        model.enable_input_require_grads()
+        checkpoint(model)
+    return model, torch.bfloat16 if c["kind"] != "lora" else None
+
+
+def quantize(module, c, torch):
+    """Puts 4 or 8 bit layers in place of the linear ones, the output layer left as it is."""
+    import bitsandbytes as bnb
+
+    for name, child in list(module.named_children()):
+        if not isinstance(child, torch.nn.Linear) or name == "lm_head":
+            quantize(child, c, torch)
+            continue
+        sizes = (child.in_features, child.out_features)
+        if c["kind"] == "qlora":
+            quant, dq = c.get("quant", "nf4"), c.get("dq", False)
+            new = bnb.nn.Linear4bit(
+                *sizes,
+                bias=False,
+                compute_dtype=torch.bfloat16,
+                quant_type=quant,
+                compress_statistics=dq,
+            )
+            new.weight = bnb.nn.Params4bit(
+                child.weight.data, requires_grad=False, quant_type=quant, compress_statistics=dq
+            )
+        else:
+            new = bnb.nn.Linear8bitLt(*sizes, bias=False, has_fp16_weights=False)
+            new.weight = bnb.nn.Int8Params(
+                child.weight.data, requires_grad=False, has_fp16_weights=False
+            )
+        setattr(module, name, new)
+
+
+def optimizer(name, parameters, torch):
+    if name in ("adam8bit", "paged8bit", "lion8bit"):
+        import bitsandbytes as bnb
+
+        kinds = {
+            "adam8bit": bnb.optim.AdamW8bit,
+            "paged8bit": bnb.optim.PagedAdamW8bit,
+            "lion8bit": bnb.optim.Lion8bit,
+        }
+        return kinds[name](parameters, lr=1e-4)
+    if name == "muon":
+        return torch.optim.Muon([p for p in parameters if p.ndim == 2], lr=1e-3)
+    if name == "adafactor":
+        return torch.optim.Adafactor(parameters, lr=1e-3)
+    if name == "sgd":
+        return torch.optim.SGD(parameters, lr=1e-3, momentum=0.9)
+    return torch.optim.AdamW(parameters, lr=1e-4)
+
+
+def measure(c, traces):
+    import torch
+
+    torch.manual_seed(0)
+    record = traces and c["model"] == "tiny"
+    if record:
+        torch.cuda.memory._record_memory_history(max_entries=1_000_000, stacks="python")
+    model, half = build(c, torch)
+    trained = [p for p in model.parameters() if p.requires_grad]
+    opt = optimizer(c.get("opt", "adamw"), trained, torch)
+    loaded = torch.cuda.memory_allocated(), torch.cuda.max_memory_reserved()
+    torch.cuda.reset_peak_memory_stats()
+    model.train()
+    run = torch.compile(model) if c.get("compile") else model
+    vocabulary = MODELS[c["model"]]["vocab_size"]
+    for _ in range(4):
+        ids = torch.randint(0, vocabulary, (c["batch"], c["seq"]), device="cuda")
+        with torch.autocast("cuda", half, enabled=half is not None):
+            loss = run(input_ids=ids, labels=ids).loss
+        loss.backward()
+        opt.step()
+        opt.zero_grad()
+        torch.cuda.synchronize()
+    if record:
+        with gzip.open(os.path.join(traces, c["name"] + ".pickle.gz"), "wb") as file:
+            pickle.dump(torch.cuda.memory._snapshot(), file)
+    free, total = torch.cuda.mem_get_info()
+    return dict(
+        c,
+        cfg=MODELS[c["model"]],
+        allocated=torch.cuda.max_memory_allocated(),
+        reserved=torch.cuda.max_memory_reserved(),
+        allocated_after_load=loaded[0],
+        reserved_after_load=loaded[1],
+        trained=sum(p.numel() for p in trained),
+        torch=torch.__version__,
+    )
+
+
+def child(name, traces):
+    command = [sys.executable, __file__, "-", "--one", name]
+    if traces:
+        command += ["--traces", traces]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=240)
+    except subprocess.TimeoutExpired:
+        return {"name": name, "error": "took longer than 240 s"}
+    for line in done.stdout.splitlines():
+        if line.startswith("RESULT"):
+            return json.loads(line[6:])
+    return {"name": name, "error": done.stderr[-600:]}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("out")
+    parser.add_argument("--only", default="")
+    parser.add_argument("--traces")
+    parser.add_argument("--one")
+    parser.add_argument("--jobs", type=int, default=6)
+    args = parser.parse_args()
+    if args.one:
+        chosen = next(c for c in cases() if c["name"] == args.one)
+        print("RESULT" + json.dumps(measure(chosen, args.traces)))
+        return
+    done = set()
+    if os.path.exists(args.out):
+        with open(args.out) as file:
+            done = {row["name"] for row in map(json.loads, file) if "error" not in row}
+    names = [c["name"] for c in cases() if c["name"] not in done]
+    if args.only:
+        names = [n for n in names if n in args.only.split(",")]
+    if args.traces:
+        os.makedirs(args.traces, exist_ok=True)
+    with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
+        for row in pool.map(lambda n: child(n, args.traces), names):
+            with open(args.out, "a") as file:
+                file.write(json.dumps(row) + "\n")
+            print(row["name"], row.get("reserved"), row.get("error", "")[-200:], flush=True)
+
+
+if __name__ == "__main__":
+    main()
