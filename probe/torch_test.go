@@ -32,6 +32,20 @@ func bare(t *testing.T, python string, args ...string) string {
 	return string(out)
 }
 
+// bareBoth is bare with what the script wrote on stderr.
+func bareBoth(t *testing.T, python string, args ...string) (out, errs string) {
+	t.Helper()
+	cmd := exec.Command(python, args...)
+	cmd.Env = append(os.Environ(), "OMP_NUM_THREADS=1", "TF_CPP_MIN_LOG_LEVEL=3")
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	text, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("without the probe: %v\n%s", err, &stderr)
+	}
+	return string(text), stderr.String()
+}
+
 // allRows gives the steps of a job and checks that they are in order.
 func allRows(t *testing.T, j job) []event.Step {
 	t.Helper()

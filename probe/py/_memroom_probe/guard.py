@@ -8,6 +8,8 @@ the steps.
 
 import time
 
+from . import compiled
+
 now = time.perf_counter_ns
 used = time.thread_time_ns
 
@@ -90,18 +92,19 @@ def hook(where, heavy=False):
     clock, most = (used, 1 << 62) if heavy else (now, LIGHT_NS)
 
     def decorate(fn):
+        quiet = compiled.uncompiled(fn)
+
         def guarded(*args, **kwargs):
-            if silent:
+            if silent or compiled.compiling():
                 return None
             start = clock()
             try:
-                return fn(*args, **kwargs)
+                return quiet(*args, **kwargs)
             except Exception as error:
                 fault(where, error)
             finally:
                 spend(min(clock() - start, most))
 
-        guarded._torchdynamo_disable = True  # a compiled program must not trace into us
-        return guarded
+        return compiled.left_alone(guarded)
 
     return decorate

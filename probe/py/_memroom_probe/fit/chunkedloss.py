@@ -10,6 +10,7 @@ import functools
 import torch
 import torch.nn.functional as F
 
+from .. import compiled
 from . import outermost
 
 ABOVE = 128 << 20  # bytes of fp32 logits below which the usual way is left alone
@@ -31,7 +32,8 @@ def install(params, say):
         label_smoothing=0.0,
     ):
         if (
-            weight is None
+            not compiled.compiling()
+            and weight is None
             and size_average is None
             and reduce is None
             and label_smoothing == 0.0
@@ -42,7 +44,6 @@ def install(params, say):
             and input.is_floating_point()
             and input.numel() * 4 >= above
             and torch.is_grad_enabled()
-            and not outermost.compiling()
             and not outermost.transformed()
         ):
             if not told:
@@ -58,7 +59,8 @@ def install(params, say):
             input, target, weight, size_average, ignore_index, reduce, reduction, label_smoothing
         )
 
-    F.cross_entropy = cross_entropy
+    compiled.install(torch)
+    F.cross_entropy = compiled.left_alone(cross_entropy)
 
 
 class _CrossEntropy(torch.autograd.Function):

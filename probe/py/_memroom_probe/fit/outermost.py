@@ -11,6 +11,8 @@ import threading
 
 import torch
 
+from .. import compiled
+
 _original = None
 _handlers = []
 _inner = {}  # id of a block -> (block, handler): calls inside an outermost call that somebody wants to see
@@ -24,14 +26,6 @@ _TRANSPARENT = {
     "_FabricModule",
     "LegacyDistributedDataParallel",
 }
-
-try:
-    compiling = torch.compiler.iscompiling
-except AttributeError:  # torch < 2.1
-
-    def compiling():
-        return False
-
 
 def transformed():
     """Whether torch.func (grad, vmap, ...) transforms what runs now: its tensors bear neither hooks
@@ -78,6 +72,7 @@ def leave_inner(blocks):
 def _begin():
     global _original
     if _original is None:
+        compiled.install(torch)
         _original = torch.nn.Module.__call__
         torch.nn.Module.__call__ = _wrap(_original)
 
@@ -99,7 +94,7 @@ def forget_all():
 
 def _wrap(original):
     def __call__(self, *args, **kwargs):
-        if compiling() or transformed():
+        if compiled.compiling() or transformed():
             return original(self, *args, **kwargs)
         if getattr(_local, "inside", False):
             if _inner and id(self) in _inner:
@@ -113,7 +108,7 @@ def _wrap(original):
         with inside():
             return _through(_handlers, self, original, args, kwargs)
 
-    return __call__
+    return compiled.left_alone(__call__)
 
 
 def _block(block, original, args, kwargs):

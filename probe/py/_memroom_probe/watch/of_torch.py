@@ -9,8 +9,8 @@ import functools
 import sys
 import weakref
 
-from .. import guard, imports
-from . import host, steps, torch_account, torch_oom, torch_stacks
+from .. import compiled, guard, imports
+from . import host, steps, torch_account, torch_compiled, torch_oom, torch_stacks
 
 now = guard.now
 
@@ -31,12 +31,14 @@ def install(torch):
     if _torch is torch:  # a reload: torch's own state, and so our hooks, survive it
         return
     _torch = torch
+    compiled.install(torch)
     for part in (
         _hook_optimizers,
         _hook_backward,
         _hook_save,
         _hook_eval,
         torch_account.install,
+        torch_compiled.install,
         torch_stacks.install,
         torch_oom.install,
     ):
@@ -93,24 +95,32 @@ def first_reading():
     return reading(_torch.cuda.current_device()) if cuda_ready() else (-1, 0, 0, 0, 0, 0, 0)
 
 
+@compiled.left_alone
 def _before_step(optimizer, args=None, kwargs=None):
     global _step_began
-    if not steps.resting:
+    if not compiled.compiling() and not steps.resting:
         entered = now()
         steps.phase = "optimizer"
         _step_began = now()
         guard.spent_ns += _step_began - entered + 2 * guard.GLANCE_NS
 
 
+@compiled.left_alone
 def _after_step(optimizer, args=None, kwargs=None):
+    if compiled.compiling():
+        return
+    if compiled.loaded:
+        torch_compiled.stepped_as_usual(optimizer)
     if not steps.resting:
         _step_ends(optimizer)
-    elif _leader.ends_step(optimizer):
+    else:
+        _rests(optimizer)
+
+
+@compiled.uncompiled
+def _rests(optimizer):
+    if _leader.ends_step(optimizer):
         steps.rest()
-
-
-# A compiled program must not trace into us.
-_before_step._torchdynamo_disable = _after_step._torchdynamo_disable = True
 
 
 @guard.hook("optimizer ends", heavy=True)
@@ -172,29 +182,48 @@ def _wrap_step(cls):
 def _hook_backward(torch):
     original = torch.autograd.backward
 
+    @compiled.left_alone
     @functools.wraps(original)
     def backward(*args, **kwargs):
-        global _backward_due
+        if compiled.compiling():
+            return original(*args, **kwargs)
+        if compiled.loaded:
+            _compiled_steps()
         if steps.resting and steps.phase != "eval":
             return original(*args, **kwargs)
-        began = now()
-        if steps.phase == "eval" or steps.first_backward:
-            _backward_begins()
-        elif began >= _backward_due:
-            _read_at_backward(began)
-        steps.phase = "backward"
-        entered = now()
+        entered = _enter_backward()
         try:
             return original(*args, **kwargs)
         finally:
             steps.backward_ns += now() - entered
             steps.micro_batches += 1
-            guard.spent_ns += min(entered - began, guard.LIGHT_NS)
             if steps.phase == "backward":
                 steps.phase = "forward"
 
-    backward._torchdynamo_disable = True  # as the original, which dynamo does not trace into
     torch.autograd.backward = backward
+
+
+@guard.hook("compiled steps")
+def _compiled_steps():
+    """Ends the steps that were part of a compiled program since the last backward pass."""
+    global _step_began
+    for optimizer in torch_compiled.stepped():
+        _step_began = now()
+        _after_step(optimizer)
+
+
+@compiled.uncompiled
+def _enter_backward():
+    """Gives the time at which the backward pass itself begins."""
+    began = now()
+    if steps.phase == "eval" or steps.first_backward:
+        _backward_begins()
+    elif began >= _backward_due:
+        _read_at_backward(began)
+    steps.phase = "backward"
+    entered = now()
+    guard.spent_ns += min(entered - began, guard.LIGHT_NS)
+    return entered
 
 
 @guard.hook("backward", heavy=True)
@@ -229,9 +258,10 @@ def _read_at_backward(began):
 def _hook_loader(module):
     original = module._BaseDataLoaderIter.__next__
 
+    @compiled.left_alone
     @functools.wraps(original)
     def __next__(self):
-        if steps.resting:
+        if steps.resting or compiled.compiling():
             return original(self)
         before, steps.phase = steps.phase, "load"
         began = now()
@@ -247,9 +277,11 @@ def _hook_loader(module):
 def _hook_eval(torch):
     original = torch.nn.Module.eval
 
+    @compiled.left_alone
     @functools.wraps(original)
     def eval(self):
-        _eval_begins(self)
+        if not compiled.compiling():
+            _eval_begins(self)
         return original(self)
 
     torch.nn.Module.eval = eval
@@ -276,8 +308,11 @@ def _eval_begins(module):
 def _hook_save(torch):
     original = torch.save
 
+    @compiled.left_alone
     @functools.wraps(original)
     def save(*args, **kwargs):
+        if compiled.compiling():
+            return original(*args, **kwargs)
         before = _save_begins()
         try:
             return original(*args, **kwargs)

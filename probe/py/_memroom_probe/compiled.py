@@ -1,0 +1,79 @@
+"""torch.compile and our hooks: a compiled program is compiled as if we were not there.
+
+torch.compile meets our functions in two ways. It may inline one into the program that it traces:
+the function then asks `compiling` first and does only what the original would do. Or it may be
+offered a frame of ours that runs as usual, between two compiled parts: `left_alone` tells it to
+run that frame as it is, and `uncompiled` also everything that the frame calls.
+"""
+
+from . import imports
+
+_torch = None
+_codes = []  # code objects of ours that torch.compile leaves alone
+_leave_alone = None  # torch's function for that, once the compiler is loaded
+loaded = False  # whether the compiler is: nothing has been compiled before
+
+
+def _never():
+    return False
+
+
+def _keep(callback):
+    return None
+
+
+compiling = _never  # whether a compiler traces what runs now; torch's own function once it is known
+_frames = _keep  # sets what compiles Python frames on this thread, gives what did before
+
+
+def install(torch):
+    """Learns from torch how to ask and how to be left alone. A second call does nothing."""
+    global _torch, compiling, _frames
+    if _torch is torch:
+        return
+    _torch = torch
+    # The traced program must find torch's own function here: the compiler knows it by identity.
+    known = getattr(getattr(torch, "compiler", None), "is_compiling", None)
+    if known is not None:
+        compiling = known
+    else:  # torch 2.0 to 2.2 know it elsewhere; before 2.0 nothing is compiled
+        imports.when_imported("torch._dynamo.external_utils", _ask_there)
+    frames = getattr(getattr(torch._C, "_dynamo", None), "eval_frame", None)
+    _frames = getattr(frames, "set_eval_frame", _keep)
+    imports.when_imported("torch._dynamo.eval_frame", _loaded)
+
+
+def _ask_there(module):
+    global compiling
+    compiling = getattr(module, "is_compiling", _never)
+
+
+def _loaded(module):
+    global _leave_alone, loaded
+    loaded = True
+    _leave_alone = getattr(module, "skip_code", None)
+    if _leave_alone is not None:
+        for code in _codes:
+            _leave_alone(code)
+
+
+def left_alone(fn):
+    """Runs fn's own frame as it is, never compiled; what it calls may be."""
+    _codes.append(fn.__code__)
+    if _leave_alone is not None:
+        _leave_alone(fn.__code__)
+    return fn
+
+
+def uncompiled(fn):
+    """fn without a compiler looking at it or at anything that it calls."""
+
+    def run(*args, **kwargs):
+        before = _frames(None)
+        try:
+            return fn(*args, **kwargs)
+        finally:
+            _frames(before)
+
+    return left_alone(run)
+
