@@ -207,6 +207,66 @@ except Exception as e: print(repr(e), getattr(e, "name", None))`
 	}
 }
 
+// oldInterpreters gives Pythons that the probe does not live in but must not disturb.
+func oldInterpreters(t *testing.T) map[string]string {
+	t.Helper()
+	home, err := os.UserHomeDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := map[string]string{}
+	for _, version := range []string{"2.7", "3.5", "3.6", "3.7"} {
+		managed, _ := filepath.Glob(filepath.Join(home, ".pyenv", "versions", version+".*", "bin",
+			"python"))
+		for _, path := range append(managed, "python"+version) {
+			if exec.Command(path, "-c", "pass").Run() == nil {
+				found[version] = path
+			}
+		}
+	}
+	return found
+}
+
+// TestOldPythonIsLeftAlone: a Python 2.7 under memroom runs the user's own sitecustomize, if there
+// is one, and prints nothing of ours. Programs of that age are started by training scripts too.
+func TestOldPythonIsLeftAlone(t *testing.T) {
+	const look = `import sys
+s = sys.modules.get("sitecustomize")
+sys.stdout.write("%s %s" % (getattr(s, "mark", None), [p for p in sys.path if "probe-" in p]))`
+	old := oldInterpreters(t)
+	if len(old) == 0 {
+		testenv.Needs(t, "Python 2.7, 3.5, 3.6 or 3.7", "none is installed")
+	}
+	for version, python := range old {
+		for name, body := range map[string]string{"works": "mark = 'theirs'\n",
+			"raises": "raise ValueError('mine')\n", "none": ""} {
+			t.Run(version+name, func(t *testing.T) {
+				dir := t.TempDir()
+				if body != "" {
+					if err := os.WriteFile(filepath.Join(dir, "sitecustomize.py"), []byte(body),
+						0o644); err != nil {
+						t.Fatal(err)
+					}
+				}
+				plain := exec.Command(python, "-c", look)
+				plain.Env = append(os.Environ(), "PYTHONPATH="+dir)
+				want, wantErr := plain.CombinedOutput()
+				j := runJob(t, python, Setup{}, []string{"PYTHONPATH=" + dir}, "-c", look)
+				if (j.failed == nil) != (wantErr == nil) || j.out != lastLine(want) ||
+					strings.Contains(j.err, "probe-") && name != "raises" ||
+					strings.Contains(j.err, "Error") != strings.Contains(string(want), "Error") {
+					t.Errorf("with the probe:\n%s%s\nwithout:\n%s", j.err, j.out, want)
+				}
+			})
+		}
+	}
+}
+
+func lastLine(text []byte) string {
+	lines := strings.Split(strings.TrimRight(string(text), "\n"), "\n")
+	return lines[len(lines)-1]
+}
+
 func TestOff(t *testing.T) {
 	j := runJob(t, testenv.Python(t), Setup{}, []string{"MEMROOM_OFF=1"}, "-c",
 		"import sys; print('_memroom_probe.imports' in sys.modules)")
