@@ -9,7 +9,8 @@ import (
 	"slices"
 	"strings"
 
-	"memroom/remedy/fit"
+	"memroom/fit"
+	"memroom/fit/driver"
 )
 
 type forgetCmd struct {
@@ -33,19 +34,19 @@ func (c *forgetCmd) Run(s *session) error {
 		return err
 	}
 	home := kept.Home
-	files, err := os.ReadDir(memories(home))
+	files, err := os.ReadDir(driver.Memories(home))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("read what was learnt: %w", err)
 	}
 	found := []remembered{}
 	for _, f := range files {
-		m, err := readMemory(filepath.Join(memories(home), f.Name()))
+		m, err := driver.ReadMemory(filepath.Join(driver.Memories(home), f.Name()))
 		if err != nil || c.Script != "" && !sameScript(m.Command, c.Script) {
 			continue
 		}
 		entry := remembered{Command: m.Command, Remedies: m.Remedies}
 		if c.All || c.Script != "" {
-			if err := os.Remove(filepath.Join(memories(home), f.Name())); err != nil {
+			if err := os.Remove(filepath.Join(driver.Memories(home), f.Name())); err != nil {
 				return fmt.Errorf("forget: %w", err)
 			}
 			entry.Forgotten = true

@@ -10,6 +10,7 @@ import (
 
 	"memroom/diagnose"
 	"memroom/event"
+	"memroom/fit/driver"
 	"memroom/meter/nvml"
 	"memroom/probe"
 	"memroom/store"
@@ -104,12 +105,12 @@ func watch(dir string) error {
 			fmt.Fprintln(os.Stderr, err)
 		}
 	}
-	cards := openCards()
-	if cards != nil {
-		m.Devices = cards
+	var used func() map[string]event.Bytes
+	if cards := openCards(); cards != nil {
+		m.Devices, used = cards, cards.used
 	}
 	if spec.Fit != nil {
-		m.Policy = newFitPolicy(*spec.Fit, folder, run.Started, cards)
+		m.Policy = driver.New(*spec.Fit, folder.Dir, run.Started, used)
 	}
 	return m.Watch()
 }

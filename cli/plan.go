@@ -87,7 +87,7 @@ func (c *planCmd) Run(s *session) error {
 	case len(c.Devices) > 0:
 		return c.deviceMap(s, model, target)
 	case c.Fit:
-		return c.fit(s, model, target)
+		return c.cheapest(s, model, target)
 	}
 	p, err := plan.Predict(c.setup(model), target)
 	if err != nil {

@@ -15,9 +15,9 @@ import (
 	"sync"
 	"time"
 
+	"memroom/fit"
 	"memroom/plan"
 	"memroom/probe"
-	"memroom/remedy/fit"
 	"memroom/store"
 )
 

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"memroom/event"
+	"memroom/fit/driver"
 )
 
 type runCmd struct {
@@ -89,5 +90,5 @@ type monitorSpec struct {
 	Report     []byte        `json:"report,omitempty"` // paths are bytes: JSON would change those that are no UTF-8
 	Verdict    []byte        `json:"verdict,omitempty"`
 	Socket     []byte        `json:"socket,omitempty"` // of the probes
-	Fit        *fitSpec      `json:"fit,omitempty"`
+	Fit        *driver.Spec  `json:"fit,omitempty"`
 }

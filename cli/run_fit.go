@@ -4,14 +4,14 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
 	"memroom/event"
+	"memroom/fit"
+	"memroom/fit/driver"
 	"memroom/remedy"
-	"memroom/remedy/fit"
 	"memroom/store"
 )
 
@@ -31,23 +31,6 @@ type fitFlags struct {
 
 // defaultAttempts is what the tag of MaxAttempts says.
 const defaultAttempts = 4
-
-// fitSpec is what the monitor's policy is told.
-type fitSpec struct {
-	Allow       []string      `json:"allow,omitempty"`
-	Forced      []fit.Remedy  `json:"forced,omitempty"`
-	First       []fit.Remedy  `json:"first,omitempty"` // in effect from the first attempt
-	Remembered  bool          `json:"remembered,omitempty"`
-	MaxAttempts int           `json:"max_attempts"`
-	Map         string        `json:"map,omitempty"`
-	ResumeWith  string        `json:"resume_with,omitempty"`
-	Checkpoints string        `json:"checkpoints,omitempty"`
-	Memory      string        `json:"memory,omitempty"` // file that what worked is written to; empty: nothing is
-	Command     []string      `json:"command"`          // as the user wrote it, masked
-	Card        string        `json:"card,omitempty"`
-	GPULimit    event.Bytes   `json:"gpu_limit,omitempty"`
-	Patience    time.Duration `json:"patience"` // for the card to be given back
-}
 
 // wanted says whether any of it was asked for.
 func (c *fitFlags) wanted() bool { return c.Fit || len(c.Remedy) > 0 }
@@ -118,75 +101,28 @@ func (c *fitFlags) withoutFit() string {
 
 // describe gives what the policy needs. home is where memories are kept.
 func (c *fitFlags) describe(home string, command []string, card string,
-	gpuLimit event.Bytes) (*fitSpec, error) {
+	gpuLimit event.Bytes) (*driver.Spec, error) {
 	forced, err := c.forced()
 	if err != nil {
 		return nil, err
 	}
-	spec := &fitSpec{Allow: c.Allow, Forced: forced, First: forced, MaxAttempts: c.MaxAttempts,
-		Map: c.Map, ResumeWith: c.ResumeWith,
-		Checkpoints: c.Checkpoints, Card: card, GPULimit: gpuLimit, Patience: 30 * time.Second}
+	spec := &driver.Spec{Allow: c.Allow, Forced: forced, First: forced, MaxAttempts: c.MaxAttempts,
+		Map: c.Map, ResumeWith: c.ResumeWith, Checkpoints: c.Checkpoints,
+		Command: store.MaskArguments(command), Card: card, GPULimit: gpuLimit,
+		Patience: 30 * time.Second}
 	if !c.Fit {
 		spec.MaxAttempts = 1
 	}
 	if c.Forgetful || !c.Fit {
 		return spec, nil
 	}
-	spec.Memory = filepath.Join(memories(home), fit.Key(command, contents("", command), card,
-		gpuLimit)+".json")
-	if before, err := readMemory(spec.Memory); err == nil && len(forced) == 0 {
+	spec.Memory = driver.MemoryOf(home, command, card, gpuLimit)
+	if before, err := driver.ReadMemory(spec.Memory); err == nil && len(forced) == 0 {
 		spec.First, spec.Remembered = before.Remedies, true
 	} else if c.RehearseFirst {
 		spec.First = append(fit.Prevention(), forced...)
 	}
 	return spec, nil
-}
-
-// memories is the folder of what worked.
-func memories(home string) string { return filepath.Join(home, "fit") }
-
-func readMemory(path string) (fit.Remembered, error) {
-	var m fit.Remembered
-	data, err := os.ReadFile(path)
-	if err == nil {
-		err = json.Unmarshal(data, &m)
-	}
-	return m, err
-}
-
-// contents reads the script and the config files among the arguments: what they say decides how
-// much memory is needed. Relative paths begin in dir, the command's working directory; empty: ours.
-func contents(dir string, command []string) map[string][]byte {
-	const most = 4 << 20
-	found := map[string][]byte{}
-	for _, a := range append(fit.ConfigFiles(command), fit.Script(command)) {
-		path := inDir(dir, a)
-		if info, err := os.Stat(path); err != nil || !info.Mode().IsRegular() ||
-			info.Size() > most {
-			continue
-		}
-		if data, err := os.ReadFile(path); err == nil {
-			found[a] = data
-		}
-	}
-	return found
-}
-
-// inDir is a path as a process with that working directory means it.
-func inDir(dir, path string) string {
-	if filepath.IsAbs(path) || dir == "" {
-		return path
-	}
-	return filepath.Join(dir, path)
-}
-
-// mapping finds the command's own arguments for accumulation.
-func mapping(dir string, command []string, text string) (fit.Mapping, error) {
-	if text == "" {
-		return fit.FindMapping(command, contents(dir, command)), nil
-	}
-	m, err := fit.ParseMapping(text)
-	return m.In(command), err
 }
 
 // dryRun prints what every attempt would have from the start, and the ladder.
@@ -195,7 +131,7 @@ func (c *runCmd) dryRun(s *session, command []string) error {
 	if err != nil {
 		return err
 	}
-	found, err := mapping("", command, c.Map)
+	found, err := driver.Mapping("", command, c.Map)
 	if err != nil {
 		return exitWith(exitUsage, "%w", err)
 	}
@@ -218,8 +154,7 @@ func (c *runCmd) dryRun(s *session, command []string) error {
 			ladders[string(where)])
 	}
 	if found.Possible() {
-		rewritten, err := found.Rewrite(command, contents("", command)[found.Config], 2)
-		if err == nil {
+		if rewritten, err := driver.Rewrite(command, found, 2); err == nil {
 			fmt.Fprintf(s.Out, "the command's own arguments: %s\n", rewritten.Words)
 		}
 	}
@@ -243,16 +178,4 @@ func writeJSONFile(path string, v any) error {
 		return err
 	}
 	return os.WriteFile(path, append(data, '\n'), 0o644)
-}
-
-// fitFile holds the story of a fitted run, in its folder.
-const fitFile = "fit.json"
-
-func readFitRecord(folder *store.Folder) (fit.Record, error) {
-	var r fit.Record
-	data, err := os.ReadFile(folder.Path(fitFile))
-	if err == nil {
-		err = json.Unmarshal(data, &r)
-	}
-	return r, err
 }

@@ -13,7 +13,8 @@ import (
 	"testing"
 	"time"
 
-	"memroom/remedy/fit"
+	"memroom/fit"
+	"memroom/fit/driver"
 	"memroom/testenv"
 )
 
@@ -30,7 +31,7 @@ func fitted(t *testing.T, binary, home string, args ...string) (out, notes strin
 	if err != nil && cmd.ProcessState == nil {
 		t.Fatal(err)
 	}
-	runs, _ := filepath.Glob(filepath.Join(home, "runs", "*", fitFile))
+	runs, _ := filepath.Glob(filepath.Join(home, "runs", "*", "fit.json"))
 	if len(runs) > 0 {
 		content, err := os.ReadFile(runs[len(runs)-1])
 		if err != nil {
@@ -214,7 +215,7 @@ func TestFitRemembersOnlyCures(t *testing.T) {
 			t.Errorf("%q: exit %d, printed %q, record %+v\n%s", args, code, out, record, notes)
 		}
 	}
-	if kept, _ := filepath.Glob(filepath.Join(memories(home), "*")); len(kept) > 0 {
+	if kept, _ := filepath.Glob(filepath.Join(driver.Memories(home), "*")); len(kept) > 0 {
 		t.Errorf("remembered: %q", kept)
 	}
 }

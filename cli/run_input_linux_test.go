@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"memroom/fit/driver"
 	"memroom/testenv"
 )
 
@@ -235,7 +236,7 @@ for _ in range(3):
 	if !strings.Contains(notes, record.Hollow) || strings.Contains(notes, "exact") {
 		t.Errorf("it is told as a success:\n%s", notes)
 	}
-	if kept, _ := filepath.Glob(filepath.Join(memories(home), "*")); len(kept) > 0 {
+	if kept, _ := filepath.Glob(filepath.Join(driver.Memories(home), "*")); len(kept) > 0 {
 		t.Errorf("remembered as what works: %q", kept)
 	}
 }

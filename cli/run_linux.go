@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"memroom/event"
+	"memroom/fit/driver"
 	"memroom/probe"
 	"memroom/report"
 	"memroom/store"
@@ -57,7 +58,8 @@ func (c *runCmd) Run(s *session) error {
 	if err != nil {
 		return exitWith(exitNotStarted, "%w", err)
 	}
-	launch := supervise.Launch{Attempt: 1, Path: path, Args: r.args, Env: r.env, Dir: r.run.Dir,
+	launch := supervise.Launch{Attempt: 1, Path: path, Args: r.args, Command: command, Env: r.env,
+		Dir:       r.run.Dir,
 		HostLimit: c.HostMem,
 		Streams:   supervise.PlanStreams(in, out, errs),
 		Monitor:   []string{"memroom", monitorWord, r.folder.Dir}, Settings: r.spec,
@@ -298,7 +300,7 @@ func (c *runCmd) conclude(s *session, front *supervise.Front, folder *store.Fold
 // exitCodeOf is the command's exit code. Where its last attempt ended with 0 and trained nothing,
 // it is that of the last attempt that failed: a script must not take it for done.
 func exitCodeOf(folder *store.Folder, exit event.Exit) int {
-	record, err := readFitRecord(folder)
+	record, err := driver.ReadRecord(folder.Dir)
 	if err != nil || record.Hollow == "" || exit.Code != 0 {
 		return exit.Code
 	}

@@ -11,7 +11,8 @@ import (
 	"strings"
 
 	"memroom/event"
-	"memroom/remedy/fit"
+	"memroom/fit"
+	"memroom/fit/driver"
 	"memroom/report"
 	"memroom/store"
 	"memroom/supervise"
@@ -122,7 +123,7 @@ func readShown(f *store.Folder) shown {
 	}
 	v.Attempts = slices.Collect(f.Attempts())
 	_ = f.Progress(&v.Account)
-	if story, err := readFitRecord(f); err == nil {
+	if story, err := driver.ReadRecord(f.Dir); err == nil {
 		v.Fit = &story
 	}
 	return v

@@ -49,9 +49,9 @@ var searched = []remedy.ID{remedy.Attention, remedy.ExpandableSegments, remedy.S
 // maxHalvings bounds how often a batch is halved: 2^20 samples down to one.
 const maxHalvings = 20
 
-// FindFit searches for the cheapest set of remedies with which the setup fits the target. allowed
+// FindCheapest searches for the cheapest set of remedies with which the setup fits the target. allowed
 // says which remedies that change the mathematics may be used.
-func FindFit(s Setup, t Target, allowed func(*remedy.Remedy) bool) (*Ladder, error) {
+func FindCheapest(s Setup, t Target, allowed func(*remedy.Remedy) bool) (*Ladder, error) {
 	before, err := Predict(s, t)
 	if err != nil {
 		return nil, err

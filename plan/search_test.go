@@ -22,12 +22,12 @@ func setupFor(t *testing.T, preset string, batch, seq int) (Setup, Target) {
 
 func none(*remedy.Remedy) bool { return false }
 
-// TestFindFitIsCheapestAndKeepsTheBatch: what is found fits by the engine, keeps the effective
+// TestFindCheapestIsCheapestAndKeepsTheBatch: what is found fits by the engine, keeps the effective
 // batch, and nothing cheaper of the searched sets fits.
-func TestFindFitIsCheapestAndKeepsTheBatch(t *testing.T) {
+func TestFindCheapestIsCheapestAndKeepsTheBatch(t *testing.T) {
 	s, target := setupFor(t, "gpt2", 16, 512)
 	target.AllocLimit = 8 * event.GiB
-	ladder, err := FindFit(s, target, none)
+	ladder, err := FindCheapest(s, target, none)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,10 +57,10 @@ func TestFindFitIsCheapestAndKeepsTheBatch(t *testing.T) {
 	}
 }
 
-func TestFindFitSaysWhenNothingDoes(t *testing.T) {
+func TestFindCheapestSaysWhenNothingDoes(t *testing.T) {
 	s, target := setupFor(t, "gpt2", 4, 512)
 	target.AllocLimit = 1 * event.GiB // weights, gradients and AdamW alone are more
-	ladder, err := FindFit(s, target, none)
+	ladder, err := FindCheapest(s, target, none)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,16 +73,16 @@ func TestFindFitSaysWhenNothingDoes(t *testing.T) {
 	}
 }
 
-// TestFindFitUsesTheHost: an exact way that needs no consent is found even where the state alone
+// TestFindCheapestUsesTheHost: an exact way that needs no consent is found even where the state alone
 // fills the card.
-func TestFindFitUsesTheHost(t *testing.T) {
+func TestFindCheapestUsesTheHost(t *testing.T) {
 	s, target := setupFor(t, "llama-3-8b", 1, 1024)
 	card, err := FindCard("80GiB")
 	if err != nil {
 		t.Fatal(err)
 	}
 	s.Precision, target.Card, target.Given = "amp_bf16", card, true
-	ladder, err := FindFit(s, target, none)
+	ladder, err := FindCheapest(s, target, none)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,7 +9,7 @@ import (
 
 	"memroom/event"
 	"memroom/remedy"
-	"memroom/remedy/fit"
+	"memroom/fit"
 )
 
 // Fit prints what `run --fit` did: each attempt with what it was given and what came of it, then

@@ -6,7 +6,7 @@ import (
 
 	"memroom/event"
 	"memroom/remedy"
-	"memroom/remedy/fit"
+	"memroom/fit"
 )
 
 func TestFitTellsTheStory(t *testing.T) {

@@ -160,6 +160,10 @@ func (k *keeper) following(next Launch) Launch {
 	next.Attempt = before.Attempt + 1
 	next.Streams, next.Size, next.Modes = before.Streams, before.Size, before.Modes
 	next.Monitor, next.Settings, next.Policy = before.Monitor, before.Settings, before.Policy
+	next.Command = before.Command
+	if next.Command == nil {
+		next.Command = before.Args // of the first attempt
+	}
 	if next.Note != "" {
 		k.broadcast(tellNote, []byte(next.Note))
 	}

@@ -42,6 +42,7 @@ type Launch struct {
 	Args    []string `json:"args"` // with the name of the program first
 	Env     []string `json:"env"`
 	Dir     string   `json:"dir"`
+	Command []string `json:"command,omitempty"` // as the user wrote it, where Args are already others
 
 	Streams Streams `json:"streams"`
 	Size    Size    `json:"size"`
@@ -61,10 +62,11 @@ type Launch struct {
 // names, arguments and environments may be any: they travel as bytes.
 type wireLaunch struct {
 	plainLaunch
-	Path []byte   `json:"path"`
-	Args [][]byte `json:"args"`
-	Env  [][]byte `json:"env"`
-	Dir  []byte   `json:"dir"`
+	Path    []byte   `json:"path"`
+	Args    [][]byte `json:"args"`
+	Env     [][]byte `json:"env"`
+	Dir     []byte   `json:"dir"`
+	Command [][]byte `json:"command,omitempty"`
 }
 
 type plainLaunch Launch // without its methods
@@ -72,7 +74,8 @@ type plainLaunch Launch // without its methods
 // MarshalJSON keeps every byte of the command.
 func (l Launch) MarshalJSON() ([]byte, error) {
 	return json.Marshal(wireLaunch{plainLaunch: plainLaunch(l), Path: []byte(l.Path),
-		Args: toBytes(l.Args), Env: toBytes(l.Env), Dir: []byte(l.Dir)})
+		Args: toBytes(l.Args), Env: toBytes(l.Env), Dir: []byte(l.Dir),
+		Command: toBytes(l.Command)})
 }
 
 // UnmarshalJSON reads what MarshalJSON wrote.
@@ -84,6 +87,7 @@ func (l *Launch) UnmarshalJSON(data []byte) error {
 	*l = Launch(wire.plainLaunch)
 	l.Path, l.Args, l.Env, l.Dir = string(wire.Path), toTexts(wire.Args), toTexts(wire.Env),
 		string(wire.Dir)
+	l.Command = toTexts(wire.Command)
 	return nil
 }
 

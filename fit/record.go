@@ -22,6 +22,7 @@ type Record struct {
 type Tried struct {
 	Number    int         `json:"number"`
 	Remedies  []Remedy    `json:"remedies,omitempty"`
+	Title     string      `json:"title,omitempty"` // what it was given, in a few words
 	Changed   []string    `json:"changed,omitempty"`
 	Said      []Sentence  `json:"said,omitempty"`
 	Resumed   string      `json:"resumed,omitempty"` // checkpoint it went on from
@@ -117,6 +118,20 @@ func (t Tried) Limit() event.Bytes {
 		limit = max(limit, s.Limit)
 	}
 	return limit
+}
+
+// Idle reports whether remedies were in effect inside the processes and none of them met anything
+// to say a word about.
+func (t Tried) Idle() bool {
+	inside, met := false, false
+	for _, r := range t.Remedies {
+		if r.Level == remedy.LevelProcess {
+			inside = true
+			met = met || slices.ContainsFunc(t.Said,
+				func(s Sentence) bool { return s.ID == r.ID })
+		}
+	}
+	return inside && !met
 }
 
 // Ending says in a few words how an attempt ended.

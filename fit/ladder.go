@@ -50,62 +50,51 @@ func isForced(o Options, r Remedy) bool {
 var tighter = []float64{1, 0.75, 0.5}
 
 func deviceLadder(f Facts, o Options) []Stage {
-	process := func(id remedy.ID, params map[string]any) Remedy {
-		return Remedy{ID: id, Level: remedy.LevelProcess, Params: params}
+	batch := func(p remedy.Params) []Remedy {
+		return []Remedy{inProcess(remedy.MicroBatch, p), inProcess(remedy.Checkpointing, p)}
 	}
-	batch := func(stage int, failed bool) []Remedy {
-		var params map[string]any
-		set := func(key string, value any) {
-			if params == nil {
-				params = map[string]any{}
-			}
-			params[key] = value
-		}
-		if failed {
-			set("failed", true)
-		}
-		if stage > 0 {
-			set("factor", tighter[stage])
-		}
-		return []Remedy{process(remedy.MicroBatch, params), process(remedy.Checkpointing, params)}
-	}
-	// A step in slices makes the same numbers as one over all parameters, and costs nothing: it
-	// need not wait until a second attempt runs out there.
+	// A step in slices gives the same numbers as one over all parameters, and costs nothing: it need
+	// not wait until a second attempt runs out there.
 	first := []Remedy{{ID: remedy.ExpandableSegments, Level: remedy.LevelEnv},
-		process(remedy.ChunkedLoss, nil),
-		process(remedy.OptimizerFused, map[string]any{"slices": true})}
+		inProcess(remedy.ChunkedLoss, remedy.Params{}),
+		inProcess(remedy.OptimizerFused, remedy.Params{Slices: true})}
 	why := "exact and cheap"
 	byArguments := o.Mapping.Possible()
 	if byArguments {
 		first = append(first, Remedy{ID: remedy.MicroBatch, Level: remedy.LevelArgs,
-			Params: map[string]any{"factor": f.factor()}})
-		why += "; the program accumulates by its own arguments"
+			Params: remedy.Params{Factor: float64(f.factor())}})
+		why += "; the command accumulates gradients by its own arguments"
 	}
-	// Inside the process the rest is done by measure: where other remedies may be enough, only as
+	// Inside the process the rest is done by measuring: where other remedies may be enough, only as
 	// far as needed.
-	first = append(first, batch(0, !byArguments && !f.fragmented())...)
-	first = append(first, process(remedy.ActivationOffload, map[string]any{"measured": true}),
-		process(remedy.OptimizerOffload, map[string]any{"measured": true}))
-	second := append(batch(1, true), process(remedy.SetToNone, nil),
-		process(remedy.OptimizerOffload, nil))
-	third := append(batch(2, true), process(remedy.ActivationOffload, nil))
+	first = slices.Concat(first, batch(remedy.Params{Failed: !byArguments && !f.fragmented()}),
+		[]Remedy{inProcess(remedy.ActivationOffload, remedy.Params{Measured: true}),
+			inProcess(remedy.OptimizerOffload, remedy.Params{Measured: true})})
+	second := append(batch(remedy.Params{Failed: true, Factor: tighter[1]}),
+		inProcess(remedy.SetToNone, remedy.Params{}),
+		inProcess(remedy.OptimizerOffload, remedy.Params{}))
+	third := append(batch(remedy.Params{Failed: true, Factor: tighter[2]}),
+		inProcess(remedy.ActivationOffload, remedy.Params{}))
 	return []Stage{
 		{why, first},
-		{"exact; optimizer state travels between steps", second},
-		{"exact; activations travel to host memory, which is slow", third},
+		{"exact; optimizer state moves to host memory between steps", second},
+		{"exact; activations move to host memory, which is slow", third},
 	}
+}
+
+// inProcess is a remedy that the probe puts into effect.
+func inProcess(id remedy.ID, p remedy.Params) Remedy {
+	return Remedy{ID: id, Level: remedy.LevelProcess, Params: p}
 }
 
 // Prevention is what can be in place before anything has run out: exact, and idle where the longest
 // batch is measured to fit.
 func Prevention() []Remedy {
 	return []Remedy{{ID: remedy.ExpandableSegments, Level: remedy.LevelEnv},
-		{ID: remedy.MicroBatch, Level: remedy.LevelProcess, Params: map[string]any{"worst": true}},
-		{ID: remedy.Checkpointing, Level: remedy.LevelProcess},
-		{ID: remedy.ActivationOffload, Level: remedy.LevelProcess,
-			Params: map[string]any{"measured": true}},
-		{ID: remedy.OptimizerFused, Level: remedy.LevelProcess,
-			Params: map[string]any{"slices": true}}}
+		inProcess(remedy.MicroBatch, remedy.Params{Worst: true}),
+		inProcess(remedy.Checkpointing, remedy.Params{}),
+		inProcess(remedy.ActivationOffload, remedy.Params{Measured: true}),
+		inProcess(remedy.OptimizerFused, remedy.Params{Slices: true})}
 }
 
 // fragmented reports whether the allocation would have fitted into what was reserved and free.
@@ -123,41 +112,25 @@ func (f Facts) factor() int {
 	return 4
 }
 
-// hostPieces is how many pieces of a batch the last stage for host memory makes.
+// hostPieces is how many micro-batches the last stage for host memory splits a batch into. Not many:
+// tensors below a megabyte come from the C library's heap, whose holes are not given back.
 const hostPieces = 16
 
 func hostLadder(f Facts) []Stage {
-	process := func(id remedy.ID, params map[string]any) Remedy {
-		return Remedy{ID: id, Level: remedy.LevelProcess, Params: params}
+	first := []Remedy{atMostWorkers(1), inProcess(remedy.PinMemory, remedy.Params{})}
+	second := []Remedy{atMostWorkers(0)}
+	if f.trainsOnCPU() { // else activations are on the card, and what grew on the host is data
+		p := remedy.Params{Failed: true, Factor: tighter[0], Limit: f.Limit}
+		first = append(first, inProcess(remedy.MicroBatch, p), inProcess(remedy.Checkpointing, p))
+		// Measuring went wrong, or there was nothing to measure with: a fixed number.
+		second = append(second, inProcess(remedy.MicroBatch, remedy.Params{Pieces: hostPieces}))
 	}
-	batch := func() []Remedy {
-		if !f.trainsOnCPU() {
-			return nil // activations are on the card: what grew on the host is data
-		}
-		params := map[string]any{"failed": true, "factor": tighter[0]}
-		if f.Limit > 0 {
-			params["limit"] = int64(f.Limit)
-		}
-		return []Remedy{process(remedy.MicroBatch, params), process(remedy.Checkpointing, params)}
-	}
-	// Pieces by measure went wrong, or there was nothing to measure with: a fixed number of them.
-	// Not many: tensors below a megabyte come from the C library's heap, whose holes are not given
-	// back.
-	pieces := func() []Remedy {
-		if !f.trainsOnCPU() {
-			return nil
-		}
-		return []Remedy{process(remedy.MicroBatch, map[string]any{"pieces": hostPieces})}
-	}
-	workers := func(n int) Remedy {
-		return process(remedy.DataLoaderWorkers,
-			map[string]any{"workers": n})
-	}
-	return []Stage{
-		{"fewer copies of the data at once", append([]Remedy{workers(1),
-			process(remedy.PinMemory, nil)}, batch()...)},
-		{"no copies of the data at all", append([]Remedy{workers(0)}, pieces()...)},
-	}
+	return []Stage{{"fewer copies of the data at once", first},
+		{"no copies of the data at all", second}}
+}
+
+func atMostWorkers(n int) Remedy {
+	return inProcess(remedy.DataLoaderWorkers, remedy.Params{Workers: &n})
 }
 
 // Consents are the kinds of change to the mathematics that can be allowed: those of which the probe

@@ -28,9 +28,7 @@ func Uncut(remedies []Remedy) []Remedy {
 	}
 	uncut := slices.DeleteFunc(slices.Clone(remedies), Remedy.cuts)
 	for i, r := range uncut {
-		if r.Params["measured"] != nil {
-			uncut[i].Params = map[string]any{"measured": true, "untried": true}
-		}
+		uncut[i].Params.Untried = r.Params.Measured
 	}
 	return uncut
 }

@@ -1,6 +1,7 @@
 package fit
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -12,9 +13,9 @@ import (
 // Remedy is one cure as it is put into effect: the probe reads the ones of level env and process,
 // args is done before the launch.
 type Remedy struct {
-	ID     remedy.ID      `json:"id"`
-	Level  remedy.Level   `json:"level"`
-	Params map[string]any `json:"params,omitempty"`
+	ID     remedy.ID     `json:"id"`
+	Level  remedy.Level  `json:"level"`
+	Params remedy.Params `json:"params,omitzero"`
 }
 
 // Facts are what is known about an attempt that ran out of memory, and about what it was already
@@ -44,7 +45,8 @@ type Options struct {
 // Plan is the next launch.
 type Plan struct {
 	Remedies   []Remedy    // all that are in effect, those from before included
-	Changed    []string    // what is new, in words
+	Title      string      // what is new, in a few words
+	Changed    []string    // what is new, each remedy in words
 	Left       []Left      // what was not taken, and why
 	Factor     int         // by which the command's own arguments divide the micro-batch; 1: not at all
 	Impossible string      // the reason why there is nothing left to try; empty otherwise
@@ -145,36 +147,36 @@ func notYet(wanted, on []Remedy) []Remedy {
 
 // rank orders the parameters of one remedy by how much they save.
 func (r Remedy) rank() float64 {
-	number := func(key string, otherwise float64) float64 {
-		switch v := r.Params[key].(type) {
-		case float64:
-			return v
-		case int:
-			return float64(v)
-		}
-		return otherwise
-	}
 	switch r.ID {
 	case remedy.MicroBatch, remedy.Checkpointing:
+		factor := cmp.Or(r.Params.Factor, 1)
 		if r.Level == remedy.LevelArgs {
-			return number("factor", 1)
+			return factor
 		}
-		if pieces := number("pieces", 0); pieces > 0 {
-			return pieces // after what is done by measure, whose rank is below 1
+		if r.Params.Pieces > 0 {
+			return float64(r.Params.Pieces) // after what is chosen by measuring, whose rank is below 1
 		}
-		return 1 - number("factor", 1)
+		return 1 - factor
 	case remedy.DataLoaderWorkers:
-		return -number("workers", 0)
+		return -float64(workers(r.Params))
 	case remedy.ActivationOffload, remedy.OptimizerOffload:
-		if r.Params["measured"] == nil {
+		if !r.Params.Measured {
 			return 1 // everything, rather than what is measured to be needed
 		}
 	}
 	return 0
 }
 
+// workers are those that data loaders may have at most; a remedy without a number means none.
+func workers(p remedy.Params) int {
+	if p.Workers == nil {
+		return 0
+	}
+	return *p.Workers
+}
+
 func (f Facts) plan(stage Stage, fresh []Remedy, o Options) Plan {
-	plan := Plan{Factor: 1, Left: notAllowed(f, o)}
+	plan := Plan{Factor: 1, Title: title(fresh), Changed: Words(fresh), Left: notAllowed(f, o)}
 	for _, r := range f.On {
 		if !slices.ContainsFunc(fresh, func(n Remedy) bool {
 			return n.ID == r.ID &&
@@ -184,9 +186,6 @@ func (f Facts) plan(stage Stage, fresh []Remedy, o Options) Plan {
 		}
 	}
 	plan.Remedies = append(plan.Remedies, fresh...)
-	for _, r := range fresh {
-		plan.Changed = append(plan.Changed, r.Words())
-	}
 	plan.Factor = Factor(plan.Remedies)
 	return plan
 }
@@ -207,7 +206,7 @@ func Factor(remedies []Remedy) int {
 func Inside(remedies []Remedy) []Remedy {
 	fixed := slices.ContainsFunc(remedies, func(r Remedy) bool {
 		return r.ID == remedy.MicroBatch &&
-			r.Params["pieces"] != nil
+			r.Params.Pieces > 0
 	})
 	return slices.DeleteFunc(slices.Clone(remedies), func(r Remedy) bool {
 		return r.Level == remedy.LevelArgs || fixed && r.ID == remedy.Checkpointing
@@ -216,53 +215,114 @@ func Inside(remedies []Remedy) []Remedy {
 
 // Words say what a remedy does, for people.
 func (r Remedy) Words() string {
-	words := strings.ReplaceAll(string(r.ID), "_", " ")
-	switch {
-	case r.ID == remedy.MicroBatch && r.Level == remedy.LevelArgs:
-		return fmt.Sprintf("a %v times smaller micro-batch, accumulated by the program's own arguments", r.Params["factor"])
-	case r.ID == remedy.MicroBatch && r.Params["size"] != nil:
-		return fmt.Sprintf("the batch in pieces of %v rows", r.Params["size"])
-	case r.ID == remedy.MicroBatch && r.Params["pieces"] != nil:
-		return fmt.Sprintf("the batch in %v pieces", r.Params["pieces"])
-	case r.ID == remedy.MicroBatch:
-		return "the batch in pieces, as many as needed"
-	case r.ID == remedy.Checkpointing:
-		return "blocks checkpointed, as many as needed"
-	case r.ID == remedy.ExpandableSegments:
-		return "expandable segments"
-	case r.ID == remedy.ChunkedLoss:
-		return "large cross entropies in pieces"
-	case r.ID == remedy.ActivationOffload && r.Params["measured"] != nil:
-		return "saved activations in host memory where nothing else helps"
-	case r.ID == remedy.ActivationOffload:
-		return "saved activations in host memory"
-	case r.ID == remedy.OptimizerOffload && r.Params["measured"] != nil:
-		return "optimizer state in host memory where nothing else helps"
-	case r.ID == remedy.OptimizerOffload:
-		return "optimizer state in host memory between steps"
-	case r.ID == remedy.OptimizerFused && r.Params["slices"] != nil:
-		return "the optimizer's step in slices"
-	case r.ID == remedy.OptimizerFused:
+	p := r.Params
+	switch r.ID {
+	case remedy.MicroBatch:
+		return r.microBatchWords()
+	case remedy.Checkpointing:
+		return "activation checkpointing, as much as needed"
+	case remedy.ExpandableSegments:
+		return "expandable segments in PyTorch's allocator"
+	case remedy.ChunkedLoss:
+		return "large cross-entropy losses in chunks"
+	case remedy.ActivationOffload:
+		return "activations offloaded to host memory" + onlyIf(p.Measured)
+	case remedy.OptimizerOffload:
+		return "optimizer state offloaded to host memory between steps" + onlyIf(p.Measured)
+	case remedy.OptimizerFused:
+		if p.Slices {
+			return "the optimizer step in slices"
+		}
 		return "a fused optimizer"
-	case r.ID == remedy.MixedPrecision:
-		return fmt.Sprintf("autocast to %v", orDefault(r.Params["dtype"], "bf16"))
-	case r.ID == remedy.DataLoaderWorkers:
-		return fmt.Sprintf("at most %v data loader workers", orDefault(r.Params["workers"], 0))
-	case r.ID == remedy.PinMemory:
+	case remedy.MixedPrecision:
+		return "autocast to " + cmp.Or(p.DType, "bf16")
+	case remedy.DataLoaderWorkers:
+		if n := workers(p); n > 0 {
+			return fmt.Sprintf("at most %d data loader workers", n)
+		}
+		return "no data loader workers"
+	case remedy.PinMemory:
 		return "no pinned memory in data loaders"
-	case r.ID == remedy.SetToNone:
-		return "zero_grad lets gradients go instead of zeroing them"
-	case r.ID == remedy.EmptyCache:
-		return "the allocator's cache emptied when it is in the way"
-	case r.ID == remedy.DeviceMap:
+	case remedy.SetToNone:
+		return "gradients freed instead of zeroed"
+	case remedy.EmptyCache:
+		return "the allocator's cache emptied when memory is short"
+	case remedy.DeviceMap:
 		return "Hugging Face models spread over the cards and host memory"
+	}
+	return strings.ReplaceAll(string(r.ID), "_", " ")
+}
+
+// Words say what each of the remedies does, for people.
+func Words(remedies []Remedy) []string {
+	var words []string
+	for _, r := range remedies {
+		words = append(words, r.Words())
 	}
 	return words
 }
 
-func orDefault(v, otherwise any) any {
-	if v == nil {
-		return otherwise
+// title says what the remedies do together, in a line. What is done only as far as needed is said
+// once.
+func title(remedies []Remedy) string {
+	var names []string
+	asNeeded := false
+	for _, r := range remedies {
+		name, measured := r.name()
+		if name != "" && !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+		asNeeded = asNeeded || measured
 	}
-	return v
+	text := strings.Join(names, ", ")
+	if last := strings.LastIndex(text, ", "); last > 0 {
+		text = text[:last] + " and" + text[last+1:]
+	}
+	if asNeeded {
+		text += ", as far as needed"
+	}
+	return text
+}
+
+// name is the short name of a remedy; measured: the probe decides how far it goes. Settings that
+// cost nothing have none.
+func (r Remedy) name() (name string, measured bool) {
+	switch r.ID {
+	case remedy.ExpandableSegments, remedy.ChunkedLoss, remedy.PinMemory, remedy.SetToNone:
+		return "", false
+	case remedy.OptimizerFused:
+		if r.Params.Slices {
+			return "", false
+		}
+	case remedy.MicroBatch:
+		if r.Level == remedy.LevelProcess && r.Params.Size == 0 && r.Params.Pieces == 0 {
+			return "smaller micro-batches", true
+		}
+	case remedy.Checkpointing:
+		return "activation checkpointing", true
+	case remedy.ActivationOffload:
+		return "offload of activations", r.Params.Measured
+	case remedy.OptimizerOffload:
+		return "offload of optimizer state", r.Params.Measured
+	}
+	return r.Words(), false
+}
+
+func (r Remedy) microBatchWords() string {
+	switch p := r.Params; {
+	case r.Level == remedy.LevelArgs:
+		return fmt.Sprintf("a %v times smaller micro-batch, by the command's own arguments", p.Factor)
+	case p.Size > 0:
+		return fmt.Sprintf("micro-batches of %d samples", p.Size)
+	case p.Pieces > 0:
+		return fmt.Sprintf("the batch split into %d micro-batches", p.Pieces)
+	}
+	return "smaller micro-batches, as small as needed"
+}
+
+func onlyIf(measured bool) string {
+	if measured {
+		return ", if needed"
+	}
+	return ""
 }

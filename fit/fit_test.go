@@ -81,7 +81,7 @@ func TestFragmentationAloneDoesNotCutTheBatch(t *testing.T) {
 	stage := Ladder(Facts{Where: event.WhereGPU, Requested: gib, Allocated: 10 * gib,
 		Reserved: 15 * gib, Limit: 16 * gib}, Options{})[0]
 	for _, r := range stage.Remedies {
-		if r.ID == remedy.MicroBatch && r.Params["failed"] != nil {
+		if r.ID == remedy.MicroBatch && r.Params.Failed {
 			t.Error("the whole batch is taken as known not to fit although only the cache was in pieces")
 		}
 	}
@@ -113,8 +113,8 @@ func TestHostLadderEnds(t *testing.T) {
 			changed, facts.On = append(changed, strings.Join(plan.Changed, ", ")), plan.Remedies
 			continue
 		}
-		if len(changed) != 2 || !strings.Contains(changed[0], "in pieces, as many as needed") ||
-			!strings.Contains(changed[1], "the batch in 16 pieces") {
+		if len(changed) != 2 || !strings.Contains(changed[0], "smaller micro-batches, as small as needed") ||
+			!strings.Contains(changed[1], "split into 16 micro-batches") {
 			t.Errorf("tried %q", changed)
 		}
 		if inside := ids(Inside(facts.On)); slices.Contains(inside, remedy.Checkpointing) ||
@@ -138,20 +138,20 @@ func TestHostLadderEnds(t *testing.T) {
 func TestForce(t *testing.T) {
 	for text, want := range map[string]Remedy{
 		"micro_batch=8": {remedy.MicroBatch, remedy.LevelProcess,
-			map[string]any{"size": 8}},
+			remedy.Params{Size: 8}},
 		"mixed_precision=fp16": {remedy.MixedPrecision, remedy.LevelProcess,
-			map[string]any{"dtype": "fp16"}},
+			remedy.Params{DType: "fp16"}},
 		"activation_offload=4MiB": {remedy.ActivationOffload, remedy.LevelProcess,
-			map[string]any{"above": int64(4 << 20)}},
-		"expandable_segments": {remedy.ExpandableSegments, remedy.LevelEnv, nil},
+			remedy.Params{Above: 4 << 20}},
+		"expandable_segments": {remedy.ExpandableSegments, remedy.LevelEnv, remedy.Params{}},
 		"dataloader_workers=0": {remedy.DataLoaderWorkers, remedy.LevelProcess,
-			map[string]any{"workers": 0}},
+			remedy.Params{Workers: new(int)}},
 		"checkpointing": {remedy.Checkpointing, remedy.LevelProcess,
-			map[string]any{"failed": true}},
+			remedy.Params{Failed: true}},
 		"max_split_size=256": {remedy.MaxSplitSize, remedy.LevelEnv,
-			map[string]any{"mb": 256}},
+			remedy.Params{SplitMB: 256}},
 		"gc_threshold=0.7": {remedy.GCThreshold, remedy.LevelEnv,
-			map[string]any{"threshold": 0.7}},
+			remedy.Params{Threshold: 0.7}},
 	} {
 		got, err := Force(text)
 		if err != nil || !cmp.Equal(got, want) {
@@ -292,7 +292,7 @@ func TestKeyFollowsWhatMatters(t *testing.T) {
 func TestMemoryRelaxesOnceAndNeverSwings(t *testing.T) {
 	args := func(factor int) []Remedy {
 		return []Remedy{{ID: remedy.MicroBatch, Level: remedy.LevelArgs,
-			Params: map[string]any{"factor": factor}}}
+			Params: remedy.Params{Factor: float64(factor)}}}
 	}
 	const gib = event.Bytes(1) << 30
 	for name, c := range map[string]struct {
@@ -312,7 +312,7 @@ func TestMemoryRelaxesOnceAndNeverSwings(t *testing.T) {
 		"not by its arguments": {Remembered{Remedies: []Remedy{{ID: remedy.MicroBatch,
 			Level: remedy.LevelProcess}}, Peak: gib}, 10 * gib, 1},
 		"as read from the store": {Remembered{Remedies: []Remedy{{ID: remedy.MicroBatch,
-			Level: remedy.LevelArgs, Params: map[string]any{"factor": 4.0}}}, Peak: gib, RanOut: 1},
+			Level: remedy.LevelArgs, Params: remedy.Params{Factor: 4}}}, Peak: gib, RanOut: 1},
 			10 * gib, 2},
 	} {
 		if got := Factor(c.memory.Relaxed(c.limit)); got != c.want {
@@ -353,7 +353,7 @@ func TestUncut(t *testing.T) {
 	}
 	if !slices.ContainsFunc(uncut, func(r Remedy) bool {
 		return r.ID == remedy.ActivationOffload &&
-			r.Params["untried"] == true
+			r.Params.Untried
 	}) {
 		t.Errorf("modules are tried on parts of a batch: %v", uncut)
 	}

@@ -25,7 +25,7 @@ func Force(text string) (Remedy, error) {
 		r.Level = remedy.LevelProcess
 	}
 	if known.ID == remedy.MicroBatch || known.ID == remedy.Checkpointing {
-		r.Params = map[string]any{"failed": true}
+		r.Params.Failed = true
 	}
 	if !valued {
 		return r, nil
@@ -36,46 +36,45 @@ func Force(text string) (Remedy, error) {
 }
 
 // valued gives the parameters for a value in the remedy's own unit.
-func (r Remedy) valued(value string) (map[string]any, error) {
-	whole := func(key string) (map[string]any, error) {
-		n, err := strconv.Atoi(value)
-		if err != nil || n < 0 {
-			return nil, fmt.Errorf("--remedy %s=%s: the value is a whole number", r.ID, value)
-		}
-		return map[string]any{key: n}, nil
-	}
+func (r Remedy) valued(value string) (p remedy.Params, err error) {
 	switch r.ID {
 	case remedy.MicroBatch:
-		params, err := whole("size")
-		if err == nil && params["size"] == 0 {
-			return nil, fmt.Errorf("--remedy %s=0: a piece has at least one row", r.ID)
+		if p.Size, err = r.wholeNumber(value); err == nil && p.Size == 0 {
+			err = fmt.Errorf("--remedy %s=0: a micro-batch has at least one sample", r.ID)
 		}
-		return params, err
 	case remedy.DataLoaderWorkers:
-		return whole("workers")
+		var n int
+		n, err = r.wholeNumber(value)
+		p.Workers = &n
 	case remedy.MaxSplitSize:
-		return whole("mb")
+		p.SplitMB, err = r.wholeNumber(value)
 	case remedy.Roundup:
-		return whole("divisions")
+		p.Divisions, err = r.wholeNumber(value)
 	case remedy.MixedPrecision:
-		if value != "bf16" && value != "fp16" {
-			return nil, fmt.Errorf("--remedy %s=%s: the value is bf16 or fp16", r.ID, value)
+		if p.DType = value; value != "bf16" && value != "fp16" {
+			err = fmt.Errorf("--remedy %s=%s: the value is bf16 or fp16", r.ID, value)
 		}
-		return map[string]any{"dtype": value}, nil
 	case remedy.ActivationOffload:
-		size, err := event.ParseBytes(value)
-		if err != nil {
-			return nil, fmt.Errorf("--remedy %s: %w", r.ID, err)
+		if p.Above, err = event.ParseBytes(value); err != nil {
+			err = fmt.Errorf("--remedy %s: %w", r.ID, err)
 		}
-		return map[string]any{"above": int64(size)}, nil
 	case remedy.GCThreshold:
-		share, err := strconv.ParseFloat(value, 64)
-		if err != nil || share <= 0 || share >= 1 {
-			return nil, fmt.Errorf("--remedy %s=%s: the value is between 0 and 1", r.ID, value)
+		p.Threshold, err = strconv.ParseFloat(value, 64)
+		if err != nil || p.Threshold <= 0 || p.Threshold >= 1 {
+			err = fmt.Errorf("--remedy %s=%s: the value is between 0 and 1", r.ID, value)
 		}
-		return map[string]any{"threshold": share}, nil
+	default:
+		err = fmt.Errorf("--remedy %s takes no value", r.ID)
 	}
-	return nil, fmt.Errorf("--remedy %s takes no value", r.ID)
+	return p, err
+}
+
+func (r Remedy) wholeNumber(value string) (int, error) {
+	n, err := strconv.Atoi(value)
+	if err != nil || n < 0 {
+		return 0, fmt.Errorf("--remedy %s=%s: the value is a whole number", r.ID, value)
+	}
+	return n, nil
 }
 
 // Equivalence is the weakest of those of the remedies.

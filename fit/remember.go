@@ -36,7 +36,7 @@ func (m Remembered) Relaxed(limit event.Bytes) []Remedy {
 	relaxed := slices.Clone(m.Remedies)
 	for i, r := range relaxed {
 		if r.ID == remedy.MicroBatch && r.Level == remedy.LevelArgs {
-			relaxed[i].Params = map[string]any{"factor": half}
+			relaxed[i].Params = remedy.Params{Factor: float64(half)}
 		}
 	}
 	return relaxed
