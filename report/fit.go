@@ -8,8 +8,8 @@ import (
 	"strings"
 
 	"memroom/event"
-	"memroom/remedy"
 	"memroom/fit"
+	"memroom/remedy"
 )
 
 // Fit prints what `run --fit` did: each attempt with what it was given and what came of it, then

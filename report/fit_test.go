@@ -5,8 +5,8 @@ import (
 	"testing"
 
 	"memroom/event"
-	"memroom/remedy"
 	"memroom/fit"
+	"memroom/remedy"
 )
 
 func TestFitTellsTheStory(t *testing.T) {
