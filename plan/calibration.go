@@ -43,6 +43,7 @@ func (s Setup) Shapes() (Shapes, error) {
 	if err := s.Check(); err != nil {
 		return Shapes{}, err
 	}
+	s = s.WithDefaults()
 	m, err := s.model()
 	if err != nil {
 		return Shapes{}, err

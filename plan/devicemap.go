@@ -221,6 +221,7 @@ func PlaceOn(s Setup, t Target, cards []Card) (*DeviceMap, error) {
 	if err := s.Check(); err != nil {
 		return nil, err
 	}
+	s = s.WithDefaults()
 	m, err := s.model()
 	if err != nil {
 		return nil, err

@@ -21,6 +21,7 @@ type Target struct {
 	Torch      string          // version whose allocator is modelled
 
 	calibrated *Calibration // what was measured on the card here, if it was
+	ranks      int          // processes that train together; more than one communicate
 }
 
 // Prediction is the answer to "how much, and does it fit?".
@@ -62,9 +63,9 @@ type PhasePeak struct {
 
 // HostNeed is what the setup needs of the host's memory.
 type HostNeed struct {
-	Checkpoint event.Bytes `json:"checkpoint"`          // to save weights and optimizer state in one piece
-	Optimizer  event.Bytes `json:"optimizer,omitempty"` // offloaded
-	Activation event.Bytes `json:"activations,omitempty"`
+	Checkpoint event.Bytes `json:"checkpoint"`            // to save weights and optimizer state in one piece
+	Optimizer  event.Bytes `json:"optimizer,omitempty"`   // offloaded
+	Activation event.Bytes `json:"activations,omitempty"` // offloaded, at most at one time
 }
 
 // SeriesPoint is allocated memory at one moment of the timeline.
@@ -94,9 +95,8 @@ func foresee(s *Setup, t *Target) (p *Prediction, here verdict, err error) {
 	if err := s.Check(); err != nil {
 		return nil, here, err
 	}
-	if s.Ranks > 1 {
-		t.Card.Context += collectiveBytes
-	}
+	*s = s.WithDefaults()
+	t.ranks = s.Ranks
 	runs, err := simulateAll(s, t)
 	if err != nil {
 		return nil, here, err
@@ -123,7 +123,8 @@ type simulation struct {
 	guess   bool
 	unsure  bool
 
-	checkpointed bool // a block was run again in the backward pass
+	checkpointed bool        // a block was run again in the backward pass
+	hostPeak     event.Bytes // offloaded activations, at most at one time
 }
 
 // convScales are the factors at which workspaces of unknown size are tried; the spread of the
@@ -245,15 +246,19 @@ func replay(g *tape.Graph, t *Target, limit event.Bytes) (simulation, error) {
 		return simulation{}, fmt.Errorf("this setup is beyond any card: %w", err)
 	}
 	return simulation{tl: tl, res: res, usesDNN: g.UsesDNN, approx: g.Approx, guess: g.Guess,
-		unsure: g.Unsure, checkpointed: g.Checkpointed}, nil
+		unsure: g.Unsure, checkpointed: g.Checkpointed, hostPeak: event.Bytes(g.HostPeak)}, nil
 }
 
 // overhead is what the card gives up beyond the allocator.
 func (t *Target) overhead(usesDNN bool) event.Bytes {
+	bytes := t.Card.Context
 	if usesDNN {
-		return t.Card.Context + t.Card.DNN
+		bytes += t.Card.DNN
 	}
-	return t.Card.Context
+	if t.ranks > 1 {
+		bytes += collectiveBytes
+	}
+	return bytes
 }
 
 // room is how many bytes the allocator may reserve on the card.
@@ -278,6 +283,7 @@ func (r *simulations) prediction(s *Setup, t *Target) *Prediction {
 	p.Categories["context"] = t.overhead(main.usesDNN)
 	p.Categories["cache"] = p.ReservedPeak - p.AllocatedPeak
 	p.Host = hostNeed(r.model, s)
+	p.Host.Activation = r.hostPeak()
 	r.interval(p, s, t)
 	p.assume(s.words(r.model.Run.Image)+", "+t.torch(), t)
 	return p
@@ -525,6 +531,15 @@ func (sim *simulation) series() []SeriesPoint {
 		}
 	}
 	return out
+}
+
+// hostPeak is the most that offloaded activations take in host memory in any of the runs.
+func (r *simulations) hostPeak() event.Bytes {
+	var most event.Bytes
+	for _, s := range r.all {
+		most = max(most, s.hostPeak)
+	}
+	return most
 }
 
 // hostNeed is what saving a checkpoint and offloading take on the host.

@@ -114,8 +114,9 @@ func (l *Ladder) impossible(choice *chooser) error {
 	return nil
 }
 
-// with is the target under the setup's allocator settings.
+// with is the target under the setup's allocator settings and number of ranks.
 func (t Target) with(s Setup) Target {
+	t.ranks = s.Ranks
 	if conf, err := allocsim.ParseConf(s.AllocConf); err == nil {
 		t.Alloc = conf
 	}

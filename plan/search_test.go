@@ -37,10 +37,7 @@ func TestFindCheapestIsCheapestAndKeepsTheBatch(t *testing.T) {
 	if got := ladder.Setup.EffectiveBatch(); got != 16 {
 		t.Errorf("effective batch became %d", got)
 	}
-	checked := s
-	if err := checked.Check(); err != nil {
-		t.Fatal(err)
-	}
+	checked := s.WithDefaults()
 	choice := newChooser(checked, target, usable(checked, none), ladder.Alone)
 	for every := range set(1) << len(choice.tools) {
 		made, ok := choice.with(every)

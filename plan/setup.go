@@ -12,7 +12,7 @@ import (
 )
 
 // Setup is a training setup: a model and how it is trained. Zero values mean the usual thing;
-// [Setup.Check] fills them in.
+// [Setup.WithDefaults] fills them in.
 type Setup struct {
 	Model *models.Config `json:"-"`
 	remedy.Setup
@@ -40,9 +40,9 @@ const maxBatchSize = 1 << 20
 // maxSeq bounds sequences; beyond it products overflow and no model goes there.
 const maxSeq = 1 << 24
 
-// Check fills in defaults and refuses what makes no sense.
-func (s *Setup) Check() error {
-	s.defaults()
+// Check refuses a setup that makes no sense. Fields left at zero count with their defaults.
+func (s Setup) Check() error {
+	s = s.WithDefaults()
 	for _, w := range []struct {
 		name, value string
 		known       []string
@@ -86,7 +86,8 @@ func (s *Setup) Check() error {
 	return nil
 }
 
-func (s *Setup) defaults() {
+// WithDefaults is the setup with every field that was left at zero filled in.
+func (s Setup) WithDefaults() Setup {
 	setDefault(&s.Batch, 1)
 	setDefault(&s.Accumulate, 1)
 	setDefault(&s.Ranks, 1)
@@ -99,6 +100,7 @@ func (s *Setup) defaults() {
 	if s.Shard == "" && s.Ranks > 1 {
 		s.Shard = "ddp"
 	}
+	return s
 }
 
 func setDefault[T comparable](v *T, def T) {

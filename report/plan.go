@@ -64,6 +64,9 @@ func (t *Text) planHead(p *plan.Prediction) {
 	if p.Assumed != "" {
 		t.linef("for %s", p.Assumed)
 	}
+	if h := p.Host; h != nil && h.Optimizer+h.Activation > 0 {
+		t.linef("%s", planHost(h))
+	}
 	if p.Fits == nil {
 		return
 	}
@@ -77,6 +80,18 @@ func (t *Text) planHead(p *plan.Prediction) {
 		line += "; " + reach
 	}
 	t.linef("%s", line)
+}
+
+// planHost says what offloading takes of the host's memory.
+func planHost(h *plan.HostNeed) string {
+	var parts []string
+	if h.Optimizer > 0 {
+		parts = append(parts, fmt.Sprintf("%s of optimizer state", h.Optimizer))
+	}
+	if h.Activation > 0 {
+		parts = append(parts, fmt.Sprintf("%s of activations", h.Activation))
+	}
+	return "offloaded to host memory: " + strings.Join(parts, " and ")
 }
 
 // planReach says how far batch and sequence could go.

@@ -150,6 +150,7 @@ func (n *Node) saveOne(t *Tensor) {
 	case g.ckpt != nil:
 		n.saved = append(n.saved, g.ckpt.slot())
 	case g.Offload && !t.leaf && t.st.bytes > 0 && t.DType.Floating():
+		g.toHost(t.Numel() * t.DType.Size())
 		n.saved = append(n.saved, slot{away: t})
 	default:
 		if !t.leaf && n.cat == event.CategoryUnknown {
@@ -199,8 +200,18 @@ func (n *Node) release() {
 			s.reg.done()
 			s.reg = nil
 		}
+		if s.away != nil {
+			n.g.toHost(-s.away.Numel() * s.away.DType.Size())
+			s.away = nil
+		}
 	}
 	n.saved = nil
+}
+
+// toHost counts offloaded activations: each saved tensor is a copy of its own in host memory.
+func (g *Graph) toHost(bytes int64) {
+	g.hostNow += bytes
+	g.HostPeak = max(g.HostPeak, g.hostNow)
 }
 
 // pass is one execution of a node.

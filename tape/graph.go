@@ -48,6 +48,9 @@ type Graph struct {
 	frames   []*Frame
 	rnnState bool
 
+	hostNow  int64 // bytes of offloaded activations that wait in host memory
+	HostPeak int64 // the most there were at once
+
 	Outputs *Frame // where an evaluation keeps logits, nil while training
 
 	gathered     string           // block whose whole weights were brought in last
