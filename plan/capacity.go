@@ -9,6 +9,7 @@ import (
 func (r *simulations) decide(p *Prediction, s *Setup, t *Target) verdict {
 	here := t.judge(s, r)
 	p.Fits = &here.fits
+	t.hardest = r.highest()
 	if over := t.overhead(r.all[0].usesDNN); here.fits {
 		p.confine(here.wall+over, over)
 	}
@@ -19,20 +20,62 @@ func (r *simulations) decide(p *Prediction, s *Setup, t *Target) verdict {
 func (t *Target) reach(p *Prediction, s *Setup, here verdict) {
 	// Not beyond the first batch that does not fit: who raises a batch until it fails stops there,
 	// and a last, smaller one of an epoch comes too.
-	batch := t.largest(int64(s.Batch), here, maxBatchSize, func(n int64) verdict {
+	batch := t.furthest(int64(s.Batch), here, maxBatchSize, func(n int64) *Setup {
 		try := *s
 		try.Batch = int(n)
-		return t.try(&try)
+		return &try
 	})
 	p.MaxBatch = &batch
 	if s.Seq > 0 {
-		trySeq := func(n int64) verdict {
+		withSeq := func(n int64) *Setup {
 			try := *s
 			try.Seq = int(n)
-			return t.try(&try)
+			return &try
 		}
-		seq := beyond(t.largest(int64(s.Seq), here, maxSeqOf(s), trySeq), maxSeqOf(s), trySeq)
+		seq := t.furthest(int64(s.Seq), here, maxSeqOf(s), withSeq)
+		if !s.varies() {
+			seq = beyond(seq, maxSeqOf(s), once(func(n int64) verdict { return t.try(withSeq(n)) }))
+		}
 		p.MaxSeq = &seq
+	}
+}
+
+// furthest finds the largest value up to limit that fits. Where samples differ in length, the
+// search asks one order of them, the one that failed last. The others are run on what it finds; one
+// that fails there leads the search from then on.
+func (t *Target) furthest(from int64, here verdict, limit int64, with func(int64) *Setup) int64 {
+	try := once(func(n int64) verdict { return t.try(with(n)) })
+	if !with(from).varies() {
+		return t.largest(0, from, here, limit, try)
+	}
+	var low int64 // fits in every order
+	if here.fits {
+		low = min(from, limit)
+	}
+	for {
+		hardest := func(n int64) verdict { return t.tryOrders(with(n), 1) }
+		found := t.largest(low, from, here, limit, hardest)
+		if found == low {
+			return found
+		}
+		v := try(found)
+		if v.fits {
+			return found
+		}
+		from, here = found, v
+	}
+}
+
+// once remembers answers: the search comes back to values it has tried.
+func once(try func(int64) verdict) func(int64) verdict {
+	known := map[int64]verdict{}
+	return func(n int64) verdict {
+		v, ok := known[n]
+		if !ok {
+			v = try(n)
+			known[n] = v
+		}
+		return v
 	}
 }
 
@@ -66,9 +109,42 @@ func (t *Target) try(s *Setup) verdict {
 		v.need = v.static
 		return v
 	}
+	if s.varies() {
+		return t.tryOrders(s, lengthOrders)
+	}
 	r, err := simulateAll(s, t)
 	if err != nil {
 		return verdict{}
+	}
+	return t.judge(s, r)
+}
+
+// tryOrders judges a setup whose samples differ in length by some of their orders. A setup that
+// does not fit usually fails with the longest samples alone, or in the order that failed last: these
+// come first, and the first failure ends it.
+func (t *Target) tryOrders(s *Setup, orders int) verdict {
+	longest := *s
+	longest.Shortest = 0
+	if v := t.try(&longest); v.least > v.wall || v.wall == 0 {
+		return v
+	}
+	r := &simulations{orders: true}
+	for i := range orders {
+		order := (t.hardest + i) % lengthOrders
+		m, err := s.model()
+		if err != nil {
+			return verdict{}
+		}
+		sim, err := simulate(m, s, t, variant{scale: 1, order: order})
+		if err != nil {
+			return verdict{}
+		}
+		r.model, r.all = m, append(r.all, sim)
+		one := &simulations{model: m, orders: true, all: []simulation{sim}}
+		if v := t.judge(s, one); !v.fits || orders == 1 {
+			t.hardest = order
+			return v
+		}
 	}
 	return t.judge(s, r)
 }
@@ -111,24 +187,30 @@ func (t *Target) judge(s *Setup, r *simulations) verdict {
 		margin = scaleBytes(high, reserved)
 	}
 	v.need = high + margin
-	v.fits = v.need <= v.wall || r.lowest() <= v.wall && r.survives(s, t, v.wall-margin)
+	v.fits = v.need <= v.wall || r.lowest() <= v.wall && r.survives(t, v.wall-margin)
 	return v
 }
 
-// survives runs the setup again with a cap on reserved bytes.
-func (r *simulations) survives(s *Setup, t *Target, limit event.Bytes) bool {
-	variants := s.variants()
-	for i := range r.all {
-		m, err := s.model()
-		if err != nil {
-			return false
-		}
-		again, err := simulate(m, s, t, variants[i], limit)
-		if err != nil || again.res.OOM != nil {
+// survives reports whether every run lives under a cap on reserved bytes.
+func (r *simulations) survives(t *Target, limit event.Bytes) bool {
+	for _, sim := range r.all {
+		res, err := t.replay(sim.tl, limit)
+		if err != nil || res.OOM != nil {
 			return false
 		}
 	}
 	return true
+}
+
+// highest is the index of the run that reserves most.
+func (r *simulations) highest() int {
+	at := 0
+	for i, s := range r.all {
+		if s.res.ReservedPeak > r.all[at].res.ReservedPeak {
+			at = i
+		}
+	}
+	return at
 }
 
 // lowest is the least that any allocator would need: the peak of allocated bytes.
@@ -141,14 +223,15 @@ func (r *simulations) lowest() event.Bytes {
 }
 
 // largest finds the largest value up to limit that fits, to within one in a hundred, starting from
-// a value whose verdict is known. Memory beyond the static part grows about linearly with batch and
+// a value whose verdict is known; low is one that fits, or 0. Memory beyond the static part grows about linearly with batch and
 // sequence, so the first tries are where a line says the wall is; halving the bracket does the
 // rest.
-func (t *Target) largest(from int64, known verdict, limit int64, try func(int64) verdict) int64 {
+func (t *Target) largest(low, from int64, known verdict, limit int64,
+	try func(int64) verdict) int64 {
 	if from > limit {
 		return limit
 	}
-	low, high := int64(0), int64(0) // low fits, high does not; high 0 is not known yet
+	high := int64(0) // does not fit; 0 is not known yet
 	at, v := from, known
 	for tries := 1; ; tries++ {
 		if v.fits {

@@ -226,7 +226,7 @@ func PlaceOn(s Setup, t Target, cards []Card) (*DeviceMap, error) {
 	if err != nil {
 		return nil, err
 	}
-	sim, err := simulate(m, &s, &t, variant{scale: 1}, 0)
+	sim, err := simulate(m, &s, &t, variant{scale: 1})
 	if err != nil {
 		return nil, err
 	}

@@ -22,6 +22,7 @@ type Target struct {
 
 	calibrated *Calibration // what was measured on the card here, if it was
 	ranks      int          // processes that train together; more than one communicate
+	hardest    int          // the order of samples that did not fit last: tried first
 }
 
 // Prediction is the answer to "how much, and does it fit?".
@@ -171,7 +172,7 @@ func simulateAll(s *Setup, t *Target) (*simulations, error) {
 			return nil, err
 		}
 		out.model = m
-		sim, err := simulate(m, s, t, v, 0)
+		sim, err := simulate(m, s, t, v)
 		if err != nil {
 			return nil, err
 		}
@@ -195,7 +196,7 @@ func (r *simulations) unmask(s *Setup, t *Target) error {
 	if err != nil {
 		return err
 	}
-	sim, err := simulate(m, &bare, t, variant{scale: 1}, 0)
+	sim, err := simulate(m, &bare, t, variant{scale: 1})
 	if err != nil {
 		return err
 	}
@@ -205,15 +206,16 @@ func (r *simulations) unmask(s *Setup, t *Target) error {
 	return nil
 }
 
-// simulate records the setup's timeline and sends it through the allocator, under a cap on reserved
-// bytes if limit is not 0.
-func simulate(m *models.Model, s *Setup, t *Target, v variant, limit event.Bytes) (simulation,
-	error) {
+// simulate records the setup's timeline and sends it through the allocator.
+func simulate(m *models.Model, s *Setup, t *Target, v variant) (simulation, error) {
 	g, err := recordTape(m, s, t, v)
 	if err != nil {
 		return simulation{}, err
 	}
-	return replay(g, t, limit)
+	sim := simulation{tl: g.Timeline(), usesDNN: g.UsesDNN, approx: g.Approx, guess: g.Guess,
+		unsure: g.Unsure, checkpointed: g.Checkpointed, hostPeak: event.Bytes(g.HostPeak)}
+	sim.res, err = t.replay(sim.tl, 0)
+	return sim, err
 }
 
 // recordTape runs one variant of the setup on a tape.
@@ -239,14 +241,14 @@ func recordTape(m *models.Model, s *Setup, t *Target, v variant) (g *tape.Graph,
 	return train(m, o, l), nil
 }
 
-func replay(g *tape.Graph, t *Target, limit event.Bytes) (simulation, error) {
-	tl := g.Timeline()
+// replay sends a timeline through the target's allocator, under a cap on reserved bytes if limit is
+// not 0.
+func (t *Target) replay(tl *event.Timeline, limit event.Bytes) (allocsim.Result, error) {
 	res, err := allocsim.Run(tl, allocsim.Options{Config: t.Alloc, Limit: limit, Version: t.Torch})
 	if err != nil {
-		return simulation{}, fmt.Errorf("this setup is beyond any card: %w", err)
+		return res, fmt.Errorf("this setup is beyond any card: %w", err)
 	}
-	return simulation{tl: tl, res: res, usesDNN: g.UsesDNN, approx: g.Approx, guess: g.Guess,
-		unsure: g.Unsure, checkpointed: g.Checkpointed, hostPeak: event.Bytes(g.HostPeak)}, nil
+	return res, nil
 }
 
 // overhead is what the card gives up beyond the allocator.

@@ -23,7 +23,7 @@ func (r *Rehearsal) Largest(t Target, from, limit int64, again func(value int64)
 	}
 	s.grew, s.need = from, first.need
 	s.last, s.lastNeed = from, first.need
-	n := t.largest(from, first, limit, s.try)
+	n := t.largest(0, from, first, limit, s.try)
 	return n, s.err
 }
 

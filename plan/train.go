@@ -84,7 +84,7 @@ func evaluate(g *tape.Graph, m *models.Model, l loop, step int) {
 	g.Training = false
 	kept := g.Enter()
 	g.Outputs = kept
-	for range max(l.keepLogits, 1) {
+	g.Rerun(max(l.keepLogits, 1), kept, func() {
 		f := g.Enter()
 		in := l.evaluation(g)
 		for _, t := range in {
@@ -93,7 +93,7 @@ func evaluate(g *tape.Graph, m *models.Model, l loop, step int) {
 		g.NoGrad(func() { f.Keep(m.Loss(g, in)) })
 		f.Leave()
 		g.EndAutocast()
-	}
+	})
 	g.Outputs = nil
 	kept.Leave()
 	g.Training = true
