@@ -67,7 +67,7 @@ func (w *workshop) untouched(run *held, marker string) {
 }
 
 func (w *workshop) newestID() string {
-	ids, _ := (&store.Store{Home: w.home}).IDs()
+	ids, _ := (&store.Store{Home: w.records()}).IDs()
 	if len(ids) == 0 {
 		return ""
 	}

@@ -4,12 +4,15 @@ import (
 	"bufio"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net"
 	"os"
 	"strconv"
 	"sync"
 	"syscall"
 	"time"
+
+	"memroom/event"
 )
 
 // client is a connected front end or monitor. What it is told waits in a queue, so that a slow one
@@ -26,6 +29,7 @@ type client struct {
 	queue    []message
 	waiting  int // bytes of inline output in the queue
 	progress time.Time
+	dropped  int64 // bytes of output it did not get, since it was last told
 	gone     bool
 	sending  bool
 }
@@ -89,13 +93,14 @@ func inlineKind(stream int) kind {
 	return tellOut
 }
 
-// inline queues output itself and waits while too much of it is under way. It gives up on a client
-// that takes nothing.
-func (c *client) inline(stream int, data []byte) bool {
+// inline queues output itself and waits while more than the room is under way. It gives up on a
+// client that takes nothing, and says so where output is missing when the client goes on.
+func (c *client) inline(stream int, data []byte, room func() int) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for c.waiting >= inlineRoom && !c.gone {
+	for c.waiting >= room() && !c.gone {
 		if time.Since(c.progress) > inlinePatience {
+			c.dropped += int64(len(data))
 			return false
 		}
 		c.mu.Unlock()
@@ -105,6 +110,7 @@ func (c *client) inline(stream int, data []byte) bool {
 	if c.gone {
 		return false
 	}
+	c.tellDropped()
 	if c.waiting == 0 {
 		c.progress = time.Now()
 	}
@@ -113,6 +119,18 @@ func (c *client) inline(stream int, data []byte) bool {
 		payload: append([]byte(nil), data...)})
 	c.changed.Broadcast()
 	return true
+}
+
+// tellDropped queues a note about output that the client did not get. The caller holds the lock.
+func (c *client) tellDropped() {
+	if c.dropped == 0 {
+		return
+	}
+	text := fmt.Sprintf("%s of output are missing here: the disk is full, and nothing was read "+
+		"from memroom for %v", event.Bytes(c.dropped), inlinePatience)
+	c.dropped = 0
+	c.queue = append(c.queue, message{kind: tellNote, payload: []byte(text)})
+	c.changed.Broadcast()
 }
 
 // send writes the queue to the socket until the client goes.
@@ -155,11 +173,14 @@ func (c *client) leave() {
 	c.changed.Broadcast()
 }
 
-// flush waits until the client has been told everything, as long as it keeps taking.
-func (c *client) flush(patience time.Duration) {
+// flush waits until the client has been told everything. The front end that started the run may
+// take its time: the command has ended, and nobody else waits. Others are given up when they take
+// nothing for a while.
+func (c *client) flush() {
 	for {
 		c.mu.Lock()
-		over := c.gone || (len(c.queue) == 0 && !c.sending) || time.Since(c.progress) > patience
+		over := c.gone || len(c.queue) == 0 && !c.sending ||
+			c.role != roleFront && time.Since(c.progress) > inlinePatience
 		c.mu.Unlock()
 		if over {
 			return

@@ -6,13 +6,16 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -50,6 +53,8 @@ type keeper struct {
 	done     chan struct{} // the monitor has judged the attempt
 	exited   chan event.Exit
 	alone    chan struct{} // closed when no process of the run is left
+	draining atomic.Bool   // the command has ended and its last output is being taken
+	lostTold int64         // of State.OutputLost, what the record knows
 
 	frontGone chan struct{} // closed when the front end that started us has gone
 
@@ -189,6 +194,7 @@ func (k *keeper) attempt(launch Launch) {
 	}
 	exit := <-k.exited
 	k.drain()
+	k.tellLosses()
 	if k.input != nil {
 		exit.InputSpent = k.input.ended()
 	}
@@ -464,18 +470,11 @@ func (k *keeper) finish() {
 	k.state.Finished = true
 	k.saveState()
 	k.broadcastJSON(tellFinished, k.state)
-	clients := make([]*client, 0, len(k.clients))
-	for c := range k.clients {
-		clients = append(clients, c)
-	}
 	k.mu.Unlock()
-	for _, c := range clients {
-		c.flush(inlinePatience)
-	}
 }
 
 // linger stays for what the command left behind: daemons it started write to our pipes, and are
-// ours to reap.
+// ours to reap. Then it stays until the clients have been told everything.
 func (k *keeper) linger() {
 	<-k.alone
 	if k.listener != nil {
@@ -484,6 +483,12 @@ func (k *keeper) linger() {
 	}
 	if k.room.group != nil {
 		removeCgroup(k.room.group.Dir)
+	}
+	k.mu.Lock()
+	clients := slices.Collect(maps.Keys(k.clients))
+	k.mu.Unlock()
+	for _, c := range clients {
+		c.flush()
 	}
 }
 

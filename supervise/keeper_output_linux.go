@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"memroom/event"
 )
 
 const (
@@ -16,6 +18,9 @@ const (
 	inlinePatience = 30 * time.Second
 	// inlineRoom bounds the output waiting for a front end in the keeper's memory.
 	inlineRoom = 256 << 10
+	// lastRoom is the bound once the command has ended. What it wrote last, as much as a pipe can
+	// hold, is kept for a front end that pauses: the end of the output is where the traceback is.
+	lastRoom = inlineRoom + 2<<20
 	// spareDisk is never taken by recorded output: the training needs it more, for its checkpoints.
 	// Output that is no log any more leaves more.
 	spareDisk, spareOfMuch = 256 << 20, 8 << 30
@@ -34,6 +39,7 @@ type output struct {
 	source  *os.File
 	reading chan struct{} // closed when the source has ended
 	busy    atomic.Bool
+	taken   atomic.Int64 // bytes read from the command and dealt with
 
 	mu        sync.Mutex
 	file      *os.File
@@ -56,6 +62,7 @@ func (o *output) read(source *os.File, ended chan struct{}) {
 		if n > 0 {
 			o.busy.Store(true)
 			o.take(buf[:n])
+			o.taken.Add(int64(n))
 			o.busy.Store(false)
 		}
 		if err != nil {
@@ -153,7 +160,7 @@ func (o *output) passOn(data []byte) {
 	k.mu.Unlock()
 	shown := false
 	for _, c := range watchers {
-		shown = c.inline(o.stream, data) || shown
+		shown = c.inline(o.stream, data, k.inlineRoom) || shown
 	}
 	if !shown {
 		k.mu.Lock()
@@ -183,36 +190,81 @@ func (o *output) quiet() bool {
 		return true
 	default:
 	}
-	if o.busy.Load() {
-		return false
+	return !o.busy.Load() && o.waiting() == 0
+}
+
+// waiting is how many bytes of the command lie unread in the pipe or pseudo-terminal.
+func (o *output) waiting() (n int) {
+	if o.source == nil || o.over() {
+		return 0
 	}
-	waiting := 0
-	raw, err := o.source.SyscallConn()
-	if err != nil {
-		return true
+	if raw, err := o.source.SyscallConn(); err == nil {
+		_ = raw.Control(func(fd uintptr) { n, _ = unix.IoctlGetInt(int(fd), unix.TIOCINQ) })
 	}
-	_ = raw.Control(func(fd uintptr) { waiting, _ = unix.IoctlGetInt(int(fd), unix.TIOCINQ) })
-	return waiting == 0
+	return n
+}
+
+// inlineRoom is how much output may wait for a front end now.
+func (k *keeper) inlineRoom() int {
+	if k.draining.Load() {
+		return lastRoom
+	}
+	return inlineRoom
 }
 
 // drain waits until what an ended command wrote is taken. A daemon that it left behind may keep the
-// pipe open and go on writing; then a moment of quiet is the end of the command's own output.
+// pipe open. If the daemon writes nothing for a moment, the command's own output is complete. If it
+// never pauses, draining ends when what lay in the pipe at the command's end has been taken.
 func (k *keeper) drain() {
+	const pause, rounds = 5 * time.Millisecond, 400 // a daemon gets two seconds to pause
+	k.draining.Store(true)
+	defer k.draining.Store(false)
 	k.mu.Lock()
 	if k.pty != nil {
 		k.pty.slave.Close() // the last one out ends the reading
 	}
 	k.mu.Unlock()
+	out, errs := k.outputs[1], k.outputs[2]
+	outEnd := out.taken.Load() + int64(out.waiting())
+	errsEnd := errs.taken.Load() + int64(errs.waiting())
 	quiet := 0
-	for range 400 {
-		if k.outputs[1].quiet() && k.outputs[2].quiet() {
-			if quiet++; quiet >= 3 || (k.outputs[1].over() && k.outputs[2].over()) {
+	for round := 0; ; round++ {
+		if out.quiet() && errs.quiet() {
+			if quiet++; quiet >= 3 || out.over() && errs.over() {
 				return
 			}
 		} else {
 			quiet = 0
 		}
-		time.Sleep(5 * time.Millisecond)
+		if round >= rounds && (out.over() || out.taken.Load() >= outEnd) &&
+			(errs.over() || errs.taken.Load() >= errsEnd) {
+			return
+		}
+		time.Sleep(pause)
+	}
+}
+
+// tellLosses says how much of the output is lost: to each front end what it did not get, and to the
+// record what nobody got.
+func (k *keeper) tellLosses() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for c := range k.clients {
+		c.mu.Lock()
+		c.tellDropped()
+		c.mu.Unlock()
+	}
+	if k.state.OutputLost == k.lostTold {
+		return
+	}
+	k.lostTold = k.state.OutputLost
+	text := fmt.Sprintf("%s of the command's output are lost: the output could not be recorded, "+
+		"and nobody took it for %v", event.Bytes(k.state.OutputLost), inlinePatience)
+	k.state.Notes = append(k.state.Notes, text)
+	for c := range k.clients {
+		if c.role == roleMonitor {
+			c.tell(tellNote, []byte(text))
+		}
 	}
 }
 

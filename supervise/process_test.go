@@ -98,10 +98,14 @@ func newWorkshop(t testing.TB, who asUser) *workshop {
 	return w
 }
 
+// records is where memroom keeps its runs: a folder of its own in the home, which holds the scripts
+// and files of the tests too.
+func (w *workshop) records() string { return filepath.Join(w.home, "records") }
+
 // memroom prepares a command line of the real binary.
 func (w *workshop) memroom(args ...string) *exec.Cmd {
 	cmd := exec.Command(binary, args...)
-	cmd.Env = append(os.Environ(), "MEMROOM_HOME="+w.home, "HOME="+w.home, "TMPDIR=/tmp")
+	cmd.Env = append(os.Environ(), "MEMROOM_HOME="+w.records(), "HOME="+w.home, "TMPDIR=/tmp")
 	cmd.SysProcAttr = &syscall.SysProcAttr{}
 	if w.who == nobody {
 		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: 65534, Gid: 65534}
@@ -135,7 +139,7 @@ func (w *workshop) run(args ...string) result {
 // folder is the newest run of the store.
 func (w *workshop) folder() *store.Folder {
 	w.Helper()
-	s := &store.Store{Home: w.home}
+	s := &store.Store{Home: w.records()}
 	ids, err := s.IDs()
 	if err != nil || len(ids) == 0 {
 		w.Fatalf("no run in the store: %v", err)
@@ -149,7 +153,7 @@ func (w *workshop) waitFolder() (*store.Folder, supervise.State) {
 	var found *store.Folder
 	var state supervise.State
 	w.eventually("a command to start", func() bool {
-		s := &store.Store{Home: w.home}
+		s := &store.Store{Home: w.records()}
 		ids, _ := s.IDs()
 		if len(ids) == 0 {
 			return false
@@ -169,12 +173,22 @@ func (w *workshop) state(f *store.Folder) (state supervise.State) {
 	return state
 }
 
+// eventually waits for something that other processes do. How long that takes is the machine's
+// business, so there is no limit but half of what the whole test binary has left (go test -timeout).
 func (w *workshop) eventually(what string, is func() bool) {
 	w.Helper()
-	for deadline := time.Now().Add(30 * time.Second); !is(); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			w.Fatalf("waited 30 s for %s", what)
+	began := time.Now()
+	limit := 10 * time.Minute
+	if t, ok := w.TB.(*testing.T); ok {
+		if end, set := t.Deadline(); set {
+			limit = time.Until(end) / 2
 		}
+	}
+	for !is() {
+		if time.Since(began) > limit {
+			w.Fatalf("waited %v for %s", limit.Round(time.Second), what)
+		}
+		time.Sleep(10 * time.Millisecond)
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -328,6 +329,62 @@ func TestFullDisk(t *testing.T) {
 	}
 	if exit, err := w.folder().Exit(); err != nil || exit.Code != 9 {
 		t.Errorf("output left no room for the exit code: %+v, %v", exit, err)
+	}
+}
+
+// TestFullDiskAndAPausingReader: output cannot be recorded, and our reader pauses while the command
+// ends. The end of the output, where the traceback is, must arrive whole when the reader goes on,
+// with the exit code.
+func TestFullDiskAndAPausingReader(t *testing.T) {
+	if os.Getuid() != 0 {
+		testenv.Needs(t, "root", "to mount a small file system")
+	}
+	w := newWorkshop(t, ourselves)
+	if err := syscall.Mount("tmpfs", w.home, "tmpfs", 0, "size=1m"); err != nil {
+		testenv.Needs(t, "mount", err.Error())
+	}
+	t.Cleanup(func() { _ = syscall.Unmount(w.home, syscall.MNT_DETACH) })
+	marker := markerFor(t)
+	// It writes until nothing takes any more: disk, queue, socket and pipes are full when it ends.
+	program := filepath.Join(filepath.Dir(marker), "fill.py")
+	if err := os.WriteFile(program, []byte(`
+import os, sys, time
+os.set_blocking(1, False)
+written, full = 0, 0
+while full < 50:
+    try:
+        written += os.write(1, b"%07d\n" % (written // 8))
+        full = 0
+    except BlockingIOError:
+        full += 1
+        time.sleep(0.02)
+open(sys.argv[1] + ".new", "w").write(str(written))
+os.rename(sys.argv[1] + ".new", sys.argv[1])
+sys.exit(9)
+`), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	cmd := w.memroom("run", "--no-probe", "--", python(t), program, marker)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	w.eventually("the command to end", func() bool { _, err := os.Stat(marker); return err == nil })
+	time.Sleep(4 * time.Second) // the pause is what is tested
+	all, err := io.ReadAll(out)
+	told, _ := os.ReadFile(marker)
+	written, _ := strconv.Atoi(string(told))
+	if last := fmt.Sprintf("%07d\n", written/8-1); err != nil || len(all) != written ||
+		!strings.HasSuffix(string(all), last) {
+		t.Errorf("%d bytes of %d, %v; the end is %q", len(all), written, err,
+			all[max(0, len(all)-16):])
+	}
+	_ = cmd.Wait()
+	if code := cmd.ProcessState.ExitCode(); code != 9 {
+		t.Errorf("exit %d", code)
 	}
 }
 

@@ -126,7 +126,7 @@ func TestNested(t *testing.T) {
 	if got.code != 7 || got.out != "words\n" {
 		t.Errorf("%+v", got)
 	}
-	kept := &store.Store{Home: w.home}
+	kept := &store.Store{Home: w.records()}
 	for _, name := range []string{"outer", "inner"} {
 		folder, err := kept.Find(name)
 		if err != nil {
