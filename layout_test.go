@@ -55,6 +55,7 @@ var layout = map[string]part{
 		"plan", "lint", "meter", "probe", "store", "supervise", "fit/driver", "report"}, assembly},
 	"cmd":     {[]string{"cli"}, assembly},
 	"testenv": {nil, "tests of every part use it"},
+	"attack":  {nil, "it attacks the built binary from outside and knows none of its parts"},
 	"bench": {[]string{"event", "trace", "allocsim", "remedy", "diagnose", "models", "plan",
 		"report"}, "benchmarks measure the parts, they do not assemble them"},
 }

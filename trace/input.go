@@ -16,26 +16,24 @@ import (
 // inside, as far as the limits allow. The reader is nil only where there is nothing to read: a
 // damaged header, or a source that fails.
 func (l Limits) unpack(r io.Reader) (io.Reader, error) {
-	head := make([]byte, 6)
-	n, err := io.ReadFull(r, head)
-	if err != nil && err != io.ErrUnexpectedEOF && err != io.EOF {
+	head, whole, err := peek(r)
+	if err != nil {
 		return nil, err
 	}
-	head = head[:n]
-	packed := &counted{src: io.MultiReader(bytes.NewReader(head), r)}
+	packed := &counted{src: whole}
 	var plain io.Reader
-	switch {
-	case bytes.HasPrefix(head, []byte{0x1f, 0x8b}):
+	switch packing(head) {
+	case "gzip":
 		var z *gzip.Reader
 		if z, err = gzip.NewReader(packed); err == nil {
 			plain = z
 		}
-	case bytes.HasPrefix(head, xzMagic):
+	case "xz":
 		var x *xzReader
 		if x, err = newXZReader(packed); err == nil {
 			plain = x
 		}
-	case bytes.HasPrefix(head, []byte{0x28, 0xb5, 0x2f, 0xfd}):
+	case "zstd":
 		// One decoder at a time and a bounded window: the file must not decide how much memory is
 		// taken.
 		var d *zstd.Decoder
@@ -49,7 +47,37 @@ func (l Limits) unpack(r io.Reader) (io.Reader, error) {
 	if plain == nil {
 		return nil, fmt.Errorf("the header of the packed file is damaged: %w", ended(err))
 	}
-	return &limited{src: plain, packed: packed, limits: l}, nil
+	head, plain, err = peek(&limited{src: plain, packed: packed, limits: l})
+	if err != nil {
+		return nil, fmt.Errorf("the packed file is damaged: %w", err)
+	}
+	if again := packing(head); again != "" {
+		return nil, fmt.Errorf("packed twice: %s is inside; unpack it once first", again)
+	}
+	return plain, wrongType(head)
+}
+
+// peek gives the first bytes of a reader, and the whole of it.
+func peek(r io.Reader) (head []byte, whole io.Reader, err error) {
+	head = make([]byte, len(xzMagic))
+	n, err := io.ReadFull(r, head)
+	if err != nil && err != io.ErrUnexpectedEOF && err != io.EOF {
+		return nil, nil, err
+	}
+	return head[:n], io.MultiReader(bytes.NewReader(head[:n]), r), nil
+}
+
+// packing names the format that a file's first bytes announce, "" if it is not packed.
+func packing(head []byte) string {
+	switch {
+	case bytes.HasPrefix(head, []byte{0x1f, 0x8b}):
+		return "gzip"
+	case bytes.HasPrefix(head, xzMagic):
+		return "xz"
+	case bytes.HasPrefix(head, []byte{0x28, 0xb5, 0x2f, 0xfd}):
+		return "zstd"
+	}
+	return ""
 }
 
 // zstdReader says what to do about a window that is too large for us.

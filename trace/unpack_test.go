@@ -276,6 +276,7 @@ func TestTightlyPackedLargeFilesAreRead(t *testing.T) {
 		x = x*1664525 + 1013904223
 		noise[i] = byte(x >> 24)
 	}
+	copy(noise, "\x80\x04")
 	var b bytes.Buffer
 	w := gzip.NewWriter(&b)
 	for i := 0; i < len(noise); i += 64 << 10 { // 40 bytes of zeroes for each of noise
@@ -419,5 +420,22 @@ func TestBFCDumpStopsAtTheLimit(t *testing.T) {
 	if _, err := exactly.ReadBFCDump(bytes.NewReader(dump)); err == nil ||
 		!strings.Contains(err.Error(), "--max-unpacked") {
 		t.Errorf("%v", err)
+	}
+}
+
+func TestPackedTwiceIsSaid(t *testing.T) {
+	plain := snapshotWith(newPickler(4, false), 5)
+	for name, file := range map[string][]byte{"gzip": gzipped(gzipped(plain)),
+		"zstd": gzipped(zstded(plain)), "xz": zstded(xzed(t, xz.WriterConfig{}, plain))} {
+		_, err := ReadSnapshot(bytes.NewReader(file))
+		_, _, sniffed := Limits{}.Sniff(bytes.NewReader(file))
+		if want := "packed twice: " + name; !strings.Contains(fmt.Sprint(err), want) ||
+			!strings.Contains(fmt.Sprint(sniffed), want) {
+			t.Errorf("%v; %v; want %q", err, sniffed, want)
+		}
+	}
+	if _, err := ReadSnapshot(bytes.NewReader(gzipped([]byte("{}")))); err == nil ||
+		!strings.Contains(err.Error(), "JSON") {
+		t.Errorf("packed JSON: %v", err)
 	}
 }

@@ -1,0 +1,258 @@
+package attack
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"memroom/testenv"
+)
+
+// long tells whether everything is tried, or the short form that belongs to the ordinary tests.
+func long() bool { return os.Getenv("MEMROOM_ATTACK") == "long" }
+
+// times gives how many inputs of a kind are tried.
+func times(short, all int) int {
+	if long() {
+		return all
+	}
+	return short
+}
+
+// built builds memroom once for all tests.
+var built = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp("", "memroom-attack-")
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(dir, "memroom")
+	out, err := exec.Command("go", "build", "-o", path, "../cmd/memroom").CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("go build: %v: %s", err, out)
+	}
+	return path, os.Chmod(dir, 0o755) // another user runs it too
+})
+
+func memroom(t testing.TB) string {
+	t.Helper()
+	path, err := built()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if path, err := built(); err == nil {
+		os.RemoveAll(filepath.Dir(path))
+	}
+	tally.print()
+	os.Exit(code)
+}
+
+// tally counts what was tried, by kind.
+var tally = &counts{kinds: map[string]*count{}}
+
+type counts struct {
+	mu    sync.Mutex
+	order []string
+	kinds map[string]*count
+}
+
+type count struct {
+	tried, answered, refused int
+	resident                 int64 // highest, bytes
+}
+
+// add counts one input: answered means exit code 0, or another code that is an answer.
+func (c *counts) add(kind string, refused bool, resident int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	k := c.kinds[kind]
+	if k == nil {
+		k = &count{}
+		c.kinds[kind] = k
+		c.order = append(c.order, kind)
+	}
+	k.tried++
+	if refused {
+		k.refused++
+	} else {
+		k.answered++
+	}
+	k.resident = max(k.resident, resident)
+}
+
+func (c *counts) print() {
+	total := 0
+	for _, kind := range c.order {
+		k := c.kinds[kind]
+		total += k.tried
+		line := fmt.Sprintf("attack: %-28s %6d tried, %6d answered, %6d refused", kind, k.tried,
+			k.answered, k.refused)
+		if k.resident > 0 {
+			line += fmt.Sprintf(", at most %d MiB resident", k.resident>>20)
+		}
+		fmt.Println(line)
+	}
+	if total > 0 {
+		fmt.Printf("attack: %-28s %6d tried\n", "all", total)
+	}
+}
+
+// outcome is what one command did.
+type outcome struct {
+	code           int
+	stdout, stderr string
+	resident       int64         // peak, as the kernel counted it
+	cpu            time.Duration // processor time, which does not depend on how busy the machine is
+}
+
+// Bounds on one command. Processor time and memory are enforced by the kernel or read from it.
+const (
+	cpuSeconds  = 60
+	addressGiB  = 24 // ends a command that would take the machine with it; Go reserves much of it
+	mostPrinted = 16 << 20
+)
+
+// run runs memroom with its resources limited.
+func run(t testing.TB, env []string, stdin string, args ...string) outcome {
+	t.Helper()
+	script := fmt.Sprintf("ulimit -t %d; ulimit -v %d; exec \"$@\"", cpuSeconds, addressGiB<<20)
+	cmd := exec.Command("sh", append([]string{"-c", script, "sh", memroom(t)}, args...)...)
+	cmd.Env = append(os.Environ(), env...)
+	cmd.Stdin = strings.NewReader(stdin)
+	return finish(t, cmd)
+}
+
+func finish(t testing.TB, cmd *exec.Cmd) outcome {
+	t.Helper()
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	if err := cmd.Run(); err != nil && cmd.ProcessState == nil {
+		t.Fatal(err)
+	}
+	o := outcome{code: cmd.ProcessState.ExitCode(), stdout: out.String(), stderr: errs.String(),
+		cpu: cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()}
+	if u, ok := cmd.ProcessState.SysUsage().(*syscall.Rusage); ok {
+		o.resident = u.Maxrss << 10
+	}
+	return o
+}
+
+// command is a way to hand a file to memroom. FILE stands for it, DIR for a folder to write in.
+type command struct {
+	line  string
+	codes string // exit codes that are answers, apart from 2, which is a refusal
+}
+
+var (
+	crash   = regexp.MustCompile(`(?m)^(panic:|fatal error:|goroutine \d+|runtime: |SIG[A-Z]+:)`)
+	control = regexp.MustCompile(`[\x00-\x08\x0b-\x1f\x7f\x{80}-\x{9f}]`)
+)
+
+// wrong says what a command did that it must not, or "". budget is the bytes it may have resident.
+func (o *outcome) wrong(codes, path string, budget int64) string {
+	switch {
+	case crash.MatchString(o.stderr):
+		return "it crashed"
+	case o.code < 0 || o.code > 5:
+		return fmt.Sprintf("exit code %d: killed, or a bug", o.code)
+	case !strings.Contains(codes+"2", fmt.Sprint(o.code)):
+		return fmt.Sprintf("exit code %d is none of %s2", o.code, codes)
+	case o.code == 2 && !strings.HasPrefix(o.stderr, "memroom: "):
+		return "it refuses without saying why"
+	case o.code == 2 && len(o.stderr) > 4000:
+		return "its message is too long to read"
+	case control.MatchString(o.stdout) || control.MatchString(o.stderr):
+		return "it prints control characters"
+	case len(o.stdout)+len(o.stderr) > mostPrinted:
+		return "it prints without end"
+	case budget > 0 && o.resident > budget:
+		return fmt.Sprintf("it took %d MiB, budget %d MiB", o.resident>>20, budget>>20)
+	}
+	return ""
+}
+
+// target is a place to put hostile files, and what to do with them.
+type target struct {
+	dir  string
+	home string
+}
+
+func newTarget(t testing.TB) target {
+	return target{dir: t.TempDir(), home: filepath.Join(t.TempDir(), "home")}
+}
+
+// throw hands one file to one command and judges what happens.
+func (g target) throw(t testing.TB, kind, name string, data []byte, c command, budget int64) {
+	t.Helper()
+	path := filepath.Join(g.dir, name)
+	if err := os.WriteFile(path, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	defer os.Remove(path)
+	var args []string
+	for _, word := range strings.Fields(c.line) {
+		word = strings.ReplaceAll(word, "FILE", path)
+		args = append(args, strings.ReplaceAll(word, "DIR", g.dir))
+	}
+	o := run(t, []string{"MEMROOM_HOME=" + g.home}, "", args...)
+	tally.add(kind, o.code == 2, o.resident)
+	if w := o.wrong(c.codes, path, budget); w != "" {
+		t.Errorf("%s: memroom %s: %s (code %d, %v of processor time)%s\n%s", kind, c.line, w, o.code,
+			o.cpu, keep(name, data), shorten(o.stderr))
+	}
+}
+
+// keep saves an input that did harm, where the user asked for it.
+func keep(name string, data []byte) string {
+	dir := os.Getenv("MEMROOM_ATTACK_KEEP")
+	if dir == "" {
+		return ""
+	}
+	path := filepath.Join(dir, fmt.Sprintf("%x-%s", len(data), name))
+	if err := os.WriteFile(path, data, 0o600); err != nil {
+		return ": not kept: " + err.Error()
+	}
+	return ": kept in " + path
+}
+
+func shorten(text string) string {
+	if len(text) > 2000 {
+		return text[:1000] + "\n...\n" + text[len(text)-1000:]
+	}
+	return text
+}
+
+// root skips a test that needs to be root.
+func root(t testing.TB) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		testenv.Needs(t, "root", "another user and small disks cannot be made")
+	}
+}
+
+// eventually waits until something holds. The limit is only there to end a test that hangs.
+func eventually(t testing.TB, what string, holds func() bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	defer cancel()
+	for !holds() {
+		select {
+		case <-ctx.Done():
+			t.Fatalf("never: %s", what)
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
