@@ -20,10 +20,10 @@ import (
 
 type showCmd struct {
 	Record string `arg:"" optional:"" name:"run" help:"ID, beginning or end of one, or name; the last run if left out."`
-	Output bool   `help:"Print what the command wrote to stdout (everything, if it had a terminal)."`
-	Errors bool   `help:"Print what the command wrote to stderr."`
-	Events bool   `help:"Print what happened, line by line."`
-	Share  bool   `help:"Leave out paths, host and user names, to show the record to others."`
+	Output bool   `help:"Print the command's stdout (on a terminal: all output)."`
+	Errors bool   `help:"Print the command's stderr."`
+	Events bool   `help:"Print the events of the run, one per line."`
+	Share  bool   `help:"Leave out secrets, paths, host and user names, to show the record to others. Look it through before you publish it: memroom knows secrets by their form."`
 	JSON   bool   `name:"json" help:"Print JSON."`
 }
 
@@ -54,6 +54,10 @@ func (c *showCmd) Run(s *session) error {
 		return err
 	}
 	switch {
+	case c.Output && c.Share:
+		return shareOutput(s.Out, folder, folder.Output())
+	case c.Errors && c.Share:
+		return shareOutput(s.Out, folder, folder.Errors())
 	case c.Output:
 		return copyFile(s.Out, folder.Output())
 	case c.Errors:

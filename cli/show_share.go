@@ -1,12 +1,19 @@
 package cli
 
 import (
+	"bufio"
 	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
 	"regexp"
 	"strings"
 	"sync"
 
 	"memroom/event"
+	"memroom/store"
 )
 
 // absolutePath finds paths in any text; the last element is what a reader needs.
@@ -15,10 +22,11 @@ var absolutePath = sync.OnceValue(func() *regexp.Regexp { return regexp.MustComp
 // address finds IPv4 addresses.
 var address = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`\b\d{1,3}(\.\d{1,3}){3}\b`) })
 
-// hider gives a function that takes out of a text what tells where a run was made: folders, the
-// host's name, the user's and addresses.
+// hider gives a function that takes out of a text what others should not see: secrets, and what
+// tells where a run was made (folders, the names of host and user, addresses).
 func hider(run event.Run) func(string) string {
 	return func(text string) string {
+		text = store.MaskText(text)
 		text = absolutePath().ReplaceAllStringFunc(text, func(path string) string {
 			path = strings.TrimSuffix(path, "/")
 			return ".../" + path[strings.LastIndexByte(path, '/')+1:]
@@ -60,20 +68,68 @@ func share(v shown) shown {
 	return clean
 }
 
+// shareOutput prints what the command wrote, line by line, without what others should not see.
+func shareOutput(w io.Writer, folder *store.Folder, path string) error {
+	file, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // nothing was written
+	}
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	run, _ := folder.Run()
+	hide, keys := hider(run), store.LineMasker{}
+	lines := bufio.NewReaderSize(file, longestLine)
+	for {
+		line, err := lines.ReadSlice('\n')
+		text := strings.TrimRight(string(line), "\r\n")
+		if len(line) > 0 {
+			if _, err := fmt.Fprintln(w, hide(keys.Mask(text))); err != nil {
+				return err
+			}
+		}
+		if err != nil && !errors.Is(err, bufio.ErrBufferFull) { // a longer line is shown in parts
+			return nil
+		}
+	}
+}
+
+// longestLine bounds the memory for a line of output.
+const longestLine = 1 << 20
+
 func hideIn(v any, hide func(string) string) any {
 	switch v := v.(type) {
 	case string:
 		return hide(v)
 	case []any:
+		v = maskList(v)
 		for i := range v {
 			v[i] = hideIn(v[i], hide)
 		}
 		return v
 	case map[string]any:
+		clean := make(map[string]any, len(v))
 		for k := range v {
-			v[k] = hideIn(v[k], hide)
+			clean[hide(k)] = hideIn(v[k], hide)
 		}
-		return v
+		return clean
 	}
 	return v
+}
+
+// maskList masks a command line: a secret may be the value of the flag before it.
+func maskList(list []any) []any {
+	words := make([]string, len(list))
+	for i, v := range list {
+		text, ok := v.(string)
+		if !ok {
+			return list
+		}
+		words[i] = text
+	}
+	for i, word := range store.MaskArguments(words) {
+		list[i] = word
+	}
+	return list
 }

@@ -64,10 +64,10 @@ func (f *Folder) Dumps() string { return f.Path(dumpsFolder) }
 func (f *Folder) SaveRun(run event.Run) error { return f.replace(runFile, run) }
 
 // SaveVerdict writes how the last attempt ended.
-func (f *Folder) SaveVerdict(v event.Verdict) error { return f.replace(verdictFile, v) }
+func (f *Folder) SaveVerdict(v event.Verdict) error { return f.replaceMasked(verdictFile, v) }
 
 // SaveSummary writes the final report.
-func (f *Folder) SaveSummary(s event.Summary) error { return f.replace(summaryFile, s) }
+func (f *Folder) SaveSummary(s event.Summary) error { return f.replaceMasked(summaryFile, s) }
 
 // AppendSamples adds readings in one write, so that a crash cuts at most the last line.
 func (f *Folder) AppendSamples(samples []event.Sample) error {
@@ -82,12 +82,32 @@ func (f *Folder) AppendSteps(steps []event.RankedStep) error {
 
 // AppendEvent adds something that happened.
 func (f *Folder) AppendEvent(h event.Happened) error {
-	return appendLines(f, eventsFile, []event.Happened{h})
+	return appendMasked(f, eventsFile, h)
 }
 
 // AppendAttempt adds an attempt that has ended.
 func (f *Folder) AppendAttempt(a event.Attempt) error {
-	return appendLines(f, attemptsFile, []event.Attempt{a})
+	a.Command = MaskArguments(a.Command)
+	return appendMasked(f, attemptsFile, a)
+}
+
+// replaceMasked is replace for records that quote the command's output: secrets in it are masked.
+func (f *Folder) replaceMasked(name string, v any) error {
+	var data bytes.Buffer
+	enc := json.NewEncoder(&data)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		return err
+	}
+	return f.replace(name, json.RawMessage(maskJSON(data.Bytes())))
+}
+
+func appendMasked(f *Folder, name string, record any) error {
+	line, err := json.Marshal(record)
+	if err != nil {
+		return err
+	}
+	return appendLines(f, name, []json.RawMessage{maskJSON(line)})
 }
 
 // replace writes a file so that a reader sees the old or the new one, whole.
