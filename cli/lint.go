@@ -77,7 +77,7 @@ func (c *lintCmd) Run(s *session) error {
 		return exitWith(exitUsage, "lint: %w", err)
 	}
 	unread := len(result.Skipped)
-	result.Skipped = append(others, result.Skipped...)
+	result.Skipped = append(append([]skippedFile{}, others...), result.Skipped...)
 	if c.SARIF != "" {
 		if err := writeFile(c.SARIF, func(w io.Writer) error {
 			return report.SARIF(w,

@@ -1,33 +1,69 @@
-"""Which values drag a graph behind them.
+"""Which values drag a graph behind them, and where they are kept.
 
-A tensor made in grad mode keeps alive every activation it was computed from. The rules below ask
-whether such a value outlives the iteration that made it. The analysis walks a function's statements
-in order, with a set of variables that carry a graph; what it does not know it takes as carrying
-none, so that a finding is nearly always right.
+A tensor made in grad mode keeps alive every activation it was computed from. The rules ask whether
+such a value outlives the iteration that made it. The analysis walks a function's statements in
+order and notes for each variable what it holds: a graph, an output that lies on the card, a
+parameter of the function. What it does not know it takes as harmless, so that a finding is nearly
+always right. `calls.py` carries the answer across calls.
 """
 
 import ast
+import re
+from typing import Dict, FrozenSet, Iterator, List, NamedTuple, Optional, Set
 
-from .names import FUNCTIONS, LOOPS, calls, constant, key, method, own, targets, walk_here
+from .names import FUNCTIONS, LOOPS, calls, constant, key, method, own, pairs, targets, walk_here
 
-# Methods whose result carries no graph: numbers, detached tensors, integer results, facts about the
-# tensor.
+GRAPH = "graph"  # made in grad mode from parameters
+CARD = "card"  # an output of a model: it lies where the model lies
+WEIGHT = "weight"  # a parameter of a model: no graph itself, but arithmetic on it makes one
+PARAMETER = "parameter "  # + name: what the caller handed in
+
+NOTHING: FrozenSet[str] = frozenset()
+Env = Dict[str, FrozenSet[str]]
+
+# Methods whose result is a number, an integer tensor or a fact: nothing of the tensor stays.
 CLEAN_METHODS = frozenset(
-    """item detach detach_ tolist numpy size dim numel argmax argmin argsort eq ne gt lt ge le long int bool
-    nonzero get_device element_size data_ptr is_cuda sign floor ceil round nelement stride any all isnan isinf count_nonzero
-    requires_grad_""".split()
+    """item tolist numpy size dim numel argmax argmin argsort eq ne gt lt ge le long int bool
+    nonzero get_device element_size data_ptr is_cuda sign floor ceil round nelement stride any all isnan isinf
+    count_nonzero requires_grad_ backward zero_grad state_dict keys""".split()
 )
+DETACHING = frozenset("detach detach_".split())
 CLEAN_ATTRIBUTES = frozenset(
-    "data shape device dtype grad grad_fn requires_grad is_leaf ndim is_cuda layout names".split()
+    "shape device dtype grad grad_fn requires_grad is_leaf ndim is_cuda layout names".split()
 )
 # Torch functions with integer or boolean results, or that step out of the graph.
 CLEAN_FUNCTIONS = frozenset(
     """argmax argmin argsort eq ne gt lt ge le isnan isinf is_tensor numel no_grad zeros_like ones_like rand_like
-    randn_like empty_like full_like bincount unique histc tensor as_tensor from_numpy save equal allclose isfinite sign""".split()
+    randn_like empty_like full_like bincount unique histc tensor as_tensor from_numpy save equal allclose isfinite sign
+    is_grad_enabled manual_seed device Generator""".split()
 )
 PAIRS = frozenset(
     "max min topk sort kthvalue median mode cummax cummin".split()
 )  # (values, indices)
+GROWING = frozenset("append extend add appendleft insert put put_nowait push".split())
+JOINING = frozenset("cat stack vstack hstack concat concatenate".split())
+
+# What people call a model. Used where nothing else in the file tells.
+_MODEL = re.compile(
+    r"(^|\.|_)(model|net|network|module|unet|vae|gan|bert|gpt|llm|encoder|decoder|generator|discriminator|"
+    r"netg|netd|backbone|student|actor|critic|policy|classifier|autoencoder|ddp_model|policy_net|q_net)\d*$",
+    re.I,
+)
+_LOSS = re.compile(
+    r"(^|\.|_)(loss|losses|criterion|criteria|crit|loss_?fn|loss_?func(tion)?|objective|mse|bce|nll|ce|l1)\d*$",
+    re.I,
+)
+
+
+class Kept(NamedTuple):
+    """A value that is put where it outlives the statement."""
+
+    statement: ast.stmt
+    value: ast.AST
+    origins: FrozenSet[str]
+    container: str  # the variable that holds it
+    how: str  # append, sum, store, chain, call
+    through: str = ""  # call: what the helper does with it, for the message
 
 
 class Scope:
@@ -35,37 +71,85 @@ class Scope:
 
     def __init__(self, file, body, function=None):
         self.file, self.body, self.function = file, body, function
+        self.klass = file.places[body[0]].klass if body and body[0] in file.places else None
         self.statements = list(in_order(body))
         self.backwards = [(s, v) for s in self.statements for v in backward_values(s)]
-        self.losses = {key(v) for _, v in self.backwards if key(v)}
+        self._helped = None  # backwards through helpers, found when first asked for
         self.modules = module_names(file)
-        self.feeds = self._feeding_the_loss()
+        self._trace: Optional[Trace] = None
 
-    def has_backward(self, loop):
+    @property
+    def differentiated(self):
+        """(statement, value) of every backward here, those done by a helper of this file too."""
+        if self._helped is None:
+            from .calls import differentiated_by_helpers
+
+            self._helped = []  # a helper that calls this function again sees what is known so far
+            self._helped = list(differentiated_by_helpers(self))
+        return self.backwards + self._helped
+
+    @property
+    def losses(self) -> Set[str]:
+        names = set()
+        for _, v in self.differentiated:
+            names.update(k for k in (key(v), root(v)) if k and k != "self")
+        return names
+
+    @property
+    def trains(self) -> bool:
+        return bool(self.differentiated)
+
+    def has_backward(self, loop) -> bool:
         inside = set(in_order(loop.body))
-        return any(s in inside for s, _ in self.backwards)
+        return any(s in inside for s, _ in self.differentiated)
 
-    def _feeding_the_loss(self):
+    @property
+    def feeds(self) -> Set[str]:
         """Variables that take part in what is differentiated: they must keep their graph."""
-        feeds = set()
-        for _, value in self.backwards:
+        if not hasattr(self, "_feeds"):
+            self._feeds = self._feeding_the_loss()
+        return self._feeds
+
+    def _feeding_the_loss(self) -> Set[str]:
+        feeds: Set[str] = set()
+        for _, value in self.differentiated:
             feeds.update(variables(value))
         changed = True
         while changed:
             changed = False
             for s in self.statements:
-                if not isinstance(s, (ast.Assign, ast.AugAssign, ast.AnnAssign)) or s.value is None:
+                if isinstance(s, (ast.Assign, ast.AugAssign, ast.AnnAssign)) and s.value:
+                    source = s.value
+                elif isinstance(s, (ast.For, ast.AsyncFor)):
+                    source = s.iter
+                else:
                     continue
+                # what flows into the loss, not out of it
                 if any(key(t) in feeds for t in targets(s)):
-                    new = variables(s.value) - feeds
-                    # `total = total + loss; loss.backward()`: what flows into the loss, not out of
-                    # it
+                    new = variables(source) - feeds
                     feeds |= new
                     changed = changed or bool(new)
         return feeds
 
+    @property
+    def trace(self) -> "Trace":
+        if self._trace is None:
+            self._trace = Trace()  # a recursive function sees an empty one
+            walk = Walk(self)
+            walk.run()
+            self._trace = walk.trace
+        return self._trace
 
-def in_order(body):
+
+class Trace:
+    """What a walk over a scope found."""
+
+    def __init__(self):
+        self.kept: List[Kept] = []
+        self.returned: FrozenSet[str] = NOTHING
+
+
+def in_order(body) -> Iterator[ast.stmt]:
     """Every statement of a block and of the blocks in it, not of functions and classes defined
     there.
     """
@@ -81,7 +165,7 @@ def in_order(body):
             yield from in_order(c.body)
 
 
-def variables(expression):
+def variables(expression) -> Set[str]:
     return {
         k
         for k in (
@@ -91,6 +175,33 @@ def variables(expression):
         )
         if k
     }
+
+
+def root(node) -> Optional[str]:
+    """The variable at the bottom of `a.b['c'][i]`: a, or self.a for an attribute of self."""
+    while isinstance(node, (ast.Attribute, ast.Subscript)):
+        if isinstance(node, ast.Attribute) and key(node.value) in ("self", "cls"):
+            return key(node)
+        node = node.value
+    return node.id if isinstance(node, ast.Name) else None
+
+
+def container_of(node) -> Optional[str]:
+    """The variable that holds what is put into this expression: d in d[k], d in d.setdefault(k,
+    []), d in d[k].x.
+    """
+    while key(node) is None:
+        if isinstance(node, (ast.Subscript, ast.Attribute)):
+            node = node.value
+        elif (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and node.func.attr in ("setdefault", "get")
+        ):
+            node = node.func.value
+        else:
+            return None
+    return key(node)
 
 
 def backward_values(statement):
@@ -114,9 +225,10 @@ def backward_values(statement):
                 "scaler",
                 "optimizer",
                 "ds_engine",
+                "autograd",
             ):
                 yield node.args[0]
-            elif owner not in ("autograd", "super"):
+            elif owner not in ("autograd", "super", "engine", "model_engine"):
                 yield innermost(receiver)
 
 
@@ -137,18 +249,14 @@ def innermost(node):
             return node
 
 
-def module_names(file):
+def module_names(file) -> Set[str]:
     """Variables that are modules: somebody asks them for parameters, puts them in a mode, or they
     are made from a class here.
     """
     if hasattr(file, "_module_names"):
         return file._module_names
     found = set()
-    own_modules = {
-        name
-        for name, c in file.classes.items()
-        if any((file.dotted(b) or "").endswith(("Module", "PreTrainedModel")) for b in c.bases)
-    }
+    own_modules = module_classes(file)
     for node in ast.walk(file.tree):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
             if (
@@ -167,97 +275,106 @@ def module_names(file):
                 if (
                     k
                     and not any(w in k.lower() for w in ("optim", "sched", "scaler", "loader"))
-                    and k not in ("self", "pd", "df")
+                    and k not in ("self", "pd", "df", "opt", "trainer", "self.trainer")
                 ):
                     found.add(k)
         elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
-            if (file.callee(node.value) or "").split(".")[-1] in own_modules:
+            name = file.callee(node.value) or ""
+            if name.split(".")[-1] in own_modules or _makes_module(name):
                 found.update(k for k in map(key, node.targets) if k)
     file._module_names = found
     return found
 
 
-def carries(node, env, scope):
-    """Does this expression drag a graph behind it?"""
-    if isinstance(node, (ast.Name, ast.Subscript)) and key(node) in env:
-        return True
-    if isinstance(node, ast.Attribute):
-        if key(node) in env:
-            return True
-        return node.attr not in CLEAN_ATTRIBUTES and carries(node.value, env, scope)
-    if isinstance(node, ast.Call):
-        return call_carries(node, env, scope)
-    if isinstance(node, ast.BinOp):
-        return carries(node.left, env, scope) or carries(node.right, env, scope)
-    if isinstance(node, ast.UnaryOp):
-        return not isinstance(node.op, ast.Not) and carries(node.operand, env, scope)
-    if isinstance(node, ast.IfExp):
-        return carries(node.body, env, scope) or carries(node.orelse, env, scope)
-    if isinstance(node, (ast.Tuple, ast.List)):
-        return any(carries(e, env, scope) for e in node.elts)
-    if isinstance(node, ast.Dict):
-        return any(carries(v, env, scope) for v in node.values if v is not None)
-    if isinstance(node, ast.Subscript):
-        if isinstance(node.value, ast.Call) and method(node.value) in PAIRS:
-            index = node.slice
-            index = getattr(index, "value", index) if index.__class__.__name__ == "Index" else index
-            if constant(index) == 1:
-                return False
-        return carries(node.value, env, scope)
-    if isinstance(node, ast.Starred):
-        return carries(node.value, env, scope)
-    return False
+def module_classes(file) -> Set[str]:
+    return {
+        name
+        for name, c in file.classes.items()
+        if any((file.dotted(b) or "").endswith(("Module", "PreTrainedModel")) for b in c.bases)
+    }
 
 
-def call_carries(call, env, scope):
-    name = method(call)
-    if isinstance(call.func, ast.Attribute):
-        dotted = scope.file.dotted(call.func) or ""
-        if dotted.startswith("torch."):
-            return name not in CLEAN_FUNCTIONS and any(carries(a, env, scope) for a in call.args)
-        if name in CLEAN_METHODS:
-            return False
-        return carries(call.func.value, env, scope)
-    if name == "sum":
-        return any(carries(a, env, scope) for a in call.args)
-    return False  # float(), len(), a helper of the user's: not known to carry
+def _makes_module(name: str) -> bool:
+    return bool(re.match(r"(torch\.nn|torchvision\.models)\.\w+$", name)) and not name.endswith(
+        ("Parameter", "Loss")
+    )
 
 
-def calls_module(node, scope):
+def calls_module(node, scope) -> Optional[str]:
     """A forward pass: model(x), self.model(x), model.forward(x)."""
     if not isinstance(node, ast.Call):
         return None
-    if isinstance(node.func, ast.Attribute) and node.func.attr == "forward":
+    if isinstance(node.func, ast.Attribute) and node.func.attr in ("forward", "training_step"):
         k = key(node.func.value)
-    else:
-        k = key(node.func)
-    return k if k in scope.modules else None
+        return k if k and k not in ("super", "self") else None
+    k = key(node.func)
+    if k in scope.modules or _own_layer(k, scope):
+        return k
+    if k and _MODEL.search(k) and k not in scope.file.functions and scope.file.uses_torch:
+        return k
+    return None
+
+
+def _own_layer(k: Optional[str], scope) -> bool:
+    """self.conv(x) and self(x) inside a module: what is called is a layer unless it is a method."""
+    if k is None or scope.klass is None or scope.klass.name not in module_classes(scope.file):
+        return False
+    if k == "self":
+        return True
+    parts = k.split(".")
+    return (
+        len(parts) == 2
+        and parts[0] == "self"
+        and scope.file.method_of(scope.klass.name, parts[1]) is None
+        and not parts[1].startswith(
+            ("get", "log", "_", "is_", "on_", "save", "print", "all_gather")
+        )
+        and parts[1] not in ("parameters", "named_parameters", "state_dict", "train", "eval")
+    )
 
 
 class Walk:
-    """Goes through a scope in order and calls `see(statement, env)` before each statement's effect."""
+    """Goes through a scope in order and notes what each variable holds and what is kept."""
 
-    def __init__(self, scope, see):
-        self.scope, self.see = scope, see
+    def __init__(self, scope: Scope):
+        self.scope, self.trace = scope, Trace()
+        self.noted: Set[tuple] = set()
+        from .calls import grad_is_off
 
-    def run(self):
-        self.block(self.scope.body, set())
+        self.always_off = grad_is_off(scope)
 
-    def block(self, body, env):
+    def run(self) -> None:
+        env: Env = {}
+        if self.scope.function is not None:
+            for name in parameters(self.scope.function):
+                env[name] = frozenset([PARAMETER + name])
+        self.terms = _terms_of_losses(self.scope)
+        self.losses = self.scope.losses
+        self.block(self.scope.body, env)
+
+    def off(self, s: ast.stmt) -> bool:
+        place = self.scope.file.places.get(s)
+        return self.always_off or place is not None and place.no_grad
+
+    def block(self, body, env: Env) -> None:
         for s in body:
-            if isinstance(s, FUNCTIONS + (ast.ClassDef,)):
+            if isinstance(s, FUNCTIONS):
+                env[s.name] = self.captured(s, env)
                 continue
-            self.see(s, env)
+            if isinstance(s, ast.ClassDef):
+                continue
+            self.note(s, env)
             self.effect(s, env)
             if isinstance(s, LOOPS):
                 self.block(s.body, env)  # what the first round leaves behind is there in the second
                 self.block(s.body, env)
                 self.block(s.orelse, env)
             elif isinstance(s, ast.If):
-                other = set(env)
+                other = dict(env)
                 self.block(s.body, env)
                 self.block(s.orelse, other)
-                env |= other
+                for name, o in other.items():
+                    env[name] = env.get(name, NOTHING) | o
             else:
                 for field in ("body", "orelse", "finalbody"):
                     self.block(getattr(s, field, []), env)
@@ -266,75 +383,465 @@ class Walk:
                 for c in getattr(s, "cases", []):
                     self.block(c.body, env)
 
-    def effect(self, s, env):
-        """What the statement makes of the variables it assigns."""
+    def captured(self, function, env: Env) -> FrozenSet[str]:
+        """A closure holds the variables it uses from outside."""
+        inside = {
+            n.id for n in ast.walk(function) if isinstance(n, ast.Name) and n.id in env
+        } - set(parameters(function))
+        held: FrozenSet[str] = NOTHING
+        for name in inside:
+            held |= env[name]
+        return held & {GRAPH}
+
+    # what is kept
+
+    def note(self, s: ast.stmt, env: Env) -> None:
+        if isinstance(s, ast.Return) and s.value is not None:
+            self.trace.returned |= self.origins(s.value, env, self.off(s))
+        for kept in list(self._puts(s, env)):
+            mark = (kept.statement, kept.container, kept.how, kept.origins)
+            if kept.origins and mark not in self.noted:
+                self.noted.add(mark)
+                self.trace.kept.append(kept)
+            if kept.origins and kept.how in ("append", "store"):
+                env[kept.container] = env.get(kept.container, NOTHING) | kept.origins
+
+    def _puts(self, s: ast.stmt, env: Env) -> Iterator[Kept]:
+        off = self.off(s)
+        if isinstance(s, ast.AugAssign) and isinstance(s.op, ast.Add):
+            container = container_of(s.target)
+            if container:
+                how = "append" if isinstance(s.value, (ast.List, ast.Tuple)) else "sum"
+                o = self.origins(s.value, env, off)
+                if how == "sum" and off:
+                    o &= {CARD}
+                yield Kept(s, s.value, o, container, how)
+        elif isinstance(s, ast.Assign) and len(s.targets) == 1:
+            yield from self._stores(s, env, off)
+        if isinstance(s, (ast.Expr, ast.Assign)):
+            for call in [n for n in own(s) if isinstance(n, ast.Call)]:
+                yield from self._calls(s, call, env, off)
+
+    def _stores(self, s: ast.Assign, env: Env, off: bool) -> Iterator[Kept]:
+        target, container = s.targets[0], container_of(s.targets[0])
+        if container is None:
+            return
+        itself = _same(target, s.value) or (key(target) is None and container in variables(s.value))
+        added = _added_to(target, s.value)
+        if added is not None:
+            o = self.origins(added, env, off)
+            yield Kept(s, added, o & {CARD} if off else o, container, "sum")
+        elif itself and (_joins(s.value) or _averages(target, s.value)):
+            o = self.without(container, s.value, env, off)
+            yield Kept(s, s.value, o, container, "chain")
+        elif (
+            isinstance(target, ast.Subscript)
+            and key(target) is None
+            and _index_is_plain(target)
+            and container in plain_containers(self.scope)
+        ):
+            yield Kept(s, s.value, self.origins(s.value, env, off), container, "store")
+
+    def without(self, name: str, value, env: Env, off: bool) -> FrozenSet[str]:
+        """The origins of a value, leaving out what the variable itself already holds."""
+        return self.origins(value, {k: v for k, v in env.items() if k != name}, off)
+
+    def _calls(self, s: ast.stmt, call: ast.Call, env: Env, off: bool) -> Iterator[Kept]:
+        from .calls import kept_by_helper
+
+        if isinstance(call.func, ast.Attribute) and call.func.attr in GROWING and call.args:
+            container = container_of(call.func.value)
+            if container and self.scope.file.class_of(container) is None:
+                value = call.args[-1]
+                yield Kept(s, value, self.origins(value, env, off), container, "append")
+                return
+        for container, value, through in kept_by_helper(self.scope, call):
+            o = self.origins(value, env, off)
+            yield Kept(s, value, o, container, "call", through)
+
+    # what a statement makes of its variables
+
+    def effect(self, s: ast.stmt, env: Env) -> None:
         if isinstance(s, ast.Delete):
-            env.difference_update(k for k in map(key, s.targets) if k)
-            return
-        if isinstance(s, ast.AugAssign):
-            return  # a sum that swallows a graph is a finding of its own, not a source of more
-        if not isinstance(s, (ast.Assign, ast.AnnAssign)) or s.value is None:
-            return
-        place = self.scope.file.places.get(s)
-        off = place is not None and place.no_grad
+            for k in map(key, s.targets):
+                env.pop(k, None)
+        elif isinstance(s, (ast.For, ast.AsyncFor)):
+            self._iterate(s, env)
+        elif isinstance(s, (ast.With, ast.AsyncWith)):
+            for item in s.items:
+                if item.optional_vars is not None:
+                    env.pop(key(item.optional_vars), None)
+        elif isinstance(s, (ast.Assign, ast.AnnAssign)) and s.value is not None:
+            self._assign(s, env)
+
+    def _iterate(self, s, env: Env) -> None:
+        """for p in model.parameters(); for loss in losses"""
+        over = s.iter
+        goals = targets(s)
+        if isinstance(over, ast.Call) and method(over) in ("enumerate", "zip", "tqdm", "reversed"):
+            parts = over.args
+        else:
+            parts = [over]
+        held: FrozenSet[str] = NOTHING
+        for part in parts:
+            if isinstance(part, ast.Call) and method(part) in ("parameters", "named_parameters"):
+                held |= {WEIGHT}
+            elif isinstance(part, ast.Call) and method(part) in ("items", "values"):
+                held |= self.origins(part.func.value, env, True)
+            else:
+                held |= self.origins(part, env, True)
+        names = [
+            g for goal in goals for g in (goal.elts if isinstance(goal, ast.Tuple) else [goal])
+        ]
+        if (
+            held == {WEIGHT}
+            and len(names) > 1
+            and not (isinstance(over, ast.Call) and method(over) == "zip")
+        ):
+            names = names[1:]  # (name, parameter)
+        elif isinstance(over, ast.Call) and method(over) == "enumerate":
+            names = names[1:]
+        for g in goals:
+            env.pop(key(g), None)
+        for g in names:
+            k = key(g)
+            if k:
+                env[k] = held
+
+    def _assign(self, s, env: Env) -> None:
+        off = self.off(s)
         goals = targets(s)
         pair = isinstance(s.value, ast.Call) and method(s.value) in PAIRS and len(goals) == 2
+        values = (
+            s.value.elts
+            if isinstance(s.value, ast.Tuple) and len(s.value.elts) == len(goals)
+            else [s.value] * len(goals)
+        )
         for i, goal in enumerate(goals):
             k = key(goal)
             if not k:
                 continue
-            graph = not off and not (pair and i == 1) and self.makes_graph(k, s.value, env)
-            env.add(k) if graph else env.discard(k)
+            if pair and i == 1:
+                o = NOTHING
+            else:
+                o = self.made(k, values[i], env, off)
+            if o:
+                env[k] = o
+            else:
+                env.pop(k, None)
 
-    def makes_graph(self, name, value, env):
-        if carries(value, env, self.scope):
-            return True
-        if calls_module(value, self.scope):
-            return True
+    def made(self, name: str, value, env: Env, off: bool) -> FrozenSet[str]:
+        o = self.origins(value, env, off)
+        if GRAPH in o or off:
+            return o
         # A variable that is differentiated got its graph from a call we cannot see into:
-        # criterion(out, y).
-        return (
-            name in self.scope.losses
+        # criterion(out, y). So did the terms it is the sum of.
+        if (
+            (name in self.losses or name in self.terms)
             and isinstance(value, (ast.Call, ast.BinOp))
             and not is_clean(value, self.scope)
-        )
+        ):
+            return o | {GRAPH}
+        return o
+
+    # expressions
+
+    def origins(self, node, env: Env, off: bool) -> FrozenSet[str]:
+        """What this expression's value holds on to."""
+        if isinstance(node, (ast.Name, ast.Subscript, ast.Attribute)) and key(node) in env:
+            return env[key(node)]
+        if isinstance(node, ast.Attribute):
+            if node.attr in CLEAN_ATTRIBUTES:
+                return NOTHING
+            o = self.origins(node.value, env, off)
+            return o & {CARD} if node.attr == "data" else o
+        if isinstance(node, ast.Call):
+            o = self.call_origins(node, env, off)
+            return o & {CARD} if off else o
+        if isinstance(node, ast.BinOp):
+            o = self.origins(node.left, env, off) | self.origins(node.right, env, off)
+            if WEIGHT in o and not isinstance(node.op, (ast.Mod, ast.FloorDiv)):
+                o |= {GRAPH}
+            return o & {CARD} if off else o
+        if isinstance(node, ast.UnaryOp):
+            return NOTHING if isinstance(node.op, ast.Not) else self.origins(node.operand, env, off)
+        if isinstance(node, ast.IfExp):
+            return self.origins(node.body, env, off) | self.origins(node.orelse, env, off)
+        if isinstance(node, (ast.Tuple, ast.List, ast.Set)):
+            return self.together(node.elts, env, off)
+        if isinstance(node, ast.Dict):
+            return self.together([v for v in node.values if v is not None], env, off)
+        if isinstance(node, ast.Subscript):
+            if isinstance(node.value, ast.Call) and method(node.value) in PAIRS:
+                index = node.slice
+                if index.__class__.__name__ == "Index":
+                    index = getattr(index, "value", index)
+                if constant(index) == 1:
+                    return NOTHING
+            return self.origins(node.value, env, off)
+        if isinstance(node, (ast.Starred, ast.Await)):
+            return self.origins(node.value, env, off)
+        if isinstance(node, (ast.ListComp, ast.GeneratorExp, ast.SetComp, ast.DictComp)):
+            return self.comprehension(node, env, off)
+        if isinstance(node, ast.Lambda):
+            return self.captured(node, env)
+        if node.__class__.__name__ == "NamedExpr":
+            return self.origins(node.value, env, off)
+        return NOTHING
+
+    def together(self, nodes, env: Env, off: bool) -> FrozenSet[str]:
+        o: FrozenSet[str] = NOTHING
+        for n in nodes:
+            o |= self.origins(n, env, off)
+        return o
+
+    def comprehension(self, node, env: Env, off: bool) -> FrozenSet[str]:
+        inner = dict(env)
+        for g in node.generators:
+            fake = ast.For(target=g.target, iter=g.iter, body=[], orelse=[])
+            self._iterate(fake, inner)
+        if isinstance(node, ast.DictComp):
+            return self.origins(node.value, inner, off)
+        return self.origins(node.elt, inner, off)
+
+    def call_origins(self, call: ast.Call, env: Env, off: bool) -> FrozenSet[str]:
+        from .calls import returned_by
+
+        name = method(call)
+        if calls_module(call, self.scope):
+            return frozenset([GRAPH, CARD])
+        answer = returned_by(self.scope, call, lambda n: self.origins(n, env, off))
+        if answer is not None:
+            return answer
+        if isinstance(call.func, ast.Attribute):
+            dotted = self.scope.file.dotted(call.func) or ""
+            if dotted.startswith("torch.") or name in JOINING:
+                if name in CLEAN_FUNCTIONS:
+                    return NOTHING
+                o = self.together(call.args, env, off)
+                return o | {GRAPH} if WEIGHT in o and name not in ("save",) else o
+            if name in CLEAN_METHODS:
+                return NOTHING
+            if _LOSS.search(name):
+                o = self.together(call.args, env, off)
+                if o:
+                    return o
+            o = self.origins(call.func.value, env, off)
+            if name in DETACHING:
+                return o & {CARD}
+            if name == "cpu" or name == "to" and call.args and constant(call.args[0]) == "cpu":
+                return o - {CARD}
+            if name in ("items", "values", "get", "pop", "copy"):
+                return o
+            if WEIGHT in o:
+                return o if name in ("clone", "to", "cuda", "float") else o | {GRAPH}
+            return o
+        if name in ("sum", "list", "tuple", "dict", "set", "reversed", "sorted", "partial", "zip"):
+            return self.together(call.args + [k.value for k in call.keywords], env, off)
+        if _LOSS.search(name):
+            return self.together(call.args, env, off) & {GRAPH, CARD}
+        if isinstance(call.func, ast.Call):  # nn.MSELoss()(out, y)
+            made = self.scope.file.callee(call.func) or ""
+            if made.startswith("torch.nn."):
+                return self.together(call.args, env, off)
+        return NOTHING  # float(), len(), a helper we cannot see: not known to carry
 
 
-def is_clean(value, scope):
+def parameters(function) -> List[str]:
+    a = function.args
+    names = [x.arg for x in getattr(a, "posonlyargs", []) + a.args + a.kwonlyargs]
+    return [n for n in names if n not in ("self", "cls")]
+
+
+def _terms_of_losses(scope: Scope) -> Set[str]:
+    """a and b in loss = a + 0.1 * b where loss is differentiated: each got a graph somewhere."""
+    terms: Set[str] = set()
+    wanted = set(scope.losses)
+    for _ in range(3):
+        for s in scope.statements:
+            if not isinstance(s, (ast.Assign, ast.AugAssign)):
+                continue
+            if any(key(t) in wanted for t in targets(s)):
+                terms |= _addends(s.value)
+        wanted |= terms
+    for _, value in scope.differentiated:
+        terms |= _addends(value)
+    return terms
+
+
+def _addends(node) -> Set[str]:
+    if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.Sub)):
+        return _addends(node.left) | _addends(node.right)
+    if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Mult, ast.Div)):
+        sides = [n for n in (node.left, node.right) if isinstance(n, ast.Name)]
+        named = [n.id for n in sides if "loss" in n.id.lower()]
+        if len(named) == 1:
+            return {named[0]}
+        if len(sides) == 1 and isinstance(
+            node.right if sides[0] is node.left else node.left, ast.Constant
+        ):
+            return {sides[0].id}
+        return set()
+    return {node.id} if isinstance(node, ast.Name) else set()
+
+
+def is_clean(value, scope) -> bool:
     """True for a call whose result certainly carries no graph."""
     if isinstance(value, ast.Call):
         name = method(value)
         if isinstance(value.func, ast.Name):
-            return name in ("float", "int", "len", "str")
+            return name in ("float", "int", "len", "str", "range", "max", "min")
         dotted = scope.file.dotted(value.func) or ""
-        return name in CLEAN_FUNCTIONS if dotted.startswith("torch.") else name in CLEAN_METHODS
+        if dotted.startswith("torch."):
+            return name in CLEAN_FUNCTIONS
+        return name in CLEAN_METHODS or name in DETACHING
     return False
 
 
-def scopes(file):
+def scopes(file) -> List[Scope]:
     """The module's own statements and every function, each once."""
     if not hasattr(file, "_scopes"):
-        file._scopes = [Scope(file, file.tree.body)] + [
-            Scope(file, n.body, n) for n in ast.walk(file.tree) if isinstance(n, FUNCTIONS)
-        ]
+        file._scopes = [Scope(file, file.tree.body)]
+        file._scope_of = {}
+        for n in ast.walk(file.tree):
+            if isinstance(n, FUNCTIONS):
+                scope = Scope(file, n.body, n)
+                file._scope_of[n] = scope
+                file._scopes.append(scope)
     return file._scopes
 
 
-def resets(loop, name, scope):
+def resets(loop, name: str, scope) -> bool:
     """Is the variable begun anew inside this loop (total = 0, losses = [], losses.clear())?"""
-    for s in in_order(loop.body):
-        if isinstance(s, (ast.Assign, ast.AnnAssign)) and s.value is not None:
-            if any(key(t) == name for t in targets(s)) and name not in variables(s.value):
-                return True
-        if isinstance(s, ast.Delete) and any(
-            (key(t) or key(getattr(t, "value", t))) == name for t in s.targets
-        ):
+    return any(_begins_anew(s, name) for s in in_order(loop.body)) or any(
+        key(t) == name for t in targets(loop)
+    )
+
+
+def _begins_anew(s: ast.stmt, name: str) -> bool:
+    if isinstance(s, (ast.Assign, ast.AnnAssign)) and s.value is not None:
+        if any(key(t) == name for t in targets(s)) and name not in variables(s.value):
             return True
-        for c in calls(s) if isinstance(s, ast.Expr) else ():
-            if (
-                method(c) in ("clear", "pop", "popleft", "reset")
-                and isinstance(c.func, ast.Attribute)
-                and key(c.func.value) == name
-            ):
+        # losses, total = [], 0 in one statement, losses[:] = []
+        if any(isinstance(t, ast.Subscript) and key(t.value) == name for t in targets(s)):
+            index = [t.slice for t in targets(s) if isinstance(t, ast.Subscript)]
+            if any(isinstance(i, ast.Slice) and i.lower is None for i in index):
                 return True
-    return False
+    if isinstance(s, ast.Delete) and any(
+        (key(t) or key(getattr(t, "value", t))) == name for t in s.targets
+    ):
+        return True
+    return any(
+        method(c) in ("clear", "pop", "popleft", "popitem", "reset", "get_nowait")
+        and isinstance(c.func, ast.Attribute)
+        and key(c.func.value) == name
+        for c in (calls(s) if isinstance(s, (ast.Expr, ast.Assign)) else ())
+    )
+
+
+def _same(target, value) -> bool:
+    """Does the value read the very variable it is assigned to?"""
+    wanted = ast.dump(target).replace("Store()", "Load()")
+    return any(
+        ast.dump(n) == wanted
+        for n in walk_here(value)
+        if isinstance(n, (ast.Name, ast.Attribute, ast.Subscript))
+    )
+
+
+def _added_to(target, value):
+    """x in total = total + x and in d[k] = d.get(k, 0) + x"""
+    if not (isinstance(value, ast.BinOp) and isinstance(value.op, ast.Add)):
+        return None
+
+    def is_target(node):
+        if _same_node(target, node):
+            return True
+        return (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and node.func.attr == "get"
+            and isinstance(target, ast.Subscript)
+            and _same_node(target.value, node.func.value)
+        )
+
+    if is_target(value.left):
+        return value.right
+    return value.left if is_target(value.right) else None
+
+
+def _same_node(a, b) -> bool:
+    return ast.dump(a).replace("Store()", "Load()") == ast.dump(b).replace("Store()", "Load()")
+
+
+def _joins(value) -> bool:
+    return isinstance(value, ast.Call) and method(value) in JOINING
+
+
+def _averages(target, value) -> bool:
+    """beta * target + (1 - beta) * x"""
+    return (
+        isinstance(value, ast.BinOp)
+        and isinstance(value.op, (ast.Add, ast.Sub))
+        and any(
+            _same(target, side)
+            and (
+                isinstance(side, ast.BinOp)
+                and isinstance(side.op, (ast.Mult, ast.Div))
+                or isinstance(side, ast.Call)
+                and method(side) in ("mul", "clone")
+            )
+            for side in (value.left, value.right)
+        )
+    )
+
+
+def _index_is_plain(target: ast.Subscript) -> bool:
+    index = target.slice
+    if index.__class__.__name__ == "Index":
+        index = getattr(index, "value", index)
+    return not isinstance(index, (ast.Slice, ast.Tuple)) and index.__class__.__name__ != "ExtSlice"
+
+
+def plain_containers(scope) -> Set[str]:
+    """Variables that are dicts or lists, by what they are made from anywhere in the file."""
+    file = scope.file
+    if not hasattr(file, "_containers"):
+        found = set()
+        for node in ast.walk(file.tree):
+            if not isinstance(node, (ast.Assign, ast.AnnAssign)) or node.value is None:
+                continue
+            found.update(key(t) for t, value in pairs(node) if key(t) and _is_container(value))
+        file._containers = found
+    return file._containers
+
+
+def _is_container(value) -> bool:
+    return (
+        isinstance(value, (ast.Dict, ast.List, ast.DictComp, ast.ListComp))
+        or isinstance(value, ast.Call)
+        and method(value) in ("dict", "list", "defaultdict", "OrderedDict")
+        or isinstance(value, ast.BinOp)
+        and isinstance(value.op, ast.Mult)
+        and isinstance(value.left, ast.List)
+    )
+
+
+def bounded_containers(file) -> Set[str]:
+    """Variables that are deques with a length: they drop what is old."""
+    if not hasattr(file, "_bounded"):
+        file._bounded = {
+            key(t)
+            for n in ast.walk(file.tree)
+            if isinstance(n, (ast.Assign, ast.AnnAssign))
+            and n.value is not None
+            and any(
+                isinstance(c, ast.Call)
+                and method(c) == "deque"
+                and (len(c.args) > 1 or any(k.arg == "maxlen" for k in c.keywords))
+                for c in ast.walk(n.value)
+            )
+            for t in targets(n)
+            if key(t)
+        }
+    return file._bounded

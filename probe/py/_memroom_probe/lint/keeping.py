@@ -1,265 +1,331 @@
 """Tensors that are kept together with their graph."""
 
 import ast
+import re
+from typing import Iterator, List, Set
 
 from . import proof, rules
-from .flow import Walk, carries, in_order, resets, scopes, variables
-from .names import FUNCTIONS, calls, key, method, own, targets
+from .calls import called_in_loop, resolve, scope_of
+from .flow import (
+    CARD,
+    GRAPH,
+    PARAMETER,
+    Kept,
+    Scope,
+    bounded_containers,
+    calls_module,
+    in_order,
+    module_classes,
+    resets,
+    scopes,
+    variables,
+)
+from .names import FUNCTIONS, calls, key, method, targets, walk_here
 
-GROWING = ("append", "extend", "add", "appendleft", "insert")
+# Functions that a training loop somewhere else calls once a batch.
+_STEP = re.compile(r"^_?(training_step|train_step|train_batch|train_on_batch|optimize_parameters)$")
 
 
-def innermost_training_loop(place, scope):
-    """The loop directly around a statement, if gradients are computed in it; else None."""
-    if not place or not place.loops or place.no_grad:
-        return None
-    loop = place.loops[-1]
-    return loop if scope.has_backward(loop) else None
+def training_loop(place, scope: Scope):
+    """The innermost loop around a statement in which gradients are computed; else None."""
+    for loop in reversed(place.loops if place else ()):
+        if scope.has_backward(loop):
+            return loop
+    return None
 
 
-def source(node):
+def source(node) -> str:
     """The code of an expression where it is short and the interpreter can print it."""
     text = ast.unparse(node) if hasattr(ast, "unparse") else key(node) or "it"
     return text if len(text) <= 40 else text[:37] + "..."
 
 
-def detached(node):
-    """Edits that put .detach() behind an expression."""
+def detached(node) -> List[list]:
+    """Edits that put .detach() behind an expression; none where it is no single tensor."""
     if isinstance(node, (ast.Name, ast.Attribute, ast.Call, ast.Subscript)):
         return [rules.after(node, ".detach()")]
-    return rules.around(node, "(", ").detach()")
+    if isinstance(node, ast.BinOp):
+        return rules.around(node, "(", ").detach()")
+    return []
 
 
-def summed_loss(file):
-    """total += loss"""
-    for scope in scopes(file):
-        if scope.backwards:
-            yield from _summed_in(scope)
-
-
-def _summed_in(scope):
-    found = []
-
-    def see(s, env):
-        name, value = _sum_of(s)
-        if not name or not carries(value, env, scope) or name in scope.feeds:
-            return
-        loop = innermost_training_loop(scope.file.places.get(s), scope)
-        if loop is None or resets(loop, name, scope):
-            return
-        found.append(
-            rules.finding(
-                "loss-graph-accumulated",
-                s,
-                "`%s` is summed into `%s` with its graph: every iteration's activations stay alive until `%s` is gone"
-                % (source(value), name, name),
-                detached(value),
-                safe=proof.detach_changes_nothing(scope, loop, s, value),
-            )
-        )
-
-    Walk(scope, see).run()
-    yield from found
-
-
-def _sum_of(s):
-    """(variable, added expression) of total += x and total = total + x."""
-    if isinstance(s, ast.AugAssign) and isinstance(s.op, ast.Add):
-        return key(s.target), s.value
-    if (
-        isinstance(s, ast.Assign)
-        and len(s.targets) == 1
-        and isinstance(s.value, ast.BinOp)
-        and isinstance(s.value.op, ast.Add)
-    ):
-        name = key(s.targets[0])
-        if name and key(s.value.left) == name:
-            return name, s.value.right
-        if name and key(s.value.right) == name:
-            return name, s.value.left
-    return None, None
-
-
-def kept_outputs(file):
-    """losses.append(loss), outputs.append(model(x)) in a training loop"""
-    for scope in scopes(file):
-        if scope.backwards:
-            yield from _kept_in(scope)
-
-
-def _kept_in(scope):
-    found = []
-
-    def see(s, env):
-        for call in (
-            [n for n in own(s) if isinstance(n, ast.Call)] if isinstance(s, ast.Expr) else ()
-        ):
-            if (
-                method(call) not in GROWING
-                or not isinstance(call.func, ast.Attribute)
-                or not call.args
-            ):
-                continue
-            name, value = key(call.func.value), call.args[-1]
-            loop = innermost_training_loop(scope.file.places.get(s), scope)
-            if loop is None or not name or not carries(value, env, scope):
-                continue
-            if name in scope.feeds or resets(loop, name, scope) or _used_for_loss(scope, name):
-                continue
-            found.append(
-                rules.finding(
-                    "graph-kept-in-list",
-                    s,
-                    "`%s` is kept in `%s` with its graph: memory grows by one iteration's activations each time"
-                    % (source(value), name),
-                    detached(value),
-                )
-            )
-
-    Walk(scope, see).run()
-    yield from found
-
-
-def _used_for_loss(scope, name):
-    return any(name in variables(v) for _, v in scope.backwards)
-
-
-def kept_by_hook(file):
-    """A hook that appends what it is shown"""
-    hooks = set()
-    for node in ast.walk(file.tree):
-        if (
-            isinstance(node, ast.Call)
-            and method(node).startswith("register_")
-            and method(node).endswith("hook")
-            and node.args
-        ):
-            name = key(node.args[0])
-            if name:
-                hooks.add(name.split(".")[-1])
-    if not hooks:
-        return
-    cleared = {
-        key(c.func.value)
-        for c in ast.walk(file.tree)
-        if isinstance(c, ast.Call)
-        and isinstance(c.func, ast.Attribute)
-        and c.func.attr in ("clear", "pop", "popleft")
-    }
-    for function in [
-        n for n in ast.walk(file.tree) if isinstance(n, FUNCTIONS) and n.name in hooks
-    ]:
-        shown = {a.arg for a in function.args.args[-2:]} - {"self", "module"}
-        yield from _hook_body(file, function, shown, cleared)
-
-
-def _hook_body(file, function, shown, cleared):
-    for s in in_order(function.body):
-        for call in calls(s) if isinstance(s, ast.Expr) else ():
-            if (
-                method(call) not in ("append", "extend")
-                or not isinstance(call.func, ast.Attribute)
-                or not call.args
-            ):
-                continue
-            value, name = call.args[0], key(call.func.value)
-            if key(value) in shown and name not in cleared and not _declared_in(function, name):
-                yield rules.finding(
-                    "hook-keeps-tensors",
-                    s,
-                    "the hook keeps `%s` in `%s` at every forward pass, graph included"
-                    % (source(value), name or "a list"),
-                    detached(value),
-                )
-
-
-def _declared_in(function, name):
-    return any(key(t) == name for s in in_order(function.body) for t in targets(s))
-
-
-def kept_by_module(file):
-    """self.outputs.append(x) in forward or training_step"""
-    for c in file.classes.values():
-        if not any(
-            (file.dotted(b) or "").split(".")[-1]
-            in ("Module", "LightningModule", "PreTrainedModel")
-            for b in c.bases
-        ):
-            continue
-        for function in [
-            f for f in c.body if isinstance(f, FUNCTIONS) and f.name in ("forward", "training_step")
-        ]:
-            if not file.places[function.body[0]].no_grad:
-                yield from _module_keeps(file, c, function)
-
-
-def _module_keeps(file, c, function):
-    from .flow import Scope
-
-    scope = Scope(file, function.body, function)
-    made = {
-        k
-        for s in scope.statements
-        if isinstance(s, ast.Assign) and _makes_tensor(s.value)
-        for k in map(key, targets(s))
-        if k
-    }
-    found = []
-    for s in scope.statements:
-        for call in calls(s) if isinstance(s, ast.Expr) else ():
-            if (
-                method(call) != "append"
-                or not isinstance(call.func, ast.Attribute)
-                or not call.args
-            ):
-                continue
-            name = key(call.func.value) or ""
-            if not name.startswith("self.") or not carries(call.args[0], made, scope):
-                continue
-            if function.name == "forward" and _cleared_in_class(c, name):
-                continue
-            found.append(
-                rules.finding(
-                    "module-keeps-tensors",
-                    s,
-                    "`%s` is kept in `%s` by every call of %s, graph included"
-                    % (source(call.args[0]), name, function.name),
-                    detached(call.args[0]),
-                )
-            )
-    return found
-
-
-def _makes_tensor(value):
-    """A call of a layer or of the module itself: self.conv(x), self(x), F.relu(x)."""
-    if not isinstance(value, ast.Call):
-        return False
-    name = key(value.func) or ""
-    return (
-        name == "self"
-        or name.startswith("self.")
-        and name.count(".") == 1
-        and not name.split(".")[1].startswith(("get", "log", "_"))
-        or name.startswith("F.")
+def _outlives(scope: Scope, loop, container: str) -> bool:
+    """Is the container older than an iteration of the loop, and not part of the loss?"""
+    parts = re.split(r"[.\[]", container)
+    holders = {container[: sum(map(len, parts[: i + 1])) + i] for i in range(len(parts))}
+    return not any(
+        h in scope.feeds or h in bounded_containers(scope.file) or resets(loop, h, scope)
+        for h in holders - {"self", "cls"}
     )
 
 
-def _cleared_in_class(c, name):
-    for node in ast.walk(c):
+def summed_loss(file) -> Iterator[dict]:
+    """total += loss"""
+    for scope in scopes(file):
+        for kept in scope.trace.kept:
+            if kept.how != "sum" or GRAPH not in kept.origins:
+                continue
+            loop = training_loop(file.places.get(kept.statement), scope)
+            if loop is None or not _outlives(scope, loop, kept.container):
+                continue
+            yield rules.finding(
+                "loss-graph-accumulated",
+                kept.statement,
+                "`%s` is summed into `%s` with its graph: the graph of every iteration is kept until `%s` is gone"
+                % (source(kept.value), kept.container, kept.container),
+                detached(kept.value),
+                safe=proof.detach_changes_nothing(scope, loop, kept.statement, kept.value),
+            )
+
+
+def kept_outputs(file) -> Iterator[dict]:
+    """losses.append(loss), meter.update(loss), cache[i] = model(x) in a training loop"""
+    for scope in scopes(file):
+        for kept in scope.trace.kept:
+            if GRAPH not in kept.origins or kept.how == "sum":
+                continue
+            loop = training_loop(file.places.get(kept.statement), scope)
+            if loop is not None and _outlives(scope, loop, kept.container):
+                yield _kept(kept)
+        yield from _kept_by_steps(file, scope)
+
+
+def _kept(kept: Kept) -> dict:
+    what = source(kept.value)
+    if kept.how == "call":
+        message = "`%s` goes into `%s` with its graph (it %s): the graph of every iteration is kept"
+        return rules.finding(
+            "graph-kept-in-list", kept.statement, message % (what, kept.container, kept.through)
+        )
+    if kept.how == "chain":
+        return rules.finding(
+            "graph-kept-in-list",
+            kept.statement,
+            "`%s` is made from its own last value and keeps the graph: each iteration's graph holds all earlier ones"
+            % kept.container,
+        )
+    return rules.finding(
+        "graph-kept-in-list",
+        kept.statement,
+        "`%s` is kept in `%s` with its graph: the graph of every iteration stays in memory"
+        % (what, kept.container),
+        detached(kept.value),
+    )
+
+
+def _kept_by_steps(file, scope: Scope) -> Iterator[dict]:
+    """A function that is called once a batch and keeps its loss outside itself."""
+    function = scope.function
+    if function is None or not scope.trains:
+        return
+    if not _STEP.match(function.name) and not called_in_loop(file, function):
+        return
+    if scope.klass is not None and scope.klass.name in module_classes(file):
+        return  # kept_by_module says it
+    local = {n.id for n in walk_here(function) if isinstance(n, ast.Name) and not _loads(n)}
+    for kept in scope.trace.kept:
+        first = re.split(r"[.\[]", kept.container)[0]
+        outside = first in ("self", "cls") or first not in local and not _is_parameter(scope, first)
+        if (
+            GRAPH in kept.origins
+            and outside
+            and not any(scope.has_backward(l) for l in file.places[kept.statement].loops)
+            and kept.container not in scope.feeds
+            and kept.container not in bounded_containers(file)
+            and not cleared_in(file.tree, kept.container)
+            and not _feeds_any_loss(file, kept.container)
+        ):
+            yield _kept(kept)
+
+
+def _loads(name: ast.Name) -> bool:
+    return isinstance(name.ctx, ast.Load)
+
+
+def _is_parameter(scope: Scope, name: str) -> bool:
+    return any(a.arg == name for a in ast.walk(scope.function.args) if isinstance(a, ast.arg))
+
+
+def _feeds_any_loss(file, container: str) -> bool:
+    last = container.split(".")[-1]
+    return any(
+        f.split(".")[-1] == last and ("." in f) == ("." in container)
+        for scope in scopes(file)
+        for f in scope.feeds
+    )
+
+
+def cleared_in(tree, container: str) -> bool:
+    """Is it emptied or begun anew somewhere, outside __init__? By its last name, because another
+    function may know it by another variable.
+    """
+    last = container.split(".")[-1]
+
+    def is_it(node) -> bool:
+        k = key(node)
+        return bool(k) and k.split(".")[-1] == last and ("." in k) == ("." in container)
+
+    for node in ast.walk(tree):
         if (
             isinstance(node, ast.Call)
             and isinstance(node.func, ast.Attribute)
-            and node.func.attr in ("clear", "pop")
-            and key(node.func.value) == name
+            and node.func.attr in ("clear", "pop", "popleft", "popitem")
+            and is_it(node.func.value)
+        ):
+            return True
+        if isinstance(node, ast.Delete) and any(
+            is_it(t) or is_it(getattr(t, "value", t)) for t in node.targets
         ):
             return True
         if isinstance(node, FUNCTIONS) and node.name != "__init__":
-            if any(
-                key(t) == name
-                for s in in_order(node.body)
-                if isinstance(s, ast.Assign)
-                for t in targets(s)
-            ):
+            for s in in_order(node.body):
+                if not isinstance(s, (ast.Assign, ast.AnnAssign)):
+                    continue
+                for t in targets(s):
+                    if is_it(t) or isinstance(t, ast.Subscript) and is_it(t.value) and _whole(t):
+                        return True
+    return False
+
+
+def _whole(target: ast.Subscript) -> bool:
+    return isinstance(target.slice, ast.Slice) and target.slice.lower is None
+
+
+# hooks
+
+
+def kept_by_hook(file) -> Iterator[dict]:
+    """A hook that puts what it is shown into a list"""
+    for scope in scopes(file):
+        for s in scope.statements:
+            for call in calls(s):
+                name = method(call)
+                if name.startswith("register_") and name.endswith("hook") and call.args:
+                    hook = _hook(file, scope, call.args[0])
+                    if hook is not None:
+                        yield from _hook_keeps(file, hook, call, name)
+
+
+def _hook(file, scope: Scope, node):
+    """The function that a hook argument stands for: a name, a method, a lambda, a factory's inner
+    function, functools.partial of one.
+    """
+    if isinstance(node, ast.Lambda):
+        return node
+    if isinstance(node, ast.Name):
+        return file.plain_functions.get(node.id)
+    if isinstance(node, ast.Attribute) and key(node.value) == "self" and scope.klass is not None:
+        return file.method_of(scope.klass.name, node.attr)
+    if isinstance(node, ast.Call):
+        if method(node) == "partial" and node.args:
+            return _hook(file, scope, node.args[0])
+        factory = resolve(scope, node)
+        if factory is not None:
+            for r in [n for n in in_order(factory.body) if isinstance(n, ast.Return)]:
+                if isinstance(r.value, ast.Lambda):
+                    return r.value
+                for inner in ast.walk(factory):
+                    if isinstance(inner, FUNCTIONS) and inner.name == key(r.value):
+                        return inner
+    return None
+
+
+def _hook_keeps(file, hook, registration: ast.Call, kind: str) -> Iterator[dict]:
+    shown = [a.arg for a in hook.args.args if a.arg != "self"]
+    shown = shown[1:] if kind != "register_hook" else shown  # the first is the module
+    if isinstance(hook, ast.Lambda):
+        kept = [
+            (registration, c.args[-1], key(c.func.value))
+            for c in ast.walk(hook.body)
+            if isinstance(c, ast.Call)
+            and isinstance(c.func, ast.Attribute)
+            and c.func.attr in ("append", "extend")
+            and c.args
+            and _holds_shown(c.args[-1], shown)
+        ]
+    else:
+        kept = [
+            (k.statement, k.value, k.container)
+            for k in scope_of(file, hook).trace.kept
+            if k.how == "append"
+            and any(PARAMETER + name in k.origins for name in shown)
+            and k.container not in _locals_of(hook)
+        ]
+    for statement, value, container in kept:
+        if container and cleared_in(file.tree, container):
+            continue
+        yield rules.finding(
+            "hook-keeps-tensors",
+            statement,
+            "the hook puts `%s` into `%s` at every pass, with its graph, and nothing empties it"
+            % (source(value), container or "a list"),
+            detached(value),
+        )
+
+
+def _holds_shown(value, shown: List[str]) -> bool:
+    """o, o[0], (o, 1): not o.detach() and not o.mean().item()"""
+    if isinstance(value, (ast.Subscript, ast.Starred)):
+        return _holds_shown(value.value, shown)
+    if isinstance(value, (ast.Tuple, ast.List)):
+        return any(_holds_shown(e, shown) for e in value.elts)
+    return key(value) in shown
+
+
+def _locals_of(function) -> Set[str]:
+    return {key(t) for s in in_order(function.body) for t in targets(s) if key(t)}
+
+
+# modules
+
+
+def kept_by_module(file) -> Iterator[dict]:
+    """self.outputs.append(x) in forward, training_step or validation_step"""
+    modules = module_classes(file)
+    for name in modules:
+        c = file.classes[name]
+        for function in [f for f in c.body if isinstance(f, FUNCTIONS)]:
+            if function.name in ("forward", "training_step"):
+                yield from _module_keeps(file, c, function, GRAPH)
+            elif function.name in ("validation_step", "test_step"):
+                yield from _module_keeps(file, c, function, CARD)
+
+
+def _module_keeps(file, c, function, origin: str) -> Iterator[dict]:
+    scope = scope_of(file, function)
+    for kept in scope.trace.kept:
+        if origin not in kept.origins or not kept.container.startswith("self."):
+            continue
+        if kept.how == "call" and "." not in kept.container or kept.container in scope.feeds:
+            continue
+        if kept.container in bounded_containers(file) or "metric" in kept.container.lower():
+            continue
+        cleared = cleared_in(file.tree, kept.container)
+        if cleared and not (origin == GRAPH and function.name == "training_step"):
+            continue
+        if _feeds_any_loss(file, kept.container) or _used_elsewhere_for_loss(c, kept.container):
+            continue
+        if origin == GRAPH:
+            message = "`%s` is kept in `%s` by every call of %s, with its graph" % (
+                source(kept.value),
+                kept.container,
+                function.name,
+            )
+        else:
+            message = "`%s` is kept in `%s` by every call of %s and nothing empties it" % (
+                source(kept.value),
+                kept.container,
+                function.name,
+            )
+        edits = detached(kept.value) if origin == GRAPH and kept.how != "call" else None
+        yield rules.finding("module-keeps-tensors", kept.statement, message, edits)
+
+
+def _used_elsewhere_for_loss(c: ast.ClassDef, container: str) -> bool:
+    """A method named after a loss reads it: get_losses() sums what forward() gathered."""
+    for f in c.body:
+        if isinstance(f, FUNCTIONS) and re.search(r"loss|penalty|regulari", f.name):
+            if any(key(n) == container for n in walk_here(f) if isinstance(n, ast.Attribute)):
                 return True
     return False
 
@@ -272,9 +338,12 @@ def hidden_state(file):
         for s in scope.statements:
             if not isinstance(s, ast.Assign) or not isinstance(s.value, ast.Call):
                 continue
-            loop = innermost_training_loop(file.places.get(s), scope)
+            place = file.places.get(s)
+            loop = place.loops[-1] if place and place.loops else None
             goals = [key(t) for t in targets(s)]
-            if loop is None or len(goals) < 2 or key(s.value.func) not in scope.modules:
+            if loop is None or not _differentiates(scope, loop) or place.no_grad:
+                continue
+            if len(goals) < 2 or not calls_module(s.value, scope):
                 continue
             passed = {k for a in s.value.args for k in [key(a)] if k} | {
                 key(k.value) for k in s.value.keywords if key(k.value)
@@ -287,6 +356,11 @@ def hidden_state(file):
                         "`%s` goes from one iteration into the next with its graph: backward reaches back to the first batch"
                         % name,
                     )
+
+
+def _differentiates(scope: Scope, loop) -> bool:
+    """backward in the loop's own body: in an inner loop over time steps it comes later."""
+    return any(s in set(in_order(loop.body)) for s, _ in scope.backwards)
 
 
 def _cut(loop, name, origin):

@@ -46,7 +46,9 @@ class File:
         self.aliases = {}
         self.places = {}  # statement -> Place
         self.statements = []  # in order
-        self.functions = {}  # name -> def
+        self.functions = {}  # name -> def, methods among them
+        self.plain_functions = {}  # name -> def outside classes
+        self.methods = {}  # (class, name) -> def
         self.classes = {}
         self._imports()
         self._walk(tree.body, Place())
@@ -76,6 +78,70 @@ class File:
         parts.append(self.aliases.get(node.id, node.id))
         return ".".join(reversed(parts))
 
+    @property
+    def uses_torch(self):
+        """Is this PyTorch code? A fragment without imports may be."""
+        return "torch" in self.modules or not self.modules & {"tensorflow", "keras", "jax"}
+
+    def class_of(self, variable):
+        """The class of this file that a variable is made from, or None."""
+        self._made()
+        return self._classes.get(variable)
+
+    def element_class_of(self, variable):
+        """The class of this file that a list's or dict's values are made from, or None."""
+        self._made()
+        return self._elements.get(variable)
+
+    def _made(self):
+        if hasattr(self, "_classes"):
+            return
+        self._classes, self._elements = {}, {}
+        for node in ast.walk(self.tree):
+            if not isinstance(node, (ast.Assign, ast.AnnAssign)) or node.value is None:
+                continue
+            for t, value in pairs(node):
+                name = self._own_class(value)
+                k = key(t)
+                if k and name:
+                    self._classes.setdefault(k, name)
+                name = self._own_element(value)
+                if k and name:
+                    self._elements.setdefault(k, name)
+
+    def _own_class(self, value):
+        if isinstance(value, ast.Call) and isinstance(value.func, ast.Name):
+            return value.func.id if value.func.id in self.classes else None
+        return None
+
+    def _own_element(self, value):
+        if isinstance(value, (ast.List, ast.Tuple)):
+            return next(filter(None, map(self._own_class, value.elts)), None)
+        if isinstance(value, ast.Dict):
+            return next(filter(None, map(self._own_class, value.values)), None)
+        if isinstance(value, ast.ListComp):
+            return self._own_class(value.elt)
+        if isinstance(value, ast.DictComp):
+            return self._own_class(value.value)
+        if isinstance(value, ast.Call) and method(value) == "defaultdict" and value.args:
+            first = value.args[0]
+            if isinstance(first, ast.Name):
+                return first.id if first.id in self.classes else None
+            if isinstance(first, ast.Lambda):
+                return self._own_class(first.body)
+        return None
+
+    def method_of(self, name, attribute, depth=4):
+        """The method of a class of this file, its bases in this file included."""
+        found = self.methods.get((name, attribute))
+        if found is not None or depth == 0 or name not in self.classes:
+            return found
+        for base in self.classes[name].bases:
+            found = self.method_of((self.dotted(base) or "").split(".")[-1], attribute, depth - 1)
+            if found is not None:
+                return found
+        return None
+
     def callee(self, call):
         return self.dotted(call.func) if isinstance(call, ast.Call) else None
 
@@ -87,6 +153,10 @@ class File:
             self.statements.append(node)
             if isinstance(node, FUNCTIONS):
                 self.functions.setdefault(node.name, node)
+                if place.klass is None or place.function is not None:
+                    self.plain_functions.setdefault(node.name, node)
+                elif place.function is None:
+                    self.methods.setdefault((place.klass.name, node.name), node)
                 inner = Place(node, place.klass)
                 inner.no_grad = any(self._switches_grad_off(d) for d in node.decorator_list)
                 self._walk(node.body, inner)
@@ -196,3 +266,18 @@ def targets(statement):
     for root in roots:
         found.extend(root.elts if isinstance(root, (ast.Tuple, ast.List)) else [root])
     return found
+
+
+def pairs(statement):
+    """(target, value) of an assignment, tuples taken apart: a, b = x, y."""
+    value = statement.value
+    goals = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+    for goal in goals:
+        if (
+            isinstance(goal, (ast.Tuple, ast.List))
+            and isinstance(value, (ast.Tuple, ast.List))
+            and len(goal.elts) == len(value.elts)
+        ):
+            yield from zip(goal.elts, value.elts)
+        else:
+            yield goal, value

@@ -16,7 +16,7 @@ in a list: the list may feed a later loss, and what is in it may be a tuple or a
 import ast
 from typing import List, Optional
 
-from .flow import Scope, in_order
+from .flow import Scope
 from .names import FUNCTIONS, targets, walk_here
 
 # Functions that can read a local variable by its name.

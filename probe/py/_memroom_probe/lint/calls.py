@@ -1,0 +1,209 @@
+"""What the functions of this file do with what they are given: return it, keep it, differentiate
+it. Calls of functions from elsewhere are unknown and taken as harmless.
+"""
+
+import ast
+from typing import Callable, Dict, FrozenSet, Iterator, List, Optional, Tuple
+
+from .flow import (
+    CARD,
+    GRAPH,
+    NOTHING,
+    PARAMETER,
+    Scope,
+    parameters,
+    scopes,
+)
+from .names import FUNCTIONS, calls, key, method, own
+
+
+def resolve(scope: Scope, call: ast.Call):
+    """The function of this file that a call reaches, or None."""
+    file = scope.file
+    func = call.func
+    if isinstance(func, ast.Name):
+        return file.plain_functions.get(func.id)
+    if not isinstance(func, ast.Attribute):
+        return None
+    owner = key(func.value)
+    if owner in ("self", "cls") and scope.klass is not None:
+        return file.method_of(scope.klass.name, func.attr)
+    name = file.class_of(owner) if owner else None
+    if name is None and isinstance(func.value, ast.Subscript):
+        name = file.element_class_of(key(func.value.value))
+    if name is None and owner and "[" in owner:
+        name = file.element_class_of(owner[: owner.rindex("[")])
+    return file.method_of(name, func.attr) if name else None
+
+
+def bind(call: ast.Call, function) -> Dict[str, ast.AST]:
+    """Parameter -> argument."""
+    names = parameters(function)
+    bound = dict(zip(names, [a for a in call.args if not isinstance(a, ast.Starred)]))
+    for k in call.keywords:
+        if k.arg in names:
+            bound[k.arg] = k.value
+    return bound
+
+
+def scope_of(file, function) -> Scope:
+    scopes(file)
+    return file._scope_of[function]
+
+
+def returned_by(
+    scope: Scope, call: ast.Call, origins: Callable[[ast.AST], FrozenSet[str]]
+) -> Optional[FrozenSet[str]]:
+    """What the result of a call of our own function holds; None if it is not our own."""
+    function = resolve(scope, call)
+    if function is None or function is scope.function:
+        return None
+    if any(isinstance(n, (ast.Yield, ast.YieldFrom)) for n in ast.walk(function)):
+        return NOTHING
+    returned = scope_of(scope.file, function).trace.returned
+    held = returned & {GRAPH, CARD}
+    bound = bind(call, function)
+    for name, argument in bound.items():
+        if PARAMETER + name in returned:
+            held |= origins(argument)
+    return held
+
+
+def kept_by_helper(scope: Scope, call: ast.Call) -> Iterator[Tuple[str, ast.AST, str]]:
+    """(container, argument, what happens) for each argument that the called function keeps."""
+    function = resolve(scope, call)
+    if function is None or function is scope.function:
+        return
+    inner = scope_of(scope.file, function)
+    bound = bind(call, function)
+    for kept in inner.trace.kept:
+        for name, argument in bound.items():
+            if PARAMETER + name not in kept.origins or kept.container in _locals(function):
+                continue
+            container = _seen_from(call, kept.container, bound)
+            if container:
+                where = "%s, line %d" % (_verb(kept.how), kept.statement.lineno)
+                yield container, argument, where
+
+
+def _verb(how: str) -> str:
+    return {"sum": "adds it up", "append": "keeps it", "store": "keeps it"}.get(how, "keeps it")
+
+
+def _locals(function) -> List[str]:
+    """Variables that end with the call. Names that are only stored into by subscript are not
+    among them.
+    """
+    outside = {
+        n for s in ast.walk(function) if isinstance(s, (ast.Global, ast.Nonlocal)) for n in s.names
+    }
+    return [
+        n.id
+        for n in ast.walk(function)
+        if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store) and n.id not in outside
+    ]
+
+
+def _seen_from(call: ast.Call, container: str, bound: Dict[str, ast.AST]) -> Optional[str]:
+    """The container as the caller knows it: meter for self.sum in meter.update(loss)."""
+    first = container.split(".")[0].split("[")[0]
+    if first in ("self", "cls"):
+        if not isinstance(call.func, ast.Attribute):
+            return None
+        owner = key(call.func.value)
+        if owner in ("self", "cls"):
+            return container
+        return owner or key(getattr(call.func.value, "value", None))
+    if first in bound:
+        return key(bound[first])
+    return container
+
+
+def differentiated_by_helpers(scope: Scope) -> Iterator[Tuple[ast.stmt, ast.AST]]:
+    """(statement, argument) where a function of this file calls backward on what it is given, and
+    (statement, result) where it differentiates something of its own.
+    """
+    for s in scope.statements:
+        for node in own(s):
+            if not isinstance(node, ast.Call):
+                continue
+            function = resolve(scope, node)
+            if function is None or function is scope.function:
+                continue
+            inner = scope_of(scope.file, function)
+            names = set()
+            for _, value in inner.differentiated:
+                names.update(_base_names(value))
+            if not names and not inner.differentiated:
+                continue
+            hit = False
+            for name, argument in bind(node, function).items():
+                if name in names:
+                    hit = True
+                    yield s, argument
+            if not hit:
+                yield s, ast.copy_location(ast.Constant(value=None), node)
+
+
+def _base_names(value) -> List[str]:
+    k = key(value)
+    return [k] if k else []
+
+
+def grad_is_off(scope: Scope) -> bool:
+    """Is the whole function called under no_grad in this file, or one that frameworks call so?"""
+    if scope.function is None:
+        return False
+    file = scope.file
+    if file.places[scope.body[0]].no_grad:
+        return True
+    if scope.klass is not None and scope.function.name in (
+        "validation_step",
+        "test_step",
+        "predict_step",
+        "validation_epoch_end",
+        "on_validation_epoch_end",
+        "test_epoch_end",
+        "on_test_epoch_end",
+    ):
+        return True
+    return called_without_grad(file, scope.function.name)
+
+
+def called_without_grad(file, name: str) -> bool:
+    """Is the function called under no_grad somewhere in this file?"""
+    if not hasattr(file, "_without_grad"):
+        file._without_grad = {
+            method(n)
+            for s in file.statements
+            if file.places[s].no_grad and not isinstance(s, FUNCTIONS)
+            for n in own(s)
+            if isinstance(n, ast.Call)
+        }
+    return name in file._without_grad
+
+
+def called_in_loop(file, function) -> bool:
+    """Does this file call the function again and again?"""
+    if not hasattr(file, "_in_loops"):
+        file._in_loops = {
+            method(n)
+            for s in file.statements
+            if file.places[s].loops
+            for n in own(s)
+            if isinstance(n, ast.Call)
+        }
+    return function.name in file._in_loops
+
+
+def reaches(scope: Scope, test: Callable[[ast.Call], bool], depth: int = 3) -> bool:
+    """Does the scope, or a function of this file that it calls, make such a call?"""
+    for s in scope.statements:
+        for call in calls(s):
+            if test(call):
+                return True
+            function = resolve(scope, call) if depth else None
+            if function is not None and function is not scope.function:
+                if reaches(scope_of(scope.file, function), test, depth - 1):
+                    return True
+    return False
