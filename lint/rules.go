@@ -8,11 +8,11 @@ type Rule struct {
 	Severity event.Severity
 	Title    string // what it is, in a few words
 	Why      string // why it costs memory, or what the belief gets wrong
-	Fix      string // what to do, where no mechanical edit is given
-	Remedy   string // id in package remedy
+	Fix      string // what to write instead
+	Remedy   string // id in package remedy, "" if none
 }
 
-// Rules lists every rule, worst first.
+// Rules lists every rule: kept graphs, accumulation, evaluation, the step, data, cards, frameworks.
 func Rules() []Rule { return rules }
 
 // Find gives the rule with this id.
@@ -28,100 +28,280 @@ func Find(id string) (Rule, bool) {
 const (
 	wrong  = event.SeverityError   // leaks, or computes something else than meant
 	costly = event.SeverityWarning // costs memory or time for nothing
-	hint   = event.SeverityInfo    // worth knowing
+	hint   = event.SeverityInfo    // worth knowing; whether it matters depends on sizes
 )
 
 var rules = []Rule{
+	// graphs that are kept
 	{"loss-graph-accumulated", wrong, "loss summed with its graph",
-		"A loss tensor holds the whole graph that made it. Summed over an epoch, no iteration's activations can be freed.",
-		"Add a number: `total += loss.item()`, or `loss.detach()` to stay on the device.", "detach"},
+		"A loss tensor holds the graph that made it. backward() frees the activations it passes; " +
+			"the graph itself, and the activations of every branch without a backward, stay as " +
+			"long as the sum.",
+		"Add a number: `total += loss.item()`. Or add `loss.detach()`, which does not wait for " +
+			"the card.", "detach"},
 	{"graph-kept-in-list", wrong, "tensors kept with their graph",
-		"Each tensor in the list keeps the activations it was computed from.",
-		"Append `x.detach()` (or `.item()`, `.detach().cpu()`).", "detach"},
+		"Each tensor keeps the graph it was computed with, and every activation that no backward " +
+			"has freed. Memory grows with every iteration.",
+		"Keep `x.detach()`, or `x.item()` for a single number, or `x.detach().cpu()`. Average " +
+			"weights under `torch.no_grad()`.", "detach"},
 	{"hook-keeps-tensors", wrong, "hook keeps what it sees",
-		"The hook runs at every forward pass, so the list grows for ever, with the graph of every tensor in it.",
-		"Append `output.detach()`, bound the list, and remove the hook (`handle.remove()`) when done.", "remove_hooks"},
+		"The hook runs at every pass, so the list grows for ever, with the graph of every tensor " +
+			"in it.",
+		"Append `output.detach()`, empty the list after use, and remove the hook " +
+			"(`handle.remove()`) when done.", "remove_hooks"},
 	{"module-keeps-tensors", wrong, "module keeps its outputs",
-		"What is stored on the module outlives the step, together with its graph.",
-		"Store `x.detach()` and clear the list when it has been read.", "detach"},
+		"What is stored on the module outlives the step, in training together with its graph.",
+		"Store `x.detach()` (or `.item()`), and empty the list when it has been read: " +
+			"`self.outputs.clear()` at the end of the epoch.", "detach"},
 	{"hidden-state-not-detached", wrong, "hidden state carried with its graph",
-		"Backward then goes through all earlier batches; memory grows until it fails.",
-		"Cut the graph between batches: `hidden = hidden.detach()` (for an LSTM: `tuple(h.detach() for h in hidden)`).", "detach"},
+		"Backward then goes through all earlier batches. Memory grows until it runs out.",
+		"Cut the graph between batches: `hidden = hidden.detach()`. For an LSTM: " +
+			"`tuple(h.detach() for h in hidden)`.", "detach"},
+	{"retain-graph-in-loop", costly, "graph retained for nothing",
+		"retain_graph keeps the activations after backward. Those of the next iteration come on " +
+			"top.",
+		"Call `backward()` without it. If an error then names a second backward, some tensor is " +
+			"carried over from an earlier iteration: detach that one.", "detach"},
+	{"exception-kept", costly, "exception kept with its frames",
+		"An exception refers to its traceback, the traceback to every frame of the failed call, " +
+			"and the frames to their tensors.",
+		"Keep the text: `errors.append(str(e))`. Or call `traceback.clear_frames(e.__traceback__)` " +
+			"first.", ""},
+	{"retry-in-handler", costly, "retry while the exception is alive",
+		"Inside the except block the exception is alive. It holds the frames of the failed call, " +
+			"so their tensors cannot be freed, and empty_cache() finds nothing to return.",
+		"Only note the failure in the handler (`failed = True`). Retry after the except block has " +
+			"ended. In a notebook the last traceback (sys.last_traceback) holds it too.", ""},
+	{"model-copies-kept", costly, "copies of the model pile up",
+		"Each copy is as large as the weights and stays on the model's device.",
+		"Write checkpoints to disk (torch.save), or keep only the best copy, on the CPU: " +
+			"`{k: v.cpu().clone() for k, v in model.state_dict().items()}`.", ""},
+
+	// accumulation
 	{"zero-grad-each-micro-step", wrong, "accumulation that forgets",
-		"Zeroing at every micro-step leaves only the last micro-batch's gradients: the small batch's memory, but not the large batch's result.",
-		"Call `zero_grad()` directly after `optimizer.step()`, inside the same `if`.", "micro_batch"},
+		"Zeroing at every micro-step leaves only the last micro-batch's gradients: the memory of " +
+			"the small batch, but not the result of the large one.",
+		"Call `zero_grad()` directly after `optimizer.step()`, inside the same `if`.",
+		"micro_batch"},
 	{"gradients-never-cleared", wrong, "gradients that add up for ever",
-		"backward() adds to the gradients that are there. Never cleared, they are the sum over all steps: no larger in bytes, but not the training that was meant, and the largest accumulation there is.",
-		"Call `optimizer.zero_grad()` before `loss.backward()`, or once behind each `optimizer.step()`.", "micro_batch"},
+		"backward() adds to the gradients that are there. Never cleared, they are the sum over " +
+			"all steps: no larger in bytes, but not the training that was meant.",
+		"Call `optimizer.zero_grad()` before `loss.backward()`, or after each `optimizer.step()`.",
+		"micro_batch"},
 	{"accumulator-recreated", wrong, "accumulation that forgets",
 		"Accumulators that start at zero in every step accumulate nothing.",
-		"Create the accumulators once before the loop and reset them only after apply_gradients().",
+		"Create the accumulators once before the loop. Reset them only after apply_gradients().",
 		"micro_batch"},
 	{"accumulation-unscaled", costly, "accumulation without scaling",
-		"Gradients add up over micro-batches. More micro-batches do not make each gradient larger, but their sum is: scale it back to a mean.",
+		"Gradients add up over micro-batches, so their sum grows with the number of " +
+			"micro-batches. The large batch would have used their mean.",
 		"Divide: `(loss / accumulation_steps).backward()`.", "micro_batch"},
 	{"scheduler-each-micro-step", costly, "scheduler ahead of the optimizer",
-		"With accumulation an optimizer step is several micro-steps; the schedule is meant in optimizer steps.",
+		"With accumulation an optimizer step is several micro-steps. The schedule counts " +
+			"optimizer steps.",
 		"Move `scheduler.step()` behind `optimizer.step()`, inside the same `if`.", "micro_batch"},
 	{"last-window-dropped", hint, "last partial window",
-		"Batches left over at the end of an epoch are never applied, or are mixed into the next epoch's first window.",
+		"Batches left over at the end of an epoch are never applied, or are mixed into the next " +
+			"epoch's first window.",
 		"Step as well when `i + 1 == len(loader)`, or after the loop.", "micro_batch"},
+	{"fsdp-unsynced-gradients", costly, "full gradients on every rank",
+		"FSDP shards gradients when it reduces them. While the sync is off, every rank holds the " +
+			"gradients of the whole model: 4 bytes a parameter in fp32.",
+		"Reduce at every micro-batch: leave out `no_sync()`, or call " +
+			"`set_requires_gradient_sync(True)`. It costs communication and saves the full " +
+			"gradients.", ""},
+
+	// evaluation
 	{"eval-without-no-grad", costly, "evaluation that builds a graph",
-		"eval() switches dropout and batch norm, not autograd: without no_grad every activation of the batch is kept for a backward that never comes.",
-		"Put the loop under `with torch.no_grad():` (or `torch.inference_mode()`), or decorate the function with it.", "no_grad"},
-	{"retain-graph-in-loop", costly, "graph retained for nothing",
-		"retain_graph keeps the saved tensors after backward; the next iteration's come on top.",
-		"Call `backward()` without it. If an error then names a second backward, some tensor is carried over from an earlier iteration: detach it.", "detach"},
+		"eval() switches dropout and batch norm, not autograd. Without no_grad every activation " +
+			"of the batch is kept for a backward that never comes.",
+		"Put the loop under `with torch.no_grad():` (or `torch.inference_mode()`), or decorate " +
+			"the function with it.", "no_grad"},
+	{"outputs-kept-on-card", hint, "outputs of all batches kept on the card",
+		"Without a graph the outputs still lie on the card. Kept for the whole dataset they take " +
+			"the room of the model.",
+		"Move each batch's outputs to the host, `preds.append(out.cpu())`, or keep only what the " +
+			"metric needs (`out.argmax(-1)`).", "eval_outputs"},
+	{"trainer-keeps-logits", costly, "logits of the whole evaluation kept",
+		"The Trainer gathers the logits of all evaluation batches before it calls " +
+			"compute_metrics: samples x sequence x vocabulary x 4 bytes.",
+		"Reduce them batch by batch: preprocess_logits_for_metrics=lambda logits, labels: " +
+			"logits.argmax(-1). Or move them to the host with eval_accumulation_steps=1. For " +
+			"sequence-to-sequence models set predict_with_generate=True.", "eval_outputs"},
+	{"eval-batch-default", hint, "evaluation batch larger than the training batch",
+		"The default evaluation batch is 8. Evaluation also keeps logits, so it can need more " +
+			"memory than the training step.",
+		"Set the evaluation batch: per_device_eval_batch_size equal to the training batch.",
+		"eval_batch"},
+	{"lightning-keeps-step-outputs", costly, "Lightning keeps every step's result",
+		"Before Lightning 2, training_epoch_end is given what every training_step returned, so " +
+			"all of it stays on the card until the epoch ends.",
+		"Return only the loss from training_step, and log or detach the rest (`.item()`, " +
+			"`.detach().cpu()`). In Lightning 2 use on_train_epoch_end.", "detach"},
+	{"autocast-around-loop", hint, "autocast around the whole loop",
+		"autocast caches a half-precision copy of each weight it casts. The cache is freed when " +
+			"the autocast block ends: here, after the last batch.",
+		"Put `with autocast():` inside the loop, around the forward pass. Or use " +
+			"`autocast(cache_enabled=False)`.", "mixed_precision"},
+
+	// the step
 	{"loss-to-cpu-before-backward", costly, "the belief that loss.cpu() moves backward",
-		"Each operation's backward runs on the device of its forward. Copying the scalar loss to the CPU frees nothing.",
-		"Leave the loss where it is. To save memory: a smaller micro-batch, checkpointing, or offloading of saved activations.", "activation_offload"},
+		"Each operation's backward runs on the device of its forward. Copying the scalar loss to " +
+			"the CPU frees nothing.",
+		"Leave the loss where it is. To save memory: a smaller micro-batch, activation " +
+			"checkpointing, or offloading of activations.", "activation_offload"},
 	{"gradients-kept-as-zeros", costly, "gradients kept as zeros",
 		"One more copy of the weights stays allocated through the forward pass, where the peak is.",
-		"Use `zero_grad(set_to_none=True)`, the default since PyTorch 2.0. It changes results where a parameter gets no gradient in some steps: zeros still apply momentum and weight decay to it. Code that reads `p.grad` must expect None.", "set_to_none"},
+		"Use `zero_grad(set_to_none=True)`, the default since PyTorch 2.0. It changes results " +
+			"where a parameter gets no gradient in some steps: with zeros, momentum and weight " +
+			"decay still move it. Code that reads `p.grad` must expect None.", "set_to_none"},
 	{"empty-cache-in-loop", costly, "cache emptied at every step",
-		"The cache is what makes the next step's allocations free. Emptying it does not lower what the step needs.",
-		"Remove it from the loop. If reserved memory is far above allocated, use PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True.", "expandable_segments"},
+		"The cache is what makes the next step's allocations free. Emptying it does not lower " +
+			"what the step needs.",
+		"Remove it from the loop. If reserved memory is far above allocated, use " +
+			"PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True.", "expandable_segments"},
 	{"gradcheck-is-no-profiler", hint, "the belief that gradcheck profiles memory",
-		"gradcheck verifies gradients numerically; it says nothing about memory.",
+		"gradcheck verifies gradients numerically. It says nothing about memory.",
 		"Use `memroom run` or torch.cuda.memory._record_memory_history().", ""},
+	{"cuda-graph-per-shape", hint, "one CUDA graph for each input shape",
+		"Every new input shape is captured as a CUDA graph with a private memory pool that " +
+			"nothing else can use. Batches padded to their longest sample have many shapes.",
+		"Pad to a few fixed lengths (pad_to_multiple_of=64, padding=\"max_length\"), or use " +
+			"mode=\"default\".", ""},
+
+	// data
 	{"dataset-on-gpu", costly, "dataset on the GPU",
 		"Data that waits on the card takes the room of activations.",
-		"Keep it on the host and move each batch in the loop, with pin_memory and non_blocking=True.", "stream_data"},
+		"Keep it on the host and move each batch in the loop, with pin_memory and " +
+			"non_blocking=True.", "stream_data"},
 	{"dataset-in-a-list", costly, "dataset read into a list",
-		"A loader yields batches so that only a few exist at a time; a list holds them all.",
+		"A loader yields batches so that only a few exist at a time. A list holds them all.",
 		"Iterate over the loader, or cache on disk.", "stream_data"},
 	{"workers-copy-python-list", costly, "Python objects shared by many workers",
-		"Reading a Python object writes its reference count, and the page it lies in is copied into each worker: host memory grows by the list's size times the workers.",
+		"Reading a Python object writes its reference count, and the page it lies in is copied " +
+			"into each worker: host memory grows by the list's size times the workers.",
 		"Keep the items in one numpy array or Arrow table instead of a list of objects.",
 		"dataloader_workers"},
+	{"dataset-cache-per-worker", costly, "dataset cache in every worker",
+		"Each DataLoader worker is a process with its own copy of the dataset object. After an " +
+			"epoch the cached samples lie in host memory once for each worker.",
+		"Cache on disk (np.memmap, LMDB, Arrow) or in shared memory, bound the cache " +
+			"(lru_cache(maxsize=256)), or use num_workers=0.", "dataloader_workers"},
+	{"dataset-cache-grows", hint, "dataset cache without a bound",
+		"After an epoch the whole dataset lies in host memory.",
+		"Cache on disk (np.memmap, LMDB, Arrow), or bound the cache (lru_cache(maxsize=256)).",
+		"stream_data"},
+	{"loader-buffers", hint, "batches that wait in the workers",
+		"Host memory holds bytes per batch x prefetch_factor x num_workers, and pin_memory adds a " +
+			"copy. Persistent workers never give it back.",
+		"Use fewer workers, prefetch_factor=1 or 2, a smaller batch, or persistent_workers=False.",
+		"dataloader_workers"},
+	{"datasets-buffers", hint, "what datasets holds in memory",
+		"Readers and map() work on large pieces, one for each process. keep_in_memory=True or one " +
+			"batch of everything gives up memory mapping.",
+		"Use fewer processes (num_proc=2), a smaller writer_batch_size, Parquet instead of JSON, " +
+			"or streaming=True.", "stream_data"},
+	{"figures-not-closed", costly, "figures that are never closed",
+		"pyplot keeps a reference to every figure until it is closed. Each holds its pixels and " +
+			"its data.",
+		"Call `plt.close(fig)` after saving it.", ""},
+
+	// checkpoints and cards
+	{"checkpoint-kept", costly, "checkpoint kept on the card",
+		"The loaded dict is a second copy of the weights, and of the optimizer state if that was " +
+			"saved. It stays as long as the variable.",
+		"Load with map_location=\"cpu\". After load_state_dict(), `del checkpoint`.", ""},
+	{"data-parallel-first-card", hint, "DataParallel fills the first card",
+		"The first card holds the gathered outputs, the loss and their gradients beside its own " +
+			"share of the work.",
+		"Use DistributedDataParallel (one process for each card), or compute the loss inside the " +
+			"model's forward, so that only numbers are gathered.", "ddp"},
+	{"default-card", hint, "tensors on card 0 by default",
+		"Without a number `.cuda()` means the current card, which is card 0 unless it is set.",
+		"Call torch.cuda.set_device(n) first, use one device variable (`.to(device)`), or start " +
+			"with CUDA_VISIBLE_DEVICES=n.", ""},
+	{"kbit-upcast", hint, "parts of a quantized model in float32",
+		"The quantized layers stay small. Embeddings and lm_head double from 2 to 4 bytes a " +
+			"parameter, and float32 logits double too. For large vocabularies that can be more " +
+			"than quantization saved.",
+		"Skip prepare_model_for_kbit_training and freeze the base yourself, or cast embeddings " +
+			"and lm_head back to bfloat16 after it. Keep gradient checkpointing on.",
+		"checkpointing"},
+	{"quantization-argument", wrong, "wrong quantization argument",
+		"An option that does not exist leaves the model in full precision: the memory it should " +
+			"have saved is used.",
+		"See the arguments of transformers.BitsAndBytesConfig for your version.",
+		"quantize_8bit"},
+
+	// TensorFlow and Keras
 	{"tf-function-retraced", costly, "tf.function traced again and again",
 		"Every trace builds a graph that is kept for the life of the program.",
-		"Define it once outside the loop; pass tensors (`tf.constant(i)`), or give an input_signature.", ""},
+		"Define it once outside the loop. Pass tensors (`tf.constant(i)`), or give an " +
+			"input_signature.", ""},
+	{"keras-model-in-loop", costly, "Keras models built in a loop",
+		"Keras keeps layers, names and functions of every model in global state. Deleting the " +
+			"variable does not free them.",
+		"Call `keras.backend.clear_session()` at the start of each round, then `del model` and " +
+			"`gc.collect()`. Or train each model in its own process.", "clear_session"},
+	{"keras-loop-in-one-process", hint, "Keras models built in a loop",
+		"Some TensorFlow versions keep the traced functions of compiled models even after " +
+			"clear_session().",
+		"If memory grows, train each model in its own process (multiprocessing with \"spawn\"), " +
+			"and call gc.collect() after clear_session().", "clear_session"},
+	{"keras-predict-in-loop", hint, "predict() called in a loop",
+		"predict() is made for many samples at once. Each call sets up a pipeline, and in some " +
+			"versions part of it stays in memory.",
+		"Call the model itself, `model(x, training=False)`, or predict_on_batch(x), or predict() " +
+			"once for all samples.", ""},
+	{"tf-data-buffers", hint, "dataset held by cache or shuffle",
+		"Both work on what comes before them. After decoding, that is tensors, not file names.",
+		"Shuffle file names before the map that decodes, use a smaller shuffle buffer, and give " +
+			"cache() a file name: cache(\"/scratch/cache\").", "tf_data_budget"},
 	{"tf-constant-dataset", costly, "dataset as a constant",
 		"The array exists twice: in NumPy and as a tensor.",
 		"Stream it: tf.data from files, or a generator.", "tf_data_budget"},
 	{"tf-dataset-from-array", hint, "dataset made from a whole array",
-		"from_tensor_slices embeds a copy of the array; beside the original that is twice the data in host memory.",
-		"Read from files (TFRecord, Parquet) or with np.load(..., mmap_mode='r') and Dataset.from_generator.", "tf_data_budget"},
+		"from_tensor_slices makes a copy of the array. Beside the original that is twice the data " +
+			"in host memory.",
+		"Read from files (TFRecord, Parquet), or use np.load(..., mmap_mode='r') and " +
+			"Dataset.from_generator.", "tf_data_budget"},
 	{"tf-no-growth", hint, "TensorFlow takes the whole card",
-		"By default nearly all GPU memory is reserved at start.",
-		"`tf.config.experimental.set_memory_growth(gpu, True)` for each GPU, or TF_FORCE_GPU_ALLOW_GROWTH=true.", "tf_growth"},
+		"By default TensorFlow reserves nearly all GPU memory at start.",
+		"`tf.config.experimental.set_memory_growth(gpu, True)` for each GPU, or " +
+			"TF_FORCE_GPU_ALLOW_GROWTH=true.", "tf_growth"},
 	{"tflite-does-not-train", hint, "the belief that a converted model trains smaller",
-		"TFLite converts for inference; training goes on with the original model in its own precision.",
+		"TFLite converts for inference. Training goes on with the original model in its own " +
+			"precision.",
 		"For training use mixed precision, a smaller batch, or fewer trainable weights.",
 		"mixed_precision"},
+
+	// searches and Ray
+	{"trials-share-process", costly, "trials that share a process",
+		"A trial's model, optimizer state and trainer refer to each other in cycles. They are " +
+			"freed only when Python's garbage collector runs, often after the next trial has " +
+			"allocated its own.",
+		"End each trial with `del model, trainer; gc.collect(); torch.cuda.empty_cache()`, use " +
+			"study.optimize(..., gc_after_trial=True), or run each trial in its own process.", ""},
 	{"ray-trial-without-resources", costly, "trials without resources",
-		"Ray then counts one CPU a trial and starts as many as there are cores; their memory adds up.",
-		"`resources_per_trial={\"cpu\": 4, \"gpu\": 1, \"memory\": 8 * 1024**3}` or tune.with_resources(...).", "trial_resources"},
+		"Ray then counts one CPU for each trial and starts as many as there are cores. Their " +
+			"memory adds up.",
+		"`resources_per_trial={\"cpu\": 4, \"gpu\": 1, \"memory\": 8 * 1024**3}` or " +
+			"tune.with_resources(...).", "trial_resources"},
 	{"ray-trial-without-memory", hint, "trials packed without memory",
 		"CPU and GPU counts say nothing about bytes.",
 		"Add \"memory\": bytes to the trial's resources.", "trial_resources"},
-	{"ray-captures-large-object", costly, "large object captured by a trainable",
-		"What the function uses from outside is serialised with it, into every trial.",
-		"Pass it once through the object store: tune.with_parameters(train_fn, data=data).",
+	{"ray-stopped-trial-holds-card", hint, "card still held by a stopped trial",
+		"A scheduler that stops trials early starts the next one at once. The processes of the " +
+			"stopped trial, and those they started, may not have ended and still hold the card.",
+		"Wait at the start of the trainable (`ray.tune.utils.wait_for_gpu()`), end what the trial " +
+			"started (del trainer, gc.collect()), or run each trial in its own process.",
 		"trial_resources"},
-	{"quantization-argument", wrong, "wrong quantization argument",
-		"An option that is not there leaves the model in full precision: the memory it should have saved is used.",
-		"See the arguments of transformers.BitsAndBytesConfig for your version.",
-		"quantize_8bit"},
+	{"ray-captures-large-object", costly, "large object captured by a remote function",
+		"What the function uses from outside is serialised with it, into every worker process.",
+		"Put it into the object store once, `ref = ray.put(data)`, and pass `ref`. For Tune: " +
+			"tune.with_parameters(train_fn, data=data).", "trial_resources"},
+	{"ray-passes-large-object", costly, "large object passed at every call",
+		"An argument passed by value is put into the object store again for every call. Each copy " +
+			"stays until its task has ended.",
+		"Put it once before the loop, `ref = ray.put(data)`, and pass `ref`.", ""},
 }

@@ -96,7 +96,7 @@ def evaluate(loader):
     model.eval()
     outputs = []
     for x, y in loader:
-        outputs.append(model(x))
+        outputs.append(model(x).cpu())
     return torch.cat(outputs)
 
 

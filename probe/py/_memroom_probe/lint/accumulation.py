@@ -25,7 +25,7 @@ def never_cleared(file):
     # Plain names only: what a class keeps in self, a parent class in another file may clear.
     made = {
         t.id
-        for n in ast.walk(file.tree)
+        for n in file.nodes
         if isinstance(n, ast.Assign)
         and isinstance(n.value, ast.Call)
         and _optimizer(file.callee(n.value) or "")
@@ -70,7 +70,7 @@ _HARMLESS = ("step", "unscale_", "print", "len", "id", "type", "isinstance", "up
 
 def _may_clear(file):
     """Something that clears gradients, or that is given a model or optimizer and might."""
-    for node in ast.walk(file.tree):
+    for node in file.nodes:
         if isinstance(node, (ast.Name, ast.Attribute)) and "zero_grad" in (
             getattr(node, "attr", None) or getattr(node, "id", "")
         ):
@@ -183,9 +183,7 @@ def _zeroed(loop, window):
 
 
 def _unscaled(file, loop, window):
-    if any(
-        isinstance(n, ast.Call) and constant(_reduction(n)) == "sum" for n in ast.walk(file.tree)
-    ):
+    if any(isinstance(n, ast.Call) and constant(_reduction(n)) == "sum" for n in file.nodes):
         return
     for s in _direct(loop.body):
         for value in backward_values(s):

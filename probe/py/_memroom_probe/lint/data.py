@@ -11,7 +11,7 @@ def _loaders(file):
     """Variables that are DataLoaders, by what they are made from."""
     return {
         key(t)
-        for n in ast.walk(file.tree)
+        for n in file.nodes
         if isinstance(n, ast.Assign)
         and isinstance(n.value, ast.Call)
         and (file.callee(n.value) or "").split(".")[-1] == "DataLoader"
@@ -38,7 +38,7 @@ def _moves_to_gpu(node):
 def whole_dataset(file):
     """list(loader), [x.to(device) for x in loader], TensorDataset(x.cuda())"""
     loaders = _loaders(file)
-    for node in ast.walk(file.tree):
+    for node in file.nodes:
         if isinstance(node, ast.Call):
             name = (file.callee(node) or "").split(".")[-1]
             if (
@@ -103,12 +103,12 @@ def lists_and_workers(file):
         return
     made = {
         key(t): (file.callee(n.value) or "").split(".")[-1]
-        for n in ast.walk(file.tree)
+        for n in file.nodes
         if isinstance(n, ast.Assign) and isinstance(n.value, ast.Call)
         for t in n.targets
         if key(t)
     }
-    for call in ast.walk(file.tree):
+    for call in file.nodes:
         if (
             not isinstance(call, ast.Call)
             or (file.callee(call) or "").split(".")[-1] != "DataLoader"

@@ -1,64 +1,61 @@
-"""Evaluation that builds graphs nobody uses."""
+"""Evaluation that builds graphs nobody uses, or that keeps its outputs on the card."""
 
 import ast
+import re
+from typing import Iterator, Optional
 
 from . import rules
-from .flow import calls_module, in_order, scopes
-from .names import LOOPS, constant, key, method, own
+from .calls import called_without_grad
+from .flow import CARD, GRAPH, Scope, bounded_containers, calls_module, in_order, resets, scopes
+from .keeping import source
+from .names import LOOPS, constant, key, method, own, targets, walk_here
+
+_HELD_OUT = re.compile(r"(^|_|\.)(val|valid|validation|test|dev|eval|evaluation|holdout)", re.I)
+_EVALUATES = re.compile(r"^_?(eval|evaluate|validate|validation|test|predict|infer|inference)(_|$)")
+_BATCHES = re.compile(r"load|dataset|batch|_dl$|^dl$|_iter|generator", re.I)
 
 
-def check(file):
+def check(file) -> Iterator[dict]:
     if "torch" not in file.modules or _grad_off_for_good(file):
         return
     for scope in scopes(file):
         if scope.function is not None and (
-            _called_without_grad(file, scope.function.name)
+            called_without_grad(file, scope.function.name)
             or scope.function.name.endswith(("_step", "forward"))
         ):
             continue
-        if _differentiates(scope):
-            continue
-        yield from _in_scope(file, scope)
+        if not _steers_grad(scope):
+            yield from _in_scope(file, scope)
 
 
-def _grad_off_for_good(file):
+def _grad_off_for_good(file) -> bool:
     """torch.set_grad_enabled(False) as a statement, anywhere."""
-    for s in file.statements:
-        if (
-            isinstance(s, ast.Expr)
-            and isinstance(s.value, ast.Call)
-            and (file.callee(s.value) or "").endswith("set_grad_enabled")
-        ):
-            if s.value.args and constant(s.value.args[0]) is False:
-                return True
-    return False
+    return any(
+        isinstance(s, ast.Expr)
+        and isinstance(s.value, ast.Call)
+        and (file.callee(s.value) or "").endswith("set_grad_enabled")
+        and s.value.args
+        and constant(s.value.args[0]) is not True
+        for s in file.statements
+    )
 
 
-def _called_without_grad(file, name):
-    """Is the function called under no_grad somewhere in this file?"""
-    for s in file.statements:
-        if file.places[s].no_grad and any(
-            isinstance(n, ast.Call) and method(n) == name for n in own(s)
-        ):
-            return True
-    return False
+def _steers_grad(scope: Scope) -> bool:
+    """The scope asks for gradients of its own (adversarial examples, saliency): leave it alone."""
+    return any(
+        isinstance(node, ast.Call)
+        and (
+            (scope.file.callee(node) or "").endswith("autograd.grad")
+            or method(node) in ("requires_grad_", "enable_grad", "set_grad_enabled")
+        )
+        for s in scope.statements
+        for node in own(s)
+    )
 
 
-def _differentiates(scope):
-    if scope.backwards:
-        return True
-    for s in scope.statements:
-        for node in own(s):
-            if isinstance(node, ast.Call) and (
-                (scope.file.callee(node) or "").endswith("autograd.grad")
-                or method(node) in ("requires_grad_", "enable_grad")
-            ):
-                return True
-    return False
-
-
-def _in_scope(file, scope):
+def _in_scope(file, scope: Scope) -> Iterator[dict]:
     evaluated = set()
+    done = set()
     for s in scope.statements:
         for call in [n for n in own(s) if isinstance(n, ast.Call)]:
             name = key(call.func.value) if isinstance(call.func, ast.Attribute) else None
@@ -67,25 +64,159 @@ def _in_scope(file, scope):
             elif name and method(call) == "train":
                 training = not call.args or constant(call.args[0]) is not False
                 evaluated.discard(name) if training else evaluated.add(name)
-        if not isinstance(s, LOOPS) or not evaluated or file.places[s].no_grad:
+        if s in done or file.places[s].no_grad:
             continue
-        hit = _forward_with_grad(file, scope, s, evaluated)
-        if hit is not None:
-            yield hit
+        if isinstance(s, LOOPS):
+            if scope.has_backward(s) or _feeds_later(scope, s):
+                continue
+            hit = _forward_with_grad(file, scope, s, evaluated)
+            if hit is not None:
+                done.update(in_order(s.body))
+                yield hit
+        elif scope.backwards and file.places[s].loops:
+            hit = _single_forward(scope, s, evaluated)
+            if hit is not None:
+                yield hit
 
 
-def _forward_with_grad(file, scope, loop, evaluated):
+def _feeds_later(scope: Scope, loop) -> bool:
+    """Does a backward behind the loop use what the loop makes?"""
+    later = [s for s, _ in scope.differentiated if s.lineno > loop.end_lineno]
+    made = {key(t) for s in in_order(loop.body) for t in targets(s)} | {
+        key(n.func.value)
+        for s in in_order(loop.body)
+        for n in own(s)
+        if isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute)
+    }
+    return bool(later) and bool(made & scope.feeds)
+
+
+def _forward_with_grad(file, scope: Scope, loop, evaluated) -> Optional[dict]:
+    held_out = isinstance(loop, ast.For) and _is_held_out(file, scope, loop)
     for s in in_order(loop.body):
         if file.places[s].no_grad:
             continue
         for node in own(s):
+            if not isinstance(node, ast.Call) or not node.args + node.keywords:
+                continue
             name = calls_module(node, scope)
-            if name in evaluated and node.args + node.keywords:
-                return rules.finding(
-                    "eval-without-no-grad",
-                    s,
-                    "`%s` is in eval mode but its forward pass still builds the graph: each batch holds its activations for nothing"
-                    % name,
-                    loop=loop.lineno,
-                )
+            if not name:
+                continue
+            if name in evaluated:
+                why = "`%s` is in eval mode, but its forward pass still builds the graph" % name
+            elif held_out and name in scope.modules:
+                why = "this loop evaluates `%s` and builds the graph of every forward pass" % name
+            else:
+                continue
+            return rules.finding(
+                "eval-without-no-grad",
+                s,
+                why + ": each batch holds its activations for a backward that never comes",
+                loop=loop.lineno,
+            )
     return None
+
+
+def _is_held_out(file, scope: Scope, loop: ast.For) -> bool:
+    """A loop over data that is not trained on: by the loader's name, or by the function's."""
+    names = [key(n) or "" for n in walk_here(loop.iter) if isinstance(n, (ast.Name, ast.Attribute))]
+    if any(_HELD_OUT.search(n) and _BATCHES.search(n) for n in names):
+        return True
+    return (
+        scope.function is not None
+        and bool(_EVALUATES.match(scope.function.name))
+        and any(_BATCHES.search(n) for n in names)
+    )
+
+
+def _single_forward(scope: Scope, s: ast.stmt, evaluated) -> Optional[dict]:
+    """val_loss = criterion(model(x_val), y_val) beside a training loop"""
+    if not isinstance(s, ast.Assign) or any(key(t) in scope.feeds for t in targets(s)):
+        return None
+    for node in own(s):
+        name = calls_module(node, scope)
+        if name in evaluated and node.args + node.keywords:
+            return rules.finding(
+                "eval-without-no-grad",
+                s,
+                "`%s` is in eval mode, but its forward pass still builds the graph: all its "
+                "activations are held for a backward that never comes" % name,
+            )
+    return None
+
+
+def kept_on_card(file) -> Iterator[dict]:
+    """preds.append(model(x)) under no_grad, without .cpu()"""
+    if "torch" not in file.modules or not _uses_card(file):
+        return
+    for scope in scopes(file):
+        for kept in scope.trace.kept:
+            if CARD not in kept.origins or GRAPH in kept.origins or kept.how == "sum":
+                continue
+            loops = file.places[kept.statement].loops
+            loop = loops[-1] if loops else None
+            if (
+                loop is None
+                or scope.has_backward(loop)
+                or not _over_batches(loop)
+                or resets(loop, kept.container, scope)
+                or kept.container in bounded_containers(file)
+                or "metric" in kept.container.lower()
+            ):
+                continue
+            yield rules.finding(
+                "outputs-kept-on-card",
+                kept.statement,
+                "`%s` of every batch is kept in `%s` on the card: it grows with the dataset"
+                % (source(kept.value), kept.container),
+            )
+
+
+def _over_batches(loop) -> bool:
+    if not isinstance(loop, ast.For):
+        return False
+    return any(
+        _BATCHES.search(key(n) or "")
+        for n in walk_here(loop.iter)
+        if isinstance(n, (ast.Name, ast.Attribute))
+    )
+
+
+def _uses_card(file) -> bool:
+    for node in file.nodes:
+        if isinstance(node, ast.Attribute) and node.attr == "cuda":
+            return True
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            if node.value.startswith("cuda"):
+                return True
+        if isinstance(node, ast.Call) and method(node) == "to" and node.args:
+            if "device" in (key(node.args[0]) or "").lower():
+                return True
+    return False
+
+
+def autocast_around_loop(file) -> Iterator[dict]:
+    """with autocast(): for batch in loader: model(batch)"""
+    for scope in scopes(file):
+        for s in scope.statements:
+            if not isinstance(s, (ast.With, ast.AsyncWith)):
+                continue
+            casts = [i.context_expr for i in s.items if _casts(file, i.context_expr)]
+            if not casts:
+                continue
+            for inner in in_order(s.body):
+                if isinstance(inner, LOOPS) and _over_batches(inner):
+                    yield rules.finding(
+                        "autocast-around-loop",
+                        s,
+                        "one autocast stands around the whole loop: the half-precision copies of "
+                        "the weights that autocast caches are kept until the loop ends",
+                    )
+                    break
+
+
+def _casts(file, node) -> bool:
+    if not isinstance(node, ast.Call) or not (file.callee(node) or "").endswith("autocast"):
+        return False
+    off = next((k.value for k in node.keywords if k.arg in ("enabled", "cache_enabled")), None)
+    return constant(off) is not False

@@ -257,7 +257,7 @@ def module_names(file) -> Set[str]:
         return file._module_names
     found = set()
     own_modules = module_classes(file)
-    for node in ast.walk(file.tree):
+    for node in file.nodes:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
             if (
                 node.func.attr
@@ -619,11 +619,13 @@ class Walk:
                 if name in CLEAN_FUNCTIONS:
                     return NOTHING
                 o = self.together(call.args, env, off)
+                if _LOSS.search(name) or name.endswith(("cross_entropy", "_loss")):
+                    o -= {CARD}  # one number
                 return o | {GRAPH} if WEIGHT in o and name not in ("save",) else o
             if name in CLEAN_METHODS:
                 return NOTHING
             if _LOSS.search(name):
-                o = self.together(call.args, env, off)
+                o = self.together(call.args, env, off) - {CARD}
                 if o:
                     return o
             o = self.origins(call.func.value, env, off)
@@ -633,13 +635,15 @@ class Walk:
                 return o - {CARD}
             if name in ("items", "values", "get", "pop", "copy"):
                 return o
+            if name in ("mean", "sum", "norm", "prod") and not call.args + call.keywords:
+                o -= {CARD}  # one number
             if WEIGHT in o:
                 return o if name in ("clone", "to", "cuda", "float") else o | {GRAPH}
             return o
         if name in ("sum", "list", "tuple", "dict", "set", "reversed", "sorted", "partial", "zip"):
             return self.together(call.args + [k.value for k in call.keywords], env, off)
         if _LOSS.search(name):
-            return self.together(call.args, env, off) & {GRAPH, CARD}
+            return self.together(call.args, env, off) & {GRAPH}
         if isinstance(call.func, ast.Call):  # nn.MSELoss()(out, y)
             made = self.scope.file.callee(call.func) or ""
             if made.startswith("torch.nn."):
@@ -703,7 +707,7 @@ def scopes(file) -> List[Scope]:
     if not hasattr(file, "_scopes"):
         file._scopes = [Scope(file, file.tree.body)]
         file._scope_of = {}
-        for n in ast.walk(file.tree):
+        for n in file.nodes:
             if isinstance(n, FUNCTIONS):
                 scope = Scope(file, n.body, n)
                 file._scope_of[n] = scope
@@ -808,7 +812,7 @@ def plain_containers(scope) -> Set[str]:
     file = scope.file
     if not hasattr(file, "_containers"):
         found = set()
-        for node in ast.walk(file.tree):
+        for node in file.nodes:
             if not isinstance(node, (ast.Assign, ast.AnnAssign)) or node.value is None:
                 continue
             found.update(key(t) for t, value in pairs(node) if key(t) and _is_container(value))
@@ -832,7 +836,7 @@ def bounded_containers(file) -> Set[str]:
     if not hasattr(file, "_bounded"):
         file._bounded = {
             key(t)
-            for n in ast.walk(file.tree)
+            for n in file.nodes
             if isinstance(n, (ast.Assign, ast.AnnAssign))
             and n.value is not None
             and any(

@@ -111,7 +111,7 @@ def _to_cpu(node):
 
 def zeroed_gradients(file):
     """zero_grad(set_to_none=False)"""
-    for node in ast.walk(file.tree):
+    for node in file.nodes:
         if isinstance(node, ast.Call) and method(node) == "zero_grad":
             value = keyword(node, "set_to_none")
             if value is None and node.args:

@@ -43,6 +43,7 @@ class File:
 
     def __init__(self, tree):
         self.tree = tree
+        self.nodes = list(ast.walk(tree))
         self.aliases = {}
         self.places = {}  # statement -> Place
         self.statements = []  # in order
@@ -57,7 +58,7 @@ class File:
     # names
 
     def _imports(self):
-        for node in ast.walk(self.tree):
+        for node in self.nodes:
             if isinstance(node, ast.Import):
                 for a in node.names:
                     self.aliases[a.asname or a.name.split(".")[0]] = (
@@ -97,7 +98,7 @@ class File:
         if hasattr(self, "_classes"):
             return
         self._classes, self._elements = {}, {}
-        for node in ast.walk(self.tree):
+        for node in self.nodes:
             if not isinstance(node, (ast.Assign, ast.AnnAssign)) or node.value is None:
                 continue
             for t, value in pairs(node):
@@ -197,24 +198,35 @@ class File:
 
 
 def walk_here(node):
-    """ast.walk without descending into functions, lambdas and classes defined inside."""
-    todo = [node]
-    while todo:
-        node = todo.pop()
-        yield node
-        for child in ast.iter_child_nodes(node):
-            if not isinstance(child, FUNCTIONS + (ast.Lambda, ast.ClassDef)):
-                todo.append(child)
+    """ast.walk without descending into functions, lambdas and classes defined inside. Every rule
+    asks, so the answer is kept on the node.
+    """
+    found = getattr(node, "_here", None)
+    if found is None:
+        found, todo = [], [node]
+        while todo:
+            n = todo.pop()
+            found.append(n)
+            for child in ast.iter_child_nodes(n):
+                if not isinstance(child, FUNCTIONS + (ast.Lambda, ast.ClassDef)):
+                    todo.append(child)
+        node._here = found
+    return found
 
 
 def own(statement):
     """The expressions of a statement itself, without the blocks below it."""
-    for field, value in ast.iter_fields(statement):
-        if field in ("body", "orelse", "finalbody", "handlers", "decorator_list", "cases"):
-            continue
-        for child in value if isinstance(value, list) else [value]:
-            if isinstance(child, ast.AST):
-                yield from walk_here(child)
+    found = getattr(statement, "_own", None)
+    if found is None:
+        found = []
+        for field, value in ast.iter_fields(statement):
+            if field in ("body", "orelse", "finalbody", "handlers", "decorator_list", "cases"):
+                continue
+            for child in value if isinstance(value, list) else [value]:
+                if isinstance(child, ast.AST):
+                    found.extend(walk_here(child))
+        statement._own = found
+    return found
 
 
 def calls(node):

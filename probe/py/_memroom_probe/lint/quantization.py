@@ -12,7 +12,7 @@ KNOWN = frozenset(
 
 
 def check(file):
-    for call in ast.walk(file.tree):
+    for call in file.nodes:
         if (
             not isinstance(call, ast.Call)
             or (file.callee(call) or "").split(".")[-1] != "BitsAndBytesConfig"

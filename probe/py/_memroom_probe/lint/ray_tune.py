@@ -3,14 +3,13 @@
 import ast
 
 from . import rules
-from .flow import in_order
-from .names import constant, key, keyword, targets, walk_here
+from .names import constant, key, keyword, method, targets, walk_here
 from .tensorflow import LOADING
 
 
 def _launches(file):
     """Calls that start trials, with the trainable."""
-    for call in ast.walk(file.tree):
+    for call in file.nodes:
         if isinstance(call, ast.Call) and (file.callee(call) or "") in (
             "ray.tune.run",
             "ray.tune.Tuner",
@@ -44,7 +43,7 @@ def resources(file):
                 and n.id == "ScalingConfig"
                 or isinstance(n, ast.Attribute)
                 and n.attr == "ScalingConfig"
-                for n in ast.walk(file.tree)
+                for n in file.nodes
             ):
                 continue
             yield rules.finding(
@@ -59,6 +58,31 @@ def resources(file):
                 "ray-trial-without-memory",
                 call,
                 'trials are packed by CPU and GPU alone: without "memory" Ray starts more than the host can hold',
+            )
+
+
+STOPPING = ("ASHAScheduler", "AsyncHyperBandScheduler", "HyperBandScheduler", "MedianStoppingRule")
+
+
+def stopped_trials(file):
+    """A scheduler that stops trials, on cards"""
+    stops = any(
+        isinstance(n, ast.Call) and (file.callee(n) or "").split(".")[-1] in STOPPING
+        for n in file.nodes
+    )
+    if not stops:
+        return
+    for call, trainable in _launches(file):
+        given = keyword(call, "resources_per_trial") or _with_resources(file, trainable)
+        if isinstance(given, ast.Dict) and any(
+            constant(k) in ("gpu", "GPU") and constant(v, 1) != 0
+            for k, v in zip(given.keys, given.values)
+        ):
+            yield rules.finding(
+                "ray-stopped-trial-holds-card",
+                call,
+                "the scheduler stops trials early: a stopped trial may still hold its card when "
+                "the next one starts there",
             )
 
 
@@ -80,34 +104,136 @@ def _with_resources(file, trainable):
     return None
 
 
-def captures(file):
-    """A trainable that uses a large object from outside"""
+def _large_globals(file):
+    """Module variables that hold a whole file, a dataset, a model or a large array."""
     large = {}
     for s in file.statements:
-        if (
-            isinstance(s, ast.Assign)
-            and isinstance(s.value, ast.Call)
-            and file.places[s].function is None
-            and (file.callee(s.value) or "") in LOADING + ("torch.load", "datasets.load_dataset")
-        ):
-            for t in targets(s):
-                if key(t):
-                    large[key(t)] = file.callee(s.value)
-    for call, trainable in _launches(file):
-        function = file.functions.get(key(trainable) or "") if trainable is not None else None
-        if function is None:
+        if not isinstance(s, ast.Assign) or file.places[s].function is not None:
             continue
-        bound = {a.arg for a in function.args.args} | {
-            key(t) for s in in_order(function.body) for t in targets(s)
+        if file.places[s].klass is not None:
+            continue
+        for call in [n for n in walk_here(s.value) if isinstance(n, ast.Call)]:
+            name = file.callee(call) or ""
+            if (
+                name in LOADING + ("torch.load", "datasets.load_dataset")
+                or name.endswith(".from_pretrained")
+                and "Model" in name
+                or _many_numbers(name, call)
+            ):
+                for t in targets(s):
+                    if key(t):
+                        large[key(t)] = name
+    return large
+
+
+def _many_numbers(name, call):
+    """np.zeros((10000, 10000)): ten million numbers or more, where the shape is written out."""
+    if not name.startswith(("numpy.", "torch.")) or name.split(".")[-1] not in (
+        "zeros",
+        "ones",
+        "rand",
+        "randn",
+        "empty",
+        "random",
+        "arange",
+    ):
+        return False
+    count = 1
+    for a in call.args:
+        for n in a.elts if isinstance(a, (ast.Tuple, ast.List)) else [a]:
+            value = _number(n)
+            if value is None:
+                return False
+            count *= max(1, value)
+    return count >= 10_000_000
+
+
+def _number(node):
+    if isinstance(node, ast.Constant) and isinstance(node.value, (int, float)):
+        return int(node.value)
+    if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Mult, ast.Pow)):
+        left, right = _number(node.left), _number(node.right)
+        if left is not None and right is not None and right < 64 or isinstance(node.op, ast.Mult):
+            if left is None or right is None:
+                return None
+            return left * right if isinstance(node.op, ast.Mult) else left**right
+    return None
+
+
+def _remote_functions(file):
+    """What Ray pickles: trainables and their wrappers, remote functions, actors, train loops."""
+    for _, trainable in _launches(file):
+        function = file.functions.get(key(trainable) or "") if trainable is not None else None
+        if function is not None:
+            yield function, "trial"
+    for name, f in list(file.plain_functions.items()) + list(file.classes.items()):
+        for d in f.decorator_list:
+            if (file.dotted(d.func if isinstance(d, ast.Call) else d) or "") == "ray.remote":
+                yield f, "task" if name in file.plain_functions else "actor"
+    for call in file.nodes:
+        if isinstance(call, ast.Call) and (file.callee(call) or "").startswith("ray.train."):
+            if method(call).endswith("Trainer"):
+                loop = keyword(call, "train_loop_per_worker") or (
+                    call.args[0] if call.args else None
+                )
+                function = file.functions.get(key(loop) or "") if loop is not None else None
+                if function is not None:
+                    yield function, "worker"
+
+
+def captures(file):
+    """A function that Ray pickles and that uses a large object from outside"""
+    if "ray" not in file.modules:
+        return
+    large = _large_globals(file)
+    for function, kind in _remote_functions(file):
+        bound = {a.arg for a in ast.walk(function) if isinstance(a, ast.arg)} | {
+            n.id
+            for n in ast.walk(function)
+            if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
         }
         for node in sorted(
-            (n for n in walk_here(function) if isinstance(n, ast.Name)), key=lambda n: n.lineno
+            (n for n in ast.walk(function) if isinstance(n, ast.Name)), key=lambda n: n.lineno
         ):
             if isinstance(node.ctx, ast.Load) and node.id in large and node.id not in bound:
                 yield rules.finding(
                     "ray-captures-large-object",
                     node,
-                    "the trainable drags `%s` along: it is pickled into every trial and each holds its own copy"
-                    % node.id,
+                    "`%s` is a large object from outside: Ray pickles it with the function, and "
+                    "each %s holds its own copy" % (node.id, kind),
                 )
                 break
+
+
+def passed_again(file):
+    """f.remote(data) in a loop, with a large object that is the same every time"""
+    if "ray" not in file.modules:
+        return
+    for call in file.nodes:
+        if not isinstance(call, (ast.ListComp, ast.For)):
+            continue
+        inside = [call.elt] if isinstance(call, ast.ListComp) else call.body
+        large = _loaded_anywhere(file)
+        for part in inside:
+            for n in walk_here(part):
+                if not isinstance(n, ast.Call) or method(n) != "remote":
+                    continue
+                name = next((key(a) for a in n.args if key(a) in large), None)
+                if name:
+                    yield rules.finding(
+                        "ray-passes-large-object",
+                        n,
+                        "`%s` is passed by value at every call: Ray copies it into the object "
+                        "store each time" % name,
+                    )
+
+
+def _loaded_anywhere(file):
+    """Variables that hold a loaded file or a large array, in any function."""
+    found = set()
+    for s in file.statements:
+        if isinstance(s, ast.Assign) and isinstance(s.value, ast.Call):
+            name = file.callee(s.value) or ""
+            if name in LOADING or _many_numbers(name, s.value):
+                found.update(k for k in map(key, targets(s)) if k)
+    return found

@@ -2,7 +2,19 @@
 with each rule's id.
 """
 
-from . import accumulation, data, evaluation, keeping, loops, quantization, ray_tune, tensorflow
+from . import (
+    accumulation,
+    data,
+    devices,
+    evaluation,
+    keeping,
+    loaders,
+    loops,
+    quantization,
+    ray_tune,
+    tensorflow,
+    trainers,
+)
 from .names import File
 
 ALL = (
@@ -14,6 +26,8 @@ ALL = (
     accumulation.check,
     accumulation.never_cleared,
     evaluation.check,
+    evaluation.kept_on_card,
+    evaluation.autocast_around_loop,
     loops.retain_graph,
     loops.empty_cache,
     loops.loss_to_cpu,
@@ -21,13 +35,34 @@ ALL = (
     loops.gradcheck,
     data.whole_dataset,
     data.lists_and_workers,
+    loaders.buffers,
+    loaders.caches,
+    loaders.hugging_face,
+    trainers.eval_batch,
+    trainers.eval_logits,
+    trainers.lightning_outputs,
+    trainers.kbit_upcast,
+    trainers.model_search,
+    devices.data_parallel,
+    devices.default_card,
+    devices.unsynced_gradients,
+    devices.graphs_per_shape,
+    devices.checkpoint_kept,
+    devices.copies,
+    devices.exceptions,
+    devices.figures,
     tensorflow.retracing,
     tensorflow.whole_arrays,
     tensorflow.growth,
     tensorflow.accumulators,
     tensorflow.tflite,
+    tensorflow.models_in_loop,
+    tensorflow.predict_in_loop,
+    tensorflow.data_buffers,
     ray_tune.resources,
     ray_tune.captures,
+    ray_tune.passed_again,
+    ray_tune.stopped_trials,
     quantization.check,
 )
 

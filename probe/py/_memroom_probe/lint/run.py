@@ -18,7 +18,10 @@ if __package__ in (None, ""):  # run by path, with -I: the package's folder is n
 from . import rules, source
 
 # No rule applies to a file that names none of these; most files of a large tree do not.
-TRAINS = re.compile(r"torch|tensorflow|keras|\bray\b|transformers|backward\(")
+TRAINS = re.compile(
+    r"torch|tensorflow|keras|\bray\b|transformers|backward\(|datasets|webdataset|\btrl\b|peft|"
+    r"lightning|optuna|matplotlib"
+)
 
 
 def look(path):

@@ -113,7 +113,7 @@ def whole_arrays(file):
     if "tensorflow" not in file.modules:
         return
     loaded = _loaded(file)
-    for call in ast.walk(file.tree):
+    for call in file.nodes:
         if not isinstance(call, ast.Call) or not call.args:
             continue
         name = file.callee(call) or ""
@@ -152,7 +152,7 @@ def growth(file):
     if "tensorflow" not in file.modules:
         return
     hint = None
-    for node in ast.walk(file.tree):
+    for node in file.nodes:
         if (
             isinstance(node, ast.Constant)
             and isinstance(node.value, str)
@@ -190,7 +190,7 @@ def growth(file):
             hint = hint or node
     trains = any(
         isinstance(n, ast.Call) and method(n) in ("fit", "apply_gradients", "minimize")
-        for n in ast.walk(file.tree)
+        for n in file.nodes
     )
     if hint is not None and trains:
         yield rules.finding(
@@ -260,3 +260,197 @@ def tflite(file):
                         "a TFLite model only runs, it does not train: converting makes the later fit() no smaller",
                     )
                     return
+
+
+# models built in a loop
+
+
+def models_in_loop(file):
+    """A Keras model built in every round"""
+    if not _uses(file):
+        return
+    builders = _builders(file)
+    for s in file.statements:
+        place = file.places[s]
+        if not place.loops or not isinstance(s, ast.Assign):
+            continue
+        loop = place.loops[-1]
+        if not isinstance(s.value, ast.Call) or not _builds(file, s.value, builders):
+            continue
+        name = key(s.targets[0])
+        if not name or not _fits(loop, name):
+            continue
+        if not _clears(loop):
+            yield rules.finding(
+                "keras-model-in-loop",
+                s,
+                "a model is built in every round of the loop: Keras keeps state of each in a "
+                "global session",
+            )
+        else:
+            yield rules.finding(
+                "keras-loop-in-one-process",
+                s,
+                "a model is built, compiled and trained in every iteration: traces of its "
+                "functions may stay in memory although clear_session() is called",
+            )
+
+
+def _builds(file, call, builders):
+    name = file.callee(call) or ""
+    last = name.split(".")[-1]
+    if last in builders:
+        return True
+    return last in ("Sequential", "Model") and ("keras" in name or "keras" in file.modules)
+
+
+def _builders(file):
+    """Functions that return a Keras model, and subclasses of keras.Model."""
+    found = {
+        name
+        for name, c in file.classes.items()
+        if any(
+            (file.dotted(b) or "").endswith(("keras.Model", "models.Model"))
+            or (file.dotted(b) or "") == "keras.Model"
+            for b in c.bases
+        )
+    }
+    for name, f in file.plain_functions.items():
+        makes = any(
+            isinstance(n, ast.Call)
+            and (file.callee(n) or "").split(".")[-1] in ("Sequential", "Model")
+            and "keras" in (file.callee(n) or "")
+            for n in ast.walk(f)
+        )
+        if makes and any(
+            isinstance(n, ast.Return) and n.value is not None for n in in_order(f.body)
+        ):
+            found.add(name)
+    return found
+
+
+def _fits(loop, name):
+    return any(
+        isinstance(n, ast.Call)
+        and isinstance(n.func, ast.Attribute)
+        and n.func.attr in ("fit", "train_on_batch", "predict", "evaluate")
+        and key(n.func.value) == name
+        for n in ast.walk(loop)
+    )
+
+
+def _clears(loop):
+    return any(
+        isinstance(n, ast.Call)
+        and method(n) in ("clear_session", "reset_default_graph", "Process", "Pool")
+        for n in ast.walk(loop)
+    )
+
+
+def predict_in_loop(file):
+    """model.predict() once a sample"""
+    if not _uses(file):
+        return
+    for s in file.statements:
+        place = file.places[s]
+        if not place.loops or not isinstance(s, (ast.Assign, ast.Expr)):
+            continue
+        loop = place.loops[-1]
+        if isinstance(loop, ast.While) or not isinstance(loop, ast.For):
+            continue
+        for call in [n for n in own(s) if isinstance(n, ast.Call)]:
+            owner = key(call.func.value) if isinstance(call.func, ast.Attribute) else None
+            if (
+                method(call) == "predict"
+                and owner
+                and "model" in owner.lower()
+                and key(loop.target) not in (owner, None)
+                and not any(key(t) == owner for i in in_order(loop.body) for t in targets(i))
+            ):
+                yield rules.finding(
+                    "keras-predict-in-loop",
+                    s,
+                    "predict() builds a data pipeline at every call, and what it leaves behind "
+                    "grows with the number of calls",
+                )
+                return
+
+
+# tf.data
+
+LARGE_BUFFER = 10000  # elements
+
+
+def data_buffers(file):
+    """cache() of decoded data in memory, shuffle buffers that hold it whole"""
+    if "tensorflow" not in file.modules:
+        return
+    for call in file.nodes:
+        if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute):
+            continue
+        steps = _steps_before(file, call)
+        if not steps & {"list_files", "TFRecordDataset", "map", "from_generator", "interleave"}:
+            continue
+        decoded = bool(steps & {"map", "from_generator", "image_dataset_from_directory"})
+        if call.func.attr == "cache" and not call.args and not call.keywords and decoded:
+            yield rules.finding(
+                "tf-data-buffers",
+                call,
+                "cache() without a file name keeps the whole decoded dataset in host memory",
+            )
+        elif call.func.attr == "shuffle" and "batch" in steps:
+            size = _buffer(call)
+            if isinstance(size, int) and size >= 1000:
+                yield rules.finding(
+                    "tf-data-buffers",
+                    call,
+                    "shuffle() stands behind batch(): its buffer holds %d whole batches" % size,
+                )
+        elif call.func.attr == "shuffle" and decoded:
+            size = _buffer(call)
+            if size == "all" or isinstance(size, int) and size >= LARGE_BUFFER:
+                yield rules.finding(
+                    "tf-data-buffers",
+                    call,
+                    "shuffle() holds %s decoded samples in host memory: its buffer fills before "
+                    "the first batch comes" % ("all" if size == "all" else size),
+                )
+
+
+def _buffer(call):
+    """The shuffle buffer: a number, "all" where it is the dataset's length, else None."""
+    size = call.args[0] if call.args else keyword(call, "buffer_size")
+    if isinstance(size, ast.Constant):
+        return size.value
+    if isinstance(size, ast.Call) and method(size) in ("len", "cardinality"):
+        return "all"
+    return None
+
+
+def _steps_before(file, call):
+    """The names of the calls that made the dataset: in the chain, and through one variable."""
+    steps, node, hops = set(), call.func.value, 0
+    while True:
+        if isinstance(node, ast.Call):
+            steps.add(method(node))
+            node = node.func.value if isinstance(node.func, ast.Attribute) else None
+        elif isinstance(node, ast.Name) and hops < 20:
+            hops += 1
+            before = _last_assignment(file, node)
+            if before is None:
+                return steps
+            node = before.value
+        else:
+            return steps
+
+
+def _last_assignment(file, name):
+    """The assignment to this name that stands last before it."""
+    found = None
+    for s in file.statements:
+        if s.lineno >= name.lineno:
+            continue
+        if isinstance(s, ast.Assign) and any(key(t) == name.id for t in targets(s)):
+            if found is None or s.lineno > found.lineno:
+                found = s
+    return found

@@ -1,0 +1,352 @@
+"""Cards: what lands on which, and what parallel training keeps there."""
+
+import ast
+import re
+from typing import Iterator, Optional
+
+from . import rules
+from .calls import reaches
+from .flow import Scope, in_order, scopes
+from .names import constant, key, keyword, method, own, targets, walk_here
+
+
+def data_parallel(file) -> Iterator[dict]:
+    """nn.DataParallel"""
+    for call in file.nodes:
+        if isinstance(call, ast.Call) and (file.callee(call) or "") in (
+            "torch.nn.DataParallel",
+            "torch.nn.parallel.DataParallel",
+        ):
+            ids = keyword(call, "device_ids")
+            if isinstance(ids, (ast.List, ast.Tuple)) and len(ids.elts) < 2:
+                continue
+            yield rules.finding(
+                "data-parallel-first-card",
+                call,
+                "DataParallel gathers the outputs of all cards on the first one, and the loss and "
+                "its gradients are computed there",
+            )
+
+
+def default_card(file) -> Iterator[dict]:
+    """model.cuda(5), then x.cuda() without a number"""
+    chosen = None
+    plain = []
+    for node in file.nodes:
+        if isinstance(node, ast.Constant) and node.value == "CUDA_VISIBLE_DEVICES":
+            return
+        if not isinstance(node, ast.Call):
+            continue
+        if (file.callee(node) or "").endswith("set_device"):
+            return
+        if not isinstance(node.func, ast.Attribute):
+            continue
+        if node.func.attr == "cuda" and (key(node.func.value) or "") != "torch":
+            if not node.args and not node.keywords:
+                plain.append(node)
+            elif node.args and isinstance(constant(node.args[0]), int) and node.args[0].value > 0:
+                chosen = node.args[0].value
+        elif node.func.attr == "to" and node.args:
+            named = re.match(r"cuda:(\d+)$", str(constant(node.args[0], "")))
+            if named and int(named.group(1)) > 0:
+                chosen = int(named.group(1))
+            elif constant(node.args[0]) == "cuda":
+                plain.append(node)
+    if chosen is not None and plain:
+        first = min(plain, key=lambda n: n.lineno)
+        yield rules.finding(
+            "default-card",
+            first,
+            "this goes to card 0 because .cuda() is called without a number, while the model is on "
+            "card %d: card 0 carries tensors and a CUDA context too" % chosen,
+        )
+
+
+def unsynced_gradients(file) -> Iterator[dict]:
+    """FSDP with no_sync or set_requires_gradient_sync(False)"""
+    sharded = any(
+        isinstance(n, ast.Call)
+        and (file.callee(n) or "").split(".")[-1]
+        in ("FullyShardedDataParallel", "FSDP", "fully_shard")
+        for n in file.nodes
+    )
+    if not sharded:
+        return
+    for node in file.nodes:
+        if not isinstance(node, ast.Call):
+            continue
+        skips = method(node) == "no_sync" or (
+            method(node) == "set_requires_gradient_sync"
+            and node.args
+            and constant(node.args[0]) is not True
+        )
+        if skips:
+            yield rules.finding(
+                "fsdp-unsynced-gradients",
+                node,
+                "without gradient sync each rank keeps the full, unsharded gradients of the model "
+                "until the next sync",
+            )
+
+
+def graphs_per_shape(file) -> Iterator[dict]:
+    """torch.compile(mode="reduce-overhead")"""
+    for call in file.nodes:
+        if not isinstance(call, ast.Call) or (file.callee(call) or "") != "torch.compile":
+            continue
+        if constant(keyword(call, "mode")) in ("reduce-overhead", "max-autotune"):
+            yield rules.finding(
+                "cuda-graph-per-shape",
+                call,
+                'mode="%s" records a CUDA graph for every new input shape, and each keeps its own '
+                "memory pool" % constant(keyword(call, "mode")),
+            )
+
+
+# checkpoints
+
+
+def checkpoint_kept(file) -> Iterator[dict]:
+    """checkpoint = torch.load(path, map_location=device) that lives on while the model trains"""
+    for scope in scopes(file):
+        if not _trains_here(scope):
+            continue
+        for s in scope.statements:
+            if not isinstance(s, ast.Assign) or not isinstance(s.value, ast.Call):
+                continue
+            name = key(s.targets[0])
+            if (file.callee(s.value) or "") != "torch.load" or not name or "." in name:
+                continue
+            where = _loaded_to(s.value)
+            if where is None or not _restores(scope, name) or _dropped(scope, name, s):
+                continue
+            yield rules.finding(
+                "checkpoint-kept",
+                s,
+                "the checkpoint is loaded %s, and `%s` keeps that second copy of the weights and "
+                "optimizer state while the model trains" % (where, name),
+            )
+
+
+def _loaded_to(call: ast.Call) -> Optional[str]:
+    """In words where torch.load puts the tensors; None where that is not the card."""
+    where = keyword(call, "map_location") or (call.args[1] if len(call.args) > 1 else None)
+    if where is None:
+        return "to the card it was saved from (no map_location)"
+    said = constant(where)
+    if isinstance(said, str):
+        return "to the card" if said.startswith("cuda") else None
+    if isinstance(where, (ast.Lambda, ast.Dict)):
+        return None
+    if isinstance(where, ast.Call):
+        first = constant(where.args[0]) if where.args else None
+        return "to the card" if isinstance(first, str) and first.startswith("cuda") else None
+    k = (key(where) or "").lower()
+    return "to the card" if re.search(r"device|cuda|gpu|loc$", k) else None
+
+
+def _restores(scope: Scope, name: str) -> bool:
+    """Is a model restored from it?"""
+    derived = {name}
+    for s in scope.statements:
+        if isinstance(s, ast.Assign) and any(
+            isinstance(n, ast.Name) and n.id in derived for n in walk_here(s.value)
+        ):
+            derived.update(k for k in map(key, targets(s)) if k)
+    return any(
+        isinstance(n, ast.Call)
+        and method(n) == "load_state_dict"
+        and any(isinstance(m, ast.Name) and m.id in derived for a in n.args for m in walk_here(a))
+        for s in scope.statements
+        for n in own(s)
+    )
+
+
+def _dropped(scope: Scope, name: str, origin: ast.stmt) -> bool:
+    for s in scope.statements:
+        if isinstance(s, ast.Delete) and any(key(t) == name for t in s.targets):
+            return True
+        if (
+            s is not origin
+            and isinstance(s, ast.Assign)
+            and any(key(t) == name for t in targets(s))
+        ):
+            return True
+    return False
+
+
+def _trains_here(scope: Scope) -> bool:
+    """Does training happen while this scope's variables are alive?"""
+    if scope.trains:
+        return True
+    return reaches(scope, lambda c: method(c) == "backward")
+
+
+# copies of the model
+
+
+def copies(file) -> Iterator[dict]:
+    """models.append(copy.deepcopy(model)) in a loop"""
+    for scope in scopes(file):
+        for s in scope.statements:
+            place = file.places.get(s)
+            if not place or not place.loops or not isinstance(s, ast.Expr):
+                continue
+            call = s.value
+            if (
+                isinstance(call, ast.Call)
+                and method(call) == "append"
+                and isinstance(call.func, ast.Attribute)
+                and call.args
+                and _copies_model(file, scope, call.args[0])
+                and scope.has_backward(place.loops[-1])
+                and not _trimmed(place.loops[-1], key(call.func.value))
+            ):
+                yield rules.finding(
+                    "model-copies-kept",
+                    s,
+                    "every round of the loop keeps one more copy of the weights in `%s`, on the "
+                    "model's device" % (key(call.func.value) or "a list"),
+                )
+
+
+def _copies_model(file, scope: Scope, node) -> bool:
+    if not isinstance(node, ast.Call) or (file.callee(node) or "") not in (
+        "copy.deepcopy",
+        "deepcopy",
+    ):
+        return False
+    what = node.args[0] if node.args else None
+    if isinstance(what, ast.Call) and method(what) == "state_dict":
+        return True
+    return key(what) in scope.modules if what is not None else False
+
+
+def _trimmed(loop, name: Optional[str]) -> bool:
+    return any(
+        isinstance(n, ast.Call)
+        and isinstance(n.func, ast.Attribute)
+        and n.func.attr in ("pop", "popleft", "clear")
+        and key(n.func.value) == name
+        for s in in_order(loop.body)
+        for n in own(s)
+    )
+
+
+# exceptions and figures
+
+
+def exceptions(file) -> Iterator[dict]:
+    """A retry inside the handler; exceptions gathered in a list"""
+    if not file.uses_torch or "torch" not in file.modules:
+        return
+    for node in file.nodes:
+        if not isinstance(node, ast.Try):
+            continue
+        tried = _work(node.body)
+        for handler in node.handlers:
+            if not _catches_memory(file, handler):
+                continue
+            again = next(
+                (
+                    c
+                    for s in in_order(handler.body)
+                    for c in own(s)
+                    if isinstance(c, ast.Call) and key(c.func) in tried
+                ),
+                None,
+            )
+            if again is not None:
+                yield rules.finding(
+                    "retry-in-handler",
+                    handler,
+                    "`%s` is called again inside the except block: the exception still holds the "
+                    "failed call's frames, and their tensors stay alive" % key(again.func),
+                )
+            kept = _gathers(handler)
+            if kept is not None:
+                yield rules.finding(
+                    "exception-kept",
+                    kept,
+                    "the exception is kept: its traceback holds the frames of the failed call and "
+                    "every tensor in them",
+                )
+
+
+def _work(body) -> set:
+    """Calls in the try block that may allocate: not prints and not housekeeping."""
+    return {
+        key(c.func)
+        for s in in_order(body)
+        for c in own(s)
+        if isinstance(c, ast.Call)
+        and key(c.func)
+        and method(c)
+        not in (
+            "print info warning debug error empty_cache collect len str int float range append "
+            "format join get zero_grad synchronize time item"
+        ).split()
+    }
+
+
+def _catches_memory(file, handler: ast.ExceptHandler) -> bool:
+    if handler.type is None:
+        return False
+    names = [
+        (file.dotted(t) or "").split(".")[-1]
+        for t in (handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type])
+    ]
+    return any(n in ("RuntimeError", "OutOfMemoryError") for n in names)
+
+
+def _gathers(handler: ast.ExceptHandler):
+    if not handler.name:
+        return None
+    for s in in_order(handler.body):
+        for c in own(s):
+            if (
+                isinstance(c, ast.Call)
+                and method(c) == "append"
+                and isinstance(c.func, ast.Attribute)
+                and c.args
+                and any(
+                    key(n) == handler.name
+                    for n in (
+                        c.args[0].elts if isinstance(c.args[0], (ast.Tuple, ast.List)) else c.args
+                    )
+                )
+            ):
+                return s
+    return None
+
+
+def figures(file) -> Iterator[dict]:
+    """plt.figure() in a loop that never closes one"""
+    for scope in scopes(file):
+        for s in scope.statements:
+            place = file.places.get(s)
+            if not place or not place.loops or not isinstance(s, (ast.Assign, ast.Expr)):
+                continue
+            for call in [n for n in own(s) if isinstance(n, ast.Call)]:
+                if (file.callee(call) or "") not in (
+                    "matplotlib.pyplot.figure",
+                    "matplotlib.pyplot.subplots",
+                ):
+                    continue
+                if call.args and (file.callee(call) or "").endswith("figure"):
+                    continue  # plt.figure(1) opens the same one again
+                if keyword(call, "num") is not None or _closes(file, place.loops[0]):
+                    continue
+                yield rules.finding(
+                    "figures-not-closed",
+                    s,
+                    "every round of the loop opens a figure and none is closed: pyplot keeps them all",
+                )
+
+
+def _closes(file, loop) -> bool:
+    return any(
+        isinstance(n, ast.Call)
+        and method(n) in ("close", "clf", "show", "closeall", "savefig_close")
+        for n in ast.walk(loop)
+    ) or any(isinstance(n, (ast.Return, ast.Yield)) for n in ast.walk(loop))

@@ -1,0 +1,224 @@
+"""Data loading: what workers, prefetching, caches and buffers hold in host memory."""
+
+import ast
+import re
+from typing import Iterator, Optional
+
+from . import rules
+from .names import FUNCTIONS, constant, key, keyword, method, targets, walk_here
+
+_CACHE = re.compile(r"cache|memo|buffer|loaded|stored|_data$|store", re.I)
+LARGE_BATCH = 512  # samples
+MANY_WORKERS = 16
+
+
+def _loader_calls(file):
+    for call in file.nodes:
+        if isinstance(call, ast.Call):
+            last = (file.callee(call) or "").split(".")[-1]
+            if last in ("DataLoader", "WebLoader", "StatefulDataLoader"):
+                yield call
+
+
+def _workers(call) -> object:
+    """The number of workers, "cpus" where it is the machine's cores, None where it is unknown, 0
+    where there are none.
+    """
+    value = keyword(call, "num_workers")
+    if value is None:
+        return 0
+    if isinstance(value, ast.Constant):
+        return value.value
+    if any(
+        isinstance(n, ast.Call) and method(n) in ("cpu_count", "process_cpu_count")
+        for n in walk_here(value)
+    ):
+        return "cpus"
+    return None
+
+
+def buffers(file) -> Iterator[dict]:
+    """Workers times prefetched batches, and workers that stay alive between epochs"""
+    for call in _loader_calls(file):
+        workers = _workers(call)
+        if workers == 0:
+            continue
+        batch = constant(keyword(call, "batch_size"), 1)
+        prefetch = constant(keyword(call, "prefetch_factor"), 2)
+        stays = constant(keyword(call, "persistent_workers")) is True
+        streams = _streams(file, call)
+        large = isinstance(batch, int) and batch >= LARGE_BATCH
+        many = workers == "cpus" or isinstance(workers, int) and workers >= MANY_WORKERS
+        deep = isinstance(prefetch, int) and prefetch >= 8
+        if stays and (streams or large or many):
+            yield rules.finding(
+                "loader-buffers",
+                call,
+                "persistent_workers keeps every worker alive between epochs, and with it its "
+                "batches, shuffle buffers and open shards",
+            )
+        elif large and many or deep and (many or large):
+            yield rules.finding(
+                "loader-buffers",
+                call,
+                "%s each hold %s batches%s ready: all of them lie in host memory at once"
+                % (
+                    "as many workers as cores" if workers == "cpus" else "%s workers" % workers,
+                    prefetch,
+                    " of %d samples" % batch if isinstance(batch, int) and batch > 1 else "",
+                ),
+            )
+
+
+def _streams(file, call) -> bool:
+    if (file.callee(call) or "").endswith("WebLoader"):
+        return True
+    first = call.args[0] if call.args else keyword(call, "dataset")
+    name = _class_of(file, first)
+    c = file.classes.get(name or "")
+    return c is not None and any(
+        (file.dotted(b) or "").endswith("IterableDataset") for b in c.bases
+    )
+
+
+def _class_of(file, node) -> Optional[str]:
+    if isinstance(node, ast.Call):
+        return (file.callee(node) or "").split(".")[-1]
+    return file.class_of(key(node)) if node is not None else None
+
+
+def caches(file) -> Iterator[dict]:
+    """self.cache[i] = item in __getitem__, lru_cache on it"""
+    workers = [_workers(c) for c in _loader_calls(file)]
+    parallel = any(w != 0 for w in workers)
+    for c in file.classes.values():
+        if not any((file.dotted(b) or "").split(".")[-1].endswith("Dataset") for b in c.bases):
+            continue
+        for f in [f for f in c.body if isinstance(f, FUNCTIONS)]:
+            if not _reads_items(c, f):
+                continue
+            hit = _unbounded_lru(file, f) or _stores_items(c, f)
+            if hit is None:
+                continue
+            yield rules.finding(
+                "dataset-cache-per-worker" if parallel else "dataset-cache-grows",
+                hit[0],
+                "%s keeps every sample that is read%s"
+                % (hit[1], ", and each worker keeps its own copy" if parallel else ""),
+            )
+
+
+def _reads_items(c, f) -> bool:
+    """__getitem__, or a method that it calls."""
+    if f.name == "__getitem__":
+        return True
+    get = next((g for g in c.body if isinstance(g, FUNCTIONS) and g.name == "__getitem__"), None)
+    return get is not None and any(
+        isinstance(n, ast.Call) and key(n.func) == "self." + f.name for n in walk_here(get)
+    )
+
+
+def _unbounded_lru(file, f):
+    for d in f.decorator_list:
+        name = (file.dotted(d.func if isinstance(d, ast.Call) else d) or "").split(".")[-1]
+        if name == "cache":
+            return d, "`functools.cache` on `%s`" % f.name
+        if name == "lru_cache" and isinstance(d, ast.Call):
+            size = d.args[0] if d.args else keyword(d, "maxsize")
+            if isinstance(size, ast.Constant) and (size.value is None or size.value > 4096):
+                return d, "`lru_cache` on `%s`" % f.name
+    return None
+
+
+def _stores_items(c, f):
+    """self.x[index] = ..., where index is a parameter and x is a dict or list of this object."""
+    indexes = {a.arg for a in f.args.args[1:]}
+    for s in walk_here(f):
+        if not isinstance(s, ast.Assign):
+            continue
+        for t in targets(s):
+            if not isinstance(t, ast.Subscript) or key(t.value) is None:
+                continue
+            name = key(t.value)
+            index = t.slice
+            if index.__class__.__name__ == "Index":
+                index = getattr(index, "value", index)
+            if (
+                name.startswith("self.")
+                and any(isinstance(n, ast.Name) and n.id in indexes for n in walk_here(index))
+                and _CACHE.search(name)
+                and not _evicts(c, name)
+                and not isinstance(s.value, ast.Constant)
+            ):
+                return s, "`%s`" % name
+    return None
+
+
+def _evicts(c, name: str) -> bool:
+    return any(
+        isinstance(n, ast.Call)
+        and isinstance(n.func, ast.Attribute)
+        and n.func.attr in ("pop", "popitem", "clear")
+        and key(n.func.value) == name
+        or isinstance(n, ast.Delete)
+        and any(key(getattr(t, "value", t)) == name for t in n.targets)
+        for n in ast.walk(c)
+    )
+
+
+def hugging_face(file) -> Iterator[dict]:
+    """datasets: what map and the JSON reader hold"""
+    if "datasets" not in file.modules:
+        return
+    for call in file.nodes:
+        if not isinstance(call, ast.Call):
+            continue
+        name = file.callee(call) or ""
+        if name == "datasets.load_dataset" and call.args and constant(call.args[0]) == "json":
+            processes = keyword(call, "num_proc")
+            if processes is not None and constant(processes, 2) not in (None, 1):
+                yield rules.finding(
+                    "datasets-buffers",
+                    call,
+                    "the JSON reader parses a file in large pieces, and each of the num_proc "
+                    "processes holds its own in memory",
+                )
+        if constant(keyword(call, "keep_in_memory")) is True:
+            yield rules.finding(
+                "datasets-buffers",
+                call,
+                "keep_in_memory=True holds the whole dataset in host memory instead of mapping it from disk",
+            )
+        elif method(call) == "map" and keyword(call, "batched") is not None:
+            size = keyword(call, "batch_size")
+            if isinstance(size, ast.Constant) and size.value is None or constant(size) == -1:
+                yield rules.finding(
+                    "datasets-buffers",
+                    call,
+                    "map() with batch_size=%r hands the whole dataset to the function as one batch"
+                    % size.value
+                    if isinstance(size, ast.Constant)
+                    else "map() hands the whole dataset to the function as one batch",
+                )
+        elif method(call) == "map":
+            yield from _writer(call)
+
+
+def _writer(call) -> Iterator[dict]:
+    rows = constant(keyword(call, "writer_batch_size"))
+    processes = constant(keyword(call, "num_proc"))
+    if (
+        isinstance(rows, int)
+        and rows >= 5000
+        or (
+            isinstance(processes, int)
+            and processes >= 32
+            and keyword(call, "writer_batch_size") is None
+        )
+    ):
+        yield rules.finding(
+            "datasets-buffers",
+            call,
+            "map() holds writer_batch_size results (1000 unless given) in each of its num_proc "
+            "processes before it writes them",
+        )

@@ -1,0 +1,197 @@
+"""Hugging Face Trainer, PEFT and Lightning: what their defaults keep."""
+
+import ast
+import re
+from typing import Iterator, List, Optional
+
+from . import rules
+from .flow import in_order, module_classes
+from .names import FUNCTIONS, constant, key, keyword, method, walk_here
+
+_LANGUAGE = re.compile(
+    r"For(CausalLM|Seq2SeqLM|MaskedLM|ConditionalGeneration|TokenClassification|QuestionAnswering|"
+    r"SemanticSegmentation|SpeechSeq2Seq|CTC|Vision2Seq)|LMHeadModel|FastLanguageModel"
+)
+
+
+def _arguments(file) -> List[ast.Call]:
+    return [
+        n
+        for n in file.nodes
+        if isinstance(n, ast.Call)
+        and re.search(
+            r"(TrainingArguments|SFTConfig|DPOConfig|ORPOConfig|KTOConfig|RewardConfig)$",
+            file.callee(n) or "",
+        )
+    ]
+
+
+def _evaluates(call: ast.Call) -> bool:
+    for name in ("eval_strategy", "evaluation_strategy"):
+        value = keyword(call, name)
+        if value is not None and constant(value, "?") != "no":
+            return True
+    return constant(keyword(call, "do_eval")) is True
+
+
+def eval_batch(file) -> Iterator[dict]:
+    """A small training batch and the default batch of 8 in evaluation"""
+    for call in _arguments(file):
+        if any(k.arg is None for k in call.keywords) or not _evaluates(call):
+            continue
+        batch = constant(keyword(call, "per_device_train_batch_size"))
+        if (
+            isinstance(batch, int)
+            and batch < 8
+            and keyword(call, "per_device_eval_batch_size") is None
+            and constant(keyword(call, "auto_find_batch_size")) is not True
+        ):
+            yield rules.finding(
+                "eval-batch-default",
+                call,
+                "training uses a batch of %d, but evaluation uses the default "
+                "per_device_eval_batch_size of 8" % batch,
+            )
+
+
+def eval_logits(file) -> Iterator[dict]:
+    """compute_metrics without preprocess_logits_for_metrics, for models with large outputs"""
+    arguments = _arguments(file)
+    if any(
+        keyword(a, "eval_accumulation_steps") is not None
+        or constant(keyword(a, "prediction_loss_only")) is True
+        or constant(keyword(a, "batch_eval_metrics")) is True
+        or constant(keyword(a, "predict_with_generate"), False) is not False
+        or keyword(a, "predict_with_generate") is not None
+        and constant(keyword(a, "predict_with_generate")) is not False
+        or any(k.arg is None for k in a.keywords)
+        for a in arguments
+    ):
+        return
+    large = any(
+        isinstance(n, (ast.Name, ast.Attribute))
+        and _LANGUAGE.search(getattr(n, "attr", None) or getattr(n, "id", ""))
+        for n in file.nodes
+    )
+    for call in file.nodes:
+        if not isinstance(call, ast.Call):
+            continue
+        name = (file.callee(call) or "").split(".")[-1]
+        if not name.endswith("Trainer") or any(k.arg is None for k in call.keywords):
+            continue
+        metrics = keyword(call, "compute_metrics")
+        if metrics is None or constant(metrics, "?") is None:
+            continue
+        if keyword(call, "preprocess_logits_for_metrics") is not None:
+            continue
+        if large or name in ("Seq2SeqTrainer", "SFTTrainer"):
+            yield rules.finding(
+                "trainer-keeps-logits",
+                call,
+                "compute_metrics needs the predictions, so the Trainer keeps the logits of all "
+                "evaluation batches on the card until the end",
+            )
+
+
+def lightning_outputs(file) -> Iterator[dict]:
+    """training_step returns tensors and training_epoch_end gets them all"""
+    for name in module_classes(file):
+        c = file.classes[name]
+        by_name = {f.name: f for f in c.body if isinstance(f, FUNCTIONS)}
+        if "training_epoch_end" not in by_name or "training_step" not in by_name:
+            continue
+        hit = _returns_more(by_name, by_name["training_step"], 2)
+        if hit is not None:
+            yield rules.finding(
+                "lightning-keeps-step-outputs",
+                hit,
+                "training_epoch_end makes Lightning keep what every training_step returns, "
+                "until the epoch ends",
+            )
+
+
+def _returns_more(by_name, function, depth: int) -> Optional[ast.stmt]:
+    """The return of a dict that holds a tensor beside the loss."""
+    for s in in_order(function.body):
+        if not isinstance(s, ast.Return) or s.value is None:
+            continue
+        if isinstance(s.value, ast.Dict):
+            for k, v in zip(s.value.keys, s.value.values):
+                if constant(k, "?") not in ("loss", "log", "progress_bar") and _may_be_tensor(v):
+                    return s
+        if isinstance(s.value, ast.Call) and depth:
+            called = key(s.value.func) or ""
+            inner = "forward" if called == "self" else called.replace("self.", "", 1)
+            if inner in by_name:
+                hit = _returns_more(by_name, by_name[inner], depth - 1)
+                if hit is not None:
+                    return hit
+    return None
+
+
+def _may_be_tensor(value) -> bool:
+    if isinstance(value, ast.Call):
+        return method(value) not in ("item", "detach", "cpu", "len", "int", "float", "tolist")
+    return isinstance(value, (ast.Name, ast.Attribute, ast.Subscript, ast.BinOp))
+
+
+def kbit_upcast(file) -> Iterator[dict]:
+    """prepare_model_for_kbit_training"""
+    for call in file.nodes:
+        if isinstance(call, ast.Call) and (file.callee(call) or "").split(".")[-1] in (
+            "prepare_model_for_kbit_training",
+            "prepare_model_for_int8_training",
+        ):
+            yield rules.finding(
+                "kbit-upcast",
+                call,
+                "this upcasts every weight that is not quantized to float32: norms, embeddings, "
+                "lm_head, and with it the logits",
+            )
+
+
+def model_search(file) -> Iterator[dict]:
+    """Trials of a search in one process: Optuna objectives and hyperparameter_search"""
+    for call in file.nodes:
+        if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute):
+            continue
+        if call.func.attr == "hyperparameter_search":
+            backend = constant(keyword(call, "backend"), "optuna")
+            if backend in ("optuna", "sigopt", "wandb"):
+                yield rules.finding(
+                    "trials-share-process",
+                    call,
+                    "all trials run in one process: the model and the optimizer state of the "
+                    "previous trial are still alive when model_init builds the next",
+                )
+        elif call.func.attr == "optimize" and "optuna" in file.modules and call.args:
+            yield from _objective(file, call)
+
+
+def _objective(file, call) -> Iterator[dict]:
+    if constant(keyword(call, "gc_after_trial")) is True:
+        return
+    function = file.functions.get(key(call.args[0]) or "")
+    if function is None:
+        return
+    frees = any(
+        isinstance(n, ast.Call) and (file.callee(n) or "") == "gc.collect" for n in file.nodes
+    )
+    if frees:
+        return
+    for node in sorted(
+        (n for n in walk_here(function) if isinstance(n, ast.Call)), key=lambda n: n.lineno
+    ):
+        name = (file.callee(node) or "").split(".")[-1]
+        if (
+            name.endswith("Trainer")
+            or name == "from_pretrained"
+            and "AutoModel" in (file.callee(node) or "")
+        ):
+            yield rules.finding(
+                "trials-share-process",
+                node,
+                "every trial builds a model in the same process, and a Trainer's reference cycles "
+                "keep the previous trial's model alive until Python collects them",
+            )
+            return
