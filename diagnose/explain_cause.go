@@ -39,7 +39,8 @@ func (j judged) also(format string, args ...any) judged {
 func judge(c *trace.Crash, h *trace.Hints) judged {
 	steps := []func(*trace.Crash, *trace.Hints) (judged, bool){
 		byMistake, bySystem, byWall, byRay, byNeighbour, byStage, byFragments,
-		byLauncher, byData, byTraceback, byNode, byPhase, byWords, bySteps, bySize, bySetting,
+		byLauncher, byData, byResumed, byTraceback, byNode, byPhase, byWords, bySteps, bySize,
+		bySetting,
 	}
 	for _, step := range steps {
 		if j, ok := step(c, h); ok {

@@ -110,6 +110,16 @@ func thousands(n int64) string {
 	return fmt.Sprintf("%s,%03d", thousands(n/1000), n%1000)
 }
 
+// byResumed knows jobs that fail right after they continue from a checkpoint.
+func byResumed(c *trace.Crash, _ *trace.Hints) (judged, bool) {
+	if c.Where != event.WhereGPU || !has(c, trace.SignResumed) || c.Framework != "pytorch" ||
+		large(c) || c.Kind == "torch_raw" {
+		return judged{}, false
+	}
+	return because(CauseModel, "resumed", 0.5,
+		"training continues from a checkpoint: the loaded dict, restored to the card it was saved from, may still be held"), true
+}
+
 // bySize uses the size of the request: large tensors belong to a batch.
 func bySize(c *trace.Crash, _ *trace.Hints) (judged, bool) {
 	switch {

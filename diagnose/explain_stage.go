@@ -2,6 +2,7 @@ package diagnose
 
 import (
 	"slices"
+	"strconv"
 	"strings"
 
 	"memroom/event"
@@ -48,7 +49,7 @@ func containsAny(text string, parts []string) bool {
 
 // ownStages are reached by one kind of work only. They say more than figures do.
 var ownStages = []stage{
-	{names: []string{"set_device", "_lazy_init", "_cuda_init"}, cause: CauseNeighbour,
+	{names: []string{"set_device", "_lazy_init", "_cuda_init", "barrier", "init_process_group"}, cause: CauseNeighbour,
 		detail: "context", sure: 0.6,
 		says: "before this program had anything on the card: its context did not fit"},
 	{names: []string{"merge_and_unload", "merge_adapter", "_unload_and_optionally_merge",
@@ -152,7 +153,21 @@ func byStage(c *trace.Crash, h *trace.Hints) (judged, bool) {
 	if j, ok := byEvaluation(c, h); ok {
 		return j, true
 	}
-	return byMovedData(c)
+	if j, ok := byMovedData(c); ok {
+		return j, true
+	}
+	return byTrials(c)
+}
+
+// byTrials knows trials and folds that follow each other in one process.
+func byTrials(c *trace.Crash) (judged, bool) {
+	number, err := strconv.Atoi(c.Signs[trace.SignTrialNo])
+	if err != nil || number < 2 || has(c, trace.SignRayTune) {
+		return judged{}, false
+	}
+	return because(CauseLeak, "trials_in_process", 0.6,
+		"this is trial or fold %d of one process: models, trainers or results of earlier ones may still be referenced",
+		number).also("or this trial's own settings (batch, layers) need more than those before"), true
 }
 
 // byEvaluation tells apart what evaluation keeps of all batches, one batch of it, and generation.

@@ -145,13 +145,18 @@ func byCap(c *trace.Crash, _ *trace.Hints) (judged, bool) {
 		*c.Capacity, *c.Free), true
 }
 
-// freeEnough is how much more than the request must be free before a refusal is not the card's.
-const freeEnough = 1.2
+// A refusal is not the card's where clearly more than the request is free, and that not just
+// because memory was given back between the failure and the message.
+const (
+	freeEnough = 1.2 // times the request
+	freeShare  = 0.1 // of the card
+)
 
 // byRefusal knows requests that the driver refuses although the card has room.
 func byRefusal(c *trace.Crash, h *trace.Hints) (judged, bool) {
 	if c.Where != event.WhereGPU || c.Free == nil || c.Requested == nil || c.Capacity == nil ||
-		c.Kind == "serving_cache" || *c.Free < 64*event.MiB || *c.Free > *c.Capacity ||
+		c.Kind == "serving_cache" || *c.Free > *c.Capacity ||
+		float64(*c.Free) < freeShare*float64(*c.Capacity) ||
 		float64(*c.Free) < freeEnough*float64(*c.Requested) {
 		return judged{}, false
 	}

@@ -45,7 +45,7 @@ type poolSeen struct {
 }
 
 var hintWords = []entry{
-	{words: []string{"site-packages/torch", "dist-packages/torch", "import torch", "torchrun",
+	{words: []string{"site-packages/torch", "site-packages\\torch", "torch\\utils", "dist-packages/torch", "import torch", "torchrun",
 		"torch.distributed", "torch/distributed", "torch not compiled", "encountered in worker",
 		"ncclunique", "c10d key-value", "processgroupnccl", "torch.cuda", "torch/nn", "pytorch"},
 		hint: saw("pytorch")},

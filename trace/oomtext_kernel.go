@@ -154,8 +154,8 @@ var (
 var translatedKilled = []string{"getötet", "abgeschossen", "processus arrêté", "terminado (killed)",
 	"已杀死", "已殺死", "強制終了", "бито", "ucciso", "zabity", "matado ", "gedood"}
 
-var killedAlone = later(`(?i)^\s*(?:\S+: line \d+: )?(?:\[\d+\][+-]?\s+)?(?:\d+\s+)?(?:getötet|abgeschossen|` +
-	`processus arrêté|terminado \(killed\)|已杀死|已殺死|強制終了|убито|ucciso|zabity|matado|gedood)\b?(?:\s|$)`)
+var killedAlone = later(`(?i)^\s*(?:\S+: \S+ \d+: )?(?:\[\d+\][+-]?\s+)?(?:\d+\s+)?(?:getötet|abgeschossen|` +
+	`processus arrêté|terminado \(killed\)|已杀死|已殺死|強制終了|убито|ucciso|zabity|matado|gedood)(?:\s|$)`)
 
 func readBareKill(p *passage) *Crash {
 	line := withoutPrefix(p.line())

@@ -59,7 +59,7 @@ var lookalikes = []lookalike{
 	{[]string{"can't start new thread", "pthread_create failed", "blas_thread_init",
 		"resource temporarily unavailable", "thread creation failed"}, "python",
 		"a limit on the number of threads or processes was reached (ulimit -u, or the container's limit on PIDs)", 0.88, ""},
-	{[]string{"before the current process has finished its bootstrapping"}, "pytorch",
+	{[]string{"finished its bootstrapping"}, "pytorch",
 		"worker processes were started without `if __name__ == '__main__':`", 0.95, ""},
 	{[]string{"cannot re-initialize cuda in forked subprocess"}, "pytorch",
 		"CUDA was used before a process was forked; start workers with spawn", 0.95, ""},

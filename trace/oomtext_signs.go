@@ -22,6 +22,7 @@ const (
 	SignOffload    = "offload"     // optimizer or parameters live in host memory
 	SignUnsharded  = "unsharded"   // memory does not shrink with more cards, as somebody says
 	SignTrials     = "trials"      // trials, folds or models one after the other
+	SignTrialNo    = "trial_no"    // the value is the number of the trial or fold
 	SignRayTune    = "ray_tune"    // trials of Ray Tune or workers of Ray Train
 	SignRayData    = "ray_data"    // data sets of Ray
 	SignSpilled    = "spilled"     // Ray's object store wrote objects to disk
@@ -66,6 +67,7 @@ var signsNear = []sign{
 		`(?:reduc|decreas|shrink|chang|go down|drop|split|shard)`)},
 	{SignTrials, later(`(?i)\boptuna\b|\btrial[ _#]?\d+|study\.optimize|\bfold[ _:]?\d|k-?fold|` +
 		`cross[-_]val|grid ?search|keras_?tuner|hyper-?parameter (?:search|tun)|wandb[ .]sweep`)},
+	{SignTrialNo, later(`(?i)\b(?:trial|fold)[ _#:]{0,2}(\d{1,5})\b`)},
 	{SignRayTune, later(`ray[/\\.]tune|tune\.run|ray::ImplicitFunc|TrainTrainable|RayTrainWorker|` +
 		`ray[/\\.]train\b|_Trainable|ray::\w*Trainer`)},
 	{SignRayData, later(`ray[/\\.]data\b|object_store_memory: ?\d|iter_torch_batches|MapBatches|` +
@@ -78,7 +80,8 @@ var signsNear = []sign{
 	{SignGraphSizes, later(`observed (\d+) distinct sizes`)},
 	{SignShuffle, later(`(?i)filling up shuffle buffer[^\n]*? of (\d+)`)},
 	{SignGathers, later(`Failed to clone\(\) tensor|state_dict entry could point to invalid`)},
-	{SignResumed, later(`(?i)resum(?:e|ed|ing) (?:training )?from|loaded checkpoint|resume_from`)},
+	{SignResumed, later(`(?i)resum(?:ed|ing)(?: training| run)? from|loaded checkpoint|loading checkpoint ['"/]|` +
+		`resume_from_checkpoint["']?\s?[=: ]\s?["']?(?:true\b|[\w./-]*[/-]\d+)`)},
 }
 
 // signsFar are words that matter wherever they stand in a log: commands, settings and warnings that
@@ -104,7 +107,7 @@ func (s *Signs) add(text string) {
 			if *s == nil {
 				*s = Signs{}
 			}
-			if (*s)[n.name] == "" || len(m) > 1 {
+			if (*s)[n.name] == "" {
 				(*s)[n.name] = cut(strings.TrimSpace(m[len(m)-1]), 60)
 			}
 		}

@@ -1,0 +1,102 @@
+package diagnose_test
+
+import (
+	"bufio"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"memroom/diagnose"
+	"memroom/remedy"
+)
+
+// wanted is one line of testdata/situations/labels.jsonl; see the README beside it.
+type wanted struct {
+	File    string      `json:"file"`
+	IsOOM   *bool       `json:"is_oom"`
+	Where   string      `json:"where"`
+	Cause   string      `json:"cause"`
+	Detail  string      `json:"detail"`
+	First   remedy.ID   `json:"first"`
+	Has     []remedy.ID `json:"has"`
+	Absent  []remedy.ID `json:"absent"`
+	Says    []string    `json:"says"`
+	NotSaid []string    `json:"not_said"`
+	Next    bool        `json:"next"`
+}
+
+func TestSituations(t *testing.T) {
+	folder := filepath.Join("testdata", "situations")
+	file, err := os.Open(filepath.Join(folder, "labels.jsonl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	count := 0
+	for lines := bufio.NewScanner(file); lines.Scan(); count++ {
+		var want wanted
+		if err := json.Unmarshal(lines.Bytes(), &want); err != nil {
+			t.Fatal(err)
+		}
+		t.Run(want.File, func(t *testing.T) {
+			want.check(t, explainFile(t, filepath.Join(folder, want.File)))
+		})
+	}
+	if count < 60 {
+		t.Errorf("only %d situations were read", count)
+	}
+}
+
+func (w wanted) check(t *testing.T, x *diagnose.Explanation) {
+	t.Helper()
+	if isOOM := w.IsOOM == nil || *w.IsOOM; x.IsOOM != isOOM {
+		t.Fatalf("is_oom is %v: %s", x.IsOOM, x.Verdict)
+	}
+	if !x.IsOOM {
+		return
+	}
+	if string(x.Cause) != w.Cause || w.Detail != "" && x.Detail != w.Detail {
+		t.Errorf("cause %s/%s, want %s/%s: %q", x.Cause, x.Detail, w.Cause, w.Detail, x.Evidence)
+	}
+	if w.Where != "" && string(x.Where) != w.Where {
+		t.Errorf("where is %s, want %s", x.Where, w.Where)
+	}
+	if (x.Cause == diagnose.CauseUnknown) != (x.Confidence == 0) {
+		t.Errorf("cause %s with confidence %v", x.Cause, x.Confidence)
+	}
+	if w.Next && x.Next == "" {
+		t.Error("no command that would find out")
+	}
+	var ids []remedy.ID
+	for _, a := range x.Remedies {
+		ids = append(ids, a.ID)
+	}
+	if w.First != "" && (len(ids) == 0 || ids[0] != w.First) {
+		t.Errorf("remedies %v, want %s first", ids, w.First)
+	}
+	for _, id := range w.Has {
+		if !slices.Contains(ids, id) {
+			t.Errorf("remedies %v lack %s", ids, id)
+		}
+	}
+	for _, id := range w.Absent {
+		if slices.Contains(ids, id) {
+			t.Errorf("remedies %v offer %s", ids, id)
+		}
+	}
+	text, _ := json.Marshal(x)
+	for _, part := range w.Says {
+		if !strings.Contains(string(text), part) {
+			t.Errorf("the answer does not say %q: %s", part, text)
+		}
+	}
+	for _, part := range w.NotSaid {
+		if strings.Contains(x.Verdict+strings.Join(x.Evidence, " "), part) ||
+			part == "docker run" && strings.Contains(string(text), part) {
+			t.Errorf("the answer says %q", part)
+		}
+	}
+}
