@@ -15,7 +15,7 @@ var LatestChecked = Version{2, 11}
 // OldestKnown and NewestKnown are the releases between which the rules are known; outside, those of
 // the nearest are taken.
 var (
-	OldestKnown = Version{1, 12} // the first whose allocator records what it does
+	OldestKnown = Version{1, 13} // the first whose allocator records what it does
 	NewestKnown = Version{2, 13}
 )
 

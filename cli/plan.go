@@ -21,7 +21,7 @@ type planCmd struct {
 	Batch         int         `help:"Micro-batch: what one forward pass sees." default:"1"`
 	Seq           int         `help:"Tokens per sample (samples of audio for speech). Default: 1024, or the model's positions if fewer."`
 	Image         int         `help:"Side of the image in pixels. Default: the model's, or 224."`
-	Precision     string      `help:"fp32, amp_bf16, amp_fp16 (autocast over fp32 weights), bf16 or fp16 (weights cast)." default:"amp_bf16"`
+	Precision     string      `help:"fp32, amp_bf16, amp_fp16 (autocast over fp32 weights), bf16 or fp16 (weights cast). Default: bf16 or fp16 if config.json stores the weights so, else amp_bf16." placeholder:"TYPE"`
 	Optimizer     string      `help:"adamw, adamw_fused, adamw_loop, sgd, sgdm, rmsprop, adafactor, adam8bit, lion, ..." default:"adamw"`
 	Checkpointing bool        `help:"Gradient checkpointing of every block."`
 	Attn          string      `help:"sdpa, eager or flash (unvalidated)." default:"sdpa"`

@@ -26,13 +26,16 @@ const maxLayers = 10_000
 // ParseConfig reads config.json.
 func ParseConfig(data []byte) (*Config, error) {
 	var fields map[string]any
-	if err := json.Unmarshal(data, &fields); err != nil {
+	if err := json.Unmarshal(namedNumbers(data), &fields); err != nil {
 		return nil,
 			fmt.Errorf("model configuration: expected a JSON object such as Hugging Face's config.json: %w", err)
 	}
 	if fields == nil {
 		return nil,
 			errors.New("model configuration is empty: expected a JSON object such as Hugging Face's config.json")
+	}
+	for name, v := range fields {
+		fields[name] = numbersNamed(v)
 	}
 	return &Config{fields: fields}, nil
 }
@@ -106,7 +109,7 @@ func (c *Config) Float(def float64, names ...string) float64 {
 		return def
 	}
 	f, isNumber := v.(float64)
-	if !isNumber {
+	if !isNumber || math.IsInf(f, 0) || math.IsNaN(f) {
 		c.complain("field %q is %v: expected a number", name, v)
 		return def
 	}
@@ -255,18 +258,26 @@ func (c *Config) Positions() int64 {
 	switch c.Type() {
 	case "gpt2":
 		return c.Count(1024, "n_positions", "max_position_embeddings")
-	case "bert", "electra", "albert", "distilbert", "opt":
+	case "bert", "electra", "albert", "distilbert":
 		return c.Count(512, "max_position_embeddings")
+	case "deberta-v2":
+		if c.Bool(true, "position_biased_input") {
+			return c.Count(512, "max_position_embeddings")
+		}
+	case "clip":
+		return c.Sub("text_config").Count(77, "max_position_embeddings")
+	case "siglip":
+		return c.Sub("text_config").Count(64, "max_position_embeddings")
 	case "bart", "mbart", "pegasus", "marian":
 		return c.Count(1024, "max_position_embeddings")
 	case "blenderbot":
 		return c.Count(128, "max_position_embeddings")
-	case "gptj", "codegen", "gpt_neo":
+	case "opt", "gptj", "codegen", "gpt_neo":
 		return c.Count(2048, "n_positions", "max_position_embeddings")
 	case "gpt_bigcode":
 		return c.Count(1024, "n_positions", "max_position_embeddings")
 	case "roberta", "xlm-roberta", "camembert":
-		return c.Count(514, "max_position_embeddings") - 2
+		return c.Count(512, "max_position_embeddings") - 2
 	}
 	return 0
 }
@@ -285,8 +296,6 @@ func (c *Config) DefaultSeq() int64 {
 	case "vit", "deit", "swin", "swinv2", "convnext", "convnextv2", "resnet", "dinov2",
 		"dinov2_with_registers", "torchvision", "mlp", "":
 		return 0
-	case "clip":
-		return 77
 	case "whisper":
 		return 448
 	case "wav2vec2", "hubert":

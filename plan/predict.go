@@ -3,6 +3,7 @@ package plan
 import (
 	"fmt"
 	"math"
+	"slices"
 	"sync"
 
 	"memroom/allocsim"
@@ -374,7 +375,7 @@ func (r *simulations) interval(p *Prediction, s *Setup, t *Target) (reserved flo
 		}
 		p.warn("LoRA as PEFT applies it by default: adapters in fp32 on the query and value projections, %s", frozen)
 	}
-	for _, note := range s.doubts(t) {
+	for _, note := range slices.Concat(s.said, s.doubts(t)) {
 		p.warn("%s", note)
 	}
 	if s.Checkpointing && !r.all[0].checkpointed {
@@ -437,6 +438,9 @@ func (p *Prediction) warn(format string, args ...any) {
 // unvalidated lists the parts of a setup whose figures were never compared with a card.
 func (s *Setup) unvalidated() []string {
 	var list []string
+	if s.whole != "" {
+		list = append(list, fmt.Sprintf("only the text model (%s) of %s is planned: weights and activations of its other parts come on top", s.Model.Type(), s.whole))
+	}
 	if s.ChunkedLoss {
 		list = append(list,
 			"a chunked loss (chunks of 1024 rows, gradients made in the forward pass)")

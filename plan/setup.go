@@ -22,7 +22,9 @@ type Setup struct {
 	EvalBatch int  `json:"eval_batch,omitempty"` // batch of an evaluation without gradients, 0 is none
 	EvalKeep  int  `json:"eval_keep,omitempty"`  // evaluation batches whose logits stay on the card until it is over
 
-	bare bool // batches come without an attention mask
+	bare  bool     // batches come without an attention mask
+	whole string   // the type of the larger model of which only the text model is planned
+	said  []string // what the configuration decided
 }
 
 // The words of a setup.
@@ -91,6 +93,9 @@ func (s Setup) WithDefaults() Setup {
 	setDefault(&s.Batch, 1)
 	setDefault(&s.Accumulate, 1)
 	setDefault(&s.Ranks, 1)
+	if s.Model != nil {
+		s.fromConfig()
+	}
 	setDefault(&s.Precision, "amp_bf16")
 	setDefault(&s.Optimizer, "adamw")
 	setDefault(&s.Attention, "sdpa")
@@ -101,6 +106,34 @@ func (s Setup) WithDefaults() Setup {
 		s.Shard = "ddp"
 	}
 	return s
+}
+
+// fromConfig fills in what the model's configuration decides: the type of the weights, how they are
+// packed, and the text model where the whole is not described.
+func (s *Setup) fromConfig() {
+	if text := s.Model.TextOnly(); text != nil {
+		s.whole, s.Model = s.Model.Type(), text
+	}
+	if stored := s.Model.DType(); s.Precision == "" && (stored == "bfloat16" ||
+		stored == "float16") {
+		s.Precision = map[string]string{"bfloat16": "bf16", "float16": "fp16"}[stored]
+		s.say("config.json stores the weights in %s, and from_pretrained loads them so; --precision amp_bf16 plans autocast over fp32 weights", stored)
+	}
+	packed := s.Model.Quantization()
+	if s.LoadIn == "" && packed.LoadIn != "" {
+		s.LoadIn = packed.LoadIn
+		s.say("config.json stores the weights in %s (%s): they stay packed and frozen, and LoRA adapters are trained", packed.LoadIn, packed.Method)
+	}
+	if packed.Note != "" {
+		s.say("%s", packed.Note)
+	}
+}
+
+// say keeps a note for the prediction, once.
+func (s *Setup) say(format string, args ...any) {
+	if note := fmt.Sprintf(format, args...); !slices.Contains(s.said, note) {
+		s.said = append(slices.Clone(s.said), note)
+	}
 }
 
 func setDefault[T comparable](v *T, def T) {

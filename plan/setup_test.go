@@ -95,3 +95,42 @@ func TestRanksTakeMemoryForCommunication(t *testing.T) {
 		t.Errorf("overheads %s and %s", a.overhead(false), b.overhead(false))
 	}
 }
+
+// TestConfigurationDecidesWhatNoFlagNames: dtype, quantization_config and text_config are used, and
+// the answer says so; a flag overrules them.
+func TestConfigurationDecidesWhatNoFlagNames(t *testing.T) {
+	const sizes = `"hidden_size":256,"num_hidden_layers":2,"num_attention_heads":4,
+		"intermediate_size":512,"vocab_size":1000`
+	for _, c := range []struct {
+		name, config    string
+		given           remedy.Setup
+		precision, load string
+		says            string
+	}{
+		{"bfloat16", `{"model_type":"llama","dtype":"bfloat16",` + sizes + `}`, remedy.Setup{},
+			"bf16", "", "stores the weights in bfloat16"},
+		{"float16", `{"model_type":"llama","torch_dtype":"float16",` + sizes + `}`, remedy.Setup{},
+			"fp16", "", "stores the weights in float16"},
+		{"float32", `{"model_type":"llama","dtype":"float32",` + sizes + `}`, remedy.Setup{},
+			"amp_bf16", "", ""},
+		{"a flag", `{"model_type":"llama","dtype":"bfloat16",` + sizes + `}`,
+			remedy.Setup{Precision: "amp_bf16"}, "amp_bf16", "", ""},
+		{"packed", `{"model_type":"llama","quantization_config":{"load_in_4bit":true},` + sizes +
+			`}`, remedy.Setup{LoRARank: 8}, "amp_bf16", "4bit", "stores the weights in 4bit"},
+		{"text model", `{"model_type":"seen_new","text_config":{"model_type":"llama",` + sizes +
+			`}}`, remedy.Setup{}, "amp_bf16", "", "only the text model (llama) of seen_new"},
+	} {
+		p := predict(t, c.config, c.given)
+		if p.Setup.Precision != c.precision || p.Setup.LoadIn != c.load {
+			t.Errorf("%s: %s weights, packed %q", c.name, p.Setup.Precision, p.Setup.LoadIn)
+		}
+		notes := strings.Join(p.Warnings, "\n")
+		if c.says != "" && strings.Count(notes, c.says) != 1 ||
+			c.says == "" && strings.Contains(notes, "config.json") {
+			t.Errorf("%s: said %q", c.name, notes)
+		}
+		if p.Validated && c.name == "text model" {
+			t.Error("a part of a model counts as validated")
+		}
+	}
+}
