@@ -69,6 +69,9 @@ func (c *attachCmd) ended(s *session, folder *store.Folder, fromOut, fromErr int
 		return exitWith(exitNotStarted, "run %s is on %s, which cannot be reached from here: attach there; `memroom top %s` follows its record", folder.ID, host, folder.ID)
 	}
 	if err != nil {
+		if words, _, yes := orphanOf(folder); yes {
+			return exitWith(exitNotStarted, "run %s: %s", folder.ID, words)
+		}
 		return exitWith(exitNotStarted,
 			"run %s is lost: its keeper is gone and nobody wrote down how the command ended",
 			folder.ID)

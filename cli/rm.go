@@ -89,9 +89,13 @@ func (c *rmCmd) remove(kept *store.Store, text string) (string, error) {
 		return "", fmt.Errorf("run %s is still running: stop it first (memroom attach %s, then Ctrl-C)",
 			folder.ID, folder.ID)
 	}
+	if words, command, _ := orphanOf(folder); command > 0 {
+		return "", fmt.Errorf("run %s: %s; then delete it", folder.ID, words)
+	}
 	if c.DryRun {
 		return folder.ID, nil
 	}
+	cleanUp(folder)
 	return folder.ID, folder.Remove()
 }
 
@@ -124,6 +128,7 @@ const indexedRuns = 200
 // tidy drops old records and brings the index up to date when a run has ended, a bounded portion at
 // a time, and says what it deleted. That it cannot is no reason to trouble the user.
 func tidy(s *session, kept *store.Store) {
+	sweep(kept)
 	keep, err := readRetention(os.Getenv(keepVariable))
 	if err != nil {
 		s.note("memroom: %s: %v; nothing is deleted", keepVariable, err)

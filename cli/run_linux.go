@@ -63,7 +63,7 @@ func (c *runCmd) Run(s *session) error {
 		HostLimit: c.HostMem,
 		Streams:   supervise.PlanStreams(in, out, errs),
 		Monitor:   []string{"memroom", monitorWord, r.folder.Dir}, Settings: r.spec,
-		Policy: c.fitFlags.wanted()}
+		Scratch: []byte(r.scratch), Policy: c.fitFlags.wanted()}
 	if c.Detach || c.View {
 		launch.Streams = supervise.Streams{In: supervise.Null, Out: supervise.Pipe,
 			Err: supervise.Pipe, Merged: true}
@@ -72,6 +72,7 @@ func (c *runCmd) Run(s *session) error {
 	link, err := supervise.StartKeeper([]string{"memroom", keeperWord, r.folder.Dir}, os.Environ(),
 		in)
 	if err != nil {
+		_ = os.Remove(r.scratch)
 		return exitWith(exitNotStarted, "%w", err)
 	}
 	front := &supervise.Front{Files: runFiles(r.folder), In: in, Out: out, Err: errs}
@@ -187,12 +188,13 @@ func files(s *session) (in, out, errs *os.File, err error) {
 
 // prepared is a run whose folder exists and whose command has not started.
 type prepared struct {
-	home   *store.Store
-	folder *store.Folder
-	run    event.Run
-	env    []string
-	spec   []byte   // for the monitor
-	args   []string // of the first attempt
+	home    *store.Store
+	folder  *store.Folder
+	run     event.Run
+	env     []string
+	spec    []byte   // for the monitor
+	scratch string   // folder for sockets; empty: none
+	args    []string // of the first attempt
 }
 
 // prepare makes the run's folder and the command's environment.
@@ -245,7 +247,7 @@ func (c *runCmd) installProbe(s *session, home *store.Store, r *prepared) (socke
 		s.note("memroom: %v; the run is watched from outside only", err)
 		return ""
 	}
-	socket = probeSocket(r.folder)
+	socket = r.probeSocket()
 	_ = os.Mkdir(r.folder.Dumps(), 0o700)
 	r.env = probe.Setup{Dir: dir, Socket: socket, Run: r.folder.ID, Dumps: r.folder.Dumps(),
 		GPUMem: c.GPUMem}.Environ(os.Environ())
@@ -253,16 +255,17 @@ func (c *runCmd) installProbe(s *session, home *store.Store, r *prepared) (socke
 }
 
 // probeSocket is a path short enough for a socket's address: in the run's folder, or in a private
-// one.
-func probeSocket(folder *store.Folder) string {
-	path := folder.Path("probe.sock")
-	if len(path) <= 100 {
+// one that the keeper removes.
+func (r *prepared) probeSocket() string {
+	const longest = 100 // an address holds 107 bytes
+	if path := r.folder.Path("probe.sock"); len(path) <= longest {
 		return path
 	}
-	dir, err := os.MkdirTemp("", "memroom-")
+	dir, err := supervise.MakeScratch()
 	if err != nil {
 		return ""
 	}
+	r.scratch = dir
 	return filepath.Join(dir, "probe.sock")
 }
 
@@ -272,7 +275,10 @@ func (c *runCmd) conclude(s *session, front *supervise.Front, folder *store.Fold
 	if failure != nil {
 		exit, err := folder.Exit()
 		if err != nil {
-			return exitWith(exitNotStarted, "%w; the command may have ended with it", failure)
+			if words, _, yes := orphanOf(folder); yes {
+				return exitWith(exitNotStarted, "run %s: %s", folder.ID, words)
+			}
+			return exitWith(exitNotStarted, "run %s: %w", folder.ID, failure)
 		}
 		return exitQuietly(exit.Code)
 	}

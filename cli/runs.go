@@ -50,6 +50,11 @@ func (c *runsCmd) Run(s *session) error {
 	if err != nil {
 		return err
 	}
+	for i := range rows {
+		if rows[i].Status == store.Lost {
+			_, rows[i].Unwatched, _ = orphanOf(kept.Folder(rows[i].ID))
+		}
+	}
 	if c.JSON {
 		if rows == nil {
 			rows = []store.Row{}
@@ -114,6 +119,8 @@ func outcome(r store.Row) string {
 		return "running"
 	case r.Damaged != "":
 		return "damaged"
+	case r.Unwatched > 0:
+		return fmt.Sprintf("unwatched, process %d", r.Unwatched)
 	case r.Status == store.Lost || r.ExitCode == nil:
 		return "lost"
 	case r.IsOOM:

@@ -40,7 +40,8 @@ type shown struct {
 	Verdict  *event.Verdict  `json:"verdict,omitempty"`
 	Attempts []event.Attempt `json:"attempts,omitempty"`
 	Folder   string          `json:"folder,omitempty"`
-	Account  supervise.Now   `json:"account"` // what memory was made of at the last reading
+	Left     string          `json:"left,omitempty"` // what became of a run whose keeper was killed
+	Account  supervise.Now   `json:"account"`        // what memory was made of at the last reading
 	Fit      *fit.Record     `json:"fit,omitempty"`
 }
 
@@ -119,6 +120,7 @@ func (c *showCmd) printEvents(s *session, folder *store.Folder) error {
 func readShown(f *store.Folder) shown {
 	v := shown{Row: f.Row(), Folder: f.Dir}
 	v.Run, _ = f.Run()
+	v.Left, v.Unwatched, _ = orphanOf(f)
 	if s, err := f.Summary(); err == nil {
 		v.Summary = &s
 	}
@@ -159,6 +161,8 @@ func printShown(w io.Writer, v shown) error {
 		report.RunSummary(w, *v.Summary)
 	case v.Status == store.Running:
 		fmt.Fprintf(w, "running: memroom attach %s, memroom top %s\n", v.ID, v.ID)
+	case v.Left != "":
+		fmt.Fprintf(w, "%s: %s\n", v.Status, v.Left)
 	default:
 		fmt.Fprintf(w, "%s: memroom itself did not live to write the final report\n", v.Status)
 	}

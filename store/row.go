@@ -30,6 +30,7 @@ type Row struct {
 	Group     string      `json:"group,omitempty"`
 	NodeRank  int         `json:"node_rank,omitempty"`
 	Status    Status      `json:"status"`
+	Unwatched int         `json:"unwatched,omitempty"` // its process goes on, but its keeper was killed
 	Started   time.Time   `json:"started"`
 	Seconds   float64     `json:"seconds,omitempty"`
 	ExitCode  *int        `json:"exit_code,omitempty"`

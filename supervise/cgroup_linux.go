@@ -26,6 +26,9 @@ type room struct {
 	unit  string // systemd scope to start the command in
 }
 
+// cgroupPrefix begins the name of every cgroup of ours; the run's ID follows.
+const cgroupPrefix = "memroom-"
+
 // makeRoom makes a cgroup for the run below the one we are in, or beside it, with the limit where
 // one is asked for. When that is not allowed it says why, and the run goes on without.
 func makeRoom(id string, limit event.Bytes) (room, []string) {
@@ -37,7 +40,7 @@ func makeRoom(id string, limit event.Bytes) (room, []string) {
 	if err != nil {
 		return room{limit: soft}, []string{"no cgroup for the run: " + err.Error()}
 	}
-	group, why := makeCgroup(around, "memroom-"+id)
+	group, why := makeCgroup(around, cgroupPrefix+id)
 	if group != nil && limit > 0 {
 		if err := setLimit(group, limit); err != nil {
 			removeCgroup(group.Dir)

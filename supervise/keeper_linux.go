@@ -133,7 +133,7 @@ func ignoreSignals() {
 // run goes through the attempts of the run and ends when no process is left.
 func (k *keeper) run(launch Launch) {
 	k.mu.Lock()
-	k.launch = launch
+	k.launch, k.state.Scratch = launch, launch.Scratch
 	var notes []string
 	// before the reaper: it asks a child of its own
 	k.room, notes = makeRoom(filepath.Base(k.files.Dir), launch.HostLimit)
@@ -256,7 +256,7 @@ func (k *keeper) start(launch Launch) error {
 		streams.closeOurSide()
 		return err
 	}
-	k.state.Child = pid
+	k.state.Child, k.state.ChildStart = pid, startTicks(pid)
 	if !launch.Policy {
 		// only the command reads it; whoever writes to it must notice when the command stops
 		// reading
@@ -484,6 +484,7 @@ func (k *keeper) linger() {
 	if k.room.group != nil {
 		removeCgroup(k.room.group.Dir)
 	}
+	removeScratch(string(k.state.Scratch))
 	k.mu.Lock()
 	clients := slices.Collect(maps.Keys(k.clients))
 	k.mu.Unlock()
@@ -554,20 +555,6 @@ func writeAtomically(path string, v any) error {
 		return err
 	}
 	return os.Rename(temporary, path)
-}
-
-// startTicks is when a process started, in clock ticks after boot; 0 when unknown.
-func startTicks(pid int) uint64 {
-	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return 0
-	}
-	fields := statFields(string(data))
-	if len(fields) < 20 {
-		return 0
-	}
-	ticks, _ := strconv.ParseUint(fields[19], 10, 64)
-	return ticks
 }
 
 // statFields gives the fields of /proc/PID/stat from the state on: the name before them may hold

@@ -53,6 +53,8 @@ type Launch struct {
 	Monitor []string `json:"monitor,omitempty"`
 	// Settings are handed to the monitor over its link.
 	Settings []byte `json:"settings,omitempty"`
+	// Scratch is a folder of [MakeScratch] that the keeper removes at the end; empty: none.
+	Scratch []byte `json:"scratch,omitempty"`
 	// Policy says that the monitor decides what follows: the keeper waits as long as it lives.
 	Policy bool   `json:"policy,omitempty"`
 	Note   string `json:"note,omitempty"` // told to the front end before the command starts
@@ -132,12 +134,14 @@ type Files struct {
 // State is what the keeper knows. It greets every client with it and keeps it in a file for those
 // who come too late.
 type State struct {
-	Keeper       int         `json:"keeper"`        // process
-	KeeperStart  uint64      `json:"keeper_start"`  // clock ticks after boot, to know the process from a later one of the same number
-	Child        int         `json:"child"`         // the command's process, 0 before it started
-	Attempt      int         `json:"attempt"`       // from 1
-	BeganBootMS  int64       `json:"began_boot_ms"` // the run's beginning on the clock that never jumps
-	AttemptMS    int64       `json:"attempt_ms"`    // the attempt's beginning, since the run's
+	Keeper       int         `json:"keeper"`       // process
+	KeeperStart  uint64      `json:"keeper_start"` // clock ticks after boot, to know the process from a later one of the same number
+	Child        int         `json:"child"`        // the command's process, 0 before it started
+	ChildStart   uint64      `json:"child_start,omitempty"`
+	Scratch      []byte      `json:"scratch,omitempty"` // folder for sockets, removed at the end
+	Attempt      int         `json:"attempt"`           // from 1
+	BeganBootMS  int64       `json:"began_boot_ms"`     // the run's beginning on the clock that never jumps
+	AttemptMS    int64       `json:"attempt_ms"`        // the attempt's beginning, since the run's
 	Began        time.Time   `json:"began"`
 	Streams      Streams     `json:"streams"`
 	Limit        LimitKind   `json:"limit,omitempty"`

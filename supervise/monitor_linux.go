@@ -199,6 +199,8 @@ func (m *Monitor) loop(keeper <-chan told) error {
 
 func (m *Monitor) hearKeeper(t told, ticker *time.Ticker) (over bool, err error) {
 	if t.err != nil {
+		m.happened(event.Happened{Kind: "note", PID: m.state.Child,
+			Text: "the keeper was killed: nobody watches the command from here on"})
 		return true, errors.New("the keeper has gone: " + t.err.Error())
 	}
 	switch t.kind {

@@ -78,8 +78,9 @@ func bothUsers(t *testing.T, test func(t *testing.T, who asUser)) {
 // workshop is a store of its own and the commands run in it.
 type workshop struct {
 	testing.TB
-	home string
-	who  asUser
+	home      string
+	temporary string // folder for temporary files
+	who       asUser
 }
 
 func newWorkshop(t testing.TB, who asUser) *workshop {
@@ -88,7 +89,7 @@ func newWorkshop(t testing.TB, who asUser) *workshop {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &workshop{TB: t, home: home, who: who}
+	w := &workshop{TB: t, home: home, temporary: "/tmp", who: who}
 	if who == nobody {
 		if err := os.Chown(home, 65534, 65534); err != nil {
 			t.Fatal(err)
@@ -105,7 +106,7 @@ func (w *workshop) records() string { return filepath.Join(w.home, "records") }
 // memroom prepares a command line of the real binary.
 func (w *workshop) memroom(args ...string) *exec.Cmd {
 	cmd := exec.Command(binary, args...)
-	cmd.Env = append(os.Environ(), "MEMROOM_HOME="+w.records(), "HOME="+w.home, "TMPDIR=/tmp")
+	cmd.Env = append(os.Environ(), "MEMROOM_HOME="+w.records(), "HOME="+w.home, "TMPDIR="+w.temporary)
 	cmd.SysProcAttr = &syscall.SysProcAttr{}
 	if w.who == nobody {
 		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: 65534, Gid: 65534}
