@@ -67,24 +67,25 @@ func TestPageHasNothingOfTheSnapshotInItsMarkup(t *testing.T) {
 			t.Errorf("the page contains %q outside its data", raw)
 		}
 	}
-	if n := strings.Count(page, "<script"); n != 3 {
-		t.Errorf("%d scripts, want the import map, the data and the start", n)
+	if n := strings.Count(page, "<script"); n != 2 {
+		t.Errorf("%d scripts, want the data and the page's own", n)
 	}
 }
 
-// TestPolicyNamesItsScripts: a policy with wrong hashes would switch the page off.
-func TestPolicyNamesItsScripts(t *testing.T) {
+// TestPolicyAllowsThePagesScriptAndNoOther: a wrong hash would switch the page off, a scheme or a
+// keyword beside it would let others in.
+func TestPolicyAllowsThePagesScriptAndNoOther(t *testing.T) {
 	page := htmlOf(t, snapshotOf(nil, 5))
-	for _, kind := range []string{"importmap", "module"} {
-		script := regexp.MustCompile(`(?s)<script type="` + kind + `">(.*?)</script>`).FindStringSubmatch(page)
-		if script == nil {
-			t.Fatalf("no script of type %s", kind)
-		}
-		sum := sha256.Sum256([]byte(script[1]))
-		if want := "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) +
-			"'"; !strings.Contains(page, want) {
-			t.Errorf("the policy does not allow the script of type %s", kind)
-		}
+	script := regexp.MustCompile(`(?s)<script type="module">(.*?)</script>`).FindStringSubmatch(page)
+	if script == nil {
+		t.Fatal("no module script")
+	}
+	sum := sha256.Sum256([]byte(script[1]))
+	want := "default-src 'none'; script-src 'sha256-" +
+		base64.StdEncoding.EncodeToString(sum[:]) + "';"
+	if policy := regexp.MustCompile(`Security-Policy" content="(.*?)"`).FindStringSubmatch(page); policy ==
+		nil || !strings.HasPrefix(policy[1], want) {
+		t.Errorf("the policy is %q, want it to begin %q", policy, want)
 	}
 	if regexp.MustCompile(`https?://`).MatchString(page) {
 		t.Error("the page names an address on a network")

@@ -1,6 +1,7 @@
-// Package web holds the files of memroom's pages: plain ES modules and a style sheet, without build
-// step or network. The modules import each other as "memroom/NAME.js"; a page's import map says
-// where these are: beside it when served, inside it when the page is one self-contained file.
+// Package web holds the files of memroom's pages: plain ES modules and a style sheet, without
+// network and without tools to build them. The modules import each other as "memroom/NAME.js". A
+// served page maps these names to the files beside it; a self-contained page holds all of them in
+// one script, which [Script] makes.
 package web
 
 import (
