@@ -21,8 +21,10 @@ demo: bin/memroom ## the main job, on a machine without a GPU
 test: ## everything: linters, types, fuzzing, release builds, and all tests against real frameworks
 	@export MEMROOM_TEST_PYTHON=$$(testenv/ensure || true); \
 	 [ -n "$$MEMROOM_TEST_PYTHON" ] || echo "SKIPPING everything that needs PyTorch or TensorFlow: see the lines above"; \
-	 export MEMROOM_TEST_OLD_PYTHON=$$(testenv/ensure old || true) MEMROOM_TEST_NEW_PYTHON=$$(testenv/ensure new || true); \
-	 { testenv/checks; testenv/gotest; } | go run ./testenv/count
+	 { testenv/ensure old; testenv/ensure new; } >/dev/null & \
+	 { testenv/checks; \
+	   export MEMROOM_TEST_OLD_PYTHON=$$(testenv/ensure old || true) MEMROOM_TEST_NEW_PYTHON=$$(testenv/ensure new || true); \
+	   testenv/gotest; } | go run ./testenv/count
 
 test-fast: ## the part without frameworks
 	@{ MEMROOM_TEST_PYTHON= go test -json ./... 2>&1 || true; } | go run ./testenv/count

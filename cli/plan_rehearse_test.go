@@ -90,6 +90,22 @@ func TestRehearsalOfScripts(t *testing.T) {
 	}
 }
 
+// TestRehearsalUnderOtherTorches: the newest answers, the oldest is refused with the reason.
+func TestRehearsalUnderOtherTorches(t *testing.T) {
+	t.Run("new", func(t *testing.T) {
+		p, message, code := rehearsed(t, testenv.Torch(t, "new"), nil, script("habits.py"))
+		if code != exitOK || p.ReservedPeak <= 0 {
+			t.Errorf("exit %d: %s, %+v", code, message, p)
+		}
+	})
+	t.Run("old", func(t *testing.T) {
+		_, message, code := rehearsed(t, testenv.Torch(t, "old"), nil, script("habits.py"))
+		if code == exitOK || !strings.Contains(message, "needs torch 2.1 or newer") {
+			t.Errorf("exit %d: %s", code, message)
+		}
+	})
+}
+
 // TestRehearsalKeepsAnotherCopyOfGradients: the buckets of DistributedDataParallel.
 func TestRehearsalKeepsAnotherCopyOfGradients(t *testing.T) {
 	python := testenv.Python(t, "torch")

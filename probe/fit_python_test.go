@@ -27,15 +27,21 @@ func TestFitInProcess(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			python := testenv.Python(t, modules...)
-			root := testenv.Root(t)
-			const start = "import sys, unittest; sys.path[:0] = sys.argv[1:3]; unittest.main(module=None, argv=sys.argv[2:])"
-			cmd := exec.Command(python, "-B", "-W", "ignore", "-c", start,
-				filepath.Join(root, "probe", "py"), filepath.Join(root, "probe", "pytests", "fit"),
-				name)
-			cmd.Env = append(os.Environ(), "OMP_NUM_THREADS=1", "PYTHONDONTWRITEBYTECODE=1")
-			if out, err := cmd.CombinedOutput(); err != nil {
+			if out, err := fitTest(t, python, name).CombinedOutput(); err != nil {
 				t.Fatalf("%v\n%s", err, out)
 			}
 		})
 	}
+}
+
+// fitTest is one file of the Python tests of fit, as a process of its own.
+func fitTest(t *testing.T, python, name string) *exec.Cmd {
+	t.Helper()
+	probe := filepath.Join(testenv.Root(t), "probe")
+	const start = "import sys, unittest; sys.path[:0] = sys.argv[1:3]; " +
+		"unittest.main(module=None, argv=sys.argv[2:])"
+	cmd := exec.Command(python, "-B", "-W", "ignore", "-c", start, filepath.Join(probe, "py"),
+		filepath.Join(probe, "pytests", "fit"), name)
+	cmd.Env = append(os.Environ(), "OMP_NUM_THREADS=1", "PYTHONDONTWRITEBYTECODE=1")
+	return cmd
 }

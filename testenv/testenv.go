@@ -51,6 +51,17 @@ var (
 	frameworkFound = map[string]string{} // module -> why it is missing, "" if it is there
 )
 
+// Torch gives an interpreter with the oldest ("old") or the newest ("new") PyTorch that is supported
+// (testenv/ensure old, testenv/ensure new).
+func Torch(t testing.TB, which string) string {
+	t.Helper()
+	python := os.Getenv("MEMROOM_TEST_" + strings.ToUpper(which) + "_PYTHON")
+	if python == "" {
+		Needs(t, "the "+which+" PyTorch", "`make test` installs it where a Python for it is found")
+	}
+	return python
+}
+
 // Python gives the interpreter of the test environment (testenv/ensure) and skips the test unless
 // every module named can be found in it. With no modules any python3 will do.
 func Python(t testing.TB, modules ...string) string {

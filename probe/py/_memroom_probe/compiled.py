@@ -76,4 +76,3 @@ def uncompiled(fn):
             _frames(before)
 
     return left_alone(run)
-

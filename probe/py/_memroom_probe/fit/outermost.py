@@ -27,6 +27,7 @@ _TRANSPARENT = {
     "LegacyDistributedDataParallel",
 }
 
+
 def transformed():
     """Whether torch.func (grad, vmap, ...) transforms what runs now: its tensors bear neither hooks
     nor functions of ours.

@@ -86,6 +86,9 @@ class Stream:
     def query(self):
         return True
 
+    def is_capturing(self):  # asked by optimizers since torch 2.12
+        return False
+
     def record_event(self, event=None):
         return event if event is not None else Event()
 

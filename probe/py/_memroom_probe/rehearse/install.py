@@ -9,6 +9,7 @@ import sys
 from . import recorder as record
 
 STEPS = 3
+OLDEST = (2, 1)  # older ones cannot run a backward pass on fake tensors of a card
 OTHERS = {"tensorflow": "TensorFlow", "jax": "JAX"}
 
 
@@ -24,6 +25,11 @@ class Rehearsal:
         self.allocator = None  # whose rules the record follows where they are not PyTorch's
 
     def begin(self, torch):
+        if tuple(int(n) for n in torch.__version__.split(".")[:2]) < OLDEST:
+            self.fail(
+                "a rehearsal needs torch 2.1 or newer, this is %s: rehearse with a newer one, or "
+                "plan from the model's config.json" % torch.__version__
+            )
         from . import card, fakes, rules, script, stage, waiting, world
 
         self.torch = torch
