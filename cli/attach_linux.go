@@ -76,8 +76,8 @@ func (c *attachCmd) ended(s *session, folder *store.Folder, fromOut, fromErr int
 			"run %s is lost: its keeper is gone and nobody wrote down how the command ended",
 			folder.ID)
 	}
-	copyFrom(s.Out, folder.Output(), fromOut)
-	copyFrom(s.Err, folder.Errors(), fromErr)
+	copyFrom(raw(s.Out), folder.Output(), fromOut)
+	copyFrom(raw(s.Err), folder.Errors(), fromErr)
 	s.note("memroom: run %s has ended with exit code %d", folder.ID, exit.Code)
 	return exitQuietly(exit.Code)
 }

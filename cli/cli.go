@@ -6,6 +6,7 @@
 package cli
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -15,6 +16,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/alecthomas/kong"
 )
@@ -59,10 +61,15 @@ type session struct {
 
 // printJSON writes v to standard output, indented, with a final newline.
 func (s *session) printJSON(v any) error {
-	enc := json.NewEncoder(s.Out)
+	var text bytes.Buffer
+	enc := json.NewEncoder(&text)
 	enc.SetIndent("", "  ")
 	enc.SetEscapeHTML(false)
-	return enc.Encode(v)
+	if err := enc.Encode(v); err != nil {
+		return err
+	}
+	_, err := s.Out.Write(bytes.ToValidUTF8(text.Bytes(), []byte("\uFFFD")))
+	return err
 }
 
 // note writes a line beside the answer.
@@ -73,6 +80,16 @@ func Main(ctx context.Context, args []string, streams Streams) (code int) {
 	if code, yes := inner(args, streams); yes {
 		return code
 	}
+	out, errs := &safeWriter{out: streams.Out}, &safeWriter{out: streams.Err}
+	streams.Out, streams.Err = out, errs
+	defer func() {
+		out.flush()
+		if code == exitOK && out.err != nil && !errors.Is(out.err, syscall.EPIPE) {
+			fmt.Fprintf(errs, "memroom: the answer could not be written: %v\n", out.err)
+			code = exitUsage
+		}
+		errs.flush()
+	}()
 	var commands root
 	exited := -1
 	parser, err := kong.New(&commands,
@@ -103,6 +120,7 @@ func Main(ctx context.Context, args []string, streams Streams) (code int) {
 	}
 	s := &session{ctx: ctx, Streams: streams, color: useColor(commands.Color, streams.Out),
 		model: parser.Model}
+	out.color, errs.color = s.color, s.color
 	return finish(streams, wantsJSON(args), parsed.Run(s))
 }
 
@@ -177,6 +195,6 @@ func useColor(flag string, out io.Writer) bool {
 	case "never":
 		return false
 	}
-	f, ok := out.(*os.File)
+	f, ok := fileOf(out)
 	return ok && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb" && isTerminal(f)
 }

@@ -8,12 +8,17 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"memroom/probe"
 )
 
 // lookScript prints what an interpreter has. It reads versions from package metadata, which is
-// quick and cannot fail, and imports torch only to ask whether CUDA works.
+// quick and cannot fail, and imports torch only to ask whether CUDA works. The first entry of the
+// path is the current folder, from which nothing may be imported.
 const lookScript = `
-import json, sys
+import sys
+sys.path[:] = [p for p in sys.path if p]
+import json
 try:
     from importlib import metadata
 except ImportError:
@@ -144,6 +149,9 @@ func lookInto(ctx context.Context, python string, quick bool) (pythonLook, error
 		args = append(args, "--quick")
 	}
 	cmd := exec.CommandContext(ctx, python, args...)
+	if err := probe.Isolate(cmd); err != nil {
+		return pythonLook{}, err
+	}
 	cmd.WaitDelay = time.Second
 	out, err := cmd.Output()
 	if ctx.Err() != nil {

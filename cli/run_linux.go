@@ -117,7 +117,7 @@ func leave(s *session, front *supervise.Front, id string) error {
 // progress bar: there the summary and `memroom top` show it, and only what will not get better by
 // itself is said at once.
 func (c *runCmd) found(s *session, front *supervise.Front, f event.Finding) {
-	errs, ok := s.Err.(*os.File)
+	errs, ok := fileOf(s.Err)
 	if c.Quiet || !ok || isTerminal(errs) && (f.Severity != event.SeverityError || c.View) {
 		return
 	}
@@ -178,8 +178,8 @@ func isDirectory(name string) bool {
 // files gives the standard streams as files: the command's streams are decided by what ours are.
 func files(s *session) (in, out, errs *os.File, err error) {
 	in, ok1 := s.In.(*os.File)
-	out, ok2 := s.Out.(*os.File)
-	errs, ok3 := s.Err.(*os.File)
+	out, ok2 := fileOf(s.Out)
+	errs, ok3 := fileOf(s.Err)
 	if !ok1 || !ok2 || !ok3 {
 		return nil, nil, nil, exitWith(exitNotStarted, "run needs real files as standard streams")
 	}
@@ -324,7 +324,7 @@ func (c *runCmd) wantsSummary(s *session, summary event.Summary) bool {
 	if c.Quiet {
 		return false
 	}
-	if f, ok := s.Err.(*os.File); ok && isTerminal(f) {
+	if f, ok := fileOf(s.Err); ok && isTerminal(f) {
 		return true
 	}
 	return len(summary.Findings) > 0 || summary.Verdict != nil && summary.Verdict.IsOOM

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"text/tabwriter"
 	"time"
-	"unicode"
 
 	"memroom/event"
 	"memroom/report"
@@ -143,18 +142,4 @@ func countOrNothing(n int64) string {
 		return "-"
 	}
 	return fmt.Sprint(n)
-}
-
-// clip shortens a text to so many characters, on one line and without what a terminal would obey.
-func clip(text string, n int) string {
-	runes := []rune(text)
-	for i, r := range runes {
-		if unicode.IsControl(r) {
-			runes[i] = ' '
-		}
-	}
-	if len(runes) <= n {
-		return string(runes)
-	}
-	return string(runes[:n-3]) + "..."
 }

@@ -60,9 +60,9 @@ func (c *showCmd) Run(s *session) error {
 	case c.Errors && c.Share:
 		return shareOutput(s.Out, folder, folder.Errors())
 	case c.Output:
-		return copyFile(s.Out, folder.Output())
+		return copyFile(raw(s.Out), folder.Output())
 	case c.Errors:
-		return copyFile(s.Out, folder.Errors())
+		return copyFile(raw(s.Out), folder.Errors())
 	case c.Events:
 		return c.printEvents(s, folder)
 	}
@@ -112,7 +112,8 @@ func (c *showCmd) printEvents(s *session, folder *store.Folder) error {
 		if h.Rank != nil {
 			who = fmt.Sprintf(" rank %d", *h.Rank)
 		}
-		fmt.Fprintf(s.Out, "%9.2f s  %-10s%s %s\n", float64(h.AtMS)/1000, h.Kind, who, h.Text)
+		fmt.Fprintf(s.Out, "%9.2f s  %-10s%s %s\n", float64(h.AtMS)/1000, clip(h.Kind, 40), who,
+			clip(h.Text, anyLength))
 	}
 	return nil
 }
@@ -143,15 +144,15 @@ func printShown(w io.Writer, v shown) error {
 	fmt.Fprintf(w, "\ncommand  %s\nstarted  %s", clip(strings.Join(v.Run.Command, " "), anyLength),
 		v.Started.Format("2006-01-02 15:04:05"))
 	if v.Host != "" {
-		fmt.Fprintf(w, " on %s", v.Host)
+		fmt.Fprintf(w, " on %s", clip(v.Host, 255))
 	}
 	fmt.Fprintln(w)
 	if v.Group != "" {
 		fmt.Fprintf(w, "group    %s (memroom runs --group %s)\n",
-			groupOf(v.Group, v.NodeRank, v.Host), v.Group)
+			groupOf(v.Group, v.NodeRank, v.Host), clip(v.Group, anyLength))
 	}
 	if len(v.Tags) > 0 {
-		fmt.Fprintf(w, "tags     %s\n", strings.Join(v.Tags, ", "))
+		fmt.Fprintf(w, "tags     %s\n", clip(strings.Join(v.Tags, ", "), anyLength))
 	}
 	if v.Folder != "" {
 		fmt.Fprintf(w, "folder   %s\n", v.Folder)
@@ -168,7 +169,7 @@ func printShown(w io.Writer, v shown) error {
 	}
 	if v.Verdict != nil {
 		for _, line := range v.Verdict.Evidence {
-			fmt.Fprintf(w, "evidence %s\n", line)
+			fmt.Fprintf(w, "evidence %s\n", clip(line, anyLength))
 		}
 	}
 	for _, line := range accountLines(v.Account, 1000) {
@@ -182,7 +183,7 @@ func printShown(w io.Writer, v shown) error {
 			printFinding(w, f)
 		}
 		for _, n := range v.Summary.Notes {
-			fmt.Fprintf(w, "note     %s\n", n)
+			fmt.Fprintf(w, "note     %s\n", clip(n, anyLength))
 		}
 	}
 	if v.Fit != nil && v.Fit.Tells() {
@@ -195,8 +196,9 @@ func printShown(w io.Writer, v shown) error {
 const anyLength = 1 << 20
 
 func printFinding(w io.Writer, f event.Finding) {
-	fmt.Fprintf(w, "%-8s %s: %s\n", f.Severity, f.Kind, f.Title)
+	fmt.Fprintf(w, "%-8s %s: %s\n", f.Severity, f.Kind, clip(f.Title, anyLength))
 	for _, frame := range f.Frames {
-		fmt.Fprintf(w, "         at %s:%d in %s\n", frame.File, frame.Line, frame.Name)
+		fmt.Fprintf(w, "         at %s:%d in %s\n", clip(frame.File, anyLength), frame.Line,
+			clip(frame.Name, anyLength))
 	}
 }

@@ -90,7 +90,7 @@ func boundGarbage(path string, s *session) (restore func()) {
 	if err != nil || info.Size() < large {
 		return func() {}
 	}
-	if f, ok := s.Err.(*os.File); ok && isTerminal(f) {
+	if f, ok := fileOf(s.Err); ok && isTerminal(f) {
 		s.note("reading %s ...", event.Bytes(info.Size()))
 	}
 	before := debug.SetGCPercent(25)

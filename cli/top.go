@@ -65,7 +65,7 @@ func (c *topCmd) Run(s *session) error {
 	if f.update(); c.Once {
 		return c.print(s, f)
 	}
-	out, terminal := s.Out.(*os.File)
+	out, terminal := fileOf(s.Out)
 	if terminal = terminal && isTerminal(out) && !c.JSON; !terminal {
 		return c.lines(s, f)
 	}
@@ -203,15 +203,15 @@ func (f *follower) line() string {
 	parts = append(parts, fmt.Sprintf("host %s of %s (%d processes)", f.last.Unreclaimable(),
 		f.hostWall(), f.last.Processes))
 	for _, d := range f.last.Devices {
-		parts = append(parts, fmt.Sprintf("%s %s of %s, %d %% busy", d.Name, d.Used, d.Total,
-			d.Utilisation))
+		parts = append(parts, fmt.Sprintf("%s %s of %s, %d %% busy", clip(d.Name, 80), d.Used,
+			d.Total, d.Utilisation))
 	}
 	if f.step.Step.Step > 0 {
 		parts = append(parts, fmt.Sprintf("step %d, %.3g/s", f.step.Step.Step, f.stepRate))
 	}
 	parts = append(parts, f.forecasts()...)
 	if n := len(f.findings); n > 0 {
-		parts = append(parts, "found: "+f.findings[n-1].Title)
+		parts = append(parts, "found: "+clip(f.findings[n-1].Title, anyLength))
 	}
 	if f.over() {
 		row := f.folder.Row()

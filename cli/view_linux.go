@@ -2,7 +2,6 @@ package cli
 
 import (
 	"fmt"
-	"os"
 	"strings"
 	"sync"
 	"syscall"
@@ -27,7 +26,7 @@ func (c *runCmd) view(s *session, front *supervise.Front, folder *store.Folder) 
 		over <- ended{state, err}
 	}()
 	f := newFollower(folder)
-	out, ok := s.Out.(*os.File)
+	out, ok := fileOf(s.Out)
 	if !ok || !isTerminal(out) {
 		for {
 			select {

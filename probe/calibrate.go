@@ -75,8 +75,11 @@ func Calibrate(ctx context.Context, python, installed string, w CardWork) error 
 	cmd := exec.CommandContext(ctx, python, "-B", filepath.Join(installed, "_memroom_probe",
 		"calibrate", "run.py"), list)
 	cmd.WaitDelay = 5 * time.Second
+	if err := Isolate(cmd); err != nil {
+		return err
+	}
 	// Settings of the user's own runs would change what is counted, and by whom.
-	cmd.Env = append(os.Environ(), "PYTORCH_CUDA_ALLOC_CONF=", "PYTORCH_ALLOC_CONF=")
+	cmd.Env = append(cmd.Env, "PYTORCH_CUDA_ALLOC_CONF=", "PYTORCH_ALLOC_CONF=")
 	var complaints strings.Builder
 	cmd.Stderr = &complaints
 	in, err := cmd.StdinPipe()
