@@ -19,6 +19,7 @@ func TestFitInProcess(t *testing.T) {
 		"test_hostile":    {"torch"},
 		"test_governor":   {"torch", "torchvision"},
 		"test_remedies":   {"torch"},
+		"test_threads":    {"torch"},
 		"test_api":        {"torch", "accelerate"},
 		"test_quantized":  {"torch", "transformers", "bitsandbytes"},
 		"test_keras":      {"tensorflow", "keras"},

@@ -16,7 +16,7 @@ import (
 // The globs name Python files only: `all:py` would embed the byte code that tests leave behind, a
 // plain folder name would drop names that begin with an underscore.
 //
-//go:embed py/sitecustomize.py py/_memroom_probe/*.py py/_memroom_probe/*/*.py
+//go:embed py/sitecustomize.py py/_memroom_probe/*.py py/_memroom_probe/*/*.py py/_memroom_probe/*/*/*.py
 var sources embed.FS
 
 // Install writes the probe below dir, in a folder named by its content, and gives that folder: the

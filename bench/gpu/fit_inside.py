@@ -187,7 +187,8 @@ def one(name):
     import torch
 
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
-    from _memroom_probe.fit import outermost, registry
+    from _memroom_probe.fit import registry
+    from _memroom_probe.fit.calls import outermost
 
     case = cases(torch)[name]
     total = torch.cuda.get_device_properties(0).total_memory

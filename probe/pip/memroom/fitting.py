@@ -15,7 +15,8 @@ def fit(train, *args, **kwargs):
     if "_memroom_probe" not in sys.modules:
         return train(*args, **kwargs)
     from _memroom_probe import entries
-    from _memroom_probe.fit import outermost, registry
+    from _memroom_probe.fit import registry
+    from _memroom_probe.fit.calls import outermost
 
     if outermost.in_use():  # `run --fit` has done it already
         return train(*args, **kwargs)

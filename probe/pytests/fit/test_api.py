@@ -10,7 +10,7 @@ from test_governor import classify, deep, points
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "pip"))
 import memroom  # noqa: E402
-from _memroom_probe.fit import outermost  # noqa: E402
+from _memroom_probe.fit.calls import outermost  # noqa: E402
 
 
 class Decorator(unittest.TestCase):

@@ -9,18 +9,17 @@ import weakref
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
-from _memroom_probe.fit import (
-    blocks,
-    choices,
-    floor,
-    governor,
-    measure,
-    microbatch,
-    outermost,
-    registry,
-    room,
-)
-from _memroom_probe.fit.rows import Inputs
+from _memroom_probe.fit import registry
+from _memroom_probe.fit.batch.inputs import Inputs
+from _memroom_probe.fit.calls import outermost
+from _memroom_probe.fit.calls.again import fit_for_recompute
+from _memroom_probe.fit.choose import choices, governor
+from _memroom_probe.fit.choose.search import with_others
+from _memroom_probe.fit.measure import cost as measure
+from _memroom_probe.fit.measure import run
+from _memroom_probe.fit.measure.parts import by_sight
+from _memroom_probe.fit.memory import floor, room
+from _memroom_probe.fit.remedies import microbatch
 from test_microbatch import TinyGPT, sentences
 from training import Told, furthest, parameters_apart, remedies, sgd, train
 
@@ -160,13 +159,11 @@ class Choice(unittest.TestCase):
             chief = governor.Governor(lambda *a, **k: None, set(BOTH), **asked[count])
             choice = chief._for_first_step(candidates, 100 * whole)
             self.assertTrue(choice.remedies())
-            self.assertLessEqual(
-                governor._with_others(choice), governor._with_others(candidates[0])
-            )
+            self.assertLessEqual(with_others(choice), with_others(candidates[0]))
             if least:
                 self.assertLessEqual(
-                    governor._with_others(choice),
-                    1.05 * min(governor._with_others(c) for c in candidates),
+                    with_others(choice),
+                    1.05 * min(with_others(c) for c in candidates),
                 )
 
     def test_optimizer_state_leaves_when_nothing_else_fits(self):
@@ -213,7 +210,7 @@ class Choice(unittest.TestCase):
                 for layer in (nn.Linear(a, b), nn.Tanh())
             ]
             model = nn.Sequential(*layers)
-            tally = measure._Tally(model)
+            tally = run._Tally(model)
             with torch.autograd.graph.saved_tensors_hooks(tally.pack, tally.unpack):
                 model(torch.randn(32, 4))
             self.assertEqual(tally.late(), 32 * 400 * 4 if late else 0)
@@ -460,18 +457,16 @@ class Blocks(unittest.TestCase):
     def test_found(self):
         import torchvision
 
-        self.assertEqual(len(blocks.by_sight(torchvision.models.resnet18())), 8)
+        self.assertEqual(len(by_sight(torchvision.models.resnet18())), 8)
         self.assertEqual(
-            len(blocks.by_sight(torchvision.models.VisionTransformer(32, 8, 4, 2, 64, 128))), 4
+            len(by_sight(torchvision.models.VisionTransformer(32, 8, 4, 2, 64, 128))), 4
         )
-        self.assertEqual(len(blocks.by_sight(torchvision.models.convnext_tiny())), 18 + 3 + 1)
-        self.assertEqual(blocks.by_sight(nn.Sequential(nn.Linear(2, 2), nn.ReLU())), [])
+        self.assertEqual(len(by_sight(torchvision.models.convnext_tiny())), 18 + 3 + 1)
+        self.assertEqual(by_sight(nn.Sequential(nn.Linear(2, 2), nn.ReLU())), [])
         self.assertEqual(
             [
                 p.name
-                for p in blocks.by_sight(
-                    nn.ModuleList([GraphLayer(), nn.LayerNorm(4), GraphLayer()])
-                )
+                for p in by_sight(nn.ModuleList([GraphLayer(), nn.LayerNorm(4), GraphLayer()]))
             ],
             ["0", "2"],
         )
@@ -493,8 +488,8 @@ class Blocks(unittest.TestCase):
     def test_hooked_blocks_are_left_alone(self):
         model = deep()
         model[1][2].register_forward_hook(lambda m, i, o: None)
-        self.assertIn("hook", blocks.fit_for_recompute(model[1][2]))
-        self.assertIsNone(blocks.fit_for_recompute(model[1][1]))
+        self.assertIn("hook", fit_for_recompute(model[1][2]))
+        self.assertIsNone(fit_for_recompute(model[1][1]))
 
 
 class Measure(unittest.TestCase):

@@ -9,7 +9,7 @@ import unittest
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
-from _memroom_probe.fit import room
+from _memroom_probe.fit.memory import room
 from training import furthest, remedies
 
 try:
@@ -625,23 +625,23 @@ class Sharded(unittest.TestCase):
 
 class ToTheBit(unittest.TestCase):
     def test_loss_in_pieces(self):
-        from _memroom_probe.fit import chunkedloss
+        from _memroom_probe.fit.remedies import chunked_loss
 
         for dtype in (torch.float32, torch.bfloat16):
             for reduction in ("mean", "sum"):
                 logits = (3 * torch.randn(200, 50)).to(dtype).requires_grad_()
                 target = torch.randint(0, 50, (200,))
                 target[::7] = -100
-                usual, grads, piece = F.cross_entropy, [], chunkedloss.PIECE
+                usual, grads, piece = F.cross_entropy, [], chunked_loss.PIECE
                 try:
-                    chunkedloss.PIECE = 4096
+                    chunked_loss.PIECE = 4096
                     with remedies(("chunked_loss", {"above": 1})):
                         for function in (usual, F.cross_entropy):
                             logits.grad = None
                             (1.7 * function(logits, target, reduction=reduction)).backward()
                             grads.append(logits.grad)
                 finally:
-                    F.cross_entropy, chunkedloss.PIECE = usual, piece
+                    F.cross_entropy, chunked_loss.PIECE = usual, piece
                 self.assertTrue(torch.equal(*grads), (dtype, reduction))
 
     def test_loss_in_pieces_twice(self):

@@ -7,7 +7,7 @@ os.environ.update(TF_CPP_MIN_LOG_LEVEL="3", KERAS_BACKEND="tensorflow", TF_NUM_I
 
 import keras
 import numpy as np
-from _memroom_probe.fit import of_keras
+from _memroom_probe.fit.remedies import of_keras
 
 
 def network(normalised=False):

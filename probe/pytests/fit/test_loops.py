@@ -9,7 +9,7 @@ import unittest
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
-from _memroom_probe.fit import governor
+from _memroom_probe.fit.choose import governor, search
 from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, IterableDataset
 from training import remedies
@@ -581,7 +581,7 @@ class Together(unittest.TestCase):
         """Three calls of one module and one of another are seen as what they are."""
         torch.manual_seed(0)
         with remedies(*TIGHT):
-            from _memroom_probe.fit import outermost
+            from _memroom_probe.fit.calls import outermost
 
             chief = next(h for h in outermost._handlers if isinstance(h, governor.Governor))
             a, b = (
@@ -606,11 +606,11 @@ class Together(unittest.TestCase):
                 self.candidates = candidates
 
         dear, cheap = Case(It(1, 100, 80), It(9, 30, 10)), Case(It(1, 100, 80), It(2, 40, 20))
-        taken = governor._cheapest({dear: 1, cheap: 1}, 130)
+        taken = search.cheapest({dear: 1, cheap: 1}, 130)
         self.assertEqual((taken[dear].seconds, taken[cheap].seconds), (1, 2))
-        taken = governor._cheapest({dear: 1, cheap: 1}, 60)
+        taken = search.cheapest({dear: 1, cheap: 1}, 60)
         self.assertEqual((taken[dear].seconds, taken[cheap].seconds), (9, 2))
-        self.assertEqual(governor._cheapest({cheap: 3}, 100)[cheap].seconds, 2)
+        self.assertEqual(search.cheapest({cheap: 3}, 100)[cheap].seconds, 2)
 
 
 if __name__ == "__main__":

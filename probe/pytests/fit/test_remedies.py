@@ -5,7 +5,8 @@ import unittest
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
-from _memroom_probe.fit import chunkedloss, offload, registry, small
+from _memroom_probe.fit import registry
+from _memroom_probe.fit.remedies import activation_offload, chunked_loss, optimizer_step
 from test_governor import classify, deep, points
 from training import Told, furthest, parameters_apart, remedies, sgd, train
 
@@ -24,7 +25,7 @@ class SavedActivations(unittest.TestCase):
     def test_copies_are_made_above_the_size_only(self):
         if torch.cuda.is_available():
             self.skipTest("on a machine with a card, tensors of the host stay where they are")
-        away = offload.Away(torch.nn.Linear(1, 1), quota=10000, above=1000)
+        away = activation_offload.Away(torch.nn.Linear(1, 1), quota=10000, above=1000)
         small, large, more = torch.zeros(10), torch.zeros(1000), torch.zeros(2000)
         self.assertEqual(away.pack(small).data_ptr(), small.data_ptr())
         sent = away.pack(large)
@@ -49,7 +50,7 @@ class SlicedOptimizer(unittest.TestCase):
             model, told, groups = deep(), Told(), []
             optimizer = lambda p: make([{"params": list(p), "foreach": True}])
             whole, a, _ = train(model, classify, points(), optimizer)
-            hooks = small.sliced_optimizer({"bytes": 20000}, told.say)
+            hooks = optimizer_step.sliced_optimizer({"bytes": 20000}, told.say)
             sliced, b, _ = train(
                 model,
                 classify,
@@ -147,8 +148,8 @@ class ChunkedLoss(unittest.TestCase):
         logits, target = torch.randn(50, 37), torch.randint(0, 37, (50,))
         target[::7] = -100
         try:
-            chunkedloss.install({"above": 0}, lambda *a, **k: None)
-            chunkedloss.PIECE = 4 * 37 * 8
+            chunked_loss.install({"above": 0}, lambda *a, **k: None)
+            chunked_loss.PIECE = 4 * 37 * 8
             for reduction in ("mean", "sum"):
                 a, b = logits.clone().requires_grad_(), logits.clone().requires_grad_()
                 x, y = (
@@ -163,7 +164,7 @@ class ChunkedLoss(unittest.TestCase):
             soft = F.cross_entropy(logits, target, label_smoothing=0.1)
             self.assertEqual(soft, original(logits, target, label_smoothing=0.1))
         finally:
-            F.cross_entropy, chunkedloss.PIECE = original, 32 << 20
+            F.cross_entropy, chunked_loss.PIECE = original, 32 << 20
 
 
 class Loaders(unittest.TestCase):

@@ -4,7 +4,8 @@ import contextlib
 import copy
 
 import torch
-from _memroom_probe.fit import outermost, registry
+from _memroom_probe.fit import registry
+from _memroom_probe.fit.calls import outermost
 
 torch.set_num_threads(1)
 

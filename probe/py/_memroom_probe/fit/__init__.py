@@ -22,7 +22,7 @@ def install(remedies, say):
     def with_keras(keras):
         if "keras" not in done:
             done.append("keras")
-            from . import of_keras
+            from .remedies import of_keras
 
             of_keras.apply(keras, remedies, say)
 

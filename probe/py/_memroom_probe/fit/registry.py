@@ -32,24 +32,28 @@ def _calls(calls, say):
         for id in calls:
             say("declined", "needs torch 2.1 or newer, this is " + torch.__version__, id=id)
         return
-    from . import floor, governor, microbatch, outermost
+    from .calls import outermost
+    from .choose import governor, step
+    from .measure import cost
+    from .memory import floor, room
+    from .remedies import microbatch
+
+    def check(module, call, inputs):
+        cost.check_recompute(module, call, inputs, room.of(next(module.parameters()).device, 1))
 
     together = _together(calls.values())
     teller = floor.Teller(say, together["limit"])
     teller.when_out()
     micro = calls.get("micro_batch", {})
     if micro.get("size") or micro.get("pieces"):
-        outermost.handle(
-            microbatch.MicroBatch(
-                say, microbatch.fixed(micro.get("size"), micro.get("pieces"), micro.get("keep", 0))
-            )
-        )
+        choose = microbatch.fixed(micro.get("size"), micro.get("pieces"), micro.get("keep", 0))
+        outermost.handle(microbatch.MicroBatch(say, choose, check))
         calls.pop("micro_batch")
     if calls:
         outermost.handle(
             governor.Governor(say, set(calls), teller=teller, worst=_worst(calls, say), **together)
         )
-        governor.listen_to_optimizers()
+        step.listen_to_optimizers()
 
 
 def _together(some):
@@ -67,7 +71,7 @@ def _worst(calls, say):
     """What rehearses the worst case, where that was asked for."""
     if not any(params.get("worst") for params in calls.values()):
         return None
-    from . import worst
+    from .measure import worst
 
     return worst.Worst(say)
 
@@ -78,23 +82,23 @@ def _from(module, function):
     def install(params, say):
         import importlib
 
-        getattr(importlib.import_module("." + module, __package__), function)(params, say)
+        getattr(importlib.import_module(".remedies." + module, __package__), function)(params, say)
 
     return install
 
 
 def _loader(change, id, words, equivalence):
     def install(params, say):
-        from . import small
+        from .remedies import data_loader as loader
 
-        small.data_loader(getattr(small, change), id, words, equivalence)(params, say)
+        loader.data_loader(getattr(loader, change), id, words, equivalence)(params, say)
 
     return install
 
 
 def _quantized(bits):
     def install(params, say):
-        from . import pretrained
+        from .remedies import pretrained
 
         pretrained.quantized(bits)(params, say)
 
@@ -102,13 +106,13 @@ def _quantized(bits):
 
 
 _REMEDIES = {
-    "mixed_precision": _from("precision", "install"),
-    "activation_offload": _from("offload", "activations"),
-    "optimizer_offload": _from("offload", "optimizer_state"),
-    "optimizer_fused": _from("small", "fused_optimizer"),
-    "set_to_none": _from("small", "set_to_none"),
-    "empty_cache": _from("small", "empty_cache"),
-    "chunked_loss": _from("chunkedloss", "install"),
+    "mixed_precision": _from("mixed_precision", "install"),
+    "activation_offload": _from("activation_offload", "activations"),
+    "optimizer_offload": _from("optimizer_offload", "optimizer_state"),
+    "optimizer_fused": _from("optimizer_step", "fused_optimizer"),
+    "set_to_none": _from("set_to_none", "set_to_none"),
+    "empty_cache": _from("empty_cache", "empty_cache"),
+    "chunked_loss": _from("chunked_loss", "install"),
     "device_map": _from("pretrained", "device_map"),
     "quantize_8bit": _quantized(8),
     "quantize_4bit": _quantized(4),

@@ -11,46 +11,16 @@ import contextlib
 import math
 
 import torch
-import torch.nn.functional as F
 
-from . import blocks, generators, keepsakes, losses, outermost, room, tree
-from .rows import Cannot, Joined, is_tensor
+from ..calls import again, generators, keepsakes, outermost, tree
+from ..calls.modules import one_line
+from ..memory import room
+from . import losses
+from .inputs import Cannot, is_tensor
+from .outputs import LOSS, ROWS, Findings, close, judge, leafwise, may_use_tf32
+from .without_dropout import in_backward, without_dropout
 
 CHANCES = 4  # times that chance is given to mix rows: a permutation of five rows leaves the first two alone once in ten
-ROWS, LOSS, SAME, DROPPED = "rows", "loss", "same", "dropped"
-
-
-class Output:
-    """What is known of one leaf of the result: kind, the dimension of the batch and whether rows
-    are interleaved in it, the rules a loss may follow.
-    """
-
-    def __init__(self, name, kind, dim=None, interleaved=False):
-        self.name, self.kind, self.dim, self.interleaved = name, kind, dim, interleaved
-        self.candidates = None
-
-    def rows_of(self, whole, some, rows):
-        """The part of this output that belongs to the first some rows of all."""
-        if self.interleaved:
-            return whole.unflatten(self.dim, (-1, rows)).narrow(self.dim + 1, 0, some)
-        return whole.narrow(self.dim, 0, whole.shape[self.dim] // rows * some)
-
-    def joined(self, rows):
-        """What collects this output's pieces."""
-        return Joined(self.dim, rows, self.interleaved) if self.kind == ROWS else None
-
-
-class Findings:
-    """What a trial found: the outputs; whether random numbers are drawn, and whether each piece
-    draws what the whole does.
-    """
-
-    def __init__(self, outputs, random, same_draws):
-        self.outputs, self.random, self.same_draws = outputs, random, same_draws
-
-    @property
-    def loss(self):
-        return next((o for o in self.outputs if o.kind == LOSS), None)
 
 
 def try_out(module, call, inputs):
@@ -82,7 +52,7 @@ def _try_out(module, call, inputs, first, second, autocast):
     with bench.undisturbed():
         random = bench.uses_random_numbers(first)
         a, b, ab = bench.results(first, second)
-        outputs = [_judge(len(first), *leaf) for leaf in _leafwise(a, b, ab)]
+        outputs = [judge(len(first), *leaf) for leaf in leafwise(a, b, ab)]
         bad = [o for o in outputs if isinstance(o, Cannot)]
         unsteady = bool(bad) and random and bench.still_random(first)
         if unsteady:
@@ -97,7 +67,7 @@ def _try_out(module, call, inputs, first, second, autocast):
             raise Cannot(
                 str(bad[0])
             )  # one that this frame does not hold, or it would hold the frame in turn
-        for index, (output, values) in enumerate(zip(outputs, _leafwise(a, b, ab))):
+        for index, (output, values) in enumerate(zip(outputs, leafwise(a, b, ab))):
             if output.kind == LOSS:
                 output.candidates = bench.settle(output, index, values, first, second)
         del a, b, ab, values
@@ -137,7 +107,7 @@ def _refuse_by_sight(module):
                 "%s is a %s in training mode: its statistics are over the whole batch"
                 % (name, type(m).__name__)
             )
-        if blocks.drops_by_itself(m):
+        if again.drops_by_itself(m):
             raise Cannot(
                 "%s drops values by cuDNN's own generator: a second run would drop others"
                 % (name or "the module")
@@ -155,7 +125,7 @@ def _is_harmless(hook):
     """
     if getattr(hook, "__name__", "").startswith("make_inputs_require_grad"):
         return True
-    return blocks.is_recorder(hook) or (type(hook).__module__ or "").startswith("torch.nn.utils")
+    return again.is_recorder(hook) or (type(hook).__module__ or "").startswith("torch.nn.utils")
 
 
 def _groups(rows):
@@ -164,93 +134,13 @@ def _groups(rows):
     return ([0], [1, 2]) if rows >= 3 else ([0], [1])
 
 
-def _leafwise(*results):
-    flat = [tree.flatten(r)[0] for r in results]
-    if len({len(f) for f in flat}) > 1:
-        raise Cannot("pieces of the batch give results of different structure")
-    return list(zip(tree.paths(results[0]), *flat))
-
-
-def _judge(rows, name, a, b, ab):
-    """The Output for one leaf, or the Cannot that explains why there is none. rows: of which a is
-    the result.
-    """
-    if not is_tensor(ab):
-        if tree.holds_tensors(ab, is_tensor):
-            if "past_key_values" in name:
-                return Output(name, DROPPED)
-            return Cannot("result %s is a %s, which cannot be joined" % (name, type(ab).__name__))
-        return (
-            Output(name, SAME)
-            if a == b == ab
-            else Cannot("result %s (%r, %r) differs between pieces" % (name, a, b))
-        )
-    if a.shape == b.shape == ab.shape:
-        return _judge_unbatched(name, a, b, ab)
-    for dim in range(ab.dim()):
-        if a.dim() == b.dim() == ab.dim() and a.shape[dim] + b.shape[dim] == ab.shape[dim]:
-            if all(a.shape[d] == b.shape[d] == ab.shape[d] for d in range(ab.dim()) if d != dim):
-                if _close(torch.cat([a, b], dim), ab):
-                    return Output(name, ROWS, dim)
-                if _close_interleaved(rows, dim, a, b, ab):
-                    return Output(name, ROWS, dim, interleaved=True)
-    return Cannot(
-        "output %s of rows together differs from that of rows apart: rows see each other"
-        % (name or "0")
-    )
-
-
-def _close_interleaved(rows, dim, a, b, ab):
-    """Whether time and batch were flattened into one dimension, time first: row 0 of every moment,
-    row 1, ...
-    """
-    moments = a.shape[dim] // rows
-    if moments < 2 or a.shape[dim] % rows or b.shape[dim] % moments:
-        return False
-    return _close(
-        torch.cat([t.unflatten(dim, (moments, -1)) for t in (a, b)], dim + 1).flatten(dim, dim + 1),
-        ab,
-    )
-
-
-def _judge_unbatched(name, a, b, ab):
-    if ab.dim() == 0 and ab.is_floating_point():
-        return Output(name, LOSS)
-    if _close(a, ab) and _close(b, ab):
-        return Output(name, SAME)
-    return Cannot("output %s has no batch dimension (shape %s)" % (name or "0", tuple(ab.shape)))
-
-
-def _close(a, b):
-    if a.dtype in (torch.bool, torch.int64, torch.int32, torch.int16, torch.uint8):
-        return torch.equal(a, b)
-    tolerance = _tolerance(b)
-    a, b = a.detach().float(), b.detach().float()
-    return (
-        bool((a - b).abs().max() <= tolerance * max(float(b.abs().max()), 1e-6))
-        if b.numel()
-        else True
-    )
-
-
-def _tolerance(like):
-    """How far two kernels for different shapes may be apart, relative to the largest value."""
-    half = like.dtype in (torch.float16, torch.bfloat16) or torch.is_autocast_enabled()
-    return 3e-2 if half or like.is_cuda and _may_use_tf32() else 1e-3
-
-
-def _may_use_tf32():
-    try:
-        return torch.backends.cuda.matmul.allow_tf32 or torch.backends.cudnn.allow_tf32
-    except RuntimeError:  # the script uses the newer settings, with which the older cannot be read
-        return True
-
-
 APART, APART_IN_HALF = (
     3e-3,
     0.05,
 )  # of a parameter's gradient by which sums in another order never differ
+
 SOME = 65536  # elements of a parameter's gradient that are compared
+
 TINY = 1e-5  # of the largest gradient, below which a parameter's is rounding, as of the bias of attention's keys
 
 
@@ -344,7 +234,7 @@ class _Bench:
             results.append(tree.flatten(self.run(rows))[0])
             ends.append(generators.read(self.module))
         judged = [
-            _judge(len(first), o.name, *leaf)
+            judge(len(first), o.name, *leaf)
             for o, *leaf in zip(outputs, *results)
             if o.kind == ROWS and leaf[0].is_floating_point()
         ]
@@ -356,7 +246,7 @@ class _Bench:
 
     def results(self, first, second):
         state, start = _moving_state(self.module), generators.read(self.module)
-        with _no_dropout(self.ignored):
+        with without_dropout(self.ignored):
             a = self.run(first)
             kept = {
                 name: [t.clone() for t in those]
@@ -381,10 +271,10 @@ class _Bench:
         return results
 
     def still_random(self, rows):
-        """Whether randomness is left that _no_dropout does not know (stochastic depth, dropout
+        """Whether randomness is left that without_dropout does not know (stochastic depth, dropout
         inside an LSTM).
         """
-        with _no_dropout(self.ignored):
+        with without_dropout(self.ignored):
             before = generators.read(self.module)
             self.run(rows)
             return not generators.same(before, generators.read(self.module))
@@ -400,7 +290,7 @@ class _Bench:
             generators.put_back(start)
             after = tree.flatten(self.run(first + first[:1] * len(second)))[0]
             for output, x, y in zip(outputs, before, after):
-                if output.kind == ROWS and not _close(
+                if output.kind == ROWS and not close(
                     *(output.rows_of(t, len(first), len(first + second)) for t in (x, y))
                 ):
                     raise Cannot(
@@ -419,8 +309,8 @@ class _Bench:
             results = self.results(first, second)
         except torch.cuda.OutOfMemoryError:
             return
-        for output, (name, *values) in zip(outputs, _leafwise(*results)):
-            again = _judge(len(first), name, *values)
+        for output, (name, *values) in zip(outputs, leafwise(*results)):
+            again = judge(len(first), name, *values)
             if isinstance(again, Cannot) or (again.kind, again.dim, again.interleaved) != (
                 output.kind,
                 output.dim,
@@ -448,7 +338,7 @@ class _Bench:
         around = room.of(device)
         before = around.held()
         around.start_peak()
-        with _no_dropout(self.ignored):
+        with without_dropout(self.ignored):
             results = [t for t in tree.flatten(self.run(few))[0] if is_tensor(t)]
         compared = 5 * sum(
             t.numel() * t.element_size() for t in results
@@ -501,7 +391,7 @@ class _Bench:
         most = (
             APART
             if self.loss_tolerance <= 1e-4
-            and not any(p.is_cuda and _may_use_tf32() for p in self.module.parameters())
+            and not any(p.is_cuda and may_use_tf32() for p in self.module.parameters())
             else APART_IN_HALF
         )
         return [
@@ -519,11 +409,12 @@ class _Bench:
         alone = getattr(
             self.module, "no_sync", contextlib.nullcontext
         )  # other ranks know nothing of this
-        with _no_dropout(self.ignored), torch.enable_grad(), alone():
+        with without_dropout(self.ignored), torch.enable_grad(), alone():
             for rows in (first, second, first + second):
                 generators.put_back(start)
                 loss = tree.flatten(self.run(rows))[0][index]
-                gradients = torch.autograd.grad(loss, parameters, allow_unused=True)
+                with in_backward():
+                    gradients = torch.autograd.grad(loss, parameters, allow_unused=True)
                 found.append(
                     [None if g is None else g.reshape(-1)[:SOME].clone() for g in gradients]
                 )
@@ -553,7 +444,7 @@ class _Bench:
         kept = self.inputs.leaves[at]
         self.inputs.leaves[at] = _mark(kept.clone(), first, second)
         try:
-            with _no_dropout(self.ignored):
+            with without_dropout(self.ignored):
                 results = self.run(first), self.run(second), self.run(first + second)
             values = [tree.flatten(r)[0][_index(output, r)] for r in results]
             return self.filter(candidates, values, first, second)
@@ -586,58 +477,11 @@ def _in_eval(bench, module, first, second, before):
     flags = [(m, m.training) for m in module.modules()]
     module.eval()
     try:
-        outputs = [_judge(len(first), *leaf) for leaf in _leafwise(*bench.results(first, second))]
+        outputs = [judge(len(first), *leaf) for leaf in leafwise(*bench.results(first, second))]
     finally:
         for m, training in flags:
             m.training = training
     return outputs if len(outputs) == len(before) else before
-
-
-@contextlib.contextmanager
-def _no_dropout(ignored):
-    """Dropout becomes the identity, and the label values that cross entropy is told to ignore are
-    noted.
-    """
-    kept = {}
-
-    def replace(name, make):
-        function = getattr(F, name, None)
-        if function is not None:
-            kept[name] = function
-            setattr(F, name, make(function))
-
-    for name in (
-        "dropout",
-        "dropout1d",
-        "dropout2d",
-        "dropout3d",
-        "alpha_dropout",
-        "feature_alpha_dropout",
-    ):
-        replace(name, lambda function: lambda input, *args, **kwargs: input)
-    replace("scaled_dot_product_attention", _without_dropout_p)
-    for name in ("cross_entropy", "nll_loss"):
-        replace(name, lambda function: _noting(function, ignored))
-    try:
-        yield
-    finally:
-        for name, function in kept.items():
-            setattr(F, name, function)
-
-
-def _without_dropout_p(function):
-    def attention(query, key, value, attn_mask=None, dropout_p=0.0, *args, **kwargs):
-        return function(query, key, value, attn_mask, 0.0, *args, **kwargs)
-
-    return attention
-
-
-def _noting(function, ignored):
-    def noted(input, target, weight=None, size_average=None, ignore_index=-100, *args, **kwargs):
-        ignored.add(int(ignore_index))
-        return function(input, target, weight, size_average, ignore_index, *args, **kwargs)
-
-    return noted
 
 
 def _precision(device_type, autocast):
@@ -663,9 +507,3 @@ def _moving_state(module):
                 )
     state.update(("attribute " + name, value) for name, value in keepsakes.numbers(module).items())
     return state
-
-
-def one_line(error):
-    """The first line of what an exception says, for a sentence."""
-    text = str(error).strip().split("\n")[0]
-    return text if len(text) <= 160 else text[:157] + "..."

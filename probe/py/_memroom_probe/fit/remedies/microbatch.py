@@ -9,27 +9,33 @@ its forward pass and its gradients wait, scaled, for the loop's backward(): no r
 accumulation written by hand.
 """
 
+import dataclasses
 import functools
 import weakref
+from typing import Any, Optional, Tuple
 
 import torch
 
-from .. import oom
-from . import accumulate, blocks, generators, losses, measure, room, tree, tryout
-from .losses import weighted
-from .rows import Cannot, Joined, even, readings
+from ... import oom
+from ..batch import losses, tryout
+from ..batch.inputs import Cannot, even, readings
+from ..batch.joined import Joined
+from ..batch.losses import weighted
+from ..batch.outputs import LOSS, ROWS, SAME
+from ..calls import generators, tree
+from ..calls.modules import name_of, one_line, worth_it
+from . import accumulate, checkpointing
 
 
+@dataclasses.dataclass(frozen=True)
 class Share:
-    """How a module's batches are cut. rows: of a piece; keep: pieces whose activations are kept
-    rather than recomputed; elements: size of one row when this was decided: longer sequences get
-    fewer rows.
-    """
+    """How a module's batches are split."""
 
-    def __init__(self, rows, keep=0, elements=None):
-        self.rows, self.keep, self.elements = rows, keep, elements
+    rows: int  # samples of a micro-batch
+    keep: int = 0  # micro-batches whose activations are kept rather than computed again
+    elements: Optional[int] = None  # of one sample when this was decided: longer ones go fewer
 
-    def now(self, inputs):
+    def now(self, inputs: Any) -> Tuple[int, int]:
         """(rows of a piece, pieces to keep) for this call."""
         size = inputs.elements_per_row()
         if not self.elements or not size or size == self.elements:
@@ -41,11 +47,12 @@ class Share:
 
 class MicroBatch:
     """Runs outermost calls in pieces. choose(module, inputs, plan) gives the Share, or None for no
-    cut.
+    cut. check(module, call, inputs) raises Cannot where a module does not bear checkpointing;
+    needed where nobody measures the module.
     """
 
-    def __init__(self, say, choose):
-        self.say, self.choose = say, choose
+    def __init__(self, say, choose, check=None):
+        self.say, self.choose, self.check = say, choose, check
         self._plans = (
             weakref.WeakKeyDictionary()
         )  # module -> {signature: Plan, or why there is none}
@@ -89,9 +96,7 @@ class MicroBatch:
             generators.put_back(
                 states
             )  # the whole batch, run next, shows whether the fault is ours
-            raise Cannot(
-                "a piece of the batch fails: %s: %s" % (type(why).__name__, tryout.one_line(why))
-            )
+            raise Cannot("a piece of the batch fails: %s: %s" % (type(why).__name__, one_line(why)))
 
     def plan(self, module, call, args, kwargs):
         """The Plan for this way of calling the module, and the call's Inputs; raises Cannot."""
@@ -146,9 +151,7 @@ class MicroBatch:
 
     def _check_recompute(self, module, call, plan, inputs):
         if torch.is_grad_enabled() and not plan.accumulates and module not in self._recomputable:
-            measure.check_recompute(
-                module, call, inputs, room.of(next(module.parameters()).device, 1)
-            )
+            self.check(module, call, inputs)
             self._recomputable.add(module)
 
     def _tell(self, module, plan, sizes):
@@ -182,15 +185,6 @@ def fixed(size=None, pieces=None, keep=0):
     return choose
 
 
-def worth_it(module):
-    """Loss functions, metrics and augmentations have no parameters; scripted modules cannot be
-    looked into; lazy ones get their shape from their first call, which must be the script's own.
-    """
-    if isinstance(module, torch.jit.ScriptModule) or next(module.parameters(), None) is None:
-        return False
-    return not any(torch.nn.parameter.is_lazy(p) for p in module.parameters())
-
-
 class Plan:
     """How one way of calling a module is cut: what was found out about each output, and which way
     it is run.
@@ -198,7 +192,7 @@ class Plan:
 
     def __init__(self, findings):
         self.outputs, self.random = findings.outputs, findings.random
-        self.accumulates = sum(o.kind == tryout.LOSS for o in findings.outputs) == 1
+        self.accumulates = sum(o.kind == LOSS for o in findings.outputs) == 1
         # Draws that do not depend on the rows (whether to skip a layer) are repeated for each
         # piece.
         self.again = findings.same_draws
@@ -207,16 +201,16 @@ class Plan:
 
     def loss_of(self, result):
         leaves = tree.flatten(result)[0]
-        return next(leaf for leaf, o in zip(leaves, self.outputs) if o.kind == tryout.LOSS)
+        return next(leaf for leaf, o in zip(leaves, self.outputs) if o.kind == LOSS)
 
     def loss_rules(self):
-        return [c.name for o in self.outputs if o.kind == tryout.LOSS for c in o.candidates]
+        return [c.name for o in self.outputs if o.kind == LOSS for c in o.candidates]
 
     def shares(self, module, call, inputs, pieces):
         """The factor of each piece's loss, for each output that is a loss: {leaf index: [share]}."""
         result = {}
         for index, output in enumerate(self.outputs):
-            if output.kind != tryout.LOSS:
+            if output.kind != LOSS:
                 continue
             if not losses.agree(output.candidates, pieces):
                 left = tryout.narrow_down(module, call, inputs, index, output.candidates)
@@ -236,7 +230,7 @@ def _recompute(call, plan, inputs, pieces, sizes, shares, keep, begin):
         if begin:
             begin()
         if grad and i < len(pieces) - keep:
-            out = blocks.checkpointed(call, rebuild(leaves))
+            out = checkpointing.checkpointed(call, rebuild(leaves))
         else:
             args, kwargs = rebuild(leaves)
             out = call(*args, **kwargs)
@@ -259,12 +253,12 @@ class Results:
             raise Cannot("pieces of the batch give results of different structure")
         self.rebuild = self.rebuild or rebuild
         for index, (leaf, output) in enumerate(zip(leaves, self.plan.outputs)):
-            if output.kind == tryout.ROWS:
+            if output.kind == ROWS:
                 self.slots[index].add(leaf, rows)
-            elif output.kind == tryout.LOSS:
+            elif output.kind == LOSS:
                 term = weighted(leaf, self.shares[index][piece])
                 self.slots[index] = term if piece == 0 else self.slots[index] + term
-            elif piece == 0 and output.kind == tryout.SAME:
+            elif piece == 0 and output.kind == SAME:
                 self.slots[index] = leaf
 
     def result(self):
@@ -293,7 +287,3 @@ def _takes(kind, name):
         return name in inspect.signature(kind.forward).parameters
     except (TypeError, ValueError):
         return False
-
-
-def name_of(module):
-    return type(module).__name__

@@ -5,6 +5,7 @@ Told when memory runs out and when the first training call is looked at, so that
 never fit ends with the figure instead of with another try.
 """
 
+import dataclasses
 import gc
 import sys
 
@@ -13,12 +14,17 @@ import torch
 from . import room
 
 
+@dataclasses.dataclass(frozen=True)
 class Floor:
     """Bytes that stay on a device while an optimizer steps."""
 
-    def __init__(self, weights, gradients, state):
-        self.weights, self.gradients, self.state = weights, gradients, state
-        self.bytes = weights + gradients + state
+    weights: int
+    gradients: int
+    state: int
+
+    @property
+    def bytes(self) -> int:
+        return self.weights + self.gradients + self.state
 
     def words(self):
         parts = [

@@ -12,26 +12,19 @@ import weakref
 
 import torch
 
-from . import blocks, choices, floor, measure, microbatch, offload, outermost, room, tree, tryout
-from .rows import Cannot, any_inputs, is_tensor
+from ..batch.inputs import Cannot, any_inputs, is_tensor
+from ..calls import again, outermost, tree
+from ..calls.modules import name_of, one_line, worth_it
+from ..measure import cost as measure
+from ..measure.parts import by_sight
+from ..memory import floor, room
+from ..remedies import activation_offload, checkpointing, microbatch, optimizer_offload
+from . import choices
+from .case import case_of
+from .search import cheapest, frugal, least, together, with_others
+from .step import Step
 
 LARGER = 1.05  # times the batch a choice was made for, from which it is made anew
-NEARLY = 1.05  # times the least that counts as the least
-FRUGAL = 0.4  # share of the room that a call may take in the first step
-
-
-class Case:
-    """A module's training call: what can be done about it, and what is done."""
-
-    def __init__(self, module, inputs, candidates, choice, plan=None, beside=0):
-        self.module, self.name = weakref.ref(module), microbatch.name_of(module)
-        self.rows = inputs.rows if inputs else 0
-        self.candidates, self.choice, self.plan, self.beside = candidates, choice, plan, beside
-        self.size, self.settled = 0, False
-        self.sent, self.unmeasured = (
-            0,
-            "",
-        )  # bytes of the last call that wait on the host; why nothing is known beforehand
 
 
 class Governor:
@@ -62,7 +55,7 @@ class Governor:
             factor,
         )
         self.teller = teller or floor.Teller(say, limit)
-        self.checkpointing = blocks.Checkpointing()
+        self.checkpointing = checkpointing.Checkpointing()
         self.micro = microbatch.MicroBatch(
             say, lambda module, inputs, plan: self._cases[module].choice.share
         )
@@ -74,11 +67,11 @@ class Governor:
         self._small_pieces = microbatch.MicroBatch(
             say, lambda module, inputs, plan: microbatch.Share(self._small[module])
         )
-        self._step = _Step()
+        self._step = Step()
         self._state_is_away = self._varies = False
 
     def __call__(self, module, call, args, kwargs):
-        if not microbatch.worth_it(module):
+        if not worth_it(module):
             return call(*args, **kwargs)
         if not torch.is_grad_enabled():
             return self._evaluation(module, call, args, kwargs)
@@ -119,9 +112,11 @@ class Governor:
         if choice.share is not None:
             return self.micro.run(module, call, args, kwargs)
         if choice.whole:
-            return blocks.checkpointed(call, (args, kwargs), blocks.norms_of([module]))
+            return checkpointing.checkpointed(
+                call, (args, kwargs), checkpointing.norms_of([module])
+            )
         if choice.offload:
-            away = offload.Away(module, choice.offload)
+            away = activation_offload.Away(module, choice.offload)
             with away:
                 result = call(*args, **kwargs)
             case.sent = away.sent
@@ -178,7 +173,7 @@ class Governor:
             self.micro.decline(module, reason)
             self._uncut.add(module)
             return self._begin(module, call, args, kwargs, case.size)
-        return Case(module, None, [], choices.Choice("as it is", 0, 0, 0, None, 1))
+        return case_of(module, choices.as_it_is())
 
     # --- the first call of a module
 
@@ -204,16 +199,15 @@ class Governor:
         except torch.cuda.OutOfMemoryError:
             raise
         except Cannot as reason:
-            self.say("declined", "%s: %s" % (microbatch.name_of(module), reason), id="micro_batch")
-            return Case(module, None, [], choices.Choice("as it is", 0, 0, 0, None, 1))
+            self.say("declined", "%s: %s" % (name_of(module), reason), id="micro_batch")
+            return case_of(module, choices.as_it_is())
         except Exception as why:
             self.say(
                 "declined",
-                "%s: %s: %s"
-                % (microbatch.name_of(module), type(why).__name__, tryout.one_line(why)),
+                "%s: %s: %s" % (name_of(module), type(why).__name__, one_line(why)),
                 id="micro_batch",
             )
-            return Case(module, None, [], choices.Choice("as it is", 0, 0, 0, None, 1))
+            return case_of(module, choices.as_it_is())
 
     def _look(self, module, call, args, kwargs):
         """Measures the call and gives its Case, with a choice for the first step."""
@@ -245,14 +239,14 @@ class Governor:
         if not cost.repeats and "checkpointing" in self.allowed:
             self.say(
                 "declined",
-                "%s: %s" % (microbatch.name_of(module), measure.OTHERWISE),
+                "%s: %s" % (name_of(module), measure.OTHERWISE),
                 id="checkpointing",
             )
         candidates = list(choices.all_of(inputs, plan, cost, self._may_offload(around)))
         if (
             "checkpointing" not in self.allowed
             or type(module).__name__ == "OptimizedModule"
-            or blocks.fit_for_recompute(module)
+            or again.fit_for_recompute(module)
             or not cost.repeats
         ):
             candidates = [c for c in candidates if not c.whole]
@@ -261,7 +255,8 @@ class Governor:
             held = around.held()
             free = self._budget(around.limit) - held
         choice = self._for_first_step(candidates, free)
-        case = Case(module, inputs, candidates, choice, plan, choices.extra(cost, inputs.rows))
+        case = case_of(module, choice, candidates, inputs, plan)
+        case.beside = choices.extra(cost, inputs.rows)
         self._tell_beginning(case, held, cost, around.limit)
         return case
 
@@ -270,8 +265,8 @@ class Governor:
         ran out it is run with the least.
         """
         if self.factor < 1:
-            return _least(candidates, _with_others)
-        return _frugal(candidates, min(free, candidates[0].needs) if self.failed else free)
+            return least(candidates, with_others)
+        return frugal(candidates, min(free, candidates[0].needs) if self.failed else free)
 
     def _send_state_away(self, around):
         """Optimizer state waits on the host from now on, where that may be; says whether it has
@@ -280,7 +275,7 @@ class Governor:
         if self._state_is_away or not around.is_card or "optimizer_offload" not in self.allowed:
             return False
         self._state_is_away = True
-        offload.optimizer_state_at_once(self.say)
+        optimizer_offload.optimizer_state_at_once(self.say)
         return True
 
     def _state_to_come(self):
@@ -299,11 +294,11 @@ class Governor:
         try:
             return self.micro.plan(module, call, args, kwargs)
         except Cannot as reason:
-            self.say("declined", "%s: %s" % (microbatch.name_of(module), reason), id="micro_batch")
+            self.say("declined", "%s: %s" % (name_of(module), reason), id="micro_batch")
         except torch.cuda.OutOfMemoryError:
             self.say(
                 "declined",
-                "%s: not even a few rows of the batch could be tried" % microbatch.name_of(module),
+                "%s: not even a few rows of the batch could be tried" % name_of(module),
                 id="micro_batch",
             )
             _make_room()
@@ -338,9 +333,9 @@ class Governor:
         checkpointed, and what is saved waits on the host, until a step has shown how much of it
         need not.
         """
-        name = microbatch.name_of(module)
+        name = name_of(module)
         parts = (
-            blocks.by_sight(module)
+            by_sight(module)
             if "checkpointing" in self.allowed and type(module).__name__ != "OptimizedModule"
             else []
         )
@@ -359,12 +354,10 @@ class Governor:
                 "%s: no blocks to checkpoint, and %s" % (name, reason),
                 id="checkpointing",
             )
-        case = Case(
-            module,
-            None,
-            [],
-            choices.Choice("as it is", 0, 0, 1.0 if parts else 0.0, None, 1, parts, offload=away),
+        choice = choices.Choice(
+            "as it is", 0, 0, 1.0 if parts else 0.0, checkpoint=parts, offload=away
         )
+        case = case_of(module, choice)
         case.unmeasured = str(reason)
         return case
 
@@ -391,7 +384,7 @@ class Governor:
         """Takes the cheapest choices that fit together. Once that is done it only ever tightens, so
         that it cannot swing.
         """
-        step, self._step = self._step, _Step()
+        step, self._step = self._step, Step()
         if step.around is not None and step.around.is_card:
             self._settle_unmeasured(
                 [case for case in step.together if case.unmeasured and not case.settled], step
@@ -409,7 +402,7 @@ class Governor:
         base = step.held_before
         unforeseen = (
             max(
-                step.peak_of_passes() - base - _together(cases, lambda c: c.choice),
+                step.peak_of_passes() - base - together(cases, lambda c: c.choice),
                 -sum(case.beside for case in cases),
             )
             if step.around.is_card
@@ -423,25 +416,25 @@ class Governor:
         slack = (
             0 if self._varies else (1 - room.SAFETY) / 2 * step.around.limit
         )  # the next batch may be a little longer
-        if not first and _together(cases, lambda c: c.choice) <= free + slack:
+        if not first and together(cases, lambda c: c.choice) <= free + slack:
             return
         always = self._budget(step.around.limit) - free
         if self.failed:
-            free = min(free, 0.97 * _together(cases, lambda c: c.candidates[0]))
-        taken = _cheapest(cases, free)
-        if _together(cases, taken.get) > free and self._send_state_away(step.around):
+            free = min(free, 0.97 * together(cases, lambda c: c.candidates[0]))
+        taken = cheapest(cases, free)
+        if together(cases, taken.get) > free and self._send_state_away(step.around):
             free = (
                 self._budget(step.around.limit)
                 - self._held(cases, step.around, step.results_alive())
                 - unforeseen
             )
-            always, taken = self._budget(step.around.limit) - free, _cheapest(cases, free)
+            always, taken = self._budget(step.around.limit) - free, cheapest(cases, free)
         if not first and all(case.choice is choice for case, choice in taken.items()):
             return
         for case, choice in taken.items():
             case.choice = choice
             self.checkpointing.use(case.module(), choice.checkpoint)
-        total = always + _together(cases, lambda c: c.choice)
+        total = always + together(cases, lambda c: c.choice)
         for case in cases:
             self._tell(case, int(total), step.around.limit)
             case.settled = True
@@ -476,185 +469,6 @@ class Governor:
             self.say(
                 "note", "%s: the whole batch fits as it is" % case.name, id="micro_batch", **fields
             )
-
-
-class _Step:
-    """What happens between two steps: which calls wait for their backward pass at the same time,
-    and the peak.
-    """
-
-    def __init__(self):
-        self.marks, self.together = [], {}
-        self.around = self.held_before = self._peak = None
-
-    def observe(self, around):
-        """From now on the peak is read."""
-        if self.around is None:
-            self.around, self.held_before = around, around.held()
-            _watching.add(self)
-        around.start_peak()
-
-    def begins(self, case):
-        self.marks = [m for m in self.marks if m.waits()]
-        mark = _Mark(case)
-        self.marks.append(mark)
-        counts = {}
-        for m in self.marks:
-            counts[m.case] = counts.get(m.case, 0) + 1
-        if _together(counts, _largest) >= _together(self.together, _largest):
-            self.together = counts
-        return mark
-
-    def forget(self, mark):
-        """The call is not what it was taken for."""
-        self.marks.remove(mark)
-        self.together.pop(mark.case, None)
-
-    def is_over(self):
-        """Whether calls have been seen and none of them waits any longer."""
-        return bool(self.marks) and not any(m.waits() for m in self.marks)
-
-    def results_alive(self):
-        """Bytes of the calls' results that the loop still holds."""
-        alive = {
-            id(t): t for m in self.marks for t in (ref() for ref in m.results) if t is not None
-        }
-        return sum(t.numel() * t.element_size() for t in alive.values())
-
-    def before_optimizer(self):
-        self._peak = max(self._peak or 0, self.around.peak())
-
-    def peak_of_passes(self):
-        """Of forward and backward passes; what the optimizer needs for itself comes when
-        activations are gone.
-        """
-        _watching.discard(self)
-        return self._peak if self._peak is not None else self.around.peak()
-
-
-_watching = weakref.WeakSet()  # steps that want to know when an optimizer begins
-
-
-def _optimizer_begins(*_):
-    for step in list(_watching):
-        step.before_optimizer()
-
-
-def listen_to_optimizers():
-    from torch.optim.optimizer import register_optimizer_step_pre_hook
-
-    return register_optimizer_step_pre_hook(_optimizer_begins)
-
-
-class _Mark:
-    """One training call, from its begin until its backward pass begins or its graph is gone."""
-
-    def __init__(self, case):
-        self.case, self.done, self.graph, self.results = case, False, None, []
-
-    def watch(self, result):
-        results = [t for t in tree.flatten(result)[0] if is_tensor(t) and t.grad_fn is not None]
-        if not results:
-            self.done = True
-            return
-        here = _Here()
-        results[0].grad_fn.metadata["memroom"] = here  # lives as long as the graph does
-        self.graph = weakref.ref(here)
-        self.results = [weakref.ref(t) for t in results]
-        for t in results:  # the loop may differentiate any of them
-            t.register_hook(self._arrived)
-
-    def _arrived(self, grad):
-        self.done = True
-
-    def waits(self):
-        return not self.done and (self.graph is None or self.graph() is not None)
-
-
-class _Here:
-    pass
-
-
-def _largest(case):
-    return case.candidates[0] if case.candidates else case.choice
-
-
-def _together(cases, chosen):
-    """Bytes at the worst moment when these calls wait for one backward pass: what stays of all of
-    them, and what the neediest one needs on top.
-    """
-    picked = [(chosen(case), count) for case, count in cases.items()]
-    return sum(c.stays * count for c, count in picked) + max(
-        [c.needs - c.stays for c, _ in picked], default=0
-    )
-
-
-def _frugal(candidates, free):
-    """For a step in which more calls may follow: the cheapest way that leaves them room, or the one
-    that needs least. What is equal to the bit may leave less room, for two calls like it; what
-    changes nothing may not.
-    """
-    few = [
-        c
-        for c in candidates
-        if c.needs <= FRUGAL * free or c.bitwise and c.remedies() and _with_others(c) <= free
-    ]
-    return _fastest(few) or _least(candidates, _with_others)
-
-
-def _with_others(choice):
-    """Bytes for this call and for what stays of two more that wait for the same backward pass."""
-    return choice.needs + 2 * choice.stays
-
-
-def _fastest(candidates):
-    return min(candidates, key=lambda c: c.price) if candidates else None
-
-
-def _least(candidates, needs):
-    """The fastest of those that need about the least: a hundred pieces for the last few bytes are
-    worth nobody's while.
-    """
-    least = min(needs(c) for c in candidates)
-    return _fastest([c for c in candidates if needs(c) <= NEARLY * least])
-
-
-def _cheapest(cases, free):
-    """The choices with the least seconds that fit together: bytes get a price, which rises until
-    they do.
-    """
-    price = 0.0
-    dearest = max(c.price for case in cases for c in case.candidates) or 1.0
-    for _ in range(80):
-        taken = {
-            case: min(
-                case.candidates,
-                key=lambda c: c.price + price * c.needs + price * (cases[case] - 1) * c.stays,
-            )
-            for case in cases
-        }
-        if _together(cases, taken.get) <= free:
-            return _relaxed(cases, taken, free)
-        price = price * 1.6 or 1e-6 * dearest / max(1.0, _together(cases, _largest))
-    return {
-        case: _least(case.candidates, lambda c, count=count: c.needs + (count - 1) * c.stays)
-        for case, count in cases.items()
-    }
-
-
-def _relaxed(cases, taken, free):
-    """What the steps of the price left over, one case after the other."""
-    for case in cases:
-        for candidate in sorted(case.candidates, key=lambda c: c.price):
-            if candidate.price >= taken[case].price:
-                break
-            if (
-                _together(cases, lambda c, it=case, new=candidate: new if c is it else taken[c])
-                <= free
-            ):
-                taken[case] = candidate
-                break
-    return taken
 
 
 def _make_room():

@@ -1,46 +1,10 @@
-"""Small remedies: gradients set to None, the cache emptied at high water, fused optimizers,
-thriftier data loaders.
-"""
+"""Optimizer steps without temporary copies of all parameters: by fused kernels, or slice by slice."""
 
 import collections.abc
 import functools
 import weakref
 
 import torch
-
-
-def set_to_none(params, say):
-    for owner in (torch.optim.Optimizer, torch.nn.Module):
-        original = owner.zero_grad
-
-        @functools.wraps(original)
-        def zero_grad(self, set_to_none=True, original=original):
-            return original(self, set_to_none=True)
-
-        owner.zero_grad = zero_grad
-    say("applied", "zero_grad sets gradients to None", id="set_to_none", equivalence="exact")
-
-
-def empty_cache(params, say):
-    """After a step, when the allocator holds much that nobody uses and the wall is near."""
-    from torch.optim.optimizer import register_optimizer_step_post_hook
-
-    def look(optimizer, args, kwargs):
-        if not torch.cuda.is_initialized():
-            return
-        free, total = torch.cuda.mem_get_info()
-        reserved, allocated = torch.cuda.memory_reserved(), torch.cuda.memory_allocated()
-        if reserved - allocated > 0.2 * (reserved + free) and free < 0.1 * (reserved + free):
-            torch.cuda.empty_cache()
-
-    register_optimizer_step_post_hook(look)
-    say(
-        "applied",
-        "the cache is emptied after a step when it is what is in the way",
-        id="empty_cache",
-        equivalence="exact",
-    )
-
 
 SLICE = 256 << 20  # bytes of parameters that an optimizer's step works on at once
 
@@ -164,47 +128,3 @@ def _on_cuda(parameters):
     return bool(flat) and all(
         isinstance(p, torch.Tensor) and p.is_cuda and p.is_floating_point() for p in flat
     )
-
-
-def data_loader(changes, id, words, equivalence):
-    """A remedy that changes how DataLoaders are made. changes(kwargs) edits the arguments and says
-    whether it did.
-    """
-
-    def install(params, say):
-        from torch.utils.data import DataLoader
-
-        original, told = DataLoader.__init__, []
-
-        @functools.wraps(original)
-        def __init__(self, dataset, *args, **kwargs):
-            if changes(kwargs, params) and not told:
-                told.append(True)
-                say(
-                    "applied",
-                    words % params if "%" in words else words,
-                    id=id,
-                    equivalence=equivalence,
-                )
-            original(self, dataset, *args, **kwargs)
-
-        DataLoader.__init__ = __init__
-
-    return install
-
-
-def fewer_workers(kwargs, params):
-    most = int(params.get("workers", 0))
-    if kwargs.get("num_workers", 0) <= most:
-        return False
-    kwargs["num_workers"] = most
-    if most == 0:
-        for name in ("prefetch_factor", "persistent_workers", "multiprocessing_context", "timeout"):
-            kwargs.pop(name, None)
-    elif kwargs.get("prefetch_factor"):
-        kwargs["prefetch_factor"] = min(2, kwargs["prefetch_factor"])
-    return True
-
-
-def no_pinning(kwargs, params):
-    return bool(kwargs.pop("pin_memory", False))

@@ -1,13 +1,12 @@
-"""Memory that waits on the host: saved activations between forward and backward, optimizer state
-between steps.
-"""
+"""Activations wait in host memory between forward and backward."""
 
 import weakref
 
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from . import microbatch, outermost, room
+from ..calls import outermost
+from ..calls.modules import worth_it
 
 MIB = 1 << 20
 
@@ -23,7 +22,7 @@ class SavedActivations:
         self.above, self.say, self.told = above, say, False
 
     def __call__(self, module, call, args, kwargs):
-        if not torch.is_grad_enabled() or not microbatch.worth_it(module):
+        if not torch.is_grad_enabled() or not worth_it(module):
             return call(*args, **kwargs)
         if not self.told:
             self.told = True
@@ -100,54 +99,3 @@ def _unpack(packed):
     return (
         packed.there.to(packed.device, non_blocking=True) if isinstance(packed, _Sent) else packed
     )
-
-
-def optimizer_state(params, say):
-    """State is moved to the host after each step and back before the next: it is not there while
-    activations are.
-    """
-    from torch.optim.optimizer import (
-        register_optimizer_step_post_hook,
-        register_optimizer_step_pre_hook,
-    )
-
-    told = []
-
-    def bring(optimizer, args, kwargs):
-        _move(
-            optimizer, lambda p, t: t.to(p.device, non_blocking=True) if t.device != p.device else t
-        )
-
-    def send(optimizer, args, kwargs):
-        _move(optimizer, _to_host)
-        if not told:
-            told.append(True)
-            say(
-                "applied",
-                "state of %s waits in host memory between steps" % type(optimizer).__name__,
-                id="optimizer_offload",
-                equivalence="exact",
-            )
-
-    return [register_optimizer_step_pre_hook(bring), register_optimizer_step_post_hook(send)]
-
-
-def optimizer_state_at_once(say):
-    """The same, in the middle of a run: what is there goes now."""
-    for optimizer in room.optimizers():
-        _move(optimizer, _to_host)
-    return optimizer_state({}, say)
-
-
-def _to_host(parameter, tensor):
-    if tensor.device.type != "cuda":
-        return tensor
-    there = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
-    return there.copy_(tensor, non_blocking=True)
-
-
-def _move(optimizer, where):
-    for p, state in optimizer.state.items():
-        for key, value in list(state.items()):
-            if isinstance(value, torch.Tensor) and value.numel() * value.element_size() >= 4096:
-                state[key] = where(p, value)

@@ -10,8 +10,8 @@ import functools
 import torch
 import torch.nn.functional as F
 
-from .. import compiled
-from . import outermost
+from ... import compiled
+from ..calls import outermost
 
 ABOVE = 128 << 20  # bytes of fp32 logits below which the usual way is left alone
 PIECE = 32 << 20  # bytes of fp32 logits worked on at once

@@ -11,9 +11,12 @@ import contextlib
 
 import torch
 
-from . import outermost, tree, tryout
-from .losses import weighted
-from .rows import Joined, is_tensor, parts_of
+from ..batch.inputs import is_tensor
+from ..batch.joined import Joined, parts_of
+from ..batch.losses import weighted
+from ..batch.outputs import LOSS, ROWS, SAME
+from ..calls import outermost, tree
+from ..calls.again import bears_no_grad
 
 
 class NotHere(Exception):
@@ -68,9 +71,9 @@ def run(call, plan, inputs, pieces, sizes, shares, before_piece):
 
 def _collect(slots, outputs, out, rows):
     for at, (output, value) in enumerate(zip(outputs, out)):
-        if output.kind == tryout.ROWS:
+        if output.kind == ROWS:
             slots[at].add(value.detach(), rows)
-        elif output.kind == tryout.SAME:
+        elif output.kind == SAME:
             if is_tensor(value) and value.grad_fn is not None:
                 raise NotHere("output %s needs its graph" % output.name)
             slots[at] = value
@@ -116,11 +119,6 @@ def _gradients(loss, variables, scale):
                 "the model checkpoints with use_reentrant=True, which needs a backward pass of its own"
             )
         raise
-
-
-def bears_no_grad(error):
-    """torch's reentrant checkpointing refuses torch.autograd.grad."""
-    return "compatible with .grad()" in str(error)
 
 
 def _own(grad, taken):
@@ -184,7 +182,7 @@ class _Pieces:
             sizes,
             shares,
         )
-        self.index = next(i for i, o in enumerate(plan.outputs) if o.kind == tryout.LOSS)
+        self.index = next(i for i, o in enumerate(plan.outputs) if o.kind == LOSS)
         self.generators = [None] * len(pieces)
         self.autocast = _autocast_state()
 
@@ -202,7 +200,7 @@ class _Pieces:
         return [
             i
             for i, o in enumerate(self.plan.outputs)
-            if o.kind == tryout.ROWS and outputs[i].is_floating_point()
+            if o.kind == ROWS and outputs[i].is_floating_point()
         ]
 
     def gradients(self, variables, arriving, create_graph):
@@ -274,7 +272,7 @@ class _Ready(torch.autograd.Function):
                 )
         elif grads is not None:  # the loop did not use the loss
             grads = [None] * len(grads)
-        others = [i for i, o in enumerate(work.plan.outputs) if o.kind == tryout.ROWS]
+        others = [i for i, o in enumerate(work.plan.outputs) if o.kind == ROWS]
         arriving.update((i, g) for i, g in zip(others, rest) if g is not None)
         if arriving:
             work.plan.accumulates = (

@@ -37,7 +37,7 @@ def device_map(params, say):
 
 
 def _around_from_pretrained(say, id, argument, value, words):
-    from .. import imports
+    from ... import imports
 
     def patch(*_):
         import transformers

@@ -7,7 +7,11 @@ whole call recomputed: of use where several calls wait for one backward pass; 6.
 in host memory: exact for every module, and slow.
 """
 
-from . import microbatch
+import dataclasses
+from typing import List, Optional, Sequence
+
+from ..remedies import microbatch
+from ..remedies.checkpointing import Part
 
 WORK_FOR_LOSS = 8  # bytes that a loss over the whole batch makes for each element of the outputs beside the one gradient that
 # was measured: log-probabilities and another gradient, fp32
@@ -18,46 +22,32 @@ A_PIECE = 0.01  # share of a step that each piece costs at the least
 TRAVEL = 8e9  # bytes a second to host memory or back, at the best; what was measured counts where it is slower
 
 
+@dataclasses.dataclass(eq=False)
 class Choice:
-    """One way to fit. needs: bytes at the worst moment of the call and its backward pass; stays:
-    bytes that wait between the two; twice: share of the forward pass that is run twice; offload:
-    bytes that wait on the host; seconds: of a step; price: what they are compared by.
-    """
+    """One way to fit."""
 
-    def __init__(
-        self,
-        words,
-        needs,
-        stays,
-        twice,
-        cost,
-        rows,
-        checkpoint=(),
-        share=None,
-        pieces=1,
-        whole=False,
-        offload=0,
-    ):
-        self.words, self.needs, self.stays, self.twice = words, needs, stays, twice
-        self.checkpoint, self.share, self.pieces, self.whole, self.offload = (
-            checkpoint,
-            share,
-            pieces,
-            whole,
-            offload,
-        )
-        self.seconds = (
-            _seconds(cost, rows, pieces) * (1 + FORWARD * twice)
-            + offload * max(2 / TRAVEL, cost.travel)
-            if cost
-            else 0
-        )
-        self.bitwise = (
-            share is None
-        )  # kernels see the same shapes, so that results are equal to the bit
-        self.price = self.seconds * (1 if self.bitwise else ROUNDING)
+    words: str  # what the user is told
+    needs: float  # bytes at the worst moment of the call and its backward pass
+    stays: float  # bytes that wait between the two
+    twice: float = 0.0  # share of the forward pass that is run twice
+    seconds: float = 0.0  # of a step
+    checkpoint: Sequence[Part] = ()
+    share: Optional[microbatch.Share] = None  # how the batch is split, if it is
+    pieces: int = 1  # micro-batches
+    whole: bool = False  # the whole call is checkpointed
+    offload: float = 0.0  # bytes that wait in host memory
 
-    def remedies(self):
+    @property
+    def bitwise(self) -> bool:
+        """Kernels see the same shapes, so that results are equal to the bit."""
+        return self.share is None
+
+    @property
+    def price(self) -> float:
+        """What choices are compared by."""
+        return self.seconds * (1 if self.bitwise else ROUNDING)
+
+    def remedies(self) -> List[str]:
         """Ids of the remedies that this is made of."""
         return [
             id
@@ -68,6 +58,20 @@ class Choice:
             )
             if on
         ]
+
+
+def as_it_is() -> Choice:
+    """Nothing is done, and nothing is known of what that needs."""
+    return Choice("as it is", 0, 0)
+
+
+def _choice(words, needs, stays, twice, cost, rows, checkpoint=(), **more):
+    """A Choice with its seconds."""
+    choice = Choice(words, needs, stays, twice, checkpoint=checkpoint, **more)
+    choice.seconds = _seconds(cost, rows, choice.pieces) * (
+        1 + FORWARD * twice
+    ) + choice.offload * max(2 / TRAVEL, cost.travel)
+    return choice
 
 
 def _seconds(cost, rows, pieces):
@@ -92,7 +96,7 @@ def all_of(inputs, plan, cost, offload):
     accumulates = plan is not None and plan.accumulates
     beside, outputs = extra(cost, rows), cost.output_row * rows
     saved = cost.saved_fixed + cost.saved_row * rows
-    yield Choice(
+    yield _choice(
         "as it is",
         cost.peak_fixed + cost.peak_row * rows + beside,
         saved + outputs,
@@ -103,7 +107,7 @@ def all_of(inputs, plan, cost, offload):
     for parts in cost.grains:
         yield from _some_parts(rows, cost, beside, parts)
     if cost.recomputable:
-        yield Choice(
+        yield _choice(
             "the whole call recomputed",
             cost.peak_fixed + cost.peak_row * rows + outputs + beside,
             outputs,
@@ -138,7 +142,7 @@ def _some_parts(rows, cost, beside, parts):
         at_loss = (cost.peak_row - _gain(taken)) * rows + beside
         needs = cost.peak_fixed + max(at_loss, _at_recompute(cost, parts, chosen) * rows)
         stays = (cost.saved_row - _gain(taken) + cost.output_row) * rows + cost.saved_fixed
-        yield Choice(
+        yield _choice(
             "%d of %d blocks checkpointed" % (count, len(order)),
             needs,
             stays,
@@ -177,7 +181,7 @@ def _pieces(inputs, accumulates, cost, beside, peak_row, saved_row, parts):
             ", %d blocks checkpointed" % len(parts) if parts else "",
         )
         if accumulates:
-            yield Choice(
+            yield _choice(
                 words,
                 one,
                 outputs + cost.peak_fixed,
@@ -185,8 +189,8 @@ def _pieces(inputs, accumulates, cost, beside, peak_row, saved_row, parts):
                 cost,
                 rows,
                 parts,
-                microbatch.Share(size, 0, elements),
-                count,
+                share=microbatch.Share(size, 0, elements),
+                pieces=count,
             )
             continue
         for keep in range(0, count, max(1, count // 16)):
@@ -200,7 +204,7 @@ def _pieces(inputs, accumulates, cost, beside, peak_row, saved_row, parts):
             )
             said = words + (", %d of them kept" % keep if keep else "")
             share = microbatch.Share(size, keep, elements)
-            yield Choice(
+            yield _choice(
                 said,
                 max(one, kept),
                 stays,
@@ -208,8 +212,8 @@ def _pieces(inputs, accumulates, cost, beside, peak_row, saved_row, parts):
                 cost,
                 rows,
                 parts,
-                share,
-                count,
+                share=share,
+                pieces=count,
             )
 
 
@@ -235,7 +239,7 @@ def _offloaded(rows, cost, beside):
                 100 * share,
                 ", %d blocks checkpointed" % len(parts) if parts else "",
             )
-            yield Choice(
+            yield _choice(
                 words,
                 alone + stays + inside,
                 stays + cost.saved_fixed + cost.output_row * rows,

@@ -8,8 +8,8 @@ usual size; a step whose gradients overflowed is left out, as a GradScaler would
 
 import torch
 
-from . import outermost, tree
-from .rows import is_tensor
+from ..batch.inputs import is_tensor
+from ..calls import outermost, tree
 
 
 def install(params, say):

@@ -12,8 +12,9 @@ import time
 
 import torch
 
-from . import generators, keepsakes, room, tree
-from .rows import is_tensor
+from ..batch.inputs import is_tensor
+from ..calls import generators, keepsakes, tree
+from ..memory import room
 
 PATIENCE = 15.0  # seconds for looking through samples
 

@@ -11,7 +11,7 @@ import threading
 
 import torch
 
-from .. import compiled
+from ... import compiled
 
 _original = None
 _handlers = []

@@ -6,14 +6,21 @@ meant is tried on a few rows, and those that predict the loss of the rows togeth
 of the rows apart survive.
 """
 
+import dataclasses
+from typing import Any, Callable, Sequence, Union
+
 import torch
 
+Weight = Union[float, torch.Tensor]  # a number, or a 0-dim tensor that waits on the device
 
+
+@dataclasses.dataclass(frozen=True)
 class Rule:
-    """One way to weigh pieces: weigh(leaves) gives a piece's weight as a 0-dim tensor or a number."""
+    """One way to weigh micro-batches."""
 
-    def __init__(self, name, weigh, mean=True):
-        self.name, self.weigh, self.mean = name, weigh, mean
+    name: str
+    weigh: Callable[[Sequence[Any]], Weight]  # of a micro-batch, by the leaves of its call
+    mean: bool = True  # the loss is a mean by these weights; otherwise their sum
 
     def shares(self, pieces):
         """What each piece's loss is multiplied by. pieces: the flat leaves of each call."""

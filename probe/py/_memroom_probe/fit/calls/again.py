@@ -1,0 +1,48 @@
+"""Whether a module's call can be run a second time, as activation checkpointing does."""
+
+import torch
+
+
+def hooks(module):
+    return list(module._forward_hooks.values()) + list(module._forward_pre_hooks.values())
+
+
+def fit_for_recompute(block):
+    """Why a block must not run twice, or None."""
+    if isinstance(block, torch.jit.ScriptModule):
+        return "it is scripted"
+    for name, m in block.named_modules():
+        if not all(is_recorder(hook) for hook in hooks(m)):
+            return "a forward hook on %s would run twice" % (name or "it")
+        if "SpectralNorm" in type(m).__name__ or any(
+            "SpectralNorm" in type(p).__name__ for p in m.children()
+        ):
+            return "spectral norm moves on with every call"
+        if drops_by_itself(m):
+            return "%s drops values by cuDNN's own generator, which cannot be put back" % (
+                name or "it"
+            )
+    return None
+
+
+def is_recorder(hook):
+    """transformers notes hidden states by hooks of its own, for the call that is under way and no
+    other.
+    """
+    return (getattr(hook, "__module__", None) or "").startswith("transformers.utils.")
+
+
+def drops_by_itself(m):
+    """The dropout between the layers of a recurrent network on a card: a second run drops others."""
+    return (
+        isinstance(m, torch.nn.RNNBase)
+        and m.dropout > 0
+        and m.num_layers > 1
+        and m.training
+        and any(p.is_cuda for p in m.parameters())
+    )
+
+
+def bears_no_grad(error):
+    """torch's reentrant checkpointing refuses torch.autograd.grad."""
+    return "compatible with .grad()" in str(error)

@@ -1,0 +1,22 @@
+"""Which modules remedies look at, and how users are told about them."""
+
+import torch
+
+
+def worth_it(module):
+    """Loss functions, metrics and augmentations have no parameters; scripted modules cannot be
+    looked into; lazy ones get their shape from their first call, which must be the script's own.
+    """
+    if isinstance(module, torch.jit.ScriptModule) or next(module.parameters(), None) is None:
+        return False
+    return not any(torch.nn.parameter.is_lazy(p) for p in module.parameters())
+
+
+def name_of(module):
+    return type(module).__name__
+
+
+def one_line(error):
+    """The first line of what an exception says, for a sentence."""
+    text = str(error).strip().split("\n")[0]
+    return text if len(text) <= 160 else text[:157] + "..."

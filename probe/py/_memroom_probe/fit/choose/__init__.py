@@ -1,0 +1,1 @@
+"""Which remedies a module gets, and how much of each."""

@@ -1,0 +1,45 @@
+"""What is known of one module's training call, and what is done about it."""
+
+import dataclasses
+import weakref
+from typing import Any, Callable, List, Optional
+
+import torch
+
+from ..calls.modules import name_of
+from ..remedies.microbatch import Plan
+from .choices import Choice
+
+
+@dataclasses.dataclass(eq=False)
+class Case:
+    """A module's training call."""
+
+    module: Callable[[], Optional[torch.nn.Module]]  # a weak reference
+    name: str
+    choice: Choice  # what is done
+    candidates: List[Choice]  # what could be done; none where nothing was measured
+    rows: int = 0  # samples of the batch
+    plan: Optional[Plan] = None  # how the batch is split, where it can be
+    beside: float = 0  # bytes that a loss outside of the module is taken to need
+    size: int = 0  # elements of the call's largest tensor when the choice was made
+    settled: bool = False  # a whole step has been seen with it
+    sent: int = 0  # bytes of the last call that waited in host memory
+    unmeasured: str = ""  # why nothing is known beforehand
+
+
+def case_of(
+    module: torch.nn.Module,
+    choice: Choice,
+    candidates: Optional[List[Choice]] = None,
+    inputs: Any = None,
+    plan: Optional[Plan] = None,
+) -> Case:
+    return Case(
+        weakref.ref(module),
+        name_of(module),
+        choice,
+        candidates or [],
+        rows=inputs.rows if inputs else 0,
+        plan=plan,
+    )

@@ -1,0 +1,87 @@
+"""The cheapest choices that fit together."""
+
+NEARLY = 1.05  # times the least that counts as the least
+
+FRUGAL = 0.4  # share of the room that a call may take in the first step
+
+
+def largest(case):
+    return case.candidates[0] if case.candidates else case.choice
+
+
+def together(cases, chosen):
+    """Bytes at the worst moment when these calls wait for one backward pass: what stays of all of
+    them, and what the neediest one needs on top.
+    """
+    picked = [(chosen(case), count) for case, count in cases.items()]
+    return sum(c.stays * count for c, count in picked) + max(
+        [c.needs - c.stays for c, _ in picked], default=0
+    )
+
+
+def frugal(candidates, free):
+    """For a step in which more calls may follow: the cheapest way that leaves them room, or the one
+    that needs least. What is equal to the bit may leave less room, for two calls like it; what
+    changes nothing may not.
+    """
+    few = [
+        c
+        for c in candidates
+        if c.needs <= FRUGAL * free or c.bitwise and c.remedies() and with_others(c) <= free
+    ]
+    return _fastest(few) or least(candidates, with_others)
+
+
+def with_others(choice):
+    """Bytes for this call and for what stays of two more that wait for the same backward pass."""
+    return choice.needs + 2 * choice.stays
+
+
+def _fastest(candidates):
+    return min(candidates, key=lambda c: c.price) if candidates else None
+
+
+def least(candidates, needs):
+    """The fastest of those that need about the least: a hundred pieces for the last few bytes are
+    worth nobody's while.
+    """
+    least = min(needs(c) for c in candidates)
+    return _fastest([c for c in candidates if needs(c) <= NEARLY * least])
+
+
+def cheapest(cases, free):
+    """The choices with the least seconds that fit together: bytes get a price, which rises until
+    they do.
+    """
+    price = 0.0
+    dearest = max(c.price for case in cases for c in case.candidates) or 1.0
+    for _ in range(80):
+        taken = {
+            case: min(
+                case.candidates,
+                key=lambda c: c.price + price * c.needs + price * (cases[case] - 1) * c.stays,
+            )
+            for case in cases
+        }
+        if together(cases, taken.get) <= free:
+            return _relaxed(cases, taken, free)
+        price = price * 1.6 or 1e-6 * dearest / max(1.0, together(cases, largest))
+    return {
+        case: least(case.candidates, lambda c, count=count: c.needs + (count - 1) * c.stays)
+        for case, count in cases.items()
+    }
+
+
+def _relaxed(cases, taken, free):
+    """What the steps of the price left over, one case after the other."""
+    for case in cases:
+        for candidate in sorted(case.candidates, key=lambda c: c.price):
+            if candidate.price >= taken[case].price:
+                break
+            if (
+                together(cases, lambda c, it=case, new=candidate: new if c is it else taken[c])
+                <= free
+            ):
+                taken[case] = candidate
+                break
+    return taken

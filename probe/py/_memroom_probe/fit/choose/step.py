@@ -1,0 +1,106 @@
+"""One training step as it is watched: which calls wait for their backward pass at the same time, and
+the peak.
+"""
+
+import weakref
+
+from ..batch.inputs import is_tensor
+from ..calls import tree
+from .search import largest, together
+
+
+class Step:
+    """What happens between two steps: which calls wait for their backward pass at the same time,
+    and the peak.
+    """
+
+    def __init__(self):
+        self.marks, self.together = [], {}
+        self.around = self.held_before = self._peak = None
+
+    def observe(self, around):
+        """From now on the peak is read."""
+        if self.around is None:
+            self.around, self.held_before = around, around.held()
+            _watching.add(self)
+        around.start_peak()
+
+    def begins(self, case):
+        self.marks = [m for m in self.marks if m.waits()]
+        mark = _Mark(case)
+        self.marks.append(mark)
+        counts = {}
+        for m in self.marks:
+            counts[m.case] = counts.get(m.case, 0) + 1
+        if together(counts, largest) >= together(self.together, largest):
+            self.together = counts
+        return mark
+
+    def forget(self, mark):
+        """The call is not what it was taken for."""
+        self.marks.remove(mark)
+        self.together.pop(mark.case, None)
+
+    def is_over(self):
+        """Whether calls have been seen and none of them waits any longer."""
+        return bool(self.marks) and not any(m.waits() for m in self.marks)
+
+    def results_alive(self):
+        """Bytes of the calls' results that the loop still holds."""
+        alive = {
+            id(t): t for m in self.marks for t in (ref() for ref in m.results) if t is not None
+        }
+        return sum(t.numel() * t.element_size() for t in alive.values())
+
+    def before_optimizer(self):
+        self._peak = max(self._peak or 0, self.around.peak())
+
+    def peak_of_passes(self):
+        """Of forward and backward passes; what the optimizer needs for itself comes when
+        activations are gone.
+        """
+        _watching.discard(self)
+        return self._peak if self._peak is not None else self.around.peak()
+
+
+_watching = weakref.WeakSet()  # steps that want to know when an optimizer begins
+
+
+def _optimizer_begins(*_):
+    for step in list(_watching):
+        step.before_optimizer()
+
+
+def listen_to_optimizers():
+    from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+    return register_optimizer_step_pre_hook(_optimizer_begins)
+
+
+class _Mark:
+    """One training call, from its begin until its backward pass begins or its graph is gone."""
+
+    def __init__(self, case):
+        self.case, self.done, self.graph, self.results = case, False, None, []
+
+    def watch(self, result):
+        results = [t for t in tree.flatten(result)[0] if is_tensor(t) and t.grad_fn is not None]
+        if not results:
+            self.done = True
+            return
+        here = _Here()
+        results[0].grad_fn.metadata["memroom"] = here  # lives as long as the graph does
+        self.graph = weakref.ref(here)
+        self.results = [weakref.ref(t) for t in results]
+        for t in results:  # the loop may differentiate any of them
+            t.register_hook(self._arrived)
+
+    def _arrived(self, grad):
+        self.done = True
+
+    def waits(self):
+        return not self.done and (self.graph is None or self.graph() is not None)
+
+
+class _Here:
+    pass

@@ -1,0 +1,1 @@
+"""What a call costs, measured on a few samples."""

@@ -1,0 +1,226 @@
+"""Runs a module forward and backward on a few samples, and reads what that took.
+
+Everything is put back afterwards: random generators, buffers, gradients.
+"""
+
+import contextlib
+import dataclasses
+import time
+from typing import Callable, Dict, List, Optional, Tuple
+
+import torch
+
+from ..batch.inputs import is_tensor
+from ..calls import generators, keepsakes, outermost, tree
+from ..calls.again import bears_no_grad
+from .parts import Record
+
+
+@dataclasses.dataclass
+class Seen:
+    """What one run showed."""
+
+    saved: int  # bytes kept for backward
+    late: int  # of them the largest storage, where it came near the end
+    peak: int  # bytes
+    seconds: float
+    outputs: Tuple[int, int, bool, bool]  # bytes, elements, in half precision, with a loss
+    records: Dict[int, Record]  # of the modules inside, by their id
+    once: bool  # a second run would be seen
+    results: List[torch.Tensor]  # some elements of each
+    repeats: bool = True  # a second run gave the same results
+    way: Optional[Callable[..., None]] = None  # how gradients were taken
+
+    def same_results(self, other):
+        """Up to what kernels that add in any order may differ by."""
+        return len(self.results) == len(other.results) and all(
+            a.shape == b.shape and _near(a, b) for a, b in zip(self.results, other.results)
+        )
+
+
+KEPT = 4096  # elements of each result that are compared with those of a second run
+
+
+def _near(a, b):
+    good = torch.isfinite(a) & torch.isfinite(b)
+    a, b = a[good], b[good]
+    return not len(a) or bool((a - b).abs().max() <= 1e-2 * max(float(a.abs().max()), 1e-6))
+
+
+def one(module, call, inputs, rows, room, backward):
+    """Runs the module forward and backward on a few rows."""
+    args, kwargs = inputs.pick(list(range(rows)))
+    before, lengths, drawn = room.held(), keepsakes.lengths(module), generators.read(module)
+    room.start_peak()
+    room.wait()
+    begin = time.perf_counter()
+    tally = _Tally(module)
+    watch = _Watch(module, tally)
+    with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(
+        tally.pack, tally.unpack
+    ), watch:
+        results = [t for t in tree.flatten(call(*args, **kwargs))[0] if is_tensor(t)]
+    generators.note_drawn(drawn, generators.read(module))
+    outputs = sum(t.numel() * t.element_size() for t in results)
+    targets = [t for t in results if t.requires_grad and t.is_floating_point()]
+    if targets:
+        backward(
+            [t.float().sum() for t in targets], [p for p in module.parameters() if p.requires_grad]
+        )
+    room.wait()
+    seconds = time.perf_counter() - begin
+    gradients = sum(p.numel() * p.element_size() for p in module.parameters() if p.requires_grad)
+    peak = room.peak() - before if room.peak() > before else 0
+    differentiable = [t for t in results if t.requires_grad]
+    described = (
+        outputs,
+        sum(t.numel() for t in differentiable),
+        any(t.element_size() < 4 for t in differentiable),
+        any(t.dim() == 0 for t in differentiable),
+    )
+    for key in tally.twice & set(watch.records):
+        watch.records[key].twice = True
+    return Seen(
+        tally.bytes,
+        tally.late(),
+        max(peak, tally.bytes + outputs + gradients),
+        seconds,
+        described,
+        watch.records,
+        bool(tally.twice) or keepsakes.lengths(module) != lengths,
+        [t.detach().flatten()[:KEPT].double() for t in results if not t.is_complex()],
+    )
+
+
+def by_grad(sums, parameters):
+    """Takes gradients and drops them."""
+    torch.autograd.grad(sums, parameters, allow_unused=True)
+
+
+def by_backward(sums, parameters):
+    """The same where only backward() will do: the script's own gradients are laid aside meanwhile."""
+    kept = [p.grad for p in parameters]
+    try:
+        for p in parameters:
+            p.grad = None
+        torch.autograd.backward(sums)
+    finally:
+        for p, grad in zip(parameters, kept):
+            p.grad = grad
+
+
+def way_to_gradients(module, call, inputs, rows, room):
+    """How gradients can be taken from this module, and what a run showed, which also fills
+    workspaces and caches; generators are left as they were. torch's reentrant checkpointing wants
+    backward(), which is not tried where somebody waits for gradients: other ranks, hooks.
+    """
+    states = generators.read(module)
+    try:
+        return by_grad, one(module, call, inputs, rows, room, by_grad)
+    except RuntimeError as why:
+        hooked = any(
+            p._backward_hooks or getattr(p, "_post_accumulate_grad_hooks", None)
+            for p in module.parameters()
+        )
+        distributed = torch.distributed.is_available() and torch.distributed.is_initialized()
+        if not bears_no_grad(why) or hooked or distributed:
+            raise
+    finally:
+        generators.put_back(states)
+    try:
+        return by_backward, one(module, call, inputs, rows, room, by_backward)
+    finally:
+        generators.put_back(states)
+
+
+LATE = 0.8  # of what is saved in the end, from which on something comes late
+
+
+class _Tally:
+    """Counts the storages that autograd keeps, each once, parameters not at all; and finds the
+    modules whose backward pass asks for a saved tensor twice, which checkpointing answers with an
+    error.
+    """
+
+    def __init__(self, module):
+        self.bytes, self.calls, self.twice = 0, [id(module)], set()
+        self._largest, self._before_largest = 0, 0
+        self.seen = {p.untyped_storage().data_ptr() for p in module.parameters()}
+
+    def pack(self, tensor):
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in self.seen:
+            self.seen.add(storage.data_ptr())
+            if storage.nbytes() > self._largest:
+                self._largest, self._before_largest = storage.nbytes(), self.bytes
+            self.bytes += storage.nbytes()
+        return [
+            tensor.detach(),
+            tuple(self.calls),
+        ]  # a saved result that keeps its own node would be a cycle
+
+    def late(self):
+        """Bytes of the largest storage where it comes near the end, as logits do: its gradient is
+        there with all that was saved.
+        """
+        return self._largest if self._before_largest + self._largest >= LATE * self.bytes else 0
+
+    def unpack(self, packed):
+        if len(packed) > 2:
+            self.twice.update(packed[1])
+        packed.append("asked for")
+        return packed[0]
+
+
+class _Watch:
+    """Reads the tally around the call of every module inside."""
+
+    def __init__(self, module, tally):
+        self.inside, self.tally = [m for m in module.modules() if m is not module], tally
+        self.records = {}
+
+    def __enter__(self):
+        outermost.handle_inner(self.inside, self)
+
+    def __exit__(self, *_):
+        outermost.leave_inner(self.inside)
+
+    def __call__(self, module, call, args, kwargs):
+        tensors = [t for t in tree.flatten((args, kwargs))[0] if is_tensor(t)]
+        record = self.records.setdefault(id(module), Record(len(self.records)))
+        before, versions, lengths = (
+            self.tally.bytes,
+            [t._version for t in tensors],
+            keepsakes.lengths(module),
+        )
+        self.tally.calls.append(id(module))
+        result = call(*args, **kwargs)
+        self.tally.calls.pop()
+        record.saved += self.tally.bytes - before
+        record.given += sum(t.numel() * t.element_size() for t in tensors if t.requires_grad)
+        if (
+            any(t._version != v for t, v in zip(tensors, versions))
+            or keepsakes.lengths(module) != lengths
+        ):
+            record.once = True
+        return result
+
+
+@contextlib.contextmanager
+def put_back(module):
+    device = next(module.parameters()).device
+    buffers, attributes = (
+        [(b, b.detach().clone()) for b in module.buffers()],
+        keepsakes.Snapshot(module),
+    )
+    states = generators.read(module)
+    try:
+        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+            yield
+    finally:
+        attributes.put_back()
+        generators.put_back(states)
+        with torch.no_grad():
+            for buffer, value in buffers:
+                if buffer.shape == value.shape:
+                    buffer.copy_(value)

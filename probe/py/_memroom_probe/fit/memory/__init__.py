@@ -1,0 +1,1 @@
+"""How much memory there is, and the least that training needs."""

@@ -1,0 +1,1 @@
+"""The remedies, a file each: what they do once they have been chosen."""

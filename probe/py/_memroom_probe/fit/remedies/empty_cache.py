@@ -1,0 +1,24 @@
+"""Gives the cache of the allocator back after a step, when it is what is in the way."""
+
+import torch
+
+
+def empty_cache(params, say):
+    """After a step, when the allocator holds much that nobody uses and the wall is near."""
+    from torch.optim.optimizer import register_optimizer_step_post_hook
+
+    def look(optimizer, args, kwargs):
+        if not torch.cuda.is_initialized():
+            return
+        free, total = torch.cuda.mem_get_info()
+        reserved, allocated = torch.cuda.memory_reserved(), torch.cuda.memory_allocated()
+        if reserved - allocated > 0.2 * (reserved + free) and free < 0.1 * (reserved + free):
+            torch.cuda.empty_cache()
+
+    register_optimizer_step_post_hook(look)
+    say(
+        "applied",
+        "the cache is emptied after a step when it is what is in the way",
+        id="empty_cache",
+        equivalence="exact",
+    )

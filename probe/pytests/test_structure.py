@@ -1,0 +1,165 @@
+"""The shape of the probe's Python: who imports whom, and what is imported from outside."""
+
+import ast
+import os
+import sys
+import unittest
+
+ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir, "py")
+
+# What the probe may import besides the standard library: the frameworks it hooks, where the user
+# has imported them, and what they bring along.
+FRAMEWORKS = {"torch", "tensorflow", "keras", "jax", "transformers", "numpy", "accelerate"}
+
+# The parts of fit, in the order in which a batch passes through them. A part imports only from
+# itself and from parts before it.
+FIT = ["calls", "memory", "batch", "remedies", "measure", "choose"]
+
+
+def modules():
+    """{dotted name: path} of every module below probe/py."""
+    found = {}
+    for folder, _, files in os.walk(ROOT):
+        for name in files:
+            if name.endswith(".py"):
+                path = os.path.join(folder, name)
+                dotted = os.path.relpath(path, ROOT)[:-3].replace(os.sep, ".")
+                found[dotted[: -len(".__init__")] if name == "__init__.py" else dotted] = path
+    return found
+
+
+def imported(name, path, at_load):
+    """Dotted names that a module imports; at_load: only those that are imported when it is."""
+    with open(path) as file:
+        tree = ast.parse(file.read())
+    package = name if path.endswith("__init__.py") else name.rpartition(".")[0]
+    for node in walk(tree, at_load):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield alias.name, node.lineno
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                parts = package.split(".")
+                base = ".".join(parts[: len(parts) - node.level + 1] + ([base] if base else []))
+            for alias in node.names:
+                yield base + "." + alias.name, node.lineno
+
+
+def walk(tree, at_load):
+    """The nodes of a module, without the insides of functions where only loading counts."""
+    for node in ast.iter_child_nodes(tree):
+        yield node
+        if not (at_load and isinstance(node, (ast.FunctionDef, ast.Lambda))):
+            yield from walk(node, at_load)
+
+
+def resolved(target, known):
+    """The module of ours that an imported name belongs to, or None."""
+    while target and target not in known:
+        target = target.rpartition(".")[0]
+    return target or None
+
+
+def graph(at_load):
+    known = modules()
+    return {
+        name: {
+            to
+            for target, _ in imported(name, path, at_load)
+            for to in [resolved(target, known)]
+            if to and to != name and not name.startswith(to + ".")
+        }
+        for name, path in known.items()
+    }
+
+
+def cycle(edges):
+    """One cycle of the graph as a list of names, or None."""
+    done, path = set(), []
+
+    def visit(name):
+        if name in path:
+            return path[path.index(name) :] + [name]
+        if name in done:
+            return None
+        path.append(name)
+        for to in sorted(edges.get(name, ())):
+            found = visit(to)
+            if found:
+                return found
+        path.pop()
+        done.add(name)
+        return None
+
+    for name in sorted(edges):
+        found = visit(name)
+        if found:
+            return found
+    return None
+
+
+class Structure(unittest.TestCase):
+    def test_cycles_are_found(self):
+        """The check itself can fail."""
+        self.assertEqual(cycle({"a": {"b"}, "b": {"c"}, "c": {"b"}}), ["b", "c", "b"])
+        self.assertIsNone(cycle({"a": {"b", "c"}, "b": {"c"}, "c": set()}))
+
+    def test_no_import_cycles(self):
+        edges = graph(at_load=True)
+        # The rules of lint and the table that lists them know each other. No other pair may.
+        edges["_memroom_probe.lint.rules"] -= {n for n in edges if ".lint." in n}
+        self.assertIsNone(cycle(edges))
+
+    def test_no_import_cycles_in_fit_at_any_time(self):
+        """An import inside a function hides a cycle from Python, not from a reader."""
+        edges = {
+            name: {to for to in targets if ".fit" in to}
+            for name, targets in graph(at_load=False).items()
+            if ".fit" in name
+        }
+        self.assertGreater(len(edges), 25)
+        self.assertIsNone(cycle(edges))
+
+    def test_fit_imports_one_way(self):
+        prefix = "_memroom_probe.fit."
+        for name, targets in graph(at_load=False).items():
+            part = name[len(prefix) :].split(".")[0] if name.startswith(prefix) else None
+            if part not in FIT:
+                continue
+            for to in targets:
+                if to.startswith(prefix):
+                    other = to[len(prefix) :].split(".")[0]
+                    self.assertIn(other, FIT[: FIT.index(part) + 1], "%s imports %s" % (name, to))
+
+    def test_every_part_of_fit_is_in_the_order(self):
+        folder = os.path.join(ROOT, "_memroom_probe", "fit")
+        parts = {n for n in os.listdir(folder) if os.path.isdir(os.path.join(folder, n))}
+        self.assertEqual(parts - {"__pycache__"}, set(FIT))
+
+    @unittest.skipUnless(hasattr(sys, "stdlib_module_names"), "needs Python 3.10 or newer")
+    def test_only_the_standard_library_and_hooked_frameworks(self):
+        allowed = set(sys.stdlib_module_names) | FRAMEWORKS
+        for name, path in modules().items():
+            # Calibration and lint run as scripts: their modules find each other by their folder.
+            folder = os.path.dirname(path)
+            beside = {n[:-3] for n in os.listdir(folder) if n.endswith(".py")}
+            beside.add(os.path.basename(folder))
+            for target, line in imported(name, path, at_load=False):
+                top = target.split(".")[0]
+                if top != "_memroom_probe" and top not in beside:
+                    where = "%s:%d imports %s" % (path, line, target)
+                    self.assertTrue(top in allowed, where)
+
+    def test_frameworks_are_imported_late(self):
+        """Nothing outside of fit, rehearse and calibrate imports a framework when it is loaded."""
+        for name, path in modules().items():
+            if any(part in name for part in (".fit.", ".rehearse", ".calibrate")):
+                continue
+            for target, line in imported(name, path, at_load=True):
+                top = target.split(".")[0]
+                self.assertNotIn(top, FRAMEWORKS, "%s:%d imports %s" % (path, line, target))
+
+
+if __name__ == "__main__":
+    unittest.main()
