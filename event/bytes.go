@@ -72,26 +72,40 @@ func ParseBytes(s string) (Bytes, error) {
 	return Bytes(math.Round(exact)), nil
 }
 
-// String prints the size with the largest unit that keeps it at or above one, to at most two
-// decimals: 512MiB, 1.5GiB.
+// String prints the size to at most two decimals, with the largest unit that keeps the number at or
+// above one: 512MiB, 1.5GiB, -2MiB. The number stays below 1024 (PiB excepted): what would be
+// rounded to 1024MiB is 1GiB.
 func (b Bytes) String() string {
+	size := uint64(b)
+	sign := ""
 	if b < 0 {
-		if b == math.MinInt64 {
-			return "-8192PiB"
-		}
-		return "-" + (-b).String()
+		sign, size = "-", -size // of the smallest number too: its negative fits without a sign
 	}
-	units := []struct {
-		name string
-		size Bytes
-	}{{"PiB", PiB}, {"TiB", TiB}, {"GiB", GiB}, {"MiB", MiB}, {"KiB", KiB}}
-	for _, u := range units {
-		if b >= u.size {
-			text := strconv.FormatFloat(float64(b)/float64(u.size), 'f', 2, 64)
-			return strings.TrimSuffix(strings.TrimRight(text, "0"), ".") + u.name
-		}
+	unit := len(units) - 1
+	for unit > 0 && size < units[unit].size {
+		unit--
 	}
-	return strconv.FormatInt(int64(b), 10) + "B"
+	text := inUnit(size, unit)
+	if unit < len(units)-1 && text == "1024" {
+		unit++
+		text = "1"
+	}
+	return sign + text + units[unit].name
+}
+
+var units = []struct {
+	name string
+	size uint64
+}{{"B", 1}, {"KiB", uint64(KiB)}, {"MiB", uint64(MiB)}, {"GiB", uint64(GiB)}, {"TiB", uint64(TiB)},
+	{"PiB", uint64(PiB)}}
+
+// inUnit writes a size as a number of units, rounded to two decimals, without zeros at its end.
+func inUnit(size uint64, unit int) string {
+	if unit == 0 {
+		return strconv.FormatUint(size, 10)
+	}
+	text := strconv.FormatFloat(float64(size)/float64(units[unit].size), 'f', 2, 64)
+	return strings.TrimSuffix(strings.TrimRight(text, "0"), ".")
 }
 
 // UnmarshalText lets Bytes be a flag or a config value.

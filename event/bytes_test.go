@@ -2,8 +2,13 @@ package event
 
 import (
 	"encoding/json"
+	"math"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
+
+	"pgregory.net/rapid"
 )
 
 func TestParseBytes(t *testing.T) {
@@ -37,12 +42,15 @@ func TestParseBytesRefuses(t *testing.T) {
 func TestBytesPrintsAndReadsBack(t *testing.T) {
 	for size, want := range map[Bytes]string{
 		0: "0B", 1023: "1023B", 1024: "1KiB", 3 * GiB / 2: "1.5GiB", 10 * GiB: "10GiB",
-		-512 * MiB: "-512MiB", 20971520: "20MiB",
+		-512 * MiB: "-512MiB", 20971520: "20MiB", 1: "1B", -1: "-1B", GiB - 1: "1GiB",
+		MiB - 1: "1MiB", 1<<50 - 1: "1PiB", 1000 * KiB: "1000KiB", GiB / 4 * -1: "-256MiB",
+		math.MaxInt64: "8192PiB", math.MinInt64: "-8192PiB", KiB + 5: "1KiB", KiB + 6: "1.01KiB",
+		1023 * GiB: "1023GiB", TiB: "1TiB",
 	} {
 		if got := size.String(); got != want {
 			t.Errorf("%d prints %q, want %q", int64(size), got, want)
 		}
-		if size < 0 {
+		if size < 0 || size%KiB != 0 || size == math.MaxInt64 {
 			continue
 		}
 		if back, err := ParseBytes(size.String()); err != nil || back != size {
@@ -63,4 +71,39 @@ func TestBytesInJSON(t *testing.T) {
 	if err := json.Unmarshal([]byte(`{"A": 1.5}`), &v); err == nil {
 		t.Fatal("half a byte was accepted")
 	}
+}
+
+var printed = regexp.MustCompile(`^(-?)(\d+(?:\.\d{1,2})?)(B|KiB|MiB|GiB|TiB|PiB)$`)
+
+// TestBytesProperties: any size prints as a short number with a unit, close to what it is; its
+// negative prints alike; larger sizes never print as less.
+func TestBytesProperties(t *testing.T) {
+	size := rapid.OneOf(rapid.Int64(), rapid.Int64Range(-4096, 4096), rapid.Custom(
+		func(t *rapid.T) int64 { // around the units
+			return 1<<rapid.IntRange(0, 62).Draw(t, "power") + rapid.Int64Range(-3, 3).Draw(t, "by")
+		}))
+	rapid.Check(t, func(t *rapid.T) {
+		a := Bytes(size.Draw(t, "size"))
+		m := printed.FindStringSubmatch(a.String())
+		if m == nil {
+			t.Fatalf("%d prints %q", int64(a), a)
+		}
+		number, _ := strconv.ParseFloat(m[2], 64)
+		if (number >= 1024 && m[3] != "PiB") || (number < 1 && a != 0) || (m[1] == "-") != (a < 0) ||
+			strings.HasSuffix(m[2], ".0") || strings.Contains(m[2], ".") && strings.HasSuffix(m[2], "0") {
+			t.Fatalf("%d prints %q", int64(a), a)
+		}
+		if back := math.Copysign(number*float64(unitFactor[strings.ToLower(m[3])]), float64(a)); math.Abs(back-float64(a)) > 0.0051*float64(unitFactor[strings.ToLower(m[3])]) {
+			t.Fatalf("%d prints %q, which is %g", int64(a), a, back)
+		}
+		if a != math.MinInt64 && a > 0 && (-a).String() != "-"+a.String() {
+			t.Fatalf("%q and %q", a, -a)
+		}
+		if a >= 0 && a < 8000*PiB {
+			back, err := ParseBytes(a.String())
+			if err != nil || back.String() != a.String() {
+				t.Fatalf("%q reads back as %q, %v", a, back, err)
+			}
+		}
+	})
 }

@@ -13,11 +13,13 @@ MIB = 1 << 20
 
 
 def words(count):
-    """Bytes as people write them."""
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if count < 1024 or unit == "GiB":
-            return "%.4g%s" % (count, unit)
-        count /= 1024
+    """Bytes as people write them, and as the rest of memroom does: 1.5GiB, -2MiB."""
+    sign = "-" if count < 0 else ""
+    size = abs(float(count))
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB", "PiB"):
+        if round(size, 2) < 1024 or unit == "PiB":
+            return "%s%s%s" % (sign, ("%.2f" % size).rstrip("0").rstrip("."), unit)
+        size /= 1024
 
 
 def of(device, limit=None):
