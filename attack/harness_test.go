@@ -52,6 +52,10 @@ func memroom(t testing.TB) string {
 }
 
 func TestMain(m *testing.M) {
+	if name := os.Getenv(knockEnv); name != "" {
+		fmt.Println(knock(name, os.Args[1]))
+		os.Exit(0)
+	}
 	code := m.Run()
 	if path, err := built(); err == nil {
 		os.RemoveAll(filepath.Dir(path))
