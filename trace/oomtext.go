@@ -208,7 +208,7 @@ func (l *logReader) keep(s *ending, c *Crash, p *passage, offset int64) {
 	if c.Class == Exhausted && s.mayPass {
 		p.judgeSurvival(c)
 	}
-	if c.Class == Exhausted {
+	if c.Class == Exhausted && len(l.log.Crashes) < signsMost {
 		text := p.around()
 		c.Signs.add(text)
 		c.Steps, c.Ranks = p.steps(), ranksIn(text)

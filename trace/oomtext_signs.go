@@ -114,20 +114,26 @@ func (s *Signs) add(text string) {
 	}
 }
 
-// Bounds of the text around a crash in which signs are looked for.
+// Bounds of the text around a crash in which signs are looked for: some twenty expressions read
+// all of it.
 const (
 	signsAbove = 80
 	signsBelow = 14
+	signsLine  = 600      // bytes of each line
+	signsText  = 16 << 10 // bytes in all
+	signsMost  = 48       // crashes of one log
 )
 
 // around is the text near a crash, cleaned.
 func (p *passage) around() string {
-	lines := append(p.above(signsAbove), p.line())
-	lines = append(lines, p.following(signsBelow)[1:]...)
-	for i, l := range lines {
-		lines[i] = cut(l, 4000)
+	text := cut(p.line(), 4000)
+	for _, line := range append(p.following(signsBelow)[1:], p.above(signsAbove)...) {
+		if len(text) > signsText {
+			break
+		}
+		text += "\n" + cut(line, signsLine)
 	}
-	return strings.Join(lines, "\n")
+	return text
 }
 
 var (
@@ -143,6 +149,7 @@ var (
 func (p *passage) steps() int64 {
 	most := int64(0)
 	for _, line := range append(p.above(40), p.line()) {
+		line = line[max(0, len(line)-signsLine):] // a bar that was drawn over many times ends last
 		if notSteps.MatchString(line) {
 			continue
 		}
