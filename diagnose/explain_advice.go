@@ -47,16 +47,22 @@ func (x *Explanation) noteSavings(m Material, saving Saving) {
 }
 
 // cures lists what helps in the situation, then what helps against its cause. On a card whose cause
-// is unknown, it takes one cure for each of the parts that may fill it.
+// is unknown, it takes one cure for each of the parts that may fill it. In a notebook the second is
+// always what failed cells still hold.
 func (x *Explanation) cures() []remedy.ID {
 	s := situations[x.Detail]
-	if s.alone {
-		return s.cures
+	list := slices.Concat(s.cures, cures[x.Cause])
+	switch {
+	case s.alone:
+		list = s.cures
+	case x.Cause == CauseUnknown && (x.Where == event.WhereGPU || x.Where == event.WhereMPS):
+		list = slices.Concat(s.cures, situations["open"].cures)
 	}
-	if x.Cause == CauseUnknown && (x.Where == event.WhereGPU || x.Where == event.WhereMPS) {
-		return slices.Concat(s.cures, situations["open"].cures)
+	if x.job.Notebook && x.Where == event.WhereGPU && x.Cause != CauseNeighbour &&
+		x.Cause != CauseSetting && x.Cause != CauseBug && len(list) > 0 {
+		list = slices.Insert(slices.Clone(list), 1, remedy.NotebookState)
 	}
-	return slices.Concat(s.cures, cures[x.Cause])
+	return list
 }
 
 func (x *Explanation) has(id remedy.ID) bool {

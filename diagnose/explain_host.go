@@ -45,6 +45,12 @@ func byLauncher(c *trace.Crash, h *trace.Hints) (judged, bool) {
 	if len(c.Frames) > 0 {
 		return judged{}, false
 	}
+	if every, err := strconv.ParseInt(first(c.Signs[trace.SignSaveSteps],
+		h.Signs[trace.SignSaveSteps]), 10, 64); err == nil && every > 1 && c.Steps > 0 &&
+		c.Steps%every == 0 {
+		return because(CauseModel, "checkpoint_save", 0.7,
+			"it ended at step %d, where a checkpoint was due (every %d steps)", c.Steps, every), true
+	}
 	return byRanks(c, h)
 }
 
@@ -76,6 +82,15 @@ func byPhase(c *trace.Crash, h *trace.Hints) (judged, bool) {
 	case h.Phase == "save" && onHost(c):
 		return because(CauseModel, "checkpoint_save", 0.5,
 			"the last thing the log announced is the saving of a checkpoint"), true
+	case len(c.Frames) > 0:
+		return judged{}, false
+	case c.Signs[trace.SignEvalBar] == "0" || c.Signs[trace.SignEvalBar] == "1":
+		return because(CauseBatch, "eval_batch", 0.6,
+			"a progress bar shows the first batches of an evaluation, which has a batch size of its own"), true
+	case has(c, trace.SignEvalBar):
+		return because(CauseBatch, "eval_outputs", 0.55,
+			"a progress bar shows an evaluation after %s batches: outputs of all batches pile up there",
+			c.Signs[trace.SignEvalBar]), true
 	case h.Phase == "eval" && (onHost(c) || c.Where == event.WhereGPU):
 		return because(CauseBatch, "eval_outputs", 0.5,
 			"the last thing the log announced is an evaluation: outputs of all batches pile up there"), true

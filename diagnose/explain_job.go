@@ -45,6 +45,11 @@ func jobOf(c *trace.Crash, h *trace.Hints) remedy.Job {
 	if seen(c, h, trace.SignRayTune) && (h.Trainer == "" || h.Trainer == "lightning") {
 		job.Trainer = remedy.RayTune
 	}
+	if job.Framework == remedy.Python && has(c, trace.SignWorkers) || job.Framework == "" &&
+		has(c, trace.SignWorkers) {
+		job.Framework = remedy.PyTorch // whose argument that is
+	}
+	job.Notebook = has(c, trace.SignNotebook)
 	if job.Trainer == remedy.Plain && seen(c, h, trace.SignEvalToHost) {
 		job.Trainer = remedy.Transformers // whose argument that is
 	}

@@ -158,6 +158,9 @@ func notKnown(c *trace.Crash) judged {
 		}
 		j = j.also("the message alone does not show what fills it: the model with its gradients and " +
 			"optimizer state, or the activations of a batch")
+	case onHost(c) && has(c, trace.SignWorkerKill):
+		return because(CauseHostData, "workers", 0.55,
+			"a DataLoader worker was among those killed: workers hold copies of the data and prefetched batches")
 	case c.Where == event.WhereCgroup:
 		j.detail = "limit"
 		j = j.also("the limit of the job was reached; the text does not say by what")
@@ -167,11 +170,23 @@ func notKnown(c *trace.Crash) judged {
 	default:
 		j = j.also("the text does not say what held the memory")
 	}
+	if workers, err := strconv.Atoi(c.Signs[trace.SignWorkers]); err == nil && workers > 1 && onHost(c) {
+		j = j.also("it runs %d DataLoader workers: what they hold is the first thing to measure", workers)
+	}
+	if onCard(c) && has(c, trace.SignNotebook) {
+		j = j.also("in a notebook, what failed cells held stays on the card until it is let go of")
+	}
 	return j
 }
 
+// crumbs is the share of a card that lies idle in every pool.
+const crumbs = 0.02
+
 // withFigures adds what the figures say beside the cause that was found.
 func withFigures(j judged, c *trace.Crash) judged {
+	if c.Capacity == nil || c.Idle != nil && float64(*c.Idle) < crumbs*float64(*c.Capacity) {
+		return j
+	}
 	if j.cause == CauseFragmentation || j.cause == CauseSetting || j.cause == CauseBug || c.Idle == nil ||
 		c.Requested == nil || *c.Idle < *c.Requested || *c.Requested <= 0 {
 		return j

@@ -92,6 +92,10 @@ var trainingStages = []stage{
 		"_create_fp16_partitions", "_setup_for_real_optimizer", "_configure_distributed_model",
 		"_sync_module_states", "_verify_param_shape_across_processes"}, cause: CauseModel,
 		detail: "optimizer_step", sure: 0.65, says: "while the model and its optimizer were set up"},
+	{names: []string{"eager_attention_forward"}, code: []string{"key_states.transpose",
+		"key.transpose(-1", "k.transpose(-2", "k.transpose(-1", "attn_weights =", "attention_scores =",
+		"torch.baddbmm("}, cause: CauseBatch, detail: "attention", sure: 0.65,
+		says: "in attention that keeps the scores of all pairs of tokens"},
 	{names: []string{"cross_entropy", "log_softmax", "nll_loss", "ForCausalLMLoss",
 		"fixed_cross_entropy", "selective_log_softmax", "_get_per_token_logps",
 		"get_batch_logps", "_get_per_token_logps_and_entropies", "concatenated_forward",
@@ -231,8 +235,13 @@ func byTraceback(c *trace.Crash, h *trace.Hints) (judged, bool) {
 		if !ok {
 			continue
 		}
-		if j.detail == "logits" && c.Requested != nil && *c.Requested < 64*event.MiB {
+		if (j.detail == "logits" || j.detail == "attention") && c.Requested != nil &&
+			*c.Requested < 64*event.MiB {
 			j.detail = "forward"
+		}
+		if j.detail == "forward" && !large(c) && c.Steps == 0 && c.Allocated != nil {
+			j.confidence = 0.5
+			j = j.also("no step was complete before: the model's own share may be too large as well")
 		}
 		if j.detail == "logits" && seen(c, h, trace.SignPreference) {
 			j = j.also("preference training doubles it: chosen and rejected samples, and a reference model")

@@ -78,6 +78,20 @@ func bySystem(c *trace.Crash, h *trace.Hints) (judged, bool) {
 	case "tf_backpedal":
 		return because(CauseNeighbour, "", 0.65,
 			"the driver refused even a small size at the start: another process holds the card"), true
+	case "tf_library":
+		if has(c, trace.SignRefused) {
+			return because(CauseNeighbour, "library_start", 0.7,
+				"the driver refused the share that TensorFlow takes at its start: another process holds part of the card"), true
+		}
+		if !strings.Contains(c.Text, "Dst tensor") {
+			return because(CauseSetting, "library_start", 0.55,
+				"TensorFlow takes nearly the whole card at once, which leaves libraries such as cuDNN and cuBLAS too little"), true
+		}
+	case "library_status":
+		if c.Framework == "tensorflow" {
+			return because(CauseSetting, "library_start", 0.55,
+				"TensorFlow takes nearly the whole card at once, which leaves libraries such as cuDNN and cuBLAS too little"), true
+		}
 	case "page_file":
 		return because(CauseSetting, "page_file", 0.9,
 			"Windows' commit limit (RAM and page file together) was reached"), true

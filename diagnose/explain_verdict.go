@@ -16,6 +16,9 @@ func verdict(c *trace.Crash, j judged) string {
 		s.WriteString(": " + figures)
 	}
 	if reason := reason(c, j); reason != "" {
+		if j.confidence > 0 && j.confidence < 0.6 {
+			reason = "probably " + reason
+		}
 		s.WriteString("; " + reason)
 	}
 	return s.String() + "."

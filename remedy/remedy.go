@@ -83,6 +83,7 @@ const (
 	PageFile        ID = "page_file"        // Windows' limit on committed memory
 	WSLMemory       ID = "wsl_memory"       // the share of the machine that WSL has
 	ServingShare    ID = "serving_share"    // an inference server's share of the card
+	NotebookState   ID = "notebook_state"   // what failed cells still hold
 	SmallerLayer    ID = "smaller_layer"    // one layer that holds most weights
 )
 
@@ -145,6 +146,7 @@ type Job struct {
 	Slurm     bool          // the limit belongs to Slurm
 	Kube      bool          // the limit belongs to Kubernetes
 	Container bool          // it runs in a container, for all that is seen
+	Notebook  bool          // it runs in a notebook
 	Spawned   bool          // workers are spawned, not forked: each gets a pickled copy of the data set
 	Bare      bool          // it is said to run outside of containers
 	HostLimit bool          // the limit is that of `memroom run --host-mem`

@@ -31,6 +31,15 @@ func trials() []*Remedy {
 				"del model, trainer; gc.collect(); torch.cuda.empty_cache()   # or, weaker, in the same one; study.optimize(..., gc_after_trial=True)")}
 		},
 	}, {
+		ID:          NotebookState,
+		Title:       "let go of what failed cells still hold, or restart the kernel",
+		Why:         "the last traceback keeps every local variable of the cell that failed; names and Out[] keep results of others",
+		Equivalence: Exact,
+		Walls:       onDevice,
+		Frameworks:  torch,
+		code: map[Framework]string{PyTorch: lines("import sys, gc; sys.last_traceback = sys.last_value = sys.last_exc = None",
+			"%reset -f out", "del model, optimizer; gc.collect(); torch.cuda.empty_cache()")},
+	}, {
 		ID:          ClearSession,
 		Title:       "clear Keras' session before each new model",
 		Why:         "models built in a loop stay in one global graph with their weights and optimizer state",

@@ -32,6 +32,11 @@ const (
 	SignGraphSizes = "graph_sizes" // CUDA graphs for many input sizes; the value is their number
 	SignShuffle    = "shuffle"     // tf.data fills a shuffle buffer; the value is its size
 	SignGathers    = "gathers"     // a whole state dict is gathered from its shards
+	SignEvalBar    = "eval_bar"    // a progress bar of evaluation; the value is the batches done
+	SignRefused    = "refused"     // TensorFlow: the driver refused the share asked for at the start
+	SignWorkerKill = "worker_kill" // a DataLoader worker was among those killed
+	SignWorkers    = "workers"     // the value is the number of DataLoader workers
+	SignSaveSteps  = "save_steps"  // the value is the number of steps between checkpoints
 	SignResumed    = "resumed"     // training continues from a checkpoint
 )
 
@@ -80,6 +85,11 @@ var signsNear = []sign{
 	{SignGraphSizes, later(`observed (\d+) distinct sizes`)},
 	{SignShuffle, later(`(?i)filling up shuffle buffer[^\n]*? of (\d+)`)},
 	{SignGathers, later(`Failed to clone\(\) tensor|state_dict entry could point to invalid`)},
+	{SignEvalBar, later(`(?i)\b(?:evaluat|validat|predict|test)(?:e|ion|ing)\b[^|\n]{0,40}(?:\|[^|\n]*\| *)?\b(\d+)(?:/\d+|it)? \[`)},
+	{SignRefused, later(`failed to allocate [\d.]+ ?[KMG]i?B? \((\d{9,}) (?:bytes|B)\) from device`)},
+	{SignWorkerKill, later(`DataLoader worker \(pid[^)]*\) is killed by signal: Killed`)},
+	{SignWorkers, later(`(?i)num[_-]workers["']?[=: ]+["']?(\d{1,3})\b`)},
+	{SignSaveSteps, later(`save_steps["']?[=: ]+["']?(\d{1,7})\b`)},
 	{SignResumed, later(`(?i)resum(?:ed|ing)(?: training| run)? from|loaded checkpoint|loading checkpoint ['"/]|` +
 		`resume_from_checkpoint["']?\s?[=: ]\s?["']?(?:true\b|[\w./-]*[/-]\d+)`)},
 }
@@ -91,7 +101,7 @@ var signsFar = []entry{
 		"offload_optimizer", "offload_param", "offload.json", "offload_config", "cpu_offload",
 		"deepspeedzerooffload", "zero3_", "zero3.", "_zero3", "zero_3", "zero-3", "microsoft-standard",
 		"pytorch_mps_high", "object_store_memory", "spilled ", "resuming from",
-		"resume_from_checkpoint"}, hint: hintSigns},
+		"resume_from_checkpoint", "save_steps", "num_workers", "num-workers"}, hint: hintSigns},
 }
 
 func hintSigns(h *hintCollector, p *passage) {
