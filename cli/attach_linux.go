@@ -50,7 +50,7 @@ func (c *attachCmd) Run(s *session) error {
 	case state.Exit == nil:
 		return exitWith(exitNotStarted, "the keeper did not say how the command ended")
 	}
-	return exitQuietly(state.Exit.Code)
+	return exitAs(front, state.Exit.Code, folder.ID)
 }
 
 // from is the place in a file where its last part begins.
@@ -76,24 +76,33 @@ func (c *attachCmd) ended(s *session, folder *store.Folder, fromOut, fromErr int
 			"run %s is lost: its keeper is gone and nobody wrote down how the command ended",
 			folder.ID)
 	}
-	copyFrom(raw(s.Out), folder.Output(), fromOut)
-	copyFrom(raw(s.Err), folder.Errors(), fromErr)
+	err = errors.Join(copyFrom(raw(s.Out), folder.Output(), fromOut),
+		copyFrom(raw(s.Err), folder.Errors(), fromErr))
+	if err != nil && exit.Code == exitOK {
+		return exitWith(exitNotWritten, "the output of run %s could not be shown: %w", folder.ID, err)
+	}
 	s.note("memroom: run %s has ended with exit code %d", folder.ID, exit.Code)
 	return exitQuietly(exit.Code)
 }
 
-func copyFrom(w io.Writer, path string, from int64) {
+// copyFrom shows a file from a place on. One that was never written has nothing to show.
+func copyFrom(w io.Writer, path string, from int64) error {
 	if from < 0 {
-		return
+		return nil
 	}
 	file, err := os.Open(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
 	if err != nil {
-		return
+		return err
 	}
 	defer file.Close()
-	if _, err := file.Seek(from, io.SeekStart); err == nil {
-		_, _ = io.Copy(w, file)
+	if _, err := file.Seek(from, io.SeekStart); err != nil {
+		return err
 	}
+	_, err = io.Copy(w, file)
+	return err
 }
 
 // hasTerminalRun says whether the command of a run has a terminal that can be typed at.

@@ -77,6 +77,9 @@ func (s *session) note(format string, args ...any) { fmt.Fprintf(s.Err, format+"
 
 // Main runs one command line and returns the exit code.
 func Main(ctx context.Context, args []string, streams Streams) (code int) {
+	if err := checkAddressSpace(); err != nil {
+		return finish(streams, false, err)
+	}
 	if code, yes := inner(args, streams); yes {
 		return code
 	}
@@ -86,7 +89,7 @@ func Main(ctx context.Context, args []string, streams Streams) (code int) {
 		out.flush()
 		if code == exitOK && out.err != nil && !errors.Is(out.err, syscall.EPIPE) {
 			fmt.Fprintf(errs, "memroom: the answer could not be written: %v\n", out.err)
-			code = exitUsage
+			code = exitNotWritten
 		}
 		errs.flush()
 	}()

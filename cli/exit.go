@@ -14,13 +14,14 @@ const (
 	exitDoesNotFit    = 3 // plan
 	exitNotRecognised = 4 // explain
 	exitDiverged      = 5 // replay
+	exitNotWritten    = 6 // the answer could not be written
 	exitNotStarted    = 125
 	exitNotExecutable = 126
 	exitNotFound      = 127
 )
 
 const exitHelp = `Exit codes: 0 done · 1 lint: findings · 2 wrong usage or unreadable input · 3 plan: does not fit ·
-4 explain: nothing recognised · 5 replay: diverged · run gives the child's code, 128+n for signal n, 125 when memroom
+4 explain: nothing recognised · 5 replay: diverged · 6 the answer could not be written · run gives the child's code, 128+n for signal n, 125 when memroom
 failed before the start, 126 not executable, 127 not found`
 
 // exitError ends the process with a code. With a nil cause the answer has been printed already and

@@ -300,7 +300,17 @@ func (c *runCmd) conclude(s *session, front *supervise.Front, folder *store.Fold
 		}
 	}
 	front.DieInterrupted(*state.Exit)
-	return exitQuietly(exitCodeOf(folder, *state.Exit))
+	return exitAs(front, exitCodeOf(folder, *state.Exit), folder.ID)
+}
+
+// exitAs gives the command's exit code. A command that succeeded but whose output did not reach the
+// user is no success: the command itself cannot have noticed.
+func exitAs(front *supervise.Front, code int, id string) error {
+	if err := front.Unwritten(); err != nil && code == exitOK {
+		return exitWith(exitNotWritten, "the command's output could not be written: %w; "+
+			"`memroom show --output %s` prints what was recorded", cause(err), id)
+	}
+	return exitQuietly(code)
 }
 
 // exitCodeOf is the command's exit code. Where its last attempt ended with 0 and trained nothing,

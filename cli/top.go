@@ -251,7 +251,7 @@ func (t *tail) next() []byte {
 // newKeys reads single keys where stdin is a terminal.
 func newKeys(s *session) *keys {
 	k := &keys{pressed: make(chan byte, 8)}
-	in, ok := s.In.(*os.File)
+	in, ok := fileOf(s.In)
 	if !ok || !isTerminal(in) {
 		return k
 	}

@@ -47,6 +47,8 @@ type Front struct {
 	screen *screen
 	copied [3]*os.File
 	state  State
+
+	unwritten error // the first error in showing output
 }
 
 // ErrDetached is returned when the user left the run to itself.
@@ -344,9 +346,37 @@ func (f *Front) show(stream int, data []byte) {
 		// the user's terminal adds the return that the command's has added already
 		data = bytes.ReplaceAll(data, []byte("\r\n"), []byte("\n"))
 	}
-	if _, err := target.Write(data); err != nil && errors.Is(err, syscall.EPIPE) && !f.ReadOnly {
-		_ = f.send(sayEnd, []byte(strconv.Itoa(stream)))
+	err := writeAll(target, data)
+	switch {
+	case err == nil:
+	case errors.Is(err, syscall.EPIPE):
+		if !f.ReadOnly {
+			_ = f.send(sayEnd, []byte(strconv.Itoa(stream)))
+		}
+	case f.unwritten == nil:
+		f.unwritten = err
 	}
+}
+
+// Unwritten is the first error in showing output, nil when all of it was shown. The record has it
+// all the same.
+func (f *Front) Unwritten() error { return f.unwritten }
+
+// writeAll writes everything, also to a pipe or terminal that somebody has made non-blocking.
+func writeAll(file *os.File, data []byte) error {
+	for len(data) > 0 {
+		n, err := file.Write(data)
+		data = data[max(0, n):]
+		if errors.Is(err, syscall.EAGAIN) {
+			ready := []unix.PollFd{{Fd: int32(file.Fd()), Events: unix.POLLOUT}}
+			_, _ = unix.Poll(ready, -1)
+			continue
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // stopped follows the command into a stop (Ctrl-Z), so that the user's shell gets its prompt back,
