@@ -22,10 +22,7 @@ func TestSizesInPython(t *testing.T) {
 	}
 	const script = `import sys
 sys.path.insert(0, sys.argv[1])
-try:
-    from _memroom_probe.fit.memory import room
-except ImportError:
-    from _memroom_probe.fit import room
+from _memroom_probe.fit.memory import room
 print(" ".join(room.words(int(n)) for n in sys.argv[2:]))`
 	args := append([]string{"-B", "-c", script, filepath.Join(testenv.Root(t), "probe", "py")},
 		list...)
