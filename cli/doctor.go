@@ -9,12 +9,13 @@ import (
 
 type doctorCmd struct {
 	JSON   bool   `name:"json" help:"Print JSON."`
-	Python string `help:"Interpreter to look into; python3 and python on PATH otherwise." placeholder:"PATH"`
-	Quick  bool   `help:"Do not import frameworks: versions only, no test of CUDA."`
+	Python string `help:"Python to check; without it, python3 and python on PATH." placeholder:"PATH"`
+	Quick  bool   `help:"Do not import frameworks: print their versions, do not test CUDA."`
 }
 
 func (doctorCmd) Help() string {
-	return `Says what memroom can see on this machine and what it cannot, each with the reason and the fix. Nothing is changed.`
+	return `Prints what memroom can measure on this machine and what it cannot, with the reason and the fix.
+It leaves everything as it was, and imports nothing from the current folder.`
 }
 
 func (doctorCmd) examples() []example {
@@ -56,14 +57,14 @@ func (c *doctorCmd) Run(s *session) error {
 	d.Checks = append(d.Checks, checkCgroup()...)
 	for _, python := range findPythons(c.Python) {
 		if !c.JSON {
-			s.note("looking into %s ...", python)
+			s.note("checking %s ...", python)
 		}
 		d.Checks = append(d.Checks, checkPython(s.ctx, python, c.Quick)...)
 	}
 	if len(findPythons(c.Python)) == 0 {
 		d.Checks = append(d.Checks, check{ID: "python", Title: "Python", Status: statusMissing,
 			Why: "no python3 or python on PATH",
-			Fix: "install Python 3.8 or newer, or name one with --python; lint and rehearsal need it, the rest does not"})
+			Fix: "install Python 3.8 or newer, or name one with --python; only lint and rehearsal need it"})
 	}
 	d.Checks = append(d.Checks, checkClients(s.ctx, d.Checks)...)
 	if c.JSON {
@@ -104,7 +105,7 @@ func checkCards(d *diagnosis) []check {
 	lib, err := nvml.Open()
 	if err != nil {
 		return []check{{ID: "gpu", Title: "NVIDIA GPU", Status: statusMissing, Why: err.Error(),
-			Fix: "none needed for plan, explain, snapshot, replay and lint; run watches host memory alone"}}
+			Fix: "plan, explain, snapshot, replay and lint need no GPU; run watches host memory only"}}
 	}
 	defer lib.Close()
 	var checks []check
@@ -123,7 +124,7 @@ func checkCards(d *diagnosis) []check {
 	}
 	if err == nil && len(devices) == 0 {
 		checks = append(checks, check{ID: "gpu", Title: "NVIDIA GPU", Status: statusMissing,
-			Why: "the driver is there but shows no card",
+			Why: "the driver is loaded but reports no GPU",
 			Fix: "in a container, start it with --gpus all; check NVIDIA_VISIBLE_DEVICES"})
 	}
 	return checks
@@ -137,10 +138,10 @@ func checkCard(card nvml.Device) check {
 	switch {
 	case card.MIG:
 		c.Status, c.Why = statusWarn,
-			"partitioned (MIG): the totals are the whole card's, a job sees its slice"
+			"partitioned (MIG): these totals are for the whole card; a job gets one slice"
 	case card.NoProcesses != "":
-		c.Why = "memory by process is not to be had: " + card.NoProcesses +
-			"; memroom reconciles by difference"
+		c.Why = "memory per process is not available: " + card.NoProcesses +
+			"; memroom computes the job's share by difference"
 	}
 	return c
 }

@@ -19,26 +19,27 @@ func checkCgroup() []check {
 		why := "no memory cgroup: " + err.Error()
 		limit.Status, limit.Why = statusMissing, why
 		own.Status, own.Why, own.Fix = statusMissing, why,
-			"--host-mem is then held by memroom itself, ten times a second"
+			"memroom enforces --host-mem itself: it checks ten times a second"
 		return []check{limit, own}
 	}
 	reading, err := group.Read()
 	if err != nil {
 		limit.Status, limit.Why = statusMissing, err.Error()
-		limit.Fix = "the root cgroup has no counters; inside a container or a service there are some"
+		limit.Fix = "the root cgroup has no counters; a container or a service has them"
 	} else {
 		limit.Value = describeLimit(group, reading)
 		limit.Data = map[string]any{"version": group.Version, "limit_bytes": reading.Limit,
 			"current_bytes": reading.Current, "kills": reading.OOMKill}
 		if reading.Limit > 0 && reading.Current > reading.Limit*9/10 {
-			limit.Status, limit.Why = statusWarn, "more than nine tenths of it are in use already"
+			limit.Status, limit.Why = statusWarn, "more than 90 % of it is already in use"
 		}
 	}
 	if err := tryOwnCgroup(group); err != nil {
 		own.Status, own.Why = statusMissing, err.Error()
-		own.Fix = "delegate a subtree (systemd-run --user --scope, or Delegate=yes), or run as root; without it --host-mem is held by memroom itself"
+		own.Fix = "delegate a subtree (systemd-run --user --scope, or Delegate=yes), or run as root; without it memroom enforces --host-mem itself"
 	} else {
-		own.Value = fmt.Sprintf("can be made below %s (version %d): a run's limit is the kernel's to hold", group.Dir, group.Version)
+		own.Value = fmt.Sprintf("can be created below %s (version %d): the kernel enforces a run's limit",
+			group.Dir, group.Version)
 	}
 	return []check{limit, own}
 }
@@ -47,7 +48,7 @@ func describeLimit(group *meter.Cgroup, reading event.CgroupSample) string {
 	if reading.Limit == 0 {
 		return fmt.Sprintf("none (version %d), %s in use", group.Version, reading.Current)
 	}
-	return fmt.Sprintf("%s (version %d), %s in use: this is what a job here can have, not the machine's RAM", reading.Limit, group.Version, reading.Current)
+	return fmt.Sprintf("%s (version %d), %s in use: a job here can have this much, not the machine's whole RAM", reading.Limit, group.Version, reading.Current)
 }
 
 // tryOwnCgroup makes a cgroup and removes it: permission bits alone do not tell.

@@ -49,7 +49,7 @@ func checkClient(ctx context.Context, c client, pythons []check) check {
 		result.Status = statusMissing
 		if result.Why == "" {
 			result.Why = c.command +
-				" is not on PATH: this machine submits no such jobs; one that runs inside such a job is still recognised"
+				" is not on PATH; memroom still notices when it runs inside such a job"
 		}
 		return result
 	}

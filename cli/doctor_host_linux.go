@@ -25,7 +25,7 @@ func checkMemory() check {
 		return c
 	}
 	total := event.Bytes(uint64(info.Totalram) * uint64(info.Unit))
-	c.Value, c.Data = total.String()+" in this machine (a cgroup may allow less, see below)", total
+	c.Value, c.Data = total.String()+" in this machine (the cgroup limit below may be lower)", total
 	return c
 }
 
@@ -42,11 +42,11 @@ func checkSwap() check {
 	switch {
 	case total == 0:
 		c.Value, c.Why = "none",
-			"the kernel kills at the limit instead of slowing down; for training that is usually better"
+			"at the limit the kernel kills at once; for training that is better than swapping"
 	case free < total/2:
 		c.Status, c.Why, c.Fix = statusWarn,
-			(total-free).String()+" of it is in use: steps that touch it are a hundred times slower",
-			"find the neighbour that holds the memory (`memroom top`, `ps`)"
+			(total-free).String()+" of it is in use: steps that use swap are about 100 times slower",
+			"find the process that uses the memory (`memroom top`, `ps`)"
 	}
 	return c
 }
@@ -64,7 +64,7 @@ func checkShm() check {
 		map[string]event.Bytes{"total_bytes": size, "free_bytes": free}
 	if size <= 64*event.MiB {
 		c.Status, c.Why = statusWarn,
-			"a container's default: DataLoader workers die here of a bus error"
+			"this is the default of containers; when it is full, DataLoader workers crash (bus error)"
 		c.Fix = "docker run --shm-size=8g (or --ipc=host); Kubernetes: an emptyDir with medium Memory at /dev/shm"
 	}
 	return c
@@ -92,7 +92,7 @@ func checkUlimits() check {
 	c.Value = "no limit on memory"
 	if len(set) > 0 {
 		c.Status, c.Value = statusWarn, strings.Join(set, ", ")
-		c.Why, c.Fix = "CUDA reserves far more address space than it uses: such a limit breaks it",
+		c.Why, c.Fix = "CUDA reserves far more address space than it uses, and fails with this limit",
 			strings.Join(short, "; ")
 	}
 	return c
@@ -104,7 +104,7 @@ func checkPressure() check {
 	if err != nil {
 		c.Status, c.Why, c.Fix = statusMissing,
 			"no /proc/pressure/memory: this kernel was built or booted without PSI",
-			"boot with psi=1; without it host pressure is judged by page faults and swap"
+			"boot with psi=1; without it memroom judges host pressure by page faults and swap"
 		return c
 	}
 	first, _, _ := strings.Cut(string(text), "\n")
@@ -121,7 +121,7 @@ func checkKernelLog() check {
 	}
 	c.Status, c.Value = statusMissing, ""
 	c.Why = "/dev/kmsg: " + err.Error() +
-		": kernel kills are told by the counters of cgroup and vmstat alone, without the victim's line"
+		": memroom counts kernel kills, but cannot say which process was killed"
 	if errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES) {
 		c.Fix = "sysctl kernel.dmesg_restrict=0, or run as a member of the group that may read it"
 	}

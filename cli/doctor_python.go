@@ -95,7 +95,7 @@ func checkPython(ctx context.Context, python string, quick bool) []check {
 		Value: look.Version + ", " + look.Executable, Data: look}
 	if tooOld(look.Version) {
 		first.Status, first.Why, first.Fix = statusWarn,
-			"older than 3.8: the probe stays silent in it", "train with Python 3.8 or newer"
+			"older than 3.8: the probe does nothing in it", "train with Python 3.8 or newer"
 	}
 	var found []string
 	for _, name := range packages {
@@ -107,7 +107,7 @@ func checkPython(ctx context.Context, python string, quick bool) []check {
 		Value: strings.Join(found, ", ")}
 	if len(found) == 0 {
 		second.Status, second.Why, second.Fix = statusMissing,
-			"none of torch, tensorflow, keras, jax, transformers, lightning, ray is installed for it",
+			"torch, tensorflow, keras, jax, transformers, lightning and ray are not installed in it",
 			"activate the environment you train in, or name its interpreter with --python"
 	}
 	checks := []check{first, second}
@@ -127,7 +127,7 @@ func checkTorchCUDA(look pythonLook) check {
 			"install a CUDA build if this machine has a card"
 	default:
 		c.Status, c.Why = statusMissing, "does not work: "+look.CUDAWhy
-		c.Fix = "nothing to do on a machine without a card; else compare the driver's CUDA version with torch's"
+		c.Fix = "without a GPU there is nothing to do; with one, compare the driver's CUDA version with torch's"
 	}
 	return c
 }

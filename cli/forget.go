@@ -14,8 +14,8 @@ import (
 )
 
 type forgetCmd struct {
-	Script string `arg:"" optional:"" help:"Forget only runs of this script."`
-	All    bool   `help:"Forget everything that was learnt about what makes jobs fit."`
+	Script string `arg:"" optional:"" help:"Forget what was learnt from runs of this script."`
+	All    bool   `help:"Forget everything that run --fit has learnt."`
 	JSON   bool   `name:"json" help:"Print JSON."`
 }
 
@@ -60,7 +60,7 @@ func (c *forgetCmd) Run(s *session) error {
 		fmt.Fprintln(s.Out, e.line())
 	}
 	if len(found) == 0 {
-		fmt.Fprintln(s.Out, "nothing is remembered"+forScript(c.Script))
+		fmt.Fprintln(s.Out, "run --fit has learnt nothing"+forScript(c.Script)+" yet")
 	}
 	return nil
 }
@@ -88,7 +88,7 @@ func forScript(script string) string {
 	if script == "" {
 		return ""
 	}
-	return " for " + script
+	return " about " + script
 }
 
 // sameScript compares by path as written and by name.

@@ -72,9 +72,9 @@ func TestReadOnlyHome(t *testing.T) {
 	t.Cleanup(func() { _ = exec.Command("chmod", "-R", "u+w", home).Run() })
 	before := listing(t, home)
 	for _, c := range []struct{ args, says string }{
-		{"runs", "tiny"}, {"runs --json", `"name": "tiny"`}, {"runs --failed", "code 3"},
+		{"runs", "tiny"}, {"runs --json", `"name": "tiny"`}, {"runs --failed", "exit 3"},
 		{"show", "echo hello"}, {"show --output", "hello"}, {"show tiny --share --json", `"id"`},
-		{"show --events", ""}, {"top --once", "code 3"}, {"explain", ""}, {"forget", "nothing"},
+		{"show --events", ""}, {"top --once", "exit 3"}, {"explain", ""}, {"forget", "nothing yet"},
 		{"doctor --quick", "host memory"},
 	} {
 		out, err := run(home, strings.Fields(c.args)...)

@@ -60,7 +60,7 @@ func (p *picture) draw(f *follower, output []string) {
 		}
 		b.WriteString("\x1b[K\r\n")
 	}
-	b.WriteString(p.s.paint(dim, clip("q leaves, the run goes on", columns)) + "\x1b[K")
+	b.WriteString(p.s.paint(dim, clip("q: quit (the run continues)", columns)) + "\x1b[K")
 	fmt.Fprint(p.out, b.String())
 }
 

@@ -125,9 +125,9 @@ func outcome(r store.Row) string {
 	case r.IsOOM:
 		return "OOM " + string(r.Where)
 	case *r.ExitCode == 0:
-		return "well"
+		return "ok"
 	}
-	return fmt.Sprintf("code %d", *r.ExitCode)
+	return fmt.Sprintf("exit %d", *r.ExitCode)
 }
 
 func sizeOrNothing(b event.Bytes) string {

@@ -19,7 +19,7 @@ import (
 )
 
 type showCmd struct {
-	Record string `arg:"" optional:"" name:"run" help:"ID, beginning or end of one, or name; the last run if left out."`
+	Record string `arg:"" optional:"" name:"run" help:"ID, its first or last characters, or name; without it, the last run."`
 	Output bool   `help:"Print the command's stdout (on a terminal: all output)."`
 	Errors bool   `help:"Print the command's stderr."`
 	Events bool   `help:"Print the events of the run, one per line."`
@@ -161,11 +161,12 @@ func printShown(w io.Writer, v shown) error {
 	case v.Summary != nil:
 		report.RunSummary(w, *v.Summary)
 	case v.Status == store.Running:
-		fmt.Fprintf(w, "running: memroom attach %s, memroom top %s\n", v.ID, v.ID)
+		fmt.Fprintf(w, "running  follow it with memroom attach %s or memroom top %s\n", v.ID, v.ID)
 	case v.Left != "":
 		fmt.Fprintf(w, "%s: %s\n", v.Status, v.Left)
 	default:
-		fmt.Fprintf(w, "%s: memroom itself did not live to write the final report\n", v.Status)
+		fmt.Fprintf(w, "%-8s there is no final report: memroom was killed before it could write one\n",
+			v.Status)
 	}
 	if v.Verdict != nil {
 		for _, line := range v.Verdict.Evidence {
@@ -174,7 +175,7 @@ func printShown(w io.Writer, v shown) error {
 	}
 	for _, line := range accountLines(v.Account, 1000) {
 		if v.Verdict != nil && v.Verdict.IsOOM {
-			line += ", as last read: the end came after it"
+			line += " (the last reading before the end)"
 		}
 		fmt.Fprintln(w, line)
 	}

@@ -19,10 +19,10 @@ import (
 )
 
 type topCmd struct {
-	Record string        `arg:"" optional:"" name:"run" help:"ID, beginning or end of one, or name; the last run if left out."`
-	Every  time.Duration `help:"Time between two pictures, or lines where there is no terminal." default:"1s"`
-	Once   bool          `help:"Print one line and leave."`
-	JSON   bool          `name:"json" help:"Print JSON, an object a line."`
+	Record string        `arg:"" optional:"" name:"run" help:"ID, its first or last characters, or name; without it, the last run."`
+	Every  time.Duration `help:"Time between two updates." default:"1s"`
+	Once   bool          `help:"Print one line and exit."`
+	JSON   bool          `name:"json" help:"Print JSON, one object per line."`
 }
 
 // shortestEvery keeps a slip from flooding a terminal or a disk.
@@ -50,7 +50,7 @@ func (topCmd) examples() []example {
 // Run follows the files of the run: it needs nothing of the processes that write them.
 func (c *topCmd) Run(s *session) error {
 	if c.Every < shortestEvery {
-		return exitWith(exitUsage, "--every %v is too often; readings come four times a second",
+		return exitWith(exitUsage, "--every %v is too short; memroom takes four readings a second",
 			c.Every)
 	}
 	kept, err := openStore()
