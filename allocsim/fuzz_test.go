@@ -57,3 +57,25 @@ func FuzzReplay(f *testing.F) {
 		}
 	})
 }
+
+// FuzzParseConf reads settings strings, which a snapshot may contain too.
+func FuzzParseConf(f *testing.F) {
+	for _, conf := range allocsim.TriedConfs {
+		f.Add(conf)
+	}
+	f.Add("roundup_power2_divisions:[256:1,512:2,>:4],large_segment_size_mb:9223372036854775807")
+	f.Fuzz(func(t *testing.T, text string) {
+		c, err := allocsim.ParseConf(text)
+		if err != nil {
+			return
+		}
+		for _, n := range []int64{1, 512, 513, 1 << 20, 3<<20 + 1, 1 << 49} {
+			if s := c.Round(n); s < n || s%512 != 0 || s > 4*n+1024 {
+				t.Errorf("%q rounds %d to %d", text, n, s)
+			}
+		}
+		if _, err := allocsim.New(allocsim.Options{Config: c}); err != nil {
+			t.Errorf("%q: %v", text, err)
+		}
+	})
+}

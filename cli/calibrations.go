@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"memroom/event"
 	"memroom/plan"
 	"memroom/store"
 )
@@ -19,6 +20,9 @@ func calibrationPath() (string, error) {
 	return filepath.Join(home, "cards.json"), err
 }
 
+// mostCalibrations bounds the record: a card takes about a mebibyte.
+const mostCalibrations = 64 << 20
+
 // calibrations reads what was measured here; nothing if there is nothing.
 func calibrations() ([]*plan.Calibration, error) {
 	kept, err := openStore()
@@ -26,10 +30,18 @@ func calibrations() ([]*plan.Calibration, error) {
 		return nil, nil // no home of ours, no record
 	}
 	path := filepath.Join(kept.Home, "cards.json")
-	data, err := os.ReadFile(path)
+	info, err := os.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() || info.Size() > mostCalibrations {
+		return nil, fmt.Errorf("%s is not a record of calibrations: expected a plain file of at "+
+			"most %s; `memroom calibrate --forget` removes it", path, event.Bytes(mostCalibrations))
+	}
+	data, err := os.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}

@@ -81,3 +81,19 @@ func TestDamagedHeadersAreAnError(t *testing.T) {
 		}
 	}
 }
+
+// TestRecordsOfCardsAreBounded has a record that is no record.
+func TestRecordsOfCardsAreBounded(t *testing.T) {
+	home := t.TempDir()
+	t.Setenv("MEMROOM_HOME", home)
+	path := filepath.Join(home, "cards.json")
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(path, mostCalibrations+1); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := calibrations(); err == nil || !strings.Contains(err.Error(), "at most 64MiB") {
+		t.Errorf("%v", err)
+	}
+}
