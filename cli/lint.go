@@ -44,6 +44,7 @@ type lintResult struct {
 	Findings []lint.Finding `json:"findings"`
 	Files    int            `json:"files"`
 	Skipped  []skippedFile  `json:"skipped"`
+	Notes    []skippedFile  `json:"notes,omitempty"` // analysed, with something to know
 	Fixed    int            `json:"fixed"`
 	Patch    string         `json:"patch,omitempty"` // with --diff: every fix that is an edit
 }
@@ -143,6 +144,9 @@ func (c *lintCmd) take(result *lintResult, answer lint.Answer) error {
 	if answer.CellsSkipped > 0 {
 		result.Skipped = append(result.Skipped, skippedFile{answer.File,
 			fmt.Sprintf("%d of its cells are not Python", answer.CellsSkipped)})
+	}
+	if answer.Note != "" {
+		result.Notes = append(result.Notes, skippedFile{answer.File, answer.Note})
 	}
 	left := severe(answer.Findings, event.Severity(c.Severity))
 	if c.Fix {
@@ -267,7 +271,8 @@ func (s *session) printPatch(result lintResult) error {
 			edits++
 		}
 	}
-	s.note("%d findings in %d files, %d with an edit", len(result.Findings), result.Files, edits)
+	s.note("%s in %s, %d with an edit", count(len(result.Findings), "finding"),
+		count(result.Files, "file"), edits)
 	_, err := fmt.Fprint(s.Out, result.Patch)
 	return err
 }
@@ -290,13 +295,25 @@ func (s *session) printFindings(result lintResult) error {
 	for _, skipped := range result.Skipped {
 		s.note("%s: not analysed: %s", skipped.File, plain(skipped.Why))
 	}
+	for _, note := range result.Notes {
+		s.note("%s: %s", note.File, plain(note.Why))
+	}
 	fixed := ""
 	if result.Fixed > 0 {
 		fixed = fmt.Sprintf(", %d fixed", result.Fixed)
 	}
-	fmt.Fprintf(&text, "%d findings in %d files%s\n", len(result.Findings), result.Files, fixed)
+	fmt.Fprintf(&text, "%s in %s%s\n", count(len(result.Findings), "finding"),
+		count(result.Files, "file"), fixed)
 	_, err := fmt.Fprint(s.Out, text.String())
 	return err
+}
+
+// count writes a number with its noun: 1 finding, 2 findings.
+func count(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
 }
 
 // plain drops control characters: source code of strangers goes to a terminal here.
@@ -330,6 +347,10 @@ func pythonFiles(paths []string) (files []string, others []skippedFile, err erro
 		switch {
 		case err != nil:
 			return nil, nil, err
+		case !info.IsDir() && !info.Mode().IsRegular():
+			others = append(others, skippedFile{path,
+				"not a regular file: name a script (.py), a notebook (.ipynb) or a folder"})
+			continue
 		case !info.IsDir() && !mayBePython(path):
 			others = append(others, skippedFile{path,
 				"not a Python file: name a script (.py), a notebook (.ipynb) or a folder"})

@@ -121,6 +121,9 @@ func TestLintBadInput(t *testing.T) {
 		"unknown.py": "# coding: no-such\nimport torch\n",
 		"list.ipynb": "[]", "junk.ipynb": "{", "cells.ipynb": `{"cells": [1, {"cell_type": "code", "source": 7}]}`,
 		"chain.py": "import torch\nx = " + strings.Repeat("a+", 20000) + "a\n",
+		"old.py":   "import torch\nprint 'a'\nf = lambda (a, b): a\n",
+		"newer.py": "import torch\nx = t\"{a}\"\n",
+		"huge.py":  "import torch\n" + strings.Repeat("x = 1\n", 1<<20),
 	} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
 			t.Fatal(err)
@@ -134,7 +137,8 @@ func TestLintBadInput(t *testing.T) {
 			t.Errorf("%s: %s", s.File, s.Why)
 		}
 	}
-	for name, say := range map[string]string{"binary.py": "binary", "python2.py": "Python 2",
+	for name, say := range map[string]string{"binary.py": "binary", "old.py": "Python 2",
+		"newer.py": "Python 3.14", "huge.py": "larger than 4 MiB",
 		"broken.py": "syntax error at line 2", "list.ipynb": "not a notebook",
 		"junk.ipynb": "not a notebook"} {
 		if !strings.Contains(why[name], say) {
@@ -250,5 +254,70 @@ func TestLintDiffIsAPatch(t *testing.T) {
 	if edits == 0 || len(after.Findings) != len(before.Findings)-edits {
 		t.Errorf("%d findings, %d with an edit, %d after the patch", len(before.Findings), edits,
 			len(after.Findings))
+	}
+}
+
+// TestLintReadsPython2: old statements are read in their new form, and the note says so.
+func TestLintReadsPython2(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "old.py")
+	text := "import torch\n" +
+		"def train(model, loader, opt):\n" +
+		"\ttotal = 0\n" +
+		"\tfor i, x in enumerate(loader):\n" +
+		"\t\tloss = model(x).mean()\n" +
+		"\t\topt.zero_grad()\n" +
+		"\t\tloss.backward()\n" +
+		"\t\topt.step()\n" +
+		"\t\ttotal += loss\n" +
+		"\t\tif i % 10 == 0: print \"step\", i\n" +
+		"\t\ttry:\n\t\t\tpass\n\t\texcept ValueError, e:\n\t\t\traise RuntimeError, 'stop'\n" +
+		"\tprint >>log, total\n\tprint\n"
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	result, code := lintJSON(t, "--fix", path)
+	if code != exitFindings || len(result.Findings) != 1 || result.Findings[0].Line != 9 ||
+		result.Fixed != 0 {
+		t.Errorf("exit %d, %+v", code, result)
+	}
+	if len(result.Notes) != 1 || !strings.Contains(result.Notes[0].Why, "Python 2") {
+		t.Errorf("notes: %+v", result.Notes)
+	}
+	if now, _ := os.ReadFile(path); string(now) != text {
+		t.Errorf("the file was changed:\n%s", now)
+	}
+}
+
+// TestLintLargeNotebook: pictures in the outputs do not count as code.
+func TestLintLargeNotebook(t *testing.T) {
+	picture := strings.Repeat("A", 6<<20)
+	cells := []map[string]any{
+		{"cell_type": "markdown", "source": "text"},
+		{"cell_type": "code", "source": "import torch", "outputs": []any{picture}},
+		{"cell_type": "code", "source": "%time\nawait start()\n" +
+			"for x in loader:\n    loss = model(x).mean()\n    opt.zero_grad()\n" +
+			"    loss.backward()\n    opt.step()\n    losses.append(loss)\n"},
+	}
+	data, err := json.Marshal(map[string]any{"cells": cells})
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "large.ipynb")
+	if err := os.WriteFile(path, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	result, _ := lintJSON(t, path)
+	if len(result.Findings) != 1 || result.Findings[0].Cell != 2 || result.Findings[0].Line != 8 {
+		t.Errorf("%+v", result)
+	}
+}
+
+// TestLintRefusesDevices: a pipe or a device is not read, because reading it may never end.
+func TestLintRefusesDevices(t *testing.T) {
+	var out, problems bytes.Buffer
+	code := Main(context.Background(), []string{"lint", os.DevNull},
+		Streams{Out: &out, Err: &problems})
+	if code != exitUsage || !strings.Contains(problems.String(), "not a regular file") {
+		t.Errorf("exit %d: %s%s", code, &out, &problems)
 	}
 }

@@ -19,7 +19,7 @@ import (
 // Finding is a broken rule at a line of a file.
 type Finding struct {
 	File     string         `json:"file"`
-	Cell     int            `json:"cell,omitempty"` // of a notebook, counted from 1; Line is then the line within it
+	Cell     int            `json:"cell,omitempty"` // code cell of a notebook, from 1; Line counts within it
 	Line     int            `json:"line"`
 	Column   int            `json:"column"` // bytes, from 0
 	Rule     string         `json:"rule"`
@@ -27,7 +27,7 @@ type Finding struct {
 	Message  string         `json:"message"`
 	Why      string         `json:"why"`
 	Fix      string         `json:"fix"`      // a diff where the mend is mechanical, else what to do
-	Safe     bool           `json:"safe_fix"` // the mend is proven to change no result: --fix applies it
+	Safe     bool           `json:"safe_fix"` // proven to change no result: --fix applies it
 	Remedy   string         `json:"remedy"`   // id in the catalogue of remedies, "" if none
 	Doc      string         `json:"-"`        // the rule's title
 	Edits    []Edit         `json:"-"`        // the mend, in the file as it was read
@@ -51,6 +51,7 @@ type Answer struct {
 	Findings     []Finding
 	Error        string // why the file could not be analysed; Findings is then empty
 	CellsSkipped int    // cells of a notebook that are not Python
+	Note         string // what the reader should know about the file; "" for most
 }
 
 // Decode reads one line of the walk's output and gives every finding its words.
@@ -59,6 +60,7 @@ func Decode(line []byte) (Answer, error) {
 		File         string `json:"file"`
 		Error        string `json:"error"`
 		CellsSkipped int    `json:"cells_skipped"`
+		Note         string `json:"note"`
 		Findings     []struct {
 			Rule    string `json:"rule"`
 			Message string `json:"message"`
@@ -72,7 +74,8 @@ func Decode(line []byte) (Answer, error) {
 	if err := json.Unmarshal(line, &raw); err != nil {
 		return Answer{}, fmt.Errorf("the linter's answer is not JSON: %w", err)
 	}
-	answer := Answer{File: raw.File, Error: raw.Error, CellsSkipped: raw.CellsSkipped}
+	answer := Answer{File: raw.File, Error: raw.Error, CellsSkipped: raw.CellsSkipped,
+		Note: raw.Note}
 	for _, f := range raw.Findings {
 		rule, ok := Find(f.Rule)
 		if !ok {

@@ -62,6 +62,11 @@ var rules = []Rule{
 			"top.",
 		"Call `backward()` without it. If an error then names a second backward, some tensor is " +
 			"carried over from an earlier iteration: detach that one.", "detach"},
+	{"backward-create-graph", costly, "gradients that keep their graph",
+		"With create_graph=True the gradients are part of a graph that refers to the parameters. " +
+			"The cycle is not freed when the iteration ends.",
+		"Use `torch.autograd.grad(loss, parameters, create_graph=True)`, or set `p.grad = None` " +
+			"after each use.", "detach"},
 	{"exception-kept", costly, "exception kept with its frames",
 		"An exception refers to its traceback, the traceback to every frame of the failed call, " +
 			"and the frames to their tensors.",
@@ -163,6 +168,15 @@ var rules = []Rule{
 	{"gradcheck-is-no-profiler", hint, "the belief that gradcheck profiles memory",
 		"gradcheck verifies gradients numerically. It says nothing about memory.",
 		"Use `memroom run` or torch.cuda.memory._record_memory_history().", ""},
+	{"profiler-around-loop", costly, "profiler around the whole training",
+		"The profiler keeps every event until it is stopped: thousands for each step, in host " +
+			"memory.",
+		"Profile a few steps: schedule=torch.profiler.schedule(wait=1, warmup=1, active=3), and " +
+			"call `profiler.step()`.", ""},
+	{"anomaly-mode-on", hint, "anomaly detection left on",
+		"It is made for finding a NaN: it stores a stack trace for each operation of the forward " +
+			"pass.",
+		"Remove it when the error is found, or put it around the few steps in question.", ""},
 	{"cuda-graph-per-shape", hint, "one CUDA graph for each input shape",
 		"Every new input shape is captured as a CUDA graph with a private memory pool that " +
 			"nothing else can use. Batches padded to their longest sample have many shapes.",
@@ -182,6 +196,11 @@ var rules = []Rule{
 			"into each worker: host memory grows by the list's size times the workers.",
 		"Keep the items in one numpy array or Arrow table instead of a list of objects.",
 		"dataloader_workers"},
+	{"card-in-workers", costly, "loader workers that use the card",
+		"A process that touches the card gets a CUDA context. With many workers the contexts, and " +
+			"the batches they hold, take gigabytes.",
+		"Return CPU tensors from the dataset and move each batch in the training loop. " +
+			"pin_memory=True makes that fast.", "dataloader_workers"},
 	{"dataset-cache-per-worker", costly, "dataset cache in every worker",
 		"Each DataLoader worker is a process with its own copy of the dataset object. After an " +
 			"epoch the cached samples lie in host memory once for each worker.",

@@ -69,6 +69,27 @@ def returned_by(
     return held
 
 
+def parts_returned_by(
+    scope: Scope, call: ast.Call, origins: Callable[[ast.AST], FrozenSet[str]]
+) -> Optional[List[FrozenSet[str]]]:
+    """What each part of a returned tuple holds; None where that is not known."""
+    function = resolve(scope, call)
+    if function is None or function is scope.function:
+        return None
+    parts = scope_of(scope.file, function).trace.parts
+    if not parts:
+        return None
+    bound = bind(call, function)
+    found = []
+    for part in parts:
+        held = part & {GRAPH, CARD}
+        for name, argument in bound.items():
+            if PARAMETER + name in part:
+                held |= origins(argument)
+        found.append(held)
+    return found
+
+
 def kept_by_helper(scope: Scope, call: ast.Call) -> Iterator[Tuple[str, ast.AST, str]]:
     """(container, argument, what happens) for each argument that the called function keeps."""
     function = resolve(scope, call)

@@ -1,10 +1,12 @@
 """Data that is loaded whole."""
 
 import ast
+import re
 
 from . import rules
-from .flow import variables
-from .names import FUNCTIONS, constant, key, keyword, method, walk_here
+from .flow import in_order, resets, scopes, variables
+from .names import FUNCTIONS, constant, key, keyword, method, own, pairs, targets, walk_here
+from .tensorflow import LOADING
 
 
 def _loaders(file):
@@ -57,12 +59,10 @@ def whole_dataset(file):
                 yield rules.finding(
                     "dataset-on-gpu",
                     node,
-                    "the whole dataset is moved to the GPU: it takes room that activations need; move each batch instead",
+                    "the whole dataset is moved to the GPU, where it takes the room of activations",
                 )
         elif isinstance(node, ast.ListComp) and len(node.generators) == 1:
-            over = node.generators[0].iter
-            if isinstance(over, ast.Call) and method(over) in ("enumerate", "tqdm") and over.args:
-                over = over.args[0]
+            over = _iterated(node.generators[0].iter)
             if key(over) not in loaders:
                 continue
             if any(_moves_to_gpu(n) for n in walk_here(node.elt)):
@@ -78,6 +78,197 @@ def whole_dataset(file):
                     "every batch of `%s` is kept in a list: the whole dataset stays in memory"
                     % key(over),
                 )
+
+
+def _iterated(over):
+    if isinstance(over, ast.Call) and method(over) in ("enumerate", "tqdm") and over.args:
+        return over.args[0]
+    return over
+
+
+def batches_gathered(file):
+    """for x in loader: kept.append(x.to(device))"""
+    loaders = _loaders(file)
+    for loop in [s for s in file.statements if isinstance(s, ast.For)]:
+        if key(_iterated(loop.iter)) not in loaders:
+            continue
+        batch = set().union(*[variables(t) for t in targets(loop)])
+        moved = set()
+        for s in in_order(loop.body):
+            if isinstance(s, ast.Assign) and _is_batch(s.value, batch | moved):
+                names = {key(t) for t in targets(s)} - {None}
+                if _moves_to_gpu(s.value) or key(s.value) in moved:
+                    moved |= names
+                batch |= names
+            if not isinstance(s, ast.Expr) or not isinstance(s.value, ast.Call):
+                continue
+            call = s.value
+            if (
+                method(call) != "append"
+                or not call.args
+                or not isinstance(call.func, ast.Attribute)
+            ):
+                continue
+            name = key(call.func.value)
+            values = call.args[0].elts if isinstance(call.args[0], ast.Tuple) else call.args
+            if name is None or resets(loop, name, None):
+                continue
+            for v in values:
+                if _is_batch(v, batch | moved) and (_moves_to_gpu(v) or key(v) in moved):
+                    yield rules.finding(
+                        "dataset-on-gpu",
+                        s,
+                        "every batch of `%s` is moved to the GPU and kept in `%s`"
+                        % (key(_iterated(loop.iter)), name),
+                    )
+                    break
+
+
+def _is_batch(value, names) -> bool:
+    """x, x.to(device), x[0], x.float().cuda(): the data itself, not what a model makes of it."""
+    while True:
+        if key(value) in names:
+            return True
+        if isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute):
+            if value.func.attr not in ("to", "cuda", "float", "half", "long", "view", "clone"):
+                return False
+            value = value.func.value
+        elif isinstance(value, ast.Subscript):
+            value = value.value
+        else:
+            return False
+
+
+READ_WHOLE = LOADING + ("torch.load", "pandas.read_json", "pandas.read_excel", "pandas.read_table")
+
+
+def files_on_gpu(file):
+    """torch.tensor(pd.read_csv(...).values).to(device), used in pieces later"""
+    if "torch" not in file.modules:
+        return
+    for scope in scopes(file):
+        whole = {}  # variable -> the file it came from
+        moved = {}  # variable -> the statement that moved it
+        for s in scope.statements:
+            place = file.places.get(s)
+            if not isinstance(s, ast.Assign) or place is None or place.loops:
+                continue
+            for target, value in pairs(s):
+                k = key(target)
+                origin = _read_from(file, value, whole)
+                if k and origin:
+                    whole[k] = origin
+                    if any(_moves_to_gpu(n) for n in walk_here(value)) or _made_on_gpu(file, value):
+                        moved[k] = (s, origin)
+                elif k:
+                    whole.pop(k, None)
+                if k and key(value) in moved:
+                    moved[k] = moved[key(value)]
+        for name, (s, origin) in moved.items():
+            if _used_in_pieces(file, scope, name):
+                yield rules.finding(
+                    "dataset-on-gpu",
+                    s,
+                    "everything read by %s is moved to the GPU at once, and the loop uses a piece "
+                    "at a time" % origin,
+                )
+
+
+def _read_from(file, value, whole):
+    """The call that read the file this value is made from, or None."""
+    for n in walk_here(value):
+        if isinstance(n, ast.Call):
+            name = file.callee(n) or ""
+            if name in READ_WHOLE and not _is_model(n, name):
+                return "`%s`" % key(n.func)
+        if isinstance(n, ast.Name) and n.id in whole and isinstance(n.ctx, ast.Load):
+            return whole[n.id]
+    return None
+
+
+def _is_model(call, name):
+    """torch.load of weights is not data."""
+    text = " ".join(str(constant(a, "")) + " " + (key(a) or "") for a in call.args)
+    return name == "torch.load" and not re.search(
+        r"data|feature|embed|train|sample|input|image", text
+    )
+
+
+def _made_on_gpu(file, value):
+    """torch.tensor(x, device=device)"""
+    return any(
+        isinstance(n, ast.Call)
+        and (file.callee(n) or "") in ("torch.tensor", "torch.as_tensor")
+        and _is_gpu(keyword(n, "device"))
+        for n in walk_here(value)
+    )
+
+
+def _is_gpu(node):
+    if node is None:
+        return False
+    return str(constant(node, "")).startswith("cuda") or "device" in (key(node) or "").lower()
+
+
+def _used_in_pieces(file, scope, name):
+    """TensorDataset(x, y), x[i : i + batch] or x[indices] in a loop that trains"""
+    for s in scope.statements:
+        for n in own(s):
+            if isinstance(n, ast.Call) and (file.callee(n) or "").split(".")[-1] == "TensorDataset":
+                if any(key(a) == name for a in n.args):
+                    return True
+            if isinstance(n, ast.Subscript) and key(n.value) == name:
+                loops = file.places[s].loops
+                if loops and isinstance(n.ctx, ast.Load) and not isinstance(n.slice, ast.Constant):
+                    if any(scope.has_backward(l) for l in loops):
+                        return True
+    return False
+
+
+def card_in_workers(file):
+    """x.cuda() in __getitem__ or collate_fn, with workers"""
+    loads = [
+        n
+        for n in file.nodes
+        if isinstance(n, ast.Call) and (file.callee(n) or "").split(".")[-1] == "DataLoader"
+    ]
+    parallel = [n for n in loads if constant(keyword(n, "num_workers"), 1) not in (0, None)]
+    parallel = [n for n in parallel if keyword(n, "num_workers") is not None]
+    if not parallel:
+        return
+    functions = [
+        f
+        for c in file.classes.values()
+        if any((file.dotted(b) or "").split(".")[-1].endswith("Dataset") for b in c.bases)
+        for f in c.body
+        if isinstance(f, FUNCTIONS) and f.name == "__getitem__"
+    ]
+    for n in parallel:
+        collate = file.plain_functions.get(key(keyword(n, "collate_fn")) or "")
+        if collate is not None:
+            functions.append(collate)
+    for f in functions:
+        for n in walk_here(f):
+            if _certainly_gpu(n):
+                yield rules.finding(
+                    "card-in-workers",
+                    n,
+                    "`%s` runs in the workers: each worker process gets a CUDA context of its own, "
+                    "some hundred MiB of the card" % f.name,
+                )
+                break
+
+
+def _certainly_gpu(node):
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+        return False
+    if node.func.attr == "cuda":
+        return True
+    return (
+        node.func.attr == "to"
+        and bool(node.args)
+        and str(constant(node.args[0], "")).startswith("cuda")
+    )
 
 
 def _keeps_batch(comprehension):

@@ -6,7 +6,8 @@ from typing import Iterator, Optional
 
 from . import rules
 from .calls import reaches
-from .flow import Scope, in_order, scopes
+from .evaluation import uses_card
+from .flow import Scope, calls_module, in_order, scopes
 from .names import constant, key, keyword, method, own, targets, walk_here
 
 
@@ -72,21 +73,23 @@ def unsynced_gradients(file) -> Iterator[dict]:
     )
     if not sharded:
         return
-    for node in file.nodes:
-        if not isinstance(node, ast.Call):
+    for s in file.statements:
+        if not file.places[s].loops:
             continue
-        skips = method(node) == "no_sync" or (
-            method(node) == "set_requires_gradient_sync"
-            and node.args
-            and constant(node.args[0]) is not True
-        )
-        if skips:
-            yield rules.finding(
-                "fsdp-unsynced-gradients",
-                node,
-                "without gradient sync each rank keeps the full, unsharded gradients of the model "
-                "until the next sync",
-            )
+        for node in own(s):
+            if not isinstance(node, ast.Call):
+                continue
+            if method(node) == "no_sync" or (
+                method(node) == "set_requires_gradient_sync"
+                and node.args
+                and constant(node.args[0]) is not True
+            ):
+                yield rules.finding(
+                    "fsdp-unsynced-gradients",
+                    node,
+                    "without gradient sync each rank keeps the full, unsharded gradients of the "
+                    "model until the next sync",
+                )
 
 
 def graphs_per_shape(file) -> Iterator[dict]:
@@ -108,6 +111,8 @@ def graphs_per_shape(file) -> Iterator[dict]:
 
 def checkpoint_kept(file) -> Iterator[dict]:
     """checkpoint = torch.load(path, map_location=device) that lives on while the model trains"""
+    if not uses_card(file):
+        return
     for scope in scopes(file):
         if not _trains_here(scope):
             continue
@@ -245,6 +250,14 @@ def exceptions(file) -> Iterator[dict]:
             continue
         tried = _work(node.body)
         for handler in node.handlers:
+            kept = _gathers(handler)
+            if kept is not None and _computes(file, node.body):
+                yield rules.finding(
+                    "exception-kept",
+                    kept,
+                    "the exception is kept: its traceback holds the frames of the failed call and "
+                    "every tensor in them",
+                )
             if not _catches_memory(file, handler):
                 continue
             again = next(
@@ -263,30 +276,34 @@ def exceptions(file) -> Iterator[dict]:
                     "`%s` is called again inside the except block: the exception still holds the "
                     "failed call's frames, and their tensors stay alive" % key(again.func),
                 )
-            kept = _gathers(handler)
-            if kept is not None:
-                yield rules.finding(
-                    "exception-kept",
-                    kept,
-                    "the exception is kept: its traceback holds the frames of the failed call and "
-                    "every tensor in them",
-                )
+
+
+def _computes(file, body) -> bool:
+    """A forward or backward pass in the block."""
+    scope = scopes(file)[0]
+    return any(
+        isinstance(c, ast.Call) and (method(c) == "backward" or calls_module(c, scope))
+        for s in in_order(body)
+        for c in own(s)
+    )
 
 
 def _work(body) -> set:
-    """Calls in the try block that may allocate: not prints and not housekeeping."""
+    """Functions called in the try block that may allocate: step(batch), self.run(batch)."""
     return {
         key(c.func)
         for s in in_order(body)
         for c in own(s)
         if isinstance(c, ast.Call)
-        and key(c.func)
-        and method(c)
-        not in (
-            "print info warning debug error empty_cache collect len str int float range append "
-            "format join get zero_grad synchronize time item"
-        ).split()
+        and (isinstance(c.func, ast.Name) or (key(c.func) or "").startswith("self."))
+        and method(c) not in _HARMLESS
     }
+
+
+_HARMLESS = frozenset(
+    """print len str int float range format open list dict tuple isinstance getattr hasattr setattr
+    sum min max zip enumerate sorted type super log""".split()
+)
 
 
 def _catches_memory(file, handler: ast.ExceptHandler) -> bool:
@@ -296,7 +313,17 @@ def _catches_memory(file, handler: ast.ExceptHandler) -> bool:
         (file.dotted(t) or "").split(".")[-1]
         for t in (handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type])
     ]
-    return any(n in ("RuntimeError", "OutOfMemoryError") for n in names)
+    if "OutOfMemoryError" in names:
+        return True
+    # RuntimeError is also raised for much else: the handler must speak of memory.
+    return "RuntimeError" in names and any(
+        isinstance(n, ast.Constant)
+        and isinstance(n.value, str)
+        and "memory" in n.value
+        or isinstance(n, ast.Call)
+        and method(n) == "empty_cache"
+        for n in ast.walk(handler)
+    )
 
 
 def _gathers(handler: ast.ExceptHandler):
@@ -337,11 +364,21 @@ def figures(file) -> Iterator[dict]:
                     continue  # plt.figure(1) opens the same one again
                 if keyword(call, "num") is not None or _closes(file, place.loops[0]):
                     continue
+                if not any(_trains(scope, loop) for loop in place.loops):
+                    continue  # a few figures of a result are nobody's trouble
                 yield rules.finding(
                     "figures-not-closed",
                     s,
                     "every round of the loop opens a figure and none is closed: pyplot keeps them all",
                 )
+
+
+def _trains(scope: Scope, loop) -> bool:
+    return scope.has_backward(loop) or any(
+        isinstance(n, ast.Call) and re.match(r"(fit|train)(_|$)|.*_step$", method(n))
+        for s in in_order(loop.body)
+        for n in own(s)
+    )
 
 
 def _closes(file, loop) -> bool:

@@ -56,6 +56,7 @@ def _steers_grad(scope: Scope) -> bool:
 def _in_scope(file, scope: Scope) -> Iterator[dict]:
     evaluated = set()
     done = set()
+    said = False  # one finding for all single forward passes: they need one no_grad
     for s in scope.statements:
         for call in [n for n in own(s) if isinstance(n, ast.Call)]:
             name = key(call.func.value) if isinstance(call.func, ast.Attribute) else None
@@ -75,7 +76,8 @@ def _in_scope(file, scope: Scope) -> Iterator[dict]:
                 yield hit
         elif scope.backwards and file.places[s].loops:
             hit = _single_forward(scope, s, evaluated)
-            if hit is not None:
+            if hit is not None and not said:
+                said = True
                 yield hit
 
 
@@ -147,7 +149,7 @@ def _single_forward(scope: Scope, s: ast.stmt, evaluated) -> Optional[dict]:
 
 def kept_on_card(file) -> Iterator[dict]:
     """preds.append(model(x)) under no_grad, without .cpu()"""
-    if "torch" not in file.modules or not _uses_card(file):
+    if "torch" not in file.modules or not uses_card(file):
         return
     for scope in scopes(file):
         for kept in scope.trace.kept:
@@ -182,17 +184,16 @@ def _over_batches(loop) -> bool:
     )
 
 
-def _uses_card(file) -> bool:
-    for node in file.nodes:
-        if isinstance(node, ast.Attribute) and node.attr == "cuda":
-            return True
-        if isinstance(node, ast.Constant) and isinstance(node.value, str):
-            if node.value.startswith("cuda"):
-                return True
-        if isinstance(node, ast.Call) and method(node) == "to" and node.args:
-            if "device" in (key(node.args[0]) or "").lower():
-                return True
-    return False
+def uses_card(file) -> bool:
+    """Does the file name a card anywhere?"""
+    return any(
+        isinstance(n, ast.Attribute)
+        and n.attr == "cuda"
+        or isinstance(n, ast.Constant)
+        and isinstance(n.value, str)
+        and n.value.startswith("cuda")
+        for n in file.nodes
+    )
 
 
 def autocast_around_loop(file) -> Iterator[dict]:

@@ -147,6 +147,8 @@ class Trace:
     def __init__(self):
         self.kept: List[Kept] = []
         self.returned: FrozenSet[str] = NOTHING
+        # return a, b: what each part holds; None where a return has another form
+        self.parts: Optional[List[FrozenSet[str]]] = []
 
 
 def in_order(body) -> Iterator[ast.stmt]:
@@ -398,6 +400,7 @@ class Walk:
     def note(self, s: ast.stmt, env: Env) -> None:
         if isinstance(s, ast.Return) and s.value is not None:
             self.trace.returned |= self.origins(s.value, env, self.off(s))
+            self._parts(s.value, env, self.off(s))
         for kept in list(self._puts(s, env)):
             mark = (kept.statement, kept.container, kept.how, kept.origins)
             if kept.origins and mark not in self.noted:
@@ -405,6 +408,20 @@ class Walk:
                 self.trace.kept.append(kept)
             if kept.origins and kept.how in ("append", "store"):
                 env[kept.container] = env.get(kept.container, NOTHING) | kept.origins
+
+    def _parts(self, value, env: Env, off: bool) -> None:
+        if self.trace.parts is None:
+            return
+        if not isinstance(value, ast.Tuple):
+            self.trace.parts = None
+            return
+        parts = [self.origins(e, env, off) for e in value.elts]
+        if self.trace.parts and len(self.trace.parts) != len(parts):
+            self.trace.parts = None
+        elif self.trace.parts:
+            self.trace.parts = [a | b for a, b in zip(self.trace.parts, parts)]
+        else:
+            self.trace.parts = parts
 
     def _puts(self, s: ast.stmt, env: Env) -> Iterator[Kept]:
         off = self.off(s)
@@ -426,7 +443,7 @@ class Walk:
         target, container = s.targets[0], container_of(s.targets[0])
         if container is None:
             return
-        itself = _same(target, s.value) or (key(target) is None and container in variables(s.value))
+        itself = reads(target, s.value) or (key(target) is None and container in variables(s.value))
         added = _added_to(target, s.value)
         if added is not None:
             o = self.origins(added, env, off)
@@ -454,6 +471,12 @@ class Walk:
             if container and self.scope.file.class_of(container) is None:
                 value = call.args[-1]
                 yield Kept(s, value, self.origins(value, env, off), container, "append")
+                return
+        if _averages_in_place(call) and not off:
+            container = container_of(_bottom(call))
+            o = self.together(call.args, env, off)
+            if container and WEIGHT in o:
+                yield Kept(s, call, o | {GRAPH}, container, "chain")
                 return
         for container, value, through in kept_by_helper(self.scope, call):
             o = self.origins(value, env, off)
@@ -517,18 +540,38 @@ class Walk:
             if isinstance(s.value, ast.Tuple) and len(s.value.elts) == len(goals)
             else [s.value] * len(goals)
         )
+        parts = self._returned_parts(s.value, env, off) if len(goals) > 1 else None
         for i, goal in enumerate(goals):
             k = key(goal)
             if not k:
                 continue
             if pair and i == 1:
                 o = NOTHING
+            elif parts is not None and len(parts) == len(goals):
+                o = parts[i]
+            elif i > 0 and _is_loss_call(values[i]) and "loss" not in k.lower():
+                o = NOTHING  # loss, count = criterion(...)
             else:
                 o = self.made(k, values[i], env, off)
+            if isinstance(values[i], ast.Dict):
+                self._entries(k, values[i], env, off)
             if o:
                 env[k] = o
             else:
                 env.pop(k, None)
+
+    def _returned_parts(self, value, env: Env, off: bool):
+        from .calls import parts_returned_by
+
+        if not isinstance(value, ast.Call):
+            return None
+        return parts_returned_by(self.scope, value, lambda n: self.origins(n, env, off))
+
+    def _entries(self, name: str, value: ast.Dict, env: Env, off: bool) -> None:
+        """logs = {"loss": loss, "n": 3}: each entry by itself, those without a graph too."""
+        for k, v in zip(value.keys, value.values):
+            if isinstance(k, ast.Constant):
+                env["%s[%r]" % (name, k.value)] = self.origins(v, env, off)
 
     def made(self, name: str, value, env: Env, off: bool) -> FrozenSet[str]:
         o = self.origins(value, env, off)
@@ -635,6 +678,8 @@ class Walk:
                 return o - {CARD}
             if name in ("items", "values", "get", "pop", "copy"):
                 return o
+            if name in ("gather", "gather_for_metrics", "pad_across_processes") and not o:
+                return self.together(call.args, env, off)
             if name in ("mean", "sum", "norm", "prod") and not call.args + call.keywords:
                 o -= {CARD}  # one number
             if WEIGHT in o:
@@ -649,6 +694,46 @@ class Walk:
             if made.startswith("torch.nn."):
                 return self.together(call.args, env, off)
         return NOTHING  # float(), len(), a helper we cannot see: not known to carry
+
+
+def _averages_in_place(call: ast.Call) -> bool:
+    """shadow.mul_(decay).add_(p), shadow.lerp_(p, w), shadow.copy_(decay * shadow + ...), not on
+    .data or .detach(): those are other tensors.
+    """
+    if not isinstance(call.func, ast.Attribute) or call.func.attr not in (
+        "add_",
+        "lerp_",
+        "copy_",
+        "sub_",
+    ):
+        return False
+    node = call.func.value
+    averages = call.func.attr in ("lerp_", "copy_")
+    while isinstance(node, (ast.Call, ast.Attribute)):
+        if isinstance(node, ast.Attribute) and node.attr in ("data", "grad"):
+            return False
+        if isinstance(node, ast.Call):
+            if method(node) == "detach":
+                return False
+            averages = averages or method(node) in ("mul_", "div_")
+            node = node.func
+        else:
+            node = node.value
+    if call.func.attr == "copy_":
+        return bool(call.args) and isinstance(call.args[0], ast.BinOp)
+    return averages
+
+
+def _bottom(call: ast.Call):
+    """shadow[name] in shadow[name].mul_(d).add_(p)"""
+    node = call
+    while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        node = node.func.value
+    return node
+
+
+def _is_loss_call(value) -> bool:
+    return isinstance(value, ast.Call) and bool(_LOSS.search(key(value.func) or ""))
 
 
 def parameters(function) -> List[str]:
@@ -743,7 +828,7 @@ def _begins_anew(s: ast.stmt, name: str) -> bool:
     )
 
 
-def _same(target, value) -> bool:
+def reads(target, value) -> bool:
     """Does the value read the very variable it is assigned to?"""
     wanted = ast.dump(target).replace("Store()", "Load()")
     return any(
@@ -788,7 +873,7 @@ def _averages(target, value) -> bool:
         isinstance(value, ast.BinOp)
         and isinstance(value.op, (ast.Add, ast.Sub))
         and any(
-            _same(target, side)
+            reads(target, side)
             and (
                 isinstance(side, ast.BinOp)
                 and isinstance(side.op, (ast.Mult, ast.Div))

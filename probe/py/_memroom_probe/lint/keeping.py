@@ -10,12 +10,14 @@ from .flow import (
     CARD,
     GRAPH,
     PARAMETER,
+    WEIGHT,
     Kept,
     Scope,
     bounded_containers,
     calls_module,
     in_order,
     module_classes,
+    reads,
     resets,
     scopes,
     variables,
@@ -52,6 +54,8 @@ def detached(node) -> List[list]:
 def _outlives(scope: Scope, loop, container: str) -> bool:
     """Is the container older than an iteration of the loop, and not part of the loss?"""
     parts = re.split(r"[.\[]", container)
+    if parts[0] in scope.file.aliases:
+        return False  # what a module of somebody else does with it is not known
     holders = {container[: sum(map(len, parts[: i + 1])) + i] for i in range(len(parts))}
     return not any(
         h in scope.feeds or h in bounded_containers(scope.file) or resets(loop, h, scope)
@@ -88,6 +92,17 @@ def kept_outputs(file) -> Iterator[dict]:
             if loop is not None and _outlives(scope, loop, kept.container):
                 yield _kept(kept)
         yield from _kept_by_steps(file, scope)
+        yield from _averaged_weights(file, scope)
+
+
+def _averaged_weights(file, scope: Scope) -> Iterator[dict]:
+    """class EMA: def update(self, model): an average of weights that grows a graph at each call"""
+    for kept in scope.trace.kept:
+        if kept.how != "chain" or not {GRAPH, WEIGHT} <= kept.origins:
+            continue
+        place = file.places[kept.statement]
+        if training_loop(place, scope) is None and place.loops:
+            yield _kept(kept)
 
 
 def _kept(kept: Kept) -> dict:
@@ -129,6 +144,7 @@ def _kept_by_steps(file, scope: Scope) -> Iterator[dict]:
         if (
             GRAPH in kept.origins
             and outside
+            and first not in file.aliases
             and not any(scope.has_backward(l) for l in file.places[kept.statement].loops)
             and kept.container not in scope.feeds
             and kept.container not in bounded_containers(file)
@@ -179,9 +195,11 @@ def cleared_in(tree, container: str) -> bool:
             return True
         if isinstance(node, FUNCTIONS) and node.name != "__init__":
             for s in in_order(node.body):
-                if not isinstance(s, (ast.Assign, ast.AnnAssign)):
+                if not isinstance(s, (ast.Assign, ast.AnnAssign)) or s.value is None:
                     continue
                 for t in targets(s):
+                    if reads(t, s.value):
+                        continue
                     if is_it(t) or isinstance(t, ast.Subscript) and is_it(t.value) and _whole(t):
                         return True
     return False
@@ -294,7 +312,12 @@ def kept_by_module(file) -> Iterator[dict]:
 def _module_keeps(file, c, function, origin: str) -> Iterator[dict]:
     scope = scope_of(file, function)
     for kept in scope.trace.kept:
-        if origin not in kept.origins or not kept.container.startswith("self."):
+        if not kept.container.startswith("self."):
+            continue
+        # What comes into forward has a graph too. Only where the module builds upon its own last
+        # value is that sure to grow: running = 0.9 * running + 0.1 * x.mean()
+        grows = kept.how == "chain" and any(o.startswith(PARAMETER) for o in kept.origins)
+        if origin not in kept.origins and not (grows and function.name == "forward"):
             continue
         if kept.how == "call" and "." not in kept.container or kept.container in scope.feeds:
             continue

@@ -1,10 +1,11 @@
 """Calls that do harm inside a training loop."""
 
 import ast
+import re
 
 from . import rules
-from .flow import backward_values, in_order, scopes
-from .names import calls, constant, key, keyword, method, own
+from .flow import backward_values, in_order, innermost, scopes, variables
+from .names import LOOPS, calls, constant, key, keyword, method, own, targets
 
 
 def retain_graph(file):
@@ -15,32 +16,53 @@ def retain_graph(file):
             if not place or not place.loops:
                 continue
             for call in [n for n in own(s) if isinstance(n, ast.Call)]:
-                if (
-                    method(call) != "backward"
-                    or constant(keyword(call, "retain_graph")) is not True
-                ):
+                if method(call) != "backward":
                     continue
-                if (
-                    _uses_of_gradients(place.loops[-1]) == 1
-                    and constant(keyword(call, "create_graph")) is not True
+                if constant(keyword(call, "create_graph")) is True:
+                    yield rules.finding(
+                        "backward-create-graph",
+                        s,
+                        "backward(create_graph=True) gives every parameter a gradient with a "
+                        "graph: parameter and gradient refer to each other and are not freed",
+                    )
+                elif constant(keyword(call, "retain_graph")) is True and _is_last(
+                    scope, place.loops[-1], call
                 ):
                     yield rules.finding(
                         "retain-graph-in-loop",
                         s,
-                        "the graph is kept after backward and nothing in the loop differentiates it again: it lives on beside the next one",
+                        "the graph is kept after backward, and nothing behind it in the loop "
+                        "differentiates it again: it stays beside the next one",
                     )
 
 
-def _uses_of_gradients(loop):
-    count = 0
-    for s in in_order(loop.body):
-        for node in own(s):
-            if isinstance(node, ast.Call) and (
-                method(node) in ("backward", "manual_backward")
-                or (key(node.func) or "").endswith("autograd.grad")
-            ):
-                count += 1
-    return count
+def _is_last(scope, loop, call):
+    """No other use of gradients follows in the loop, and the graph is the loop's own."""
+    uses = [
+        node
+        for s in in_order(loop.body)
+        for node in own(s)
+        if isinstance(node, ast.Call)
+        and (
+            method(node) in ("backward", "manual_backward")
+            or (key(node.func) or "").endswith("autograd.grad")
+        )
+    ]
+    if any(
+        u is not call and (u.lineno, u.col_offset) > (call.lineno, call.col_offset) for u in uses
+    ):
+        return False
+    if len(uses) > 1 and not all(
+        constant(keyword(u, "retain_graph")) is True for u in uses if u is not call
+    ):
+        return False  # turns of a GAN: which graph is shared cannot be told
+    # A loss made before the loop is differentiated again and again: then the graph is needed.
+    made = {key(t) for s in in_order(loop.body) for t in targets(s)} | {
+        key(t) for t in targets(loop)
+    }
+    receiver = call.func.value if isinstance(call.func, ast.Attribute) else None
+    name = key(innermost(receiver)) if receiver is not None else None
+    return name is None or name in made or name.split(".")[0] in made
 
 
 def empty_cache(file):
@@ -76,37 +98,53 @@ def loss_to_cpu(file):
     for scope in scopes(file):
         moved = {}
         for s in scope.statements:
-            if (
-                isinstance(s, ast.Assign)
-                and _to_cpu(s.value)
-                and key(s.targets[0])
-                and key(s.targets[0]) == key(s.value.func.value)
-            ):
-                moved[key(s.targets[0])] = s
-            for node in own(s):
-                if (
-                    isinstance(node, ast.Call)
-                    and method(node) == "backward"
-                    and isinstance(node.func, ast.Attribute)
-                ):
-                    receiver = node.func.value
-                    if _to_cpu(receiver) or key(receiver) in moved:
-                        yield rules.finding(
-                            "loss-to-cpu-before-backward",
-                            moved.get(key(receiver), s),
-                            "moving the loss to the CPU moves one number: backward still runs where the forward pass ran, with all its memory",
-                        )
+            if isinstance(s, ast.Assign) and len(s.targets) == 1 and key(s.targets[0]):
+                name = key(s.targets[0])
+                if _to_cpu(file, s.value):
+                    moved[name] = s
+                elif key(s.value) in moved or _arithmetic_on(s.value, moved):
+                    moved[name] = moved[next(iter(variables(s.value) & set(moved)))]
+                else:
+                    moved.pop(name, None)
+            for value in backward_values(s):
+                hit = moved.get(key(value) or "")
+                if hit is None and not any(_to_cpu(file, n) for n in own(s) if n is not value):
+                    continue
+                yield rules.finding(
+                    "loss-to-cpu-before-backward",
+                    hit or s,
+                    "moving the loss to the CPU moves one number: backward still runs where the "
+                    "forward pass ran, with all its memory",
+                )
 
 
-def _to_cpu(node):
+def _arithmetic_on(value, names):
+    return isinstance(value, ast.BinOp) and bool(variables(value) & set(names))
+
+
+def _to_cpu(file, node):
+    """x.cpu(), x.to("cpu"), x.to(torch.device("cpu")), x.to(device="cpu"): of one tensor, not of
+    a model's outputs that a loss is computed from.
+    """
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
         return False
-    return (
-        node.func.attr == "cpu"
-        or node.func.attr == "to"
-        and bool(node.args)
-        and constant(node.args[0]) == "cpu"
-    )
+    owner = node.func.value
+    if not _is_loss(owner):
+        return False
+    if node.func.attr == "cpu":
+        return True
+    if node.func.attr != "to":
+        return False
+    where = node.args[0] if node.args else keyword(node, "device")
+    if isinstance(where, ast.Call) and (file.callee(where) or "").endswith("device"):
+        where = where.args[0] if where.args else None
+    return constant(where) == "cpu" or (key(where) or "").lower() in ("cpu", "cpu_device")
+
+
+def _is_loss(node):
+    node = innermost(node)
+    name = key(node) or (method(node) if isinstance(node, ast.Call) else "")
+    return bool(re.search(r"loss|criterion|cost|objective|error", name or "", re.I))
 
 
 def zeroed_gradients(file):
@@ -149,3 +187,64 @@ def gradcheck(file):
                             s,
                             "gradcheck compares gradients with finite differences in double precision: it measures no memory and needs a lot of it",
                         )
+
+
+def profiler(file):
+    """with torch.profiler.profile(): the whole training loop"""
+    for scope in scopes(file):
+        for s in scope.statements:
+            if not isinstance(s, (ast.With, ast.AsyncWith)):
+                continue
+            for item in s.items:
+                call = item.context_expr
+                name = (file.callee(call) or "") if isinstance(call, ast.Call) else ""
+                if name not in (
+                    "torch.profiler.profile",
+                    "torch.autograd.profiler.profile",
+                ):
+                    continue
+                if keyword(call, "schedule") is not None:
+                    continue
+                if constant(keyword(call, "enabled")) is False or call.args:
+                    continue
+                for inner in in_order(s.body):
+                    if (
+                        isinstance(inner, LOOPS)
+                        and scope.has_backward(inner)
+                        and not _breaks(inner)
+                    ):
+                        yield rules.finding(
+                            "profiler-around-loop",
+                            s,
+                            "the profiler records the whole loop: its events of every step stay in "
+                            "host memory until the block ends",
+                        )
+                        break
+
+
+def _breaks(loop):
+    """A loop that ends after a few steps."""
+    if (
+        isinstance(loop, ast.For)
+        and isinstance(loop.iter, ast.Call)
+        and method(loop.iter) == "range"
+    ):
+        count = constant(loop.iter.args[-1]) if loop.iter.args else None
+        if isinstance(count, int) and count <= 100:
+            return True
+    return any(isinstance(n, ast.Break) for n in ast.walk(loop))
+
+
+def anomaly_mode(file):
+    """torch.autograd.set_detect_anomaly(True) left on"""
+    for s in file.statements:
+        if not isinstance(s, ast.Expr) or not isinstance(s.value, ast.Call):
+            continue
+        if (file.callee(s.value) or "").endswith("autograd.set_detect_anomaly") and s.value.args:
+            if constant(s.value.args[0]) is True:
+                yield rules.finding(
+                    "anomaly-mode-on",
+                    s,
+                    "anomaly detection is on for the whole run: every operation keeps a stack "
+                    "trace, and every gradient is checked",
+                )

@@ -29,10 +29,12 @@ def look(path):
     try:
         code = source.read(path)
         answer["cells_skipped"] = code.cells_skipped
+        tree = code.tree()  # a file that does not parse is still said to be one
+        if code.note:
+            answer["note"] = code.note
         if not TRAINS.search(code.text):
-            code.tree()  # a file that does not parse is still said to be one
             return answer
-        for finding in rules.check(code.tree()):
+        for finding in rules.check(tree):
             if not code.ignored(finding):
                 answer["findings"].append(code.located(finding))
     except source.Unreadable as problem:

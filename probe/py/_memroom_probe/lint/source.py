@@ -6,10 +6,26 @@ import ast
 import io
 import json
 import re
+import sys
 import tokenize
 import warnings
 
+from . import python2
+
 LIMIT = 4 << 20  # bytes; training code is never that long, generated tables are
+NOTEBOOK_LIMIT = 64 << 20  # bytes; the pictures in its outputs count too
+
+# What a newer Python reads and an older one calls a syntax error.
+NEWER = (
+    ((3, 10), r"\s*(match\s+[^=]+|case\s+[^=]+):\s*(#.*)?$"),
+    ((3, 11), r"\s*except\s*\*"),
+    ((3, 12), r"\s*(type\s+\w+\s*(\[.*\]\s*)?=|(async\s+)?def\s+\w+\s*\[|class\s+\w+\s*\[)"),
+    ((3, 12), r".*\b[rRbB]?[fF][\"'].*\{.*[\"'].*\}"),
+    ((3, 14), r".*(^|[\s=(,])t[\"']"),
+)
+PYTHON_2 = re.compile(
+    r"\s*(print\s+[^(=\s]|print\s*>>|exec\s+['\"]|raise\s+\w[\w.]*\s*,|except\s+[\w.]+\s*,\s*\w+\s*:)"
+)
 
 
 class Unreadable(Exception):
@@ -25,16 +41,36 @@ class Code:
         # is JSON: its cells are not patched in place.
         self.patchable = patchable and cells is None
         self.lines = text.split("\n")
+        self.note = ""  # what the reader of the findings should know about the file
 
     def tree(self):
         try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # invalid escapes are not ours to report
-                return ast.parse(self.text)
+            return parse(self.text)
         except SyntaxError as problem:
-            raise Unreadable(self.why_not(problem))
+            converted = python2.convert(self.text) if self._is_python_2(problem) else None
+            if converted is not None:
+                try:
+                    tree = parse(converted)
+                except (SyntaxError, ValueError):
+                    raise Unreadable(self.why_not(problem)) from None
+                self.patchable = False
+                self.note = (
+                    "Python 2: its print, except, raise and exec statements were read in the form "
+                    "of Python 3; lines are those of the file"
+                )
+                return tree
+            raise Unreadable(self.why_not(problem)) from None
         except ValueError as problem:
-            raise Unreadable("not Python source: %s" % problem)
+            raise Unreadable("not Python source: %s" % problem) from None
+
+    def _line(self, problem) -> str:
+        number = problem.lineno or 0
+        return self.lines[number - 1] if 1 <= number <= len(self.lines) else ""
+
+    def _is_python_2(self, problem) -> bool:
+        return bool(PYTHON_2.match(self._line(problem))) or (
+            sum(1 for line in self.lines if PYTHON_2.match(line)) > 0
+        )
 
     def why_not(self, problem):
         where = self.place(problem.lineno or 1)
@@ -43,13 +79,18 @@ class Code:
             if "cell" not in where
             else "cell %d, line %d" % (where["cell"], where["line"])
         )
-        line = (
-            self.lines[problem.lineno - 1]
-            if problem.lineno and problem.lineno <= len(self.lines)
-            else ""
-        )
-        if re.match(r"\s*(print\s+[^(=\s]|exec\s+['\"]|raise\s+\w+\s*,|except\s+[\w.]+\s*,)", line):
-            return "Python 2 syntax at %s: convert it (2to3) or leave it out" % at
+        line = self._line(problem)
+        if self._is_python_2(problem):
+            return (
+                "Python 2 syntax, and at %s something that has no simple form in Python 3: "
+                "convert the file (2to3 -w, or futurize) and run again" % at
+            )
+        for version, pattern in NEWER:
+            if sys.version_info < version and re.match(pattern, line):
+                return (
+                    "%s looks like syntax of Python %d.%d, and this interpreter is %d.%d: name a "
+                    "newer one with --python" % ((at,) + version + sys.version_info[:2])
+                )
         return "syntax error at %s: %s" % (at, problem.msg)
 
     def place(self, line):
@@ -90,18 +131,32 @@ class Code:
 
 
 def read(path):
+    limit = NOTEBOOK_LIMIT if path.endswith(".ipynb") else LIMIT
     try:
         with open(path, "rb") as f:
-            data = f.read(LIMIT + 1)
+            data = f.read(limit + 1)
     except OSError as problem:
-        raise Unreadable(problem.strerror or str(problem))
-    if len(data) > LIMIT:
-        raise Unreadable("larger than %d MiB: not training code" % (LIMIT >> 20))
+        raise Unreadable(problem.strerror or str(problem)) from None
+    if len(data) > limit:
+        raise Unreadable(
+            "larger than %d MiB: code that long is generated; name the files that train"
+            % (limit >> 20)
+            if limit == LIMIT
+            else "larger than %d MiB: clear its outputs and run again" % (limit >> 20)
+        )
     if path.endswith(".ipynb"):
         return notebook(path, data)
     text = decode(data)
     same = text.encode("utf-8") == data.replace(b"\r\n", b"\n")
     return Code(path, text, patchable=same)
+
+
+def parse(text):
+    """The tree. `await` outside a function is fine: notebooks allow it."""
+    flags = ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # invalid escapes are not ours to report
+        return compile(text, "<file>", "exec", flags, dont_inherit=True)
 
 
 def decode(data):
@@ -123,7 +178,7 @@ def notebook(path, data):
         cells = json.loads(data.decode("utf-8", "replace"))
         cells = cells["cells"] if "cells" in cells else cells["worksheets"][0]["cells"]
     except (ValueError, KeyError, IndexError, TypeError):
-        raise Unreadable("not a notebook: no cells in it")
+        raise Unreadable("not a notebook: no cells in it") from None
     lines, starts, skipped, number = [], [], 0, 0
     for cell in cells:
         if not isinstance(cell, dict) or cell.get("cell_type") != "code":
@@ -132,7 +187,10 @@ def notebook(path, data):
         text = cell.get("source", cell.get("input", ""))
         text = "".join(map(str, text)) if isinstance(text, list) else str(text)
         body = without_magics(text.replace("\r\n", "\n").split("\n"))
-        if body is None or not parses(body):
+        if body is not None and not parses(body):
+            old = python2.convert("\n".join(body))
+            body = old.split("\n") if old is not None and parses(old.split("\n")) else None
+        if body is None:
             skipped += 1
             continue
         starts.append((number, len(lines) + 1))
@@ -166,9 +224,7 @@ def without_magics(lines):
 
 def parses(lines):
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            ast.parse("\n".join(lines))
+        parse("\n".join(lines))
         return True
     except (SyntaxError, ValueError):
         return False

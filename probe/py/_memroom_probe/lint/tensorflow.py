@@ -333,7 +333,7 @@ def _fits(loop, name):
     return any(
         isinstance(n, ast.Call)
         and isinstance(n.func, ast.Attribute)
-        and n.func.attr in ("fit", "train_on_batch", "predict", "evaluate")
+        and n.func.attr in ("fit", "fit_generator", "train_on_batch")
         and key(n.func.value) == name
         for n in ast.walk(loop)
     )

@@ -9,8 +9,8 @@ from .flow import in_order, module_classes
 from .names import FUNCTIONS, constant, key, keyword, method, walk_here
 
 _LANGUAGE = re.compile(
-    r"For(CausalLM|Seq2SeqLM|MaskedLM|ConditionalGeneration|TokenClassification|QuestionAnswering|"
-    r"SemanticSegmentation|SpeechSeq2Seq|CTC|Vision2Seq)|LMHeadModel|FastLanguageModel"
+    r"For(CausalLM|Seq2SeqLM|MaskedLM|ConditionalGeneration|SemanticSegmentation|SpeechSeq2Seq|CTC|"
+    r"Vision2Seq)|LMHeadModel|FastLanguageModel"
 )
 
 
@@ -77,7 +77,9 @@ def eval_logits(file) -> Iterator[dict]:
         if not isinstance(call, ast.Call):
             continue
         name = (file.callee(call) or "").split(".")[-1]
-        if not name.endswith("Trainer") or any(k.arg is None for k in call.keywords):
+        if name not in ("Trainer", "Seq2SeqTrainer", "SFTTrainer", "UnslothTrainer"):
+            continue
+        if any(k.arg is None for k in call.keywords):
             continue
         metrics = keyword(call, "compute_metrics")
         if metrics is None or constant(metrics, "?") is None:
