@@ -26,18 +26,8 @@ import (
 	"sync/atomic"
 
 	"memroom/diagnose"
+	"memroom/diagnose/courses"
 )
-
-// series is one run to judge. Onset is the step before the first leaked byte, -1 for a healthy one.
-type series struct {
-	name     string
-	class    class
-	onset    int64
-	ends     int64 // step at which what only looked like a leak stops
-	floor    []diagnose.Point
-	reserved []float64
-	working  []float64
-}
 
 // verdict is what the detectors said about one series.
 type verdict struct {
@@ -71,7 +61,7 @@ func main() {
 	flag.IntVar(&every, "every", 1, "read only each Nth step")
 	flag.Parse()
 	limits := diagnose.DefaultThresholds()
-	var all []series
+	var all []courses.Series
 	for _, path := range flag.Args() {
 		read, err := readIndex(path)
 		if err != nil {
@@ -82,15 +72,15 @@ func main() {
 	}
 	if flag.NArg() == 0 {
 		for seed := range *seeds {
-			all = append(all, families(uint64(*first+seed))...)
+			all = append(all, courses.Families(uint64(*first+seed))...)
 		}
 	}
-	all = slices.DeleteFunc(all, func(s series) bool { return !strings.Contains(s.name, *only) })
+	all = slices.DeleteFunc(all, func(s courses.Series) bool { return !strings.Contains(s.Name, *only) })
 	report(all, judgeAll(all, limits), *verbose)
 }
 
-// judgeAll judges series on all processors.
-func judgeAll(all []series, limits diagnose.Thresholds) []verdict {
+// judgeAll judges courses.Series on all processors.
+func judgeAll(all []courses.Series, limits diagnose.Thresholds) []verdict {
 	verdicts := make([]verdict, len(all))
 	var next atomic.Int64
 	var done sync.WaitGroup
@@ -105,13 +95,13 @@ func judgeAll(all []series, limits diagnose.Thresholds) []verdict {
 	return verdicts
 }
 
-func readIndex(path string) ([]series, error) {
+func readIndex(path string) ([]courses.Series, error) {
 	file, err := os.Open(path)
 	if err != nil {
 		return nil, err
 	}
 	defer file.Close()
-	var found []series
+	var found []courses.Series
 	lines := bufio.NewScanner(file)
 	lines.Buffer(nil, 64<<20)
 	for lines.Scan() {
@@ -127,23 +117,23 @@ func readIndex(path string) ([]series, error) {
 		if !strings.Contains(entry.ID, "leak") || json.Unmarshal(entry.Series, &rows) != nil {
 			continue
 		}
-		s := series{name: entry.ID, class: healthy, onset: -1}
+		s := courses.Series{Name: entry.ID, Class: courses.Healthy, Onset: -1}
 		for _, row := range rows {
 			if len(row) < 3 {
 				return nil,
 					fmt.Errorf("%s: %s has a row of %d numbers, want step, allocated, reserved",
 						path, entry.ID, len(row))
 			}
-			s.floor = append(s.floor, diagnose.Point{Step: int64(row[0]), Value: row[1]})
-			s.reserved = append(s.reserved, row[2])
+			s.Floor = append(s.Floor, diagnose.Point{Step: int64(row[0]), Value: row[1]})
+			s.Reserved = append(s.Reserved, row[2])
 			if len(row) > 3 {
-				s.working = append(s.working, row[3])
+				s.Working = append(s.Working, row[3])
 			}
 		}
 		if !strings.Contains(entry.ID, "healthy") {
-			s.class, s.onset = leaks, firstRise(s.floor)
+			s.Class, s.Onset = courses.Leaks, firstRise(s.Floor)
 			if entry.Onset != nil {
-				s.onset = *entry.Onset
+				s.Onset = *entry.Onset
 			}
 		}
 		found = append(found, s)
@@ -161,7 +151,7 @@ func firstRise(points []diagnose.Point) int64 {
 	return 0
 }
 
-func judge(s series, limits diagnose.Thresholds) verdict {
+func judge(s courses.Series, limits diagnose.Thresholds) verdict {
 	v := verdict{delay: -1, back: -1}
 	caps, deaths := capsOf(s)
 	spoke := make([]bool, len(caps))
@@ -169,17 +159,17 @@ func judge(s series, limits diagnose.Thresholds) verdict {
 	if host {
 		seen.Quantum = 4096
 	}
-	for i, p := range s.floor {
-		if phase := len(s.floor) + int(s.floor[0].Value)%7; i > 0 && (i+phase)%every != 0 {
+	for i, p := range s.Floor {
+		if phase := len(s.Floor) + int(s.Floor[0].Value)%7; i > 0 && (i+phase)%every != 0 {
 			continue
 		}
 		reserved := 0.0
-		if s.reserved != nil {
-			reserved = s.reserved[i]
+		if s.Reserved != nil {
+			reserved = s.Reserved[i]
 		}
 		working := 0.0
-		if s.working != nil {
-			working = s.working[i]
+		if s.Working != nil {
+			working = s.Working[i]
 		}
 		seen.Add(p.Step, p.Value, reserved, working, limits)
 		if t, leak := seen.Leak(limits); leak && (!host || t.MattersOnHost(true, limits)) {
@@ -188,25 +178,25 @@ func judge(s series, limits diagnose.Thresholds) verdict {
 				v.said = fmt.Sprintf("at %d: since %d, %.0f a step, %d rises, noise %.0f", p.Step,
 					t.Onset, t.Slope, t.Rises, t.Noise)
 			}
-			if s.onset < 0 || p.Step <= s.onset {
+			if s.Onset < 0 || p.Step <= s.Onset {
 				v.accused = true
 			} else if v.delay < 0 {
-				v.delay = p.Step - s.onset
+				v.delay = p.Step - s.Onset
 			}
 		}
 		if v.said != "" && v.back < 0 {
 			if _, over := seen.Ended(v.leak, limits); over {
-				v.back = max(0, p.Step-s.ends)
+				v.back = max(0, p.Step-s.Ends)
 			}
 		}
-		if s.onset < 0 {
+		if s.Onset < 0 {
 			f, told := seen.Forecast(healthyCap(s), limits)
 			told = told && (!host || f.Trend.MattersOnHost(true, limits))
 			v.forecast = v.forecast || told
 			continue
 		}
 		for c, limit := range caps {
-			start := s.floor[0].Value
+			start := s.Floor[0].Value
 			if p.Value < start+(limit-start)/2 || p.Step >= deaths[c] {
 				continue
 			}
@@ -233,20 +223,20 @@ func judge(s series, limits diagnose.Thresholds) verdict {
 
 // capsOf gives five caps between a leak's median and maximum, and the steps at which it crosses
 // them.
-func capsOf(s series) (caps []float64, deaths []int64) {
-	if s.onset < 0 {
+func capsOf(s courses.Series) (caps []float64, deaths []int64) {
+	if s.Onset < 0 {
 		return nil, nil
 	}
-	sorted := make([]float64, len(s.floor))
-	for i, p := range s.floor {
+	sorted := make([]float64, len(s.Floor))
+	for i, p := range s.Floor {
 		sorted[i] = p.Value
 	}
 	slices.Sort(sorted)
 	middle, most := sorted[len(sorted)/2], sorted[len(sorted)-1]
 	for i := 1; i <= 5; i++ {
 		limit := middle + (most-middle)*float64(i)/6
-		for _, p := range s.floor {
-			if p.Value > limit && p.Step <= s.onset {
+		for _, p := range s.Floor {
+			if p.Value > limit && p.Step <= s.Onset {
 				break // it was above before it leaked
 			}
 			if p.Value > limit {
@@ -259,9 +249,9 @@ func capsOf(s series) (caps []float64, deaths []int64) {
 }
 
 // healthyCap is a wall a little above all a healthy series ever needs.
-func healthyCap(s series) float64 {
+func healthyCap(s courses.Series) float64 {
 	most := 0.0
-	for _, p := range s.floor {
+	for _, p := range s.Floor {
 		most = math.Max(most, p.Value)
 	}
 	return 1.1 * most
@@ -270,20 +260,20 @@ func healthyCap(s series) float64 {
 // tally adds up the verdicts on the series of one name.
 type tally struct {
 	name                                                           string
-	class                                                          class
+	class                                                          courses.Class
 	runs, late, accused, told, silent, caps, wrong, given, covered int
 	delays, back                                                   []int64
 	errors                                                         []float64
 }
 
-func (t *tally) add(s series, v verdict) {
+func (t *tally) add(s courses.Series, v verdict) {
 	t.runs++
 	t.accused += count(v.accused)
 	t.told += count(v.forecast)
 	if v.accused || v.back >= 0 {
 		t.back = append(t.back, v.back)
 	}
-	if s.onset < 0 {
+	if s.Onset < 0 {
 		return
 	}
 	t.caps += v.caps
@@ -304,22 +294,22 @@ func count(yes bool) int {
 	return 0
 }
 
-func report(all []series, verdicts []verdict, verbose bool) {
+func report(all []courses.Series, verdicts []verdict, verbose bool) {
 	groups := map[string]*tally{}
 	var order []*tally
 	var classes [4]tally
 	for i, s := range all {
-		name, _, _ := strings.Cut(s.name, "#")
+		name, _, _ := strings.Cut(s.Name, "#")
 		if groups[name] == nil {
-			groups[name] = &tally{name: name, class: s.class}
+			groups[name] = &tally{name: name, class: s.Class}
 			order = append(order, groups[name])
 		}
 		v := verdicts[i]
 		groups[name].add(s, v)
-		classes[s.class].add(s, v)
+		classes[s.Class].add(s, v)
 		if verbose {
 			fmt.Printf("%-40s onset %4d delay %4d silent caps %d worst error %.3f accused %v forecast %v back %d | %s\n",
-				s.name, s.onset, v.delay, v.silent, most(v.errors), v.accused, v.forecast, v.back,
+				s.Name, s.Onset, v.delay, v.silent, most(v.errors), v.accused, v.forecast, v.back,
 				v.said)
 		}
 	}
@@ -331,7 +321,7 @@ func report(all []series, verdicts []verdict, verbose bool) {
 	}
 	for i := range classes {
 		if classes[i].runs > 0 {
-			classes[i].name = "ALL " + class(i).String()
+			classes[i].name = "ALL " + courses.Class(i).String()
 			classes[i].print()
 		}
 	}

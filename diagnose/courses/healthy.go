@@ -1,4 +1,4 @@
-package main
+package courses
 
 import (
 	"math"
@@ -76,19 +76,19 @@ func filling(from, fill int, entry float64) func(int) float64 {
 }
 
 var healthyFamilies = []family{
-	{"level", healthy, func(r *rand.Rand) course { return level(r, 300, nothing) }},
-	{"optimizer state, workspaces", healthy, func(r *rand.Rand) course {
+	{"level", Healthy, func(r *rand.Rand) course { return level(r, 300, nothing) }},
+	{"optimizer state, workspaces", Healthy, func(r *rand.Rand) course {
 		state, work, at := between(r, mib, 1000*mib), between(r, mib, 64*mib), evenly(r, 2, 20)
 		return level(r, 200, func(s int) float64 {
 			return when(s >= 1, state) +
 				when(s >= at, work)
 		})
 	}},
-	{"state made lazily, part by part", healthy, func(r *rand.Rand) course {
+	{"state made lazily, part by part", Healthy, func(r *rand.Rand) course {
 		part, parts := between(r, 64<<10, 32*mib), evenly(r, 3, 30)
 		return level(r, 250, filling(0, parts, part))
 	}},
-	{"autotuning in the first steps", healthy, func(r *rand.Rand) course {
+	{"autotuning in the first steps", Healthy, func(r *rand.Rand) course {
 		total, lasts := 0.0, evenly(r, 5, 30)
 		return level(r, 250, func(s int) float64 {
 			if s < lasts && r.IntN(2) == 0 {
@@ -97,24 +97,24 @@ var healthyFamilies = []family{
 			return total
 		})
 	}},
-	{"experts met by and by", healthy, func(r *rand.Rand) course {
+	{"experts met by and by", Healthy, func(r *rand.Rand) course {
 		return level(r, 400, collected(r, alike(evenly(r, 6, 24)), between(r, mib, 64*mib)))
 	}},
-	{"shapes compiled by and by", healthy, func(r *rand.Rand) course {
+	{"shapes compiled by and by", Healthy, func(r *rand.Rand) course {
 		return level(r, 500, collected(r, zipf(evenly(r, 8, 40)), between(r, 64<<10, 16*mib)))
 	}},
-	{"noise", healthy, func(r *rand.Rand) course {
+	{"noise", Healthy, func(r *rand.Rand) course {
 		n := noise(r, between(r, 64<<10, 64*mib))
 		return level(r, 1000, func(int) float64 { return n() })
 	}},
-	{"two levels", healthy, func(r *rand.Rand) course {
+	{"two levels", Healthy, func(r *rand.Rand) course {
 		big := between(r, 64<<10, 64*mib)
 		return level(r, 1000, func(int) float64 {
 			return big*float64(r.IntN(2)) +
 				big/100*r.Float64()
 		})
 	}},
-	{"correlated noise", healthy, func(r *rand.Rand) course {
+	{"correlated noise", Healthy, func(r *rand.Rand) course {
 		wave, keep, big := 0.0, 0.3+0.6*r.Float64(), between(r, 64<<10, 16*mib)
 		return level(r, 1000, func(int) float64 {
 			wave = keep*wave +
@@ -122,12 +122,12 @@ var healthyFamilies = []family{
 			return wave
 		})
 	}},
-	{"slow waves of the data", healthy, func(r *rand.Rand) course {
+	{"slow waves of the data", Healthy, func(r *rand.Rand) course {
 		period, big := between(r, 40, 400), between(r, 64<<10, 16*mib)
 		return moving(r, 800,
 			func(s int) float64 { return big * (1 - math.Cos(2*math.Pi*float64(s)/period)) })
 	}},
-	{"length buckets", healthy, func(r *rand.Rand) course {
+	{"length buckets", Healthy, func(r *rand.Rand) course {
 		buckets, stays, big := evenly(r, 3, 8), evenly(r, 1, 20), between(r, 64<<10, 16*mib)
 		now := 0
 		return moving(r, 800, func(int) float64 {
@@ -137,11 +137,11 @@ var healthyFamilies = []family{
 			return big * float64(now)
 		})
 	}},
-	{"sorted by length in each epoch", healthy, func(r *rand.Rand) course {
+	{"sorted by length in each epoch", Healthy, func(r *rand.Rand) course {
 		epoch, big := evenly(r, 40, 200), between(r, 64<<10, 4*mib)
 		return moving(r, 3*epoch, func(s int) float64 { return big * float64(s%epoch) / 10 })
 	}},
-	{"longest batch so far", healthy, func(r *rand.Rand) course {
+	{"longest batch so far", Healthy, func(r *rand.Rand) course {
 		record, big := 0.0, between(r, 64<<10, 16*mib)
 		return level(r, 600, func(int) float64 {
 			record = math.Max(record,
@@ -149,7 +149,7 @@ var healthyFamilies = []family{
 			return big * record
 		})
 	}},
-	{"longest batch so far, bounded", healthy, func(r *rand.Rand) course {
+	{"longest batch so far, bounded", Healthy, func(r *rand.Rand) course {
 		record, big := 0.0, between(r, 64<<10, 16*mib)
 		return level(r, 600, func(int) float64 {
 			record = math.Max(record,
@@ -157,26 +157,26 @@ var healthyFamilies = []family{
 			return big * record
 		})
 	}},
-	{"cache fills for 5-36", healthy, func(r *rand.Rand) course {
+	{"cache fills for 5-36", Healthy, func(r *rand.Rand) course {
 		return level(r, 200, filling(0, evenly(r, 5, 36), between(r, 512, 32*mib)))
 	}},
-	{"cache fills later", healthy, func(r *rand.Rand) course {
+	{"cache fills later", Healthy, func(r *rand.Rand) course {
 		return level(r, 300, filling(evenly(r, 20, 150), evenly(r, 5, 36), between(r, 512, 8*mib)))
 	}},
-	{"cache fills under noise", healthy, func(r *rand.Rand) course {
+	{"cache fills under noise", Healthy, func(r *rand.Rand) course {
 		entry := between(r, 64<<10, 8*mib)
 		n, f := noise(r, entry*between(r, 0.5, 5)), filling(evenly(r, 0, 60), evenly(r, 5, 30),
 			entry)
 		return level(r, 300, func(s int) float64 { return f(s) + n() })
 	}},
-	{"cache that fills ever more slowly", healthy, func(r *rand.Rand) course {
+	{"cache that fills ever more slowly", Healthy, func(r *rand.Rand) course {
 		size, tau, from := between(r, mib, 600*mib), between(r, 3, 40), evenly(r, 0, 60)
 		return level(r, 400, func(s int) float64 {
 			return size * (1 - math.Exp(-after(from,
 				s)/tau))
 		})
 	}},
-	{"the same under noise", healthy, func(r *rand.Rand) course {
+	{"the same under noise", Healthy, func(r *rand.Rand) course {
 		size, tau := between(r, mib, 600*mib), between(r, 3, 30)
 		n := noise(r, size*between(r, 0.01, 0.1))
 		return level(r, 400, func(s int) float64 {
@@ -184,62 +184,62 @@ var healthyFamilies = []family{
 				n()
 		})
 	}},
-	{"sawtooth", healthy, func(r *rand.Rand) course {
+	{"sawtooth", Healthy, func(r *rand.Rand) course {
 		period := evenly(r, 3, 34)
 		return level(r, 400, toothed(func() int { return period }, between(r, 512, 8*mib)))
 	}},
-	{"sawtooth by chance", healthy, func(r *rand.Rand) course {
+	{"sawtooth by chance", Healthy, func(r *rand.Rand) course {
 		mean := evenly(r, 4, 12)
 		return level(r, 600, toothed(func() int { return int(float64(mean)*r.ExpFloat64()) + 1 },
 			between(r, 64<<10, 8*mib)))
 	}},
-	{"garbage collected now and then", healthy, func(r *rand.Rand) course {
+	{"garbage collected now and then", Healthy, func(r *rand.Rand) course {
 		mean := float64(evenly(r, 8, 25))
 		n, t := noise(r, 64<<10), toothed(func() int { return int(mean * (0.8 + 0.4*r.Float64())) },
 			between(r, 64<<10, 8*mib))
 		return level(r, 600, func(s int) float64 { return t(s) + n() })
 	}},
-	{"log flushed every 10-35", healthy, func(r *rand.Rand) course {
+	{"log flushed every 10-35", Healthy, func(r *rand.Rand) course {
 		every, rate := evenly(r, 10, 35), between(r, 512, 64<<10)
 		n := noise(r, rate*between(r, 0.1, 2))
 		return level(r, 500, func(s int) float64 { return rate*float64(s%every) + n() })
 	}},
-	{"evaluation every k", healthy, func(r *rand.Rand) course {
+	{"evaluation every k", Healthy, func(r *rand.Rand) course {
 		every, lasts, size := evenly(r, 10, 60), evenly(r, 1, 4), between(r, mib, 400*mib)
 		return level(r, 400, func(s int) float64 { return when(s%every >= every-lasts, size) })
 	}},
-	{"evaluation leaves something once", healthy, func(r *rand.Rand) course {
+	{"evaluation leaves something once", Healthy, func(r *rand.Rand) course {
 		every, size := evenly(r, 20, 60), between(r, mib, 100*mib)
 		return level(r, 400, func(s int) float64 { return size * math.Min(2, float64(s/every)) })
 	}},
-	{"checkpoints in noise", healthy, func(r *rand.Rand) course {
+	{"checkpoints in noise", Healthy, func(r *rand.Rand) course {
 		every, size := evenly(r, 30, 100), between(r, mib, 400*mib)
 		n := noise(r, between(r, 64<<10, 8*mib))
 		return level(r, 600, func(s int) float64 { return when(s%every == every-1, size) + n() })
 	}},
-	{"epochs of a loader", healthy, func(r *rand.Rand) course {
+	{"epochs of a loader", Healthy, func(r *rand.Rand) course {
 		epoch, size := evenly(r, 20, 80), between(r, 64<<10, 64*mib)
 		n := noise(r, size*between(r, 0.01, 0.5))
 		return level(r, 600, func(s int) float64 { return when(s%epoch < epoch-2, size) + n() })
 	}},
-	{"accumulation", healthy, func(r *rand.Rand) course {
+	{"accumulation", Healthy, func(r *rand.Rand) course {
 		period, grads := evenly(r, 2, 16), between(r, mib, 300*mib)
 		return level(r, 400, func(s int) float64 { return when(s%period != period-1, grads) })
 	}},
-	{"averaged weights begin late", healthy, func(r *rand.Rand) course {
+	{"averaged weights begin late", Healthy, func(r *rand.Rand) course {
 		at, size := evenly(r, 20, 300), between(r, mib, 400*mib)
 		n := noise(r, size*between(r, 0.001, 0.3))
 		return level(r, 500, func(s int) float64 { return when(s >= at, size) + n() })
 	}},
-	{"curriculum", healthy, func(r *rand.Rand) course {
+	{"curriculum", Healthy, func(r *rand.Rand) course {
 		until, big := float64(evenly(r, 40, 400)), between(r, 16<<10, mib)
 		return moving(r, 500, func(s int) float64 { return big * math.Min(float64(s), until) })
 	}},
-	{"curriculum in stages", healthy, func(r *rand.Rand) course {
+	{"curriculum in stages", Healthy, func(r *rand.Rand) course {
 		stage, big := evenly(r, 15, 100), between(r, 64<<10, 16*mib)
 		return moving(r, 6*stage, func(s int) float64 { return big * float64(s/stage) })
 	}},
-	{"images grow, in noise", healthy, func(r *rand.Rand) course {
+	{"images grow, in noise", Healthy, func(r *rand.Rand) course {
 		stage, big := evenly(r, 15, 60), between(r, 64<<10, 16*mib)
 		n := noise(r, big/3)
 		return moving(r, 6*stage, func(s int) float64 {
@@ -247,7 +247,7 @@ var healthyFamilies = []family{
 				n()
 		})
 	}},
-	{"few steps up", healthy, func(r *rand.Rand) course {
+	{"few steps up", Healthy, func(r *rand.Rand) course {
 		up, big := 0.0, between(r, 64<<10, 64*mib)
 		return level(r, 600, func(int) float64 {
 			if r.IntN(90) == 0 && up < 5 {
@@ -256,12 +256,12 @@ var healthyFamilies = []family{
 			return big * up
 		})
 	}},
-	{"reserved grows, nothing else", healthy, func(r *rand.Rand) course {
+	{"reserved grows, nothing else", Healthy, func(r *rand.Rand) course {
 		c, cache := level(r, 400, nothing), 0.0
 		c.work = func(int) float64 { cache += when(r.IntN(3) == 0, 2*mib); return cache }
 		return c
 	}},
-	{"a walk that comes back", healthy, func(r *rand.Rand) course {
+	{"a walk that comes back", Healthy, func(r *rand.Rand) course {
 		at, big := 0.0, between(r, 64<<10, 4*mib)
 		return level(r, 1000,
 			func(int) float64 { at += big*(r.Float64()-0.5) - 0.03*at; return at })
@@ -269,26 +269,26 @@ var healthyFamilies = []family{
 }
 
 var openFamilies = []family{
-	{"open: cache fills for 45-300", open, func(r *rand.Rand) course {
+	{"open: cache fills for 45-300", Open, func(r *rand.Rand) course {
 		fill := evenly(r, 45, 300)
 		c := level(r, fill+200, filling(0, fill, between(r, 512, 8*mib)))
 		c.ends = fill
 		return c
 	}},
-	{"open: replay buffer in noise", open, func(r *rand.Rand) course {
+	{"open: replay buffer in noise", Open, func(r *rand.Rand) course {
 		fill, entry := evenly(r, 80, 400), between(r, 4<<10, mib)
 		n, f := noise(r, entry*between(r, 0.5, 5)), filling(0, fill, entry)
 		c := level(r, fill+200, func(s int) float64 { return f(s) + n() })
 		c.ends = fill
 		return c
 	}},
-	{"open: log flushed every 100", open, func(r *rand.Rand) course {
+	{"open: log flushed every 100", Open, func(r *rand.Rand) course {
 		rate := block(between(r, 512, 64<<10))
 		c := level(r, 500, func(s int) float64 { return rate * float64(s%100) })
 		c.ends = 100
 		return c
 	}},
-	{"open: fills very slowly", open, func(r *rand.Rand) course {
+	{"open: fills very slowly", Open, func(r *rand.Rand) course {
 		size, tau := between(r, mib, 600*mib), between(r, 60, 200)
 		c := level(r, int(6*tau),
 			func(s int) float64 { return size * (1 - math.Exp(-float64(s)/tau)) })
