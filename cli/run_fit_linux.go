@@ -5,7 +5,6 @@ import (
 
 	"memroom/event"
 	"memroom/fit/driver"
-	"memroom/report"
 	"memroom/store"
 )
 
@@ -26,13 +25,6 @@ func (c *runCmd) prepareFit(s *session, home *store.Store, r *prepared,
 		s.note("memroom: begins with what made an earlier run fit (memroom forget drops it)")
 	}
 	return spec, nil
-}
-
-// printFit prints the story of a fitted run.
-func printFit(s *session, folder *store.Folder) {
-	if r, err := driver.ReadRecord(folder.Dir); err == nil && r.Tells() {
-		report.Fit(s.Err, r)
-	}
 }
 
 // used gives the bytes in use on each card.

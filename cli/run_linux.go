@@ -121,7 +121,7 @@ func (c *runCmd) found(s *session, front *supervise.Front, f event.Finding) {
 	if c.Quiet || !ok || isTerminal(errs) && (f.Severity != event.SeverityError || c.View) {
 		return
 	}
-	besideOutput(s, front, fmt.Sprintf("found %s: %s", f.Kind, f.Title))
+	besideOutput(s, front, f.Title)
 }
 
 // besideOutput writes a line of ours while the command writes too, perhaps a progress bar to a
@@ -288,11 +288,8 @@ func (c *runCmd) conclude(s *session, front *supervise.Front, folder *store.Fold
 	if state.Exit.StartError != "" {
 		return exitWith(state.Exit.Code, "%s", state.Exit.StartError)
 	}
-	if summary, err := folder.Summary(); err == nil && c.wantsSummary(s, summary) {
-		report.RunSummary(s.Err, summary)
-	}
-	if !c.Quiet {
-		printFit(s, folder)
+	if end, err := endOf(folder); err == nil && c.wantsScreen(s, end) {
+		report.RunEnd(s.Err, end)
 	}
 	for _, w := range c.copies {
 		if text := w.missing(folder); text != "" {
@@ -328,16 +325,16 @@ func exitCodeOf(folder *store.Folder, exit event.Exit) int {
 	return 1
 }
 
-// wantsSummary: on a terminal always. Elsewhere stderr is the command's, unchanged, unless memory
-// is what ended it or something was found.
-func (c *runCmd) wantsSummary(s *session, summary event.Summary) bool {
+// wantsScreen: on a terminal always. Elsewhere stderr is the command's, unchanged, unless memory is
+// what ended it, something was found or something was done.
+func (c *runCmd) wantsScreen(s *session, end report.End) bool {
 	if c.Quiet {
 		return false
 	}
 	if f, ok := fileOf(s.Err); ok && isTerminal(f) {
 		return true
 	}
-	return len(summary.Findings) > 0 || summary.Verdict != nil && summary.Verdict.IsOOM
+	return end.Tells()
 }
 
 func runFiles(f *store.Folder) supervise.Files {

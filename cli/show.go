@@ -188,7 +188,7 @@ func printShown(w io.Writer, v shown) error {
 		}
 	}
 	if v.Fit != nil && v.Fit.Tells() {
-		report.Fit(w, *v.Fit)
+		report.Fit(w, *v.Fit, jobOf(v.Run), v.Run.Command)
 	}
 	return nil
 }

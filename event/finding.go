@@ -54,3 +54,18 @@ func (f Finding) Restates(earlier Finding) bool {
 	return f.Step > 0 && f.Kind == earlier.Kind && f.Step == earlier.Step &&
 		f.Bytes == earlier.Bytes
 }
+
+// Memory names the memory that ran out, for people: "GPU memory", "host memory".
+func (w Where) Memory() string {
+	switch w {
+	case WhereGPU:
+		return "GPU memory"
+	case WhereHost, WhereCgroup:
+		return "host memory"
+	case WhereShm:
+		return "shared memory (/dev/shm)"
+	case WhereMPS:
+		return "MPS memory"
+	}
+	return "memory"
+}

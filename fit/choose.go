@@ -29,6 +29,8 @@ type Facts struct {
 	Limit     event.Bytes // of the allocator or, on the host, of all processes
 	Needs     event.Bytes // what the probe found to be needed at the least, if it found that
 	Hopeless  string      // why no remedy that keeps the mathematics can help, in the probe's words; empty: none said so
+	Whole     string      // why the batch was not split, in the probe's words; empty: it was, or nobody tried
+	Libraries event.Bytes // host memory of the interpreter with its libraries, before any data
 	UsesGPU   bool
 	Idle      bool     // remedies were in effect inside the processes, and none of them found anything to act on
 	On        []Remedy // in effect during the attempt
@@ -63,8 +65,7 @@ type Left struct {
 // tried once; what is in effect tells how far we are.
 func Choose(f Facts, o Options) Plan {
 	if f.Idle && f.Hopeless == "" {
-		return f.impossible(o,
-			"the remedies found nothing to act on: memory runs out outside of PyTorch's training calls, or before the first one")
+		return f.impossible(o, f.nothingToActOn())
 	}
 	stages := Ladder(f, o)
 	if f.Hopeless != "" {
@@ -79,38 +80,7 @@ func Choose(f Facts, o Options) Plan {
 		return Plan{Remedies: f.On, Factor: 1, Left: notAllowed(f, o), Impossible: f.Hopeless,
 			Needs: f.Needs}
 	}
-	return f.impossible(o, "every allowed remedy is on and it still runs out")
-}
-
-// impossible is the plan of which nothing comes: the reason, and the least that would be needed,
-// where that is known.
-func (f Facts) impossible(o Options, reason string) Plan {
-	plan := Plan{Remedies: f.On, Factor: 1, Left: notAllowed(f, o)}
-	plan.Impossible, plan.Needs = CannotFit(reason, max(f.Needs, f.Allocated+f.Requested), f.Limit)
-	if plan.Needs == 0 && f.trainsOnCPU() {
-		plan.Impossible += "; a higher limit helps, or pieces of a size that you choose: --remedy micro_batch=ROWS"
-	}
-	return plan
-}
-
-// CannotFit says the end of the attempts: with what is needed at the least, where that is more than
-// is there. A lower figure was found under what has run out all the same, so it explains nothing.
-func CannotFit(why string, needs, limit event.Bytes) (string, event.Bytes) {
-	if needs == 0 || limit > 0 && needs <= limit {
-		return why, 0
-	}
-	return fmt.Sprintf("cannot fit: needs at least %s, %s are there; %s", needs, limitWords(limit),
-		why), needs
-}
-
-// GivenUp says the end after the last attempt that may be made: the reason, and what is needed at
-// the least, where that is known.
-func (f Facts) GivenUp(attempts int) (string, event.Bytes) {
-	if f.Hopeless != "" {
-		return f.Hopeless, f.Needs
-	}
-	return CannotFit(fmt.Sprintf("still out of memory after %d attempts (--max-attempts)",
-		attempts), f.Allocated+f.Requested, f.Limit)
+	return f.impossible(o, f.allTried())
 }
 
 func (f Facts) onHost() bool {
@@ -121,13 +91,6 @@ func (f Facts) onHost() bool {
 // their way to a card.
 func (f Facts) trainsOnCPU() bool {
 	return f.onHost() && f.Where != event.WhereShm && !f.UsesGPU && !f.Idle
-}
-
-func limitWords(limit event.Bytes) string {
-	if limit == 0 {
-		return "fewer"
-	}
-	return limit.String()
 }
 
 // notYet gives those that are not in effect, or with other parameters.
@@ -237,10 +200,14 @@ func (r Remedy) Words() string {
 	case remedy.MixedPrecision:
 		return "autocast to " + cmp.Or(p.DType, "bf16")
 	case remedy.DataLoaderWorkers:
-		if n := workers(p); n > 0 {
+		switch n := workers(p); n {
+		case 0:
+			return "no data loader workers"
+		case 1:
+			return "at most one data loader worker"
+		default:
 			return fmt.Sprintf("at most %d data loader workers", n)
 		}
-		return "no data loader workers"
 	case remedy.PinMemory:
 		return "no pinned memory in data loaders"
 	case remedy.SetToNone:

@@ -31,7 +31,7 @@ func TestChooseClimbsAndEnds(t *testing.T) {
 		plan := Choose(facts, Options{})
 		if plan.Impossible != "" {
 			if !strings.Contains(plan.Impossible,
-				"cannot fit: needs at least 23GiB, 22GiB are there") {
+				"it needs at least 23GiB, and 22GiB are there") {
 				t.Errorf("the end says %q", plan.Impossible)
 			}
 			if len(seen) != 3 {
@@ -122,7 +122,7 @@ func TestHostLadderEnds(t *testing.T) {
 			t.Errorf("the probe is given %v", inside)
 		}
 		if strings.Contains(plan.Impossible, "512MiB") || plan.Needs != 0 ||
-			!strings.Contains(plan.Impossible, "--remedy micro_batch=ROWS") {
+			!strings.Contains(plan.Impossible, "--remedy micro_batch=SAMPLES") {
 			t.Errorf("the end says %q, needs %s", plan.Impossible, plan.Needs)
 		}
 		for _, l := range plan.Left {

@@ -177,12 +177,12 @@ func (f Facts) wall() event.Where {
 func notAllowed(f Facts, o Options) []Left {
 	var left []Left
 	for _, r := range remedy.Catalogue() {
-		if f.trainsOnCPU() && r.Consent == "quantize" {
-			continue // weights are not what it runs out of
+		if f.Idle && f.Hopeless == "" || f.onHost() && !f.UsesGPU && r.Consent == "quantize" {
+			continue // nothing is trained, or weights are not what it runs out of
 		}
 		if r.Consent != "" && !slices.Contains(o.Allow, r.Consent) && canApply(r) &&
 			slices.Contains(r.Walls, f.wall()) {
-			left = append(left, Left{r.ID, "changes the mathematics: --allow " + r.Consent})
+			left = append(left, Left{r.ID, "it changes the mathematics; --allow " + r.Consent + " admits it"})
 		}
 	}
 	return left

@@ -38,6 +38,7 @@ type Tried struct {
 	Failed    string      `json:"failed,omitempty"`     // what ended it, where that was not memory
 	StepMS    float64     `json:"step_ms,omitempty"`
 	Steps     int64       `json:"steps,omitempty"`
+	Libraries event.Bytes `json:"libraries,omitempty"` // host memory once the framework was loaded
 }
 
 // Sentence is something a remedy said from inside the process.
@@ -138,7 +139,7 @@ func (t Tried) Idle() bool {
 func (t Tried) Ending() string {
 	switch {
 	case t.OutOf != "":
-		return fmt.Sprintf("ran out of %s memory", t.OutOf)
+		return "ran out of " + t.OutOf.Memory()
 	case t.Failed != "":
 		return "failed with " + t.Failed
 	}
@@ -155,6 +156,22 @@ func (t Tried) Hopeless() (string, event.Bytes) {
 		}
 	}
 	return why, needs
+}
+
+// Whole gives the words in which the probe said why it did not split the batch; "" where it did, or
+// never tried.
+func (t Tried) Whole() string {
+	why := ""
+	for _, s := range t.Said {
+		switch {
+		case s.ID != remedy.MicroBatch:
+		case s.Kind == "applied":
+			return ""
+		case s.Kind == "declined" && why == "":
+			why = s.Text
+		}
+	}
+	return why
 }
 
 // Equivalence of an attempt's results to those of the unchanged program: the weakest of what its

@@ -20,7 +20,7 @@ func allocators() []*Remedy {
 		{
 			ID:          EmptyCache,
 			Title:       "empty the allocator's cache between phases",
-			Why:         "blocks kept for sizes that do not come back go to the driver, where other sizes and other processes can have them",
+			Why:         "cached blocks go back to the driver, so that allocations of other sizes and other processes can use them",
 			Equivalence: Exact,
 			Walls:       onDevice,
 			Frameworks:  torch,

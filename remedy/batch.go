@@ -10,7 +10,7 @@ import (
 func batching() []*Remedy {
 	return []*Remedy{{
 		ID:          MicroBatch,
-		Title:       "halve the micro-batch and accumulate gradients over twice as many",
+		Title:       "halve the micro-batch and accumulate gradients over two micro-batches",
 		Why:         "activations, logits and inputs shrink with the micro-batch; the effective batch and the learning rate stay",
 		Equivalence: Exact,
 		Walls:       append([]event.Where{event.WhereShm}, anywhere...),
@@ -77,13 +77,30 @@ func howMicroBatch(job Job, after Setup) How {
 		how.Code = "optimizer = optax.MultiSteps(optimizer, every_k_schedule=" + accumulate +
 			")   # and batches of " + batch
 	default:
-		how.Code = lines("for i, (x, y) in enumerate(loader):            # batch_size="+batch,
-			"    loss = loss_fn(model(x), y) / "+accumulate,
-			"    loss.backward()",
-			"    if (i + 1) % "+accumulate+" == 0 or i + 1 == len(loader):",
-			"        optimizer.step(); optimizer.zero_grad(set_to_none=True)")
+		how.Code = microBatchCode(job.Trainer, batch, accumulate)
 	}
 	return how
+}
+
+// microBatchCode is the same in Python: in the trainer's own words where it has some.
+func microBatchCode(trainer Trainer, batch, accumulate string) string {
+	switch trainer {
+	case Lightning:
+		return "trainer = Trainer(accumulate_grad_batches=" + accumulate +
+			")   # and batch_size=" + batch + " in the DataLoader"
+	case Transformers:
+		return "TrainingArguments(per_device_train_batch_size=" + batch +
+			", gradient_accumulation_steps=" + accumulate + ")"
+	case Accelerate:
+		return lines("accelerator = Accelerator(gradient_accumulation_steps="+accumulate+
+			")   # and batch_size="+batch+" in the DataLoader",
+			"with accelerator.accumulate(model):            # around the body of the loop")
+	}
+	return lines("for i, (x, y) in enumerate(loader):            # batch_size="+batch,
+		"    loss = loss_fn(model(x), y) / "+accumulate,
+		"    loss.backward()",
+		"    if (i + 1) % "+accumulate+" == 0 or i + 1 == len(loader):",
+		"        optimizer.step(); optimizer.zero_grad(set_to_none=True)")
 }
 
 func microBatchArgs(trainer Trainer, batch, accumulate string) string {

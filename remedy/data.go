@@ -11,7 +11,7 @@ func data() []*Remedy {
 	return []*Remedy{{
 		ID:          DataLoaderWorkers,
 		Title:       "use fewer DataLoader workers",
-		Why:         "every worker holds its own copy of what it touches and prefetch_factor batches in shared memory",
+		Why:         "every worker holds its own copy of the data it touches, and prefetch_factor batches in shared memory",
 		Equivalence: Exact,
 		Walls:       []event.Where{event.WhereHost, event.WhereCgroup, event.WhereShm},
 		Frameworks:  []Framework{PyTorch, TensorFlow},
@@ -35,7 +35,7 @@ func data() []*Remedy {
 	}, {
 		ID:          ShmSize,
 		Title:       "make /dev/shm larger",
-		Why:         "workers hand their batches over through /dev/shm, of which a container has 64 MiB unless told otherwise",
+		Why:         "workers pass their batches through /dev/shm; a container has 64 MiB of it by default",
 		Equivalence: Exact,
 		Walls:       []event.Where{event.WhereShm},
 		how:         howShm,

@@ -11,7 +11,7 @@ func limits() []*Remedy {
 	return []*Remedy{{
 		ID:          TrialResources,
 		Title:       "tell the scheduler how much memory a trial or task needs",
-		Why:         "tasks are packed by the resources they declare; without memory, as many start as there are CPUs",
+		Why:         "the scheduler counts the resources that tasks declare; without a memory figure it starts one task per CPU",
 		Equivalence: Exact,
 		Walls:       []event.Where{event.WhereHost, event.WhereCgroup, event.WhereGPU},
 		needs: func(job Job) string {
@@ -35,8 +35,8 @@ func limits() []*Remedy {
 		how:         howRaise,
 	}, {
 		ID:          FreeNeighbour,
-		Title:       "move away from, or end, the other processes on the card",
-		Why:         "memory that others hold cannot be had by any setting of this job",
+		Title:       "use another card, or end the other processes on this one",
+		Why:         "no setting of this job frees memory that others hold",
 		Equivalence: Exact,
 		Walls:       []event.Where{event.WhereGPU},
 		how:         howMove,

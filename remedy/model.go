@@ -20,7 +20,7 @@ func quantize(id ID, loadIn, title, why string) *Remedy {
 	return &Remedy{
 		ID:          id,
 		Title:       title,
-		Why:         why + "; to train such a model, adapters (LoRA) are needed on top",
+		Why:         why + "; to train such a model, add adapters (LoRA)",
 		Equivalence: Changes,
 		Consent:     "quantize",
 		Walls:       []event.Where{event.WhereGPU, event.WhereHost, event.WhereCgroup},
@@ -111,7 +111,7 @@ func smallerModels() []*Remedy {
 	}, {
 		ID:          Prune,
 		Title:       "remove whole heads, channels or layers (structured pruning)",
-		Why:         "smaller matrices everywhere; masks that only write zeros save nothing",
+		Why:         "all matrices become smaller; masks that only write zeros save nothing",
 		Equivalence: Changes,
 		Consent:     "model",
 		Walls:       onDevice,

@@ -18,7 +18,7 @@ func optimizerFused() *Remedy {
 	return &Remedy{
 		ID:          OptimizerFused,
 		Title:       "use the fused AdamW",
-		Why:         "the step works in place; the default one makes temporaries as large as all parameters",
+		Why:         "the step works in place; the default step allocates temporary tensors as large as all parameters",
 		Equivalence: Exact,
 		Walls:       []event.Where{event.WhereGPU},
 		Frameworks:  torch,
@@ -46,8 +46,8 @@ func optimizerFused() *Remedy {
 func optimizerOffload() *Remedy {
 	return &Remedy{
 		ID:          OptimizerOffload,
-		Title:       "keep the optimizer's state in host memory",
-		Why:         "Adam's two moments (eight bytes a parameter) leave the card; gradients go out and weights come back once a step",
+		Title:       "offload the optimizer state to host memory",
+		Why:         "Adam's two moments (eight bytes a parameter) leave the card; gradients and weights are copied once a step",
 		Equivalence: Exact,
 		Walls:       []event.Where{event.WhereGPU},
 		Frameworks:  torch,
@@ -78,7 +78,7 @@ func optimizerPaged() *Remedy {
 	return &Remedy{
 		ID:          OptimizerPaged,
 		Title:       "use a paged AdamW",
-		Why:         "the state lives in unified memory and moves to the host when the card is full, which also takes spikes",
+		Why:         "the optimizer state moves to host memory when the card is full, also during short peaks",
 		Equivalence: Exact,
 		Walls:       []event.Where{event.WhereGPU},
 		Frameworks:  torch,
@@ -168,8 +168,8 @@ func optimizerAdafactor() *Remedy {
 func gradients() []*Remedy {
 	return []*Remedy{{
 		ID:          SetToNone,
-		Title:       "let zero_grad drop the gradients instead of filling them with zeros",
-		Why:         "between the step and the next backward pass no gradient buffers exist, so the forward peak loses one copy of the parameters",
+		Title:       "free the gradients in zero_grad instead of zeroing them",
+		Why:         "no gradients exist during the forward pass, so its peak is lower by one copy of the parameters",
 		Equivalence: Exact,
 		Walls:       onDevice,
 		Frameworks:  torch,

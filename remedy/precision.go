@@ -11,7 +11,7 @@ func precisions() []*Remedy {
 	return []*Remedy{{
 		ID:          MixedPrecision,
 		Title:       "train in mixed precision (bfloat16 autocast)",
-		Why:         "activations of matrix products are kept in two bytes instead of four; weights and optimizer state stay in fp32",
+		Why:         "activations of matrix products take two bytes instead of four; weights and optimizer state stay in fp32",
 		Equivalence: Changes,
 		Consent:     "precision",
 		Walls:       onDevice,
@@ -40,12 +40,12 @@ func precisions() []*Remedy {
 	}}
 }
 
-// checkpoints: activations computed twice or kept elsewhere.
+// checkpoints: activations that are computed again, or offloaded.
 func checkpoints() []*Remedy {
 	return []*Remedy{{
 		ID:          Checkpointing,
-		Title:       "turn on gradient checkpointing",
-		Why:         "only the inputs of each block are kept; the rest is computed again during the backward pass",
+		Title:       "use activation checkpointing",
+		Why:         "only the inputs of each block are kept; its activations are computed again in the backward pass",
 		Equivalence: Exact,
 		Walls:       anywhere,
 		Training:    true,
@@ -71,8 +71,8 @@ func checkpoints() []*Remedy {
 		},
 	}, {
 		ID:          ActivationOffload,
-		Title:       "keep saved activations in pinned host memory",
-		Why:         "what the backward pass needs waits in host memory and is copied back when its layer's turn comes",
+		Title:       "offload activations to pinned host memory",
+		Why:         "activations wait in host memory and are copied back when the backward pass needs them",
 		Equivalence: Exact,
 		Walls:       []event.Where{event.WhereGPU},
 		Frameworks:  torch,

@@ -303,7 +303,8 @@ func (r *Remedy) Applies(job Job) string {
 // is known.
 func (r *Remedy) TitleFor(job Job) string {
 	if r.ID == MicroBatch && job.Pieces > 1 {
-		return fmt.Sprintf("a %d times smaller micro-batch, gradients accumulated over %d times as many", job.Pieces, job.Pieces)
+		return fmt.Sprintf("split the batch into %d micro-batches and accumulate their gradients",
+			job.Pieces)
 	}
 	if r.ID == RaiseLimit && (job.Where == event.WhereCgroup || job.Where == event.WhereHost) {
 		return "raise the job's limit on host memory"

@@ -8,7 +8,7 @@ const oneCard = "measured on one card only; several were not available"
 func sharding() []*Remedy {
 	return []*Remedy{{
 		ID:          DDPBucketView,
-		Title:       "let DDP's buckets be the gradients (gradient_as_bucket_view)",
+		Title:       "share memory between DDP's buckets and the gradients (gradient_as_bucket_view)",
 		Why:         "one copy of the gradients instead of two",
 		Equivalence: Exact,
 		Walls:       []event.Where{event.WhereGPU},
@@ -69,8 +69,8 @@ func sharding() []*Remedy {
 			"optimizer = ZeroRedundancyOptimizer(model.parameters(), torch.optim.AdamW, lr=lr)")},
 	}, {
 		ID:          DeviceMap,
-		Title:       "place the layers over the cards by what they really need",
-		Why:         "an automatic map counts weights only, so the first or the last card also gets the logits and overflows",
+		Title:       "spread the layers over the cards by what they really need",
+		Why:         "an automatic map counts only weights, so the card that also gets the logits runs out",
 		Equivalence: Exact,
 		Walls:       anywhere,
 		Frameworks:  torch,

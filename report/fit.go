@@ -12,11 +12,11 @@ import (
 	"memroom/remedy"
 )
 
-// Fit prints what `run --fit` did: each attempt with what it was given and what came of it, then
-// the equivalence, what the remedies predicted and what was measured, and the edits that would make
-// them permanent.
-func Fit(w io.Writer, r fit.Record) {
-	say := func(format string, args ...any) { fmt.Fprintf(w, "memroom: "+format+"\n", args...) }
+// Fit prints the whole story of `run --fit`: each attempt with what it was given and what came of
+// it, then what that means for the results, and the edits that make it permanent, in the words of the
+// job's framework.
+func Fit(w io.Writer, r fit.Record, job remedy.Job, command []string) {
+	say := func(format string, args ...any) { fmt.Fprintf(w, format+"\n", args...) }
 	for i, t := range r.Attempts {
 		say("attempt %d    %s%s", t.Number, triedLine(t), comparedWords(t, r.Attempts[:i]))
 		for _, line := range saidLines(t) {
@@ -28,9 +28,9 @@ func Fit(w io.Writer, r fit.Record) {
 		return
 	}
 	if r.Impossible != "" {
-		say("%s", r.Impossible)
+		say("the end      %s", r.Impossible)
 		for _, l := range r.Left {
-			say("             left out: %s (%s)", l.ID, l.Why)
+			say("not tried    %s (%s)", nameOf(l.ID), l.Why)
 		}
 		return
 	}
@@ -40,8 +40,16 @@ func Fit(w io.Writer, r fit.Record) {
 	}
 	if len(last.Remedies) > 0 && last.OutOf == "" && last.ExitCode == 0 {
 		say("results      %s", equivalenceWords(last.Equivalence()))
-		fitEdits(say, *last)
+		fitEdits(say, *last, job, command)
 	}
+}
+
+// nameOf is a remedy's title; its ID where it has none.
+func nameOf(id remedy.ID) string {
+	if r, ok := remedy.Find(id); ok {
+		return r.Title
+	}
+	return string(id)
 }
 
 // saidLines are what the remedies said of an attempt, each once: one that is made of two remedies
@@ -78,12 +86,23 @@ func unused(t fit.Tried) []string {
 
 // comparedWords says how long a step took beside one of an earlier attempt.
 func comparedWords(t fit.Tried, before []fit.Tried) string {
-	for _, b := range before {
-		if b.StepMS > 0 && t.StepMS > 0 && t.OutOf == "" && len(b.Remedies) == 0 {
-			return fmt.Sprintf(" (%.2f times as long as unchanged)", t.StepMS/b.StepMS)
-		}
+	if times := timesAsLong(t, before); times > 0 {
+		return fmt.Sprintf(" (%.2f times as long as without remedies)", times)
 	}
 	return ""
+}
+
+// timesAsLong compares a step with one of an attempt without remedies; 0 where there is none to
+// compare with. A first attempt of one or two steps is no measure: they warm up.
+func timesAsLong(t fit.Tried, attempts []fit.Tried) float64 {
+	const enough = 3
+	for _, b := range attempts {
+		if b.StepMS > 0 && t.StepMS > 0 && b.Steps >= enough && t.OutOf == "" &&
+			len(b.Remedies) == 0 {
+			return t.StepMS / b.StepMS
+		}
+	}
+	return 0
 }
 
 func triedLine(t fit.Tried) string {
@@ -96,10 +115,10 @@ func triedLine(t fit.Tried) string {
 	}
 	switch {
 	case t.OutOf != "":
-		line += fmt.Sprintf(": out of %s memory", whereWords(t.OutOf))
+		line += ": ran out of " + t.OutOf.Memory()
 		if t.Requested > 0 {
-			line += fmt.Sprintf(" (%s more were asked for at %s%s)", t.Requested,
-				cmp.Or(t.Held, t.Allocated), cardWords(t))
+			line += fmt.Sprintf(" (it held %s and asked for %s more%s)",
+				cmp.Or(t.Held, t.Allocated), t.Requested, cardWords(t))
 		}
 	case t.ExitCode != 0:
 		line += ": " + t.Ending()
@@ -136,19 +155,7 @@ func cardWords(t fit.Tried) string {
 	if t.Held == 0 || t.CardFree >= t.Requested {
 		return ""
 	}
-	return fmt.Sprintf("; only %s of the card were free", t.CardFree)
-}
-
-func whereWords(w event.Where) string {
-	switch w {
-	case event.WhereGPU:
-		return "GPU"
-	case event.WhereCgroup:
-		return "host (cgroup)"
-	case event.WhereShm:
-		return "shared"
-	}
-	return string(w)
+	return fmt.Sprintf("; %s of the card were free", t.CardFree)
 }
 
 func predictedWords(s fit.Sentence, t fit.Tried) string {
@@ -160,10 +167,10 @@ func predictedWords(s fit.Sentence, t fit.Tried) string {
 		words += fmt.Sprintf(", measured %s", measured)
 	}
 	if s.Twice > 0 {
-		words += fmt.Sprintf("; %.0f %% of the forward pass runs twice", 100*min(1, s.Twice))
+		words += fmt.Sprintf("; %.0f %% of the forward pass is recomputed", 100*min(1, s.Twice))
 	}
 	if s.Slower > 0 {
-		words += fmt.Sprintf("; a step predicted to take %.0f %% longer than the whole batch at once", 100*s.Slower)
+		words += fmt.Sprintf("; a step predicted to be %.0f %% slower than without remedies", 100*s.Slower)
 	}
 	return words + "]"
 }
@@ -182,14 +189,15 @@ func equivalenceWords(e remedy.Equivalence) string {
 	case remedy.Exact:
 		return "the same as with more memory, up to rounding (exact)"
 	case remedy.Expected:
-		return "the same in expectation: random numbers such as dropout masks are drawn in another order (expected)"
+		return "the same on average: random numbers, such as dropout masks, are drawn in another order (expected)"
 	}
-	return "not the same: a remedy that was allowed changes the mathematics (changes)"
+	return "not the same: a remedy that you allowed changes the mathematics (changes)"
 }
 
-// cutJob is a job whose batch was run in pieces, as far as the remedy said so.
-func cutJob(t fit.Tried, id remedy.ID) remedy.Job {
-	job := remedy.Job{Framework: remedy.PyTorch}
+// cutJob is the job with the number of micro-batches that its batch was split into, as far as the
+// remedy said so.
+func cutJob(t fit.Tried, id remedy.ID, job remedy.Job) remedy.Job {
+	job.Framework = cmp.Or(job.Framework, remedy.PyTorch)
 	for _, s := range t.Said {
 		if s.ID == id && id == remedy.MicroBatch && s.Kind == "applied" && s.Pieces > 1 {
 			job.Batch, job.Pieces = s.Rows, s.Pieces
@@ -199,22 +207,34 @@ func cutJob(t fit.Tried, id remedy.ID) remedy.Job {
 	return job
 }
 
-// fitEdits shows the code for what was applied, one remedy a paragraph.
-func fitEdits(say func(string, ...any), t fit.Tried) {
-	applied := map[remedy.ID]bool{}
-	for _, s := range t.Said {
-		applied[s.ID] = applied[s.ID] || s.Kind == "applied"
-	}
-	for _, r := range t.Remedies {
+// keepable are the remedies of an attempt that took effect and are not yet in the command: what an
+// edit would make permanent.
+func keepable(t fit.Tried) []fit.Remedy {
+	return slices.DeleteFunc(slices.Clone(t.Remedies), func(r fit.Remedy) bool {
+		applied := slices.ContainsFunc(t.Said,
+			func(s fit.Sentence) bool { return s.ID == r.ID && s.Kind == "applied" })
+		// a setting of the allocator of a card that was not used
+		idle := r.Level == remedy.LevelEnv && t.Reserved == 0
+		return r.Level == remedy.LevelArgs || idle || r.Level == remedy.LevelProcess && !applied
+	})
+}
+
+// fitEdits shows what to type for what was applied, one remedy a paragraph: arguments where the
+// command has such arguments, else code.
+func fitEdits(say func(string, ...any), t fit.Tried, job remedy.Job, command []string) {
+	for _, r := range keepable(t) {
 		known, ok := remedy.Find(r.ID)
-		if !ok || !applied[r.ID] && r.Level == remedy.LevelProcess || r.Level == remedy.LevelArgs {
+		if !ok {
 			continue
 		}
-		job := cutJob(t, r.ID)
+		job := cutJob(t, r.ID, job)
 		how := known.HowTo(job)
 		edit := how.Code
-		if r.Level == remedy.LevelEnv && how.Env != "" {
-			edit = how.Env
+		if takes(command, how.Args) || edit == "" {
+			edit = cmp.Or(how.Args, edit)
+		}
+		if r.Level == remedy.LevelEnv {
+			edit = cmp.Or(how.Env, edit)
 		}
 		if edit == "" {
 			continue
@@ -224,4 +244,22 @@ func fitEdits(say func(string, ...any), t fit.Tried) {
 			say("               %s", line)
 		}
 	}
+}
+
+// takes reports whether a command takes such arguments: it has one of them already, or another of the
+// same group (--trainer.max_epochs shows that --trainer.precision is understood).
+func takes(command []string, args string) bool {
+	name, _, _ := strings.Cut(strings.TrimSpace(args), "=")
+	name, _, _ = strings.Cut(name, " ")
+	group, _, grouped := strings.Cut(name, ".")
+	if !strings.HasPrefix(name, "-") && !strings.Contains(name, "_") {
+		return false // no argument of the program: another launcher, or code
+	}
+	for _, word := range command {
+		flag, _, _ := strings.Cut(word, "=")
+		if flag == name || grouped && strings.HasPrefix(flag, group+".") {
+			return true
+		}
+	}
+	return false
 }

@@ -25,14 +25,14 @@ func TestFitTellsTheStory(t *testing.T) {
 			}},
 	}}
 	var out strings.Builder
-	Fit(&out, record)
+	Fit(&out, record, remedy.Job{}, nil)
 	for _, want := range []string{
-		"attempt 1    as it is: out of GPU memory (1GiB more were asked for at 20GiB)",
+		"attempt 1    as it is: ran out of GPU memory (it held 20GiB and asked for 1GiB more)",
 		"finished, peak 11GiB allocated, 12GiB reserved, 210 ms a step",
-		"applied: Net: batch of 32 in 4 pieces [predicted 10GiB, measured 11GiB; 25 % of the forward pass runs twice; a step predicted to take 8 % longer",
+		"applied: Net: batch of 32 in 4 pieces [predicted 10GiB, measured 11GiB; 25 % of the forward pass is recomputed; a step predicted to be 8 % slower",
 		"declined: Net: rows see each other",
-		"the same in expectation",
-		"to keep it   a 4 times smaller micro-batch, gradients accumulated over 4 times as many:",
+		"the same on average",
+		"to keep it   split the batch into 4 micro-batches and accumulate their gradients:",
 		"batch_size=8", "/ 4",
 	} {
 		if !strings.Contains(out.String(), want) {
@@ -47,13 +47,13 @@ func TestFitTellsTheStory(t *testing.T) {
 	}
 
 	out.Reset()
-	record.Attempts[0].StepMS = 200
+	record.Attempts[0].StepMS, record.Attempts[0].Steps = 200, 5
 	record.Attempts[1].Remedies = append(record.Attempts[1].Remedies,
 		fit.Remedy{ID: remedy.PinMemory, Level: remedy.LevelProcess})
 	record.Attempts[1].Said = append(record.Attempts[1].Said, record.Attempts[1].Said[1])
 	record.Attempts[1].Said[1].Limit = 14 * gib
-	Fit(&out, record)
-	for _, want := range []string{"12GiB reserved of 14GiB, 210 ms a step (1.05 times as long as unchanged)", "not needed: no pinned memory in data loaders"} {
+	Fit(&out, record, remedy.Job{}, nil)
+	for _, want := range []string{"12GiB reserved of 14GiB, 210 ms a step (1.05 times as long as without remedies)", "not needed: no pinned memory in data loaders"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("%q is missing in:\n%s", want, out.String())
 		}
@@ -66,9 +66,9 @@ func TestFitTellsTheStory(t *testing.T) {
 	record.Attempts[1].OutOf = event.WhereGPU
 	record.Impossible, record.Left = "cannot fit: needs at least 30GiB",
 		[]fit.Left{{ID: remedy.MixedPrecision, Why: "changes the mathematics: --allow precision"}}
-	Fit(&out, record)
+	Fit(&out, record, remedy.Job{}, nil)
 	if !strings.Contains(out.String(), "cannot fit: needs at least 30GiB") ||
-		!strings.Contains(out.String(), "left out: mixed_precision") {
+		!strings.Contains(out.String(), "not tried    train in mixed precision") {
 		t.Errorf("the end is not told:\n%s", out.String())
 	}
 }
@@ -87,8 +87,8 @@ func TestFitEditsForOddPieces(t *testing.T) {
 	var out strings.Builder
 	Fit(&out, fit.Record{Attempts: []fit.Tried{{Number: 1,
 		Remedies: []fit.Remedy{{ID: remedy.MicroBatch, Level: remedy.LevelProcess}},
-		Said:     []fit.Sentence{{Kind: "applied", ID: remedy.MicroBatch, Rows: 50, Pieces: 25}}}}})
-	for _, want := range []string{"batch_size=2\n", "/ 25\n", "25 times smaller"} {
+		Said:     []fit.Sentence{{Kind: "applied", ID: remedy.MicroBatch, Rows: 50, Pieces: 25}}}}}, remedy.Job{}, nil)
+	for _, want := range []string{"batch_size=2\n", "/ 25\n", "into 25 micro-batches"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("%q is missing in:\n%s", want, out.String())
 		}

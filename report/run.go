@@ -11,8 +11,8 @@ import (
 	"memroom/event"
 )
 
-// RunSummary prints the end of a run in at most ten lines: how it ended, the peak of each kind of
-// memory with what was left of its limit, and what was found.
+// RunSummary prints how a run ended, the peak of each kind of memory with what was left of its
+// limit, and how long a step took: the first lines of `memroom show`.
 func RunSummary(w io.Writer, s event.Summary) {
 	lines := []string{runHeadline(s)}
 	lines = append(lines, hostLine(s)...)
@@ -28,26 +28,9 @@ func RunSummary(w io.Writer, s event.Summary) {
 		lines = append(lines, fmt.Sprintf("steps        %d, %s each (median)", s.Steps,
 			stepTime(s.StepMS)))
 	}
-	const most = 9 // the last line says where the rest is
-	for _, f := range latest(s.Findings) {
-		lines = append(lines, fmt.Sprintf("found        %s%s%s", f.Title, atLine(f), helps(f)))
-	}
-	if len(lines) > most {
-		left := len(lines) - most + 1
-		lines = append(lines[:most-1], fmt.Sprintf("and          %d more lines in the record",
-			left))
-	}
-	lines = append(lines, "record       memroom show "+s.Run.ID+whyHint(s))
 	for _, line := range lines {
-		fmt.Fprintln(w, "memroom: "+line)
+		fmt.Fprintln(w, line)
 	}
-}
-
-func whyHint(s event.Summary) string {
-	if s.Verdict != nil && s.Verdict.IsOOM {
-		return "   why and what helps: memroom explain " + s.Run.ID
-	}
-	return ""
 }
 
 func runHeadline(s event.Summary) string {
@@ -135,7 +118,7 @@ func hostLine(s event.Summary) []string {
 	if s.Peaks.Resident == 0 {
 		return nil
 	}
-	line := fmt.Sprintf("host memory  peak %s not reclaimable, %s resident, in %s", peak,
+	line := fmt.Sprintf("host memory  peak %s (%s with what can be dropped), in %s", peak,
 		s.Peaks.Resident, processes(s.Peaks.Processes))
 	if s.Peaks.HostLimit > 0 {
 		line += fmt.Sprintf("; %s of %s left", max(0, s.Peaks.HostLimit-max(peak, 0)),
@@ -189,13 +172,6 @@ func atLine(f event.Finding) string {
 		return ""
 	}
 	return fmt.Sprintf(", at %s:%d", filepath.Base(f.Frames[0].File), f.Frames[0].Line)
-}
-
-func helps(f event.Finding) string {
-	if len(f.Remedies) == 0 {
-		return ""
-	}
-	return " [helps: " + strings.Join(f.Remedies[:min(3, len(f.Remedies))], ", ") + "]"
 }
 
 // Span prints seconds the way people say them: 0.8 s, 12 s, 3 min 20 s, 2 h 10 min.

@@ -9,10 +9,6 @@ import (
 )
 
 func TestRunSummary(t *testing.T) {
-	leak := event.Finding{Kind: "leak", Title: "GPU 0 grows by 129MiB a step",
-		Remedies: []string{"detach", "no_grad", "remove_hooks", "more"}}
-	told := leak
-	told.Frames = []event.Frame{{File: "/home/u/train.py", Line: 37, Name: "main"}}
 	rank := 2
 	s := event.Summary{Run: event.Run{ID: "r1"}, Exit: &event.Exit{Code: 1, Seconds: 200},
 		Verdict: &event.Verdict{ExitCode: 1, IsOOM: true, Where: event.WhereGPU, KilledBy: "itself",
@@ -21,27 +17,16 @@ func TestRunSummary(t *testing.T) {
 			HostLimit: 8 * event.GiB, Processes: 3,
 			Devices: []event.DevicePeak{{Name: "NVIDIA H200", Total: 140 * event.GiB,
 				Used: 139 * event.GiB, Allocated: 130 * event.GiB, Reserved: 138 * event.GiB}}},
-		Steps: 12, StepMS: 3.25, Findings: []event.Finding{leak, told}}
+		Steps: 12, StepMS: 3.25}
 	var out bytes.Buffer
 	RunSummary(&out, s)
 	for _, want := range []string{"OUT OF MEMORY: GPU memory, rank 2 after 3 min 20 s",
-		"peak 1GiB not reclaimable", "7GiB of 8GiB left",
-		"peak 139GiB of 140GiB, 1GiB left (allocated 130GiB, reserved 138GiB)", "12, 3.25 ms each",
-		"a step, at train.py:37 [helps: detach, no_grad, remove_hooks]", "memroom explain r1"} {
+		"peak 1GiB (2GiB with what can be dropped)", "7GiB of 8GiB left",
+		"peak 139GiB of 140GiB, 1GiB left (allocated 130GiB, reserved 138GiB)",
+		"12, 3.25 ms each"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("%q is missing in\n%s", want, out.String())
 		}
-	}
-	if n := strings.Count(out.String(), "129MiB"); n != 1 {
-		t.Errorf("the same finding %d times", n)
-	}
-	for range 20 {
-		s.Findings = append(s.Findings, event.Finding{Title: strings.Repeat("x", len(s.Findings))})
-	}
-	out.Reset()
-	RunSummary(&out, s)
-	if n := strings.Count(out.String(), "\n"); n != 10 {
-		t.Errorf("%d lines, want at most ten:\n%s", n, out.String())
 	}
 }
 

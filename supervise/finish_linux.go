@@ -218,7 +218,15 @@ func (m *Monitor) decide(exit event.Exit, verdict event.Verdict) Decision {
 	return m.Policy.After(Attempt{Number: exit.Attempt, Launch: m.launch, Exit: exit,
 		Verdict: verdict, Peaks: m.said.Attempt,
 		Findings: m.said.Findings, OOMs: m.said.OOMs, Deaths: m.said.Deaths, Said: m.said.Said,
-		LastStep: m.said.Steps, StepMS: median(m.said.StepTime)})
+		LastStep: m.said.Steps, StepMS: median(m.said.StepTime),
+		Libraries: sumOf(m.said.Libraries)})
+}
+
+func sumOf(sizes map[int]event.Bytes) (sum event.Bytes) {
+	for _, size := range sizes {
+		sum += size
+	}
+	return sum
 }
 
 // again asks the keeper for another launch.
@@ -226,6 +234,7 @@ func (m *Monitor) again(d Decision) error {
 	m.said.Deaths, m.said.OOMs, m.said.Ended, m.said.Said, m.said.StepTime, m.said.Well = nil, nil,
 		nil, nil, nil, 0
 	m.said.Attempt, m.said.Printed, m.said.Steps = event.Peaks{}, m.printed(), 0
+	m.said.Libraries = nil
 	m.happened(event.Happened{Kind: "action", Text: "launched again: " +
 		strings.Join(d.Changed, "; ")})
 	return writeJSON(m.conn, sayLaunch, Launch{Args: d.Args, Env: d.Env, Path: m.launch.Path,

@@ -57,6 +57,7 @@ func (m *Monitor) hearProbe(h probe.Heard) {
 		m.endedWell(pid)
 		m.happenedJSON("exit", pid, rank, "", message)
 	case *probe.Framework:
+		m.imported(pid)
 		m.happenedJSON("framework", pid, rank, message.Name+" "+message.Version, message)
 	case *probe.Said:
 		if len(m.said.Said) < mostSaid {
@@ -80,6 +81,19 @@ func (m *Monitor) hearProbe(h probe.Heard) {
 	if m.Detect != nil {
 		m.found(m.Detect.Heard(pid, rank, h.Message))
 	}
+}
+
+// imported reads what a process holds once a framework is loaded: the interpreter and its
+// libraries, which nothing makes smaller.
+func (m *Monitor) imported(pid int) {
+	status, err := m.proc.Status(pid)
+	if err != nil {
+		return
+	}
+	if m.said.Libraries == nil {
+		m.said.Libraries = map[int]event.Bytes{}
+	}
+	m.said.Libraries[pid] = status.Anonymous + status.Shared
 }
 
 // endedWell counts the Pythons that go on after another has died of memory: a script around them

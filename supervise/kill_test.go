@@ -297,7 +297,7 @@ func TestScriptThatLosesTheCode(t *testing.T) {
 				t.Errorf("exit %d, %+v", got.code, v)
 			}
 			if c.oom && (v.Where != event.WhereHost || !strings.Contains(got.err,
-				"with exit code 0, but OUT OF MEMORY")) {
+				"although its exit code is 0")) {
 				t.Errorf("%+v, said %q", v, got.err)
 			}
 			if !c.oom && !strings.Contains(got.err, "died of memory; the command went on") {
@@ -344,7 +344,7 @@ func TestRankThatCatches(t *testing.T) {
 		t.Errorf("verdict %+v", v)
 	}
 	if !strings.Contains(got.err,
-		"found rank_stands_still: Rank 1 ran out of GPU memory (it asked for 2GiB)") {
+		"memroom: Rank 1 ran out of GPU memory (it asked for 2GiB)") {
 		t.Errorf("said %q", got.err)
 	}
 	got = w.run(append([]string{"--grace", "200ms", "--"}, append(w.script(caughtRanks),
@@ -381,7 +381,7 @@ func TestGroup(t *testing.T) {
 		t.Errorf("verdict %+v", v)
 	}
 	if !strings.Contains(said.String(),
-		"found group: This run was ended because node 0 of group job7") {
+		"memroom: This run was ended because node 0 of group job7") {
 		t.Errorf("said %q", said.String())
 	}
 	late := w.run("--group", "job7", "--grace", "100ms", "--", "sleep", "3")

@@ -123,11 +123,13 @@ type learnt struct {
 	OOMs     []ProbeOOM      `json:"ooms,omitempty"`
 	Said     []probe.Said    `json:"said,omitempty"`    // in this attempt
 	Attempt  event.Peaks     `json:"attempt,omitempty"` // peaks of this attempt alone
-	Printed  [2]int64        `json:"printed"`           // bytes of output and errors when it began: what stands before is about others
-	Ended    *Ending         `json:"ended,omitempty"`
-	StepTime []float64       `json:"step_ms,omitempty"` // of the last steps
-	Share    float64         `json:"probe_share,omitempty"`
-	CPU      float64         `json:"cost_cpu"` // of the monitors before this one
+	// Libraries is what each Python of this attempt held once its framework was loaded.
+	Libraries map[int]event.Bytes `json:"libraries,omitempty"`
+	Printed   [2]int64            `json:"printed"` // bytes of output and errors when it began: what stands before is about others
+	Ended     *Ending             `json:"ended,omitempty"`
+	StepTime  []float64           `json:"step_ms,omitempty"` // of the last steps
+	Share     float64             `json:"probe_share,omitempty"`
+	CPU       float64             `json:"cost_cpu"` // of the monitors before this one
 	// Before is what was used on each card before the command started: where the driver does not
 	// say who uses a card, the rest is the run's.
 	Before map[string]event.Bytes `json:"before,omitempty"`

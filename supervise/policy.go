@@ -17,7 +17,9 @@ type Attempt struct {
 	Deaths   []Death      // Pythons that ended by an exception, in order
 	Said     []probe.Said // what parts inside the processes said they did or declined
 	LastStep int64        // highest step any process reached, 0 when none was reported
-	StepMS   float64      // median duration of its last steps, 0 when none was reported
+	// Libraries is the host memory of its Pythons once their framework was loaded; 0: not known.
+	Libraries event.Bytes
+	StepMS    float64 // median duration of its last steps, 0 when none was reported
 }
 
 // ProbeOOM is one allocator that gave up, as the probe in that process saw it.

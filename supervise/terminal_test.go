@@ -263,8 +263,8 @@ func TestSummaryOnATerminal(t *testing.T) {
 	if err := cmd.Wait(); err != nil {
 		t.Fatal(err)
 	}
-	d.waitFor("memroom: ended        well")
-	d.waitFor("memroom: host memory  peak")
+	d.waitFor("memroom: the command finished")
+	d.waitFor("  memory  host: peak")
 	if n := strings.Count(d.seen(), "memroom: "); n > 10 {
 		t.Errorf("the summary has %d lines", n)
 	}

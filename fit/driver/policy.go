@@ -156,7 +156,8 @@ func original(l supervise.Launch) []string {
 // facts are the attempt's end in the words of the choice.
 func (p *Policy) facts(a supervise.Attempt, tried fit.Tried) fit.Facts {
 	f := fit.Facts{Where: a.Verdict.Where, On: tried.Remedies, Limit: p.spec.GPULimit,
-		UsesGPU: tried.Allocated > 0, Idle: tried.Idle()}
+		UsesGPU: tried.Allocated > 0, Idle: tried.Idle(), Whole: tried.Whole(),
+		Libraries: tried.Libraries}
 	f.Hopeless, f.Needs = tried.Hopeless()
 	if f.Where != event.WhereGPU && f.Where != event.WhereMPS {
 		f.Limit = a.Peaks.HostLimit
@@ -182,7 +183,7 @@ func (p *Policy) facts(a supervise.Attempt, tried fit.Tried) fit.Facts {
 // tried describes an attempt that has ended.
 func (p *Policy) tried(a supervise.Attempt) fit.Tried {
 	t := fit.Tried{Number: a.Number, ExitCode: a.Exit.Code, StepMS: a.StepMS, Steps: a.LastStep,
-		Host: a.Peaks.Unreclaimable}
+		Host: a.Peaks.Unreclaimable, Libraries: a.Libraries}
 	given, err := readPlanned(p.dir, a.Number)
 	if err != nil && a.Number == 1 {
 		given = planned{Remedies: p.spec.First, Changed: fit.Words(p.spec.First)}

@@ -1,0 +1,94 @@
+package fit
+
+import (
+	"fmt"
+	"strings"
+
+	"memroom/event"
+)
+
+// impossible is the plan of which nothing comes: the reason, and the least that would be needed,
+// where that is known.
+func (f Facts) impossible(o Options, reason string) Plan {
+	plan := Plan{Remedies: f.On, Factor: 1, Left: notAllowed(f, o)}
+	plan.Impossible, plan.Needs = CannotFit(reason, max(f.Needs, f.Allocated+f.Requested), f.Limit)
+	if plan.Needs == 0 && f.trainsOnCPU() {
+		plan.Impossible += ". A higher limit helps, or micro-batches of a size that you choose: " +
+			"--remedy micro_batch=SAMPLES"
+	}
+	if words := f.librariesWords(); words != "" && reason != words {
+		plan.Impossible += ". " + words
+	}
+	return plan
+}
+
+// CannotFit says the end of the attempts: with what is needed at the least, where that is more than
+// is there. A lower figure was found under what has run out all the same, so it explains nothing.
+func CannotFit(why string, needs, limit event.Bytes) (string, event.Bytes) {
+	switch {
+	case needs == 0 || limit > 0 && needs <= limit:
+		return why, 0
+	case limit == 0:
+		return fmt.Sprintf("it needs at least %s; %s", needs, why), needs
+	}
+	return fmt.Sprintf("it needs at least %s, and %s are there; %s", needs, limit, why), needs
+}
+
+// GivenUp says the end after the last attempt that may be made: the reason, and what is needed at
+// the least, where that is known.
+func (f Facts) GivenUp(attempts int) (string, event.Bytes) {
+	if f.Hopeless != "" {
+		return f.Hopeless, f.Needs
+	}
+	return CannotFit(fmt.Sprintf("%d attempts were made; --max-attempts allows no more",
+		attempts), f.Allocated+f.Requested, f.Limit)
+}
+
+// nothingToActOn says why no remedy found anything to do, and what would help.
+func (f Facts) nothingToActOn() string {
+	const start = "memory ran out outside of a training step, where there is no batch to split. "
+	switch {
+	case f.oneTensor():
+		return fmt.Sprintf("one tensor of %s is too large, and it is made outside of a batch. %s",
+			f.Requested, kernelHelp)
+	case f.librariesWords() != "":
+		return f.librariesWords() // what is left is too little for anything
+	case f.Where == event.WhereShm:
+		return start + "What helps: fewer data loader workers, or a larger /dev/shm"
+	case f.onHost():
+		return start + "What helps: load less data at once, or raise the limit"
+	}
+	return start + "What helps: keep data and results in host memory, or evaluate under torch.no_grad()"
+}
+
+// kernelHelp is for matrices over all samples: exact Gaussian processes, pairwise distances.
+const kernelHelp = "If it is a matrix over all samples, what helps is to compute it in chunks, to " +
+	"use fewer samples (inducing points) or a smaller data type"
+
+// allTried says that the ladder has ended, and why the batch stayed whole where it did.
+func (f Facts) allTried() string {
+	text := "every remedy that keeps the results was tried"
+	if f.Whole != "" {
+		text += ". The batch was not split: " + strings.TrimSuffix(f.Whole, ".")
+		if f.oneTensor() {
+			text += fmt.Sprintf(". It asked for one tensor of %s. %s", f.Requested, kernelHelp)
+		}
+	}
+	return text
+}
+
+// oneTensor: a single allocation was a large part of all that there is, as a matrix over all samples
+// is.
+func (f Facts) oneTensor() bool {
+	return f.Requested > 0 && f.Limit > 0 && f.Requested >= f.Limit/4
+}
+
+// librariesWords say what no remedy makes smaller, where that is much of the limit on host memory.
+func (f Facts) librariesWords() string {
+	if !f.onHost() || f.Where == event.WhereShm || f.Libraries == 0 || f.Limit == 0 ||
+		f.Libraries < f.Limit/3 {
+		return ""
+	}
+	return fmt.Sprintf("Python and its libraries take %s of the %s before training begins; "+
+		"no remedy makes them smaller. What helps: a higher limit", f.Libraries, f.Limit)
+}

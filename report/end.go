@@ -1,0 +1,606 @@
+package report
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"memroom/event"
+	"memroom/fit"
+	"memroom/remedy"
+)
+
+// A screen is what a terminal shows at once.
+const (
+	screenLines   = 24
+	screenColumns = 100
+)
+
+// End is what is known when a run is over.
+type End struct {
+	event.Summary
+	Fit *fit.Record // the story of `run --fit`; nil without one
+	// Framework and Trainer of the job, as far as they are known: advice is given in their words.
+	Job remedy.Job
+}
+
+// RunEnd prints the last screen of a run: what happened, why, what was done about it, what it cost
+// and what to type next. It is at most 24 lines of 100 columns; `memroom show` has the rest.
+func RunEnd(w io.Writer, e End) {
+	s := &screen{}
+	s.headline(e)
+	s.add("why", e.why())
+	s.add("done", e.done()...)
+	s.add("results", e.results())
+	s.add("memory", e.memory()...)
+	s.add("time", e.time())
+	findings := e.found()
+	next := e.next(len(findings) > 0)
+	s.add("found", findings...)
+	s.fit(e.Run.ID, lineCount(next))
+	s.add("next", next...)
+	for _, line := range s.lines {
+		fmt.Fprintln(w, line)
+	}
+}
+
+// Tells reports whether there is something to say that the command itself has not: memory ran out,
+// something was found, or --fit did something.
+func (e End) Tells() bool {
+	return e.ranOut() || len(e.important()) > 0 || e.Fit != nil && e.Fit.Tells()
+}
+
+// screen collects lines under labels.
+type screen struct{ lines []string }
+
+const labelWidth = 10 // two spaces, the label, a gap
+
+func (s *screen) add(label string, texts ...string) {
+	for _, text := range texts {
+		if text == "" {
+			continue
+		}
+		for _, line := range wrap(text, screenColumns-labelWidth) {
+			s.lines = append(s.lines, strings.TrimRight(fmt.Sprintf("  %-8s%s", label, line), " "))
+			label = ""
+		}
+	}
+}
+
+func (s *screen) headline(e End) {
+	for i, line := range wrap("memroom: "+e.headline(), screenColumns) {
+		if i > 0 {
+			line = "  " + line
+		}
+		s.lines = append(s.lines, line)
+	}
+}
+
+// fit drops what does not fit above the last lines.
+func (s *screen) fit(id string, reserved int) {
+	if most := screenLines - reserved; len(s.lines) > most {
+		left := len(s.lines) - most + 1
+		s.lines = append(s.lines[:most-1],
+			fmt.Sprintf("  ...     %d more lines: memroom show %s", left, id))
+	}
+}
+
+func lineCount(texts []string) int {
+	n := 0
+	for _, t := range texts {
+		n += len(wrap(t, screenColumns-labelWidth))
+	}
+	return n
+}
+
+// wrap breaks a text at its line ends and, where a line is too long, at words. Spaces inside a line
+// stay: they align what is typed with what it does.
+func wrap(text string, width int) []string {
+	var lines []string
+	for _, line := range strings.Split(text, "\n") {
+		for utf8.RuneCountInString(line) > width {
+			runes := []rune(line)
+			at := strings.LastIndex(string(runes[:width]), " ")
+			if at <= 0 {
+				at = len(string(runes[:width]))
+			}
+			lines = append(lines, strings.TrimRight(line[:at], " "))
+			line = strings.TrimLeft(line[at:], " ")
+		}
+		lines = append(lines, line)
+	}
+	return lines
+}
+
+// ranOut reports whether memory is what ended the run.
+func (e End) ranOut() bool { return e.Verdict != nil && e.Verdict.IsOOM }
+
+// headline says what happened, in one sentence.
+func (e End) headline() string {
+	took := ""
+	if e.Exit != nil {
+		took = " after " + Span(e.Exit.Seconds)
+	}
+	if e.Fit != nil && e.Fit.Tells() {
+		if text := e.fitHeadline(took); text != "" {
+			return text
+		}
+	}
+	v := e.Verdict
+	switch {
+	case e.ranOut():
+		return e.oomHeadline(took)
+	case v == nil && e.Exit == nil:
+		return "the run has ended; how is not known."
+	case v == nil:
+		return fmt.Sprintf("the command ended with exit code %d%s.", e.Exit.Code, took)
+	case v.ExitCode == 0 && e.leaks():
+		return "the command finished" + took + ". It may have a memory leak."
+	case v.ExitCode == 0:
+		return "the command finished" + took + "."
+	case v.Signal == "SIGINT":
+		return "the command was interrupted (SIGINT)" + took + "."
+	case v.Signal != "" && v.KilledBy == "somebody":
+		return fmt.Sprintf("the command was ended by %s%s. Memory was not the cause.", v.Signal, took)
+	case v.Signal != "":
+		return fmt.Sprintf("the command was ended by %s%s.", v.Signal, took)
+	}
+	return fmt.Sprintf("the command failed with exit code %d%s. Memory was not the cause.",
+		v.ExitCode, took)
+}
+
+func (e End) leaks() bool {
+	return slices.ContainsFunc(e.Findings, func(f event.Finding) bool { return f.Kind == "leak" })
+}
+
+func (e End) oomHeadline(took string) string {
+	v := e.Verdict
+	text := "the command ran out of " + v.Where.Memory()
+	if v.Rank != nil {
+		text = fmt.Sprintf("rank %d ran out of %s", *v.Rank, v.Where.Memory())
+	}
+	text += took
+	switch v.KilledBy {
+	case "kernel", "cgroup":
+		text += " and was killed by the kernel"
+	case "memroom":
+		if v.Rank != nil {
+			text += "; memroom ended the other ranks"
+		} else {
+			text += "; memroom ended it"
+		}
+	case "ray", "slurm":
+		text += " and was killed by " + strings.ToUpper(v.KilledBy[:1]) + v.KilledBy[1:]
+	}
+	if v.ExitCode == 0 {
+		text += ", although its exit code is 0"
+	}
+	return text + "."
+}
+
+// fitHeadline says how the attempts ended; empty where the last one failed by itself.
+func (e End) fitHeadline(took string) string {
+	r, last := e.Fit, e.Fit.Last()
+	switch {
+	case r.Hollow != "":
+		return "no success, although the command ended with exit code 0: " + r.Hollow + "."
+	case r.Impossible != "" && len(r.Attempts) > 1:
+		return fmt.Sprintf("the command does not fit. Each of %d attempts ran out of %s.",
+			len(r.Attempts), last.OutOf.Memory())
+	case r.Impossible != "":
+		return fmt.Sprintf("the command ran out of %s%s. There is no second attempt.",
+			last.OutOf.Memory(), took)
+	case last == nil || last.ExitCode != 0 || last.OutOf != "":
+		return ""
+	case len(r.Attempts) == 1 && r.Remembered:
+		return "the command finished" + took + ", with the remedies that made an earlier run fit."
+	case len(r.Attempts) == 1:
+		return "the command finished" + took + ", with remedies."
+	}
+	return fmt.Sprintf("it fits now: attempt %d finished%s. %s.", last.Number, took,
+		failures(r.Attempts[:len(r.Attempts)-1]))
+}
+
+// failures says how the attempts before the last one ended.
+func failures(attempts []fit.Tried) string {
+	var texts []string
+	for i, t := range attempts {
+		text := fmt.Sprintf("attempt %d %s", t.Number, t.Ending())
+		if i == 0 {
+			text = "A" + text[1:]
+		}
+		texts = append(texts, text)
+	}
+	return strings.Join(texts, "; ")
+}
+
+// refused matches the sizes in PyTorch's message; they are the same in all versions.
+var refused = regexp.MustCompile(`Tried to allocate ([\d.]+) ?([KMGT]iB)`)
+
+var capacity = regexp.MustCompile(`total capacity of ([\d.]+) ?([KMGT]iB) of which ([\d.]+) ?([KMGT]iB|bytes) is free`)
+
+// why is the cause of the end, or of the first attempt's end.
+func (e End) why() string {
+	if e.Fit != nil && e.Fit.Tells() {
+		if e.Fit.Impossible != "" {
+			return asSentence(e.Fit.Impossible)
+		}
+		if first := e.Fit.Attempts[0]; first.OutOf != "" {
+			return e.triedWhy(first)
+		}
+	}
+	if !e.ranOut() {
+		return ""
+	}
+	switch e.Verdict.Where {
+	case event.WhereGPU, event.WhereMPS:
+		return e.cardWhy()
+	case event.WhereShm:
+		return fmt.Sprintf("/dev/shm was full: %s of %s were in use.", e.Peaks.Shm, e.Peaks.ShmTotal)
+	}
+	return e.hostWhy()
+}
+
+func (e End) hostWhy() string {
+	switch limit := e.Peaks.HostLimit; {
+	case e.Run.HostMem > 0:
+		return fmt.Sprintf("its processes reached the limit of %s (--host-mem).", e.Run.HostMem)
+	case e.Verdict.KilledBy == "slurm":
+		return fmt.Sprintf("its processes reached Slurm's limit%s.", limitOf(limit))
+	case e.Verdict.KilledBy == "cgroup" || e.Verdict.Where == event.WhereCgroup:
+		return fmt.Sprintf("its processes reached the limit of the container or cgroup%s.",
+			limitOf(limit))
+	case e.Verdict.KilledBy == "ray":
+		return "Ray ends tasks when the machine's memory is nearly full."
+	case e.Verdict.KilledBy == "itself":
+		return "Python could not get the memory that it asked for."
+	}
+	return fmt.Sprintf("the machine had no memory left; the run's processes held %s.",
+		max(e.Peaks.Unreclaimable, e.Peaks.Resident))
+}
+
+func limitOf(limit event.Bytes) string {
+	if limit == 0 {
+		return ""
+	}
+	return " of " + limit.String()
+}
+
+// cardWhy reads the sizes from what the framework said.
+func (e End) cardWhy() string {
+	for _, line := range e.Verdict.Evidence {
+		asked := refused.FindStringSubmatch(line)
+		if asked == nil {
+			continue
+		}
+		text := fmt.Sprintf("it asked for %s more", size(asked[1], asked[2]))
+		if room := capacity.FindStringSubmatch(line); room != nil {
+			text += fmt.Sprintf("; %s of the card's %s were free", size(room[3], room[4]),
+				size(room[1], room[2]))
+		}
+		return text + "."
+	}
+	for _, line := range e.Verdict.Evidence {
+		if text, ok := strings.CutPrefix(line, "output: "); ok {
+			return "the framework said: " + text
+		}
+	}
+	return ""
+}
+
+// size writes a figure of PyTorch's as we write ours.
+func size(number, unit string) string {
+	bytes, err := event.ParseBytes(number + strings.TrimPrefix(unit, "bytes"))
+	if err != nil {
+		return number + " " + unit
+	}
+	return bytes.String()
+}
+
+// triedWhy says why an attempt ran out, from its own figures.
+func (e End) triedWhy(t fit.Tried) string {
+	switch {
+	case t.Requested > 0 && t.CardFree > 0 && t.CardFree < t.Requested:
+		return fmt.Sprintf("it held %s and asked for %s more; %s of the card were free.",
+			cmp.Or(t.Held, t.Allocated), t.Requested, t.CardFree)
+	case t.Requested > 0:
+		return fmt.Sprintf("it held %s and asked for %s more%s.", cmp.Or(t.Held, t.Allocated),
+			t.Requested, over(e.Run.GPUMem))
+	case t.OutOf == event.WhereShm:
+		return "/dev/shm was full."
+	case t.OutOf == event.WhereGPU || t.OutOf == event.WhereMPS:
+		return ""
+	case e.Run.HostMem > 0:
+		return fmt.Sprintf("its processes reached the limit of %s (--host-mem).", e.Run.HostMem)
+	case t.HostLimit > 0:
+		return fmt.Sprintf("its processes reached the limit of %s.", t.HostLimit)
+	}
+	return "its processes used all memory that there was."
+}
+
+func over(limit event.Bytes) string {
+	if limit == 0 {
+		return ""
+	}
+	return fmt.Sprintf("; the limit is %s (--gpu-mem)", limit)
+}
+
+// asSentence ends a text as a sentence.
+func asSentence(text string) string {
+	if !strings.HasSuffix(text, ".") {
+		text += "."
+	}
+	return text
+}
+
+// done is what --fit did about it: what took effect in the last attempt, or what was tried in vain.
+func (e End) done() []string {
+	if e.Fit == nil || !e.Fit.Tells() || e.Fit.Hollow != "" {
+		return nil
+	}
+	last := *e.Fit.Last()
+	var lines []string
+	if last.Resumed != "" {
+		lines = append(lines, "went on from the checkpoint "+filepath.Base(last.Resumed))
+	}
+	if e.Fit.Impossible != "" {
+		for _, t := range e.Fit.Attempts[1:] {
+			lines = append(lines, fmt.Sprintf("attempt %d: %s", t.Number,
+				cmp.Or(t.Title, strings.Join(t.Changed, ", "))))
+		}
+		return lines
+	}
+	for _, r := range last.Remedies {
+		if r.Level == remedy.LevelArgs {
+			lines = append(lines, r.Words())
+		}
+	}
+	for _, s := range last.Said {
+		settingOfCard := s.ID == remedy.ExpandableSegments && last.Reserved == 0
+		if s.Kind == "applied" && s.ID != "gpu_mem" && !settingOfCard &&
+			!slices.Contains(lines, s.Text) {
+			lines = append(lines, s.Text)
+		}
+	}
+	if len(lines) == 0 && last.ExitCode == 0 && len(last.Remedies) > 0 {
+		return []string{"nothing had to be changed: the remedies were ready and not needed"}
+	}
+	return lines
+}
+
+// results says whether the training's results are those of the untouched program.
+func (e End) results() string {
+	if e.Fit == nil || e.Fit.Hollow != "" || e.Fit.Impossible != "" || e.Fit.Last() == nil {
+		return ""
+	}
+	last := e.Fit.Last()
+	if len(last.Remedies) == 0 || last.OutOf != "" || last.ExitCode != 0 {
+		return ""
+	}
+	switch last.Equivalence() {
+	case remedy.Exact:
+		return "the same as with more memory, up to rounding (exact)"
+	case remedy.Expected:
+		return "the same on average: random numbers, such as dropout masks, are drawn in another order (expected)"
+	}
+	return "not the same: a remedy that you allowed changes the mathematics"
+}
+
+// memory is the peak of each kind of memory, and what was left.
+func (e End) memory() []string {
+	var lines []string
+	for i, d := range e.Peaks.Devices {
+		if d.Total == 0 && d.Reserved == 0 {
+			continue
+		}
+		name := cmp.Or(d.Name, fmt.Sprintf("card %d", i))
+		line := name + ":"
+		if d.Total > 0 {
+			line += fmt.Sprintf(" peak %s of %s", d.Used, d.Total)
+		}
+		if d.Reserved > 0 {
+			line += fmt.Sprintf(" (this job: %s allocated, %s reserved)", d.Allocated, d.Reserved)
+		}
+		lines = append(lines, line)
+	}
+	peak := cmp.Or(max(e.Peaks.Unreclaimable, 0), e.Peaks.Resident)
+	if peak == 0 && e.Exit != nil {
+		peak = e.Exit.MaxResident
+	}
+	if peak > 0 {
+		line := "host: peak " + peak.String()
+		if limit := e.Peaks.HostLimit; limit > peak {
+			line += fmt.Sprintf(" of %s, %s left", limit, limit-peak)
+		} else if limit > 0 {
+			line += fmt.Sprintf(" of %s, nothing left", limit)
+		}
+		lines = append(lines, line)
+	}
+	if e.Peaks.ShmTotal > 0 && e.Peaks.Shm > e.Peaks.ShmTotal/2 {
+		lines = append(lines, fmt.Sprintf("/dev/shm: peak %s of %s", e.Peaks.Shm, e.Peaks.ShmTotal))
+	}
+	return lines
+}
+
+// time is how long a step took, and what the remedies cost.
+func (e End) time() string {
+	if e.Steps == 0 {
+		if e.Fit != nil && e.Fit.Last() != nil && len(e.Fit.Attempts) > 1 &&
+			e.Fit.Last().ExitCode == 0 && e.Fit.Hollow == "" {
+			return "no training step was seen"
+		}
+		return ""
+	}
+	text := fmt.Sprintf("%d steps, %s each (median)", e.Steps, stepTime(e.StepMS))
+	if e.Steps == 1 {
+		text = "1 step, " + stepTime(e.StepMS)
+	}
+	if e.Fit == nil || e.Fit.Last() == nil || e.Fit.Impossible != "" {
+		return text
+	}
+	last := *e.Fit.Last()
+	if times := timesAsLong(last, e.Fit.Attempts); times > 0 {
+		return text + fmt.Sprintf("; %.2g times as long as without remedies", times)
+	}
+	slower := 0.0
+	for _, s := range last.Said {
+		slower = max(slower, s.Slower)
+	}
+	if slower > 0 && last.OutOf == "" {
+		text += fmt.Sprintf("; predicted to be %.0f %% slower than without remedies", 100*slower)
+	}
+	return text
+}
+
+// found are the findings that matter at the end, each with what helps.
+func (e End) found() []string {
+	const most = 3
+	var lines []string
+	shown := e.important()
+	for _, f := range shown[:min(most, len(shown))] {
+		lines = append(lines, f.Title+atLine(f)+e.help(f))
+	}
+	if len(shown) > most {
+		lines = append(lines, fmt.Sprintf("%d more findings: memroom show %s", len(shown)-most,
+			e.Run.ID))
+	}
+	return lines
+}
+
+// important leaves out what the screen has said already, and what did no harm: a neighbour on a card
+// that never was full.
+func (e End) important() []event.Finding {
+	gpuFull := e.ranOut() && e.Verdict.Where == event.WhereGPU
+	hostFull := e.ranOut() && (e.Verdict.Where == event.WhereHost ||
+		e.Verdict.Where == event.WhereCgroup)
+	cured := e.Fit != nil && e.Fit.Cured()
+	return slices.DeleteFunc(latest(e.Findings), func(f event.Finding) bool {
+		switch f.Kind {
+		case "neighbour":
+			return !gpuFull
+		case "host_pressure":
+			return hostFull || cured
+		}
+		return false
+	})
+}
+
+// help names what to try against a finding, in words of the job's framework.
+func (e End) help(f event.Finding) string {
+	for _, id := range f.Remedies {
+		r, ok := remedy.Find(remedy.ID(id))
+		if ok && r.Applies(remedy.Job{Framework: e.Job.Framework, Trainer: e.Job.Trainer}) == "" {
+			return "\nTry: " + r.TitleFor(e.Job) + "."
+		}
+	}
+	return ""
+}
+
+// next is what to type now.
+func (e End) next(found bool) []string {
+	type line struct{ typed, what string }
+	var lines []line
+	id := e.Run.ID
+	switch {
+	case e.Fit != nil && e.Fit.Hollow != "":
+	case e.Fit != nil && e.Fit.Impossible != "":
+		if kinds := consents(e.Fit.Left); len(kinds) > 0 {
+			lines = append(lines, line{e.again("--fit", "--allow", strings.Join(kinds, ",")),
+				"also try remedies that change the mathematics"})
+		}
+		lines = append(lines, line{"memroom explain " + id, "what needs the memory, and what would help"})
+	case e.ranOut():
+		if e.Fit == nil && e.fittable() {
+			lines = append(lines, line{e.again("--fit"), "let memroom make it fit"})
+		}
+		lines = append(lines, line{"memroom explain " + id, "what needs the memory, and what would help"})
+	case e.Fit != nil && e.Fit.Tells() && len(keepable(*e.Fit.Last())) > 0:
+		if args := e.keepByArguments(); args != "" {
+			lines = append(lines, line{args, "to keep it without memroom"})
+		}
+		lines = append(lines, line{"memroom show " + id,
+			"details, and the edits to keep it without memroom"})
+		return aligned(lines, func(l line) (string, string) { return l.typed, l.what })
+	case found:
+		lines = append(lines, line{"memroom explain " + id, "why, and the code that helps"})
+	}
+	lines = append(lines, line{"memroom show " + id, "the whole record"})
+	return aligned(lines, func(l line) (string, string) { return l.typed, l.what })
+}
+
+// aligned puts what a command does beside it, where there is room.
+func aligned[T any](lines []T, parts func(T) (string, string)) []string {
+	width := 0
+	for _, l := range lines {
+		if typed, _ := parts(l); len(typed) <= 48 {
+			width = max(width, len(typed))
+		}
+	}
+	var out []string
+	for _, l := range lines {
+		typed, what := parts(l)
+		if len(typed)+3+len(what) > screenColumns-labelWidth {
+			out = append(out, typed, "    "+what)
+			continue
+		}
+		out = append(out, fmt.Sprintf("%-*s   %s", width, typed, what))
+	}
+	return out
+}
+
+// again is the command line that launches the command again with these flags.
+func (e End) again(flags ...string) string {
+	words := append([]string{"memroom", "run"}, flags...)
+	if e.Run.HostMem > 0 {
+		words = append(words, "--host-mem", e.Run.HostMem.String())
+	}
+	if e.Run.GPUMem > 0 {
+		words = append(words, "--gpu-mem", e.Run.GPUMem.String())
+	}
+	text := strings.Join(words, " ") + " -- "
+	command := strings.Join(e.Run.Command, " ")
+	if strings.ContainsAny(command, "'\"\\$\n;|&<>*") || len(text)+len(command) > screenColumns-labelWidth {
+		command = "YOUR COMMAND"
+	}
+	return text + command
+}
+
+// fittable: --fit reaches into PyTorch and Keras, and the run has shown one of them.
+func (e End) fittable() bool {
+	return e.Job.Framework == remedy.PyTorch || e.Job.Trainer == remedy.Keras || e.Steps > 0
+}
+
+// consents are the kinds of change that would admit more remedies, each once.
+func consents(left []fit.Left) []string {
+	var kinds []string
+	for _, l := range left {
+		if r, ok := remedy.Find(l.ID); ok && r.Consent != "" && !slices.Contains(kinds, r.Consent) {
+			kinds = append(kinds, r.Consent)
+		}
+	}
+	return kinds
+}
+
+// keepByArguments are the trainer's own arguments for what was done; empty where there are none, or
+// not for all of it.
+func (e End) keepByArguments() string {
+	var args []string
+	for _, r := range keepable(*e.Fit.Last()) {
+		if r.Level == remedy.LevelEnv {
+			continue // cheap, and said in the details
+		}
+		known, _ := remedy.Find(r.ID)
+		job := cutJob(*e.Fit.Last(), r.ID, e.Job)
+		text := known.HowTo(job).Args
+		if !takes(e.Run.Command, text) || strings.Contains(text, "\n") {
+			return ""
+		}
+		args = append(args, text)
+	}
+	return strings.Join(args, " ")
+}
