@@ -144,12 +144,12 @@ func craftedFiles(t testing.TB) (all []crafted) {
 			if inside == "text" {
 				commands = logCommands
 			}
-			// 300 MiB each. The limit lets 64 MiB of it through, of which a model of the allocator
+			// The limit lets 64 MiB through, of which a model of the allocator
 			// may need the twentyfold.
 			add(fmt.Sprintf("bomb-%s.%s", inside, name), pack(again("\x80\x02}(X\x0d\x00\x00\x00"+
-				"device_traces](](", data, 300<<20/len(data))), commands, 1536<<20)
+				"device_traces](](", data, times(80, 300)<<20/len(data))), commands, 1536<<20)
 		}
-		add("nested."+name, pack(bytes.NewReader(pack(again("\x80\x02](", make([]byte, 1<<20), 300)))),
+		add("nested."+name, pack(bytes.NewReader(pack(again("\x80\x02](", make([]byte, 1<<20), 80)))),
 			append(snapshotCommands[:1:1], logCommands...), 0)
 	}
 	nest := strings.Repeat(`{"a":`, 20_000) + "1" + strings.Repeat("}", 20_000)

@@ -92,8 +92,7 @@ func zstAll(r io.Reader) []byte {
 	return b.Bytes()
 }
 
-// again gives a beginning and then the same bytes many times. What is large is never held here: the
-// kernel counts a parent's memory into its child's peak.
+// again gives a beginning and then the same bytes many times.
 func again(begin string, data []byte, times int) io.Reader {
 	all := []io.Reader{strings.NewReader(begin)}
 	for range times {
