@@ -38,8 +38,11 @@ func (f *fragmentWatch) step(row event.Step, limits Thresholds) []event.Finding 
 	return []event.Finding{{
 		Kind: "fragmentation", Severity: event.SeverityWarning, Step: row.Step, Bytes: idle,
 		Confidence: 0.8,
-		Title:      fmt.Sprintf("%s: the allocator reserved %s, %s more than the program ever used at once", memoryOf(row.Device), row.Reserved, idle),
-		Evidence: []string{fmt.Sprintf("highest allocated %s, reserved %s, of it %s in partly used segments after the step",
+		Title: fmt.Sprintf(
+			"%s is fragmented: %s are reserved, %s more than the program ever used at once",
+			memoryOf(row.Device), row.Reserved, idle),
+		Evidence: []string{fmt.Sprintf(
+			"peak allocated %s, reserved %s, of which %s lie free in partly used segments",
 			f.peak, row.Reserved, row.InactiveSplit)},
 		Remedies: []string{"expandable_segments", "max_split_size", "roundup", "empty_cache"},
 	}}
@@ -69,7 +72,9 @@ func (t *thrashWatch) step(row event.Step, limits Thresholds) []event.Finding {
 	return []event.Finding{{
 		Kind: "thrash", Severity: event.SeverityWarning, Step: row.Step, Bytes: row.Reserved,
 		Confidence: 0.95,
-		Title:      fmt.Sprintf("%s is at its limit: the allocator had to empty its cache %d times within %d steps to go on, and steps are slowed", memoryOf(row.Device), count, limits.ThrashSteps),
+		Title: fmt.Sprintf(
+			"%s is full: the allocator emptied its cache %d times within %d steps, which slows training",
+			memoryOf(row.Device), count, limits.ThrashSteps),
 		Evidence: []string{fmt.Sprintf("num_alloc_retries rose from %d to %d, reserved %s",
 			t.seen[0].total, row.Retries, row.Reserved)},
 		Remedies: []string{"expandable_segments", "micro_batch", "checkpointing"},
@@ -109,7 +114,9 @@ func (s *spikeWatch) step(row event.Step, limit event.Bytes, limits Thresholds) 
 		found = append(found, event.Finding{
 			Kind: "spike", Severity: event.SeverityInfo, Step: row.Step, Bytes: row.AtBackward,
 			Confidence: 0.8,
-			Title:      fmt.Sprintf("%s: step %d held %s when backward began, usual are %s: one batch is much larger than the others", memoryOf(row.Device), row.Step, row.AtBackward, event.Bytes(usual)),
+			Title: fmt.Sprintf(
+				"%s: the batch of step %d is much larger: %s in use before backward, usually %s",
+				memoryOf(row.Device), row.Step, row.AtBackward, event.Bytes(usual)),
 			Evidence: []string{fmt.Sprintf("median of the %d steps before: %s", spikeWindow,
 				event.Bytes(usual))},
 			Remedies: []string{"shorter_sequence", "micro_batch"},
@@ -136,11 +143,24 @@ func (s *spikeWatch) phasePeak(row event.Step, limits Thresholds) []event.Findin
 	return []event.Finding{{
 		Kind: "spike", Severity: event.SeverityWarning, Step: row.Step, Bytes: row.PeakAllocated,
 		Confidence: 0.85,
-		Title:      fmt.Sprintf("the peak of %s comes from the phase %q: %s, training steps needed %s", memoryOf(row.Device), s.phase, row.PeakAllocated, s.peak),
+		Title: fmt.Sprintf(
+			"the peak of %s is in %s: %s; training steps need %s", memoryOf(row.Device),
+			phaseName(s.phase), row.PeakAllocated, s.peak),
 		Evidence: []string{fmt.Sprintf("the peak rose by %s while %s ran after step %d", more,
 			s.phase, row.Step-1)},
 		Remedies: phaseRemedies[s.phase],
 	}}
+}
+
+// phaseName says a phase as people do.
+func phaseName(phase string) string {
+	switch phase {
+	case "eval":
+		return "evaluation"
+	case "save":
+		return "saving a checkpoint"
+	}
+	return fmt.Sprintf("the phase %q", phase)
 }
 
 var phaseRemedies = map[string][]string{"eval": {"no_grad", "micro_batch"},

@@ -43,8 +43,10 @@ func (s *Series) Forecast(limit float64, limits Thresholds) (Forecast, bool) {
 		return Forecast{}, false
 	}
 	final := t.Slope + t.bend*steps // the rate at which it gets there
-	spread := math.Sqrt(square(steps*t.Error)+steps*square(t.Wander)+square(t.Noise)+square(steps*steps*t.bendError/2)) / math.Max(final, t.Slope/4)
-	slack := int64(1 + 2.2*spread + 0.02*steps + t.clock + t.spikeGap/2)
+	bytes := math.Sqrt(square(steps*t.Error) + steps*square(t.Wander) + square(t.Noise) +
+		square(steps*steps*t.bendError/2)) // by which the level may be off then
+	spread := bytes / math.Max(final, t.Slope/4)
+	slack := int64(1 + shape.Spread*spread + shape.Slack*steps + t.clock + t.spikeGap/2)
 	f.Low, f.High = max(now+1, f.Step-slack), f.Step+slack
 	return f, true
 }

@@ -20,7 +20,7 @@ type Series struct {
 	floor    []Point
 	reserved []Point // what the allocator took from the driver at the same steps, if known
 	working  []Point // what a step needs above the floor, at the steps at which it was read
-	cycle    int64   // the longest rise that ended in a collapse: garbage that is collected now and then
+	cycle    int64   // steps of the longest rise that was freed again: garbage
 	trend    Trend
 	rising   bool
 	began    int64   // onset of the rise that goes on, also beyond what trend looks back on
@@ -112,7 +112,8 @@ func (s *Series) noteSetback(value float64) {
 func climbs(points []Point) bool {
 	sample := thin(points, 24)
 	x, y := stepsOf(sample), values(sample)
-	return leftBy(x, y) < 0.4*leftBy(make([]float64, len(x)), y) && jumpLeaves(y) > leftBy(x, y)
+	return leftBy(x, y) < shape.Climb*leftBy(make([]float64, len(x)), y) &&
+		jumpLeaves(y) > leftBy(x, y)
 }
 
 // Suspect says that the floor has risen for some steps: too early to say so, early enough to look
@@ -157,12 +158,13 @@ func (s *Series) Ended(leak Trend, limits Thresholds) (lost, over bool) {
 	}
 	lasted := s.rose - leak.Onset
 	gained := leak.Slope * float64(lasted)
-	if now.Value < leak.base+0.5*gained {
+	if now.Value < leak.base+shape.HalfLost*gained {
 		// far below, something else was given back
-		back := now.Value > leak.base-0.25*gained && s.lowFor(leak.base+0.5*gained, 3)
+		back := now.Value > leak.base-shape.FarBelow*gained &&
+			s.lowFor(leak.base+shape.HalfLost*gained, shape.LowPoints)
 		return back, back
 	}
-	return false, !s.rising && now.Step-s.rose >= max(limits.LeakSteps, lasted/8) &&
+	return false, !s.rising && now.Step-s.rose >= max(limits.LeakSteps, lasted/shape.LevelPart) &&
 		s.levelSince(s.rose, leak.Slope)
 }
 
@@ -174,7 +176,7 @@ func (s *Series) levelSince(step int64, slope float64) bool {
 		return false
 	}
 	first, last := rest[0], rest[len(rest)-1]
-	return last.Value-first.Value < 0.25*slope*float64(last.Step-first.Step)
+	return last.Value-first.Value < shape.LevelShare*slope*float64(last.Step-first.Step)
 }
 
 // lowFor says that the last points lie below a level: a program that ends gives all back in its
@@ -225,12 +227,12 @@ func (q quarters) pace() float64 { return (q[3].Value - q[0].Value) / float64(q[
 func (q quarters) outpace(pace, factor float64) bool {
 	growth, rose := factor*pace*float64(q[3].Step-q[0].Step), 0
 	for i := 1; i < len(q); i++ {
-		if q[i].Value-q[i-1].Value >= growth/6 {
+		if q[i].Value-q[i-1].Value >= growth*shape.Quarter {
 			rose++
 		}
 	}
 	return growth > 0 && q[3].Value-q[0].Value >= growth && rose >= 2 &&
-		q[3].Value-q[1].Value >= growth/6
+		q[3].Value-q[1].Value >= growth*shape.Quarter
 }
 
 func since(points []Point, step int64) []Point {
@@ -262,26 +264,28 @@ func callerOf(line event.Frame, frames []event.Frame) (event.Frame, bool) {
 	return event.Frame{}, false
 }
 
-// leakFinding words a leak. What is leaking is "GPU memory" or "host memory".
+// leakFinding words a leak of "GPU 0 memory" or "host memory".
 func leakFinding(what string, t Trend, frames []event.Frame) event.Finding {
 	f := event.Finding{
 		Kind: "leak", Severity: event.SeverityWarning, Step: t.Onset + t.Steps,
 		Bytes: event.Bytes(t.Growth), Frames: frames,
 		Confidence: 0.9,
-		Title: fmt.Sprintf("%s that stays after each step grows by %s a step since step %d",
-			what, event.Bytes(math.Round(t.Slope)), t.Onset),
+		Title: fmt.Sprintf("possible leak in %s: %s kept per step since step %d", what,
+			event.Bytes(math.Round(t.Slope)), t.Onset),
 		Evidence: []string{
-			fmt.Sprintf("rose %s in %d steps without falling back", event.Bytes(t.Growth), t.Steps),
-			fmt.Sprintf("growth a step is known to +-%s", event.Bytes(math.Ceil(2*t.Error))),
-			"a cache that is not full yet looks the same: if the growth ends, this is taken back",
+			fmt.Sprintf("grew by %s in %d steps and did not fall back", event.Bytes(t.Growth),
+				t.Steps),
+			fmt.Sprintf("growth per step is accurate to ±%s", event.Bytes(math.Ceil(2*t.Error))),
+			"a cache that is still filling looks the same; memroom withdraws this if growth stops",
 		},
 		Remedies: []string{"detach", "no_grad", "remove_hooks"},
 	}
 	if line, known := userFrame(frames); known {
-		f.Title += fmt.Sprintf(", allocated at %s:%d", path.Base(line.File), line.Line)
+		f.Title += fmt.Sprintf(" (allocated at %s:%d", path.Base(line.File), line.Line)
 		if from, other := callerOf(line, frames); other {
 			f.Title += fmt.Sprintf(", called from %s:%d", path.Base(from.File), from.Line)
 		}
+		f.Title += ")"
 	}
 	return f
 }

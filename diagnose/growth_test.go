@@ -329,7 +329,7 @@ func TestWatchGoesFromSuspicionToLine(t *testing.T) {
 	leak := found[1]
 	if len(leak.Frames) != 1 || leak.Frames[0].Line != 31 ||
 		!strings.Contains(leak.Title, "GPU 0 memory of rank 3") ||
-		!strings.Contains(leak.Title, "4MiB a step") || !strings.Contains(leak.Title,
+		!strings.Contains(leak.Title, "4MiB kept per step") || !strings.Contains(leak.Title,
 		"train.py:31") {
 		t.Errorf("leak: %+v", leak)
 	}
@@ -379,8 +379,8 @@ func TestLeaksAreTakenBack(t *testing.T) {
 		"full": {func(s int64) float64 {
 			return testMiB * float64(min(s,
 				90))
-		}, "a cache that is full now"},
-		"collected": {func(s int64) float64 { return testMiB * float64(s%100) }, "collected now and then"},
+		}, "like a cache that is full"},
+		"collected": {func(s int64) float64 { return testMiB * float64(s%100) }, "was freed at step"},
 		"leak": {func(s int64) float64 { return testMiB * float64(s) },
 			""},
 		"a leak of which little is told": {func(s int64) float64 { return testMiB * float64(s) },

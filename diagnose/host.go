@@ -86,9 +86,11 @@ func (h *hostWatch) pressure(s event.Sample, limits Thresholds) *event.Finding {
 	return &event.Finding{
 		Kind: "host_pressure", Severity: event.SeverityWarning, Bytes: s.Unreclaimable(),
 		Confidence: 0.9,
-		Title:      fmt.Sprintf("processes wait for host memory: %.0f %% of the last ten seconds some of them, %.0f %% all of them", some, full),
+		Title: fmt.Sprintf(
+			"host memory is short: processes waited for it %.0f %% of the last 10 s, all of them %.0f %%",
+			some, full),
 		Evidence: []string{"pressure stall information of " + where,
-			fmt.Sprintf("the run holds %s that cannot be dropped", s.Unreclaimable())},
+			fmt.Sprintf("the run holds %s that the kernel cannot free", s.Unreclaimable())},
 		Remedies: []string{"dataloader_workers", "pin_memory", "stream_data", "raise_limit"},
 	}
 }
@@ -106,8 +108,8 @@ func (h *hostWatch) nearlyOut(s event.Sample, limits Thresholds) *event.Finding 
 	}
 	return &event.Finding{
 		Kind: "host_pressure", Severity: event.SeverityError, Bytes: left, Confidence: 0.95,
-		Title: fmt.Sprintf("only %s of %s host memory are left in %s", left, total, where),
-		Evidence: []string{fmt.Sprintf("the run holds %s that cannot be dropped, in %d processes",
+		Title: fmt.Sprintf("only %s of %s host memory are free (%s)", left, total, where),
+		Evidence: []string{fmt.Sprintf("the run holds %s that the kernel cannot free, in %d processes",
 			s.Unreclaimable(), s.Processes)},
 		Remedies: []string{"dataloader_workers", "pin_memory", "stream_data", "raise_limit"},
 	}
@@ -123,7 +125,9 @@ func (h *hostWatch) swapping(s event.Sample, limits Thresholds) *event.Finding {
 	}
 	return &event.Finding{
 		Kind: "swap", Severity: event.SeverityWarning, Bytes: s.Swapped, Confidence: 0.9,
-		Title: fmt.Sprintf("the host swaps: %s more in the last minute, %s of this run are swapped out", h.swap.growth(), s.Swapped),
+		Title: fmt.Sprintf(
+			"the host is swapping: swap grew by %s in the last minute, %s of this run are in it",
+			h.swap.growth(), s.Swapped),
 		Evidence: []string{fmt.Sprintf("swap in use %s of %s",
 			s.Machine.SwapTotal-s.Machine.SwapFree, s.Machine.SwapTotal)},
 		Remedies: []string{"stream_data", "dataloader_workers", "optimizer_offload", "raise_limit"},
@@ -137,7 +141,9 @@ func (h *hostWatch) shm(s event.Sample, limits Thresholds) *event.Finding {
 	}
 	return &event.Finding{
 		Kind: "shm", Severity: event.SeverityError, Bytes: m.ShmUsed, Confidence: 0.9,
-		Title:    fmt.Sprintf("/dev/shm is nearly full: %s of %s; data loader workers die of a bus error when it is", m.ShmUsed, m.ShmTotal),
+		Title: fmt.Sprintf(
+			"/dev/shm is nearly full (%s of %s): DataLoader workers crash with a bus error when it is",
+			m.ShmUsed, m.ShmTotal),
 		Remedies: []string{"shm_size", "dataloader_workers"},
 	}
 }
@@ -161,8 +167,13 @@ func (h *hostWatch) workers(s event.Sample, limits Thresholds) *event.Finding {
 	}
 	return &event.Finding{
 		Kind: "worker_growth", Severity: event.SeverityWarning, Bytes: grown, Confidence: 0.8,
-		Title:    fmt.Sprintf("forked workers copy their parent's pages: %s more are in use, though the processes map no more than before", grown),
-		Evidence: []string{fmt.Sprintf("%d processes; proportional memory %s, sum of resident memory %s", s.Processes, s.Proportional, s.Resident)},
+		Title: fmt.Sprintf(
+			"worker processes copy their parent's memory: %s more are in use (copy-on-write)",
+			grown),
+		Evidence: []string{
+			fmt.Sprintf("%d processes; memory in use %s, sum of resident memory level at %s",
+				s.Processes, s.Proportional, s.Resident),
+			"reading a Python object writes its reference count, which copies its page"},
 		Remedies: []string{"dataloader_workers", "stream_data"},
 	}
 }
@@ -201,8 +212,11 @@ func (h *hostWatch) unusedCard(s event.Sample, limits Thresholds) *event.Finding
 			return &event.Finding{
 				Kind: "unused_gpu", Severity: event.SeverityWarning, Bytes: d.Total - d.Used,
 				Confidence: 0.85,
-				Title:      fmt.Sprintf("%s is unused while the host runs out of memory: %s are free on it", d.Name, d.Total-d.Used),
-				Evidence:   []string{fmt.Sprintf("utilisation %d %%, no memory of this run on it for %d s", d.Utilisation, (s.AtMS-since)/1000)},
+				Title: fmt.Sprintf(
+					"%s is idle while host memory runs out: %s are free on it", d.Name, d.Total-d.Used),
+				Evidence: []string{fmt.Sprintf(
+					"utilisation %d %%; this run held no memory on it for %d s", d.Utilisation,
+					(s.AtMS-since)/1000)},
 			}
 		}
 	}

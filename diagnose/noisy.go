@@ -39,14 +39,14 @@ func withoutJumps(points []Point) []Point {
 			changes = append(changes, change)
 		}
 	}
-	limit := 12 * median(changes)
+	limit := shape.LevelJump * median(changes)
 	var jumps []int
 	for i := 1; i < len(points); i++ {
 		if points[i].Value-points[i-1].Value > limit && stays(points, i, limit/2) {
 			jumps = append(jumps, i)
 		}
 	}
-	if len(jumps) == 0 || 5*len(jumps) > len(points) {
+	if len(jumps) == 0 || shape.JumpsMany*len(jumps) > len(points) {
 		return points
 	}
 	usual := usualChange(points)
@@ -73,7 +73,8 @@ func usualChange(points []Point) float64 {
 // stays says that the values around a jump are still as far apart: it is no spike, nor the end of a
 // dip.
 func stays(points []Point, at int, distance float64) bool {
-	before, after := values(points[max(0, at-5):at]), values(points[at:min(len(points), at+5)])
+	before, after := values(points[max(0, at-shape.JumpAround):at]),
+		values(points[at:min(len(points), at+shape.JumpAround)])
 	return len(after) >= 3 && slices.Min(after)-slices.Max(before) > distance
 }
 
@@ -104,7 +105,7 @@ func (s sums) mayRise(from int) bool {
 	}
 	early, before := mean(from)
 	late, now := mean(end - third)
-	return late > early && square(late-early)*float64(third) > square(2)*(before+now)
+	return late > early && square(late-early)*float64(third) > square(shape.Quick)*(before+now)
 }
 
 // slower says that the series rose faster right before this window: a cache that fills ever more
@@ -112,12 +113,13 @@ func (s sums) mayRise(from int) bool {
 func slower(points []Point, t Trend) bool {
 	before := since(points, t.Onset-t.Steps)
 	before = before[:len(before)-len(since(before, t.Onset))]
-	if len(before) < fewPoints/2 {
+	if len(before) < shape.FewPoints/2 {
 		return false
 	}
-	l, rises := robustLine(thin(before, mostPoints))
+	l, rises := robustLine(thin(before, shape.MostPoints))
 	span := l.x[len(l.x)-1] - l.x[0]
-	return rises && l.slope > 1.5*t.Slope && l.slope*span > 3*math.Max(l.noise, t.Noise)
+	return rises && l.slope > shape.FasterBefore*t.Slope &&
+		l.slope*span > shape.FasterNoise*math.Max(l.noise, t.Noise)
 }
 
 // nextWindow grows windows by a quarter, and lets one be just long enough for a leak.
@@ -132,11 +134,11 @@ func nextWindow(steps int64, limits Thresholds) int64 {
 // which sees more.
 func falls(window []Point) bool {
 	up, down := ways(window)
-	if down == 0 || down > 0.05*up {
+	if down == 0 || down > shape.Falls*up {
 		return down > 0
 	}
 	up, down = ways(withoutJumps(window)) // beside a large jump falls look small
-	return down > 0.05*up
+	return down > shape.Falls*up
 }
 
 // ways adds up how far a series went up and down.
@@ -148,18 +150,13 @@ func ways(points []Point) (up, down float64) {
 	return up, down
 }
 
-// fewPoints is the least that statistics are done on. Steps may be told with gaps, so a window can
-// hold fewer points than steps.
-const fewPoints = 14
-
-// mostPoints bounds the cost of one window: longer ones are thinned to medians.
-const mostPoints = 48
-
+// windowTrend judges one window. Steps may be told with gaps, so it can hold fewer points than
+// steps.
 func windowTrend(window []Point, limits Thresholds) (Trend, bool) {
-	if len(window) < fewPoints || !falls(window) {
+	if len(window) < shape.FewPoints || !falls(window) {
 		return Trend{}, false
 	}
-	sample := thin(window, mostPoints)
+	sample := thin(window, shape.MostPoints)
 	l, ok := robustLine(sample)
 	if !ok {
 		return Trend{}, false
@@ -172,7 +169,7 @@ func windowTrend(window []Point, limits Thresholds) (Trend, bool) {
 		return Trend{}, false
 	}
 	level := l.at(float64(last.Step))
-	if last.Value < level-0.5*l.slope*span { // it has just been lost again
+	if last.Value < level-shape.Lost*l.slope*span { // it has just been lost again
 		return Trend{}, false
 	}
 	var above []float64
@@ -180,9 +177,10 @@ func windowTrend(window []Point, limits Thresholds) (Trend, bool) {
 		above = append(above, p.Value-l.at(float64(p.Step)))
 	}
 	return Trend{
-		Onset: first.Step, Steps: last.Step - first.Step, Slope: l.slope, Error: 1.1 * spread,
+		Onset: first.Step, Steps: last.Step - first.Step, Slope: l.slope,
+		Error: shape.SlopeMargin * spread,
 		Noise: l.noise,
-		base:  level - l.slope*span, Level: level + math.Max(quantile(above, 0.98), 0),
+		base:  level - l.slope*span, Level: level + math.Max(quantile(above, shape.NoiseTop), 0),
 		Growth: l.slope * span, Rises: len(window), even: true,
 		lasted: float64(last.Step - first.Step), stride: stride(window),
 	}, true
@@ -218,7 +216,8 @@ func robustLine(sample []Point) (line, bool) {
 		for i, p := range sample {
 			rest[i] = math.Abs(p.Value - l.at(l.x[i]))
 		}
-		most := math.Max(2.5*quantile(rest, 0.85)/1.44, 1e-6*l.slope*(l.x[len(l.x)-1]-l.x[0]))
+		most := math.Max(shape.Outlier*quantile(rest, shape.OutlierAt)/1.44,
+			1e-6*l.slope*(l.x[len(l.x)-1]-l.x[0]))
 		for i, p := range sample {
 			l.y[i] = l.at(l.x[i]) + math.Max(-most, math.Min(most, p.Value-l.at(l.x[i])))
 		}
@@ -287,7 +286,8 @@ func (l line) better(limits Thresholds) bool {
 // through the noise: what has just stopped must not be carried by what went before.
 func (l line) goesOn(window []Point) bool {
 	perPoint := l.slope * (l.x[len(l.x)-1] - l.x[0]) / float64(len(window)-1)
-	n := min(max(8, int(math.Cbrt(square(20*l.noise/perPoint)))), len(window)/2)
+	n := min(max(shape.EndPoints, int(math.Cbrt(square(shape.EndNoise*l.noise/perPoint)))),
+		len(window)/2)
 	end := window[len(window)-n:]
 	x, y := stepsOf(end), values(end)
 	for i := range y {
@@ -295,7 +295,7 @@ func (l line) goesOn(window []Point) bool {
 	}
 	late := line{x: x, y: y}
 	late.fit()
-	return late.slope > 0.4*l.slope
+	return late.slope > shape.EndSlope*l.slope
 }
 
 // jumpLeaves gives the squares left by the best two levels, none shorter than a tenth.

@@ -50,7 +50,7 @@ func steadyTrend(points []Point, limits Thresholds) (Trend, bool) {
 		stairs(points, rises)):
 		trend.even, trend.exact = true, true
 	// something else filled besides and is full
-	case len(tail) > limits.EvenRises && last.amount > 0.1*pace.mean:
+	case len(tail) > limits.EvenRises && last.amount > shape.OtherGrew*pace.mean:
 		trend.even, trend.exact, pace = true, true, paceOf(points, tail)
 	case len(rises) >= limits.EvenRises:
 		trend.even = !pace.slackens(limits) && !pace.stalls(points) &&
@@ -92,15 +92,14 @@ func stride(points []Point) int64 {
 // onsetOf is the step before the rise began. Jumps that came right before it may have hidden its
 // first steps, unless it is seen to have begun after them.
 func onsetOf(points []Point, all, rises []rise) int64 {
-	const hidden = 3
 	start := rises[0].at - 1
 	onset := points[start].Step
-	if rises[0].span > 1 && rises[0].rate() < 0.75*usualRate(rises) {
+	if rises[0].span > 1 && rises[0].rate() < shape.LateStart*usualRate(rises) {
 		return onset
 	}
 	for i := len(all) - 1; i >= 0; i-- {
 		if before := points[all[i].at-1].Step; all[i].at <= start &&
-			points[all[i].at].Step == onset && before >= points[start].Step-hidden {
+			points[all[i].at].Step == onset && before >= points[start].Step-shape.Hidden {
 			onset = before
 		}
 	}
@@ -114,7 +113,7 @@ func calm(points []Point, rises []rise) bool {
 	jump := jumpAmong(rises)
 	for _, r := range rises {
 		if jump.is(r) {
-			up += jump.amount / 8
+			up += jump.amount / shape.Jump
 		} else {
 			up += r.amount
 		}
@@ -122,14 +121,14 @@ func calm(points []Point, rises []rise) bool {
 	for i := rises[0].at; i < len(points); i++ {
 		down += math.Max(0, points[i-1].Value-points[i].Value)
 	}
-	return down <= 0.05*up
+	return down <= shape.Falls*up
 }
 
 // burstsOf joins rises that follow each other closely, such as those of one evaluation.
 func burstsOf(points []Point, rises []rise) []rise {
 	var bursts []rise
 	for _, r := range rises {
-		if n := len(bursts); n > 0 && r.gap <= 2 {
+		if n := len(bursts); n > 0 && r.gap <= shape.Burst {
 			bursts[n-1].amount += r.amount
 			continue
 		}
@@ -154,7 +153,8 @@ func lastRises(points []Point) []rise {
 		level := float64(levelUntil - points[i].Step) // steps that were told and did not rise
 		if n := float64(len(found)); n >= 2 {
 			gap := (float64(points[len(points)-1].Step-points[i].Step) - pause) / (n - 1)
-			if level > 4*math.Max(1, gap-spans/n+1)+3 { // as far as it is not for want of readings
+			// as far as it is not for want of readings
+			if level > shape.Pause*math.Max(1, gap-spans/n+1)+shape.PauseSteps {
 				break // the series was level for long: the rise began after that
 			}
 		}
@@ -168,7 +168,7 @@ func lastRises(points []Point) []rise {
 				points[i-1].Step, up+change
 			spans += found[len(found)-1].span
 		case change < 0:
-			if down -= change; down > 0.05*up {
+			if down -= change; down > shape.Falls*up {
 				slices.Reverse(found)
 				return found
 			}
@@ -187,8 +187,8 @@ func withoutFirstJumps(rises []rise) []rise {
 	}
 	// the others are alike: it needs not to be as large
 	if n := len(rises); n > 4 && straight(rises[1:n-1]) {
-		if rest := jumpAmong(rises[1:]); rises[0].amount > 1.5*rest.amount/8 &&
-			rises[0].rate() > 1.5*rest.rate/8 {
+		if rest := jumpAmong(rises[1:]); rises[0].amount > shape.FirstJump*rest.amount/shape.Jump &&
+			rises[0].rate() > shape.FirstJump*rest.rate/shape.Jump {
 			return rises[1:]
 		}
 	}
@@ -198,7 +198,9 @@ func withoutFirstJumps(rises []rise) []rise {
 // jump is how large a rise must be, at once and a step, to dwarf the usual ones.
 type jump struct{ amount, rate float64 }
 
-func jumpAmong(rises []rise) jump { return jump{8 * usualAmount(rises), 8 * usualRate(rises)} }
+func jumpAmong(rises []rise) jump {
+	return jump{shape.Jump * usualAmount(rises), shape.Jump * usualRate(rises)}
+}
 
 func (j jump) is(r rise) bool { return r.amount > j.amount && r.rate() > j.rate }
 
@@ -234,8 +236,8 @@ func usualGap(rises []rise) float64 {
 func likeClock(rises []rise) bool {
 	amount, gap := usualAmount(rises), usualGap(rises)
 	for i, r := range rises {
-		if math.Abs(r.amount-amount) > 0.1*amount || i > 0 &&
-			math.Abs(r.gap-gap) > math.Max(0.1*gap, 0.5) {
+		if math.Abs(r.amount-amount) > shape.Alike*amount || i > 0 &&
+			math.Abs(r.gap-gap) > math.Max(shape.Alike*gap, shape.ClockSlip) {
 			return false
 		}
 	}
@@ -251,7 +253,8 @@ func straight(rises []rise) bool {
 		if i > 0 && r.at != rises[i-1].at+1 {
 			return false
 		}
-		if off := r.rate() - usual; math.Abs(off) > 0.1*usual && (i > 0 || off > 0 || r.span == 1) {
+		if off := r.rate() - usual; math.Abs(off) > shape.Alike*usual &&
+			(i > 0 || off > 0 || r.span == 1) {
 			return false
 		}
 	}
@@ -275,8 +278,8 @@ func stairs(points []Point, rises []rise) bool {
 		off := p.Value - rest[0].Value - rate*float64(p.Step-rest[0].Step)
 		low, high = math.Min(low, off), math.Max(high, off)
 	}
-	return high-low <= 1.05*least && last.rate() > 0.7*rate &&
-		math.Abs(bulge(rest, rate)) <= 0.55*least
+	return high-low <= shape.StairHeight*least && last.rate() > shape.StairRate*rate &&
+		math.Abs(bulge(rest, rate)) <= shape.StairBulge*least
 }
 
 // bulge is how far the series stands above a line of this rate half way through, on the average of
@@ -296,7 +299,7 @@ func bulge(points []Point, rate float64) float64 {
 func evenTail(rises []rise) []rise {
 	last := rises[len(rises)-1]
 	i := len(rises) - 1
-	for i > 0 && math.Abs(rises[i-1].amount-last.amount) <= 0.005*last.amount &&
+	for i > 0 && math.Abs(rises[i-1].amount-last.amount) <= shape.Equal*last.amount &&
 		rises[i].gap == last.gap {
 		i--
 	}
@@ -328,7 +331,7 @@ func paceOf(points []Point, rises []rise) pace {
 	for _, r := range rises {
 		amount := r.amount
 		if jump.is(r) {
-			amount = math.Min(amount, math.Max(jump.amount, jump.rate*r.span)/8)
+			amount = math.Min(amount, math.Max(jump.amount, jump.rate*r.span)/shape.Jump)
 		}
 		at := float64(points[r.at].Step-start) - middle
 		if before := math.Max(r.gap, r.span); before > 1 {
@@ -347,7 +350,8 @@ func paceOf(points []Point, rises []rise) pace {
 	p.end = 1 + slope*n/2/p.mean
 	p.z = slope * math.Sqrt(spread) / math.Max(p.wander, 1e-9*p.mean)
 	p.rate, p.rateError = p.mean, p.wander/math.Sqrt(n)
-	if n >= 12 && math.Abs(slope) > 3*p.bendError && math.Abs(p.end-1) > 0.02 {
+	if n >= shape.BendPoints && math.Abs(slope) > shape.BendErrors*p.bendError &&
+		math.Abs(p.end-1) > shape.BendLeast {
 		p.rate, p.bend = p.mean+slope*n/2, slope
 		p.rateError, p.wander = 2*rest/math.Sqrt(n), rest
 	}
@@ -359,7 +363,7 @@ func paceOf(points []Point, rises []rise) pace {
 // chance, and it has few rises to show it.
 func (p pace) slackens(limits Thresholds) bool {
 	deviations := limits.SlackDeviations
-	if p.share < 0.9 {
+	if p.share < shape.Gaining {
 		deviations /= 2
 	}
 	return p.z < -deviations && p.end < limits.Slackening
@@ -374,9 +378,9 @@ func (p pace) stalls(points []Point) bool {
 	if len(late) < 3 {
 		late = newest(points, 3)
 	}
-	least := 0.1
-	if float64(len(points)-1) < 0.7*float64(last.Step-points[0].Step) {
-		least = 0.4
+	least := shape.Stalled
+	if float64(len(points)-1) < shape.ReadMost*float64(last.Step-points[0].Step) {
+		least = shape.StalledRead
 	}
 	return last.Value-late[0].Value < least*p.mean*float64(last.Step-late[0].Step)
 }
@@ -401,7 +405,7 @@ func slackensSinceEver(points []Point, limits Thresholds) bool {
 		return false
 	}
 	p := paceOf(points, all)
-	return p.z < -3 && p.end < 0.5
+	return p.z < -shape.EverErrors && p.end < shape.EverSlack
 }
 
 // levelBefore counts the steps for which the series did not rise before point i.
@@ -432,7 +436,7 @@ func underneath(points []Point, width int64) []Point {
 	}
 	usual := median(up)
 	for i := max(1, len(low)-int(width)); i < len(low); i++ {
-		if low[i].Value-low[i-1].Value > 4*usual {
+		if low[i].Value-low[i-1].Value > shape.SpikeOver*usual {
 			return low[:i]
 		}
 	}

@@ -11,18 +11,18 @@ type Trend struct {
 	Noise     float64 // bytes, of single values around the line
 	Growth    float64 // bytes since the onset
 	Rises     int     // how often it rose; under noise, the points of the window
-	Before    int64   // steps the series was level before the onset, 0 if it began with the series or under noise
+	Before    int64   // level steps before the onset; 0 at the start and under noise
 	base      float64 // where it began
 	bend      float64 // change of the slope from step to step, 0 where none is known
 	bendError float64
 	clock     float64 // steps from rise to rise where they come like a clock, else 0
 	amount    float64 // bytes of one such rise
 	last      int64   // step of the last one
-	spike     int64   // step at which the last spike on top of it began, and steps from one to the next; 0 without
-	spikeGap  float64
+	spike     int64   // step of the last spike on top of it; 0 without spikes
+	spikeGap  float64 // steps from one spike to the next
 	above     float64 // how high they are
 	due       float64 // steps since the last rise, in usual gaps
-	lasted    float64 // steps it has probably lasted; fewer than Steps where it began between two readings
+	lasted    float64 // steps it has probably lasted: it may begin between two readings
 	stride    int64   // steps from one reading to the next, lately
 	exact     bool    // its rises are alike and come like a clock, at least the last of them
 	even      bool    // it rises as fast as it began
@@ -94,7 +94,7 @@ func (t *Trend) spikesOf(points, low []Point) {
 	first, count, high := int64(0), 0, true
 	for i, p := range low {
 		was := high
-		high = points[i].Value-p.Value >= 0.8*t.above
+		high = points[i].Value-p.Value >= shape.SpikeHigh*t.above
 		if high && !was {
 			if count++; count == 1 {
 				first = p.Step

@@ -284,14 +284,14 @@ func (w *Watch) ended(p *process, row event.Step) []event.Finding {
 		return nil
 	}
 	f := p.leakFinding(*p.leak, row.Device)
-	f.Severity, f.Remedies, f.Confidence = event.SeverityInfo, nil, 0.5
-	f.Title = fmt.Sprintf("%s that stays grew by %s a step from step %d to %d and has stopped: a cache that is full now, no leak",
-		capital(p.name(row.Device)), event.Bytes(math.Round(p.leak.Slope)), p.leak.Onset,
-		p.series.rose)
+	f.Severity, f.Remedies, f.Confidence, f.Evidence = event.SeverityInfo, nil, 0.5, nil
+	f.Title = fmt.Sprintf(
+		"no leak in %s: it grew by %s per step from step %d to %d and stopped, like a cache that is full",
+		p.name(row.Device), event.Bytes(math.Round(p.leak.Slope)), p.leak.Onset, p.series.rose)
 	if lost {
-		f.Title = fmt.Sprintf("%s that stays grew by %s a step from step %d and has fallen back at step %d: it is collected now and then, no leak",
-			capital(p.name(row.Device)), event.Bytes(math.Round(p.leak.Slope)), p.leak.Onset,
-			row.Step)
+		f.Title = fmt.Sprintf(
+			"no leak in %s: it grew by %s per step from step %d and was freed at step %d",
+			p.name(row.Device), event.Bytes(math.Round(p.leak.Slope)), p.leak.Onset, row.Step)
 	}
 	p.leak, p.looked, p.asked, p.takenBack = nil, 0, false, p.takenBack+1
 	return []event.Finding{f}
@@ -385,15 +385,15 @@ func (c *collection) due(step int64) bool {
 const lookSteps = 12
 
 func (p *process) leakFinding(t Trend, device int) event.Finding {
-	f := leakFinding(capital(p.name(device)), t, p.frames)
+	f := leakFinding(p.name(device), t, p.frames)
 	if p.holder != "" {
-		f.Evidence = append(f.Evidence, "what grows is held by "+p.holder)
+		f.Evidence = append(f.Evidence, "the memory is held by "+p.holder)
 		if len(p.frames) == 0 {
-			f.Title += ": " + p.holder
+			f.Title += " (held by " + p.holder + ")"
 		}
 	}
 	if len(p.frames) == 0 && p.holder == "" {
-		f.Evidence = append(f.Evidence, "no stacks were recorded: the line is unknown")
+		f.Evidence = append(f.Evidence, "the line is unknown: no call stacks were recorded")
 	}
 	return f
 }
@@ -489,7 +489,7 @@ func (w *Watch) forecast(p *process, row event.Step, limit float64) []event.Find
 		Evidence: []string{
 			fmt.Sprintf("between step %d and %d (in %s to %s)", f.Low, f.High, inWords(now.Low),
 				inWords(now.High)),
-			fmt.Sprintf("%s left, %s more are needed at each step",
+			fmt.Sprintf("%s are left, and each step keeps %s more",
 				event.Bytes(limit-f.Trend.Level), event.Bytes(f.Trend.Slope)),
 		},
 	}}
