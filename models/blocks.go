@@ -51,7 +51,7 @@ func (c *ctx) layer(name string, fn func(args []*tape.Tensor) *tape.Tensor,
 type lin struct{ w, b *tape.Param }
 
 func linear(m *tape.Module, name string, in, out int64, bias bool) lin {
-	c := m.Child(name)
+	c := m.Child(name).Linear()
 	l := lin{w: c.Param("weight", out, in)}
 	if bias {
 		l.b = c.Param("bias", out)

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -21,6 +22,11 @@ type Setup struct {
 	Shortest  int  `json:"shortest,omitempty"`   // batches have from so many tokens a sample to seq; 0 is always seq
 	EvalBatch int  `json:"eval_batch,omitempty"` // batch of an evaluation without gradients, 0 is none
 	EvalKeep  int  `json:"eval_keep,omitempty"`  // evaluation batches whose logits stay on the card until it is over
+
+	LoRATargets []string `json:"lora_targets,omitempty"` // names of linear layers, or all-linear; nil is PEFT's choice
+	LoRADropout float64  `json:"lora_dropout,omitempty"` // on the adapters' input
+	DoubleQuant bool     `json:"double_quant,omitempty"` // the scales of 4-bit weights are quantised too
+	NoUpcast    bool     `json:"no_upcast,omitempty"`    // what is not packed stays in half precision
 
 	bare  bool     // batches come without an attention mask
 	whole string   // the type of the larger model of which only the text model is planned
@@ -82,6 +88,20 @@ func (s Setup) Check() error {
 	if s.EvalKeep > 1 && s.EvalBatch == 0 {
 		return fmt.Errorf("--eval-keep counts batches of an evaluation: add --eval-batch N")
 	}
+	for _, f := range []struct {
+		needless bool
+		says     string
+	}{
+		{s.LoRARank == 0 && len(s.LoRATargets) > 0, "--lora-targets names layers for adapters: add --lora-rank N"},
+		{s.LoRARank == 0 && s.LoRADropout > 0, "--lora-dropout is for adapters: add --lora-rank N"},
+		{s.LoadIn != "4bit" && s.DoubleQuant, "--double-quant is for 4-bit weights: add --load-in 4bit"},
+		{s.LoadIn == "" && s.NoUpcast, "--no-upcast is for packed weights: add --load-in 4bit or 8bit"},
+		{s.LoRADropout < 0 || s.LoRADropout >= 1, "--lora-dropout must be at least 0 and less than 1"},
+	} {
+		if f.needless {
+			return errors.New(f.says)
+		}
+	}
 	if s.Shard != "" && s.Ranks == 1 {
 		return fmt.Errorf("sharding with %s needs more than one rank: add --ranks N", s.Shard)
 	}
@@ -121,7 +141,7 @@ func (s *Setup) fromConfig() {
 	}
 	packed := s.Model.Quantization()
 	if s.LoadIn == "" && packed.LoadIn != "" {
-		s.LoadIn = packed.LoadIn
+		s.LoadIn, s.DoubleQuant = packed.LoadIn, s.DoubleQuant || packed.Double
 		s.say("config.json stores the weights in %s (%s): they stay packed and frozen, and LoRA adapters are trained", packed.LoadIn, packed.Method)
 	}
 	if packed.Note != "" {
@@ -169,9 +189,17 @@ var loraTargets = []string{"q_proj", "v_proj", "c_attn", "query", "value", "quer
 
 // adapt applies what changes parameters: adapters, packed weights, freezing.
 func (s *Setup) adapt(m *models.Model) error {
-	if s.LoRARank > 0 && m.Root.AddLora(int64(s.LoRARank), loraTargets) == 0 {
-		return fmt.Errorf("no layer for LoRA: %s has none of %s", s.Model.Type(),
-			strings.Join(loraTargets, ", "))
+	if s.LoRARank > 0 {
+		targets := s.LoRATargets
+		if len(targets) == 0 {
+			targets = loraTargets
+		}
+		if m.Root.AddLora(tape.Adapters{Rank: int64(s.LoRARank), Targets: targets,
+			Dropout: s.LoRADropout}) == 0 {
+			return fmt.Errorf("no layer for LoRA: %s has no linear layer named %s; use --lora-targets %s, or names among %s",
+				s.Model.Type(), strings.Join(targets, ", "), tape.AllLinear,
+				strings.Join(m.Root.LinearNames(), ", "))
+		}
 	}
 	if s.LoadIn != "" {
 		if s.LoRARank == 0 {
@@ -181,7 +209,7 @@ func (s *Setup) adapt(m *models.Model) error {
 		if s.LoadIn == "4bit" {
 			bits = 4
 		}
-		m.Root.Quantize(bits)
+		m.Root.Quantize(tape.Packing{Bits: bits, Double: s.DoubleQuant, Upcast: !s.NoUpcast})
 	}
 	if s.LoRARank > 0 && len(s.TrainOnly) > 0 && !slices.ContainsFunc(s.TrainOnly,
 		func(name string) bool { return strings.Contains(name, "lora") }) {
@@ -219,11 +247,11 @@ const settledBatches = 4
 // may come.
 func (s *Setup) loop(order int) (loop, error) {
 	precision := s.Precision
-	if s.LoadIn != "" && !strings.HasPrefix(precision, "amp_") && precision != "fp32" {
+	if s.LoadIn != "" && !s.NoUpcast && (precision == "bf16" || precision == "fp16") {
 		// what is not packed was cast to fp32: such models are trained under autocast
 		precision = "amp_" + precision
 	}
-	l := loop{precision: precision, optimizer: s.Optimizer, accumulate: int64(min(s.Accumulate,
+	l := loop{precision: precision, packed: s.LoadIn != "", optimizer: s.Optimizer, accumulate: int64(min(s.Accumulate,
 		settledBatches)), clip: s.Clip, keepGrads: s.KeepGrads,
 		channelsLast: s.ChannelsLast, steps: 2, buckets: s.Shard == "ddp" && !s.BucketView,
 		keepLogits: s.EvalKeep}

@@ -215,7 +215,7 @@ func (m *measured) model(t testing.TB) *models.Model {
 		model.Root.Freeze(c.Freeze)
 	}
 	if c.Lora > 0 {
-		model.Root.AddLora(c.Lora, []string{"q_proj", "v_proj"})
+		model.Root.AddLora(tape.Adapters{Rank: c.Lora, Targets: []string{"q_proj", "v_proj"}})
 		for _, p := range model.Root.Parameters() {
 			p.Own = false // this run's adapters had the weights' type
 		}

@@ -1,6 +1,8 @@
 package plan
 
 import (
+	"strings"
+
 	"memroom/event"
 	"memroom/models"
 	"memroom/tape"
@@ -9,6 +11,7 @@ import (
 // loop is the part of a setup that the training loop depends on.
 type loop struct {
 	precision    string
+	packed       bool // weights are quantised; what is not packed is in half precision
 	optimizer    string
 	accumulate   int64
 	clip         bool
@@ -35,6 +38,17 @@ func weightType(precision string) tape.DType {
 	return tape.F32
 }
 
+// weightType is the type of the weights that have none of their own.
+func (l *loop) weightType() tape.DType {
+	switch {
+	case l.packed && strings.HasSuffix(l.precision, "fp16"):
+		return tape.F16
+	case l.packed:
+		return tape.BF16
+	}
+	return weightType(l.precision)
+}
+
 // train records the load and some optimizer steps of a plain training loop.
 func train(m *models.Model, o tape.Options, l loop) *tape.Graph {
 	o.Training = true
@@ -46,12 +60,12 @@ func train(m *models.Model, o tape.Options, l loop) *tape.Graph {
 	}
 	g := tape.New(o)
 	g.Mark(0, "load")
-	g.Load(m.Root, weightType(l.precision))
+	g.Load(m.Root, l.weightType())
 	if l.channelsLast {
 		g.ToChannelsLast(m.Root)
 	}
 	if l.buckets {
-		g.Buckets(m.Root.Parameters(), weightType(l.precision))
+		g.Buckets(m.Root.Parameters(), l.weightType())
 	}
 	opt := g.NewOptimizer(l.optimizer, m.Root.Parameters())
 	scaler := newScaler(g, l.precision == "amp_fp16")

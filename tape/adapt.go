@@ -8,16 +8,35 @@ import (
 )
 
 // Lora is a pair of low-rank adapters beside a weight.
-type Lora struct{ A, B *Param }
+type Lora struct {
+	A, B    *Param
+	Dropout float64 // on the adapters' input
+}
 
-// AddLora freezes the model and puts adapters of a rank beside every linear weight whose module
-// ends with one of the names. It gives the number of adapted layers. own is the adapters' type:
-// PEFT keeps them in fp32 beside half weights.
-func (m *Module) AddLora(rank int64, targets []string) int {
+// Adapters says which linear layers get adapters, and of what kind.
+type Adapters struct {
+	Rank    int64
+	Targets []string // names of modules, or AllLinear alone
+	Dropout float64
+}
+
+// AllLinear as the only target means every linear layer but the head.
+const AllLinear = "all-linear"
+
+// heads are the names of output layers: PEFT's all-linear leaves them out, and quantisation too.
+var heads = []string{"lm_head", "embed_out", "score", "classifier", "qa_outputs", "decoder",
+	"proj_out", "out_proj_head"}
+
+func (m *Module) isHead() bool { return slices.Contains(heads, m.name) }
+
+// AddLora freezes the model and puts adapters beside the linear layers that the targets name. It
+// gives the number of adapted layers. Adapters are kept in fp32 beside half weights, as PEFT does.
+func (m *Module) AddLora(a Adapters) int {
 	m.Freeze(nil)
+	all := len(a.Targets) == 1 && a.Targets[0] == AllLinear
 	n := 0
 	m.visit(func(c *Module) {
-		if !slices.ContainsFunc(targets, func(t string) bool { return c.name == t }) {
+		if !c.linear || all && c.isHead() || !all && !slices.Contains(a.Targets, c.name) {
 			return
 		}
 		for _, p := range c.params {
@@ -28,8 +47,8 @@ func (m *Module) AddLora(rank int64, targets []string) int {
 			if c.transposed {
 				in, out = out, in
 			}
-			p.Lora = &Lora{A: c.Child("lora_A").Param("weight", rank, in),
-				B: c.Child("lora_B").Param("weight", out, rank)}
+			p.Lora = &Lora{A: c.Child("lora_A").Param("weight", a.Rank, in),
+				B: c.Child("lora_B").Param("weight", out, a.Rank), Dropout: a.Dropout}
 			p.Lora.A.Own, p.Lora.B.Own = true, true
 			n++
 		}
@@ -37,22 +56,41 @@ func (m *Module) AddLora(rank int64, targets []string) int {
 	return n
 }
 
-// Transposed marks a module whose weight is stored [in, out].
-func (m *Module) Transposed() *Module { m.transposed = true; return m }
+// LinearNames lists the names that linear layers have, each once, in the model's order.
+func (m *Module) LinearNames() []string {
+	var names []string
+	m.visit(func(c *Module) {
+		if c.linear && !c.isHead() && !slices.Contains(names, c.name) {
+			names = append(names, c.name)
+		}
+	})
+	return names
+}
 
-// Quantize packs every linear weight of the blocks into 4 or 8 bits. Embeddings, the head and norms
-// stay, in fp32, as prepare_model_for_kbit_training leaves them. It gives the number of packed
+// Linear marks a module as a linear layer.
+func (m *Module) Linear() *Module { m.linear = true; return m }
+
+// Transposed marks a linear layer whose weight is stored [in, out].
+func (m *Module) Transposed() *Module { m.transposed = true; return m.Linear() }
+
+// Packing is how weights are quantised.
+type Packing struct {
+	Bits   int64
+	Double bool // the scales of 4-bit weights are quantised too
+	Upcast bool // what stays unpacked is kept in fp32, as prepare_model_for_kbit_training leaves it
+}
+
+// Quantize packs the weight of every linear layer but the head. It gives the number of packed
 // weights.
-func (m *Module) Quantize(bits int64) int {
+func (m *Module) Quantize(how Packing) int {
 	n := 0
 	m.visit(func(c *Module) {
-		block := strings.ContainsFunc(c.path, func(r rune) bool { return r >= '0' && r <= '9' })
 		for _, p := range c.params {
-			p.Own = true
-			if block && len(p.Shape) == 2 && strings.HasSuffix(p.Name, "weight") && p.Lora == nil &&
-				!strings.Contains(p.Name, "lora_") || p.Lora != nil {
-				p.Bits = bits
-				p.Frozen = true
+			if how.Upcast {
+				p.Own = true
+			}
+			if c.linear && !c.isHead() && len(p.Shape) == 2 && strings.HasSuffix(p.Name, "weight") {
+				p.Bits, p.Double, p.Frozen = how.Bits, how.Double, true
 				n++
 			}
 		}
@@ -60,65 +98,118 @@ func (m *Module) Quantize(bits int64) int {
 	return n
 }
 
-// packedBytes is the size of a quantised weight: the packed values and their scales.
-func (p *Param) packedBytes() (values, scales int64) {
+// packedSizes are the tensors of a quantised weight, as bitsandbytes makes them: the packed values,
+// then their scales and tables. Blocks of 64 values share a scale in 4 bits; rows do in 8 bits.
+func (p *Param) packedSizes() []int64 {
 	n := p.Numel()
-	if p.Bits == 4 {
-		return divUp(n, 2), 4 * divUp(n, 64)
+	if p.Bits == 8 {
+		return []int64{n, 4 * p.Shape[0]}
 	}
-	return n, 4 * p.Shape[0]
+	blocks, table := divUp(n, 64), int64(16*4)
+	if !p.Double {
+		return []int64{divUp(n, 2), 4 * blocks, table}
+	}
+	return []int64{divUp(n, 2), table, 4, blocks, 4 * divUp(blocks, 256), 256 * 4}
+}
+
+// scaleBytes is what the scales take while a weight is unpacked, if they must be unpacked first.
+func (p *Param) scaleBytes() int64 {
+	if p.Bits == 4 && p.Double {
+		return 4 * divUp(p.Numel(), 64)
+	}
+	return 0
 }
 
 // quantLinear multiplies by a packed weight: it is unpacked for the product, and again in the
-// backward pass.
+// backward pass. The result has the input's type, whatever the product was computed in.
 func (g *Graph) quantLinear(x *Tensor, w *Param, bias *Tensor) *Tensor {
-	compute := g.Half
-	if !g.Autocast {
-		compute = x.DType
+	f := g.Enter()
+	given, compute := x.DType, BF16
+	switch {
+	case given.Half():
+		compute = given
+	case g.Half.Half():
+		compute = g.Half
 	}
-	if x.DType != compute {
-		x = g.To(x, compute)
+	var in, out *Tensor
+	f.Set(&in, g.To(x, compute))
+	f.Set(&out, g.packedProduct(in, w, compute))
+	if bias != nil {
+		g.AddInPlace(out, bias)
 	}
+	return f.Leave(g.To(out, given))
+}
+
+// packedProduct is x times the unpacked weight.
+func (g *Graph) packedProduct(x *Tensor, w *Param, compute DType) *Tensor {
 	shape := slices.Clone(x.Shape)
 	shape[len(shape)-1] = w.Shape[0]
 	rows := x.Numel() / x.Dim(-1)
 	g.op = "linear"
 	n := g.prepare("linear", x)
-	out := g.New(shape, compute)
+	var out *Tensor
 	if w.Bits == 4 {
-		g.temp(w.Numel()*compute.Size(), event.CategoryTemporary)
+		whole := g.unpacked(w, compute)
+		out = g.New(shape, compute)
+		g.unrefStorage(whole)
 	} else { // int8 kernel: the input in 8 bits, the sums in 32
 		in := g.alloc(rows*x.Dim(-1), event.CategoryTemporary)
-		g.temp(4*rows*w.Shape[0], event.CategoryTemporary)
+		sums := g.alloc(4*rows*w.Shape[0], event.CategoryTemporary)
+		out = g.New(shape, compute)
+		g.unrefStorage(sums)
 		g.unrefStorage(in)
+		n.save(x)
 	}
 	g.blas(false)
 	if n != nil {
 		n.emit(out)
 		n.backward = func(n *Node, p *pass) {
-			t := p.g.alloc(w.Numel()*compute.Size(), event.CategoryTemporary)
+			whole := p.g.unpacked(w, compute)
 			p.out[0] = p.product(n.metas[0].shape, compute)
-			p.g.unrefStorage(t)
+			p.g.unrefStorage(whole)
 		}
-	}
-	eat(x)
-	if bias != nil {
-		g.AddInPlace(out, bias)
 	}
 	return out
 }
 
-// loraLinear is base(x) + B(A(x)) * scale.
+// unpacked is a weight in a type that can be multiplied.
+func (g *Graph) unpacked(w *Param, d DType) *storage {
+	var scales *storage
+	if n := w.scaleBytes(); n > 0 {
+		scales = g.alloc(n, event.CategoryTemporary)
+	}
+	whole := g.alloc(w.Numel()*d.Size(), event.CategoryTemporary)
+	g.unrefStorage(scales)
+	return whole
+}
+
+// loraLinear is base(x) + B(A(x)) * scale, with the input cast to the adapters' type.
 func (g *Graph) loraLinear(x *Tensor, base func() *Tensor, l *Lora) *Tensor {
 	f := g.Enter(x)
-	var y *Tensor
+	var y, in *Tensor
 	f.Set(&y, base())
-	in := x
-	if !g.autocastOn() {
-		in = g.To(x, l.A.DType)
-	}
+	f.Set(&in, g.To(x, l.A.DType))
+	f.Set(&in, g.Dropout(in, l.Dropout))
 	return f.Leave(g.To(g.Add(y, g.Scale(g.LinearT(g.LinearT(in, l.A.Tensor, nil), l.B.Tensor,
 		nil))), y.DType))
+}
+
+// packedLora is loraLinear beside a packed weight, where PEFT copies the result of the base and
+// casts only without autocast.
+func (g *Graph) packedLora(x *Tensor, base func() *Tensor, l *Lora) *Tensor {
+	f := g.Enter(x)
+	var y, in, out *Tensor
+	f.Set(&y, base())
+	f.Set(&y, g.Clone(y))
+	in = x
+	if !g.autocastOn() {
+		f.Set(&in, g.To(x, l.A.DType))
+	}
+	f.Set(&out, g.Scale(g.LinearT(g.LinearT(g.Dropout(in, l.Dropout), l.A.Tensor, nil), l.B.Tensor,
+		nil)))
+	f.Set(&out, g.To(out, y.DType))
+	f.Set(&y, g.Add(y, out))
+	return f.Leave(y)
 }
 
 // ChunkedLoss is a loss whose logits are never whole: chunks of rows are multiplied, differentiated

@@ -17,7 +17,8 @@ type Module struct {
 	children []*Module
 	flat     bool // parameters share one buffer on the device
 
-	transposed bool // the weight is stored [in, out]
+	linear     bool // a linear layer
+	transposed bool // its weight is stored [in, out]
 }
 
 // FlattenParams makes the module's own parameters share one buffer once loaded, as recurrent
@@ -152,9 +153,11 @@ func (g *Graph) loadParam(p *Param, d DType) {
 	t.g, t.DType, t.refs, t.needs = g, d, 1, !p.Frozen
 	t.stride = contiguousStrides(t.Shape)
 	if p.Bits > 0 {
-		values, scales := p.packedBytes()
-		t.st = g.alloc(values, event.CategoryWeights)
-		g.alloc(scales, event.CategoryWeights)
+		sizes := p.packedSizes()
+		t.st = g.alloc(sizes[0], event.CategoryWeights)
+		for _, n := range sizes[1:] {
+			g.alloc(n, event.CategoryWeights)
+		}
 		return
 	}
 	t.st = g.alloc(g.Shard.part(t.Numel()*d.Size(), g.Shard.Weights), event.CategoryWeights)

@@ -96,7 +96,10 @@ func (g *Graph) Linear(x *Tensor, w, bias *Param) *Tensor {
 		}
 		return g.LinearT(x, w.Tensor, tensorOf(bias))
 	}
-	if w.Lora != nil {
+	switch {
+	case w.Lora != nil && w.Bits == 4:
+		return g.packedLora(x, base, w.Lora)
+	case w.Lora != nil:
 		return g.loraLinear(x, base, w.Lora)
 	}
 	return base()

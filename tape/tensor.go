@@ -66,6 +66,7 @@ type Param struct {
 	Frozen bool
 	Lora   *Lora // adapters beside a linear weight
 	Bits   int64 // packed into so many bits, 0 is not
+	Double bool  // the scales of a packed weight are packed too
 	Own    bool  // kept in fp32 whatever the weights' type
 	acc    *Node
 }
