@@ -8,6 +8,7 @@ python=$(testenv/ensure) || python=
 export MEMROOM_TEST_PYTHON=$python
 part() { printf '\n=== %s\n' "$1"; shift; "$@" || echo "(this part did not finish: exit $?)"; }
 part "plan from a configuration, beside accelerate and MemTracker" go run ./bench/plan
+part "plan beside figures that others published" go run ./bench/published
 part "reading and replaying snapshots, beside pickle.load" go run ./bench/replay -tile 500
 part "categories of a snapshot" go run ./bench/categories
 part "savings of remedies, predicted and measured" go run ./bench/savings table bench/savings/h200.jsonl ../shared

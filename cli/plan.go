@@ -22,15 +22,20 @@ type planCmd struct {
 	Seq           int         `help:"Tokens per sample (samples of audio for speech). Default: 1024, or the model's positions if fewer."`
 	Image         int         `help:"Side of the image in pixels. Default: the model's, or 224."`
 	Precision     string      `help:"fp32, amp_bf16, amp_fp16 (autocast over fp32 weights), bf16 or fp16 (weights cast). Default: bf16 or fp16 if config.json stores the weights so, else amp_bf16." placeholder:"TYPE"`
-	Optimizer     string      `help:"adamw, adamw_fused, adamw_loop, sgd, sgdm, rmsprop, adafactor, adam8bit, lion, ..." default:"adamw"`
+	Optimizer     string      `help:"adamw, adamw_fused, adamw_loop, sgd, sgdm, rmsprop, adafactor, adamw8bit, paged_adamw8bit, lion, ... Names of Hugging Face's Trainer are known too." default:"adamw"`
 	Checkpointing bool        `help:"Gradient checkpointing of every block."`
 	Attn          string      `help:"sdpa, eager or flash (unvalidated)." default:"sdpa"`
 	Accumulate    int         `help:"Micro-batches per optimizer step." default:"1"`
 	Clip          bool        `help:"Gradients are clipped by norm."`
 	KeepGrads     bool        `help:"zero_grad(set_to_none=False): gradients stay in memory."`
 	TrainOnly     []string    `help:"Train only parameters whose name contains one of these." placeholder:"SUBSTR"`
-	LoraRank      int         `help:"LoRA adapters of this rank on the query and value projections; the rest is frozen." placeholder:"N"`
-	LoadIn        string      `help:"Load the weights in 8bit or 4bit, for LoRA (unvalidated)." placeholder:"8bit|4bit"`
+	LoraRank      int         `help:"LoRA adapters of this rank; the rest is frozen." placeholder:"N"`
+	LoraTargets   []string    `help:"Linear layers that get adapters: their names, or all-linear. Default: the query and value projections." placeholder:"NAMES"`
+	LoraDropout   float64     `help:"Dropout on the adapters' input." placeholder:"P"`
+	LoadIn        string      `help:"Load the weights in 4bit (nf4 or fp4) or 8bit, for LoRA." placeholder:"8bit|4bit"`
+	DoubleQuant   bool        `help:"The scales of 4-bit weights are quantised too."`
+	NoUpcast      bool        `help:"Weights that are not packed stay in half precision; prepare_model_for_kbit_training casts them to fp32."`
+	Loss          string      `help:"fused: a loss that never holds all logits, such as Liger's (unvalidated)." enum:"plain,fused" default:"plain" placeholder:"KIND"`
 	Ranks         int         `help:"Data-parallel ranks (unvalidated)." default:"1"`
 	Shard         string      `help:"ddp, fsdp, zero1, zero2 or zero3 (unvalidated)." placeholder:"KIND"`
 	Offload       []string    `help:"Keep optimizer and/or activations in host memory (unvalidated)." placeholder:"WHAT"`
@@ -132,14 +137,16 @@ func writePage(path string, p *plan.Prediction) error {
 // setup turns the flags into a setup.
 func (c *planCmd) setup(model *models.Config) plan.Setup {
 	s := plan.Setup{Model: model, Padded: c.Padded, UseCache: c.UseCache, Shortest: c.Shortest,
-		EvalBatch: c.EvalBatch, EvalKeep: c.EvalKeep, Setup: remedy.Setup{
+		EvalBatch: c.EvalBatch, EvalKeep: c.EvalKeep, LoRATargets: c.LoraTargets,
+		LoRADropout: c.LoraDropout, DoubleQuant: c.DoubleQuant, NoUpcast: c.NoUpcast,
+		Setup: remedy.Setup{
 			Batch: c.Batch, Seq: c.Seq, Image: c.Image, Precision: c.Precision, Optimizer: c.Optimizer,
 			Checkpointing: c.Checkpointing,
 			Attention:     c.Attn, Accumulate: c.Accumulate, Clip: c.Clip, KeepGrads: c.KeepGrads,
 			TrainOnly: c.TrainOnly,
 			LoRARank:  c.LoraRank, LoadIn: c.LoadIn, Ranks: c.Ranks, Shard: c.Shard, Offload: c.Offload,
-			ChannelsLast: c.ChannelsLast,
-			AllocConf:    c.AllocConf, Torch: c.Torch,
+			ChannelsLast: c.ChannelsLast, ChunkedLoss: c.Loss == "fused",
+			AllocConf: c.AllocConf, Torch: c.Torch,
 		}}
 	return s
 }

@@ -25,7 +25,7 @@ func (m *moe) build(mod *tape.Module, h int64) *moeBlock {
 	}
 	router := func() { b.router = mod.Child(name).Param("weight", m.experts, h) }
 	experts := func() {
-		e := mod.Child("experts")
+		e := mod.Child("experts").Experts()
 		b.gateUp, b.down = e.Param("gate_up_proj", m.experts, 2*m.inner, h),
 			e.Param("down_proj", m.experts, h, m.inner)
 	}
@@ -127,6 +127,9 @@ func (b *moeBlock) grouped(c *ctx, x, places, weights *tape.Tensor) *tape.Tensor
 	f.Set(&sentinel, c.Fresh("moe", tape.Bool, rows, 1))
 	c.MaskedFillInPlace(chosen, sentinel)
 	project := func(t *tape.Tensor, w *tape.Param) *tape.Tensor {
+		if w.Bits > 0 {
+			return c.PackedGroups(t, w)
+		}
 		return c.GroupedMM(c.To(t, w.DType), c.Transpose(w.Tensor, 1, 2), offsets)
 	}
 	f.Set(&y, project(chosen, b.gateUp))

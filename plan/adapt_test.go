@@ -42,8 +42,11 @@ func TestChangesOfASetupMoveMemoryTheRightWay(t *testing.T) {
 			}},
 		{"4 bits pack the blocks", with(func(s *remedy.Setup) { s.LoRARank, s.LoadIn = 8, "4bit" }),
 			func(p *Prediction) bool {
-				// embeddings and head in fp32
-				return p.Categories["weights"] > 2*32000*768*4 && !p.Validated
+				// embeddings and head in fp32, 4 bits and a scale for 64 elements in the blocks
+				const packed = 12 * (4*768*768 + 3*768*2048)
+				head, blocks := event.Bytes(2*32000*768*4), event.Bytes(packed/2+4*packed/64)
+				return p.Categories["weights"] > head+blocks &&
+					p.Categories["weights"] < head+blocks+2*event.MiB
 			}},
 		{"ddp adds buckets", with(func(s *remedy.Setup) { s.Ranks, s.Shard = 4, "ddp" }),
 			func(p *Prediction) bool {

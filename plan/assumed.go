@@ -44,14 +44,31 @@ func (s *Setup) words(image int64) string {
 	list = append(list, s.Precision, s.Optimizer)
 	add(s.attends(), "%s attention", s.Attention)
 	add(s.Checkpointing, "checkpointing")
+	add(s.ChunkedLoss, "fused loss")
 	add(s.LoadIn != "", "weights in %s", s.LoadIn)
+	add(s.DoubleQuant, "double quantisation")
+	add(s.NoUpcast, "no upcast")
 	add(s.LoRARank > 0, "LoRA rank %d", s.LoRARank)
+	add(len(s.LoRATargets) > 0, "on %s", strings.Join(s.LoRATargets, ", "))
 	add(len(s.TrainOnly) > 0, "only %s trained", strings.Join(s.TrainOnly, ", "))
 	add(s.Ranks > 1, "%d ranks (%s)", s.Ranks, s.Shard)
 	add(len(s.Offload) > 0, "%s in host memory", strings.Join(s.Offload, " and "))
 	add(s.EvalBatch > 0, "evaluation with batch %d", s.EvalBatch)
 	add(s.AllocConf != "", "%s", s.AllocConf)
 	return strings.Join(list, ", ")
+}
+
+// loraNote says how adapters are applied.
+func (s *Setup) loraNote() string {
+	where := "the query and value projections (--lora-targets names others)"
+	if len(s.LoRATargets) > 0 {
+		where = strings.Join(s.LoRATargets, ", ")
+	}
+	rest := "everything else is frozen"
+	if len(s.TrainOnly) > 0 {
+		rest = "of the rest only --train-only is trained"
+	}
+	return fmt.Sprintf("LoRA as PEFT applies it: adapters in fp32 on %s; %s", where, rest)
 }
 
 // doubts lists what the setup asks of a kernel or a card that has it not. The bytes are counted as

@@ -1,6 +1,8 @@
 package plan
 
 import (
+	"strings"
+
 	"memroom/event"
 	"memroom/tape"
 )
@@ -157,7 +159,8 @@ func staticBytes(s *Setup, root *tape.Module) event.Bytes {
 	if s.Offloads("optimizer") {
 		state = 0
 	}
-	if s.LoadIn != "" || s.Ranks > 1 { // packed and sharded weights: the simulation knows
+	// packed and sharded weights, paged state: the simulation knows
+	if s.LoadIn != "" || s.Ranks > 1 || strings.HasPrefix(s.Optimizer, "paged") {
 		return 0
 	}
 	return event.Bytes((root.Count()+root.Trainable())*d + state)

@@ -1,29 +1,28 @@
 package plan
 
 import (
+	"compress/gzip"
 	"encoding/json"
+	"io"
 	"os"
+	"path/filepath"
 	"slices"
 	"testing"
 
 	"memroom/allocsim"
 	"memroom/models"
 	"memroom/remedy"
-	"memroom/testenv"
 )
 
 // readGroundTruth gives the measured setups with their complete configurations.
 func readGroundTruth(t testing.TB) []*measured {
 	t.Helper()
-	data, err := os.ReadFile(testenv.Shared(t, "groundtruth", "h200-configs.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := unzipped(t, "h200-configs.json.gz")
 	configs := map[string]map[string]any{}
 	if err := json.Unmarshal(data, &configs); err != nil {
 		t.Fatal(err)
 	}
-	list := readMeasured(t, testenv.Shared(t, "groundtruth", "h200-peaks.jsonl"))
+	list := parseMeasured(t, unzipped(t, "h200-peaks.jsonl.gz"))
 	for _, m := range list {
 		m.Config = configs[m.ID]
 		if m.Config == nil {
@@ -32,6 +31,25 @@ func readGroundTruth(t testing.TB) []*measured {
 		}
 	}
 	return list
+}
+
+// unzipped reads a file of the ground truth: our own measurements, see its README.
+func unzipped(t testing.TB, name string) []byte {
+	t.Helper()
+	f, err := os.Open(filepath.Join("testdata", "groundtruth", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	z, err := gzip.NewReader(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := io.ReadAll(z)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
 }
 
 // setup is the measured setup as a user would ask for it.

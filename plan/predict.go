@@ -324,6 +324,7 @@ var (
 	exactMargins  = margins{0.02, 0.02}
 	familyMargins = margins{0.03, 0.03}  // described from the source, verified on other sizes
 	cnnMargins    = margins{0.03, 0.03}  // convolution workspaces
+	adapterMargin = margins{0.03, 0.03}  // adapters and packed weights: some blocks are placed otherwise
 	guessMargins  = margins{0.02, 0.025} // convolutions that were measured at no batch size
 	layoutMargins = margins{0, 0.055}    // channels-last convolutions in fp32
 	// another card of a measured generation: versions and clocks differ
@@ -356,6 +357,10 @@ func (r *simulations) interval(p *Prediction, s *Setup, t *Target) (reserved flo
 	if r.all[0].unsure {
 		m = m.and(layoutMargins)
 	}
+	if s.LoRARank > 0 {
+		m = m.and(adapterMargin)
+		reserved += adapterMargin.above
+	}
 	if r.model.Loose {
 		m = m.and(familyMargins)
 		reserved += looseReserved
@@ -369,11 +374,7 @@ func (r *simulations) interval(p *Prediction, s *Setup, t *Target) (reserved flo
 		p.warn("unvalidated: %s", note)
 	}
 	if s.LoRARank > 0 {
-		frozen := "everything else frozen"
-		if len(s.TrainOnly) > 0 {
-			frozen = "only what --train-only names is trained"
-		}
-		p.warn("LoRA as PEFT applies it by default: adapters in fp32 on the query and value projections, %s", frozen)
+		p.warn("%s", s.loraNote())
 	}
 	for _, note := range slices.Concat(s.said, s.doubts(t)) {
 		p.warn("%s", note)
@@ -443,10 +444,10 @@ func (s *Setup) unvalidated() []string {
 	}
 	if s.ChunkedLoss {
 		list = append(list,
-			"a chunked loss (chunks of 1024 rows, gradients made in the forward pass)")
+			"a fused loss (logits in chunks, gradients made in the forward pass, as Liger does)")
 	}
-	if s.LoadIn != "" {
-		list = append(list, s.LoadIn+" loading (bitsandbytes layouts, from their sources)")
+	if s.LoadIn != "" && s.Model.Has("num_local_experts", "num_experts") {
+		list = append(list, "packed experts (each is unpacked for its product)")
 	}
 	if s.Ranks > 1 {
 		list = append(list,

@@ -118,6 +118,7 @@ func (s Setup) WithDefaults() Setup {
 	}
 	setDefault(&s.Precision, "amp_bf16")
 	setDefault(&s.Optimizer, "adamw")
+	s.Optimizer = tape.OptimizerName(s.Optimizer)
 	setDefault(&s.Attention, "sdpa")
 	if s.Model != nil {
 		setDefault(&s.Seq, int(s.Model.DefaultSeq()))
@@ -251,7 +252,7 @@ func (s *Setup) loop(order int) (loop, error) {
 		// what is not packed was cast to fp32: such models are trained under autocast
 		precision = "amp_" + precision
 	}
-	l := loop{precision: precision, packed: s.LoadIn != "", optimizer: s.Optimizer, accumulate: int64(min(s.Accumulate,
+	l := loop{precision: precision, packed: s.LoadIn != "", int8: s.LoadIn == "8bit", optimizer: s.Optimizer, accumulate: int64(min(s.Accumulate,
 		settledBatches)), clip: s.Clip, keepGrads: s.KeepGrads,
 		channelsLast: s.ChannelsLast, steps: 2, buckets: s.Shard == "ddp" && !s.BucketView,
 		keepLogits: s.EvalKeep}

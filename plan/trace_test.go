@@ -262,6 +262,11 @@ func readMeasured(t testing.TB, path string) []*measured {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return parseMeasured(t, data)
+}
+
+func parseMeasured(t testing.TB, data []byte) []*measured {
+	t.Helper()
 	var list []*measured
 	for _, line := range strings.Split(strings.TrimSpace(string(data)), "\n") {
 		m := &measured{}

@@ -12,6 +12,7 @@ import (
 type loop struct {
 	precision    string
 	packed       bool // weights are quantised; what is not packed is in half precision
+	int8         bool // in 8 bits
 	optimizer    string
 	accumulate   int64
 	clip         bool
@@ -68,6 +69,10 @@ func train(m *models.Model, o tape.Options, l loop) *tape.Graph {
 		g.Buckets(m.Root.Parameters(), l.weightType())
 	}
 	opt := g.NewOptimizer(l.optimizer, m.Root.Parameters())
+	loss := lastLoss{}
+	if l.int8 {
+		loss.frame = g.Enter()
+	}
 	scaler := newScaler(g, l.precision == "amp_fp16")
 	for step := 1; step <= l.steps; step++ {
 		batch := inputs(m.Inputs)
@@ -75,7 +80,7 @@ func train(m *models.Model, o tape.Options, l loop) *tape.Graph {
 			batch = l.batches[(step-1)%len(l.batches)]
 		}
 		for range max(l.accumulate, 1) {
-			microBatch(g, m, batch, scaler, step)
+			microBatch(g, m, batch, scaler, step, &loss)
 		}
 		g.Mark(step, "optimizer")
 		if l.clip {
@@ -113,8 +118,22 @@ func evaluate(g *tape.Graph, m *models.Model, l loop, step int) {
 	g.Training = true
 }
 
+// lastLoss is a loop's variable for the loss: it holds the graph of a batch until the next loss is
+// there. That costs memory only where nodes hold tensors after their backward.
+type lastLoss struct {
+	frame *tape.Frame // nil where it makes no difference
+	loss  *tape.Tensor
+}
+
+func (l *lastLoss) set(loss *tape.Tensor) {
+	if l.frame != nil {
+		l.frame.Set(&l.loss, loss)
+	}
+}
+
 // microBatch is forward and backward of one batch.
-func microBatch(g *tape.Graph, m *models.Model, batch inputs, scaler *scaler, step int) {
+func microBatch(g *tape.Graph, m *models.Model, batch inputs, scaler *scaler, step int,
+	last *lastLoss) {
 	f := g.Enter()
 	g.Mark(step, "forward")
 	in := batch(g)
@@ -123,6 +142,7 @@ func microBatch(g *tape.Graph, m *models.Model, batch inputs, scaler *scaler, st
 	}
 	var loss *tape.Tensor
 	f.Set(&loss, g.Scale(m.Loss(g, in))) // loss / accumulation steps
+	last.set(loss)
 	g.EndAutocast()
 	g.Mark(step, "backward")
 	scaler.backward(loss)

@@ -70,6 +70,9 @@ func (m *Module) LinearNames() []string {
 // Linear marks a module as a linear layer.
 func (m *Module) Linear() *Module { m.linear = true; return m }
 
+// Experts marks a module whose parameters are the weights of many experts, one after the other.
+func (m *Module) Experts() *Module { m.experts = true; return m }
+
 // Transposed marks a linear layer whose weight is stored [in, out].
 func (m *Module) Transposed() *Module { m.transposed = true; return m.Linear() }
 
@@ -80,8 +83,8 @@ type Packing struct {
 	Upcast bool // what stays unpacked is kept in fp32, as prepare_model_for_kbit_training leaves it
 }
 
-// Quantize packs the weight of every linear layer but the head. It gives the number of packed
-// weights.
+// Quantize packs the weight of every linear layer but the head, and those of experts. It gives the
+// number of packed weights.
 func (m *Module) Quantize(how Packing) int {
 	n := 0
 	m.visit(func(c *Module) {
@@ -89,7 +92,9 @@ func (m *Module) Quantize(how Packing) int {
 			if how.Upcast {
 				p.Own = true
 			}
-			if c.linear && !c.isHead() && len(p.Shape) == 2 && strings.HasSuffix(p.Name, "weight") {
+			matrix := c.linear && !c.isHead() && len(p.Shape) == 2 &&
+				strings.HasSuffix(p.Name, "weight")
+			if matrix || c.experts {
 				p.Bits, p.Double, p.Frozen = how.Bits, how.Double, true
 				n++
 			}
@@ -120,10 +125,12 @@ func (p *Param) scaleBytes() int64 {
 	return 0
 }
 
-// quantLinear multiplies by a packed weight: it is unpacked for the product, and again in the
-// backward pass. The result has the input's type, whatever the product was computed in.
+// quantLinear multiplies by a packed weight. The result has the input's type, whatever the product
+// was computed in.
 func (g *Graph) quantLinear(x *Tensor, w *Param, bias *Tensor) *Tensor {
-	f := g.Enter()
+	if w.Bits == 8 {
+		return g.int8Linear(x, w, bias)
+	}
 	given, compute := x.DType, BF16
 	switch {
 	case given.Half():
@@ -131,45 +138,100 @@ func (g *Graph) quantLinear(x *Tensor, w *Param, bias *Tensor) *Tensor {
 	case g.Half.Half():
 		compute = g.Half
 	}
+	f := g.Enter()
 	var in, out *Tensor
 	f.Set(&in, g.To(x, compute))
-	f.Set(&out, g.packedProduct(in, w, compute))
+	f.Set(&out, g.nf4Linear(in, w))
 	if bias != nil {
 		g.AddInPlace(out, bias)
 	}
 	return f.Leave(g.To(out, given))
 }
 
-// packedProduct is x times the unpacked weight.
-func (g *Graph) packedProduct(x *Tensor, w *Param, compute DType) *Tensor {
-	shape := slices.Clone(x.Shape)
-	shape[len(shape)-1] = w.Shape[0]
-	rows := x.Numel() / x.Dim(-1)
+// nf4Linear is x times the unpacked weight, which is unpacked again in the backward pass. The input
+// is not saved: the weight is frozen.
+func (g *Graph) nf4Linear(x *Tensor, w *Param) *Tensor {
 	g.op = "linear"
 	n := g.prepare("linear", x)
-	var out *Tensor
-	if w.Bits == 4 {
-		whole := g.unpacked(w, compute)
-		out = g.New(shape, compute)
-		g.unrefStorage(whole)
-	} else { // int8 kernel: the input in 8 bits, the sums in 32
-		in := g.alloc(rows*x.Dim(-1), event.CategoryTemporary)
-		sums := g.alloc(4*rows*w.Shape[0], event.CategoryTemporary)
-		out = g.New(shape, compute)
-		g.unrefStorage(sums)
-		g.unrefStorage(in)
-		n.save(x)
-	}
+	whole := g.unpacked(w, x.DType)
+	out := g.New(withLast(x.Shape, w.Shape[0]), x.DType)
 	g.blas(false)
+	g.unrefStorage(whole)
 	if n != nil {
 		n.emit(out)
-		n.backward = func(n *Node, p *pass) {
-			whole := p.g.unpacked(w, compute)
-			p.out[0] = p.product(n.metas[0].shape, compute)
-			p.g.unrefStorage(whole)
-		}
+		n.backward = w.packedBackward(x.DType)
 	}
 	return out
+}
+
+// int8Linear is bitsandbytes' product in 8 bits: the input goes to fp16 and then to 8 bits, the sums
+// have 32 bits, the result is fp16 before it takes the input's type. The input is saved, in an
+// attribute of the node that autograd does not clear.
+func (g *Graph) int8Linear(x *Tensor, w *Param, bias *Tensor) *Tensor {
+	g.op = "linear"
+	n := g.prepare("linear", x)
+	rows, in := x.Numel()/x.Dim(-1), x.Dim(-1)
+	half := g.alloc(2*rows*in, event.CategoryTemporary)
+	scales, packed := g.alloc(4*rows, event.CategoryTemporary),
+		g.alloc(rows*in, event.CategoryTemporary)
+	g.unrefStorage(half)
+	sums := g.alloc(4*rows*w.Shape[0], event.CategoryTemporary)
+	shape := withLast(x.Shape, w.Shape[0])
+	out := g.New(shape, F16)
+	g.unrefStorage(sums)
+	if x.DType != F16 {
+		wide := g.New(shape, x.DType)
+		eat(out)
+		out = wide
+	}
+	g.unrefStorage(scales)
+	g.unrefStorage(packed)
+	if n != nil {
+		n.save(x)
+		n.holds = true
+		n.emit(out)
+		n.backward = w.packedBackward(x.DType)
+	}
+	if bias != nil {
+		g.AddInPlace(out, bias)
+	}
+	eat(x)
+	return out
+}
+
+// packedBackward multiplies the gradient by the unpacked weight.
+func (p *Param) packedBackward(d DType) backwardFn {
+	return func(n *Node, b *pass) {
+		whole := b.g.unpacked(p, d)
+		b.out[0] = b.product(n.metas[0].shape, d)
+		b.g.unrefStorage(whole)
+	}
+}
+
+func withLast(shape []int64, last int64) []int64 {
+	shape = slices.Clone(shape)
+	shape[len(shape)-1] = last
+	return shape
+}
+
+// PackedGroups multiplies groups of rows by packed weights of experts, one expert's weight unpacked
+// at a time. The result has the input's type.
+func (g *Graph) PackedGroups(x *Tensor, w *Param) *Tensor {
+	one := &Param{Tensor: &Tensor{Shape: w.Shape[1:]}, Bits: w.Bits, Double: w.Double}
+	f := g.Enter(x)
+	return f.Leave(g.quantLinear(x, one, nil))
+}
+
+// storedBytes is what a parameter takes on the device, before it is spread over ranks.
+func (p *Param) storedBytes(d DType) int64 {
+	if p.Bits == 0 {
+		return p.Numel() * d.Size()
+	}
+	var n int64
+	for _, size := range p.packedSizes() {
+		n += size
+	}
+	return n
 }
 
 // unpacked is a weight in a type that can be multiplied.
@@ -194,13 +256,15 @@ func (g *Graph) loraLinear(x *Tensor, base func() *Tensor, l *Lora) *Tensor {
 		nil))), y.DType))
 }
 
-// packedLora is loraLinear beside a packed weight, where PEFT copies the result of the base and
+// packedLora is loraLinear beside a packed weight, where PEFT copies the result of a 4-bit base and
 // casts only without autocast.
-func (g *Graph) packedLora(x *Tensor, base func() *Tensor, l *Lora) *Tensor {
+func (g *Graph) packedLora(x *Tensor, base func() *Tensor, l *Lora, bits int64) *Tensor {
 	f := g.Enter(x)
 	var y, in, out *Tensor
 	f.Set(&y, base())
-	f.Set(&y, g.Clone(y))
+	if bits == 4 {
+		f.Set(&y, g.Clone(y))
+	}
 	in = x
 	if !g.autocastOn() {
 		f.Set(&in, g.To(x, l.A.DType))
@@ -212,22 +276,28 @@ func (g *Graph) packedLora(x *Tensor, base func() *Tensor, l *Lora) *Tensor {
 	return f.Leave(y)
 }
 
-// ChunkedLoss is a loss whose logits are never whole: chunks of rows are multiplied, differentiated
-// and dropped; the gradients of the hidden states and the head are made in the forward pass.
+// ChunkedLoss is a loss whose logits are never whole, as Liger's fused linear cross-entropy: chunks
+// of tokens are multiplied, differentiated in place and dropped. The gradients of the hidden states,
+// and of the head where it is trained, are made in the forward pass.
 func (g *Graph) ChunkedLoss(h *Tensor, w *Tensor) *Tensor {
 	defer release(g.half(&h, &w))
 	g.op = "chunked loss"
 	n := g.prepare("chunked loss", h, w)
-	rows, vocab := h.Numel()/h.Dim(-1), w.Shape[0]
-	chunk := min(rows, 1024)
+	rows, vocab, size := h.Numel()/h.Dim(-1), w.Shape[0], h.DType.Size()
+	chunk := chunkRows(rows, vocab, h.Dim(-1))
 	dh := g.New(h.Shape, h.DType)
-	dw := g.New(w.Shape, w.DType)
-	logits := g.alloc(chunk*vocab*h.DType.Size(), g.category())
-	probs := g.alloc(4*chunk*vocab, g.category())
-	g.temp(4*chunk*vocab, g.category())
-	g.unrefStorage(probs)
-	g.unrefStorage(logits)
+	var dw *Tensor
+	if w.needs {
+		dw = g.New(w.Shape, w.DType)
+	}
+	g.temp(4*rows, g.category()) // a loss for each token
+	logits := g.alloc(chunk*vocab*size, g.category())
 	g.blas(false)
+	g.temp(chunk*h.Dim(-1)*size, g.category())
+	if w.needs {
+		g.temp(w.Numel()*w.DType.Size(), g.category())
+	}
+	g.unrefStorage(logits)
 	out := g.New(nil, F32)
 	if n != nil {
 		n.emit(out)
@@ -242,6 +312,17 @@ func (g *Graph) ChunkedLoss(h *Tensor, w *Tensor) *Tensor {
 	}
 	eat(dh, dw, h, w)
 	return out
+}
+
+// chunkRows is how many tokens a chunk has: as many as keep the logits of a chunk about as large as
+// the hidden states of all, rounded up to a power of two.
+func chunkRows(rows, vocab, width int64) int64 {
+	want := divUp(rows, divUp(vocab, width))
+	chunk := int64(1)
+	for chunk < want {
+		chunk *= 2
+	}
+	return min(chunk, rows)
 }
 
 // Shard says how states are spread over ranks; each number divides what one rank holds.
@@ -306,7 +387,7 @@ func blockOf(module string) string {
 func (g *Graph) measureBlocks(m *Module, d DType) {
 	g.blockBytes = map[string]int64{}
 	for _, p := range m.Parameters() {
-		g.blockBytes[blockOf(p.Name)] += p.Numel() * d.Size()
+		g.blockBytes[blockOf(p.Name)] += p.storedBytes(d)
 	}
 }
 

@@ -41,6 +41,7 @@ type Node struct {
 	waiting  int32 // consumers that have not delivered their gradient yet
 	seen     bool
 	param    *Param // for the node that stores a leaf's gradient
+	holds    bool   // what it saved lives as long as the graph, not only until its backward
 }
 
 // slot is a tensor kept for the backward pass. Under checkpointing it is empty until the region is
@@ -335,7 +336,9 @@ func (g *Graph) step(n *Node) {
 	for _, gr := range b.grad {
 		gr.drop()
 	}
-	n.release()
+	if !n.holds {
+		n.release()
+	}
 	b.handOn()
 	g.cat = event.CategoryUnknown
 }

@@ -18,6 +18,7 @@ type Module struct {
 	flat     bool // parameters share one buffer on the device
 
 	linear     bool // a linear layer
+	experts    bool // weights of experts
 	transposed bool // its weight is stored [in, out]
 }
 
@@ -154,7 +155,7 @@ func (g *Graph) loadParam(p *Param, d DType) {
 	t.stride = contiguousStrides(t.Shape)
 	if p.Bits > 0 {
 		sizes := p.packedSizes()
-		t.st = g.alloc(sizes[0], event.CategoryWeights)
+		t.st = g.alloc(g.Shard.part(sizes[0], g.Shard.Weights), event.CategoryWeights)
 		for _, n := range sizes[1:] {
 			g.alloc(n, event.CategoryWeights)
 		}

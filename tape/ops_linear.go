@@ -97,8 +97,8 @@ func (g *Graph) Linear(x *Tensor, w, bias *Param) *Tensor {
 		return g.LinearT(x, w.Tensor, tensorOf(bias))
 	}
 	switch {
-	case w.Lora != nil && w.Bits == 4:
-		return g.packedLora(x, base, w.Lora)
+	case w.Lora != nil && w.Bits > 0:
+		return g.packedLora(x, base, w.Lora, w.Bits)
 	case w.Lora != nil:
 		return g.loraLinear(x, base, w.Lora)
 	}

@@ -29,6 +29,7 @@ type optimKind struct {
 	early    bool // state is made with the optimizer, before the first step (Adagrad)
 	factored bool
 	bits8    bool
+	paged    bool // states of large parameters are in memory that the driver pages: not counted
 	note     string
 }
 
@@ -56,9 +57,25 @@ var optimKinds = map[string]optimKind{
 	"sgdm_fused":       {states: 1, clone: true},
 	"lion": {states: 1, temps: 1, loop: true,
 		note: "lion is not part of torch: one moment and one temporary are assumed"},
-	"adafactor": {factored: true, loop: true},
-	"adam8bit":  {states: 2, bits8: true, note: "adam8bit (bitsandbytes) was not measured"},
-	"adamw8bit": {states: 2, bits8: true, note: "adamw8bit (bitsandbytes) was not measured"},
+	"adafactor":       {factored: true, loop: true},
+	"adam8bit":        {states: 2, bits8: true},
+	"adamw8bit":       {states: 2, bits8: true},
+	"lion8bit":        {states: 1, bits8: true},
+	"paged_adam8bit":  {states: 2, bits8: true, paged: true},
+	"paged_adamw8bit": {states: 2, bits8: true, paged: true},
+}
+
+// aliases are the names that Hugging Face's Trainer and others give to these optimizers.
+var aliases = map[string]string{"adamw_torch": "adamw", "adamw_hf": "adamw",
+	"adamw_torch_fused": "adamw_fused", "adamw_bnb_8bit": "adamw8bit", "adamw_8bit": "adamw8bit",
+	"paged_adamw_8bit": "paged_adamw8bit", "lion_8bit": "lion8bit"}
+
+// OptimizerName is the name an optimizer is known by here.
+func OptimizerName(name string) string {
+	if known, ok := aliases[name]; ok {
+		return known
+	}
+	return name
 }
 
 // OptimizerNames lists what is known.
@@ -174,6 +191,11 @@ func (o *Optimizer) withGrad() []*Param {
 
 func (o *Optimizer) makeState(k optimKind, params []*Param) {
 	g := o.g
+	if k.bits8 { // tables of 256 numbers, one for each kind of state
+		for range k.states {
+			g.alloc(4*256, event.CategoryOptimizer)
+		}
+	}
 	for _, p := range params {
 		g.module = p.Name
 		bytes := o.bytes(p)
@@ -181,7 +203,7 @@ func (o *Optimizer) makeState(k optimKind, params []*Param) {
 			g.alloc(4, event.CategoryOptimizer)
 		}
 		if k.bits8 {
-			o.make8bit(p)
+			o.make8bit(k, p)
 			continue
 		}
 		if k.factored {
@@ -194,16 +216,23 @@ func (o *Optimizer) makeState(k optimKind, params []*Param) {
 	}
 }
 
+// leastPaged is how many elements a parameter has whose state bitsandbytes pages.
+const leastPaged = 100_000
+
 // make8bit is bitsandbytes' state: a byte per element and a scale per block of 256; small tensors
 // stay in fp32.
-func (o *Optimizer) make8bit(p *Param) {
+func (o *Optimizer) make8bit(k optimKind, p *Param) {
 	n := p.Numel()
-	for range 2 {
-		if n < 4096 {
+	if n < 4096 {
+		for range k.states {
 			o.g.alloc(4*n, event.CategoryOptimizer)
-			continue
 		}
-		o.g.alloc(n, event.CategoryOptimizer)
+		return
+	}
+	for range k.states {
+		if !k.paged || n < leastPaged {
+			o.g.alloc(n, event.CategoryOptimizer)
+		}
 		o.g.alloc(4*divUp(n, 256), event.CategoryOptimizer)
 	}
 }
@@ -317,8 +346,10 @@ func StateBytes(kind string, params []*Param, d DType) int64 {
 	for _, p := range params {
 		switch {
 		case p.Frozen:
+		case k.bits8 && p.Numel() < 4096:
+			n += int64(k.states) * 4 * p.Numel()
 		case k.bits8:
-			n += 2*p.Numel() + 8*divUp(p.Numel(), 256)
+			n += int64(k.states) * (p.Numel() + 4*divUp(p.Numel(), 256))
 		case k.factored && len(p.Shape) > 1:
 			rows, cols := p.Shape[len(p.Shape)-2], p.Shape[len(p.Shape)-1]
 			n += p.Numel() / (rows * cols) * (rows + cols) * d.Size()
