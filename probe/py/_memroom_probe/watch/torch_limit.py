@@ -1,22 +1,21 @@
 """--gpu-mem: holds the process to a number of device bytes on each card.
 
-torch limits what its allocator reserves; the card also gives up the context and the libraries'
-code, which come with the first work and grow during the first steps. So the fraction is (limit -
-measured context) / total, set when CUDA comes up, when the first backward pass begins, and again as
-the context grows. The context is the rise of the card's used bytes since before CUDA came up, less
-what the allocator reserved; on a card where neighbours come and go meanwhile it is what NVML
-attributes to this process, where NVML says so.
+torch limits what its allocator reserves; the context and the libraries' code come on top, with the
+first work, and grow during the first steps. So the fraction is (limit - context) / total, set when
+CUDA comes up, when the first backward pass begins, and again as the context grows. How large the
+context is, context.py decides from the readings that are taken here.
 """
 
 import ctypes
 import os
 
 from .. import guard, link
-from . import steps
+from . import context, steps
 
 _torch = None
 _limit = 0
-_used_before = {}  # PCI bus id -> bytes used on the card before CUDA came up
+_used_before = {}  # UUID -> NVML's handle, bytes used on the card before CUDA came up
+_contexts = {}  # device -> Context
 _nvml = None
 _said = set()
 _AGAIN = (1, 2, 5, 20, 100)  # steps after which the context is measured anew
@@ -90,36 +89,39 @@ def _apply():
 
 
 def _set(device, reserved):
-    total = _torch.cuda.get_device_properties(device).total_memory
-    context = _context(device, reserved)
-    if context is None:
-        _say(
-            "declined",
-            "gpu_mem: the context's size on device %d cannot be measured: limiting the allocator alone"
-            % device,
-        )
-        context = 0
-    fraction = min(1.0, max(0.0, (_limit - context) / total))
+    properties = _torch.cuda.get_device_properties(device)
+    total = properties.total_memory
+    own = _context(device, properties, reserved)
+    fraction = min(1.0, max(0.0, (_limit - own) / total))
     _torch.cuda.set_per_process_memory_fraction(fraction, device)
     _say(
         "applied",
-        "gpu_mem: device %d may reserve %d of %d bytes, its context takes %d"
-        % (device, int(fraction * total), total, context),
+        "GPU %d: the allocator may reserve %s; %s of the %s of --gpu-mem are left to the CUDA context"
+        % (device, _words(int(fraction * total)), _words(own), _words(_limit)),
     )
 
 
-def _context(device, reserved):
-    """This process's bytes on the card outside the allocator, or None."""
+def _words(size):
+    return "%.2f GiB" % (size / 2**30) if size >= 2**30 else "%d MiB" % (size >> 20)
+
+
+def _context(device, properties, reserved):
+    """This process's bytes on the card outside the allocator."""
+    if device not in _contexts:
+        _contexts[device] = context.Context(
+            context.Card(
+                properties.total_memory,
+                getattr(properties, "multi_processor_count", 0) or 128,
+                getattr(properties, "max_threads_per_multi_processor", 0) or 2048,
+            )
+        )
     handle, before = _used_before.get(_device_uuid(device), (None, None))
-    if handle is None:
-        return None
-    mine = _attributed(handle)
-    if mine is None:
-        used = _used(handle)
-        if used is None or before is None:
-            return None
-        mine = used - before
-    return max(0, mine - reserved)
+    attributed = rise = None
+    if handle is not None:
+        attributed, used = _attributed(handle), _used(handle)
+        if used is not None and before is not None:
+            rise = used - before
+    return _contexts[device].size(attributed, rise, reserved)
 
 
 def _device_uuid(device):
