@@ -142,7 +142,7 @@ func overStore(c *trace.Crash) bool {
 func mostCommon(holders []trace.Holder) (name string, count int, each event.Bytes) {
 	sums, counts := map[string]event.Bytes{}, map[string]int{}
 	for _, h := range holders {
-		if !strings.HasPrefix(h.Name, "ray::") {
+		if !strings.HasPrefix(h.Name, "ray::") && !strings.HasPrefix(h.Name, "ray_") {
 			continue
 		}
 		sums[h.Name] += h.Bytes

@@ -127,6 +127,10 @@ func bySize(c *trace.Crash, _ *trace.Hints) (judged, bool) {
 		return because(CauseBatch, "", 0.55,
 			"the compiled program needs %s, and %s are there: mostly activations, which grow with the batch",
 			*c.Requested, *c.Capacity), true
+	case timesCard(c) >= largerThanCard:
+		return because(CauseBatch, "oversized", 0.55,
+			"one tensor alone is %.1f times the card: all pairs at once, full attention over a long sequence, or a wrong shape",
+			timesCard(c)), true
 	case onCard(c) && large(c) && c.Framework != "other":
 		return because(CauseBatch, "", 0.55,
 			"one tensor of %s was asked for: tensors of that size are activations, which grow with the batch",

@@ -137,7 +137,7 @@ var cures = map[Cause][]remedy.ID{
 		remedy.MaxSplitSize, remedy.GCThreshold, remedy.EmptyCache, remedy.MicroBatch},
 	CauseLeak: {remedy.Detach, remedy.NoGrad, remedy.RemoveHooks, remedy.EmptyCache,
 		remedy.DataLoaderWorkers, remedy.RaiseLimit},
-	CauseNeighbour: {remedy.FreeNeighbour, remedy.TFGrowth, remedy.MicroBatch,
+	CauseNeighbour: {remedy.FreeNeighbour, remedy.SelectCard, remedy.TFGrowth, remedy.MicroBatch,
 		remedy.Checkpointing, remedy.MixedPrecision, remedy.ShorterSequence, remedy.Quantize8Bit},
 	CauseHostData: {remedy.StreamData, remedy.TFDataBudget, remedy.DataLoaderWorkers,
 		remedy.PinMemory, remedy.RaiseLimit, remedy.MicroBatch,

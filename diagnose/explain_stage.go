@@ -1,6 +1,7 @@
 package diagnose
 
 import (
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -174,9 +175,28 @@ func byTrials(c *trace.Crash) (judged, bool) {
 		number).also("or this trial's own settings (batch, layers) need more than those before"), true
 }
 
+// evaluating are names of functions that evaluate; tests of a test suite begin with test_.
+var evaluating = regexp.MustCompile(`(?i)(?:^|_)(?:eval|evaluate|evaluation|evaluator|valid|validate|` +
+	`validator|validation|val|predict|prediction)(?:_|$)|_test$`)
+
+// evaluationIn gives the frame that shows an evaluation. Models have methods of such names too:
+// frames inside a forward pass do not count.
+func evaluationIn(c *trace.Crash) (int, bool) {
+	for i, f := range c.Frames {
+		shows := slices.Contains(evaluation.names, f.Name) || containsAny(f.File, evaluation.files) ||
+			evaluating.MatchString(f.Name) && !containsAny(f.Name, []string{"train", "save", "fit"})
+		if shows && !slices.ContainsFunc(c.Frames[i+1:], func(outer event.Frame) bool {
+			return outer.Name == "forward" || outer.Name == "training_step"
+		}) {
+			return i, true
+		}
+	}
+	return 0, false
+}
+
 // byEvaluation tells apart what evaluation keeps of all batches, one batch of it, and generation.
 func byEvaluation(c *trace.Crash, h *trace.Hints) (judged, bool) {
-	at, evaluating := evaluation.in(c)
+	at, evaluating := evaluationIn(c)
 	if frame, ok := frameOf(c, generation); ok {
 		j := because(CauseBatch, "generation", 0.7,
 			"in generation (%s): the cache of keys and values grows with every token", frame)
@@ -198,6 +218,10 @@ func byEvaluation(c *trace.Crash, h *trace.Hints) (judged, bool) {
 	j := because(CauseBatch, "eval_batch", 0.65,
 		"during evaluation or prediction (%s in %s), which has a batch size of its own",
 		c.Frames[at].Name, c.Frames[at].File)
+	if _, forward := forwarding.in(c); !forward && at > 0 && c.Frames[0].Name != c.Frames[at].Name {
+		j = j.also("in %s, after the forward pass: fewer outputs (a higher threshold) help too",
+			c.Frames[0].Name)
+	}
 	if h.Trainer == "transformers" {
 		j = j.also("per_device_eval_batch_size is 8 unless it is set")
 	}
@@ -234,6 +258,9 @@ func byTraceback(c *trace.Crash, h *trace.Hints) (judged, bool) {
 		j, ok := trainingStages[i].judge(c)
 		if !ok {
 			continue
+		}
+		if (j.detail == "forward" || j.detail == "backward") && timesCard(c) >= largerThanCard {
+			j.detail = "oversized"
 		}
 		if (j.detail == "logits" || j.detail == "attention") && c.Requested != nil &&
 			*c.Requested < 64*event.MiB {

@@ -13,7 +13,7 @@ import (
 const (
 	beyondAnyMachine = 64 * event.TiB
 	beyondTheCard    = 16 // times its capacity
-	largerThanCard   = 1.5
+	largerThanCard   = 1.0
 )
 
 // byMistake knows requests that no card could serve.
@@ -30,7 +30,7 @@ func byMistake(c *trace.Crash, _ *trace.Hints) (judged, bool) {
 			"no machine has %s: a wrong shape, index or size was computed", printed(asked)).
 			saying("no machine has that much: this is a bug, not a shortage"), true
 	}
-	times := float64(asked) / float64(*c.Capacity)
+	times := timesCard(c)
 	switch {
 	case times >= beyondTheCard:
 		return because(CauseBug, "bad_size", 0.9,
@@ -46,12 +46,31 @@ func byMistake(c *trace.Crash, _ *trace.Hints) (judged, bool) {
 	return judged{}, false
 }
 
+// timesCard is the request as a multiple of the card, 0 where either is not known.
+func timesCard(c *trace.Crash) float64 {
+	if c.Requested == nil || c.Capacity == nil || *c.Capacity <= 0 || !onCard(c) {
+		return 0
+	}
+	return float64(*c.Requested) / float64(*c.Capacity)
+}
+
 // printed writes sizes that have no unit of their own.
 func printed(b event.Bytes) string {
 	if b >= 1<<60 {
 		return "more than 1EiB"
 	}
 	return b.String()
+}
+
+// properName writes a framework as its makers do.
+func properName(framework string) string {
+	switch framework {
+	case "jax":
+		return "JAX"
+	case "tensorflow":
+		return "TensorFlow"
+	}
+	return "the framework"
 }
 
 // contextRefused are calls that fail before a program has memory of its own on a card.
@@ -81,16 +100,18 @@ func bySystem(c *trace.Crash, h *trace.Hints) (judged, bool) {
 	case "tf_library":
 		if has(c, trace.SignRefused) {
 			return because(CauseNeighbour, "library_start", 0.7,
-				"the driver refused the share that TensorFlow takes at its start: another process holds part of the card"), true
+				"the driver refused the share that is taken at the start: another process holds part of the card"), true
 		}
 		if !strings.Contains(c.Text, "Dst tensor") {
 			return because(CauseSetting, "library_start", 0.55,
-				"TensorFlow takes nearly the whole card at once, which leaves libraries such as cuDNN and cuBLAS too little"), true
+				"%s takes most of the card at once, which leaves libraries such as cuDNN and cuBLAS too little",
+				properName(c.Framework)), true
 		}
 	case "library_status":
-		if c.Framework == "tensorflow" {
+		if c.Framework == "tensorflow" || c.Framework == "jax" {
 			return because(CauseSetting, "library_start", 0.55,
-				"TensorFlow takes nearly the whole card at once, which leaves libraries such as cuDNN and cuBLAS too little"), true
+				"%s takes most of the card at once, which leaves libraries such as cuDNN and cuBLAS too little",
+				properName(c.Framework)), true
 		}
 	case "page_file":
 		return because(CauseSetting, "page_file", 0.9,

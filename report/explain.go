@@ -54,14 +54,13 @@ func ExplainText(t *Text, x *diagnose.Explanation) {
 	}
 }
 
-// howSure puts a confidence into words. A figure is printed only where it was checked against
-// labelled logs: see docs/measurements.md.
+// howSure puts a confidence into words: a figure would promise more than labelled logs can check.
 func howSure(confidence float64) string {
 	switch {
 	case confidence >= 0.8:
-		return fmt.Sprintf("nearly certain (%.0f %%)", 100*confidence)
+		return "nearly certain"
 	case confidence >= 0.6:
-		return fmt.Sprintf("likely (%.0f %%)", 100*confidence)
+		return "likely"
 	}
 	return "possible"
 }

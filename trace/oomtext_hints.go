@@ -111,7 +111,12 @@ var hintWords = []entry{
 		hint: says("host_data")},
 	{words: []string{"chunks of size"}, hint: hintChunk},
 	{words: []string{"{'loss'", "running training", "train_loss", "epoch 1", "epoch: 1", "epoch [1",
-		"training_step", "global_step"}, follow: phase("train")},
+		"training_step"}, follow: phase("train")},
+	{words: []string{"global_step"}, follow: func(h *hintCollector, p *passage) {
+		if p.at == 0 || p.window.buf[p.at-1] != '/' { // else a folder of a checkpoint
+			h.Phase = "train"
+		}
+	}},
 }
 
 func saw(framework string) func(*hintCollector, *passage) {

@@ -96,7 +96,7 @@ func (p *passage) above(n int) []string {
 // wentOn is what programs print when they meet a shortage and carry on with less.
 var wentOn = pattern(`\bretrying\b|will retry|retry with|\bskipping\b|\bskipped (?:batch|update|this|the)|reduc(?:ing|ed) (?:to )?batch|decreas(?:ing|ed) batch|batch[ _-]?size reduced|` +
 	`attempting to recover|falling back|fall back to|attempting to copy inputs|tiled vae|trying again|try(?:ing)? with (?:a )?smaller|` +
-	`clear(?:ing|ed) (?:the )?cache and|continuing (?:with|training|without)|moving to cpu|auto_find_batch_size|lowering batch|halving`)
+	`clear(?:ing|ed) (?:the )?cache and|continuing (?:with|training|without)|moving to cpu|using cpu|on (?:the )?cpu instead|auto_find_batch_size|lowering batch|halving`)
 
 // gaveUp is what they print when nothing was left to try.
 var gaveUp = pattern(`no executable batch size|reached zero|no more retries|giving up|retries exhausted|max(?:imum)? retries|failed after \d+ (?:attempts|retries)`)
@@ -148,7 +148,7 @@ func cleanLine(raw []byte) string {
 
 // prefix is what stands before each line of a message without being part of it: quotes, comment
 // marks, numbers that grep adds, ranks, worker names, times, names of containers, bars of tables.
-var prefix = later(`^(?:\s|[>#|│*]+\s|//|--\s|\d+[:-]\s?|\[?rank\s?\d+\]?:|\[[Rr]ank\d*[ =:]?\d+\]:?|\(\w[^()]*pid=\d+[^)]*\)|` +
+var prefix = later(`^(?:\s|[>#|│*]+\s|//|--\s|\d+[:-]\s?|\[?rank\s?\d+\]?:|\[[Rr]ank\d*[ =:]?\d+\]:?|\((?:\w[^()]*)?pid=\d+[^)]*\)|` +
 	`\[\d+\]:|\[\w+[-_]?\d*\]:|\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?Z?(?:[+-]\d\d:?\d\d)?:?|\[\d{4}-\d\d-\d\d[^\]]*\]|` +
 	`(?:ERROR|INFO|WARNING|WARN|DEBUG) \d\d-\d\d \d\d:\d\d:\d\d (?:\S+\.py:\d+\]|\[\S+\.py:\d+\])|[\w.-]+-\d+\s+\|)`)
 

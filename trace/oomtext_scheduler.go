@@ -198,7 +198,7 @@ func readRay(p *passage) *Crash {
 	return c
 }
 
-var rayUser = later(`^(\d+)\s+([\d.]+)\s+(\S.*)$`)
+var rayUser = later(`^(\d+)\s+([\d.]+)(?:Gi?B)?\s+(\S.*)$`)
 
 // rayUsers reads the table of the largest processes that Ray appends.
 func rayUsers(p *passage) []Holder {

@@ -67,7 +67,7 @@ func settleFramework(c *Crash, log *Log) {
 		if seen["pytorch"] || seen["tensorflow"] || seen["jax"] {
 			c.Where = event.WhereGPU
 		}
-	case "tf_allocator", "tf_backpedal", "tf_soft", "device_code":
+	case "tf_allocator", "tf_backpedal", "tf_soft", "tf_library", "library_status", "device_code":
 		if seen["jax"] { // whose allocator still carries TensorFlow's paths
 			c.Framework = "jax"
 		}

@@ -232,7 +232,7 @@ var foreign = []struct{ sign, name string }{
 	{"caffe", "other"}, {"cupy", "other"}, {"numba", "other"}, {"onnxruntime", "other"},
 	{"tensorrt", "other"}, {"xgboost", "other"},
 	{"rmm::", "other"}, {"kaldi", "other"}, {"gpu_device.cpp", "other"},
-	{"cuda failed with error", "other"}, {"cudasuccess", "other"},
+	{"cuda failed with error", "other"}, {"; hostname=", "other"}, {"cudasuccess", "other"},
 }
 
 func foreignIn(text string) string {
