@@ -85,7 +85,7 @@ func checkLimit(flag string, size event.Bytes) error {
 type monitorSpec struct {
 	HostMem    event.Bytes   `json:"host_mem,omitempty"` // here too: the record may be on a full disk
 	Grace      time.Duration `json:"grace"`
-	OnPressure string        `json:"on_pressure,omitempty"`
+	OnPressure []byte        `json:"on_pressure,omitempty"`
 	PressureAt float64       `json:"pressure_at"`
 	Report     []byte        `json:"report,omitempty"` // paths are bytes: JSON would change those that are no UTF-8
 	Verdict    []byte        `json:"verdict,omitempty"`

@@ -212,7 +212,7 @@ func (c *runCmd) prepare(s *session, command []string) (*prepared, error) {
 	if err != nil {
 		return nil, err
 	}
-	spec := monitorSpec{HostMem: c.HostMem, Grace: c.Grace, OnPressure: c.OnPressure,
+	spec := monitorSpec{HostMem: c.HostMem, Grace: c.Grace, OnPressure: []byte(c.OnPressure),
 		PressureAt: c.PressureAt,
 		Report:     []byte(absolute(c.JSON)), Verdict: []byte(absolute(c.Verdict)),
 		Socket: []byte(socket), Fit: fitting}

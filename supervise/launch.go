@@ -69,6 +69,7 @@ type wireLaunch struct {
 	Env     [][]byte `json:"env"`
 	Dir     []byte   `json:"dir"`
 	Command [][]byte `json:"command,omitempty"`
+	Monitor [][]byte `json:"monitor,omitempty"`
 }
 
 type plainLaunch Launch // without its methods
@@ -77,7 +78,7 @@ type plainLaunch Launch // without its methods
 func (l Launch) MarshalJSON() ([]byte, error) {
 	return json.Marshal(wireLaunch{plainLaunch: plainLaunch(l), Path: []byte(l.Path),
 		Args: toBytes(l.Args), Env: toBytes(l.Env), Dir: []byte(l.Dir),
-		Command: toBytes(l.Command)})
+		Command: toBytes(l.Command), Monitor: toBytes(l.Monitor)})
 }
 
 // UnmarshalJSON reads what MarshalJSON wrote.
@@ -89,7 +90,7 @@ func (l *Launch) UnmarshalJSON(data []byte) error {
 	*l = Launch(wire.plainLaunch)
 	l.Path, l.Args, l.Env, l.Dir = string(wire.Path), toTexts(wire.Args), toTexts(wire.Env),
 		string(wire.Dir)
-	l.Command = toTexts(wire.Command)
+	l.Command, l.Monitor = toTexts(wire.Command), toTexts(wire.Monitor)
 	return nil
 }
 
