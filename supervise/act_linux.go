@@ -31,7 +31,7 @@ type limiter struct {
 func (m *Monitor) hold(s *event.Sample) {
 	if m.state.Limit == LimitSoft && m.said.Ended == nil && s.Unreclaimable() > m.state.HostLimit {
 		used := s.Unreclaimable()
-		if pss, ok := m.tree.Proportional(time.Second, time.Second); ok {
+		if pss, ok := m.meters.tree.Proportional(time.Second, time.Second); ok {
 			s.Proportional = pss.All
 			used = min(used, pss.All)
 		}

@@ -137,7 +137,7 @@ func (m *Monitor) recorded(attempt int) bool {
 
 // evidence collects what is known about the end.
 func (m *Monitor) evidence(exit event.Exit) Evidence {
-	e := Evidence{Host: m.Run.Host, Exit: exit, State: m.state, Last: m.last, Deaths: m.said.Deaths,
+	e := Evidence{Host: m.Run.Host, Exit: exit, State: m.state, Last: m.meters.last, Deaths: m.said.Deaths,
 		Well: m.said.Well, Heard: m.people.heard(), Ended: m.said.Ended,
 		SlurmJob: m.Run.Env["SLURM_JOB_ID"],
 		Tail: tailOf(m.Files.Output, m.said.Printed[0]) + "\n" +
@@ -153,8 +153,8 @@ func (m *Monitor) evidence(exit event.Exit) Evidence {
 		e.After.Above = killsAbove(own.Dir, own.Version)
 	}
 	e.Kernel = m.kernelKills()
-	before := m.last.Machine
-	if m.readShm(&e.Last); before != nil && e.Last.Machine != nil &&
+	before := m.meters.last.Machine
+	if m.meters.readShm(&e.Last); before != nil && e.Last.Machine != nil &&
 		before.ShmUsed > e.Last.Machine.ShmUsed {
 		e.Last.Machine = before // what was in use has gone with its users
 	}

@@ -8,7 +8,6 @@ import (
 	"iter"
 	"net"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"time"
@@ -32,7 +31,8 @@ type Recorder interface {
 	Progress(any) error
 }
 
-// Devices reads the accelerators. An error means none can be read now.
+// Devices reads the accelerators. An error may come along with the readings of the cards that
+// answered.
 type Devices interface {
 	Read() ([]Device, error)
 }
@@ -76,18 +76,14 @@ type Monitor struct {
 	launch  Launch
 	said    learnt
 	proc    *meter.Proc
-	tree    *meter.Tree
-	around  *meter.Cgroup
+	meters  sampler
 	people  *people
 	limiter limiter
 	alarm   *alarm
 	batch   []event.Sample
-	last    event.Sample
-	whole   event.Sample // the last reading of everything at one moment
-	ticks   int
+	kept    time.Time // when a reading was last put into the record
 	flushed time.Time
 	written time.Time
-	pss     proportional
 	absent  map[string]bool
 	steps   stepThinner
 
@@ -149,6 +145,7 @@ func (m *Monitor) Watch() error {
 	m.absent = map[string]bool{}
 	_ = m.Record.Progress(&m.said)
 	m.proc = meter.NewProc(m.Options.Proc)
+	m.meters = sampler{proc: m.proc, shm: m.Options.Shm, note: m.note}
 	conn := m.Keeper.conn
 	defer conn.Close()
 	m.conn = conn
@@ -235,10 +232,12 @@ func (m *Monitor) begin(ticker *time.Ticker) {
 		m.lookBefore()
 		return
 	}
-	m.around, _ = meter.FindCgroup(m.Options.Proc, "self")
-	m.tree = &meter.Tree{Proc: m.proc, Keeper: m.state.Keeper, Except: []int{os.Getpid()}}
+	m.meters = sampler{proc: m.proc, devices: m.Devices, shm: m.Options.Shm, note: m.note,
+		before: m.said.Before}
+	m.meters.around, _ = meter.FindCgroup(m.Options.Proc, "self")
+	m.meters.tree = &meter.Tree{Proc: m.proc, Keeper: m.state.Keeper, Except: []int{os.Getpid()}}
 	if m.state.Cgroup != "" {
-		m.tree.Cgroup = &meter.Cgroup{Dir: m.state.Cgroup, Version: m.state.CgroupV}
+		m.meters.tree.Cgroup = &meter.Cgroup{Dir: m.state.Cgroup, Version: m.state.CgroupV}
 	}
 	m.people = newPeople(m.proc, m.state.Keeper)
 	m.limiter = limiter{}
@@ -247,14 +246,17 @@ func (m *Monitor) begin(ticker *time.Ticker) {
 		m.note("keeper", n)
 	}
 	if m.state.Limit == LimitSoft {
-		ticker.Reset(min(m.Options.Interval, 100*time.Millisecond))
+		ticker.Reset(min(m.Options.Interval, softTick))
 	}
-	m.last, m.whole, m.ticks = event.Sample{}, event.Sample{}, 0
-	m.pss = proportional{}
+	m.kept = time.Time{}
 	m.happened(event.Happened{Kind: "attempt", PID: m.state.Child,
 		Text: fmt.Sprintf("attempt %d began", m.state.Attempt)})
 	m.tick()
 }
+
+// softTick is the time between two readings where the monitor itself holds the limit: memory can
+// grow by gigabytes in a second.
+const softTick = 100 * time.Millisecond
 
 // now is the time in the run, in milliseconds, by a clock that does not jump.
 func (m *Monitor) now() int64 { return bootClock().Milliseconds() - m.state.BeganBootMS }
@@ -303,27 +305,25 @@ func (m *Monitor) found(findings []event.Finding) {
 
 // tick takes a reading. With a soft limit ticks come faster than readings are kept.
 func (m *Monitor) tick() {
-	if m.tree == nil || m.state.Exit != nil {
+	if m.meters.tree == nil || m.state.Exit != nil {
 		return
 	}
 	now := time.Now()
-	m.tree.Refresh(now)
-	s := m.read(now)
-	m.people.update(m.tree)
+	m.meters.tree.Refresh(now)
+	s := m.meters.read(now, m.now(), m.state.Attempt)
+	m.people.update(m.meters.tree)
 	m.hold(&s)
+	m.meters.last = s
 	m.checkRanks(now)
 	m.checkCompanions(now)
 	m.nameSilent(now)
 	m.alarm.check(m, s)
 	m.relieve(now, s)
-	m.last = s
 	m.raise(s)
-	every := max(1, int(m.Options.Interval/(100*time.Millisecond)))
-	if m.state.Limit == LimitSoft && m.ticks%every != 0 {
-		m.ticks++
+	if m.state.Limit == LimitSoft && now.Sub(m.kept) < m.Options.Interval-softTick/2 {
 		return
 	}
-	m.ticks++
+	m.kept = now
 	m.keep(s)
 	switch {
 	case now.Sub(m.flushed) >= time.Second:
@@ -380,203 +380,12 @@ func (m *Monitor) flush() {
 	}
 }
 
-// read takes one reading of everything. What changes slowly is read once a second.
-func (m *Monitor) read(now time.Time) event.Sample {
-	detail := m.ticks%4 == 0 || m.last.Processes == 0
-	s := event.Sample{AtMS: m.now(), Attempt: m.state.Attempt}
-	m.tree.Read(&s, detail)
-	m.readProportional(&s, now)
-	m.readCgroup(&s, detail)
-	s.Machine, s.Devices = m.last.Machine, m.last.Devices
-	if detail {
-		m.readMachine(&s)
-		// a call into the driver costs more than ten files; between two, the allocator's own peaks
-		// count
-		m.readDevices(&s)
-	}
-	m.readShm(&s)
-	s.Held = m.held(s)
-	if detail {
-		m.whole = s
-	}
-	return s
-}
-
-// held is what the run has that cannot be dropped, each page once. The kernel counts so in a cgroup
-// of the run's own; elsewhere the last proportional reading tells what part of the sum over the
-// processes is real, and the cgroup around the run and the machine cannot hold less than the run.
-// 0: as the sum says.
-func (m *Monitor) held(s event.Sample) event.Bytes {
-	c := s.Cgroup
-	if c != nil && c.Own {
-		return max(0, c.Current-max(0, c.File-c.Shmem))
-	}
-	if s.Processes < 2 {
-		return 0 // a process alone shares with nobody
-	}
-	sum := s.Anonymous + s.Shared
-	held := sum
-	if m.pss.sharing > 0 {
-		held = event.Bytes(m.pss.sharing * float64(sum))
-	}
-	if c != nil && c.Current > 0 {
-		held = min(held, max(0, c.Current-max(0, c.File-c.Shmem)))
-	}
-	if s.Machine != nil && s.Machine.Total > 0 {
-		held = min(held, s.Machine.Total-s.Machine.Available)
-	}
-	if held == sum {
-		return 0
-	}
-	return held
-}
-
-// readProportional takes the dear reading: every half minute, and when processes came or went a
-// moment ago, but never for more than a third of a percent of the time. It is given up where it
-// stays slow: it holds the memory lock of the process it reads.
-func (m *Monitor) readProportional(s *event.Sample, now time.Time) {
-	const every, settled, each, all, share, tries = 30 * time.Second, time.Second,
-		20 * time.Millisecond, 100 * time.Millisecond, 300, 3
-	p := &m.pss
-	if s.Processes != p.processes {
-		p.processes, p.changed = s.Processes, now
-	}
-	due := now.Sub(p.at) >= every || p.changed.After(p.at) && now.Sub(p.changed) >= settled
-	if !due || s.Processes < 2 || p.slow >= tries || now.Sub(p.at) < share*p.cost {
-		return
-	}
-	begin := time.Now()
-	pss, ok := m.tree.Proportional(each, all)
-	p.at, p.cost = now, time.Since(begin)
-	if ok {
-		s.Proportional, p.slow = pss.All, 0
-		p.sharing = min(1, float64(pss.Held)/float64(max(1, s.Anonymous+s.Shared)))
-	} else if p.slow++; p.slow == tries {
-		m.note("pss",
-			fmt.Sprintf("proportional memory is not read: it takes %v here; pages that processes share may count once for each",
-				p.cost.Round(time.Millisecond)))
-	}
-}
-
-// proportional is what is known of the pages that the run's processes share.
-type proportional struct {
-	at        time.Time // of the last reading
-	cost      time.Duration
-	slow      int     // readings in a row that took too long
-	sharing   float64 // what part of the sum over processes was real; 0 unknown
-	processes int     // at the last tick, and since when there are as many
-	changed   time.Time
-}
-
-// readCgroup reads usage and kills each time, what it is made of and the limits once a second.
-func (m *Monitor) readCgroup(s *event.Sample, detail bool) {
-	group, own := m.tree.Cgroup, true
-	if group == nil {
-		group, own = m.around, false
-	}
-	if group == nil {
-		m.note("cgroup",
-			"no memory cgroup is mounted: limits and kills are read from the machine's counters only")
-		return
-	}
-	if before := m.last.Cgroup; before != nil && !detail {
-		now := *before
-		var err error
-		if now.Current, now.OOMKill, err = group.Quick(); err == nil {
-			now.Peak = max(now.Peak, now.Current)
-			s.Cgroup = &now
-			return
-		}
-	}
-	reading, err := group.Read()
-	if err != nil {
-		m.note("cgroup", "the cgroup's memory cannot be read: "+err.Error())
-		return
-	}
-	reading.Own = own
-	s.Cgroup = &reading
-}
-
-func (m *Monitor) readMachine(s *event.Sample) {
-	machine, err := m.proc.Machine()
-	if err != nil {
-		m.note("meminfo", "the machine's memory cannot be read: "+err.Error())
-		return
-	}
-	if _, _, err := m.proc.Pressure(); err != nil {
-		m.note("psi", "memory pressure is not available: "+err.Error())
-	}
-	s.Machine = &machine
-}
-
-// readShm reads shared memory each time: it fills within a second, and a bus error right after is
-// only understood by the last reading.
-func (m *Monitor) readShm(s *event.Sample) {
-	total, used, err := meter.SharedMemory(m.Options.Shm)
-	if err != nil {
-		m.note("shm", "shared memory cannot be read: "+err.Error())
-		return
-	}
-	machine := event.MachineSample{}
-	if s.Machine != nil {
-		machine = *s.Machine
-	}
-	machine.ShmTotal, machine.ShmUsed = total, used
-	s.Machine = &machine
-}
-
-func (m *Monitor) readDevices(s *event.Sample) {
-	if m.Devices == nil {
-		return
-	}
-	devices, err := m.Devices.Read()
-	if err != nil {
-		m.note("gpu", "cards cannot be read: "+err.Error())
-		return
-	}
-	ours := map[int]bool{}
-	for _, pid := range m.tree.Processes() {
-		ours[pid] = true
-	}
-	readings := make([]event.DeviceSample, 0, len(devices))
-	for _, d := range devices {
-		if !m.divide(&d, ours) {
-			m.note("gpu processes",
-				"the driver does not say which process uses the card: the run's share is what came since it began")
-		}
-		readings = append(readings, d.DeviceSample)
-	}
-	s.Devices = readings
-}
-
-// divide tells the run's share of a card from its neighbours'. Where the driver names no processes,
-// or names them by numbers of another namespace (containers), what was there before the run counts
-// as the neighbours'.
-func (m *Monitor) divide(d *Device, ours map[int]bool) bool {
-	named := d.Processes != nil
-	for pid, used := range d.Processes {
-		if _, err := os.Stat(filepath.Join(m.Options.Proc, strconv.Itoa(pid))); err != nil {
-			named = false
-		}
-		if ours[pid] {
-			d.Ours += used
-		} else {
-			d.Others += used
-		}
-	}
-	if !named {
-		d.Others = min(m.said.Before[d.UUID], d.Used)
-		d.Ours = d.Used - d.Others
-	}
-	return named
-}
-
 // lookBefore reads the cards before the command can touch them.
 func (m *Monitor) lookBefore() {
 	if m.Devices == nil || m.said.Before != nil {
 		return
 	}
-	if devices, err := m.Devices.Read(); err == nil {
+	if devices, _ := m.Devices.Read(); len(devices) > 0 {
 		m.said.Before = map[string]event.Bytes{}
 		for _, d := range devices {
 			m.said.Before[d.UUID] = d.Used
@@ -586,8 +395,8 @@ func (m *Monitor) lookBefore() {
 
 // judgeNow renews what a live view shows.
 func (m *Monitor) judgeNow() {
-	if m.whole.Processes > 0 {
-		host := diagnose.Host(m.whole, m.hostLimit(m.whole))
+	if m.meters.whole.Processes > 0 {
+		host := diagnose.Host(m.meters.whole, m.hostLimit(m.meters.whole))
 		m.said.Host = &host
 	}
 	if m.Detect != nil {

@@ -78,10 +78,10 @@ func (m *Monitor) whereLost(pid int) event.Where {
 
 // killsSoFar counts kills for memory in the run's own cgroup, which are about this run alone.
 func (m *Monitor) killsSoFar() int64 {
-	if m.last.Cgroup == nil || !m.last.Cgroup.Own {
+	if m.meters.last.Cgroup == nil || !m.meters.last.Cgroup.Own {
 		return 0
 	}
-	return m.last.Cgroup.OOMKill - m.state.Base.Own
+	return m.meters.last.Cgroup.OOMKill - m.state.Base.Own
 }
 
 // caught is a rank whose allocator gave up and which lives on: the program has caught the error.
