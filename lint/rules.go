@@ -230,6 +230,10 @@ var rules = []Rule{
 		"The loaded dict is a second copy of the weights, and of the optimizer state if that was " +
 			"saved. It stays as long as the variable.",
 		"Load with map_location=\"cpu\". After load_state_dict(), `del checkpoint`.", ""},
+	{"checkpoint-without-map-location", hint, "checkpoint loaded to where it was saved",
+		"A checkpoint saved from a card goes back to that card: a second copy of the weights as " +
+			"long as the variable lives, and all ranks load to the same card.",
+		"Load with map_location=\"cpu\". After load_state_dict(), `del checkpoint`.", ""},
 	{"data-parallel-first-card", hint, "DataParallel fills the first card",
 		"The first card holds the gathered outputs, the loss and their gradients beside its own " +
 			"share of the work.",

@@ -40,7 +40,7 @@ def train(model, optimizer, loader):
 def start(path):
     model = nn.Linear(4, 4)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    saved = torch.load(path)  # expect: checkpoint-kept
+    saved = torch.load(path)  # expect: checkpoint-without-map-location
     weights = saved["model"]
     model.load_state_dict(weights)
     train(model, optimizer, [])

@@ -4,7 +4,7 @@ import ast
 
 from . import rules
 from .flow import backward_values, in_order, innermost, scopes
-from .names import LOOPS, calls, constant, key, method, own
+from .names import LOOPS, calls, constant, key, method, own, targets
 
 
 def check(file):
@@ -37,12 +37,14 @@ def never_cleared(file):
             direct = list(_direct(loop.body))
             if not any(True for s in direct for _ in backward_values(s)):
                 continue
+            # An optimizer made in the loop is given fresh tensors, which have no gradients yet.
+            fresh = {key(t) for s in in_order(loop.body) for t in targets(s)}
             for s in direct:
                 for call in calls(s) if isinstance(s, ast.Expr) else ():
                     if (
                         method(call) == "step"
                         and isinstance(call.func, ast.Attribute)
-                        and key(call.func.value) in made
+                        and key(call.func.value) in made - fresh
                         and not call.args
                         and not call.keywords
                     ):

@@ -14,7 +14,7 @@ from .flow import (
     parameters,
     scopes,
 )
-from .names import FUNCTIONS, calls, key, method, own
+from .names import FUNCTIONS, key, method, own
 
 
 def resolve(scope: Scope, call: ast.Call):
@@ -215,16 +215,3 @@ def called_in_loop(file, function) -> bool:
             if isinstance(n, ast.Call)
         }
     return function.name in file._in_loops
-
-
-def reaches(scope: Scope, test: Callable[[ast.Call], bool], depth: int = 3) -> bool:
-    """Does the scope, or a function of this file that it calls, make such a call?"""
-    for s in scope.statements:
-        for call in calls(s):
-            if test(call):
-                return True
-            function = resolve(scope, call) if depth else None
-            if function is not None and function is not scope.function:
-                if reaches(scope_of(scope.file, function), test, depth - 1):
-                    return True
-    return False

@@ -5,7 +5,6 @@ import re
 from typing import Iterator, Optional
 
 from . import rules
-from .calls import reaches
 from .evaluation import uses_card
 from .flow import Scope, calls_module, in_order, scopes
 from .names import constant, key, keyword, method, own, targets, walk_here
@@ -114,40 +113,50 @@ def checkpoint_kept(file) -> Iterator[dict]:
     if not uses_card(file):
         return
     for scope in scopes(file):
-        if not _trains_here(scope):
+        if not scope.trains:
             continue
         for s in scope.statements:
             if not isinstance(s, ast.Assign) or not isinstance(s.value, ast.Call):
                 continue
+            if not any(t.lineno > s.lineno for t, _ in scope.differentiated):
+                continue  # loaded after the training, for a test
             name = key(s.targets[0])
             if (file.callee(s.value) or "") != "torch.load" or not name or "." in name:
                 continue
             where = _loaded_to(s.value)
             if where is None or not _restores(scope, name) or _dropped(scope, name, s):
                 continue
+            if where == "":
+                yield rules.finding(
+                    "checkpoint-without-map-location",
+                    s,
+                    "torch.load without map_location puts the checkpoint on the card it was saved "
+                    "from, and `%s` keeps that copy while the model trains" % name,
+                )
+                continue
             yield rules.finding(
                 "checkpoint-kept",
                 s,
-                "the checkpoint is loaded %s, and `%s` keeps that second copy of the weights and "
-                "optimizer state while the model trains" % (where, name),
+                "the checkpoint is loaded to the card, and `%s` keeps that second copy of the "
+                "weights and optimizer state while the model trains" % name,
             )
 
 
 def _loaded_to(call: ast.Call) -> Optional[str]:
-    """In words where torch.load puts the tensors; None where that is not the card."""
+    """ "card", "" where nothing is said, None where it is not the card."""
     where = keyword(call, "map_location") or (call.args[1] if len(call.args) > 1 else None)
     if where is None:
-        return "to the card it was saved from (no map_location)"
+        return ""
     said = constant(where)
     if isinstance(said, str):
-        return "to the card" if said.startswith("cuda") else None
+        return "card" if said.startswith("cuda") else None
     if isinstance(where, (ast.Lambda, ast.Dict)):
         return None
     if isinstance(where, ast.Call):
         first = constant(where.args[0]) if where.args else None
-        return "to the card" if isinstance(first, str) and first.startswith("cuda") else None
+        return "card" if isinstance(first, str) and first.startswith("cuda") else None
     k = (key(where) or "").lower()
-    return "to the card" if re.search(r"device|cuda|gpu|loc$", k) else None
+    return "card" if re.search(r"device|cuda|gpu|loc$", k) else None
 
 
 def _restores(scope: Scope, name: str) -> bool:
@@ -178,13 +187,6 @@ def _dropped(scope: Scope, name: str, origin: ast.stmt) -> bool:
         ):
             return True
     return False
-
-
-def _trains_here(scope: Scope) -> bool:
-    """Does training happen while this scope's variables are alive?"""
-    if scope.trains:
-        return True
-    return reaches(scope, lambda c: method(c) == "backward")
 
 
 # copies of the model

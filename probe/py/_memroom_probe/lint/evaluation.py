@@ -11,7 +11,10 @@ from .keeping import source
 from .names import LOOPS, constant, key, method, own, targets, walk_here
 
 _HELD_OUT = re.compile(r"(^|_|\.)(val|valid|validation|test|dev|eval|evaluation|holdout)", re.I)
-_EVALUATES = re.compile(r"^_?(eval|evaluate|validate|validation|test|predict|infer|inference)(_|$)")
+# `test` alone: names that begin with test_ are unit tests.
+_EVALUATES = re.compile(
+    r"^_?(eval|evaluate|validate|validation|predict|infer|inference)(_|$)|^_?test$"
+)
 _BATCHES = re.compile(r"load|dataset|batch|_dl$|^dl$|_iter|generator", re.I)
 
 
@@ -121,6 +124,8 @@ def _forward_with_grad(file, scope: Scope, loop, evaluated) -> Optional[dict]:
 
 def _is_held_out(file, scope: Scope, loop: ast.For) -> bool:
     """A loop over data that is not trained on: by the loader's name, or by the function's."""
+    if scope.klass is not None:
+        return False  # a method may be called under no_grad from another file
     names = [key(n) or "" for n in walk_here(loop.iter) if isinstance(n, (ast.Name, ast.Attribute))]
     if any(_HELD_OUT.search(n) and _BATCHES.search(n) for n in names):
         return True

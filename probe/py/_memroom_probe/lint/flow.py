@@ -25,11 +25,11 @@ Env = Dict[str, FrozenSet[str]]
 CLEAN_METHODS = frozenset(
     """item tolist numpy size dim numel argmax argmin argsort eq ne gt lt ge le long int bool
     nonzero get_device element_size data_ptr is_cuda sign floor ceil round nelement stride any all isnan isinf
-    count_nonzero requires_grad_ backward zero_grad state_dict keys""".split()
+    count_nonzero requires_grad_ asscalar asnumpy backward zero_grad state_dict keys""".split()
 )
 DETACHING = frozenset("detach detach_".split())
 CLEAN_ATTRIBUTES = frozenset(
-    "shape device dtype grad grad_fn requires_grad is_leaf ndim is_cuda layout names".split()
+    "shape device dtype grad grad_fn requires_grad is_leaf ndim is_cuda layout names param_groups".split()
 )
 # Torch functions with integer or boolean results, or that step out of the graph.
 CLEAN_FUNCTIONS = frozenset(
@@ -475,12 +475,23 @@ class Walk:
         if _averages_in_place(call) and not off:
             container = container_of(_bottom(call))
             o = self.together(call.args, env, off)
-            if container and WEIGHT in o:
+            if container and WEIGHT in o and not self._cut_before(s, container):
                 yield Kept(s, call, o | {GRAPH}, container, "chain")
                 return
         for container, value, through in kept_by_helper(self.scope, call):
             o = self.origins(value, env, off)
             yield Kept(s, value, o, container, "call", through)
+
+    def _cut_before(self, s: ast.stmt, container: str) -> bool:
+        """target.detach_() beside it cuts the graph each time."""
+        loops = self.scope.file.places[s].loops
+        return bool(loops) and any(
+            method(c) == "detach_"
+            and isinstance(c.func, ast.Attribute)
+            and container_of(c.func.value) == container
+            for other in in_order(loops[-1].body)
+            for c in calls(other)
+        )
 
     # what a statement makes of its variables
 
@@ -549,7 +560,7 @@ class Walk:
                 o = NOTHING
             elif parts is not None and len(parts) == len(goals):
                 o = parts[i]
-            elif i > 0 and _is_loss_call(values[i]) and "loss" not in k.lower():
+            elif i > 0 and _is_loss_call(values[i]) and k not in self.losses | self.terms:
                 o = NOTHING  # loss, count = criterion(...)
             else:
                 o = self.made(k, values[i], env, off)
@@ -659,7 +670,7 @@ class Walk:
         if isinstance(call.func, ast.Attribute):
             dotted = self.scope.file.dotted(call.func) or ""
             if dotted.startswith("torch.") or name in JOINING:
-                if name in CLEAN_FUNCTIONS:
+                if name in CLEAN_FUNCTIONS or dotted.startswith("torch.optim"):
                     return NOTHING
                 o = self.together(call.args, env, off)
                 if _LOSS.search(name) or name.endswith(("cross_entropy", "_loss")):
@@ -808,6 +819,8 @@ def resets(loop, name: str, scope) -> bool:
 
 
 def _begins_anew(s: ast.stmt, name: str) -> bool:
+    if isinstance(s, (ast.For, ast.AsyncFor)) and name in variables(s.target):
+        return True  # for l, e in zip(lists, values): which list it is cannot be told
     if isinstance(s, (ast.Assign, ast.AnnAssign)) and s.value is not None:
         if any(key(t) == name for t in targets(s)) and name not in variables(s.value):
             return True

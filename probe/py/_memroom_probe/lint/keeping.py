@@ -65,6 +65,8 @@ def _outlives(scope: Scope, loop, container: str) -> bool:
 
 def summed_loss(file) -> Iterator[dict]:
     """total += loss"""
+    if not file.uses_torch:
+        return
     for scope in scopes(file):
         for kept in scope.trace.kept:
             if kept.how != "sum" or GRAPH not in kept.origins:
@@ -84,6 +86,8 @@ def summed_loss(file) -> Iterator[dict]:
 
 def kept_outputs(file) -> Iterator[dict]:
     """losses.append(loss), meter.update(loss), cache[i] = model(x) in a training loop"""
+    if not file.uses_torch:
+        return
     for scope in scopes(file):
         for kept in scope.trace.kept:
             if GRAPH not in kept.origins or kept.how == "sum":

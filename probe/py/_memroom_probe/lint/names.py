@@ -82,7 +82,15 @@ class File:
     @property
     def uses_torch(self):
         """Is this PyTorch code? A fragment without imports may be."""
-        return "torch" in self.modules or not self.modules & {"tensorflow", "keras", "jax"}
+        return "torch" in self.modules or not self.modules & {
+            "tensorflow",
+            "keras",
+            "jax",
+            "mxnet",
+            "paddle",
+            "mindspore",
+            "chainer",
+        }
 
     def class_of(self, variable):
         """The class of this file that a variable is made from, or None."""
