@@ -27,10 +27,13 @@ type lintCmd struct {
 }
 
 func (lintCmd) Help() string {
-	return `Finds the known memory mistakes in training code before it runs: graphs kept alive, evaluation without no_grad, accumulation
-done wrong, datasets gathered in a list or put on the card whole, and more ("--rules" lists them). What only the size of a
-file decides, such as read_csv of a table, is not in the code and not judged: "memroom run" measures it. Silence a finding
-with a comment "# memroom: ignore[rule]" on its line or the line above.`
+	return `Finds the known memory mistakes in training code before it runs: graphs kept alive through
+lists, meters, helpers and hooks; evaluation without no_grad; accumulation done wrong; datasets put
+on the card whole; caches in loader workers; models built in a loop; and more ("--rules" lists them).
+Errors and warnings hold whatever the sizes are. An "info" depends on sizes that are not in the code:
+"memroom run" measures them. Values are followed through the functions and classes of one file, not
+into other files. "--fix" applies only what is proven to change no result. Silence a finding with a
+comment "# memroom: ignore[rule]" on its line or the line above.`
 }
 
 func (lintCmd) examples() []example {

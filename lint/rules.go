@@ -44,6 +44,10 @@ var rules = []Rule{
 			"has freed. Memory grows with every iteration.",
 		"Keep `x.detach()`, or `x.item()` for a single number, or `x.detach().cpu()`. Average " +
 			"weights under `torch.no_grad()`.", "detach"},
+	{"meter-may-keep-graph", hint, "loss handed to a meter with its graph",
+		"A meter that adds up tensors keeps the graph of every iteration until it is reset. " +
+			"Whether this one does is in another file.",
+		"Hand over a number: `meter.update(loss.item())`.", "detach"},
 	{"hook-keeps-tensors", wrong, "hook keeps what it sees",
 		"The hook runs at every pass, so the list grows for ever, with the graph of every tensor " +
 			"in it.",

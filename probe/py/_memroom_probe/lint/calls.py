@@ -22,6 +22,9 @@ def resolve(scope: Scope, call: ast.Call):
     file = scope.file
     func = call.func
     if isinstance(func, ast.Name):
+        name = file.class_of(func.id)
+        if name is not None:  # meter(loss)
+            return file.method_of(name, "__call__")
         return file.plain_functions.get(func.id)
     if not isinstance(func, ast.Attribute):
         return None
@@ -130,7 +133,7 @@ def _seen_from(call: ast.Call, container: str, bound: Dict[str, ast.AST]) -> Opt
     first = container.split(".")[0].split("[")[0]
     if first in ("self", "cls"):
         if not isinstance(call.func, ast.Attribute):
-            return None
+            return key(call.func)
         owner = key(call.func.value)
         if owner in ("self", "cls"):
             return container

@@ -443,14 +443,17 @@ class Walk:
         target, container = s.targets[0], container_of(s.targets[0])
         if container is None:
             return
-        itself = reads(target, s.value) or (key(target) is None and container in variables(s.value))
-        added = _added_to(target, s.value)
+        value = s.value
+        if isinstance(value, ast.IfExp):  # loss if mean is None else 0.9 * mean + 0.1 * loss
+            value = value.body if reads(target, value.body) else value.orelse
+        itself = reads(target, value) or (key(target) is None and container in variables(value))
+        added = _added_to(target, value)
         if added is not None:
             o = self.origins(added, env, off)
             yield Kept(s, added, o & {CARD} if off else o, container, "sum")
-        elif itself and (_joins(s.value) or _averages(target, s.value)):
-            o = self.without(container, s.value, env, off)
-            yield Kept(s, s.value, o, container, "chain")
+        elif itself and (_joins(value) or _averages(target, value)):
+            o = self.without(container, value, env, off)
+            yield Kept(s, value, o, container, "chain")
         elif (
             isinstance(target, ast.Subscript)
             and key(target) is None
@@ -472,6 +475,10 @@ class Walk:
                 value = call.args[-1]
                 yield Kept(s, value, self.origins(value, env, off), container, "append")
                 return
+        if _is_foreign_meter(self.scope, call) and call.args:
+            value = call.args[0]
+            yield Kept(s, value, self.origins(value, env, off), container_of(call.func), "meter")
+            return
         if _averages_in_place(call) and not off:
             container = container_of(_bottom(call))
             o = self.together(call.args, env, off)
@@ -705,6 +712,21 @@ class Walk:
             if made.startswith("torch.nn."):
                 return self.together(call.args, env, off)
         return NOTHING  # float(), len(), a helper we cannot see: not known to carry
+
+
+_METER = re.compile(r"^(Average|Avg|Running|Loss)\w*Meter$|^Averager$|^RunningAverage$")
+
+
+def _is_foreign_meter(scope, call: ast.Call) -> bool:
+    """meter.update(loss), where the meter's class is imported: what it does is not known."""
+    if not isinstance(call.func, ast.Attribute) or call.func.attr not in ("update", "add"):
+        return False
+    name = scope.file.made_from(key(call.func.value))
+    return (
+        bool(name)
+        and name.split(".")[-1] not in scope.file.classes
+        and bool(_METER.match(name.split(".")[-1]))
+    )
 
 
 def _averages_in_place(call: ast.Call) -> bool:

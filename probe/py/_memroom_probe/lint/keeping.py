@@ -22,7 +22,7 @@ from .flow import (
     scopes,
     variables,
 )
-from .names import FUNCTIONS, calls, key, method, targets, walk_here
+from .names import FUNCTIONS, calls, key, method, pairs, targets, walk_here
 
 # Functions that a training loop somewhere else calls once a batch.
 _STEP = re.compile(r"^_?(training_step|train_step|train_batch|train_on_batch|optimize_parameters)$")
@@ -93,7 +93,14 @@ def kept_outputs(file) -> Iterator[dict]:
             if GRAPH not in kept.origins or kept.how == "sum":
                 continue
             loop = training_loop(file.places.get(kept.statement), scope)
-            if loop is not None and _outlives(scope, loop, kept.container):
+            if loop is None:
+                continue
+            weights = kept.how == "chain" and WEIGHT in kept.origins
+            if (
+                weights
+                and kept.container not in scope.feeds
+                or _outlives(scope, loop, kept.container)
+            ):
                 yield _kept(kept)
         yield from _kept_by_steps(file, scope)
         yield from _averaged_weights(file, scope)
@@ -115,6 +122,14 @@ def _kept(kept: Kept) -> dict:
         message = "`%s` goes into `%s` with its graph (it %s): the graph of every iteration is kept"
         return rules.finding(
             "graph-kept-in-list", kept.statement, message % (what, kept.container, kept.through)
+        )
+    if kept.how == "meter":
+        return rules.finding(
+            "meter-may-keep-graph",
+            kept.statement,
+            "`%s` goes into `%s` with its graph: most meters add up what they are given as it is"
+            % (what, kept.container),
+            detached(kept.value),
         )
     if kept.how == "chain":
         return rules.finding(
@@ -316,7 +331,8 @@ def kept_by_module(file) -> Iterator[dict]:
 def _module_keeps(file, c, function, origin: str) -> Iterator[dict]:
     scope = scope_of(file, function)
     for kept in scope.trace.kept:
-        if not kept.container.startswith("self."):
+        shared = kept.how in ("append", "store") and kept.container in _module_containers(file)
+        if not kept.container.startswith("self.") and not shared:
             continue
         # What comes into forward has a graph too. Only where the module builds upon its own last
         # value is that sure to grow: running = 0.9 * running + 0.1 * x.mean()
@@ -346,6 +362,19 @@ def _module_keeps(file, c, function, origin: str) -> Iterator[dict]:
             )
         edits = detached(kept.value) if origin == GRAPH and kept.how != "call" else None
         yield rules.finding("module-keeps-tensors", kept.statement, message, edits)
+
+
+def _module_containers(file) -> Set[str]:
+    """Lists and dicts at the top of the file."""
+    return {
+        key(t)
+        for s in file.tree.body
+        if isinstance(s, ast.Assign)
+        for t, value in pairs(s)
+        if key(t)
+        and isinstance(value, (ast.List, ast.Dict, ast.Call))
+        and (not isinstance(value, ast.Call) or method(value) in ("dict", "list", "defaultdict"))
+    }
 
 
 def _used_elsewhere_for_loss(c: ast.ClassDef, container: str) -> bool:

@@ -146,12 +146,29 @@ def _stores_items(c, f):
             if (
                 name.startswith("self.")
                 and any(isinstance(n, ast.Name) and n.id in indexes for n in walk_here(index))
-                and _CACHE.search(name)
+                and (_CACHE.search(name) or _starts_empty(c, name))
                 and not _evicts(c, name)
                 and not isinstance(s.value, ast.Constant)
             ):
                 return s, "`%s`" % name
     return None
+
+
+def _starts_empty(c, name: str) -> bool:
+    """self.images = {} or [None] * n in __init__: it is there to be filled."""
+    return any(
+        isinstance(n, ast.Assign)
+        and any(key(t) == name for t in targets(n))
+        and (
+            isinstance(n.value, ast.Dict)
+            and not n.value.keys
+            or isinstance(n.value, ast.BinOp)
+            and isinstance(n.value.left, ast.List)
+        )
+        for f in c.body
+        if isinstance(f, FUNCTIONS) and f.name == "__init__"
+        for n in walk_here(f)
+    )
 
 
 def _evicts(c, name: str) -> bool:

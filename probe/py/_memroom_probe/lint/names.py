@@ -97,6 +97,17 @@ class File:
         self._made()
         return self._classes.get(variable)
 
+    def made_from(self, variable):
+        """The full name of what a variable is made by, wherever that is defined, or None."""
+        if not hasattr(self, "_makers"):
+            self._makers = {}
+            for node in self.nodes:
+                if isinstance(node, ast.Assign):
+                    for t, value in pairs(node):
+                        if key(t) and isinstance(value, ast.Call) and self.callee(value):
+                            self._makers.setdefault(key(t), self.callee(value))
+        return self._makers.get(variable)
+
     def element_class_of(self, variable):
         """The class of this file that a list's or dict's values are made from, or None."""
         self._made()

@@ -75,17 +75,18 @@ def _number_argument(file, s, call, place):
     ):
         return
     for loop in place.loops:
-        if (
-            not isinstance(loop, ast.For)
-            or not isinstance(loop.iter, ast.Call)
-            or not isinstance(loop.iter.func, ast.Name)
-        ):
-            continue
         counter = None
-        if loop.iter.func.id == "range":
-            counter = key(loop.target)
-        elif loop.iter.func.id == "enumerate" and isinstance(loop.target, ast.Tuple):
-            counter = key(loop.target.elts[0])
+        if (
+            isinstance(loop, ast.For)
+            and isinstance(loop.iter, ast.Call)
+            and isinstance(loop.iter.func, ast.Name)
+        ):
+            if loop.iter.func.id == "range":
+                counter = key(loop.target)
+            elif loop.iter.func.id == "enumerate" and isinstance(loop.target, ast.Tuple):
+                counter = key(loop.target.elts[0])
+        if counter is None or not any(key(a) == counter for a in call.args):
+            counter = _changing_number(file, loop, call)
         if counter and any(key(a) == counter for a in call.args):
             yield rules.finding(
                 "tf-function-retraced",
@@ -93,6 +94,27 @@ def _number_argument(file, s, call, place):
                 "`%s` gets the Python number `%s`: every new value traces a new graph, and all are kept"
                 % (function.name, counter),
             )
+
+
+def _changing_number(file, loop, call):
+    """lr in `lr = 0.1` before the loop and `lr = lr * 0.99` or `lr *= 0.99` in it"""
+    names = {key(a) for a in call.args} - {None}
+    start = {
+        key(t)
+        for s in file.statements
+        if isinstance(s, ast.Assign) and isinstance(constant(s.value), (int, float))
+        for t in targets(s)
+    }
+    for s in in_order(loop.body):
+        if isinstance(s, (ast.Assign, ast.AugAssign)) and isinstance(
+            s.value, (ast.BinOp, ast.Constant)
+        ):
+            for t in targets(s):
+                if key(t) in names & start and not any(
+                    isinstance(n, ast.Call) for n in ast.walk(s.value)
+                ):
+                    return key(t)
+    return None
 
 
 def _loaded(file):
