@@ -639,6 +639,8 @@ class Walk:
                     index = getattr(index, "value", index)
                 if constant(index) == 1:
                     return NOTHING
+            if key(node) and not _may_be_tensor(key(node)):
+                return NOTHING  # logs["step"]: which entries of a dict are tensors, its names tell
             return self.origins(node.value, env, off)
         if isinstance(node, (ast.Starred, ast.Await)):
             return self.origins(node.value, env, off)
@@ -763,6 +765,16 @@ def _bottom(call: ast.Call):
     while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
         node = node.func.value
     return node
+
+
+def _may_be_tensor(entry: str) -> bool:
+    """d['loss'] may be a tensor by its name, d['n_steps'] is not; d[0] may."""
+    name = re.search(r"\['([^']*)'\]$", entry)
+    return name is None or bool(
+        re.search(
+            r"loss|logit|out|pred|score|prob|feat|emb|hidden|repr|state|^[a-z]$", name[1], re.I
+        )
+    )
 
 
 def _is_loss_call(value) -> bool:

@@ -292,9 +292,10 @@ def models_in_loop(file):
     if not _uses(file):
         return
     builders = _builders(file)
+    said = set()  # one finding a loop, however many models it builds
     for s in file.statements:
         place = file.places[s]
-        if not place.loops or not isinstance(s, ast.Assign):
+        if not place.loops or not isinstance(s, ast.Assign) or place.loops[-1] in said:
             continue
         loop = place.loops[-1]
         if not isinstance(s.value, ast.Call) or not _builds(file, s.value, builders):
@@ -302,6 +303,7 @@ def models_in_loop(file):
         name = key(s.targets[0])
         if not name or not _fits(loop, name):
             continue
+        said.add(loop)
         if not _clears(loop):
             yield rules.finding(
                 "keras-model-in-loop",
