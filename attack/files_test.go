@@ -181,10 +181,14 @@ func bombs() map[string][]byte {
 		"dicts":  bytes.Repeat([]byte("}(K\x01K\x02u"), 1<<17),
 		"events": bytes.Repeat(appendPickle(nil, event("alloc", 1<<40, 512)), 5000),
 	}
-	var live []byte // allocations at ever new addresses, none freed
-	for i := range int64(20_000) {
-		live = append(live, appendPickle(nil, dict{{"action", "alloc"}, {"addr", i * 2 << 20},
-			{"size", 512}})...)
+	// Allocations at ever new addresses, none freed, in twenty bytes each: keys are named, not
+	// written.
+	live := []byte("}(X\x06\x00\x00\x00actionq\x00X\x05\x00\x00\x00allocq\x01" +
+		"X\x04\x00\x00\x00addrq\x02K\x01X\x04\x00\x00\x00sizeq\x03K\x01u")
+	for i := range uint64(200_000) {
+		live = append(live, "}(h\x00h\x01h\x02\x8a\x05"...)
+		live = append(live, binary.LittleEndian.AppendUint64(nil, i<<21)[:5]...)
+		live = append(live, "h\x03M\x00\x02u"...)
 	}
 	all["live"] = live
 	return all
