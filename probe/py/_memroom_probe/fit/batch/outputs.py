@@ -24,6 +24,7 @@ class Output:
     dim: Optional[int] = None  # that carries the batch
     interleaved: bool = False  # time and batch lie in that dimension, time first
     candidates: Optional[List[Rule]] = None  # the rules that a loss may follow
+    rounding: float = 0.0  # by how much samples apart differ from samples together, relative
 
     def rows_of(self, whole, some, rows):
         """The part of this output that belongs to the first some rows of all."""
@@ -75,8 +76,9 @@ def judge(rows, name, a, b, ab):
     for dim in range(ab.dim()):
         if a.dim() == b.dim() == ab.dim() and a.shape[dim] + b.shape[dim] == ab.shape[dim]:
             if all(a.shape[d] == b.shape[d] == ab.shape[d] for d in range(ab.dim()) if d != dim):
-                if close(torch.cat([a, b], dim), ab):
-                    return Output(name, ROWS, dim)
+                joined = torch.cat([a, b], dim)
+                if close(joined, ab):
+                    return Output(name, ROWS, dim, rounding=apart(joined, ab))
                 if _close_interleaved(rows, dim, a, b, ab):
                     return Output(name, ROWS, dim, interleaved=True)
     return Cannot(
@@ -109,13 +111,15 @@ def _judge_unbatched(name, a, b, ab):
 def close(a, b):
     if a.dtype in (torch.bool, torch.int64, torch.int32, torch.int16, torch.uint8):
         return torch.equal(a, b)
-    tolerance = _tolerance(b)
+    return apart(a, b) <= _tolerance(b)
+
+
+def apart(a, b):
+    """The largest difference, relative to the largest value. Not a number if there is one."""
+    if not b.numel():
+        return 0.0
     a, b = a.detach().float(), b.detach().float()
-    return (
-        bool((a - b).abs().max() <= tolerance * max(float(b.abs().max()), 1e-6))
-        if b.numel()
-        else True
-    )
+    return float((a - b).abs().max()) / max(float(b.abs().max()), 1e-6)
 
 
 def _tolerance(like):

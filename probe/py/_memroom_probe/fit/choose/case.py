@@ -26,6 +26,7 @@ class Case:
     settled: bool = False  # a whole step has been seen with it
     sent: int = 0  # bytes of the last call that waited in host memory
     unmeasured: str = ""  # why nothing is known beforehand
+    amplifies: str = ""  # why small differences grow in this training, where they do
 
 
 def case_of(

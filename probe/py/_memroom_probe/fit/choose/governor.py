@@ -21,7 +21,7 @@ from ..memory import floor, room
 from ..remedies import activation_offload, checkpointing, microbatch, optimizer_offload
 from . import choices
 from .case import case_of
-from .search import cheapest, frugal, least, together, with_others
+from .search import cheapest_if_equal, frugal, least, together, with_others
 from .step import Step
 
 LARGER = 1.05  # times the batch a choice was made for, from which it is made anew
@@ -112,9 +112,7 @@ class Governor:
         if choice.share is not None:
             return self.micro.run(module, call, args, kwargs)
         if choice.whole:
-            return checkpointing.checkpointed(
-                call, (args, kwargs), checkpointing.norms_of([module])
-            )
+            return checkpointing.checkpointed(call, (args, kwargs), [module])
         if choice.offload:
             away = activation_offload.Away(module, choice.offload)
             with away:
@@ -257,6 +255,8 @@ class Governor:
         choice = self._for_first_step(candidates, free)
         case = case_of(module, choice, candidates, inputs, plan)
         case.beside = choices.extra(cost, inputs.rows)
+        if any(type(o).__name__ == "LBFGS" for o in room.optimizers()):
+            case.amplifies = "LBFGS takes its steps from differences of gradients"
         self._tell_beginning(case, held, cost, around.limit)
         return case
 
@@ -421,14 +421,14 @@ class Governor:
         always = self._budget(step.around.limit) - free
         if self.failed:
             free = min(free, 0.97 * together(cases, lambda c: c.candidates[0]))
-        taken = cheapest(cases, free)
+        taken = cheapest_if_equal(cases, free)
         if together(cases, taken.get) > free and self._send_state_away(step.around):
             free = (
                 self._budget(step.around.limit)
                 - self._held(cases, step.around, step.results_alive())
                 - unforeseen
             )
-            always, taken = self._budget(step.around.limit) - free, cheapest(cases, free)
+            always, taken = self._budget(step.around.limit) - free, cheapest_if_equal(cases, free)
         if not first and all(case.choice is choice for case, choice in taken.items()):
             return
         for case, choice in taken.items():
@@ -463,12 +463,23 @@ class Governor:
             "slower": round(choice.seconds / (case.candidates[0].seconds or 1) - 1, 3),
             "equivalence": case.plan.equivalence if case.plan and choice.share else "exact",
         }
+        words = "%s: %s%s" % (case.name, choice.words, _rounding(case))
         for id in choice.remedies():
-            self.say("applied", "%s: %s" % (case.name, choice.words), id=id, **fields)
+            self.say("applied", words, id=id, **fields)
         if not choice.remedies():
             self.say(
                 "note", "%s: the whole batch fits as it is" % case.name, id="micro_batch", **fields
             )
+
+
+def _rounding(case):
+    """What is said of a result that is not equal to the bit, where that matters."""
+    if case.choice.bitwise or not case.amplifies or case.plan.equivalence != "exact":
+        return ""
+    return "; equal up to rounding (%.0e), which this training amplifies: %s" % (
+        case.plan.rounding,
+        case.amplifies,
+    )
 
 
 def _make_room():

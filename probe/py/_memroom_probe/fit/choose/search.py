@@ -29,7 +29,10 @@ def frugal(candidates, free):
         for c in candidates
         if c.needs <= FRUGAL * free or c.bitwise and c.remedies() and with_others(c) <= free
     ]
-    return _fastest(few) or least(candidates, with_others)
+    # One step costs little. What it rounds otherwise would stay in the weights for good.
+    return (
+        _fastest([c for c in few if c.bitwise]) or _fastest(few) or least(candidates, with_others)
+    )
 
 
 def with_others(choice):
@@ -49,33 +52,52 @@ def least(candidates, needs):
     return _fastest([c for c in candidates if needs(c) <= NEARLY * least])
 
 
-def cheapest(cases, free):
+def cheapest_if_equal(cases, free):
+    """The same, with choices that are equal to the bit where a training amplifies rounding, as long
+    as they fit.
+    """
+    if any(case.amplifies for case in cases):
+        taken = cheapest(cases, free, _equal_where_it_matters)
+        if together(cases, taken.get) <= free:
+            return taken
+    return cheapest(cases, free)
+
+
+def _all(case):
+    return case.candidates
+
+
+def _equal_where_it_matters(case):
+    return [c for c in case.candidates if c.bitwise] if case.amplifies else case.candidates
+
+
+def cheapest(cases, free, of=_all):
     """The choices with the least seconds that fit together: bytes get a price, which rises until
-    they do.
+    they do. of: the choices that a case may take.
     """
     price = 0.0
-    dearest = max(c.price for case in cases for c in case.candidates) or 1.0
+    dearest = max(c.price for case in cases for c in of(case)) or 1.0
     for _ in range(80):
         taken = {
             case: min(
-                case.candidates,
+                of(case),
                 key=lambda c: c.price + price * c.needs + price * (cases[case] - 1) * c.stays,
             )
             for case in cases
         }
         if together(cases, taken.get) <= free:
-            return _relaxed(cases, taken, free)
+            return _relaxed(cases, taken, free, of)
         price = price * 1.6 or 1e-6 * dearest / max(1.0, together(cases, largest))
     return {
-        case: least(case.candidates, lambda c, count=count: c.needs + (count - 1) * c.stays)
+        case: least(of(case), lambda c, count=count: c.needs + (count - 1) * c.stays)
         for case, count in cases.items()
     }
 
 
-def _relaxed(cases, taken, free):
+def _relaxed(cases, taken, free, of):
     """What the steps of the price left over, one case after the other."""
     for case in cases:
-        for candidate in sorted(case.candidates, key=lambda c: c.price):
+        for candidate in sorted(of(case), key=lambda c: c.price):
             if candidate.price >= taken[case].price:
                 break
             if (

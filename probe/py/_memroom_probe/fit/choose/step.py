@@ -4,6 +4,8 @@ the peak.
 
 import weakref
 
+import torch
+
 from ..batch.inputs import is_tensor
 from ..calls import tree
 from .search import largest, together
@@ -97,6 +99,8 @@ class _Mark:
 
     def _arrived(self, grad):
         self.done = True
+        if torch.is_grad_enabled():  # so it is in a backward pass with create_graph only
+            self.case.amplifies = "its gradients are differentiated again"
 
     def waits(self):
         return not self.done and (self.graph is None or self.graph() is not None)

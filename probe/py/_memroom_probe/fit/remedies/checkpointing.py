@@ -1,10 +1,10 @@
-"""Gradient checkpointing of parts of a model: what lies inside a part is computed again during
+"""Activation checkpointing of parts of a model: what lies inside a part is computed again during
 backward.
 
 Parts are found by measuring, not by name: modules, or runs of a Sequential's children, that save
 more than goes into them, each small enough to be computed again without filling the room it made.
-Checkpointing is non-reentrant, random generators and autocast are as they were, and running
-statistics of BatchNorm are moved on once, not twice.
+Checkpointing is non-reentrant, random generators and autocast are as they were, and what a call
+moves on (running statistics, counters) is moved once, not twice.
 """
 
 import contextlib
@@ -15,7 +15,7 @@ import torch
 from torch.utils.checkpoint import checkpoint
 
 from ..batch.inputs import is_tensor
-from ..calls import generators, outermost, tree
+from ..calls import generators, moving, outermost, tree
 
 
 @dataclasses.dataclass(eq=False)
@@ -53,7 +53,7 @@ class Checkpointing:
     def __call__(self, block, call, args, kwargs):
         if not torch.is_grad_enabled():
             return call(*args, **kwargs)
-        return checkpointed(call, (args, kwargs), norms_of([block]))
+        return checkpointed(call, (args, kwargs), [block])
 
 
 class _Runs:
@@ -73,7 +73,7 @@ class _Runs:
                 continue
             run = children[i:end]
             value, i = (
-                checkpointed(lambda x, run=run: _in_turn(run, x), ((value,), {}), norms_of(run)),
+                checkpointed(lambda x, run=run: _in_turn(run, x), ((value,), {}), run),
                 end,
             )
         return value
@@ -85,21 +85,11 @@ def _in_turn(modules, value):
     return value
 
 
-def norms_of(modules):
-    return [
-        m
-        for top in modules
-        for m in top.modules()
-        if isinstance(m, torch.nn.modules.batchnorm._BatchNorm)
-        and m.training
-        and m.track_running_stats
-    ]
-
-
-def checkpointed(call, args_kwargs, norms=()):
+def checkpointed(call, args_kwargs, modules=()):
     """Runs call under non-reentrant checkpointing. The tensors go in as positional arguments
     because checkpoint looks only there for the devices whose generators it has to put back; a
-    key-value cache, which a second run would fill twice, is left out.
+    key-value cache, which a second run would fill twice, is left out. modules: that the call runs;
+    what it moves in them (running statistics, counters) is moved once.
     """
     leaves, rebuild = tree.flatten(args_kwargs)
     leaves = [None if type(leaf).__name__.endswith("Cache") else leaf for leaf in leaves]
@@ -119,29 +109,32 @@ def checkpointed(call, args_kwargs, norms=()):
         with outermost.inside():
             return call(*args, **kwargs)
 
-    quiet = _Quiet(norms, generators.drawn())
-    return checkpoint(
-        run, *tensors, use_reentrant=False, context_fn=lambda: (contextlib.nullcontext(), quiet)
+    watched = moving.Watched(list(modules))
+    second = _Second(generators.drawn())
+    result = checkpoint(
+        run, *tensors, use_reentrant=False, context_fn=lambda: (contextlib.nullcontext(), second)
     )
+    second.before = watched.done()
+    return result
 
 
-class _Quiet:
-    """During the recompute BatchNorm moves on copies of its running statistics, which are then
-    thrown away, and random generators besides torch's own draw what they drew the first time. A
-    retained graph is recomputed more than once, so this can be entered again.
+class _Second:
+    """The surroundings of a second run: what its modules move starts as it was and is put back, and
+    random generators besides torch's own draw what they drew the first time. A retained graph is
+    run again more than once, so this can be entered again.
     """
 
-    def __init__(self, norms, draws):
-        self.norms, self.draws, self.kept, self.later = norms, draws, [], []
+    def __init__(self, draws):
+        self.draws, self.before, self.stack = draws, [], []
 
     def __enter__(self):
-        self.later = generators.drawn()
+        later = generators.drawn()
         generators.put_back_besides(self.draws)
-        self.kept = [m._buffers for m in self.norms]
-        for m in self.norms:
-            m._buffers = {key: b if b is None else b.clone() for key, b in m._buffers.items()}
+        inside = moving.again(self.before)
+        inside.__enter__()
+        self.stack.append((later, inside))
 
-    def __exit__(self, *_):
-        generators.put_back_besides(self.later)
-        for m, buffers in zip(self.norms, self.kept):
-            m._buffers = buffers
+    def __exit__(self, *why):
+        later, inside = self.stack.pop()
+        inside.__exit__(None, None, None)
+        generators.put_back_besides(later)

@@ -197,6 +197,7 @@ class Plan:
         # piece.
         self.again = findings.same_draws
         self.equivalence = "expected" if findings.random and not findings.same_draws else "exact"
+        self.rounding = max([o.rounding for o in findings.outputs], default=0.0)
         self.scale = accumulate.Scale()
 
     def loss_of(self, result):

@@ -1,0 +1,116 @@
+"""What every call of a module moves on: running statistics and other buffers, counters, tensors
+among its attributes.
+
+A second run, as activation checkpointing makes it, must start from what the first run started from,
+and must leave no trace: `again` does both. What moves is seen, not guessed: what was seen to move
+is copied before each call. What moves for the first time is known only afterwards: a second run of
+that one call starts from what the first one left, and leaves no trace either.
+"""
+
+import contextlib
+import weakref
+from typing import Any, Dict, Iterator, List, Set, Tuple
+
+import torch
+
+Names = Dict[str, Any]  # where a module keeps things: its buffers, or its attributes
+Before = List[Tuple[Names, str, Any]]  # places with what lay there
+
+_OWN = {"_parameters", "_buffers", "_modules", "training"}
+_seen: "weakref.WeakKeyDictionary[torch.nn.Module, Set[str]]" = weakref.WeakKeyDictionary()
+
+
+SMALL = 1 << 16  # elements up to which a tensor's content is compared at a module's first call
+
+
+class Watched:
+    """One call of some modules: noted before it, looked at after it."""
+
+    def __init__(self, modules: List[torch.nn.Module]) -> None:
+        inside = {id(m): m for top in modules for m in top.modules()}.values()
+        self.places = [(m, names, key) for m in inside for names, key in _places(m)]
+        self.marks = [_mark(names[key]) for _, names, key in self.places]
+        self.copies = {
+            i: _copy(names[key])
+            for i, (m, names, key) in enumerate(self.places)
+            if key in _seen.get(m, ())
+            or _keeps_statistics(m)
+            or m not in _seen
+            and _is_small(names[key])
+        }
+
+    def done(self) -> Before:
+        """After the call: the places that it moved, with what lay there before."""
+        moved: Before = []
+        known = {m for m, _, _ in self.places if m in _seen}
+        for m, _, _ in self.places:
+            _seen.setdefault(m, set())
+        for i, (m, names, key) in enumerate(self.places):
+            first = m not in known
+            if not self._moved(i, first) and not (_keeps_statistics(m) and names is m._buffers):
+                continue
+            _seen[m].add(key)
+            moved.append((names, key, self.copies.get(i, _copy(names.get(key)))))
+        return moved
+
+    def _moved(self, i: int, first: bool) -> bool:
+        """Whether the call moved a place. A kernel may change a tensor and not its version: the
+        content is compared once.
+        """
+        _, names, key = self.places[i]
+        value = names.get(key)
+        if _mark(value) != self.marks[i]:
+            return True
+        return first and isinstance(value, torch.Tensor) and _differs(self.copies.get(i), value)
+
+
+@contextlib.contextmanager
+def again(before: Before) -> Iterator[None]:
+    """A second run: everything starts as it was before the first, and is then put back."""
+    now = [(names, key, names.get(key)) for names, key, _ in before]
+    for names, key, value in before:
+        names[key] = _copy(value)  # a retained graph is run again more than once
+    try:
+        yield
+    finally:
+        for names, key, value in now:
+            names[key] = value
+
+
+def _places(module: torch.nn.Module) -> List[Tuple[Names, str]]:
+    """Everything of the module itself that a call could move."""
+    own = vars(module)
+    found = [(module._buffers, key) for key, value in module._buffers.items() if value is not None]
+    found += [(own, key) for key, value in own.items() if key not in _OWN and _can_move(value)]
+    return found
+
+
+def _keeps_statistics(module: torch.nn.Module) -> bool:
+    """torch's own norms: their kernels change running statistics without a new version."""
+    norm = isinstance(module, torch.nn.modules.batchnorm._NormBase)
+    return norm and module.training and bool(module.track_running_stats)
+
+
+def _is_small(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.numel() <= SMALL
+
+
+def _differs(before: Any, value: torch.Tensor) -> bool:
+    return before is not None and not torch.equal(before, value)
+
+
+def _can_move(value: Any) -> bool:
+    if isinstance(value, torch.Tensor):
+        return value.grad_fn is None and not isinstance(value, torch.nn.Parameter)
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _copy(value: Any) -> Any:
+    return value.detach().clone() if isinstance(value, torch.Tensor) else value
+
+
+def _mark(value: Any) -> Tuple[Any, Any]:
+    """Differs when something was moved: another tensor, another version of it, another number."""
+    if isinstance(value, torch.Tensor):
+        return id(value), None if value.is_inference() else value._version
+    return None, value

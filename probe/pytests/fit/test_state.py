@@ -1,0 +1,309 @@
+"""Modules whose state moves with every call, and trainings that amplify rounding: state moves once,
+and what is not equal to the bit is said to be so.
+"""
+
+import copy
+import unittest
+import warnings
+
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+from _memroom_probe.fit.choose import choices, search
+from _memroom_probe.fit.choose.case import Case
+from _memroom_probe.fit.memory import room
+from _memroom_probe.fit.remedies import checkpointing, microbatch
+from training import furthest, remedies
+
+
+def tight(*ids):
+    return [(id, {"limit": room.HostRoom(1).held(), "failed": True}) for id in ids]
+
+
+class Residual(nn.Module):
+    """As image-to-image networks have it: running statistics are kept although nobody asks."""
+
+    def __init__(self, channels):
+        super().__init__()
+
+        def norm():
+            return nn.InstanceNorm2d(channels, affine=True, track_running_stats=True)
+
+        def convolution():
+            return nn.Conv2d(channels, channels, 3, 1, 1, bias=False)
+
+        self.main = nn.Sequential(
+            convolution(), norm(), nn.ReLU(inplace=True), convolution(), norm()
+        )
+
+    def forward(self, x):
+        return x + self.main(x)
+
+
+class Average(nn.Module):
+    """Divides by a running mean that it replaces at each call, and counts its calls."""
+
+    def __init__(self, size):
+        super().__init__()
+        self.inner = nn.Sequential(nn.Linear(size, 4 * size), nn.Tanh(), nn.Linear(4 * size, size))
+        self.register_buffer("mean", torch.ones(()))
+        self.calls = 0
+
+    def forward(self, x):
+        self.calls += 1
+        x = self.inner(x)
+        self.mean = 0.9 * self.mean + 0.1 * x.detach().abs().mean()
+        return x / self.mean * (1 + 1e-3 * self.calls)
+
+
+class Codebook(nn.Module):
+    """A moving average in place that the same call reads, as quantising autoencoders keep it."""
+
+    def __init__(self, size):
+        super().__init__()
+        self.inner = nn.Linear(size, size)
+        self.register_buffer("codes", torch.zeros(size))
+
+    def forward(self, x):
+        x = torch.tanh(self.inner(x))
+        with torch.no_grad():
+            self.codes.mul_(0.9).add_(0.1 * x.mean(0))
+        return x + self.codes
+
+
+class Checkpointed(unittest.TestCase):
+    """The blocks themselves, run by checkpointing and without it."""
+
+    def pair(self, make, x, calls=3):
+        torch.manual_seed(0)
+        one = make()
+        other = copy.deepcopy(one)
+        for _ in range(calls):
+            one(x).square().mean().backward()
+            call = other.__call__
+            result = checkpointing.checkpointed(call, ((x,), {}), [other])
+            result.square().mean().backward()
+        return one, other
+
+    def same(self, make, x):
+        one, other = self.pair(make, x)
+        for (name, a), (_, b) in zip(one.named_buffers(), other.named_buffers()):
+            self.assertTrue(torch.equal(a, b), "%s is moved on otherwise" % name)
+        for (name, a), (_, b) in zip(one.named_parameters(), other.named_parameters()):
+            self.assertTrue(torch.equal(a.grad, b.grad), "the gradient of %s" % name)
+        return one, other
+
+    def test_instance_norm(self):
+        self.same(lambda: Residual(4), torch.randn(2, 4, 6, 6))
+
+    def test_batch_norm(self):
+        self.same(lambda: nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8)), torch.randn(6, 4))
+
+    def test_in_place_and_read(self):
+        """The second run of the very first call alone may start from what the first run left."""
+        torch.manual_seed(0)
+        one = Codebook(4)
+        other, x = copy.deepcopy(one), torch.randn(6, 4)
+        checkpointing.checkpointed(other.__call__, ((x,), {}), [other])  # seen to move
+        one(x)
+        for _ in range(3):
+            one.zero_grad(), other.zero_grad()
+            one(x).square().mean().backward()
+            checkpointing.checkpointed(
+                other.__call__, ((x,), {}), [other]
+            ).square().mean().backward()
+            self.assertTrue(torch.equal(one.codes, other.codes))
+            for a, b in zip(one.parameters(), other.parameters()):
+                self.assertTrue(torch.equal(a.grad, b.grad))
+
+    def test_attributes(self):
+        one, other = self.pair(lambda: Average(4), torch.randn(6, 4))
+        self.assertEqual((one.calls, other.calls), (3, 3))
+        self.assertTrue(torch.equal(one.mean, other.mean))
+
+    def test_state_that_moves_later_only(self):
+        """Statistics that are frozen at first: what moves is seen at each call."""
+        torch.manual_seed(0)
+        one = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8)).eval()
+        other, x = copy.deepcopy(one), torch.randn(6, 4)
+        for model in (one, other):
+            for training in (False, True, True):
+                model.train(training)
+                call = ((x,), {})
+                out = (
+                    model(x)
+                    if model is one
+                    else checkpointing.checkpointed(model.__call__, call, [model])
+                )
+                out.square().mean().backward()
+        for a, b in zip(one.buffers(), other.buffers()):
+            self.assertTrue(torch.equal(a, b))
+
+    def test_a_retained_graph(self):
+        torch.manual_seed(0)
+        one = Residual(4)
+        other, x = copy.deepcopy(one), torch.randn(2, 4, 6, 6)
+        for model in (one, other):
+            out = (
+                model(x)
+                if model is one
+                else checkpointing.checkpointed(model.__call__, ((x,), {}), [model])
+            )
+            loss = out.square().mean()
+            loss.backward(retain_graph=True)
+            loss.backward()
+        for a, b in zip(list(one.buffers()), list(other.buffers())):
+            self.assertTrue(torch.equal(a, b))
+        for a, b in zip(one.parameters(), other.parameters()):
+            self.assertTrue(torch.equal(a.grad, b.grad))
+
+
+class Critic(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.main = nn.Sequential(
+            nn.Linear(6, 24), nn.LeakyReLU(0.01), nn.Linear(24, 24), nn.LeakyReLU(0.01)
+        )
+        self.out = nn.Linear(24, 1)
+
+    def forward(self, x):
+        return self.out(self.main(x))
+
+
+def penalised(dtype=torch.float32, steps=3):
+    """A critic with a gradient penalty: the gradient is differentiated again."""
+    torch.manual_seed(0)
+    critic = Critic().to(dtype)
+    optimizer, losses = torch.optim.Adam(critic.parameters(), 1e-2, (0.5, 0.9)), []
+    for _ in range(steps):
+        x, fake = torch.randn(8, 6, dtype=dtype), torch.randn(8, 6, dtype=dtype)
+        between = (0.5 * x + 0.5 * fake).requires_grad_(True)
+        score = critic(between)
+        (slope,) = torch.autograd.grad(score, between, torch.ones_like(score), create_graph=True)
+        loss = critic(fake).mean() - critic(x).mean()
+        loss = loss + 10 * ((slope.norm(dim=1) - 1) ** 2).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+def closures(dtype=torch.float64, evaluations=6):
+    """LBFGS evaluates the loss several times a step."""
+    torch.manual_seed(0)
+    model = Critic().to(dtype)
+    x, y = torch.randn(8, 6, dtype=dtype), torch.randn(8, 1, dtype=dtype)
+    optimizer = torch.optim.LBFGS(model.parameters(), 0.5, max_iter=evaluations)
+    losses = []
+
+    def closure():
+        optimizer.zero_grad()
+        loss = F.mse_loss(model(x), y)
+        losses.append(loss.item())
+        loss.backward()
+        return loss
+
+    optimizer.step(closure)
+    return losses
+
+
+class Temporal(nn.Module):
+    """A causal convolution with normalised weights."""
+
+    def __init__(self, norm):
+        super().__init__()
+        self.embed = nn.Embedding(12, 8)
+        self.net = nn.Sequential(
+            norm(nn.Conv1d(8, 16, 3, padding=2)), nn.ReLU(), norm(nn.Conv1d(16, 8, 3, padding=2))
+        )
+        self.decode = nn.Linear(8, 12)
+
+    def forward(self, x):
+        h = self.net(self.embed(x).transpose(1, 2))[:, :, : x.shape[1]]
+        return self.decode(h.transpose(1, 2))
+
+
+def characters(norm, dtype=torch.float64, steps=3):
+    torch.manual_seed(0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = Temporal(norm).to(dtype)
+    optimizer, losses = torch.optim.SGD(model.parameters(), 4.0), []
+    for _ in range(steps):
+        x = torch.randint(0, 12, (8, 10))
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(x[:, :-1]).reshape(-1, 12), x[:, 1:].reshape(-1))
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 0.15)
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+class SameMathematics(unittest.TestCase):
+    """In double precision rounding is too small to be amplified: what differs is mathematics."""
+
+    def same(self, case):
+        whole = case()
+        for name, asked in {
+            "pieces": [("micro_batch", {"pieces": 4})],
+            "by measure": tight("micro_batch", "checkpointing"),
+            "checkpointing": tight("checkpointing"),
+        }.items():
+            with self.subTest(way=name), remedies(*asked) as told:
+                got = case()
+                self.assertEqual(len(got), len(whole))
+                if name == "checkpointing":
+                    self.assertEqual(got, whole, told.text())
+                self.assertLess(furthest(whole, got), 1e-9, told.text())
+
+    def test_gradient_penalty(self):
+        self.same(lambda: penalised(torch.float64))
+
+    def test_closures(self):
+        self.same(closures)
+
+    def test_weight_norm_by_hooks(self):
+        self.same(lambda: characters(nn.utils.weight_norm))
+
+    def test_weight_norm_by_parametrization(self):
+        self.same(lambda: characters(nn.utils.parametrizations.weight_norm))
+
+
+class Amplified(unittest.TestCase):
+    def test_it_is_said(self):
+        for case, why in (
+            (penalised, "differentiated again"),
+            (lambda: closures(torch.float32), "LBFGS"),
+        ):
+            with remedies(*tight("micro_batch")) as told:
+                case()
+            self.assertIn("equal up to rounding (", told.text())
+            self.assertIn("which this training amplifies", told.text())
+            self.assertIn(why, told.text())
+
+    def test_a_usual_training_is_not_alarmed(self):
+        with remedies(*tight("micro_batch")) as told:
+            model = Critic()
+            for _ in range(3):
+                model(torch.randn(8, 6)).mean().backward()
+        self.assertNotIn("amplifies", told.text())
+
+    def test_equal_to_the_bit_is_preferred_where_it_fits(self):
+        pieces = choices.Choice("pieces", 50, 10, seconds=1.0, share=microbatch.Share(2))
+        blocks = choices.Choice("blocks", 60, 10, twice=1.0, seconds=2.0, checkpoint=["a block"])
+        whole = choices.Choice("as it is", 100, 80, seconds=1.0)
+
+        def taken(free, amplifies):
+            case = Case(lambda: None, "m", whole, [whole, pieces, blocks], amplifies=amplifies)
+            return search.cheapest_if_equal({case: 1}, free)[case].words
+
+        self.assertEqual(taken(70, ""), "pieces")
+        self.assertEqual(taken(70, "LBFGS"), "blocks")
+        self.assertEqual(taken(55, "LBFGS"), "pieces")
+        self.assertEqual(taken(200, "LBFGS"), "as it is")
+
+
+if __name__ == "__main__":
+    unittest.main()
