@@ -8,10 +8,13 @@ moved or invented.
 import html
 import sys
 
-lines = [l.rstrip("\n") for l in sys.stdin]
-width, step = max(len(l) for l in lines), 17
+lines = [line.rstrip("\n") for line in sys.stdin]
+width, step = max(len(line) for line in lines), 17
 print(
-    '<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" font-family="ui-monospace,Menlo,Consolas,monospace" font-size="13">'
+    (
+        '<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" '
+        'font-family="ui-monospace,Menlo,Consolas,monospace" font-size="13">'
+    )
     % (width * 7.85 + 32, len(lines) * step + 48)
 )
 print('<rect width="100%" height="100%" rx="8" fill="#15191e"/>')

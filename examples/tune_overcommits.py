@@ -60,7 +60,10 @@ def main():
     results = tuner.fit()
     failed = sum(1 for result in results if result.error)
     print(
-        f"done: {len(results)} trials, {failed} failed, best loss {results.get_best_result().metrics['loss']:.4f}",
+        (
+            f"done: {len(results)} trials, {failed} failed, best loss "
+            f"{results.get_best_result().metrics['loss']:.4f}"
+        ),
         flush=True,
     )
     ray.shutdown()

@@ -328,7 +328,10 @@ def with_dropout(results, options, pool, name):
     if len(plain) == len(fit) == 5:
         error = ((statistics.variance(plain) + statistics.variance(fit)) / 5) ** 0.5
         print(
-            "%-20s dropout, 5 seeds: mean loss %.6f uncapped, %.6f fitted, %.2f standard errors apart"
+            (
+                "%-20s dropout, 5 seeds: mean loss %.6f uncapped, %.6f fitted, %.2f standard "
+                "errors apart"
+            )
             % (
                 name,
                 statistics.mean(plain),
@@ -403,7 +406,10 @@ def peers(results, options, pool):
         row["apart"] = apart(base["losses"], row["losses"])
         lost = row["tries"][-1][1] if row["tries"] else 0
         print(
-            "%-20s cap %g: exit %d, batches tried %s, %.1f s of %.0f lost before the last, losses apart by %s"
+            (
+                "%-20s cap %g: exit %d, batches tried %s, %.1f s of %.0f lost before the last, "
+                "losses apart by %s"
+            )
             % (
                 peer,
                 cap,

@@ -167,7 +167,9 @@ def train(torch, case, steps=STEPS):
 
 
 def by_hand(torch, case, pieces):
-    """The best hand-written accumulation over the same pieces, for models that return their loss."""
+    """The best hand-written accumulation over the same pieces, for models that return their
+    loss.
+    """
     make, batch, step, optimizer, scaled = case
 
     def sliced(m, d):

@@ -85,7 +85,8 @@ def compare(name, steps):
     gaps = [b - a for a, b in zip(read, read[1:])]
     early = [gap for a, gap in zip(read, gaps) if a <= 60]
     print(
-        "steps of about %-6s: %.2f ms with the probe, hooks take %.3f %% of %d steps (bar 0.5 %%), losses bit-identical: %s, "
+        "steps of about %-6s: %.2f ms with the probe, hooks take %.3f %% of %d steps "
+        "(bar 0.5 %%), losses bit-identical: %s, "
         "%d read, at most %d apart, %d in the first 60"
         % (
             name,

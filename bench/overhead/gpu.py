@@ -151,7 +151,9 @@ class Trainer:
         self.times, self.losses = [], []
 
     def steps(self, count, keep=True, how=""):
-        """Runs steps; the times of those to keep are gathered. Gives what the child says of them."""
+        """Runs steps; the times of those to keep are gathered. Gives what the child says of
+        them.
+        """
         self.process.stdin.write(("%d %s" % (count, how)).strip() + "\n")
         self.process.stdin.flush()
         answer = json.loads(self.process.stdout.readline())
@@ -192,7 +194,10 @@ def beside(name, seconds, processes, memroom):
         trainer.end()
     alone = [milliseconds([trainer]) for trainer in bare]
     print(
-        "%s, %d processes a side: without %.3f ms, with %.3f ms, ratio %.4f (bar 1.005); the bare ones among themselves: %.3f to %.3f ms; losses bit-identical: %s"
+        (
+            "%s, %d processes a side: without %.3f ms, with %.3f ms, ratio %.4f (bar 1.005); "
+            "the bare ones among themselves: %.3f to %.3f ms; losses bit-identical: %s"
+        )
         % (
             name,
             processes,
@@ -207,7 +212,10 @@ def beside(name, seconds, processes, memroom):
     )
     if memroom:
         print(
-            "%s: our %d processes for each run: %.1f MiB resident (bar 40), %.2f %% of a core (bar 1)"
+            (
+                "%s: our %d processes for each run: %.1f MiB resident (bar 40), %.2f %% of a "
+                "core (bar 1)"
+            )
             % (name, running // processes, resident / 2**20 / processes, 100 * share / processes),
             flush=True,
         )
@@ -258,7 +266,10 @@ def in_and_out(name, seconds, memroom):
             "%s %.4f (95 %% interval %.4f to %.4f)" % (what, ratio(pairs), again[10], again[-11])
         )
     print(
-        "%s, one process, %d pairs of steps: hooks out %.3f ms, in %.3f ms; in / out: %s (bar 1.005)"
+        (
+            "%s, one process, %d pairs of steps: hooks out %.3f ms, in %.3f ms; in / out: %s "
+            "(bar 1.005)"
+        )
         % (
             name,
             len(pairs),

@@ -140,7 +140,8 @@ def show(r):
     )
     step = "" if not r.get("cpu_step_seconds") else "  one CPU step %.1f s" % r["cpu_step_seconds"]
     return (
-        "%-30s allocated %+.3f  reserved %+.3f  device %+.3f %%  %s  high %.3f  %5.1f s  %4d MiB  %s%s"
+        "%-30s allocated %+.3f  reserved %+.3f  device %+.3f %%  %s  high %.3f  %5.1f s  "
+        "%4d MiB  %s%s"
         % (
             r["id"],
             r["allocated"],
@@ -160,7 +161,8 @@ def summary(rows):
     good = [r for r in rows if "error" not in r]
     ours = sorted(abs(r["device"]) for r in good)
     print(
-        "%d cases, %d failed; device error: median %.3f %%, 90th percentile %.3f %%, worst %.3f %%; reserved to the byte in %d; truth inside the interval in %d; "
+        "%d cases, %d failed; device error: median %.3f %%, 90th percentile %.3f %%, "
+        "worst %.3f %%; reserved to the byte in %d; truth inside the interval in %d; "
         "largest high %.3f x truth"
         % (
             len(rows),

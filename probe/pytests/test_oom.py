@@ -58,7 +58,7 @@ class Walls(unittest.TestCase):
             try:
                 raise MemoryError("first")
             except MemoryError:
-                raise KeyError("second")
+                raise KeyError("second")  # noqa: B904  # the context is what is tested
         except KeyError as second:
             self.assertEqual(oom.describe(second)["where"], "host")
 

@@ -68,7 +68,8 @@ class Version(unittest.TestCase):
             spec.submodule_search_locations = [folder]
             with open(os.path.join(folder, "version.py"), "w") as file:
                 file.write(
-                    "from typing import Optional\n__version__ = '2.3.1+rocm6.0'\nhip: Optional[str] = '6.0'\n"
+                    "from typing import Optional\n__version__ = '2.3.1+rocm6.0'\nhip: "
+                    "Optional[str] = '6.0'\n"
                 )
             self.assertEqual(settings.torch_version(spec), ((2, 3), True))
 

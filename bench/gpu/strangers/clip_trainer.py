@@ -49,7 +49,10 @@ class LossPrinter(Trainer):
     def log(self, logs, *args, **kwargs):
         if "loss" in logs:
             print(
-                f"step {self.state.global_step - 1} loss {logs['loss']:.6f} grad_norm {logs['grad_norm']:.4f}",
+                (
+                    f"step {self.state.global_step - 1} loss {logs['loss']:.6f} grad_norm "
+                    f"{logs['grad_norm']:.4f}"
+                ),
                 flush=True,
             )
         super().log(logs, *args, **kwargs)

@@ -1,4 +1,6 @@
-"""Graph attention over one large graph: no batch, index operations, a mask for the training nodes."""
+"""Graph attention over one large graph: no batch, index operations, a mask for the training
+nodes.
+"""
 
 # tiny: --nodes 300 --degree 4 --hidden 16 --layers 2
 import argparse

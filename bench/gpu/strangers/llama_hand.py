@@ -191,7 +191,10 @@ def main():
         scaler.update()
         optimizer.zero_grad(set_to_none=True)
         print(
-            f"step {it} loss {seen:.6f} ce {model.last_loss.item():.4f} {1000 * (time.time() - t0):.0f} ms",
+            (
+                f"step {it} loss {seen:.6f} ce {model.last_loss.item():.4f} "
+                f"{1000 * (time.time() - t0):.0f} ms"
+            ),
             flush=True,
         )
 

@@ -49,7 +49,10 @@ def find_executable_batch_size(function=None, starting_batch_size=128, reduce_ba
         if len(names) <= len(args):
             given = ", ".join("%s=%s" % pair for pair in zip(names[1:], args[1:]))
             raise TypeError(
-                "the batch size is passed to `%s` as the first argument when it is called; write `%s(%s)`"
+                (
+                    "the batch size is passed to `%s` as the first argument when it is called; "
+                    "write `%s(%s)`"
+                )
                 % (function.__name__, function.__name__, given)
             )
         while size > 0:

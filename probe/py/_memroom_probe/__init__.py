@@ -11,7 +11,9 @@ _started = False
 
 
 def start():
-    """Connects to the monitor if there is one and waits for frameworks. A second call does nothing."""
+    """Connects to the monitor if there is one and waits for frameworks. A second call does
+    nothing.
+    """
     global _started
     if _started:
         return

@@ -9,7 +9,7 @@ run that frame as it is, and `uncompiled` also everything that the frame calls.
 from . import imports
 
 _torch = None
-_codes = []  # code objects of ours that torch.compile leaves alone
+_codes: list = []  # code objects of ours that torch.compile leaves alone
 _leave_alone = None  # torch's function for that, once the compiler is loaded
 loaded = False  # whether the compiler is: nothing has been compiled before
 

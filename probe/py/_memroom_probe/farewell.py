@@ -6,7 +6,7 @@ import sys
 
 from . import guard
 
-_last_words = []  # functions called before the end, to hand over what they still hold
+_last_words: list = []  # functions called before the end, to hand over what they still hold
 
 
 def before(fn):
@@ -24,12 +24,12 @@ def say():
             guard.fault("farewell", error)
     # Python sets these for an exception that nobody caught, before the exit handlers run: so
     # sys.excepthook, which programs like to replace and compare, need not be ours.
-    error = getattr(sys, "last_value", None)
-    if error is not None:
+    uncaught = getattr(sys, "last_value", None)
+    if uncaught is not None:
         from . import oom, process
 
         process.regroup()
-        link.send("died", oom.describe(error))
+        link.send("died", oom.describe(uncaught))
     link.send(
         "exit",
         {

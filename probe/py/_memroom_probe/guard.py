@@ -17,10 +17,16 @@ BUDGET = (
     0.0040  # share of wall time that optional readings may bring the hooks to; the promise is 0.005
 )
 GRACE_NS = 300000  # spent before the budget counts: the first steps are the interesting ones
-GRACE_STEPS = 0.13  # or so much of a step, if that is more: in 150 steps it is less than what the budget leaves of the promise
-CARD_NS = 4000000  # the same where steps run on a card: the promise there is about the usual step, and readings cost more
+# or so much of a step, if that is more: in 150 steps it is less than what the budget leaves of the
+# promise
+GRACE_STEPS = 0.13
+# the same where steps run on a card: the promise there is about the usual step, and readings cost
+# more
+CARD_NS = 4000000
 LIGHT_NS = 100000
-GLANCE_NS = 700  # what a hook that only sees that it has nothing to do is taken to cost: too little to be measured each time
+# what a hook that only sees that it has nothing to do is taken to cost: too little to be measured
+# each time
+GLANCE_NS = 700
 MAX_FAULTS = 20  # after so many exceptions of ours the hooks go silent
 
 spent_ns = 0
@@ -46,12 +52,16 @@ def spend(ns):
 
 
 def overspent():
-    """Nanoseconds by which hooks have exceeded their share so far; negative: what they have left."""
+    """Nanoseconds by which hooks have exceeded their share so far; negative: what they have
+    left.
+    """
     return spent_ns - grace_ns - BUDGET * (now() - began_ns)
 
 
 def affordable(cost_ns):
-    """Says whether something that can wait may be done now. On a CPU the grace is for steps only."""
+    """Says whether something that can wait may be done now. On a CPU the grace is for steps
+    only.
+    """
     return overspent() + cost_ns + (grace_ns if grace_ns != CARD_NS else 0) < 0
 
 

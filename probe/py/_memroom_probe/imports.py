@@ -9,8 +9,8 @@ they would have been.
 
 import sys
 
-_before = {}  # module name -> functions of the spec, called before the module's code runs
-_after = {}  # module name -> functions of the module, called after it has run
+_before: dict = {}  # module name -> functions of the spec, called before the module's code runs
+_after: dict = {}  # module name -> functions of the module, called after it has run
 
 
 def when_imported(name, fn):

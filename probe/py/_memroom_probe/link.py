@@ -20,7 +20,8 @@ EXIT_WAIT_S = 0.05  # how long the end of the process may be held up to hand ove
 _lock = __import__("_thread").allocate_lock()
 _path = None
 _sock = None
-_inode = None  # of the socket: a program that closes fds it does not know may get our number for its own file
+# of the socket: a program that closes fds it does not know may get our number for its own file
+_inode = None
 _pending = bytearray()
 _heard = bytearray()
 _retry_at = 0.0

@@ -1,6 +1,9 @@
-"""Tells exceptions of exhausted memory from others, and where in the user's code they were raised."""
+"""Tells exceptions of exhausted memory from others, and where in the user's code they were
+raised.
+"""
 
 import sys
+import types
 
 MAX_FRAMES = 32
 MAX_TEXT = 4000
@@ -70,7 +73,8 @@ def traceback_frames(traceback):
 
 def current_frames(skip=1):
     """The Python frames of this thread, innermost first, without the probe's own."""
-    frame, frames = sys._getframe(skip), []
+    frames: list = []
+    frame: types.FrameType | None = sys._getframe(skip)
     while frame is not None and len(frames) < MAX_FRAMES:
         if "_memroom_probe" not in frame.f_code.co_filename:
             frames.append(_frame(frame, frame.f_lineno))

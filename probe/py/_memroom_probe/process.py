@@ -4,7 +4,8 @@ import os
 import sys
 
 _regrouped = False  # the group's own word about our rank was told
-_known = {}  # key -> an encoded message worth repeating to a monitor that was not there the first time
+# key -> an encoded message worth repeating to a monitor that was not there the first time
+_known: dict = {}
 
 _RANK = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
 _LOCAL_RANK = ("LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID")

@@ -170,8 +170,9 @@ def torch_version(spec):
                 else []
             )
             for target in targets:
-                if isinstance(target, ast.Name) and isinstance(node.value, ast.Constant):
-                    values[target.id] = node.value.value
+                value = getattr(node, "value", None)
+                if isinstance(target, ast.Name) and isinstance(value, ast.Constant):
+                    values[target.id] = value.value
         return _numbers(values.get("__version__")), bool(values.get("hip"))
     return _numbers(_metadata_version()), False
 

@@ -33,7 +33,7 @@ try:
     from _json import encode_basestring_ascii as _quote
 except ImportError:  # an interpreter without the accelerator
 
-    def _quote(text):
+    def _quote(text):  # type: ignore[misc]
         import json
 
         return json.dumps(text)

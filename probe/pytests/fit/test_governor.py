@@ -382,7 +382,9 @@ class Choice(unittest.TestCase):
         self.assertEqual(share.now(Inputs((short,), {}))[0], 16)
 
     def test_a_larger_batch_is_measured_anew(self):
-        """A small batch to begin with, then the real ones: the choice follows, and the losses stay."""
+        """A small batch to begin with, then the real ones: the choice follows, and the losses
+        stay.
+        """
         model, batches = deep(), points(2, 1) + points(64, 3) + points(1, 1)
         whole, _, _ = train(model, classify, batches, sgd)
         tight, _, told = train(

@@ -308,7 +308,9 @@ def square_mask():
 
 
 class Detector(nn.Module):
-    """Images of different sizes in a list, their targets in a list of dicts, a dict of losses out."""
+    """Images of different sizes in a list, their targets in a list of dicts, a dict of losses
+    out.
+    """
 
     def __init__(self):
         super().__init__()
@@ -535,7 +537,9 @@ class Loops(unittest.TestCase):
                     self.assertLess(worst, 1e-9, told.text())
 
     def test_what_could_be_done_is_done(self):
-        """Nothing of this may be declined: rows are independent, or there are parts to checkpoint."""
+        """Nothing of this may be declined: rows are independent, or there are parts to
+        checkpoint.
+        """
         for loop, asked in (
             (time_before_batch, PIECES),
             (square_mask, PIECES),

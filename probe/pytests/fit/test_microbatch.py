@@ -116,7 +116,9 @@ class SameTrajectory(unittest.TestCase):
         self.same(TinyGPT(), lambda m, b: m(*b)[1], sentences(ragged=False)[:2] + sentences()[2:])
 
     def test_weights_when_rows_lose_almost_the_same(self):
-        """An untrained model: rows differ in the fourth digit, and the right rule is still found."""
+        """An untrained model: rows differ in the fourth digit, and the right rule is still
+        found.
+        """
         torch.manual_seed(0)
         model = TinyGPT()
         with torch.no_grad():
@@ -357,7 +359,9 @@ class SameTrajectory(unittest.TestCase):
 
 
 class NothingCounts(unittest.TestCase):
-    """Rows without a label that counts: alone their loss is 0 / 0, in the batch they weigh nothing."""
+    """Rows without a label that counts: alone their loss is 0 / 0, in the batch they weigh
+    nothing.
+    """
 
     def test_both_ways(self):
         class MaskedMean(nn.Module):
@@ -399,7 +403,9 @@ class NothingCounts(unittest.TestCase):
 
 
 class Draws(unittest.TestCase):
-    """Random numbers: the same for all rows, as in layer drop, or for each element, as in dropout."""
+    """Random numbers: the same for all rows, as in layer drop, or for each element, as in
+    dropout.
+    """
 
     class SkipsLayers(nn.Module):
         def __init__(self, dropout):

@@ -147,7 +147,7 @@ def choose(
 
 
 # -- what the implementations allocate
-# ---------------------------------------------------------------------------------
+# ------------------------------------------------------------
 
 
 def rules(_):
@@ -195,7 +195,7 @@ def efficient_forward(call):
 
 
 def efficient_backward(call):
-    grad, query, key, stage = call.args[0], call.args[1], call.args[2], call.stage
+    query, key, stage = call.args[1], call.args[2], call.stage
     b, heads, s, d = query.shape
     t = key.shape[2]
     for g in call.out[:3]:

@@ -49,14 +49,14 @@ class Properties:
 
     def __repr__(self):
         return (
-            "_CudaDeviceProperties(name='%s', major=%d, minor=%d, total_memory=%dMB, multi_processor_count=%d)"
-            % (
-                self.name,
-                self.major,
-                self.minor,
-                self.total_memory // 1048576,
-                self.multi_processor_count,
-            )
+            "_CudaDeviceProperties(name='%s', major=%d, minor=%d, total_memory=%dMB, "
+            "multi_processor_count=%d)"
+        ) % (
+            self.name,
+            self.major,
+            self.minor,
+            self.total_memory // 1048576,
+            self.multi_processor_count,
         )
 
 
@@ -379,7 +379,7 @@ def _lead_engine_past_driver():
     except (OSError, AttributeError) as e:
         raise NotImplementedError(
             "this build of torch %s has no CUDA to rehearse for: %s" % (torch.__version__, e)
-        )
+        ) from None
     hooks_of.restype = ctypes.c_void_p
     hooks = ctypes.c_void_p.from_address(hooks_of())
     ctypes.memmove(

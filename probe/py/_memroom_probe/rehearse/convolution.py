@@ -275,7 +275,7 @@ class Measured:
 
     def __init__(self, card):
         self.exact = {}
-        self.filters = {}  # filter -> the images it was measured with
+        self.filters: dict = {}  # filter -> the images it was measured with
         path, release = card.get("workspaces"), card.get("workspaces_torch") or ""
         if not path or torch.__version__.split(".")[:2] != release.split(".")[:2]:
             return
@@ -299,7 +299,7 @@ class Measured:
             return None
         same = [like for like in found if like[2:] == tuple(x[2:])]
         like = min(same or found, key=lambda like: abs(math.log(product(like) / product(x))))
-        return like, self.exact[(*like, *filter)]
+        return like, self.exact[tuple(like) + tuple(filter)]
 
 
 def forms(x, w, nhwc, padding, stride, dilation):

@@ -83,7 +83,7 @@ class Library:
             self.lib = ctypes.CDLL("libcudnn.so.9")
             self.card = self._new(_CARD)
         except (OSError, AttributeError) as e:
-            raise Refused(str(e))
+            raise Refused(str(e)) from None
         text = described(properties)
         self._put(self.card, 2702, _TYPE_CHAR, len(text) + 1, ctypes.c_char_p(text))
         self._finish(self.card)
@@ -92,7 +92,7 @@ class Library:
         """Bytes for one convolution; kind is forward, data or filter (what is computed), x, w, y
         are (shape, strides).
         """
-        made = []
+        made: list = []
         try:
             tensors = [
                 self._tensor(made, ident, shape, strides, dtype)

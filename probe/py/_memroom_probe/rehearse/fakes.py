@@ -17,7 +17,8 @@ def install(stage):
     torch.inference_mode = torch.autograd.inference_mode = (
         torch.autograd.grad_mode.inference_mode
     ) = _inference_mode
-    torch._subclasses.FakeTensor = _Nothing  # what libraries look at to recognise tracing; torch itself uses fake_tensor.FakeTensor
+    # what libraries look at to recognise tracing; torch itself uses fake_tensor.FakeTensor
+    torch._subclasses.FakeTensor = _Nothing
 
 
 class _Nothing:

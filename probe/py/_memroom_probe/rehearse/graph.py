@@ -108,12 +108,13 @@ class Player:
     def __init__(self, recorder):
         self.recorder = recorder
         self.constants = {}
-        self.orders = {}  # graph -> its operations in order; the graph is kept, so that its id is not another's
+        # graph -> its operations in order; the graph is kept, so that its id is not another's
+        self.orders = {}
         self.gradients_end = 0
         self.turn = 0
 
     # -- memory
-    # ----------------------------------------------------------------------------------------------------
+    # ------------------------------------------------------------
 
     def new(self, size, op, category):
         if size <= 0:
@@ -138,7 +139,7 @@ class Player:
             self.recorder.free(value.ident)
 
     # -- a step
-    # ------------------------------------------------------------------------------------------------------
+    # ------------------------------------------------------------
 
     def variables(self, model):
         """Everything that outlives a step."""
@@ -244,7 +245,7 @@ class Player:
             self.recorder.mark("backward")
 
     # -- an operation
-    # --------------------------------------------------------------------------------------------------
+    # ------------------------------------------------------------
 
     def play(self, op, args, left, outermost):
         kind = op.type

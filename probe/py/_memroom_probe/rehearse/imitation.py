@@ -13,7 +13,7 @@ def form(values):
     that might matter.
     """
     leaves, spec = pytree.tree_flatten(values)
-    parts = []
+    parts: list = []
     for leaf in leaves:
         if isinstance(leaf, torch.Tensor):
             parts.append((tuple(leaf.shape), leaf.stride(), leaf.dtype, str(leaf.device)))

@@ -9,14 +9,20 @@ import sys
 from ..imports import when_imported
 
 OWN_LOOP = (
-    "the script trains with a loop of its own in TensorFlow: a rehearsal follows Keras' fit and train_on_batch. Run it under `memroom run` and look "
+    "the script trains with a loop of its own in TensorFlow: a rehearsal follows "
+    "Keras' fit and train_on_batch. Run it under `memroom run` and look "
     "at `memroom show`"
 )
 UNVALIDATED = (
-    "unvalidated: the step was traced on the CPU and played operation by operation. No such answer was compared with a card; XLA (Keras' default "
-    "on GPUs where a model allows it), fused kernels, parallel branches and cuDNN's workspaces are not in it"
+    "unvalidated: the step was traced on the CPU and played operation by operation. "
+    "No such answer was compared with a card; XLA (Keras' default "
+    "on GPUs where a model allows it), fused kernels, parallel branches and cuDNN's "
+    "workspaces are not in it"
 )
-GROWTH = "TensorFlow takes nearly the whole card at its start unless memory growth is on: the bytes are those with growth"
+GROWTH = (
+    "TensorFlow takes nearly the whole card at its start unless memory growth is on: "
+    "the bytes are those with growth"
+)
 
 
 def watch(rehearsal):

@@ -9,11 +9,13 @@ import os
 import sys
 
 SEVERAL = (
-    "the command starts %d ranks, and a rehearsal plays one card: rehearse one process (python train.py, or --nproc_per_node 1) with the "
+    "the command starts %d ranks, and a rehearsal plays one card: rehearse one process "
+    "(python train.py, or --nproc_per_node 1) with the "
     "batch of one rank, and add gradient buckets and communication buffers of the other ranks"
 )
 PLAYED = "the process group is played with one rank: NCCL's buffers for more are not counted"
-HELD = 2  # forward passes for which old buckets outlive new ones: NCCL's watchdog lets go ten times a second
+# forward passes for which old buckets outlive new ones: NCCL's watchdog lets go ten times a second
+HELD = 2
 IN_FLIGHT = 2  # flattened buckets of parameters that are broadcast at a time
 
 
@@ -48,7 +50,7 @@ def broadcast(group, tensors, size, source=0):
     """Parameters travel in flat copies of about `size` bytes."""
     import torch
 
-    flying = []
+    flying: list = []
     for bucket in _chunks(tensors, size):
         if len(flying) == IN_FLIGHT:
             del flying[0]

@@ -35,7 +35,8 @@ class Recorder:
 
     def __init__(self):
         self.lock = threading.RLock()  # a release may run inside any allocation, even one of ours
-        self.events = []  # (id, size) for an allocation, (id,) for a release, ("mark", step, phase), ("empty",)
+        # (id, size) for an allocation, (id,) for a release, ("mark", step, phase), ("empty",)
+        self.events = []
         self.tags = {}  # id -> [category, op, module]
         self.live = {}  # id -> rounded bytes
         self.streams = {}  # id -> stream, where it is not the default one
@@ -54,7 +55,7 @@ class Recorder:
         self.closed = False
 
     # -- events
-    # ----------------------------------------------------------------------------------------------
+    # ------------------------------------------------------------
 
     def alloc(self, size, op, module="", category=UNKNOWN):
         """Notes an allocation of `size` requested bytes and gives its id; 0 bytes ask nothing of
@@ -98,11 +99,15 @@ class Recorder:
                 and self.phase != "load"
             ):
                 tag[0] = (
-                    INPUT  # moved before the first forward pass and given up while training: the first batch
+                    # moved before the first forward pass and given up while training: the first
+                    # batch
+                    INPUT
                 )
 
     def hold(self, storage, size, op, module="", category=UNKNOWN):
-        """Notes a storage; its release is noted when the storage dies. Gives the allocation's id."""
+        """Notes a storage; its release is noted when the storage dies. Gives the allocation's
+        id.
+        """
         ident = self.alloc(size, op, module, category)
         if ident:
             key = id(storage)
@@ -153,7 +158,7 @@ class Recorder:
         self.warnings[text] = self.warnings.get(text, 0) + 1
 
     # -- the file
-    # ----------------------------------------------------------------------------------------------
+    # ------------------------------------------------------------
 
     def write(self, path, head, end):
         """Writes the whole record beside its place and renames it, so that a reader never sees half
@@ -163,7 +168,7 @@ class Recorder:
         partial = "%s.%d.part" % (path, os.getpid())
         with open(partial, "w") as out:
             out.write(json.dumps(dict(head, format=FORMAT, version=VERSION)) + "\n")
-            numbers = {}
+            numbers: dict = {}
             for e in self.events:
                 out.write(json.dumps(self._line(e, numbers, out), separators=(",", ":")) + "\n")
             tail = dict(

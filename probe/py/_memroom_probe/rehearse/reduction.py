@@ -27,7 +27,7 @@ def _folded(shape, strides, dims):
     folded = []
     for group in groups:
         group.sort(key=lambda d: (d[1], d[0]))
-        joined = []
+        joined: list = []
         for size, stride in group:
             if joined and joined[-1][0] * joined[-1][1] == stride:
                 joined[-1] = (joined[-1][0] * size, joined[-1][1])

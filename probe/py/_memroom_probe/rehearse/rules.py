@@ -92,7 +92,7 @@ class Rules:
         return names
 
     # -- matrix products
-    # -----------------------------------------------------------------------------------------
+    # ------------------------------------------------------------
 
     def results(self, call, category=record.UNKNOWN):
         for t in call.outs:
@@ -127,7 +127,7 @@ class Rules:
             call.stage.take(self.lt_bytes, call, record.WORKSPACE)
 
     # -- reductions
-    # ------------------------------------------------------------------------------------------------
+    # ------------------------------------------------------------
 
     def reduce(self, call):
         source = call.args[0]
@@ -181,7 +181,7 @@ class Rules:
             call.stage.scratch(call, 1279 + max(0, call.args[0].numel() - 3000) // 64)
 
     # -- normalization
-    # -------------------------------------------------------------------------------------------------
+    # ------------------------------------------------------------
 
     def copies(self, call, *tensors):
         """Contiguous copies that a kernel makes of these arguments first; give them to `drop`."""
@@ -239,7 +239,7 @@ class Rules:
         )
 
     # -- softmax and losses
-    # ------------------------------------------------------------------------------------------
+    # ------------------------------------------------------------
 
     def loss(self, call):
         self.results(call, record.LOSS)
@@ -309,7 +309,7 @@ class Rules:
             call.stage.result(t, call)
 
     # -- indices
-    # -----------------------------------------------------------------------------------------------------
+    # ------------------------------------------------------------
 
     def embedding(self, call):
         """Indices that are not contiguous are copied first."""

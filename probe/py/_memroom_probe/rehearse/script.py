@@ -25,7 +25,10 @@ REPEATED = 3  # times the same evaluation is played; what it returns after that 
 AFTERWARDS = 15  # seconds of processor time for what follows the last step
 LAST = 2  # steps that loaders which fetch ahead may take when the data has ended
 
-VARIES = "steps ask for different sizes (samples of different lengths?): a longer run may meet larger ones"
+VARIES = (
+    "steps ask for different sizes (samples of different lengths?): a longer run may meet "
+    "larger ones"
+)
 SHORTENED = "evaluation was rehearsed for %d batches a pass" % EVALUATED
 LONG = "steps are long: the last one was rehearsed for its first passes only"
 CUT = "what follows training was rehearsed for %d seconds only" % AFTERWARDS
@@ -42,7 +45,8 @@ class Script:
             over,
             fail,
         )
-        self.counts = {}  # optimizer -> steps taken; scripts with several (GANs) end when each has had its share
+        # optimizer -> steps taken; scripts with several (GANs) end when each has had its share
+        self.counts = {}
         self.names = {}  # id of a module -> its name below the outermost one
         self.backwards = 0  # backward passes that are running
         self.begun = time.process_time()
@@ -61,7 +65,7 @@ class Script:
         self._follow_loaders()
 
     # -- modules
-    # -----------------------------------------------------------------------------------------------
+    # ------------------------------------------------------------
 
     def _follow_modules(self):
         script, stage, call = self, self.stage, torch.nn.Module.__call__
@@ -125,7 +129,7 @@ class Script:
             self.recorder.mark("forward" if torch.is_grad_enabled() else "eval")
 
     # -- backward
-    # ------------------------------------------------------------------------------------------------
+    # ------------------------------------------------------------
 
     def _follow_backward(self):
         graph, script, recorder, fail = torch.autograd.graph, self, self.recorder, self.fail
@@ -167,7 +171,7 @@ class Script:
             self.over("steps")
 
     # -- optimizer
-    # -----------------------------------------------------------------------------------------------
+    # ------------------------------------------------------------
 
     def _follow_optimizers(self):
         from torch._subclasses.fake_tensor import FakeTensor
@@ -229,7 +233,7 @@ class Script:
         )
 
     # -- what follows training
-    # --------------------------------------------------------------------------------------
+    # ------------------------------------------------------------
 
     def _follow_loaders(self):
         base, script = torch.utils.data.dataloader._BaseDataLoaderIter, self

@@ -139,7 +139,8 @@ class Stage(TorchDispatchMode):
 
     @classmethod
     def _should_skip_dynamo(cls):
-        return False  # nothing is compiled in a rehearsal; the guard against it costs as much as an operation
+        # nothing is compiled in a rehearsal; the guard against it costs as much as an operation
+        return False
 
     def __init__(self, recorder, rules):
         super().__init__()
@@ -156,10 +157,11 @@ class Stage(TorchDispatchMode):
         self.names = {}
         self.in_linear = False  # inside torch.nn.functional.linear
         self.in_math = False  # inside the math implementation of attention
-        self.label = None  # (operation, category) of what is allocated next, where a part plays an operation itself
+        # (operation, category) of what is allocated next, where a part plays an operation itself
+        self.label = None
 
     # -- routing
-    # -----------------------------------------------------------------------------------------------
+    # ------------------------------------------------------------
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
@@ -182,7 +184,7 @@ class Stage(TorchDispatchMode):
 
     def too_big(self, name, args, kwargs):
         """Whether a host tensor made from nothing should cost no memory."""
-        numel = 1
+        numel: float = 1
         if args and isinstance(args[0], torch.Tensor) and name.endswith("_like"):
             numel = args[0].numel()
         elif name in ("arange", "randperm", "linspace"):
@@ -254,7 +256,7 @@ class Stage(TorchDispatchMode):
         return fake
 
     # -- allocations
-    # ---------------------------------------------------------------------------------------------
+    # ------------------------------------------------------------
 
     def note(self, call):
         """Notes what CUDA allocates in this call: its results, and what its rule says besides."""
@@ -330,7 +332,7 @@ class Stage(TorchDispatchMode):
         )
 
     # -- the engine's own sums
-    # -------------------------------------------------------------------------------------
+    # ------------------------------------------------------------
 
     def sums_gradients(self, args):
         node = torch._C._current_autograd_node()

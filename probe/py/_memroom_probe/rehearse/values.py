@@ -14,11 +14,19 @@ WHOLE = 1 << 20  # elements of integers and booleans that are followed
 RANDOM = (
     1 << 18
 )  # elements of noise that are followed: scripts compare it and sort it to choose positions
-FLOATS = 64  # elements of floating-point tensors that are followed: counters and scales, not what a model computes
+# elements of floating-point tensors that are followed: counters and scales, not what a model
+# computes
+FLOATS = 64
 COPY = 1 << 18  # elements of an unknown tensor that become a real host tensor when copied there
 
-READ = "values computed on the card were read (.item(), .tolist(), if tensor: ...): they were answered with fixed finite values"
-SHAPED = "shapes depend on values computed on the card (routing, masks): they were answered with random values"
+READ = (
+    "values computed on the card were read (.item(), .tolist(), if tensor: ...): they were "
+    "answered with fixed finite values"
+)
+SHAPED = (
+    "shapes depend on values computed on the card (routing, masks): they were answered with "
+    "random values"
+)
 TRUTHS = {"isnan": False, "isinf": False, "isfinite": True}
 TINY_TESTS = {
     "eq",
@@ -102,7 +110,7 @@ class Values:
             fake.__dict__[TWIN] = real.detach().clone()
 
     # -- reading
-    # -------------------------------------------------------------------------------------------------
+    # ------------------------------------------------------------
 
     def before(self, func, name, args, kwargs):
         """Operations that hand values to the host are answered here: (answer, True)."""
@@ -151,7 +159,7 @@ class Values:
             )
 
     # -- following
-    # -------------------------------------------------------------------------------------------------
+    # ------------------------------------------------------------
 
     def after(self, func, name, args, kwargs, out):
         outs = (
@@ -222,7 +230,7 @@ class Values:
                 t.__dict__.pop(TWIN, None)
 
     # -- shapes that depend on values
-    # --------------------------------------------------------------------------------
+    # ------------------------------------------------------------
 
     def resolve(self, func, name, args, kwargs):
         """The result of an operation whose shape depends on values; the fake mode is on."""
@@ -246,7 +254,7 @@ class Values:
         for i in indices:
             if isinstance(i, torch.Tensor) and i.dtype in (torch.bool, torch.uint8):
                 device = i.fake_device if type(i) is FakeTensor else torch.device("cpu")
-                for p in self.off_stage(lambda: self.sample(i).nonzero(as_tuple=True)):
+                for p in self.off_stage(lambda i=i: self.sample(i).nonzero(as_tuple=True)):
                     out.append(self.fake(p, device))
             else:
                 out.append(i)

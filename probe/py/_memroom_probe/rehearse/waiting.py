@@ -8,7 +8,8 @@ import time
 IDLE = 90  # seconds without work
 LOOK = 5  # seconds between two looks
 WAITS = (
-    "the script has done nothing for %d seconds: does it wait for another process, a device, a service or an answer? A rehearsal gives it none of "
+    "the script has done nothing for %d seconds: does it wait for another process, a "
+    "device, a service or an answer? A rehearsal gives it none of "
     "these" % IDLE
 )
 

@@ -24,7 +24,10 @@ OFFLINE = {
     "TOKENIZERS_PARALLELISM": "false",
     "TORCH_COMPILE_DISABLE": "1",
 }
-COMPILED = "torch.compile was left out: compiled code keeps fewer intermediate results than the rehearsal, which is then an upper bound"
+COMPILED = (
+    "torch.compile was left out: compiled code keeps fewer intermediate results than the "
+    "rehearsal, which is then an upper bound"
+)
 SAVED = "checkpoints were not written"
 LOGGED = "logs were not written"
 WEIGHTS = "pretrained weights were not read: models were built from their configurations"
@@ -210,7 +213,7 @@ def _moved(torch, value, device):
 
 
 # -- Hugging Face
-# ---------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------
 
 
 def _transformers(module, rehearsal):
@@ -234,7 +237,8 @@ def _transformers(module, rehearsal):
     ):
         if quantization_config is not None or load_in_8bit or load_in_4bit:
             return rehearsal.fail(
-                "8- and 4-bit loading needs bitsandbytes' kernels, which a rehearsal cannot play: use `memroom plan CONFIG --load-in 4bit`"
+                "8- and 4-bit loading needs bitsandbytes' kernels, which a rehearsal cannot "
+                "play: use `memroom plan CONFIG --load-in 4bit`"
             )
         warn(WEIGHTS)
         if not hasattr(config, "to_dict"):
@@ -278,7 +282,8 @@ def _configurations(module, rehearsal):
             return read(cls, name, **kwargs)
         except OSError as e:
             rehearsal.fail(
-                "the configuration of %s is not on this machine and a rehearsal does not use the network: fetch it once (hf download %s "
+                "the configuration of %s is not on this machine and a rehearsal does not "
+                "use the network: fetch it once (hf download %s "
                 "config.json), or build the model from a configuration [%s]"
                 % (name, name, str(e).strip().splitlines()[0][:160])
             )

@@ -9,6 +9,7 @@ takes a while: it is never done unasked.
 import collections
 import gc
 import sys
+import types
 
 from .. import link
 from . import steps
@@ -21,7 +22,7 @@ MAX_NODES = 50000  # of all graphs together
 
 _torch = None
 _before = None  # type name -> count at the last request
-_graphs_before = {}  # variable -> nodes of the graph it keeps, at the last request
+_graphs_before: dict = {}  # variable -> nodes of the graph it keeps, at the last request
 
 
 def install(torch):
@@ -111,7 +112,8 @@ def _results():
     """(name, file, line, tensor) of tensors with a graph that functions at work know, by a variable
     or as an attribute of one.
     """
-    frame, known = sys._getframe(), set()
+    known: set = set()
+    frame: types.FrameType | None = sys._getframe()
     while frame is not None:
         if "_memroom_probe" not in frame.f_code.co_filename:
             for name, value in list(frame.f_locals.items()):
@@ -200,7 +202,7 @@ def _name(container):
         for name, value in list(getattr(module, "__dict__", {}).items()):
             if value is container:
                 return "%s in %s" % (name, getattr(module, "__file__", None) or module.__name__)
-    frame = sys._getframe()
+    frame: types.FrameType | None = sys._getframe()
     while frame is not None:
         if "_memroom_probe" not in frame.f_code.co_filename:
             for name, value in list(frame.f_locals.items()):

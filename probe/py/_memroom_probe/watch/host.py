@@ -25,7 +25,8 @@ def memory():
                 return resident * _PAGE, (resident - int(fields[2])) * _PAGE
         except (OSError, ValueError):
             pass
-        _fd = None  # the program closed it and the number may be somebody else's now: it is left alone
+        # the program closed it and the number may be somebody else's now: it is left alone
+        _fd = None
     return 0, 0
 
 

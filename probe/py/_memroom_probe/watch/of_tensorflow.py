@@ -18,7 +18,7 @@ _gpus = None  # names such as GPU:0, once the program has used TensorFlow
 _leader = steps.Leader()
 _fitting = 0  # depth of fit: there the callbacks tell
 _function = None  # outermost tf.function that is running
-_trainers = set()  # ids of tf.functions in which gradients are applied
+_trainers: set = set()  # ids of tf.functions in which gradients are applied
 _last_batch = -1
 
 

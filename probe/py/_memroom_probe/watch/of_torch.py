@@ -21,7 +21,8 @@ _devices = ()  # the CUDA devices it uses
 _looked = 0  # when that was last looked at, in messages to the monitor
 _step_began = 0
 _backward_due = 0  # when the memory at the beginning of backward is read next
-_EVAL_EVERY_NS = 100000000  # a program may evaluate after every step of a millisecond; marks are for those that take a while
+# a program may evaluate after every step of a millisecond; marks are for those that take a while
+_EVAL_EVERY_NS = 100000000
 _eval_due = 0
 _depth = 0  # of optimizer steps inside each other, where steps are wrapped and not hooked
 
@@ -59,7 +60,9 @@ def cuda_ready():
 
 
 def reading(device):
-    """(device, allocated, reserved, peak allocated, inactive split, retries, ooms) of one device."""
+    """(device, allocated, reserved, peak allocated, inactive split, retries, ooms) of one
+    device.
+    """
     stats = _torch._C._cuda_memoryStats(device)
     allocated = stats["allocated_bytes"]["all"]
     return (

@@ -22,13 +22,20 @@ MAX_ROWS = 64  # rows kept at most before they are sent
 MOST_GAP, QUIET_GAP = (
     5,
     8,
-)  # steps from one reading to the next as long as hooks have something left to spend: while memory rises,
+    # steps from one reading to the next as long as hooks have something left to spend: while memory
+    # rises,
+)
 # so that a leak is known within 40 steps, and while it does not
-FIRST_STEPS = 4  # read one by one: states, workspaces and kernels are made in them, and must not hide what begins there
+# read one by one: states, workspaces and kernels are made in them, and must not hide what begins
+# there
+FIRST_STEPS = 4
 LEVEL = 4096  # bytes of the heap that are no rise
-SUSPICIOUS = 12  # steps for which memory has risen at every reading: told at once, so that the monitor can look while the rise is young
+# steps for which memory has risen at every reading: told at once, so that the monitor can look
+# while the rise is young
+SUSPICIOUS = 12
 HEAP_SHARE = 0.0015  # of a step's time for the heap beside a card
-SHARE = 0.0030  # of a step's time that readings take by themselves; the rest of the budget is for telling them
+# of a step's time that readings take by themselves; the rest of the budget is for telling them
+SHARE = 0.0030
 _NEVER = 1 << 62
 CLOSE_STEPS = 40  # read without long rests after a command: the monitor suspects something
 
@@ -37,10 +44,10 @@ phase = "start"  # start, load, forward, backward, optimizer, eval, save
 wait_ns = backward_ns = optimizer_ns = 0
 micro_batches = 0
 first_backward = True  # none has begun yet
-at_backward = {}  # device -> allocated bytes when the last backward pass began
+at_backward: dict = {}  # device -> allocated bytes when the last backward pass began
 ended_ns = now()
 
-_taken = []  # rows not yet told
+_taken: list = []  # rows not yet told
 _floor = 0  # memory as last read
 _rose = 0  # last step at which it had risen
 _level = 0  # and at which it had not
@@ -50,7 +57,9 @@ _heap = _heap_due = (
     0  # malloc's bytes as last read beside a card, and the step at which they are read again
 )
 _pages_ns = 0
-_pages = None  # resident and anonymous bytes as last read: now and then, or at each reading where the heap says little
+# resident and anonymous bytes as last read: now and then, or at each reading where the heap says
+# little
+_pages = None
 _by_pages = False  # most of the process's memory is not malloc's: another allocator
 _clock = (
     time.time_ns() - now()
@@ -68,9 +77,11 @@ _usual = 0  # and a step; long ones, with an evaluation in them, hardly lift it
 _spent = 0  # by all hooks until the last reading
 _last = None  # how the last step's devices are read
 _due = _wake = _NEVER  # the first of _calls; the first that hooks must be awake for
-_calls = []  # (step, function of the step number, called when that step has ended, whether hooks are woken for it)
-_before_backward = []  # functions called once, when the first backward pass begins
-_commands = {}  # name -> function of the command, gives the text of the answer
+# (step, function of the step number, called when that step has ended, whether hooks are woken for
+# it)
+_calls: list = []
+_before_backward: list = []  # functions called once, when the first backward pass begins
+_commands: dict = {}  # name -> function of the command, gives the text of the answer
 
 
 def begin(framework, version, **more):
@@ -140,7 +151,8 @@ def close(read, devices):
     global phase, step, _unread, _last, _cost, _spent, _usual, _answers, resting
     ended = now()
     if step == 0:
-        guard.start()  # the share of time is that of steps, not of loading data and building the model
+        # the share of time is that of steps, not of loading data and building the model
+        guard.start()
     step += 1
     _unread += 1
     took = (ended - ended_ns) // _unread

@@ -13,8 +13,8 @@ from .. import farewell, guard, link, process
 from . import steps
 
 _torch = None
-_optimizers = {}  # id -> weak reference
-_parameters = []  # weak references, in order of registration
+_optimizers: dict = {}  # id -> weak reference
+_parameters: list = []  # weak references, in order of registration
 _purge_at = 4096
 _told = False
 _TENSOR_NS, _FIRST_NS = (
@@ -86,8 +86,8 @@ def tell():
     from . import of_torch
 
     _told = True
-    counts = {}  # device -> [weights, gradients, optimizer]
-    storages = set()
+    counts: dict = {}  # device -> [weights, gradients, optimizer]
+    storages: set = set()
     for parameter in _live_parameters():
         _add(counts, storages, parameter, 0)
         _add(counts, storages, getattr(parameter, "grad", None), 1)

@@ -12,7 +12,8 @@ import weakref
 SOME = 32  # parameters of each group whose versions are read
 _torch = None
 _unseen = 0  # backward passes since the last step that a hook told of
-_watched = {}  # id of an optimizer -> (weak reference, version of its parameter when last looked)
+# id of an optimizer -> (weak reference, version of its parameter when last looked)
+_watched: dict = {}
 
 
 def install(torch):

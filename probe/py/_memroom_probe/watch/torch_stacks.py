@@ -17,7 +17,7 @@ MAX_FRAMES, NEAR_FRAMES = 12, 4
 
 _torch = None
 _first = _last = 0  # steps of the window; 0: none is open
-_half = {}  # (device, frames) -> bytes in the middle of the window
+_half: dict = {}  # (device, frames) -> bytes in the middle of the window
 
 
 def install(torch):
@@ -70,7 +70,7 @@ def _ends(step):
 
 def _live():
     """(device, frames) -> [bytes, blocks] of the live blocks that have a stack."""
-    found = {}
+    found: dict = {}
     for segment in _torch.cuda.memory._snapshot()["segments"]:
         for block in segment["blocks"]:
             frames = block.get("frames") or (block.get("history") or [{}])[0].get("frames")
@@ -102,7 +102,7 @@ def _shortened(frames):
 
 
 def _tell(step, length, live):
-    by_device = {}
+    by_device: dict = {}
     for (device, frames), (total, count) in live.items():
         growth = total - _half.get((device, frames), 0)
         if growth > 0:

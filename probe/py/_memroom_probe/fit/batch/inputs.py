@@ -14,7 +14,9 @@ def is_tensor(value):
 
 
 def readings(args, kwargs):
-    """The ways in which the arguments may carry a batch, the likeliest first: a function for each."""
+    """The ways in which the arguments may carry a batch, the likeliest first: a function for
+    each.
+    """
     if _first_list(args, kwargs) is not None:
         return [lambda: Lists(args, kwargs)]
     found = []
@@ -33,7 +35,8 @@ def _first_list(args, kwargs):
     """The list of tensors that is the batch, as in detection: images of different sizes."""
     first = args[0] if args else next(iter(kwargs.values()), None)
     if (
-        type(first) in (list, tuple)
+        isinstance(first, (list, tuple))
+        and type(first) in (list, tuple)  # a PackedSequence is a tuple too
         and len(first) > 1
         and all(is_tensor(t) and t.dim() >= 2 for t in first)
     ):
@@ -211,7 +214,10 @@ class Inputs:
         for i in self.indices():
             if self.dims[i] is None and not _counts_up(self.leaves[i]):
                 raise Cannot(
-                    "argument %s may hold the numbers of rows, as a graph's edges do, and a piece has others"
+                    (
+                        "argument %s may hold the numbers of rows, as a graph's edges do, and a "
+                        "piece has others"
+                    )
                     % self.names[i]
                 )
 
@@ -288,7 +294,9 @@ class Lists:
         return self._with(copies)
 
     def flat(self, args_kwargs):
-        """The leaves of a piece: its arguments, whatever they hold, because lists differ in length."""
+        """The leaves of a piece: its arguments, whatever they hold, because lists differ in
+        length.
+        """
         args, kwargs = args_kwargs
         names = list(kwargs)
         return list(args) + list(kwargs.values()), lambda leaves: (

@@ -62,10 +62,12 @@ def rules(inputs, ignored):
                 if leaf.dim() >= 2:
                     found.append(Rule("%s[:, 1:] != %d" % (name, value), _counter(at, value, 1)))
         if "mask" in name or leaf.dtype == torch.bool:
-            found.append(
-                Rule("sum of " + name, lambda leaves, at=at: leaves[at].sum(dtype=torch.float64))
-            )
+            found.append(Rule("sum of " + name, _summer(at)))
     return found
+
+
+def _summer(at: int) -> Callable[[Sequence[Any]], Weight]:
+    return lambda leaves: leaves[at].sum(dtype=torch.float64)
 
 
 def _counter(at, value, start):

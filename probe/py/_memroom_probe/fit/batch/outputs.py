@@ -1,5 +1,5 @@
-"""What a trial finds out about each output of a module: where it carries the batch, or whether it is
-a loss, by comparing samples apart with samples together.
+"""What a trial finds out about each output of a module: where it carries the batch, or whether it
+is a loss, by comparing samples apart with samples together.
 """
 
 import dataclasses
@@ -28,6 +28,7 @@ class Output:
 
     def rows_of(self, whole, some, rows):
         """The part of this output that belongs to the first some rows of all."""
+        assert self.dim is not None
         if self.interleaved:
             return whole.unflatten(self.dim, (-1, rows)).narrow(self.dim + 1, 0, some)
         return whole.narrow(self.dim, 0, whole.shape[self.dim] // rows * some)

@@ -20,7 +20,9 @@ from .inputs import Cannot, is_tensor
 from .outputs import LOSS, ROWS, Findings, close, judge, leafwise, may_use_tf32
 from .without_dropout import in_backward, without_dropout
 
-CHANCES = 4  # times that chance is given to mix rows: a permutation of five rows leaves the first two alone once in ten
+# times that chance is given to mix rows: a permutation of five rows leaves the first two alone once
+# in ten
+CHANCES = 4
 
 
 def try_out(module, call, inputs):
@@ -60,7 +62,8 @@ def _try_out(module, call, inputs, first, second, autocast):
             bad = [o for o in outputs if isinstance(o, Cannot)]
             if bad:
                 raise Cannot(
-                    "it draws random numbers for its rows itself: whether rows see each other cannot be told"
+                    "it draws random numbers for its rows itself: whether rows see each "
+                    "other cannot be told"
                 )
             bench.see_rows_apart(first, second, outputs)
         if bad:
@@ -141,7 +144,8 @@ APART, APART_IN_HALF = (
 
 SOME = 65536  # elements of a parameter's gradient that are compared
 
-TINY = 1e-5  # of the largest gradient, below which a parameter's is rounding, as of the bias of attention's keys
+# of the largest gradient, below which a parameter's is rounding, as of the bias of attention's keys
+TINY = 1e-5
 
 
 def _add_up(gradients, shares, most):
@@ -198,7 +202,7 @@ class _Bench:
                 raise Cannot(
                     "the module does not run on a part of the batch: %s: %s"
                     % (type(why).__name__, one_line(why))
-                )
+                ) from None
             finally:
                 for buffer, value in saved:
                     if buffer.shape == value.shape:
@@ -317,7 +321,10 @@ class _Bench:
                 output.interleaved,
             ):
                 raise Cannot(
-                    "output %s of %d rows is otherwise than that of %d rows: it goes by the size of the batch"
+                    (
+                        "output %s of %d rows is otherwise than that of %d rows: it goes by the "
+                        "size of the batch"
+                    )
                     % (name or "0", len(many), len(few))
                 )
             if output.kind == LOSS:
@@ -356,13 +363,19 @@ class _Bench:
             candidates = self._filter_by_marked_labels(output, candidates, first, second)
         if not candidates:
             raise Cannot(
-                "the loss %s of rows together is no weighted mean or sum of the losses of rows apart"
+                (
+                    "the loss %s of rows together is no weighted mean or sum of the losses of "
+                    "rows apart"
+                )
                 % output.name
             )
         candidates = self.filter_by_gradients(candidates, index, first[:1], second[:1])
         if not candidates:
             raise Cannot(
-                "the loss %s has a small part that is no mean or sum over rows: its gradients show it"
+                (
+                    "the loss %s has a small part that is no mean or sum over rows: its "
+                    "gradients show it"
+                )
                 % output.name
             )
         return candidates

@@ -1,4 +1,5 @@
-"""Dropout switched off for a trial: it becomes the identity, for the thread that tries and no other.
+"""Dropout switched off for a trial: it becomes the identity, for the thread that tries and no
+other.
 
 torch's functions are replaced once, by ones that ask which thread calls. A thread that trains,
 evaluates or loads data meanwhile gets what it always got.
@@ -14,8 +15,8 @@ import torch.nn.functional as F
 from ... import compiled
 
 _local = threading.local()
-_originals = {}  # name in torch.nn.functional -> what it was before us
-_waiting = []  # label values of trials whose backward pass runs now, on threads of autograd's
+_originals: dict = {}  # name in torch.nn.functional -> what it was before us
+_waiting: list = []  # label values of trials whose backward pass runs now, on threads of autograd's
 _lock = threading.Lock()
 _graph_task = getattr(torch._C, "_current_graph_task_id", lambda: -1)
 

@@ -33,7 +33,9 @@ def is_recorder(hook):
 
 
 def drops_by_itself(m):
-    """The dropout between the layers of a recurrent network on a card: a second run drops others."""
+    """The dropout between the layers of a recurrent network on a card: a second run drops
+    others.
+    """
     return (
         isinstance(m, torch.nn.RNNBase)
         and m.dropout > 0

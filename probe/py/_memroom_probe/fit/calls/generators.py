@@ -14,7 +14,7 @@ import torch
 from . import refers
 
 _held = weakref.WeakKeyDictionary()  # module -> generators that it or its code holds
-_drawn = {}  # id -> generator, of those besides torch's own that a trial has seen move
+_drawn: dict = {}  # id -> generator, of those besides torch's own that a trial has seen move
 
 
 def read(module):
@@ -50,7 +50,9 @@ def same(a, b):
 
 
 def note_drawn(before, after):
-    """From now on the generators that moved between two readings are put back for every second run."""
+    """From now on the generators that moved between two readings are put back for every
+    second run.
+    """
     _drawn.update((id(g), g) for g in _moved(before, after))
 
 

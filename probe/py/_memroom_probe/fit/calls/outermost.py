@@ -14,8 +14,9 @@ import torch
 from ... import compiled
 
 _original = None
-_handlers = []
-_inner = {}  # id of a block -> (block, handler): calls inside an outermost call that somebody wants to see
+_handlers: list = []
+# id of a block -> (block, handler): calls inside an outermost call that somebody wants to see
+_inner: dict = {}
 _local = threading.local()
 
 # Wrappers by class name, looked up along the class hierarchy so that nothing has to be imported.

@@ -10,7 +10,7 @@ PLAIN = (type(None), bool, int, float, complex, str, bytes)
 
 def flatten(value):
     """Gives (leaves, rebuild): rebuild(new_leaves) makes the same structure with other leaves."""
-    leaves = []
+    leaves: list = []
     build = _walk(value, leaves)
 
     def rebuild(new):

@@ -13,13 +13,18 @@ from typing import List, Optional, Sequence
 from ..remedies import microbatch
 from ..remedies.checkpointing import Part
 
-WORK_FOR_LOSS = 8  # bytes that a loss over the whole batch makes for each element of the outputs beside the one gradient that
+# bytes that a loss over the whole batch makes for each element of the outputs beside the one
+# gradient that
+WORK_FOR_LOSS = 8
 # was measured: log-probabilities and another gradient, fp32
 WORK_IN_HALF = 12  # and a copy in fp32 where the outputs are in half precision
-ROUNDING = 1.2  # times its seconds that a choice is worth which adds in another order: an optimizer may make much of little
+# times its seconds that a choice is worth which adds in another order: an optimizer may make much
+# of little
+ROUNDING = 1.2
 FORWARD = 1 / 3  # share of a step's computation
 A_PIECE = 0.01  # share of a step that each piece costs at the least
-TRAVEL = 8e9  # bytes a second to host memory or back, at the best; what was measured counts where it is slower
+# bytes a second to host memory or back, at the best; what was measured counts where it is slower
+TRAVEL = 8e9
 
 
 @dataclasses.dataclass(eq=False)
@@ -218,7 +223,9 @@ def _pieces(inputs, accumulates, cost, beside, peak_row, saved_row, parts):
 
 
 def _counts(rows):
-    """Numbers of pieces worth trying: fine at first, then coarser. Hundreds of pieces help nobody."""
+    """Numbers of pieces worth trying: fine at first, then coarser. Hundreds of pieces help
+    nobody.
+    """
     counts = [
         c for c in (2, 3, 4, 5, 6, 8, 10, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256) if c <= rows
     ]

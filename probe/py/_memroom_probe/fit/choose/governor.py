@@ -20,7 +20,7 @@ from ..measure.parts import by_sight
 from ..memory import floor, room
 from ..remedies import activation_offload, checkpointing, microbatch, optimizer_offload
 from . import choices
-from .case import case_of
+from .case import Case, case_of
 from .search import cheapest_if_equal, frugal, least, together, with_others
 from .step import Step
 
@@ -54,12 +54,13 @@ class Governor:
             failed,
             factor,
         )
+        # What is known of each module.
+        self._cases: weakref.WeakKeyDictionary[torch.nn.Module, Case] = weakref.WeakKeyDictionary()
         self.teller = teller or floor.Teller(say, limit)
         self.checkpointing = checkpointing.Checkpointing()
         self.micro = microbatch.MicroBatch(
             say, lambda module, inputs, plan: self._cases[module].choice.share
         )
-        self._cases = weakref.WeakKeyDictionary()  # module -> Case
         self._uncut = weakref.WeakSet()  # modules that showed in a run that they cannot be cut
         self._small = (
             weakref.WeakKeyDictionary()
@@ -319,7 +320,10 @@ class Governor:
         if needs > limit:
             self.say(
                 "note",
-                "cannot fit: needs at least %s, %s are there: so much do weights, gradients and the results of %s take"
+                (
+                    "cannot fit: needs at least %s, %s are there: so much do weights, gradients "
+                    "and the results of %s take"
+                )
                 % (room.words(needs), room.words(limit), case.name),
                 id="cannot_fit",
                 needs=needs,
@@ -398,7 +402,9 @@ class Governor:
             return
         first = not all(case.settled for case in cases)
         if first:
-            gc.collect()  # imports that the first calls set off may leave cycles with frames in them, and the frames hold tensors
+            # imports that the first calls set off may leave cycles with frames in them, and the
+            # frames hold tensors
+            gc.collect()
         base = step.held_before
         unforeseen = (
             max(

@@ -1,8 +1,9 @@
-"""One training step as it is watched: which calls wait for their backward pass at the same time, and
-the peak.
+"""One training step as it is watched: which calls wait for their backward pass at the same time,
+and the peak.
 """
 
 import weakref
+from typing import Any
 
 import torch
 
@@ -18,7 +19,8 @@ class Step:
 
     def __init__(self):
         self.marks, self.together = [], {}
-        self.around = self.held_before = self._peak = None
+        self.around: Any = None  # the room that is watched
+        self.held_before = self._peak = None
 
     def observe(self, around):
         """From now on the peak is read."""
@@ -31,7 +33,7 @@ class Step:
         self.marks = [m for m in self.marks if m.waits()]
         mark = _Mark(case)
         self.marks.append(mark)
-        counts = {}
+        counts: dict = {}
         for m in self.marks:
             counts[m.case] = counts.get(m.case, 0) + 1
         if together(counts, largest) >= together(self.together, largest):

@@ -85,9 +85,12 @@ def cost(module, call, inputs, room, apart=True, away=False):
     )
     saved, peaks, seconds = lines
     return Cost(
-        *saved,
-        *peaks,
-        *seconds,
+        saved_fixed=saved[0],
+        saved_row=saved[1],
+        peak_fixed=peaks[0],
+        peak_row=peaks[1],
+        time_fixed=seconds[0],
+        time_row=seconds[1],
         output_row=size / many,
         elements_row=elements / many,
         half=half,
@@ -115,7 +118,9 @@ def _twice(module, call, inputs, few, many, room):
     except torch.cuda.OutOfMemoryError:
         raise
     except Exception as why:
-        raise Cannot("the module does not run on a part of the batch: %s" % type(why).__name__)
+        raise Cannot(
+            "the module does not run on a part of the batch: %s" % type(why).__name__
+        ) from None
 
 
 def _larger(module, call, inputs, rows, seen, room):
@@ -191,7 +196,7 @@ def _twice_or_never(module, call, inputs, room):
     try:
         return _twice(module, call, inputs, 1, 2, room)
     except torch.cuda.OutOfMemoryError:
-        raise Cannot("not even 2 rows of %d fit" % inputs.rows)
+        raise Cannot("not even 2 rows of %d fit" % inputs.rows) from None
 
 
 def check_recompute(module, call, inputs, room):
@@ -200,18 +205,22 @@ def check_recompute(module, call, inputs, room):
     first, second = _twice(module, call, inputs, rows, rows, room)
     if second.once:
         raise Cannot(
-            "it cannot be run twice: a list of its own grows, or its backward pass reads a saved tensor twice"
+            "it cannot be run twice: a list of its own grows, or its backward pass reads a "
+            "saved tensor twice"
         )
     if not second.repeats:
         raise Cannot(OTHERWISE)
 
 
-OTHERWISE = "a second run gives other results: it draws random numbers that cannot be put back, or changes what it computes with"
+OTHERWISE = (
+    "a second run gives other results: it draws random numbers that cannot be put back, or "
+    "changes what it computes with"
+)
 
 
 def _grains(module, records, saved, rows):
     """The module taken apart, coarsely and finely, with bytes for one row."""
-    found = []
+    found: list = []
     for share in GRAINS:
         parts = take_apart(module, records, share * saved)
         if parts and [p.name for p in parts] not in [[p.name for p in known] for known in found]:

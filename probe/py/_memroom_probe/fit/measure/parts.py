@@ -37,8 +37,10 @@ def take_apart(module, records, most):
 
 
 def by_sight(module):
-    """The parts that can be seen without a run: composite children of ModuleLists and Sequentials."""
-    found = []
+    """The parts that can be seen without a run: composite children of ModuleLists and
+    Sequentials.
+    """
+    found: list = []
     _collect("", module, found)
     return found
 
@@ -54,7 +56,9 @@ def _collect(name, module, found):
 
 
 def _is_block(child):
-    """A block is worth a recompute: it has parts of its own, and is no list that is never called."""
+    """A block is worth a recompute: it has parts of its own, and is no list that is never
+    called.
+    """
     if (
         isinstance(child, (torch.nn.ModuleList, torch.nn.ModuleDict))
         and type(child).forward is torch.nn.Module.forward

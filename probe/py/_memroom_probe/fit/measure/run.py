@@ -98,7 +98,9 @@ def by_grad(sums, parameters):
 
 
 def by_backward(sums, parameters):
-    """The same where only backward() will do: the script's own gradients are laid aside meanwhile."""
+    """The same where only backward() will do: the script's own gradients are laid aside
+    meanwhile.
+    """
     kept = [p.grad for p in parameters]
     try:
         for p in parameters:

@@ -206,7 +206,9 @@ class _Nowhere:
 
 
 def _size(sample):
-    """How large a sample is: elements of its tensors and arrays, characters and items of the rest."""
+    """How large a sample is: elements of its tensors and arrays, characters and items of the
+    rest.
+    """
     if isinstance(sample, collections.abc.Mapping):
         return sum(_size(v) for v in sample.values())
     if hasattr(sample, "shape"):

@@ -8,6 +8,8 @@ never fit ends with the figure instead of with another try.
 import dataclasses
 import gc
 import sys
+import types
+from typing import Optional
 
 import torch
 
@@ -86,7 +88,10 @@ class Teller:
             self.told = True
             self.say(
                 "note",
-                "cannot fit: needs at least %s, %s are there: %s stay whatever is done about activations"
+                (
+                    "cannot fit: needs at least %s, %s are there: %s stay whatever is done "
+                    "about activations"
+                )
                 % (room.words(floor.bytes), room.words(limit), floor.words()),
                 id="cannot_fit",
                 needs=floor.bytes,
@@ -110,7 +115,8 @@ class Teller:
 
 def _on_its_way():
     """The module whose parameters are being moved in this very moment, or None."""
-    frame, found = sys._getframe(1), None
+    found = None
+    frame: Optional[types.FrameType] = sys._getframe(1)
     while frame is not None:
         if frame.f_code.co_name == "_apply" and isinstance(
             frame.f_locals.get("self"), torch.nn.Module

@@ -8,7 +8,8 @@ import os
 
 import torch
 
-SAFETY = 0.94  # share of the wall that is planned with; the rest is for fragmentation and what was not foreseen
+# share of the wall that is planned with; the rest is for fragmentation and what was not foreseen
+SAFETY = 0.94
 MIB = 1 << 20
 
 

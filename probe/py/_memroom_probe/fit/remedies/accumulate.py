@@ -116,8 +116,9 @@ def _gradients(loss, variables, scale):
     except RuntimeError as why:
         if bears_no_grad(why):
             raise NotHere(
-                "the model checkpoints with use_reentrant=True, which needs a backward pass of its own"
-            )
+                "the model checkpoints with use_reentrant=True, which needs a backward pass "
+                "of its own"
+            ) from None
         raise
 
 
@@ -204,7 +205,9 @@ class _Pieces:
         ]
 
     def gradients(self, variables, arriving, create_graph):
-        """Runs all pieces again for gradients that arrived at some outputs: {leaf index: gradient}."""
+        """Runs all pieces again for gradients that arrived at some outputs: {leaf index:
+        gradient}.
+        """
         sums, parts = (
             [None] * len(variables),
             {at: self._parts(grad, at) for at, grad in arriving.items()},

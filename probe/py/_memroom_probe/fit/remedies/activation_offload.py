@@ -55,7 +55,7 @@ class Away:
 
     def __exit__(self, *why):
         self.hooks.__exit__(*why)
-        self.own = None
+        self.own = set()
 
     def pack(self, tensor):
         size = tensor.numel() * tensor.element_size()

@@ -41,7 +41,7 @@ class Checkpointing:
     def use(self, module, parts):
         """From now on these parts of the module, and no others of it."""
         outermost.leave_inner(list(module.modules()))
-        runs = {}
+        runs: dict = {}
         for part in parts:
             if part.begin is None:
                 outermost.handle_inner([part.module], self)

@@ -96,7 +96,9 @@ class MicroBatch:
             generators.put_back(
                 states
             )  # the whole batch, run next, shows whether the fault is ours
-            raise Cannot("a piece of the batch fails: %s: %s" % (type(why).__name__, one_line(why)))
+            raise Cannot(
+                "a piece of the batch fails: %s: %s" % (type(why).__name__, one_line(why))
+            ) from None
 
     def plan(self, module, call, args, kwargs):
         """The Plan for this way of calling the module, and the call's Inputs; raises Cannot."""
@@ -173,7 +175,9 @@ class MicroBatch:
 
 
 def fixed(size=None, pieces=None, keep=0):
-    """A choice made beforehand: pieces of size rows, or so many pieces of the largest batch seen."""
+    """A choice made beforehand: pieces of size rows, or so many pieces of the largest batch
+    seen.
+    """
     largest = weakref.WeakKeyDictionary()
 
     def choose(module, inputs, plan):
@@ -208,7 +212,9 @@ class Plan:
         return [c.name for o in self.outputs if o.kind == LOSS for c in o.candidates]
 
     def shares(self, module, call, inputs, pieces):
-        """The factor of each piece's loss, for each output that is a loss: {leaf index: [share]}."""
+        """The factor of each piece's loss, for each output that is a loss: {leaf index:
+        [share]}.
+        """
         result = {}
         for index, output in enumerate(self.outputs):
             if output.kind != LOSS:
@@ -246,7 +252,7 @@ class Results:
     def __init__(self, plan, inputs, shares):
         self.plan, self.shares = plan, shares
         self.slots = [o.joined(inputs.rows) for o in plan.outputs]
-        self.rebuild = None
+        self.rebuild: Any = None
 
     def add(self, piece, rows, out):
         leaves, rebuild = tree.flatten(out)
@@ -274,17 +280,17 @@ def _without_cache(module, kwargs):
         torch.is_grad_enabled()
         and "use_cache" not in kwargs
         and "past_key_values" not in kwargs
-        and _takes(type(module), "use_cache")
+        and _takes(type(module).forward, "use_cache")
     ):
         return dict(kwargs, use_cache=False)
     return kwargs
 
 
 @functools.lru_cache(maxsize=None)
-def _takes(kind, name):
+def _takes(forward, name):
     import inspect
 
     try:
-        return name in inspect.signature(kind.forward).parameters
+        return name in inspect.signature(forward).parameters
     except (TypeError, ValueError):
         return False

@@ -71,7 +71,10 @@ class _Arrays:
             else [self.x]
         )
         if any(not hasattr(a, "shape") or isinstance(a, type(None)) for a in arrays):
-            return "the batches come from a generator; give it a smaller batch and Adam(gradient_accumulation_steps=...)"
+            return (
+                "the batches come from a generator; give it a smaller batch and "
+                "Adam(gradient_accumulation_steps=...)"
+            )
         if int(arrays[0].shape[0]) % self.batch:
             return "the last batch is smaller: accumulation would run over the end of the epoch"
         return None
@@ -99,7 +102,10 @@ class _Dataset:
 
     def why_not(self):
         if not self.batch:
-            return "the size of the dataset's last batch is not known: batch(..., drop_remainder=True) makes all alike"
+            return (
+                "the size of the dataset's last batch is not known: batch(..., "
+                "drop_remainder=True) makes all alike"
+            )
         if not hasattr(self.dataset, "rebatch"):
             return "this version of TensorFlow cannot cut the batches of a dataset"
         return None

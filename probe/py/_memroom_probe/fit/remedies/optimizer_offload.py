@@ -14,7 +14,7 @@ def optimizer_state(params, say):
         register_optimizer_step_pre_hook,
     )
 
-    told = []
+    told: list = []
 
     def bring(optimizer, args, kwargs):
         _move(

@@ -1,4 +1,6 @@
-"""Optimizer steps without temporary copies of all parameters: by fused kernels, or slice by slice."""
+"""Optimizer steps without temporary copies of all parameters: by fused kernels, or slice by
+slice.
+"""
 
 import collections.abc
 import functools
@@ -85,7 +87,7 @@ def fused_optimizer(params, say):
     """
     if params.get("slices"):
         return sliced_optimizer(params, say)
-    told = []
+    told: list = []
     for name in ("Adam", "AdamW", "SGD"):
         kind = getattr(torch.optim, name)
         original = kind.__init__

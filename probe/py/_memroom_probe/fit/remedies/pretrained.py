@@ -45,7 +45,6 @@ def _around_from_pretrained(say, id, argument, value, words):
         kind = transformers.PreTrainedModel
         original = kind.from_pretrained.__func__
 
-        @classmethod
         @functools.wraps(original)
         def from_pretrained(cls, *args, **kwargs):
             if argument in kwargs:
@@ -60,6 +59,6 @@ def _around_from_pretrained(say, id, argument, value, words):
                 )
             return original(cls, *args, **kwargs)
 
-        kind.from_pretrained = from_pretrained
+        kind.from_pretrained = classmethod(from_pretrained)
 
     imports.when_imported("transformers.modeling_utils", patch)
