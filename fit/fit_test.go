@@ -159,7 +159,8 @@ func TestForce(t *testing.T) {
 		}
 	}
 	for _, text := range []string{"nonsense", "micro_batch=0", "micro_batch=many",
-		"mixed_precision=int4", "set_to_none=3", "distill"} {
+		"mixed_precision=int4", "set_to_none=3", "distill",
+		"gc_threshold=1", "gc_threshold=0", "dataloader_workers=-1"} {
 		if got, err := Force(text); err == nil {
 			t.Errorf("%s was taken as %v", text, got)
 		}

@@ -85,6 +85,14 @@ func TestSlowdownOfASmallerBatch(t *testing.T) {
 	}
 }
 
+// TestOddBatch: the halves of seven samples are two micro-batches, not three.
+func TestOddBatch(t *testing.T) {
+	r, _ := Find(MicroBatch)
+	if s, ok := r.Rewrite(Setup{Batch: 7}); !ok || s.Batch != 4 || s.Accumulate != 2 {
+		t.Errorf("%+v", s)
+	}
+}
+
 func TestSetup(t *testing.T) {
 	if n := (Setup{Batch: 4, Accumulate: 3, Ranks: 2}).EffectiveBatch(); n != 24 {
 		t.Errorf("effective batch %d", n)

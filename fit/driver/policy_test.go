@@ -192,6 +192,10 @@ func TestNewestWholeCheckpoint(t *testing.T) {
 	if len(args) != 3 || args[1] != "--resume" || args[2] != from {
 		t.Errorf("runs %q", args)
 	}
+	late := &Policy{spec: p.spec, began: time.Now()}
+	if args, from := late.resume(dir, []string{"train.py"}); from != "" || len(args) != 1 {
+		t.Errorf("goes on from %q, which another run wrote", from)
+	}
 	for name, want := range map[string]bool{"checkpoint-2": true, "checkpoint-3": false, "empty.pt": false,
 		"old.pt": true, "gone": false} {
 		if got := complete(filepath.Join(dir, name)); got != want {
