@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"memroom/diagnose"
 	"memroom/report"
@@ -70,6 +71,10 @@ func (c *explainCmd) Run(s *session) error {
 			s.note("memroom: nothing to explain: %s ended well, and nothing about memory was found while it ran", listed(what))
 			return exitQuietly(exitNotRecognised)
 		}
+		if script, ok := firstScript(what); ok {
+			s.note("memroom: nothing recognised: %s is a script; explain reads what a program printed. `memroom lint %s` looks for memory mistakes in code", script, script)
+			return exitQuietly(exitNotRecognised)
+		}
 		s.note("memroom: nothing recognised: no message about memory, and none of what is mistaken for it, in %s; if the program was killed, the kernel's log may say more (`dmesg | tail`)", listed(what))
 		return exitQuietly(exitNotRecognised)
 	}
@@ -79,6 +84,16 @@ func (c *explainCmd) Run(s *session) error {
 	text := report.NewText(s.Out, s.color)
 	report.ExplainText(text, x)
 	return text.Err()
+}
+
+// firstScript gives the first name that is Python code rather than a log.
+func firstScript(names []string) (string, bool) {
+	for _, name := range names {
+		if strings.HasSuffix(name, ".py") || strings.HasSuffix(name, ".ipynb") {
+			return name, true
+		}
+	}
+	return "", false
 }
 
 func listed(names []string) string {

@@ -55,6 +55,9 @@ func byWall(c *trace.Crash, h *trace.Hints) (judged, bool) {
 	switch {
 	case c.Kind == "ray_store":
 		return objectStore(c), true
+	case c.Where == event.WhereShm && strings.Contains(strings.ToLower(c.Text), "nccl"):
+		return because(CauseShm, "", 0.95, "shared memory (/dev/shm) is full: ranks exchange data in it").
+			saying("the buffers of collective operations (NCCL) do not fit into it"), true
 	case c.Where == event.WhereShm:
 		return because(CauseShm, "", 0.95,
 			"shared memory (/dev/shm) is full: DataLoader workers hand their batches over in it"), true

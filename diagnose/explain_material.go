@@ -215,7 +215,7 @@ func (s *recorded) byComposition() judged {
 	}
 	switch {
 	case total == 0 || states+passing < total/2:
-		return because(CauseUnknown, "", 0.3,
+		return because(CauseUnknown, "", 0,
 			"the recording does not show what most of the memory is for")
 	case states > passing:
 		return because(CauseModel, "", 0.75,

@@ -61,7 +61,7 @@ func explainVerdict(m Material, saving Saving) *Explanation {
 		c.Capacity = &m.HostWall
 	}
 	x := NothingFound()
-	x.IsOOM, x.Where, x.Capacity, x.Confidence = true, c.Where, c.Capacity, 0.3
+	x.IsOOM, x.Where, x.Capacity = true, c.Where, c.Capacity
 	x.Account = account(c)
 	x.Verdict = verdict(c, judged{cause: CauseUnknown})
 	x.Evidence = append([]string{}, m.Verdict.Evidence...)

@@ -175,6 +175,9 @@ func readDeviceGeneric(p *passage) *Crash {
 	}
 	c := &Crash{Class: Exhausted, Sure: proseSure(p, 0.85), Where: event.WhereGPU,
 		Framework: "other", Requested: sizeIn(askedSome, cut(t, 400))}
+	if c.Sure <= 0.6 && supposed.MatchString(line) {
+		return nil
+	}
 	if foreignIn(cut(t, 600)) == "" {
 		c.Framework = "" // settled by what else the log shows
 	}

@@ -182,6 +182,9 @@ func readBareKill(p *passage) *Crash {
 	case onPurpose.MatchString(line):
 		return nil
 	}
+	if ended := p.endedByHand(); ended != nil {
+		return ended
+	}
 	c := &Crash{Class: Exhausted, Sure: 0.65, Where: event.WhereHost, Framework: "other",
 		What: "killed by SIGKILL without a reason; memory is the usual one"}
 	c.Framework = launcherOf(strings.Join(append(p.above(12), raw), "\n"))
@@ -201,10 +204,28 @@ func launcherOf(text string) string {
 	return ""
 }
 
+// byHand are commands that end other programs, at a prompt or as somebody tells of them.
+var byHand = later(`(?:^|[$#>;&] ?|sudo )(?:kill -(?:9|KILL|SIGKILL)\b|pkill\b|killall\b|docker (?:stop|kill|rm -f|compose down)|` +
+	`docker-compose down|scancel \d|timeout (?:-\S+ )*\d+[smh]? \S|kubectl delete)|after docker (?:stop|kill|compose down)`)
+
+// endedByHand recognises a kill that a command nearby accounts for; nil where there is none.
+func (p *passage) endedByHand() *Crash {
+	for _, line := range append(p.above(6), p.line()) {
+		if byHand.MatchString(line) {
+			return &Crash{Class: Other, Sure: 0.86, Where: event.WhereUnknown, Framework: "other",
+				What: "somebody ended the job with a command: " + cut(strings.TrimSpace(line), 80)}
+		}
+	}
+	return nil
+}
+
 func readExit137(p *passage) *Crash {
 	line := p.line()
 	if onPurpose.MatchString(line) || aboutCode.MatchString(line) || strings.Contains(line, "==") {
 		return nil
+	}
+	if ended := p.endedByHand(); ended != nil {
+		return ended
 	}
 	c := &Crash{Class: Exhausted, Sure: 0.6, Where: event.WhereHost,
 		What: "ended by SIGKILL without a reason; memory is the usual one"}

@@ -96,7 +96,7 @@ func (p *passage) above(n int) []string {
 // wentOn is what programs print when they meet a shortage and carry on with less.
 var wentOn = pattern(`\bretrying\b|will retry|retry with|\bskipping\b|\bskipped (?:batch|update|this|the)|reduc(?:ing|ed) (?:to )?batch|decreas(?:ing|ed) batch|batch[ _-]?size reduced|` +
 	`attempting to recover|falling back|fall back to|attempting to copy inputs|tiled vae|trying again|try(?:ing)? with (?:a )?smaller|` +
-	`clear(?:ing|ed) (?:the )?cache and|continuing (?:with|training|without)|moving to cpu|using cpu|on (?:the )?cpu instead|auto_find_batch_size|lowering batch|halving`)
+	`clear(?:ing|ed) (?:the )?cache and|continuing (?:with|training|without)|moving to cpu|using cpu|recovered|continued with|on (?:the )?cpu instead|auto_find_batch_size|lowering batch|halving`)
 
 // gaveUp is what they print when nothing was left to try.
 var gaveUp = pattern(`no executable batch size|reached zero|no more retries|giving up|retries exhausted|max(?:imum)? retries|failed after \d+ (?:attempts|retries)`)

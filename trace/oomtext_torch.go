@@ -109,7 +109,9 @@ func readTorchDevice(p *passage) *Crash {
 	}
 	c.dropSelf()
 	if c.Requested == nil && c.Capacity == nil {
-		c.Sure = proseSure(p, 0.97)
+		if c.Sure = proseSure(p, 0.97); c.Sure <= 0.6 && supposed.MatchString(p.line()) {
+			return nil
+		}
 	}
 	return c
 }
@@ -163,6 +165,12 @@ func eitherSize(m []string) *event.Bytes {
 
 // errorMark is what stands before a real message, and not before a sentence about one.
 var errorMark = pattern(`error|exception|fatal|fail|traceback|terminate called|what\(\):|\[rank|\bE\d{4} |abort`)
+
+// supposed is a sentence about a shortage that did not happen: a change log, advice, a plan.
+var supposed = pattern(`\b(?:fix(?:e[sd]|ing)?|avoid\w*|prevent\w*|handl\w+|catch\w*|guard\w*|no longer|in case of|` +
+	`to be safe|might|may|could|would|should|if (?:you|it|there|the|a|an)|when you|whether|instead of|` +
+	`never|did not|does not|no)\b[^.\n]{0,60}(?:out of memory|\boom\b)|` +
+	`(?:out of memory|\boom\b)[^.\n]{0,40}\b(?:test|tests|check|checks|handling|handler|errors? (?:can|may|might))\b`)
 
 // proseSure lowers the certainty of words that stand in a sentence rather than in a message.
 func proseSure(p *passage, sure float64) float64 {

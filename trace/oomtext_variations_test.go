@@ -148,7 +148,7 @@ func TestNumbersOfEveryWording(t *testing.T) {
 	random := rand.New(rand.NewSource(11))
 	for _, w := range wordings {
 		for _, d := range dress {
-			for range 4 {
+			for range 2 {
 				f := someFigures(random)
 				text := d.on(w.write(f, random))
 				c := crashIn(t, w.name+", "+d.name, text)
