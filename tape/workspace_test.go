@@ -24,6 +24,10 @@ func TestWorkspacesBetweenBatches(t *testing.T) {
 		{40, ConvBytes{40*maps + 16, 32 * maps, 500}, nearby},
 		{100, ConvBytes{100*maps + 16, 0, 500}, nearby},
 		{20, ConvBytes{20*maps + 16, 20 * maps, 500}, nearby},
+		{128, ConvBytes{128*maps + 16, 0, 500}, nearby}, // twice the nearest, and no farther
+		{129, ConvBytes{129*maps + 32, 0, 500}, alike},
+		{16, ConvBytes{16*maps + 16, 16 * maps, 500}, nearby},
+		{15, ConvBytes{15*maps + 7, 15 * maps, 500}, alike},
 		{1 << 16, ConvBytes{}, byRule},
 	} {
 		if got, how := w.forConv(at(c.batch), maps); got != c.want || how != c.how {
