@@ -82,12 +82,22 @@ func Types() []string {
 type UnknownTypeError struct{ Type string }
 
 func (e *UnknownTypeError) Error() string {
-	what := fmt.Sprintf("model type %q is not described", e.Type)
+	what := fmt.Sprintf("model type %q is not known", e.Type)
 	if e.Type == "" {
 		what = `the configuration names no "model_type"`
 	}
-	return what + ": known are " + strings.Join(Types(), ", ") +
-		". For any other model run your own script without a GPU: memroom plan --rehearse -- python train.py"
+	return what + ".\nFor any model, rehearse your own script without a GPU: " +
+		"memroom plan --rehearse -- python train.py\nDescribed are:" + typesByKind()
+}
+
+// typesByKind lists the known model types, a line for each kind.
+func typesByKind() string {
+	var b strings.Builder
+	for _, k := range kinds {
+		fmt.Fprintf(&b, "\n  %s: %s", k.name,
+			strings.Join(slices.Sorted(maps.Keys(k.builders)), ", "))
+	}
+	return b.String()
 }
 
 // New builds the model a configuration describes.

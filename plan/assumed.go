@@ -14,7 +14,7 @@ func (p *Prediction) assume(setup string, t *Target) {
 	switch {
 	case !t.Given:
 		name = "an " + name + ", as no card was named"
-		p.warn("no card was named: the CUDA context and the kernels are those of the %s (%s); --gpu NAME|SIZE counts your card's", t.Card.Name, t.Card.Context)
+		p.warn("no card was named: the CUDA context of an %s is assumed (%s); name yours with --gpu NAME|SIZE", t.Card.Name, t.Card.Context)
 	case t.Card.Sized:
 		name = "a card of " + name
 	}

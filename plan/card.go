@@ -210,11 +210,11 @@ func (c Card) margins(convolutions bool) (margins, string) {
 	what := c.Name + " was not measured"
 	switch {
 	case c.Like != "":
-		what = fmt.Sprintf("only the card's size is known (that of %s)", c.Like)
+		what = fmt.Sprintf("only the size of the card is known (as of %s)", c.Like)
 	case c.Sized:
-		what = fmt.Sprintf("only the card's size is known, and no card we know has it (%s is assumed)", cards[0].Name)
+		what = fmt.Sprintf("only the size of the card is known, and no known card has it (an %s is assumed)", cards[0].Name)
 	}
-	return m, fmt.Sprintf("%s: its context (here %s, %s to %s is possible), library workspaces and kernels are computed, and the interval is wider for it; `memroom calibrate` on the card measures them",
+	return m, fmt.Sprintf("%s: its CUDA context is estimated at %s (%s to %s), which widens the interval; `memroom calibrate` on the card measures it",
 		what, c.Context, c.Context-c.Less-c.Doubt, c.Context+c.Doubt)
 }
 

@@ -250,10 +250,10 @@ func (w *spread) solve() (*DeviceMap, error) {
 		return nil, err
 	}
 	answer.Map = w.modulesOn(on)
-	answer.Notes = []string{"unvalidated: several cards could not be measured; each card's part of the timeline went through the same allocator"}
+	answer.Notes = []string{"unvalidated: device maps over several cards were not measured"}
 	if w.tied() {
 		answer.Notes = append(answer.Notes,
-			"the head shares the embedding's weights: both are on one device")
+			"the head shares its weights with the embedding, so both are on one card")
 	}
 	answer.Auto, err = w.compare(automatic)
 	return answer, err

@@ -346,10 +346,10 @@ func (r *simulations) interval(p *Prediction, s *Setup, t *Target) (reserved flo
 	m := exactMargins
 	switch {
 	case s.varies():
-		p.warn("samples of %d to %d tokens come in an order nobody knows: the interval spans %d orders; expandable_segments:True takes most of the difference away", s.Shortest, s.Seq, lengthOrders)
+		p.warn("samples have %d to %d tokens, and their order decides what the allocator's cache wastes: the interval covers %d orders; expandable_segments:True removes most of the waste", s.Shortest, s.Seq, lengthOrders)
 	case len(r.all) > 1:
 		m = cnnMargins
-		p.warn("some workspaces of convolutions or recurrent layers are chosen by cuDNN and not known for these shapes: the interval covers sizes 3 %% below to 5 %% above; `memroom calibrate` with this model measures them")
+		p.warn("cuDNN chooses the workspaces of convolutions and recurrent layers, and some were never measured for these shapes: the interval covers sizes from 3 %% less to 5 %% more; `memroom calibrate` with this model measures them")
 	}
 	if r.all[0].approx && r.all[0].guess {
 		m = m.and(guessMargins)
@@ -380,7 +380,7 @@ func (r *simulations) interval(p *Prediction, s *Setup, t *Target) (reserved flo
 		p.warn("%s", note)
 	}
 	if s.Checkpointing && !r.all[0].checkpointed {
-		p.warn("checkpointing changes nothing here: %s has no blocks that are checkpointed",
+		p.warn("activation checkpointing changes nothing: %s has no blocks that support it",
 			s.Model.Type())
 	}
 	for _, note := range r.model.Notes {
@@ -392,7 +392,7 @@ func (r *simulations) interval(p *Prediction, s *Setup, t *Target) (reserved flo
 	}
 	over := t.overhead(r.all[0].usesDNN)
 	if r.unmasked > 0 {
-		p.warn("batches come with the attention mask that tokenizers make, one int64 a token; without one %s are reserved, which the interval covers", r.unmasked)
+		p.warn("batches are assumed to have the attention mask that tokenizers make; without a mask PyTorch reserves %s, which the interval covers", r.unmasked)
 		low = min(low, r.unmasked)
 	}
 	p.bounds(low+over, high+over, m, t)
@@ -407,7 +407,7 @@ func (p *Prediction) confine(most, overhead event.Bytes) {
 	}
 	p.High = most
 	if p.DevicePeak > most {
-		p.warn("without the limit it would reserve %s: it lives below %s because the allocator gives cached blocks back, which costs time", p.ReservedPeak, most-overhead)
+		p.warn("without the limit PyTorch would reserve %s: it stays below %s because the allocator frees its cache when memory is short, which costs time", p.ReservedPeak, most-overhead)
 		p.DevicePeak, p.ReservedPeak = most, most-overhead
 		p.Categories["cache"] = max(0, p.ReservedPeak-p.AllocatedPeak)
 	}

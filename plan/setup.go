@@ -83,10 +83,10 @@ func (s Setup) Check() error {
 		}
 	}
 	if s.Shortest > 0 && s.Shortest > s.Seq {
-		return fmt.Errorf("the shortest sample of %d tokens is longer than the longest of %d: --seq is the longest", s.Shortest, s.Seq)
+		return fmt.Errorf("--shortest %d is longer than --seq %d: --seq is the longest sample", s.Shortest, s.Seq)
 	}
 	if s.EvalKeep > 1 && s.EvalBatch == 0 {
-		return fmt.Errorf("--eval-keep counts batches of an evaluation: add --eval-batch N")
+		return fmt.Errorf("--eval-keep is for an evaluation: add --eval-batch N")
 	}
 	for _, f := range []struct {
 		needless bool

@@ -16,14 +16,14 @@ var planCategories = []struct{ name, letter, color, what string }{
 	{"weights", "W", "34", "weights and buffers"},
 	{"gradients", "G", "35", "gradients"},
 	{"optimizer", "O", "36", "optimizer state"},
-	{"activations", "A", "32", "kept for the backward pass"},
+	{"activations", "A", "32", "saved for the backward pass"},
 	{"loss", "L", "33", "logits, log-probabilities, their gradients"},
 	{"temporary", "t", "37", "temporaries"},
-	{"workspace", "s", "37", "library workspaces"},
-	{"input", "i", "37", "batch"},
-	{"unknown", "u", "37", "of no known purpose"},
-	{"rounding", "r", "90", "rounding to blocks"},
-	{"cache", "c", "90", "reserved but free"},
+	{"workspace", "s", "37", "workspaces of cuBLAS and cuDNN"},
+	{"input", "i", "37", "the batch itself"},
+	{"unknown", "u", "37", "purpose unknown"},
+	{"rounding", "r", "90", "sizes rounded up to the allocator's blocks"},
+	{"cache", "c", "90", "reserved by the allocator, free at the peak"},
 	{"context", "x", "31", "CUDA context, kernels, libraries"},
 }
 
@@ -55,14 +55,13 @@ func Plan(out io.Writer, p *plan.Prediction, color bool) error {
 }
 
 func (t *Text) planHead(p *plan.Prediction) {
-	t.linef("%s on the card, between %s and %s  (allocated %s, reserved %s)",
+	t.linef("needs %s of GPU memory, between %s and %s (PyTorch allocates %s and reserves %s)",
 		t.paint("1", p.DevicePeak.String()), p.Low, p.High, p.AllocatedPeak, p.ReservedPeak)
 	if p.Parameters > 0 {
-		t.linef("%s parameters, %s trained; peak in the %s pass at %s", grouped(int(p.Parameters)),
-			grouped(int(p.Trainable)), p.Phase, strings.TrimSpace(p.PeakOp+" "+p.PeakModule))
+		t.linef("%s; peak %s", planParameters(p), planPeak(p))
 	}
 	if p.Assumed != "" {
-		t.linef("for %s", p.Assumed)
+		t.linef("planned for %s", p.Assumed)
 	}
 	if h := p.Host; h != nil && h.Optimizer+h.Activation > 0 {
 		t.linef("%s", planHost(h))
@@ -80,6 +79,35 @@ func (t *Text) planHead(p *plan.Prediction) {
 		line += "; " + reach
 	}
 	t.linef("%s", line)
+}
+
+// planParameters says how many parameters there are and how many of them are trained.
+func planParameters(p *plan.Prediction) string {
+	if p.Trainable == p.Parameters {
+		return grouped(int(p.Parameters)) + " parameters, all trained"
+	}
+	return fmt.Sprintf("%s parameters, %s of them trained", grouped(int(p.Parameters)),
+		grouped(int(p.Trainable)))
+}
+
+// planPeak says where memory is highest.
+func planPeak(p *plan.Prediction) string {
+	where := "in the " + p.Phase + " pass"
+	switch p.Phase {
+	case "load":
+		where = "while the model is loaded"
+	case "optimizer":
+		where = "in the optimizer step"
+	case "evaluation":
+		where = "in the evaluation"
+	}
+	if p.PeakOp != "" {
+		where += ", at " + p.PeakOp
+		if p.PeakModule != "" && p.PeakModule != p.PeakOp {
+			where += " of " + p.PeakModule
+		}
+	}
+	return where
 }
 
 // planHost says what offloading takes of the host's memory.
@@ -101,7 +129,7 @@ func planReach(p *plan.Prediction) string {
 	}
 	if *p.MaxBatch == 0 {
 		if p.MaxSeq != nil && *p.MaxSeq > 0 {
-			return fmt.Sprintf("not even batch 1 fits; longest sequence %d at this batch",
+			return fmt.Sprintf("not even batch 1 fits; sequences of up to %d fit at this batch",
 				*p.MaxSeq)
 		}
 		return "not even batch 1 fits"
@@ -110,7 +138,7 @@ func planReach(p *plan.Prediction) string {
 	switch {
 	case p.MaxSeq == nil:
 	case *p.MaxSeq == 0:
-		text += ", at this batch no sequence fits"
+		text += "; at this batch no sequence fits"
 	default:
 		text += fmt.Sprintf(", longest sequence %d at this batch", *p.MaxSeq)
 	}

@@ -17,24 +17,23 @@ func Ladder(w io.Writer, l *plan.Ladder, color bool) error {
 	var b strings.Builder
 	switch {
 	case !l.Fits:
-		fmt.Fprintf(&b, "does not fit: %s\n", l.Reason)
+		fmt.Fprintf(&b, "does not fit, %s\n", l.Reason)
 	case len(l.Rungs) == 0:
-		fmt.Fprintf(&b, "fits as it is: %s of the card\n", l.After.DevicePeak)
+		fmt.Fprintf(&b, "fits without changes: needs %s\n", l.After.DevicePeak)
 	default:
 		fmt.Fprintf(&b,
-			"fits with these remedies, expected to take %.2f times as long per sample:\n\n",
-			l.Slowdown)
+			"fits with these changes; a sample takes about %.2f times as long:\n\n", l.Slowdown)
 		rungs(&b, l.Rungs)
 		fmt.Fprintf(&b,
-			"\nthen: %s expected, at most %s; micro-batch %d x %d accumulated, effective batch %d\n", l.After.DevicePeak, l.After.High,
+			"\nneeds %s then, at most %s; micro-batch %d, accumulated %d times, effective batch %d\n", l.After.DevicePeak, l.After.High,
 			l.Setup.Batch, l.Setup.Accumulate, l.Setup.EffectiveBatch())
 	}
 	if len(l.Alone) > 0 && (len(l.Rungs) > 0 || !l.Fits) {
-		b.WriteString("\neach by itself:\n\n")
+		b.WriteString("\nwhat each change does alone:\n\n")
 		rungs(&b, l.Alone)
 	}
 	if l.Consent != nil {
-		b.WriteString("\nwith your consent to changes of the mathematics it would fit:\n\n")
+		b.WriteString("\nit would fit with changes that alter the results (allow them with --allow):\n\n")
 		rungs(&b, l.Consent.Rungs)
 		toType(&b, l.Consent.Flags)
 	}
@@ -47,7 +46,7 @@ func Ladder(w io.Writer, l *plan.Ladder, color bool) error {
 
 // toType writes the remedies in the words of each trainer.
 func toType(b *strings.Builder, flags map[string]string) {
-	b.WriteString("\nto type:\n\n")
+	b.WriteString("\nwhat to type, by trainer:\n\n")
 	for _, trainer := range slices.Sorted(maps.Keys(flags)) {
 		name := trainer
 		for line := range strings.SplitSeq(flags[trainer], "\n") {

@@ -49,9 +49,9 @@ func TestPlanReach(t *testing.T) {
 			MaxSeq: number(682)},
 		"not even batch 1 fits": {MaxBatch: number(0),
 			MaxSeq: number(0)},
-		"not even batch 1 fits; longest sequence 12 at this batch": {MaxBatch: number(0),
+		"not even batch 1 fits; sequences of up to 12 fit at this batch": {MaxBatch: number(0),
 			MaxSeq: number(12)},
-		"largest batch 3, at this batch no sequence fits": {MaxBatch: number(3),
+		"largest batch 3; at this batch no sequence fits": {MaxBatch: number(3),
 			MaxSeq: number(0)},
 		"largest batch 7": {MaxBatch: number(7)},
 	} {
