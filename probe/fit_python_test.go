@@ -21,6 +21,7 @@ func TestFitInProcess(t *testing.T) {
 		"test_remedies":   {"torch"},
 		"test_threads":    {"torch"},
 		"test_state":      {"torch"},
+		"test_rules":      {"torch"},
 		"test_api":        {"torch", "accelerate"},
 		"test_quantized":  {"torch", "transformers", "bitsandbytes"},
 		"test_keras":      {"tensorflow", "keras"},

@@ -1,4 +1,4 @@
-"""The size of the CUDA context from recorded readings, on a card of one's own and on a shared one."""
+"""The size of the CUDA context from recorded readings, on a card of one's own and a shared one."""
 
 import unittest
 

@@ -81,7 +81,7 @@ def _apply():
             _torch._C._cuda_getDevice()
         ]  # CUDA comes up at this moment: only the current device has a context
     else:
-        devices = range(_torch.cuda.device_count())
+        devices = list(range(_torch.cuda.device_count()))
     for device in devices:
         reserved = of_torch.reading(device)[2]
         if reserved or device == _torch._C._cuda_getDevice():
@@ -96,8 +96,8 @@ def _set(device, reserved):
     _torch.cuda.set_per_process_memory_fraction(fraction, device)
     _say(
         "applied",
-        "GPU %d: the allocator may reserve %s; %s of the %s of --gpu-mem are left to the CUDA context"
-        % (device, _words(int(fraction * total)), _words(own), _words(_limit)),
+        "GPU %d: the allocator may reserve %s; %s of the %s of --gpu-mem are left to the CUDA "
+        "context" % (device, _words(int(fraction * total)), _words(own), _words(_limit)),
     )
 
 

@@ -1,0 +1,194 @@
+"""The small rules of fit, each by itself: fast, so that a wrong one is found by its own test."""
+
+import unittest
+
+import torch
+from _memroom_probe.fit.batch import inputs, losses, outputs
+from _memroom_probe.fit.batch.joined import Joined
+from _memroom_probe.fit.choose import choices, governor, search
+from _memroom_probe.fit.choose.case import Case
+from _memroom_probe.fit.measure import cost
+from _memroom_probe.fit.memory import room
+from _memroom_probe.fit.remedies import accumulate, microbatch
+from _memroom_probe.fit.remedies.checkpointing import Part
+
+
+def batch(*tensors):
+    return inputs.Inputs(tensors, {})
+
+
+def choice(needs, stays, seconds, **more):
+    return choices.Choice("%s bytes" % needs, needs, stays, seconds=seconds, **more)
+
+
+def case(*candidates):
+    return Case(lambda: None, "m", candidates[0], list(candidates))
+
+
+class Samples(unittest.TestCase):
+    def test_a_recurrent_state_is_cut_along_its_second_dimension(self):
+        found = batch(torch.zeros(6, 5, 4), torch.zeros(2, 6, 3))
+        self.assertEqual((found.rows, found.dims), (6, [0, 1]))
+
+    def test_a_matrix_beside_the_batch_is_not_cut_by_chance(self):
+        """(features, batch) of two dimensions is a weight, not a state."""
+        self.assertEqual(batch(torch.zeros(6, 5), torch.zeros(3, 6)).dims, [0, None])
+
+    def test_lengths_beside_time_first(self):
+        found = inputs.Inputs((torch.zeros(9, 6, 4), torch.zeros(6)), {}, dim=1)
+        self.assertEqual((found.rows, found.dims), (6, [1, 0]))
+
+    def test_what_may_index_samples(self):
+        x = torch.zeros(8, 3)
+        for largest, expected in ((3, set()), (4, {1}), (5, {1}), (7, {1}), (8, set())):
+            edges = torch.tensor([[0, largest], [1, 0]])
+            self.assertEqual(batch(x, edges).indices(), expected, largest)
+
+    def test_positions_are_no_indices(self):
+        batch(torch.zeros(8, 3), torch.arange(8).reshape(1, 8)).refuse_indices()
+        with self.assertRaises(inputs.Cannot):
+            batch(torch.zeros(8, 3), torch.tensor([[0, 7, 2]])).refuse_indices()
+
+    def test_even_micro_batches(self):
+        self.assertEqual(inputs.even(10, 4), [4, 3, 3])
+        self.assertEqual(inputs.even(8, 8), [8])
+        self.assertEqual(inputs.even(9, 2), [2, 2, 2, 2, 1])
+
+    def test_longer_samples_go_fewer(self):
+        share = microbatch.Share(8, keep=2, elements=100)
+        self.assertEqual(share.now(batch(torch.zeros(16, 100))), (8, 2))
+        self.assertEqual(share.now(batch(torch.zeros(16, 200))), (4, 2))
+        self.assertEqual(share.now(batch(torch.zeros(16, 1700))), (1, 0))
+
+    def test_joined_in_order(self):
+        whole = torch.arange(12.0).reshape(6, 2)
+        joined = Joined(0, 6)
+        for part in whole.split([2, 4]):
+            joined.add(part, len(part))
+        self.assertTrue(torch.equal(joined.result(), whole))
+        apart = Joined(0, 3, interleaved=True)  # two moments of three samples
+        moments = torch.arange(6.0).reshape(2, 3)
+        for part in moments.split([1, 2], 1):
+            apart.add(part.flatten(), part.shape[1])
+        self.assertTrue(torch.equal(apart.result(), moments.flatten()))
+
+
+class Losses(unittest.TestCase):
+    def rules(self):
+        by_rows = losses.Rule("rows", lambda leaves: float(leaves[0]))
+        by_tokens = losses.Rule("tokens", lambda leaves: float(leaves[1]))
+        return by_rows, by_tokens
+
+    def test_the_better_rule_survives_alone(self):
+        """Both are within the tolerance; one is a hundred times closer."""
+        by_rows, by_tokens = self.rules()
+        pieces, apart = [(1, 1), (1, 2)], [3.0, 3.003]
+        together = (3.0 + 2 * 3.003) / 3
+        found = losses.survivors([by_rows, by_tokens], pieces, apart, together, 1e-3)
+        self.assertEqual([r.name for r in found], ["tokens"])
+
+    def test_rounding_rules_nothing_out(self):
+        by_rows, by_tokens = self.rules()
+        pieces, apart = [(1, 1), (1, 2)], [3.0, 3.000006]
+        together = (3.0 + 2 * 3.000006) / 3  # by tokens; by rows it is off by less than rounding
+        found = losses.survivors([by_rows, by_tokens], pieces, apart, together, 1e-3)
+        self.assertEqual(len(found), 2)
+
+    def test_far_off_is_ruled_out(self):
+        by_rows, _ = self.rules()
+        self.assertEqual(losses.survivors([by_rows], [(1, 1), (1, 1)], [1.0, 2.0], 1.6, 1e-3), [])
+
+    def test_shares(self):
+        by_rows, by_tokens = self.rules()
+        total = losses.Rule("sum", lambda leaves: 1.0, mean=False)
+        self.assertEqual(by_rows.shares([(1, 0), (3, 0)]), [0.25, 0.75])
+        self.assertEqual(total.shares([(1, 0), (3, 0)]), [1.0, 1.0])
+        self.assertTrue(losses.agree([by_rows, by_tokens], [(1, 2), (2, 4)]))
+        self.assertFalse(losses.agree([by_rows, by_tokens], [(1, 2), (2, 5)]))
+
+    def test_nothing_counts(self):
+        rule = losses.Rule("t", lambda leaves: torch.tensor(float(leaves[0])))
+        shares = rule.shares_to_use([(0,), (4,)])
+        self.assertIsNone(shares[0])
+        self.assertEqual(float(shares[1]), 1.0)
+        nothing = losses.weighted(torch.tensor(float("nan")), None)
+        self.assertEqual(float(nothing), 0.0)
+
+
+class Outputs(unittest.TestCase):
+    def test_full_precision_is_compared_closely(self):
+        a = torch.ones(4)
+        self.assertTrue(outputs.close(a * 1.0005, a))
+        self.assertFalse(outputs.close(a * 1.005, a))
+        self.assertTrue(outputs.close((a * 1.01).bfloat16(), a.bfloat16()))
+        self.assertFalse(outputs.close((a * 1.1).bfloat16(), a.bfloat16()))
+
+    def test_the_size_of_rounding(self):
+        self.assertAlmostEqual(outputs.apart(torch.tensor([2.002]), torch.tensor([2.0])), 1e-3, 6)
+        found = outputs.judge(1, "x", torch.ones(1, 2), torch.ones(1, 2), 1.0001 * torch.ones(2, 2))
+        self.assertEqual((found.kind, found.dim), (outputs.ROWS, 0))
+        self.assertAlmostEqual(found.rounding, 1e-4, 6)
+
+
+class Gradients(unittest.TestCase):
+    def test_a_gradient_of_its_own(self):
+        base = torch.arange(6.0)
+        whole, taken = torch.arange(4.0), set()
+        self.assertIs(accumulate._own(whole, taken), whole)
+        again = accumulate._own(whole, taken)
+        self.assertNotEqual(again.data_ptr(), whole.data_ptr(), "two variables, one tensor")
+        view = accumulate._own(base[2:4], set())
+        self.assertNotEqual(view.data_ptr(), base[2:4].data_ptr(), "a part of another tensor")
+        one = accumulate._own(torch.ones(()).expand(3), set())
+        self.assertEqual(one.untyped_storage().nbytes(), 12, "one number for all elements")
+
+    def test_the_scale_is_never_one_that_spoils(self):
+        scale = accumulate.Scale()
+        for bad in (0.0, float("inf"), float("nan")):
+            scale.remember(torch.tensor(bad))
+            self.assertEqual(float(scale.last), 1.0)
+        scale.remember(torch.tensor(1024.0))
+        self.assertEqual(float(scale.last), 1024.0)
+
+
+class Choosing(unittest.TestCase):
+    def test_the_budget(self):
+        chief = governor.Governor(lambda *a, **k: None, set(), factor=0.5)
+        self.assertAlmostEqual(chief._budget(1000), 0.5 * room.SAFETY * 1000)
+        self.assertLess(governor.Governor(lambda *a, **k: None, set())._budget(1000), 1000)
+
+    def test_calls_that_wait_together(self):
+        a, b = case(choice(100, 60, 1)), case(choice(50, 10, 1))
+        self.assertEqual(search.together({a: 1}, lambda c: c.choice), 100)
+        self.assertEqual(search.together({a: 2, b: 1}, lambda c: c.choice), 60 + 60 + 10 + 40)
+
+    def test_equal_to_the_bit_is_worth_something(self):
+        split = choice(50, 10, 1.0, share=microbatch.Share(2), pieces=4)
+        self.assertFalse(split.bitwise)
+        self.assertGreater(split.price, choice(50, 10, 1.1).price)
+        self.assertLess(split.price, choice(50, 10, 1.5).price)
+
+    def test_the_fattest_parts_first(self):
+        parts = [Part(n, torch.nn.Identity(), s, 1) for n, s in (("a", 10), ("b", 40), ("c", 20))]
+        what = cost.Cost(0, 80, 0, 100, 0, 1e-3, 1, 1, False, False, [parts], 0, 0, 0)
+        found = list(choices._some_parts(8, what, 0, parts))
+        self.assertEqual([{p.name for p in c.checkpoint} for c in found][:2], [{"b"}, {"b", "c"}])
+        self.assertTrue(all(a.stays > b.stays for a, b in zip(found, found[1:])))
+        self.assertTrue(all(a.seconds < b.seconds for a, b in zip(found, found[1:])))
+
+    def test_a_line_through_two_measurements(self):
+        self.assertEqual(cost._line(2, 30, 4, 50), (10.0, 10.0))
+        self.assertEqual(cost._line(2, 50, 4, 40), (50.0, 0.0), "less for more is noise")
+        self.assertEqual(cost._at_least((10.0, 5.0), 8.0, 4, 50.0), (18.0, 8.0))
+        self.assertEqual(cost._at_least((10.0, 9.0), 8.0, 4, 50.0), (10.0, 9.0))
+
+    def test_the_first_step_leaves_room_for_others(self):
+        whole, blocks = choice(90, 80, 1), choice(60, 10, 2, twice=1.0, checkpoint=["a block"])
+        split = choice(35, 5, 1.5, share=microbatch.Share(1))
+        self.assertIs(search.frugal([whole, blocks, split], 100), blocks)
+        self.assertIs(search.frugal([whole, blocks, split], 79), split)
+        self.assertIs(search.frugal([whole, blocks, split], 1000), whole)
+
+
+if __name__ == "__main__":
+    unittest.main()
