@@ -151,3 +151,15 @@ func TestHowToSaysWhatToType(t *testing.T) {
 		t.Errorf("consent is not part of what to type: %q", fit)
 	}
 }
+
+// TestCostsTime: what computes again or copies is never free, and nothing is said to cost more than
+// it was seen to.
+func TestCostsTime(t *testing.T) {
+	for id, most := range map[ID]float64{Checkpointing: 1.5, ActivationOffload: 2, OptimizerOffload: 2,
+		FSDP: 1.5, ZeRO: 1.5, DeviceMap: 2} {
+		r, _ := Find(id)
+		if f := r.Slowdown(Setup{}); f <= 1 || f > most {
+			t.Errorf("%s: a step takes %v times as long, want more than 1 and at most %v", id, f, most)
+		}
+	}
+}
