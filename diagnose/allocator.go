@@ -89,18 +89,10 @@ type spikeWatch struct {
 	phase   string // that ran since the last step
 	lastOne int64  // step of the last spike that was said
 	phases  map[string]bool
+	seen    Evaluated // of the last evaluation
 }
 
 const spikeWindow = 32
-
-// Phase tells that a phase other than a plain step ran: eval, save.
-func (w *Watch) Phase(pid int, phase string) {
-	for at, p := range w.processes {
-		if at.pid == pid {
-			p.spike.phase = phase
-		}
-	}
-}
 
 func (s *spikeWatch) step(row event.Step, limit event.Bytes, limits Thresholds) []event.Finding {
 	found := s.phasePeak(row, limits)
@@ -146,10 +138,33 @@ func (s *spikeWatch) phasePeak(row event.Step, limits Thresholds) []event.Findin
 		Title: fmt.Sprintf(
 			"the peak of %s is in %s: %s; training steps need %s", memoryOf(row.Device),
 			phaseName(s.phase), row.PeakAllocated, s.peak),
-		Evidence: []string{fmt.Sprintf("the peak rose by %s while %s ran after step %d", more,
-			s.phase, row.Step-1)},
-		Remedies: phaseRemedies[s.phase],
+		Evidence: append([]string{fmt.Sprintf("the peak rose by %s in %s after step %d", more,
+			phaseName(s.phase), row.Step-1)}, s.phaseEvidence()...),
+		Remedies: s.phaseRemedies(),
 	}}
+}
+
+// phaseRemedies are the cures for a peak in the phase that ran.
+func (s *spikeWatch) phaseRemedies() []string {
+	switch s.phase {
+	case "eval":
+		return s.seen.remedies()
+	case "save":
+		return []string{"optimizer_offload"}
+	}
+	return nil
+}
+
+func (s *spikeWatch) phaseEvidence() []string {
+	if s.phase != "eval" {
+		return nil
+	}
+	said := s.seen.evidence()
+	if s.seen.Kept >= evalKept {
+		said = append(said, fmt.Sprintf("%s gets %s longer with every batch", s.seen.Holder,
+			s.seen.Kept))
+	}
+	return said
 }
 
 // phaseName says a phase as people do.
@@ -162,6 +177,3 @@ func phaseName(phase string) string {
 	}
 	return fmt.Sprintf("the phase %q", phase)
 }
-
-var phaseRemedies = map[string][]string{"eval": {"no_grad", "micro_batch"},
-	"save": {"optimizer_offload"}}

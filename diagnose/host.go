@@ -61,7 +61,18 @@ func (w *Watch) Sample(s event.Sample) []event.Finding {
 			found = append(found, *f)
 		}
 	}
+	found = append(found, w.eval.sample(s, len(w.processes) > 0, w.onHostAlone())...)
 	return append(found, w.hostForecast(s)...)
+}
+
+// onHostAlone says that the run trains on no card.
+func (w *Watch) onHostAlone() bool {
+	for at := range w.processes {
+		if at.device != event.HostDevice {
+			return false
+		}
+	}
+	return len(w.processes) > 0
 }
 
 // firstWords of a finding say what it is about, whatever its figures are at the moment.

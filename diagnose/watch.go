@@ -19,6 +19,7 @@ type Watch struct {
 	wall      event.Bytes // that host memory will hit first, as last seen
 	limitOf   map[place]event.Bytes
 	host      hostWatch
+	eval      evalWatch
 	asks      []Ask
 	forecasts map[string]Prediction
 }
@@ -121,6 +122,8 @@ func (p *process) sameHost(row event.Step) bool {
 
 // Gone forgets a process that has ended.
 func (w *Watch) Gone(pid int) {
+	w.eval.end(pid)
+	delete(w.eval.known, pid)
 	for at := range w.processes {
 		if at.pid == pid {
 			delete(w.forecasts, w.processes[at].name(at.device))

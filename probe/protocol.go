@@ -52,6 +52,15 @@ type Phase struct {
 	Reserved  event.Bytes `json:"reserved"`
 }
 
+// Evaluation says what the first batches of an evaluation left behind.
+type Evaluation struct {
+	Step   int64       `json:"step"`
+	Grad   bool        `json:"grad"`   // results have a graph: gradients are on
+	Kept   event.Bytes `json:"kept"`   // by Holder, of each batch; 0: nothing is known to be kept
+	Count  int64       `json:"count"`  // tensors in Holder
+	Holder string      `json:"holder"` // variable and function, such as "logits in eval.py:12"
+}
+
 // Account is what the process's device memory is made of, as far as the probe can tell.
 type Account struct {
 	Step      int64       `json:"step"`
@@ -176,21 +185,22 @@ type Fault struct {
 // Unknown is a message of a newer probe.
 type Unknown struct{ Type string }
 
-func (*Hello) kind() string     { return "hello" }
-func (*Framework) kind() string { return "framework" }
-func (*Steps) kind() string     { return "steps" }
-func (*Phase) kind() string     { return "phase" }
-func (*Account) kind() string   { return "account" }
-func (*OOM) kind() string       { return "oom" }
-func (*Died) kind() string      { return "died" }
-func (*Exit) kind() string      { return "exit" }
-func (*Stacks) kind() string    { return "stacks" }
-func (*Heap) kind() string      { return "heap" }
-func (*Said) kind() string      { return "said" }
-func (*Report) kind() string    { return "report" }
-func (*Done) kind() string      { return "done" }
-func (*Fault) kind() string     { return "fault" }
-func (u *Unknown) kind() string { return u.Type }
+func (*Hello) kind() string      { return "hello" }
+func (*Framework) kind() string  { return "framework" }
+func (*Steps) kind() string      { return "steps" }
+func (*Phase) kind() string      { return "phase" }
+func (*Evaluation) kind() string { return "evaluation" }
+func (*Account) kind() string    { return "account" }
+func (*OOM) kind() string        { return "oom" }
+func (*Died) kind() string       { return "died" }
+func (*Exit) kind() string       { return "exit" }
+func (*Stacks) kind() string     { return "stacks" }
+func (*Heap) kind() string       { return "heap" }
+func (*Said) kind() string       { return "said" }
+func (*Report) kind() string     { return "report" }
+func (*Done) kind() string       { return "done" }
+func (*Fault) kind() string      { return "fault" }
+func (u *Unknown) kind() string  { return u.Type }
 
 // Decode reads one line. A line of an unknown type gives *Unknown; one that is not a message gives
 // an error.
@@ -209,7 +219,7 @@ func Decode(line []byte) (Message, error) {
 }
 
 func blank(kind string) Message {
-	for _, m := range []Message{&Hello{}, &Framework{}, &Steps{}, &Phase{}, &Account{}, &OOM{},
+	for _, m := range []Message{&Hello{}, &Framework{}, &Steps{}, &Phase{}, &Evaluation{}, &Account{}, &OOM{},
 		&Died{}, &Exit{}, &Stacks{},
 		&Heap{}, &Said{}, &Report{}, &Done{}, &Fault{}} {
 		if m.kind() == kind {

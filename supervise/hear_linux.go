@@ -67,6 +67,8 @@ func (m *Monitor) hearProbe(h probe.Heard) {
 	case *probe.Phase:
 		m.busy()
 		m.happenedJSON("phase", pid, rank, message.Phase, message)
+	case *probe.Evaluation:
+		m.happenedJSON("evaluation", pid, rank, message.Holder, message)
 	case *probe.Account:
 		m.happenedJSON("account", pid, rank, "", message)
 	case *probe.Stacks:

@@ -48,7 +48,9 @@ func (j *Judgement) Heard(pid int, rank *int, message probe.Message) []event.Fin
 			j.watch.SetLimit(pid, m.Device, reservable(m))
 		}
 	case *probe.Phase:
-		j.watch.Phase(pid, m.Phase)
+		j.watch.Phase(pid, m.Phase, m.Begin)
+	case *probe.Evaluation:
+		j.watch.Evaluation(pid, diagnose.Evaluated{Grad: m.Grad, Kept: m.Kept, Holder: m.Holder})
 	case *probe.Stacks:
 		held := make([]diagnose.Held, len(m.Groups))
 		for i, g := range m.Groups {

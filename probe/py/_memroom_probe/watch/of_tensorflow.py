@@ -98,6 +98,8 @@ def _hook_callbacks(module):
     _around(cls, "on_train_batch_end", _nothing, _batch_ends)
     _around(cls, "on_test_begin", _eval_begins, _nothing)
     _around(cls, "on_test_end", _nothing, _eval_ends)
+    _around(cls, "on_predict_begin", _eval_begins, _nothing)
+    _around(cls, "on_predict_end", _nothing, _eval_ends)
 
 
 @guard.hook("fit begins")

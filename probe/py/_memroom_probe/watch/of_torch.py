@@ -10,7 +10,7 @@ import sys
 import weakref
 
 from .. import compiled, guard, imports
-from . import host, steps, torch_account, torch_compiled, torch_oom, torch_stacks
+from . import evaluation, host, steps, torch_account, torch_compiled, torch_oom, torch_stacks
 
 now = guard.now
 
@@ -38,6 +38,7 @@ def install(torch):
         _hook_backward,
         _hook_save,
         _hook_eval,
+        evaluation.install,
         torch_account.install,
         torch_compiled.install,
         torch_stacks.install,
@@ -264,6 +265,8 @@ def _hook_loader(module):
     @compiled.left_alone
     @functools.wraps(original)
     def __next__(self):
+        if steps.phase == "eval" and not compiled.compiling():
+            evaluation.batch()
         if steps.resting or compiled.compiling():
             return original(self)
         before, steps.phase = steps.phase, "load"
@@ -305,6 +308,7 @@ def _eval_begins(module):
     ):  # frozen parts are kept in eval mode all along
         steps.mark("eval", True, *first_reading()[1:3])
         steps.phase = "eval"
+        evaluation.begins()
         _eval_due = began + _EVAL_EVERY_NS
 
 

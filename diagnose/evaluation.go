@@ -1,0 +1,276 @@
+package diagnose
+
+import (
+	"fmt"
+	"math"
+	"path"
+	"regexp"
+
+	"memroom/event"
+)
+
+// Evaluated is what a probe saw of the first batches of an evaluation.
+type Evaluated struct {
+	Grad   bool        // new results have a graph: gradients are on
+	Kept   event.Bytes // of each batch, by Holder
+	Holder string      // variable and function, such as "logits in /home/me/eval.py:12"
+}
+
+// evalWatch judges evaluation as a phase of its own, by the readings of the meters: memory that
+// rises all through it, and a peak above that of training.
+type evalWatch struct {
+	running map[int]bool      // processes that evaluate now
+	known   map[int]Evaluated // what their probes saw
+	said    map[string]bool   // memory that was judged
+	rising  map[string][]event.Bytes
+	trained map[string]event.Bytes // highest reading outside of evaluation
+	reads   int                    // readings outside, since the first step
+	ended   event.Bytes            // host peak of an evaluation that has just ended
+	crowd   int                    // processes of the run at the last reading
+}
+
+const (
+	evalReadings = 16   // at least, before a rise is judged: four seconds
+	evalParts    = 8    // of an evaluation, whose floors are compared
+	evalShare    = 0.05 // of the level that a rise must have
+	evalJump     = 0.5  // of a rise in one part: that is no rise batch by batch
+	peakShare    = 0.1  // of training's peak, above which the peak is in evaluation
+	peakReadings = 8    // of training that make its peak known: two seconds
+)
+
+const (
+	evalGrowth event.Bytes = 64 * event.MiB
+	evalKept   event.Bytes = 64 * event.KiB // of a batch: classes and losses are less
+	peakGrowth event.Bytes = 256 * event.MiB
+)
+
+// Phase tells that a phase other than a plain step began or ended: eval, save.
+func (w *Watch) Phase(pid int, phase string, begin bool) {
+	for at, p := range w.processes {
+		if at.pid == pid {
+			p.spike.phase = phase
+		}
+	}
+	if phase != "eval" {
+		return
+	}
+	e := &w.eval
+	if begin {
+		e.begin(pid)
+	} else {
+		e.end(pid)
+	}
+}
+
+// Evaluation takes what a probe saw of an evaluation.
+func (w *Watch) Evaluation(pid int, seen Evaluated) {
+	e := &w.eval
+	if e.known == nil {
+		e.known = map[int]Evaluated{}
+	}
+	e.known[pid] = seen
+	for at, p := range w.processes {
+		if at.pid == pid {
+			p.spike.seen = seen
+		}
+	}
+}
+
+func (e *evalWatch) begin(pid int) {
+	if e.running == nil {
+		e.running, e.said = map[int]bool{}, map[string]bool{}
+	}
+	if len(e.running) == 0 {
+		e.rising, e.ended = map[string][]event.Bytes{}, 0
+	}
+	e.running[pid] = true
+}
+
+func (e *evalWatch) end(pid int) {
+	if !e.running[pid] {
+		return
+	}
+	delete(e.running, pid)
+	if len(e.running) > 0 {
+		return
+	}
+	for _, held := range e.rising[hostMemory] {
+		e.ended = max(e.ended, held)
+	}
+}
+
+const hostMemory = "host memory"
+
+// sample takes a reading. Steps says that steps were seen, onHost that no card is trained on.
+func (e *evalWatch) sample(s event.Sample, steps, onHost bool) []event.Finding {
+	held := map[string]event.Bytes{hostMemory: s.Unreclaimable()}
+	for i, d := range s.Devices {
+		if d.Ours > 0 {
+			held[fmt.Sprintf("GPU %d memory", i)] = d.Ours
+		}
+	}
+	if len(e.running) == 0 {
+		found := e.fellBack(held[hostMemory], onHost)
+		if steps {
+			e.outside(held)
+		}
+		return found
+	}
+	if s.Processes != e.crowd { // workers of its data loader come and go
+		e.crowd, e.rising = s.Processes, map[string][]event.Bytes{}
+	}
+	var found []event.Finding
+	for memory, bytes := range held {
+		e.rising[memory] = append(e.rising[memory], bytes)
+		grown, rises := risesThrough(e.rising[memory])
+		if rises && !e.said[memory] && e.told(memory) {
+			e.said[memory] = true
+			found = append(found, e.growing(memory, grown, bytes))
+		}
+	}
+	return found
+}
+
+// told says that there is reason enough to name a rise. Pages of the host rise by fragmentation too
+// (glibc's malloc and aligned blocks), so there a variable that keeps outputs must have been seen.
+func (e *evalWatch) told(memory string) bool {
+	return memory != hostMemory || e.seen().Kept >= evalKept
+}
+
+// outside notes a reading of training.
+func (e *evalWatch) outside(held map[string]event.Bytes) {
+	if e.trained == nil {
+		e.trained = map[string]event.Bytes{}
+	}
+	e.reads++
+	for memory, bytes := range held {
+		e.trained[memory] = max(e.trained[memory], bytes)
+	}
+}
+
+// risesThrough says whether readings rise all through, and by how much: the lowest of each part is
+// above that of the part before, nearly always, and no single part has most of the rise. The first
+// part is left out: workspaces are made in it.
+func risesThrough(held []event.Bytes) (event.Bytes, bool) {
+	if len(held) < evalReadings {
+		return 0, false
+	}
+	var floors [evalParts]event.Bytes
+	for i := range floors {
+		part := held[i*len(held)/evalParts : (i+1)*len(held)/evalParts]
+		floors[i] = part[0]
+		for _, b := range part {
+			floors[i] = min(floors[i], b)
+		}
+	}
+	rises, largest := 0, event.Bytes(0)
+	for i := 2; i < evalParts; i++ {
+		if up := floors[i] - floors[i-1]; up > 0 {
+			rises++
+			largest = max(largest, up)
+		}
+	}
+	grown := floors[evalParts-1] - floors[1]
+	enough := max(evalGrowth, event.Bytes(evalShare*float64(floors[1])))
+	return grown, grown >= enough && rises >= evalParts-3 &&
+		float64(largest) <= evalJump*float64(grown)
+}
+
+// growing words memory that rises all through an evaluation.
+func (e *evalWatch) growing(memory string, grown, now event.Bytes) event.Finding {
+	seen, f := e.seen(), event.Finding{
+		Kind: "evaluation", Severity: event.SeverityWarning, Bytes: grown, Confidence: 0.9,
+		Evidence: []string{fmt.Sprintf("it rose by %s through the evaluation, to %s", grown, now)},
+	}
+	begin := memory + " rises in evaluation"
+	if peak := e.trained[memory]; peak > 0 && now > peak {
+		begin = "the peak of " + memory + " is in evaluation"
+		f.Evidence = append(f.Evidence, fmt.Sprintf("training held at most %s", peak))
+	}
+	f.Title = fmt.Sprintf("%s: it rose by %s and still rises, as when the outputs of all batches "+
+		"are kept", begin, grown)
+	if seen.Kept >= evalKept {
+		f.Title = fmt.Sprintf("%s: the outputs of all batches are kept in %s, %s so far", begin,
+			shortHolder(seen.Holder), grown)
+		f.Evidence = append(f.Evidence, fmt.Sprintf("%s gets %s longer with every batch",
+			seen.Holder, seen.Kept))
+	} else {
+		f.Confidence = 0.6
+	}
+	f.Remedies = seen.remedies()
+	f.Evidence = append(f.Evidence, seen.evidence()...)
+	return f
+}
+
+// seen is what is known of the evaluation that runs: of the process that keeps most.
+func (e *evalWatch) seen() Evaluated {
+	var most Evaluated
+	for pid := range e.running {
+		if k := e.known[pid]; k.Kept > most.Kept || most == (Evaluated{}) {
+			most = k
+		}
+	}
+	return most
+}
+
+// fellBack sees, once memory has fallen after an evaluation, that the peak was in it. A larger
+// batch shows so, or gradients that are on; what stays after it (a data set that was loaded) does
+// not count.
+func (e *evalWatch) fellBack(now event.Bytes, onHost bool) []event.Finding {
+	peak, trained := e.ended, e.trained[hostMemory]
+	e.ended = 0
+	more := peak - trained
+	enough := max(peakGrowth, event.Bytes(math.Round(peakShare*float64(trained))))
+	if !onHost || e.said[hostMemory] || e.reads < peakReadings || more < enough ||
+		now > peak-more/2 {
+		return nil
+	}
+	e.said[hostMemory] = true
+	var seen Evaluated
+	for _, k := range e.known {
+		seen = k
+	}
+	seen.Holder, seen.Kept = "", 0
+	return []event.Finding{{
+		Kind: "evaluation", Severity: event.SeverityWarning, Bytes: peak, Confidence: 0.8,
+		Title: fmt.Sprintf("the peak of %s is in evaluation: %s; training held at most %s",
+			hostMemory, peak, trained),
+		Evidence: append([]string{fmt.Sprintf("after the evaluation it was %s", now)},
+			seen.evidence()...),
+		Remedies: seen.remedies(),
+	}}
+}
+
+// remedies are the cures for what was seen. Without gradients nobody is told to switch them off.
+func (s Evaluated) remedies() []string {
+	var ids []string
+	if s.Grad {
+		ids = append(ids, "no_grad")
+	}
+	if s.Kept >= evalKept {
+		ids = append(ids, "eval_outputs")
+	}
+	ids = append(ids, "eval_batch")
+	if len(ids) == 1 {
+		ids = append(ids, "eval_outputs") // nothing was seen: either may help
+	}
+	return ids
+}
+
+func (s Evaluated) evidence() []string {
+	if s.Grad {
+		return []string{"gradients are on in evaluation: its results have a graph"}
+	}
+	return nil
+}
+
+var holderPlace = regexp.MustCompile(`^(.+) in (.+):(\d+)$`)
+
+// shortHolder says "logits in /home/me/eval.py:12" as `logits` (eval.py:12).
+func shortHolder(holder string) string {
+	m := holderPlace.FindStringSubmatch(holder)
+	if m == nil {
+		return holder
+	}
+	return fmt.Sprintf("`%s` (function at %s:%s)", m[1], path.Base(m[2]), m[3])
+}

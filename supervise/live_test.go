@@ -1,0 +1,142 @@
+//go:build linux
+
+package supervise_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"memroom/event"
+	"memroom/testenv"
+)
+
+// liveCase is a real program with a mistake that shows while it runs, and twins without it.
+type liveCase struct {
+	kind     string   // of the finding
+	says     []string // what its title has
+	remedies []string // and cures it names
+	never    []string // cures that do not fit
+}
+
+// watched runs a script and gives its findings of a kind.
+func watched(w *workshop, kind string, command ...string) []event.Finding {
+	w.Helper()
+	got := w.run(append([]string{"--"}, command...)...)
+	if got.code != 0 || !strings.Contains(got.out, "done") {
+		w.Fatalf("exit %d\n%s\n%s", got.code, got.out, got.err)
+	}
+	summary, err := w.folder().Summary()
+	if err != nil {
+		w.Fatal(err)
+	}
+	for _, f := range summary.Findings {
+		w.Logf("%s: %s %q %q", f.Kind, f.Title, f.Evidence, f.Remedies)
+	}
+	return slices.DeleteFunc(summary.Findings, func(f event.Finding) bool { return f.Kind != kind })
+}
+
+// check compares the findings with what the mistake is, or with none.
+func (c liveCase) check(t *testing.T, found []event.Finding) {
+	t.Helper()
+	if len(c.says) == 0 {
+		if len(found) > 0 {
+			t.Errorf("a program without a mistake: %+v", found)
+		}
+		return
+	}
+	if len(found) != 1 {
+		t.Fatalf("%d findings of kind %s, want one", len(found), c.kind)
+	}
+	for _, words := range c.says {
+		if !strings.Contains(found[0].Title, words) {
+			t.Errorf("title %q does not have %q", found[0].Title, words)
+		}
+	}
+	for _, id := range c.remedies {
+		if !slices.Contains(found[0].Remedies, id) {
+			t.Errorf("remedies %q, want %s", found[0].Remedies, id)
+		}
+	}
+	for _, id := range c.never {
+		if slices.Contains(found[0].Remedies, id) {
+			t.Errorf("remedies %q have %s, which is in use", found[0].Remedies, id)
+		}
+	}
+}
+
+// evaluates trains, then evaluates in one of several ways. An evaluation batch waits a little, as a
+// larger model would.
+const evaluates = `
+import sys, time, torch
+from torch.utils.data import DataLoader, TensorDataset
+how = sys.argv[1]
+torch.manual_seed(0)
+model = torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.ReLU(), torch.nn.Linear(256, 16000))
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+train = DataLoader(TensorDataset(torch.randn(64, 64)), batch_size=8)
+test = DataLoader(TensorDataset(torch.randn(32 * 100, 64)), batch_size=32)
+
+def train_epoch():
+    model.train()
+    for (x,) in train:
+        loss = model(x).square().mean()
+        optimizer.zero_grad(); loss.backward(); optimizer.step()
+        time.sleep(0.03)
+
+def keeps():
+    all_logits = []
+    with torch.no_grad():
+        for (x,) in test:
+            all_logits.append(model(x)); time.sleep(0.05)
+    return len(torch.cat(all_logits).argmax(-1))
+
+def keeps_with_graph():
+    outputs = []
+    for (x,) in test:
+        outputs.append({"y": model(x)}); time.sleep(0.05)
+    return len(outputs)
+
+def reduces():
+    predictions = []
+    for (x,) in test:
+        with torch.no_grad():
+            predictions.append(model(x).argmax(-1)); time.sleep(0.05)
+    return len(predictions)
+
+def large_batch():
+    with torch.no_grad():
+        for _ in range(2):
+            time.sleep(0.3); y = model(torch.randn(9000, 64)); time.sleep(0.7); del y
+        time.sleep(0.5)
+
+for _ in range(12):
+    train_epoch()
+model.eval()
+globals()[how]()
+train_epoch()
+time.sleep(0.6)
+print("done")
+`
+
+// TestEvaluationIsAPhase: evaluations that keep the outputs of all batches are named with the
+// variable and its cure, one with a larger batch by its peak; one that keeps classes only is not.
+func TestEvaluationIsAPhase(t *testing.T) {
+	python := testenv.Python(t, "torch")
+	for how, c := range map[string]liveCase{
+		"keeps": {says: []string{"in evaluation", "outputs of all batches", "`all_logits`"},
+			remedies: []string{"eval_outputs"}, never: []string{"no_grad"}},
+		"keeps_with_graph": {says: []string{"in evaluation", "`outputs`"},
+			remedies: []string{"no_grad", "eval_outputs"}},
+		"large_batch": {says: []string{"the peak of host memory is in evaluation"},
+			remedies: []string{"eval_batch"}, never: []string{"no_grad"}},
+		"reduces": {},
+	} {
+		t.Run(how, func(t *testing.T) {
+			w := newWorkshop(t, ourselves)
+			t.Setenv("OMP_NUM_THREADS", "1")
+			c.kind = "evaluation"
+			c.check(t, watched(w, c.kind, python, w.file("evaluates.py", evaluates), how))
+		})
+	}
+}
