@@ -66,6 +66,10 @@ func TestBoundaries(t *testing.T) {
 			func(s event.Bytes) event.Sample { return workers(9, 80*gib+s*11*mib, s*20*mib) },
 			func(s event.Bytes) event.Sample { return workers(9, 80*gib+s*9*mib, s*20*mib) },
 			"worker_growth"},
+		"a cgroup of its own tells of workers as well": {
+			func(s event.Bytes) event.Sample { return workersInCgroup(s*20*mib, false) },
+			func(s event.Bytes) event.Sample { return workersInCgroup(s*20*mib, true) },
+			"worker_growth"},
 		"neighbours hold a tenth of the card": {
 			func(event.Bytes) event.Sample { return card(23*gib/10, 24*gib) },
 			func(event.Bytes) event.Sample { return card(25*gib/10, 24*gib) }, "neighbour"},
@@ -89,6 +93,11 @@ func swapping(used event.Bytes) event.Sample {
 
 func workers(n int, resident, grown event.Bytes) event.Sample {
 	return event.Sample{Processes: n, Resident: resident, Proportional: 6*event.GiB + grown}
+}
+
+func workersInCgroup(grown event.Bytes, own bool) event.Sample {
+	return event.Sample{Processes: 5, Resident: 80 * event.GiB, Held: 6*event.GiB + grown,
+		Cgroup: &event.CgroupSample{Own: own, Current: 6*event.GiB + grown}}
 }
 
 // hostKinds gives the kinds said in 95 seconds of samples.

@@ -13,8 +13,10 @@ import (
 type hostWatch struct {
 	said    map[string]bool
 	swap    window // bytes of swap in use on the machine
-	pss     window // proportional bytes of the tree
+	pss     window // bytes in use of the tree, each page once
 	rss     window
+	own     bool // they are read from a cgroup of the run's own
+	loads   bool // a process of the run waits for a data loader
 	procs   int
 	idle    map[string]int64 // card -> since when it is unused, ms
 	trend   Series           // of what the kernel cannot drop, a point every trendEveryMS
@@ -45,6 +47,15 @@ func (w *window) growth() event.Bytes {
 	return event.Bytes(w.value[len(w.value)-1] - w.value[0])
 }
 
+// perMinute is the growth as a rate.
+func (w *window) perMinute() event.Bytes {
+	if len(w.at) == 0 {
+		return 0
+	}
+	took := max(1, w.at[len(w.at)-1]-w.at[0])
+	return event.Bytes(float64(w.growth()) * 60_000 / float64(took))
+}
+
 func (w *window) clear() { w.at, w.value = nil, nil }
 
 // Sample takes a reading of the meters.
@@ -53,6 +64,7 @@ func (w *Watch) Sample(s event.Sample) []event.Finding {
 	if h.said == nil {
 		h.said, h.idle = map[string]bool{}, map[string]int64{}
 	}
+	h.loads = h.loads || w.waitsForLoader()
 	var found []event.Finding
 	for _, look := range []func(event.Sample, Thresholds) *event.Finding{h.pressure, h.nearlyOut,
 		h.swapping, h.shm, h.workers, h.neighbour, h.unusedCard} {
@@ -63,6 +75,16 @@ func (w *Watch) Sample(s event.Sample) []event.Finding {
 	}
 	found = append(found, w.eval.sample(s, len(w.processes) > 0, w.onHostAlone())...)
 	return append(found, w.hostForecast(s)...)
+}
+
+// waitsForLoader says that a process was seen to wait for a data loader.
+func (w *Watch) waitsForLoader() bool {
+	for _, p := range w.processes {
+		if p.last.Wait > 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // onHostAlone says that the run trains on no card.
@@ -162,31 +184,51 @@ func (h *hostWatch) shm(s event.Sample, limits Thresholds) *event.Finding {
 // workers sees copy-on-write growth: reference counts written by forked workers copy the parent's
 // pages one by one, so the memory really used grows while what each process maps stays the same.
 func (h *hostWatch) workers(s event.Sample, limits Thresholds) *event.Finding {
-	if s.Processes != h.procs || s.Proportional == 0 {
-		if s.Processes != h.procs {
-			h.procs = s.Processes
-			h.pss.clear()
-			h.rss.clear()
-		}
+	used := h.inUse(s)
+	if s.Processes != h.procs {
+		h.procs = s.Processes
+		h.pss.clear()
+		h.rss.clear()
 		return nil
 	}
-	h.pss.add(s.AtMS, s.Proportional, 10*limits.WorkerWindowMS)
+	if used == 0 {
+		return nil
+	}
+	h.pss.add(s.AtMS, used, 10*limits.WorkerWindowMS)
 	h.rss.add(s.AtMS, s.Resident, 10*limits.WorkerWindowMS)
 	grown := h.pss.growth()
 	if s.Processes < 3 || grown < limits.WorkerGrowth || 2*h.rss.growth() > grown {
 		return nil
 	}
+	who := "worker processes"
+	if h.loads {
+		who = "DataLoader workers"
+	}
 	return &event.Finding{
 		Kind: "worker_growth", Severity: event.SeverityWarning, Bytes: grown, Confidence: 0.8,
-		Title: fmt.Sprintf(
-			"worker processes copy their parent's memory: %s more are in use (copy-on-write)",
-			grown),
+		Title: fmt.Sprintf("%s copy their parent's memory (copy-on-write): %s more in %d processes, "+
+			"%s per minute; use NumPy or Arrow arrays for the data, or fewer workers", who, grown,
+			s.Processes, h.pss.perMinute()),
 		Evidence: []string{
 			fmt.Sprintf("%d processes; memory in use %s, sum of resident memory level at %s",
-				s.Processes, s.Proportional, s.Resident),
+				s.Processes, used, s.Resident),
 			"reading a Python object writes its reference count, which copies its page"},
 		Remedies: []string{"dataloader_workers", "stream_data"},
 	}
+}
+
+// inUse is what the run's processes use, each page once; 0 where it was not read. A cgroup of the
+// run's own tells it at every reading. The proportional reading is dear, and given up where
+// processes are large.
+func (h *hostWatch) inUse(s event.Sample) event.Bytes {
+	if s.Cgroup != nil && s.Cgroup.Own {
+		h.own = true
+		return s.Held
+	}
+	if h.own {
+		return 0 // one series never mixes the two
+	}
+	return s.Proportional
 }
 
 func (h *hostWatch) neighbour(s event.Sample, limits Thresholds) *event.Finding {

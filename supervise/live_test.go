@@ -140,3 +140,46 @@ func TestEvaluationIsAPhase(t *testing.T) {
 		})
 	}
 }
+
+// readsByWorkers trains an epoch over two million samples that four workers read from Python
+// objects or from one array.
+const readsByWorkers = `
+import sys, warnings, numpy, torch
+from torch.utils.data import DataLoader, Dataset
+warnings.simplefilter("ignore")
+n = 2_000_000
+class Samples(Dataset):
+    def __init__(self, objects):
+        self.samples = [(float(i), str(i)) for i in range(n)] if objects else numpy.zeros((n, 16))
+    def __len__(self): return n
+    def __getitem__(self, i): return float(self.samples[i][0])
+model = torch.nn.Linear(1, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-9)
+samples = Samples(sys.argv[1] == "objects")
+for x in DataLoader(samples, batch_size=4096, num_workers=4, shuffle=True):
+    loss = model(x.float()[:, None]).mean()
+    optimizer.zero_grad(); loss.backward(); optimizer.step()
+print("done")
+`
+
+// TestWorkersCopyTheirParent: workers that read a list of Python objects copy its pages, which is
+// named within one epoch; workers that read an array copy none.
+func TestWorkersCopyTheirParent(t *testing.T) {
+	python := testenv.Python(t, "torch", "numpy")
+	for data, c := range map[string]liveCase{
+		"objects": {says: []string{"DataLoader workers", "copy-on-write", "5 processes",
+			"per minute", "NumPy"}, remedies: []string{"dataloader_workers"}},
+		"array": {},
+	} {
+		t.Run(data, func(t *testing.T) {
+			w := newWorkshop(t, ourselves)
+			t.Setenv("OMP_NUM_THREADS", "1")
+			c.kind = "worker_growth"
+			found := watched(w, c.kind, python, w.file("workers.py", readsByWorkers), data)
+			if w.state(w.folder()).Cgroup == "" && len(found) == 0 {
+				testenv.Needs(t, "a cgroup", "proportional memory is slow to read without one")
+			}
+			c.check(t, found)
+		})
+	}
+}
