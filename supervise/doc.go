@@ -3,19 +3,23 @@
 //
 // # Three processes
 //
-// The front end ([Front]) is what the user started: it has the terminal. The keeper ([Keep]) is a
-// small process in a session of its own that owns the command's pseudo-terminal or pipes, appends
-// its output to the run's folder and reaps it; it is the one process whose death would harm the
-// command, so it does as little as possible. The monitor ([Watch]) reads the meters, hears the
-// probe, judges and records. Front end and monitor are clients of the keeper's socket (protocol.go)
-// and may be killed at any moment: the keeper starts another monitor, and a new front end may
-// attach.
+// The front end ([Front]) is what the user started. It has the terminal. The keeper ([Keep]) is a
+// small process in a session of its own. It owns the command's pseudo-terminal or pipes, appends
+// the output to the run's folder and learns the exit code. Its death would harm the command, so it
+// does as little as possible. The monitor ([Monitor]) reads the meters (sampler), hears the probe,
+// judges and records.
 //
-// Output reaches the front end through the file, not through the keeper's memory: the keeper
-// appends, says how long the file now is, and the front end copies at its own speed. A slow
-// terminal therefore never stops the training, and nothing is lost. Only when the file cannot be
-// written (a full disk) does output travel through the socket; then a front end that takes nothing
-// for [inlinePatience] loses output, rather than the training its time.
+// Front end and monitor may be killed at any moment: the keeper starts another monitor, and a new
+// front end may attach. Each of the two inherits a [Link] to the keeper, and only over a link can a
+// command be started. Who attaches comes over the keeper's socket (protocol.go), which accepts the
+// own user and root. After a killed keeper, [FindOrphan] says what became of the command and
+// [CleanUp] removes what is left.
+//
+// Output reaches the front end through the file, not through the keeper's memory. The keeper
+// appends and says how long the file now is; the front end copies at its own speed. So a slow
+// terminal never stops the training, and nothing is lost. Only when the file cannot be written (a
+// full disk) does output travel through the socket. Then a front end that takes nothing for
+// [inlinePatience] loses output; it is told how much, and so is the record.
 //
 // # In order of reading
 //

@@ -174,20 +174,24 @@ func (w *workshop) state(f *store.Folder) (state supervise.State) {
 	return state
 }
 
-// eventually waits for something that other processes do. How long that takes is the machine's
-// business, so there is no limit but half of what the whole test binary has left (go test -timeout).
-func (w *workshop) eventually(what string, is func() bool) {
-	w.Helper()
-	began := time.Now()
-	limit := 10 * time.Minute
-	if t, ok := w.TB.(*testing.T); ok {
+// patience is how long a test waits for other processes. How long they take is the machine's
+// business, so there is no limit but half of what the test binary has left (go test -timeout).
+func patience(tb testing.TB) time.Duration {
+	if t, ok := tb.(*testing.T); ok {
 		if end, set := t.Deadline(); set {
-			limit = time.Until(end) / 2
+			return (time.Until(end) / 2).Round(time.Second)
 		}
 	}
+	return 10 * time.Minute
+}
+
+// eventually waits for something that other processes do.
+func (w *workshop) eventually(what string, is func() bool) {
+	w.Helper()
+	began, limit := time.Now(), patience(w.TB)
 	for !is() {
 		if time.Since(began) > limit {
-			w.Fatalf("waited %v for %s", limit.Round(time.Second), what)
+			w.Fatalf("waited %v for %s", limit, what)
 		}
 		time.Sleep(10 * time.Millisecond)
 	}

@@ -77,11 +77,12 @@ func (d *desk) seen() string {
 
 func (d *desk) waitFor(text string) {
 	d.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !strings.Contains(d.seen(),
-		text); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			d.Fatalf("waited 20 s for %q; seen: %q", text, d.seen())
+	began, limit := time.Now(), patience(d.TB)
+	for !strings.Contains(d.seen(), text) {
+		if time.Since(began) > limit {
+			d.Fatalf("waited %v for %q; seen: %q", limit, text, d.seen())
 		}
+		time.Sleep(5 * time.Millisecond)
 	}
 }
 
