@@ -154,12 +154,16 @@ func craftedFiles(t testing.TB) (all []crafted) {
 	}
 	nest := strings.Repeat(`{"a":`, 20_000) + "1" + strings.Repeat("}", 20_000)
 	for name, config := range map[string]string{
-		"nested.json":    nest,
-		"layers.json":    `{"model_type":"llama","hidden_size":64,"num_hidden_layers":2000000000,"num_attention_heads":4,"vocab_size":100,"intermediate_size":64}`,
-		"huge.json":      `{"model_type":"gpt2","n_embd":9e18,"n_layer":9e18,"n_head":1,"vocab_size":9e18}`,
-		"negative.json":  `{"model_type":"bert","hidden_size":-64,"num_hidden_layers":-2,"num_attention_heads":0,"vocab_size":-1}`,
-		"text.json":      `{"model_type":"` + strings.Repeat("a\u001b[31m", 100_000) + `"}`,
-		"fractions.json": `{"model_type":"llama","hidden_size":0.5,"num_hidden_layers":1e-9,"num_attention_heads":1e308}`,
+		"nested.json": nest,
+		"layers.json": `{"model_type":"llama","hidden_size":64,"num_hidden_layers":2000000000,` +
+			`"num_attention_heads":4,"vocab_size":100,"intermediate_size":64}`,
+		"huge.json": `{"model_type":"gpt2","n_embd":9e18,"n_layer":9e18,"n_head":1,` +
+			`"vocab_size":9e18}`,
+		"negative.json": `{"model_type":"bert","hidden_size":-64,"num_hidden_layers":-2,` +
+			`"num_attention_heads":0,"vocab_size":-1}`,
+		"text.json": `{"model_type":"` + strings.Repeat("a\u001b[31m", 100_000) + `"}`,
+		"fractions.json": `{"model_type":"llama","hidden_size":0.5,"num_hidden_layers":1e-9,` +
+			`"num_attention_heads":1e308}`,
 	} {
 		add(name, []byte(config), configCommands, 0)
 	}

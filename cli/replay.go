@@ -172,12 +172,13 @@ func verifiedResult(rec *event.Recording, v *allocsim.Replayed) replayResult {
 	}
 	if !v.Complete {
 		r.Warnings = append(r.Warnings,
-			fmt.Sprintf("the recording begins with %d blocks alive; peaks before it are not known",
-				v.Before))
+			fmt.Sprintf("the recording began in mid-run, with %d blocks alive: earlier peaks are "+
+				"not known", v.Before))
 	}
 	if v.Placed > 0 {
 		r.Warnings = append(r.Warnings,
-			fmt.Sprintf("%d allocations in private pools (CUDA graphs, MemPool) were taken as recorded, not predicted", v.Placed))
+			fmt.Sprintf("%d allocations in private pools (CUDA graphs, MemPool) were taken as "+
+				"recorded, not predicted", v.Placed))
 	}
 	return r
 }

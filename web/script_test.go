@@ -44,8 +44,8 @@ func TestModulesThatCannotBePutInAreNamed(t *testing.T) {
 		"star.js":    "import * as x from \"memroom/other.js\";\n",
 		"outside.js": "import { x } from \"https://example.com/x.js\";\n",
 	}
-	for name, say := range map[string]string{"circle.js": "imports itself", "default.js": "default.js:1",
-		"star.js": "star.js:1", "outside.js": "outside.js:1"} {
+	for name, say := range map[string]string{"circle.js": "imports itself",
+		"default.js": "default.js:1", "star.js": "star.js:1", "outside.js": "outside.js:1"} {
 		b := bundle{read: func(name string) string { return files[name] }}
 		if err := b.add(name); err == nil || !strings.Contains(err.Error(), say) {
 			t.Errorf("%s: %v; want %q", name, err, say)
