@@ -5,9 +5,12 @@ package memroom_test
 import (
 	"encoding/json"
 	"go/parser"
+	"go/scanner"
 	"go/token"
+	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 )
@@ -45,12 +48,14 @@ var layout = map[string]part{
 	"probe": {[]string{"event"}, edge},
 	"store": {[]string{"event"}, edge},
 	"supervise": {[]string{"event", "trace", "diagnose", "meter", "probe"},
-		edge + ". The exceptions are meter and probe: the supervisor reads the one and hears the other; the store and the policy come in through interfaces it declares"},
+		edge + ". The exceptions are meter and probe: the supervisor reads the one and hears the other; " +
+			"the store and the policy come in through interfaces it declares"},
 	"fit/driver": {[]string{"event", "remedy", "fit", "probe", "supervise"},
 		edge + ". It is the policy that supervise declares, in supervise's words"},
 
-	"web":    {nil, "it only embeds the page's files"},
-	"report": {[]string{"event", "allocsim", "remedy", "fit", "diagnose", "plan", "lint", "web"}, assembly},
+	"web": {nil, "it only embeds the page's files"},
+	"report": {[]string{"event", "allocsim", "remedy", "fit", "diagnose", "plan", "lint", "web"},
+		assembly},
 	"cli": {[]string{"event", "trace", "allocsim", "remedy", "fit", "diagnose", "tape", "models",
 		"plan", "lint", "meter", "probe", "store", "supervise", "fit/driver", "report"}, assembly},
 	"cmd":     {[]string{"cli"}, assembly},
@@ -69,7 +74,8 @@ type goPackage struct {
 
 func listPackages(t *testing.T) []goPackage {
 	t.Helper()
-	cmd := exec.Command("go", "list", "-json=ImportPath,Dir,GoFiles,IgnoredGoFiles,Imports", "./...")
+	cmd := exec.Command("go", "list", "-json=ImportPath,Dir,GoFiles,IgnoredGoFiles,Imports",
+		"./...")
 	out, err := cmd.Output()
 	if err != nil {
 		t.Fatalf("go list: %v", err)
@@ -174,7 +180,8 @@ func TestNothingIsGrantedInAdvance(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, spec := range file.Imports {
-				packages[i].Imports = append(packages[i].Imports, strings.Trim(spec.Path.Value, "\""))
+				packages[i].Imports = append(packages[i].Imports,
+					strings.Trim(spec.Path.Value, "\""))
 			}
 		}
 	}
@@ -219,6 +226,59 @@ func TestEveryPackageSaysWhatItIsFor(t *testing.T) {
 		}
 		if len(p.GoFiles) > 0 && documented != 1 {
 			t.Errorf("%s has %d package comments, want exactly one", p.ImportPath, documented)
+		}
+	}
+}
+
+// mostColumns is how wide a line of code may be, the tabs it begins with left out.
+const mostColumns = 100
+
+// longText is a text from which on it may stand on a line of its own that is too wide: messages and
+// expressions are searched for whole. Texts in backquotes and tables in comments are what they are.
+var longText = regexp.MustCompile(`"[^"]{50,}"|^// {2,}|//go:|^//\s*\S+ {3,}`)
+
+// TestLinesFitBesideEachOther: two files side by side on one screen.
+func TestLinesFitBesideEachOther(t *testing.T) {
+	out, err := exec.Command("git", "ls-files", "*.go").Output()
+	if err != nil {
+		t.Skipf("needs git: %v", err)
+	}
+	for _, path := range strings.Fields(string(out)) {
+		if strings.Contains(path, "testdata/") {
+			continue
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			continue // moved away, not yet committed
+		}
+		raw := rawLines(text)
+		for i, line := range strings.Split(string(text), "\n") {
+			line = strings.TrimLeft(line, "\t")
+			n := len([]rune(line))
+			if n > mostColumns && !raw[i+1] && !strings.HasPrefix(line, "//\t") &&
+				!longText.MatchString(line) {
+				t.Errorf("%s:%d has %d columns, at most %d fit", path, i+1, n, mostColumns)
+			}
+		}
+	}
+}
+
+// rawLines gives the lines that texts in backquotes reach over.
+func rawLines(source []byte) map[int]bool {
+	var s scanner.Scanner
+	files := token.NewFileSet()
+	file := files.AddFile("", files.Base(), len(source))
+	s.Init(file, source, func(token.Position, string) {}, 0)
+	lines := map[int]bool{}
+	for {
+		at, kind, text := s.Scan()
+		if kind == token.EOF {
+			return lines
+		}
+		if kind == token.STRING && strings.HasPrefix(text, "`") {
+			for line := file.Line(at); line <= file.Line(at)+strings.Count(text, "\n"); line++ {
+				lines[line] = true
+			}
 		}
 	}
 }

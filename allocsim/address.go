@@ -112,8 +112,8 @@ func (d *LinuxDriver) newRange(want uint64) uint64 {
 	return r.base
 }
 
-// outside gives addresses above all ranges: no card fills the space below, but a timeline that makes
-// no sense can.
+// outside gives addresses above all ranges: no card fills the space below, but a timeline that
+// makes no sense can.
 func (d *LinuxDriver) outside(want uint64) uint64 {
 	const room = 1 << 60
 	addr := room + d.beyond

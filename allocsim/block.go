@@ -18,11 +18,12 @@ const (
 
 // block is a piece of a segment. Neighbours in the segment are linked in order of address.
 type block struct {
-	addr       uint64
-	size       int64
-	requested  int64
-	birth      uint64 // creation counter, the tie-break of 2.12
-	age        int64  // the pool's search counter when the block became free; garbage collection frees the oldest
+	addr      uint64
+	size      int64
+	requested int64
+	birth     uint64 // creation counter, the tie-break of 2.12
+	// the pool's search counter when the block became free; garbage collection frees the oldest
+	age        int64
 	prev, next blockRef
 	seg        int32
 	gen        uint32 // serial number of the allocation that holds the block

@@ -28,14 +28,17 @@ const (
 // Config holds the settings of PYTORCH_CUDA_ALLOC_CONF that decide where bytes go. The zero value
 // is not the default: use [DefaultConfig] or [ParseConf].
 type Config struct {
-	MaxSplit            event.Bytes        // blocks of this size and above are not split; Unlimited by default
-	MaxNonSplitRounding event.Bytes        // slack allowed when a block above MaxSplit is reused
-	Divisions           [divisionSlots]int // roundup_power2_divisions for requests of 1 MiB<<i; 0 is off
-	GCThreshold         float64            // garbage_collection_threshold, a part of the limit; 0 is off
-	Expandable          bool
-	LargeSegment        event.Bytes // segment size for blocks in (1 MiB, 10 MiB)
-	MemoryFraction      float64     // per_process_memory_fraction; 1 is no limit
-	RejectEarly         bool        // throw_on_cudamalloc_oom
+	// blocks of this size and above are not split; Unlimited by default
+	MaxSplit            event.Bytes
+	MaxNonSplitRounding event.Bytes // slack allowed when a block above MaxSplit is reused
+	// roundup_power2_divisions for requests of 1 MiB<<i; 0 is off
+	Divisions [divisionSlots]int
+	// garbage_collection_threshold, a part of the limit; 0 is off
+	GCThreshold    float64
+	Expandable     bool
+	LargeSegment   event.Bytes // segment size for blocks in (1 MiB, 10 MiB)
+	MemoryFraction float64     // per_process_memory_fraction; 1 is no limit
+	RejectEarly    bool        // throw_on_cudamalloc_oom
 }
 
 // DefaultConfig is what PyTorch does when no setting is given.
@@ -73,7 +76,8 @@ func ParseConf(text string) (Config, error) {
 	}
 	if c.MaxSplit < c.LargeSegment {
 		return c,
-			fmt.Errorf("allocator setting max_split_size_mb: %s is below the segment size of %s; PyTorch refuses it", c.MaxSplit, c.LargeSegment)
+			fmt.Errorf("allocator setting max_split_size_mb: %s is below the segment size of %s; PyTorch "+
+				"refuses it", c.MaxSplit, c.LargeSegment)
 	}
 	return c, nil
 }

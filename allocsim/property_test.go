@@ -205,7 +205,8 @@ func checkState(t *rapid.T, d *drawn) {
 	s := &d.a.Stats().All
 	if s.ReservedBytes.Current != reserved || s.ActiveBytes.Current != active ||
 		s.AllocatedBytes.Current != allocated || s.InactiveSplitBytes.Current != inactiveSplit {
-		t.Fatalf("books: reserved %d, active %d, allocated %d, inactive split %d; blocks: %d, %d, %d, %d", s.ReservedBytes.Current, s.ActiveBytes.Current,
+		t.Fatalf("books: reserved %d, active %d, allocated %d, inactive split %d; blocks: %d, %d, %d, "+
+			"%d", s.ReservedBytes.Current, s.ActiveBytes.Current,
 			s.AllocatedBytes.Current, s.InactiveSplitBytes.Current, reserved, active, allocated,
 			inactiveSplit)
 	}

@@ -18,7 +18,8 @@ type releaseRun struct {
 	grew      bool        // memory from the driver followed
 	completed bool        // frees that waited for other streams completed since the last allocation
 	retried   bool        // a retry was counted for the request that is under way
-	released  bool        // memory was released right before it, perhaps after its search for a free block
+	// memory was released right before it, perhaps after its search for a free block
+	released bool
 }
 
 func (v *verifier) beginRun() {

@@ -32,8 +32,9 @@ type Replayed struct {
 
 	// Mismatches counts entries that the model would have done otherwise, and blocks and segments
 	// of the end state that differ. The recorded placement is then forced and the replay goes on.
-	Mismatches  int
-	DivergedAt  int // index of the first such entry, Events if only the end state differs, -1 if nothing does
+	Mismatches int
+	// index of the first such entry, Events if only the end state differs, -1 if nothing does
+	DivergedAt  int
 	Divergences []Divergence
 	Placed      int // allocations in private pools, which were placed as recorded and not predicted
 
@@ -304,9 +305,11 @@ func (v *verifier) begin(c *Config) {
 	before := end - v.survey.net
 	switch {
 	case v.rec.CutOff:
-		v.warn("the recording's segments are damaged or newer than its history: its beginning is taken as empty and its end is not compared")
+		v.warn("the recording's segments are damaged or newer than its history: its beginning is taken " +
+			"as empty and its end is not compared")
 		if !v.rec.Settings.Known {
-			v.warn("the allocator's settings stand behind the history in the file and are lost: the default ones are assumed")
+			v.warn("the allocator's settings stand behind the history in the file and are lost: the default " +
+				"ones are assumed")
 		}
 		before = 0
 		v.out.Complete = true
@@ -315,7 +318,8 @@ func (v *verifier) begin(c *Config) {
 	default:
 		start, uncertain, odd := rewind(v.rec, c)
 		if odd > 0 {
-			v.warn("%d entries contradict the segments at the end; other threads may have allocated while the snapshot was taken", odd)
+			v.warn("%d entries contradict the segments at the end; other threads may have allocated while "+
+				"the snapshot was taken", odd)
 		}
 		v.out.Inferred = len(uncertain)
 		v.uncertain = uncertain
@@ -349,7 +353,8 @@ func (v *verifier) checkKinds() {
 	k := &v.survey.kinds
 	if k[event.KindAlloc] > 0 && k[event.KindFreeRequested]+k[event.KindFreeCompleted] == 0 &&
 		k[event.KindAlloc] > 100 {
-		v.warn("the recording has no frees: either nothing was freed, or they were skipped when it was made")
+		v.warn("the recording has no frees: either nothing was freed, or they were skipped when it was " +
+			"made")
 	}
 	pending := 0
 	for _, seg := range v.rec.Segments {
@@ -359,7 +364,8 @@ func (v *verifier) checkKinds() {
 	}
 	if v.skipped = k[event.KindFreeRequested] > pending &&
 		k[event.KindFreeCompleted] == 0; v.skipped {
-		v.warn("the recording has no free_completed entries: frees are taken as complete when they were asked for")
+		v.warn("the recording has no free_completed entries: frees are taken as complete when they were " +
+			"asked for")
 	}
 }
 
@@ -516,7 +522,8 @@ func (v *verifier) finish() {
 		v.compareEnd()
 	}
 	if v.learned > 0 {
-		v.warn("the size or order of blocks older than the recording was learnt from %d choices it shows", v.learned)
+		v.warn("the size or order of blocks older than the recording was learnt from %d choices it "+
+			"shows", v.learned)
 	}
 }
 

@@ -18,8 +18,8 @@ func (r *reserving) Reserve(size int64) uint64 {
 	return r.AscendingDriver.Reserve(size)
 }
 
-// TestExpandableSegmentsReserveAnEighthMoreThanTheCard: PyTorch asks for 1 1/8 of the card, in whole
-// pages (2 MiB for small blocks, 20 MiB for large ones).
+// TestExpandableSegmentsReserveAnEighthMoreThanTheCard: PyTorch asks for 1 1/8 of the card, in
+// whole pages (2 MiB for small blocks, 20 MiB for large ones).
 func TestExpandableSegmentsReserveAnEighthMoreThanTheCard(t *testing.T) {
 	conf, err := allocsim.ParseConf("expandable_segments:True")
 	if err != nil {
@@ -42,7 +42,8 @@ func TestExpandableSegmentsReserveAnEighthMoreThanTheCard(t *testing.T) {
 			t.Fatal(err)
 		}
 		if len(d.asked) != 1 || d.asked[0] != c.want {
-			t.Errorf("%s on a card of %s: reserved %v, want %d", event.Bytes(c.size), c.card, d.asked,
+			t.Errorf("%s on a card of %s: reserved %v, want %d", event.Bytes(c.size), c.card,
+				d.asked,
 				c.want)
 		}
 	}

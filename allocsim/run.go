@@ -19,7 +19,8 @@ type Result struct {
 	RequestedPeak   event.Bytes
 	AllocatedPeakAt int // index of the operation that reached the peak first
 	ReservedPeakAt  int
-	ReservedAtPeak  event.Bytes // reserved when allocated was highest: the difference is fragmentation and cache
+	// reserved when allocated was highest: the difference is fragmentation and cache
+	ReservedAtPeak event.Bytes
 
 	Retries int64
 	OOMs    int64

@@ -76,10 +76,11 @@ type Outcome struct {
 	Conf          string      `json:"conf"` // for PYTORCH_CUDA_ALLOC_CONF; empty is the default
 	ReservedPeak  event.Bytes `json:"reserved_peak"`
 	AllocatedPeak event.Bytes `json:"allocated_peak"`
-	Overhead      event.Bytes `json:"overhead"` // peak reserved beyond peak active: what fragmentation and rounding cost
-	Retries       int64       `json:"num_alloc_retries"`
-	OOM           bool        `json:"oom"`
-	OOMAt         *OOMAt      `json:"-"`
+	// peak reserved beyond peak active: what fragmentation and rounding cost
+	Overhead event.Bytes `json:"overhead"`
+	Retries  int64       `json:"num_alloc_retries"`
+	OOM      bool        `json:"oom"`
+	OOMAt    *OOMAt      `json:"-"`
 	// Spread is how far the reserved peak moves under other assumptions about the driver's
 	// addresses.
 	Spread      event.Bytes `json:"spread"`
@@ -217,14 +218,17 @@ func (t *Table) reason(best, now int) string {
 		return fmt.Sprintf("the recording's settings (%s) are as good as any: %s at the peak", name,
 			b.ReservedPeak)
 	case best == now:
-		return fmt.Sprintf("the recording's settings (%s) are as good as any, but the cache is flushed %d times, and each flush stops the device", name, b.Retries)
+		return fmt.Sprintf("the recording's settings (%s) are as good as any, but the cache is flushed "+
+			"%d times, and each flush stops the device", name, b.Retries)
 	}
 	n := &t.Outcomes[now]
 	switch {
 	case n.OOM:
-		return fmt.Sprintf("%s gets through with %s reserved at the peak, where the recording's settings (%s) run out of memory", name, b.ReservedPeak, n.name())
+		return fmt.Sprintf("%s gets through with %s reserved at the peak, where the recording's settings "+
+			"(%s) run out of memory", name, b.ReservedPeak, n.name())
 	case n.Retries > 0 && b.Retries == 0:
-		return fmt.Sprintf("%s never has to flush the cache, where the recording's settings (%s) flush it %d times", name, n.name(), n.Retries)
+		return fmt.Sprintf("%s never has to flush the cache, where the recording's settings (%s) flush "+
+			"it %d times", name, n.name(), n.Retries)
 	}
 	return fmt.Sprintf("%s reserves %s at the peak instead of %s", name, b.ReservedPeak,
 		n.ReservedPeak)

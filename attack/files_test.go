@@ -149,7 +149,8 @@ func craftedFiles(t testing.TB) (all []crafted) {
 			add(fmt.Sprintf("bomb-%s.%s", inside, name), pack(again("\x80\x02}(X\x0d\x00\x00\x00"+
 				"device_traces](](", data, times(80, 300)<<20/len(data))), commands, 1536<<20)
 		}
-		add("nested."+name, pack(bytes.NewReader(pack(again("\x80\x02](", make([]byte, 1<<20), 80)))),
+		add("nested."+name, pack(bytes.NewReader(pack(again("\x80\x02](", make([]byte, 1<<20),
+			80)))),
 			append(snapshotCommands[:1:1], logCommands...), 0)
 	}
 	nest := strings.Repeat(`{"a":`, 20_000) + "1" + strings.Repeat("}", 20_000)
@@ -218,7 +219,8 @@ func craftedSnapshots() map[string][]byte {
 		"split-oversize": snapshot(list{segment(at, 60*mib, 0, block(at, 30*mib, "inactive"),
 			block(at+30*mib, 30*mib, "active_allocated"))},
 			list{event("alloc", at+100*mib, 40*mib), event("free_requested", at+100*mib, 40*mib)},
-			dict{{"max_split_size", 20 * mib}, {"PYTORCH_CUDA_ALLOC_CONF", "max_split_size_mb:20"}}),
+			dict{{"max_split_size", 20 * mib}, {"PYTORCH_CUDA_ALLOC_CONF",
+				"max_split_size_mb:20"}}),
 		"negative": snapshot(list{segment(at, -1, 0, block(at, -512, "inactive"))},
 			list{event("alloc", -1, -1), event("segment_alloc", -512, -1<<63)}, nil),
 		"overflow": snapshot(nil, repeat(n, func(i int64) any {
@@ -236,7 +238,8 @@ func craftedSnapshots() map[string][]byte {
 				return event([]string{"free_requested", "free_completed", "oom", "snapshot",
 					"nonsense"}[i%5], at+i%3*512, i%9*mib)
 			}), nil),
-		"settings": snapshot(nil, list{event("segment_alloc", at, 20*mib), event("alloc", at, 5*mib),
+		"settings": snapshot(nil, list{event("segment_alloc", at, 20*mib),
+			event("alloc", at, 5*mib),
 			event("oom", 0, 1<<49)}, dict{{"max_split_size", 1}, {"garbage_collection_threshold",
 			[]byte("G\x7f\xf8\x00\x00\x00\x00\x00\x00")}, {"PYTORCH_CUDA_ALLOC_CONF",
 			"large_segment_size_mb:8796093022207,max_non_split_rounding_mb:8796093022207"},

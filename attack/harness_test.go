@@ -255,7 +255,8 @@ func (g target) throw(t testing.TB, kind, name string, data []byte, c command, b
 	o := run(t, []string{"MEMROOM_HOME=" + g.home}, "", args...)
 	tally.add(kind, o.code == 2, o.resident)
 	if w := o.wrong(c.codes, path, budget); w != "" {
-		t.Errorf("%s: memroom %s: %s (code %d, %v of processor time)%s\n%s", kind, c.line, w, o.code,
+		t.Errorf("%s: memroom %s: %s (code %d, %v of processor time)%s\n%s", kind, c.line, w,
+			o.code,
 			o.cpu, keep(name, data), shorten(o.stderr))
 	}
 }

@@ -334,9 +334,11 @@ func TestEscapes(t *testing.T) {
 		t.Fatal(err)
 	}
 	outs := []outcome{{stdout: j.out.String(), stderr: j.errs.String()}}
-	commands := [][]string{{"runs"}, {"show", "last"}, {"explain"}, {"explain", file}, {"snapshot", file},
+	commands := [][]string{{"runs"}, {"show", "last"}, {"explain"}, {"explain", file},
+		{"snapshot", file},
 		{"replay", file}, {"plan", file}, {"lint", file}, {"show", "x" + evil}, {"runs", evil},
-		{"snapshot", file + evil}, {"plan", "--preset", evil}, {"replay", file, "--alloc-conf", evil},
+		{"snapshot", file + evil}, {"plan", "--preset", evil},
+		{"replay", file, "--alloc-conf", evil},
 		{evil}, {"--" + evil}, {"rm", evil}, {"snapshot", file, "--html", evil + "/x"},
 		{"run", "--", "/x" + evil}, {"show", "last", "--share"}}
 	for _, args := range commands {

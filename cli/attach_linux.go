@@ -66,7 +66,9 @@ func (c *attachCmd) from(path string) int64 {
 func (c *attachCmd) ended(s *session, folder *store.Folder, fromOut, fromErr int64) error {
 	exit, err := folder.Exit()
 	if host, yes := folder.Elsewhere(); err != nil && yes {
-		return exitWith(exitNotStarted, "run %s is on %s, which cannot be reached from here: attach there; `memroom top %s` follows its record", folder.ID, host, folder.ID)
+		return exitWith(exitNotStarted,
+			"run %s is on %s, which cannot be reached from here: attach "+
+				"there; `memroom top %s` follows its record", folder.ID, host, folder.ID)
 	}
 	if err != nil {
 		if words, _, yes := orphanOf(folder); yes {
@@ -79,7 +81,8 @@ func (c *attachCmd) ended(s *session, folder *store.Folder, fromOut, fromErr int
 	err = errors.Join(copyFrom(raw(s.Out), folder.Output(), fromOut),
 		copyFrom(raw(s.Err), folder.Errors(), fromErr))
 	if err != nil && exit.Code == exitOK {
-		return exitWith(exitNotWritten, "the output of run %s could not be shown: %w", folder.ID, err)
+		return exitWith(exitNotWritten, "the output of run %s could not be shown: %w", folder.ID,
+			err)
 	}
 	s.note("memroom: run %s has ended with exit code %d", folder.ID, exit.Code)
 	return exitQuietly(exit.Code)

@@ -41,7 +41,8 @@ should have nothing else running on it. What was measured before for the same ca
 
 func (calibrateCmd) examples() []example {
 	return []example{
-		{line: "memroom calibrate --preset torchvision/resnet50 --batch 64,128 --precision amp_bf16,fp32 --list"},
+		{line: "memroom calibrate --preset torchvision/resnet50 --batch 64,128 --precision amp_bf16,fp32 " +
+			"--list"},
 		{line: "memroom calibrate --forget"},
 	}
 }
@@ -89,8 +90,10 @@ func (c *calibrateCmd) print(s *session, found *plan.Calibration) error {
 		return s.printJSON(found)
 	}
 	_, err := fmt.Fprintf(s.Out,
-		"%s (%s): %s beyond the allocator, %s more once cuDNN is used; cuBLAS keeps %s a thread; %d multiprocessors, %s usable\n"+
-			"workspaces of %d convolutions and %d recurrent layers are known, for PyTorch %s\nplan uses this from now on\n",
+		"%s (%s): %s beyond the allocator, %s more once cuDNN is used; cuBLAS keeps %s a thread; %d "+
+			"multiprocessors, %s usable\n"+
+			"workspaces of %d convolutions and %d recurrent layers are known, for PyTorch %s\nplan uses this "+
+			"from now on\n",
 		found.Name, found.UUID, found.Context, found.DNN, found.BLAS, found.SMs, found.Total,
 		len(found.Conv), len(found.RNN), found.Torch)
 	return err
@@ -172,7 +175,8 @@ func (w *cardMeasurement) conclude() error {
 			w.beyond)
 	}
 	if change := w.settled(); change > unrest || change < -unrest {
-		return fmt.Errorf("others took or gave back %s on the card while it was measured: run it again when they are quiet", max(change, -change))
+		return fmt.Errorf("others took or gave back %s on the card while it was measured: run it again "+
+			"when they are quiet", max(change, -change))
 	}
 	w.found.Context, w.found.DNN = w.beyond["kernels"], w.beyond["cudnn"]-w.beyond["kernels"]
 	if driver, err := w.lib.Driver(); err == nil {
@@ -243,7 +247,8 @@ func (w *cardMeasurement) identify(st probe.CardStage) (string, error) {
 		return w.before[0].UUID, nil
 	}
 	return "",
-		fmt.Errorf("torch's card (%s, UUID %q) cannot be told from the driver's: parts of a card (MIG) are not measured, and with several cards torch must give the UUID", st.Name, st.UUID)
+		fmt.Errorf("torch's card (%s, UUID %q) cannot be told from the driver's: parts of a card (MIG) "+
+			"are not measured, and with several cards torch must give the UUID", st.Name, st.UUID)
 }
 
 func used(devices []nvml.Device, uuid string) event.Bytes {

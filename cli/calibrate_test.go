@@ -32,7 +32,8 @@ func TestCalibrationRunsToItsEnd(t *testing.T) {
 		{"x": [2, 8, 16, 16], "w": [8, 3, 3, 3], "stride": [1, 1], "pad": [1, 1], "dilation": [1, 1], "groups": 1, "dtype": "fp32"}],
 	"recurrent": [{"kind": "lstm", "batch": 4, "steps": 8, "in": 16, "hidden": 32, "layers": 2, "directions": 1, "dropout": true, "dtype": "fp32"},
 		{"kind": "gru", "batch": 4, "steps": 8, "in": 16, "hidden": 32, "layers": 1, "directions": 2, "dtype": "bf16"}]}`
-	drive := "import sys; sys.path.insert(0, sys.argv[1]); import run; run.hold = run.say; run.main(sys.argv[2])"
+	drive := "import sys; sys.path.insert(0, sys.argv[1]); import run; run.hold = run.say; " +
+		"run.main(sys.argv[2])"
 	for name, text := range map[string]string{"shapes.json": shapes, "drive.py": drive} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)

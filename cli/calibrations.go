@@ -47,11 +47,13 @@ func calibrations() ([]*plan.Calibration, error) {
 	}
 	var list []*plan.Calibration
 	if err := json.Unmarshal(data, &list); err != nil {
-		return nil, fmt.Errorf("%s is damaged (%w): run `memroom calibrate` again, or `memroom calibrate --forget`", path, err)
+		return nil, fmt.Errorf("%s is damaged (%w): run `memroom calibrate` again, or `memroom calibrate "+
+			"--forget`", path, err)
 	}
 	for _, c := range list {
 		if c == nil || !c.Plausible() {
-			return nil, fmt.Errorf("%s is damaged (sizes that cannot be): run `memroom calibrate` again, or `memroom calibrate --forget`", path)
+			return nil, fmt.Errorf("%s is damaged (sizes that cannot be): run `memroom calibrate` again, or "+
+				"`memroom calibrate --forget`", path)
 		}
 	}
 	return list, nil

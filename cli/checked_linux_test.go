@@ -11,7 +11,8 @@ import (
 // TestFullOutput: no command may claim success when its answer did not arrive.
 func TestFullOutput(t *testing.T) {
 	t.Setenv("MEMROOM_HOME", t.TempDir()+"/records")
-	for _, line := range []string{"--help", "run --help", "version", "version --json", "runs --json",
+	for _, line := range []string{"--help", "run --help", "version", "version --json",
+		"runs --json",
 		"doctor --json", "completion bash", "plan --help", "--version"} {
 		t.Run(line, func(t *testing.T) {
 			full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)

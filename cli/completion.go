@@ -69,7 +69,8 @@ func bashCompletion(out *strings.Builder, zsh bool, commands []word, flags map[s
 		out.WriteString("autoload -U +X bashcompinit && bashcompinit\n")
 	}
 	out.WriteString("_memroom() {\n  local cur=${COMP_WORDS[COMP_CWORD]} i words\n" +
-		"  for ((i = 1; i < COMP_CWORD; i++)); do [ \"${COMP_WORDS[i]}\" = -- ] && { COMPREPLY=($(compgen -f -- \"$cur\")); return; }; done\n" +
+		"  for ((i = 1; i < COMP_CWORD; i++)); do [ \"${COMP_WORDS[i]}\" = -- ] && { " +
+		"COMPREPLY=($(compgen -f -- \"$cur\")); return; }; done\n" +
 		"  if [ \"$COMP_CWORD\" -eq 1 ]; then COMPREPLY=($(compgen -W '" + joinWords(commands) +
 		"' -- \"$cur\")); return; fi\n" +
 		"  case \"${COMP_WORDS[1]}\" in\n")
@@ -77,7 +78,8 @@ func bashCompletion(out *strings.Builder, zsh bool, commands []word, flags map[s
 		fmt.Fprintf(out, "    %s) words='%s' ;;\n", c.text, joinWords(flags[c.text]))
 	}
 	fmt.Fprintf(out, "    *) words='%s' ;;\n  esac\n", joinWords(flags[""]))
-	out.WriteString("  case \"$cur\" in -*) COMPREPLY=($(compgen -W \"$words\" -- \"$cur\")) ;; *) COMPREPLY=($(compgen -f -- \"$cur\")) ;; esac\n}\n" +
+	out.WriteString("  case \"$cur\" in -*) COMPREPLY=($(compgen -W \"$words\" -- \"$cur\")) ;; *) " +
+		"COMPREPLY=($(compgen -f -- \"$cur\")) ;; esac\n}\n" +
 		"complete -o filenames -F _memroom memroom\n")
 }
 

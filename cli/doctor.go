@@ -120,7 +120,8 @@ func checkCards(d *diagnosis) []check {
 		checks = append(checks, checkCard(card))
 	}
 	if err != nil {
-		checks = append(checks, check{ID: "gpu", Title: "NVIDIA GPU", Status: statusWarn, Why: err.Error(), Fix: "see `nvidia-smi` and the kernel log"})
+		checks = append(checks, check{ID: "gpu", Title: "NVIDIA GPU", Status: statusWarn,
+			Why: err.Error(), Fix: "see `nvidia-smi` and the kernel log"})
 	}
 	if err == nil && len(devices) == 0 {
 		checks = append(checks, check{ID: "gpu", Title: "NVIDIA GPU", Status: statusMissing,

@@ -36,7 +36,8 @@ func checkCgroup() []check {
 	}
 	if err := tryOwnCgroup(group); err != nil {
 		own.Status, own.Why = statusMissing, err.Error()
-		own.Fix = "delegate a subtree (systemd-run --user --scope, or Delegate=yes), or run as root; without it memroom enforces --host-mem itself"
+		own.Fix = "delegate a subtree (systemd-run --user --scope, or Delegate=yes), or run as root; " +
+			"without it memroom enforces --host-mem itself"
 	} else {
 		own.Value = fmt.Sprintf("can be created below %s (version %d): the kernel enforces a run's limit",
 			group.Dir, group.Version)
@@ -48,7 +49,8 @@ func describeLimit(group *meter.Cgroup, reading event.CgroupSample) string {
 	if reading.Limit == 0 {
 		return fmt.Sprintf("none (version %d), %s in use", group.Version, reading.Current)
 	}
-	return fmt.Sprintf("%s (version %d), %s in use: a job here can have this much, not the machine's whole RAM", reading.Limit, group.Version, reading.Current)
+	return fmt.Sprintf("%s (version %d), %s in use: a job here can have this much, not the machine's "+
+		"whole RAM", reading.Limit, group.Version, reading.Current)
 }
 
 // tryOwnCgroup makes a cgroup and removes it: permission bits alone do not tell.

@@ -65,7 +65,8 @@ func checkShm() check {
 	if size <= 64*event.MiB {
 		c.Status, c.Why = statusWarn,
 			"this is the default of containers; when it is full, DataLoader workers crash (bus error)"
-		c.Fix = "docker run --shm-size=8g (or --ipc=host); Kubernetes: an emptyDir with medium Memory at /dev/shm"
+		c.Fix = "docker run --shm-size=8g (or --ipc=host); Kubernetes: an emptyDir with medium Memory at " +
+			"/dev/shm"
 	}
 	return c
 }

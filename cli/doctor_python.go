@@ -127,7 +127,8 @@ func checkTorchCUDA(look pythonLook) check {
 			"install a CUDA build if this machine has a card"
 	default:
 		c.Status, c.Why = statusMissing, "does not work: "+look.CUDAWhy
-		c.Fix = "without a GPU there is nothing to do; with one, compare the driver's CUDA version with torch's"
+		c.Fix = "without a GPU there is nothing to do; with one, compare the driver's CUDA version with " +
+			"torch's"
 	}
 	return c
 }

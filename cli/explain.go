@@ -68,14 +68,17 @@ func (c *explainCmd) Run(s *session) error {
 			s.note("memroom: %s", w)
 		}
 		if v := material.Verdict; v != nil && v.ExitCode == 0 {
-			s.note("memroom: nothing to explain: %s ended well, and nothing about memory was found while it ran", listed(what))
+			s.note("memroom: nothing to explain: %s ended well, and nothing about memory was found while it "+
+				"ran", listed(what))
 			return exitQuietly(exitNotRecognised)
 		}
 		if script, ok := firstScript(what); ok {
-			s.note("memroom: nothing recognised: %s is a script; explain reads what a program printed. `memroom lint %s` looks for memory mistakes in code", script, script)
+			s.note("memroom: nothing recognised: %s is a script; explain reads what a program printed. "+
+				"`memroom lint %s` looks for memory mistakes in code", script, script)
 			return exitQuietly(exitNotRecognised)
 		}
-		s.note("memroom: nothing recognised: no message about memory, and none of what is mistaken for it, in %s; if the program was killed, the kernel's log may say more (`dmesg | tail`)", listed(what))
+		s.note("memroom: nothing recognised: no message about memory, and none of what is mistaken for "+
+			"it, in %s; if the program was killed, the kernel's log may say more (`dmesg | tail`)", listed(what))
 		return exitQuietly(exitNotRecognised)
 	}
 	if c.JSON {
@@ -225,5 +228,6 @@ func lastFailedRun() (string, error) {
 		}
 	}
 	return "",
-		usageError(errors.New("nothing to explain: no run on record has failed; name a log file, a snapshot, a run id, or - for standard input"))
+		usageError(errors.New("nothing to explain: no run on record has failed; name a log file, a " +
+			"snapshot, a run id, or - for standard input"))
 }

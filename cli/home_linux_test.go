@@ -62,7 +62,8 @@ func TestReadOnlyHome(t *testing.T) {
 	run, dir := asNobody(t)
 	home := filepath.Join(dir, "home")
 	for range 2 {
-		if out, err := run(home, "run", "--name", "tiny", "--", "sh", "-c", "echo hello; exit 3"); err == nil {
+		if out, err := run(home, "run", "--name", "tiny", "--", "sh", "-c",
+			"echo hello; exit 3"); err == nil {
 			t.Fatalf("exit 3 became 0: %s", out)
 		}
 	}
@@ -95,7 +96,8 @@ func TestReadOnlyHome(t *testing.T) {
 	}
 	// the training runs all the same, and its record is kept elsewhere
 	out, err := run(home, "run", "--", "echo", "trained")
-	if err != nil || !strings.Contains(out, "trained") || !strings.Contains(out, "this run is kept in") {
+	if err != nil || !strings.Contains(out, "trained") || !strings.Contains(out,
+		"this run is kept in") {
 		t.Errorf("run: %v\n%s", err, out)
 	}
 }

@@ -90,7 +90,8 @@ func watch(dir string) error {
 		Options: supervise.DefaultOptions(),
 		Detect:  supervise.NewJudgement(diagnose.DefaultThresholds(), spec.HostMem),
 		Report:  string(spec.Report), Verdict: string(spec.Verdict)}
-	m.Options.Grace, m.Options.OnPressure, m.Options.PressureAt = spec.Grace, string(spec.OnPressure),
+	m.Options.Grace, m.Options.OnPressure, m.Options.PressureAt = spec.Grace,
+		string(spec.OnPressure),
 		spec.PressureAt
 	if run.Group != "" {
 		home := store.Store{Home: filepath.Dir(filepath.Dir(dir))}

@@ -17,7 +17,8 @@ import (
 // memroom runs one command line.
 func memroom(args ...string) (code int, stdout, stderr string) {
 	var out, errs bytes.Buffer
-	code = Main(context.Background(), args, Streams{In: strings.NewReader(""), Out: &out, Err: &errs})
+	code = Main(context.Background(), args, Streams{In: strings.NewReader(""), Out: &out,
+		Err: &errs})
 	return code, out.String(), errs.String()
 }
 

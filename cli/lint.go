@@ -117,7 +117,8 @@ func (c *lintCmd) look(s *session, files []string) (lintResult, error) {
 	pythons := findPythons(c.Python)
 	if len(pythons) == 0 {
 		return result,
-			fmt.Errorf("no python3 on PATH: the analysis uses Python's own parser. Install Python 3.8 or newer, or name one with --python")
+			fmt.Errorf("no python3 on PATH: the analysis uses Python's own parser. Install Python 3.8 or " +
+				"newer, or name one with --python")
 	}
 	dir, err := os.MkdirTemp("", "memroom-lint-")
 	if err != nil {
@@ -237,8 +238,8 @@ func replaceFile(path string, data []byte) error {
 	return os.Rename(fresh.Name(), path)
 }
 
-// showDiffs replaces the advice by a diff where the fix is an edit, and adds the file's edits to the
-// patch where one is asked for.
+// showDiffs replaces the advice by a diff where the fix is an edit, and adds the file's edits to
+// the patch where one is asked for.
 func (c *lintCmd) showDiffs(result *lintResult, path string, findings []lint.Finding) error {
 	var edits []lint.Edit
 	for _, f := range findings {

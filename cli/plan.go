@@ -140,11 +140,13 @@ func (c *planCmd) setup(model *models.Config) plan.Setup {
 		EvalBatch: c.EvalBatch, EvalKeep: c.EvalKeep, LoRATargets: c.LoraTargets,
 		LoRADropout: c.LoraDropout, DoubleQuant: c.DoubleQuant, NoUpcast: c.NoUpcast,
 		Setup: remedy.Setup{
-			Batch: c.Batch, Seq: c.Seq, Image: c.Image, Precision: c.Precision, Optimizer: c.Optimizer,
+			Batch: c.Batch, Seq: c.Seq, Image: c.Image, Precision: c.Precision,
+			Optimizer:     c.Optimizer,
 			Checkpointing: c.Checkpointing,
 			Attention:     c.Attn, Accumulate: c.Accumulate, Clip: c.Clip, KeepGrads: c.KeepGrads,
 			TrainOnly: c.TrainOnly,
-			LoRARank:  c.LoraRank, LoadIn: c.LoadIn, Ranks: c.Ranks, Shard: c.Shard, Offload: c.Offload,
+			LoRARank:  c.LoraRank, LoadIn: c.LoadIn, Ranks: c.Ranks, Shard: c.Shard,
+			Offload:      c.Offload,
 			ChannelsLast: c.ChannelsLast, ChunkedLoss: c.Loss == "fused",
 			AllocConf: c.AllocConf, Torch: c.Torch,
 		}}
@@ -195,7 +197,8 @@ func chooseModel(preset string, args []string) (*models.Config, error) {
 			usageError(fmt.Errorf("no model: give a config.json, its folder, or --preset NAME"))
 	case len(args) > 1:
 		return nil,
-			usageError(fmt.Errorf("one model at a time: %q is too much; a training command needs --rehearse and --", args[1]))
+			usageError(fmt.Errorf("one model at a time: %q is too much; a training command needs --rehearse "+
+				"and --", args[1]))
 	}
 	return readModel(args[0])
 }
@@ -213,7 +216,8 @@ func readModel(path string) (*models.Config, error) {
 		inside := filepath.Join(path, "config.json")
 		if _, err := os.Stat(inside); err != nil {
 			return nil,
-				fmt.Errorf("%s holds no config.json: give the file itself, or a folder as save_pretrained writes it", path)
+				fmt.Errorf("%s holds no config.json: give the file itself, or a folder as save_pretrained writes "+
+					"it", path)
 		}
 		path = inside
 	}

@@ -36,7 +36,8 @@ func (c *planCmd) check() error {
 			"--record keeps what a rehearsal recorded: add --rehearse and the training command after --"},
 		{!c.Fit && len(c.Allow) > 0, "--allow admits remedies to the search: add --fit"},
 		{c.Fit && c.HTML != "",
-			"--html writes the page of one setup, and --fit searches many: leave one out; --fit --json keeps the search"},
+			"--html writes the page of one setup, and --fit searches many: leave one out; --fit --json keeps " +
+				"the search"},
 		{len(c.Devices) > 0 && c.HTML != "",
 			"--html writes the page of one card: leave it out with --devices; --json keeps the map"},
 		{len(c.Devices) > 0 && c.Fit,
@@ -45,7 +46,9 @@ func (c *planCmd) check() error {
 			"--devices names the cards: leave out --gpu and --here"},
 		{len(c.Devices) > 0 && c.AllocLimit > 0,
 			"--devices names the cards: leave out --alloc-limit"},
-		{c.Rehearse && (c.Fit || len(c.Devices) > 0), "--rehearse plans the script as it is: leave out --fit and --devices; `memroom run --fit` changes a script"},
+		{c.Rehearse && (c.Fit || len(c.Devices) > 0),
+			"--rehearse plans the script as it is: leave out " +
+				"--fit and --devices; `memroom run --fit` changes a script"},
 	} {
 		if w.wrong {
 			return fmt.Errorf("%s", w.says)
@@ -72,7 +75,8 @@ func checkTorch(text string) error {
 		return fmt.Errorf("--torch: %w", err)
 	}
 	if !v.Known() {
-		return fmt.Errorf("--torch %s: the allocators of torch %s to %s are known; give the nearest of them", strings.TrimSpace(text), allocsim.OldestKnown, allocsim.NewestKnown)
+		return fmt.Errorf("--torch %s: the allocators of torch %s to %s are known; give the nearest of "+
+			"them", strings.TrimSpace(text), allocsim.OldestKnown, allocsim.NewestKnown)
 	}
 	return nil
 }

@@ -32,7 +32,8 @@ type rehearseFlags struct {
 // rehearse answers `plan --rehearse`.
 func (c *planCmd) rehearse(s *session) error {
 	if len(c.Args) == 0 {
-		return usageError(fmt.Errorf("--rehearse needs the training command after --, as in: memroom plan --rehearse -- python train.py"))
+		return usageError(fmt.Errorf("--rehearse needs the training command after --, as in: memroom " +
+			"plan --rehearse -- python train.py"))
 	}
 	if c.Preset != "" {
 		return usageError(fmt.Errorf("--rehearse takes the model from the script: leave out --preset"))
@@ -83,7 +84,8 @@ func (c *planCmd) knobs() ([]knob, error) {
 		value, err := strconv.ParseInt(fit.Argument(c.Args, flag), 10, 64)
 		if err != nil || value < 1 {
 			return nil,
-				fmt.Errorf("--map %s: the command does not say how large %s is: add it with its value, as in %s 8", c.Map, flag, flag)
+				fmt.Errorf("--map %s: the command does not say how large %s is: add it with its value, as in %s "+
+					"8", c.Map, flag, flag)
 		}
 		found = append(found, knob{name: name, flag: flag, value: value})
 	}
@@ -162,12 +164,14 @@ func (c *planCmd) rehearsal(s *session, target plan.Target, args []string,
 func unrecorded(args []string, status string, said *heardOutput) error {
 	switch {
 	case strings.Contains(status, "killed"):
-		return fmt.Errorf("rehearsal: %s was %s before it recorded anything: does it need more host memory than there is?", args[0], status)
+		return fmt.Errorf("rehearsal: %s was %s before it recorded anything: does it need more host "+
+			"memory than there is?", args[0], status)
 	case status != "":
 		return fmt.Errorf("rehearsal: %s ended with %s before it recorded anything%s", args[0],
 			status, said.last())
 	}
-	return fmt.Errorf("rehearsal: %s ran without memroom's probe: is it a Python that was started with -I, -E or -S?", args[0])
+	return fmt.Errorf("rehearsal: %s ran without memroom's probe: is it a Python that was started "+
+		"with -I, -E or -S?", args[0])
 }
 
 // failed is the error of a script that broke before its first step; later failures leave enough to

@@ -18,7 +18,8 @@ import (
 // cheapest answers `plan --fit`: the cheapest set of remedies with which the setup fits.
 func (c *planCmd) cheapest(s *session, model *models.Config, target plan.Target) error {
 	if !target.Given && target.AllocLimit == 0 {
-		return usageError(fmt.Errorf("--fit needs something to fit into: add --gpu NAME|SIZE, --here or --alloc-limit SIZE"))
+		return usageError(fmt.Errorf("--fit needs something to fit into: add --gpu NAME|SIZE, --here or " +
+			"--alloc-limit SIZE"))
 	}
 	ladder, err := plan.FindCheapest(c.setup(model), target,
 		func(r *remedy.Remedy) bool { return slices.Contains(c.Allow, r.Consent) })

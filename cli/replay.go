@@ -41,26 +41,27 @@ func (replayCmd) examples() []example {
 // replayResult is what --json prints. Exact, DivergedAt and Mismatches are about the recording;
 // peaks, retries and OOMs are those of the recording, or of the settings and limits asked for.
 type replayResult struct {
-	Device        int                   `json:"device"`
-	Events        int                   `json:"events"`
-	Allocs        int                   `json:"allocs"`
-	Exact         bool                  `json:"exact"`
-	DivergedAt    *int                  `json:"diverged_at"`
-	Mismatches    int                   `json:"mismatches"`
-	AllocatedPeak event.Bytes           `json:"allocated_peak"`
-	ReservedPeak  event.Bytes           `json:"reserved_peak"`
-	ActivePeak    event.Bytes           `json:"active_peak"`
-	Retries       int64                 `json:"num_alloc_retries"`
-	OOMs          int64                 `json:"num_ooms"`
-	OOM           bool                  `json:"oom"`
-	Capacity      *event.Bytes          `json:"capacity"` // cap on reserved bytes that was replayed under, null for none
-	Conf          string                `json:"conf"`
-	Torch         string                `json:"torch"`
-	WhatIf        *allocsim.Table       `json:"what_if,omitempty"`
-	Divergences   []allocsim.Divergence `json:"divergences,omitempty"`
-	Truncated     *truncation           `json:"truncated,omitempty"`
-	Warnings      []string              `json:"warnings,omitempty"`
-	Devices       []replayResult        `json:"devices,omitempty"` // where there are several
+	Device        int         `json:"device"`
+	Events        int         `json:"events"`
+	Allocs        int         `json:"allocs"`
+	Exact         bool        `json:"exact"`
+	DivergedAt    *int        `json:"diverged_at"`
+	Mismatches    int         `json:"mismatches"`
+	AllocatedPeak event.Bytes `json:"allocated_peak"`
+	ReservedPeak  event.Bytes `json:"reserved_peak"`
+	ActivePeak    event.Bytes `json:"active_peak"`
+	Retries       int64       `json:"num_alloc_retries"`
+	OOMs          int64       `json:"num_ooms"`
+	OOM           bool        `json:"oom"`
+	// cap on reserved bytes that was replayed under, null for none
+	Capacity    *event.Bytes          `json:"capacity"`
+	Conf        string                `json:"conf"`
+	Torch       string                `json:"torch"`
+	WhatIf      *allocsim.Table       `json:"what_if,omitempty"`
+	Divergences []allocsim.Divergence `json:"divergences,omitempty"`
+	Truncated   *truncation           `json:"truncated,omitempty"`
+	Warnings    []string              `json:"warnings,omitempty"`
+	Devices     []replayResult        `json:"devices,omitempty"` // where there are several
 
 	failed *allocsim.OOMAt
 }
@@ -89,7 +90,8 @@ func (c *replayCmd) Run(s *session) error {
 		results = append(results, one)
 	}
 	if len(results) == 0 {
-		return fmt.Errorf("%s has no history to replay: was torch.cuda.memory._record_memory_history() on?", c.File)
+		return fmt.Errorf("%s has no history to replay: was torch.cuda.memory._record_memory_history() "+
+			"on?", c.File)
 	}
 	result := combine(results)
 	result.Warnings = slices.Concat(read.Warnings, result.Warnings, assumed)

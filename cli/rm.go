@@ -48,7 +48,8 @@ func (c *rmCmd) Run(s *session) error {
 	}
 	prune := c.Older != "" || c.Over > 0
 	if len(c.Records) == 0 && !prune {
-		return exitWith(exitUsage, "say which runs to delete: memroom rm RUN, or --older AGE, or --over SIZE")
+		return exitWith(exitUsage,
+			"say which runs to delete: memroom rm RUN, or --older AGE, or --over SIZE")
 	}
 	gone := []string{}
 	for _, text := range c.Records {
@@ -86,8 +87,9 @@ func (c *rmCmd) remove(kept *store.Store, text string) (string, error) {
 		return "", err
 	}
 	if folder.Running() {
-		return "", fmt.Errorf("run %s is still running: stop it first (memroom attach %s, then Ctrl-C)",
-			folder.ID, folder.ID)
+		return "",
+			fmt.Errorf("run %s is still running: stop it first (memroom attach %s, then Ctrl-C)",
+				folder.ID, folder.ID)
 	}
 	if words, command, _ := orphanOf(folder); command > 0 {
 		return "", fmt.Errorf("run %s: %s; then delete it", folder.ID, words)

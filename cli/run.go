@@ -34,7 +34,8 @@ type runCmd struct {
 func (runCmd) examples() []example {
 	return []example{
 		{line: "memroom run -- sh -c 'echo training'"},
-		{line: "memroom run --fit --dry-run --map micro_batch=--bs,accumulate=--accum -- python train.py --bs 32"},
+		{line: "memroom run --fit --dry-run --map micro_batch=--bs,accumulate=--accum -- python train.py " +
+			"--bs 32"},
 		{line: "memroom run --name baseline --host-mem 2GiB --verdict verdict.json -- sh -c 'exit 3'", code: 3},
 	}
 }
@@ -59,7 +60,8 @@ func (c *runCmd) check() error {
 			c.NodeRank)
 	}
 	if c.View && c.Detach {
-		return exitWith(exitUsage, "--view watches and --detach leaves: take one; `memroom top RUN` shows a detached run live")
+		return exitWith(exitUsage, "--view watches and --detach leaves: take one; `memroom top RUN` "+
+			"shows a detached run live")
 	}
 	return c.fitFlags.check()
 }
@@ -87,8 +89,9 @@ type monitorSpec struct {
 	Grace      time.Duration `json:"grace"`
 	OnPressure []byte        `json:"on_pressure,omitempty"`
 	PressureAt float64       `json:"pressure_at"`
-	Report     []byte        `json:"report,omitempty"` // paths are bytes: JSON would change those that are no UTF-8
-	Verdict    []byte        `json:"verdict,omitempty"`
-	Socket     []byte        `json:"socket,omitempty"` // of the probes
-	Fit        *driver.Spec  `json:"fit,omitempty"`
+	// paths are bytes: JSON would change those that are no UTF-8
+	Report  []byte       `json:"report,omitempty"`
+	Verdict []byte       `json:"verdict,omitempty"`
+	Socket  []byte       `json:"socket,omitempty"` // of the probes
+	Fit     *driver.Spec `json:"fit,omitempty"`
 }

@@ -35,7 +35,8 @@ func (c *runCmd) wantedCopies() []wantedCopy {
 func (w wantedCopy) check() error {
 	refuse := func(err error) error {
 		return exitWith(exitNotStarted,
-			"%s %s cannot be written: %w; name a file in a folder that exists and is yours. Nothing was started", w.flag, w.path, err)
+			"%s %s cannot be written: %w; name a file in a folder that exists and is yours. Nothing was "+
+				"started", w.flag, w.path, err)
 	}
 	if w.before != nil && w.before.IsDir() {
 		return refuse(fmt.Errorf("it is a folder"))
@@ -70,7 +71,8 @@ func (w wantedCopy) missing(folder *store.Folder) string {
 	if err != nil {
 		why = cause(err).Error()
 	}
-	return fmt.Sprintf("%s %s was not written (%s); `"+w.instead+"` prints it from the record", w.flag, w.path, why, folder.ID)
+	return fmt.Sprintf("%s %s was not written (%s); `"+w.instead+"` prints it from the record",
+		w.flag, w.path, why, folder.ID)
 }
 
 func absolute(path string) string {

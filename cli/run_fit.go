@@ -21,7 +21,7 @@ type fitFlags struct {
 	RehearseFirst bool     `help:"With --fit: do not wait for memory to run out. The longest batch of the data, an evaluation of it and the saving of a checkpoint are measured at the first step; remedies stay only as far as they would not fit." aliases:"prevent" group:"Fit"`
 	DryRun        bool     `help:"Show which remedies --fit would try, in which order, and start nothing." group:"Fit"`
 	Allow         []string `help:"Remedies that change the mathematics, by kind: precision, quantize." placeholder:"KIND" group:"Fit"`
-	Remedy        []string `help:"Apply this remedy from the start; may be repeated. micro_batch=8 means pieces of 8 rows." placeholder:"NAME[=VALUE]" group:"Fit" sep:"none"`
+	Remedy        []string `help:"Apply this remedy from the start; may be repeated. micro_batch=8 means micro-batches of 8 samples." placeholder:"NAME[=VALUE]" group:"Fit" sep:"none"`
 	MaxAttempts   int      `help:"Launches at the most, the first included." default:"4" group:"Fit"`
 	Map           string   `help:"The command's own arguments for true accumulation: micro_batch=--bs,accumulate=--accum." placeholder:"MAP" group:"Fit"`
 	ResumeWith    string   `help:"Arguments that make the command go on from a checkpoint, with {latest} for its path." placeholder:"TEMPLATE" group:"Fit"`

@@ -189,7 +189,8 @@ func TestFitEndsWhenNothingFits(t *testing.T) {
 	}
 	out, notes, record, code := fitted(t, binary, t.TempDir(), "--fit", "--host-mem", "100MiB",
 		"--", python, script)
-	if code != 137 || out != "" || !strings.Contains(record.Impossible, "outside of a training step") ||
+	if code != 137 || out != "" || !strings.Contains(record.Impossible,
+		"outside of a training step") ||
 		len(record.Attempts) != 2 {
 		t.Errorf("exit %d, printed %q, record %+v\n%s", code, out, record, notes)
 	}

@@ -28,7 +28,8 @@ if "MEMROOM_APPLY" not in os.environ:
 func fittedFrom(t *testing.T, binary string, in *os.File, command ...string) (out, notes string,
 	code int) {
 	t.Helper()
-	cmd := exec.Command(binary, append([]string{"run", "--fit", "--forgetful", "--"}, command...)...)
+	cmd := exec.Command(binary, append([]string{"run", "--fit", "--forgetful", "--"},
+		command...)...)
 	cmd.Env = append(os.Environ(), "MEMROOM_HOME="+t.TempDir(), "OMP_NUM_THREADS=1")
 	var stdout, stderr strings.Builder
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = in, &stdout, &stderr
@@ -110,9 +111,10 @@ func TestFitInputInAShell(t *testing.T) {
 	}
 	run := fmt.Sprintf("%s run --fit --forgetful -- %s ", binary, python)
 	for name, c := range map[string]struct{ line, want string }{
-		"here-document": {run + "- <<'END'\n" + runsOutOnce + "print('trained')\nEND\n", "trained\n"},
-		"closed":        {run + script + " <&-", "trained\n"},
-		"nothing":       {run + script + " </dev/null", "trained\n"},
+		"here-document": {run + "- <<'END'\n" + runsOutOnce + "print('trained')\nEND\n",
+			"trained\n"},
+		"closed":  {run + script + " <&-", "trained\n"},
+		"nothing": {run + script + " </dev/null", "trained\n"},
 		"loop": {"printf 'a\\nb\\nc\\n' | while read x; do echo $x; " + run + script + "; done",
 			"a\ntrained\nb\ntrained\nc\ntrained\n"},
 		"rest of a pipe": {"{ printf 'first\\n'; sleep 0.1; printf 'second\\n'; } | { " + binary +
@@ -233,7 +235,8 @@ for _ in range(3):
 		record.Attempts[1].Steps != 0 || record.Hollow == "" {
 		t.Errorf("exit %d, record %+v\n%s", code, record, notes)
 	}
-	if !strings.Contains(strings.Join(strings.Fields(notes), " "), record.Hollow) || strings.Contains(notes, "exact") {
+	if !strings.Contains(strings.Join(strings.Fields(notes), " "), record.Hollow) ||
+		strings.Contains(notes, "exact") {
 		t.Errorf("it is told as a success:\n%s", notes)
 	}
 	if kept, _ := filepath.Glob(filepath.Join(driver.Memories(home), "*")); len(kept) > 0 {

@@ -128,8 +128,8 @@ func isUnsafe(r rune) bool {
 	return unicode.IsControl(r) || unicode.In(r, unicode.Cf, unicode.Zl, unicode.Zp)
 }
 
-// appendVisible adds a unit as an escape. Those above ASCII are written as JSON writes them, so that
-// JSON stays what it was.
+// appendVisible adds a unit as an escape. Those above ASCII are written as JSON writes them, so
+// that JSON stays what it was.
 func appendVisible(to, unit []byte) []byte {
 	for len(unit) > 0 {
 		r, n := utf8.DecodeRune(unit)

@@ -86,13 +86,15 @@ func TestSafeWriter(t *testing.T) {
 	}
 }
 
-// TestHostileNames gives every command hostile names: as arguments, file names, file contents, tags,
-// and in the record of a run.
+// TestHostileNames gives every command hostile names: as arguments, file names, file contents,
+// tags, and in the record of a run.
 func TestHostileNames(t *testing.T) {
 	binary := buildBinary(t)
 	dir := t.TempDir()
 	for name, text := range map[string]string{hostile + ".py": "x = " + hostile,
-		hostile + ".log":  "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB " + hostile,
+		hostile +
+			".log": "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB " +
+			hostile,
 		hostile + ".json": `{"model_type": "` + hostile + `"}`, hostile + ".pickle": hostile} {
 		if err := os.WriteFile(filepath.Join(dir, strings.ReplaceAll(name, "/", "")), []byte(text),
 			0o600); err != nil {

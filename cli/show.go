@@ -165,7 +165,8 @@ func printShown(w io.Writer, v shown) error {
 	case v.Left != "":
 		fmt.Fprintf(w, "%s: %s\n", v.Status, v.Left)
 	default:
-		fmt.Fprintf(w, "%-8s there is no final report: memroom was killed before it could write one\n",
+		fmt.Fprintf(w,
+			"%-8s there is no final report: memroom was killed before it could write one\n",
 			v.Status)
 	}
 	if v.Verdict != nil {

@@ -41,8 +41,9 @@ func (snapshotCmd) examples() []example {
 
 // snapshotResult is what --json prints.
 type snapshotResult struct {
-	File      string           `json:"file"`
-	Truncated *truncation      `json:"truncated,omitempty"` // the file broke off; what was read before is reported
+	File string `json:"file"`
+	// the file broke off; what was read before is reported
+	Truncated *truncation      `json:"truncated,omitempty"`
 	Warnings  []string         `json:"warnings,omitempty"`
 	Devices   []snapshotDevice `json:"devices"`
 }
@@ -117,7 +118,8 @@ func (c *snapshotCmd) analyse(read *trace.Snapshot) ([]report.Device, error) {
 			fmt.Errorf("%s has nothing about device %d: it has %d devices; leave --device out to see them", c.File, c.Device, len(read.Recordings))
 	default:
 		return nil,
-			fmt.Errorf("%s is a snapshot without memory and without history: was it taken before the first CUDA tensor?", c.File)
+			fmt.Errorf("%s is a snapshot without memory and without history: was it taken before the first "+
+				"CUDA tensor?", c.File)
 	}
 }
 
@@ -130,7 +132,8 @@ func (c *snapshotCmd) compare(rec *event.Recording, s *diagnose.Snapshot,
 		return nil
 	}
 	if replayed.Timeline == nil {
-		s.Warnings = append(s.Warnings, "too long to compare settings here: `memroom replay --what-if` does it")
+		s.Warnings = append(s.Warnings, "too long to compare settings here: `memroom replay --what-if` "+
+			"does it")
 		return nil
 	}
 	limit, under := c.AllocLimit, "with at most %s reserved"
@@ -165,7 +168,8 @@ func (r snapshotResult) notes() []string {
 	if r.Truncated == nil {
 		return r.Warnings
 	}
-	broke := fmt.Sprintf("the file breaks off at byte %d (%s); what follows is about the part before", r.Truncated.Offset, r.Truncated.Reason)
+	broke := fmt.Sprintf("the file breaks off at byte %d (%s); what follows is about the part "+
+		"before", r.Truncated.Offset, r.Truncated.Reason)
 	return append([]string{broke}, r.Warnings...)
 }
 

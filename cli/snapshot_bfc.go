@@ -25,7 +25,8 @@ func isBFCDump(path string) bool {
 // runBFC reports on TensorFlow's own dump, which has a state but no history.
 func (c *snapshotCmd) runBFC(s *session) error {
 	if c.HTML != "" || c.Pprof != "" || c.Perfetto != "" {
-		return usageError(fmt.Errorf("%s is a TensorFlow dump: it has no history for --html, --pprof or --perfetto", c.File))
+		return usageError(fmt.Errorf("%s is a TensorFlow dump: it has no history for --html, --pprof or "+
+			"--perfetto", c.File))
 	}
 	f, err := os.Open(c.File)
 	if err != nil {

@@ -6,10 +6,12 @@ import "memroom/event"
 // attributed is a line of its own, and what two sources both claim is in it once. No line is
 // negative.
 type Account struct {
-	Limit   event.Bytes    `json:"limit"`
-	Lines   []AccountEntry `json:"lines"`
-	Overlap event.Bytes    `json:"overlap,omitempty"` // claimed twice, by sources that were read at different moments, and taken out
-	Over    event.Bytes    `json:"over,omitempty"`    // held beyond a limit that the monitor holds, which is not in the lines
+	Limit event.Bytes    `json:"limit"`
+	Lines []AccountEntry `json:"lines"`
+	// claimed twice, by sources that were read at different moments, and taken out
+	Overlap event.Bytes `json:"overlap,omitempty"`
+	// held beyond a limit that the monitor holds, which is not in the lines
+	Over event.Bytes `json:"over,omitempty"`
 }
 
 // AccountEntry is one holder of memory.

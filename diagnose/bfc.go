@@ -10,19 +10,21 @@ import (
 
 // BFCState is TensorFlow's allocator at the moment a request failed.
 type BFCState struct {
-	Allocator     string      `json:"allocator"`
-	Allocs        int64       `json:"allocs"`
-	Regions       int         `json:"regions"` // runs of neighbouring chunks; two regions that touch count as one
-	Pool          event.Bytes `json:"pool"`    // taken from the driver
-	InUse         event.Bytes `json:"in_use"`
-	PeakInUse     event.Bytes `json:"peak_in_use"`
-	Requested     event.Bytes `json:"requested"` // what the program asked for, of what is in use
-	Free          event.Bytes `json:"free"`
-	FreePieces    int         `json:"free_pieces"`
-	LargestFree   event.Bytes `json:"largest_free"`
-	LargestAlloc  event.Bytes `json:"largest_alloc"`
-	Fragmentation float64     `json:"fragmentation"` // part of the free pool that is not in the largest free chunk
-	Sizes         []BFCSize   `json:"sizes"`         // chunks in use by size, most bytes first
+	Allocator string `json:"allocator"`
+	Allocs    int64  `json:"allocs"`
+	// runs of neighbouring chunks; two regions that touch count as one
+	Regions      int         `json:"regions"`
+	Pool         event.Bytes `json:"pool"` // taken from the driver
+	InUse        event.Bytes `json:"in_use"`
+	PeakInUse    event.Bytes `json:"peak_in_use"`
+	Requested    event.Bytes `json:"requested"` // what the program asked for, of what is in use
+	Free         event.Bytes `json:"free"`
+	FreePieces   int         `json:"free_pieces"`
+	LargestFree  event.Bytes `json:"largest_free"`
+	LargestAlloc event.Bytes `json:"largest_alloc"`
+	// part of the free pool that is not in the largest free chunk
+	Fragmentation float64   `json:"fragmentation"`
+	Sizes         []BFCSize `json:"sizes"` // chunks in use by size, most bytes first
 }
 
 // BFCSize is how many chunks of one size are in use.

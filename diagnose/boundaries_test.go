@@ -6,9 +6,9 @@ import (
 	"memroom/event"
 )
 
-// TestBoundaries holds each limit that a user would recognise from both sides: just below it nothing
-// is said, just above it the finding is there. The figures are spelled out, because people plan by
-// them; none is read from DefaultThresholds.
+// TestBoundaries holds each limit that a user would recognise from both sides: just below it
+// nothing is said, just above it the finding is there. The figures are spelled out, because people
+// plan by them; none is read from DefaultThresholds.
 func TestBoundaries(t *testing.T) {
 	const gib, mib = event.GiB, event.MiB
 	machine := func(change func(*event.MachineSample)) event.Sample {
@@ -58,10 +58,12 @@ func TestBoundaries(t *testing.T) {
 			func(s event.Bytes) event.Sample { return swapping(s * 5 * mib) }, "swap"},
 		"workers copy 512 MiB in ten minutes": {
 			func(s event.Bytes) event.Sample { return workers(9, 80*gib, s*5*mib) },
-			func(s event.Bytes) event.Sample { return workers(9, 80*gib, s*6*mib) }, "worker_growth"},
+			func(s event.Bytes) event.Sample { return workers(9, 80*gib, s*6*mib) },
+			"worker_growth"},
 		"of three processes at least": {
 			func(s event.Bytes) event.Sample { return workers(2, 80*gib, s*20*mib) },
-			func(s event.Bytes) event.Sample { return workers(3, 80*gib, s*20*mib) }, "worker_growth"},
+			func(s event.Bytes) event.Sample { return workers(3, 80*gib, s*20*mib) },
+			"worker_growth"},
 		"which map no more than before": {
 			func(s event.Bytes) event.Sample { return workers(9, 80*gib+s*11*mib, s*20*mib) },
 			func(s event.Bytes) event.Sample { return workers(9, 80*gib+s*9*mib, s*20*mib) },

@@ -58,7 +58,8 @@ func TestHostBesideCard(t *testing.T) {
 	for name, c := range map[string]struct {
 		card, host float64 // bytes a step
 		want       string
-	}{"host only": {0, 32 << 10, "host memory"}, "card and its graph": {512 << 10, 12 << 10, "GPU 0 memory"},
+	}{"host only": {0, 32 << 10, "host memory"}, "card and its graph": {512 << 10, 12 << 10,
+		"GPU 0 memory"},
 		"neither": {0, 0, ""}} {
 		w, heap, titles := NewWatch(DefaultThresholds(), 0), 600.0*testMiB, []string{}
 		for step := int64(1); step <= 120; step++ {

@@ -18,8 +18,8 @@ import (
 var update = flag.Bool("update", false, "write what the detectors say today to testdata")
 
 // outcome is all the detectors say about one course. The file of them is not the truth: it is what
-// the build said whose figures are in docs/measurements.md. A change that moves a line must be meant,
-// and the figures measured anew.
+// the build said whose figures are in docs/measurements.md. A change that moves a line must be
+// meant, and the figures measured anew.
 type outcome struct {
 	Name     string
 	Every    int   // each how many steps were read
@@ -48,7 +48,8 @@ func TestCoursesAreJudgedAsMeasured(t *testing.T) {
 	}
 	want := readOutcomes(t, path)
 	if len(want) != len(got) {
-		t.Fatalf("%d courses, %d in %s: run with -update if that is meant", len(got), len(want), path)
+		t.Fatalf("%d courses, %d in %s: run with -update if that is meant", len(got), len(want),
+			path)
 	}
 	for i := range got {
 		if diff := cmp.Diff(want[i], got[i]); diff != "" {
@@ -79,7 +80,8 @@ func TestCoursesKeepTheirPromise(t *testing.T) {
 		}
 	}
 	if late*10 > leaks || accused*20 > healthy {
-		t.Errorf("%d of %d leaks late, %d of %d healthy runs accused", late, leaks, accused, healthy)
+		t.Errorf("%d of %d leaks late, %d of %d healthy runs accused", late, leaks, accused,
+			healthy)
 	}
 }
 

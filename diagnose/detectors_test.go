@@ -73,7 +73,8 @@ func TestPhaseThatSetsThePeak(t *testing.T) {
 	found := w.Steps(1, nil, rows[:40])
 	w.Phase(1, "eval", true)
 	found = append(found, w.Steps(1, nil, rows[40:])...)
-	if len(found) != 1 || found[0].Kind != "spike" || !strings.Contains(found[0].Title, "evaluation") || found[0].Bytes != 7*event.GiB {
+	if len(found) != 1 || found[0].Kind != "spike" || !strings.Contains(found[0].Title,
+		"evaluation") || found[0].Bytes != 7*event.GiB {
 		t.Errorf("findings %+v", found)
 	}
 }

@@ -14,7 +14,8 @@ func TestEvaluationPhase(t *testing.T) {
 	keeps := Evaluated{Kept: 8 * event.MiB, Holder: "logits in /home/me/eval.py:12"}
 	graph := Evaluated{Grad: true, Kept: 8 * event.MiB, Holder: "self.out in /home/me/eval.py:12"}
 	classes := Evaluated{Kept: 256, Holder: "classes in /home/me/eval.py:12"}
-	outputs, either := []string{"eval_outputs", "eval_batch"}, []string{"eval_batch", "eval_outputs"}
+	outputs, either := []string{"eval_outputs", "eval_batch"},
+		[]string{"eval_batch", "eval_outputs"}
 	gradients := []string{"no_grad", "eval_batch"}
 	all := append([]string{"no_grad"}, outputs...)
 	level := func(event.Bytes) event.Bytes { return 4 * event.GiB }
@@ -30,16 +31,19 @@ func TestEvaluationPhase(t *testing.T) {
 		says     string // in the title; empty: nothing is found
 		remedies []string
 	}{
-		"outputs are kept":     {keeps, rising, false, false, "`logits` (function at eval.py:12)", outputs},
-		"with their graph":     {graph, rising, false, false, "kept in `self.out`", all},
-		"classes are kept":     {classes, rising, false, true, "", nil},
-		"pages rise, unknown":  {Evaluated{}, rising, false, true, "", nil},
-		"and fall back":        {Evaluated{}, rising, false, false, "the peak of host memory", either},
+		"outputs are kept":    {keeps, rising, false, false, "`logits` (function at eval.py:12)", outputs},
+		"with their graph":    {graph, rising, false, false, "kept in `self.out`", all},
+		"classes are kept":    {classes, rising, false, true, "", nil},
+		"pages rise, unknown": {Evaluated{}, rising, false, true, "", nil},
+		"and fall back": {Evaluated{}, rising, false, false, "the peak of host memory",
+			either},
 		"a data set is loaded": {Evaluated{}, jump, false, true, "", nil},
 		"a card rises":         {Evaluated{}, rising, true, false, "as when the outputs", either},
-		"a jump":               {keeps, jump, false, false, "host memory is in evaluation: 6GiB", either},
-		"a jump with gradient": {Evaluated{Grad: true}, jump, false, false, "training held at most", gradients},
-		"level":                {keeps, level, false, false, "", nil},
+		"a jump": {keeps, jump, false, false, "host memory is in evaluation: 6GiB",
+			either},
+		"a jump with gradient": {Evaluated{Grad: true}, jump, false, false, "training held at most",
+			gradients},
+		"level": {keeps, level, false, false, "", nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w, at := NewWatch(DefaultThresholds(), 0), int64(0)

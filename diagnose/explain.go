@@ -20,9 +20,10 @@ const (
 	CauseNeighbour     Cause = "neighbour"
 	CauseHostData      Cause = "host_data"
 	CauseShm           Cause = "shm"
-	CauseSetting       Cause = "setting" // a limit or setting of the system or the program, not the card's size
-	CauseBug           Cause = "bug"     // a size that nobody meant
-	CauseUnknown       Cause = "unknown"
+	// a limit or setting of the system or the program, not the card's size
+	CauseSetting Cause = "setting"
+	CauseBug     Cause = "bug" // a size that nobody meant
+	CauseUnknown Cause = "unknown"
 )
 
 // Explanation is the answer to "why did it die?". Sizes are nil, and null in JSON, where nothing
@@ -36,13 +37,15 @@ type Explanation struct {
 	Allocated *event.Bytes `json:"allocated_bytes"`
 	Idle      *event.Bytes `json:"reserved_unallocated_bytes"`
 
-	Cause      Cause   `json:"cause"`
-	Detail     string  `json:"detail"`     // the situation: eval_outputs, logits, load_to_card, limit, trial_packing, ...
+	Cause Cause `json:"cause"`
+	// the situation: eval_outputs, logits, load_to_card, limit, trial_packing, ...
+	Detail     string  `json:"detail"`
 	Confidence float64 `json:"confidence"` // in the cause, 0 where it is unknown
 	Certainty  float64 `json:"certainty"`  // that memory ran out, or that it did not
 
-	Verdict   string        `json:"verdict"`        // one sentence
-	Next      string        `json:"next,omitempty"` // the one command that would find out what is not known
+	Verdict string `json:"verdict"` // one sentence
+	// the one command that would find out what is not known
+	Next      string        `json:"next,omitempty"`
 	NotMemory string        `json:"not_memory,omitempty"`
 	Evidence  []string      `json:"evidence"`
 	Account   []AccountLine `json:"account,omitempty"`
@@ -89,9 +92,12 @@ type Saving func(*remedy.Remedy) (low, high event.Bytes, ok bool)
 
 // Said once where no remedy has bytes.
 const (
-	logSavings    = "how many bytes each of these saves is not in a log: give a memory snapshot too, or the model (--model)"
-	recordSavings = "how many bytes each of these saves is not in the record, which has no memory snapshot: give one too, or the model (--model)"
-	mutedSavings  = "how many bytes each of these saves is unknown: what was given does not tell what they would change"
+	logSavings = "how many bytes each of these saves is not in a log: give a memory snapshot too, " +
+		"or the model (--model)"
+	recordSavings = "how many bytes each of these saves is not in the record, which has no memory " +
+		"snapshot: give one too, or the model (--model)"
+	mutedSavings = "how many bytes each of these saves is unknown: what was given does not tell " +
+		"what they would change"
 )
 
 // ExplainLog explains the crash that a log tells of. It gives nil where the log tells of none. The

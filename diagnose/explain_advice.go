@@ -35,7 +35,8 @@ func (x *Explanation) advise(saving Saving) {
 // noteSavings says once what would make the bytes known that remedies save, where they are not.
 func (x *Explanation) noteSavings(m Material, saving Saving) {
 	switch {
-	case len(x.Remedies) == 0 || situations[x.Detail].alone && x.Detail != "open" && saving == nil || slices.ContainsFunc(x.Remedies,
+	case len(x.Remedies) == 0 || situations[x.Detail].alone && x.Detail != "open" &&
+		saving == nil || slices.ContainsFunc(x.Remedies,
 		func(a Advice) bool { return a.SavesLow != nil }):
 	case saving != nil:
 		x.Warnings = append(x.Warnings, mutedSavings)

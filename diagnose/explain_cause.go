@@ -56,11 +56,13 @@ func byWall(c *trace.Crash, h *trace.Hints) (judged, bool) {
 	case c.Kind == "ray_store":
 		return objectStore(c), true
 	case c.Where == event.WhereShm && strings.Contains(strings.ToLower(c.Text), "nccl"):
-		return because(CauseShm, "", 0.95, "shared memory (/dev/shm) is full: ranks exchange data in it").
+		return because(CauseShm, "", 0.95,
+			"shared memory (/dev/shm) is full: ranks exchange data in it").
 			saying("the buffers of collective operations (NCCL) do not fit into it"), true
 	case c.Where == event.WhereShm:
 		return because(CauseShm, "", 0.95,
-			"shared memory (/dev/shm) is full: DataLoader workers hand their batches over in it"), true
+				"shared memory (/dev/shm) is full: DataLoader workers hand their batches over in it"),
+			true
 	case c.Kind == "serving_cache" && len(c.Neighbours) > 0:
 		return because(CauseNeighbour, "serving_start", 0.8,
 			"%s of the card were taken before this program started", neighbourBytes(c)), true

@@ -18,12 +18,15 @@ var hostStages = []stage{
 		says: "a worker is spawned: the whole data set is pickled, and every worker gets its own copy"},
 	{files: []string{"popen_fork.py", "popen_forkserver.py"}, code: []string{"os.fork("},
 		cause: CauseHostData, detail: "fork", sure: 0.75,
-		says: "a process could not be forked: the kernel must promise all of the parent's memory again for each child"},
+		says: "a process could not be forked: the kernel must promise all of the parent's memory again " +
+			"for each child"},
 	{files: []string{"arrow_writer.py", "arrow_dataset.py", "datasets/builder.py",
 		"datasets\\arrow_dataset.py"}, cause: CauseHostData, detail: "map_writer", sure: 0.7,
-		says: "in map of datasets: each process holds writer_batch_size results, and what the function captures"},
+		says: "in map of datasets: each process holds writer_batch_size results, and what the function " +
+			"captures"},
 	{names: []string{"default_collate", "collate", "collate_fn", "fetch", "_next_data",
-		"_worker_loop"}, files: []string{"_utils/collate.py", "_utils/fetch.py", "_utils/worker.py"},
+		"_worker_loop"}, files: []string{"_utils/collate.py", "_utils/fetch.py",
+		"_utils/worker.py"},
 		cause: CauseHostData, detail: "workers", sure: 0.65,
 		says: "while a DataLoader built a batch: batch size, prefetch_factor and workers multiply"},
 }
@@ -49,7 +52,8 @@ func byLauncher(c *trace.Crash, h *trace.Hints) (judged, bool) {
 		h.Signs[trace.SignSaveSteps]), 10, 64); err == nil && every > 1 && c.Steps > 0 &&
 		c.Steps%every == 0 {
 		return because(CauseModel, "checkpoint_save", 0.7,
-			"it ended at step %d, where a checkpoint was due (every %d steps)", c.Steps, every), true
+				"it ended at step %d, where a checkpoint was due (every %d steps)", c.Steps, every),
+			true
 	}
 	return byRanks(c, h)
 }
@@ -63,11 +67,13 @@ func byRanks(c *trace.Crash, h *trace.Hints) (judged, bool) {
 			"eval_accumulation_steps moves the logits of all batches to host memory, on every rank"), true
 	case seen(c, h, trace.SignOffload):
 		return because(CauseModel, "offload_host", 0.65,
-			"optimizer or parameters are offloaded (%s): Adam keeps 12 bytes a parameter in host memory, with gradients and pinned buffers 16 to 20",
+			"optimizer or parameters are offloaded (%s): Adam keeps 12 bytes a parameter in host memory, "+
+				"with gradients and pinned buffers 16 to 20",
 			first(c.Signs[trace.SignOffload], h.Signs[trace.SignOffload])), true
 	case h.Phase == "load" && ranks > 1:
 		return because(CauseModel, "ranks_load", 0.65,
-			"the last thing the log announced is the loading of weights, and each of the %d ranks loads the whole model into host memory",
+			"the last thing the log announced is the loading of weights, and each of the %d ranks loads the "+
+				"whole model into host memory",
 			ranks), true
 	}
 	return judged{}, false
@@ -103,7 +109,8 @@ func byRay(c *trace.Crash, h *trace.Hints) (judged, bool) {
 	switch {
 	case c.Kind == "ray_gpu_wait":
 		return because(CauseNeighbour, "trial_left", 0.8,
-			"a trial waited for the card in vain: a worker of the previous trial is still alive and holds it"), true
+			"a trial waited for the card in vain: a worker of the previous trial is still alive and holds "+
+				"it"), true
 	case c.Kind != "ray_oom":
 		return judged{}, false
 	}
@@ -162,7 +169,8 @@ func objectStore(c *trace.Crash) judged {
 	j := because(CauseShm, "object_store", 0.9,
 		"Ray's object store is full of objects that are still referenced; its size is a setting of Ray")
 	if c.Requested != nil && *c.Requested >= event.GiB {
-		j = j.also("one object of %s was put there: weights or data sets that large are better kept in files or actors",
+		j = j.also("one object of %s was put there: weights or data sets that large are better kept in "+
+			"files or actors",
 			*c.Requested)
 	}
 	return j

@@ -29,7 +29,8 @@ func byNode(c *trace.Crash, _ *trace.Hints) (judged, bool) {
 	if m := modelNumber.FindStringSubmatch(c.Node); m != nil {
 		if n, _ := strconv.Atoi(first(m[1:]...)); n >= manyModels {
 			return because(CauseLeak, "models_in_loop", 0.75,
-				"the operation's name (%s) counts %d earlier models in this process: their weights and optimizer state are still there",
+				"the operation's name (%s) counts %d earlier models in this process: their weights and optimizer "+
+					"state are still there",
 				c.Node, n).also("the weights of one model and its optimizer come on top"), true
 		}
 	}
@@ -95,11 +96,13 @@ func bySteps(c *trace.Crash, _ *trace.Hints) (judged, bool) {
 			thousands(c.Steps), *c.Requested), true
 	case c.Steps >= lateSteps:
 		return because(CauseUnknown, "late", 0,
-			"it ran for %s steps: the model and the usual batch fit; either a batch was longer than all before, or something grows slowly",
+			"it ran for %s steps: the model and the usual batch fit; either a batch was longer than all "+
+				"before, or something grows slowly",
 			thousands(c.Steps)), true
 	}
 	return because(CauseBatch, "", 0.5,
-		"the first steps passed: weights, gradients and optimizer state fit, the activations of a batch do not"), true
+		"the first steps passed: weights, gradients and optimizer state fit, the activations of a batch "+
+			"do not"), true
 }
 
 // thousands writes a count with separators.
@@ -117,7 +120,8 @@ func byResumed(c *trace.Crash, _ *trace.Hints) (judged, bool) {
 		return judged{}, false
 	}
 	return because(CauseModel, "resumed", 0.5,
-		"training continues from a checkpoint: the loaded dict, restored to the card it was saved from, may still be held"), true
+		"training continues from a checkpoint: the loaded dict, restored to the card it was saved from, "+
+			"may still be held"), true
 }
 
 // bySize uses the size of the request: large tensors belong to a batch.
@@ -129,14 +133,16 @@ func bySize(c *trace.Crash, _ *trace.Hints) (judged, bool) {
 			*c.Requested, *c.Capacity), true
 	case timesCard(c) >= largerThanCard:
 		return because(CauseBatch, "oversized", 0.55,
-			"one tensor alone is %.1f times the card: all pairs at once, full attention over a long sequence, or a wrong shape",
+			"one tensor alone is %.1f times the card: all pairs at once, full attention over a long "+
+				"sequence, or a wrong shape",
 			timesCard(c)), true
 	case onCard(c) && large(c) && c.Framework != "other":
 		return because(CauseBatch, "", 0.55,
 			"one tensor of %s was asked for: tensors of that size are activations, which grow with the batch",
 			*c.Requested), true
 	case c.Kind == "torch_cpu" && c.Requested != nil && *c.Requested >= event.GiB:
-		return because(CauseHostData, "", 0.5, "one tensor of %s in host memory", *c.Requested), true
+		return because(CauseHostData, "", 0.5, "one tensor of %s in host memory", *c.Requested),
+			true
 	}
 	return judged{}, false
 }
@@ -164,18 +170,22 @@ func notKnown(c *trace.Crash) judged {
 			"optimizer state, or the activations of a batch")
 	case onHost(c) && has(c, trace.SignWorkerKill):
 		return because(CauseHostData, "workers", 0.55,
-			"a DataLoader worker was among those killed: workers hold copies of the data and prefetched batches")
+			"a DataLoader worker was among those killed: workers hold copies of the data and prefetched "+
+				"batches")
 	case c.Where == event.WhereCgroup:
 		j.detail = "limit"
 		j = j.also("the limit of the job was reached; the text does not say by what")
 	case c.Framework == "ray":
 		j.detail = "trial_packing"
-		j = j.also("the tasks on the node together need more than it has; the text does not say which one is too large")
+		j = j.also("the tasks on the node together need more than it has; the text does not say which " +
+			"one is too large")
 	default:
 		j = j.also("the text does not say what held the memory")
 	}
-	if workers, err := strconv.Atoi(c.Signs[trace.SignWorkers]); err == nil && workers > 1 && onHost(c) {
-		j = j.also("it runs %d DataLoader workers: what they hold is the first thing to measure", workers)
+	if workers, err := strconv.Atoi(c.Signs[trace.SignWorkers]); err == nil && workers > 1 &&
+		onHost(c) {
+		j = j.also("it runs %d DataLoader workers: what they hold is the first thing to measure",
+			workers)
 	}
 	if onCard(c) && has(c, trace.SignNotebook) {
 		j = j.also("in a notebook, what failed cells held stays on the card until it is let go of")
@@ -191,9 +201,11 @@ func withFigures(j judged, c *trace.Crash) judged {
 	if c.Capacity == nil || c.Idle != nil && float64(*c.Idle) < crumbs*float64(*c.Capacity) {
 		return j
 	}
-	if j.cause == CauseFragmentation || j.cause == CauseSetting || j.cause == CauseBug || c.Idle == nil ||
+	if j.cause == CauseFragmentation || j.cause == CauseSetting || j.cause == CauseBug ||
+		c.Idle == nil ||
 		c.Requested == nil || *c.Idle < *c.Requested || *c.Requested <= 0 {
 		return j
 	}
-	return j.also("%s idle in the pool would have served this request: it is fragmented as well", *c.Idle)
+	return j.also("%s idle in the pool would have served this request: it is fragmented as well",
+		*c.Idle)
 }

@@ -151,7 +151,8 @@ func explainSnapshot(s *recorded, saving Saving) *Explanation {
 		if f, ok := userFrame(o.Frames); ok {
 			x.Frame = &f
 		}
-		x.Verdict = fmt.Sprintf("The card ran out of memory: %s were asked for with %s in use and %s idle in the pool", o.Request, o.Allocated, idle)
+		x.Verdict = fmt.Sprintf("The card ran out of memory: %s were asked for with %s in use and %s "+
+			"idle in the pool", o.Request, o.Allocated, idle)
 	} else {
 		x.Verdict = fmt.Sprintf("No shortage is recorded: the peak was %s in use and %s reserved",
 			s.AllocatedPeak, s.ReservedPeak)
@@ -182,7 +183,8 @@ func (s *recorded) judge() judged {
 	if len(s.OOMs) > 0 && s.OOMs[0].Fragmented {
 		o := s.OOMs[0]
 		return because(CauseFragmentation, "", 0.95,
-			"idle and free memory would have been enough, but the largest idle piece was %s of the %s asked for", o.LargestFree, o.Request)
+			"idle and free memory would have been enough, but the largest idle piece was %s of the %s asked "+
+				"for", o.LargestFree, o.Request)
 	}
 	if g := s.Growth; g != nil && g.Confidence >= 0.5 {
 		j := because(CauseLeak, "", g.Confidence,

@@ -80,7 +80,8 @@ func reserved(s *trace.Snapshot) event.Bytes {
 func TestRecordingRefinesALog(t *testing.T) {
 	s := openSnapshot(t, filepath.Join("..", "cli", "testdata", "oom.pickle.gz"))
 	log := logOf(t,
-		"RuntimeError: CUDA out of memory. Tried to allocate 384.00 MiB (GPU 0; 139.80 GiB total capacity; 15.61 GiB already allocated; 123.48 GiB free; 15.65 GiB reserved in total by PyTorch)")
+		"RuntimeError: CUDA out of memory. Tried to allocate 384.00 MiB (GPU 0; 139.80 GiB total "+
+			"capacity; 15.61 GiB already allocated; 123.48 GiB free; 15.65 GiB reserved in total by PyTorch)")
 	x := diagnose.Explain(diagnose.Material{Logs: []*trace.Log{log},
 		Snapshots: []*trace.Snapshot{s}})
 	if !x.IsOOM || x.Cause != diagnose.CauseBatch || x.Confidence < 0.7 ||
@@ -114,7 +115,8 @@ func TestVerdictProvesWhatALogSuspects(t *testing.T) {
 // does.
 func TestFindingsSettleTheCause(t *testing.T) {
 	log := logOf(t,
-		"RuntimeError: CUDA out of memory. Tried to allocate 20.00 MiB (GPU 0; 8.00 GiB total capacity; 7.60 GiB already allocated; 3.00 MiB free; 7.70 GiB reserved in total by PyTorch)")
+		"RuntimeError: CUDA out of memory. Tried to allocate 20.00 MiB (GPU 0; 8.00 GiB total capacity; "+
+			"7.60 GiB already allocated; 3.00 MiB free; 7.70 GiB reserved in total by PyTorch)")
 	leak := event.Finding{Kind: "leak", Title: "what stays allocated grows by 5MiB a step",
 		Confidence: 0.9, Frames: []event.Frame{{File: "train.py", Name: "step", Line: 12}}}
 	x := diagnose.Explain(diagnose.Material{Logs: []*trace.Log{log},
@@ -146,8 +148,13 @@ torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 ha
 // the card that was full.
 func TestTheFullCardIsNotRecommended(t *testing.T) {
 	for name, text := range map[string]string{
-		"before 2.1": "RuntimeError: CUDA out of memory. Tried to allocate 512.00 MiB (GPU 1; 15.78 GiB total capacity; 3.00 GiB already allocated; 100.00 MiB free; 3.20 GiB reserved in total by PyTorch)",
-		"since 2.1":  "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 512.00 MiB. GPU 1 has a total capacity of 15.78 GiB of which 100.00 MiB is free. Process 7 has 12.00 GiB memory in use. Of the allocated memory 3.00 GiB is allocated by PyTorch, and 200.00 MiB is reserved by PyTorch but unallocated.",
+		"before 2.1": "RuntimeError: CUDA out of memory. Tried to allocate 512.00 MiB (GPU 1; 15.78 GiB " +
+			"total capacity; 3.00 GiB already allocated; 100.00 MiB free; 3.20 GiB reserved in total by " +
+			"PyTorch)",
+		"since 2.1": "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 512.00 MiB. GPU 1 " +
+			"has a total capacity of 15.78 GiB of which 100.00 MiB is free. Process 7 has 12.00 GiB memory " +
+			"in use. Of the allocated memory 3.00 GiB is allocated by PyTorch, and 200.00 MiB is reserved by " +
+			"PyTorch but unallocated.",
 	} {
 		x := diagnose.ExplainLog(logOf(t, text), nil)
 		if x.Cause != diagnose.CauseNeighbour || x.Remedies[0].ID != remedy.FreeNeighbour {
@@ -179,7 +186,8 @@ func TestARunsOwnLimitIsNamed(t *testing.T) {
 		}
 	}
 	around := *v // the same kill where the run had no limit of its own
-	if x = diagnose.Explain(diagnose.Material{Verdict: &around}); strings.Contains(x.Remedies[0].How.Args, "--host-mem") {
+	x = diagnose.Explain(diagnose.Material{Verdict: &around})
+	if strings.Contains(x.Remedies[0].How.Args, "--host-mem") {
 		t.Errorf("%+v", x.Remedies[0])
 	}
 	around.KilledBy = "slurm" // and Slurm's limit is raised in Slurm's words
@@ -230,7 +238,8 @@ func TestFindingsExplainARunThatEndedWell(t *testing.T) {
 // TestJAXIsSpokenToAsJAX: no advice names TensorFlow or a way of --fit that does not reach JAX.
 func TestJAXIsSpokenToAsJAX(t *testing.T) {
 	x := diagnose.ExplainLog(logOf(t,
-		"jaxlib.xla_extension.XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory while trying to allocate 17179869184 bytes."), nil)
+		"jaxlib.xla_extension.XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory while trying to "+
+			"allocate 17179869184 bytes."), nil)
 	share := ""
 	for _, a := range x.Remedies {
 		if strings.Contains(a.Title, "TensorFlow") || a.How.Fit != "" {

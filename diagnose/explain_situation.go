@@ -11,7 +11,8 @@ type situation struct {
 
 var situations = map[string]situation{
 	// evaluation and generation
-	"eval_outputs": {"the outputs (logits) of all evaluation batches are kept until the metrics are computed",
+	"eval_outputs": {"the outputs (logits) of all evaluation batches are kept until the metrics are " +
+		"computed",
 		[]remedy.ID{remedy.EvalOutputs, remedy.EvalBatch, remedy.RaiseLimit}, true},
 	"eval_batch": {"a batch of evaluation is too large (its batch size is not that of training)",
 		[]remedy.ID{remedy.EvalBatch, remedy.NoGrad, remedy.EvalOutputs, remedy.EmptyCache}, true},
@@ -28,7 +29,8 @@ var situations = map[string]situation{
 	"logits": {"the logits over the vocabulary are too large for one batch",
 		[]remedy.ID{remedy.ChunkedLoss, remedy.MicroBatch, remedy.ShorterSequence,
 			remedy.FSDP, remedy.LoRA, remedy.Checkpointing}, false},
-	"attention": {"the scores of all pairs of tokens are kept, which grow with the square of the length",
+	"attention": {"the scores of all pairs of tokens are kept, which grow with the square of the " +
+		"length",
 		[]remedy.ID{remedy.Attention, remedy.MicroBatch, remedy.ShorterSequence,
 			remedy.Checkpointing}, true},
 	"library_start": {"a GPU library found no room for its handle beside what was taken already",
@@ -67,7 +69,8 @@ var situations = map[string]situation{
 	// several ranks
 	"ranks_load": {"each rank loads the whole model into host memory",
 		[]remedy.ID{remedy.LoadOnce, remedy.ShardAtLoad, remedy.RaiseLimit}, true},
-	"offload_host": {"the optimizer's state and weights that are offloaded to host memory do not fit there",
+	"offload_host": {"the optimizer's state and weights that are offloaded to host memory do not fit " +
+		"there",
 		[]remedy.ID{remedy.OffloadLess, remedy.LoRA, remedy.RaiseLimit, remedy.LoadOnce}, true},
 	"not_sharded": {"the model is not sharded, although it is configured to be",
 		[]remedy.ID{remedy.ShardAtLoad, remedy.FSDP, remedy.ZeRO}, false},
@@ -79,7 +82,8 @@ var situations = map[string]situation{
 	"pinned": {"", []remedy.ID{remedy.PinMemory, remedy.WSLMemory, remedy.DataLoaderWorkers}, true},
 	"wsl": {"", []remedy.ID{remedy.WSLMemory, remedy.PinMemory, remedy.PageFile,
 		remedy.DataLoaderWorkers}, true},
-	"own_cap": {"the program's own cap was reached, not the card", []remedy.ID{remedy.MicroBatch}, true},
+	"own_cap": {"the program's own cap was reached, not the card", []remedy.ID{remedy.MicroBatch},
+		true},
 	"refused": {"", []remedy.ID{remedy.PageFile, remedy.ExpandableSegments}, true},
 	"page_file": {"Windows' commit limit was reached: the page file is too small",
 		[]remedy.ID{remedy.PageFile, remedy.DataLoaderWorkers, remedy.StreamData}, true},

@@ -50,7 +50,8 @@ func containsAny(text string, parts []string) bool {
 
 // ownStages are reached by one kind of work only. They say more than figures do.
 var ownStages = []stage{
-	{names: []string{"set_device", "_lazy_init", "_cuda_init", "barrier", "init_process_group"}, cause: CauseNeighbour,
+	{names: []string{"set_device", "_lazy_init", "_cuda_init", "barrier", "init_process_group"},
+		cause:  CauseNeighbour,
 		detail: "context", sure: 0.6,
 		says: "before this program had anything on the card: its context did not fit"},
 	{names: []string{"merge_and_unload", "merge_adapter", "_unload_and_optionally_merge",
@@ -58,7 +59,8 @@ var ownStages = []stage{
 		sure: 0.8, says: "while adapters were merged into the weights"},
 	{names: []string{"_full_pre_state_dict_hook", "_full_post_state_dict_hook",
 		"_common_unshard_pre_state_dict_hook", "full_optim_state_dict", "_optim_state_dict",
-		"summon_full_params", "_unshard_params", "full_state_dict", "_consolidated_16bit_state_dict",
+		"summon_full_params", "_unshard_params", "full_state_dict",
+		"_consolidated_16bit_state_dict",
 		"_zero3_consolidated_16bit_state_dict", "save_16bit_model", "get_full_state_dict",
 		"consolidate_state_dict", "gather_full_state_dict", "gather_cpu_state_dict"},
 		files: []string{"fsdp/_state_dict_utils", "fsdp/_optim_utils"},
@@ -92,9 +94,11 @@ var trainingStages = []stage{
 	{names: []string{"_configure_zero_optimizer", "_configure_optimizer",
 		"_create_fp16_partitions", "_setup_for_real_optimizer", "_configure_distributed_model",
 		"_sync_module_states", "_verify_param_shape_across_processes"}, cause: CauseModel,
-		detail: "optimizer_step", sure: 0.65, says: "while the model and its optimizer were set up"},
+		detail: "optimizer_step", sure: 0.65,
+		says: "while the model and its optimizer were set up"},
 	{names: []string{"eager_attention_forward"}, code: []string{"key_states.transpose",
-		"key.transpose(-1", "k.transpose(-2", "k.transpose(-1", "attn_weights =", "attention_scores =",
+		"key.transpose(-1", "k.transpose(-2", "k.transpose(-1", "attn_weights =",
+		"attention_scores =",
 		"torch.baddbmm("}, cause: CauseBatch, detail: "attention", sure: 0.65,
 		says: "in attention that keeps the scores of all pairs of tokens"},
 	{names: []string{"cross_entropy", "log_softmax", "nll_loss", "ForCausalLMLoss",
@@ -142,7 +146,8 @@ var (
 	forwarding = stage{names: []string{"forward", "_call_impl", "_wrapped_call_impl"},
 		files: []string{"modeling_"}}
 	withoutGraph = stage{names: []string{"decorate_context"},
-		files: []string{"autograd/grad_mode.py", "utils/_contextlib.py"}, code: []string{"no_grad", "inference_mode"}}
+		files: []string{"autograd/grad_mode.py", "utils/_contextlib.py"},
+		code:  []string{"no_grad", "inference_mode"}}
 )
 
 // byStage knows the stages that only one kind of work reaches.
@@ -171,8 +176,10 @@ func byTrials(c *trace.Crash) (judged, bool) {
 		return judged{}, false
 	}
 	return because(CauseLeak, "trials_in_process", 0.6,
-		"this is trial or fold %d of one process: models, trainers or results of earlier ones may still be referenced",
-		number).also("or this trial's own settings (batch, layers) need more than those before"), true
+			"this is trial or fold %d of one process: models, trainers or results of earlier ones may still "+
+				"be referenced",
+			number).also("or this trial's own settings (batch, layers) need more than those before"),
+		true
 }
 
 // evaluating are names of functions that evaluate; tests of a test suite begin with test_.
@@ -183,7 +190,8 @@ var evaluating = regexp.MustCompile(`(?i)(?:^|_)(?:eval|evaluate|evaluation|eval
 // frames inside a forward pass do not count.
 func evaluationIn(c *trace.Crash) (int, bool) {
 	for i, f := range c.Frames {
-		shows := slices.Contains(evaluation.names, f.Name) || containsAny(f.File, evaluation.files) ||
+		shows := slices.Contains(evaluation.names, f.Name) ||
+			containsAny(f.File, evaluation.files) ||
 			evaluating.MatchString(f.Name) && !containsAny(f.Name, []string{"train", "save", "fit"})
 		if shows && !slices.ContainsFunc(c.Frames[i+1:], func(outer event.Frame) bool {
 			return outer.Name == "forward" || outer.Name == "training_step"
@@ -235,7 +243,8 @@ func byMovedData(c *trace.Crash) (judged, bool) {
 	}
 	line := c.Code[0]
 	moved := strings.Contains(line, ".cuda(") || strings.Contains(line, ".to(")
-	whole := containsAny(line, []string{"from_numpy(", "torch.tensor(", "as_tensor(", "FloatTensor(",
+	whole := containsAny(line, []string{"from_numpy(", "torch.tensor(", "as_tensor(",
+		"FloatTensor(",
 		"x_train", "X_train", "train_x", "train_data", "dataset", "all_data"})
 	if !moved || !whole {
 		return judged{}, false

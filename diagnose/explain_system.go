@@ -93,14 +93,17 @@ func bySystem(c *trace.Crash, h *trace.Hints) (judged, bool) {
 	switch c.Kind {
 	case "no_batch_left":
 		return because(CauseModel, "", 0.6,
-			"not even a batch of one fitted: the model with its gradients and optimizer state fills the card"), true
+			"not even a batch of one fitted: the model with its gradients and optimizer state fills the "+
+				"card"), true
 	case "tf_backpedal":
 		return because(CauseNeighbour, "", 0.65,
-			"the driver refused even a small size at the start: another process holds the card"), true
+				"the driver refused even a small size at the start: another process holds the card"),
+			true
 	case "tf_library":
 		if has(c, trace.SignRefused) {
 			return because(CauseNeighbour, "library_start", 0.7,
-				"the driver refused the share that is taken at the start: another process holds part of the card"), true
+				"the driver refused the share that is taken at the start: another process holds part of the "+
+					"card"), true
 		}
 		if !strings.Contains(c.Text, "Dst tensor") {
 			return because(CauseSetting, "library_start", 0.55,
@@ -196,7 +199,8 @@ func byRefusal(c *trace.Crash, h *trace.Hints) (judged, bool) {
 		return judged{}, false
 	}
 	j := because(CauseSetting, "refused", 0.7,
-		"the driver refused %s although %s were free: the card was not full", *c.Requested, *c.Free).
+		"the driver refused %s although %s were free: the card was not full", *c.Requested,
+		*c.Free).
 		also("on Windows that is the commit limit (page file too small for RAM and card together), " +
 			"in containers and MIG slices a quota, else a neighbour that came and went")
 	if seen(c, h, trace.SignWindows) || seen(c, h, trace.SignWSL) {

@@ -74,8 +74,9 @@ func figures(c *trace.Crash) string {
 	}
 	switch {
 	case c.Elsewhere != nil && c.Allocated != nil && c.Capacity != nil:
-		parts = append(parts, fmt.Sprintf("%s in PyTorch's pool and %s elsewhere in the process, %s allowed",
-			*c.Allocated, *c.Elsewhere, *c.Capacity))
+		parts = append(parts,
+			fmt.Sprintf("%s in PyTorch's pool and %s elsewhere in the process, %s allowed",
+				*c.Allocated, *c.Elsewhere, *c.Capacity))
 	case c.Free != nil && c.Capacity != nil:
 		parts = append(parts, fmt.Sprintf("%s of %s were free", *c.Free, *c.Capacity))
 	case c.Allocated != nil && c.Capacity != nil:
@@ -136,7 +137,8 @@ func nextCommand(c *trace.Crash, h *trace.Hints, j judged) string {
 	case onHost(c):
 		return "memroom run -- YOUR COMMAND   # records which process grows, and how fast"
 	case c.Framework == "pytorch" && c.Where == event.WhereGPU:
-		return "memroom run -- YOUR COMMAND   # records what fills the card, with the line of code, and takes a snapshot when it is full"
+		return "memroom run -- YOUR COMMAND   # records what fills the card, with the line of code, and " +
+			"takes a snapshot when it is full"
 	}
 	return "memroom run -- YOUR COMMAND   # records what fills the memory"
 }

@@ -380,7 +380,8 @@ func TestLeaksAreTakenBack(t *testing.T) {
 			return testMiB * float64(min(s,
 				90))
 		}, "like a cache that is full"},
-		"collected": {func(s int64) float64 { return testMiB * float64(s%100) }, "was freed at step"},
+		"collected": {func(s int64) float64 { return testMiB * float64(s%100) },
+			"was freed at step"},
 		"leak": {func(s int64) float64 { return testMiB * float64(s) },
 			""},
 		"a leak of which little is told": {func(s int64) float64 { return testMiB * float64(s) },

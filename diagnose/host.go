@@ -266,7 +266,8 @@ func (h *hostWatch) unusedCard(s event.Sample, limits Thresholds) *event.Finding
 				Kind: "unused_gpu", Severity: event.SeverityWarning, Bytes: d.Total - d.Used,
 				Confidence: 0.85,
 				Title: fmt.Sprintf(
-					"%s is idle while host memory runs out: %s are free on it", d.Name, d.Total-d.Used),
+					"%s is idle while host memory runs out: %s are free on it", d.Name,
+					d.Total-d.Used),
 				Evidence: []string{fmt.Sprintf(
 					"utilisation %d %%; this run held no memory on it for %d s", d.Utilisation,
 					(s.AtMS-since)/1000)},

@@ -67,8 +67,9 @@ type StackGroup struct {
 	Category   event.Category `json:"category"`
 	Confidence float64        `json:"confidence"`
 	Frames     []event.Frame  `json:"frames,omitempty"`
-	Older      bool           `json:"older,omitempty"` // made before recording began, by an unknown stack
-	Stack      event.StackID  `json:"-"`
+	// made before recording began, by an unknown stack
+	Older bool          `json:"older,omitempty"`
+	Stack event.StackID `json:"-"`
 }
 
 // StepRow is how memory went in one step.
@@ -130,22 +131,27 @@ func (s *Snapshot) warn(p *phases) {
 	l := s.ledger
 	if l.Entries == 0 {
 		s.Warnings = append(s.Warnings,
-			"the snapshot holds no history, only the memory at its end: record with torch.cuda.memory._record_memory_history() to see peaks and steps")
+			"the snapshot holds no history, only the memory at its end: record with "+
+				"torch.cuda.memory._record_memory_history() to see peaks and steps")
 	} else if l.Before > 0 {
 		s.Warnings = append(s.Warnings,
-			fmt.Sprintf("the recording begins in mid-run: %d blocks are older than it and have no call stack of their own", l.Before))
+			fmt.Sprintf("the recording begins in mid-run: %d blocks are older than it and have no call stack "+
+				"of their own", l.Before))
 	}
 	if l.Entries > 0 && !p.stacks {
 		s.Warnings = append(s.Warnings,
-			"no call stacks were recorded: categories are unknown or guessed from lifetimes (record with context=\"all\")")
+			"no call stacks were recorded: categories are unknown or guessed from lifetimes (record with "+
+				"context=\"all\")")
 	}
 	if l.Implausible > 0 {
 		s.Warnings = append(s.Warnings,
-			fmt.Sprintf("%d entries or blocks have impossible sizes or addresses and were left out: the file is damaged", l.Implausible))
+			fmt.Sprintf("%d entries or blocks have impossible sizes or addresses and were left out: the file "+
+				"is damaged", l.Implausible))
 	}
 	if l.Lost > 0 {
 		s.Warnings = append(s.Warnings,
-			fmt.Sprintf("%d releases are missing from the recording (skipped actions, or a damaged file): they are taken to be where the address was given out again", l.Lost))
+			fmt.Sprintf("%d releases are missing from the recording (skipped actions, or a damaged file): "+
+				"they are taken to be where the address was given out again", l.Lost))
 	}
 	if l.Unknown > 0 {
 		s.Warnings = append(s.Warnings,

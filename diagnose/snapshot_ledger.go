@@ -91,16 +91,17 @@ type SegmentSpan struct {
 
 // OOMEvent is a request that failed, with the state at that moment.
 type OOMEvent struct {
-	At          int32         `json:"at"`
-	TimeUS      int64         `json:"time_us,omitempty"`
-	Stream      uint64        `json:"stream"`
-	Request     event.Bytes   `json:"request"` // rounded to the allocator's quantum
-	DeviceFree  event.Bytes   `json:"device_free"`
-	Stack       event.StackID `json:"-"`
-	Frames      []event.Frame `json:"frames,omitempty"`
-	Allocated   event.Bytes   `json:"allocated"`
-	Reserved    event.Bytes   `json:"reserved"`
-	LargestFree event.Bytes   `json:"largest_free"` // longest free piece inside the reserved memory of that stream
+	At         int32         `json:"at"`
+	TimeUS     int64         `json:"time_us,omitempty"`
+	Stream     uint64        `json:"stream"`
+	Request    event.Bytes   `json:"request"` // rounded to the allocator's quantum
+	DeviceFree event.Bytes   `json:"device_free"`
+	Stack      event.StackID `json:"-"`
+	Frames     []event.Frame `json:"frames,omitempty"`
+	Allocated  event.Bytes   `json:"allocated"`
+	Reserved   event.Bytes   `json:"reserved"`
+	// longest free piece inside the reserved memory of that stream
+	LargestFree event.Bytes `json:"largest_free"`
 	// Room is what could still be taken from the card: what it had free, or, under a limit of the
 	// process, at least the distance to what was reserved at other times.
 	Room event.Bytes `json:"room"`
@@ -110,10 +111,11 @@ type OOMEvent struct {
 	Missing    event.Bytes `json:"missing,omitempty"`
 	// Limited: the card had enough free, so a limit of the process refused; it lies between
 	// LimitLow and LimitHigh.
-	Limited   bool           `json:"limited"`
-	LimitLow  event.Bytes    `json:"limit_low,omitempty"`
-	LimitHigh event.Bytes    `json:"limit_high,omitempty"`
-	Category  event.Category `json:"category"` // of what was asked for, judged by what the same line made before
+	Limited   bool        `json:"limited"`
+	LimitLow  event.Bytes `json:"limit_low,omitempty"`
+	LimitHigh event.Bytes `json:"limit_high,omitempty"`
+	// of what was asked for, judged by what the same line made before
+	Category event.Category `json:"category"`
 	// Categories is what held memory then.
 	Categories []CategoryShare `json:"categories,omitempty"`
 }

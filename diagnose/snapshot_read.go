@@ -19,18 +19,22 @@ func ReplaySnapshot(s *trace.Snapshot, rec *event.Recording) (*Snapshot, *allocs
 	if err != nil {
 		a := AnalyseSnapshot(LedgerOf(s, rec, nil))
 		a.Warnings = append(a.Warnings,
-			fmt.Sprintf("the model of the allocator cannot follow the recording (%v): sizes are rounded requests", err))
+			fmt.Sprintf("the model of the allocator cannot follow the recording (%v): sizes are rounded "+
+				"requests", err))
 		return a, nil
 	}
 	sizes.start = replayed.Start
 	a := AnalyseSnapshot(LedgerOf(s, rec, sizes))
 	if rec.CutOff {
 		a.Warnings = append(a.Warnings,
-			"the history breaks off before the moment of the file's list of live blocks, so that list is left out: what follows counts from an empty allocator, and is too low if the recording began in mid-run")
+			"the history breaks off before the moment of the file's list of live blocks, so that list is "+
+				"left out: what follows counts from an empty allocator, and is too low if the recording began in "+
+				"mid-run")
 	}
 	if !replayed.Exact() {
 		a.Warnings = append(a.Warnings,
-			fmt.Sprintf("the model of the allocator differs from the recording at %d of %d entries, first at %d: sizes and other settings are approximate",
+			fmt.Sprintf("the model of the allocator differs from the recording at %d of %d entries, first at "+
+				"%d: sizes and other settings are approximate",
 				replayed.Mismatches, replayed.Events, replayed.DivergedAt))
 	}
 	return a, replayed

@@ -69,7 +69,8 @@ func TestCachesAtStrides(t *testing.T) {
 							return state + 256*1024*float64(filled)
 						}
 						if at := named(cache, readings(stride, phase, 200)); at >= 0 {
-							t.Error(fmt.Sprintf("stride %d, phase %d: a cache filled from step %d on, a block every %d steps", stride, phase, begin, every), "was accused at step", at)
+							t.Error(fmt.Sprintf("stride %d, phase %d: a cache filled from step %d on, a block every %d "+
+								"steps", stride, phase, begin, every), "was accused at step", at)
 						}
 					}
 				}

@@ -6,37 +6,48 @@ import "memroom/event"
 // from DefaultThresholds.
 type Thresholds struct {
 	// Growth.
-	LeakSteps       int64   // the floor must have risen for so long: caches that fill and warm-ups are shorter
-	EarlySteps      int64   // and at the least so long where the next reading would come later than that
-	EarlyStride     int64   // where readings are not further apart than that: blocks that come as seldom could be a shorter rise
-	ForecastSteps   int64   // a rise that lasts longer may be extrapolated
-	Horizon         float64 // and for as many times as long as it has lasted
-	SuspectSteps    int64   // a rise that lasts longer is worth a look at stacks, unsaid
-	Slackening      float64 // rate at the end of a rise, as a share of its mean, below which it is a cache that fills
+	// the floor must have risen for so long: caches that fill and warm-ups are shorter
+	LeakSteps int64
+	// and at the least so long where the next reading would come later than that
+	EarlySteps int64
+	// where readings are not further apart than that: blocks that come as seldom could be a shorter
+	// rise
+	EarlyStride   int64
+	ForecastSteps int64   // a rise that lasts longer may be extrapolated
+	Horizon       float64 // and for as many times as long as it has lasted
+	SuspectSteps  int64   // a rise that lasts longer is worth a look at stacks, unsaid
+	// rate at the end of a rise, as a share of its mean, below which it is a cache that fills
+	Slackening      float64
 	SlackDeviations float64 // and by so many standard errors
-	SpikeSteps      int64   // what lasts for fewer steps is a spike, under which the floor is looked for
-	Overdue         float64 // a rise that has not come for so many usual gaps is over
-	MinRises        int     // rises that make a trend
-	ClockRises      int     // rises that make a leak where they are alike and come like a clock
-	EvenRises       int     // and where they do not
-	Significance    float64 // slope of a trend under noise, in its standard errors
-	WalkDeviations  float64 // growth over the window, in what a random walk of such steps would cover
-	LineOverJump    float64 // log likelihood by which a line must tell a rise better than two levels
-	PartOverLine    float64 // and by which a rise that begins or ends within the window may tell it better than a line
-	Workload        float64 // what a step needs above the floor grows so many times as fast as the floor: the work grows, it is no leak
-	Reserving       float64 // the same for reserved bytes, which a leak lifts as well
+	// what lasts for fewer steps is a spike, under which the floor is looked for
+	SpikeSteps     int64
+	Overdue        float64 // a rise that has not come for so many usual gaps is over
+	MinRises       int     // rises that make a trend
+	ClockRises     int     // rises that make a leak where they are alike and come like a clock
+	EvenRises      int     // and where they do not
+	Significance   float64 // slope of a trend under noise, in its standard errors
+	WalkDeviations float64 // growth over the window, in what a random walk of such steps would cover
+	LineOverJump   float64 // log likelihood by which a line must tell a rise better than two levels
+	// and by which a rise that begins or ends within the window may tell it better than a line
+	PartOverLine float64
+	// what a step needs above the floor grows so many times as fast as the floor: the work grows,
+	// it is no leak
+	Workload  float64
+	Reserving float64 // the same for reserved bytes, which a leak lifts as well
 
 	// Urgent forecasts: a floor that was level for so long, then rises towards a near limit.
 	LevelSteps  int64
 	UrgentRises int
 	UrgentShare float64 // of the way from the level to the limit
 
-	HeapGrowth event.Bytes // the heap must grow so much before it is called a leak: programs keep lists of numbers
+	// the heap must grow so much before it is called a leak: programs keep lists of numbers
+	HeapGrowth event.Bytes
 	HostGrowth event.Bytes // pages must grow so much: allocators and interpreters creep
 	HostShare  float64     // and by this share of what the process holds
 
 	// Fragmentation and thrash.
-	FragmentShare float64     // of reserved bytes lying in partly used segments, free but unusable for large requests
+	// of reserved bytes lying in partly used segments, free but unusable for large requests
+	FragmentShare float64
 	FragmentBytes event.Bytes // and at least so many
 	FragmentSteps int         // for so many steps
 	ThrashRetries int64       // cache flushes forced by failed requests

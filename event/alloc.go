@@ -54,9 +54,11 @@ type PoolID [2]uint64
 
 // Entry is one line of an allocator's recorded history, with the addresses it really used.
 type Entry struct {
-	Kind       Kind
-	Addr       uint64
-	Size       int64 // requested bytes for allocations and frees, segment bytes for segments, rounded bytes for an OOM
+	Kind Kind
+	Addr uint64
+	// requested bytes for allocations and frees, segment bytes for segments, rounded bytes for an
+	// OOM
+	Size       int64
 	Stream     uint64
 	TimeUS     int64 // Unix time in microseconds, 0 when not recorded
 	Stack      StackID

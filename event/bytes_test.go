@@ -89,11 +89,14 @@ func TestBytesProperties(t *testing.T) {
 			t.Fatalf("%d prints %q", int64(a), a)
 		}
 		number, _ := strconv.ParseFloat(m[2], 64)
-		if (number >= 1024 && m[3] != "PiB") || (number < 1 && a != 0) || (m[1] == "-") != (a < 0) ||
-			strings.HasSuffix(m[2], ".0") || strings.Contains(m[2], ".") && strings.HasSuffix(m[2], "0") {
+		if (number >= 1024 && m[3] != "PiB") || (number < 1 && a != 0) ||
+			(m[1] == "-") != (a < 0) ||
+			strings.HasSuffix(m[2], ".0") || strings.Contains(m[2], ".") &&
+			strings.HasSuffix(m[2], "0") {
 			t.Fatalf("%d prints %q", int64(a), a)
 		}
-		if back := math.Copysign(number*float64(unitFactor[strings.ToLower(m[3])]), float64(a)); math.Abs(back-float64(a)) > 0.0051*float64(unitFactor[strings.ToLower(m[3])]) {
+		if back := math.Copysign(number*float64(unitFactor[strings.ToLower(m[3])]),
+			float64(a)); math.Abs(back-float64(a)) > 0.0051*float64(unitFactor[strings.ToLower(m[3])]) {
 			t.Fatalf("%d prints %q, which is %g", int64(a), a, back)
 		}
 		if a != math.MinInt64 && a > 0 && (-a).String() != "-"+a.String() {

@@ -12,7 +12,8 @@ const (
 
 // Finding is something memroom learnt about the user's job.
 type Finding struct {
-	Kind       string   `json:"kind"` // leak, fragmentation, thrash, spike, host_pressure, neighbour, forecast, ...
+	// leak, fragmentation, thrash, spike, host_pressure, neighbour, forecast, ...
+	Kind       string   `json:"kind"`
 	Severity   Severity `json:"severity"`
 	Title      string   `json:"title"` // one sentence, with the numbers
 	Evidence   []string `json:"evidence,omitempty"`
@@ -38,11 +39,12 @@ const (
 
 // Verdict says how an attempt ended and why we think so. It is written as verdict.json.
 type Verdict struct {
-	ExitCode int      `json:"exit_code"`
-	Signal   string   `json:"signal,omitempty"`
-	IsOOM    bool     `json:"is_oom"`
-	Where    Where    `json:"where,omitempty"`
-	KilledBy string   `json:"killed_by,omitempty"` // kernel, cgroup, memroom, ray, slurm, somebody, itself
+	ExitCode int    `json:"exit_code"`
+	Signal   string `json:"signal,omitempty"`
+	IsOOM    bool   `json:"is_oom"`
+	Where    Where  `json:"where,omitempty"`
+	// kernel, cgroup, memroom, ray, slurm, somebody, itself
+	KilledBy string   `json:"killed_by,omitempty"`
 	Rank     *int     `json:"rank,omitempty"`
 	Host     string   `json:"host,omitempty"`
 	Evidence []string `json:"evidence"`

@@ -38,15 +38,17 @@ type Attempt struct {
 // Exit is how the command's own process ended. It is written as exit.json by the one process that
 // could reap it.
 type Exit struct {
-	Attempt     int       `json:"attempt"`
-	Code        int       `json:"exit_code"` // as a shell gives it: the process's own, or 128+n
-	Signal      string    `json:"signal,omitempty"`
-	At          time.Time `json:"at"`
-	Seconds     float64   `json:"seconds"`
-	MaxResident Bytes     `json:"max_rss,omitempty"` // of the largest single process, as the kernel counted it
-	CPUSeconds  float64   `json:"cpu_seconds,omitempty"`
-	StartError  string    `json:"start_error,omitempty"` // the command was never executed: why
-	InputSpent  string    `json:"input_spent,omitempty"` // why another attempt cannot read the same stdin
+	Attempt int       `json:"attempt"`
+	Code    int       `json:"exit_code"` // as a shell gives it: the process's own, or 128+n
+	Signal  string    `json:"signal,omitempty"`
+	At      time.Time `json:"at"`
+	Seconds float64   `json:"seconds"`
+	// of the largest single process, as the kernel counted it
+	MaxResident Bytes   `json:"max_rss,omitempty"`
+	CPUSeconds  float64 `json:"cpu_seconds,omitempty"`
+	StartError  string  `json:"start_error,omitempty"` // the command was never executed: why
+	// why another attempt cannot read the same stdin
+	InputSpent string `json:"input_spent,omitempty"`
 }
 
 // Peaks are the highest readings of a run, each with the limit that applied; 0 where not measured.
@@ -76,9 +78,11 @@ type DevicePeak struct {
 // Happened is one line of a run's events: something that happened at a moment and is worth keeping.
 // Exactly which fields are set depends on Kind; docs/format/run.md lists the kinds.
 type Happened struct {
-	AtMS    int64           `json:"at_ms"`
-	Attempt int             `json:"attempt,omitempty"`
-	Kind    string          `json:"kind"` // note, finding, process, framework, oom, died, phase, account, pressure, action, remedy, verdict
+	AtMS    int64 `json:"at_ms"`
+	Attempt int   `json:"attempt,omitempty"`
+	// note, finding, process, framework, oom, died, phase, account, pressure, action, remedy,
+	// verdict
+	Kind    string          `json:"kind"`
 	Text    string          `json:"text,omitempty"`
 	PID     int             `json:"pid,omitempty"`
 	Rank    *int            `json:"rank,omitempty"`
@@ -101,7 +105,8 @@ type Summary struct {
 	// Of memroom itself: processor seconds and resident bytes of keeper and monitor.
 	CostCPU      float64 `json:"cost_cpu_seconds"`
 	CostResident Bytes   `json:"cost_rss"`
-	ProbeShare   float64 `json:"probe_share,omitempty"` // time inside the probe's hooks / time since the framework was imported
+	// time inside the probe's hooks / time since the framework was imported
+	ProbeShare float64 `json:"probe_share,omitempty"`
 }
 
 // RankedStep is a step with the process it was made in.

@@ -48,7 +48,8 @@ type CgroupSample struct {
 	Shmem   Bytes `json:"shmem,omitempty"`
 	Swap    Bytes `json:"swap,omitempty"`
 	Kernel  Bytes `json:"kernel,omitempty"`
-	OOM     int64 `json:"oom,omitempty"`      // times the limit was reached and nothing could be reclaimed
+	// times the limit was reached and nothing could be reclaimed
+	OOM     int64 `json:"oom,omitempty"`
 	OOMKill int64 `json:"oom_kill,omitempty"` // processes killed for it
 	// PressureFull is the share of the last ten seconds in which every process waited for memory,
 	// in percent.
@@ -71,11 +72,12 @@ type MachineSample struct {
 
 // DeviceSample is a reading of one accelerator. Cards are matched by UUID, never by index.
 type DeviceSample struct {
-	UUID        string `json:"uuid"`
-	Name        string `json:"name,omitempty"`
-	Total       Bytes  `json:"total"`
-	Used        Bytes  `json:"used"`            // by everybody
-	Ours        Bytes  `json:"ours,omitempty"`  // by processes of the run; 0 where the driver does not say
-	Others      Bytes  `json:"other,omitempty"` // by processes that are not ours
-	Utilisation int    `json:"util,omitempty"`  // percent
+	UUID  string `json:"uuid"`
+	Name  string `json:"name,omitempty"`
+	Total Bytes  `json:"total"`
+	Used  Bytes  `json:"used"` // by everybody
+	// by processes of the run; 0 where the driver does not say
+	Ours        Bytes `json:"ours,omitempty"`
+	Others      Bytes `json:"other,omitempty"` // by processes that are not ours
+	Utilisation int   `json:"util,omitempty"`  // percent
 }

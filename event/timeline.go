@@ -11,12 +11,15 @@ type Timeline struct {
 
 // Op is one request: an allocation that gets a new ID, or the release of one.
 type Op struct {
-	Size   int64 // requested bytes; 0 for a release
-	ID     int32 // names the allocation within the timeline; each ID is allocated once and freed at most once
+	Size int64 // requested bytes; 0 for a release
+	// names the allocation within the timeline; each ID is allocated once and freed at most once
+	ID     int32
 	Tag    int32 // index into Timeline.Tags, of the allocation; unused for a release
 	Stream int32
 	Kind   OpKind
-	Pool   uint8 // 0 is the default pool; others are private (CUDA graphs, MemPool) and never share memory with it
+	// 0 is the default pool; others are private (CUDA graphs, MemPool) and never share memory with
+	// it
+	Pool uint8
 }
 
 // OpKind says what an Op asks for.
@@ -38,9 +41,10 @@ const (
 // Tag says what an allocation is for, so that a report can name what is live at the peak.
 type Tag struct {
 	Category Category `json:"category"`
-	Op       string   `json:"op,omitempty"`     // operation that made it, such as "linear" or "sdpa backward"
-	Module   string   `json:"module,omitempty"` // where in the model, such as "layers.3.mlp"
-	Stack    StackID  `json:"-"`
+	// operation that made it, such as "linear" or "sdpa backward"
+	Op     string  `json:"op,omitempty"`
+	Module string  `json:"module,omitempty"` // where in the model, such as "layers.3.mlp"
+	Stack  StackID `json:"-"`
 }
 
 // Mark says that from the operation at index At on, the program is in this phase of this step.

@@ -44,7 +44,8 @@ func ParseMapping(text string) (Mapping, error) {
 	}
 	if m.MicroBatch == "" || m.Accumulate == "" {
 		return m,
-			fmt.Errorf("--map %s: both micro_batch and accumulate are needed: one without the other changes the effective batch", text)
+			fmt.Errorf("--map %s: both micro_batch and accumulate are needed: one without the other changes "+
+				"the effective batch", text)
 	}
 	return m, nil
 }

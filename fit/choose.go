@@ -28,12 +28,15 @@ type Facts struct {
 	Reserved  event.Bytes
 	Limit     event.Bytes // of the allocator or, on the host, of all processes
 	Needs     event.Bytes // what the probe found to be needed at the least, if it found that
-	Hopeless  string      // why no remedy that keeps the mathematics can help, in the probe's words; empty: none said so
-	Whole     string      // why the batch was not split, in the probe's words; empty: it was, or nobody tried
+	// why no remedy that keeps the mathematics can help, in the probe's words; empty: none said so
+	Hopeless string
+	// why the batch was not split, in the probe's words; empty: it was, or nobody tried
+	Whole     string
 	Libraries event.Bytes // host memory of the interpreter with its libraries, before any data
 	UsesGPU   bool
-	Idle      bool     // remedies were in effect inside the processes, and none of them found anything to act on
-	On        []Remedy // in effect during the attempt
+	// remedies were in effect inside the processes, and none of them found anything to act on
+	Idle bool
+	On   []Remedy // in effect during the attempt
 }
 
 // Options are what the user allows and demands.
@@ -117,7 +120,8 @@ func (r Remedy) rank() float64 {
 			return factor
 		}
 		if r.Params.Pieces > 0 {
-			return float64(r.Params.Pieces) // after what is chosen by measuring, whose rank is below 1
+			// after what is chosen by measuring, whose rank is below 1
+			return float64(r.Params.Pieces)
 		}
 		return 1 - factor
 	case remedy.DataLoaderWorkers:
@@ -278,7 +282,8 @@ func (r Remedy) name() (name string, measured bool) {
 func (r Remedy) microBatchWords() string {
 	switch p := r.Params; {
 	case r.Level == remedy.LevelArgs:
-		return fmt.Sprintf("a %v times smaller micro-batch, by the command's own arguments", p.Factor)
+		return fmt.Sprintf("a %v times smaller micro-batch, by the command's own arguments",
+			p.Factor)
 	case p.Size > 0:
 		return fmt.Sprintf("micro-batches of %d samples", p.Size)
 	case p.Pieces > 0:

@@ -113,7 +113,8 @@ func TestHostLadderEnds(t *testing.T) {
 			changed, facts.On = append(changed, strings.Join(plan.Changed, ", ")), plan.Remedies
 			continue
 		}
-		if len(changed) != 2 || !strings.Contains(changed[0], "smaller micro-batches, as small as needed") ||
+		if len(changed) != 2 || !strings.Contains(changed[0],
+			"smaller micro-batches, as small as needed") ||
 			!strings.Contains(changed[1], "split into 16 micro-batches") {
 			t.Errorf("tried %q", changed)
 		}
@@ -199,7 +200,8 @@ func TestRewriteKeepsTheEffectiveBatch(t *testing.T) {
 			"micro_batch_size: 1\nnested:\n  micro_batch_size: 9\n\ngradient_accumulation_steps: 2\n"},
 		{"deepspeed", "deepspeed train.py --deepspeed conf.json", "", `{"train_micro_batch_size_per_gpu": 4, "fp16": {"enabled": true}}`, 2,
 			"deepspeed train.py --deepspeed conf.json",
-			"{\n  \"gradient_accumulation_steps\": 2,\"train_micro_batch_size_per_gpu\": 2, \"fp16\": {\"enabled\": true}}"},
+			"{\n  \"gradient_accumulation_steps\": 2,\"train_micro_batch_size_per_gpu\": 2, \"fp16\": " +
+				"{\"enabled\": true}}"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			args := strings.Fields(c.args)
@@ -330,7 +332,8 @@ func TestMemoryRelaxesOnceAndNeverSwings(t *testing.T) {
 // TestHopelessEndsAtOnce: no other stage is tried where the probe has shown that none can help;
 // consent may.
 func TestHopelessEndsAtOnce(t *testing.T) {
-	said := Tried{Said: []Sentence{{Text: "cannot fit: needs at least 3GiB, 1GiB are there: weights 3GiB stay", Needs: 3 * gib, Limit: gib}}}
+	said := Tried{Said: []Sentence{{Text: "cannot fit: needs at least 3GiB, 1GiB are there: weights " +
+		"3GiB stay", Needs: 3 * gib, Limit: gib}}}
 	facts := Facts{Where: event.WhereGPU, On: Prevention(), Limit: said.Limit(), Idle: true}
 	facts.Hopeless, facts.Needs = said.Hopeless()
 	plan := Choose(facts, Options{})

@@ -15,10 +15,12 @@ func Force(text string) (Remedy, error) {
 	name, value, valued := strings.Cut(text, "=")
 	known, ok := remedy.Find(remedy.ID(name))
 	if !ok {
-		return Remedy{}, fmt.Errorf("no remedy is called %q; `memroom run --fit --dry-run` lists those that can be applied", name)
+		return Remedy{}, fmt.Errorf("no remedy is called %q; `memroom run --fit --dry-run` lists those "+
+			"that can be applied", name)
 	}
 	if len(known.Levels) == 0 {
-		return Remedy{}, fmt.Errorf("%s cannot be applied without an edit of your code; `memroom explain` shows the edit", name)
+		return Remedy{}, fmt.Errorf("%s cannot be applied without an edit of your code; `memroom "+
+			"explain` shows the edit", name)
 	}
 	r := Remedy{ID: known.ID, Level: known.Levels[0]}
 	if slices.Contains(known.Levels, remedy.LevelProcess) {

@@ -53,8 +53,8 @@ func deviceLadder(f Facts, o Options) []Stage {
 	batch := func(p remedy.Params) []Remedy {
 		return []Remedy{inProcess(remedy.MicroBatch, p), inProcess(remedy.Checkpointing, p)}
 	}
-	// A step in slices gives the same numbers as one over all parameters, and costs nothing: it need
-	// not wait until a second attempt runs out there.
+	// A step in slices gives the same numbers as one over all parameters, and costs nothing: it
+	// need not wait until a second attempt runs out there.
 	first := []Remedy{{ID: remedy.ExpandableSegments, Level: remedy.LevelEnv},
 		inProcess(remedy.ChunkedLoss, remedy.Params{}),
 		inProcess(remedy.OptimizerFused, remedy.Params{Slices: true})}
@@ -112,8 +112,8 @@ func (f Facts) factor() int {
 	return 4
 }
 
-// hostPieces is how many micro-batches the last stage for host memory splits a batch into. Not many:
-// tensors below a megabyte come from the C library's heap, whose holes are not given back.
+// hostPieces is how many micro-batches the last stage for host memory splits a batch into. Not
+// many: tensors below a megabyte come from the C library's heap, whose holes are not given back.
 const hostPieces = 16
 
 func hostLadder(f Facts) []Stage {
@@ -182,7 +182,8 @@ func notAllowed(f Facts, o Options) []Left {
 		}
 		if r.Consent != "" && !slices.Contains(o.Allow, r.Consent) && canApply(r) &&
 			slices.Contains(r.Walls, f.wall()) {
-			left = append(left, Left{r.ID, "it changes the mathematics; --allow " + r.Consent + " admits it"})
+			left = append(left, Left{r.ID, "it changes the mathematics; --allow " + r.Consent +
+				" admits it"})
 		}
 	}
 	return left

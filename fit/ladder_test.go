@@ -37,7 +37,8 @@ func TestFragmentedOnlyWithRoom(t *testing.T) {
 	} {
 		f := Facts{Where: event.WhereGPU, Allocated: c.allocated * gib, Reserved: c.reserved * gib,
 			Requested: c.requested * gib, Limit: 20 * gib}
-		if got := !of(t, Ladder(f, Options{})[0].Remedies, remedy.MicroBatch).Params.Failed; got != c.want {
+		if got := !of(t, Ladder(f, Options{})[0].Remedies,
+			remedy.MicroBatch).Params.Failed; got != c.want {
 			t.Errorf("%s: taken as fragmented: %v, want %v", name, got, c.want)
 		}
 	}
@@ -114,17 +115,25 @@ func TestOnlyMoreIsFresh(t *testing.T) {
 		on, wanted Remedy
 		fresh      bool
 	}{
-		"fewer workers":   {atMostWorkers(1), atMostWorkers(0), true},
-		"more workers":    {atMostWorkers(0), atMostWorkers(1), false},
-		"the same":        {atMostWorkers(1), atMostWorkers(1), false},
-		"less room":       {process(remedy.MicroBatch, remedy.Params{}), process(remedy.MicroBatch, remedy.Params{Factor: 0.75}), true},
-		"more room":       {process(remedy.MicroBatch, remedy.Params{Factor: 0.5}), process(remedy.MicroBatch, remedy.Params{Factor: 0.75}), false},
-		"a fixed number":  {process(remedy.MicroBatch, remedy.Params{Factor: 0.5}), process(remedy.MicroBatch, remedy.Params{Pieces: 16}), true},
-		"back to measure": {process(remedy.MicroBatch, remedy.Params{Pieces: 16}), process(remedy.MicroBatch, remedy.Params{Factor: 0.5}), false},
-		"all of it":       {process(remedy.ActivationOffload, remedy.Params{Measured: true}), process(remedy.ActivationOffload, remedy.Params{}), true},
-		"part of it":      {process(remedy.OptimizerOffload, remedy.Params{}), process(remedy.OptimizerOffload, remedy.Params{Measured: true}), false},
-		"another level":   {Remedy{ID: remedy.MicroBatch, Level: remedy.LevelArgs, Params: remedy.Params{Factor: 4}}, process(remedy.MicroBatch, remedy.Params{}), true},
-		"another remedy":  {process(remedy.SetToNone, remedy.Params{}), process(remedy.EmptyCache, remedy.Params{}), true},
+		"fewer workers": {atMostWorkers(1), atMostWorkers(0), true},
+		"more workers":  {atMostWorkers(0), atMostWorkers(1), false},
+		"the same":      {atMostWorkers(1), atMostWorkers(1), false},
+		"less room": {process(remedy.MicroBatch, remedy.Params{}),
+			process(remedy.MicroBatch, remedy.Params{Factor: 0.75}), true},
+		"more room": {process(remedy.MicroBatch, remedy.Params{Factor: 0.5}),
+			process(remedy.MicroBatch, remedy.Params{Factor: 0.75}), false},
+		"a fixed number": {process(remedy.MicroBatch, remedy.Params{Factor: 0.5}),
+			process(remedy.MicroBatch, remedy.Params{Pieces: 16}), true},
+		"back to measure": {process(remedy.MicroBatch, remedy.Params{Pieces: 16}),
+			process(remedy.MicroBatch, remedy.Params{Factor: 0.5}), false},
+		"all of it": {process(remedy.ActivationOffload, remedy.Params{Measured: true}),
+			process(remedy.ActivationOffload, remedy.Params{}), true},
+		"part of it": {process(remedy.OptimizerOffload, remedy.Params{}),
+			process(remedy.OptimizerOffload, remedy.Params{Measured: true}), false},
+		"another level": {Remedy{ID: remedy.MicroBatch, Level: remedy.LevelArgs,
+			Params: remedy.Params{Factor: 4}}, process(remedy.MicroBatch, remedy.Params{}), true},
+		"another remedy": {process(remedy.SetToNone, remedy.Params{}),
+			process(remedy.EmptyCache, remedy.Params{}), true},
 	} {
 		if got := len(notYet([]Remedy{c.wanted}, []Remedy{c.on})) == 1; got != c.fresh {
 			t.Errorf("%s: new is %v, want %v", name, got, c.fresh)
@@ -210,21 +219,27 @@ func TestReasons(t *testing.T) {
 		facts     Facts
 		want, not string
 	}{
-		"kernel matrix, nothing to act on": {Facts{Where: event.WhereGPU, Idle: true, Requested: 6 * gib,
-			Limit: 20 * gib}, "one tensor of 6GiB", none},
+		"kernel matrix, nothing to act on": {Facts{Where: event.WhereGPU, Idle: true,
+			Requested: 6 * gib,
+			Limit:     20 * gib}, "one tensor of 6GiB", none},
 		"just under a quarter": {Facts{Where: event.WhereGPU, Idle: true, Requested: 4 * gib,
 			Limit: 20 * gib}, none, "one tensor"},
 		"just a quarter": {Facts{Where: event.WhereGPU, Idle: true, Requested: 5 * gib,
 			Limit: 20 * gib}, "inducing points", none},
 		"data on the host": {Facts{Where: event.WhereCgroup, Idle: true, Limit: gib},
 			"load less data at once", "Python and its libraries"},
-		"loader": {Facts{Where: event.WhereShm, Idle: true, Limit: gib}, "larger /dev/shm", "torch.no_grad"},
-		"card":   {Facts{Where: event.WhereGPU, Idle: true, Limit: gib}, "torch.no_grad", "load less"},
-		"libraries": {Facts{Where: event.WhereCgroup, Idle: true, Limit: 3 * gib, Libraries: 2 * gib},
+		"loader": {Facts{Where: event.WhereShm, Idle: true, Limit: gib}, "larger /dev/shm",
+			"torch.no_grad"},
+		"card": {Facts{Where: event.WhereGPU, Idle: true, Limit: gib}, "torch.no_grad",
+			"load less"},
+		"libraries": {Facts{Where: event.WhereCgroup, Idle: true, Limit: 3 * gib,
+			Libraries: 2 * gib},
 			"Python and its libraries take 2GiB of the 3GiB", none},
-		"libraries, a third": {Facts{Where: event.WhereHost, Idle: true, Limit: 3 * gib, Libraries: gib},
+		"libraries, a third": {Facts{Where: event.WhereHost, Idle: true, Limit: 3 * gib,
+			Libraries: gib},
 			"take 1GiB of the 3GiB", none},
-		"libraries, little": {Facts{Where: event.WhereHost, Idle: true, Limit: 4 * gib, Libraries: gib},
+		"libraries, little": {Facts{Where: event.WhereHost, Idle: true, Limit: 4 * gib,
+			Libraries: gib},
 			none, "Python and its libraries"},
 		"the card's limit is no matter of libraries": {Facts{Where: event.WhereGPU, Idle: true,
 			Limit: 3 * gib, Libraries: 2 * gib}, none, "Python and its libraries"},
@@ -237,12 +252,14 @@ func TestReasons(t *testing.T) {
 			t.Errorf("%s says it twice: %q", name, got)
 		}
 	}
-	all := Facts{Where: event.WhereGPU, Limit: 20 * gib, Requested: 8 * gib, Whole: "samples in the batch interact"}
+	all := Facts{Where: event.WhereGPU, Limit: 20 * gib, Requested: 8 * gib,
+		Whole: "samples in the batch interact"}
 	for range 3 {
 		all.On = Choose(all, Options{}).Remedies
 	}
 	got := Choose(all, Options{}).Impossible
-	for _, want := range []string{"samples in the batch interact", "one tensor of 8GiB", "in chunks"} {
+	for _, want := range []string{"samples in the batch interact", "one tensor of 8GiB",
+		"in chunks"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("%q is missing in %q", want, got)
 		}
@@ -252,16 +269,18 @@ func TestReasons(t *testing.T) {
 		want         string
 		kept         event.Bytes
 	}{
-		"more than there is": {3 * gib, 2 * gib, "it needs at least 3GiB, and 2GiB are there; why", 3 * gib},
-		"as much":            {2 * gib, 2 * gib, "why", 0},
-		"limit not known":    {3 * gib, 0, "it needs at least 3GiB; why", 3 * gib},
-		"not known":          {0, 2 * gib, "why", 0},
+		"more than there is": {3 * gib, 2 * gib, "it needs at least 3GiB, and 2GiB are there; why",
+			3 * gib},
+		"as much":         {2 * gib, 2 * gib, "why", 0},
+		"limit not known": {3 * gib, 0, "it needs at least 3GiB; why", 3 * gib},
+		"not known":       {0, 2 * gib, "why", 0},
 	} {
 		if text, kept := CannotFit("why", c.needs, c.limit); text != c.want || kept != c.kept {
 			t.Errorf("%s: %q, %s", name, text, kept)
 		}
 	}
-	if text, needs := (Facts{Allocated: 3 * gib, Requested: gib, Limit: 2 * gib}).GivenUp(4); needs != 4*gib ||
+	if text, needs := (Facts{Allocated: 3 * gib, Requested: gib,
+		Limit: 2 * gib}).GivenUp(4); needs != 4*gib ||
 		!strings.Contains(text, "4 attempts were made") {
 		t.Errorf("given up: %q, %s", text, needs)
 	}
@@ -269,8 +288,10 @@ func TestReasons(t *testing.T) {
 
 func TestTitles(t *testing.T) {
 	for want, f := range map[string]Facts{
-		"smaller micro-batches, activation checkpointing, offload of activations and offload of optimizer state, as far as needed": {Where: event.WhereGPU},
-		"at most one data loader worker, smaller micro-batches and activation checkpointing, as far as needed":                     {Where: event.WhereHost},
+		"smaller micro-batches, activation checkpointing, offload of activations and offload of " +
+			"optimizer state, as far as needed": {Where: event.WhereGPU},
+		"at most one data loader worker, smaller micro-batches and activation checkpointing, as far as " +
+			"needed": {Where: event.WhereHost},
 		"at most one data loader worker": {Where: event.WhereHost, UsesGPU: true},
 	} {
 		if got := Choose(f, Options{}).Title; got != want {
@@ -278,16 +299,21 @@ func TestTitles(t *testing.T) {
 		}
 	}
 	for want, r := range map[string]Remedy{
-		"micro-batches of 8 samples":            inProcess(remedy.MicroBatch, remedy.Params{Size: 8}),
-		"the batch split into 16 micro-batches": inProcess(remedy.MicroBatch, remedy.Params{Pieces: 16}),
-		"no data loader workers":                atMostWorkers(0),
-		"at most 3 data loader workers":         atMostWorkers(3),
-		"autocast to bf16":                      inProcess(remedy.MixedPrecision, remedy.Params{}),
-		"autocast to fp16":                      inProcess(remedy.MixedPrecision, remedy.Params{DType: "fp16"}),
-		"a fused optimizer":                     inProcess(remedy.OptimizerFused, remedy.Params{}),
-		"the optimizer step in slices":          inProcess(remedy.OptimizerFused, remedy.Params{Slices: true}),
-		"activations offloaded to host memory":  inProcess(remedy.ActivationOffload, remedy.Params{}),
-		"quantize 4bit":                         inProcess(remedy.Quantize4Bit, remedy.Params{}),
+		"micro-batches of 8 samples": inProcess(remedy.MicroBatch,
+			remedy.Params{Size: 8}),
+		"the batch split into 16 micro-batches": inProcess(remedy.MicroBatch,
+			remedy.Params{Pieces: 16}),
+		"no data loader workers":        atMostWorkers(0),
+		"at most 3 data loader workers": atMostWorkers(3),
+		"autocast to bf16":              inProcess(remedy.MixedPrecision, remedy.Params{}),
+		"autocast to fp16": inProcess(remedy.MixedPrecision,
+			remedy.Params{DType: "fp16"}),
+		"a fused optimizer": inProcess(remedy.OptimizerFused, remedy.Params{}),
+		"the optimizer step in slices": inProcess(remedy.OptimizerFused,
+			remedy.Params{Slices: true}),
+		"activations offloaded to host memory": inProcess(remedy.ActivationOffload,
+			remedy.Params{}),
+		"quantize 4bit": inProcess(remedy.Quantize4Bit, remedy.Params{}),
 		"a 4 times smaller micro-batch, by the command's own arguments": {ID: remedy.MicroBatch,
 			Level: remedy.LevelArgs, Params: remedy.Params{Factor: 4}},
 	} {
@@ -300,18 +326,24 @@ func TestTitles(t *testing.T) {
 // TestRecordTells: what an attempt's record means.
 func TestRecordTells(t *testing.T) {
 	batch := inProcess(remedy.MicroBatch, remedy.Params{})
-	said := func(id remedy.ID, kind, text string) Sentence { return Sentence{ID: id, Kind: kind, Text: text} }
+	said := func(id remedy.ID, kind, text string) Sentence {
+		return Sentence{ID: id, Kind: kind,
+			Text: text}
+	}
 	if idle := (Tried{Remedies: []Remedy{batch}}); !idle.Idle() {
 		t.Error("a remedy that met nothing is not idle")
 	}
-	if met := (Tried{Remedies: []Remedy{batch}, Said: []Sentence{said(remedy.MicroBatch, "declined", "x")}}); met.Idle() ||
+	if met := (Tried{Remedies: []Remedy{batch}, Said: []Sentence{said(remedy.MicroBatch, "declined",
+		"x")}}); met.Idle() ||
 		met.Whole() != "x" {
 		t.Errorf("a remedy that declined: idle %v, whole %q", met.Idle(), met.Whole())
 	}
-	if none := (Tried{Remedies: []Remedy{{ID: remedy.ExpandableSegments, Level: remedy.LevelEnv}}}); none.Idle() {
+	if none := (Tried{Remedies: []Remedy{{ID: remedy.ExpandableSegments,
+		Level: remedy.LevelEnv}}}); none.Idle() {
 		t.Error("settings alone cannot be idle")
 	}
-	split := Tried{Said: []Sentence{said(remedy.MicroBatch, "declined", "x"), said(remedy.MicroBatch, "applied", "y"),
+	split := Tried{Said: []Sentence{said(remedy.MicroBatch, "declined", "x"),
+		said(remedy.MicroBatch, "applied", "y"),
 		said(remedy.Checkpointing, "declined", "z")}}
 	if split.Whole() != "" {
 		t.Errorf("one model's batch was split, and it is called whole: %q", split.Whole())
@@ -320,29 +352,38 @@ func TestRecordTells(t *testing.T) {
 		record Record
 		hollow bool
 	}{
-		"no step after some":    {Record{Attempts: []Tried{{Number: 1, Steps: 3}, {Number: 2}}}, true},
-		"two attempts later":    {Record{Attempts: []Tried{{Number: 1, Steps: 3}, {Number: 2}, {Number: 3}}}, true},
-		"steps as before":       {Record{Attempts: []Tried{{Number: 1, Steps: 3}, {Number: 2, Steps: 9}}}, false},
-		"none was ever seen":    {Record{Attempts: []Tried{{Number: 1}, {Number: 2}}}, false},
-		"nothing left to train": {Record{Attempts: []Tried{{Number: 1, Steps: 3}, {Number: 2, Resumed: "c"}}}, false},
-		"empty":                 {Record{}, false},
+		"no step after some": {Record{Attempts: []Tried{{Number: 1, Steps: 3}, {Number: 2}}},
+			true},
+		"two attempts later": {Record{Attempts: []Tried{{Number: 1, Steps: 3}, {Number: 2},
+			{Number: 3}}}, true},
+		"steps as before": {Record{Attempts: []Tried{{Number: 1, Steps: 3},
+			{Number: 2, Steps: 9}}}, false},
+		"none was ever seen": {Record{Attempts: []Tried{{Number: 1}, {Number: 2}}}, false},
+		"nothing left to train": {Record{Attempts: []Tried{{Number: 1, Steps: 3},
+			{Number: 2, Resumed: "c"}}}, false},
+		"empty": {Record{}, false},
 	} {
 		if got := c.record.NoTraining() != ""; got != c.hollow {
 			t.Errorf("%s: %q", name, c.record.NoTraining())
 		}
 	}
-	for want, tried := range map[string]Tried{"ran out of GPU memory": {OutOf: event.WhereGPU, Failed: "x"},
-		"ran out of host memory": {OutOf: event.WhereCgroup}, "failed with x": {Failed: "x", ExitCode: 1},
+	for want, tried := range map[string]Tried{"ran out of GPU memory": {OutOf: event.WhereGPU,
+		Failed: "x"},
+		"ran out of host memory": {OutOf: event.WhereCgroup},
+		"failed with x":          {Failed: "x", ExitCode: 1},
 		"ended with exit code 3": {ExitCode: 3}} {
 		if got := tried.Ending(); got != want {
 			t.Errorf("%q, want %q", got, want)
 		}
 	}
-	weak := Tried{Remedies: []Remedy{batch}, Said: []Sentence{{Kind: "applied", Equivalence: "expected"}}}
-	if weak.Equivalence() != remedy.Expected || (Tried{Remedies: []Remedy{batch}}).Equivalence() != remedy.Exact {
+	weak := Tried{Remedies: []Remedy{batch}, Said: []Sentence{{Kind: "applied",
+		Equivalence: "expected"}}}
+	if weak.Equivalence() != remedy.Expected ||
+		(Tried{Remedies: []Remedy{batch}}).Equivalence() != remedy.Exact {
 		t.Error("the weakest of what was said does not count")
 	}
-	declined := Tried{Remedies: []Remedy{batch}, Said: []Sentence{{Kind: "declined", Equivalence: "expected"}}}
+	declined := Tried{Remedies: []Remedy{batch}, Said: []Sentence{{Kind: "declined",
+		Equivalence: "expected"}}}
 	if declined.Equivalence() != remedy.Exact {
 		t.Error("what was not applied weakens the result")
 	}
@@ -355,10 +396,14 @@ func TestRecordTells(t *testing.T) {
 		tells, cured bool
 	}{
 		"one attempt, nothing done": {Record{Attempts: []Tried{{}}}, false, false},
-		"demanded":                  {Record{Attempts: []Tried{{Remedies: []Remedy{batch}}}}, true, false},
-		"remembered":                {Record{Remembered: true, Attempts: []Tried{{Remedies: []Remedy{batch}}}}, true, true},
-		"two":                       {Record{Attempts: []Tried{{OutOf: event.WhereGPU}, {}}}, true, true},
-		"refused":                   {Record{Impossible: "x", Attempts: []Tried{{OutOf: event.WhereGPU}}}, true, true},
+		"demanded": {Record{Attempts: []Tried{{Remedies: []Remedy{batch}}}}, true,
+			false},
+		"remembered": {Record{Remembered: true,
+			Attempts: []Tried{{Remedies: []Remedy{batch}}}}, true, true},
+		"two": {Record{Attempts: []Tried{{OutOf: event.WhereGPU}, {}}}, true,
+			true},
+		"refused": {Record{Impossible: "x",
+			Attempts: []Tried{{OutOf: event.WhereGPU}}}, true, true},
 	} {
 		if c.record.Tells() != c.tells || c.record.Cured() != c.cured {
 			t.Errorf("%s: tells %v, cured %v", name, c.record.Tells(), c.record.Cured())

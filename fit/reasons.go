@@ -58,11 +58,13 @@ func (f Facts) nothingToActOn() string {
 	case f.onHost():
 		return start + "What helps: load less data at once, or raise the limit"
 	}
-	return start + "What helps: keep data and results in host memory, or evaluate under torch.no_grad()"
+	return start +
+		"What helps: keep data and results in host memory, or evaluate under torch.no_grad()"
 }
 
 // kernelHelp is for matrices over all samples: exact Gaussian processes, pairwise distances.
-const kernelHelp = "If it is a matrix over all samples, what helps is to compute it in chunks, to " +
+const kernelHelp = "If it is a matrix over all samples, what helps is to compute it in chunks, " +
+	"to " +
 	"use fewer samples (inducing points) or a smaller data type"
 
 // allTried says that the ladder has ended, and why the batch stayed whole where it did.
@@ -77,8 +79,8 @@ func (f Facts) allTried() string {
 	return text
 }
 
-// oneTensor: a single allocation was a large part of all that there is, as a matrix over all samples
-// is.
+// oneTensor: a single allocation was a large part of all that there is, as a matrix over all
+// samples is.
 func (f Facts) oneTensor() bool {
 	return f.Requested > 0 && f.Limit > 0 && f.Requested >= f.Limit/4
 }

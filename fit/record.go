@@ -10,12 +10,14 @@ import (
 
 // Record is the story of a fitted run, kept in its folder.
 type Record struct {
-	Attempts   []Tried     `json:"attempts"`
-	Remembered bool        `json:"remembered,omitempty"` // the first attempt began with what made an earlier run fit
-	Impossible string      `json:"impossible,omitempty"`
-	Hollow     string      `json:"hollow,omitempty"` // why the last attempt is no success, though it ended with exit code 0
-	Needs      event.Bytes `json:"needs,omitempty"`
-	Left       []Left      `json:"left,omitempty"`
+	Attempts []Tried `json:"attempts"`
+	// the first attempt began with what made an earlier run fit
+	Remembered bool   `json:"remembered,omitempty"`
+	Impossible string `json:"impossible,omitempty"`
+	// why the last attempt is no success, though it ended with exit code 0
+	Hollow string      `json:"hollow,omitempty"`
+	Needs  event.Bytes `json:"needs,omitempty"`
+	Left   []Left      `json:"left,omitempty"`
 }
 
 // Tried is one attempt: what was in effect and what came of it.
@@ -30,12 +32,13 @@ type Tried struct {
 	ExitCode  int         `json:"exit_code"`
 	Allocated event.Bytes `json:"allocated,omitempty"` // peak in the framework's allocator
 	Reserved  event.Bytes `json:"reserved,omitempty"`
-	Host      event.Bytes `json:"host,omitempty"`       // peak on the host, without what can be dropped
-	HostLimit event.Bytes `json:"host_limit,omitempty"` // where that is what ran out, or nothing is on a card
-	Requested event.Bytes `json:"requested,omitempty"`  // by the allocation that failed
-	Held      event.Bytes `json:"held,omitempty"`       // allocated in that moment
-	CardFree  event.Bytes `json:"card_free,omitempty"`  // on the card, in that moment
-	Failed    string      `json:"failed,omitempty"`     // what ended it, where that was not memory
+	Host      event.Bytes `json:"host,omitempty"` // peak on the host, without what can be dropped
+	// where that is what ran out, or nothing is on a card
+	HostLimit event.Bytes `json:"host_limit,omitempty"`
+	Requested event.Bytes `json:"requested,omitempty"` // by the allocation that failed
+	Held      event.Bytes `json:"held,omitempty"`      // allocated in that moment
+	CardFree  event.Bytes `json:"card_free,omitempty"` // on the card, in that moment
+	Failed    string      `json:"failed,omitempty"`    // what ended it, where that was not memory
 	StepMS    float64     `json:"step_ms,omitempty"`
 	Steps     int64       `json:"steps,omitempty"`
 	Libraries event.Bytes `json:"libraries,omitempty"` // host memory once the framework was loaded
@@ -43,17 +46,18 @@ type Tried struct {
 
 // Sentence is something a remedy said from inside the process.
 type Sentence struct {
-	Kind        string      `json:"kind"` // applied, declined, note
-	Text        string      `json:"text"`
-	ID          remedy.ID   `json:"id,omitempty"`
-	Predicted   event.Bytes `json:"predicted,omitempty"`
-	Needs       event.Bytes `json:"needs,omitempty"`
-	Limit       event.Bytes `json:"limit,omitempty"`
-	Rows        int         `json:"rows,omitempty"`
-	Pieces      int         `json:"pieces,omitempty"`
-	Twice       float64     `json:"twice,omitempty"`
-	Slower      float64     `json:"slower,omitempty"` // than the whole batch at once, predicted: 0.1 is a tenth
-	Equivalence string      `json:"equivalence,omitempty"`
+	Kind      string      `json:"kind"` // applied, declined, note
+	Text      string      `json:"text"`
+	ID        remedy.ID   `json:"id,omitempty"`
+	Predicted event.Bytes `json:"predicted,omitempty"`
+	Needs     event.Bytes `json:"needs,omitempty"`
+	Limit     event.Bytes `json:"limit,omitempty"`
+	Rows      int         `json:"rows,omitempty"`
+	Pieces    int         `json:"pieces,omitempty"`
+	Twice     float64     `json:"twice,omitempty"`
+	// than the whole batch at once, predicted: 0.1 is a tenth
+	Slower      float64 `json:"slower,omitempty"`
+	Equivalence string  `json:"equivalence,omitempty"`
 }
 
 // Last is the attempt that ended the run.

@@ -21,7 +21,8 @@ type Remembered struct {
 	Peak     event.Bytes `json:"peak,omitempty"` // measured with them
 	Attempts int         `json:"attempts"`       // that it took
 	When     time.Time   `json:"when"`
-	RanOut   int         `json:"ran_out,omitempty"` // the largest division by the command's own arguments that was too small
+	// the largest division by the command's own arguments that was too small
+	RanOut int `json:"ran_out,omitempty"`
 }
 
 // Relaxed gives the remedies that the next run begins with: where less than half of the limit was

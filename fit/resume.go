@@ -10,8 +10,9 @@ import (
 // Resume says how a program goes on from a checkpoint.
 type Resume struct {
 	Patterns []string // globs of the checkpoints, the newest of which counts
-	Template string   // arguments to add, with {latest} in them; empty: the program finds it itself or cannot
-	Why      string   // how it was recognised
+	// arguments to add, with {latest} in them; empty: the program finds it itself or cannot
+	Template string
+	Why      string // how it was recognised
 }
 
 // FindResume reads from the arguments where a program writes checkpoints and how it takes one.

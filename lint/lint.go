@@ -3,8 +3,8 @@
 // because the machine that trains has the right Python and its grammar; it says where a rule is
 // broken, this package says what that means.
 //
-// [Rules] is the catalogue, [Decode] reads what the walk found in one file, [Mend] applies edits and
-// [Diff] shows them.
+// [Rules] is the catalogue, [Decode] reads what the walk found in one file, [Mend] applies edits
+// and [Diff] shows them.
 package lint
 
 import (
@@ -18,8 +18,9 @@ import (
 
 // Finding is a broken rule at a line of a file.
 type Finding struct {
-	File     string         `json:"file"`
-	Cell     int            `json:"cell,omitempty"` // code cell of a notebook, from 1; Line counts within it
+	File string `json:"file"`
+	// code cell of a notebook, from 1; Line counts within it
+	Cell     int            `json:"cell,omitempty"`
 	Line     int            `json:"line"`
 	Column   int            `json:"column"` // bytes, from 0
 	Rule     string         `json:"rule"`

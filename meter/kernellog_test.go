@@ -8,7 +8,8 @@ import (
 )
 
 func TestParseKernelRecord(t *testing.T) {
-	kill, ok := parseKernelRecord("3,1234,5678901,-;Memory cgroup out of memory: Killed process 4242 (python3) total-vm:1kB, anon-rss:2kB\n SUBSYSTEM=x\n")
+	kill, ok := parseKernelRecord("3,1234,5678901,-;Memory cgroup out of memory: Killed process 4242 " +
+		"(python3) total-vm:1kB, anon-rss:2kB\n SUBSYSTEM=x\n")
 	if !ok || kill.PID != 4242 || kill.At != 5678901*time.Microsecond || len(kill.Line) < 20 {
 		t.Errorf("%+v %v", kill, ok)
 	}

@@ -34,11 +34,13 @@ func process(pid, resident, shared int, children string) map[string]string {
 	dir := fmt.Sprintf("%d/", pid)
 	return map[string]string{
 		dir + "statm": fmt.Sprintf("99999 %d %d 1 0 5 0\n", resident, shared),
-		dir + "status": fmt.Sprintf("Name:\tpython (x) y\nState:\tS (sleeping)\nPPid:\t%d\nVmHWM:\t 40 kB\nRssAnon:\t 8 kB\nRssFile:\t 4 kB\nRssShmem:\t 4 kB\nVmSwap:\t 12 kB\nThreads:\t2\n",
+		dir + "status": fmt.Sprintf("Name:\tpython (x) y\nState:\tS (sleeping)\nPPid:\t%d\nVmHWM:\t 40 "+
+			"kB\nRssAnon:\t 8 kB\nRssFile:\t 4 kB\nRssShmem:\t 4 kB\nVmSwap:\t 12 kB\nThreads:\t2\n",
 			pid-1),
 		dir + fmt.Sprintf("task/%d/children", pid): children,
-		dir + "smaps_rollup":                       "00400000-7ff r--p 00000000 00:00 0 [rollup]\nRss:  99 kB\nPss:  10 kB\nPss_Dirty: 3 kB\nPss_Anon: 4 kB\nPss_File: 5 kB\nPss_Shmem: 1 kB\n",
-		dir + "environ":                            "RANK=1\x00WORLD_SIZE=4\x00",
+		dir + "smaps_rollup": "00400000-7ff r--p 00000000 00:00 0 [rollup]\nRss:  " +
+			"99 kB\nPss:  10 kB\nPss_Dirty: 3 kB\nPss_Anon: 4 kB\nPss_File: 5 kB\nPss_Shmem: 1 kB\n",
+		dir + "environ": "RANK=1\x00WORLD_SIZE=4\x00",
 	}
 }
 
@@ -116,9 +118,11 @@ func TestBrokenProcFiles(t *testing.T) {
 
 func TestMachine(t *testing.T) {
 	p := NewProc(tree(t, map[string]string{
-		"meminfo":         "MemTotal:       16000 kB\nMemFree:  1 kB\nMemAvailable:    8000 kB\nSwapTotal: 100 kB\nSwapFree: 40 kB\n",
-		"vmstat":          "nr_free_pages 5\noom_kill 17\npgfault 3\n",
-		"pressure/memory": "some avg10=1.25 avg60=0.00 avg300=0.00 total=5\nfull avg10=0.50 avg60=0.00 avg300=0.00 total=1\n",
+		"meminfo": "MemTotal:       16000 kB\nMemFree:  1 kB\nMemAvailable:    8000 " +
+			"kB\nSwapTotal: 100 kB\nSwapFree: 40 kB\n",
+		"vmstat": "nr_free_pages 5\noom_kill 17\npgfault 3\n",
+		"pressure/memory": "some avg10=1.25 avg60=0.00 avg300=0.00 total=5\nfull avg10=0.50 avg60=0.00 " +
+			"avg300=0.00 total=1\n",
 	}))
 	got, err := p.Machine()
 	want := event.MachineSample{Total: 16000 * event.KiB, Available: 8000 * event.KiB,
@@ -138,8 +142,9 @@ func TestCgroup2(t *testing.T) {
 		"a/b/memory.events":       "low 0\nhigh 0\nmax 4\noom 3\noom_kill 2\noom_group_kill 0\n",
 		"a/b/memory.stat":         "anon 300\nfile 400\nkernel 50\nshmem 70\nnot a number x\n",
 		"a/b/memory.swap.current": "9\n",
-		"a/b/memory.pressure":     "some avg10=2.00 avg60=0 avg300=0 total=0\nfull avg10=1.00 avg60=0 avg300=0 total=0\n",
-		"a/b/c/cgroup.procs":      "33\n",
+		"a/b/memory.pressure": "some avg10=2.00 avg60=0 avg300=0 total=0\nfull avg10=1.00 avg60=0 " +
+			"avg300=0 total=0\n",
+		"a/b/c/cgroup.procs": "33\n",
 	})
 	c := &Cgroup{Dir: filepath.Join(root, "a", "b"), Version: 2}
 	got, err := c.Read()
@@ -160,8 +165,9 @@ func TestCgroup1(t *testing.T) {
 		"cgroup.procs": "", "memory.limit_in_bytes": "9223372036854771712\n",
 		"job/cgroup.procs": "7\n", "job/memory.limit_in_bytes": "1048576\n",
 		"job/memory.usage_in_bytes": "900\n", "job/memory.max_usage_in_bytes": "1048576\n",
-		"job/memory.oom_control":     "oom_kill_disable 0\nunder_oom 0\noom_kill 1\n",
-		"job/memory.stat":            "cache 5\nrss 6\ntotal_rss 600\ntotal_cache 300\ntotal_shmem 20\ntotal_swap 1\n",
+		"job/memory.oom_control": "oom_kill_disable 0\nunder_oom 0\noom_kill 1\n",
+		"job/memory.stat": "cache 5\nrss 6\ntotal_rss 600\ntotal_cache 300\ntotal_shmem " +
+			"20\ntotal_swap 1\n",
 		"job/sub/memory.oom_control": "oom_kill 4\n",
 	})
 	got, err := (&Cgroup{Dir: filepath.Join(root, "job"), Version: 1}).Read()
@@ -181,7 +187,8 @@ func TestFindCgroup(t *testing.T) {
 			"25 1 0:22 / /sys/fs/cgroup rw shared:9 - cgroup2 cgroup2 rw\n",
 			"/sys/fs/cgroup/user.slice/a.scope", 2},
 		{"hybrid", "4:memory:/job\n0::/\n",
-			"25 1 0:22 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n26 1 0:23 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n",
+			"25 1 0:22 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n26 1 0:23 / " +
+				"/sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n",
 			"/sys/fs/cgroup/memory/job", 1},
 		{"two controllers together", "4:cpu,memory:/job\n",
 			"25 1 0:22 / /cg/x\\040y rw - cgroup cgroup rw,cpu,memory\n", "/cg/x y/job", 1},

@@ -19,13 +19,16 @@ func TestLowestLimit(t *testing.T) {
 		limit   event.Bytes
 		atLimit event.Bytes // usage of the cgroup that sets it, where it is another one
 	}{
-		"high below max": {2, map[string]string{"a/memory.max": "100\n", "a/memory.high": "60\n"}, 60, 0},
-		"max below high": {2, map[string]string{"a/memory.max": "50\n", "a/memory.high": "60\n"}, 50, 0},
+		"high below max": {2, map[string]string{"a/memory.max": "100\n", "a/memory.high": "60\n"},
+			60, 0},
+		"max below high": {2, map[string]string{"a/memory.max": "50\n", "a/memory.high": "60\n"},
+			50, 0},
 		"the parent's": {2, map[string]string{"memory.max": "30\n", "memory.current": "25\n",
 			"a/memory.max": "50\n"}, 30, 25},
-		"none":     {2, map[string]string{"a/memory.max": "max\n", "a/memory.high": "max\n"}, 0, 0},
-		"v1":       {1, map[string]string{"a/memory.limit_in_bytes": "70\n"}, 70, 0},
-		"v1, none": {1, map[string]string{"a/memory.limit_in_bytes": "9223372036854771712\n"}, 0, 0},
+		"none": {2, map[string]string{"a/memory.max": "max\n", "a/memory.high": "max\n"}, 0, 0},
+		"v1":   {1, map[string]string{"a/memory.limit_in_bytes": "70\n"}, 70, 0},
+		"v1, none": {1, map[string]string{"a/memory.limit_in_bytes": "9223372036854771712\n"}, 0,
+			0},
 	} {
 		files := join(map[string]string{"cgroup.procs": "", "a/cgroup.procs": "",
 			"a/memory.current": "10\n", "a/memory.usage_in_bytes": "10\n"}, c.files)
@@ -40,7 +43,8 @@ func TestLowestLimit(t *testing.T) {
 
 // TestQuickReading: usage and kills, of either version.
 func TestQuickReading(t *testing.T) {
-	root := tree(t, map[string]string{"2/memory.current": "7\n", "2/memory.events": "oom 9\noom_kill 2\n",
+	root := tree(t, map[string]string{"2/memory.current": "7\n",
+		"2/memory.events":         "oom 9\noom_kill 2\n",
 		"1/memory.usage_in_bytes": "8\n", "1/memory.oom_control": "under_oom 1\noom_kill 3\n"})
 	for version, want := range map[int][2]int64{1: {8, 3}, 2: {7, 2}} {
 		c := &Cgroup{Dir: filepath.Join(root, string(rune('0'+version))), Version: version}

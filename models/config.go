@@ -32,7 +32,8 @@ func ParseConfig(data []byte) (*Config, error) {
 	}
 	if fields == nil {
 		return nil,
-			errors.New("model configuration is empty: expected a JSON object such as Hugging Face's config.json")
+			errors.New("model configuration is empty: expected a JSON object such as Hugging Face's " +
+				"config.json")
 	}
 	for name, v := range fields {
 		fields[name] = numbersNamed(v)

@@ -46,13 +46,14 @@ func (c *Config) Quantization() Stored {
 			s.LoadIn)
 	case s.Method != "":
 		s.Note = fmt.Sprintf(
-			"config.json says that the weights are stored as %s: they are counted unpacked, as they are for training", s.Method)
+			"config.json says that the weights are stored as %s: they are counted unpacked, as they are for "+
+				"training", s.Method)
 	}
 	return s
 }
 
-// TextOnly is the text model inside a configuration of a larger model that is not described, such as
-// the language model of a vision-language model; nil if there is none.
+// TextOnly is the text model inside a configuration of a larger model that is not described, such
+// as the language model of a vision-language model; nil if there is none.
 func (c *Config) TextOnly() *Config {
 	text := c.Sub("text_config")
 	if Known(c.Type()) || !Known(text.Type()) {

@@ -61,7 +61,8 @@ func torchvision(c *Config, r Run) (*Model, error) {
 		}
 		slices.Sort(known)
 		return nil,
-			fmt.Errorf("torchvision model %q is not described: known are %s. For any other model: memroom plan --rehearse -- python train.py", name, strings.Join(known, ", "))
+			fmt.Errorf("torchvision model %q is not described: known are %s. For any other model: memroom "+
+				"plan --rehearse -- python train.py", name, strings.Join(known, ", "))
 	}
 	root := tape.NewModule()
 	net, err := build(root, name, classes, r.Image)

@@ -10,12 +10,13 @@ import (
 // fp32.
 type plainDecoder struct {
 	h, inner, heads, layers, vocab, npos int64
-	rot                                  int64 // rotated part of a head, 0 with learned positions (GPT-Neo)
-	act                                  string
-	drop, embDrop, attnDrop              float64
-	tied                                 bool
-	neo                                  bool
-	fused                                bool // CodeGen: one projection for q, k and v
+	// rotated part of a head, 0 with learned positions (GPT-Neo)
+	rot                     int64
+	act                     string
+	drop, embDrop, attnDrop float64
+	tied                    bool
+	neo                     bool
+	fused                   bool // CodeGen: one projection for q, k and v
 }
 
 type plainBlock struct {

@@ -29,24 +29,26 @@ type decoder struct {
 	headNorm                              headNorm
 	tied                                  bool
 	attnDrop, resDrop                     float64
-	innerDrop, embDrop                    float64 // dropout inside attention and MLP, and of the embeddings
-	window                                int64   // sliding window, 0 is none
-	sliding                               []bool  // which layers slide; nil is all of them
-	turned                                []bool  // which layers rotate q and k; nil is all of them
-	embedScale                            embedScale
-	resScale, logitScale                  bool // a number multiplies what is added to the residual, the logits
-	softcap, finalCap                     bool
-	bothMasks                             bool // the sliding mask is built even if no layer uses it
-	twoTables                             bool // a rotary table for each kind of layer
-	fusedQKV, fusedMLP                    bool // one projection for q, k, v; one for gate and up
-	plainMLP                              bool // no gate
-	mlpNames                              [2]string
-	lateHeads                             bool // q, k and v are split into heads after all three exist
-	rotation                              rotation
-	rot                                   int64 // rotated part of a head, if not all
-	wideTable                             bool  // cos and sin stay in fp32
-	experts                               *moe
-	expertsName                           string
+	// dropout inside attention and MLP, and of the embeddings
+	innerDrop, embDrop float64
+	window             int64  // sliding window, 0 is none
+	sliding            []bool // which layers slide; nil is all of them
+	turned             []bool // which layers rotate q and k; nil is all of them
+	embedScale         embedScale
+	// a number multiplies what is added to the residual, the logits
+	resScale, logitScale bool
+	softcap, finalCap    bool
+	bothMasks            bool // the sliding mask is built even if no layer uses it
+	twoTables            bool // a rotary table for each kind of layer
+	fusedQKV, fusedMLP   bool // one projection for q, k, v; one for gate and up
+	plainMLP             bool // no gate
+	mlpNames             [2]string
+	lateHeads            bool // q, k and v are split into heads after all three exist
+	rotation             rotation
+	rot                  int64 // rotated part of a head, if not all
+	wideTable            bool  // cos and sin stay in fp32
+	experts              *moe
+	expertsName          string
 }
 
 // embedScale says how embeddings are scaled.

@@ -24,7 +24,8 @@ func llama(c *Config, r Run) (*Model, error) {
 
 func (s *decoder) checked(c *Config, r Run) (*Model, error) {
 	if s.rot < 0 || s.rot > s.d || s.rot%2 != 0 {
-		c.complain("the rotated part of a head is %d of %d elements: expected an even number of at most all", s.rot, s.d)
+		c.complain("the rotated part of a head is %d of %d elements: expected an even number of at most "+
+			"all", s.rot, s.d)
 	}
 	if err := c.Err(); err != nil {
 		return nil, err

@@ -9,13 +9,15 @@ import (
 // encoder is BERT with the switches in which its relatives differ.
 type encoder struct {
 	h, inner, heads, layers, vocab, npos, types int64
-	embed                                       int64 // width of the embeddings (ELECTRA, ALBERT), else h
-	act                                         string
-	drop, attnDrop                              float64
-	tied                                        bool
-	labels                                      int64
-	arch                                        string
-	clsDrop, qaDrop                             float64 // before a classifier, before the scores of an answer
+	// width of the embeddings (ELECTRA, ALBERT), else h
+	embed          int64
+	act            string
+	drop, attnDrop float64
+	tied           bool
+	labels         int64
+	arch           string
+	// before a classifier, before the scores of an answer
+	clsDrop, qaDrop float64
 }
 
 type encoderBlock struct {

@@ -12,7 +12,9 @@ type Run struct {
 	MaskGiven         bool       // an attention mask is part of the batch, as tokenizers make it
 	ChannelsLast      bool
 	ChunkLogits       bool // the causal loss never holds whole logits
-	Cache             bool // use_cache is on: every decoder layer keeps copies of its keys and values until the model returns
+	// use_cache is on: every decoder layer keeps copies of its keys and values until the model
+	// returns
+	Cache bool
 
 	arch   string  // the head the configuration names
 	labels int64   // classes of a classification head

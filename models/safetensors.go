@@ -107,5 +107,6 @@ func guess(shapes map[string][]int64) (*Config, error) {
 			"intermediate_size", dim(0, "bert.encoder.layer.0.intermediate.dense.weight"))), nil
 	}
 	return nil,
-		fmt.Errorf("the names of the %d tensors fit no known family: put the model's config.json beside the file", len(shapes))
+		fmt.Errorf("the names of the %d tensors fit no known family: put the model's config.json beside "+
+			"the file", len(shapes))
 }

@@ -12,12 +12,16 @@ type seq2seq struct {
 	h, encLayers, decLayers, encHeads, decHeads, encFF, decFF int64
 	act                                                       string
 	drop, attnDrop, actDrop                                   float64
-	before                                                    bool // norms come before attention and MLP
-	keyBias                                                   bool
-	scaledQuery                                               bool // Whisper: q is scaled beforehand, and q, k, v are made contiguous
-	embedNorm, lastNorm                                       bool // a norm of the embeddings, of each stack's result
-	positions                                                 positionKind
-	shiftsLast                                                bool // mBART: the last token becomes the first
+	// norms come before attention and MLP
+	before  bool
+	keyBias bool
+	// Whisper: q is scaled beforehand, and q, k, v are made contiguous
+	scaledQuery bool
+	// a norm of the embeddings, of each stack's result
+	embedNorm, lastNorm bool
+	positions           positionKind
+	// mBART: the last token becomes the first
+	shiftsLast bool
 }
 
 // positionKind is how a stack knows its positions.

@@ -12,11 +12,12 @@ type speechSpec struct {
 	dims, kernels, strides                       []int64
 	act, featAct                                 string
 	drop, actDrop, attnDrop, projDrop, finalDrop float64
-	layered, convBias, stable                    bool // layer norms after every convolution; norms first in the blocks
-	projNorm                                     bool
-	masks                                        bool // parts of the input are replaced at random
-	taps, groups                                 int64
-	hubert                                       bool
+	// layer norms after every convolution; norms first in the blocks
+	layered, convBias, stable bool
+	projNorm                  bool
+	masks                     bool // parts of the input are replaced at random
+	taps, groups              int64
+	hubert                    bool
 }
 
 type speechBlock struct {

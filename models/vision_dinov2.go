@@ -8,10 +8,11 @@ import (
 
 type dinoSpec struct {
 	h, inner, heads, layers, img, patch, ch, labels int64
-	registers                                       int64 // extra tokens between the class and the patches
-	act                                             string
-	drop, attnDrop, path                            float64
-	bias, gated, maskToken                          bool
+	// extra tokens between the class and the patches
+	registers              int64
+	act                    string
+	drop, attnDrop, path   float64
+	bias, gated, maskToken bool
 }
 
 type dinoBlock struct {

@@ -14,7 +14,8 @@ func (p *Prediction) assume(setup string, t *Target) {
 	switch {
 	case !t.Given:
 		name = "an " + name + ", as no card was named"
-		p.warn("no card was named: the CUDA context of an %s is assumed (%s); name yours with --gpu NAME|SIZE", t.Card.Name, t.Card.Context)
+		p.warn("no card was named: the CUDA context of an %s is assumed (%s); name yours with --gpu "+
+			"NAME|SIZE", t.Card.Name, t.Card.Context)
 	case t.Card.Sized:
 		name = "a card of " + name
 	}
@@ -82,11 +83,14 @@ func (s *Setup) doubts(t *Target) []string {
 	}
 	old := t.Given && !t.Card.Sized && t.Card.Capability < 80
 	add(s.Attention == "flash" && s.Precision == "fp32",
-		"flash attention takes half precision only: in fp32 it refuses to run; choose another --precision, or --attn sdpa")
+		"flash attention takes half precision only: in fp32 it refuses to run; choose another "+
+			"--precision, or --attn sdpa")
 	add(s.Attention == "flash" && old,
-		"flash attention needs a card of the Ampere generation or newer: on %s it refuses to run; choose --attn sdpa", t.Card.Name)
+		"flash attention needs a card of the Ampere generation or newer: on %s it refuses to run; choose "+
+			"--attn sdpa", t.Card.Name)
 	add(strings.HasSuffix(s.Precision, "bf16") && old,
-		"%s computes no bfloat16: torch emulates it slowly or refuses; the card's own are amp_fp16 and fp16", t.Card.Name)
+		"%s computes no bfloat16: torch emulates it slowly or refuses; the card's own are amp_fp16 and "+
+			"fp16", t.Card.Name)
 	return list
 }
 

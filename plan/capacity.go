@@ -122,8 +122,8 @@ func (t *Target) try(s *Setup) verdict {
 }
 
 // tryOrders judges a setup whose samples differ in length by some of their orders. A setup that
-// does not fit usually fails with the longest samples alone, or in the order that failed last: these
-// come first, and the first failure ends it.
+// does not fit usually fails with the longest samples alone, or in the order that failed last:
+// these come first, and the first failure ends it.
 func (t *Target) tryOrders(s *Setup, orders int) verdict {
 	longest := *s
 	longest.Shortest = 0
@@ -226,9 +226,9 @@ func (r *simulations) lowest() event.Bytes {
 }
 
 // largest finds the largest value up to limit that fits, to within one in a hundred, starting from
-// a value whose verdict is known; low is one that fits, or 0. Memory beyond the static part grows about linearly with batch and
-// sequence, so the first tries are where a line says the wall is; halving the bracket does the
-// rest.
+// a value whose verdict is known; low is one that fits, or 0. Memory beyond the static part grows
+// about linearly with batch and sequence, so the first tries are where a line says the wall is;
+// halving the bracket does the rest.
 func (t *Target) largest(low, from int64, known verdict, limit int64,
 	try func(int64) verdict) int64 {
 	if from > limit {

@@ -16,15 +16,17 @@ type Card struct {
 	Total      event.Bytes `json:"total"` // what a process can use when the card is otherwise idle
 	SMs        int64       `json:"sms,omitempty"`
 	Capability int         `json:"capability,omitempty"` // compute capability times ten
-	Context    event.Bytes `json:"context,omitempty"`    // beyond the allocator: context, kernels, library handles
-	Doubt      event.Bytes `json:"doubt,omitempty"`      // how far Context may be off, either way
-	Less       event.Bytes `json:"less,omitempty"`       // how much less than Context the least of the cards it stands for takes
-	DNN        event.Bytes `json:"dnn,omitempty"`        // added once cuDNN is used
-	BLAS       event.Bytes `json:"blas,omitempty"`       // workspace of cuBLAS, one a thread
-	BLASLt     event.Bytes `json:"blaslt,omitempty"`     // workspace of cuBLASLt, one a thread
-	Measured   bool        `json:"measured"`
-	Sized      bool        `json:"sized,omitempty"` // only the size was given
-	Like       string      `json:"like,omitempty"`  // known cards of that size
+	// beyond the allocator: context, kernels, library handles
+	Context event.Bytes `json:"context,omitempty"`
+	Doubt   event.Bytes `json:"doubt,omitempty"` // how far Context may be off, either way
+	// how much less than Context the least of the cards it stands for takes
+	Less     event.Bytes `json:"less,omitempty"`
+	DNN      event.Bytes `json:"dnn,omitempty"`    // added once cuDNN is used
+	BLAS     event.Bytes `json:"blas,omitempty"`   // workspace of cuBLAS, one a thread
+	BLASLt   event.Bytes `json:"blaslt,omitempty"` // workspace of cuBLASLt, one a thread
+	Measured bool        `json:"measured"`
+	Sized    bool        `json:"sized,omitempty"` // only the size was given
+	Like     string      `json:"like,omitempty"`  // known cards of that size
 }
 
 // The H200 was measured: 750.8 MiB beyond the allocator without cuDNN, 766.8 MiB with it, in 44 of
@@ -111,7 +113,8 @@ func FindCard(text string) (Card, error) {
 	}
 	if size < event.GiB {
 		return Card{},
-			fmt.Errorf("a card of %s is too small to train on: the CUDA context alone takes %s on the H200. Give the whole card, 1GiB or more (24GiB), or cap the allocator alone (--alloc-limit %s)",
+			fmt.Errorf("a card of %s is too small to train on: the CUDA context alone takes %s on the H200. "+
+				"Give the whole card, 1GiB or more (24GiB), or cap the allocator alone (--alloc-limit %s)",
 				size, DefaultCard().Context, size)
 	}
 	return cardOfSize(size), nil
@@ -212,9 +215,11 @@ func (c Card) margins(convolutions bool) (margins, string) {
 	case c.Like != "":
 		what = fmt.Sprintf("only the size of the card is known (as of %s)", c.Like)
 	case c.Sized:
-		what = fmt.Sprintf("only the size of the card is known, and no known card has it (an %s is assumed)", cards[0].Name)
+		what = fmt.Sprintf("only the size of the card is known, and no known card has it (an %s is "+
+			"assumed)", cards[0].Name)
 	}
-	return m, fmt.Sprintf("%s: its CUDA context is estimated at %s (%s to %s), which widens the interval; `memroom calibrate` on the card measures it",
+	return m, fmt.Sprintf("%s: its CUDA context is estimated at %s (%s to %s), which widens the "+
+		"interval; `memroom calibrate` on the card measures it",
 		what, c.Context, c.Context-c.Less-c.Doubt, c.Context+c.Doubt)
 }
 

@@ -14,10 +14,11 @@ import (
 
 // DeviceMap is a model spread over several cards, with what each needs by the engine.
 type DeviceMap struct {
-	Devices []DeviceShare     `json:"devices"`
-	Map     map[string]int    `json:"device_map"` // module -> device, as Hugging Face takes it
-	Fits    bool              `json:"fits"`
-	Fullest float64           `json:"fullest"` // of the card with the least room left, as a fraction of it
+	Devices []DeviceShare  `json:"devices"`
+	Map     map[string]int `json:"device_map"` // module -> device, as Hugging Face takes it
+	Fits    bool           `json:"fits"`
+	// of the card with the least room left, as a fraction of it
+	Fullest float64           `json:"fullest"`
 	Auto    *DeviceMapCompare `json:"accelerate_auto,omitempty"`
 	Notes   []string          `json:"warnings"`
 }
@@ -92,7 +93,8 @@ func cutIntoUnits(tl *event.Timeline) (*chainOf, error) {
 	}
 	if stacks["encoder"] && stacks["decoder"] {
 		return nil,
-			fmt.Errorf("a model with an encoder and a decoder is not one chain of blocks: place it by hand, or on one device")
+			fmt.Errorf("a model with an encoder and a decoder is not one chain of blocks: place it by hand, " +
+				"or on one device")
 	}
 	c.names = append(c.names, unitAfter)
 	c.weights = make([]int64, len(c.names))

@@ -146,7 +146,9 @@ func TestPeaksOfFamilies(t *testing.T) {
 		}
 	}
 	slices.Sort(errors)
-	t.Logf("reserved byte-exact in %d of %d; median %.3f %%, 90th percentile %.2f %%, worst %.2f %%", exact, len(errors), errors[len(errors)/2], errors[len(errors)*9/10], errors[len(errors)-1])
+	t.Logf("reserved byte-exact in %d of %d; median %.3f %%, 90th percentile %.2f %%, worst %.2f "+
+		"%%", exact, len(errors), errors[len(errors)/2], errors[len(errors)*9/10],
+		errors[len(errors)-1])
 	if median, most := errors[len(errors)/2], errors[len(errors)*9/10]; median > 0.5 || most > 5 {
 		t.Errorf("median %.2f %% and 90th percentile %.2f %%, want at most 0.5 and 5", median, most)
 	}

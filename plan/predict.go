@@ -41,19 +41,21 @@ type Prediction struct {
 	Method        string                 `json:"method"` // config or rehearsal
 	Validated     bool                   `json:"validated"`
 	Warnings      []string               `json:"warnings"`
-	Assumed       string                 `json:"assumed"` // the setup, the version of torch and the card, in a line
+	// the setup, the version of torch and the card, in a line
+	Assumed string `json:"assumed"`
 
-	PeakOp     string        `json:"peak_op"`
-	PeakModule string        `json:"peak_module,omitempty"`
-	Phases     []PhasePeak   `json:"phases"`
-	Retries    int64         `json:"alloc_retries,omitempty"`
-	Parameters int64         `json:"parameters,omitempty"`
-	Trainable  int64         `json:"trainable,omitempty"`
-	Host       *HostNeed     `json:"host,omitempty"`
-	Card       *Card         `json:"card,omitempty"`
-	AllocLimit event.Bytes   `json:"alloc_limit,omitempty"`
-	Setup      *Setup        `json:"setup,omitempty"`
-	Series     []SeriesPoint `json:"-"` // allocated bytes over the step that holds the peak, for pictures
+	PeakOp     string      `json:"peak_op"`
+	PeakModule string      `json:"peak_module,omitempty"`
+	Phases     []PhasePeak `json:"phases"`
+	Retries    int64       `json:"alloc_retries,omitempty"`
+	Parameters int64       `json:"parameters,omitempty"`
+	Trainable  int64       `json:"trainable,omitempty"`
+	Host       *HostNeed   `json:"host,omitempty"`
+	Card       *Card       `json:"card,omitempty"`
+	AllocLimit event.Bytes `json:"alloc_limit,omitempty"`
+	Setup      *Setup      `json:"setup,omitempty"`
+	// allocated bytes over the step that holds the peak, for pictures
+	Series []SeriesPoint `json:"-"`
 }
 
 // PhasePeak is how high memory goes in one phase, over all steps.
@@ -65,7 +67,8 @@ type PhasePeak struct {
 
 // HostNeed is what the setup needs of the host's memory.
 type HostNeed struct {
-	Checkpoint event.Bytes `json:"checkpoint"`            // to save weights and optimizer state in one piece
+	// to save weights and optimizer state in one piece
+	Checkpoint event.Bytes `json:"checkpoint"`
 	Optimizer  event.Bytes `json:"optimizer,omitempty"`   // offloaded
 	Activation event.Bytes `json:"activations,omitempty"` // offloaded, at most at one time
 }
@@ -162,7 +165,8 @@ type simulations struct {
 	all    []simulation
 	orders bool // the runs differ in the order of samples
 
-	unmasked event.Bytes // what is reserved when batches come without an attention mask, where that is less; 0 if not
+	// what is reserved when batches come without an attention mask, where that is less; 0 if not
+	unmasked event.Bytes
 }
 
 func simulateAll(s *Setup, t *Target) (*simulations, error) {
@@ -322,9 +326,10 @@ type margins struct{ below, above float64 }
 var (
 	// op order verified request by request; room for what differs between versions
 	exactMargins  = margins{0.02, 0.02}
-	familyMargins = margins{0.03, 0.03}  // described from the source, verified on other sizes
-	cnnMargins    = margins{0.03, 0.03}  // convolution workspaces
-	adapterMargin = margins{0.03, 0.03}  // adapters and packed weights: some blocks are placed otherwise
+	familyMargins = margins{0.03, 0.03} // described from the source, verified on other sizes
+	cnnMargins    = margins{0.03, 0.03} // convolution workspaces
+	// adapters and packed weights: some blocks are placed otherwise
+	adapterMargin = margins{0.03, 0.03}
 	guessMargins  = margins{0.02, 0.025} // convolutions that were measured at no batch size
 	layoutMargins = margins{0, 0.055}    // channels-last convolutions in fp32
 	// another card of a measured generation: versions and clocks differ
@@ -346,10 +351,14 @@ func (r *simulations) interval(p *Prediction, s *Setup, t *Target) (reserved flo
 	m := exactMargins
 	switch {
 	case s.varies():
-		p.warn("samples have %d to %d tokens, and their order decides what the allocator's cache wastes: the interval covers %d orders; expandable_segments:True removes most of the waste", s.Shortest, s.Seq, lengthOrders)
+		p.warn("samples have %d to %d tokens, and their order decides what the allocator's cache wastes: "+
+			"the interval covers %d orders; expandable_segments:True removes most of the waste",
+			s.Shortest, s.Seq, lengthOrders)
 	case len(r.all) > 1:
 		m = cnnMargins
-		p.warn("cuDNN chooses the workspaces of convolutions and recurrent layers, and some were never measured for these shapes: the interval covers sizes from 3 %% less to 5 %% more; `memroom calibrate` with this model measures them")
+		p.warn("cuDNN chooses the workspaces of convolutions and recurrent layers, and some were never " +
+			"measured for these shapes: the interval covers sizes from 3 %% less to 5 %% more; `memroom " +
+			"calibrate` with this model measures them")
 	}
 	if r.all[0].approx && r.all[0].guess {
 		m = m.and(guessMargins)
@@ -392,7 +401,8 @@ func (r *simulations) interval(p *Prediction, s *Setup, t *Target) (reserved flo
 	}
 	over := t.overhead(r.all[0].usesDNN)
 	if r.unmasked > 0 {
-		p.warn("batches are assumed to have the attention mask that tokenizers make; without a mask PyTorch reserves %s, which the interval covers", r.unmasked)
+		p.warn("batches are assumed to have the attention mask that tokenizers make; without a mask "+
+			"PyTorch reserves %s, which the interval covers", r.unmasked)
 		low = min(low, r.unmasked)
 	}
 	p.bounds(low+over, high+over, m, t)
@@ -407,7 +417,8 @@ func (p *Prediction) confine(most, overhead event.Bytes) {
 	}
 	p.High = most
 	if p.DevicePeak > most {
-		p.warn("without the limit PyTorch would reserve %s: it stays below %s because the allocator frees its cache when memory is short, which costs time", p.ReservedPeak, most-overhead)
+		p.warn("without the limit PyTorch would reserve %s: it stays below %s because the allocator "+
+			"frees its cache when memory is short, which costs time", p.ReservedPeak, most-overhead)
 		p.DevicePeak, p.ReservedPeak = most, most-overhead
 		p.Categories["cache"] = max(0, p.ReservedPeak-p.AllocatedPeak)
 	}
@@ -440,7 +451,9 @@ func (p *Prediction) warn(format string, args ...any) {
 func (s *Setup) unvalidated() []string {
 	var list []string
 	if s.whole != "" {
-		list = append(list, fmt.Sprintf("only the text model (%s) of %s is planned: weights and activations of its other parts come on top", s.Model.Type(), s.whole))
+		list = append(list,
+			fmt.Sprintf("only the text model (%s) of %s is planned: weights and activations of its other "+
+				"parts come on top", s.Model.Type(), s.whole))
 	}
 	if s.ChunkedLoss {
 		list = append(list,
@@ -451,7 +464,8 @@ func (s *Setup) unvalidated() []string {
 	}
 	if s.Ranks > 1 {
 		list = append(list,
-			fmt.Sprintf("%d ranks with %s (buckets and gathered layers, from their sources; NCCL's own buffers are assumed)", s.Ranks, s.Shard))
+			fmt.Sprintf("%d ranks with %s (buckets and gathered layers, from their sources; NCCL's own "+
+				"buffers are assumed)", s.Ranks, s.Shard))
 	}
 	if len(s.Offload) > 0 {
 		list = append(list, "offload to host memory")

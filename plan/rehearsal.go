@@ -12,21 +12,24 @@ import (
 // Rehearsal is what the user's script asked of the allocator in a few steps on fake tensors, as the
 // probe recorded it.
 type Rehearsal struct {
-	Torch     string         // version of the script's torch; empty when it never imported torch
-	Reason    string         // why the record ends: "steps", "end" of the script, or "error"
-	Error     string         // a sentence for the user where the rehearsal could not go on
-	Steps     int            // optimizer steps taken
-	Warnings  []string       // what the rehearsal had to answer by itself
-	UsesDNN   bool           // cuDNN was used: its handles cost device memory
-	Scaled    bool           // GradScaler was on: it skips the first steps, so that the optimizer's state may come later
-	Tries     bool           // cudnn.benchmark was on: cuDNN tries kernels with workspaces that nobody knows
-	NoBLAS    bool           // no matrix was multiplied: cuBLAS was never loaded
-	Grouped   bool           // a process group was made: NCCL has a communicator
-	Estimated bool           // workspaces of convolutions or recurrent layers are not exactly known
-	Conv      bool           // some of them are convolutions, which are known less well
-	HalfConv  bool           // and in half precision
-	Other     string         // a framework other than torch that the script trains with
-	Allocator string         // whose rules the timeline follows: empty for PyTorch, "bfc" for TensorFlow
+	Torch    string   // version of the script's torch; empty when it never imported torch
+	Reason   string   // why the record ends: "steps", "end" of the script, or "error"
+	Error    string   // a sentence for the user where the rehearsal could not go on
+	Steps    int      // optimizer steps taken
+	Warnings []string // what the rehearsal had to answer by itself
+	UsesDNN  bool     // cuDNN was used: its handles cost device memory
+	// GradScaler was on: it skips the first steps, so that the optimizer's state may come later
+	Scaled bool
+	// cudnn.benchmark was on: cuDNN tries kernels with workspaces that nobody knows
+	Tries     bool
+	NoBLAS    bool   // no matrix was multiplied: cuBLAS was never loaded
+	Grouped   bool   // a process group was made: NCCL has a communicator
+	Estimated bool   // workspaces of convolutions or recurrent layers are not exactly known
+	Conv      bool   // some of them are convolutions, which are known less well
+	HalfConv  bool   // and in half precision
+	Other     string // a framework other than torch that the script trains with
+	// whose rules the timeline follows: empty for PyTorch, "bfc" for TensorFlow
+	Allocator string
 	Timeline  event.Timeline // alloc and free in order
 }
 
@@ -104,13 +107,17 @@ func (r *Rehearsal) Check() error {
 	case r.Error != "":
 		return fmt.Errorf("rehearsal: %s", r.Error)
 	case r.Other != "" && !r.allocates():
-		return fmt.Errorf("rehearsal: the script trains with %s, whose memory PyTorch's rules do not describe: run it under `memroom run` and look at `memroom show`", r.Other)
+		return fmt.Errorf("rehearsal: the script trains with %s, whose memory PyTorch's rules do not "+
+			"describe: run it under `memroom run` and look at `memroom show`", r.Other)
 	case r.Torch == "" && r.Allocator == "":
-		return fmt.Errorf("rehearsal: the command never imported torch: give the training command itself, such as python train.py, in an environment with torch")
+		return fmt.Errorf("rehearsal: the command never imported torch: give the training command " +
+			"itself, such as python train.py, in an environment with torch")
 	case !r.allocates():
-		return fmt.Errorf("rehearsal: the script put nothing on a GPU: does it choose cuda only under a flag, or train on the CPU?")
+		return fmt.Errorf("rehearsal: the script put nothing on a GPU: does it choose cuda only under a " +
+			"flag, or train on the CPU?")
 	case r.Steps == 0:
-		return fmt.Errorf("rehearsal: the script ended before its first optimizer step: the peak of training is not in what it did")
+		return fmt.Errorf("rehearsal: the script ended before its first optimizer step: the peak of " +
+			"training is not in what it did")
 	}
 	return nil
 }
@@ -187,14 +194,16 @@ func (s *simulations) rehearsed(r *Rehearsal, t *Target) *Prediction {
 func (s *simulations) rehearsalInterval(p *Prediction, r *Rehearsal, t *Target) {
 	m := rehearsalMargins
 	if r.Reason == "end" && r.Steps < 2 {
-		p.warn("the script took one optimizer step only: the second is usually higher, because the optimizer's state exists by then")
+		p.warn("the script took one optimizer step only: the second is usually higher, because the " +
+			"optimizer's state exists by then")
 	}
 	m = m.and(p.doubtCard(t, r.Estimated))
 	over := t.overhead(r.UsesDNN)
 	low, high := s.likely()
 	if r.Estimated {
 		m = m.and(margins{dnnBelow, dnnAbove})
-		p.warn("workspaces of convolutions and recurrent layers are chosen by cuDNN on the card: the interval covers sizes 3 %% below to 5 %% above; `memroom calibrate` measures them")
+		p.warn("workspaces of convolutions and recurrent layers are chosen by cuDNN on the card: the " +
+			"interval covers sizes 3 %% below to 5 %% above; `memroom calibrate` measures them")
 		if r.HalfConv {
 			low = min(low, scaleBytes(p.DevicePeak, (1-halfAbove)/(1-m.below))-over)
 		}
@@ -208,7 +217,8 @@ func (s *simulations) rehearsalInterval(p *Prediction, r *Rehearsal, t *Target) 
 	if r.Tries {
 		m.above += triesAbove
 		p.Validated = false
-		p.warn("torch.backends.cudnn.benchmark is on: in its first passes cuDNN tries kernels that may take several times what is counted here, as far as there is room")
+		p.warn("torch.backends.cudnn.benchmark is on: in its first passes cuDNN tries kernels that may " +
+			"take several times what is counted here, as far as there is room")
 	}
 	p.bounds(low+over, high+over, m, t)
 }

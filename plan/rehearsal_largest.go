@@ -50,7 +50,8 @@ func (s *rehearsedSearch) try(value int64) verdict {
 	case v.need > s.need && value > s.grew:
 		s.grew, s.need = value, v.need
 	case value >= tooFlat*s.grew:
-		s.err = fmt.Errorf("at %d the script needs no more than at %d: does it use the argument, and has it data for so large a batch?", value, s.grew)
+		s.err = fmt.Errorf("at %d the script needs no more than at %d: does it use the argument, and has "+
+			"it data for so large a batch?", value, s.grew)
 	}
 	if s.err != nil {
 		return verdict{}

@@ -38,7 +38,8 @@ func ReadRehearsal(in io.Reader) (*Rehearsal, error) {
 	}
 	if !r.ended {
 		return nil,
-			fmt.Errorf("rehearsal: the record breaks off after %d lines: the script was killed, or its disk is full", r.line)
+			fmt.Errorf("rehearsal: the record breaks off after %d lines: the script was killed, or its disk "+
+				"is full", r.line)
 	}
 	return r.out, nil
 }

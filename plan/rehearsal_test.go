@@ -60,14 +60,15 @@ func TestPictureHoldsThePeak(t *testing.T) {
 
 func TestReadRehearsalRefuses(t *testing.T) {
 	for name, c := range map[string]struct{ text, says string }{
-		"empty":          {"", "breaks off"},
-		"another file":   {"hello\n", "not a record"},
-		"odd allocator":  {`{"format": "memroom-rehearsal", "version": 1, "allocator": "x"}` + "\n", "unknown allocator"},
-		"later version":  {`{"format": "memroom-rehearsal", "version": 9}` + "\n", "version 9"},
-		"cut off":        {record(goodHead, `["a",1,100,0]`), "breaks off after 2 lines"},
-		"half a line":    {record(goodHead, `["a",1,`), "line 2: not an event"},
-		"made twice":     {record(goodHead, `["a",1,100,0]`, `["a",1,100,0]`, goodEnd), "line 3: allocation 1 is made twice"},
-		"never made":     {record(goodHead, `["f",4]`, goodEnd), "allocation 4 is freed without being live"},
+		"empty":         {"", "breaks off"},
+		"another file":  {"hello\n", "not a record"},
+		"odd allocator": {`{"format": "memroom-rehearsal", "version": 1, "allocator": "x"}` + "\n", "unknown allocator"},
+		"later version": {`{"format": "memroom-rehearsal", "version": 9}` + "\n", "version 9"},
+		"cut off":       {record(goodHead, `["a",1,100,0]`), "breaks off after 2 lines"},
+		"half a line":   {record(goodHead, `["a",1,`), "line 2: not an event"},
+		"made twice":    {record(goodHead, `["a",1,100,0]`, `["a",1,100,0]`, goodEnd), "line 3: allocation 1 is made twice"},
+		"never made": {record(goodHead, `["f",4]`, goodEnd), "allocation 4 is freed without being " +
+			"live"},
 		"freed twice":    {record(goodHead, `["a",1,100,0]`, `["f",1]`, `["f",1]`, goodEnd), "line 4"},
 		"negative":       {record(goodHead, `["a",1,-100,0]`, goodEnd), "impossible size -100"},
 		"gigantic":       {record(goodHead, `["a",1,9223372036854775807,0]`, goodEnd), "impossible size"},

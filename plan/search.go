@@ -14,16 +14,19 @@ import (
 // Ladder is the answer to "what makes it fit?": the cheapest set of remedies that does, and what
 // each would do alone.
 type Ladder struct {
-	Fits     bool              `json:"fits"`
-	Slowdown float64           `json:"slowdown"` // of the whole set, expected
-	Rungs    []Rung            `json:"remedies"` // in order; each on top of the ones before
-	Alone    []Rung            `json:"alone"`    // every applicable remedy by itself, most saved first
-	Setup    *Setup            `json:"setup"`    // with the remedies applied
-	After    *Prediction       `json:"prediction"`
-	Flags    map[string]string `json:"flags"` // what to type, a line or more for each trainer and for memroom run
-	Reason   string            `json:"reason,omitempty"`
-	Least    event.Bytes       `json:"least,omitempty"`        // where nothing fits: device bytes with everything that is allowed
-	Consent  *Ladder           `json:"with_consent,omitempty"` // where nothing fits: what would if every change of the mathematics were allowed
+	Fits     bool        `json:"fits"`
+	Slowdown float64     `json:"slowdown"` // of the whole set, expected
+	Rungs    []Rung      `json:"remedies"` // in order; each on top of the ones before
+	Alone    []Rung      `json:"alone"`    // every applicable remedy by itself, most saved first
+	Setup    *Setup      `json:"setup"`    // with the remedies applied
+	After    *Prediction `json:"prediction"`
+	// what to type, a line or more for each trainer and for memroom run
+	Flags  map[string]string `json:"flags"`
+	Reason string            `json:"reason,omitempty"`
+	// where nothing fits: device bytes with everything that is allowed
+	Least event.Bytes `json:"least,omitempty"`
+	// where nothing fits: what would if every change of the mathematics were allowed
+	Consent *Ladder `json:"with_consent,omitempty"`
 }
 
 // Rung is one remedy and what it does to the card's memory.
@@ -49,8 +52,8 @@ var searched = []remedy.ID{remedy.Attention, remedy.ExpandableSegments, remedy.S
 // maxHalvings bounds how often a batch is halved: 2^20 samples down to one.
 const maxHalvings = 20
 
-// FindCheapest searches for the cheapest set of remedies with which the setup fits the target. allowed
-// says which remedies that change the mathematics may be used.
+// FindCheapest searches for the cheapest set of remedies with which the setup fits the target.
+// allowed says which remedies that change the mathematics may be used.
 func FindCheapest(s Setup, t Target, allowed func(*remedy.Remedy) bool) (*Ladder, error) {
 	before, err := Predict(s, t)
 	if err != nil {

@@ -70,8 +70,8 @@ func TestFindCheapestSaysWhenNothingDoes(t *testing.T) {
 	}
 }
 
-// TestFindCheapestUsesTheHost: an exact way that needs no consent is found even where the state alone
-// fills the card.
+// TestFindCheapestUsesTheHost: an exact way that needs no consent is found even where the state
+// alone fills the card.
 func TestFindCheapestUsesTheHost(t *testing.T) {
 	s, target := setupFor(t, "llama-3-8b", 1, 1024)
 	card, err := FindCard("80GiB")

@@ -17,16 +17,22 @@ import (
 type Setup struct {
 	Model *models.Config `json:"-"`
 	remedy.Setup
-	Padded    bool `json:"padded,omitempty"`     // some samples are shorter than seq: attention needs a mask
-	UseCache  bool `json:"use_cache,omitempty"`  // decoders keep copies of keys and values until their forward returns
-	Shortest  int  `json:"shortest,omitempty"`   // batches have from so many tokens a sample to seq; 0 is always seq
-	EvalBatch int  `json:"eval_batch,omitempty"` // batch of an evaluation without gradients, 0 is none
-	EvalKeep  int  `json:"eval_keep,omitempty"`  // evaluation batches whose logits stay on the card until it is over
+	// some samples are shorter than seq: attention needs a mask
+	Padded bool `json:"padded,omitempty"`
+	// decoders keep copies of keys and values until their forward returns
+	UseCache bool `json:"use_cache,omitempty"`
+	// batches have from so many tokens a sample to seq; 0 is always seq
+	Shortest  int `json:"shortest,omitempty"`
+	EvalBatch int `json:"eval_batch,omitempty"` // batch of an evaluation without gradients, 0 is none
+	// evaluation batches whose logits stay on the card until it is over
+	EvalKeep int `json:"eval_keep,omitempty"`
 
-	LoRATargets []string `json:"lora_targets,omitempty"` // names of linear layers, or all-linear; nil is PEFT's choice
+	// names of linear layers, or all-linear; nil is PEFT's choice
+	LoRATargets []string `json:"lora_targets,omitempty"`
 	LoRADropout float64  `json:"lora_dropout,omitempty"` // on the adapters' input
-	DoubleQuant bool     `json:"double_quant,omitempty"` // the scales of 4-bit weights are quantised too
-	NoUpcast    bool     `json:"no_upcast,omitempty"`    // what is not packed stays in half precision
+	// the scales of 4-bit weights are quantised too
+	DoubleQuant bool `json:"double_quant,omitempty"`
+	NoUpcast    bool `json:"no_upcast,omitempty"` // what is not packed stays in half precision
 
 	bare  bool     // batches come without an attention mask
 	whole string   // the type of the larger model of which only the text model is planned
@@ -83,7 +89,8 @@ func (s Setup) Check() error {
 		}
 	}
 	if s.Shortest > 0 && s.Shortest > s.Seq {
-		return fmt.Errorf("--shortest %d is longer than --seq %d: --seq is the longest sample", s.Shortest, s.Seq)
+		return fmt.Errorf("--shortest %d is longer than --seq %d: --seq is the longest sample",
+			s.Shortest, s.Seq)
 	}
 	if s.EvalKeep > 1 && s.EvalBatch == 0 {
 		return fmt.Errorf("--eval-keep is for an evaluation: add --eval-batch N")
@@ -92,11 +99,15 @@ func (s Setup) Check() error {
 		needless bool
 		says     string
 	}{
-		{s.LoRARank == 0 && len(s.LoRATargets) > 0, "--lora-targets names layers for adapters: add --lora-rank N"},
+		{s.LoRARank == 0 && len(s.LoRATargets) > 0,
+			"--lora-targets names layers for adapters: add --lora-rank N"},
 		{s.LoRARank == 0 && s.LoRADropout > 0, "--lora-dropout is for adapters: add --lora-rank N"},
-		{s.LoadIn != "4bit" && s.DoubleQuant, "--double-quant is for 4-bit weights: add --load-in 4bit"},
-		{s.LoadIn == "" && s.NoUpcast, "--no-upcast is for packed weights: add --load-in 4bit or 8bit"},
-		{s.LoRADropout < 0 || s.LoRADropout >= 1, "--lora-dropout must be at least 0 and less than 1"},
+		{s.LoadIn != "4bit" && s.DoubleQuant,
+			"--double-quant is for 4-bit weights: add --load-in 4bit"},
+		{s.LoadIn == "" && s.NoUpcast,
+			"--no-upcast is for packed weights: add --load-in 4bit or 8bit"},
+		{s.LoRADropout < 0 || s.LoRADropout >= 1,
+			"--lora-dropout must be at least 0 and less than 1"},
 	} {
 		if f.needless {
 			return errors.New(f.says)
@@ -138,12 +149,14 @@ func (s *Setup) fromConfig() {
 	if stored := s.Model.DType(); s.Precision == "" && (stored == "bfloat16" ||
 		stored == "float16") {
 		s.Precision = map[string]string{"bfloat16": "bf16", "float16": "fp16"}[stored]
-		s.say("config.json stores the weights in %s, and from_pretrained loads them so; --precision amp_bf16 plans autocast over fp32 weights", stored)
+		s.say("config.json stores the weights in %s, and from_pretrained loads them so; --precision "+
+			"amp_bf16 plans autocast over fp32 weights", stored)
 	}
 	packed := s.Model.Quantization()
 	if s.LoadIn == "" && packed.LoadIn != "" {
 		s.LoadIn, s.DoubleQuant = packed.LoadIn, s.DoubleQuant || packed.Double
-		s.say("config.json stores the weights in %s (%s): they stay packed and frozen, and LoRA adapters are trained", packed.LoadIn, packed.Method)
+		s.say("config.json stores the weights in %s (%s): they stay packed and frozen, and LoRA adapters "+
+			"are trained", packed.LoadIn, packed.Method)
 	}
 	if packed.Note != "" {
 		s.say("%s", packed.Note)
@@ -197,7 +210,8 @@ func (s *Setup) adapt(m *models.Model) error {
 		}
 		if m.Root.AddLora(tape.Adapters{Rank: int64(s.LoRARank), Targets: targets,
 			Dropout: s.LoRADropout}) == 0 {
-			return fmt.Errorf("no layer for LoRA: %s has no linear layer named %s; use --lora-targets %s, or names among %s",
+			return fmt.Errorf("no layer for LoRA: %s has no linear layer named %s; use --lora-targets %s, or "+
+				"names among %s",
 				s.Model.Type(), strings.Join(targets, ", "), tape.AllLinear,
 				strings.Join(m.Root.LinearNames(), ", "))
 		}
@@ -214,7 +228,8 @@ func (s *Setup) adapt(m *models.Model) error {
 	}
 	if s.LoRARank > 0 && len(s.TrainOnly) > 0 && !slices.ContainsFunc(s.TrainOnly,
 		func(name string) bool { return strings.Contains(name, "lora") }) {
-		return fmt.Errorf("LoRA trains its adapters, and only %s shall be trained: add --train-only lora to train both, or leave out --lora-rank", strings.Join(s.TrainOnly, ", "))
+		return fmt.Errorf("LoRA trains its adapters, and only %s shall be trained: add --train-only lora "+
+			"to train both, or leave out --lora-rank", strings.Join(s.TrainOnly, ", "))
 	}
 	if len(s.TrainOnly) > 0 {
 		m.Root.Freeze(s.TrainOnly)
@@ -252,8 +267,9 @@ func (s *Setup) loop(order int) (loop, error) {
 		// what is not packed was cast to fp32: such models are trained under autocast
 		precision = "amp_" + precision
 	}
-	l := loop{precision: precision, packed: s.LoadIn != "", int8: s.LoadIn == "8bit", optimizer: s.Optimizer, accumulate: int64(min(s.Accumulate,
-		settledBatches)), clip: s.Clip, keepGrads: s.KeepGrads,
+	l := loop{precision: precision, packed: s.LoadIn != "", int8: s.LoadIn == "8bit",
+		optimizer: s.Optimizer, accumulate: int64(min(s.Accumulate,
+			settledBatches)), clip: s.Clip, keepGrads: s.KeepGrads,
 		channelsLast: s.ChannelsLast, steps: 2, buckets: s.Shard == "ddp" && !s.BucketView,
 		keepLogits: s.EvalKeep}
 	if s.varies() {

@@ -22,8 +22,9 @@ func TestConvolutionalNetworks(t *testing.T) {
 	}
 	networks := readMeasured(t, filepath.Join("testdata", "vision.jsonl"))
 	for _, view := range []struct {
-		name          string
-		median, tenth float64 // errors allowed, in % of the device peak: the median, and what nine of ten stay below
+		name string
+		// errors allowed, in % of the device peak: the median, and what nine of ten stay below
+		median, tenth float64
 		without       func(own map[tape.Convolution]bool, c tape.Convolution) bool
 	}{
 		{"whole table", 0, 0.01, func(map[tape.Convolution]bool,

@@ -19,10 +19,11 @@ import (
 // CardStage is what the calibration says at one stage. Name to CUDNN are given at the first one,
 // the library workspaces at the second.
 type CardStage struct {
-	Stage      string      `json:"stage"`
-	Reserved   event.Bytes `json:"reserved"` // by PyTorch's allocator
-	Name       string      `json:"name"`
-	UUID       string      `json:"uuid"` // as torch writes it, without NVML's "GPU-"; empty where torch does not tell
+	Stage    string      `json:"stage"`
+	Reserved event.Bytes `json:"reserved"` // by PyTorch's allocator
+	Name     string      `json:"name"`
+	// as torch writes it, without NVML's "GPU-"; empty where torch does not tell
+	UUID       string      `json:"uuid"`
 	Total      event.Bytes `json:"total"`
 	SMs        int64       `json:"sms"`
 	Capability int         `json:"capability"`
@@ -159,7 +160,8 @@ func (w *CardWork) follow(in io.Writer, out io.Reader) (heard, error) {
 			h.end = true
 			if line.Left > 0 {
 				return h,
-					fmt.Errorf("%w: %d were left when %v were over; give it more by --time, or run it again for them", ErrCalibrationCut, line.Left, w.Time)
+					fmt.Errorf("%w: %d were left when %v were over; give it more by --time, or run it again for "+
+						"them", ErrCalibrationCut, line.Left, w.Time)
 			}
 		}
 	}

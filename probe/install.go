@@ -25,7 +25,8 @@ var sources embed.FS
 func Install(dir string) (string, error) {
 	if strings.ContainsRune(dir, os.PathListSeparator) {
 		return "",
-			fmt.Errorf("install probe in %s: the path has a %q, which separates paths in PYTHONPATH: choose another MEMROOM_HOME", dir, os.PathListSeparator)
+			fmt.Errorf("install probe in %s: the path has a %q, which separates paths in PYTHONPATH: choose "+
+				"another MEMROOM_HOME", dir, os.PathListSeparator)
 	}
 	dir, err := filepath.Abs(dir)
 	if err != nil {

@@ -9,9 +9,9 @@ import (
 	"strings"
 )
 
-// Isolate prepares a Python of our own, one that is not the user's training: it imports nothing from
-// the current folder, where a json.py may lie. Python's own flag -I goes too far: it would hide
-// packages that the user installed for himself.
+// Isolate prepares a Python of our own, one that is not the user's training: it imports nothing
+// from the current folder, where a json.py may lie. Python's own flag -I goes too far: it would
+// hide packages that the user installed for himself.
 func Isolate(cmd *exec.Cmd) error {
 	here, err := os.Getwd()
 	if err != nil {

@@ -52,7 +52,8 @@ type Conn struct {
 func Listen(path string) (*Listener, error) {
 	if len(path) > maxPath {
 		return nil,
-			fmt.Errorf("listen for probes on %s: the path has %d bytes, a unix socket takes %d: set TMPDIR or MEMROOM_HOME to a shorter one", path, len(path), maxPath)
+			fmt.Errorf("listen for probes on %s: the path has %d bytes, a unix socket takes %d: set TMPDIR "+
+				"or MEMROOM_HOME to a shorter one", path, len(path), maxPath)
 	}
 	if info, err := os.Lstat(path); err == nil && info.Mode()&os.ModeSocket != 0 {
 		os.Remove(path)

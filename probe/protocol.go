@@ -155,9 +155,11 @@ type Said struct {
 	Rows         int         `json:"rows,omitempty"`      // of the batch
 	Pieces       int         `json:"pieces,omitempty"`
 	Checkpointed int         `json:"checkpointed,omitempty"` // blocks
-	Twice        float64     `json:"twice,omitempty"`        // share of the forward pass that is run twice
-	Slower       float64     `json:"slower,omitempty"`       // predicted: 0.1 is a tenth longer than the whole batch at once
-	Equivalence  string      `json:"equivalence,omitempty"`
+	// share of the forward pass that is run twice
+	Twice float64 `json:"twice,omitempty"`
+	// predicted: 0.1 is a tenth longer than the whole batch at once
+	Slower      float64 `json:"slower,omitempty"`
+	Equivalence string  `json:"equivalence,omitempty"`
 }
 
 // Report is what the program itself told by memroom.report.
@@ -219,7 +221,8 @@ func Decode(line []byte) (Message, error) {
 }
 
 func blank(kind string) Message {
-	for _, m := range []Message{&Hello{}, &Framework{}, &Steps{}, &Phase{}, &Evaluation{}, &Account{}, &OOM{},
+	for _, m := range []Message{&Hello{}, &Framework{}, &Steps{}, &Phase{}, &Evaluation{},
+		&Account{}, &OOM{},
 		&Died{}, &Exit{}, &Stacks{},
 		&Heap{}, &Said{}, &Report{}, &Done{}, &Fault{}} {
 		if m.kind() == kind {

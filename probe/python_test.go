@@ -126,7 +126,8 @@ func TestPythonUnits(t *testing.T) {
 	for name, python := range interpreters(t) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			const discover = "import sys, unittest; sys.path.insert(0, sys.argv.pop(1)); unittest.main(module=None, argv=sys.argv)"
+			const discover = "import sys, unittest; sys.path.insert(0, sys.argv.pop(1)); " +
+				"unittest.main(module=None, argv=sys.argv)"
 			cmd := exec.Command(python, "-B", "-W", "error", "-c", discover,
 				filepath.Join(root, "probe", "py"), "discover", "-s",
 				filepath.Join(root, "probe", "pytests"))

@@ -7,8 +7,8 @@ import (
 	"memroom/testenv"
 )
 
-// TestOldestAndNewestTorch watches a real loop under the oldest and the newest PyTorch we promise to
-// support: steps arrive, and nothing the program prints changes.
+// TestOldestAndNewestTorch watches a real loop under the oldest and the newest PyTorch we promise
+// to support: steps arrive, and nothing the program prints changes.
 func TestOldestAndNewestTorch(t *testing.T) {
 	for _, which := range []string{"old", "new"} {
 		t.Run(which, func(t *testing.T) {

@@ -12,15 +12,17 @@ func allocators() []*Remedy {
 			"a small request no longer cuts a large block in two that later nothing large fits into", "1.10", 1.02),
 		setting(Roundup, "roundup_power2_divisions", "4",
 			"round sizes up so that blocks are reused",
-			"requests of varying length fall into few sizes and find a cached block instead of asking for a new segment", "2.0", 1),
+			"requests of varying length fall into few sizes and find a cached block instead of asking for a "+
+				"new segment", "2.0", 1),
 		setting(GCThreshold, "garbage_collection_threshold", "0.8",
 			"give unused cached blocks back early",
 			"the oldest cached segments are released one by one before everything is flushed",
 			"1.12", 1.02),
 		{
-			ID:          EmptyCache,
-			Title:       "empty the allocator's cache between phases",
-			Why:         "cached blocks go back to the driver, so that allocations of other sizes and other processes can use them",
+			ID:    EmptyCache,
+			Title: "empty the allocator's cache between phases",
+			Why: "cached blocks go back to the driver, so that allocations of other sizes and other " +
+				"processes can use them",
 			Equivalence: Exact,
 			Walls:       onDevice,
 			Frameworks:  torch,
@@ -28,7 +30,8 @@ func allocators() []*Remedy {
 			timeline:    emptyAtSteps,
 			slowdown:    constant(1.1), // Hugging Face's own figure for every step
 			args:        map[Trainer]string{Transformers: "--torch_empty_cache_steps 50"},
-			code: map[Framework]string{PyTorch: lines("torch.cuda.empty_cache()   # between training and evaluation, not in the inner loop",
+			code: map[Framework]string{PyTorch: lines("torch.cuda.empty_cache()   # between training and "+
+				"evaluation, not in the inner loop",
 				"                           # on Apple silicon: torch.mps.empty_cache()")},
 		},
 	}

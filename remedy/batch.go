@@ -9,9 +9,10 @@ import (
 // batching: a smaller micro-batch with more of them per step, so that the effective batch stays.
 func batching() []*Remedy {
 	return []*Remedy{{
-		ID:          MicroBatch,
-		Title:       "halve the micro-batch and accumulate gradients over two micro-batches",
-		Why:         "activations, logits and inputs shrink with the micro-batch; the effective batch and the learning rate stay",
+		ID:    MicroBatch,
+		Title: "halve the micro-batch and accumulate gradients over two micro-batches",
+		Why: "activations, logits and inputs shrink with the micro-batch; the effective batch " +
+			"and the learning rate stay",
 		Equivalence: Exact,
 		Walls:       append([]event.Where{event.WhereShm}, anywhere...),
 		Levels:      []Level{LevelArgs, LevelProcess},
@@ -71,7 +72,8 @@ func howMicroBatch(job Job, after Setup) How {
 	how := How{Args: microBatchArgs(job.Trainer, batch, accumulate)}
 	switch job.Framework {
 	case TensorFlow:
-		how.Code = lines("model.compile(optimizer=keras.optimizers.Adam(1e-3, gradient_accumulation_steps="+accumulate+"), loss=loss)",
+		how.Code = lines("model.compile(optimizer=keras.optimizers.Adam(1e-3, "+
+			"gradient_accumulation_steps="+accumulate+"), loss=loss)",
 			"model.fit(dataset.unbatch().batch("+batch+"))")
 	case JAX:
 		how.Code = "optimizer = optax.MultiSteps(optimizer, every_k_schedule=" + accumulate +

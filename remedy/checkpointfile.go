@@ -5,9 +5,10 @@ import "memroom/event"
 // checkpointFiles: weights on their way from and to a disk.
 func checkpointFiles() []*Remedy {
 	return []*Remedy{{
-		ID:          LoadToHost,
-		Title:       "load checkpoints into host memory and let go of them",
-		Why:         "torch.load puts tensors back on the card they were saved from, beside the model; the loaded dict stays alive while a name holds it",
+		ID:    LoadToHost,
+		Title: "load checkpoints into host memory and let go of them",
+		Why: "torch.load puts tensors back on the card they were saved from, beside the model; " +
+			"the loaded dict stays alive while a name holds it",
 		Equivalence: Exact,
 		Walls:       onDevice,
 		Frameworks:  torch,
@@ -27,7 +28,8 @@ func checkpointFiles() []*Remedy {
 			Lightning:    "--trainer.strategy.state_dict_type=sharded",
 			DeepSpeed:    `"zero_optimization": {"stage3_gather_16bit_weights_on_model_save": false}`,
 		},
-		code: map[Framework]string{PyTorch: lines("policy = FullStateDictConfig(offload_to_cpu=True, rank0_only=True)",
+		code: map[Framework]string{PyTorch: lines("policy = FullStateDictConfig(offload_to_cpu=True, "+
+			"rank0_only=True)",
 			"with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT, policy):",
 			"    state = model.state_dict()   # or torch.distributed.checkpoint.save(...) for shards")},
 	}, {
@@ -37,7 +39,8 @@ func checkpointFiles() []*Remedy {
 		Equivalence: Exact,
 		Walls:       onDevice,
 		Frameworks:  torch,
-		code: map[Framework]string{PyTorch: lines("base = AutoModelForCausalLM.from_pretrained(name, torch_dtype=torch.bfloat16, device_map='cpu')",
+		code: map[Framework]string{PyTorch: lines("base = AutoModelForCausalLM.from_pretrained(name, "+
+			"torch_dtype=torch.bfloat16, device_map='cpu')",
 			"PeftModel.from_pretrained(base, adapter).merge_and_unload().save_pretrained(out)")},
 	}, {
 		ID:          LoadOnce,
@@ -47,24 +50,30 @@ func checkpointFiles() []*Remedy {
 		Walls:       onHost,
 		Frameworks:  torch,
 		args: map[Trainer]string{
-			DeepSpeed:  "with deepspeed.zero.Init(): ...   # builds the model in shards (ZeRO 3)",
-			Accelerate: "accelerate launch --use_fsdp --fsdp_cpu_ram_efficient_loading true   # rank 0 reads, the others wait on meta",
+			DeepSpeed: "with deepspeed.zero.Init(): ...   # builds the model in shards (ZeRO 3)",
+			Accelerate: "accelerate launch --use_fsdp --fsdp_cpu_ram_efficient_loading true   # rank 0 " +
+				"reads, the others wait on meta",
 		},
-		code: map[Framework]string{PyTorch: lines("model = AutoModel.from_pretrained(name, low_cpu_mem_usage=True, torch_dtype='auto')   # one copy, from safetensors",
-			"with torch.device('meta'): model = build()   # on ranks other than 0; or let ranks load one at a time")},
+		code: map[Framework]string{PyTorch: lines("model = AutoModel.from_pretrained(name, "+
+			"low_cpu_mem_usage=True, torch_dtype='auto')   # one copy, from safetensors",
+			"with torch.device('meta'): model = build()   # on ranks other than 0; or let ranks load one at "+
+				"a time")},
 	}, {
-		ID:          ShardAtLoad,
-		Title:       "make the ZeRO or FSDP settings known before the model is built",
-		Why:         "a model that is loaded first is whole on every card; zero.Init divides it only while it is built",
+		ID:    ShardAtLoad,
+		Title: "make the ZeRO or FSDP settings known before the model is built",
+		Why: "a model that is loaded first is whole on every card; zero.Init divides it only " +
+			"while it is built",
 		Equivalence: Exact,
 		Walls:       []event.Where{event.WhereGPU, event.WhereHost, event.WhereCgroup},
 		Frameworks:  torch,
-		code: map[Framework]string{PyTorch: lines("args = TrainingArguments(..., deepspeed='zero3.json')   # before from_pretrained; or keep HfDeepSpeedConfig(config) alive",
+		code: map[Framework]string{PyTorch: lines("args = TrainingArguments(..., deepspeed='zero3.json') "+
+			"  # before from_pretrained; or keep HfDeepSpeedConfig(config) alive",
 			"model = AutoModelForCausalLM.from_pretrained(name)     # now under deepspeed.zero.Init")},
 	}, {
-		ID:          OffloadLess,
-		Title:       "offload less to host memory, or offload to NVMe",
-		Why:         "offloaded Adam keeps 12 bytes a parameter in host memory (fp32 weights and two moments), and pinned buffers beside them",
+		ID:    OffloadLess,
+		Title: "offload less to host memory, or offload to NVMe",
+		Why: "offloaded Adam keeps 12 bytes a parameter in host memory (fp32 weights and two " +
+			"moments), and pinned buffers beside them",
 		Equivalence: Exact,
 		Walls:       onHost,
 		Frameworks:  torch,
@@ -73,6 +82,7 @@ func checkpointFiles() []*Remedy {
 			DeepSpeed:    `"offload_optimizer": {"device": "nvme", "nvme_path": "/local_nvme", "pin_memory": false}`,
 			Transformers: `"offload_optimizer": {"device": "nvme", "nvme_path": "/local_nvme"}   # in the DeepSpeed configuration`,
 		},
-		code: map[Framework]string{PyTorch: "# a machine with more memory: 16 to 20 bytes a parameter in all; or LoRA, which offloads little; or more cards without offload"},
+		code: map[Framework]string{PyTorch: "# a machine with more memory: 16 to 20 bytes a parameter in " +
+			"all; or LoRA, which offloads little; or more cards without offload"},
 	}}
 }

@@ -9,9 +9,10 @@ import (
 // data: what the input pipeline holds in host and shared memory.
 func data() []*Remedy {
 	return []*Remedy{{
-		ID:          DataLoaderWorkers,
-		Title:       "use fewer DataLoader workers",
-		Why:         "every worker holds its own copy of the data it touches, and prefetch_factor batches in shared memory",
+		ID:    DataLoaderWorkers,
+		Title: "use fewer DataLoader workers",
+		Why: "every worker holds its own copy of the data it touches, and prefetch_factor " +
+			"batches in shared memory",
 		Equivalence: Exact,
 		Walls:       []event.Where{event.WhereHost, event.WhereCgroup, event.WhereShm},
 		Frameworks:  []Framework{PyTorch, TensorFlow},
@@ -31,7 +32,8 @@ func data() []*Remedy {
 		rewrite:     func(s Setup) (Setup, bool) { s.PinMemory = false; return s, true },
 		slowdown:    constant(1.05),
 		args:        map[Trainer]string{Transformers: "--dataloader_pin_memory False"},
-		code:        map[Framework]string{PyTorch: "DataLoader(dataset, batch_size=batch, pin_memory=False)"},
+		code: map[Framework]string{PyTorch: "DataLoader(dataset, batch_size=batch, " +
+			"pin_memory=False)"},
 	}, {
 		ID:          ShmSize,
 		Title:       "make /dev/shm larger",
@@ -53,10 +55,13 @@ func data() []*Remedy {
 // howShm names the way that fits; where nothing shows what the job runs in, all of them.
 func howShm(job Job, _ Setup) How {
 	docker := "docker run --shm-size=8g ...   # or --ipc=host"
-	kube := lines("volumes: [{name: shm, emptyDir: {medium: Memory, sizeLimit: 8Gi}}]   # in the pod (Kubernetes)",
+	kube := lines("volumes: [{name: shm, emptyDir: {medium: Memory, sizeLimit: 8Gi}}]   # in the pod "+
+		"(Kubernetes)",
 		"volumeMounts: [{name: shm, mountPath: /dev/shm}]")
-	bare := "mount -o remount,size=16G /dev/shm   # outside of containers; `tmpfs /dev/shm tmpfs size=16G 0 0` in /etc/fstab keeps it"
-	how := How{Code: "torch.multiprocessing.set_sharing_strategy('file_system')   # when it is file descriptors that run out"}
+	bare := "mount -o remount,size=16G /dev/shm   # outside of containers; `tmpfs /dev/shm tmpfs " +
+		"size=16G 0 0` in /etc/fstab keeps it"
+	how := How{Code: "torch.multiprocessing.set_sharing_strategy('file_system')   # when it is file " +
+		"descriptors that run out"}
 	switch {
 	case job.Kube:
 		how.Args = kube
@@ -79,7 +84,8 @@ func howWorkers(job Job, after Setup) How {
 		workers = fmt.Sprint(after.Workers)
 	}
 	if job.Framework == TensorFlow {
-		return How{Code: "model.fit(dataset, workers=1, max_queue_size=2, use_multiprocessing=False)   # Keras 2"}
+		return How{Code: "model.fit(dataset, workers=1, max_queue_size=2, use_multiprocessing=False)   # " +
+			"Keras 2"}
 	}
 	how := How{Code: "DataLoader(dataset, batch_size=batch, num_workers=" + workers +
 		", prefetch_factor=2, persistent_workers=False)"}
@@ -92,19 +98,23 @@ func howWorkers(job Job, after Setup) How {
 func howStream(job Job, _ Setup) How {
 	if job.Where == event.WhereGPU || job.Where == event.WhereMPS {
 		if job.Framework == TensorFlow {
-			return How{Code: lines("with tf.device('/CPU:0'):        # the whole array stays in host memory, batches go to the card",
+			return How{Code: lines("with tf.device('/CPU:0'):        # the whole array stays in host memory, "+
+				"batches go to the card",
 				"    dataset = tf.data.Dataset.from_generator(batches, output_signature=spec).prefetch(2)")}
 		}
-		return How{Code: "x = x.to('cuda', non_blocking=True)   # per batch, inside the loop, not the whole data set before it"}
+		return How{Code: "x = x.to('cuda', non_blocking=True)   # per batch, inside the loop, not the " +
+			"whole data set before it"}
 	}
 	switch job.Framework {
 	case TensorFlow:
 		return How{Code: "dataset = tf.data.TFRecordDataset(files).batch(batch).prefetch(2)"}
 	case PyTorch:
-		return How{Code: lines("class Rows(torch.utils.data.IterableDataset):     # reads as it goes instead of holding everything",
+		return How{Code: lines("class Rows(torch.utils.data.IterableDataset):     # reads as it goes "+
+			"instead of holding everything",
 			"    def __iter__(self):",
 			"        for chunk in pd.read_csv(path, chunksize=10_000):",
 			"            yield from torch.from_numpy(chunk.to_numpy(dtype='float32'))")}
 	}
-	return How{Code: "array = np.load('data.npy', mmap_mode='r')   # or pd.read_csv(path, chunksize=100_000)"}
+	return How{Code: "array = np.load('data.npy', mmap_mode='r')   # or pd.read_csv(path, " +
+		"chunksize=100_000)"}
 }

@@ -5,9 +5,10 @@ import "memroom/event"
 // evaluations: what evaluation and generation keep, which is not what training keeps.
 func evaluations() []*Remedy {
 	return []*Remedy{{
-		ID:          EvalOutputs,
-		Title:       "keep of each evaluation batch only what the metric needs",
-		Why:         "logits of all batches are kept until the metrics are computed; class ids are a vocabulary smaller",
+		ID:    EvalOutputs,
+		Title: "keep of each evaluation batch only what the metric needs",
+		Why: "logits of all batches are kept until the metrics are computed; class ids are a " +
+			"vocabulary smaller",
 		Equivalence: Exact,
 		Walls:       anywhere,
 		Frameworks:  []Framework{PyTorch, TensorFlow, JAX},
@@ -41,22 +42,26 @@ func evaluations() []*Remedy {
 		Walls:       onDevice,
 		Frameworks:  torch,
 		code: map[Framework]string{PyTorch: lines("for x in loader:",
-			"    with torch.no_grad(), torch.autocast('cuda', cache_enabled=False):", "        y = model(x)")},
+			"    with torch.no_grad(), torch.autocast('cuda', cache_enabled=False):",
+			"        y = model(x)")},
 	}, {
-		ID:          LongestBatch,
-		Title:       "run the longest batch first, and group samples by length",
-		Why:         "padding makes every sample as long as the longest; one long batch sets the peak of the whole run",
+		ID:    LongestBatch,
+		Title: "run the longest batch first, and group samples by length",
+		Why: "padding makes every sample as long as the longest; one long batch sets the peak of " +
+			"the whole run",
 		Equivalence: Expected,
 		Walls:       anywhere,
 		how:         howLongest,
 	}, {
-		ID:          CUDAGraphSizes,
-		Title:       "pad inputs to a few fixed sizes, or compile without CUDA graphs",
-		Why:         "each distinct input size records a graph with a private pool that is never given back",
+		ID:    CUDAGraphSizes,
+		Title: "pad inputs to a few fixed sizes, or compile without CUDA graphs",
+		Why: "each distinct input size records a graph with a private pool that is never given " +
+			"back",
 		Equivalence: Exact,
 		Walls:       []event.Where{event.WhereGPU},
 		Frameworks:  torch,
-		code: map[Framework]string{PyTorch: lines("batch = tokenizer(texts, padding='longest', pad_to_multiple_of=128)   # few fixed lengths",
+		code: map[Framework]string{PyTorch: lines("batch = tokenizer(texts, padding='longest', "+
+			"pad_to_multiple_of=128)   # few fixed lengths",
 			"model = torch.compile(model, mode='default')                          # no CUDA graphs, or:",
 			"torch._inductor.config.triton.cudagraph_skip_dynamic_graphs = True")},
 	}}
@@ -70,10 +75,13 @@ func howEvalOutputs(job Job, _ Setup) How {
 	switch job.Trainer {
 	case Transformers, Axolotl:
 		return How{
-			Args: "--eval_accumulation_steps 8   # logits go to host memory; --prediction_loss_only True keeps none; --predict_with_generate True for seq2seq",
-			Code: "trainer = Trainer(..., preprocess_logits_for_metrics=lambda logits, labels: logits.argmax(dim=-1))"}
+			Args: "--eval_accumulation_steps 8   # logits go to host memory; --prediction_loss_only True " +
+				"keeps none; --predict_with_generate True for seq2seq",
+			Code: "trainer = Trainer(..., preprocess_logits_for_metrics=lambda logits, labels: " +
+				"logits.argmax(dim=-1))"}
 	case Lightning:
-		return How{Code: lines("def validation_step(self, batch, _):", "    self.metric.update(self(batch).argmax(-1), batch['y'])   # no list of outputs")}
+		return How{Code: lines("def validation_step(self, batch, _):",
+			"    self.metric.update(self(batch).argmax(-1), batch['y'])   # no list of outputs")}
 	}
 	return How{Code: lines("with torch.inference_mode():", "    for x, y in loader:",
 		"        predictions.append(model(x).argmax(-1).cpu())   # not the logits, and not on the card")}
@@ -82,14 +90,16 @@ func howEvalOutputs(job Job, _ Setup) How {
 func howEvalBatch(job Job, _ Setup) How {
 	switch job.Trainer {
 	case Transformers:
-		return How{Args: "--per_device_eval_batch_size 1   # its default is 8, whatever the training batch is"}
+		return How{Args: "--per_device_eval_batch_size 1   # its default is 8, whatever the training " +
+			"batch is"}
 	case Axolotl:
 		return How{Args: "eval_batch_size: 1"}
 	case Lightning:
 		return How{Code: "def val_dataloader(self): return DataLoader(self.val, batch_size=1)"}
 	}
 	if job.Framework == TensorFlow {
-		return How{Code: "model.evaluate(x, y, batch_size=8)   # evaluate and predict take a batch size of their own"}
+		return How{Code: "model.evaluate(x, y, batch_size=8)   # evaluate and predict take a batch size " +
+			"of their own"}
 	}
 	return How{Code: "eval_loader = DataLoader(dataset, batch_size=HALF_YOUR_EVALUATION_BATCH)"}
 }
@@ -97,13 +107,16 @@ func howEvalBatch(job Job, _ Setup) How {
 func howLongest(job Job, _ Setup) How {
 	switch job.Trainer {
 	case Transformers:
-		return How{Args: "--group_by_length True --max_seq_length YOUR_LIMIT   # the longest batch comes first"}
+		return How{Args: "--group_by_length True --max_seq_length YOUR_LIMIT   # the longest batch comes " +
+			"first"}
 	case Axolotl:
 		return How{Args: "group_by_length: true\nsample_packing: true"}
 	}
 	if job.Framework == TensorFlow {
-		return How{Code: "dataset = dataset.bucket_by_sequence_length(len_of, bucket_boundaries=[64, 128, 256, 512], bucket_batch_sizes=[64, 32, 16, 8, 4])"}
+		return How{Code: "dataset = dataset.bucket_by_sequence_length(len_of, bucket_boundaries=[64, " +
+			"128, 256, 512], bucket_batch_sizes=[64, 32, 16, 8, 4])"}
 	}
-	return How{Code: lines("order = sorted(range(len(dataset)), key=lambda i: -length(dataset[i]))   # a rehearsal: longest first",
+	return How{Code: lines("order = sorted(range(len(dataset)), key=lambda i: -length(dataset[i]))   "+
+		"# a rehearsal: longest first",
 		"dataset = [s for s in dataset if length(s) <= LIMIT]                     # or cut what is longer")}
 }

@@ -9,9 +9,10 @@ import (
 // inputs: smaller samples.
 func inputs() []*Remedy {
 	return []*Remedy{{
-		ID:          ShorterSequence,
-		Title:       "cut sequences to half the length",
-		Why:         "activations and logits grow with the length, eager attention with its square; one long sample sets the peak",
+		ID:    ShorterSequence,
+		Title: "cut sequences to half the length",
+		Why: "activations and logits grow with the length, eager attention with its square; one " +
+			"long sample sets the peak",
 		Equivalence: Changes,
 		Consent:     "data",
 		Walls:       anywhere,
@@ -101,9 +102,10 @@ func attentions() []*Remedy {
 // losses: logits of large vocabularies in pieces.
 func losses() []*Remedy {
 	return []*Remedy{{
-		ID:          ChunkedLoss,
-		Title:       "compute the loss over the vocabulary in chunks",
-		Why:         "the logits, their fp32 copy and their gradient (each batch x length x vocabulary) never exist whole",
+		ID:    ChunkedLoss,
+		Title: "compute the loss over the vocabulary in chunks",
+		Why: "the logits, their fp32 copy and their gradient (each batch x length x vocabulary) " +
+			"never exist whole",
 		Equivalence: Exact,
 		Walls:       []event.Where{event.WhereGPU},
 		Frameworks:  torch,
@@ -114,10 +116,12 @@ func losses() []*Remedy {
 		slowdown:    constant(1.02),
 		args: map[Trainer]string{
 			Transformers: "--use_liger_kernel True",
-			Axolotl:      "plugins:\n  - axolotl.integrations.liger.LigerPlugin\nliger_fused_linear_cross_entropy: true",
-			Torchtune:    "loss=torchtune.modules.loss.LinearCrossEntropyLoss",
+			Axolotl: "plugins:\n  - " +
+				"axolotl.integrations.liger.LigerPlugin\nliger_fused_linear_cross_entropy: true",
+			Torchtune: "loss=torchtune.modules.loss.LinearCrossEntropyLoss",
 		},
-		code: map[Framework]string{PyTorch: lines("def chunk_loss(h, y): return F.cross_entropy(lm_head(h).float(), y, reduction='sum')",
+		code: map[Framework]string{PyTorch: lines("def chunk_loss(h, y): return "+
+			"F.cross_entropy(lm_head(h).float(), y, reduction='sum')",
 			"loss = sum(checkpoint(chunk_loss, h, y, use_reentrant=False)",
 			"           for h, y in zip(hidden.split(1024), labels.split(1024))) / labels.numel()")},
 	}}

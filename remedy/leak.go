@@ -3,9 +3,10 @@ package remedy
 // memoryLeaks: edits that let go of what a loop keeps by accident.
 func memoryLeaks() []*Remedy {
 	return []*Remedy{{
-		ID:          Detach,
-		Title:       "keep numbers, not tensors with their graph",
-		Why:         "a loss or output that is summed or put in a list keeps every activation it was computed from",
+		ID:    Detach,
+		Title: "keep numbers, not tensors with their graph",
+		Why: "a loss or output that is summed or put in a list keeps every activation it was " +
+			"computed from",
 		Equivalence: Exact,
 		Walls:       anywhere,
 		Frameworks:  []Framework{PyTorch, TensorFlow},
@@ -20,16 +21,19 @@ func memoryLeaks() []*Remedy {
 		Equivalence: Exact,
 		Walls:       onDevice,
 		Frameworks:  torch,
-		args:        map[Trainer]string{Transformers: "--per_device_eval_batch_size 1 --eval_accumulation_steps 1   # outputs go to the host as they come"},
+		args: map[Trainer]string{Transformers: "--per_device_eval_batch_size 1 " +
+			"--eval_accumulation_steps 1   # outputs go to the host as they come"},
 		code: map[Framework]string{PyTorch: lines("model.eval()",
 			"with torch.inference_mode():", "    y = model(x)")},
 	}, {
-		ID:          RemoveHooks,
-		Title:       "remove hooks and closures that keep activations",
-		Why:         "a hook that stores its input or output holds it, and its graph, until the hook is removed",
+		ID:    RemoveHooks,
+		Title: "remove hooks and closures that keep activations",
+		Why: "a hook that stores its input or output holds it, and its graph, until the hook is " +
+			"removed",
 		Equivalence: Exact,
 		Walls:       onDevice,
 		Frameworks:  torch,
-		code:        map[Framework]string{PyTorch: lines("handle = layer.register_forward_hook(keep)", "...", "handle.remove(); kept.clear()")},
+		code: map[Framework]string{PyTorch: lines(
+			"handle = layer.register_forward_hook(keep)", "...", "handle.remove(); kept.clear()")},
 	}}
 }

@@ -9,9 +9,10 @@ import (
 // limits: the wall itself, and those who share the room.
 func limits() []*Remedy {
 	return []*Remedy{{
-		ID:          TrialResources,
-		Title:       "tell the scheduler how much memory a trial or task needs",
-		Why:         "the scheduler counts the resources that tasks declare; without a memory figure it starts one task per CPU",
+		ID:    TrialResources,
+		Title: "tell the scheduler how much memory a trial or task needs",
+		Why: "the scheduler counts the resources that tasks declare; without a memory figure it " +
+			"starts one task per CPU",
 		Equivalence: Exact,
 		Walls:       []event.Where{event.WhereHost, event.WhereCgroup, event.WhereGPU},
 		needs: func(job Job) string {
@@ -23,7 +24,8 @@ func limits() []*Remedy {
 		slowdown: constant(1.3), // fewer run at once
 		how: func(Job, Setup) How {
 			return How{
-				Code: lines("@ray.remote(memory=8 * 1024**3, num_cpus=2)     # bytes of host memory a task may count on",
+				Code: lines("@ray.remote(memory=8 * 1024**3, num_cpus=2)     # bytes of host memory a task may "+
+					"count on",
 					"tune.with_resources(train_fn, {'cpu': 2, 'gpu': 1, 'memory': 8 * 1024**3})")}
 		},
 	}, {
@@ -60,20 +62,23 @@ func howRaise(job Job, _ Setup) How {
 		return How{Args: "memroom run --host-mem " + larger(job.Limit, "GiB", 16) +
 			" -- YOUR COMMAND   # half as much again"}
 	case job.Slurm:
-		return How{Args: "#SBATCH --mem=" + larger(job.Limit, "G", 64) + "        # `sacct -j JOBID --format=JobID,ReqMem,MaxRSS` shows what it used"}
+		return How{Args: "#SBATCH --mem=" + larger(job.Limit, "G", 64) + "        # `sacct -j JOBID " +
+			"--format=JobID,ReqMem,MaxRSS` shows what it used"}
 	case job.Kube && job.Where == event.WhereCgroup:
 		size := larger(job.Limit, "Gi", 16)
 		return How{Args: "resources: {requests: {memory: " + size + "}, limits: {memory: " + size +
 			"}}"}
 	case job.Kube:
-		return How{Args: "resources: {requests: {memory: 16Gi}}   # what it really uses, so that the node is chosen by it"}
+		return How{Args: "resources: {requests: {memory: 16Gi}}   # what it really uses, so that the " +
+			"node is chosen by it"}
 	case job.Where == event.WhereMPS:
 		return How{Env: "PYTORCH_MPS_HIGH_WATERMARK_RATIO=0.0   # may make the whole machine swap"}
 	case job.Where == event.WhereCgroup:
 		size := larger(job.Limit, "g", 16)
 		return How{Args: "docker run --memory=" + size + " --memory-swap=" + size + " ..."}
 	}
-	return How{Args: "ulimit -v unlimited   # if `ulimit -v` shows a limit; else a machine with more memory, or swap"}
+	return How{Args: "ulimit -v unlimited   # if `ulimit -v` shows a limit; else a machine with more " +
+		"memory, or swap"}
 }
 
 // larger writes half as much again as a limit that was too small, in whole gigabytes or, for small

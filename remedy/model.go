@@ -59,7 +59,10 @@ func howQuantize(job Job, after Setup, loadIn string) How {
 	if !job.Inference && (job.Setup == nil || job.Setup.LoRARank == 0) {
 		rank := loraRank(after)
 		code += "\n" + loraCode(rank)
-		args[Transformers] = fmt.Sprintf("--%s --use_peft --lora_r %d   # flags of scripts built on TRL: LoRA adapters of rank %d are trained, the packed weights stay as they are; else in code: quantization_config=BitsAndBytesConfig(%s=True) in from_pretrained, then get_peft_model(model, LoraConfig(r=%d))",
+		args[Transformers] = fmt.Sprintf("--%s --use_peft --lora_r %d   # flags of scripts built on TRL: "+
+			"LoRA adapters of rank %d are trained, the packed weights stay as they are; else in code: "+
+			"quantization_config=BitsAndBytesConfig(%s=True) in from_pretrained, then get_peft_model(model, "+
+			"LoraConfig(r=%d))",
 			option, rank, rank, option, rank)
 		args[Axolotl] += fmt.Sprintf("\nlora_r: %d\nlora_target_modules: [q_proj, v_proj]", rank)
 	}
@@ -79,16 +82,19 @@ func loraRank(s Setup) int {
 // loraCode makes adapters where PEFT puts them by default; those are what a plan counts.
 func loraCode(rank int) string {
 	return lines("from peft import LoraConfig, get_peft_model",
-		fmt.Sprintf("model = get_peft_model(model, LoraConfig(r=%d))   # adapters on the query and value projections", rank))
+		fmt.Sprintf("model = get_peft_model(model, LoraConfig(r=%d))   # adapters on the query and value "+
+			"projections", rank))
 }
 
 // howLoRA writes adapters of the setup's rank.
 func howLoRA(job Job, after Setup) How {
 	rank := loraRank(after)
 	args := map[Trainer]string{
-		Axolotl:      fmt.Sprintf("adapter: lora\nlora_r: %d\nlora_target_modules: [q_proj, v_proj]", rank),
-		Torchtune:    "model=lora_llama3_8b   # the lora_* builder of your model",
-		Transformers: fmt.Sprintf("--use_peft --lora_r %d   # flags of scripts built on TRL, else in code: get_peft_model(model, LoraConfig(r=%d))", rank, rank),
+		Axolotl: fmt.Sprintf("adapter: lora\nlora_r: %d\nlora_target_modules: [q_proj, v_proj]",
+			rank),
+		Torchtune: "model=lora_llama3_8b   # the lora_* builder of your model",
+		Transformers: fmt.Sprintf("--use_peft --lora_r %d   # flags of scripts built on TRL, else in "+
+			"code: get_peft_model(model, LoraConfig(r=%d))", rank, rank),
 	}
 	return How{Args: args[job.Trainer], Code: loraCode(rank)}
 }
@@ -96,9 +102,10 @@ func howLoRA(job Job, after Setup) How {
 // smallerModels: less to train, or a smaller thing.
 func smallerModels() []*Remedy {
 	return []*Remedy{{
-		ID:          LoRA,
-		Title:       "train low-rank adapters instead of all weights",
-		Why:         "gradients and optimizer state exist only for the adapters, about one percent of the parameters",
+		ID:    LoRA,
+		Title: "train low-rank adapters instead of all weights",
+		Why: "gradients and optimizer state exist only for the adapters, about one percent of " +
+			"the parameters",
 		Equivalence: Changes,
 		Consent:     "lora",
 		Walls:       onDevice,
@@ -115,12 +122,14 @@ func smallerModels() []*Remedy {
 		Equivalence: Changes,
 		Consent:     "model",
 		Walls:       onDevice,
-		code: map[Framework]string{PyTorch: lines("model.model.layers = model.model.layers[::2]     # every second block, then train on",
+		code: map[Framework]string{PyTorch: lines("model.model.layers = model.model.layers[::2]     # "+
+			"every second block, then train on",
 			"model.config.num_hidden_layers = len(model.model.layers)")},
 	}, {
-		ID:          Distill,
-		Title:       "train a smaller student on the large model's outputs",
-		Why:         "weights, gradients, optimizer state and activations are the student's; the teacher only runs forward",
+		ID:    Distill,
+		Title: "train a smaller student on the large model's outputs",
+		Why: "weights, gradients, optimizer state and activations are the student's; the teacher " +
+			"only runs forward",
 		Equivalence: Changes,
 		Consent:     "model",
 		Walls:       onDevice,

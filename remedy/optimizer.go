@@ -16,9 +16,10 @@ func optimizers() []*Remedy {
 
 func optimizerFused() *Remedy {
 	return &Remedy{
-		ID:          OptimizerFused,
-		Title:       "use the fused AdamW",
-		Why:         "the step works in place; the default step allocates temporary tensors as large as all parameters",
+		ID:    OptimizerFused,
+		Title: "use the fused AdamW",
+		Why: "the step works in place; the default step allocates temporary tensors as large as " +
+			"all parameters",
 		Equivalence: Exact,
 		Walls:       []event.Where{event.WhereGPU},
 		Frameworks:  torch,
@@ -39,15 +40,17 @@ func optimizerFused() *Remedy {
 			Torchtune: "optimizer.fused=True",
 			DeepSpeed: `"optimizer": {"type": "AdamW"}   # DeepSpeed's own fused kernel`,
 		},
-		code: map[Framework]string{PyTorch: "optimizer = torch.optim.AdamW(model.parameters(), lr=lr, fused=True)"},
+		code: map[Framework]string{PyTorch: "optimizer = torch.optim.AdamW(model.parameters(), lr=lr, " +
+			"fused=True)"},
 	}
 }
 
 func optimizerOffload() *Remedy {
 	return &Remedy{
-		ID:          OptimizerOffload,
-		Title:       "offload the optimizer state to host memory",
-		Why:         "Adam's two moments (eight bytes a parameter) leave the card; gradients and weights are copied once a step",
+		ID:    OptimizerOffload,
+		Title: "offload the optimizer state to host memory",
+		Why: "Adam's two moments (eight bytes a parameter) leave the card; gradients and weights " +
+			"are copied once a step",
 		Equivalence: Exact,
 		Walls:       []event.Where{event.WhereGPU},
 		Frameworks:  torch,
@@ -76,9 +79,10 @@ func optimizerOffload() *Remedy {
 
 func optimizerPaged() *Remedy {
 	return &Remedy{
-		ID:          OptimizerPaged,
-		Title:       "use a paged AdamW",
-		Why:         "the optimizer state moves to host memory when the card is full, also during short peaks",
+		ID:    OptimizerPaged,
+		Title: "use a paged AdamW",
+		Why: "the optimizer state moves to host memory when the card is full, also during short " +
+			"peaks",
 		Equivalence: Exact,
 		Walls:       []event.Where{event.WhereGPU},
 		Frameworks:  torch,
@@ -167,9 +171,10 @@ func optimizerAdafactor() *Remedy {
 // gradients: buffers that need not exist between steps.
 func gradients() []*Remedy {
 	return []*Remedy{{
-		ID:          SetToNone,
-		Title:       "free the gradients in zero_grad instead of zeroing them",
-		Why:         "no gradients exist during the forward pass, so its peak is lower by one copy of the parameters",
+		ID:    SetToNone,
+		Title: "free the gradients in zero_grad instead of zeroing them",
+		Why: "no gradients exist during the forward pass, so its peak is lower by one copy of " +
+			"the parameters",
 		Equivalence: Exact,
 		Walls:       onDevice,
 		Frameworks:  torch,

@@ -10,33 +10,41 @@ func pipelines() []*Remedy {
 		Walls:       onHost,
 		Frameworks:  []Framework{TensorFlow, PyTorch},
 		code: map[Framework]string{
-			TensorFlow: "dataset = files.shuffle(10_000).map(decode).shuffle(256)   # names first, few decoded elements after; cache() to a file",
-			PyTorch:    "dataset = dataset.shuffle(buffer_size=1000)   # webdataset, datasets: elements held at once, in every worker",
+			TensorFlow: "dataset = files.shuffle(10_000).map(decode).shuffle(256)   # names first, few " +
+				"decoded elements after; cache() to a file",
+			PyTorch: "dataset = dataset.shuffle(buffer_size=1000)   # webdataset, datasets: elements held " +
+				"at once, in every worker",
 		},
 	}, {
-		ID:          MapProcesses,
-		Title:       "run map with fewer processes and write its results more often",
-		Why:         "each of num_proc processes holds writer_batch_size results and a copy of what the function captures",
+		ID:    MapProcesses,
+		Title: "run map with fewer processes and write its results more often",
+		Why: "each of num_proc processes holds writer_batch_size results and a copy of what the " +
+			"function captures",
 		Equivalence: Exact,
 		Walls:       onHost,
 		slowdown:    constant(1.3),
 		how: func(Job, Setup) How {
-			return How{Code: lines("ds.map(f, num_proc=2, batch_size=100, writer_batch_size=100, keep_in_memory=False)",
-				"# large tables the function needs: as a data set in Arrow files, not as a dict that is copied to every process"),
+			return How{Code: lines("ds.map(f, num_proc=2, batch_size=100, writer_batch_size=100, "+
+				"keep_in_memory=False)",
+				"# large tables the function needs: as a data set in Arrow files, not as a dict that is copied "+
+					"to every process"),
 				Args: "sysctl vm.overcommit_memory=1   # where fork itself is refused and root may change it"}
 		},
 	}, {
-		ID:          SmallerLayer,
-		Title:       "make the largest layer smaller",
-		Why:         "Flatten before Dense makes one weight matrix as large as all others together; gradients and optimizer state triple it and more",
+		ID:    SmallerLayer,
+		Title: "make the largest layer smaller",
+		Why: "Flatten before Dense makes one weight matrix as large as all others together; " +
+			"gradients and optimizer state triple it and more",
 		Equivalence: Changes,
 		Consent:     "model",
 		Walls:       anywhere,
 		Frameworks:  []Framework{TensorFlow, PyTorch, JAX},
 		code: map[Framework]string{
-			TensorFlow: "x = layers.GlobalAveragePooling2D()(x)   # pooling instead of Flatten; fewer units in Dense",
-			PyTorch:    "x = F.adaptive_avg_pool2d(x, 1).flatten(1)   # pooling instead of a flatten over all pixels",
-			JAX:        "x = x.mean(axis=(1, 2))   # pooling instead of a reshape over all pixels",
+			TensorFlow: "x = layers.GlobalAveragePooling2D()(x)   # pooling instead of Flatten; fewer units " +
+				"in Dense",
+			PyTorch: "x = F.adaptive_avg_pool2d(x, 1).flatten(1)   # pooling instead of a flatten over " +
+				"all pixels",
+			JAX: "x = x.mean(axis=(1, 2))   # pooling instead of a reshape over all pixels",
 		},
 	}}
 }

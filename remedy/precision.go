@@ -9,9 +9,10 @@ import (
 // precisions: half-width activations.
 func precisions() []*Remedy {
 	return []*Remedy{{
-		ID:          MixedPrecision,
-		Title:       "train in mixed precision (bfloat16 autocast)",
-		Why:         "activations of matrix products take two bytes instead of four; weights and optimizer state stay in fp32",
+		ID:    MixedPrecision,
+		Title: "train in mixed precision (bfloat16 autocast)",
+		Why: "activations of matrix products take two bytes instead of four; weights and " +
+			"optimizer state stay in fp32",
 		Equivalence: Changes,
 		Consent:     "precision",
 		Walls:       onDevice,
@@ -34,8 +35,9 @@ func precisions() []*Remedy {
 			PyTorch: lines("with torch.autocast('cuda', dtype=torch.bfloat16):",
 				"    loss = loss_fn(model(x), y)",
 				"loss.backward()        # float16 needs torch.amp.GradScaler around this and the step"),
-			TensorFlow: "tf.keras.mixed_precision.set_global_policy('mixed_bfloat16')   # before the model is built",
-			JAX:        "logits = model.apply(jax.tree.map(lambda p: p.astype(jnp.bfloat16), params), x)",
+			TensorFlow: "tf.keras.mixed_precision.set_global_policy('mixed_bfloat16')   # before the model " +
+				"is built",
+			JAX: "logits = model.apply(jax.tree.map(lambda p: p.astype(jnp.bfloat16), params), x)",
 		},
 	}}
 }
@@ -43,9 +45,10 @@ func precisions() []*Remedy {
 // checkpoints: activations that are computed again, or offloaded.
 func checkpoints() []*Remedy {
 	return []*Remedy{{
-		ID:          Checkpointing,
-		Title:       "use activation checkpointing",
-		Why:         "only the inputs of each block are kept; its activations are computed again in the backward pass",
+		ID:    Checkpointing,
+		Title: "use activation checkpointing",
+		Why: "only the inputs of each block are kept; its activations are computed again in the " +
+			"backward pass",
 		Equivalence: Exact,
 		Walls:       anywhere,
 		Training:    true,
@@ -55,12 +58,13 @@ func checkpoints() []*Remedy {
 		// one more forward pass: 8 instead of 6 operations per parameter and token
 		slowdown: constant(1.33),
 		args: map[Trainer]string{
-			Transformers: "--gradient_checkpointing True --gradient_checkpointing_kwargs '{\"use_reentrant\": false}'",
-			Accelerate:   "model.gradient_checkpointing_enable()   # before accelerator.prepare",
-			Lightning:    "model.gradient_checkpointing_enable()   # in configure_model",
-			DeepSpeed:    "model.gradient_checkpointing_enable()   # before deepspeed.initialize",
-			Torchtune:    "enable_activation_checkpointing=True",
-			Axolotl:      "gradient_checkpointing: true",
+			Transformers: "--gradient_checkpointing True --gradient_checkpointing_kwargs " +
+				"'{\"use_reentrant\": false}'",
+			Accelerate: "model.gradient_checkpointing_enable()   # before accelerator.prepare",
+			Lightning:  "model.gradient_checkpointing_enable()   # in configure_model",
+			DeepSpeed:  "model.gradient_checkpointing_enable()   # before deepspeed.initialize",
+			Torchtune:  "enable_activation_checkpointing=True",
+			Axolotl:    "gradient_checkpointing: true",
 		},
 		code: map[Framework]string{
 			PyTorch: lines("from torch.utils.checkpoint import checkpoint",
@@ -70,9 +74,10 @@ func checkpoints() []*Remedy {
 			JAX:        "block = jax.checkpoint(block)",
 		},
 	}, {
-		ID:          ActivationOffload,
-		Title:       "offload activations to pinned host memory",
-		Why:         "activations wait in host memory and are copied back when the backward pass needs them",
+		ID:    ActivationOffload,
+		Title: "offload activations to pinned host memory",
+		Why: "activations wait in host memory and are copied back when the backward pass needs " +
+			"them",
 		Equivalence: Exact,
 		Walls:       []event.Where{event.WhereGPU},
 		Frameworks:  torch,

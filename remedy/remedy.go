@@ -154,13 +154,15 @@ type Job struct {
 	On        map[ID]string // remedies seen to be on already, each with the evidence
 	Setup     *Setup
 
-	Card              *int        // the card that is full, as the program numbers its cards
-	Limit             event.Bytes // the wall of the job, 0 if unknown
-	Batch, Accumulate int         // as a log shows them, for the words of a remedy where there is no setup
+	Card  *int        // the card that is full, as the program numbers its cards
+	Limit event.Bytes // the wall of the job, 0 if unknown
+	// as a log shows them, for the words of a remedy where there is no setup
+	Batch, Accumulate int
 	Asked             event.Bytes // the allocation that failed, 0 if unknown
 	Fits              int         // how many trials, or tokens, fit; 0: unknown
 	Share             float64     // of the card that is free for a server; 0: unknown
-	Pieces            int         // that the batch was seen to fit in, for the words of MicroBatch; 0: unknown
+	// that the batch was seen to fit in, for the words of MicroBatch; 0: unknown
+	Pieces int
 }
 
 // How is what a user types to apply a remedy. Empty means that there is no such way.
@@ -177,7 +179,8 @@ type Remedy struct {
 	Title       string // imperative, one line
 	Why         string // what it does to memory, one sentence
 	Equivalence Equivalence
-	Consent     string        // the name under which `--allow` admits it; empty for what keeps the mathematics
+	// the name under which `--allow` admits it; empty for what keeps the mathematics
+	Consent     string
 	Walls       []event.Where // where memory must have run out for it to help
 	Frameworks  []Framework   // empty: any
 	Training    bool          // helps only where there is a backward pass

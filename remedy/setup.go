@@ -11,31 +11,33 @@ import (
 // Attention sdpa, eager or flash; LoadIn 8bit or 4bit; Shard ddp, fsdp, zero1, zero2 or zero3;
 // Offload holds "optimizer" and "activations".
 type Setup struct {
-	Batch         int      `json:"batch,omitempty"` // micro-batch of one rank
-	Seq           int      `json:"seq,omitempty"`
-	Image         int      `json:"image,omitempty"` // side in pixels
-	Precision     string   `json:"precision,omitempty"`
-	Optimizer     string   `json:"optimizer,omitempty"`
-	Checkpointing bool     `json:"checkpointing,omitempty"`
-	Attention     string   `json:"attn,omitempty"`
-	Accumulate    int      `json:"accumulate,omitempty"` // micro-batches per optimizer step; 0 and 1 mean one
-	Clip          bool     `json:"clip,omitempty"`
-	KeepGrads     bool     `json:"keep_grads,omitempty"` // zero_grad(set_to_none=False)
-	TrainOnly     []string `json:"train_only,omitempty"` // only parameters whose name contains one of these are trained
-	LoRARank      int      `json:"lora_rank,omitempty"`
-	LoadIn        string   `json:"load_in,omitempty"`
-	ChunkedLoss   bool     `json:"chunked_loss,omitempty"` // logits are never whole in memory
-	Ranks         int      `json:"ranks,omitempty"`
-	Shard         string   `json:"shard,omitempty"`
-	BucketView    bool     `json:"bucket_view,omitempty"` // DDP's gradient_as_bucket_view
-	Offload       []string `json:"offload,omitempty"`
-	ChannelsLast  bool     `json:"channels_last,omitempty"`
-	AllocConf     string   `json:"alloc_conf,omitempty"`
-	Torch         string   `json:"torch,omitempty"` // version, such as "2.11"
-	Workers       int      `json:"workers,omitempty"`
-	PinMemory     bool     `json:"pin_memory,omitempty"`
-	Eval          bool     `json:"eval,omitempty"` // an evaluation phase is part of the job
-	Save          bool     `json:"save,omitempty"` // so is saving a checkpoint
+	Batch         int    `json:"batch,omitempty"` // micro-batch of one rank
+	Seq           int    `json:"seq,omitempty"`
+	Image         int    `json:"image,omitempty"` // side in pixels
+	Precision     string `json:"precision,omitempty"`
+	Optimizer     string `json:"optimizer,omitempty"`
+	Checkpointing bool   `json:"checkpointing,omitempty"`
+	Attention     string `json:"attn,omitempty"`
+	// micro-batches per optimizer step; 0 and 1 mean one
+	Accumulate int  `json:"accumulate,omitempty"`
+	Clip       bool `json:"clip,omitempty"`
+	KeepGrads  bool `json:"keep_grads,omitempty"` // zero_grad(set_to_none=False)
+	// only parameters whose name contains one of these are trained
+	TrainOnly    []string `json:"train_only,omitempty"`
+	LoRARank     int      `json:"lora_rank,omitempty"`
+	LoadIn       string   `json:"load_in,omitempty"`
+	ChunkedLoss  bool     `json:"chunked_loss,omitempty"` // logits are never whole in memory
+	Ranks        int      `json:"ranks,omitempty"`
+	Shard        string   `json:"shard,omitempty"`
+	BucketView   bool     `json:"bucket_view,omitempty"` // DDP's gradient_as_bucket_view
+	Offload      []string `json:"offload,omitempty"`
+	ChannelsLast bool     `json:"channels_last,omitempty"`
+	AllocConf    string   `json:"alloc_conf,omitempty"`
+	Torch        string   `json:"torch,omitempty"` // version, such as "2.11"
+	Workers      int      `json:"workers,omitempty"`
+	PinMemory    bool     `json:"pin_memory,omitempty"`
+	Eval         bool     `json:"eval,omitempty"` // an evaluation phase is part of the job
+	Save         bool     `json:"save,omitempty"` // so is saving a checkpoint
 }
 
 // EffectiveBatch is the number of samples per optimizer step over all ranks: what remedies keep.

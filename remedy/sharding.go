@@ -22,7 +22,8 @@ func sharding() []*Remedy {
 			return s, s.Ranks > 1 && (s.Shard == "" || s.Shard == "ddp")
 		},
 		args: map[Trainer]string{Lightning: "--trainer.strategy.gradient_as_bucket_view=True"},
-		code: map[Framework]string{PyTorch: "model = DistributedDataParallel(model, gradient_as_bucket_view=True)"},
+		code: map[Framework]string{PyTorch: "model = DistributedDataParallel(model, " +
+			"gradient_as_bucket_view=True)"},
 	}, {
 		ID:          FSDP,
 		Title:       "shard weights, gradients and optimizer state over the ranks (FSDP)",
@@ -65,7 +66,8 @@ func sharding() []*Remedy {
 			Lightning:    "--trainer.strategy=deepspeed_stage_2",
 			DeepSpeed:    `"zero_optimization": {"stage": 2}   # 3 shards the weights too`,
 		},
-		code: map[Framework]string{PyTorch: lines("from torch.distributed.optim import ZeroRedundancyOptimizer",
+		code: map[Framework]string{PyTorch: lines("from torch.distributed.optim import "+
+			"ZeroRedundancyOptimizer",
 			"optimizer = ZeroRedundancyOptimizer(model.parameters(), torch.optim.AdamW, lr=lr)")},
 	}, {
 		ID:          DeviceMap,
@@ -78,7 +80,8 @@ func sharding() []*Remedy {
 		Unvalidated: oneCard,
 		slowdown:    constant(1.3), // cards work one after the other
 		args:        map[Trainer]string{VLLM: "--tensor-parallel-size 2"},
-		code: map[Framework]string{PyTorch: lines("# memroom plan CONFIG --devices 2x24GiB --json  prints the map",
+		code: map[Framework]string{PyTorch: lines("# memroom plan CONFIG --devices 2x24GiB --json  "+
+			"prints the map",
 			"model = AutoModelForCausalLM.from_pretrained(name, device_map=json.load(open('map.json')))")},
 	}}
 }

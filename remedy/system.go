@@ -9,39 +9,47 @@ import (
 // systems: limits of the operating system and of other programs, and which card is used.
 func systems() []*Remedy {
 	return []*Remedy{{
-		ID:          PageFile,
-		Title:       "enlarge Windows' page file",
-		Why:         "Windows promises no more memory than RAM and page file together; CUDA needs such a promise even for memory on the card",
+		ID:    PageFile,
+		Title: "enlarge Windows' page file",
+		Why: "Windows promises no more memory than RAM and page file together; CUDA needs such a " +
+			"promise even for memory on the card",
 		Equivalence: Exact,
 		Walls:       []event.Where{event.WhereHost, event.WhereCgroup, event.WhereGPU},
 		how: func(Job, Setup) How {
-			return How{Args: "System > Advanced system settings > Performance > Advanced > Virtual memory: page file of 1.5 times the RAM or more, then restart",
-				Code: "DataLoader(dataset, num_workers=0)   # every worker loads the CUDA libraries and counts against the limit"}
+			return How{Args: "System > Advanced system settings > Performance > Advanced > Virtual memory: " +
+				"page file of 1.5 times the RAM or more, then restart",
+				Code: "DataLoader(dataset, num_workers=0)   # every worker loads the CUDA libraries and counts " +
+					"against the limit"}
 		},
 	}, {
-		ID:          WSLMemory,
-		Title:       "give WSL more of the machine's memory and swap",
-		Why:         "WSL has half of the RAM unless told otherwise, and locks only part of that for the card",
+		ID:    WSLMemory,
+		Title: "give WSL more of the machine's memory and swap",
+		Why: "WSL has half of the RAM unless told otherwise, and locks only part of that for the " +
+			"card",
 		Equivalence: Exact,
 		Walls:       []event.Where{event.WhereHost, event.WhereCgroup, event.WhereGPU},
 		how: func(Job, Setup) How {
-			return How{Args: lines("%UserProfile%\\.wslconfig:", "[wsl2]", "memory=48GB", "swap=64GB   # then: wsl --shutdown")}
+			return How{Args: lines("%UserProfile%\\.wslconfig:", "[wsl2]", "memory=48GB",
+				"swap=64GB   # then: wsl --shutdown")}
 		},
 	}, {
-		ID:          SelectCard,
-		Title:       "put each process on its own card from the first line",
-		Why:         ".cuda() without a number, torch.load and a context land on card 0, whichever card you mean",
+		ID:    SelectCard,
+		Title: "put each process on its own card from the first line",
+		Why: ".cuda() without a number, torch.load and a context land on card 0, whichever card " +
+			"you mean",
 		Equivalence: Exact,
 		Walls:       []event.Where{event.WhereGPU},
 		Frameworks:  torch,
 		how: func(job Job, _ Setup) How {
 			return How{Env: "CUDA_VISIBLE_DEVICES=5   # the process sees this card only, as cuda:0",
-				Code: "torch.cuda.set_device(int(os.environ.get('LOCAL_RANK', 0)))   # before anything touches a card"}
+				Code: "torch.cuda.set_device(int(os.environ.get('LOCAL_RANK', 0)))   # before anything touches a " +
+					"card"}
 		},
 	}, {
-		ID:          ServingShare,
-		Title:       "set the share of the card that the server takes, or a shorter context",
-		Why:         "the server refuses to start where its share is not free, or leaves too little for the cache of keys and values",
+		ID:    ServingShare,
+		Title: "set the share of the card that the server takes, or a shorter context",
+		Why: "the server refuses to start where its share is not free, or leaves too little for " +
+			"the cache of keys and values",
 		Equivalence: Exact,
 		Walls:       []event.Where{event.WhereGPU},
 		Frameworks:  torch,
@@ -61,9 +69,10 @@ func systems() []*Remedy {
 // mistakes: sizes that nobody meant.
 func mistakes() []*Remedy {
 	return []*Remedy{{
-		ID:          CheckShapes,
-		Title:       "print and check the shapes at that line",
-		Why:         "such a size comes from a wrong shape, an index used as a size, broadcasting or all pairs at once (cdist), not from a batch",
+		ID:    CheckShapes,
+		Title: "print and check the shapes at that line",
+		Why: "such a size comes from a wrong shape, an index used as a size, broadcasting or all " +
+			"pairs at once (cdist), not from a batch",
 		Equivalence: Exact,
 		Walls:       append([]event.Where{event.WhereShm}, anywhere...),
 		how: func(job Job, _ Setup) How {
@@ -73,7 +82,8 @@ func mistakes() []*Remedy {
 			case JAX:
 				return How{Code: "print(jax.eval_shape(f, x))   # shapes without running it"}
 			}
-			return How{Code: "print(a.shape, b.shape, index.min(), index.max())   # (N, 1) with (1, M) broadcasts to (N, M)"}
+			return How{Code: "print(a.shape, b.shape, index.min(), index.max())   # (N, 1) with (1, M) " +
+				"broadcasts to (N, M)"}
 		},
 	}, {
 		ID:          OtherVersion,
@@ -82,7 +92,8 @@ func mistakes() []*Remedy {
 		Equivalence: Exact,
 		Walls:       append([]event.Where{event.WhereShm}, anywhere...),
 		how: func(Job, Setup) How {
-			return How{Args: "pip install --upgrade LIBRARY   # or the last stable version instead of a nightly; or another way to save or load"}
+			return How{Args: "pip install --upgrade LIBRARY   # or the last stable version instead of a " +
+				"nightly; or another way to save or load"}
 		},
 	}}
 }

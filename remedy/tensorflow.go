@@ -7,10 +7,12 @@ const noTFCard = "neither TensorFlow nor JAX was available on the card we measur
 // tensorflows: settings of TensorFlow's allocator and input pipeline.
 func tensorflows() []*Remedy {
 	return []*Remedy{{
-		ID:          TFGrowth,
-		Title:       "let TensorFlow take memory as it needs it",
-		titles:      map[Framework]string{JAX: "let JAX have more of the card, or take memory as it needs it"},
-		Why:         "by default it takes a fixed share of the card at once, which fails beside any neighbour and starves other libraries",
+		ID:    TFGrowth,
+		Title: "let TensorFlow take memory as it needs it",
+		titles: map[Framework]string{JAX: "let JAX have more of the card, or take memory as it " +
+			"needs it"},
+		Why: "by default it takes a fixed share of the card at once, which fails beside any " +
+			"neighbour and starves other libraries",
 		Equivalence: Exact,
 		Walls:       []event.Where{event.WhereGPU},
 		Frameworks:  []Framework{TensorFlow, JAX},
@@ -19,8 +21,10 @@ func tensorflows() []*Remedy {
 		env: map[Framework]string{TensorFlow: "TF_FORCE_GPU_ALLOW_GROWTH=true", JAX: lines(
 			"XLA_PYTHON_CLIENT_MEM_FRACTION=0.95    # alone on the card: JAX takes 75 % of it by default",
 			"XLA_PYTHON_CLIENT_PREALLOCATE=false    # beside others: takes memory as it is needed",
-			"XLA_PYTHON_CLIENT_ALLOCATOR=platform   # gives everything back at once; slow, to find out what is needed")},
-		code: map[Framework]string{TensorFlow: lines("for gpu in tf.config.list_physical_devices('GPU'):   # before anything touches the card",
+			"XLA_PYTHON_CLIENT_ALLOCATOR=platform   # gives everything back at once; slow, to find out what "+
+				"is needed")},
+		code: map[Framework]string{TensorFlow: lines("for gpu in tf.config.list_physical_devices('GPU'): "+
+			"  # before anything touches the card",
 			"    tf.config.experimental.set_memory_growth(gpu, True)")},
 	}, {
 		ID:          TFAllocator,
@@ -35,9 +39,10 @@ func tensorflows() []*Remedy {
 		env: map[Framework]string{TensorFlow: "TF_GPU_ALLOCATOR=cuda_malloc_async",
 			JAX: "XLA_PYTHON_CLIENT_ALLOCATOR=cuda_async"},
 	}, {
-		ID:          TFDataBudget,
-		Title:       "give tf.data a budget of host memory",
-		Why:         "AUTOTUNE may fill half of the machine's RAM with prefetched batches; cache() and shuffle() hold whole elements",
+		ID:    TFDataBudget,
+		Title: "give tf.data a budget of host memory",
+		Why: "AUTOTUNE may fill half of the machine's RAM with prefetched batches; cache() and " +
+			"shuffle() hold whole elements",
 		Equivalence: Exact,
 		Walls:       onHost,
 		Frameworks:  []Framework{TensorFlow},

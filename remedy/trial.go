@@ -15,38 +15,46 @@ func trials() []*Remedy {
 		return ""
 	}
 	return []*Remedy{{
-		ID:          FreshProcess,
-		Title:       "give each trial, fold or model a process of its own",
-		Why:         "what an earlier model holds (references, graphs, caches, a traceback) goes with its process",
+		ID:    FreshProcess,
+		Title: "give each trial, fold or model a process of its own",
+		Why: "what an earlier model holds (references, graphs, caches, a traceback) goes with " +
+			"its process",
 		Equivalence: Exact,
 		Walls:       anywhere,
 		how: func(job Job, _ Setup) How {
 			if job.Framework == TensorFlow {
-				return How{Code: lines("with concurrent.futures.ProcessPoolExecutor(1, max_tasks_per_child=1) as pool:",
+				return How{Code: lines("with concurrent.futures.ProcessPoolExecutor(1, max_tasks_per_child=1) as "+
+					"pool:",
 					"    score = pool.submit(train_one, params).result()   # each model in a new process",
 					"del model; gc.collect(); tf.keras.backend.clear_session()   # or, weaker, in the same one")}
 			}
-			return How{Code: lines("with concurrent.futures.ProcessPoolExecutor(1, max_tasks_per_child=1) as pool:",
+			return How{Code: lines("with concurrent.futures.ProcessPoolExecutor(1, max_tasks_per_child=1) as "+
+				"pool:",
 				"    score = pool.submit(train_one, params).result()   # each trial in a new process",
-				"del model, trainer; gc.collect(); torch.cuda.empty_cache()   # or, weaker, in the same one; study.optimize(..., gc_after_trial=True)")}
+				"del model, trainer; gc.collect(); torch.cuda.empty_cache()   # or, weaker, in the same one; "+
+					"study.optimize(..., gc_after_trial=True)")}
 		},
 	}, {
-		ID:          NotebookState,
-		Title:       "let go of what failed cells still hold, or restart the kernel",
-		Why:         "the last traceback keeps every local variable of the cell that failed; names and Out[] keep results of others",
+		ID:    NotebookState,
+		Title: "let go of what failed cells still hold, or restart the kernel",
+		Why: "the last traceback keeps every local variable of the cell that failed; names and " +
+			"Out[] keep results of others",
 		Equivalence: Exact,
 		Walls:       onDevice,
 		Frameworks:  torch,
-		code: map[Framework]string{PyTorch: lines("import sys, gc; sys.last_traceback = sys.last_value = sys.last_exc = None",
+		code: map[Framework]string{PyTorch: lines("import sys, gc; sys.last_traceback = sys.last_value = "+
+			"sys.last_exc = None",
 			"%reset -f out", "del model, optimizer; gc.collect(); torch.cuda.empty_cache()")},
 	}, {
-		ID:          ClearSession,
-		Title:       "clear Keras' session before each new model",
-		Why:         "models built in a loop stay in one global graph with their weights and optimizer state",
+		ID:    ClearSession,
+		Title: "clear Keras' session before each new model",
+		Why: "models built in a loop stay in one global graph with their weights and optimizer " +
+			"state",
 		Equivalence: Exact,
 		Walls:       anywhere,
 		Frameworks:  []Framework{TensorFlow},
-		code:        map[Framework]string{TensorFlow: "del model; tf.keras.backend.clear_session(); gc.collect()   # before the next model is built"},
+		code: map[Framework]string{TensorFlow: "del model; tf.keras.backend.clear_session(); " +
+			"gc.collect()   # before the next model is built"},
 	}, {
 		ID:          WaitForGPU,
 		Title:       "wait until the trial before has left the card, or end what is left of it",
@@ -56,7 +64,8 @@ func trials() []*Remedy {
 		needs:       needsRay,
 		how: func(Job, Setup) How {
 			return How{Code: "ray.tune.utils.wait_for_gpu(target_util=0.05)   # first line of the trainable",
-				Args: "nvidia-smi --query-compute-apps=pid,used_memory,process_name --format=csv   # who is still there; kill PID"}
+				Args: "nvidia-smi --query-compute-apps=pid,used_memory,process_name --format=csv   # who is " +
+					"still there; kill PID"}
 		},
 	}, {
 		ID:          FewerTrials,
@@ -71,7 +80,8 @@ func trials() []*Remedy {
 			if job.Fits > 0 {
 				n = fmt.Sprint(job.Fits)
 			}
-			return How{Code: lines("tune.TuneConfig(max_concurrent_trials="+n+")   # or ray.init(num_cpus="+n+")",
+			return How{Code: lines(
+				"tune.TuneConfig(max_concurrent_trials="+n+")   # or ray.init(num_cpus="+n+")",
 				"ActorPool([Worker.remote() for _ in range("+n+")])")}
 		},
 	}, {
@@ -86,13 +96,15 @@ func trials() []*Remedy {
 			if job.Asked > 0 {
 				size = fmt.Sprintf("%d * 1024**3", int64(2*job.Asked/event.GiB)+1)
 			}
-			return How{Code: lines("ray.init(object_store_memory="+size+")   # the machine must have it, /dev/shm too",
+			return How{Code: lines("ray.init(object_store_memory="+size+")   # the machine must have it, "+
+				"/dev/shm too",
 				"del ref   # drop references when done; `ray memory` lists who holds what")}
 		},
 	}, {
-		ID:          RayBlocks,
-		Title:       "use smaller blocks and shuffle buffers in Ray Data",
-		Why:         "its limits are soft: blocks in flight and local shuffle buffers come on top of the object store",
+		ID:    RayBlocks,
+		Title: "use smaller blocks and shuffle buffers in Ray Data",
+		Why: "its limits are soft: blocks in flight and local shuffle buffers come on top of the " +
+			"object store",
 		Equivalence: Expected,
 		Walls:       []event.Where{event.WhereShm, event.WhereHost, event.WhereCgroup},
 		needs:       needsRay,

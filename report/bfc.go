@@ -50,7 +50,8 @@ func bfcVerdict(s *diagnose.BFCState) string {
 	case s.Free*20 < s.Pool:
 		return "The pool is full: this is shortage, not fragmentation."
 	case s.Fragmentation > 0.5:
-		return fmt.Sprintf("Fragmented: requests above %s fail although %s is free (%.0f %% of the free memory is outside the longest piece).", s.LargestFree, s.Free, 100*s.Fragmentation)
+		return fmt.Sprintf("Fragmented: requests above %s fail although %s is free (%.0f %% of the free "+
+			"memory is outside the longest piece).", s.LargestFree, s.Free, 100*s.Fragmentation)
 	default:
 		return fmt.Sprintf("Requests up to %s still fit into the pool.", s.LargestFree)
 	}

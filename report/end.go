@@ -146,7 +146,8 @@ func (e End) headline() string {
 	case v.Signal == "SIGINT":
 		return "the command was interrupted (SIGINT)" + took + "."
 	case v.Signal != "" && v.KilledBy == "somebody":
-		return fmt.Sprintf("the command was ended by %s%s. Memory was not the cause.", v.Signal, took)
+		return fmt.Sprintf("the command was ended by %s%s. Memory was not the cause.", v.Signal,
+			took)
 	case v.Signal != "":
 		return fmt.Sprintf("the command was ended by %s%s.", v.Signal, took)
 	}
@@ -241,7 +242,8 @@ func (e End) why() string {
 	case event.WhereGPU, event.WhereMPS:
 		return e.cardWhy()
 	case event.WhereShm:
-		return fmt.Sprintf("/dev/shm was full: %s of %s were in use.", e.Peaks.Shm, e.Peaks.ShmTotal)
+		return fmt.Sprintf("/dev/shm was full: %s of %s were in use.", e.Peaks.Shm,
+			e.Peaks.ShmTotal)
 	}
 	return e.hostWhy()
 }
@@ -386,7 +388,8 @@ func (e End) results() string {
 	case remedy.Exact:
 		return "the same as with more memory, up to rounding (exact)"
 	case remedy.Expected:
-		return "the same on average: random numbers, such as dropout masks, are drawn in another order (expected)"
+		return "the same on average: random numbers, such as dropout masks, are drawn in another order " +
+			"(expected)"
 	}
 	return "not the same: a remedy that you allowed changes the mathematics"
 }
@@ -472,8 +475,8 @@ func (e End) found() []string {
 	return lines
 }
 
-// important leaves out what the screen has said already, and what did no harm: a neighbour on a card
-// that never was full.
+// important leaves out what the screen has said already, and what did no harm: a neighbour on a
+// card that never was full.
 func (e End) important() []event.Finding {
 	gpuFull := e.ranOut() && e.Verdict.Where == event.WhereGPU
 	hostFull := e.ranOut() && (e.Verdict.Where == event.WhereHost ||
@@ -513,12 +516,14 @@ func (e End) next(found bool) []string {
 			lines = append(lines, line{e.again("--fit", "--allow", strings.Join(kinds, ",")),
 				"also try remedies that change the mathematics"})
 		}
-		lines = append(lines, line{"memroom explain " + id, "what needs the memory, and what would help"})
+		lines = append(lines, line{"memroom explain " + id,
+			"what needs the memory, and what would help"})
 	case e.ranOut():
 		if e.Fit == nil && e.fittable() {
 			lines = append(lines, line{e.again("--fit"), "let memroom make it fit"})
 		}
-		lines = append(lines, line{"memroom explain " + id, "what needs the memory, and what would help"})
+		lines = append(lines, line{"memroom explain " + id,
+			"what needs the memory, and what would help"})
 	case e.Fit != nil && e.Fit.Tells() && len(keepable(*e.Fit.Last())) > 0:
 		if args := e.keepByArguments(); args != "" {
 			lines = append(lines, line{args, "to keep it without memroom"})
@@ -564,7 +569,8 @@ func (e End) again(flags ...string) string {
 	}
 	text := strings.Join(words, " ") + " -- "
 	command := strings.Join(e.Run.Command, " ")
-	if strings.ContainsAny(command, "'\"\\$\n;|&<>*") || len(text)+len(command) > screenColumns-labelWidth {
+	if strings.ContainsAny(command, "'\"\\$\n;|&<>*") ||
+		len(text)+len(command) > screenColumns-labelWidth {
 		command = "YOUR COMMAND"
 	}
 	return text + command

@@ -35,10 +35,12 @@ func ends() map[string]End {
 		return p
 	}
 	torch := remedy.Job{Framework: remedy.PyTorch}
-	run := event.Run{ID: "20261116-091500-a1b", Command: []string{"python", "train.py", "--bs", "64"}}
+	run := event.Run{ID: "20261116-091500-a1b", Command: []string{"python", "train.py", "--bs",
+		"64"}}
 	summary := func(v event.Verdict, p event.Peaks) event.Summary {
-		return event.Summary{Run: run, Exit: &event.Exit{Code: v.ExitCode, Seconds: 200}, Verdict: &v,
-			Peaks: p, Steps: 120, StepMS: 210}
+		return event.Summary{Run: run, Exit: &event.Exit{Code: v.ExitCode, Seconds: 200},
+			Verdict: &v,
+			Peaks:   p, Steps: 120, StepMS: 210}
 	}
 	well := event.Verdict{}
 	leak := event.Finding{Kind: "leak", Severity: event.SeverityWarning,
@@ -47,7 +49,8 @@ func ends() map[string]End {
 		Remedies: []string{"detach", "no_grad", "remove_hooks"}}
 	neighbour := event.Finding{Kind: "neighbour", Title: "another process holds 20GiB of GPU 0",
 		Remedies: []string{"free_neighbour"}}
-	pressure := event.Finding{Kind: "host_pressure", Title: "only 0B of 700MiB host memory are left",
+	pressure := event.Finding{Kind: "host_pressure",
+		Title:    "only 0B of 700MiB host memory are left",
 		Remedies: []string{"dataloader_workers"}}
 
 	healthy := End{Summary: summary(well, withCard(h200)), Job: torch}
@@ -62,7 +65,8 @@ func ends() map[string]End {
 	onCard := End{Summary: summary(event.Verdict{ExitCode: 1, IsOOM: true, Where: event.WhereGPU,
 		KilledBy: "itself", Evidence: []string{"the command exited with code 1",
 			"the probe in process 812 saw OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. " +
-				"GPU 0 has a total capacity of 139.80 GiB of which 812.00 MiB is free. Including non-PyTorch memory"}},
+				"GPU 0 has a total capacity of 139.80 GiB of which 812.00 MiB is free. Including non-PyTorch " +
+				"memory"}},
 		withCard(full)), Job: torch}
 	onCard.Findings = []event.Finding{neighbour}
 
@@ -90,7 +94,8 @@ func ends() map[string]End {
 		Title:    "smaller micro-batches and activation checkpointing, as far as needed",
 		Remedies: inProcess(remedy.MicroBatch, remedy.Checkpointing, remedy.PinMemory),
 		Said: []fit.Sentence{
-			{Kind: "applied", Text: "GPT: batch of 64 split into 4 micro-batches", ID: remedy.MicroBatch,
+			{Kind: "applied", Text: "GPT: batch of 64 split into 4 micro-batches",
+				ID:   remedy.MicroBatch,
 				Rows: 64, Pieces: 4, Predicted: 16 * event.GiB, Slower: 0.08},
 			{Kind: "applied", Text: "gpu_mem: device 0 may reserve 20GiB", ID: "gpu_mem"},
 			{Kind: "declined", Text: "GPT: its blocks change a buffer", ID: remedy.Checkpointing},
@@ -104,16 +109,21 @@ func ends() map[string]End {
 
 	cannot := onCard
 	cannot.Run.GPUMem = 22 * event.GiB
-	cannot.Fit = &fit.Record{Attempts: []fit.Tried{ranOut, {Number: 2, OutOf: event.WhereGPU, ExitCode: 1,
-		Title: "smaller micro-batches, activation checkpointing, offload of activations and offload of optimizer state, as far as needed"},
+	cannot.Fit = &fit.Record{Attempts: []fit.Tried{ranOut, {Number: 2, OutOf: event.WhereGPU,
+		ExitCode: 1,
+		Title: "smaller micro-batches, activation checkpointing, offload of activations and offload of " +
+			"optimizer state, as far as needed"},
 		{Number: 3, OutOf: event.WhereGPU, ExitCode: 1, Title: "offload of optimizer state"}},
-		Impossible: "it needs at least 23GiB, and 22GiB are there; every remedy that keeps the results was tried",
-		Left:       []fit.Left{{ID: remedy.MixedPrecision}, {ID: remedy.Quantize4Bit}, {ID: remedy.Quantize8Bit}}}
+		Impossible: "it needs at least 23GiB, and 22GiB are there; every remedy that keeps the results " +
+			"was tried",
+		Left: []fit.Left{{ID: remedy.MixedPrecision}, {ID: remedy.Quantize4Bit},
+			{ID: remedy.Quantize8Bit}}}
 
 	hollow := End{Summary: summary(well, host), Job: torch}
 	hollow.Steps = 0
 	hollow.Fit = &fit.Record{Attempts: []fit.Tried{{Number: 1, OutOf: event.WhereGPU, Steps: 3},
-		{Number: 2}}, Hollow: "attempt 2 made no training step; attempt 1 made 3. The training did not happen"}
+		{Number: 2}},
+		Hollow: "attempt 2 made no training step; attempt 1 made 3. The training did not happen"}
 
 	failed := End{Summary: summary(event.Verdict{ExitCode: 1}, host), Job: torch}
 	return map[string]End{"healthy": healthy, "leak": leaking, "host": onHost, "card": onCard,
@@ -163,7 +173,8 @@ func TestScreensFit(t *testing.T) {
 			if found := raw.FindString(text); found != "" {
 				t.Errorf("%s: a raw count %s", name, found)
 			}
-			for _, internal := range []string{"gpu_mem", "micro_batch", "host_pressure", "cgroup memory"} {
+			for _, internal := range []string{"gpu_mem", "micro_batch", "host_pressure",
+				"cgroup memory"} {
 				if strings.Contains(text, internal) {
 					t.Errorf("%s: an internal name %s\n%s", name, internal, text)
 				}
@@ -176,7 +187,8 @@ func TestScreensFit(t *testing.T) {
 			for i := range 30 {
 				e.Findings = append(e.Findings, event.Finding{Kind: "spike", Step: int64(i),
 					Title: fmt.Sprint(strings.Repeat("a very long finding ", 20), i)})
-				e.Peaks.Devices = append(e.Peaks.Devices, event.DevicePeak{Name: "card", Total: event.GiB})
+				e.Peaks.Devices = append(e.Peaks.Devices, event.DevicePeak{Name: "card",
+					Total: event.GiB})
 			}
 		}
 	}
@@ -212,13 +224,24 @@ func TestEditsAreInTheJobsOwnWords(t *testing.T) {
 		want    string
 		never   string
 	}{
-		"plain":         {remedy.Job{Framework: remedy.PyTorch}, "python a.py", "enumerate(loader)", "Trainer("},
-		"Lightning":     {remedy.Job{Framework: remedy.PyTorch, Trainer: remedy.Lightning}, "python a.py", "Trainer(accumulate_grad_batches=4)", "enumerate(loader)"},
-		"LightningCLI":  {remedy.Job{Framework: remedy.PyTorch, Trainer: remedy.Lightning}, "python a.py fit --trainer.devices 1", "--trainer.accumulate_grad_batches=4", "enumerate(loader)"},
-		"Trainer":       {remedy.Job{Framework: remedy.PyTorch, Trainer: remedy.Transformers}, "python a.py", "TrainingArguments(per_device_train_batch_size=16", "enumerate(loader)"},
-		"its arguments": {remedy.Job{Framework: remedy.PyTorch, Trainer: remedy.Transformers}, "python a.py --per_device_train_batch_size 64", "--per_device_train_batch_size 16 --gradient_accumulation_steps 4", "TrainingArguments"},
-		"Keras":         {remedy.Job{Framework: remedy.TensorFlow, Trainer: remedy.Keras}, "python a.py", "gradient_accumulation_steps=4", "torch"},
-		"accelerate":    {remedy.Job{Framework: remedy.PyTorch, Trainer: remedy.Accelerate}, "accelerate launch a.py", "Accelerator(gradient_accumulation_steps=4)", "enumerate(loader)"},
+		"plain": {remedy.Job{Framework: remedy.PyTorch}, "python a.py", "enumerate(loader)",
+			"Trainer("},
+		"Lightning": {remedy.Job{Framework: remedy.PyTorch, Trainer: remedy.Lightning},
+			"python a.py", "Trainer(accumulate_grad_batches=4)", "enumerate(loader)"},
+		"LightningCLI": {remedy.Job{Framework: remedy.PyTorch, Trainer: remedy.Lightning},
+			"python a.py fit --trainer.devices 1", "--trainer.accumulate_grad_batches=4",
+			"enumerate(loader)"},
+		"Trainer": {remedy.Job{Framework: remedy.PyTorch, Trainer: remedy.Transformers},
+			"python a.py", "TrainingArguments(per_device_train_batch_size=16", "enumerate(loader)"},
+		"its arguments": {remedy.Job{Framework: remedy.PyTorch, Trainer: remedy.Transformers},
+			"python a.py --per_device_train_batch_size 64",
+			"--per_device_train_batch_size 16 --gradient_accumulation_steps 4",
+			"TrainingArguments"},
+		"Keras": {remedy.Job{Framework: remedy.TensorFlow, Trainer: remedy.Keras},
+			"python a.py", "gradient_accumulation_steps=4", "torch"},
+		"accelerate": {remedy.Job{Framework: remedy.PyTorch, Trainer: remedy.Accelerate},
+			"accelerate launch a.py", "Accelerator(gradient_accumulation_steps=4)",
+			"enumerate(loader)"},
 	} {
 		var out strings.Builder
 		Fit(&out, record, c.job, strings.Fields(c.command))

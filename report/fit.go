@@ -13,8 +13,8 @@ import (
 )
 
 // Fit prints the whole story of `run --fit`: each attempt with what it was given and what came of
-// it, then what that means for the results, and the edits that make it permanent, in the words of the
-// job's framework.
+// it, then what that means for the results, and the edits that make it permanent, in the words of
+// the job's framework.
 func Fit(w io.Writer, r fit.Record, job remedy.Job, command []string) {
 	say := func(format string, args ...any) { fmt.Fprintf(w, format+"\n", args...) }
 	for i, t := range r.Attempts {
@@ -170,7 +170,8 @@ func predictedWords(s fit.Sentence, t fit.Tried) string {
 		words += fmt.Sprintf("; %.0f %% of the forward pass is recomputed", 100*min(1, s.Twice))
 	}
 	if s.Slower > 0 {
-		words += fmt.Sprintf("; a step predicted to be %.0f %% slower than without remedies", 100*s.Slower)
+		words += fmt.Sprintf("; a step predicted to be %.0f %% slower than without remedies",
+			100*s.Slower)
 	}
 	return words + "]"
 }
@@ -189,7 +190,8 @@ func equivalenceWords(e remedy.Equivalence) string {
 	case remedy.Exact:
 		return "the same as with more memory, up to rounding (exact)"
 	case remedy.Expected:
-		return "the same on average: random numbers, such as dropout masks, are drawn in another order (expected)"
+		return "the same on average: random numbers, such as dropout masks, are drawn in another order " +
+			"(expected)"
 	}
 	return "not the same: a remedy that you allowed changes the mathematics (changes)"
 }
@@ -246,8 +248,8 @@ func fitEdits(say func(string, ...any), t fit.Tried, job remedy.Job, command []s
 	}
 }
 
-// takes reports whether a command takes such arguments: it has one of them already, or another of the
-// same group (--trainer.max_epochs shows that --trainer.precision is understood).
+// takes reports whether a command takes such arguments: it has one of them already, or another of
+// the same group (--trainer.max_epochs shows that --trainer.precision is understood).
 func takes(command []string, args string) bool {
 	name, _, _ := strings.Cut(strings.TrimSpace(args), "=")
 	name, _, _ = strings.Cut(name, " ")

@@ -29,7 +29,8 @@ func TestFitTellsTheStory(t *testing.T) {
 	for _, want := range []string{
 		"attempt 1    as it is: ran out of GPU memory (it held 20GiB and asked for 1GiB more)",
 		"finished, peak 11GiB allocated, 12GiB reserved, 210 ms a step",
-		"applied: Net: batch of 32 in 4 pieces [predicted 10GiB, measured 11GiB; 25 % of the forward pass is recomputed; a step predicted to be 8 % slower",
+		"applied: Net: batch of 32 in 4 pieces [predicted 10GiB, measured 11GiB; 25 % of the forward " +
+			"pass is recomputed; a step predicted to be 8 % slower",
 		"declined: Net: rows see each other",
 		"the same on average",
 		"to keep it   split the batch into 4 micro-batches and accumulate their gradients:",
@@ -53,7 +54,8 @@ func TestFitTellsTheStory(t *testing.T) {
 	record.Attempts[1].Said = append(record.Attempts[1].Said, record.Attempts[1].Said[1])
 	record.Attempts[1].Said[1].Limit = 14 * gib
 	Fit(&out, record, remedy.Job{}, nil)
-	for _, want := range []string{"12GiB reserved of 14GiB, 210 ms a step (1.05 times as long as without remedies)", "not needed: no pinned memory in data loaders"} {
+	for _, want := range []string{"12GiB reserved of 14GiB, 210 ms a step (1.05 times as long as " +
+		"without remedies)", "not needed: no pinned memory in data loaders"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("%q is missing in:\n%s", want, out.String())
 		}
@@ -87,7 +89,8 @@ func TestFitEditsForOddPieces(t *testing.T) {
 	var out strings.Builder
 	Fit(&out, fit.Record{Attempts: []fit.Tried{{Number: 1,
 		Remedies: []fit.Remedy{{ID: remedy.MicroBatch, Level: remedy.LevelProcess}},
-		Said:     []fit.Sentence{{Kind: "applied", ID: remedy.MicroBatch, Rows: 50, Pieces: 25}}}}}, remedy.Job{}, nil)
+		Said:     []fit.Sentence{{Kind: "applied", ID: remedy.MicroBatch, Rows: 50, Pieces: 25}}}}},
+		remedy.Job{}, nil)
 	for _, want := range []string{"batch_size=2\n", "/ 25\n", "into 25 micro-batches"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("%q is missing in:\n%s", want, out.String())

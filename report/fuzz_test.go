@@ -33,7 +33,8 @@ func entriesOf(data []byte) (entries []event.Entry) {
 // FuzzSnapshotReports: no history, however senseless, breaks the analysis or a report, and sums
 // stay sums.
 func FuzzSnapshotReports(f *testing.F) {
-	f.Add([]byte("segment_alloc alloc free_requested oom, and again, and again, until nothing is left of it at all..."))
+	f.Add([]byte("segment_alloc alloc free_requested oom, and again, and again, until nothing is " +
+		"left of it at all..."))
 	rng := rand.NewChaCha8([32]byte{1})
 	for range 60 {
 		seed := make([]byte, 2400)

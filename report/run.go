@@ -57,7 +57,7 @@ func VerdictLine(v *event.Verdict, exit *event.Exit) string {
 	case v == nil:
 		return fmt.Sprintf("exit code %d, not judged", exit.Code)
 	case !v.IsOOM && v.ExitCode == 0:
-		return "well"
+		return "successfully"
 	case !v.IsOOM && v.Signal == "SIGINT":
 		return "interrupted (SIGINT)"
 	case !v.IsOOM && v.Signal != "" && v.KilledBy != "":

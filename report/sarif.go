@@ -28,8 +28,9 @@ func SARIF(w io.Writer, findings []lint.Finding, version string) error {
 	for _, f := range findings {
 		results = append(results, object{"ruleId": f.Rule, "level": levels[f.Severity],
 			"message": text{f.Message + ". " + f.Why},
-			"locations": []object{{"physicalLocation": object{"artifactLocation": object{"uri": filepath.ToSlash(f.File)},
-				"region": object{"startLine": f.Line, "startColumn": f.Column + 1}}}}})
+			"locations": []object{{"physicalLocation": object{
+				"artifactLocation": object{"uri": filepath.ToSlash(f.File)},
+				"region":           object{"startLine": f.Line, "startColumn": f.Column + 1}}}}})
 	}
 	enc := json.NewEncoder(w)
 	enc.SetIndent("", " ")

@@ -32,9 +32,11 @@ modules["snapshot.js"].showSnapshot(await modules["payload.js"].decode(data));`
 
 	w := bufio.NewWriterSize(out, 1<<16)
 	fmt.Fprintf(w,
-		"<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta http-equiv=\"Content-Security-Policy\" content=%q>\n", policy)
+		"<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta "+
+			"http-equiv=\"Content-Security-Policy\" content=%q>\n", policy)
 	fmt.Fprintf(w,
-		"<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>%s · memroom snapshot</title>\n", html.EscapeString(cleanText(file)))
+		"<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>%s · memroom "+
+			"snapshot</title>\n", html.EscapeString(cleanText(file)))
 	fmt.Fprintf(w,
 		"<style>\n%s</style>\n</head>\n<body>\n%s", web.Text("memroom.css"),
 		web.Text("snapshot.html"))

@@ -202,7 +202,8 @@ func TestWritersReportAFullDisk(t *testing.T) {
 func TestProfileAddsUpToThePeak(t *testing.T) {
 	for name, d := range map[string]Device{"names": snapshotOf(evil, 500),
 		"no stacks": snapshotOf(nil, 50),
-		"nothing":   {Snapshot: diagnose.AnalyseSnapshot(diagnose.NewLedger(0, nil, nil).Finish())}} {
+		"nothing": {Snapshot: diagnose.AnalyseSnapshot(diagnose.NewLedger(0, nil,
+			nil).Finish())}} {
 		var out bytes.Buffer
 		if err := SnapshotPprof(&out, []Device{d}); err != nil {
 			t.Fatalf("%s: %v", name, err)

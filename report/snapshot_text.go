@@ -107,7 +107,8 @@ func oomSentence(o diagnose.OOMEvent) string {
 	unused := o.Reserved - o.Allocated
 	switch {
 	case o.Fragmented:
-		text += fmt.Sprintf("This is fragmentation: %s was reserved and unused, and %s more could be taken from the card, but the longest free piece was %s.",
+		text += fmt.Sprintf("This is fragmentation: %s was reserved and unused, and %s more could be "+
+			"taken from the card, but the longest free piece was %s.",
 			unused, o.Room, o.LargestFree)
 	case o.Missing > 0:
 		text += fmt.Sprintf("It was short of %s even with every unused byte (%s) in one piece.",
@@ -116,7 +117,8 @@ func oomSentence(o diagnose.OOMEvent) string {
 		text += fmt.Sprintf("The longest free piece was %s.", o.LargestFree)
 	}
 	if o.Limited {
-		text += fmt.Sprintf(" The card had %s free: a limit of the process stopped it, somewhere between %s and %s.", o.DeviceFree, o.LimitLow, o.LimitHigh)
+		text += fmt.Sprintf(" The card had %s free: a limit of the process stopped it, somewhere between "+
+			"%s and %s.", o.DeviceFree, o.LimitLow, o.LimitHigh)
 	}
 	return text
 }

@@ -39,7 +39,8 @@ func claim(home string) error {
 	if err != nil || kind == marked {
 		return err
 	}
-	file, err := os.OpenFile(filepath.Join(home, markFile), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	file, err := os.OpenFile(filepath.Join(home, markFile), os.O_WRONLY|os.O_CREATE|os.O_EXCL,
+		0o600)
 	if err == nil {
 		_, _ = file.WriteString(markText) // the name is the mark: a full disk may cut the text
 		return file.Close()

@@ -35,8 +35,9 @@ func (s *Store) Find(text string) (*Folder, error) {
 		return s.Folder(rows[0].ID), nil
 	}
 	if len(matching) > 1 {
-		return nil, fmt.Errorf("%q matches %d runs, the newest is %s: give more characters of the ID", text,
-			len(matching), matching[len(matching)-1])
+		return nil,
+			fmt.Errorf("%q matches %d runs, the newest is %s: give more characters of the ID", text,
+				len(matching), matching[len(matching)-1])
 	}
 	return nil, fmt.Errorf("no run %q: `memroom runs` lists them", text)
 }

@@ -275,7 +275,8 @@ func (f *Folder) Remove() error {
 		return fmt.Errorf("%s is not a folder: memroom leaves it alone", f.Dir)
 	}
 	if _, err := f.ownRecord(); err != nil {
-		return fmt.Errorf("run %s is kept, its record is damaged: %w. memroom deletes only what it can prove is its own; to delete it yourself: rm -r %q",
+		return fmt.Errorf("run %s is kept, its record is damaged: %w. memroom deletes only what it can "+
+			"prove is its own; to delete it yourself: rm -r %q",
 			f.ID, err, f.Dir)
 	}
 	return os.RemoveAll(f.Dir)

@@ -169,7 +169,8 @@ func TestOpenRefusesOtherOwners(t *testing.T) {
 	for _, home := range []string{link, filepath.Join(link, "below"),
 		filepath.Join(link, "far", "below")} {
 		before := tree(t, ours)
-		if _, err := Open(home); err == nil || !strings.Contains(err.Error(), "link that user 65534") {
+		if _, err := Open(home); err == nil || !strings.Contains(err.Error(),
+			"link that user 65534") {
 			t.Errorf("%s: %v", home, err)
 		}
 		if after := tree(t, ours); !slices.Equal(before, after) {
@@ -226,8 +227,16 @@ func TestReadChangesNothing(t *testing.T) {
 		t.Error("reading made the home")
 	}
 	for name, change := range map[string]func(*Store) error{
-		"prune":   func(s *Store) error { _, err := s.Prune(Retention{Age: 1}, time.Now(), false); return err },
-		"tidy":    func(s *Store) error { _, err := s.Tidy(Retention{Age: 1}, time.Now()); return err },
+		"prune": func(s *Store) error {
+			_, err := s.Prune(Retention{Age: 1}, time.Now(),
+				false)
+			return err
+		},
+		"tidy": func(s *Store) error {
+			_, err := s.Tidy(Retention{Age: 1},
+				time.Now())
+			return err
+		},
 		"reindex": func(s *Store) error { _, err := s.Reindex(); return err },
 		"refresh": func(s *Store) error { _, err := s.Refresh(1); return err },
 	} {

@@ -49,7 +49,8 @@ func TestPruneByAge(t *testing.T) {
 	same := sized(t, s, now.Add(-10*day), 1)
 	younger := sized(t, s, now.Add(-10*day+time.Second), 1)
 	asked, err := s.Prune(Retention{Age: 10 * day}, now, true)
-	if err != nil || !slices.Equal(idsOf(asked.Dropped), []string{older.ID}) || len(left(t, s)) != 3 {
+	if err != nil || !slices.Equal(idsOf(asked.Dropped), []string{older.ID}) ||
+		len(left(t, s)) != 3 {
 		t.Fatalf("asked: %+v, %v; left %v", asked, err, left(t, s))
 	}
 	if p, err := s.Prune(Retention{Age: 10 * day}, now, false); err != nil || p.Looked != 3 {
@@ -166,7 +167,8 @@ func TestDamagedRunsAreKept(t *testing.T) {
 				t.Fatal(err)
 			}
 			p, err := s.Prune(Retention{Age: day, Size: 1}, now, false)
-			if err != nil || len(p.Dropped) != 0 || !slices.Equal(idsOf(p.Damaged), []string{f.ID}) {
+			if err != nil || len(p.Dropped) != 0 || !slices.Equal(idsOf(p.Damaged),
+				[]string{f.ID}) {
 				t.Errorf("pruned %+v, %v", p, err)
 			}
 			if p, err := s.Tidy(Retention{Age: day, Size: 1}, now); err != nil ||

@@ -44,7 +44,8 @@ type Row struct {
 	GPUTotal  event.Bytes `json:"gpu_total,omitempty"`
 	Steps     int64       `json:"steps,omitempty"`
 	Findings  int         `json:"findings,omitempty"`
-	Damaged   string      `json:"damaged,omitempty"` // why the record cannot be read; such a run is kept
+	// why the record cannot be read; such a run is kept
+	Damaged string `json:"damaged,omitempty"`
 }
 
 // keeperState is the part of keeper.json that a list needs.

@@ -30,7 +30,8 @@ func startOf(t *testing.T, pid int) (state string, start uint64) {
 // that has ended but was not reaped.
 func TestProcessIs(t *testing.T) {
 	_, start := startOf(t, os.Getpid())
-	if !processIs(os.Getpid(), start) || processIs(os.Getpid(), start+1) || processIs(1<<30, start) {
+	if !processIs(os.Getpid(), start) || processIs(os.Getpid(), start+1) ||
+		processIs(1<<30, start) {
 		t.Error("our own process is not told from others")
 	}
 	cmd := exec.Command("cat")

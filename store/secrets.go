@@ -188,7 +188,8 @@ func maskNamed(text string) string {
 	return text
 }
 
-// longestWord is the length of the longest run of letters, digits and signs that tokens are made of.
+// longestWord is the length of the longest run of letters, digits and signs that tokens are made
+// of.
 func longestWord(text string) int {
 	longest, run := 0, 0
 	for i := range len(text) {
@@ -225,7 +226,8 @@ func replace(pattern *regexp.Regexp, text string, test func([]string) bool,
 		if test(m) {
 			out.WriteString(text[:at[0]] + with(m))
 		} else {
-			if len(at) >= 6 && at[4] > at[0] { // behind the name, which must not begin a match again
+			// behind the name, which must not begin a match again
+			if len(at) >= 6 && at[4] > at[0] {
 				next = at[4]
 			}
 			out.WriteString(text[:next])

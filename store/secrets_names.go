@@ -111,7 +111,8 @@ func notAValue(value string) bool {
 	if reference().MatchString(value) {
 		return true
 	}
-	return slices.Contains([]string{"true", "false", "none", "null", "nil", "yes", "no", "on", "off",
+	return slices.Contains([]string{"true", "false", "none", "null", "nil", "yes", "no", "on",
+		"off",
 		"str", "string", "bool", "int", "optional", "required", "missing", "invalid", "expired",
 		"not", "is", "was", "the", "enabled", "disabled", "unset", "empty", "undefined"},
 		strings.ToLower(strings.Trim(value, ",.)")))

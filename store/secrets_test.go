@@ -181,7 +181,8 @@ var secretForms = []struct{ text, secret string }{
 
 func TestSecretsAreMasked(t *testing.T) {
 	for _, c := range secretForms {
-		if got := MaskText(c.text); strings.Contains(got, c.secret) || !strings.Contains(got, masked) {
+		if got := MaskText(c.text); strings.Contains(got, c.secret) ||
+			!strings.Contains(got, masked) {
 			t.Errorf("text %q became %q", c.text, got)
 		}
 		args := append([]string{"sh", "-c"}, c.text)
@@ -285,7 +286,8 @@ func TestRecordsAreMasked(t *testing.T) {
 		Findings: []event.Finding{finding}, Notes: []string{"redis://:geheim@h"}}),
 		f.AppendEvent(event.Happened{Kind: "died", Text: "api_key: geheim", Finding: &finding,
 			Data: []byte(`{"n": 9007199254740993, "token": "geheim", "why": ["--password geheim"]}`)}),
-		f.AppendAttempt(event.Attempt{Command: []string{"x", "--hf_token", "geheim"}, Verdict: &v})} {
+		f.AppendAttempt(event.Attempt{Command: []string{"x", "--hf_token", "geheim"},
+			Verdict: &v})} {
 		if err != nil {
 			t.Fatal(err)
 		}

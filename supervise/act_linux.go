@@ -97,7 +97,8 @@ func (m *Monitor) relieve(now time.Time, s event.Sample) {
 		}
 		m.ask(commands)
 		m.happened(event.Happened{Kind: "action",
-			Text: fmt.Sprintf("%s is full (%s of %s) and the run holds %s of unused cache on it: caches are emptied",
+			Text: fmt.Sprintf("%s is full (%s of %s) and the run holds %s of unused cache on it: caches are "+
+				"emptied",
 				d.Name, d.Used, d.Total, cache)})
 	}
 }
@@ -155,7 +156,8 @@ func (m *Monitor) pressure(reason string) {
 	}
 	// the text may hold a token: others can read a command line, but not the environment
 	hook := exec.Command("/bin/sh", "-c", `eval "$MEMROOM_ON_PRESSURE"`)
-	hook.Env = append(hook.Environ(), "MEMROOM_ON_PRESSURE="+action, "MEMROOM_RUN="+m.Run.ID, "MEMROOM_RUN_DIR="+m.Files.Dir,
+	hook.Env = append(hook.Environ(), "MEMROOM_ON_PRESSURE="+action, "MEMROOM_RUN="+m.Run.ID,
+		"MEMROOM_RUN_DIR="+m.Files.Dir,
 		"MEMROOM_REASON="+reason,
 		fmt.Sprintf("MEMROOM_CHILD=%d", m.state.Child))
 	if err := hook.Start(); err != nil {

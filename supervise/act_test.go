@@ -110,8 +110,9 @@ func TestClosest(t *testing.T) {
 		own         event.Bytes
 		used, limit event.Bytes
 	}{
-		"cgroup without its cache": {event.Sample{Cgroup: &event.CgroupSample{Current: 95, Limit: 100,
-			Anon: 20, Shmem: 5, Kernel: 2, File: 70}, Machine: machine}, 50, 27, 100},
+		"cgroup without its cache": {event.Sample{Cgroup: &event.CgroupSample{Current: 95,
+			Limit: 100,
+			Anon:  20, Shmem: 5, Kernel: 2, File: 70}, Machine: machine}, 50, 27, 100},
 		"cgroup without a limit": {event.Sample{Cgroup: &event.CgroupSample{Current: 95, Anon: 95},
 			Anonymous: 30, Processes: 1, Machine: machine}, 50, 30, 50},
 		"the machine":   {event.Sample{Machine: machine}, 0, 700, 1000},

@@ -64,7 +64,8 @@ func diedOnTheWay(deaths []Death, verdict event.Verdict) []event.Finding {
 	}
 	title := "A Python of the run died of memory; the command went on and exited with code 0"
 	if len(lines) > 1 {
-		title = fmt.Sprintf("%d Pythons of the run died of memory; the command went on and exited with code 0", len(lines))
+		title = fmt.Sprintf("%d Pythons of the run died of memory; the command went on and exited with "+
+			"code 0", len(lines))
 	}
 	return []event.Finding{{Kind: "died_on_the_way", Severity: event.SeverityWarning, Title: title,
 		Evidence: lines[:min(len(lines), 5)], Confidence: 1}}
@@ -137,8 +138,9 @@ func (m *Monitor) recorded(attempt int) bool {
 
 // evidence collects what is known about the end.
 func (m *Monitor) evidence(exit event.Exit) Evidence {
-	e := Evidence{Host: m.Run.Host, Exit: exit, State: m.state, Last: m.meters.last, Deaths: m.said.Deaths,
-		Well: m.said.Well, Heard: m.people.heard(), Ended: m.said.Ended,
+	e := Evidence{Host: m.Run.Host, Exit: exit, State: m.state, Last: m.meters.last,
+		Deaths: m.said.Deaths,
+		Well:   m.said.Well, Heard: m.people.heard(), Ended: m.said.Ended,
 		SlurmJob: m.Run.Env["SLURM_JOB_ID"],
 		Tail: tailOf(m.Files.Output, m.said.Printed[0]) + "\n" +
 			tailOf(m.Files.Errors, m.said.Printed[1])}

@@ -39,9 +39,11 @@ func (m *Monitor) checkCompanions(now time.Time) {
 		if now.Sub(m.limiter.companionGone) >= m.Options.Grace {
 			m.found([]event.Finding{{Kind: "group", Severity: event.SeverityError, Confidence: 1,
 				Evidence: v.Evidence,
-				Title:    fmt.Sprintf("This run was ended because %s ran out of memory; memroom explain %s says why", who, other.Run.ID)}})
+				Title: fmt.Sprintf("This run was ended because %s ran out of memory; memroom explain %s says "+
+					"why", who, other.Run.ID)}})
 			m.end(Ending{Rank: v.Rank,
-				Why: fmt.Sprintf("memroom ended the run: %s had run out of memory, and this node was still going after %v", who, m.Options.Grace)})
+				Why: fmt.Sprintf("memroom ended the run: %s had run out of memory, and this node was still going "+
+					"after %v", who, m.Options.Grace)})
 		}
 		return
 	}

@@ -194,7 +194,8 @@ func (in *input) await(to int, from, into int16) bool {
 		source = -1
 	}
 	for {
-		fds := []unix.PollFd{{Fd: int32(in.wake), Events: unix.POLLIN}, {Fd: int32(to), Events: into},
+		fds := []unix.PollFd{{Fd: int32(in.wake), Events: unix.POLLIN},
+			{Fd: int32(to), Events: into},
 			{Fd: source, Events: from}}
 		_, err := unix.Poll(fds, -1)
 		switch {

@@ -281,7 +281,8 @@ ranks[0].wait()
 // what happened inside, unless something of the script went on and ended in order.
 func TestScriptThatLosesTheCode(t *testing.T) {
 	w := newWorkshop(t, ourselves)
-	program := strings.Join(w.script("import sys, time\nif len(sys.argv) > 1:\n    bytearray(1 << 62)\ntime.sleep(0.3)\n"), " ")
+	program := strings.Join(w.script("import sys, time\nif len(sys.argv) > 1:\n    bytearray(1 << "+
+		"62)\ntime.sleep(0.3)\n"), " ")
 	for _, c := range []struct {
 		name, script string
 		oom          bool

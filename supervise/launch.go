@@ -46,7 +46,8 @@ type Launch struct {
 
 	Streams Streams `json:"streams"`
 	Size    Size    `json:"size"`
-	Modes   []byte  `json:"modes,omitempty"` // the user's terminal settings, as the kernel lays them out
+	// the user's terminal settings, as the kernel lays them out
+	Modes []byte `json:"modes,omitempty"`
 
 	HostLimit event.Bytes `json:"host_limit,omitempty"`
 	// Monitor is the command line of the monitor; empty: none is started. Everybody can read it.
@@ -135,36 +136,40 @@ type Files struct {
 // State is what the keeper knows. It greets every client with it and keeps it in a file for those
 // who come too late.
 type State struct {
-	Keeper       int         `json:"keeper"`       // process
-	KeeperStart  uint64      `json:"keeper_start"` // clock ticks after boot, to know the process from a later one of the same number
-	Child        int         `json:"child"`        // the command's process, 0 before it started
-	ChildStart   uint64      `json:"child_start,omitempty"`
-	Scratch      []byte      `json:"scratch,omitempty"` // folder for sockets, removed at the end
-	Attempt      int         `json:"attempt"`           // from 1
-	BeganBootMS  int64       `json:"began_boot_ms"`     // the run's beginning on the clock that never jumps
-	AttemptMS    int64       `json:"attempt_ms"`        // the attempt's beginning, since the run's
-	Began        time.Time   `json:"began"`
-	Streams      Streams     `json:"streams"`
-	Limit        LimitKind   `json:"limit,omitempty"`
-	HostLimit    event.Bytes `json:"host_limit,omitempty"`
-	Cgroup       string      `json:"cgroup,omitempty"` // of its own, empty without one
-	CgroupV      int         `json:"cgroup_version,omitempty"`
-	Base         Counters    `json:"base"` // kill counters when the attempt began
-	Notes        []string    `json:"notes,omitempty"`
-	Exit         *event.Exit `json:"exit,omitempty"` // of the current attempt
-	Finished     bool        `json:"finished,omitempty"`
-	Monitor      int         `json:"monitor,omitempty"`
-	OutputLost   int64       `json:"output_lost,omitempty"` // bytes that reached neither file nor front end
-	UserSignal   string      `json:"user_signal,omitempty"` // last one the front end forwarded
-	UserSignalMS int64       `json:"user_signal_ms,omitempty"`
+	Keeper int `json:"keeper"` // process
+	// clock ticks after boot, to know the process from a later one of the same number
+	KeeperStart uint64 `json:"keeper_start"`
+	Child       int    `json:"child"` // the command's process, 0 before it started
+	ChildStart  uint64 `json:"child_start,omitempty"`
+	Scratch     []byte `json:"scratch,omitempty"` // folder for sockets, removed at the end
+	Attempt     int    `json:"attempt"`           // from 1
+	// the run's beginning on the clock that never jumps
+	BeganBootMS int64       `json:"began_boot_ms"`
+	AttemptMS   int64       `json:"attempt_ms"` // the attempt's beginning, since the run's
+	Began       time.Time   `json:"began"`
+	Streams     Streams     `json:"streams"`
+	Limit       LimitKind   `json:"limit,omitempty"`
+	HostLimit   event.Bytes `json:"host_limit,omitempty"`
+	Cgroup      string      `json:"cgroup,omitempty"` // of its own, empty without one
+	CgroupV     int         `json:"cgroup_version,omitempty"`
+	Base        Counters    `json:"base"` // kill counters when the attempt began
+	Notes       []string    `json:"notes,omitempty"`
+	Exit        *event.Exit `json:"exit,omitempty"` // of the current attempt
+	Finished    bool        `json:"finished,omitempty"`
+	Monitor     int         `json:"monitor,omitempty"`
+	// bytes that reached neither file nor front end
+	OutputLost   int64  `json:"output_lost,omitempty"`
+	UserSignal   string `json:"user_signal,omitempty"` // last one the front end forwarded
+	UserSignalMS int64  `json:"user_signal_ms,omitempty"`
 }
 
 // Counters are the kernel's kill counters that bear on a run.
 type Counters struct {
-	Machine   int64 `json:"machine"`         // /proc/vmstat oom_kill
-	Enclosing int64 `json:"enclosing"`       // oom_kill of the cgroup around the run
-	Own       int64 `json:"own"`             // oom_kill of the run's own cgroup
-	Above     int64 `json:"above,omitempty"` // of the one above a scope, which systemd removes with its last process
+	Machine   int64 `json:"machine"`   // /proc/vmstat oom_kill
+	Enclosing int64 `json:"enclosing"` // oom_kill of the cgroup around the run
+	Own       int64 `json:"own"`       // oom_kill of the run's own cgroup
+	// of the one above a scope, which systemd removes with its last process
+	Above int64 `json:"above,omitempty"`
 }
 
 // LimitKind says how --host-mem is held.

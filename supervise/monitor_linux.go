@@ -93,11 +93,12 @@ type Monitor struct {
 
 // Options of watching. The zero value is not useful; see [DefaultOptions].
 type Options struct {
-	Interval   time.Duration // between two readings
-	Grace      time.Duration // for the other ranks after one has run out of memory, and between TERM and KILL
-	PressureAt float64       // share of a limit at which OnPressure acts
-	OnPressure string        // signal name or shell command; empty: nothing
-	Proc       string        // mount of /proc
+	Interval time.Duration // between two readings
+	// for the other ranks after one has run out of memory, and between TERM and KILL
+	Grace      time.Duration
+	PressureAt float64 // share of a limit at which OnPressure acts
+	OnPressure string  // signal name or shell command; empty: nothing
+	Proc       string  // mount of /proc
 	Shm        string
 }
 
@@ -115,17 +116,19 @@ type learnt struct {
 	Samples  int64           `json:"samples"`
 	Steps    int64           `json:"steps"`
 	Deaths   []Death         `json:"deaths,omitempty"`
-	Well     int             `json:"well,omitempty"` // Pythons that ended in order after another had died of memory
-	OOMs     []ProbeOOM      `json:"ooms,omitempty"`
-	Said     []probe.Said    `json:"said,omitempty"`    // in this attempt
-	Attempt  event.Peaks     `json:"attempt,omitempty"` // peaks of this attempt alone
+	// Pythons that ended in order after another had died of memory
+	Well    int          `json:"well,omitempty"`
+	OOMs    []ProbeOOM   `json:"ooms,omitempty"`
+	Said    []probe.Said `json:"said,omitempty"`    // in this attempt
+	Attempt event.Peaks  `json:"attempt,omitempty"` // peaks of this attempt alone
 	// Libraries is what each Python of this attempt held once its framework was loaded.
 	Libraries map[int]event.Bytes `json:"libraries,omitempty"`
-	Printed   [2]int64            `json:"printed"` // bytes of output and errors when it began: what stands before is about others
-	Ended     *Ending             `json:"ended,omitempty"`
-	StepTime  []float64           `json:"step_ms,omitempty"` // of the last steps
-	Share     float64             `json:"probe_share,omitempty"`
-	CPU       float64             `json:"cost_cpu"` // of the monitors before this one
+	// bytes of output and errors when it began: what stands before is about others
+	Printed  [2]int64  `json:"printed"`
+	Ended    *Ending   `json:"ended,omitempty"`
+	StepTime []float64 `json:"step_ms,omitempty"` // of the last steps
+	Share    float64   `json:"probe_share,omitempty"`
+	CPU      float64   `json:"cost_cpu"` // of the monitors before this one
 	// Before is what was used on each card before the command started: where the driver does not
 	// say who uses a card, the rest is the run's.
 	Before map[string]event.Bytes `json:"before,omitempty"`
@@ -341,7 +344,8 @@ func (m *Monitor) nameSilent(now time.Time) {
 	if who := m.people.silent(now, 5*time.Second); who != nil {
 		m.absent["silent"] = true
 		m.note("silent python",
-			fmt.Sprintf("%s (process %d) did not load the probe (-I, -E, -S or another interpreter keep it out): it is watched from outside only", who.name, who.pid))
+			fmt.Sprintf("%s (process %d) did not load the probe (-I, -E, -S or another interpreter keep it "+
+				"out): it is watched from outside only", who.name, who.pid))
 	}
 }
 

@@ -45,7 +45,8 @@ func TestKilledKeeper(t *testing.T) {
 			fmt.Sprintf("unwatched, process %d", child)) {
 			t.Errorf("runs: %+v", got)
 		}
-		if got := w.finish(w.memroom("rm", id)); got.code == 0 || !strings.Contains(got.err, still) {
+		if got := w.finish(w.memroom("rm", id)); got.code == 0 ||
+			!strings.Contains(got.err, still) {
 			t.Errorf("rm: %+v", got)
 		}
 		if w.run("--", "true"); cgroup != "" {

@@ -106,7 +106,8 @@ func (w *workshop) records() string { return filepath.Join(w.home, "records") }
 // memroom prepares a command line of the real binary.
 func (w *workshop) memroom(args ...string) *exec.Cmd {
 	cmd := exec.Command(binary, args...)
-	cmd.Env = append(os.Environ(), "MEMROOM_HOME="+w.records(), "HOME="+w.home, "TMPDIR="+w.temporary)
+	cmd.Env = append(os.Environ(), "MEMROOM_HOME="+w.records(), "HOME="+w.home,
+		"TMPDIR="+w.temporary)
 	cmd.SysProcAttr = &syscall.SysProcAttr{}
 	if w.who == nobody {
 		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: 65534, Gid: 65534}

@@ -34,7 +34,8 @@ func (m *Monitor) checkRanks(now time.Time) {
 	}
 	if now.Sub(m.limiter.rankGone) >= m.Options.Grace {
 		m.end(Ending{Where: m.whereLost(lost.pid), Rank: lost.rank, OOM: true, Why: fmt.Sprintf(
-			"memroom ended the group: rank %d (process %d) ran out of memory and %s still waiting for it after %v",
+			"memroom ended the group: rank %d (process %d) ran out of memory and %s still waiting for it "+
+				"after %v",
 			*lost.rank, lost.pid, others(len(living)), m.Options.Grace)})
 	}
 }
@@ -151,7 +152,8 @@ func (m *Monitor) checkCaught(now time.Time, living []*person) {
 		time.Duration(caughtSteps*median(m.said.StepTime)*float64(time.Millisecond)))
 	if m.limiter.stepped && since >= patience {
 		m.end(Ending{Where: event.WhereGPU, Rank: c.rank, OOM: true, Why: fmt.Sprintf(
-			"memroom ended the group: rank %d (process %d) ran out of GPU memory and caught the error, and no rank has made a step for %v",
+			"memroom ended the group: rank %d (process %d) ran out of GPU memory and caught the error, and "+
+				"no rank has made a step for %v",
 			*c.rank, c.pid, since.Round(time.Second))})
 	}
 }
@@ -166,8 +168,10 @@ func waits(n int) string {
 func caughtFinding(c *caught, since time.Duration, waiting int) event.Finding {
 	return event.Finding{Kind: "rank_stands_still", Severity: event.SeverityError,
 		Step: max(1, c.oom.Step), Bytes: c.oom.Requested, Frames: c.oom.Frames, Confidence: 0.9,
-		Title: fmt.Sprintf("Rank %d ran out of GPU memory (it asked for %s) and caught the error; no rank has made a step since, for %v, and the other %s",
+		Title: fmt.Sprintf("Rank %d ran out of GPU memory (it asked for %s) and caught the error; no "+
+			"rank has made a step since, for %v, and the other %s",
 			*c.rank, c.oom.Requested, since.Round(time.Second), waits(waiting)),
-		Evidence: []string{fmt.Sprintf("%s of %s were free on its card, %s allocated and %s reserved by the process", c.oom.Free, c.oom.Total, c.oom.Allocated, c.oom.Reserved)},
+		Evidence: []string{fmt.Sprintf("%s of %s were free on its card, %s allocated and %s reserved by "+
+			"the process", c.oom.Free, c.oom.Total, c.oom.Allocated, c.oom.Reserved)},
 		Remedies: []string{"micro_batch", "checkpointing"}}
 }

@@ -116,7 +116,8 @@ func (r *sampler) readProportional(s *event.Sample, now time.Time) {
 		p.sharing = min(1, float64(pss.Held)/float64(max(1, s.Anonymous+s.Shared)))
 	} else if p.slow++; p.slow == tries {
 		r.note("pss",
-			fmt.Sprintf("proportional memory is not read: it takes %v here; pages that processes share may count once for each",
+			fmt.Sprintf("proportional memory is not read: it takes %v here; pages that processes share may "+
+				"count once for each",
 				p.cost.Round(time.Millisecond)))
 	}
 }

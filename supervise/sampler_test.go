@@ -25,12 +25,14 @@ func TestDetailOnceASecond(t *testing.T) {
 				detailed++
 			}
 		}
-		if want := int(10 * time.Second / max(time.Second, (time.Second+interval-1)/interval*interval)); detailed < want || detailed > want+1 {
+		if want := int(10 * time.Second / max(time.Second,
+			(time.Second+interval-1)/interval*interval)); detailed < want || detailed > want+1 {
 			t.Errorf("every %v: %d detailed readings in 10 s, want %d", interval, detailed, want)
 		}
 	}
 	r := sampler{}
-	if now := time.Unix(1000, 0); !r.dueForDetail(now) || !r.dueForDetail(now) {
+	now := time.Unix(1000, 0)
+	if first, second := r.dueForDetail(now), r.dueForDetail(now); !first || !second {
 		t.Error("before the first process is seen every reading is a detailed one")
 	}
 }
@@ -94,11 +96,15 @@ func TestHeld(t *testing.T) {
 		s       event.Sample
 		want    event.Bytes
 	}{
-		"own cgroup":                   {0, event.Sample{Processes: 5, Anonymous: 900, Cgroup: own}, 70},
-		"a process alone":              {0.5, event.Sample{Processes: 1, Anonymous: 900}, 0},
-		"as the sum":                   {0, event.Sample{Processes: 2, Anonymous: 60, Shared: 5}, 0},
-		"half of it is shared":         {0.5, event.Sample{Processes: 2, Anonymous: 60, Shared: 20}, 40},
-		"bounded by the cgroup around": {0, event.Sample{Processes: 2, Anonymous: 90, Cgroup: around}, 70},
+		"own cgroup": {0, event.Sample{Processes: 5, Anonymous: 900, Cgroup: own},
+			70},
+		"a process alone": {0.5, event.Sample{Processes: 1, Anonymous: 900}, 0},
+		"as the sum": {0, event.Sample{Processes: 2, Anonymous: 60, Shared: 5},
+			0},
+		"half of it is shared": {0.5, event.Sample{Processes: 2, Anonymous: 60, Shared: 20},
+			40},
+		"bounded by the cgroup around": {0, event.Sample{Processes: 2, Anonymous: 90,
+			Cgroup: around}, 70},
 		"bounded by the machine": {0, event.Sample{Processes: 2, Anonymous: 90,
 			Machine: &event.MachineSample{Total: 100, Available: 50}}, 50},
 	} {

@@ -93,7 +93,8 @@ func TestStrangersAtASocketWithoutAFile(t *testing.T) {
 		}
 		t.Cleanup(func() { _ = syscall.Unmount(w.home, syscall.MNT_DETACH) })
 		marker := markerFor(t)
-		cmd := w.memroom("run", "--no-probe", "--quiet", "--", "sh", "-c", "echo up; read x; exit 6")
+		cmd := w.memroom("run", "--no-probe", "--quiet", "--", "sh", "-c",
+			"echo up; read x; exit 6")
 		release, up := w.hold(cmd)
 		address := abstractSocket(w.newestID())
 		if !up || address == "" {

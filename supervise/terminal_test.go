@@ -153,7 +153,8 @@ func TestCtrlZ(t *testing.T) {
 	w, d := newWorkshop(t, ourselves), newDesk(t)
 	// bash with job control is the user's shell here. It prints when the job has stopped and brings
 	// it back with fg.
-	script := fmt.Sprintf("set -m; %s run --quiet -- %s; echo stopped=$?; stty -a | grep -o -e '-\\?icanon'; fg >/dev/null; echo ended=$?",
+	script := fmt.Sprintf("set -m; %s run --quiet -- %s; echo stopped=$?; stty -a | grep -o -e "+
+		"'-\\?icanon'; fg >/dev/null; echo ended=$?",
 		binary, strings.Join(w.script(`
 import time
 print("ready", flush=True)
@@ -184,7 +185,8 @@ func TestCtrlCStopsALoop(t *testing.T) {
 		"script": {"bash", "-c"}} {
 		t.Run(name, func(t *testing.T) {
 			w, d := newWorkshop(t, ourselves), newDesk(t)
-			loop := fmt.Sprintf("for i in 1 2 3; do %s run --quiet -- sh -c 'echo turn $$; exec sleep 3'; done; echo after the loop", binary)
+			loop := fmt.Sprintf("for i in 1 2 3; do %s run --quiet -- sh -c 'echo turn $$; exec sleep 3'; "+
+				"done; echo after the loop", binary)
 			cmd := exec.Command(shell[0], append(shell[1:], loop)...)
 			cmd.Env, cmd.SysProcAttr = append(w.memroom().Env, "PS1="), &syscall.SysProcAttr{}
 			d.sit(cmd)
@@ -205,7 +207,8 @@ func TestCtrlCStopsALoop(t *testing.T) {
 // would without us.
 func TestBackground(t *testing.T) {
 	w, d := newWorkshop(t, ourselves), newDesk(t)
-	script := fmt.Sprintf("set -m; %s run --quiet -- sh -c 'echo ready; read line; echo got $line; exit 4' & sleep 0.5; fg >/dev/null; echo ended=$?", binary)
+	script := fmt.Sprintf("set -m; %s run --quiet -- sh -c 'echo ready; read line; echo got $line; "+
+		"exit 4' & sleep 0.5; fg >/dev/null; echo ended=$?", binary)
 	cmd := exec.Command("bash", "--norc", "-i", "-c", script)
 	cmd.Env, cmd.SysProcAttr = append(w.memroom().Env, "PS1="), &syscall.SysProcAttr{}
 	d.sit(cmd)

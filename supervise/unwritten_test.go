@@ -66,8 +66,8 @@ func TestNonBlockingOutput(t *testing.T) {
 	}
 }
 
-// TestLittleAddressSpace: under a low `ulimit -v` there is a message, not a page of registers. Below
-// that the Go runtime may end before any code of ours.
+// TestLittleAddressSpace: under a low `ulimit -v` there is a message, not a page of registers.
+// Below that the Go runtime may end before any code of ours.
 func TestLittleAddressSpace(t *testing.T) {
 	w := newWorkshop(t, ourselves)
 	for _, kib := range []string{"1000000", "1900000"} {

@@ -113,7 +113,8 @@ func bySuccess(e Evidence, v *event.Verdict) bool {
 	case kills <= 0 && !lost:
 	case e.Heard && e.Well == 0:
 		v.Evidence = append(v.Evidence,
-			"that code is not the training's: a process of it died of memory, and none ended in order after that")
+			"that code is not the training's: a process of it died of memory, and none ended in order after "+
+				"that")
 		return byCounters(e, v) || byProbe(e, v)
 	case kills > 0:
 		v.Evidence = append(v.Evidence,
@@ -358,7 +359,8 @@ func userSignal(e Evidence) []string {
 		lines = append(lines, e.State.UserSignal+" had been sent through memroom")
 	}
 	if e.SlurmJob != "" && (e.Exit.Signal == "SIGTERM" || e.Exit.Signal == "SIGKILL") {
-		lines = append(lines, fmt.Sprintf("it ran in Slurm's job %s: `sacct -j %s -o State` says whether that was cancelled or out of time", e.SlurmJob, e.SlurmJob))
+		lines = append(lines, fmt.Sprintf("it ran in Slurm's job %s: `sacct -j %s -o State` says whether "+
+			"that was cancelled or out of time", e.SlurmJob, e.SlurmJob))
 	}
 	return lines
 }

@@ -12,7 +12,8 @@ import (
 func TestJudgeOrder(t *testing.T) {
 	killed := event.Exit{Code: 137, Signal: "SIGKILL"}
 	ownKill := State{Cgroup: "/c", HostLimit: event.GiB}
-	text := "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 8.00 GiB of which 1.00 GiB is free."
+	text := "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a " +
+		"total capacity of 8.00 GiB of which 1.00 GiB is free."
 	host := []Death{{PID: 5, Type: "MemoryError", Where: event.WhereHost}}
 	for _, c := range []struct {
 		name  string
@@ -22,7 +23,8 @@ func TestJudgeOrder(t *testing.T) {
 		where event.Where
 	}{
 		{"we ended it, the kernel counted too", Evidence{Exit: killed, State: ownKill,
-			After: Counters{Own: 1}, Ended: &Ending{Why: "soft", Where: event.WhereHost, OOM: true}},
+			After: Counters{Own: 1}, Ended: &Ending{Why: "soft", Where: event.WhereHost,
+				OOM: true}},
 			true, "memroom", event.WhereHost},
 		{"we ended it for another node", Evidence{Exit: killed, Ended: &Ending{Why: "group"}},
 			false, "memroom", ""},
@@ -43,7 +45,8 @@ func TestJudgeOrder(t *testing.T) {
 			Exit: event.Exit{Code: 1}, After: Counters{Machine: 1}, Tail: "exitcode : -9 (pid: 3)"},
 			true, "kernel", event.WhereHost},
 		{"a limit around the run counts as its wall", Evidence{Exit: killed,
-			After: Counters{Enclosing: 1, Machine: 1}, EnclosingName: "/pod", EnclosingLimit: 5}, true,
+			After: Counters{Enclosing: 1, Machine: 1}, EnclosingName: "/pod", EnclosingLimit: 5},
+			true,
 			"cgroup", event.WhereCgroup},
 		{"a cgroup around the run without a limit is the machine", Evidence{Exit: killed,
 			After: Counters{Enclosing: 1}, EnclosingName: "/pod"}, true, "kernel", event.WhereHost},
@@ -71,13 +74,19 @@ func TestJudgeSuccess(t *testing.T) {
 		e   Evidence
 		oom bool
 	}{
-		"a kill, and no probe to say what followed": {Evidence{State: own, After: Counters{Own: 1}}, false},
-		"a kill, and nothing ended well after it":   {Evidence{State: own, After: Counters{Own: 1}, Heard: true}, true},
-		"a kill, and something ended well":          {Evidence{State: own, After: Counters{Own: 1}, Heard: true, Well: 1}, false},
-		"an error, and nothing ended well":          {Evidence{Deaths: lost, Heard: true}, true},
-		"an error, and something ended well":        {Evidence{Deaths: lost, Heard: true, Well: 1}, false},
-		"an error of another kind":                  {Evidence{Deaths: []Death{{PID: 5}}, Heard: true}, false},
-		"kills from before the attempt":             {Evidence{State: State{Cgroup: "/c", Base: Counters{Own: 2}}, After: Counters{Own: 2}, Heard: true}, false},
+		"a kill, and no probe to say what followed": {Evidence{State: own, After: Counters{Own: 1}},
+			false},
+		"a kill, and nothing ended well after it": {Evidence{State: own, After: Counters{Own: 1},
+			Heard: true}, true},
+		"a kill, and something ended well": {Evidence{State: own, After: Counters{Own: 1},
+			Heard: true, Well: 1}, false},
+		"an error, and nothing ended well": {Evidence{Deaths: lost, Heard: true}, true},
+		"an error, and something ended well": {Evidence{Deaths: lost, Heard: true, Well: 1},
+			false},
+		"an error of another kind": {Evidence{Deaths: []Death{{PID: 5}},
+			Heard: true}, false},
+		"kills from before the attempt": {Evidence{State: State{Cgroup: "/c",
+			Base: Counters{Own: 2}}, After: Counters{Own: 2}, Heard: true}, false},
 	} {
 		if v := Judge(c.e); v.IsOOM != c.oom || v.ExitCode != 0 {
 			t.Errorf("%s: %+v", name, v)
@@ -87,7 +96,8 @@ func TestJudgeSuccess(t *testing.T) {
 
 // TestJudgeCancelled: Slurm's line about a cancelled job explains a signal, and nothing else.
 func TestJudgeCancelled(t *testing.T) {
-	line := "slurmstepd: error: *** JOB 7 ON node1 CANCELLED AT 2026-05-01T00:00:00 DUE TO TIME LIMIT ***"
+	line := "slurmstepd: error: *** JOB 7 ON node1 CANCELLED AT 2026-05-01T00:00:00 DUE TO TIME " +
+		"LIMIT ***"
 	if v := Judge(Evidence{Exit: event.Exit{Code: 143, Signal: "SIGTERM"}, Tail: line}); v.IsOOM ||
 		v.KilledBy != "slurm" {
 		t.Errorf("%+v", v)
@@ -115,7 +125,8 @@ func TestJudgeSignals(t *testing.T) {
 
 // TestJudgeBusError: a bus error is about shared memory only where that was seen nearly full.
 func TestJudgeBusError(t *testing.T) {
-	for used, oom := range map[event.Bytes]bool{100: true, 91: true, 90: true, 89: false, 10: false} {
+	for used, oom := range map[event.Bytes]bool{100: true, 91: true, 90: true, 89: false,
+		10: false} {
 		e := Evidence{Exit: event.Exit{Code: 135, Signal: "SIGBUS"}, Last: event.Sample{
 			Machine: &event.MachineSample{ShmTotal: 100, ShmUsed: used}}}
 		if v := Judge(e); v.IsOOM != oom || v.KilledBy != "kernel" {

@@ -72,37 +72,51 @@ func TestJudge(t *testing.T) {
 			State: State{Cgroup: "/c"}}, false, "", "somebody", nil},
 		{"torchrun reports a killed rank", Evidence{Exit: event.Exit{Code: 1},
 			After: Counters{Machine: 1},
-			Tail:  "Root Cause (first observed failure):\n[0]:\n  time      : 2026\n  rank      : 3 (local_rank: 3)\n  exitcode  : -9 (pid: 77)\n"}, true, event.WhereHost, "kernel", rank(3)},
+			Tail: "Root Cause (first observed failure):\n[0]:\n  time      : 2026\n  rank      : 3 " +
+				"(local_rank: 3)\n  exitcode  : -9 (pid: 77)\n"}, true, event.WhereHost, "kernel",
+			rank(3)},
 		{"probe saw a GPU exception", Evidence{Exit: event.Exit{Code: 1},
 			Deaths: []Death{{PID: 5, Type: "ValueError"}, {PID: 4, Rank: rank(1),
 				Type: "torch.OutOfMemoryError",
-				Text: "CUDA out of memory.", Where: event.WhereGPU}}}, true, event.WhereGPU, "itself",
+				Text: "CUDA out of memory.", Where: event.WhereGPU}}}, true, event.WhereGPU,
+			"itself",
 			rank(1)},
 		{"text of a GPU exception", Evidence{Exit: event.Exit{Code: 1},
-			Tail: "Traceback (most recent call last):\ntorch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 23.64 GiB of which 1.10 GiB is free."},
+			Tail: "Traceback (most recent call last):\ntorch.OutOfMemoryError: CUDA out of memory. Tried to " +
+				"allocate 2.00 GiB. GPU 0 has a total capacity of 23.64 GiB of which 1.10 GiB is free."},
 			true, event.WhereGPU, "itself", nil},
 		{"text of a host exception", Evidence{Exit: event.Exit{Code: 1},
-			Tail: "numpy._core._exceptions._ArrayMemoryError: Unable to allocate 2.00 TiB for an array with shape (549755813888,) and data type float32"},
+			Tail: "numpy._core._exceptions._ArrayMemoryError: Unable to allocate 2.00 TiB for an array with " +
+				"shape (549755813888,) and data type float32"},
 			true, event.WhereHost, "itself", nil},
 		{"Ray's memory monitor", Evidence{Exit: event.Exit{Code: 1},
-			Tail: "ray.exceptions.OutOfMemoryError: Task was killed due to the node running low on memory.\nMemory on the node (IP: 10.0.0.1, ID: 8) where the task was running was 15.2GB / 16.0GB (0.95), which exceeds the memory usage threshold of 0.95. Ray killed this worker (ID: 5) because it was the most recently scheduled task"},
+			Tail: "ray.exceptions.OutOfMemoryError: Task was killed due to the node running low on " +
+				"memory.\nMemory on the node (IP: 10.0.0.1, ID: 8) where the task was running was 15.2GB / " +
+				"16.0GB (0.95), which exceeds the memory usage threshold of 0.95. Ray killed this worker (ID: 5) " +
+				"because it was the most recently scheduled task"},
 			true, event.WhereHost, "ray", nil},
 		{"Ray's memory monitor, as the driver's probe saw it",
 			Evidence{Exit: event.Exit{Code: 1}, Deaths: []Death{{PID: 4, Type: "OutOfMemoryError",
 				Text: "killed", Where: event.WhereGPU}},
-				Tail: "ray.exceptions.OutOfMemoryError: 1 worker(s) were killed due to the node running low on memory. Memory on the node (IP: 10.0.0.1, ID: 8) was 2.96GB used / 23.54GB limit (0.125919), which exceeds the memory usage threshold of 0.12"},
+				Tail: "ray.exceptions.OutOfMemoryError: 1 worker(s) were killed due to the node running low on " +
+					"memory. Memory on the node (IP: 10.0.0.1, ID: 8) was 2.96GB used / 23.54GB limit (0.125919), " +
+					"which exceeds the memory usage threshold of 0.12"},
 			true, event.WhereHost, "ray", nil},
 		{"Slurm's report", Evidence{Exit: event.Exit{Code: 1},
-			Tail: "slurmstepd: error: Detected 1 oom_kill event in StepId=123.batch. Some of the step tasks have been OOM Killed."}, true, event.WhereCgroup, "slurm", nil},
+			Tail: "slurmstepd: error: Detected 1 oom_kill event in StepId=123.batch. Some of the step tasks " +
+				"have been OOM Killed."}, true, event.WhereCgroup, "slurm", nil},
 		{"Slurm's time limit", Evidence{Exit: event.Exit{Code: 143, Signal: "SIGTERM"},
-			Tail: "slurmstepd: error: *** JOB 12 ON n1 CANCELLED AT 2026-11-15T02:00:00 DUE TO TIME LIMIT ***"}, false, "", "slurm", nil},
+			Tail: "slurmstepd: error: *** JOB 12 ON n1 CANCELLED AT 2026-11-15T02:00:00 DUE TO TIME LIMIT " +
+				"***"}, false, "", "slurm", nil},
 		{"bus error with a full /dev/shm", Evidence{Exit: event.Exit{Code: 135, Signal: "SIGBUS"},
 			Last: full}, true, event.WhereShm, "kernel", nil},
 		{"bus error with an empty /dev/shm", Evidence{Exit: event.Exit{Code: 135, Signal: "SIGBUS"},
 			Last: event.Sample{Machine: &event.MachineSample{ShmTotal: 64 << 20}}}, false, "",
 			"kernel", nil},
 		{"worker's bus error in the text", Evidence{Exit: event.Exit{Code: 1}, Last: full,
-			Tail: "RuntimeError: DataLoader worker (pid 31) is killed by signal: Bus error. It is possible that dataloader's workers are out of shared memory. Please try to raise your shared memory limit."},
+			Tail: "RuntimeError: DataLoader worker (pid 31) is killed by signal: Bus error. It is possible " +
+				"that dataloader's workers are out of shared memory. Please try to raise your shared memory " +
+				"limit."},
 			true, event.WhereShm, "itself", nil},
 		{"SIGKILL by somebody", Evidence{Exit: event.Exit{Code: 137, Signal: "SIGKILL"},
 			State: State{Cgroup: "/c"}}, false, "", "somebody", nil},

@@ -164,8 +164,8 @@ func (g *Graph) nf4Linear(x *Tensor, w *Param) *Tensor {
 	return out
 }
 
-// int8Linear is bitsandbytes' product in 8 bits: the input goes to fp16 and then to 8 bits, the sums
-// have 32 bits, the result is fp16 before it takes the input's type. The input is saved, in an
+// int8Linear is bitsandbytes' product in 8 bits: the input goes to fp16 and then to 8 bits, the
+// sums have 32 bits, the result is fp16 before it takes the input's type. The input is saved, in an
 // attribute of the node that autograd does not clear.
 func (g *Graph) int8Linear(x *Tensor, w *Param, bias *Tensor) *Tensor {
 	g.op = "linear"
@@ -277,8 +277,8 @@ func (g *Graph) packedLora(x *Tensor, base func() *Tensor, l *Lora, bits int64) 
 }
 
 // ChunkedLoss is a loss whose logits are never whole, as Liger's fused linear cross-entropy: chunks
-// of tokens are multiplied, differentiated in place and dropped. The gradients of the hidden states,
-// and of the head where it is trained, are made in the forward pass.
+// of tokens are multiplied, differentiated in place and dropped. The gradients of the hidden
+// states, and of the head where it is trained, are made in the forward pass.
 func (g *Graph) ChunkedLoss(h *Tensor, w *Tensor) *Tensor {
 	defer release(g.half(&h, &w))
 	g.op = "chunked loss"

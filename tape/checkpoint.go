@@ -13,7 +13,9 @@ type checkpoint struct {
 	again   []*Tensor // recomputed tensors, by slot
 	ran     bool      // the recompute has happened
 	module  string
-	made    []*Tensor // every tensor of the recompute: temporaries that the early stop cut off are released at its end
+	// every tensor of the recompute: temporaries that the early stop cut off are released at its
+	// end
+	made []*Tensor
 }
 
 // stopRecompute ends a recompute: everything that is needed has been made.

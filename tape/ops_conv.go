@@ -26,10 +26,12 @@ type Impossible struct{ Why string }
 func (s ConvShape) out(n, k int64) int64 {
 	room := n + 2*s.Pad - s.Dilation*(k-1) - 1
 	if room < 0 && s.Flat {
-		panic(Impossible{fmt.Sprintf("a kernel of %d does not fit on %d steps: the sequence is too short for this network (speech models count samples of audio, 16,000 a second)", k, n)})
+		panic(Impossible{fmt.Sprintf("a kernel of %d does not fit on %d steps: the sequence is too short "+
+			"for this network (speech models count samples of audio, 16,000 a second)", k, n)})
 	}
 	if room < 0 {
-		panic(Impossible{fmt.Sprintf("a kernel of %d does not fit on %d pixels: the image is too small for this network", k, n)})
+		panic(Impossible{fmt.Sprintf("a kernel of %d does not fit on %d pixels: the image is too small "+
+			"for this network", k, n)})
 	}
 	return room/s.Stride + 1
 }

@@ -146,7 +146,7 @@ func (g *Graph) Softmax(a *Tensor, as DType) *Tensor {
 }
 
 // Norms
-// ------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------
 
 // LayerNorm is nn.LayerNorm over the last dimension; weight and bias may be nil. A strided input is
 // kept as it is and copied for the kernel, in the forward and again in the backward pass.

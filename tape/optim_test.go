@@ -52,8 +52,8 @@ func stepOf(kind string, d DType, shape ...int64) (state, temps int64) {
 	return state, temps
 }
 
-// TestStateOfOptimizers: tensors of the parameter's size that torch.optim and bitsandbytes keep, and
-// how many a step makes on top, as their sources do.
+// TestStateOfOptimizers: tensors of the parameter's size that torch.optim and bitsandbytes keep,
+// and how many a step makes on top, as their sources do.
 func TestStateOfOptimizers(t *testing.T) {
 	const rows, cols = 1024, 512
 	for kind, want := range map[string]struct{ state, temps float64 }{

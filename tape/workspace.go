@@ -50,11 +50,13 @@ type RNNBytes struct {
 // Workspaces is what was measured on a card. The nil one knows nothing. Sizes may be looked up by
 // several at once, but not while they are added.
 type Workspaces struct {
-	conv map[Convolution][]batchBytes // by everything but the batch, which is 0 in the key; smallest batch first
+	// by everything but the batch, which is 0 in the key; smallest batch first
+	conv map[Convolution][]batchBytes
 	rnn  map[Recurrent]RNNBytes
 
-	mu        sync.Mutex                // of what is made while sizes are looked up
-	alike     map[likeness][]relative   // the same convolutions, to be compared with others; made when first needed
+	mu sync.Mutex // of what is made while sizes are looked up
+	// the same convolutions, to be compared with others; made when first needed
+	alike     map[likeness][]relative
 	resembled map[Convolution]ConvBytes // what was found by comparing
 }
 

@@ -51,8 +51,8 @@ var (
 	frameworkFound = map[string]string{} // module -> why it is missing, "" if it is there
 )
 
-// Torch gives an interpreter with the oldest ("old") or the newest ("new") PyTorch that is supported
-// (testenv/ensure old, testenv/ensure new).
+// Torch gives an interpreter with the oldest ("old") or the newest ("new") PyTorch that is
+// supported (testenv/ensure old, testenv/ensure new).
 func Torch(t testing.TB, which string) string {
 	t.Helper()
 	python := os.Getenv("MEMROOM_TEST_" + strings.ToUpper(which) + "_PYTHON")
@@ -83,7 +83,8 @@ func Python(t testing.TB, modules ...string) string {
 			out, err := exec.Command(python, "-c",
 				"import importlib.util, sys; sys.exit(importlib.util.find_spec('"+m+"') is None)").CombinedOutput()
 			if err != nil {
-				why = "not installed for " + filepath.Base(python) + "; `make test` installs what testenv/requirements.txt names " + strings.TrimSpace(string(out))
+				why = "not installed for " + filepath.Base(python) + "; `make test` installs what " +
+					"testenv/requirements.txt names " + strings.TrimSpace(string(out))
 			}
 			frameworkFound[m] = why
 		}

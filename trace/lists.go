@@ -168,9 +168,10 @@ func (m *machine) repeatEntry(number uint32) error {
 type repeats struct {
 	history *event.History
 	finder  *event.Finder
-	first   int // entries in the chunk that finder holds are from here on, as far as the history went then
-	reads   int // chunks decoded
-	times   int // events named again
+	// entries in the chunk that finder holds are from here on, as far as the history went then
+	first int
+	reads int // chunks decoded
+	times int // events named again
 }
 
 // Writers name each event once. Two bytes can name an event that takes seventy here, and each

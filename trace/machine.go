@@ -376,7 +376,8 @@ func (m *machine) rare(op byte, at int) error {
 func (m *machine) refuse(op byte) error {
 	m.in.pos--
 	if name, ok := forbidden[op]; ok {
-		return m.fail("the opcode %s names or calls Python code, which a memory snapshot never does; nothing was executed", name)
+		return m.fail("the opcode %s names or calls Python code, which a memory snapshot never does; "+
+			"nothing was executed", name)
 	}
 	return m.fail("the byte %#02x is not an opcode that a memory snapshot contains", op)
 }

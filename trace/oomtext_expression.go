@@ -23,10 +23,12 @@ func (e *expression) ready() *regexp.Regexp {
 
 // The methods are those of regexp.Regexp that the readers use.
 
-func (e *expression) MatchString(s string) bool            { return e.ready().MatchString(s) }
-func (e *expression) FindStringIndex(s string) []int       { return e.ready().FindStringIndex(s) }
-func (e *expression) FindStringSubmatch(s string) []string { return e.ready().FindStringSubmatch(s) }
-func (e *expression) FindSubmatch(b []byte) [][]byte       { return e.ready().FindSubmatch(b) }
+func (e *expression) MatchString(s string) bool      { return e.ready().MatchString(s) }
+func (e *expression) FindStringIndex(s string) []int { return e.ready().FindStringIndex(s) }
+func (e *expression) FindStringSubmatch(s string) []string {
+	return e.ready().FindStringSubmatch(s)
+}
+func (e *expression) FindSubmatch(b []byte) [][]byte { return e.ready().FindSubmatch(b) }
 func (e *expression) ReplaceAllString(s, with string) string {
 	return e.ready().ReplaceAllString(s, with)
 }

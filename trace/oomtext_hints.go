@@ -9,8 +9,9 @@ import (
 
 // Hints is what a log says about the job besides its end. Zero values mean that it does not say.
 type Hints struct {
-	Frameworks map[string]bool   // pytorch, tensorflow, jax, ray: whose files or loggers appear
-	Trainer    string            // transformers, lightning, accelerate, deepspeed, torchtune, axolotl, keras, vllm
+	Frameworks map[string]bool // pytorch, tensorflow, jax, ray: whose files or loggers appear
+	// transformers, lightning, accelerate, deepspeed, torchtune, axolotl, keras, vllm
+	Trainer    string
 	Torch      string            // version
 	Batch      int               // micro-batch
 	Accumulate int               //
@@ -19,7 +20,8 @@ type Hints struct {
 	Settings   map[string]string // what is on already, by remedy id, with the text that says so
 	AllocConf  string            // the allocator string, where it was set rather than advised
 	Phase      string            // load, train, eval, save: the last one announced before the end
-	Says       []string          // what the poster says about the cause: batch, leak, fragmentation, model, neighbour
+	// what the poster says about the cause: batch, leak, fragmentation, model, neighbour
+	Says []string
 
 	Signs        Signs       // what stands anywhere in it
 	LargestChunk event.Bytes // the largest block in use that a BFC dump lists
@@ -45,7 +47,8 @@ type poolSeen struct {
 }
 
 var hintWords = []entry{
-	{words: []string{"site-packages/torch", "site-packages\\torch", "torch\\utils", "dist-packages/torch", "import torch", "torchrun",
+	{words: []string{"site-packages/torch", "site-packages\\torch", "torch\\utils",
+		"dist-packages/torch", "import torch", "torchrun",
 		"torch.distributed", "torch/distributed", "torch not compiled", "encountered in worker",
 		"ncclunique", "c10d key-value", "processgroupnccl", "torch.cuda", "torch/nn", "pytorch"},
 		hint: saw("pytorch")},
@@ -86,7 +89,8 @@ var hintWords = []entry{
 		hint: setting("attention")},
 	{words: []string{"torch.__version__", "torch version", "torch==", "torch=="}, hint: hintTorch},
 	{words: []string{"loading checkpoint shards", "loading model", "load_tensors:",
-		"loading checkpoint from", "from_pretrained", "load_state_dict", "loading weights", "loading safetensors"},
+		"loading checkpoint from", "from_pretrained", "load_state_dict", "loading weights",
+		"loading safetensors"},
 		follow: phase("load")},
 	{words: []string{"***** running evaluation", "evaluating", "validation sanity",
 		"running prediction"}, follow: phase("eval")},

@@ -150,7 +150,8 @@ var (
 )
 
 // translatedKilled is bash's "Killed" in the languages that Linux systems are often set to. Letters
-// outside ASCII are compared as they are, so a word leaves out a first letter that may be a capital.
+// outside ASCII are compared as they are, so a word leaves out a first letter that may be a
+// capital.
 var translatedKilled = []string{"getötet", "abgeschossen", "processus arrêté", "terminado (killed)",
 	"已杀死", "已殺死", "強制終了", "бито", "ucciso", "zabity", "matado ", "gedood"}
 

@@ -131,7 +131,8 @@ func cleanLine(raw []byte) string {
 	if strings.Contains(s, "&") {
 		s = html.UnescapeString(s)
 	}
-	if strings.Contains(s, `\"`) || strings.Contains(s, `\u00`) || strings.Contains(s, `\'`) { // a string inside JSON or Python source
+	// a string inside JSON or Python source
+	if strings.Contains(s, `\"`) || strings.Contains(s, `\u00`) || strings.Contains(s, `\'`) {
 		s = strings.NewReplacer(`\"`, `"`, `\'`, `'`, `\t`, " ", `\u003c`, "<", `\u003e`, ">", `\u0026`, "&", `\r`, " ").Replace(s)
 	}
 	s = strings.Map(func(r rune) rune {

@@ -17,7 +17,8 @@ var pythonWords = []entry{
 		"archivo de paginaci", "arquivo de pagina", "айл подкачки", "页面文件太小",
 		"ページング ファイル", "file di paging"}, endings: []*ending{pageFile}},
 	{words: []string{"kann keinen speicher", "kein speicherplatz mehr verfügbar",
-		"nicht genügend hauptspeicher", "impossible d'allouer de la m", "impossible d’allouer de la m",
+		"nicht genügend hauptspeicher", "impossible d'allouer de la m",
+		"impossible d’allouer de la m",
 		"no se pudo asignar memoria", "no se puede asignar memoria", "无法分配内存", "無法配置記憶體",
 		"メモリを確保できません", "евозможно выделить память", "е удалось выделить память",
 		"impossibile allocare memoria", "não foi possível alocar mem"},
@@ -125,7 +126,8 @@ var errnoSize = pattern(`(?:malloc of size|allocate|allocation of|mmap(?:ing)?|m
 func notMemory(lower string) string {
 	switch {
 	case strings.Contains(lower, "static tls block"):
-		return "a library was loaded too late for its thread-local storage; import it first, or set LD_PRELOAD"
+		return "a library was loaded too late for its thread-local storage; import it first, or set " +
+			"LD_PRELOAD"
 	case strings.Contains(lower, "ibv_reg_mr"), strings.Contains(lower, "memlock"),
 		strings.Contains(lower, "ibv_create"):
 		return "the limit on locked memory is too low for InfiniBand (ulimit -l)"
@@ -143,7 +145,8 @@ func readErrno(p *passage) *Crash {
 		return nil
 	}
 	if why := notMemory(lower); why != "" {
-		return &Crash{Class: Other, Sure: 0.9, Where: event.WhereUnknown, Framework: "other", What: why}
+		return &Crash{Class: Other, Sure: 0.9, Where: event.WhereUnknown, Framework: "other",
+			What: why}
 	}
 	if p.word == "not enough memory" && !errorMark.MatchString(line) {
 		return nil

@@ -189,12 +189,13 @@ type telling struct {
 // length of the shortest word less two, so short words are dear; the tables keep to six bytes and
 // more.
 type words struct {
-	count      int
-	shortest   int
-	longest    int
-	shift      [1 << 16]uint8
-	list       [1 << 16]uint16 // by the hash of the last three of the first `shortest` bytes: index into candidates
-	candidates [][]*telling    // the first is empty
+	count    int
+	shortest int
+	longest  int
+	shift    [1 << 16]uint8
+	// by the hash of the last three of the first `shortest` bytes: index into candidates
+	list       [1 << 16]uint16
+	candidates [][]*telling // the first is empty
 }
 
 // triple hashes the last three of four bytes without regard to case. Setting the bit of lower case

@@ -145,7 +145,8 @@ func readKubeOOM(p *passage) *Crash {
 			return nil
 		}
 		return &Crash{Class: Exhausted, Sure: 0.95, Where: event.WhereCgroup, Framework: "other"}
-	case oomKilledTrue.MatchString(line), strings.Contains(lower, "oomkilled=true"), strings.Contains(lower, "oomkilled true"):
+	case oomKilledTrue.MatchString(line), strings.Contains(lower, "oomkilled=true"),
+		strings.Contains(lower, "oomkilled true"):
 		return &Crash{Class: Exhausted, Sure: 0.97, Where: event.WhereCgroup, Framework: "other"}
 	}
 	c := &Crash{Class: Exhausted, Sure: 0.97, Where: event.WhereCgroup, Framework: "kubernetes"}

@@ -33,7 +33,8 @@ const (
 	SignShuffle    = "shuffle"     // tf.data fills a shuffle buffer; the value is its size
 	SignGathers    = "gathers"     // a whole state dict is gathered from its shards
 	SignEvalBar    = "eval_bar"    // a progress bar of evaluation; the value is the batches done
-	SignRefused    = "refused"     // TensorFlow: the driver refused the share asked for at the start
+	// TensorFlow: the driver refused the share asked for at the start
+	SignRefused    = "refused"
 	SignWorkerKill = "worker_kill" // a DataLoader worker was among those killed
 	SignWorkers    = "workers"     // the value is the number of DataLoader workers
 	SignSaveSteps  = "save_steps"  // the value is the number of steps between checkpoints

@@ -15,7 +15,8 @@ import (
 	"memroom/event"
 )
 
-const sampleOOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 23.69 GiB of which 1.01 GiB is free. " +
+const sampleOOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 " +
+	"has a total capacity of 23.69 GiB of which 1.01 GiB is free. " +
 	"Of the allocated memory 21.00 GiB is allocated by PyTorch, and 312.00 MiB is reserved by PyTorch but unallocated."
 
 func readText(t testing.TB, text string) *Log {
@@ -126,7 +127,8 @@ func TestBoundedMemoryOnRepetition(t *testing.T) {
 	var text strings.Builder
 	for i := range 20000 {
 		fmt.Fprintf(&text,
-			"W step %d: CUDA out of memory. Tried to allocate %d.00 MiB (GPU 0; 10.00 GiB total capacity; 9.00 GiB already allocated; 1.00 MiB free; 9.50 GiB reserved in total by PyTorch)\n", i, i+1)
+			"W step %d: CUDA out of memory. Tried to allocate %d.00 MiB (GPU 0; 10.00 GiB total capacity; "+
+				"9.00 GiB already allocated; 1.00 MiB free; 9.50 GiB reserved in total by PyTorch)\n", i, i+1)
 	}
 	log := readText(t, text.String())
 	if len(log.Crashes) > maxPerKind {
@@ -247,9 +249,11 @@ func (l *logText) Read(p []byte) (int, error) {
 // "mmdet" one hint a line.
 func BenchmarkReadLog(b *testing.B) {
 	for name, line := range map[string]string{
-		"plain": "[2025-03-01 10:00:00,123][train][INFO] - Train step 48123/100000 loss=2.31831 lr=1.25e-05 grad_norm=0.981 tok/s=91834.2 mem=62.1\n",
-		"mmdet": "2025/03/01 10:00:00 - mmengine - INFO - Epoch(train) [3][ 1250/7330]  lr: 1.0e-02  eta: 9:12:07  time: 0.3310  memory: 9231  loss: 0.7311\n",
-		"tqdm":  "Epoch 3:  41%|####1     | 220/536 [02:17<03:16,  1.61it/s, loss=0.123]\r",
+		"plain": "[2025-03-01 10:00:00,123][train][INFO] - Train step 48123/100000 loss=2.31831 " +
+			"lr=1.25e-05 grad_norm=0.981 tok/s=91834.2 mem=62.1\n",
+		"mmdet": "2025/03/01 10:00:00 - mmengine - INFO - Epoch(train) [3][ 1250/7330]  lr: 1.0e-02  " +
+			"eta: 9:12:07  time: 0.3310  memory: 9231  loss: 0.7311\n",
+		"tqdm": "Epoch 3:  41%|####1     | 220/536 [02:17<03:16,  1.61it/s, loss=0.123]\r",
 	} {
 		b.Run(name, func(b *testing.B) {
 			total := int64(2 << 30)

@@ -275,7 +275,8 @@ func TestPythonsOwnProtocols(t *testing.T) {
 	}
 	for proto := 2; proto <= 5; proto++ {
 		path := filepath.Join(t.TempDir(), "p.pickle")
-		script := fmt.Sprintf("import gzip, pickle; pickle.dump(pickle.load(gzip.open(%q)), open(%q, 'wb'), protocol=%d)", source, path, proto)
+		script := fmt.Sprintf("import gzip, pickle; pickle.dump(pickle.load(gzip.open(%q)), open(%q, "+
+			"'wb'), protocol=%d)", source, path, proto)
 		if out, err := exec.Command(python, "-c", script).CombinedOutput(); err != nil {
 			t.Fatalf("%v: %s", err, out)
 		}

@@ -377,7 +377,12 @@ def by_hand(name, fit):
     """The environment that makes a job do by hand what --fit did to it."""
     applied = [s for s in fit["said"] if s[0] == "applied"]
     pieces = max([s[3] for s in applied] + [1])
-    kept = [int(m.group(1)) for s in applied for m in [re.search(r"(\d+) of them kept", s[1])] if m]
+    kept = [
+        int(m.group(1))
+        for s in applied
+        for m in [re.search(r"activations of (\d+) kept", s[1])]
+        if m
+    ]
     blocks = [
         int(m.group(1)) for s in applied for m in [re.search(r"(\d+) of \d+ blocks", s[1])] if m
     ]

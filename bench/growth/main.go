@@ -41,7 +41,8 @@ type verdict struct {
 	given    int
 	leak     diagnose.Trend
 	said     string // what the first finding was about
-	back     int64  // steps from the end of what only looked like a leak until it was taken back, -1 never
+	// steps from the end of what only looked like a leak until it was taken back, -1 never
+	back int64
 }
 
 // host says that series are of heaps in host memory, with the working bytes of a step as a fourth
@@ -75,7 +76,10 @@ func main() {
 			all = append(all, courses.Families(uint64(*first+seed))...)
 		}
 	}
-	all = slices.DeleteFunc(all, func(s courses.Series) bool { return !strings.Contains(s.Name, *only) })
+	all = slices.DeleteFunc(all, func(s courses.Series) bool {
+		return !strings.Contains(s.Name,
+			*only)
+	})
 	report(all, judgeAll(all, limits), *verbose)
 }
 
@@ -308,7 +312,8 @@ func report(all []courses.Series, verdicts []verdict, verbose bool) {
 		groups[name].add(s, v)
 		classes[s.Class].add(s, v)
 		if verbose {
-			fmt.Printf("%-40s onset %4d delay %4d silent caps %d worst error %.3f accused %v forecast %v back %d | %s\n",
+			fmt.Printf("%-40s onset %4d delay %4d silent caps %d worst error %.3f accused %v forecast %v "+
+				"back %d | %s\n",
 				s.Name, s.Onset, v.delay, v.silent, most(v.errors), v.accused, v.forecast, v.back,
 				v.said)
 		}

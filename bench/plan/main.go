@@ -172,7 +172,8 @@ func memTracker(dir string, all bool) (map[string]float64, error) {
 		failed)
 	python := os.Getenv("MEMROOM_TEST_PYTHON")
 	if python == "" {
-		fmt.Println("MemTracker: not run again; set MEMROOM_TEST_PYTHON (testenv/ensure prints it) for that")
+		fmt.Println("MemTracker: not run again; set MEMROOM_TEST_PYTHON (testenv/ensure prints it) for " +
+			"that")
 		return peaks, nil
 	}
 	fresh := filepath.Join(os.TempDir(), fmt.Sprintf("memroom-memtracker-%d.jsonl", os.Getpid()))

@@ -41,7 +41,8 @@ type row struct {
 func main() {
 	verbose := flag.Bool("v", false, "print every row, not only those that are far off")
 	flag.Parse()
-	if err := run(filepath.Join("..", "shared", "recipes", "published.jsonl"), *verbose); err != nil {
+	if err := run(filepath.Join("..", "shared", "recipes", "published.jsonl"),
+		*verbose); err != nil {
 		fmt.Fprintln(os.Stderr, "bench/published:", err)
 		os.Exit(1)
 	}

@@ -31,7 +31,8 @@ func recordedTable(folder string, out io.Writer) error {
 		return fmt.Errorf("%s: the recording cannot be replayed", folder)
 	}
 	fmt.Fprintln(out,
-		"\nAllocator settings: one program (GPT-2, a random sequence length each step) recorded under each, predicted from the default recording alone.")
+		"\nAllocator settings: one program (GPT-2, a random sequence length each step) recorded under "+
+			"each, predicted from the default recording alone.")
 	fmt.Fprintln(out,
 		"\n| remedy | measured before | saved | predicted | off |\n|---|--:|--:|--:|--:|")
 	for _, s := range settings {
@@ -46,7 +47,8 @@ func recordedTable(folder string, out io.Writer) error {
 			fmt.Fprintf(out, "| `%s` | %s | %s | unknown | |\n", s.remedy, before, saved)
 			continue
 		}
-		fmt.Fprintf(out, "| `%s` | %s | %s | %s | %s |\n", s.remedy, before, saved, low, relative(low, saved))
+		fmt.Fprintf(out, "| `%s` | %s | %s | %s | %s |\n", s.remedy, before, saved, low,
+			relative(low, saved))
 	}
 	return nil
 }

@@ -195,7 +195,8 @@ func (r *row) predict(model map[string]any) {
 func table(r *results, pairs []pair, out io.Writer) error {
 	rows := compare(r, pairs)
 	fmt.Fprintf(out,
-		"%s, torch %s. Reserved peaks over three steps; a prediction is the engine run before and after the rewrite.\n\n", r.card, r.torch)
+		"%s, torch %s. Reserved peaks over three steps; a prediction is the engine run before and after "+
+			"the rewrite.\n\n", r.card, r.torch)
 	fmt.Fprintln(out,
 		"| family | setup | remedy | measured before | saved | of the peak | predicted | off |")
 	fmt.Fprintln(out, "|---|---|---|--:|--:|--:|--:|--:|")

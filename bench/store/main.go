@@ -1,4 +1,5 @@
-// Command store prints how long `memroom run -- true`, `runs` and `show` take with many stored runs.
+// Command store prints how long `memroom run -- true`, `runs` and `show` take with many stored
+// runs.
 //
 //	go run ./bench/store [-runs 10000] [-memroom PATH ...]
 //
@@ -33,7 +34,8 @@ func measure(runs int, other string) error {
 	}
 	defer os.RemoveAll(dir)
 	ours := filepath.Join(dir, "memroom")
-	if out, err := exec.Command("go", "build", "-o", ours, "memroom/cmd/memroom").CombinedOutput(); err != nil {
+	if out, err := exec.Command("go", "build", "-o", ours,
+		"memroom/cmd/memroom").CombinedOutput(); err != nil {
 		return fmt.Errorf("build: %w\n%s", err, out)
 	}
 	for _, binary := range []string{other, ours} {

@@ -1,6 +1,6 @@
-// Package courses makes memory of training runs, step by step, for measuring the detectors: leaks of
-// every shape we could think of, and healthy runs that look like them. Only tests and benchmarks use
-// it.
+// Package courses makes memory of training runs, step by step, for measuring the detectors: leaks
+// of every shape we could think of, and healthy runs that look like them. Only tests and benchmarks
+// use it.
 package courses
 
 import (

@@ -13,7 +13,8 @@ import (
 
 // MemoryOf is the file that holds what made this command fit under this limit on these cards.
 func MemoryOf(home string, command []string, card string, limit event.Bytes) string {
-	return filepath.Join(Memories(home), fit.Key(command, contents("", command), card, limit)+".json")
+	return filepath.Join(Memories(home), fit.Key(command, contents("", command), card,
+		limit)+".json")
 }
 
 // Begin gives the first attempt of the run in dir what is in effect from the start: its arguments

@@ -16,19 +16,20 @@ import (
 
 // Spec is what a policy is told on the monitor's command line: nothing in it is a secret.
 type Spec struct {
-	Allow       []string      `json:"allow,omitempty"`
-	Forced      []fit.Remedy  `json:"forced,omitempty"`
-	First       []fit.Remedy  `json:"first,omitempty"` // in effect from the first attempt
-	Remembered  bool          `json:"remembered,omitempty"`
-	MaxAttempts int           `json:"max_attempts"`
-	Map         string        `json:"map,omitempty"`
-	ResumeWith  string        `json:"resume_with,omitempty"`
-	Checkpoints string        `json:"checkpoints,omitempty"`
-	Memory      string        `json:"memory,omitempty"` // file that what worked is written to; empty: nothing is
-	Command     []string      `json:"command"`          // as the user wrote it, masked
-	Card        string        `json:"card,omitempty"`
-	GPULimit    event.Bytes   `json:"gpu_limit,omitempty"`
-	Patience    time.Duration `json:"patience"` // for the card to be given back
+	Allow       []string     `json:"allow,omitempty"`
+	Forced      []fit.Remedy `json:"forced,omitempty"`
+	First       []fit.Remedy `json:"first,omitempty"` // in effect from the first attempt
+	Remembered  bool         `json:"remembered,omitempty"`
+	MaxAttempts int          `json:"max_attempts"`
+	Map         string       `json:"map,omitempty"`
+	ResumeWith  string       `json:"resume_with,omitempty"`
+	Checkpoints string       `json:"checkpoints,omitempty"`
+	// file that what worked is written to; empty: nothing is
+	Memory   string        `json:"memory,omitempty"`
+	Command  []string      `json:"command"` // as the user wrote it, masked
+	Card     string        `json:"card,omitempty"`
+	GPULimit event.Bytes   `json:"gpu_limit,omitempty"`
+	Patience time.Duration `json:"patience"` // for the card to be given back
 }
 
 // Policy decides, in the monitor, what a job that ran out of memory is launched again with.

@@ -19,7 +19,8 @@ import (
 // ranOut is an attempt that a full card ended.
 func ranOut(number int) supervise.Attempt {
 	return supervise.Attempt{Number: number,
-		Launch:  supervise.Launch{Args: []string{"python", "train.py"}, Env: []string{"A=1", "MEMROOM_APPLY=old"}},
+		Launch: supervise.Launch{Args: []string{"python", "train.py"},
+			Env: []string{"A=1", "MEMROOM_APPLY=old"}},
 		Exit:    event.Exit{Code: 1},
 		Verdict: event.Verdict{IsOOM: true, ExitCode: 1, Where: event.WhereGPU},
 		OOMs: []supervise.ProbeOOM{{OOM: probe.OOM{Phase: "backward", Requested: 2 * event.GiB,
@@ -63,7 +64,8 @@ func TestRelaunchAndRemember(t *testing.T) {
 		!slices.Contains(applied(t, d), remedy.MicroBatch) {
 		t.Fatalf("the decision is %+v", d)
 	}
-	if !strings.Contains(d.Note, "attempt 1 ran out of GPU memory. Attempt 2 begins, with smaller micro-batches") {
+	if !strings.Contains(d.Note,
+		"attempt 1 ran out of GPU memory. Attempt 2 begins, with smaller micro-batches") {
 		t.Errorf("told %q", d.Note)
 	}
 	if _, err := os.Stat(memory); err == nil {
@@ -88,7 +90,8 @@ func TestRelaunchAndRemember(t *testing.T) {
 func TestNoFurtherAttempt(t *testing.T) {
 	spent := ranOut(1)
 	spent.Exit.InputSpent = "the pipe is gone"
-	failed := supervise.Attempt{Number: 1, Exit: event.Exit{Code: 3}, Verdict: event.Verdict{ExitCode: 3}}
+	failed := supervise.Attempt{Number: 1, Exit: event.Exit{Code: 3},
+		Verdict: event.Verdict{ExitCode: 3}}
 	for name, c := range map[string]struct {
 		attempt supervise.Attempt
 		most    int
@@ -153,7 +156,8 @@ func TestEachAttemptIsRewrittenFromTheCommand(t *testing.T) {
 	a := ranOut(2)
 	a.Launch.Command = []string{"python", "train.py", "--bs", "32"}
 	a.Launch.Args = []string{"python", "train.py", "--bs", "16", "--accum", "2"}
-	p := New(Spec{MaxAttempts: 4, Map: "micro_batch=--bs,accumulate=--accum"}, t.TempDir(), time.Now(), nil)
+	p := New(Spec{MaxAttempts: 4, Map: "micro_batch=--bs,accumulate=--accum"}, t.TempDir(),
+		time.Now(), nil)
 	d := p.After(a)
 	if got := strings.Join(d.Args, " "); got != "python train.py --bs 16 --accum 2" {
 		t.Errorf("the next attempt runs %q", got)
@@ -196,8 +200,9 @@ func TestNewestWholeCheckpoint(t *testing.T) {
 	if args, from := late.resume(dir, []string{"train.py"}); from != "" || len(args) != 1 {
 		t.Errorf("goes on from %q, which another run wrote", from)
 	}
-	for name, want := range map[string]bool{"checkpoint-2": true, "checkpoint-3": false, "empty.pt": false,
-		"old.pt": true, "gone": false} {
+	for name, want := range map[string]bool{"checkpoint-2": true, "checkpoint-3": false,
+		"empty.pt": false,
+		"old.pt":   true, "gone": false} {
 		if got := complete(filepath.Join(dir, name)); got != want {
 			t.Errorf("%s is whole: %v", name, got)
 		}
@@ -206,7 +211,8 @@ func TestNewestWholeCheckpoint(t *testing.T) {
 
 // TestWaitsForTheCard: until it is as empty as before, or nothing moves any more.
 func TestWaitsForTheCard(t *testing.T) {
-	readings := []event.Bytes{event.GiB, 9 * event.GiB, 5 * event.GiB, event.GiB + 10*event.MiB, event.GiB}
+	readings := []event.Bytes{event.GiB, 9 * event.GiB, 5 * event.GiB, event.GiB + 10*event.MiB,
+		event.GiB}
 	asked := 0
 	p := New(Spec{Patience: time.Minute}, t.TempDir(), time.Now(), func() map[string]event.Bytes {
 		asked++
@@ -217,10 +223,11 @@ func TestWaitsForTheCard(t *testing.T) {
 		t.Errorf("the card was read %d times, want until it is back", asked)
 	}
 	asked = 0
-	crowded := New(Spec{Patience: time.Hour}, t.TempDir(), time.Now(), func() map[string]event.Bytes {
-		asked++
-		return map[string]event.Bytes{"card": min(event.Bytes(asked), 2) * 20 * event.GiB}
-	})
+	crowded := New(Spec{Patience: time.Hour}, t.TempDir(), time.Now(),
+		func() map[string]event.Bytes {
+			asked++
+			return map[string]event.Bytes{"card": min(event.Bytes(asked), 2) * 20 * event.GiB}
+		})
 	crowded.waitForCards() // another job stays: it ends all the same
 	if asked < 5 {
 		t.Errorf("given up after %d readings", asked)
@@ -232,7 +239,8 @@ func TestFacts(t *testing.T) {
 	a := ranOut(1)
 	p := New(Spec{}, t.TempDir(), time.Now(), nil)
 	tried := p.tried(a)
-	if f := p.facts(a, tried); f.Limit != 22*event.GiB || f.Phase != "backward" || f.Requested != 2*event.GiB ||
+	if f := p.facts(a, tried); f.Limit != 22*event.GiB || f.Phase != "backward" ||
+		f.Requested != 2*event.GiB ||
 		!f.UsesGPU || f.Idle {
 		t.Errorf("%+v", f)
 	}
@@ -248,7 +256,8 @@ func TestFacts(t *testing.T) {
 	if f := p.facts(a, p.tried(a)); f.Limit != 3*event.GiB || f.Libraries != event.GiB {
 		t.Errorf("on the host: %+v", f)
 	}
-	if t2 := p.tried(supervise.Attempt{Number: 1, Peaks: event.Peaks{Unreclaimable: event.GiB, HostLimit: 2 * event.GiB},
+	if t2 := p.tried(supervise.Attempt{Number: 1, Peaks: event.Peaks{Unreclaimable: event.GiB,
+		HostLimit: 2 * event.GiB},
 		Deaths: []supervise.Death{{Type: "ValueError"}}}); t2.Host != event.GiB ||
 		t2.HostLimit != 2*event.GiB || !strings.Contains(t2.Failed, "ValueError") {
 		t.Errorf("%+v", t2)

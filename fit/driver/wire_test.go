@@ -11,7 +11,8 @@ import (
 // they are made of.
 func TestSpecKeepsBytes(t *testing.T) {
 	odd := "caf\xe9/\xff\xfe\x01"
-	want := Spec{MaxAttempts: 3, Map: "micro_batch=--" + odd, ResumeWith: "--from " + odd + "{latest}",
+	want := Spec{MaxAttempts: 3, Map: "micro_batch=--" + odd,
+		ResumeWith:  "--from " + odd + "{latest}",
 		Checkpoints: odd + "/*.pt", Memory: "/home/" + odd, Command: []string{"python", odd},
 		Allow: []string{"precision"}, Card: "H200", GPULimit: 7, Remembered: true}
 	data, err := json.Marshal(&want)

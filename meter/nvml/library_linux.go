@@ -64,7 +64,8 @@ func (l *Library) load(paths []string) error {
 		problems = append(problems, err.Error())
 	}
 	if _, err := os.Stat("/proc/driver/nvidia/version"); err == nil {
-		return fmt.Errorf("the NVIDIA kernel driver is loaded but libnvidia-ml is not in this environment (%s): "+
+		return fmt.Errorf("the NVIDIA kernel driver is loaded but libnvidia-ml is not in this "+
+			"environment (%s): "+
 			"in a container, start it with the NVIDIA runtime (docker run --gpus all)", problems[0])
 	}
 	return errors.New("no NVIDIA driver on this machine (libnvidia-ml.so.1 not found)")
@@ -134,8 +135,9 @@ var codeText = map[int]string{
 	codeNotSupported: "not supported on this card or in this virtual machine",
 	codeNoPermission: "no permission", codeNotFound: "not found",
 	codeInsufficientSize: "buffer too small",
-	codeDriverNotLoaded:  "the NVIDIA kernel driver is not loaded: check `dmesg`, reboot after a driver update",
-	10:                   "timeout", codeFunctionNotFound: "this driver is too old for it",
+	codeDriverNotLoaded: "the NVIDIA kernel driver is not loaded: check `dmesg`, reboot after a " +
+		"driver update",
+	10: "timeout", codeFunctionNotFound: "this driver is too old for it",
 	12:          "libnvidia-ml or the driver is incomplete",
 	codeGPULost: "the card has fallen off the bus: see `dmesg`, a reboot is needed",
 	18:          "libnvidia-ml and the kernel driver differ in version: reboot after a driver update",
@@ -236,7 +238,8 @@ func (l *Library) extras(d *Device, handle uintptr) {
 	case err != nil:
 		d.NoProcesses = err.Error()
 	case len(processes) == 0 && d.Used > d.Total/50:
-		d.NoProcesses = "the driver lists no process although memory is in use (usual in virtual machines and containers)"
+		d.NoProcesses = "the driver lists no process although memory is in use (usual in virtual " +
+			"machines and containers)"
 	}
 	d.Processes = processes
 }

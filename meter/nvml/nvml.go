@@ -26,8 +26,9 @@ type Device struct {
 	Used        event.Bytes `json:"used_bytes"` // everybody's, the driver's own share included
 	Free        event.Bytes `json:"free_bytes"`
 	Utilisation int         `json:"utilisation_percent"` // -1 when the card does not say
-	MIG         bool        `json:"mig,omitempty"`       // partitioned: the totals are those of the whole card
-	Processes   []Process   `json:"processes,omitempty"`
+	// partitioned: the totals are those of the whole card
+	MIG       bool      `json:"mig,omitempty"`
+	Processes []Process `json:"processes,omitempty"`
 	// NoProcesses says why Processes is empty although the card may be in use; in virtual machines
 	// and containers the driver shows none.
 	NoProcesses string `json:"no_processes,omitempty"`
@@ -47,7 +48,8 @@ type Driver struct {
 
 // ErrHung is returned while an earlier call has not come back. The library is not asked again until
 // it has.
-var ErrHung = errors.New("an earlier NVML call has not returned: the driver hangs (see `nvidia-smi` and the kernel log)")
+var ErrHung = errors.New("an earlier NVML call has not returned: the driver hangs (see " +
+	"`nvidia-smi` and the kernel log)")
 
 // guard lets one call at a time into the library and gives up waiting after a while. The call
 // itself cannot be stopped: its goroutine stays until the driver answers, and until then guard

@@ -32,7 +32,8 @@ var platforms = []struct{ binary, tag string }{
 func main() {
 	version := flag.String("version", "", "version of the wheels, such as 0.1.0")
 	dist := flag.String("dist", "dist", "folder of the release binaries; the wheels go there too")
-	only := flag.String("only", "", "build the wheel of this binary alone, such as memroom-linux-amd64")
+	only := flag.String("only", "",
+		"build the wheel of this binary alone, such as memroom-linux-amd64")
 	flag.Parse()
 	if err := build(*version, *dist, *only); err != nil {
 		fmt.Fprintln(os.Stderr, "wheel:", err)

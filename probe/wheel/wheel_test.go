@@ -49,7 +49,8 @@ func TestInstalledWheel(t *testing.T) {
 		{"0.1.0 False", []string{"python", "-c", program}},
 		{"0.1.0 True", []string{"memroom", "run", "--", inside("python"), "-c", program}},
 		{"peak", []string{"memroom", "plan", "--preset", "gpt2", "--batch", "8", "--seq", "512"}},
-		{"out of memory", []string{"memroom", "explain", filepath.Join(root, "cli/testdata/train.log")}},
+		{"out of memory", []string{"memroom", "explain", filepath.Join(root,
+			"cli/testdata/train.log")}},
 	} {
 		out := do(t, dir, inside(c.line[0]), c.line[1:]...)
 		if !strings.Contains(strings.ToLower(out), strings.ToLower(c.want)) {

@@ -29,13 +29,14 @@ type testEvent struct {
 type tally struct {
 	out                     io.Writer
 	passed, failed, skipped int
-	output                  map[string][]string // of tests and packages still running, by "package test"
-	reasons                 map[string][]string // why -> tests skipped for it
-	parents                 map[string]bool     // tests that have subtests: the leaves are counted
-	failures                map[[2]string]int   // package and top-level test -> failed leaves
-	flaky                   []string            // passed only at the second try
-	coverage                []string            // a line a package: share of its statements, name
-	slowest                 []timed             // top-level tests
+	// of tests and packages still running, by "package test"
+	output   map[string][]string
+	reasons  map[string][]string // why -> tests skipped for it
+	parents  map[string]bool     // tests that have subtests: the leaves are counted
+	failures map[[2]string]int   // package and top-level test -> failed leaves
+	flaky    []string            // passed only at the second try
+	coverage []string            // a line a package: share of its statements, name
+	slowest  []timed             // top-level tests
 }
 
 // timed is a top-level test and the seconds it took.
@@ -208,7 +209,10 @@ func (t *tally) close() {
 
 // showSlowest names the tests that would shorten the run most.
 func (t *tally) showSlowest(n int) {
-	sort.Slice(t.slowest, func(i, j int) bool { return t.slowest[i].seconds > t.slowest[j].seconds })
+	sort.Slice(t.slowest, func(i,
+		j int) bool {
+		return t.slowest[i].seconds > t.slowest[j].seconds
+	})
 	for i, s := range t.slowest[:min(n, len(t.slowest))] {
 		if i == 0 {
 			fmt.Fprintf(t.out, "\nSlowest tests:\n")

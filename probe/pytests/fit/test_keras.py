@@ -56,7 +56,12 @@ class Accumulation(unittest.TestCase):
         after = self.run_fit(pieces).history["loss"]
         self.assertEqual(
             self.told,
-            [("applied", "%s: batches of 16 in 4 pieces, accumulated by Keras" % pieces.name)],
+            [
+                (
+                    "applied",
+                    "%s: batches of 16 in 4 micro-batches, accumulated by Keras" % pieces.name,
+                )
+            ],
         )
         for a, b in zip(whole.get_weights(), pieces.get_weights()):
             self.assertLess(np.abs(a - b).max(), 1e-4)

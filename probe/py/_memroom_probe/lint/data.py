@@ -220,7 +220,7 @@ def _used_in_pieces(file, scope, name):
             if isinstance(n, ast.Subscript) and key(n.value) == name:
                 loops = file.places[s].loops
                 if loops and isinstance(n.ctx, ast.Load) and not isinstance(n.slice, ast.Constant):
-                    if any(scope.has_backward(l) for l in loops):
+                    if any(scope.has_backward(loop) for loop in loops):
                         return True
     return False
 

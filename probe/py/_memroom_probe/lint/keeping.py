@@ -164,7 +164,7 @@ def _kept_by_steps(file, scope: Scope) -> Iterator[dict]:
             GRAPH in kept.origins
             and outside
             and first not in file.aliases
-            and not any(scope.has_backward(l) for l in file.places[kept.statement].loops)
+            and not any(scope.has_backward(loop) for loop in file.places[kept.statement].loops)
             and kept.container not in scope.feeds
             and kept.container not in bounded_containers(file)
             and not cleared_in(file.tree, kept.container)

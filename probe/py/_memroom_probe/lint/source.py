@@ -202,7 +202,7 @@ def without_magics(lines):
     """The cell's Python, magics blanked so that line numbers stay; None if the cell is of another
     language.
     """
-    first = next((l for l in lines if l.strip()), "")
+    first = next((line for line in lines if line.strip()), "")
     if first.startswith("%%") and not re.match(
         r"%%(time|timeit|capture|prun|memit|mprun)\b", first
     ):

@@ -74,7 +74,8 @@ def _look():
     """Path of a variable -> (bytes, tensors, whether the newest has a graph, reference to it), of
     all variables that hold tensors.
     """
-    found, frame, depth = {}, sys._getframe(), 0
+    found, depth = {}, 0
+    frame = sys._getframe().f_back  # the caller: this function holds nothing of the program
     while frame is not None and depth < MAX_FRAMES:
         if "_memroom_probe" not in frame.f_code.co_filename:
             depth += 1

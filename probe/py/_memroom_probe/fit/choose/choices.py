@@ -113,7 +113,7 @@ def all_of(inputs, plan, cost, offload):
         yield from _some_parts(rows, cost, beside, parts)
     if cost.recomputable:
         yield _choice(
-            "the whole call recomputed",
+            "activation checkpointing of the whole call",
             cost.peak_fixed + cost.peak_row * rows + outputs + beside,
             outputs,
             1.0,
@@ -148,7 +148,7 @@ def _some_parts(rows, cost, beside, parts):
         needs = cost.peak_fixed + max(at_loss, _at_recompute(cost, parts, chosen) * rows)
         stays = (cost.saved_row - _gain(taken) + cost.output_row) * rows + cost.saved_fixed
         yield _choice(
-            "%d of %d blocks checkpointed" % (count, len(order)),
+            "activation checkpointing in %d of %d blocks" % (count, len(order)),
             needs,
             stays,
             sum(p.saved for p in taken) / total,
@@ -180,10 +180,10 @@ def _pieces(inputs, accumulates, cost, beside, peak_row, saved_row, parts):
         size = -(-rows // count)
         count = -(-rows // size)
         one = cost.peak_fixed + peak_row * size + outputs + beside
-        words = "batch of %d in %d pieces%s" % (
+        words = "batch of %d in %d micro-batches%s" % (
             rows,
             count,
-            ", %d blocks checkpointed" % len(parts) if parts else "",
+            ", activation checkpointing in %d blocks" % len(parts) if parts else "",
         )
         if accumulates:
             yield _choice(
@@ -207,7 +207,9 @@ def _pieces(inputs, accumulates, cost, beside, peak_row, saved_row, parts):
                 + saved_row * size * keep
                 + max(0, peak_row - saved_row) * size
             )
-            said = words + (", %d of them kept" % keep if keep else "")
+            said = words + (
+                ", activations of %d kept, of the others recomputed" % keep if keep else ""
+            )
             share = microbatch.Share(size, keep, elements)
             yield _choice(
                 said,
@@ -242,9 +244,9 @@ def _offloaded(rows, cost, beside):
         inside = max([p.saved for p in parts], default=0) * rows
         for share in (0.25, 0.5, 0.75, 0.95):
             stays = (1 - share) * saved
-            words = "%d %% of what is saved waits in host memory%s" % (
+            words = "%d %% of the activations offloaded to host memory%s" % (
                 100 * share,
-                ", %d blocks checkpointed" % len(parts) if parts else "",
+                ", activation checkpointing in %d blocks" % len(parts) if parts else "",
             )
             yield _choice(
                 words,

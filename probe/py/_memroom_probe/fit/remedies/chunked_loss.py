@@ -50,7 +50,7 @@ def install(params, say):
                 told.append(True)
                 say(
                     "applied",
-                    "cross entropy over %d classes in pieces" % input.shape[1],
+                    "cross entropy over %d classes computed in chunks" % input.shape[1],
                     id="chunked_loss",
                     equivalence="exact",
                 )

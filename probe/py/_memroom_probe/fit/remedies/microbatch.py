@@ -161,7 +161,7 @@ class MicroBatch:
             self._said.add((id(module), "applied"))
             self.say(
                 "applied",
-                "%s: batch of %d in %d pieces" % (name_of(module), sum(sizes), len(sizes)),
+                "%s: batch of %d in %d micro-batches" % (name_of(module), sum(sizes), len(sizes)),
                 id="micro_batch",
                 rows=sum(sizes),
                 pieces=len(sizes),
@@ -257,7 +257,7 @@ class Results:
     def add(self, piece, rows, out):
         leaves, rebuild = tree.flatten(out)
         if len(leaves) != len(self.slots):
-            raise Cannot("pieces of the batch give results of different structure")
+            raise Cannot("micro-batches give results of different structure")
         self.rebuild = self.rebuild or rebuild
         for index, (leaf, output) in enumerate(zip(leaves, self.plan.outputs)):
             if output.kind == ROWS:

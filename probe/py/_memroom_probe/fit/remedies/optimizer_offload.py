@@ -27,7 +27,8 @@ def optimizer_state(params, say):
             told.append(True)
             say(
                 "applied",
-                "state of %s waits in host memory between steps" % type(optimizer).__name__,
+                "%s: optimizer state offloaded to host memory between steps"
+                % type(optimizer).__name__,
                 id="optimizer_offload",
                 equivalence="exact",
             )

@@ -36,7 +36,7 @@ def sliced_optimizer(params, say):
                 told.append(True)
                 say(
                     "applied",
-                    "%s: its step in %d slices" % (type(optimizer).__name__, len(groups)),
+                    "%s: optimizer step in %d slices" % (type(optimizer).__name__, len(groups)),
                     id="optimizer_fused",
                     equivalence="exact",
                 )
