@@ -75,8 +75,8 @@ func checkLimit(flag string, size event.Bytes) error {
 	case size == 0 || size >= leastLimit:
 		return nil
 	case size < 1024:
-		return exitWith(exitUsage, "%s %s is too small for any process; write %dGiB", flag, size,
-			int64(size))
+		return exitWith(exitUsage, "%s %s is too small for any process; did you mean %dMiB or %dGiB?",
+			flag, size, int64(size), int64(size))
 	}
 	return exitWith(exitUsage, "%s %s is too small for any process; the least is %s", flag, size,
 		leastLimit)

@@ -475,8 +475,8 @@ func (e End) found() []string {
 	return lines
 }
 
-// important leaves out what the screen has said already, and what did no harm: a neighbour on a
-// card that never was full.
+// important leaves out what the screen has said already, what did no harm (a neighbour on a card
+// that never was full), and forecasts: they were for the time that has passed.
 func (e End) important() []event.Finding {
 	gpuFull := e.ranOut() && e.Verdict.Where == event.WhereGPU
 	hostFull := e.ranOut() && (e.Verdict.Where == event.WhereHost ||
@@ -488,6 +488,8 @@ func (e End) important() []event.Finding {
 			return !gpuFull
 		case "host_pressure":
 			return hostFull || cured
+		case "forecast":
+			return true // the run is over
 		}
 		return false
 	})
