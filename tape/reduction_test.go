@@ -1,0 +1,62 @@
+package tape
+
+import (
+	"bufio"
+	"encoding/json"
+	"os"
+	"slices"
+	"testing"
+
+	"memroom/event"
+)
+
+// TestReductionsAsInTheRehearsal: the rules for the scratch of reductions exist twice, here and in
+// the rehearsal's Python (rehearse/reduction.py, which was checked against recordings). Both must
+// give what stands in the file; probe/pytests/test_reductions.py reads it too.
+func TestReductionsAsInTheRehearsal(t *testing.T) {
+	file, err := os.Open("testdata/reductions.jsonl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	checked := 0
+	for lines := bufio.NewScanner(file); lines.Scan(); checked++ {
+		var c struct {
+			Shape, Strides []int64
+			Dims           []int
+			Scratch        [2]int64
+		}
+		if err := json.Unmarshal(lines.Bytes(), &c); err != nil {
+			t.Fatal(err)
+		}
+		g := New(Options{SMs: 132, SMThreads: 2048})
+		tensor := g.newStrided(c.Shape, c.Strides, F32)
+		reduced := make([]bool, len(c.Shape))
+		for _, d := range c.Dims {
+			reduced[d] = true
+		}
+		before := len(g.tl.Ops)
+		g.reduceScratch(tensor, reduced)
+		var got [2]int64
+		sizes := requested(g.tl.Ops[before:])
+		copy(got[:], sizes)
+		if len(sizes) > 2 || got != c.Scratch {
+			t.Errorf("%v, strides %v, over %v: %v, want %v", c.Shape, c.Strides, c.Dims, sizes,
+				c.Scratch)
+		}
+	}
+	if checked < 200 {
+		t.Errorf("only %d reductions in the file", checked)
+	}
+}
+
+// requested gives the sizes that were asked for, in order.
+func requested(ops []event.Op) []int64 {
+	var sizes []int64
+	for _, op := range ops {
+		if op.Kind == event.OpAlloc {
+			sizes = append(sizes, int64(op.Size))
+		}
+	}
+	return slices.Clip(sizes)
+}
