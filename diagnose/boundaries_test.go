@@ -1,6 +1,7 @@
 package diagnose
 
 import (
+	"strings"
 	"testing"
 
 	"memroom/event"
@@ -166,5 +167,18 @@ func longBatch(i int, s *event.Step, bytes event.Bytes) {
 	s.PeakAllocated, s.Reserved = 5*event.GiB, 6*event.GiB
 	if i == 60 {
 		s.AtBackward = bytes
+	}
+}
+
+// TestHostMemoryFilledByOthers: a job is not blamed, and not given cures, for what others hold.
+func TestHostMemoryFilledByOthers(t *testing.T) {
+	for held, others := range map[event.Bytes]bool{event.GiB: true, 60 * event.GiB: false} {
+		w := NewWatch(DefaultThresholds(), 0)
+		found := w.Sample(event.Sample{Anonymous: held, Machine: &event.MachineSample{
+			Total: 100 * event.GiB, Available: 2 * event.GiB}})
+		if len(found) != 1 || strings.Contains(found[0].Title, "other processes") != others ||
+			(len(found[0].Remedies) == 0) != others {
+			t.Errorf("a run that holds %s: %+v", held, found)
+		}
 	}
 }

@@ -139,6 +139,14 @@ func (h *hostWatch) nearlyOut(s event.Sample, limits Thresholds) *event.Finding 
 	if left < 0 || float64(left) > limits.AvailableShare*float64(total) {
 		return nil
 	}
+	if held := s.Unreclaimable(); where == "the machine" && held > 0 && held < (total-left)/2 {
+		return &event.Finding{
+			Kind: "host_pressure", Severity: event.SeverityWarning, Bytes: left, Confidence: 0.95,
+			Title: fmt.Sprintf("other processes fill host memory: %s of %s are free, this run holds %s",
+				left, total, held),
+			Evidence: []string{fmt.Sprintf("others and the kernel hold %s", total-left-held)},
+		}
+	}
 	return &event.Finding{
 		Kind: "host_pressure", Severity: event.SeverityError, Bytes: left, Confidence: 0.95,
 		Title: fmt.Sprintf("only %s of %s host memory are free (%s)", left, total, where),
