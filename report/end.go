@@ -571,8 +571,8 @@ func (e End) again(flags ...string) string {
 	}
 	text := strings.Join(words, " ") + " -- "
 	command := strings.Join(e.Run.Command, " ")
-	if strings.ContainsAny(command, "'\"\\$\n;|&<>*") ||
-		len(text)+len(command) > screenColumns-labelWidth {
+	// a line to copy may be longer than the screen is wide
+	if strings.ContainsAny(command, "'\"\\$\n;|&<>*") || len(text)+len(command) > 2*screenColumns {
 		command = "YOUR COMMAND"
 	}
 	return text + command
