@@ -115,7 +115,7 @@ func TestTopAndView(t *testing.T) {
 		t.Errorf("exit %d", code)
 	}
 	lines := w.finish(w.memroom("top", "--every", "100ms"))
-	if lines.code != 0 || !strings.Contains(lines.out, "code 5") {
+	if lines.code != 0 || !strings.Contains(lines.out, "exit 5") {
 		t.Errorf("%+v", lines)
 	}
 }
