@@ -222,7 +222,7 @@ var lookAlikes = []string{
 	"--resume checkpoints/epoch=12-step=34000.ckpt",
 	"--ckpt " + hex40 + ".pt", "--revision " + hex40, "commit " + hex40,
 	"sha256:" + hex32 + hex32, "md5 = " + hex32, "--model-hash " + hex32 + hex32,
-	"/root/.cache/huggingface/hub/models--gpt2/snapshots/" + hex40 + "/config.json",
+	"/home/ana/.cache/huggingface/hub/models--gpt2/snapshots/" + hex40 + "/config.json",
 	"s3://bucket/key/prefix/part-0001.parquet", "gs://bucket@x/data",
 	"ssh://git@github.com/org/repo.git", "https://host:8080/path?page=2&size=10",
 	"hf_transfer", "hf_model=gpt2", "HF_HUB_ENABLE_HF_TRANSFER=1", "HF_HOME=/data/hf",
