@@ -9,6 +9,8 @@ DIST := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64
 # Packages with goroutines: their tests run under the race detector where there is a C compiler. supervise's tests drive
 # a binary built with it, so the probe's listener and the store are watched too.
 RACE := ./supervise/... ./meter/...
+# The Python environments beside the main one: a file of pins each.
+ENVIRONMENTS := $(patsubst testenv/requirements-%.txt,%,$(wildcard testenv/requirements-*.txt))
 
 .PHONY: build demo test test-fast check attack fuzz mutate bench lint dist wheel clean
 build: bin/memroom
@@ -22,9 +24,9 @@ demo: bin/memroom ## the main job, on a machine without a GPU
 test: ## everything: linters, types, fuzzing, release builds, and all tests against real frameworks
 	@export MEMROOM_TEST_PYTHON=$$(testenv/ensure || true); \
 	 [ -n "$$MEMROOM_TEST_PYTHON" ] || echo "SKIPPING everything that needs PyTorch or TensorFlow: see the lines above"; \
-	 { testenv/ensure old; testenv/ensure new; } >/dev/null & \
+	 { for name in $(ENVIRONMENTS); do testenv/ensure $$name || true; done; } >/dev/null & \
 	 { testenv/checks; \
-	   export MEMROOM_TEST_OLD_PYTHON=$$(testenv/ensure old || true) MEMROOM_TEST_NEW_PYTHON=$$(testenv/ensure new || true); \
+	   for name in $(ENVIRONMENTS); do export MEMROOM_TEST_$${name^^}_PYTHON=$$(testenv/ensure $$name || true); done; \
 	   testenv/gotest; } | go run ./testenv/count
 
 test-fast: ## the part without frameworks

@@ -55,9 +55,21 @@ var (
 // supported (testenv/ensure old, testenv/ensure new).
 func Torch(t testing.TB, which string) string {
 	t.Helper()
-	python := os.Getenv("MEMROOM_TEST_" + strings.ToUpper(which) + "_PYTHON")
+	return environment(t, which, "the "+which+" PyTorch")
+}
+
+// Environment gives the interpreter of a part's own environment: what
+// testenv/requirements-NAME.txt pins (testenv/ensure NAME).
+func Environment(t testing.TB, name string) string {
+	t.Helper()
+	return environment(t, name, "the Python environment `"+name+"`")
+}
+
+func environment(t testing.TB, name, what string) string {
+	t.Helper()
+	python := os.Getenv("MEMROOM_TEST_" + strings.ToUpper(name) + "_PYTHON")
 	if python == "" {
-		Needs(t, "the "+which+" PyTorch", "`make test` installs it where a Python for it is found")
+		Needs(t, what, "`make test` installs it where a Python for it is found")
 	}
 	return python
 }
