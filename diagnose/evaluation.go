@@ -197,7 +197,10 @@ func (e *evalWatch) growing(memory string, grown, now event.Bytes) event.Finding
 	} else {
 		f.Confidence = 0.6
 	}
-	f.Remedies = seen.remedies()
+	f.Remedies, f.Detail = seen.remedies(), "eval_batch"
+	if seen.Kept >= evalKept {
+		f.Detail = "eval_outputs"
+	}
 	f.Evidence = append(f.Evidence, seen.evidence()...)
 	return f
 }
@@ -232,7 +235,8 @@ func (e *evalWatch) fellBack(now event.Bytes, onHost bool) []event.Finding {
 	}
 	seen.Holder, seen.Kept = "", 0
 	return []event.Finding{{
-		Kind: "evaluation", Severity: event.SeverityWarning, Bytes: peak, Confidence: 0.8,
+		Kind: "evaluation", Detail: "eval_batch", Severity: event.SeverityWarning, Bytes: peak,
+		Confidence: 0.8,
 		Title: fmt.Sprintf("the peak of %s is in evaluation: %s; training held at most %s",
 			hostMemory, peak, trained),
 		Evidence: append([]string{fmt.Sprintf("after the evaluation it was %s", now)},

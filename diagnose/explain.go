@@ -57,7 +57,8 @@ type Explanation struct {
 	Remedies  []Advice      `json:"remedies"`
 	Warnings  []string      `json:"warnings,omitempty"`
 
-	job remedy.Job
+	job   remedy.Job
+	found []string // remedies of the finding that settled the cause
 }
 
 // AccountLine is one term of the sum that fills the memory.

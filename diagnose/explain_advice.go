@@ -54,6 +54,11 @@ func (x *Explanation) cures() []remedy.ID {
 	s := situations[x.Detail]
 	list := slices.Concat(s.cures, cures[x.Cause])
 	switch {
+	case len(x.found) > 0:
+		list = nil
+		for _, id := range x.found {
+			list = append(list, remedy.ID(id))
+		}
 	case s.alone:
 		list = s.cures
 	case x.Cause == CauseUnknown && (x.Where == event.WhereGPU || x.Where == event.WhereMPS):

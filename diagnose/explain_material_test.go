@@ -235,6 +235,32 @@ func TestFindingsExplainARunThatEndedWell(t *testing.T) {
 	}
 }
 
+// TestWhatWasSeenLiveIsTheExplanation: a finding that knows its situation explains the run by it,
+// with the cures it named and no others.
+func TestWhatWasSeenLiveIsTheExplanation(t *testing.T) {
+	well := &event.Verdict{Evidence: []string{"the command exited with code 0"}}
+	killed := &event.Verdict{ExitCode: 137, Signal: "SIGKILL", IsOOM: true,
+		Where: event.WhereCgroup, KilledBy: "cgroup"}
+	seen := event.Finding{Kind: "evaluation", Detail: "eval_outputs",
+		Severity: event.SeverityWarning, Title: "the peak of host memory is in evaluation",
+		Confidence: 0.9, Remedies: []string{"no_grad", "eval_outputs", "eval_batch"}}
+	for name, v := range map[string]*event.Verdict{"well": well, "killed": killed} {
+		x := diagnose.Explain(diagnose.Material{Verdict: v, Findings: []event.Finding{seen}})
+		if x == nil || x.Cause != diagnose.CauseBatch || x.Detail != "eval_outputs" ||
+			!strings.Contains(strings.Join(x.Evidence, "\n"), seen.Title) {
+			t.Fatalf("%s: %+v", name, x)
+		}
+		for _, a := range x.Remedies {
+			if !slices.Contains(seen.Remedies, string(a.ID)) {
+				t.Errorf("%s: %s was not named while it ran", name, a.ID)
+			}
+		}
+		if len(x.Remedies) < 2 || !strings.Contains(x.Verdict, "evaluation") {
+			t.Errorf("%s: %q %+v", name, x.Verdict, x.Remedies)
+		}
+	}
+}
+
 // TestJAXIsSpokenToAsJAX: no advice names TensorFlow or a way of --fit that does not reach JAX.
 func TestJAXIsSpokenToAsJAX(t *testing.T) {
 	x := diagnose.ExplainLog(logOf(t,

@@ -2,6 +2,7 @@ package diagnose
 
 import (
 	"fmt"
+	"strings"
 
 	"memroom/event"
 	"memroom/remedy"
@@ -126,7 +127,8 @@ func telling(findings []event.Finding) []event.Finding {
 // causeOf maps the kinds of finding that explain an end.
 var causeOf = map[string]Cause{"leak": CauseLeak, "fragmentation": CauseFragmentation,
 	"neighbour": CauseNeighbour, "worker_growth": CauseHostData, "shm": CauseShm,
-	"forecast": CauseLeak}
+	"forecast": CauseLeak, "evaluation": CauseBatch, "models": CauseLeak,
+	"feeding": CauseHostData, "checkpoint": CauseModel, "trials": CauseUnknown}
 
 // explainsWall tells whether a cause can fill this kind of memory.
 func explainsWall(cause Cause, where event.Where) bool {
@@ -155,7 +157,14 @@ func (x *Explanation) heed(findings []event.Finding, saving Saving) {
 			x.Evidence = append(x.Evidence, evidence...)
 			continue
 		}
-		x.Cause, x.Detail, x.Confidence = cause, "", f.Confidence
+		if x.IsOOM && x.Cause == CauseUnknown {
+			x.Verdict = strings.TrimSuffix(x.Verdict, ".") + "; found while it ran: " + f.Title + "."
+		}
+		x.Cause, x.Detail, x.Confidence = cause, f.Detail, f.Confidence
+		x.found = nil
+		if f.Detail != "" { // what saw the situation knows what helps in it
+			x.found = f.Remedies
+		}
 		x.Evidence = append(evidence, x.Evidence...)
 		if len(f.Frames) > 0 {
 			x.Frame = &f.Frames[0]

@@ -14,6 +14,7 @@ const (
 type Finding struct {
 	// leak, fragmentation, thrash, spike, host_pressure, neighbour, forecast, ...
 	Kind       string   `json:"kind"`
+	Detail     string   `json:"detail,omitempty"` // the situation, as `explain` names it: eval_batch, ...
 	Severity   Severity `json:"severity"`
 	Title      string   `json:"title"` // one sentence, with the numbers
 	Evidence   []string `json:"evidence,omitempty"`

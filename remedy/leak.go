@@ -19,7 +19,7 @@ func memoryLeaks() []*Remedy {
 		Title:       "evaluate and predict without recording a graph",
 		Why:         "without a backward pass to come, no activation has to be kept",
 		Equivalence: Exact,
-		Walls:       onDevice,
+		Walls:       anywhere,
 		Frameworks:  torch,
 		args: map[Trainer]string{Transformers: "--per_device_eval_batch_size 1 " +
 			"--eval_accumulation_steps 1   # outputs go to the host as they come"},
