@@ -6,8 +6,9 @@
 // The front end ([Front]) is what the user started. It has the terminal. The keeper ([Keep]) is a
 // small process in a session of its own. It owns the command's pseudo-terminal or pipes, appends
 // the output to the run's folder and learns the exit code. Its death would harm the command, so it
-// does as little as possible. The monitor ([Monitor]) reads the meters (sampler), hears the probe,
-// judges and records.
+// does as little as possible. The monitor ([Monitor]) joins parts with a state and a file each:
+// what samples (sampler), hears the probes (hearer), judges (judge), records (record) and
+// limits (limiter, ranks, group, alarm, relief). What they all know of the run is in job.
 //
 // Front end and monitor may be killed at any moment: the keeper starts another monitor, and a new
 // front end may attach. Each of the two inherits a [Link] to the keeper, and only over a link can a

@@ -8,8 +8,7 @@ import (
 	"iter"
 	"net"
 	"os"
-	"slices"
-	"strconv"
+	"strings"
 	"time"
 
 	"memroom/diagnose"
@@ -71,24 +70,17 @@ type Monitor struct {
 	Report  string // path for the final report; empty: none
 	Verdict string // path for a copy of the verdict; empty: none
 
-	conn    *net.UnixConn
-	state   State
-	launch  Launch
-	said    learnt
-	proc    *meter.Proc
-	meters  sampler
-	people  *people
-	limiter limiter
-	alarm   *alarm
-	batch   []event.Sample
+	job     job     // what the parts share
+	meters  sampler // reads
+	record  record  // writes down
+	judge   judge   // says what it means, and what follows
+	hearer  hearer  // hears the probes
+	limiter limiter // ends the run at a limit, or when one of the next two says so
+	ranks   ranks
+	group   group
+	alarm   alarm     // warns near a limit
+	relief  relief    // frees cache on a full card
 	kept    time.Time // when a reading was last put into the record
-	flushed time.Time
-	written time.Time
-	absent  map[string]bool
-	steps   stepThinner
-
-	speaking map[*probe.Conn]bool // probes that are connected
-	asked    int64                // commands sent to probes: the last one's ID
 }
 
 // Options of watching. The zero value is not useful; see [DefaultOptions].
@@ -108,33 +100,6 @@ func DefaultOptions() Options {
 		Proc: "/proc", Shm: "/dev/shm"}
 }
 
-// learnt is what a monitor knows so far, kept so that another can go on.
-type learnt struct {
-	Peaks    event.Peaks     `json:"peaks"`
-	Findings []event.Finding `json:"findings,omitempty"`
-	Notes    []string        `json:"notes,omitempty"`
-	Samples  int64           `json:"samples"`
-	Steps    int64           `json:"steps"`
-	Deaths   []Death         `json:"deaths,omitempty"`
-	// Pythons that ended in order after another had died of memory
-	Well    int          `json:"well,omitempty"`
-	OOMs    []ProbeOOM   `json:"ooms,omitempty"`
-	Said    []probe.Said `json:"said,omitempty"`    // in this attempt
-	Attempt event.Peaks  `json:"attempt,omitempty"` // peaks of this attempt alone
-	// Libraries is what each Python of this attempt held once its framework was loaded.
-	Libraries map[int]event.Bytes `json:"libraries,omitempty"`
-	// bytes of output and errors when it began: what stands before is about others
-	Printed  [2]int64  `json:"printed"`
-	Ended    *Ending   `json:"ended,omitempty"`
-	StepTime []float64 `json:"step_ms,omitempty"` // of the last steps
-	Share    float64   `json:"probe_share,omitempty"`
-	CPU      float64   `json:"cost_cpu"` // of the monitors before this one
-	// Before is what was used on each card before the command started: where the driver does not
-	// say who uses a card, the rest is the run's.
-	Before map[string]event.Bytes `json:"before,omitempty"`
-	Now
-}
-
 type told struct {
 	kind    kind
 	payload []byte
@@ -145,19 +110,38 @@ type told struct {
 // gone.
 func (m *Monitor) Watch() error {
 	SettleSoon()
-	m.absent = map[string]bool{}
-	_ = m.Record.Progress(&m.said)
-	m.proc = meter.NewProc(m.Options.Proc)
-	m.meters = sampler{proc: m.proc, shm: m.Options.Shm, note: m.note}
 	conn := m.Keeper.conn
 	defer conn.Close()
-	m.conn = conn
+	m.assemble(conn)
 	if err := writeJSON(conn, sayHello, hello{Role: roleMonitor, Out: -1, Err: -1}); err != nil {
 		return err
 	}
 	keeper := make(chan told, 16)
 	go listen(conn, keeper)
 	return m.loop(keeper)
+}
+
+// assemble joins the parts of the monitor.
+func (m *Monitor) assemble(conn *net.UnixConn) {
+	proc := meter.NewProc(m.Options.Proc)
+	m.job = job{run: m.Run, files: m.Files, options: m.Options, conn: conn, proc: proc,
+		people: newPeople(proc, 0)}
+	m.judge = judge{job: &m.job, record: &m.record, meters: &m.meters, detect: m.Detect,
+		policy: m.Policy}
+	m.record = newRecord(&m.job, m.Record, m.judge.now)
+	m.meters = sampler{proc: proc, shm: m.Options.Shm, note: m.record.note}
+	m.hearer = hearer{job: &m.job, record: &m.record, judge: &m.judge, meters: &m.meters,
+		ranks: &m.ranks, probes: m.Probe, speaking: map[*probe.Conn]bool{}}
+	m.newLimits()
+}
+
+// newLimits begins to guard an attempt: what acted in the one before is over.
+func (m *Monitor) newLimits() {
+	m.limiter = limiter{job: &m.job, record: &m.record, meters: &m.meters}
+	m.ranks = ranks{job: &m.job, record: &m.record, meters: &m.meters, limiter: &m.limiter}
+	m.group = group{job: &m.job, record: &m.record, limiter: &m.limiter, others: m.Companions}
+	m.alarm = alarm{job: &m.job, record: &m.record}
+	m.relief = relief{record: &m.record, judge: &m.judge, hearer: &m.hearer}
 }
 
 func listen(conn *net.UnixConn, to chan<- told) {
@@ -174,11 +158,8 @@ func listen(conn *net.UnixConn, to chan<- told) {
 func (m *Monitor) loop(keeper <-chan told) error {
 	ticker := time.NewTicker(m.Options.Interval)
 	defer ticker.Stop()
-	var heard <-chan probe.Heard
-	if m.Probe != nil {
-		heard = m.Probe.Messages()
-	}
-	defer m.flush()
+	heard := m.hearer.messages()
+	defer m.record.flush()
 	for {
 		select {
 		case t := <-keeper:
@@ -191,7 +172,7 @@ func (m *Monitor) loop(keeper <-chan told) error {
 				heard = nil
 				continue
 			}
-			m.hearProbe(h)
+			m.hearer.hear(h)
 		case <-ticker.C:
 			m.tick()
 			dropProgram()
@@ -201,19 +182,19 @@ func (m *Monitor) loop(keeper <-chan told) error {
 
 func (m *Monitor) hearKeeper(t told, ticker *time.Ticker) (over bool, err error) {
 	if t.err != nil {
-		m.happened(event.Happened{Kind: "note", PID: m.state.Child,
+		m.record.happened(event.Happened{Kind: "note", PID: m.job.state.Child,
 			Text: "the keeper was killed: nobody watches the command from here on"})
 		return true, errors.New("the keeper has gone: " + t.err.Error())
 	}
 	switch t.kind {
 	case tellLaunch:
-		return false, json.Unmarshal(t.payload, &m.launch)
+		return false, json.Unmarshal(t.payload, &m.job.launch)
 	case tellState:
 		var state State // a fresh one: the exit of the attempt before must not stay
 		if err := json.Unmarshal(t.payload, &state); err != nil {
 			return true, err
 		}
-		m.state = state
+		m.job.state = state
 		m.begin(ticker)
 	case tellExited:
 		var exit event.Exit
@@ -224,36 +205,36 @@ func (m *Monitor) hearKeeper(t told, ticker *time.Ticker) (over bool, err error)
 	case tellFinished:
 		return true, nil
 	case tellNote:
-		m.note("output", string(t.payload))
+		m.record.note("output", string(t.payload))
 	}
 	return false, nil
 }
 
 // begin follows the process tree of the attempt that the keeper has started.
 func (m *Monitor) begin(ticker *time.Ticker) {
-	if m.state.Child == 0 {
-		m.lookBefore()
+	state := &m.job.state
+	if state.Child == 0 { // the cards as they are before the command can touch them
+		if m.record.said.Before == nil {
+			m.record.said.Before = usedNow(m.Devices)
+		}
 		return
 	}
-	m.meters = sampler{proc: m.proc, devices: m.Devices, shm: m.Options.Shm, note: m.note,
-		before: m.said.Before}
+	m.meters = sampler{proc: m.job.proc, devices: m.Devices, shm: m.Options.Shm,
+		note: m.record.note, before: m.record.said.Before}
 	m.meters.around, _ = meter.FindCgroup(m.Options.Proc, "self")
-	m.meters.tree = &meter.Tree{Proc: m.proc, Keeper: m.state.Keeper, Except: []int{os.Getpid()}}
-	if m.state.Cgroup != "" {
-		m.meters.tree.Cgroup = &meter.Cgroup{Dir: m.state.Cgroup, Version: m.state.CgroupV}
+	m.meters.tree = &meter.Tree{Proc: m.job.proc, Keeper: state.Keeper,
+		Except: []int{os.Getpid()}, Cgroup: m.job.cgroup()}
+	m.job.people = newPeople(m.job.proc, state.Keeper)
+	m.newLimits()
+	for _, n := range state.Notes {
+		m.record.note("keeper", n)
 	}
-	m.people = newPeople(m.proc, m.state.Keeper)
-	m.limiter = limiter{}
-	m.alarm = &alarm{at: m.Options.PressureAt, act: m.Options.OnPressure}
-	for _, n := range m.state.Notes {
-		m.note("keeper", n)
-	}
-	if m.state.Limit == LimitSoft {
+	if state.Limit == LimitSoft {
 		ticker.Reset(min(m.Options.Interval, softTick))
 	}
 	m.kept = time.Time{}
-	m.happened(event.Happened{Kind: "attempt", PID: m.state.Child,
-		Text: fmt.Sprintf("attempt %d began", m.state.Attempt)})
+	m.record.happened(event.Happened{Kind: "attempt", PID: state.Child,
+		Text: fmt.Sprintf("attempt %d began", state.Attempt)})
 	m.tick()
 }
 
@@ -261,227 +242,53 @@ func (m *Monitor) begin(ticker *time.Ticker) {
 // grow by gigabytes in a second.
 const softTick = 100 * time.Millisecond
 
-// now is the time in the run, in milliseconds, by a clock that does not jump.
-func (m *Monitor) now() int64 { return bootClock().Milliseconds() - m.state.BeganBootMS }
-
-// happened records an event, with its moment.
-func (m *Monitor) happened(h event.Happened) {
-	h.AtMS, h.Attempt = m.now(), m.state.Attempt
-	if err := m.Record.AppendEvent(h); err != nil {
-		m.cannotRecord(err)
-	}
-}
-
-// note keeps something that could not be measured or done. The same thing is said once.
-func (m *Monitor) note(about, text string) {
-	if m.absent[about+text] {
-		return
-	}
-	m.absent[about+text] = true
-	for _, n := range m.said.Notes {
-		if n == text {
-			return
-		}
-	}
-	m.said.Notes = append(m.said.Notes, text)
-	m.happened(event.Happened{Kind: "note", Text: text})
-}
-
-// cannotRecord: a full disk is no reason to stop watching. It is said once, in the monitor's own
-// log.
-func (m *Monitor) cannotRecord(err error) {
-	if !m.absent["record"] {
-		m.absent["record"] = true
-		m.said.Notes = append(m.said.Notes, "the record has gaps: "+err.Error())
-		fmt.Fprintln(os.Stderr, "record:", err)
-	}
-}
-
-// found keeps findings and shows them.
-func (m *Monitor) found(findings []event.Finding) {
-	for _, f := range findings {
-		m.said.Findings = append(slices.DeleteFunc(m.said.Findings, f.Restates), f)
-		m.happened(event.Happened{Kind: "finding", Finding: &f, Text: f.Title})
-		_ = writeJSON(m.conn, sayFinding, f)
-	}
-}
-
 // tick takes a reading. With a soft limit ticks come faster than readings are kept.
 func (m *Monitor) tick() {
-	if m.meters.tree == nil || m.state.Exit != nil {
+	if m.meters.tree == nil || m.job.state.Exit != nil {
 		return
 	}
 	now := time.Now()
 	m.meters.tree.Refresh(now)
-	s := m.meters.read(now, m.now(), m.state.Attempt)
-	m.people.update(m.meters.tree)
-	m.hold(&s)
+	s := m.meters.read(now, m.job.now(), m.job.state.Attempt)
+	m.job.people.update(m.meters.tree)
+	m.limiter.hold(&s)
 	m.meters.last = s
-	m.checkRanks(now)
-	m.checkCompanions(now)
-	m.nameSilent(now)
-	m.alarm.check(m, s)
-	m.relieve(now, s)
-	m.raise(s)
-	if m.state.Limit == LimitSoft && now.Sub(m.kept) < m.Options.Interval-softTick/2 {
+	m.ranks.check(now)
+	m.group.check(now)
+	m.hearer.nameSilent(now)
+	m.alarm.check(s)
+	m.relief.check(now, s)
+	m.record.said.raise(s, m.job.hostLimit(s))
+	if m.job.state.Limit == LimitSoft && now.Sub(m.kept) < m.Options.Interval-softTick/2 {
 		return
 	}
 	m.kept = now
-	m.keep(s)
-	switch {
-	case now.Sub(m.flushed) >= time.Second:
-		m.flush()
-	case now.Sub(m.written) >= 400*time.Millisecond:
-		m.writeReadings()
-	}
+	m.judge.sample(s)
+	m.record.keep(s, now)
 }
 
-// nameSilent says once which Python goes without the probe.
-func (m *Monitor) nameSilent(now time.Time) {
-	if m.Probe == nil || m.absent["silent"] {
-		return
+// attemptEnded judges the attempt, records it, and tells the keeper what follows. Everything it
+// does may be repeated by another monitor if this one is killed in the middle.
+func (m *Monitor) attemptEnded(exit event.Exit) error {
+	m.job.state.Exit = &exit
+	m.hearer.hearLastWords()
+	m.record.flush()
+	verdict := m.judge.ended(exit)
+	m.record.check(m.record.to.SaveVerdict(verdict))
+	decision := m.judge.decide(exit, verdict)
+	m.record.attempt(attemptOf(exit, verdict, decision.Changed))
+	if decision.Again {
+		return m.again(decision)
 	}
-	if who := m.people.silent(now, 5*time.Second); who != nil {
-		m.absent["silent"] = true
-		m.note("silent python",
-			fmt.Sprintf("%s (process %d) did not load the probe (-I, -E, -S or another interpreter keep it "+
-				"out): it is watched from outside only", who.name, who.pid))
-	}
+	m.record.finish(exit, verdict, m.Report, m.Verdict)
+	return writeMessage(m.job.conn, sayDone, nil)
 }
 
-// keep puts a reading into the record.
-func (m *Monitor) keep(s event.Sample) {
-	m.said.Samples++
-	m.batch = append(m.batch, s)
-	if m.Detect != nil {
-		m.found(m.Detect.Sample(s))
-	}
+// again asks the keeper for another launch.
+func (m *Monitor) again(d Decision) error {
+	m.record.said.forgetAttempt(m.job.printed())
+	m.record.happened(event.Happened{Kind: "action", Text: "launched again: " +
+		strings.Join(d.Changed, "; ")})
+	return writeJSON(m.job.conn, sayLaunch, Launch{Args: d.Args, Env: d.Env,
+		Path: m.job.launch.Path, HostLimit: m.job.state.HostLimit, Note: d.Note})
 }
-
-// writeReadings writes the readings that wait: a killed monitor loses half a second of them, and
-// the next one's start.
-func (m *Monitor) writeReadings() {
-	m.written = time.Now()
-	err := m.Record.AppendSamples(m.batch)
-	if err == nil {
-		err = m.Record.AppendSteps(m.steps.take())
-	}
-	m.batch = m.batch[:0]
-	if err != nil {
-		m.cannotRecord(err)
-	}
-}
-
-// flush writes the readings and what has been learnt so far.
-func (m *Monitor) flush() {
-	m.writeReadings()
-	m.flushed = m.written
-	m.judgeNow()
-	saved := m.said
-	saved.CPU += ownCPU()
-	if err := m.Record.SaveProgress(saved); err != nil {
-		m.cannotRecord(err)
-	}
-}
-
-// lookBefore reads the cards before the command can touch them.
-func (m *Monitor) lookBefore() {
-	if m.Devices == nil || m.said.Before != nil {
-		return
-	}
-	if devices, _ := m.Devices.Read(); len(devices) > 0 {
-		m.said.Before = map[string]event.Bytes{}
-		for _, d := range devices {
-			m.said.Before[d.UUID] = d.Used
-		}
-	}
-}
-
-// judgeNow renews what a live view shows.
-func (m *Monitor) judgeNow() {
-	if m.meters.whole.Processes > 0 {
-		host := diagnose.Host(m.meters.whole, m.hostLimit(m.meters.whole))
-		m.said.Host = &host
-	}
-	if m.Detect != nil {
-		m.said.Forecasts, m.said.Accounts = m.Detect.Forecasts(), m.Detect.Accounts()
-	}
-}
-
-// hostLimit is the lowest wall for host memory.
-func (m *Monitor) hostLimit(s event.Sample) event.Bytes {
-	limit := m.state.HostLimit
-	lower := func(other event.Bytes) {
-		if other > 0 && (limit == 0 || other < limit) {
-			limit = other
-		}
-	}
-	if s.Cgroup != nil {
-		lower(s.Cgroup.Limit)
-	}
-	if s.Machine != nil {
-		lower(s.Machine.Total)
-	}
-	return limit
-}
-
-// raise lifts the peaks of the run and of the attempt to a reading.
-func (m *Monitor) raise(s event.Sample) {
-	raise(&m.said.Peaks, s, m.hostLimit(s))
-	raise(&m.said.Attempt, s, m.hostLimit(s))
-}
-
-// raise lifts the peaks to a reading.
-func raise(p *event.Peaks, s event.Sample, limit event.Bytes) {
-	p.Resident = max(p.Resident, s.Resident)
-	p.Unreclaimable = max(p.Unreclaimable, s.Unreclaimable())
-	p.Swap = max(p.Swap, s.Swapped)
-	p.Processes = max(p.Processes, s.Processes)
-	p.HostLimit = limit
-	if c := s.Cgroup; c != nil && c.Own {
-		p.Cgroup = max(p.Cgroup, c.Current, c.Peak)
-	}
-	if s.Machine != nil {
-		p.Shm, p.ShmTotal = max(p.Shm, s.Machine.ShmUsed), s.Machine.ShmTotal
-	}
-	for _, d := range s.Devices {
-		at := devicePeak(p, d.UUID)
-		at.Name, at.Total, at.Used = d.Name, d.Total, max(at.Used, d.Used)
-	}
-}
-
-func devicePeak(p *event.Peaks, uuid string) *event.DevicePeak {
-	for i := range p.Devices {
-		if p.Devices[i].UUID == uuid {
-			return &p.Devices[i]
-		}
-	}
-	p.Devices = append(p.Devices, event.DevicePeak{UUID: uuid})
-	return &p.Devices[len(p.Devices)-1]
-}
-
-// signal asks the keeper to signal every process of the run.
-func (m *Monitor) signal(number int) {
-	_ = writeJSON(m.conn, saySignal, signalRequest{Number: number, All: true})
-}
-
-// ownCPU is the processor time this process has used.
-func ownCPU() float64 { return cpuOf("self") }
-
-// cpuOf is a process's processor time in seconds, from its stat file.
-func cpuOf(pid string) float64 {
-	data, err := os.ReadFile("/proc/" + pid + "/stat")
-	if err != nil {
-		return 0
-	}
-	fields := statFields(string(data))
-	if len(fields) < 13 {
-		return 0
-	}
-	user, _ := strconv.ParseFloat(fields[11], 64)
-	system, _ := strconv.ParseFloat(fields[12], 64)
-	return (user + system) / clockTicks
-}
-
-// clockTicks is the kernel's unit of processor time in /proc: 100 a second on every Linux there is.
-const clockTicks = 100

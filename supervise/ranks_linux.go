@@ -7,36 +7,48 @@ import (
 	"memroom/event"
 )
 
-// checkRanks ends a group of which one rank has run out of memory while others wait for it: they
+// ranks ends a group of which a rank has run out of memory: the others would wait for it for ever.
+type ranks struct {
+	job     *job
+	record  *record
+	meters  *sampler
+	limiter *limiter
+
+	gone     time.Time // when a rank was first seen to have run out while others live
+	caught   *caught   // a rank that ran out and lives, while nobody makes a step
+	anySteps bool      // steps were seen
+}
+
+// check ends a group of which one rank has run out of memory while others wait for it: they
 // would wait for ever. A launcher that notices by itself (torchrun does) has the grace to do so.
-func (m *Monitor) checkRanks(now time.Time) {
-	if m.said.Ended != nil {
+func (r *ranks) check(now time.Time) {
+	if r.limiter.ending() {
 		return
 	}
-	living, gone := m.people.leaders()
-	m.checkCaught(now, living)
-	lost := m.lostRank(gone)
+	living, gone := r.job.people.leaders()
+	r.checkCaught(now, living)
+	lost := r.lostRank(gone)
 	if lost == nil || len(living) == 0 {
-		m.limiter.rankGone = time.Time{}
+		r.gone = time.Time{}
 		return
 	}
 	for _, who := range living {
 		if *who.rank == *lost.rank { // its launcher has started it again
-			m.limiter.rankGone = time.Time{}
+			r.gone = time.Time{}
 			return
 		}
 	}
-	if m.limiter.rankGone.IsZero() {
-		m.limiter.rankGone = now
-		m.happened(event.Happened{Kind: "action", Rank: lost.rank, PID: lost.pid,
+	if r.gone.IsZero() {
+		r.gone = now
+		r.record.happened(event.Happened{Kind: "action", Rank: lost.rank, PID: lost.pid,
 			Text: fmt.Sprintf("rank %d ran out of memory; the other %d have %v to end", *lost.rank,
-				len(living), m.Options.Grace)})
+				len(living), r.job.options.Grace)})
 	}
-	if now.Sub(m.limiter.rankGone) >= m.Options.Grace {
-		m.end(Ending{Where: m.whereLost(lost.pid), Rank: lost.rank, OOM: true, Why: fmt.Sprintf(
+	if now.Sub(r.gone) >= r.job.options.Grace {
+		r.limiter.end(Ending{Where: r.whereLost(lost.pid), Rank: lost.rank, OOM: true, Why: fmt.Sprintf(
 			"memroom ended the group: rank %d (process %d) ran out of memory and %s still waiting for it "+
 				"after %v",
-			*lost.rank, lost.pid, others(len(living)), m.Options.Grace)})
+			*lost.rank, lost.pid, others(len(living)), r.job.options.Grace)})
 	}
 }
 
@@ -49,40 +61,32 @@ func others(n int) string {
 
 // lostRank gives a rank that is gone because of memory: its probe said so, or the kernel counted a
 // kill since it began.
-func (m *Monitor) lostRank(gone []*person) *person {
+func (r *ranks) lostRank(gone []*person) *person {
 	var largest *person
 	for _, who := range gone {
-		if m.whereLost(who.pid) != "" {
+		if r.whereLost(who.pid) != "" {
 			return who
 		}
 		if largest == nil || who.resident > largest.resident {
 			largest = who
 		}
 	}
-	if largest != nil && m.killsSoFar() > 0 {
+	if largest != nil && r.meters.kills(r.job.state.Base) > 0 {
 		return largest // the kernel takes the largest
 	}
 	return nil
 }
 
-func (m *Monitor) whereLost(pid int) event.Where {
-	for _, d := range m.said.Deaths {
+func (r *ranks) whereLost(pid int) event.Where {
+	for _, d := range r.record.said.Deaths {
 		if d.PID == pid && d.Where != "" {
 			return d.Where
 		}
 	}
-	if m.killsSoFar() > 0 {
+	if r.meters.kills(r.job.state.Base) > 0 {
 		return event.WhereCgroup
 	}
 	return ""
-}
-
-// killsSoFar counts kills for memory in the run's own cgroup, which are about this run alone.
-func (m *Monitor) killsSoFar() int64 {
-	if m.meters.last.Cgroup == nil || !m.meters.last.Cgroup.Own {
-		return 0
-	}
-	return m.meters.last.Cgroup.OOMKill - m.state.Base.Own
 }
 
 // caught is a rank whose allocator gave up and which lives on: the program has caught the error.
@@ -107,26 +111,26 @@ const (
 )
 
 // caughtOOM remembers that a rank's allocator gave up.
-func (m *Monitor) caughtOOM(oom ProbeOOM) {
-	if oom.Rank == nil || m.limiter.caught != nil {
+func (r *ranks) caughtOOM(oom ProbeOOM) {
+	if oom.Rank == nil || r.caught != nil {
 		return
 	}
-	m.limiter.caught = &caught{pid: oom.PID, rank: oom.Rank, oom: oom, oomAt: time.Now(),
+	r.caught = &caught{pid: oom.PID, rank: oom.Rank, oom: oom, oomAt: time.Now(),
 		at: time.Now()}
 }
 
 // stepped takes note that somebody made a step: a group that begins one after the error is not
 // hung. Another rank may still have ended the step before.
-func (m *Monitor) stepped(step event.Step) {
-	m.limiter.stepped = true
-	if c := m.limiter.caught; c != nil && step.End.Add(-step.Duration).After(c.oomAt) {
-		m.limiter.caught = nil
+func (r *ranks) stepped(step event.Step) {
+	r.anySteps = true
+	if c := r.caught; c != nil && step.End.Add(-step.Duration).After(c.oomAt) {
+		r.caught = nil
 	}
 }
 
 // busy takes note that somebody evaluates or saves, which takes the time it takes.
-func (m *Monitor) busy() {
-	if c := m.limiter.caught; c != nil {
+func (r *ranks) busy() {
+	if c := r.caught; c != nil {
 		c.at = time.Now()
 	}
 }
@@ -134,24 +138,24 @@ func (m *Monitor) busy() {
 // checkCaught says that a group stands still since one of its ranks caught its error, and ends it
 // when that lasts. Steps of the group must have been seen before: a job that reports none cannot be
 // told from one that stands still.
-func (m *Monitor) checkCaught(now time.Time, living []*person) {
-	c := m.limiter.caught
+func (r *ranks) checkCaught(now time.Time, living []*person) {
+	c := r.caught
 	if c == nil || len(living) < 2 {
 		return
 	}
-	if who := m.people.all[c.pid]; who == nil || who.gone { // it has ended; checkRanks knows
-		m.limiter.caught = nil
+	if who := r.job.people.all[c.pid]; who == nil || who.gone { // it has ended; checkRanks knows
+		r.caught = nil
 		return
 	}
 	since := now.Sub(c.at)
-	if since >= m.Options.Grace && !c.said {
+	if since >= r.job.options.Grace && !c.said {
 		c.said = true
-		m.found([]event.Finding{caughtFinding(c, since, len(living)-1)})
+		r.record.found([]event.Finding{caughtFinding(c, since, len(living)-1)})
 	}
-	patience := max(caughtGraces*m.Options.Grace,
-		time.Duration(caughtSteps*median(m.said.StepTime)*float64(time.Millisecond)))
-	if m.limiter.stepped && since >= patience {
-		m.end(Ending{Where: event.WhereGPU, Rank: c.rank, OOM: true, Why: fmt.Sprintf(
+	patience := max(caughtGraces*r.job.options.Grace,
+		time.Duration(caughtSteps*median(r.record.said.StepTime)*float64(time.Millisecond)))
+	if r.anySteps && since >= patience {
+		r.limiter.end(Ending{Where: event.WhereGPU, Rank: c.rank, OOM: true, Why: fmt.Sprintf(
 			"memroom ended the group: rank %d (process %d) ran out of GPU memory and caught the error, and "+
 				"no rank has made a step for %v",
 			*c.rank, c.pid, since.Round(time.Second))})

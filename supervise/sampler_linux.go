@@ -215,6 +215,30 @@ func (r *sampler) readDevices(s *event.Sample) {
 	s.Devices = readings
 }
 
+// kills counts kills for memory in the run's own cgroup since base: they are about this run alone.
+func (r *sampler) kills(base Counters) int64 {
+	if r.last.Cgroup == nil || !r.last.Cgroup.Own {
+		return 0
+	}
+	return r.last.Cgroup.OOMKill - base.Own
+}
+
+// usedNow is what is used on each card, nil where nothing can be read.
+func usedNow(devices Devices) map[string]event.Bytes {
+	if devices == nil {
+		return nil
+	}
+	readings, _ := devices.Read()
+	if len(readings) == 0 {
+		return nil
+	}
+	used := map[string]event.Bytes{}
+	for _, d := range readings {
+		used[d.UUID] = d.Used
+	}
+	return used
+}
+
 // divide tells the run's share of a card from its neighbours'. Where the driver names no processes,
 // or names them by numbers of another namespace (containers), what was there before the run counts
 // as the neighbours'.

@@ -53,9 +53,8 @@ func watching(t *testing.T) (m *Monitor, record *notes, signals func() []signalR
 	}
 	t.Cleanup(func() { ours.Close(); keeper.Close() })
 	record = &notes{}
-	m = &Monitor{Record: record, Options: DefaultOptions(), conn: ours.conn,
-		absent: map[string]bool{}, people: newPeople(nil, 0)}
-	m.meters.note = m.note
+	m = &Monitor{Record: record, Options: DefaultOptions()}
+	m.assemble(ours.conn)
 	return m, record, func() (got []signalRequest) {
 		for what, payload := range queued(keeper.conn) {
 			var r signalRequest
@@ -84,14 +83,13 @@ func queued(conn *net.UnixConn) iter.Seq2[kind, []byte] {
 // gone down by a twentieth of the limit, not for swinging around the mark.
 func TestPressureRingsOnce(t *testing.T) {
 	m, record, signals := watching(t)
-	m.Options.OnPressure, m.Options.PressureAt = "USR1", 0.9
-	a := &alarm{at: 0.9}
+	m.job.options.OnPressure, m.job.options.PressureAt = "USR1", 0.9
 	for _, step := range []struct {
 		percent event.Bytes
 		rings   int
 	}{{80, 0}, {89, 0}, {90, 1}, {95, 1}, {89, 1}, {91, 1}, {86, 1}, {93, 1}, {84, 1}, {89, 1},
 		{91, 2}, {99, 2}} {
-		a.check(m, event.Sample{Cgroup: &event.CgroupSample{Anon: step.percent, Limit: 100}})
+		m.alarm.check(event.Sample{Cgroup: &event.CgroupSample{Anon: step.percent, Limit: 100}})
 		if got := len(record.of("pressure")); got != step.rings {
 			t.Fatalf("at %d %%: rang %d times, want %d", step.percent, got, step.rings)
 		}
@@ -118,8 +116,7 @@ func TestClosest(t *testing.T) {
 		"the machine":   {event.Sample{Machine: machine}, 0, 700, 1000},
 		"nothing known": {event.Sample{}, 0, 0, 0},
 	} {
-		m := &Monitor{state: State{HostLimit: c.own}}
-		if used, limit, _ := closest(m, c.s); used != c.used || limit != c.limit {
+		if used, limit, _ := closest(c.s, c.own); used != c.used || limit != c.limit {
 			t.Errorf("%s: %d of %d, want %d of %d", name, used, limit, c.used, c.limit)
 		}
 	}
@@ -141,11 +138,11 @@ func TestKillFollowsTerm(t *testing.T) {
 		"a shorter grace is shorter": {LimitSoft, time.Second, 2 * time.Second, true},
 	} {
 		m, record, signals := watching(t)
-		m.state.Limit, m.Options.Grace = c.limit, c.grace
-		m.end(Ending{Why: "because"})
+		m.job.state.Limit, m.job.options.Grace = c.limit, c.grace
+		m.limiter.end(Ending{Why: "because"})
 		m.limiter.termAt = time.Now().Add(-c.since)
-		m.followUp()
-		m.followUp()
+		m.limiter.followUp()
+		m.limiter.followUp()
 		got := signals()
 		want := []signalRequest{{Number: int(unix.SIGTERM), All: true}}
 		if c.expired {
@@ -154,7 +151,7 @@ func TestKillFollowsTerm(t *testing.T) {
 		if len(got) != len(want) || got[0] != want[0] || got[len(got)-1] != want[len(want)-1] {
 			t.Errorf("%s: signals %+v, want %+v", name, got, want)
 		}
-		if m.said.Ended == nil || len(record.of("action")) != 1 {
+		if m.record.said.Ended == nil || len(record.of("action")) != 1 {
 			t.Errorf("%s: the end is not recorded", name)
 		}
 	}
@@ -187,18 +184,18 @@ func TestCachesAreEmptiedOnlyWhereItHelps(t *testing.T) {
 		"nobody to ask":                    {98, 10, 5, 0, false},
 	} {
 		m, record, _ := watching(t)
-		m.Detect = fixedDetector{"u": {Lines: []diagnose.AccountEntry{{Name: diagnose.LineCache,
+		m.judge.detect = fixedDetector{"u": {Lines: []diagnose.AccountEntry{{Name: diagnose.LineCache,
 			Bytes: c.cache}}}}
-		m.speaking = probes(t, c.probes)
+		m.hearer.speaking = probes(t, c.probes)
 		s := event.Sample{Devices: []event.DeviceSample{{UUID: "u", Used: c.used, Total: 100,
 			Others: c.others}}}
 		now := time.Unix(5000, 0)
-		m.relieve(now, s)
-		m.relieve(now.Add(30*time.Second), s)
+		m.relief.check(now, s)
+		m.relief.check(now.Add(30*time.Second), s)
 		if got := len(record.of("action")) > 0; got != c.relieved {
 			t.Errorf("%s: relieved %v", name, got)
 		}
-		m.relieve(now.Add(61*time.Second), s)
+		m.relief.check(now.Add(61*time.Second), s)
 		if got := len(record.of("action")); c.relieved && got != 2 {
 			t.Errorf("%s: %d times in a minute and a second, want 2", name, got)
 		}
@@ -256,11 +253,11 @@ func TestReservable(t *testing.T) {
 func (m *Monitor) withRanks(n int, gone ...int) {
 	for i := range n {
 		rank := i
-		m.people.all[100+i] = &person{pid: 100 + i, rank: &rank, world: n,
+		m.job.people.all[100+i] = &person{pid: 100 + i, rank: &rank, world: n,
 			resident: event.Bytes(1 + i)}
 	}
 	for _, i := range gone {
-		m.people.all[100+i].gone = true
+		m.job.people.all[100+i].gone = true
 	}
 }
 
@@ -286,23 +283,23 @@ func TestGroupEndsAfterTheGrace(t *testing.T) {
 		m.withRanks(3, 1)
 		if c.again {
 			rank := 1
-			m.people.all[200] = &person{pid: 200, rank: &rank, world: 3}
+			m.job.people.all[200] = &person{pid: 200, rank: &rank, world: 3}
 		}
-		m.said.Deaths = c.deaths
+		m.record.said.Deaths = c.deaths
 		m.meters.last.Cgroup = &event.CgroupSample{Own: true, OOMKill: c.kills}
 		now := time.Unix(9000, 0)
-		m.checkRanks(now)
-		m.checkRanks(now.Add(m.Options.Grace - time.Second))
-		if m.said.Ended != nil {
+		m.ranks.check(now)
+		m.ranks.check(now.Add(m.Options.Grace - time.Second))
+		if m.record.said.Ended != nil {
 			t.Errorf("%s: ended within the grace", name)
 		}
-		m.checkRanks(now.Add(m.Options.Grace))
-		if got := m.said.Ended != nil; got != c.ended {
+		m.ranks.check(now.Add(m.Options.Grace))
+		if got := m.record.said.Ended != nil; got != c.ended {
 			t.Errorf("%s: ended %v", name, got)
 		}
-		if c.ended && (m.said.Ended.Where != c.where || *m.said.Ended.Rank != c.rank ||
-			!m.said.Ended.OOM || len(signals()) != 1) {
-			t.Errorf("%s: %+v", name, m.said.Ended)
+		if c.ended && (m.record.said.Ended.Where != c.where || *m.record.said.Ended.Rank != c.rank ||
+			!m.record.said.Ended.OOM || len(signals()) != 1) {
+			t.Errorf("%s: %+v", name, m.record.said.Ended)
 		}
 	}
 }
@@ -323,30 +320,30 @@ func TestCaughtErrorGetsTenGraces(t *testing.T) {
 		m, record, _ := watching(t)
 		m.withRanks(2)
 		if c.stepMS > 0 {
-			m.said.StepTime = []float64{c.stepMS}
+			m.record.said.StepTime = []float64{c.stepMS}
 		}
 		rank := 1
-		m.caughtOOM(ProbeOOM{PID: 101, Rank: &rank})
-		m.limiter.stepped = c.stepped
-		at := m.limiter.caught.at
-		m.checkRanks(at.Add(19 * time.Second))
+		m.ranks.caughtOOM(ProbeOOM{PID: 101, Rank: &rank})
+		m.ranks.anySteps = c.stepped
+		at := m.ranks.caught.at
+		m.ranks.check(at.Add(19 * time.Second))
 		if len(record.of("finding")) != 0 {
 			t.Errorf("%s: named within the grace", name)
 		}
-		m.checkRanks(at.Add(21 * time.Second))
-		m.checkRanks(at.Add(c.until))
-		if n := len(record.of("finding")); n != 1 || m.said.Ended != nil {
-			t.Errorf("%s: %d findings, ended %v", name, n, m.said.Ended)
+		m.ranks.check(at.Add(21 * time.Second))
+		m.ranks.check(at.Add(c.until))
+		if n := len(record.of("finding")); n != 1 || m.record.said.Ended != nil {
+			t.Errorf("%s: %d findings, ended %v", name, n, m.record.said.Ended)
 		}
 		if c.ends > 0 {
-			m.checkRanks(at.Add(c.ends))
+			m.ranks.check(at.Add(c.ends))
 		}
-		if got := m.said.Ended != nil; got != (c.ends > 0) {
+		if got := m.record.said.Ended != nil; got != (c.ends > 0) {
 			t.Errorf("%s: ended %v", name, got)
 		}
-		if m.said.Ended != nil && (!strings.Contains(m.said.Ended.Why, "rank 1") ||
-			m.said.Ended.Where != event.WhereGPU) {
-			t.Errorf("%s: %+v", name, m.said.Ended)
+		if m.record.said.Ended != nil && (!strings.Contains(m.record.said.Ended.Why, "rank 1") ||
+			m.record.said.Ended.Where != event.WhereGPU) {
+			t.Errorf("%s: %+v", name, m.record.said.Ended)
 		}
 	}
 }
@@ -356,14 +353,14 @@ func TestCaughtErrorGetsTenGraces(t *testing.T) {
 func TestAStepAfterTheErrorIsLife(t *testing.T) {
 	m, _, _ := watching(t)
 	rank := 1
-	m.caughtOOM(ProbeOOM{PID: 101, Rank: &rank})
-	at := m.limiter.caught.oomAt
-	m.stepped(event.Step{End: at.Add(time.Second), Duration: 2 * time.Second})
-	if m.limiter.caught == nil {
+	m.ranks.caughtOOM(ProbeOOM{PID: 101, Rank: &rank})
+	at := m.ranks.caught.oomAt
+	m.ranks.stepped(event.Step{End: at.Add(time.Second), Duration: 2 * time.Second})
+	if m.ranks.caught == nil {
 		t.Error("a step that had begun before the error was taken for life")
 	}
-	m.stepped(event.Step{End: at.Add(3 * time.Second), Duration: time.Second})
-	if m.limiter.caught != nil {
+	m.ranks.stepped(event.Step{End: at.Add(3 * time.Second), Duration: time.Second})
+	if m.ranks.caught != nil {
 		t.Error("a step that began after the error was not seen")
 	}
 }
