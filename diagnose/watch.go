@@ -43,7 +43,7 @@ type process struct {
 	asked     bool            // for stacks and what grew on the heap
 	collect   collection
 	frames    []event.Frame
-	holder    string
+	holders   []Holder // what holds what grew, what matters most first
 	told      Prediction
 	takenBack int // leaks that turned out to be none
 }
@@ -389,13 +389,14 @@ const lookSteps = 12
 
 func (p *process) leakFinding(t Trend, device int) event.Finding {
 	f := leakFinding(p.name(device), t, p.frames)
-	if p.holder != "" {
-		f.Evidence = append(f.Evidence, "the memory is held by "+p.holder)
-		if len(p.frames) == 0 {
-			f.Title += " (held by " + p.holder + ")"
-		}
+	held := p.holding(device)
+	if len(held) > 0 {
+		f.Title += " (held by " + both(held) + ")"
 	}
-	if len(p.frames) == 0 && p.holder == "" {
+	for _, h := range held {
+		f.Evidence = append(f.Evidence, h.evidence())
+	}
+	if len(p.frames) == 0 && len(held) == 0 {
 		f.Evidence = append(f.Evidence, "the line is unknown: no call stacks were recorded")
 	}
 	return f
@@ -431,19 +432,6 @@ func sourceOf(held []Held, steps int) []event.Frame {
 		}
 	}
 	return best.Frames
-}
-
-// Holder takes the variable that holds what grows on the heap, such as "losses in train.py (list of
-// 120)".
-func (w *Watch) Holder(pid int, holder string) []event.Finding {
-	var found []event.Finding
-	for at, p := range w.processes {
-		if at.pid == pid && holder != "" && p.holder == "" {
-			p.holder = holder
-			found = append(found, p.again(at.device)...)
-		}
-	}
-	return found
 }
 
 // again words a leak anew that was said before its line was known.

@@ -128,18 +128,29 @@ type StackGroup struct {
 
 // Heap is what grew on the Python heap since the last time it was asked for.
 type Heap struct {
-	Step  int64      `json:"step"`
-	Types []HeapType `json:"types"`
+	Step    int64        `json:"step"`
+	Types   []HeapType   `json:"types"`
+	Holders []HeapHolder `json:"holders"` // variables that hold what grew, what matters most first
 }
 
-// HeapType is one type's growth. For tensors Bytes is their data, and Holder names a variable that
-// holds many of them.
+// HeapType is one type's growth. For tensors Bytes is their data.
 type HeapType struct {
 	Type   string      `json:"type"`
 	Count  int64       `json:"count"`
 	Growth int64       `json:"growth"`
 	Bytes  event.Bytes `json:"bytes"`
-	Holder string      `json:"holder,omitempty"`
+}
+
+// HeapHolder is a variable, attribute, element or closure that holds more than before.
+type HeapHolder struct {
+	Name  string      `json:"name"` // such as trainer.meters["loss"].values
+	Kind  string      `json:"kind"` // such as "list of 120"
+	File  string      `json:"file"`
+	Line  int         `json:"line"`  // where it grows, as far as its source tells
+	Host  event.Bytes `json:"host"`  // growth by itself, in host memory
+	Card  event.Bytes `json:"card"`  // and on cards
+	Count int64       `json:"count"` // more tensors and arrays
+	Nodes int64       `json:"nodes"` // more nodes of autograd graphs that it keeps
 }
 
 // Said is a sentence of a part inside the process: a remedy applied or declined.

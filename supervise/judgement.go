@@ -58,11 +58,12 @@ func (j *Judgement) Heard(pid int, rank *int, message probe.Message) []event.Fin
 		}
 		return j.watch.Stacks(pid, m.Device, m.Steps, held)
 	case *probe.Heap:
-		for _, t := range m.Types {
-			if t.Holder != "" {
-				return j.watch.Holder(pid, t.Type+" kept by "+t.Holder)
-			}
+		held := make([]diagnose.Holder, len(m.Holders))
+		for i, h := range m.Holders {
+			held[i] = diagnose.Holder{Name: h.Name, Kind: h.Kind, File: h.File, Line: h.Line,
+				Host: h.Host, Card: h.Card, Nodes: h.Nodes}
 		}
+		return j.watch.Holders(pid, held)
 	case *probe.Done:
 		if m.OK && m.Do == probe.DoCollect {
 			j.watch.Collected(pid)

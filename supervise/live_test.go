@@ -183,3 +183,47 @@ func TestWorkersCopyTheirParent(t *testing.T) {
 		})
 	}
 }
+
+// keeps trains and keeps something of every step, in one of several ways.
+const keeps = `
+import sys, time, torch
+how = sys.argv[1]
+torch.manual_seed(0)
+model = torch.nn.Linear(256, 256)
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+
+class Meter:
+    def __init__(self): self.values = []
+
+meter, total, history = Meter(), 0.0, []
+kept = []
+for step in range(120):
+    y = model(torch.randn(64, 256))
+    loss = y.square().mean()
+    optimizer.zero_grad(); loss.backward(); optimizer.step()
+    if how == "meter": meter.values.append(y.detach())
+    if how == "two":
+        total += loss
+        history.append(y.detach())
+    if how == "clean": kept = (kept + [y.detach()])[-4:]
+    time.sleep(0.005)
+print("done")
+`
+
+// TestLeaksNameWhoHolds: the variable that keeps the tensors is in the title, with the line where
+// it grows; where there are two, what holds more comes first.
+func TestLeaksNameWhoHolds(t *testing.T) {
+	python := testenv.Python(t, "torch")
+	for how, c := range map[string]liveCase{
+		"meter": {says: []string{"held by `meter.values` (list of ", "keeps.py:17"}},
+		"two":   {says: []string{"held by `history` (list of ", "keeps.py:20", "`total`"}},
+		"clean": {},
+	} {
+		t.Run(how, func(t *testing.T) {
+			w := newWorkshop(t, ourselves)
+			t.Setenv("OMP_NUM_THREADS", "1")
+			c.kind = "leak"
+			c.check(t, watched(w, c.kind, python, w.file("keeps.py", keeps), how))
+		})
+	}
+}

@@ -10,7 +10,7 @@ import sys
 import weakref
 
 from .. import guard, link
-from . import heap, steps
+from . import holders, steps
 
 FIRST, SECOND = 2, 4  # batches at which the variables are looked at
 MOST = 5  # evaluations that are looked at
@@ -82,7 +82,7 @@ def _look():
             where = "%s:%d" % (frame.f_code.co_filename, frame.f_code.co_firstlineno)
             for name, value in list(frame.f_locals.items())[:MAX_NAMES]:
                 _note(found, name, where, value)
-                for key, thing in heap._attributes(value)[:MAX_NAMES]:
+                for key, thing in holders.attributes(value)[:MAX_NAMES]:
                     _note(found, "%s.%s" % (name, key), where, thing)
         frame = frame.f_back
     return found

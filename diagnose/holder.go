@@ -1,0 +1,87 @@
+package diagnose
+
+import (
+	"fmt"
+	"path"
+	"strings"
+
+	"memroom/event"
+)
+
+// Holder is a variable of the program that holds more and more: itself, or by the autograd graphs
+// that its tensors keep.
+type Holder struct {
+	Name  string // such as trainer.history
+	Kind  string // such as "list of 120"
+	File  string
+	Line  int         // where it grows
+	Host  event.Bytes // growth since the look before, in host memory
+	Card  event.Bytes // and on cards
+	Nodes int64       // of graphs
+}
+
+// String names the holder as a finding does: `history` (list of 120, train.py:10).
+func (h Holder) String() string {
+	var parts []string
+	if h.Kind != "" {
+		parts = append(parts, h.Kind)
+	}
+	if h.Nodes > 0 {
+		parts = append(parts, "with its graph")
+	}
+	if h.File != "" {
+		parts = append(parts, fmt.Sprintf("%s:%d", path.Base(h.File), h.Line))
+	}
+	return fmt.Sprintf("`%s` (%s)", h.Name, strings.Join(parts, ", "))
+}
+
+func (h Holder) evidence() string {
+	var grew []string
+	if h.Host > 0 {
+		grew = append(grew, h.Host.String()+" in host memory")
+	}
+	if h.Card > 0 {
+		grew = append(grew, h.Card.String()+" on the card")
+	}
+	if h.Nodes > 0 {
+		grew = append(grew, fmt.Sprintf("%d nodes of an autograd graph", h.Nodes))
+	}
+	return fmt.Sprintf("the memory is held by %s in %s:%d: %s more between two looks", h.Name,
+		h.File, h.Line, strings.Join(grew, ", "))
+}
+
+// both joins two names, or gives the one there is.
+func both(held []Holder) string {
+	text := held[0].String()
+	if len(held) > 1 {
+		text += " and " + held[1].String()
+	}
+	return text
+}
+
+// Holders takes the variables that hold what grew in a process, what matters most first.
+func (w *Watch) Holders(pid int, held []Holder) []event.Finding {
+	var found []event.Finding
+	for at, p := range w.processes {
+		if at.pid == pid && len(held) > 0 && len(p.holders) == 0 {
+			p.holders = held
+			found = append(found, p.again(at.device)...)
+		}
+	}
+	return found
+}
+
+// holding are the holders of what grows on a device: those that hold some of it, or its graphs.
+func (p *process) holding(device int) []Holder {
+	var held []Holder
+	for _, h := range p.holders {
+		here := h.Card
+		if device == event.HostDevice {
+			here = h.Host
+		}
+		if here > 0 || h.Nodes > 0 {
+			held = append(held, h)
+		}
+	}
+	return held
+}

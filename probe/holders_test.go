@@ -1,0 +1,209 @@
+package probe
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"memroom/testenv"
+)
+
+// keepers is a program that keeps tensors in many ways, one after the other. It asks the probe as
+// the monitor would, before and after each, so that the moment is fixed.
+const keepers = `import collections, functools, torch, weakref
+from types import SimpleNamespace
+from _memroom_probe.watch import heap
+
+class Meter:
+    seen = []
+    def __init__(self):
+        self.values = []
+
+class Slots:
+    __slots__ = ("kept",)
+
+model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU())
+weight = torch.ones(3, requires_grad=True)
+kept, cache = [], {}
+
+def block():
+    return torch.ones(100, 100)
+
+def global_list():
+    heap.tell({})
+    for _ in range(20):
+        kept.append(block())
+    heap.tell({})
+
+def local_list():
+    history = []
+    heap.tell({})
+    for i in range(20):
+        history.append((i, block()))
+    heap.tell({})
+
+def attribute():
+    trainer = SimpleNamespace(meters={"loss": Meter()})
+    heap.tell({})
+    for _ in range(20):
+        trainer.meters["loss"].values.append(block())
+    heap.tell({})
+
+def class_attribute():
+    heap.tell({})
+    for _ in range(20):
+        Meter.seen.append(block())
+    heap.tell({})
+
+def dictionary():
+    heap.tell({})
+    for i in range(20):
+        cache[i] = block()
+    heap.tell({})
+
+def ring():
+    window = collections.deque()
+    heap.tell({})
+    for _ in range(20):
+        window.appendleft({"x": block()})
+    heap.tell({})
+
+def closure():
+    def make():
+        acts = []
+        def keep(module, args, output):
+            acts.append(block())
+        return keep
+    handle = model[0].register_forward_hook(make())
+    heap.tell({})
+    for _ in range(20):
+        model(torch.ones(2, 4))
+    heap.tell({})
+    handle.remove()
+
+def grows():
+    buffer = torch.zeros(0, 100)
+    heap.tell({})
+    for _ in range(20):
+        buffer = torch.cat([buffer, block()])
+    heap.tell({})
+
+def views():
+    rows = []
+    heap.tell({})
+    for _ in range(20):
+        rows.append(block()[0])
+    heap.tell({})
+
+def slots():
+    thing = Slots()
+    thing.kept = []
+    heap.tell({})
+    for _ in range(20):
+        thing.kept.append(block())
+    heap.tell({})
+
+@functools.lru_cache(maxsize=None)
+def loaded(i):
+    return block()
+
+def memo():
+    heap.tell({})
+    for i in range(20):
+        loaded(i)
+    heap.tell({})
+
+def graph():
+    total = (weight * 1).sum()
+    heap.tell({})
+    for i in range(20):
+        fresh = (weight * i).sum()
+        total = total + fresh
+    heap.tell({})
+
+def two():
+    total, history = (weight * 1).sum(), []
+    heap.tell({})
+    for i in range(20):
+        loss = (weight * i).sum()
+        total = total + loss
+        history.append(block())
+    heap.tell({})
+
+def nothing():
+    latest = block()
+    heap.tell({})
+    for _ in range(20):
+        latest = block()
+    heap.tell({})
+
+SHAPES = [global_list, local_list, attribute, class_attribute, dictionary, ring, closure, grows,
+          views, slots, memo, graph, two, nothing]
+for shape in SHAPES:
+    shape()
+
+def lets_go():
+    here, element = block(), [block()]
+    refs = [weakref.ref(here), weakref.ref(element[0])]
+    heap.tell({})
+    del here, element
+    assert [r() for r in refs] == [None, None], "the look keeps what it saw"
+
+lets_go()
+`
+
+// TestHeapHolders: what grew is found with the variable that holds it and the line where it grows,
+// wherever the program keeps it; what is made anew at each step is not. Looking keeps nothing
+// alive.
+func TestHeapHolders(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "keeps.py")
+	if err := os.WriteFile(path, []byte(keepers), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	j := runJob(t, testenv.Python(t, "torch"), Setup{}, nil, path)
+	if j.failed != nil {
+		t.Fatalf("%v\n%s", j.failed, j.err)
+	}
+	told := messages[*Heap](t, j)
+	for i, want := range []struct {
+		names []string
+		line  string // has it
+	}{
+		{[]string{"kept list of 20"}, "kept.append("},
+		{[]string{"history list of 20"}, "history.append("},
+		{[]string{`trainer.meters["loss"].values list of 20`}, ".values.append("},
+		{[]string{"Meter.seen list of 20"}, "Meter.seen.append("},
+		{[]string{"cache dict of 20"}, "cache[i] ="},
+		{[]string{"window deque of 20"}, "window.appendleft("},
+		{[]string{"acts list of 20"}, "acts.append("},
+		{[]string{"buffer tensor"}, "buffer = torch.cat("},
+		{[]string{"rows list of 20"}, "rows.append("},
+		{[]string{"thing.kept list of 20"}, "thing.kept.append("},
+		{[]string{"loaded "}, "def loaded"},
+		{[]string{"total tensor"}, "total = total + fresh"},
+		{[]string{"history list of 20", "total tensor"}, "history.append(block())"},
+		{nil, ""},
+	} {
+		if 2*i >= len(told) {
+			t.Fatalf("%d messages\n%s", len(told), j.err)
+		}
+		held := told[2*i].Holders // the first count told nothing
+		var names []string
+		for _, h := range held {
+			names = append(names, h.Name+" "+h.Kind)
+		}
+		if fmt.Sprint(names) != fmt.Sprint(want.names) {
+			t.Errorf("%q, want %q", names, want.names)
+			continue
+		}
+		if len(held) > 0 {
+			text := strings.Split(keepers, "\n")[max(0, held[0].Line-1)]
+			if !strings.Contains(text, want.line) {
+				t.Errorf("%s: line %d is %q, want %q", names, held[0].Line, text, want.line)
+			}
+		}
+	}
+}

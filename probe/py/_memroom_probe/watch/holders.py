@@ -1,0 +1,422 @@
+"""Which variables of the program hold how much: tensors, arrays and other objects, on every device.
+
+The walk goes down from what the program has names for: variables of running functions, globals of
+its modules, closures, class attributes. So whatever is found has a name. Each object counts for the
+first name that leads to it, the shortest. The walk is bounded in time, runs none of the program's
+code, and what it gives are names and numbers: nothing of the program is kept alive.
+"""
+
+import collections
+import functools
+import gc
+import re
+import sys
+import time
+import types
+
+SECONDS = 0.1  # for which a program may stand still
+CHECK = 64  # objects between two looks at the clock
+MOST_ELEMENTS = 4000  # of a container that are looked at; of longer ones a sample
+SMALL_LIST, SMALL_DICT = 4, 32  # up to so many elements are structure, and named one by one
+MOST_NODES = 4000  # of the graph behind one tensor
+LARGE_TEXT = 1024
+
+_ATOMS = frozenset((int, float, bool, complex, type(None), type(Ellipsis), range, slice))
+_SKIPPED = (types.ModuleType, types.CodeType, types.BuiltinFunctionType, type(type.__call__))
+_MODULE_PARTS = ("_modules", "_parameters", "_buffers")
+_PYTHONS = 1 << 9  # of a class's flags: it was made by a class statement
+_OPTIMIZED = 1  # of a code object's flags: its frame's variables are not a dictionary by themselves
+
+
+class Holder:
+    """What one name holds."""
+
+    __slots__ = ("name", "kind", "file", "code", "line", "host", "card", "count", "graphs", "nodes")
+
+    def __init__(self, name, place):
+        self.name = name
+        self.kind = ""  # such as "list of 12"
+        self.file, self.line, self.code = place
+        self.host = self.card = 0  # bytes
+        self.count = 0  # tensors and arrays
+        self.graphs = self.nodes = 0  # tensors with a graph, and nodes of the last one's
+
+    def grown(self, before):
+        """The same, less what was there before."""
+        more = Holder(self.name, (self.file, self.line, self.code))
+        more.kind = self.kind
+        more.host, more.card = self.host - before.host, self.card - before.card
+        more.count = self.count - before.count
+        more.graphs = self.graphs - before.graphs
+        if self.graphs and before.graphs:
+            more.nodes = self.nodes * self.graphs - before.nodes * before.graphs
+        return more
+
+
+def look(seconds=SECONDS, wanted=None, roots=None):
+    """(name, file) -> Holder. With wanted, a set of ids, only those objects count, and the walk
+    does not go into them. Without roots it begins at all that the program has names for.
+    """
+    walk = _Walk(seconds, wanted)
+    try:
+        for root in roots if roots is not None else _roots(walk):
+            walk.root(*root)
+        walk.go()
+        return {key: h for key, h in walk.holders.items() if h.count or h.host or h.card}
+    finally:
+        walk.forget()
+
+
+class _Walk:
+    def __init__(self, seconds, wanted):
+        self.deadline = time.perf_counter() + seconds
+        self.wanted = wanted
+        self.torch = sys.modules.get("torch")
+        self.tensor = getattr(self.torch, "Tensor", None)
+        self.array = getattr(sys.modules.get("numpy"), "ndarray", None)
+        self.module = getattr(getattr(self.torch, "nn", None), "Module", None)
+        self.seen = {id(self.__dict__), id(self)}
+        self.storages = set()
+        self.holders = {}
+        self.frames = []
+        self.waiting = collections.deque()
+
+    def forget(self):
+        """Lets go of everything, the snapshots of variables that older Pythons keep in frames
+        among them.
+        """
+        self.waiting.clear()
+        for frame in self.frames:
+            if sys.version_info < (3, 13) and frame.f_code.co_flags & _OPTIMIZED:
+                frame.f_locals.clear()
+        del self.frames[:]
+
+    def late(self):
+        return time.perf_counter() > self.deadline
+
+    def root(self, name, thing, place):
+        self.waiting.append((thing, self.holder(name, place), True))
+
+    def holder(self, name, place):
+        key = (name, place[0])
+        found = self.holders.get(key)
+        if found is None:
+            found = self.holders[key] = Holder(name, place)
+        return found
+
+    def go(self):
+        steps = 0
+        while self.waiting:
+            thing, owner, named = self.waiting.popleft()
+            steps += 1
+            if steps % CHECK == 0 and self.late():
+                return
+            try:
+                self.visit(thing, owner, named)
+            except Exception:  # an object that does not answer
+                continue
+
+    def visit(self, thing, owner, named):
+        kind = type(thing)
+        if kind in _ATOMS or id(thing) in self.seen or issubclass(kind, _SKIPPED):
+            return
+        self.seen.add(id(thing))
+        if self.wanted is not None and id(thing) in self.wanted:
+            owner.count += 1
+            return
+        if self.tensor is not None and issubclass(kind, self.tensor):
+            self.add_tensor(thing, owner, named)
+        elif self.array is not None and issubclass(kind, self.array):
+            self.add_array(thing, owner, named)
+        elif kind in (str, bytes, bytearray):
+            owner.host += sys.getsizeof(thing) if len(thing) > LARGE_TEXT else 64
+        elif issubclass(kind, dict):
+            self.into_dict(thing, owner, named)
+        elif issubclass(kind, (list, tuple, set, frozenset, collections.deque)):
+            self.into_elements(thing, owner, named)
+        elif issubclass(kind, types.FunctionType):
+            self.into_function(thing, owner)
+        elif issubclass(kind, type):
+            self.into_class(thing)
+        elif issubclass(kind, (types.FrameType, types.TracebackType)):
+            return  # a failed cell's: looked at on its own
+        else:
+            self.into_object(thing, owner, named)
+
+    def add_tensor(self, tensor, owner, named):
+        if tensor.device.type == "meta":
+            return
+        try:
+            storage = tensor.untyped_storage()
+            key, size = (tensor.device, storage.data_ptr()), storage.nbytes()
+        except Exception:  # sparse ones, and torch before 2.0
+            key, size = id(tensor), tensor.numel() * tensor.element_size()
+        if key not in self.storages:
+            self.storages.add(key)
+            if tensor.device.type == "cpu":
+                owner.host += size
+            else:
+                owner.card += size
+        owner.count += 1
+        if named and not owner.kind:
+            owner.kind = "tensor"
+        if tensor.grad_fn is not None:
+            owner.graphs += 1
+            if owner.graphs in (1, 2) or named:
+                owner.nodes = max(owner.nodes, _nodes(tensor))
+        attributes = _dict(tensor)
+        if attributes:
+            self.waiting.append((attributes, owner, False))
+
+    def add_array(self, array, owner, named):
+        whole = array
+        while type(whole.base) is self.array:
+            whole = whole.base
+        if id(whole) not in self.storages:
+            self.storages.add(id(whole))
+            owner.host += whole.nbytes
+        owner.count += 1
+        if named and not owner.kind:
+            owner.kind = "array"
+        if whole.dtype.hasobject:
+            self.elements(gc.get_referents(whole), owner)
+
+    def into_dict(self, thing, owner, named):
+        size = dict.__len__(thing)
+        if named and not owner.kind:
+            owner.kind = "%s of %d" % (type(thing).__name__, size)
+        owner.host += 64 + 100 * size
+        keys = list(dict.keys(thing)) if size <= SMALL_DICT else ()
+        if named and keys and all(type(key) is str for key in keys):
+            for key, value in list(dict.items(thing)):
+                name = '%s["%s"]' % (owner.name, key[:40])
+                self.waiting.append((value, self.child(owner, name), True))
+        else:
+            self.elements(gc.get_referents(thing), owner)
+
+    def into_elements(self, thing, owner, named):
+        inside = gc.get_referents(thing)
+        if named and not owner.kind:
+            owner.kind = "%s of %d" % (type(thing).__name__, len(inside))
+        owner.host += 56 + 8 * len(inside)
+        structure = named and len(inside) <= SMALL_LIST and issubclass(type(thing), (list, tuple))
+        if structure and not any(self.leaf(element) for element in inside):
+            for number, element in enumerate(inside):
+                name = "%s[%d]" % (owner.name, number)
+                self.waiting.append((element, self.child(owner, name), True))
+        else:
+            self.elements(inside, owner)
+
+    def leaf(self, thing):
+        kind = type(thing)
+        return (self.tensor is not None and issubclass(kind, self.tensor)) or (
+            self.array is not None and issubclass(kind, self.array)
+        )
+
+    def elements(self, inside, owner):
+        """Elements without a name. Of very many a part is looked at, and stands for the rest."""
+        if len(inside) <= MOST_ELEMENTS:
+            self.waiting.extend((element, owner, False) for element in inside)
+            return
+        if type(inside[0]) in _ATOMS and type(inside[-1]) in _ATOMS:
+            owner.host += 28 * len(inside)
+            return
+        every = len(inside) // MOST_ELEMENTS + 1
+        part = Holder(owner.name, (owner.file, owner.line, owner.code))
+        for element in inside[::every]:
+            self.visit(element, part, False)
+        for field in ("host", "card", "count", "graphs"):
+            setattr(owner, field, getattr(owner, field) + every * getattr(part, field))
+        owner.nodes = max(owner.nodes, part.nodes)
+
+    def into_function(self, function, owner):
+        """A function keeps what its closure and its defaults name."""
+        code = function.__code__
+        place = (code.co_filename, code.co_firstlineno, code)
+        for name, cell in zip(code.co_freevars, function.__closure__ or ()):
+            try:
+                value = cell.cell_contents
+            except ValueError:  # not set yet
+                continue
+            self.waiting.append((value, self.holder(name, place), True))
+        if function.__defaults__:
+            self.waiting.append((function.__defaults__, owner, False))
+        if function.__dict__:
+            self.waiting.append((function.__dict__, self.holder(function.__name__, place), True))
+
+    def into_class(self, cls):
+        file = _file_of(cls.__module__)
+        if not _users(file):
+            return
+        for name, value in list(type.__getattribute__(cls, "__dict__").items()):
+            if not name.startswith("__") or isinstance(value, types.FunctionType):
+                place = (file, 0, None)
+                self.waiting.append(
+                    (value, self.holder("%s.%s" % (cls.__name__, name), place), True)
+                )
+
+    def into_object(self, thing, owner, named):
+        owner.host += 64
+        kind = type(thing)
+        if kind is functools.partial or kind is types.MethodType:
+            self.waiting.extend((part, owner, named) for part in gc.get_referents(thing))
+            return
+        attributes = (_dict(thing) or _slots(thing)) if named else None
+        if attributes:
+            is_module = self.module is not None and issubclass(kind, self.module)
+            self.seen.add(id(attributes))
+            for name, value in list(attributes.items()):
+                if is_module and name in _MODULE_PARTS and value is not None:
+                    for part, inside in list(value.items()):
+                        self.attribute(owner, part, inside, kind)
+                else:
+                    self.attribute(owner, name, value, kind)
+        # the rest has no name, such as what a cache around a function holds; its class comes along
+        self.elements(gc.get_referents(thing), owner)
+
+    def attribute(self, owner, name, value, kind):
+        if type(value) not in _ATOMS:
+            child = self.child(owner, "%s.%s" % (owner.name, name))
+            if not _users(child.file) and _users(_file_of(kind.__module__)):
+                child.file, child.line, child.code = _file_of(kind.__module__), 0, None
+            self.waiting.append((value, child, True))
+
+    def child(self, owner, name):
+        return self.holder(name, (owner.file, owner.line, owner.code))
+
+
+def _nodes(tensor):
+    """Nodes of the graph behind a tensor, up to MOST_NODES."""
+    nodes, waiting = set(), [tensor.grad_fn]
+    while waiting and len(nodes) < MOST_NODES:
+        node = waiting.pop()
+        if node is not None and node not in nodes:
+            nodes.add(node)
+            waiting.extend(before for before, _ in node.next_functions)
+    return len(nodes)
+
+
+def _dict(thing):
+    """An object's attributes, None if it has none. None of the program's code runs."""
+    try:
+        attributes = object.__getattribute__(thing, "__dict__")
+    except Exception:
+        return None
+    return attributes if type(attributes) is dict else None
+
+
+def _slots(thing):
+    """What an object without attributes of its own has in slots."""
+    found = {}
+    for cls in type(thing).__mro__:
+        for name, member in list(cls.__dict__.items()):
+            if type(member) is types.MemberDescriptorType and cls.__flags__ & _PYTHONS:
+                try:
+                    found[name] = member.__get__(thing)
+                except AttributeError:  # not set
+                    continue
+    return found
+
+
+def attributes(thing):
+    """(name, value) of an object's attributes, or of a dictionary."""
+    found = thing if type(thing) is dict else _dict(thing)
+    return list(found.items()) if found is not None else []
+
+
+def _roots(walk):
+    """(name, thing, place) of all that has a name: the program's own before the libraries'."""
+    own, others = [], []
+    for frame in _frames():
+        code = frame.f_code
+        walk.frames.append(frame)
+        (own if _users(code.co_filename) else others).append(frame)
+    known: set = set()
+    for frame in own:
+        known.add(id(frame.f_globals))
+        yield from _variables(frame)
+    for name, module in list(sys.modules.items()):
+        file = getattr(module, "__file__", None) or ""
+        names = getattr(module, "__dict__", None)
+        if type(names) is dict and id(names) not in known and _users(file or name == "__main__"):
+            for variable, thing in list(names.items()):
+                if not variable.startswith("__"):
+                    yield variable, thing, (file or "<%s>" % name, 0, None)
+    for frame in others:
+        yield from _variables(frame)
+
+
+def _variables(frame):
+    code = frame.f_code
+    place = (code.co_filename, frame.f_lineno, code)
+    for name, thing in list(frame.f_locals.items()):
+        if not name.startswith("__") and type(thing) not in _ATOMS:
+            yield name, thing, place
+    if frame.f_globals is not frame.f_locals:
+        for name, thing in list(frame.f_globals.items()):
+            if not name.startswith("__") and type(thing) not in _ATOMS:
+                yield name, thing, (code.co_filename, 0, None)
+
+
+def _frames():
+    """Frames of all threads, this one's first, without the probe's."""
+    this = sys._getframe()
+    starts = [this] + [f for f in sys._current_frames().values() if f is not this]
+    known: set = set()
+    for frame in starts:
+        while frame is not None and id(frame) not in known:
+            known.add(id(frame))
+            if "_memroom_probe" not in frame.f_code.co_filename:
+                yield frame
+            frame = frame.f_back
+
+
+def _file_of(module):
+    module = sys.modules.get(module) if isinstance(module, str) else None
+    return getattr(module, "__file__", None) or ""
+
+
+_LIBRARIES = re.compile(r"[/\\](site|dist)-packages[/\\]|^<frozen|_memroom_probe")
+_STANDARD = tuple({sys.prefix + "/lib/python", sys.base_prefix + "/lib/python"})
+
+
+@functools.lru_cache(maxsize=4096)
+def _users(file):
+    """Says whether a file is the program's own. A cell of a notebook and `-c` are."""
+    if file is True:
+        return True
+    return bool(file) and not _LIBRARIES.search(file) and not file.startswith(_STANDARD)
+
+
+def line_of(holder):
+    """The line where a holder grows, as its source has it; else the line its function was at."""
+    import linecache
+
+    name = re.findall(r"[A-Za-z_]\w*", re.sub(r"\[[^\]]*\]", "", holder.name))
+    lines = linecache.getlines(holder.file)
+    if not name or not lines or len(lines) > 50000:
+        return holder.line
+    first, last = _range(holder.code, len(lines))
+    word = r"\b%s\b\s*(\[[^\]]*\]\s*)*" % re.escape(name[-1])
+    for pattern in (
+        word + r"(\.\s*(append|appendleft|extend|add|insert|update|put)\s*\(|\+=)",
+        word + r"\[[^\]]*\]\s*=[^=]|" + word + r"\.\s*setdefault\(",
+        word + r"\s*=[^=].*\b%s\b" % re.escape(name[-1]),
+        word + r"(:[^=]+)?=[^=]",
+        r"\b(def|class)\s+" + word,
+    ):
+        found = re.compile(pattern)
+        for number in list(range(first, last + 1)) + list(range(1, len(lines) + 1)):
+            if found.search(lines[number - 1].split("#")[0]):
+                return number
+    return holder.line
+
+
+def _range(code, most):
+    """The lines of a function."""
+    if code is None or not code.co_flags & _OPTIMIZED:
+        return 1, most
+    import dis
+
+    numbers = [line for _, line in dis.findlinestarts(code) if line]
+    return max(1, min(numbers or [1])), min(most, max(numbers or [most]))
