@@ -1,23 +1,56 @@
 """Runs a training script that knows nothing of this benchmark: `python host.py SCRIPT [flags]`.
 
 FIT_FRACTION makes the card smaller before the script begins; FIT_SIDE names the file for its
-allocator peaks afterwards; FIT_TINY=1 gives the flags of the script's line "# tiny: ...", with
-which it runs on a CPU in seconds.
+allocator peaks and the times of its steps afterwards; FIT_TINY=1 gives the flags of the script's
+line "# tiny: ...", with which it runs on a CPU in seconds.
 """
 
 import json
 import os
 import re
 import runpy
+import statistics
 import sys
+import time
 
 import torch
+
+
+def process_began():
+    """The time at which this process was started, by the kernel's account."""
+    ticks = int(open("/proc/self/stat").read().rsplit(")", 1)[1].split()[19])
+    up = float(open("/proc/uptime").read().split()[0])
+    return time.time() - up + ticks / os.sysconf("SC_CLK_TCK")
+
+
+class Steps:
+    """Standard output that notes when a line `step N loss ...` passes."""
+
+    def __init__(self, out):
+        self.out, self.at = out, []
+
+    def write(self, text):
+        if text.startswith("step "):
+            self.at.append(time.time())
+        return self.out.write(text)
+
+    def __getattr__(self, name):
+        return getattr(self.out, name)
+
+    def side(self):
+        gaps = [b - a for a, b in zip(self.at, self.at[1:])]
+        return {
+            "first": round(self.at[0] - process_began(), 2) if self.at else None,
+            "seconds": statistics.median(gaps[len(gaps) // 2 :]) if gaps else None,
+        }
 
 
 def main():
     script = sys.argv[1]
     tiny = (
-        re.search(r"^# tiny:(.*)$", open(script).read(), re.M).group(1).split()
+        " ".join(re.findall(r"tiny:(.*(?:\n# .*)*)", open(script).read())[:1])
+        .replace("\n#", " ")
+        .split()
         if os.environ.get("FIT_TINY")
         else []
     )
@@ -27,13 +60,16 @@ def main():
     torch.backends.cudnn.deterministic = True
     if torch.cuda.is_available() and os.environ.get("FIT_FRACTION"):
         torch.cuda.set_per_process_memory_fraction(float(os.environ["FIT_FRACTION"]))
+    steps = sys.stdout = Steps(sys.stdout)
     runpy.run_path(script, run_name="__main__")
-    if torch.cuda.is_available() and os.environ.get("FIT_SIDE"):
-        side = {
-            "reserved": torch.cuda.max_memory_reserved(),
-            "allocated": torch.cuda.max_memory_allocated(),
-            "total": torch.cuda.mem_get_info()[1],
-        }
+    if os.environ.get("FIT_SIDE"):
+        side = steps.side()
+        if torch.cuda.is_available():
+            side.update(
+                reserved=torch.cuda.max_memory_reserved(),
+                allocated=torch.cuda.max_memory_allocated(),
+                total=torch.cuda.mem_get_info()[1],
+            )
         with open(os.environ["FIT_SIDE"], "w") as f:
             json.dump(side, f)
 
