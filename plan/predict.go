@@ -385,6 +385,11 @@ func (r *simulations) interval(p *Prediction, s *Setup, t *Target) (reserved flo
 	if s.LoRARank > 0 {
 		p.warn("%s", s.loraNote())
 	}
+	if s.LoadIn != "" && !s.NoUpcast {
+		p.warn("what is not packed is in fp32 (prepare_model_for_kbit_training) and the step runs under " +
+			"autocast, as Hugging Face's Trainer with bf16=True; a loop without autocast computes in fp32: " +
+			"twice the activations and more")
+	}
 	for _, note := range slices.Concat(s.said, s.doubts(t)) {
 		p.warn("%s", note)
 	}

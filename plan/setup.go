@@ -82,7 +82,7 @@ func (s Setup) Check() error {
 	}{{"batch", s.Batch, maxBatchSize}, {"seq", s.Seq, maxSeq}, {"image", s.Image, 1 << 15},
 		{"accumulate", s.Accumulate, 1 << 16}, {"ranks", s.Ranks, 1 << 16},
 		{"lora-rank", s.LoRARank, 1 << 16},
-		{"eval-batch", s.EvalBatch, maxBatchSize}, {"eval-keep", s.EvalKeep, 1 << 12},
+		{"eval-batch", s.EvalBatch, maxBatchSize}, {"eval-keep", s.EvalKeep, 1 << 20},
 		{"shortest", s.Shortest, maxSeq}} {
 		if n.value < 0 || n.value > n.to {
 			return fmt.Errorf("%s %d is out of range: use 1 to %d", n.name, n.value, n.to)

@@ -6,6 +6,10 @@ import "memroom/event"
 // for the same.
 const settledRuns = 2
 
+// mostCopies bounds the copies of a run. Of more runs, each copy stands for several: what they
+// leave allocated is there as often as it should be, while the temporaries come once.
+const mostCopies = 256
+
 // Rerun runs fn n times. The third run and later ones are copies of the second's requests, which
 // takes far less time than recording them. What a run leaves allocated is kept by the frame.
 //
@@ -23,12 +27,16 @@ func (g *Graph) Rerun(n int, kept *Frame, fn func()) {
 	}
 	run := g.tl.Ops[from:]
 	left, closed := leftOver(run, first)
-	for range n - settledRuns {
-		if !closed {
+	if !closed {
+		for range n - settledRuns {
 			fn()
-			continue
 		}
-		g.copyRun(run, left, first, kept)
+		return
+	}
+	for todo, copies := n-settledRuns, min(n-settledRuns, mostCopies); copies > 0; copies-- {
+		stands := todo / copies // the last one takes what is over
+		g.copyRun(run, left, first, kept, stands)
+		todo -= stands
 	}
 }
 
@@ -52,19 +60,34 @@ func leftOver(run []event.Op, first int32) (left []int, closed bool) {
 	return left, true
 }
 
-// copyRun appends a run under new names. What it leaves allocated goes to the frame.
-func (g *Graph) copyRun(run []event.Op, left []int, first int32, kept *Frame) {
-	at, shift := len(g.tl.Ops), g.nextID-first
-	last := first
+// copyRun appends a run under new names, in place of as many runs as it stands for. What they leave
+// allocated goes to the frame.
+func (g *Graph) copyRun(run []event.Op, left []int, first int32, kept *Frame, stands int) {
+	shift, last := g.nextID-first, first
 	for _, op := range run {
 		last = max(last, op.ID)
-		op.ID += shift
-		g.tl.Ops = append(g.tl.Ops, op)
 	}
 	g.nextID = last + shift + 1
-	for _, i := range left {
-		st := g.newStorage()
-		*st = storage{id: run[i].ID + shift, op: int32(at + i), bytes: run[i].Size, refs: 1}
-		kept.args = append(kept.args, &Tensor{g: g, st: st, refs: 1})
+	for i, op := range run {
+		op.ID += shift
+		g.tl.Ops = append(g.tl.Ops, op)
+		if len(left) == 0 || left[0] != i {
+			continue
+		}
+		left = left[1:]
+		g.keep(op, kept)
+		for range stands - 1 {
+			op.ID = g.nextID
+			g.nextID++
+			g.tl.Ops = append(g.tl.Ops, op)
+			g.keep(op, kept)
+		}
 	}
+}
+
+// keep hands the allocation that was recorded last to a frame.
+func (g *Graph) keep(op event.Op, kept *Frame) {
+	st := g.newStorage()
+	*st = storage{id: op.ID, op: int32(len(g.tl.Ops) - 1), bytes: op.Size, refs: 1}
+	kept.args = append(kept.args, &Tensor{g: g, st: st, refs: 1})
 }

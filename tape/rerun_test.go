@@ -64,3 +64,39 @@ func TestRerunRecordsWhatIsNotClosed(t *testing.T) {
 		t.Errorf("got %v, want %v", got, want)
 	}
 }
+
+// TestRerunOfManyLeavesAsMuchAsRunning: where a copy stands for several runs, as much is left in
+// the end, and nothing after the frame is gone.
+func TestRerunOfManyLeavesAsMuchAsRunning(t *testing.T) {
+	const n = mostCopies*3 + settledRuns + 5
+	left := func(run func(g *Graph, kept *Frame)) (before, after int64) {
+		g := New(Options{})
+		kept := g.Enter()
+		run(g, kept)
+		before = live(g.Timeline().Ops)
+		kept.Leave()
+		return before, live(g.Timeline().Ops)
+	}
+	want, _ := left(func(g *Graph, kept *Frame) {
+		for range n {
+			program(g, kept)()
+		}
+	})
+	got, after := left(func(g *Graph, kept *Frame) { g.Rerun(n, kept, program(g, kept)) })
+	if got != want || after != 0 {
+		t.Errorf("left %d and then %d, want %d and 0", got, after, want)
+	}
+}
+
+func live(ops []event.Op) int64 {
+	sizes, sum := map[int32]int64{}, int64(0)
+	for _, op := range ops {
+		if op.Kind == event.OpAlloc {
+			sizes[op.ID] = op.Size
+			sum += op.Size
+			continue
+		}
+		sum -= sizes[op.ID]
+	}
+	return sum
+}
