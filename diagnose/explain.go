@@ -57,8 +57,9 @@ type Explanation struct {
 	Remedies  []Advice      `json:"remedies"`
 	Warnings  []string      `json:"warnings,omitempty"`
 
-	job   remedy.Job
-	found []string // remedies of the finding that settled the cause
+	job    remedy.Job
+	found  []string // remedies of the finding that settled the cause
+	beside string   // a second situation, whose cures are named too
 }
 
 // AccountLine is one term of the sum that fills the memory.
@@ -128,6 +129,12 @@ func explainLog(log *trace.Log, setup *remedy.Setup, saving Saving) *Explanation
 	}
 	switch c.Class {
 	case trace.Other:
+		if c.Kind == "other_python" { // an exception says nothing about memory, either way
+			x.Certainty = 0
+			x.Verdict = "Nothing here tells of memory: " + c.What + "."
+			x.Evidence = []string{fmt.Sprintf("line %d: %s", c.Line, short(c.Text))}
+			return x
+		}
 		x.NotMemory = c.What
 		x.Verdict = "Not a memory problem: " + c.What + "."
 		x.Evidence = []string{fmt.Sprintf("line %d: %s", c.Line, short(c.Text))}
@@ -152,6 +159,7 @@ func (x *Explanation) fill(c *trace.Crash, h *trace.Hints) {
 	found := judge(c, h)
 	x.Cause, x.Detail, x.Confidence, x.Evidence = found.cause, found.detail, found.confidence,
 		found.evidence
+	x.beside = found.beside
 	x.Account = account(c)
 	x.Verdict = verdict(c, found)
 	x.Next = nextCommand(c, h, found)

@@ -53,6 +53,10 @@ func (x *Explanation) noteSavings(m Material, saving Saving) {
 func (x *Explanation) cures() []remedy.ID {
 	s := situations[x.Detail]
 	list := slices.Concat(s.cures, cures[x.Cause])
+	if x.beside != "" && !s.alone { // two cures of the cause, then those of the other
+		own := cures[x.Cause]
+		list = slices.Concat(s.cures, own[:min(2, len(own))], situations[x.beside].cures, own)
+	}
 	switch {
 	case len(x.found) > 0:
 		list = nil

@@ -16,6 +16,7 @@ type judged struct {
 	confidence float64
 	evidence   []string
 	reason     string // ends the verdict; empty: the words of the situation or the cause
+	beside     string // a second situation, whose cures follow
 }
 
 func because(cause Cause, detail string, confidence float64, format string, args ...any) judged {
@@ -38,13 +39,13 @@ func (j judged) also(format string, args ...any) judged {
 // any training, then what people say. Where none of them speaks, the cause is unknown.
 func judge(c *trace.Crash, h *trace.Hints) judged {
 	steps := []func(*trace.Crash, *trace.Hints) (judged, bool){
-		byMistake, bySystem, byWall, byRay, byNeighbour, byStage, byFragments,
-		byLauncher, byData, byResumed, byTraceback, byNode, byPhase, byWords, bySteps, bySize,
-		bySetting,
+		byMistake, bySystem, byWall, byRay, byFullBefore, byNeighbour, byStage, byFragments,
+		byLauncher, byPool, byData, byGrowth, byResumed, byTraceback, byNode, byPhase, byWords,
+		bySteps, bySize, bySetting,
 	}
 	for _, step := range steps {
 		if j, ok := step(c, h); ok {
-			return withFigures(j, c)
+			return withFigures(withStage(j, c, h), c)
 		}
 	}
 	return withFigures(notKnown(c), c)

@@ -63,6 +63,7 @@ func jobOf(c *trace.Crash, h *trace.Hints) remedy.Job {
 	if _, count, each := mostCommon(c.Neighbours); count > 1 && c.Capacity != nil {
 		job.Fits = max(1, int(event.Bytes(0.9*float64(*c.Capacity))/max(1, each)))
 	}
+	job.Pool = poolOf(c)
 	inUse(job.On, c, h)
 	if h.Batch == 1 {
 		job.On[remedy.MicroBatch] = "the batch is one already"
@@ -73,6 +74,18 @@ func jobOf(c *trace.Crash, h *trace.Hints) remedy.Job {
 	job.Inference = h.Trainer == "vllm" || c.Kind == "serving_cache" || c.Kind == "ggml" ||
 		c.Kind == "ollama" || generating(c.Frames)
 	return job
+}
+
+func poolOf(c *trace.Crash) string {
+	switch {
+	case has(c, trace.SignJoblib):
+		return "joblib"
+	case has(c, trace.SignNNUNet):
+		return "nnunet"
+	case has(c, trace.SignDatasets):
+		return "datasets"
+	}
+	return ""
 }
 
 // spawned reports whether a traceback shows workers that are spawned rather than forked.

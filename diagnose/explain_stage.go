@@ -13,6 +13,7 @@ import (
 // stage is a part of a program's work that a traceback shows.
 type stage struct {
 	names  []string // of functions
+	like   *regexp.Regexp
 	files  []string // parts of paths
 	code   []string // parts of source lines
 	sign   string   // a circumstance that shows it
@@ -26,11 +27,20 @@ type stage struct {
 func (s *stage) in(c *trace.Crash) (int, bool) {
 	for i, f := range c.Frames {
 		if slices.Contains(s.names, f.Name) || containsAny(f.File, s.files) ||
-			i < len(c.Code) && containsAny(c.Code[i], s.code) {
+			s.like != nil && s.like.MatchString(f.Name) ||
+			i < len(c.Code) && (containsAny(c.Code[i], s.code) || s.called(c.Code[i])) {
 			return i, true
 		}
 	}
 	return 0, false
+}
+
+// called reports whether a source line calls one of the functions: tracebacks are often cut inside
+// of it. Short names mean too many things.
+func (s *stage) called(line string) bool {
+	return slices.ContainsFunc(s.names, func(name string) bool {
+		return len(name) >= 12 && strings.Contains(name, "_") && strings.Contains(line, name+"(")
+	})
 }
 
 func (s *stage) judge(c *trace.Crash) (judged, bool) {
@@ -54,16 +64,24 @@ var ownStages = []stage{
 		cause:  CauseNeighbour,
 		detail: "context", sure: 0.6,
 		says: "before this program had anything on the card: its context did not fit"},
+	{names: []string{"_allocate_kv_cache", "initialize_cache", "_initialize_kv_caches",
+		"initialize_kv_cache", "_allocate_kv_cache_tensors", "init_memory_pool", "allocate_gpu_cache",
+		"initialize_from_config"}, files: []string{"vllm/worker/cache_engine", "mem_cache/memory_pool"},
+		cause: CauseModel, detail: "kv_cache", sure: 0.75,
+		says: "while an inference engine took its share of the card for the cache of keys and values"},
 	{names: []string{"merge_and_unload", "merge_adapter", "_unload_and_optionally_merge",
-		"get_delta_weight", "merge_lora", "merge_lora_weights"}, cause: CauseModel, detail: "merge",
+		"get_delta_weight", "merge_lora", "merge_lora_weights", "safe_merge"},
+		code:  []string{"merge_and_unload(", "delta_weight"},
+		cause: CauseModel, detail: "merge",
 		sure: 0.8, says: "while adapters were merged into the weights"},
 	{names: []string{"_full_pre_state_dict_hook", "_full_post_state_dict_hook",
 		"_common_unshard_pre_state_dict_hook", "full_optim_state_dict", "_optim_state_dict",
 		"summon_full_params", "_unshard_params", "full_state_dict",
 		"_consolidated_16bit_state_dict",
 		"_zero3_consolidated_16bit_state_dict", "save_16bit_model", "get_full_state_dict",
-		"consolidate_state_dict", "gather_full_state_dict", "gather_cpu_state_dict"},
-		files: []string{"fsdp/_state_dict_utils", "fsdp/_optim_utils"},
+		"consolidate_state_dict", "gather_full_state_dict", "gather_cpu_state_dict",
+		"get_model_state_dict", "_get_full_state_dict", "full_tensor"},
+		files: []string{"fsdp/_state_dict_utils", "fsdp/_optim_utils", "fsdp/_unshard_param_utils"},
 		sign:  trace.SignGathers,
 		cause: CauseModel, detail: "full_state_dict", sure: 0.8,
 		says: "while the whole state dict was gathered to save a checkpoint"},
@@ -71,11 +89,27 @@ var ownStages = []stage{
 		"_deserialize", "persistent_load", "load_tensor"}, code: []string{"torch.load("},
 		cause: CauseModel, detail: "load_to_card", sure: 0.75,
 		says: "while torch.load restored a checkpoint straight to the card"},
+	{names: []string{"_broadcast_state_dict", "_broadcast_tensors", "_load_model_state_dict",
+		"set_model_state_dict", "set_optimizer_state_dict", "_load_optim_state_dict",
+		"restore_checkpoint", "load_optimizer_state", "_load_optimizer_and_scheduler",
+		"load_zero_checkpoint", "_load_zero_checkpoint", "resume_checkpoint", "load_opt_state",
+		"_pre_load_state_dict_hook"},
+		like: resuming, cause: CauseModel, detail: "load_to_card", sure: 0.7,
+		says: "while a saved state (weights or optimizer) was restored beside what the card holds"},
 	{names: []string{"save_checkpoint", "save_model", "_save_checkpoint", "save_pretrained",
 		"_save", "_legacy_save", "_write_checkpoint", "save_state", "save_state_dict",
-		"_save_optimizer_and_scheduler"}, code: []string{"torch.save("}, cause: CauseModel,
+		"_save_optimizer_and_scheduler", "state_dict"}, code: []string{"torch.save("},
+		like: saving, cause: CauseModel,
 		detail: "checkpoint_save", sure: 0.7, says: "while a checkpoint was saved"},
 }
+
+// Names that people give to functions that save and restore.
+var (
+	saving = regexp.MustCompile(`(?i)^_?(?:\w+_)?save_?(?:\w+_)?(?:ckpt|checkpoint|model|state|weights|` +
+		`all|everything)s?(?:_\w+)?$`)
+	resuming = regexp.MustCompile(`(?i)^_?(?:auto_)?(?:resume|restore)(?:_?(?:from_?)?(?:ckpt|checkpoint|` +
+		`training|state|model|optimizer|run)s?)?$`)
+)
 
 // trainingStages are reached by any job; figures may say more than they do.
 var trainingStages = []stage{

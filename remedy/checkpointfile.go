@@ -34,14 +34,20 @@ func checkpointFiles() []*Remedy {
 			"    state = model.state_dict()   # or torch.distributed.checkpoint.save(...) for shards")},
 	}, {
 		ID:          MergeOnHost,
-		Title:       "merge the adapters in host memory, in a process of its own",
+		Title:       "merge the adapters in half precision, in a process of its own, outside of the card",
 		Why:         "merging needs the full-precision weights beside what the card holds already",
 		Equivalence: Exact,
-		Walls:       onDevice,
+		Walls:       anywhere,
 		Frameworks:  torch,
-		code: map[Framework]string{PyTorch: lines("base = AutoModelForCausalLM.from_pretrained(name, "+
-			"torch_dtype=torch.bfloat16, device_map='cpu')",
-			"PeftModel.from_pretrained(base, adapter).merge_and_unload().save_pretrained(out)")},
+		how: func(job Job, _ Setup) How {
+			place := "device_map='cpu')"
+			if job.Where == event.WhereHost || job.Where == event.WhereCgroup {
+				place = "low_cpu_mem_usage=True, device_map='auto', offload_folder='offload')"
+			}
+			return How{Code: lines("base = AutoModelForCausalLM.from_pretrained(name, "+
+				"torch_dtype=torch.bfloat16, "+place,
+				"PeftModel.from_pretrained(base, adapter).merge_and_unload().save_pretrained(out)")}
+		},
 	}, {
 		ID:          LoadOnce,
 		Title:       "do not load the whole model once per rank",

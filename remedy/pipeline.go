@@ -31,6 +31,26 @@ func pipelines() []*Remedy {
 				Args: "sysctl vm.overcommit_memory=1   # where fork itself is refused and root may change it"}
 		},
 	}, {
+		ID:          FewerProcesses,
+		Title:       "use fewer worker processes, or give each less to hold",
+		Why:         "every process of a pool has its own copy of what it touches, and its own results",
+		Equivalence: Exact,
+		Walls:       onHost,
+		slowdown:    constant(1.3),
+		how: func(job Job, _ Setup) How {
+			switch job.Pool {
+			case "joblib":
+				return How{Code: "Parallel(n_jobs=2, max_nbytes='10M')(...)   # large arrays go to workers as " +
+					"memory maps; batches of tasks stay small"}
+			case "nnunet":
+				return How{Args: "nnUNetv2_plan_and_preprocess -np 2; nnUNetv2_predict -npp 1 -nps 1",
+					Env: "nnUNet_n_proc_DA=2   # workers of the loader in training; 0: none"}
+			case "datasets":
+				return How{Code: "ds.map(f, num_proc=2, batch_size=100, writer_batch_size=100)"}
+			}
+			return How{Code: "ProcessPoolExecutor(max_workers=2)   # joblib: n_jobs=2; datasets: num_proc=2"}
+		},
+	}, {
 		ID:    SmallerLayer,
 		Title: "make the largest layer smaller",
 		Why: "Flatten before Dense makes one weight matrix as large as all others together; " +

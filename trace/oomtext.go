@@ -213,6 +213,9 @@ func (l *logReader) keep(s *ending, c *Crash, p *passage, offset int64) {
 		text := p.around()
 		c.Signs.add(text)
 		c.Steps, c.Ranks = p.steps(), ranksIn(text)
+		if grown := p.growth(); grown != "" {
+			c.Signs.put(SignGrowth, grown)
+		}
 	}
 	c.offset = offset
 	l.log.Crashes = append(l.log.Crashes, *c)

@@ -154,11 +154,14 @@ func readHeap(p *passage) *Crash {
 // shortage matches programs of all kinds that say it in their own words next to a word for the
 // device.
 var (
-	shortage  = later(`(?i)\b(cuda|gpu|vram|hip|rocm|device memory|cudaMalloc|vulkan|opencl|nvidia|hbm|tpu)\b[^.]{0,80}?out of memory|out of memory[^.]{0,60}?\b(cuda|gpu|vram|device|hbm|tpu)\b|cudaMalloc failed|cudaSuccess \(2 vs|cuMemCreate|cuMemAlloc`)
+	shortage  = later(`(?i)\b(cuda|gpu|vram|hip|rocm|device memory|cudaMalloc|vulkan|opencl|nvidia|hbm|tpu)\b[^.]{0,80}?out of memory|out of memory[^.]{0,60}?\b(cuda|gpu|vram|device|hbm|tpu)\b|cudaMalloc failed|thrust::|parallel_for failed|device_helpers|cudaSuccess \(2 vs|cuMemCreate|cuMemAlloc`)
 	askedSome = pattern(`(?:tried|trying|failed|unable|attempt(?:ed|ing)?|requested|could not) (?:to )?allocat(?:e|ing|ion of)? (?:a buffer of )?{size}`)
 	shareOnly = later(`(?i)not (?:an? )?(?:cuda |gpu |host )?(?:out of memory|oom)|no out of memory|without (?:running )?out of memory|never (?:ran|run) out of memory|avoid(?:s|ing)? (?:\w+ )?out of memory`)
 	aboutCode = later(`\bassert(?:\w+\(| (?:not |\w+\(|\w[\w.\[\]]* (?:==|!=|in|is) |["'(]))|def test|re\.compile|\braises?\(|\breturn (?:["'(]|[a-z_.]+\(|False|True|None)|\bin (?:str\(|text\b|msg\b|message\b|e\.args)|\bstartswith\(|\be?grep\b|\bcase CU|\braise \w+\(`)
 )
+
+// thrust is the library of GPU algorithms that XGBoost, cuML and others build on.
+var thrust = later(`what\(\): |thrust::`)
 
 func readDeviceGeneric(p *passage) *Crash {
 	t, line := p.text(), p.line()
@@ -170,7 +173,8 @@ func readDeviceGeneric(p *passage) *Crash {
 		"cgroup out of memory") || strings.Contains(lower, "resource_exhausted") {
 		return nil
 	}
-	if !shortage.MatchString(cut(t, 400)) {
+	if !shortage.MatchString(cut(t, 400)) && !(thrust.MatchString(line) &&
+		thrust.MatchString(strings.Join(p.above(2), "\n"))) {
 		return nil
 	}
 	c := &Crash{Class: Exhausted, Sure: proseSure(p, 0.85), Where: event.WhereGPU,

@@ -29,6 +29,11 @@ var lookalikes = []lookalike{
 		"t >= 0 && t < n_classes", "index out of bounds\" failed"}, "pytorch",
 		"an assertion inside a kernel failed: an index is beyond its table (token id, class label)",
 		0.95, ""},
+	{[]string{"with negative dimension", "negative dimensions are not allowed",
+		"maximum supported dimension", "array is too big", "maximum allowed dimension exceeded",
+		"storage size calculation overflowed", "size calculation overflow"}, "python",
+		"a size was computed wrongly (negative or beyond what a number can hold): a bug in a shape, or " +
+			"an integer that overflowed", 0.9, ""},
 	{[]string{"misaligned address"}, "pytorch", "a kernel read from a misaligned address", 0.9, ""},
 	{[]string{"unspecified launch failure"}, "pytorch",
 		"a kernel crashed (unspecified launch failure)", 0.9, ""},
@@ -55,6 +60,15 @@ var lookalikes = []lookalike{
 		""},
 	{[]string{"failed liveness probe"}, "kubernetes",
 		"its liveness probe failed and the container was restarted", 0.9, ""},
+	{[]string{"job requeue", "spot instance", "drain request", "node has died",
+		"node was terminated"}, "other",
+		"the machine or the job was taken away (preemption, a node that left)", 0.85, ""},
+	{[]string{"low on resource: ephemeral-storage", "low on resource: nodefs",
+		"low on resource: imagefs"}, "kubernetes", "the node ran short of disk", 0.95, ""},
+	{[]string{"maximum recursion depth"}, "python",
+		"a function called itself too often (RecursionError)", 0.9, ""},
+	{[]string{"buffer is not large enough"}, "pytorch",
+		"a kernel of Apple's GPU got a buffer of the wrong size", 0.9, ""},
 	{[]string{"due to node failure", "node_fail"}, "slurm", "a node failed", 0.9, ""},
 	{[]string{"no space left on device", "disk quota exceeded", "enospc"}, "python",
 		"a disk or a quota is full", 0.9, "/dev/shm"},
@@ -187,7 +201,7 @@ func (l lookalike) read(p *passage) *Crash {
 func spaceInShm(p *passage) bool {
 	text := strings.ToLower(strings.Join(append(p.above(4), p.following(3)...), "\n"))
 	for _, sign := range []string{"/dev/shm", "</torch_", "bus error", "posix_fallocate", "psm_",
-		"shared memory", "shm_open", "/nccl-"} {
+		"shared memory", "shm_open", "/nccl-", "memory file system", "pandarallel"} {
 		if strings.Contains(text, sign) {
 			return true
 		}

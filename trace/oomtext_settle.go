@@ -117,6 +117,10 @@ var echoes = map[string][]string{
 		"memory_error"},
 	"no_batch_left": {"torch_device"},
 	"bare_bus":      {"torch_worker", "torch_shm"},
+	"pool_worker": {"kernel_kill", "slurm_oom", "slurm_state", "kube_oom", "ray_oom", "page_file",
+		"array_memory", "memory_error", "errno_memory", "torch_cpu", "bad_alloc"},
+	"kernel_died": {"kernel_kill", "kube_oom", "torch_device", "notebook_ram", "tf_tensor",
+		"memory_error", "array_memory", "page_file", "torch_cpu"},
 }
 
 // dropEchoes removes them. A device message and a host kill are different ends and both stay.

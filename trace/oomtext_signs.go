@@ -39,6 +39,12 @@ const (
 	SignWorkers    = "workers"     // the value is the number of DataLoader workers
 	SignSaveSteps  = "save_steps"  // the value is the number of steps between checkpoints
 	SignResumed    = "resumed"     // training continues from a checkpoint
+	SignGrowth     = "growth"      // the program's own figures of memory rise; the value says how far
+	SignMerging    = "merging"     // adapters are being merged
+	SignJoblib     = "joblib"      // workers of joblib
+	SignDatasets   = "datasets"    // map of Hugging Face's datasets
+	SignNNUNet     = "nnunet"      // workers of batchgenerators, as nnU-Net has them
+	SignTFInJAX    = "tf_in_jax"   // TensorFlow in the same process as JAX
 )
 
 // sign is a circumstance and the expression that shows it. Where the expression has a group, the
@@ -92,7 +98,15 @@ var signsNear = []sign{
 	{SignWorkers, later(`(?i)num[_-]workers["']?[=: ]+["']?(\d{1,3})\b`)},
 	{SignSaveSteps, later(`save_steps["']?[=: ]+["']?(\d{1,7})\b`)},
 	{SignResumed, later(`(?i)resum(?:ed|ing)(?: training| run)? from|loaded checkpoint|loading checkpoint ['"/]|` +
-		`resume_from_checkpoint["']?\s?[=: ]\s?["']?(?:true\b|[\w./-]*[/-]\d+)`)},
+		`resume_from_checkpoint["']?\s?[=: ]\s?["']?(?:true\b|[\w./-]*[/-]\d+)|resuming training|` +
+		`restor(?:ing|ed) (?:from )?(?:the )?(?:checkpoint|states)|=> loading checkpoint`)},
+	{SignMerging, later(`(?i)\bmerg(?:e|ing)[^\n]{0,40}(?:lora|adapter|weights|model)|merge_and_unload|` +
+		`\bmerge_\w*lora`)},
+	{SignJoblib, later(`(?i)\bjoblib\b|\bn_jobs\b|\bloky\b`)},
+	{SignDatasets, later(`datasets[/\\](?:arrow_dataset|utils|builder)|died during map|` +
+		`\(num_proc=\d+\)|dataset_num_proc`)},
+	{SignNNUNet, later(`(?i)nnu-?net|batchgenerators`)},
+	{SignTFInJAX, later(`tensorflow/(?:core|python|stream_executor)|import tensorflow|\btfds\b`)},
 }
 
 // signsFar are words that matter wherever they stand in a log: commands, settings and warnings that
@@ -112,7 +126,15 @@ func hintSigns(h *hintCollector, p *passage) {
 	h.Signs.add(cut(p.line(), 4000))
 }
 
+// notOffloaded are names of settings and files that say that nothing is offloaded.
+var notOffloaded = later(`(?i)[\w.-]*(?:no|without|wo|non)[_-]?offload[\w.-]*|` +
+	`offload_\w+["']?\s?[=:]\s?["']?(?:none|false|null)\b|` +
+	`offload_\w+["']?\s?[=:]\s?\{\s?["']device["']\s?:\s?["']none["']`)
+
 func (s *Signs) add(text string) {
+	if notOffloaded.MatchString(text) {
+		text = notOffloaded.ReplaceAllString(text, " ")
+	}
 	for _, n := range signsNear {
 		if m := n.is.FindStringSubmatch(text); m != nil {
 			if *s == nil {
@@ -123,6 +145,13 @@ func (s *Signs) add(text string) {
 			}
 		}
 	}
+}
+
+func (s *Signs) put(name, value string) {
+	if *s == nil {
+		*s = Signs{}
+	}
+	(*s)[name] = value
 }
 
 // Bounds of the text around a crash in which signs are looked for: some twenty expressions read

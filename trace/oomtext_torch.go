@@ -16,7 +16,8 @@ var torchWords = []entry{
 	{words: []string{"preemptively rejected"}, endings: []*ending{torchDevice}},
 	{words: []string{"would exceed allowed memory", "allocation on device"},
 		endings: []*ending{torchAsync}},
-	{words: []string{"invalid buffer size"}, endings: []*ending{torchMPSBuffer}},
+	{words: []string{"invalid buffer size", "total bytes of ndarray >"},
+		endings: []*ending{torchMPSBuffer}},
 	{words: []string{"defaultcpuallocator", "buy new ram", "you tried to allocate"},
 		endings: []*ending{torchCPU}},
 	{words: []string{"dataloader worker"}, endings: []*ending{torchWorker}},
@@ -136,7 +137,9 @@ func (c *Crash) dropSelf() {
 		held += *c.Idle
 	}
 	for i, n := range c.Neighbours {
-		if n.Bytes >= held && n.Bytes <= held+2*event.GiB {
+		// two that hold more than the card together are one
+		both := c.Capacity != nil && n.Bytes >= held && n.Bytes+held > *c.Capacity
+		if both || n.Bytes >= held && n.Bytes <= held+2*event.GiB {
 			own := n.Bytes
 			c.InProcess, c.Neighbours = &own, append(c.Neighbours[:i:i], c.Neighbours[i+1:]...)
 			return
@@ -202,6 +205,11 @@ func readTorchMPS(p *passage) *Crash {
 
 func readMPSBuffer(p *passage) *Crash {
 	b := sizeIn(mpsBuffer, p.text())
+	if strings.HasPrefix(p.word, "total bytes") { // the limit of one array
+		four := 4 * event.GiB
+		return &Crash{Class: Exhausted, Sure: 0.9, Where: event.WhereMPS, Framework: "pytorch",
+			Capacity: &four, What: "one array of more than 4 GiB, which Metal cannot hold"}
+	}
 	if b == nil {
 		return nil
 	}

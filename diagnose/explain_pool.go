@@ -1,0 +1,103 @@
+package diagnose
+
+import (
+	"strings"
+
+	"memroom/event"
+	"memroom/trace"
+)
+
+// byPool knows pools of worker processes, and what their users name as the cause of a lost one.
+func byPool(c *trace.Crash, h *trace.Hints) (judged, bool) {
+	switch c.Kind {
+	case "kernel_died":
+		return because(CauseUnknown, "limit", 0,
+			"the notebook's kernel died and the message names no reason: memory is the usual one, a crash "+
+				"in native code the other; the server's log or dmesg tells"), true
+	case "pool_worker":
+	default:
+		if onHost(c) && has(c, trace.SignMerging) && len(c.Frames) == 0 {
+			return because(CauseModel, "merge", 0.65,
+				"adapters were being merged: the full weights, and a copy of those that change, are in "+
+					"host memory"), true
+		}
+		return judged{}, false
+	}
+	switch {
+	case has(c, trace.SignDatasets):
+		return because(CauseHostData, "map_writer", 0.55,
+			"a process of map (datasets) died: each process holds its own batch, results and what the "+
+				"function captures"), true
+	case has(c, trace.SignNNUNet):
+		return because(CauseHostData, "pool_workers", 0.55,
+			"a background worker of the loader died: each of them holds whole volumes in host memory"), true
+	}
+	return because(CauseHostData, "pool_workers", 0.55,
+		"a worker process of the pool died: each of them holds its own copy of the data and results"), true
+}
+
+// byGrowth uses the figures that a program prints about itself.
+func byGrowth(c *trace.Crash, _ *trace.Hints) (judged, bool) {
+	grown := c.Signs[trace.SignGrowth]
+	if grown == "" || c.Where == event.WhereShm || c.Framework == "other" && onCard(c) {
+		return judged{}, false
+	}
+	return because(CauseLeak, "growth_seen", 0.65,
+		"the memory that the program prints rises from %s: something is kept from step to step", grown), true
+}
+
+// Sizes that say that a card was full before the program asked for much.
+const (
+	smallAsk     = 64 * event.MiB
+	smallProgram = 256 * event.MiB
+)
+
+// byFullBefore knows small requests of TensorFlow and JAX at their start: their own pool is taken
+// at once, so a refusal of little means that somebody else holds the card.
+func byFullBefore(c *trace.Crash, h *trace.Hints) (judged, bool) {
+	if c.Where != event.WhereGPU || c.Requested == nil || *c.Requested > smallAsk ||
+		c.Allocated != nil && *c.Allocated > smallProgram {
+		return judged{}, false
+	}
+	switch {
+	case c.Kind == "jax_exhausted" && c.Capacity == nil:
+		j := because(CauseNeighbour, "full_before", 0.6,
+			"only %s were asked for: the card was full already, by another process or by the share that "+
+				"JAX or TensorFlow takes at its start", *c.Requested)
+		if seen(c, h, trace.SignTFInJAX) {
+			j = j.also("TensorFlow runs in the same process: tf.config.set_visible_devices([], 'GPU') keeps " +
+				"it off the card")
+		}
+		return j, true
+	case c.Kind == "tf_tensor" && c.Capacity == nil && weightNode.MatchString(c.Node) &&
+		!modelNumber.MatchString(c.Node):
+		return because(CauseNeighbour, "full_before", 0.55,
+				"a weight of %s could not be created: another process, or an earlier model of this one, holds "+
+					"the card", *c.Requested),
+			true
+	}
+	return judged{}, false
+}
+
+// withStage adds to a card that others hold what the program itself was doing, because both count:
+// with the neighbour gone, a large request may still not fit.
+func withStage(j judged, c *trace.Crash, h *trace.Hints) judged {
+	if j.cause != CauseNeighbour || j.detail != "" || len(c.Frames) == 0 {
+		return j
+	}
+	at, ok := byStage(c, h)
+	if !ok {
+		if at, ok = byTraceback(c, h); !ok {
+			return j
+		}
+	}
+	if len(at.evidence) == 0 || at.detail == "context" {
+		return j
+	}
+	j.beside = at.detail
+	if at.detail == "load_to_card" {
+		j.detail = "load_beside"
+		return j.also("%s: every rank that loads so lands on the card it was saved from", at.evidence[0])
+	}
+	return j.also("the request itself came %s", strings.TrimSuffix(at.evidence[0], "."))
+}

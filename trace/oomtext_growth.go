@@ -1,0 +1,99 @@
+package trace
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"memroom/event"
+)
+
+// ownFigure is a figure of memory that a program prints as it goes: mem=3.1G, "max_mem: 5411M",
+// RSS 3012 MB, GPU memory: 4.2 GiB, memory: 5123 (megabytes, as MMDetection prints them).
+var ownFigure = later(`(?i)\b((?:gpu|cuda|host|cpu|max|peak|process|used|current)?[ _-]?` +
+	`(?:gpu|cuda|max|cpu)?[ _-]?(?:mem(?:ory)?|rss|vram|ram)(?:[ _](?:usage|used|allocated|` +
+	`reserved|alloc|in use|percent))?)\b(?: is| was)?["']?\s?[=:(]?\s?~?(\d+(?:\.\d+)?)\s?` +
+	`(GiB|GB|G|MiB|MB|M|%)?(?:\b|$)`)
+
+// Bounds of a rise that is told as growth: so many figures under one name, the last so many times
+// the first, and nearly none below the one before. The last third must still rise, because every
+// run climbs at its beginning.
+const (
+	growthFigures = 5
+	growthTimes   = 1.3
+	growthFalls   = 0.15
+	growthStill   = 1.04
+)
+
+// growth tells how far a program's own figures of memory rise before its end; empty where they do
+// not.
+func (p *passage) growth() string {
+	series, units := map[string][]float64{}, map[string]string{}
+	lines := p.above(200)
+	slices.Reverse(lines)
+	for _, line := range lines {
+		for _, m := range ownFigure.FindAllStringSubmatch(cut(line, 400), 4) {
+			name := strings.ToLower(m[1])
+			value, unit, ok := figure(m[2], m[3])
+			if !ok || units[name] != "" && units[name] != unit {
+				continue
+			}
+			units[name] = unit
+			series[name] = append(series[name], value)
+		}
+	}
+	best := ""
+	for name, values := range series {
+		if !rises(values) {
+			continue
+		}
+		first, last := values[0], values[len(values)-1]
+		text := fmt.Sprintf("%s to %s in %d lines", written(first, units[name]),
+			written(last, units[name]), len(values))
+		if best == "" || text < best { // one answer, whatever the order of the map
+			best = text
+		}
+	}
+	return best
+}
+
+// figure gives a value in bytes, or in percent.
+func figure(number, unit string) (float64, string, bool) {
+	if unit == "%" {
+		b := parseSize(number, "MiB")
+		if b == nil {
+			return 0, "", false
+		}
+		return float64(*b) / float64(event.MiB), "%", true
+	}
+	if unit == "" {
+		unit = "MiB"
+	}
+	b := parseSize(number, unit)
+	if b == nil || *b <= 0 {
+		return 0, "", false
+	}
+	return float64(*b), "bytes", true
+}
+
+func written(value float64, unit string) string {
+	if unit == "%" {
+		return fmt.Sprintf("%.0f %%", value)
+	}
+	return event.Bytes(value).String()
+}
+
+func rises(values []float64) bool {
+	n := len(values)
+	if n < growthFigures || values[0] <= 0 || values[n-1] < growthTimes*values[0] {
+		return false
+	}
+	falls := 0
+	for i := 1; i < n; i++ {
+		if values[i] < values[i-1] {
+			falls++
+		}
+	}
+	late := values[n-1-n/3]
+	return float64(falls) <= growthFalls*float64(n) && values[n-1] >= growthStill*late
+}
