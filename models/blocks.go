@@ -36,13 +36,14 @@ func newCtx(g *tape.Graph, r Run) *ctx { return &ctx{Graph: g, Run: r} }
 func (c *ctx) layer(name string, fn func(args []*tape.Tensor) *tape.Tensor,
 	args ...*tape.Tensor) *tape.Tensor {
 	var out *tape.Tensor
+	run := func(args []*tape.Tensor) *tape.Tensor { return c.Unit(name, fn, args) }
 	c.In(name, func() {
 		if c.Checkpointing {
-			out = c.Graph.Checkpoint(fn, args...)
+			out = c.Graph.Checkpoint(run, args...)
 			return
 		}
 		f := c.Enter(args...)
-		out = f.Leave(fn(args))
+		out = f.Leave(run(args))
 	})
 	return out
 }

@@ -115,7 +115,11 @@ func foresee(s *Setup, t *Target) (p *Prediction, here verdict, err error) {
 
 // collectiveBytes is assumed for NCCL's channels and buffers; users report 0.3 to 1.6 GB for one
 // communicator.
-const collectiveBytes = 512 * event.MiB
+const (
+	collectiveLow   = 128 * event.MiB
+	collectiveBytes = 512 * event.MiB
+	collectiveHigh  = 1536 * event.MiB
+)
 
 func (t *Target) bounded() bool { return t.Given || t.AllocLimit > 0 }
 
@@ -140,6 +144,7 @@ var convScales = []float64{1, 0.97, 0.98, 0.99, 1.01, 1.02, 1.03, 1.05}
 type variant struct {
 	scale float64 // of workspaces of unknown size
 	order int     // of samples of different lengths, see orderOf
+	lag   int     // releases that wait for the card, see tape.FSDP
 }
 
 // variants lists the runs of a setup; those beyond the first are made only where the first asks for
@@ -148,12 +153,15 @@ func (s *Setup) variants() []variant {
 	var list []variant
 	if s.varies() {
 		for i := range lengthOrders {
-			list = append(list, variant{1, i})
+			list = append(list, variant{scale: 1, order: i})
 		}
 		return list
 	}
+	if s.Shard == "fsdp1" {
+		return []variant{{scale: 1}, {scale: 1, lag: 1}, {scale: 1, lag: 2}}
+	}
 	for _, scale := range convScales {
-		list = append(list, variant{scale, 0})
+		list = append(list, variant{scale: scale})
 	}
 	return list
 }
@@ -164,13 +172,14 @@ type simulations struct {
 	model  *models.Model
 	all    []simulation
 	orders bool // the runs differ in the order of samples
+	lags   bool // the runs differ in how far the host is ahead of the card
 
 	// what is reserved when batches come without an attention mask, where that is less; 0 if not
 	unmasked event.Bytes
 }
 
 func simulateAll(s *Setup, t *Target) (*simulations, error) {
-	out := &simulations{orders: s.varies()}
+	out := &simulations{orders: s.varies(), lags: s.Shard == "fsdp1" && !s.varies()}
 	for _, v := range s.variants() {
 		m, err := s.model()
 		if err != nil {
@@ -182,7 +191,7 @@ func simulateAll(s *Setup, t *Target) (*simulations, error) {
 			return nil, err
 		}
 		out.all = append(out.all, sim)
-		if !sim.approx && !s.varies() {
+		if !sim.approx && !s.varies() && s.Shard != "fsdp1" {
 			break
 		}
 	}
@@ -238,6 +247,15 @@ func recordTape(m *models.Model, s *Setup, t *Target, v variant) (g *tape.Graph,
 	o.ConvScale = v.scale
 	o.Workspaces = sync.OnceValue(t.workspaces)
 	o.Shard = s.shard()
+	if s.Shard == "ddp" {
+		o.DDP = &tape.DDP{View: s.BucketView}
+	}
+	if o.FSDP, err = s.fsdp(); err != nil {
+		return nil, err
+	}
+	if o.FSDP != nil {
+		o.FSDP.Lag = v.lag
+	}
 	o.Offload, o.HostOptim = s.Offloads("activations"), s.Offloads("optimizer")
 	l, err := s.loop(v.order)
 	if err != nil {
@@ -303,6 +321,8 @@ func (r *simulations) prediction(s *Setup, t *Target) *Prediction {
 func (r *simulations) typical() event.Bytes {
 	peaks := r.peaks()
 	switch {
+	case r.lags:
+		return r.all[0].res.ReservedPeak
 	case r.orders:
 		return peaks[len(peaks)/2]
 	case r.all[0].approx && !r.all[0].guess:
@@ -354,6 +374,9 @@ func (r *simulations) interval(p *Prediction, s *Setup, t *Target) (reserved flo
 		p.warn("samples have %d to %d tokens, and their order decides what the allocator's cache wastes: "+
 			"the interval covers %d orders; expandable_segments:True removes most of the waste",
 			s.Shortest, s.Seq, lengthOrders)
+	case r.lags:
+		p.warn("FSDP1 gives gathered weights back when the card has used them, and the host may be " +
+			"ahead by two of them: the interval covers that")
 	case len(r.all) > 1:
 		m = cnnMargins
 		p.warn("cuDNN chooses the workspaces of convolutions and recurrent layers, and some were never " +
@@ -375,7 +398,7 @@ func (r *simulations) interval(p *Prediction, s *Setup, t *Target) (reserved flo
 		reserved += looseReserved
 	}
 	p.Validated = true
-	m = m.and(p.doubtCard(t, len(r.all) > 1 && !s.varies()))
+	m = m.and(p.doubtCard(t, len(r.all) > 1 && !s.varies() && !r.lags))
 	for _, note := range s.unvalidated() {
 		m = m.and(unvalidatedPart)
 		reserved += unvalidatedPart.above / 2
@@ -405,6 +428,11 @@ func (r *simulations) interval(p *Prediction, s *Setup, t *Target) (reserved flo
 		low -= (high - low) / 2
 	}
 	over := t.overhead(r.all[0].usesDNN)
+	if s.Ranks > 1 {
+		p.warn("NCCL's own buffers are assumed to take %s of the card beside PyTorch's memory; the "+
+			"interval allows for %s to %s", collectiveBytes, collectiveLow, collectiveHigh)
+		low, high = low-(collectiveBytes-collectiveLow), high+(collectiveHigh-collectiveBytes)
+	}
 	if r.unmasked > 0 {
 		p.warn("batches are assumed to have the attention mask that tokenizers make; without a mask "+
 			"PyTorch reserves %s, which the interval covers", r.unmasked)
@@ -467,10 +495,8 @@ func (s *Setup) unvalidated() []string {
 	if s.LoadIn != "" && s.Model.Has("num_local_experts", "num_experts") {
 		list = append(list, "packed experts (each is unpacked for its product)")
 	}
-	if s.Ranks > 1 {
-		list = append(list,
-			fmt.Sprintf("%d ranks with %s (buckets and gathered layers, from their sources; NCCL's own "+
-				"buffers are assumed)", s.Ranks, s.Shard))
+	if s.fullyShards() && (s.LoRARank > 0 || s.LoadIn != "") {
+		list = append(list, "adapters or packed weights under FSDP (from the sources of both)")
 	}
 	if len(s.Offload) > 0 {
 		list = append(list, "offload to host memory")

@@ -31,6 +31,15 @@ type recipe struct {
 	Prepare     *bool    `json:"prepare"` // prepare_model_for_kbit_training, which upcasts
 	Weights     string   `json:"weights"`
 	Save        []string `json:"save"`
+	World       int      `json:"world"`
+	Full        bool     `json:"full"`
+	Reshard     *bool    `json:"reshard"`
+	Accumulate  int      `json:"accumulate"`
+	Stored      string   `json:"stored"`
+	View        bool     `json:"view"`
+	Bucket      int64    `json:"bucket"`
+	Overlap     bool     `json:"overlap"`
+	Strategy    string   `json:"strategy"`
 	DoRA        bool     `json:"dora"`
 	Autocast    bool     `json:"autocast"`
 	Allocated   int64    `json:"allocated"`
@@ -42,7 +51,9 @@ type recipe struct {
 func (r *recipe) setup() (Setup, bool) {
 	s := Setup{Model: models.ConfigOf(maps.Clone(recipeModels[r.Model])), LoRADropout: r.Dropout,
 		Setup: remedy.Setup{Batch: r.Batch, Seq: r.Seq, Optimizer: r.Optimizer,
-			LoRARank: r.Rank, Checkpointing: r.Checkpoint}}
+			LoRARank: r.Rank, Checkpointing: r.Checkpoint, Accumulate: r.Accumulate,
+			Ranks: r.World, BucketView: r.View}}
+	s.bare = true // these runs had no attention mask
 	switch r.Optimizer {
 	case "sgd": // measured with momentum
 		s.Optimizer = "sgdm"
@@ -70,6 +81,18 @@ func (r *recipe) setup() (Setup, bool) {
 		s.Precision, s.LoadIn = "amp_bf16", "8bit"
 	case "amp":
 		s.Precision = "amp_bf16"
+	case "fp32":
+		s.Precision = "fp32"
+	case "fsdp1", "fsdp2", "ddp":
+		s.Shard, s.Precision = map[string]string{"fsdp2": "fsdp"}[r.Kind], "amp_bf16"
+		setDefault(&s.Shard, r.Kind)
+		s.NoReshard = r.Reshard != nil && !*r.Reshard || r.Strategy == "SHARD_GRAD_OP"
+		switch {
+		case r.Full:
+			s.Precision = "fp32"
+		case r.Stored != "":
+			s.Precision = "bf16"
+		}
 	default:
 		return s, false
 	}
@@ -83,6 +106,11 @@ var recipeModels = map[string]map[string]any{
 	"160m": llamaOf(768, 2048, 12, 12, 12, 32000),
 	"1b":   llamaOf(2048, 5632, 22, 32, 4, 32000),
 	"3b":   llamaOf(3072, 8192, 28, 24, 8, 128256),
+	"gpt2": {"model_type": "gpt2"},
+	"bert": {"model_type": "bert", "architectures": []any{"BertForMaskedLM"}},
+	"qwen": {"model_type": "qwen2", "hidden_size": 896.0, "intermediate_size": 4864.0,
+		"num_hidden_layers": 24.0, "num_attention_heads": 14.0, "num_key_value_heads": 2.0,
+		"vocab_size": 151936.0, "tie_word_embeddings": true},
 }
 
 func llamaOf(h, inner, layers, heads, kv, vocab float64) map[string]any {
@@ -149,10 +177,11 @@ func TestRecipes(t *testing.T) {
 	slices.Sort(all)
 	median, most := all[len(all)/2], all[len(all)*9/10]
 	t.Logf("reserved: median %.2f %%, 90th percentile %.2f %% of %d", median, most, len(all))
-	if median > 0.6 || most > 2.3 {
+	if median > 0.1 || most > 2 {
 		t.Errorf("reserved: median %.2f %%, 90th percentile %.2f %%", median, most)
 	}
-	for kind, want := range map[string]int{"lora": 10, "qlora": 9, "int8": 3, "amp": 4, "bf16": 6} {
+	for kind, want := range map[string]int{"lora": 10, "qlora": 9, "int8": 3, "amp": 4, "bf16": 6,
+		"fsdp2": 18, "fsdp1": 8, "ddp": 5} {
 		if compared[kind] < want {
 			t.Errorf("%d of kind %s were compared, want %d", compared[kind], kind, want)
 		}

@@ -33,6 +33,8 @@ type Setup struct {
 	// the scales of 4-bit weights are quantised too
 	DoubleQuant bool `json:"double_quant,omitempty"`
 	NoUpcast    bool `json:"no_upcast,omitempty"` // what is not packed stays in half precision
+	// FSDP: gathered weights stay from forward to backward (reshard_after_forward=False)
+	NoReshard bool `json:"no_reshard,omitempty"`
 
 	bare  bool     // batches come without an attention mask
 	whole string   // the type of the larger model of which only the text model is planned
@@ -43,7 +45,7 @@ type Setup struct {
 var (
 	Precisions = []string{"fp32", "amp_bf16", "amp_fp16", "bf16", "fp16"}
 	Attentions = []string{"sdpa", "eager", "flash"}
-	Shards     = []string{"ddp", "fsdp", "zero1", "zero2", "zero3"}
+	Shards     = []string{"ddp", "fsdp", "fsdp1", "zero1", "zero2", "zero3"}
 	Offloads   = []string{"optimizer", "activations"}
 	LoadIns    = []string{"8bit", "4bit"}
 )
@@ -106,6 +108,8 @@ func (s Setup) Check() error {
 			"--double-quant is for 4-bit weights: add --load-in 4bit"},
 		{s.LoadIn == "" && s.NoUpcast,
 			"--no-upcast is for packed weights: add --load-in 4bit or 8bit"},
+		{s.NoReshard && !s.fullyShards(),
+			"--no-reshard is for FSDP: add --shard fsdp"},
 		{s.LoRADropout < 0 || s.LoRADropout >= 1,
 			"--lora-dropout must be at least 0 and less than 1"},
 	} {
@@ -181,7 +185,7 @@ func setDefault[T comparable](v *T, def T) {
 func (s *Setup) run(batch, seq int) models.Run {
 	return models.Run{Batch: int64(batch), Seq: int64(seq), Image: int64(s.Image),
 		Attn: s.Attention, Checkpointing: s.Checkpointing,
-		Float: weightType(s.Precision), Padded: s.Padded, MaskGiven: !s.bare,
+		Float: s.computeType(), Padded: s.Padded, MaskGiven: !s.bare,
 		ChannelsLast: s.ChannelsLast, ChunkLogits: s.ChunkedLoss, Cache: s.UseCache}
 }
 
@@ -249,10 +253,58 @@ func (s *Setup) shard() tape.Shard {
 		return tape.Shard{Optim: n}
 	case "zero2":
 		return tape.Shard{Grads: n, Optim: n}
-	case "zero3", "fsdp":
+	case "zero3":
 		return tape.Shard{Weights: n, Grads: n, Optim: n}
 	}
 	return tape.Shard{}
+}
+
+// fullyShards says whether PyTorch's own FSDP spreads the model.
+func (s *Setup) fullyShards() bool { return s.Shard == "fsdp" || s.Shard == "fsdp1" }
+
+// fsdp is how PyTorch's FSDP spreads the model, nil where it does not. Mixed precision is FSDP's
+// own policy: fp32 parts, half-precision gathers, gradients summed in fp32.
+func (s *Setup) fsdp() (*tape.FSDP, error) {
+	if !s.fullyShards() {
+		return nil, nil
+	}
+	f := &tape.FSDP{Ranks: int64(s.Ranks), Stored: weightType(s.Precision), Keep: s.NoReshard,
+		Flat: s.Shard == "fsdp1", Gather: s.computeType()}
+	f.Reduce = f.Stored
+	m, err := s.model()
+	if err != nil {
+		return nil, err
+	}
+	f.Blocks = blockNames(m)
+	return f, nil
+}
+
+// computeType is the type in which the weights take part in the computation, where autocast does
+// not decide it.
+func (s *Setup) computeType() tape.DType {
+	if s.fullyShards() {
+		switch s.Precision {
+		case "amp_bf16":
+			return tape.BF16
+		case "amp_fp16":
+			return tape.F16
+		}
+	}
+	return weightType(s.Precision)
+}
+
+// blockNames lists the blocks that a forward pass of a model runs, in order.
+func blockNames(m *models.Model) []string {
+	var names []string
+	g := tape.New(tape.Options{})
+	g.Watch = func(name string) {
+		if !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	g.Load(m.Root, tape.BF16)
+	g.NoGrad(func() { m.Loss(g, m.Inputs(g)) })
+	return names
 }
 
 // settledBatches is how many micro-batches of a step are played: from the second on, each asks for
@@ -270,7 +322,7 @@ func (s *Setup) loop(order int) (loop, error) {
 	l := loop{precision: precision, packed: s.LoadIn != "", int8: s.LoadIn == "8bit",
 		optimizer: s.Optimizer, accumulate: int64(min(s.Accumulate,
 			settledBatches)), clip: s.Clip, keepGrads: s.KeepGrads,
-		channelsLast: s.ChannelsLast, steps: 2, buckets: s.Shard == "ddp" && !s.BucketView,
+		channelsLast: s.ChannelsLast, steps: 2,
 		keepLogits: s.EvalKeep}
 	if s.varies() {
 		for _, seq := range orderOf(order, s.Shortest, s.Seq) {

@@ -19,7 +19,6 @@ type loop struct {
 	keepGrads    bool
 	channelsLast bool
 	steps        int
-	buckets      bool     // DDP copies gradients into buckets
 	batches      []inputs // what the steps see in turn; nil is the model's own batch
 	evaluation   inputs   // a batch of the evaluation after each step; nil is none
 	keepLogits   int      // evaluation batches whose logits stay until the evaluation is over
@@ -53,10 +52,11 @@ func (l *loop) weightType() tape.DType {
 // train records the load and some optimizer steps of a plain training loop.
 func train(m *models.Model, o tape.Options, l loop) *tape.Graph {
 	o.Training = true
-	switch l.precision {
-	case "amp_bf16":
+	switch {
+	case o.FSDP != nil: // its own policy casts weights, autocast is not needed
+	case l.precision == "amp_bf16":
 		o.Autocast, o.Half = true, tape.BF16
-	case "amp_fp16":
+	case l.precision == "amp_fp16":
 		o.Autocast, o.Half = true, tape.F16
 	}
 	g := tape.New(o)
@@ -64,9 +64,6 @@ func train(m *models.Model, o tape.Options, l loop) *tape.Graph {
 	g.Load(m.Root, l.weightType())
 	if l.channelsLast {
 		g.ToChannelsLast(m.Root)
-	}
-	if l.buckets {
-		g.Buckets(m.Root.Parameters(), l.weightType())
 	}
 	opt := g.NewOptimizer(l.optimizer, m.Root.Parameters())
 	loss := lastLoss{}
@@ -109,7 +106,7 @@ func evaluate(g *tape.Graph, m *models.Model, l loop, step int) {
 		for _, t := range in {
 			f.Keep(t)
 		}
-		g.NoGrad(func() { f.Keep(m.Loss(g, in)) })
+		g.NoGrad(func() { f.Keep(g.Whole(func() *tape.Tensor { return m.Loss(g, in) })) })
 		f.Leave()
 		g.EndAutocast()
 	})
@@ -141,7 +138,7 @@ func microBatch(g *tape.Graph, m *models.Model, batch inputs, scaler *scaler, st
 		f.Keep(t)
 	}
 	var loss *tape.Tensor
-	f.Set(&loss, g.Scale(m.Loss(g, in))) // loss / accumulation steps
+	f.Set(&loss, g.Scale(g.Whole(func() *tape.Tensor { return m.Loss(g, in) }))) // loss / steps
 	last.set(loss)
 	g.EndAutocast()
 	g.Mark(step, "backward")

@@ -390,27 +390,3 @@ func (g *Graph) measureBlocks(m *Module, d DType) {
 		g.blockBytes[blockOf(p.Name)] += p.storedBytes(d)
 	}
 }
-
-// Buckets requests DDP's gradient buckets: one of 1 MiB, then of 25 MiB, in reverse order of the
-// parameters.
-func (g *Graph) Buckets(params []*Param, d DType) {
-	limit, sum := int64(1<<20), int64(0)
-	g.op = "ddp bucket"
-	flush := func() {
-		if sum > 0 {
-			g.alloc(sum, event.CategoryGradients)
-		}
-		limit, sum = 25<<20, 0
-	}
-	for i := len(params) - 1; i >= 0; i-- {
-		if params[i].Frozen {
-			continue
-		}
-		sum += params[i].Numel() * d.Size()
-		if sum >= limit {
-			flush()
-		}
-	}
-	flush()
-	g.op = ""
-}

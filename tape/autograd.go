@@ -42,6 +42,7 @@ type Node struct {
 	seen     bool
 	param    *Param // for the node that stores a leaf's gradient
 	holds    bool   // what it saved lives as long as the graph, not only until its backward
+	before   func() // called when its gradients are there, before it runs; may be nil
 }
 
 // slot is a tensor kept for the backward pass. Under checkpointing it is empty until the region is
@@ -287,6 +288,9 @@ func (g *Graph) Backward(loss *Tensor) {
 	for len(g.ready) > 0 {
 		g.step(heap.Pop(&g.ready).(*Node))
 	}
+	if g.fsdp != nil {
+		g.fsdp.finish()
+	}
 	root.drop()
 	g.dropGathered()
 	g.inEngine = false
@@ -322,6 +326,10 @@ func (g *Graph) step(n *Node) {
 	}
 	g.module, g.op, g.cat = n.module, n.op, n.cat
 	g.gatherFor(n.module)
+	if n.before != nil {
+		n.before()
+		g.module, g.op = n.module, n.op
+	}
 	b := &pass{g: g, grad: n.grads, out: make([]*Tensor, len(n.inputs)), n: n}
 	n.grads = nil
 	recomputed := b.unpack()
@@ -443,21 +451,34 @@ func (n *Node) accumulate() {
 	g := n.g
 	g.module, g.op, g.cat = p.Name, "accumulate", event.CategoryGradients
 	switch {
+	case p.part != nil:
+		p.part.whole = g.ownGrad(gr, p)
 	case p.Grad != nil:
 		gr.drop()
 	case g.Shard.Grads > 1: // reduced over the ranks, of which each keeps its part
 		p.Grad = g.New([]int64{divUp(p.Numel(), g.Shard.Grads)}, gr.DType)
 		p.Grad.floating = false
 		gr.drop()
-	case gr.refs > 1 || !obeysLayout(gr, p.Tensor):
-		p.Grad = g.newStrided(p.Shape, denseLike(p.Tensor), gr.DType)
-		p.Grad.floating = false
-		gr.drop()
 	default:
-		p.Grad = gr
-		gr.retag(event.CategoryGradients)
+		p.Grad = g.ownGrad(gr, p)
+	}
+	if g.ddp != nil {
+		g.ddp.ready(p)
 	}
 	g.cat = event.CategoryUnknown
+}
+
+// ownGrad is a gradient as its parameter keeps it: itself, or a copy where others hold it or its
+// layout differs.
+func (g *Graph) ownGrad(gr *Tensor, p *Param) *Tensor {
+	if gr.refs == 1 && obeysLayout(gr, p.Tensor) {
+		gr.retag(event.CategoryGradients)
+		return gr
+	}
+	own := g.newStrided(p.Shape, denseLike(p.Tensor), gr.DType)
+	own.floating = false
+	gr.drop()
+	return own
 }
 
 // obeysLayout says whether a gradient can be kept as it is: same strides as its parameter.

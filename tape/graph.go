@@ -15,6 +15,8 @@ type Options struct {
 	BLASLt    int64 // bytes of the cuBLASLt workspace
 	Training  bool
 	Shard     Shard   // how states are spread over ranks
+	FSDP      *FSDP   // nil: the weights are not gathered by fully sharded data parallelism
+	DDP       *DDP    // nil: gradients are not summed in buckets
 	Offload   bool    // saved activations wait in host memory
 	HostOptim bool    // so does the optimizer's state
 	ConvScale float64 // factor on convolution and RNN workspaces, whose exact size is not known; 0 is 1
@@ -52,6 +54,10 @@ type Graph struct {
 	HostPeak int64 // the most there were at once
 
 	Outputs *Frame // where an evaluation keeps logits, nil while training
+
+	fsdp  *fsdp
+	ddp   *ddp
+	Watch func(block string) // called as each block runs; may be nil
 
 	gathered     string           // block whose whole weights were brought in last
 	held         []*storage       // gathered weights

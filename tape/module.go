@@ -121,7 +121,13 @@ func (m *Module) Freeze(keep []string) {
 // parameters, then buffers. Parameters with a type of their own (quantised weights) keep it.
 func (g *Graph) Load(m *Module, d DType) {
 	g.measureBlocks(m, d)
+	if g.FSDP != nil {
+		g.spread(m)
+	}
 	g.load(m, d)
+	if g.DDP != nil {
+		g.wrap(m)
+	}
 }
 
 func (g *Graph) load(m *Module, d DType) {
@@ -147,6 +153,10 @@ func (g *Graph) load(m *Module, d DType) {
 }
 
 func (g *Graph) loadParam(p *Param, d DType) {
+	if g.fsdp != nil {
+		g.fsdp.loadPart(p)
+		return
+	}
 	t := p.Tensor
 	if p.Own {
 		d = F32

@@ -176,7 +176,19 @@ func (o *Optimizer) list(with []*Param) []*storage {
 
 // bytes is a parameter's size as far as this rank's optimizer goes.
 func (o *Optimizer) bytes(p *Param) int64 {
+	if p.part != nil {
+		return numel(p.part.shape) * p.part.dtype.Size()
+	}
 	return o.g.Shard.part(p.Numel()*p.DType.Size(), o.g.Shard.Optim)
+}
+
+// own is a parameter as this rank's optimizer sees it.
+func (o *Optimizer) own(p *Param) *Param {
+	if p.part == nil {
+		return p
+	}
+	return &Param{Name: p.Name, Tensor: &Tensor{Shape: p.part.shape, DType: p.part.dtype,
+		stride: contiguousStrides(p.part.shape)}}
 }
 
 func (o *Optimizer) withGrad() []*Param {
@@ -222,7 +234,7 @@ const leastPaged = 100_000
 // make8bit is bitsandbytes' state: a byte per element and a scale per block of 256; small tensors
 // stay in fp32.
 func (o *Optimizer) make8bit(k optimKind, p *Param) {
-	n := p.Numel()
+	n := o.own(p).Numel()
 	if n < 4096 {
 		for range k.states {
 			o.g.alloc(4*n, event.CategoryOptimizer)
@@ -239,6 +251,7 @@ func (o *Optimizer) make8bit(k optimKind, p *Param) {
 
 // makeFactors is Adafactor's state: row and column variances for matrices, a full one for vectors.
 func (o *Optimizer) makeFactors(p *Param) {
+	p = o.own(p)
 	if len(p.Shape) < 2 {
 		o.g.alloc(p.Numel()*p.DType.Size(), event.CategoryOptimizer)
 		return
@@ -260,6 +273,7 @@ func (o *Optimizer) stepAdafactor(with []*Param) {
 		g.unrefStorage(old)
 	}
 	for _, p := range with {
+		p = o.own(p)
 		g.module = p.Name
 		size := p.DType.Size()
 		o.norm(p)

@@ -69,6 +69,7 @@ type Param struct {
 	Double bool  // the scales of a packed weight are packed too
 	Own    bool  // kept in fp32 whatever the weights' type
 	acc    *Node
+	part   *part // what a rank keeps, where the model is spread over ranks
 }
 
 // RequiresGrad says whether a gradient flows into the tensor.

@@ -1,11 +1,12 @@
 """Measures on one card what people train with: LoRA, 4 and 8 bit weights, 8-bit optimizers, sharded
 and compiled models. A fake process group makes one process rank 0 of any world: collectives move
 nothing, memory is allocated as in that world. What the communication library takes is not in it.
+DistributedDataParallel needs sums that are there: two processes share the card for it, with gloo.
 
     python bench/gpu/recipes.py OUT.jsonl [--only NAME,...] [--traces FOLDER] [--jobs 6]
 
 Each case runs in a process of its own and writes one line. A case that is in OUT is not run again.
-Needs peft and bitsandbytes on PYTHONPATH for the cases that use them.
+Needs peft, bitsandbytes and deepspeed on PYTHONPATH for the cases that use them.
 """
 
 import argparse
@@ -16,6 +17,7 @@ import os
 import pickle
 import subprocess
 import sys
+import tempfile
 
 MODELS = {
     "160m": {
@@ -50,6 +52,26 @@ MODELS = {
         "num_key_value_heads": 2,
         "vocab_size": 8000,
     },
+}
+
+
+# Models of other architectures: their classes in transformers, and what differs from the defaults.
+OTHERS = {
+    "gpt2": ("GPT2Config", "GPT2LMHeadModel", {}),
+    "bert": ("BertConfig", "BertForMaskedLM", {}),
+    "qwen": (
+        "Qwen2Config",
+        "Qwen2ForCausalLM",
+        {
+            "hidden_size": 896,
+            "intermediate_size": 4864,
+            "num_hidden_layers": 24,
+            "num_attention_heads": 14,
+            "num_key_value_heads": 2,
+            "vocab_size": 151936,
+            "tie_word_embeddings": True,
+        },
+    ),
 }
 
 
@@ -122,20 +144,86 @@ def cases():
         case("compile-1b-ckpt", "bf16", "1b", 4, 1024, compile=True, ckpt=True),
         case("compile-tiny-amp", "amp", "tiny", 4, 256, compile=True),
     ]
-    return found
+    return found + more_sharded() + more_compiled()
+
+
+def more_sharded():
+    """DDP, DeepSpeed, and further ways of FSDP."""
+    found = [
+        case("fsdp2-160m-w8-bf16", "fsdp2", "160m", 4, 1024, world=8, stored="bfloat16"),
+        case("fsdp2-160m-w4-acc", "fsdp2", "160m", 4, 512, world=4, accumulate=2),
+        case("fsdp2-gpt2-w4", "fsdp2", "gpt2", 8, 512, world=4),
+        case("fsdp2-bert-w8-ckpt", "fsdp2", "bert", 16, 512, world=8, ckpt=True),
+        case("fsdp2-qwen-w8", "fsdp2", "qwen", 2, 1024, world=8),
+        case("fsdp1-3b-w16-ckpt", "fsdp1", "3b", 4, 1024, world=16, ckpt=True),
+        case("fsdp1-gpt2-w4", "fsdp1", "gpt2", 8, 512, world=4),
+        case("ddp-tiny", "ddp", "tiny", 4, 256, world=2),
+        case("ddp-160m", "ddp", "160m", 4, 512, world=2),
+        case("ddp-1b", "ddp", "1b", 2, 512, world=2),
+        case("ddp-160m-view", "ddp", "160m", 4, 512, world=2, view=True),
+        case("ddp-gpt2", "ddp", "gpt2", 8, 512, world=2),
+    ]
+    for stage in (1, 2, 3):
+        kind = f"zero{stage}"
+        found += [
+            case(f"{kind}-tiny-w4", kind, "tiny", 4, 256, world=4),
+            case(f"{kind}-160m-w4", kind, "160m", 4, 1024, world=4),
+            case(f"{kind}-1b-w8", kind, "1b", 2, 1024, world=8),
+            case(f"{kind}-160m-w8-small", kind, "160m", 4, 512, world=8, bucket=5_000_000),
+            case(f"{kind}-160m-w8-overlap", kind, "160m", 4, 512, world=8, overlap=True),
+        ]
+    return found + [
+        case("zero2-1b-w4-ckpt", "zero2", "1b", 8, 1024, world=4, ckpt=True),
+        case("zero3-1b-w4-ckpt", "zero3", "1b", 8, 1024, world=4, ckpt=True),
+        case("zero3-3b-w16-ckpt", "zero3", "3b", 4, 1024, world=16, ckpt=True),
+        case("zero2-160m-w8-acc", "zero2", "160m", 4, 512, world=8, accumulate=2),
+        case("zero3-gpt2-w4", "zero3", "gpt2", 8, 512, world=4),
+    ]
+
+
+def more_compiled():
+    return [
+        case("compile-tiny-bf16", "bf16", "tiny", 4, 256, compile=True),
+        case("compile-gpt2-amp", "amp", "gpt2", 8, 1024, compile=True),
+        case("compile-gpt2-bf16", "bf16", "gpt2", 16, 512, compile=True),
+        case("compile-bert-amp", "amp", "bert", 16, 512, compile=True),
+        case("compile-qwen-bf16", "bf16", "qwen", 2, 1024, compile=True),
+        case("compile-160m-fp32", "fp32", "160m", 4, 512, compile=True),
+    ]
+
+
+def described(c):
+    """Class and configuration of a case's model."""
+    import transformers
+
+    if c["model"] in OTHERS:
+        config, kind, values = OTHERS[c["model"]]
+        return getattr(transformers, kind), getattr(transformers, config)(**values, use_cache=False)
+    return transformers.LlamaForCausalLM, transformers.LlamaConfig(
+        **MODELS[c["model"]], use_cache=False, max_position_embeddings=4096
+    )
+
+
+def blocks(model):
+    """The repeated layers of a model, which are sharded one by one."""
+    names = [m for m in model.modules() if isinstance(m, __import__("torch").nn.ModuleList)]
+    return list(max(names, key=lambda m: sum(p.numel() for p in m.parameters())))
 
 
 def build(c, torch):
     """The model of a case on the card, and the dtype of its autocast."""
-    from transformers import LlamaConfig, LlamaForCausalLM
-
-    config = LlamaConfig(**MODELS[c["model"]], use_cache=False, max_position_embeddings=4096)
+    kind_of_model, config = described(c)
     kind, half = c["kind"], torch.bfloat16
     if kind in ("fsdp1", "fsdp2"):
-        return sharded(c, torch, LlamaForCausalLM, config), None
+        return sharded(c, torch, kind_of_model, config), None
     if kind in ("lora", "qlora", "int8"):
-        return adapted(c, torch, LlamaForCausalLM, config)
-    model = LlamaForCausalLM(config).to("cuda")
+        return adapted(c, torch, kind_of_model, config)
+    if kind == "ddp":
+        model = kind_of_model(config).to("cuda")
+        return torch.nn.parallel.DistributedDataParallel(
+            model, gradient_as_bucket_view=c.get("view", False)
+        ), half
+    model = kind_of_model(config).to("cuda")
     if kind == "bf16":
         model = model.to(half)
     if c.get("ckpt"):
@@ -152,7 +240,7 @@ def sharded(c, torch, kind_of_model, config):
     from torch.testing._internal.distributed.fake_pg import FakeStore
 
     dist.init_process_group("fake", rank=0, world_size=c["world"], store=FakeStore())
-    half = None if c.get("full") else torch.bfloat16
+    half = None if c.get("full") or c.get("stored") else torch.bfloat16
     if c["kind"] == "fsdp1":
         from torch.distributed import fsdp
         from torch.distributed.fsdp.wrap import ModuleWrapPolicy
@@ -162,7 +250,7 @@ def sharded(c, torch, kind_of_model, config):
             checkpoint(model)
         return fsdp.FullyShardedDataParallel(
             model,
-            auto_wrap_policy=ModuleWrapPolicy({type(model.model.layers[0])}),
+            auto_wrap_policy=ModuleWrapPolicy({type(blocks(model)[0])}),
             device_id=0,
             use_orig_params=True,
             sharding_strategy=fsdp.ShardingStrategy[c.get("strategy", "FULL_SHARD")],
@@ -172,15 +260,16 @@ def sharded(c, torch, kind_of_model, config):
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
     with torch.device("meta"):
-        model = kind_of_model(config)
+        model = kind_of_model(config).to(getattr(torch, c.get("stored", "float32")))
     if c.get("ckpt"):
         checkpoint(model)
+    summed = None if c.get("stored") else torch.float32
     how = {
         "mesh": init_device_mesh("cuda", (c["world"],)),
-        "mp_policy": MixedPrecisionPolicy(param_dtype=half, reduce_dtype=torch.float32),
+        "mp_policy": MixedPrecisionPolicy(param_dtype=half, reduce_dtype=summed),
         "reshard_after_forward": c.get("reshard", True),
     }
-    for layer in model.model.layers:
+    for layer in blocks(model):
         fully_shard(layer, **how)
     fully_shard(model, **how)
     model.to_empty(device="cuda")
@@ -268,11 +357,84 @@ def optimizer(name, parameters, torch):
     return torch.optim.AdamW(parameters, lr=1e-4)
 
 
+def deepspeed_engine(c, torch):
+    """DeepSpeed's engine around a model, as rank 0 of a world of processes that are not there."""
+    import torch.distributed as dist
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    os.environ.update(LOCAL_RANK="0", RANK="0", WORLD_SIZE=str(c["world"]))
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT="1")
+    dist.init_process_group("fake", rank=0, world_size=c["world"], store=FakeStore())
+    import deepspeed
+
+    kind_of_model, config = described(c)
+    model = kind_of_model(config)
+    if c.get("ckpt"):
+        checkpoint(model)
+    zero = {"stage": int(c["kind"][-1])}
+    if c.get("bucket"):
+        zero.update(reduce_bucket_size=c["bucket"], allgather_bucket_size=c["bucket"])
+    if c.get("overlap"):
+        zero["overlap_comm"] = True
+    engine, _, _, _ = deepspeed.initialize(
+        model=model,
+        optimizer=torch.optim.AdamW(model.parameters(), lr=1e-4),
+        config={
+            "train_micro_batch_size_per_gpu": c["batch"],
+            "gradient_accumulation_steps": c.get("accumulate", 1),
+            "bf16": {"enabled": True},
+            "zero_optimization": zero,
+            "zero_allow_untested_optimizer": True,
+        },
+    )
+    return engine
+
+
+def measure_deepspeed(c, traces):
+    import torch
+
+    torch.manual_seed(0)
+    record = traces and c["model"] == "tiny"
+    if record:
+        torch.cuda.memory._record_memory_history(max_entries=1_000_000, stacks="python")
+    engine = deepspeed_engine(c, torch)
+    loaded = torch.cuda.memory_allocated(), torch.cuda.max_memory_reserved()
+    torch.cuda.reset_peak_memory_stats()
+    engine.train()
+    for _ in range(4):
+        for _ in range(c.get("accumulate", 1)):
+            ids = torch.randint(
+                0, engine.module.config.vocab_size, (c["batch"], c["seq"]), device="cuda"
+            )
+            loss = engine(input_ids=ids, labels=ids).loss
+            engine.backward(loss)
+            engine.step()
+        torch.cuda.synchronize()
+    return outcome(c, torch, traces if record else None, loaded)
+
+
+def join_ranks(c, torch):
+    """Makes this process one of two that train on this card; the first starts the other."""
+    import torch.distributed as dist
+
+    rank = int(os.environ.get("RECIPE_RANK", "0"))
+    meeting = os.environ.get("RECIPE_MEETING") or tempfile.mktemp()
+    other = None
+    if rank == 0:
+        env = dict(os.environ, RECIPE_RANK="1", RECIPE_MEETING=meeting)
+        other = subprocess.Popen(
+            [sys.executable, __file__, "-", "--one", c["name"]], env=env, stdout=subprocess.DEVNULL
+        )
+    dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=2)
+    return other
+
+
 def measure(c, traces):
     import torch
 
     torch.manual_seed(0)
     record = traces and c["model"] == "tiny"
+    other = join_ranks(c, torch) if c["kind"] == "ddp" else None
     if record:
         torch.cuda.memory._record_memory_history(max_entries=1_000_000, stacks="python")
     model, half = build(c, torch)
@@ -282,22 +444,29 @@ def measure(c, traces):
     torch.cuda.reset_peak_memory_stats()
     model.train()
     run = torch.compile(model) if c.get("compile") else model
-    vocabulary = MODELS[c["model"]]["vocab_size"]
+    vocabulary = described(c)[1].vocab_size
     for _ in range(4):
-        ids = torch.randint(0, vocabulary, (c["batch"], c["seq"]), device="cuda")
-        with torch.autocast("cuda", half, enabled=half is not None):
-            loss = run(input_ids=ids, labels=ids).loss
-        loss.backward()
+        for _ in range(c.get("accumulate", 1)):
+            ids = torch.randint(0, vocabulary, (c["batch"], c["seq"]), device="cuda")
+            with torch.autocast("cuda", half, enabled=half is not None):
+                loss = run(input_ids=ids, labels=ids).loss
+            loss.backward()
         opt.step()
         opt.zero_grad()
         torch.cuda.synchronize()
-    if record:
+    if other:
+        other.wait(60)
+    return outcome(c, torch, traces if record else None, loaded, trained)
+
+
+def outcome(c, torch, traces, loaded, trained=()):
+    """The measured peaks as a line; the recording goes to its file."""
+    if traces:
         with gzip.open(os.path.join(traces, c["name"] + ".pickle.gz"), "wb") as file:
             pickle.dump(torch.cuda.memory._snapshot(), file)
-    free, total = torch.cuda.mem_get_info()
     return dict(
         c,
-        cfg=MODELS[c["model"]],
+        cfg=MODELS.get(c["model"]) or OTHERS[c["model"]][2],
         allocated=torch.cuda.max_memory_allocated(),
         reserved=torch.cuda.max_memory_reserved(),
         allocated_after_load=loaded[0],
@@ -331,7 +500,8 @@ def main():
     args = parser.parse_args()
     if args.one:
         chosen = next(c for c in cases() if c["name"] == args.one)
-        print("RESULT" + json.dumps(measure(chosen, args.traces)))
+        how = measure_deepspeed if chosen["kind"].startswith("zero") else measure
+        print("RESULT" + json.dumps(how(chosen, args.traces)))
         return
     done = set()
     if os.path.exists(args.out):
