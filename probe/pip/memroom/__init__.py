@@ -9,6 +9,10 @@ Without memroom they do nothing, so a script that uses them runs anywhere.
     with memroom.phase("eval"):
         ...
 
+One call works everywhere, with or without a run: data that worker processes share instead of
+copying.
+
+    samples = memroom.share(samples)
 """
 
 import contextlib
@@ -20,7 +24,24 @@ try:  # written when the wheel is built
 except ImportError:
     __version__ = "0+source"
 
-__all__ = ["__version__", "active", "find_executable_batch_size", "fit", "phase", "report"]
+__all__ = [
+    "__version__",
+    "active",
+    "find_executable_batch_size",
+    "fit",
+    "phase",
+    "report",
+    "share",  # noqa: F822  by __getattr__
+]
+
+
+def __getattr__(name):
+    """Parts that are loaded when they are first used: most programs need none of them."""
+    if name == "share":
+        from .sharing import share
+
+        return share
+    raise AttributeError("module 'memroom' has no attribute %r" % name)
 
 
 def active():
