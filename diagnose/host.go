@@ -215,13 +215,13 @@ func (h *hostWatch) workers(s event.Sample, limits Thresholds) *event.Finding {
 	return &event.Finding{
 		Kind: "worker_growth", Severity: event.SeverityWarning, Bytes: grown, Confidence: 0.8,
 		Title: fmt.Sprintf("%s copy their parent's memory (copy-on-write): %s more in %d processes, "+
-			"%s per minute; use NumPy or Arrow arrays for the data, or fewer workers", who, grown,
+			"%s per minute; samples = memroom.share(samples) keeps them once", who, grown,
 			s.Processes, h.pss.perMinute()),
 		Evidence: []string{
 			fmt.Sprintf("%d processes; memory in use %s, sum of resident memory level at %s",
 				s.Processes, used, s.Resident),
 			"reading a Python object writes its reference count, which copies its page"},
-		Remedies: []string{"dataloader_workers", "stream_data"},
+		Remedies: []string{"share_data", "dataloader_workers", "stream_data"},
 	}
 }
 

@@ -198,8 +198,8 @@ var rules = []Rule{
 	{"workers-copy-python-list", costly, "Python objects shared by many workers",
 		"Reading a Python object writes its reference count, and the page it lies in is copied " +
 			"into each worker: host memory grows by the list's size times the workers.",
-		"Keep the items in one numpy array or Arrow table instead of a list of objects.",
-		"dataloader_workers"},
+		"Write `samples = memroom.share(samples)`: workers map one copy. Or keep the items in one " +
+			"numpy array or Arrow table.", "share_data"},
 	{"card-in-workers", costly, "loader workers that use the card",
 		"A process that touches the card gets a CUDA context. With many workers the contexts, and " +
 			"the batches they hold, take gigabytes.",

@@ -42,6 +42,16 @@ func data() []*Remedy {
 		Walls:       []event.Where{event.WhereShm},
 		how:         howShm,
 	}, {
+		ID:    ShareData,
+		Title: "share the samples between the workers",
+		Why: "reading a Python object writes its reference count and copies its page into the worker; " +
+			"memroom.share keeps the samples once, in memory that all workers map",
+		Equivalence: Exact,
+		Walls:       []event.Where{event.WhereHost, event.WhereCgroup},
+		Frameworks:  torch,
+		code: map[Framework]string{PyTorch: "samples = memroom.share(samples)   # import memroom; " +
+			"before the DataLoader is made"},
+	}, {
 		ID:          StreamData,
 		Title:       "stream the data instead of loading it whole",
 		Why:         "only a budgeted window of samples is in memory at any moment",

@@ -51,6 +51,7 @@ const (
 	DataLoaderWorkers  ID = "dataloader_workers"
 	PinMemory          ID = "pin_memory"
 	ShmSize            ID = "shm_size"
+	ShareData          ID = "share_data"
 	StreamData         ID = "stream_data"
 	TrialResources     ID = "trial_resources"
 	RaiseLimit         ID = "raise_limit"
