@@ -35,6 +35,7 @@ type root struct {
 
 	Plan       planCmd       `cmd:"" help:"Predict the memory of a training run before it starts."`
 	Run        runCmd        `cmd:"" help:"Run a training command and watch its memory."`
+	Tune       tuneCmd       `cmd:"" help:"Search hyperparameters: trials packed by memory, none killing another."`
 	Forget     forgetCmd     `cmd:"" help:"Drop what run --fit has learnt about making jobs fit."`
 	Snapshot   snapshotCmd   `cmd:"" help:"What a PyTorch memory snapshot holds: peak, composition, growth, fragmentation."`
 	Explain    explainCmd    `cmd:"" help:"Why a run died: what ran out, who held it, and what to do, from logs, snapshots or run ids."`

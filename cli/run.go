@@ -26,7 +26,8 @@ type runCmd struct {
 
 	fitFlags `embed:""`
 
-	copies []wantedCopy // files that --json and --verdict ask for
+	copies  []wantedCopy // files that --json and --verdict ask for
+	environ []string     // of the command; nil: ours
 
 	Command []string `arg:"" passthrough:"" help:"The command and its arguments, after --."`
 }

@@ -238,7 +238,11 @@ func (c *runCmd) describe(id string, command []string) event.Run {
 // installProbe puts the probe into the command's environment. Where that fails the meters go on
 // without it.
 func (c *runCmd) installProbe(s *session, home *store.Store, r *prepared) (socket string) {
-	r.env = os.Environ()
+	environ := c.environ
+	if environ == nil {
+		environ = os.Environ()
+	}
+	r.env = environ
 	if !c.Probe || os.Getenv("MEMROOM_OFF") == "1" {
 		return ""
 	}
@@ -250,7 +254,7 @@ func (c *runCmd) installProbe(s *session, home *store.Store, r *prepared) (socke
 	socket = r.probeSocket()
 	_ = os.Mkdir(r.folder.Dumps(), 0o700)
 	r.env = probe.Setup{Dir: dir, Socket: socket, Run: r.folder.ID, Dumps: r.folder.Dumps(),
-		GPUMem: c.GPUMem}.Environ(os.Environ())
+		GPUMem: c.GPUMem}.Environ(environ)
 	return socket
 }
 

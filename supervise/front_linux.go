@@ -176,6 +176,22 @@ func (f *Front) sendJSON(k kind, v any) error {
 	return writeJSON(f.conn, k, v)
 }
 
+// Follow hears a run to its end and returns the keeper's last word, for a caller that follows many:
+// signals are the caller's own business, and so is the output (Show).
+func (f *Front) Follow() (State, error) {
+	defer f.closeFiles()
+	r := bufio.NewReaderSize(f.conn, 4096)
+	for {
+		what, payload, err := readMessage(r)
+		if err != nil {
+			return f.state, fmt.Errorf("the keeper of the run has gone: %w", err)
+		}
+		if over, err := f.hear(what, payload); err != nil || over {
+			return f.state, err
+		}
+	}
+}
+
 // Run shows the run until it is over and returns the keeper's last word.
 func (f *Front) Run() (State, error) {
 	SettleSoon()

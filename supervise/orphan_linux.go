@@ -135,3 +135,7 @@ func startTicks(pid int) uint64 {
 	ticks, _ := strconv.ParseUint(fields[19], 10, 64)
 	return ticks
 }
+
+// SameProcess says whether a process with this number and birth still runs: a number alone may be
+// somebody else's by now.
+func SameProcess(pid int, start uint64) bool { return pid > 0 && startTicks(pid) == start }

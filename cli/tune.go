@@ -1,0 +1,481 @@
+package cli
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"memroom/event"
+	"memroom/trial"
+	"memroom/trial/engine"
+	"memroom/trial/studyfile"
+)
+
+type tuneCmd struct {
+	New    tuneNewCmd    `cmd:"" default:"withargs" help:"Begin a study: a command with domains in it, or a study file."`
+	Resume tuneResumeCmd `cmd:"" help:"Go on with a study that was interrupted, or add samples to one that is over."`
+	Show   tuneShowCmd   `cmd:"" help:"Show what a study has found."`
+	List   tuneListCmd   `cmd:"" help:"List the studies."`
+}
+
+type tuneNewCmd struct {
+	Samples int    `help:"Trials to run; with grid_search in the space, times its grid." default:"0" placeholder:"N"`
+	Metric  string `help:"Name of the number to optimise, as the program prints or reports it (loss)." placeholder:"NAME"`
+	Mode    string `help:"min or max; guessed from the metric's name." placeholder:"min|max"`
+	Pattern string `name:"metric-pattern" help:"Regular expression for the metric in the output; the value is in its first group." placeholder:"REGEX"`
+	Value   string `help:"A trial's value is its last report, or its best." enum:"last,best" default:"last"`
+	Search  string `help:"random, grid or quasi (Sobol)." placeholder:"NAME"`
+	Seed    int64  `help:"Seed of the search; the same gives the same trials." default:"0"`
+	Name    string `help:"Name of the study, to find it by." placeholder:"TEXT"`
+
+	HostMem    event.Bytes `help:"Host memory for the whole study; what is free by default." placeholder:"SIZE"`
+	GPUMem     event.Bytes `name:"gpu-mem" help:"Device memory for the whole study, over all cards." placeholder:"SIZE"`
+	TrialMem   event.Bytes `help:"Host memory that each trial needs. Learnt by default." placeholder:"SIZE"`
+	TrialGPU   event.Bytes `name:"trial-gpu-mem" help:"Device memory that each trial needs. Learnt by default." placeholder:"SIZE"`
+	CPUs       float64     `name:"cpus-per-trial" help:"Processors of each trial, fractions too. Measured by default." default:"0" placeholder:"N"`
+	GPUs       int         `name:"gpus-per-trial" help:"Cards of each trial. By default one where there are any." default:"-1" placeholder:"N"`
+	Concurrent int         `help:"Trials at once at the most; as many as fit by default." default:"0" placeholder:"N"`
+	Retries    int         `help:"Try a trial that failed again so often. Running out of memory is another matter." default:"0"`
+	Fit        bool        `help:"Let a trial that has all memory and still runs out try the remedies of run --fit." default:"true" negatable:""`
+
+	Scheduler string        `help:"fifo runs every trial to its end, asha stops the worse ones early." enum:"fifo,asha," default:"" placeholder:"NAME"`
+	MaxT      int           `name:"max-t" help:"With asha: reports of a whole training." default:"0" placeholder:"N"`
+	Grace     int           `name:"grace-reports" help:"With asha: reports before the first decision." default:"0" placeholder:"N"`
+	Factor    int           `name:"reduction" help:"With asha: one of so many goes on at each step." default:"4" placeholder:"N"`
+	MaxTime   time.Duration `help:"Stop a trial that runs longer." placeholder:"DURATION"`
+	MaxLog    event.Bytes   `help:"End a trial that prints more." default:"1GiB" placeholder:"SIZE"`
+
+	Param    []string `help:"A parameter that the command takes as $${NAME}: --param lr='loguniform(1e-4,1e-2)'; may be repeated." placeholder:"NAME=DOMAIN" sep:"none"`
+	Env      []string `help:"An environment variable of the trials, with $${NAME} or a domain as its value." placeholder:"NAME=VALUE" sep:"none"`
+	Template []string `help:"A config file with $${NAME} in it. Each trial gets a filled copy in place of it." placeholder:"PATH" sep:"none"`
+	JSON     string   `name:"json" help:"Write the results to this file." placeholder:"PATH"`
+	Quiet    bool     `help:"Only the final report."`
+	DryRun   bool     `help:"Print the trials that would run, and start nothing."`
+	Probe    bool     `help:"Look into Python processes. Without it metrics come from the output only." default:"true" negatable:""`
+
+	Command []string `arg:"" optional:"" passthrough:"" help:"A study file (.toml, .yaml, .json), or after -- the command with domains in its arguments."`
+}
+
+func (tuneNewCmd) examples() []example {
+	return []example{
+		{line: "memroom tune --samples 3 --metric loss --mode min --dry-run -- python train.py " +
+			"--lr 'loguniform(1e-4,1e-2)' --bs 'choice(16,32,64)'"},
+		{line: "memroom tune --samples 2 --metric loss --quiet -- sh -c 'echo loss=$0' 'uniform(0,1)'"},
+	}
+}
+
+type tuneResumeCmd struct {
+	Samples int    `help:"Add so many samples." default:"0" placeholder:"N"`
+	JSON    string `name:"json" help:"Write the results to this file." placeholder:"PATH"`
+	Quiet   bool   `help:"Only the final report."`
+	Study   string `arg:"" help:"Name of the study."`
+}
+
+type tuneShowCmd struct {
+	JSON  bool   `name:"json" help:"Print the results as JSON."`
+	Study string `arg:"" help:"Name of the study."`
+}
+
+type tuneListCmd struct {
+	JSON bool `name:"json" help:"Print the list as JSON."`
+}
+
+// smallStudy is a study of one trial, for the examples.
+const smallStudy = "memroom tune --quiet --name s --samples 1 -- sh -c 'echo loss=$0' " +
+	"'uniform(0,1)' && "
+
+func (tuneResumeCmd) examples() []example {
+	return []example{{line: smallStudy + "memroom tune resume --samples 1 s"}}
+}
+
+func (tuneShowCmd) examples() []example {
+	return []example{{line: smallStudy + "memroom tune show --json s"}}
+}
+
+func (tuneListCmd) examples() []example { return []example{{line: "memroom tune list"}} }
+
+// describe makes the study from flags and file.
+func (c *tuneNewCmd) describe(now time.Time) (engine.Spec, []string, error) {
+	words := c.Command
+	file := &studyfile.File{}
+	if len(words) > 0 && strings.HasPrefix(words[0], "-") && words[0] != "--" {
+		return engine.Spec{}, nil, exitWith(exitUsage,
+			"unknown flag %s: see memroom tune --help; the command comes after --", words[0])
+	}
+	if len(words) > 0 && isStudyFile(words[0]) {
+		data, err := os.ReadFile(words[0])
+		if err != nil {
+			return engine.Spec{}, nil, exitWith(exitUsage, "read the study file %s: %w", words[0],
+				cause(err))
+		}
+		if file, err = studyfile.Parse(words[0], data); err != nil {
+			return engine.Spec{}, nil, exitWith(exitUsage, "%w", err)
+		}
+		if words = words[1:]; len(words) > 0 && words[0] != "--" {
+			return engine.Spec{}, nil, exitWith(exitUsage,
+				"%s comes after the study file: flags go before it, a command after --", words[0])
+		}
+	}
+	if command := withoutDashes(words); len(command) > 0 {
+		file.Command = command
+	}
+	spec, err := c.spec(file, now)
+	if err != nil {
+		return spec, nil, exitWith(exitUsage, "%w", err)
+	}
+	return spec, file.Notes, nil
+}
+
+// isStudyFile tells a study file from a command: the parser takes the first -- away.
+func isStudyFile(word string) bool {
+	return slices.Contains([]string{".toml", ".yaml", ".yml", ".json"}, filepath.Ext(word))
+}
+
+// spec puts flags over what the file says.
+func (c *tuneNewCmd) spec(f *studyfile.File, now time.Time) (engine.Spec, error) {
+	dir, _ := os.Getwd()
+	spec := engine.Spec{Name: firstOf(c.Name, f.Name, "study-"+now.Format("20060102-150405.000")),
+		Created: now, Dir: dir, Command: f.Command, Space: f.Space, Env: f.Env,
+		Samples: firstOf(c.Samples, f.Samples), Seed: uint64(c.Seed), Pattern: c.Pattern,
+		HostMem: firstOf(c.HostMem, f.HostMem), GPUMem: firstOf(c.GPUMem, f.GPUMem),
+		MaxLog: c.MaxLog, Method: trial.Method(firstOf(c.Search, string(f.Method), "random")),
+		Probe: c.Probe}
+	if c.Seed == 0 && f.Seed != nil {
+		spec.Seed = *f.Seed
+	}
+	o := trial.Options{Metric: firstOf(c.Metric, f.Metric, "loss"), Best: c.Value == "best",
+		Retries: firstOf(c.Retries, f.Retries), Fit: c.Fit, CPUs: firstOf(c.CPUs, f.CPUs),
+		TrialHost:   firstOf(c.TrialMem, f.TrialMem),
+		TrialDevice: firstOf(c.TrialGPU, f.TrialGPU), GPUs: c.GPUs,
+		Concurrent: firstOf(c.Concurrent, f.Concurrent)}
+	if c.GPUs < 0 && f.GPUs != nil {
+		o.GPUs = *f.GPUs
+	}
+	o.Mode = firstOf(c.Mode, f.Mode, trial.GuessMode(o.Metric))
+	spec.Options = o
+	if err := c.checkNumbers(spec); err != nil {
+		return spec, err
+	}
+	if err := c.addScheduler(&spec, f); err != nil {
+		return spec, err
+	}
+	if err := c.addParameters(&spec, f); err != nil {
+		return spec, err
+	}
+	if _, err := trial.NewFinder(o.Metric, spec.Pattern); err != nil {
+		return spec, err
+	}
+	if spec.Samples == 0 && spec.Method != trial.Grid {
+		spec.Samples = 10
+		if slices.ContainsFunc(spec.Space, func(d trial.Dimension) bool { return d.Domain.Grid }) {
+			spec.Samples = 1
+		}
+	}
+	_, err := trial.NewSampler(spec.Space, spec.Method, spec.Seed)
+	return spec, err
+}
+
+// firstOf gives the first that says something.
+func firstOf[T comparable](values ...T) T {
+	var zero T
+	for _, v := range values {
+		if v != zero {
+			return v
+		}
+	}
+	return zero
+}
+
+func (c *tuneNewCmd) checkNumbers(spec engine.Spec) error {
+	o := spec.Options
+	switch {
+	case spec.Samples < 0:
+		return fmt.Errorf("--samples %d: at least one", spec.Samples)
+	case o.Mode != "min" && o.Mode != "max":
+		return fmt.Errorf("--mode %s: min or max", o.Mode)
+	case o.CPUs < 0:
+		return fmt.Errorf("--cpus-per-trial %v cannot be negative", o.CPUs)
+	case o.Concurrent < 0 || o.Retries < 0:
+		return errors.New("--concurrent and --retries cannot be negative")
+	case len(spec.Command) == 0:
+		return errors.New("no command: write memroom tune --samples 20 -- python train.py " +
+			"--lr 'loguniform(1e-4,1e-2)'")
+	}
+	for _, limit := range []struct {
+		flag string
+		size event.Bytes
+	}{{"--host-mem", spec.HostMem}, {"--gpu-mem", spec.GPUMem}, {"--trial-mem", o.TrialHost},
+		{"--trial-gpu-mem", o.TrialDevice}} {
+		if err := checkLimit(limit.flag, limit.size); err != nil {
+			return err
+		}
+	}
+	if o.TrialHost > 0 && spec.HostMem > 0 && o.TrialHost > spec.HostMem {
+		return fmt.Errorf("each trial asks for %s (--trial-mem) and the study has %s "+
+			"(--host-mem): at most --trial-mem %s", o.TrialHost, spec.HostMem, spec.HostMem)
+	}
+	return nil
+}
+
+func (c *tuneNewCmd) addScheduler(spec *engine.Spec, f *studyfile.File) error {
+	name := firstOf(c.Scheduler, f.Scheduler, "fifo")
+	if name == "fifo" {
+		return nil
+	}
+	if name != "asha" {
+		return fmt.Errorf("scheduler %s is not known: fifo or asha", name)
+	}
+	factor := c.Factor
+	if f.Factor > 0 && c.Factor == 4 {
+		factor = f.Factor
+	}
+	a := &engine.ASHASpec{Grace: firstOf(c.Grace, f.Grace), MaxT: firstOf(c.MaxT, f.MaxT, 100),
+		Factor: factor}
+	if a.Factor < 2 || a.MaxT < 1 || a.Grace < 0 || a.Grace > a.MaxT {
+		return fmt.Errorf("asha with --max-t %d --grace-reports %d --reduction %d makes no sense: "+
+			"the first decision must come before the end, and at least one of two goes", a.MaxT,
+			a.Grace, a.Factor)
+	}
+	spec.ASHA = a
+	return nil
+}
+
+// addParameters finds the domains: --param, --env, and in the command itself.
+func (c *tuneNewCmd) addParameters(spec *engine.Spec, f *studyfile.File) error {
+	for _, p := range c.Param {
+		name, text, ok := strings.Cut(p, "=")
+		if !ok || name == "" {
+			return fmt.Errorf("--param %s: write NAME=DOMAIN, such as lr='loguniform(1e-4,1e-2)'", p)
+		}
+		d, err := trial.ParseDomain(text)
+		if err != nil {
+			return err
+		}
+		if err := spec.Space.Add(name, d); err != nil {
+			return err
+		}
+	}
+	if err := c.addEnvironment(spec); err != nil {
+		return err
+	}
+	flagged, err := takeDomains(spec.Command, &spec.Space)
+	if err != nil {
+		return err
+	}
+	spec.Command = flagged
+	if err := c.addTemplates(spec, f); err != nil {
+		return err
+	}
+	if f.Kind != "" && !usesParameters(*spec) { // a file's parameters and a plain command
+		spec.Command = append(slices.Clone(spec.Command), studyfile.Flags(spec.Space, "--")...)
+	}
+	return checkReferences(*spec)
+}
+
+func (c *tuneNewCmd) addEnvironment(spec *engine.Spec) error {
+	if len(c.Env) > 0 && spec.Env == nil {
+		spec.Env = map[string]string{}
+	}
+	for _, e := range c.Env {
+		name, text, ok := strings.Cut(e, "=")
+		if !ok || name == "" {
+			return fmt.Errorf("--env %s: write NAME=VALUE", e)
+		}
+		spec.Env[name] = text
+	}
+	for _, name := range sortedNames(spec.Env) {
+		if !trial.IsExpression(spec.Env[name]) {
+			continue
+		}
+		d, err := trial.ParseDomain(spec.Env[name])
+		if err != nil {
+			return err
+		}
+		if err := spec.Space.Add(name, d); err != nil {
+			return err
+		}
+		spec.Env[name] = "${" + name + "}"
+	}
+	return nil
+}
+
+func sortedNames(m map[string]string) []string {
+	names := make([]string, 0, len(m))
+	for name := range m {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+func (c *tuneNewCmd) addTemplates(spec *engine.Spec, f *studyfile.File) error {
+	paths := append(slices.Clone(c.Template), f.Templates...)
+	for _, path := range paths {
+		data, err := os.ReadFile(path)
+		if err != nil {
+			return fmt.Errorf("read the template: %w", cause(err))
+		}
+		if spec.Files == nil {
+			spec.Files = map[string]string{}
+		}
+		spec.Files[path] = string(data)
+	}
+	return nil
+}
+
+// takeDomains replaces domains in a command by ${name}. The name is that of the flag before it.
+func takeDomains(command []string, space *trial.Space) ([]string, error) {
+	out := slices.Clone(command)
+	flag, positional := "", 0
+	for i, word := range command {
+		name, value, prefix := "", word, ""
+		if key, rest, ok := strings.Cut(word, "="); ok && !strings.ContainsAny(key, "( ") {
+			name, value, prefix = strings.TrimLeft(key, "-+"), rest, key+"="
+		} else if flag != "" {
+			name = strings.TrimLeft(flag, "-")
+		}
+		flag = ""
+		if strings.HasPrefix(word, "-") && prefix == "" {
+			flag = word
+		}
+		if !trial.IsExpression(value) {
+			if close := trial.Misspelt(value); close != "" {
+				return nil, fmt.Errorf("%s in the command: did you mean %s? Quote it twice if the "+
+					"program is to get it as it is", value, close)
+			}
+			continue
+		}
+		if name == "" {
+			positional++
+			name = fmt.Sprintf("arg%d", positional)
+		}
+		d, err := trial.ParseDomain(value)
+		if err != nil {
+			return nil, err
+		}
+		if err := space.Add(name, d); err != nil {
+			return nil, err
+		}
+		out[i] = prefix + "${" + name + "}"
+	}
+	return out, nil
+}
+
+var reference = regexp.MustCompile(`\$\{([A-Za-z_][A-Za-z0-9_.-]*)\}`)
+
+// usesParameters says whether any parameter is mentioned anywhere.
+func usesParameters(spec engine.Spec) bool {
+	for _, text := range templated(spec) {
+		for _, m := range reference.FindAllStringSubmatch(text, -1) {
+			if _, known := spec.Space.Find(m[1]); known || m[1] == "params_json" {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func templated(spec engine.Spec) []string {
+	texts := slices.Clone(spec.Command)
+	for _, v := range spec.Env {
+		texts = append(texts, v)
+	}
+	for _, v := range spec.Files {
+		texts = append(texts, v)
+	}
+	return texts
+}
+
+// checkReferences refuses a name that is nearly a parameter's: ${lrr} is a slip, ${HOME} is the
+// shell's.
+func checkReferences(spec engine.Spec) error {
+	for _, text := range templated(spec) {
+		for _, m := range reference.FindAllStringSubmatch(text, -1) {
+			if _, known := spec.Space.Find(m[1]); known {
+				continue
+			}
+			for _, d := range spec.Space {
+				if strings.EqualFold(d.Name, m[1]) || strings.HasPrefix(m[1], d.Name) &&
+					len(m[1]) <= len(d.Name)+2 {
+					return fmt.Errorf("${%s} is no parameter; did you mean ${%s}?", m[1], d.Name)
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// fill puts a trial's settings into a text.
+func fill(text string, spec engine.Spec, id int, p trial.Params) string {
+	return reference.ReplaceAllStringFunc(text, func(match string) string {
+		name := match[2 : len(match)-1]
+		if v, ok := p.Get(name); ok {
+			return v.String()
+		}
+		switch name {
+		case "trial":
+			return fmt.Sprint(id)
+		case "study":
+			return spec.Name
+		case "params_json":
+			data, _ := json.Marshal(p)
+			return string(data)
+		}
+		return match
+	})
+}
+
+// tuneResult is what --json writes.
+type tuneResult struct {
+	Trials []tuneTrial `json:"trials"`
+	Best   *tuneBest   `json:"best"`
+}
+
+type tuneTrial struct {
+	ID         int          `json:"id"`
+	Params     trial.Params `json:"params"`
+	State      trial.State  `json:"state"`
+	Value      *float64     `json:"value"`
+	Attempts   int          `json:"attempts"`
+	PeakHost   event.Bytes  `json:"peak_host_bytes"`
+	PeakDevice event.Bytes  `json:"peak_device_bytes"`
+	Reserved   event.Bytes  `json:"reserved_bytes"`
+}
+
+type tuneBest struct {
+	Params trial.Params `json:"params"`
+	Value  float64      `json:"value"`
+}
+
+// resultOf lists the trials that are over. The memory is that of the last attempt.
+func resultOf(study *trial.Study) tuneResult {
+	out := tuneResult{Trials: []tuneTrial{}}
+	for _, t := range study.Trials {
+		if !t.State.Over() {
+			continue
+		}
+		one := tuneTrial{ID: t.ID, Params: t.Params, State: t.State, Value: t.Value}
+		for _, a := range t.Attempts {
+			one.Attempts++
+			if a.Outcome == nil {
+				continue
+			}
+			one.Attempts += max(0, a.Outcome.Launches-1)
+			one.PeakHost, one.PeakDevice = a.Outcome.PeakHost, a.Outcome.PeakDevice
+			one.Reserved = a.Reserved
+		}
+		out.Trials = append(out.Trials, one)
+	}
+	if best := study.Best(); best != nil {
+		out.Best = &tuneBest{best.Params, *best.Value}
+	}
+	return out
+}
+
+func studiesDir(home string) string { return filepath.Join(home, "studies") }

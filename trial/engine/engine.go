@@ -1,0 +1,641 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"memroom/event"
+	"memroom/trial"
+)
+
+// Engine works on one study. It has one goroutine; the backend's events come through a channel.
+type Engine struct {
+	Spec    Spec
+	Dir     string
+	Study   *trial.Study
+	Backend trial.Backend
+	// Searcher proposes points; nil: the spec's own method does.
+	Searcher Searcher
+	// Note is told a line about what happened; Refresh is called a few times a second.
+	Note    func(string)
+	Refresh func()
+	// TrialTime ends attempts that run longer; 0: never.
+	TrialTime time.Duration
+
+	journal  *journal
+	sampler  *trial.Sampler
+	wanted   int // trials in all
+	runs     map[string]*attempt
+	capacity trial.Capacity
+	measured time.Time // capacity
+	began    time.Time
+	told     string // last note about waiting
+	heldAll  time.Time
+	frozen   error // the journal cannot be written: nothing new is started
+}
+
+// Searcher proposes points and hears what became of them: somebody else's sampler and pruner.
+type Searcher interface {
+	// Ask gives the next point; ok is false when there is none for now.
+	Ask() (p trial.Params, ok bool, err error)
+	// Prune is told a report and says whether the trial should end.
+	Prune(id, step int, value float64) (bool, error)
+	// Tell is called once for each trial that is over.
+	Tell(t *trial.Trial) error
+}
+
+// attempt is one that runs now.
+type attempt struct {
+	run     string
+	trial   int
+	reader  *trial.Reader
+	printed event.Bytes
+	stop    string // why we end it
+	state   trial.State
+	began   time.Time
+	usage   trial.Usage
+	held    time.Time // since when it stands still; zero: it does not
+	limit   event.Bytes
+}
+
+// Load opens a study, new or old, and takes its lock.
+func Load(dir string) (*Engine, error) {
+	spec, err := ReadSpec(dir)
+	if err != nil {
+		return nil, err
+	}
+	e, err := prepare(dir, spec)
+	if err != nil {
+		return nil, err
+	}
+	e.journal, err = openJournal(dir, e.replay)
+	if err != nil {
+		return nil, fmt.Errorf("study %s: %w", spec.Name, err)
+	}
+	return e, nil
+}
+
+func prepare(dir string, spec Spec) (e *Engine, err error) {
+	e = &Engine{Spec: spec, Dir: dir, Study: trial.NewStudy(spec.Options),
+		runs: map[string]*attempt{}, began: time.Now()}
+	if spec.ASHA != nil {
+		e.Study.ASHA = trial.NewASHA(spec.ASHA.Grace, spec.ASHA.MaxT, spec.ASHA.Factor,
+			spec.Options.Mode != "max")
+	}
+	if spec.Method != External {
+		if e.sampler, err = trial.NewSampler(spec.Space, spec.Method, spec.Seed); err != nil {
+			return nil, err
+		}
+	}
+	e.wanted = e.count(spec.Samples)
+	return e, nil
+}
+
+// External is the method of a study whose points come from a [Searcher].
+const External trial.Method = "external"
+
+func (e *Engine) count(samples int) int {
+	if e.sampler == nil {
+		return samples
+	}
+	return e.sampler.Count(samples)
+}
+
+// Wanted is how many trials the study has in all.
+func (e *Engine) Wanted() int { return e.wanted }
+
+// Close gives the lock back.
+func (e *Engine) Close() { e.journal.close() }
+
+// replay applies one line of the journal.
+func (e *Engine) replay(line entry) error {
+	switch line.Kind {
+	case "start":
+		if line.Start == nil || line.Trial < 0 {
+			return errors.New("a start without its attempt")
+		}
+		for len(e.Study.Trials) <= line.Trial {
+			if e.sampler == nil && len(e.Study.Trials) < line.Trial {
+				return fmt.Errorf("trial %d begins before those in front of it", line.Trial)
+			}
+			if e.sampler != nil {
+				e.Study.Add(e.sampler.Point(len(e.Study.Trials)))
+				continue
+			}
+			e.Study.Add(line.Params)
+		}
+		if len(line.Params) > 0 {
+			for i := range line.Params {
+				if i < len(line.Texts) {
+					line.Params[i].Value.Text = line.Texts[i]
+				}
+			}
+			e.Study.Trials[line.Trial].Params = line.Params
+		}
+		e.Study.Start(line.Trial, *line.Start)
+	case "undo":
+		if line.Trial < len(e.Study.Trials) {
+			e.Study.Undo(line.Trial)
+		}
+	case "resize":
+		e.Study.Resized(line.Trial, line.Host)
+	case "end":
+		if line.End == nil {
+			return errors.New("an end without its outcome")
+		}
+		return e.Study.Restore(line.Trial, *line.End)
+	case "more":
+		e.wanted = max(e.wanted, line.Samples)
+	}
+	return nil
+}
+
+// More raises the number of trials by so many samples.
+func (e *Engine) More(samples int) error {
+	if e.Spec.Method == trial.Grid {
+		if e.count(0) <= e.wanted {
+			return errors.New("the grid has no more points")
+		}
+		samples = min(samples, e.count(0)-e.wanted)
+	}
+	e.wanted += e.count(samples)
+	return e.journal.add(true, entry{Kind: "more", Samples: e.wanted, At: time.Now()})
+}
+
+// Rejoin takes up the attempts that an earlier process left running.
+func (e *Engine) Rejoin() error {
+	for _, t := range e.Study.Running() {
+		a := t.Attempts[len(t.Attempts)-1]
+		began, err := e.Backend.Rejoin(a.Run, launchOf(t, a))
+		if err != nil {
+			return fmt.Errorf("trial %d, run %s: %w", t.ID, a.Run, err)
+		}
+		if !began {
+			if err := e.journal.add(true, entry{Kind: "undo", Trial: t.ID}); err != nil {
+				return err
+			}
+			e.Study.Undo(t.ID)
+			continue
+		}
+		if err := e.follow(a.Run, t.ID, a.Started, e.Study.Reserved(t.ID)); err != nil {
+			return err
+		}
+		e.note("trial %d goes on where it was (run %s)", t.ID, a.Run)
+	}
+	return nil
+}
+
+func launchOf(t *trial.Trial, a trial.Attempt) trial.Launch {
+	return trial.Launch{Trial: t.ID, Attempt: len(t.Attempts), Params: t.Params, Host: a.Host,
+		Device: a.Device, Cards: a.Cards, CPUs: a.CPUs, Fit: a.Fit}
+}
+
+func (e *Engine) follow(run string, id int, began time.Time, limit event.Bytes) error {
+	finder, err := trial.NewFinder(e.Spec.Options.Metric, e.Spec.Pattern)
+	if err != nil {
+		return err
+	}
+	e.runs[run] = &attempt{run: run, trial: id, reader: &trial.Reader{Finder: finder}, began: began,
+		limit: limit}
+	return nil
+}
+
+func (e *Engine) note(format string, args ...any) {
+	if e.Note != nil {
+		e.Note(fmt.Sprintf(format, args...))
+	}
+}
+
+// ErrInterrupted is returned when the study was left before its end.
+var ErrInterrupted = errors.New("interrupted")
+
+const tick = 60 * time.Millisecond
+
+// Run works until every trial is over, or ctx ends: then running trials are ended and wait.
+func (e *Engine) Run(ctx context.Context) error {
+	ticker := time.NewTicker(tick)
+	defer ticker.Stop()
+	if err := e.measure(); err != nil {
+		return err
+	}
+	for {
+		if e.frozen == nil && ctx.Err() == nil {
+			if err := e.startMore(); err != nil {
+				if !errors.Is(err, errJournal) {
+					return err
+				}
+				e.freeze(err)
+			}
+		}
+		if len(e.runs) == 0 && e.done() {
+			return e.frozen
+		}
+		select {
+		case h := <-e.Backend.Events():
+			if err := e.hear(h); err != nil {
+				e.freeze(err)
+			}
+		case <-ticker.C:
+			e.observe()
+			if e.Refresh != nil {
+				e.Refresh()
+			}
+		case <-ctx.Done():
+			return e.leave()
+		}
+	}
+}
+
+func (e *Engine) done() bool {
+	return e.frozen != nil || e.Study.WaitingCount() == 0 && len(e.Study.Trials) >= e.wanted
+}
+
+// freeze: without a journal nothing may be started. What runs is heard to its end, which the next
+// `resume` finds in the run's own record.
+func (e *Engine) freeze(err error) {
+	if e.frozen == nil {
+		e.frozen = err
+		e.note("%v; nothing more is started", err)
+	}
+}
+
+var errJournal = errors.New("the study cannot be recorded")
+
+func (e *Engine) record(sync bool, lines ...entry) error {
+	if e.frozen != nil {
+		return fmt.Errorf("%w: %w", errJournal, e.frozen)
+	}
+	if err := e.journal.add(sync, lines...); err != nil {
+		return fmt.Errorf("%w: %w", errJournal, err)
+	}
+	return nil
+}
+
+// leave ends what runs and lets it wait for the next time.
+func (e *Engine) leave() error {
+	for _, a := range e.runs {
+		if a.stop == "" {
+			a.stop, a.state = "the study was interrupted", trial.Waiting
+			e.Backend.Stop(a.run)
+		}
+	}
+	deadline := time.After(30 * time.Second)
+	for len(e.runs) > 0 {
+		select {
+		case h := <-e.Backend.Events():
+			if err := e.hear(h); err != nil {
+				return err
+			}
+		case <-deadline:
+			return ErrInterrupted // what is left goes on; resume finds it
+		}
+	}
+	return ErrInterrupted
+}
+
+// measure asks for the capacity, at most a few times a second.
+func (e *Engine) measure() error {
+	if time.Since(e.measured) < tick/2 {
+		return nil
+	}
+	c, err := e.Backend.Capacity()
+	if err != nil {
+		return err
+	}
+	e.capacity, e.measured = c, time.Now()
+	return nil
+}
+
+// Capacity is the last reading.
+func (e *Engine) Capacity() trial.Capacity { return e.capacity }
+
+// fill keeps a window of waiting trials.
+func (e *Engine) fill() error {
+	const ahead = 64
+	for len(e.Study.Trials) < e.wanted && e.Study.WaitingCount() < ahead {
+		if e.Searcher == nil {
+			e.Study.Add(e.sampler.Point(len(e.Study.Trials)))
+			continue
+		}
+		if e.Study.WaitingCount() > 0 {
+			return nil // a searcher learns from each result: it is asked as late as possible
+		}
+		p, ok, err := e.Searcher.Ask()
+		if err != nil {
+			return fmt.Errorf("ask the searcher: %w", err)
+		}
+		if !ok {
+			if len(e.runs) == 0 {
+				e.wanted = len(e.Study.Trials) // it has nothing more
+			}
+			return nil
+		}
+		e.Study.Add(p)
+	}
+	return nil
+}
+
+// startMore starts what fits now.
+func (e *Engine) startMore() error {
+	for {
+		if err := e.fill(); err != nil {
+			return err
+		}
+		if err := e.measure(); err != nil {
+			return err
+		}
+		l, ok := e.Study.Next(e.capacity)
+		if !ok {
+			e.sayWhatIsAwaited()
+			return nil
+		}
+		if err := e.launch(l); err != nil {
+			return err
+		}
+		e.measured = time.Time{}
+	}
+}
+
+// sayWhatIsAwaited tells once why nothing runs.
+func (e *Engine) sayWhatIsAwaited() {
+	if len(e.runs) > 0 || e.Study.WaitingCount() == 0 || time.Since(e.began) < 2*time.Second {
+		return
+	}
+	text := fmt.Sprintf("waiting for memory: %s are free, others on this machine hold the rest",
+		e.capacity.HostFree)
+	if e.told == "" {
+		e.told = text
+		e.note("%s", text)
+	}
+}
+
+// launch records an attempt and starts it.
+func (e *Engine) launch(l trial.Launch) error {
+	run, err := e.Backend.Prepare(l)
+	if err != nil {
+		return fmt.Errorf("trial %d: %w", l.Trial, err)
+	}
+	a := trial.Attempt{Run: run, Host: l.Host, Device: l.Device, Cards: l.Cards, CPUs: l.CPUs,
+		Fit: l.Fit, Why: l.Why, Started: time.Now()}
+	line := entry{Kind: "start", Trial: l.Trial, Start: &a}
+	if l.Attempt == 1 {
+		line.Params = l.Params
+		for _, p := range l.Params {
+			line.Texts = append(line.Texts, p.Value.String())
+		}
+	}
+	if err := e.record(true, line); err != nil {
+		return err
+	}
+	e.Study.Start(l.Trial, a)
+	if err := e.follow(run, l.Trial, a.Started, l.Host); err != nil {
+		return err
+	}
+	if err := e.Backend.Start(run); err != nil {
+		return e.ended(e.runs[run], trial.Outcome{NotStarted: err.Error(), ExitCode: 125})
+	}
+	e.told = ""
+	return nil
+}
+
+// hear takes what an attempt did.
+func (e *Engine) hear(h trial.Happening) error {
+	a := e.runs[h.Run]
+	if a == nil {
+		return nil
+	}
+	if len(h.Output) > 0 {
+		a.printed += event.Bytes(len(h.Output))
+		for _, r := range a.reader.Feed(h.Output) {
+			e.reading(a, r)
+		}
+		if most := e.Spec.MaxLog; most > 0 && a.printed > most && a.stop == "" {
+			e.end(a, trial.Failed, fmt.Sprintf("it printed more than %s (--max-log)", most))
+		}
+	}
+	if h.Values != nil {
+		if v, ok := valueOf(h.Values, e.Spec.Options.Metric); ok {
+			r := trial.Reading{Value: v, Step: h.Step, Trust: trial.TrustReport}
+			if h.Final {
+				r.Trust = trial.TrustFinal
+			}
+			e.reading(a, r)
+		}
+	}
+	if h.End == nil {
+		return nil
+	}
+	for _, r := range a.reader.Last() {
+		e.reading(a, r)
+	}
+	return e.ended(a, *h.End)
+}
+
+// valueOf finds the metric among reported values; eval_loss is also what somebody calls
+// eval/loss.
+func valueOf(values map[string]float64, metric string) (float64, bool) {
+	if v, ok := values[metric]; ok {
+		return v, true
+	}
+	same := strings.NewReplacer("/", "_", "-", "_", " ", "_")
+	for name, v := range values {
+		if same.Replace(name) == same.Replace(metric) {
+			return v, true
+		}
+	}
+	return 0, false
+}
+
+func (e *Engine) reading(a *attempt, r trial.Reading) {
+	if a.stop != "" {
+		return
+	}
+	switch e.Study.Reading(a.trial, r) {
+	case trial.StopEarly:
+		e.end(a, trial.Stopped, "stopped early: not among the best at this point")
+	case trial.StopDone:
+		e.end(a, trial.Finished, "it reached the longest training")
+	case trial.GoOn:
+		if e.Searcher == nil {
+			return
+		}
+		history := e.Study.Trials[a.trial].History()
+		if len(history) == 0 {
+			return
+		}
+		last := history[len(history)-1]
+		if prune, err := e.Searcher.Prune(a.trial, last.Step, last.Value); err == nil && prune {
+			e.end(a, trial.Stopped, "pruned by the searcher")
+		}
+	}
+}
+
+// end asks the backend to end an attempt for a reason.
+func (e *Engine) end(a *attempt, state trial.State, why string) {
+	a.stop, a.state = why, state
+	e.Backend.Stop(a.run)
+}
+
+// ended decides what follows and writes it down before anybody is told.
+func (e *Engine) ended(a *attempt, o trial.Outcome) error {
+	delete(e.runs, a.run)
+	o.PeakHost = max(o.PeakHost, a.usage.Peak)
+	o.PeakDevice = max(o.PeakDevice, a.usage.Device)
+	if a.stop != "" && o.ExitCode != 0 || a.stop != "" && a.state != trial.Waiting {
+		o.Stopped, o.StopState, o.OOM = a.stop, a.state, false
+		if a.state == trial.Finished {
+			o.Stopped, o.StopState, o.ExitCode, o.Signal = "", "", 0, ""
+		}
+	}
+	if err := e.measure(); err != nil {
+		return err
+	}
+	t := e.Study.Trials[a.trial]
+	e.Study.End(a.trial, time.Now(), o, e.capacity)
+	ending := e.Study.Ending(a.trial)
+	if err := e.record(true, entry{Kind: "end", Trial: a.trial, End: &ending}); err != nil {
+		return err
+	}
+	e.measured = time.Time{}
+	e.tellEnd(t, o)
+	if t.State.Over() && e.Searcher != nil {
+		if err := e.Searcher.Tell(t); err != nil {
+			return fmt.Errorf("tell the searcher: %w", err)
+		}
+	}
+	return nil
+}
+
+// tellEnd says in one line what became of an attempt.
+func (e *Engine) tellEnd(t *trial.Trial, o trial.Outcome) {
+	tail := fmt.Sprintf("peak %s", o.PeakHost)
+	if o.PeakDevice > 0 {
+		tail += fmt.Sprintf(", %s on the card", o.PeakDevice)
+	}
+	switch {
+	case t.State == trial.Waiting:
+		e.note("trial %d waits again: %s", t.ID, t.Why)
+	case t.Value != nil:
+		e.note("trial %d %s: %s=%v (%s; %s)", t.ID, t.State, e.Spec.Options.Metric, *t.Value,
+			t.Params, tail)
+	default:
+		e.note("trial %d %s: %s (%s; %s)", t.ID, t.State, t.Why, t.Params, tail)
+	}
+}
+
+// observe reads the memory of what runs; reservations grow, shrink, or somebody gives way.
+func (e *Engine) observe() {
+	if err := e.measure(); err != nil {
+		return
+	}
+	held := map[int]bool{}
+	for _, t := range e.Study.Running() {
+		a := e.runs[t.Attempts[len(t.Attempts)-1].Run]
+		if a == nil {
+			continue
+		}
+		if e.TrialTime > 0 && time.Since(a.began) > e.TrialTime && a.stop == "" {
+			e.end(a, trial.Stopped, fmt.Sprintf("it ran longer than %s (--max-time)", e.TrialTime))
+		}
+		u, ok := e.Backend.Usage(a.run)
+		if !ok {
+			continue
+		}
+		a.usage = u
+		if tight := e.Study.Observe(t.ID, u); tight > 0 {
+			e.resize(a, tight)
+		}
+		if grown := e.Study.Grow(t.ID, u, e.capacity); grown > 0 {
+			e.resize(a, grown)
+		} else if u.Held {
+			held[t.ID] = true
+		}
+	}
+	e.makeWay(held)
+}
+
+func (e *Engine) resize(a *attempt, host event.Bytes) {
+	if host == a.limit {
+		return
+	}
+	if err := e.Backend.Resize(a.run, host); err != nil {
+		e.Study.Resized(a.trial, a.limit)
+		return
+	}
+	a.limit = host
+	_ = e.record(false, entry{Kind: "resize", Trial: a.trial, Host: host})
+}
+
+// makeWay: when nobody can go on, one that waits for memory is let into its limit.
+func (e *Engine) makeWay(held map[int]bool) {
+	if len(held) == 0 || len(held) < len(e.runs) {
+		e.heldAll = time.Time{}
+		return
+	}
+	if e.heldAll.IsZero() {
+		e.heldAll = time.Now()
+	}
+	if time.Since(e.heldAll) < 500*time.Millisecond {
+		return
+	}
+	id, ok := e.Study.Victim(held)
+	if !ok {
+		return
+	}
+	e.heldAll = time.Time{}
+	t := e.Study.Trials[id]
+	e.Backend.Release(t.Attempts[len(t.Attempts)-1].Run)
+}
+
+// TrialDir is a trial's own folder in the study: rendered files lie there.
+func (e *Engine) TrialDir(id int) string {
+	return filepath.Join(e.Dir, "trials", fmt.Sprintf("%05d", id))
+}
+
+// Live describes an attempt for the screen.
+type Live struct {
+	Trial    *trial.Trial
+	Usage    trial.Usage
+	Reserved event.Bytes
+	Since    time.Time
+}
+
+// Live lists what runs now.
+func (e *Engine) Live() []Live {
+	var out []Live
+	for _, t := range e.Study.Running() {
+		l := Live{Trial: t, Reserved: e.Study.Reserved(t.ID)}
+		if a := e.runs[t.Attempts[len(t.Attempts)-1].Run]; a != nil {
+			l.Usage, l.Since = a.usage, a.began
+		}
+		out = append(out, l)
+	}
+	return out
+}
+
+// View reads a study to look at it: no lock is taken and nothing is changed.
+func View(dir string) (*Engine, error) {
+	spec, err := ReadSpec(dir)
+	if err != nil {
+		return nil, err
+	}
+	e, err := prepare(dir, spec)
+	if err != nil {
+		return nil, err
+	}
+	file, err := os.Open(filepath.Join(dir, journalFile))
+	if errors.Is(err, os.ErrNotExist) {
+		return e, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	_, err = readJournal(file, e.replay)
+	return e, err
+}

@@ -1,0 +1,160 @@
+package engine
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"memroom/event"
+	"memroom/trial"
+)
+
+// Names in a study's folder.
+const (
+	specFile    = "study.json"
+	journalFile = "journal.log"
+	lockFile    = "lock"
+)
+
+// entry is one line of the journal: a checksum, a space and this as JSON.
+type entry struct {
+	Kind  string         `json:"t"` // start, undo, resize, end, more
+	Trial int            `json:"trial"`
+	Start *trial.Attempt `json:"start,omitempty"`
+	// Params are with the first start: a later version of memroom may sample otherwise.
+	Params  trial.Params    `json:"params,omitempty"`
+	Texts   []string        `json:"texts,omitempty"` // of Params, as they go into a command line
+	Host    event.Bytes     `json:"host,omitempty"`  // new reservation
+	End     *trial.Ending   `json:"end,omitempty"`
+	Samples int             `json:"samples,omitempty"` // in all, from now on
+	At      time.Time       `json:"at,omitzero"`
+	Extra   json.RawMessage `json:"extra,omitempty"` // of a searcher
+}
+
+// journal appends. Lines are never changed.
+type journal struct {
+	file *os.File
+	lock *os.File
+}
+
+// ErrBusy says that another process works on the study.
+var ErrBusy = errors.New("another memroom works on it")
+
+// openJournal takes the study's lock, which dies with its holder, and goes to the end of what can
+// be read.
+func openJournal(dir string, apply func(entry) error) (*journal, error) {
+	lock, err := os.OpenFile(filepath.Join(dir, lockFile), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		holder, _ := io.ReadAll(io.LimitReader(lock, 64))
+		lock.Close()
+		if errors.Is(err, syscall.EWOULDBLOCK) {
+			return nil, fmt.Errorf("%w (process %s): wait for it, or end it first", ErrBusy,
+				strings.TrimSpace(string(holder)))
+		}
+		return nil, err
+	}
+	_ = lock.Truncate(0)
+	_, _ = lock.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0)
+	file, err := os.OpenFile(filepath.Join(dir, journalFile), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		lock.Close()
+		return nil, err
+	}
+	good, err := readJournal(file, apply)
+	if err == nil {
+		err = file.Truncate(good) // a line that a crash cut was never acknowledged
+	}
+	if err == nil {
+		_, err = file.Seek(good, io.SeekStart)
+	}
+	if err != nil {
+		file.Close()
+		lock.Close()
+		return nil, err
+	}
+	return &journal{file, lock}, nil
+}
+
+// readJournal applies every whole line and gives the offset after the last one. A damaged line in
+// the middle is an error: what follows it was acknowledged.
+func readJournal(r io.Reader, apply func(entry) error) (good int64, err error) {
+	lines := bufio.NewReaderSize(r, 1<<16)
+	for number := 1; ; number++ {
+		line, err := lines.ReadString('\n')
+		if err == io.EOF {
+			return good, nil
+		}
+		if err != nil {
+			return good, err
+		}
+		e, err := readEntry(line)
+		if err != nil {
+			if _, more := lines.Peek(1); more == io.EOF {
+				return good, nil
+			}
+			return good, fmt.Errorf("line %d of the journal is damaged: %w", number, err)
+		}
+		if err := apply(e); err != nil {
+			return good, fmt.Errorf("line %d of the journal: %w", number, err)
+		}
+		good += int64(len(line))
+	}
+}
+
+func readEntry(line string) (e entry, err error) {
+	sum, text, ok := strings.Cut(strings.TrimSuffix(line, "\n"), " ")
+	want, err := strconv.ParseUint(sum, 16, 32)
+	if !ok || err != nil || crc32.ChecksumIEEE([]byte(text)) != uint32(want) {
+		return e, errors.New("its checksum is wrong")
+	}
+	return e, json.Unmarshal([]byte(text), &e)
+}
+
+// add appends entries in one write. With sync they are on the disk when it returns.
+func (j *journal) add(sync bool, entries ...entry) error {
+	var lines []byte
+	for _, e := range entries {
+		text, err := json.Marshal(e)
+		if err != nil {
+			return err
+		}
+		lines = fmt.Appendf(lines, "%08x %s\n", crc32.ChecksumIEEE(text), text)
+	}
+	at, err := j.file.Seek(0, io.SeekCurrent)
+	if err != nil {
+		return err
+	}
+	if _, err := j.file.Write(lines); err != nil {
+		_ = j.file.Truncate(at) // half a line must not stand before a whole one
+		_, _ = j.file.Seek(at, io.SeekStart)
+		return fmt.Errorf("write the study's journal: %w", err)
+	}
+	if sync {
+		return flush(j.file)
+	}
+	return nil
+}
+
+func flush(file *os.File) error {
+	if err := syscall.Fdatasync(int(file.Fd())); err != nil {
+		return fmt.Errorf("write the study's journal: %w", err)
+	}
+	return nil
+}
+
+func (j *journal) close() {
+	j.file.Close()
+	j.lock.Close()
+}

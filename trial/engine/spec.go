@@ -1,0 +1,109 @@
+package engine
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"time"
+
+	"memroom/event"
+	"memroom/trial"
+)
+
+// Spec is what a study is: study.json in its folder. Only the number of samples changes later, by
+// the journal.
+type Spec struct {
+	Version int               `json:"version"`
+	Name    string            `json:"name"`
+	Created time.Time         `json:"created"`
+	Command []string          `json:"command"` // with ${name} where a parameter goes
+	Dir     string            `json:"dir"`
+	Env     map[string]string `json:"env,omitempty"`   // with ${name} too
+	Files   map[string]string `json:"files,omitempty"` // name in the command -> template's text
+	Space   trial.Space       `json:"space"`
+	Method  trial.Method      `json:"search"`
+	Seed    uint64            `json:"seed"`
+	Samples int               `json:"samples"`
+	Options trial.Options     `json:"options"`
+	Pattern string            `json:"metric_pattern,omitempty"`
+	ASHA    *ASHASpec         `json:"asha,omitempty"`
+	HostMem event.Bytes       `json:"host_mem,omitempty"`
+	GPUMem  event.Bytes       `json:"gpu_mem,omitempty"`
+	MaxLog  event.Bytes       `json:"max_log,omitempty"`
+	On      string            `json:"on,omitempty"`
+	Probe   bool              `json:"probe"`
+}
+
+// ASHASpec are the settings of early stopping.
+type ASHASpec struct {
+	Grace  int `json:"grace"`
+	MaxT   int `json:"max_t"`
+	Factor int `json:"factor"`
+}
+
+const specVersion = 1
+
+var validName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$`)
+
+// Create makes the folder of a new study below root.
+func Create(root string, spec Spec) (dir string, err error) {
+	if !validName.MatchString(spec.Name) {
+		return "", fmt.Errorf("study name %q: letters, digits, dots, dashes and underscores, "+
+			"at most 100", spec.Name)
+	}
+	spec.Version = specVersion
+	dir = filepath.Join(root, spec.Name)
+	if err := os.MkdirAll(root, 0o700); err != nil {
+		return "", err
+	}
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		if errors.Is(err, os.ErrExist) {
+			return "", fmt.Errorf("study %s exists already: `memroom tune resume %s` goes on "+
+				"with it, --name takes another one", spec.Name, spec.Name)
+		}
+		return "", err
+	}
+	data, err := json.MarshalIndent(spec, "", "  ")
+	if err == nil {
+		err = writeSynced(filepath.Join(dir, specFile), append(data, '\n'))
+	}
+	return dir, err
+}
+
+func writeSynced(path string, data []byte) error {
+	file, err := os.OpenFile(path+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = file.Write(data)
+	if err == nil {
+		err = file.Sync()
+	}
+	if closed := file.Close(); err == nil {
+		err = closed
+	}
+	if err != nil {
+		_ = os.Remove(path + ".new")
+		return err
+	}
+	return os.Rename(path+".new", path)
+}
+
+// ReadSpec reads study.json.
+func ReadSpec(dir string) (spec Spec, err error) {
+	data, err := os.ReadFile(filepath.Join(dir, specFile))
+	if err != nil {
+		return spec, err
+	}
+	if err := json.Unmarshal(data, &spec); err != nil {
+		return spec, fmt.Errorf("%s is damaged: %w", filepath.Join(dir, specFile), err)
+	}
+	if spec.Version > specVersion {
+		return spec, fmt.Errorf("study %s was made by a newer memroom (format %d, this one "+
+			"knows %d)", spec.Name, spec.Version, specVersion)
+	}
+	return spec, nil
+}

@@ -1,0 +1,486 @@
+package local
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"memroom/event"
+	"memroom/meter"
+	"memroom/supervise"
+	"memroom/trial"
+)
+
+// Job is an attempt as the store knows it.
+type Job struct {
+	Run     string
+	Files   supervise.Files
+	Events  string // file of what happened, with the program's reports
+	Samples string // file of readings
+	Keeper  []string
+	Launch  supervise.Launch // of a new one
+	Summary func() (event.Summary, error)
+}
+
+// Backend is the machine we are on.
+type Backend struct {
+	// New makes the record of an attempt; Find gives that of an earlier one.
+	New  func(trial.Launch) (Job, error)
+	Find func(run string) (Job, error)
+	// Budgets of the study; Host 0 means what is free at the start.
+	Host event.Bytes
+	GPU  event.Bytes
+	// Cards reads the accelerators; nil: there are none.
+	Cards func() []trial.Card
+	CPUs  float64       // 0: all
+	Grace time.Duration // between asking a trial to end and ending it
+
+	proc   *meter.Proc
+	around *meter.Cgroup
+	events chan trial.Happening
+
+	mu   sync.Mutex
+	jobs map[string]*running
+}
+
+// running is an attempt with a keeper.
+type running struct {
+	Job
+	front *supervise.Front
+
+	mu      sync.Mutex
+	state   supervise.State
+	group   *meter.Cgroup // nil: none of its own
+	hold    bool          // it stands still at its limit
+	stopped bool
+	heard   int64 // bytes of Events that were read
+	began   time.Time
+	grown   time.Time // when its peak last rose
+	peak    event.Bytes
+	ticks   cpuReading
+	last    sampleReading
+}
+
+// Open looks at the machine.
+func (b *Backend) Open() error {
+	b.proc = meter.NewProc("/proc")
+	b.around, _ = meter.FindCgroup("/proc", "self")
+	b.events = make(chan trial.Happening, 64)
+	b.jobs = map[string]*running{}
+	if b.CPUs == 0 {
+		b.CPUs = float64(min(runtime.NumCPU(), runtime.GOMAXPROCS(0)))
+	}
+	free, err := b.free()
+	if err != nil {
+		return err
+	}
+	if b.Host == 0 {
+		b.Host = free - max(free/20, 192*event.MiB) // for us and for what comes and goes
+		if b.Host < 64*event.MiB {
+			return fmt.Errorf("only %s of host memory are free here: nothing can be trained", free)
+		}
+	}
+	return nil
+}
+
+// Limit is the most that this machine, or the cgroup around us, could ever give.
+func (b *Backend) Limit() event.Bytes {
+	machine, err := b.proc.Machine()
+	if err != nil {
+		return 0
+	}
+	limit := machine.Total
+	if b.around != nil {
+		if l := b.around.Limit(); l > 0 {
+			limit = min(limit, l)
+		}
+	}
+	return limit
+}
+
+// free is what can really be had now.
+func (b *Backend) free() (event.Bytes, error) {
+	machine, err := b.proc.Machine()
+	if err != nil {
+		return 0, fmt.Errorf("read the machine's memory: %w", err)
+	}
+	free := machine.Available
+	if b.around == nil {
+		return free, nil
+	}
+	if s, err := b.around.Read(); err == nil && s.Limit > 0 {
+		used := s.Current - (s.File - s.Shmem) // file pages give way
+		if s.AtLimit > 0 {
+			used = max(used, s.AtLimit-(s.File-s.Shmem))
+		}
+		free = min(free, s.Limit-used)
+	}
+	return free, nil
+}
+
+// Capacity reads what there is.
+func (b *Backend) Capacity() (trial.Capacity, error) {
+	free, err := b.free()
+	c := trial.Capacity{CPUs: b.CPUs, Host: b.Host, HostFree: free, GPU: b.GPU}
+	if b.Cards != nil {
+		c.Cards = b.Cards()
+	}
+	return c, err
+}
+
+// Prepare makes the record of an attempt.
+func (b *Backend) Prepare(l trial.Launch) (string, error) {
+	job, err := b.New(l)
+	if err != nil {
+		return "", err
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.jobs[job.Run] = &running{Job: job}
+	return job.Run, nil
+}
+
+// Start begins a prepared attempt.
+func (b *Backend) Start(run string) error {
+	r := b.job(run)
+	link, err := supervise.StartKeeper(r.Keeper, os.Environ(), nil)
+	if err != nil {
+		return err
+	}
+	r.front = b.newFront(r)
+	if err := r.front.Join(link); err != nil {
+		return err
+	}
+	if err := r.front.Launch(r.Launch); err != nil {
+		return err
+	}
+	r.begin(time.Now())
+	go b.follow(r)
+	return nil
+}
+
+func (r *running) begin(at time.Time) { r.began, r.grown = at, at }
+
+func (b *Backend) job(run string) *running {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.jobs[run]
+}
+
+func (b *Backend) newFront(r *running) *supervise.Front {
+	front := &supervise.Front{Files: r.Files}
+	front.Show = func(_ int, data []byte) {
+		b.events <- trial.Happening{Run: r.Run, Output: bytes.Clone(data), Step: -1}
+	}
+	front.OnState = func(s supervise.State) {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.state = s
+		if s.Cgroup != "" && r.group == nil && !s.Finished {
+			r.group = &meter.Cgroup{Dir: s.Cgroup, Version: s.CgroupV}
+			r.hold = s.HostLimit > 0 && hold(r.group, s.HostLimit)
+		}
+	}
+	return front
+}
+
+// Rejoin takes up an attempt of an earlier process: alive, ended meanwhile, or never begun.
+func (b *Backend) Rejoin(run string, l trial.Launch) (begun bool, err error) {
+	job, err := b.Find(run)
+	if err != nil {
+		return false, nil //nolint:nilerr // without a record it cannot have begun
+	}
+	state, err := supervise.ReadState(job.Files.State)
+	if err != nil {
+		return false, nil //nolint:nilerr // the keeper writes it before it can start anything
+	}
+	r := &running{Job: job, state: state}
+	r.begin(state.Began)
+	b.mu.Lock()
+	b.jobs[run] = r
+	b.mu.Unlock()
+	r.front = b.newFront(r)
+	if r.front.Attach(0, 0) == nil {
+		go b.follow(r)
+		return true, nil
+	}
+	// The keeper has gone. Its last words are in the files.
+	state, err = supervise.ReadState(job.Files.State)
+	if err != nil || state.Attempt == 0 {
+		return false, nil
+	}
+	r.state = state
+	go b.conclude(r)
+	return true, nil
+}
+
+// follow hears an attempt to its end.
+func (b *Backend) follow(r *running) {
+	over := make(chan struct{})
+	listening := make(chan struct{})
+	go func() {
+		defer close(listening)
+		ticker := time.NewTicker(150 * time.Millisecond)
+		defer ticker.Stop()
+		for {
+			select {
+			case <-ticker.C:
+				b.hearReports(r)
+			case <-over:
+				return
+			}
+		}
+	}()
+	state, err := r.front.Follow()
+	close(over)
+	<-listening
+	r.front.Close()
+	r.mu.Lock()
+	if err == nil {
+		r.state = state
+	}
+	r.mu.Unlock()
+	b.finish(r)
+}
+
+// conclude is follow for an attempt that ended while nobody listened: its output is read first.
+func (b *Backend) conclude(r *running) {
+	for _, path := range []string{r.Files.Output, r.Files.Errors} {
+		file, err := os.Open(path)
+		if err != nil {
+			continue
+		}
+		buf := make([]byte, 64<<10)
+		for {
+			n, err := file.Read(buf)
+			if n > 0 {
+				b.events <- trial.Happening{Run: r.Run, Output: bytes.Clone(buf[:n]), Step: -1}
+			}
+			if err != nil {
+				break
+			}
+		}
+		file.Close()
+	}
+	b.finish(r)
+}
+
+// finish ends what the command left behind, so that its memory is back before the next start, and
+// tells how it ended.
+func (b *Backend) finish(r *running) {
+	left := b.sweep(r)
+	b.hearReports(r)
+	o := b.outcome(r)
+	if left > 0 && o.ExitCode == 0 {
+		o.Evidence = fmt.Sprintf("it left %d processes behind, which were ended", left)
+	}
+	b.mu.Lock()
+	delete(b.jobs, r.Run)
+	b.mu.Unlock()
+	b.events <- trial.Happening{Run: r.Run, End: &o, Step: -1}
+}
+
+// sweep ends the processes that a command left behind and waits until they have gone.
+func (b *Backend) sweep(r *running) (left int) {
+	r.mu.Lock()
+	state, group := r.state, r.group
+	r.mu.Unlock()
+	const gentle, longest = 2 * time.Second, 15 * time.Second
+	began := time.Now()
+	asked := false
+	for time.Since(began) < longest {
+		tree := meter.Tree{Proc: meter.NewProc("/proc"), Keeper: aliveKeeper(state),
+			Except: []int{state.Monitor}, Cgroup: group}
+		tree.Refresh(time.Now())
+		pids := slices.DeleteFunc(slices.Clone(tree.Processes()), func(pid int) bool {
+			return pid == state.Keeper || pid == state.Monitor || pid == os.Getpid()
+		})
+		if len(pids) == 0 {
+			return left
+		}
+		if time.Since(began) > 100*time.Millisecond { // some are just on their way out
+			left = max(left, len(pids))
+			signal := syscall.SIGTERM
+			if time.Since(began) > gentle {
+				signal = syscall.SIGKILL
+			}
+			if !asked || signal == syscall.SIGKILL {
+				for _, pid := range pids {
+					_ = syscall.Kill(pid, signal)
+				}
+				asked = true
+			}
+			if group != nil {
+				release(group)
+			}
+		}
+		time.Sleep(30 * time.Millisecond)
+	}
+	return left
+}
+
+// aliveKeeper gives the keeper's number while it is that process; its number may be somebody
+// else's by now.
+func aliveKeeper(state supervise.State) int {
+	if state.Keeper > 0 && supervise.SameProcess(state.Keeper, state.KeeperStart) {
+		return state.Keeper
+	}
+	return 0
+}
+
+// outcome reads how an attempt ended from its record.
+func (b *Backend) outcome(r *running) trial.Outcome {
+	o := trial.Outcome{Launches: 1, PeakHost: r.peak}
+	summary, err := r.Summary()
+	exit := summary.Exit
+	if exit == nil {
+		exit = r.state.Exit
+	}
+	if exit == nil {
+		o.Lost, o.ExitCode = true, -1
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			o.Evidence = err.Error()
+		}
+		return o
+	}
+	o.ExitCode, o.Signal, o.Seconds = exit.Code, exit.Signal, exit.Seconds
+	o.NotStarted = exit.StartError
+	if exit.Seconds > 0 {
+		o.CPUs = exit.CPUSeconds / exit.Seconds
+	}
+	o.Launches = max(1, len(summary.Attempts))
+	peaks := summary.Peaks
+	most := exit.MaxResident
+	if peaks.Cgroup > 0 {
+		most = min(most, peaks.Cgroup)
+	}
+	o.PeakHost = max(o.PeakHost, peaks.Unreclaimable, most)
+	for _, d := range peaks.Devices {
+		o.PeakDevice = max(o.PeakDevice, d.Used, d.Reserved)
+	}
+	o.Framework = summary.Steps > 0 || r.framework()
+	if v := summary.Verdict; v != nil {
+		o.OOM, o.Where = v.IsOOM, v.Where
+		o.Itself = v.KilledBy == "itself"
+		o.Neighbour = v.IsOOM && v.KilledBy == "kernel" && v.Where == event.WhereHost &&
+			r.group == nil
+		o.Evidence = lastLine(v.Evidence)
+	}
+	return o
+}
+
+func lastLine(evidence []string) string {
+	if len(evidence) == 0 {
+		return ""
+	}
+	return evidence[len(evidence)-1]
+}
+
+// framework says whether a Python of the run imported one that --fit can act on.
+func (r *running) framework() bool {
+	data, err := os.ReadFile(r.Events)
+	return err == nil && bytes.Contains(data, []byte(`"kind":"framework"`))
+}
+
+// hearReports reads what the program reported since the last time.
+func (b *Backend) hearReports(r *running) {
+	file, err := os.Open(r.Events)
+	if err != nil {
+		return
+	}
+	defer file.Close()
+	if _, err := file.Seek(r.heard, io.SeekStart); err != nil {
+		return
+	}
+	data, err := io.ReadAll(io.LimitReader(file, 4<<20))
+	if err != nil {
+		return
+	}
+	end := bytes.LastIndexByte(data, '\n') + 1
+	r.heard += int64(end)
+	for line := range bytes.Lines(data[:end]) {
+		if !bytes.Contains(line, []byte(`"kind":"report"`)) {
+			continue
+		}
+		var h event.Happened
+		var said struct {
+			Step   *int               `json:"step"`
+			Values map[string]float64 `json:"values"`
+			Final  bool               `json:"final"`
+		}
+		if json.Unmarshal(line, &h) != nil || json.Unmarshal(h.Data, &said) != nil {
+			continue
+		}
+		out := trial.Happening{Run: r.Run, Values: said.Values, Step: -1, Final: said.Final}
+		if said.Step != nil && *said.Step > 0 {
+			out.Step = *said.Step
+		}
+		b.events <- out
+	}
+}
+
+// Stop ends an attempt: SIGTERM, and after the grace SIGKILL to everything.
+func (b *Backend) Stop(run string) {
+	r := b.job(run)
+	if r == nil {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.stopped {
+		return
+	}
+	r.stopped = true
+	r.front.Signal(syscall.SIGTERM)
+	if r.group != nil && r.hold {
+		release(r.group) // one that stands still could not hear it
+	}
+	grace := b.Grace
+	if grace == 0 {
+		grace = 5 * time.Second
+	}
+	time.AfterFunc(grace, func() {
+		if b.job(run) != nil {
+			r.front.Signal(syscall.SIGKILL)
+			b.killAll(r)
+		}
+	})
+}
+
+func (b *Backend) killAll(r *running) {
+	r.mu.Lock()
+	state, group := r.state, r.group
+	r.mu.Unlock()
+	tree := meter.Tree{Proc: meter.NewProc("/proc"), Keeper: aliveKeeper(state),
+		Except: []int{state.Monitor}, Cgroup: group}
+	tree.Refresh(time.Now())
+	for _, pid := range tree.Processes() {
+		if pid != state.Keeper && pid != state.Monitor && pid != os.Getpid() {
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+		}
+	}
+}
+
+// Events are what attempts did.
+func (b *Backend) Events() <-chan trial.Happening { return b.events }
+
+// Close leaves the attempts to themselves. Those that stand still would do so for ever.
+func (b *Backend) Close() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, r := range b.jobs {
+		r.mu.Lock()
+		if r.group != nil && r.hold {
+			release(r.group)
+		}
+		r.mu.Unlock()
+	}
+}

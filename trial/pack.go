@@ -1,0 +1,280 @@
+package trial
+
+import (
+	"fmt"
+	"slices"
+
+	"memroom/event"
+)
+
+// Capacity is what a study may use, and what of it is really free at this moment.
+type Capacity struct {
+	CPUs     float64
+	Host     event.Bytes // the study's budget
+	HostFree event.Bytes // of the machine or the cgroup around us, neighbours included
+	Cards    []Card
+	GPU      event.Bytes // budget over all cards; 0: what they have
+}
+
+// Card is one accelerator.
+type Card struct {
+	UUID   string
+	Name   string
+	Budget event.Bytes // of the card for the study
+	Free   event.Bytes // really
+}
+
+// Launch is what a backend is asked to start.
+type Launch struct {
+	Trial   int
+	Attempt int // from 1
+	Params  Params
+	Host    event.Bytes
+	Device  event.Bytes
+	Cards   []int
+	CPUs    float64
+	Fit     bool
+	Why     string
+}
+
+// patience: a trial that was overtaken this often holds everybody up until it fits.
+const patience = 24
+
+// window is how many waiting trials are looked at: the cost of a decision must not grow with the
+// queue.
+const window = 64
+
+// Next gives the next trial to start, if one fits now. The largest that fits goes first, as in
+// packing boxes; those that were passed over too often block the others.
+func (s *Study) Next(c Capacity) (Launch, bool) {
+	if len(s.waiting) == 0 || s.Options.Concurrent > 0 &&
+		len(s.running) >= s.Options.Concurrent {
+		return Launch{}, false
+	}
+	var best Launch
+	found := false
+	for _, t := range s.waiting[:min(window, len(s.waiting))] {
+		l, ready := s.need(t, c)
+		if !ready {
+			return Launch{}, false // an unknown trial runs before the others
+		}
+		fits := s.fits(&l, c)
+		if fits && (!found || l.Host+l.Device > best.Host+best.Device) {
+			best, found = l, true
+		}
+		if t.overtaken >= patience {
+			if fits {
+				return l, true
+			}
+			return Launch{}, false
+		}
+	}
+	return best, found
+}
+
+// need is what a trial must have to be started. It is not ready while nothing is known and another
+// one is just finding out.
+func (s *Study) need(t *Trial, c Capacity) (l Launch, ready bool) {
+	l = Launch{Trial: t.ID, Attempt: len(t.Attempts) + 1, Params: t.Params, CPUs: s.cpus(c),
+		Fit: t.fit}
+	host, ok := s.hostNeed(t, c, &l)
+	if !ok {
+		return l, false
+	}
+	l.Host = min(max(host, t.host, leastReservation), c.Host)
+	if t.host > host {
+		l.Why = "it ran out with less"
+	}
+	if s.Options.GPUs == 0 {
+		return l, true
+	}
+	l.Device, ok = s.deviceNeed(t, c)
+	return l, ok
+}
+
+// leastReservation is below what any interpreter needs.
+const leastReservation = 32 * event.MiB
+
+func (s *Study) hostNeed(t *Trial, c Capacity, l *Launch) (event.Bytes, bool) {
+	if s.Options.TrialHost > 0 {
+		l.Why = "declared"
+		return s.Options.TrialHost, true
+	}
+	if f := s.Host.Forecast(t.Params); f.Known {
+		l.Why = f.Why
+		return f.Bytes, true
+	}
+	if len(s.running) == 0 {
+		l.Why = aloneWords
+		return min(c.Host, c.HostFree), true
+	}
+	var most event.Bytes
+	for _, r := range s.running {
+		if r.alone && !r.settled {
+			return 0, false
+		}
+		most = max(most, r.peak)
+	}
+	l.Why = "from the trials that run now"
+	return event.Bytes(float64(most)*settledMargin) + pad, true
+}
+
+func (s *Study) deviceNeed(t *Trial, c Capacity) (event.Bytes, bool) {
+	var most event.Bytes
+	for _, card := range c.Cards {
+		most = max(most, card.Budget)
+	}
+	if s.Options.TrialDevice > 0 {
+		return min(max(s.Options.TrialDevice, t.device), most), true
+	}
+	if f := s.Device.Forecast(t.Params); f.Known {
+		// A cap on a card cannot grow while the trial runs: some more room for error.
+		return min(max(event.Bytes(float64(f.Bytes)*1.05), t.device), most), true
+	}
+	if len(s.running) == 0 {
+		return most, true
+	}
+	var peak event.Bytes
+	for _, r := range s.running {
+		if !r.settled || r.peakDev == 0 {
+			return 0, false
+		}
+		peak = max(peak, r.peakDev)
+	}
+	return min(max(event.Bytes(float64(peak)*settledMargin)+512*event.MiB, t.device), most), true
+}
+
+// cpus is what a trial is counted with: as declared, else as measured so far, else one.
+func (s *Study) cpus(c Capacity) float64 {
+	if s.Options.CPUs > 0 {
+		return s.Options.CPUs
+	}
+	sum, n := s.cpuShare*float64(min(s.cpuSeen, 8)), float64(min(s.cpuSeen, 8))
+	for _, l := range s.running {
+		if l.settled && l.cpus > 0 {
+			sum, n = sum+l.cpus, n+1
+		}
+	}
+	if n == 0 {
+		return min(1, c.CPUs)
+	}
+	return min(max(sum/n, 0.05), c.CPUs)
+}
+
+// fits says whether there is room now, and chooses the cards.
+func (s *Study) fits(l *Launch, c Capacity) bool {
+	used := 0.0
+	for _, r := range s.running {
+		a := r.trial.Attempts[len(r.trial.Attempts)-1]
+		share := a.CPUs
+		if s.Options.CPUs == 0 && r.cpus > 0 && r.settled {
+			share = max(0.05, min(r.cpus, max(share, r.cpus)))
+		}
+		used += share
+	}
+	const dust = 1e-9
+	if len(s.running) > 0 && used+l.CPUs > c.CPUs+dust {
+		return false
+	}
+	if l.Host > c.Host-s.reserved() {
+		return false
+	}
+	if l.Host > s.reallyFree(c) && !(len(s.running) == 0 && c.HostFree >= l.Host/2) {
+		return false
+	}
+	return s.placeOnCards(l, c)
+}
+
+// reserved is the host memory that running trials have reserved.
+func (s *Study) reserved() (sum event.Bytes) {
+	for _, r := range s.running {
+		sum += r.reserved
+	}
+	return sum
+}
+
+// reallyFree is what is free now less what running trials may still take of their reservations.
+func (s *Study) reallyFree(c Capacity) event.Bytes {
+	free := c.HostFree
+	for _, r := range s.running {
+		free -= max(0, r.reserved-r.used)
+	}
+	return free
+}
+
+// placeOnCards takes the fullest cards that still have room, so that an empty one stays whole for a
+// large trial.
+func (s *Study) placeOnCards(l *Launch, c Capacity) bool {
+	if s.Options.GPUs == 0 {
+		return true
+	}
+	type place struct {
+		card int
+		room event.Bytes
+	}
+	taken, total := map[int]event.Bytes{}, event.Bytes(0)
+	growing := map[int]event.Bytes{}
+	for _, r := range s.running {
+		for _, card := range r.trial.Attempts[len(r.trial.Attempts)-1].Cards {
+			taken[card] += r.device
+			total += r.device
+			growing[card] += max(0, r.device-r.peakDev)
+		}
+	}
+	if c.GPU > 0 && total+l.Device*event.Bytes(s.Options.GPUs) > c.GPU {
+		return false
+	}
+	var places []place
+	for i, card := range c.Cards {
+		room := min(card.Budget-taken[i], card.Free-growing[i])
+		if room >= l.Device {
+			places = append(places, place{i, room})
+		}
+	}
+	slices.SortStableFunc(places, func(a, b place) int {
+		switch {
+		case a.room < b.room:
+			return -1
+		case a.room > b.room:
+			return 1
+		}
+		return 0
+	})
+	if len(places) < s.Options.GPUs {
+		return false
+	}
+	l.Cards = nil
+	for _, p := range places[:s.Options.GPUs] {
+		l.Cards = append(l.Cards, p.card)
+	}
+	return true
+}
+
+// Impossible explains resources that no trial can ever get, with what would be possible.
+func (o Options) Impossible(c Capacity) error {
+	switch {
+	case o.CPUs > c.CPUs:
+		return fmt.Errorf("each trial asks for %v processors and there are %v: "+
+			"at most --cpus-per-trial %v", o.CPUs, c.CPUs, c.CPUs)
+	case o.TrialHost > c.Host:
+		return fmt.Errorf("each trial asks for %s of host memory and the study has %s: "+
+			"at most --trial-mem %s, or a larger --host-mem", o.TrialHost, c.Host, c.Host)
+	case o.GPUs > 0 && len(c.Cards) == 0:
+		return fmt.Errorf("each trial asks for %d cards and none is seen here: "+
+			"--gpus-per-trial 0 trains on the processor; `memroom doctor` says why", o.GPUs)
+	case o.GPUs > len(c.Cards):
+		return fmt.Errorf("each trial asks for %d cards and there are %d: "+
+			"at most --gpus-per-trial %d", o.GPUs, len(c.Cards), len(c.Cards))
+	}
+	var most event.Bytes
+	for _, card := range c.Cards {
+		most = max(most, card.Budget)
+	}
+	if o.TrialDevice > most && o.GPUs > 0 {
+		return fmt.Errorf("each trial asks for %s on a card and the largest has %s for the "+
+			"study: at most --trial-gpu-mem %s", o.TrialDevice, most, most)
+	}
+	return nil
+}
+
+func sortInts(ids []int) { slices.Sort(ids) }

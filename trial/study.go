@@ -1,0 +1,617 @@
+package trial
+
+import (
+	"fmt"
+	"math"
+	"time"
+
+	"memroom/event"
+)
+
+// State of a trial.
+type State string
+
+// A trial waits, runs, and ends in one of four ways. Infeasible: it does not fit into the study's
+// memory; that is a constraint of the space, not a bad value.
+const (
+	Waiting    State = "waiting"
+	Running    State = "running"
+	Finished   State = "finished"
+	Failed     State = "failed"
+	Infeasible State = "infeasible"
+	Stopped    State = "stopped"
+)
+
+// Over says whether nothing follows.
+func (s State) Over() bool { return s != Waiting && s != Running }
+
+// Point is a reported value.
+type Point struct {
+	Step  int     `json:"step"`
+	Value float64 `json:"value"`
+}
+
+// Trial is one setting and what became of it.
+type Trial struct {
+	ID       int
+	Params   Params
+	State    State
+	Value    *float64 // of the metric; nil: none
+	Why      string   // it failed, is infeasible or was stopped
+	Attempts []Attempt
+
+	host, device event.Bytes // least reservation of the next attempt
+	fit          bool        // the next attempt has --fit's remedies
+	overtaken    int         // by trials that were started in its place
+	history      []Point
+	trust        Trust
+}
+
+// History is what the trial reported in its last attempt, with the highest trust.
+func (t *Trial) History() []Point { return t.history }
+
+// Attempt is one launch of a trial.
+type Attempt struct {
+	Run      string      `json:"run"`
+	Host     event.Bytes `json:"host"`             // reserved at the start
+	Device   event.Bytes `json:"device,omitempty"` // on each of its cards
+	Cards    []int       `json:"cards,omitempty"`
+	CPUs     float64     `json:"cpus"`
+	Fit      bool        `json:"fit,omitempty"`
+	Why      string      `json:"why,omitempty"` // this much memory
+	Started  time.Time   `json:"started"`
+	Ended    time.Time   `json:"ended,omitzero"`
+	Reserved event.Bytes `json:"reserved,omitempty"` // at the end: it may have grown or shrunk
+	Outcome  *Outcome    `json:"outcome,omitempty"`
+}
+
+// Outcome is how an attempt ended, whatever engine ran it.
+type Outcome struct {
+	ExitCode   int         `json:"exit_code"`
+	Signal     string      `json:"signal,omitempty"`
+	OOM        bool        `json:"oom,omitempty"`
+	Where      event.Where `json:"where,omitempty"`
+	Itself     bool        `json:"itself,omitempty"`    // the program gave up, nobody killed it
+	Neighbour  bool        `json:"neighbour,omitempty"` // the machine was full, not its own limit
+	Lost       bool        `json:"lost,omitempty"`      // nobody knows how it ended
+	NotStarted string      `json:"not_started,omitempty"`
+	Framework  bool        `json:"framework,omitempty"` // --fit's remedies have something to act on
+	PeakHost   event.Bytes `json:"peak_host"`
+	PeakDevice event.Bytes `json:"peak_device,omitempty"`
+	Seconds    float64     `json:"seconds"`
+	CPUs       float64     `json:"cpus,omitempty"`     // processors used on average
+	Launches   int         `json:"launches,omitempty"` // with --fit more than one
+	Evidence   string      `json:"evidence,omitempty"`
+	Stopped    string      `json:"stopped,omitempty"` // by us, and why
+	StopState  State       `json:"stop_state,omitempty"`
+}
+
+// Options of a study that its decisions depend on.
+type Options struct {
+	Metric  string  `json:"metric"`
+	Mode    string  `json:"mode"` // min or max
+	Best    bool    `json:"best"` // the value of a trial is its best report, not the last
+	Retries int     `json:"retries"`
+	Fit     bool    `json:"fit"` // the ladder ends with --fit's remedies
+	CPUs    float64 `json:"cpus,omitempty"`
+	GPUs    int     `json:"gpus,omitempty"` // cards of each trial
+	// declared memory of each trial; 0: learnt
+	TrialHost   event.Bytes `json:"trial_host,omitempty"`
+	TrialDevice event.Bytes `json:"trial_device,omitempty"`
+	Concurrent  int         `json:"concurrent,omitempty"` // trials at once; 0: as many as fit
+}
+
+// Less says whether a is the better value.
+func (o Options) Less(a, b float64) bool {
+	if o.Mode == "max" {
+		return a > b
+	}
+	return a < b
+}
+
+// Study is the state of a search: which trials there are, what was learnt, what comes next.
+type Study struct {
+	Options Options
+	Trials  []*Trial
+
+	Host   Memory // peaks of host memory
+	Device Memory // peaks on a card
+	ASHA   *ASHA  // nil: every trial runs to its end
+
+	running  map[int]*live
+	waiting  []*Trial // in the order of preference
+	cpuShare float64  // of ended attempts, mean
+	cpuSeen  int
+}
+
+// live is what is known of a running attempt beside its record.
+type live struct {
+	trial    *Trial
+	reserved event.Bytes // of host memory, now
+	device   event.Bytes
+	used     event.Bytes // last reading of what cannot be dropped
+	peak     event.Bytes
+	peakDev  event.Bytes
+	cpus     float64 // measured; 0: not yet
+	settled  bool    // its memory has stood still for long enough
+	alone    bool    // it was given everything, because nothing was known
+}
+
+// NewStudy begins an empty study.
+func NewStudy(o Options) *Study {
+	return &Study{Options: o, running: map[int]*live{}}
+}
+
+// Add appends a trial that waits.
+func (s *Study) Add(p Params) *Trial {
+	t := &Trial{ID: len(s.Trials), Params: p, State: Waiting}
+	s.Trials = append(s.Trials, t)
+	s.waiting = append(s.waiting, t)
+	return t
+}
+
+// Start records a launch.
+func (s *Study) Start(id int, a Attempt) {
+	t := s.Trials[id]
+	t.Attempts = append(t.Attempts, a)
+	t.State = Running
+	t.history, t.trust, t.overtaken = nil, 0, 0
+	if s.ASHA != nil {
+		s.ASHA.Forget(id)
+	}
+	for i, w := range s.waiting {
+		if w == t {
+			for _, passed := range s.waiting[:i] {
+				passed.overtaken++
+			}
+			s.waiting = append(s.waiting[:i:i], s.waiting[i+1:]...)
+			break
+		}
+	}
+	s.running[id] = &live{trial: t, reserved: a.Host, device: a.Device,
+		alone: a.Why == aloneWords}
+}
+
+// Running lists the trials that run, by number.
+func (s *Study) Running() []*Trial {
+	var out []*Trial
+	for _, id := range sortedIDs(s.running) {
+		out = append(out, s.running[id].trial)
+	}
+	return out
+}
+
+// WaitingCount is how many trials wait.
+func (s *Study) WaitingCount() int { return len(s.waiting) }
+
+// Reading takes a value of the metric and says whether the trial goes on.
+func (s *Study) Reading(id int, r Reading) Decision {
+	t := s.Trials[id]
+	if t.State != Running || r.Trust < t.trust {
+		return GoOn
+	}
+	if r.Trust > t.trust {
+		t.trust, t.history = r.Trust, nil
+		if s.ASHA != nil {
+			s.ASHA.Forget(id)
+		}
+	}
+	step := r.Step
+	if step < 0 {
+		step = len(t.history) + 1
+	}
+	t.history = append(t.history, Point{step, r.Value})
+	if s.ASHA == nil {
+		return GoOn
+	}
+	return s.ASHA.Report(id, len(t.history), r.Value)
+}
+
+// value is the trial's result by the rule of the study; ok is false without a finite one.
+func (s *Study) value(t *Trial) (value float64, ok bool) {
+	for _, p := range t.history {
+		finite := !math.IsNaN(p.Value) && !math.IsInf(p.Value, 0)
+		if !s.Options.Best {
+			value, ok = p.Value, finite
+			continue
+		}
+		if finite && (!ok || s.Options.Less(p.Value, value)) {
+			value, ok = p.Value, true
+		}
+	}
+	return value, ok
+}
+
+// Usage is a reading of a running attempt's memory.
+type Usage struct {
+	Host   event.Bytes // what cannot be dropped
+	Peak   event.Bytes // the most so far
+	Device event.Bytes
+	CPUs   float64
+	Held   bool          // it stands still at its limit and waits for memory
+	Still  time.Duration // since the peak last rose
+	Age    time.Duration
+}
+
+// Observe takes a reading. When the memory of a trial that was given everything stands still, the
+// rest of its reservation becomes free; the new size is returned, 0: no change.
+func (s *Study) Observe(id int, u Usage) (resize event.Bytes) {
+	l := s.running[id]
+	if l == nil {
+		return 0
+	}
+	l.used, l.peak = u.Host, max(l.peak, u.Peak, u.Host)
+	l.peakDev = max(l.peakDev, u.Device)
+	if u.Age > time.Second {
+		l.cpus = u.CPUs
+	}
+	patience := max(2*time.Second, u.Age/3)
+	if len(l.trial.history) > 0 { // it trains: what it builds up is built up
+		patience = max(time.Second, u.Age/4)
+	}
+	if l.settled || u.Still < patience || u.Held {
+		return 0
+	}
+	l.settled = true
+	if !l.alone {
+		return 0
+	}
+	tight := event.Bytes(float64(l.peak)*settledMargin) + pad
+	if tight >= l.reserved {
+		return 0
+	}
+	l.reserved = tight
+	return tight
+}
+
+const (
+	// settledMargin is left to a trial whose memory stands still.
+	settledMargin = 1.15
+	// growth of a reservation that was too small
+	growth = 1.5
+	// growStep is the least by which a running trial grows
+	growStep = 64 * event.MiB
+	// near is the share of its reservation at which a trial asks for more
+	near = 0.9
+)
+
+const aloneWords = "nothing is known yet: it has everything to itself"
+
+// Grow says how much a running trial may have now that it is close to its reservation; 0: there is
+// no room, or it is not close. A trial grows only into memory that nobody reserved.
+func (s *Study) Grow(id int, u Usage, c Capacity) event.Bytes {
+	l := s.running[id]
+	if l == nil || !u.Held && float64(u.Host) < near*float64(l.reserved) {
+		return 0
+	}
+	want := max(event.Bytes(float64(l.reserved)*0.25), growStep)
+	if u.Held {
+		want = max(event.Bytes(float64(l.reserved)*0.5), 2*growStep)
+	}
+	room := min(c.Host-s.reserved(), s.reallyFree(c))
+	grown := l.reserved + min(want, room)
+	if room < growStep/4 && room < want {
+		return 0
+	}
+	l.reserved = grown
+	return grown
+}
+
+// Resized records a reservation that was changed.
+func (s *Study) Resized(id int, host event.Bytes) {
+	if l := s.running[id]; l != nil {
+		l.reserved = host
+	}
+}
+
+// Reserved is what a running trial has reserved now.
+func (s *Study) Reserved(id int) event.Bytes {
+	if l := s.running[id]; l != nil {
+		return l.reserved
+	}
+	return 0
+}
+
+// Victim is chosen when every running trial stands still at its limit: the one that began last is
+// ended, and waits with a larger reservation.
+func (s *Study) Victim(held map[int]bool) (id int, ok bool) {
+	last := time.Time{}
+	for _, n := range sortedIDs(s.running) {
+		t := s.running[n].trial
+		if !held[n] {
+			return 0, false
+		}
+		if begun := t.Attempts[len(t.Attempts)-1].Started; !begun.Before(last) {
+			id, last, ok = n, begun, true
+		}
+	}
+	return id, ok
+}
+
+// End records how an attempt ended and decides what follows: the trial is over, or waits again.
+func (s *Study) End(id int, at time.Time, o Outcome, c Capacity) {
+	t, l := s.Trials[id], s.running[id]
+	a := &t.Attempts[len(t.Attempts)-1]
+	a.Outcome, a.Ended, a.Reserved = &o, at, a.Host
+	if l != nil {
+		a.Reserved = max(l.reserved, o.PeakHost)
+		delete(s.running, id)
+	}
+	s.learn(t, *a, o)
+	switch {
+	case o.Stopped != "" && o.StopState != Waiting:
+		s.over(t, o.StopState, o.Stopped)
+	case o.Stopped != "":
+		s.again(t, o.Stopped)
+	case o.Lost || o.Neighbour:
+		s.lost(t, o)
+	case o.OOM:
+		s.ladder(t, *a, o, c)
+	case o.NotStarted != "":
+		s.over(t, Failed, o.NotStarted)
+	case o.ExitCode != 0:
+		s.failed(t, o)
+	default:
+		s.finished(t)
+	}
+}
+
+func (s *Study) finished(t *Trial) {
+	value, ok := s.value(t)
+	switch {
+	case ok:
+		t.Value = &value
+		s.over(t, Finished, "")
+	case len(t.history) == 0:
+		s.over(t, Failed, fmt.Sprintf("it ended well and never reported %s: print it as a line "+
+			"such as %s=0.1, or as JSON; --metric names another one", s.Options.Metric,
+			s.Options.Metric))
+	default:
+		s.over(t, Failed, fmt.Sprintf("its last %s is %v, not a number to compare",
+			s.Options.Metric, value))
+	}
+}
+
+func (s *Study) failed(t *Trial, o Outcome) {
+	why := fmt.Sprintf("the command exited with code %d", o.ExitCode)
+	if o.Signal != "" {
+		why = "the command was ended by " + o.Signal
+	}
+	if o.Evidence != "" {
+		why += "; " + o.Evidence
+	}
+	if t.failures() <= s.Options.Retries {
+		s.again(t, why)
+		return
+	}
+	s.over(t, Failed, why)
+}
+
+// failures counts attempts that ended with an error of the program's own.
+func (t *Trial) failures() (n int) {
+	for _, a := range t.Attempts {
+		if o := a.Outcome; o != nil && !o.OOM && !o.Lost && !o.Neighbour && o.ExitCode != 0 &&
+			o.Stopped == "" {
+			n++
+		}
+	}
+	return n
+}
+
+// lost tries again what ended by no fault of its own, a few times.
+func (s *Study) lost(t *Trial, o Outcome) {
+	const most = 3
+	why := "nobody knows how it ended: the machine or its keeper went away"
+	if o.Neighbour {
+		why = "the whole machine ran out of memory"
+	}
+	n := 0
+	for _, a := range t.Attempts {
+		if a.Outcome != nil && (a.Outcome.Lost || a.Outcome.Neighbour) {
+			n++
+		}
+	}
+	if n >= most {
+		s.over(t, Failed, fmt.Sprintf("%s, %d times", why, n))
+		return
+	}
+	s.again(t, why)
+}
+
+// ladder: more memory; then --fit's remedies, which keep the effective batch; then infeasible.
+func (s *Study) ladder(t *Trial, a Attempt, o Outcome, c Capacity) {
+	if o.Where == event.WhereGPU {
+		s.deviceLadder(t, a, o, c)
+		return
+	}
+	if o.Where == event.WhereShm {
+		s.over(t, Failed, "shared memory (/dev/shm) ran out: "+o.Evidence)
+		return
+	}
+	had := max(a.Reserved, a.Host)
+	if !a.Fit && float64(had) < 0.97*float64(c.Host) {
+		t.host = s.more(had, c)
+		if o.Itself || t.shortages() > 1 {
+			t.host = c.Host
+		}
+		s.again(t, "ran out of host memory at "+had.String())
+		return
+	}
+	if s.Options.Fit && o.Framework && !a.Fit {
+		t.host, t.fit = c.Host, true
+		s.again(t, "ran out of host memory with all of "+had.String()+"; remedies of --fit come next")
+		return
+	}
+	s.over(t, Infeasible, fmt.Sprintf("it needs more than %s of host memory, all there is for "+
+		"the study", had))
+}
+
+func (s *Study) deviceLadder(t *Trial, a Attempt, o Outcome, c Capacity) {
+	most := event.Bytes(0)
+	for _, card := range c.Cards {
+		most = max(most, card.Budget)
+	}
+	if !a.Fit && float64(a.Device) < 0.97*float64(most) {
+		t.device = min(most, event.Bytes(float64(a.Device)*growth))
+		if t.shortages() > 1 {
+			t.device = most
+		}
+		s.again(t, "ran out of device memory at "+a.Device.String())
+		return
+	}
+	if s.Options.Fit && o.Framework && !a.Fit {
+		t.device, t.fit = most, true
+		s.again(t, "ran out of device memory with a whole card; remedies of --fit come next")
+		return
+	}
+	s.over(t, Infeasible, fmt.Sprintf("it needs more than the %s of a card", a.Device))
+}
+
+// shortages counts attempts that ran out of memory.
+func (t *Trial) shortages() (n int) {
+	for _, a := range t.Attempts {
+		if a.Outcome != nil && a.Outcome.OOM {
+			n++
+		}
+	}
+	return n
+}
+
+func (s *Study) more(had event.Bytes, c Capacity) event.Bytes {
+	return min(c.Host, event.Bytes(float64(had)*growth)+pad)
+}
+
+// again puts a trial first in the queue.
+func (s *Study) again(t *Trial, why string) {
+	t.State, t.Why = Waiting, why
+	s.waiting = append([]*Trial{t}, s.waiting...)
+}
+
+func (s *Study) over(t *Trial, state State, why string) {
+	t.State, t.Why = state, why
+	if value, ok := s.value(t); ok && state == Stopped {
+		t.Value = &value
+	}
+}
+
+// learn takes what an attempt showed. Runs that failed early say nothing about the peak.
+func (s *Study) learn(t *Trial, a Attempt, o Outcome) {
+	if o.Seconds > 0.2 && o.CPUs > 0 {
+		s.cpuSeen++
+		s.cpuShare += (o.CPUs - s.cpuShare) / float64(s.cpuSeen)
+	}
+	switch {
+	case a.Fit:
+	case o.OOM && o.Where == event.WhereGPU:
+		s.Device.Learn(Observation{t.Params, a.Device, true})
+	case o.OOM && !o.Neighbour && !o.Itself:
+		s.Host.Learn(Observation{t.Params, max(a.Reserved, a.Host), true})
+	case o.ExitCode == 0 || o.Stopped != "" && o.StopState == Stopped:
+		s.Host.Learn(Observation{t.Params, o.PeakHost, false})
+		s.Device.Learn(Observation{t.Params, o.PeakDevice, false})
+	}
+}
+
+// Ending is the record of an attempt's end: enough to restore the study without deciding anew.
+type Ending struct {
+	At      time.Time   `json:"at"`
+	Outcome Outcome     `json:"outcome"`
+	State   State       `json:"state"`
+	Why     string      `json:"why,omitempty"`
+	Value   *float64    `json:"value,omitempty"`
+	Host    event.Bytes `json:"host,omitempty"` // least reservation of the next attempt
+	Device  event.Bytes `json:"device,omitempty"`
+	Fit     bool        `json:"fit,omitempty"`
+	// Reserved is what the attempt had at its end.
+	Reserved event.Bytes `json:"reserved,omitempty"`
+	History  []Point     `json:"history,omitempty"`
+	Trust    Trust       `json:"trust,omitempty"`
+}
+
+// Ending describes the end that was just decided.
+func (s *Study) Ending(id int) Ending {
+	t := s.Trials[id]
+	a := t.Attempts[len(t.Attempts)-1]
+	return Ending{At: a.Ended, Outcome: *a.Outcome, State: t.State, Why: t.Why, Value: t.Value,
+		Host: t.host, Device: t.device, Fit: t.fit, Reserved: a.Reserved,
+		History: thin(t.history), Trust: t.trust}
+}
+
+// longestHistory is how many points of a trial are kept in the record.
+const longestHistory = 500
+
+// thin leaves out points between, never the last, and none that JSON cannot hold.
+func thin(points []Point) []Point {
+	var out []Point
+	every := len(points)/longestHistory + 1
+	for i, p := range points {
+		if (i%every == 0 || i == len(points)-1) && !math.IsNaN(p.Value) && !math.IsInf(p.Value, 0) {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// Restore applies a recorded end.
+func (s *Study) Restore(id int, e Ending) error {
+	if id < 0 || id >= len(s.Trials) || len(s.Trials[id].Attempts) == 0 {
+		return fmt.Errorf("trial %d ends in the journal without having begun", id)
+	}
+	t := s.Trials[id]
+	a := &t.Attempts[len(t.Attempts)-1]
+	a.Outcome, a.Ended, a.Reserved = &e.Outcome, e.At, e.Reserved
+	delete(s.running, id)
+	t.history, t.trust = e.History, e.Trust
+	if s.ASHA != nil && e.State.Over() {
+		for i, p := range e.History {
+			s.ASHA.Report(id, i+1, p.Value)
+		}
+	}
+	s.learn(t, *a, e.Outcome)
+	t.State, t.Why, t.Value = e.State, e.Why, e.Value
+	t.host, t.device, t.fit = e.Host, e.Device, e.Fit
+	if t.State == Waiting {
+		s.waiting = append([]*Trial{t}, s.waiting...)
+	}
+	return nil
+}
+
+// Undo takes back a launch that never began.
+func (s *Study) Undo(id int) {
+	t := s.Trials[id]
+	if t.State != Running || len(t.Attempts) == 0 {
+		return
+	}
+	t.Attempts = t.Attempts[:len(t.Attempts)-1]
+	delete(s.running, id)
+	s.again(t, t.Why)
+}
+
+// Best is the best finished trial; nil: none.
+func (s *Study) Best() *Trial {
+	var best *Trial
+	for _, t := range s.Trials {
+		if t.State == Finished && (best == nil || s.Options.Less(*t.Value, *best.Value)) {
+			best = t
+		}
+	}
+	return best
+}
+
+// Count gives how many trials are in each state.
+func (s *Study) Count() map[State]int {
+	out := map[State]int{}
+	for _, t := range s.Trials {
+		out[t.State]++
+	}
+	return out
+}
+
+func sortedIDs(m map[int]*live) []int {
+	ids := make([]int, 0, len(m))
+	for id := range m {
+		ids = append(ids, id)
+	}
+	sortInts(ids)
+	return ids
+}
