@@ -18,6 +18,8 @@ type Holder struct {
 	Host  event.Bytes // growth since the look before, in host memory
 	Card  event.Bytes // and on cards
 	Nodes int64       // of graphs
+	// modules and models that came, their parts among them
+	Models int64
 }
 
 // String names the holder as a finding does: `history` (list of 120, train.py:10).

@@ -20,6 +20,7 @@ type Watch struct {
 	limitOf   map[place]event.Bytes
 	host      hostWatch
 	eval      evalWatch
+	models    map[string]bool // classes that were said
 	asks      []Ask
 	forecasts map[string]Prediction
 }
@@ -45,7 +46,8 @@ type process struct {
 	frames    []event.Frame
 	holders   []Holder // what holds what grew, what matters most first
 	told      Prediction
-	takenBack int // leaks that turned out to be none
+	takenBack int  // leaks that turned out to be none
+	models    bool // models built in a loop were named
 }
 
 // Ask is something a probe should do so that a judgement can be made or made better.
@@ -250,6 +252,9 @@ func (w *Watch) leaks(pid int, p *process, row event.Step) []event.Finding {
 		!t.MattersOnHost(p.byHeap, w.limits) {
 		return nil
 	}
+	if p.models && p.maybeModels() { // said as that
+		return nil
+	}
 	if row.Device == event.HostDevice && w.overshadowed(pid, t) {
 		return nil
 	}
@@ -389,6 +394,9 @@ const lookSteps = 12
 
 func (p *process) leakFinding(t Trend, device int) event.Finding {
 	f := leakFinding(p.name(device), t, p.frames)
+	if len(p.holders) > 0 && p.holders[0].Models > 0 {
+		f.Detail, f.Remedies = "models_in_loop", []string{"release_models", "fresh_process"}
+	}
 	held := p.holding(device)
 	if len(held) > 0 {
 		f.Title += " (held by " + both(held) + ")"
@@ -436,7 +444,7 @@ func sourceOf(held []Held, steps int) []event.Frame {
 
 // again words a leak anew that was said before its line was known.
 func (p *process) again(device int) []event.Finding {
-	if p.leak == nil {
+	if p.leak == nil || p.models && p.maybeModels() {
 		return nil
 	}
 	return []event.Finding{p.leakFinding(*p.leak, device)}

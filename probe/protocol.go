@@ -151,6 +151,28 @@ type HeapHolder struct {
 	Card  event.Bytes `json:"card"`  // and on cards
 	Count int64       `json:"count"` // more tensors and arrays
 	Nodes int64       `json:"nodes"` // more nodes of autograd graphs that it keeps
+	// more modules and models in it, their parts among them
+	Models int64 `json:"models,omitempty"`
+}
+
+// Models says that models of one class become more with each one that is built.
+type Models struct {
+	Step      int64       `json:"step"`
+	Framework string      `json:"framework"` // torch, keras
+	Class     string      `json:"class"`
+	Count     int64       `json:"count"`  // alive, after garbage was collected
+	Waited    int64       `json:"waited"` // those that had only waited for the collector
+	Built     int64       `json:"built"`  // models of any class that the program has begun
+	Bytes     event.Bytes `json:"bytes"`  // of their weights, gradients and optimizer state
+	Grown     event.Bytes `json:"grown"`  // the process's host memory since the second model
+	File      string      `json:"file"`   // where they are built or trained
+	Line      int         `json:"line"`
+
+	// The variable that holds most of them; empty: none was found.
+	Holder     string `json:"holder"`
+	HolderKind string `json:"holder_kind"`
+	HolderFile string `json:"holder_file"`
+	HolderLine int    `json:"holder_line"`
 }
 
 // Said is a sentence of a part inside the process: a remedy applied or declined.
@@ -209,6 +231,7 @@ func (*Died) kind() string       { return "died" }
 func (*Exit) kind() string       { return "exit" }
 func (*Stacks) kind() string     { return "stacks" }
 func (*Heap) kind() string       { return "heap" }
+func (*Models) kind() string     { return "models" }
 func (*Said) kind() string       { return "said" }
 func (*Report) kind() string     { return "report" }
 func (*Done) kind() string       { return "done" }
@@ -235,7 +258,7 @@ func blank(kind string) Message {
 	for _, m := range []Message{&Hello{}, &Framework{}, &Steps{}, &Phase{}, &Evaluation{},
 		&Account{}, &OOM{},
 		&Died{}, &Exit{}, &Stacks{},
-		&Heap{}, &Said{}, &Report{}, &Done{}, &Fault{}} {
+		&Heap{}, &Models{}, &Said{}, &Report{}, &Done{}, &Fault{}} {
 		if m.kind() == kind {
 			return m
 		}

@@ -73,6 +73,7 @@ const (
 	ShardAtLoad     ID = "shard_at_load"    // ZeRO's settings before the model is built
 	OffloadLess     ID = "offload_less"     // optimizer state that fills host memory
 	FreshProcess    ID = "fresh_process"    // one process for each trial or model
+	ReleaseModels   ID = "release_models"   // earlier models of the same process
 	ClearSession    ID = "clear_session"    // Keras models built in a loop
 	WaitForGPU      ID = "wait_for_gpu"     // the trial before still holds the card
 	FewerTrials     ID = "fewer_trials"     // as many at once as fit

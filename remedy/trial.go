@@ -46,6 +46,21 @@ func trials() []*Remedy {
 			"sys.last_exc = None",
 			"%reset -f out", "del model, optimizer; gc.collect(); torch.cuda.empty_cache()")},
 	}, {
+		ID:    ReleaseModels,
+		Title: "keep scores and files of earlier models, not the models",
+		Why: "a list, a history, an optimizer or a study that refers to a model keeps its weights, " +
+			"gradients and optimizer state",
+		Equivalence: Exact,
+		Walls:       anywhere,
+		Frameworks:  []Framework{PyTorch, TensorFlow},
+		code: map[Framework]string{
+			PyTorch: lines("scores.append(score); torch.save(model.state_dict(), path)   # not models.append(model)",
+				"del model, optimizer; gc.collect(); torch.cuda.empty_cache()   # study.optimize(..., "+
+					"gc_after_trial=True)"),
+			TensorFlow: lines("scores.append(history.history['loss'][-1])   # a History refers to its model",
+				"del model, history; tf.keras.backend.clear_session(); gc.collect()"),
+		},
+	}, {
 		ID:    ClearSession,
 		Title: "clear Keras' session before each new model",
 		Why: "models built in a loop stay in one global graph with their weights and optimizer " +

@@ -87,6 +87,8 @@ func recordedAs(message probe.Message) (kind, text string) {
 		return "stacks", ""
 	case *probe.Heap:
 		return "heap", ""
+	case *probe.Models:
+		return "models", fmt.Sprintf("%d %s", message.Count, message.Class)
 	case *probe.Report:
 		return "report", ""
 	case *probe.Fault:

@@ -61,9 +61,14 @@ func (j *Judgement) Heard(pid int, rank *int, message probe.Message) []event.Fin
 		held := make([]diagnose.Holder, len(m.Holders))
 		for i, h := range m.Holders {
 			held[i] = diagnose.Holder{Name: h.Name, Kind: h.Kind, File: h.File, Line: h.Line,
-				Host: h.Host, Card: h.Card, Nodes: h.Nodes}
+				Host: h.Host, Card: h.Card, Nodes: h.Nodes, Models: h.Models}
 		}
 		return j.watch.Holders(pid, held)
+	case *probe.Models:
+		return j.watch.Models(pid, diagnose.Models{Framework: m.Framework, Class: m.Class,
+			Count: m.Count, Waited: m.Waited, Bytes: m.Bytes, Grown: m.Grown, File: m.File,
+			Line: m.Line, Holder: diagnose.Holder{Name: m.Holder, Kind: m.HolderKind,
+				File: m.HolderFile, Line: m.HolderLine}})
 	case *probe.Done:
 		if m.OK && m.Do == probe.DoCollect {
 			j.watch.Collected(pid)

@@ -227,3 +227,75 @@ func TestLeaksNameWhoHolds(t *testing.T) {
 		})
 	}
 }
+
+// buildsTorch trains one model after the other and keeps them, or the best one.
+const buildsTorch = `
+import sys, time, torch
+how = sys.argv[1]
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = torch.nn.Linear(1024, 2048)
+        self.head = torch.nn.Linear(2048, 1)
+    def forward(self, x): return self.head(self.body(x))
+
+def train_one():
+    model = Net()
+    optimizer = torch.optim.Adam(model.parameters())
+    for _ in range(8):
+        loss = model(torch.randn(8, 1024)).square().mean()
+        optimizer.zero_grad(); loss.backward(); optimizer.step()
+        time.sleep(0.05)
+    return model, optimizer, loss.item()
+
+folds, best = {}, None
+for fold in range(14):
+    model, optimizer, loss = train_one()
+    if how == "models": folds[fold] = {"loss": loss, "model": model}
+    if how == "optimizers": folds[fold] = optimizer
+    if how == "best": best = model if best is None or loss < 0.1 else best
+print("done")
+`
+
+// buildsKeras fits one Keras model after the other, with and without clearing the session.
+const buildsKeras = `
+import gc, os, sys
+os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
+import numpy, keras
+x, y = numpy.zeros((64, 64), "float32"), numpy.zeros((64, 1), "float32")
+for trial in range(10):
+    if sys.argv[1] == "clear":
+        keras.backend.clear_session(); gc.collect()
+    model = keras.Sequential([keras.layers.Dense(1024), keras.layers.Dense(1024), keras.layers.Dense(1)])
+    model.compile("adam", "mse")
+    model.fit(x, y, verbose=0)
+print("done")
+`
+
+// TestModelsBuiltInALoop: models that stay after they were trained are named, with the variable
+// that holds them and the cure of their framework. A program that keeps the best one, or clears
+// Keras' session, is left alone.
+func TestModelsBuiltInALoop(t *testing.T) {
+	keep := "models built in a loop stay in memory: "
+	for how, c := range map[string]liveCase{
+		"models": {says: []string{keep, "of class Net", "`folds` (dict of ", "builds.py:23"},
+			remedies: []string{"release_models"}, never: []string{"clear_session", "detach"}},
+		"optimizers": {says: []string{keep, "of class Adam", "`folds` (dict of ", "builds.py:23"},
+			remedies: []string{"release_models"}},
+		"best":    {},
+		"nothing": {says: []string{keep, "of class Sequential"}, remedies: []string{"clear_session"}},
+		"clear":   {},
+	} {
+		t.Run(how, func(t *testing.T) {
+			module, text := "torch", buildsTorch
+			if how == "clear" || how == "nothing" {
+				module, text = "keras", buildsKeras
+			}
+			python := testenv.Python(t, module)
+			w := newWorkshop(t, ourselves)
+			t.Setenv("OMP_NUM_THREADS", "1")
+			c.kind = "models"
+			c.check(t, watched(w, c.kind, python, w.file("builds.py", text), how))
+		})
+	}
+}

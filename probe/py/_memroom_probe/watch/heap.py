@@ -105,6 +105,7 @@ def _told(holder):
         "card": max(0, holder.card),
         "count": max(0, holder.count),
         "nodes": max(0, holder.nodes),
+        "models": max(0, holder.models),
     }
 
 

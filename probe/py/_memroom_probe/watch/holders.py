@@ -31,7 +31,19 @@ _OPTIMIZED = 1  # of a code object's flags: its frame's variables are not a dict
 class Holder:
     """What one name holds."""
 
-    __slots__ = ("name", "kind", "file", "code", "line", "host", "card", "count", "graphs", "nodes")
+    __slots__ = (
+        "name",
+        "kind",
+        "file",
+        "code",
+        "line",
+        "host",
+        "card",
+        "count",
+        "graphs",
+        "nodes",
+        "models",
+    )
 
     def __init__(self, name, place):
         self.name = name
@@ -40,6 +52,7 @@ class Holder:
         self.host = self.card = 0  # bytes
         self.count = 0  # tensors and arrays
         self.graphs = self.nodes = 0  # tensors with a graph, and nodes of the last one's
+        self.models = 0  # modules and optimizers
 
     def grown(self, before):
         """The same, less what was there before."""
@@ -48,6 +61,7 @@ class Holder:
         more.host, more.card = self.host - before.host, self.card - before.card
         more.count = self.count - before.count
         more.graphs = self.graphs - before.graphs
+        more.models = self.models - before.models
         if self.graphs and before.graphs:
             more.nodes = self.nodes * self.graphs - before.nodes * before.graphs
         return more
@@ -75,6 +89,15 @@ class _Walk:
         self.tensor = getattr(self.torch, "Tensor", None)
         self.array = getattr(sys.modules.get("numpy"), "ndarray", None)
         self.module = getattr(getattr(self.torch, "nn", None), "Module", None)
+        self.models = tuple(
+            c
+            for c in (
+                self.module,
+                getattr(getattr(self.torch, "optim", None), "Optimizer", None),
+                getattr(sys.modules.get("keras"), "Model", None),
+            )
+            if c
+        )
         self.seen = {id(self.__dict__), id(self)}
         self.storages = set()
         self.holders = {}
@@ -124,10 +147,10 @@ class _Walk:
         if self.wanted is not None and id(thing) in self.wanted:
             owner.count += 1
             return
-        if self.tensor is not None and issubclass(kind, self.tensor):
-            self.add_tensor(thing, owner, named)
-        elif self.array is not None and issubclass(kind, self.array):
-            self.add_array(thing, owner, named)
+        if self.leaf(thing):
+            if self.wanted is None:
+                add = self.add_tensor if hasattr(kind, "grad_fn") else self.add_array
+                add(thing, owner, named)
         elif kind in (str, bytes, bytearray):
             owner.host += sys.getsizeof(thing) if len(thing) > LARGE_TEXT else 64
         elif issubclass(kind, dict):
@@ -225,7 +248,7 @@ class _Walk:
         part = Holder(owner.name, (owner.file, owner.line, owner.code))
         for element in inside[::every]:
             self.visit(element, part, False)
-        for field in ("host", "card", "count", "graphs"):
+        for field in ("host", "card", "count", "graphs", "models"):
             setattr(owner, field, getattr(owner, field) + every * getattr(part, field))
         owner.nodes = max(owner.nodes, part.nodes)
 
@@ -246,7 +269,7 @@ class _Walk:
 
     def into_class(self, cls):
         file = _file_of(cls.__module__)
-        if not _users(file):
+        if not is_users(file):
             return
         for name, value in list(type.__getattribute__(cls, "__dict__").items()):
             if not name.startswith("__") or isinstance(value, types.FunctionType):
@@ -258,6 +281,8 @@ class _Walk:
     def into_object(self, thing, owner, named):
         owner.host += 64
         kind = type(thing)
+        if self.models and issubclass(kind, self.models):
+            owner.models += 1
         if kind is functools.partial or kind is types.MethodType:
             self.waiting.extend((part, owner, named) for part in gc.get_referents(thing))
             return
@@ -277,7 +302,7 @@ class _Walk:
     def attribute(self, owner, name, value, kind):
         if type(value) not in _ATOMS:
             child = self.child(owner, "%s.%s" % (owner.name, name))
-            if not _users(child.file) and _users(_file_of(kind.__module__)):
+            if not is_users(child.file) and is_users(_file_of(kind.__module__)):
                 child.file, child.line, child.code = _file_of(kind.__module__), 0, None
             self.waiting.append((value, child, True))
 
@@ -330,7 +355,7 @@ def _roots(walk):
     for frame in _frames():
         code = frame.f_code
         walk.frames.append(frame)
-        (own if _users(code.co_filename) else others).append(frame)
+        (own if is_users(code.co_filename) else others).append(frame)
     known: set = set()
     for frame in own:
         known.add(id(frame.f_globals))
@@ -338,7 +363,7 @@ def _roots(walk):
     for name, module in list(sys.modules.items()):
         file = getattr(module, "__file__", None) or ""
         names = getattr(module, "__dict__", None)
-        if type(names) is dict and id(names) not in known and _users(file or name == "__main__"):
+        if type(names) is dict and id(names) not in known and is_users(file or name == "__main__"):
             for variable, thing in list(names.items()):
                 if not variable.startswith("__"):
                     yield variable, thing, (file or "<%s>" % name, 0, None)
@@ -381,7 +406,7 @@ _STANDARD = tuple({sys.prefix + "/lib/python", sys.base_prefix + "/lib/python"})
 
 
 @functools.lru_cache(maxsize=4096)
-def _users(file):
+def is_users(file):
     """Says whether a file is the program's own. A cell of a notebook and `-c` are."""
     if file is True:
         return True

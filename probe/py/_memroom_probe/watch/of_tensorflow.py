@@ -9,7 +9,7 @@ applied in it. An exhausted allocator is recognised when its exception ends the 
 import functools
 
 from .. import guard, imports
-from . import steps
+from . import models, steps
 
 now = guard.now
 
@@ -106,6 +106,14 @@ def _hook_callbacks(module):
 def _fit_begins(callbacks):
     global _fitting, _last_batch
     _fitting, _last_batch = 1, -1
+    _model_used(callbacks)
+
+
+@guard.hook("model used", heavy=True)
+def _model_used(callbacks):
+    model = getattr(callbacks, "model", None) or getattr(callbacks, "_model", None)
+    if model is not None:
+        models.used(model)
 
 
 @guard.hook("fit ends")
@@ -128,6 +136,7 @@ def _batch_ends(callbacks, batch=0, *args):
 
 @guard.hook("evaluation begins", heavy=True)
 def _eval_begins(callbacks):
+    _model_used(callbacks)
     steps.mark("eval", True)
     steps.phase = "eval"
 
@@ -148,6 +157,7 @@ def _hook_optimizer(module, cls, method):
 def _applied(optimizer, *args):
     if _fitting:
         return
+    models.used(optimizer)
     if _tf.executing_eagerly():
         if _function is None and _leader.ends_step(optimizer):
             _close()

@@ -10,7 +10,7 @@ the program ends.
 import weakref
 
 from .. import farewell, guard, link, process
-from . import steps
+from . import models, steps
 
 _torch = None
 _optimizers: dict = {}  # id -> weak reference
@@ -50,6 +50,7 @@ def _registered(module, name, parameter):
     global _purge_at
     if parameter is None:
         return
+    models.registered()
     _parameters.append(weakref.ref(parameter))
     if len(_parameters) > _purge_at:
         _parameters[:] = [r for r in _parameters if r() is not None]

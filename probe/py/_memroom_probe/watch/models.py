@@ -1,0 +1,223 @@
+"""Models that a program builds one after the other and does not let go of: trials of a search,
+folds of a cross-validation, a loop over settings.
+
+Counted when a new model begins: then the ones before are complete, and gone or kept. Counting walks
+the list of all Python objects, so it is done as seldom as its cost asks for. When a class of models
+has become more at several counts in a row, garbage is collected once, to tell models that somebody
+holds from those that wait for the collector.
+"""
+
+import gc
+import sys
+
+from .. import guard, link
+from . import holders, host, steps
+
+PAUSE_NS = 200000000  # without a new parameter: what comes next is another model
+SHARE = 0.003  # of the time that counting may take
+FIRST, FIRST_SHARE = 8, 0.05  # the first counts may come sooner: a leak is to be named in a minute
+LEAST = 4  # live models of one class, before anything is told
+RISES = 3  # counts in a row at which there were more
+MOST_CLASSES = 3
+
+_last_ns = 0  # when a parameter was last registered
+_due_ns = 0  # before which nothing is counted
+_counts: dict = {}  # class -> live models at the last counts
+_pages = 0  # anonymous bytes at the first count
+_built = 0  # models begun
+_counted = 0  # counts made
+_told: dict = {}  # class -> live models when it was told
+_users: set = set()  # ids of Keras models that were seen to train or predict
+
+
+def registered():
+    """A parameter of a torch module is registered. The first after a pause begins a model."""
+    global _last_ns
+    now = guard.now()
+    paused = now - _last_ns > PAUSE_NS
+    _last_ns = now
+    if paused or now > _due_ns > 0:
+        begins(now)
+
+
+def used(model):
+    """A Keras model begins to train or to predict."""
+    if id(model) not in _users:
+        if len(_users) > 10000:
+            _users.clear()
+        _users.add(id(model))
+        begins(guard.now())
+
+
+def begins(now):
+    """A new model begins."""
+    global _built, _counted, _due_ns
+    _built += 1
+    if now < _due_ns or _built < 2:
+        return
+    _count()
+    _counted += 1
+    ended = guard.now()
+    _due_ns = ended + int((ended - now) / (FIRST_SHARE if _counted < FIRST else SHARE))
+
+
+def _count():
+    global _pages
+    if _pages == 0:
+        _pages = host.memory()[1]
+    live = _live()
+    for cls, models in list(live.items()):
+        before = _counts.setdefault(cls, [])
+        before.append(len(models))
+        del before[:-RISES]
+        # half as many again: more of the same is not said at every model
+        if (
+            len(models) >= max(LEAST, 3 * _told.get(cls, 0) // 2)
+            and len(before) == RISES
+            and before[0] < before[1] < before[2]
+        ):
+            _suspect(cls, len(models))
+    del live
+
+
+def _suspect(cls, count):
+    """Tells of models that have become more, with who holds them."""
+    _told[cls] = count
+    gc.collect()
+    kept = _live().get(cls, [])
+    found = holders.look(wanted=set(map(id, kept))) if len(kept) > LEAST // 2 else {}
+    best = max(found.values(), key=lambda h: h.count) if found else None
+    if best is not None and best.count < 2:
+        best = None
+    _counts[cls][-1] = len(kept)
+    where = _line()
+    link.send(
+        "models",
+        {
+            "step": steps.step,
+            "framework": "torch" if _is_torch(cls) else "keras",
+            "class": cls.__name__,
+            "count": len(kept),
+            "waited": count - len(kept),
+            "built": _built,
+            "bytes": sum(map(_size, kept)),
+            "grown": max(0, host.memory()[1] - _pages),
+            "file": where[0],
+            "line": where[1],
+            "holder": best.name if best else "",
+            "holder_kind": best.kind if best else "",
+            "holder_file": best.file if best else "",
+            "holder_line": holders.line_of(best) if best else 0,
+        },
+    )
+
+
+def _bases():
+    """The classes whose instances are models, or keep what belongs to one."""
+    torch, keras = sys.modules.get("torch"), sys.modules.get("keras")
+    return [
+        base
+        for base in (
+            getattr(getattr(torch, "nn", None), "Module", None),
+            getattr(getattr(torch, "optim", None), "Optimizer", None),
+            getattr(keras, "Model", None),
+        )
+        if base is not None
+    ]
+
+
+def _is_torch(cls):
+    return any(base.__module__.startswith("torch.") for base in cls.__mro__)
+
+
+def _live():
+    """Class -> its live models that are no part of another one; an optimizer of torch counts where
+    the model of its parameters is gone.
+    """
+    bases = _bases()
+    things = gc.get_objects()
+    kinds = {kind for kind in set(map(type, things)) if any(base in kind.__mro__ for base in bases)}
+    found = [thing for thing in things if type(thing) in kinds]
+    del things
+    parts: set = set()
+    for thing in found:
+        parts.update(map(id, _parts(thing)))
+    live: dict = {}
+    for thing in found:
+        if id(thing) not in parts:
+            live.setdefault(type(thing), []).append(thing)
+    torch = sys.modules.get("torch")
+    optimizer = getattr(getattr(torch, "optim", None), "Optimizer", None)
+    for cls in [c for c in live if optimizer is not None and optimizer in c.__mro__]:
+        owned = {
+            id(parameter)
+            for other, models in live.items()
+            if optimizer not in other.__mro__ and _is_torch(other)
+            for model in models
+            for parameter in model.parameters()
+        }
+        live[cls] = [o for o in live[cls] if not any(id(p) in owned for p in _parameters(o))]
+    return live
+
+
+def _parts(thing):
+    """The models inside a model."""
+    attributes = thing.__dict__
+    yield from (attributes.get("_modules") or {}).values()
+    inner = attributes.get("_functional")
+    if inner is not None:
+        yield inner
+    for name in ("_layers", "_operations"):
+        layers = attributes.get(name)
+        if isinstance(layers, list):
+            yield from layers
+
+
+def _parameters(optimizer):
+    return [p for group in optimizer.param_groups for p in group["params"]]
+
+
+def _size(model):
+    """Bytes of a model's weights with their gradients, or of what an optimizer keeps."""
+    try:
+        if hasattr(model, "param_groups"):
+            tensors = _parameters(model) + [
+                value
+                for state in model.state.values()
+                if isinstance(state, dict)
+                for value in state.values()
+                if hasattr(value, "element_size")
+            ]
+        elif hasattr(model, "parameters"):
+            tensors = list(model.parameters()) + list(model.buffers())
+        else:
+            return _keras_size(model)
+        tensors += [t.grad for t in tensors if t.is_leaf and t.grad is not None]
+        return sum(t.numel() * t.element_size() for t in tensors)
+    except Exception:  # a model that does not answer
+        return 0
+
+
+def _keras_size(model):
+    total = 0
+    optimizer = getattr(model, "optimizer", None)
+    for variable in list(model.weights) + list(getattr(optimizer, "variables", None) or ()):
+        size = 4
+        for length in variable.shape:
+            size *= int(length)
+        total += size
+    return total
+
+
+def _line():
+    """Where the program builds: its innermost line that is not in a constructor."""
+    here = None
+    frame = sys._getframe()
+    while frame is not None:
+        code = frame.f_code
+        if holders.is_users(code.co_filename):
+            here = here or (code.co_filename, frame.f_lineno)
+            if code.co_name not in ("__init__", "forward", "__call__"):
+                return code.co_filename, frame.f_lineno
+        frame = frame.f_back
+    return here or ("", 0)
