@@ -39,6 +39,8 @@ type planCmd struct {
 	Ranks         int         `help:"Data-parallel ranks (unvalidated)." default:"1"`
 	Shard         string      `help:"ddp, fsdp (fully_shard), fsdp1 (FullyShardedDataParallel), zero1, zero2 or zero3 (DeepSpeed)." placeholder:"KIND"`
 	NoReshard     bool        `help:"FSDP keeps gathered weights from forward to backward (reshard_after_forward=False, SHARD_GRAD_OP)."`
+	Bucket        int64       `help:"DeepSpeed: elements summed at once (reduce_bucket_size). Default: 500 million." placeholder:"N"`
+	Overlap       bool        `help:"DeepSpeed: overlap_comm, which takes a second bucket."`
 	Offload       []string    `help:"Keep optimizer and/or activations in host memory (unvalidated)." placeholder:"WHAT"`
 	ChannelsLast  bool        `help:"Images and convolutions in channels-last order."`
 	Padded        bool        `help:"The longest sample sets --seq and others are padded: attention needs a mask."`
@@ -140,7 +142,7 @@ func (c *planCmd) setup(model *models.Config) plan.Setup {
 	s := plan.Setup{Model: model, Padded: c.Padded, UseCache: c.UseCache, Shortest: c.Shortest,
 		EvalBatch: c.EvalBatch, EvalKeep: c.EvalKeep, LoRATargets: c.LoraTargets,
 		LoRADropout: c.LoraDropout, DoubleQuant: c.DoubleQuant, NoUpcast: c.NoUpcast,
-		NoReshard: c.NoReshard,
+		NoReshard: c.NoReshard, Bucket: c.Bucket, Overlap: c.Overlap,
 		Setup: remedy.Setup{
 			Batch: c.Batch, Seq: c.Seq, Image: c.Image, Precision: c.Precision,
 			Optimizer:     c.Optimizer,

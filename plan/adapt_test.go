@@ -54,7 +54,9 @@ func TestChangesOfASetupMoveMemoryTheRightWay(t *testing.T) {
 			}},
 		{"zero1 shards the state", with(func(s *remedy.Setup) { s.Ranks, s.Shard = 4, "zero1" }),
 			func(p *Prediction) bool {
-				return p.Categories["optimizer"] < plain.Categories["optimizer"]/3
+				// master and two moments in fp32, a quarter of each
+				off := p.Categories["optimizer"] - weights*3/2
+				return off < event.MiB && off > -event.MiB
 			}},
 		{"fsdp shards the weights", with(func(s *remedy.Setup) { s.Ranks, s.Shard = 4, "fsdp" }),
 			func(p *Prediction) bool {

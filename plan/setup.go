@@ -35,6 +35,9 @@ type Setup struct {
 	NoUpcast    bool `json:"no_upcast,omitempty"` // what is not packed stays in half precision
 	// FSDP: gathered weights stay from forward to backward (reshard_after_forward=False)
 	NoReshard bool `json:"no_reshard,omitempty"`
+	// DeepSpeed: elements of a bucket of gradients (reduce_bucket_size), 0 is its default
+	Bucket  int64 `json:"bucket,omitempty"`
+	Overlap bool  `json:"overlap,omitempty"` // DeepSpeed: overlap_comm
 
 	bare  bool     // batches come without an attention mask
 	whole string   // the type of the larger model of which only the text model is planned
@@ -245,18 +248,24 @@ func (s *Setup) adapt(m *models.Model) error {
 	return nil
 }
 
-// shard is how states are spread over the ranks.
-func (s *Setup) shard() tape.Shard {
-	n := int64(s.Ranks)
-	switch s.Shard {
-	case "zero1":
-		return tape.Shard{Optim: n}
-	case "zero2":
-		return tape.Shard{Grads: n, Optim: n}
-	case "zero3":
-		return tape.Shard{Weights: n, Grads: n, Optim: n}
+// The defaults of DeepSpeed: elements of a bucket of gradients, and how many gathered may stay.
+const (
+	zeroBucket = 500_000_000
+	zeroLive   = 1_000_000_000
+)
+
+// zero is how DeepSpeed spreads states over the ranks, nil where it does not.
+func (s *Setup) zero() *tape.Zero {
+	stage, ok := strings.CutPrefix(s.Shard, "zero")
+	if !ok {
+		return nil
 	}
-	return tape.Shard{}
+	z := &tape.Zero{Stage: int64(stage[0] - '0'), Ranks: int64(s.Ranks), Bucket: zeroBucket,
+		Overlap: s.Overlap, Live: zeroLive}
+	if s.Bucket > 0 {
+		z.Bucket = s.Bucket
+	}
+	return z
 }
 
 // fullyShards says whether PyTorch's own FSDP spreads the model.
@@ -282,7 +291,7 @@ func (s *Setup) fsdp() (*tape.FSDP, error) {
 // computeType is the type in which the weights take part in the computation, where autocast does
 // not decide it.
 func (s *Setup) computeType() tape.DType {
-	if s.fullyShards() {
+	if s.fullyShards() || s.zero() != nil { // both keep masters in fp32 and compute in half
 		switch s.Precision {
 		case "amp_bf16":
 			return tape.BF16

@@ -49,11 +49,19 @@ func (l *loop) weightType() tape.DType {
 	return weightType(l.precision)
 }
 
+// loadType is the type in which the model is loaded: DeepSpeed casts it to the half-precision one.
+func (l *loop) loadType(o tape.Options) tape.DType {
+	if half, ok := strings.CutPrefix(l.precision, "amp_"); ok && o.Zero != nil {
+		return weightType(half)
+	}
+	return l.weightType()
+}
+
 // train records the load and some optimizer steps of a plain training loop.
 func train(m *models.Model, o tape.Options, l loop) *tape.Graph {
 	o.Training = true
 	switch {
-	case o.FSDP != nil: // its own policy casts weights, autocast is not needed
+	case o.FSDP != nil || o.Zero != nil: // their own policy casts weights, autocast is not needed
 	case l.precision == "amp_bf16":
 		o.Autocast, o.Half = true, tape.BF16
 	case l.precision == "amp_fp16":
@@ -61,7 +69,7 @@ func train(m *models.Model, o tape.Options, l loop) *tape.Graph {
 	}
 	g := tape.New(o)
 	g.Mark(0, "load")
-	g.Load(m.Root, l.weightType())
+	g.Load(m.Root, l.loadType(o))
 	if l.channelsLast {
 		g.ToChannelsLast(m.Root)
 	}

@@ -325,48 +325,15 @@ func chunkRows(rows, vocab, width int64) int64 {
 	return min(chunk, rows)
 }
 
-// Shard says how states are spread over ranks; each number divides what one rank holds.
-type Shard struct{ Weights, Grads, Optim int64 }
-
-func (s Shard) part(bytes, n int64) int64 {
-	if n <= 1 {
-		return bytes
-	}
-	return divUp(bytes, n)
-}
-
-// gatherFor brings the whole weights of a block in, keeping the block before it until the one after
-// arrives: the all-gather of FSDP and ZeRO-3 with one block prefetched.
-func (g *Graph) gatherFor(module string) {
-	if g.Shard.Weights <= 1 {
+// enterBlock tells ZeRO's third stage which block runs.
+func (g *Graph) enterBlock(module string) {
+	if g.zero == nil || g.zero.Stage < 3 {
 		return
 	}
-	block := blockOf(module)
-	if block == g.gathered {
-		return
+	if block := blockOf(module); block != g.inBlock {
+		g.inBlock = block
+		g.zero.gather(block)
 	}
-	g.gathered = block
-	bytes := g.blockBytes[block]
-	if bytes == 0 {
-		return
-	}
-	op := g.op
-	g.op = "all-gather"
-	st := g.alloc(bytes, event.CategoryWeights)
-	g.op = op
-	g.held = append(g.held, st)
-	for len(g.held) > 2 {
-		g.unrefStorage(g.held[0])
-		g.held = g.held[1:]
-	}
-}
-
-// dropGathered releases gathered weights at the end of a step.
-func (g *Graph) dropGathered() {
-	for _, st := range g.held {
-		g.unrefStorage(st)
-	}
-	g.held, g.gathered = nil, ""
 }
 
 // blockOf is the repeated block a module belongs to: the path up to its first number.
@@ -381,12 +348,4 @@ func blockOf(module string) string {
 		}
 	}
 	return "root"
-}
-
-// measureBlocks adds up the bytes of each block for gatherFor.
-func (g *Graph) measureBlocks(m *Module, d DType) {
-	g.blockBytes = map[string]int64{}
-	for _, p := range m.Parameters() {
-		g.blockBytes[blockOf(p.Name)] += p.storedBytes(d)
-	}
 }

@@ -291,8 +291,11 @@ func (g *Graph) Backward(loss *Tensor) {
 	if g.fsdp != nil {
 		g.fsdp.finish()
 	}
+	if g.zero != nil {
+		g.zero.finish()
+	}
 	root.drop()
-	g.dropGathered()
+	g.inBlock = ""
 	g.inEngine = false
 	g.module, g.op = saved, ""
 }
@@ -325,7 +328,7 @@ func (g *Graph) step(n *Node) {
 		return
 	}
 	g.module, g.op, g.cat = n.module, n.op, n.cat
-	g.gatherFor(n.module)
+	g.enterBlock(n.module)
 	if n.before != nil {
 		n.before()
 		g.module, g.op = n.module, n.op
@@ -455,15 +458,14 @@ func (n *Node) accumulate() {
 		p.part.whole = g.ownGrad(gr, p)
 	case p.Grad != nil:
 		gr.drop()
-	case g.Shard.Grads > 1: // reduced over the ranks, of which each keeps its part
-		p.Grad = g.New([]int64{divUp(p.Numel(), g.Shard.Grads)}, gr.DType)
-		p.Grad.floating = false
-		gr.drop()
 	default:
 		p.Grad = g.ownGrad(gr, p)
 	}
 	if g.ddp != nil {
 		g.ddp.ready(p)
+	}
+	if g.zero != nil {
+		g.zero.ready(p)
 	}
 	g.cat = event.CategoryUnknown
 }

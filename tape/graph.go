@@ -14,8 +14,8 @@ type Options struct {
 	BLAS      int64 // bytes of the cuBLAS workspace
 	BLASLt    int64 // bytes of the cuBLASLt workspace
 	Training  bool
-	Shard     Shard   // how states are spread over ranks
 	FSDP      *FSDP   // nil: the weights are not gathered by fully sharded data parallelism
+	Zero      *Zero   // nil: no DeepSpeed
 	DDP       *DDP    // nil: gradients are not summed in buckets
 	Offload   bool    // saved activations wait in host memory
 	HostOptim bool    // so does the optimizer's state
@@ -57,17 +57,16 @@ type Graph struct {
 
 	fsdp  *fsdp
 	ddp   *ddp
+	zero  *zero
 	Watch func(block string) // called as each block runs; may be nil
 
-	gathered     string           // block whose whole weights were brought in last
-	held         []*storage       // gathered weights
-	blockBytes   map[string]int64 // bytes of each block
-	UsesDNN      bool             // a cuDNN kernel ran: its library is loaded
-	Checkpointed bool             // a block ran under checkpointing
-	Shapes       Shapes           // convolutions and recurrent networks met
-	Approx       bool             // a workspace of unknown size was used
-	Guess        bool             // a convolution ran that was not measured at any batch size
-	Unsure       bool             // a convolution ran in a layout whose workspaces were seen to vary
+	inBlock      string // the block that ran last
+	UsesDNN      bool   // a cuDNN kernel ran: its library is loaded
+	Checkpointed bool   // a block ran under checkpointing
+	Shapes       Shapes // convolutions and recurrent networks met
+	Approx       bool   // a workspace of unknown size was used
+	Guess        bool   // a convolution ran that was not measured at any batch size
+	Unsure       bool   // a convolution ran in a layout whose workspaces were seen to vary
 	noCast       int
 	tensors      []Tensor
 	storages     []storage
@@ -96,7 +95,7 @@ func (g *Graph) Mark(step int, phase string) {
 func (g *Graph) In(name string, fn func()) {
 	old := g.module
 	g.module = name
-	g.gatherFor(name)
+	g.enterBlock(name)
 	fn()
 	g.module = old
 }

@@ -120,13 +120,15 @@ func (m *Module) Freeze(keep []string) {
 // Load moves the model to the device as Module.to does: children first, then the module's own
 // parameters, then buffers. Parameters with a type of their own (quantised weights) keep it.
 func (g *Graph) Load(m *Module, d DType) {
-	g.measureBlocks(m, d)
 	if g.FSDP != nil {
 		g.spread(m)
 	}
 	g.load(m, d)
 	if g.DDP != nil {
 		g.wrap(m)
+	}
+	if g.Zero != nil {
+		g.join(m)
 	}
 }
 
@@ -165,13 +167,13 @@ func (g *Graph) loadParam(p *Param, d DType) {
 	t.stride = contiguousStrides(t.Shape)
 	if p.Bits > 0 {
 		sizes := p.packedSizes()
-		t.st = g.alloc(g.Shard.part(sizes[0], g.Shard.Weights), event.CategoryWeights)
+		t.st = g.alloc(sizes[0], event.CategoryWeights)
 		for _, n := range sizes[1:] {
 			g.alloc(n, event.CategoryWeights)
 		}
 		return
 	}
-	t.st = g.alloc(g.Shard.part(t.Numel()*d.Size(), g.Shard.Weights), event.CategoryWeights)
+	t.st = g.alloc(t.Numel()*d.Size(), event.CategoryWeights)
 }
 
 // ToChannelsLast rewrites four-dimensional parameters in channels-last order, as

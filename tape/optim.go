@@ -103,6 +103,9 @@ func KnownOptimizer(kind string) error {
 // NewOptimizer prepares an optimizer over the trainable parameters, in order.
 func (g *Graph) NewOptimizer(kind string, params []*Param) *Optimizer {
 	o := &Optimizer{g: g, kind: kind}
+	if g.zero != nil {
+		params = []*Param{g.zero.flat}
+	}
 	for _, p := range params {
 		if !p.Frozen {
 			o.params = append(o.params, p)
@@ -121,6 +124,10 @@ func (g *Graph) NewOptimizer(kind string, params []*Param) *Optimizer {
 func (o *Optimizer) Step() {
 	g, k := o.g, optimKinds[o.kind]
 	g.module, g.op = "", o.kind
+	if g.zero != nil {
+		g.zero.step()
+		g.op = o.kind
+	}
 	if g.HostOptim { // the step runs on the host, on its own copy
 		return
 	}
@@ -179,7 +186,7 @@ func (o *Optimizer) bytes(p *Param) int64 {
 	if p.part != nil {
 		return numel(p.part.shape) * p.part.dtype.Size()
 	}
-	return o.g.Shard.part(p.Numel()*p.DType.Size(), o.g.Shard.Optim)
+	return p.Numel() * p.DType.Size()
 }
 
 // own is a parameter as this rank's optimizer sees it.
