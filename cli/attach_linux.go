@@ -75,7 +75,7 @@ func (c *attachCmd) ended(s *session, folder *store.Folder, fromOut, fromErr int
 			return exitWith(exitNotStarted, "run %s: %s", folder.ID, words)
 		}
 		return exitWith(exitNotStarted,
-			"run %s is lost: its keeper is gone and nobody wrote down how the command ended",
+			"run %s is lost: memroom's process for it is gone and nobody wrote down how the command ended",
 			folder.ID)
 	}
 	err = errors.Join(copyFrom(raw(s.Out), folder.Output(), fromOut),

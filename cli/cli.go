@@ -180,13 +180,16 @@ func finish(streams Streams, asJSON bool, err error) int {
 	if message == "" {
 		return code
 	}
+	var parse *kong.ParseError
+	if errors.As(err, &parse) {
+		message = usageProblem(parse)
+	}
 	if asJSON {
 		_ = json.NewEncoder(streams.Out).Encode(map[string]any{"error": message, "exit_code": code})
 	}
 	fmt.Fprintf(streams.Err, "memroom: %s\n", message)
-	var parse *kong.ParseError
-	if errors.As(err, &parse) {
-		fmt.Fprintf(streams.Err, "See `memroom --help`, or `memroom COMMAND --help`.\n")
+	if parse != nil {
+		fmt.Fprintf(streams.Err, "See `%s`.\n", helpFor(parse))
 	}
 	return code
 }

@@ -12,6 +12,8 @@ import (
 
 	"github.com/alecthomas/kong"
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"memroom/testenv"
 )
 
 func TestMain(m *testing.M) {
@@ -45,8 +47,8 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// TestHelpExamples executes what --help shows. An example may name files of testdata; it runs in a
-// copy of that folder.
+// TestHelpExamples executes what --help shows. An example may name files of examples/, as they are
+// found from the root of a clone.
 func TestHelpExamples(t *testing.T) {
 	binary := buildBinary(t)
 	eachCommand(t, func(name string, target any) {
@@ -86,7 +88,8 @@ func buildBinary(t *testing.T) string {
 func runExample(t *testing.T, binary string, e example) {
 	t.Helper()
 	dir := t.TempDir()
-	if err := os.CopyFS(dir, os.DirFS("testdata")); err != nil {
+	if err := os.Symlink(filepath.Join(testenv.Root(t), "examples"),
+		filepath.Join(dir, "examples")); err != nil {
 		t.Fatal(err)
 	}
 	path := filepath.Dir(binary) + string(os.PathListSeparator) + os.Getenv("PATH")

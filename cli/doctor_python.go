@@ -95,7 +95,7 @@ func checkPython(ctx context.Context, python string, quick bool) []check {
 		Value: look.Version + ", " + look.Executable, Data: look}
 	if tooOld(look.Version) {
 		first.Status, first.Why, first.Fix = statusWarn,
-			"older than 3.8: the probe does nothing in it", "train with Python 3.8 or newer"
+			"older than 3.8: memroom cannot look into it", "train with Python 3.8 or newer"
 	}
 	var found []string
 	for _, name := range packages {

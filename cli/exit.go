@@ -3,6 +3,8 @@ package cli
 import (
 	"errors"
 	"fmt"
+
+	"github.com/alecthomas/kong"
 )
 
 // Exit codes. `run` passes the child's own code through and uses 125 to 127 as env(1) and docker
@@ -20,9 +22,32 @@ const (
 	exitNotFound      = 127
 )
 
-const exitHelp = `Exit codes: 0 done · 1 lint: findings · 2 wrong usage or unreadable input · 3 plan: does not fit ·
-4 explain: nothing recognised · 5 replay: diverged · 6 the answer could not be written · run gives the child's code, 128+n for signal n, 125 when memroom
-failed before the start, 126 not executable, 127 not found`
+// ownCodes are the exit codes that only one command gives.
+var ownCodes = map[string]string{
+	"lint": "1 findings", "plan": "3 does not fit", "explain": "4 nothing recognised",
+	"replay": "5 diverged",
+	"run": "the command's own, 128+n when signal n ended it, 125 when memroom failed before " +
+		"the start,\n126 when the command cannot be executed, 127 when it is not found",
+}
+
+// exitHelp lists the exit codes of a command, or of all.
+func exitHelp(node *kong.Node) string {
+	text := "Exit codes: 0 done · 2 wrong usage or unreadable input · 6 the answer could not be written"
+	if node != nil {
+		own := ownCodes[node.Name]
+		switch {
+		case node.Name == "run":
+			return "Exit codes: " + own
+		case own != "":
+			return text + " · " + own
+		}
+		return text
+	}
+	for _, name := range []string{"lint", "plan", "explain", "replay", "run"} {
+		text += "\n" + name + ": " + ownCodes[name]
+	}
+	return text
+}
 
 // exitError ends the process with a code. With a nil cause the answer has been printed already and
 // only the code is left to say.

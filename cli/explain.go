@@ -11,13 +11,14 @@ import (
 	"strings"
 
 	"memroom/diagnose"
+	"memroom/fit/driver"
 	"memroom/report"
 	"memroom/store"
 	"memroom/trace"
 )
 
 type explainCmd struct {
-	What []string `arg:"" optional:"" name:"log" help:"Log files, snapshots, run ids, or - for standard input, in any combination. Nothing: the last run that failed."`
+	What []string `arg:"" optional:"" name:"log" help:"Log files, snapshots, run ids, or - for standard input, in any combination. Nothing: the last run that failed, or about which something was found."`
 	JSON bool     `name:"json" help:"Print JSON."`
 
 	Model     string `help:"The model that was trained, as for plan (config.json, its folder, or a preset): the bytes that each remedy saves are then predicted." placeholder:"MODEL"`
@@ -32,10 +33,10 @@ type explainCmd struct {
 
 func (explainCmd) examples() []example {
 	return []example{
-		{line: "memroom explain train.log"},
-		{line: "memroom explain train.log oom.pickle.gz --json"},
-		{line: "memroom explain train.log --model config.json --seq 512"},
-		{line: "memroom explain hello.log", code: exitNotRecognised},
+		{line: "memroom explain examples/files/train.log"},
+		{line: "memroom explain examples/files/train.log examples/files/oom.pickle.gz --json"},
+		{line: "memroom explain examples/files/train.log --model examples/files/config.json --seq 512"},
+		{line: "memroom explain examples/files/hello.log", code: exitNotRecognised},
 	}
 }
 
@@ -43,11 +44,15 @@ func (c *explainCmd) Run(s *session) error {
 	material := diagnose.Material{}
 	what := c.What
 	if len(what) == 0 {
-		id, err := lastFailedRun()
+		folder, err := lastToExplain()
 		if err != nil {
 			return err
 		}
-		what = []string{id}
+		what = []string{folder.ID}
+		if run, err := folder.Run(); err == nil && !c.JSON {
+			s.note("memroom: run %s of %s: %s", folder.ID, run.Started.Local().Format("15:04"),
+				strings.Join(run.Command, " "))
+		}
 	}
 	for _, name := range what {
 		if err := c.add(s, &material, name); err != nil {
@@ -160,18 +165,28 @@ func (c *explainCmd) addReader(m *diagnose.Material, name string, r io.Reader) e
 // snapshots taken when memory ran out.
 func (c *explainCmd) addRun(m *diagnose.Material, folder *store.Folder) error {
 	if run, err := folder.Run(); err == nil {
-		m.HostLimit = run.HostMem
+		m.Run, m.HostLimit = run, run.HostMem
 	}
 	if s, err := folder.Summary(); err == nil {
 		m.HostWall, m.Alone, m.NoCard = s.Peaks.HostLimit, s.Peaks.Processes == 1,
 			len(s.Peaks.Devices) == 0
+		m.Seen.Steps, m.Seen.Held = s.Steps, s.Peaks.Unreclaimable
+	}
+	if record, err := driver.ReadRecord(folder.Dir); err == nil {
+		m.Seen.Tried = record.Impossible
 	}
 	if v, err := folder.Verdict(); err == nil {
 		m.Verdict = &v
 	}
 	for e := range folder.Events() {
-		if e.Finding != nil {
+		switch {
+		case e.Finding != nil:
 			m.Findings = append(slices.DeleteFunc(m.Findings, e.Finding.Restates), *e.Finding)
+		case e.Kind == "process":
+			m.Seen.Python = true
+		case e.Kind == "framework":
+			name, _, _ := strings.Cut(e.Text, " ")
+			m.Seen.Frameworks = append(m.Seen.Frameworks, frameworkNames[name])
 		}
 	}
 	for _, path := range []string{folder.Errors(), folder.Output()} {
@@ -190,6 +205,9 @@ func (c *explainCmd) addRun(m *diagnose.Material, folder *store.Folder) error {
 	}
 	return nil
 }
+
+// frameworkNames are ours for the modules that the probe names.
+var frameworkNames = map[string]string{"torch": "pytorch", "tensorflow": "tensorflow", "jax": "jax"}
 
 func (c *explainCmd) addIfThere(m *diagnose.Material, path string) error {
 	file, err := os.Open(path)
@@ -211,23 +229,27 @@ func findRun(text string) (*store.Folder, error) {
 	return runs.Find(text)
 }
 
-// lastFailedRun gives the newest run whose verdict or exit is not a success.
-func lastFailedRun() (string, error) {
+// lastToExplain gives the newest run that did not succeed, or about which something was found.
+func lastToExplain() (*store.Folder, error) {
 	runs, err := openStore()
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	ids, err := runs.IDs()
 	if err != nil {
-		return "", err
+		return nil, err
 	}
-	for i := len(ids) - 1; i >= 0; i-- {
-		folder := runs.Folder(ids[i])
-		if exit, err := folder.Exit(); err == nil && (exit.Code != 0 || exit.StartError != "") {
-			return ids[i], nil
+	for _, id := range slices.Backward(ids) {
+		folder := runs.Folder(id)
+		exit, err := folder.Exit()
+		if err == nil && (exit.Code != 0 || exit.StartError != "") {
+			return folder, nil
+		}
+		if s, err := folder.Summary(); err == nil && (diagnose.Explainable(s.Findings) ||
+			s.Verdict != nil && s.Verdict.IsOOM) {
+			return folder, nil
 		}
 	}
-	return "",
-		usageError(errors.New("nothing to explain: no run on record has failed; name a log file, a " +
-			"snapshot, a run id, or - for standard input"))
+	return nil, usageError(errors.New("nothing to explain: no run on record has failed, and nothing " +
+		"was found about one; name a log file, a snapshot, a run id, or - for standard input"))
 }

@@ -20,7 +20,8 @@ type forgetCmd struct {
 }
 
 func (forgetCmd) examples() []example {
-	return []example{{line: "memroom forget train.py"}, {line: "memroom forget --all --json"}}
+	return []example{{line: "memroom forget examples/batch_too_large.py"},
+		{line: "memroom forget --all --json"}}
 }
 
 // Run drops what `run --fit` remembers. Without a script and without --all it lists that.

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/alecthomas/kong"
@@ -11,7 +12,8 @@ import (
 // always true.
 type exampler interface{ examples() []example }
 
-// example is a command line and the exit code it gives. Files named in it are in cli/testdata.
+// example is a command line and the exit code it gives. Files named in it are in examples/, seen
+// from the root of a clone.
 type example struct {
 	line string
 	code int
@@ -25,13 +27,21 @@ func helpWithExamples(options kong.HelpOptions, ctx *kong.Context) error {
 	var text strings.Builder
 	if node := ctx.Selected(); node != nil {
 		if c, ok := node.Target.Addr().Interface().(exampler); ok {
-			text.WriteString("\nExamples:\n")
-			for _, e := range c.examples() {
+			list := c.examples()
+			needsClone := slices.ContainsFunc(list, func(e example) bool {
+				return strings.Contains(e.line, "examples/")
+			})
+			text.WriteString("\nExamples")
+			if needsClone {
+				text.WriteString(" (examples/ is a folder of memroom's source)")
+			}
+			text.WriteString(":\n")
+			for _, e := range list {
 				fmt.Fprintf(&text, "  %s\n", e.line)
 			}
 		}
 	}
-	fmt.Fprintf(&text, "\n%s\n", exitHelp)
+	fmt.Fprintf(&text, "\n%s\n", exitHelp(ctx.Selected()))
 	_, err := fmt.Fprint(ctx.Stdout, text.String())
 	return err
 }

@@ -37,8 +37,8 @@ comment "# memroom: ignore[rule]" on its line or the line above.`
 }
 
 func (lintCmd) examples() []example {
-	return []example{{line: "memroom lint lint/leaky.py", code: exitFindings},
-		{line: "memroom lint --json --severity=error lint/clean.py"},
+	return []example{{line: "memroom lint examples/leaking_loop.py", code: exitFindings},
+		{line: "memroom lint --json --severity=error examples/batch_too_large.py"},
 		{line: "memroom lint --rules"}}
 }
 
@@ -50,6 +50,8 @@ type lintResult struct {
 	Notes    []skippedFile  `json:"notes,omitempty"` // analysed, with something to know
 	Fixed    int            `json:"fixed"`
 	Patch    string         `json:"patch,omitempty"` // with --diff: every fix that is an edit
+
+	analysed int // files; of a notebook perhaps not all cells
 }
 
 type skippedFile struct {
@@ -80,7 +82,7 @@ func (c *lintCmd) Run(s *session) error {
 	if err != nil {
 		return exitWith(exitUsage, "lint: %w", err)
 	}
-	unread := len(result.Skipped)
+	named := len(files) + len(others)
 	result.Skipped = append(append([]skippedFile{}, others...), result.Skipped...)
 	if c.SARIF != "" {
 		if err := writeFile(c.SARIF, func(w io.Writer) error {
@@ -94,9 +96,9 @@ func (c *lintCmd) Run(s *session) error {
 	case c.JSON:
 		err = s.printJSON(result)
 	case c.Diff:
-		err = s.printPatch(result)
+		err = s.printPatch(result, named)
 	default:
-		err = s.printFindings(result)
+		err = s.printFindings(result, named)
 	}
 	if err != nil {
 		return err
@@ -104,7 +106,7 @@ func (c *lintCmd) Run(s *session) error {
 	switch {
 	case len(result.Findings) > 0:
 		return exitQuietly(exitFindings)
-	case unread == len(files):
+	case result.analysed == 0:
 		// nothing could be analysed: silence would look like a clean bill
 		return exitQuietly(exitUsage)
 	}
@@ -145,6 +147,7 @@ func (c *lintCmd) take(result *lintResult, answer lint.Answer) error {
 		result.Skipped = append(result.Skipped, skippedFile{answer.File, answer.Error})
 		return nil
 	}
+	result.analysed++
 	if answer.CellsSkipped > 0 {
 		result.Skipped = append(result.Skipped, skippedFile{answer.File,
 			fmt.Sprintf("%d of its cells are not Python", answer.CellsSkipped)})
@@ -265,7 +268,7 @@ func (c *lintCmd) showDiffs(result *lintResult, path string, findings []lint.Fin
 }
 
 // printPatch writes the patch alone, so that it can be piped into patch.
-func (s *session) printPatch(result lintResult) error {
+func (s *session) printPatch(result lintResult, named int) error {
 	for _, skipped := range result.Skipped {
 		s.note("%s: not analysed: %s", skipped.File, plain(skipped.Why))
 	}
@@ -275,13 +278,12 @@ func (s *session) printPatch(result lintResult) error {
 			edits++
 		}
 	}
-	s.note("%s in %s, %d with an edit", count(len(result.Findings), "finding"),
-		count(result.Files, "file"), edits)
+	s.note("%s, %d with an edit", result.summary(named), edits)
 	_, err := fmt.Fprint(s.Out, result.Patch)
 	return err
 }
 
-func (s *session) printFindings(result lintResult) error {
+func (s *session) printFindings(result lintResult, named int) error {
 	var text strings.Builder
 	colors := map[event.Severity]string{event.SeverityError: red, event.SeverityWarning: yellow,
 		event.SeverityInfo: dim}
@@ -306,10 +308,22 @@ func (s *session) printFindings(result lintResult) error {
 	if result.Fixed > 0 {
 		fixed = fmt.Sprintf(", %d fixed", result.Fixed)
 	}
-	fmt.Fprintf(&text, "%s in %s%s\n", count(len(result.Findings), "finding"),
-		count(result.Files, "file"), fixed)
+	fmt.Fprintf(&text, "%s%s\n", result.summary(named), fixed)
 	_, err := fmt.Fprint(s.Out, text.String())
 	return err
+}
+
+// summary counts what was found in the files that could be read, of so many that were named: one
+// that could not is neither clean nor faulty.
+func (r lintResult) summary(named int) string {
+	if r.analysed == 0 {
+		return "nothing was analysed"
+	}
+	text := fmt.Sprintf("%s in %s", count(len(r.Findings), "finding"), count(r.analysed, "file"))
+	if unread := named - r.analysed; unread > 0 {
+		text += fmt.Sprintf("; %s not analysed", count(unread, "file"))
+	}
+	return text
 }
 
 // count writes a number with its noun: 1 finding, 2 findings.

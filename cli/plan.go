@@ -63,7 +63,7 @@ type planCmd struct {
 
 func (planCmd) examples() []example {
 	return []example{
-		{line: "memroom plan config.json --batch 8 --seq 512 --gpu 24GiB"},
+		{line: "memroom plan examples/files/config.json --batch 8 --seq 512 --gpu 24GiB"},
 		{line: "memroom plan --preset llama-3-8b --precision bf16 --seq 2048 --gpu RTX4090",
 			code: exitDoesNotFit},
 		{line: "memroom plan --preset gpt2 --batch 8 --seq 512 --alloc-limit 12GiB --json"},

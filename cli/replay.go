@@ -32,9 +32,9 @@ other settings or on a smaller card.`
 
 func (replayCmd) examples() []example {
 	return []example{
-		{line: "memroom replay mlp.pickle.gz"},
-		{line: "memroom replay mlp.pickle.gz --alloc-conf expandable_segments:True --json"},
-		{line: "memroom replay oom.pickle.gz --what-if --alloc-limit 16GiB"},
+		{line: "memroom replay examples/files/mlp.pickle.gz"},
+		{line: "memroom replay examples/files/mlp.pickle.gz --alloc-conf expandable_segments:True --json"},
+		{line: "memroom replay examples/files/oom.pickle.gz --what-if --alloc-limit 16GiB"},
 	}
 }
 

@@ -15,11 +15,12 @@ type runCmd struct {
 	OnPressure string        `help:"When host memory comes close to its limit: send this signal (USR1) to the command, or run this shell command. A card is no such limit: allocators fill it as they like." placeholder:"SIGNAL|CMD"`
 	PressureAt float64       `help:"Share of the limit on host memory that is close; 0.92 by default." default:"0.92" placeholder:"SHARE"`
 	Grace      time.Duration `help:"How long the other ranks may take to end after one ran out of memory; ten times as long where it caught the error and nobody makes a step." default:"20s"`
-	Verdict    string        `help:"Write a copy of the verdict to this file." placeholder:"PATH"`
+	Verdict    string        `help:"Write how the command ended (exit code, what ran out, evidence) to this file, as JSON." placeholder:"PATH"`
 	JSON       string        `name:"json" help:"Write the final report to this file; stdout belongs to the command." placeholder:"PATH"`
 	View       bool          `help:"Show a live view instead of the command's output, which is kept (memroom show --output)."`
 	Detach     bool          `help:"Start the command, print the run's ID and leave (memroom attach RUN comes back)."`
 	Quiet      bool          `help:"No summary at the end."`
+	Summary    bool          `help:"A summary at the end also where stderr is no terminal and there is nothing to tell."`
 	Probe      bool          `help:"Look into Python processes. Without it only meters are read." default:"true" negatable:""`
 	Group      string        `help:"Name that the runs of one job on several nodes have in common. When one of them runs out of memory the others are ended after --grace. They must share MEMROOM_HOME." placeholder:"ID"`
 	NodeRank   int           `help:"Rank of this node in the group, for the record." default:"0"`
@@ -35,8 +36,8 @@ type runCmd struct {
 func (runCmd) examples() []example {
 	return []example{
 		{line: "memroom run -- sh -c 'echo training'"},
-		{line: "memroom run --fit --dry-run --map micro_batch=--bs,accumulate=--accum -- python train.py " +
-			"--bs 32"},
+		{line: "memroom run --fit --dry-run --map micro_batch=--bs,accumulate=--accum -- python " +
+			"examples/batch_too_large.py --bs 32"},
 		{line: "memroom run --name baseline --host-mem 2GiB --verdict verdict.json -- sh -c 'exit 3'", code: 3},
 	}
 }

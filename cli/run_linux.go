@@ -24,8 +24,8 @@ import (
 // Run is the front end of a run.
 func (c *runCmd) Run(s *session) error {
 	if len(c.Command) > 0 && strings.HasPrefix(c.Command[0], "-") && c.Command[0] != "--" {
-		return exitWith(exitUsage,
-			"unknown flag %s: see memroom run --help; the command comes after --", c.Command[0])
+		return exitWith(exitUsage, "unknown flag %s%s (the command comes after --). See `memroom run "+
+			"--help`", c.Command[0], suggestion(c.Command[0], commandFlags(s.model, "run")))
 	}
 	command := withoutDashes(c.Command)
 	if len(command) == 0 {
@@ -338,7 +338,7 @@ func (c *runCmd) wantsScreen(s *session, end report.End) bool {
 	if f, ok := fileOf(s.Err); ok && isTerminal(f) {
 		return true
 	}
-	return end.Tells()
+	return c.Summary || end.Tells()
 }
 
 func runFiles(f *store.Folder) supervise.Files {

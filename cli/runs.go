@@ -123,7 +123,7 @@ func outcome(r store.Row) string {
 	case r.Status == store.Lost || r.ExitCode == nil:
 		return "lost"
 	case r.IsOOM:
-		return "OOM " + string(r.Where)
+		return "out of " + r.Where.Memory()
 	case *r.ExitCode == 0:
 		return "ok"
 	}

@@ -32,10 +32,10 @@ type snapshotCmd struct {
 
 func (snapshotCmd) examples() []example {
 	return []example{
-		{line: "memroom snapshot mlp.pickle.gz"},
-		{line: "memroom snapshot oom.pickle.gz --top 5 --json"},
-		{line: "memroom snapshot tensorflow.bfcdump"},
-		{line: "memroom snapshot mlp.pickle.gz --html page.html --pprof peak.pb.gz --perfetto trace.json"},
+		{line: "memroom snapshot examples/files/mlp.pickle.gz"},
+		{line: "memroom snapshot examples/files/oom.pickle.gz --top 5 --json"},
+		{line: "memroom snapshot examples/files/tensorflow.bfcdump"},
+		{line: "memroom snapshot examples/files/mlp.pickle.gz --html page.html --pprof peak.pb.gz --perfetto trace.json"},
 	}
 }
 

@@ -72,7 +72,7 @@ func Card(d event.DeviceSample, holdings []Holding) Account {
 			"by difference: the driver does not say what each process holds"
 	}
 	if len(holdings) == 0 && ours > 0 {
-		note = "no probe reports from this card, so all of the run's memory is here"
+		note = "nothing is known from inside the processes, so all of the run's memory is here"
 	}
 	a.add(LineContext, max(0, ours-sum.Reserved), note)
 	a.add(LineNeighbours, d.Others, "")

@@ -2,6 +2,7 @@ package diagnose
 
 import (
 	"fmt"
+	"strings"
 
 	"memroom/event"
 	"memroom/remedy"
@@ -108,7 +109,7 @@ func ExplainLog(log *trace.Log, saving Saving) *Explanation {
 	return Explain(Material{Logs: []*trace.Log{log}, Planned: saving})
 }
 
-func explainLog(log *trace.Log, setup *remedy.Setup, saving Saving) *Explanation {
+func explainLog(log *trace.Log, setup *remedy.Setup, run event.Run, saving Saving) *Explanation {
 	first := log.First()
 	if first < 0 {
 		return nil
@@ -146,7 +147,8 @@ func explainLog(log *trace.Log, setup *remedy.Setup, saving Saving) *Explanation
 		return x
 	}
 	x.fill(c, &log.Hints)
-	x.job.Setup = setup
+	x.job.Setup, x.job.Run = setup, run
+	x.Next = strings.Replace(x.Next, "memroom run -- YOUR COMMAND", run.Again(), 1)
 	x.advise(saving)
 	return x
 }

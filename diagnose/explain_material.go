@@ -13,6 +13,8 @@ type Material struct {
 	Logs      []*trace.Log
 	Snapshots []*trace.Snapshot
 	Verdict   *event.Verdict  // of a run that memroom supervised
+	Run       event.Run       // that run
+	Seen      Seen            // what was seen of it
 	HostLimit event.Bytes     // its --host-mem, 0 without one
 	HostWall  event.Bytes     // the lowest wall for host memory while it ran, whoever set it; 0 unknown
 	Alone     bool            // it never had a second process
@@ -21,6 +23,15 @@ type Material struct {
 	Setup     *remedy.Setup   // what the user says about the job, nil if nothing
 	Planned   Saving          // what a plan of that setup says, nil without one
 	Warnings  []string
+}
+
+// Seen is what memroom saw of a run beside its end.
+type Seen struct {
+	Python     bool        // the probe reported from a Python of it
+	Frameworks []string    // that its Pythons loaded
+	Steps      int64       // training steps of the last attempt
+	Held       event.Bytes // peak of host memory that cannot be dropped
+	Tried      string      // why `run --fit` gave up, in its words; empty: it did not
 }
 
 // NothingFound is the explanation of material that tells of no end.
@@ -59,7 +70,7 @@ func Explain(m Material) *Explanation {
 	}
 	var x *Explanation
 	if log := joined(m.Logs); log != nil {
-		x = explainLog(log, m.Setup, saving)
+		x = explainLog(log, m.Setup, m.Run, saving)
 	}
 	switch {
 	case x == nil && snapshot != nil:

@@ -2,6 +2,7 @@ package diagnose
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"memroom/event"
@@ -68,6 +69,8 @@ func explainVerdict(m Material, saving Saving) *Explanation {
 	x.Evidence = append([]string{}, m.Verdict.Evidence...)
 	x.job = jobOf(c, hintsOf(m.Logs))
 	x.job.HostLimit, x.job.Setup, x.job.Slurm = own, m.Setup, m.Verdict.KilledBy == "slurm"
+	x.job.Run = m.Run
+	x.see(m.Seen)
 	if m.Alone {
 		x.job.On[remedy.DataLoaderWorkers] = "the run had no worker processes"
 	}
@@ -81,12 +84,52 @@ func explainVerdict(m Material, saving Saving) *Explanation {
 	return x
 }
 
+// see adds what was seen of a run whose end only the supervisor knows: what it held, how far it
+// came, and what a program that loaded no framework cannot be helped by.
+func (x *Explanation) see(seen Seen) {
+	if seen.Held > 0 {
+		x.Account = append(x.Account, AccountLine{"held by its processes at most", seen.Held})
+	}
+	if seen.Tried != "" {
+		x.Evidence = append([]string{"memroom run --fit: " + seen.Tried}, x.Evidence...)
+	}
+	switch host := x.Where == event.WhereHost || x.Where == event.WhereCgroup; {
+	case !host || !seen.Python:
+	case len(seen.Frameworks) == 0:
+		x.Evidence = append(x.Evidence,
+			"it had not loaded PyTorch, TensorFlow or JAX: what filled memory is Python's own data")
+		x.job.Framework = remedy.Python
+		x.job.On[remedy.MicroBatch] = "nothing was trained yet"
+	case seen.Steps == 0:
+		x.Evidence = append(x.Evidence, "no training step had ended when memory ran out")
+	default:
+		x.Evidence = append(x.Evidence, fmt.Sprintf("%d training steps had ended", seen.Steps))
+	}
+	if len(seen.Frameworks) > 0 && x.job.Framework == "" {
+		x.job.Framework = remedy.Framework(seen.Frameworks[0])
+	}
+}
+
+// Explainable reports whether something was found that [Explain] has an answer to although memory
+// did not run out.
+func Explainable(findings []event.Finding) bool {
+	return len(telling(findings)) > 0 || len(others(findings)) > 0
+}
+
+// others are the findings that warn of something else than a cause of running out.
+func others(findings []event.Finding) []event.Finding {
+	return slices.DeleteFunc(slices.Clone(findings), func(f event.Finding) bool {
+		_, explains := causeOf[f.Kind]
+		return explains || f.Severity == event.SeverityInfo
+	})
+}
+
 // explainFindings explains a run whose end tells nothing, by what was noticed before it; nil where
 // nothing was.
 func explainFindings(m Material, saving Saving) *Explanation {
 	found := telling(m.Findings)
 	if len(found) == 0 {
-		return nil
+		return explainOthers(m, saving)
 	}
 	x := NothingFound()
 	x.Verdict, x.Certainty = "Memory has not run out so far", 0.5
@@ -94,9 +137,36 @@ func explainFindings(m Material, saving Saving) *Explanation {
 		x.Verdict, x.Certainty = "Memory did not run out, the run ended well", 0.95
 	}
 	x.job = jobOf(&trace.Crash{}, hintsOf(m.Logs))
-	x.job.Setup = m.Setup
+	x.job.Setup, x.job.Run = m.Setup, m.Run
 	x.heed(found, saving)
 	x.Verdict += fmt.Sprintf("; but this was found while it ran: %s.", found[0].Title)
+	return x
+}
+
+// explainOthers explains a run about which something was found that is no cause of running out,
+// such as a card that nobody uses: what was found, and what helps against it.
+func explainOthers(m Material, saving Saving) *Explanation {
+	found := others(m.Findings)
+	if len(found) == 0 {
+		return nil
+	}
+	x := NothingFound()
+	x.Verdict, x.Certainty = found[0].Title+". Memory did not run out.", 0.95
+	x.job = jobOf(&trace.Crash{}, hintsOf(m.Logs))
+	x.job.Setup, x.job.Run = m.Setup, m.Run
+	for _, f := range found {
+		if f.Title != found[0].Title {
+			x.Evidence = append(x.Evidence, f.Title)
+		}
+		x.Evidence = append(x.Evidence, f.Evidence...)
+		x.found = append(x.found, f.Remedies...)
+	}
+	if len(found[0].Frames) > 0 {
+		x.Frame = &found[0].Frames[0]
+	}
+	if len(x.found) > 0 {
+		x.advise(saving)
+	}
 	return x
 }
 

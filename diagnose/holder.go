@@ -52,6 +52,18 @@ func (h Holder) evidence() string {
 		h.File, h.Line, strings.Join(grew, ", "))
 }
 
+// curesOf are the remedies for what is held, and the name of the situation: detaching a tensor that
+// has no graph frees nothing. Nothing where it is not known who holds the memory.
+func curesOf(held []Holder) (cures []string, detail string) {
+	switch {
+	case len(held) == 0:
+		return nil, ""
+	case held[0].Nodes == 0:
+		return []string{"keep_less"}, "kept"
+	}
+	return []string{"detach", "no_grad", "remove_hooks"}, "kept_graph"
+}
+
 // both joins two names, or gives the one there is.
 func both(held []Holder) string {
 	text := held[0].String()

@@ -404,6 +404,9 @@ func (p *process) leakFinding(t Trend, device int) event.Finding {
 	for _, h := range held {
 		f.Evidence = append(f.Evidence, h.evidence())
 	}
+	if cures, detail := curesOf(held); len(cures) > 0 {
+		f.Remedies, f.Detail = cures, detail
+	}
 	if len(p.frames) == 0 && len(held) == 0 {
 		f.Evidence = append(f.Evidence, "the line is unknown: no call stacks were recorded")
 	}

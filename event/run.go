@@ -2,7 +2,10 @@ package event
 
 import (
 	"encoding/json"
+	"slices"
+	"strings"
 	"time"
+	"unicode"
 )
 
 // Run is the record of one use of `memroom run`, as it is kept: secrets masked, environment reduced
@@ -22,6 +25,48 @@ type Run struct {
 	Version  string            `json:"version,omitempty"` // of memroom
 	HostMem  Bytes             `json:"host_mem,omitempty"`
 	GPUMem   Bytes             `json:"gpu_mem,omitempty"`
+}
+
+// Again is the line to type for another run of the command, under the same limits and with further
+// flags of `memroom run`. A limit among the flags replaces the run's own. A command that is not
+// known, holds a masked secret or is too long to read stays for the user to fill in.
+func (r Run) Again(flags ...string) string {
+	words := append([]string{"memroom", "run"}, flags...)
+	for _, own := range []struct {
+		flag  string
+		limit Bytes
+	}{{"--host-mem", r.HostMem}, {"--gpu-mem", r.GPUMem}} {
+		if own.limit > 0 && !slices.Contains(flags, own.flag) {
+			words = append(words, own.flag, own.limit.String())
+		}
+	}
+	return strings.Join(append(words, "--"), " ") + " " + r.typed()
+}
+
+// typed is the command as one types it in a shell.
+func (r Run) typed() string {
+	const readable = 160 // characters: a line to copy may be longer than the screen is wide
+	words := make([]string, len(r.Command))
+	for i, w := range r.Command {
+		words[i] = quoted(w)
+	}
+	text := strings.Join(words, " ")
+	if text == "" || len(text) > readable || strings.Contains(text, "***") {
+		return "YOUR COMMAND"
+	}
+	return text
+}
+
+// quoted is a word as a shell reads it.
+func quoted(word string) string {
+	plain := func(c rune) bool {
+		return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' ||
+			strings.ContainsRune("-_./=:,@%+", c) || c > unicode.MaxASCII && unicode.IsLetter(c)
+	}
+	if word != "" && strings.IndexFunc(word, func(c rune) bool { return !plain(c) }) < 0 {
+		return word
+	}
+	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 }
 
 // Attempt is one launch of a run's command.

@@ -58,6 +58,8 @@ type Sentence struct {
 	// than the whole batch at once, predicted: 0.1 is a tenth
 	Slower      float64 `json:"slower,omitempty"`
 	Equivalence string  `json:"equivalence,omitempty"`
+	// why rounding grows from step to step in this training; empty where it does not
+	Amplifies string `json:"amplifies,omitempty"`
 }
 
 // Last is the attempt that ended the run.
@@ -176,6 +178,17 @@ func (t Tried) Whole() string {
 		}
 	}
 	return why
+}
+
+// Amplifies gives the reason why differences of rounding grow in this training, where a remedy that
+// took effect rounds differently; "" where neither is the case.
+func (t Tried) Amplifies() string {
+	for _, s := range t.Said {
+		if s.Kind == "applied" && s.Amplifies != "" {
+			return s.Amplifies
+		}
+	}
+	return ""
 }
 
 // Equivalence of an attempt's results to those of the unchanged program: the weakest of what its

@@ -39,6 +39,8 @@ type Rung struct {
 	Equivalence remedy.Equivalence `json:"equivalence"`
 	Fits        bool               `json:"fits"`
 	Times       int                `json:"times,omitempty"` // how often the batch was halved
+	// micro-batches that the batch is split into; 0 for other remedies
+	Pieces int `json:"pieces,omitempty"`
 }
 
 // searched are the remedies whose effect the engine can run: each rewrites a setup into another
@@ -155,10 +157,18 @@ func alone(s Setup, t Target, tools []*remedy.Remedy, before *Prediction) []Rung
 		rungs = append(rungs, Rung{ID: r.ID, Title: r.Title, DevicePeak: p.DevicePeak,
 			Saves:    before.DevicePeak - p.DevicePeak,
 			Slowdown: r.Slowdown(s.Setup), Equivalence: r.Equivalence,
-			Fits: p.Fits != nil && *p.Fits})
+			Fits: p.Fits != nil && *p.Fits, Pieces: pieces(r.ID, s, after)})
 	}
 	slices.SortFunc(rungs, func(a, b Rung) int { return cmp.Compare(b.Saves, a.Saves) })
 	return rungs
+}
+
+// pieces is how many micro-batches a batch is split into, 0 for other remedies.
+func pieces(id remedy.ID, before, after Setup) int {
+	if id != remedy.MicroBatch {
+		return 0
+	}
+	return max(1, after.Accumulate) / max(1, before.Accumulate)
 }
 
 // climb predicts the chosen remedies one after the other.
@@ -182,6 +192,7 @@ func climb(s Setup, t Target, best *candidate, before *Prediction) ([]Rung, erro
 		}
 		rung.DevicePeak, rung.Saves, rung.Fits = p.DevicePeak, last-p.DevicePeak,
 			p.Fits != nil && *p.Fits
+		rung.Pieces = pieces(id, s, at)
 		last = p.DevicePeak
 		rungs = append(rungs, rung)
 	}

@@ -193,6 +193,9 @@ type Said struct {
 	// predicted: 0.1 is a tenth longer than the whole batch at once
 	Slower      float64 `json:"slower,omitempty"`
 	Equivalence string  `json:"equivalence,omitempty"`
+	// why rounding grows from step to step in this training; empty where it does not, or where the
+	// result is equal to the bit
+	Amplifies string `json:"amplifies,omitempty"`
 }
 
 // Report is what the program itself told by memroom.report.

@@ -31,10 +31,21 @@ func halveBatch(s Setup) (Setup, bool) {
 	if s.Batch < 2 {
 		return s, false
 	}
-	half := (s.Batch + 1) / 2
-	s.Accumulate = max(1, s.Accumulate) * ((s.Batch + half - 1) / half)
-	s.Batch = half
+	pieces := equalPieces(s.Batch, 2)
+	s.Accumulate = max(1, s.Accumulate) * pieces
+	s.Batch /= pieces
 	return s, true
+}
+
+// equalPieces is the smallest number of pieces, at least so many, that divides a batch: only then
+// does the effective batch stay as it is.
+func equalPieces(batch, atLeast int) int {
+	for pieces := atLeast; pieces < batch; pieces++ {
+		if batch%pieces == 0 {
+			return pieces
+		}
+	}
+	return batch
 }
 
 // smallerBatchSlowdown models how far a card is from saturation by the tokens of one forward pass:
@@ -49,7 +60,7 @@ func smallerBatchSlowdown(s Setup) float64 {
 		return 1.05
 	}
 	before := float64(s.Batch) * perSample
-	after := before / 2
+	after := before / float64(equalPieces(s.Batch, 2))
 	return (before / (before + 512)) / (after / (after + 512))
 }
 
@@ -58,9 +69,11 @@ func howMicroBatch(job Job, after Setup) How {
 	if job.Setup != nil && after.Batch > 0 && after.Batch < job.Setup.Batch {
 		batch, accumulate = fmt.Sprint(after.Batch), fmt.Sprint(after.Accumulate)
 	}
+	pieces := accumulate
 	if job.Setup != nil && job.Pieces > 1 {
-		batch, accumulate = fmt.Sprint((job.Setup.Batch+job.Pieces-1)/job.Pieces),
-			fmt.Sprint(job.Pieces)
+		equal := equalPieces(job.Setup.Batch, job.Pieces)
+		batch, accumulate = fmt.Sprint(job.Setup.Batch/equal), fmt.Sprint(equal)
+		pieces = fmt.Sprint(job.Pieces)
 	}
 	if job.Inference {
 		if job.Trainer == VLLM {
@@ -79,13 +92,15 @@ func howMicroBatch(job Job, after Setup) How {
 		how.Code = "optimizer = optax.MultiSteps(optimizer, every_k_schedule=" + accumulate +
 			")   # and batches of " + batch
 	default:
-		how.Code = microBatchCode(job.Trainer, batch, accumulate)
+		how.Code = microBatchCode(job.Trainer, batch, accumulate, pieces)
 	}
 	return how
 }
 
-// microBatchCode is the same in Python: in the trainer's own words where it has some.
-func microBatchCode(trainer Trainer, batch, accumulate string) string {
+// microBatchCode is the same in Python: in the trainer's own words where it has some. A loop of the
+// user's own splits each batch where it is used: pieces of any size then weigh what they should,
+// and the last batch of an epoch is no exception.
+func microBatchCode(trainer Trainer, batch, accumulate, pieces string) string {
 	switch trainer {
 	case Lightning:
 		return "trainer = Trainer(accumulate_grad_batches=" + accumulate +
@@ -98,11 +113,11 @@ func microBatchCode(trainer Trainer, batch, accumulate string) string {
 			")   # and batch_size="+batch+" in the DataLoader",
 			"with accelerator.accumulate(model):            # around the body of the loop")
 	}
-	return lines("for i, (x, y) in enumerate(loader):            # batch_size="+batch,
-		"    loss = loss_fn(model(x), y) / "+accumulate,
-		"    loss.backward()",
-		"    if (i + 1) % "+accumulate+" == 0 or i + 1 == len(loader):",
-		"        optimizer.step(); optimizer.zero_grad(set_to_none=True)")
+	return lines("for x, y in loader:                            # the batch size stays",
+		"    for xs, ys in zip(x.chunk("+pieces+"), y.chunk("+pieces+")):",
+		"        loss = loss_fn(model(xs), ys) * len(xs) / len(x)   # of a mean over samples",
+		"        loss.backward()",
+		"    optimizer.step(); optimizer.zero_grad(set_to_none=True)")
 }
 
 func microBatchArgs(trainer Trainer, batch, accumulate string) string {

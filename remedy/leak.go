@@ -15,6 +15,23 @@ func memoryLeaks() []*Remedy {
 			TensorFlow: "history.append(float(loss))",
 		},
 	}, {
+		ID:    KeepLess,
+		Title: "keep fewer of them: numbers, the last few, or files",
+		Why: "what a loop adds to a list or dictionary at every step stays until the list is " +
+			"gone, with or without a graph",
+		Equivalence: Exact,
+		Walls:       anywhere,
+		code: map[Framework]string{
+			PyTorch: lines("history.append(out.mean().item())            # a number for each step",
+				"history = collections.deque(maxlen=100)      # or only the last steps",
+				"torch.save(out, f'out-{step}.pt')            # or a file for each"),
+			TensorFlow: lines("history.append(float(tf.reduce_mean(out)))   # a number for each step",
+				"history = collections.deque(maxlen=100)      # or only the last steps"),
+			JAX: lines("history.append(float(out.mean()))            # a number for each step",
+				"history = collections.deque(maxlen=100)      # or only the last steps"),
+			Python: "history = collections.deque(maxlen=100)      # only the last steps",
+		},
+	}, {
 		ID:          NoGrad,
 		Title:       "evaluate and predict without recording a graph",
 		Why:         "without a backward pass to come, no activation has to be kept",

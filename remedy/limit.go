@@ -59,8 +59,8 @@ func howMove(job Job, _ Setup) How {
 func howRaise(job Job, _ Setup) How {
 	switch {
 	case job.HostLimit:
-		return How{Args: "memroom run --host-mem " + larger(job.Limit, "GiB", 16) +
-			" -- YOUR COMMAND   # half as much again"}
+		return How{Args: job.Run.Again("--host-mem", larger(job.Limit, "GiB", 16)) +
+			"   # half as much again"}
 	case job.Slurm:
 		return How{Args: "#SBATCH --mem=" + larger(job.Limit, "G", 64) + "        # `sacct -j JOBID " +
 			"--format=JobID,ReqMem,MaxRSS` shows what it used"}

@@ -41,6 +41,7 @@ const (
 	Detach             ID = "detach"
 	NoGrad             ID = "no_grad"
 	RemoveHooks        ID = "remove_hooks"
+	KeepLess           ID = "keep_less" // what a loop collects without a graph
 	DDPBucketView      ID = "ddp_bucket_view"
 	FSDP               ID = "fsdp"
 	ZeRO               ID = "zero"
@@ -167,6 +168,7 @@ type Job struct {
 	Share             float64     // of the card that is free for a server; 0: unknown
 	// that the batch was seen to fit in, for the words of MicroBatch; 0: unknown
 	Pieces int
+	Run    event.Run // that the job was; its command is written into what to type
 }
 
 // How is what a user types to apply a remedy. Empty means that there is no such way.
@@ -310,8 +312,12 @@ func (r *Remedy) Applies(job Job) string {
 // is known.
 func (r *Remedy) TitleFor(job Job) string {
 	if r.ID == MicroBatch && job.Pieces > 1 {
+		pieces := job.Pieces
+		if job.Trainer != Plain && job.Batch > 0 {
+			pieces = equalPieces(job.Batch, pieces) // trainers take whole batches only
+		}
 		return fmt.Sprintf("split the batch into %d micro-batches and accumulate their gradients",
-			job.Pieces)
+			pieces)
 	}
 	if r.ID == RaiseLimit && (job.Where == event.WhereCgroup || job.Where == event.WhereHost) {
 		return "raise the job's limit on host memory"
@@ -342,10 +348,13 @@ func (r *Remedy) HowTo(job Job) How {
 	}
 	// --fit reaches into PyTorch and TensorFlow only
 	if how.Fit == "" && len(r.Levels) > 0 && job.Framework != JAX {
-		how.Fit = "memroom run --fit --remedy " + string(r.ID) + " -- YOUR COMMAND"
+		flags := []string{"--fit", "--remedy", string(r.ID)}
 		if r.Consent != "" {
-			how.Fit = "memroom run --fit --allow " + r.Consent + " --remedy " + string(r.ID) +
-				" -- YOUR COMMAND"
+			flags = append(flags, "--allow", r.Consent)
+		}
+		how.Fit = job.Run.Again(flags...)
+		if r.ID == MicroBatch {
+			how.Fit += "   # no edit; a third slower where the forward pass runs twice"
 		}
 	}
 	return how

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"memroom/diagnose"
 	"memroom/event"
 	"memroom/fit"
 	"memroom/remedy"
@@ -204,14 +205,19 @@ func (e End) fitHeadline(took string) string {
 		return "the command finished" + took + ", with remedies."
 	}
 	return fmt.Sprintf("it fits now: attempt %d finished%s. %s.", last.Number, took,
-		failures(r.Attempts[:len(r.Attempts)-1]))
+		failures(r.Attempts[:len(r.Attempts)-1], e.Attempts))
 }
 
-// failures says how the attempts before the last one ended.
-func failures(attempts []fit.Tried) string {
+// failures says how the attempts before the last one ended, and after how long.
+func failures(tried []fit.Tried, attempts []event.Attempt) string {
 	var texts []string
-	for i, t := range attempts {
+	for i, t := range tried {
 		text := fmt.Sprintf("attempt %d %s", t.Number, t.Ending())
+		for _, a := range attempts {
+			if a.Number == t.Number && a.Exit != nil {
+				text += " after " + Span(a.Exit.Seconds)
+			}
+		}
 		if i == 0 {
 			text = "A" + text[1:]
 		}
@@ -384,14 +390,7 @@ func (e End) results() string {
 	if len(last.Remedies) == 0 || last.OutOf != "" || last.ExitCode != 0 {
 		return ""
 	}
-	switch last.Equivalence() {
-	case remedy.Exact:
-		return "the same as with more memory, up to rounding (exact)"
-	case remedy.Expected:
-		return "the same on average: random numbers, such as dropout masks, are drawn in another order " +
-			"(expected)"
-	}
-	return "not the same: a remedy that you allowed changes the mathematics"
+	return equivalenceWords(*last)
 }
 
 // memory is the peak of each kind of memory, and what was left.
@@ -455,7 +454,7 @@ func (e End) time() string {
 		slower = max(slower, s.Slower)
 	}
 	if slower > 0 && last.OutOf == "" {
-		text += fmt.Sprintf("; predicted to be %.0f %% slower than without remedies", 100*slower)
+		text += "; predicted to be " + slowerWords(slower) + " than without remedies"
 	}
 	return text
 }
@@ -515,14 +514,14 @@ func (e End) next(found bool) []string {
 	case e.Fit != nil && e.Fit.Hollow != "":
 	case e.Fit != nil && e.Fit.Impossible != "":
 		if kinds := consents(e.Fit.Left); len(kinds) > 0 {
-			lines = append(lines, line{e.again("--fit", "--allow", strings.Join(kinds, ",")),
+			lines = append(lines, line{e.Run.Again("--fit", "--allow", strings.Join(kinds, ",")),
 				"also try remedies that change the mathematics"})
 		}
 		lines = append(lines, line{"memroom explain " + id,
 			"what needs the memory, and what would help"})
 	case e.ranOut():
 		if e.Fit == nil && e.fittable() {
-			lines = append(lines, line{e.again("--fit"), "let memroom make it fit"})
+			lines = append(lines, line{e.Run.Again("--fit"), "let memroom make it fit"})
 		}
 		lines = append(lines, line{"memroom explain " + id,
 			"what needs the memory, and what would help"})
@@ -533,7 +532,7 @@ func (e End) next(found bool) []string {
 		lines = append(lines, line{"memroom show " + id,
 			"details, and the edits to keep it without memroom"})
 		return aligned(lines, func(l line) (string, string) { return l.typed, l.what })
-	case found:
+	case found && diagnose.Explainable(e.Findings):
 		lines = append(lines, line{"memroom explain " + id, "why, and the code that helps"})
 	}
 	lines = append(lines, line{"memroom show " + id, "the whole record"})
@@ -558,24 +557,6 @@ func aligned[T any](lines []T, parts func(T) (string, string)) []string {
 		out = append(out, fmt.Sprintf("%-*s   %s", width, typed, what))
 	}
 	return out
-}
-
-// again is the command line that launches the command again with these flags.
-func (e End) again(flags ...string) string {
-	words := append([]string{"memroom", "run"}, flags...)
-	if e.Run.HostMem > 0 {
-		words = append(words, "--host-mem", e.Run.HostMem.String())
-	}
-	if e.Run.GPUMem > 0 {
-		words = append(words, "--gpu-mem", e.Run.GPUMem.String())
-	}
-	text := strings.Join(words, " ") + " -- "
-	command := strings.Join(e.Run.Command, " ")
-	// a line to copy may be longer than the screen is wide
-	if strings.ContainsAny(command, "'\"\\$\n;|&<>*") || len(text)+len(command) > 2*screenColumns {
-		command = "YOUR COMMAND"
-	}
-	return text + command
 }
 
 // fittable: --fit reaches into PyTorch and Keras, and the run has shown one of them.

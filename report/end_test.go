@@ -224,15 +224,15 @@ func TestEditsAreInTheJobsOwnWords(t *testing.T) {
 		want    string
 		never   string
 	}{
-		"plain": {remedy.Job{Framework: remedy.PyTorch}, "python a.py", "enumerate(loader)",
+		"plain": {remedy.Job{Framework: remedy.PyTorch}, "python a.py", "y.chunk(4)",
 			"Trainer("},
 		"Lightning": {remedy.Job{Framework: remedy.PyTorch, Trainer: remedy.Lightning},
-			"python a.py", "Trainer(accumulate_grad_batches=4)", "enumerate(loader)"},
+			"python a.py", "Trainer(accumulate_grad_batches=4)", ".chunk("},
 		"LightningCLI": {remedy.Job{Framework: remedy.PyTorch, Trainer: remedy.Lightning},
 			"python a.py fit --trainer.devices 1", "--trainer.accumulate_grad_batches=4",
-			"enumerate(loader)"},
+			".chunk("},
 		"Trainer": {remedy.Job{Framework: remedy.PyTorch, Trainer: remedy.Transformers},
-			"python a.py", "TrainingArguments(per_device_train_batch_size=16", "enumerate(loader)"},
+			"python a.py", "TrainingArguments(per_device_train_batch_size=16", ".chunk("},
 		"its arguments": {remedy.Job{Framework: remedy.PyTorch, Trainer: remedy.Transformers},
 			"python a.py --per_device_train_batch_size 64",
 			"--per_device_train_batch_size 16 --gradient_accumulation_steps 4",
@@ -241,7 +241,7 @@ func TestEditsAreInTheJobsOwnWords(t *testing.T) {
 			"python a.py", "gradient_accumulation_steps=4", "torch"},
 		"accelerate": {remedy.Job{Framework: remedy.PyTorch, Trainer: remedy.Accelerate},
 			"accelerate launch a.py", "Accelerator(gradient_accumulation_steps=4)",
-			"enumerate(loader)"},
+			".chunk("},
 	} {
 		var out strings.Builder
 		Fit(&out, record, c.job, strings.Fields(c.command))

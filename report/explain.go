@@ -98,7 +98,7 @@ func explainRemedies(t *Text, x *diagnose.Explanation) {
 	}
 	for i, a := range x.Remedies {
 		t.linef("\n  %d. %s %s", i+1, t.paint("1", a.Title), t.paint("2", "("+string(a.ID)+")"))
-		t.linef("     %s%s, %s", savings(a), speed(a.Slowdown), meaning[a.Equivalence])
+		t.linef("     %s%s, %s", savings(a), usually(a.Slowdown), meaning[a.Equivalence])
 		if a.Unvalidated != "" {
 			t.linef("     not validated: %s", a.Unvalidated)
 		}
@@ -127,6 +127,14 @@ func savings(a diagnose.Advice) string {
 		return fmt.Sprintf("saves %s, ", *a.SavesLow)
 	}
 	return fmt.Sprintf("saves %s to %s, ", *a.SavesLow, *a.SavesHigh)
+}
+
+// usually words a slowdown that was not measured in this job.
+func usually(slowdown float64) string {
+	if words := speed(slowdown); strings.HasPrefix(words, "about") {
+		return "usually " + words
+	}
+	return speed(slowdown)
 }
 
 func speed(slowdown float64) string {

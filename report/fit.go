@@ -39,7 +39,7 @@ func Fit(w io.Writer, r fit.Record, job remedy.Job, command []string) {
 		return
 	}
 	if len(last.Remedies) > 0 && last.OutOf == "" && last.ExitCode == 0 {
-		say("results      %s", equivalenceWords(last.Equivalence()))
+		say("results      %s", equivalenceWords(*last))
 		fitEdits(say, *last, job, command)
 	}
 }
@@ -170,8 +170,7 @@ func predictedWords(s fit.Sentence, t fit.Tried) string {
 		words += fmt.Sprintf("; %.0f %% of the forward pass is recomputed", 100*min(1, s.Twice))
 	}
 	if s.Slower > 0 {
-		words += fmt.Sprintf("; a step predicted to be %.0f %% slower than without remedies",
-			100*s.Slower)
+		words += "; a step predicted to be " + slowerWords(s.Slower) + " than without remedies"
 	}
 	return words + "]"
 }
@@ -185,11 +184,23 @@ func measured(t fit.Tried) event.Bytes {
 	return t.Allocated
 }
 
-func equivalenceWords(e remedy.Equivalence) string {
-	switch e {
-	case remedy.Exact:
+// slowerWords puts a share of additional time into words: 0.3 is 30 % slower.
+func slowerWords(share float64) string {
+	if share >= 1 {
+		return fmt.Sprintf("%.2g times slower", 1+share)
+	}
+	return fmt.Sprintf("%.0f %% slower", 100*share)
+}
+
+// equivalenceWords compares an attempt's results with those of the unchanged program.
+func equivalenceWords(t fit.Tried) string {
+	switch why := t.Amplifies(); {
+	case t.Equivalence() == remedy.Exact && why != "":
+		return "the same up to rounding, which this training makes larger from step to step (" +
+			why + ")"
+	case t.Equivalence() == remedy.Exact:
 		return "the same as with more memory, up to rounding (exact)"
-	case remedy.Expected:
+	case t.Equivalence() == remedy.Expected:
 		return "the same on average: random numbers, such as dropout masks, are drawn in another order " +
 			"(expected)"
 	}
@@ -245,7 +256,19 @@ func fitEdits(say func(string, ...any), t fit.Tried, job remedy.Job, command []s
 		for _, line := range strings.Split(edit, "\n") {
 			say("               %s", line)
 		}
+		if twice(t, r.ID) {
+			say("             nothing is computed twice then: usually %s", speed(known.Slowdown(
+				remedy.Setup{})))
+		}
 	}
+}
+
+// twice reports whether a batch was split in a way that computes the forward pass twice, which
+// memroom does to leave the program as it is, and an edit need not.
+func twice(t fit.Tried, id remedy.ID) bool {
+	return id == remedy.MicroBatch && slices.ContainsFunc(t.Said, func(s fit.Sentence) bool {
+		return s.ID == id && s.Kind == "applied" && s.Twice > 0
+	})
 }
 
 // takes reports whether a command takes such arguments: it has one of them already, or another of

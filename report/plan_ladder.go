@@ -61,8 +61,8 @@ func rungs(b *strings.Builder, list []plan.Rung) {
 		"results")
 	for _, r := range list {
 		name := string(r.ID)
-		if r.Times > 1 {
-			name = fmt.Sprintf("%s x%d", name, 1<<r.Times)
+		if r.Pieces > 1 {
+			name = fmt.Sprintf("%s x%d", name, r.Pieces)
 		}
 		mark := ""
 		if r.Fits {

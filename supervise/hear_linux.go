@@ -196,7 +196,7 @@ func (e *hearer) nameSilent(now time.Time) {
 	if who := e.job.people.silent(now, 5*time.Second); who != nil {
 		e.silent = true
 		e.record.note("silent python",
-			fmt.Sprintf("%s (process %d) did not load the probe (-I, -E, -S or another interpreter keep it "+
-				"out): it is watched from outside only", who.name, who.pid))
+			fmt.Sprintf("memroom cannot look into %s (process %d), which is watched from outside only: "+
+				"-I, -E, -S or another interpreter keep it out", who.name, who.pid))
 	}
 }

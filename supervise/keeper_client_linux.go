@@ -372,7 +372,7 @@ func (k *keeper) startMonitor() {
 	}
 	pid, link, err := k.forkMonitor(k.launch.Monitor)
 	if err != nil {
-		k.state.Notes = append(k.state.Notes, "the monitor could not be started: "+err.Error())
+		k.state.Notes = append(k.state.Notes, "memroom could not start to watch: "+err.Error())
 		k.noMonitor = true
 		return
 	}

@@ -337,7 +337,7 @@ func (k *keeper) noteRoom(pid int) {
 		var why string
 		if group, why = findScope(pid, k.room.unit, k.state.HostLimit); why != "" {
 			k.room.unit, k.room.limit, k.state.Limit = "", LimitSoft, LimitSoft
-			k.state.Notes = append(k.state.Notes, why+"; the limit is held by the monitor")
+			k.state.Notes = append(k.state.Notes, why+"; memroom itself holds the limit")
 		}
 	}
 	k.state.Cgroup, k.state.CgroupV = "", 0

@@ -183,7 +183,7 @@ func (m *Monitor) loop(keeper <-chan told) error {
 func (m *Monitor) hearKeeper(t told, ticker *time.Ticker) (over bool, err error) {
 	if t.err != nil {
 		m.record.happened(event.Happened{Kind: "note", PID: m.job.state.Child,
-			Text: "the keeper was killed: nobody watches the command from here on"})
+			Text: "memroom's process that held the command was killed: nobody watches it from here on"})
 		return true, errors.New("the keeper has gone: " + t.err.Error())
 	}
 	switch t.kind {

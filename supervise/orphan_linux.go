@@ -23,13 +23,13 @@ type Orphan struct {
 func (o Orphan) String() string {
 	switch {
 	case o.Command > 0:
-		return fmt.Sprintf("its keeper was killed; the command still runs as process %d, and nobody "+
+		return fmt.Sprintf("memroom's process for it was killed; the command still runs as process %d, and nobody "+
 			"watches it: `kill %d` ends it", o.Command, o.Command)
 	case o.Others > 0:
-		return fmt.Sprintf("its keeper was killed; the command has ended, its exit code is unknown; "+
+		return fmt.Sprintf("memroom's process for it was killed; the command has ended, its exit code is unknown; "+
 			"%s that it started still live", counted(o.Others))
 	}
-	return "its keeper was killed; the command has ended, its exit code is unknown"
+	return "memroom's process for it was killed; the command has ended, its exit code is unknown"
 }
 
 // FindOrphan says what is left of a run on this machine whose keeper was killed before the command

@@ -250,7 +250,7 @@ func deathLines(deaths []Death) []string {
 		if d.Rank != nil {
 			who = fmt.Sprintf("rank %d (process %d)", *d.Rank, d.PID)
 		}
-		lines = append(lines, fmt.Sprintf("the probe in %s saw %s: %s", who, d.Type,
+		lines = append(lines, fmt.Sprintf("%s ended with %s: %s", who, d.Type,
 			firstLine(d.Text)))
 	}
 	return lines

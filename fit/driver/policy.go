@@ -217,7 +217,7 @@ func sentence(s probe.Said) fit.Sentence {
 	return fit.Sentence{Kind: s.Kind, Text: s.Text, ID: remedy.ID(s.ID), Predicted: s.Predicted,
 		Needs: s.Needs, Limit: s.Limit,
 		Rows: s.Rows, Pieces: s.Pieces, Twice: s.Twice, Slower: s.Slower,
-		Equivalence: s.Equivalence}
+		Equivalence: s.Equivalence, Amplifies: s.Amplifies}
 }
 
 // waitForCards waits until the cards hold no more than before the job, so that the next attempt

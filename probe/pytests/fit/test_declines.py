@@ -104,7 +104,7 @@ def classify(m, b):
 class Declined(unittest.TestCase):
     CASES = [
         (BatchNormed, classify, "BatchNorm1d in training mode"),
-        (SeesOthers, classify, "rows see each other"),
+        (SeesOthers, classify, "samples interact"),
         (Contrastive, lambda m, b: m(b[0]), "no weighted mean"),
         (BalancesExperts, lambda m, b: m(*b), "gradients show it"),
         (NoBatchInOutput, lambda m, b: m(b[0]).pow(2).mean(), "no batch dimension"),

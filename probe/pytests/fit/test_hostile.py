@@ -558,9 +558,9 @@ class Hostile(unittest.TestCase):
         for case, reason in (
             (mixup_inside, "mixed with each other at random"),
             (balanced_experts, "no weighted mean"),
-            (graph, "numbers of rows"),
-            (neighbours, "rows see each other"),
-            (noise_without_an_end, "draws random numbers for its rows itself"),
+            (graph, "numbers of samples"),
+            (neighbours, "samples interact"),
+            (noise_without_an_end, "draws random numbers for its samples itself"),
             (otherwise_for_many_rows, "the size of the batch"),
             (batches_as_objects, "holds tensors in a way that is not known"),
         ):

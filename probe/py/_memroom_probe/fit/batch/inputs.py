@@ -71,7 +71,8 @@ class Inputs:
                     or getattr(leaf, "is_nested", False)
                 ):
                     raise Cannot(
-                        "argument %s is a %s tensor, which has no rows to cut" % (name, leaf.layout)
+                        "argument %s is a %s tensor, which has no samples to split"
+                        % (name, leaf.layout)
                     )
             elif tree.holds_tensors(leaf, is_tensor):
                 raise Cannot(
@@ -215,7 +216,7 @@ class Inputs:
             if self.dims[i] is None and not _counts_up(self.leaves[i]):
                 raise Cannot(
                     (
-                        "argument %s may hold the numbers of rows, as a graph's edges do, and a "
+                        "argument %s may hold the numbers of samples, as a graph's edges do, and a "
                         "piece has others"
                     )
                     % self.names[i]

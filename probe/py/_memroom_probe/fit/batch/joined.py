@@ -29,7 +29,7 @@ class Joined:
         place = self.whole.narrow(dim, self.filled, length)
         if place.shape != apart.shape or place.dtype != piece.dtype:
             raise Cannot(
-                "pieces of the batch give outputs of different shapes: %s and %s"
+                "micro-batches give outputs of different shapes: %s and %s"
                 % (tuple(place.shape), tuple(apart.shape))
             )
         self.filled += length

@@ -54,7 +54,7 @@ class Findings:
 def leafwise(*results):
     flat = [tree.flatten(r)[0] for r in results]
     if len({len(f) for f in flat}) > 1:
-        raise Cannot("pieces of the batch give results of different structure")
+        raise Cannot("micro-batches give results of different structure")
     return list(zip(tree.paths(results[0]), *flat))
 
 
@@ -70,7 +70,7 @@ def judge(rows, name, a, b, ab):
         return (
             Output(name, SAME)
             if a == b == ab
-            else Cannot("result %s (%r, %r) differs between pieces" % (name, a, b))
+            else Cannot("result %s (%r, %r) differs between micro-batches" % (name, a, b))
         )
     if a.shape == b.shape == ab.shape:
         return _judge_unbatched(name, a, b, ab)
@@ -83,7 +83,7 @@ def judge(rows, name, a, b, ab):
                 if _close_interleaved(rows, dim, a, b, ab):
                     return Output(name, ROWS, dim, interleaved=True)
     return Cannot(
-        "output %s of rows together differs from that of rows apart: rows see each other"
+        "output %s of samples together differs from that of samples apart: samples interact"
         % (name or "0")
     )
 

@@ -62,7 +62,7 @@ def _try_out(module, call, inputs, first, second, autocast):
             bad = [o for o in outputs if isinstance(o, Cannot)]
             if bad:
                 raise Cannot(
-                    "it draws random numbers for its rows itself: whether rows see each "
+                    "it draws random numbers for its samples itself: whether they see each "
                     "other cannot be told"
                 )
             bench.see_rows_apart(first, second, outputs)
@@ -118,7 +118,7 @@ def _refuse_by_sight(module):
         for hook in list(m._forward_hooks.values()) + list(m._forward_pre_hooks.values()):
             if not _is_harmless(hook):
                 raise Cannot(
-                    "a forward hook on %s would see pieces of the batch" % (name or "the module")
+                    "a forward hook on %s would see micro-batches" % (name or "the module")
                 )
 
 
@@ -298,7 +298,8 @@ class _Bench:
                     *(output.rows_of(t, len(first), len(first + second)) for t in (x, y))
                 ):
                     raise Cannot(
-                        "output %s: rows are mixed with each other at random" % (output.name or "0")
+                        "output %s: samples are mixed with each other at random"
+                        % (output.name or "0")
                     )
 
     def confirm(self, outputs, few):
@@ -322,7 +323,7 @@ class _Bench:
             ):
                 raise Cannot(
                     (
-                        "output %s of %d rows is otherwise than that of %d rows: it goes by the "
+                        "output %s of %d samples differs from that of %d samples: it goes by the "
                         "size of the batch"
                     )
                     % (name or "0", len(many), len(few))
@@ -331,7 +332,7 @@ class _Bench:
                 output.candidates = self.filter(output.candidates, values, first, second)
                 if not output.candidates:
                     raise Cannot(
-                        "the loss %s of %d rows is weighed otherwise than that of %d rows"
+                        "the loss %s of %d samples is weighed otherwise than that of %d samples"
                         % (name, len(many), len(few))
                     )
 
@@ -364,8 +365,8 @@ class _Bench:
         if not candidates:
             raise Cannot(
                 (
-                    "the loss %s of rows together is no weighted mean or sum of the losses of "
-                    "rows apart"
+                    "the loss %s of samples together is no weighted mean or sum of the losses of "
+                    "samples apart"
                 )
                 % output.name
             )
@@ -373,7 +374,7 @@ class _Bench:
         if not candidates:
             raise Cannot(
                 (
-                    "the loss %s has a small part that is no mean or sum over rows: its "
+                    "the loss %s has a small part that is no mean or sum over samples: its "
                     "gradients show it"
                 )
                 % output.name

@@ -299,7 +299,7 @@ class Governor:
         except torch.cuda.OutOfMemoryError:
             self.say(
                 "declined",
-                "%s: not even a few rows of the batch could be tried" % name_of(module),
+                "%s: not even a few samples of the batch could be tried" % name_of(module),
                 id="micro_batch",
             )
             _make_room()
@@ -469,7 +469,9 @@ class Governor:
             "slower": round(choice.seconds / (case.candidates[0].seconds or 1) - 1, 3),
             "equivalence": case.plan.equivalence if case.plan and choice.share else "exact",
         }
-        words = "%s: %s%s" % (case.name, choice.words, _rounding(case))
+        if _rounds(case):
+            fields["amplifies"] = case.amplifies
+        words = "%s: %s" % (case.name, choice.words)
         for id in choice.remedies():
             self.say("applied", words, id=id, **fields)
         if not choice.remedies():
@@ -478,14 +480,9 @@ class Governor:
             )
 
 
-def _rounding(case):
-    """What is said of a result that is not equal to the bit, where that matters."""
-    if case.choice.bitwise or not case.amplifies or case.plan.equivalence != "exact":
-        return ""
-    return "; equal up to rounding (%.0e), which this training amplifies: %s" % (
-        case.plan.rounding,
-        case.amplifies,
-    )
+def _rounds(case):
+    """Whether the result is not equal to the bit in a training where that matters."""
+    return not case.choice.bitwise and case.amplifies and case.plan.equivalence == "exact"
 
 
 def _make_room():

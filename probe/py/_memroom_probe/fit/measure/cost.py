@@ -196,7 +196,7 @@ def _twice_or_never(module, call, inputs, room):
     try:
         return _twice(module, call, inputs, 1, 2, room)
     except torch.cuda.OutOfMemoryError:
-        raise Cannot("not even 2 rows of %d fit" % inputs.rows) from None
+        raise Cannot("not even 2 samples of %d fit" % inputs.rows) from None
 
 
 def check_recompute(module, call, inputs, room):

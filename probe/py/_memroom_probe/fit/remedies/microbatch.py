@@ -223,7 +223,7 @@ class Plan:
                 left = tryout.narrow_down(module, call, inputs, index, output.candidates)
                 if not losses.agree(left, pieces) or not left:
                     raise Cannot(
-                        "how the loss %s weighs its rows could not be found out" % output.name
+                        "how the loss %s weighs its samples could not be found out" % output.name
                     )
                 output.candidates = left
             result[index] = output.candidates[0].shares_to_use(pieces)
