@@ -23,6 +23,8 @@ type Folder struct {
 
 	mu    sync.Mutex
 	files map[string]*os.File
+	rolls map[string]*roller
+	ends  map[string]int64 // how long the files appended to are
 }
 
 // Names of the files in a run's folder.
@@ -143,7 +145,14 @@ func appendLines[T any](f *Folder, name string, records []T) error {
 	if err != nil {
 		return err
 	}
-	_, err = file.Write(lines.Bytes())
+	n, err := file.Write(lines.Bytes())
+	f.mu.Lock()
+	at := f.ends[name]
+	f.ends[name] += int64(n)
+	f.mu.Unlock()
+	if err == nil {
+		f.rollUp(name, lines.Bytes(), at)
+	}
 	return err
 }
 
@@ -166,9 +175,10 @@ func (f *Folder) open(name string) (*os.File, error) {
 		}
 	}
 	if f.files == nil {
-		f.files = map[string]*os.File{}
+		f.files, f.ends = map[string]*os.File{}, map[string]int64{}
 	}
 	f.files[name] = file
+	f.ends[name], _ = file.Seek(0, io.SeekEnd)
 	return file, nil
 }
 
@@ -179,7 +189,12 @@ func (f *Folder) Close() {
 	for _, file := range f.files {
 		file.Close()
 	}
-	f.files = nil
+	for _, r := range f.rolls {
+		if r.out != nil {
+			r.out.Close()
+		}
+	}
+	f.files, f.rolls = nil, nil
 }
 
 // Run reads what the run is.
