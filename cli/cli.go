@@ -45,6 +45,7 @@ type root struct {
 	Top        topCmd        `cmd:"" help:"Show a run live: memory against its limits, steps, findings."`
 	Runs       runsCmd       `cmd:"" help:"List runs."`
 	Show       showCmd       `cmd:"" help:"Show the record of one run."`
+	Serve      serveCmd      `cmd:"" help:"Serve a page on this machine: runs live and past, snapshots, plans, metrics."`
 	Rm         rmCmd         `cmd:"" help:"Delete runs."`
 	Doctor     doctorCmd     `cmd:"" help:"What memroom can see on this machine, and what is missing."`
 	Calibrate  calibrateCmd  `cmd:"" help:"Measure this machine's card, so that plan's answers for it are its own."`

@@ -2,10 +2,7 @@ package cli
 
 import (
 	"fmt"
-	"regexp"
 	"slices"
-	"strconv"
-	"strings"
 
 	"memroom/event"
 	"memroom/meter/nvml"
@@ -39,7 +36,7 @@ func (c *planCmd) cheapest(s *session, model *models.Config, target plan.Target)
 
 // deviceMap answers `plan --devices`.
 func (c *planCmd) deviceMap(s *session, model *models.Config, target plan.Target) error {
-	cards, err := parseDevices(c.Devices)
+	cards, err := plan.ParseCards(c.Devices)
 	if err != nil {
 		return usageError(err)
 	}
@@ -56,34 +53,6 @@ func (c *planCmd) deviceMap(s *session, model *models.Config, target plan.Target
 		return exitQuietly(exitDoesNotFit)
 	}
 	return err
-}
-
-var severalCards = regexp.MustCompile(`^(\d+)\s*[xX*]\s*(.+)$`)
-
-// maxDevices bounds what one map is made for.
-const maxDevices = 1024
-
-// parseDevices reads 2x24GiB,1x12GiB or 4xA100-80.
-func parseDevices(list []string) ([]plan.Card, error) {
-	var cards []plan.Card
-	for _, text := range list {
-		count, name := 1, strings.TrimSpace(text)
-		if m := severalCards.FindStringSubmatch(name); m != nil {
-			n, err := strconv.Atoi(m[1])
-			if err != nil || n < 1 || len(cards)+n > maxDevices {
-				return nil, fmt.Errorf("--devices %q: between 1 and %d devices", text, maxDevices)
-			}
-			count, name = n, m[2]
-		}
-		card, err := plan.FindCard(name)
-		if err != nil {
-			return nil, fmt.Errorf("--devices %q: %w", text, err)
-		}
-		for range count {
-			cards = append(cards, card)
-		}
-	}
-	return cards, nil
 }
 
 // hereCard is this machine's first card and what others hold on it now.

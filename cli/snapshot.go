@@ -123,33 +123,13 @@ func (c *snapshotCmd) analyse(read *trace.Snapshot) ([]report.Device, error) {
 	}
 }
 
-// compare replays the requests under other settings; nil where there is nothing to compare. A
-// recording that ends in a failure is compared under the memory it had then, so that the table says
-// which settings would have passed.
+// compare replays the requests under other settings, unless that is not wanted.
 func (c *snapshotCmd) compare(rec *event.Recording, s *diagnose.Snapshot,
 	replayed *allocsim.Replayed) *allocsim.Table {
-	if c.NoWhatIf || replayed == nil || s.Allocs == 0 {
+	if c.NoWhatIf {
 		return nil
 	}
-	if replayed.Timeline == nil {
-		s.Warnings = append(s.Warnings, "too long to compare settings here: `memroom replay --what-if` "+
-			"does it")
-		return nil
-	}
-	limit, under := c.AllocLimit, "with at most %s reserved"
-	if n := len(s.OOMs); limit == 0 && n > 0 {
-		limit, under = s.OOMs[n-1].Capacity(),
-			"up to the request that failed, where the recording ends, and with at most %s reserved"
-	}
-	table, err := replayed.WhatIf(allocsim.Options{Limit: limit}, rec.Settings.Conf)
-	if err != nil {
-		s.Warnings = append(s.Warnings, fmt.Sprintf("settings could not be compared: %v", err))
-		return nil
-	}
-	if limit > 0 && table.Reason != "" {
-		table.Reason += fmt.Sprintf(" ("+under+")", limit)
-	}
-	return &table
+	return diagnose.CompareSettings(rec, s, replayed, c.AllocLimit)
 }
 
 func (c *snapshotCmd) result(read *trace.Snapshot, devices []report.Device) snapshotResult {

@@ -74,14 +74,28 @@ func pad(b *bytes.Buffer) {
 	}
 }
 
-// writePayload writes base64(gzip(length, header, arrays)).
+// writePayload writes base64(gzip(data)).
 func writePayload(out io.Writer, file string, warnings []string, devices []Device) error {
+	encoded := base64.NewEncoder(base64.StdEncoding, out)
+	packed := gzip.NewWriter(encoded)
+	if err := SnapshotData(packed, file, warnings, devices); err != nil {
+		return err
+	}
+	if err := packed.Close(); err != nil {
+		return err
+	}
+	return encoded.Close()
+}
+
+// SnapshotData writes what a page of a snapshot is drawn from: the length of the header, the
+// header, the arrays.
+func SnapshotData(out io.Writer, file string, warnings []string, devices []Device) error {
 	w := &payloadWriter{}
 	header := struct {
 		File     string       `json:"file"`
 		Warnings []string     `json:"warnings,omitempty"`
 		Devices  []pageDevice `json:"devices"`
-	}{File: file, Warnings: warnings}
+	}{File: cleanText(file), Warnings: warnings}
 	for _, d := range devices {
 		header.Devices = append(header.Devices, w.device(d))
 	}
@@ -93,17 +107,12 @@ func writePayload(out io.Writer, file string, warnings []string, devices []Devic
 	_ = binary.Write(&head, binary.LittleEndian, uint32(len(text)))
 	head.Write(text)
 	pad(&head)
-	encoded := base64.NewEncoder(base64.StdEncoding, out)
-	packed := gzip.NewWriter(encoded)
 	for _, part := range [][]byte{head.Bytes(), w.data.Bytes()} {
-		if _, err := packed.Write(part); err != nil {
+		if _, err := out.Write(part); err != nil {
 			return err
 		}
 	}
-	if err := packed.Close(); err != nil {
-		return err
-	}
-	return encoded.Close()
+	return nil
 }
 
 func (w *payloadWriter) device(d Device) pageDevice {

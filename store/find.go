@@ -2,6 +2,7 @@ package store
 
 import (
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 )
@@ -40,4 +41,15 @@ func (s *Store) Find(text string) (*Folder, error) {
 				len(matching), matching[len(matching)-1])
 	}
 	return nil, fmt.Errorf("no run %q: `memroom runs` lists them", text)
+}
+
+// Lookup gives the run with exactly this ID, if there is one. Whatever else the text is, such as a
+// path, it is no run.
+func (s *Store) Lookup(id string) (*Folder, bool) {
+	if !validID(id) {
+		return nil, false
+	}
+	folder := s.Folder(id)
+	info, err := os.Stat(folder.Dir)
+	return folder, err == nil && info.IsDir()
 }

@@ -333,8 +333,8 @@ func (p *Piece) fill(rows []roll, names []string, want func(string) bool) {
 	}
 }
 
-// Before gives the lines shortly before a moment in order, the last one being the newest then: those
-// of the roll the moment lies in and of the one before.
+// Before gives the lines shortly before a moment in order, the last one being the newest then:
+// those of the roll the moment lies in and of the one before.
 func (s *Series) Before(at int64, do func(line []byte)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -365,4 +365,24 @@ func (s *Series) Before(at int64, do func(line []byte)) {
 			return !ok || when <= at
 		})
 	}
+}
+
+// LinesFrom gives the whole lines of a file from an offset on, until do says false, and where the
+// next one begins. A file that is not there has none.
+func LinesFrom(path string, from int64, do func(line []byte) bool) (next int64) {
+	file, err := os.Open(path)
+	if err != nil {
+		return from
+	}
+	defer file.Close()
+	info, err := file.Stat()
+	if err != nil || !info.Mode().IsRegular() || info.Size() <= from {
+		return from
+	}
+	next = from
+	eachLineOf(file, from, info.Size(), func(line []byte, offset int64) bool {
+		next = offset + int64(len(line))
+		return do(line)
+	})
+	return next
 }

@@ -29,6 +29,22 @@ export function seconds(s) {
   return s < 120 ? `${s.toFixed(2)} s` : `${(s / 60).toFixed(1)} min`;
 }
 
+/** 3725 -> "1:02:05"; 42.5 -> "0:42" */
+export function clock(s) {
+  const [h, m, rest] = [Math.floor(s / 3600), Math.floor(s / 60) % 60, Math.floor(s) % 60];
+  const two = (n) => String(n).padStart(2, "0");
+  return h > 0 ? `${h}:${two(m)}:${two(rest)}` : `${m}:${two(rest)}`;
+}
+
+/** 3725 -> "1 h 2 min": how long something took, in the two largest units. */
+export function span(s) {
+  if (s < 10) return `${s.toFixed(1)} s`;
+  if (s < 60) return `${Math.round(s)} s`;
+  if (s < 3600) return `${Math.floor(s / 60)} min ${Math.round(s % 60)} s`;
+  if (s < 86400) return `${Math.floor(s / 3600)} h ${Math.floor((s % 3600) / 60)} min`;
+  return `${Math.floor(s / 86400)} d ${Math.floor((s % 86400) / 3600)} h`;
+}
+
 /** el("td", {class: "num"}, "12") */
 export function el(tag, attributes = {}, ...children) {
   const node = document.createElement(tag);

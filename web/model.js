@@ -6,6 +6,7 @@ export class Device {
   /** data: one element of the payload's devices. */
   constructor(data) {
     Object.assign(this, data);
+    this.names = categories;
     this.length = this.start.length;
     this.last = Math.max(0, this.entries - 1);
     this.peakAt = Math.max(0, this.snapshot.peak.at);
@@ -65,6 +66,34 @@ export class Device {
 
   frames(i) {
     return (this.stacks[this.stack[i]] || []).map((f) => this.frameTable[f]);
+  }
+
+  /** The stacks in which a text occurs, in the name of a function or of a file; null for no text. */
+  findStacks(text) {
+    const wanted = text.trim().toLowerCase();
+    if (!wanted) return null;
+    const frames = new Set();
+    this.frameTable.forEach(([file, name], i) => { if (`${name} ${file}`.toLowerCase().includes(wanted)) frames.add(i); });
+    const found = new Set();
+    this.stacks.forEach((stack, i) => { if (stack.some((f) => frames.has(f))) found.add(i); });
+    return found;
+  }
+
+  /** The most that the blocks of some stacks held at once, and when. */
+  peakOf(stacks) {
+    const changes = [];
+    for (let i = 0; i < this.length; i++) {
+      if (!stacks.has(this.stack[i])) continue;
+      changes.push([this.start[i], this.size[i]]);
+      if (this.end[i] <= this.entries) changes.push([this.end[i], -this.size[i]]);
+    }
+    changes.sort((a, b) => a[0] - b[0] || a[1] - b[1]);
+    let [sum, best, at] = [0, 0, 0];
+    for (const [when, size] of changes) {
+      sum += size;
+      if (sum > best) [best, at] = [sum, Math.max(0, when)];
+    }
+    return { bytes: best, at };
   }
 
   /** The step and phase at a moment. */

@@ -6,7 +6,11 @@ const types = { f64: Float64Array, i32: Int32Array, u32: Uint32Array, u8: Uint8A
 export async function decode(text) {
   const packed = Uint8Array.from(atob(text.trim()), (c) => c.charCodeAt(0));
   const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
-  const raw = await new Response(stream).arrayBuffer();
+  return unpack(await new Response(stream).arrayBuffer());
+}
+
+/** Decodes the data as the server sends it. */
+export function unpack(raw) {
   const length = new DataView(raw).getUint32(0, true);
   const header = JSON.parse(new TextDecoder().decode(new Uint8Array(raw, 4, length)));
   const base = 4 + length + padding(4 + length);

@@ -4,26 +4,34 @@ import { bytes, count, el, frameText, percent, seconds } from "memroom/format.js
 import { Device } from "memroom/model.js";
 import { Timeline } from "memroom/timeline.js";
 import { SegmentMap } from "memroom/segmentmap.js";
+import { Flame } from "memroom/flame.js";
 import { groupTable, legend, plainTable, tellingFrames } from "memroom/tables.js";
 
 const $ = (id) => document.getElementById(id);
 
-/** Builds the page from a decoded payload. */
-export function showSnapshot(payload) {
-  new SnapshotPage(payload);
+/** Builds the page from a decoded payload. signal ends what it listens to. */
+export function showSnapshot(payload, signal) {
+  const page = new SnapshotPage(payload, signal);
   $("loading").remove();
+  return page;
 }
 
 class SnapshotPage {
-  constructor(payload) {
+  constructor(payload, signal) {
     this.payload = payload;
+    this.signal = signal;
     this.hidden = new Set();
+    this.found = null;
     this.timeline = new Timeline($("timeline"), {
       moment: (at) => this.choose(at),
       hover: (block, at, x, y) => this.tip(block === null ? null : this.blockText(block), x, y),
     });
     this.map = new SegmentMap($("segments"), {
       hover: (piece, x, y) => this.tip(piece && (piece.block < 0 ? [`free: ${bytes(piece.end - piece.begin)}`] : this.blockText(piece.block)), x, y),
+    });
+    this.flame = new Flame($("flame"), {
+      hover: (node, x, y) => this.tip(node && this.flame.text(node), x, y),
+      chosen: (node) => { $("flame-text").textContent = node.parent ? this.flame.text(node).join(", ") : ""; },
     });
     this.controls();
     this.open(0);
@@ -41,8 +49,12 @@ class SnapshotPage {
     $("zoom-in").addEventListener("click", () => this.timeline.zoom(0.5, this.at));
     $("zoom-out").addEventListener("click", () => this.timeline.zoom(2, this.at));
     $("zoom-all").addEventListener("click", () => this.timeline.reset());
-    window.addEventListener("resize", () => { this.timeline.draw(); this.map.draw(); });
-    window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { this.timeline.draw(); this.map.draw(); });
+    $("search").addEventListener("input", (e) => this.search(e.target.value));
+    $("search-peak").addEventListener("click", () => this.choose(this.foundPeak.at));
+    $("flame-all").addEventListener("click", () => this.flame.zoom(this.flame.root));
+    const again = () => { this.timeline.draw(); this.map.draw(); this.flame.draw(); };
+    window.addEventListener("resize", again, { signal: this.signal });
+    window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", again, { signal: this.signal });
   }
 
   open(index) {
@@ -58,6 +70,53 @@ class SnapshotPage {
     this.whatIf();
     this.timeline.show(d);
     this.choose(d.peakAt);
+    this.search($("search").value);
+  }
+
+  /** Shows where a function or file occurs: the rest turns pale. */
+  search(text) {
+    const d = this.device;
+    this.found = d.findStacks(text);
+    const wanted = text.trim().toLowerCase();
+    this.timeline.setFound(this.found);
+    this.flame.setMatch(this.found && ((node) => onPath(node, wanted)));
+    this.foundPeak = this.found ? d.peakOf(this.found) : null;
+    $("search-peak").hidden = !this.found || this.found.size === 0;
+    this.searchText();
+    groupTable($("groups"), d, this.live, this.found);
+  }
+
+  searchText() {
+    const { found, device: d } = this;
+    if (!found) {
+      $("search-text").textContent = "";
+      return;
+    }
+    let sum = 0;
+    for (const i of this.live) if (found.has(d.stack[i])) sum += d.size[i];
+    $("search-text").textContent = found.size === 0 ? "found in no call stack"
+      : `${count(found.size)} call stacks: ${bytes(sum)} at this moment, at most ${bytes(this.foundPeak.bytes)} at entry ${count(this.foundPeak.at)}`;
+  }
+
+  /** The server compares settings after the page is up. */
+  comparing() {
+    $("whatif").hidden = false;
+    $("whatif-text").textContent = "Replaying the recording under other settings ...";
+  }
+
+  compared(tables, problem) {
+    for (const t of tables) {
+      const d = this.payload.devices.find((x) => x.device === t.device);
+      if (d) d.what_if = t.table;
+    }
+    this.device.what_if = (this.payload.devices.find((x) => x.device === this.device.device) || {}).what_if;
+    this.whatIf();
+    const warning = problem || tables.map((t) => t.warning).find(Boolean);
+    if ($("whatif").hidden && warning) {
+      $("whatif").hidden = false;
+      $("whatif-table").replaceChildren();
+      $("whatif-text").textContent = warning;
+    }
   }
 
   figures() {
@@ -119,7 +178,9 @@ class SnapshotPage {
       (d.omitted > 0 ? "" : ` in ${count(free.pieces)} pieces, the longest ${bytes(free.longest)}`);
     this.live = live;
     this.keys();
-    groupTable($("groups"), d, live);
+    this.flame.show(d, live, d.restAt(this.at));
+    this.searchText();
+    groupTable($("groups"), d, live, this.found);
   }
 
   keys() {
@@ -145,4 +206,17 @@ class SnapshotPage {
     tip.style.left = `${Math.min(x + 14, window.innerWidth - tip.offsetWidth - 8)}px`;
     tip.style.top = `${Math.min(y + 14, window.innerHeight - tip.offsetHeight - 8)}px`;
   }
+}
+
+/** Whether a node of the flame view, one above it or one below it has the text in its name. */
+function onPath(node, text) {
+  for (let n = node; n; n = n.parent) if (`${n.name} ${n.file || ""}`.toLowerCase().includes(text)) return true;
+  return below(node, text);
+}
+
+function below(node, text) {
+  for (const child of node.children.values()) {
+    if (`${child.name} ${child.file || ""}`.toLowerCase().includes(text) || below(child, text)) return true;
+  }
+  return false;
 }

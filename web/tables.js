@@ -26,9 +26,10 @@ function swatch(name) {
 }
 
 /** What lives at the moment by call stack, the largest first. */
-export function groupTable(target, device, live, limit = 40) {
+export function groupTable(target, device, live, found = null, limit = 40) {
   const groups = new Map();
   for (const i of live) {
+    if (found && !found.has(device.stack[i])) continue;
     const key = `${device.stack[i]} ${device.kind[i]}`;
     const g = groups.get(key) || { block: i, bytes: 0, blocks: 0 };
     g.bytes += device.size[i];

@@ -14,6 +14,7 @@ export class Timeline {
     this.canvas = canvas;
     this.on = on;
     this.hidden = new Set();
+    this.found = null; // stacks that are searched for; the others are drawn pale
     this.moment = 0;
     this.listen();
   }
@@ -27,6 +28,11 @@ export class Timeline {
 
   setMoment(at) {
     this.moment = at;
+    this.draw();
+  }
+
+  setFound(stacks) {
+    this.found = stacks;
     this.draw();
   }
 
@@ -128,7 +134,7 @@ export class Timeline {
       column(pixels, width, height, x, 0, sum * perByte, rest, rest);
       for (const i of live) {
         if (this.hidden.has(d.category(i))) continue;
-        const shades = fill[d.kind[i]] || fill[0];
+        const shades = this.found && !this.found.has(d.stack[i]) ? [rest, rest, rest] : fill[d.kind[i]] || fill[0];
         column(pixels, width, height, x, sum * perByte, (sum + d.size[i]) * perByte, shades[i & 1], shades[2]);
         sum += d.size[i];
       }
@@ -234,6 +240,20 @@ export class Timeline {
     });
     c.addEventListener("pointerleave", () => this.on.hover(null));
     c.addEventListener("dblclick", () => this.reset());
+    c.addEventListener("keydown", (e) => this.key(e));
+  }
+
+  /** Arrows move the moment, plus and minus zoom, 0 shows all. */
+  key(e) {
+    if (!this.device || e.ctrlKey || e.metaKey || e.altKey) return;
+    const step = Math.max(1, Math.round((this.to - this.from) / (e.shiftKey ? 10 : 200)));
+    const actions = {
+      ArrowLeft: () => this.on.moment(this.moment - step), ArrowRight: () => this.on.moment(this.moment + step), Home: () => this.on.moment(0), End: () => this.on.moment(this.device.last),
+      "+": () => this.zoom(0.5, this.moment), "=": () => this.zoom(0.5, this.moment), "-": () => this.zoom(2, this.moment), 0: () => this.reset(),
+    };
+    if (!actions[e.key]) return;
+    e.preventDefault();
+    actions[e.key]();
   }
 }
 

@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-//go:embed *.js *.css *.html
+//go:embed *.js *.css *.html *.svg
 var files embed.FS
 
 // Files gives the files as they would be served.
@@ -38,4 +38,10 @@ func Text(name string) string {
 		panic(err)
 	}
 	return string(data)
+}
+
+// Page is the served page: the frame, with the views that are written as HTML as templates in it.
+func Page() string {
+	return strings.NewReplacer("SNAPSHOT", Text("snapshot.html"), "RUN", Text("run.html")).
+		Replace(Text("index.html"))
 }

@@ -22,14 +22,21 @@ import (
 // for.
 type tab struct {
 	context.Context
-	t  *testing.T
-	mu sync.Mutex
+	t      *testing.T
+	mu     sync.Mutex
+	origin string // from which alone the page may load
 
 	complaints []string
 	requests   []string
 }
 
 func openTab(t *testing.T, file string) *tab {
+	t.Helper()
+	return openAddress(t, "file://"+file, "#legend .key")
+}
+
+// openAddress opens an address and waits until something is seen.
+func openAddress(t *testing.T, address, visible string) *tab {
 	t.Helper()
 	browser := findBrowser(t)
 	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(browser),
@@ -40,10 +47,14 @@ func openTab(t *testing.T, file string) *tab {
 	t.Cleanup(cancel)
 	ctx, expire := context.WithTimeout(ctx, 2*time.Minute)
 	t.Cleanup(expire)
-	p := &tab{Context: ctx, t: t}
+	p := &tab{Context: ctx, t: t, origin: "file:"}
+	if rest, ok := strings.CutPrefix(address, "http://"); ok {
+		host, _, _ := strings.Cut(rest, "/")
+		p.origin = "http://" + host + "/"
+	}
 	chromedp.ListenTarget(ctx, p.hear)
-	p.run(network.Enable(), cdplog.Enable(), chromedp.Navigate("file://"+file),
-		chromedp.WaitVisible("#legend .key"))
+	p.run(network.Enable(), cdplog.Enable(), chromedp.Navigate(address),
+		chromedp.WaitVisible(visible))
 	return p
 }
 
@@ -121,7 +132,7 @@ func (p *tab) quiet() {
 		p.t.Error(c)
 	}
 	for _, url := range p.requests {
-		if !strings.HasPrefix(url, "file:") {
+		if !strings.HasPrefix(url, p.origin) && !strings.HasPrefix(url, "data:") {
 			p.t.Errorf("the page asked for %s", url)
 		}
 	}

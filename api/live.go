@@ -1,0 +1,281 @@
+package api
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"memroom/store"
+)
+
+// stream is one viewer's connection for server-sent events.
+type stream struct {
+	w       http.ResponseWriter
+	control *http.ResponseController
+	body    bytes.Buffer
+}
+
+// A viewer that takes nothing for so long has gone.
+const patience = 30 * time.Second
+
+// newStream answers with the head of a stream.
+func newStream(w http.ResponseWriter) *stream {
+	s := &stream{w: w, control: http.NewResponseController(w)}
+	w.Header().Set("Content-Type", "text/event-stream; charset=utf-8")
+	w.Header().Set("Cache-Control", "no-store")
+	w.Header().Set("X-Accel-Buffering", "no") // proxies hold answers back otherwise
+	w.WriteHeader(http.StatusOK)
+	s.body.WriteString("retry: 1000\n\n")
+	return s
+}
+
+// add puts an event into the next packet. data must have no line breaks, which JSON has not.
+func (s *stream) add(kind, id string, data []byte) {
+	fmt.Fprintf(&s.body, "event: %s\n", kind)
+	if id != "" {
+		fmt.Fprintf(&s.body, "id: %s\n", id)
+	}
+	s.body.WriteString("data: ")
+	s.body.Write(data)
+	s.body.WriteString("\n\n")
+}
+
+// send writes what was added. It fails when the viewer has gone.
+func (s *stream) send() error {
+	if s.body.Len() == 0 {
+		return nil
+	}
+	_ = s.control.SetWriteDeadline(time.Now().Add(patience))
+	_, err := s.w.Write(s.body.Bytes())
+	s.body.Reset()
+	if s.body.Cap() > 1<<20 {
+		s.body = bytes.Buffer{}
+	}
+	if err != nil {
+		return err
+	}
+	return s.control.Flush()
+}
+
+// place is how far a viewer has read each file. It is the ID of every event sent, so that a viewer
+// who comes back goes on with the next line: nothing is lost and nothing comes twice.
+type place struct{ samples, steps, events int64 }
+
+func (p place) String() string { return fmt.Sprintf("%d.%d.%d", p.samples, p.steps, p.events) }
+
+func parsePlace(text string) (p place, err error) {
+	parts := strings.Split(text, ".")
+	if len(parts) != 3 {
+		return p, failed(http.StatusBadRequest, "Last-Event-ID %q: three numbers with dots, as the "+
+			"stream gave it", clip(text, 60))
+	}
+	for i, at := range []*int64{&p.samples, &p.steps, &p.events} {
+		if *at, err = strconv.ParseInt(parts[i], 10, 64); err != nil || *at < 0 {
+			return p, failed(http.StatusBadRequest, "Last-Event-ID %q: three numbers with dots, as "+
+				"the stream gave it", clip(text, 60))
+		}
+	}
+	return p, nil
+}
+
+// quietFor is how long a stream may be silent: then a comment keeps proxies from closing it.
+const quietFor = 15 * time.Second
+
+// packetBytes bounds what is read of a file for one packet. What is left comes in the next.
+const packetBytes = 256 << 10
+
+// followRun sends what a run writes: readings and steps as the monitor wrote them, what happened,
+// and once a second what it has learnt. It begins at the place that Last-Event-ID or ?from= names,
+// else at the end.
+func (s *Server) followRun(w http.ResponseWriter, r *http.Request) error {
+	folder, err := s.run(r)
+	if err != nil {
+		return err
+	}
+	from := r.Header.Get("Last-Event-ID")
+	if from == "" {
+		from = r.URL.Query().Get("from")
+	}
+	f := follower{server: s, folder: folder}
+	if from != "" {
+		if f.at, err = parsePlace(from); err != nil {
+			return err
+		}
+	} else {
+		f.at = place{wholeLines(folder.Path("samples.jsonl")), wholeLines(folder.Path("steps.jsonl")),
+			wholeLines(folder.Path("events.jsonl"))}
+	}
+	s.viewers.Add(1)
+	defer s.viewers.Add(-1)
+	out := newStream(w)
+	tick := time.NewTicker(s.options.Poll)
+	defer tick.Stop()
+	last := time.Now()
+	for {
+		over := !folder.Running()
+		more := true
+		for more {
+			more = f.next(out)
+			if out.body.Len() > 0 {
+				last = time.Now()
+			}
+			if out.send() != nil {
+				return nil
+			}
+		}
+		if over { // everything was read after the end
+			f.state(out, true)
+			out.add("over", f.at.String(), []byte("{}"))
+			_ = out.send()
+			return nil
+		}
+		f.state(out, false)
+		if time.Since(last) > quietFor {
+			out.body.WriteString(": still here\n\n")
+			last = time.Now()
+		}
+		if out.send() != nil {
+			return nil
+		}
+		select {
+		case <-r.Context().Done():
+			return nil
+		case <-s.closed:
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
+// follower is one viewer of one run.
+type follower struct {
+	server *Server
+	folder *store.Folder
+	at     place
+	stated time.Time
+	said   []byte
+}
+
+// next adds what was written since the last time, and says whether there is more.
+func (f *follower) next(out *stream) (more bool) {
+	for _, file := range []struct {
+		name, kind string
+		at         *int64
+		extract    func([]byte) []byte
+	}{
+		{"samples.jsonl", "samples", &f.at.samples, plainLine},
+		{"steps.jsonl", "steps", &f.at.steps, plainLine},
+		{"events.jsonl", "events", &f.at.events, eventLine},
+	} {
+		packet := []byte{'['}
+		left := false
+		*file.at = store.LinesFrom(f.folder.Path(file.name), *file.at, func(line []byte) bool {
+			if text := file.extract(line); text != nil {
+				if len(packet) > 1 {
+					packet = append(packet, ',')
+				}
+				packet = append(packet, text...)
+			}
+			left = len(packet) > packetBytes
+			return !left
+		})
+		more = more || left
+		if len(packet) > 1 {
+			out.add(file.kind, f.at.String(), append(packet, ']'))
+		}
+	}
+	return more
+}
+
+// plainLine gives a line that is JSON, without its end.
+func plainLine(line []byte) []byte {
+	line = bytes.TrimSpace(line)
+	if len(line) == 0 || !json.Valid(line) {
+		return nil
+	}
+	return line
+}
+
+func eventLine(line []byte) []byte {
+	if line = plainLine(line); line == nil {
+		return nil
+	}
+	var h struct {
+		Kind string `json:"kind"`
+	}
+	if json.Unmarshal(line, &h) != nil || !wanted("")(h.Kind) {
+		return nil
+	}
+	return line
+}
+
+// state adds how the run stands, once a second and where it has changed.
+func (f *follower) state(out *stream, end bool) {
+	if !end && time.Since(f.stated) < time.Second {
+		return
+	}
+	f.stated = time.Now()
+	data, err := json.Marshal(f.server.overview(f.folder.Row()))
+	if err != nil || !end && bytes.Equal(data, f.said) {
+		return
+	}
+	f.said = data
+	out.add("state", "", data)
+}
+
+// followRuns sends the newest runs whenever one of them has changed.
+func (s *Server) followRuns(w http.ResponseWriter, r *http.Request) error {
+	s.viewers.Add(1)
+	defer s.viewers.Add(-1)
+	out := newStream(w)
+	tick := time.NewTicker(max(time.Second, s.options.Poll))
+	defer tick.Stop()
+	var said []byte
+	last := time.Now()
+	for {
+		data, err := s.newest()
+		if err == nil && !bytes.Equal(data, said) {
+			said = data
+			out.add("runs", "", data)
+			last = time.Now()
+		}
+		if time.Since(last) > quietFor {
+			out.body.WriteString(": still here\n\n")
+			last = time.Now()
+		}
+		if out.send() != nil {
+			return nil
+		}
+		select {
+		case <-r.Context().Done():
+			return nil
+		case <-s.closed:
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
+// newest is the list of the newest runs as JSON, made at most once a second for all viewers.
+func (s *Server) newest() ([]byte, error) {
+	s.listed.Lock()
+	defer s.listed.Unlock()
+	if time.Since(s.listedAt) < 900*time.Millisecond && s.listing != nil {
+		return s.listing, nil
+	}
+	rows, err := s.options.Store.List(store.Filter{Limit: runsDefault})
+	if err != nil {
+		return nil, err
+	}
+	list := make([]Overview, 0, len(rows))
+	for _, row := range rows {
+		list = append(list, s.overview(row))
+	}
+	s.listing, err = json.Marshal(list)
+	s.listedAt = time.Now()
+	return s.listing, err
+}

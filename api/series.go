@@ -1,0 +1,283 @@
+package api
+
+import (
+	"encoding/json"
+	"math"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"memroom/diagnose"
+	"memroom/event"
+	"memroom/store"
+)
+
+// course is what a run's readings and steps were over time.
+type course struct {
+	samples *store.Series
+	steps   *store.Series
+}
+
+func courseOf(folder *store.Folder) *course {
+	return &course{folder.SampleSeries(), folder.StepSeries()}
+}
+
+// seriesCache keeps the sums of the runs that were looked at last. Each takes some megabytes at
+// most.
+type seriesCache struct {
+	mu    sync.Mutex
+	order []string // the one used last at the end
+	byID  map[string]*course
+}
+
+const cachedCourses = 12
+
+func (c *seriesCache) of(folder *store.Folder) *course {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.byID == nil {
+		c.byID = map[string]*course{}
+	}
+	c.order = slices.DeleteFunc(c.order, func(id string) bool { return id == folder.ID })
+	c.order = append(c.order, folder.ID)
+	if len(c.order) > cachedCourses {
+		delete(c.byID, c.order[0])
+		c.order = c.order[1:]
+	}
+	if c.byID[folder.ID] == nil {
+		c.byID[folder.ID] = courseOf(folder)
+	}
+	return c.byID[folder.ID]
+}
+
+// showSeries gives the course of a run between two moments, in at most so many points.
+func (s *Server) showSeries(w http.ResponseWriter, r *http.Request) error {
+	folder, err := s.run(r)
+	if err != nil {
+		return err
+	}
+	from, err := number(r, "from", 0, 0, 1<<60)
+	if err != nil {
+		return err
+	}
+	to, err := number(r, "to", 1<<60, 0, 1<<60)
+	if err != nil {
+		return err
+	}
+	points, err := number(r, "points", 1500, 1, 10_000)
+	if err != nil {
+		return err
+	}
+	if to < from {
+		return failed(http.StatusBadRequest, "from=%d is behind to=%d", from, to)
+	}
+	data, err := s.series.of(folder).json(from, to, int(points))
+	if err != nil {
+		return readable(err)
+	}
+	return answerBytes(w, data)
+}
+
+// shownColumn leaves out what no picture shows.
+func shownColumn(name string) bool {
+	switch name[strings.LastIndexByte(name, '.')+1:] {
+	case "anonymous", "file", "proportional", "retries", "ooms", "at_backward", "inactive_split",
+		"heap", "resident", "cgroup_at_limit", "ours":
+		return name == "resident" // of the run, not of a step's process
+	}
+	return true
+}
+
+// json is the course as the page reads it: {samples: {...}, steps: {...}}.
+func (c *course) json(from, to int64, points int) ([]byte, error) {
+	b := []byte(`{"samples":`)
+	samples, err := c.samples.Between(from, to, points, shownColumn)
+	if err != nil {
+		return nil, err
+	}
+	b = appendPiece(b, samples)
+	steps, err := c.steps.Between(from, to, points, shownColumn)
+	if err != nil {
+		return nil, err
+	}
+	b = append(b, `,"steps":`...)
+	b = appendPiece(b, steps)
+	return append(b, '}'), nil
+}
+
+// appendPiece writes a piece: at, and for each column the highest values, and the lowest where they
+// differ from them.
+func appendPiece(b []byte, p store.Piece) []byte {
+	b = append(b, `{"from":`...)
+	b = strconv.AppendInt(b, p.From, 10)
+	b = append(b, `,"to":`...)
+	b = strconv.AppendInt(b, p.To, 10)
+	b = append(b, `,"count":`...)
+	b = strconv.AppendInt(b, p.Count, 10)
+	b = append(b, `,"offset":`...)
+	b = strconv.AppendInt(b, p.Offset, 10)
+	b = append(b, `,"exact":`...)
+	b = strconv.AppendBool(b, p.Exact)
+	b = append(b, `,"at":`...)
+	b = appendInts(b, p.At, nil)
+	b = append(b, `,"columns":{`...)
+	for i, c := range p.Columns {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = strconv.AppendQuote(b, c.Name)
+		b = append(b, `:{"high":`...)
+		b = appendInts(b, c.High, c.Low)
+		if !slices.Equal(c.Low, c.High) && !p.Exact {
+			b = append(b, `,"low":`...)
+			b = appendInts(b, c.Low, c.Low)
+		}
+		b = append(b, '}')
+	}
+	return append(b, `}}`...)
+}
+
+// appendInts writes numbers; null where low says that there is none.
+func appendInts(b []byte, list, low []int64) []byte {
+	b = append(b, '[')
+	for i, v := range list {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		if low != nil && low[i] == math.MaxInt64 || v == math.MinInt64 {
+			b = append(b, "null"...)
+			continue
+		}
+		b = strconv.AppendInt(b, v, 10)
+	}
+	return append(b, ']')
+}
+
+// Moment is what memory was made of at a moment.
+type Moment struct {
+	AtMS   int64              `json:"at_ms"`
+	Sample *event.Sample      `json:"sample,omitempty"`
+	Steps  []event.RankedStep `json:"steps,omitempty"` // the last of each process before
+	Host   *diagnose.Account  `json:"host,omitempty"`
+	Cards  []CardAccount      `json:"cards,omitempty"`
+}
+
+// CardAccount is the account of one card.
+type CardAccount struct {
+	UUID string `json:"uuid"`
+	Name string `json:"name,omitempty"`
+	diagnose.Account
+}
+
+func (s *Server) showAccount(w http.ResponseWriter, r *http.Request) error {
+	folder, err := s.run(r)
+	if err != nil {
+		return err
+	}
+	at, err := number(r, "at_ms", 1<<60, 0, 1<<60)
+	if err != nil {
+		return err
+	}
+	run, _ := folder.Run()
+	return answer(w, momentOf(s.series.of(folder), accountsBefore(folder, at), run, at))
+}
+
+// stepPlace tells the steps of processes and devices apart.
+type stepPlace struct{ pid, device int }
+
+// momentOf makes the account of a moment as the monitor would have made it then.
+func momentOf(c *course, weights map[stepPlace]diagnose.Holding, run event.Run, at int64) Moment {
+	m := Moment{AtMS: at}
+	c.samples.Before(at, func(line []byte) {
+		var sample event.Sample
+		if json.Unmarshal(line, &sample) == nil {
+			m.Sample = &sample
+		}
+	})
+	last := map[stepPlace]event.RankedStep{}
+	c.steps.Before(at, func(line []byte) {
+		var step event.RankedStep
+		if json.Unmarshal(line, &step) == nil {
+			last[stepPlace{step.PID, step.Device}] = step
+		}
+	})
+	for _, step := range last {
+		m.Steps = append(m.Steps, step)
+	}
+	slices.SortFunc(m.Steps, func(a, b event.RankedStep) int {
+		return (a.PID-b.PID)*100 + a.Device - b.Device
+	})
+	if m.Sample == nil {
+		return m
+	}
+	m.AtMS = m.Sample.AtMS
+	host := diagnose.Host(*m.Sample, wallOf(run, *m.Sample))
+	if host.Limit > 0 {
+		m.Host = &host
+	}
+	for _, d := range m.Sample.Devices {
+		var held []diagnose.Holding
+		if len(m.Sample.Devices) == 1 { // else the process's own index does not say which it means
+			for place, h := range weights {
+				if step, ok := last[place]; ok {
+					h.Allocated, h.Reserved = step.Allocated, step.Reserved
+					h.Split = step.InactiveSplit
+				}
+				held = append(held, h)
+			}
+			for place, step := range last {
+				if _, ok := weights[place]; !ok && step.Device != event.HostDevice {
+					held = append(held, diagnose.Holding{Allocated: step.Allocated,
+						Reserved: step.Reserved, Split: step.InactiveSplit})
+				}
+			}
+		}
+		m.Cards = append(m.Cards, CardAccount{d.UUID, d.Name, diagnose.Card(d, held)})
+	}
+	return m
+}
+
+// accountsBefore reads what probes said that each process holds.
+func accountsBefore(folder *store.Folder, at int64) map[stepPlace]diagnose.Holding {
+	held := map[stepPlace]diagnose.Holding{}
+	for h := range folder.Events() {
+		if h.AtMS > at {
+			break
+		}
+		switch h.Kind {
+		case "account":
+			var said struct {
+				Device                        int
+				Weights, Gradients, Optimizer event.Bytes
+				Allocated, Reserved           event.Bytes
+				Split                         event.Bytes `json:"inactive_split"`
+			}
+			if json.Unmarshal(h.Data, &said) == nil && said.Device != event.HostDevice {
+				held[stepPlace{h.PID, said.Device}] = diagnose.Holding{Weights: said.Weights,
+					Gradients: said.Gradients, Optimizer: said.Optimizer,
+					Allocated: said.Allocated, Reserved: said.Reserved, Split: said.Split}
+			}
+		case "exit", "died":
+			for place := range held {
+				if place.pid == h.PID {
+					delete(held, place)
+				}
+			}
+		}
+	}
+	return held
+}
+
+// wallOf is the lowest limit for host memory.
+func wallOf(run event.Run, s event.Sample) event.Bytes {
+	wall := run.HostMem
+	if s.Cgroup != nil && s.Cgroup.Limit > 0 && (wall == 0 || s.Cgroup.Limit < wall) {
+		wall = s.Cgroup.Limit
+	}
+	if s.Machine != nil && (wall == 0 || s.Machine.Total < wall) {
+		wall = s.Machine.Total
+	}
+	return wall
+}

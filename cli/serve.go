@@ -1,0 +1,220 @@
+package cli
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log"
+	"net"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"memroom/api"
+	"memroom/event"
+	"memroom/store"
+)
+
+type serveCmd struct {
+	Port        int         `help:"Port to listen on; 0 takes any free one." default:"8265" placeholder:"N"`
+	Listen      string      `help:"Address to listen on. Any but this machine's own (127.0.0.1, localhost, ::1) needs a token." default:"127.0.0.1" placeholder:"ADDR"`
+	Token       string      `help:"Token that every request must carry. Where one is needed and none is given, memroom makes one and prints it. Others on this machine can read command lines: better set MEMROOM_SERVE_TOKEN or --token-file." env:"MEMROOM_SERVE_TOKEN" placeholder:"TEXT"`
+	TokenFile   string      `help:"Read the token from this file." placeholder:"PATH"`
+	AllowHost   []string    `help:"A name by which browsers may call this server, beside its addresses and localhost; may be repeated." placeholder:"NAME"`
+	TLSCert     string      `name:"tls-cert" help:"Serve HTTPS with this certificate." placeholder:"PATH"`
+	TLSKey      string      `name:"tls-key" help:"Key of --tls-cert." placeholder:"PATH"`
+	UploadLimit event.Bytes `help:"Largest snapshot that may be uploaded." default:"8GiB" placeholder:"SIZE"`
+	For         string      `help:"End after this time, such as 10m; without it, at Ctrl-C." placeholder:"TIME"`
+	JSON        bool        `name:"json" help:"Print the address as JSON, once it answers."`
+}
+
+func (serveCmd) examples() []example {
+	return []example{{line: "memroom serve --port 0 --for 1s"},
+		{line: "memroom serve --port 0 --for 1s --json"}}
+}
+
+// served is what --json prints.
+type served struct {
+	URL   string `json:"url"`
+	Token string `json:"token,omitempty"`
+	Home  string `json:"home"`
+}
+
+func (c *serveCmd) Run(s *session) error {
+	span, err := c.check()
+	if err != nil {
+		return err
+	}
+	kept, err := openStore()
+	if err != nil {
+		return err
+	}
+	address := net.JoinHostPort(strings.Trim(c.Listen, "[]"), strconv.Itoa(c.Port))
+	local := api.Loopback(address)
+	token, err := c.token(local)
+	if err != nil {
+		return err
+	}
+	temporary, err := os.MkdirTemp("", "memroom-serve-")
+	if err != nil {
+		return fmt.Errorf("a folder for uploads: %w", err)
+	}
+	defer os.RemoveAll(temporary)
+	listener, err := net.Listen("tcp", address)
+	if err != nil {
+		return fmt.Errorf("listen on %s: %w; --port 0 takes any free port", address, plainCause(err))
+	}
+	site := api.New(api.Options{Store: kept, Version: readVersion().Version, End: endOf, Left: leftOf,
+		Token: token, Local: local, Hosts: c.hosts(local), UploadLimit: c.UploadLimit,
+		Temporary: temporary, Log: log.New(s.Err, "memroom serve: ", 0)})
+	defer site.Close()
+	c.announce(s, kept, listener, local, token)
+	return c.serve(s, site, listener, span)
+}
+
+// check refuses what makes no sense, and gives how long to serve.
+func (c *serveCmd) check() (time.Duration, error) {
+	if c.Port < 0 || c.Port > 65535 {
+		return 0, exitWith(exitUsage, "--port %d: a port is between 0 and 65535", c.Port)
+	}
+	if (c.TLSCert == "") != (c.TLSKey == "") {
+		return 0, exitWith(exitUsage, "--tls-cert and --tls-key belong together")
+	}
+	if c.UploadLimit < event.KiB {
+		return 0, exitWith(exitUsage, "--upload-limit %s: at least 1KiB", c.UploadLimit)
+	}
+	if c.For == "" {
+		return 0, nil
+	}
+	span, err := time.ParseDuration(c.For)
+	if err != nil || span <= 0 {
+		return 0, exitWith(exitUsage, "--for %s: a time such as 30s, 10m or 8h", c.For)
+	}
+	return span, nil
+}
+
+// token is the one given, or a new one where others can reach the server.
+func (c *serveCmd) token(local bool) (string, error) {
+	token := c.Token
+	if c.TokenFile != "" {
+		data, err := os.ReadFile(c.TokenFile)
+		if err != nil {
+			return "", err
+		}
+		if token = strings.TrimSpace(string(data)); token == "" {
+			return "", exitWith(exitUsage, "%s holds no token", c.TokenFile)
+		}
+	}
+	if token != "" && len(token) < 8 {
+		return "", exitWith(exitUsage, "the token is too short to keep anybody out: at least 8 "+
+			"characters, or leave it out and memroom makes one")
+	}
+	if token != "" || local {
+		return token, nil
+	}
+	var random [18]byte
+	if _, err := rand.Read(random[:]); err != nil {
+		return "", err
+	}
+	return hex.EncodeToString(random[:]), nil
+}
+
+// hosts are the names that this machine has, where others can reach it.
+func (c *serveCmd) hosts(local bool) []string {
+	names := append([]string{}, c.AllowHost...)
+	if name, err := os.Hostname(); err == nil && !local {
+		names = append(names, name)
+	}
+	return names
+}
+
+// announce prints where the page is, and what is unsafe about it.
+func (c *serveCmd) announce(s *session, kept *store.Store, listener net.Listener, local bool,
+	token string) {
+	scheme := "http"
+	if c.TLSCert != "" {
+		scheme = "https"
+	}
+	host, port, _ := net.SplitHostPort(listener.Addr().String())
+	if ip := net.ParseIP(host); ip != nil && ip.IsUnspecified() {
+		if host = "127.0.0.1"; !local {
+			if name, err := os.Hostname(); err == nil {
+				host = name
+			}
+		}
+	}
+	at := scheme + "://" + net.JoinHostPort(host, port) + "/"
+	if token != "" && c.Token == "" && c.TokenFile == "" {
+		at += "?token=" + token
+	}
+	if !local && c.TLSCert == "" {
+		s.note("memroom serve: others on the network can reach this, and nothing is encrypted: token " +
+			"and data can be read on the way. Use --tls-cert and --tls-key, or --listen 127.0.0.1 and " +
+			"ssh -L " + port + ":localhost:" + port + " HOST")
+	}
+	if c.JSON {
+		_ = s.printJSON(served{URL: at, Token: token, Home: kept.Home})
+		return
+	}
+	fmt.Fprintf(s.Out, "memroom serve: %s\n", at)
+	s.note("showing the runs in %s; Ctrl-C ends it", kept.Home)
+}
+
+// serve answers until the user interrupts or the time is over.
+func (c *serveCmd) serve(s *session, site *api.Server, listener net.Listener,
+	span time.Duration) error {
+	ctx := s.ctx
+	if span > 0 {
+		var stop context.CancelFunc
+		ctx, stop = context.WithTimeout(ctx, span)
+		defer stop()
+	}
+	server := &http.Server{Handler: site, ReadHeaderTimeout: 10 * time.Second,
+		IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
+		ErrorLog: log.New(discard{}, "", 0)}
+	ended := make(chan error, 1)
+	go func() {
+		if c.TLSCert != "" {
+			ended <- server.ServeTLS(listener, c.TLSCert, c.TLSKey)
+			return
+		}
+		ended <- server.Serve(listener)
+	}()
+	select {
+	case err := <-ended:
+		return err
+	case <-ctx.Done():
+	}
+	site.Close() // streams end, so that the rest can
+	wait, stop := context.WithTimeout(context.Background(), 3*time.Second)
+	defer stop()
+	if err := server.Shutdown(wait); err != nil {
+		_ = server.Close()
+	}
+	<-ended
+	return nil
+}
+
+// discard keeps broken connections of strangers out of the terminal.
+type discard struct{}
+
+func (discard) Write(p []byte) (int, error) { return len(p), nil }
+
+// plainCause leaves out the address that the message has already.
+func plainCause(err error) error {
+	var op *net.OpError
+	if errors.As(err, &op) {
+		return op.Err
+	}
+	return err
+}
+
+// leftOf says what is left of a run whose keeper was killed.
+func leftOf(folder *store.Folder) (string, int) {
+	words, process, _ := orphanOf(folder)
+	return words, process
+}

@@ -1,0 +1,59 @@
+// How much of each kind of memory is left, as bars and in words.
+
+import { bytes, el, percent, span } from "memroom/format.js";
+
+/** One bar: used or peak against the limit. */
+export function roomBar(room) {
+  const used = room.now || room.peak;
+  const share = room.limit > 0 ? Math.min(1, used / room.limit) : 0;
+  const peak = room.limit > 0 ? Math.min(1, room.peak / room.limit) : 0;
+  const text = room.limit > 0
+    ? `${room.name}: ${room.now ? `${bytes(room.now)} now, ` : ""}peak ${bytes(room.peak)} of ${bytes(room.limit)}, ${percent(Math.max(0, room.limit - room.peak), room.limit)} left`
+    : `${room.name}: peak ${bytes(room.peak)}`;
+  const bar = el("span", { class: `meter ${level(peak)}`, "aria-hidden": "true" });
+  const fill = el("span", { class: "fill" });
+  fill.style.width = `${(share * 100).toFixed(1)}%`;
+  const mark = el("span", { class: "peak" });
+  mark.style.left = `${(peak * 100).toFixed(1)}%`;
+  bar.append(fill, mark);
+  return el("div", { class: "room" }, bar, el("span", { class: "room-text" }, text));
+}
+
+/** full, tight or fine: in words by the class, and by colour. */
+export function level(share) {
+  return share >= 0.97 ? "full" : share >= 0.85 ? "tight" : "fine";
+}
+
+export function forecastText(f) {
+  return `${f.what}: runs out in about ${span(f.in_ns / 1e9)}, at step ${f.step} (${f.low_step} to ${f.high_step})`;
+}
+
+/** The sentence a person reads first, and how bad it is: bad, warn, good or plain. */
+export function judgement(run) {
+  if (run.status === "running") {
+    if (run.forecasts && run.forecasts.length > 0) return ["bad", `Will run out of memory. ${run.forecasts.map(forecastText).join(". ")}.`];
+    const worst = tightest(run.room);
+    if (!worst) return ["plain", "Running; no readings yet."];
+    const left = `${bytes(Math.max(0, worst.limit - worst.peak))} of ${worst.name} were left at the peak (${percent(Math.max(0, worst.limit - worst.peak), worst.limit)}).`;
+    if (worst.peak / worst.limit >= 0.97) return ["bad", `Almost full: ${left}`];
+    if (worst.peak / worst.limit >= 0.85) return ["warn", `Tight: ${left}`];
+    return ["good", `Safe so far: ${left}`];
+  }
+  if (run.damaged) return ["warn", `The record is damaged: ${run.damaged}.`];
+  if (run.is_oom) return ["bad", run.end ? run.end.headline : `Ran ${run.state}.`];
+  if (run.state === "ok") return ["good", run.end ? run.end.headline : "Ended well."];
+  if (run.status === "lost") return ["warn", run.left || "Nobody saw how it ended: memroom was killed, or the machine went down."];
+  return ["warn", run.end ? run.end.headline : `Ended with ${run.state}.`];
+}
+
+/** The kind of memory with the least left, by share. */
+export function tightest(rooms) {
+  let worst = null;
+  for (const r of rooms || []) if (r.limit > 0 && (!worst || r.peak / r.limit > worst.peak / worst.limit)) worst = r;
+  return worst;
+}
+
+export function stateMark(run) {
+  const kind = run.status === "running" ? "running" : run.is_oom ? "oom" : run.state === "ok" ? "ok" : "failed";
+  return el("span", { class: `state ${kind}` }, run.state);
+}

@@ -1,0 +1,8 @@
+// Whether the server is heard.
+
+export function linkState(up) {
+  const node = document.getElementById("link-state");
+  if (!node) return;
+  node.className = up ? "up" : "down";
+  node.textContent = up ? "live" : "connection lost: trying again, nothing will be missing";
+}
