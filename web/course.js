@@ -322,7 +322,7 @@ export class Course {
       g.globalAlpha = 0.1;
       g.fillRect(x, strip, 1, top - strip - 10);
       g.globalAlpha = 1;
-      if (x < left + this.width - 12) g.fillText(clock(t / 1000), x, top - 4);
+      if (x < left + this.width - 12) g.fillText(step < 1000 ? `${(t / 1000).toFixed(1)} s` : clock(t / 1000), x, top - 4);
     }
   }
 

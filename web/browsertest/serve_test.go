@@ -149,7 +149,8 @@ func (p *tab) dark() {
 func narrow(p *tab) {
 	p.run(emulation.SetDeviceMetricsOverride(390, 800, 1, true), chromedp.Sleep(300*time.Millisecond))
 	if wide := eval[float64](p, `document.documentElement.scrollWidth`); wide > 392 {
-		p.t.Errorf("on a narrow screen the page is %v pixels wide", wide)
+		p.t.Errorf("on a narrow screen the page is %v pixels wide: %s", wide, eval[string](p,
+			`[...document.querySelectorAll("body *")].filter((n) => n.getBoundingClientRect().right > 392 && !n.closest(".scroll")).map((n) => n.outerHTML.slice(0, 90)).slice(0, 4).join(" | ")`))
 	}
 }
 
