@@ -185,7 +185,8 @@ func TestRunsView(t *testing.T) {
 	p.run(chromedp.Evaluate(`document.querySelectorAll("table.runs input")[1].focus()`, nil), chromedp.KeyEvent(" "))
 	p.until(`document.querySelector("a.button").hasAttribute("href")`)
 	p.run(chromedp.Evaluate(`document.querySelector("a.button").focus()`, nil), chromedp.KeyEvent(kb.Enter), chromedp.WaitVisible("table.compare"))
-	if text := p.text("table.compare"); !strings.Contains(text, "newcomer") || !strings.Contains(text, "host memory, peak") {
+	if text := p.text("table.compare"); !strings.Contains(text, "newcomer") ||
+		!strings.Contains(text, "host memory, peak") {
 		t.Errorf("the comparison shows %q", text)
 	}
 	p.accessible()
@@ -224,7 +225,8 @@ func TestLiveRun(t *testing.T) {
 	})
 	s := serve(t, home)
 	var id string
-	for start := time.Now(); id == "" && time.Since(start) < time.Minute; time.Sleep(100 * time.Millisecond) {
+	for start := time.Now(); id == "" && time.Since(start) < time.Minute; {
+		time.Sleep(100 * time.Millisecond)
 		var list struct{ Runs []struct{ ID string } }
 		getJSON(t, s.url+"/api/runs", &list)
 		if len(list.Runs) > 0 {
@@ -318,13 +320,15 @@ func TestBadFilesAreSaid(t *testing.T) {
 		}
 	}
 	p := openAddress(t, s.url+"/snapshots", ".drop")
-	for _, c := range []struct{ file, says string }{{"empty.pickle", "empty"}, {"large.pickle", "1 MiB"}} {
+	for _, c := range []struct{ file, says string }{{"empty.pickle", "empty"},
+		{"large.pickle", "1 MiB"}} {
 		p.run(chromedp.SetUploadFiles("#file", []string{filepath.Join(dir, c.file)}))
 		p.until(fmt.Sprintf(`document.querySelector(".problem") && document.querySelector(".problem").textContent.includes(%q)`, c.says))
 	}
 	p.run(chromedp.SetUploadFiles("#file", []string{filepath.Join(dir, "text.pickle")}))
 	p.until(`document.querySelector("h1").textContent === "This snapshot cannot be shown"`)
-	for _, address := range []string{"/runs/20200101-000000-abc", "/snapshots/u-gone", "/compare?a=x&b=y"} {
+	for _, address := range []string{"/runs/20200101-000000-abc", "/snapshots/u-gone",
+		"/compare?a=x&b=y"} {
 		p.run(chromedp.Navigate(s.url+address), chromedp.WaitVisible(".problem"))
 	}
 }
