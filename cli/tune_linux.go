@@ -125,7 +125,7 @@ func studyNames(home string) []string {
 	entries, _ := os.ReadDir(studiesDir(home))
 	var names []string
 	for _, e := range entries {
-		if e.IsDir() {
+		if e.IsDir() && !strings.HasPrefix(e.Name(), ".") {
 			names = append(names, e.Name())
 		}
 	}

@@ -231,6 +231,8 @@ type Usage struct {
 	Held   bool          // it stands still at its limit and waits for memory
 	Still  time.Duration // since the peak last rose
 	Age    time.Duration
+	// Printed is how much output there is, read or not.
+	Printed event.Bytes
 }
 
 // Observe takes a reading. When the memory of a trial that was given everything stands still, the
@@ -334,7 +336,7 @@ func (s *Study) End(id int, at time.Time, o Outcome, c Capacity) {
 	a := &t.Attempts[len(t.Attempts)-1]
 	a.Outcome, a.Ended, a.Reserved = &o, at, a.Host
 	if l != nil {
-		a.Reserved = max(l.reserved, o.PeakHost)
+		a.Reserved = l.reserved
 		delete(s.running, id)
 	}
 	s.learn(t, *a, o)

@@ -279,20 +279,21 @@ func optuna(kind, logged Kind) maker {
 		if err != nil {
 			return Domain{}, err
 		}
+		scale := kind
 		if log == "True" || log == "true" {
-			kind = logged
+			scale = logged
 		}
-		if step == "" || step == "None" {
-			return rangeOf(kind, n, false, false)
+		if step == "" || step == "None" || step == "1" && scale == LogInt {
+			return rangeOf(scale, n, false, false)
 		}
 		q, ok := readLiteral(step).Float()
 		if !ok {
 			return Domain{}, fmt.Errorf("step must be a number, not %s", step)
 		}
-		if kind == logged && kind != Int && kind != Uniform {
+		if scale == logged {
 			return Domain{}, fmt.Errorf("log=True and step=%s exclude each other; keep one", step)
 		}
-		return rangeOf(kind, append(n, q), true, false)
+		return rangeOf(scale, append(n, q), true, false)
 	}
 }
 

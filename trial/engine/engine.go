@@ -51,16 +51,15 @@ type Searcher interface {
 
 // attempt is one that runs now.
 type attempt struct {
-	run     string
-	trial   int
-	reader  *trial.Reader
-	printed event.Bytes
-	stop    string // why we end it
-	state   trial.State
-	began   time.Time
-	usage   trial.Usage
-	held    time.Time // since when it stands still; zero: it does not
-	limit   event.Bytes
+	run    string
+	trial  int
+	reader *trial.Reader
+	stop   string // why we end it
+	state  trial.State
+	began  time.Time
+	usage  trial.Usage
+	held   time.Time // since when it stands still; zero: it does not
+	limit  event.Bytes
 }
 
 // Load opens a study, new or old, and takes its lock.
@@ -409,13 +408,9 @@ func (e *Engine) hear(h trial.Happening) error {
 	if a == nil {
 		return nil
 	}
-	if len(h.Output) > 0 {
-		a.printed += event.Bytes(len(h.Output))
+	if len(h.Output) > 0 && a.stop == "" {
 		for _, r := range a.reader.Feed(h.Output) {
 			e.reading(a, r)
-		}
-		if most := e.Spec.MaxLog; most > 0 && a.printed > most && a.stop == "" {
-			e.end(a, trial.Failed, fmt.Sprintf("it printed more than %s (--max-log)", most))
 		}
 	}
 	if h.Values != nil {
@@ -520,6 +515,9 @@ func (e *Engine) tellEnd(t *trial.Trial, o trial.Outcome) {
 	switch {
 	case t.State == trial.Waiting:
 		e.note("trial %d waits again: %s", t.ID, t.Why)
+	case t.Value != nil && t.Why != "":
+		e.note("trial %d %s with %s=%v: %s (%s; %s)", t.ID, t.State, e.Spec.Options.Metric, *t.Value,
+			t.Why, t.Params, tail)
 	case t.Value != nil:
 		e.note("trial %d %s: %s=%v (%s; %s)", t.ID, t.State, e.Spec.Options.Metric, *t.Value,
 			t.Params, tail)
@@ -547,6 +545,9 @@ func (e *Engine) observe() {
 			continue
 		}
 		a.usage = u
+		if most := e.Spec.MaxLog; most > 0 && u.Printed > most && a.stop == "" {
+			e.end(a, trial.Failed, fmt.Sprintf("it printed more than %s (--max-log)", most))
+		}
 		if tight := e.Study.Observe(t.ID, u); tight > 0 {
 			e.resize(a, tight)
 		}

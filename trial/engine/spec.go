@@ -2,7 +2,6 @@ package engine
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -59,18 +58,31 @@ func Create(root string, spec Spec) (dir string, err error) {
 	if err := os.MkdirAll(root, 0o700); err != nil {
 		return "", err
 	}
-	if err := os.Mkdir(dir, 0o700); err != nil {
-		if errors.Is(err, os.ErrExist) {
-			return "", fmt.Errorf("study %s exists already: `memroom tune resume %s` goes on "+
-				"with it, --name takes another one", spec.Name, spec.Name)
+	taken := fmt.Errorf("study %s exists already: `memroom tune resume %s` goes on with it, "+
+		"--name takes another one", spec.Name, spec.Name)
+	if _, err := os.Stat(dir); err == nil {
+		return "", taken
+	}
+	// Made beside and moved: a study that exists is whole.
+	fresh, err := os.MkdirTemp(root, ".new-")
+	if err != nil {
+		return "", err
+	}
+	defer os.RemoveAll(fresh)
+	data, err := json.MarshalIndent(spec, "", "  ")
+	if err == nil {
+		err = writeSynced(filepath.Join(fresh, specFile), append(data, '\n'))
+	}
+	if err != nil {
+		return "", err
+	}
+	if err := os.Rename(fresh, dir); err != nil {
+		if _, exists := os.Stat(dir); exists == nil {
+			return "", taken
 		}
 		return "", err
 	}
-	data, err := json.MarshalIndent(spec, "", "  ")
-	if err == nil {
-		err = writeSynced(filepath.Join(dir, specFile), append(data, '\n'))
-	}
-	return dir, err
+	return dir, nil
 }
 
 func writeSynced(path string, data []byte) error {

@@ -9,6 +9,7 @@ import (
 	"os"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -167,6 +168,12 @@ func (b *Backend) Start(run string) error {
 	return nil
 }
 
+func (r *running) isStopped() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.stopped
+}
+
 func (r *running) begin(at time.Time) { r.began, r.grown = at, at }
 
 func (b *Backend) job(run string) *running {
@@ -178,6 +185,9 @@ func (b *Backend) job(run string) *running {
 func (b *Backend) newFront(r *running) *supervise.Front {
 	front := &supervise.Front{Files: r.Files}
 	front.Show = func(_ int, data []byte) {
+		if r.isStopped() {
+			return // what follows decides nothing, and may be much
+		}
 		b.events <- trial.Happening{Run: r.Run, Output: bytes.Clone(data), Step: -1}
 	}
 	front.OnState = func(s supervise.State) {
@@ -372,16 +382,37 @@ func (b *Backend) outcome(r *running) trial.Outcome {
 		o.Itself = v.KilledBy == "itself"
 		o.Neighbour = v.IsOOM && v.KilledBy == "kernel" && v.Where == event.WhereHost &&
 			r.group == nil
-		o.Evidence = lastLine(v.Evidence)
+		if len(v.Evidence) > 1 { // the first one is the exit code
+			o.Evidence = v.Evidence[len(v.Evidence)-1]
+		}
+	}
+	if o.ExitCode != 0 && o.Evidence == "" {
+		o.Evidence = lastLine(r.Files.Output)
 	}
 	return o
 }
 
-func lastLine(evidence []string) string {
-	if len(evidence) == 0 {
+// lastLine is the end of what the command said: usually the error's text.
+func lastLine(path string) string {
+	file, err := os.Open(path)
+	if err != nil {
 		return ""
 	}
-	return evidence[len(evidence)-1]
+	defer file.Close()
+	const tail = 4096
+	if info, err := file.Stat(); err == nil && info.Size() > tail {
+		_, _ = file.Seek(-tail, io.SeekEnd)
+	}
+	data, _ := io.ReadAll(io.LimitReader(file, tail))
+	text := strings.TrimSpace(strings.ToValidUTF8(string(data), "?"))
+	text = text[strings.LastIndexAny(text, "\r\n")+1:]
+	if len(text) > 200 {
+		text = text[:200] + "..."
+	}
+	if text == "" {
+		return ""
+	}
+	return "it said last: " + text
 }
 
 // framework says whether a Python of the run imported one that --fit can act on.
@@ -439,6 +470,9 @@ func (b *Backend) Stop(run string) {
 		return
 	}
 	r.stopped = true
+	if r.front == nil {
+		return
+	}
 	r.front.Signal(syscall.SIGTERM)
 	if r.group != nil && r.hold {
 		release(r.group) // one that stands still could not hear it

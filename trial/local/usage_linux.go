@@ -62,6 +62,9 @@ func (b *Backend) Usage(run string) (u trial.Usage, ok bool) {
 			}
 		}
 	}
+	if info, err := os.Stat(r.Files.Output); err == nil {
+		u.Printed = event.Bytes(info.Size())
+	}
 	u.Peak, u.Still, u.Age = r.peak, now.Sub(r.grown), now.Sub(r.began)
 	u.CPUs = r.cpus(now)
 	return u, true
