@@ -214,9 +214,12 @@ func TestTuneRefusals(t *testing.T) {
 		{"nothing to choose", []string{"--", "true", "--x", "choice()"}},
 		{"swapped", []string{"--", "true", "--x", "uniform(2,1)"}},
 		{"did you mean loguniform", []string{"--", "true", "--lr", "loguniforn(1e-4,1e-2)"}},
-		{"is given twice and differs", []string{"--", "true", "--lr", "uniform(0,1)", "--lr", "uniform(0,2)"}},
-		{"at most --cpus-per-trial", []string{"--cpus-per-trial", "4096", "--", "true", "uniform(0,1)"}},
-		{"at most --trial-mem 1GiB", []string{"--trial-mem", "2GiB", "--host-mem", "1GiB", "--", "true", "uniform(0,1)"}},
+		{"is given twice and differs",
+			[]string{"--", "true", "--lr", "uniform(0,1)", "--lr", "uniform(0,2)"}},
+		{"at most --cpus-per-trial",
+			[]string{"--cpus-per-trial", "4096", "--", "true", "uniform(0,1)"}},
+		{"at most --trial-mem 1GiB",
+			[]string{"--trial-mem", "2GiB", "--host-mem", "1GiB", "--", "true", "uniform(0,1)"}},
 		{"too small for any process", []string{"--host-mem", "4", "--", "true", "uniform(0,1)"}},
 		{"min or max", []string{"--mode", "up", "--", "true", "uniform(0,1)"}},
 		{"no group for the value", []string{"--metric-pattern", "loss", "--", "true", "uniform(0,1)"}},
@@ -261,7 +264,8 @@ print("loss=" + sys.argv[1])
 		}
 	}
 	out := filepath.Join(r.dir, "k.json")
-	if text, err := r.command("tune", "resume", "--quiet", "--json", out, "k").CombinedOutput(); err != nil {
+	text, err := r.command("tune", "resume", "--quiet", "--json", out, "k").CombinedOutput()
+	if err != nil {
 		t.Fatalf("%v\n%s", err, text)
 	}
 	var result tuneResult

@@ -196,7 +196,8 @@ func TestImpossibleResourcesNameTheNearest(t *testing.T) {
 	for _, x := range []struct {
 		o     Options
 		words string
-	}{{Options{CPUs: 64}, "--cpus-per-trial 16"}, {Options{TrialHost: 9 * event.GiB}, "--trial-mem 8GiB"},
+	}{{Options{CPUs: 64}, "--cpus-per-trial 16"},
+		{Options{TrialHost: 9 * event.GiB}, "--trial-mem 8GiB"},
 		{Options{GPUs: 1}, "--gpus-per-trial 0"}} {
 		if err := x.o.Impossible(c); err == nil || !strings.Contains(err.Error(), x.words) {
 			t.Errorf("%+v: %v, want %q", x.o, err, x.words)
