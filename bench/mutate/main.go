@@ -1,7 +1,8 @@
 // Command mutate makes small wrong changes to a package, one at a time, and runs its tests on each:
 // a comparison turned or loosened, a number changed, a condition dropped, a sign flipped. It prints
 // how many the tests noticed, and the changes they did not. The changes are chosen by a seed, so a
-// run can be repeated.
+// run can be repeated. Tests run with -short: what needs frameworks or minutes is left out. The tree
+// is not touched; keep it still while this runs.
 //
 //	go run ./bench/mutate -n 20 ./remedy ./store
 package main
@@ -10,6 +11,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"encoding/json"
 	"flag"
 	"fmt"
 	"go/ast"
@@ -105,34 +107,51 @@ func sources(fset *token.FileSet, dir string) (map[string]*ast.File, error) {
 	return files, nil
 }
 
-// try writes the changed file, builds, runs the tests and puts the file back.
+// try builds the package with the changed file laid over the original and runs the tests. The tree
+// itself is not touched.
 func try(fset *token.FileSet, file *ast.File, c change, dir string, limit time.Duration,
 	extra []string) (builds, caught bool, err error) {
-	original, err := os.ReadFile(c.file)
+	c.apply()
+	var text bytes.Buffer
+	err = format.Node(&text, fset, file)
+	c.undo()
+	if err != nil {
+		return false, false, nil
+	}
+	overlay, done, err := lay(c.file, text.Bytes())
 	if err != nil {
 		return false, false, err
 	}
-	defer func() {
-		c.undo()
-		if back := os.WriteFile(c.file, original, 0o644); back != nil && err == nil {
-			err = back
-		}
-	}()
-	c.apply()
-	var text bytes.Buffer
-	if err := format.Node(&text, fset, file); err != nil {
-		return false, false, nil
-	}
-	if err := os.WriteFile(c.file, text.Bytes(), 0o644); err != nil {
-		return false, false, err
-	}
-	if exec.Command("go", "vet", dir).Run() != nil {
+	defer done()
+	if exec.Command("go", "build", overlay, "-o", os.DevNull, dir).Run() != nil {
 		return false, false, nil
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
-	args := append([]string{"test", "-failfast", dir}, extra...)
+	args := append([]string{"test", overlay, "-short", "-vet=off", "-failfast", dir}, extra...)
 	return true, exec.CommandContext(ctx, "go", args...).Run() != nil, nil
+}
+
+// lay gives the flag that makes go read other text in place of a file.
+func lay(path string, text []byte) (flag string, done func(), err error) {
+	dir, err := os.MkdirTemp("", "memroom-mutate-")
+	if err != nil {
+		return "", nil, err
+	}
+	done = func() { _ = os.RemoveAll(dir) }
+	full, err := filepath.Abs(path)
+	if err != nil {
+		return "", done, err
+	}
+	changed, list := filepath.Join(dir, "changed.go"), filepath.Join(dir, "overlay.json")
+	data, err := json.Marshal(map[string]any{"Replace": map[string]string{full: changed}})
+	if err == nil {
+		err = os.WriteFile(changed, text, 0o600)
+	}
+	if err == nil {
+		err = os.WriteFile(list, data, 0o600)
+	}
+	return "-overlay=" + list, done, err
 }
 
 // turned are the operators and what they are changed into.
