@@ -151,6 +151,9 @@ func (g *Graph) sdpaEfficient(q, k, v, mask *Tensor) *Tensor {
 	}
 	out := g.attentionOut(q, v)
 	lse := g.logSums(n, b, a, divUp(s, 32)*32)
+	if q.DType.Half() && d > 128 { // the output does not stay in registers: it is summed in fp32
+		g.temp(4*b*a*s*v.Shape[3], event.CategoryWorkspace)
+	}
 	if n != nil {
 		n.emit(out)
 		n.save(out, lse)
@@ -185,7 +188,8 @@ func (p *pass) efficientGrad(n *Node, b, a, s, kv, d int64) {
 	// delta = (grad_out * out).sum(-1), in half precision by one kernel; then the kernel's
 	// accumulator
 	delta := p.deltaOf(b, a, s, d)
-	p.g.temp(efficientWorkspace(b, a, s, kv, d), event.CategoryWorkspace)
+	p.g.temp(efficientWorkspace(p.saved[0].DType.Half(), p.g.SMThreads != 1536, b*a, s, kv, d),
+		event.CategoryWorkspace)
 	p.g.unrefStorage(delta)
 }
 
@@ -202,12 +206,41 @@ func (p *pass) deltaOf(b, a, s, d int64) *storage {
 	return delta
 }
 
-// efficientWorkspace is the accumulator of the memory-efficient backward kernel.
-func efficientWorkspace(b, a, s, kv, d int64) int64 {
-	if d <= 64 {
-		return b * a * divUp(kv, 64) * (256*64 + 16)
+// efficientWorkspace is the accumulator of the memory-efficient backward kernel, for so many heads
+// of all samples: partial gradients of the queries in fp32, a lock with each tile, and those of
+// keys and values where the kernel cannot keep them in registers. large is a card with at least
+// 160 KiB of shared memory a block (compute capability 8.0, 9.0, 10.0): it takes larger tiles. The
+// rules are those of PyTorch's kernel list and its heuristic for splitting the keys. The rehearsal
+// has them too (rehearse/attention.py); testdata/efficient_attention.jsonl holds both to one
+// answer.
+func efficientWorkspace(half, large bool, heads, s, kv, d int64) int64 {
+	i, j, registers := efficientTile(half, large, d)
+	queries := divUp(s, i) * divUp(d, j) * (4*i*j + 16)
+	if !half || registers {
+		return heads * queries
 	}
-	return b * a * (divUp(kv, 64)*64*d*8 + divUp(s, 64)*64*d*4)
+	splits := divUp(kv, j)
+	if heads >= 256 && kv <= 2*j {
+		splits = 1
+	}
+	splits = max(1, min(splits, 200/heads))
+	return heads * (queries + 2*4*splits*j*divUp(d, i)*i)
+}
+
+// efficientTile is the tile of queries and keys, and whether gradients of keys and values stay in
+// registers.
+func efficientTile(half, large bool, d int64) (queries, keys int64, registers bool) {
+	switch {
+	case d <= 64:
+		return 64, 64, half
+	case half && !large && d <= 96:
+		return 128, 64, true
+	case !large:
+		return 64, 64, false
+	case half && d <= 128:
+		return 128, 128, true
+	}
+	return 128, 64, false
 }
 
 // sdpaMath is the fallback of plain operations: taken when the bias wants a gradient, and in fp32

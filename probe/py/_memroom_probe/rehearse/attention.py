@@ -11,6 +11,7 @@ import torch
 
 aten = torch.ops.aten
 HALF = (torch.float16, torch.bfloat16)
+LARGE = ((8, 0), (9, 0), (10, 0), (10, 3))  # cards with 160 KiB of shared memory a block and more
 
 
 def install(stage):
@@ -212,23 +213,42 @@ def efficient_backward(call):
         free(product)
     else:
         delta = stage.take(rows, call)
-    work = stage.take(b * heads * efficient_workspace(query.dtype in HALF, s, t, d), call)
+    large = torch.cuda.get_device_capability() in LARGE
+    work = stage.take(efficient_workspace(query.dtype in HALF, large, b * heads, s, t, d), call)
     free(delta)
     free(work)
 
 
-def efficient_workspace(half, s, t, d):
-    """Bytes a head: fp32 partial gradients of the query in blocks, of keys and values too where a
-    head is wide.
+def efficient_workspace(half, large, heads, s, t, d):
+    """Bytes for so many heads of all samples: fp32 partial gradients of the query in tiles, each
+    with a lock, and those of keys and values where the kernel cannot keep them in registers.
+    tape/ops_attention.go has the same rules; tape/testdata/efficient_attention.jsonl holds both to
+    one answer.
+    """
+    i, j, registers = efficient_tile(half, large, d)
+    queries = -(-s // i) * -(-d // j) * (4 * i * j + 16)
+    if not half or registers:
+        return heads * queries
+    splits = -(-t // j)
+    if heads >= 256 and t <= 2 * j:
+        splits = 1
+    splits = max(1, min(splits, 200 // heads))
+    return heads * (queries + 2 * 4 * splits * j * -(-d // i) * i)
+
+
+def efficient_tile(half, large, d):
+    """Rows of queries and of keys that a block works on, and whether the gradients of keys and
+    values stay in registers.
     """
     if d <= 64:
-        return -(-s // 64) * (64 * 64 * 4 + 16)
-    block = 128 if half else 64
-    parts = -(-d // 128)
-    size = -(-s // block) * parts * (block * 128 * 4 + 16)
-    if half and parts > 1:
-        size += 2 * -(-t // 128) * (128 * 128 * parts * 4 + 16)
-    return size
+        return 64, 64, half
+    if half and not large and d <= 96:
+        return 128, 64, True
+    if not large:
+        return 64, 64, False
+    if half and d <= 128:
+        return 128, 128, True
+    return 128, 64, False
 
 
 def flash_forward(call):

@@ -1,0 +1,35 @@
+"""The workspace of the memory-efficient attention kernel, by the same file as package tape's test
+of its own rules.
+"""
+
+import json
+import os
+import unittest
+
+from _memroom_probe.rehearse import attention
+
+VECTORS = os.path.join(
+    os.path.dirname(os.path.abspath(__file__)),
+    "..",
+    "..",
+    "tape",
+    "testdata",
+    "efficient_attention.jsonl",
+)
+
+
+class Efficient(unittest.TestCase):
+    def test_vectors(self):
+        checked = 0
+        with open(VECTORS, encoding="utf-8") as lines:
+            for line in lines:
+                c = json.loads(line)
+                b, heads, s, t, d = c["shape"]
+                got = attention.efficient_workspace(c["half"], c["large"], b * heads, s, t, d)
+                self.assertEqual(got, c["bytes"], c)
+                checked += 1
+        self.assertGreater(checked, 200)
+
+
+if __name__ == "__main__":
+    unittest.main()
