@@ -8,10 +8,11 @@ import (
 )
 
 // TestEfficientAttentionAsInTheRehearsal: the workspace of the memory-efficient backward kernel is
-// computed here and in the rehearsal's Python. The file was made by listing PyTorch's kernels in the
-// order in which they are tried (its generate_kernels.py, kernel_backward.h, attention_backward.cu)
-// and taking the first that fits. The rule that the rehearsal had before agrees with it where it was
-// fitted: 128 per head in fp32, 256 in half precision, lengths that are multiples of 128.
+// computed here and in the rehearsal's Python. The file was made by listing PyTorch's kernels in
+// the order in which they are tried (its generate_kernels.py, kernel_backward.h and
+// attention_backward.cu) and taking the first that fits. The rule that the rehearsal had before
+// agrees with it where it was fitted: 128 per head in fp32, 256 in half precision, lengths that are
+// multiples of 128.
 func TestEfficientAttentionAsInTheRehearsal(t *testing.T) {
 	file, err := os.Open("testdata/efficient_attention.jsonl")
 	if err != nil {
