@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"memroom/api"
 	"memroom/event"
 	"memroom/fit"
 	"memroom/fit/driver"
@@ -23,13 +24,15 @@ type showCmd struct {
 	Output bool   `help:"Print the command's stdout (on a terminal: all output)."`
 	Errors bool   `help:"Print the command's stderr."`
 	Events bool   `help:"Print the events of the run, one per line."`
+	HTML   string `name:"html" help:"Write the run as one page that needs no server: timeline, account, findings, log." placeholder:"PATH"`
 	Share  bool   `help:"Leave out secrets, paths, host and user names, to show the record to others. Look it through before you publish it: memroom knows secrets by their form."`
 	JSON   bool   `name:"json" help:"Print JSON."`
 }
 
 func (showCmd) examples() []example {
 	return []example{{line: "memroom run -- true && memroom show --share"},
-		{line: "memroom run --name tiny -- echo hello && memroom show tiny --output"}}
+		{line: "memroom run --name tiny -- echo hello && memroom show tiny --output"},
+		{line: "memroom run -- true && memroom show --html run.html --share"}}
 }
 
 // shown is the record of a run as --json prints it.
@@ -54,6 +57,9 @@ func (c *showCmd) Run(s *session) error {
 	if err != nil {
 		return err
 	}
+	if c.HTML != "" {
+		return c.writePage(s, folder)
+	}
 	switch {
 	case c.Output && c.Share:
 		return shareOutput(s.Out, folder, folder.Output())
@@ -74,6 +80,32 @@ func (c *showCmd) Run(s *session) error {
 		return s.printJSON(v)
 	}
 	return printShown(s.Out, v)
+}
+
+// writePage writes the run as one page; with --share, without what others should not see.
+func (c *showCmd) writePage(s *session, folder *store.Folder) error {
+	options := api.Options{Version: readVersion().Version, End: endOf, Left: leftOf}
+	kept, err := openStore()
+	if err != nil {
+		return err
+	}
+	options.Store = kept
+	var clean func(any) any
+	var line func(string) string
+	if c.Share {
+		clean, line = sharer(folder)
+	}
+	err = writeWhole(c.HTML, func(w io.Writer) error {
+		return api.RunFile(w, options, folder, clean, line)
+	})
+	if err != nil {
+		return err
+	}
+	s.note("wrote %s", c.HTML)
+	if c.Share {
+		s.note("look it through before you publish it: memroom knows secrets by their form")
+	}
+	return nil
 }
 
 func copyFile(w io.Writer, path string) error {

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 
@@ -66,6 +67,38 @@ func share(v shown) shown {
 		clean.Summary.Run = clean.Run
 	}
 	return clean
+}
+
+// hiddenKeys are fields that tell where a run was made; a page without them is as good.
+var hiddenKeys = []string{"host", "user", "dir", "env", "folder", "uuid"}
+
+// sharer gives what takes out of a run's page what others should not see: over the tree of its
+// data, and over a line of its output.
+func sharer(folder *store.Folder) (tree func(any) any, line func(string) string) {
+	run, _ := folder.Run()
+	hide, keys := hider(run), store.LineMasker{}
+	return func(v any) any { return withoutPlaces(hideIn(v, hide)) },
+		func(text string) string { return hide(keys.Mask(text)) }
+}
+
+// withoutPlaces drops the hidden keys that hold a text or a table of texts.
+func withoutPlaces(v any) any {
+	switch v := v.(type) {
+	case []any:
+		for i := range v {
+			v[i] = withoutPlaces(v[i])
+		}
+	case map[string]any:
+		for k, inner := range v {
+			_, text := inner.(string)
+			if slices.Contains(hiddenKeys, k) && (text || k == "env") {
+				delete(v, k)
+				continue
+			}
+			v[k] = withoutPlaces(inner)
+		}
+	}
+	return v
 }
 
 // shareOutput prints what the command wrote, line by line, without what others should not see.

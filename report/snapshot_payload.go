@@ -3,8 +3,6 @@ package report
 import (
 	"bytes"
 	"cmp"
-	"compress/gzip"
-	"encoding/base64"
 	"encoding/binary"
 	"encoding/json"
 	"io"
@@ -72,19 +70,6 @@ func pad(b *bytes.Buffer) {
 	for b.Len()%8 != 0 {
 		b.WriteByte(0)
 	}
-}
-
-// writePayload writes base64(gzip(data)).
-func writePayload(out io.Writer, file string, warnings []string, devices []Device) error {
-	encoded := base64.NewEncoder(base64.StdEncoding, out)
-	packed := gzip.NewWriter(encoded)
-	if err := SnapshotData(packed, file, warnings, devices); err != nil {
-		return err
-	}
-	if err := packed.Close(); err != nil {
-		return err
-	}
-	return encoded.Close()
 }
 
 // SnapshotData writes what a page of a snapshot is drawn from: the length of the header, the

@@ -4,9 +4,17 @@ const types = { f64: Float64Array, i32: Int32Array, u32: Uint32Array, u8: Uint8A
 
 /** Decodes the text of the page's data element. Arrays named in the header take their place in it. */
 export async function decode(text) {
+  return unpack(await decoded(text).arrayBuffer());
+}
+
+/** Decodes the data of a page that is JSON as a whole. */
+export async function decodeJSON(text) {
+  return decoded(text).json();
+}
+
+function decoded(text) {
   const packed = Uint8Array.from(atob(text.trim()), (c) => c.charCodeAt(0));
-  const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
-  return unpack(await new Response(stream).arrayBuffer());
+  return new Response(new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip")));
 }
 
 /** Decodes the data as the server sends it. */

@@ -374,3 +374,42 @@ func TestServerGoesAway(t *testing.T) {
 	serve(t, home, "--port", port)
 	p.until(`document.getElementById("link-state").textContent === "live"`)
 }
+
+// TestRunInOneFile: the page of a run without a server, and without what others should not see.
+func TestRunInOneFile(t *testing.T) {
+	home := filepath.Join(t.TempDir(), "home")
+	id := record(t, home, "--name", "one file", "--", "sh", "-c",
+		"echo token=hf_abcdefghijklmnopqrstuvwxyz123456 in $PWD/deep/file.py; sleep 1.2")
+	memroom, err := binary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "run.html")
+	cmd := exec.Command(memroom, "show", id, "--html", file, "--share")
+	cmd.Env = append(os.Environ(), "MEMROOM_HOME="+home)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	p := openAddress(t, "file://"+file, "#accounts .account")
+	if n := p.colours("course"); n < 3 {
+		t.Errorf("the course shows %d colours: blank?", n)
+	}
+	p.until(`document.getElementById("log").textContent.includes("file.py")`)
+	here, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	host, _ := os.Hostname()
+	text := p.text("body")
+	for _, secret := range []string{"hf_abc", here, host + " ", filepath.Base(home) + "/"} {
+		if strings.Contains(p.text("#log")+p.text("#details")+p.text("#accounts"), secret) {
+			t.Errorf("the page says %q", secret)
+		}
+	}
+	if !strings.Contains(text, "one file") {
+		t.Error("the name of the run is gone")
+	}
+	p.run(chromedp.Focus("#course"), chromedp.KeyEvent(kb.Home))
+	p.accessible()
+	p.quiet()
+}
