@@ -57,6 +57,11 @@ var rules = []Rule{
 		"What is stored on the module outlives the step, in training together with its graph.",
 		"Store `x.detach()` (or `.item()`), and empty the list when it has been read: " +
 			"`self.outputs.clear()` at the end of the epoch.", "detach"},
+	{"cache-keeps-tensors", wrong, "cache that keeps tensors",
+		"A cache holds every result it has seen, on the card and, in grad mode, together with the " +
+			"graph and its activations.",
+		"Compute it under `torch.no_grad()`, return `x.detach().cpu()`, and bound the cache " +
+			"(`lru_cache(maxsize=256)`).", "detach"},
 	{"hidden-state-not-detached", wrong, "hidden state carried with its graph",
 		"Backward then goes through all earlier batches. Memory grows until it runs out.",
 		"Cut the graph between batches: `hidden = hidden.detach()`. For an LSTM: " +

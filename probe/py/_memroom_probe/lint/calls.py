@@ -3,6 +3,7 @@ it. Calls of functions from elsewhere are unknown and taken as harmless.
 """
 
 import ast
+import re
 from typing import Callable, Dict, FrozenSet, Iterator, List, Optional, Tuple
 
 from .flow import (
@@ -36,7 +37,33 @@ def resolve(scope: Scope, call: ast.Call):
         name = file.element_class_of(key(func.value.value))
     if name is None and owner and "[" in owner:
         name = file.element_class_of(owner[: owner.rindex("[")])
+    if name is None:
+        name = _only_meter(scope, call, owner)
     return file.method_of(name, func.attr) if name else None
+
+
+_METERS = re.compile(r"meter|metric|track|avg|average|hist|stat|log|record|running|monitor", re.I)
+# Methods that dicts, sets, bars and the like have too.
+_EVERYBODYS = frozenset("append add extend get pop items values keys copy close write".split())
+
+
+def _only_meter(scope: Scope, call: ast.Call, owner: Optional[str]) -> Optional[str]:
+    """The class of a meter that came in through a parameter: the only one of this file that has
+    such a method, where the variable is called like one.
+    """
+    file, name = scope.file, call.func.attr
+    receiver = owner or key(getattr(call.func.value, "value", None)) or ""
+    if name in _EVERYBODYS or not _METERS.search(receiver) or file.made_from(receiver):
+        return None
+    first = receiver.split(".")[0].split("[")[0]
+    if first in file.aliases or first in ("self", "cls") and "." not in receiver:
+        return None
+    having = [c for (c, m) in file.methods if m == name]
+    if len(having) != 1 or not call.args:
+        return None
+    # dict.update takes one argument, a meter mostly a value and a count
+    takes = parameters(file.methods[(having[0], name)])
+    return having[0] if len(call.args) <= len(takes) and takes else None
 
 
 def bind(call: ast.Call, function) -> Dict[str, ast.AST]:

@@ -151,6 +151,11 @@ def files_on_gpu(file):
         moved = {}  # variable -> the statement that moved it
         for s in scope.statements:
             place = file.places.get(s)
+            if isinstance(s, ast.With):  # with h5py.File(path) as f
+                for item in s.items:
+                    origin = _read_from(file, item.context_expr, whole)
+                    if origin and item.optional_vars is not None and key(item.optional_vars):
+                        whole[key(item.optional_vars)] = origin
             if not isinstance(s, ast.Assign) or place is None or place.loops:
                 continue
             for target, value in pairs(s):
@@ -213,6 +218,13 @@ def _is_gpu(node):
 def _used_in_pieces(file, scope, name):
     """TensorDataset(x, y), x[i : i + batch] or x[indices] in a loop that trains"""
     for s in scope.statements:
+        if isinstance(s, ast.For) and scope.has_backward(s):  # for x in data.split(64)
+            over = s.iter.args if isinstance(s.iter, ast.Call) else [s.iter]
+            if isinstance(s.iter, ast.Call) and isinstance(s.iter.func, ast.Attribute):
+                if method(s.iter) in ("split", "chunk", "unbind"):
+                    over = [*over, s.iter.func.value]
+            if any(key(part) == name for part in over):
+                return True
         for n in own(s):
             if isinstance(n, ast.Call) and (file.callee(n) or "").split(".")[-1] == "TensorDataset":
                 if any(key(a) == name for a in n.args):

@@ -6,7 +6,7 @@ from typing import Iterator, Optional
 
 from . import rules
 from .evaluation import uses_card
-from .flow import Scope, calls_module, in_order, scopes
+from .flow import Scope, calls_module, in_order, is_model_name, scopes
 from .names import constant, key, keyword, method, own, targets, walk_here
 
 
@@ -78,6 +78,9 @@ def unsynced_gradients(file) -> Iterator[dict]:
         for node in own(s):
             if not isinstance(node, ast.Call):
                 continue
+            own_way = isinstance(node.func, ast.Attribute) and key(node.func.value) == "self"
+            if own_way:
+                continue  # a library's own no_sync
             if method(node) == "no_sync" or (
                 method(node) == "set_requires_gradient_sync"
                 and node.args
@@ -206,7 +209,7 @@ def copies(file) -> Iterator[dict]:
                 and isinstance(call.func, ast.Attribute)
                 and call.args
                 and _copies_model(file, scope, call.args[0])
-                and scope.has_backward(place.loops[-1])
+                and any(scope.has_backward(loop) or _trains_by_call(loop) for loop in place.loops)
                 and not _trimmed(place.loops[-1], key(call.func.value))
             ):
                 yield rules.finding(
@@ -217,7 +220,36 @@ def copies(file) -> Iterator[dict]:
                 )
 
 
+def _trains_by_call(loop) -> bool:
+    """train_one_epoch(model), trainer.fit(...), model.train_step(...) in the loop"""
+    return any(
+        isinstance(n, ast.Call)
+        and re.search(r"^_?(train|fit|run_epoch)(_|$)", method(n))
+        and n.args
+        for s in in_order(loop.body)
+        for n in own(s)
+    )
+
+
+def _copies_state(node) -> bool:
+    """{k: v.clone() for k, v in model.state_dict().items()}, not v.cpu()"""
+    return (
+        isinstance(node, ast.DictComp)
+        and any(
+            isinstance(c, ast.Call) and method(c) == "state_dict"
+            for g in node.generators
+            for c in walk_here(g.iter)
+        )
+        and isinstance(node.value, ast.Call)
+        and "clone" in {method(c) for c in walk_here(node.value) if isinstance(c, ast.Call)}
+        and not {"cpu", "to", "numpy"}
+        & {method(c) for c in walk_here(node.value) if isinstance(c, ast.Call)}
+    )
+
+
 def _copies_model(file, scope: Scope, node) -> bool:
+    if _copies_state(node):
+        return True
     if not isinstance(node, ast.Call) or (file.callee(node) or "") not in (
         "copy.deepcopy",
         "deepcopy",
@@ -226,7 +258,8 @@ def _copies_model(file, scope: Scope, node) -> bool:
     what = node.args[0] if node.args else None
     if isinstance(what, ast.Call) and method(what) == "state_dict":
         return True
-    return key(what) in scope.modules if what is not None else False
+    name = key(what) if what is not None else None
+    return bool(name) and (name in scope.modules or is_model_name(name) and file.uses_torch)
 
 
 def _trimmed(loop, name: Optional[str]) -> bool:
@@ -299,9 +332,12 @@ def _work(body) -> set:
         if isinstance(c, ast.Call)
         and (isinstance(c.func, ast.Name) or (key(c.func) or "").startswith("self."))
         and method(c) not in _HARMLESS
+        and not _TELLS.search(method(c))
     }
 
 
+# print_verbose(), self._log_results(): they tell of the failure, they do not try again
+_TELLS = re.compile(r"print|log|warn|report|notify|write|save|dump|debug|info|error|message", re.I)
 _HARMLESS = frozenset(
     """print len str int float range format open list dict tuple isinstance getattr hasattr setattr
     sum min max zip enumerate sorted type super log""".split()

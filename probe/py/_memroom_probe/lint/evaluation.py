@@ -31,6 +31,65 @@ def check(file) -> Iterator[dict]:
             yield from _in_scope(file, scope)
 
 
+def phases(file) -> Iterator[dict]:
+    """for phase in ['train', 'val']: one loop for both, without set_grad_enabled"""
+    if "torch" not in file.modules or _grad_off_for_good(file):
+        return
+    for scope in scopes(file):
+        if _steers_grad(scope):
+            continue
+        for loop in scope.statements:
+            if isinstance(loop, (ast.For, ast.AsyncFor)) and _two_phases(loop):
+                hit = _untrained_forward(file, scope, loop)
+                if hit is not None:
+                    yield hit
+
+
+def _two_phases(loop) -> bool:
+    """A loop over written-out names of which one is held out and one is trained on."""
+    if not isinstance(loop.iter, (ast.List, ast.Tuple)) or not key(loop.target):
+        return False
+    names = [e.value for e in loop.iter.elts if isinstance(e, ast.Constant)]
+    names = [n for n in names if isinstance(n, str)]
+    return any(_HELD_OUT.search(n) for n in names) and any(n.startswith("train") for n in names)
+
+
+def _untrained_forward(file, scope: Scope, loop) -> Optional[dict]:
+    """The forward pass that runs in both phases, where backward runs in one."""
+    phase = key(loop.target)
+    if phase is None or not any(
+        _asks(i, phase) for s in in_order(loop.body) for i in file.places[s].ifs
+    ):
+        return None
+    conditional = [
+        s
+        for s, _ in scope.differentiated
+        if loop in file.places[s].loops and any(_asks(i, phase) for i in file.places[s].ifs)
+    ]
+    if not conditional:
+        return None
+    for s in in_order(loop.body):
+        place = file.places[s]
+        if place.no_grad or len(place.loops) < 2 or any(_asks(i, phase) for i in place.ifs):
+            continue
+        for node in own(s):
+            name = calls_module(node, scope)
+            if name and node.args + node.keywords:
+                return rules.finding(
+                    "eval-without-no-grad",
+                    s,
+                    "this forward pass of `%s` runs in both phases: in the one without backward it "
+                    "still builds the graph, which holds every activation of the batch" % name,
+                )
+    return None
+
+
+def _asks(condition, phase: str) -> bool:
+    return isinstance(condition, ast.If) and any(
+        key(n) == phase for n in walk_here(condition.test) if isinstance(n, ast.Name)
+    )
+
+
 def _grad_off_for_good(file) -> bool:
     """torch.set_grad_enabled(False) as a statement, anywhere."""
     return any(
@@ -158,7 +217,7 @@ def kept_on_card(file) -> Iterator[dict]:
         return
     for scope in scopes(file):
         for kept in scope.trace.kept:
-            if CARD not in kept.origins or GRAPH in kept.origins or kept.how == "sum":
+            if CARD not in kept.origins or GRAPH in kept.origins or kept.how in ("sum", "meter"):
                 continue
             loops = file.places[kept.statement].loops
             loop = loops[-1] if loops else None

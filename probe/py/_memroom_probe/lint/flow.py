@@ -46,13 +46,19 @@ JOINING = frozenset("cat stack vstack hstack concat concatenate".split())
 # What people call a model. Used where nothing else in the file tells.
 _MODEL = re.compile(
     r"(^|\.|_)(model|net|network|module|unet|vae|gan|bert|gpt|llm|encoder|decoder|generator|discriminator|"
-    r"netg|netd|backbone|student|actor|critic|policy|classifier|autoencoder|ddp_model|policy_net|q_net)\d*$",
+    r"netg|netd|backbone|student|actor|critic|policy|classifier|autoencoder|ddp_model|policy_net|q_net|"
+    r"rnn|lstm|gru|cnn|mlp|resnet|transformer)\d*$",
     re.I,
 )
 _LOSS = re.compile(
     r"(^|\.|_)(loss|losses|criterion|criteria|crit|loss_?fn|loss_?func(tion)?|objective|mse|bce|nll|ce|l1)\d*$",
     re.I,
 )
+
+
+def is_model_name(name: str) -> bool:
+    """Is the variable called what people call models?"""
+    return bool(_MODEL.search(name))
 
 
 class Kept(NamedTuple):
@@ -356,7 +362,7 @@ class Walk:
 
     def off(self, s: ast.stmt) -> bool:
         place = self.scope.file.places.get(s)
-        return self.always_off or place is not None and place.no_grad
+        return self.always_off or place is not None and place.no_grad and not place.steered
 
     def block(self, body, env: Env) -> None:
         for s in body:
@@ -441,7 +447,7 @@ class Walk:
 
     def _stores(self, s: ast.Assign, env: Env, off: bool) -> Iterator[Kept]:
         target, container = s.targets[0], container_of(s.targets[0])
-        if container is None:
+        if container is None or self._is_loop_variable(s, container):
             return
         value = s.value
         if isinstance(value, ast.IfExp):  # loss if mean is None else 0.9 * mean + 0.1 * loss
@@ -451,7 +457,9 @@ class Walk:
         if added is not None:
             o = self.origins(added, env, off)
             yield Kept(s, added, o & {CARD} if off else o, container, "sum")
-        elif itself and (_joins(value) or _averages(target, value)):
+        elif itself and (
+            _joins(value) or _averages(target, value) or _averages_each(container, value)
+        ):
             o = self.without(container, value, env, off)
             yield Kept(s, value, o, container, "chain")
         elif (
@@ -461,6 +469,15 @@ class Walk:
             and container in plain_containers(self.scope)
         ):
             yield Kept(s, s.value, self.origins(s.value, env, off), container, "store")
+
+    def _is_loop_variable(self, s: ast.stmt, name: str) -> bool:
+        """for p in ...: p = 0.9 * p + q changes a variable that the next round overwrites"""
+        return any(
+            key(g) == name
+            for loop in self.scope.file.places[s].loops
+            for t in targets(loop)
+            for g in (t.elts if isinstance(t, (ast.Tuple, ast.List)) else [t])
+        )
 
     def without(self, name: str, value, env: Env, off: bool) -> FrozenSet[str]:
         """The origins of a value, leaving out what the variable itself already holds."""
@@ -667,6 +684,17 @@ class Walk:
             return self.origins(node.value, inner, off)
         return self.origins(node.elt, inner, off)
 
+    def _is_record(self, name: str) -> bool:
+        """A dataclass, a NamedTuple or a namedtuple: an object made of what it is given."""
+        file = self.scope.file
+        c = file.classes.get(name)
+        if c is not None:
+            return any(
+                (file.dotted(d.func if isinstance(d, ast.Call) else d) or "").endswith("dataclass")
+                for d in c.decorator_list
+            ) or any((file.dotted(b) or "").endswith("NamedTuple") for b in c.bases)
+        return (file.made_from(name) or "").endswith("namedtuple")
+
     def call_origins(self, call: ast.Call, env: Env, off: bool) -> FrozenSet[str]:
         from .calls import returned_by
 
@@ -709,6 +737,8 @@ class Walk:
             return self.together(call.args + [k.value for k in call.keywords], env, off)
         if _LOSS.search(name):
             return self.together(call.args, env, off) & {GRAPH}
+        if self._is_record(name):
+            return self.together(call.args + [k.value for k in call.keywords], env, off)
         if isinstance(call.func, ast.Call):  # nn.MSELoss()(out, y)
             made = self.scope.file.callee(call.func) or ""
             if made.startswith("torch.nn."):
@@ -929,6 +959,15 @@ def _averages(target, value) -> bool:
             )
             for side in (value.left, value.right)
         )
+    )
+
+
+def _averages_each(container: str, value) -> bool:
+    """[0.9 * a + 0.1 * p for a, p in zip(container, model.parameters())]"""
+    return (
+        isinstance(value, (ast.ListComp, ast.DictComp))
+        and isinstance(getattr(value, "elt", None) or value.value, ast.BinOp)
+        and any(container in variables(g.iter) for g in value.generators)
     )
 
 

@@ -118,6 +118,14 @@ def _averaged_weights(file, scope: Scope) -> Iterator[dict]:
 
 def _kept(kept: Kept) -> dict:
     what = source(kept.value)
+    if kept.how == "sum":
+        return rules.finding(
+            "loss-graph-accumulated",
+            kept.statement,
+            "`%s` is summed into `%s` with its graph: the graph of every call is kept until `%s` is gone"
+            % (what, kept.container, kept.container),
+            detached(kept.value),
+        )
     if kept.how == "call":
         message = "`%s` goes into `%s` with its graph (it %s): the graph of every iteration is kept"
         return rules.finding(
@@ -156,7 +164,15 @@ def _kept_by_steps(file, scope: Scope) -> Iterator[dict]:
         return
     if scope.klass is not None and scope.klass.name in module_classes(file):
         return  # kept_by_module says it
-    local = {n.id for n in walk_here(function) if isinstance(n, ast.Name) and not _loads(n)}
+    declared = {
+        name
+        for n in walk_here(function)
+        if isinstance(n, (ast.Global, ast.Nonlocal))
+        for name in n.names
+    }
+    local = {
+        n.id for n in walk_here(function) if isinstance(n, ast.Name) and not _loads(n)
+    } - declared
     for kept in scope.trace.kept:
         first = re.split(r"[.\[]", kept.container)[0]
         outside = first in ("self", "cls") or first not in local and not _is_parameter(scope, first)
@@ -311,6 +327,94 @@ def _holds_shown(value, shown: List[str]) -> bool:
 
 def _locals_of(function) -> Set[str]:
     return {key(t) for s in in_order(function.body) for t in targets(s) if key(t)}
+
+
+# caches
+
+
+def kept_by_cache(file) -> Iterator[dict]:
+    """@lru_cache on a function that returns what a model made; a dict that remembers it"""
+    if "torch" not in file.modules:
+        return
+    for scope in scopes(file):
+        function = scope.function
+        if function is None:
+            continue
+        cache = next(filter(None, (_cache(file, d) for d in function.decorator_list)), None)
+        if cache is not None:
+            yield from _cached(scope, *cache)
+            continue
+        for kept in scope.trace.kept:
+            if (
+                kept.how == "store"
+                and GRAPH in kept.origins
+                and not scope.trains
+                and _remembers(scope, kept)
+                and kept.container not in bounded_containers(file)
+                and not cleared_in(file.tree, kept.container)
+            ):
+                yield rules.finding(
+                    "cache-keeps-tensors",
+                    kept.statement,
+                    "`%s` is remembered in `%s` with its graph: every new entry keeps the "
+                    "activations it was computed from" % (source(kept.value), kept.container),
+                    detached(kept.value),
+                )
+
+
+def _cache(file, decorator):
+    """(decorator, bounded) of functools.lru_cache and functools.cache; else None."""
+    call = decorator if isinstance(decorator, ast.Call) else None
+    name = (file.dotted(call.func if call else decorator) or "").split(".")[-1]
+    if name == "cache":
+        return (decorator, False)
+    if name != "lru_cache":
+        return None
+    size = next((k.value for k in call.keywords if k.arg == "maxsize"), None) if call else None
+    if size is None and call is not None and call.args:
+        size = call.args[0]
+    unbounded = isinstance(size, ast.Constant) and size.value is None
+    return (decorator, not unbounded)
+
+
+_MAKES = re.compile(r"model|net|module|pipeline|processor|load|build|create|make|init", re.I)
+
+
+def _cached(scope: Scope, decorator, bounded: bool) -> Iterator[dict]:
+    if _MAKES.search(scope.function.name):
+        return  # a cache of models: there are few, and they are meant to stay
+    held = scope.trace.returned
+    if GRAPH in held:
+        yield rules.finding(
+            "cache-keeps-tensors",
+            decorator,
+            "the cache of `%s` keeps every result with its graph and activations"
+            % scope.function.name,
+        )
+    elif CARD in held and not bounded:
+        yield rules.finding(
+            "cache-keeps-tensors",
+            decorator,
+            "the cache of `%s` has no bound and keeps every result on the card"
+            % scope.function.name,
+        )
+
+
+def _remembers(scope: Scope, kept: Kept) -> bool:
+    """if key not in cache: cache[key] = ..., in a container that outlives the function"""
+    first = re.split(r"[.\[]", kept.container)[0]
+    if first not in ("self", "cls") and kept.container not in _module_containers(scope.file):
+        return False
+    return any(
+        isinstance(i, ast.If)
+        and any(
+            isinstance(c, ast.Compare)
+            and any(isinstance(o, (ast.In, ast.NotIn)) for o in c.ops)
+            and any(key(n) == kept.container for n in c.comparators)
+            for c in walk_here(i.test)
+        )
+        for i in scope.file.places[kept.statement].ifs
+    )
 
 
 # modules

@@ -19,10 +19,11 @@ NO_GRAD = (
 class Place:
     """Where a statement stands inside its function."""
 
-    __slots__ = ("loops", "ifs", "no_grad", "handler", "function", "klass")
+    __slots__ = ("loops", "ifs", "no_grad", "steered", "handler", "function", "klass")
 
     def __init__(self, function=None, klass=None):
         self.loops, self.ifs, self.no_grad, self.handler = (), (), False, False
+        self.steered = False  # set_grad_enabled(training): off in one phase, on in another
         self.function, self.klass = function, klass
 
     def inside(self, **changes):
@@ -33,6 +34,7 @@ class Place:
             self.no_grad,
             self.handler,
         )
+        new.steered = self.steered
         for key, value in changes.items():
             setattr(new, key, value)
         return new
@@ -190,8 +192,21 @@ class File:
                 self._walk(node.body, place.inside(ifs=place.ifs + (node,)))
                 self._walk(node.orelse, place.inside(ifs=place.ifs + (node,)))
             elif isinstance(node, (ast.With, ast.AsyncWith)):
-                off = any(self._switches_grad_off(item.context_expr) for item in node.items)
-                self._walk(node.body, place.inside(no_grad=place.no_grad or off))
+                switches = [
+                    i.context_expr for i in node.items if self._switches_grad_off(i.context_expr)
+                ]
+                steered = bool(switches) and all(map(self._steers_grad, switches))
+                self._walk(
+                    node.body,
+                    place.inside(
+                        no_grad=place.no_grad or bool(switches),
+                        steered=place.steered
+                        if place.no_grad and steered
+                        else steered
+                        if switches
+                        else place.steered,
+                    ),
+                )
             elif isinstance(node, ast.Try) or node.__class__.__name__ == "TryStar":
                 self._walk(node.body, place)
                 for h in node.handlers:
@@ -201,6 +216,15 @@ class File:
             elif node.__class__.__name__ == "Match":
                 for case in node.cases:
                     self._walk(case.body, place.inside(ifs=place.ifs + (node,)))
+
+    def _steers_grad(self, node):
+        """set_grad_enabled(phase == 'train')"""
+        return (
+            isinstance(node, ast.Call)
+            and (self.callee(node) or "").endswith("set_grad_enabled")
+            and bool(node.args)
+            and not isinstance(node.args[0], ast.Constant)
+        )
 
     def _switches_grad_off(self, node):
         if isinstance(node, ast.Call):

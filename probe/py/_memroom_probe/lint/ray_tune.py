@@ -171,6 +171,10 @@ def _remote_functions(file):
             if (file.dotted(d.func if isinstance(d, ast.Call) else d) or "") == "ray.remote":
                 yield f, "task" if name in file.plain_functions else "actor"
     for call in file.nodes:
+        if isinstance(call, ast.Call) and (file.callee(call) or "") == "ray.remote" and call.args:
+            function = file.plain_functions.get(key(call.args[0]) or "")
+            if function is not None:
+                yield function, "task"
         if isinstance(call, ast.Call) and (file.callee(call) or "").startswith("ray.train."):
             if method(call).endswith("Trainer"):
                 loop = keyword(call, "train_loop_per_worker") or (
@@ -234,6 +238,11 @@ def _loaded_anywhere(file):
     for s in file.statements:
         if isinstance(s, ast.Assign) and isinstance(s.value, ast.Call):
             name = file.callee(s.value) or ""
-            if name in LOADING or _many_numbers(name, s.value):
+            if (
+                name in LOADING + ("torch.load", "datasets.load_dataset")
+                or name.endswith(".from_pretrained")
+                and "Model" in name
+                or _many_numbers(name, s.value)
+            ):
                 found.update(k for k in map(key, targets(s)) if k)
     return found

@@ -1,6 +1,7 @@
 """TensorFlow and Keras."""
 
 import ast
+import re
 
 from . import rules
 from .accumulation import _counts, _direct
@@ -102,10 +103,27 @@ def _changing_number(file, loop, call):
     start = {
         key(t)
         for s in file.statements
-        if isinstance(s, ast.Assign) and isinstance(constant(s.value), (int, float))
+        if isinstance(s, ast.Assign)
+        and isinstance(constant(s.value), (int, float))
+        and not isinstance(constant(s.value), bool)  # two values, two traces
         for t in targets(s)
     }
+    counters = set()
+    if isinstance(loop, ast.For) and isinstance(loop.iter, ast.Call):
+        first = loop.target.elts[0] if isinstance(loop.target, ast.Tuple) else loop.target
+        if method(loop.iter) in ("range", "enumerate") and isinstance(loop.iter.func, ast.Name):
+            counters.add(key(first))
     for s in in_order(loop.body):
+        if isinstance(s, ast.Assign) and isinstance(s.value, ast.BinOp):
+            # lr = 0.1 * 0.99 ** step: made of numbers and the loop's counter alone
+            used = {n.id for n in ast.walk(s.value) if isinstance(n, ast.Name)}
+            plain = not any(
+                isinstance(n, (ast.Call, ast.Subscript, ast.Attribute)) for n in ast.walk(s.value)
+            )
+            if plain and used and used <= counters | start and used & counters:
+                for t in targets(s):
+                    if key(t) in names:
+                        return key(t)
         if isinstance(s, (ast.Assign, ast.AugAssign)) and isinstance(
             s.value, (ast.BinOp, ast.Constant)
         ):
@@ -130,6 +148,10 @@ def _loaded(file):
     return found
 
 
+# A number or a name for each sample: small beside the samples.
+_SMALL = re.compile(r"label|target|path|name|file|(^|_)ids?($|_)|(^|_)y($|_)|vocab", re.I)
+
+
 def whole_arrays(file):
     """tf.constant(data), Dataset.from_tensor_slices(data) of an array read whole"""
     if "tensorflow" not in file.modules:
@@ -147,6 +169,7 @@ def whole_arrays(file):
             for p in parts
             if isinstance(p, ast.Call) and (file.callee(p) or "") in LOADING
         ]
+        whole = [w for w in whole if not _SMALL.search(w)]
         if not whole:
             continue
         if name.endswith("Dataset.from_tensor_slices") or name.endswith("Dataset.from_tensors"):
@@ -320,6 +343,36 @@ def models_in_loop(file):
             )
 
 
+def models_in_trials(file):
+    """A Keras model built in an Optuna objective, which runs once a trial"""
+    if not _uses(file) or "optuna" not in file.modules:
+        return
+    builders = _builders(file)
+    tried = {
+        key(c.args[0])
+        for c in file.nodes
+        if isinstance(c, ast.Call) and method(c) == "optimize" and c.args
+    }
+    for name, function in file.plain_functions.items():
+        if name not in tried or _clears(function) or _clears(file.tree):
+            continue
+        for s in in_order(function.body):
+            if (
+                isinstance(s, ast.Assign)
+                and isinstance(s.value, ast.Call)
+                and _builds(file, s.value, builders)
+                and _fits(function, key(s.targets[0]))
+                and not file.places[s].loops
+            ):
+                yield rules.finding(
+                    "keras-model-in-loop",
+                    s,
+                    "every trial builds a model in the same process: Keras keeps state of each in "
+                    "a global session",
+                )
+                break
+
+
 def _builds(file, call, builders):
     name = file.callee(call) or ""
     last = name.split(".")[-1]
@@ -413,6 +466,8 @@ def data_buffers(file):
         if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute):
             continue
         steps = _steps_before(file, call)
+        if "take" in steps and _takes_few(call):
+            continue
         if not steps & {"list_files", "TFRecordDataset", "map", "from_generator", "interleave"}:
             continue
         decoded = bool(steps & {"map", "from_generator", "image_dataset_from_directory"})
@@ -439,6 +494,18 @@ def data_buffers(file):
                     "shuffle() holds %s decoded samples in host memory: its buffer fills before "
                     "the first batch comes" % ("all" if size == "all" else size),
                 )
+
+
+def _takes_few(call) -> bool:
+    """dataset.take(1).cache()"""
+    return any(
+        isinstance(n, ast.Call)
+        and method(n) == "take"
+        and n.args
+        and isinstance(constant(n.args[0]), int)
+        and constant(n.args[0]) <= 1000
+        for n in ast.walk(call.func)
+    )
 
 
 def _buffer(call):

@@ -5,8 +5,8 @@ import re
 from typing import Iterator, List, Optional
 
 from . import rules
-from .flow import in_order, module_classes
-from .names import FUNCTIONS, constant, key, keyword, method, walk_here
+from .flow import in_order, is_model_name, module_classes, scopes
+from .names import FUNCTIONS, constant, key, keyword, method, targets, walk_here
 
 _LANGUAGE = re.compile(
     r"For(CausalLM|Seq2SeqLM|MaskedLM|ConditionalGeneration|SemanticSegmentation|SpeechSeq2Seq|CTC|"
@@ -168,6 +168,69 @@ def model_search(file) -> Iterator[dict]:
                 )
         elif call.func.attr == "optimize" and "optuna" in file.modules and call.args:
             yield from _objective(file, call)
+
+
+def trials_keep_models(file) -> Iterator[dict]:
+    """models.append(model) or trial.set_user_attr('model', model) in an Optuna objective"""
+    if "optuna" not in file.modules:
+        return
+    objectives = {
+        key(c.args[0])
+        for c in file.nodes
+        if isinstance(c, ast.Call) and method(c) == "optimize" and c.args
+    }
+    for scope in scopes(file):
+        function = scope.function
+        if function is None or not (
+            function.name in objectives
+            or function.name == "objective"
+            or any(a.arg == "trial" for a in function.args.args)
+        ):
+            continue
+        made = {
+            k
+            for s in scope.statements
+            if isinstance(s, ast.Assign) and isinstance(s.value, ast.Call)
+            for k in map(key, targets(s))
+            if k and (k in scope.modules or is_model_name(k))
+        }
+        own_names = {key(t) for s in scope.statements for t in targets(s)}
+        for s in scope.statements:
+            value, where = _handed_on(s, own_names)
+            if value is not None and key(value) in made:
+                yield rules.finding(
+                    "model-copies-kept",
+                    s,
+                    "every trial leaves its model `%s` in %s: the models of all trials stay in "
+                    "memory" % (key(value), where),
+                )
+
+
+def _handed_on(s, own_names):
+    """(value, container) of what a statement puts into something from outside the function."""
+    if isinstance(s, ast.Expr) and isinstance(s.value, ast.Call):
+        call = s.value
+        if method(call) == "set_user_attr" and len(call.args) > 1:
+            return call.args[1], "the study"
+        if (
+            method(call) in ("append", "add", "appendleft", "put")
+            and call.args
+            and isinstance(call.func, ast.Attribute)
+        ):
+            holder = key(call.func.value)
+            if holder and holder not in own_names:
+                value = call.args[-1]
+                if isinstance(value, ast.Tuple):
+                    named = [e for e in value.elts if key(e) and is_model_name(key(e))]
+                    value = named[0] if named else value
+                return value, "`%s`" % holder
+    if isinstance(s, ast.Assign) and len(s.targets) == 1:
+        target = s.targets[0]
+        if isinstance(target, ast.Subscript) and key(target) is None:
+            holder = key(target.value)
+            if holder and holder not in own_names:
+                return s.value, "`%s`" % holder
+    return None, ""
 
 
 def _objective(file, call) -> Iterator[dict]:
