@@ -40,7 +40,7 @@ func (j judged) also(format string, args ...any) judged {
 func judge(c *trace.Crash, h *trace.Hints) judged {
 	steps := []func(*trace.Crash, *trace.Hints) (judged, bool){
 		byMistake, bySystem, byWall, byRay, byFullBefore, byNeighbour, byStage, byFragments,
-		byLauncher, byPool, byData, byGrowth, byResumed, byTraceback, byNode, byPhase, byWords,
+		byLauncher, byPool, byData, byGrowth, byImages, byResumed, byTraceback, byNode, byPhase, byWords,
 		bySteps, bySize, bySetting,
 	}
 	for _, step := range steps {

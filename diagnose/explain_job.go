@@ -45,9 +45,9 @@ func jobOf(c *trace.Crash, h *trace.Hints) remedy.Job {
 	if seen(c, h, trace.SignRayTune) && (h.Trainer == "" || h.Trainer == "lightning") {
 		job.Trainer = remedy.RayTune
 	}
-	if job.Framework == remedy.Python && has(c, trace.SignWorkers) || job.Framework == "" &&
-		has(c, trace.SignWorkers) {
-		job.Framework = remedy.PyTorch // whose argument that is
+	if (job.Framework == remedy.Python || job.Framework == "") &&
+		(has(c, trace.SignWorkers) || has(c, trace.SignMerging)) {
+		job.Framework = remedy.PyTorch // whose arguments and adapters these are
 	}
 	job.Notebook = has(c, trace.SignNotebook)
 	if job.Trainer == remedy.Plain && seen(c, h, trace.SignEvalToHost) {
@@ -63,7 +63,7 @@ func jobOf(c *trace.Crash, h *trace.Hints) remedy.Job {
 	if _, count, each := mostCommon(c.Neighbours); count > 1 && c.Capacity != nil {
 		job.Fits = max(1, int(event.Bytes(0.9*float64(*c.Capacity))/max(1, each)))
 	}
-	job.Pool = poolOf(c)
+	job.Pool, job.Images = poolOf(c), drawing(c, h)
 	inUse(job.On, c, h)
 	if h.Batch == 1 {
 		job.On[remedy.MicroBatch] = "the batch is one already"
@@ -72,7 +72,7 @@ func jobOf(c *trace.Crash, h *trace.Hints) remedy.Job {
 		job.Batch, job.Accumulate = h.Batch, h.Accumulate
 	}
 	job.Inference = h.Trainer == "vllm" || c.Kind == "serving_cache" || c.Kind == "ggml" ||
-		c.Kind == "ollama" || generating(c.Frames)
+		c.Kind == "ollama" || generating(c.Frames) || job.Images
 	return job
 }
 
@@ -126,6 +126,14 @@ func frameworkSeen(h *trace.Hints) remedy.Framework {
 		}
 	}
 	return ""
+}
+
+// drawing reports whether images are generated, by one of the programs that people use for it.
+func drawing(c *trace.Crash, h *trace.Hints) bool {
+	train := slices.ContainsFunc(c.Frames, func(f event.Frame) bool {
+		return strings.Contains(f.Name, "train") || f.Name == "backward"
+	})
+	return !train && seen(c, h, trace.SignImages)
 }
 
 // generating reports whether a traceback shows generation rather than training.

@@ -172,6 +172,10 @@ func notKnown(c *trace.Crash) judged {
 		return because(CauseHostData, "workers", 0.55,
 			"a DataLoader worker was among those killed: workers hold copies of the data and prefetched "+
 				"batches")
+	case c.Kind == "kube_evicted":
+		j.detail = "limit"
+		j = j.also("the node itself ran short of memory, and pods that use more than they request are " +
+			"evicted first: a request of what it really uses keeps it")
 	case c.Where == event.WhereCgroup:
 		j.detail = "limit"
 		j = j.also("the limit of the job was reached; the text does not say by what")

@@ -36,6 +36,22 @@ func byPool(c *trace.Crash, h *trace.Hints) (judged, bool) {
 		"a worker process of the pool died: each of them holds its own copy of the data and results"), true
 }
 
+// byImages knows programs that generate images: nothing is trained, so the cures of training are
+// none.
+func byImages(c *trace.Crash, h *trace.Hints) (judged, bool) {
+	if !onCard(c) || !drawing(c, h) {
+		return judged{}, false
+	}
+	j := because(CauseModel, "images", 0.55,
+		"an image or clip was being generated: weights of several models and the whole picture are on "+
+			"the card")
+	if _, decoding := frameOf(c, stage{names: []string{"decode", "decode_first_stage", "decode_tiled_",
+		"vae_decode", "decode_latents"}}); decoding {
+		j = j.also("it failed while latents were decoded (VAE), which is the peak of most pipelines")
+	}
+	return j, true
+}
+
 // byGrowth uses the figures that a program prints about itself.
 func byGrowth(c *trace.Crash, _ *trace.Hints) (judged, bool) {
 	grown := c.Signs[trace.SignGrowth]

@@ -29,6 +29,13 @@ var situations = map[string]situation{
 	"logits": {"the logits over the vocabulary are too large for one batch",
 		[]remedy.ID{remedy.ChunkedLoss, remedy.MicroBatch, remedy.ShorterSequence,
 			remedy.FSDP, remedy.LoRA, remedy.Checkpointing}, false},
+	"pairs": {"all pairs of boxes or points are in memory at once: samples with many objects set the " +
+		"peak",
+		[]remedy.ID{remedy.FewerPairs, remedy.MicroBatch, remedy.LongestBatch,
+			remedy.SmallerImage}, true},
+	"images": {"the parts of the image generator do not fit beside each other",
+		[]remedy.ID{remedy.PipelineOffload, remedy.SmallerImage, remedy.Quantize8Bit,
+			remedy.MicroBatch}, true},
 	"attention": {"the scores of all pairs of tokens are kept, which grow with the square of the " +
 		"length",
 		[]remedy.ID{remedy.Attention, remedy.MicroBatch, remedy.ShorterSequence,

@@ -31,6 +31,41 @@ func pipelines() []*Remedy {
 				Args: "sysctl vm.overcommit_memory=1   # where fork itself is refused and root may change it"}
 		},
 	}, {
+		ID:    PipelineOffload,
+		Title: "decode in tiles, and keep the parts of the pipeline that wait in host memory",
+		Why: "text encoder, denoiser and decoder work one after the other; decoding a whole image or " +
+			"clip at once is the peak",
+		Equivalence: Exact,
+		Walls:       onDevice,
+		Frameworks:  torch,
+		slowdown:    constant(1.3),
+		needs: func(job Job) string {
+			if !job.Images {
+				return "no images are generated here"
+			}
+			return ""
+		},
+		how: func(Job, Setup) How {
+			return How{Args: "ComfyUI: --lowvram, the node VAE Decode (Tiled), weights in fp8; webui: " +
+				"--medvram, Tiled VAE",
+				Code: "pipe.enable_model_cpu_offload(); pipe.vae.enable_tiling(); " +
+					"pipe.vae.enable_slicing()   # diffusers; a smaller image or fewer frames otherwise"}
+		},
+	}, {
+		ID:    FewerPairs,
+		Title: "compare fewer boxes or points at once, or compare them on the CPU",
+		Why: "comparing all with all needs memory for every pair: one sample with very many objects " +
+			"sets the peak, whatever the batch",
+		Equivalence: Exact,
+		Walls:       onDevice,
+		Frameworks:  torch,
+		slowdown:    constant(1.1),
+		how: func(Job, Setup) How {
+			return How{Args: "MMDetection: gpu_assign_thr=300 in the assigner   # more objects than that are " +
+				"matched on the CPU; or crop, or drop samples with more",
+				Code: "torch.cat([f(part, b) for part in a.split(1024)])   # in chunks instead of all at once"}
+		},
+	}, {
 		ID:          FewerProcesses,
 		Title:       "use fewer worker processes, or give each less to hold",
 		Why:         "every process of a pool has its own copy of what it touches, and its own results",

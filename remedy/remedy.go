@@ -87,6 +87,8 @@ const (
 	WSLMemory       ID = "wsl_memory"       // the share of the machine that WSL has
 	ServingShare    ID = "serving_share"    // an inference server's share of the card
 	NotebookState   ID = "notebook_state"   // what failed cells still hold
+	PipelineOffload ID = "pipeline_offload" // parts of an image generator that wait
+	FewerPairs      ID = "fewer_pairs"      // all boxes or points against all others
 	FewerProcesses  ID = "fewer_processes"  // worker processes of a pool
 	SmallerLayer    ID = "smaller_layer"    // one layer that holds most weights
 )
@@ -154,6 +156,7 @@ type Job struct {
 	Spawned   bool          // workers are spawned, not forked: each gets a pickled copy of the data set
 	Bare      bool          // it is said to run outside of containers
 	HostLimit bool          // the limit is that of `memroom run --host-mem`
+	Images    bool          // it generates images or clips
 	Pool      string        // whose worker processes: joblib, datasets, nnunet; empty: unknown
 	Inference bool          // serving or generating, not training: nothing is kept for a backward pass
 	On        map[ID]string // remedies seen to be on already, each with the evidence

@@ -85,6 +85,10 @@ func written(value float64, unit string) string {
 
 func rises(values []float64) bool {
 	n := len(values)
+	if n == growthFigures-1 && slices.IsSorted(values) && values[n-1] >= 2*values[0] &&
+		values[n-1] >= growthTimes*values[n-2] { // few, but without doubt
+		return values[0] > 0
+	}
 	if n < growthFigures || values[0] <= 0 || values[n-1] < growthTimes*values[0] {
 		return false
 	}

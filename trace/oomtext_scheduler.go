@@ -20,7 +20,7 @@ var schedulerWords = []entry{
 	{words: []string{"running low on memory", "killed due to memory pressure", "node_out_of_memory",
 		"rayoutofmemoryerror"}, endings: []*ending{rayOOM}},
 	{words: []string{"objectstorefullerror", "object store is full", "plasmastorefull",
-		"object store because it is full"}, endings: []*ending{rayStore}},
+		"object store because it is full", "plasma store at capacity"}, endings: []*ending{rayStore}},
 	{words: []string{"not enough space to create this object"}, endings: []*ending{rayEvicts}},
 	{words: []string{"gpu memory was not freed"}, endings: []*ending{rayGPUWait}},
 	{words: []string{"beyond physical memory limits", "beyond the 'physical' memory limit",
@@ -229,7 +229,14 @@ func readRayGPUWait(*passage) *Crash {
 }
 
 func readRayStore(p *passage) *Crash {
-	return &Crash{Class: Exhausted, Sure: proseSure(p, 0.9), Where: event.WhereShm,
+	sure := proseSure(p, 0.9)
+	if p.word == "plasma store at capacity" {
+		if !strings.Contains(strings.Join(p.following(120), "\n"), "Check failed") {
+			return nil // it spills and goes on
+		}
+		sure = 0.85
+	}
+	return &Crash{Class: Exhausted, Sure: sure, Where: event.WhereShm,
 		Framework: "ray", Requested: sizeIn(objectSize, p.text()),
 		What: "Ray's object store, which lives in shared memory, is full"}
 }

@@ -44,6 +44,7 @@ const (
 	SignJoblib     = "joblib"      // workers of joblib
 	SignDatasets   = "datasets"    // map of Hugging Face's datasets
 	SignNNUNet     = "nnunet"      // workers of batchgenerators, as nnU-Net has them
+	SignImages     = "images"      // a program that generates images
 	SignTFInJAX    = "tf_in_jax"   // TensorFlow in the same process as JAX
 )
 
@@ -105,6 +106,8 @@ var signsNear = []sign{
 	{SignJoblib, later(`(?i)\bjoblib\b|\bn_jobs\b|\bloky\b`)},
 	{SignDatasets, later(`datasets[/\\](?:arrow_dataset|utils|builder)|died during map|` +
 		`\(num_proc=\d+\)|dataset_num_proc`)},
+	{SignImages, later(`(?i)ComfyUI|\bcomfy[/\\]|stable-diffusion-webui|webui[-_]forge|InvokeAI|` +
+		`KSampler|VAEDecode|diffusers[/\\]pipelines|decode_first_stage`)},
 	{SignNNUNet, later(`(?i)nnu-?net|batchgenerators`)},
 	{SignTFInJAX, later(`tensorflow/(?:core|python|stream_executor)|import tensorflow|\btfds\b`)},
 }
