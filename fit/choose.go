@@ -188,6 +188,11 @@ func (r Remedy) Words() string {
 		return r.microBatchWords()
 	case remedy.Checkpointing:
 		return "activation checkpointing, as much as needed"
+	case remedy.ActivationBudget:
+		if p.Budget > 0 {
+			return fmt.Sprintf("an activation memory budget of %v for torch.compile", p.Budget)
+		}
+		return "an activation memory budget for torch.compile, if it is used"
 	case remedy.ExpandableSegments:
 		return "expandable segments in PyTorch's allocator"
 	case remedy.ChunkedLoss:
@@ -259,7 +264,8 @@ func title(remedies []Remedy) string {
 // cost nothing have none.
 func (r Remedy) name() (name string, measured bool) {
 	switch r.ID {
-	case remedy.ExpandableSegments, remedy.ChunkedLoss, remedy.PinMemory, remedy.SetToNone:
+	case remedy.ExpandableSegments, remedy.ChunkedLoss, remedy.PinMemory, remedy.SetToNone,
+		remedy.ActivationBudget:
 		return "", false
 	case remedy.OptimizerFused:
 		if r.Params.Slices {

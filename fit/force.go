@@ -60,6 +60,12 @@ func (r Remedy) valued(value string) (p remedy.Params, err error) {
 		if p.Above, err = event.ParseBytes(value); err != nil {
 			err = fmt.Errorf("--remedy %s: %w", r.ID, err)
 		}
+	case remedy.ActivationBudget:
+		p.Budget, err = strconv.ParseFloat(value, 64)
+		if err != nil || p.Budget <= 0 || p.Budget > 1 {
+			err = fmt.Errorf("--remedy %s=%s: the value is a share, above 0 and at most 1", r.ID,
+				value)
+		}
 	case remedy.GCThreshold:
 		p.Threshold, err = strconv.ParseFloat(value, 64)
 		if err != nil || p.Threshold <= 0 || p.Threshold >= 1 {

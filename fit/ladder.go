@@ -57,6 +57,7 @@ func deviceLadder(f Facts, o Options) []Stage {
 	// need not wait until a second attempt runs out there.
 	first := []Remedy{{ID: remedy.ExpandableSegments, Level: remedy.LevelEnv},
 		inProcess(remedy.ChunkedLoss, remedy.Params{}),
+		inProcess(remedy.ActivationBudget, remedy.Params{}),
 		inProcess(remedy.OptimizerFused, remedy.Params{Slices: true})}
 	why := "exact and cheap"
 	byArguments := o.Mapping.Possible()
@@ -121,7 +122,8 @@ func hostLadder(f Facts) []Stage {
 	second := []Remedy{atMostWorkers(0)}
 	if f.trainsOnCPU() { // else activations are on the card, and what grew on the host is data
 		p := remedy.Params{Failed: true, Factor: tighter[0], Limit: f.Limit}
-		first = append(first, inProcess(remedy.MicroBatch, p), inProcess(remedy.Checkpointing, p))
+		first = append(first, inProcess(remedy.MicroBatch, p), inProcess(remedy.Checkpointing, p),
+			inProcess(remedy.ActivationBudget, remedy.Params{Limit: f.Limit}))
 		// Measuring went wrong, or there was nothing to measure with: a fixed number.
 		second = append(second, inProcess(remedy.MicroBatch, remedy.Params{Pieces: hostPieces}))
 	}

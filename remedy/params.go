@@ -23,6 +23,9 @@ type Params struct {
 	Untried  bool        `json:"untried,omitempty"`  // without trying the model on parts of a batch
 	Above    event.Bytes `json:"above,omitempty"`    // size from which a tensor is offloaded
 
+	// ActivationBudget: the share that is kept; 0 means as much as there is room for.
+	Budget float64 `json:"budget,omitempty"`
+
 	Slices    bool    `json:"slices,omitempty"`    // OptimizerFused: the step in slices instead
 	DType     string  `json:"dtype,omitempty"`     // MixedPrecision: bf16 or fp16
 	Workers   *int    `json:"workers,omitempty"`   // DataLoaderWorkers: at most; 0 is one of the values

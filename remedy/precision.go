@@ -74,6 +74,22 @@ func checkpoints() []*Remedy {
 			JAX:        "block = jax.checkpoint(block)",
 		},
 	}, {
+		ID:    ActivationBudget,
+		Title: "give torch.compile an activation memory budget",
+		Why: "the compiler keeps fewer activations for the backward pass and computes the rest " +
+			"again",
+		Equivalence: Exact,
+		Walls:       anywhere,
+		Frameworks:  torch,
+		Training:    true,
+		Levels:      []Level{LevelProcess},
+		// what costs little is computed again first
+		slowdown: constant(1.2),
+		code: map[Framework]string{
+			PyTorch: lines("import torch._functorch.config",
+				"torch._functorch.config.activation_memory_budget = 0.5   # before torch.compile"),
+		},
+	}, {
 		ID:    ActivationOffload,
 		Title: "offload activations to pinned host memory",
 		Why: "activations wait in host memory and are copied back when the backward pass needs " +

@@ -17,6 +17,7 @@ const (
 	MicroBatch         ID = "micro_batch"
 	MixedPrecision     ID = "mixed_precision"
 	Checkpointing      ID = "checkpointing"
+	ActivationBudget   ID = "activation_budget"
 	ActivationOffload  ID = "activation_offload"
 	OptimizerFused     ID = "optimizer_fused"
 	Optimizer8Bit      ID = "optimizer_8bit"

@@ -12,7 +12,7 @@ import (
 
 // everyID is written out a second time on purpose: the names are a contract with records, the probe
 // and users' scripts.
-const everyID = `micro_batch mixed_precision checkpointing activation_offload optimizer_fused optimizer_8bit
+const everyID = `micro_batch mixed_precision checkpointing activation_budget activation_offload optimizer_fused optimizer_8bit
 optimizer_adafactor optimizer_paged optimizer_offload set_to_none quantize_8bit quantize_4bit lora prune distill
 shorter_sequence smaller_image attention chunked_loss expandable_segments max_split_size roundup gc_threshold empty_cache
 detach keep_less no_grad remove_hooks ddp_bucket_view fsdp zero device_map tf_growth tf_allocator tf_data_budget dataloader_workers

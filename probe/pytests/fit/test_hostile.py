@@ -376,6 +376,115 @@ def compiled_step():
     return losses
 
 
+class Momentum(nn.Module):
+    """A frozen copy follows the network inside of forward, and a queue keeps what it gave."""
+
+    def __init__(self, in_place):
+        super().__init__()
+        self.query, self.key, self.in_place = Net(), Net(), in_place
+        self.key.requires_grad_(False)
+        self.register_buffer("queue", torch.randn(3, 12))
+        self.register_buffer("at", torch.zeros(1, dtype=torch.long))
+
+    def forward(self, x):
+        with torch.no_grad():
+            for q, k in zip(self.query.parameters(), self.key.parameters()):
+                if self.in_place:
+                    k.mul_(0.9).add_(q, alpha=0.1)
+                else:
+                    k.data = k.data * 0.9 + q.data * 0.1
+            keys = self.key(x)
+        logits = self.query(x) @ self.queue.clone() + keys.mean()
+        self.queue[:, int(self.at)] = keys.mean(0)
+        self.at[0] = (self.at[0] + 1) % 12
+        return logits
+
+
+def follows_in_place():
+    return loop(Momentum(True))
+
+
+def follows_by_assignment():
+    return loop(Momentum(False))
+
+
+def words_within_a_norm():
+    """nn.Embedding(max_norm=...) scales its weights in forward."""
+    model = nn.Sequential(nn.Embedding(9, 8, max_norm=0.7), Net())
+    torch.manual_seed(5)
+    data = [(torch.randint(0, 9, (16,)), torch.randint(0, 3, (16,))) for _ in range(4)]
+    return loop(model, data=data)
+
+
+class Styled(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Sequential(
+            nn.Conv1d(1, 4, 3, padding=1),
+            nn.InstanceNorm1d(4, affine=True, track_running_stats=True),
+            nn.ReLU(inplace=True),
+            nn.Conv1d(4, 4, 3, padding=1),
+            nn.InstanceNorm1d(4, affine=True, track_running_stats=True),
+        )
+        self.out = nn.Linear(4 * 8, 3)
+
+    def forward(self, x):
+        return self.out(self.body(x[:, None]).flatten(1))
+
+
+def running_statistics_of_instances():
+    model = Styled()
+    return loop(model) + [float(model.body[1].running_mean.sum())]
+
+
+def penalty_on_gradients():
+    """Wasserstein's critic: the gradient of its input is part of the loss."""
+    maker, critic, losses = nn.Linear(4, 8), Net(), []
+    one, other = sgd(maker.parameters()), sgd(critic.parameters())
+    for x, _ in batches():
+        fake = maker(torch.randn(len(x), 4))
+        mixed = (0.5 * x + 0.5 * fake.detach()).requires_grad_()
+        (slope,) = torch.autograd.grad(critic(mixed).sum(), mixed, create_graph=True)
+        loss = critic(fake.detach()).mean() - critic(x).mean()
+        loss = loss + 0.1 * ((slope.norm(dim=1) - 1) ** 2).mean()
+        other.zero_grad()
+        loss.backward()
+        other.step()
+        one.zero_grad()
+        (-critic(fake).mean()).backward()
+        one.step()
+        losses.append(loss.item())
+    return losses
+
+
+class Remembering(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.rnn, self.out = nn.LSTM(8, 8, 2), nn.Linear(8, 3)
+
+    def forward(self, x, hidden):
+        y, hidden = self.rnn(x, hidden)
+        return self.out(y), hidden
+
+
+def weights_moved_by_hand():
+    """No optimizer, and a state that is carried from batch to batch."""
+    model, hidden, losses = Remembering(), None, []
+    hidden = (torch.zeros(2, 16, 8), torch.zeros(2, 16, 8))
+    torch.manual_seed(4)
+    for _ in range(4):
+        x, y = torch.randn(5, 16, 8), torch.randint(0, 3, (5, 16))
+        model.zero_grad()
+        hidden = tuple(h.detach() for h in hidden)
+        out, hidden = model(x, hidden)
+        loss = F.cross_entropy(out.flatten(0, 1), y.flatten())
+        loss.backward()
+        for p in model.parameters():
+            p.data.add_(p.grad, alpha=-0.2)
+        losses.append(loss.item())
+    return losses
+
+
 def two_players_one_graph():
     maker, judge, losses = nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 8)), Net(), []
     first, second = (
@@ -508,6 +617,12 @@ CASES = (
     functional_gradients,
     gradients_of_each_row,
     compiled_step,
+    follows_in_place,
+    follows_by_assignment,
+    words_within_a_norm,
+    running_statistics_of_instances,
+    penalty_on_gradients,
+    weights_moved_by_hand,
     two_players_one_graph,
     reversed_gradients,
     tensors_kept_by_hand,
@@ -529,6 +644,7 @@ def ways():
         "checkpointing": tight("checkpointing"),
         "loss in pieces": [("chunked_loss", {"above": 1})],
         "host memory": [("activation_offload", {"above": 16})],
+        "compiler": [("activation_budget", {"budget": 0.3})],
     }
 
 
@@ -561,6 +677,8 @@ class Hostile(unittest.TestCase):
             (graph, "numbers of samples"),
             (neighbours, "samples interact"),
             (noise_without_an_end, "draws random numbers for its samples itself"),
+            (follows_in_place, "every call changes parameter key.a.bias"),
+            (follows_by_assignment, "every call changes parameter key.a.bias"),
             (otherwise_for_many_rows, "the size of the batch"),
             (batches_as_objects, "holds tensors in a way that is not known"),
         ):

@@ -194,6 +194,46 @@ class Loaders(unittest.TestCase):
             DataLoader.__init__ = original
 
 
+class Compiled(unittest.TestCase):
+    """The partitioner of torch.compile keeps less, and the program is compiled once."""
+
+    def losses(self, asked):
+        torch.manual_seed(0)
+        body = [
+            torch.nn.Sequential(torch.nn.Linear(16, 64), torch.nn.GELU(), torch.nn.Linear(64, 16))
+            for _ in range(4)
+        ]
+        model, losses = torch.nn.Sequential(*body), []
+        torch._dynamo.reset()
+        before = torch._dynamo.utils.counters["stats"]["unique_graphs"]
+        with remedies(*asked) as told:
+            forward = torch.compile(model, backend="aot_eager_decomp_partition")
+            optimizer = torch.optim.SGD(model.parameters(), 0.1)
+            for i in range(3):
+                torch.manual_seed(i)
+                loss = forward(torch.randn(512, 16)).square().mean()
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+                losses.append(loss.item())
+        graphs = torch._dynamo.utils.counters["stats"]["unique_graphs"] - before
+        return losses, told, graphs
+
+    def test_a_share_is_kept(self):
+        whole, _, graphs = self.losses(())
+        tight = {"limit": 1 << 20, "failed": True}  # bytes: less than the interpreter alone
+        for params in ({"budget": 0.4}, {"limit": 1 << 20}):
+            asked = (
+                ("activation_budget", params),
+                ("micro_batch", tight),
+                ("checkpointing", tight),
+            )
+            got, told, again = self.losses(asked)
+            self.assertLess(furthest(whole, got), 1e-6)
+            self.assertEqual(told.kinds("activation_budget"), ["applied"], told.text())
+            self.assertEqual(again, graphs)
+
+
 class Refused(unittest.TestCase):
     def test_unknown_and_uninstalled(self):
         told = Told()

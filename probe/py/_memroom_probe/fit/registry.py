@@ -14,7 +14,7 @@ def apply(remedies, say):
         if id in ("micro_batch", "checkpointing") or params.get("measured")
     }
     if calls:
-        _calls(dict(calls), say)
+        _calls(dict(calls), say, any(id == "activation_budget" for id, _ in asked))
     for id, params in asked:
         if id in calls:
             continue
@@ -27,7 +27,7 @@ def apply(remedies, say):
             say("declined", "%s: %s" % (type(why).__name__, why), id=id)
 
 
-def _calls(calls, say):
+def _calls(calls, say, budget=False):
     if tuple(int(n) for n in torch.__version__.split("+")[0].split(".")[:2]) < (2, 1):
         for id in calls:
             say("declined", "needs torch 2.1 or newer, this is " + torch.__version__, id=id)
@@ -51,7 +51,9 @@ def _calls(calls, say):
         calls.pop("micro_batch")
     if calls:
         outermost.handle(
-            governor.Governor(say, set(calls), teller=teller, worst=_worst(calls, say), **together)
+            governor.Governor(
+                say, set(calls), teller=teller, worst=_worst(calls, say), budget=budget, **together
+            )
         )
         step.listen_to_optimizers()
 
@@ -107,6 +109,7 @@ def _quantized(bits):
 
 _REMEDIES = {
     "mixed_precision": _from("mixed_precision", "install"),
+    "activation_budget": _from("activation_budget", "install"),
     "activation_offload": _from("activation_offload", "activations"),
     "optimizer_offload": _from("optimizer_offload", "optimizer_state"),
     "optimizer_fused": _from("optimizer_step", "fused_optimizer"),

@@ -12,7 +12,7 @@ import math
 
 import torch
 
-from ..calls import again, generators, keepsakes, outermost, tree
+from ..calls import again, generators, keepsakes, outermost, tree, weights
 from ..calls.modules import one_line
 from ..memory import room
 from . import losses
@@ -187,6 +187,7 @@ class _Bench:
             keepsakes.Snapshot(self.module),
         )
         states = generators.read(self.module)
+        self.parameters = weights.Kept(self.module)
         # Tensors made in inference mode, in which many evaluate, do not tell whether they were
         # changed, and cannot be put back.
         with torch.random.fork_rng(devices=devices), torch.inference_mode(
@@ -204,6 +205,7 @@ class _Bench:
                     % (type(why).__name__, one_line(why))
                 ) from None
             finally:
+                self.parameters.put_back()
                 for buffer, value in saved:
                     if buffer.shape == value.shape:
                         buffer.copy_(value)
@@ -222,7 +224,10 @@ class _Bench:
     def uses_random_numbers(self, rows):
         """Runs once as training would; also lets caches fill that a first call fills."""
         before = generators.read(self.module)
-        self.run(rows)
+        with self.parameters.learn():
+            self.run(rows)
+        for name in sorted(weights.changed(self.module))[:1]:
+            raise Cannot("every call changes parameter %s of the module" % name)
         after = generators.read(self.module)
         generators.note_drawn(before, after)
         return not generators.same(before, after)

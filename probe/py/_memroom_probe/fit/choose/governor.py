@@ -18,7 +18,13 @@ from ..calls.modules import name_of, one_line, worth_it
 from ..measure import cost as measure
 from ..measure.parts import by_sight
 from ..memory import floor, room
-from ..remedies import activation_offload, checkpointing, microbatch, optimizer_offload
+from ..remedies import (
+    activation_budget,
+    activation_offload,
+    checkpointing,
+    microbatch,
+    optimizer_offload,
+)
 from . import choices
 from .case import Case, case_of
 from .search import cheapest_if_equal, frugal, least, together, with_others
@@ -32,7 +38,8 @@ class Governor:
     lower wall; failed: the whole batch is known not to fit; factor: share of the room to plan with,
     lowered after a plan that was too bold; teller: says when not even weights, gradients and
     optimizer state fit; untried: modules must not be run on parts of their batches; worst: knows
-    the longest batch, where that was asked for.
+    the longest batch, where that was asked for; budget: compiled programs are made smaller where
+    they are compiled.
     """
 
     def __init__(
@@ -45,8 +52,9 @@ class Governor:
         teller=None,
         untried=False,
         worst=None,
+        budget=False,
     ):
-        self.untried, self.worst = untried, worst
+        self.untried, self.worst, self.budget = untried, worst, budget
         self.say, self.allowed, self.limit, self.failed, self.factor = (
             say,
             allowed,
@@ -81,6 +89,7 @@ class Governor:
         return self._training(module, call, args, kwargs)
 
     def _training(self, module, call, args, kwargs):
+        self.teller.went_on()
         if self._step.is_over():
             self._settle()
         case, size = self._cases.get(module), _size(args, kwargs)
@@ -141,6 +150,7 @@ class Governor:
                 )
             except torch.cuda.OutOfMemoryError as why:
                 ran_out = why.with_traceback(None)  # its frames hold what is in the way
+                self.teller.forget_missed()
             if not self._fewer(module, args, kwargs):
                 raise ran_out
             _make_room()
@@ -193,6 +203,7 @@ class Governor:
 
     def _look_safely(self, module, call, args, kwargs):
         """A fault of ours costs the remedy, not the training."""
+        self.teller.trying = True
         try:
             return self._look(module, call, args, kwargs)
         except torch.cuda.OutOfMemoryError:
@@ -207,6 +218,8 @@ class Governor:
                 id="micro_batch",
             )
             return case_of(module, choices.as_it_is())
+        finally:
+            self.teller.trying = False
 
     def _look(self, module, call, args, kwargs):
         """Measures the call and gives its Case, with a choice for the first step."""
@@ -214,6 +227,8 @@ class Governor:
             raise Cannot("its parameters are sharded (%s)" % outermost.sharded(module))
         around = room.of(next(module.parameters()).device, self.limit)
         self.teller.look(next(module.parameters()).device)
+        if self._is_up_to_the_compiler(module):
+            return case_of(module, choices.as_it_is())
         if self.untried:
             return self._unmeasured(
                 module, around, "an attempt failed that tried it on a part of the batch"
@@ -256,10 +271,15 @@ class Governor:
         choice = self._for_first_step(candidates, free)
         case = case_of(module, choice, candidates, inputs, plan)
         case.beside = choices.extra(cost, inputs.rows)
-        if any(type(o).__name__ == "LBFGS" for o in room.optimizers()):
-            case.amplifies = "LBFGS takes its steps from differences of gradients"
+        case.amplifies = _amplifies()
         self._tell_beginning(case, held, cost, around.limit)
         return case
+
+    def _is_up_to_the_compiler(self, module):
+        """A trial on other sizes would compile the module for each of them. Where the compiler
+        keeps less by itself, its calls stay as they are; pieces come after an attempt with that.
+        """
+        return self.budget and self.factor >= 1 and activation_budget.is_compiled(module)
 
     def _for_first_step(self, candidates, free):
         """A step that is only watched must be safe rather than fast. After an attempt of ours that
@@ -267,7 +287,8 @@ class Governor:
         """
         if self.factor < 1:
             return least(candidates, with_others)
-        return frugal(candidates, min(free, candidates[0].needs) if self.failed else free)
+        most = min(free, candidates[0].needs) if self.failed else free
+        return frugal(candidates, most, free)
 
     def _send_state_away(self, around):
         """Optimizer state waits on the host from now on, where that may be; says whether it has
@@ -478,6 +499,19 @@ class Governor:
             self.say(
                 "note", "%s: the whole batch fits as it is" % case.name, id="micro_batch", **fields
             )
+
+
+def _amplifies():
+    """Why small differences grow in this training, as far as that can be seen; or nothing."""
+    optimizers = room.optimizers()
+    if any(type(o).__name__ == "LBFGS" for o in optimizers):
+        return "LBFGS takes its steps from differences of gradients"
+    apart: list = []  # sets of parameters that no two optimizers share
+    for optimizer in optimizers:
+        own = {id(p) for group in optimizer.param_groups for p in group["params"]}
+        if all(own.isdisjoint(others) for others in apart):
+            apart.append(own)
+    return "several optimizers answer each other" if len(apart) > 1 else ""
 
 
 def _rounds(case):

@@ -3,6 +3,7 @@
 NEARLY = 1.05  # times the least that counts as the least
 
 FRUGAL = 0.4  # share of the room that a call may take in the first step
+FRUGAL_EQUAL = 0.8  # the same for a call and two like it, where results are equal to the bit
 
 
 def largest(case):
@@ -19,10 +20,10 @@ def together(cases, chosen):
     )
 
 
-def frugal(candidates, free):
+def frugal(candidates, free, really_free=None):
     """For a step in which more calls may follow: the cheapest way that leaves them room, or the one
     that needs least. What is equal to the bit may leave less room, for two calls like it; what
-    changes nothing may not.
+    changes nothing may not. really_free: bytes, where free is what one dares to take.
     """
     few = [
         c
@@ -30,9 +31,17 @@ def frugal(candidates, free):
         if c.needs <= FRUGAL * free or c.bitwise and c.remedies() and with_others(c) <= free
     ]
     # One step costs little. What it rounds otherwise would stay in the weights for good.
-    return (
-        _fastest([c for c in few if c.bitwise]) or _fastest(few) or least(candidates, with_others)
-    )
+    equal = _fastest([c for c in few if c.bitwise])
+    if equal is None and really_free is not None:
+        equal = _least_equal(candidates, really_free)
+    return equal or _fastest(few) or least(candidates, with_others)
+
+
+def _least_equal(candidates, free):
+    """What is equal to the bit and needs least, where that leaves room for two calls like it."""
+    equal = [c for c in candidates if c.bitwise and c.remedies()]
+    taken = least(equal, with_others) if equal else None
+    return taken if taken is not None and with_others(taken) <= FRUGAL_EQUAL * free else None
 
 
 def with_others(choice):

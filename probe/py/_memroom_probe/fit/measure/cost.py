@@ -15,7 +15,7 @@ from typing import List
 import torch
 
 from ..batch.inputs import Cannot, is_tensor
-from ..calls import tree
+from ..calls import tree, weights
 from ..remedies import activation_offload
 from ..remedies.checkpointing import Part
 from .parts import Record, take_apart
@@ -100,14 +100,17 @@ def cost(module, call, inputs, room, apart=True, away=False):
         away_row=beside[1],
         travel=travel,
         repeats=second.repeats,
-        recomputable=second.repeats and not second.once,
+        recomputable=second.repeats and not second.once and not weights.changed(module),
     )
 
 
 def _twice(module, call, inputs, few, many, room):
     try:
-        with put_back(module):
-            way, before = way_to_gradients(module, call, inputs, few, room)
+        with put_back(module) as state:
+            with state.parameters.learn():
+                way, before = way_to_gradients(module, call, inputs, few, room)
+            # What a second run would find as it was; everything else must show itself now.
+            state.again()
             first, second = (
                 one(module, call, inputs, few, room, way),
                 one(module, call, inputs, many, room, way),

@@ -11,7 +11,7 @@ from typing import Callable, Dict, List, Optional, Tuple
 import torch
 
 from ..batch.inputs import is_tensor
-from ..calls import generators, keepsakes, outermost, tree
+from ..calls import generators, keepsakes, outermost, tree, weights
 from ..calls.again import bears_no_grad
 from .parts import Record
 
@@ -208,21 +208,36 @@ class _Watch:
         return result
 
 
+class _State:
+    """Buffers and parameters of a module as they were."""
+
+    def __init__(self, module):
+        self.module = module
+        self.buffers = [(b, b.detach().clone()) for b in module.buffers()]
+        self.parameters = weights.Kept(module)
+
+    def put_back(self):
+        self.parameters.put_back()
+        with torch.no_grad():
+            for buffer, value in self.buffers:
+                if buffer.shape == value.shape:
+                    buffer.copy_(value)
+
+    def again(self):
+        """Puts them back, and keeps them for once more."""
+        self.put_back()
+        self.parameters = weights.Kept(self.module)
+
+
 @contextlib.contextmanager
 def put_back(module):
     device = next(module.parameters()).device
-    buffers, attributes = (
-        [(b, b.detach().clone()) for b in module.buffers()],
-        keepsakes.Snapshot(module),
-    )
+    state, attributes = _State(module), keepsakes.Snapshot(module)
     states = generators.read(module)
     try:
         with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-            yield
+            yield state
     finally:
         attributes.put_back()
         generators.put_back(states)
-        with torch.no_grad():
-            for buffer, value in buffers:
-                if buffer.shape == value.shape:
-                    buffer.copy_(value)
+        state.put_back()

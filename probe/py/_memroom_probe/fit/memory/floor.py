@@ -79,6 +79,25 @@ class Teller:
 
     def __init__(self, say, limit=None):
         self.say, self.limit, self.told = say, limit, False
+        self.trying = False  # what runs out now does so in a trial of ours
+        self._missed = 0  # bytes of the largest request that failed outside of one
+        self._went_on = False
+
+    def went_on(self):
+        """Training goes on. If something had run out, somebody did without it."""
+        if self._missed and not self._went_on:
+            self._went_on = True
+            self.say(
+                "note",
+                "a request for %s failed and training went on: a library did without that work "
+                "space and took another algorithm, so results are equal up to rounding"
+                % room.words(self._missed),
+                id="micro_batch",
+            )
+
+    def forget_missed(self):
+        """What ran out was caught by us."""
+        self._missed = 0
 
     def look(self, device, moving=None):
         if self.told:
@@ -108,6 +127,8 @@ class Teller:
 
     def _ran_out(self, device, requested, total, free):
         try:
+            if not self.trying:
+                self._missed = max(self._missed, requested)
             self.look(torch.device("cuda", device), _on_its_way())
         except Exception:  # the exception that is about to be raised must be the program's own
             pass
