@@ -67,3 +67,19 @@ func TestEmptyHistory(t *testing.T) {
 		t.Error("an entry in an empty history")
 	}
 }
+
+// TestFinderReadsAChunkOnce: neighbours come from the chunk that was read last.
+func TestFinderReadsAChunkOnce(t *testing.T) {
+	var h History
+	for i := range 3*chunkEntries + 5 {
+		h.Append(&Entry{Addr: uint64(i) * 512, Size: int64(i), TimeUS: int64(i)})
+	}
+	f := h.Find()
+	for _, c := range []struct{ at, reads int }{{0, 1}, {1, 1}, {chunkEntries - 1, 1},
+		{chunkEntries, 2}, {chunkEntries + 9, 2}, {3, 3}, {3*chunkEntries + 4, 4}, {3 * chunkEntries, 4}} {
+		if got := f.At(c.at); got.Size != int64(c.at) || got.Addr != uint64(c.at)*512 ||
+			f.Reads != c.reads {
+			t.Errorf("At(%d) = %+v after %d reads, want %d", c.at, got, f.Reads, c.reads)
+		}
+	}
+}

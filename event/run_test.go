@@ -34,12 +34,21 @@ func TestAgainIsTheLineToType(t *testing.T) {
 	}
 }
 
+// TestPlainWordsStayPlain: what needs no quotes gets none.
+func TestPlainWordsStayPlain(t *testing.T) {
+	for _, word := range []string{"0", "9", "a", "z", "A", "Z", "a-b_c.d/e=f:g,h@i%j+k", "größe"} {
+		if got := quoted(word); got != word {
+			t.Errorf("%q became %s", word, got)
+		}
+	}
+}
+
 // TestAShellReadsTheLineBack: whatever the words are, a shell splits the line into the same ones.
 func TestAShellReadsTheLineBack(t *testing.T) {
 	for _, command := range [][]string{
 		{"a b", "c"}, {"$HOME", "`id`", "$(id)"}, {`\`, `"`, "'"}, {"a;b", "c|d", "e&f", "g>h", "i*j"},
 		{"~", "#x", "!y", "{1,2}", "[z]"}, {"line\nbreak", "tab\there"}, {"größe", "数据", "-", "--x=y"},
-		{"plain", "a/b.c", "k=v", "1e-3", "u@h:p", "50%", "a+b"},
+		{"plain", "a/b.c", "k=v", "1e-3", "u@h:p", "50%", "a+b", "0", "9", "a", "z", "A", "Z"},
 	} {
 		typed := Run{Command: command}.typed()
 		out, err := exec.Command("sh", "-c", `printf '%s\0' `+typed).Output()

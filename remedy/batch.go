@@ -65,11 +65,11 @@ func smallerBatchSlowdown(s Setup) float64 {
 }
 
 func howMicroBatch(job Job, after Setup) How {
-	batch, accumulate := "HALF_YOUR_BATCH", "2"
+	batch, accumulate, pieces := "HALF_YOUR_BATCH", "2", "2"
 	if job.Setup != nil && after.Batch > 0 && after.Batch < job.Setup.Batch {
 		batch, accumulate = fmt.Sprint(after.Batch), fmt.Sprint(after.Accumulate)
+		pieces = fmt.Sprint(job.Setup.Batch / after.Batch)
 	}
-	pieces := accumulate
 	if job.Setup != nil && job.Pieces > 1 {
 		equal := equalPieces(job.Setup.Batch, job.Pieces)
 		batch, accumulate = fmt.Sprint(job.Setup.Batch/equal), fmt.Sprint(equal)
