@@ -56,6 +56,7 @@ var layout = map[string]part{
 	"trial/studyfile": {[]string{"event", "trial"}, pure},
 	"trial/engine": {[]string{"event", "trial"},
 		"it carries out what trial decides; which backend runs the trials comes in from cli"},
+	"trial/optuna": {[]string{"trial"}, edge + ". It is the searcher that trial/engine declares"},
 	"trial/local": {[]string{"event", "trial", "meter", "supervise"},
 		edge + ". A trial on this machine is a supervised run; the store comes in from cli"},
 
@@ -67,7 +68,8 @@ var layout = map[string]part{
 		assembly + ". It reads the store itself; what it needs of supervise comes in as functions"},
 	"cli": {[]string{"event", "trace", "allocsim", "remedy", "fit", "diagnose", "tape", "models",
 		"plan", "lint", "meter", "probe", "store", "supervise", "fit/driver", "trial",
-		"trial/studyfile", "trial/engine", "trial/local", "report", "api"}, assembly},
+		"trial/studyfile", "trial/engine", "trial/local", "trial/optuna",
+		"report", "api"}, assembly},
 	"cmd":     {[]string{"cli"}, assembly},
 	"testenv": {nil, "tests of every part use it"},
 	"attack":  {nil, "it attacks the built binary from outside and knows none of its parts"},

@@ -30,7 +30,7 @@ type tuneNewCmd struct {
 	Mode    string `help:"min or max; guessed from the metric's name." placeholder:"min|max"`
 	Pattern string `name:"metric-pattern" help:"Regular expression for the metric in the output; the value is in its first group." placeholder:"REGEX"`
 	Value   string `help:"A trial's value is its last report, or its best." enum:"last,best" default:"last"`
-	Search  string `help:"random, grid or quasi (Sobol)." placeholder:"NAME"`
+	Search  string `help:"random, grid, quasi (Sobol) or optuna." placeholder:"NAME"`
 	Seed    int64  `help:"Seed of the search; the same gives the same trials." default:"0"`
 	Name    string `help:"Name of the study, to find it by." placeholder:"TEXT"`
 
@@ -43,6 +43,11 @@ type tuneNewCmd struct {
 	Concurrent int         `help:"Trials at once at the most; as many as fit by default." default:"0" placeholder:"N"`
 	Retries    int         `help:"Try a trial that failed again so often. Running out of memory is another matter." default:"0"`
 	Fit        bool        `help:"Let a trial that has all memory and still runs out try the remedies of run --fit." default:"true" negatable:""`
+
+	Sampler string `help:"With --search optuna: a sampler of it, such as TPESampler." placeholder:"CLASS"`
+	Pruner  string `help:"With --search optuna: a pruner of it, such as MedianPruner." placeholder:"CLASS"`
+	Storage string `help:"With --search optuna: its storage, for optuna-dashboard; a file in the study by default." placeholder:"URL"`
+	Python  string `help:"With --search optuna: a Python that has it; that of the command by default." placeholder:"PATH"`
 
 	Scheduler string        `help:"fifo runs every trial to its end, asha stops the worse ones early." enum:"fifo,asha," default:"" placeholder:"NAME"`
 	MaxT      int           `name:"max-t" help:"With asha: reports of a whole training." default:"0" placeholder:"N"`
@@ -177,8 +182,34 @@ func (c *tuneNewCmd) spec(f *studyfile.File, now time.Time) (engine.Spec, error)
 			spec.Samples = 1
 		}
 	}
+	if spec.Method == "optuna" {
+		return spec, c.addOptuna(&spec)
+	}
+	if c.Sampler != "" || c.Pruner != "" || c.Storage != "" {
+		return spec, errors.New("--sampler, --pruner and --storage are Optuna's: " +
+			"add --search optuna")
+	}
 	_, err := trial.NewSampler(spec.Space, spec.Method, spec.Seed)
 	return spec, err
+}
+
+// addOptuna takes the points from Optuna.
+func (c *tuneNewCmd) addOptuna(spec *engine.Spec) error {
+	if len(spec.Space) == 0 {
+		return errors.New("the space is empty: there is nothing to search")
+	}
+	spec.Method = engine.External
+	python := c.Python
+	if python == "" && strings.HasPrefix(filepath.Base(spec.Command[0]), "python") {
+		python = spec.Command[0]
+	}
+	spec.Optuna = &engine.OptunaSpec{Python: firstOf(python, "python3"), Sampler: c.Sampler,
+		Pruner: c.Pruner, Storage: c.Storage}
+	if spec.ASHA != nil {
+		return errors.New("--scheduler asha and --search optuna: take Optuna's pruner, " +
+			"--pruner SuccessiveHalvingPruner")
+	}
+	return nil
 }
 
 // firstOf gives the first that says something.

@@ -21,6 +21,7 @@ import (
 	"memroom/trial"
 	"memroom/trial/engine"
 	"memroom/trial/local"
+	"memroom/trial/optuna"
 )
 
 // Run begins a study and works on it to its end.
@@ -142,6 +143,9 @@ func checkWritable(path string) error {
 
 // printPlanned shows what would run.
 func printPlanned(s *session, spec engine.Spec) error {
+	if spec.Method == engine.External {
+		return exitWith(exitUsage, "--dry-run: Optuna proposes a point when it is needed")
+	}
 	sampler, err := trial.NewSampler(spec.Space, spec.Method, spec.Seed)
 	if err != nil {
 		return exitWith(exitUsage, "%w", err)
@@ -248,6 +252,14 @@ func (t *tuning) work(dir string, more int) error {
 			return exitWith(exitUsage, "%w", err)
 		}
 	}
+	if e.Spec.Optuna != nil {
+		searcher, err := t.openOptuna(e)
+		if err != nil {
+			return exitWith(exitUsage, "%w", err)
+		}
+		defer searcher.Close()
+		e.Searcher = searcher
+	}
 	t.view = newTuneView(t.session, e, t.quiet)
 	e.Note, e.Refresh = t.view.line, t.view.refresh
 	ctx, stop := signal.NotifyContext(t.ctx, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
@@ -260,6 +272,25 @@ func (t *tuning) work(dir string, more int) error {
 	t.backend.Close()
 	t.view.end()
 	return t.conclude(err)
+}
+
+// openOptuna starts the Python that holds Optuna's side of the study.
+func (t *tuning) openOptuna(e *engine.Engine) (*optuna.Searcher, error) {
+	o := e.Spec.Optuna
+	storage := o.Storage
+	if storage == "" {
+		storage = "sqlite:///" + filepath.Join(e.Dir, "optuna.db")
+	}
+	var over []*trial.Trial
+	for _, one := range e.Study.Trials {
+		if one.State.Over() {
+			over = append(over, one)
+		}
+	}
+	return optuna.Open(optuna.Options{Python: o.Python, Name: e.Spec.Name,
+		Mode: e.Spec.Options.Mode, Sampler: o.Sampler, Pruner: o.Pruner, Storage: storage,
+		State: filepath.Join(e.Dir, "sampler.pickle"), Seed: e.Spec.Seed, Space: e.Spec.Space},
+		over)
 }
 
 // conclude writes the results and gives the exit code.

@@ -24,8 +24,8 @@ except ValueError: print("refused")
 	if j.failed != nil || j.out != "True True\nrefused\n" {
 		t.Fatalf("%v, %q, %s", j.failed, j.out, j.err)
 	}
-	if r := messages[*Report](t, j); len(r) != 1 || r[0].Step != 3 || r[0].Values["loss"] != 0.5 ||
-		r[0].Values["accuracy"] != 1 {
+	if r := messages[*Report](t, j); len(r) != 1 || r[0].Step != 3 || *r[0].Values["loss"] != 0.5 ||
+		*r[0].Values["accuracy"] != 1 {
 		t.Errorf("reports %+v", r)
 	}
 	if p := messages[*Phase](t, j); len(p) != 2 || p[0].Phase != "export" || !p[0].Begin ||

@@ -198,10 +198,11 @@ type Said struct {
 	Amplifies string `json:"amplifies,omitempty"`
 }
 
-// Report is what the program itself told by memroom.report.
+// Report is what the program itself told by memroom.report, and in a trial what its framework
+// logged. JSON has no word for NaN and infinity: such a value is nil.
 type Report struct {
-	Step   int64              `json:"step"`
-	Values map[string]float64 `json:"values"`
+	Step   int64               `json:"step"`
+	Values map[string]*float64 `json:"values"`
 }
 
 // Done answers a command.

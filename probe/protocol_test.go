@@ -48,7 +48,7 @@ func TestDecodeGolden(t *testing.T) {
 				Name: "step", Line: 31}}},
 		&Died{Type: "OutOfMemoryError", Text: "CUDA out of memory. Tried \"384.00 MiB\"\n",
 			Where: event.WhereGPU, Frames: []event.Frame{}},
-		&Report{Step: 4, Values: map[string]float64{"loss": 0.125, "lr": 0}},
+		&Report{Step: 4, Values: map[string]*float64{"loss": new(0.125), "lr": nil}},
 		&Said{Kind: "declined", Text: "torch 1.13 does not know expandable_segments (since 2.1)",
 			ID: "expandable_segments"},
 		&Done{ID: 9, OK: true, Said: "freed 41288704 bytes"},

@@ -72,6 +72,21 @@ func (s *Study) Next(c Capacity) (Launch, bool) {
 	return best, found
 }
 
+// Room says whether any further trial could be started now. A searcher is asked only then: it
+// learns from each result until the last moment.
+func (s *Study) Room(c Capacity) bool {
+	if s.Options.Concurrent > 0 && len(s.running) >= s.Options.Concurrent {
+		return false
+	}
+	for _, r := range s.running {
+		if r.alone && !r.settled {
+			return false
+		}
+	}
+	l := Launch{CPUs: s.cpus(c), Host: leastReservation}
+	return len(s.running) == 0 || s.fits(&l, c)
+}
+
 // need is what a trial must have to be started. It is not ready while nothing is known and another
 // one is just finding out.
 func (s *Study) need(t *Trial, c Capacity) (l Launch, ready bool) {

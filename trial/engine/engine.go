@@ -41,8 +41,8 @@ type Engine struct {
 
 // Searcher proposes points and hears what became of them: somebody else's sampler and pruner.
 type Searcher interface {
-	// Ask gives the next point; ok is false when there is none for now.
-	Ask() (p trial.Params, ok bool, err error)
+	// Ask gives the point of a new trial; ok is false when there is none for now.
+	Ask(id int) (p trial.Params, ok bool, err error)
 	// Prune is told a report and says whether the trial should end.
 	Prune(id, step int, value float64) (bool, error)
 	// Tell is called once for each trial that is over.
@@ -321,10 +321,10 @@ func (e *Engine) fill() error {
 			e.Study.Add(e.sampler.Point(len(e.Study.Trials)))
 			continue
 		}
-		if e.Study.WaitingCount() > 0 {
+		if e.Study.WaitingCount() > 0 || !e.Study.Room(e.capacity) {
 			return nil // a searcher learns from each result: it is asked as late as possible
 		}
-		p, ok, err := e.Searcher.Ask()
+		p, ok, err := e.Searcher.Ask(len(e.Study.Trials))
 		if err != nil {
 			return fmt.Errorf("ask the searcher: %w", err)
 		}
@@ -431,11 +431,16 @@ func (e *Engine) hear(h trial.Happening) error {
 	return e.ended(a, *h.End)
 }
 
+// AnyMetric is the name of a value that a program reports without one: Optuna's trial.report.
+const AnyMetric = "*"
+
 // valueOf finds the metric among reported values; eval_loss is also what somebody calls
 // eval/loss.
 func valueOf(values map[string]float64, metric string) (float64, bool) {
-	if v, ok := values[metric]; ok {
-		return v, true
+	for _, name := range []string{metric, AnyMetric} {
+		if v, ok := values[name]; ok {
+			return v, true
+		}
 	}
 	same := strings.NewReplacer("/", "_", "-", "_", " ", "_")
 	for name, v := range values {

@@ -34,6 +34,15 @@ type Spec struct {
 	MaxLog  event.Bytes       `json:"max_log,omitempty"`
 	On      string            `json:"on,omitempty"`
 	Probe   bool              `json:"probe"`
+	Optuna  *OptunaSpec       `json:"optuna,omitempty"`
+}
+
+// OptunaSpec says how Optuna proposes the points.
+type OptunaSpec struct {
+	Python  string `json:"python"`
+	Sampler string `json:"sampler,omitempty"`
+	Pruner  string `json:"pruner,omitempty"`
+	Storage string `json:"storage,omitempty"` // empty: a file in the study's folder
 }
 
 // ASHASpec are the settings of early stopping.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"runtime"
 	"slices"
@@ -443,14 +444,19 @@ func (b *Backend) hearReports(r *running) {
 		}
 		var h event.Happened
 		var said struct {
-			Step   *int               `json:"step"`
-			Values map[string]float64 `json:"values"`
-			Final  bool               `json:"final"`
+			Step   *int                `json:"step"`
+			Values map[string]*float64 `json:"values"`
 		}
 		if json.Unmarshal(line, &h) != nil || json.Unmarshal(h.Data, &said) != nil {
 			continue
 		}
-		out := trial.Happening{Run: r.Run, Values: said.Values, Step: -1, Final: said.Final}
+		out := trial.Happening{Run: r.Run, Values: map[string]float64{}, Step: -1}
+		for name, value := range said.Values {
+			out.Values[name] = math.NaN()
+			if value != nil {
+				out.Values[name] = *value
+			}
+		}
 		if said.Step != nil && *said.Step > 0 {
 			out.Step = *said.Step
 		}

@@ -37,6 +37,10 @@ def start():
     if "MEMROOM_PROBE" in environ or "MEMROOM_GPU_MEM" in environ:
         for framework in ("torch", "tensorflow", "jax"):
             imports.when_imported(framework, _watch)
+    if "MEMROOM_TRIAL" in environ and "MEMROOM_PROBE" in environ:
+        from .watch import metrics
+
+        metrics.wait()
 
 
 def _watch(module):

@@ -1,0 +1,134 @@
+"""In a trial of a study: what training libraries log is told to the study.
+
+The user's program logs as it always does: Hugging Face's Trainer, Lightning, Keras, Weights &
+Biases, Optuna's trial.report, Ray's tune.report. Each is hooked when the program imports it; the
+library's own function runs as before.
+"""
+
+import sys
+
+from .. import guard, imports, link
+
+MOST_VALUES = 200  # of one message; a library that logs a weight a name is not what is meant
+
+
+def wait():
+    """Hooks each library when it is imported."""
+    for name, hook in _hooks.items():
+        imports.when_imported(name, hook)
+
+
+def tell(values, step=None):
+    """Sends the numbers among the values. Never raises."""
+    try:
+        numbers = {}
+        for name, value in dict(values).items():
+            number = _number(value)
+            if number is not None and len(numbers) < MOST_VALUES:
+                numbers[str(name)] = number
+        if numbers:
+            link.send("report", {"step": int(step or 0), "values": numbers})
+    except Exception as error:
+        guard.fault("metrics", error)
+
+
+def _number(value):
+    """A number, or a tensor or array of one; None for everything else."""
+    if isinstance(value, bool) or value is None or isinstance(value, str):
+        return None
+    try:
+        return float(value)
+    except Exception:
+        return None
+
+
+def _around(owner, name, after):
+    """Lets `after` see each call of a method, with its arguments, when it has been made."""
+    inner = getattr(owner, name, None)
+    if inner is None or getattr(inner, "_memroom", False):
+        return
+
+    def outer(*args, **kwargs):
+        result = inner(*args, **kwargs)
+        try:
+            after(*args, **kwargs)
+        except Exception as error:
+            guard.fault("metrics of " + name, error)
+        return result
+
+    outer.__name__, outer.__doc__ = getattr(inner, "__name__", name), inner.__doc__
+    outer.__wrapped__, outer._memroom = inner, True
+    setattr(owner, name, outer)
+
+
+def _transformers(module):
+    def logged(self, logs, *args, **kwargs):
+        if self.is_world_process_zero():
+            tell(logs, self.state.global_step)
+
+    _around(module.Trainer, "log", logged)
+
+
+def _lightning(module):
+    def updated(self, *args, **kwargs):
+        trainer = self.trainer
+        if trainer.is_global_zero and not trainer.sanity_checking:
+            tell(trainer.callback_metrics, trainer.global_step)
+
+    for name in ("update_eval_epoch_metrics", "update_train_epoch_metrics"):
+        _around(module._LoggerConnector, name, updated)
+
+
+def _keras(module):
+    def ended(self, epoch, logs=None, *args, **kwargs):
+        tell(logs or {}, epoch + 1)
+
+    _around(module.CallbackList, "on_epoch_end", ended)
+
+
+def _wandb(module):
+    def logged(self, data, step=None, *args, **kwargs):
+        tell(data, step)
+
+    _around(module.Run, "log", logged)
+
+
+def _optuna(module):
+    def reported(self, value, step):
+        tell({"*": value}, step)
+
+    _around(module.Trial, "report", reported)
+
+
+def _ray(module):
+    """Ray's report works inside of its own trials only; in ours it has us to talk to."""
+    inner = getattr(module, "report", None)
+    if inner is None or getattr(inner, "_memroom", False):
+        return
+
+    def report(metrics=None, *args, **kwargs):
+        tell(metrics if isinstance(metrics, dict) else kwargs)
+        train = sys.modules.get("ray.train._internal.session")
+        if train is not None and getattr(train, "_session", None) is not None:
+            return inner(metrics, *args, **kwargs)
+        return None
+
+    report.__wrapped__, report._memroom = inner, True
+    module.report = report
+
+
+_CONNECTOR = "trainer.connectors.logger_connector.logger_connector"
+
+_hooks = {
+    "transformers.trainer": _transformers,
+    "lightning.pytorch." + _CONNECTOR: _lightning,
+    "pytorch_lightning." + _CONNECTOR: _lightning,
+    "keras.src.callbacks.callback_list": _keras,
+    "keras.src.callbacks": _keras,
+    "keras.callbacks": _keras,
+    "wandb.sdk.wandb_run": _wandb,
+    "optuna.trial._trial": _optuna,
+    "ray.tune": _ray,
+    "ray.train": _ray,
+    "ray.air.session": _ray,
+}
