@@ -21,6 +21,7 @@ type Watch struct {
 	host      hostWatch
 	eval      evalWatch
 	models    map[string]bool // classes that were said
+	feeding   feedWatch
 	asks      []Ask
 	forecasts map[string]Prediction
 }

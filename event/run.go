@@ -146,6 +146,7 @@ type Summary struct {
 	StepMS   float64   `json:"step_ms,omitempty"` // median duration of a step
 	Findings []Finding `json:"findings,omitempty"`
 	Notes    []string  `json:"notes,omitempty"` // what could not be measured or done, once each
+	Feeding  []Feed    `json:"feeding,omitempty"`
 	Samples  int64     `json:"samples"`
 	// Of memroom itself: processor seconds and resident bytes of keeper and monitor.
 	CostCPU      float64 `json:"cost_cpu_seconds"`

@@ -175,6 +175,9 @@ type Models struct {
 	HolderLine int    `json:"holder_line"`
 }
 
+// Feeding says what feeding the model takes at one place of the program.
+type Feeding struct{ event.Feed }
+
 // Said is a sentence of a part inside the process: a remedy applied or declined.
 type Said struct {
 	Kind string `json:"kind"` // applied, declined, note
@@ -236,6 +239,7 @@ func (*Exit) kind() string       { return "exit" }
 func (*Stacks) kind() string     { return "stacks" }
 func (*Heap) kind() string       { return "heap" }
 func (*Models) kind() string     { return "models" }
+func (*Feeding) kind() string    { return "feeding" }
 func (*Said) kind() string       { return "said" }
 func (*Report) kind() string     { return "report" }
 func (*Done) kind() string       { return "done" }
@@ -262,7 +266,7 @@ func blank(kind string) Message {
 	for _, m := range []Message{&Hello{}, &Framework{}, &Steps{}, &Phase{}, &Evaluation{},
 		&Account{}, &OOM{},
 		&Died{}, &Exit{}, &Stacks{},
-		&Heap{}, &Models{}, &Said{}, &Report{}, &Done{}, &Fault{}} {
+		&Heap{}, &Models{}, &Feeding{}, &Said{}, &Report{}, &Done{}, &Fault{}} {
 		if m.kind() == kind {
 			return m
 		}

@@ -28,6 +28,11 @@ func RunSummary(w io.Writer, s event.Summary) {
 		lines = append(lines, fmt.Sprintf("steps        %d, %s each (median)", s.Steps,
 			stepTime(s.StepMS)))
 	}
+	for _, f := range s.Feeding {
+		if f.Total > 0 || f.Count > 0 {
+			lines = append(lines, fmt.Sprintf("feeding      up to %s: %s", f.Total, f.Sum()))
+		}
+	}
 	for _, line := range lines {
 		fmt.Fprintln(w, line)
 	}

@@ -87,6 +87,8 @@ func recordedAs(message probe.Message) (kind, text string) {
 		return "stacks", ""
 	case *probe.Heap:
 		return "heap", ""
+	case *probe.Feeding:
+		return "feeding", message.Source
 	case *probe.Models:
 		return "models", fmt.Sprintf("%d %s", message.Count, message.Class)
 	case *probe.Report:
@@ -105,6 +107,8 @@ func (e *hearer) learn(pid int, rank *int, message probe.Message) {
 		oom := ProbeOOM{Rank: rank, PID: pid, OOM: *message}
 		said.ranOut(oom)
 		e.ranks.caughtOOM(oom)
+	case *probe.Feeding:
+		said.fed(message.Feed)
 	case *probe.Died:
 		said.died(Death{PID: pid, Rank: rank, Type: message.Type, Text: message.Text,
 			Where: message.Where, Frames: message.Frames})

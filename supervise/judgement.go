@@ -64,6 +64,8 @@ func (j *Judgement) Heard(pid int, rank *int, message probe.Message) []event.Fin
 				Host: h.Host, Card: h.Card, Nodes: h.Nodes, Models: h.Models}
 		}
 		return j.watch.Holders(pid, held)
+	case *probe.Feeding:
+		return j.watch.Feeding(pid, m.Feed)
 	case *probe.Models:
 		return j.watch.Models(pid, diagnose.Models{Framework: m.Framework, Class: m.Class,
 			Count: m.Count, Waited: m.Waited, Bytes: m.Bytes, Grown: m.Grown, File: m.File,

@@ -33,6 +33,8 @@ type learnt struct {
 	// Before is what was used on each card before the command started: where the driver does not
 	// say who uses a card, the rest is the run's.
 	Before map[string]event.Bytes `json:"before,omitempty"`
+	// Feeding is what waits for the model, at each place of the program.
+	Feeding []event.Feed `json:"feeding,omitempty"`
 	Now
 }
 
@@ -50,6 +52,21 @@ func (l *learnt) forgetAttempt(printed [2]int64) {
 func (l *learnt) ranOut(oom ProbeOOM) {
 	l.OOMs = lastOf(append(l.OOMs, oom), mostSaid)
 	l.raiseOOM(oom.OOM)
+}
+
+// fed keeps what feeding takes at one place of the program: the largest that was told.
+func (l *learnt) fed(f event.Feed) {
+	for i, known := range l.Feeding {
+		if known.Source == f.Source && known.File == f.File && known.Line == f.Line {
+			if f.Total >= known.Total {
+				l.Feeding[i] = f
+			}
+			return
+		}
+	}
+	if len(l.Feeding) < mostSaid {
+		l.Feeding = append(l.Feeding, f)
+	}
 }
 
 // died keeps that a Python ended by an exception.

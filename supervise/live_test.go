@@ -299,3 +299,89 @@ func TestModelsBuiltInALoop(t *testing.T) {
 		})
 	}
 }
+
+// feedsTorch trains on batches of a DataLoader with two workers.
+const feedsTorch = `
+import sys, torch
+from torch.utils.data import DataLoader, Dataset
+class Images(Dataset):
+    def __len__(self): return 4 * 32
+    def __getitem__(self, i): return {"x": torch.zeros(3, 256, 256), "y": i}
+model = torch.nn.Conv2d(3, 1, 3)
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+for batch in DataLoader(Images(), batch_size=32, num_workers=2, prefetch_factor=int(sys.argv[1])):
+    loss = model(batch["x"][:, :, :8, :8]).mean()
+    optimizer.zero_grad(); loss.backward(); optimizer.step()
+print("done")
+`
+
+// feedsTensorFlow shuffles decoded images.
+const feedsTensorFlow = `
+import os, sys
+os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
+import tensorflow as tf
+images = tf.data.Dataset.range(5000).map(lambda i: tf.zeros((256, 256, 3)))
+for batch in images.shuffle(int(sys.argv[1])).batch(4).take(2): pass
+print("done")
+`
+
+// feedsDatasets maps rows to large ones; few of them, so that nothing runs out.
+const feedsDatasets = `
+import sys, datasets
+datasets.disable_progress_bars()
+def decode(row): return {"pixels": [float(i) for i in range(20000)]}
+rows = datasets.Dataset.from_dict({"i": list(range(100))})
+rows.map(decode, num_proc=2, writer_batch_size=int(sys.argv[1]))
+print("done")
+`
+
+// TestFeedingIsReported: what waits for the model is in the record, with the arguments that make it
+// so large, and is a finding where it is a real share of the limit.
+func TestFeedingIsReported(t *testing.T) {
+	for name, c := range map[string]struct {
+		text, large, small string
+		liveCase
+		sum string // in the record of both
+	}{
+		"torch": {feedsTorch, "12", "1", liveCase{says: []string{"576.01MiB of 2GiB of host memory",
+			"2 workers x 12 batches x 24MiB", "feeds.py:9", "prefetch_factor"},
+			remedies: []string{"dataloader_workers"}}, " batches x 24MiB"},
+		"tensorflow": {feedsTensorFlow, "1000", "20", liveCase{says: []string{"750MiB of 2GiB",
+			"tf.data shuffle: 1000 x 768KiB", "feeds.py:6", "buffer_size"},
+			remedies: []string{"shuffle_buffer"}}, " x 768KiB"},
+		"datasets": {feedsDatasets, "1000", "10", liveCase{says: []string{"of 2GiB",
+			"datasets map: 2 processes x 1000 rows", "feeds.py:6", "writer_batch_size"},
+			remedies: []string{"map_processes"}}, " rows x "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			python := ""
+			if name == "datasets" {
+				python = testenv.Environment(t, name)
+			} else {
+				python = testenv.Python(t, name)
+			}
+			w := newWorkshop(t, ourselves)
+			t.Setenv("OMP_NUM_THREADS", "1")
+			t.Setenv("HF_HOME", t.TempDir())
+			for _, argument := range []string{c.large, c.small} {
+				got := w.run("--host-mem", "2GiB", "--", python, w.file("feeds.py", c.text), argument)
+				if got.code != 0 || !strings.Contains(got.out, "done") {
+					t.Fatalf("exit %d\n%s\n%s", got.code, got.out, got.err)
+				}
+				summary, err := w.folder().Summary()
+				if err != nil {
+					t.Fatal(err)
+				}
+				want := liveCase{}
+				if argument == c.large {
+					want = c.liveCase
+				}
+				want.check(t, slices.DeleteFunc(summary.Findings,
+					func(f event.Finding) bool { return f.Kind != "feeding" }))
+				if len(summary.Feeding) != 1 || !strings.Contains(summary.Feeding[0].Sum(), c.sum) {
+					t.Errorf("record: %+v", summary.Feeding)
+				}
+			}
+		})
+	}
+}

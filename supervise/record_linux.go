@@ -137,6 +137,7 @@ func (r *record) summary(exit event.Exit, verdict event.Verdict) event.Summary {
 	summary := event.Summary{Run: r.job.run, Exit: &exit, Verdict: &verdict, Peaks: r.said.Peaks,
 		Steps:  r.said.Steps,
 		StepMS: median(r.said.StepTime), Findings: r.said.Findings, Notes: r.said.Notes,
+		Feeding:    r.said.Feeding,
 		Samples:    r.said.Samples,
 		CostCPU:    r.said.CPU + ownCPU() + cpuOf(strconv.Itoa(r.job.state.Keeper)),
 		ProbeShare: r.said.Share}

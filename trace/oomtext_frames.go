@@ -91,7 +91,8 @@ func newFrame(file, line, name string) event.Frame {
 }
 
 // libraryPaths mark files that the user did not write.
-var libraryPaths = []string{"site-packages", "dist-packages", "/lib/python", "\\lib\\",
+var libraryPaths = []string{"/_memroom_probe/", "site-packages", "dist-packages", "/lib/python",
+	"\\lib\\",
 	"/lib64/python", "<frozen", "<string>", "<__array_function__", "importlib",
 	"/torch/", "/bin/torchrun", "/bin/accelerate", "/bin/deepspeed", "miniconda3/envs",
 	"/opt/conda/", ".pyx", "runpy.py", "/pytorch/", "/usr/lib/"}

@@ -35,7 +35,7 @@ def start():
 
         entries.enter(environ)
     if "MEMROOM_PROBE" in environ or "MEMROOM_GPU_MEM" in environ:
-        for framework in ("torch", "tensorflow", "jax"):
+        for framework in ("torch", "tensorflow", "jax", "datasets"):
             imports.when_imported(framework, _watch)
     if "MEMROOM_TRIAL" in environ and "MEMROOM_PROBE" in environ:
         from .watch import metrics

@@ -9,7 +9,7 @@ applied in it. An exhausted allocator is recognised when its exception ends the 
 import functools
 
 from .. import guard, imports
-from . import models, steps
+from . import feeding, models, steps
 
 now = guard.now
 
@@ -44,6 +44,7 @@ def install(tensorflow):
     imports.when_imported(
         "tensorflow.python.eager.polymorphic_function.polymorphic_function", _hook_functions
     )
+    imports.when_imported("tensorflow.python.data.ops.dataset_ops", feeding.hook_tf_data)
     steps.begin("tensorflow", str(getattr(tensorflow, "__version__", "")))
 
 

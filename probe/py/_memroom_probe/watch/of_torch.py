@@ -10,7 +10,16 @@ import sys
 import weakref
 
 from .. import compiled, guard, imports
-from . import evaluation, host, steps, torch_account, torch_compiled, torch_oom, torch_stacks
+from . import (
+    evaluation,
+    feeding,
+    host,
+    steps,
+    torch_account,
+    torch_compiled,
+    torch_oom,
+    torch_stacks,
+)
 
 now = guard.now
 
@@ -268,16 +277,21 @@ def _hook_loader(module):
         if steps.phase == "eval" and not compiled.compiling():
             evaluation.batch()
         if steps.resting or compiled.compiling():
-            return original(self)
-        before, steps.phase = steps.phase, "load"
-        began = now()
-        try:
-            return original(self)
-        finally:
-            steps.wait_ns += now() - began
-            steps.phase = before
+            data = original(self)
+        else:
+            before, steps.phase = steps.phase, "load"
+            began = now()
+            try:
+                data = original(self)
+            finally:
+                steps.wait_ns += now() - began
+                steps.phase = before
+        if feeding.waiting:
+            feeding.batch(self, data)
+        return data
 
     module._BaseDataLoaderIter.__next__ = __next__
+    feeding.hook_torch(module)
 
 
 def _hook_eval(torch):

@@ -1,0 +1,90 @@
+package diagnose
+
+import (
+	"fmt"
+
+	"memroom/event"
+)
+
+// feedWatch knows what feeding the model takes, at each place of the program.
+type feedWatch struct {
+	feeds map[string]event.Feed
+	said  map[string]bool
+	shm   event.Bytes // size of /dev/shm
+}
+
+const (
+	feedShare event.Bytes = 5 // of host memory: a fifth is worth changing
+	shmShare  event.Bytes = 2 // of /dev/shm: workers pass their batches through it
+)
+
+// Feeding takes what feeding takes at one place.
+func (w *Watch) Feeding(pid int, f event.Feed) []event.Finding {
+	feeds := &w.feeding
+	if feeds.feeds == nil {
+		feeds.feeds, feeds.said = map[string]event.Feed{}, map[string]bool{}
+	}
+	key := fmt.Sprint(f.Source, f.File, f.Line)
+	if f.Total < feeds.feeds[key].Total {
+		return nil
+	}
+	feeds.feeds[key] = f
+	return w.fed(key)
+}
+
+// fed judges one place against the walls that are known.
+func (w *Watch) fed(key string) []event.Finding {
+	feeds := &w.feeding
+	f := feeds.feeds[key]
+	shm := f.Shm()
+	ofHost := w.wall > 0 && f.Total >= w.wall/feedShare
+	ofShm := feeds.shm > 0 && shm >= feeds.shm/shmShare
+	if feeds.said[key] || !ofHost && !ofShm {
+		return nil
+	}
+	feeds.said[key] = true
+	wall := fmt.Sprintf("%s of host memory", w.wall)
+	if !ofHost {
+		wall = fmt.Sprintf("%s of /dev/shm", feeds.shm)
+	}
+	finding := event.Finding{Kind: "feeding", Severity: event.SeverityWarning, Bytes: f.Total,
+		Confidence: 0.85,
+		Title: fmt.Sprintf("feeding the model may take %s of %s: %s; use %s", f.Total, wall,
+			f.Sum(), f.Change()),
+	}
+	finding.Detail, finding.Remedies = feedCures(f, ofShm)
+	return []event.Finding{finding}
+}
+
+// feedCures gives the situation and what helps in it.
+func feedCures(f event.Feed, ofShm bool) (detail string, cures []string) {
+	switch {
+	case f.Source == "DataLoader" && ofShm:
+		return "workers", []string{"dataloader_workers", "shm_size", "pin_memory"}
+	case f.Source == "DataLoader" && f.Workers == 0:
+		return "workers", []string{"micro_batch", "stream_data"}
+	case f.Source == "DataLoader" && f.Pinned:
+		return "workers", []string{"dataloader_workers", "pin_memory", "stream_data"}
+	case f.Source == "DataLoader":
+		return "workers", []string{"dataloader_workers", "stream_data"}
+	case f.Source == "datasets map":
+		return "map_writer", []string{"map_processes", "stream_data"}
+	}
+	return "shuffle_buffer", []string{"shuffle_buffer", "tf_data_budget", "stream_data"}
+}
+
+// sized judges the places again when the walls become known: a loader begins before the first
+// reading.
+func (w *Watch) sized(s event.Sample) []event.Finding {
+	if s.Machine != nil {
+		w.feeding.shm = s.Machine.ShmTotal
+	}
+	if w.wall == 0 {
+		w.wall = w.hostWall(s)
+	}
+	var found []event.Finding
+	for key := range w.feeding.feeds {
+		found = append(found, w.fed(key)...)
+	}
+	return found
+}

@@ -1,0 +1,210 @@
+"""What feeding the model costs in memory: batches that wait in data loaders, shuffle and cache
+buffers of tf.data, results that datasets' map has not written yet.
+
+Each of them is told when its size is first known, with the arguments that make it so large.
+"""
+
+import functools
+import sys
+
+from .. import compiled, guard, link
+from . import holders
+
+MOST_LOADERS = 16
+MEASURED = 3  # batches of a loader that are measured: the largest counts
+
+waiting: dict = {}  # id of an iterator of torch's DataLoader -> [its loader's facts, batches left]
+_known: dict = {}  # (file, line, arguments) -> bytes that were told
+_mapping: dict = {}  # what datasets' map was called with, inherited by its forked processes
+
+
+def hook_torch(module):
+    """Hooks torch.utils.data.dataloader: an iterator begins."""
+    original = module._BaseDataLoaderIter.__init__
+
+    @compiled.left_alone
+    @functools.wraps(original)
+    def __init__(self, loader, *args, **kwargs):
+        original(self, loader, *args, **kwargs)
+        _begins(self, loader)
+
+    module._BaseDataLoaderIter.__init__ = __init__
+
+
+@guard.hook("loader begins", heavy=True)
+def _begins(iterator, loader):
+    if len(waiting) >= MOST_LOADERS:
+        waiting.clear()
+    workers = int(loader.num_workers)
+    file, line = _line()
+    facts = {
+        "source": "DataLoader",
+        "workers": workers,
+        "prefetch": int(getattr(loader, "prefetch_factor", None) or 2) if workers else 1,
+        "pinned": bool(getattr(loader, "pin_memory", False)) and _has_card(),
+        "persistent": bool(getattr(loader, "persistent_workers", False)),
+        "count": int(getattr(loader, "batch_size", None) or 0),
+        "file": file,
+        "line": line,
+    }
+    waiting[id(iterator)] = [facts, MEASURED]
+
+
+def _has_card():
+    torch = sys.modules.get("torch")
+    try:
+        return bool(torch.cuda.is_initialized())
+    except Exception:
+        return False
+
+
+@guard.hook("batch measured", heavy=True)
+def batch(iterator, data):
+    """An iterator of a DataLoader has given a batch."""
+    found = waiting.get(id(iterator))
+    if found is None:
+        return
+    facts, left = found
+    if left <= 1:
+        del waiting[id(iterator)]
+    found[1] = left - 1
+    held = holders.look(0.02, roots=[("batch", data, ("", 0, None))])
+    size = sum(h.host + h.card for h in held.values())
+    key = (facts["file"], facts["line"], facts["workers"], facts["prefetch"])
+    if size > 1.1 * _known.get(key, 0):
+        _known[key] = size
+        copies = 2 if facts["pinned"] else 1
+        total = size * max(1, facts["workers"]) * facts["prefetch"] * copies
+        link.send("feeding", dict(facts, each=size, total=total))
+
+
+def hook_tf_data(module):
+    """Hooks tensorflow.python.data.ops.dataset_ops: buffers of whole elements."""
+    cls = module.DatasetV2
+    for name in ("shuffle", "cache"):
+        _after(cls, name, functools.partial(_buffered, name))
+
+
+def _after(cls, name, tell):
+    original = cls.__dict__.get(name)
+    if original is None or getattr(original, "_memroom", False):
+        return
+
+    @functools.wraps(original)
+    def wrapped(self, *args, **kwargs):
+        result = original(self, *args, **kwargs)
+        tell(self, args, kwargs)
+        return result
+
+    wrapped._memroom = True
+    setattr(cls, name, wrapped)
+
+
+@guard.hook("buffer", heavy=True)
+def _buffered(name, dataset, args, kwargs):
+    size, elements = _element(dataset.element_spec), int(dataset.cardinality())
+    if name == "cache":
+        if args and args[0] or kwargs.get("filename"):
+            return  # a cache in a file
+        count = max(0, elements)
+    else:
+        count = args[0] if args else kwargs.get("buffer_size", 0)
+        count = int(count)
+        if elements > 0:
+            count = min(count, elements)
+    file, line = _line()
+    if _known.get((file, line, name)) != (count, size):
+        _known[file, line, name] = (count, size)
+        link.send(
+            "feeding",
+            {
+                "source": "tf.data " + name,
+                "count": count,
+                "each": size,
+                "total": count * size,
+                "file": file,
+                "line": line,
+            },
+        )
+
+
+def _element(spec):
+    """Bytes of one element by its specification; 0 where a length is not known."""
+    total = 0
+    nest = sys.modules.get("tensorflow")
+    for part in nest.nest.flatten(spec):
+        shape, dtype = getattr(part, "shape", None), getattr(part, "dtype", None)
+        if shape is None or dtype is None or shape.rank is None or not shape.is_fully_defined():
+            return 0
+        total += shape.num_elements() * dtype.size
+    return total
+
+
+def hook_datasets(module):
+    """Hooks datasets.arrow_dataset: what map is called with."""
+    cls = module.Dataset
+    original = cls.map
+
+    @functools.wraps(original)
+    def map(self, *args, **kwargs):
+        _map_begins(args, kwargs)
+        try:
+            return original(self, *args, **kwargs)
+        finally:
+            _mapping.clear()
+
+    cls.map = map
+
+
+@guard.hook("map begins", heavy=True)
+def _map_begins(args, kwargs):
+    file, line = _line()
+    _mapping.update(
+        workers=int(kwargs.get("num_proc") or 1),
+        count=int(kwargs.get("writer_batch_size") or 1000),
+        file=file,
+        line=line,
+    )
+
+
+def hook_arrow_writer(module):
+    """Hooks datasets.arrow_writer: the size of a row. Rows wait as Python objects, which are
+    larger than what is written.
+    """
+    _after(module.ArrowWriter, "write", _waits)
+    _after(module.ArrowWriter, "write_table", _written)
+
+
+def _waits(writer, args, kwargs):
+    if _mapping and not getattr(writer, "_memroom_told", False):
+        _measure_row(writer, args[0] if args else kwargs.get("example"))
+
+
+@guard.hook("row", heavy=True)
+def _measure_row(writer, example):
+    held = holders.look(0.02, roots=[("row", example, ("", 0, None))])
+    _tell_rows(writer, sum(h.host for h in held.values()), 1)
+
+
+@guard.hook("rows written", heavy=True)
+def _written(writer, args, kwargs):
+    table = args[0] if args else kwargs.get("pa_table")
+    rows = getattr(table, "num_rows", 0)
+    if _mapping and rows and not getattr(writer, "_memroom_told", False):
+        _tell_rows(writer, table.nbytes // rows, rows)
+
+
+def _tell_rows(writer, each, rows):
+    writer._memroom_told = True
+    total = each * max(_mapping["count"], rows) * _mapping["workers"]
+    link.send("feeding", dict(_mapping, source="datasets map", each=each, total=total))
+
+
+def _line():
+    """The program's line that is at work."""
+    frame = sys._getframe()
+    while frame is not None:
+        if holders.is_users(frame.f_code.co_filename):
+            return frame.f_code.co_filename, frame.f_lineno
+        frame = frame.f_back
+    return "", 0
