@@ -22,6 +22,7 @@ import (
 const (
 	keeperWord  = "_keeper"
 	monitorWord = "_monitor"
+	outsideWord = "_outside" // of the Python package, in a notebook
 )
 
 // inner runs one of our own processes if that is what the arguments ask for.
@@ -31,6 +32,9 @@ func inner(args []string, streams Streams) (code int, yes bool) {
 	}
 	if len(args) == 2 && args[0] == monitorWord {
 		return innerCode(streams, watch(args[1])), true
+	}
+	if len(args) == 3 && args[0] == outsideWord {
+		return innerCode(streams, outside(args[1], args[2], streams)), true
 	}
 	return 0, false
 }

@@ -77,7 +77,7 @@ func both(held []Holder) string {
 func (w *Watch) Holders(pid int, held []Holder) []event.Finding {
 	var found []event.Finding
 	for at, p := range w.processes {
-		if at.pid == pid && len(held) > 0 && len(p.holders) == 0 {
+		if at.pid == pid && len(held) > 0 && len(p.holders) == 0 && p.asked {
 			p.holders = held
 			found = append(found, p.again(at.device)...)
 		}

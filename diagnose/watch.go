@@ -313,7 +313,8 @@ func (w *Watch) look(pid int, p *process, row event.Step) {
 		p.series.trend.MattersOnHost(false, w.limits)
 	switch {
 	case !growing:
-	case p.looked == 0:
+	// what began after the look before has no baseline yet
+	case p.looked == 0 || !p.asked && p.series.trend.Onset > p.looked+lookSteps:
 		p.looked = row.Step
 		w.askCollection(pid, p)
 		w.asks = append(w.asks, Ask{PID: pid, Do: "heap"})

@@ -18,6 +18,7 @@ import (
 type Tree struct {
 	Proc   *Proc
 	Keeper int
+	Whole  bool    // the keeper is one of the processes: it was not we who started it
 	Except []int   // children of the keeper that are not the run: our own processes
 	Cgroup *Cgroup // nil without one
 
@@ -58,8 +59,11 @@ func (t *Tree) Refresh(now time.Time) {
 	for pid := range t.walked {
 		found[pid] = true
 	}
-	for _, pid := range append(t.Except, t.Keeper) {
+	for _, pid := range t.Except {
 		delete(found, pid)
+	}
+	if !t.Whole {
+		delete(found, t.Keeper)
 	}
 	t.pids = t.pids[:0]
 	for pid := range found {

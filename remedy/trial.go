@@ -42,8 +42,9 @@ func trials() []*Remedy {
 		Equivalence: Exact,
 		Walls:       onDevice,
 		Frameworks:  torch,
-		code: map[Framework]string{PyTorch: lines("import sys, gc; sys.last_traceback = sys.last_value = "+
-			"sys.last_exc = None",
+		code: map[Framework]string{PyTorch: lines("memroom.free()   # after `import memroom`; or by hand:",
+			"import sys, gc; sys.last_traceback = sys.last_value = "+
+				"sys.last_exc = None",
 			"%reset -f out", "del model, optimizer; gc.collect(); torch.cuda.empty_cache()")},
 	}, {
 		ID:    ReleaseModels,

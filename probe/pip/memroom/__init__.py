@@ -13,6 +13,11 @@ One call works everywhere, with or without a run: data that worker processes sha
 copying.
 
     samples = memroom.share(samples)
+
+In a notebook, without a run around it (`%load_ext memroom` does the same):
+
+    memroom.watch()   # findings below the cells, what a failed cell still holds
+    memroom.free()    # lets go of that
 """
 
 import contextlib
@@ -32,6 +37,11 @@ __all__ = [
     "phase",
     "report",
     "share",  # noqa: F822  by __getattr__
+    "findings",  # noqa: F822  by __getattr__
+    "free",  # noqa: F822  by __getattr__
+    "held",  # noqa: F822  by __getattr__
+    "unwatch",  # noqa: F822  by __getattr__
+    "watch",  # noqa: F822  by __getattr__
 ]
 
 
@@ -41,7 +51,26 @@ def __getattr__(name):
         from .sharing import share
 
         return share
+    if name in ("findings", "free", "held", "unwatch", "watch"):
+        from . import notebook
+
+        return getattr(notebook, name)
     raise AttributeError("module 'memroom' has no attribute %r" % name)
+
+
+def load_ipython_extension(shell):
+    """`%load_ext memroom` in a notebook."""
+    from . import notebook
+
+    notebook.watch()
+
+
+def unload_ipython_extension(shell):
+    """`%unload_ext memroom`."""
+    from . import notebook
+
+    notebook.detach()
+    notebook.unwatch()
 
 
 def active():

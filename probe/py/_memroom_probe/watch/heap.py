@@ -14,13 +14,16 @@ from . import holders, host, steps
 
 MAX_TYPES = 20
 MAX_HOLDERS = 3
+APART = 12  # steps between two counts, at least
 SHARE = 0.1  # of the growth, below which a variable is not worth naming
 MOST = 0.4  # of the growth that variables hold by themselves; below it graphs come first
+LEAST = 1 << 15  # bytes of growth: less is no leak
 GRAPH = 8  # nodes: the parts of one operation
 
 _torch = None
 _before = None  # type name -> count at the last request
 _held_before: dict = {}  # (name, file) -> what the variable held then
+_looked = -1  # step of the last count
 _level = (0, 0)  # bytes of the heap and of the card's allocator then
 
 
@@ -30,8 +33,18 @@ def install(torch):
 
 
 def tell(asked):
-    """Counts; tells what grew since the last count. Gives a sentence for the answer."""
-    global _before, _held_before, _level
+    """Counts; tells what grew since the last count. Gives a sentence for the answer. A second count
+    that is asked for too soon is made some steps later: the monitor hears of many steps at once.
+    """
+    if _looked <= steps.step < _looked + APART and steps.step > 0:
+        steps.at(_looked + APART, lambda step: _tell(), wake=True)
+        return "at step %d" % (_looked + APART)
+    return _tell()
+
+
+def _tell():
+    global _before, _held_before, _level, _looked
+    _looked = steps.step
     held_before, _held_before = _held_before, holders.look()
     level, _level = _level, (host.heap(), _on_card())
     held = _grown(held_before, _held_before, [now - then for now, then in zip(_level, level)])
@@ -67,6 +80,8 @@ def _grown(before, now, level):
     """
     more = [h.grown(before[key]) for key, h in now.items() if key in before]
     direct = [h for h in more if max(_shares(h, level)) >= SHARE]
+    # a variable that was not there before, such as that of another call
+    direct += [h for key, h in now.items() if key not in before and max(_shares(h, level)) >= MOST]
     direct.sort(key=lambda h: -(h.card or h.host))
     graphs = [
         h
@@ -82,7 +97,7 @@ def _grown(before, now, level):
 def _shares(held, level):
     """A variable's share of what the heap and the card's allocator grew by."""
     return [
-        size / growth if growth > 0 and size > 0 else 0
+        size / growth if growth > 0 and size > LEAST else 0
         for size, growth in zip((held.host, held.card), level)
     ]
 

@@ -73,9 +73,10 @@ def look(seconds=SECONDS, wanted=None, roots=None):
     """
     walk = _Walk(seconds, wanted)
     try:
-        for root in roots if roots is not None else _roots(walk):
-            walk.root(*root)
-        walk.go()
+        for group in [roots] if roots is not None else _roots(walk):
+            for root in group:
+                walk.root(*root)
+            walk.go()
         return {key: h for key, h in walk.holders.items() if h.count or h.host or h.card}
     finally:
         walk.forget()
@@ -83,7 +84,7 @@ def look(seconds=SECONDS, wanted=None, roots=None):
 
 class _Walk:
     def __init__(self, seconds, wanted):
-        self.deadline = time.perf_counter() + seconds
+        self.deadline = time.thread_time() + seconds  # of ours: others may use the processor too
         self.wanted = wanted
         self.torch = sys.modules.get("torch")
         self.tensor = getattr(self.torch, "Tensor", None)
@@ -115,7 +116,7 @@ class _Walk:
         del self.frames[:]
 
     def late(self):
-        return time.perf_counter() > self.deadline
+        return time.thread_time() > self.deadline
 
     def root(self, name, thing, place):
         self.waiting.append((thing, self.holder(name, place), True))
@@ -133,6 +134,7 @@ class _Walk:
             thing, owner, named = self.waiting.popleft()
             steps += 1
             if steps % CHECK == 0 and self.late():
+                self.waiting.clear()
                 return
             try:
                 self.visit(thing, owner, named)
@@ -350,37 +352,39 @@ def attributes(thing):
 
 
 def _roots(walk):
-    """(name, thing, place) of all that has a name: the program's own before the libraries'."""
+    """Groups of (name, thing, place) of all that has a name: variables of the program's functions,
+    its globals, then what libraries at work name.
+    """
     own, others = [], []
     for frame in _frames():
-        code = frame.f_code
         walk.frames.append(frame)
-        (own if is_users(code.co_filename) else others).append(frame)
-    known: set = set()
-    for frame in own:
-        known.add(id(frame.f_globals))
-        yield from _variables(frame)
+        (own if is_users(frame.f_code.co_filename) else others).append(frame)
+    yield [variable for frame in own for variable in _variables(frame)]
+    yield [variable for frame in own for variable in _globals(frame)]
+    known = {id(frame.f_globals) for frame in own}
     for name, module in list(sys.modules.items()):
         file = getattr(module, "__file__", None) or ""
         names = getattr(module, "__dict__", None)
         if type(names) is dict and id(names) not in known and is_users(file or name == "__main__"):
-            for variable, thing in list(names.items()):
-                if not variable.startswith("__"):
-                    yield variable, thing, (file or "<%s>" % name, 0, None)
-    for frame in others:
-        yield from _variables(frame)
+            place = (file or "<%s>" % name, 0, None)
+            yield [(n, thing, place) for n, thing in list(names.items()) if not n.startswith("__")]
+    yield [variable for frame in others for variable in _variables(frame)]
+    yield [variable for frame in others for variable in _globals(frame)]
 
 
 def _variables(frame):
-    code = frame.f_code
-    place = (code.co_filename, frame.f_lineno, code)
+    place = (frame.f_code.co_filename, frame.f_lineno, frame.f_code)
     for name, thing in list(frame.f_locals.items()):
         if not name.startswith("__") and type(thing) not in _ATOMS:
             yield name, thing, place
+
+
+def _globals(frame):
+    place = (frame.f_code.co_filename, 0, None)
     if frame.f_globals is not frame.f_locals:
         for name, thing in list(frame.f_globals.items()):
             if not name.startswith("__") and type(thing) not in _ATOMS:
-                yield name, thing, (code.co_filename, 0, None)
+                yield name, thing, place
 
 
 def _frames():
@@ -401,7 +405,9 @@ def _file_of(module):
     return getattr(module, "__file__", None) or ""
 
 
-_LIBRARIES = re.compile(r"[/\\](site|dist)-packages[/\\]|^<frozen|_memroom_probe")
+_LIBRARIES = re.compile(
+    r"[/\\](site|dist)-packages[/\\]|^<frozen|_memroom_probe|[/\\]pip[/\\]memroom[/\\]"
+)
 _STANDARD = tuple({sys.prefix + "/lib/python", sys.base_prefix + "/lib/python"})
 
 
