@@ -2,14 +2,14 @@
 peak.
 
 python bench/gpu/fit.py --memroom bin/memroom --out results.jsonl [--jobs 6] [--only NAME,...]
-[--caps 0.6,0.8] [--seconds N] [--strangers] [--timing NAME,...] [--peers] [--seeds NAME,...]
-[--whole-card NAME,...] [--cannot]
+[--caps 0.6,0.8] [--seconds N] [--strangers] [--second] [--timing NAME,...] [--compiled NAME,...]
+[--peers] [--seeds NAME,...] [--whole-card NAME,...] [--cannot]
 
-Without a choice the jobs of fit_jobs.py run; each of the last six flags adds or, with --only "",
-replaces them. A row is appended to the file as soon as it is known, and rows that are there are not
-run again, so a run that was cut off goes on where it stopped. Several jobs share the card; --timing
-runs the ones that compare speed one after another, with the same remedy written by hand. --table
-prints what the file holds.
+Without a choice the jobs of fit_jobs.py run; each of the flags after --seconds adds or, with --only
+"", replaces them. A row is appended to the file as soon as it is known, and rows that are there are
+not run again, so a run that was cut off goes on where it stopped. Several jobs share the card;
+--timing runs the ones that compare speed one after another, with the same remedy written by hand.
+--table prints what the file holds.
 """
 
 import argparse
@@ -398,6 +398,45 @@ def by_hand(name, fit):
     return {"FIT_HAND_BLOCKS": str(max(blocks + [0]))}
 
 
+def compiled(results, options, name):
+    """A compiled script untouched, with --fit at 60 %, and with the same budget by hand: seconds
+    from launch to the first step, and of a step.
+    """
+    command = command_of(name)
+    fresh = lambda: {"TORCHINDUCTOR_CACHE_DIR": tempfile.mkdtemp()}  # each compiles anew
+    base = results.once(name, "compiled", lambda: launch(command, **fresh()))
+    fraction = {"FIT_FRACTION": repr(0.6 * base["allocated"] / base["total"])}
+    ours = results.once(
+        name,
+        "compiled fit",
+        lambda: launch(with_fit(options, command), **fraction, **fresh()),
+    )
+    budgets = re.findall(r"budget (0\.\d+)", " ".join(s[1] for s in ours.get("said", [])))
+    theirs = results.once(
+        name,
+        "compiled hand",
+        lambda: launch(command, FIT_BUDGET=(budgets or ["1.0"])[-1], **fraction, **fresh()),
+    )
+    if ours["exit"] == theirs["exit"] == 0:
+        print(
+            "%-20s launches %s, to the first step %.1f s, untouched %.1f s: %.2f; a step %.1f ms, "
+            "by hand (%s) %.1f ms: %.2f; losses apart by %s"
+            % (
+                name,
+                ours["attempts"],
+                ours["first"],
+                base["first"],
+                ours["first"] / base["first"],
+                1e3 * ours["seconds"],
+                budgets[-1:],
+                1e3 * theirs["seconds"],
+                ours["seconds"] / theirs["seconds"],
+                apart(base["losses"], ours["losses"]),
+            ),
+            flush=True,
+        )
+
+
 def peers(results, options, pool):
     """The same caps with what others offer: they find a batch that fits, by crashing, and keep no
     effective batch.
@@ -474,6 +513,11 @@ def work(results, options):
             for name in options.whole_card.split(",")
             if name
         ]
+        waiting += [
+            pool.submit(compiled, results, options, name)
+            for name in options.compiled.split(",")
+            if name
+        ]
         waiting += [pool.submit(cannot, results, options)] if options.cannot else []
         waiting += peers(results, options, pool) if options.peers else []
         for done in waiting:
@@ -516,6 +560,11 @@ def main():
         "--timing",
         default="",
         help="jobs whose speed is compared: plain_nanogpt,plain_encoder,vision_resnet50,scaler_vit",
+    )
+    parser.add_argument(
+        "--compiled",
+        default="",
+        help="compiled scripts: nanogpt_compiled,gpt2_compiled,vit_compiled",
     )
     parser.add_argument("--peers", action="store_true")
     parser.add_argument(

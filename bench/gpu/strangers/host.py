@@ -1,6 +1,7 @@
 """Runs a training script that knows nothing of this benchmark: `python host.py SCRIPT [flags]`.
 
-FIT_FRACTION makes the card smaller before the script begins; FIT_SIDE names the file for its
+FIT_FRACTION makes the card smaller before the script begins; FIT_BUDGET is the activation memory
+budget of torch.compile; FIT_SIDE names the file for its
 allocator peaks and the times of its steps afterwards; FIT_TINY=1 gives the flags of the script's
 line "# tiny: ...", with which it runs on a CPU in seconds.
 """
@@ -14,6 +15,7 @@ import sys
 import time
 
 import torch
+import torch._functorch.config
 
 
 def process_began():
@@ -58,6 +60,8 @@ def main():
     sys.path[0] = os.path.dirname(os.path.abspath(script))
     torch.backends.cudnn.allow_tf32 = False
     torch.backends.cudnn.deterministic = True
+    if os.environ.get("FIT_BUDGET"):  # by hand what --fit does to compiled scripts
+        torch._functorch.config.activation_memory_budget = float(os.environ["FIT_BUDGET"])
     if torch.cuda.is_available() and os.environ.get("FIT_FRACTION"):
         torch.cuda.set_per_process_memory_fraction(float(os.environ["FIT_FRACTION"]))
     steps = sys.stdout = Steps(sys.stdout)

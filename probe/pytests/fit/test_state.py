@@ -304,5 +304,40 @@ class Amplified(unittest.TestCase):
         self.assertEqual(taken(200, "LBFGS"), "as it is")
 
 
+class Balanced(nn.Module):
+    """Leaves a loss in an attribute, as switch layers do."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.b, self.balance = nn.Linear(8, 32), nn.Linear(32, 8), None
+
+    def forward(self, x):
+        h = torch.tanh(self.a(x))
+        self.balance = h.square().mean()
+        return x + self.b(h)
+
+
+class LossesInAttributes(unittest.TestCase):
+    def test_a_second_run_leaves_them(self):
+        """Were they those of the second run, they would hold all that it computed."""
+        from _memroom_probe.fit.remedies.checkpointing import checkpointed
+
+        torch.manual_seed(0)
+        layers, x = [Balanced() for _ in range(3)], torch.randn(16, 8)
+
+        def gradients(again):
+            h = x
+            for layer in layers:
+                layer.zero_grad()
+                h = checkpointed(layer, ((h,), {}), [layer]) if again else layer(h)
+            left = [layer.balance for layer in layers]
+            (h.square().mean() + sum(left)).backward()
+            self.assertTrue(all(m.balance is t for m, t in zip(layers, left)))
+            return [p.grad.clone() for layer in layers for p in layer.parameters()]
+
+        for a, b in zip(gradients(False), gradients(True)):
+            self.assertTrue(torch.equal(a, b))
+
+
 if __name__ == "__main__":
     unittest.main()

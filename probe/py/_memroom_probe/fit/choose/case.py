@@ -21,6 +21,8 @@ class Case:
     candidates: List[Choice]  # what could be done; none where nothing was measured
     rows: int = 0  # samples of the batch
     plan: Optional[Plan] = None  # how the batch is split, where it can be
+    outputs: float = 0  # bytes of what the call returns
+    has_loss: bool = False  # the loss is among it: what it needs, it needs inside of the call
     beside: float = 0  # bytes that a loss outside of the module is taken to need
     size: int = 0  # elements of the call's largest tensor when the choice was made
     settled: bool = False  # a whole step has been seen with it

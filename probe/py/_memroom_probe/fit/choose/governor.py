@@ -31,6 +31,8 @@ from .search import cheapest_if_equal, frugal, least, together, with_others
 from .step import Step
 
 LARGER = 1.05  # times the batch a choice was made for, from which it is made anew
+ROOM_TO_GROW = 0.96  # share of the budget where batches differ, for one that is larger by less
+MUCH = 0.03  # share of the limit from which what a call returns makes its loss a fat moment
 
 
 class Governor:
@@ -90,10 +92,10 @@ class Governor:
 
     def _training(self, module, call, args, kwargs):
         self.teller.went_on()
-        if self._step.is_over():
-            self._settle()
         case, size = self._cases.get(module), _size(args, kwargs)
         self._varies = self._varies or case is not None and size != case.size
+        if self._step.is_over():
+            self._settle()
         if case is None or size > LARGER * case.size:
             case = self._begin(module, call, args, kwargs, size)
         mark = self._step.begins(case)
@@ -271,6 +273,7 @@ class Governor:
         choice = self._for_first_step(candidates, free)
         case = case_of(module, choice, candidates, inputs, plan)
         case.beside = choices.extra(cost, inputs.rows)
+        case.outputs, case.has_loss = cost.output_row * inputs.rows, cost.has_loss
         case.amplifies = _amplifies()
         self._tell_beginning(case, held, cost, around.limit)
         return case
@@ -435,27 +438,25 @@ class Governor:
             if step.around.is_card
             else 0
         )
-        free = (
-            self._budget(step.around.limit)
-            - self._held(cases, step.around, step.results_alive())
-            - unforeseen
-        )
+        if first and step.around.is_card:
+            _learn_work_of_loss(cases, step.around.limit)
+        # Results that the loop holds are there while the next call runs. Where that has the loss
+        # inside, they count; where the loss comes later, they are gone by then.
+        results = 0 if any(case.has_loss for case in cases) else step.results_alive()
+        budget = self._budget(step.around.limit) * (ROOM_TO_GROW if self._varies else 1)
+        free = budget - self._held(cases, step.around, results) - unforeseen
         slack = (
             0 if self._varies else (1 - room.SAFETY) / 2 * step.around.limit
         )  # the next batch may be a little longer
         if not first and together(cases, lambda c: c.choice) <= free + slack:
             return
-        always = self._budget(step.around.limit) - free
+        always = budget - free
         if self.failed:
             free = min(free, 0.97 * together(cases, lambda c: c.candidates[0]))
         taken = cheapest_if_equal(cases, free)
         if together(cases, taken.get) > free and self._send_state_away(step.around):
-            free = (
-                self._budget(step.around.limit)
-                - self._held(cases, step.around, step.results_alive())
-                - unforeseen
-            )
-            always, taken = self._budget(step.around.limit) - free, cheapest_if_equal(cases, free)
+            free = budget - self._held(cases, step.around, results) - unforeseen
+            always, taken = budget - free, cheapest_if_equal(cases, free)
         if not first and all(case.choice is choice for case, choice in taken.items()):
             return
         for case, choice in taken.items():
@@ -499,6 +500,18 @@ class Governor:
             self.say(
                 "note", "%s: the whole batch fits as it is" % case.name, id="micro_batch", **fields
             )
+
+
+def _learn_work_of_loss(cases, limit):
+    """The first step was run with little, and its peak may have been at the loss, whose work is the
+    same for every choice. So what a choice needs beside what stays is at least what it was there.
+    """
+    for case in cases:
+        if case.has_loss or case.outputs < MUCH * limit or not case.choice.remedies():
+            continue
+        work = case.choice.needs - case.choice.stays
+        for candidate in case.candidates:
+            candidate.needs = max(candidate.needs, candidate.stays + work)
 
 
 def _amplifies():

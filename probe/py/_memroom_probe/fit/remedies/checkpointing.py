@@ -110,7 +110,7 @@ def checkpointed(call, args_kwargs, modules=()):
             return call(*args, **kwargs)
 
     watched = moving.Watched(list(modules))
-    second = _Second(generators.drawn())
+    second = _Second(generators.drawn(), list(modules))
     result = checkpoint(
         run, *tensors, use_reentrant=False, context_fn=lambda: (contextlib.nullcontext(), second)
     )
@@ -124,14 +124,17 @@ class _Second:
     run again more than once, so this can be entered again.
     """
 
-    def __init__(self, draws):
-        self.draws, self.before, self.stack = draws, [], []
+    def __init__(self, draws, modules):
+        self.draws, self.modules = draws, modules
+        self.before: list = []
+        self.stack: list = []
 
     def __enter__(self):
         later = generators.drawn()
         generators.put_back_besides(self.draws)
-        inside = moving.again(self.before)
-        inside.__enter__()
+        inside = contextlib.ExitStack()
+        inside.enter_context(moving.results_as_they_are(self.modules))
+        inside.enter_context(moving.again(self.before))
         self.stack.append((later, inside))
 
     def __exit__(self, *why):
