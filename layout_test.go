@@ -74,7 +74,7 @@ var layout = map[string]part{
 	"testenv": {nil, "tests of every part use it"},
 	"attack":  {nil, "it attacks the built binary from outside and knows none of its parts"},
 	"bench": {[]string{"event", "trace", "allocsim", "remedy", "diagnose", "models", "plan",
-		"report"}, "benchmarks measure the parts, they do not assemble them"},
+		"trial", "trial/engine", "report"}, "benchmarks measure the parts, they do not assemble them"},
 }
 
 type goPackage struct {

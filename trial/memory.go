@@ -29,8 +29,8 @@ type Forecast struct {
 type Memory struct {
 	seen   []Observation
 	shape  *fitted
-	stale  bool
-	fitted int // observations the shape was fitted to
+	fitted int // version of what the shape was fitted to
+	same   map[string]sameSettings
 }
 
 // Learn adds an observation.
@@ -39,7 +39,18 @@ func (m *Memory) Learn(o Observation) {
 		return
 	}
 	m.seen = append(m.seen, o)
-	m.stale = true
+	if m.same == nil {
+		m.same = map[string]sameSettings{}
+	}
+	key := o.Params.String()
+	same := m.same[key]
+	if o.Bytes >= same.most {
+		same.most, same.atLeast = o.Bytes, o.AtLeast
+	}
+	if !o.AtLeast {
+		same.count++
+	}
+	m.same[key] = same
 }
 
 // Count is how many observations there are.
@@ -53,7 +64,8 @@ const (
 	// errorQuantile of the model's own errors is added.
 	errorQuantile = 0.98
 	// refitEvery: with many observations a new one changes little.
-	refitEvery = 16
+	refitEvery  = 16
+	refitAlways = 64
 	// fitOn is how many of the newest observations are fitted: the cost stays flat.
 	fitOn = 256
 )
@@ -63,50 +75,41 @@ func (m *Memory) Forecast(p Params) Forecast {
 	if len(m.seen) == 0 {
 		return Forecast{}
 	}
-	if m.stale && (m.shape == nil || len(m.seen) < 64 || len(m.seen)-m.fitted >= refitEvery) {
-		m.shape, m.fitted, m.stale = fitShapes(m.recent()), len(m.seen), false
+	if m.shape == nil || m.fitted != m.version() {
+		m.shape, m.fitted = fitShapes(m.recent()), m.version()
 	}
 	bytes, why := m.shape.upper(p)
 	// The same setting was seen: that is better than any shape.
-	if same, atLeast := m.same(p); same > 0 {
+	if same, seen := m.same[p.String()]; seen {
 		margin := 1 + slack
-		if atLeast {
+		if same.atLeast {
 			margin = growth
 		}
-		known := event.Bytes(float64(same)*margin) + pad
-		if atLeast || m.count(p) >= 2 {
+		known := event.Bytes(float64(same.most)*margin) + pad
+		if same.atLeast || same.count >= 2 {
 			bytes, why = known, "seen with the same settings"
 		} else {
-			bytes = max(known, min(bytes, event.Bytes(float64(same)*1.5)+pad))
+			bytes = max(known, min(bytes, event.Bytes(float64(same.most)*1.5)+pad))
 		}
 	}
 	return Forecast{Bytes: bytes, Known: true, Why: why}
 }
 
+// version changes when forecasts do.
+func (m *Memory) version() int {
+	if len(m.seen) < refitAlways {
+		return len(m.seen)
+	}
+	return refitAlways + (len(m.seen)-refitAlways)/refitEvery
+}
+
 func (m *Memory) recent() []Observation { return m.seen[max(0, len(m.seen)-fitOn):] }
 
-func (m *Memory) same(p Params) (most event.Bytes, atLeast bool) {
-	for _, o := range m.recent() {
-		if equalParams(o.Params, p) && o.Bytes >= most {
-			most, atLeast = o.Bytes, o.AtLeast
-		}
-	}
-	return most, atLeast
-}
-
-func (m *Memory) count(p Params) (n int) {
-	for _, o := range m.recent() {
-		if equalParams(o.Params, p) && !o.AtLeast {
-			n++
-		}
-	}
-	return n
-}
-
-func equalParams(a, b Params) bool {
-	return slices.EqualFunc(a, b, func(x, y Param) bool {
-		return x.Name == y.Name && x.Value.String() == y.Value.String()
-	})
+// sameSettings is what trials with exactly these settings took.
+type sameSettings struct {
+	most    event.Bytes
+	atLeast bool // the most is of one that wanted more
+	count   int  // of those that ended
 }
 
 // column is one feature of a setting.

@@ -115,7 +115,7 @@ func (s *Study) hostNeed(t *Trial, c Capacity, l *Launch) (event.Bytes, bool) {
 		l.Why = "declared"
 		return s.Options.TrialHost, true
 	}
-	if f := s.Host.Forecast(t.Params); f.Known {
+	if f := t.forecast(0, &s.Host); f.Known {
 		l.Why = f.Why
 		return f.Bytes, true
 	}
@@ -142,7 +142,7 @@ func (s *Study) deviceNeed(t *Trial, c Capacity) (event.Bytes, bool) {
 	if s.Options.TrialDevice > 0 {
 		return min(max(s.Options.TrialDevice, t.device), most), true
 	}
-	if f := s.Device.Forecast(t.Params); f.Known {
+	if f := t.forecast(1, &s.Device); f.Known {
 		// A cap on a card cannot grow while the trial runs: some more room for error.
 		return min(max(event.Bytes(float64(f.Bytes)*1.05), t.device), most), true
 	}

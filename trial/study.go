@@ -45,6 +45,22 @@ type Trial struct {
 	overtaken    int         // by trials that were started in its place
 	history      []Point
 	trust        Trust
+	forecasts    [2]cached // of host and device memory
+}
+
+// cached is a forecast and the version of what was learnt that it comes from.
+type cached struct {
+	forecast Forecast
+	version  int
+}
+
+// forecast asks what was learnt, once for each version of it: the queue is long.
+func (t *Trial) forecast(which int, m *Memory) Forecast {
+	c := &t.forecasts[which]
+	if v := m.version(); v == 0 || c.version != v {
+		*c = cached{m.Forecast(t.Params), v}
+	}
+	return c.forecast
 }
 
 // History is what the trial reported in its last attempt, with the highest trust.
