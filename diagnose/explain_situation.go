@@ -83,6 +83,8 @@ var situations = map[string]situation{
 		[]remedy.ID{remedy.OffloadLess, remedy.LoRA, remedy.RaiseLimit, remedy.LoadOnce}, true},
 	"not_sharded": {"the model is not sharded, although it is configured to be",
 		[]remedy.ID{remedy.ShardAtLoad, remedy.FSDP, remedy.ZeRO}, false},
+	"first_card": {"DataParallel gathers all outputs on the first card, which holds the loss too",
+		[]remedy.ID{remedy.DDP, remedy.MicroBatch}, true},
 	"ranks_on_card": {"", []remedy.ID{remedy.SelectCard, remedy.FreeNeighbour}, false},
 
 	// the system

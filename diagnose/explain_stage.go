@@ -60,6 +60,11 @@ func containsAny(text string, parts []string) bool {
 
 // ownStages are reached by one kind of work only. They say more than figures do.
 var ownStages = []stage{
+	{names: []string{"gather_map"}, files: []string{"nn/parallel/comm.py", "nn\\parallel\\comm.py",
+		"parallel/scatter_gather.py"},
+		code:  []string{"_C._gather(", "self.gather(outputs"},
+		cause: CauseBatch, detail: "first_card", sure: 0.75,
+		says: "while DataParallel gathered the outputs of all cards on the first one"},
 	{names: []string{"set_device", "_lazy_init", "_cuda_init", "barrier", "init_process_group"},
 		cause:  CauseNeighbour,
 		detail: "context", sure: 0.6,
@@ -233,6 +238,7 @@ func evaluationIn(c *trace.Crash) (int, bool) {
 	for i, f := range c.Frames {
 		shows := slices.Contains(evaluation.names, f.Name) ||
 			containsAny(f.File, evaluation.files) ||
+			i < len(c.Code) && evaluationCall(c.Code[i]) ||
 			evaluating.MatchString(f.Name) && !containsAny(f.Name, []string{"train", "save", "fit"})
 		if shows && !slices.ContainsFunc(c.Frames[i+1:], func(outer event.Frame) bool {
 			return outer.Name == "forward" || outer.Name == "training_step"
@@ -241,6 +247,16 @@ func evaluationIn(c *trace.Crash) (int, bool) {
 		}
 	}
 	return 0, false
+}
+
+// calledEvaluation are calls in source lines that begin an evaluation, where the frames inside
+// of it were cut.
+var calledEvaluation = regexp.MustCompile(`\b(?:evaluate|validate|run_eval|run_validation|` +
+	`evaluation_loop|single_gpu_test|multi_gpu_test|inference_on_dataset|eval_one_epoch|` +
+	`validation_step|prediction_step|run_test|do_eval|do_evaluate)\(`)
+
+func evaluationCall(line string) bool {
+	return calledEvaluation.MatchString(line) && !strings.HasPrefix(line, "def ")
 }
 
 // byEvaluation tells apart what evaluation keeps of all batches, one batch of it, and generation.

@@ -88,6 +88,7 @@ const (
 	WSLMemory       ID = "wsl_memory"       // the share of the machine that WSL has
 	ServingShare    ID = "serving_share"    // an inference server's share of the card
 	NotebookState   ID = "notebook_state"   // what failed cells still hold
+	DDP             ID = "ddp"              // one process a card instead of DataParallel
 	PipelineOffload ID = "pipeline_offload" // parts of an image generator that wait
 	FewerPairs      ID = "fewer_pairs"      // all boxes or points against all others
 	FewerProcesses  ID = "fewer_processes"  // worker processes of a pool

@@ -46,6 +46,17 @@ func systems() []*Remedy {
 					"card"}
 		},
 	}, {
+		ID:    DDP,
+		Title: "use DistributedDataParallel, or compute the loss inside the model's forward",
+		Why: "DataParallel gathers the outputs of all cards, their gradients and the loss on the first " +
+			"card; one process a card gathers nothing",
+		Equivalence: Exact,
+		Walls:       []event.Where{event.WhereGPU},
+		Frameworks:  torch,
+		code: map[Framework]string{PyTorch: lines("model = DistributedDataParallel(model.cuda(rank), "+
+			"device_ids=[rank])   # torchrun --nproc_per_node=N train.py",
+			"# or: forward(self, x, y) returns loss.unsqueeze(0), so that numbers are gathered, not outputs")},
+	}, {
 		ID:    ServingShare,
 		Title: "set the share of the card that the server takes, or a shorter context",
 		Why: "the server refuses to start where its share is not free, or leaves too little for " +

@@ -237,12 +237,21 @@ def growth(file):
         isinstance(n, ast.Call) and method(n) in ("fit", "apply_gradients", "minimize")
         for n in file.nodes
     )
-    if hint is not None and trains:
+    if hint is not None and trains and _is_script(file):
         yield rules.finding(
             "tf-no-growth",
             hint,
             "TensorFlow takes nearly the whole card at start: nobody else fits beside it, and its own use cannot be seen",
         )
+
+
+def _is_script(file) -> bool:
+    """Does the file run by itself? A module's card is set up by whoever imports it."""
+    return any(
+        isinstance(s, (ast.Expr, ast.For, ast.While, ast.With, ast.If))
+        and not (isinstance(s, ast.Expr) and isinstance(s.value, ast.Constant))
+        for s in file.tree.body
+    )
 
 
 def accumulators(file):
