@@ -15,7 +15,7 @@ import (
 )
 
 type planCmd struct {
-	Args []string `arg:"" optional:"" name:"config" help:"Hugging Face config.json, its folder, or a .safetensors file beside it. With --rehearse: the training command, after --."`
+	Args []string `arg:"" optional:"" name:"config" help:"Hugging Face config.json, its folder, a .safetensors file beside it, or a model id in the local cache. With --rehearse: the training command, after --."`
 
 	Preset        string      `help:"A well-known model instead of a file, such as llama-3-8b, gpt2 or torchvision/resnet50." placeholder:"NAME"`
 	Batch         int         `help:"Micro-batch: what one forward pass sees." default:"1"`
@@ -54,6 +54,7 @@ type planCmd struct {
 	GPU           string      `name:"gpu" help:"The whole card: a name such as H200, A100-80, RTX4090, or a size such as 24GiB. The longest sequence found fits when planned by itself; some shorter ones may not, as the cache suits some sizes better." placeholder:"NAME|SIZE"`
 	Here          bool        `help:"Plan for the card of this machine, minus what others hold on it now."`
 	rehearseFlags `embed:""`
+	Python        string   `help:"Python with torch and transformers (or diffusers), which builds models that are not described here; none for no Python. Default: that of the active environment, or on PATH." placeholder:"PATH"`
 	Fit           bool     `help:"Find the cheapest set of remedies with which it fits, with the flags for your trainer."`
 	Allow         []string `help:"With --fit: remedies that change the mathematics, by kind: precision, quantize, optimizer, lora." placeholder:"KIND"`
 	Devices       []string `help:"Spread the model over several cards, such as 2x24GiB,1x12GiB, and print a device_map." placeholder:"LIST"`
@@ -84,12 +85,21 @@ func (c *planCmd) Run(s *session) error {
 	if err != nil {
 		return err
 	}
-	if err := c.checkModel(model); err != nil {
-		return usageError(err)
-	}
 	target, err := c.target()
 	if err != nil {
 		return err
+	}
+	if !models.Known(model.Type()) && c.Preset == "" {
+		python, err := c.findPython(s.ctx, library(model))
+		if err != nil {
+			return err
+		}
+		if python != "" {
+			return c.throughPython(s, python, model, target)
+		}
+	}
+	if err := c.checkModel(model); err != nil {
+		return usageError(err)
 	}
 	switch {
 	case len(c.Devices) > 0:
@@ -211,25 +221,38 @@ func chooseModel(preset string, args []string) (*models.Config, error) {
 // hundred.
 const maxConfigFile = 16 << 20
 
-func readModel(path string) (*models.Config, error) {
+// configFile is the file that an argument means: itself, the one in a folder, or that of a model id
+// in the local Hugging Face cache.
+func configFile(path string) (string, error) {
 	info, err := os.Stat(path)
 	if err != nil {
-		return nil, err
-	}
-	if info.IsDir() {
-		inside := filepath.Join(path, "config.json")
-		if _, err := os.Stat(inside); err != nil {
-			return nil,
-				fmt.Errorf("%s holds no config.json: give the file itself, or a folder as save_pretrained writes "+
-					"it", path)
+		if cached := cachedModel(path); cached != "" {
+			return cached, nil
 		}
-		path = inside
+		return "", err
+	}
+	if !info.IsDir() {
+		return path, nil
+	}
+	inside := filepath.Join(path, "config.json")
+	if _, err := os.Stat(inside); err != nil {
+		return "",
+			fmt.Errorf("%s holds no config.json: give the file itself, or a folder as save_pretrained writes "+
+				"it", path)
+	}
+	return inside, nil
+}
+
+func readModel(path string) (*models.Config, error) {
+	path, err := configFile(path)
+	if err != nil {
+		return nil, err
 	}
 	if strings.HasSuffix(path, ".safetensors") || strings.HasSuffix(path,
 		".safetensors.index.json") {
 		return readBeside(path)
 	}
-	if info, err = os.Stat(path); err != nil {
+	if info, err := os.Stat(path); err != nil {
 		return nil, err
 	} else if !info.Mode().IsRegular() || info.Size() > maxConfigFile {
 		return nil, fmt.Errorf("%s is not a configuration: expected a JSON file of at most %s",

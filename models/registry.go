@@ -92,7 +92,8 @@ func (e *UnknownTypeError) Error() string {
 	if e.Type == "" {
 		what = `the configuration names no "model_type"`
 	}
-	return what + ".\nFor any model, rehearse your own script without a GPU: " +
+	return what + ".\nA Python with torch and transformers can build it: activate its environment or " +
+		"name it with --python PATH.\nFor any model, rehearse your own script without a GPU: " +
 		"memroom plan --rehearse -- python train.py\nDescribed are:" + typesByKind()
 }
 

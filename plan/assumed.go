@@ -23,6 +23,26 @@ func (p *Prediction) assume(setup string, t *Target) {
 	p.Assumed = setup + ", on " + name
 }
 
+// AssumeStandard puts down what a standard step of a model that Python built rests on.
+func (p *Prediction) AssumeStandard(s *Setup, t Target) {
+	list := []string{fmt.Sprintf("batch %d", s.Batch)}
+	if s.Accumulate > 1 {
+		list = append(list, fmt.Sprintf("%d accumulated", s.Accumulate))
+	}
+	list = append(list, s.Precision, s.Optimizer)
+	if s.Checkpointing {
+		list = append(list, "checkpointing")
+	}
+	if len(s.TrainOnly) > 0 {
+		list = append(list, fmt.Sprintf("only %s trained", strings.Join(s.TrainOnly, ", ")))
+	}
+	name := t.Card.Name
+	if !t.Given {
+		name = "an " + name + ", as no card was named"
+	}
+	p.Assumed = strings.Join(list, ", ") + ", " + t.torch() + ", on " + name
+}
+
 // torch is the version whose allocator is modelled, in words.
 func (t *Target) torch() string {
 	if t.Torch == "" {

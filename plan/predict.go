@@ -38,7 +38,7 @@ type Prediction struct {
 	Categories    map[string]event.Bytes `json:"categories"`
 	MaxBatch      *int64                 `json:"max_batch"` // null without a card or a limit
 	MaxSeq        *int64                 `json:"max_seq,omitempty"`
-	Method        string                 `json:"method"` // config or rehearsal
+	Method        string                 `json:"method"` // config, rehearsal, or python
 	Validated     bool                   `json:"validated"`
 	Warnings      []string               `json:"warnings"`
 	// the setup, the version of torch and the card, in a line
@@ -464,6 +464,12 @@ func (p *Prediction) confine(most, overhead event.Bytes) {
 		p.Categories["cache"] = max(0, p.ReservedPeak-p.AllocatedPeak)
 	}
 	p.Low = min(p.Low, p.DevicePeak)
+}
+
+// Widen moves both ends of the interval away by a fraction of the device peak.
+func (p *Prediction) Widen(by float64) {
+	p.Low = max(0, p.Low-scaleBytes(p.DevicePeak, by))
+	p.High += scaleBytes(p.DevicePeak, by)
 }
 
 // doubtCard gives what a card that was not measured adds to the interval, and says so.

@@ -125,6 +125,15 @@ def _detours(stage):
         return sample(input, grid, interpolation_mode, padding_mode, align_corners)
 
     torch.ctc_loss, torch.grid_sampler = ctc_loss, grid_sampler
+    make = torch.tensor
+
+    def tensor(data, *args, **named):
+        """A list of tensors of the card is read number by number."""
+        if isinstance(data, (list, tuple)) and any(type(x) is FakeTensor for x in data):
+            data = [x.tolist() if type(x) is FakeTensor else x for x in data]
+        return make(data, *args, **named)
+
+    torch.tensor = tensor
 
 
 def _describe(t, *args, **kwargs):

@@ -10,6 +10,7 @@ import torch
 from . import attention, convolution, recurrent
 from . import recorder as record
 from .reduction import scratch as reduction_scratch
+from .stage import Call
 
 MIB = 1 << 20
 
@@ -467,7 +468,32 @@ def table(card):
     return Rules(card).table()
 
 
+def grouped_mm(stage, func, a, b, offs=None, bias=None, out_dtype=None):
+    """A product for each group of rows. torch's fake version knows bfloat16 alone; other types take
+    a loop over the groups, which needs no scratch.
+    """
+    if a.dtype is torch.bfloat16:
+        with stage.fake:
+            out = func(a, b, offs, bias, out_dtype)
+        stage.note(Call(stage, func, "_grouped_mm", (a, b, offs), {}, out))
+        return out
+    groups = offs.numel() if offs is not None else a.shape[0]
+    if a.dim() == 2 and b.dim() == 2:
+        shape = [groups, a.shape[0], b.shape[1]]
+    elif a.dim() == 2:
+        shape = [a.shape[0], b.shape[-1]]
+    elif b.dim() == 2:
+        shape = [a.shape[1], b.shape[1]]
+    else:
+        shape = [a.shape[0], a.shape[1], b.shape[2]]
+    with stage.fake:
+        out = torch.empty(shape, dtype=out_dtype or a.dtype, device=a.device)
+    stage.result(out, Call(stage, func, "_grouped_mm", (a, b), {}, out))
+    return out
+
+
 def install(stage):
+    stage.played["_grouped_mm"] = grouped_mm
     attention.install(stage)
     recurrent.install(stage)
     convolution.install(stage)

@@ -221,6 +221,8 @@ class Stage(TorchDispatchMode):
         answer, done = self.values.before(func, name, args, kwargs)
         if done:
             return answer
+        if name == "split_with_sizes":
+            args = self.values.shares(args)
         if name in self.played:
             return self.played[name](self, func, *args, **kwargs)
         if name == "add" and len(args) == 2 and self.sums_gradients(args):

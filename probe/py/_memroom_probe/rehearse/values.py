@@ -158,6 +158,18 @@ class Values:
                 else torch.ones(t.shape, dtype=t.dtype)
             )
 
+    def shares(self, args):
+        """Sizes of the parts of a tensor that were read from the card (how many rows an expert
+        gets) and do not add up: equal ones.
+        """
+        t, sizes, dim = args[0], args[1], args[2] if len(args) > 2 else 0
+        whole = t.shape[dim]
+        if not sizes or sum(sizes) == whole or any(size != 1 for size in sizes):
+            return args
+        self.stage.recorder.warn(SHAPED)
+        each, over = divmod(whole, len(sizes))
+        return (t, [each + (i < over) for i in range(len(sizes))], dim)
+
     # -- following
     # ------------------------------------------------------------
 

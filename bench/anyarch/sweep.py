@@ -1,0 +1,201 @@
+"""Sweeps over every model type of the installed transformers: builds a small one from its
+configuration, rehearses a standard step on fake tensors, and counts the types that were answered.
+
+    python bench/anyarch/sweep.py OUT [--jobs 4] [--types bert,vit] [--every 8] [--real]
+
+With --real the same steps run on the card instead, and their peaks are measured. A type that is in
+OUT is not run again. OUT/TYPE.json holds how it ended; OUT/TYPE.record the rehearsal's timeline.
+"""
+
+import argparse
+import importlib
+import json
+import os
+import signal
+import sys
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+PROBE = os.path.join(HERE, "..", "..", "probe", "py")
+CARD = {
+    "name": "NVIDIA H200",
+    "total_memory": 140 << 30,
+    "sms": 132,
+    "major": 9,
+    "minor": 0,
+    "steps": 2,
+}
+DEEP = (
+    "num_hidden_layers",
+    "num_layers",
+    "n_layer",
+    "n_layers",
+    "encoder_layers",
+    "decoder_layers",
+    "num_encoder_layers",
+    "num_decoder_layers",
+    "depth",
+    "encoder_num_hidden_layers",
+    "decoder_num_hidden_layers",
+)
+PER_LAYER = ("layer_types", "mlp_layer_types", "layers_block_type", "block_types")
+LIMIT = 90  # seconds of processor time for one type
+
+
+def shallow(config, seen=None):
+    """A configuration with two layers where there were more, and no other change."""
+    seen = seen if seen is not None else set()
+    if id(config) in seen:
+        return config
+    seen.add(id(config))
+    for name, value in list(vars(config).items()):
+        if hasattr(value, "to_dict"):
+            shallow(value, seen)
+        elif name in DEEP and isinstance(value, int) and value > 2:
+            setattr(config, name, 2)
+    layers = getattr(config, "num_hidden_layers", None)
+    for name in PER_LAYER:
+        value = getattr(config, name, None)
+        if isinstance(value, (list, tuple)) and isinstance(layers, int) and len(value) > layers:
+            setattr(config, name, list(value)[:layers])
+    return config
+
+
+def trainable(auto, known):
+    """The types that have a model with a head, or at least a model."""
+    found = set()
+    for table in dir(auto):
+        if table.startswith("MODEL_") and table.endswith("_NAMES") and "BACKBONE" not in table:
+            found |= set(getattr(auto, table))
+    return sorted(found & set(known))
+
+
+def values_of(kind):
+    """The default configuration of a type, made shallow where that still builds."""
+    from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+
+    config = CONFIG_MAPPING[kind]()
+    try:
+        values = shallow(config).to_dict()
+        CONFIG_MAPPING[kind].from_dict(dict(values))
+    except Exception:
+        values = CONFIG_MAPPING[kind]().to_dict()
+    values.pop("architectures", None)
+    return dict(values, model_type=kind)
+
+
+def one(kind, out, real, rehearsal):
+    """Runs one type in this process and ends it."""
+    import torch
+    from _memroom_probe.standard import main
+
+    log = open(os.path.join(out, kind + ".log"), "w")
+    os.dup2(log.fileno(), 1)
+    os.dup2(log.fileno(), 2)
+    spec = dict(main.SPEC, batch=2, seq=64, steps=3)
+    try:
+        if real:
+            main.train(values_of(kind), spec, torch)
+            end(out, kind, reserved=torch.cuda.max_memory_reserved(), steps=3)
+        rehearsal.path = os.path.join(out, kind + ".record")
+        main.train(values_of(kind), spec, torch)
+        end(out, kind, error="the rehearsal did not end")
+    except SystemExit:
+        pass
+    except BaseException as e:
+        end(out, kind, error="%s: %.300s" % (type(e).__name__, e))
+    os._exit(1)
+
+
+def end(out, kind, **what):
+    with open(os.path.join(out, kind + ".json"), "w") as file:
+        json.dump(dict(what, type=kind), file)
+    os._exit(0)
+
+
+def answered(out, kind):
+    """How a type ended: None is not yet."""
+    path = os.path.join(out, kind + ".json")
+    if os.path.exists(path):
+        with open(path) as file:
+            return json.load(file)
+    path = os.path.join(out, kind + ".record")
+    if os.path.exists(path):
+        with open(path) as file:
+            last = json.loads(file.readlines()[-1])["end"]
+        return {"type": kind, "steps": last.get("steps", 0), "error": last.get("error")}
+    return None
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("out")
+    parser.add_argument("--jobs", type=int, default=4)
+    parser.add_argument("--types", default="")
+    parser.add_argument("--every", type=int, default=1, help="a sample: every Nth type")
+    parser.add_argument("--real", action="store_true")
+    args = parser.parse_args()
+    os.makedirs(args.out, exist_ok=True)
+    sys.path.insert(0, PROBE)
+    rehearsal = None
+    if not args.real:
+        install = importlib.import_module("_memroom_probe.rehearse.install")
+        rehearsal = install.install(CARD, os.devnull)
+    import torch
+    import transformers
+    from transformers.models.auto import modeling_auto
+    from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
+
+    torch.set_num_threads(1)
+    transformers.logging.set_verbosity_error()
+    kinds = trainable(modeling_auto, CONFIG_MAPPING_NAMES)
+    if args.types:
+        kinds = [k for k in kinds if k in args.types.split(",")]
+    kinds = kinds[:: args.every]
+    sweep([k for k in kinds if answered(args.out, k) is None], args, rehearsal)
+    report(kinds, args.out)
+    sys.stdout.flush()
+    os._exit(0)  # the rehearsal's own exit has nothing to write
+
+
+def sweep(kinds, args, rehearsal):
+    running = {}
+    waiting = list(kinds)
+    while waiting or running:
+        while waiting and len(running) < args.jobs:
+            kind = waiting.pop(0)
+            child = os.fork()
+            if child == 0:
+                import resource
+
+                resource.setrlimit(resource.RLIMIT_CPU, (LIMIT, LIMIT + 5))
+                one(kind, args.out, args.real, rehearsal)
+            running[child] = (kind, time.monotonic())
+        child, _ = os.waitpid(-1, os.WNOHANG)
+        if child:
+            running.pop(child, None)
+            continue
+        for child, (kind, since) in running.items():
+            if time.monotonic() - since > 4 * LIMIT:
+                os.kill(child, signal.SIGKILL)
+        time.sleep(0.02)
+
+
+def report(kinds, out):
+    good, bad = [], []
+    for kind in kinds:
+        how = answered(out, kind)
+        if how and how.get("steps") and not how.get("error"):
+            good.append(kind)
+        else:
+            bad.append((kind, (how or {}).get("error") or "killed"))
+    for kind, why in bad:
+        print("%-32s %s" % (kind, why.split("\n")[0][:300]))
+    print(
+        "%d of %d types answered, %.1f %%"
+        % (len(good), len(kinds), 100 * len(good) / max(1, len(kinds)))
+    )
+
+
+if __name__ == "__main__":
+    main()

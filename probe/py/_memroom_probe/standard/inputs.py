@@ -1,0 +1,246 @@
+"""A batch of the right form for a model, from its configuration and the signature of its forward
+pass.
+"""
+
+import inspect
+
+from . import models
+
+FRAMES = 8  # of a video, where the configuration does not say
+OBJECTS = 4  # to detect or to segment, in an image
+HEARD = 16000  # samples of sound, where no length is given
+SHORTEST = 16000  # samples that the convolutions before a speech model need
+
+
+class Batch:
+    """Makes inputs. `seq` and `image` are what the user asked for; 0 is the model's own."""
+
+    def __init__(self, model, spec, torch):
+        self.model, self.config, self.torch = model, getattr(model, "config", None), torch
+        self.size, self.seq, self.image = spec["batch"], spec.get("seq") or 0, spec.get("image")
+        self.takes = inspect.signature(model.forward).parameters
+        self.name = type(model).__name__
+        self.device = "cpu"
+        self.configs = models.parts_of(self.config) if self.config is not None else []
+
+    # -- what the configuration says
+
+    def find(self, *names, among=None, default=None):
+        """The first number of one of these names, in the configuration or those inside it."""
+        for part in among or self.configs:
+            for name in names:
+                value = getattr(part, name, None)
+                if isinstance(value, (list, tuple)) and value and isinstance(value[0], int):
+                    value = value[0]
+                if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+                    return value
+        return default
+
+    def seeing(self):
+        """The configurations of the part that sees, before all others."""
+        first = [c for c in self.configs if "vision" in type(c).__name__.lower()]
+        return first + [c for c in self.configs if c not in first]
+
+    def reading(self):
+        first = [c for c in self.configs if "text" in type(c).__name__.lower()]
+        return first + [c for c in self.configs if c not in first]
+
+    def length(self):
+        most = self.find(
+            "max_position_embeddings",
+            "n_positions",
+            "max_source_positions",
+            "context_length",
+            "max_length",
+            "max_seq_len",
+            among=self.reading(),
+            default=1024,
+        )
+        offset = (
+            2 if self.find("pad_token_id") == 1 and most % 2 == 0 and "obert" in self.name else 0
+        )
+        return min(self.seq or 1024, max(8, most - offset))
+
+    def side(self):
+        if self.image:
+            return self.image
+        for part in self.seeing():
+            size = getattr(part, "image_size", None)
+            if isinstance(size, dict):
+                size = size.get("height") or size.get("longest_edge")
+            if isinstance(size, (list, tuple)) and size:
+                size = size[0]
+            if isinstance(size, int) and size > 0:
+                return size
+        return 640 if "Detection" in self.name else 224
+
+    # -- tensors
+
+    def ints(self, high, *shape):
+        return self.torch.randint(0, max(2, high), shape).to(self.device)
+
+    def floats(self, *shape):
+        return self.torch.randn(shape).to(self.device)
+
+    def ids(self, length=None):
+        return self.host_ids(length or self.length()).to(self.device)
+
+    def host_ids(self, length):
+        """Words that no special token is among, where the vocabulary has room for that."""
+        vocabulary = self.find("vocab_size", among=self.reading(), default=1000)
+        low = 10 if vocabulary > 20 else 0
+        return self.torch.randint(low, max(low + 2, min(vocabulary, 1000)), (self.size, length))
+
+    def pixels(self):
+        channels = self.find(
+            "num_channels", "in_channels", "in_chans", among=self.seeing(), default=3
+        )
+        side = self.side()
+        if self.sees_video():
+            frames = self.find("num_frames", "frames", default=FRAMES)
+            return self.floats(self.size, frames, channels, side, side)
+        return self.floats(self.size, channels, side, side)
+
+    def sees_video(self):
+        return any(
+            w in self.name.lower() for w in ("video", "vivit", "timesformer", "xclip", "tvp")
+        )
+
+    def patches(self):
+        """Images cut into patches, with the grid they come from (Qwen's way)."""
+        part = self.seeing()[0]
+        patch = self.find("patch_size", among=[part], default=14)
+        time = self.find("temporal_patch_size", among=[part], default=1)
+        merge = self.find("spatial_merge_size", "merge_size", among=[part], default=2)
+        if isinstance(merge, (list, tuple)):
+            merge = merge[0]
+        channels = self.find("in_channels", "in_chans", "num_channels", among=[part], default=3)
+        side = max(patch * merge, (self.image or 224) // (patch * merge) * patch * merge)
+        grid = side // patch
+        pixels = self.floats(self.size * grid * grid, channels * time * patch * patch)
+        sizes = self.torch.tensor([[1, grid, grid]] * self.size).to(self.device)
+        return pixels, sizes, grid * grid // (merge * merge)
+
+    def sound(self):
+        """Features of sound: [batch, bins, frames] or [batch, frames, bins]."""
+        bins = self.find(
+            "num_mel_bins", "feature_size", "input_feat_per_channel", "input_dim", default=80
+        )
+        frames = 2 * self.find("max_source_positions", default=1500)
+        if any(w in self.name for w in ("Whisper", "Moonshine", "Audio", "Omni", "Voxtral", "Glm")):
+            return self.floats(self.size, bins, min(frames, 3000))
+        return self.floats(self.size, min(max(self.seq, 200) if self.seq else 1000, frames), bins)
+
+    def waves(self):
+        if "mel" in " ".join(vars(self.config)) and not hasattr(self.config, "conv_dim"):
+            length = self.find("max_length", "spec_size", default=1024)
+            bins = self.find("num_mel_bins", default=128)
+            return self.floats(self.size, length, bins)
+        one = self.find("audio_channels", default=0) or "Codec" in self.name or "Dac" in self.name
+        length = max(self.seq, SHORTEST) if self.seq else HEARD
+        return self.floats(self.size, 1, length) if one else self.floats(self.size, length)
+
+    def series(self):
+        length = self.find("context_length", "prompt_length", "prediction_length", default=32)
+        channels = self.find("num_input_channels", "input_size", default=1)
+        return self.floats(self.size, length, channels)
+
+    # -- the whole batch
+
+    def arguments(self):
+        """What the forward pass is called with, without labels."""
+        made = {}
+        for name, maker in self.makers().items():
+            wanted = self.takes.get(name)
+            if wanted is not None and (
+                wanted.default is inspect.Parameter.empty or self.main(name)
+            ):
+                made[name] = maker()
+        if "inputs_embeds" in made and "input_ids" in made:
+            del made["inputs_embeds"]
+        if getattr(self.config, "is_encoder_decoder", False) and "decoder_input_ids" in self.takes:
+            made.setdefault("decoder_input_ids", self.ids(min(self.length(), 64)))
+        return made
+
+    def main(self, name):
+        """Whether an argument that may be left out is what the model is for."""
+        said = getattr(self.model, "main_input_name", "input_ids")
+        if name == said:
+            return True
+        needed = {
+            "input_ids",
+            "pixel_values",
+            "bbox",
+            "past_values",
+            "input_features",
+            "input_values",
+        }
+        if name == "input_ids":
+            return said not in ("input_values", "pixel_values") or self.reads()
+        if name == "pixel_values":
+            return not self.talks_of_images()
+        return name in needed and name == said
+
+    def reads(self):
+        return any("text" in type(c).__name__.lower() for c in self.configs)
+
+    def talks_of_images(self):
+        """Whether images stand for tokens among others: losses.py puts those together."""
+        return any(
+            hasattr(c, n)
+            for c in self.configs
+            for n in ("image_token_id", "image_token_index", "vision_start_token_id", "image_token")
+        )
+
+    def makers(self):
+        n, torch = self.size, self.torch
+        if "grid_thw" in self.takes:  # a tower of Qwen's kind by itself
+            pixels, grid, _ = self.patches()
+            first = next(iter(self.takes))
+            return {first: lambda: pixels, "grid_thw": lambda: grid}
+        return {
+            "input_ids": self.ids,
+            "pixel_values": self.pixels,
+            "pixel_values_videos": self.pixels,
+            "input_values": self.waves,
+            "input_features": self.sound,
+            "inputs_embeds": lambda: self.floats(
+                n, self.length(), self.find("hidden_size", "d_model", default=64)
+            ),
+            "bbox": lambda: torch.zeros((n, self.length(), 4), dtype=torch.long).to(self.device),
+            "past_values": self.series,
+            "past_observed_mask": lambda: torch.ones_like(self.series()),
+            "sample": self.sample,
+            "hidden_states": self.sample,
+            "timestep": lambda: self.ints(1000, n),
+            "encoder_hidden_states": self.conditions,
+            "pooled_projections": lambda: self.floats(
+                n, self.find("pooled_projection_dim", default=768)
+            ),
+            "inputs": lambda: self.ids(),
+            "input_features_mask": lambda: torch.ones(
+                (n, self.sound().shape[1]), dtype=torch.bool
+            ).to(self.device),
+            "task_inputs": lambda: self.ids(77),
+            "flattened_patches": lambda: self.floats(
+                n, 256, 2 + 3 * self.find("patch_size", default=16) ** 2
+            ),
+            "audio_values": lambda: self.floats(n, 1, HEARD),
+            "states": lambda: self.floats(n, 20, self.find("state_dim", default=17)),
+            "actions": lambda: self.floats(n, 20, self.find("act_dim", default=4)),
+            "rewards": lambda: self.floats(n, 20, 1),
+            "returns_to_go": lambda: self.floats(n, 20, 1),
+            "timesteps": lambda: self.ints(20, n, 20),
+        }
+
+    def sample(self):
+        """Noise for a diffusion model."""
+        side = self.image or self.find("sample_size", default=64)
+        channels = self.find("in_channels", default=4)
+        return self.floats(self.size, channels, side, side)
+
+    def conditions(self):
+        width = self.find(
+            "cross_attention_dim", "joint_attention_dim", "caption_channels", default=768
+        )
+        return self.floats(self.size, min(self.seq or 77, 512), width)

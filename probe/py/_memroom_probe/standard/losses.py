@@ -1,0 +1,264 @@
+"""What a standard step minimises: the model's own loss with labels of the right form where it has
+one, else the mean of what it returns. loop.py tries the ways in turn.
+"""
+
+from . import inputs
+
+OBJECTS = inputs.OBJECTS
+
+
+class Way:
+    """One way of calling a model: `call` gives the loss, `says` what is left out, if anything."""
+
+    def __init__(self, call, says=""):
+        self.call, self.says = call, says
+
+
+def ways(model, batch):
+    """The ways to train this model, the most faithful first."""
+    found = []
+    if batch.talks_of_images():
+        if "image_grid_thw" in batch.takes:
+            found.append(Way(lambda: with_patches(model, batch)))
+        found.append(Way(lambda: with_images(model, batch, sized=False)))
+        if "image_sizes" in batch.takes:
+            found.append(Way(lambda: with_images(model, batch, sized=True)))
+        found.append(Way(lambda: beside_images(model, batch), "image tokens are counted as words"))
+    found += [
+        Way(lambda: labelled(model, batch)),
+        Way(
+            lambda: returned(model, batch, batch.arguments()),
+            "the mean of the outputs stands for the loss",
+        ),
+        Way(
+            lambda: returned(model, batch, bare(batch)),
+            "the mean of the outputs stands for the loss",
+        ),
+    ]
+    for part in ("vision_tower", "vision_model", "visual", "language_model", "encoder"):
+        found.append(
+            Way(
+                lambda part=part: of_part(model, batch, part),
+                "only %s was rehearsed: weights of other parts are there, their activations are not"
+                % part,
+            )
+        )
+    return found
+
+
+def bare(batch):
+    """The main input alone."""
+    name = getattr(batch.model, "main_input_name", "input_ids")
+    maker = batch.makers().get(name)
+    if maker is None:
+        raise ValueError("no input is known for %s" % batch.name)
+    return {name: maker()}
+
+
+def labelled(model, batch):
+    arguments = batch.arguments()
+    arguments.update(labels_for(batch, arguments))
+    if "labels" in arguments and getattr(batch.config, "is_encoder_decoder", False):
+        arguments.pop("decoder_input_ids", None)
+    return loss_of(model(**arguments), batch)
+
+
+def returned(model, batch, arguments):
+    return mean_of(model(**arguments), batch)
+
+
+def with_patches(model, batch):
+    """Images as patches with their grid, their places among the words marked."""
+    pixels, grid, tokens = batch.patches()
+    ids = mark(batch, tokens)
+    arguments = {"input_ids": ids, "labels": ids, "pixel_values": pixels, "image_grid_thw": grid}
+    if "mm_token_type_ids" in batch.takes:
+        arguments["mm_token_type_ids"] = (ids == image_token(batch)).long()
+    return loss_of(model(**arguments), batch)
+
+
+def with_images(model, batch, sized):
+    pixels = batch.pixels()
+    sizes = sizes_for(batch) if sized else {}
+    tokens = tokens_of(model, batch, pixels, sizes)
+    ids = mark(batch, tokens)
+    arguments = {"input_ids": ids, "pixel_values": pixels}
+    if "labels" in batch.takes:
+        arguments["labels"] = ids
+    if "token_type_ids" in batch.takes:
+        arguments["token_type_ids"] = (ids == image_token(batch)).long()
+    arguments.update(sizes)
+    return loss_of(model(**arguments), batch)
+
+
+def sizes_for(batch):
+    side = batch.side()
+    return {"image_sizes": batch.torch.tensor([[side, side]] * batch.size).to(batch.device)}
+
+
+def tokens_of(model, batch, pixels, sizes):
+    """How many tokens an image becomes."""
+    features = features_of(model, pixels, sizes)
+    listed = isinstance(features, (list, tuple))  # one entry an image, or one for all of them
+    count = 0
+    for t in tensors_in(features):
+        if t.dim() >= 2 and t.dtype.is_floating_point:
+            count += t.numel() // t.shape[-1]
+            if not listed:
+                break
+    count //= batch.size
+    if count < 1:
+        raise ValueError("no image features")
+    return count
+
+
+def features_of(model, pixels, sizes):
+    for owner in (model, getattr(model, "model", None)):
+        if owner is not None and hasattr(owner, "get_image_features"):
+            out = owner.get_image_features(pixel_values=pixels, **sizes)
+            pooled = getattr(out, "pooler_output", None)
+            return pooled if pooled is not None else out
+    raise ValueError("no features of images")
+
+
+def beside_images(model, batch):
+    """The words' loss and the mean of the images' features: the same towers, run beside each
+    other.
+    """
+    ids = batch.ids()
+    arguments = {"input_ids": ids}
+    if "labels" in batch.takes:
+        arguments["labels"] = ids
+    loss = loss_of(model(**arguments), batch)
+    if "image_grid_thw" in batch.takes:
+        pixels, grid, _ = batch.patches()
+        tower = next(
+            getattr(o, n)
+            for o in (getattr(model, "model", None), model)
+            for n in ("visual", "vision_tower", "vision_model")
+            if o is not None and hasattr(o, n)
+        )
+        return loss + mean_of(tower(pixels.to(first_type(tower)), grid), batch)
+    pixels = batch.pixels()
+    try:
+        return loss + mean_of(features_of(model, pixels, {}), batch)
+    except Exception:
+        for part in ("vision_tower", "vision_model", "visual"):
+            if any(hasattr(o, part) for o in (model, getattr(model, "model", None))):
+                return loss + of_part(model, batch, part)
+        raise
+
+
+def first_type(module):
+    return next(module.parameters()).dtype
+
+
+def of_part(model, batch, name):
+    """The mean of what one part returns."""
+    for owner in (model, getattr(model, "model", None)):
+        part = getattr(owner, name, None)
+        if part is None or not hasattr(part, "forward"):
+            continue
+        inner = inputs.Batch(
+            part, {"batch": batch.size, "seq": batch.seq, "image": batch.image}, batch.torch
+        )
+        inner.device = batch.device
+        inner.configs = inner.configs or batch.configs
+        return mean_of(part(**inner.arguments()), batch)
+    raise ValueError("no part %s" % name)
+
+
+def image_token(batch):
+    for part in batch.configs:
+        for name in ("image_token_id", "image_token_index", "img_context_token_id"):
+            value = getattr(part, name, None)
+            if isinstance(value, int):
+                return value
+    raise ValueError("no image token")
+
+
+def mark(batch, tokens):
+    """Words, with the tokens that stand for an image behind the first."""
+    rows = []
+    for row in batch.host_ids(max(batch.length(), tokens + 8)).tolist():
+        row[1 : 1 + tokens] = [image_token(batch)] * tokens
+        rows.append(row)
+    return batch.torch.tensor(rows).to(batch.device)
+
+
+def labels_for(batch, arguments):
+    """Labels of the form that the class wants, by its name."""
+    takes, name, torch = batch.takes, batch.name, batch.torch
+    if "start_positions" in takes:
+        return {
+            "start_positions": batch.ints(8, batch.size),
+            "end_positions": batch.ints(8, batch.size),
+        }
+    if "mask_labels" in takes:
+        return masks(batch)
+    if "future_values" in takes:
+        return {"future_values": batch.series()}
+    if "labels" not in takes:
+        return {"return_loss": True} if "return_loss" in takes else {}
+    side = batch.side()
+    if "Detection" in name or "ForSegmentation" in name or "TableRec" in name:
+        one = {
+            "class_labels": batch.ints(2, OBJECTS),
+            "boxes": torch.rand((OBJECTS, 4)).to(batch.device) / 2,
+        }
+        if "ForSegmentation" in name:
+            one["masks"] = torch.zeros((OBJECTS, side, side)).to(batch.device)
+        return {"labels": [dict(one) for _ in range(batch.size)]}
+    if "SemanticSegmentation" in name:
+        return {"labels": batch.ints(2, batch.size, side, side)}
+    if "ForCTC" in name:
+        return {"labels": batch.ints(20, batch.size, 16)}
+    if any(w in name for w in ("Classification", "XVector", "Regression")) and "Token" not in name:
+        return {"labels": batch.ints(2, batch.size)}
+    if "input_ids" in arguments and "MultipleChoice" not in name:
+        words = arguments["input_ids"]
+        if getattr(batch.config, "is_encoder_decoder", False):
+            return {"labels": batch.ids()}
+        return {"labels": words % 2 if "Token" in name else words}
+    return {"labels": batch.ids(32)}
+
+
+def masks(batch):
+    side = batch.side()
+    mask = batch.torch.zeros((OBJECTS, side, side)).to(batch.device)
+    classes = batch.ints(2, OBJECTS)
+    found = {"mask_labels": [mask] * batch.size, "class_labels": [classes] * batch.size}
+    if "task_inputs" in batch.takes:
+        found["task_inputs"] = batch.ids(77)
+    return found
+
+
+def loss_of(out, batch):
+    loss = getattr(out, "loss", None)
+    if loss is None and isinstance(out, dict):
+        loss = out.get("loss")
+    if loss is None:
+        return mean_of(out, batch)
+    return loss.float().mean()
+
+
+def mean_of(out, batch):
+    """The sum of the means of all numbers that a gradient flows from."""
+    total = None
+    for t in tensors_in(out):
+        if t.dtype.is_floating_point and t.requires_grad:
+            part = t.float().mean()
+            total = part if total is None else total + part
+    if total is None:
+        raise ValueError("%s returns nothing that can be trained" % batch.name)
+    return total
+
+
+def tensors_in(value):
+    if hasattr(value, "dtype") and hasattr(value, "dim"):
+        return [value]
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, (list, tuple)):
+        return [t for v in value for t in tensors_in(v)]
+    return []

@@ -1,0 +1,99 @@
+"""Rehearses a standard step: python -c 'from _memroom_probe.standard import main; main.run(FILE)'.
+FILE says what is asked, see SPEC.
+"""
+
+import json
+import sys
+
+from . import loop, losses, models
+
+# config: file or folder; batch; seq, image: 0 is the model's own; precision: fp32, amp_bf16,
+# amp_fp16, bf16, fp16; optimizer: as `memroom plan --optimizer`; checkpointing; attn; accumulate;
+# clip; keep_grads; train_only: parts of names; steps
+SPEC = {
+    "batch": 1,
+    "seq": 0,
+    "image": 0,
+    "precision": "amp_bf16",
+    "optimizer": "adamw",
+    "checkpointing": False,
+    "attn": "",
+    "accumulate": 1,
+    "clip": False,
+    "keep_grads": False,
+    "channels_last": False,
+    "train_only": [],
+    "steps": 64,  # a rehearsal ends the process before
+}
+
+
+def run(path):
+    with open(path, encoding="utf-8") as file:
+        spec = dict(SPEC, **json.load(file))
+    try:
+        import torch
+    except ImportError as e:
+        fail("torch cannot be imported: %s" % e)
+    try:
+        train(models.read(spec["config"]), spec, torch)
+    except models.Unbuildable as e:
+        fail(str(e))
+
+
+def train(values, spec, torch):
+    model = models.make(values, spec, torch)
+    if spec["channels_last"]:
+        model = model.to(memory_format=torch.channels_last)
+    model.train()
+    freeze(model, spec["train_only"])
+    if spec["checkpointing"]:
+        checkpoint(model)
+    say_model(model)
+    from .inputs import Batch
+
+    batch = Batch(model, spec, torch)
+    way = loop.first_that_works(losses.ways(model, batch), model, batch, spec, torch)
+    if way.says:
+        note(way.says)
+    loop.steps(model, batch, way, spec, torch)
+
+
+def say_model(model):
+    """Class and parameters, all and trained, each once."""
+    sizes = {id(p): (p.numel(), p.requires_grad) for p in model.parameters()}
+    total = sum(n for n, _ in sizes.values())
+    trained = sum(n for n, on in sizes.values() if on)
+    sys.stderr.write("memroom: model: %s %d %d\n" % (type(model).__name__, total, trained))
+    sys.stderr.flush()
+
+
+def freeze(model, keep):
+    if not keep:
+        return
+    any_left = False
+    for name, p in model.named_parameters():
+        p.requires_grad_(any(part in name for part in keep))
+        any_left = any_left or p.requires_grad
+    if not any_left:
+        raise models.Unbuildable(
+            "no parameter's name contains %s: nothing would be trained" % " or ".join(keep)
+        )
+
+
+def checkpoint(model):
+    try:
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    except (ValueError, AttributeError) as e:
+        note("activation checkpointing changes nothing: %s" % e)
+
+
+def note(text):
+    """A line that the answer repeats."""
+    sys.stderr.write("memroom: note: %s\n" % text)
+    sys.stderr.flush()
+
+
+def fail(text):
+    sys.stderr.write("memroom: cannot: %s\n" % text)
+    sys.stderr.flush()
+    sys.exit(3)

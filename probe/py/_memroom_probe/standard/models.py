@@ -1,0 +1,162 @@
+"""Which class a configuration stands for, and the model made from it."""
+
+import json
+import os
+
+# Tasks in the order in which a configuration without `architectures` is trained.
+TASKS = (
+    "IMAGE_TEXT_TO_TEXT",
+    "SEQ_TO_SEQ_CAUSAL_LM",
+    "SPEECH_SEQ_2_SEQ",
+    "MASKED_LM",
+    "CAUSAL_LM",
+    "CTC",
+    "OBJECT_DETECTION",
+    "ZERO_SHOT_OBJECT_DETECTION",
+    "UNIVERSAL_SEGMENTATION",
+    "INSTANCE_SEGMENTATION",
+    "IMAGE_SEGMENTATION",
+    "SEMANTIC_SEGMENTATION",
+    "DEPTH_ESTIMATION",
+    "IMAGE_CLASSIFICATION",
+    "VIDEO_CLASSIFICATION",
+    "AUDIO_CLASSIFICATION",
+    "TIME_SERIES_PREDICTION",
+    "TIME_SERIES_REGRESSION",
+    "SEQUENCE_CLASSIFICATION",
+    "TOKEN_CLASSIFICATION",
+    "QUESTION_ANSWERING",
+    "ZERO_SHOT_IMAGE_CLASSIFICATION",
+    "PRETRAINING",
+    "MULTIMODAL_LM",
+    "MASK_GENERATION",
+    "TEXT_TO_SPECTROGRAM",
+    "TEXT_TO_WAVEFORM",
+    "IMAGE_TO_IMAGE",
+    "MASKED_IMAGE_MODELING",
+    "VISUAL_QUESTION_ANSWERING",
+    "DOCUMENT_QUESTION_ANSWERING",
+)
+
+
+class Unbuildable(Exception):
+    """The library has no such model; says why."""
+
+
+def read(path):
+    """The configuration's JSON, of a file or of the folder that holds it."""
+    if os.path.isdir(path):
+        path = os.path.join(path, "config.json")
+    with open(path, encoding="utf-8") as file:
+        return json.load(file)
+
+
+def class_of(values, transformers):
+    """The model class that a configuration names, or that fits its type best."""
+    for name in values.get("architectures") or ():
+        found = getattr(transformers, name, None)
+        if found is not None and hasattr(found, "forward"):
+            return found
+    kind = values.get("model_type")
+    from transformers.models.auto import modeling_auto
+
+    tables = ["MODEL_FOR_%s_MAPPING_NAMES" % task for task in TASKS]
+    tables += sorted(n for n in dir(modeling_auto) if n.startswith("MODEL_FOR_") and "NAMES" in n)
+    for table in tables + ["MODEL_MAPPING_NAMES"]:
+        name = getattr(modeling_auto, table, {}).get(kind)
+        for one in [name] if isinstance(name, str) else name or ():
+            found = getattr(transformers, one, None)
+            if found is not None and hasattr(found, "forward"):
+                return found
+    raise Unbuildable(
+        "transformers %s has no model of type %r: is it a newer one, or one with code of its own?"
+        % (transformers.__version__, kind)
+    )
+
+
+def make(values, spec, torch):
+    """The model on the host, from its configuration: the weights are never read."""
+    if "_class_name" in values:
+        return make_diffuser(values, torch)
+    import transformers
+    from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+
+    kind = values.get("model_type")
+    if kind not in CONFIG_MAPPING:
+        raise Unbuildable(
+            "transformers %s does not know the type %r" % (transformers.__version__, kind)
+        )
+    config = CONFIG_MAPPING[kind].from_dict(dict(values))
+    quiet(config)
+    found = class_of(values, transformers)
+    own_backbone(config, transformers)
+    dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(spec["precision"], torch.float32)
+    attempts = [{"attn_implementation": spec["attn"]}, {}] if spec.get("attn") else [{}]
+    wrong = (ValueError, ImportError, NotImplementedError, TypeError, AttributeError, KeyError)
+    for one in [found, base_of(kind, transformers)]:
+        for how in attempts:
+            try:
+                return one._from_config(config, dtype=dtype, **how)
+            except wrong as e:
+                error = error_text(e)
+    raise Unbuildable("%s cannot be built: %s" % (found.__name__, error))
+
+
+def error_text(e):
+    lines = [line for line in str(e).split("\n") if line.strip()]
+    return "%s: %.300s" % (type(e).__name__, lines[0] if lines else "")
+
+
+def base_of(kind, transformers):
+    """The model without a head: a head may need a library that is not there."""
+    from transformers.models.auto import modeling_auto
+
+    name = modeling_auto.MODEL_MAPPING_NAMES.get(kind)
+    name = name if isinstance(name, str) else name[0] if name else "AutoModel"
+    return getattr(transformers, name)
+
+
+def own_backbone(config, transformers):
+    """Where timm is missing, transformers' own ResNet stands for a backbone of timm."""
+    try:
+        import timm  # noqa: F401
+    except ImportError:
+        for part in parts_of(config):
+            inner = getattr(part, "backbone_config", None)
+            if getattr(inner, "model_type", "") == "timm_backbone":
+                stages = ["stage%d" % i for i in (getattr(inner, "out_indices", None) or [4])]
+                part.backbone_config = transformers.ResNetConfig(out_features=stages)
+
+
+def quiet(config):
+    """Training keeps no cache, and outputs are structures."""
+    for part in parts_of(config):
+        if hasattr(part, "use_cache"):
+            part.use_cache = False
+        if getattr(part, "use_pretrained_backbone", False):
+            part.use_pretrained_backbone = False
+        size, pad = getattr(part, "vocab_size", None), getattr(part, "pad_token_id", None)
+        if isinstance(size, int) and isinstance(pad, int) and pad >= size:
+            part.pad_token_id = None
+
+
+def parts_of(config):
+    """A configuration and those inside it."""
+    found, seen = [config], {id(config)}
+    for part in found:
+        for value in list(vars(part).values()):
+            if hasattr(value, "to_dict") and hasattr(value, "model_type") and id(value) not in seen:
+                seen.add(id(value))
+                found.append(value)
+    return found
+
+
+def make_diffuser(values, torch):
+    import diffusers
+
+    found = getattr(diffusers, values["_class_name"], None)
+    if found is None or not hasattr(found, "from_config"):
+        raise Unbuildable(
+            "diffusers %s has no model %s" % (diffusers.__version__, values["_class_name"])
+        )
+    return found.from_config(values)
