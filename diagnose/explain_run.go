@@ -231,6 +231,9 @@ func (x *Explanation) heed(findings []event.Finding, saving Saving) {
 			x.Verdict = strings.TrimSuffix(x.Verdict, ".") + "; found while it ran: " + f.Title + "."
 		}
 		x.Cause, x.Detail, x.Confidence = cause, f.Detail, f.Confidence
+		if f.Kind == "trials" {
+			x.job.Trainer, x.job.Fits = remedy.RayTune, fitting(f.Title)
+		}
 		x.found = nil
 		if f.Detail != "" { // what saw the situation knows what helps in it
 			x.found = f.Remedies

@@ -74,6 +74,7 @@ func (w *Watch) Sample(s event.Sample) []event.Finding {
 		}
 	}
 	found = append(found, w.sized(s)...)
+	found = append(found, w.trials(s)...)
 	found = append(found, w.eval.sample(s, len(w.processes) > 0, w.onHostAlone())...)
 	return append(found, w.hostForecast(s)...)
 }

@@ -22,6 +22,7 @@ type Watch struct {
 	eval      evalWatch
 	models    map[string]bool // classes that were said
 	feeding   feedWatch
+	trial     trialWatch
 	asks      []Ask
 	forecasts map[string]Prediction
 }

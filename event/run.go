@@ -107,6 +107,8 @@ type Peaks struct {
 	ShmTotal      Bytes        `json:"shm_total,omitempty"`
 	Processes     int          `json:"procs,omitempty"`
 	Devices       []DevicePeak `json:"gpus,omitempty"`
+	// Ray's workers by what they worked on: most at once, largest, most together.
+	Ray []RaySample `json:"ray,omitempty"`
 }
 
 // DevicePeak is the highest reading of one accelerator. Allocated and Reserved come from the

@@ -21,6 +21,15 @@ type Sample struct {
 	Cgroup  *CgroupSample  `json:"cgroup,omitempty"`
 	Machine *MachineSample `json:"machine,omitempty"`
 	Devices []DeviceSample `json:"gpus,omitempty"`
+	Ray     []RaySample    `json:"ray,omitempty"` // its workers, by what they work on
+}
+
+// RaySample is what Ray's processes with the same work hold: trials, actors, tasks.
+type RaySample struct {
+	Name    string `json:"name"`
+	Count   int    `json:"n"`
+	Largest Bytes  `json:"largest"` // anonymous bytes of the largest
+	Sum     Bytes  `json:"sum"`
 }
 
 // Unreclaimable is the host memory of the tree that the kernel cannot drop: what an OOM killer

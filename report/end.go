@@ -498,7 +498,11 @@ func (e End) important() []event.Finding {
 func (e End) help(f event.Finding) string {
 	for _, id := range f.Remedies {
 		r, ok := remedy.Find(remedy.ID(id))
-		if ok && r.Applies(remedy.Job{Framework: e.Job.Framework, Trainer: e.Job.Trainer}) == "" {
+		job := remedy.Job{Framework: e.Job.Framework, Trainer: e.Job.Trainer}
+		if f.Kind == "trials" {
+			job.Trainer = remedy.RayTune
+		}
+		if ok && r.Applies(job) == "" {
 			return "\nTry: " + r.TitleFor(e.Job) + "."
 		}
 	}

@@ -28,6 +28,10 @@ func RunSummary(w io.Writer, s event.Summary) {
 		lines = append(lines, fmt.Sprintf("steps        %d, %s each (median)", s.Steps,
 			stepTime(s.StepMS)))
 	}
+	for _, g := range s.Peaks.Ray {
+		lines = append(lines, fmt.Sprintf("ray          %s: up to %d at once, the largest %s, "+
+			"together %s", g.Name, g.Count, g.Largest, g.Sum))
+	}
 	for _, f := range s.Feeding {
 		if f.Total > 0 || f.Count > 0 {
 			lines = append(lines, fmt.Sprintf("feeding      up to %s: %s", f.Total, f.Sum()))

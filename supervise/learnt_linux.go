@@ -166,6 +166,11 @@ func raise(p *event.Peaks, s event.Sample, limit event.Bytes) {
 	if s.Machine != nil {
 		p.Shm, p.ShmTotal = max(p.Shm, s.Machine.ShmUsed), s.Machine.ShmTotal
 	}
+	for _, g := range s.Ray {
+		at := rayPeak(p, g.Name)
+		at.Count, at.Largest, at.Sum = max(at.Count, g.Count), max(at.Largest, g.Largest),
+			max(at.Sum, g.Sum)
+	}
 	for _, d := range s.Devices {
 		at := devicePeak(p, d.UUID)
 		at.Name, at.Total, at.Used = d.Name, d.Total, max(at.Used, d.Used)
@@ -189,6 +194,16 @@ func raiseAtEnd(p *event.Peaks, exit event.Exit, verdict event.Verdict, state St
 		p.Unreclaimable, p.Cgroup = max(p.Unreclaimable, p.HostLimit), max(p.Cgroup, p.HostLimit)
 		p.Resident = max(p.Resident, exit.MaxResident)
 	}
+}
+
+func rayPeak(p *event.Peaks, name string) *event.RaySample {
+	for i := range p.Ray {
+		if p.Ray[i].Name == name {
+			return &p.Ray[i]
+		}
+	}
+	p.Ray = append(p.Ray, event.RaySample{Name: name})
+	return &p.Ray[len(p.Ray)-1]
 }
 
 func devicePeak(p *event.Peaks, uuid string) *event.DevicePeak {

@@ -385,3 +385,55 @@ func TestFeedingIsReported(t *testing.T) {
 		})
 	}
 }
+
+// raysActors lets actors of Ray fill memory step by step, several at once or one after the other.
+// One that is killed is no error of the script's.
+const raysActors = `
+import sys, time, numpy, ray
+together = sys.argv[1] == "together"
+ray.init(num_cpus=4, include_dashboard=False, log_to_driver=False, object_store_memory=80 << 20)
+
+@ray.remote(num_cpus=1, max_restarts=0)
+class Trainer:
+    def train(self, blocks):
+        held = []
+        for _ in range(blocks):
+            held.append(numpy.ones(5 << 20)); time.sleep(0.2)
+        time.sleep(2)
+        return len(held)
+
+trainers = [Trainer.remote() for _ in range(3 if together else 1)]
+waiting = [t.train.remote(20 if together else 4) for t in trainers]
+for one in waiting:
+    try: ray.get(one)
+    except ray.exceptions.RayError: pass
+ray.shutdown()
+print("done")
+`
+
+// TestRayWorkersThatDoNotFit: actors that together fill memory are named with their size and with
+// how many fit; one that fits is only in the record.
+func TestRayWorkersThatDoNotFit(t *testing.T) {
+	python := testenv.Python(t, "ray", "numpy")
+	for how, c := range map[string]liveCase{
+		"together": {says: []string{"too many Ray workers at once: 3 of Trainer with up to ",
+			" in 2GiB of host memory; ", " fit"}, remedies: []string{"fewer_trials"}},
+		"alone": {},
+	} {
+		t.Run(how, func(t *testing.T) {
+			w := newWorkshop(t, ourselves)
+			got := w.run("--host-mem", "2GiB", "--", python, w.file("actors.py", raysActors), how)
+			summary, err := w.folder().Summary()
+			if err != nil || !strings.Contains(got.out, "done") {
+				t.Fatalf("%v, exit %d\n%s\n%s", err, got.code, got.out, got.err)
+			}
+			c.check(t, slices.DeleteFunc(summary.Findings,
+				func(f event.Finding) bool { return f.Kind != "trials" }))
+			at := slices.IndexFunc(summary.Peaks.Ray,
+				func(g event.RaySample) bool { return g.Name == "Trainer" })
+			if at < 0 || summary.Peaks.Ray[at].Largest < 40*event.MiB {
+				t.Errorf("record: %+v", summary.Peaks.Ray)
+			}
+		})
+	}
+}

@@ -29,6 +29,7 @@ type sampler struct {
 	whole    event.Sample // the last detailed reading
 	detailed time.Time    // when it was taken
 	pss      proportional
+	ray      rayWatch
 }
 
 // read takes one reading of everything. What changes slowly is read once a second.
@@ -44,6 +45,7 @@ func (r *sampler) read(now time.Time, atMS int64, attempt int) event.Sample {
 		// a call into the driver costs more than ten files; between two, the allocator's own peaks
 		// count
 		r.readDevices(&s)
+		r.readRay(&s, now)
 	}
 	r.readShm(&s)
 	s.Held = r.held(s)
