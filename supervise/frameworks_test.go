@@ -86,8 +86,9 @@ func TestRealScripts(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			python := testenv.Python(t, c.modules...)
+			t.Parallel()
 			w := newWorkshop(t, ourselves)
-			t.Setenv("OMP_NUM_THREADS", "1")
+			w.oneThread()
 			got := w.run(append([]string{"--"}, c.command(w, python)...)...)
 			if got.code != 0 || !strings.Contains(got.out, c.prints) {
 				t.Fatalf("exit %d\n%s\n%s", got.code, got.out, got.err)
@@ -146,8 +147,9 @@ func TestTorchrunRankRunsOut(t *testing.T) {
 	python := testenv.Python(t, "torch")
 	for how, killer := range map[string]string{"raises": "itself", "hogs": "cgroup"} {
 		t.Run(how, func(t *testing.T) {
+			t.Parallel()
 			w := newWorkshop(t, ourselves)
-			t.Setenv("OMP_NUM_THREADS", "1")
+			w.oneThread()
 			w.run("--host-mem", "1500MiB", "--grace", "20s", "--group", "pair", "--", python, "-m",
 				"torch.distributed.run", "--standalone",
 				"--nproc-per-node", "2", w.file("ddp.py", rankRunsOut), how)
@@ -208,7 +210,7 @@ for step in range(100000):
 // rank.
 func TestRanksByArgument(t *testing.T) {
 	w := newWorkshop(t, ourselves)
-	t.Setenv("OMP_NUM_THREADS", "1")
+	w.oneThread()
 	got := w.run("--", "sh", "-c", `"$0" "$1" "$2" 0 & "$0" "$1" "$2" 1 & wait`, testenv.Python(t, "torch"), w.file("ddp.py", ranksByArgument), filepath.Join(w.home, "meet"))
 	if v := w.verdict(w.folder()); got.code != 0 || !v.IsOOM || v.Where != event.WhereHost ||
 		v.Rank == nil || *v.Rank != 1 {

@@ -133,8 +133,9 @@ func TestEvaluationIsAPhase(t *testing.T) {
 		"reduces": {},
 	} {
 		t.Run(how, func(t *testing.T) {
+			t.Parallel()
 			w := newWorkshop(t, ourselves)
-			t.Setenv("OMP_NUM_THREADS", "1")
+			w.oneThread()
 			c.kind = "evaluation"
 			c.check(t, watched(w, c.kind, python, w.file("evaluates.py", evaluates), how))
 		})
@@ -168,12 +169,13 @@ func TestWorkersCopyTheirParent(t *testing.T) {
 	python := testenv.Python(t, "torch", "numpy")
 	for data, c := range map[string]liveCase{
 		"objects": {says: []string{"DataLoader workers", "copy-on-write", "5 processes",
-			"per minute", "NumPy"}, remedies: []string{"dataloader_workers"}},
+			"per minute", "memroom.share"}, remedies: []string{"dataloader_workers"}},
 		"array": {},
 	} {
 		t.Run(data, func(t *testing.T) {
+			t.Parallel()
 			w := newWorkshop(t, ourselves)
-			t.Setenv("OMP_NUM_THREADS", "1")
+			w.oneThread()
 			c.kind = "worker_growth"
 			found := watched(w, c.kind, python, w.file("workers.py", readsByWorkers), data)
 			if w.state(w.folder()).Cgroup == "" && len(found) == 0 {
@@ -220,8 +222,9 @@ func TestLeaksNameWhoHolds(t *testing.T) {
 		"clean": {},
 	} {
 		t.Run(how, func(t *testing.T) {
+			t.Parallel()
 			w := newWorkshop(t, ourselves)
-			t.Setenv("OMP_NUM_THREADS", "1")
+			w.oneThread()
 			c.kind = "leak"
 			c.check(t, watched(w, c.kind, python, w.file("keeps.py", keeps), how))
 		})
@@ -292,8 +295,9 @@ func TestModelsBuiltInALoop(t *testing.T) {
 				module, text = "keras", buildsKeras
 			}
 			python := testenv.Python(t, module)
+			t.Parallel()
 			w := newWorkshop(t, ourselves)
-			t.Setenv("OMP_NUM_THREADS", "1")
+			w.oneThread()
 			c.kind = "models"
 			c.check(t, watched(w, c.kind, python, w.file("builds.py", text), how))
 		})
@@ -360,8 +364,9 @@ func TestFeedingIsReported(t *testing.T) {
 			} else {
 				python = testenv.Python(t, name)
 			}
+			t.Parallel()
 			w := newWorkshop(t, ourselves)
-			t.Setenv("OMP_NUM_THREADS", "1")
+			w.oneThread()
 			t.Setenv("HF_HOME", t.TempDir())
 			for _, argument := range []string{c.large, c.small} {
 				got := w.run("--host-mem", "2GiB", "--", python, w.file("feeds.py", c.text), argument)

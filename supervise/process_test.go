@@ -81,6 +81,7 @@ type workshop struct {
 	home      string
 	temporary string // folder for temporary files
 	who       asUser
+	env       []string // besides ours
 }
 
 func newWorkshop(t testing.TB, who asUser) *workshop {
@@ -103,11 +104,15 @@ func newWorkshop(t testing.TB, who asUser) *workshop {
 // and files of the tests too.
 func (w *workshop) records() string { return filepath.Join(w.home, "records") }
 
+// oneThread keeps frameworks to one thread: tests that run side by side share two processors.
+func (w *workshop) oneThread() { w.env = append(w.env, "OMP_NUM_THREADS=1") }
+
 // memroom prepares a command line of the real binary.
 func (w *workshop) memroom(args ...string) *exec.Cmd {
 	cmd := exec.Command(binary, args...)
 	cmd.Env = append(os.Environ(), "MEMROOM_HOME="+w.records(), "HOME="+w.home,
 		"TMPDIR="+w.temporary)
+	cmd.Env = append(cmd.Env, w.env...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{}
 	if w.who == nobody {
 		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: 65534, Gid: 65534}

@@ -136,7 +136,7 @@ func (t *tally) failedIn(pkg string) bool {
 // tests may need a second try before the run counts as failed.
 const (
 	mostAgain = 5
-	mostFlaky = 3
+	mostFlaky = 2
 )
 
 // again runs each failed test once more, alone.
