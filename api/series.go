@@ -120,6 +120,8 @@ func appendPiece(b []byte, p store.Piece) []byte {
 	b = strconv.AppendInt(b, p.Offset, 10)
 	b = append(b, `,"exact":`...)
 	b = strconv.AppendBool(b, p.Exact)
+	b = append(b, `,"sketch":`...)
+	b = strconv.AppendBool(b, p.Sketch)
 	b = append(b, `,"at":`...)
 	b = appendInts(b, p.At, nil)
 	b = append(b, `,"columns":{`...)

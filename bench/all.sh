@@ -20,5 +20,6 @@ part "cost of the supervisor" bench/overhead/supervisor
 [ -z "$python" ] || part "cost of the probe's hooks" "$python" bench/overhead/cpu.py
 [ -z "$python" ] || part "rehearsal, beside MemTracker" "$python" bench/rehearse/bench.py --memroom bin/memroom --python "$python" --truth ../shared/groundtruth/h200-peaks.jsonl
 part "10,000 stored runs" go run ./bench/store
+part "the page of memroom serve" bench/serve/run
 part "kills of front end, monitor and job" bench/kill/run
 part "device map: 1,000 units over 64 devices" go test ./plan/place -run xxx -bench .

@@ -25,6 +25,7 @@ type showCmd struct {
 	Errors bool   `help:"Print the command's stderr."`
 	Events bool   `help:"Print the events of the run, one per line."`
 	HTML   string `name:"html" help:"Write the run as one page that needs no server: timeline, account, findings, log." placeholder:"PATH"`
+	Board  string `name:"tensorboard" help:"Write memory, steps and findings as an event file into this folder, for TensorBoard." placeholder:"DIR"`
 	Share  bool   `help:"Leave out secrets, paths, host and user names, to show the record to others. Look it through before you publish it: memroom knows secrets by their form."`
 	JSON   bool   `name:"json" help:"Print JSON."`
 }
@@ -56,6 +57,9 @@ func (c *showCmd) Run(s *session) error {
 	folder, err := kept.Find(c.Record)
 	if err != nil {
 		return err
+	}
+	if c.Board != "" {
+		return writeTensorBoard(s, folder, c.Board)
 	}
 	if c.HTML != "" {
 		return c.writePage(s, folder)

@@ -24,6 +24,7 @@ type Series struct {
 	rolls  []roll
 	read   int64 // how far the file has been summed up
 	loaded bool
+	ahead  bool // a long file is being summed up beside; until then answers are sketches
 }
 
 // Series follows the readings of a run.
@@ -60,6 +61,9 @@ func (s *Series) update() error {
 	if !info.Mode().IsRegular() {
 		return errors.New(s.name + " is not a plain file")
 	}
+	if s.ahead {
+		return nil
+	}
 	if info.Size() < s.read { // another run's, or somebody cut it
 		s.rolls, s.read, s.loaded = nil, 0, false
 		s.roller = &roller{extract: extractorOf(s.name)}
@@ -68,7 +72,127 @@ func (s *Series) update() error {
 		s.load(file, info.Size())
 		s.loaded = true
 	}
+	if info.Size()-s.read >= longFile {
+		s.readAhead(info.Size())
+		return nil
+	}
 	return s.follow(file, info.Size())
+}
+
+// longFile is how much nobody should have to wait for.
+const longFile = 96 << 20
+
+// readAhead sums up a long file beside; who asks meanwhile gets a sketch.
+func (s *Series) readAhead(size int64) {
+	s.ahead = true
+	beside := &Series{path: s.path, name: s.name, roller: s.roller, rolls: s.rolls, read: s.read}
+	s.roller = &roller{extract: extractorOf(s.name)}
+	go func() {
+		if file, err := os.Open(s.path); err == nil {
+			_ = beside.follow(file, size)
+			file.Close()
+		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.ahead, s.rolls, s.read, s.roller = false, beside.rolls, beside.read, beside.roller
+	}()
+}
+
+// sketch reads single lines at even distances: a picture of a long file at once. It may miss a
+// peak, and says so.
+func (s *Series) sketch(from, to int64, points int, want func(string) bool) (Piece, error) {
+	file, err := os.Open(s.path)
+	if err != nil {
+		return Piece{}, err
+	}
+	defer file.Close()
+	info, err := file.Stat()
+	if err != nil {
+		return Piece{}, err
+	}
+	size := info.Size()
+	begin, end := int64(0), size
+	if from > 0 {
+		begin = s.offsetOf(file, size, from)
+	}
+	if to < math.MaxInt64/2 {
+		end = s.offsetOf(file, size, to)
+	}
+	piece := Piece{Sketch: true}
+	r := &roller{extract: extractorOf(s.name)}
+	var rows []roll
+	count := int64(min(points, 600))
+	read := int64(0)
+	for i := range count {
+		at := begin + (end-begin)*i/count
+		line := wholeLine(file, at, at > 0)
+		row := roll{count: 1}
+		when, ok := r.extract(line, func(name string, value int64) {
+			row.put(r.columns.of(name), value)
+		})
+		if row.from, row.to = when, when; ok {
+			rows = append(rows, row)
+			read += int64(len(line))
+		}
+	}
+	if len(rows) > 0 {
+		piece.From, piece.To = s.timeAt(file, 0), rows[len(rows)-1].to
+		piece.Count = size * int64(len(rows)) / max(1, read) // about so many
+	}
+	piece.fill(rows, r.columns.names, want)
+	return piece, nil
+}
+
+// wholeLine reads the line that begins at an offset, or the next one after it; nil at the end.
+func wholeLine(file *os.File, offset int64, next bool) []byte {
+	for size := 8 << 10; size <= longestRecord; size *= 8 {
+		buffer := make([]byte, size)
+		n, err := file.ReadAt(buffer, offset)
+		line := buffer[:n]
+		if next {
+			_, line, _ = bytes.Cut(line, []byte{'\n'})
+		}
+		if end := bytes.IndexByte(line, '\n'); end >= 0 {
+			return line[:end+1]
+		}
+		if err != nil {
+			return nil
+		}
+	}
+	return nil
+}
+
+// timeAt is when the line at an offset was written, -1 where there is none.
+func (s *Series) timeAt(file *os.File, offset int64) int64 {
+	extract := extractorOf(s.name)
+	for range 16 { // lines that are cut off are stepped over
+		line := wholeLine(file, offset, false)
+		if line == nil {
+			return -1
+		}
+		if when, ok := extract(line, func(string, int64) {}); ok {
+			return when
+		}
+		offset += int64(len(line))
+	}
+	return -1
+}
+
+// offsetOf is where the lines of a moment begin, by halving: lines are in order of time.
+func (s *Series) offsetOf(file *os.File, size, at int64) int64 {
+	low, high := int64(0), size
+	for high-low > 4096 {
+		mid := lineAfter(file, low+(high-low)/2)
+		if mid >= high {
+			break
+		}
+		if when := s.timeAt(file, mid); when < 0 || when >= at {
+			high = mid
+		} else {
+			low = mid
+		}
+	}
+	return low
 }
 
 // load takes the rolls that the run wrote itself, and fills their gaps from the lines.
@@ -157,7 +281,7 @@ func (r roll) reordered(order []int) roll {
 
 // lineAfter is where the next line begins.
 func lineAfter(file io.ReaderAt, at int64) int64 {
-	buffer := make([]byte, 64<<10)
+	buffer := make([]byte, 4<<10)
 	for {
 		n, err := file.ReadAt(buffer, at)
 		if i := bytes.IndexByte(buffer[:n], '\n'); i >= 0 {
@@ -217,6 +341,7 @@ type Piece struct {
 	At       []int64
 	Columns  []Column
 	Exact    bool // every line is a point
+	Sketch   bool // a long file is still being read: peaks may be missing, ask again
 }
 
 // Column is one value over time. Absent values have Low > High.
@@ -234,6 +359,9 @@ func (s *Series) Between(from, to int64, points int, want func(name string) bool
 		return Piece{}, err
 	}
 	points = min(max(points, 1), 20_000)
+	if s.ahead {
+		return s.sketch(from, to, points, want)
+	}
 	all := s.rolls
 	if s.roller.current.count > 0 {
 		all = append(slices.Clip(all), s.roller.current)
@@ -334,37 +462,26 @@ func (p *Piece) fill(rows []roll, names []string, want func(string) bool) {
 }
 
 // Before gives the lines shortly before a moment in order, the last one being the newest then:
-// those of the roll the moment lies in and of the one before.
+// those of 16 s.
 func (s *Series) Before(at int64, do func(line []byte)) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.update() != nil {
-		return
-	}
-	all := s.rolls
-	if s.roller.current.count > 0 {
-		all = append(slices.Clip(all), s.roller.current)
-	}
-	after, _ := slices.BinarySearchFunc(all, at, func(r roll, at int64) int {
-		if r.from <= at {
-			return -1
-		}
-		return 1
-	})
 	file, err := os.Open(s.path)
 	if err != nil {
 		return
 	}
 	defer file.Close()
-	for _, r := range all[max(0, after-2):after] {
-		eachLineOf(file, r.offset, r.end, func(line []byte, _ int64) bool {
-			when, ok := s.roller.extract(line, func(string, int64) {})
-			if ok && when <= at {
-				do(line)
-			}
-			return !ok || when <= at
-		})
+	info, err := file.Stat()
+	if err != nil || !info.Mode().IsRegular() {
+		return
 	}
+	begin := s.offsetOf(file, info.Size(), max(0, at-rollSpan))
+	extract := extractorOf(s.name)
+	eachLineOf(file, begin, info.Size(), func(line []byte, _ int64) bool {
+		when, ok := extract(line, func(string, int64) {})
+		if ok && when <= at {
+			do(line)
+		}
+		return !ok || when <= at
+	})
 }
 
 // LinesFrom gives the whole lines of a file from an offset on, until do says false, and where the

@@ -108,6 +108,8 @@ export class Course {
     }
     if (turn !== this.turn) return; // a newer question is on its way
     this.data = data;
+    clearTimeout(this.sketched);
+    if (data.samples.sketch || data.steps.sketch) this.sketched = setTimeout(() => this.fetch(from, to).then(() => { this.request(); this.on.view(this.from, this.to); }), 1000);
     data.from = whole ? 0 : from;
     data.to = whole ? Math.max(data.samples.to, data.steps.to) : to;
     this.plan();

@@ -90,7 +90,7 @@ export class RunView {
     const c = this.course;
     if (!c.data) return;
     const n = c.data.samples.count;
-    $("course-text").textContent = `${clock(c.from / 1000)} to ${clock(c.to / 1000)}, ${count(n)} readings`;
+    $("course-text").textContent = `${clock(c.from / 1000)} to ${clock(c.to / 1000)}, ${c.data.samples.sketch ? "reading a long record: a sketch, peaks may be missing" : `${count(n)} readings`}`;
     $("follow").checked = c.follow;
   }
 
@@ -205,6 +205,7 @@ export class RunView {
   close() {
     this.stop.abort();
     clearTimeout(this.course.timer);
+    clearTimeout(this.course.sketched);
   }
 }
 

@@ -53,11 +53,12 @@ export class ServedRun {
   /** Begins where the pictures end, so that no reading is missing between the two. */
   follow() {
     const { data } = this.view.course;
-    const at = `${data.samples.offset}.${data.steps.offset}.0`;
+    // a sketch does not reach the end: then from the end on
+    const at = data.samples.sketch || data.steps.sketch ? "" : `?from=${data.samples.offset}.${data.steps.offset}.0`;
     const seen = new Set(this.view.events.map((h) => `${h.at_ms} ${h.kind} ${h.text || ""}`));
     let refetch = false;
     this.received = 0;
-    this.live = new Live(`${this.at}/live?from=${at}`, {
+    this.live = new Live(`${this.at}/live${at}`, {
       samples: async (list) => {
         this.received += list.length;
         const full = this.view.course.append(list, []);

@@ -34,6 +34,7 @@ __all__ = [
     "active",
     "find_executable_batch_size",
     "fit",
+    "log_to",  # noqa: F822  by __getattr__
     "phase",
     "report",
     "share",  # noqa: F822  by __getattr__
@@ -55,6 +56,10 @@ def __getattr__(name):
         from . import notebook
 
         return getattr(notebook, name)
+    if name == "log_to":
+        from .exporting import log_to
+
+        return log_to
     raise AttributeError("module 'memroom' has no attribute %r" % name)
 
 
