@@ -1,41 +1,120 @@
-import pickle,random,sys
-random.seed(1)
-n=int(sys.argv[1]); path=sys.argv[2]
-base=0x7f0000000000
-frames=[[{"filename":f"/x/model_{i%17}.py","name":f"layer_{i}","line":i},{"filename":"/x/train.py","name":"forward","line":i%7},{"filename":"/x/train.py","name":"main","line":3}] for i in range(400)]
-hist=[];t=0;segs=[]
-S=2<<30
-for k in range(16): hist.append({"action":"segment_alloc","addr":base+k*S,"size":S,"stream":0,"time_us":t,"frames":[]})
-# a bump with free list per size class
-free={};bump=[0]*16;live=[]
-def alloc(size):
-    f=free.get(size)
-    if f: return f.pop()
-    for k in range(16):
-        if bump[k]+size<=S:
-            a=base+k*S+bump[k]; bump[k]+=size; return a
-    return None
-while len(hist)<n:
-    t+=3
-    if live and (len(live)>3000 or random.random()<0.49):
-        i=random.randrange(max(0,len(live)-40),len(live)) if random.random()<.8 else random.randrange(len(live))
-        a,s=live[i]; live[i]=live[-1]; live.pop()
-        hist.append({"action":"free_requested","addr":a,"size":s,"stream":0,"time_us":t,"frames":[]})
-        hist.append({"action":"free_completed","addr":a,"size":s,"stream":0,"time_us":t,"frames":[]})
-        free.setdefault(s,[]).append(a)
-    else:
-        s=random.choice([512,4096,65536,1<<20,3<<20,8<<20])
-        a=alloc(s)
-        if a is None: continue
-        live.append((a,s))
-        hist.append({"action":"alloc","addr":a,"size":s,"stream":0,"time_us":t,"frames":frames[random.randrange(400)]})
-liveset=dict(live)
-for k in range(16):
-    b0=base+k*S; blocks=[]
-    at=b0
-    for a in sorted(x for x in liveset if b0<=x<b0+S):
-        if a>at: blocks.append({"address":at,"size":a-at,"requested_size":a-at,"state":"inactive","frames":[]})
-        blocks.append({"address":a,"size":liveset[a],"requested_size":liveset[a],"state":"active_allocated","frames":[]}); at=a+liveset[a]
-    if at<b0+S: blocks.append({"address":at,"size":b0+S-at,"requested_size":b0+S-at,"state":"inactive","frames":[]})
-    segs.append({"device":0,"address":b0,"total_size":S,"allocated_size":0,"active_size":0,"requested_size":0,"stream":0,"segment_type":"large","segment_pool_id":(0,0),"is_expandable":False,"frames":[],"blocks":blocks})
-pickle.dump({"segments":segs,"device_traces":[hist],"allocator_settings":{}},open(path,"wb"),protocol=int(sys.argv[3]) if len(sys.argv)>3 else 5)
+"""Writes a PyTorch snapshot with a given number of recorded events (argument 1) to a file (2)."""
+
+import pickle
+import random
+import sys
+
+SEGMENT = 2 << 30
+SEGMENTS = 16
+BASE = 0x7F0000000000
+SIZES = [512, 4096, 65536, 1 << 20, 3 << 20, 8 << 20]
+
+
+class Memory:
+    """Places blocks one after the other and gives freed ones out again."""
+
+    def __init__(self):
+        self.free = {}
+        self.used = [0] * SEGMENTS
+        self.live = []
+
+    def take(self, size):
+        if self.free.get(size):
+            return self.free[size].pop()
+        for i in range(SEGMENTS):
+            if self.used[i] + size <= SEGMENT:
+                self.used[i] += size
+                return BASE + i * SEGMENT + self.used[i] - size
+        return None
+
+    def give(self):
+        """Frees a block, mostly a young one."""
+        low = max(0, len(self.live) - 40) if random.random() < 0.8 else 0
+        at = random.randrange(low, len(self.live))
+        self.live[at], self.live[-1] = self.live[-1], self.live[at]
+        addr, size = self.live.pop()
+        self.free.setdefault(size, []).append(addr)
+        return addr, size
+
+
+def entry(action, addr, size, time_us, frames=()):
+    return {
+        "action": action,
+        "addr": addr,
+        "size": size,
+        "stream": 0,
+        "time_us": time_us,
+        "frames": list(frames),
+    }
+
+
+def record(count, memory):
+    stacks = [
+        [
+            {"filename": "/x/model_%d.py" % (i % 17), "name": "layer_%d" % i, "line": i},
+            {"filename": "/x/train.py", "name": "forward", "line": i % 7},
+            {"filename": "/x/train.py", "name": "main", "line": 3},
+        ]
+        for i in range(400)
+    ]
+    history = [entry("segment_alloc", BASE + i * SEGMENT, SEGMENT, 0) for i in range(SEGMENTS)]
+    while len(history) < count:
+        now = 3 * len(history)
+        if memory.live and (len(memory.live) > 3000 or random.random() < 0.49):
+            addr, size = memory.give()
+            history.append(entry("free_requested", addr, size, now))
+            history.append(entry("free_completed", addr, size, now))
+            continue
+        size = random.choice(SIZES)
+        addr = memory.take(size)
+        if addr is not None:
+            memory.live.append((addr, size))
+            history.append(entry("alloc", addr, size, now, random.choice(stacks)))
+    return history[:count]
+
+
+def block(addr, size, state):
+    return {"address": addr, "size": size, "requested_size": size, "state": state, "frames": []}
+
+
+def segments(live):
+    for i in range(SEGMENTS):
+        begin, blocks = BASE + i * SEGMENT, []
+        at, end = begin, begin + SEGMENT
+        for addr, size in sorted(b for b in live if begin <= b[0] < end):
+            if addr > at:
+                blocks.append(block(at, addr - at, "inactive"))
+            blocks.append(block(addr, size, "active_allocated"))
+            at = addr + size
+        if at < end:
+            blocks.append(block(at, end - at, "inactive"))
+        yield {
+            "device": 0,
+            "address": begin,
+            "total_size": SEGMENT,
+            "allocated_size": 0,
+            "active_size": 0,
+            "requested_size": 0,
+            "stream": 0,
+            "segment_type": "large",
+            "segment_pool_id": (0, 0),
+            "is_expandable": False,
+            "frames": [],
+            "blocks": blocks,
+        }
+
+
+def main():
+    random.seed(1)
+    memory = Memory()
+    history = record(int(sys.argv[1]), memory)
+    snapshot = {
+        "segments": list(segments(memory.live)),
+        "device_traces": [history],
+        "allocator_settings": {},
+    }
+    with open(sys.argv[2], "wb") as file:
+        pickle.dump(snapshot, file, protocol=5)
+
+
+main()

@@ -159,10 +159,11 @@ def _mlflow(mlflow: Any) -> Sink:
 def _wandb(run: Any) -> Sink:
     import inspect
 
+    taken: List[str] = []
     try:
-        taken = inspect.signature(run.log).parameters
+        taken = list(inspect.signature(run.log).parameters)
     except (TypeError, ValueError):
-        taken = {}
+        pass  # a function of C says nothing
     if hasattr(run, "define_metric"):
         run.define_metric("memroom/seconds", hidden=True)
         run.define_metric("memroom/*", step_metric="memroom/seconds")
@@ -244,4 +245,3 @@ class _Tail:
             if isinstance(value, dict):
                 found.append(value)
         return found
-
