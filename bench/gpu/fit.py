@@ -121,7 +121,11 @@ def launch(command, **more):
             **more,
         )
         begin = time.time()
-        done = finish(command, env, folder)
+        try:
+            done = finish(command, env, folder)
+        except subprocess.TimeoutExpired:
+            tell_unfinished(home)
+            raise
         row = {
             "exit": done.returncode,
             "wall": round(time.time() - begin, 1),
@@ -166,6 +170,15 @@ def launch(command, **more):
             row["errors"] = re.findall(r"^\S*(?:Error|Exception|error)\b.*", done.stderr, re.M)[-8:]
             row["tail"] = (done.stdout + done.stderr)[-2500:]
         return row
+
+
+def tell_unfinished(home):
+    """What is known of a run that was ended because the time was over."""
+    for path in glob.glob(os.path.join(home, "runs", "*", "fit.json")):
+        for a in json.load(open(path))["attempts"]:
+            said = "; ".join(s["text"] for s in a.get("said", []))
+            held = "%s held, %s asked for" % (a.get("held"), a.get("requested"))
+            print("unfinished: %s, %s: %s" % (a.get("out_of"), held, said[:900]), flush=True)
 
 
 def finish(command, env, folder):

@@ -75,7 +75,7 @@ class Budget:
         if device is None or not whole:
             return usual
         around = room.of(device, self.limit)
-        spare = max(0, self._spare(around, graph))
+        spare = max(0, self._spare(around, graph, usual, info))
         taken, share = usual, 1.0
         if self.fixed or whole > spare:
             taken, share = self._smaller(graph, info, usual, whole, spare)
@@ -102,13 +102,13 @@ class Budget:
         _, share, values = max(fitting, key=lambda f: f[0])
         return values, share
 
-    def _spare(self, around, graph):
+    def _spare(self, around, graph, usual, info):
         """Bytes for what is kept: the room without what is there, without gradients and optimizer
         state to come, and without the worst moment, which is where the largest result meets its
-        gradients.
+        gradients. Results that are not kept may never be written to memory: they are fused away.
         """
-        size = self.partitioners._size_of
-        largest = max([size(n) for n in graph.nodes if n.op == "call_function"], default=0)
+        size, inputs = self.partitioners._size_of, set(info.inputs)
+        largest = max([size(n) for n in usual if n not in inputs], default=0)
         tangents = sum(size(n) for n in graph.nodes if _is_tangent(n))
         planned = sum(kept for frame, (_, kept) in self._kept.items() if frame != _frame()[0])
         return (
