@@ -237,7 +237,7 @@ def growth(file):
         isinstance(n, ast.Call) and method(n) in ("fit", "apply_gradients", "minimize")
         for n in file.nodes
     )
-    if hint is not None and trains and _is_script(file):
+    if hint is not None and trains and _runs_itself(file, hint):
         yield rules.finding(
             "tf-no-growth",
             hint,
@@ -245,13 +245,17 @@ def growth(file):
         )
 
 
-def _is_script(file) -> bool:
-    """Does the file run by itself? A module's card is set up by whoever imports it."""
-    return any(
+def _runs_itself(file, hint) -> bool:
+    """Does the file run by itself? The card of a module is set up by whoever imports it."""
+    inside = any(
+        hint in ast.walk(f) for f in file.tree.body if isinstance(f, FUNCTIONS + (ast.ClassDef,))
+    )
+    calls = any(
         isinstance(s, (ast.Expr, ast.For, ast.While, ast.With, ast.If))
         and not (isinstance(s, ast.Expr) and isinstance(s.value, ast.Constant))
         for s in file.tree.body
     )
+    return calls or not inside
 
 
 def accumulators(file):
