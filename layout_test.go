@@ -48,6 +48,7 @@ var layout = map[string]part{
 	"meter": {[]string{"event"}, edge},
 	"probe": {[]string{"event"}, edge},
 	"store": {[]string{"event"}, edge},
+	"feed":  {[]string{"event"}, edge},
 	"supervise": {[]string{"event", "trace", "diagnose", "meter", "probe"},
 		edge + ". The exceptions are meter and probe: the supervisor reads the one and hears the other; " +
 			"the store and the policy come in through interfaces it declares"},
@@ -67,7 +68,7 @@ var layout = map[string]part{
 		"store", "web", "report"},
 		assembly + ". It reads the store itself; what it needs of supervise comes in as functions"},
 	"cli": {[]string{"event", "trace", "allocsim", "remedy", "fit", "diagnose", "tape", "models",
-		"plan", "lint", "meter", "probe", "store", "supervise", "fit/driver", "trial",
+		"plan", "lint", "meter", "probe", "store", "feed", "supervise", "fit/driver", "trial",
 		"trial/studyfile", "trial/engine", "trial/local", "trial/optuna",
 		"report", "api"}, assembly},
 	"cmd":     {[]string{"cli"}, assembly},

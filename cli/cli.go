@@ -39,6 +39,7 @@ type root struct {
 	Forget     forgetCmd     `cmd:"" help:"Drop what run --fit has learnt about making jobs fit."`
 	Snapshot   snapshotCmd   `cmd:"" help:"What a PyTorch memory snapshot holds: peak, composition, growth, fragmentation."`
 	Explain    explainCmd    `cmd:"" help:"Why a run died: what ran out, who held it, and what to do, from logs, snapshots or run ids."`
+	Feed       feedCmd       `cmd:"" help:"Stream data that is larger than memory, within a budget of bytes."`
 	Lint       lintCmd       `cmd:"" help:"Find the known memory mistakes in training code, by line."`
 	Replay     replayCmd     `cmd:"" help:"Check a snapshot against the model of the allocator, or replay it under other settings."`
 	Attach     attachCmd     `cmd:"" help:"Reconnect to a run: its output, keys, exit code."`

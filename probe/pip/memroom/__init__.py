@@ -30,6 +30,8 @@ except ImportError:
     __version__ = "0+source"
 
 __all__ = [
+    "FeedError",  # noqa: F822  by __getattr__
+    "Stream",  # noqa: F822
     "__version__",
     "active",
     "find_executable_batch_size",
@@ -60,6 +62,10 @@ def __getattr__(name):
         from .exporting import log_to
 
         return log_to
+    if name in ("Stream", "FeedError"):
+        from . import streaming
+
+        return getattr(streaming, name)
     raise AttributeError("module 'memroom' has no attribute %r" % name)
 
 

@@ -1,0 +1,266 @@
+package cli
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"memroom/event"
+	"memroom/feed"
+	"memroom/feed/format"
+	"memroom/feed/serve"
+	"memroom/feed/table"
+)
+
+type feedCmd struct {
+	Serve   feedServeCmd   `cmd:"" help:"Serve batches of files to training processes, within a budget of bytes."`
+	Inspect feedInspectCmd `cmd:"" help:"What files hold: rows, columns and what each becomes, blocks, the shuffle's quality."`
+	Index   feedIndexCmd   `cmd:"" help:"Index files now, so that the first stream starts at once."`
+	Bench   feedBenchCmd   `cmd:"" help:"Read one epoch and say how fast it was and what it took."`
+}
+
+func (feedCmd) Help() string {
+	return `Streams data that is larger than memory: shuffled batches within a hard budget of bytes, in an order
+that is a function of the seed, the epoch and the position, so that a stream resumes anywhere at once.
+Python uses it as memroom.Stream(...), which starts and stops the server by itself. Files: CSV, TSV,
+JSON lines, text, .npy, Parquet, Arrow IPC, TFRecord, WebDataset's tar; CSV, TSV, JSON lines and text may
+be compressed (.gz, .zst). Names may be globs, http:// addresses or s3://bucket/key.`
+}
+
+// feedFiles are the flags that say which data.
+type feedFiles struct {
+	Files     []string          `arg:"" name:"file" help:"Files, globs, http:// or s3:// addresses."`
+	Columns   []string          `name:"column" sep:"none" help:"A column to read, in this order; may be repeated. All otherwise." placeholder:"NAME"`
+	Format    string            `help:"Format, where the name does not tell it." placeholder:"NAME"`
+	Delimiter string            `help:"What separates the cells of a CSV file." placeholder:"CHAR"`
+	NoHeader  bool              `help:"The first line of a CSV file is data."`
+	Types     map[string]string `help:"Types of CSV and JSON columns." placeholder:"NAME=TYPE" mapsep:","`
+	SkipBad   bool              `help:"Skip and count rows that cannot be read, instead of failing."`
+	Options   string            `hidden:"" help:"The same as JSON, from the Python client."`
+}
+
+func (f *feedFiles) options() (format.Options, error) {
+	o := format.Options{Format: f.Format, Delimiter: f.Delimiter, NoHeader: f.NoHeader,
+		Types: f.Types, Skip: f.SkipBad}
+	if f.Options != "" {
+		if err := json.Unmarshal([]byte(f.Options), &o); err != nil {
+			return o, err
+		}
+	}
+	if f.Delimiter == `\t` {
+		o.Delimiter = "\t"
+	}
+	return o, nil
+}
+
+func (f *feedFiles) open(s *session) (*feed.Dataset, error) {
+	o, err := f.options()
+	if err != nil {
+		return nil, exitWith(exitUsage, "feed: %w", err)
+	}
+	d, err := feed.Open(f.Files, f.Columns, o, feedProgress(s))
+	if err != nil {
+		return nil, exitWith(exitUsage, "feed: %w", err)
+	}
+	return d, nil
+}
+
+// feedProgress says which file is being indexed, where somebody looks and it takes long.
+func feedProgress(s *session) func(string) {
+	if f, ok := fileOf(s.Err); !ok || !isTerminal(f) {
+		return nil
+	}
+	last := time.Now()
+	return func(text string) {
+		if time.Since(last) > time.Second {
+			last = time.Now()
+			s.note("%s", text)
+		}
+	}
+}
+
+type feedServeCmd struct {
+	feedFiles
+	Budget   event.Bytes `default:"256MiB" help:"Memory for everything: batches, rows, reading, the server itself."`
+	Socket   string      `required:"" placeholder:"PATH" help:"Unix socket to listen on; @NAME is one without a file."`
+	ExitIdle bool        `help:"End when the last consumer has gone."`
+}
+
+func (feedServeCmd) examples() []example { return nil }
+
+func (c *feedServeCmd) Run(s *session) error {
+	o, err := c.options()
+	if err != nil {
+		return exitWith(exitUsage, "feed: %w", err)
+	}
+	if c.Budget < 32<<20 {
+		return exitWith(exitUsage, "feed: a budget of %s is too small: the server itself takes about "+
+			"20 MiB; give 64MiB or more", c.Budget)
+	}
+	listener, err := net.Listen("unix", c.Socket)
+	if errors.Is(err, syscall.EADDRINUSE) && c.ExitIdle {
+		return nil // another process was quicker: its server serves us too
+	}
+	if err != nil {
+		return exitWith(exitUsage, "feed: %w", err)
+	}
+	ctx, stop := signal.NotifyContext(s.ctx, syscall.SIGTERM)
+	defer stop()
+	err = serve.Serve(ctx, serve.Config{Sources: c.Files, Columns: c.Columns, Options: o,
+		Budget: c.Budget, ExitIdle: c.ExitIdle, Log: s.note}, listener)
+	if err != nil {
+		return exitWith(exitUsage, "feed: %w", err)
+	}
+	return nil
+}
+
+type feedInspectCmd struct {
+	feedFiles
+	Window event.Bytes `default:"16MiB" help:"The shuffle window."`
+	JSON   bool        `name:"json" help:"Print JSON."`
+}
+
+func (feedInspectCmd) examples() []example {
+	return []example{{line: "memroom feed inspect feed/people.csv"},
+		{line: "memroom feed inspect --json feed/people.csv"}}
+}
+
+// feedInspection is the JSON answer.
+type feedInspection struct {
+	Files   []string       `json:"files"`
+	Rows    int64          `json:"rows"`
+	Columns []table.Column `json:"columns"`
+	Decoded event.Bytes    `json:"decoded_bytes"`
+	Skipped int64          `json:"skipped_rows"`
+	Windows int            `json:"windows"`
+	Blocks  int            `json:"blocks"`
+	Quality feed.Quality   `json:"shuffle_quality"`
+}
+
+func (c *feedInspectCmd) Run(s *session) error {
+	d, err := c.open(s)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	spec := feed.Spec{Shuffle: true, Seed: 1, Window: int64(c.Window), Batch: 1}
+	epoch := d.Epoch(spec, 0)
+	found := feedInspection{Files: d.Files, Rows: d.Rows, Columns: d.Columns,
+		Decoded: event.Bytes(d.DecodedBytes()), Skipped: d.Skipped, Windows: len(epoch.Windows),
+		Blocks: d.Blocks(), Quality: feed.MeasureQuality(d, epoch)}
+	if c.JSON {
+		return s.printJSON(found)
+	}
+	fmt.Fprintf(s.Out, "%d rows in %d files, about %s decoded\n", found.Rows, len(found.Files),
+		found.Decoded)
+	if found.Skipped > 0 {
+		fmt.Fprintf(s.Out, "%d bad rows skipped\n", found.Skipped)
+	}
+	fmt.Fprintf(s.Out, "%-24s %-22s %s\n", "column", "in NumPy", "in the file")
+	for _, column := range found.Columns {
+		fmt.Fprintf(s.Out, "%-24s %-22s %s\n", column.Name, numpyName(column), column.From)
+	}
+	fmt.Fprintf(s.Out, "shuffle: %d blocks in %d windows of %s; %s\n", found.Blocks, found.Windows,
+		c.Window, found.Quality)
+	return nil
+}
+
+func numpyName(c table.Column) string {
+	switch c.Kind {
+	case table.Text:
+		return "object (str)"
+	case table.Binary:
+		return "object (bytes)"
+	case table.List:
+		return "object (" + c.DType + "[])"
+	}
+	if len(c.Shape) > 0 {
+		return strings.ReplaceAll(fmt.Sprintf("%s %v", c.DType, c.Shape), " ", "")
+	}
+	return c.DType
+}
+
+type feedIndexCmd struct {
+	feedFiles
+	JSON bool `name:"json" help:"Print JSON."`
+}
+
+func (feedIndexCmd) examples() []example { return nil }
+
+func (c *feedIndexCmd) Run(s *session) error {
+	start := time.Now()
+	d, err := c.open(s)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	if c.JSON {
+		return s.printJSON(map[string]any{"files": d.Files, "rows": d.Rows, "blocks": d.Blocks(),
+			"seconds": time.Since(start).Seconds()})
+	}
+	fmt.Fprintf(s.Out, "%d rows in %d files indexed in %.1f s\n", d.Rows, len(d.Files),
+		time.Since(start).Seconds())
+	return nil
+}
+
+type feedBenchCmd struct {
+	feedFiles
+	Budget  event.Bytes `default:"256MiB" help:"Memory for everything."`
+	Batch   int         `default:"1024" help:"Rows of a batch."`
+	Shuffle bool        `default:"true" negatable:"" help:"Mix the rows."`
+	Window  event.Bytes `default:"16MiB" help:"The shuffle window."`
+	JSON    bool        `name:"json" help:"Print JSON."`
+}
+
+func (feedBenchCmd) examples() []example {
+	return []example{{line: "memroom feed bench feed/people.csv --batch 2"}}
+}
+
+// feedBenchmark is the JSON answer.
+type feedBenchmark struct {
+	Rows    int64        `json:"rows"`
+	Bytes   event.Bytes  `json:"batch_bytes"`
+	Index   float64      `json:"index_seconds"`
+	Seconds float64      `json:"seconds"`
+	First   float64      `json:"first_batch_seconds"`
+	Report  serve.Report `json:"report"`
+}
+
+func (c *feedBenchCmd) Run(s *session) error {
+	start := time.Now()
+	o, err := c.options()
+	if err != nil {
+		return exitWith(exitUsage, "feed: %w", err)
+	}
+	spec := feed.Spec{Shuffle: c.Shuffle, Seed: 1, Window: int64(c.Window), Batch: c.Batch}
+	var found feedBenchmark
+	found.Report, err = serve.Epoch(s.ctx, serve.Config{Sources: c.Files, Columns: c.Columns,
+		Options: o, Budget: c.Budget}, spec, func(rows int, size int64) {
+		switch {
+		case rows == 0:
+			found.Index, start = time.Since(start).Seconds(), time.Now()
+		case found.Rows == 0:
+			found.First = time.Since(start).Seconds()
+		}
+		found.Rows += int64(rows)
+		found.Bytes += event.Bytes(size)
+	})
+	if err != nil {
+		return exitWith(exitUsage, "feed: %w", err)
+	}
+	found.Seconds = time.Since(start).Seconds()
+	if c.JSON {
+		return s.printJSON(found)
+	}
+	fmt.Fprintf(s.Out, "%d rows, %s of batches in %.2f s (%s/s); index %.2f s, first batch after "+
+		"%.3f s\n", found.Rows, found.Bytes, found.Seconds,
+		event.Bytes(float64(found.Bytes)/found.Seconds), found.Index, found.First)
+	fmt.Fprintf(s.Out, "peak %s of a budget of %s (resident with the program's own pages: %s)\n",
+		found.Report.Peak, found.Report.Budget, found.Report.PeakRSS)
+	return nil
+}

@@ -1,0 +1,125 @@
+package feed
+
+import (
+	"context"
+	"encoding/json"
+
+	"memroom/feed/order"
+	"memroom/feed/table"
+)
+
+// Cursor walks the batches of one consumer through epochs: batch numbers first, first+stride, ...
+// of the one global stream.
+type Cursor struct {
+	d      *Dataset
+	pool   *Pool
+	spec   Spec
+	order  string
+	epoch  *order.Epoch
+	number uint64
+}
+
+// NewCursor gives a cursor over one epoch.
+func NewCursor(d *Dataset, pool *Pool, spec Spec, epoch uint64) *Cursor {
+	key := spec
+	key.Batch, key.Drop = 0, false // the order does not depend on them
+	name, _ := json.Marshal(key)
+	return &Cursor{d: d, pool: pool, spec: spec, order: string(name), number: epoch,
+		epoch: d.Epoch(spec, epoch)}
+}
+
+// Batches is how many the epoch has.
+func (c *Cursor) Batches() int64 {
+	n := c.epoch.Rows() / int64(c.spec.Batch)
+	if !c.spec.Drop && c.epoch.Rows()%int64(c.spec.Batch) != 0 {
+		n++
+	}
+	return n
+}
+
+// Batch is one batch, laid out and ready to be copied.
+type Batch struct {
+	Rows  int
+	Spans []table.Span
+	Size  int64
+	parts []part
+}
+
+type part struct {
+	w     *window
+	key   windowKey
+	picks []table.Pick
+}
+
+// Fill assembles batch k: it asks room for that many bytes and copies the rows there. next is the
+// batch that the consumer will want after this one: its window is fetched ahead.
+func (c *Cursor) Fill(ctx context.Context, k, next int64,
+	room func(rows int, spans []table.Span, size int64) ([]byte, error)) error {
+	from := k * int64(c.spec.Batch)
+	to := min(from+int64(c.spec.Batch), c.epoch.Rows())
+	// A batch may span windows. They are held one at a time, so that any budget that holds one is
+	// enough: rows are gathered into small blocks of their own first where there are several.
+	var gathered []*table.Rows
+	var picks []table.Pick
+	for position := from; position < to; {
+		w := c.epoch.Find(position)
+		info := c.epoch.Windows[w]
+		end := min(to, info.First+info.Rows)
+		places := c.epoch.Places(w, position-info.First, end-info.First, nil)
+		key := windowKey{c.order, c.number, w}
+		held := c.pool.take(key, info, true)
+		select {
+		case <-held.ready:
+		case <-ctx.Done():
+			c.pool.release(key, held)
+			return ctx.Err()
+		}
+		if held.err != nil {
+			c.pool.release(key, held)
+			return held.err
+		}
+		c.ahead(w, next)
+		own := held.picks(places, nil)
+		if position == from && end == to {
+			err := c.copy(held.blocks, own, room)
+			c.pool.release(key, held)
+			return err
+		}
+		gathered = append(gathered, table.Extract(c.d.Columns, held.blocks, own))
+		for i := range own {
+			picks = append(picks, table.Pick{Block: int32(len(gathered) - 1), Row: int32(i)})
+		}
+		c.pool.release(key, held)
+		position = end
+	}
+	return c.copy(gathered, picks, room)
+}
+
+func (c *Cursor) copy(blocks []*table.Rows, picks []table.Pick,
+	room func(rows int, spans []table.Span, size int64) ([]byte, error)) error {
+	spans, size := table.Layout(c.d.Columns, blocks, picks)
+	out, err := room(len(picks), spans, size)
+	if err != nil {
+		return err
+	}
+	table.Gather(c.d.Columns, blocks, picks, spans, out)
+	return nil
+}
+
+// ahead starts decoding the window after w, if there is room for it without dropping one in use.
+func (c *Cursor) ahead(w int, next int64) {
+	if next >= c.Batches() {
+		return
+	}
+	want := w + 1
+	if want >= len(c.epoch.Windows) {
+		return
+	}
+	key := windowKey{c.order, c.number, want}
+	if held := c.pool.take(key, c.epoch.Windows[want], false); held != nil {
+		c.pool.release(key, held)
+	}
+}
+
+// Windows is how many windows the epoch has.
+func (c *Cursor) Windows() int { return len(c.epoch.Windows) }

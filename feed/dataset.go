@@ -1,0 +1,256 @@
+// Package feed streams data that is larger than memory: files are indexed once, read in blocks,
+// mixed within windows by an order that is a function, and handed out in batches, all inside one
+// budget of bytes. Package feed/serve hands the batches to other processes.
+package feed
+
+import (
+	"crypto/sha256"
+	"encoding/gob"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+
+	"memroom/feed/format"
+	"memroom/feed/order"
+	"memroom/feed/source"
+	"memroom/feed/table"
+)
+
+// Spec says which data, and in which order.
+type Spec struct {
+	Sources []string       `json:"sources"`
+	Columns []string       `json:"columns,omitempty"`
+	Shuffle bool           `json:"shuffle"`
+	Seed    uint64         `json:"seed"`
+	Window  int64          `json:"window"` // bytes of decoded rows that are mixed with each other
+	Batch   int            `json:"batch"`
+	Drop    bool           `json:"drop_last,omitempty"`
+	Options format.Options `json:"options"`
+}
+
+// DefaultWindow is the shuffle window: it does not follow the budget, so that the order does not.
+const DefaultWindow = 16 << 20
+
+// Dataset is the indexed files.
+type Dataset struct {
+	Columns  []table.Column
+	Rows     int64
+	Skipped  int64
+	Files    []string
+	files    []*openFile
+	blocks   []place
+	sizes    []order.Block
+	options  format.Options
+	patterns []string
+}
+
+type openFile struct {
+	source.File
+	ix      *format.Index
+	options format.Options
+	mu      sync.Mutex
+	decoder format.Decoder
+}
+
+// place is a block of the whole data set.
+type place struct {
+	file  int
+	block format.Block
+}
+
+// Open indexes the files, or takes their indexes from the cache.
+func Open(sources, columns []string, o format.Options, progress func(string)) (*Dataset, error) {
+	names, err := source.Expand(sources)
+	if err != nil {
+		return nil, err
+	}
+	d := &Dataset{options: o, Files: names, patterns: sources}
+	var fields []format.Field
+	for i, name := range names {
+		if progress != nil {
+			progress(fmt.Sprintf("index %d of %d: %s", i+1, len(names), name))
+		}
+		f, err := openPlain(name)
+		if err != nil {
+			d.Close()
+			return nil, err
+		}
+		ix, err := indexOf(f, o)
+		if err != nil {
+			f.Close()
+			d.Close()
+			return nil, err
+		}
+		d.files = append(d.files, &openFile{File: f, ix: ix, options: o})
+		if len(ix.Fields) > 0 {
+			if fields == nil {
+				fields = ix.Fields
+			} else if fields, err = format.Merge(fields, ix.Fields, name); err != nil {
+				d.Close()
+				return nil, err
+			}
+		}
+		d.Skipped += ix.Skipped
+		for _, b := range ix.Blocks {
+			d.blocks = append(d.blocks, place{i, b})
+			d.sizes = append(d.sizes, order.Block{Rows: b.Rows, Bytes: b.Bytes})
+			d.Rows += b.Rows
+		}
+	}
+	all := format.Columns(fields)
+	places, err := table.Select(all, columns)
+	if err != nil {
+		d.Close()
+		return nil, err
+	}
+	for _, p := range places {
+		d.Columns = append(d.Columns, all[p])
+	}
+	return d, nil
+}
+
+// Changed says which of the files are no longer what was indexed.
+func (d *Dataset) Changed() error {
+	names, err := source.Expand(d.patterns)
+	if err != nil {
+		return err
+	}
+	if !slices.Equal(names, d.Files) {
+		return fmt.Errorf("there are other files than when the data was indexed")
+	}
+	for i, name := range names {
+		if source.Remote(name) {
+			continue // every range is asked for by its tag
+		}
+		f, err := source.Open(name)
+		if err != nil {
+			return err
+		}
+		f.Close()
+		if f.Identity() != d.files[i].Identity() {
+			return fmt.Errorf("%s has changed since it was indexed", name)
+		}
+	}
+	return nil
+}
+
+// Close lets go of the files.
+func (d *Dataset) Close() {
+	for _, f := range d.files {
+		f.Close()
+	}
+}
+
+// Epoch gives the order of one epoch.
+func (d *Dataset) Epoch(s Spec, number uint64) *order.Epoch {
+	return order.NewEpoch(d.sizes, s.Window, s.Shuffle, s.Seed, number)
+}
+
+// LargestBlock is the decoded size of the largest block, and where it is.
+func (d *Dataset) LargestBlock() (int64, string) {
+	var size int64
+	where := ""
+	for _, p := range d.blocks {
+		if p.block.Bytes > size {
+			size = p.block.Bytes
+			where = fmt.Sprintf("%s, row %d", d.Files[p.file], p.block.First)
+		}
+	}
+	return size, where
+}
+
+// decode reads one block.
+func (d *Dataset) decode(b int32) (*table.Rows, error) {
+	p := d.blocks[b]
+	f := d.files[p.file]
+	if err := f.Check(); err != nil {
+		return nil, err
+	}
+	f.mu.Lock()
+	if f.decoder == nil {
+		var err error
+		if f.decoder, err = format.Open(f.File, f.ix, f.options); err != nil {
+			f.mu.Unlock()
+			return nil, err
+		}
+	}
+	decoder := f.decoder
+	f.mu.Unlock()
+	rows, err := decoder.Decode(p.block, d.Columns)
+	if err == nil && int64(rows.Count) != p.block.Rows {
+		err = fmt.Errorf("%s: %d rows where the index has %d: the file has changed", f.Name(), rows.Count,
+			p.block.Rows)
+	}
+	return rows, err
+}
+
+// indexOf gives the index of a file, from the cache where it is the same file.
+func indexOf(f source.File, o format.Options) (*format.Index, error) {
+	path := cachePath(f.Name(), o)
+	if ix := readIndex(path); ix != nil && ix.Identity == f.Identity() {
+		return ix, nil
+	}
+	ix, err := format.Scan(f, o)
+	if err != nil {
+		return nil, err
+	}
+	if err := f.Check(); err != nil {
+		return nil, err
+	}
+	writeIndex(path, ix)
+	return ix, nil
+}
+
+const indexVersion = 1
+
+func cachePath(name string, o format.Options) string {
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return ""
+	}
+	text, _ := json.Marshal(o)
+	sum := sha256.Sum256(fmt.Appendf(nil, "%d\x00%s\x00%s", indexVersion, name, text))
+	return filepath.Join(cache, "memroom", "feed", hex.EncodeToString(sum[:16])+".index")
+}
+
+func readIndex(path string) *format.Index {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil
+	}
+	defer f.Close()
+	var ix format.Index
+	if gob.NewDecoder(f).Decode(&ix) != nil {
+		return nil // damaged: it is made again
+	}
+	return &ix
+}
+
+// writeIndex keeps an index. It is a cache: where it cannot be written, the next stream makes it
+// again.
+func writeIndex(path string, ix *format.Index) {
+	if path == "" || os.MkdirAll(filepath.Dir(path), 0o700) != nil {
+		return
+	}
+	f, err := os.CreateTemp(filepath.Dir(path), ".new-")
+	if err != nil {
+		return
+	}
+	err = gob.NewEncoder(f).Encode(ix)
+	if closed := f.Close(); err != nil || closed != nil || os.Rename(f.Name(), path) != nil {
+		os.Remove(f.Name())
+	}
+}
+
+// DecodedBytes is about what all rows take when decoded.
+func (d *Dataset) DecodedBytes() int64 {
+	var total int64
+	for _, s := range d.sizes {
+		total += s.Bytes
+	}
+	return total
+}

@@ -1,0 +1,592 @@
+package format
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"memroom/feed/source"
+	"memroom/feed/table"
+)
+
+// CSV and TSV. Quotes are RFC 4180's, a row may span lines inside quotes, a blank line is no row. A
+// column is int64, float64, bool or text by what all its values look like; empty cells and the
+// words that pandas takes for missing (NA, NaN, null, ...) are missing.
+
+// csvEnd gives the end of a row: the first newline that is not inside quotes.
+func csvEnd(delim byte) rowEnd {
+	return func(data []byte) int {
+		n := bytes.IndexByte(data, '\n')
+		if n < 0 || bytes.IndexByte(data[:n], '"') < 0 {
+			return n + 1
+		}
+		start, quoted := true, false
+		for i := 0; i < len(data); i++ {
+			switch c := data[i]; {
+			case quoted && c == '"':
+				if i+1 < len(data) && data[i+1] == '"' {
+					i++
+				} else {
+					quoted = false
+				}
+			case quoted:
+			case c == '\n':
+				return i + 1
+			case c == '"' && start:
+				quoted = true
+			}
+			start = !quoted && data[i] == delim
+		}
+		return 0
+	}
+}
+
+// cell gives the cell that begins at pos, and where the next begins: past the end after the last.
+func cell(row []byte, pos int, delim byte, room []byte) (value []byte, next int, quoted bool) {
+	if pos < len(row) && row[pos] == '"' {
+		return quotedCell(row, pos, delim, room)
+	}
+	for i := pos; i < len(row); i++ {
+		if row[i] == delim {
+			return row[pos:i], i + 1, false
+		}
+	}
+	return row[min(pos, len(row)):], len(row) + 1, false
+}
+
+func quotedCell(row []byte, pos int, delim byte, room []byte) ([]byte, int, bool) {
+	out := room[:0]
+	i := pos + 1
+	for i < len(row) {
+		n := bytes.IndexByte(row[i:], '"')
+		if n < 0 {
+			out, i = append(out, row[i:]...), len(row)
+			break
+		}
+		out = append(out, row[i:i+n]...)
+		i += n + 1
+		if i < len(row) && row[i] == '"' {
+			out = append(out, '"')
+			i++
+			continue
+		}
+		break
+	}
+	for i < len(row) && row[i] != delim { // text after the closing quote belongs to the cell
+		out = append(out, row[i])
+		i++
+	}
+	return out, i + 1, true
+}
+
+var missingWords = func() map[string]bool {
+	m := map[string]bool{}
+	for _, w := range strings.Fields("#N/A #N/A #NA -1.#IND -1.#QNAN -NaN -nan 1.#IND 1.#QNAN <NA> N/A " +
+		"NA NULL NaN None n/a nan null") {
+		m[w] = true
+	}
+	m["#N/A N/A"] = true
+	return m
+}()
+
+func missing(v []byte) bool {
+	return len(v) == 0 || len(v) <= 8 && (v[0] == '#' || v[0] == '-' || v[0] == '1' || v[0] == '<' ||
+		v[0] == 'N' || v[0] == 'n') && missingWords[string(v)]
+}
+
+// profile counts what a column's values look like.
+type profile struct{ missing, ints, floats, bools, texts int64 }
+
+func (p *profile) add(v []byte) {
+	switch {
+	case missing(v):
+		p.missing++
+	case isInt(v):
+		p.ints++
+	case isBool(v):
+		p.bools++
+	default:
+		if _, err := parseFloat(trimSpace(v)); err == nil {
+			p.floats++
+		} else {
+			p.texts++
+		}
+	}
+}
+
+func isBool(v []byte) bool {
+	switch string(v) {
+	case "True", "False", "TRUE", "FALSE", "true", "false":
+		return true
+	}
+	return false
+}
+
+// isInt says whether a value is a whole number of at most 64 bits.
+func isInt(v []byte) bool {
+	v = trimSpace(v)
+	digits := v
+	if len(v) > 0 && (v[0] == '-' || v[0] == '+') {
+		digits = v[1:]
+	}
+	if len(digits) == 0 || len(digits) > 19 {
+		return false
+	}
+	for _, c := range digits {
+		if c < '0' || c > '9' {
+			return false
+		}
+	}
+	if len(digits) == 19 {
+		_, err := strconv.ParseInt(string(v), 10, 64)
+		return err == nil
+	}
+	return true
+}
+
+func trimSpace(v []byte) []byte {
+	for len(v) > 0 && (v[0] == ' ' || v[0] == '\t') {
+		v = v[1:]
+	}
+	for len(v) > 0 && (v[len(v)-1] == ' ' || v[len(v)-1] == '\t') {
+		v = v[:len(v)-1]
+	}
+	return v
+}
+
+func (p *profile) field(name string) Field {
+	f := Field{Null: p.missing > 0}
+	switch {
+	case p.texts > 0 || p.bools > 0 && p.ints+p.floats > 0:
+		f.Column = table.Column{Name: name, Kind: table.Text}
+	case p.bools > 0:
+		f.Column = table.FixedOf(name, "|b1", 1, "")
+	case p.floats > 0:
+		f.Column = table.FixedOf(name, "<f8", 8, "")
+	case p.ints > 0:
+		f.Column = table.FixedOf(name, "<i8", 8, "")
+	default:
+		f.Column, f.Any = table.FixedOf(name, "<f8", 8, ""), true
+	}
+	f.From = "csv"
+	return f
+}
+
+// declared gives the column for a type that the user named.
+func declared(name, kind string) (Field, error) {
+	widths := map[string]string{"int8": "|i1", "int16": "<i2", "int32": "<i4", "int64": "<i8",
+		"uint8": "|u1", "uint16": "<u2", "uint32": "<u4", "uint64": "<u8", "float32": "<f4",
+		"float64": "<f8", "bool": "|b1", "int": "<i8", "float": "<f8"}
+	if d, known := widths[kind]; known {
+		return Field{Column: table.FixedOf(name, d, int(d[2]-'0'), "declared "+kind)}, nil
+	}
+	if kind == "str" || kind == "text" {
+		return Field{Column: table.Column{Name: name, Kind: table.Text, From: "declared str"}}, nil
+	}
+	return Field{}, fmt.Errorf("column %q: there is no type %q: use int8 to int64, uint8 to uint64, "+
+		"float32, float64, bool or str", name, kind)
+}
+
+// wholly is the size up to which every row of a text file is looked at for the types of its
+// columns. Of larger files, the first blocks and some hundred others are.
+const wholly = 256 << 20
+
+// sampler says which rows of a text file are looked at closely.
+type sampler struct {
+	every int64 // one block of so many
+	all   bool
+}
+
+func newSampler(f source.File, o Options) sampler {
+	blocks := f.Size() / textBlock
+	return sampler{every: max(1, blocks/256), all: o.Skip || f.Size() <= wholly}
+}
+
+func (s sampler) wants(at int64) bool {
+	b := at / textBlock
+	return s.all || b < 16 || b%s.every == 0
+}
+
+func scanCSV(f source.File, o Options) (*Index, error) {
+	ix := &Index{Header: !o.NoHeader}
+	names, start, err := csvHeader(f, o, ix)
+	if err != nil {
+		return nil, err
+	}
+	if len(names) == 0 {
+		return ix, nil
+	}
+	profiles := make([]profile, len(names))
+	fixed, err := declaredFields(names, o)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", f.Name(), err)
+	}
+	look := newSampler(f, o)
+	var b blocker
+	room := make([]byte, 0, 256)
+	per := int64(len(names)) * 8
+	err = eachRow(f, start, csvEnd(ix.Delim), func(row []byte, at int64) error {
+		if look.wants(at) {
+			if why := lookAtRow(trimEnd(row), ix.Delim, profiles, room); why != "" {
+				if o.Skip {
+					ix.Skipped++
+					return nil
+				}
+				return &BadRow{f.Name(), b.row, at, why}
+			}
+		}
+		b.add(at, int64(len(row)), per)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	for i, name := range names {
+		field := profiles[i].field(name)
+		if t, ok := fixed[name]; ok {
+			t.Null = field.Null && t.DType != "<f4" && t.DType != "<f8"
+			field = t
+		}
+		ix.Fields = append(ix.Fields, field)
+	}
+	ix.Blocks = b.blocks
+	estimate(ix)
+	return ix, nil
+}
+
+// estimate sets what the blocks will take in memory, now that the types are known.
+func estimate(ix *Index) {
+	var width int64
+	texts := false
+	for _, f := range ix.Fields {
+		switch {
+		case f.Kind != table.Fixed:
+			texts = true
+			width += 8
+		case f.Null:
+			width += 8
+		default:
+			width += int64(f.Width)
+		}
+	}
+	for i := range ix.Blocks {
+		b := &ix.Blocks[i]
+		b.Bytes = b.Rows * width
+		if texts {
+			b.Bytes += b.Length
+		}
+	}
+}
+
+func declaredFields(names []string, o Options) (map[string]Field, error) {
+	fields := map[string]Field{}
+	for name, kind := range o.Types {
+		if !slices.Contains(names, name) {
+			return nil, fmt.Errorf("a type is given for column %q; the columns are %q", name, names)
+		}
+		f, err := declared(name, kind)
+		if err != nil {
+			return nil, err
+		}
+		fields[name] = f
+	}
+	return fields, nil
+}
+
+// lookAtRow adds a row to the profiles, or says why it is bad.
+func lookAtRow(row []byte, delim byte, profiles []profile, room []byte) string {
+	pos, n := 0, 0
+	for ; pos <= len(row); n++ {
+		v, next, _ := cell(row, pos, delim, room)
+		if n < len(profiles) {
+			profiles[n].add(v)
+		}
+		pos = next
+	}
+	if n != len(profiles) {
+		return fmt.Sprintf("has %d cells, the columns are %d", n, len(profiles))
+	}
+	return ""
+}
+
+// csvHeader finds the names, the delimiter, and where the rows begin.
+func csvHeader(f source.File, o Options, ix *Index) ([]string, int64, error) {
+	head := make([]byte, min(f.Size(), 4<<20))
+	if n, err := f.ReadAt(head, 0); n < len(head) {
+		return nil, 0, fmt.Errorf("%s: %w", f.Name(), shorter(err))
+	}
+	start := int64(0)
+	if bytes.HasPrefix(head, []byte("\xEF\xBB\xBF")) { // a byte order mark
+		head, start = head[3:], 3
+	}
+	for len(head) > 0 && (head[0] == '\n' || head[0] == '\r') {
+		head, start = head[1:], start+1
+	}
+	first := head
+	if n := bytes.IndexByte(head, '\n'); n >= 0 {
+		first = head[:n]
+	}
+	ix.Delim = delimiter(f.Name(), o, first)
+	n := csvEnd(ix.Delim)(head)
+	if n <= 0 {
+		n = len(head)
+	}
+	if blank(head) {
+		return nil, start, nil
+	}
+	var names []string
+	row := trimEnd(head[:n])
+	for pos := 0; pos <= len(row); {
+		v, next, _ := cell(row, pos, ix.Delim, nil)
+		names = append(names, string(v))
+		pos = next
+	}
+	if o.NoHeader {
+		for i := range names {
+			names[i] = strconv.Itoa(i)
+		}
+		return names, start, nil
+	}
+	return unique(names), start + int64(n), nil
+}
+
+func delimiter(name string, o Options, first []byte) byte {
+	if o.Delimiter != "" {
+		return o.Delimiter[0]
+	}
+	if strings.HasSuffix(strings.ToLower(Uncompressed(name)), ".tsv") {
+		return '\t'
+	}
+	for _, c := range []byte{',', '\t', ';', '|'} {
+		if bytes.IndexByte(first, c) >= 0 {
+			return c
+		}
+	}
+	return ','
+}
+
+// unique names empty and repeated columns as pandas does.
+func unique(names []string) []string {
+	seen := map[string]int{}
+	for i, name := range names {
+		if name == "" {
+			name = fmt.Sprintf("Unnamed: %d", i)
+		}
+		if n := seen[name]; n > 0 {
+			names[i] = fmt.Sprintf("%s.%d", name, n)
+		} else {
+			names[i] = name
+		}
+		seen[name]++
+	}
+	return names
+}
+
+type csvDecoder struct {
+	f    source.File
+	ix   *Index
+	skip bool
+}
+
+func openCSV(f source.File, ix *Index, o Options) (Decoder, error) {
+	return &csvDecoder{f, ix, o.Skip}, nil
+}
+
+func (d *csvDecoder) Close() error { return nil }
+
+// setter puts a cell into a column, or says why it cannot.
+type setter func(v []byte, quoted bool, into *table.Data) string
+
+func (d *csvDecoder) Decode(b Block, columns []table.Column) (*table.Rows, error) {
+	data, err := readBlock(d.f, b)
+	if err != nil {
+		return nil, err
+	}
+	rows := table.NewRows(columns, int(b.Rows), b.Length)
+	plan := make([]*csvTarget, len(d.ix.Fields))
+	for i, f := range d.ix.Fields {
+		same := func(c table.Column) bool { return c.Name == f.Name }
+		if at := slices.IndexFunc(columns, same); at >= 0 {
+			plan[i] = newTarget(columns[at], &rows.Data[at])
+		}
+	}
+	room := make([]byte, 0, 256)
+	err = rowsOf(data, csvEnd(d.ix.Delim), func(row []byte, at int) error {
+		row = trimEnd(row)
+		if d.skip && count(row, d.ix.Delim, room) != len(plan) {
+			return nil
+		}
+		if why := decodeRow(row, d.ix.Delim, plan, room); why != "" {
+			return &BadRow{d.f.Name(), b.First + int64(rows.Count), b.Offset + int64(at), why}
+		}
+		rows.Count++
+		return nil
+	})
+	if err == nil && int64(rows.Count) != b.Rows {
+		err = fmt.Errorf("%s: offset %d: %d rows where the index has %d: the file has changed", d.f.Name(),
+			b.Offset, rows.Count, b.Rows)
+	}
+	return rows, err
+}
+
+func count(row []byte, delim byte, room []byte) int {
+	n := 0
+	for pos := 0; pos <= len(row); n++ {
+		_, pos, _ = cell(row, pos, delim, room)
+	}
+	return n
+}
+
+func decodeRow(row []byte, delim byte, plan []*csvTarget, room []byte) string {
+	pos := 0
+	for i, t := range plan {
+		if pos > len(row) {
+			return fmt.Sprintf("has %d cells, the columns are %d", i, len(plan))
+		}
+		if t != nil && t.float {
+			if v, next, ok := fastFloat(row, pos, delim); ok {
+				t.into.AddFloat(v)
+				pos = next
+				continue
+			}
+		}
+		v, next, quoted := cell(row, pos, delim, room)
+		pos = next
+		if t != nil {
+			if why := t.set(v, quoted, t.into); why != "" {
+				return why
+			}
+		}
+	}
+	if pos <= len(row) {
+		return fmt.Sprintf("has %d cells, the columns are %d", len(plan)+count(row[pos:], delim, room),
+			len(plan))
+	}
+	return ""
+}
+
+type csvTarget struct {
+	into  *table.Data
+	set   setter
+	float bool
+}
+
+func newTarget(c table.Column, into *table.Data) *csvTarget {
+	t := &csvTarget{into: into}
+	switch {
+	case c.Kind == table.Text:
+		t.set = setText
+	case c.DType == "<f8":
+		t.float, t.set = true, setFloat(c)
+	case c.DType == "<f4":
+		t.set = setFloat32(c)
+	case c.DType == "|b1":
+		t.set = setBool(c)
+	default:
+		t.set = setInt(c)
+	}
+	return t
+}
+
+func setText(v []byte, _ bool, into *table.Data) string {
+	if missing(v) {
+		into.AddNull()
+	} else {
+		into.AddBytes(v)
+	}
+	return ""
+}
+
+func wrong(c table.Column, v []byte) string {
+	if len(v) > 60 {
+		v = append(slices.Clone(v[:60]), "..."...)
+	}
+	return fmt.Sprintf("column %q: %q is no %s. If that is how the data is, name the type: "+
+		"types={%q: \"str\"}", c.Name, v, c.DType, c.Name)
+}
+
+func setFloat(c table.Column) setter {
+	return func(v []byte, _ bool, into *table.Data) string {
+		x, ok := floatCell(v)
+		if !ok {
+			return wrong(c, v)
+		}
+		into.AddFloat(x)
+		return ""
+	}
+}
+
+func setFloat32(c table.Column) setter {
+	return func(v []byte, _ bool, into *table.Data) string {
+		x := math.NaN()
+		if !missing(v) {
+			// rounded once: through float64 it would be rounded twice
+			y, err := strconv.ParseFloat(string(trimSpace(v)), 32)
+			if err != nil && !strings.Contains(err.Error(), "range") {
+				return wrong(c, v)
+			}
+			x = y
+		}
+		into.Fixed = binary.LittleEndian.AppendUint32(into.Fixed, math.Float32bits(float32(x)))
+		return ""
+	}
+}
+
+// floatCell reads a number, a missing value as NaN, a truth value as 1 or 0.
+func floatCell(v []byte) (float64, bool) {
+	if missing(v) {
+		return math.NaN(), true
+	}
+	if x, err := parseFloat(trimSpace(v)); err == nil {
+		return x, true
+	}
+	if isBool(v) {
+		if v[0] == 't' || v[0] == 'T' {
+			return 1, true
+		}
+		return 0, true
+	}
+	return 0, false
+}
+
+func setBool(c table.Column) setter {
+	return func(v []byte, _ bool, into *table.Data) string {
+		switch string(trimSpace(v)) {
+		case "True", "TRUE", "true", "1":
+			into.Fixed = append(into.Fixed, 1)
+		case "False", "FALSE", "false", "0":
+			into.Fixed = append(into.Fixed, 0)
+		default:
+			return wrong(c, v)
+		}
+		return ""
+	}
+}
+
+func setInt(c table.Column) setter {
+	bits := 8 * c.Width
+	signed := c.DType[1] == 'i'
+	return func(v []byte, _ bool, into *table.Data) string {
+		text := string(trimSpace(v))
+		var x uint64
+		var err error
+		if signed {
+			var y int64
+			y, err = strconv.ParseInt(text, 10, bits)
+			x = uint64(y)
+		} else {
+			x, err = strconv.ParseUint(text, 10, bits)
+		}
+		if err != nil {
+			return wrong(c, v)
+		}
+		var eight [8]byte
+		binary.LittleEndian.PutUint64(eight[:], x)
+		into.Fixed = append(into.Fixed, eight[:c.Width]...)
+		return ""
+	}
+}

@@ -1,0 +1,231 @@
+// Package format reads the files people have: each format says once where its blocks of rows lie
+// and what its columns hold, and then decodes any block by itself.
+package format
+
+import (
+	"fmt"
+	"path"
+	"strings"
+
+	"memroom/feed/source"
+	"memroom/feed/table"
+)
+
+// Options are what the user said about the files.
+type Options struct {
+	Format    string            `json:"format,omitempty"`    // by the name's ending where empty
+	Delimiter string            `json:"delimiter,omitempty"` // of CSV
+	NoHeader  bool              `json:"no_header,omitempty"` // CSV without a line of names
+	Types     map[string]string `json:"types,omitempty"`     // of CSV and JSONL columns
+	Skip      bool              `json:"skip,omitempty"`      // bad rows are skipped and counted
+}
+
+// Field is a column as a file has it.
+type Field struct {
+	table.Column
+	Null bool // some rows may be missing
+	Any  bool // every row seen is missing: it can be any type
+}
+
+// Block is a stretch of rows that is decoded in one piece.
+type Block struct {
+	Rows, Bytes    int64 // Bytes: decoded, about
+	Offset, Length int64 // in the file, of text formats
+	Part           int32 // row group, record batch
+	First          int64 // first row, in the file for text, in the part for others
+}
+
+// Index is what is known of a file after one look.
+type Index struct {
+	Identity string
+	Format   string
+	Fields   []Field
+	Blocks   []Block
+	Skipped  int64 // bad rows left out
+	Notes    []string
+	Delim    byte    // of CSV
+	Header   bool    // CSV: the first row is a line of names
+	Messages []int64 // of an Arrow stream: where its messages lie
+}
+
+// Decoder decodes blocks of one file. Decode may be called by several goroutines at once.
+type Decoder interface {
+	Decode(b Block, columns []table.Column) (*table.Rows, error)
+	Close() error
+}
+
+// Sizes of blocks, in bytes. They are part of the order: changing one changes every shuffled
+// stream.
+const (
+	textBlock  = 256 << 10 // of a text file
+	plainBlock = 1 << 20   // of decoded rows, where any row can be read by itself
+	groupBlock = 8 << 20   // of decoded rows, where reading a part costs more than its share
+)
+
+type driver struct {
+	scan func(source.File, Options) (*Index, error)
+	open func(source.File, *Index, Options) (Decoder, error)
+}
+
+var drivers = map[string]driver{
+	"csv":      {scanCSV, openCSV},
+	"jsonl":    {scanJSONL, openJSONL},
+	"text":     {scanText, openText},
+	"npy":      {scanNPY, openNPY},
+	"parquet":  {scanParquet, openParquet},
+	"arrow":    {scanIPC, openIPC},
+	"tfrecord": {scanTFRecord, openTFRecord},
+	"tar":      {scanTar, openTar},
+}
+
+var endings = map[string]string{
+	".csv": "csv", ".tsv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl",
+	".txt": "text", ".npy": "npy", ".parquet": "parquet", ".pq": "parquet",
+	".arrow": "arrow", ".feather": "arrow", ".ipc": "arrow", ".arrows": "arrow",
+	".tfrecord": "tfrecord", ".tfrecords": "tfrecord", ".tar": "tar",
+}
+
+// Of gives the format of a file: what the user said, or what its name says.
+func Of(name string, o Options) (string, error) {
+	if o.Format != "" {
+		if _, known := drivers[o.Format]; !known {
+			return "", fmt.Errorf("there is no format %q: use csv, jsonl, text, npy, parquet, arrow, "+
+				"tfrecord or tar", o.Format)
+		}
+		return o.Format, nil
+	}
+	base, _, _ := strings.Cut(path.Base(name), "?")
+	base = strings.ToLower(Uncompressed(base))
+	if f, known := endings[path.Ext(base)]; known {
+		return f, nil
+	}
+	if strings.Contains(base, ".tfrecord") { // train.tfrecord-00000-of-00010
+		return "tfrecord", nil
+	}
+	return "", fmt.Errorf("%s: the name does not tell the format: say it with --format (format= in "+
+		"Python)", name)
+}
+
+// Uncompressed gives a name without the ending of a compression.
+func Uncompressed(name string) string {
+	for _, ending := range []string{".gz", ".zst"} {
+		if strings.HasSuffix(strings.ToLower(name), ending) {
+			return name[:len(name)-len(ending)]
+		}
+	}
+	return name
+}
+
+// Scan looks through a file once.
+func Scan(f source.File, o Options) (*Index, error) {
+	name, err := Of(f.Name(), o)
+	if err != nil {
+		return nil, err
+	}
+	if f.Size() == 0 && name != "csv" && name != "jsonl" && name != "text" && name != "tfrecord" {
+		return nil, fmt.Errorf("%s is empty", f.Name())
+	}
+	ix, err := drivers[name].scan(f, o)
+	if err != nil {
+		return nil, err
+	}
+	ix.Identity, ix.Format = f.Identity(), name
+	return ix, nil
+}
+
+// Open prepares decoding.
+func Open(f source.File, ix *Index, o Options) (Decoder, error) {
+	return drivers[ix.Format].open(f, ix, o)
+}
+
+// Merge gives fields that hold the rows of both files.
+func Merge(a, b []Field, name string) ([]Field, error) {
+	if len(a) != len(b) {
+		return nil, fmt.Errorf("%s has %d columns, the files before it have %d", name, len(b), len(a))
+	}
+	merged := make([]Field, len(a))
+	for i, x := range a {
+		y, ok := find(b, x.Name)
+		if !ok {
+			return nil, fmt.Errorf("%s has no column %q, which the files before it have", name, x.Name)
+		}
+		m, err := mergeField(x, y)
+		if err != nil {
+			return nil, fmt.Errorf("%s: column %q: %w", name, x.Name, err)
+		}
+		merged[i] = m
+	}
+	return merged, nil
+}
+
+func find(fields []Field, name string) (Field, bool) {
+	for _, f := range fields {
+		if f.Name == name {
+			return f, true
+		}
+	}
+	return Field{}, false
+}
+
+func mergeField(x, y Field) (Field, error) {
+	null := x.Null || y.Null
+	switch {
+	case x.Any:
+		y.Null = true
+		return y, nil
+	case y.Any:
+		x.Null = true
+		return x, nil
+	case x.Kind == y.Kind && x.DType == y.DType && fmt.Sprint(x.Shape) == fmt.Sprint(y.Shape):
+		x.Null = null
+		return x, nil
+	case numeric(x) && numeric(y):
+		wide := table.FixedOf(x.Name, "<i8", 8, x.From)
+		if strings.Contains(x.DType+y.DType, "f") || strings.Contains(x.DType+y.DType, "u8") {
+			wide.DType = "<f8"
+		}
+		return Field{Column: wide, Null: null}, nil
+	case x.Kind == table.List && y.Kind == table.List && x.Width == 8 && y.Width == 8:
+		x.DType, x.Null = "<f8", null
+		return x, nil
+	}
+	return x, fmt.Errorf("is %s %s here and %s %s in the files before it", y.Kind, y.DType, x.Kind,
+		x.DType)
+}
+
+// numeric says whether a field is a scalar number that float64 can stand for.
+func numeric(f Field) bool {
+	return f.Kind == table.Fixed && len(f.Shape) == 0 && len(f.DType) == 3 &&
+		strings.ContainsRune("iuf", rune(f.DType[1]))
+}
+
+// Columns gives the columns of the stream: whole numbers and truth values with missing rows become
+// float64, as they do in pandas.
+func Columns(fields []Field) []table.Column {
+	columns := make([]table.Column, len(fields))
+	for i, f := range fields {
+		c := f.Column
+		integer := c.Kind == table.Fixed && len(c.Shape) == 0 && len(c.DType) == 3 &&
+			strings.ContainsRune("iub", rune(c.DType[1]))
+		switch {
+		case f.Any:
+			c = table.FixedOf(c.Name, "<f8", 8, c.From)
+		case f.Null && integer:
+			c.DType, c.Width = "<f8", 8
+		}
+		columns[i] = c
+	}
+	return columns
+}
+
+// BadRow is a row that cannot be read.
+type BadRow struct {
+	File   string
+	Row    int64 // counted from 0, without the header
+	Offset int64 // of the row in the file
+	Why    string
+}
+
+func (b *BadRow) Error() string {
+	return fmt.Sprintf("%s: row %d (offset %d): %s", b.File, b.Row, b.Offset, b.Why)
+}

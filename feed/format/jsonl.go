@@ -1,0 +1,509 @@
+package format
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"unicode/utf16"
+	"unicode/utf8"
+
+	"memroom/feed/source"
+	"memroom/feed/table"
+)
+
+// JSON lines: a row is an object. Columns are the keys that occur. A column is int64, float64,
+// bool, text, or a list of numbers, by what all its values are; everything else (objects, lists of
+// texts, mixtures) comes as its JSON text. A key that is absent or null is missing.
+
+type jsonKind byte
+
+const (
+	jsonNull jsonKind = iota
+	jsonBool
+	jsonInt
+	jsonFloat
+	jsonText
+	jsonList
+	jsonObject
+)
+
+// jsonValue finds the value that begins at pos: its kind and its end, -1 where it is no JSON.
+func jsonValue(s []byte, pos int) (jsonKind, int) {
+	if pos >= len(s) {
+		return 0, -1
+	}
+	switch c := s[pos]; c {
+	case '"':
+		return jsonText, jsonStringEnd(s, pos)
+	case '{', '[':
+		end := jsonNestedEnd(s, pos)
+		if c == '[' {
+			return jsonList, end
+		}
+		return jsonObject, end
+	case 't':
+		return jsonBool, word(s, pos, "true")
+	case 'f':
+		return jsonBool, word(s, pos, "false")
+	case 'n':
+		return jsonNull, word(s, pos, "null")
+	case 'N':
+		return jsonFloat, word(s, pos, "NaN") // Python writes it
+	case 'I':
+		return jsonFloat, word(s, pos, "Infinity")
+	}
+	kind, i := jsonInt, pos
+	if s[i] == '-' {
+		i++
+		if i < len(s) && s[i] == 'I' {
+			return jsonFloat, word(s, i, "Infinity")
+		}
+	}
+	start := i
+	for ; i < len(s); i++ {
+		c := s[i]
+		if c >= '0' && c <= '9' {
+			continue
+		}
+		if c != '.' && c != 'e' && c != 'E' && c != '+' && c != '-' {
+			break
+		}
+		kind = jsonFloat
+	}
+	if i == start {
+		return 0, -1
+	}
+	if kind == jsonInt && !isInt(s[pos:i]) {
+		kind = jsonFloat
+	}
+	return kind, i
+}
+
+func word(s []byte, pos int, w string) int {
+	if len(s)-pos >= len(w) && string(s[pos:pos+len(w)]) == w {
+		return pos + len(w)
+	}
+	return -1
+}
+
+func jsonStringEnd(s []byte, pos int) int {
+	for i := pos + 1; i < len(s); i++ {
+		switch s[i] {
+		case '\\':
+			i++
+		case '"':
+			return i + 1
+		}
+	}
+	return -1
+}
+
+// jsonNestedEnd gives the end of an object or list.
+func jsonNestedEnd(s []byte, pos int) int {
+	depth := 0
+	for i := pos; i < len(s); i++ {
+		switch s[i] {
+		case '"':
+			if i = jsonStringEnd(s, i) - 1; i < 0 {
+				return -1
+			}
+		case '{', '[':
+			depth++
+		case '}', ']':
+			if depth--; depth == 0 {
+				return i + 1
+			}
+		}
+	}
+	return -1
+}
+
+func jsonSpace(s []byte, pos int) int {
+	for pos < len(s) && (s[pos] == ' ' || s[pos] == '\t' || s[pos] == '\r' || s[pos] == '\n') {
+		pos++
+	}
+	return pos
+}
+
+// jsonMembers calls visit for each key and value of an object.
+func jsonMembers(s []byte, visit func(key, value []byte, kind jsonKind) string) string {
+	i := jsonSpace(s, 0)
+	if i >= len(s) || s[i] != '{' {
+		return "is no JSON object"
+	}
+	i = jsonSpace(s, i+1)
+	if i < len(s) && s[i] == '}' {
+		return ""
+	}
+	for {
+		if i >= len(s) || s[i] != '"' {
+			return fmt.Sprintf("is no JSON: a key should begin at byte %d of the line", i)
+		}
+		end := jsonStringEnd(s, i)
+		if end < 0 {
+			return "is no JSON: the line ends inside a text"
+		}
+		key := s[i+1 : end-1]
+		i = jsonSpace(s, end)
+		if i >= len(s) || s[i] != ':' {
+			return fmt.Sprintf("is no JSON: a colon should be at byte %d of the line", i)
+		}
+		i = jsonSpace(s, i+1)
+		kind, end := jsonValue(s, i)
+		if end < 0 {
+			return fmt.Sprintf("is no JSON: the value at byte %d of the line is cut off or wrong", i)
+		}
+		if why := visit(key, s[i:end], kind); why != "" {
+			return why
+		}
+		i = jsonSpace(s, end)
+		switch {
+		case i < len(s) && s[i] == ',':
+			i = jsonSpace(s, i+1)
+		case i < len(s) && s[i] == '}':
+			if jsonSpace(s, i+1) != len(s) {
+				return "has more than one JSON object"
+			}
+			return ""
+		default:
+			return fmt.Sprintf("is no JSON: byte %d of the line should be a comma or a brace", i)
+		}
+	}
+}
+
+// jsonProfile counts what the values of a key are.
+type jsonProfile struct {
+	seen                                     int64
+	null, bools, ints, floats, texts, others int64
+	intLists, floatLists, emptyLists         int64
+}
+
+func (p *jsonProfile) add(value []byte, kind jsonKind) {
+	p.seen++
+	switch kind {
+	case jsonNull:
+		p.null++
+	case jsonBool:
+		p.bools++
+	case jsonInt:
+		p.ints++
+	case jsonFloat:
+		p.floats++
+	case jsonText:
+		p.texts++
+	case jsonList:
+		p.addList(value)
+	default:
+		p.others++
+	}
+}
+
+func (p *jsonProfile) addList(value []byte) {
+	floats, count, ok := false, 0, true
+	ok = jsonElements(value, func(v []byte, kind jsonKind) bool {
+		count++
+		floats = floats || kind == jsonFloat
+		return kind == jsonInt || kind == jsonFloat
+	})
+	switch {
+	case !ok:
+		p.others++
+	case count == 0:
+		p.emptyLists++
+	case floats:
+		p.floatLists++
+	default:
+		p.intLists++
+	}
+}
+
+// jsonElements calls visit for the elements of a list until it says no.
+func jsonElements(s []byte, visit func(v []byte, kind jsonKind) bool) bool {
+	i := jsonSpace(s, 1)
+	if i < len(s) && s[i] == ']' {
+		return true
+	}
+	for {
+		kind, end := jsonValue(s, i)
+		if end < 0 || !visit(s[i:end], kind) {
+			return false
+		}
+		i = jsonSpace(s, end)
+		if i >= len(s) || s[i] != ',' {
+			return i < len(s) && s[i] == ']'
+		}
+		i = jsonSpace(s, i+1)
+	}
+}
+
+func (p *jsonProfile) field(name string, rows int64) Field {
+	lists := p.intLists + p.floatLists + p.emptyLists
+	f := Field{Null: p.null > 0 || p.seen < rows}
+	numbers := p.ints + p.floats
+	kinds := 0
+	for _, n := range []int64{p.bools, numbers, p.texts, lists} {
+		if n > 0 {
+			kinds++
+		}
+	}
+	switch {
+	case p.others > 0 || kinds > 1:
+		f.Column = table.Column{Name: name, Kind: table.Text, From: "JSON text"}
+	case p.texts > 0:
+		f.Column = table.Column{Name: name, Kind: table.Text, From: "string"}
+	case p.bools > 0:
+		f.Column = table.FixedOf(name, "|b1", 1, "bool")
+	case p.floats > 0:
+		f.Column = table.FixedOf(name, "<f8", 8, "number")
+	case p.ints > 0:
+		f.Column = table.FixedOf(name, "<i8", 8, "number")
+	case lists > 0:
+		f.Column = table.Column{Name: name, Kind: table.List, DType: "<i8", Width: 8, From: "list"}
+		if p.floatLists > 0 || p.intLists == 0 {
+			f.DType = "<f8"
+		}
+	default:
+		f.Column, f.Any = table.FixedOf(name, "<f8", 8, "null"), true
+	}
+	return f
+}
+
+func scanJSONL(f source.File, o Options) (*Index, error) {
+	ix := &Index{}
+	var names []string
+	profiles := map[string]*jsonProfile{}
+	look := newSampler(f, o)
+	var b blocker
+	var looked int64
+	err := eachRow(f, 0, lineEnd, func(row []byte, at int64) error {
+		if look.wants(at) {
+			why := jsonMembers(row, func(key, value []byte, kind jsonKind) string {
+				p := profiles[string(key)]
+				if p == nil {
+					p = &jsonProfile{}
+					profiles[string(key)] = p
+					names = append(names, string(key))
+					if len(names) > 100000 {
+						return "brings the number of keys above 100,000: the keys are data"
+					}
+				}
+				p.add(value, kind)
+				return ""
+			})
+			if why != "" {
+				if o.Skip {
+					ix.Skipped++
+					return nil
+				}
+				return &BadRow{f.Name(), b.row, at, why}
+			}
+			looked++
+		}
+		b.add(at, int64(len(row)), int64(len(row)))
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range names {
+		plain := string(jsonString([]byte(`"`+name+`"`), nil))
+		field := profiles[name].field(plain, looked)
+		if kind, ok := o.Types[plain]; ok {
+			t, err := declared(plain, kind)
+			if err != nil {
+				return nil, err
+			}
+			t.Null = field.Null && t.DType != "<f4" && t.DType != "<f8"
+			field = t
+		}
+		ix.Fields = append(ix.Fields, field)
+	}
+	ix.Blocks = b.blocks
+	estimate(ix)
+	return ix, nil
+}
+
+type jsonDecoder struct {
+	f    source.File
+	skip bool
+}
+
+func openJSONL(f source.File, _ *Index, o Options) (Decoder, error) {
+	return &jsonDecoder{f, o.Skip}, nil
+}
+
+func (d *jsonDecoder) Close() error { return nil }
+
+func (d *jsonDecoder) Decode(b Block, columns []table.Column) (*table.Rows, error) {
+	data, err := readBlock(d.f, b)
+	if err != nil {
+		return nil, err
+	}
+	rows := table.NewRows(columns, int(b.Rows), b.Length)
+	places := map[string]int{}
+	for i, c := range columns {
+		quoted, _ := json.Marshal(c.Name)
+		places[string(quoted[1:len(quoted)-1])] = i
+		places[c.Name] = i
+	}
+	type found struct {
+		value []byte
+		kind  jsonKind
+	}
+	values := make([]found, len(columns))
+	room := []byte{}
+	err = rowsOf(data, lineEnd, func(row []byte, at int) error {
+		clear(values)
+		why := jsonMembers(row, func(key, value []byte, kind jsonKind) string {
+			if i, ok := places[string(key)]; ok {
+				values[i] = found{value, kind}
+			}
+			return ""
+		})
+		if why != "" && d.skip {
+			return nil
+		}
+		for i := 0; i < len(columns) && why == ""; i++ {
+			why = setJSON(&rows.Data[i], columns[i], values[i].value, values[i].kind, &room)
+		}
+		if why != "" {
+			return &BadRow{d.f.Name(), b.First + int64(rows.Count), b.Offset + int64(at), why}
+		}
+		rows.Count++
+		return nil
+	})
+	if err == nil && int64(rows.Count) != b.Rows {
+		err = fmt.Errorf("%s: offset %d: %d rows where the index has %d: the file has changed", d.f.Name(),
+			b.Offset, rows.Count, b.Rows)
+	}
+	return rows, err
+}
+
+// setJSON puts a value into a column, or says why it cannot.
+func setJSON(into *table.Data, c table.Column, v []byte, kind jsonKind, room *[]byte) string {
+	switch {
+	case c.Kind != table.Fixed && kind == jsonNull:
+		into.AddNull()
+	case c.Kind == table.Text && kind == jsonText && c.From != "JSON text":
+		*room = jsonString(v, (*room)[:0])
+		into.AddBytes(*room)
+	case c.Kind == table.Text:
+		into.AddBytes(v)
+	case c.Kind == table.List:
+		return setJSONList(into, c, v, kind)
+	case c.DType == "|b1" && kind == jsonBool:
+		into.Fixed = append(into.Fixed, map[byte]byte{'t': 1, 'f': 0}[v[0]])
+	case kind == jsonNull && (c.DType == "<f8" || c.DType == "<f4"):
+		return setNumber(into, c, []byte("NaN"))
+	case kind == jsonBool && c.DType == "<f8":
+		into.AddFloat(map[byte]float64{'t': 1, 'f': 0}[v[0]])
+	case kind == jsonInt || kind == jsonFloat:
+		return setNumber(into, c, v)
+	default:
+		return wrong(c, v)
+	}
+	return ""
+}
+
+func setNumber(into *table.Data, c table.Column, v []byte) string {
+	switch c.DType {
+	case "<f8":
+		if string(v) == "NaN" {
+			into.AddFloat(math.NaN())
+			return ""
+		}
+		x, err := parseFloat(v)
+		if err != nil {
+			return wrong(c, v)
+		}
+		into.AddFloat(x)
+		return ""
+	case "<f4":
+		return setFloat32(c)(v, false, into)
+	case "|b1":
+		return wrong(c, v)
+	}
+	return setInt(c)(v, false, into)
+}
+
+func setJSONList(into *table.Data, c table.Column, v []byte, kind jsonKind) string {
+	if kind != jsonList {
+		return wrong(c, v)
+	}
+	why := ""
+	ok := jsonElements(v, func(e []byte, kind jsonKind) bool {
+		if c.DType == "<f8" {
+			x, err := parseFloat(e)
+			if err != nil {
+				why = wrong(c, e)
+			}
+			into.Bytes = binary.LittleEndian.AppendUint64(into.Bytes, math.Float64bits(x))
+			return why == ""
+		}
+		x, err := strconv.ParseInt(string(e), 10, 64)
+		if err != nil {
+			why = wrong(c, e)
+		}
+		into.Bytes = binary.LittleEndian.AppendUint64(into.Bytes, uint64(x))
+		return why == ""
+	})
+	if !ok && why == "" {
+		why = wrong(c, v)
+	}
+	into.End()
+	return why
+}
+
+// jsonString gives the text of a quoted string.
+func jsonString(v []byte, out []byte) []byte {
+	v = v[1 : len(v)-1]
+	if !slices.Contains(v, '\\') {
+		return append(out, v...)
+	}
+	for i := 0; i < len(v); i++ {
+		if v[i] != '\\' || i+1 >= len(v) {
+			out = append(out, v[i])
+			continue
+		}
+		i++
+		switch v[i] {
+		case 'n':
+			out = append(out, '\n')
+		case 't':
+			out = append(out, '\t')
+		case 'r':
+			out = append(out, '\r')
+		case 'b':
+			out = append(out, '\b')
+		case 'f':
+			out = append(out, '\f')
+		case 'u':
+			r := hex4(v, i+1)
+			i += 4
+			if utf16.IsSurrogate(r) && i+2 < len(v) && v[i+1] == '\\' && v[i+2] == 'u' {
+				if joined := utf16.DecodeRune(r, hex4(v, i+3)); joined != utf8.RuneError {
+					r = joined
+					i += 6
+				}
+			}
+			out = utf8.AppendRune(out, r)
+		default:
+			out = append(out, v[i])
+		}
+	}
+	return out
+}
+
+func hex4(v []byte, at int) rune {
+	if at+4 > len(v) {
+		return utf8.RuneError
+	}
+	x, err := strconv.ParseUint(string(v[at:at+4]), 16, 32)
+	if err != nil {
+		return utf8.RuneError
+	}
+	return rune(x)
+}

@@ -1,0 +1,380 @@
+package format
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"math"
+	"math/big"
+
+	"github.com/apache/arrow-go/v18/parquet"
+	"github.com/apache/arrow-go/v18/parquet/file"
+	"github.com/apache/arrow-go/v18/parquet/schema"
+
+	"memroom/feed/table"
+)
+
+// leafReader reads the values of one column chunk into a column of the stream.
+type leafReader struct {
+	chunk  file.ColumnChunkReader
+	column table.Column
+	into   *table.Data
+
+	maxDef, repeated int16 // levels: of a value; of the list's repeated group
+	scale            int32 // of a decimal
+	decimal          bool
+	unsigned         bool
+
+	defs, reps []int16
+	values     valueBuffers
+	n          int  // values in the buffers
+	inRow      bool // a list has begun
+	texts      []json.RawMessage
+	rows       int64
+}
+
+type valueBuffers struct {
+	bools    []bool
+	int32s   []int32
+	int64s   []int64
+	int96s   []parquet.Int96
+	floats   []float32
+	doubles  []float64
+	bytes    []parquet.ByteArray
+	fixed    []parquet.FixedLenByteArray
+	physical parquet.Type
+}
+
+const leafStep = 4096 // levels read at a time
+
+// readLeaf decodes some rows of one leaf of a row group.
+func readLeaf(r *file.Reader, leaf, group int, first, rows int64, c table.Column,
+	into *table.Data) error {
+	chunk, err := r.RowGroup(group).Column(leaf)
+	if err != nil {
+		return err
+	}
+	defer chunk.Close()
+	l := newLeafReader(chunk, c, into)
+	if first > 0 {
+		if err := chunk.SeekToRow(first); err != nil {
+			return err
+		}
+	}
+	if l.repeated > 0 {
+		return l.lists(rows)
+	}
+	return l.flat(rows)
+}
+
+func newLeafReader(chunk file.ColumnChunkReader, c table.Column, into *table.Data) *leafReader {
+	d := chunk.Descriptor()
+	l := &leafReader{chunk: chunk, column: c, into: into, maxDef: d.MaxDefinitionLevel()}
+	l.defs, l.reps = make([]int16, leafStep), make([]int16, leafStep)
+	switch t := d.LogicalType().(type) {
+	case schema.DecimalLogicalType:
+		l.decimal, l.scale = true, t.Scale()
+	case *schema.DecimalLogicalType:
+		l.decimal, l.scale = true, t.Scale()
+	case schema.IntLogicalType:
+		l.unsigned = !t.IsSigned()
+	case *schema.IntLogicalType:
+		l.unsigned = !t.IsSigned()
+	}
+	if d.MaxRepetitionLevel() == 1 {
+		l.repeated = repeatedLevel(d.SchemaNode())
+	}
+	return l
+}
+
+// repeatedLevel is the definition level of the repeated group above a leaf.
+func repeatedLevel(node schema.Node) int16 {
+	for node != nil && node.RepetitionType() != parquet.Repetitions.Repeated {
+		node = node.Parent()
+	}
+	var level int16
+	for node != nil && node.Parent() != nil {
+		if node.RepetitionType() != parquet.Repetitions.Required {
+			level++
+		}
+		node = node.Parent()
+	}
+	return level
+}
+
+// fill reads the next levels and values.
+func (l *leafReader) fill(most int) (int, error) {
+	most = min(most, leafStep)
+	var levels int64
+	var err error
+	b := &l.values
+	defs, reps := l.defs[:most], l.reps[:most]
+	switch chunk := l.chunk.(type) {
+	case *file.BooleanColumnChunkReader:
+		b.bools = room(b.bools)
+		levels, l.n, err = chunk.ReadBatch(int64(most), b.bools, defs, reps)
+	case *file.Int32ColumnChunkReader:
+		b.int32s = room(b.int32s)
+		levels, l.n, err = chunk.ReadBatch(int64(most), b.int32s, defs, reps)
+	case *file.Int64ColumnChunkReader:
+		b.int64s = room(b.int64s)
+		levels, l.n, err = chunk.ReadBatch(int64(most), b.int64s, defs, reps)
+	case *file.Int96ColumnChunkReader:
+		b.int96s = room(b.int96s)
+		levels, l.n, err = chunk.ReadBatch(int64(most), b.int96s, defs, reps)
+	case *file.Float32ColumnChunkReader:
+		b.floats = room(b.floats)
+		levels, l.n, err = chunk.ReadBatch(int64(most), b.floats, defs, reps)
+	case *file.Float64ColumnChunkReader:
+		b.doubles = room(b.doubles)
+		levels, l.n, err = chunk.ReadBatch(int64(most), b.doubles, defs, reps)
+	case *file.ByteArrayColumnChunkReader:
+		b.bytes = room(b.bytes)
+		levels, l.n, err = chunk.ReadBatch(int64(most), b.bytes, defs, reps)
+	case *file.FixedLenByteArrayColumnChunkReader:
+		b.fixed = room(b.fixed)
+		levels, l.n, err = chunk.ReadBatch(int64(most), b.fixed, defs, reps)
+	default:
+		err = fmt.Errorf("values of type %s are not read", l.chunk.Type())
+	}
+	if err == nil && levels == 0 {
+		err = fmt.Errorf("the column ends before its rows do")
+	}
+	return int(levels), err
+}
+
+func room[T any](b []T) []T {
+	if b == nil {
+		b = make([]T, leafStep)
+	}
+	return b
+}
+
+// flat reads rows of a column without lists.
+func (l *leafReader) flat(rows int64) error {
+	for rows > 0 {
+		levels, err := l.fill(int(min(rows, leafStep)))
+		if err != nil {
+			return err
+		}
+		rows -= int64(levels)
+		if l.maxDef == 0 || l.n == levels {
+			if l.plain(levels) {
+				continue
+			}
+		}
+		value := 0
+		for i := range levels {
+			if l.maxDef > 0 && l.defs[i] < l.maxDef {
+				if l.column.Kind != table.Fixed {
+					l.into.AddNull()
+				} else if err := addMissing(l.into, l.column); err != nil {
+					return err
+				}
+				continue
+			}
+			l.add(value)
+			value++
+		}
+	}
+	return nil
+}
+
+// plain adds numbers that need no conversion, all at once.
+func (l *leafReader) plain(n int) bool {
+	if l.decimal || l.column.Kind != table.Fixed {
+		return false
+	}
+	b := &l.values
+	switch {
+	case l.column.DType == "<f4" && l.chunk.Type() == parquet.Types.Float:
+		out := l.into.Grow(4 * n)
+		for i, v := range b.floats[:n] {
+			binary.LittleEndian.PutUint32(out[4*i:], math.Float32bits(v))
+		}
+	case l.column.DType == "<f8" && l.chunk.Type() == parquet.Types.Double:
+		out := l.into.Grow(8 * n)
+		for i, v := range b.doubles[:n] {
+			binary.LittleEndian.PutUint64(out[8*i:], math.Float64bits(v))
+		}
+	case l.column.Width == 8 && l.column.DType != "<f8" && l.chunk.Type() == parquet.Types.Int64:
+		out := l.into.Grow(8 * n)
+		for i, v := range b.int64s[:n] {
+			binary.LittleEndian.PutUint64(out[8*i:], uint64(v))
+		}
+	case l.column.Width == 4 && l.chunk.Type() == parquet.Types.Int32:
+		out := l.into.Grow(4 * n)
+		for i, v := range b.int32s[:n] {
+			binary.LittleEndian.PutUint32(out[4*i:], uint32(v))
+		}
+	default:
+		return false
+	}
+	return true
+}
+
+// add appends value i of the buffers as a row.
+func (l *leafReader) add(i int) {
+	if l.column.Kind == table.Fixed {
+		l.into.Fixed = l.number(l.into.Fixed, i)
+		return
+	}
+	l.into.AddBytes(l.text(i))
+}
+
+func (l *leafReader) text(i int) []byte {
+	if l.chunk.Type() == parquet.Types.ByteArray {
+		return l.values.bytes[i]
+	}
+	return l.values.fixed[i]
+}
+
+// number appends value i as the column's dtype.
+func (l *leafReader) number(out []byte, i int) []byte {
+	b := &l.values
+	var whole int64
+	switch l.chunk.Type() {
+	case parquet.Types.Boolean:
+		if b.bools[i] {
+			whole = 1
+		}
+	case parquet.Types.Int32:
+		whole = int64(b.int32s[i])
+		if l.unsigned {
+			whole = int64(uint32(b.int32s[i]))
+		}
+	case parquet.Types.Int64:
+		whole = b.int64s[i]
+	case parquet.Types.Int96:
+		whole = b.int96s[i].ToTime().UnixNano()
+	case parquet.Types.Float:
+		return l.float(out, float64(b.floats[i]))
+	case parquet.Types.Double:
+		return l.float(out, b.doubles[i])
+	default:
+		if l.decimal {
+			return l.float(out, l.scaled(signed(l.text(i))))
+		}
+		return append(out, l.text(i)...) // float16
+	}
+	if l.decimal {
+		return l.float(out, l.scaled(big.NewInt(whole)))
+	}
+	if l.column.DType == "<f8" {
+		if l.unsigned && l.chunk.Type() == parquet.Types.Int64 {
+			return l.float(out, float64(uint64(whole)))
+		}
+		return l.float(out, float64(whole))
+	}
+	var eight [8]byte
+	binary.LittleEndian.PutUint64(eight[:], uint64(whole))
+	return append(out, eight[:l.column.Width]...)
+}
+
+func (l *leafReader) float(out []byte, v float64) []byte {
+	if l.column.DType == "<f4" {
+		return binary.LittleEndian.AppendUint32(out, math.Float32bits(float32(v)))
+	}
+	return binary.LittleEndian.AppendUint64(out, math.Float64bits(v))
+}
+
+// signed reads a big-endian number in two's complement.
+func signed(b []byte) *big.Int {
+	v := new(big.Int).SetBytes(b)
+	if len(b) > 0 && b[0]&0x80 != 0 {
+		v.Sub(v, new(big.Int).Lsh(big.NewInt(1), uint(8*len(b))))
+	}
+	return v
+}
+
+// scaled gives the float64 nearest to a decimal.
+func (l *leafReader) scaled(v *big.Int) float64 {
+	power := new(big.Int).Exp(big.NewInt(10), big.NewInt(int64(l.scale)), nil)
+	f, _ := new(big.Rat).SetFrac(v, power).Float64()
+	return f
+}
+
+// lists reads rows of a column of lists. A row ends where the next begins, so one level more is
+// looked at than the rows have.
+func (l *leafReader) lists(rows int64) error {
+	for l.rows < rows || l.inRow {
+		if !l.chunk.HasNext() {
+			break
+		}
+		levels, err := l.fill(leafStep)
+		if err != nil {
+			return err
+		}
+		value := 0
+		for i := range levels {
+			if l.reps[i] == 0 {
+				l.endRow()
+				if l.rows == rows {
+					return nil
+				}
+			}
+			if err := l.element(i, &value); err != nil {
+				return err
+			}
+		}
+	}
+	l.endRow()
+	if l.rows != rows {
+		return fmt.Errorf("the column ends before its rows do")
+	}
+	return nil
+}
+
+// element takes one level of a list: a value, a hole, an empty list or a missing one.
+func (l *leafReader) element(i int, value *int) error {
+	def := l.defs[i]
+	switch {
+	case def < l.repeated-1:
+		l.into.AddNull()
+		l.rows++
+		return nil
+	case def == l.repeated-1:
+		l.inRow = true
+		return nil
+	}
+	l.inRow = true
+	if l.column.Kind == table.Text {
+		text := json.RawMessage("null")
+		if def == l.maxDef {
+			var err error
+			if text, err = json.Marshal(string(l.text(*value))); err != nil {
+				return err
+			}
+			*value++
+		}
+		l.texts = append(l.texts, text)
+		return nil
+	}
+	if def == l.maxDef {
+		l.into.Bytes = l.number(l.into.Bytes, *value)
+		*value++
+		return nil
+	}
+	if l.column.DType != "<f4" && l.column.DType != "<f8" {
+		return fmt.Errorf("a list of whole numbers has a missing value, which NumPy cannot hold")
+	}
+	l.into.Bytes = l.float(l.into.Bytes, math.NaN())
+	return nil
+}
+
+func (l *leafReader) endRow() {
+	if !l.inRow {
+		return
+	}
+	if l.column.Kind == table.Text {
+		text, _ := json.Marshal(l.texts)
+		if l.texts == nil {
+			text = []byte("[]")
+		}
+		l.into.Bytes = append(l.into.Bytes, text...)
+		l.texts = l.texts[:0]
+	}
+	l.into.End()
+	l.inRow = false
+	l.rows++
+}

@@ -1,0 +1,137 @@
+package format
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+
+	"memroom/feed/source"
+)
+
+// rowEnd gives the length of the first row of data, with its newline, or -1 if data ends before it.
+type rowEnd func(data []byte) int
+
+// lineEnd is the rowEnd of formats in which a row is a line.
+func lineEnd(data []byte) int { return bytes.IndexByte(data, '\n') + 1 }
+
+const (
+	readStep = 1 << 20 // bytes read at once while a text file is looked through
+	// longest is how long one row of text may be. A file without newlines would be read whole.
+	longest = 1 << 30
+)
+
+// eachRow calls visit for every row from offset to the end of the file, blank lines left out. It
+// holds one piece of the file at a time, or one row where that is longer.
+func eachRow(f source.File, offset int64, end rowEnd,
+	visit func(row []byte, at int64) error) error {
+	var held []byte
+	size := f.Size()
+	for at := offset; at < size || len(held) > 0; {
+		if at < size {
+			step := min(int64(max(readStep, len(held))), size-at)
+			start := len(held)
+			held = append(held, make([]byte, step)...)
+			if n, err := f.ReadAt(held[start:], at); int64(n) < step {
+				return fmt.Errorf("%s: offset %d: %w", f.Name(), at+int64(n), shorter(err))
+			}
+			f.Drop(at, step)
+			at += step
+		}
+		begin := at - int64(len(held))
+		used := 0
+		for used < len(held) {
+			n := end(held[used:])
+			if n <= 0 && at < size {
+				break
+			}
+			if n <= 0 {
+				n = len(held) - used // the last row has no newline
+			}
+			if row := held[used : used+n]; !blank(row) {
+				if err := visit(row, begin+int64(used)); err != nil {
+					return err
+				}
+			}
+			used += n
+		}
+		held = append(held[:0], held[used:]...)
+		if len(held) > longest {
+			return &BadRow{f.Name(), -1, begin, "a row is longer than 1 GiB"}
+		}
+	}
+	return nil
+}
+
+// shorter names what it means that a file gave fewer bytes than it has.
+func shorter(err error) error {
+	if err == nil || err == io.EOF || err == io.ErrUnexpectedEOF {
+		return fmt.Errorf("the file ends before it should: it was cut off or is still being written")
+	}
+	return err
+}
+
+func blank(row []byte) bool {
+	for _, c := range row {
+		if c != '\n' && c != '\r' {
+			return false
+		}
+	}
+	return true
+}
+
+// blocker cuts rows into blocks.
+type blocker struct {
+	blocks []Block
+	row    int64
+}
+
+// add counts a row of n bytes at an offset. decoded is about what it will take in memory.
+func (b *blocker) add(offset, n, decoded int64) {
+	last := len(b.blocks) - 1
+	if last < 0 || offset+n-b.blocks[last].Offset > textBlock {
+		b.blocks = append(b.blocks, Block{Offset: offset, First: b.row})
+		last++
+	}
+	b.blocks[last].Rows++
+	b.blocks[last].Bytes += decoded
+	b.blocks[last].Length = offset + n - b.blocks[last].Offset
+	b.row++
+}
+
+// readBlock reads the bytes of a block.
+func readBlock(f source.File, b Block) ([]byte, error) {
+	data := make([]byte, b.Length)
+	if n, err := f.ReadAt(data, b.Offset); int64(n) < b.Length {
+		return nil, fmt.Errorf("%s: offset %d: %w", f.Name(), b.Offset+int64(n), shorter(err))
+	}
+	f.Drop(b.Offset, b.Length)
+	return data, nil
+}
+
+// rowsOf calls visit for every row of a block that is not blank.
+func rowsOf(data []byte, end rowEnd, visit func(row []byte, at int) error) error {
+	for used := 0; used < len(data); {
+		n := end(data[used:])
+		if n <= 0 {
+			n = len(data) - used
+		}
+		if row := data[used : used+n]; !blank(row) {
+			if err := visit(row, used); err != nil {
+				return err
+			}
+		}
+		used += n
+	}
+	return nil
+}
+
+// trimEnd cuts the newline off.
+func trimEnd(row []byte) []byte {
+	if n := len(row); n > 0 && row[n-1] == '\n' {
+		row = row[:n-1]
+	}
+	if n := len(row); n > 0 && row[n-1] == '\r' {
+		row = row[:n-1]
+	}
+	return row
+}

@@ -1,0 +1,318 @@
+package format
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/apache/arrow-go/v18/arrow/memory"
+	"github.com/apache/arrow-go/v18/parquet"
+	"github.com/apache/arrow-go/v18/parquet/file"
+	"github.com/apache/arrow-go/v18/parquet/metadata"
+	"github.com/apache/arrow-go/v18/parquet/schema"
+
+	"memroom/feed/source"
+	"memroom/feed/table"
+)
+
+// Parquet. A block is a row group, or a part of one that is large. Columns are decoded one after
+// another, so that pages of only one are in memory at a time. A nested column becomes one column
+// for each of its leaves, named by its path; lists of numbers are lists, lists of texts come as
+// JSON.
+
+// parquetFile is a file with the readers that goroutines share out: a reader is used by one at a
+// time.
+type parquetFile struct {
+	f    source.File
+	meta *metadata.FileMetaData
+	mu   sync.Mutex
+	free []*file.Reader
+}
+
+// sized makes a source.File what arrow-go wants: something to seek in, though it mostly reads at
+// offsets.
+type sized struct {
+	source.File
+	at int64
+}
+
+func (s *sized) Seek(offset int64, whence int) (int64, error) {
+	switch whence {
+	case 1:
+		offset += s.at
+	case 2:
+		offset += s.Size()
+	}
+	s.at = offset
+	return offset, nil
+}
+
+func (s *sized) Read(p []byte) (int, error) {
+	n, err := s.ReadAt(p, s.at)
+	s.at += int64(n)
+	return n, err
+}
+
+// Close does nothing: the file is its opener's.
+func (s *sized) Close() error { return nil }
+
+func (p *parquetFile) reader() (_ *file.Reader, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if n := len(p.free); n > 0 {
+		r := p.free[n-1]
+		p.free = p.free[:n-1]
+		return r, nil
+	}
+	defer caught(&err, p.f.Name())
+	props := parquet.NewReaderProperties(memory.DefaultAllocator)
+	props.BufferedStreamEnabled = true // a column chunk may be larger than memory
+	props.BufferSize = 64 << 10
+	options := []file.ReadOption{file.WithReadProps(props)}
+	if p.meta != nil {
+		options = append(options, file.WithMetadata(p.meta))
+	}
+	r, err := file.NewParquetReader(&sized{File: p.f}, options...)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w (a Parquet file that was cut off has no footer)", p.f.Name(), err)
+	}
+	p.meta = r.MetaData()
+	return r, nil
+}
+
+func (p *parquetFile) giveBack(r *file.Reader) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.free = append(p.free, r)
+}
+
+// caught turns a panic of the library over a damaged file into an error.
+func caught(err *error, name string) {
+	if r := recover(); r != nil {
+		*err = fmt.Errorf("%s: damaged: %v", name, r)
+	}
+}
+
+func scanParquet(f source.File, _ Options) (_ *Index, err error) {
+	defer caught(&err, f.Name())
+	p := &parquetFile{f: f}
+	r, err := p.reader()
+	if err != nil {
+		return nil, err
+	}
+	ix := &Index{}
+	var perRow int64
+	leaves := r.MetaData().Schema
+	for i := range leaves.NumColumns() {
+		own, err := leafField(leaves.Column(i))
+		if err != nil {
+			ix.Notes = append(ix.Notes, err.Error())
+			continue
+		}
+		own.Null = leaves.Column(i).MaxDefinitionLevel() > 0 && parquetNulls(r, i)
+		wide, err := parquetWidth(r, i, own)
+		if err != nil {
+			return nil, fmt.Errorf("%s: column %q: %w", f.Name(), own.Name, err)
+		}
+		ix.Fields = append(ix.Fields, own)
+		perRow += wide
+	}
+	if len(ix.Fields) == 0 {
+		return nil, fmt.Errorf("%s: no column can be read: %s", f.Name(), strings.Join(ix.Notes, "; "))
+	}
+	for g := range r.NumRowGroups() {
+		rows := r.MetaData().RowGroup(g).NumRows()
+		step := max(1, groupBlock/max(1, perRow))
+		parts := max(1, (rows+step-1)/step)
+		step = max(1, (rows+parts-1)/parts)
+		for first := int64(0); first < rows; first += step {
+			n := min(step, rows-first)
+			ix.Blocks = append(ix.Blocks, Block{Rows: n, Bytes: n * perRow, Part: int32(g), First: first})
+		}
+	}
+	return ix, nil
+}
+
+// leafName is the path of a leaf without the names that lists bring.
+func leafName(c *schema.Column) string {
+	var parts []string
+	for _, part := range strings.Split(c.ColumnPath().String(), ".") {
+		switch part {
+		case "list", "element", "item", "array", "bag", "array_element", "key_value":
+			if len(parts) > 0 {
+				continue
+			}
+		}
+		parts = append(parts, part)
+	}
+	return strings.Join(parts, ".")
+}
+
+// leafField says what a leaf becomes.
+func leafField(c *schema.Column) (Field, error) {
+	name := leafName(c)
+	if c.MaxRepetitionLevel() > 1 {
+		return Field{}, fmt.Errorf("column %q is a list of lists, which is not read", name)
+	}
+	from := c.PhysicalType().String()
+	if l := c.LogicalType(); l != nil && l.IsValid() && !l.IsNone() {
+		from += " " + l.String()
+	}
+	dtype, width, text := leafType(c)
+	field := Field{Column: table.FixedOf(name, dtype, width, from)}
+	switch {
+	case dtype == "" && c.MaxRepetitionLevel() == 1:
+		field.Column = table.Column{Name: name, Kind: table.Text, From: from + " list as JSON"}
+	case dtype == "" && text:
+		field.Column = table.Column{Name: name, Kind: table.Text, From: from}
+	case dtype == "":
+		field.Column = table.Column{Name: name, Kind: table.Binary, From: from}
+	case c.MaxRepetitionLevel() == 1:
+		field.Column = table.Column{Name: name, Kind: table.List, DType: dtype, Width: width, From: from}
+	}
+	return field, nil
+}
+
+// leafType gives the dtype of a leaf's values; none for byte strings, of which text says whether
+// they are UTF-8.
+func leafType(c *schema.Column) (dtype string, width int, text bool) {
+	units := map[schema.TimeUnitType]string{schema.TimeUnitMillis: "ms", schema.TimeUnitMicros: "us",
+		schema.TimeUnitNanos: "ns"}
+	switch l := c.LogicalType().(type) {
+	case schema.DecimalLogicalType, *schema.DecimalLogicalType:
+		return "<f8", 8, false
+	case schema.DateLogicalType, *schema.DateLogicalType:
+		return "<M8[D]", 8, false
+	case schema.TimestampLogicalType:
+		return "<M8[" + units[l.TimeUnit()] + "]", 8, false
+	case *schema.TimestampLogicalType:
+		return "<M8[" + units[l.TimeUnit()] + "]", 8, false
+	case schema.TimeLogicalType:
+		return "<m8[" + units[l.TimeUnit()] + "]", 8, false
+	case *schema.TimeLogicalType:
+		return "<m8[" + units[l.TimeUnit()] + "]", 8, false
+	case schema.IntLogicalType:
+		return intType(int(l.BitWidth()), l.IsSigned())
+	case *schema.IntLogicalType:
+		return intType(int(l.BitWidth()), l.IsSigned())
+	case schema.Float16LogicalType, *schema.Float16LogicalType:
+		return "<f2", 2, false
+	case schema.StringLogicalType, *schema.StringLogicalType, schema.JSONLogicalType,
+		*schema.JSONLogicalType, schema.EnumLogicalType, *schema.EnumLogicalType:
+		return "", 0, true
+	}
+	switch c.PhysicalType() {
+	case parquet.Types.Boolean:
+		return "|b1", 1, false
+	case parquet.Types.Int32:
+		return "<i4", 4, false
+	case parquet.Types.Int64:
+		return "<i8", 8, false
+	case parquet.Types.Int96:
+		return "<M8[ns]", 8, false
+	case parquet.Types.Float:
+		return "<f4", 4, false
+	case parquet.Types.Double:
+		return "<f8", 8, false
+	}
+	return "", 0, false
+}
+
+func intType(bits int, signed bool) (string, int, bool) {
+	kind, order := "u", "<"
+	if signed {
+		kind = "i"
+	}
+	if bits == 8 {
+		order = "|"
+	}
+	return fmt.Sprintf("%s%s%d", order, kind, bits/8), bits / 8, false
+}
+
+// parquetNulls says whether a leaf has missing values, or may have where the file does not tell.
+func parquetNulls(r *file.Reader, leaf int) bool {
+	for g := range r.NumRowGroups() {
+		chunk, err := r.MetaData().RowGroup(g).ColumnChunk(leaf)
+		if err != nil {
+			return true
+		}
+		stats, err := chunk.Statistics()
+		if err != nil || stats == nil || !stats.HasNullCount() || stats.NullCount() > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// parquetWidth gives about how many bytes a row of a leaf takes when decoded. For texts and lists
+// it reads some rows: their size on disk says little, because equal values are stored once.
+func parquetWidth(r *file.Reader, leaf int, own Field) (int64, error) {
+	if own.Kind == table.Fixed {
+		return int64(max(own.Width, 8)), nil
+	}
+	const look = 2000
+	for g := range r.NumRowGroups() {
+		rows := min(look, r.MetaData().RowGroup(g).NumRows())
+		if rows == 0 {
+			continue
+		}
+		into := table.Data{}
+		if err := readLeaf(r, leaf, g, 0, rows, own.Column, &into); err != nil {
+			return 0, err
+		}
+		return 16 + int64(len(into.Bytes))/rows, nil
+	}
+	return 16, nil
+}
+
+func openParquet(f source.File, _ *Index, _ Options) (Decoder, error) {
+	p := &parquetFile{f: f}
+	r, err := p.reader()
+	if err != nil {
+		return nil, err
+	}
+	p.giveBack(r)
+	return p, nil
+}
+
+func (p *parquetFile) Close() error { return nil }
+
+func (p *parquetFile) Decode(b Block, columns []table.Column) (_ *table.Rows, err error) {
+	defer caught(&err, fmt.Sprintf("%s: row group %d", p.f.Name(), b.Part))
+	r, err := p.reader()
+	if err != nil {
+		return nil, err
+	}
+	leaves := r.MetaData().Schema
+	rows := table.NewRows(columns, int(b.Rows), 0)
+	rows.Count = int(b.Rows)
+	var names []string
+	for i := range leaves.NumColumns() {
+		names = append(names, leafName(leaves.Column(i)))
+	}
+	for i, c := range columns {
+		leaf := slices.Index(names, c.Name)
+		if err := readLeaf(r, leaf, int(b.Part), b.First, b.Rows, c, &rows.Data[i]); err != nil {
+			return nil, fmt.Errorf("%s: row group %d, rows %d to %d: column %q: %w", p.f.Name(), b.Part,
+				b.First, b.First+b.Rows, c.Name, err)
+		}
+	}
+	p.giveBack(r)
+	p.drop(b)
+	return rows, nil
+}
+
+// drop lets the kernel forget the pages of the row group.
+func (p *parquetFile) drop(b Block) {
+	group := p.meta.RowGroup(int(b.Part))
+	for i := range group.NumColumns() {
+		if chunk, err := group.ColumnChunk(i); err == nil {
+			start := chunk.DataPageOffset()
+			if chunk.HasDictionaryPage() {
+				start = min(start, chunk.DictionaryPageOffset())
+			}
+			p.f.Drop(start, chunk.TotalCompressedSize())
+		}
+	}
+}

@@ -1,0 +1,69 @@
+package feed
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/klauspost/compress/gzip"
+	"github.com/klauspost/compress/zstd"
+
+	"memroom/feed/source"
+)
+
+// openPlain opens a file. One that is compressed as a whole cannot be read from the middle: it is
+// unpacked once into a file without a name in the temporary folder.
+func openPlain(name string) (source.File, error) {
+	f, err := source.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	lower := strings.ToLower(name)
+	if !strings.HasSuffix(lower, ".gz") && !strings.HasSuffix(lower, ".zst") {
+		return f, nil
+	}
+	defer f.Close()
+	plain, err := os.CreateTemp("", "memroom-feed-")
+	if err != nil {
+		return nil, err
+	}
+	os.Remove(plain.Name())
+	size, err := unpack(plain, f, lower)
+	if err != nil {
+		plain.Close()
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	return &unpacked{File: plain, name: name, identity: f.Identity(), size: size}, nil
+}
+
+func unpack(to io.Writer, f source.File, lower string) (int64, error) {
+	in := bufio.NewReaderSize(io.NewSectionReader(f, 0, f.Size()), 256<<10)
+	if strings.HasSuffix(lower, ".gz") {
+		r, err := gzip.NewReader(in)
+		if err != nil {
+			return 0, err
+		}
+		return io.Copy(to, r)
+	}
+	r, err := zstd.NewReader(in, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(64<<20))
+	if err != nil {
+		return 0, err
+	}
+	defer r.Close()
+	return io.Copy(to, r)
+}
+
+// unpacked is the content of a compressed file.
+type unpacked struct {
+	*os.File
+	name, identity string
+	size           int64
+}
+
+func (u *unpacked) Name() string      { return u.name }
+func (u *unpacked) Identity() string  { return u.identity }
+func (u *unpacked) Size() int64       { return u.size }
+func (u *unpacked) Check() error      { return nil } // nobody else has it
+func (u *unpacked) Drop(int64, int64) {}

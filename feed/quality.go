@@ -1,0 +1,72 @@
+package feed
+
+import (
+	"fmt"
+	"math"
+
+	"memroom/feed/order"
+)
+
+// Quality says how well an order mixes the rows.
+type Quality struct {
+	// Correlation of a row's place in the data with its position in the epoch: 0 is what a full
+	// permutation gives, 1 is no shuffle.
+	Correlation float64 `json:"correlation"`
+	// Spread is the mean distance in the data of rows that follow each other, as a part of what a
+	// full permutation gives.
+	Spread float64 `json:"spread"`
+	// Window is the number of rows that are mixed with each other, in the median window.
+	Window int64 `json:"window_rows"`
+}
+
+func (q Quality) String() string {
+	return fmt.Sprintf("a window mixes %d rows, neighbours are %.0f %% as far apart as in a full "+
+		"permutation, correlation with the data's own order %.3f", q.Window, 100*q.Spread, q.Correlation)
+}
+
+// MeasureQuality looks at up to 100,000 positions of an epoch.
+func MeasureQuality(d *Dataset, e *order.Epoch) Quality {
+	if e.Rows() < 2 {
+		return Quality{Spread: 1, Window: e.Rows()}
+	}
+	firsts := make([]int64, len(d.sizes))
+	for i := 1; i < len(firsts); i++ {
+		firsts[i] = firsts[i-1] + d.sizes[i-1].Rows
+	}
+	const most = 100_000
+	step := max(1, e.Rows()/most)
+	var n, sumX, sumY, sumXX, sumYY, sumXY, distance, pairs float64
+	for position := int64(0); position < e.Rows(); position += step {
+		x, y := float64(position), float64(d.rowAt(e, firsts, position))
+		n++
+		sumX, sumY, sumXX, sumYY, sumXY = sumX+x, sumY+y, sumXX+x*x, sumYY+y*y, sumXY+x*y
+		if position+1 < e.Rows() {
+			distance += math.Abs(float64(d.rowAt(e, firsts, position+1)) - y)
+			pairs++
+		}
+	}
+	cov, varX, varY := n*sumXY-sumX*sumY, n*sumXX-sumX*sumX, n*sumYY-sumY*sumY
+	q := Quality{Spread: distance / pairs / (float64(e.Rows()) / 3),
+		Window: e.Windows[len(e.Windows)/2].Rows}
+	if varX > 0 && varY > 0 {
+		q.Correlation = cov / math.Sqrt(varX*varY)
+	}
+	return q
+}
+
+// rowAt gives the row of the data that comes at a position.
+func (d *Dataset) rowAt(e *order.Epoch, firsts []int64, position int64) int64 {
+	w := e.Find(position)
+	info := e.Windows[w]
+	place := e.Places(w, position-info.First, position-info.First+1, nil)[0]
+	for _, b := range info.Blocks {
+		if place < d.sizes[b].Rows {
+			return firsts[b] + place
+		}
+		place -= d.sizes[b].Rows
+	}
+	return -1
+}
+
+// Blocks is how many blocks the data has.
+func (d *Dataset) Blocks() int { return len(d.blocks) }

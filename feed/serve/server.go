@@ -1,0 +1,269 @@
+// Package serve hands the batches of a data set to other processes: one server for all workers and
+// ranks of a machine, over a Unix socket, with batches in shared memory. docs/format/feed.md
+// describes the protocol.
+package serve
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"runtime"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"memroom/event"
+	"memroom/feed"
+	"memroom/feed/format"
+	"memroom/feed/table"
+)
+
+// Config says what is served, and in how much memory.
+type Config struct {
+	Sources  []string
+	Columns  []string
+	Options  format.Options
+	Budget   event.Bytes
+	ExitIdle bool // end when the last consumer has gone
+	Log      func(format string, args ...any)
+}
+
+// The budget's parts. What is not rows or batches is for reading, decoding and the collector.
+const (
+	fixedReserve = 20 << 20 // bytes: the runtime, and the pages of the program itself
+	rowsShare    = 0.5
+	batchesShare = 0.25
+)
+
+// How long a server that nobody uses stays: at the start, and after its last consumer.
+const (
+	firstPatience = 60 * time.Second
+	idlePatience  = 2 * time.Second
+)
+
+// Server serves one data set.
+type Server struct {
+	config  Config
+	batches *account
+	peak    *peakMeter
+
+	opening sync.Mutex // held while files are indexed
+	open    *opened    // nil before the first consumer, and after the files have changed
+	readers int        // consumers that read from it
+
+	mu        sync.Mutex
+	consumers int
+	served    int64
+	idle      *time.Timer
+}
+
+// opened is the data as it was when it was indexed.
+type opened struct {
+	data *feed.Dataset
+	pool *feed.Pool
+}
+
+// Serve serves until ctx ends, or until nobody uses the server any more.
+func Serve(ctx context.Context, config Config, listener net.Listener) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	s := &Server{config: config, peak: newPeakMeter(ctx)}
+	s.batches = &account{limit: int64(float64(s.spare()) * batchesShare), changed: func() {}}
+	s.setLimit()
+	s.batches.changed = s.setLimit
+	if config.ExitIdle {
+		s.idle = time.AfterFunc(firstPatience, cancel)
+	}
+	go func() {
+		<-ctx.Done()
+		listener.Close()
+	}()
+	var all sync.WaitGroup
+	defer all.Wait()
+	for {
+		conn, err := listener.Accept()
+		if err != nil {
+			if ctx.Err() != nil {
+				return nil
+			}
+			return err
+		}
+		all.Add(1)
+		s.arrived()
+		go func() {
+			defer all.Done()
+			defer s.left(cancel)
+			defer conn.Close()
+			s.consumer(ctx, conn.(*net.UnixConn))
+		}()
+	}
+}
+
+// spare is the budget without what the program itself takes.
+func (s *Server) spare() int64 { return int64(s.config.Budget) - fixedReserve }
+
+// take gives the data to a consumer: as it was indexed, or indexed anew where files have changed
+// since and nobody reads the old ones.
+func (s *Server) take() (*opened, error) {
+	s.opening.Lock()
+	defer s.opening.Unlock()
+	if s.open != nil {
+		changed := s.open.data.Changed()
+		if changed == nil {
+			s.readers++
+			return s.open, nil
+		}
+		if s.readers > 0 {
+			return nil, fmt.Errorf("%w, and others still read it as it was", changed)
+		}
+		s.open.data.Close()
+		s.open = nil
+	}
+	data, err := feed.Open(s.config.Sources, s.config.Columns, s.config.Options, nil)
+	if err != nil {
+		return nil, err
+	}
+	room := int64(float64(s.spare()) * rowsShare)
+	s.open = &opened{data, feed.NewPool(data, room, runtime.GOMAXPROCS(0))}
+	s.readers++
+	return s.open, nil
+}
+
+func (s *Server) giveBack() {
+	s.opening.Lock()
+	defer s.opening.Unlock()
+	s.readers--
+}
+
+// setLimit tells the collector what it may use: the budget without what batches take.
+func (s *Server) setLimit() {
+	debug.SetMemoryLimit(int64(s.config.Budget) - s.batches.held() - fixedReserve/2)
+}
+
+func (s *Server) arrived() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.consumers++
+	if s.idle != nil {
+		s.idle.Stop()
+	}
+}
+
+func (s *Server) left(end func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.consumers--
+	if s.idle != nil && s.consumers == 0 {
+		s.idle = time.AfterFunc(idlePatience, end)
+	}
+}
+
+// request is the first line of a consumer.
+type request struct {
+	Version   int       `json:"version"`
+	Spec      feed.Spec `json:"spec"`
+	Epoch     uint64    `json:"epoch"`
+	Start     int64     `json:"start"`  // first batch
+	Stride    int64     `json:"stride"` // to the next
+	Depth     int       `json:"depth"`  // batches ahead
+	Transport string    `json:"transport"`
+}
+
+// answer is the server's first line.
+type answer struct {
+	Error   string         `json:"error,omitempty"`
+	Columns []table.Column `json:"columns,omitempty"`
+	Rows    int64          `json:"rows"`
+	Batches int64          `json:"batches"`
+	Windows int            `json:"windows"`
+	Skipped int64          `json:"skipped"`
+}
+
+// Report is what the server says at the end of an epoch.
+type Report struct {
+	Budget  event.Bytes `json:"budget"`
+	Peak    event.Bytes `json:"peak"`     // anonymous and shared memory
+	PeakRSS event.Bytes `json:"peak_rss"` // with the pages of the program's own file
+	Rows    event.Bytes `json:"rows_peak"`
+	Windows int64       `json:"windows_decoded"`
+	Batches int64       `json:"batches"`
+}
+
+func (s *Server) consumer(ctx context.Context, conn *net.UnixConn) {
+	if err := samePerson(conn); err != nil {
+		s.config.Log("refused a connection: %v", err)
+		return
+	}
+	in := bufio.NewReaderSize(conn, 64<<10)
+	line, err := in.ReadBytes('\n')
+	if err != nil {
+		return
+	}
+	var r request
+	if err := json.Unmarshal(line, &r); err != nil {
+		refuse(conn, fmt.Errorf("the request is no JSON: %w", err))
+		return
+	}
+	from, err := s.take()
+	if err != nil {
+		refuse(conn, err)
+		return
+	}
+	defer s.giveBack()
+	if err := s.check(from.data, &r); err != nil {
+		refuse(conn, err)
+		return
+	}
+	if err := s.stream(ctx, conn, in, r, from); err != nil && !errors.Is(err, errGone) {
+		s.config.Log("%v", err)
+	}
+}
+
+func refuse(conn net.Conn, err error) {
+	line, _ := json.Marshal(answer{Error: err.Error()})
+	_, _ = conn.Write(append(line, '\n')) // it may have gone
+}
+
+// check completes a request and says what is wrong with it.
+func (s *Server) check(data *feed.Dataset, r *request) error {
+	if r.Spec.Window <= 0 {
+		r.Spec.Window = feed.DefaultWindow
+	}
+	if r.Spec.Batch <= 0 || r.Stride <= 0 || r.Start < 0 {
+		return fmt.Errorf("batch and stride must be positive, start at least 0")
+	}
+	if r.Depth <= 0 {
+		r.Depth = 4
+	}
+	return s.fits(data, r.Spec)
+}
+
+// fits says whether the budget can hold what the order needs at once.
+func (s *Server) fits(data *feed.Dataset, spec feed.Spec) error {
+	largest, where := data.LargestBlock()
+	need := max(largest, min(spec.Window, data.DecodedBytes()))
+	room := int64(float64(s.spare()) * rowsShare)
+	if need <= room {
+		return nil
+	}
+	least := event.Bytes(float64(need)/rowsShare) + fixedReserve
+	least = (least + 1<<20) >> 20 << 20
+	if largest > spec.Window {
+		return fmt.Errorf("%s: a block of rows takes %s decoded, which is more than a budget of %s can "+
+			"hold: give at least %s, or choose fewer columns", where, event.Bytes(largest), s.config.Budget,
+			least)
+	}
+	return fmt.Errorf("a shuffle window of %s does not fit into a budget of %s: give at least %s, or a "+
+		"smaller window (window= changes the order)", event.Bytes(spec.Window), s.config.Budget, least)
+}
+
+func (s *Server) report(pool *feed.Pool) Report {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	peak, rss := s.peak.read()
+	return Report{Budget: s.config.Budget, Peak: peak, PeakRSS: rss,
+		Rows: event.Bytes(pool.HighWater()), Windows: pool.Loads(), Batches: s.served}
+}

@@ -1,0 +1,236 @@
+package serve
+
+import (
+	"bufio"
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+
+	"memroom/event"
+	"memroom/feed"
+	"memroom/feed/table"
+)
+
+// Kinds of messages to a consumer.
+const (
+	kindBatch = 1
+	kindEnd   = 2
+	kindError = 3
+)
+
+// errGone says that the consumer has closed its end.
+var errGone = errors.New("the consumer has gone")
+
+// header is the start of every message, little-endian, 40 bytes.
+type header struct {
+	Kind, Slot uint32
+	Batch      uint64
+	Rows       uint32
+	Spans      uint32
+	Size       uint64 // of a batch, or of the text that follows
+	Descriptor uint32 // 1: a descriptor comes with it
+	_          uint32
+}
+
+// slot is a place for one batch. It is lent to the consumer until it gives it back.
+type slot struct {
+	memory *shared
+	size   int64
+}
+
+// stream sends one epoch's batches to one consumer.
+func (s *Server) stream(ctx context.Context, conn *net.UnixConn, in *bufio.Reader, r request,
+	from *opened) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	cursor := feed.NewCursor(from.data, from.pool, r.Spec, r.Epoch)
+	line, _ := json.Marshal(answer{Columns: from.data.Columns, Rows: from.data.Rows,
+		Batches: cursor.Batches(), Windows: cursor.Windows(), Skipped: from.data.Skipped})
+	if _, err := conn.Write(append(line, '\n')); err != nil {
+		return errGone
+	}
+	slots := make([]slot, r.Depth)
+	defer func() {
+		for i := range slots {
+			s.drop(&slots[i])
+		}
+	}()
+	free := make(chan uint32, r.Depth)
+	for i := range slots {
+		free <- uint32(i)
+	}
+	var reading sync.WaitGroup
+	reading.Add(1)
+	go func() { // what the consumer gives back; its end ends everything
+		defer reading.Done()
+		defer cancel()
+		for {
+			var four [4]byte
+			if _, err := readFull(in, four[:]); err != nil {
+				return
+			}
+			n := binary.LittleEndian.Uint32(four[:])
+			if n >= uint32(r.Depth) {
+				return
+			}
+			select {
+			case free <- n:
+			default:
+				return // given back twice
+			}
+		}
+	}()
+	defer reading.Wait()
+	defer conn.Close()
+	for k := r.Start; k < cursor.Batches(); k += r.Stride {
+		var n uint32
+		select {
+		case n = <-free:
+		case <-ctx.Done():
+			return errGone
+		}
+		if err := s.send(ctx, conn, cursor, k, r, n, &slots[n]); err != nil {
+			if ctx.Err() != nil || errors.Is(err, errGone) {
+				return errGone
+			}
+			text := []byte(err.Error())
+			_ = write(conn, header{Kind: kindError, Size: uint64(len(text))}, nil, text, -1)
+			return err
+		}
+	}
+	text, _ := json.Marshal(s.report(from.pool))
+	if err := write(conn, header{Kind: kindEnd, Size: uint64(len(text))}, nil, text, -1); err != nil {
+		return errGone
+	}
+	reading.Wait() // it closes when it has read this
+	return nil
+}
+
+// send fills a slot with batch k and tells the consumer.
+func (s *Server) send(ctx context.Context, conn *net.UnixConn, cursor *feed.Cursor, k int64,
+	r request, n uint32, own *slot) error {
+	h := header{Kind: kindBatch, Slot: n, Batch: uint64(k)}
+	var layout []table.Span
+	descriptor := -1
+	room := func(rows int, spans []table.Span, size int64) ([]byte, error) {
+		h.Rows, h.Spans, h.Size = uint32(rows), uint32(len(spans)), uint64(size)
+		layout = spans
+		if own.memory == nil || int64(len(own.memory.bytes)) < size {
+			if err := s.grow(own, size, r.Transport == "memfd"); err != nil {
+				return nil, err
+			}
+			if descriptor = own.memory.descriptor; descriptor >= 0 {
+				h.Descriptor = 1
+			}
+		}
+		return own.memory.bytes[:size], nil
+	}
+	if err := cursor.Fill(ctx, k, k+r.Stride, room); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	s.served++
+	s.mu.Unlock()
+	var content []byte
+	if own.memory.descriptor < 0 {
+		content = own.memory.bytes[:h.Size]
+	}
+	if err := write(conn, h, layout, content, descriptor); err != nil {
+		return errGone
+	}
+	return nil
+}
+
+// grow gives a slot more memory, from the budget's part for batches.
+func (s *Server) grow(own *slot, size int64, sharing bool) error {
+	s.drop(own)
+	size = (size + size/8 + 1<<16) &^ 4095 // room for batches of about the same size
+	if !s.batches.reserve(size) {
+		return fmt.Errorf("a batch takes %s; the budget leaves %s for batches and %s of it is in use: "+
+			"give a larger budget, smaller batches, or fewer workers and ranks", event.Bytes(size),
+			event.Bytes(s.batches.limit), event.Bytes(s.batches.held()))
+	}
+	memory, err := newShared(size, sharing)
+	if err != nil {
+		s.batches.release(size)
+		return err
+	}
+	own.memory, own.size = memory, size
+	return nil
+}
+
+func (s *Server) drop(own *slot) {
+	if own.memory != nil {
+		own.memory.close()
+		s.batches.release(own.size)
+		*own = slot{}
+	}
+}
+
+func readFull(in *bufio.Reader, p []byte) (int, error) {
+	n := 0
+	for n < len(p) {
+		k, err := in.Read(p[n:])
+		if n += k; err != nil {
+			return n, err
+		}
+	}
+	return n, nil
+}
+
+// write sends a message: header, spans, content; the descriptor travels with its first bytes.
+func write(conn *net.UnixConn, h header, spans []table.Span, content []byte, descriptor int) error {
+	head, err := binary.Append(nil, binary.LittleEndian, h)
+	if err != nil {
+		return err
+	}
+	for _, span := range spans {
+		head = binary.LittleEndian.AppendUint64(head, uint64(span.Offset))
+		head = binary.LittleEndian.AppendUint64(head, uint64(span.Size))
+	}
+	if err := writeWith(conn, head, descriptor); err != nil {
+		return err
+	}
+	if len(content) > 0 {
+		_, err = conn.Write(content)
+	}
+	return err
+}
+
+// account is a part of the budget.
+type account struct {
+	mu      sync.Mutex
+	limit   int64
+	used    int64
+	changed func()
+}
+
+func (a *account) reserve(n int64) bool {
+	a.mu.Lock()
+	ok := a.used+n <= a.limit
+	if ok {
+		a.used += n
+	}
+	a.mu.Unlock()
+	if ok {
+		a.changed()
+	}
+	return ok
+}
+
+func (a *account) release(n int64) {
+	a.mu.Lock()
+	a.used -= n
+	a.mu.Unlock()
+	a.changed()
+}
+
+func (a *account) held() int64 {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.used
+}

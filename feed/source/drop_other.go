@@ -1,0 +1,5 @@
+//go:build !linux
+
+package source
+
+func (l *local) Drop(int64, int64) {}

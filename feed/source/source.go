@@ -1,0 +1,117 @@
+// Package source opens what data lies in: local files, and files on HTTP and S3 servers by ranges.
+// Whatever it is, it is read at offsets, and a change since it was opened is noticed.
+package source
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// File is an opened source.
+type File interface {
+	io.ReaderAt
+	io.Closer
+	Name() string
+	Size() int64
+	// Identity changes when the content does: size and time of the last change, or the server's
+	// tag.
+	Identity() string
+	// Check says whether the file is still the one that was opened.
+	Check() error
+	// Drop tells the kernel that these bytes will not be read again soon, so that pages of a file
+	// do not crowd a container.
+	Drop(offset, length int64)
+}
+
+// Open opens a path or an address.
+func Open(name string) (File, error) {
+	switch {
+	case strings.HasPrefix(name, "http://"), strings.HasPrefix(name, "https://"):
+		return openHTTP(name)
+	case strings.HasPrefix(name, "s3://"):
+		return openS3(name)
+	}
+	return openLocal(name)
+}
+
+// Remote says whether the name is an address.
+func Remote(name string) bool { return strings.Contains(name, "://") }
+
+// Expand turns paths, globs and addresses into names in a fixed order.
+func Expand(patterns []string) ([]string, error) {
+	var names []string
+	for _, p := range patterns {
+		if Remote(p) {
+			names = append(names, p)
+			continue
+		}
+		found := []string{p}
+		if _, err := os.Stat(p); err != nil && strings.ContainsAny(p, "*?[") {
+			if found, err = filepath.Glob(p); err != nil {
+				return nil, fmt.Errorf("%s: %w", p, err)
+			}
+			if len(found) == 0 {
+				return nil, fmt.Errorf("no file matches %s", p)
+			}
+		}
+		for _, f := range found {
+			full, err := filepath.Abs(f)
+			if err != nil {
+				return nil, err
+			}
+			names = append(names, full)
+		}
+	}
+	if len(names) == 0 {
+		return nil, fmt.Errorf("no file was named")
+	}
+	if len(patterns) == 1 {
+		slices.Sort(names)
+	}
+	return names, nil
+}
+
+type local struct {
+	*os.File
+	size     int64
+	identity string
+}
+
+func openLocal(name string) (File, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = fmt.Errorf("%s is not a regular file", name)
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return &local{f, info.Size(), identityOf(info)}, nil
+}
+
+func identityOf(info os.FileInfo) string {
+	return fmt.Sprintf("%d bytes, changed %d", info.Size(), info.ModTime().UnixNano())
+}
+
+func (l *local) Size() int64      { return l.size }
+func (l *local) Identity() string { return l.identity }
+
+func (l *local) Check() error {
+	info, err := l.Stat()
+	if err != nil {
+		return err
+	}
+	if now := identityOf(info); now != l.identity {
+		return fmt.Errorf("%s has changed since it was indexed (was %s, is %s): start the stream again",
+			l.Name(), l.identity, now)
+	}
+	return nil
+}

@@ -1,0 +1,200 @@
+package feed
+
+import (
+	"fmt"
+	"sync"
+
+	"memroom/feed/order"
+	"memroom/feed/table"
+)
+
+// windowKey names a window: which order, which epoch, which of its windows.
+type windowKey struct {
+	order string
+	epoch uint64
+	index int
+}
+
+// window is a set of decoded blocks.
+type window struct {
+	ready  chan struct{} // closed when blocks or err are there
+	blocks []*table.Rows
+	starts []int64 // first row of each block in the window
+	err    error
+	used   int // by how many batches it is being read now
+	size   int64
+}
+
+// Pool holds decoded windows within a budget of bytes. Consumers at the same place share one; a
+// consumer far behind decodes again, so nobody waits for anybody else.
+type Pool struct {
+	d       *Dataset
+	limit   int64
+	workers chan struct{}
+
+	mu      sync.Mutex
+	changed *sync.Cond
+	windows map[windowKey]*window
+	ages    []windowKey // oldest first
+	held    int64
+	Peak    int64
+	Decoded int64 // windows decoded, for the report
+}
+
+// NewPool gives a pool that holds at most limit bytes of decoded rows.
+func NewPool(d *Dataset, limit int64, workers int) *Pool {
+	p := &Pool{d: d, limit: limit, workers: make(chan struct{}, workers),
+		windows: map[windowKey]*window{}}
+	p.changed = sync.NewCond(&p.mu)
+	return p
+}
+
+// take gives a window, decoding it if nobody has. With wait it waits for room; without, it gives
+// nil where there is none.
+func (p *Pool) take(key windowKey, w order.Window, wait bool) *window {
+	size := p.sizeOf(w)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for {
+		if known := p.windows[key]; known != nil {
+			known.used++
+			p.touch(key)
+			return known
+		}
+		if p.held+size <= p.limit || len(p.windows) == 0 || p.evict() {
+			if p.held+size <= p.limit || len(p.windows) == 0 {
+				break
+			}
+			continue
+		}
+		if !wait {
+			return nil
+		}
+		p.changed.Wait()
+	}
+	made := &window{ready: make(chan struct{}), used: 1, size: size}
+	p.windows[key] = made
+	p.ages = append(p.ages, key)
+	p.held += size
+	p.Peak = max(p.Peak, p.held)
+	p.Decoded++
+	go p.load(made, w)
+	return made
+}
+
+func (p *Pool) sizeOf(w order.Window) int64 {
+	var size int64
+	for _, b := range w.Blocks {
+		size += p.d.sizes[b].Bytes
+	}
+	return size
+}
+
+func (p *Pool) touch(key windowKey) {
+	for i, k := range p.ages {
+		if k == key {
+			p.ages = append(append(p.ages[:i:i], p.ages[i+1:]...), key)
+			return
+		}
+	}
+}
+
+// evict drops the oldest window that nobody reads.
+func (p *Pool) evict() bool {
+	for i, key := range p.ages {
+		if w := p.windows[key]; w.used == 0 {
+			delete(p.windows, key)
+			p.ages = append(p.ages[:i:i], p.ages[i+1:]...)
+			p.held -= w.size
+			return true
+		}
+	}
+	return false
+}
+
+// release ends a reading.
+func (p *Pool) release(key windowKey, w *window) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	w.used--
+	if w.err != nil && w.used == 0 && p.windows[key] == w {
+		delete(p.windows, key) // a failure is not kept: a server may be back by then
+		for i, k := range p.ages {
+			if k == key {
+				p.ages = append(p.ages[:i:i], p.ages[i+1:]...)
+				break
+			}
+		}
+		p.held -= w.size
+	}
+	p.changed.Broadcast()
+}
+
+// load decodes the blocks of a window.
+func (p *Pool) load(made *window, w order.Window) {
+	defer close(made.ready)
+	blocks := make([]*table.Rows, len(w.Blocks))
+	errs := make([]error, len(w.Blocks))
+	var group sync.WaitGroup
+	for i, b := range w.Blocks {
+		p.workers <- struct{}{}
+		group.Add(1)
+		go func() {
+			defer group.Done()
+			defer func() { <-p.workers }()
+			blocks[i], errs[i] = p.d.decode(b)
+		}()
+	}
+	group.Wait()
+	var actual, first int64
+	for i := range blocks {
+		if errs[i] != nil {
+			made.err = errs[i]
+			return
+		}
+		made.starts = append(made.starts, first)
+		first += int64(blocks[i].Count)
+		actual += blocks[i].Size()
+	}
+	made.blocks = blocks
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.held += actual - made.size
+	made.size = actual
+	p.Peak = max(p.Peak, p.held)
+	if actual > p.limit {
+		made.err = fmt.Errorf("a window of rows takes %d MiB decoded, the budget leaves %d MiB for rows: "+
+			"give a larger budget, a smaller window or fewer columns", actual>>20, p.limit>>20)
+		made.blocks = nil
+	}
+}
+
+// picks turns rows of the window into rows of its blocks.
+func (w *window) picks(places []int64, out []table.Pick) []table.Pick {
+	for _, row := range places {
+		low, high := 0, len(w.starts)
+		for low+1 < high {
+			if middle := (low + high) / 2; w.starts[middle] <= row {
+				low = middle
+			} else {
+				high = middle
+			}
+		}
+		out = append(out, table.Pick{Block: int32(low), Row: int32(row - w.starts[low])})
+	}
+	return out
+}
+
+// HighWater is the most that decoded rows took, in bytes.
+func (p *Pool) HighWater() int64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.Peak
+}
+
+// Loads is how many windows were decoded.
+func (p *Pool) Loads() int64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.Decoded
+}

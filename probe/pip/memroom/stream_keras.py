@@ -1,0 +1,71 @@
+"""Streams for Keras and tf.data. Loaded only where they are used."""
+
+from typing import Any, Iterator
+
+from .streaming import Stream, Turns
+
+
+def tensorflow(stream: Stream) -> Any:
+    import numpy
+    import tensorflow
+
+    signature = {}
+    for column in stream.schema:
+        if column["kind"] == "list":
+            raise TypeError(
+                "column %r holds lists of different lengths, which tf.data cannot batch: choose "
+                "others with columns=" % column["name"]
+            )
+        shape = [None, *column.get("shape", ())]
+        dtype: Any = tensorflow.string
+        if column["kind"] == "fixed":
+            plain = numpy.dtype(column["dtype"])
+            # tensorflow has no times: they come as whole numbers of their unit
+            dtype = tensorflow.int64 if plain.kind in "mM" else tensorflow.as_dtype(plain)
+        signature[column["name"]] = tensorflow.TensorSpec(shape, dtype)
+
+    def batches() -> Iterator[Any]:
+        for batch in stream:
+            yield {name: _plain(values) for name, values in batch.items()}
+
+    return tensorflow.data.Dataset.from_generator(batches, output_signature=signature)
+
+
+def _plain(values: Any) -> Any:
+    if values.dtype.kind in "mM":
+        return values.astype("int64")
+    if values.dtype == object:
+        values[:] = ["" if v is None else v for v in values]
+    return values
+
+
+def keras(stream: Stream, x: Any, y: Any) -> Any:
+    import keras as library
+
+    labels = [y] if isinstance(y, str) else list(y or [])
+    inputs = [x] if isinstance(x, str) else x
+
+    class Data(library.utils.PyDataset):
+        """Batches by their number; each epoch of the model is an epoch of the stream."""
+
+        def __init__(self) -> None:
+            super().__init__(workers=1)
+            self.turns = Turns(stream)
+
+        def __len__(self) -> int:
+            return len(stream)
+
+        def __getitem__(self, index: int) -> Any:
+            batch = self.turns.at(index)
+            wanted = inputs if inputs is not None else [n for n in batch if n not in labels]
+            given = batch[x] if isinstance(x, str) else {n: batch[n] for n in wanted}
+            if inputs is None and len(wanted) == 1:
+                given = batch[wanted[0]]
+            if y is None:
+                return given
+            return given, batch[y] if isinstance(y, str) else {n: batch[n] for n in labels}
+
+        def on_epoch_end(self) -> None:
+            self.turns.next_epoch()
+
+    return Data()

@@ -1,0 +1,60 @@
+"""Streams as torch data sets. Loaded only where torch is used."""
+
+from typing import Any, Dict, Iterator
+
+import torch
+from torch.utils.data import IterableDataset, get_worker_info
+
+from .streaming import Stream
+
+
+def dataset(stream: Stream) -> Any:
+    return Batches(stream)
+
+
+class Batches(IterableDataset):
+    """Batches as tensors. Workers of a DataLoader take turns, so that the loader gives batches in
+    the stream's order whatever their number is.
+    """
+
+    def __init__(self, stream: Stream) -> None:
+        self.stream = stream
+
+    def __iter__(self) -> Iterator[Dict[str, Any]]:
+        worker = get_worker_info()
+        share = (0, 1) if worker is None else (worker.id, worker.num_workers)
+        for batch in self.stream._iterate(*share):
+            yield {name: _tensor(values) for name, values in batch.items()}
+
+    def __len__(self) -> int:
+        return len(self.stream)
+
+    def set_epoch(self, epoch: int) -> None:
+        self.stream.set_epoch(epoch)
+
+    def state_dict(self) -> Dict[str, Any]:
+        """Of the whole stream; in a worker, of that worker's share."""
+        worker = get_worker_info()
+        state = self.stream.state_dict()
+        if worker is not None:
+            state["batch"] = self.stream._start
+            state["done"] = self.stream._done
+            state["workers"] = worker.num_workers
+        return state
+
+    def load_state_dict(self, state: Dict[str, Any]) -> None:
+        worker = get_worker_info()
+        workers = 1 if worker is None else worker.num_workers
+        if state.get("workers", workers) != workers:
+            raise ValueError(
+                "this state was taken in one of %d workers, there are %d: use the state of the "
+                "stream itself, stream.state_at(batches)" % (state["workers"], workers)
+            )
+        self.stream.load_state_dict(state)
+        self.stream._done = int(state.get("done", 0))
+
+
+def _tensor(values: Any) -> Any:
+    if values.dtype.kind in "biufc" and values.dtype.isnative:
+        return torch.from_numpy(values) if values.flags.writeable else torch.tensor(values)
+    return values  # texts, lists and times have no tensor

@@ -1,0 +1,408 @@
+"""`memroom.Stream("data/*.parquet", batch_size=1024, budget="256MiB")`: batches of data that is
+larger than memory, from a server that keeps within a budget of bytes.
+"""
+
+import copy as copy_module
+import json
+import os
+import threading
+import time
+from typing import Any, Dict, Iterator, List, Optional
+
+from .wire import FeedError, Link, Server
+
+__all__ = ["FeedError", "Stream"]
+
+
+class Stream:
+    """Batches of files as dicts of NumPy arrays. Iterating gives one epoch; the next iteration
+    gives the next epoch, shuffled anew.
+
+    sources     a path, a glob, an http:// or s3:// address, or a list of them
+    batch_size  rows of a batch
+    budget      memory of the server for everything, such as "256MiB"
+    shuffle     mix the rows; the order depends on seed, epoch, batch position and window alone
+    columns     columns to read, in this order; all otherwise
+    rank, world this process's share: batches rank, rank + world, ...; RANK and WORLD_SIZE of the
+                environment otherwise
+    window      bytes of rows that are mixed with each other ("16MiB"); changes the order
+    drop_last   leave out a last batch that is not full
+    copy        True: arrays are the caller's. False: arrays are views that the next batch
+                overwrites; quicker, for callers that keep nothing
+    prefetch    batches that the server prepares ahead for this consumer
+    types       types of CSV and JSON columns by name: {"zip": "str", "x": "float32"}
+    skip_bad    skip and count rows that cannot be read, instead of raising FeedError
+    """
+
+    def __init__(
+        self,
+        sources: Any,
+        batch_size: int = 1024,
+        budget: Any = "256MiB",
+        shuffle: bool = False,
+        seed: int = 0,
+        columns: Optional[List[str]] = None,
+        rank: Optional[int] = None,
+        world: Optional[int] = None,
+        window: Any = None,
+        drop_last: bool = False,
+        copy: bool = True,
+        prefetch: int = 4,
+        format: Optional[str] = None,
+        types: Optional[Dict[str, str]] = None,
+        delimiter: Optional[str] = None,
+        header: bool = True,
+        skip_bad: bool = False,
+        transport: str = "memfd",
+        server: Optional[str] = None,
+    ) -> None:
+        if batch_size < 1:
+            raise ValueError("batch_size must be at least 1")
+        names = [sources] if isinstance(sources, (str, os.PathLike)) else list(sources)
+        if not names and server is None:
+            raise ValueError("name at least one file")
+        self.sources = [_absolute(os.fspath(name)) for name in names]
+        self.batch_size, self.shuffle, self.seed = int(batch_size), bool(shuffle), int(seed)
+        self.window = _bytes(window) if window is not None else 0
+        self.drop_last, self.copy, self.prefetch = bool(drop_last), bool(copy), int(prefetch)
+        self.rank, self.world = _share(rank, world)
+        self.transport = transport
+        options = {
+            "format": format,
+            "types": types,
+            "delimiter": delimiter,
+            "no_header": not header,
+            "skip": skip_bad,
+        }
+        text = json.dumps({k: v for k, v in options.items() if v}, sort_keys=True)
+        arguments = ["--budget", str(_bytes(budget)), "--options", text]
+        for column in columns or []:
+            arguments += ["--column", column]
+        self._server = Server([*arguments, "--", *self.sources], server)
+        self._epoch = 0
+        self._start = 0  # the global batch at which this pass began
+        self._done = 0  # batches of this pass that were handed out here
+        self._answer: Optional[Dict[str, Any]] = None
+        self.stats: Dict[str, Any] = {}
+
+    # --- what the stream is
+
+    def _info(self) -> Dict[str, Any]:
+        if self._answer is None:
+            link = self._open(0, 1 << 62, 1)
+            link.close()
+            self._answer = link.answer
+        return self._answer
+
+    @property
+    def columns(self) -> List[str]:
+        """Names of the columns."""
+        return [c["name"] for c in self._info()["columns"]]
+
+    @property
+    def schema(self) -> List[Dict[str, Any]]:
+        """What each column is: name, kind, dtype, shape."""
+        return self._info()["columns"]
+
+    @property
+    def rows(self) -> int:
+        """Rows of an epoch, over all ranks."""
+        return self._info()["rows"]
+
+    def __len__(self) -> int:
+        """Batches of an epoch that this rank gets."""
+        total = self._info()["batches"]
+        return max(0, (total - self.rank + self.world - 1) // self.world)
+
+    @property
+    def epoch(self) -> int:
+        return self._epoch
+
+    def set_epoch(self, epoch: int) -> None:
+        """The next iteration gives this epoch, from its start."""
+        self._epoch, self._start, self._done = int(epoch), 0, 0
+
+    # --- iterating
+
+    def __iter__(self) -> Iterator[Dict[str, Any]]:
+        return self._iterate(0, 1)
+
+    def _iterate(self, worker: int, workers: int) -> Iterator[Dict[str, Any]]:
+        """Batches of one of several workers that take turns."""
+        stride = self.world * workers
+        epoch, first = self._epoch, self._start + self.rank + self.world * worker
+        link = self._open(epoch, first + stride * self._done, stride)
+        self._answer = link.answer
+        began, waited, batches, rows = time.perf_counter(), 0.0, 0, 0
+        lent = None
+        try:
+            while True:
+                asked = time.perf_counter()
+                if lent is not None:
+                    link.release(lent)
+                    lent = None
+                message = link.next()
+                now = time.perf_counter()
+                waited += now - asked
+                self._count(now - began, waited, batches, rows)
+                if message is None:
+                    break
+                slot, _, count, spans, memory = message
+                batch = _arrays(link.answer["columns"], count, spans, memory, self.copy)
+                if self.copy:
+                    link.release(slot)
+                else:
+                    lent = slot
+                batches += 1
+                rows += count
+                self._done += 1
+                yield batch
+            self.stats["server"] = link.report
+            if self._epoch == epoch:
+                self._epoch, self._start, self._done = epoch + 1, 0, 0
+        finally:
+            link.close()
+
+    def _count(self, total: float, waited: float, batches: int, rows: int) -> None:
+        self.stats = {
+            "seconds": total,
+            "waited": waited,
+            "waited_share": waited / total if total else 0.0,
+            "batches": batches,
+            "rows": rows,
+        }
+
+    def _open(self, epoch: int, start: int, stride: int) -> Link:
+        spec = {
+            "shuffle": self.shuffle,
+            "seed": self.seed & 0xFFFFFFFFFFFFFFFF,
+            "window": self.window,
+            "batch": self.batch_size,
+            "drop_last": self.drop_last,
+        }
+        request = {
+            "version": 1,
+            "spec": spec,
+            "epoch": epoch,
+            "start": start,
+            "stride": stride,
+            "depth": self.prefetch,
+            "transport": self.transport,
+        }
+        return Link(self._server, request)
+
+    def report(self) -> str:
+        """One sentence about the last iteration."""
+        s = self.stats
+        if not s:
+            return "nothing was read yet"
+        text = "%d rows in %.1f s; the trainer waited %.1f %% of it for data" % (
+            s["rows"],
+            s["seconds"],
+            100 * s["waited_share"],
+        )
+        server = s.get("server")
+        if server:
+            text += "; the server's peak was %.1f MiB of %.1f MiB" % (
+                server["peak"] / 2**20,
+                server["budget"] / 2**20,
+            )
+        return text
+
+    # --- resuming
+
+    def state_dict(self) -> Dict[str, Any]:
+        """Where the stream is, after the batches handed out so far. The same on every rank that has
+        taken as many steps; it may be loaded with another world size.
+        """
+        return self.state_at(self._done)
+
+    def state_at(self, batches: int) -> Dict[str, Any]:
+        """The state after so many batches of this pass, for callers that know better: a DataLoader
+        with workers fetches batches ahead of the trainer.
+        """
+        return {
+            "version": 1,
+            "epoch": self._epoch,
+            "batch": self._start + int(batches) * self.world,
+            **self._order(),
+        }
+
+    def _order(self) -> Dict[str, Any]:
+        return {
+            "seed": self.seed,
+            "shuffle": self.shuffle,
+            "batch_size": self.batch_size,
+            "window": self.window,
+        }
+
+    def load_state_dict(self, state: Dict[str, Any]) -> None:
+        """Continues where the state was taken."""
+        for name, value in self._order().items():
+            if state.get(name, value) != value:
+                raise ValueError(
+                    "this state was taken with %s=%r, the stream has %r: rows would come in "
+                    "another order" % (name, state[name], value)
+                )
+        self._epoch, self._start, self._done = int(state["epoch"]), int(state["batch"]), 0
+
+    # --- frameworks
+
+    def torch(self) -> Any:
+        """A torch IterableDataset of dicts of tensors; texts and lists stay NumPy objects. Use
+        DataLoader(stream.torch(), batch_size=None, num_workers=...): the batches are made already.
+        """
+        from . import stream_torch
+
+        return stream_torch.dataset(self)
+
+    def tf(self) -> Any:
+        """A tf.data.Dataset of dicts, one epoch each time it is iterated."""
+        from . import stream_keras
+
+        return stream_keras.tensorflow(self)
+
+    def keras(self, x: Any = None, y: Any = None) -> Any:
+        """A keras PyDataset of (x, y): column names, or lists of them; x of all others if None."""
+        from . import stream_keras
+
+        return stream_keras.keras(self, x, y)
+
+    def hf(self) -> Any:
+        """A datasets.IterableDataset of rows."""
+        import datasets
+
+        def rows() -> Iterator[Dict[str, Any]]:
+            for batch in self:
+                names = list(batch)
+                for values in zip(*batch.values()):
+                    yield dict(zip(names, values))
+
+        return datasets.IterableDataset.from_generator(rows)
+
+    def arrow(self) -> Iterator[Any]:
+        """pyarrow record batches."""
+        import pyarrow
+
+        for batch in self:
+            arrays = {
+                name: list(values) if values.ndim > 1 else pyarrow.array(values, from_pandas=True)
+                for name, values in batch.items()
+            }
+            yield pyarrow.RecordBatch.from_pydict(arrays)
+
+
+def _absolute(name: str) -> str:
+    return name if "://" in name else os.path.abspath(name)
+
+
+def _share(rank: Optional[int], world: Optional[int]) -> Any:
+    if rank is None and world is None:
+        rank = int(os.environ.get("RANK", 0)) if "WORLD_SIZE" in os.environ else 0
+        world = int(os.environ.get("WORLD_SIZE", 1)) if "RANK" in os.environ else 1
+    rank, world = int(rank or 0), int(world if world is not None else 1)
+    if not 0 <= rank < world:
+        raise ValueError("rank %d is not below world %d" % (rank, world))
+    return rank, world
+
+
+def _bytes(size: Any) -> int:
+    """Sizes as memroom writes them: 24g, 24GB and 24GiB are all 24 x 2^30."""
+    if isinstance(size, int):
+        return size
+    text = str(size).strip().lower()
+    number = text.rstrip("bikmgt ")
+    unit = text[len(number) :].strip()[:1]
+    power = {"": 0, "b": 0, "k": 10, "m": 20, "g": 30, "t": 40}.get(unit)
+    try:
+        if power is None:
+            raise ValueError
+        return int(float(number) * (1 << power))
+    except ValueError:
+        raise ValueError("%r is not a size: write 256MiB, or a number of bytes" % (size,)) from None
+
+
+def _arrays(columns: Any, rows: int, spans: Any, memory: memoryview, copy: bool) -> Dict[str, Any]:
+    """The batch as NumPy arrays."""
+    import numpy
+
+    batch, at = {}, 0
+    for column in columns:
+        offset, size = spans[2 * at], spans[2 * at + 1]
+        at += 1
+        if column["kind"] == "fixed":
+            shape = (rows, *column.get("shape", ()))
+            dtype = numpy.dtype(column["dtype"])
+            raw = memory[offset : offset + size]
+            values = (
+                numpy.frombuffer(raw, dtype).reshape(shape) if size else numpy.zeros(shape, dtype)
+            )
+            batch[column["name"]] = values.copy() if copy else values
+            continue
+        ends = numpy.frombuffer(memory[offset : offset + size], "<i8").tolist()
+        content = bytes(memory[spans[2 * at] : spans[2 * at] + spans[2 * at + 1]])
+        where, count = spans[2 * at + 2], spans[2 * at + 3]
+        missing = bytes(memory[where : where + count])
+        at += 2
+        batch[column["name"]] = _objects(numpy, column, ends, content, missing)
+    return batch
+
+
+def _objects(numpy: Any, column: Any, ends: Any, content: bytes, missing: bytes) -> Any:
+    values: List[Any] = []
+    start = 0
+    kind = column["kind"]
+    for end in ends:
+        part = content[start:end]
+        start = end
+        if kind == "text":
+            values.append(part.decode("utf-8", "surrogateescape"))
+        elif kind == "binary":
+            values.append(part)
+        else:
+            values.append(numpy.frombuffer(part, column["dtype"]).copy())
+    if missing:
+        values = [None if gone else value for value, gone in zip(values, missing)]
+    out = numpy.empty(len(values), object)
+    for i, value in enumerate(values):
+        out[i] = value
+    return out
+
+
+class Turns:
+    """Batches of the current epoch by their number, for callers that ask from several threads.
+    Asking in order is quick; any other order opens the stream anew at that batch.
+    """
+
+    KEPT = 4  # batches that were just given: callers look at the first ones twice
+
+    def __init__(self, stream: Stream) -> None:
+        self.stream = copy_module.copy(stream)
+        self.epoch = stream.epoch
+        self.lock = threading.Lock()
+        self.batches: Any = None
+        self.position = 0
+        self.recent: Dict[int, Dict[str, Any]] = {}
+
+    def at(self, index: int) -> Dict[str, Any]:
+        with self.lock:
+            if index in self.recent:
+                return self.recent[index]
+            if self.batches is None or index != self.position:
+                self.stream._epoch, self.stream._done = self.epoch, 0
+                self.stream._start = index * self.stream.world
+                self.batches = iter(self.stream)
+            batch = next(self.batches, None)
+            if batch is None:
+                raise IndexError("there is no batch %d" % index)
+            self.position = index + 1
+            self.recent[index] = batch
+            while len(self.recent) > self.KEPT:
+                self.recent.pop(next(iter(self.recent)))
+            return batch
+
+    def next_epoch(self) -> None:
+        with self.lock:
+            self.epoch += 1
+            self.batches = None
+            self.recent.clear()

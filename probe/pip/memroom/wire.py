@@ -1,0 +1,199 @@
+"""The client's side of the feed protocol (docs/format/feed.md): finds or starts the server, asks
+for batches, maps them and gives them back.
+"""
+
+import array
+import hashlib
+import json
+import mmap
+import os
+import shutil
+import socket
+import struct
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import threading
+import time
+from typing import Any, Dict, List, Optional, Tuple
+
+HEADER = struct.Struct("<IIQIIQII")
+BATCH, END, ERROR = 1, 2, 3
+START_PATIENCE = 60.0  # seconds that a server may take to listen
+DESCRIPTORS = 4  # that may come with one message; one does
+
+_started: List[Any] = []  # processes of ours, so that they are reaped
+
+
+class FeedError(RuntimeError):
+    """The data cannot be read, or the budget cannot hold it."""
+
+
+def find_binary() -> str:
+    """The memroom command: MEMROOM_BINARY, the one beside this package, the one on PATH."""
+    named = os.environ.get("MEMROOM_BINARY")
+    beside = os.path.join(sysconfig.get_path("scripts"), "memroom")
+    for path in (named, beside, shutil.which("memroom")):
+        if path and os.access(path, os.X_OK):
+            return path
+    raise FeedError(
+        "memroom: the command is not found: install the wheel, put the binary on PATH, or name it "
+        "in MEMROOM_BINARY"
+    )
+
+
+class Server:
+    """Where a server for some data is, or how to start it."""
+
+    def __init__(self, arguments: List[str], address: Optional[str] = None) -> None:
+        self.arguments = arguments
+        self.started = address is None
+        self.address = address or _address(arguments)
+
+    def connect(self) -> socket.socket:
+        deadline = time.monotonic() + START_PATIENCE
+        process = None
+        while True:
+            link = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            try:
+                link.connect(_name(self.address))
+                return link
+            except (ConnectionRefusedError, FileNotFoundError) as error:
+                link.close()
+                if not self.started:
+                    raise FeedError(
+                        "memroom: no feed server listens on %s: %s" % (self.address, error)
+                    ) from None
+            if process is None or process.poll() == 0:  # 0: another process was quicker
+                process, said = self.start()
+            elif process.poll() is not None:
+                said.seek(0)
+                raise FeedError(said.read().decode(errors="replace").strip() or "no server started")
+            if time.monotonic() > deadline:
+                raise FeedError("memroom: the feed server did not start in %d s" % START_PATIENCE)
+            time.sleep(0.01)
+
+    def start(self) -> Tuple[Any, Any]:
+        _started[:] = [p for p in _started if p.returncode is None]
+        said = tempfile.TemporaryFile()
+        command = [find_binary(), "feed", "serve", "--socket", self.address, "--exit-idle"]
+        process = subprocess.Popen(
+            command + self.arguments,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=said,
+            start_new_session=True,  # Ctrl-C is for the trainer; the server ends when it has gone
+        )
+        _started.append(process)
+        threading.Thread(target=process.wait, daemon=True).start()  # no zombie stays
+        return process, said
+
+
+def _address(arguments: List[str]) -> str:
+    """The same for every process of this user that asks for the same data and budget."""
+    surroundings = [os.environ.get(n, "") for n in ("AWS_ENDPOINT_URL", "AWS_ACCESS_KEY_ID")]
+    text = "\0".join([os.getcwd(), *surroundings, *arguments])
+    name = "memroom-feed-%d-%s" % (os.getuid(), hashlib.sha256(text.encode()).hexdigest()[:20])
+    if sys.platform == "linux":
+        return "@" + name  # a socket without a file: nothing is left behind
+    folder = os.path.join(tempfile.gettempdir(), "memroom-feed-%d" % os.getuid())
+    os.makedirs(folder, mode=0o700, exist_ok=True)
+    return os.path.join(folder, name[-20:])
+
+
+def _name(address: str) -> str:
+    return "\0" + address[1:] if address.startswith("@") else address
+
+
+class Link:
+    """One consumer's connection: batches as (number, rows, spans, memory)."""
+
+    def __init__(self, server: Server, request: Dict[str, Any]) -> None:
+        self.socket = server.connect()
+        self.maps: Dict[int, memoryview] = {}
+        self.descriptors: List[int] = []
+        self.report: Dict[str, Any] = {}
+        self.copying = request["transport"] != "memfd"
+        try:
+            self.socket.sendall(json.dumps(request).encode() + b"\n")
+            self.answer = json.loads(self.line())
+        except BaseException:
+            self.close()
+            raise
+        if self.answer.get("error"):
+            self.close()
+            raise FeedError("memroom: " + self.answer["error"])
+
+    def line(self) -> bytes:
+        """The first line, byte by byte: what follows it may carry a descriptor."""
+        text = bytearray()
+        while not text.endswith(b"\n"):
+            part = self.socket.recv(1)
+            if not part:
+                raise FeedError(
+                    "memroom: the feed server ended. Was it killed? Start the stream again"
+                )
+            text += part
+        return bytes(text)
+
+    def next(self) -> Optional[Tuple[int, int, int, Any, memoryview]]:
+        """The next batch, or None at the end: slot, number, rows, spans, memory."""
+        kind, slot, number, rows, spans, size, descriptor, _ = HEADER.unpack(
+            self.exactly(HEADER.size)
+        )
+        if kind == ERROR:
+            raise FeedError("memroom: " + self.exactly(size).decode(errors="replace"))
+        if kind == END:
+            self.report = json.loads(self.exactly(size))
+            return None
+        where = struct.unpack("<%dQ" % (2 * spans), self.exactly(16 * spans))
+        if self.copying or sys.platform != "linux":
+            memory = memoryview(self.exactly(size))
+        else:
+            if descriptor:
+                self.map(slot)
+            memory = self.maps[slot]
+        return slot, number, rows, where, memory
+
+    def map(self, slot: int) -> None:
+        fd = self.descriptors.pop(0)
+        try:
+            area = mmap.mmap(fd, 0, prot=mmap.PROT_READ)
+        finally:
+            os.close(fd)
+        self.maps[slot] = memoryview(area)
+
+    def release(self, slot: int) -> None:
+        try:
+            self.socket.sendall(struct.pack("<I", slot))
+        except OSError:
+            pass  # the server has sent its last batch and gone
+
+    def exactly(self, size: int) -> bytes:
+        data = bytearray(size)
+        view, at = memoryview(data), 0
+        while at < size:
+            room = socket.CMSG_SPACE(DESCRIPTORS * 4)
+            try:
+                n, beside, _, _ = self.socket.recvmsg_into([view[at:]], room)
+            except ConnectionResetError:
+                n, beside = 0, []
+            for level, kind, content in beside:
+                if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+                    fds = array.array("i")
+                    fds.frombytes(content[: len(content) - len(content) % fds.itemsize])
+                    self.descriptors.extend(fds)
+            if n == 0:
+                raise FeedError(
+                    "memroom: the feed server ended. Was it killed? Start the stream again"
+                )
+            at += n
+        return bytes(data)
+
+    def close(self) -> None:
+        self.maps.clear()
+        for fd in self.descriptors:
+            os.close(fd)
+        self.descriptors = []
+        self.socket.close()

@@ -1,0 +1,806 @@
+"""memroom.Stream against what pandas, pyarrow and NumPy read from the same files. Needs the binary
+in MEMROOM_BINARY.
+"""
+
+import datetime
+import decimal
+import gzip
+import hashlib
+import io
+import json
+import multiprocessing
+import os
+import signal
+import struct
+import subprocess
+import sys
+import tarfile
+import tempfile
+import threading
+import time
+import unittest
+import warnings
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import memroom
+import numpy
+import pandas
+import pyarrow
+import pyarrow.feather
+import pyarrow.parquet
+
+
+def joined(stream):
+    """All rows of an epoch, in order."""
+    batches = list(stream)
+    return {n: numpy.concatenate([b[n] for b in batches]) for n in batches[0]} if batches else {}
+
+
+def reference(path):
+    """What pandas reads, with floats rounded correctly."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return pandas.read_csv(path, float_precision="round_trip")
+
+
+def mixed(rows, seed=0):
+    rng = numpy.random.default_rng(seed)
+    frame = pandas.DataFrame(
+        {
+            "id": numpy.arange(rows),
+            "f": rng.normal(size=rows),
+            "g": rng.normal(size=rows).astype("f4"),
+            "small": rng.integers(-100, 100, rows).astype("i1"),
+            "u": rng.integers(0, 2**32, rows).astype("u4"),
+            "flag": rng.integers(0, 2, rows).astype(bool),
+            "word": ["w%d é" % (i % 97) for i in range(rows)],
+        }
+    )
+    return frame
+
+
+class Case(unittest.TestCase):
+    def setUp(self):
+        if not os.environ.get("MEMROOM_BINARY"):
+            self.skipTest("needs the binary in MEMROOM_BINARY")
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+
+    def path(self, name):
+        return os.path.join(self.folder.name, name)
+
+    def check(self, found, frame):
+        """Values equal those of a frame, missing ones too."""
+        self.assertEqual(list(found), list(frame.columns))
+        for name in frame.columns:
+            wanted, got = frame[name], found[name]
+            self.assertEqual(len(got), len(wanted), name)
+            if got.dtype == object:
+                plain = [None if v is None else v for v in got]
+                expected = [
+                    None if pandas.api.types.is_scalar(v) and pandas.isna(v) else v for v in wanted
+                ]
+                for a, b in zip(plain, expected):
+                    if isinstance(a, numpy.ndarray):
+                        numpy.testing.assert_array_equal(a, b)
+                    else:
+                        self.assertEqual(a, b, name)
+            elif got.dtype.kind in "mM":
+                numpy.testing.assert_array_equal(got, wanted.to_numpy().astype(got.dtype), name)
+            else:
+                numpy.testing.assert_array_equal(
+                    got.astype("f8"), wanted.to_numpy(dtype="f8", na_value=numpy.nan), name
+                )
+
+
+class Formats(Case):
+    def test_csv(self):
+        texts = {
+            "plain": "a,b,c\n1,2.5,x\n-3,1e3,y z\n",
+            "quoted": 'a,b\n1,"x, ""y"""\n2,"line\nbreak"\n3,5" disk\n',
+            "missing": "a,b,c,d\n1,,x,True\n2,NA,,False\n,3.5,null,True\n",
+            "windows": "\ufeffa,b\r\n1,x\r\n\r\n2,y\r\n",
+            "no newline at the end": "a,b\n1,2",
+            "big": "a,b\n9223372036854775807,0.1\n-9223372036854775808,123456789.123456789123\n",
+            "floats": "a\n.5\n5.\n-0.0\n1e-320\n1.7976931348623157e308\ninf\n-inf\n"
+            "0.30000000000000004\n",
+            "same names": "a,a,b\n1,2,3\n",
+            "semicolons": "a;b\n1;2\n",
+            "bools": "a\nTrue\nfalse\nTRUE\n",
+            "spaces": "a,b\n 1, x \n 2,y\n",
+            "header only": "a,b\n",
+        }
+        for name, text in texts.items():
+            path = self.path("t.csv")
+            with open(path, "w", newline="") as file:
+                file.write(text)
+            if name == "header only":
+                self.assertEqual(list(memroom.Stream(path)), [])
+                continue
+            frame = (
+                pandas.read_csv(path, sep=None, engine="python")
+                if name == "semicolons"
+                else (reference(path))
+            )
+            with self.subTest(name):
+                self.check(joined(memroom.Stream(path, batch_size=2)), frame)
+
+    def test_csv_compressed_without_header_and_typed(self):
+        frame = mixed(5000)
+        frame.to_csv(self.path("a.csv.gz"), index=False)
+        self.check(joined(memroom.Stream(self.path("a.csv.gz"))), reference(self.path("a.csv.gz")))
+        frame.to_csv(self.path("a.tsv"), index=False, sep="\t")
+        types = {"f": "float32", "id": "int32", "small": "str"}
+        found = joined(memroom.Stream(self.path("a.tsv"), types=types))
+        self.assertEqual((found["f"].dtype, found["id"].dtype), (numpy.float32, numpy.int32))
+        numpy.testing.assert_array_equal(found["f"], frame["f"].astype("f4"))
+        self.assertEqual(found["small"].tolist(), [str(v) for v in frame["small"]])
+        frame[["id", "f"]].to_csv(self.path("b.csv"), index=False, header=False)
+        self.assertEqual(list(joined(memroom.Stream(self.path("b.csv"), header=False))), ["0", "1"])
+
+    def test_jsonl(self):
+        rows = [
+            {
+                "a": 1,
+                "b": 1.5,
+                "c": 'x\n\u00e9\U0001f600"',
+                "d": True,
+                "l": [1, 2],
+                "o": {"k": [1]},
+            },
+            {"a": 2, "b": None, "c": None, "d": False, "l": [], "o": None},
+            {"b": 3, "a": 3, "d": True, "l": [3.5], "n": None, "o": {"k": "}"}},
+        ]
+        path = self.path("t.jsonl")
+        with open(path, "w") as file:
+            for i, row in enumerate(rows):
+                file.write(json.dumps(row, ensure_ascii=i == 0) + "\n\n")
+        found = joined(memroom.Stream(path, batch_size=2))
+        self.assertEqual(found["a"].tolist(), [1, 2, 3])
+        self.assertEqual(found["a"].dtype, numpy.int64)
+        numpy.testing.assert_array_equal(found["b"], [1.5, numpy.nan, 3])
+        self.assertEqual(found["c"].tolist(), [rows[0]["c"], None, None])
+        self.assertEqual([v.tolist() for v in found["l"]], [[1, 2], [], [3.5]])
+        self.assertEqual(json.loads(found["o"][2]), {"k": "}"})
+        self.assertTrue(numpy.isnan(found["n"]).all())
+        frame = mixed(3000)
+        frame.to_json(path, orient="records", lines=True, double_precision=15)
+        self.check(
+            joined(memroom.Stream(path)), pandas.read_json(path, lines=True, precise_float=True)
+        )
+
+    def test_npy(self):
+        for array in (
+            numpy.arange(5000),
+            numpy.random.default_rng(1).normal(size=(3000, 7)).astype("f4"),
+            numpy.zeros((10, 2, 3), "u1"),
+            numpy.array(["a", "bcd"]),
+            numpy.arange(6, dtype=">i4").reshape(3, 2),
+            numpy.array(["2020-01-01"], "M8[D]"),
+        ):
+            numpy.save(self.path("a.npy"), array)
+            found = joined(memroom.Stream(self.path("a.npy"), batch_size=999))["data"]
+            numpy.testing.assert_array_equal(found, array)
+            self.assertEqual(found.dtype.newbyteorder("="), array.dtype.newbyteorder("="))
+        for bad, why in (
+            (numpy.array([None]), "Python objects"),
+            (numpy.asfortranarray(numpy.ones((2, 2))), "Fortran"),
+        ):
+            numpy.save(self.path("b.npy"), bad)
+            with self.assertRaisesRegex(memroom.FeedError, why):
+                list(memroom.Stream(self.path("b.npy")))
+
+    def rich(self, rows=2500):
+        table = pyarrow.Table.from_pandas(mixed(rows))
+        rng = numpy.random.default_rng(2)
+        gone = rng.integers(0, 3, rows) == 0
+
+        def holes(values, kind=None):
+            return pyarrow.array([None if g else v for g, v in zip(gone, values)], kind)
+
+        more = {
+            "int_null": holes(range(rows), pyarrow.int32()),
+            "float_null": holes([i / 3 for i in range(rows)], pyarrow.float32()),
+            "text_null": holes(["t%d" % i for i in range(rows)]),
+            "day": holes([datetime.date(2020, 1, 1 + i % 28) for i in range(rows)]),
+            "when": holes([datetime.datetime(2020, 1, 1, 0, 0, i % 60) for i in range(rows)]),
+            "ms": pyarrow.array(range(rows), pyarrow.timestamp("ms")),
+            "raw": pyarrow.array([bytes([i % 256] * (i % 5)) for i in range(rows)]),
+            "kind": pyarrow.array(["k%d" % (i % 3) for i in range(rows)]).dictionary_encode(),
+            "half": pyarrow.array(numpy.arange(rows, dtype="f2")),
+            "money": pyarrow.array(
+                [decimal.Decimal(i * 7 - 99) / 4 for i in range(rows)], pyarrow.decimal128(12, 2)
+            ),
+            "ints": holes([list(range(i % 4)) for i in range(rows)]),
+            "floats": pyarrow.array([[0.5] * (i % 3) for i in range(rows)]),
+            "u64": pyarrow.array([2**63 + i for i in range(rows)], pyarrow.uint64()),
+        }
+        for name, values in more.items():
+            table = table.append_column(name, values)
+        return table
+
+    def compare(self, found, table):
+        self.assertEqual(list(found), table.column_names)
+        for name in table.column_names:
+            got, wanted = found[name], table[name].to_pylist()
+            if name in ("day", "when", "ms"):
+                wanted = table[name].combine_chunks().to_numpy(zero_copy_only=False)
+                numpy.testing.assert_array_equal(got, wanted.astype(got.dtype), name)
+                continue
+            if name == "money":
+                wanted = [float(v) for v in wanted]
+            for a, b in zip(got, wanted):
+                if isinstance(a, numpy.ndarray):
+                    a = a.tolist()
+                if b is None and a is not None:
+                    self.assertNotEqual(a, a, name)  # NaN
+                else:
+                    self.assertEqual(a, b, name)
+
+    def test_parquet(self):
+        table = self.rich()
+        for options in (
+            {"compression": "snappy"},
+            {"compression": "zstd", "row_group_size": 700},
+            {"compression": "none", "use_dictionary": False, "data_page_size": 300},
+            {"data_page_version": "2.0", "compression": "gzip", "data_page_size": 500},
+            {"version": "1.0", "use_deprecated_int96_timestamps": True, "write_statistics": False},
+        ):
+            pyarrow.parquet.write_table(table, self.path("t.parquet"), **options)
+            with self.subTest(str(options)):
+                found = joined(memroom.Stream(self.path("t.parquet"), batch_size=300))
+                # what the file itself says: version 1.0 widens some types
+                self.compare(found, pyarrow.parquet.read_table(self.path("t.parquet")))
+        frame = joined(memroom.Stream(self.path("t.parquet"), columns=["word", "id"]))
+        self.assertEqual(list(frame), ["word", "id"])
+
+    def test_parquet_row_group_larger_than_the_budget(self):
+        rows = 1_500_000
+        table = pyarrow.table(
+            {
+                "id": numpy.arange(rows),
+                **{"x%d" % i: numpy.arange(rows) * 0.5 + i for i in range(8)},
+                "word": pyarrow.array(["word %d" % (i % 1000) for i in range(rows)]),
+            }
+        )
+        path = self.path("one.parquet")
+        pyarrow.parquet.write_table(table, path, row_group_size=rows)
+        stream = memroom.Stream(path, batch_size=4096, budget="96MiB", shuffle=True, seed=3)
+        seen = numpy.zeros(rows, bool)
+        for batch in stream:
+            self.assertFalse(seen[batch["id"]].any())
+            seen[batch["id"]] = True
+            numpy.testing.assert_array_equal(batch["x3"], batch["id"] * 0.5 + 3)
+            self.assertEqual(batch["word"][0], "word %d" % (batch["id"][0] % 1000))
+        self.assertTrue(seen.all())
+        self.assertLessEqual(stream.stats["server"]["peak"], 96 << 20)
+
+    def test_arrow(self):
+        table = self.rich(3000)
+        with pyarrow.OSFile(self.path("f.arrow"), "wb") as out:
+            with pyarrow.ipc.new_file(out, table.schema) as writer:
+                writer.write_table(table, max_chunksize=700)
+        with pyarrow.OSFile(self.path("s.arrow"), "wb") as out:
+            with pyarrow.ipc.new_stream(out, table.schema) as writer:
+                writer.write_table(table, max_chunksize=700)
+        pyarrow.feather.write_feather(table, self.path("z.feather"), compression="zstd")
+        for name in ("f.arrow", "s.arrow", "z.feather"):
+            with self.subTest(name):
+                self.compare(joined(memroom.Stream(self.path(name), batch_size=256)), table)
+        fixed = pyarrow.table(
+            {"v": pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(numpy.arange(12.0)), 3)}
+        )
+        pyarrow.feather.write_feather(fixed, self.path("v.feather"), compression="uncompressed")
+        found = joined(memroom.Stream(self.path("v.feather")))["v"]
+        numpy.testing.assert_array_equal(found, numpy.arange(12.0).reshape(4, 3))
+
+    def test_text(self):
+        with open(self.path("t.txt"), "w") as file:
+            file.write("one\n\ntwo é\nthree")
+        self.assertEqual(
+            joined(memroom.Stream(self.path("t.txt")))["text"].tolist(), ["one", "two é", "three"]
+        )
+
+    def test_tar(self):
+        with tarfile.open(self.path("t.tar"), "w") as tar:
+            for i in range(300):
+                members = {"img.png": bytes([i % 256]) * (i * 7 % 5000), "cls": str(i).encode()}
+                if i % 10 == 0:
+                    members.pop("cls")
+                for ending, content in members.items():
+                    info = tarfile.TarInfo(
+                        "folder.x/%s%05d.%s" % ("long" * (60 if i == 7 else 1), i, ending)
+                    )
+                    info.size = len(content)
+                    tar.addfile(info, io.BytesIO(content))
+        found = joined(memroom.Stream(self.path("t.tar"), batch_size=32))
+        self.assertEqual(len(found["__key__"]), 300)
+        self.assertTrue(found["__key__"][5].endswith("long00005"))
+        for i in range(300):
+            self.assertEqual(found["img.png"][i], bytes([i % 256]) * (i * 7 % 5000))
+            self.assertEqual(found["cls"][i], None if i % 10 == 0 else str(i).encode())
+
+    def test_tfrecord(self):
+        def varint(n):
+            out = b""
+            while n > 127:
+                out, n = out + bytes([n & 127 | 128]), n >> 7
+            return out + bytes([n])
+
+        def field(number, content):
+            return varint(number << 3 | 2) + varint(len(content)) + content
+
+        def example(features):
+            entries = b""
+            for name, (kind, values) in features.items():
+                if kind == 1:
+                    packed = b"".join(field(1, v) for v in values)
+                elif kind == 2:
+                    packed = field(1, struct.pack("<%df" % len(values), *values))
+                else:
+                    packed = field(1, b"".join(varint(v & 2**64 - 1) for v in values))
+                feature = field(2, field(kind, packed))
+                entries += field(1, field(1, name.encode()) + feature)
+            return field(1, entries)
+
+        table = []
+        for n in range(256):
+            c = n
+            for _ in range(8):
+                c = c >> 1 ^ (0x82F63B78 if c & 1 else 0)
+            table.append(c)
+
+        def masked(data):
+            c = 0xFFFFFFFF
+            for byte in data:
+                c = table[(c ^ byte) & 255] ^ c >> 8
+            c ^= 0xFFFFFFFF
+            return ((c >> 15 | c << 17) + 0xA282EAD8) & 0xFFFFFFFF
+
+        records = [
+            example(
+                {
+                    "label": (3, [i - 2]),
+                    "x": (2, [0.5 * i]),
+                    "image": (1, [b"img%d" % i]),
+                    "ids": (3, list(range(i % 4))),
+                }
+            )
+            for i in range(50)
+        ]
+        path = self.path("t.tfrecord")
+        with open(path, "wb") as file:
+            for r in records:
+                head = struct.pack("<Q", len(r))
+                file.write(
+                    head + struct.pack("<I", masked(head)) + r + struct.pack("<I", masked(r))
+                )
+        found = joined(memroom.Stream(path, batch_size=7))
+        self.assertEqual(found["label"].tolist(), [i - 2 for i in range(50)])
+        self.assertEqual(found["x"].tolist(), [0.5 * i for i in range(50)])
+        self.assertEqual(found["image"].tolist(), [b"img%d" % i for i in range(50)])
+        self.assertEqual(
+            [v.tolist() for v in found["ids"]], [list(range(i % 4)) for i in range(50)]
+        )
+        size = os.path.getsize(path)
+        os.truncate(path, size - 5)
+        with self.assertRaisesRegex(memroom.FeedError, r"row 49 \(offset \d+\): is cut off"):
+            list(memroom.Stream(path))
+        self.assertEqual(len(joined(memroom.Stream(path, skip_bad=True))["x"]), 49)
+
+    def test_several_files(self):
+        for i in range(3):
+            mixed(1000, i).to_csv(self.path("p%d.csv" % i), index=False)
+        whole = pandas.concat([mixed(1000, i) for i in range(3)])
+        found = joined(memroom.Stream(self.path("p*.csv"), batch_size=700))
+        numpy.testing.assert_array_equal(found["id"], whole["id"])
+        with open(self.path("q0.csv"), "w") as file:
+            file.write("a\n1\n")
+        with open(self.path("q1.csv"), "w") as file:
+            file.write("a\n1.5\n\n")
+        self.assertEqual(joined(memroom.Stream(self.path("q*.csv")))["a"].tolist(), [1.0, 1.5])
+        with self.assertRaisesRegex(memroom.FeedError, "no file matches"):
+            list(memroom.Stream(self.path("nothing*.csv")))
+        with self.assertRaisesRegex(memroom.FeedError, "columns"):
+            list(memroom.Stream([self.path("p0.csv"), self.path("q0.csv")]))
+        with self.assertRaisesRegex(memroom.FeedError, 'no column "zz"'):
+            list(memroom.Stream(self.path("p0.csv"), columns=["zz"]))
+
+
+def identities(arguments):
+    path, options = arguments
+    return [batch["id"] for batch in memroom.Stream(path, **options)]
+
+
+class Order(Case):
+    def setUp(self):
+        super().setUp()
+        self.rows = 200_000
+        self.file = self.path("o.parquet")
+        frame = {
+            "id": numpy.arange(self.rows),
+            **{"x%d" % i: numpy.ones(self.rows) for i in range(8)},
+        }
+        pyarrow.parquet.write_table(pyarrow.table(frame), self.file, row_group_size=10_000)
+        self.options = {
+            "batch_size": 512,
+            "shuffle": True,
+            "seed": 7,
+            "window": "4MiB",
+            "columns": ["id"],
+        }
+
+    def stream(self, **options):
+        return memroom.Stream(self.file, **{**self.options, **options})
+
+    def digest(self, batches):
+        return hashlib.sha256(b"".join(b.tobytes() for b in batches)).hexdigest()
+
+    def test_order_is_the_same_whatever_reads_it(self):
+        whole = [b["id"] for b in self.stream()]
+        self.assertEqual(sorted(numpy.concatenate(whole).tolist()), list(range(self.rows)))
+        expected = self.digest(whole)
+        for budget in ("64MiB", "128MiB", "512MiB"):
+            self.assertEqual(self.digest([b["id"] for b in self.stream(budget=budget)]), expected)
+        for world in (2, 3, 4):
+            parts = [[b["id"] for b in self.stream(rank=r, world=world)] for r in range(world)]
+            self.assertEqual(sum(map(len, parts)), len(whole))
+            woven = [parts[k % world][k // world] for k in range(len(whole))]
+            self.assertEqual(self.digest(woven), expected)
+        for options in ({"prefetch": 1}, {"prefetch": 9}, {"copy": False}, {"transport": "copy"}):
+            self.assertEqual(
+                self.digest([b["id"].copy() for b in self.stream(**options)]), expected
+            )
+        again = self.stream()
+        first, second = [b["id"] for b in again], [b["id"] for b in again]
+        self.assertEqual(self.digest(first), expected)
+        self.assertNotEqual(self.digest(second), expected)
+        self.assertNotEqual(self.digest([b["id"] for b in self.stream(seed=8)]), expected)
+        plain = numpy.concatenate([b["id"] for b in self.stream(shuffle=False)])
+        numpy.testing.assert_array_equal(plain, numpy.arange(self.rows))
+
+    def test_ranks_in_processes_at_once(self):
+        whole = self.digest([b["id"] for b in self.stream()])
+        with multiprocessing.get_context("spawn").Pool(4) as pool:
+            work = [(self.file, {**self.options, "rank": r, "world": 4}) for r in range(4)]
+            parts = pool.map(identities, work)
+        count = sum(map(len, parts))
+        self.assertEqual(self.digest([parts[k % 4][k // 4] for k in range(count)]), whole)
+
+    def test_resume_anywhere_with_another_world(self):
+        whole = [b["id"] for b in self.stream()]
+        for at in (0, 1, 100, len(whole) - 1):
+            stream = self.stream()
+            batches = iter(stream)
+            for _ in range(at):
+                next(batches)
+            state = json.loads(json.dumps(stream.state_dict()))
+            del batches
+            rest = []
+            for world in (1, 3):
+                streams = [self.stream(rank=r, world=world) for r in range(world)]
+                for s in streams:
+                    s.load_state_dict(state)
+                parts = [[b["id"] for b in s] for s in streams]
+                rest = [parts[k % world][k // world] for k in range(sum(map(len, parts)))]
+                self.assertEqual(self.digest(rest), self.digest(whole[at:]))
+        other = self.stream(seed=9)
+        with self.assertRaisesRegex(ValueError, "another order"):
+            other.load_state_dict(state)
+
+    def test_kill_and_resume(self):
+        program = (
+            "import json, sys, os, memroom\n"
+            "s = memroom.Stream(sys.argv[1], **json.loads(sys.argv[2]))\n"
+            "if os.path.exists(sys.argv[3]): s.load_state_dict(json.load(open(sys.argv[3])))\n"
+            "for batch in s:\n"
+            "    print(' '.join(map(str, batch['id'])))\n"
+            "    open(sys.argv[3] + '.new', 'w').write(json.dumps(s.state_dict()))\n"
+            "    os.replace(sys.argv[3] + '.new', sys.argv[3]); print('saved', flush=True)\n"
+            "print('end', flush=True)\n"
+        )
+        whole = numpy.concatenate([b["id"] for b in self.stream()])
+        got, state = [], self.path("state.json")
+        rng = numpy.random.default_rng(5)
+        for attempt in range(50):
+            process = subprocess.Popen(
+                [sys.executable, "-c", program, self.file, json.dumps(self.options), state],
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+            limit = int(rng.integers(1, 60)) if attempt < 10 else 10**9
+            ended, pending, count = False, None, 0
+            for line in process.stdout:
+                if line == "saved\n":
+                    got.extend(map(int, pending))
+                    count += 1
+                    if count == limit:
+                        process.send_signal(signal.SIGSTOP)  # nothing more is saved behind our back
+                        process.send_signal(signal.SIGKILL)
+                        break
+                elif line == "end\n":
+                    ended = True
+                else:
+                    pending = line.split()
+            process.stdout.close()
+            process.wait()
+            if ended:
+                break
+            with open(state) as file:  # it may have saved once more than it could say
+                done = json.load(file)["batch"]
+            got = (
+                whole[: done * self.options["batch_size"]].tolist()
+                if len(got) < done * 512
+                else got
+            )
+        numpy.testing.assert_array_equal(got, whole)
+
+    def test_torch_loader(self):
+        try:
+            import torch
+        except ImportError:
+            self.skipTest("needs torch")
+        whole = self.digest([b["id"] for b in self.stream()])
+        for workers in (0, 1, 2, 4):
+            loader = torch.utils.data.DataLoader(
+                self.stream().torch(), batch_size=None, num_workers=workers
+            )
+            self.assertEqual(self.digest([b["id"].numpy() for b in loader]), whole)
+
+
+class Budget(Case):
+    def test_peak_stays_below_in_every_format(self):
+        frame = mixed(300_000)
+        frame.to_csv(self.path("a.csv"), index=False)
+        frame.to_json(self.path("a.jsonl"), orient="records", lines=True)
+        frame.to_parquet(self.path("a.parquet"))
+        pyarrow.feather.write_feather(frame, self.path("a.arrow"))
+        numpy.save(self.path("a.npy"), numpy.zeros((1_000_000, 16), "f4"))
+        for name in ("a.csv", "a.jsonl", "a.parquet", "a.arrow", "a.npy"):
+            for budget in (64 << 20, 128 << 20):
+                stream = memroom.Stream(self.path(name), budget=budget, shuffle=True)
+                rows = sum(len(next(iter(b.values()))) for b in stream)
+                self.assertEqual(rows, 1_000_000 if name == "a.npy" else 300_000)
+                self.assertLessEqual(stream.stats["server"]["peak"], budget, name)
+                self.assertIn("waited", stream.report())
+
+    def test_what_does_not_fit_is_said(self):
+        numpy.save(self.path("a.npy"), numpy.zeros((40, 1 << 20), "f4"))
+        with self.assertRaisesRegex(memroom.FeedError, "a batch takes .*give a larger budget"):
+            list(memroom.Stream(self.path("a.npy"), batch_size=32, budget="64MiB"))
+        numpy.save(self.path("b.npy"), numpy.zeros((2, 20 << 20), "f4"))
+        with self.assertRaisesRegex(
+            memroom.FeedError, "row 0: a block of rows takes 80MiB.*at least"
+        ):
+            list(memroom.Stream(self.path("b.npy"), batch_size=1, budget="64MiB"))
+        with self.assertRaisesRegex(memroom.FeedError, "window of 64MiB does not fit"):
+            list(memroom.Stream(self.path("a.npy"), window="64MiB", budget="64MiB"))
+        with self.assertRaisesRegex(memroom.FeedError, "too small"):
+            list(memroom.Stream(self.path("a.npy"), budget="8MiB"))
+        with self.assertRaisesRegex(ValueError, "not a size"):
+            memroom.Stream(self.path("a.npy"), budget="much")
+
+
+class BadInput(Case):
+    def write(self, name, text):
+        with open(self.path(name), "w") as file:
+            file.write(text)
+        return self.path(name)
+
+    def test_rows_are_named(self):
+        ragged = self.write("r.csv", "a,b\n1,2\n3\n4,5,6\n7,8\n")
+        with self.assertRaisesRegex(memroom.FeedError, r"r.csv: row 1 \(offset 8\): has 1 cells"):
+            list(memroom.Stream(ragged))
+        stream = memroom.Stream(ragged, skip_bad=True)
+        self.assertEqual(joined(stream)["a"].tolist(), [1, 7])
+        self.assertEqual(stream._answer["skipped"], 2)
+        bad = self.write("b.csv", "a,b\n1,2\nx,3\n")
+        with self.assertRaisesRegex(memroom.FeedError, r"b.csv: row 1 .*\"x\" is no <f8"):
+            list(memroom.Stream(bad, types={"a": "float64"}))
+        lines = self.write("b.jsonl", '{"a": 1}\n{"a": \n')
+        with self.assertRaisesRegex(memroom.FeedError, r"b.jsonl: row 1 \(offset 9\): is no JSON"):
+            list(memroom.Stream(lines))
+
+    def test_truncated_files(self):
+        frame = mixed(20_000)
+        frame.to_parquet(self.path("t.parquet"))
+        pyarrow.feather.write_feather(frame, self.path("t.arrow"))
+        numpy.save(self.path("t.npy"), numpy.zeros(10_000))
+        with tarfile.open(self.path("t.tar"), "w") as tar:
+            info = tarfile.TarInfo("a.bin")
+            info.size = 100_000
+            tar.addfile(info, io.BytesIO(bytes(100_000)))
+        with gzip.open(self.path("t.csv.gz"), "wt") as file:
+            frame.to_csv(file, index=False)
+        for name in ("t.parquet", "t.arrow", "t.npy", "t.tar", "t.csv.gz"):
+            os.truncate(self.path(name), os.path.getsize(self.path(name)) // 2)
+            with self.assertRaisesRegex(memroom.FeedError, name.replace(".", r"\.")):
+                list(memroom.Stream(self.path(name)))
+
+    def test_files_that_change_or_vanish(self):
+        path = self.path("c.csv")
+        mixed(200_000).to_csv(path, index=False)
+        stream = memroom.Stream(path, batch_size=64, shuffle=True, window="1MiB")
+        batches = iter(stream)
+        next(batches)
+        with open(path, "a") as file:
+            file.write("1,2,3,4,5,True,x\n")
+        with self.assertRaisesRegex(memroom.FeedError, "has changed since it was indexed"):
+            list(batches)
+        with self.assertRaisesRegex(memroom.FeedError, "no such file"):
+            list(memroom.Stream(self.path("gone.csv")))
+
+    def test_a_server_that_is_killed_is_said(self):
+        path = self.path("k.npy")
+        numpy.save(path, numpy.zeros((3_000_000, 8)))
+        stream = memroom.Stream(path, batch_size=256)
+        batches = iter(stream)
+        next(batches)
+        from memroom import wire
+
+        wire._started[-1].kill()
+        with self.assertRaisesRegex(memroom.FeedError, "the feed server ended"):
+            list(batches)
+        self.assertEqual(
+            sum(len(b["data"]) for b in memroom.Stream(path, batch_size=65536)), 3_000_000
+        )
+
+    def test_the_server_ends_when_its_consumers_have(self):
+        path = self.path("e.npy")
+        numpy.save(path, numpy.zeros((100_000, 8)))
+        program = (
+            "import memroom, os, sys; from memroom import wire\n"
+            "b = iter(memroom.Stream(sys.argv[1], batch_size=16)); next(b)\n"
+            "print(wire._started[-1].pid, flush=True); os.kill(os.getpid(), 9)\n"
+        )
+        done = subprocess.run([sys.executable, "-c", program, path], stdout=subprocess.PIPE)
+        pid = int(done.stdout)
+        for _ in range(600):
+            try:
+                with open("/proc/%d/stat" % pid) as file:
+                    if file.read().rsplit(")", 1)[1].split()[0] == "Z":
+                        return
+            except OSError:
+                return
+            time.sleep(0.1)
+        self.fail("the server outlived its only consumer by a minute")
+
+
+class Frameworks(Case):
+    def setUp(self):
+        super().setUp()
+        self.frame = mixed(4000)
+        self.frame.to_parquet(self.path("f.parquet"))
+
+    def stream(self, **options):
+        options = {"batch_size": 256, "shuffle": True, "seed": 3, **options}
+        return memroom.Stream(self.path("f.parquet"), **options)
+
+    def test_torch_state(self):
+        try:
+            import torch
+        except ImportError:
+            self.skipTest("needs torch")
+        whole = [b["id"] for b in self.stream().torch()]
+        data = self.stream().torch()
+        batches = iter(data)
+        for _ in range(5):
+            next(batches)
+        again = self.stream().torch()
+        again.load_state_dict(data.state_dict())
+        rest = [b["id"] for b in again]
+        self.assertTrue(torch.equal(torch.cat(whole[5:]), torch.cat(rest)))
+        self.assertEqual(len(again), len(whole))
+        self.assertEqual(next(iter(self.stream().torch()))["f"].dtype, torch.float64)
+
+    def test_a_model_learns_the_same_as_in_memory(self):
+        try:
+            import torch
+        except ImportError:
+            self.skipTest("needs torch")
+        table = {n: torch.tensor(self.frame[n].to_numpy()) for n in ("f", "g", "id")}
+
+        def losses(batches):
+            torch.manual_seed(0)
+            model = torch.nn.Linear(2, 1)
+            optimizer = torch.optim.SGD(model.parameters(), 0.01)
+            found = []
+            for batch in batches:
+                x = torch.stack([batch["f"].float(), batch["g"]], 1)
+                loss = (model(x).squeeze(1) - batch["f"].float() * 2).square().mean()
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+                found.append(loss.item())
+            return found
+
+        places = [b["id"] for b in self.stream()]
+        in_memory = ({n: v[torch.from_numpy(p)] for n, v in table.items()} for p in places)
+        self.assertEqual(losses(self.stream().torch()), losses(in_memory))
+
+    def test_arrow(self):
+        found = pyarrow.Table.from_batches(list(self.stream(shuffle=False).arrow()))
+        self.assertEqual(found["word"].to_pylist(), list(self.frame["word"]))
+        self.assertEqual(found["id"].to_pylist(), list(self.frame["id"]))
+
+    def test_hf(self):
+        try:
+            import datasets  # noqa: F401
+        except ImportError:
+            self.skipTest("needs datasets")
+        rows = list(self.stream(shuffle=False, columns=["id", "word"]).hf())
+        self.assertEqual([r["word"] for r in rows], list(self.frame["word"]))
+
+    def test_tensorflow_and_keras(self):
+        try:
+            import keras
+            import tensorflow  # noqa: F401
+        except ImportError:
+            self.skipTest("needs tensorflow and keras")
+        expected = numpy.concatenate([b["id"] for b in self.stream()])
+        found = numpy.concatenate([b["id"].numpy() for b in self.stream().tf()])
+        numpy.testing.assert_array_equal(found, expected)
+        words = numpy.concatenate([b["word"].numpy() for b in self.stream(shuffle=False).tf()])
+        self.assertEqual([w.decode() for w in words], list(self.frame["word"]))
+        data = self.stream(columns=["f", "g"]).keras(x="f", y="g")
+        model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+        model.compile("sgd", "mse")
+        history = model.fit(data, epochs=2, verbose=0, shuffle=False)
+        self.assertEqual(len(history.history["loss"]), 2)
+        seen = numpy.concatenate([data[i][0] for i in (*range(1, len(data)), 0)])
+        numpy.testing.assert_array_equal(numpy.sort(seen), numpy.sort(self.frame["f"]))
+
+
+class Ranges(BaseHTTPRequestHandler):
+    """Serves one file by ranges, with trouble: some answers are 503, some stop in the middle."""
+
+    content = b""
+    requests = 0
+    down = False
+    lock = threading.Lock()
+
+    def do_GET(self):
+        with self.lock:
+            Ranges.requests += 1
+            number = Ranges.requests
+        if Ranges.down or number % 7 == 3:
+            self.send_response(503)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+            return
+        first, last = map(int, self.headers["Range"][6:].split("-"))
+        part = self.content[first : last + 1]
+        self.send_response(206)
+        self.send_header("Content-Range", "bytes %d-%d/%d" % (first, last, len(self.content)))
+        self.send_header("Content-Length", str(len(part)))
+        self.send_header("ETag", '"one"')
+        self.end_headers()
+        if number % 5 == 2:
+            part = part[: len(part) // 2]
+            self.close_connection = True
+        self.wfile.write(part)
+
+    def log_message(self, *args):
+        pass
+
+
+class Web(Case):
+    def test_ranges_with_retries(self):
+        frame = mixed(20_000)
+        out = io.BytesIO()
+        frame.to_parquet(out)
+        Ranges.content, Ranges.down = out.getvalue(), False
+        server = ThreadingHTTPServer(("127.0.0.1", 0), Ranges)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        address = "http://127.0.0.1:%d/a.parquet" % server.server_port
+        found = joined(memroom.Stream(address))
+        numpy.testing.assert_array_equal(found["f"], frame["f"])
+        Ranges.down = True
+        with self.assertRaisesRegex(memroom.FeedError, "gave up after 5 tries.*503"):
+            list(memroom.Stream(address, seed=2, budget="100MiB"))
+        server.shutdown()
+        server.server_close()
+
+
+if __name__ == "__main__":
+    unittest.main()
