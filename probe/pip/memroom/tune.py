@@ -205,7 +205,7 @@ def with_parameters(trainable: Any, **kwargs: Any) -> Any:
 class _Prepared:
     def __init__(self, trainable: Any) -> None:
         inner = trainable if isinstance(trainable, _Prepared) else None
-        self.trainable = inner.trainable if inner else trainable
+        self.trainable: Any = inner.trainable if inner else trainable
         self.resources: Optional[Dict[str, Any]] = inner.resources if inner else None
         self.parameters: Dict[str, Any] = dict(inner.parameters) if inner else {}
 

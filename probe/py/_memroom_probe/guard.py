@@ -6,9 +6,15 @@ so long, that the sum stays below BUDGET of the time since the first step, whate
 the steps.
 """
 
+from __future__ import annotations
+
 import time
 
 from . import compiled
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # a name that type checkers take for true: importing typing takes a while
+    from typing import Any, Callable
 
 now = time.perf_counter_ns
 used = time.thread_time_ns
@@ -37,13 +43,13 @@ faults = 0
 silent = False
 
 
-def start():
+def start() -> None:
     """Counts from the end of the hook that is running: what came before was start-up, paid once."""
     global _starting
     _starting = True
 
 
-def spend(ns):
+def spend(ns: int) -> None:
     """Adds what a hook took."""
     global spent_ns, began_ns, _starting
     spent_ns += ns
@@ -51,21 +57,21 @@ def spend(ns):
         spent_ns, began_ns, _starting = 0, now(), False
 
 
-def overspent():
+def overspent() -> float:
     """Nanoseconds by which hooks have exceeded their share so far; negative: what they have
     left.
     """
     return spent_ns - grace_ns - BUDGET * (now() - began_ns)
 
 
-def affordable(cost_ns):
+def affordable(cost_ns: float) -> bool:
     """Says whether something that can wait may be done now. On a CPU the grace is for steps
     only.
     """
     return overspent() + cost_ns + (grace_ns if grace_ns != CARD_NS else 0) < 0
 
 
-def fault(where, error):
+def fault(where: str, error: BaseException) -> None:
     """Notes an exception of ours: told to the monitor a few times, never to the user."""
     global faults, silent
     faults += 1
@@ -92,7 +98,7 @@ def fault(where, error):
         pass
 
 
-def hook(where, heavy=False):
+def hook(where: str, heavy: bool = False) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Decorates a hook: counts its time, keeps its exceptions, skips it when hooks are silent.
 
     A heavy hook is counted by the thread's own clock. That clock is slow to read, so light hooks
@@ -101,10 +107,10 @@ def hook(where, heavy=False):
     """
     clock, most = (used, 1 << 62) if heavy else (now, LIGHT_NS)
 
-    def decorate(fn):
+    def decorate(fn: Callable[..., Any]) -> Callable[..., Any]:
         quiet = compiled.uncompiled(fn)
 
-        def guarded(*args, **kwargs):
+        def guarded(*args: Any, **kwargs: Any) -> Any:
             if silent or compiled.compiling():
                 return None
             start = clock()

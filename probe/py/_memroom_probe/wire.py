@@ -33,13 +33,13 @@ try:
     from _json import encode_basestring_ascii as _quote
 except ImportError:  # an interpreter without the accelerator
 
-    def _quote(text):  # type: ignore[misc]
+    def _quote(text: str) -> str:  # type: ignore[misc]
         import json
 
         return json.dumps(text)
 
 
-def dumps(value):
+def dumps(value: object) -> str:
     """JSON of None, bool, int, float, str, list, tuple and dict, without spaces."""
     if value is None:
         return "null"
@@ -60,14 +60,14 @@ def dumps(value):
     return _quote(str(value))
 
 
-def line(kind, fields):
+def line(kind: str, fields: dict) -> bytes:
     """One message as bytes, newline included."""
-    message = {"t": kind}
+    message: dict = {"t": kind}
     message.update(fields)
     return (dumps(message) + "\n").encode("ascii")
 
 
-def parse(data):
+def parse(data: bytes) -> "dict | None":
     """A command as a dict, or None if the line is not one."""
     import json
 

@@ -49,8 +49,8 @@ def _two_phases(loop) -> bool:
     """A loop over written-out names of which one is held out and one is trained on."""
     if not isinstance(loop.iter, (ast.List, ast.Tuple)) or not key(loop.target):
         return False
-    names = [e.value for e in loop.iter.elts if isinstance(e, ast.Constant)]
-    names = [n for n in names if isinstance(n, str)]
+    constants = [e.value for e in loop.iter.elts if isinstance(e, ast.Constant)]
+    names = [n for n in constants if isinstance(n, str)]
     return any(_HELD_OUT.search(n) for n in names) and any(n.startswith("train") for n in names)
 
 

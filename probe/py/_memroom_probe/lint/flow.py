@@ -966,7 +966,7 @@ def _averages_each(container: str, value) -> bool:
     """[0.9 * a + 0.1 * p for a, p in zip(container, model.parameters())]"""
     return (
         isinstance(value, (ast.ListComp, ast.DictComp))
-        and isinstance(getattr(value, "elt", None) or value.value, ast.BinOp)
+        and isinstance(value.value if isinstance(value, ast.DictComp) else value.elt, ast.BinOp)
         and any(container in variables(g.iter) for g in value.generators)
     )
 

@@ -6,6 +6,7 @@ Each of them is told when its size is first known, with the arguments that make 
 
 import functools
 import sys
+import types
 
 from .. import compiled, guard, link
 from . import holders
@@ -202,7 +203,7 @@ def _tell_rows(writer, each, rows):
 
 def _line():
     """The program's line that is at work."""
-    frame = sys._getframe()
+    frame: types.FrameType | None = sys._getframe()
     while frame is not None:
         if holders.is_users(frame.f_code.co_filename):
             return frame.f_code.co_filename, frame.f_lineno

@@ -173,7 +173,8 @@ class _Walk:
             return
         try:
             storage = tensor.untyped_storage()
-            key, size = (tensor.device, storage.data_ptr()), storage.nbytes()
+            key: object = (tensor.device, storage.data_ptr())
+            size = storage.nbytes()
         except Exception:  # sparse ones, and torch before 2.0
             key, size = id(tensor), tensor.numel() * tensor.element_size()
         if key not in self.storages:
@@ -392,7 +393,8 @@ def _frames():
     this = sys._getframe()
     starts = [this] + [f for f in sys._current_frames().values() if f is not this]
     known: set = set()
-    for frame in starts:
+    for start in starts:
+        frame: types.FrameType | None = start
         while frame is not None and id(frame) not in known:
             known.add(id(frame))
             if "_memroom_probe" not in frame.f_code.co_filename:

@@ -9,6 +9,7 @@ holds from those that wait for the collector.
 
 import gc
 import sys
+import types
 
 from .. import guard, link
 from . import holders, host, steps
@@ -212,7 +213,7 @@ def _keras_size(model):
 def _line():
     """Where the program builds: its innermost line that is not in a constructor."""
     here = None
-    frame = sys._getframe()
+    frame: types.FrameType | None = sys._getframe()
     while frame is not None:
         code = frame.f_code
         if holders.is_users(code.co_filename):
