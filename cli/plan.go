@@ -36,6 +36,7 @@ type planCmd struct {
 	DoubleQuant   bool        `help:"The scales of 4-bit weights are quantised too."`
 	NoUpcast      bool        `help:"Weights that are not packed stay in half precision; prepare_model_for_kbit_training casts them to fp32."`
 	Loss          string      `help:"fused: a loss that never holds all logits, such as Liger's (unvalidated)." enum:"plain,fused" default:"plain" placeholder:"KIND"`
+	Compile       bool        `help:"The model is compiled by torch.compile: the interval is wide, and says why."`
 	Ranks         int         `help:"Data-parallel ranks (unvalidated)." default:"1"`
 	Shard         string      `help:"ddp, fsdp (fully_shard), fsdp1 (FullyShardedDataParallel), zero1, zero2 or zero3 (DeepSpeed)." placeholder:"KIND"`
 	NoReshard     bool        `help:"FSDP keeps gathered weights from forward to backward (reshard_after_forward=False, SHARD_GRAD_OP)."`
@@ -152,7 +153,7 @@ func (c *planCmd) setup(model *models.Config) plan.Setup {
 	s := plan.Setup{Model: model, Padded: c.Padded, UseCache: c.UseCache, Shortest: c.Shortest,
 		EvalBatch: c.EvalBatch, EvalKeep: c.EvalKeep, LoRATargets: c.LoraTargets,
 		LoRADropout: c.LoraDropout, DoubleQuant: c.DoubleQuant, NoUpcast: c.NoUpcast,
-		NoReshard: c.NoReshard, Bucket: c.Bucket, Overlap: c.Overlap,
+		Compile: c.Compile, NoReshard: c.NoReshard, Bucket: c.Bucket, Overlap: c.Overlap,
 		Setup: remedy.Setup{
 			Batch: c.Batch, Seq: c.Seq, Image: c.Image, Precision: c.Precision,
 			Optimizer:     c.Optimizer,

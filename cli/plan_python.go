@@ -127,7 +127,7 @@ func (c *planCmd) checkPython(model *models.Config) error {
 	}{{c.LoraRank > 0, "--lora-rank"}, {c.LoadIn != "", "--load-in"}, {c.Ranks > 1, "--ranks"},
 		{len(c.Offload) > 0, "--offload"}, {c.Loss != "plain", "--loss"}, {c.Fit, "--fit"},
 		{len(c.Devices) > 0, "--devices"}, {c.EvalBatch > 0, "--eval-batch"},
-		{c.Shortest > 0, "--shortest"}} {
+		{c.Shortest > 0, "--shortest"}, {c.Compile, "--compile"}} {
 		if f.set {
 			return fmt.Errorf("%s is not for %s, which is planned through Python: leave it out, or write a "+
 				"script and use memroom plan --rehearse -- python train.py", f.flag, model.Type())

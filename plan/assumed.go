@@ -66,6 +66,7 @@ func (s *Setup) words(image int64) string {
 	list = append(list, s.Precision, s.Optimizer)
 	add(s.attends(), "%s attention", s.Attention)
 	add(s.Checkpointing, "checkpointing")
+	add(s.Compile, "compiled")
 	add(s.ChunkedLoss, "fused loss")
 	add(s.LoadIn != "", "weights in %s", s.LoadIn)
 	add(s.DoubleQuant, "double quantisation")

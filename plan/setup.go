@@ -35,6 +35,7 @@ type Setup struct {
 	NoUpcast    bool `json:"no_upcast,omitempty"` // what is not packed stays in half precision
 	// FSDP: gathered weights stay from forward to backward (reshard_after_forward=False)
 	NoReshard bool `json:"no_reshard,omitempty"`
+	Compile   bool `json:"compile,omitempty"` // torch.compile
 	// DeepSpeed: elements of a bucket of gradients (reduce_bucket_size), 0 is its default
 	Bucket  int64 `json:"bucket,omitempty"`
 	Overlap bool  `json:"overlap,omitempty"` // DeepSpeed: overlap_comm

@@ -68,7 +68,9 @@ var optimKinds = map[string]optimKind{
 // aliases are the names that Hugging Face's Trainer and others give to these optimizers.
 var aliases = map[string]string{"adamw_torch": "adamw", "adamw_hf": "adamw",
 	"adamw_torch_fused": "adamw_fused", "adamw_bnb_8bit": "adamw8bit", "adamw_8bit": "adamw8bit",
-	"paged_adamw_8bit": "paged_adamw8bit", "lion_8bit": "lion8bit"}
+	"paged_adamw_8bit": "paged_adamw8bit", "lion_8bit": "lion8bit",
+	"adamw_apex_fused": "adamw_fused", "adamw_torch_8bit": "adamw8bit", "lion_32bit": "lion",
+	"adamw_torch_xla": "adamw"}
 
 // OptimizerName is the name an optimizer is known by here.
 func OptimizerName(name string) string {
