@@ -23,6 +23,8 @@ type Watch struct {
 	models    map[string]bool // classes that were said
 	feeding   feedWatch
 	trial     trialWatch
+	loaded    map[int]event.Bytes // the largest checkpoint that each process has loaded
+	loads     map[string]bool     // what was said of them
 	asks      []Ask
 	forecasts map[string]Prediction
 }

@@ -178,6 +178,20 @@ type Models struct {
 // Feeding says what feeding the model takes at one place of the program.
 type Feeding struct{ event.Feed }
 
+// Checkpoint says that one was loaded, and once more, some steps later, what of it still lives
+// beside the model.
+type Checkpoint struct {
+	Step       int64       `json:"step"`
+	Bytes      event.Bytes `json:"bytes"` // that were loaded
+	Card       event.Bytes `json:"card"`  // of it to a card
+	Kept       event.Bytes `json:"kept,omitempty"`
+	File       string      `json:"file"` // where it was loaded
+	Line       int         `json:"line"`
+	Holder     string      `json:"holder,omitempty"`
+	HolderFile string      `json:"holder_file,omitempty"`
+	HolderLine int         `json:"holder_line,omitempty"`
+}
+
 // Said is a sentence of a part inside the process: a remedy applied or declined.
 type Said struct {
 	Kind string `json:"kind"` // applied, declined, note
@@ -240,6 +254,7 @@ func (*Stacks) kind() string     { return "stacks" }
 func (*Heap) kind() string       { return "heap" }
 func (*Models) kind() string     { return "models" }
 func (*Feeding) kind() string    { return "feeding" }
+func (*Checkpoint) kind() string { return "checkpoint" }
 func (*Said) kind() string       { return "said" }
 func (*Report) kind() string     { return "report" }
 func (*Done) kind() string       { return "done" }
@@ -266,7 +281,7 @@ func blank(kind string) Message {
 	for _, m := range []Message{&Hello{}, &Framework{}, &Steps{}, &Phase{}, &Evaluation{},
 		&Account{}, &OOM{},
 		&Died{}, &Exit{}, &Stacks{},
-		&Heap{}, &Models{}, &Feeding{}, &Said{}, &Report{}, &Done{}, &Fault{}} {
+		&Heap{}, &Models{}, &Feeding{}, &Checkpoint{}, &Said{}, &Report{}, &Done{}, &Fault{}} {
 		if m.kind() == kind {
 			return m
 		}

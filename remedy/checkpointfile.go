@@ -10,7 +10,7 @@ func checkpointFiles() []*Remedy {
 		Why: "torch.load puts tensors back on the card they were saved from, beside the model; " +
 			"the loaded dict stays alive while a name holds it",
 		Equivalence: Exact,
-		Walls:       onDevice,
+		Walls:       anywhere,
 		Frameworks:  torch,
 		code: map[Framework]string{PyTorch: lines("checkpoint = torch.load(path, map_location='cpu')",
 			"model.load_state_dict(checkpoint['model'])",

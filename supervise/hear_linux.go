@@ -87,6 +87,8 @@ func recordedAs(message probe.Message) (kind, text string) {
 		return "stacks", ""
 	case *probe.Heap:
 		return "heap", ""
+	case *probe.Checkpoint:
+		return "checkpoint", message.Holder
 	case *probe.Feeding:
 		return "feeding", message.Source
 	case *probe.Models:

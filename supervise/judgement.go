@@ -64,6 +64,10 @@ func (j *Judgement) Heard(pid int, rank *int, message probe.Message) []event.Fin
 				Host: h.Host, Card: h.Card, Nodes: h.Nodes, Models: h.Models}
 		}
 		return j.watch.Holders(pid, held)
+	case *probe.Checkpoint:
+		return j.watch.Checkpoint(pid, diagnose.Checkpoint{Bytes: m.Bytes, Card: m.Card,
+			Kept: m.Kept, File: m.File, Line: m.Line, Holder: diagnose.Holder{Name: m.Holder,
+				File: m.HolderFile, Line: m.HolderLine}})
 	case *probe.Feeding:
 		return j.watch.Feeding(pid, m.Feed)
 	case *probe.Models:

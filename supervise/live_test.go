@@ -442,3 +442,43 @@ func TestRayWorkersThatDoNotFit(t *testing.T) {
 		})
 	}
 }
+
+// resumes trains from a checkpoint, whose dictionary it keeps or lets go of.
+const resumes = `
+import os, sys, time, torch
+torch.manual_seed(0)
+model = torch.nn.Linear(4096, 3072)
+path = os.path.join(os.path.dirname(__file__), "checkpoint.pt")
+torch.save({"model": model.state_dict(), "epoch": 3}, path)
+state = torch.load(path)
+model.load_state_dict(state["model"])
+if sys.argv[1] == "gone":
+    del state
+if sys.argv[1] == "assigned":
+    model.load_state_dict(state["model"], assign=True)
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+for step in range(8):
+    loss = model(torch.randn(2, 4096)).square().mean()
+    optimizer.zero_grad(); loss.backward(); optimizer.step()
+    time.sleep(0.05)
+print("done")
+`
+
+// TestCheckpointsThatStayBesideTheModel: a loaded dictionary that lives on while training goes on
+// is named with the variable; one that was deleted, or that has become the model, is not.
+func TestCheckpointsThatStayBesideTheModel(t *testing.T) {
+	python := testenv.Python(t, "torch")
+	for how, c := range map[string]liveCase{
+		"kept": {says: []string{"loaded at resumes.py:7 is still held beside the model: 48",
+			"of host memory, by `state` (resumes.py:7)"}, remedies: []string{"load_to_host"}},
+		"gone":     {},
+		"assigned": {},
+	} {
+		t.Run(how, func(t *testing.T) {
+			w := newWorkshop(t, ourselves)
+			t.Setenv("OMP_NUM_THREADS", "1")
+			c.kind = "checkpoint"
+			c.check(t, watched(w, c.kind, python, w.file("resumes.py", resumes), how))
+		})
+	}
+}

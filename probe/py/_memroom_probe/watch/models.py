@@ -91,7 +91,7 @@ def _suspect(cls, count):
     if best is not None and best.count < 2:
         best = None
     _counts[cls][-1] = len(kept)
-    where = _line()
+    where = line()
     link.send(
         "models",
         {
@@ -210,7 +210,7 @@ def _keras_size(model):
     return total
 
 
-def _line():
+def line():
     """Where the program builds: its innermost line that is not in a constructor."""
     here = None
     frame: types.FrameType | None = sys._getframe()

@@ -11,6 +11,7 @@ import weakref
 
 from .. import compiled, guard, imports
 from . import (
+    checkpoints,
     evaluation,
     feeding,
     host,
@@ -48,6 +49,7 @@ def install(torch):
         _hook_save,
         _hook_eval,
         evaluation.install,
+        checkpoints.install,
         torch_account.install,
         torch_compiled.install,
         torch_stacks.install,

@@ -89,7 +89,7 @@ def tell():
     _told = True
     counts: dict = {}  # device -> [weights, gradients, optimizer]
     storages: set = set()
-    for parameter in _live_parameters():
+    for parameter in live_parameters():
         _add(counts, storages, parameter, 0)
         _add(counts, storages, getattr(parameter, "grad", None), 1)
     for optimizer in _live_optimizers():
@@ -134,7 +134,7 @@ def _live_optimizers():
     ]
 
 
-def _live_parameters():
+def live_parameters():
     found = [p for p in (r() for r in _parameters) if p is not None]
     for optimizer in _live_optimizers():
         for group in optimizer.param_groups:
