@@ -110,7 +110,7 @@ export class RunView {
     const steps = (m.steps || []).slice(0, 16).map((s) => el("li", {},
       `${s.rank === undefined || s.rank === null ? `process ${s.pid}` : `rank ${s.rank}`}: step ${count(s.step)}, ${(s.duration_ns / 1e6).toFixed(1)} ms` +
       (s.device >= 0 ? `, ${bytes(s.allocated)} allocated, ${bytes(s.reserved)} reserved` : "")));
-    $("accounts").replaceChildren(el("p", { class: "soft" }, `at ${clock(ms / 1000)}${m.sample ? `, ${count(m.sample.procs)} processes` : ""}`), ...boxes,
+    $("accounts").replaceChildren(el("p", { class: "soft" }, `at ${clock(ms / 1000)}${m.sample ? `, ${count(m.sample.procs)} ${m.sample.procs === 1 ? "process" : "processes"}` : ""}`), ...boxes,
       steps.length > 0 ? el("ul", { class: "soft" }, ...steps) : "");
     if (boxes.length === 0) $("accounts").append(el("p", { class: "soft" }, "No reading at that moment."));
   }
