@@ -121,3 +121,19 @@ func TestOnACPUASizeCanBeChosen(t *testing.T) {
 		}
 	}
 }
+
+// TestLibrariesAreNamedOnce: where the libraries alone take a third of the limit, that is said; not
+// where it is the reason already, nor where they take less.
+func TestLibrariesAreNamedOnce(t *testing.T) {
+	facts := Facts{Where: event.WhereCgroup, Limit: 300, Libraries: 100}
+	words := facts.librariesWords()
+	if words == "" || strings.Count(facts.impossible(Options{}, "why").Impossible, words) != 1 ||
+		strings.Count(facts.impossible(Options{}, words).Impossible, words) != 1 {
+		t.Errorf("%q", facts.impossible(Options{}, words).Impossible)
+	}
+	facts.Libraries = 99
+	if got := facts.impossible(Options{}, "why").Impossible; strings.Contains(got, "libraries") ||
+		strings.HasSuffix(got, ". ") {
+		t.Errorf("%q", got)
+	}
+}

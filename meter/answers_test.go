@@ -36,9 +36,9 @@ func TestSharedMemoryInBytes(t *testing.T) {
 func TestMounts(t *testing.T) {
 	info := strings.Join([]string{
 		`25 1 0:22 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu,cpuacct`,
-		`26 1 0:23 /docker/x /sys/fs/cgroup/memory rw shared:1 - cgroup cgroup rw,memory`,
+		`26 1 0:23 /docker/x /sys/fs/cgroup/memory rw shared:1 - cgroup none rw,memory`,
 		`27 1 0:24 / /sys/fs/cgroup/pids rw - cgroup cgroup rw,pids`,
-		`28 1 0:25 /user\040slice /sys/fs/cgroup/uni\040fied rw - cgroup2 cgroup2 rw,nsdelegate`,
+		`28 1 0:25 /user\040slice /sys/fs/cgroup/uni\040fied rw - cgroup2 none rw,nsdelegate`,
 		`29 1 8:1 / / rw - ext4 /dev/sda1 rw`,
 		`short line`, `30 1 0:26 / - cgroup2 x rw`, `31 1 0:27 / /y rw - cgroup2 x`,
 	}, "\n")
@@ -101,5 +101,15 @@ func TestLargest(t *testing.T) {
 	}
 	if pid, resident := (&Tree{Proc: proc}).Largest(); pid != 0 || resident != 0 {
 		t.Errorf("nobody: %d, %d", pid, resident)
+	}
+}
+
+// TestStatmIsDecimal: ten times the pages are ten times the bytes.
+func TestStatmIsDecimal(t *testing.T) {
+	proc := NewProc(tree(t, join(process(10, 10, 1, ""), process(11, 100, 10, ""))))
+	small, err1 := proc.Statm(10)
+	large, err2 := proc.Statm(11)
+	if err1 != nil || err2 != nil || small.Resident == 0 || large.Resident != 10*small.Resident {
+		t.Errorf("%+v, %+v, %v, %v", small, large, err1, err2)
 	}
 }
