@@ -114,7 +114,7 @@ func notYet(wanted, on []Remedy) []Remedy {
 // rank orders the parameters of one remedy by how much they save.
 func (r Remedy) rank() float64 {
 	switch r.ID {
-	case remedy.MicroBatch, remedy.Checkpointing:
+	case remedy.MicroBatch, remedy.Checkpointing, remedy.ActivationBudget:
 		factor := cmp.Or(r.Params.Factor, 1)
 		if r.Level == remedy.LevelArgs {
 			return factor

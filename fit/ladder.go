@@ -72,6 +72,7 @@ func deviceLadder(f Facts, o Options) []Stage {
 		[]Remedy{inProcess(remedy.ActivationOffload, remedy.Params{Measured: true}),
 			inProcess(remedy.OptimizerOffload, remedy.Params{Measured: true})})
 	second := append(batch(remedy.Params{Failed: true, Factor: tighter[1]}),
+		inProcess(remedy.ActivationBudget, remedy.Params{Factor: tighter[1]}),
 		inProcess(remedy.SetToNone, remedy.Params{}),
 		inProcess(remedy.OptimizerOffload, remedy.Params{}))
 	third := append(batch(remedy.Params{Failed: true, Factor: tighter[2]}),

@@ -233,6 +233,23 @@ class Compiled(unittest.TestCase):
             self.assertEqual(told.kinds("activation_budget"), ["applied"], told.text())
             self.assertEqual(again, graphs)
 
+    def test_a_loss_inside_stays_in_the_graph(self):
+        """Cross entropy in chunks is for loops; a compiled program keeps its own, whole."""
+        usual, before = F.cross_entropy, torch._dynamo.utils.counters["stats"]["unique_graphs"]
+        model, y = torch.nn.Linear(16, 3), torch.randint(0, 3, (8,))
+        torch._dynamo.reset()
+        try:
+            with remedies(("chunked_loss", {"above": 1})) as told:
+                loss = torch.compile(
+                    lambda x: F.cross_entropy(model(x), y), backend="aot_eager", fullgraph=True
+                )
+                loss(torch.randn(8, 16)).backward()
+            self.assertEqual(told.kinds("chunked_loss"), [])
+            after = torch._dynamo.utils.counters["stats"]["unique_graphs"]
+            self.assertEqual(after - before, 1)
+        finally:
+            F.cross_entropy = usual
+
 
 class Refused(unittest.TestCase):
     def test_unknown_and_uninstalled(self):

@@ -280,9 +280,9 @@ class Governor:
 
     def _is_up_to_the_compiler(self, module):
         """A trial on other sizes would compile the module for each of them. Where the compiler
-        keeps less by itself, its calls stay as they are; pieces come after an attempt with that.
+        keeps less by itself, its calls stay as they are; pieces come after two attempts with that.
         """
-        return self.budget and self.factor >= 1 and activation_budget.is_compiled(module)
+        return self.budget and self.factor > 0.5 and activation_budget.is_compiled(module)
 
     def _for_first_step(self, candidates, free):
         """A step that is only watched must be safe rather than fast. After an attempt of ours that
