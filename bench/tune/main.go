@@ -31,7 +31,7 @@ type bench struct {
 }
 
 func main() {
-	if len(os.Args) == 5 && os.Args[1] == "work" {
+	if len(os.Args) >= 5 && os.Args[1] == "work" {
 		work(os.Args[2], os.Args[3], os.Args[4])
 		return
 	}

@@ -64,6 +64,7 @@ type running struct {
 	hold    bool          // it stands still at its limit
 	stopped bool
 	heard   int64 // bytes of Events that were read
+	shown   int64 // bytes of output that were handed on
 	began   time.Time
 	grown   time.Time // when its peak last rose
 	peak    event.Bytes
@@ -169,9 +170,11 @@ func (b *Backend) Start(run string) error {
 	return nil
 }
 
-func (r *running) isStopped() bool {
+// took counts output that was handed on, and says whether the attempt is being ended.
+func (r *running) took(bytes int) (stopped bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.shown += int64(bytes)
 	return r.stopped
 }
 
@@ -186,7 +189,7 @@ func (b *Backend) job(run string) *running {
 func (b *Backend) newFront(r *running) *supervise.Front {
 	front := &supervise.Front{Files: r.Files}
 	front.Show = func(_ int, data []byte) {
-		if r.isStopped() {
+		if r.took(len(data)) {
 			return // what follows decides nothing, and may be much
 		}
 		b.events <- trial.Happening{Run: r.Run, Output: bytes.Clone(data), Step: -1}
@@ -262,32 +265,40 @@ func (b *Backend) follow(r *running) {
 	b.finish(r)
 }
 
-// conclude is follow for an attempt that ended while nobody listened: its output is read first.
-func (b *Backend) conclude(r *running) {
-	for _, path := range []string{r.Files.Output, r.Files.Errors} {
-		file, err := os.Open(path)
-		if err != nil {
-			continue
-		}
-		buf := make([]byte, 64<<10)
-		for {
-			n, err := file.Read(buf)
-			if n > 0 {
-				b.events <- trial.Happening{Run: r.Run, Output: bytes.Clone(buf[:n]), Step: -1}
-			}
-			if err != nil {
-				break
-			}
-		}
-		file.Close()
+// conclude is follow for an attempt that ended while nobody listened.
+func (b *Backend) conclude(r *running) { b.finish(r) }
+
+// readRest hands on the output that nobody was told of: the keeper of an attempt that had just
+// ended says only that.
+func (b *Backend) readRest(r *running) {
+	if r.took(0) {
+		return
 	}
-	b.finish(r)
+	file, err := os.Open(r.Files.Output)
+	if err != nil {
+		return
+	}
+	defer file.Close()
+	if _, err := file.Seek(r.shown, io.SeekStart); err != nil {
+		return
+	}
+	buf := make([]byte, 64<<10)
+	for {
+		n, err := file.Read(buf)
+		if n > 0 {
+			b.events <- trial.Happening{Run: r.Run, Output: bytes.Clone(buf[:n]), Step: -1}
+		}
+		if err != nil {
+			return
+		}
+	}
 }
 
 // finish ends what the command left behind, so that its memory is back before the next start, and
 // tells how it ended.
 func (b *Backend) finish(r *running) {
 	left := b.sweep(r)
+	b.readRest(r)
 	b.hearReports(r)
 	o := b.outcome(r)
 	if left > 0 && o.ExitCode == 0 {
