@@ -100,7 +100,7 @@ func (c *feedServeCmd) Run(s *session) error {
 	}
 	if c.Budget < 32<<20 {
 		return exitWith(exitUsage, "feed: a budget of %s is too small: the server itself takes about "+
-			"20 MiB; give 64MiB or more", c.Budget)
+			"24 MiB; give 64MiB or more", c.Budget)
 	}
 	listener, err := net.Listen("unix", c.Socket)
 	if errors.Is(err, syscall.EADDRINUSE) && c.ExitIdle {

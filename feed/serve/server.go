@@ -33,7 +33,7 @@ type Config struct {
 
 // The budget's parts. What is not rows or batches is for reading, decoding and the collector.
 const (
-	fixedReserve = 20 << 20 // bytes: the runtime, and the pages of the program itself
+	fixedReserve = 24 << 20 // bytes: the runtime, and the pages of the program itself
 	rowsShare    = 0.5
 	batchesShare = 0.25
 )
@@ -140,7 +140,7 @@ func (s *Server) giveBack() {
 
 // setLimit tells the collector what it may use: the budget without what batches take.
 func (s *Server) setLimit() {
-	debug.SetMemoryLimit(int64(s.config.Budget) - s.batches.held() - fixedReserve/2)
+	debug.SetMemoryLimit(int64(s.config.Budget) - s.batches.held() - fixedReserve - (4 << 20))
 }
 
 func (s *Server) arrived() {
