@@ -21,6 +21,8 @@ _torch = None
 def install(torch):
     global _torch
     _torch = torch
+    if not hasattr(torch.Tensor, "untyped_storage"):
+        return  # before torch 2.0
     original = torch.load
 
     @compiled.left_alone
