@@ -15,7 +15,7 @@ import (
 )
 
 type planCmd struct {
-	Args []string `arg:"" optional:"" name:"config" help:"Hugging Face config.json, its folder, a .safetensors file beside it, or a model id in the local cache. With --rehearse: the training command, after --."`
+	Args []string `arg:"" optional:"" name:"config" help:"Hugging Face config.json, its folder, a .safetensors file beside it, or a model id in the local cache. Or a file of a trainer (axolotl, LLaMA-Factory, TrainingArguments, accelerate, DeepSpeed), and the model after it if it is not on this machine. With --rehearse: the training command, after --."`
 
 	Preset        string      `help:"A well-known model instead of a file, such as llama-3-8b, gpt2 or torchvision/resnet50." placeholder:"NAME"`
 	Batch         int         `help:"Micro-batch: what one forward pass sees." default:"1"`
@@ -81,6 +81,9 @@ func (c *planCmd) Run(s *session) error {
 	}
 	if c.Rehearse {
 		return c.rehearse(s)
+	}
+	if err := c.useRecipe(s); err != nil {
+		return err
 	}
 	model, err := c.model()
 	if err != nil {
