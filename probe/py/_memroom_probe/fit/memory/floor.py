@@ -89,8 +89,8 @@ class Teller:
             self._went_on = True
             self.say(
                 "note",
-                "a request for %s failed and training went on: a library did without that work "
-                "space and took another algorithm, so results are equal up to rounding"
+                "a request for %s failed and training went on. Where a library did without that "
+                "work space, it took another algorithm: results are then equal up to rounding"
                 % room.words(self._missed),
                 id="micro_batch",
             )

@@ -12,8 +12,8 @@ import torch
 from ... import imports
 from ..memory import room
 
-# Share of what is computed again that is there at once. Seen with a ViT on an H200, whose peak was
-# a tenth of it above what is kept.
+# Share of what is computed again that is taken to be there at once. A guess from one reading: a ViT
+# on an H200 held at least 8 % of it beside what was kept when it ran out.
 AT_ONCE = 0.15
 TRIES = 4  # shares that are tried for one graph; each costs about as much as one division
 # Share below which nothing is won: what is computed again is then there all at once.
