@@ -19,6 +19,9 @@ part "crash logs, beside grep" bench/logs/run
 part "cost of the supervisor" bench/overhead/supervisor
 [ -z "$python" ] || part "cost of the probe's hooks" "$python" bench/overhead/cpu.py
 [ -z "$python" ] || part "rehearsal, beside MemTracker" "$python" bench/rehearse/bench.py --memroom bin/memroom --python "$python" --truth ../shared/groundtruth/h200-peaks.jsonl
+[ -z "$python" ] || part "shared samples, beside a list" "$python" bench/feed/share.py
+[ -z "$python" ] || part "streams, beside their peers" env MEMROOM_BINARY=bin/memroom "$python" bench/feed/stream.py
+part "8 GB in 128 MiB" bench/feed/cap
 part "10,000 stored runs" go run ./bench/store
 part "the page of memroom serve" bench/serve/run
 part "kills of front end, monitor and job" bench/kill/run
