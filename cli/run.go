@@ -97,3 +97,11 @@ type monitorSpec struct {
 	Socket  []byte       `json:"socket,omitempty"` // of the probes
 	Fit     *driver.Spec `json:"fit,omitempty"`
 }
+
+// withoutDashes drops the -- that separates the command from our flags.
+func withoutDashes(args []string) []string {
+	if len(args) > 0 && args[0] == "--" {
+		return args[1:]
+	}
+	return args
+}

@@ -148,14 +148,6 @@ func checkOnPressure(action string) error {
 		"--on-pressure %s: neither a signal (USR1, TERM) nor a command that is found", action)
 }
 
-// withoutDashes drops the -- that separates the command from our flags.
-func withoutDashes(args []string) []string {
-	if len(args) > 0 && args[0] == "--" {
-		return args[1:]
-	}
-	return args
-}
-
 // findExecutable gives the path of a program, or the exit code that a shell would give.
 func findExecutable(name string) (string, error) {
 	path, err := exec.LookPath(name)

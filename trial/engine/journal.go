@@ -148,7 +148,7 @@ func (j *journal) add(sync bool, entries ...entry) error {
 }
 
 func flush(file *os.File) error {
-	if err := syscall.Fdatasync(int(file.Fd())); err != nil {
+	if err := file.Sync(); err != nil {
 		return fmt.Errorf("write the study's journal: %w", err)
 	}
 	return nil
