@@ -1,5 +1,6 @@
 """Which class a configuration stands for, and the model made from it."""
 
+import importlib.util
 import json
 import os
 
@@ -118,14 +119,13 @@ def base_of(kind, transformers):
 
 def own_backbone(config, transformers):
     """Where timm is missing, transformers' own ResNet stands for a backbone of timm."""
-    try:
-        import timm  # noqa: F401
-    except ImportError:
-        for part in parts_of(config):
-            inner = getattr(part, "backbone_config", None)
-            if getattr(inner, "model_type", "") == "timm_backbone":
-                stages = ["stage%d" % i for i in (getattr(inner, "out_indices", None) or [4])]
-                part.backbone_config = transformers.ResNetConfig(out_features=stages)
+    if importlib.util.find_spec("timm") is not None:
+        return
+    for part in parts_of(config):
+        inner = getattr(part, "backbone_config", None)
+        if getattr(inner, "model_type", "") == "timm_backbone":
+            stages = ["stage%d" % i for i in (getattr(inner, "out_indices", None) or [4])]
+            part.backbone_config = transformers.ResNetConfig(out_features=stages)
 
 
 def quiet(config):
