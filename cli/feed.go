@@ -126,8 +126,8 @@ type feedInspectCmd struct {
 }
 
 func (feedInspectCmd) examples() []example {
-	return []example{{line: "memroom feed inspect feed/people.csv"},
-		{line: "memroom feed inspect --json feed/people.csv"}}
+	return []example{{line: "memroom feed inspect examples/files/people.csv"},
+		{line: "memroom feed inspect --json examples/files/people.csv"}}
 }
 
 // feedInspection is the JSON answer.
@@ -218,7 +218,7 @@ type feedBenchCmd struct {
 }
 
 func (feedBenchCmd) examples() []example {
-	return []example{{line: "memroom feed bench feed/people.csv --batch 2"}}
+	return []example{{line: "memroom feed bench examples/files/people.csv --batch 2"}}
 }
 
 // feedBenchmark is the JSON answer.
