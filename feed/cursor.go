@@ -42,13 +42,6 @@ type Batch struct {
 	Rows  int
 	Spans []table.Span
 	Size  int64
-	parts []part
-}
-
-type part struct {
-	w     *window
-	key   windowKey
-	picks []table.Pick
 }
 
 // Fill assembles batch k: it asks room for that many bytes and copies the rows there. next is the

@@ -31,7 +31,7 @@ func (t *TensorBoard) Scalar(name string, step int64, at, value float64) {
 // Text adds a sentence.
 func (t *TensorBoard) Text(name string, step int64, at float64, text string) {
 	const stringType = 7
-	tensor := append([]byte{1<<3 | 0, stringType}, bytesField(nil, 2, bytesField(nil, 2,
+	tensor := append([]byte{1 << 3, stringType}, bytesField(nil, 2, bytesField(nil, 2,
 		varintField(nil, 1, 1)))...) // one dimension of size 1
 	tensor = bytesField(tensor, 8, []byte(text))
 	plugin := bytesField(nil, 1, bytesField(nil, 1, []byte("text")))

@@ -222,18 +222,6 @@ func (g *Graph) PackedGroups(x *Tensor, w *Param) *Tensor {
 	return f.Leave(g.quantLinear(x, one, nil))
 }
 
-// storedBytes is what a parameter takes on the device, before it is spread over ranks.
-func (p *Param) storedBytes(d DType) int64 {
-	if p.Bits == 0 {
-		return p.Numel() * d.Size()
-	}
-	var n int64
-	for _, size := range p.packedSizes() {
-		n += size
-	}
-	return n
-}
-
 // unpacked is a weight in a type that can be multiplied.
 func (g *Graph) unpacked(w *Param, d DType) *storage {
 	var scales *storage

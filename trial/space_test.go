@@ -88,8 +88,10 @@ func TestSpacesThatCannotBe(t *testing.T) {
 	var s Space
 	a, _ := ParseDomain("uniform(0,1)")
 	b, _ := ParseDomain("uniform(0,2)")
-	if s.Add("lr", a) != nil || s.Add("lr", a) != nil {
-		t.Error("the same domain twice is no contradiction")
+	for range 2 {
+		if err := s.Add("lr", a); err != nil {
+			t.Errorf("the same domain twice is no contradiction: %v", err)
+		}
 	}
 	if err := s.Add("lr", b); err == nil || !strings.Contains(err.Error(), "differs") {
 		t.Errorf("contradiction: %v", err)

@@ -482,7 +482,7 @@ func katibDomain(kind string, space map[string]any) (Domain, error) {
 	case kind != "double" && kind != "int":
 		return Domain{}, fmt.Errorf("a %s parameter needs a list", kind)
 	case strings.Contains(strings.ToLower(distribution), "normal"):
-		return Domain{}, fmt.Errorf("Katib's distribution %s is not known here; "+
+		return Domain{}, fmt.Errorf("distribution %s of Katib is not known here; "+
 			"uniform and logUniform are", distribution)
 	case strings.HasPrefix(strings.ToLower(distribution), "log") && !stepped:
 		args += ", log=True"

@@ -34,15 +34,14 @@ type leafReader struct {
 }
 
 type valueBuffers struct {
-	bools    []bool
-	int32s   []int32
-	int64s   []int64
-	int96s   []parquet.Int96
-	floats   []float32
-	doubles  []float64
-	bytes    []parquet.ByteArray
-	fixed    []parquet.FixedLenByteArray
-	physical parquet.Type
+	bools   []bool
+	int32s  []int32
+	int64s  []int64
+	int96s  []parquet.Int96
+	floats  []float32
+	doubles []float64
+	bytes   []parquet.ByteArray
+	fixed   []parquet.FixedLenByteArray
 }
 
 const leafStep = 4096 // levels read at a time

@@ -58,7 +58,6 @@ type attempt struct {
 	state  trial.State
 	began  time.Time
 	usage  trial.Usage
-	held   time.Time // since when it stands still; zero: it does not
 	limit  event.Bytes
 }
 
