@@ -27,6 +27,9 @@ type Forecast struct {
 // products of two knobs, powers), takes the one that predicts points it has not seen best, and
 // adds what it was wrong by: an upper quantile of its own errors.
 type Memory struct {
+	// Fixed: a reservation cannot grow while its trial runs, as on a card. Settings that were not
+	// seen then get what they could need at the worst (see scaled).
+	Fixed  bool
 	seen   []Observation
 	shape  *fitted
 	fitted int // version of what the shape was fitted to
@@ -79,6 +82,9 @@ func (m *Memory) Forecast(p Params) Forecast {
 		m.shape, m.fitted = fitShapes(m.recent()), m.version()
 	}
 	bytes, why := m.shape.upper(p)
+	if m.Fixed {
+		bytes, why = m.fixed(p, bytes, why)
+	}
 	// The same setting was seen: that is better than any shape.
 	if same, seen := m.same[p.String()]; seen {
 		margin := 1 + slack
@@ -86,6 +92,9 @@ func (m *Memory) Forecast(p Params) Forecast {
 			margin = growth
 		}
 		known := event.Bytes(float64(same.most)*margin) + pad
+		if m.Fixed && same.atLeast {
+			known = max(known, bytes)
+		}
 		if same.atLeast || same.count >= 2 {
 			bytes, why = known, "seen with the same settings"
 		} else {

@@ -109,7 +109,7 @@ func (d Domain) check() error {
 		return fmt.Errorf("the step %s is wider than the range of %s", short(d.Step),
 			short(d.High-d.Low))
 	}
-	if d.Step > 0 && math.Floor(d.High/d.Step+1e-9)*d.Step < d.Low-1e-12*math.Abs(d.Low) {
+	if d.Step > 0 && lastStep(d.High, d.Step)*d.Step < d.Low-1e-12*math.Abs(d.Low) {
 		return fmt.Errorf("no multiple of %s lies between %s and %s", short(d.Step),
 			short(d.Low), short(d.High))
 	}
@@ -175,7 +175,7 @@ func (d Domain) rounded(f float64, bounded bool) float64 {
 	if d.Step > 0 {
 		n := math.Round(f / d.Step)
 		if bounded {
-			n = min(max(n, math.Ceil(d.Low/d.Step-1e-9)), math.Floor(d.High/d.Step+1e-9))
+			n = min(max(n, firstStep(d.Low, d.Step)), lastStep(d.High, d.Step))
 		}
 		return cleanMultiple(n, d.Step)
 	}
@@ -183,6 +183,18 @@ func (d Domain) rounded(f float64, bounded bool) float64 {
 		return min(max(f, d.Low), d.High)
 	}
 	return f
+}
+
+// firstStep counts the steps to the first multiple that is not below low, lastStep to the last one
+// not above high. The tolerance is for fractions that binary numbers only come close to.
+func firstStep(low, step float64) float64 {
+	steps := low / step
+	return math.Ceil(steps - 1e-9*math.Abs(steps))
+}
+
+func lastStep(high, step float64) float64 {
+	steps := high / step
+	return math.Floor(steps + 1e-9*math.Abs(steps))
 }
 
 // cleanMultiple computes n*step in decimals as long as the step has few of them.
@@ -256,7 +268,7 @@ func (d Domain) members() ([]Value, error) {
 		return nil, fmt.Errorf("%s has no end of values: give it a step (quniform(low,high,step)) "+
 			"or list them (choice(...))", d.Source)
 	}
-	first, last := math.Ceil(d.Low/step-1e-9), math.Floor(d.High/step+1e-9)
+	first, last := firstStep(d.Low, step), lastStep(d.High, step)
 	if last-first >= longestAxis {
 		return nil, fmt.Errorf("%s has more than %d values: take a wider step", d.Source,
 			longestAxis)

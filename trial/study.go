@@ -155,7 +155,7 @@ type live struct {
 
 // NewStudy begins an empty study.
 func NewStudy(o Options) *Study {
-	return &Study{Options: o, running: map[int]*live{}}
+	return &Study{Options: o, Device: Memory{Fixed: true}, running: map[int]*live{}}
 }
 
 // Add appends a trial that waits.

@@ -386,7 +386,7 @@ func (b *Backend) outcome(r *running) trial.Outcome {
 	}
 	o.PeakHost = max(o.PeakHost, peaks.Unreclaimable, most)
 	for _, d := range peaks.Devices {
-		o.PeakDevice = max(o.PeakDevice, d.Used, d.Reserved)
+		o.PeakDevice = max(o.PeakDevice, ownPeak(d))
 	}
 	o.Framework = summary.Steps > 0 || r.framework()
 	if v := summary.Verdict; v != nil {
@@ -534,4 +534,17 @@ func (b *Backend) Close() {
 		}
 		r.mu.Unlock()
 	}
+}
+
+// contextMost is what a process may hold on a card beside its allocator: the driver's context and
+// the libraries' kernels and workspaces.
+const contextMost = 768 * event.MiB
+
+// ownPeak is what a trial took of a card. The driver's figure counts everybody on the card, other
+// trials too, and a container sees no processes; the framework knows its own.
+func ownPeak(d event.DevicePeak) event.Bytes {
+	if d.Reserved == 0 {
+		return d.Used
+	}
+	return max(d.Reserved, min(d.Used, d.Reserved+contextMost))
 }

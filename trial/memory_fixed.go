@@ -1,0 +1,71 @@
+package trial
+
+import (
+	"math"
+	"strings"
+
+	"memroom/event"
+)
+
+// trusted is how many finished trials a shape needs before it is believed where running out costs
+// the whole attempt. Fewer fit almost any shape, also one that falls as a batch grows.
+const trusted = 8
+
+// fixed corrects the forecast of a shape for memory whose reservation cannot grow. It never goes
+// below what smaller settings took. While few trials have finished it is at least what the nearest
+// of them took, scaled up.
+func (m *Memory) fixed(p Params, bytes event.Bytes, why string) (event.Bytes, string) {
+	least, scaled, finished := event.Bytes(0), math.Inf(1), 0
+	for _, o := range m.recent() {
+		ratio, above := sizes(p, o.Params)
+		if above {
+			least = max(least, o.Bytes)
+		}
+		if !o.AtLeast {
+			finished++
+			scaled = min(scaled, float64(o.Bytes)*ratio)
+		}
+	}
+	bytes = max(bytes, event.Bytes(float64(least)*(1+slack))+pad)
+	if finished == 0 || finished >= trusted {
+		return bytes, why
+	}
+	if worst := event.Bytes(scaled*(1+slack)) + pad; worst > bytes {
+		return worst, "scaled up from the nearest trial"
+	}
+	return bytes, why
+}
+
+// sizes compares settings by the knobs that may be sizes: whole numbers, such as a batch or a
+// width. ratio is the product of how much larger each is than in seen; above says that none is
+// smaller.
+func sizes(p, seen Params) (ratio float64, above bool) {
+	ratio, above = 1, true
+	for _, knob := range p {
+		now, ok := knob.Value.Float()
+		other, found := seen.Get(knob.Name)
+		was, number := other.Float()
+		if !ok || !found || !number || !mayBeSize(knob.Name, now, was) {
+			continue
+		}
+		above = above && now >= was
+		ratio *= max(1, now/was)
+	}
+	return ratio, above
+}
+
+// mayBeSize leaves out rates, which are no whole numbers, and whole numbers that never take memory.
+func mayBeSize(name string, values ...float64) bool {
+	name = strings.ToLower(name)
+	for _, word := range []string{"seed", "epoch", "step", "iter", "patience", "warmup"} {
+		if strings.Contains(name, word) {
+			return false
+		}
+	}
+	for _, v := range values {
+		if v < 1 || v != math.Trunc(v) {
+			return false
+		}
+	}
+	return true
+}
