@@ -24,6 +24,15 @@ type tuneCmd struct {
 	List   tuneListCmd   `cmd:"" help:"List the studies."`
 }
 
+func (tuneCmd) Help() string {
+	return `A study begins with the command itself:
+
+  memroom tune --samples 20 --metric loss --mode min -- python train.py --lr 'loguniform(1e-4,1e-2)'
+
+The flags of a new study are listed by memroom tune new --help: budgets of memory, searchers,
+schedulers, where metrics come from, --json.`
+}
+
 type tuneNewCmd struct {
 	Samples int    `help:"Trials to run; with grid_search in the space, times its grid." default:"0" placeholder:"N"`
 	Metric  string `help:"Name of the number to optimise, as the program prints or reports it (loss)." placeholder:"NAME"`
