@@ -89,6 +89,7 @@ type feedServeCmd struct {
 	Budget   event.Bytes `default:"256MiB" help:"Memory for everything: batches, rows, reading, the server itself."`
 	Socket   string      `required:"" placeholder:"PATH" help:"Unix socket to listen on; @NAME is one without a file."`
 	ExitIdle bool        `help:"End when the last consumer has gone."`
+	JSON     bool        `name:"json" help:"Print the socket as JSON, once it answers."`
 }
 
 func (feedServeCmd) examples() []example { return nil }
@@ -108,6 +109,11 @@ func (c *feedServeCmd) Run(s *session) error {
 	}
 	if err != nil {
 		return exitWith(exitUsage, "feed: %w", err)
+	}
+	if c.JSON {
+		if err := s.printJSON(map[string]any{"socket": c.Socket, "budget": c.Budget}); err != nil {
+			return err
+		}
 	}
 	ctx, stop := signal.NotifyContext(s.ctx, syscall.SIGTERM)
 	defer stop()
