@@ -22,6 +22,8 @@ HEADER = struct.Struct("<IIQIIQII")
 BATCH, END, ERROR = 1, 2, 3
 START_PATIENCE = 60.0  # seconds that a server may take to listen
 DESCRIPTORS = 4  # that may come with one message; one does
+GREETINGS = 5  # servers that may end before they answer
+ENDED = "memroom: the feed server ended. Was it killed? Start the stream again"
 
 _started: List[Any] = []  # processes of ours, so that they are reaped
 
@@ -110,20 +112,32 @@ class Link:
     """One consumer's connection: batches as (number, rows, spans, memory)."""
 
     def __init__(self, server: Server, request: Dict[str, Any]) -> None:
-        self.socket = server.connect()
         self.maps: Dict[int, memoryview] = {}
         self.descriptors: List[int] = []
         self.report: Dict[str, Any] = {}
         self.copying = request["transport"] != "memfd"
-        try:
-            self.socket.sendall(json.dumps(request).encode() + b"\n")
-            self.answer = json.loads(self.line())
-        except BaseException:
-            self.close()
-            raise
+        self.answer = self.greet(server, json.dumps(request).encode() + b"\n")
         if self.answer.get("error"):
             self.close()
             raise FeedError("memroom: " + self.answer["error"])
+
+    def greet(self, server: Server, request: bytes) -> Dict[str, Any]:
+        """The server's first answer. One that ends at this moment, because its last consumer has
+        gone or somebody killed it, is followed by a new one."""
+        for left in reversed(range(GREETINGS)):
+            self.socket = server.connect()
+            try:
+                self.socket.sendall(request)
+                answer: Dict[str, Any] = json.loads(self.line())
+                return answer
+            except BaseException as error:
+                self.close()
+                if not isinstance(error, ConnectionError):
+                    raise
+                if not left or not server.started:
+                    raise FeedError(ENDED) from None
+            time.sleep(0.05)
+        raise FeedError(ENDED)
 
     def line(self) -> bytes:
         """The first line, byte by byte: what follows it may carry a descriptor."""
@@ -131,9 +145,7 @@ class Link:
         while not text.endswith(b"\n"):
             part = self.socket.recv(1)
             if not part:
-                raise FeedError(
-                    "memroom: the feed server ended. Was it killed? Start the stream again"
-                )
+                raise ConnectionResetError(ENDED)
             text += part
         return bytes(text)
 
@@ -185,9 +197,7 @@ class Link:
                     fds.frombytes(content[: len(content) - len(content) % fds.itemsize])
                     self.descriptors.extend(fds)
             if n == 0:
-                raise FeedError(
-                    "memroom: the feed server ended. Was it killed? Start the stream again"
-                )
+                raise FeedError(ENDED)
             at += n
         return bytes(data)
 
