@@ -576,7 +576,8 @@ class Evaluation(unittest.TestCase):
             got = model(x)
             seen.clear()
             model(x)
-        self.assertTrue(torch.allclose(got, model.linear(x)))
+        # Rounding depends on the number of rows, and some of these random values are near zero.
+        self.assertTrue(torch.allclose(got, model.linear(x), atol=1e-6))
         self.assertEqual(seen, [4, 4, 4, 4])  # the second time it is known
 
 
