@@ -89,9 +89,11 @@ type Exit struct {
 	At      time.Time `json:"at"`
 	Seconds float64   `json:"seconds"`
 	// of the largest single process, as the kernel counted it
-	MaxResident Bytes   `json:"max_rss,omitempty"`
-	CPUSeconds  float64 `json:"cpu_seconds,omitempty"`
-	StartError  string  `json:"start_error,omitempty"` // the command was never executed: why
+	MaxResident Bytes `json:"max_rss,omitempty"`
+	// the most that the run's own cgroup held, files in the page cache included
+	CgroupPeak Bytes   `json:"cgroup_peak,omitempty"`
+	CPUSeconds float64 `json:"cpu_seconds,omitempty"`
+	StartError string  `json:"start_error,omitempty"` // the command was never executed: why
 	// why another attempt cannot read the same stdin
 	InputSpent string `json:"input_spent,omitempty"`
 }

@@ -193,6 +193,7 @@ func (k *keeper) attempt(launch Launch) {
 		k.exited <- notStarted(launch, err)
 	}
 	exit := <-k.exited
+	exit.CgroupPeak = k.cgroupPeak()
 	k.drain()
 	k.tellLosses()
 	if k.input != nil {
@@ -426,6 +427,19 @@ func ownPeak() event.Bytes {
 		return 0
 	}
 	return status.HighWater
+}
+
+// cgroupPeak is the most that the command's cgroup held, as the kernel counted it; 0 without one.
+// The monitor reads it too, but a short command is over before the monitor has looked.
+func (k *keeper) cgroupPeak() event.Bytes {
+	if k.room.group == nil {
+		return 0
+	}
+	reading, err := k.room.group.Read()
+	if err != nil {
+		return 0
+	}
+	return reading.Peak
 }
 
 func exitOf(status unix.WaitStatus, usage unix.Rusage, took time.Duration) event.Exit {

@@ -182,12 +182,13 @@ func raise(p *event.Peaks, s event.Sample, limit event.Bytes) {
 // cgroup only when its limit is full of what cannot be dropped.
 func raiseAtEnd(p *event.Peaks, exit event.Exit, verdict event.Verdict, state State,
 	own event.Bytes) {
+	p.Cgroup = max(p.Cgroup, own, exit.CgroupPeak)
 	if p.Resident > 0 {
 		p.Resident = max(p.Resident, exit.MaxResident)
 	}
 	if killed := verdict.KilledBy == "cgroup" || verdict.KilledBy == "slurm" ||
 		verdict.KilledBy == "kernel"; verdict.IsOOM && killed {
-		p.Unreclaimable, p.Cgroup = max(p.Unreclaimable, own), max(p.Cgroup, own)
+		p.Unreclaimable = max(p.Unreclaimable, own)
 	}
 	if verdict.IsOOM && verdict.KilledBy == "cgroup" && state.Cgroup != "" && state.HostLimit > 0 {
 		p.HostLimit = state.HostLimit

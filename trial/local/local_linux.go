@@ -381,7 +381,10 @@ func (b *Backend) outcome(r *running) trial.Outcome {
 	o.Launches = max(1, len(summary.Attempts))
 	peaks := summary.Peaks
 	most := exit.MaxResident
-	if peaks.Cgroup > 0 {
+	switch {
+	case peaks.Cgroup > 0 && most == 0:
+		most = min(smallest, peaks.Cgroup)
+	case peaks.Cgroup > 0:
 		most = min(most, peaks.Cgroup)
 	}
 	o.PeakHost = max(o.PeakHost, peaks.Unreclaimable, most)
@@ -535,6 +538,10 @@ func (b *Backend) Close() {
 		r.mu.Unlock()
 	}
 }
+
+// smallest: of a process below the keeper's own size the kernel does not know how large it was (see
+// supervise). Its cgroup does, files in the page cache included.
+const smallest = 64 * event.MiB
 
 // contextMost is what a process may hold on a card beside its allocator: the driver's context and
 // the libraries' kernels and workspaces.
