@@ -63,7 +63,7 @@ func TestHelpExamples(t *testing.T) {
 	})
 }
 
-// eachCommand calls f with every visible leaf command.
+// eachCommand calls f with every visible leaf command, such as "plan" or "tune resume".
 func eachCommand(t *testing.T, f func(name string, target any)) {
 	t.Helper()
 	parser, err := kong.New(&root{})
@@ -71,7 +71,8 @@ func eachCommand(t *testing.T, f func(name string, target any)) {
 		t.Fatal(err)
 	}
 	for _, node := range parser.Model.Leaves(true) {
-		f(node.Name, node.Target.Addr().Interface())
+		_, name, _ := strings.Cut(node.FullPath(), " ") // without the program's own
+		f(name, node.Target.Addr().Interface())
 	}
 }
 

@@ -127,6 +127,16 @@ func TestHostileNames(t *testing.T) {
 		{"plan", hostile + ".json"}, {"plan", hostile}, {"run", hostile}, {"run", "--", hostile},
 		{"run", "--host-mem", hostile, "--", "true"}, {"doctor", "--quick", "--python", hostile},
 		{"calibrate", "--python", hostile}, {"completion", hostile}, {"version", hostile},
+		{"tune", "new", hostile}, {"tune", "new", hostile + ".json"},
+		{"tune", "new", "--dry-run", "--samples", "1", "--metric", hostile, "--name", hostile,
+			"--param", hostile + "=uniform(0,1)", "--", "echo", hostile},
+		{"tune", "--samples", "1", "--metric", "loss", "--quiet", "--name", "n" + hostile, "--",
+			"sh", "-c", "echo '" + hostile + "'; exit 1", "uniform(0,1)"},
+		{"tune", "resume", hostile}, {"tune", "show", hostile}, {"tune", "list"},
+		{"serve", "--listen", hostile}, {"serve", "--token-file", hostile},
+		{"feed", "inspect", hostile + ".log"}, {"feed", "inspect", hostile + ".json"},
+		{"feed", "index", hostile}, {"feed", "bench", hostile + ".log"},
+		{"feed", "serve", hostile, "--budget", "1MiB", "--socket", hostile},
 	} {
 		out := memroom(args...)
 		if bad := obeyed(out); bad != "" {
@@ -138,6 +148,9 @@ func TestHostileNames(t *testing.T) {
 			}
 		}
 		tried[args[0]] = true
+		if len(args) > 1 {
+			tried[args[0]+" "+args[1]] = true
+		}
 	}
 	eachCommand(t, func(name string, _ any) {
 		if !tried[name] {

@@ -10,6 +10,7 @@ ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir, "py")
 # What the probe may import besides the standard library: the frameworks it hooks, where the user
 # has imported them, and what they bring along.
 FRAMEWORKS = {"torch", "tensorflow", "keras", "jax", "transformers", "numpy", "accelerate"}
+FRAMEWORKS.add("diffusers")  # `plan` builds its models on fake tensors
 
 # The parts of fit, in the order in which a batch passes through them. A part imports only from
 # itself and from parts before it.
