@@ -367,7 +367,7 @@ func TestFeedingIsReported(t *testing.T) {
 			t.Parallel()
 			w := newWorkshop(t, ourselves)
 			w.oneThread()
-			t.Setenv("HF_HOME", t.TempDir())
+			w.env = append(w.env, "HF_HOME="+t.TempDir())
 			for _, argument := range []string{c.large, c.small} {
 				got := w.run("--host-mem", "2GiB", "--", python, w.file("feeds.py", c.text), argument)
 				if got.code != 0 || !strings.Contains(got.out, "done") {
