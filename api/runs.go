@@ -100,7 +100,7 @@ func (s *Server) overview(row store.Row) Overview {
 	if row.Status == store.Lost && s.options.Left != nil {
 		_, row.Unwatched = s.options.Left(folder)
 	}
-	o := Overview{Row: row, State: StateOf(row), Room: []Room{}}
+	o := Overview{Row: row, State: row.State(), Room: []Room{}}
 	known := knownOf(folder)
 	o.Room = roomOf(known.Peaks)
 	if row.Status == store.Running {
@@ -127,25 +127,6 @@ func knownOf(folder *store.Folder) learnt {
 		known.Notes, known.Samples = summary.Notes, summary.Samples
 	}
 	return known
-}
-
-// StateOf says in a word or two how a run stands.
-func StateOf(r store.Row) string {
-	switch {
-	case r.Status == store.Running:
-		return "running"
-	case r.Damaged != "":
-		return "damaged"
-	case r.Unwatched > 0:
-		return fmt.Sprintf("unwatched, process %d", r.Unwatched)
-	case r.Status == store.Lost || r.ExitCode == nil:
-		return "lost"
-	case r.IsOOM:
-		return "out of " + r.Where.Memory()
-	case *r.ExitCode == 0:
-		return "ok"
-	}
-	return fmt.Sprintf("exit %d", *r.ExitCode)
 }
 
 func roomOf(p event.Peaks) []Room {

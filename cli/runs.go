@@ -97,7 +97,7 @@ func printRows(w io.Writer, rows []store.Row, now time.Time) error {
 			group = groupOf(r.Group, r.NodeRank, r.Host) + "\t"
 		}
 		fmt.Fprintf(table, "%s\t%s\t%s%s\t%s\t%s\t%s\t%s\t%s\n", r.ID, clip(r.Name, 40), group,
-			outcome(r), took, sizeOrNothing(r.PeakHost), sizeOrNothing(r.PeakGPU),
+			r.State(), took, sizeOrNothing(r.PeakHost), sizeOrNothing(r.PeakGPU),
 			countOrNothing(r.Steps), clip(r.Command, 60))
 	}
 	return table.Flush()
@@ -109,25 +109,6 @@ func groupOf(group string, node int, host string) string {
 		return "-"
 	}
 	return clip(fmt.Sprintf("%s, node %d on %s", group, node, host), 60)
-}
-
-// outcome says in a word or two how a run ended.
-func outcome(r store.Row) string {
-	switch {
-	case r.Status == store.Running:
-		return "running"
-	case r.Damaged != "":
-		return "damaged"
-	case r.Unwatched > 0:
-		return fmt.Sprintf("unwatched, process %d", r.Unwatched)
-	case r.Status == store.Lost || r.ExitCode == nil:
-		return "lost"
-	case r.IsOOM:
-		return "out of " + r.Where.Memory()
-	case *r.ExitCode == 0:
-		return "ok"
-	}
-	return fmt.Sprintf("exit %d", *r.ExitCode)
 }
 
 func sizeOrNothing(b event.Bytes) string {

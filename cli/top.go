@@ -215,7 +215,7 @@ func (f *follower) line() string {
 	}
 	if f.over() {
 		row := f.folder.Row()
-		parts = append(parts, outcome(row))
+		parts = append(parts, row.State())
 	}
 	return strings.Join(parts, "  ")
 }

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"fmt"
 	"os"
 	"strconv"
 	"strings"
@@ -168,4 +169,23 @@ func (f *Folder) stamp() string {
 // failed says that a run did not end well, as far as is known.
 func (r Row) failed() bool {
 	return r.Status == Lost || r.ExitCode != nil && *r.ExitCode != 0
+}
+
+// State says in a word or two how a run stands.
+func (r Row) State() string {
+	switch {
+	case r.Status == Running:
+		return "running"
+	case r.Damaged != "":
+		return "damaged"
+	case r.Unwatched > 0:
+		return fmt.Sprintf("unwatched, process %d", r.Unwatched)
+	case r.Status == Lost || r.ExitCode == nil:
+		return "lost"
+	case r.IsOOM:
+		return "out of " + r.Where.Memory()
+	case *r.ExitCode == 0:
+		return "ok"
+	}
+	return fmt.Sprintf("exit %d", *r.ExitCode)
 }
