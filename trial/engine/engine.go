@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"memroom/event"
@@ -643,4 +645,32 @@ func View(dir string) (*Engine, error) {
 	defer file.Close()
 	_, err = readJournal(file, e.replay)
 	return e, err
+}
+
+// Picture is the study as a page shows it. Secrets of the command are for the caller to mask.
+func (e *Engine) Picture(now time.Time) trial.Picture {
+	p := e.Study.Picture(e.Spec.Space, now)
+	p.Name, p.Created, p.Command, p.Search = e.Spec.Name, e.Spec.Created, e.Spec.Command,
+		string(e.Spec.Method)
+	p.Wanted, p.Host, p.Device = e.Wanted(), e.Spec.HostMem, e.Spec.GPUMem
+	if e.Spec.Optuna != nil {
+		p.Search = "optuna"
+	}
+	p.Working = working(e.Dir)
+	return p
+}
+
+// working says whether the process that took the study's lock last lives. The lock itself is not
+// tried: whoever begins at that moment would find it taken.
+func working(dir string) bool {
+	data, err := os.ReadFile(filepath.Join(dir, lockFile))
+	if err != nil {
+		return false
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(data)))
+	if err != nil || pid <= 0 {
+		return false
+	}
+	err = syscall.Kill(pid, 0)
+	return err == nil || errors.Is(err, syscall.EPERM)
 }
