@@ -30,7 +30,7 @@ type planCmd struct {
 	KeepGrads     bool        `help:"zero_grad(set_to_none=False): gradients stay in memory."`
 	TrainOnly     []string    `help:"Train only parameters whose name contains one of these." placeholder:"SUBSTR"`
 	LoraRank      int         `help:"LoRA adapters of this rank; the rest is frozen." placeholder:"N"`
-	LoraTargets   []string    `help:"Linear layers that get adapters: their names, or all-linear. Default: the query and value projections." placeholder:"NAMES"`
+	LoraTargets   []string    `help:"Linear layers that get adapters: their names, or all-linear. Default: all of them with --load-in, else the query and value projections; the interval covers both." placeholder:"NAMES"`
 	LoraDropout   float64     `help:"Dropout on the adapters' input." placeholder:"P"`
 	LoadIn        string      `help:"Load the weights in 4bit (nf4 or fp4) or 8bit, for LoRA." placeholder:"8bit|4bit"`
 	DoubleQuant   bool        `help:"The scales of 4-bit weights are quantised too."`

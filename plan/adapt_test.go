@@ -45,8 +45,9 @@ func TestChangesOfASetupMoveMemoryTheRightWay(t *testing.T) {
 				// embeddings and head in fp32, 4 bits and a scale for 64 elements in the blocks
 				const packed = 12 * (4*768*768 + 3*768*2048)
 				head, blocks := event.Bytes(2*32000*768*4), event.Bytes(packed/2+4*packed/64)
-				return p.Categories["weights"] > head+blocks &&
-					p.Categories["weights"] < head+blocks+2*event.MiB
+				adapters := event.Bytes(4 * p.Trainable)
+				return p.Categories["weights"] > head+blocks+adapters &&
+					p.Categories["weights"] < head+blocks+adapters+event.MiB
 			}},
 		{"ddp adds buckets", with(func(s *remedy.Setup) { s.Ranks, s.Shard = 4, "ddp" }),
 			func(p *Prediction) bool {

@@ -83,9 +83,15 @@ func (s *Setup) words(image int64) string {
 
 // loraNote says how adapters are applied.
 func (s *Setup) loraNote() string {
-	where := "the query and value projections (--lora-targets names others)"
-	if len(s.LoRATargets) > 0 {
-		where = strings.Join(s.LoRATargets, ", ")
+	where := strings.Join(s.LoRATargets, ", ")
+	switch {
+	case where != "":
+	case s.LoadIn != "":
+		where = "all linear layers, as QLoRA has them (no --lora-targets is given: the interval goes " +
+			"down to the query and value projections alone)"
+	default:
+		where = "the query and value projections (no --lora-targets is given: the interval goes up to " +
+			"all linear layers, and decides whether it fits)"
 	}
 	rest := "everything else is frozen"
 	if len(s.TrainOnly) > 0 {

@@ -26,7 +26,9 @@ type Card struct {
 	BLASLt   event.Bytes `json:"blaslt,omitempty"` // workspace of cuBLASLt, one a thread
 	Measured bool        `json:"measured"`
 	Sized    bool        `json:"sized,omitempty"` // only the size was given
-	Like     string      `json:"like,omitempty"`  // known cards of that size
+	// set aside for the screen or, on boards such as Jetson, for the host
+	Shared event.Bytes `json:"shared,omitempty"`
+	Like   string      `json:"like,omitempty"` // known cards of that size
 }
 
 // The H200 was measured: 750.8 MiB beyond the allocator without cuDNN, 766.8 MiB with it, in 44 of
@@ -143,8 +145,16 @@ func cardOfSize(size event.Bytes) Card {
 	card.Measured = card.Measured && len(alike) == 1
 	card.Less = max(0, card.Context-least.Context)
 	card.Name, card.Total, card.Sized = size.String(), size, true
+	if size <= smallCard {
+		card.Shared = size / 8
+	}
 	return card
 }
+
+// smallCard is the size up to which no card was made for computing alone in years: those of it
+// drive a screen, whose desktop holds 0.5 to 1.5 GiB of 8, or are boards whose one memory serves
+// the host too.
+const smallCard = 8 * event.GiB
 
 // Assumed says whose context is taken off the card's memory, and how well that is known.
 func (c Card) Assumed() string {

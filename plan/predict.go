@@ -145,6 +145,7 @@ type variant struct {
 	scale float64 // of workspaces of unknown size
 	order int     // of samples of different lengths, see orderOf
 	lag   int     // releases that wait for the card, see tape.FSDP
+	other bool    // adapters sit on the layers that unsaidTargets names second
 }
 
 // variants lists the runs of a setup; those beyond the first are made only where the first asks for
@@ -160,6 +161,9 @@ func (s *Setup) variants() []variant {
 	if s.Shard == "fsdp1" {
 		return []variant{{scale: 1}, {scale: 1, lag: 1}, {scale: 1, lag: 2}}
 	}
+	if s.targetsUnsaid() {
+		return []variant{{scale: 1}, {scale: 1, other: true}}
+	}
 	for _, scale := range convScales {
 		list = append(list, variant{scale: scale})
 	}
@@ -173,6 +177,7 @@ type simulations struct {
 	all    []simulation
 	orders bool // the runs differ in the order of samples
 	lags   bool // the runs differ in how far the host is ahead of the card
+	places bool // the runs differ in the layers that get adapters
 
 	// what is reserved when batches come without an attention mask, where that is less; 0 if not
 	unmasked event.Bytes
@@ -180,18 +185,24 @@ type simulations struct {
 
 func simulateAll(s *Setup, t *Target) (*simulations, error) {
 	out := &simulations{orders: s.varies(), lags: s.Shard == "fsdp1" && !s.varies()}
+	out.places = s.targetsUnsaid() && !out.orders && !out.lags
 	for _, v := range s.variants() {
-		m, err := s.model()
+		m, err := s.modelOf(v)
+		if v.other && err != nil { // the model has no layer of those names: there is no choice
+			break
+		}
 		if err != nil {
 			return nil, err
 		}
-		out.model = m
 		sim, err := simulate(m, s, t, v)
 		if err != nil {
 			return nil, err
 		}
+		if out.model == nil {
+			out.model = m
+		}
 		out.all = append(out.all, sim)
-		if !sim.approx && !s.varies() && s.Shard != "fsdp1" {
+		if !sim.approx && !out.orders && !out.lags && !out.places {
 			break
 		}
 	}
@@ -288,7 +299,7 @@ func (t *Target) overhead(usesDNN bool) event.Bytes {
 
 // room is how many bytes the allocator may reserve on the card.
 func (t *Target) room(usesDNN bool) event.Bytes {
-	return t.Card.Total - t.Neighbours - t.overhead(usesDNN)
+	return t.Card.Total - t.Card.Shared - t.Neighbours - t.overhead(usesDNN)
 }
 
 func (r *simulations) prediction(s *Setup, t *Target) *Prediction {
@@ -321,7 +332,7 @@ func (r *simulations) prediction(s *Setup, t *Target) *Prediction {
 func (r *simulations) typical() event.Bytes {
 	peaks := r.peaks()
 	switch {
-	case r.lags:
+	case r.lags, r.places:
 		return r.all[0].res.ReservedPeak
 	case r.orders:
 		return peaks[len(peaks)/2]
@@ -386,6 +397,7 @@ func (r *simulations) interval(p *Prediction, s *Setup, t *Target) (reserved flo
 	case r.lags:
 		p.warn("FSDP1 gives gathered weights back when the card has used them, and the host may be " +
 			"ahead by two of them: the interval covers that")
+	case r.places:
 	case len(r.all) > 1:
 		m = cnnMargins
 		p.warn("cuDNN chooses the workspaces of convolutions and recurrent layers, and some were never " +
@@ -418,7 +430,7 @@ func (r *simulations) interval(p *Prediction, s *Setup, t *Target) (reserved flo
 		reserved += looseReserved
 	}
 	p.Validated = true
-	m = m.and(p.doubtCard(t, len(r.all) > 1 && !s.varies() && !r.lags))
+	m = m.and(p.doubtCard(t, len(r.all) > 1 && !s.varies() && !r.lags && !r.places))
 	for _, note := range s.unvalidated() {
 		m = m.and(unvalidatedPart)
 		reserved += unvalidatedPart.above / 2
@@ -444,7 +456,7 @@ func (r *simulations) interval(p *Prediction, s *Setup, t *Target) (reserved flo
 		p.warn("%s", note)
 	}
 	low, high := r.spread()
-	if r.all[0].approx { // runs that differ much may all lie on one side
+	if r.all[0].approx && !r.places { // runs that differ much may all lie on one side
 		low -= (high - low) / 2
 	}
 	over := t.overhead(r.all[0].usesDNN)
@@ -490,6 +502,10 @@ func (p *Prediction) doubtCard(t *Target, convolutions bool) margins {
 	if why != "" {
 		p.Validated = false
 		p.warn("%s", why)
+	}
+	if t.Card.Shared > 0 {
+		p.warn("%s of the card are set aside: one of this size drives a screen, or is a board whose "+
+			"memory serves the host too (Jetson); --alloc-limit SIZE plans without that", t.Card.Shared)
 	}
 	return m
 }

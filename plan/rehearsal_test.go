@@ -119,7 +119,7 @@ func TestRehearsalPredicts(t *testing.T) {
 }
 
 func TestRehearsalFits(t *testing.T) {
-	for size, want := range map[string]bool{"2GiB": false, "3GiB": true, "80GiB": true} {
+	for size, want := range map[string]bool{"2GiB": false, "3.5GiB": true, "80GiB": true} {
 		card, err := FindCard(size)
 		if err != nil {
 			t.Fatal(err)

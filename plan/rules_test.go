@@ -2,6 +2,7 @@ package plan
 
 import (
 	"math"
+	"strings"
 	"testing"
 
 	"memroom/event"
@@ -40,7 +41,9 @@ func TestIntervals(t *testing.T) {
 		{"verified on this card", llama160m, plain, "", 0.02, 0.02},
 		{"the same generation", llama160m, plain, "H100", 0.04, 0.04},
 		{"another generation", llama160m, plain, "RTX4090", 0.07, 0.08},
-		{"adapters", llama160m, with(func(s *Setup) { s.LoRARank = 8 }), "", 0.05, 0.05},
+		{"adapters", llama160m, with(func(s *Setup) {
+			s.LoRARank, s.LoRATargets = 8, []string{"q_proj", "v_proj"}
+		}), "", 0.05, 0.05},
 		{"a part that was never measured", llama160m,
 			with(func(s *Setup) { s.Offload = []string{"activations"} }), "", 0.12, 0.12},
 		{"two such parts", llama160m, with(func(s *Setup) {
@@ -53,6 +56,46 @@ func TestIntervals(t *testing.T) {
 		if math.Abs(below-c.below) > 0.002 || math.Abs(above-c.above) > 0.002 {
 			t.Errorf("%s: %.4f below and %.4f above, want %g and %g (%q)", c.name, below, above,
 				c.below, c.above, p.Warnings)
+		}
+	}
+}
+
+// TestUnsaidTargetsAreInTheInterval: who does not say which layers get adapters gets an interval
+// over the usual choices, and the greater need decides whether it fits.
+func TestUnsaidTargetsAreInTheInterval(t *testing.T) {
+	// few words: what the adapters keep is most of it
+	config := strings.Replace(llama160m, `"vocab_size":32000`, `"vocab_size":500`, 1)
+	for _, loadIn := range []string{"", "4bit", "8bit"} {
+		ask := func(targets ...string) *Prediction {
+			t.Helper()
+			s := Setup{Model: mustConfig(t, config), LoRATargets: targets,
+				Setup: remedy.Setup{Batch: 8, Seq: 512, LoRARank: 64, LoadIn: loadIn}}
+			p, err := predictOnly(s, testTarget())
+			if err != nil {
+				t.Fatal(err)
+			}
+			return p
+		}
+		unsaid, few, all := ask(), ask("q_proj", "v_proj"), ask("all-linear")
+		want := few
+		if loadIn != "" {
+			want = all
+		}
+		if unsaid.DevicePeak != want.DevicePeak || unsaid.Trainable != want.Trainable {
+			t.Errorf("%q: %s with %d trained, want %s with %d", loadIn, unsaid.DevicePeak,
+				unsaid.Trainable, want.DevicePeak, want.Trainable)
+		}
+		if unsaid.Low != few.Low || unsaid.High != all.High {
+			t.Errorf("%q: %s to %s, want %s to %s", loadIn, unsaid.Low, unsaid.High, few.Low, all.High)
+		}
+		between := testTarget()
+		between.Given = true
+		between.Card.Total = all.AllocatedPeak + all.Categories["context"] - event.MiB
+		for want, s := range map[bool]*Setup{true: few.Setup, false: unsaid.Setup} {
+			if p, err := predictOnly(*s, between); err != nil || *p.Fits != want {
+				t.Errorf("%q on %s with adapters on %v: fits is not %v (%v)", loadIn,
+					between.Card.Total, s.LoRATargets, want, err)
+			}
 		}
 	}
 }
@@ -119,6 +162,22 @@ func TestLargestBatchIsLargestToOneInAHundred(t *testing.T) {
 		if n := *p.MaxBatch; n < 100 || !fits(n) || fits(n+n/50+1) {
 			t.Errorf("from %d: %d fits %v, %d fits %v", from, n, fits(n), n+n/50+1,
 				fits(n+n/50+1))
+		}
+	}
+}
+
+// TestSmallCardsAreShared: of a card that drives a screen, or of a board that has one memory, a
+// part is not the training's. A name or a cap says what is left.
+func TestSmallCardsAreShared(t *testing.T) {
+	for size, want := range map[string]event.Bytes{"4GiB": event.GiB / 2,
+		"6GiB": 6 * event.GiB / 8, "8GiB": event.GiB, "10GiB": 0, "24GiB": 0, "RTX3080": 0} {
+		card, err := FindCard(size)
+		if err != nil {
+			t.Fatal(err)
+		}
+		target := Target{Card: card, Given: true}
+		if got := card.Total - card.Context - target.room(false); got != want {
+			t.Errorf("%s: %s set aside, want %s", size, got, want)
 		}
 	}
 }

@@ -205,6 +205,29 @@ func (s *Setup) model() (*models.Model, error) {
 	return m, nil
 }
 
+// modelOf builds the model for one of the setup's runs.
+func (s *Setup) modelOf(v variant) (*models.Model, error) {
+	if !v.other {
+		return s.model()
+	}
+	other := *s
+	_, other.LoRATargets = s.unsaidTargets()
+	return other.model()
+}
+
+// targetsUnsaid says whether adapters are asked for and nobody said on which layers.
+func (s *Setup) targetsUnsaid() bool { return s.LoRARank > 0 && len(s.LoRATargets) == 0 }
+
+// unsaidTargets are the layers taken where nobody named them, and the other usual choice. Packed
+// weights come with adapters on every linear layer: that is what QLoRA means and what its trainers
+// set. Without packing PEFT's own default is taken.
+func (s *Setup) unsaidTargets() (taken, other []string) {
+	if s.LoadIn != "" {
+		return []string{tape.AllLinear}, loraTargets
+	}
+	return loraTargets, []string{tape.AllLinear}
+}
+
 // loraTargets are the projections PEFT adapts by default, by the names the families use.
 var loraTargets = []string{"q_proj", "v_proj", "c_attn", "query", "value", "query_key_value",
 	"qkv_proj", "q_lin", "v_lin", "q", "v"}
@@ -214,7 +237,7 @@ func (s *Setup) adapt(m *models.Model) error {
 	if s.LoRARank > 0 {
 		targets := s.LoRATargets
 		if len(targets) == 0 {
-			targets = loraTargets
+			targets, _ = s.unsaidTargets()
 		}
 		if m.Root.AddLora(tape.Adapters{Rank: int64(s.LoRARank), Targets: targets,
 			Dropout: s.LoRADropout}) == 0 {
