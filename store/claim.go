@@ -91,7 +91,8 @@ func recognise(home string) (homeKind, error) {
 // ourName: what versions without a mark put into a home.
 func ourName(name string) bool {
 	return slices.Contains([]string{markFile, "runs", "probe", "fit", "tidied", "cards.json",
-		"cards.json.new", "studies"}, name) || strings.HasPrefix(name, "index.sqlite")
+		"cards.json.new", "studies"}, name) || strings.HasPrefix(name, "index.sqlite") ||
+		strings.HasPrefix(name, "central")
 }
 
 func notOurs(home, thing string) error {

@@ -263,7 +263,7 @@ func saveRows(conn *sqlite.Conn, folders []*Folder) (err error) {
 	defer end(&err)
 	for _, f := range folders {
 		stamp, row := f.stamp(), f.Row()
-		if row.Status == Running || row.Status == Lost && elsewhere(row.Host) {
+		if row.Status == Running || row.Status == Lost && (row.Reported || elsewhere(row.Host)) {
 			continue
 		}
 		text, err := json.Marshal(row)

@@ -13,7 +13,7 @@ import (
 )
 
 // Retention says which ended runs are worth keeping. Named and tagged runs are always kept, and the
-// newest ones.
+// newest ones, and what waits for a central server.
 type Retention struct {
 	Age    time.Duration // older ones go; 0: age does not matter
 	Size   event.Bytes   // beyond it in all, the oldest go; 0: size does not matter
@@ -73,7 +73,8 @@ func (s *Store) judge(row Row, r Retention, now time.Time, walk *walked, p *Prun
 		p.Damaged = append(p.Damaged, row)
 		return nil
 	}
-	if walk.Seen <= r.Newest || !row.expendable() || row.Status != Ended && folder.fresh(now) {
+	if walk.Seen <= r.Newest || !row.expendable() || row.Status != Ended && folder.fresh(now) ||
+		folder.unsent() {
 		return nil
 	}
 	old := r.Age > 0 && now.Sub(row.Started) > r.Age

@@ -45,6 +45,11 @@ type Row struct {
 	GPUTotal  event.Bytes `json:"gpu_total,omitempty"`
 	Steps     int64       `json:"steps,omitempty"`
 	Findings  int         `json:"findings,omitempty"`
+	// Reported: another machine sends the record, Heard says when it last did, ClockAhead by how
+	// many seconds its clock differs. Started is in this machine's time.
+	Reported   bool      `json:"reported,omitempty"`
+	Heard      time.Time `json:"heard,omitzero"`
+	ClockAhead float64   `json:"clock_ahead_seconds,omitempty"`
 	// why the record cannot be read; such a run is kept
 	Damaged string `json:"damaged,omitempty"`
 }
@@ -75,6 +80,9 @@ func (f *Folder) Row() Row {
 	}
 	row.Group, row.NodeRank = run.Group, run.NodeRank
 	row.Status = f.statusOf(run.Host, state)
+	if from, yes := f.Reported(); yes {
+		row.addReported(from)
+	}
 	exit, err := f.Exit()
 	if err == nil && row.Status != Running {
 		row.Status, row.Seconds, row.ExitCode = Ended, exit.Seconds, &exit.Code
@@ -86,6 +94,14 @@ func (f *Folder) Row() Row {
 		row.addSummary(s)
 	}
 	return row
+}
+
+// addReported brings the start into the server's own time.
+func (r *Row) addReported(from Reported) {
+	r.Reported, r.Heard, r.ClockAhead = true, from.Heard, from.Ahead().Seconds()
+	if !r.Started.IsZero() {
+		r.Started = r.Started.Add(-from.Ahead())
+	}
 }
 
 func (r *Row) addSummary(s event.Summary) {
@@ -106,6 +122,14 @@ func (f *Folder) statusOf(host string, state keeperState) Status {
 		return Lost
 	case state.Finished:
 		return Ended
+	}
+	if from, yes := f.Reported(); yes {
+		if time.Since(from.Heard) < heardWithin {
+			return Running
+		}
+		return Lost
+	}
+	switch {
 	case elsewhere(host):
 		if f.writtenWithin(time.Now(), stillWriting) {
 			return Running

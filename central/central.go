@@ -1,0 +1,415 @@
+// Package central keeps the records of runs that other machines send (package relay). A database,
+// SQLite or PostgreSQL, is what is acknowledged; a folder of runs beside it is a copy in the form
+// in which everything else reads runs, and can be made again from the database at any time.
+//
+// Start at [Open]. Package api answers the requests; cli chooses the database.
+package central
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"memroom/relay"
+	"memroom/store"
+)
+
+// Central keeps records. Its methods may be called at once.
+type Central struct {
+	// Copy is the folder of runs that is made from the database.
+	Copy *store.Store
+	// Taken says whether an ID belongs to a run that was not sent; nil: none does.
+	Taken func(id string) bool
+
+	mu   sync.Mutex
+	db   database
+	runs map[string]*run // by key
+	ids  map[string]bool
+}
+
+// run is what is known of one record without asking the database.
+type run struct {
+	row
+	files map[string]int64 // sizes
+	wrote time.Time        // reported.json, last
+	stale map[string]bool  // files whose copy could not be written
+}
+
+// row is a run in the database.
+type row struct {
+	Key, ID, Sent, Host string // Sent is the ID on its own machine
+	Ahead               int64  // milliseconds
+	First               time.Time
+}
+
+// database is what PostgreSQL and SQLite have in common.
+type database interface {
+	// load gives all runs, and the size of each of their files.
+	load() (rows []row, files map[string]map[string]int64, err error)
+	create(row) error
+	// add keeps frames in one transaction: all or nothing. sizes are the new ones of their files.
+	add(key string, frames []relay.Frame, sizes map[string]int64) error
+	// pieces gives a file's content, as it was added, in order.
+	pieces(key, file string, yield func([]byte) error) error
+	close() error
+}
+
+// What an error of the database means to a sender: it tries again later in both cases.
+var (
+	ErrFull = errors.New("the disk of the central server is full")
+	ErrAway = errors.New("the database does not answer")
+	// ErrUnknown says that the key belongs to no run: the sender must name it again.
+	ErrUnknown = errors.New("no run has this key")
+	// ErrBad says that what was sent makes no sense, now or later.
+	ErrBad = errors.New("this is no report of a run")
+)
+
+// PlaceError says that a piece does not begin where the file ends.
+type PlaceError struct{ Files map[string]int64 }
+
+func (*PlaceError) Error() string { return "a piece does not begin where the file ends" }
+
+// LargeError says that a file of a record is larger than is taken.
+type LargeError struct{ File string }
+
+func (e *LargeError) Error() string { return e.File + " is larger than the server takes" }
+
+const (
+	// mostFile bounds one file of a record, mostFiles their number.
+	mostFile  = 16 << 30
+	mostFiles = 5000
+)
+
+// Open opens the database that address names, and brings the copy below home up to date. An empty
+// address is SQLite in home. Only one process at a time can have a database open.
+func Open(home, address string) (*Central, error) {
+	c := &Central{runs: map[string]*run{}, ids: map[string]bool{}}
+	var err error
+	name := "central"
+	switch {
+	case address == "":
+		c.db, err = openSQLite(filepath.Join(home, "central.sqlite"))
+	case strings.HasPrefix(address, "postgres://"), strings.HasPrefix(address, "postgresql://"):
+		var p *postgres
+		if p, err = openPostgres(address); err == nil {
+			c.db, name = p, "central-"+p.name()
+		}
+	default:
+		err = fmt.Errorf("%q is no database: postgres://USER@HOST/NAME, or nothing for SQLite",
+			address)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if c.Copy, err = store.Open(filepath.Join(home, name)); err == nil {
+		err = c.restore()
+	}
+	if err != nil {
+		_ = c.db.close()
+		return nil, err
+	}
+	return c, nil
+}
+
+// CopyOf is where the copies of runs lie that a server over SQLite in home has received.
+func CopyOf(home string) string { return filepath.Join(home, "central") }
+
+// Exists says whether there is a database of SQLite in home.
+func Exists(home string) bool {
+	_, err := os.Stat(filepath.Join(home, "central.sqlite"))
+	return err == nil
+}
+
+// Close closes the database.
+func (c *Central) Close() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.db.close()
+}
+
+// restore makes the copy what the database says.
+func (c *Central) restore() error {
+	rows, files, err := c.db.load()
+	if err != nil {
+		return err
+	}
+	known := map[string]bool{}
+	for _, r := range rows {
+		one := &run{row: r, files: files[r.Key], stale: map[string]bool{}}
+		if one.files == nil {
+			one.files = map[string]int64{}
+		}
+		c.runs[r.Key], c.ids[r.ID], known[r.ID] = one, true, true
+		folder := c.Copy.Folder(r.ID)
+		for name, size := range one.files {
+			info, err := os.Stat(folder.Path(filepath.FromSlash(name)))
+			if err != nil || info.Size() != size && name != "run.json" {
+				one.stale[name] = true
+			}
+		}
+		if from, ok := folder.Reported(); ok {
+			one.wrote = from.Heard
+		}
+		if len(one.stale) > 0 {
+			if err := c.mend(one); err != nil {
+				return err
+			}
+		}
+	}
+	ids, err := c.Copy.IDs()
+	if err != nil {
+		return err
+	}
+	for _, id := range ids { // of another database
+		if !known[id] {
+			if err := os.RemoveAll(c.Copy.Folder(id).Dir); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// Hello gives a run its place: its own ID, or one close to it where another machine has the same.
+func (c *Central) Hello(h relay.Hello, now time.Time) (relay.Welcome, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !relay.ValidKey(h.Key) {
+		return relay.Welcome{}, fmt.Errorf("%w: a key is 32 hexadecimal digits", ErrBad)
+	}
+	one := c.runs[h.Key]
+	if one == nil {
+		id, ok := store.FreeID(h.ID, c.taken)
+		if !ok {
+			return relay.Welcome{}, fmt.Errorf("%w: %.40q is no ID of a run", ErrBad, h.ID)
+		}
+		r := row{Key: h.Key, ID: id, Sent: h.ID, Host: clip(h.Host), First: now,
+			Ahead: h.Now - now.UnixMilli()}
+		if err := c.db.create(r); err != nil {
+			return relay.Welcome{}, err
+		}
+		one = &run{row: r, files: map[string]int64{}, stale: map[string]bool{}}
+		c.runs[h.Key], c.ids[id] = one, true
+	}
+	sizes := map[string]int64{}
+	for name, size := range one.files {
+		if relay.Kept(name) == relay.Grows {
+			sizes[name] = size
+		}
+	}
+	c.heard(one, now)
+	return relay.Welcome{ID: one.ID, Files: sizes}, nil
+}
+
+func (c *Central) taken(id string) bool {
+	return c.ids[id] || c.Taken != nil && c.Taken(id)
+}
+
+func clip(text string) string { return strings.ToValidUTF8(text[:min(len(text), 200)], "") }
+
+// Add keeps frames of a run and gives the new sizes of their files. What was kept before is left
+// out; a piece beyond a file's end is a [PlaceError].
+func (c *Central) Add(key string, frames []relay.Frame, now time.Time) (map[string]int64, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	one := c.runs[key]
+	if one == nil {
+		return nil, ErrUnknown
+	}
+	fresh, sizes, err := one.fresh(frames)
+	if err != nil {
+		return nil, err
+	}
+	if len(fresh) > 0 {
+		if err := c.db.add(key, fresh, sizes); err != nil {
+			return nil, err
+		}
+	}
+	answer := map[string]int64{}
+	for _, f := range frames {
+		answer[f.File] = one.files[f.File]
+	}
+	for name, size := range sizes {
+		one.files[name], answer[name] = size, size
+	}
+	// From here on the record is safe: a copy that cannot be written is made again later.
+	c.copyFrames(one, fresh)
+	c.heard(one, now)
+	if sizes["summary.json"] > 0 { // it is over: lists need not read its folder again
+		_, _ = c.Copy.Refresh(indexedAtOnce)
+	}
+	return answer, nil
+}
+
+// fresh leaves out what is kept already, and checks that the rest follows on.
+func (r *run) fresh(frames []relay.Frame) (fresh []relay.Frame, sizes map[string]int64,
+	err error) {
+	sizes = map[string]int64{}
+	wrong := map[string]int64{}
+	for _, f := range frames {
+		if f.Whole {
+			fresh = append(fresh, f)
+			sizes[f.File] = int64(len(f.Data))
+			continue
+		}
+		end, known := sizes[f.File]
+		if !known {
+			end = r.files[f.File]
+		}
+		switch {
+		case f.At > end:
+			wrong[f.File] = end
+			continue
+		case f.At+int64(len(f.Data)) <= end:
+			continue
+		}
+		f.Data = f.Data[end-f.At:]
+		f.At = end
+		if end+int64(len(f.Data)) > mostFile {
+			return nil, nil, &LargeError{f.File}
+		}
+		fresh = append(fresh, f)
+		sizes[f.File] = end + int64(len(f.Data))
+	}
+	if len(wrong) > 0 {
+		return nil, nil, &PlaceError{wrong}
+	}
+	if len(r.files)+len(sizes) > mostFiles {
+		return nil, nil, &LargeError{"the record's number of files"}
+	}
+	return fresh, sizes, nil
+}
+
+// indexedAtOnce bounds how many copies are read for the index of lists at a time.
+const indexedAtOnce = 200
+
+// heardEvery is how often it is written down that a sender was heard.
+const heardEvery = 5 * time.Second
+
+func (c *Central) heard(one *run, now time.Time) {
+	if now.Sub(one.wrote).Abs() < heardEvery {
+		return
+	}
+	folder := c.Copy.Folder(one.ID)
+	if os.MkdirAll(folder.Dir, 0o700) == nil && folder.SaveReported(store.Reported{Key: one.Key,
+		ID: one.Sent, Host: one.Host, AheadMS: one.Ahead, First: one.First, Heard: now}) == nil {
+		one.wrote = now
+	}
+}
+
+// copyFrames writes frames into the copy, and what could not be written before.
+func (c *Central) copyFrames(one *run, frames []relay.Frame) {
+	if len(one.stale) > 0 {
+		_ = c.mend(one)
+	}
+	for _, f := range frames {
+		if one.stale[f.File] {
+			continue // it holds this frame too, once it is mended
+		}
+		if err := c.write(one, f); err != nil {
+			one.stale[f.File] = true
+		}
+	}
+}
+
+// mend writes stale copies anew from the database.
+func (c *Central) mend(one *run) error {
+	for name := range one.stale {
+		path := c.Copy.Folder(one.ID).Path(filepath.FromSlash(name))
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			return err
+		}
+		at := int64(0)
+		err := os.Remove(path)
+		if err == nil || errors.Is(err, os.ErrNotExist) {
+			err = c.db.pieces(one.Key, name, func(data []byte) error {
+				f := relay.Frame{File: name, At: at, Data: data,
+					Whole: relay.Kept(name) == relay.Replaced}
+				at += int64(len(data))
+				return c.write(one, f)
+			})
+		}
+		if err != nil {
+			return err
+		}
+		delete(one.stale, name)
+	}
+	return nil
+}
+
+// write puts one frame into the copy. The names of files were checked when they came.
+func (c *Central) write(one *run, f relay.Frame) error {
+	path := c.Copy.Folder(one.ID).Path(filepath.FromSlash(f.File))
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return err
+	}
+	if f.Whole {
+		data := f.Data
+		if f.File == "run.json" {
+			data = renamed(data, one.ID)
+		}
+		if err := os.WriteFile(path+".new", data, 0o600); err != nil {
+			_ = os.Remove(path + ".new")
+			return err
+		}
+		return os.Rename(path+".new", path)
+	}
+	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = file.WriteAt(f.Data, f.At)
+	if closed := file.Close(); err == nil {
+		err = closed
+	}
+	return err
+}
+
+// renamed gives a run's description the ID that it has here.
+func renamed(data []byte, id string) []byte {
+	var fields map[string]json.RawMessage
+	if json.Unmarshal(data, &fields) != nil {
+		return data
+	}
+	fields["id"], _ = json.Marshal(id)
+	if out, err := json.MarshalIndent(fields, "", "  "); err == nil {
+		return append(out, '\n')
+	}
+	return data
+}
+
+// pack and unpack are the form of a piece in the database: records shrink to a tenth.
+func pack(data []byte) ([]byte, error) {
+	var out bytes.Buffer
+	z, err := gzip.NewWriterLevel(&out, gzip.BestSpeed)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := z.Write(data); err != nil {
+		return nil, err
+	}
+	err = z.Close()
+	return out.Bytes(), err
+}
+
+func unpack(data []byte) ([]byte, error) {
+	z, err := gzip.NewReader(bytes.NewReader(data))
+	if err != nil {
+		return nil, err
+	}
+	return io.ReadAll(io.LimitReader(z, relay.MostUnpacked+1))
+}
+
+// fullDisk recognises a disk without room.
+func fullDisk(err error) bool {
+	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
+}
