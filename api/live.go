@@ -229,35 +229,13 @@ func (f *follower) state(out *stream, end bool) {
 
 // followRuns sends the newest runs whenever one of them has changed.
 func (s *Server) followRuns(w http.ResponseWriter, r *http.Request) error {
-	s.viewers.Add(1)
-	defer s.viewers.Add(-1)
-	out := newStream(w)
-	tick := time.NewTicker(max(time.Second, s.options.Poll))
-	defer tick.Stop()
 	var said []byte
-	last := time.Now()
-	for {
-		data, err := s.newest()
-		if err == nil && !bytes.Equal(data, said) {
+	return s.follow(w, r, max(time.Second, s.options.Poll), func(out *stream) {
+		if data, err := s.newest(); err == nil && !bytes.Equal(data, said) {
 			said = data
 			out.add("runs", "", data)
-			last = time.Now()
 		}
-		if time.Since(last) > quietFor {
-			out.body.WriteString(": still here\n\n")
-			last = time.Now()
-		}
-		if out.send() != nil {
-			return nil
-		}
-		select {
-		case <-r.Context().Done():
-			return nil
-		case <-s.closed:
-			return nil
-		case <-tick.C:
-		}
-	}
+	})
 }
 
 // newest is the list of the newest runs as JSON, made at most once a second for all viewers.
@@ -267,7 +245,7 @@ func (s *Server) newest() ([]byte, error) {
 	if time.Since(s.listedAt) < 900*time.Millisecond && s.listing != nil {
 		return s.listing, nil
 	}
-	rows, err := s.options.Store.List(store.Filter{Limit: runsDefault})
+	rows, err := s.list(store.Filter{Limit: runsDefault})
 	if err != nil {
 		return nil, err
 	}

@@ -16,7 +16,7 @@ const metricRuns = 20
 
 // showMetrics answers in Prometheus' text format, version 0.0.4.
 func (s *Server) showMetrics(w http.ResponseWriter, _ *http.Request) error {
-	rows, err := s.options.Store.List(store.Filter{})
+	rows, err := s.list(store.Filter{})
 	if err != nil {
 		return err
 	}

@@ -68,13 +68,13 @@ func (s *Server) listRuns(w http.ResponseWriter, r *http.Request) error {
 	filter := store.Filter{Name: q.Get("name"), Tag: q.Get("tag"), Group: q.Get("group"),
 		OOM: q.Get("oom") == "true", Failed: q.Get("failed") == "true",
 		Active: q.Get("active") == "true"}
-	rows, err := s.options.Store.List(filter)
+	rows, err := s.list(filter)
 	if err != nil {
 		return err
 	}
 	total := len(rows)
 	if cursor := q.Get("cursor"); cursor != "" {
-		if _, ok := s.options.Store.Lookup(cursor); !ok && !slices.ContainsFunc(rows,
+		if _, ok := s.lookup(cursor); !ok && !slices.ContainsFunc(rows,
 			func(row store.Row) bool { return row.ID == cursor }) {
 			return failed(http.StatusBadRequest, "cursor=%s is no run: begin again without it",
 				clip(cursor, 40))
@@ -96,8 +96,8 @@ func (s *Server) listRuns(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (s *Server) overview(row store.Row) Overview {
-	folder := s.options.Store.Folder(row.ID)
-	if row.Status == store.Lost && s.options.Left != nil {
+	folder := s.folderOf(row)
+	if row.Status == store.Lost && s.options.Left != nil && !row.Reported {
 		_, row.Unwatched = s.options.Left(folder)
 	}
 	o := Overview{Row: row, State: row.State(), Room: []Room{}}
@@ -231,7 +231,7 @@ func (s *Server) record(folder *store.Folder) Record {
 		json.Unmarshal(data, &story) == nil {
 		rec.Fit = &story
 	}
-	if s.options.Left != nil && rec.Status == store.Lost {
+	if s.options.Left != nil && rec.Status == store.Lost && !rec.Reported {
 		rec.Left, _ = s.options.Left(folder)
 	}
 	if s.options.End != nil && rec.Summary != nil {
@@ -242,6 +242,10 @@ func (s *Server) record(folder *store.Folder) Record {
 	}
 	rec.Dumps = dumpsOf(folder)
 	rec.Commands = commandsFor(rec)
+	if from, yes := folder.Reported(); yes {
+		rec.Commands = []Command{{"memroom show " + from.ID, "on " + from.Host +
+			", which sends this record: the record as text"}}
+	}
 	rec.Output = map[string]int64{}
 	for name, path := range map[string]string{"output": folder.Output(),
 		"errors": folder.Errors()} {

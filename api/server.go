@@ -9,6 +9,7 @@
 package api
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -17,12 +18,14 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"memroom/central"
 	"memroom/event"
 	"memroom/report"
 	"memroom/store"
@@ -32,6 +35,10 @@ import (
 type Options struct {
 	Store   *store.Store
 	Version string
+	// Reported holds copies of the runs that other machines send; nil: there are none.
+	Reported *store.Store
+	// Receive opens what keeps their records; nil: none are taken.
+	Receive func() (*central.Central, error)
 	// End gives how a run ended and what to do next; it needs what only the caller knows.
 	End func(*store.Folder) (report.End, error)
 	// Left says what is left of a run whose keeper was killed.
@@ -63,6 +70,7 @@ type Server struct {
 	started   time.Time
 	series    seriesCache
 	snapshots *snapshots
+	studies   studyCache
 	plans     chan struct{} // how many plans are computed at once
 	assets    map[string]asset
 	closed    chan struct{}
@@ -71,6 +79,7 @@ type Server struct {
 	requests atomic.Int64
 	refused  atomic.Int64
 	viewers  atomic.Int64
+	reported atomic.Int64 // requests of senders that were kept
 
 	listed   sync.Mutex
 	listedAt time.Time
@@ -118,6 +127,11 @@ func New(o Options) *Server {
 		{"GET", "/api/plan", s.showPlan},
 		{"POST", "/api/plan", s.showPlan},
 		{"GET", "/api/presets", s.listPresets},
+		{"GET", "/api/studies", s.listStudies},
+		{"GET", "/api/studies/{name}", s.showStudy},
+		{"GET", "/api/studies/{name}/live", s.followStudy},
+		{"POST", "/api/reports", s.takeHello},
+		{"POST", "/api/reports/{key}", s.takeFrames},
 		{"GET", "/metrics", s.showMetrics},
 		{"GET", "/openapi.json", s.showOpenAPI},
 		{"GET", "/healthz", s.showHealth},
@@ -129,7 +143,7 @@ func New(o Options) *Server {
 		s.mux.Handle("GET /"+name, s.answering(a.serve))
 	}
 	for _, path := range []string{"/{$}", "/runs", "/runs/{id}", "/compare", "/snapshots",
-		"/snapshots/{id}", "/plan"} {
+		"/snapshots/{id}", "/plan", "/studies", "/studies/{name}"} {
 		s.mux.Handle("GET "+path, s.answering(s.assets["index.html"].serve))
 	}
 	s.mux.Handle("/", s.answering(s.nothingHere))
@@ -225,13 +239,57 @@ func answerBytes(w http.ResponseWriter, data []byte) error {
 	return nil
 }
 
+// stores are where runs lie: this home's own, and copies of those that others send.
+func (s *Server) stores() []*store.Store {
+	if s.options.Reported == nil {
+		return []*store.Store{s.options.Store}
+	}
+	return []*store.Store{s.options.Store, s.options.Reported}
+}
+
+// list gives the runs of all stores, newest first.
+func (s *Server) list(filter store.Filter) ([]store.Row, error) {
+	var all []store.Row
+	for _, kept := range s.stores() {
+		rows, err := kept.List(filter)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, rows...)
+	}
+	slices.SortStableFunc(all, func(a, b store.Row) int {
+		return cmp.Or(b.Started.Compare(a.Started), cmp.Compare(b.ID, a.ID))
+	})
+	if filter.Limit > 0 && len(all) > filter.Limit {
+		all = all[:filter.Limit]
+	}
+	return all, nil
+}
+
+// lookup finds a run in any store by its whole ID.
+func (s *Server) lookup(id string) (*store.Folder, bool) {
+	for _, kept := range s.stores() {
+		if folder, ok := kept.Lookup(id); ok {
+			return folder, true
+		}
+	}
+	return nil, false
+}
+
+func (s *Server) folderOf(row store.Row) *store.Folder {
+	if row.Reported && s.options.Reported != nil {
+		return s.options.Reported.Folder(row.ID)
+	}
+	return s.options.Store.Folder(row.ID)
+}
+
 // run finds the run an address names. Only the whole ID counts, so that an address stays true.
 func (s *Server) run(r *http.Request) (*store.Folder, error) {
 	return s.runByID(r.PathValue("id"))
 }
 
 func (s *Server) runByID(id string) (*store.Folder, error) {
-	folder, ok := s.options.Store.Lookup(id)
+	folder, ok := s.lookup(id)
 	if !ok {
 		return nil, failed(http.StatusNotFound, "there is no run %q here: it may have been deleted "+
 			"(memroom runs lists them)", clip(id, 60))

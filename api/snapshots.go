@@ -368,16 +368,20 @@ func (s *Server) listSnapshots(w http.ResponseWriter, _ *http.Request) error {
 	}
 	s.snapshots.mu.Unlock()
 	ofRuns := []any{}
-	rows, err := s.options.Store.IDs()
-	if err != nil {
-		return err
-	}
-	for _, id := range slices.Backward(rows) {
-		if len(ofRuns) >= 50 {
-			break
+	for _, kept := range s.stores() {
+		ids, err := kept.IDs()
+		if err != nil {
+			return err
 		}
-		for _, d := range dumpsOf(s.options.Store.Folder(id)) {
-			ofRuns = append(ofRuns, map[string]any{"run": id, "dump": d})
+		found := 0
+		for _, id := range slices.Backward(ids) {
+			for _, d := range dumpsOf(kept.Folder(id)) {
+				ofRuns = append(ofRuns, map[string]any{"run": id, "dump": d})
+				found++
+			}
+			if found >= 50 {
+				break
+			}
 		}
 	}
 	return answer(w, map[string]any{"open": list, "runs": ofRuns,

@@ -46,6 +46,7 @@ type root struct {
 	Top        topCmd        `cmd:"" help:"Show a run live: memory against its limits, steps, findings."`
 	Runs       runsCmd       `cmd:"" help:"List runs."`
 	Show       showCmd       `cmd:"" help:"Show the record of one run."`
+	Report     reportCmd     `cmd:"" help:"Send the records of runs to a central memroom serve."`
 	Serve      serveCmd      `cmd:"" help:"Serve a page on this machine: runs live and past, snapshots, plans, metrics."`
 	Rm         rmCmd         `cmd:"" help:"Delete runs."`
 	Doctor     doctorCmd     `cmd:"" help:"What memroom can see on this machine, and what is missing."`

@@ -23,6 +23,7 @@ const (
 	keeperWord  = "_keeper"
 	monitorWord = "_monitor"
 	outsideWord = "_outside" // of the Python package, in a notebook
+	reportWord  = "_report"  // sends a run's record to a server
 )
 
 // inner runs one of our own processes if that is what the arguments ask for.
@@ -32,6 +33,9 @@ func inner(args []string, streams Streams) (code int, yes bool) {
 	}
 	if len(args) == 2 && args[0] == monitorWord {
 		return innerCode(streams, watch(args[1])), true
+	}
+	if len(args) == 2 && args[0] == reportWord {
+		return innerCode(streams, sendRun(args[1], streams)), true
 	}
 	if len(args) == 3 && args[0] == outsideWord {
 		return innerCode(streams, outside(args[1], args[2], streams)), true

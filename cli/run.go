@@ -25,7 +25,8 @@ type runCmd struct {
 	Group      string        `help:"Name that the runs of one job on several nodes have in common. When one of them runs out of memory the others are ended after --grace. They must share MEMROOM_HOME." placeholder:"ID"`
 	NodeRank   int           `help:"Rank of this node in the group, for the record." default:"0"`
 
-	fitFlags `embed:""`
+	reportFlags `embed:""`
+	fitFlags    `embed:""`
 
 	copies  []wantedCopy // files that --json and --verdict ask for
 	environ []string     // of the command; nil: ours
@@ -64,6 +65,9 @@ func (c *runCmd) check() error {
 	if c.View && c.Detach {
 		return exitWith(exitUsage, "--view watches and --detach leaves: take one; `memroom top RUN` "+
 			"shows a detached run live")
+	}
+	if err := c.reportFlags.check(); err != nil {
+		return err
 	}
 	return c.fitFlags.check()
 }

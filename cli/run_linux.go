@@ -85,7 +85,10 @@ func (c *runCmd) Run(s *session) error {
 	if err := front.Launch(launch); err != nil {
 		return exitWith(exitNotStarted, "%w", err)
 	}
+	sending := c.startReporter(s, r.folder)
+	defer sending.wait(s)
 	if c.Detach {
+		sending.detach()
 		defer tidy(s, r.home)
 		return leave(s, front, r.folder.ID)
 	}

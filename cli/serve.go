@@ -12,9 +12,11 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"memroom/api"
+	"memroom/central"
 	"memroom/event"
 	"memroom/store"
 )
@@ -28,6 +30,7 @@ type serveCmd struct {
 	TLSCert     string      `name:"tls-cert" help:"Serve HTTPS with this certificate." placeholder:"PATH"`
 	TLSKey      string      `name:"tls-key" help:"Key of --tls-cert." placeholder:"PATH"`
 	UploadLimit event.Bytes `help:"Largest snapshot that may be uploaded." default:"8GiB" placeholder:"SIZE"`
+	DB          string      `name:"db" help:"Keep the records that other machines send (memroom run --report-to) in this PostgreSQL, postgres://USER@HOST/NAME; without it in SQLite in MEMROOM_HOME. Passwords: PGPASSWORD or ~/.pgpass." env:"MEMROOM_SERVE_DB" placeholder:"ADDRESS"`
 	For         string      `help:"End after this time, such as 10m; without it, at Ctrl-C." placeholder:"TIME"`
 	JSON        bool        `name:"json" help:"Print the address as JSON, once it answers."`
 }
@@ -68,12 +71,81 @@ func (c *serveCmd) Run(s *session) error {
 	if err != nil {
 		return fmt.Errorf("listen on %s: %w; --port 0 takes any free port", address, plainCause(err))
 	}
-	site := api.New(api.Options{Store: kept, Version: readVersion().Version, End: endOf, Left: leftOf,
+	reports, err := c.openReports(s, kept)
+	if err != nil {
+		listener.Close()
+		return err
+	}
+	defer reports.close()
+	site := api.New(api.Options{Store: kept, Reported: reports.copies, Receive: reports.receive,
+		Version: readVersion().Version, End: endOf, Left: leftOf,
 		Token: token, Local: local, Hosts: c.hosts(local), UploadLimit: c.UploadLimit,
 		Temporary: temporary, Log: log.New(s.Err, "memroom serve: ", 0)})
 	defer site.Close()
 	c.announce(s, kept, listener, local, token)
 	return c.serve(s, site, listener, span)
+}
+
+// reports opens what keeps the records of other machines, at the first one that comes.
+type reports struct {
+	home    string
+	address string
+	copies  *store.Store
+
+	mu   sync.Mutex
+	kept *central.Central
+	own  *store.Store
+}
+
+// openReports opens a database that was named or is there already. One that cannot be opened ends
+// the server only where it was named.
+func (c *serveCmd) openReports(s *session, kept *store.Store) (*reports, error) {
+	r := &reports{home: kept.Home, address: c.DB, own: kept}
+	if c.DB == "" && !central.Exists(kept.Home) {
+		var err error
+		r.copies, err = store.Read(central.CopyOf(kept.Home))
+		return r, err
+	}
+	opened, err := r.receive()
+	if err == nil {
+		r.copies = opened.Copy
+		return r, nil
+	}
+	if c.DB != "" {
+		return nil, err
+	}
+	s.note("memroom serve: no reports are taken: %v", err)
+	r.copies, err = store.Read(central.CopyOf(kept.Home))
+	return r, err
+}
+
+func (r *reports) receive() (*central.Central, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.kept != nil {
+		return r.kept, nil
+	}
+	if _, err := store.Open(r.home); err != nil { // private, and ours
+		return nil, err
+	}
+	kept, err := central.Open(r.home, r.address)
+	if err != nil {
+		return nil, err
+	}
+	kept.Taken = func(id string) bool {
+		_, taken := r.own.Lookup(id)
+		return taken
+	}
+	r.kept = kept
+	return kept, nil
+}
+
+func (r *reports) close() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.kept != nil {
+		_ = r.kept.Close()
+	}
 }
 
 // check refuses what makes no sense, and gives how long to serve.

@@ -123,13 +123,7 @@ func findStudy(home, name string) (dir string, spec engine.Spec, err error) {
 }
 
 func studyNames(home string) []string {
-	entries, _ := os.ReadDir(studiesDir(home))
-	var names []string
-	for _, e := range entries {
-		if e.IsDir() && !strings.HasPrefix(e.Name(), ".") {
-			names = append(names, e.Name())
-		}
-	}
+	names, _ := engine.Names(studiesDir(home))
 	return names
 }
 

@@ -656,14 +656,39 @@ func (e *Engine) Picture(now time.Time) trial.Picture {
 	if e.Spec.Optuna != nil {
 		p.Search = "optuna"
 	}
-	p.Working = working(e.Dir)
+	p.Working = e.Working()
 	return p
 }
 
-// working says whether the process that took the study's lock last lives. The lock itself is not
+// Stamp changes whenever a study in a folder does.
+func Stamp(dir string) string {
+	stamp := ""
+	for _, name := range []string{specFile, journalFile} {
+		if info, err := os.Stat(filepath.Join(dir, name)); err == nil {
+			stamp += fmt.Sprintf("%x.%x.", info.Size(), info.ModTime().UnixNano())
+		}
+	}
+	return stamp
+}
+
+// Names lists the studies below a folder, by name.
+func Names(root string) (names []string, err error) {
+	entries, err := os.ReadDir(root)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	for _, e := range entries {
+		if e.IsDir() && ValidName(e.Name()) {
+			names = append(names, e.Name())
+		}
+	}
+	return names, err
+}
+
+// Working says whether the process that took the study's lock last lives. The lock itself is not
 // tried: whoever begins at that moment would find it taken.
-func working(dir string) bool {
-	data, err := os.ReadFile(filepath.Join(dir, lockFile))
+func (e *Engine) Working() bool {
+	data, err := os.ReadFile(filepath.Join(e.Dir, lockFile))
 	if err != nil {
 		return false
 	}

@@ -56,6 +56,9 @@ const specVersion = 1
 
 var validName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$`)
 
+// ValidName says whether a study can have this name.
+func ValidName(name string) bool { return validName.MatchString(name) }
+
 // Create makes the folder of a new study below root.
 func Create(root string, spec Spec) (dir string, err error) {
 	if !validName.MatchString(spec.Name) {
