@@ -55,8 +55,8 @@ func TestHostileFrames(t *testing.T) {
 }
 
 func TestAddressesOfServers(t *testing.T) {
-	for _, bad := range []string{"", "host:8265", "ftp://x", "http://", "http://a:b@c", "http://a?token=x",
-		"http://a/#b", "://", "file:///etc"} {
+	for _, bad := range []string{"", "host:8265", "ftp://x", "http://", "http://a:b@c",
+		"http://a?token=x", "http://a/#b", "://", "file:///etc"} {
 		if CheckURL(bad) == nil {
 			t.Errorf("%q is taken", bad)
 		}
