@@ -34,7 +34,7 @@ schedulers, where metrics come from, --json.`
 }
 
 type tuneNewCmd struct {
-	Samples int    `help:"Trials to run; with grid_search in the space, times its grid." default:"0" placeholder:"N"`
+	Samples *int   `help:"Trials to run; with grid_search in the space, times its grid. 10 by default." placeholder:"N"`
 	Metric  string `help:"Name of the number to optimise, as the program prints or reports it (loss)." placeholder:"NAME"`
 	Mode    string `help:"min or max; guessed from the metric's name." placeholder:"min|max"`
 	Pattern string `name:"metric-pattern" help:"Regular expression for the metric in the output; the value is in its first group." placeholder:"REGEX"`
@@ -154,14 +154,21 @@ func isStudyFile(word string) bool {
 // spec puts flags over what the file says.
 func (c *tuneNewCmd) spec(f *studyfile.File, now time.Time) (engine.Spec, error) {
 	dir, _ := os.Getwd()
-	spec := engine.Spec{Name: firstOf(c.Name, f.Name, "study-"+now.Format("20060102-150405.000")),
+	spec := engine.Spec{Name: firstOf(c.Name, studyName(f, now)),
 		Created: now, Dir: dir, Command: f.Command, Space: f.Space, Env: f.Env,
-		Samples: firstOf(c.Samples, f.Samples), Seed: uint64(c.Seed), Pattern: c.Pattern,
+		Samples: f.Samples, Seed: uint64(c.Seed),
+		Pattern: firstOf(c.Pattern, f.Pattern), MaxTime: firstOf(c.MaxTime, f.MaxTime),
 		HostMem: firstOf(c.HostMem, f.HostMem), GPUMem: firstOf(c.GPUMem, f.GPUMem),
 		MaxLog: c.MaxLog, Method: trial.Method(firstOf(c.Search, string(f.Method), "random")),
 		Probe: c.Probe}
 	if c.Seed == 0 && f.Seed != nil {
 		spec.Seed = *f.Seed
+	}
+	if c.Samples != nil {
+		if *c.Samples < 1 {
+			return spec, fmt.Errorf("--samples %d: at least one", *c.Samples)
+		}
+		spec.Samples = *c.Samples
 	}
 	o := trial.Options{Metric: firstOf(c.Metric, f.Metric, "loss"), Best: c.Value == "best",
 		Retries: firstOf(c.Retries, f.Retries), Fit: c.Fit, CPUs: firstOf(c.CPUs, f.CPUs),
@@ -202,6 +209,22 @@ func (c *tuneNewCmd) spec(f *studyfile.File, now time.Time) (engine.Spec, error)
 	return spec, err
 }
 
+var notInName = regexp.MustCompile(`[^A-Za-z0-9._-]+`)
+
+// studyName is the file's own, or one of the moment. A sweep's or experiment's name is that of many
+// studies: the moment is added.
+func studyName(f *studyfile.File, now time.Time) string {
+	moment := now.Format("20060102-150405.000")
+	switch {
+	case f.Name == "":
+		return "study-" + moment
+	case f.Kind == "own":
+		return f.Name
+	}
+	name := strings.Trim(notInName.ReplaceAllString(f.Name, "-"), "-.")
+	return firstOf(name[:min(len(name), 60)], "study") + "-" + moment
+}
+
 // addOptuna takes the points from Optuna.
 func (c *tuneNewCmd) addOptuna(spec *engine.Spec) error {
 	if len(spec.Space) == 0 {
@@ -235,8 +258,6 @@ func firstOf[T comparable](values ...T) T {
 func (c *tuneNewCmd) checkNumbers(spec engine.Spec) error {
 	o := spec.Options
 	switch {
-	case spec.Samples < 0:
-		return fmt.Errorf("--samples %d: at least one", spec.Samples)
 	case o.Mode != "min" && o.Mode != "max":
 		return fmt.Errorf("--mode %s: min or max", o.Mode)
 	case o.CPUs < 0:
@@ -385,7 +406,7 @@ func takeDomains(command []string, space *trial.Space) ([]string, error) {
 			flag = word
 		}
 		if !trial.IsExpression(value) {
-			if close := trial.Misspelt(value); close != "" {
+			if close := trial.Misspelt(value); close != "" && name != "c" { // -c: a program's text
 				return nil, fmt.Errorf("%s in the command: did you mean %s? Quote it twice if the "+
 					"program is to get it as it is", value, close)
 			}

@@ -49,7 +49,7 @@ func (c *tuneNewCmd) Run(s *session) error {
 	if err != nil {
 		return exitWith(exitNotStarted, "%w", err)
 	}
-	t := &tuning{session: s, home: home, json: c.JSON, quiet: c.Quiet, maxTime: c.MaxTime}
+	t := &tuning{session: s, home: home, json: c.JSON, quiet: c.Quiet}
 	if err := t.open(&spec); err != nil {
 		return err
 	}
@@ -162,10 +162,9 @@ func printPlanned(s *session, spec engine.Spec) error {
 // tuning is a study being worked on.
 type tuning struct {
 	*session
-	home    *store.Store
-	json    string
-	quiet   bool
-	maxTime time.Duration
+	home  *store.Store
+	json  string
+	quiet bool
 
 	backend *local.Backend
 	engine  *engine.Engine
@@ -236,7 +235,7 @@ func (t *tuning) work(dir string, more int) error {
 		return exitWith(code, "%w", err)
 	}
 	defer e.Close()
-	t.engine, e.Backend, e.TrialTime = e, t.backend, t.maxTime
+	t.engine, e.Backend = e, t.backend
 	e.Study.Options.GPUs = max(0, e.Study.Options.GPUs)
 	if cards, _ := t.backend.Capacity(); e.Spec.Options.GPUs < 0 {
 		e.Study.Options.GPUs = min(1, len(cards.Cards))
@@ -352,6 +351,9 @@ func (t *tuning) newJob(l trial.Launch) (local.Job, error) {
 		return local.Job{}, err
 	}
 	job := t.jobOf(r.folder)
+	if l.Device > 0 {
+		r.env = append(r.env, "MEMROOM_GPU_MEM_FILE="+job.Limit)
+	}
 	job.Launch = supervise.Launch{Attempt: 1, Path: path, Args: r.args, Command: command, Env: r.env,
 		Dir: spec.Dir, HostLimit: l.Host,
 		Streams: supervise.Streams{In: supervise.Null, Out: supervise.Pipe, Err: supervise.Pipe,
@@ -361,9 +363,13 @@ func (t *tuning) newJob(l trial.Launch) (local.Job, error) {
 	return job, nil
 }
 
+// limitFile is where a run's probe finds what its allocator may take from now on.
+const limitFile = "gpu-mem"
+
 func (t *tuning) jobOf(folder *store.Folder) local.Job {
 	return local.Job{Run: folder.ID, Files: runFiles(folder), Events: folder.Path("events.jsonl"),
-		Samples: folder.Path("samples.jsonl"), Keeper: []string{"memroom", keeperWord, folder.Dir},
+		Samples: folder.Path("samples.jsonl"), Steps: folder.Path("steps.jsonl"),
+		Limit: folder.Path(limitFile), Keeper: []string{"memroom", keeperWord, folder.Dir},
 		Summary: folder.Summary}
 }
 

@@ -108,7 +108,7 @@ func (v *tuneView) table(width int) []string {
 			a := l.Trial.Attempts[len(l.Trial.Attempts)-1]
 			for _, c := range a.Cards {
 				if c == i {
-					dr, du = dr+a.Device, du+l.Usage.Device
+					dr, du = dr+l.OnCard, du+l.Usage.Device
 				}
 			}
 		}
@@ -158,6 +158,9 @@ func printStudy(s *session, e *engine.Engine, quiet bool) {
 		printTrials(s, e)
 	}
 	printLedger(s, e)
+	if e.Spec.Options.Metric == engine.NoMetric {
+		return // no trial is better than another
+	}
 	if best := e.Study.Best(); best != nil {
 		fmt.Fprintf(s.Out, "best: trial %d, %s=%v with %s\n", best.ID, e.Spec.Options.Metric,
 			*best.Value, best.Params)
@@ -168,8 +171,12 @@ func printStudy(s *session, e *engine.Engine, quiet bool) {
 
 func printTrials(s *session, e *engine.Engine) {
 	const most = 50
-	fmt.Fprintf(s.Out, "%5s  %-10s %12s  %8s  %10s  %s\n", "trial", "state", e.Spec.Options.Metric,
-		"attempts", "peak", "settings")
+	metric := e.Spec.Options.Metric
+	if metric == engine.NoMetric {
+		metric = ""
+	}
+	fmt.Fprintf(s.Out, "%5s  %-10s %12s  %8s  %10s  %s\n", "trial", "state", metric, "attempts",
+		"peak", "settings")
 	for i, t := range e.Study.Trials {
 		if i == most {
 			fmt.Fprintf(s.Out, "... and %d more: memroom tune show --json %s\n",
@@ -177,7 +184,7 @@ func printTrials(s *session, e *engine.Engine) {
 			break
 		}
 		value, peak := "-", event.Bytes(0)
-		if t.Value != nil {
+		if t.Value != nil && metric != "" {
 			value = fmt.Sprintf("%.6g", *t.Value)
 		}
 		for _, a := range t.Attempts {
@@ -210,6 +217,11 @@ func printLedger(s *session, e *engine.Engine) {
 		end := string(t.State)
 		if t.Why != "" && t.State != trial.Finished {
 			end += ": " + t.Why
+		}
+		if t.State == trial.Infeasible {
+			if near := e.Study.Nearest(t); near != nil {
+				end += fmt.Sprintf("; nearest that fits: %s (trial %d)", near.Params, near.ID)
+			}
 		}
 		fmt.Fprintf(s.Out, "trial %d %s%s\n", t.ID, text, end)
 	}

@@ -120,6 +120,7 @@ type DevicePeak struct {
 	Name      string `json:"name,omitempty"`
 	Total     Bytes  `json:"total"`
 	Used      Bytes  `json:"used"`
+	Ours      Bytes  `json:"ours,omitempty"` // by the run's processes, where the driver names them
 	Allocated Bytes  `json:"allocated,omitempty"`
 	Reserved  Bytes  `json:"reserved,omitempty"`
 }

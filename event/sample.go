@@ -85,8 +85,10 @@ type DeviceSample struct {
 	Name  string `json:"name,omitempty"`
 	Total Bytes  `json:"total"`
 	Used  Bytes  `json:"used"` // by everybody
-	// by processes of the run; 0 where the driver does not say
-	Ours        Bytes `json:"ours,omitempty"`
+	// by processes of the run
+	Ours Bytes `json:"ours,omitempty"`
+	// the driver names no processes: Ours is what came since the run began, others' included
+	Guessed     bool  `json:"guessed,omitempty"`
 	Others      Bytes `json:"other,omitempty"` // by processes that are not ours
 	Utilisation int   `json:"util,omitempty"`  // percent
 }

@@ -174,6 +174,9 @@ func raise(p *event.Peaks, s event.Sample, limit event.Bytes) {
 	for _, d := range s.Devices {
 		at := devicePeak(p, d.UUID)
 		at.Name, at.Total, at.Used = d.Name, d.Total, max(at.Used, d.Used)
+		if !d.Guessed {
+			at.Ours = max(at.Ours, d.Ours)
+		}
 	}
 }
 

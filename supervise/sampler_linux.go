@@ -260,5 +260,6 @@ func (r *sampler) divide(d *Device, ours map[int]bool) bool {
 		d.Others = min(r.before[d.UUID], d.Used)
 		d.Ours = d.Used - d.Others
 	}
+	d.Guessed = !named
 	return named
 }

@@ -29,6 +29,11 @@ type Backend interface {
 	Close()
 }
 
+// DeviceResizer is a backend that can change what a running attempt may take of its cards.
+type DeviceResizer interface {
+	ResizeDevice(run string, device event.Bytes) error
+}
+
 // Happening is something that a running attempt did.
 type Happening struct {
 	Run    string

@@ -14,6 +14,8 @@ type Observation struct {
 	Bytes  event.Bytes
 	// AtLeast: it was ended at this size and wanted more.
 	AtLeast bool
+	// Running: its trial has not ended. It is forgotten when the end is learnt.
+	Running bool
 }
 
 // Forecast is how much a trial is expected to need at the most.
@@ -31,6 +33,7 @@ type Memory struct {
 	// seen then get what they could need at the worst (see scaled).
 	Fixed  bool
 	seen   []Observation
+	news   int // observations so far, those of running trials too
 	shape  *fitted
 	fitted int // version of what the shape was fitted to
 	same   map[string]sameSettings
@@ -41,11 +44,18 @@ func (m *Memory) Learn(o Observation) {
 	if o.Bytes <= 0 {
 		return
 	}
+	key := o.Params.String()
+	m.seen = slices.DeleteFunc(m.seen, func(before Observation) bool {
+		return before.Running && before.Params.String() == key
+	})
 	m.seen = append(m.seen, o)
+	m.news++
+	if o.Running {
+		return
+	}
 	if m.same == nil {
 		m.same = map[string]sameSettings{}
 	}
-	key := o.Params.String()
 	same := m.same[key]
 	if o.Bytes >= same.most {
 		same.most, same.atLeast = o.Bytes, o.AtLeast
@@ -106,10 +116,10 @@ func (m *Memory) Forecast(p Params) Forecast {
 
 // version changes when forecasts do.
 func (m *Memory) version() int {
-	if len(m.seen) < refitAlways {
-		return len(m.seen)
+	if m.news < refitAlways {
+		return m.news
 	}
-	return refitAlways + (len(m.seen)-refitAlways)/refitEvery
+	return refitAlways + (m.news-refitAlways)/refitEvery
 }
 
 func (m *Memory) recent() []Observation { return m.seen[max(0, len(m.seen)-fitOn):] }

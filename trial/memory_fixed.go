@@ -15,19 +15,22 @@ const trusted = 8
 // below what smaller settings took. While few trials have finished it is at least what the nearest
 // of them took, scaled up.
 func (m *Memory) fixed(p Params, bytes event.Bytes, why string) (event.Bytes, string) {
-	least, scaled, finished := event.Bytes(0), math.Inf(1), 0
+	least, scaled, finished, nearest := event.Bytes(0), math.Inf(1), 0, false
 	for _, o := range m.recent() {
 		ratio, above := sizes(p, o.Params)
 		if above {
 			least = max(least, o.Bytes)
 		}
 		if !o.AtLeast {
-			finished++
+			if !o.Running {
+				finished++
+			}
+			nearest = true
 			scaled = min(scaled, float64(o.Bytes)*ratio)
 		}
 	}
 	bytes = max(bytes, event.Bytes(float64(least)*(1+slack))+pad)
-	if finished == 0 || finished >= trusted {
+	if !nearest || finished >= trusted {
 		return bytes, why
 	}
 	if worst := event.Bytes(scaled*(1+slack)) + pad; worst > bytes {

@@ -149,14 +149,7 @@ func (s *Study) deviceNeed(t *Trial, c Capacity) (event.Bytes, bool) {
 	if len(s.running) == 0 {
 		return most, true
 	}
-	var peak event.Bytes
-	for _, r := range s.running {
-		if !r.settled || r.peakDev == 0 {
-			return 0, false
-		}
-		peak = max(peak, r.peakDev)
-	}
-	return min(max(event.Bytes(float64(peak)*settledMargin)+512*event.MiB, t.device), most), true
+	return 0, false // the first one is just finding out
 }
 
 // cpus is what a trial is counted with: as declared, else as measured so far, else one.
@@ -217,6 +210,27 @@ func (s *Study) reallyFree(c Capacity) event.Bytes {
 	return free
 }
 
+// reservedOnCards is what running trials have reserved on all cards together.
+func (s *Study) reservedOnCards() (sum event.Bytes) {
+	for _, r := range s.running {
+		sum += r.device * event.Bytes(len(r.trial.Attempts[len(r.trial.Attempts)-1].Cards))
+	}
+	return sum
+}
+
+// roomOn is what nobody has reserved of a card and is really free of it, less what running trials
+// may still take.
+func (s *Study) roomOn(card int, c Capacity) event.Bytes {
+	room, free := c.Cards[card].Budget, c.Cards[card].Free
+	for _, r := range s.running {
+		if slices.Contains(r.trial.Attempts[len(r.trial.Attempts)-1].Cards, card) {
+			room -= r.device
+			free -= max(0, r.device-r.peakDev)
+		}
+	}
+	return min(room, free)
+}
+
 // placeOnCards takes the fullest cards that still have room, so that an empty one stays whole for a
 // large trial.
 func (s *Study) placeOnCards(l *Launch, c Capacity) bool {
@@ -227,22 +241,12 @@ func (s *Study) placeOnCards(l *Launch, c Capacity) bool {
 		card int
 		room event.Bytes
 	}
-	taken, total := map[int]event.Bytes{}, event.Bytes(0)
-	growing := map[int]event.Bytes{}
-	for _, r := range s.running {
-		for _, card := range r.trial.Attempts[len(r.trial.Attempts)-1].Cards {
-			taken[card] += r.device
-			total += r.device
-			growing[card] += max(0, r.device-r.peakDev)
-		}
-	}
-	if c.GPU > 0 && total+l.Device*event.Bytes(s.Options.GPUs) > c.GPU {
+	if c.GPU > 0 && s.reservedOnCards()+l.Device*event.Bytes(s.Options.GPUs) > c.GPU {
 		return false
 	}
 	var places []place
-	for i, card := range c.Cards {
-		room := min(card.Budget-taken[i], card.Free-growing[i])
-		if room >= l.Device {
+	for i := range c.Cards {
+		if room := s.roomOn(i, c); room >= l.Device {
 			places = append(places, place{i, room})
 		}
 	}

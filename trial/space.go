@@ -34,6 +34,7 @@ type Domain struct {
 	Values  []Value   `json:"values,omitempty"`  // of a choice
 	Texts   []string  `json:"texts,omitempty"`   // how the values were written
 	Weights []float64 `json:"weights,omitempty"` // of the values; empty: all alike
+	Whole   bool      `json:"whole,omitempty"`   // a stepped range of integers, as W&B's q_ words
 	Grid    bool      `json:"grid,omitempty"`    // every value is tried: Ray's grid_search
 	Source  string    `json:"source,omitempty"`  // as it was written
 }
@@ -154,13 +155,20 @@ func (d Domain) At(u float64) Value {
 		return d.whole(math.Floor(math.Exp(low + u*(high-low))))
 	case LogScale:
 		low, high := math.Log(d.Low), math.Log(d.High)
-		return Number(d.rounded(math.Exp(low+u*(high-low)), true))
+		return d.number(d.rounded(math.Exp(low+u*(high-low)), true))
 	case Normal:
-		return Number(d.rounded(d.Mean+d.SD*normalAt(u), false))
+		return d.number(d.rounded(d.Mean+d.SD*normalAt(u), false))
 	case LogNormal:
-		return Number(d.rounded(math.Exp(d.Mean+d.SD*normalAt(u)), false))
+		return d.number(d.rounded(math.Exp(d.Mean+d.SD*normalAt(u)), false))
 	}
-	return Number(d.rounded(d.Low+u*(d.High-d.Low), true))
+	return d.number(d.rounded(d.Low+u*(d.High-d.Low), true))
+}
+
+func (d Domain) number(f float64) Value {
+	if d.Whole && math.Abs(f) < 1<<53 {
+		return Whole(int64(f))
+	}
+	return Number(f)
 }
 
 // normalAt is the standard normal's quantile. A point at the very edge is moved inside.
@@ -275,7 +283,7 @@ func (d Domain) members() ([]Value, error) {
 	}
 	var out []Value
 	for n := first; n <= last; n++ {
-		if d.Kind == Int || d.Kind == LogInt {
+		if d.Kind == Int || d.Kind == LogInt || d.Whole {
 			out = append(out, Whole(int64(n*step)))
 			continue
 		}

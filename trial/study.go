@@ -78,6 +78,7 @@ type Attempt struct {
 	Started  time.Time   `json:"started"`
 	Ended    time.Time   `json:"ended,omitzero"`
 	Reserved event.Bytes `json:"reserved,omitempty"` // at the end: it may have grown or shrunk
+	OnCard   event.Bytes `json:"on_card,omitempty"`  // the same on each of its cards
 	Outcome  *Outcome    `json:"outcome,omitempty"`
 }
 
@@ -138,6 +139,9 @@ type Study struct {
 	waiting  []*Trial // in the order of preference
 	cpuShare float64  // of ended attempts, mean
 	cpuSeen  int
+	// tooLarge are settings that did not fit with everything there is, by what of them may take
+	// memory, and the trial that showed it
+	tooLarge map[string]int
 }
 
 // live is what is known of a running attempt beside its record.
@@ -150,6 +154,7 @@ type live struct {
 	peakDev  event.Bytes
 	cpus     float64 // measured; 0: not yet
 	settled  bool    // its memory has stood still for long enough
+	level    bool    // that on the card too
 	alone    bool    // it was given everything, because nothing was known
 }
 
@@ -246,7 +251,9 @@ type Usage struct {
 	CPUs   float64
 	Held   bool          // it stands still at its limit and waits for memory
 	Still  time.Duration // since the peak last rose
-	Age    time.Duration
+	// DeviceStill is the same for the card's; 0 where what the trial holds there is not known.
+	DeviceStill time.Duration
+	Age         time.Duration
 	// Printed is how much output there is, read or not.
 	Printed event.Bytes
 }
@@ -282,7 +289,69 @@ func (s *Study) Observe(id int, u Usage) (resize event.Bytes) {
 	return tight
 }
 
+// ObserveDevice takes the reading of the card. When a trial's memory there stands still, others can
+// be forecast from it, and one that was given everything is held to a little more than it has; the
+// new size is returned, 0: no change.
+func (s *Study) ObserveDevice(id int, u Usage) (resize event.Bytes) {
+	l := s.running[id]
+	if l == nil || l.device == 0 || l.level || u.Device == 0 || l.trial.fit ||
+		u.DeviceStill < max(2*time.Second, u.Age/4) {
+		return 0
+	}
+	l.level = true
+	s.Device.Learn(Observation{Params: l.trial.Params, Bytes: l.peakDev, Running: true})
+	tight := event.Bytes(float64(l.peakDev)*levelMargin) + cardPad
+	if tight >= l.device {
+		return 0
+	}
+	l.device = tight
+	return tight
+}
+
+// GrowDevice says how much of its cards a trial may have now that it is close to its reservation;
+// 0: there is no room, or it is not close.
+func (s *Study) GrowDevice(id int, u Usage, c Capacity) event.Bytes {
+	l := s.running[id]
+	if l == nil || l.device == 0 || float64(u.Device) < near*float64(l.device) {
+		return 0
+	}
+	cards := l.trial.Attempts[len(l.trial.Attempts)-1].Cards
+	more := event.Bytes(float64(l.device) * 0.25)
+	if c.GPU > 0 {
+		more = min(more, (c.GPU-s.reservedOnCards())/event.Bytes(max(1, len(cards))))
+	}
+	for _, card := range cards {
+		if card < len(c.Cards) {
+			more = min(more, s.roomOn(card, c))
+		}
+	}
+	if more < growStep {
+		return 0
+	}
+	l.device += more
+	return l.device
+}
+
+// ResizedDevice records a reservation on the cards that was changed.
+func (s *Study) ResizedDevice(id int, device event.Bytes) {
+	if l := s.running[id]; l != nil {
+		l.device = device
+	}
+}
+
+// ReservedDevice is what a running trial has reserved now on each of its cards.
+func (s *Study) ReservedDevice(id int) event.Bytes {
+	if l := s.running[id]; l != nil {
+		return l.device
+	}
+	return 0
+}
+
 const (
+	// levelMargin and cardPad are left to a trial whose memory on the card stands still. Evaluation
+	// may come later, and running out there costs the attempt.
+	levelMargin = 1.25
+	cardPad     = 512 * event.MiB
 	// settledMargin is left to a trial whose memory stands still.
 	settledMargin = 1.15
 	// growth of a reservation that was too small
@@ -350,9 +419,9 @@ func (s *Study) Victim(held map[int]bool) (id int, ok bool) {
 func (s *Study) End(id int, at time.Time, o Outcome, c Capacity) {
 	t, l := s.Trials[id], s.running[id]
 	a := &t.Attempts[len(t.Attempts)-1]
-	a.Outcome, a.Ended, a.Reserved = &o, at, a.Host
+	a.Outcome, a.Ended, a.Reserved, a.OnCard = &o, at, a.Host, a.Device
 	if l != nil {
-		a.Reserved = l.reserved
+		a.Reserved, a.OnCard = l.reserved, l.device
 		delete(s.running, id)
 	}
 	s.learn(t, *a, o)
@@ -469,12 +538,13 @@ func (s *Study) deviceLadder(t *Trial, a Attempt, o Outcome, c Capacity) {
 	for _, card := range c.Cards {
 		most = max(most, card.Budget)
 	}
-	if !a.Fit && float64(a.Device) < 0.97*float64(most) {
-		t.device = min(most, event.Bytes(float64(a.Device)*growth))
+	had := a.hadOnCard()
+	if !a.Fit && float64(had) < 0.97*float64(most) {
+		t.device = min(most, event.Bytes(float64(had)*growth))
 		if t.shortages() > 1 {
 			t.device = most
 		}
-		s.again(t, "ran out of device memory at "+a.Device.String())
+		s.again(t, "ran out of device memory at "+had.String())
 		return
 	}
 	if s.Options.Fit && o.Framework && !a.Fit {
@@ -482,7 +552,15 @@ func (s *Study) deviceLadder(t *Trial, a Attempt, o Outcome, c Capacity) {
 		s.again(t, "ran out of device memory with a whole card; remedies of --fit come next")
 		return
 	}
-	s.over(t, Infeasible, fmt.Sprintf("it needs more than the %s of a card", a.Device))
+	s.over(t, Infeasible, fmt.Sprintf("it needs more than the %s of a card", had))
+}
+
+// hadOnCard is what the attempt could take of a card when it ended.
+func (a Attempt) hadOnCard() event.Bytes {
+	if a.OnCard > 0 {
+		return a.OnCard
+	}
+	return a.Device // a journal of before reservations on cards could change
 }
 
 // shortages counts attempts that ran out of memory.
@@ -507,6 +585,7 @@ func (s *Study) again(t *Trial, why string) {
 
 func (s *Study) over(t *Trial, state State, why string) {
 	t.State, t.Why = state, why
+	s.noteTooLarge(t)
 	if value, ok := s.value(t); ok && state == Stopped {
 		t.Value = &value
 	}
@@ -521,12 +600,12 @@ func (s *Study) learn(t *Trial, a Attempt, o Outcome) {
 	switch {
 	case a.Fit:
 	case o.OOM && o.Where == event.WhereGPU:
-		s.Device.Learn(Observation{t.Params, a.Device, true})
+		s.Device.Learn(Observation{Params: t.Params, Bytes: a.hadOnCard(), AtLeast: true})
 	case o.OOM && !o.Neighbour && !o.Itself:
-		s.Host.Learn(Observation{t.Params, max(a.Reserved, a.Host), true})
+		s.Host.Learn(Observation{Params: t.Params, Bytes: max(a.Reserved, a.Host), AtLeast: true})
 	case o.ExitCode == 0 || o.Stopped != "" && o.StopState == Stopped:
-		s.Host.Learn(Observation{t.Params, o.PeakHost, false})
-		s.Device.Learn(Observation{t.Params, o.PeakDevice, false})
+		s.Host.Learn(Observation{Params: t.Params, Bytes: o.PeakHost})
+		s.Device.Learn(Observation{Params: t.Params, Bytes: o.PeakDevice})
 	}
 }
 
@@ -542,6 +621,7 @@ type Ending struct {
 	Fit     bool        `json:"fit,omitempty"`
 	// Reserved is what the attempt had at its end.
 	Reserved event.Bytes `json:"reserved,omitempty"`
+	OnCard   event.Bytes `json:"on_card,omitempty"`
 	History  []Point     `json:"history,omitempty"`
 	Trust    Trust       `json:"trust,omitempty"`
 }
@@ -552,7 +632,7 @@ func (s *Study) Ending(id int) Ending {
 	a := t.Attempts[len(t.Attempts)-1]
 	return Ending{At: a.Ended, Outcome: *a.Outcome, State: t.State, Why: t.Why, Value: t.Value,
 		Host: t.host, Device: t.device, Fit: t.fit, Reserved: a.Reserved,
-		History: thin(t.history), Trust: t.trust}
+		OnCard: a.OnCard, History: thin(t.history), Trust: t.trust}
 }
 
 // longestHistory is how many points of a trial are kept in the record.
@@ -577,7 +657,7 @@ func (s *Study) Restore(id int, e Ending) error {
 	}
 	t := s.Trials[id]
 	a := &t.Attempts[len(t.Attempts)-1]
-	a.Outcome, a.Ended, a.Reserved = &e.Outcome, e.At, e.Reserved
+	a.Outcome, a.Ended, a.Reserved, a.OnCard = &e.Outcome, e.At, e.Reserved, e.OnCard
 	delete(s.running, id)
 	t.history, t.trust = e.History, e.Trust
 	if s.ASHA != nil && e.State.Over() {
@@ -587,6 +667,7 @@ func (s *Study) Restore(id int, e Ending) error {
 	}
 	s.learn(t, *a, e.Outcome)
 	t.State, t.Why, t.Value = e.State, e.Why, e.Value
+	s.noteTooLarge(t)
 	t.host, t.device, t.fit = e.Host, e.Device, e.Fit
 	if t.State == Waiting {
 		s.waiting = append([]*Trial{t}, s.waiting...)

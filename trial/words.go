@@ -1,6 +1,7 @@
 package trial
 
 import (
+	"encoding/json"
 	"fmt"
 	"math"
 	"regexp"
@@ -34,7 +35,11 @@ func Misspelt(word string) string {
 	}
 	best, distance := "", 3
 	for _, name := range knownWords() {
-		if d := editDistance(match[1], name); d < distance {
+		d := editDistance(match[1], name)
+		if d == 2 && (match[1][0] != name[0] || len(name) < 6) {
+			continue // print is a word of its own, not a slip of int
+		}
+		if d < distance {
 			best, distance = name, d
 		}
 	}
@@ -239,6 +244,15 @@ func rangeOf(kind Kind, n []float64, quantised, exclusive bool) (Domain, error) 
 	return d, nil
 }
 
+// wholeSteps are W&B's q_ words: a whole step gives integers, as a batch size must be.
+func wholeSteps(inner maker) maker {
+	return func(c call) (Domain, error) {
+		d, err := inner(c)
+		d.Whole = err == nil && d.Step > 0 && d.Step == math.Trunc(d.Step)
+		return d, err
+	}
+}
+
 // exponents are W&B's log_uniform: the bounds are powers of e.
 func exponents(quantised bool) maker {
 	return func(c call) (Domain, error) {
@@ -337,12 +351,12 @@ var vocabulary = map[string]maker{
 	"suggest_loguniform":       ranged(LogScale, false, false),
 	"suggest_discrete_uniform": ranged(Uniform, true, false),
 	// W&B
-	"int_uniform": ranged(Int, false, false), "q_uniform": ranged(Uniform, true, false),
-	"log_uniform": exponents(false), "q_log_uniform": exponents(true),
+	"int_uniform": ranged(Int, false, false), "q_uniform": wholeSteps(ranged(Uniform, true, false)),
+	"log_uniform": exponents(false), "q_log_uniform": wholeSteps(exponents(true)),
 	"log_uniform_values":   ranged(LogScale, false, false),
-	"q_log_uniform_values": ranged(LogScale, true, false),
-	"normal":               bell(Normal, false), "q_normal": bell(Normal, true),
-	"log_normal": bell(LogNormal, false), "q_log_normal": bell(LogNormal, true),
+	"q_log_uniform_values": wholeSteps(ranged(LogScale, true, false)),
+	"normal":               bell(Normal, false), "q_normal": wholeSteps(bell(Normal, true)),
+	"log_normal": bell(LogNormal, false), "q_log_normal": wholeSteps(bell(LogNormal, true)),
 	// NNI
 	"qnormal": bell(Normal, true), "lognormal": bell(LogNormal, false),
 	"qlognormal": bell(LogNormal, true),
@@ -412,33 +426,27 @@ func wordDomain(word string, list []any) (Domain, error) {
 	return ParseDomain(word + "(" + strings.Join(texts, ", ") + ")")
 }
 
-// wandbDomain reads a parameter of a W&B sweep. Without a distribution lists are choices, whole
-// bounds integers, others floats.
+// wandbDomain reads a table in the words of a W&B sweep, or of anybody who names a type and its
+// bounds. Without a distribution lists are choices, whole bounds integers, others floats.
 func wandbDomain(t map[string]any) (Domain, error) {
 	if v, ok := t["value"]; ok {
 		return ChoiceOf([]any{v}, fmt.Sprint(v)), nil
 	}
-	word, _ := t["distribution"].(string)
-	if word == "" {
-		word, _ = t["type"].(string)
-	}
-	if values, ok := t["values"].([]any); ok {
-		d := ChoiceOf(values, fmt.Sprint(values))
-		if weights, ok := t["probabilities"].([]any); ok {
-			for _, w := range weights {
-				f, _ := Value{Data: plain(w)}.Float()
-				d.Weights = append(d.Weights, f)
-			}
-		}
-		return d, nil
-	}
-	if word == "" {
-		word = "uniform"
-		if isWhole(t["min"]) && isWhole(t["max"]) {
-			word = "int_uniform"
+	word := ""
+	for _, key := range []string{"distribution", "type", "sampler"} {
+		if text, ok := t[key].(string); ok {
+			word = strings.ToLower(text)
 		}
 	}
-	if word == "constant" || word == "categorical" {
+	for _, key := range []string{"values", "choices", "categories", "options", "grid_search"} {
+		if values, ok := t[key].([]any); ok {
+			return weighted(t, values, key == "grid_search" || strings.HasPrefix(word, "grid"))
+		}
+	}
+	if word == "" || word == "double" || word == "integer" {
+		word = wordOfBounds(word, t)
+	}
+	if word == "constant" || word == "categorical" || word == "choice" {
 		return Domain{}, fmt.Errorf("distribution %s needs value or values", word)
 	}
 	if vocabulary[word] == nil {
@@ -447,17 +455,60 @@ func wandbDomain(t map[string]any) (Domain, error) {
 	}
 	var args []string
 	for _, key := range sortedKeys(t) {
-		if key != "distribution" && key != "type" {
+		if key != "distribution" && key != "type" && key != "sampler" {
 			args = append(args, key+"="+Value{Data: plain(t[key])}.String())
 		}
 	}
 	return ParseDomain(word + "(" + strings.Join(args, ", ") + ")")
 }
 
+// weighted makes a choice with W&B's probabilities, where there are any.
+func weighted(t map[string]any, values []any, grid bool) (Domain, error) {
+	d := ChoiceOf(values, fmt.Sprint(values))
+	d.Grid = grid
+	if weights, ok := t["probabilities"].([]any); ok {
+		for _, w := range weights {
+			f, _ := Value{Data: plain(w)}.Float()
+			d.Weights = append(d.Weights, f)
+		}
+	}
+	return d, nil
+}
+
+// wordOfBounds names the distribution of a table that says only its bounds.
+func wordOfBounds(kind string, t map[string]any) string {
+	whole := kind == "integer"
+	if kind == "" {
+		whole = isWhole(bound(t, "low")) && isWhole(bound(t, "high"))
+	}
+	_, stepped := t["step"]
+	if _, log := t["log"]; log || stepped {
+		if whole {
+			return "int"
+		}
+		return "float"
+	}
+	if whole {
+		return "int_uniform"
+	}
+	return "uniform"
+}
+
+func bound(t map[string]any, name string) any {
+	for _, alias := range aliases(name) {
+		if v, ok := t[alias]; ok {
+			return v
+		}
+	}
+	return nil
+}
+
 func isWhole(v any) bool {
-	switch v.(type) {
+	switch v := v.(type) {
 	case int, int64, uint64:
 		return true
+	case json.Number:
+		return !strings.ContainsAny(v.String(), ".eE")
 	}
 	return false
 }

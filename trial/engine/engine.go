@@ -26,8 +26,6 @@ type Engine struct {
 	// Note is told a line about what happened; Refresh is called a few times a second.
 	Note    func(string)
 	Refresh func()
-	// TrialTime ends attempts that run longer; 0: never.
-	TrialTime time.Duration
 
 	journal  *journal
 	sampler  *trial.Sampler
@@ -119,31 +117,28 @@ func (e *Engine) replay(line entry) error {
 		if line.Start == nil || line.Trial < 0 {
 			return errors.New("a start without its attempt")
 		}
-		for len(e.Study.Trials) <= line.Trial {
-			if e.sampler == nil && len(e.Study.Trials) < line.Trial {
-				return fmt.Errorf("trial %d begins before those in front of it", line.Trial)
-			}
-			if e.sampler != nil {
-				e.Study.Add(e.sampler.Point(len(e.Study.Trials)))
-				continue
-			}
-			e.Study.Add(line.Params)
-		}
-		if len(line.Params) > 0 {
-			for i := range line.Params {
-				if i < len(line.Texts) {
-					line.Params[i].Value.Text = line.Texts[i]
-				}
-			}
-			e.Study.Trials[line.Trial].Params = line.Params
+		if err := e.restorePoint(line); err != nil {
+			return err
 		}
 		e.Study.Start(line.Trial, *line.Start)
+	case "skip":
+		if line.Trial < 0 {
+			return errors.New("a skipped trial without a number")
+		}
+		if err := e.restorePoint(line); err != nil {
+			return err
+		}
+		e.Study.Skipped(line.Trial, line.Why)
 	case "undo":
 		if line.Trial < len(e.Study.Trials) {
 			e.Study.Undo(line.Trial)
 		}
 	case "resize":
-		e.Study.Resized(line.Trial, line.Host)
+		if line.Device > 0 {
+			e.Study.ResizedDevice(line.Trial, line.Device)
+		} else {
+			e.Study.Resized(line.Trial, line.Host)
+		}
 	case "end":
 		if line.End == nil {
 			return errors.New("an end without its outcome")
@@ -151,6 +146,29 @@ func (e *Engine) replay(line entry) error {
 		return e.Study.Restore(line.Trial, *line.End)
 	case "more":
 		e.wanted = max(e.wanted, line.Samples)
+	}
+	return nil
+}
+
+// restorePoint adds the trials up to that of a line, with the settings that the line holds.
+func (e *Engine) restorePoint(line entry) error {
+	for len(e.Study.Trials) <= line.Trial {
+		if e.sampler == nil && len(e.Study.Trials) < line.Trial {
+			return fmt.Errorf("trial %d begins before those in front of it", line.Trial)
+		}
+		if e.sampler != nil {
+			e.Study.Add(e.sampler.Point(len(e.Study.Trials)))
+			continue
+		}
+		e.Study.Add(line.Params)
+	}
+	if len(line.Params) > 0 {
+		for i := range line.Params {
+			if i < len(line.Texts) {
+				line.Params[i].Value.Text = line.Texts[i]
+			}
+		}
+		e.Study.Trials[line.Trial].Params = line.Params
 	}
 	return nil
 }
@@ -346,6 +364,11 @@ func (e *Engine) startMore() error {
 		if err := e.fill(); err != nil {
 			return err
 		}
+		if skipped, err := e.skip(); err != nil {
+			return err
+		} else if skipped {
+			continue
+		}
 		if err := e.measure(); err != nil {
 			return err
 		}
@@ -359,6 +382,25 @@ func (e *Engine) startMore() error {
 		}
 		e.measured = time.Time{}
 	}
+}
+
+// skip ends waiting trials that are known not to fit, and tells the searcher.
+func (e *Engine) skip() (any bool, err error) {
+	for _, t := range e.Study.Skip() {
+		line := entry{Kind: "skip", Trial: t.ID, Why: t.Why}
+		line.setParams(t.Params)
+		if err := e.record(true, line); err != nil {
+			return true, err
+		}
+		e.note("trial %d %s: %s (%s)", t.ID, t.State, t.Why, t.Params)
+		if e.Searcher != nil {
+			if err := e.Searcher.Tell(t); err != nil {
+				return true, fmt.Errorf("tell the searcher: %w", err)
+			}
+		}
+		any = true
+	}
+	return any, nil
 }
 
 // sayWhatIsAwaited tells once why nothing runs.
@@ -384,10 +426,7 @@ func (e *Engine) launch(l trial.Launch) error {
 		Fit: l.Fit, Why: l.Why, Started: time.Now()}
 	line := entry{Kind: "start", Trial: l.Trial, Start: &a}
 	if l.Attempt == 1 {
-		line.Params = l.Params
-		for _, p := range l.Params {
-			line.Texts = append(line.Texts, p.Value.String())
-		}
+		line.setParams(l.Params)
 	}
 	if err := e.record(true, line); err != nil {
 		return err
@@ -434,6 +473,9 @@ func (e *Engine) hear(h trial.Happening) error {
 
 // AnyMetric is the name of a value that a program reports without one: Optuna's trial.report.
 const AnyMetric = "*"
+
+// NoMetric stands in for a metric where a program of memroom.tune names none: the trials only run.
+const NoMetric = "memroom_done"
 
 // valueOf finds the metric among reported values; eval_loss is also what somebody calls
 // eval/loss.
@@ -519,6 +561,8 @@ func (e *Engine) tellEnd(t *trial.Trial, o trial.Outcome) {
 		tail += fmt.Sprintf(", %s on the card", o.PeakDevice)
 	}
 	switch {
+	case e.Spec.Options.Metric == NoMetric && t.State == trial.Finished:
+		e.note("trial %d %s (%s; %s)", t.ID, t.State, t.Params, tail)
 	case t.State == trial.Waiting:
 		e.note("trial %d waits again: %s", t.ID, t.Why)
 	case t.Value != nil && t.Why != "":
@@ -543,8 +587,8 @@ func (e *Engine) observe() {
 		if a == nil {
 			continue
 		}
-		if e.TrialTime > 0 && time.Since(a.began) > e.TrialTime && a.stop == "" {
-			e.end(a, trial.Stopped, fmt.Sprintf("it ran longer than %s (--max-time)", e.TrialTime))
+		if most := e.Spec.MaxTime; most > 0 && time.Since(a.began) > most && a.stop == "" {
+			e.end(a, trial.Stopped, fmt.Sprintf("it ran longer than %s (--max-time)", most))
 		}
 		u, ok := e.Backend.Usage(a.run)
 		if !ok {
@@ -557,6 +601,7 @@ func (e *Engine) observe() {
 		if tight := e.Study.Observe(t.ID, u); tight > 0 {
 			e.resize(a, tight)
 		}
+		e.observeDevice(a, u)
 		if grown := e.Study.Grow(t.ID, u, e.capacity); grown > 0 {
 			e.resize(a, grown)
 		} else if u.Held {
@@ -576,6 +621,27 @@ func (e *Engine) resize(a *attempt, host event.Bytes) {
 	}
 	a.limit = host
 	_ = e.record(false, entry{Kind: "resize", Trial: a.trial, Host: host})
+}
+
+// observeDevice holds a trial that was given a whole card to what it takes, or lets one grow.
+func (e *Engine) observeDevice(a *attempt, u trial.Usage) {
+	resizer, ok := e.Backend.(trial.DeviceResizer)
+	if !ok {
+		return
+	}
+	before := e.Study.ReservedDevice(a.trial)
+	device := e.Study.ObserveDevice(a.trial, u)
+	if device == 0 {
+		device = e.Study.GrowDevice(a.trial, u, e.capacity)
+	}
+	if device == 0 {
+		return
+	}
+	if err := resizer.ResizeDevice(a.run, device); err != nil {
+		e.Study.ResizedDevice(a.trial, before)
+		return
+	}
+	_ = e.record(false, entry{Kind: "resize", Trial: a.trial, Device: device})
 }
 
 // makeWay: when nobody can go on, one that waits for memory is let into its limit.
@@ -609,6 +675,7 @@ type Live struct {
 	Trial    *trial.Trial
 	Usage    trial.Usage
 	Reserved event.Bytes
+	OnCard   event.Bytes // reserved on each of its cards
 	Since    time.Time
 }
 
@@ -616,7 +683,8 @@ type Live struct {
 func (e *Engine) Live() []Live {
 	var out []Live
 	for _, t := range e.Study.Running() {
-		l := Live{Trial: t, Reserved: e.Study.Reserved(t.ID)}
+		l := Live{Trial: t, Reserved: e.Study.Reserved(t.ID),
+			OnCard: e.Study.ReservedDevice(t.ID)}
 		if a := e.runs[t.Attempts[len(t.Attempts)-1].Run]; a != nil {
 			l.Usage, l.Since = a.usage, a.began
 		}

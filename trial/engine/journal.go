@@ -27,17 +27,26 @@ const (
 
 // entry is one line of the journal: a checksum, a space and this as JSON.
 type entry struct {
-	Kind  string         `json:"t"` // start, undo, resize, end, more
+	Kind  string         `json:"t"` // start, undo, resize, end, more, skip
 	Trial int            `json:"trial"`
 	Start *trial.Attempt `json:"start,omitempty"`
 	// Params are with the first start: a later version of memroom may sample otherwise.
 	Params  trial.Params    `json:"params,omitempty"`
-	Texts   []string        `json:"texts,omitempty"` // of Params, as they go into a command line
-	Host    event.Bytes     `json:"host,omitempty"`  // new reservation
+	Texts   []string        `json:"texts,omitempty"`  // of Params, as they go into a command line
+	Host    event.Bytes     `json:"host,omitempty"`   // new reservation
+	Device  event.Bytes     `json:"device,omitempty"` // the same on each card
 	End     *trial.Ending   `json:"end,omitempty"`
 	Samples int             `json:"samples,omitempty"` // in all, from now on
 	At      time.Time       `json:"at,omitzero"`
+	Why     string          `json:"why,omitempty"`   // it was skipped
 	Extra   json.RawMessage `json:"extra,omitempty"` // of a searcher
+}
+
+func (e *entry) setParams(p trial.Params) {
+	e.Params = p
+	for _, one := range p {
+		e.Texts = append(e.Texts, one.Value.String())
+	}
 }
 
 // journal appends. Lines are never changed.

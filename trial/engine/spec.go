@@ -32,6 +32,7 @@ type Spec struct {
 	HostMem event.Bytes       `json:"host_mem,omitempty"`
 	GPUMem  event.Bytes       `json:"gpu_mem,omitempty"`
 	MaxLog  event.Bytes       `json:"max_log,omitempty"`
+	MaxTime time.Duration     `json:"max_time,omitempty"` // of a trial, nanoseconds
 	On      string            `json:"on,omitempty"`
 	Probe   bool              `json:"probe"`
 	Optuna  *OptunaSpec       `json:"optuna,omitempty"`

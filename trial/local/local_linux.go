@@ -27,6 +27,8 @@ type Job struct {
 	Files   supervise.Files
 	Events  string // file of what happened, with the program's reports
 	Samples string // file of readings
+	Steps   string // file of what the probe saw of training steps
+	Limit   string // file with what the allocator may take of a card; the probe reads it
 	Keeper  []string
 	Launch  supervise.Launch // of a new one
 	Summary func() (event.Summary, error)
@@ -68,6 +70,7 @@ type running struct {
 	began   time.Time
 	grown   time.Time // when its peak last rose
 	peak    event.Bytes
+	card    cardReading
 	ticks   cpuReading
 	last    sampleReading
 }
@@ -147,7 +150,7 @@ func (b *Backend) Prepare(l trial.Launch) (string, error) {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.jobs[job.Run] = &running{Job: job}
+	b.jobs[job.Run] = &running{Job: job, card: cardReading{limit: l.Device}}
 	return job.Run, nil
 }
 
@@ -216,7 +219,7 @@ func (b *Backend) Rejoin(run string, l trial.Launch) (begun bool, err error) {
 	if err != nil {
 		return false, nil //nolint:nilerr // the keeper writes it before it can start anything
 	}
-	r := &running{Job: job, state: state}
+	r := &running{Job: job, state: state, card: cardReading{limit: l.Device}}
 	r.begin(state.Began)
 	b.mu.Lock()
 	b.jobs[run] = r
@@ -389,7 +392,7 @@ func (b *Backend) outcome(r *running) trial.Outcome {
 	}
 	o.PeakHost = max(o.PeakHost, peaks.Unreclaimable, most)
 	for _, d := range peaks.Devices {
-		o.PeakDevice = max(o.PeakDevice, ownPeak(d))
+		o.PeakDevice = max(o.PeakDevice, ownPeak(d, r.card.limit))
 	}
 	o.Framework = summary.Steps > 0 || r.framework()
 	if v := summary.Verdict; v != nil {
@@ -547,11 +550,17 @@ const smallest = 64 * event.MiB
 // the libraries' kernels and workspaces.
 const contextMost = 768 * event.MiB
 
-// ownPeak is what a trial took of a card. The driver's figure counts everybody on the card, other
-// trials too, and a container sees no processes; the framework knows its own.
-func ownPeak(d event.DevicePeak) event.Bytes {
-	if d.Reserved == 0 {
-		return d.Used
+// ownPeak is what a trial took of a card. Where the driver names no processes, as in a container,
+// its figure counts everybody on the card, other trials too. Then the framework knows its own; where
+// that is silent too, the trial had no more than it was allowed.
+func ownPeak(d event.DevicePeak, limit event.Bytes) event.Bytes {
+	switch {
+	case d.Ours > 0:
+		return max(d.Ours, d.Reserved)
+	case d.Reserved > 0:
+		return max(d.Reserved, min(d.Used, d.Reserved+contextMost))
+	case limit > 0:
+		return min(d.Used, limit)
 	}
-	return max(d.Reserved, min(d.Used, d.Reserved+contextMost))
+	return d.Used
 }

@@ -56,11 +56,7 @@ func (b *Backend) Usage(run string) (u trial.Usage, ok bool) {
 	}
 	r.peak = max(r.peak, u.Host)
 	if b.Cards != nil {
-		if s := r.sample(now); s.ok {
-			for _, d := range s.sample.Devices {
-				u.Device = max(u.Device, d.Ours)
-			}
-		}
+		u.Device, u.DeviceStill = r.onCard(now)
 	}
 	if info, err := os.Stat(r.Files.Output); err == nil {
 		u.Printed = event.Bytes(info.Size())
@@ -225,28 +221,33 @@ func (r *running) sample(now time.Time) sampleReading {
 		return r.last
 	}
 	r.last.at = now
-	file, err := os.Open(r.Samples)
-	if err != nil {
+	buf := tailOf(r.Samples)
+	if len(buf) == 0 {
 		return r.last
 	}
-	defer file.Close()
-	const tail = 16 << 10
-	size, err := file.Seek(0, io.SeekEnd)
-	if err != nil {
-		return r.last
-	}
-	buf := make([]byte, min(size, tail))
-	if _, err := file.ReadAt(buf, size-int64(len(buf))); err != nil && err != io.EOF {
-		return r.last
-	}
-	end := bytes.LastIndexByte(buf, '\n')
-	if end < 0 {
-		return r.last
-	}
-	line := buf[bytes.LastIndexByte(buf[:end], '\n')+1 : end]
+	line := buf[bytes.LastIndexByte(buf[:len(buf)-1], '\n')+1:]
 	var s event.Sample
 	if json.Unmarshal(line, &s) == nil {
 		r.last.sample, r.last.ok = s, true
 	}
 	return r.last
+}
+
+// tailOf gives the last whole lines of a file.
+func tailOf(path string) []byte {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil
+	}
+	defer file.Close()
+	const tail = 16 << 10
+	size, err := file.Seek(0, io.SeekEnd)
+	if err != nil {
+		return nil
+	}
+	buf := make([]byte, min(size, tail))
+	if _, err := file.ReadAt(buf, size-int64(len(buf))); err != nil && err != io.EOF {
+		return nil
+	}
+	return buf[:bytes.LastIndexByte(buf, '\n')+1]
 }

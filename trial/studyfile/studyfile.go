@@ -10,7 +10,9 @@ import (
 	"path/filepath"
 	"slices"
 	"sort"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/BurntSushi/toml"
 	"go.yaml.in/yaml/v3"
@@ -43,6 +45,8 @@ type File struct {
 	GPUs       *int
 	Env        map[string]string
 	Templates  []string
+	Pattern    string        // of the metric in the output
+	MaxTime    time.Duration // of a trial
 	Space      trial.Space
 	Notes      []string // what of the file is not used, and why
 }
@@ -63,10 +67,10 @@ func Parse(name string, data []byte) (*File, error) {
 	switch {
 	case tree["kind"] == "Experiment":
 		f, err = katib(tree)
-	case tree["method"] != nil && tree["parameters"] != nil:
+	case isSweep(tree):
 		f, err = wandb(tree)
 	default:
-		f, err = own(tree)
+		f, err = own(plainly(tree))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
@@ -145,6 +149,22 @@ func (r *reader) size(key string) event.Bytes {
 	return b
 }
 
+// duration reads 90s, 1h30m, or a number of seconds.
+func (r *reader) duration(key string) time.Duration {
+	text := r.text(key)
+	if text == "" {
+		return 0
+	}
+	if seconds, err := strconv.ParseFloat(text, 64); err == nil && seconds > 0 {
+		return time.Duration(seconds * float64(time.Second))
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil || d <= 0 {
+		r.errs = append(r.errs, fmt.Errorf("%s must be a time such as 90s or 2h, not %s", key, text))
+	}
+	return d
+}
+
 func (r *reader) texts(key string) []string {
 	v, ok := r.take(key)
 	if !ok {
@@ -152,7 +172,7 @@ func (r *reader) texts(key string) []string {
 	}
 	switch v := v.(type) {
 	case string:
-		return strings.Fields(v)
+		return commandWords(v)
 	case []any:
 		var out []string
 		for _, one := range v {
@@ -187,7 +207,8 @@ func keysOf(m map[string]any) []string {
 // ownKeys are listed in the error about an unknown one.
 var ownKeys = []string{"name", "command", "metric", "mode", "search", "scheduler", "max_t", "grace",
 	"reduction", "samples", "seed", "concurrent", "retries", "host_mem", "gpu_mem", "trial_mem",
-	"trial_gpu_mem", "cpus_per_trial", "gpus_per_trial", "env", "templates", "parameters"}
+	"trial_gpu_mem", "cpus_per_trial", "gpus_per_trial", "env", "templates", "metric_pattern",
+	"max_time", "parameters"}
 
 func own(tree map[string]any) (*File, error) {
 	r := &reader{tree: tree}
@@ -198,7 +219,9 @@ func own(tree map[string]any) (*File, error) {
 		Concurrent: r.whole("concurrent"), Retries: r.whole("retries"),
 		HostMem: r.size("host_mem"), GPUMem: r.size("gpu_mem"), TrialMem: r.size("trial_mem"),
 		TrialGPU: r.size("trial_gpu_mem"), CPUs: r.number("cpus_per_trial"),
-		Templates: r.texts("templates")}
+		Templates: r.texts("templates"), Pattern: r.text("metric_pattern"),
+		MaxTime: r.duration("max_time")}
+	f.Mode = modeOf(f.Mode)
 	if _, given := tree["seed"]; given {
 		seed := uint64(r.whole("seed"))
 		f.Seed = &seed
@@ -258,11 +281,9 @@ func wandb(tree map[string]any) (*File, error) {
 	f.Name, _ = tree["name"].(string)
 	if metric, ok := tree["metric"].(map[string]any); ok {
 		f.Metric, _ = metric["name"].(string)
-		switch goal, _ := metric["goal"].(string); goal {
-		case "maximize":
-			f.Mode = "max"
-		default:
-			f.Mode = "min"
+		f.Mode = "min"
+		if goal, ok := metric["goal"].(string); ok {
+			f.Mode = modeOf(goal)
 		}
 	}
 	switch method := fmt.Sprint(tree["method"]); method {
@@ -303,11 +324,14 @@ func wandb(tree map[string]any) (*File, error) {
 // wandbCommand fills W&B's macros. Without a command it is python PROGRAM --name=value ...
 func wandbCommand(raw any, program string, space trial.Space) []string {
 	words := []string{"${env}", "${interpreter}", "${program}", "${args}"}
-	if list, ok := raw.([]any); ok {
+	switch raw := raw.(type) {
+	case []any:
 		words = nil
-		for _, one := range list {
+		for _, one := range raw {
 			words = append(words, fmt.Sprint(one))
 		}
+	case string:
+		words = commandWords(raw)
 	}
 	if program == "" && slices.Contains(words, "${program}") {
 		return nil // the command line gives it

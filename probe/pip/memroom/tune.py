@@ -29,6 +29,36 @@ _calls = 0  # of run and fit in this process so far
 _reports = 0
 
 
+class _RayLater:
+    """Stands in for ray.init: trials are processes of ours, and a cluster for each of them would
+    take more memory than many a model. Ray starts, with the arguments that were given, when the
+    training itself asks for it.
+    """
+
+    def __init__(self, ray: Any) -> None:
+        self.inner, self.kwargs, self.shutdown = ray.init, {}, ray.shutdown
+        self.args: Any = ()
+        self.wanted = False
+        ray.init = self
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if _training:
+            return self.inner(*(args or self.args), **(kwargs or self.kwargs))
+        if not self.wanted and os.environ.get(CALL) is None:
+            _note("tune: ray.init waits until the training uses Ray; the study does not need it")
+        self.args, self.kwargs, self.wanted = args, kwargs, True
+        return None
+
+
+_training = False  # in a trial: the training function runs
+
+
+def _postpone_ray() -> None:
+    ray = sys.modules.get("ray")
+    if ray is not None and hasattr(ray, "init") and not isinstance(ray.init, _RayLater):
+        _RayLater(ray)
+
+
 class Domain:
     """What one setting may be; `text` is how the command writes it."""
 
@@ -362,6 +392,8 @@ class _Study:
         raise SystemExit(0)
 
     def _train(self, params: Dict[str, Any]) -> None:
+        global _training
+        _training = True
         config = _filled(self.config, params)
         target, result = self.trainable.trainable, None
         if inspect.isclass(target) and hasattr(target, "step"):
@@ -668,3 +700,5 @@ schedulers.__dict__.update(
     FIFOScheduler=FIFOScheduler,
 )
 sys.modules[schedulers.__name__] = schedulers
+
+_postpone_ray()

@@ -2,8 +2,9 @@
 
 torch limits what its allocator reserves; the context and the libraries' code come on top, with the
 first work, and grow during the first steps. So the fraction is (limit - context) / total, set when
-CUDA comes up, when the first backward pass begins, and again as the context grows. How large the
-context is, context.py decides from the readings that are taken here.
+CUDA comes up, when the first backward pass begins, and again as the context grows. A study of
+`memroom tune` may change the limit meanwhile, by a file. How large the context is, context.py
+decides from the readings that are taken here.
 """
 
 import ctypes
@@ -17,6 +18,7 @@ _limit = 0
 _used_before = {}  # UUID -> NVML's handle, bytes used on the card before CUDA came up
 _contexts = {}  # device -> Context
 _nvml = None
+_changed = 0  # when the file with the limit was last written, as it says
 _said = set()
 _AGAIN = (1, 2, 5, 20, 100)  # steps after which the context is measured anew
 
@@ -29,6 +31,29 @@ def install(torch, limit):
     steps.before_backward(_apply)
     for step in _AGAIN:
         steps.at(step, lambda step: _apply())
+    if os.environ.get("MEMROOM_GPU_MEM_FILE"):
+        steps.at(1, _look)
+
+
+def _look(step):
+    """Takes a limit that was changed while the program runs, at the end of every step that is
+    read.
+    """
+    global _limit, _changed
+    steps.at(step + 1, _look)
+    try:
+        path = os.environ["MEMROOM_GPU_MEM_FILE"]
+        changed = os.stat(path).st_mtime_ns
+        if changed == _changed:
+            return
+        with open(path) as file:
+            limit = int(file.read())
+    except (OSError, ValueError, KeyError):
+        return
+    _changed = changed
+    if limit != _limit:
+        _limit = limit
+        _apply()
 
 
 class _Memory(ctypes.Structure):
