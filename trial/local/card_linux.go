@@ -71,8 +71,8 @@ func reservedNow(path string) (most event.Bytes) {
 	return most
 }
 
-// ResizeDevice changes what the attempt's allocators may take of a card. The probe reads the file at
-// the end of a step.
+// ResizeDevice changes what the attempt's allocators may take of a card. The probe reads the file
+// at the end of a step.
 func (b *Backend) ResizeDevice(run string, device event.Bytes) error {
 	r := b.job(run)
 	if r == nil {

@@ -551,8 +551,8 @@ const smallest = 64 * event.MiB
 const contextMost = 768 * event.MiB
 
 // ownPeak is what a trial took of a card. Where the driver names no processes, as in a container,
-// its figure counts everybody on the card, other trials too. Then the framework knows its own; where
-// that is silent too, the trial had no more than it was allowed.
+// its figure counts everybody on the card, other trials too. Then the framework knows its own;
+// where that is silent too, the trial had no more than it was allowed.
 func ownPeak(d event.DevicePeak, limit event.Bytes) event.Bytes {
 	switch {
 	case d.Ours > 0:
