@@ -11,8 +11,8 @@ import (
 // rates are knobs that change how a model learns and never how large it is. Settings that differ in
 // these alone take the same memory.
 var rates = []string{"lr", "learning_rate", "learningrate", "wd", "weight_decay", "momentum",
-	"nesterov", "beta", "beta1", "beta2", "eps", "epsilon", "gamma", "dropout", "seed", "label_smoothing",
-	"temperature", "warmup", "warmup_ratio", "warmup_steps", "epochs", "num_epochs", "max_steps"}
+	"nesterov", "beta", "beta1", "beta2", "eps", "epsilon", "gamma", "dropout", "seed",
+	"label_smoothing", "temperature", "warmup", "warmup_ratio", "warmup_steps", "epochs", "num_epochs", "max_steps"}
 
 // sizeKey is a setting without its rates: what of it may take memory.
 func sizeKey(p Params) string {

@@ -20,9 +20,9 @@ type cardReading struct {
 	grown time.Time // when the peak last rose
 }
 
-// onCard gives what the attempt holds of a card now and for how long its peak has stood still. Where
-// the driver names no processes its framework's allocator knows, and nothing is known before its
-// first step.
+// onCard gives what the attempt holds of a card now and for how long its peak has stood still.
+// Where the driver names no processes its framework's allocator knows, and nothing is known before
+// its first step.
 func (r *running) onCard(now time.Time) (used event.Bytes, still time.Duration) {
 	c := &r.card
 	if now.Sub(c.at) >= 250*time.Millisecond {
