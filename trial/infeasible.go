@@ -12,7 +12,8 @@ import (
 // these alone take the same memory.
 var rates = []string{"lr", "learning_rate", "learningrate", "wd", "weight_decay", "momentum",
 	"nesterov", "beta", "beta1", "beta2", "eps", "epsilon", "gamma", "dropout", "seed",
-	"label_smoothing", "temperature", "warmup", "warmup_ratio", "warmup_steps", "epochs", "num_epochs", "max_steps"}
+	"label_smoothing", "temperature",
+	"warmup", "warmup_ratio", "warmup_steps", "epochs", "num_epochs", "max_steps"}
 
 // sizeKey is a setting without its rates: what of it may take memory.
 func sizeKey(p Params) string {
