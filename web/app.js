@@ -6,6 +6,8 @@ import { ServedRun } from "memroom/served.js";
 import { CompareView } from "memroom/compare.js";
 import { SnapshotsView } from "memroom/snapshots.js";
 import { PlanView } from "memroom/planform.js";
+import { redraw } from "memroom/status.js";
+import { ServedStudy, StudiesView } from "memroom/studies.js";
 
 const views = [
   [/^\/(?:runs)?$/, "runs", (main) => new RunsView(main)],
@@ -14,6 +16,8 @@ const views = [
   [/^\/snapshots$/, "snapshots", (main) => new SnapshotsView(main)],
   [/^\/snapshots\/([^/]+)$/, "snapshots", (main, id) => new SnapshotsView(main, id)],
   [/^\/plan$/, "plan", (main) => new PlanView(main)],
+  [/^\/studies$/, "studies", (main) => new StudiesView(main)],
+  [/^\/studies\/([^/]+)$/, "studies", (main, name) => new ServedStudy(main, name)],
 ];
 
 let current = null;
@@ -38,7 +42,8 @@ function show(moved) {
   current = null;
   const main = document.getElementById("main");
   main.replaceChildren();
-  document.getElementById("link-state").textContent = "";
+  const link = document.getElementById("link-state");
+  [link.textContent, link.className] = ["", ""];
   for (const [form, page, make] of views) {
     const found = location.pathname.match(form);
     if (!found) continue;
@@ -61,12 +66,13 @@ function theme() {
     kept = localStorage.getItem("memroom-theme");
   } catch { /* storage is switched off */ }
   if (kept) root.dataset.theme = kept;
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
   document.getElementById("theme").addEventListener("click", () => {
     const dark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
     root.dataset.theme = dark ? "light" : "dark";
     try {
       localStorage.setItem("memroom-theme", root.dataset.theme);
     } catch { /* it lasts until the page is left */ }
-    window.dispatchEvent(new Event("resize")); // pictures are drawn in the new colours
+    redraw();
   });
 }

@@ -29,14 +29,22 @@ export class CompareView {
       el("thead", {}, el("tr", {}, el("th", {}, ""), head(both.a), head(both.b), el("th", {}, "second against first"))), el("tbody", {}, ...rows))));
     const courses = el("div", { class: "pair" });
     this.main.append(courses);
+    const opened = [];
     for (const r of [both.a, both.b]) {
       const canvas = el("canvas", { tabindex: "0", role: "img", "aria-label": `Memory over time of ${name(r)}` });
       courses.append(el("section", {}, el("h2", {}, name(r)), canvas));
       const course = new Course(canvas, (from, to, points) => getJSON(`/api/runs/${encodeURIComponent(r.id)}/series?points=${points}&from=${from}${to === undefined ? "" : `&to=${to}`}`),
         { cursor: () => {}, view: () => {} });
       course.hostLimit = r.run.host_mem || 0;
-      course.open().catch((problem) => courses.append(el("p", { class: "problem" }, problem.message)));
+      opened.push(course.open().then(() => course));
       window.addEventListener("resize", () => course.request(), { signal: this.stop.signal });
+    }
+    try {
+      const [a, b] = await Promise.all(opened);
+      a.standBeside(b);
+      b.standBeside(a);
+    } catch (problem) {
+      courses.append(el("p", { class: "problem" }, problem.message));
     }
   }
 
@@ -59,7 +67,8 @@ function change(row) {
   if (row.a === null || row.b === null || row.a === undefined || row.b === undefined) return "";
   const d = row.b - row.a;
   if (d === 0) return "same";
-  const share = row.a !== 0 ? ` (${d > 0 ? "+" : ""}${((100 * d) / Math.abs(row.a)).toFixed(1)} %)` : "";
+  const part = row.a !== 0 ? d / Math.abs(row.a) : 0;
+  const share = Math.abs(part) < 0.0005 ? "" : part > 9 ? ` (${(part + 1).toFixed(0)} times)` : ` (${d > 0 ? "+" : ""}${(100 * part).toFixed(1)} %)`;
   const text = row.unit === "bytes" ? bytes(d) : row.unit === "seconds" ? `${d < 0 ? "-" : ""}${span(Math.abs(d))}` : row.unit === "ms" ? `${d.toFixed(1)} ms` : count(d);
   return `${d > 0 ? "+" : ""}${text}${share}`;
 }

@@ -34,7 +34,7 @@ export class Course {
   }
 
   get end() {
-    return Math.max(1000, this.data.samples.to || 0, this.data.steps.to || 0);
+    return Math.max(1000, this.data.samples.to || 0, this.data.steps.to || 0, this.beside ? this.beside.end : 0);
   }
 
   reset() {
@@ -226,7 +226,7 @@ export class Course {
 
   drawLane(g, lane, top) {
     const bottom = top + lane.height;
-    let most = 0;
+    let most = this.beside ? this.beside.most.get(lane.title) || 0 : 0;
     for (const line of lane.lines) {
       const [a, b] = this.range(this.data[line.piece].at);
       for (let i = a; i < b; i++) most = Math.max(most, line.column.high[i] || 0);
@@ -238,7 +238,6 @@ export class Course {
     }
     // a limit far above is not drawn: it would press everything to the ground
     const scale = limit > 0 && limit < most * 4 ? Math.max(limit, most) * 1.04 : Math.max(1, most) * 1.12;
-    lane.scale = scale;
     g.fillStyle = this.ink;
     g.textAlign = "right";
     g.textBaseline = "middle";
@@ -357,6 +356,14 @@ export class Course {
       g.fillStyle = this.ink;
       g.fillRect(this.toX(this.cursor) - 0.5, 0, 1, top - 8);
     }
+  }
+
+  /** Takes the scales of another course too, so that the two can be compared by eye. */
+  standBeside(other) {
+    const most = new Map();
+    for (const lane of other.lanes) most.set(lane.title, Math.max(0, ...lane.lines.map((l) => highest(l.column.high))));
+    this.beside = { end: Math.max(other.data.samples.to || 0, other.data.steps.to || 0), most };
+    this.reset();
   }
 
   /** The moment at which the most of a limit was used. */

@@ -67,3 +67,11 @@ function shortName(name) {
   const plain = name.replaceAll("(anonymous namespace)::", "");
   return plain.includes("::") ? plain.replace(/\(.*$/, "") : plain;
 }
+
+/** "16 Nov 04:12", by this machine's clock; runs of other machines carry their own. */
+export function when(text) {
+  const t = new Date(text);
+  if (Number.isNaN(t.getTime()) || t.getTime() < 0) return "";
+  const ahead = t.getTime() - Date.now() > 60000 ? " (its clock is ahead of this one)" : "";
+  return t.toLocaleString("en-GB", { day: "numeric", month: "short", hour: "2-digit", minute: "2-digit" }) + ahead;
+}

@@ -1,6 +1,6 @@
 // How much of each kind of memory is left, as bars and in words.
 
-import { bytes, el, percent, span } from "memroom/format.js";
+import { bytes, el, percent, span, when } from "memroom/format.js";
 
 /** One bar: used or peak against the limit. */
 export function roomBar(room) {
@@ -42,6 +42,7 @@ export function judgement(run) {
   if (run.damaged) return ["warn", `The record is damaged: ${run.damaged}.`];
   if (run.is_oom) return ["bad", run.end ? run.end.headline : `Ran ${run.state}.`];
   if (run.state === "ok") return ["good", run.end ? run.end.headline : "Ended well."];
+  if (run.status === "lost" && run.reported) return ["warn", `Not heard of since ${when(run.heard)}: ${run.host || "its machine"} or the network is away. The record goes on when it is back.`];
   if (run.status === "lost") return ["warn", run.left || "Nobody saw how it ended: memroom was killed, or the machine went down."];
   return ["warn", run.end ? run.end.headline : `Ended with ${run.state}.`];
 }
@@ -56,4 +57,11 @@ export function tightest(rooms) {
 export function stateMark(run) {
   const kind = run.status === "running" ? "running" : run.is_oom ? "oom" : run.state === "ok" ? "ok" : "failed";
   return el("span", { class: `state ${kind}` }, run.state);
+}
+
+/** Where a record comes from that another machine sends. */
+export function fromText(r) {
+  const off = r.clock_ahead_seconds || 0;
+  const clock = off === 0 ? "" : `; its clock is ${span(Math.abs(off))} ${off > 0 ? "ahead" : "behind"}, times are by this server's`;
+  return `sent by ${r.host || "another machine"}${r.status === "lost" ? `, last heard ${when(r.heard)}` : ""}${clock}`;
 }

@@ -5,7 +5,7 @@
 
 import { bytes, clock, count, el, percent, span } from "memroom/format.js";
 import { Course, inks } from "memroom/course.js";
-import { judgement, roomBar, stateMark } from "memroom/rooms.js";
+import { fromText, judgement, roomBar, stateMark } from "memroom/rooms.js";
 import { plainTable } from "memroom/tables.js";
 
 const $ = (id) => document.getElementById(id);
@@ -50,7 +50,7 @@ export class RunView {
     $("run-title").textContent = r.name ? `${r.name} (${r.id})` : r.id;
     $("run-state").replaceChildren(stateMark(r));
     this.banner(r);
-    $("run-notes").replaceChildren(...[r.newer, ...(r.notes || [])].filter(Boolean).map((n) => el("li", {}, n)));
+    $("run-notes").replaceChildren(...[r.newer, r.reported && fromText(r), ...(r.notes || [])].filter(Boolean).map((n) => el("li", {}, n)));
     $("rooms").replaceChildren(...(r.room || []).map(roomBar));
     $("follow-label").hidden = r.status !== "running" || !this.source.live;
     this.findings(r);

@@ -1,8 +1,8 @@
 // The list of runs, live and past.
 
-import { count, el, span } from "memroom/format.js";
+import { count, el, span, when } from "memroom/format.js";
 import { Live, getJSON } from "memroom/net.js";
-import { forecastText, roomBar, stateMark } from "memroom/rooms.js";
+import { forecastText, fromText, roomBar, stateMark } from "memroom/rooms.js";
 import { linkState } from "memroom/status.js";
 
 export class RunsView {
@@ -82,7 +82,7 @@ export class RunsView {
     for (const text of r.found || []) found.append(el("div", { class: "found" }, text));
     if (found.childNodes.length === 0) found.append(el("span", { class: "soft" }, r.findings > 0 ? `${count(r.findings)} notes` : "nothing"));
     return el("tr", {}, el("td", {}, box),
-      el("td", {}, el("a", { href: `/runs/${encodeURIComponent(r.id)}`, "data-focus": `r${r.id}` }, r.name || r.id), el("div", { class: "soft small" }, `${r.name ? `${r.id}, ` : ""}${when(r.started)}`)),
+      el("td", {}, el("a", { href: `/runs/${encodeURIComponent(r.id)}`, "data-focus": `r${r.id}` }, r.name || r.id), el("div", { class: "soft small" }, `${r.name ? `${r.id}, ` : ""}${when(r.started)}`), r.reported ? el("div", { class: "soft small" }, fromText(r)) : ""),
       el("td", {}, stateMark(r), r.attempts > 1 ? el("div", { class: "soft small" }, `${r.attempts} attempts`) : ""),
       el("td", { class: "rooms-cell" }, ...(r.room || []).slice(0, 10).map(roomBar), (r.room || []).length === 0 ? el("span", { class: "soft" }, "no readings") : ""),
       found, el("td", { class: "num" }, r.steps ? count(r.steps) : "-"), el("td", { class: "num" }, r.seconds ? span(r.seconds) : "-"),
@@ -110,12 +110,3 @@ export class RunsView {
     if (this.live) this.live.close();
   }
 }
-
-/** "16 Nov 04:12", by this machine's clock; runs of other machines carry their own. */
-export function when(text) {
-  const t = new Date(text);
-  if (Number.isNaN(t.getTime()) || t.getTime() < 0) return "";
-  const ahead = t.getTime() - Date.now() > 60000 ? " (its clock is ahead of this one)" : "";
-  return t.toLocaleString("en-GB", { day: "numeric", month: "short", hour: "2-digit", minute: "2-digit" }) + ahead;
-}
-

@@ -6,3 +6,8 @@ export function linkState(up) {
   node.className = up ? "up" : "down";
   node.textContent = up ? "live" : "connection lost: trying again, nothing will be missing";
 }
+
+/** Pictures are drawn anew in the colours of now; they do so when the window changes its size. */
+export function redraw() {
+  window.dispatchEvent(new Event("resize"));
+}

@@ -38,12 +38,7 @@ func openTab(t *testing.T, file string) *tab {
 // openAddress opens an address and waits until something is seen.
 func openAddress(t *testing.T, address, visible string) *tab {
 	t.Helper()
-	browser := findBrowser(t)
-	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(browser),
-		chromedp.NoSandbox, chromedp.WindowSize(1400, 1600))
-	allocator, stop := chromedp.NewExecAllocator(context.Background(), options...)
-	t.Cleanup(stop)
-	ctx, cancel := chromedp.NewContext(allocator)
+	ctx, cancel := chromedp.NewContext(startBrowser(t))
 	t.Cleanup(cancel)
 	ctx, expire := context.WithTimeout(ctx, 2*time.Minute)
 	t.Cleanup(expire)
@@ -56,6 +51,38 @@ func openAddress(t *testing.T, address, visible string) *tab {
 	p.run(network.Enable(), cdplog.Enable(), chromedp.Navigate(address),
 		chromedp.WaitVisible(visible))
 	return p
+}
+
+var (
+	starting sync.Once
+	running  context.Context // the browser of all tests
+	ending   = func() {}
+)
+
+// startBrowser starts the one browser of all tests; each has a tab of its own.
+func startBrowser(t *testing.T) context.Context {
+	t.Helper()
+	path := findBrowser(t)
+	starting.Do(func() {
+		options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path),
+			chromedp.NoSandbox, chromedp.WindowSize(1400, 1600))
+		allocator, stop := chromedp.NewExecAllocator(context.Background(), options...)
+		ctx, cancel := chromedp.NewContext(allocator)
+		if err := chromedp.Run(ctx); err != nil {
+			t.Fatal(err)
+		}
+		running, ending = ctx, func() { cancel(); stop() }
+	})
+	if running == nil {
+		t.Fatal("the browser did not start")
+	}
+	return running
+}
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	ending()
+	os.Exit(code)
 }
 
 // findBrowser skips the test, loudly, where there is none.
@@ -227,20 +254,39 @@ func TestZoomAndLegend(t *testing.T) {
 	p.quiet()
 }
 
-// writeSnapshots makes the snapshots that no real program would.
+var written struct {
+	sync.Mutex
+	dir string
+}
+
+// writeSnapshots makes the snapshots that no real program would, once for all tests.
 func writeSnapshots(t *testing.T) (hostile, large, states string) {
 	t.Helper()
+	written.Lock()
+	defer written.Unlock()
+	names := func(dir string) (string, string, string) {
+		return filepath.Join(dir, "<b>hostile&.pickle"), filepath.Join(dir, "large.pickle"),
+			filepath.Join(dir, "states.pickle")
+	}
+	if written.dir != "" {
+		return names(written.dir)
+	}
 	python, err := exec.LookPath("python3")
 	if err != nil {
 		t.Skip("needs python3: not on PATH")
 	}
-	dir := t.TempDir()
-	hostile, large, states = filepath.Join(dir, "<b>hostile&.pickle"),
-		filepath.Join(dir, "large.pickle"), filepath.Join(dir, "states.pickle")
+	dir, err := os.MkdirTemp("", "memroom-snapshots-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := ending
+	ending = func() { before(); os.RemoveAll(dir) }
+	hostile, large, states = names(dir)
 	if out, err := exec.Command(python, "hostile.py", hostile, large,
 		states).CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
+	written.dir = dir
 	return hostile, large, states
 }
 

@@ -191,6 +191,9 @@ func TestRunsView(t *testing.T) {
 	}
 	p.accessible()
 	p.shot("compare")
+	narrow(p)
+	p.shot("compare-narrow")
+	p.run(emulation.ClearDeviceMetricsOverride())
 
 	p.run(chromedp.Navigate(s.url+"/runs/"+first), chromedp.WaitVisible("#banner .headline"))
 	p.until(`document.getElementById("log").textContent.includes("img src=x")`)
@@ -239,6 +242,9 @@ func TestLiveRun(t *testing.T) {
 	p.until(fmt.Sprintf(`document.getElementById("log").textContent.split("tick").length > %d`, 20))
 	p.accessible()
 	p.shot("live")
+	narrow(p)
+	p.shot("live-narrow")
+	p.run(emulation.ClearDeviceMetricsOverride())
 	if err := os.WriteFile(go_on, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -303,8 +309,10 @@ func TestSnapshotIsDroppedAndShown(t *testing.T) {
 		t.Error("the arrow does not walk into the flame view")
 	}
 	p.dark()
+	p.accessible()
 	p.shot("snapshot-dark")
 	narrow(p)
+	p.shot("snapshot-narrow")
 	p.quiet()
 }
 
@@ -355,6 +363,10 @@ func TestPlanView(t *testing.T) {
 	p.accessible()
 	p.shot("plan-ladder")
 	narrow(p)
+	p.shot("plan-narrow")
+	p.dark()
+	p.accessible()
+	p.shot("plan-dark")
 	p.quiet()
 }
 
@@ -412,4 +424,65 @@ func TestRunInOneFile(t *testing.T) {
 	p.run(chromedp.Focus("#course"), chromedp.KeyEvent(kb.Home))
 	p.accessible()
 	p.quiet()
+}
+
+// TestStudyView follows a real study of memroom tune to its end.
+func TestStudyView(t *testing.T) {
+	home := filepath.Join(t.TempDir(), "home")
+	memroom, err := binary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := serve(t, home)
+	p := openAddress(t, s.url+"/studies", "td.soft")
+	p.accessible()
+	hold := filepath.Join(t.TempDir(), "hold")
+	if err := os.WriteFile(hold, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	// the first letter of the hostile setting decides whether a trial fails; all wait once
+	script := `case "$2" in b*) exit 3;; esac; while [ -e ` + hold + ` ]; do sleep 0.1; done; echo "loss=$1"`
+	cmd := exec.Command(memroom, "tune", "--name", "look", "--samples", "6", "--metric", "loss",
+		"--quiet", "--concurrent", "2", "--search", "grid", "--param", "lr=choice(0.01,0.05)", "--param",
+		`opt=choice("<img src=x onerror=window.pwned=1>","bad","sgd")`, "--", "sh", "-c", script, "sh",
+		"${lr}", "${opt}")
+	cmd.Env = append(os.Environ(), "MEMROOM_HOME="+home)
+	var said bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &said, &said
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = os.Remove(hold); _ = cmd.Wait() }()
+	p.until(`document.querySelector("tbody a") && document.querySelector("tbody a").textContent === "look"`)
+	p.run(chromedp.Click("tbody a"), chromedp.WaitVisible("#study-time"))
+	p.until(`document.getElementById("link-state").textContent === "live"`)
+	p.until(`document.querySelector("table.trials").textContent.includes("running")`)
+	_ = os.Remove(hold)
+	p.until(`document.querySelector(".banner").textContent.includes("6 of 6 trials are over")`)
+	_ = cmd.Wait()
+	if text := p.text("table.trials"); !strings.Contains(text, "<img src=x") || !strings.Contains(text, "failed") {
+		t.Errorf("the table shows %q; tune said %s", text, said.String())
+	}
+	if eval[bool](p, `"pwned" in window`) || eval[int](p, `document.querySelectorAll("img").length`) != 0 {
+		t.Error("a setting became an element")
+	}
+	for id, least := range map[string]int{"study-time": 3, "study-axes": 3} {
+		if n := p.colours(id); n < least {
+			t.Errorf("%s shows %d colours: blank?", id, n)
+		}
+	}
+	before := p.picture("study-axes")
+	p.run(chromedp.Focus("#study-time"), chromedp.KeyEvent(kb.ArrowRight))
+	p.until(`document.body.textContent.includes("attempt 1 ")`)
+	if p.picture("study-axes") == before {
+		t.Error("the chosen trial is not marked")
+	}
+	p.accessible()
+	p.shot("study")
+	p.dark()
+	p.accessible()
+	narrow(p)
+	p.shot("study-narrow")
+	p.run(emulation.ClearDeviceMetricsOverride(), chromedp.Click("table.trials tbody a"), chromedp.WaitVisible("#banner .headline"))
+	p.run(chromedp.Navigate(s.url+"/studies/none"), chromedp.WaitVisible(".problem"))
 }
