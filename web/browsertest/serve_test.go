@@ -443,7 +443,8 @@ func TestStudyView(t *testing.T) {
 	// the first letter of the hostile setting decides whether a trial fails; all wait once
 	script := `case "$2" in b*) exit 3;; esac; while [ -e ` + hold + ` ]; do sleep 0.1; done; echo "loss=$1"`
 	cmd := exec.Command(memroom, "tune", "--name", "look", "--samples", "6", "--metric", "loss",
-		"--quiet", "--concurrent", "2", "--search", "grid", "--param", "lr=choice(0.01,0.05)", "--param",
+		"--quiet", "--concurrent", "2", "--search", "grid", "--param", "lr=choice(0.01,0.05)",
+		"--param",
 		`opt=choice("<img src=x onerror=window.pwned=1>","bad","sgd")`, "--", "sh", "-c", script, "sh",
 		"${lr}", "${opt}")
 	cmd.Env = append(os.Environ(), "MEMROOM_HOME="+home)
@@ -483,6 +484,7 @@ func TestStudyView(t *testing.T) {
 	p.accessible()
 	narrow(p)
 	p.shot("study-narrow")
-	p.run(emulation.ClearDeviceMetricsOverride(), chromedp.Click("table.trials tbody a"), chromedp.WaitVisible("#banner .headline"))
+	p.run(emulation.ClearDeviceMetricsOverride(), chromedp.Click("table.trials tbody a"),
+		chromedp.WaitVisible("#banner .headline"))
 	p.run(chromedp.Navigate(s.url+"/studies/none"), chromedp.WaitVisible(".problem"))
 }
