@@ -6,9 +6,11 @@ export CGO_ENABLED := 0
 
 VERSION := $(shell sed -n 's/^const release = "\(.*\)"/\1/p' cli/version.go)
 DIST := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64
-# Packages with goroutines: their tests run under the race detector where there is a C compiler. supervise's tests drive
-# a binary built with it, so the probe's listener and the store are watched too.
+# Packages whose tests use our goroutines in their own process: they run under the race detector where there is a C
+# compiler.
 RACE := ./supervise/... ./meter/...
+# Packages whose tests take minutes, the slowest first: each test is a job of its own.
+SPLIT := ./probe ./cli ./supervise
 # The Python environments beside the main one: a file of pins each.
 ENVIRONMENTS := $(patsubst testenv/requirements-%.txt,%,$(wildcard testenv/requirements-*.txt))
 
@@ -20,14 +22,15 @@ bin/memroom: $(shell git ls-files -co --exclude-standard '*.go' '*.py' 'web/*' g
 demo: bin/memroom ## the main job, on a machine without a GPU
 	@examples/demo
 
-# A package may take as long as it needs: the limit is only there to end a run that hangs.
+# Linters, fuzzing and release builds run beside the tests. Environments are installed in the background; a test that
+# needs one waits for it.
 test: ## everything: linters, types, fuzzing, release builds, and all tests against real frameworks
-	@export MEMROOM_TEST_PYTHON=$$(testenv/ensure || true); \
+	@export MEMROOM_TEST_PYTHON=$$(testenv/ensure || true) MEMROOM_TEST_ENSURE=1 OMP_NUM_THREADS=1; \
 	 [ -n "$$MEMROOM_TEST_PYTHON" ] || echo "SKIPPING everything that needs PyTorch or TensorFlow: see the lines above"; \
 	 { for name in $(ENVIRONMENTS); do testenv/ensure $$name || true; done; } >/dev/null & \
-	 { testenv/checks; \
-	   for name in $(ENVIRONMENTS); do export MEMROOM_TEST_$${name^^}_PYTHON=$$(testenv/ensure $$name || true); done; \
-	   testenv/gotest; } | go run ./testenv/count
+	 go run ./testenv/suite $(addprefix -split ,$(SPLIT)) $(addprefix -race ,$(RACE)) -module web/browsertest \
+	   -beside 'testenv/checks style' -beside 'testenv/checks release' -beside 'testenv/checks fuzz_all' | \
+	   go run ./testenv/count
 
 test-fast: ## the part without frameworks
 	@{ MEMROOM_TEST_PYTHON= go test -json ./... 2>&1 || true; } | go run ./testenv/count
@@ -40,7 +43,7 @@ attack: ## hostile files, another user, full disks, kills: the long form of what
 
 FUZZTIME ?= 1m
 fuzz: ## every fuzz target for FUZZTIME
-	@FUZZTIME=$(FUZZTIME) testenv/checks fuzz_all | go run ./testenv/count
+	@FUZZTIME=$(FUZZTIME) FUZZCORES=$$(nproc) testenv/checks fuzz_all | go run ./testenv/count
 
 mutate: ## small wrong changes, one at a time: how many do the tests notice? PKG=./remedy N=20
 	@go run ./bench/mutate -n $(or $(N),20) $(or $(PKG),./allocsim ./diagnose ./meter ./remedy ./store ./trace)

@@ -28,27 +28,10 @@ func times(short, all int) int {
 	return short
 }
 
-// built builds memroom once for all tests.
-var built = sync.OnceValues(func() (string, error) {
-	dir, err := os.MkdirTemp("", "memroom-attack-")
-	if err != nil {
-		return "", err
-	}
-	path := filepath.Join(dir, "memroom")
-	out, err := exec.Command("go", "build", "-o", path, "../cmd/memroom").CombinedOutput()
-	if err != nil {
-		return "", fmt.Errorf("go build: %v: %s", err, out)
-	}
-	return path, os.Chmod(dir, 0o755) // another user runs it too
-})
-
+// memroom is the binary under attack. Another user runs it too.
 func memroom(t testing.TB) string {
 	t.Helper()
-	path, err := built()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return path
+	return testenv.Binary(t)
 }
 
 func TestMain(m *testing.M) {
@@ -60,9 +43,6 @@ func TestMain(m *testing.M) {
 		measure(path, os.Args[1:])
 	}
 	code := m.Run()
-	if path, err := built(); err == nil {
-		os.RemoveAll(filepath.Dir(path))
-	}
 	tally.print()
 	os.Exit(code)
 }

@@ -3,6 +3,7 @@ package attack
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io/fs"
 	"net"
@@ -107,8 +108,13 @@ func copyOfSelf(t testing.TB) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	path := filepath.Join(filepath.Dir(memroom(t)), "knock")
-	if err := os.WriteFile(path, data, 0o755); err != nil {
+	dir, err := os.MkdirTemp("", "memroom-attack-") // folders of t.TempDir admit their owner only
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	path := filepath.Join(dir, "knock")
+	if err := errors.Join(os.Chmod(dir, 0o755), os.WriteFile(path, data, 0o755)); err != nil {
 		t.Fatal(err)
 	}
 	return path

@@ -50,7 +50,7 @@ func TestScripts(t *testing.T) {
 // TestHelpExamples executes what --help shows. An example may name files of examples/, as they are
 // found from the root of a clone.
 func TestHelpExamples(t *testing.T) {
-	binary := buildBinary(t)
+	binary := testenv.Binary(t)
 	eachCommand(t, func(name string, target any) {
 		shown, ok := target.(exampler)
 		if !ok {
@@ -74,16 +74,6 @@ func eachCommand(t *testing.T, f func(name string, target any)) {
 		_, name, _ := strings.Cut(node.FullPath(), " ") // without the program's own
 		f(name, node.Target.Addr().Interface())
 	}
-}
-
-func buildBinary(t *testing.T) string {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), "memroom")
-	if out, err := exec.Command("go", "build", "-o", path,
-		"memroom/cmd/memroom").CombinedOutput(); err != nil {
-		t.Fatalf("go build: %v\n%s", err, out)
-	}
-	return path
 }
 
 func runExample(t *testing.T, binary string, e example) {

@@ -32,7 +32,7 @@ func TestDoctorReportsTheContainersLimit(t *testing.T) {
 		0); err != nil {
 		testenv.Needs(t, "a cgroup with the memory controller", err.Error())
 	}
-	out, err := exec.Command("sh", "-c", `echo $$ > "$0/cgroup.procs" && exec "$1" doctor --quick --json`, dir, buildBinary(t)).Output()
+	out, err := exec.Command("sh", "-c", `echo $$ > "$0/cgroup.procs" && exec "$1" doctor --quick --json`, dir, testenv.Binary(t)).Output()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,7 +15,7 @@ import (
 // open, by the tracker's own client, offline.
 func TestLogToRealTrackers(t *testing.T) {
 	python := testenv.Environment(t, "serve")
-	binary := buildBinary(t)
+	binary := testenv.Binary(t)
 	pip := filepath.Join(testenv.Root(t), "probe", "pip")
 	for _, kind := range []string{"tensorboard", "wandb", "mlflow", "trackio"} {
 		t.Run(kind, func(t *testing.T) {
@@ -34,7 +34,7 @@ func TestLogToRealTrackers(t *testing.T) {
 // TestTensorBoardReadsWhatShowWrites, by TensorBoard's own reader.
 func TestTensorBoardReadsWhatShowWrites(t *testing.T) {
 	python := testenv.Environment(t, "serve")
-	binary := buildBinary(t)
+	binary := testenv.Binary(t)
 	home, logs := filepath.Join(t.TempDir(), "home"), t.TempDir()
 	for _, args := range [][]string{{"run", "--quiet", "--", "sleep", "1.5"},
 		{"show", "--tensorboard", logs}} {
@@ -59,7 +59,7 @@ print(len(s), s[-1].value > 1000, s[-1].step >= 250, t[0].tensor_proto.string_va
 // TestPrometheusReadsMetrics, by its own client, and the dashboard asks for nothing else.
 func TestPrometheusReadsMetrics(t *testing.T) {
 	python := testenv.Environment(t, "serve")
-	binary := buildBinary(t)
+	binary := testenv.Binary(t)
 	home := filepath.Join(t.TempDir(), "home")
 	run := exec.Command(binary, "run", "--quiet", "--name", `a "b" \c`, "--", "sleep", "1")
 	run.Env = append(os.Environ(), "MEMROOM_HOME="+home)

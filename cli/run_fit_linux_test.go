@@ -83,7 +83,7 @@ for step in range(3):
 // losses, and a second run that begins where the first ended.
 func TestFitRecoversFromHostOOM(t *testing.T) {
 	python := testenv.Python(t, "torch")
-	binary := buildBinary(t)
+	binary := testenv.Binary(t)
 	needsCgroup(t, binary)
 	script := filepath.Join(t.TempDir(), "train.py")
 	if err := os.WriteFile(script, []byte(greedyActivations), 0o644); err != nil {
@@ -137,7 +137,7 @@ func sameLosses(t *testing.T, got, want string) bool {
 // log that is newer is no checkpoint.
 func TestFitGoesOnFromTheNewestCheckpoint(t *testing.T) {
 	python := testenv.Python(t)
-	binary := buildBinary(t)
+	binary := testenv.Binary(t)
 	needsCgroup(t, binary)
 	const script = `
 import os, sys, time
@@ -180,7 +180,7 @@ for step in range(begin, 4):
 // TestFitEndsWhenNothingFits: the ladder has an end, and it says so.
 func TestFitEndsWhenNothingFits(t *testing.T) {
 	python := testenv.Python(t)
-	binary := buildBinary(t)
+	binary := testenv.Binary(t)
 	needsCgroup(t, binary)
 	script := filepath.Join(t.TempDir(), "hog.py")
 	if err := os.WriteFile(script, []byte("x = b'1' * (400 << 20)\nprint(len(x))\n"),
@@ -203,7 +203,7 @@ func TestFitEndsWhenNothingFits(t *testing.T) {
 // with the next time.
 func TestFitRemembersOnlyCures(t *testing.T) {
 	python := testenv.Python(t)
-	binary := buildBinary(t)
+	binary := testenv.Binary(t)
 	script, home := filepath.Join(t.TempDir(), "train.py"), t.TempDir()
 	if err := os.WriteFile(script, []byte("print('done')\n"), 0o644); err != nil {
 		t.Fatal(err)
@@ -225,7 +225,7 @@ func TestFitRemembersOnlyCures(t *testing.T) {
 // evidence against a later one.
 func TestFitJudgesEachAttemptByItself(t *testing.T) {
 	python := testenv.Python(t)
-	binary := buildBinary(t)
+	binary := testenv.Binary(t)
 	t.Chdir(t.TempDir())
 	const script = `
 import os
@@ -251,7 +251,7 @@ raise ValueError("the labels are wrong")
 // its calls whole.
 func TestFitRetreats(t *testing.T) {
 	python := testenv.Python(t)
-	binary := buildBinary(t)
+	binary := testenv.Binary(t)
 	t.Chdir(t.TempDir())
 	const script = `
 import json, os

@@ -43,7 +43,7 @@ func fittedFrom(t *testing.T, binary string, in *os.File, command ...string) (ou
 // program in the second attempt.
 func TestFitGivesEveryAttemptTheSameInput(t *testing.T) {
 	python := testenv.Python(t)
-	binary := buildBinary(t)
+	binary := testenv.Binary(t)
 	program := runsOutOnce + "print('trained')\n"
 	file := func(content string, from int64) *os.File {
 		path := filepath.Join(t.TempDir(), "train.py")
@@ -104,7 +104,7 @@ func socketOf(t *testing.T, content string) *os.File {
 // it is: the command does not read it, so nobody may.
 func TestFitInputInAShell(t *testing.T) {
 	python := testenv.Python(t)
-	binary := buildBinary(t)
+	binary := testenv.Binary(t)
 	script := filepath.Join(t.TempDir(), "train.py")
 	if err := os.WriteFile(script, []byte(runsOutOnce+"print('trained')\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -135,7 +135,7 @@ func TestFitInputInAShell(t *testing.T) {
 // would read something else than the first, so there is none.
 func TestFitRefusesWhatItCannotGiveAgain(t *testing.T) {
 	python := testenv.Python(t)
-	binary := buildBinary(t)
+	binary := testenv.Binary(t)
 	const size = 257 << 20
 	in, w, err := os.Pipe()
 	if err != nil {
@@ -175,7 +175,7 @@ print(n, flush=True)
 // TestFitAsksTheTerminalAgain: whoever answered once can answer again.
 func TestFitAsksTheTerminalAgain(t *testing.T) {
 	python := testenv.Python(t)
-	binary := buildBinary(t)
+	binary := testenv.Binary(t)
 	master, slave := openTerminal(t)
 	if _, err := master.WriteString("one\ntwo\n"); err != nil {
 		t.Fatal(err)
@@ -216,7 +216,7 @@ func openTerminal(t *testing.T) (master, slave *os.File) {
 // with exit code 0 and trains nothing.
 func TestFitClaimsNoSuccessWithoutTraining(t *testing.T) {
 	python := testenv.Python(t, "torch")
-	binary := buildBinary(t)
+	binary := testenv.Binary(t)
 	script := filepath.Join(t.TempDir(), "train.py")
 	const program = `
 import os, sys

@@ -11,6 +11,8 @@ import (
 	"unicode/utf8"
 
 	"pgregory.net/rapid"
+
+	"memroom/testenv"
 )
 
 // hostile is a name with what a terminal would obey: escape sequences, a clipboard command, a
@@ -89,7 +91,7 @@ func TestSafeWriter(t *testing.T) {
 // TestHostileNames gives every command hostile names: as arguments, file names, file contents,
 // tags, and in the record of a run.
 func TestHostileNames(t *testing.T) {
-	binary := buildBinary(t)
+	binary := testenv.Binary(t)
 	dir := t.TempDir()
 	for name, text := range map[string]string{hostile + ".py": "x = " + hostile,
 		hostile +
@@ -168,7 +170,7 @@ func TestHostileNames(t *testing.T) {
 
 // TestAnswerThatCannotBeWritten: a full disk is an error, not a success.
 func TestAnswerThatCannotBeWritten(t *testing.T) {
-	binary := buildBinary(t)
+	binary := testenv.Binary(t)
 	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
 	if err != nil {
 		t.Skipf("needs /dev/full: %v", err)

@@ -22,7 +22,7 @@ type tuneRun struct {
 }
 
 func newTune(t *testing.T) *tuneRun {
-	r := &tuneRun{t: t, binary: buildBinary(t), dir: t.TempDir()}
+	r := &tuneRun{t: t, binary: testenv.Binary(t), dir: t.TempDir()}
 	return r
 }
 

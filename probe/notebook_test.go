@@ -56,12 +56,7 @@ func TestNotebook(t *testing.T) {
 	t.Parallel()
 	frameworks := testenv.Python(t, "torch")
 	kernel := testenv.Environment(t, "notebook")
-	bin := t.TempDir()
-	build := exec.Command("go", "build", "-o", filepath.Join(bin, "memroom"), "./cmd/memroom")
-	build.Dir = testenv.Root(t)
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	bin := filepath.Dir(testenv.Binary(t))
 	site, err := exec.Command(frameworks, "-c",
 		"import sysconfig; print(sysconfig.get_path('purelib'))").Output()
 	if err != nil {

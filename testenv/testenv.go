@@ -4,6 +4,7 @@
 package testenv
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -68,10 +69,45 @@ func Environment(t testing.TB, name string) string {
 func environment(t testing.TB, name, what string) string {
 	t.Helper()
 	python := os.Getenv("MEMROOM_TEST_" + strings.ToUpper(name) + "_PYTHON")
+	if python == "" && os.Getenv("MEMROOM_TEST_ENSURE") != "" {
+		// `make test` installs it in the background; this waits for it.
+		out, err := exec.Command(filepath.Join(Root(t), "testenv", "ensure"), name).Output()
+		if err == nil {
+			python = strings.TrimSpace(string(out))
+		}
+	}
 	if python == "" {
 		Needs(t, what, "`make test` installs it where a Python for it is found")
 	}
 	return python
+}
+
+var built = sync.OnceValues(func() (string, error) {
+	if path := os.Getenv("MEMROOM_TEST_BINARY"); path != "" {
+		return path, nil
+	}
+	root, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}").Output()
+	if err != nil {
+		return "", fmt.Errorf("go list: %w", err)
+	}
+	// One place for all: the go command links again only if something changed.
+	path := filepath.Join(strings.TrimSpace(string(root)), "bin", "test", "memroom")
+	if out, err := exec.Command("go", "build", "-o", path,
+		"memroom/cmd/memroom").CombinedOutput(); err != nil {
+		return "", fmt.Errorf("go build: %w\n%s", err, out)
+	}
+	return path, nil
+})
+
+// Binary gives the memroom binary of this checkout: what `make test` built for all tests, or one
+// that is built now. Its file name is memroom.
+func Binary(t testing.TB) string {
+	t.Helper()
+	path, err := built()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
 }
 
 // Python gives the interpreter of the test environment (testenv/ensure) and skips the test unless

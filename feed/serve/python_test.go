@@ -14,11 +14,7 @@ import (
 func TestStreamInPython(t *testing.T) {
 	python := testenv.Python(t, "numpy", "pandas", "pyarrow", "torch")
 	root := testenv.Root(t)
-	binary := filepath.Join(t.TempDir(), "memroom")
-	build := exec.Command("go", "build", "-o", binary, "memroom/cmd/memroom")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	binary := testenv.Binary(t)
 	for _, class := range []string{"Formats", "Order", "Budget", "BadInput", "Web", "Frameworks"} {
 		t.Run(class, func(t *testing.T) {
 			cmd := exec.Command(python, "-B", "-W", "ignore", "-m", "unittest", "test_stream."+class)

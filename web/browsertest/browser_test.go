@@ -166,6 +166,9 @@ func (p *tab) quiet() {
 }
 
 var binary = sync.OnceValues(func() (string, error) {
+	if path := os.Getenv("MEMROOM_TEST_BINARY"); path != "" { // `make test` built it
+		return path, nil
+	}
 	dir, err := os.MkdirTemp("", "memroom-browsertest-")
 	if err != nil {
 		return "", err

@@ -1,0 +1,164 @@
+// Command suite runs all tests, several jobs at a time, and prints `go test -json` for
+// testenv/count. Most of our tests wait for real processes, so one job per processor would leave
+// the processors idle: two more run than there are processors. Packages whose tests take minutes
+// are split: their test binary is built once and every test is a job of its own. The memroom binary
+// that the tests drive is built once too and handed to them as MEMROOM_TEST_BINARY.
+//
+//	suite [-jobs N] [-race PKG]... [-split PKG]... [-beside COMMAND]... [-module DIR] [PKG]...
+//
+// Without a package it runs all of them.
+// The exit code is 0 whatever the tests say: testenv/count judges.
+package main
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+)
+
+// plan is what the command line asks for.
+type plan struct {
+	all    []string // packages whose tests run
+	race   []string // packages that run under the race detector
+	split  []string // packages whose tests run as jobs of their own, the slowest first
+	beside []string // shell commands that print `go test -json` themselves
+	module string   // folder of a module of its own, whose tests are split too
+	tests  []string // flags of `go test` and of test binaries, without their prefix
+	dir    string   // scratch
+}
+
+func main() {
+	var p plan
+	jobs := flag.Int("jobs", runtime.NumCPU()+2, "jobs that run at a time")
+	list := func(name, usage string, to *[]string) {
+		flag.Func(name, usage, func(s string) error { *to = append(*to, s); return nil })
+	}
+	list("race", "a package `pattern` to run under the race detector", &p.race)
+	list("split", "a `package` whose tests run as jobs of their own", &p.split)
+	list("beside", "a shell `command` that prints go test -json", &p.beside)
+	flag.StringVar(&p.module, "module", "", "`folder` of another module with tests")
+	flag.Parse()
+	if p.all = flag.Args(); len(p.all) == 0 {
+		p.all = []string{"./..."}
+	}
+	if err := p.run(*jobs); err != nil {
+		fmt.Fprintln(os.Stderr, "suite:", err)
+		os.Exit(1)
+	}
+}
+
+func (p *plan) run(jobs int) error {
+	dir, err := os.MkdirTemp("", "memroom-suite-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	p.dir = dir
+	// Some tests run the binary as another user.
+	if err := os.Chmod(dir, 0o755); err != nil {
+		return err
+	}
+	binary := filepath.Join(dir, "memroom")
+	if out, err := exec.Command("go", "build", "-o", binary, "./cmd/memroom").CombinedOutput(); err != nil {
+		return fmt.Errorf("go build: %w\n%s", err, out)
+	}
+	if err := os.Setenv("MEMROOM_TEST_BINARY", binary); err != nil {
+		return err
+	}
+	p.tests = []string{"timeout=3h"} // only there to end a run that hangs
+	if n := os.Getenv("MEMROOM_TEST_COUNT"); n != "" {
+		p.tests = append(p.tests, "count="+n)
+	}
+	q, err := p.jobs(&printer{to: os.Stdout})
+	if err != nil {
+		return err
+	}
+	q.work(jobs)
+	return nil
+}
+
+// jobs gives everything to do: first what takes longest.
+func (p *plan) jobs(out *printer) (*queue, error) {
+	raced, err := packages(p.race...)
+	if err != nil {
+		return nil, err
+	}
+	split, err := packages(p.split...)
+	if err != nil {
+		return nil, err
+	}
+	all, err := packages(p.all...)
+	if err != nil {
+		return nil, err
+	}
+	compiler := os.Getenv("CC")
+	if compiler == "" {
+		compiler = "cc"
+	}
+	if _, err := exec.LookPath(compiler); err != nil {
+		out.skip("race", "needs a C compiler: the race detector does not build without one")
+		raced = nil
+	}
+	q := newQueue()
+	rest := map[bool][]string{}
+	for _, pkg := range split {
+		q.add(p.splitJob(out, pkg, ".", slices.Contains(raced, pkg)))
+	}
+	for _, command := range p.beside {
+		q.add(shellJob(out, "bash", "-c", command))
+	}
+	for _, pkg := range all {
+		if !slices.Contains(split, pkg) {
+			race := slices.Contains(raced, pkg)
+			rest[race] = append(rest[race], pkg)
+		}
+	}
+	for _, race := range []bool{false, true} {
+		if len(rest[race]) > 0 {
+			q.add(shellJob(out, append([]string{"env", cgo(race), "go", "test", "-json", "-p", "2"},
+				append(p.goFlags(race), rest[race]...)...)...))
+		}
+	}
+	if p.module != "" {
+		q.add(p.splitJob(out, "", p.module, false))
+	}
+	return q, nil
+}
+
+// cgo sets the variable of the environment that says whether C is compiled: the race detector is
+// written in it.
+func cgo(race bool) string {
+	if race {
+		return "CGO_ENABLED=1"
+	}
+	return "CGO_ENABLED=0"
+}
+
+// goFlags are those of `go test` and `go test -c`.
+func (p *plan) goFlags(race bool) []string {
+	flags := []string{"-cover"}
+	for _, f := range p.tests {
+		flags = append(flags, "-"+f)
+	}
+	if race {
+		flags = append(flags, "-race")
+	}
+	return flags
+}
+
+// packages expands patterns to import paths, in the order of the patterns.
+func packages(patterns ...string) (list []string, err error) {
+	for _, pattern := range patterns {
+		out, err := exec.Command("go", "list", pattern).Output()
+		if err != nil {
+			return nil, fmt.Errorf("go list %s: %w", pattern, err)
+		}
+		list = append(list, strings.Fields(string(out))...)
+	}
+	return list, nil
+}

@@ -1,0 +1,160 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+)
+
+// split is a package whose tests are jobs of their own.
+type split struct {
+	out           *printer
+	path          string // import path
+	dir           string // its folder, where its tests run
+	binary        string
+	scratch       string
+	flags         []string
+	mu            sync.Mutex
+	left          int
+	failed        bool
+	started       time.Time
+	profiles      []string
+	withoutReport bool // no coverage: a module of its own
+}
+
+// splitJob builds the test binary of a package; the jobs that follow are its tests. Without an
+// import path it is the package in the folder.
+func (p *plan) splitJob(out *printer, path, module string, race bool) job {
+	return func() []job {
+		target := path
+		if target == "" {
+			target = "."
+		}
+		s := &split{out: out, scratch: p.dir, flags: p.tests, started: time.Now(),
+			withoutReport: path == ""}
+		found := exec.Command("go", "list", "-f", "{{.ImportPath}} {{.Dir}}", target)
+		found.Dir = module
+		text, err := found.Output()
+		s.path, s.dir, _ = strings.Cut(strings.TrimSpace(string(text)), " ")
+		s.binary = filepath.Join(p.dir, strings.ReplaceAll(s.path, "/", "-")+".test")
+		var said []byte
+		if err == nil {
+			args := append([]string{"test", "-c", "-o", s.binary}, p.goFlags(race)...)
+			build := exec.Command("go", append(args, target)...)
+			build.Dir = module
+			build.Env = append(os.Environ(), cgo(race))
+			said, err = build.CombinedOutput()
+		}
+		var names []string
+		if err == nil {
+			names, said, err = s.names()
+		}
+		if err != nil {
+			s.ends(fmt.Sprintf("%s: %v\n%s", target, err, said))
+			return nil
+		}
+		s.left = len(names)
+		if s.left == 0 {
+			s.ends("")
+		}
+		var jobs []job
+		for i, name := range names {
+			jobs = append(jobs, func() []job { s.test(i, name); return nil })
+		}
+		return jobs
+	}
+}
+
+// names are the tests, examples and fuzz targets of a package. Benchmarks do not run.
+func (s *split) names() (names []string, said []byte, err error) {
+	cmd := exec.Command(s.binary, "-test.list", ".")
+	cmd.Dir = s.dir
+	said, err = cmd.CombinedOutput()
+	for _, name := range strings.Fields(string(said)) {
+		for _, kind := range []string{"Test", "Example", "Fuzz"} {
+			if strings.HasPrefix(name, kind) {
+				names = append(names, name)
+			}
+		}
+	}
+	return names, said, err
+}
+
+// translator is the path of the tool that turns what a test prints into JSON.
+var translator = sync.OnceValues(func() (string, error) {
+	path, err := exec.Command("go", "tool", "-n", "test2json").Output()
+	return strings.TrimSpace(string(path)), err
+})
+
+// test runs one test. Its events go on; those of the package are kept back, because the package
+// ends with its last test. A process that dies without failing a test fails the package.
+func (s *split) test(i int, name string) {
+	profile := filepath.Join(s.scratch, fmt.Sprintf("%s.%d.cover", filepath.Base(s.binary), i))
+	tool, err := translator()
+	if err != nil {
+		s.done("", fmt.Sprintf("go tool test2json: %v\n", err))
+		return
+	}
+	args := []string{"-p", s.path, "-t", s.binary, "-test.v=test2json", "-test.paniconexit0",
+		"-test.run", "^" + name + "$", "-test.coverprofile", profile}
+	for _, f := range s.flags {
+		args = append(args, "-test."+f)
+	}
+	cmd := exec.Command(tool, args...)
+	cmd.Dir = s.dir
+	var own strings.Builder
+	named := false
+	err = eachLine(cmd, func(line []byte) {
+		var e testEvent
+		if json.Unmarshal(line, &e) == nil && e.Test == "" {
+			own.WriteString(e.Output)
+			return
+		}
+		named = named || e.Action == "fail"
+		s.out.line(line)
+	})
+	why := ""
+	if err != nil && !named {
+		why = fmt.Sprintf("%s: %v\n%s", name, err, own.String())
+	}
+	s.mu.Lock()
+	s.failed = s.failed || err != nil
+	s.mu.Unlock()
+	s.done(profile, why)
+}
+
+// done counts a finished test; the last one ends the package.
+func (s *split) done(profile, why string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.profiles = append(s.profiles, profile)
+	s.failed = s.failed || why != ""
+	if why != "" {
+		s.out.event(testEvent{Action: "output", Package: s.path, Output: why})
+	}
+	if s.left--; s.left == 0 {
+		s.ends("")
+	}
+}
+
+// ends reports the package; why is what kept its tests from running.
+func (s *split) ends(why string) {
+	if why != "" {
+		s.out.event(testEvent{Action: "output", Package: s.path, Output: why})
+	}
+	if share, err := covered(s.profiles); err == nil && !s.withoutReport && why == "" {
+		s.out.event(testEvent{Action: "output", Package: s.path,
+			Output: fmt.Sprintf("coverage: %.1f%% of statements\n", 100*share)})
+	}
+	action := "pass"
+	if s.failed || why != "" {
+		action = "fail"
+	}
+	s.out.event(testEvent{Action: action, Package: s.path,
+		Elapsed: time.Since(s.started).Seconds()})
+}

@@ -1,0 +1,163 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+)
+
+const sample = `package sample
+
+import (
+	"os"
+	"testing"
+)
+
+func half(n int) int {
+	if n < 0 {
+		return -half(-n)
+	}
+	return n / 2
+}
+
+func TestRight(t *testing.T) {
+	if half(4) != 2 {
+		t.Error("half of 4")
+	}
+}
+
+func TestNegative(t *testing.T) {
+	t.Run("odd", func(t *testing.T) {
+		if half(-5) != -2 {
+			t.Error("half of -5")
+		}
+	})
+}
+
+func TestWrong(t *testing.T) { t.Error("wrong on purpose") }
+
+func TestDies(t *testing.T) { os.Exit(3) }
+
+func TestLeftOut(t *testing.T) { t.Skip("needs nothing") }
+`
+
+// splitSample runs the tests of a small module that match, as `make test` runs a split package.
+func splitSample(t *testing.T, text string) (events []testEvent) {
+	t.Helper()
+	dir := t.TempDir()
+	for name, text := range map[string]string{"go.mod": "module sample\n\ngo 1.24\n",
+		"sample_test.go": text} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var printed bytes.Buffer
+	p := &plan{dir: t.TempDir(), tests: []string{"timeout=1m"}}
+	q := newQueue()
+	q.add(p.splitJob(&printer{to: &printed}, "", dir, false))
+	q.work(2)
+	for _, line := range strings.Split(strings.TrimSpace(printed.String()), "\n") {
+		var e testEvent
+		if err := json.Unmarshal([]byte(line), &e); err != nil {
+			t.Fatalf("%q: %v", line, err)
+		}
+		events = append(events, e)
+	}
+	return events
+}
+
+// TestSplitPackage: each test is reported once under its package, a process that dies is a failure
+// that says so, and the package ends once, at the end.
+func TestSplitPackage(t *testing.T) {
+	events := splitSample(t, sample)
+	ends := map[string]string{}
+	for i, e := range events {
+		switch e.Action {
+		case "pass", "fail", "skip":
+			if ends[e.Test] != "" {
+				t.Errorf("%q ended twice", e.Test)
+			}
+			ends[e.Test] = e.Action
+			if e.Test == "" && i != len(events)-1 {
+				t.Errorf("the package ended at event %d of %d", i, len(events))
+			}
+		}
+		if e.Package != "sample" {
+			t.Errorf("package %q", e.Package)
+		}
+	}
+	want := map[string]string{"TestRight": "pass", "TestNegative": "pass", "TestNegative/odd": "pass",
+		"TestWrong": "fail", "TestDies": "fail", "TestLeftOut": "skip", "": "fail"}
+	for name, action := range want {
+		if ends[name] != action {
+			t.Errorf("%q: %q, want %q", name, ends[name], action)
+		}
+	}
+}
+
+func TestSplitPackageThatDoesNotBuild(t *testing.T) {
+	events := splitSample(t, "package sample\n\nvar wrong int = `text`\n")
+	last := events[len(events)-1]
+	if last.Action != "fail" || last.Test != "" ||
+		!slices.ContainsFunc(events, func(e testEvent) bool {
+			return strings.Contains(e.Output, "cannot use `text`")
+		}) {
+		t.Errorf("events %+v", events)
+	}
+}
+
+// TestQueue: every job runs once, also those that come of others, and jobs start in their order.
+func TestQueue(t *testing.T) {
+	q := newQueue()
+	var order []int
+	for i := range 5 {
+		q.add(func() []job {
+			order = append(order, i)
+			return []job{func() []job { order = append(order, 10+i); return nil }}
+		})
+	}
+	q.work(1)
+	if want := []int{0, 1, 2, 3, 4, 10, 11, 12, 13, 14}; !slices.Equal(order, want) {
+		t.Errorf("order %v, want %v", order, want)
+	}
+	var many atomic.Int64
+	for range 100 {
+		q.add(func() []job {
+			many.Add(1)
+			return []job{func() []job { many.Add(1000); return nil }}
+		})
+	}
+	q.work(4)
+	if got := many.Load(); got != 100*1001 {
+		t.Errorf("ran %d jobs and %d that follow", got%1000, got/1000)
+	}
+}
+
+// TestCovered: a statement counts once, and counts as reached if one of the runs reached it.
+func TestCovered(t *testing.T) {
+	dir := t.TempDir()
+	var paths []string
+	for name, text := range map[string]string{
+		"first":  "mode: set\na.go:1.1,2.2 3 1\na.go:3.1,4.2 1 0\nb.go:1.1,9.9 4 0\n",
+		"second": "mode: set\na.go:1.1,2.2 3 0\na.go:3.1,4.2 1 7\nb.go:1.1,9.9 4 0\n",
+	} {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		paths = append(paths, path)
+	}
+	got, err := covered(append(paths, filepath.Join(dir, "none")))
+	if err != nil || math.Abs(got-0.5) > 1e-12 {
+		t.Errorf("covered %v, %v; want 4 of 8 statements", got, err)
+	}
+	if _, err := covered(nil); err == nil {
+		t.Error("no profile, and no error")
+	}
+}
