@@ -77,7 +77,9 @@ var layout = map[string]part{
 		"report", "api"}, assembly},
 	"cmd":     {[]string{"cli"}, assembly},
 	"testenv": {nil, "tests of every part use it"},
-	"attack":  {nil, "it attacks the built binary from outside and knows none of its parts"},
+	"testenv/recorded": {[]string{"event", "tape", "models", "testenv"},
+		"tests of tape and models use it"},
+	"attack": {nil, "it attacks the built binary from outside and knows none of its parts"},
 	"bench": {[]string{"event", "trace", "allocsim", "remedy", "diagnose", "models", "plan",
 		"trial", "trial/engine", "report"}, "benchmarks measure the parts, they do not assemble them"},
 }

@@ -46,18 +46,21 @@ func script(name string) string { return filepath.Join("testdata", "rehearse", n
 // The scripts themselves stop with a sentence where something is not as on a card: autocast off, a
 // checkpoint written.
 func TestRehearsalOfScripts(t *testing.T) {
+	// Weights and gradients of one_rank.py, and the buckets of DistributedDataParallel.
+	const buckets event.Bytes = 3 * 4 * (2*1024*4096 + 4096 + 1024)
 	for _, c := range []struct {
 		script, needs string
 		warns         []string
+		least         event.Bytes
 	}{
 		{"loop.py", "torch", []string{"torch.compile was left out", "fixed finite values (",
-			"checkpoints were not written", "network was off"}},
-		{"trainer.py", "transformers", []string{"checkpoints were not written"}},
-		{"lightning_fit.py", "lightning", nil},
-		{"accelerated.py", "accelerate", []string{"chosen by cuDNN"}},
-		{"habits.py", "torch", []string{"chosen by cuDNN"}},
-		{"detours.py", "torch", []string{"chosen by cuDNN"}},
-		{"one_rank.py", "torch", []string{"NCCL's buffers"}},
+			"checkpoints were not written", "network was off"}, 1},
+		{"trainer.py", "transformers", []string{"checkpoints were not written"}, 1},
+		{"lightning_fit.py", "lightning", nil, 1},
+		{"accelerated.py", "accelerate", []string{"chosen by cuDNN"}, 1},
+		{"habits.py", "torch", []string{"chosen by cuDNN"}, 1},
+		{"detours.py", "torch", []string{"chosen by cuDNN"}, 1},
+		{"one_rank.py", "torch", []string{"NCCL's buffers"}, buckets},
 	} {
 		t.Run(c.script, func(t *testing.T) {
 			python := testenv.Python(t, "torch", c.needs)
@@ -70,7 +73,7 @@ func TestRehearsalOfScripts(t *testing.T) {
 			if code != exitOK {
 				t.Fatalf("exit %d: %s", code, message)
 			}
-			if p.Method != "rehearsal" || p.AllocatedPeak <= 0 ||
+			if p.Method != "rehearsal" || p.AllocatedPeak < c.least ||
 				p.ReservedPeak < p.AllocatedPeak || p.DevicePeak < p.ReservedPeak ||
 				p.Low > p.DevicePeak || p.High < p.DevicePeak || p.Fits != nil {
 				t.Errorf("prediction %+v", p)
@@ -104,20 +107,6 @@ func TestRehearsalUnderOtherTorches(t *testing.T) {
 			t.Errorf("exit %d: %s", code, message)
 		}
 	})
-}
-
-// TestRehearsalKeepsAnotherCopyOfGradients: the buckets of DistributedDataParallel.
-func TestRehearsalKeepsAnotherCopyOfGradients(t *testing.T) {
-	python := testenv.Python(t, "torch")
-	p, message, code := rehearsed(t, python, nil, script("one_rank.py"))
-	if code != exitOK {
-		t.Fatalf("exit %d: %s", code, message)
-	}
-	const weights = 4 * (2*1024*4096 + 4096 + 1024)
-	if least := event.Bytes(3 * weights); p.AllocatedPeak < least {
-		t.Errorf("allocated %s: weights, gradients and buckets alone take %s", p.AllocatedPeak,
-			least)
-	}
 }
 
 // TestRehearsalKnowsTheBatch: what is moved to the card between steps is neither state of the
@@ -172,7 +161,10 @@ func TestRehearsalOfAModelLargerThanTheHost(t *testing.T) {
 	if code != exitDoesNotFit {
 		t.Fatalf("exit %d: %s", code, message)
 	}
-	const weights = 4 * 6738415616 // Llama-2-7B in fp32
+	// Three wide layers of Llama in fp32: as large as many narrow ones, and sooner gone through.
+	const width, inner, words = 12288, 49152, 32000
+	const layer = 4*width*width + 3*width*inner + 2*width
+	const weights = 4 * (3*layer + 2*words*width + width)
 	if got := p.Categories["weights"]; got < weights || got > weights+weights/100 {
 		t.Errorf("weights %s, want %s", got, event.Bytes(weights))
 	}

@@ -64,7 +64,8 @@ func (p *plan) run(jobs int) error {
 		return err
 	}
 	binary := filepath.Join(dir, "memroom")
-	if out, err := exec.Command("go", "build", "-o", binary, "./cmd/memroom").CombinedOutput(); err != nil {
+	out, err := exec.Command("go", "build", "-o", binary, "./cmd/memroom").CombinedOutput()
+	if err != nil {
 		return fmt.Errorf("go build: %w\n%s", err, out)
 	}
 	if err := os.Setenv("MEMROOM_TEST_BINARY", binary); err != nil {

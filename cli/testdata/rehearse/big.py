@@ -1,8 +1,8 @@
-"""A model whose weights alone would take 27 GB of host memory, built on the CPU and moved, as scripts do."""
+"""A model whose weights alone would take 32 GB of host memory, built on the CPU and moved, as scripts do."""
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-config = LlamaConfig(hidden_size=4096, intermediate_size=11008, num_hidden_layers=32, num_attention_heads=32, vocab_size=32000, use_cache=False)
+config = LlamaConfig(hidden_size=12288, intermediate_size=49152, num_hidden_layers=3, num_attention_heads=96, vocab_size=32000, use_cache=False)
 model = LlamaForCausalLM(config).to("cuda")
 model.gradient_checkpointing_enable()
 optimizer = torch.optim.AdamW(model.parameters())

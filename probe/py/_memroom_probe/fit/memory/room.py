@@ -140,9 +140,20 @@ def state():
 
 def optimizers():
     """Every optimizer of the process."""
-    return [
-        o for o in gc.get_objects() if issubclass(type(o), torch.optim.Optimizer)
-    ]  # isinstance would wake lazy proxies
+    return instances(torch.optim.Optimizer)
+
+
+def instances(base):
+    """Every object of a class or of one derived from it. The process may hold a million objects:
+    each is looked up by its type alone, and isinstance would wake lazy proxies.
+    """
+    classes, left = set(), [base]
+    while left:
+        one = left.pop()
+        if one not in classes:
+            classes.add(one)
+            left.extend(type.__subclasses__(one))
+    return [o for o in gc.get_objects() if type(o) in classes]
 
 
 def _state_to_come(optimizer):
