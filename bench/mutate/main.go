@@ -123,7 +123,8 @@ func try(fset *token.FileSet, file *ast.File, c change, dir string, limit time.D
 		return false, false, err
 	}
 	defer done()
-	if exec.Command("go", "build", overlay, "-o", os.DevNull, dir).Run() != nil {
+	built := filepath.Join(filepath.Dir(strings.TrimPrefix(overlay, "-overlay=")), "built")
+	if exec.Command("go", "build", overlay, "-o", built, dir).Run() != nil {
 		return false, false, nil
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), limit)

@@ -162,10 +162,12 @@ class Recorder:
 
     def write(self, path, head, end):
         """Writes the whole record beside its place and renames it, so that a reader never sees half
-        of one.
+        of one. What is no regular file, such as /dev/null or a pipe, is written to and never
+        replaced.
         """
         self.closed = True
-        partial = "%s.%d.part" % (path, os.getpid())
+        special = os.path.exists(path) and not os.path.isfile(path)
+        partial = path if special else "%s.%d.part" % (path, os.getpid())
         with open(partial, "w") as out:
             out.write(json.dumps(dict(head, format=FORMAT, version=VERSION)) + "\n")
             numbers: dict = {}
@@ -177,7 +179,8 @@ class Recorder:
                 warnings=[{"text": t, "count": n} for t, n in self.warnings.items()],
             )
             out.write(json.dumps({"end": tail}) + "\n")
-        os.replace(partial, path)
+        if not special:
+            os.replace(partial, path)
 
     def _line(self, e, numbers, out):
         if e[0] == "mark":
