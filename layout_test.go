@@ -65,8 +65,8 @@ var layout = map[string]part{
 		edge + ". A trial on this machine is a supervised run; the store comes in from cli"},
 
 	"web": {nil, "it only embeds the page's files"},
-	"report": {[]string{"event", "allocsim", "remedy", "fit", "diagnose", "plan", "lint", "web"},
-		assembly},
+	"report": {[]string{"event", "allocsim", "remedy", "fit", "diagnose", "plan", "lint", "trial",
+		"web"}, assembly},
 	"api": {[]string{"event", "trace", "allocsim", "remedy", "fit", "diagnose", "models", "plan",
 		"store", "relay", "central", "trial", "trial/engine", "web", "report"},
 		assembly + ". It reads the store itself; what it needs of supervise comes in as functions"},

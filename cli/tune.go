@@ -69,6 +69,7 @@ type tuneNewCmd struct {
 	Env      []string `help:"An environment variable of the trials, with $${NAME} or a domain as its value." placeholder:"NAME=VALUE" sep:"none"`
 	Template []string `help:"A config file with $${NAME} in it. Each trial gets a filled copy in place of it." placeholder:"PATH" sep:"none"`
 	JSON     string   `name:"json" help:"Write the results to this file." placeholder:"PATH"`
+	HTML     string   `name:"html" help:"Write the report as one page to this file." placeholder:"PATH"`
 	Quiet    bool     `help:"Only the final report."`
 	DryRun   bool     `help:"Print the trials that would run, and start nothing."`
 	Probe    bool     `help:"Look into Python processes. Without it metrics come from the output only." default:"true" negatable:""`
@@ -93,6 +94,7 @@ type tuneResumeCmd struct {
 
 type tuneShowCmd struct {
 	JSON  bool   `name:"json" help:"Print the results as JSON."`
+	HTML  string `name:"html" help:"Write one page that needs no server: history, importance, memory against the settings, packing, trials that ran out." placeholder:"PATH"`
 	Study string `arg:"" help:"Name of the study."`
 }
 
@@ -109,7 +111,8 @@ func (tuneResumeCmd) examples() []example {
 }
 
 func (tuneShowCmd) examples() []example {
-	return []example{{line: smallStudy + "memroom tune show --json s"}}
+	return []example{{line: smallStudy + "memroom tune show --json s"},
+		{line: smallStudy + "memroom tune show --html study.html s"}}
 }
 
 func (tuneListCmd) examples() []example { return []example{{line: "memroom tune list"}} }

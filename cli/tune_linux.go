@@ -16,6 +16,7 @@ import (
 
 	"memroom/event"
 	"memroom/probe"
+	"memroom/report"
 	"memroom/store"
 	"memroom/supervise"
 	"memroom/trial"
@@ -40,8 +41,11 @@ func (c *tuneNewCmd) Run(s *session) error {
 	if _, err := findExecutable(fill(spec.Command[0], spec, 0, nil)); err != nil {
 		return err
 	}
-	if c.JSON != "" {
-		if err := checkWritable(c.JSON); err != nil {
+	for flag, path := range map[string]string{"--json": c.JSON, "--html": c.HTML} {
+		if path == "" {
+			continue
+		}
+		if err := checkWritable(flag, path); err != nil {
 			return err
 		}
 	}
@@ -49,7 +53,7 @@ func (c *tuneNewCmd) Run(s *session) error {
 	if err != nil {
 		return exitWith(exitNotStarted, "%w", err)
 	}
-	t := &tuning{session: s, home: home, json: c.JSON, quiet: c.Quiet}
+	t := &tuning{session: s, home: home, json: c.JSON, html: c.HTML, quiet: c.Quiet}
 	if err := t.open(&spec); err != nil {
 		return err
 	}
@@ -127,10 +131,10 @@ func studyNames(home string) []string {
 	return names
 }
 
-func checkWritable(path string) error {
+func checkWritable(flag, path string) error {
 	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE, 0o644)
 	if err != nil {
-		return exitWith(exitUsage, "--json %s cannot be written: %w", path, cause(err))
+		return exitWith(exitUsage, "%s %s cannot be written: %w", flag, path, cause(err))
 	}
 	return file.Close()
 }
@@ -162,6 +166,7 @@ func printPlanned(s *session, spec engine.Spec) error {
 // tuning is a study being worked on.
 type tuning struct {
 	*session
+	html  string
 	home  *store.Store
 	json  string
 	quiet bool
@@ -293,6 +298,11 @@ func (t *tuning) conclude(err error) error {
 			t.failed = failed
 		}
 	}
+	if t.html != "" {
+		if failed := writeStudyPage(t.html, t.engine); failed != nil {
+			t.failed = failed
+		}
+	}
 	interrupted := errors.Is(err, engine.ErrInterrupted)
 	if err == nil || interrupted {
 		printStudy(t.session, t.engine, t.quiet)
@@ -320,6 +330,21 @@ func (t *tuning) writeResult() error {
 	}
 	// In place, not renamed: it may be /dev/stdout or a pipe.
 	return os.WriteFile(t.json, append(data, '\n'), 0o644)
+}
+
+// writeStudyPage writes the study as one page, without the secrets of its command.
+func writeStudyPage(path string, e *engine.Engine) error {
+	file, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	p := e.Picture(time.Now())
+	p.Command = store.MaskArguments(p.Command)
+	err = report.StudyHTML(file, p, e.Study.Shape(p))
+	if closed := file.Close(); err == nil {
+		err = closed
+	}
+	return err
 }
 
 // newJob makes the record of an attempt: a run like any other.
@@ -461,6 +486,15 @@ func (c *tuneShowCmd) Run(s *session) error {
 	e, err := engine.View(dir)
 	if err != nil {
 		return exitWith(exitUsage, "%w", err)
+	}
+	if c.HTML != "" {
+		if err := writeStudyPage(c.HTML, e); err != nil {
+			return exitWith(exitNotWritten, "write %s: %w", c.HTML, cause(err))
+		}
+		if !c.JSON {
+			s.note("memroom: the report is in %s", c.HTML)
+			return nil
+		}
 	}
 	if c.JSON {
 		return s.printJSON(resultOf(e.Study))

@@ -163,9 +163,9 @@ func fitShapes(seen []Observation) *fitted {
 		}
 		most = max(most, targets[i])
 	}
-	best := fitOne(seen, targets, nil, false, "all trials are alike")
+	best := fitAround(seen, targets, nil, false, "all trials are alike")
 	for _, s := range shapes(numbers, kinds, len(seen)) {
-		if f := fitOne(seen, targets, s.columns, s.logs, s.words); f != nil &&
+		if f := fitAround(seen, targets, s.columns, s.logs, s.words); f != nil &&
 			f.score < 0.9*best.score {
 			best = f
 		}
@@ -277,6 +277,42 @@ func product(a, b column) column {
 	return c
 }
 
+// fitAround fits to the trials whose peak is known. Those that ran out say only that they need
+// more: they count where the shape would give them less than they had.
+func fitAround(seen []Observation, targets []float64, columns []column, logs bool,
+	words string) *fitted {
+	var known, ranOut []int
+	for i, o := range seen {
+		if o.AtLeast {
+			ranOut = append(ranOut, i)
+		} else {
+			known = append(known, i)
+		}
+	}
+	if len(ranOut) == 0 || len(known) < len(columns)+2 {
+		return fitOne(seen, targets, columns, logs, words)
+	}
+	some := func(which []int) (o []Observation, t []float64) {
+		for _, i := range which {
+			o, t = append(o, seen[i]), append(t, targets[i])
+		}
+		return o, t
+	}
+	o, t := some(known)
+	f := fitOne(o, t, columns, logs, words)
+	if f == nil {
+		return nil
+	}
+	short := slices.DeleteFunc(ranOut, func(i int) bool {
+		return f.predicted(f.row(seen[i].Params)) >= float64(seen[i].Bytes)
+	})
+	if len(short) == 0 {
+		return f
+	}
+	o, t = some(append(known, short...))
+	return fitOne(o, t, columns, logs, words)
+}
+
 // fitOne fits by least squares with a little ridge, and judges by leaving each point out.
 func fitOne(seen []Observation, targets []float64, columns []column, logs bool,
 	words string) *fitted {
@@ -339,13 +375,18 @@ func (f *fitted) row(p Params) []float64 {
 	return row
 }
 
+func (f *fitted) predicted(row []float64) float64 {
+	value := dot(f.weights, row)
+	if f.logs {
+		value = math.Exp(min(value, 45))
+	}
+	return value
+}
+
 // upper is the forecast with its margins.
 func (f *fitted) upper(p Params) (event.Bytes, string) {
 	row := f.row(p)
-	predicted := dot(f.weights, row)
-	if f.logs {
-		predicted = math.Exp(min(predicted, 45))
-	}
+	predicted := f.predicted(row)
 	beyond := 0.0
 	for _, x := range row[1:] {
 		beyond = max(beyond, x-1, -x)

@@ -249,15 +249,20 @@ func (a Axis) position(v Value) *float64 {
 	if !ok {
 		return nil
 	}
+	at := a.Place(f)
+	return &at
+}
+
+// Place gives the place of a number on a scale of numbers.
+func (a Axis) Place(f float64) float64 {
 	low, high := a.Low, a.High
 	if a.Log {
 		f, low, high = math.Log(f), math.Log(low), math.Log(high)
 	}
-	at := 0.5
 	if high > low {
-		at = (f - low) / (high - low)
+		return (f - low) / (high - low)
 	}
-	return &at
+	return 0.5
 }
 
 // intoLanes gives each bar the lowest lane that is free when it begins.
