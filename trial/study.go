@@ -295,7 +295,7 @@ func (s *Study) Observe(id int, u Usage) (resize event.Bytes) {
 func (s *Study) ObserveDevice(id int, u Usage) (resize event.Bytes) {
 	l := s.running[id]
 	if l == nil || l.device == 0 || l.level || u.Device == 0 || l.trial.fit ||
-		u.DeviceStill < max(2*time.Second, u.Age/4) {
+		u.DeviceStill < max(2*time.Second, min(u.Age/4, 10*time.Second)) {
 		return 0
 	}
 	l.level = true

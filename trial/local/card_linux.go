@@ -20,6 +20,9 @@ type cardReading struct {
 	grown time.Time // when the peak last rose
 }
 
+// fewSteps are too few to know what a trial takes.
+const fewSteps = 4
+
 // onCard gives what the attempt holds of a card now and for how long its peak has stood still.
 // Where the driver names no processes its framework's allocator knows, and nothing is known before
 // its first step.
@@ -35,7 +38,10 @@ func (r *running) onCard(now time.Time) (used event.Bytes, still time.Duration) 
 		for _, d := range s.sample.Devices {
 			own := d.Ours
 			if d.Guessed {
-				reserved := reservedNow(r.Steps)
+				reserved, steps := reservedNow(r.Steps)
+				if steps < fewSteps {
+					c.grown = now // optimizer states come with the first steps
+				}
 				own = max(reserved, min(d.Ours, reserved+contextMost))
 				if reserved == 0 {
 					own = 0
@@ -54,13 +60,14 @@ func (r *running) onCard(now time.Time) (used event.Bytes, still time.Duration) 
 }
 
 // reservedNow is what the allocators of an attempt's processes hold on the card with the most, from
-// the last rows of the file of steps.
-func reservedNow(path string) (most event.Bytes) {
+// the last rows of the file of steps, and how many steps there were.
+func reservedNow(path string) (most event.Bytes, steps int64) {
 	last := map[[2]int]event.Bytes{} // of a process on a device
 	for line := range bytes.Lines(tailOf(path)) {
 		var row event.RankedStep
 		if json.Unmarshal(line, &row) == nil && row.Device != event.HostDevice {
 			last[[2]int{row.PID, row.Device}] = row.Reserved
+			steps = max(steps, row.Step.Step)
 		}
 	}
 	sums := map[int]event.Bytes{}
@@ -68,7 +75,7 @@ func reservedNow(path string) (most event.Bytes) {
 		sums[who[1]] += reserved
 		most = max(most, sums[who[1]])
 	}
-	return most
+	return most, steps
 }
 
 // ResizeDevice changes what the attempt's allocators may take of a card. The probe reads the file
