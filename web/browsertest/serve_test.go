@@ -461,7 +461,8 @@ func TestStudyView(t *testing.T) {
 	_ = os.Remove(hold)
 	p.until(`document.querySelector(".banner").textContent.includes("6 of 6 trials are over")`)
 	_ = cmd.Wait()
-	if text := p.text("table.trials"); !strings.Contains(text, "<img src=x") || !strings.Contains(text, "failed") {
+	if text := p.text("table.trials"); !strings.Contains(text, "<img src=x") ||
+		!strings.Contains(text, "failed") {
 		t.Errorf("the table shows %q; tune said %s", text, said.String())
 	}
 	if eval[bool](p, `"pwned" in window`) || eval[int](p, `document.querySelectorAll("img").length`) != 0 {
