@@ -18,6 +18,7 @@ func TestFitInProcess(t *testing.T) {
 		"test_loops":      {"torch"},
 		"test_hostile":    {"torch"},
 		"test_governor":   {"torch", "torchvision"},
+		"test_forecast":   {"torch"},
 		"test_remedies":   {"torch"},
 		"test_threads":    {"torch"},
 		"test_state":      {"torch"},

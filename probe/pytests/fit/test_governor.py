@@ -141,7 +141,8 @@ class Choice(unittest.TestCase):
         leaves room for more calls, and is run with the least after a plan of ours that ran out;
         whichever remedy of those that act together was told so.
         """
-        candidates = needs(deep(), points()[0])
+        model = deep()
+        candidates = needs(model, points()[0])
         whole, asked = candidates[0].needs, {}
         for together in (
             [
@@ -157,7 +158,7 @@ class Choice(unittest.TestCase):
         )
         for count, least in ((3, True), (2, False)):
             chief = governor.Governor(lambda *a, **k: None, set(BOTH), **asked[count])
-            choice = chief._for_first_step(candidates, 100 * whole)
+            choice = chief._for_first_step(model, candidates, 100 * whole)
             self.assertTrue(choice.remedies())
             self.assertLessEqual(with_others(choice), with_others(candidates[0]))
             if least:

@@ -41,6 +41,7 @@ class Choice:
     pieces: int = 1  # micro-batches
     whole: bool = False  # the whole call is checkpointed
     offload: float = 0.0  # bytes that wait in host memory
+    kind: str = ""  # choices of one kind differ in how far they go only
 
     @property
     def bitwise(self) -> bool:
@@ -155,6 +156,7 @@ def _some_parts(rows, cost, beside, parts):
             cost,
             rows,
             taken,
+            kind="blocks of %d" % len(order),
         )
 
 
@@ -196,6 +198,7 @@ def _pieces(inputs, accumulates, cost, beside, peak_row, saved_row, parts):
                 parts,
                 share=microbatch.Share(size, 0, elements),
                 pieces=count,
+                kind="pieces with %d blocks" % len(parts),
             )
             continue
         for keep in range(0, count, max(1, count // 16)):
@@ -221,6 +224,7 @@ def _pieces(inputs, accumulates, cost, beside, peak_row, saved_row, parts):
                 parts,
                 share=share,
                 pieces=count,
+                kind="pieces with %d blocks" % len(parts),
             )
 
 
@@ -257,4 +261,5 @@ def _offloaded(rows, cost, beside):
                 rows,
                 parts,
                 offload=share * saved,
+                kind="offload with %d blocks" % len(parts),
             )

@@ -27,12 +27,23 @@ from ..remedies import (
 )
 from . import choices
 from .case import Case, case_of
-from .search import cheapest_if_equal, frugal, least, together, with_others
+from .forecast import UNSEEN, Forecast
+from .search import (
+    cheapest_if_equal,
+    frugal,
+    half_way,
+    least,
+    roomier,
+    together,
+    with_others,
+)
 from .step import Step
 
 LARGER = 1.05  # times the batch a choice was made for, from which it is made anew
 ROOM_TO_GROW = 0.96  # share of the budget where batches differ, for one that is larger by less
-MUCH = 0.03  # share of the limit from which what a call returns makes its loss a fat moment
+# Share of the limit from which on the way from the first, frugal step to what fits is gone in two
+# steps: the further a choice is from what was seen, the more may what is predicted be wrong.
+FAR = 0.1
 
 
 class Governor:
@@ -79,6 +90,7 @@ class Governor:
             say, lambda module, inputs, plan: microbatch.Share(self._small[module])
         )
         self._step = Step()
+        self._forecasts: dict = {}  # which calls wait together -> Forecast
         self._state_is_away = self._varies = False
 
     def __call__(self, module, call, args, kwargs):
@@ -270,7 +282,7 @@ class Governor:
         if min(c.needs for c in candidates) > free and self._send_state_away(around):
             held = around.held()
             free = self._budget(around.limit) - held
-        choice = self._for_first_step(candidates, free)
+        choice = self._for_first_step(module, candidates, free)
         case = case_of(module, choice, candidates, inputs, plan)
         case.beside = choices.extra(cost, inputs.rows)
         case.outputs, case.has_loss = cost.output_row * inputs.rows, cost.has_loss
@@ -284,14 +296,14 @@ class Governor:
         """
         return self.budget and self.factor > 0.5 and activation_budget.is_compiled(module)
 
-    def _for_first_step(self, candidates, free):
+    def _for_first_step(self, module, candidates, free):
         """A step that is only watched must be safe rather than fast. After an attempt of ours that
         ran out it is run with the least.
         """
         if self.factor < 1:
             return least(candidates, with_others)
         most = min(free, candidates[0].needs) if self.failed else free
-        return frugal(candidates, most, free)
+        return frugal(candidates, most, free, spacious=_has_convolutions(module))
 
     def _send_state_away(self, around):
         """Optimizer state waits on the host from now on, where that may be; says whether it has
@@ -422,54 +434,101 @@ class Governor:
             for case, count in step.together.items()
             if case.candidates and case.module() is not None
         }
-        if step.around is None or not cases:
+        if not cases:
+            return
+        if step.around is None:
+            self._make_room_for_library(cases)
             return
         first = not all(case.settled for case in cases)
         if first:
             # imports that the first calls set off may leave cycles with frames in them, and the
             # frames hold tensors
             gc.collect()
-        base = step.held_before
-        unforeseen = (
-            max(
-                step.peak_of_passes() - base - together(cases, lambda c: c.choice),
-                -sum(case.beside for case in cases),
-            )
-            if step.around.is_card
-            else 0
-        )
-        if first and step.around.is_card:
-            _learn_work_of_loss(cases, step.around.limit)
+        forecast = self._read(cases, step)
         # Results that the loop holds are there while the next call runs. Where that has the loss
         # inside, they count; where the loss comes later, they are gone by then.
         results = 0 if any(case.has_loss for case in cases) else step.results_alive()
         budget = self._budget(step.around.limit) * (ROOM_TO_GROW if self._varies else 1)
-        free = budget - self._held(cases, step.around, results) - unforeseen
+
+        def room_left():
+            return forecast.room_for(budget - self._held(cases, step.around, results))
+
+        free, now = room_left(), together(cases, lambda c: c.choice)
+        wall = self.teller.take_wall()
         slack = (
             0 if self._varies else (1 - room.SAFETY) / 2 * step.around.limit
         )  # the next batch may be a little longer
-        if not first and together(cases, lambda c: c.choice) <= free + slack:
+        if not first and not wall and now <= free + slack:
             return
         always = budget - free
+        far = first and step.around.is_card and len(forecast.seen) == 1
+        far = far and free - now > FAR * step.around.limit
         if self.failed:
             free = min(free, 0.97 * together(cases, lambda c: c.candidates[0]))
         taken = cheapest_if_equal(cases, free)
         if together(cases, taken.get) > free and self._send_state_away(step.around):
-            free = budget - self._held(cases, step.around, results) - unforeseen
+            free = room_left()
             always, taken = budget - free, cheapest_if_equal(cases, free)
+        if wall:
+            taken = roomier(cases, taken, min(free, self._below(now, wall, step.around.limit)))
         if not first and all(case.choice is choice for case, choice in taken.items()):
             return
-        for case, choice in taken.items():
-            case.choice = choice
-            self.checkpointing.use(case.module(), choice.checkpoint)
+        middle = half_way(cases, taken) if far else None
+        self._use(middle or taken)
+        if first:
+            self._step.observe(step.around, self._gradients(cases))
+        if middle:
+            return  # the next step is watched too
         total = always + together(cases, lambda c: c.choice)
         for case in cases:
             self._tell(case, int(total), step.around.limit)
             case.settled = True
         if first and self.worst:
             self.worst.save([case.module() for case in cases])
-        if first:
-            self._step.observe(step.around)
+
+    def _use(self, taken):
+        for case, choice in taken.items():
+            if case.choice is not choice:
+                case.choice = choice
+                self.checkpointing.use(case.module(), choice.checkpoint)
+
+    def _make_room_for_library(self, cases):
+        """After a step that nobody watched: a request that failed meanwhile shows that a library
+        lacked its work space.
+        """
+        wall = self.teller.take_wall()
+        if not wall or not all(case.settled for case in cases):
+            return
+        device = next(next(iter(cases)).module().parameters()).device
+        now, limit = together(cases, lambda c: c.choice), room.of(device, self.limit).limit
+        taken = {case: case.choice for case in cases}
+        better = roomier(cases, taken, self._below(now, wall, limit))
+        if better is not taken:
+            self._use(better)
+            for case in cases:
+                self._tell(case, 0, limit)
+
+    def _below(self, now, wall, limit):
+        """What a choice may be predicted to need so that a request does not fail again that failed
+        with wall bytes, while choices were predicted to need so many.
+        """
+        return now - (max(wall, limit) - self._budget(limit))
+
+    def _gradients(self, cases):
+        return sum(room.gradients_of(case.module()) for case in cases)
+
+    def _read(self, cases, step):
+        """The Forecast for these calls, with what the step that was watched took."""
+        unseen = UNSEEN if step.around.is_card else 0.0
+        forecast = self._forecasts.setdefault(frozenset(cases.items()), Forecast(unseen))
+        predicted = together(cases, lambda c: c.choice)
+        real = predicted
+        if step.around.is_card:
+            real = step.peak_of_passes() - step.held_before
+            # What a loss is taken to need may be too much. The rest was measured.
+            real = max(real, predicted - sum(case.beside for case in cases))
+        forecast.read(predicted, real)
+        return forecast
 
     def _held(self, cases, around, results):
         """Bytes that are there whatever is chosen: held now, with optimizer state that is still to
@@ -477,7 +536,7 @@ class Governor:
         which the loop lets go when it has the next ones.
         """
         held = around.held() + self._state_to_come() - results
-        return held - sum(room.gradients_of(case.module()) for case in cases)
+        return held - self._gradients(cases)
 
     def _tell(self, case, total, limit):
         choice = case.choice
@@ -502,16 +561,9 @@ class Governor:
             )
 
 
-def _learn_work_of_loss(cases, limit):
-    """The first step was run with little, and its peak may have been at the loss, whose work is the
-    same for every choice. So what a choice needs beside what stays is at least what it was there.
-    """
-    for case in cases:
-        if case.has_loss or case.outputs < MUCH * limit or not case.choice.remedies():
-            continue
-        work = case.choice.needs - case.choice.stays
-        for candidate in case.candidates:
-            candidate.needs = max(candidate.needs, candidate.stays + work)
+def _has_convolutions(module):
+    """Whether a library may want work spaces for it."""
+    return any(isinstance(m, torch.nn.modules.conv._ConvNd) for m in module.modules())
 
 
 def _amplifies():

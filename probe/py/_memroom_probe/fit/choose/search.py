@@ -2,6 +2,8 @@
 
 NEARLY = 1.05  # times the least that counts as the least
 
+WORTH = 1.35  # times its seconds that it may cost to give a library its work space
+
 FRUGAL = 0.4  # share of the room that a call may take in the first step
 FRUGAL_EQUAL = 0.8  # the same for a call and two like it, where results are equal to the bit
 
@@ -20,10 +22,12 @@ def together(cases, chosen):
     )
 
 
-def frugal(candidates, free, really_free=None):
+def frugal(candidates, free, really_free=None, spacious=False):
     """For a step in which more calls may follow: the cheapest way that leaves them room, or the one
     that needs least. What is equal to the bit may leave less room, for two calls like it; what
-    changes nothing may not. really_free: bytes, where free is what one dares to take.
+    changes nothing may not. really_free: bytes, where free is what one dares to take; spacious: of
+    what is equal to the bit the one that needs least, because libraries take other algorithms
+    where their work spaces do not fit.
     """
     few = [
         c
@@ -31,7 +35,8 @@ def frugal(candidates, free, really_free=None):
         if c.needs <= FRUGAL * free or c.bitwise and c.remedies() and with_others(c) <= free
     ]
     # One step costs little. What it rounds otherwise would stay in the weights for good.
-    equal = _fastest([c for c in few if c.bitwise])
+    bitwise = [c for c in few if c.bitwise]
+    equal = least(bitwise, with_others) if spacious and bitwise else _fastest(bitwise)
     if equal is None and really_free is not None:
         equal = _least_equal(candidates, really_free)
     return equal or _fastest(few) or least(candidates, with_others)
@@ -61,6 +66,17 @@ def least(candidates, needs):
     return _fastest([c for c in candidates if needs(c) <= NEARLY * least])
 
 
+def roomier(cases, taken, free):
+    """Choices that need no more than free and are equal to the bit, as those taken are, where they
+    cost not much more; else those taken.
+    """
+    if not all(c.bitwise for c in taken.values()):
+        return taken
+    found = cheapest(cases, free, lambda case: [c for c in case.candidates if c.bitwise])
+    dear = sum(c.price for c in found.values()) > WORTH * sum(c.price for c in taken.values())
+    return taken if dear or together(cases, found.get) > free else found
+
+
 def cheapest_if_equal(cases, free):
     """The same, with choices that are equal to the bit where a training amplifies rounding, as long
     as they fit.
@@ -70,6 +86,23 @@ def cheapest_if_equal(cases, free):
         if together(cases, taken.get) <= free:
             return taken
     return cheapest(cases, free)
+
+
+def half_way(cases, taken):
+    """Choices of the same kinds as those taken, with about half of what these need more than what
+    is done now; None where there are none between.
+    """
+    found = {}
+    for case, choice in taken.items():
+        middle = (case.choice.needs + choice.needs) / 2
+        alike = [c for c in case.candidates if c.kind == choice.kind and c.needs < choice.needs]
+        below = [c for c in alike if c.needs <= middle]
+        found[case] = (
+            max(below, key=lambda c: c.needs)
+            if below
+            else min(alike, key=lambda c: c.needs, default=choice)
+        )
+    return None if all(found[case] is taken[case] for case in taken) else found
 
 
 def _all(case):

@@ -22,10 +22,12 @@ class Step:
         self.around: Any = None  # the room that is watched
         self.held_before = self._peak = None
 
-    def observe(self, around):
-        """From now on the peak is read."""
+    def observe(self, around, gradients=0):
+        """From now on the peak is read. gradients: bytes that are held and counted with the
+        choices.
+        """
         if self.around is None:
-            self.around, self.held_before = around, around.held()
+            self.around, self.held_before = around, around.held() - gradients
             _watching.add(self)
         around.start_peak()
 

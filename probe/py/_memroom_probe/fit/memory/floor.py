@@ -80,6 +80,7 @@ class Teller:
         self.say, self.limit, self.told = say, limit, False
         self.trying = False  # what runs out now does so in a trial of ours
         self._missed = 0  # bytes of the largest request that failed outside of one
+        self._wall = 0  # bytes that were there with a failed request, since somebody asked
         self._went_on = False
 
     def went_on(self):
@@ -96,7 +97,14 @@ class Teller:
 
     def forget_missed(self):
         """What ran out was caught by us."""
-        self._missed = 0
+        self._missed = self._wall = 0
+
+    def take_wall(self):
+        """Bytes that would have been needed where a request failed and training went on; 0: none
+        has failed since this was asked last.
+        """
+        wall, self._wall = self._wall, 0
+        return wall
 
     def look(self, device, moving=None):
         if self.told:
@@ -128,6 +136,7 @@ class Teller:
         try:
             if not self.trying:
                 self._missed = max(self._missed, requested)
+                self._wall = max(self._wall, torch.cuda.memory_allocated(device) + requested)
             self.look(torch.device("cuda", device), _on_its_way())
         except Exception:  # the exception that is about to be raised must be the program's own
             pass

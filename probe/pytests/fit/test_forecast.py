@@ -1,0 +1,81 @@
+"""What the first steps teach about predictions, and what follows from a request that failed."""
+
+import unittest
+
+from _memroom_probe.fit.choose.case import Case
+from _memroom_probe.fit.choose.choices import Choice
+from _memroom_probe.fit.choose.forecast import Forecast
+from _memroom_probe.fit.choose.search import frugal, half_way, roomier
+from _memroom_probe.fit.remedies.microbatch import Share
+
+
+def blocks(needs, seconds, kind="blocks of 4"):
+    return Choice("blocks", needs, needs / 2, seconds=seconds, kind=kind, checkpoint=("a block",))
+
+
+def pieces(needs, seconds):
+    return Choice("pieces", needs, 0, seconds=seconds, kind="pieces", share=Share(1))
+
+
+def case(choice, *candidates):
+    return Case(lambda: None, "a module", choice, list(candidates))
+
+
+class Readings(unittest.TestCase):
+    def test_one_reading(self):
+        """What was missing once is missing again, and more the further one goes."""
+        known = Forecast(unseen=0.25)
+        known.read(100, 110)
+        self.assertEqual(known.room_for(110), 100)
+        self.assertEqual(known.room_for(210), 180)
+        self.assertEqual(known.room_for(60), 50)
+
+    def test_two_readings(self):
+        """The second one shows how fast it grows."""
+        known = Forecast(unseen=0.25)
+        known.read(100, 100)
+        known.read(200, 220)
+        self.assertAlmostEqual(known.room_for(340), 300)
+
+    def test_readings_side_by_side_tell_no_growth(self):
+        known = Forecast(unseen=0.2)
+        known.read(100, 100)
+        known.read(101, 111)
+        self.assertAlmostEqual(known.room_for(221), 201)
+
+    def test_too_much_was_predicted(self):
+        """A choice that needed less than predicted makes nobody bold about larger ones."""
+        known = Forecast()
+        known.read(100, 100)
+        known.read(200, 150)
+        self.assertEqual(known.room_for(300), 300)
+
+
+class Ways(unittest.TestCase):
+    def test_half_way_is_of_the_same_kind(self):
+        small, middle, large = blocks(60, 3), blocks(150, 2), blocks(200, 1)
+        other = blocks(125, 2, kind="offload")
+        it = case(pieces(50, 9), small, middle, other, large)
+        self.assertEqual(half_way({it: 1}, {it: large}), {it: small})
+        near = case(pieces(110, 9), middle, other, large)
+        self.assertEqual(half_way({near: 1}, {near: large}), {near: middle})
+        self.assertIsNone(half_way({it: 1}, {it: small}))
+
+    def test_a_library_gets_its_work_space(self):
+        """Where that stays equal to the bit and is not much slower."""
+        tight, loose, slow = blocks(200, 1.0), blocks(150, 1.3), blocks(100, 3.0)
+        it = case(tight, tight, loose, slow, pieces(10, 1.0))
+        self.assertEqual(roomier({it: 1}, {it: tight}, 160), {it: loose})
+        self.assertEqual(roomier({it: 1}, {it: tight}, 110), {it: tight})
+        self.assertEqual(roomier({it: 1}, {it: tight}, 50), {it: tight})
+        cut = pieces(180, 1.0)
+        self.assertEqual(roomier({it: 1}, {it: cut}, 160), {it: cut})
+
+    def test_first_step_leaves_room_for_work_spaces(self):
+        quick, least = blocks(100, 1), blocks(50, 2)
+        self.assertIs(frugal([quick, least], 300), quick)
+        self.assertIs(frugal([quick, least], 300, spacious=True), least)
+
+
+if __name__ == "__main__":
+    unittest.main()
