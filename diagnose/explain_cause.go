@@ -2,6 +2,7 @@ package diagnose
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -51,6 +52,10 @@ func judge(c *trace.Crash, h *trace.Hints) judged {
 	return withFigures(notKnown(c), c)
 }
 
+// engineWarmup is what inference engines say when their start takes more than they reckoned.
+var engineWarmup = regexp.MustCompile(`(?i)memory occurred (?:when|during|while) (?:warming up|capturing|` +
+	`cuda graph)|lowering .max_num_seqs.`)
+
 // byWall knows the causes that follow from the wall itself.
 func byWall(c *trace.Crash, h *trace.Hints) (judged, bool) {
 	switch {
@@ -64,6 +69,16 @@ func byWall(c *trace.Crash, h *trace.Hints) (judged, bool) {
 		return because(CauseShm, "", 0.95,
 				"shared memory (/dev/shm) is full: DataLoader workers hand their batches over in it"),
 			true
+	case engineWarmup.MatchString(c.Text):
+		return because(CauseModel, "serving_warmup", 0.7,
+			"the engine's warm-up did not fit beside its weights and its share for the cache"), true
+	case c.Kind == "dispatched":
+		return because(CauseModel, "dispatched", 0.8,
+			"the loader counted what the cards have free and placed part of the model elsewhere"), true
+	case c.Kind == "board":
+		return because(CauseUnknown, "board", 0,
+			"a Jetson has one memory: what the host's programs, the desktop and the page cache hold is "+
+				"missing on the card; the message does not say how much that was"), true
 	case c.Kind == "serving_cache" && len(c.Neighbours) > 0:
 		return because(CauseNeighbour, "serving_start", 0.8,
 			"%s of the card were taken before this program started", neighbourBytes(c)), true
@@ -136,6 +151,13 @@ func ranksOnOneCard(c *trace.Crash) bool {
 // have served the request is fragmentation by definition; it is the cause where it is a fifth of
 // the card, or many times the request and not just the crumbs that every pool has.
 func byFragments(c *trace.Crash, h *trace.Hints) (judged, bool) {
+	if strings.Contains(c.Text, "Due to fragmentation, the largest") && c.Free != nil &&
+		c.Requested != nil && *c.Free > *c.Requested {
+		return because(CauseFragmentation, "", 0.6,
+			"%s are free and %s were refused, because no piece is large enough; the message says so",
+			*c.Free, *c.Requested).
+			also("so little is free that memory is nearly full as well"), true
+	}
 	if c.Idle == nil || c.Requested == nil || c.Capacity == nil || *c.Requested <= 0 ||
 		*c.Capacity <= 0 {
 		return judged{}, false

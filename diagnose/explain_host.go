@@ -41,6 +41,11 @@ func byLauncher(c *trace.Crash, h *trace.Hints) (judged, bool) {
 			return j, true
 		}
 	}
+	if has(c, trace.SignJoining) {
+		return because(CauseModel, "joining", 0.7,
+			"the shards of a checkpoint are being joined (%s): all weights, in fp32 twice while they are "+
+				"written, lie in host memory", c.Signs[trace.SignJoining]), true
+	}
 	if size := first(c.Signs[trace.SignShuffle], h.Signs[trace.SignShuffle]); size != "" {
 		return because(CauseHostData, "shuffle_buffer", 0.7,
 			"tf.data fills a shuffle buffer of %s whole elements in host memory", size), true

@@ -5,6 +5,7 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 
 	"memroom/event"
 	"memroom/trace"
@@ -17,6 +18,13 @@ var (
 	modelNumber   = regexp.MustCompile(`(?i)^training_(\d+)/|^(?:model|sequential|functional)_(\d+)/|^(?:adam|rmsprop|sgd)_(\d+)/`)
 	leadingShape  = regexp.MustCompile(`(?i)shape ?\[(\d+)((?:, ?\d+)*)\]`)
 )
+
+// manySamples is a first dimension that is a data set rather than a batch, where the operation moves
+// whole arrays.
+const manySamples = 5000
+
+var wholeArray = regexp.MustCompile(`\[Op:(?:GatherV2|_EagerConst|Cast|ConcatV2|TensorSliceDataset|` +
+	`Pack|StridedSlice|Identity)\]`)
 
 // manyModels is the number in an operation's name from which models must have been built in a loop.
 const manyModels = 3
@@ -45,6 +53,12 @@ func byNode(c *trace.Crash, _ *trace.Hints) (judged, bool) {
 	m := leadingShape.FindStringSubmatch(c.Text)
 	if m == nil || len(regexp.MustCompile(`\d+`).FindAllString(m[2], -1)) < 2 {
 		return judged{}, false
+	}
+	if n, _ := strconv.Atoi(m[1]); n >= manySamples && (wholeArray.MatchString(c.Text) ||
+		len(c.Frames) > 0 && strings.Contains(c.Frames[0].File, "data_adapter")) {
+		return because(CauseHostData, "data_on_card", 0.75,
+			"the tensor has %s samples in its first dimension and is copied or sliced as a whole: the data "+
+				"set, not a batch", m[1]), true
 	}
 	return because(CauseBatch, "", 0.6,
 		"the tensor has %s samples in its first dimension: an activation of the batch", m[1]), true

@@ -76,7 +76,7 @@ func byFullBefore(c *trace.Crash, h *trace.Hints) (judged, bool) {
 		return judged{}, false
 	}
 	switch {
-	case c.Kind == "jax_exhausted" && c.Capacity == nil:
+	case c.Kind == "jax_exhausted" && c.Capacity == nil && c.Free == nil && c.Steps == 0:
 		j := because(CauseNeighbour, "full_before", 0.6,
 			"only %s were asked for: the card was full already, by another process or by the share that "+
 				"JAX or TensorFlow takes at its start", *c.Requested)

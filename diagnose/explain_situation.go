@@ -22,6 +22,12 @@ var situations = map[string]situation{
 	"kv_cache": {"what the model itself needs leaves too little for the cache of keys and values",
 		[]remedy.ID{remedy.ServingShare, remedy.ShorterSequence, remedy.MicroBatch,
 			remedy.Quantize8Bit, remedy.DeviceMap, remedy.FreeNeighbour}, false},
+	"serving_warmup": {"what an inference engine takes beside weights and cache does not fit (requests " +
+		"at once, CUDA graphs)", []remedy.ID{remedy.ServingShare, remedy.CUDAGraphSizes,
+		remedy.ShorterSequence}, true},
+	"dispatched": {"the weights, even packed, do not fit the cards",
+		[]remedy.ID{remedy.DeviceMap, remedy.Quantize4Bit, remedy.Quantize8Bit,
+			remedy.FreeNeighbour}, true},
 	"serving_start": {"", []remedy.ID{remedy.ServingShare, remedy.FreeNeighbour,
 		remedy.ShorterSequence}, false},
 
@@ -71,6 +77,8 @@ var situations = map[string]situation{
 		[]remedy.ID{remedy.SaveSharded, remedy.EmptyCache, remedy.RaiseLimit}, true},
 	"full_state_dict": {"the whole state dict was gathered to save a checkpoint",
 		[]remedy.ID{remedy.SaveSharded, remedy.EmptyCache, remedy.RaiseLimit}, true},
+	"joining": {"joining the shards of a checkpoint needs the whole model in host memory",
+		[]remedy.ID{remedy.RaiseLimit, remedy.SaveSharded}, true},
 	"merge": {"merging the adapters needs the full weights beside what is there",
 		[]remedy.ID{remedy.MergeOnHost, remedy.DeviceMap, remedy.LoadOnce, remedy.EmptyCache,
 			remedy.RaiseLimit}, true},
@@ -100,6 +108,11 @@ var situations = map[string]situation{
 		[]remedy.ID{remedy.PageFile, remedy.DataLoaderWorkers, remedy.StreamData}, true},
 	"mps_elsewhere": {"most of it is not PyTorch's pool but other allocations of the process",
 		[]remedy.ID{remedy.RaiseLimit, remedy.MicroBatch, remedy.ShorterSequence}, true},
+	"one_piece": {"the driver refuses single allocations of that size, not the card",
+		[]remedy.ID{remedy.MicroBatch, remedy.ShorterSequence}, true},
+	"board": {"on such a board host and card share one memory",
+		[]remedy.ID{remedy.MicroBatch, remedy.MixedPrecision, remedy.Quantize8Bit,
+			remedy.DataLoaderWorkers}, true},
 	"context": {"", []remedy.ID{remedy.FreeNeighbour, remedy.SelectCard, remedy.TFGrowth}, true},
 
 	// the loader and other data in host memory

@@ -71,7 +71,9 @@ var ownStages = []stage{
 		says: "before this program had anything on the card: its context did not fit"},
 	{names: []string{"_allocate_kv_cache", "initialize_cache", "_initialize_kv_caches",
 		"initialize_kv_cache", "_allocate_kv_cache_tensors", "init_memory_pool", "allocate_gpu_cache",
-		"initialize_from_config"}, files: []string{"vllm/worker/cache_engine", "mem_cache/memory_pool"},
+		"initialize_from_config", "create_and_map", "python_create_and_map"},
+		files: []string{"vllm/worker/cache_engine", "mem_cache/memory_pool", "device_allocator/cumem",
+			"torch_memory_saver"},
 		cause: CauseModel, detail: "kv_cache", sure: 0.75,
 		says: "while an inference engine took its share of the card for the cache of keys and values"},
 	{names: []string{"merge_and_unload", "merge_adapter", "_unload_and_optionally_merge",
@@ -103,7 +105,9 @@ var ownStages = []stage{
 		says: "while a saved state (weights or optimizer) was restored beside what the card holds"},
 	{names: []string{"save_checkpoint", "save_model", "_save_checkpoint", "save_pretrained",
 		"_save", "_legacy_save", "_write_checkpoint", "save_state", "save_state_dict",
-		"_save_optimizer_and_scheduler", "state_dict"}, code: []string{"torch.save("},
+		"_save_optimizer_and_scheduler", "state_dict", "async_save", "_offload_state_dict_to_cpu",
+		"_create_cpu_state_dict", "_copy_state_dict", "_stage_state_dict"},
+		code: []string{"torch.save(", "dcp.save(", "dcp.async_save("},
 		like: saving, cause: CauseModel,
 		detail: "checkpoint_save", sure: 0.7, says: "while a checkpoint was saved"},
 }
@@ -273,6 +277,22 @@ func byEvaluation(c *trace.Crash, h *trace.Hints) (judged, bool) {
 	if !evaluating {
 		return judged{}, false
 	}
+	if times := timesCard(c); times >= largerThanCard {
+		j := because(CauseBatch, "oversized", 0.6,
+			"in evaluation (%s in %s) one tensor alone is asked for that is larger than the card, %.1f times",
+			c.Frames[at].Name, c.Frames[at].File, times)
+		j.beside = "eval_batch"
+		return j, true
+	}
+	if grown := c.Signs[trace.SignGrowth]; grown != "" || collects(c, at) {
+		j := because(CauseBatch, "eval_outputs", 0.7,
+			"in evaluation (%s in %s), which keeps something of every batch", c.Frames[at].Name,
+			c.Frames[at].File)
+		if grown != "" {
+			j = j.also("the program's own figures of memory rise until the end: %s", grown)
+		}
+		return j, true
+	}
 	if i, ok := gathering.in(c); ok {
 		if f, deeper := forwarding.in(c); !deeper || f > i {
 			return because(CauseBatch, "eval_outputs", 0.8,
@@ -292,6 +312,20 @@ func byEvaluation(c *trace.Crash, h *trace.Hints) (judged, bool) {
 	}
 	return j, true
 }
+
+// collects reports whether the user's line inside an evaluation puts what the model gives into a
+// list.
+func collects(c *trace.Crash, at int) bool {
+	for i := 0; i <= at && i < len(c.Code); i++ {
+		if collected.MatchString(c.Code[i]) {
+			return true
+		}
+	}
+	return false
+}
+
+var collected = regexp.MustCompile(`\.append\(\s*(?:self\.)?(?:model|net|network|encoder|backbone|` +
+	`classifier|forward)\w*(?:\.\w+)?\(`)
 
 // byMovedData knows a whole data set that is copied to the card in one call.
 func byMovedData(c *trace.Crash) (judged, bool) {

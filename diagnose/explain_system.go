@@ -83,7 +83,7 @@ const privateShare = 0.3
 // memory, Windows' promise of memory, Apple's share.
 func bySystem(c *trace.Crash, h *trace.Hints) (judged, bool) {
 	steps := []func(*trace.Crash, *trace.Hints) (judged, bool){
-		byPrivatePools, byPinned, byCap, byRefusal, byApple,
+		byPrivatePools, byPinned, byCap, byOnePiece, byRefusal, byApple,
 	}
 	for _, step := range steps {
 		if j, ok := step(c, h); ok {
@@ -189,6 +189,33 @@ const (
 	freeEnough = 1.2 // times the request
 	freeShare  = 0.1 // of the card
 )
+
+// onePiece is the largest allocation that Intel's driver grants unless it is told otherwise.
+const onePiece = 4 * event.GiB
+
+// byOnePiece knows refusals on Intel's cards, whose message does not say what is free: the pool is
+// small, the card is not.
+func byOnePiece(c *trace.Crash, _ *trace.Hints) (judged, bool) {
+	if !strings.Contains(c.Text, "XPU out of memory") || c.Requested == nil || c.Capacity == nil ||
+		c.Allocated == nil || c.Free != nil {
+		return judged{}, false
+	}
+	held := *c.Allocated
+	if c.Idle != nil {
+		held += *c.Idle
+	}
+	if float64(held+*c.Requested) > 0.8*float64(*c.Capacity) {
+		return judged{}, false
+	}
+	j := because(CauseSetting, "one_piece", 0.6,
+		"this process holds %s of %s, and %s were refused: the card should have had room", held,
+		*c.Capacity, *c.Requested)
+	if *c.Requested >= onePiece {
+		j = j.also("Intel's driver grants at most 4 GiB at once unless " +
+			"UR_L0_ENABLE_RELAXED_ALLOCATION_LIMITS=1 is set before the program starts")
+	}
+	return j, true
+}
 
 // byRefusal knows requests that the driver refuses although the card has room.
 func byRefusal(c *trace.Crash, h *trace.Hints) (judged, bool) {

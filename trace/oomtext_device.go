@@ -17,7 +17,8 @@ var deviceWords = []entry{
 	{words: []string{"cuda_error_out_of_memory", "hip_error_outofmemory", "erroroutofdevicememory",
 		"cuda_out_of_memory", "cl_mem_object_allocation_failure",
 		"hiperroroutofmemory", "cudaerrormemoryallocation", "errorout_of_memory",
-		"outofdevicememory"}, endings: []*ending{deviceCode}},
+		"outofdevicememory", "error_out_of_device_memory", "error_out_of_host_memory",
+		"allocation is out of device memory"}, endings: []*ending{deviceCode}},
 	{words: []string{"insufficient memory (", "kiogpucommandbuffercallbackerroroutofmemory"},
 		endings: []*ending{metal}},
 	{words: []string{"requires more system memory"}, endings: []*ending{ollama}},
@@ -217,6 +218,9 @@ func readDeviceCode(p *passage) *Crash {
 	}
 	c := &Crash{Class: Exhausted, Sure: proseSure(p, 0.9), Where: event.WhereGPU,
 		Requested: sizeIn(askedSome, cut(t, 400))}
+	if strings.Contains(t, "OUT_OF_HOST_MEMORY") {
+		c.Where = event.WhereHost
+	}
 	if strings.Contains(t, "tensorflow") || strings.Contains(t, "StreamExecutor") {
 		c.Framework = "tensorflow"
 	} else if foreignIn(cut(t, 600)) != "" {

@@ -89,9 +89,13 @@ var hintWords = []entry{
 		hint: setting("attention")},
 	{words: []string{"torch.__version__", "torch version", "torch==", "torch=="}, hint: hintTorch},
 	{words: []string{"loading checkpoint shards", "loading model", "load_tensors:",
-		"loading checkpoint from", "from_pretrained", "load_state_dict", "loading weights",
-		"loading safetensors"},
+		"loading checkpoint from", "from_pretrained", "loading weights", "loading safetensors"},
 		follow: phase("load")},
+	{words: []string{"load_state_dict"}, follow: func(h *hintCollector, p *passage) {
+		if p.at == 0 || p.window.buf[p.at-1] != 'f' { // else offload_state_dict
+			h.Phase = "load"
+		}
+	}},
 	{words: []string{"***** running evaluation", "evaluating", "validation sanity",
 		"running prediction"}, follow: phase("eval")},
 	{words: []string{"saving model checkpoint", "saving checkpoint", "save_checkpoint",

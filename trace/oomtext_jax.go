@@ -24,6 +24,7 @@ var (
 	tfMessage   = pattern(`OOM when allocating|tensorflow/|\bnode\b.*\{\{`)
 	quota       = pattern(`quota|rate limit|received message larger|message larger than max|grpc_status|too many requests|exceeded your current|requests per|resource has been exhausted`)
 	xlaMemory   = pattern(`memory|allocat|hbm|reserve`)
+	xlaFree     = pattern(`there are {size} free`)
 	xlaHostSide = pattern(`out of host memory|memory space host`)
 )
 
@@ -45,7 +46,7 @@ func readJAX(p *passage) *Crash {
 		c.Where = event.WhereHost
 	}
 	c.Requested = firstSize(sizeIn(xlaExact, t), sizeIn(xlaAsked, t), sizeIn(xlaTensor, t))
-	c.Capacity = sizeIn(xlaLimit, t)
+	c.Capacity, c.Free = sizeIn(xlaLimit, t), sizeIn(xlaFree, t)
 	if m := xlaUsedOf.FindStringSubmatch(t); m != nil {
 		c.Requested, c.Capacity = parseSize(m[1], m[2]), parseSize(m[3], m[4])
 	}

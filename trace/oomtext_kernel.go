@@ -141,7 +141,7 @@ func readSystemdUnit(p *passage) *Crash {
 // is bash's.
 var (
 	shellKilled = later(`^\s*(?:\[\d+\][+-]?\s+)?(?:\d+\s+)?Killed\s*(?:: 9)?\s*$|\bline \d+:\s+\d+ Killed\b|^(?:-?(?:ba|z|k|fi)?sh): (?:line \d+: )?(?:\d+ )?[Kk]illed\b|` +
-		`^\s*\[\d+\][+-]?\s+(?:\d+ )?[Kk]illed\b|\b[Kk]illed: 9\b|\d+ Killed\s{2,}\S|Killed\s+python|\.sh: \d+: .*Killed\s*$|^\s*\d+ [Kk]illed\s|` + "`Killed`" + `|[.:$)\]]\s*Killed\s*$`)
+		`^\s*\[\d+\][+-]?\s+(?:\d+ )?[Kk]illed\b|\b[Kk]illed: 9\b|\d+ Killed\s{2,}\S|Killed\s+python|\.sh: \d+: .*Killed\s*$|^\s*\d+ [Kk]illed\s|` + "`Killed`" + `|[.:$)\]]\s*Killed\s*$|[\ds%|]Killed\s*$`)
 	signalNine = later(`(?i)Signal 9 \(SIGKILL\)|Signals\.SIGKILL|signal: killed|signal:? 9\b|SIGKILL received|got signal: ?(?:9|SIGKILL)|terminated by signal SIGKILL|` +
 		`(?:exited|terminated|killed|died|ended|exit).{0,60}SIGKILL|with signal 9|by signal 9|SIGKILL \(9\)|was SIGKILL|-SIGKILL`)
 	onPurpose = pattern(`kill -9|pkill|killall|os\.kill|sending SIGKILL|send SIGKILL|killed by user|scancel|escalat\w+ to SIGKILL|KillMode|forcing|force[- ]kill|SIGKILL escalation|` +

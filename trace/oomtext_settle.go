@@ -21,6 +21,9 @@ func settle(log *Log) {
 // less and less has ended.
 const smallRefusal = 64 * event.MiB
 
+// absurdRefusal is a share of a card that no card has: its size was read wrongly.
+const absurdRefusal = 64 * event.TiB
+
 // settleBackpedal looks at a row of shrinking refusals as one: it was survived unless it went down
 // to nearly nothing.
 func settleBackpedal(log *Log) {
@@ -34,8 +37,11 @@ func settleBackpedal(log *Log) {
 	if smallest < 0 {
 		return
 	}
-	if c := &log.Crashes[smallest]; *c.Requested < smallRefusal {
+	switch c := &log.Crashes[smallest]; {
+	case *c.Requested < smallRefusal:
 		c.Class, c.Sure, c.What = Exhausted, 0.8, "the driver refused even a small size"
+	case *c.Requested > absurdRefusal:
+		c.Class, c.Sure, c.What = Exhausted, 0.9, "the driver was asked for what no card has"
 	}
 }
 
@@ -141,8 +147,30 @@ func dropEchoes(log *Log) {
 		return slices.ContainsFunc(echoes[c.Kind],
 			func(better string) bool { return present[better] })
 	})
+	dropAftermath(log)
 	mergeTensorAndAllocator(log)
 	mergeAccounting(log)
+}
+
+// broken are ends after which every further call to the card fails, in whatever words.
+var broken = []string{"other_device-side_assert", "other_srcindex_<_srcselectdimsize",
+	"other_illegal_memory_access", "other_unspecified_launch_failure", "other_misaligned_address"}
+
+// aftermath are failures without figures that follow from a broken context as well as from a full
+// card.
+var aftermath = []string{"library_status", "torch_raw", "tf_library", "device_code"}
+
+// dropAftermath removes what only follows from a kernel that failed before.
+func dropAftermath(log *Log) {
+	first := slices.IndexFunc(log.Crashes,
+		func(c Crash) bool { return slices.Contains(broken, c.Kind) })
+	if first < 0 {
+		return
+	}
+	from := log.Crashes[first].offset
+	log.Crashes = slices.DeleteFunc(log.Crashes, func(c Crash) bool {
+		return slices.Contains(aftermath, c.Kind) && c.offset > from && c.Requested == nil
+	})
 }
 
 // mergeAccounting joins the rows of one table of Slurm's: the job has the limit, its step the

@@ -41,6 +41,7 @@ const (
 	SignResumed    = "resumed"     // training continues from a checkpoint
 	SignGrowth     = "growth"      // the program's own figures of memory rise; the value says how far
 	SignMerging    = "merging"     // adapters are being merged
+	SignJoining    = "joining"     // the shards of a checkpoint are being joined
 	SignJoblib     = "joblib"      // workers of joblib
 	SignDatasets   = "datasets"    // map of Hugging Face's datasets
 	SignNNUNet     = "nnunet"      // workers of batchgenerators, as nnU-Net has them
@@ -73,7 +74,8 @@ var signsNear = []sign{
 	{SignZeRO3, later(`(?i)zero[-_ ]?(?:stage[-_ ]?)?3|\bz3\b|_z3_|stage[-_ ]?3|"stage": ?3|full_shard|` +
 		`\bfsdp\b|FullyShardedDataParallel`)},
 	{SignOffload, later(`(?i)(?:z[23]|zero\w*|ds|stage\d?)[\w-]*offload|offload_(?:optimizer|param|opt)|` +
-		`cpu_offload|DeepSpeedZeRoOffload|DeepSpeedCPUAdam|offload[\w-]*\.json`)},
+		`cpu_offload|DeepSpeedZeRoOffload|DeepSpeedCPUAdam|offload[\w-]*\.json|CPU Offload: True|` +
+		`extension module cpu_adam|Adam Optimizer #\d+ is created with`)},
 	{SignUnsharded, later(`(?i)(?:memory|usage|vram)[^.\n]{0,70}\b(?:stays?|remains?|is|are) ` +
 		`(?:\w+ )?the same|(?:not|n't|no|without) (?:\w+ )?(?:reduc|decreas|shrink|chang|sav|lower)\w*` +
 		`[^.\n]{0,40}\b(?:memory|vram)|(?:memory|vram)[^.\n]{0,60}\b(?:not|n't) ` +
@@ -103,6 +105,8 @@ var signsNear = []sign{
 		`restor(?:ing|ed) (?:from )?(?:the )?(?:checkpoint|states)|=> loading checkpoint`)},
 	{SignMerging, later(`(?i)\bmerg(?:e|ing)[^\n]{0,40}(?:lora|adapter|weights|model)|merge_and_unload|` +
 		`\bmerge_\w*lora`)},
+	{SignJoining, later(`zero_to_fp32|Processing zero checkpoint|dcp_to_torch|merge[-_]fsdp|merge-weights|` +
+		`(?i:consolidat\w+ (?:the )?(?:\w+ )?(?:shards|checkpoint|weights))|convert_checkpoint_to_hf`)},
 	{SignJoblib, later(`(?i)\bjoblib\b|\bn_jobs\b|\bloky\b`)},
 	{SignDatasets, later(`datasets[/\\](?:arrow_dataset|utils|builder)|died during map|` +
 		`\(num_proc=\d+\)|dataset_num_proc`)},

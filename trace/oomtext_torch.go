@@ -30,6 +30,10 @@ var torchWords = []entry{
 		"that can be stored in kv cache", "is less than desired gpu memory utilization",
 		"try to increase --mem-fraction-static", "not enough memory to handle",
 		"kv cache is needed"}, endings: []*ending{serving}},
+	{words: []string{"enough gpu ram to fit", "not enough gpu memory to load"},
+		endings: []*ending{dispatched}},
+	{words: []string{"nvmapmemallocinternaltagged", "nvmapmemhandlealloc: error",
+		"nvml_success == r internal assert"}, endings: []*ending{board}},
 	{words: []string{"failed to cuda calloc", "failed to cuda malloc"},
 		endings: []*ending{ncclAlloc}},
 	{words: []string{"cuda oom", "hip oom"}, endings: []*ending{torchDevice}},
@@ -59,6 +63,8 @@ var (
 	bareBus        = &ending{kind: "bare_bus", read: readBareBus}
 	torchClassOnly = &ending{kind: "torch_class", read: readTorchClass, frames: true, mayPass: true}
 	serving        = &ending{kind: "serving_cache", read: readServing, frames: true}
+	dispatched     = &ending{kind: "dispatched", read: readDispatched, frames: true}
+	board          = &ending{kind: "board", read: readBoard, frames: true}
 )
 
 var (
@@ -391,11 +397,29 @@ func readTorchClass(p *passage) *Crash {
 	line := p.line()
 	lower := strings.ToLower(t)
 	if javaOrRay.MatchString(line) || strings.Contains(lower, "out of memory") ||
+		strings.Contains(lower, "out of resource") || // of a kernel, on the chip
 		!strings.Contains(lower, "torch") && !strings.Contains(lower, "cuda") {
 		return nil
 	}
 	return &Crash{Class: Exhausted, Sure: proseSure(p, 0.85), Where: event.WhereGPU,
 		Framework: "pytorch", Requested: sizeIn(triedSize, t)}
+}
+
+// readDispatched reads a refusal to load: the parts of a model that found no room on the cards may
+// not be computed elsewhere.
+func readDispatched(p *passage) *Crash {
+	if aboutCode.MatchString(p.line()) && !strings.Contains(p.line(), "Error: ") {
+		return nil
+	}
+	return &Crash{Class: Exhausted, Sure: 0.9, Where: event.WhereGPU, Framework: "pytorch",
+		What: "parts of the model found no room on the cards, and the loader refused"}
+}
+
+// readBoard reads what the driver of Jetson boards prints when an allocation fails. PyTorch's own
+// message fails there too, because the board has no NVML.
+func readBoard(*passage) *Crash {
+	return &Crash{Class: Exhausted, Sure: 0.9, Where: event.WhereGPU, Framework: "pytorch",
+		What: "on a board with one memory (Jetson)"}
 }
 
 var (
