@@ -46,7 +46,7 @@ func judge(c *trace.Crash, h *trace.Hints) judged {
 	}
 	for _, step := range steps {
 		if j, ok := step(c, h); ok {
-			return withFigures(withStage(j, c, h), c)
+			return withEngine(withFigures(withStage(j, c, h), c), c, h)
 		}
 	}
 	return withFigures(notKnown(c), c)

@@ -117,3 +117,15 @@ func withStage(j judged, c *trace.Crash, h *trace.Hints) judged {
 	}
 	return j.also("the request itself came %s", strings.TrimSuffix(at.evidence[0], "."))
 }
+
+// withEngine adds that an inference engine on the same card holds a share of it, where a training
+// step is what failed.
+func withEngine(j judged, c *trace.Crash, h *trace.Hints) judged {
+	share := first(c.Signs[trace.SignEngine], h.Signs[trace.SignEngine])
+	if share == "" || !onCard(c) || j.cause != CauseBatch && j.cause != CauseModel ||
+		j.beside != "" || !seen(c, h, trace.SignPreference) {
+		return j
+	}
+	j.beside = "serving_start"
+	return j.also("an inference engine takes %s of the card for itself, beside the training", share)
+}

@@ -42,6 +42,7 @@ const (
 	SignGrowth     = "growth"      // the program's own figures of memory rise; the value says how far
 	SignMerging    = "merging"     // adapters are being merged
 	SignJoining    = "joining"     // the shards of a checkpoint are being joined
+	SignEngine     = "engine"      // an inference engine takes this share of the card
 	SignJoblib     = "joblib"      // workers of joblib
 	SignDatasets   = "datasets"    // map of Hugging Face's datasets
 	SignNNUNet     = "nnunet"      // workers of batchgenerators, as nnU-Net has them
@@ -107,6 +108,7 @@ var signsNear = []sign{
 		`\bmerge_\w*lora`)},
 	{SignJoining, later(`zero_to_fp32|Processing zero checkpoint|dcp_to_torch|merge[-_]fsdp|merge-weights|` +
 		`(?i:consolidat\w+ (?:the )?(?:\w+ )?(?:shards|checkpoint|weights))|convert_checkpoint_to_hf`)},
+	{SignEngine, later(`(?:gpu_memory_utilization|mem[-_]fraction[-_]static)["']?\s?[=:(]?\s?\(?(0?\.\d+|1\.0)`)},
 	{SignJoblib, later(`(?i)\bjoblib\b|\bn_jobs\b|\bloky\b`)},
 	{SignDatasets, later(`datasets[/\\](?:arrow_dataset|utils|builder)|died during map|` +
 		`\(num_proc=\d+\)|dataset_num_proc`)},
@@ -122,7 +124,7 @@ var signsFar = []entry{
 	{words: []string{"distinct sizes", "shuffle buffer", "eval_accumulation_steps",
 		"offload_optimizer", "offload_param", "offload.json", "offload_config", "cpu_offload",
 		"deepspeedzerooffload", "zero3_", "zero3.", "_zero3", "zero_3", "zero-3", "microsoft-standard",
-		"pytorch_mps_high", "object_store_memory", "spilled ", "resuming from",
+		"gpu_memory_utilization", "mem_fraction_static", "pytorch_mps_high", "object_store_memory", "spilled ", "resuming from",
 		"resume_from_checkpoint", "save_steps", "num_workers", "num-workers"}, hint: hintSigns},
 }
 
@@ -188,7 +190,7 @@ var (
 	stepWords = later(`(?i)\b(?:global_)?(?:step|iter(?:ation)?|it)s?["']?\]?\s?[=:]?\s?\[?(\d{1,9})\b`)
 	lossSeen  = later(`(?i)['"]?\b(?:train_)?loss['"]?\s?[=:]\s?\d`)
 	notSteps  = later(`(?i)loading|download|fetching|\bmap\b|tokeniz|shards|filter|saving|preprocess|` +
-		`generating|evaluat|validat|predict|caching|sanity|layers|\btest`)
+		`generating|capturing|evaluat|validat|predict|caching|sanity|layers|\btest`)
 )
 
 // steps is the largest number of training steps that lines above the passage tell of, 0 where they
