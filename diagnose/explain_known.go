@@ -19,8 +19,8 @@ var (
 	leadingShape  = regexp.MustCompile(`(?i)shape ?\[(\d+)((?:, ?\d+)*)\]`)
 )
 
-// manySamples is a first dimension that is a data set rather than a batch, where the operation moves
-// whole arrays.
+// manySamples is a first dimension that is a data set rather than a batch, where the operation
+// moves whole arrays.
 const manySamples = 5000
 
 var wholeArray = regexp.MustCompile(`\[Op:(?:GatherV2|_EagerConst|Cast|ConcatV2|TensorSliceDataset|` +

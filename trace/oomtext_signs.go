@@ -108,7 +108,8 @@ var signsNear = []sign{
 		`\bmerge_\w*lora`)},
 	{SignJoining, later(`zero_to_fp32|Processing zero checkpoint|dcp_to_torch|merge[-_]fsdp|merge-weights|` +
 		`(?i:consolidat\w+ (?:the )?(?:\w+ )?(?:shards|checkpoint|weights))|convert_checkpoint_to_hf`)},
-	{SignEngine, later(`(?:gpu_memory_utilization|mem[-_]fraction[-_]static)["']?\s?[=:(]?\s?\(?(0?\.\d+|1\.0)`)},
+	{SignEngine, later(`(?:gpu_memory_utilization|mem[-_]fraction[-_]static)["']?` +
+		`\s?[=:(]?\s?\(?(0?\.\d+|1\.0)`)},
 	{SignJoblib, later(`(?i)\bjoblib\b|\bn_jobs\b|\bloky\b`)},
 	{SignDatasets, later(`datasets[/\\](?:arrow_dataset|utils|builder)|died during map|` +
 		`\(num_proc=\d+\)|dataset_num_proc`)},
