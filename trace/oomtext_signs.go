@@ -125,7 +125,8 @@ var signsFar = []entry{
 	{words: []string{"distinct sizes", "shuffle buffer", "eval_accumulation_steps",
 		"offload_optimizer", "offload_param", "offload.json", "offload_config", "cpu_offload",
 		"deepspeedzerooffload", "zero3_", "zero3.", "_zero3", "zero_3", "zero-3", "microsoft-standard",
-		"gpu_memory_utilization", "mem_fraction_static", "pytorch_mps_high", "object_store_memory", "spilled ", "resuming from",
+		"gpu_memory_utilization", "mem_fraction_static", "pytorch_mps_high", "object_store_memory",
+		"spilled ", "resuming from",
 		"resume_from_checkpoint", "save_steps", "num_workers", "num-workers"}, hint: hintSigns},
 }
 
