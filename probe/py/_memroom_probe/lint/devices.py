@@ -145,6 +145,38 @@ def checkpoint_kept(file) -> Iterator[dict]:
             )
 
 
+_RANKS = (
+    "DistributedDataParallel",
+    "init_process_group",
+    "FullyShardedDataParallel",
+    "fully_shard",
+)
+
+
+def checkpoint_of_every_rank(file) -> Iterator[dict]:
+    """torch.load(path) without map_location in a program of several ranks: all of them restore it
+    to the one card it was saved from.
+    """
+    if not any(isinstance(n, ast.Call) and method(n) in _RANKS for n in file.nodes):
+        return
+    for scope in scopes(file):
+        if scope.trains:
+            continue  # checkpoint_kept says it
+        for s in scope.statements:
+            if not isinstance(s, ast.Assign) or not isinstance(s.value, ast.Call):
+                continue
+            name = key(s.targets[0])
+            if (file.callee(s.value) or "") != "torch.load" or not name or "." in name:
+                continue
+            if _loaded_to(s.value) == "" and _restores(scope, name):
+                yield rules.finding(
+                    "checkpoint-without-map-location",
+                    s,
+                    "torch.load without map_location puts the checkpoint on the card it was saved "
+                    "from: every rank holds a copy of `%s` on that one card" % name,
+                )
+
+
 def _loaded_to(call: ast.Call) -> Optional[str]:
     """ "card", "" where nothing is said, None where it is not the card."""
     where = keyword(call, "map_location") or (call.args[1] if len(call.args) > 1 else None)

@@ -704,8 +704,12 @@ class Walk:
         answer = returned_by(self.scope, call, lambda n: self.origins(n, env, off))
         if answer is not None:
             return answer
+        if (self.scope.file.callee(call) or "").startswith("torch.distributions."):
+            return self.together(call.args + [k.value for k in call.keywords], env, off)
         if isinstance(call.func, ast.Attribute):
             dotted = self.scope.file.dotted(call.func) or ""
+            if name == "sample" and not dotted.startswith("torch."):
+                return NOTHING  # of a distribution: numbers without a graph
             if dotted.startswith("torch.") or name in JOINING:
                 if name in CLEAN_FUNCTIONS or dotted.startswith("torch.optim"):
                     return NOTHING

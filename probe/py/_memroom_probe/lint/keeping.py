@@ -103,7 +103,65 @@ def kept_outputs(file) -> Iterator[dict]:
             ):
                 yield _kept(kept)
         yield from _kept_by_steps(file, scope)
+        yield from _kept_for_losses(file, scope)
         yield from _averaged_weights(file, scope)
+
+
+def _kept_for_losses(file, scope: Scope) -> Iterator[dict]:
+    """A buffer that the loss is made from, whose graphs are retained and that nothing empties: each
+    backward pass goes through all earlier ones.
+    """
+    for kept in scope.trace.kept:
+        if GRAPH not in kept.origins or kept.how not in ("append", "call", "meter"):
+            continue
+        loop = _retaining_loop(file.places.get(kept.statement), scope)
+        if loop is None or kept.container in bounded_containers(file):
+            continue
+        holder = re.split(r"[.\[]", kept.container)[0]
+        if resets(loop, kept.container, scope) or resets(loop, holder, scope):
+            continue
+        if "." in kept.container and cleared_in(file.tree, kept.container):
+            continue
+        if kept.how == "call" and _class_clears(file, holder):
+            continue
+        if _begun_in(loop, holder) or not _fed(scope, kept.container, holder):
+            continue
+        yield _kept(kept)
+
+
+def _retaining_loop(place, scope: Scope):
+    """The outermost loop around a statement with a backward pass that retains its graph."""
+    for loop in place.loops if place else ():
+        for call in (c for s in in_order(loop.body) for c in calls(s)):
+            if method(call) == "backward" and any(
+                k.arg == "retain_graph" and getattr(k.value, "value", None) is True
+                for k in call.keywords
+            ):
+                return loop
+    return None
+
+
+def _class_clears(file, holder: str) -> bool:
+    """Does a method of the holder's class empty or begin anew what it keeps?"""
+    name = file.class_of(holder)
+    found = file.classes.get(name) if name else None
+    if found is None:
+        return True  # what its methods do is not known
+    return any(
+        cleared_in(method_, "self." + n.attr)
+        for method_ in found.body
+        if isinstance(method_, FUNCTIONS) and method_.name != "__init__"
+        for n in ast.walk(method_)
+        if isinstance(n, ast.Attribute) and key(n.value) == "self"
+    )
+
+
+def _begun_in(loop, name: str) -> bool:
+    return any(key(t) == name for s in in_order(loop.body) for t in targets(s))
+
+
+def _fed(scope: Scope, container: str, holder: str) -> bool:
+    return container in scope.feeds or holder in scope.feeds
 
 
 def _averaged_weights(file, scope: Scope) -> Iterator[dict]:

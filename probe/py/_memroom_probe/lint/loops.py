@@ -149,7 +149,9 @@ def _to_cpu(file, node):
 def _is_loss(node):
     node = innermost(node)
     name = key(node) or (method(node) if isinstance(node, ast.Call) else "")
-    return bool(re.search(r"loss|criterion|cost|objective|error", name or "", re.I))
+    return bool(
+        re.search(r"loss|criterion|cost|objective|error|cross_entropy|kl_div", name or "", re.I)
+    )
 
 
 def zeroed_gradients(file):

@@ -56,6 +56,7 @@ ALL = (
     devices.unsynced_gradients,
     devices.graphs_per_shape,
     devices.checkpoint_kept,
+    devices.checkpoint_of_every_rank,
     devices.copies,
     devices.exceptions,
     devices.figures,

@@ -6,6 +6,7 @@ import re
 from . import rules
 from .accumulation import _counts, _direct
 from .flow import in_order, scopes
+from .keeping import source
 from .names import FUNCTIONS, LOOPS, calls, constant, key, keyword, method, own, targets
 
 LOADING = (
@@ -88,13 +89,32 @@ def _number_argument(file, s, call, place):
                 counter = key(loop.target.elts[0])
         if counter is None or not any(key(a) == counter for a in call.args):
             counter = _changing_number(file, loop, call)
-        if counter and any(key(a) == counter for a in call.args):
+        if counter is None:
+            counter = _reckoned(loop, call)
+        if counter and any(key(a) == counter or source(a) == counter for a in call.args):
             yield rules.finding(
                 "tf-function-retraced",
                 s,
                 "`%s` gets the Python number `%s`: every new value traces a new graph, and all are kept"
                 % (function.name, counter),
             )
+
+
+def _reckoned(loop, call):
+    """1.0 / (1 + i): an argument made of numbers and the loop's counter alone"""
+    if not (isinstance(loop, ast.For) and isinstance(loop.iter, ast.Call)):
+        return None
+    if method(loop.iter) not in ("range", "enumerate"):
+        return None
+    first = loop.target.elts[0] if isinstance(loop.target, ast.Tuple) else loop.target
+    for argument in call.args:
+        names = {n.id for n in ast.walk(argument) if isinstance(n, ast.Name)}
+        other = any(
+            isinstance(n, (ast.Call, ast.Subscript, ast.Attribute)) for n in ast.walk(argument)
+        )
+        if isinstance(argument, ast.BinOp) and not other and names == {key(first)}:
+            return source(argument)
+    return None
 
 
 def _changing_number(file, loop, call):
