@@ -61,6 +61,7 @@ var layout = map[string]part{
 	"trial/engine": {[]string{"event", "trial"},
 		"it carries out what trial decides; which backend runs the trials comes in from cli"},
 	"trial/optuna": {[]string{"trial"}, edge + ". It is the searcher that trial/engine declares"},
+	"trial/relay": {[]string{"event", "trial"}, pure},
 	"trial/local": {[]string{"event", "trial", "meter", "supervise"},
 		edge + ". A trial on this machine is a supervised run; the store comes in from cli"},
 
@@ -73,7 +74,7 @@ var layout = map[string]part{
 	"cli": {[]string{"event", "trace", "allocsim", "remedy", "fit", "diagnose", "tape", "models",
 		"plan", "lint", "meter", "probe", "store", "relay", "central", "feed", "supervise",
 		"fit/driver", "trial",
-		"trial/studyfile", "trial/engine", "trial/local", "trial/optuna",
+		"trial/studyfile", "trial/engine", "trial/local", "trial/relay", "trial/optuna",
 		"report", "api"}, assembly},
 	"cmd":     {[]string{"cli"}, assembly},
 	"testenv": {nil, "tests of every part use it"},

@@ -22,6 +22,7 @@ type runCmd struct {
 	Quiet      bool          `help:"No summary at the end."`
 	Summary    bool          `help:"A summary at the end also where stderr is no terminal and there is nothing to tell."`
 	Probe      bool          `help:"Look into Python processes. Without it only meters are read." default:"true" negatable:""`
+	Relay      string        `help:"For a scheduler that sees only our output: put the reports, the memory and the end of the command between its output, as records with this name (docs/format/relay.md). The command ends when we do." placeholder:"NAME"`
 	Group      string        `help:"Name that the runs of one job on several nodes have in common. When one of them runs out of memory the others are ended after --grace. They must share MEMROOM_HOME." placeholder:"ID"`
 	NodeRank   int           `help:"Rank of this node in the group, for the record." default:"0"`
 
@@ -61,6 +62,9 @@ func (c *runCmd) check() error {
 	if c.Grace < 0 || c.NodeRank < 0 {
 		return exitWith(exitUsage, "--grace %v, --node-rank %d: neither can be negative", c.Grace,
 			c.NodeRank)
+	}
+	if err := c.checkRelay(); err != nil {
+		return exitWith(exitUsage, "%w", err)
 	}
 	if c.View && c.Detach {
 		return exitWith(exitUsage, "--view watches and --detach leaves: take one; `memroom top RUN` "+

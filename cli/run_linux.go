@@ -54,6 +54,9 @@ func (c *runCmd) Run(s *session) error {
 			return err
 		}
 	}
+	if c.Relay != "" {
+		return c.relayed(s, out, command, path)
+	}
 	r, err := c.prepare(s, command)
 	if err != nil {
 		return exitWith(exitNotStarted, "%w", err)

@@ -375,7 +375,7 @@ func (t *tuning) newJob(l trial.Launch) (local.Job, error) {
 	if err != nil {
 		return local.Job{}, err
 	}
-	job := t.jobOf(r.folder)
+	job := localJob(r.folder)
 	if l.Device > 0 {
 		r.env = append(r.env, "MEMROOM_GPU_MEM_FILE="+job.Limit)
 	}
@@ -391,7 +391,7 @@ func (t *tuning) newJob(l trial.Launch) (local.Job, error) {
 // limitFile is where a run's probe finds what its allocator may take from now on.
 const limitFile = "gpu-mem"
 
-func (t *tuning) jobOf(folder *store.Folder) local.Job {
+func localJob(folder *store.Folder) local.Job {
 	return local.Job{Run: folder.ID, Files: runFiles(folder), Events: folder.Path("events.jsonl"),
 		Samples: folder.Path("samples.jsonl"), Steps: folder.Path("steps.jsonl"),
 		Limit: folder.Path(limitFile), Keeper: []string{"memroom", keeperWord, folder.Dir},
@@ -403,7 +403,7 @@ func (t *tuning) findJob(run string) (local.Job, error) {
 	if _, err := os.Stat(folder.Dir); err != nil {
 		return local.Job{}, err
 	}
-	return t.jobOf(folder), nil
+	return localJob(folder), nil
 }
 
 // replacePath puts a filled file in place of its template where that is an argument, or the value

@@ -143,6 +143,9 @@ func (k *keeper) run(launch Launch) {
 	}
 	k.mu.Unlock()
 	go k.reap()
+	if launch.Bound {
+		go k.endWithFront()
+	}
 	k.startMonitor()
 	k.awaitMonitor()
 	for {
@@ -155,6 +158,28 @@ func (k *keeper) run(launch Launch) {
 	}
 	k.finish()
 	k.linger()
+}
+
+// endWithFront ends every process of the run once the front end has gone: gently, then not.
+func (k *keeper) endWithFront() {
+	<-k.frontGone
+	const gentle = time.Second
+	k.endAll(unix.SIGTERM)
+	for wait := gentle; ; wait = 50 * time.Millisecond {
+		select {
+		case <-k.alone:
+			return
+		case <-time.After(wait):
+			k.endAll(unix.SIGKILL)
+		}
+	}
+}
+
+func (k *keeper) endAll(sig unix.Signal) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.launch.Policy = false // no further attempt
+	k.signalAll(sig)
 }
 
 // following completes the next launch with what only the first one knew.

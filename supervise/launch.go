@@ -57,8 +57,11 @@ type Launch struct {
 	// Scratch is a folder of [MakeScratch] that the keeper removes at the end; empty: none.
 	Scratch []byte `json:"scratch,omitempty"`
 	// Policy says that the monitor decides what follows: the keeper waits as long as it lives.
-	Policy bool   `json:"policy,omitempty"`
-	Note   string `json:"note,omitempty"` // told to the front end before the command starts
+	Policy bool `json:"policy,omitempty"`
+	// Bound: the run ends when its front end goes. A cluster that ended our process has given the
+	// memory to somebody else.
+	Bound bool   `json:"bound,omitempty"`
+	Note  string `json:"note,omitempty"` // told to the front end before the command starts
 }
 
 // wireLaunch is a launch on the socket. JSON has no room for bytes that are no UTF-8, and file

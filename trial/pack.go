@@ -12,8 +12,26 @@ type Capacity struct {
 	CPUs     float64
 	Host     event.Bytes // the study's budget
 	HostFree event.Bytes // of the machine or the cgroup around us, neighbours included
+	// Of the largest node of a cluster, where one trial must fit; 0: there is one machine.
+	NodeHost event.Bytes
+	NodeCPUs float64
 	Cards    []Card
 	GPU      event.Bytes // budget over all cards; 0: what they have
+}
+
+// most is what a single trial can have at the most.
+func (c Capacity) most() event.Bytes {
+	if c.NodeHost > 0 {
+		return min(c.Host, c.NodeHost)
+	}
+	return c.Host
+}
+
+func (c Capacity) mostCPUs() float64 {
+	if c.NodeCPUs > 0 {
+		return min(c.CPUs, c.NodeCPUs)
+	}
+	return c.CPUs
 }
 
 // Card is one accelerator.
@@ -96,7 +114,7 @@ func (s *Study) need(t *Trial, c Capacity) (l Launch, ready bool) {
 	if !ok {
 		return l, false
 	}
-	l.Host = min(max(host, t.host, leastReservation), c.Host)
+	l.Host = min(max(host, t.host, leastReservation), c.most())
 	if t.host > host {
 		l.Why = "it ran out with less"
 	}
@@ -121,7 +139,7 @@ func (s *Study) hostNeed(t *Trial, c Capacity, l *Launch) (event.Bytes, bool) {
 	}
 	if len(s.running) == 0 {
 		l.Why = aloneWords
-		return min(c.Host, c.HostFree), true
+		return min(c.most(), c.HostFree), true
 	}
 	var most event.Bytes
 	for _, r := range s.running {
@@ -164,9 +182,9 @@ func (s *Study) cpus(c Capacity) float64 {
 		}
 	}
 	if n == 0 {
-		return min(1, c.CPUs)
+		return min(1, c.mostCPUs())
 	}
-	return min(max(sum/n, 0.05), c.CPUs)
+	return min(max(sum/n, 0.05), c.mostCPUs())
 }
 
 // fits says whether there is room now, and chooses the cards.
@@ -272,12 +290,15 @@ func (s *Study) placeOnCards(l *Launch, c Capacity) bool {
 // Impossible explains resources that no trial can ever get, with what would be possible.
 func (o Options) Impossible(c Capacity) error {
 	switch {
-	case o.CPUs > c.CPUs:
+	case o.CPUs > c.mostCPUs():
 		return fmt.Errorf("each trial asks for %v processors and there are %v: "+
-			"at most --cpus-per-trial %v", o.CPUs, c.CPUs, c.CPUs)
+			"at most --cpus-per-trial %v", o.CPUs, c.mostCPUs(), c.mostCPUs())
 	case o.TrialHost > c.Host:
 		return fmt.Errorf("each trial asks for %s of host memory and the study has %s: "+
-			"at most --trial-mem %s, or a larger --host-mem", o.TrialHost, c.Host, c.Host)
+			"at most --trial-mem %s, or a larger --host-mem", o.TrialHost, c.Host, c.most())
+	case o.TrialHost > c.most():
+		return fmt.Errorf("each trial asks for %s of host memory and the largest node has %s: "+
+			"at most --trial-mem %s", o.TrialHost, c.NodeHost, c.most())
 	case o.GPUs > 0 && len(c.Cards) == 0:
 		return fmt.Errorf("each trial asks for %d cards and none is seen here: "+
 			"--gpus-per-trial 0 trains on the processor; `memroom doctor` says why", o.GPUs)

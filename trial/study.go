@@ -516,16 +516,16 @@ func (s *Study) ladder(t *Trial, a Attempt, o Outcome, c Capacity) {
 		return
 	}
 	had := max(a.Reserved, a.Host)
-	if !a.Fit && float64(had) < 0.97*float64(c.Host) {
+	if !a.Fit && float64(had) < 0.97*float64(c.most()) {
 		t.host = s.more(had, c)
 		if o.Itself || t.shortages() > 1 {
-			t.host = c.Host
+			t.host = c.most()
 		}
 		s.again(t, "ran out of host memory at "+had.String())
 		return
 	}
 	if s.Options.Fit && o.Framework && !a.Fit {
-		t.host, t.fit = c.Host, true
+		t.host, t.fit = c.most(), true
 		s.again(t, "ran out of host memory with all of "+had.String()+"; remedies of --fit come next")
 		return
 	}
@@ -574,7 +574,7 @@ func (t *Trial) shortages() (n int) {
 }
 
 func (s *Study) more(had event.Bytes, c Capacity) event.Bytes {
-	return min(c.Host, event.Bytes(float64(had)*growth)+pad)
+	return min(c.most(), event.Bytes(float64(had)*growth)+pad)
 }
 
 // again puts a trial first in the queue.

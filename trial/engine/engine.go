@@ -587,10 +587,14 @@ func (e *Engine) observe() {
 		if a == nil {
 			continue
 		}
-		if most := e.Spec.MaxTime; most > 0 && time.Since(a.began) > most && a.stop == "" {
+		u, ok := e.Backend.Usage(a.run)
+		age := time.Since(a.began)
+		if ok {
+			age = u.Age // in a cluster's queue nobody gets older
+		}
+		if most := e.Spec.MaxTime; most > 0 && age > most && a.stop == "" {
 			e.end(a, trial.Stopped, fmt.Sprintf("it ran longer than %s (--max-time)", most))
 		}
-		u, ok := e.Backend.Usage(a.run)
 		if !ok {
 			continue
 		}

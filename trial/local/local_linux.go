@@ -46,6 +46,8 @@ type Backend struct {
 	Cards func() []trial.Card
 	CPUs  float64       // 0: all
 	Grace time.Duration // between asking a trial to end and ending it
+	// Firm: the kernel ends a trial at its limit. Nobody is there who could give it more.
+	Firm bool
 
 	proc   *meter.Proc
 	around *meter.Cgroup
@@ -203,7 +205,7 @@ func (b *Backend) newFront(r *running) *supervise.Front {
 		r.state = s
 		if s.Cgroup != "" && r.group == nil && !s.Finished {
 			r.group = &meter.Cgroup{Dir: s.Cgroup, Version: s.CgroupV}
-			r.hold = s.HostLimit > 0 && hold(r.group, s.HostLimit)
+			r.hold = !b.Firm && s.HostLimit > 0 && hold(r.group, s.HostLimit)
 		}
 	}
 	return front

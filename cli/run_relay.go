@@ -1,0 +1,15 @@
+package cli
+
+import "errors"
+
+// check: a relayed run has nobody beside it.
+func (c *runCmd) checkRelay() error {
+	if c.Relay == "" {
+		return nil
+	}
+	if c.View || c.Detach {
+		return errors.New("--relay writes to stdout until the command ends: --view and --detach " +
+			"do not go with it")
+	}
+	return nil
+}
