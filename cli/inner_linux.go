@@ -40,6 +40,9 @@ func inner(args []string, streams Streams) (code int, yes bool) {
 	if len(args) == 3 && args[0] == outsideWord {
 		return innerCode(streams, outside(args[1], args[2], streams)), true
 	}
+	if len(args) == 1 && args[0] == forecastWord {
+		return innerCode(streams, forecast(streams)), true
+	}
 	return 0, false
 }
 
