@@ -65,6 +65,10 @@ type tuneNewCmd struct {
 	MaxTime   time.Duration `help:"Stop a trial that runs longer." placeholder:"DURATION"`
 	MaxLog    event.Bytes   `help:"End a trial that prints more." default:"1GiB" placeholder:"SIZE"`
 
+	On         string   `help:"Run the trials on a cluster: ray://HOST:PORT, ray (RAY_ADDRESS, or the cluster of this machine) or slurm. Each is a job of its own with memroom run around it." placeholder:"CLUSTER"`
+	Sbatch     []string `help:"With --on slurm: a further argument of sbatch, such as --sbatch=--partition=gpu; may be repeated." placeholder:"ARG" sep:"none"`
+	WorkingDir string   `help:"With --on ray: a folder or URI that Ray copies to its nodes and changes into. Without it they must see this folder." placeholder:"PATH"`
+
 	Param    []string `help:"A parameter that the command takes as $${NAME}: --param lr='loguniform(1e-4,1e-2)'; may be repeated." placeholder:"NAME=DOMAIN" sep:"none"`
 	Env      []string `help:"An environment variable of the trials, with $${NAME} or a domain as its value." placeholder:"NAME=VALUE" sep:"none"`
 	Template []string `help:"A config file with $${NAME} in it. Each trial gets a filled copy in place of it." placeholder:"PATH" sep:"none"`
@@ -163,7 +167,10 @@ func (c *tuneNewCmd) spec(f *studyfile.File, now time.Time) (engine.Spec, error)
 		Pattern: firstOf(c.Pattern, f.Pattern), MaxTime: firstOf(c.MaxTime, f.MaxTime),
 		HostMem: firstOf(c.HostMem, f.HostMem), GPUMem: firstOf(c.GPUMem, f.GPUMem),
 		MaxLog: c.MaxLog, Method: trial.Method(firstOf(c.Search, string(f.Method), "random")),
-		Probe: c.Probe}
+		Probe: c.Probe, Sbatch: c.Sbatch}
+	if err := c.addCluster(&spec); err != nil {
+		return spec, err
+	}
 	if c.Seed == 0 && f.Seed != nil {
 		spec.Seed = *f.Seed
 	}

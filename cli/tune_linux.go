@@ -38,8 +38,10 @@ func (c *tuneNewCmd) Run(s *session) error {
 	if c.DryRun {
 		return printPlanned(s, spec)
 	}
-	if _, err := findExecutable(fill(spec.Command[0], spec, 0, nil)); err != nil {
-		return err
+	if spec.On == "" { // a cluster's nodes have programs of their own
+		if _, err := findExecutable(fill(spec.Command[0], spec, 0, nil)); err != nil {
+			return err
+		}
 	}
 	for flag, path := range map[string]string{"--json": c.JSON, "--html": c.HTML} {
 		if path == "" {
@@ -171,28 +173,22 @@ type tuning struct {
 	json  string
 	quiet bool
 
-	backend *local.Backend
+	backend trial.Backend
+	cluster cluster // nil: trials run on this machine
 	engine  *engine.Engine
 	probe   string // folder of the probe
 	view    *tuneView
 	failed  error // first error in writing the results
 }
 
-// open looks at the machine and refuses what it can never give.
+// open looks at the machine, or at the cluster, and refuses what it can never give.
 func (t *tuning) open(spec *engine.Spec) error {
-	cards := openCards()
-	t.backend = &local.Backend{Host: spec.HostMem, GPU: spec.GPUMem,
-		New:  func(l trial.Launch) (local.Job, error) { return t.newJob(l) },
-		Find: t.findJob}
-	if cards != nil {
-		t.backend.Cards = func() []trial.Card { return trialCards(cards, spec.GPUMem) }
+	opened := t.openLocal
+	if spec.On != "" {
+		opened = t.openCluster
 	}
-	if err := t.backend.Open(); err != nil {
+	if err := opened(spec); err != nil {
 		return exitWith(exitNotStarted, "%w", err)
-	}
-	if most := t.backend.Limit(); most > 0 && t.backend.Host > most {
-		t.note("memroom: --host-mem %s is more than there is; the study gets %s", spec.HostMem, most)
-		t.backend.Host = most
 	}
 	capacity, err := t.backend.Capacity()
 	if err != nil {
@@ -210,6 +206,26 @@ func (t *tuning) open(spec *engine.Spec) error {
 	if spec.Probe && os.Getenv("MEMROOM_OFF") != "1" {
 		t.probe, _ = probe.Install(filepath.Join(t.home.Home, "probe"))
 	}
+	return nil
+}
+
+// openLocal runs trials on this machine.
+func (t *tuning) openLocal(spec *engine.Spec) error {
+	cards := openCards()
+	b := &local.Backend{Host: spec.HostMem, GPU: spec.GPUMem,
+		New:  func(l trial.Launch) (local.Job, error) { return t.newJob(l) },
+		Find: t.findJob}
+	if cards != nil {
+		b.Cards = func() []trial.Card { return trialCards(cards, spec.GPUMem) }
+	}
+	if err := b.Open(); err != nil {
+		return err
+	}
+	if most := b.Limit(); most > 0 && b.Host > most {
+		t.note("memroom: --host-mem %s is more than there is; the study gets %s", spec.HostMem, most)
+		b.Host = most
+	}
+	t.backend = b
 	return nil
 }
 
@@ -241,6 +257,11 @@ func (t *tuning) work(dir string, more int) error {
 	}
 	defer e.Close()
 	t.engine, e.Backend = e, t.backend
+	if t.cluster != nil {
+		if err := t.cluster.Take(filepath.Join(dir, "jobs")); err != nil {
+			return exitWith(exitNotStarted, "%w", err)
+		}
+	}
 	e.Study.Options.GPUs = max(0, e.Study.Options.GPUs)
 	if cards, _ := t.backend.Capacity(); e.Spec.Options.GPUs < 0 {
 		e.Study.Options.GPUs = min(1, len(cards.Cards))
@@ -347,19 +368,29 @@ func writeStudyPage(path string, e *engine.Engine) error {
 	return err
 }
 
-// newJob makes the record of an attempt: a run like any other.
-func (t *tuning) newJob(l trial.Launch) (local.Job, error) {
+// commandOf fills the trial's settings into the command and its files.
+func (t *tuning) commandOf(l trial.Launch) ([]string, error) {
 	spec := t.engine.Spec
 	command := make([]string, len(spec.Command))
 	files, err := t.fillFiles(l)
 	if err != nil {
-		return local.Job{}, err
+		return nil, err
 	}
 	for i, word := range spec.Command {
 		command[i] = fill(word, spec, l.Trial, l.Params)
 		for path, filled := range files {
 			command[i] = replacePath(command[i], path, filled)
 		}
+	}
+	return command, nil
+}
+
+// newJob makes the record of an attempt: a run like any other.
+func (t *tuning) newJob(l trial.Launch) (local.Job, error) {
+	spec := t.engine.Spec
+	command, err := t.commandOf(l)
+	if err != nil {
+		return local.Job{}, err
 	}
 	path, err := findExecutable(command[0])
 	if err != nil {
@@ -437,8 +468,8 @@ func (t *tuning) fillFiles(l trial.Launch) (map[string]string, error) {
 	return out, nil
 }
 
-// environ is the environment of a trial: ours, the study's variables, and the cards it may see.
-func (t *tuning) environ(l trial.Launch) []string {
+// variables are what the study sets for a trial.
+func (t *tuning) variables(l trial.Launch) map[string]string {
 	spec := t.engine.Spec
 	set := map[string]string{"MEMROOM_STUDY": spec.Name, "MEMROOM_TRIAL": fmt.Sprint(l.Trial)}
 	if params, err := json.Marshal(l.Params); err == nil {
@@ -447,6 +478,12 @@ func (t *tuning) environ(l trial.Launch) []string {
 	for name, value := range spec.Env {
 		set[name] = fill(value, spec, l.Trial, l.Params)
 	}
+	return set
+}
+
+// environ is the environment of a trial: ours, the study's variables, and the cards it may see.
+func (t *tuning) environ(l trial.Launch) []string {
+	set := t.variables(l)
 	if len(l.Cards) > 0 {
 		all := t.engine.Capacity().Cards
 		var ids []string

@@ -23,8 +23,8 @@ import (
 type Engine struct {
 	// Address as the user wrote it: ray://HOST:PORT, http://HOST:PORT, HOST:PORT.
 	Address string
-	// WorkingDir is what Ray copies to the nodes, a URI that it knows; empty: they see our folders.
-	WorkingDir string
+	// Folder is what Ray copies to the nodes, a path or a URI that it knows; empty: they see ours.
+	Folder string
 	// GPUMem is the study's budget on all cards: a card's size where the cluster does not tell it.
 	GPUMem event.Bytes
 
@@ -32,6 +32,8 @@ type Engine struct {
 	client *http.Client
 	logs   map[string]*logState
 	card   event.Bytes // size of the smallest card; 0: not known
+	// workingDir is the URI of Folder
+	workingDir string
 }
 
 // logState spaces out readings of a log: Ray gives it as a whole each time.
@@ -75,6 +77,12 @@ func (e *Engine) Open() error {
 	return fmt.Errorf("--on %s: no Ray cluster takes jobs at %s (%w): start one with "+
 		"`ray start --head` and ray[default] installed, or give the address of its dashboard, "+
 		"port 8265 by default", e.Address, strings.Join(candidates, " or "), first)
+}
+
+// Take hands the folder over that jobs run in.
+func (e *Engine) Take(string) (err error) {
+	e.workingDir, err = e.upload(e.Folder)
+	return err
 }
 
 // addresses lists where the dashboard may be.
@@ -241,8 +249,8 @@ func (e *Engine) Submit(jobs []remote.Job) map[string]error {
 func (e *Engine) submit(job remote.Job) error {
 	l := job.Launch
 	environment := map[string]any{"env_vars": job.Env}
-	if e.WorkingDir != "" {
-		environment["working_dir"] = e.WorkingDir
+	if e.workingDir != "" {
+		environment["working_dir"] = e.workingDir
 	}
 	body := map[string]any{
 		"submission_id":       job.ID,
@@ -286,7 +294,7 @@ func (e *Engine) entrypoint(job remote.Job) string {
 		words[i] = quote(w)
 	}
 	line := "exec " + strings.Join(words, " ")
-	if e.WorkingDir == "" {
+	if e.workingDir == "" {
 		line = "cd " + quote(job.Dir) + " || { echo 'memroom: this node does not see the study'\\''s " +
 			"folder; --working-dir copies it there'; exit 125; }; " + line
 	}
