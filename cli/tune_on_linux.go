@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 
 	"memroom/event"
@@ -29,7 +30,7 @@ func (t *tuning) openCluster(spec *engine.Spec) error {
 		t.cluster = &slurm.Engine{JobName: jobName(spec), Args: spec.Sbatch}
 	} else {
 		t.cluster = &ray.Engine{Address: strings.Replace(spec.On, "ray+https://", "https://", 1),
-			Folder: spec.WorkDir, GPUMem: spec.GPUMem}
+			Folder: spec.WorkDir, GPUMem: spec.GPUMem, Token: rayToken()}
 	}
 	if err := t.cluster.Open(); err != nil {
 		return err
@@ -42,6 +43,27 @@ func (t *tuning) openCluster(spec *engine.Spec) error {
 	}
 	t.backend = b
 	return nil
+}
+
+// rayToken is what Ray's own command line would send: from the environment, a file that it names,
+// or the file in the user's home.
+func rayToken() string {
+	if token := os.Getenv("RAY_AUTH_TOKEN"); token != "" {
+		return strings.TrimSpace(token)
+	}
+	path := os.Getenv("RAY_AUTH_TOKEN_PATH")
+	if path == "" {
+		home, err := os.UserHomeDir()
+		if err != nil {
+			return ""
+		}
+		path = filepath.Join(home, ".ray", "auth_token")
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(data))
 }
 
 // jobName is the study's name on a cluster. Studies of other people, homes and days have the same
@@ -61,6 +83,9 @@ func (t *tuning) remoteJob(l trial.Launch) (remote.Job, error) {
 	}
 	job := remote.Job{ID: fmt.Sprintf("%s-t%d-a%d", jobName(&spec), l.Trial, l.Attempt), Launch: l,
 		Env: t.variables(l), Dir: spec.Dir}
+	if home := os.Getenv("MEMROOM_HOME"); home != "" && spec.WorkDir == "" {
+		job.Env["MEMROOM_HOME"] = home // the nodes see our folders
+	}
 	words := []string{"run", "--relay", job.ID, "--quiet",
 		"--name", fmt.Sprintf("%s/%d", spec.Name, l.Trial), "--tag", "study:" + spec.Name,
 		"--host-mem", bytesArgument(l.Host)}

@@ -25,6 +25,7 @@ type Engine struct {
 	Address string
 	// Folder is what Ray copies to the nodes, a path or a URI that it knows; empty: they see ours.
 	Folder string
+	Token  string // of a cluster that asks for one; it is kept nowhere
 	// GPUMem is the study's budget on all cards: a card's size where the cluster does not tell it.
 	GPUMem event.Bytes
 
@@ -66,6 +67,11 @@ func (e *Engine) Open() error {
 		err := e.get("/api/version", &version)
 		if err == nil && version.Ray != "" {
 			return nil
+		}
+		var no refused
+		if errors.As(err, &no) && (no.code == 401 || no.code == 403) {
+			return fmt.Errorf("--on %s: Ray at %s wants a token (%s): set RAY_AUTH_TOKEN or "+
+				"RAY_AUTH_TOKEN_PATH to that of the cluster", e.Address, base, no.text)
 		}
 		if err == nil {
 			err = errors.New("something else answers there")
@@ -132,7 +138,7 @@ func (e *Engine) call(method, path string, body []byte, into any) error {
 	if body != nil {
 		request.Header.Set("Content-Type", "application/json")
 	}
-	answer, err := e.client.Do(request)
+	answer, err := e.send(request)
 	if err != nil {
 		var reason *url.Error
 		if errors.As(err, &reason) {
@@ -155,6 +161,14 @@ func (e *Engine) call(method, path string, body []byte, into any) error {
 	text := strings.TrimSpace(string(data))
 	text = text[strings.LastIndexByte(text, '\n')+1:]
 	return refused{answer.StatusCode, text}
+}
+
+// send adds the token that Ray's own clients would send.
+func (e *Engine) send(request *http.Request) (*http.Response, error) {
+	if e.Token != "" {
+		request.Header.Set("Authorization", "Bearer "+e.Token)
+	}
+	return e.client.Do(request)
 }
 
 // node as the state interface tells it.

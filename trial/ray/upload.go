@@ -37,7 +37,7 @@ func (e *Engine) upload(folder string) (uri string, err error) {
 	if err != nil {
 		return "", err
 	}
-	answer, err := e.client.Do(request)
+	answer, err := e.send(request)
 	if err != nil {
 		return "", fmt.Errorf("--working-dir %s: send it to Ray: %w", folder, err)
 	}
