@@ -64,8 +64,10 @@ var layout = map[string]part{
 	"trial/relay":  {[]string{"event", "trial"}, pure},
 	"trial/remote": {[]string{"event", "trial", "trial/relay"},
 		"what every cluster has in common; which one it is comes in as an interface"},
-	"trial/ray":   {[]string{"event", "trial", "trial/remote"}, edge + ". It is a cluster of trial/remote"},
-	"trial/slurm": {[]string{"event", "trial", "trial/remote"}, edge + ". It is a cluster of trial/remote"},
+	"trial/ray": {[]string{"event", "trial", "trial/remote"},
+		edge + ". It is a cluster of trial/remote"},
+	"trial/slurm": {[]string{"event", "trial", "trial/remote"},
+		edge + ". It is a cluster of trial/remote"},
 	"trial/local": {[]string{"event", "trial", "meter", "supervise"},
 		edge + ". A trial on this machine is a supervised run; the store comes in from cli"},
 

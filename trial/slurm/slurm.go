@@ -1,6 +1,6 @@
-// Package slurm runs trials as batch jobs of Slurm, through its own commands: sbatch, squeue, sacct,
-// scontrol and scancel. The study's folder must be on a file system that the nodes see: scripts and
-// output lie there.
+// Package slurm runs trials as batch jobs of Slurm, through its own commands: sbatch, squeue,
+// sacct, scontrol and scancel. The study's folder must be on a file system that the nodes see:
+// scripts and output lie there.
 package slurm
 
 import (
@@ -149,7 +149,7 @@ func fields(line string) map[string]string {
 }
 
 func down(state string) bool {
-	for _, word := range []string{"DOWN", "DRAIN", "FAIL", "INVAL", "UNKNOWN", "POWERED_DOWN", "MAINT"} {
+	for _, word := range []string{"DOWN", "DRAIN", "FAIL", "INVAL", "UNKNOWN", "MAINT"} {
 		if strings.Contains(state, word) {
 			return true
 		}
@@ -219,7 +219,8 @@ func (e *Engine) submitGroup(jobs []remote.Job) error {
 	if err := os.WriteFile(e.path(tag+".tasks"), []byte(list.String()), 0o600); err != nil {
 		return err
 	}
-	args := []string{"--parsable", "--no-requeue", "--nodes=1", "--ntasks=1", "--job-name=" + e.JobName,
+	args := []string{"--parsable", "--no-requeue", "--nodes=1", "--ntasks=1",
+		"--job-name=" + e.JobName,
 		"--comment=" + tag, "--output=" + e.path(tag+"-%a.slurm"), "--open-mode=append"}
 	args = append(args, e.needs(jobs[0].Launch)...)
 	if len(jobs) > 1 {

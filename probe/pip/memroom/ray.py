@@ -171,7 +171,8 @@ def _as_class(tune: Any, trainable: Any) -> Tuple[Any, Dict[str, float]]:
                 "with_memory takes a function of config or a subclass of tune.Trainable, not %s"
                 % trainable.__name__
             )
-        return trainable, _plain(trainable.default_resource_request({}))
+        kind: Any = trainable
+        return kind, _plain(kind.default_resource_request({}))
     if not callable(trainable) or hasattr(trainable, "fit"):
         raise TypeError(
             "with_memory takes a function of config or a subclass of tune.Trainable, not %s. "
@@ -342,7 +343,12 @@ def _learner_of(trial: Any) -> Optional[Learner]:
 
 
 # How Ray and the frameworks say that memory ran out.
-ON_CARD = ("CUDA out of memory", "torch.OutOfMemoryError", "RESOURCE_EXHAUSTED", "HIP out of memory")
+ON_CARD = (
+    "CUDA out of memory",
+    "torch.OutOfMemoryError",
+    "RESOURCE_EXHAUSTED",
+    "HIP out of memory",
+)
 ON_HOST = (
     "OutOfMemoryError",  # Ray's, of its memory monitor
     "MemoryError",
