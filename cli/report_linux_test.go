@@ -124,7 +124,7 @@ func sameRecord(t *testing.T, own, kept string) {
 // and comes back; over SQLite and over a real PostgreSQL. Nothing is lost and nothing is there
 // twice.
 func TestReportTo(t *testing.T) {
-	binary := buildBinary(t)
+	binary := testenv.Binary(t)
 	t.Run("sqlite", func(t *testing.T) { t.Parallel(); reportTo(t, binary, "") })
 	t.Run("postgres", func(t *testing.T) {
 		t.Parallel()

@@ -11,13 +11,14 @@ import (
 	"testing"
 
 	"memroom/event"
+	"memroom/testenv"
 	"memroom/trial/relay"
 )
 
 // relayOutput runs a command with --relay and takes its output apart.
 func relayOutput(t *testing.T, dir string, args ...string) (text string, p relay.Parser, code int) {
 	t.Helper()
-	cmd := exec.Command(buildBinary(t), append([]string{"run", "--relay", "t-1"}, args...)...)
+	cmd := exec.Command(testenv.Binary(t), append([]string{"run", "--relay", "t-1"}, args...)...)
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "MEMROOM_HOME="+filepath.Join(dir, "home"))
 	var out, errs bytes.Buffer
@@ -59,7 +60,7 @@ func TestRelayTellsHowACommandEnded(t *testing.T) {
 // TestRelayedCommandEndsWithItsFrontEnd: a cluster that killed us gives the memory to others.
 func TestRelayedCommandEndsWithItsFrontEnd(t *testing.T) {
 	dir := t.TempDir()
-	cmd := exec.Command(buildBinary(t), "run", "--relay", "t-1", "--", "sh", "-c",
+	cmd := exec.Command(testenv.Binary(t), "run", "--relay", "t-1", "--", "sh", "-c",
 		"trap '' TERM; sleep 300 & echo $! > left.new; mv left.new left; wait; sleep 300")
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "MEMROOM_HOME="+filepath.Join(dir, "home"))

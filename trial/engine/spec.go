@@ -33,7 +33,7 @@ type Spec struct {
 	GPUMem  event.Bytes       `json:"gpu_mem,omitempty"`
 	MaxLog  event.Bytes       `json:"max_log,omitempty"`
 	MaxTime time.Duration     `json:"max_time,omitempty"` // of a trial, nanoseconds
-	On      string            `json:"on,omitempty"` // a cluster; empty: this machine
+	On      string            `json:"on,omitempty"`       // a cluster; empty: this machine
 	Sbatch  []string          `json:"sbatch,omitempty"`
 	WorkDir string            `json:"working_dir,omitempty"` // that Ray copies to its nodes
 	Probe   bool              `json:"probe"`
