@@ -127,18 +127,27 @@ func TestPruneKeeps(t *testing.T) {
 	}
 }
 
+// TestDefaultRetention: the newest fifty stay whatever their age, the others for 90 days.
 func TestDefaultRetention(t *testing.T) {
 	s := testStore(t)
 	now := time.Now()
-	var made []*Folder
-	for i := range 60 {
-		made = append(made, sized(t, s, now.Add(-200*day-time.Duration(i)*time.Hour), 1))
+	for i := range 50 {
+		sized(t, s, now.Add(-time.Duration(i)*time.Hour), 1)
 	}
-	month := sized(t, s, now.Add(-80*day), 1)
+	kept, dropped := sized(t, s, now.Add(-89*day), 1), sized(t, s, now.Add(-91*day), 1)
 	p, err := s.Prune(DefaultRetention(), now, true)
-	if err != nil || len(p.Dropped) != 11 || slices.Contains(idsOf(p.Dropped), month.ID) ||
-		!slices.Contains(idsOf(p.Dropped), made[59].ID) {
-		t.Errorf("dropped %d of 61, want the 11 beyond the newest fifty; %v", len(p.Dropped), err)
+	if err != nil || !slices.Equal(idsOf(p.Dropped), []string{dropped.ID}) {
+		t.Errorf("dropped %v, want the one of 91 days %s and not the one of 89 days %s; %v",
+			idsOf(p.Dropped), dropped.ID, kept.ID, err)
+	}
+	old := testStore(t)
+	for i := range 50 {
+		sized(t, old, now.Add(-200*day-time.Duration(i)*time.Hour), 1)
+	}
+	oldest := sized(t, old, now.Add(-300*day), 1)
+	p, err = old.Prune(DefaultRetention(), now, true)
+	if err != nil || !slices.Equal(idsOf(p.Dropped), []string{oldest.ID}) {
+		t.Errorf("dropped %d of 51 old ones, want the oldest; %v", len(p.Dropped), err)
 	}
 }
 
