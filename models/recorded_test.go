@@ -1,9 +1,11 @@
 package models_test
 
 import (
+	"encoding/json"
 	"math"
 	"testing"
 
+	"memroom/models"
 	"memroom/testenv/recorded"
 )
 
@@ -45,5 +47,40 @@ func TestPeaksOfVision(t *testing.T) {
 				t.Errorf("peak %d, measured %d: %+.2f %%", got, r.Peak, 100*off)
 			}
 		})
+	}
+}
+
+// TestPublishedParameterCounts: what configurations leave out has the library's default, and the
+// totals are those that the models' authors published.
+func TestPublishedParameterCounts(t *testing.T) {
+	for name, c := range map[string]struct {
+		config string
+		want   int64
+	}{
+		"Llama-2-7B, whose file does not name its key heads": {`{"model_type": "llama",
+			"hidden_size": 4096, "intermediate_size": 11008, "num_hidden_layers": 32,
+			"num_attention_heads": 32, "vocab_size": 32000}`, 6738415616},
+		"Llama-3-8B": {`{"model_type": "llama", "hidden_size": 4096, "intermediate_size": 14336,
+			"num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8,
+			"vocab_size": 128256}`, 8030261248},
+		"GPT-2 by defaults alone": {`{"model_type": "gpt2"}`, 124439808},
+		"OPT-125M by defaults": {`{"model_type": "opt", "hidden_size": 768, "ffn_dim": 3072,
+			"num_hidden_layers": 12, "num_attention_heads": 12, "vocab_size": 50272,
+			"max_position_embeddings": 2048, "word_embed_proj_dim": 768}`, 125239296},
+		"ViT-base": {`{"model_type": "vit", "num_labels": 1000}`, 86567656},
+	} {
+		var config map[string]any
+		if err := json.Unmarshal([]byte(c.config), &config); err != nil {
+			t.Fatal(err)
+		}
+		m, err := models.New(models.ConfigOf(config), models.Run{Batch: 1, Seq: 16, Image: 224,
+			Attn: "sdpa"})
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		if got := m.Root.Count(); got != c.want {
+			t.Errorf("%s has %d parameters, want %d", name, got, c.want)
+		}
 	}
 }

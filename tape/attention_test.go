@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"os"
 	"testing"
+
+	"memroom/event"
 )
 
 // TestEfficientAttentionAsInTheRehearsal: the workspace of the memory-efficient backward kernel is
@@ -36,5 +38,37 @@ func TestEfficientAttentionAsInTheRehearsal(t *testing.T) {
 	}
 	if checked < 200 {
 		t.Errorf("only %d cases in the file", checked)
+	}
+}
+
+// TestFlashAttentionRoundsLengthsTo128: cards before Hopper run FlashAttention-2, whose backward
+// pass keeps a sum for every query and head and a gradient of the queries in fp32, both with the
+// number of queries rounded up to 128 (mha_bwd in PyTorch's flash_api.cpp).
+func TestFlashAttentionRoundsLengthsTo128(t *testing.T) {
+	for queries, rounded := range map[int64]int64{1: 128, 100: 128, 128: 128, 129: 256, 330: 384} {
+		const batch, heads, each = 2, 3, 64
+		g := New(Options{Training: true})
+		f := g.Enter()
+		root := NewModule()
+		var in [3]*Tensor
+		for i, name := range []string{"q", "k", "v"} {
+			in[i] = root.Param(name, batch, heads, queries, each).Tensor
+		}
+		g.Load(root, BF16)
+		out := f.Keep(g.SDPA(in[0], in[1], in[2], nil, 0, true))
+		before := len(g.Timeline().Ops)
+		g.Backward(f.Keep(g.Mean(out, false, 0, 1, 2, 3)))
+		asked := map[int64]bool{}
+		for _, op := range g.Timeline().Ops[before:] {
+			if op.Kind == event.OpAlloc {
+				asked[op.Size] = true
+			}
+		}
+		sums, gradient := 4*batch*heads*rounded, 4*batch*rounded*heads*each
+		if !asked[sums] || !asked[gradient] {
+			t.Errorf("%d queries: asked for %v, want %d and %d among it", queries, asked, sums,
+				gradient)
+		}
+		f.Leave()
 	}
 }
