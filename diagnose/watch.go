@@ -404,7 +404,7 @@ func (p *process) leakFinding(t Trend, device int) event.Finding {
 	}
 	held := p.holding(device)
 	if len(held) > 0 {
-		f.Title += " (held by " + both(held) + ")"
+		f.Title += ", held by " + both(held)
 	}
 	for _, h := range held {
 		f.Evidence = append(f.Evidence, h.evidence())

@@ -7,10 +7,11 @@ cd "$(dirname "$0")/../.."
 # What remedies save: predicted and measured
 
 `explain`, `plan --fit` and `run --fit` say how many bytes a remedy saves. The figure is the engine run on the setup (or the
-recording) before and after the remedy's rewrite, subtracted. Here it stands beside a card. Misses stay in the table; a
-saving counts as right within 10 % of the measured one.
+recording) before and after the remedy's rewrite, subtracted. This page compares it with
+measurements on a card. Wrong predictions stay in the table. A saving counts as right if it is
+within 10 % of the measured one.
 
-Made by `bench/savings/doc.sh` from `bench/savings/h200.jsonl`, which `bench/gpu/savings.py` measured (one process a setup).
+Made by `bench/savings/doc.sh` from `bench/savings/h200.jsonl`, which `bench/gpu/savings.py` measured (one process per setup).
 In that run the library's cache of keys and values was on (`KEEP_CACHE=1`), which plan does not model: it costs GPT-2 and
 Llama copies of every key and value unless checkpointing turns it off, and explains their deviations in the first table. The
 second table has the same families without it.
