@@ -51,7 +51,8 @@ func TestOneFailingCard(t *testing.T) {
 		before:  map[string]event.Bytes{"GPU-a": 3}}
 	var s event.Sample
 	r.readDevices(&s)
-	want := []event.DeviceSample{{UUID: "GPU-a", Used: 7, Total: 10, Ours: 4, Others: 3}}
+	want := []event.DeviceSample{{UUID: "GPU-a", Used: 7, Total: 10, Ours: 4, Others: 3,
+		Guessed: true}}
 	if diff := cmp.Diff(want, s.Devices); diff != "" {
 		t.Error(diff)
 	}
