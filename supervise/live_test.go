@@ -482,3 +482,53 @@ func TestCheckpointsThatStayBesideTheModel(t *testing.T) {
 		})
 	}
 }
+
+// ranksResume lets every rank load the same checkpoint, map it, or leave it to the first one.
+const ranksResume = `
+import os, sys, time, torch
+import torch.distributed as dist
+how = sys.argv[1]
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+path = os.path.join(os.path.dirname(__file__), "whole.pt")
+if rank == 0:
+    torch.save({"weights": torch.zeros(40 << 20)}, path)
+dist.barrier()
+state = None
+if how == "every" or how == "first" and rank == 0:
+    state = torch.load(path)
+if how == "mapped":
+    state = torch.load(path, mmap=True)
+dist.barrier()
+time.sleep(1)
+dist.destroy_process_group()
+print("done")
+`
+
+// TestEveryRankLoadsTheCheckpoint: real ranks that each load the whole checkpoint into host memory
+// are named with their number; ranks that map the file share its pages, and one that loads alone
+// is no finding.
+func TestEveryRankLoadsTheCheckpoint(t *testing.T) {
+	python := testenv.Python(t, "torch")
+	for how, c := range map[string]liveCase{
+		"every": {says: []string{"each of 2 processes loads the whole checkpoint into host memory: 320",
+			"of 1.46GiB (ranks.py:13)"}, remedies: []string{"load_once"}},
+		"mapped": {},
+		"first":  {},
+	} {
+		t.Run(how, func(t *testing.T) {
+			t.Parallel()
+			w := newWorkshop(t, ourselves)
+			w.oneThread()
+			got := w.run("--host-mem", "1500MiB", "--", python, "-m", "torch.distributed.run",
+				"--standalone", "--nproc-per-node", "2", w.file("ranks.py", ranksResume), how)
+			summary, err := w.folder().Summary()
+			if err != nil || strings.Count(got.out, "done") != 2 {
+				t.Fatalf("%v, exit %d\n%s\n%s", err, got.code, got.out, got.err)
+			}
+			c.kind = "checkpoint"
+			c.check(t, slices.DeleteFunc(summary.Findings,
+				func(f event.Finding) bool { return f.Kind != c.kind }))
+		})
+	}
+}

@@ -18,7 +18,8 @@ var deviceWords = []entry{
 		"cuda_out_of_memory", "cl_mem_object_allocation_failure",
 		"hiperroroutofmemory", "cudaerrormemoryallocation", "errorout_of_memory",
 		"outofdevicememory", "error_out_of_device_memory", "error_out_of_host_memory",
-		"allocation is out of device memory"}, endings: []*ending{deviceCode}},
+		"allocation is out of device memory", "device memory allocation failed",
+		"memory not enough: current free"}, endings: []*ending{deviceCode}},
 	{words: []string{"insufficient memory (", "kiogpucommandbuffercallbackerroroutofmemory"},
 		endings: []*ending{metal}},
 	{words: []string{"requires more system memory"}, endings: []*ending{ollama}},
@@ -210,6 +211,12 @@ func readAnyGeneric(p *passage) *Crash {
 		Requested: sizeIn(askedSome, cut(p.text(), 300))}
 }
 
+// Sizes in the words of Habana's and MindSpore's runtimes.
+var (
+	askedOther = pattern(`(?:allocation failed for size::|required size\[){size}`)
+	freeOther  = pattern(`free memory size\[{size}`)
+)
+
 func readDeviceCode(p *passage) *Crash {
 	t := p.text()
 	if driverRefused.MatchString(t) || strings.Contains(t, "case ") ||
@@ -217,7 +224,8 @@ func readDeviceCode(p *passage) *Crash {
 		return nil
 	}
 	c := &Crash{Class: Exhausted, Sure: proseSure(p, 0.9), Where: event.WhereGPU,
-		Requested: sizeIn(askedSome, cut(t, 400))}
+		Requested: firstSize(sizeIn(askedSome, cut(t, 400)), sizeIn(askedOther, cut(t, 600))),
+		Free:      sizeIn(freeOther, cut(t, 400))}
 	if strings.Contains(t, "OUT_OF_HOST_MEMORY") {
 		c.Where = event.WhereHost
 	}

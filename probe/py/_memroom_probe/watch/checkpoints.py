@@ -29,7 +29,8 @@ def install(torch):
     @functools.wraps(original)
     def load(*args, **kwargs):
         loaded = original(*args, **kwargs)
-        _loaded(loaded)
+        if not kwargs.get("mmap"):  # else pages of the file, which all processes share
+            _loaded(loaded)
         return loaded
 
     torch.load = load
