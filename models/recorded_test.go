@@ -84,3 +84,34 @@ func TestPublishedParameterCounts(t *testing.T) {
 		}
 	}
 }
+
+// TestTorchvisionParameterCounts: the totals in torchvision's documentation.
+func TestTorchvisionParameterCounts(t *testing.T) {
+	for name, want := range map[string]int64{
+		"alexnet": 61100840, "vgg11": 132863336, "vgg13": 133047848, "vgg16": 138357544,
+		"vgg19": 143667240, "resnet18": 11689512, "resnet34": 21797672, "resnet50": 25557032,
+		"resnet101": 44549160, "resnet152": 60192808, "wide_resnet50_2": 68883240,
+		"resnext50_32x4d": 25028904, "resnext101_32x8d": 88791336, "densenet121": 7978856,
+		"densenet169": 14149480, "densenet201": 20013928, "densenet161": 28681000,
+		"mobilenet_v2": 3504872, "mobilenet_v3_large": 5483032, "mobilenet_v3_small": 2542856,
+		"efficientnet_b0": 5288548, "efficientnet_b1": 7794184, "efficientnet_b2": 9109994,
+		"efficientnet_b3": 12233232, "efficientnet_b4": 19341616, "efficientnet_b5": 30389784,
+		"efficientnet_b6": 43040704, "efficientnet_b7": 66347960, "convnext_tiny": 28589128,
+		"convnext_small": 50223688, "convnext_base": 88591464, "convnext_large": 197767336,
+		"regnet_x_400mf": 5495976, "regnet_y_400mf": 4344144, "regnet_y_800mf": 6432512,
+		"regnet_x_800mf": 7259656, "squeezenet1_0": 1248424, "squeezenet1_1": 1235496,
+		"mnasnet0_5": 2218512, "mnasnet1_0": 4383312, "shufflenet_v2_x0_5": 1366792,
+		"shufflenet_v2_x1_0": 2278604, "vit_b_16": 86567656, "vit_l_16": 304326632,
+		"swin_t": 28288354, "swin_s": 49606258, "swin_b": 87768224,
+	} {
+		m, err := models.New(models.ConfigOf(map[string]any{"model_type": "torchvision",
+			"name": name}), models.Run{Batch: 1, Image: 224, Attn: "sdpa"})
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		if got := m.Root.Count(); got != want {
+			t.Errorf("%s has %d parameters, want %d", name, got, want)
+		}
+	}
+}
