@@ -397,7 +397,7 @@ func (t *tuning) newJob(l trial.Launch) (local.Job, error) {
 		return local.Job{}, err
 	}
 	run := runCmd{Name: fmt.Sprintf("%s/%d", spec.Name, l.Trial), Tag: []string{"study:" + spec.Name},
-		HostMem: l.Host, GPUMem: l.Device, PressureAt: 0.92, Grace: 20 * time.Second,
+		HostMem: l.Host, GPUMem: max(l.Device, l.Cap), PressureAt: 0.92, Grace: 20 * time.Second,
 		Probe: spec.Probe, environ: t.environ(l)}
 	run.fitFlags = fitFlags{Fit: l.Fit, MaxAttempts: defaultAttempts, Forgetful: true}
 	quiet := *t.session

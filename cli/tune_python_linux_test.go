@@ -12,9 +12,14 @@ import (
 // python runs a script that imports memroom, beside the binary under test.
 func (r *tuneRun) python(name, text string, args ...string) (string, error) {
 	r.t.Helper()
+	return r.pythonOf(testenv.Python(r.t), name, text, args...)
+}
+
+func (r *tuneRun) pythonOf(python, name, text string, args ...string) (string, error) {
+	r.t.Helper()
 	r.file(name, text)
 	cmd := r.command()
-	cmd.Path = testenv.Python(r.t)
+	cmd.Path = python
 	cmd.Args = append([]string{cmd.Path, name}, args...)
 	cmd.Env = append(cmd.Env, "MEMROOM_BINARY="+r.binary,
 		"PYTHONPATH="+filepath.Join(testenv.Root(r.t), "probe", "pip"))

@@ -39,9 +39,16 @@ func TestACardIsSharedBeforeTheFirstTrialEnds(t *testing.T) {
 	u := Usage{Host: event.GiB, Device: 4 * event.GiB, Age: 20 * time.Second}
 	s.Observe(first.Trial, u)
 	if got := s.ObserveDevice(first.Trial, u); got != 0 {
-		t.Errorf("held to %v while its memory still rises", got)
+		t.Errorf("held to %v before its first step", got)
 	}
-	u.DeviceStill = 6 * time.Second
+	u.CardSteps, u.CardRose = 20, 15
+	if got := s.ObserveDevice(first.Trial, u); got != 0 {
+		t.Errorf("held to %v while its memory rose in the last half of its steps", got)
+	}
+	u.CardSteps = 30
+	if limit := s.CardCap(first.Trial, c); limit != 60*event.GiB {
+		t.Errorf("its allocator may take %v, want everything", limit)
+	}
 	if got := s.ObserveDevice(first.Trial, u); got != 5*event.GiB+cardPad {
 		t.Errorf("held to %v, want what it has and a quarter", got)
 	}
@@ -56,8 +63,12 @@ func TestACardIsSharedBeforeTheFirstTrialEnds(t *testing.T) {
 		seen[8] > 6*event.GiB {
 		t.Errorf("by batch: %v; want at least in proportion to the 4 GiB of batch 8", seen)
 	}
-	if sum := s.reservedOnCards(); sum > c.GPU {
+	sum := s.reservedOnCards()
+	if sum > c.GPU {
 		t.Errorf("%v are reserved of %v", sum, c.GPU)
+	}
+	if limit := s.CardCap(first.Trial, c); limit != s.ReservedDevice(first.Trial)+c.GPU-sum {
+		t.Errorf("its allocator may take %v, want its reservation and the rest", limit)
 	}
 }
 

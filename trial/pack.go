@@ -49,6 +49,7 @@ type Launch struct {
 	Params  Params
 	Host    event.Bytes
 	Device  event.Bytes
+	Cap     event.Bytes // of its allocator on each card: at least Device
 	Cards   []int
 	CPUs    float64
 	Fit     bool

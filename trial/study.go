@@ -78,7 +78,7 @@ type Attempt struct {
 	Started  time.Time   `json:"started"`
 	Ended    time.Time   `json:"ended,omitzero"`
 	Reserved event.Bytes `json:"reserved,omitempty"` // at the end: it may have grown or shrunk
-	OnCard   event.Bytes `json:"on_card,omitempty"`  // the same on each of its cards
+	OnCard   event.Bytes `json:"on_card,omitempty"`  // what it could take of each card at the end
 	Outcome  *Outcome    `json:"outcome,omitempty"`
 }
 
@@ -149,6 +149,7 @@ type live struct {
 	trial    *Trial
 	reserved event.Bytes // of host memory, now
 	device   event.Bytes
+	limit    event.Bytes // of its allocator on a card, at least the reservation
 	used     event.Bytes // last reading of what cannot be dropped
 	peak     event.Bytes
 	peakDev  event.Bytes
@@ -251,9 +252,10 @@ type Usage struct {
 	CPUs   float64
 	Held   bool          // it stands still at its limit and waits for memory
 	Still  time.Duration // since the peak last rose
-	// DeviceStill is the same for the card's; 0 where what the trial holds there is not known.
-	DeviceStill time.Duration
-	Age         time.Duration
+	// CardSteps are the training steps it has made with a card, and CardRose the one at which its
+	// peak there last rose. 0: it has made none, or nobody can see them.
+	CardSteps, CardRose int64
+	Age                 time.Duration
 	// Printed is how much output there is, read or not.
 	Printed event.Bytes
 }
@@ -289,19 +291,24 @@ func (s *Study) Observe(id int, u Usage) (resize event.Bytes) {
 	return tight
 }
 
-// ObserveDevice takes the reading of the card. When a trial's memory there stands still, others can
-// be forecast from it, and one that was given everything is held to a little more than it has; the
-// new size is returned, 0: no change.
+// ObserveDevice takes the reading of the card. Once a trial has trained for some steps and its peak
+// did not rise over the last half of them, others can be forecast from it, and one that was given
+// everything gives back all but a little more than it has. The new reservation is returned, 0: no
+// change. Before its first steps a program holds a context and perhaps weights: that says nothing.
+// A trial that has run out once keeps what it was given.
 func (s *Study) ObserveDevice(id int, u Usage) (resize event.Bytes) {
 	l := s.running[id]
-	if l == nil || l.device == 0 || l.level || u.Device == 0 || l.trial.fit ||
-		u.DeviceStill < max(2*time.Second, min(u.Age/4, 10*time.Second)) {
+	if l == nil || l.device == 0 || l.level || u.Device == 0 || u.CardSteps < levelSteps ||
+		2*u.CardRose > u.CardSteps {
 		return 0
 	}
 	l.level = true
+	if l.trial.fit {
+		return 0
+	}
 	s.Device.Learn(Observation{Params: l.trial.Params, Bytes: l.peakDev, Running: true})
 	tight := event.Bytes(float64(l.peakDev)*levelMargin) + cardPad
-	if tight >= l.device {
+	if tight >= l.device || l.trial.shortages() > 0 {
 		return 0
 	}
 	l.device = tight
@@ -332,6 +339,48 @@ func (s *Study) GrowDevice(id int, u Usage, c Capacity) event.Bytes {
 	return l.device
 }
 
+// CardCap is what a running trial's allocator may take of each of its cards: its reservation and
+// all that nobody has reserved there. So a forecast that was too low costs nothing as long as there
+// is room. While its peak still moves the cap leaves it half as much again.
+func (s *Study) CardCap(id int, c Capacity) event.Bytes {
+	l := s.running[id]
+	if l == nil || l.device == 0 {
+		return 0
+	}
+	slack := s.slack(l.trial.Attempts[len(l.trial.Attempts)-1].Cards, c)
+	limit := l.device + max(0, slack)
+	if !l.level {
+		limit = max(limit, l.peakDev+l.peakDev/2)
+	}
+	l.limit = limit
+	return limit
+}
+
+// FirstCap is [Study.CardCap] for a trial that is about to start.
+func (s *Study) FirstCap(l Launch, c Capacity) event.Bytes {
+	if l.Device == 0 {
+		return 0
+	}
+	return max(l.Device, s.slack(l.Cards, c))
+}
+
+// slack is what nobody has reserved on each of some cards.
+func (s *Study) slack(cards []int, c Capacity) event.Bytes {
+	slack := event.Bytes(math.MaxInt64)
+	if c.GPU > 0 {
+		slack = (c.GPU - s.reservedOnCards()) / event.Bytes(max(1, len(cards)))
+	}
+	for _, card := range cards {
+		if card < len(c.Cards) {
+			slack = min(slack, s.roomOn(card, c))
+		}
+	}
+	if slack == math.MaxInt64 {
+		return 0
+	}
+	return slack
+}
+
 // ResizedDevice records a reservation on the cards that was changed.
 func (s *Study) ResizedDevice(id int, device event.Bytes) {
 	if l := s.running[id]; l != nil {
@@ -352,6 +401,7 @@ const (
 	// may come later, and running out there costs the attempt.
 	levelMargin = 1.25
 	cardPad     = 512 * event.MiB
+	levelSteps  = 8
 	// settledMargin is left to a trial whose memory stands still.
 	settledMargin = 1.15
 	// growth of a reservation that was too small
@@ -421,7 +471,7 @@ func (s *Study) End(id int, at time.Time, o Outcome, c Capacity) {
 	a := &t.Attempts[len(t.Attempts)-1]
 	a.Outcome, a.Ended, a.Reserved, a.OnCard = &o, at, a.Host, a.Device
 	if l != nil {
-		a.Reserved, a.OnCard = l.reserved, l.device
+		a.Reserved, a.OnCard = l.reserved, max(l.device, l.limit)
 		delete(s.running, id)
 	}
 	s.learn(t, *a, o)
@@ -539,7 +589,7 @@ func (s *Study) deviceLadder(t *Trial, a Attempt, o Outcome, c Capacity) {
 		most = max(most, card.Budget)
 	}
 	had := a.hadOnCard()
-	if !a.Fit && float64(had) < 0.97*float64(most) {
+	if !a.Fit && float64(had) < 0.97*float64(most) && t.shortages() < mostShortages {
 		t.device = min(most, event.Bytes(float64(had)*growth))
 		if t.shortages() > 1 {
 			t.device = most
@@ -554,6 +604,9 @@ func (s *Study) deviceLadder(t *Trial, a Attempt, o Outcome, c Capacity) {
 	}
 	s.over(t, Infeasible, fmt.Sprintf("it needs more than the %s of a card", had))
 }
+
+// mostShortages of a trial on a card: each next attempt has more, the third everything.
+const mostShortages = 5
 
 // hadOnCard is what the attempt could take of a card when it ended.
 func (a Attempt) hadOnCard() event.Bytes {

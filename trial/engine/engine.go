@@ -59,6 +59,7 @@ type attempt struct {
 	began  time.Time
 	usage  trial.Usage
 	limit  event.Bytes
+	card   event.Bytes // what its allocator may take of a card, as it was last told
 }
 
 // Load opens a study, new or old, and takes its lock.
@@ -418,6 +419,7 @@ func (e *Engine) sayWhatIsAwaited() {
 
 // launch records an attempt and starts it.
 func (e *Engine) launch(l trial.Launch) error {
+	l.Cap = e.Study.FirstCap(l, e.capacity)
 	run, err := e.Backend.Prepare(l)
 	if err != nil {
 		return fmt.Errorf("trial %d: %w", l.Trial, err)
@@ -435,6 +437,7 @@ func (e *Engine) launch(l trial.Launch) error {
 	if err := e.follow(run, l.Trial, a.Started, l.Host); err != nil {
 		return err
 	}
+	e.runs[run].card = e.Study.CardCap(l.Trial, e.capacity)
 	if err := e.Backend.Start(run); err != nil {
 		return e.ended(e.runs[run], trial.Outcome{NotStarted: err.Error(), ExitCode: 125})
 	}
@@ -452,6 +455,9 @@ func (e *Engine) hear(h trial.Happening) error {
 		for _, r := range a.reader.Feed(h.Output) {
 			e.reading(a, r)
 		}
+	}
+	if _, gaveUp := h.Values[PrunedMark]; gaveUp && a.stop == "" {
+		e.end(a, trial.Stopped, "pruned by its own pruner")
 	}
 	if h.Values != nil {
 		if v, ok := valueOf(h.Values, e.Spec.Options.Metric); ok {
@@ -476,6 +482,9 @@ const AnyMetric = "*"
 
 // NoMetric stands in for a metric where a program of memroom.tune names none: the trials only run.
 const NoMetric = "memroom_done"
+
+// PrunedMark is reported by a trial that its own pruner ended: Optuna's, inside of the program.
+const PrunedMark = "memroom_pruned"
 
 // valueOf finds the metric among reported values; eval_loss is also what somebody calls
 // eval/loss.
@@ -612,6 +621,7 @@ func (e *Engine) observe() {
 			held[t.ID] = true
 		}
 	}
+	e.capCards()
 	e.makeWay(held)
 }
 
@@ -627,25 +637,33 @@ func (e *Engine) resize(a *attempt, host event.Bytes) {
 	_ = e.record(false, entry{Kind: "resize", Trial: a.trial, Host: host})
 }
 
-// observeDevice holds a trial that was given a whole card to what it takes, or lets one grow.
+// observeDevice lets a trial that was given a whole card give back what it does not take, or lets
+// one grow.
 func (e *Engine) observeDevice(a *attempt, u trial.Usage) {
-	resizer, ok := e.Backend.(trial.DeviceResizer)
-	if !ok {
-		return
-	}
-	before := e.Study.ReservedDevice(a.trial)
 	device := e.Study.ObserveDevice(a.trial, u)
 	if device == 0 {
 		device = e.Study.GrowDevice(a.trial, u, e.capacity)
 	}
-	if device == 0 {
+	if device > 0 {
+		_ = e.record(false, entry{Kind: "resize", Trial: a.trial, Device: device})
+	}
+}
+
+// capCards tells the trials' allocators what they may take now.
+func (e *Engine) capCards() {
+	resizer, ok := e.Backend.(trial.DeviceResizer)
+	if !ok {
 		return
 	}
-	if err := resizer.ResizeDevice(a.run, device); err != nil {
-		e.Study.ResizedDevice(a.trial, before)
-		return
+	for _, a := range e.runs {
+		limit := e.Study.CardCap(a.trial, e.capacity)
+		if limit == 0 || max(limit-a.card, a.card-limit) < limit/50 {
+			continue
+		}
+		if resizer.ResizeDevice(a.run, limit) == nil {
+			a.card = limit
+		}
 	}
-	_ = e.record(false, entry{Kind: "resize", Trial: a.trial, Device: device})
 }
 
 // makeWay: when nobody can go on, one that waits for memory is let into its limit.

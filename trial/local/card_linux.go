@@ -17,46 +17,38 @@ type cardReading struct {
 	limit event.Bytes // what it may take of one
 	used  event.Bytes
 	peak  event.Bytes
-	grown time.Time // when the peak last rose
+	steps int64 // training steps on it
+	rose  int64 // the one at which the peak last rose
 }
 
-// fewSteps are too few to know what a trial takes.
-const fewSteps = 4
-
-// onCard gives what the attempt holds of a card now and for how long its peak has stood still.
-// Where the driver names no processes its framework's allocator knows, and nothing is known before
-// its first step.
-func (r *running) onCard(now time.Time) (used event.Bytes, still time.Duration) {
+// onCard reads what the attempt holds of a card now. Where the driver names no processes its
+// framework's allocator knows, and nothing is known before its first step.
+func (r *running) onCard(now time.Time) cardReading {
 	c := &r.card
-	if now.Sub(c.at) >= 250*time.Millisecond {
-		c.at = now
-		s := r.sample(now)
-		if !s.ok {
-			return 0, 0
-		}
-		c.used = 0
-		for _, d := range s.sample.Devices {
-			own := d.Ours
-			if d.Guessed {
-				reserved, steps := reservedNow(r.Steps)
-				if steps < fewSteps {
-					c.grown = now // optimizer states come with the first steps
-				}
-				own = max(reserved, min(d.Ours, reserved+contextMost))
-				if reserved == 0 {
-					own = 0
-				}
+	if now.Sub(c.at) < 250*time.Millisecond {
+		return *c
+	}
+	c.at = now
+	s := r.sample(now)
+	if !s.ok {
+		return *c
+	}
+	reserved, steps := reservedNow(r.Steps)
+	c.used, c.steps = 0, max(c.steps, steps)
+	for _, d := range s.sample.Devices {
+		own := max(d.Ours, reserved)
+		if d.Guessed {
+			own = max(reserved, min(d.Ours, reserved+contextMost))
+			if reserved == 0 {
+				own = 0
 			}
-			c.used = max(c.used, own)
 		}
-		if float64(c.used) > 1.01*float64(c.peak) {
-			c.peak, c.grown = c.used, now
-		}
+		c.used = max(c.used, own)
 	}
-	if c.used == 0 {
-		return 0, 0
+	if float64(c.used) > 1.01*float64(c.peak) {
+		c.peak, c.rose = c.used, c.steps
 	}
-	return c.used, now.Sub(c.grown)
+	return *c
 }
 
 // reservedNow is what the allocators of an attempt's processes hold on the card with the most, from

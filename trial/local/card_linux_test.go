@@ -24,15 +24,15 @@ func TestOnCardWithoutTheDriversWord(t *testing.T) {
 	at := time.Now()
 	write(r.Samples, `{"gpus":[{"uuid":"a","total":100,"used":90,"ours":42949672960,"guessed":true}]}
 `)
-	if used, still := r.onCard(at); used != 0 || still != 0 {
-		t.Errorf("before the first step: %v for %v", used, still)
+	if c := r.onCard(at); c.used != 0 || c.steps != 0 {
+		t.Errorf("before the first step: %+v", c)
 	}
 	write(r.Steps, `{"pid":7,"step":2,"device":0,"reserved":1073741824}
 `)
 	at = at.Add(time.Second)
 	want := event.GiB + contextMost
-	if used, still := r.onCard(at); used != want || still != 0 {
-		t.Errorf("after two steps: %v for %v, want %v", used, still, want)
+	if c := r.onCard(at); c.used != want || c.steps != 2 || c.rose != 2 {
+		t.Errorf("after two steps: %+v, want %v", c, want)
 	}
 	write(r.Steps, `{"pid":7,"step":8,"device":0,"reserved":2147483648}
 {"pid":8,"step":8,"device":0,"reserved":1073741824}
@@ -42,18 +42,14 @@ func TestOnCardWithoutTheDriversWord(t *testing.T) {
 `)
 	at = at.Add(time.Second)
 	want = 3*event.GiB + contextMost
-	if used, still := r.onCard(at); used != want || still != 0 {
-		t.Errorf("two processes: %v for %v, want %v", used, still, want)
-	}
-	at = at.Add(3 * time.Second)
-	if used, still := r.onCard(at); used != want || still != 3*time.Second {
-		t.Errorf("later: %v for %v", used, still)
+	if c := r.onCard(at); c.used != want || c.steps != 9 || c.rose != 9 {
+		t.Errorf("two processes: %+v, want %v", c, want)
 	}
 	write(r.Samples, `{"gpus":[{"uuid":"a","total":100,"used":90,"ours":5368709120}]}
 `)
 	at = at.Add(time.Second)
-	if used, _ := r.onCard(at); used != 5*event.GiB {
-		t.Errorf("named by the driver: %v", used)
+	if c := r.onCard(at); c.used != 5*event.GiB || c.rose != 9 {
+		t.Errorf("named by the driver: %+v", c)
 	}
 	b := &Backend{jobs: map[string]*running{"x": r}}
 	if err := b.ResizeDevice("x", 6*event.GiB); err != nil {

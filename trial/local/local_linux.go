@@ -152,7 +152,7 @@ func (b *Backend) Prepare(l trial.Launch) (string, error) {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.jobs[job.Run] = &running{Job: job, card: cardReading{limit: l.Device}}
+	b.jobs[job.Run] = &running{Job: job, card: cardReading{limit: max(l.Device, l.Cap)}}
 	return job.Run, nil
 }
 

@@ -56,7 +56,8 @@ func (b *Backend) Usage(run string) (u trial.Usage, ok bool) {
 	}
 	r.peak = max(r.peak, u.Host)
 	if b.Cards != nil {
-		u.Device, u.DeviceStill = r.onCard(now)
+		c := r.onCard(now)
+		u.Device, u.CardSteps, u.CardRose = c.used, c.steps, c.rose
 	}
 	if info, err := os.Stat(r.Files.Output); err == nil {
 		u.Printed = event.Bytes(info.Size())

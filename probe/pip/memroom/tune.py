@@ -433,11 +433,7 @@ class _Study:
     def _run(self, call: int) -> List["Result"]:
         for name in self.ignored:
             _note("tune: %s is not used here" % name)
-        root = os.environ.get(FOLDER + "_ROOT")
-        if not root:
-            root = tempfile.mkdtemp(prefix="memroom-tune-")
-            os.environ[FOLDER + "_ROOT"] = root
-        folder = os.path.join(root, "study-%d" % call)
+        folder = os.path.join(_root(), "study-%d" % call)
         os.makedirs(folder)
         path = os.path.join(folder, "study.json")
         with open(path, "w") as file:
@@ -457,7 +453,8 @@ class _Study:
         parameters: Dict[str, Any] = {}
         _collect(self.config, "", parameters)
         if not parameters:
-            parameters["sample"] = {"randint": [0, 2**31]}  # nothing is searched: repeated runs
+            # nothing is searched: repeated runs, which all take the same memory
+            parameters["seed"] = {"randint": [0, 2**31]}
         study: Dict[str, Any] = {
             "command": _this_script(),
             "parameters": parameters,
@@ -510,6 +507,15 @@ class _Study:
         with open(os.path.join(folder, "out.json")) as file:
             trials = json.load(file)["trials"]
         return [Result(t, _filled(self.config, t["params"]), folder, self.metric) for t in trials]
+
+
+def _root() -> str:
+    """The folder of this program's studies, while they are run."""
+    root = os.environ.get(FOLDER + "_ROOT")
+    if not root:
+        root = tempfile.mkdtemp(prefix="memroom-tune-")
+        os.environ[FOLDER + "_ROOT"] = root
+    return root
 
 
 def _note(text: str) -> None:
@@ -582,6 +588,7 @@ class Result:
         self, trial: Dict[str, Any], config: Dict[str, Any], folder: str, metric: Optional[str]
     ) -> None:
         self.config, self.trial_id, self.state = config, trial["id"], trial["state"]
+        self.params: Dict[str, Any] = trial["params"]
         self.peak_host_bytes = trial["peak_host_bytes"]
         self.peak_device_bytes = trial["peak_device_bytes"]
         self.reserved_bytes, self.attempts = trial["reserved_bytes"], trial["attempts"]
@@ -702,3 +709,16 @@ schedulers.__dict__.update(
 sys.modules[schedulers.__name__] = schedulers
 
 _postpone_ray()
+if os.environ.get("MEMROOM_TUNE_ADDRESS"):  # a trial of an Optuna objective
+    from .tune_objectives import plain_studies
+
+    plain_studies()
+
+
+def __getattr__(name: str) -> Any:
+    """Searches that others drive are loaded when they are first used."""
+    if name in ("agent", "hyperparameter_search", "optimize", "sweep"):
+        from . import tune_objectives
+
+        return getattr(tune_objectives, name)
+    raise AttributeError("module %r has no attribute %r" % (__name__, name))

@@ -5,6 +5,8 @@ Biases, Optuna's trial.report, Ray's tune.report. Each is hooked when the progra
 library's own function runs as before.
 """
 
+import json
+import os
 import sys
 
 from .. import guard, imports, link
@@ -93,6 +95,37 @@ def _wandb(module):
     _around(module.Run, "log", logged)
 
 
+def _wandb_init(module):
+    """A sweep's program reads its settings from wandb.config: in a trial they are the trial's."""
+    inner = getattr(module, "init", None)
+    if inner is None or getattr(inner, "_memroom", False):
+        return
+
+    def init(*args, **kwargs):
+        run = inner(*args, **kwargs)
+        try:
+            settings = _nested(json.loads(os.environ.get("MEMROOM_PARAMS") or "{}"))
+            run.config.update(settings, allow_val_change=True)
+        except Exception as error:
+            guard.fault("settings of a sweep", error)
+        return run
+
+    init.__name__, init.__doc__ = "init", inner.__doc__
+    init.__wrapped__, init._memroom = inner, True
+    module.init = init
+
+
+def _nested(settings):
+    """optimizer.lr is lr in the table optimizer, as in the sweep."""
+    out = {}
+    for name, value in settings.items():
+        table, words = out, name.split(".")
+        for word in words[:-1]:
+            table = table.setdefault(word, {})
+        table[words[-1]] = value
+    return out
+
+
 def _optuna(module):
     def reported(self, value, step):
         tell({"*": value}, step)
@@ -127,6 +160,7 @@ _hooks = {
     "keras.src.callbacks": _keras,
     "keras.callbacks": _keras,
     "wandb.sdk.wandb_run": _wandb,
+    "wandb.sdk.wandb_init": _wandb_init,
     "optuna.trial._trial": _optuna,
     "ray.tune": _ray,
     "ray.train": _ray,
