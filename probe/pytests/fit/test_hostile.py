@@ -704,22 +704,71 @@ class Hostile(unittest.TestCase):
             self.assertNotIn("applied", told.kinds("checkpointing") + told.kinds("micro_batch"))
 
 
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.wide, self.back = nn.Linear(8, 32), nn.Linear(32, 8)
+
+    def forward(self, x):
+        return x + self.back(torch.relu(self.wide(x)))
+
+
+class Stack(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.blocks = nn.ModuleList(Block() for _ in range(3))
+        self.last = nn.Linear(8, 2)
+
+    def forward(self, x):
+        for block in self.blocks:
+            x = block(x)
+        return self.last(x)
+
+
 class Sharded(unittest.TestCase):
-    def test_declined(self):
-        """Calls of a sharded module are collective: nothing is tried, cut or repeated."""
+    def test_blocks_are_checkpointed(self):
+        """Calls of a sharded module are collective: nothing is tried or split, and blocks that
+        every rank sees alike are computed again, with equal losses.
+        """
+        import functools
         import tempfile
 
         import torch.distributed as dist
         from torch.distributed.device_mesh import init_device_mesh
         from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
+        from torch.distributed.fsdp.wrap import transformer_auto_wrap_policy
 
         def sharded(old):
-            model = Net()
+            torch.manual_seed(0)
+            model = Stack()
             if old:
-                return FullyShardedDataParallel(model, device_id=torch.device("cpu"))
+                wrap = functools.partial(
+                    transformer_auto_wrap_policy, transformer_layer_cls={Block}
+                )
+                return FullyShardedDataParallel(
+                    model, auto_wrap_policy=wrap, device_id=torch.device("cpu")
+                )
             mesh = init_device_mesh("cpu", (1,))
-            fully_shard(model.a, mesh=mesh)
+            for block in model.blocks:
+                fully_shard(block, mesh=mesh)
             return fully_shard(model, mesh=mesh)
+
+        def case(old):
+            model, losses = sharded(old), []
+            opt = torch.optim.AdamW(model.parameters(), 0.01)
+            forward = Block.forward
+            times = []
+            try:
+                Block.forward = lambda self, x: times.append(1) or forward(self, x)
+                for _ in range(3):
+                    loss = model(torch.randn(4, 8)).pow(2).mean()
+                    opt.zero_grad()
+                    loss.backward()
+                    opt.step()
+                    losses.append(loss.item())
+            finally:
+                Block.forward = forward
+            return losses, len(times)
 
         with tempfile.TemporaryDirectory() as folder:
             dist.init_process_group(
@@ -727,16 +776,13 @@ class Sharded(unittest.TestCase):
             )
             try:
                 for old in (True, False):
-
-                    def case():
-                        return loop(sharded(old))[:-1]
-
-                    whole, _ = Hostile.run_once(self, case)
-                    for name in ("pieces", "by measure"):
-                        got, told = Hostile.run_once(self, case, ways()[name])
+                    (whole, times), _ = Hostile.run_once(self, lambda: case(old))
+                    self.assertEqual(times, 9)
+                    for name, twice in (("pieces", False), ("by measure", True)):
+                        (got, times), told = Hostile.run_once(self, lambda: case(old), ways()[name])
                         self.assertEqual(whole, got)
                         self.assertIn("its parameters are sharded (FSDP)", told.text())
-                        self.assertNotIn("applied", told.text())
+                        self.assertEqual(times, 18 if twice else 9, told.text())
             finally:
                 dist.destroy_process_group()
 

@@ -12,7 +12,7 @@ def fit_for_recompute(block):
     if isinstance(block, torch.jit.ScriptModule):
         return "it is scripted"
     for name, m in block.named_modules():
-        if not all(is_recorder(hook) for hook in hooks(m)):
+        if not all(is_recorder(hook) or gathers(hook) for hook in hooks(m)):
             return "a forward hook on %s would run twice" % (name or "it")
         if "SpectralNorm" in type(m).__name__ or any(
             "SpectralNorm" in type(p).__name__ for p in m.children()
@@ -30,6 +30,14 @@ def is_recorder(hook):
     other.
     """
     return (getattr(hook, "__module__", None) or "").startswith("transformers.utils.")
+
+
+def gathers(hook):
+    """FSDP gathers and frees a module's parameters by hooks. They know second runs of a backward
+    pass.
+    """
+    name = getattr(hook, "__module__", None) or ""
+    return name.startswith(("torch.distributed.fsdp.", "torch.distributed._composable."))
 
 
 def drops_by_itself(m):

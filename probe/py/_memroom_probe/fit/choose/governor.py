@@ -46,6 +46,14 @@ ROOM_TO_GROW = 0.96  # share of the budget where batches differ, for one that is
 FAR = 0.1
 
 
+# What makes micro-batches smaller where we do not.
+SMALLER = {
+    "FSDP": "a smaller batch with gradient accumulation, as --gradient_accumulation_steps",
+    "ZeRO": "train_micro_batch_size_per_gpu and gradient_accumulation_steps in DeepSpeed's "
+    "configuration, with the model's gradient checkpointing",
+}
+
+
 class Governor:
     """The handler of outermost calls. allowed: ids of remedies; limit: bytes, if the caller knows a
     lower wall; failed: the whole batch is known not to fit; factor: share of the room to plan with,
@@ -237,10 +245,10 @@ class Governor:
 
     def _look(self, module, call, args, kwargs):
         """Measures the call and gives its Case, with a choice for the first step."""
-        if outermost.sharded(module):
-            raise Cannot("its parameters are sharded (%s)" % outermost.sharded(module))
         around = room.of(next(module.parameters()).device, self.limit)
         self.teller.look(next(module.parameters()).device)
+        if outermost.sharded(module):
+            return self._sharded(module, around, outermost.sharded(module))
         if self._is_up_to_the_compiler(module):
             return case_of(module, choices.as_it_is())
         if self.untried:
@@ -289,6 +297,22 @@ class Governor:
         case.amplifies = _amplifies()
         self._tell_beginning(case, held, cost, around.limit)
         return case
+
+    def _sharded(self, module, around, by):
+        """Its calls are collective, so nothing is tried and nothing is split: ranks might choose
+        otherwise. What every rank sees alike can be done.
+        """
+        reason = "its parameters are sharded (%s)" % by
+        if "micro_batch" in self.allowed:
+            self.say(
+                "declined",
+                "%s: %s, so its batch is not split here; what does it: %s"
+                % (name_of(module), reason, SMALLER[by]),
+                id="micro_batch",
+            )
+        if by != "FSDP":
+            return case_of(module, choices.as_it_is())
+        return self._unmeasured(module, around, reason)
 
     def _is_up_to_the_compiler(self, module):
         """A trial on other sizes would compile the module for each of them. Where the compiler

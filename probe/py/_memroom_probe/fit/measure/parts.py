@@ -9,6 +9,7 @@ import dataclasses
 import torch
 
 from ..calls.again import fit_for_recompute, hooks
+from ..calls.outermost import sharded
 from ..remedies.checkpointing import Part
 
 
@@ -49,10 +50,22 @@ def _collect(name, module, found):
     inside_container = isinstance(module, (torch.nn.Sequential, torch.nn.ModuleList))
     for key, child in module.named_children():
         path = name + "." + key if name else key
-        if inside_container and _is_block(child) and fit_for_recompute(child) is None:
+        child = getattr(child, "_fsdp_wrapped_module", child)  # what FSDP's older form wraps
+        if inside_container and _is_block(child) and _bears_it(child):
             found.append(Part(path, child))
         elif not isinstance(child, torch.jit.ScriptModule):
             _collect(path, child, found)
+
+
+def _bears_it(child):
+    """Whether a block can run twice. What moves on with every call of a sharded one is not looked
+    after, because its parameters come and go.
+    """
+    moves = any(
+        isinstance(m, torch.nn.modules.batchnorm._NormBase) and m.track_running_stats
+        for m in child.modules()
+    )
+    return fit_for_recompute(child) is None and not (moves and sharded(child))
 
 
 def _is_block(child):

@@ -54,14 +54,10 @@ def of(device, moving=None):
     if any(getattr(p, "_post_accumulate_grad_hooks", None) for p in learnt):
         learnt = []  # a loop that steps inside of the backward pass never holds all gradients
     return Floor(
-        sum(_size(p) for p in parameters.values()),
-        sum(_size(p) for p in learnt),
+        sum(room.size_of(p) for p in parameters.values()),
+        sum(room.size_of(p) for p in learnt),
         room.state() + room.state_to_come(),
     )
-
-
-def _size(tensor):
-    return tensor.numel() * tensor.element_size()
 
 
 def _own(module):

@@ -113,12 +113,16 @@ def _cgroup_limit():
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
+def size_of(tensor):
+    """Bytes that lie on this rank."""
+    here = getattr(tensor, "_local_tensor", tensor)  # of a tensor that is spread over ranks
+    return here.numel() * here.element_size()
+
+
 def gradients_of(module):
     """Bytes of the gradients that are there."""
     return sum(
-        p.grad.numel() * p.grad.element_size()
-        for p in module.parameters()
-        if p.requires_grad and p.grad is not None
+        size_of(p.grad) for p in module.parameters() if p.requires_grad and p.grad is not None
     )
 
 
@@ -130,7 +134,7 @@ def state_to_come():
 def state():
     """Bytes of optimizer state that are there."""
     return sum(
-        t.numel() * t.element_size()
+        size_of(t)
         for o in optimizers()
         for s in o.state.values()
         for t in s.values()
@@ -162,7 +166,7 @@ def _state_to_come(optimizer):
         per_element = _copies(optimizer, group)
         for p in group["params"]:
             if p.requires_grad and not optimizer.state.get(p):
-                total += per_element * p.numel() * p.element_size()
+                total += per_element * size_of(p)
     return total
 
 

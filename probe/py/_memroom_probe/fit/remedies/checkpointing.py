@@ -9,6 +9,7 @@ moves on (running statistics, counters) is moved once, not twice.
 
 import contextlib
 import dataclasses
+import functools
 from typing import Optional
 
 import torch
@@ -43,7 +44,9 @@ class Checkpointing:
         outermost.leave_inner(list(module.modules()))
         runs: dict = {}
         for part in parts:
-            if part.begin is None:
+            if outermost.sharded(part.module):
+                _below_hooks(part.module)
+            elif part.begin is None:
                 outermost.handle_inner([part.module], self)
             else:
                 runs.setdefault(id(part.module), []).append(part)
@@ -54,6 +57,21 @@ class Checkpointing:
         if not torch.is_grad_enabled():
             return call(*args, **kwargs)
         return checkpointed(call, (args, kwargs), [block])
+
+
+def _below_hooks(block):
+    """The forward of a sharded block, without the hooks around it, which gather its parameters:
+    the order that FSDP wants. It stays for good: such blocks are chosen once.
+    """
+    forward = block.forward
+
+    @functools.wraps(forward)
+    def again(*args, **kwargs):
+        if not torch.is_grad_enabled():
+            return forward(*args, **kwargs)
+        return checkpointed(forward, (args, kwargs))
+
+    block.forward = again
 
 
 class _Runs:
