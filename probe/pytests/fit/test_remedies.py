@@ -1,5 +1,6 @@
 """The other remedies: what they save is really not there, what they compute is the same."""
 
+import re
 import unittest
 
 import torch
@@ -25,8 +26,10 @@ class SavedActivations(unittest.TestCase):
     def test_copies_are_made_above_the_size_only(self):
         if torch.cuda.is_available():
             self.skipTest("on a machine with a card, tensors of the host stay where they are")
-        away = activation_offload.Away(torch.nn.Linear(1, 1), quota=10000, above=1000)
+        given = torch.zeros(1500)
+        away = activation_offload.Away(torch.nn.Linear(1, 1), [given], quota=10000, above=1000)
         small, large, more = torch.zeros(10), torch.zeros(1000), torch.zeros(2000)
+        self.assertEqual(away.pack(given[500:]).data_ptr(), given[500:].data_ptr())
         self.assertEqual(away.pack(small).data_ptr(), small.data_ptr())
         sent = away.pack(large)
         self.assertNotEqual(sent.there.data_ptr(), large.data_ptr())
@@ -219,19 +222,32 @@ class Compiled(unittest.TestCase):
         graphs = torch._dynamo.utils.counters["stats"]["unique_graphs"] - before
         return losses, told, graphs
 
+    def kept(self, told):
+        """KiB that the compiler is said to keep."""
+        count, unit = re.findall(r"([\d.]+)([KM])iB kept for backward fit", told.text())[0]
+        return float(count) * {"K": 1, "M": 1024}[unit]
+
     def test_a_share_is_kept(self):
         whole, _, graphs = self.losses(())
         tight = {"limit": 1 << 20, "failed": True}  # bytes: less than the interpreter alone
         for params in ({"budget": 0.4}, {"limit": 1 << 20}):
-            asked = (
-                ("activation_budget", params),
-                ("micro_batch", tight),
-                ("checkpointing", tight),
-            )
-            got, told, again = self.losses(asked)
+            got, told, again = self.losses((("activation_budget", params), ("micro_batch", tight)))
             self.assertLess(furthest(whole, got), 1e-6)
             self.assertEqual(told.kinds("activation_budget"), ["applied"], told.text())
             self.assertEqual(again, graphs)
+
+    def test_blocks_become_regions_of_the_program(self):
+        """They are there before it is compiled, so that it is compiled as often."""
+        whole, told, graphs = self.losses((("activation_budget", {"limit": 1 << 40}),))
+        kept = self.kept(told)
+        tight = {"limit": 1 << 20, "failed": True}
+        got, told, again = self.losses(
+            (("activation_budget", {}), ("micro_batch", tight), ("checkpointing", tight))
+        )
+        self.assertLess(furthest(whole, got), 1e-6)
+        self.assertEqual(again, graphs)
+        self.assertEqual(told.kinds("checkpointing"), ["applied"], told.text())
+        self.assertLess(self.kept(told), 0.6 * kept, told.text())
 
     def test_a_loss_inside_stays_in_the_graph(self):
         """Cross entropy in chunks is for loops; a compiled program keeps its own, whole."""

@@ -20,6 +20,17 @@ def flatten(value):
     return leaves, rebuild
 
 
+def storages(value):
+    """Addresses of the memory that the tensors inside lie in; sparse ones have none."""
+    found = set()
+    for leaf in flatten(value)[0]:
+        try:
+            found.add(leaf.untyped_storage().data_ptr())
+        except (AttributeError, NotImplementedError, RuntimeError):
+            pass  # no tensor, or one without memory of that kind
+    return found
+
+
 def paths(value, at=""):
     """Names of the leaves, in the order of flatten: "logits", "0.hidden"."""
     names = []

@@ -146,7 +146,7 @@ class Governor:
         if choice.whole:
             return checkpointing.checkpointed(call, (args, kwargs), [module])
         if choice.offload:
-            away = activation_offload.Away(module, choice.offload)
+            away = activation_offload.Away(module, (args, kwargs), choice.offload)
             with away:
                 result = call(*args, **kwargs)
             case.sent = away.sent
@@ -250,7 +250,7 @@ class Governor:
         if outermost.sharded(module):
             return self._sharded(module, around, outermost.sharded(module))
         if self._is_up_to_the_compiler(module):
-            return case_of(module, choices.as_it_is())
+            return self._compiled(module, around)
         if self.untried:
             return self._unmeasured(
                 module, around, "an attempt failed that tried it on a part of the batch"
@@ -319,6 +319,27 @@ class Governor:
         keeps less by itself, its calls stay as they are; pieces come after two attempts with that.
         """
         return self.budget and self.factor > 0.5 and activation_budget.is_compiled(module)
+
+    def _compiled(self, module, around):
+        """Its blocks become checkpoint regions before it is compiled, all of them: nothing can be
+        measured without compiling for that. Where there are none, the compiler keeps less by
+        itself.
+        """
+        parts = by_sight(module) if "checkpointing" in self.allowed else []
+        if any(activation_budget.is_compiled(part.module) for part in parts):
+            return self._unmeasured(module, around, "its blocks are compiled one by one")
+        for part in parts:
+            checkpointing.before_compiling(part.module)
+        if parts:
+            self.say(
+                "applied",
+                "%s: all %d blocks checkpointed, before torch.compile"
+                % (name_of(module), len(parts)),
+                id="checkpointing",
+                equivalence="exact",
+                checkpointed=len(parts),
+            )
+        return case_of(module, choices.as_it_is())
 
     def _for_first_step(self, module, candidates, free):
         """A step that is only watched must be safe rather than fast. After an attempt of ours that

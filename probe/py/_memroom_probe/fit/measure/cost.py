@@ -170,7 +170,8 @@ def _away(module, call, inputs, few, many, room, seen):
         room.start_peak()
         room.wait()
         begin = time.perf_counter()
-        with torch.enable_grad(), where or activation_offload.Away(module, above=0):
+        away = activation_offload.Away(module, (args, kwargs), above=0)
+        with torch.enable_grad(), where or away:
             results = [
                 t
                 for t in tree.flatten(call(*args, **kwargs))[0]

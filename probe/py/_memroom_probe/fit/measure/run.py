@@ -54,7 +54,7 @@ def one(module, call, inputs, rows, room, backward):
     room.start_peak()
     room.wait()
     begin = time.perf_counter()
-    tally = _Tally(module)
+    tally = _Tally(module, (args, kwargs))
     watch = _Watch(module, tally)
     with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(
         tally.pack, tally.unpack
@@ -139,15 +139,15 @@ LATE = 0.8  # of what is saved in the end, from which on something comes late
 
 
 class _Tally:
-    """Counts the storages that autograd keeps, each once, parameters not at all; and finds the
-    modules whose backward pass asks for a saved tensor twice, which checkpointing answers with an
-    error.
+    """Counts the storages that autograd keeps, each once, parameters and what the call was given
+    not at all, which is there whatever is done; and finds the modules whose backward pass asks for
+    a saved tensor twice, which checkpointing answers with an error.
     """
 
-    def __init__(self, module):
+    def __init__(self, module, given):
         self.bytes, self.calls, self.twice = 0, [id(module)], set()
         self._largest, self._before_largest = 0, 0
-        self.seen = {p.untyped_storage().data_ptr() for p in module.parameters()}
+        self.seen = tree.storages((list(module.parameters()), given))
 
     def pack(self, tensor):
         storage = tensor.untyped_storage()

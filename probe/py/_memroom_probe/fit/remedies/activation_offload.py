@@ -5,7 +5,7 @@ import weakref
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from ..calls import outermost
+from ..calls import outermost, tree
 from ..calls.modules import worth_it
 
 MIB = 1 << 20
@@ -33,19 +33,20 @@ class SavedActivations:
                 id="activation_offload",
                 equivalence="exact",
             )
-        with Away(module, above=self.above):
+        with Away(module, (args, kwargs), above=self.above):
             return call(*args, **kwargs)
 
 
 class Away:
     """While this is entered, tensors that autograd saves and that are larger than above bytes
     travel to pinned host memory, until quota bytes are there: the first ones, which backward needs
-    last. Copies run on the stream that computes, so that the card's memory is free for the next
-    kernel without waiting for the host.
+    last. given: what the call was given, which others hold, so that sending it would free nothing.
+    Copies run on the stream that computes, so that the card's memory is free for the next kernel
+    without waiting for the host.
     """
 
-    def __init__(self, module, quota=float("inf"), above=MIB):
-        self.own = {p.untyped_storage().data_ptr() for p in module.parameters()}
+    def __init__(self, module, given, quota=float("inf"), above=MIB):
+        self.own = tree.storages((list(module.parameters()), given))
         self.quota, self.above, self.sent = quota, above, 0
         self.known = weakref.WeakValueDictionary()  # what several operations save is sent once
         self.hooks = torch.autograd.graph.saved_tensors_hooks(self.pack, _unpack)

@@ -74,6 +74,20 @@ def _below_hooks(block):
     block.forward = again
 
 
+def before_compiling(block):
+    """The block becomes a checkpoint region of the program that torch.compile is about to trace: it
+    must find torch's own function, and nothing of ours around it.
+    """
+    forward = block.forward
+
+    def region(*args, **kwargs):
+        if not torch.is_grad_enabled():
+            return forward(*args, **kwargs)
+        return checkpoint(forward, *args, use_reentrant=False, **kwargs)
+
+    block.forward = region
+
+
 class _Runs:
     """A Sequential, some runs of whose children are checkpointed."""
 
