@@ -36,7 +36,9 @@ type Facts struct {
 	UsesGPU   bool
 	// remedies were in effect inside the processes, and none of them found anything to act on
 	Idle bool
-	On   []Remedy // in effect during the attempt
+	// the attempt before had remedies too, and the same request failed with the same bytes held
+	Stuck bool
+	On    []Remedy // in effect during the attempt
 }
 
 // Options are what the user allows and demands.
@@ -71,7 +73,7 @@ func Choose(f Facts, o Options) Plan {
 		return f.impossible(o, f.nothingToActOn())
 	}
 	stages := Ladder(f, o)
-	if f.Hopeless != "" {
+	if f.Hopeless != "" || f.Stuck {
 		stages = consentedStage(f, o)
 	}
 	for _, stage := range stages {
@@ -82,6 +84,9 @@ func Choose(f Facts, o Options) Plan {
 	if f.Hopeless != "" {
 		return Plan{Remedies: f.On, Factor: 1, Left: notAllowed(f, o), Impossible: f.Hopeless,
 			Needs: f.Needs}
+	}
+	if f.Stuck {
+		return f.impossible(o, f.sameAgain())
 	}
 	return f.impossible(o, f.allTried())
 }

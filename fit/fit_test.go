@@ -377,3 +377,32 @@ func TestUncut(t *testing.T) {
 		}
 	}
 }
+
+func TestSameWallEndsTheAttempts(t *testing.T) {
+	on := []Remedy{{ID: remedy.MicroBatch, Level: remedy.LevelProcess}}
+	wall := Tried{OutOf: event.WhereGPU, Requested: 900 * event.MiB, Held: event.GiB, Remedies: on}
+	first := Tried{OutOf: event.WhereGPU, Requested: event.GiB, Held: event.GiB}
+	if (Record{Attempts: []Tried{first, wall}}).Stuck() {
+		t.Error("one attempt with remedies is said to be stuck")
+	}
+	other := wall
+	other.Held += 4096
+	if (Record{Attempts: []Tried{first, wall, other}}).Stuck() {
+		t.Error("an attempt that held other bytes is said to be stuck")
+	}
+	if !(Record{Attempts: []Tried{first, wall, wall}}).Stuck() {
+		t.Error("the same wall twice is not noticed")
+	}
+	f := Facts{Where: event.WhereGPU, Requested: wall.Requested, Allocated: wall.Held,
+		Limit: 1800 * event.MiB, Stuck: true, On: on}
+	plan := Choose(f, Options{})
+	for _, want := range []string{"it needs at least 1.88GiB, and 1.76GiB are there",
+		"as in the attempt before", "in chunks"} {
+		if !strings.Contains(plan.Impossible, want) {
+			t.Errorf("%q does not say %q", plan.Impossible, want)
+		}
+	}
+	if allowed := Choose(f, Options{Allow: []string{"precision"}}); allowed.Impossible != "" {
+		t.Errorf("with autocast allowed: %q", allowed.Impossible)
+	}
+}

@@ -67,6 +67,16 @@ const kernelHelp = "If it is a matrix over all samples, what helps is to compute
 	"to " +
 	"use fewer samples (inducing points) or a smaller data type"
 
+// sameAgain says that a tighter plan changed nothing about the moment at which memory runs out.
+func (f Facts) sameAgain() string {
+	text := fmt.Sprintf("a request for %s failed with %s held, as in the attempt before: no remedy "+
+		"that keeps the results makes that moment smaller", f.Requested, f.Allocated)
+	if f.oneTensor() {
+		text += ". What helps: compute that tensor in chunks, a smaller batch or a smaller data type"
+	}
+	return text
+}
+
 // allTried says that the ladder has ended, and why the batch stayed whole where it did.
 func (f Facts) allTried() string {
 	text := "every remedy that keeps the results was tried"

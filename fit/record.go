@@ -89,6 +89,19 @@ func (r Record) Failed() bool {
 	return slices.ContainsFunc(r.Attempts, func(t Tried) bool { return t.Failed != "" })
 }
 
+// Stuck reports whether the last two attempts, both with remedies, ran out by the same request with
+// the same bytes held: a tighter plan did not touch what is there in that moment.
+func (r Record) Stuck() bool {
+	n := len(r.Attempts)
+	if n < 3 {
+		return false
+	}
+	before, last := r.Attempts[n-2], r.Attempts[n-1]
+	return before.OutOf != "" && before.OutOf == last.OutOf && last.Requested > 0 && last.Held > 0 &&
+		before.Requested == last.Requested && before.Held == last.Held &&
+		len(before.Remedies) > 0
+}
+
 // NoTraining says why the last attempt is no success although it ended with exit code 0: it trained
 // nothing, and one before it did. Empty where there is no such sign. An attempt that went on from a
 // checkpoint may have found nothing left to do.

@@ -90,7 +90,9 @@ func (p *Policy) next(a supervise.Attempt, record *fit.Record,
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 	}
-	plan := fit.Choose(p.facts(a, tried), fit.Options{Allow: p.spec.Allow, Forced: p.spec.Forced,
+	facts := p.facts(a, tried)
+	facts.Stuck = record.Stuck()
+	plan := fit.Choose(facts, fit.Options{Allow: p.spec.Allow, Forced: p.spec.Forced,
 		Mapping: found, Uncut: record.Failed()})
 	record.Left = plan.Left
 	if plan.Impossible != "" {

@@ -64,7 +64,9 @@ def _observe(device, requested, device_total, device_free):
         "phase": steps.phase,
     }
     if _allowed(device) < 1:
-        fields["limit"] = int(device_total * _allowed(device))
+        # device_total is already what the program may take in some versions of torch.
+        whole = _torch.cuda.get_device_properties(device).total_memory
+        fields["limit"] = int(whole * _allowed(device))
     fields["snapshot"], fields["lines"] = dump("oom"), recording()
     fields["frames"] = oom.current_frames()
     link.send("oom", fields)

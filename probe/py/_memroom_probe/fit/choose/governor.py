@@ -514,6 +514,8 @@ class Governor:
         if together(cases, taken.get) > free and self._send_state_away(step.around):
             free = room_left()
             always, taken = budget - free, cheapest_if_equal(cases, free)
+        if self._ran_equal(cases, taken, step):
+            taken = {case: case.choice for case in cases}
         if wall:
             taken = roomier(cases, taken, min(free, self._below(now, wall, step.around.limit)))
         if not first and all(case.choice is choice for case, choice in taken.items()):
@@ -530,6 +532,18 @@ class Governor:
             case.settled = True
         if first and self.worst:
             self.worst.save([case.module() for case in cases])
+
+    def _ran_equal(self, cases, taken, step):
+        """Whether the step that was watched ran through with what is equal to the bit, where that
+        matters, and what was chosen now is not. What was seen to fit need not be predicted to: a
+        library takes what memory there is, and does with less.
+        """
+        if all(choice.bitwise for choice in taken.values()) or not step.around.is_card:
+            return False
+        if not any(case.amplifies for case in cases):
+            return False
+        seen = all(case.choice.bitwise for case in cases)
+        return seen and step.peak_of_passes() + self._state_to_come() <= step.around.limit
 
     def _use(self, taken):
         for case, choice in taken.items():
