@@ -71,7 +71,8 @@ var layout = map[string]part{
 	"trial/local": {[]string{"event", "trial", "meter", "supervise"},
 		edge + ". A trial on this machine is a supervised run; the store comes in from cli"},
 
-	"trial/conformance": {[]string{"event", "trial", "trial/remote", "trial/slurm"},
+	"trial/conformance": {[]string{"event", "trial", "trial/relay", "trial/remote",
+		"trial/slurm"},
 		"it holds the tests that every engine passes, through the built binary"},
 
 	"web": {nil, "it only embeds the page's files"},

@@ -45,6 +45,12 @@ func (w wantedCopy) check() error {
 		return nil // a device or a pipe: opening it could wait for a reader
 	}
 	trial, err := os.CreateTemp(filepath.Dir(w.path), ".memroom-*")
+	if err != nil && w.before != nil {
+		// Only the file itself is ours, as a container's termination log is.
+		if file, opened := os.OpenFile(w.path, os.O_WRONLY, 0); opened == nil {
+			return file.Close()
+		}
+	}
 	if err != nil {
 		return refuse(cause(err))
 	}

@@ -187,11 +187,18 @@ func writeCopy(path string, v any) error {
 		return os.WriteFile(path, data, 0o644)
 	}
 	temporary := path + ".new"
-	if err := os.WriteFile(temporary, data, 0o644); err != nil {
-		_ = os.Remove(temporary)
-		return err
+	err = os.WriteFile(temporary, data, 0o644)
+	if err == nil {
+		err = os.Rename(temporary, path)
 	}
-	return os.Rename(temporary, path)
+	if err == nil {
+		return nil
+	}
+	_ = os.Remove(temporary)
+	if info, found := os.Stat(path); found == nil && info.Mode().IsRegular() {
+		return os.WriteFile(path, data, 0o644) // a mount of its own: a container's termination log
+	}
+	return err
 }
 
 // stepThinner keeps at most ten steps a second of each process for the record; the detectors see
