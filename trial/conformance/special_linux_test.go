@@ -98,11 +98,12 @@ func rayCards(t *testing.T, r *ray) {
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	jobs, err := r.get("/api/jobs/")
-	// Two cards share 16 GiB: 2 of 8 is a quarter.
-	if err != nil || !strings.Contains(jobs, `"entrypoint_num_gpus": 0.25`) ||
-		!strings.Contains(jobs, `"entrypoint_memory": 201326592`) {
-		t.Errorf("%v\n%s", err, jobs)
+	// Two cards share 16 GiB: 2 of 8 is a quarter. Ray tells what the job's own process was given.
+	given, err := r.get("/api/v0/actors?detail=1&limit=10000")
+	if err != nil || !strings.Contains(given, `"GPU": 0.25`) ||
+		!strings.Contains(given, `"memory": 201326592`) {
+		at := max(0, strings.Index(given, `"GPU"`)-200)
+		t.Errorf("%v: no quarter of a card in ...%.600s", err, given[at:])
 	}
 }
 

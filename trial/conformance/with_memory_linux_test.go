@@ -11,7 +11,7 @@ import (
 	"memroom/testenv"
 )
 
-// withMemoryScript is a Ray Tune study as people write it. One trial says that memory ran out, once.
+// withMemoryScript is a Ray Tune study as people write it. One trial runs out of memory, once.
 const withMemoryScript = `
 import json, os, time
 import ray

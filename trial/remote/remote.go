@@ -122,6 +122,7 @@ func (b *Backend) Open() error {
 	if b.Poll == 0 {
 		b.Poll = time.Second
 	}
+	b.Engine = &serial{engine: b.Engine}
 	c, err := b.Engine.Capacity()
 	if err != nil {
 		return err
@@ -196,7 +197,7 @@ func (b *Backend) hurry() {
 
 // Rejoin takes up an attempt of an earlier process. The cluster knows it, or it never began.
 func (b *Backend) Rejoin(run string, l trial.Launch) (begun bool, err error) {
-	known, err := b.Engine.Look([]string{run})
+	known, err := b.lookPatiently(run)
 	if err != nil {
 		return false, err
 	}
@@ -217,7 +218,26 @@ func (b *Backend) Rejoin(run string, l trial.Launch) (begun bool, err error) {
 	return true, nil
 }
 
-// work asks the cluster in a loop; nobody else talks to it.
+// patience is how long a study that is taken up again waits for its cluster.
+const patience = 5 * time.Minute
+
+// lookPatiently asks for one job. What the cluster does not say now it may say in a moment, and
+// without it nobody knows whether the attempt runs.
+func (b *Backend) lookPatiently(run string) (known map[string]Status, err error) {
+	for began := time.Now(); ; time.Sleep(b.Poll) {
+		known, err = b.Engine.Look([]string{run})
+		if err == nil {
+			b.cameBack()
+			return known, nil
+		}
+		if !errors.Is(err, ErrAway) || time.Since(began) > patience {
+			return nil, err
+		}
+		b.wentAway(err)
+	}
+}
+
+// work asks the cluster in a loop.
 func (b *Backend) work() {
 	var measured time.Time
 	for {

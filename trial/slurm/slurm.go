@@ -293,6 +293,9 @@ func (e *Engine) noteJobs(number string, jobs []remote.Job) error {
 	return file.Sync()
 }
 
+// patience is how long the controller is waited for when a study is taken up again.
+const patience = 5 * time.Minute
+
 // readJobs finds the jobs of earlier processes: those written down, and those that were submitted
 // right before a crash and stand in the queue.
 func (e *Engine) readJobs() error {
@@ -327,6 +330,10 @@ func (e *Engine) readJobs() error {
 		return nil
 	}
 	queue, err := e.queue()
+	for began := time.Now(); errors.Is(err, remote.ErrAway) && time.Since(began) < patience; {
+		time.Sleep(time.Second)
+		queue, err = e.queue()
+	}
 	if err != nil {
 		return err
 	}
