@@ -71,8 +71,7 @@ var layout = map[string]part{
 	"trial/local": {[]string{"event", "trial", "meter", "supervise"},
 		edge + ". A trial on this machine is a supervised run; the store comes in from cli"},
 
-	"trial/conformance": {[]string{"event", "trial", "trial/relay", "trial/remote",
-		"trial/slurm"},
+	"trial/conformance": {nil,
 		"it holds the tests that every engine passes, through the built binary"},
 
 	"web": {nil, "it only embeds the page's files"},
