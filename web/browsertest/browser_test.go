@@ -25,6 +25,7 @@ type tab struct {
 	t      *testing.T
 	mu     sync.Mutex
 	origin string // from which alone the page may load
+	close  func()
 
 	complaints []string
 	requests   []string
@@ -42,7 +43,7 @@ func openAddress(t *testing.T, address, visible string) *tab {
 	t.Cleanup(cancel)
 	ctx, expire := context.WithTimeout(ctx, 2*time.Minute)
 	t.Cleanup(expire)
-	p := &tab{Context: ctx, t: t, origin: "file:"}
+	p := &tab{Context: ctx, t: t, origin: "file:", close: cancel}
 	if rest, ok := strings.CutPrefix(address, "http://"); ok {
 		host, _, _ := strings.Cut(rest, "/")
 		p.origin = "http://" + host + "/"

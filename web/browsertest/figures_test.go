@@ -2,17 +2,20 @@ package browsertest
 
 import (
 	"bufio"
+	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -117,30 +120,185 @@ func TestFiguresOfADay(t *testing.T) {
 
 func TestFiguresOfAMillionEvents(t *testing.T) {
 	needsFigures(t)
+	dir := t.TempDir()
+	five, four := filepath.Join(dir, "five.pickle"), filepath.Join(dir, "four.pickle")
+	writeMillion(t, five, "5")
+	writeMillion(t, four, "4")
+	s := serve(t, filepath.Join(dir, "home"))
+	for _, c := range []struct{ file, protocol string }{{five, "5"}, {four, "4"}} {
+		p := openAddress(t, s.url+"/snapshots", ".drop")
+		info, err := os.Stat(c.file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		start, server, browser := time.Now(), processorTime(s.pid), processorTime(browserPID())
+		p.run(chromedp.SetUploadFiles("#file", []string{c.file}),
+			chromedp.WaitVisible("#legend .key"))
+		figure("snapshot of 1,000,000 events, %d MB, protocol %s, dropped and drawn: %v (bar 3 s); "+
+			"processor time of the server %v, of the browser %v", info.Size()>>20, c.protocol,
+			time.Since(start).Round(time.Millisecond),
+			(processorTime(s.pid) - server).Round(10*time.Millisecond),
+			(processorTime(browserPID()) - browser).Round(10*time.Millisecond))
+		start = time.Now()
+		p.click("timeline", 0.4, 0.5)
+		p.picture("segments")
+		figure("a click on it answered: %v", time.Since(start).Round(time.Millisecond))
+		p.shot("million")
+		p.quiet()
+		p.close()
+	}
+}
+
+// TestFiguresOfMemoryViz opens the same files with the peer.
+func TestFiguresOfMemoryViz(t *testing.T) {
+	needsFigures(t)
+	for _, protocol := range []string{"5", "4"} {
+		file := filepath.Join(t.TempDir(), "million.pickle")
+		writeMillion(t, file, protocol)
+		memoryViz(t, file, protocol)
+	}
+}
+
+func writeMillion(t *testing.T, file, protocol string) {
+	t.Helper()
 	python, err := exec.LookPath("python3")
 	if err != nil {
 		t.Skip("needs python3: not on PATH")
 	}
-	file := filepath.Join(t.TempDir(), "million.pickle")
-	if out, err := exec.Command(python, "million.py", "1000000", file).CombinedOutput(); err != nil {
+	if out, err := exec.Command(python, "million.py", "1000000", file,
+		protocol).CombinedOutput(); err != nil {
+		t.Fatalf("%v %s", err, out)
+	}
+}
+
+// TestFiguresOfAGigabyte drops a file that a browser alone could hardly hold.
+func TestFiguresOfAGigabyte(t *testing.T) {
+	needsFigures(t)
+	python, err := exec.LookPath("python3")
+	if err != nil {
+		t.Skip("needs python3: not on PATH")
+	}
+	file := filepath.Join(t.TempDir(), "gigabyte.pickle")
+	if out, err := exec.Command(python, "gigabyte.py", file).CombinedOutput(); err != nil {
 		t.Fatalf("%v %s", err, out)
 	}
 	s := serve(t, filepath.Join(t.TempDir(), "home"))
 	p := openAddress(t, s.url+"/snapshots", ".drop")
-	start := time.Now()
+	start, server, browser := time.Now(), processorTime(s.pid), processorTime(browserPID())
 	p.run(chromedp.SetUploadFiles("#file", []string{file}), chromedp.WaitVisible("#legend .key"))
-	info, err := os.Stat(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	figure("snapshot of 1,000,000 events, %d MB, protocol 5, dropped and drawn: %v (bar 3 s)",
-		info.Size()>>20, time.Since(start).Round(time.Millisecond))
-	start = time.Now()
-	p.click("timeline", 0.4, 0.5)
-	p.picture("segments")
-	figure("a click on it answered: %v", time.Since(start).Round(time.Millisecond))
-	p.shot("million")
+	figure("snapshot of 1 GiB, protocol 5, %d events, dropped and drawn: %v; processor time of the "+
+		"server %v, of the browser %v", eval[int](p, `Number(document.getElementById("moment").max) + 1`),
+		time.Since(start).Round(time.Millisecond),
+		(processorTime(s.pid) - server).Round(10*time.Millisecond),
+		(processorTime(browserPID()) - browser).Round(10*time.Millisecond))
 	p.quiet()
+}
+
+// importLine is how MemoryViz.js asks for d3. Our stand-in page has all of d3 in one script.
+var importLine = regexp.MustCompile(`(?m)^import (\* as )?(\{?[\w, ]+\}?) from "https://[^"]*";$`)
+
+// memoryViz opens the same file, in the same browser, with the code of pytorch.org/memory_viz.
+func memoryViz(t *testing.T, file, protocol string) {
+	t.Helper()
+	code, err := os.ReadFile(os.Getenv("MEMROOM_MEMORY_VIZ"))
+	d3, err2 := os.ReadFile(os.Getenv("MEMROOM_D3"))
+	if err != nil || err2 != nil {
+		figure("memory_viz, protocol %s: not run, needs MEMROOM_MEMORY_VIZ (MemoryViz.js of "+
+			"PyTorch) and MEMROOM_D3 (d3.js of the version that it names)", protocol)
+		return
+	}
+	const ready = "window.begin = () => { add_remote_files([{ name: 'file', url: '/file' }]); };\n"
+	script := importLine.ReplaceAllString(string(code), "const $2 = globalThis.d3;") + "\n" + ready
+	mux := http.NewServeMux()
+	give := func(path, kind string, data []byte) {
+		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", kind)
+			_, _ = w.Write(data)
+		})
+	}
+	give("/{$}", "text/html", []byte(`<!doctype html><html><body><script src="/d3.js"></script>`+
+		`<script type="module" src="/viz.js"></script></body></html>`))
+	give("/d3.js", "text/javascript", d3)
+	give("/viz.js", "text/javascript", []byte(script))
+	mux.Handle("GET /", http.FileServer(http.Dir(filepath.Dir(os.Getenv("MEMROOM_MEMORY_VIZ")))))
+	mux.HandleFunc("GET /file", func(w http.ResponseWriter, r *http.Request) {
+		http.ServeFile(w, r, file)
+	})
+	web := httptest.NewServer(mux)
+	defer web.Close()
+	p := openAddress(t, web.URL+"/", "body > div > select")
+	p.until(`typeof window.begin === "function"`)
+	p.run(chromedp.Evaluate(`window.problems = []; window.addEventListener("unhandledrejection", (e) => problems.push(String(e.reason))); window.addEventListener("error", (e) => problems.push(e.message)); window.begin()`, nil))
+	start, browser := time.Now(), processorTime(browserPID())
+	// drawn once the picture has shapes and the page answers
+	const done = `document.querySelectorAll("svg path, svg polygon, svg rect").length > 20`
+	for {
+		var drawn, failed bool
+		ctx, stop := context.WithTimeout(p, patience)
+		err := chromedp.Run(ctx, chromedp.Evaluate(done, &drawn),
+			chromedp.Evaluate(`window.problems.length > 0`, &failed))
+		stop()
+		took := time.Since(start).Round(time.Millisecond)
+		cost := (processorTime(browserPID()) - browser).Round(10 * time.Millisecond)
+		switch {
+		case failed:
+			figure("memory_viz, same file, same browser, protocol %s: refused after %v: %s", protocol,
+				took, eval[string](p, `window.problems[0]`))
+		case drawn:
+			figure("memory_viz, same file, same browser, protocol %s: drawn after %v; processor time "+
+				"of the browser %v", protocol, took, cost)
+		case err != nil || took > patience:
+			figure("memory_viz, same file, same browser, protocol %s: not drawn after %v (%v); "+
+				"processor time of the browser %v", protocol, took, err, cost)
+		default:
+			time.Sleep(200 * time.Millisecond)
+			continue
+		}
+		return
+	}
+}
+
+// patience is how long memory_viz may take.
+const patience = 90 * time.Second
+
+// browserPID is the process of the browser of all tests.
+func browserPID() int { return chromedp.FromContext(running).Browser.Process().Pid }
+
+// processorTime is what a process and those below it have used.
+func processorTime(pid int) (total time.Duration) {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return 0
+	}
+	parent, used := map[int]int{}, map[int]time.Duration{}
+	for _, e := range entries {
+		n, err := strconv.Atoi(e.Name())
+		if err != nil {
+			continue
+		}
+		data, err := os.ReadFile(filepath.Join("/proc", e.Name(), "stat"))
+		at := bytes.LastIndexByte(data, ')')
+		if err != nil || at < 0 {
+			continue
+		}
+		fields := strings.Fields(string(data[at+1:]))
+		if len(fields) < 13 {
+			continue
+		}
+		parent[n], _ = strconv.Atoi(fields[1])
+		user, _ := strconv.ParseInt(fields[11], 10, 64)
+		system, _ := strconv.ParseInt(fields[12], 10, 64)
+		used[n] = time.Duration(user+system) * 10 * time.Millisecond
+	}
+	for n, spent := range used {
+		for m := n; m > 1; m = parent[m] {
+			if m == pid {
+				total += spent
+				break
+			}
+		}
+	}
+	return total
 }
 
 // TestFiguresOfViewers: what viewers cost the server and the job they watch.
@@ -168,10 +326,10 @@ while not os.path.exists(d + "/stop"):
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	defer func() {
+	t.Cleanup(func() {
 		_ = os.WriteFile(filepath.Join(dir, "stop"), nil, 0o600)
 		_ = cmd.Wait()
-	}()
+	})
 	s := serve(t, home)
 	id := ""
 	for id == "" {
@@ -197,8 +355,10 @@ while not os.path.exists(d + "/stop"):
 		}
 		return 0
 	}
-	var stop atomic.Bool
-	var lost atomic.Int64
+	var seen struct {
+		sync.Mutex
+		times [][]int64
+	}
 	watch := func(n int, wait *sync.WaitGroup) {
 		for range n {
 			wait.Go(func() {
@@ -208,11 +368,11 @@ while not os.path.exists(d + "/stop"):
 					return
 				}
 				defer answer.Body.Close()
-				last := int64(-1)
+				var times []int64
 				lines := bufio.NewScanner(answer.Body)
 				lines.Buffer(nil, 8<<20)
 				kind := ""
-				for lines.Scan() && !stop.Load() {
+				for lines.Scan() {
 					if text, ok := strings.CutPrefix(lines.Text(), "event: "); ok {
 						kind = text
 					}
@@ -222,16 +382,13 @@ while not os.path.exists(d + "/stop"):
 						}
 						_ = json.Unmarshal([]byte(data), &list)
 						for _, v := range list {
-							if v.At < last {
-								lost.Add(1)
-							}
-							last = v.At
+							times = append(times, v.At)
 						}
 					}
 				}
-				if last < 0 {
-					lost.Add(1)
-				}
+				seen.Lock()
+				seen.times = append(seen.times, times)
+				seen.Unlock()
 			})
 		}
 	}
@@ -262,8 +419,29 @@ while not os.path.exists(d + "/stop"):
 	median := func(list []float64) float64 { slices.Sort(list); return list[len(list)/2] }
 	figure("processor time of a step with up to 100 viewers / without: %.3f (%d and %d steps)",
 		median(with)/median(before), len(with), len(before))
-	stop.Store(true)
+	// every viewer stays to the end of the run, and must have seen exactly what is in the record
 	_ = os.WriteFile(filepath.Join(dir, "stop"), nil, 0o600)
+	_ = cmd.Wait()
 	wait.Wait()
-	figure("viewers that missed or saw a reading out of order: %d of 100", lost.Load())
+	record, err := os.ReadFile(filepath.Join(home, "runs", id, "samples.jsonl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var kept []int64
+	for line := range bytes.Lines(record) {
+		var v struct {
+			At int64 `json:"at_ms"`
+		}
+		if json.Unmarshal(line, &v) == nil {
+			kept = append(kept, v.At)
+		}
+	}
+	wrong := 0
+	for _, times := range seen.times {
+		if !slices.Equal(times, kept) {
+			wrong++
+		}
+	}
+	figure("viewers that did not see each of the %d readings once and in order: %d of %d", len(kept),
+		wrong, len(seen.times))
 }

@@ -114,7 +114,7 @@ def main():
         "allocator_settings": {},
     }
     with open(sys.argv[2], "wb") as file:
-        pickle.dump(snapshot, file, protocol=5)
+        pickle.dump(snapshot, file, protocol=int(sys.argv[3]) if len(sys.argv) > 3 else 5)
 
 
 main()

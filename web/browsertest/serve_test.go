@@ -23,6 +23,7 @@ type server struct {
 	t    *testing.T
 	url  string
 	home string
+	pid  int
 	stop func()
 }
 
@@ -43,7 +44,7 @@ func serve(t *testing.T, home string, flags ...string) *server {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	s := &server{t: t, home: home}
+	s := &server{t: t, home: home, pid: cmd.Process.Pid}
 	stopped := false
 	s.stop = func() {
 		if !stopped {
