@@ -165,7 +165,11 @@ func (m *machine) fill(from int) error {
 		m.stack = m.stack[:from-1]
 		return m.placeEntry(&e, aux)
 	case shapeFrame:
+		known := len(m.names.frames)
 		*target = value{tag: tagFrame, n: int64(m.names.addFrame(m.frame(items)))}
+		if len(m.names.frames) == known {
+			m.items -= 4 // written out again with every event, and kept once
+		}
 	case shapeSegment:
 		*target = value{tag: tagSegment, n: m.segment(items)}
 	case shapeBlock:
