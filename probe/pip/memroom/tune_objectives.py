@@ -81,15 +81,15 @@ class _Holder:
         return value(*args, **kwargs) if callable(value) else value
 
     def settle(self, results: List["tune.Result"]) -> None:
-        """Tells Optuna of trials that ended before they could: what did not fit breaks a
-        constraint.
+        """Tells Optuna of trials that ended before they could. What did not fit has the attribute
+        memroom_infeasible, for a sampler's constraints_func.
         """
         import optuna
 
         states = {r.trial_id: r.state for r in results}
         for ours, trial in sorted(self.trials.items()):
             if states.get(ours) == "infeasible":
-                trial.set_system_attr("constraints", [1.0])
+                trial.set_user_attr("memroom_infeasible", True)
             self.study.tell(trial, state=optuna.trial.TrialState.FAIL)
         self.trials.clear()
 
