@@ -135,6 +135,7 @@ func TestHostileNames(t *testing.T) {
 		{"tune", "--samples", "1", "--metric", "loss", "--quiet", "--name", "n" + hostile, "--",
 			"sh", "-c", "echo '" + hostile + "'; exit 1", "uniform(0,1)"},
 		{"tune", "resume", hostile}, {"tune", "show", hostile}, {"tune", "list"},
+		{"tune", "rm", hostile},
 		{"serve", "--listen", hostile}, {"serve", "--token-file", hostile},
 		{"serve", "--db", hostile}, {"report", hostile}, {"report", "--to", hostile},
 		{"run", "--report-to", hostile, "--", "true"},

@@ -22,6 +22,7 @@ type tuneCmd struct {
 	Resume tuneResumeCmd `cmd:"" help:"Go on with a study that was interrupted, or add samples to one that is over."`
 	Show   tuneShowCmd   `cmd:"" help:"Show what a study has found."`
 	List   tuneListCmd   `cmd:"" help:"List the studies."`
+	Rm     tuneRmCmd     `cmd:"" help:"Delete studies with the runs of their trials."`
 }
 
 func (tuneCmd) Help() string {
@@ -104,6 +105,16 @@ type tuneShowCmd struct {
 
 type tuneListCmd struct {
 	JSON bool `name:"json" help:"Print the list as JSON."`
+}
+
+type tuneRmCmd struct {
+	Studies []string `arg:"" name:"study" help:"Names of the studies."`
+	DryRun  bool     `help:"Only print what would be deleted."`
+	JSON    bool     `name:"json" help:"Print JSON."`
+}
+
+func (tuneRmCmd) examples() []example {
+	return []example{{line: smallStudy + "memroom tune rm s"}}
 }
 
 // smallStudy is a study of one trial, for the examples.

@@ -407,3 +407,39 @@ for t in range(20):
 		t.Errorf("%d of 8 were stopped\n%s", stopped, text)
 	}
 }
+
+// TestTuneRm: a study goes with the runs of its trials, and with nothing else.
+func TestTuneRm(t *testing.T) {
+	r := newTune(t)
+	if text, err := r.command("run", "--name", "mine", "--", "true").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, text)
+	}
+	if _, text, code := r.tune("--name", "s", "--samples", "2", "--", "sh", "-c", "echo loss=$0",
+		"uniform(0,1)"); code != 0 {
+		t.Fatalf("exit %d\n%s", code, text)
+	}
+	runs := func() int {
+		entries, err := os.ReadDir(filepath.Join(r.dir, "home", "runs"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(entries)
+	}
+	before := runs()
+	if text, err := r.command("tune", "rm", "--dry-run", "s").CombinedOutput(); err != nil ||
+		string(text) != "s and 2 runs\n" || runs() != before {
+		t.Errorf("%v: %s", err, text)
+	}
+	if text, err := r.command("tune", "rm", "s").CombinedOutput(); err != nil {
+		t.Errorf("%v: %s", err, text)
+	}
+	if runs() != before-2 {
+		t.Errorf("%d runs of %d are left, want 2 fewer", runs(), before)
+	}
+	if text, err := r.command("tune", "show", "s").CombinedOutput(); err == nil {
+		t.Errorf("the study is still there: %s", text)
+	}
+	if text, err := r.command("show", "mine").CombinedOutput(); err != nil {
+		t.Errorf("another run went with it: %s", text)
+	}
+}

@@ -14,4 +14,7 @@ func (c *tuneResumeCmd) Run(s *session) error { return exitWith(exitNotStarted, 
 func (c *tuneShowCmd) Run(s *session) error { return exitWith(exitNotStarted, tuneNeedsLinux) }
 
 // Run says what is missing.
+func (c *tuneRmCmd) Run(s *session) error { return exitWith(exitNotStarted, tuneNeedsLinux) }
+
+// Run says what is missing.
 func (c *tuneListCmd) Run(s *session) error { return exitWith(exitNotStarted, tuneNeedsLinux) }

@@ -31,12 +31,14 @@ type Forecast struct {
 type Memory struct {
 	// Fixed: a reservation cannot grow while its trial runs, as on a card. Settings that were not
 	// seen then get what they could need at the worst (see scaled).
-	Fixed  bool
-	seen   []Observation
-	news   int // observations so far, those of running trials too
-	shape  *fitted
-	fitted int // version of what the shape was fitted to
-	same   map[string]sameSettings
+	Fixed bool
+	seen  []Observation
+	// running are observations of trials that have not ended, few
+	running []Observation
+	news    int // observations so far
+	shape   *fitted
+	fitted  int // version of what the shape was fitted to
+	same    map[string]sameSettings
 }
 
 // Learn adds an observation.
@@ -45,14 +47,15 @@ func (m *Memory) Learn(o Observation) {
 		return
 	}
 	key := o.Params.String()
-	m.seen = slices.DeleteFunc(m.seen, func(before Observation) bool {
-		return before.Running && before.Params.String() == key
+	m.running = slices.DeleteFunc(m.running, func(before Observation) bool {
+		return before.Params.String() == key
 	})
-	m.seen = append(m.seen, o)
 	m.news++
 	if o.Running {
+		m.running = append(m.running, o)
 		return
 	}
+	m.seen = append(m.seen, o)
 	if m.same == nil {
 		m.same = map[string]sameSettings{}
 	}
@@ -85,7 +88,7 @@ const (
 
 // Forecast predicts the peak of a trial with these settings.
 func (m *Memory) Forecast(p Params) Forecast {
-	if len(m.seen) == 0 {
+	if len(m.seen)+len(m.running) == 0 {
 		return Forecast{}
 	}
 	if m.shape == nil || m.fitted != m.version() {
@@ -122,7 +125,9 @@ func (m *Memory) version() int {
 	return refitAlways + (m.news-refitAlways)/refitEvery
 }
 
-func (m *Memory) recent() []Observation { return m.seen[max(0, len(m.seen)-fitOn):] }
+func (m *Memory) recent() []Observation {
+	return slices.Concat(m.seen[max(0, len(m.seen)-fitOn):], m.running)
+}
 
 // sameSettings is what trials with exactly these settings took.
 type sameSettings struct {
