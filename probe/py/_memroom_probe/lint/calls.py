@@ -69,11 +69,24 @@ def _only_meter(scope: Scope, call: ast.Call, owner: Optional[str]) -> Optional[
 def bind(call: ast.Call, function) -> Dict[str, ast.AST]:
     """Parameter -> argument."""
     names = parameters(function)
-    bound = dict(zip(names, [a for a in call.args if not isinstance(a, ast.Starred)]))
+    rest = function.args.kwarg.arg if function.args.kwarg else None
+    bound = dict(
+        zip(
+            [n for n in names if n != rest],
+            [a for a in call.args if not isinstance(a, ast.Starred)],
+        )
+    )
+    more = [k.value for k in call.keywords if k.arg and k.arg not in names]
     for k in call.keywords:
         if k.arg in names:
             bound[k.arg] = k.value
+    if rest and more:  # record(loss=loss, lr=lr) for record(**values)
+        bound[rest] = more[0] if len(more) == 1 else _together(more)
     return bound
+
+
+def _together(values: List[ast.AST]) -> ast.AST:
+    return ast.copy_location(ast.Tuple(elts=values, ctx=ast.Load()), values[0])
 
 
 def scope_of(file, function) -> Scope:

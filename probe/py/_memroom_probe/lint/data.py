@@ -63,6 +63,13 @@ def whole_dataset(file):
                 )
         elif isinstance(node, ast.ListComp) and len(node.generators) == 1:
             over = _iterated(node.generators[0].iter)
+            if any(_loads_to_gpu(file, n) for n in walk_here(node.elt)):
+                yield rules.finding(
+                    "dataset-on-gpu",
+                    node,
+                    "every file is loaded to the GPU and kept in a list",
+                )
+                continue
             if key(over) not in loaders:
                 continue
             if any(_moves_to_gpu(n) for n in walk_here(node.elt)):
@@ -78,6 +85,16 @@ def whole_dataset(file):
                     "every batch of `%s` is kept in a list: the whole dataset stays in memory"
                     % key(over),
                 )
+
+
+def _loads_to_gpu(file, node) -> bool:
+    """torch.load(f).cuda(), torch.from_numpy(np.load(f)).to(device)"""
+    return _moves_to_gpu(node) and any(
+        isinstance(n, ast.Call) and (file.callee(n) or "") in _FILES for n in walk_here(node)
+    )
+
+
+_FILES = ("torch.load", "numpy.load", "torchaudio.load", "torchvision.io.read_image")
 
 
 def _iterated(over):

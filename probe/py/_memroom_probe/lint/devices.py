@@ -264,18 +264,20 @@ def _trains_by_call(loop) -> bool:
 
 
 def _copies_state(node) -> bool:
-    """{k: v.clone() for k, v in model.state_dict().items()}, not v.cpu()"""
-    return (
-        isinstance(node, ast.DictComp)
-        and any(
-            isinstance(c, ast.Call) and method(c) == "state_dict"
-            for g in node.generators
-            for c in walk_here(g.iter)
-        )
-        and isinstance(node.value, ast.Call)
-        and "clone" in {method(c) for c in walk_here(node.value) if isinstance(c, ast.Call)}
-        and not {"cpu", "to", "numpy"}
-        & {method(c) for c in walk_here(node.value) if isinstance(c, ast.Call)}
+    """{k: v.clone() for k, v in model.state_dict().items()}, [p.clone() for p in
+    model.parameters()], not v.cpu()
+    """
+    if not isinstance(node, (ast.DictComp, ast.ListComp)):
+        return False
+    made = node.value if isinstance(node, ast.DictComp) else node.elt
+    over = {
+        method(c) for g in node.generators for c in walk_here(g.iter) if isinstance(c, ast.Call)
+    }
+    methods = {method(c) for c in walk_here(made) if isinstance(c, ast.Call)}
+    return bool(
+        over & {"state_dict", "parameters", "named_parameters"}
+        and "clone" in methods
+        and not methods & {"cpu", "to", "numpy", "norm", "item", "mean", "sum"}
     )
 
 

@@ -256,7 +256,18 @@ def uses_card(file) -> bool:
         or isinstance(n, ast.Constant)
         and isinstance(n.value, str)
         and n.value.startswith("cuda")
+        or _to_given_device(n)
         for n in file.nodes
+    )
+
+
+def _to_given_device(node) -> bool:
+    """x.to(device), where the caller or the options say which"""
+    return (
+        isinstance(node, ast.Call)
+        and method(node) == "to"
+        and bool(node.args)
+        and re.search(r"(^|[._])device$", key(node.args[0]) or "") is not None
     )
 
 

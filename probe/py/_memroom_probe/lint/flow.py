@@ -818,6 +818,7 @@ def _is_loss_call(value) -> bool:
 def parameters(function) -> List[str]:
     a = function.args
     names = [x.arg for x in getattr(a, "posonlyargs", []) + a.args + a.kwonlyargs]
+    names += [a.kwarg.arg] if a.kwarg else []
     return [n for n in names if n not in ("self", "cls")]
 
 

@@ -16,6 +16,7 @@ from .flow import (
     bounded_containers,
     calls_module,
     in_order,
+    is_model_name,
     module_classes,
     reads,
     resets,
@@ -58,7 +59,11 @@ def _outlives(scope: Scope, loop, container: str) -> bool:
         return False  # what a module of somebody else does with it is not known
     holders = {container[: sum(map(len, parts[: i + 1])) + i] for i in range(len(parts))}
     return not any(
-        h in scope.feeds or h in bounded_containers(scope.file) or resets(loop, h, scope)
+        # a list that hangs on the model is not what the loss is made from
+        h in scope.feeds
+        and not (h != container and is_model_name(h))
+        or h in bounded_containers(scope.file)
+        or resets(loop, h, scope)
         for h in holders - {"self", "cls"}
     )
 
