@@ -60,7 +60,7 @@ func (c *Cursor) Fill(ctx context.Context, k, next int64,
 		end := min(to, info.First+info.Rows)
 		places := c.epoch.Places(w, position-info.First, end-info.First, nil)
 		key := windowKey{c.order, c.number, w}
-		held := c.pool.take(key, info, true)
+		held := c.pool.take(key, info, c.spec.Shuffle, true)
 		select {
 		case <-held.ready:
 		case <-ctx.Done():
@@ -109,7 +109,7 @@ func (c *Cursor) ahead(w int, next int64) {
 		return
 	}
 	key := windowKey{c.order, c.number, want}
-	if held := c.pool.take(key, c.epoch.Windows[want], false); held != nil {
+	if held := c.pool.take(key, c.epoch.Windows[want], c.spec.Shuffle, false); held != nil {
 		c.pool.release(key, held)
 	}
 }

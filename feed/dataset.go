@@ -205,7 +205,7 @@ func indexOf(f source.File, o format.Options) (*format.Index, error) {
 	return ix, nil
 }
 
-const indexVersion = 1
+const indexVersion = 2
 
 func cachePath(name string, o format.Options) string {
 	cache, err := os.UserCacheDir()

@@ -50,8 +50,8 @@ func NewPool(d *Dataset, limit int64, workers int) *Pool {
 }
 
 // take gives a window, decoding it if nobody has. With wait it waits for room; without, it gives
-// nil where there is none.
-func (p *Pool) take(key windowKey, w order.Window, wait bool) *window {
+// nil where there is none. mixed says that rows will be read in another order than they lie.
+func (p *Pool) take(key windowKey, w order.Window, mixed, wait bool) *window {
 	size := p.sizeOf(w)
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -78,7 +78,7 @@ func (p *Pool) take(key windowKey, w order.Window, wait bool) *window {
 	p.held += size
 	p.Peak = max(p.Peak, p.held)
 	p.Decoded++
-	go p.load(made, w)
+	go p.load(made, w, mixed)
 	return made
 }
 
@@ -131,7 +131,7 @@ func (p *Pool) release(key windowKey, w *window) {
 }
 
 // load decodes the blocks of a window.
-func (p *Pool) load(made *window, w order.Window) {
+func (p *Pool) load(made *window, w order.Window, mixed bool) {
 	defer close(made.ready)
 	blocks := make([]*table.Rows, len(w.Blocks))
 	errs := make([]error, len(w.Blocks))
@@ -142,7 +142,9 @@ func (p *Pool) load(made *window, w order.Window) {
 		go func() {
 			defer group.Done()
 			defer func() { <-p.workers }()
-			blocks[i], errs[i] = p.d.decode(b)
+			if blocks[i], errs[i] = p.d.decode(b); mixed && errs[i] == nil {
+				blocks[i].Pack(p.d.Columns)
+			}
 		}()
 	}
 	group.Wait()

@@ -248,8 +248,11 @@ func parquetNulls(r *file.Reader, leaf int) bool {
 // parquetWidth gives about how many bytes a row of a leaf takes when decoded. For texts and lists
 // it reads some rows: their size on disk says little, because equal values are stored once.
 func parquetWidth(r *file.Reader, leaf int, own Field) (int64, error) {
+	if own.Kind == table.Fixed && own.Null {
+		return int64(max(own.Width, 8)), nil // whole numbers with holes become float64
+	}
 	if own.Kind == table.Fixed {
-		return int64(max(own.Width, 8)), nil
+		return int64(own.Width), nil
 	}
 	const look = 2000
 	for g := range r.NumRowGroups() {

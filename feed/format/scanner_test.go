@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"encoding/csv"
 	"encoding/json"
+	"fmt"
 	"math"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -181,5 +183,42 @@ func TestHostileFilesAreErrors(t *testing.T) {
 				t.Errorf("error %v, which should name the file", err)
 			}
 		})
+	}
+}
+
+// TestNumbersAreReadExactly holds the quick reader of numbers against the standard library's.
+func TestNumbersAreReadExactly(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	forms := []func() string{
+		func() string { return strconv.FormatFloat(random.NormFloat64(), 'g', -1, 64) },
+		func() string { return strconv.FormatFloat(random.NormFloat64(), 'f', random.IntN(19), 64) },
+		func() string { return strconv.FormatFloat(float64(float32(random.NormFloat64())), 'g', -1, 32) },
+		func() string { return strconv.FormatUint(random.Uint64(), 10) },
+		func() string { // any digits, any power
+			return fmt.Sprintf("%d.%de%d", random.Int64N(1e9), random.Int64N(1e10), random.IntN(200)-100)
+		},
+		func() string { // the middle of two floats, and its neighbours
+			mantissa := (1<<53 + uint64(random.Int64N(1<<53))) & (1<<53 - 1)
+			return strconv.FormatUint(2*(1<<53|mantissa)+1, 10)
+		},
+		func() string { return strconv.FormatFloat(math.Float64frombits(random.Uint64()), 'e', 17, 64) },
+	}
+	quick := 0
+	for i := range 200_000 {
+		text := forms[i%len(forms)]()
+		want, err := strconv.ParseFloat(text, 64)
+		if err != nil {
+			continue
+		}
+		got, _, ok := fastFloat([]byte(text), 0, ',')
+		if ok && math.Float64bits(got) != math.Float64bits(want) {
+			t.Fatalf("%s is read as %v, it is %v", text, got, want)
+		}
+		if ok {
+			quick++
+		}
+	}
+	if quick < 120_000 {
+		t.Errorf("only %d of 200,000 numbers are read quickly", quick)
 	}
 }

@@ -52,15 +52,37 @@ func Layout(columns []Column, blocks []*Rows, picks []Pick) ([]Span, int64) {
 
 // Gather copies the picked rows into a batch laid out by Layout.
 func Gather(columns []Column, blocks []*Rows, picks []Pick, spans []Span, out []byte) {
+	fixed := make([][]byte, len(columns))
 	at := 0
 	for i, c := range columns {
 		own := spans[at : at+spansOf(c)]
 		at += len(own)
 		if c.Kind == Fixed {
-			gatherFixed(blocks, i, c.Width, picks, out[own[0].Offset:own[0].Offset+own[0].Size])
+			fixed[i] = out[own[0].Offset : own[0].Offset+own[0].Size]
 			continue
 		}
 		gatherTexts(blocks, i, picks, own, out)
+	}
+	gatherAllFixed(columns, blocks, picks, fixed)
+}
+
+// gatherAllFixed copies the fixed columns; into has a place for each of them, nil for the others.
+func gatherAllFixed(columns []Column, blocks []*Rows, picks []Pick, into [][]byte) {
+	if len(picks) == 0 {
+		return
+	}
+	done := make([]bool, len(columns))
+	for g, p := range blocks[0].packed {
+		own := make([][]byte, len(p.columns))
+		for k, i := range p.columns {
+			own[k], done[i] = into[i], true
+		}
+		gatherPacked(blocks, g, columns, picks, own)
+	}
+	for i, c := range columns {
+		if c.Kind == Fixed && !done[i] {
+			gatherFixed(blocks, i, c.Width, picks, into[i])
+		}
 	}
 }
 
@@ -71,23 +93,29 @@ func gatherFixed(blocks []*Rows, column, width int, picks []Pick, out []byte) {
 		copy(out, from[:len(picks)*width])
 		return
 	}
+	// The way from a block to its column is walked once a block, not once a value.
+	from := make([][]byte, len(blocks))
+	for i, b := range blocks {
+		from[i] = b.Data[column].Fixed
+	}
 	switch width {
+	case 1:
+		for n, p := range picks {
+			out[n] = from[p.Block][p.Row]
+		}
 	case 4:
 		for n, p := range picks {
-			from := blocks[p.Block].Data[column].Fixed
-			v := binary.LittleEndian.Uint32(from[4*int(p.Row):])
+			v := binary.LittleEndian.Uint32(from[p.Block][4*int(p.Row):])
 			binary.LittleEndian.PutUint32(out[4*n:], v)
 		}
 	case 8:
 		for n, p := range picks {
-			from := blocks[p.Block].Data[column].Fixed
-			v := binary.LittleEndian.Uint64(from[8*int(p.Row):])
+			v := binary.LittleEndian.Uint64(from[p.Block][8*int(p.Row):])
 			binary.LittleEndian.PutUint64(out[8*n:], v)
 		}
 	default:
 		for n, p := range picks {
-			from := blocks[p.Block].Data[column].Fixed
-			copy(out[n*width:(n+1)*width], from[int(p.Row)*width:])
+			copy(out[n*width:(n+1)*width], from[p.Block][int(p.Row)*width:])
 		}
 	}
 }
@@ -131,10 +159,11 @@ func gatherTexts(blocks []*Rows, column int, picks []Pick, own []Span, out []byt
 func Extract(columns []Column, blocks []*Rows, picks []Pick) *Rows {
 	out := NewRows(columns, len(picks), 0)
 	out.Count = len(picks)
+	fixed := make([][]byte, len(columns))
 	for i, c := range columns {
 		d := &out.Data[i]
 		if c.Kind == Fixed {
-			gatherFixed(blocks, i, c.Width, picks, d.Grow(len(picks)*c.Width))
+			fixed[i] = d.Grow(len(picks) * c.Width)
 			continue
 		}
 		for _, p := range picks {
@@ -146,5 +175,6 @@ func Extract(columns []Column, blocks []*Rows, picks []Pick) *Rows {
 			}
 		}
 	}
+	gatherAllFixed(columns, blocks, picks, fixed)
 	return out
 }

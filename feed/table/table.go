@@ -32,8 +32,9 @@ type Column struct {
 
 // Rows are decoded rows: one Data a column, in the order of the schema.
 type Rows struct {
-	Count int
-	Data  []Data
+	Count  int
+	Data   []Data
+	packed []packed // columns that Pack has put side by side
 }
 
 // Data are the values of one column.
@@ -50,6 +51,9 @@ func (r *Rows) Size() int64 {
 	for i := range r.Data {
 		d := &r.Data[i]
 		total += int64(cap(d.Fixed)) + int64(cap(d.Bytes)) + 8*int64(cap(d.Ends)) + int64(cap(d.Null))
+	}
+	for i := range r.packed {
+		total += int64(cap(r.packed[i].bytes))
 	}
 	return total
 }
