@@ -3,6 +3,7 @@ package feed
 import (
 	"context"
 	"encoding/json"
+	"time"
 
 	"memroom/feed/order"
 	"memroom/feed/table"
@@ -17,6 +18,8 @@ type Cursor struct {
 	order  string
 	epoch  *order.Epoch
 	number uint64
+
+	checked time.Time // when the files were last looked at
 }
 
 // NewCursor gives a cursor over one epoch.
@@ -67,9 +70,13 @@ func (c *Cursor) Fill(ctx context.Context, k, next int64,
 			c.pool.release(key, held)
 			return ctx.Err()
 		}
-		if held.err != nil {
+		err := held.err
+		if err == nil {
+			err = c.unchanged(w)
+		}
+		if err != nil {
 			c.pool.release(key, held)
-			return held.err
+			return err
 		}
 		c.ahead(w, next)
 		own := held.picks(places, nil)
@@ -86,6 +93,19 @@ func (c *Cursor) Fill(ctx context.Context, k, next int64,
 		position = end
 	}
 	return c.copy(gathered, picks, room)
+}
+
+// checkEvery is how often files are looked at while a window of theirs is handed out.
+const checkEvery = 50 * time.Millisecond
+
+// unchanged says whether the files of a window are still what was indexed. Its rows are decoded
+// already, but the rows of the next windows would not fit to them.
+func (c *Cursor) unchanged(w int) error {
+	if time.Since(c.checked) < checkEvery {
+		return nil
+	}
+	c.checked = time.Now()
+	return c.d.unchanged(c.epoch.Windows[w].Blocks)
 }
 
 func (c *Cursor) copy(blocks []*table.Rows, picks []table.Pick,

@@ -99,9 +99,20 @@ func missing(v []byte) bool {
 }
 
 // profile counts what a column's values look like.
-type profile struct{ missing, ints, floats, bools, texts int64 }
+type profile struct {
+	missing, ints, floats, bools, texts int64
 
-func (p *profile) add(v []byte) {
+	text      string // the first value that is text, and its place
+	row, from int64
+}
+
+// rare says whether a few values of a column are texts and all others numbers: then they are
+// mistakes, not a column of texts.
+func rare(texts, numbers int64) bool { return texts > 0 && numbers >= 100 && 100*texts <= numbers }
+
+func (p *profile) numbers() int64 { return p.ints + p.floats }
+
+func (p *profile) add(v []byte, row, from int64) {
 	switch {
 	case missing(v):
 		p.missing++
@@ -112,9 +123,12 @@ func (p *profile) add(v []byte) {
 	default:
 		if _, err := parseFloat(trimSpace(v)); err == nil {
 			p.floats++
-		} else {
-			p.texts++
+			break
 		}
+		if p.texts == 0 {
+			p.text, p.row, p.from = string(v[:min(len(v), 60)]), row, from
+		}
+		p.texts++
 	}
 }
 
@@ -161,7 +175,7 @@ func trimSpace(v []byte) []byte {
 func (p *profile) field(name string) Field {
 	f := Field{Null: p.missing > 0}
 	switch {
-	case p.texts > 0 || p.bools > 0 && p.ints+p.floats > 0:
+	case p.texts > 0 && !rare(p.texts, p.numbers()) || p.bools > 0 && p.numbers() > 0:
 		f.Column = table.Column{Name: name, Kind: table.Text}
 	case p.bools > 0:
 		f.Column = table.FixedOf(name, "|b1", 1, "")
@@ -231,11 +245,8 @@ func scanCSV(f source.File, o Options) (*Index, error) {
 	per := int64(len(names)) * 8
 	err = eachRow(f, start, csvEnd(ix.Delim), func(row []byte, at int64) error {
 		if look.wants(at) {
-			if why := lookAtRow(trimEnd(row), ix.Delim, profiles, room); why != "" {
-				if o.Skip {
-					ix.Skipped++
-					return nil
-				}
+			why := lookAtRow(trimEnd(row), ix.Delim, profiles, room, b.row, at)
+			if why != "" && !o.Skip {
 				return &BadRow{f.Name(), b.row, at, why}
 			}
 		}
@@ -246,16 +257,69 @@ func scanCSV(f source.File, o Options) (*Index, error) {
 		return nil, err
 	}
 	for i, name := range names {
-		field := profiles[i].field(name)
+		p := &profiles[i]
+		field := p.field(name)
 		if t, ok := fixed[name]; ok {
 			t.Null = field.Null && t.DType != "<f4" && t.DType != "<f8"
 			field = t
+		} else if rare(p.texts, p.numbers()) && !o.Skip {
+			return nil, &BadRow{f.Name(), p.row, p.from, rareText(field.Column, p.text, p.texts)}
 		}
 		ix.Fields = append(ix.Fields, field)
 	}
 	ix.Blocks = b.blocks
+	if o.Skip {
+		if err := keepGood(f, ix, start, csvEnd(ix.Delim), newRowCheck(ix).why); err != nil {
+			return nil, err
+		}
+	}
 	estimate(ix)
 	return ix, nil
+}
+
+// rareText says what is wrong with a value in a column of numbers.
+func rareText(c table.Column, value string, texts int64) string {
+	return fmt.Sprintf("column %q: %q is no number, as nearly all values of the column are (%d are "+
+		"not): skip_bad=True (--skip-bad) leaves such rows out, types={%q: \"str\"} reads texts",
+		c.Name, value, texts, c.Name)
+}
+
+// keepGood makes the blocks of a file anew, without the rows that cannot be read.
+func keepGood(f source.File, ix *Index, start int64, end rowEnd, bad func([]byte) string) error {
+	var b blocker
+	ix.Skipped = 0
+	err := eachRow(f, start, end, func(row []byte, at int64) error {
+		if bad(row) != "" {
+			ix.Skipped++
+			return nil
+		}
+		b.add(at, int64(len(row)), int64(len(row)))
+		return nil
+	})
+	ix.Blocks = b.blocks
+	return err
+}
+
+// rowCheck says whether a row can be read, by reading all columns of it.
+type rowCheck struct {
+	delim   byte
+	plan    []*csvTarget
+	scratch *table.Rows
+	room    []byte
+}
+
+func newRowCheck(ix *Index) *rowCheck {
+	columns := Columns(ix.Fields)
+	c := &rowCheck{delim: ix.Delim, scratch: table.NewRows(columns, 1, 0), room: make([]byte, 0, 256)}
+	for i, column := range columns {
+		c.plan = append(c.plan, newTarget(column, &c.scratch.Data[i]))
+	}
+	return c
+}
+
+func (c *rowCheck) why(row []byte) string {
+	c.scratch.Reset()
+	return decodeRow(trimEnd(row), c.delim, c.plan, c.room)
 }
 
 // estimate sets what the blocks will take in memory, now that the types are known.
@@ -298,12 +362,12 @@ func declaredFields(names []string, o Options) (map[string]Field, error) {
 }
 
 // lookAtRow adds a row to the profiles, or says why it is bad.
-func lookAtRow(row []byte, delim byte, profiles []profile, room []byte) string {
+func lookAtRow(row []byte, delim byte, profiles []profile, room []byte, number, at int64) string {
 	pos, n := 0, 0
 	for ; pos <= len(row); n++ {
 		v, next, _ := cell(row, pos, delim, room)
 		if n < len(profiles) {
-			profiles[n].add(v)
+			profiles[n].add(v, number, at)
 		}
 		pos = next
 	}
@@ -415,9 +479,13 @@ func (d *csvDecoder) Decode(b Block, columns []table.Column) (*table.Rows, error
 		}
 	}
 	room := make([]byte, 0, 256)
+	var check *rowCheck
+	if d.skip {
+		check = newRowCheck(d.ix)
+	}
 	err = rowsOf(data, csvEnd(d.ix.Delim), func(row []byte, at int) error {
 		row = trimEnd(row)
-		if d.skip && count(row, d.ix.Delim, room) != len(plan) {
+		if check != nil && check.why(row) != "" {
 			return nil
 		}
 		if why := decodeRow(row, d.ix.Delim, plan, room); why != "" {

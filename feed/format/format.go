@@ -133,6 +133,31 @@ func Scan(f source.File, o Options) (*Index, error) {
 	return ix, nil
 }
 
+// LeaveOut takes blocks out of an index that cannot be decoded, and counts their rows. Text formats
+// and TFRecord have left their bad rows out already.
+func LeaveOut(f source.File, ix *Index, o Options) error {
+	if ix.Format != "parquet" && ix.Format != "arrow" {
+		return nil
+	}
+	d, err := Open(f, ix, o)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	columns := Columns(ix.Fields)
+	var good []Block
+	for _, b := range ix.Blocks {
+		if _, err := d.Decode(b, columns); err != nil {
+			ix.Skipped += b.Rows
+			ix.Notes = append(ix.Notes, err.Error())
+			continue
+		}
+		good = append(good, b)
+	}
+	ix.Blocks = good
+	return nil
+}
+
 // Open prepares decoding.
 func Open(f source.File, ix *Index, o Options) (Decoder, error) {
 	return drivers[ix.Format].open(f, ix, o)

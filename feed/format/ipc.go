@@ -102,6 +102,18 @@ func (o *offsets) Read(p []byte) (int, error) {
 	return n, err
 }
 
+// Seek moves, so that contents that nobody wants are not read.
+func (o *offsets) Seek(offset int64, whence int) (int64, error) {
+	switch whence {
+	case io.SeekCurrent:
+		offset += o.at
+	case io.SeekEnd:
+		offset += o.f.Size()
+	}
+	o.at = offset
+	return offset, nil
+}
+
 // scanStream finds the messages of a stream. Messages[0] is the end of the schema; then come pairs
 // of start and end, one for each message, dictionaries as negative starts.
 func scanStream(f source.File, ix *Index) error {

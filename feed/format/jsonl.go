@@ -177,11 +177,13 @@ func jsonMembers(s []byte, visit func(key, value []byte, kind jsonKind) string) 
 // jsonProfile counts what the values of a key are.
 type jsonProfile struct {
 	seen                                     int64
+	text                                     string // the first text, and its place
+	row, from                                int64
 	null, bools, ints, floats, texts, others int64
 	intLists, floatLists, emptyLists         int64
 }
 
-func (p *jsonProfile) add(value []byte, kind jsonKind) {
+func (p *jsonProfile) add(value []byte, kind jsonKind, row, from int64) {
 	p.seen++
 	switch kind {
 	case jsonNull:
@@ -193,6 +195,9 @@ func (p *jsonProfile) add(value []byte, kind jsonKind) {
 	case jsonFloat:
 		p.floats++
 	case jsonText:
+		if p.texts == 0 {
+			p.text, p.row, p.from = string(value[:min(len(value), 60)]), row, from
+		}
 		p.texts++
 	case jsonList:
 		p.addList(value)
@@ -243,8 +248,11 @@ func (p *jsonProfile) field(name string, rows int64) Field {
 	lists := p.intLists + p.floatLists + p.emptyLists
 	f := Field{Null: p.null > 0 || p.seen < rows}
 	numbers := p.ints + p.floats
-	kinds := 0
-	for _, n := range []int64{p.bools, numbers, p.texts, lists} {
+	kinds, texts := 0, p.texts
+	if rare(texts, numbers) {
+		texts = 0
+	}
+	for _, n := range []int64{p.bools, numbers, texts, lists} {
 		if n > 0 {
 			kinds++
 		}
@@ -290,17 +298,15 @@ func scanJSONL(f source.File, o Options) (*Index, error) {
 						return "brings the number of keys above 100,000: the keys are data"
 					}
 				}
-				p.add(value, kind)
+				p.add(value, kind, b.row, at)
 				return ""
 			})
-			if why != "" {
-				if o.Skip {
-					ix.Skipped++
-					return nil
-				}
+			if why != "" && !o.Skip {
 				return &BadRow{f.Name(), b.row, at, why}
 			}
-			looked++
+			if why == "" {
+				looked++
+			}
 		}
 		b.add(at, int64(len(row)), int64(len(row)))
 		return nil
@@ -318,21 +324,79 @@ func scanJSONL(f source.File, o Options) (*Index, error) {
 			}
 			t.Null = field.Null && t.DType != "<f4" && t.DType != "<f8"
 			field = t
+		} else if p := profiles[name]; field.Kind == table.Fixed && rare(p.texts, p.ints+p.floats) &&
+			!o.Skip {
+			return nil, &BadRow{f.Name(), p.row, p.from, rareText(field.Column, p.text, p.texts)}
 		}
 		ix.Fields = append(ix.Fields, field)
 	}
 	ix.Blocks = b.blocks
+	if o.Skip {
+		if err := keepGood(f, ix, 0, lineEnd, newJSONCheck(ix)); err != nil {
+			return nil, err
+		}
+	}
 	estimate(ix)
 	return ix, nil
 }
 
+// newJSONCheck gives a function that says whether a row can be read, by reading all of it.
+func newJSONCheck(ix *Index) func([]byte) string {
+	columns := Columns(ix.Fields)
+	scratch := table.NewRows(columns, 1, 0)
+	reader := newJSONRow(columns)
+	return func(row []byte) string {
+		scratch.Reset()
+		return reader.into(row, scratch)
+	}
+}
+
+// jsonRow reads rows into columns.
+type jsonRow struct {
+	columns []table.Column
+	places  map[string]int
+	values  []jsonFound
+	room    []byte
+}
+
+type jsonFound struct {
+	value []byte
+	kind  jsonKind
+}
+
+func newJSONRow(columns []table.Column) *jsonRow {
+	r := &jsonRow{columns: columns, places: map[string]int{}, values: make([]jsonFound, len(columns))}
+	for i, c := range columns {
+		quoted, _ := json.Marshal(c.Name)
+		r.places[string(quoted[1:len(quoted)-1])] = i
+		r.places[c.Name] = i
+	}
+	return r
+}
+
+// into adds a row, or says why it cannot be read.
+func (r *jsonRow) into(row []byte, rows *table.Rows) string {
+	clear(r.values)
+	why := jsonMembers(row, func(key, value []byte, kind jsonKind) string {
+		if i, ok := r.places[string(key)]; ok {
+			r.values[i] = jsonFound{value, kind}
+		}
+		return ""
+	})
+	for i := 0; i < len(r.columns) && why == ""; i++ {
+		why = setJSON(&rows.Data[i], r.columns[i], r.values[i].value, r.values[i].kind, &r.room)
+	}
+	return why
+}
+
 type jsonDecoder struct {
 	f    source.File
+	ix   *Index
 	skip bool
 }
 
-func openJSONL(f source.File, _ *Index, o Options) (Decoder, error) {
-	return &jsonDecoder{f, o.Skip}, nil
+func openJSONL(f source.File, ix *Index, o Options) (Decoder, error) {
+	return &jsonDecoder{f, ix, o.Skip}, nil
 }
 
 func (d *jsonDecoder) Close() error { return nil }
@@ -343,33 +407,16 @@ func (d *jsonDecoder) Decode(b Block, columns []table.Column) (*table.Rows, erro
 		return nil, err
 	}
 	rows := table.NewRows(columns, int(b.Rows), b.Length)
-	places := map[string]int{}
-	for i, c := range columns {
-		quoted, _ := json.Marshal(c.Name)
-		places[string(quoted[1:len(quoted)-1])] = i
-		places[c.Name] = i
+	reader := newJSONRow(columns)
+	bad := func([]byte) string { return "" }
+	if d.skip {
+		bad = newJSONCheck(d.ix)
 	}
-	type found struct {
-		value []byte
-		kind  jsonKind
-	}
-	values := make([]found, len(columns))
-	room := []byte{}
 	err = rowsOf(data, lineEnd, func(row []byte, at int) error {
-		clear(values)
-		why := jsonMembers(row, func(key, value []byte, kind jsonKind) string {
-			if i, ok := places[string(key)]; ok {
-				values[i] = found{value, kind}
-			}
-			return ""
-		})
-		if why != "" && d.skip {
+		if bad(row) != "" {
 			return nil
 		}
-		for i := 0; i < len(columns) && why == ""; i++ {
-			why = setJSON(&rows.Data[i], columns[i], values[i].value, values[i].kind, &room)
-		}
-		if why != "" {
+		if why := reader.into(row, rows); why != "" {
 			return &BadRow{d.f.Name(), b.First + int64(rows.Count), b.Offset + int64(at), why}
 		}
 		rows.Count++

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"math/big"
+	"slices"
 
 	"github.com/apache/arrow-go/v18/parquet"
 	"github.com/apache/arrow-go/v18/parquet/file"
@@ -20,8 +21,10 @@ type leafReader struct {
 	column table.Column
 	into   *table.Data
 
-	maxDef, repeated int16 // levels: of a value; of the list's repeated group
-	scale            int32 // of a decimal
+	maxDef, repeated int16   // levels: of a value; of the list's repeated group
+	nested           []int16 // of a list of lists: the level of each repeated group, outermost first
+	open             int     // of a list of lists: lists that are begun and not ended
+	scale            int32   // of a decimal
 	decimal          bool
 	unsigned         bool
 
@@ -31,6 +34,9 @@ type leafReader struct {
 	inRow      bool // a list has begun
 	texts      []json.RawMessage
 	rows       int64
+
+	skip     int64 // rows of a list column to leave out
+	skipping bool  // the row that is read now is left out
 }
 
 type valueBuffers struct {
@@ -47,21 +53,24 @@ type valueBuffers struct {
 const leafStep = 4096 // levels read at a time
 
 // readLeaf decodes some rows of one leaf of a row group.
-func readLeaf(r *file.Reader, leaf, group int, first, rows int64, c table.Column,
+func (p *parquetFile) readLeaf(r *file.Reader, leaf, group int, first, rows int64, c table.Column,
 	into *table.Data) error {
-	chunk, err := r.RowGroup(group).Column(leaf)
+	chunk, before, err := p.column(r, leaf, group, first)
 	if err != nil {
 		return err
 	}
 	defer chunk.Close()
 	l := newLeafReader(chunk, c, into)
-	if first > 0 {
-		if err := chunk.SeekToRow(first); err != nil {
+	if l.repeated > 0 || l.nested != nil {
+		l.skip, l.skipping = before, first > 0
+		return l.lists(rows)
+	}
+	for before > 0 {
+		levels, err := l.fill(int(min(before, leafStep)))
+		if err != nil {
 			return err
 		}
-	}
-	if l.repeated > 0 {
-		return l.lists(rows)
+		before -= int64(levels)
 	}
 	return l.flat(rows)
 }
@@ -80,25 +89,32 @@ func newLeafReader(chunk file.ColumnChunkReader, c table.Column, into *table.Dat
 	case *schema.IntLogicalType:
 		l.unsigned = !t.IsSigned()
 	}
-	if d.MaxRepetitionLevel() == 1 {
-		l.repeated = repeatedLevel(d.SchemaNode())
+	switch levels := repeatedLevels(d.SchemaNode()); {
+	case len(levels) == 1:
+		l.repeated = levels[0]
+	case len(levels) > 1:
+		l.nested = levels
 	}
 	return l
 }
 
-// repeatedLevel is the definition level of the repeated group above a leaf.
-func repeatedLevel(node schema.Node) int16 {
-	for node != nil && node.RepetitionType() != parquet.Repetitions.Repeated {
-		node = node.Parent()
+// repeatedLevels gives the definition levels of the repeated groups above a leaf, outermost first.
+func repeatedLevels(node schema.Node) []int16 {
+	var above []schema.Node
+	for ; node != nil && node.Parent() != nil; node = node.Parent() {
+		above = append(above, node)
 	}
+	var levels []int16
 	var level int16
-	for node != nil && node.Parent() != nil {
-		if node.RepetitionType() != parquet.Repetitions.Required {
+	for _, n := range slices.Backward(above) {
+		if n.RepetitionType() != parquet.Repetitions.Required {
 			level++
 		}
-		node = node.Parent()
+		if n.RepetitionType() == parquet.Repetitions.Repeated {
+			levels = append(levels, level)
+		}
 	}
-	return level
+	return levels
 }
 
 // fill reads the next levels and values.
@@ -311,8 +327,18 @@ func (l *leafReader) lists(rows int64) error {
 				if l.rows == rows {
 					return nil
 				}
+				l.skipping = l.skip > 0
+				l.skip--
 			}
-			if err := l.element(i, &value); err != nil {
+			if l.skipping {
+				if l.defs[i] == l.maxDef {
+					value++
+				}
+				continue
+			}
+			if l.nested != nil {
+				l.nestedElement(i, &value)
+			} else if err := l.element(i, &value); err != nil {
 				return err
 			}
 		}
@@ -365,7 +391,9 @@ func (l *leafReader) endRow() {
 	if !l.inRow {
 		return
 	}
-	if l.column.Kind == table.Text {
+	if l.nested != nil {
+		l.close(0)
+	} else if l.column.Kind == table.Text {
 		text, _ := json.Marshal(l.texts)
 		if l.texts == nil {
 			text = []byte("[]")
@@ -376,4 +404,86 @@ func (l *leafReader) endRow() {
 	l.into.End()
 	l.inRow = false
 	l.rows++
+}
+
+// nestedElement writes one level of a list of lists as JSON.
+func (l *leafReader) nestedElement(i int, value *int) {
+	def := l.defs[i]
+	if l.reps[i] == 0 {
+		if def < l.nested[0]-1 {
+			l.into.AddNull()
+			l.rows++
+			return
+		}
+		l.inRow = true
+	} else {
+		l.close(int(l.reps[i]))
+		l.into.Bytes = append(l.into.Bytes, ',')
+	}
+	for l.open < len(l.nested) {
+		switch level := l.nested[l.open]; {
+		case def < level-1:
+			l.into.Bytes = append(l.into.Bytes, "null"...)
+			return
+		case def == level-1:
+			l.into.Bytes = append(l.into.Bytes, "[]"...)
+			return
+		}
+		l.into.Bytes = append(l.into.Bytes, '[')
+		l.open++
+	}
+	if def < l.maxDef {
+		l.into.Bytes = append(l.into.Bytes, "null"...)
+		return
+	}
+	l.into.Bytes = append(l.into.Bytes, l.json(*value)...)
+	*value++
+}
+
+// close ends the lists that are deeper than depth.
+func (l *leafReader) close(depth int) {
+	for ; l.open > depth; l.open-- {
+		l.into.Bytes = append(l.into.Bytes, ']')
+	}
+}
+
+// json gives value i as JSON; what JSON has no number for is null.
+func (l *leafReader) json(i int) []byte {
+	var v any
+	switch l.chunk.Type() {
+	case parquet.Types.Boolean:
+		v = l.values.bools[i]
+	case parquet.Types.ByteArray, parquet.Types.FixedLenByteArray:
+		v = string(l.text(i))
+		if l.decimal {
+			v = l.scaled(signed(l.text(i)))
+		}
+	case parquet.Types.Float:
+		v = l.values.floats[i]
+	case parquet.Types.Double:
+		v = l.values.doubles[i]
+	case parquet.Types.Int96:
+		v = l.values.int96s[i].ToTime().UnixNano()
+	case parquet.Types.Int32:
+		v = int64(l.values.int32s[i])
+		if l.unsigned {
+			v = uint32(l.values.int32s[i])
+		}
+	case parquet.Types.Int64:
+		v = l.values.int64s[i]
+		if l.unsigned {
+			v = uint64(l.values.int64s[i])
+		}
+	}
+	if l.decimal {
+		switch whole := v.(type) {
+		case int64:
+			v = l.scaled(big.NewInt(whole))
+		}
+	}
+	text, err := json.Marshal(v)
+	if err != nil { // NaN and infinities
+		return []byte("null")
+	}
+	return text
 }

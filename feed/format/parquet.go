@@ -18,8 +18,8 @@ import (
 
 // Parquet. A block is a row group, or a part of one that is large. Columns are decoded one after
 // another, so that pages of only one are in memory at a time. A nested column becomes one column
-// for each of its leaves, named by its path; lists of numbers are lists, lists of texts come as
-// JSON.
+// for each of its leaves, named by its path; lists of numbers are lists, lists of texts and lists of
+// lists come as JSON.
 
 // parquetFile is a file with the readers that goroutines share out: a reader is used by one at a
 // time.
@@ -28,6 +28,46 @@ type parquetFile struct {
 	meta *metadata.FileMetaData
 	mu   sync.Mutex
 	free []*file.Reader
+
+	pages map[[2]int]*chunkPages // by row group and leaf, of those that are read in parts
+}
+
+// readerProperties makes the library read in small steps: a column chunk may be larger than memory.
+func readerProperties() *parquet.ReaderProperties {
+	props := parquet.NewReaderProperties(memory.DefaultAllocator)
+	props.BufferedStreamEnabled = true
+	props.BufferSize = 64 << 10
+	return props
+}
+
+// column gives a reader of a leaf of a row group that begins at or before a row, and how many rows
+// come before it there.
+func (p *parquetFile) column(r *file.Reader, leaf, group int, first int64) (
+	file.ColumnChunkReader, int64, error) {
+	if first == 0 {
+		chunk, err := r.RowGroup(group).Column(leaf)
+		return chunk, 0, err
+	}
+	key := [2]int{group, leaf}
+	p.mu.Lock()
+	known := p.pages[key]
+	p.mu.Unlock()
+	if known == nil {
+		chunk, err := r.MetaData().RowGroup(group).ColumnChunk(leaf)
+		if err != nil {
+			return nil, 0, err
+		}
+		if known, err = findPages(p.f, chunk, r.MetaData().Schema.Column(leaf)); err != nil {
+			return nil, 0, err
+		}
+		p.mu.Lock()
+		if p.pages == nil {
+			p.pages = map[[2]int]*chunkPages{}
+		}
+		p.pages[key] = known
+		p.mu.Unlock()
+	}
+	return known.from(p.f, first, readerProperties(), r.BufferPool())
 }
 
 // sized makes a source.File what arrow-go wants: something to seek in, though it mostly reads at
@@ -66,10 +106,7 @@ func (p *parquetFile) reader() (_ *file.Reader, err error) {
 		return r, nil
 	}
 	defer caught(&err, p.f.Name())
-	props := parquet.NewReaderProperties(memory.DefaultAllocator)
-	props.BufferedStreamEnabled = true // a column chunk may be larger than memory
-	props.BufferSize = 64 << 10
-	options := []file.ReadOption{file.WithReadProps(props)}
+	options := []file.ReadOption{file.WithReadProps(readerProperties())}
 	if p.meta != nil {
 		options = append(options, file.WithMetadata(p.meta))
 	}
@@ -105,13 +142,9 @@ func scanParquet(f source.File, _ Options) (_ *Index, err error) {
 	var perRow int64
 	leaves := r.MetaData().Schema
 	for i := range leaves.NumColumns() {
-		own, err := leafField(leaves.Column(i))
-		if err != nil {
-			ix.Notes = append(ix.Notes, err.Error())
-			continue
-		}
+		own := leafField(leaves.Column(i))
 		own.Null = leaves.Column(i).MaxDefinitionLevel() > 0 && parquetNulls(r, i)
-		wide, err := parquetWidth(r, i, own)
+		wide, err := p.width(r, i, own)
 		if err != nil {
 			return nil, fmt.Errorf("%s: column %q: %w", f.Name(), own.Name, err)
 		}
@@ -119,7 +152,7 @@ func scanParquet(f source.File, _ Options) (_ *Index, err error) {
 		perRow += wide
 	}
 	if len(ix.Fields) == 0 {
-		return nil, fmt.Errorf("%s: no column can be read: %s", f.Name(), strings.Join(ix.Notes, "; "))
+		return nil, fmt.Errorf("%s has no columns", f.Name())
 	}
 	for g := range r.NumRowGroups() {
 		rows := r.MetaData().RowGroup(g).NumRows()
@@ -150,11 +183,8 @@ func leafName(c *schema.Column) string {
 }
 
 // leafField says what a leaf becomes.
-func leafField(c *schema.Column) (Field, error) {
+func leafField(c *schema.Column) Field {
 	name := leafName(c)
-	if c.MaxRepetitionLevel() > 1 {
-		return Field{}, fmt.Errorf("column %q is a list of lists, which is not read", name)
-	}
 	from := c.PhysicalType().String()
 	if l := c.LogicalType(); l != nil && l.IsValid() && !l.IsNone() {
 		from += " " + l.String()
@@ -162,7 +192,7 @@ func leafField(c *schema.Column) (Field, error) {
 	dtype, width, text := leafType(c)
 	field := Field{Column: table.FixedOf(name, dtype, width, from)}
 	switch {
-	case dtype == "" && c.MaxRepetitionLevel() == 1:
+	case c.MaxRepetitionLevel() > 1, dtype == "" && c.MaxRepetitionLevel() == 1:
 		field.Column = table.Column{Name: name, Kind: table.Text, From: from + " list as JSON"}
 	case dtype == "" && text:
 		field.Column = table.Column{Name: name, Kind: table.Text, From: from}
@@ -171,7 +201,7 @@ func leafField(c *schema.Column) (Field, error) {
 	case c.MaxRepetitionLevel() == 1:
 		field.Column = table.Column{Name: name, Kind: table.List, DType: dtype, Width: width, From: from}
 	}
-	return field, nil
+	return field
 }
 
 // leafType gives the dtype of a leaf's values; none for byte strings, of which text says whether
@@ -245,9 +275,9 @@ func parquetNulls(r *file.Reader, leaf int) bool {
 	return false
 }
 
-// parquetWidth gives about how many bytes a row of a leaf takes when decoded. For texts and lists
+// width gives about how many bytes a row of a leaf takes when decoded. For texts and lists
 // it reads some rows: their size on disk says little, because equal values are stored once.
-func parquetWidth(r *file.Reader, leaf int, own Field) (int64, error) {
+func (p *parquetFile) width(r *file.Reader, leaf int, own Field) (int64, error) {
 	if own.Kind == table.Fixed && own.Null {
 		return int64(max(own.Width, 8)), nil // whole numbers with holes become float64
 	}
@@ -261,7 +291,7 @@ func parquetWidth(r *file.Reader, leaf int, own Field) (int64, error) {
 			continue
 		}
 		into := table.Data{}
-		if err := readLeaf(r, leaf, g, 0, rows, own.Column, &into); err != nil {
+		if err := p.readLeaf(r, leaf, g, 0, rows, own.Column, &into); err != nil {
 			return 0, err
 		}
 		return 16 + int64(len(into.Bytes))/rows, nil
@@ -296,7 +326,7 @@ func (p *parquetFile) Decode(b Block, columns []table.Column) (_ *table.Rows, er
 	}
 	for i, c := range columns {
 		leaf := slices.Index(names, c.Name)
-		if err := readLeaf(r, leaf, int(b.Part), b.First, b.Rows, c, &rows.Data[i]); err != nil {
+		if err := p.readLeaf(r, leaf, int(b.Part), b.First, b.Rows, c, &rows.Data[i]); err != nil {
 			return nil, fmt.Errorf("%s: row group %d, rows %d to %d: column %q: %w", p.f.Name(), b.Part,
 				b.First, b.First+b.Rows, c.Name, err)
 		}

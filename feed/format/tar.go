@@ -30,26 +30,28 @@ func sampleName(name string) (key, column string, ok bool) {
 	return folder + stem, strings.ToLower(column), true
 }
 
-// eachMember walks a tar file. visit gets where a member's header and its content begin.
+// eachMember walks a tar file. visit gets where a member begins, headers included, and where its
+// content does. whole says that the mark at the end of a tar file is there.
 func eachMember(r io.Reader, at func() int64,
-	visit func(h *tar.Header, start, content int64) error) error {
+	visit func(h *tar.Header, start, content int64) error) (end int64, whole bool, err error) {
 	members := tar.NewReader(r)
 	for {
-		start := at()
 		h, err := members.Next()
 		if err == io.EOF {
-			return nil
+			return end, at()-end >= 512, nil
 		}
 		if err != nil {
-			return fmt.Errorf("offset %d: %w (damaged or cut off)", start, err)
+			return end, false, fmt.Errorf("offset %d: %w (damaged or cut off)", end, err)
 		}
-		if err := visit(h, start, at()); err != nil {
-			return err
+		content := at()
+		if err := visit(h, end, content); err != nil {
+			return end, false, err
 		}
+		end = padded(content + h.Size)
 	}
 }
 
-func scanTar(f source.File, _ Options) (*Index, error) {
+func scanTar(f source.File, o Options) (*Index, error) {
 	key := table.Column{Name: keyColumn, Kind: table.Text, From: "name"}
 	ix := &Index{Fields: []Field{{Column: key}}}
 	at := &offsets{f: f}
@@ -74,16 +76,15 @@ func scanTar(f source.File, _ Options) (*Index, error) {
 		rows++
 		open, sampleBytes = false, 0
 	}
-	// The reader skips contents by reading them: a seek would leave `at` behind the file's end.
-	position := func() int64 { return padded(at.at) }
-	err := eachMember(at, position, func(h *tar.Header, start, content int64) error {
+	position := func() int64 { return at.at }
+	end, whole, err := eachMember(at, position, func(h *tar.Header, start, content int64) error {
 		key, column, ok := sampleName(h.Name)
-		if h.Typeflag != tar.TypeReg || !ok {
-			return nil
-		}
 		if content+h.Size > f.Size() {
 			return fmt.Errorf("offset %d: %q is cut off: %d of %d bytes are there", content, h.Name,
 				f.Size()-content, h.Size)
+		}
+		if h.Typeflag != tar.TypeReg || !ok {
+			return nil
 		}
 		if key != current || !open {
 			closeSample(start)
@@ -91,13 +92,20 @@ func scanTar(f source.File, _ Options) (*Index, error) {
 		}
 		columns[column] = true
 		sampleBytes += h.Size + 64
-		at.at = content // contents are skipped below without being read
 		return nil
 	})
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", f.Name(), err)
+	if err == nil && !whole {
+		err = fmt.Errorf("offset %d: the file ends without the mark of a tar file's end: it was cut off", end)
 	}
-	closeSample(min(padded(at.at), f.Size()))
+	if err != nil && !o.Skip {
+		return nil, fmt.Errorf("%s: row %d: %w", f.Name(), rows, err)
+	}
+	if err != nil { // the sample it was cut off in is left out
+		open = false
+		ix.Skipped++
+		ix.Notes = append(ix.Notes, err.Error())
+	}
+	closeSample(end)
 	var names []string
 	for c := range columns {
 		names = append(names, c)
@@ -147,8 +155,8 @@ func (d *tarDecoder) Decode(b Block, columns []table.Column) (*table.Rows, error
 		clear(sample)
 	}
 	r := bytes.NewReader(data)
-	position := func() int64 { return padded(int64(len(data)) - int64(r.Len())) }
-	err = eachMember(r, position, func(h *tar.Header, _, content int64) error {
+	position := func() int64 { return int64(len(data)) - int64(r.Len()) }
+	_, _, err = eachMember(r, position, func(h *tar.Header, _, content int64) error {
 		key, column, ok := sampleName(h.Name)
 		if h.Typeflag != tar.TypeReg || !ok {
 			return nil

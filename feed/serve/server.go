@@ -62,8 +62,9 @@ type Server struct {
 
 // opened is the data as it was when it was indexed.
 type opened struct {
-	data *feed.Dataset
-	pool *feed.Pool
+	data        *feed.Dataset
+	pool        *feed.Pool
+	fingerprint string
 }
 
 // Serve serves until ctx ends, or until nobody uses the server any more.
@@ -127,7 +128,7 @@ func (s *Server) take() (*opened, error) {
 		return nil, err
 	}
 	room := int64(float64(s.spare()) * rowsShare)
-	s.open = &opened{data, feed.NewPool(data, room, runtime.GOMAXPROCS(0))}
+	s.open = &opened{data, feed.NewPool(data, room, runtime.GOMAXPROCS(0)), data.Fingerprint()}
 	s.readers++
 	return s.open, nil
 }
@@ -179,7 +180,10 @@ type answer struct {
 	Rows    int64          `json:"rows"`
 	Batches int64          `json:"batches"`
 	Windows int            `json:"windows"`
+	Data    string         `json:"data"` // the fingerprint
 	Skipped int64          `json:"skipped"`
+
+	BadFiles []string `json:"bad_files,omitempty"`
 }
 
 // Report is what the server says at the end of an epoch.

@@ -49,7 +49,8 @@ func (s *Server) stream(ctx context.Context, conn *net.UnixConn, in *bufio.Reade
 	defer cancel()
 	cursor := feed.NewCursor(from.data, from.pool, r.Spec, r.Epoch)
 	line, _ := json.Marshal(answer{Columns: from.data.Columns, Rows: from.data.Rows,
-		Batches: cursor.Batches(), Windows: cursor.Windows(), Skipped: from.data.Skipped})
+		Batches: cursor.Batches(), Windows: cursor.Windows(), Data: from.fingerprint,
+		Skipped: from.data.Skipped, BadFiles: from.data.BadFiles})
 	if _, err := conn.Write(append(line, '\n')); err != nil {
 		return errGone
 	}

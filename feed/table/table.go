@@ -79,6 +79,15 @@ func NewRows(columns []Column, count int, room int64) *Rows {
 	return r
 }
 
+// Reset empties the rows and keeps their room.
+func (r *Rows) Reset() {
+	r.Count = 0
+	for i := range r.Data {
+		d := &r.Data[i]
+		d.Fixed, d.Ends, d.Bytes, d.Null = d.Fixed[:0], d.Ends[:0], d.Bytes[:0], nil
+	}
+}
+
 // Grow adds n zero bytes to a fixed column and gives them.
 func (d *Data) Grow(n int) []byte {
 	old := len(d.Fixed)

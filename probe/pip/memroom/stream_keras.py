@@ -12,10 +12,9 @@ def tensorflow(stream: Stream) -> Any:
     signature = {}
     for column in stream.schema:
         if column["kind"] == "list":
-            raise TypeError(
-                "column %r holds lists of different lengths, which tf.data cannot batch: choose "
-                "others with columns=" % column["name"]
-            )
+            values = tensorflow.as_dtype(numpy.dtype(column["dtype"]))
+            signature[column["name"]] = tensorflow.RaggedTensorSpec([None, None], values)
+            continue
         shape = [None, *column.get("shape", ())]
         dtype: Any = tensorflow.string
         if column["kind"] == "fixed":
@@ -24,11 +23,26 @@ def tensorflow(stream: Stream) -> Any:
             dtype = tensorflow.int64 if plain.kind in "mM" else tensorflow.as_dtype(plain)
         signature[column["name"]] = tensorflow.TensorSpec(shape, dtype)
 
+    lists = {c["name"]: c["dtype"] for c in stream.schema if c["kind"] == "list"}
+
     def batches() -> Iterator[Any]:
         for batch in stream:
-            yield {name: _plain(values) for name, values in batch.items()}
+            yield {
+                name: _ragged(values, lists[name]) if name in lists else _plain(values)
+                for name, values in batch.items()
+            }
 
     return tensorflow.data.Dataset.from_generator(batches, output_signature=signature)
+
+
+def _ragged(values: Any, dtype: str) -> Any:
+    """Lists of different lengths; a missing one is empty."""
+    import numpy
+    import tensorflow
+
+    rows = [numpy.empty(0, dtype) if v is None else v for v in values]
+    flat = numpy.concatenate(rows) if rows else numpy.empty(0, dtype)
+    return tensorflow.RaggedTensor.from_row_lengths(flat, [len(row) for row in rows])
 
 
 def _plain(values: Any) -> Any:

@@ -5,6 +5,7 @@ from typing import Any, Dict, Iterator
 import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
+from .passes import Passes
 from .streaming import Stream
 
 
@@ -19,11 +20,31 @@ class Batches(IterableDataset):
 
     def __init__(self, stream: Stream) -> None:
         self.stream = stream
+        self.number = 0  # passes that this process has begun
+        self.loaded = False  # a state was loaded here and not read from yet
+        if stream.passes is None:
+            stream.passes = Passes()
 
     def __iter__(self) -> Iterator[Dict[str, Any]]:
         worker = get_worker_info()
-        share = (0, 1) if worker is None else (worker.id, worker.num_workers)
-        for batch in self.stream._iterate(*share):
+        if worker is None:
+            yield from self._tensors(0, 1)
+            return
+        seed, number = int(worker.seed - worker.id) & (1 << 64) - 1 or 1, self.number
+        self._agree(seed, number)
+        yield from self._tensors(worker.id, worker.num_workers)
+        self.stream.passes.finish(seed, number)
+
+    def _agree(self, seed: int, number: int) -> None:
+        """All workers of a pass read the same epoch, and the next pass the next one."""
+        stream = self.stream
+        epoch = stream.passes.begin(seed, number, stream.epoch, self.loaded)
+        if epoch != stream.epoch:
+            stream._epoch, stream._start, stream._done = epoch, 0, 0
+        self.number, self.loaded = number + 1, False
+
+    def _tensors(self, worker: int, workers: int) -> Iterator[Dict[str, Any]]:
+        for batch in self.stream._iterate(worker, workers):
             yield {name: _tensor(values) for name, values in batch.items()}
 
     def __len__(self) -> int:
@@ -52,6 +73,7 @@ class Batches(IterableDataset):
             )
         self.stream.load_state_dict(state)
         self.stream._done = int(state.get("done", 0))
+        self.loaded = worker is not None
 
 
 def _tensor(values: Any) -> Any:

@@ -83,6 +83,8 @@ class Stream:
         self._start = 0  # the global batch at which this pass began
         self._done = 0  # batches of this pass that were handed out here
         self._answer: Optional[Dict[str, Any]] = None
+        self._expected: Optional[str] = None  # what the data was when the loaded state was taken
+        self.passes: Any = None  # what the workers of a DataLoader agree by; made by torch()
         self.stats: Dict[str, Any] = {}
 
     # --- what the stream is
@@ -109,6 +111,16 @@ class Stream:
         """Rows of an epoch, over all ranks."""
         return self._info()["rows"]
 
+    @property
+    def skipped(self) -> int:
+        """Bad rows that were left out, with skip_bad."""
+        return self._info()["skipped"]
+
+    @property
+    def bad_files(self) -> List[str]:
+        """Files that could not be read at all and were left out, with skip_bad: file and reason."""
+        return self._info().get("bad_files", [])
+
     def __len__(self) -> int:
         """Batches of an epoch that this rank gets."""
         total = self._info()["batches"]
@@ -121,6 +133,9 @@ class Stream:
     def set_epoch(self, epoch: int) -> None:
         """The next iteration gives this epoch, from its start."""
         self._epoch, self._start, self._done = int(epoch), 0, 0
+        self._expected = None
+        if self.passes is not None:
+            self.passes.choose(self._epoch)
 
     # --- iterating
 
@@ -133,6 +148,12 @@ class Stream:
         epoch, first = self._epoch, self._start + self.rank + self.world * worker
         link = self._open(epoch, first + stride * self._done, stride)
         self._answer = link.answer
+        if self._expected and link.answer.get("data") not in (None, self._expected):
+            link.close()
+            raise FeedError(
+                "memroom: the data has changed since the state was taken (other files, rows or "
+                "sizes): rows would come twice or not at all. Start the epoch anew, with set_epoch"
+            )
         began, waited, batches, rows = time.perf_counter(), 0.0, 0, 0
         lent = None
         try:
@@ -225,6 +246,7 @@ class Stream:
             "version": 1,
             "epoch": self._epoch,
             "batch": self._start + int(batches) * self.world,
+            "data": self._answer.get("data") if self._answer else self._expected,
             **self._order(),
         }
 
@@ -245,6 +267,9 @@ class Stream:
                     "another order" % (name, state[name], value)
                 )
         self._epoch, self._start, self._done = int(state["epoch"]), int(state["batch"]), 0
+        self._expected = state.get("data")
+        if self.passes is not None:
+            self.passes.choose(None)
 
     # --- frameworks
 
