@@ -248,7 +248,7 @@ func indexOf(f source.File, o format.Options) (*format.Index, error) {
 	return ix, nil
 }
 
-const indexVersion = 2
+const indexVersion = 3
 
 func cachePath(name string, o format.Options) string {
 	cache, err := os.UserCacheDir()

@@ -25,11 +25,10 @@ func openPlain(name string) (source.File, error) {
 		return f, nil
 	}
 	defer f.Close()
-	plain, err := os.CreateTemp("", "memroom-feed-")
+	plain, err := source.Scratch()
 	if err != nil {
 		return nil, err
 	}
-	os.Remove(plain.Name())
 	size, err := unpack(plain, f, lower)
 	if err != nil {
 		plain.Close()

@@ -43,9 +43,9 @@ type Index struct {
 	Blocks   []Block
 	Skipped  int64 // bad rows left out
 	Notes    []string
-	Delim    byte    // of CSV
-	Header   bool    // CSV: the first row is a line of names
-	Messages []int64 // of an Arrow stream: where its messages lie
+	Delim    byte      // of CSV
+	Header   bool      // CSV: the first row is a line of names
+	Messages []Message // of Arrow: where its messages lie
 }
 
 // Decoder decodes blocks of one file. Decode may be called by several goroutines at once.

@@ -1,26 +1,54 @@
 package format
 
 import (
-	"bytes"
+	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
+	"os"
+	"runtime/debug"
 	"slices"
 	"sync"
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
 	"github.com/apache/arrow-go/v18/arrow/ipc"
+	"github.com/apache/arrow-go/v18/arrow/memory"
 
 	"memroom/feed/source"
 	"memroom/feed/table"
 )
 
 // Arrow IPC: files (Feather 2 too) and streams, which is what Hugging Face's cache holds under the
-// same ending. A block is a record batch, or a part of one. A record batch is read whole, so it has
-// to fit into the budget.
+// same ending. A file is a stream between two marks, so both are read as messages. A block is a
+// record batch, or a part of one.
+//
+// A record batch may be larger than the budget. Its bytes are therefore mapped, not read: only the
+// pages of the rows that are wanted come into memory, and the kernel may drop them again. What
+// cannot be mapped (compressed, or on a server) and is large is unpacked once into a file without a
+// name, which is mapped.
+
+// Message is where a message of a stream lies.
+type Message struct {
+	Kind int8  // as Arrow numbers them: 1 schema, 2 dictionary, 3 record batch
+	Meta int64 // its description
+	Size int64 // of the description
+	Body int64
+	Data int64 // bytes of the body
+}
+
+const (
+	kindSchema     = 1
+	kindDictionary = 2
+	kindBatch      = 3
+)
+
+// largeBody is the size from which a body is not held in memory.
+const largeBody = groupBlock
 
 func scanIPC(f source.File, _ Options) (_ *Index, err error) {
 	defer caught(&err, f.Name())
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	magic := make([]byte, 6)
 	if n, err := f.ReadAt(magic, 0); n < 6 {
 		return nil, fmt.Errorf("%s: %w", f.Name(), shorter(err))
@@ -28,32 +56,85 @@ func scanIPC(f source.File, _ Options) (_ *Index, err error) {
 	if string(magic) == "FEATHE" || string(magic[:4]) == "FEA1" {
 		return nil, fmt.Errorf("%s is a Feather file of version 1: write it again with version 2", f.Name())
 	}
+	start := int64(0)
+	if string(magic) == "ARROW1" {
+		start = 8
+		end := make([]byte, 6)
+		if n, _ := f.ReadAt(end, f.Size()-6); n < 6 || string(end) != "ARROW1" {
+			return nil, fmt.Errorf("%s: offset %d: the mark of an Arrow file's end is missing: it was cut off "+
+				"or is still being written", f.Name(), f.Size()-6)
+		}
+	}
 	ix := &Index{}
-	if string(magic) != "ARROW1" {
-		return ix, scanStream(f, ix)
+	if ix.Messages, err = findMessages(f, start); err != nil {
+		return nil, fmt.Errorf("%s: %w", f.Name(), err)
 	}
-	r, err := ipc.NewFileReader(&sized{File: f})
+	d := newIPC(f, ix)
+	defer d.Close()
+	schema, err := d.schema()
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w (an Arrow file that was cut off has no footer)", f.Name(), err)
+		return nil, fmt.Errorf("%s: %w", f.Name(), err)
 	}
-	defer r.Close()
-	for _, field := range r.Schema().Fields() {
+	for _, field := range schema.Fields() {
 		ix.Fields = append(ix.Fields, arrowField(field.Name, field.Type, false))
 	}
-	for i := range r.NumRecords() {
-		batch, err := r.RecordBatchAt(i)
-		if err != nil {
-			return nil, fmt.Errorf("%s: record batch %d: %w", f.Name(), i, err)
+	for part := range d.batches {
+		if err := d.note(part); err != nil {
+			return nil, fmt.Errorf("%s: record batch %d: %w", f.Name(), part, err)
 		}
-		noteBatch(ix, batch, i)
-		batch.Release()
 	}
 	f.Drop(0, f.Size())
 	return ix, nil
 }
 
-// noteBatch adds the blocks of a record batch, and which columns have missing rows.
-func noteBatch(ix *Index, batch arrow.RecordBatch, part int) {
+// findMessages walks the messages of a stream.
+func findMessages(f source.File, at int64) ([]Message, error) {
+	var found []Message
+	for {
+		head := make([]byte, 8)
+		n, _ := f.ReadAt(head, at)
+		if n == 0 && len(found) > 0 {
+			return found, nil // a stream may end without its mark
+		}
+		if n < 8 {
+			return nil, fmt.Errorf("offset %d: neither an Arrow file nor an Arrow stream, or cut off", at)
+		}
+		start, size := at+8, int64(int32(binary.LittleEndian.Uint32(head[4:])))
+		if first := binary.LittleEndian.Uint32(head); first != 0xFFFFFFFF { // before Arrow 0.15
+			start, size = at+4, int64(int32(first))
+		}
+		if size == 0 {
+			return found, nil
+		}
+		if size < 0 || size > f.Size()-start {
+			return nil, fmt.Errorf("offset %d: neither an Arrow file nor an Arrow stream, or cut off", at)
+		}
+		meta := make([]byte, size)
+		if n, err := f.ReadAt(meta, start); n < len(meta) {
+			return nil, shorter(err)
+		}
+		root := rootOf(meta)
+		m := Message{Kind: int8(root.number(1, 1)), Meta: start, Size: size, Body: start + size,
+			Data: root.number(3, 8)}
+		if m.Data < 0 || m.Body+m.Data > f.Size() {
+			return nil, fmt.Errorf("offset %d: a message of %d bytes is cut off", at, m.Data)
+		}
+		if len(found) == 0 && m.Kind != kindSchema {
+			return nil, fmt.Errorf("offset %d: neither an Arrow file nor an Arrow stream", at)
+		}
+		found = append(found, m)
+		at = m.Body + m.Data
+	}
+}
+
+// note adds the blocks of a record batch, and which columns have missing rows.
+func (d *ipcFile) note(part int) error {
+	batch, err := d.batch(part)
+	if err != nil {
+		return err
+	}
+	defer batch.Release()
+	ix := d.ix
 	var size int64
 	for i, column := range batch.Columns() {
 		ix.Fields[i].Null = ix.Fields[i].Null || column.NullN() > 0
@@ -61,7 +142,7 @@ func noteBatch(ix *Index, batch arrow.RecordBatch, part int) {
 	}
 	rows := batch.NumRows()
 	if rows == 0 {
-		return
+		return nil
 	}
 	perRow := max(1, size/rows)
 	step := max(1, groupBlock/perRow)
@@ -69,6 +150,7 @@ func noteBatch(ix *Index, batch arrow.RecordBatch, part int) {
 		n := min(step, rows-first)
 		ix.Blocks = append(ix.Blocks, Block{Rows: n, Bytes: n * perRow, Part: int32(part), First: first})
 	}
+	return nil
 }
 
 // arrowSize is about what a column takes when decoded.
@@ -87,7 +169,7 @@ func arrowSize(f Field, column arrow.Array) int64 {
 	return size + int64(column.Data().SizeInBytes())
 }
 
-// offsets counts what was read of a stream.
+// offsets counts what was read of a file.
 type offsets struct {
 	f  source.File
 	at int64
@@ -114,112 +196,129 @@ func (o *offsets) Seek(offset int64, whence int) (int64, error) {
 	return offset, nil
 }
 
-// scanStream finds the messages of a stream. Messages[0] is the end of the schema; then come pairs
-// of start and end, one for each message, dictionaries as negative starts.
-func scanStream(f source.File, ix *Index) error {
-	at := &offsets{f: f}
-	messages := ipc.NewMessageReader(at)
-	defer messages.Release()
-	part := 0
-	for first := true; ; first = false {
-		start := at.at
-		m, err := messages.Message()
-		if err == io.EOF && !first {
-			break
-		}
-		if err != nil {
-			return fmt.Errorf("%s: offset %d: neither an Arrow file nor an Arrow stream, or cut off: %w",
-				f.Name(), start, err)
-		}
-		switch m.Type() {
-		case ipc.MessageSchema:
-			ix.Messages = append(ix.Messages, at.at)
-		case ipc.MessageDictionaryBatch:
-			ix.Messages = append(ix.Messages, -start-1, at.at)
-		case ipc.MessageRecordBatch:
-			ix.Messages = append(ix.Messages, start, at.at)
-			batch, err := streamBatch(f, ix, part)
-			if err != nil {
-				return fmt.Errorf("%s: offset %d: %w", f.Name(), start, err)
-			}
-			if part == 0 {
-				for _, field := range batch.Schema().Fields() {
-					ix.Fields = append(ix.Fields, arrowField(field.Name, field.Type, false))
-				}
-			}
-			noteBatch(ix, batch, part)
-			batch.Release()
-			part++
+// ipcFile is a file or a stream whose messages are known.
+type ipcFile struct {
+	f       source.File
+	ix      *Index
+	batches []int  // which of the messages are record batches
+	mapped  []byte // the file; nil where it cannot be mapped
+
+	mu       sync.Mutex
+	unpacked map[int]*unpackedBody // by message
+	scratch  *os.File
+	used     int64 // bytes of scratch
+}
+
+func newIPC(f source.File, ix *Index) *ipcFile {
+	d := &ipcFile{f: f, ix: ix, mapped: source.Map(f), unpacked: map[int]*unpackedBody{}}
+	for i, m := range ix.Messages {
+		if m.Kind == kindBatch {
+			d.batches = append(d.batches, i)
 		}
 	}
-	f.Drop(0, f.Size())
+	return d
+}
+
+func openIPC(f source.File, ix *Index, _ Options) (Decoder, error) { return newIPC(f, ix), nil }
+
+func (d *ipcFile) Close() error {
+	source.Unmap(d.mapped)
+	d.mapped = nil
+	for _, u := range d.unpacked {
+		source.Unmap(u.mapped)
+	}
+	d.unpacked = map[int]*unpackedBody{}
+	if d.scratch != nil {
+		return d.scratch.Close()
+	}
 	return nil
 }
 
-// streamBatch reads one record batch of a stream, with the schema and dictionaries it needs.
-func streamBatch(f source.File, ix *Index, part int) (arrow.RecordBatch, error) {
-	pieces := []io.Reader{io.NewSectionReader(f, 0, ix.Messages[0])}
-	seen := 0
-	for i := 1; i+1 < len(ix.Messages); i += 2 {
-		start, end := ix.Messages[i], ix.Messages[i+1]
-		if start < 0 {
-			start = -start - 1
-			pieces = append(pieces, io.NewSectionReader(f, start, end-start))
-			continue
-		}
-		if seen == part {
-			pieces = append(pieces, io.NewSectionReader(f, start, end-start))
-			break
-		}
-		seen++
+func (d *ipcFile) schema() (*arrow.Schema, error) {
+	r, err := d.reader([]int{0})
+	if err != nil {
+		return nil, err
 	}
-	pieces = append(pieces, bytes.NewReader([]byte{0xFF, 0xFF, 0xFF, 0xFF, 0, 0, 0, 0}))
-	r, err := ipc.NewReader(io.MultiReader(pieces...))
+	defer r.Release()
+	return r.Schema(), nil
+}
+
+// batch gives a record batch, whose memory may be mapped.
+func (d *ipcFile) batch(part int) (arrow.RecordBatch, error) {
+	wanted := []int{0}
+	for i := range d.batches[part] {
+		if d.ix.Messages[i].Kind == kindDictionary {
+			wanted = append(wanted, i)
+		}
+	}
+	r, err := d.reader(append(wanted, d.batches[part]))
 	if err != nil {
 		return nil, err
 	}
 	defer r.Release()
 	if !r.Next() {
-		return nil, fmt.Errorf("record batch %d cannot be read: %v", part, r.Err())
+		return nil, fmt.Errorf("cannot be read: %w", errors.Join(r.Err()))
 	}
 	batch := r.RecordBatch()
 	batch.Retain()
 	return batch, nil
 }
 
-type ipcDecoder struct {
-	f  source.File
-	ix *Index
-	mu sync.Mutex
-	r  *ipc.FileReader // nil for a stream
+func (d *ipcFile) reader(wanted []int) (*ipc.Reader, error) {
+	return ipc.NewReaderFromMessageReader(&someMessages{d: d, wanted: wanted})
 }
 
-func openIPC(f source.File, ix *Index, _ Options) (Decoder, error) {
-	d := &ipcDecoder{f: f, ix: ix}
-	if len(ix.Messages) > 0 {
-		return d, nil
-	}
-	var err error
-	if d.r, err = ipc.NewFileReader(&sized{File: f}); err != nil {
-		return nil, fmt.Errorf("%s: %w", f.Name(), err)
-	}
-	return d, nil
+// someMessages gives chosen messages to the library.
+type someMessages struct {
+	d      *ipcFile
+	wanted []int
 }
 
-func (d *ipcDecoder) Close() error { return nil }
+func (*someMessages) Retain()  {}
+func (*someMessages) Release() {}
 
-func (d *ipcDecoder) batch(part int) (arrow.RecordBatch, error) {
-	if d.r == nil {
-		return streamBatch(d.f, d.ix, part)
+func (s *someMessages) Message() (*ipc.Message, error) {
+	if len(s.wanted) == 0 {
+		return nil, io.EOF
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.r.RecordBatchAt(part)
+	i := s.wanted[0]
+	s.wanted = s.wanted[1:]
+	meta, body, err := s.d.message(i)
+	if err != nil {
+		return nil, err
+	}
+	return ipc.NewMessage(memory.NewBufferBytes(meta), memory.NewBufferBytes(body)), nil
 }
 
-func (d *ipcDecoder) Decode(b Block, columns []table.Column) (_ *table.Rows, err error) {
+// message gives the description and the body of a message.
+func (d *ipcFile) message(i int) (meta, body []byte, err error) {
+	m := d.ix.Messages[i]
+	meta = make([]byte, m.Size)
+	if n, err := d.f.ReadAt(meta, m.Meta); n < len(meta) {
+		return nil, nil, shorter(err)
+	}
+	codec, size, err := d.packing(m, meta)
+	if err != nil {
+		return nil, nil, err
+	}
+	switch {
+	case codec < 0 && d.mapped != nil:
+		return meta, d.mapped[m.Body : m.Body+m.Data], nil
+	case size > largeBody:
+		return d.unpack(i, m, meta, codec)
+	}
+	body = make([]byte, m.Data)
+	if n, err := d.f.ReadAt(body, m.Body); n < len(body) {
+		return nil, nil, shorter(err)
+	}
+	return meta, body, nil
+}
+
+func (d *ipcFile) Decode(b Block, columns []table.Column) (_ *table.Rows, err error) {
 	where := fmt.Sprintf("%s: record batch %d", d.f.Name(), b.Part)
 	defer caught(&err, where)
+	// A mapped file that becomes shorter is an error like others, not the end of the server.
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	batch, err := d.batch(int(b.Part))
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", where, err)
@@ -237,5 +336,19 @@ func (d *ipcDecoder) Decode(b Block, columns []table.Column) (_ *table.Rows, err
 			return nil, fmt.Errorf("%s: column %q: %w", where, c.Name, err)
 		}
 	}
+	d.forget(d.batches[b.Part])
 	return rows, nil
+}
+
+// forget lets the kernel drop the pages of a batch.
+func (d *ipcFile) forget(i int) {
+	m := d.ix.Messages[i]
+	source.Forget(d.mapped, m.Body, m.Body+m.Data)
+	d.f.Drop(m.Body, m.Data)
+	d.mu.Lock()
+	u := d.unpacked[i]
+	d.mu.Unlock()
+	if u != nil {
+		source.Forget(u.mapped, 0, int64(len(u.mapped)))
+	}
 }

@@ -38,6 +38,11 @@ class Batches(IterableDataset):
     def _agree(self, seed: int, number: int) -> None:
         """All workers of a pass read the same epoch, and the next pass the next one."""
         stream = self.stream
+        if not self.loaded:
+            # What was read before this pass was read by the process that starts the workers, one
+            # batch at a time. A pass of workers that was left begins anew.
+            read = stream._done if number == 0 else 0
+            stream._start, stream._done = stream._start + read * stream.world, 0
         epoch = stream.passes.begin(seed, number, stream.epoch, self.loaded)
         if epoch != stream.epoch:
             stream._epoch, stream._start, stream._done = epoch, 0, 0
