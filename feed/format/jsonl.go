@@ -260,7 +260,7 @@ func (p *jsonProfile) field(name string, rows int64) Field {
 	switch {
 	case p.others > 0 || kinds > 1:
 		f.Column = table.Column{Name: name, Kind: table.Text, From: "JSON text"}
-	case p.texts > 0:
+	case texts > 0:
 		f.Column = table.Column{Name: name, Kind: table.Text, From: "string"}
 	case p.bools > 0:
 		f.Column = table.FixedOf(name, "|b1", 1, "bool")

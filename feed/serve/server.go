@@ -42,6 +42,7 @@ const (
 const (
 	firstPatience = 60 * time.Second
 	idlePatience  = 2 * time.Second
+	leavePatience = time.Second // for readers of files that have changed
 )
 
 // Server serves one data set.
@@ -107,8 +108,21 @@ func Serve(ctx context.Context, config Config, listener net.Listener) error {
 func (s *Server) spare() int64 { return int64(s.config.Budget) - fixedReserve }
 
 // take gives the data to a consumer: as it was indexed, or indexed anew where files have changed
-// since and nobody reads the old ones.
+// since and nobody reads the old ones. Readers that are just leaving are waited for.
 func (s *Server) take() (*opened, error) {
+	var err error
+	for end := time.Now().Add(leavePatience); ; time.Sleep(20 * time.Millisecond) {
+		var from *opened
+		if from, err = s.tryTake(); !errors.Is(err, errStillRead) || time.Now().After(end) {
+			return from, err
+		}
+	}
+}
+
+// errStillRead says that the data has changed and others read it as it was.
+var errStillRead = errors.New("others still read it as it was")
+
+func (s *Server) tryTake() (*opened, error) {
 	s.opening.Lock()
 	defer s.opening.Unlock()
 	if s.open != nil {
@@ -118,7 +132,7 @@ func (s *Server) take() (*opened, error) {
 			return s.open, nil
 		}
 		if s.readers > 0 {
-			return nil, fmt.Errorf("%w, and others still read it as it was", changed)
+			return nil, fmt.Errorf("%w, and %w", changed, errStillRead)
 		}
 		s.open.data.Close()
 		s.open = nil

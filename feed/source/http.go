@@ -44,16 +44,26 @@ func openWeb(w *web) (File, error) {
 		return nil, err
 	}
 	defer answer.Body.Close()
-	_, total, found := strings.Cut(answer.Header.Get("Content-Range"), "/")
-	if w.size, err = strconv.ParseInt(total, 10, 64); err != nil || !found {
+	if w.size, w.tag = described(answer); w.size < 0 {
 		return nil, fmt.Errorf("%s: the server does not serve ranges of a file (status %s): download "+
 			"the file, or use a server that does", w.name, answer.Status)
 	}
-	w.tag = answer.Header.Get("ETag")
-	if w.tag == "" {
-		w.tag = answer.Header.Get("Last-Modified")
-	}
 	return w, nil
+}
+
+// described gives what an answer says about the whole file: its size, -1 if it does not say, and
+// what changes with its content.
+func described(answer *http.Response) (int64, string) {
+	_, total, found := strings.Cut(answer.Header.Get("Content-Range"), "/")
+	size, err := strconv.ParseInt(total, 10, 64)
+	if err != nil || !found {
+		size = -1
+	}
+	tag := answer.Header.Get("ETag")
+	if strings.Trim(tag, `"`) == "" {
+		tag = answer.Header.Get("Last-Modified")
+	}
+	return size, tag
 }
 
 func (w *web) Name() string      { return w.name }
@@ -104,6 +114,11 @@ func (w *web) readOnce(p []byte, offset int64) (int, error) {
 		return 0, err
 	}
 	defer answer.Body.Close()
+	// A server may not know If-Match: what it says about the file is compared too.
+	if size, tag := described(answer); size != w.size || tag != w.tag {
+		return 0, fmt.Errorf("%s has changed since it was indexed (was %s, is %d bytes, tag %s): start the "+
+			"stream again", w.name, w.Identity(), size, tag)
+	}
 	n, err := io.ReadFull(answer.Body, p)
 	if err != nil {
 		return n, &passing{fmt.Errorf("the server stopped after %d of %d bytes: %w", n, len(p), err)}
@@ -113,9 +128,21 @@ func (w *web) readOnce(p []byte, offset int64) (int, error) {
 
 // get is once with retries.
 func (w *web) get(offset, length int64) (*http.Response, error) {
+	return w.again(func() (*http.Response, error) { return w.once(offset, length) })
+}
+
+// whole asks for all that is there, with retries.
+func (w *web) whole() (*http.Response, error) {
+	return w.again(func() (*http.Response, error) {
+		return w.ask(func(*http.Request) {}, http.StatusOK)
+	})
+}
+
+// again asks until the answer is one, or a failure that will not pass.
+func (w *web) again(ask func() (*http.Response, error)) (*http.Response, error) {
 	wait := firstWait
 	for attempt := 1; ; attempt++ {
-		answer, err := w.once(offset, length)
+		answer, err := ask()
 		var passing *passing
 		if err == nil || !errors.As(err, &passing) {
 			return answer, err
@@ -133,16 +160,24 @@ type passing struct{ error }
 
 func (p *passing) Unwrap() error { return p.error }
 
+// once asks for a range.
 func (w *web) once(offset, length int64) (*http.Response, error) {
+	return w.ask(func(request *http.Request) {
+		request.Header.Set("Range", fmt.Sprintf("bytes=%d-%d", offset, offset+length-1))
+		request.Header.Set("Accept-Encoding", "identity")
+		if w.tag != "" && strings.HasPrefix(w.tag, `"`) {
+			request.Header.Set("If-Match", w.tag)
+		}
+	}, http.StatusPartialContent)
+}
+
+// ask sends one request and gives an answer that has the status that is wanted.
+func (w *web) ask(complete func(*http.Request), want int) (*http.Response, error) {
 	request, err := http.NewRequest(http.MethodGet, w.target.String(), nil)
 	if err != nil {
 		return nil, err
 	}
-	request.Header.Set("Range", fmt.Sprintf("bytes=%d-%d", offset, offset+length-1))
-	request.Header.Set("Accept-Encoding", "identity")
-	if w.tag != "" && strings.HasPrefix(w.tag, `"`) {
-		request.Header.Set("If-Match", w.tag)
-	}
+	complete(request)
 	if w.sign != nil {
 		w.sign(request)
 	}
@@ -150,7 +185,7 @@ func (w *web) once(offset, length int64) (*http.Response, error) {
 	if err != nil {
 		return nil, &passing{err}
 	}
-	if answer.StatusCode == http.StatusPartialContent {
+	if answer.StatusCode == want {
 		return answer, nil
 	}
 	answer.Body.Close()

@@ -45,6 +45,14 @@ func Remote(name string) bool { return strings.Contains(name, "://") }
 func Expand(patterns []string) ([]string, error) {
 	var names []string
 	for _, p := range patterns {
+		if strings.HasPrefix(p, "s3://") && strings.ContainsAny(p, "*?[") {
+			found, err := globS3(p)
+			if err != nil {
+				return nil, err
+			}
+			names = append(names, found...)
+			continue
+		}
 		if Remote(p) {
 			names = append(names, p)
 			continue

@@ -294,6 +294,45 @@ class Formats(Case):
         found = joined(memroom.Stream(self.path("v.feather")))["v"]
         numpy.testing.assert_array_equal(found, numpy.arange(12.0).reshape(4, 3))
 
+    def test_parquet_lists_in_a_row_group_of_many_parts(self):
+        rng = numpy.random.default_rng(1)
+        rows = 40_000
+        lists = [None if i % 97 == 0 else rng.random(i % 60) for i in range(rows)]
+        nested = [None if i % 89 == 0 else [[i] * k for k in range(i % 4)] for i in range(rows)]
+        table = pyarrow.table(
+            {
+                "id": numpy.arange(rows),
+                "v": pyarrow.array(lists, pyarrow.list_(pyarrow.float64())),
+                "n": pyarrow.array(nested, pyarrow.list_(pyarrow.list_(pyarrow.int64()))),
+            }
+        )
+        for options in ({}, {"data_page_version": "2.0"}, {"compression": "zstd"}):
+            pyarrow.parquet.write_table(
+                table, self.path("l.parquet"), row_group_size=rows, data_page_size=1 << 16, **options
+            )
+            seen = 0
+            for batch in memroom.Stream(self.path("l.parquet"), shuffle=True, budget="128MiB"):
+                for i, values, deep in zip(batch["id"], batch["v"], batch["n"]):
+                    if lists[i] is None:
+                        self.assertIsNone(values)
+                    else:
+                        numpy.testing.assert_array_equal(values, lists[i])
+                    self.assertEqual(None if deep is None else json.loads(deep), nested[i])
+                    seen += 1
+            self.assertEqual(seen, rows)
+
+    def test_tar_of_many_blocks(self):
+        with tarfile.open(self.path("m.tar"), "w") as tar:
+            for i in range(300):
+                for kind, content in (("bin", bytes([i % 256]) * (9_000 + i)), ("cls", b"%d" % i)):
+                    info = tarfile.TarInfo("folder/%05d.%s" % (i, kind))
+                    info.size = len(content)
+                    tar.addfile(info, io.BytesIO(content))
+        found = joined(memroom.Stream(self.path("m.tar"), shuffle=True, seed=1))
+        self.assertEqual(sorted(int(c) for c in found["cls"]), list(range(300)))
+        for number, content in zip(found["cls"], found["bin"]):
+            self.assertEqual(content, bytes([int(number) % 256]) * (9_000 + int(number)))
+
     def test_text(self):
         with open(self.path("t.txt"), "w") as file:
             file.write("one\n\ntwo é\nthree")
@@ -549,6 +588,27 @@ class Order(Case):
 
 
 class Budget(Case):
+    def test_arrow_batches_larger_than_the_budget(self):
+        rows = 1_500_000
+        table = pyarrow.table({"id": numpy.arange(rows), "x": numpy.arange(rows) / 7})
+        with pyarrow.OSFile(self.path("plain.arrow"), "wb") as file:
+            with pyarrow.ipc.new_file(file, table.schema) as writer:
+                writer.write_table(table, max_chunksize=rows)
+        with pyarrow.OSFile(self.path("s.arrows"), "wb") as file:
+            with pyarrow.ipc.new_stream(file, table.schema) as writer:
+                writer.write_table(table, max_chunksize=rows)
+        for how in ("lz4", "zstd"):
+            path = self.path(how + ".feather")
+            pyarrow.feather.write_feather(table, path, compression=how, chunksize=rows)
+        for name in ("plain.arrow", "s.arrows", "lz4.feather", "zstd.feather"):
+            stream = memroom.Stream(
+                self.path(name), batch_size=8192, budget="48MiB", window="4MiB", shuffle=True
+            )
+            found = joined(stream)
+            numpy.testing.assert_array_equal(numpy.sort(found["id"]), numpy.arange(rows))
+            numpy.testing.assert_array_equal(found["x"], found["id"] / 7)
+            self.assertLessEqual(stream.stats["server"]["peak"], 48 << 20, name)
+
     def test_peak_stays_below_in_every_format(self):
         frame = mixed(300_000)
         frame.to_csv(self.path("a.csv"), index=False)
@@ -601,6 +661,54 @@ class BadInput(Case):
         with self.assertRaisesRegex(memroom.FeedError, r"b.jsonl: row 1 \(offset 9\): is no JSON"):
             list(memroom.Stream(lines))
 
+    def test_rare_texts_among_numbers(self):
+        numbers = self.write("n.csv", "a,b\n" + "1,2.5\n" * 1000 + "x1,2.5\n" + "2,?\n")
+        with self.assertRaisesRegex(memroom.FeedError, r"row 1000 \(offset 6004\): .*\"x1\""):
+            list(memroom.Stream(numbers))
+        stream = memroom.Stream(numbers, skip_bad=True)
+        self.assertEqual(len(joined(stream)["a"]), 1000)
+        self.assertEqual(stream.skipped, 2)
+        self.assertEqual(stream.schema[0]["dtype"], "<i8")
+        typed = memroom.Stream(numbers, types={"a": "str", "b": "str"})
+        self.assertEqual(joined(typed)["a"][1000], "x1")
+        lines = self.write("n.jsonl", '{"a": 1}\n' * 500 + '{"a": "y"}\n' + '{"a": 2.5}\n')
+        with self.assertRaisesRegex(memroom.FeedError, r"row 500 \(offset 4500\): .*y"):
+            list(memroom.Stream(lines))
+        stream = memroom.Stream(lines, skip_bad=True)
+        self.assertEqual(joined(stream)["a"][-2:].tolist(), [1, 2.5])
+        codes = self.write("c.csv", "a\n" + "12\n" * 60 + "7B\n" * 60)  # texts, not mistakes
+        self.assertEqual(joined(memroom.Stream(codes))["a"][100], "7B")
+
+    def test_what_is_damaged_is_left_out_by_choice(self):
+        frame = mixed(3000)
+        for name in ("a.parquet", "b.parquet", "c.parquet"):
+            frame.to_parquet(self.path(name), row_group_size=1000, compression="none")
+        os.truncate(self.path("b.parquet"), 5000)
+        with open(self.path("c.parquet"), "r+b") as file:
+            file.seek(os.path.getsize(self.path("c.parquet")) // 2)
+            file.write(b"\xff" * 3000)
+        with self.assertRaisesRegex(memroom.FeedError, r"b\.parquet"):
+            list(memroom.Stream(self.path("*.parquet")))
+        stream = memroom.Stream(self.path("*.parquet"), skip_bad=True, shuffle=True)
+        found = joined(stream)["id"]
+        self.assertGreaterEqual(len(found), 4000)
+        self.assertEqual(len(found) + stream.skipped, 6000)
+        self.assertEqual(len(stream.bad_files), 1)
+        self.assertIn("b.parquet", stream.bad_files[0])
+
+    def test_a_state_of_other_data_is_refused(self):
+        path = self.write("s.csv", "a\n" + "1\n" * 3000)
+        stream = memroom.Stream(path, batch_size=100)
+        batches = iter(stream)
+        next(batches)
+        state = json.loads(json.dumps(stream.state_dict()))
+        batches.close()
+        self.write("s.csv", "a\n" + "1\n" * 2000)
+        other = memroom.Stream(path, batch_size=100)
+        other.load_state_dict(state)
+        with self.assertRaisesRegex(memroom.FeedError, "data has changed since the state"):
+            list(other)
+
     def test_truncated_files(self):
         frame = mixed(20_000)
         frame.to_parquet(self.path("t.parquet"))
@@ -612,6 +720,15 @@ class BadInput(Case):
             tar.addfile(info, io.BytesIO(bytes(100_000)))
         with gzip.open(self.path("t.csv.gz"), "wt") as file:
             frame.to_csv(file, index=False)
+        with tarfile.open(self.path("u.tar"), "w") as tar:  # cut where a member ends
+            for i in range(8):
+                info = tarfile.TarInfo("%d.bin" % i)
+                info.size = 512
+                tar.addfile(info, io.BytesIO(bytes(512)))
+        os.truncate(self.path("u.tar"), 6 * 1024)
+        with self.assertRaisesRegex(memroom.FeedError, r"u\.tar: row 5: offset 6144: .*cut off"):
+            list(memroom.Stream(self.path("u.tar")))
+        self.assertEqual(len(joined(memroom.Stream(self.path("u.tar"), skip_bad=True))["bin"]), 5)
         for name in ("t.parquet", "t.arrow", "t.npy", "t.tar", "t.csv.gz"):
             os.truncate(self.path(name), os.path.getsize(self.path(name)) // 2)
             with self.assertRaisesRegex(memroom.FeedError, name.replace(".", r"\.")):
@@ -718,6 +835,55 @@ class Frameworks(Case):
         in_memory = ({n: v[torch.from_numpy(p)] for n, v in table.items()} for p in places)
         self.assertEqual(losses(self.stream().torch()), losses(in_memory))
 
+    def test_epochs_with_workers(self):
+        try:
+            import torch
+        except ImportError:
+            self.skipTest("needs torch")
+        stream = self.stream()
+        plain = [numpy.concatenate([b["id"] for b in stream]).tolist() for _ in range(3)]
+        for keep in (False, True):
+            loader = torch.utils.data.DataLoader(
+                self.stream().torch(), batch_size=None, num_workers=2, persistent_workers=keep
+            )
+            found = [torch.cat([b["id"] for b in loader]).tolist() for _ in range(3)]
+            self.assertEqual(found, plain)
+        data = self.stream().torch()
+        loader = torch.utils.data.DataLoader(data, batch_size=None, num_workers=2)
+        for epoch in (2, 0):
+            data.set_epoch(epoch)
+            self.assertEqual(torch.cat([b["id"] for b in loader]).tolist(), plain[epoch])
+
+    def test_stateful_loader(self):
+        try:
+            import torch
+            from torchdata.stateful_dataloader import StatefulDataLoader
+        except ImportError:
+            self.skipTest("needs torchdata")
+
+        def loader(workers):
+            data = self.stream(columns=["id"]).torch()
+            return StatefulDataLoader(data, batch_size=None, num_workers=workers)
+
+        def ids(batches):
+            return [b["id"].tolist() for b in batches]
+
+        for workers in (0, 2):
+            whole = ids(loader(workers))
+            first = loader(workers)
+            batches = iter(first)
+            got = [next(batches)["id"].tolist() for _ in range(5)]
+            second = loader(workers)
+            second.load_state_dict(first.state_dict())
+            batches = iter(second)
+            got += [next(batches)["id"].tolist() for _ in range(4)]
+            third = loader(workers)
+            third.load_state_dict(second.state_dict())
+            self.assertEqual(got + ids(third), whole)
+            after = torch.cat([b["id"] for b in third])
+            self.assertEqual(sorted(after.tolist()), list(range(4000)))
+            self.assertNotEqual(after.tolist(), [i for batch in whole for i in batch])
+
     def test_arrow(self):
         found = pyarrow.Table.from_batches(list(self.stream(shuffle=False).arrow()))
         self.assertEqual(found["word"].to_pylist(), list(self.frame["word"]))
@@ -804,3 +970,45 @@ class Web(Case):
 
 if __name__ == "__main__":
     unittest.main()
+
+
+class S3(Case):
+    """Against a real server over the folder MEMROOM_TEST_BUCKETS: see feed/serve/s3_test.go."""
+
+    def test_objects_and_patterns(self):
+        buckets = os.environ["MEMROOM_TEST_BUCKETS"]
+        folder = os.path.join(buckets, "data", "set one")
+        os.makedirs(folder)
+        frame = mixed(20_000)
+        for i in range(4):
+            part = frame[i * 5000 : (i + 1) * 5000]
+            part.to_parquet(os.path.join(folder, "p+%d.parquet" % i), row_group_size=700)
+            part.to_csv(os.path.join(folder, "c é%d.csv" % i), index=False)
+        self.check(joined(memroom.Stream("s3://data/set one/p+*.parquet")), frame)
+        lines = memroom.Stream("s3://data/set one/c *.csv", columns=["id", "f", "word"])
+        self.check(joined(lines), frame[["id", "f", "word"]])
+        one = memroom.Stream("s3://data/set one/p+2.parquet", shuffle=True, columns=["id"])
+        self.assertEqual(sorted(joined(one)["id"]), list(range(10_000, 15_000)))
+        with self.assertRaisesRegex(memroom.FeedError, "404"):
+            list(memroom.Stream("s3://data/set one/none.parquet"))
+        with self.assertRaisesRegex(memroom.FeedError, "no object matches"):
+            list(memroom.Stream("s3://data/none*.parquet"))
+        os.environ["AWS_SECRET_ACCESS_KEY"] = "wrong"
+        try:
+            with self.assertRaisesRegex(memroom.FeedError, "403"):
+                list(memroom.Stream("s3://data/set one/p+0.parquet"))
+        finally:
+            os.environ["AWS_SECRET_ACCESS_KEY"] = "of-the-test"
+
+    def test_an_object_that_changes(self):
+        folder = os.path.join(os.environ["MEMROOM_TEST_BUCKETS"], "changing")
+        os.makedirs(folder)
+        path = os.path.join(folder, "a.csv")
+        mixed(200_000).to_csv(path, index=False)
+        stream = memroom.Stream("s3://changing/a.csv", batch_size=64, window="1MiB", shuffle=True)
+        batches = iter(stream)
+        next(batches)
+        time.sleep(1.1)  # a server that makes no tags has times of whole seconds
+        mixed(200_000, seed=2).to_csv(path, index=False)
+        with self.assertRaisesRegex(memroom.FeedError, "has changed since it was indexed"):
+            list(batches)

@@ -1,0 +1,68 @@
+package serve_test
+
+import (
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"memroom/testenv"
+)
+
+// TestStreamFromS3 reads from a real S3 server, which checks signatures: Versity's gateway over a
+// folder. It is found by MEMROOM_S3_SERVER or on PATH; building it takes some minutes, so that the
+// tests do not install it:
+//
+//	go install github.com/versity/versitygw/cmd/versitygw@v1.8.0
+func TestStreamFromS3(t *testing.T) {
+	server := os.Getenv("MEMROOM_S3_SERVER")
+	if server == "" {
+		var err error
+		if server, err = exec.LookPath("versitygw"); err != nil {
+			t.Skip("no S3 server here: install versitygw, or name it in MEMROOM_S3_SERVER")
+		}
+	}
+	folder := t.TempDir()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := listener.Addr().String()
+	listener.Close()
+	gateway := exec.Command(server, "--access", "reader", "--secret", "of-the-test", "--port", address,
+		"posix", folder)
+	if err := gateway.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = gateway.Process.Kill()
+		_ = gateway.Wait()
+	})
+	for range 200 {
+		if c, err := net.Dial("tcp", address); err == nil {
+			c.Close()
+			break
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	python := testenv.Environment(t, "feed")
+	runStreamTests(t, python, testenv.Binary(t), "S3", "MEMROOM_TEST_BUCKETS="+folder,
+		"AWS_ENDPOINT_URL=http://"+address, "AWS_ACCESS_KEY_ID=reader",
+		"AWS_SECRET_ACCESS_KEY=of-the-test", "AWS_REGION=us-east-1")
+}
+
+// runStreamTests runs a class of probe/pytests/pip/test_stream.py.
+func runStreamTests(t *testing.T, python, binary, class string, environment ...string) {
+	root := testenv.Root(t)
+	cmd := exec.Command(python, "-B", "-W", "ignore", "-m", "unittest", "test_stream."+class)
+	cmd.Dir = filepath.Join(root, "probe", "pytests", "pip")
+	cmd.Env = append(os.Environ(), "PYTHONPATH="+filepath.Join(root, "probe", "pip"),
+		"MEMROOM_BINARY="+binary, "XDG_CACHE_HOME="+t.TempDir(), "OMP_NUM_THREADS=1",
+		"TF_CPP_MIN_LOG_LEVEL=3")
+	cmd.Env = append(cmd.Env, environment...)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+}
