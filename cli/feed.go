@@ -5,13 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"os/signal"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
 
 	"memroom/event"
 	"memroom/feed"
+	"memroom/feed/convert"
 	"memroom/feed/format"
 	"memroom/feed/serve"
 	"memroom/feed/table"
@@ -22,6 +25,7 @@ type feedCmd struct {
 	Inspect feedInspectCmd `cmd:"" help:"What files hold: rows, columns and what each becomes, blocks, the shuffle's quality."`
 	Index   feedIndexCmd   `cmd:"" help:"Index files now, so that the first stream starts at once."`
 	Bench   feedBenchCmd   `cmd:"" help:"Read one epoch and say how fast it was and what it took."`
+	Convert feedConvertCmd `cmd:"" help:"Write the rows into another file, within a budget of bytes."`
 }
 
 func (feedCmd) Help() string {
@@ -246,15 +250,16 @@ func (c *feedBenchCmd) Run(s *session) error {
 	spec := feed.Spec{Shuffle: c.Shuffle, Seed: 1, Window: int64(c.Window), Batch: c.Batch}
 	var found feedBenchmark
 	found.Report, err = serve.Epoch(s.ctx, serve.Config{Sources: c.Files, Columns: c.Columns,
-		Options: o, Budget: c.Budget}, spec, func(rows int, size int64) {
-		switch {
-		case rows == 0:
-			found.Index, start = time.Since(start).Seconds(), time.Now()
-		case found.Rows == 0:
+		Options: o, Budget: c.Budget}, spec, func(*feed.Dataset) error {
+		found.Index, start = time.Since(start).Seconds(), time.Now()
+		return nil
+	}, func(rows int, _ []table.Span, data []byte) error {
+		if found.Rows == 0 {
 			found.First = time.Since(start).Seconds()
 		}
 		found.Rows += int64(rows)
-		found.Bytes += event.Bytes(size)
+		found.Bytes += event.Bytes(len(data))
+		return nil
 	})
 	if err != nil {
 		return exitWith(exitUsage, "feed: %w", err)
@@ -269,4 +274,96 @@ func (c *feedBenchCmd) Run(s *session) error {
 	fmt.Fprintf(s.Out, "peak %s of a budget of %s (resident with the program's own pages: %s)\n",
 		found.Report.Peak, found.Report.Budget, found.Report.PeakRSS)
 	return nil
+}
+
+type feedConvertCmd struct {
+	feedFiles
+	To      string      `required:"" placeholder:"FILE" help:"The file to write: .arrow, .csv, .tsv, .jsonl or .npy."`
+	Budget  event.Bytes `default:"256MiB" help:"Memory for everything."`
+	Batch   int         `default:"8192" help:"Rows of a record batch of Arrow."`
+	Shuffle bool        `help:"Mix the rows, as a stream with the same seed and window does."`
+	Seed    uint64      `default:"1" help:"Of the shuffle."`
+	Window  event.Bytes `default:"16MiB" help:"The shuffle window."`
+	JSON    bool        `name:"json" help:"Print JSON."`
+}
+
+func (feedConvertCmd) examples() []example {
+	return []example{{line: "memroom feed convert examples/files/people.csv --to people.arrow"}}
+}
+
+// feedConversion is the JSON answer.
+type feedConversion struct {
+	File    string       `json:"file"`
+	Rows    int64        `json:"rows"`
+	Bytes   event.Bytes  `json:"bytes"`
+	Seconds float64      `json:"seconds"`
+	Report  serve.Report `json:"report"`
+}
+
+func (c *feedConvertCmd) Run(s *session) error {
+	o, err := c.options()
+	if err != nil {
+		return exitWith(exitUsage, "feed: %w", err)
+	}
+	if c.Batch < 1 {
+		return exitWith(exitUsage, "feed: --batch must be at least 1")
+	}
+	start := time.Now()
+	found := feedConversion{File: c.To}
+	if found.Report, err = c.write(s, o, &found); err != nil {
+		return exitWith(exitUsage, "feed: %w", err)
+	}
+	found.Seconds = time.Since(start).Seconds()
+	if info, err := os.Stat(c.To); err == nil {
+		found.Bytes = event.Bytes(info.Size())
+	}
+	if c.JSON {
+		return s.printJSON(found)
+	}
+	fmt.Fprintf(s.Out, "%s: %d rows, %s in %.1f s; peak %s of a budget of %s\n", found.File, found.Rows,
+		found.Bytes, found.Seconds, found.Report.Peak, found.Report.Budget)
+	return nil
+}
+
+// write writes a file beside the one that is wanted and gives it its name when it is whole.
+func (c *feedConvertCmd) write(s *session, o format.Options, found *feedConversion) (
+	serve.Report, error) {
+	out, err := os.CreateTemp(filepath.Dir(c.To), ".memroom-convert-")
+	if err != nil {
+		return serve.Report{}, err
+	}
+	defer os.Remove(out.Name())
+	defer out.Close()
+	progress, total := feedProgress(s), int64(0)
+	var columns []table.Column
+	var w convert.Writer
+	spec := feed.Spec{Shuffle: c.Shuffle, Seed: c.Seed, Window: int64(c.Window), Batch: c.Batch}
+	report, err := serve.Epoch(s.ctx, serve.Config{Sources: c.Files, Columns: c.Columns, Options: o,
+		Budget: c.Budget}, spec, func(d *feed.Dataset) error {
+		columns, total = d.Columns, d.Rows
+		if len(columns) == 0 {
+			return fmt.Errorf("there is nothing to write: no columns")
+		}
+		w, err = convert.New(c.To, out, columns, d.Rows)
+		return err
+	}, func(rows int, spans []table.Span, data []byte) error {
+		found.Rows += int64(rows)
+		if progress != nil {
+			progress(fmt.Sprintf("%d of %d rows", found.Rows, total))
+		}
+		return w.Write(convert.Batch{Columns: columns, Rows: rows, Spans: spans, Data: data})
+	})
+	if err == nil {
+		err = w.Close()
+	}
+	if err == nil {
+		err = out.Chmod(0o644)
+	}
+	if closed := out.Close(); err == nil {
+		err = closed
+	}
+	if err == nil {
+		err = os.Rename(out.Name(), c.To)
+	}
+	return report, err
 }

@@ -142,6 +142,7 @@ func TestHostileNames(t *testing.T) {
 		{"run", "--report-to", "http://127.0.0.1:1", "--report-token-file", hostile, "--", "true"},
 		{"feed", "inspect", hostile + ".log"}, {"feed", "inspect", hostile + ".json"},
 		{"feed", "index", hostile}, {"feed", "bench", hostile + ".log"},
+		{"feed", "convert", hostile + ".log", "--to", hostile + ".csv"},
 		{"feed", "serve", hostile, "--budget", "1MiB", "--socket", hostile},
 	} {
 		out := memroom(args...)

@@ -7,10 +7,10 @@ import (
 	"memroom/feed/table"
 )
 
-// Epoch reads one epoch in this process, as a server would for one consumer. visit is called once
-// with 0 rows when the files are indexed, and then for every batch.
-func Epoch(ctx context.Context, config Config, spec feed.Spec, visit func(rows int, size int64)) (
-	Report, error) {
+// Epoch reads one epoch in this process, as a server would for one consumer. start is called once
+// the files are indexed, and batch for every batch, whose bytes are overwritten by the next.
+func Epoch(ctx context.Context, config Config, spec feed.Spec, start func(*feed.Dataset) error,
+	batch func(rows int, spans []table.Span, data []byte) error) (Report, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	s := &Server{config: config, peak: newPeakMeter(ctx), batches: &account{}}
@@ -23,19 +23,27 @@ func Epoch(ctx context.Context, config Config, spec feed.Spec, visit func(rows i
 	if err := s.fits(from.data, spec); err != nil {
 		return Report{}, err
 	}
-	visit(0, 0)
+	if err := start(from.data); err != nil {
+		return Report{}, err
+	}
 	cursor := feed.NewCursor(from.data, from.pool, spec, 0)
 	var out []byte
 	for k := int64(0); k < cursor.Batches(); k++ {
-		err := cursor.Fill(ctx, k, k+1, func(rows int, _ []table.Span, size int64) ([]byte, error) {
+		var count int
+		var layout []table.Span
+		var data []byte
+		room := func(rows int, spans []table.Span, size int64) ([]byte, error) {
 			if int64(len(out)) < size {
 				out = make([]byte, size)
 			}
-			visit(rows, size)
-			s.served++
-			return out[:size], nil
-		})
-		if err != nil {
+			count, layout, data = rows, spans, out[:size]
+			return data, nil
+		}
+		if err := cursor.Fill(ctx, k, k+1, room); err != nil {
+			return Report{}, err
+		}
+		s.served++
+		if err := batch(count, layout, data); err != nil {
 			return Report{}, err
 		}
 	}

@@ -43,6 +43,9 @@ func newShared(size int64, sharing bool) (*shared, error) {
 
 func (s *shared) close() {
 	if s.descriptor >= 0 {
+		// The consumer may still have it mapped: its pages are given back all the same.
+		_ = unix.Fallocate(s.descriptor, unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, 0,
+			int64(len(s.bytes)))
 		_ = unix.Munmap(s.bytes)
 		_ = unix.Close(s.descriptor)
 	}

@@ -183,7 +183,7 @@ type request struct {
 	Epoch     uint64    `json:"epoch"`
 	Start     int64     `json:"start"`  // first batch
 	Stride    int64     `json:"stride"` // to the next
-	Depth     int       `json:"depth"`  // batches ahead
+	Depth     int       `json:"depth"`  // batches ahead; 0: as many as it takes
 	Transport string    `json:"transport"`
 }
 
@@ -208,6 +208,8 @@ type Report struct {
 	Rows    event.Bytes `json:"rows_peak"`
 	Windows int64       `json:"windows_decoded"`
 	Batches int64       `json:"batches"`
+
+	Prefetch int `json:"prefetch,omitempty"` // batches that were ahead of this consumer at the end
 }
 
 func (s *Server) consumer(ctx context.Context, conn *net.UnixConn) {
@@ -253,8 +255,8 @@ func (s *Server) check(data *feed.Dataset, r *request) error {
 	if r.Spec.Batch <= 0 || r.Stride <= 0 || r.Start < 0 {
 		return fmt.Errorf("batch and stride must be positive, start at least 0")
 	}
-	if r.Depth <= 0 {
-		r.Depth = 4
+	if r.Depth < 0 || r.Depth > deepest {
+		return fmt.Errorf("prefetch must be 1 to %d, or 0 for as many as it takes", deepest)
 	}
 	return s.fits(data, r.Spec)
 }

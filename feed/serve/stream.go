@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net"
 	"sync"
+	"time"
 
 	"memroom/event"
 	"memroom/feed"
@@ -40,6 +41,7 @@ type header struct {
 type slot struct {
 	memory *shared
 	size   int64
+	unseen bool // the consumer does not have its memory yet
 }
 
 // stream sends one epoch's batches to one consumer.
@@ -54,14 +56,19 @@ func (s *Server) stream(ctx context.Context, conn *net.UnixConn, in *bufio.Reade
 	if _, err := conn.Write(append(line, '\n')); err != nil {
 		return errGone
 	}
-	slots := make([]slot, r.Depth)
+	most := r.Depth
+	ahead := newPrefetch(r.Depth)
+	if r.Depth == 0 {
+		most = deepest
+	}
+	slots := make([]slot, most)
 	defer func() {
 		for i := range slots {
 			s.drop(&slots[i])
 		}
 	}()
-	free := make(chan uint32, r.Depth)
-	for i := range slots {
+	free := make(chan uint32, most)
+	for i := range ahead.depth {
 		free <- uint32(i)
 	}
 	var reading sync.WaitGroup
@@ -75,9 +82,10 @@ func (s *Server) stream(ctx context.Context, conn *net.UnixConn, in *bufio.Reade
 				return
 			}
 			n := binary.LittleEndian.Uint32(four[:])
-			if n >= uint32(r.Depth) {
+			if n >= uint32(most) {
 				return
 			}
+			ahead.given()
 			select {
 			case free <- n:
 			default:
@@ -94,7 +102,12 @@ func (s *Server) stream(ctx context.Context, conn *net.UnixConn, in *bufio.Reade
 		case <-ctx.Done():
 			return errGone
 		}
-		if err := s.send(ctx, conn, cursor, k, r, n, &slots[n]); err != nil {
+		began := time.Now()
+		err := s.send(ctx, conn, cursor, k, r, n, &slots[n])
+		if errors.Is(err, errNoRoom) && s.makeRoom(slots, free) {
+			err = s.send(ctx, conn, cursor, k, r, n, &slots[n])
+		}
+		if err != nil {
 			if ctx.Err() != nil || errors.Is(err, errGone) {
 				return errGone
 			}
@@ -102,8 +115,19 @@ func (s *Server) stream(ctx context.Context, conn *net.UnixConn, in *bufio.Reade
 			_ = write(conn, header{Kind: kindError, Size: uint64(len(text))}, nil, text, -1)
 			return err
 		}
+		if ahead.deeper(time.Since(began)) {
+			own := &slots[ahead.depth]
+			if s.grow(own, slots[n].size, r.Transport == "memfd") == nil {
+				// the consumer gets its descriptor with the first batch in it
+				own.unseen = true
+				free <- uint32(ahead.depth)
+				ahead.depth++
+			}
+		}
 	}
-	text, _ := json.Marshal(s.report(from.pool))
+	report := s.report(from.pool)
+	report.Prefetch = ahead.depth
+	text, _ := json.Marshal(report)
 	if err := write(conn, header{Kind: kindEnd, Size: uint64(len(text))}, nil, text, -1); err != nil {
 		return errGone
 	}
@@ -124,6 +148,10 @@ func (s *Server) send(ctx context.Context, conn *net.UnixConn, cursor *feed.Curs
 			if err := s.grow(own, size, r.Transport == "memfd"); err != nil {
 				return nil, err
 			}
+			own.unseen = true
+		}
+		if own.unseen {
+			own.unseen = false
 			if descriptor = own.memory.descriptor; descriptor >= 0 {
 				h.Descriptor = 1
 			}
@@ -151,9 +179,9 @@ func (s *Server) grow(own *slot, size int64, sharing bool) error {
 	s.drop(own)
 	size = (size + size/8 + 1<<16) &^ 4095 // room for batches of about the same size
 	if !s.batches.reserve(size) {
-		return fmt.Errorf("a batch takes %s; the budget leaves %s for batches and %s of it is in use: "+
-			"give a larger budget, smaller batches, or fewer workers and ranks", event.Bytes(size),
-			event.Bytes(s.batches.limit), event.Bytes(s.batches.held()))
+		return fmt.Errorf("%w: a batch takes %s; the budget leaves %s for batches and %s of it is in use: "+
+			"give a larger budget, smaller batches, or fewer workers and ranks", errNoRoom,
+			event.Bytes(size), event.Bytes(s.batches.limit), event.Bytes(s.batches.held()))
 	}
 	memory, err := newShared(size, sharing)
 	if err != nil {
@@ -162,6 +190,21 @@ func (s *Server) grow(own *slot, size int64, sharing bool) error {
 	}
 	own.memory, own.size = memory, size
 	return nil
+}
+
+// errNoRoom says that the budget's part for batches is used up.
+var errNoRoom = errors.New("no room")
+
+// makeRoom lets go of the memory of slots that hold no batch, and says whether there was any.
+func (s *Server) makeRoom(slots []slot, free chan uint32) bool {
+	found := false
+	for range len(free) {
+		n := <-free
+		found = found || slots[n].memory != nil
+		s.drop(&slots[n])
+		free <- n
+	}
+	return found
 }
 
 func (s *Server) drop(own *slot) {

@@ -29,7 +29,8 @@ class Stream:
     drop_last   leave out a last batch that is not full
     copy        True: arrays are the caller's. False: arrays are views that the next batch
                 overwrites; quicker, for callers that keep nothing
-    prefetch    batches that the server prepares ahead for this consumer
+    prefetch    batches that the server prepares ahead for this consumer; as many as it takes, within
+                the budget, where None
     types       types of CSV and JSON columns by name: {"zip": "str", "x": "float32"}
     skip_bad    skip and count rows that cannot be read, instead of raising FeedError
     """
@@ -47,7 +48,7 @@ class Stream:
         window: Any = None,
         drop_last: bool = False,
         copy: bool = True,
-        prefetch: int = 4,
+        prefetch: Optional[int] = None,
         format: Optional[str] = None,
         types: Optional[Dict[str, str]] = None,
         delimiter: Optional[str] = None,
@@ -64,7 +65,7 @@ class Stream:
         self.sources = [_absolute(os.fspath(name)) for name in names]
         self.batch_size, self.shuffle, self.seed = int(batch_size), bool(shuffle), int(seed)
         self.window = _bytes(window) if window is not None else 0
-        self.drop_last, self.copy, self.prefetch = bool(drop_last), bool(copy), int(prefetch)
+        self.drop_last, self.copy, self.prefetch = bool(drop_last), bool(copy), int(prefetch or 0)
         self.rank, self.world = _share(rank, world)
         self.transport = transport
         options = {
@@ -154,18 +155,15 @@ class Stream:
                 "memroom: the data has changed since the state was taken (other files, rows or "
                 "sizes): rows would come twice or not at all. Start the epoch anew, with set_epoch"
             )
-        began, waited, batches, rows = time.perf_counter(), 0.0, 0, 0
+        began, batches, rows = time.perf_counter(), 0, 0
         lent = None
         try:
             while True:
-                asked = time.perf_counter()
                 if lent is not None:
                     link.release(lent)
                     lent = None
                 message = link.next()
-                now = time.perf_counter()
-                waited += now - asked
-                self._count(now - began, waited, batches, rows)
+                self._count(time.perf_counter() - began, link.waited, batches, rows)
                 if message is None:
                     break
                 slot, _, count, spans, memory = message
@@ -224,7 +222,8 @@ class Stream:
         )
         server = s.get("server")
         if server:
-            text += "; the server's peak was %.1f MiB of %.1f MiB" % (
+            text += "; %d batches were ahead; the server's peak was %.1f MiB of %.1f MiB" % (
+                server.get("prefetch", 0),
                 server["peak"] / 2**20,
                 server["budget"] / 2**20,
             )

@@ -7,6 +7,7 @@ import hashlib
 import json
 import mmap
 import os
+import select
 import shutil
 import socket
 import struct
@@ -115,6 +116,7 @@ class Link:
         self.maps: Dict[int, memoryview] = {}
         self.descriptors: List[int] = []
         self.report: Dict[str, Any] = {}
+        self.waited = 0.0  # seconds for batches that were not ready
         self.copying = request["transport"] != "memfd"
         self.answer = self.greet(server, json.dumps(request).encode() + b"\n")
         if self.answer.get("error"):
@@ -151,6 +153,7 @@ class Link:
 
     def next(self) -> Optional[Tuple[int, int, int, Any, memoryview]]:
         """The next batch, or None at the end: slot, number, rows, spans, memory."""
+        self.wait()
         kind, slot, number, rows, spans, size, descriptor, _ = HEADER.unpack(
             self.exactly(HEADER.size)
         )
@@ -167,6 +170,16 @@ class Link:
                 self.map(slot)
             memory = self.maps[slot]
         return slot, number, rows, where, memory
+
+    def wait(self) -> None:
+        """Waits for the server, and counts it: a batch that lies ready is not waited for."""
+        poll = select.poll()
+        poll.register(self.socket, select.POLLIN)
+        if poll.poll(0):
+            return
+        asked = time.perf_counter()
+        poll.poll()
+        self.waited += time.perf_counter() - asked
 
     def map(self, slot: int) -> None:
         fd = self.descriptors.pop(0)
