@@ -220,8 +220,7 @@ func (w *csvWriter) Close() error { return w.out.Flush() }
 
 // npyWriter writes one column, or columns of numbers of one type side by side.
 type npyWriter struct {
-	out  *bufio.Writer
-	line []byte
+	out *bufio.Writer
 }
 
 func newNPY(out io.Writer, columns []table.Column, rows int64) (*npyWriter, error) {

@@ -178,10 +178,12 @@ func (c *chunkPages) from(f source.File, row int64, properties *parquet.ReaderPr
 	if err != nil {
 		return nil, 0, err
 	}
+	//lint:ignore SA1019 the library offers no other way to begin at a page; its version is pinned
 	pages, err := file.NewPageReader(stream, c.values-p.values, c.codec, memory.DefaultAllocator, nil)
 	if err != nil {
 		return nil, 0, err
 	}
+	//lint:ignore SA1019 as above
 	return file.NewColumnReader(c.column, pages, memory.DefaultAllocator, pool), row - p.row, nil
 }
 

@@ -11,7 +11,11 @@ import tempfile
 from typing import Any, Optional, Tuple
 
 RECORD = struct.Struct("<QQQQ")  # the pass's seed, its number in the worker, epoch, state
-READING, FINISHED, CHOSEN = 0, 1, 2  # CHOSEN: no pass yet, but the user has said which epoch is next
+READING, FINISHED, CHOSEN = (
+    0,
+    1,
+    2,
+)  # CHOSEN: no pass yet, but the user has said which epoch is next
 
 
 class Passes:

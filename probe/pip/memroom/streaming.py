@@ -29,8 +29,8 @@ class Stream:
     drop_last   leave out a last batch that is not full
     copy        True: arrays are the caller's. False: arrays are views that the next batch
                 overwrites; quicker, for callers that keep nothing
-    prefetch    batches that the server prepares ahead for this consumer; as many as it takes, within
-                the budget, where None
+    prefetch    batches that the server prepares ahead for this consumer; where None, as many as it
+                takes within the budget
     types       types of CSV and JSON columns by name: {"zip": "str", "x": "float32"}
     skip_bad    skip and count rows that cannot be read, instead of raising FeedError
     """

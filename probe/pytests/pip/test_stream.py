@@ -308,7 +308,11 @@ class Formats(Case):
         )
         for options in ({}, {"data_page_version": "2.0"}, {"compression": "zstd"}):
             pyarrow.parquet.write_table(
-                table, self.path("l.parquet"), row_group_size=rows, data_page_size=1 << 16, **options
+                table,
+                self.path("l.parquet"),
+                row_group_size=rows,
+                data_page_size=1 << 16,
+                **options,
             )
             seen = 0
             for batch in memroom.Stream(self.path("l.parquet"), shuffle=True, budget="128MiB"):
