@@ -18,8 +18,8 @@ import (
 
 // Parquet. A block is a row group, or a part of one that is large. Columns are decoded one after
 // another, so that pages of only one are in memory at a time. A nested column becomes one column
-// for each of its leaves, named by its path; lists of numbers are lists, lists of texts and lists of
-// lists come as JSON.
+// for each of its leaves, named by its path; lists of numbers are lists, lists of texts and lists
+// of lists come as JSON.
 
 // parquetFile is a file with the readers that goroutines share out: a reader is used by one at a
 // time.

@@ -7,8 +7,8 @@ import (
 )
 
 // TestStreamInPython runs memroom.Stream against what pandas, pyarrow and NumPy read from the same
-// files: values, order, resuming, budgets, bad input; and in torch, torchdata, TensorFlow, Keras and
-// datasets.
+// files: values, order, resuming, budgets, bad input; and in torch, torchdata, TensorFlow, Keras
+// and datasets.
 func TestStreamInPython(t *testing.T) {
 	python := testenv.Environment(t, "feed")
 	binary := testenv.Binary(t)
