@@ -31,7 +31,8 @@ func (tuneCmd) Help() string {
   memroom tune --samples 20 --metric loss --mode min -- python train.py --lr 'loguniform(1e-4,1e-2)'
 
 The flags of a new study are listed by memroom tune new --help: budgets of memory, searchers,
-schedulers, where metrics come from, --json.`
+schedulers, where metrics come from, --json. With --on ray://HOST:PORT or --on slurm the trials are
+jobs of a cluster.`
 }
 
 type tuneNewCmd struct {
@@ -86,6 +87,8 @@ func (tuneNewCmd) examples() []example {
 	return []example{
 		{line: "memroom tune --samples 3 --metric loss --mode min --dry-run -- python train.py " +
 			"--lr 'loguniform(1e-4,1e-2)' --bs 'choice(16,32,64)'"},
+		{line: "memroom tune --on slurm --sbatch=--partition=gpu --samples 2 --trial-mem 8GiB " +
+			"--dry-run -- python train.py --lr 'loguniform(1e-4,1e-2)'"},
 		{line: "memroom tune --samples 2 --metric loss --quiet -- sh -c 'echo loss=$0' 'uniform(0,1)'"},
 	}
 }

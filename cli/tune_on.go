@@ -20,6 +20,7 @@ func (c *tuneNewCmd) addCluster(spec *engine.Spec) error {
 	case c.On == "ray":
 		spec.On = rayAddress(os.Getenv("RAY_API_SERVER_ADDRESS"), os.Getenv("RAY_ADDRESS"))
 	case strings.HasPrefix(c.On, "ray://") && c.On != "ray://":
+	case strings.HasPrefix(c.On, "ray+https://") && c.On != "ray+https://":
 	case c.On == "slurm":
 	default:
 		return fmt.Errorf("--on %s is not known: ray://HOST:PORT, ray or slurm; on Kubernetes make "+

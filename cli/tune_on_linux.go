@@ -89,8 +89,8 @@ func (t *tuning) remoteJob(l trial.Launch) (remote.Job, error) {
 	words := []string{"run", "--relay", job.ID, "--quiet",
 		"--name", fmt.Sprintf("%s/%d", spec.Name, l.Trial), "--tag", "study:" + spec.Name,
 		"--host-mem", bytesArgument(l.Host)}
-	if device := l.Device; len(l.Cards) > 0 && device > 0 && device < event.TiB {
-		words = append(words, "--gpu-mem", bytesArgument(device))
+	if t.capsCards(l) {
+		words = append(words, "--gpu-mem", bytesArgument(l.Device))
 	}
 	if l.Fit {
 		words = append(words, "--fit")
@@ -101,6 +101,17 @@ func (t *tuning) remoteJob(l trial.Launch) (remote.Job, error) {
 	job.Command = append(append(memroomThere(), words...), "--")
 	job.Command = append(job.Command, command...)
 	return job, nil
+}
+
+// capsCards says whether a trial shares its card: one that has a whole card of unknown size may
+// take all of it, unless the user said how much.
+func (t *tuning) capsCards(l trial.Launch) bool {
+	capacity, err := t.backend.Capacity()
+	if err != nil || len(l.Cards) == 0 || len(capacity.Cards) == 0 || l.Device <= 0 {
+		return false
+	}
+	known := capacity.Cards[0].Budget < remote.UnknownCard
+	return l.Device < remote.UnknownCard && (known || t.engine.Spec.Options.TrialDevice > 0)
 }
 
 func bytesArgument(b event.Bytes) string { return fmt.Sprintf("%dB", int64(b)) }

@@ -38,7 +38,7 @@ func startedRay(t *testing.T) *ray {
 	python := testenv.Environment(t, "ray")
 	rayOnce.Do(func() { theRay.start(filepath.Dir(python)) })
 	if theRay.skip != "" {
-		t.Skip("no real Ray here: " + theRay.skip)
+		testenv.Needs(t, "a real Ray cluster", theRay.skip)
 	}
 	return &theRay
 }

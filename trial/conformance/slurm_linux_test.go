@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"memroom/testenv"
 )
 
 // slurm is a cluster of one node on the loopback interface, in a folder of its own.
@@ -28,7 +30,7 @@ func startedSlurm(t *testing.T) *slurm {
 	t.Helper()
 	slurmOnce.Do(theSlurm.start)
 	if theSlurm.skip != "" {
-		t.Skip("no real Slurm here: " + theSlurm.skip)
+		testenv.Needs(t, "a real Slurm", theSlurm.skip)
 	}
 	return &theSlurm
 }

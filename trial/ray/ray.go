@@ -241,7 +241,7 @@ func (e *Engine) cardSize(cards int) event.Bytes {
 		least = e.GPUMem / event.Bytes(cards)
 	}
 	if least == 0 {
-		least = event.TiB // not known: each trial gets a whole one
+		least = remote.UnknownCard
 	}
 	return least
 }
@@ -276,7 +276,7 @@ func (e *Engine) submit(job remote.Job) error {
 	}
 	if n := len(l.Cards); n > 0 {
 		share := 1.0
-		if e.card > 0 && n == 1 {
+		if e.card > 0 && e.card < remote.UnknownCard && n == 1 {
 			share = min(1, math.Ceil(float64(l.Device)/float64(e.card)*hundredths)/hundredths)
 		}
 		body["entrypoint_num_gpus"] = share * float64(n)

@@ -142,6 +142,10 @@ const leastHost = 64 * event.MiB
 // Overhead is what memroom and the cluster's own processes take beside the command.
 const Overhead = 128 * event.MiB
 
+// UnknownCard stands for the size of a card that the cluster does not tell: a trial gets a whole
+// one, and is not capped there.
+const UnknownCard = event.TiB
+
 // took keeps a reading of the capacity. A trial's job asks for its memory and the overhead.
 func (b *Backend) took(c trial.Capacity) {
 	if c.NodeHost == 0 {

@@ -126,15 +126,12 @@ func capacityOf(text string) (c trial.Capacity) {
 		c.NodeCPUs = max(c.NodeCPUs, cpus)
 		for i := range gpusOf(f["Gres"]) {
 			c.Cards = append(c.Cards, trial.Card{UUID: fmt.Sprintf("%s:%d", f["NodeName"], i),
-				Budget: wholeCard, Free: wholeCard})
+				Budget: remote.UnknownCard, Free: remote.UnknownCard})
 		}
 	}
 	c.HostFree = c.Host
 	return c
 }
-
-// wholeCard stands for a card whose size Slurm does not tell.
-const wholeCard = event.TiB
 
 var field = regexp.MustCompile(`(\w+)=(\S*)`)
 
