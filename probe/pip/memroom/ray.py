@@ -179,9 +179,8 @@ def _as_class(tune: Any, trainable: Any) -> Tuple[Any, Dict[str, float]]:
             "A Ray Train trainer brings workers of its own: call its fit() inside the function"
             % type(trainable).__name__
         )
-    resources = getattr(trainable, "_resources", None)
     wrap = importlib.import_module("ray.tune.trainable.function_trainable").wrap_function
-    return wrap(trainable), {} if callable(resources) else _plain(resources)
+    return wrap(trainable), _plain(getattr(trainable, "_resources", None))
 
 
 def _plain(resources: Any) -> Dict[str, float]:
@@ -190,6 +189,11 @@ def _plain(resources: Any) -> Dict[str, float]:
         return {}
     if isinstance(resources, dict):
         return resources
+    if not hasattr(resources, "bundles"):
+        raise ValueError(
+            "with_memory sets resources by the settings itself: give tune.with_resources a "
+            "dictionary, not a function"
+        )
     bundles = resources.bundles
     if len(bundles) > 1:
         raise ValueError(
