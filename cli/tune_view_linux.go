@@ -175,26 +175,43 @@ func printTrials(s *session, e *engine.Engine) {
 	if metric == engine.NoMetric {
 		metric = ""
 	}
-	fmt.Fprintf(s.Out, "%5s  %-10s %12s  %8s  %10s  %s\n", "trial", "state", metric, "attempts",
-		"peak", "settings")
+	onCard, cards := false, ""
+	for _, t := range e.Study.Trials {
+		_, card := peaksOf(t)
+		onCard = onCard || card > 0
+	}
+	if onCard {
+		cards = fmt.Sprintf("%10s  ", "on card")
+	}
+	fmt.Fprintf(s.Out, "%5s  %-10s %12s  %8s  %10s  %s%s\n", "trial", "state", metric, "attempts",
+		"peak", cards, "settings")
 	for i, t := range e.Study.Trials {
 		if i == most {
 			fmt.Fprintf(s.Out, "... and %d more: memroom tune show --json %s\n",
 				len(e.Study.Trials)-most, e.Spec.Name)
 			break
 		}
-		value, peak := "-", event.Bytes(0)
+		value := "-"
 		if t.Value != nil && metric != "" {
 			value = fmt.Sprintf("%.6g", *t.Value)
 		}
-		for _, a := range t.Attempts {
-			if a.Outcome != nil {
-				peak = a.Outcome.PeakHost
-			}
+		peak, card := peaksOf(t)
+		if onCard {
+			cards = fmt.Sprintf("%10s  ", card)
 		}
-		fmt.Fprintf(s.Out, "%5d  %-10s %12s  %8d  %10s  %s\n", t.ID, t.State, value,
-			len(t.Attempts), peak, t.Params)
+		fmt.Fprintf(s.Out, "%5d  %-10s %12s  %8d  %10s  %s%s\n", t.ID, t.State, value,
+			len(t.Attempts), peak, cards, t.Params)
 	}
+}
+
+// peaksOf are those of the trial's last attempt.
+func peaksOf(t *trial.Trial) (host, card event.Bytes) {
+	for _, a := range t.Attempts {
+		if a.Outcome != nil {
+			host, card = a.Outcome.PeakHost, a.Outcome.PeakDevice
+		}
+	}
+	return host, card
 }
 
 // printLedger says of each trial that ran out of memory or failed what became of it.
