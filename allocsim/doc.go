@@ -1,7 +1,7 @@
 // Package allocsim holds device memory allocators as state machines: requests in, bytes out.
 // Nothing here touches a device, a file or a clock.
 //
-// PyTorch's caching allocator is modelled byte for byte, for every release from 1.13 on: given the
+// PyTorch's caching allocator is modelled byte for byte, for every release from 1.10 on: given the
 // same requests it makes the same segments, hands out the same addresses and counts the same
 // statistics. The rules are those of c10/cuda/CUDACachingAllocator.cpp; [Version] names what
 // changed between releases.

@@ -15,7 +15,8 @@ var LatestChecked = Version{2, 11}
 // OldestKnown and NewestKnown are the releases between which the rules are known; outside, those of
 // the nearest are taken.
 var (
-	OldestKnown = Version{1, 13} // the first whose allocator records what it does
+	// rules of releases before 1.13, the first whose allocator records what it does, are its own
+	OldestKnown = Version{1, 10}
 	NewestKnown = Version{2, 13}
 )
 

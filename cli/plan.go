@@ -23,6 +23,7 @@ type planCmd struct {
 	Image         int         `help:"Side of the image in pixels. Default: the model's, or 224."`
 	Precision     string      `help:"fp32, amp_bf16, amp_fp16 (autocast over fp32 weights), bf16 or fp16 (weights cast). Default: bf16 or fp16 if config.json stores the weights so, else amp_bf16." placeholder:"TYPE"`
 	Optimizer     string      `help:"adamw, adamw_fused, adamw_loop, sgd, sgdm, rmsprop, adafactor, adamw8bit, paged_adamw8bit, lion, ... Names of Hugging Face's Trainer are known too." default:"adamw"`
+	InBackward    bool        `name:"optimizer-in-backward" help:"The optimizer steps each parameter as its gradient comes."`
 	Checkpointing bool        `help:"Gradient checkpointing of every block."`
 	Attn          string      `help:"sdpa, eager or flash (unvalidated)." default:"sdpa"`
 	Accumulate    int         `help:"Micro-batches per optimizer step." default:"1"`
@@ -32,10 +33,15 @@ type planCmd struct {
 	LoraRank      int         `help:"LoRA adapters of this rank; the rest is frozen." placeholder:"N"`
 	LoraTargets   []string    `help:"Linear layers that get adapters: their names, or all-linear. Default: all of them with --load-in, else the query and value projections; the interval covers both." placeholder:"NAMES"`
 	LoraDropout   float64     `help:"Dropout on the adapters' input." placeholder:"P"`
+	Dora          bool        `help:"DoRA: the length of the adapted weights is trained apart."`
+	ModulesToSave []string    `help:"Modules that are trained whole beside the adapters, such as lm_head,embed_tokens." placeholder:"NAMES"`
 	LoadIn        string      `help:"Load the weights in 4bit (nf4 or fp4) or 8bit, for LoRA." placeholder:"8bit|4bit"`
 	DoubleQuant   bool        `help:"The scales of 4-bit weights are quantised too."`
 	NoUpcast      bool        `help:"Weights that are not packed stay in half precision; prepare_model_for_kbit_training casts them to fp32."`
 	Loss          string      `help:"fused: a loss that never holds all logits, such as Liger's (unvalidated)." enum:"plain,fused" default:"plain" placeholder:"KIND"`
+	Autocast      bool        `help:"Autocast over weights in half precision, as Trainer's bf16=True on a model loaded in bf16."`
+	TargetSeq     int         `help:"Tokens of the target of an encoder-decoder. Default: --seq." placeholder:"N"`
+	Transformers  string      `help:"Release of transformers whose loss is planned: before 4.49 it copied the logits. Default: the newest." placeholder:"VERSION"`
 	Compile       bool        `help:"The model is compiled by torch.compile: the interval is wide, and says why."`
 	Ranks         int         `help:"Data-parallel ranks (unvalidated)." default:"1"`
 	Shard         string      `help:"ddp, fsdp (fully_shard), fsdp1 (FullyShardedDataParallel), zero1, zero2 or zero3 (DeepSpeed)." placeholder:"KIND"`
@@ -156,6 +162,8 @@ func (c *planCmd) setup(model *models.Config) plan.Setup {
 	s := plan.Setup{Model: model, Padded: c.Padded, UseCache: c.UseCache, Shortest: c.Shortest,
 		EvalBatch: c.EvalBatch, EvalKeep: c.EvalKeep, LoRATargets: c.LoraTargets,
 		LoRADropout: c.LoraDropout, DoubleQuant: c.DoubleQuant, NoUpcast: c.NoUpcast,
+		Autocast: c.Autocast, DoRA: c.Dora, TrainWhole: c.ModulesToSave, InBackward: c.InBackward,
+		TargetSeq: c.TargetSeq, Transformers: c.Transformers,
 		Compile: c.Compile, NoReshard: c.NoReshard, Bucket: c.Bucket, Overlap: c.Overlap,
 		Setup: remedy.Setup{
 			Batch: c.Batch, Seq: c.Seq, Image: c.Image, Precision: c.Precision,

@@ -13,6 +13,8 @@ type ctx struct {
 	kvWindow bool        // the cache is of a sliding-window layer
 	softcap  bool        // logits are squeezed by tanh before the loss
 	scaled   bool        // logits are multiplied by a number before the loss
+	// older releases computed this model's loss in the type of its logits
+	narrowLoss bool
 }
 
 // cached is DynamicCache.update: keys and values are copied into the cache, which keeps them.
@@ -142,8 +144,43 @@ func (c *ctx) causalMaskTest(b, s int64) {
 	f.Leave()
 }
 
+// targetInputs is a batch of an encoder-decoder: the source, and the target where it has a length of
+// its own. [Run.target] finds it.
+func targetInputs(r Run) func(g *tape.Graph) []*tape.Tensor {
+	source := tokenInputs(r)
+	if r.Target == 0 {
+		return source
+	}
+	return func(g *tape.Graph) []*tape.Tensor {
+		return append(source(g), g.Input(tape.I64, r.Batch, r.Target))
+	}
+}
+
+// target is the labels of an encoder-decoder's batch: the source itself where no length was given.
+func (r Run) target(in []*tape.Tensor) *tape.Tensor {
+	if r.Target == 0 {
+		return in[0]
+	}
+	return in[len(in)-1]
+}
+
+// Releases of transformers that changed the loss of decoders: until the first each model widened
+// its own logits, until the second shifted logits were copied, until the third some models did not
+// use the common loss.
+const (
+	commonLoss  = 446
+	uncopied    = 449
+	everyModels = 450
+)
+
+// before says whether the run is one of an older transformers.
+func (r Run) before(release int) bool { return r.Transformers > 0 && r.Transformers < release }
+
 // causalLoss is ForCausalLMLoss: fp32 logits against labels shifted by one.
 func (c *ctx) causalLoss(logits, labels *tape.Tensor) *tape.Tensor {
+	if c.before(uncopied) || c.narrowLoss && c.before(everyModels) {
+		return c.copiedLoss(logits, labels)
+	}
 	var out *tape.Tensor
 	c.Outputs.Also(logits)
 	c.As(event.CategoryLoss, func() {
@@ -156,6 +193,27 @@ func (c *ctx) causalLoss(logits, labels *tape.Tensor) *tape.Tensor {
 		f.Set(&l, c.View(l, -1, logits.Dim(-1)))
 		f.Set(&shifted, c.View(shifted, -1))
 		out = f.Leave(c.CrossEntropy(l, shifted))
+	})
+	return out
+}
+
+// copiedLoss is the loss of older releases: the logits of all tokens but the last are copied.
+func (c *ctx) copiedLoss(logits, labels *tape.Tensor) *tape.Tensor {
+	var out *tape.Tensor
+	c.Outputs.Also(logits)
+	c.As(event.CategoryLoss, func() {
+		f := c.Enter(logits)
+		var l, shifted, targets *tape.Tensor
+		l = logits
+		if !c.narrowLoss {
+			f.Set(&l, c.To(logits, tape.F32))
+		}
+		b, s := labels.Shape[0], labels.Shape[1]
+		f.Set(&shifted, c.Contiguous(c.Slice(l, 1, s-1)))
+		f.Set(&targets, c.Fresh("shift labels", tape.I64, b, s-1))
+		f.Set(&shifted, c.View(shifted, -1, logits.Dim(-1)))
+		f.Set(&targets, c.View(targets, -1))
+		out = f.Leave(c.CrossEntropy(shifted, targets))
 	})
 	return out
 }

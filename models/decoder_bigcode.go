@@ -63,6 +63,7 @@ func bigcode(c *Config, r Run) (*Model, error) {
 	head := causalHead(root, r, wte, tied, vocab, h)
 	loss := func(g *tape.Graph, in []*tape.Tensor) *tape.Tensor {
 		x := newCtx(g, r)
+		x.narrowLoss = true
 		return x.causalLM(in, head, func() *tape.Tensor {
 			return x.bigcodeBody(in[0], wte, wpe,
 				blocks, final, emb)

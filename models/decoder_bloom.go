@@ -48,6 +48,7 @@ func bloom(c *Config, r Run) (*Model, error) {
 	head := causalHead(root, r, table, tied, vocab, h)
 	loss := func(g *tape.Graph, in []*tape.Tensor) *tape.Tensor {
 		x := newCtx(g, r)
+		x.narrowLoss = true
 		return x.causalLM(in, head, func() *tape.Tensor {
 			return x.bloomBody(in[0], table, first,
 				final, blocks, nh)

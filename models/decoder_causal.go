@@ -72,6 +72,9 @@ func (c *ctx) causalLM(in []*tape.Tensor, head lin, body func() *tape.Tensor) *t
 			f.Set(&logits, c.Scale(logits))
 		})
 	}
+	if !c.narrowLoss && (c.before(commonLoss) || c.scaled && c.before(uncopied)) { // the model's own variable is the wide one
+		c.As(event.CategoryLoss, func() { f.Set(&logits, c.To(logits, tape.F32)) })
+	}
 	var loss *tape.Tensor
 	c.In("loss", func() { loss = c.causalLoss(logits, in[0]) })
 	return f.Leave(loss)

@@ -65,6 +65,7 @@ func falcon(c *Config, r Run) (*Model, error) {
 	head := causalHead(root, r, table, s.tied, s.vocab, s.h)
 	loss := func(g *tape.Graph, in []*tape.Tensor) *tape.Tensor {
 		x := newCtx(g, r)
+		x.narrowLoss = true
 		return x.causalLM(in, head, func() *tape.Tensor {
 			return s.run(x, in[0], table, blocks,
 				final)

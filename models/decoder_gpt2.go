@@ -54,6 +54,7 @@ func gpt2(c *Config, r Run) (*Model, error) {
 	head := causalHead(root, r, wte, tied, vocab, h)
 	loss := func(g *tape.Graph, in []*tape.Tensor) *tape.Tensor {
 		x := newCtx(g, r)
+		x.narrowLoss = true
 		return x.causalLM(in, head, func() *tape.Tensor {
 			return x.gpt2Body(in[0], wte, wpe, blocks,
 				final, emb)

@@ -50,6 +50,7 @@ func mpt(c *Config, r Run) (*Model, error) {
 	head := causalHead(root, r, table, tied, vocab, h)
 	loss := func(g *tape.Graph, in []*tape.Tensor) *tape.Tensor {
 		x := newCtx(g, r)
+		x.narrowLoss = true
 		return x.causalLM(in, head, func() *tape.Tensor {
 			return x.mptBody(in[0], table, final,
 				blocks, nh, longest)

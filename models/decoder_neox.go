@@ -112,6 +112,7 @@ func (s *parallel) model(r Run) *Model {
 	}
 	loss := func(g *tape.Graph, in []*tape.Tensor) *tape.Tensor {
 		x := newCtx(g, r)
+		x.narrowLoss = true
 		return x.causalLM(in, head, func() *tape.Tensor {
 			return s.run(x, in[0], table, blocks,
 				final)

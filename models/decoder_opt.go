@@ -60,6 +60,7 @@ func opt(c *Config, r Run) (*Model, error) {
 	head := causalHead(root, r, table, s.tied, s.vocab, s.embed)
 	loss := func(g *tape.Graph, b []*tape.Tensor) *tape.Tensor {
 		x := newCtx(g, r)
+		x.narrowLoss = true
 		return x.causalLM(b, head, func() *tape.Tensor {
 			return s.run(x, b[0], table, pos, in, out,
 				final, blocks)

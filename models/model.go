@@ -15,6 +15,10 @@ type Run struct {
 	// use_cache is on: every decoder layer keeps copies of its keys and values until the model
 	// returns
 	Cache bool
+	// tokens of the target of an encoder-decoder; 0 is as many as the source has
+	Target int64
+	// release of transformers whose loss is computed, as 100*major+minor; 0 is the newest
+	Transformers int
 
 	arch   string  // the head the configuration names
 	labels int64   // classes of a classification head

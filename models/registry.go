@@ -7,6 +7,17 @@ import (
 	"strings"
 )
 
+// HasTarget says whether a type reads one sequence and writes another.
+func HasTarget(kind string) bool {
+	for _, k := range kinds {
+		if k.name == "encoder-decoders" {
+			_, ok := k.builders[kind]
+			return ok
+		}
+	}
+	return false
+}
+
 // builder makes a model from its configuration.
 type builder func(c *Config, r Run) (*Model, error)
 

@@ -194,16 +194,16 @@ func bart(c *Config, r Run) (*Model, error) {
 	r.arch = "" // no classifier is described
 	lm := causalHead(root, r, shared, tied, vocab, s.h)
 	root.Buffer(tape.F32, vocab)
-	m := &Model{Root: root, Inputs: tokenInputs(r), Layers: s.encLayers + s.decLayers, Run: r,
+	m := &Model{Root: root, Inputs: targetInputs(r), Layers: s.encLayers + s.decLayers, Run: r,
 		Head: "ForConditionalGeneration"}
 	m.Loss = func(g *tape.Graph, in []*tape.Tensor) *tape.Tensor {
 		x := newCtx(g, r)
 		f := g.Enter()
 		var ids, h, y, logits *tape.Tensor
 		if s.shiftsLast {
-			f.Set(&ids, x.shiftLast(in[0]))
+			f.Set(&ids, x.shiftLast(r.target(in)))
 		} else {
-			f.Set(&ids, x.shiftRight(in[0]))
+			f.Set(&ids, x.shiftRight(r.target(in)))
 		}
 		f.Set(&h, enc.run(x, in[0], shared, nil))
 		f.Set(&y, dec.run(x, ids, shared, h))
@@ -214,7 +214,7 @@ func bart(c *Config, r Run) (*Model, error) {
 			})
 		})
 		var loss *tape.Tensor
-		x.In("loss", func() { loss = x.plainLoss(logits, in[0]) })
+		x.In("loss", func() { loss = x.plainLoss(logits, r.target(in)) })
 		return f.Leave(loss)
 	}
 	return m, nil

@@ -77,7 +77,7 @@ func t5(c *Config, r Run) (*Model, error) {
 		}
 		var h, ids, raw, y, logits *tape.Tensor
 		f.Set(&h, enc.run(x, in[0], shared, nil))
-		f.Set(&ids, x.shiftRight(in[0]))
+		f.Set(&ids, x.shiftRight(r.target(in)))
 		f.Set(&raw, dec.run(x, ids, shared, h))
 		f.Set(&y, raw)
 		if scaled {
@@ -90,10 +90,10 @@ func t5(c *Config, r Run) (*Model, error) {
 			}))
 		})
 		var l *tape.Tensor
-		x.In("loss", func() { l = x.plainLoss(logits, in[0]) })
+		x.In("loss", func() { l = x.plainLoss(logits, r.target(in)) })
 		return f.Leave(l)
 	}
-	return &Model{Root: root, Inputs: tokenInputs(r), Loss: loss, Layers: s.layers + s.decLayers,
+	return &Model{Root: root, Inputs: targetInputs(r), Loss: loss, Layers: s.layers + s.decLayers,
 		Run: r, Head: "ForConditionalGeneration"}, nil
 }
 

@@ -113,6 +113,10 @@ func foresee(s *Setup, t *Target) (p *Prediction, here verdict, err error) {
 	return p, here, nil
 }
 
+// allKernels is what torch before 1.13 loads onto the card with the context: every kernel it has.
+// Its documentation of then speaks of 1343 MB in all on a V100.
+const allKernels = 830 * event.MiB
+
 // collectiveBytes is assumed for NCCL's channels and buffers; users report 0.3 to 1.6 GB for one
 // communicator.
 const (
@@ -267,6 +271,7 @@ func recordTape(m *models.Model, s *Setup, t *Target, v variant) (g *tape.Graph,
 	if o.FSDP != nil {
 		o.FSDP.Lag = v.lag
 	}
+	o.WideSave = s.olderThan(leanSoftmax)
 	o.Offload, o.HostOptim = s.Offloads("activations"), s.Offloads("optimizer")
 	l, err := s.loop(v.order)
 	if err != nil {
@@ -290,6 +295,9 @@ func (t *Target) overhead(usesDNN bool) event.Bytes {
 	bytes := t.Card.Context
 	if usesDNN {
 		bytes += t.Card.DNN
+	}
+	if v := release(t.Torch); v > 0 && v < lazyTorch {
+		bytes += allKernels
 	}
 	if t.ranks > 1 {
 		bytes += collectiveBytes

@@ -100,7 +100,8 @@ func (r *recipe) setup() (Setup, bool) {
 	}
 	known := tape.KnownOptimizer(s.WithDefaults().Optimizer) == nil
 	s.Compile = r.Compile
-	return s, known && !r.DoRA && !r.Autocast && len(r.Save) == 0
+	s.DoRA, s.Autocast, s.TrainWhole = r.DoRA, r.Autocast, r.Save
+	return s, known
 }
 
 // recipeModels are the Llamas that were measured.

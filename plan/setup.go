@@ -30,12 +30,23 @@ type Setup struct {
 	// names of linear layers, or all-linear; nil is PEFT's choice
 	LoRATargets []string `json:"lora_targets,omitempty"`
 	LoRADropout float64  `json:"lora_dropout,omitempty"` // on the adapters' input
+	DoRA        bool     `json:"dora,omitempty"`         // the weights' length is trained apart
+	// modules that are trained whole beside the adapters (modules_to_save)
+	TrainWhole []string `json:"modules_to_save,omitempty"`
+	// each parameter is stepped as its gradient comes
+	InBackward bool `json:"optimizer_in_backward,omitempty"`
 	// the scales of 4-bit weights are quantised too
 	DoubleQuant bool `json:"double_quant,omitempty"`
 	NoUpcast    bool `json:"no_upcast,omitempty"` // what is not packed stays in half precision
 	// FSDP: gathered weights stay from forward to backward (reshard_after_forward=False)
 	NoReshard bool `json:"no_reshard,omitempty"`
 	Compile   bool `json:"compile,omitempty"` // torch.compile
+	// autocast over weights that are already in half precision, as Trainer's bf16=True does
+	Autocast bool `json:"autocast,omitempty"`
+	// tokens of the target of an encoder-decoder, 0 is as many as seq
+	TargetSeq int `json:"target_seq,omitempty"`
+	// release of transformers whose loss is planned, such as 4.48; "" is the newest
+	Transformers string `json:"transformers,omitempty"`
 	// DeepSpeed: elements of a bucket of gradients (reduce_bucket_size), 0 is its default
 	Bucket  int64 `json:"bucket,omitempty"`
 	Overlap bool  `json:"overlap,omitempty"` // DeepSpeed: overlap_comm
@@ -89,7 +100,7 @@ func (s Setup) Check() error {
 		{"accumulate", s.Accumulate, 1 << 16}, {"ranks", s.Ranks, 1 << 16},
 		{"lora-rank", s.LoRARank, 1 << 16},
 		{"eval-batch", s.EvalBatch, maxBatchSize}, {"eval-keep", s.EvalKeep, 1 << 20},
-		{"shortest", s.Shortest, maxSeq}} {
+		{"shortest", s.Shortest, maxSeq}, {"target-seq", s.TargetSeq, maxSeq}} {
 		if n.value < 0 || n.value > n.to {
 			return fmt.Errorf("%s %d is out of range: use 1 to %d", n.name, n.value, n.to)
 		}
@@ -107,6 +118,13 @@ func (s Setup) Check() error {
 	}{
 		{s.LoRARank == 0 && len(s.LoRATargets) > 0,
 			"--lora-targets names layers for adapters: add --lora-rank N"},
+		{s.LoRARank == 0 && s.DoRA, "--dora is for adapters: add --lora-rank N"},
+		{s.LoRARank == 0 && len(s.TrainWhole) > 0,
+			"--modules-to-save names modules to train beside adapters: add --lora-rank N"},
+		{s.InBackward && (s.Accumulate > 1 || s.Clip),
+			"an optimizer in the backward pass sees one gradient at a time: leave out --accumulate and --clip"},
+		{s.InBackward && (s.zero() != nil || s.fullyShards()),
+			"--optimizer-in-backward is for one card or DDP: leave out --shard"},
 		{s.LoRARank == 0 && s.LoRADropout > 0, "--lora-dropout is for adapters: add --lora-rank N"},
 		{s.LoadIn != "4bit" && s.DoubleQuant,
 			"--double-quant is for 4-bit weights: add --load-in 4bit"},
@@ -114,6 +132,13 @@ func (s Setup) Check() error {
 			"--no-upcast is for packed weights: add --load-in 4bit or 8bit"},
 		{s.NoReshard && !s.fullyShards(),
 			"--no-reshard is for FSDP: add --shard fsdp"},
+		{s.Autocast && s.Precision != "bf16" && s.Precision != "fp16",
+			"--autocast is for weights in half precision: add --precision bf16 or fp16; amp_bf16 is " +
+				"autocast over fp32 weights"},
+		{s.TargetSeq > 0 && s.Model != nil && !models.HasTarget(s.Model.Type()),
+			"--target-seq is for models that read one sequence and write another: leave it out"},
+		{s.Transformers != "" && release(s.Transformers) == 0,
+			"--transformers names a release such as 4.48"},
 		{s.LoRADropout < 0 || s.LoRADropout >= 1,
 			"--lora-dropout must be at least 0 and less than 1"},
 	} {
@@ -138,6 +163,7 @@ func (s Setup) WithDefaults() Setup {
 	setDefault(&s.Precision, "amp_bf16")
 	setDefault(&s.Optimizer, "adamw")
 	s.Optimizer = tape.OptimizerName(s.Optimizer)
+	s.fromTorch()
 	setDefault(&s.Attention, "sdpa")
 	if s.Model != nil {
 		setDefault(&s.Seq, int(s.Model.DefaultSeq()))
@@ -146,6 +172,33 @@ func (s Setup) WithDefaults() Setup {
 		s.Shard = "ddp"
 	}
 	return s
+}
+
+// The releases of torch that changed what a plain loop does.
+const (
+	foreachTorch = 200 // optimizers take all parameters at once; gradients go to None
+	leanSoftmax  = 111 // softmax keeps its result only
+	lazyTorch    = 113 // kernels are loaded when they are first used
+)
+
+// olderThan says whether the setup's torch is one before a release.
+func (s *Setup) olderThan(then int) bool {
+	v := release(s.Torch)
+	return v > 0 && v < then
+}
+
+// fromTorch fills in what an older torch does by default.
+func (s *Setup) fromTorch() {
+	if !s.olderThan(foreachTorch) {
+		return
+	}
+	if loop := s.Optimizer + "_loop"; tape.KnownOptimizer(loop) == nil {
+		s.Optimizer = loop
+	}
+	if !s.KeepGrads {
+		s.KeepGrads = true
+		s.say("before torch 2.0 zero_grad() keeps the gradients' memory")
+	}
 }
 
 // fromConfig fills in what the model's configuration decides: the type of the weights, how they are
@@ -190,7 +243,17 @@ func (s *Setup) run(batch, seq int) models.Run {
 	return models.Run{Batch: int64(batch), Seq: int64(seq), Image: int64(s.Image),
 		Attn: s.Attention, Checkpointing: s.Checkpointing,
 		Float: s.computeType(), Padded: s.Padded, MaskGiven: !s.bare,
-		ChannelsLast: s.ChannelsLast, ChunkLogits: s.ChunkedLoss, Cache: s.UseCache}
+		ChannelsLast: s.ChannelsLast, ChunkLogits: s.ChunkedLoss, Cache: s.UseCache,
+		Target: int64(s.TargetSeq), Transformers: release(s.Transformers)}
+}
+
+// release is a version as 100*major+minor, 0 where it is none.
+func release(version string) int {
+	var major, minor int
+	if n, _ := fmt.Sscanf(version, "%d.%d", &major, &minor); n != 2 {
+		return 0
+	}
+	return 100*major + minor
 }
 
 // model builds the model for this setup.
@@ -240,12 +303,16 @@ func (s *Setup) adapt(m *models.Model) error {
 			targets, _ = s.unsaidTargets()
 		}
 		if m.Root.AddLora(tape.Adapters{Rank: int64(s.LoRARank), Targets: targets,
-			Dropout: s.LoRADropout}) == 0 {
+			Dropout: s.LoRADropout, DoRA: s.DoRA}) == 0 {
 			return fmt.Errorf("no layer for LoRA: %s has no linear layer named %s; use --lora-targets %s, or "+
 				"names among %s",
 				s.Model.Type(), strings.Join(targets, ", "), tape.AllLinear,
 				strings.Join(m.Root.LinearNames(), ", "))
 		}
+	}
+	if len(s.TrainWhole) > 0 && m.Root.TrainWhole(s.TrainWhole) == 0 {
+		return fmt.Errorf("--modules-to-save: %s has no module named %s", s.Model.Type(),
+			strings.Join(s.TrainWhole, " or "))
 	}
 	if s.LoadIn != "" {
 		if s.LoRARank == 0 {
@@ -356,7 +423,7 @@ func (s *Setup) loop(order int) (loop, error) {
 		optimizer: s.Optimizer, accumulate: int64(min(s.Accumulate,
 			settledBatches)), clip: s.Clip, keepGrads: s.KeepGrads,
 		channelsLast: s.ChannelsLast, steps: 2,
-		keepLogits: s.EvalKeep}
+		keepLogits: s.EvalKeep, autocast: s.Autocast, inBackward: s.InBackward}
 	if s.varies() {
 		for _, seq := range orderOf(order, s.Shortest, s.Seq) {
 			in, err := s.batchOf(s.Batch, seq)

@@ -21,6 +21,8 @@ type loop struct {
 	steps        int
 	batches      []inputs // what the steps see in turn; nil is the model's own batch
 	evaluation   inputs   // a batch of the evaluation after each step; nil is none
+	inBackward   bool     // the optimizer steps in the backward pass
+	autocast     bool     // over weights in half precision
 	keepLogits   int      // evaluation batches whose logits stay until the evaluation is over
 }
 
@@ -62,6 +64,8 @@ func train(m *models.Model, o tape.Options, l loop) *tape.Graph {
 	o.Training = true
 	switch {
 	case o.FSDP != nil || o.Zero != nil: // their own policy casts weights, autocast is not needed
+	case l.autocast && !strings.HasPrefix(l.precision, "amp_"):
+		o.Autocast, o.Half = true, weightType(l.precision)
 	case l.precision == "amp_bf16":
 		o.Autocast, o.Half = true, tape.BF16
 	case l.precision == "amp_fp16":
@@ -74,6 +78,9 @@ func train(m *models.Model, o tape.Options, l loop) *tape.Graph {
 		g.ToChannelsLast(m.Root)
 	}
 	opt := g.NewOptimizer(l.optimizer, m.Root.Parameters())
+	if l.inBackward {
+		opt.InBackward()
+	}
 	loss := lastLoss{}
 	if l.int8 {
 		loss.frame = g.Enter()

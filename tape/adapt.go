@@ -9,8 +9,9 @@ import (
 
 // Lora is a pair of low-rank adapters beside a weight.
 type Lora struct {
-	A, B    *Param
-	Dropout float64 // on the adapters' input
+	A, B      *Param
+	Dropout   float64 // on the adapters' input
+	Magnitude *Param  // DoRA's length of each row of the weight; nil is plain LoRA
 }
 
 // Adapters says which linear layers get adapters, and of what kind.
@@ -18,6 +19,8 @@ type Adapters struct {
 	Rank    int64
 	Targets []string // names of modules, or AllLinear alone
 	Dropout float64
+	DoRA    bool     // the weight's direction is adapted, its length trained apart
+	Save    []string // names of modules that are trained whole, as copies beside the frozen ones
 }
 
 // AllLinear as the only target means every linear layer but the head.
@@ -50,7 +53,30 @@ func (m *Module) AddLora(a Adapters) int {
 			p.Lora = &Lora{A: c.Child("lora_A").Param("weight", a.Rank, in),
 				B: c.Child("lora_B").Param("weight", out, a.Rank), Dropout: a.Dropout}
 			p.Lora.A.Own, p.Lora.B.Own = true, true
+			if a.DoRA {
+				p.Lora.Magnitude = c.Child("lora_magnitude_vector").Param("weight", out)
+				p.Lora.Magnitude.Own = true
+			}
 			n++
+		}
+	})
+	return n
+}
+
+// TrainWhole makes copies of the named modules that are trained beside their frozen originals, as
+// PEFT's modules_to_save does. It gives the number of modules found.
+func (m *Module) TrainWhole(names []string) int {
+	n := 0
+	m.visit(func(c *Module) {
+		if !slices.Contains(names, c.name) || c.saved {
+			return
+		}
+		c.saved = true
+		n++
+		kept := c.Child("original_module")
+		for _, p := range c.params {
+			p.Frozen = false
+			kept.Param(p.Name[strings.LastIndex(p.Name, ".")+1:], p.Shape...).Frozen = true
 		}
 	})
 	return n
@@ -92,7 +118,7 @@ func (m *Module) Quantize(how Packing) int {
 			if how.Upcast {
 				p.Own = true
 			}
-			matrix := c.linear && !c.isHead() && len(p.Shape) == 2 &&
+			matrix := c.linear && !c.saved && !c.isHead() && len(p.Shape) == 2 &&
 				strings.HasSuffix(p.Name, "weight")
 			if matrix || c.experts {
 				p.Bits, p.Double, p.Frozen = how.Bits, how.Double, true
@@ -242,6 +268,45 @@ func (g *Graph) loraLinear(x *Tensor, base func() *Tensor, l *Lora) *Tensor {
 	f.Set(&in, g.Dropout(in, l.Dropout))
 	return f.Leave(g.To(g.Add(y, g.Scale(g.LinearT(g.LinearT(in, l.A.Tensor, nil), l.B.Tensor,
 		nil))), y.DType))
+}
+
+// doraLinear is base(x) turned into the adapted direction and given the trained length. The weight
+// is widened, and the adapters are multiplied out, to find the present length of each row.
+func (g *Graph) doraLinear(x *Tensor, base func() *Tensor, w *Param) *Tensor {
+	l := w.Lora
+	f := g.Enter(x)
+	var y, in, eye, turned, wide, norm, scale, low, straight, bent *Tensor
+	f.Set(&y, base())
+	straight = y
+	f.Set(&in, g.To(x, l.A.DType))
+	if l.Dropout > 0 {
+		f.Set(&in, g.Dropout(in, l.Dropout))
+		straight = nil
+	}
+	h := g.Enter()
+	k := in.Dim(-1)
+	h.Set(&eye, g.Fresh("eye", in.DType, k, k))
+	h.Set(&turned, g.LinearT(g.LinearT(eye, l.A.Tensor, nil), l.B.Tensor, nil))
+	if w.Bits > 0 {
+		h.Set(&wide, g.To(g.Fresh("dequantize", BF16, w.Shape...), in.DType))
+	} else {
+		h.Set(&wide, g.To(w.Tensor, in.DType))
+	}
+	g.NoGrad(func() {
+		scaled := g.Fresh("scale", in.DType, w.Shape...)
+		sum := g.Fresh("add", in.DType, w.Shape...)
+		Del(scaled)
+		h.Set(&norm, g.Fresh("norm", in.DType, l.B.Shape[0]))
+		Del(sum)
+	})
+	h.Set(&scale, g.View(g.Div(l.Magnitude.Tensor, norm), 1, -1))
+	h.Set(&low, g.LinearT(g.LinearT(in, l.A.Tensor, nil), l.B.Tensor, nil))
+	if straight == nil {
+		h.Set(&straight, g.LinearT(in, wide, nil))
+	}
+	first := g.Mul(g.AddScalar(scale), straight)
+	f.Set(&bent, h.Leave(g.Add(first, g.Scale(g.Mul(scale, low)))))
+	return f.Leave(g.To(g.Add(y, bent), y.DType))
 }
 
 // packedLora is loraLinear beside a packed weight, where PEFT copies the result of a 4-bit base and

@@ -467,6 +467,9 @@ func (n *Node) accumulate() {
 	if g.zero != nil {
 		g.zero.ready(p)
 	}
+	if g.eager != nil {
+		g.eager.stepOne(p)
+	}
 	g.cat = event.CategoryUnknown
 }
 

@@ -39,6 +39,7 @@ type unit struct {
 	forward int  // place in the order of forward passes, -1 before its first
 	reduced bool // gradients were summed in this backward pass
 	flat    int64
+	trained int64    // elements of a flat parameter's gradient
 	grads   *storage // a flat parameter's summed gradients
 }
 
@@ -127,6 +128,15 @@ func (u *unit) measure() {
 		return
 	}
 	u.flat = roundUp(u.flat, n)
+	u.trained = u.flat
+	if slices.ContainsFunc(u.params, func(p *Param) bool { return p.Lora != nil }) {
+		// PEFT makes adapters units of their own: the rest of the block has no gradient
+		u.trained = 0
+		for _, p := range trained(u.params) {
+			u.trained += roundUp(p.Numel(), 8)
+		}
+		u.trained = roundUp(u.trained, n)
+	}
 	left := u.flat / n // the first rank's part holds the first parameters
 	for _, p := range u.params {
 		own := min(left, p.Numel())
@@ -411,7 +421,7 @@ func (u *unit) reduceFlat() {
 		return
 	}
 	g.op = "reduce-scatter"
-	joined := f.on(gatherStream, u.flat*f.Gather.Size(), event.CategoryGradients)
+	joined := f.on(gatherStream, u.trained*f.Gather.Size(), event.CategoryGradients)
 	u.leave()
 	for _, p := range list {
 		p.part.whole.drop()
@@ -419,14 +429,14 @@ func (u *unit) reduceFlat() {
 	}
 	whole := joined
 	if f.Reduce != f.Gather {
-		whole = f.on(reduceStream, u.flat*f.Reduce.Size(), event.CategoryGradients)
+		whole = f.on(reduceStream, u.trained*f.Reduce.Size(), event.CategoryGradients)
 	}
-	out := f.on(reduceStream, u.flat/f.Ranks*f.Reduce.Size(), event.CategoryGradients)
+	out := f.on(reduceStream, u.trained/f.Ranks*f.Reduce.Size(), event.CategoryGradients)
 	if whole != joined {
 		g.unrefStorage(whole)
 	}
 	if f.Reduce != f.Stored {
-		cast := f.on(reduceStream, u.flat/f.Ranks*f.Stored.Size(), event.CategoryGradients)
+		cast := f.on(reduceStream, u.trained/f.Ranks*f.Stored.Size(), event.CategoryGradients)
 		g.unrefStorage(out)
 		out = cast
 	}

@@ -17,6 +17,7 @@ type Options struct {
 	FSDP      *FSDP   // nil: the weights are not gathered by fully sharded data parallelism
 	Zero      *Zero   // nil: no DeepSpeed
 	DDP       *DDP    // nil: gradients are not summed in buckets
+	WideSave  bool    // softmax keeps its input too, as torch did before 1.11
 	Offload   bool    // saved activations wait in host memory
 	HostOptim bool    // so does the optimizer's state
 	ConvScale float64 // factor on convolution and RNN workspaces, whose exact size is not known; 0 is 1
@@ -57,6 +58,7 @@ type Graph struct {
 
 	fsdp  *fsdp
 	ddp   *ddp
+	eager *Optimizer // steps each parameter as its gradient comes
 	zero  *zero
 	Watch func(block string) // called as each block runs; may be nil
 

@@ -19,6 +19,7 @@ type Module struct {
 
 	linear     bool // a linear layer
 	experts    bool // weights of experts
+	saved      bool // trained whole beside adapters
 	transposed bool // its weight is stored [in, out]
 }
 
@@ -165,15 +166,16 @@ func (g *Graph) loadParam(p *Param, d DType) {
 	}
 	t.g, t.DType, t.refs, t.needs = g, d, 1, !p.Frozen
 	t.stride = contiguousStrides(t.Shape)
+	bytes := t.Numel() * d.Size()
 	if p.Bits > 0 {
-		sizes := p.packedSizes()
-		t.st = g.alloc(sizes[0], event.CategoryWeights)
-		for _, n := range sizes[1:] {
-			g.alloc(n, event.CategoryWeights)
-		}
-		return
+		bytes = g.loadScales(p)
 	}
-	t.st = g.alloc(t.Numel()*d.Size(), event.CategoryWeights)
+	t.st = g.alloc(bytes, event.CategoryWeights)
+	if g.Zero != nil && g.Zero.Stage == 3 { // zero.Init: each is cut as it is made
+		whole := t.st
+		t.st = g.alloc(divUp(bytes, g.Zero.Ranks), event.CategoryWeights)
+		g.unrefStorage(whole)
+	}
 }
 
 // ToChannelsLast rewrites four-dimensional parameters in channels-last order, as

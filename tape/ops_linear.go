@@ -97,6 +97,8 @@ func (g *Graph) Linear(x *Tensor, w, bias *Param) *Tensor {
 		return g.LinearT(x, w.Tensor, tensorOf(bias))
 	}
 	switch {
+	case w.Lora != nil && w.Lora.Magnitude != nil:
+		return g.doraLinear(x, base, w)
 	case w.Lora != nil && w.Bits > 0:
 		return g.packedLora(x, base, w.Lora, w.Bits)
 	case w.Lora != nil:

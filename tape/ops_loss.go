@@ -57,6 +57,9 @@ func (g *Graph) logSoftmax(a *Tensor, d DType) *Tensor {
 	if n != nil {
 		n.emit(out)
 		n.save(out)
+		if g.WideSave {
+			n.save(a)
+		}
 		n.backward = func(n *Node, b *pass) { b.out[0] = b.new(n.metas[0].shape, n.metas[0].dtype) }
 	}
 	eat(a)

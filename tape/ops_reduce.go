@@ -134,6 +134,9 @@ func (g *Graph) Softmax(a *Tensor, as DType) *Tensor {
 	if n != nil {
 		n.emit(out)
 		n.save(out)
+		if g.WideSave {
+			n.save(a)
+		}
 		n.backward = func(n *Node, b *pass) {
 			r := b.new(n.metas[0].shape, n.metas[0].dtype)
 			t := b.like(b.grad[0], b.saved[0])

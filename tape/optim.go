@@ -15,6 +15,7 @@ type Optimizer struct {
 	kind   string
 	params []*Param
 	state  bool
+	done   map[*Param]bool // parameters that have their state, where each is stepped apart
 }
 
 // optimKind says what one optimizer keeps and takes. The counts are tensors of the parameter's
@@ -29,7 +30,9 @@ type optimKind struct {
 	early    bool // state is made with the optimizer, before the first step (Adagrad)
 	factored bool
 	bits8    bool
-	paged    bool // states of large parameters are in memory that the driver pages: not counted
+	muon     bool  // momentum, made orthogonal in bf16; vectors are left to AdamW
+	lowRank  int64 // states of matrices have so many rows, and a projection beside them
+	paged    bool  // states of large parameters are in memory that the driver pages: not counted
 	note     string
 }
 
@@ -57,6 +60,11 @@ var optimKinds = map[string]optimKind{
 	"sgdm_fused":       {states: 1, clone: true},
 	"lion": {states: 1, temps: 1, loop: true,
 		note: "lion is not part of torch: one moment and one temporary are assumed"},
+	"muon": {muon: true, loop: true},
+	"galore_adamw": {states: 2, temps: 1, loop: true, lowRank: 128,
+		note: "GaLore's projections have rank 128 here, and its decomposition is a library's: estimated"},
+	"apollo_adamw": {states: 2, temps: 1, loop: true, lowRank: 256,
+		note: "APOLLO's projections have rank 256 here: estimated"},
 	"adafactor":       {factored: true, loop: true},
 	"adam8bit":        {states: 2, bits8: true},
 	"adamw8bit":       {states: 2, bits8: true},
@@ -70,7 +78,9 @@ var aliases = map[string]string{"adamw_torch": "adamw", "adamw_hf": "adamw",
 	"adamw_torch_fused": "adamw_fused", "adamw_bnb_8bit": "adamw8bit", "adamw_8bit": "adamw8bit",
 	"paged_adamw_8bit": "paged_adamw8bit", "lion_8bit": "lion8bit",
 	"adamw_apex_fused": "adamw_fused", "adamw_torch_8bit": "adamw8bit", "lion_32bit": "lion",
-	"adamw_torch_xla": "adamw"}
+	"adamw_torch_xla": "adamw", "galore": "galore_adamw", "apollo": "apollo_adamw",
+	"galore_adamw_layerwise": "galore_adamw", "apollo_adamw_layerwise": "apollo_adamw",
+	"paged_adamw_32bit": "adamw", "adamw_bnb": "adamw"}
 
 // OptimizerName is the name an optimizer is known by here.
 func OptimizerName(name string) string {
@@ -140,6 +150,10 @@ func (o *Optimizer) Step() {
 	switch {
 	case k.factored:
 		o.stepAdafactor(with)
+	case k.muon:
+		o.stepMuon(with)
+	case k.lowRank > 0:
+		o.stepLowRank(with, k.lowRank)
 	case k.loop:
 		for _, p := range with {
 			g.module = p.Name
@@ -152,6 +166,26 @@ func (o *Optimizer) Step() {
 	}
 	o.state = true
 	g.module, g.op = "", ""
+}
+
+// InBackward makes the optimizer step each parameter as soon as its gradient is there, which goes
+// at once.
+func (o *Optimizer) InBackward() { o.g.eager = o }
+
+func (o *Optimizer) stepOne(p *Param) {
+	if p.Frozen || p.Grad == nil {
+		return
+	}
+	op, module := o.g.op, o.g.module
+	one := &Optimizer{g: o.g, kind: o.kind, params: []*Param{p}, state: o.done[p]}
+	one.Step()
+	if o.done == nil {
+		o.done = map[*Param]bool{}
+	}
+	o.done[p] = true
+	p.Grad.drop()
+	p.Grad = nil
+	o.g.op, o.g.module = op, module
 }
 
 // stepForeach takes whole lists of temporaries, one tensor a parameter.
@@ -229,6 +263,10 @@ func (o *Optimizer) makeState(k optimKind, params []*Param) {
 		}
 		if k.factored {
 			o.makeFactors(p)
+			continue
+		}
+		if k.muon || k.lowRank > 0 {
+			o.makeMatrix(k, p)
 			continue
 		}
 		for range k.states {
@@ -333,6 +371,96 @@ func (o *Optimizer) reduce(p *Param, dims ...int) {
 	o.g.reduceScratch(p.Tensor, reduced)
 }
 
+// makeMatrix is the state of optimizers that treat matrices apart: Muon's momentum, or moments of a
+// projected gradient and the projection. Vectors have AdamW's two moments.
+func (o *Optimizer) makeMatrix(k optimKind, p *Param) {
+	p = o.own(p)
+	n, size := p.Numel(), p.DType.Size()
+	switch {
+	case len(p.Shape) != 2:
+		o.g.alloc(n*size, event.CategoryOptimizer)
+		o.g.alloc(n*size, event.CategoryOptimizer)
+	case k.muon:
+		o.g.alloc(n*size, event.CategoryOptimizer)
+	default:
+		long, short := max(p.Shape[0], p.Shape[1]), min(p.Shape[0], p.Shape[1])
+		rank := min(k.lowRank, short)
+		o.g.alloc(rank*short*size, event.CategoryOptimizer)
+		o.g.alloc(rank*long*size, event.CategoryOptimizer)
+		o.g.alloc(rank*long*size, event.CategoryOptimizer)
+	}
+}
+
+// muonSteps is how often Muon's iteration runs.
+const muonSteps = 5
+
+// stepMuon makes the update of one matrix after the other orthogonal, in bf16.
+func (o *Optimizer) stepMuon(with []*Param) {
+	g := o.g
+	var update *storage
+	temp := func(bytes int64) *storage { return g.alloc(bytes, event.CategoryTemporary) }
+	for _, p := range with {
+		p = o.own(p)
+		g.module = p.Name
+		if len(p.Shape) != 2 {
+			g.temp(o.bytes(p), event.CategoryTemporary)
+			continue
+		}
+		next := temp(p.Numel() * p.DType.Size())
+		g.unrefStorage(update)
+		update = next
+		short := min(p.Shape[0], p.Shape[1])
+		var half, gram, twice *storage
+		if p.DType != BF16 {
+			half = temp(2 * p.Numel())
+		}
+		o.norm(&Param{Tensor: &Tensor{Shape: p.Shape, DType: BF16, stride: p.stride}})
+		for range muonSteps {
+			for _, v := range []struct {
+				at    **storage
+				bytes int64
+			}{{&gram, 2 * short * short}, {&twice, 2 * short * short}, {&half, 2 * p.Numel()}} {
+				old := *v.at
+				*v.at = temp(v.bytes)
+				g.blas(false)
+				g.unrefStorage(old)
+			}
+		}
+		g.unrefStorage(gram)
+		g.unrefStorage(twice)
+		g.unrefStorage(update)
+		update = half
+	}
+	g.unrefStorage(update)
+}
+
+// stepLowRank projects each gradient, and takes the update back to the parameter's size.
+func (o *Optimizer) stepLowRank(with []*Param, rank int64) {
+	g := o.g
+	for _, p := range with {
+		p = o.own(p)
+		g.module = p.Name
+		size := p.DType.Size()
+		if len(p.Shape) != 2 {
+			g.temp(o.bytes(p), event.CategoryTemporary)
+			continue
+		}
+		long, short := max(p.Shape[0], p.Shape[1]), min(p.Shape[0], p.Shape[1])
+		if !o.state { // the projection comes from a decomposition in fp32
+			wide := g.alloc(4*p.Numel(), event.CategoryTemporary)
+			left := g.alloc(4*p.Numel(), event.CategoryTemporary)
+			g.temp(4*short*short, event.CategoryTemporary)
+			g.unrefStorage(left)
+			g.unrefStorage(wide)
+		}
+		low := g.alloc(min(rank, short)*long*size, event.CategoryTemporary)
+		norm := g.alloc(min(rank, short)*long*size, event.CategoryTemporary)
+		g.temp(p.Numel()*size, event.CategoryTemporary)
+		g.unrefStorage(norm)
+		g.unrefStorage(low)
+	}
+}
+
 // ZeroGrad drops the gradients, in order, or keeps them to be overwritten.
 func (o *Optimizer) ZeroGrad(keep bool) {
 	if keep {
@@ -378,6 +506,13 @@ func StateBytes(kind string, params []*Param, d DType) int64 {
 			n += p.Numel() / (rows * cols) * (rows + cols) * d.Size()
 		case k.factored:
 			n += p.Numel() * d.Size()
+		case k.muon && len(p.Shape) == 2:
+			n += p.Numel() * d.Size()
+		case k.lowRank > 0 && len(p.Shape) == 2:
+			long, short := max(p.Shape[0], p.Shape[1]), min(p.Shape[0], p.Shape[1])
+			n += min(k.lowRank, short) * (2*long + short) * d.Size()
+		case k.muon:
+			n += 2 * p.Numel() * d.Size()
 		default:
 			n += int64(k.states) * p.Numel() * d.Size()
 		}

@@ -30,6 +30,7 @@ type zero struct {
 	started bool
 
 	// stage 3
+	every    []*Param // trained or not: all are cut into parts
 	gathered map[*Param]*storage
 	live     int64
 	traced   bool
@@ -70,6 +71,7 @@ func (g *Graph) join(m *Module) {
 	g.unrefStorage(copied)
 	g.temp(z.part*4, event.CategoryTemporary)
 	if z.Stage == 3 {
+		z.every = m.Parameters()
 		z.buffer = g.alloc(z.Bucket*z.half.Size(), event.CategoryGradients)
 		z.sums = g.alloc(z.part*z.half.Size(), event.CategoryGradients)
 		z.group()
@@ -77,6 +79,14 @@ func (g *Graph) join(m *Module) {
 	z.flat = &Param{Name: "partition", Tensor: &Tensor{g: g, Shape: []int64{z.part}, DType: F32,
 		stride: []int64{1}, leaf: true, refs: 1, st: g.alloc(0, event.CategoryWeights)}}
 	g.op = ""
+}
+
+// whole is the bytes of a gathered parameter, a multiple of the ranks' parts.
+func (z *zero) whole(p *Param) int64 {
+	if p.Bits > 0 {
+		return roundUp(p.packedSizes()[0], z.Ranks)
+	}
+	return roundUp(p.Numel(), z.Ranks) * p.DType.Size()
 }
 
 // ready takes a gradient as it comes: it is copied into the buffer, and a full buffer is summed.
@@ -187,7 +197,7 @@ func (z *zero) step() {
 
 // group sorts the parameters by block for stage 3.
 func (z *zero) group() {
-	for _, p := range z.params {
+	for _, p := range z.every {
 		name := blockOf(p.Name)
 		z.blocks[name] = append(z.blocks[name], p)
 	}
@@ -199,7 +209,7 @@ func (z *zero) gather(block string) {
 	if z.Stage < 3 {
 		return
 	}
-	for _, p := range z.params {
+	for _, p := range z.every {
 		st := z.gathered[p]
 		if st != nil && blockOf(p.Name) != block && (!z.traced || z.live > z.Live) {
 			z.g.unrefStorage(st)
@@ -210,7 +220,7 @@ func (z *zero) gather(block string) {
 	for _, p := range z.blocks[block] {
 		if z.gathered[p] == nil {
 			z.g.op = "all-gather"
-			st := z.g.alloc(roundUp(p.Numel(), z.Ranks)*z.half.Size(), event.CategoryWeights)
+			st := z.g.alloc(z.whole(p), event.CategoryWeights)
 			z.g.tl.Ops[st.op].Stream = gatherStream
 			z.gathered[p] = st
 			z.live += p.Numel()
@@ -219,7 +229,7 @@ func (z *zero) gather(block string) {
 }
 
 func (z *zero) dropGathered() {
-	for _, p := range z.params {
+	for _, p := range z.every {
 		if st := z.gathered[p]; st != nil {
 			z.g.unrefStorage(st)
 			delete(z.gathered, p)
