@@ -131,7 +131,7 @@ func (z *zero) sum() {
 	g := z.g
 	g.op = "zero reduce"
 	stream := int32(0)
-	if z.Overlap {
+	if z.Overlap || z.Stage == 3 { // whose default is to overlap
 		stream = reduceStream
 	}
 	st := g.alloc(z.filled*z.half.Size(), event.CategoryTemporary)

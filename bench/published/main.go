@@ -33,6 +33,8 @@ type row struct {
 	} `json:"setup"`
 	OOM     bool     `json:"published_oom"`
 	Quality string   `json:"quality"`
+	Source  string   `json:"source"`         // names the releases of torch and transformers, where known
+	Unknown []string `json:"unknown"`        // what the source does not say and matters
 	Beyond  []string `json:"cannot_express"` // what the flags could not say when the row was written
 	Flags   string   `json:"flags_today"`
 	Before  *float64 `json:"ratio_today"` // prediction / published with those flags
@@ -74,8 +76,8 @@ func run(path string, verbose bool) error {
 		ratio := float64(ours) / float64(r.Published)
 		sum.add(r, measure, ratio)
 		if verbose || ratio > farOff || ratio < 1/farOff {
-			fmt.Printf("%-52s %-10s %10s %10s %7.2f %7s\n", short(r.ID), measure,
-				event.Bytes(r.Published), ours, ratio, before(r.Before))
+			fmt.Printf("%-52s %-10s %10s %10s %7.2f %7s  %s\n", short(r.ID), measure,
+				event.Bytes(r.Published), ours, ratio, before(r.Before), r.left())
 		}
 	}
 	sum.print()
@@ -109,6 +111,7 @@ func (r *row) predict() (*plan.Prediction, plan.Card, error) {
 		return nil, plan.Card{}, err
 	}
 	s.Model = models.ConfigOf(r.Config)
+	s.Torch, s.Transformers = r.releases()
 	card := plan.DefaultCard()
 	if gpu != "" {
 		if card, err = plan.FindCard(gpu); err != nil {
@@ -116,7 +119,7 @@ func (r *row) predict() (*plan.Prediction, plan.Card, error) {
 		}
 	}
 	p, err := plan.Predict(s, plan.Target{Card: card, Alloc: allocsim.DefaultConfig(),
-		Torch: "2.11"})
+		Torch: s.Torch})
 	return p, card, err
 }
 

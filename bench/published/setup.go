@@ -2,9 +2,11 @@ package main
 
 import (
 	"fmt"
+	"regexp"
 	"strconv"
 	"strings"
 
+	"memroom/models"
 	"memroom/plan"
 )
 
@@ -32,6 +34,7 @@ func (r *row) setup() (s plan.Setup, gpu string, err error) {
 		i++
 	}
 	r.express(&s)
+	r.fromSource(&s)
 	return s, gpu, nil
 }
 
@@ -70,8 +73,69 @@ var sayable = []struct {
 	{"lora dropout 0.1", func(s *plan.Setup) { s.LoRADropout = 0.1 }},
 	{"fp32 upcast", func(s *plan.Setup) { s.NoUpcast = true }},
 	{"double quantisation", func(s *plan.Setup) { s.DoubleQuant = true }},
+	{"bf16 weights under bf16 autocast", func(s *plan.Setup) { s.Autocast = true }},
+	{"optimizer in backward", func(s *plan.Setup) { s.InBackward = true }},
+	{"GaLore", func(s *plan.Setup) { s.Optimizer = "galore_adamw" }},
+	{"paged optimizer", func(s *plan.Setup) { s.Optimizer = "paged_adamw_8bit" }},
+	{"a context of 1343 MB (torch 1.10", func(*plan.Setup) {}}, // follows from the release
+	{"ZeRO-3 buckets", func(*plan.Setup) {}},
+	{"sharding of 4-bit weights", func(*plan.Setup) {}},
+	{"FSDP of 4-bit weights", func(*plan.Setup) {}},
+	{"FSDP mixed precision", func(*plan.Setup) {}},
 	{"Liger", func(s *plan.Setup) { s.ChunkedLoss = true }},
 	{"chunked cross-entropy", func(s *plan.Setup) { s.ChunkedLoss = true }},
+}
+
+// release finds the version behind a name, such as "torch 2.4.1".
+func releaseIn(text, name string) string {
+	found := regexp.MustCompile(`\b` + name + ` (?:about )?(\d+\.\d+)`).FindStringSubmatch(text)
+	if found == nil {
+		return ""
+	}
+	return found[1]
+}
+
+// releases are those of torch and transformers that the source names.
+func (r *row) releases() (torch, transformers string) {
+	text := r.Source + " " + strings.Join(r.Unknown, " ")
+	torch, transformers = releaseIn(text, "torch"), releaseIn(text, "transformers")
+	if torch == "" {
+		torch = "2.11"
+	}
+	return torch, transformers
+}
+
+// fromSource sets what the source's own programs do and its table does not say: accelerate wrapped
+// with FSDP1 then, fms-acceleration packs scales twice (framework_plugin_bnb.py) and casts nothing
+// to fp32, and torchtune's recipes use the fused AdamW.
+func (r *row) fromSource(s *plan.Setup) {
+	if s.Shard == "fsdp" {
+		s.Shard = "fsdp1"
+	}
+	switch {
+	case strings.HasPrefix(r.ID, "fms:"):
+		s.DoubleQuant = s.LoadIn == "4bit"
+		s.NoUpcast = s.LoadIn != "" && (s.Shard != "" || strings.Contains(r.ID, "accelerated-peft-bnb"))
+	case strings.HasPrefix(r.ID, "torchtune:") && s.Optimizer == "":
+		s.Optimizer = "adamw_fused"
+	}
+}
+
+// matters are words of what a source leaves out that change its figure: the row is answered, and
+// its error says nothing about us.
+var matters = []string{"order of lengths", "remote-code", "LoRA rank", "precision, optimizer, card",
+	"size of the card", "longest sample", "loss implementation", "samples may"}
+
+// unknown is what the source leaves out and matters; "" if nothing.
+func (r *row) unknown() string {
+	for _, said := range r.Unknown {
+		for _, word := range matters {
+			if strings.Contains(said, word) {
+				return said
+			}
+		}
+	}
+	return ""
 }
 
 // express sets what the row's remarks say and flags can say today.
@@ -84,7 +148,13 @@ func (r *row) express(s *plan.Setup) {
 		}
 	}
 	if s.LoadIn == "" {
-		s.NoUpcast = false
+		s.NoUpcast, s.DoubleQuant = false, false
+	}
+	if s.InBackward {
+		s.Clip, s.Accumulate = false, 1
+	}
+	if strings.HasPrefix(r.ID, "peft-readme:") && models.HasTarget(fmt.Sprint(r.Config["model_type"])) {
+		s.TargetSeq = 4 // "targets are a few tokens"
 	}
 	if s.LoRARank == 0 {
 		s.LoRATargets, s.LoRADropout = nil, 0
@@ -100,9 +170,12 @@ func (r *row) left() string {
 			said = said || strings.Contains(remark, known.remark)
 		}
 		if !said || strings.Contains(remark, "litgpt") || strings.Contains(remark, "+ head") ||
-			strings.Contains(remark, "kernels") {
+			strings.Contains(remark, "fused kernels") {
 			list = append(list, remark)
 		}
+	}
+	if said := r.unknown(); said != "" {
+		list = append(list, "not said: "+said)
 	}
 	return strings.Join(list, "; ")
 }
