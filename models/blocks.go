@@ -144,8 +144,8 @@ func (c *ctx) causalMaskTest(b, s int64) {
 	f.Leave()
 }
 
-// targetInputs is a batch of an encoder-decoder: the source, and the target where it has a length of
-// its own. [Run.target] finds it.
+// targetInputs is a batch of an encoder-decoder: the source, and the target where it has a length
+// of its own. [Run.target] finds it.
 func targetInputs(r Run) func(g *tape.Graph) []*tape.Tensor {
 	source := tokenInputs(r)
 	if r.Target == 0 {

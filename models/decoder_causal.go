@@ -72,7 +72,8 @@ func (c *ctx) causalLM(in []*tape.Tensor, head lin, body func() *tape.Tensor) *t
 			f.Set(&logits, c.Scale(logits))
 		})
 	}
-	if !c.narrowLoss && (c.before(commonLoss) || c.scaled && c.before(uncopied)) { // the model's own variable is the wide one
+	// the model's own variable was the wide one
+	if !c.narrowLoss && (c.before(commonLoss) || c.scaled && c.before(uncopied)) {
 		c.As(event.CategoryLoss, func() { f.Set(&logits, c.To(logits, tape.F32)) })
 	}
 	var loss *tape.Tensor
