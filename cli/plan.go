@@ -43,7 +43,7 @@ type planCmd struct {
 	TargetSeq     int         `help:"Tokens of the target of an encoder-decoder. Default: --seq." placeholder:"N"`
 	Transformers  string      `help:"Release of transformers whose loss is planned: before 4.49 it copied the logits. Default: the newest." placeholder:"VERSION"`
 	Compile       bool        `help:"The model is compiled by torch.compile: the interval is wide, and says why."`
-	Ranks         int         `help:"Data-parallel ranks (unvalidated)." default:"1"`
+	Ranks         int         `help:"Data-parallel ranks (unvalidated). With --rehearse: those of the command, such as torchrun's." default:"1"`
 	Shard         string      `help:"ddp, fsdp (fully_shard), fsdp1 (FullyShardedDataParallel), zero1, zero2 or zero3 (DeepSpeed)." placeholder:"KIND"`
 	NoReshard     bool        `help:"FSDP keeps gathered weights from forward to backward (reshard_after_forward=False, SHARD_GRAD_OP)."`
 	Bucket        int64       `help:"DeepSpeed: elements summed at once (reduce_bucket_size). Default: 500 million." placeholder:"N"`
@@ -61,6 +61,7 @@ type planCmd struct {
 	GPU           string      `name:"gpu" help:"The whole card: a name such as H200, A100-80, RTX4090, or a size such as 24GiB. The longest sequence found fits when planned by itself; some shorter ones may not, as the cache suits some sizes better." placeholder:"NAME|SIZE"`
 	Here          bool        `help:"Plan for the card of this machine, minus what others hold on it now."`
 	rehearseFlags `embed:""`
+	rank          int      // that is rehearsed, of Ranks
 	Python        string   `help:"Python with torch and transformers (or diffusers), which builds models that are not described here; none for no Python. Default: that of the active environment, or on PATH." placeholder:"PATH"`
 	Fit           bool     `help:"Find the cheapest set of remedies with which it fits, with the flags for your trainer."`
 	Allow         []string `help:"With --fit: remedies that change the mathematics, by kind: precision, quantize, optimizer, lora." placeholder:"KIND"`

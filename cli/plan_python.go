@@ -15,6 +15,7 @@ import (
 
 	"memroom/models"
 	"memroom/plan"
+	"memroom/tape"
 )
 
 // noPython as --python keeps the answer to what the binary describes itself.
@@ -88,6 +89,12 @@ func (c *planCmd) throughPython(s *session, python string, model *models.Config,
 	said := &heardOutput{}
 	args := []string{python, "-c",
 		"import sys; from _memroom_probe.standard import main; main.run(sys.argv[1])", spec}
+	if c.Shortest > 0 {
+		c.Steps = max(c.Steps, lengthSteps)
+	}
+	if c.Ranks > 1 {
+		target = target.Among(c.Ranks)
+	}
 	status, err := c.runRehearsed(s.ctx, said, args, dir, record, target)
 	if err != nil {
 		return err
@@ -124,14 +131,21 @@ func (c *planCmd) checkPython(model *models.Config) error {
 	for _, f := range []struct {
 		set  bool
 		flag string
-	}{{c.LoraRank > 0, "--lora-rank"}, {c.LoadIn != "", "--load-in"}, {c.Ranks > 1, "--ranks"},
-		{len(c.Offload) > 0, "--offload"}, {c.Loss != "plain", "--loss"}, {c.Fit, "--fit"},
-		{len(c.Devices) > 0, "--devices"}, {c.EvalBatch > 0, "--eval-batch"},
-		{c.Shortest > 0, "--shortest"}, {c.Compile, "--compile"}} {
+	}{{len(c.Offload) > 0, "--offload"}, {c.Fit, "--fit"}, {len(c.Devices) > 0, "--devices"},
+		{c.EvalKeep > 1, "--eval-keep"}, {c.TargetSeq > 0, "--target-seq"},
+		{c.Transformers != "", "--transformers"}, {c.Padded, "--padded"}, {c.UseCache, "--use-cache"},
+		{c.Shard != "" && c.Shard != "fsdp" && c.Shard != "ddp", "--shard " + c.Shard}} {
 		if f.set {
 			return fmt.Errorf("%s is not for %s, which is planned through Python: leave it out, or write a "+
 				"script and use memroom plan --rehearse -- python train.py", f.flag, model.Type())
 		}
+	}
+	setup := c.setup(model)
+	if err := setup.Check(); err != nil {
+		return err
+	}
+	if setup = setup.WithDefaults(); setup.LoadIn != "" && setup.LoRARank == 0 {
+		return fmt.Errorf("weights in %s cannot be trained: add --lora-rank N", setup.LoadIn)
 	}
 	return nil
 }
@@ -146,16 +160,28 @@ func (c *planCmd) writeSpec(path string, model *models.Config) error {
 		return err
 	}
 	setup := c.setup(model).WithDefaults()
+	if setup.LoadIn != "" && len(setup.LoRATargets) == 0 { // as plan takes it for described types
+		setup.LoRATargets = []string{tape.AllLinear}
+	}
 	text, err := json.Marshal(map[string]any{"config": file, "batch": c.Batch, "seq": c.Seq,
 		"image": c.Image, "precision": setup.Precision, "optimizer": setup.Optimizer,
 		"checkpointing": c.Checkpointing, "attn": c.Attn, "accumulate": c.Accumulate,
 		"clip": c.Clip, "keep_grads": c.KeepGrads, "channels_last": c.ChannelsLast,
-		"train_only": append([]string{}, c.TrainOnly...)})
+		"train_only": append([]string{}, c.TrainOnly...), "lora_rank": c.LoraRank,
+		"lora_targets": append([]string{}, setup.LoRATargets...), "lora_dropout": c.LoraDropout,
+		"dora": c.Dora, "modules_to_save": append([]string{}, c.ModulesToSave...),
+		"load_in": setup.LoadIn, "double_quant": setup.DoubleQuant, "no_upcast": c.NoUpcast,
+		"loss": c.Loss, "autocast": c.Autocast, "in_backward": c.InBackward, "ranks": c.Ranks,
+		"shard": setup.Shard, "no_reshard": c.NoReshard, "eval_batch": c.EvalBatch,
+		"shortest": c.Shortest})
 	if err != nil {
 		return err
 	}
 	return os.WriteFile(path, text, 0o600)
 }
+
+// lengthSteps is how many steps of different lengths are rehearsed.
+const lengthSteps = 12
 
 // standardMargin is by how much more a standard step may be off than a rehearsed script: of ten
 // types measured on an H200 the worst was off by 4.3 %.
@@ -200,6 +226,9 @@ func (t *stepTold) into(p *plan.Prediction, s plan.Setup, library string, target
 	p.Warnings = append(p.Warnings, t.notes...)
 	p.AssumeStandard(&s, target)
 	p.Widen(standardMargin)
+	if s.Compile {
+		p.DoubtCompiled()
+	}
 }
 
 // cachedModel is the configuration of a model id in the local Hugging Face cache, empty if it is

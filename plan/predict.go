@@ -54,6 +54,8 @@ type Prediction struct {
 	Card       *Card       `json:"card,omitempty"`
 	AllocLimit event.Bytes `json:"alloc_limit,omitempty"`
 	Setup      *Setup      `json:"setup,omitempty"`
+	// what each kind of rank of a rehearsed command needs
+	Ranks []RankPeak `json:"ranks,omitempty"`
 	// allocated bytes over the step that holds the peak, for pictures
 	Series []SeriesPoint `json:"-"`
 }
@@ -63,6 +65,34 @@ type PhasePeak struct {
 	Phase     string      `json:"phase"`
 	Allocated event.Bytes `json:"allocated"`
 	Reserved  event.Bytes `json:"reserved"`
+}
+
+// RankPeak is what the ranks from First to Last need, each.
+type RankPeak struct {
+	First     int         `json:"first"`
+	Last      int         `json:"last"`
+	Allocated event.Bytes `json:"allocated_peak"`
+	Reserved  event.Bytes `json:"reserved_peak"`
+	Device    event.Bytes `json:"device_peak"`
+}
+
+// Among is the target of one of so many ranks, which communicate.
+func (t Target) Among(ranks int) Target {
+	t.ranks = ranks
+	return t
+}
+
+// OfRanks joins the predictions of the first and the last rank: that of the larger, with both.
+func OfRanks(first, last *Prediction, ranks int) *Prediction {
+	p := first
+	if last.DevicePeak > first.DevicePeak {
+		p = last
+	}
+	peak := func(p *Prediction, from, to int) RankPeak {
+		return RankPeak{from, to, p.AllocatedPeak, p.ReservedPeak, p.DevicePeak}
+	}
+	p.Ranks = []RankPeak{peak(first, 0, 0), peak(last, 1, ranks-1)}
+	return p
 }
 
 // HostNeed is what the setup needs of the host's memory.
@@ -502,6 +532,13 @@ func (p *Prediction) confine(most, overhead event.Bytes) {
 func (p *Prediction) Widen(by float64) {
 	p.Low = max(0, p.Low-scaleBytes(p.DevicePeak, by))
 	p.High += scaleBytes(p.DevicePeak, by)
+}
+
+// DoubtCompiled widens a prediction of a model that was planned as if torch.compile left it alone.
+func (p *Prediction) DoubtCompiled() {
+	p.Low = max(0, p.Low-scaleBytes(p.DevicePeak, compiledMargins.below))
+	p.High += scaleBytes(p.DevicePeak, compiledMargins.above)
+	p.warn("%s", compiledNote)
 }
 
 // doubtCard gives what a card that was not measured adds to the interval, and says so.

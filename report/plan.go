@@ -48,10 +48,29 @@ func Plan(out io.Writer, p *plan.Prediction, color bool) error {
 	}
 	t.table([]string{"phase", ">allocated", ">reserved"}, rows)
 	t.planTimeline(p)
+	t.planRanks(p.Ranks)
 	for _, w := range p.Warnings {
 		t.linef("%s %s", t.paint("33", "note:"), w)
 	}
 	return t.Err()
+}
+
+// planRanks is what each kind of rank needs.
+func (t *Text) planRanks(ranks []plan.RankPeak) {
+	if len(ranks) == 0 {
+		return
+	}
+	t.heading("By rank")
+	var rows [][]string
+	for _, r := range ranks {
+		name := fmt.Sprintf("rank %d", r.First)
+		if r.Last > r.First {
+			name = fmt.Sprintf("ranks %d to %d", r.First, r.Last)
+		}
+		rows = append(rows, []string{name, r.Allocated.String(), r.Reserved.String(),
+			r.Device.String()})
+	}
+	t.table([]string{"", ">allocated", ">reserved", ">of the card"}, rows)
 }
 
 func (t *Text) planHead(p *plan.Prediction) {

@@ -1,4 +1,4 @@
-"""Process groups and DistributedDataParallel with one rank.
+"""Process groups and DistributedDataParallel as one rank of one, or of as many as --ranks says.
 
 The group is torch's own pretended one, whose collectives do nothing. The reducer, which keeps
 gradients in buckets, is C++ and times itself with events of the card; its buckets are played here
@@ -9,11 +9,13 @@ import os
 import sys
 
 SEVERAL = (
-    "the command starts %d ranks, and a rehearsal plays one card: rehearse one process "
-    "(python train.py, or --nproc_per_node 1) with the "
-    "batch of one rank, and add gradient buckets and communication buffers of the other ranks"
+    "the command starts %d ranks: add --ranks %d to rehearse it as one of them, or rehearse one "
+    "process (python train.py, or --nproc_per_node 1) with the batch of one rank"
 )
 PLAYED = "the process group is played with one rank: NCCL's buffers for more are not counted"
+PLAYED_MANY = (
+    "the process group is played: rank %d of %d; what collectives would bring is not there"
+)
 # forward passes for which old buckets outlive new ones: NCCL's watchdog lets go ten times a second
 HELD = 2
 IN_FLIGHT = 2  # flattened buckets of parameters that are broadcast at a time
@@ -25,19 +27,34 @@ def install(module, rehearsal):
 
     def init(backend=None, *args, **kwargs):
         size = int(kwargs.get("world_size") or os.environ.get("WORLD_SIZE", "1") or 1)
-        if size > 1:
-            return rehearsal.fail(SEVERAL % size)
+        rank, world = asked(rehearsal)
+        if size > 1 and world == 1:
+            return rehearsal.fail(SEVERAL % (size, size))
         from torch.testing._internal.distributed.fake_pg import FakeStore
 
-        rehearsal.recorder.warn(PLAYED)
+        rehearsal.recorder.warn(PLAYED if world == 1 else PLAYED_MANY % (rank, world))
         rehearsal.recorder.facts["collectives"] = True
-        begin("fake", store=FakeStore(), rank=0, world_size=1)
+        begin("fake", store=FakeStore(), rank=rank, world_size=world)
+        _answer_fsdp(rehearsal.torch)
         _reduce_in_python(sys.modules["torch.distributed"])
 
     module.init_process_group = init
     distributed = sys.modules.get("torch.distributed")
     if distributed is not None and hasattr(distributed, "init_process_group"):
         distributed.init_process_group = init
+
+
+def _answer_fsdp(torch):
+    """What FSDP asks of a card: that it is the accelerator, and that memory used on another stream
+    is kept until that stream has caught up. The host of a rehearsal is never ahead.
+    """
+    torch._C._get_accelerator = lambda *args: torch.device("cuda")
+    torch.Tensor.record_stream = lambda self, stream: None
+
+
+def asked(rehearsal):
+    """The rank that is played, and of how many."""
+    return int(rehearsal.target.get("rank") or 0), int(rehearsal.target.get("ranks") or 1)
 
 
 def _reduce_in_python(distributed):

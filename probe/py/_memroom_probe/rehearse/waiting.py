@@ -6,6 +6,7 @@ import threading
 import time
 
 IDLE = 90  # seconds without work
+children = []  # processes of ours that work while this one waits for them
 LOOK = 5  # seconds between two looks
 WAITS = (
     "the script has done nothing for %d seconds: does it wait for another process, a "
@@ -23,7 +24,11 @@ def _look(rehearsal):
     while True:
         time.sleep(LOOK)
         now, seen = time.process_time(), rehearsal.recorder.count
-        if seen != count or now - used > LOOK * 0.05 + 0.02 * (time.monotonic() - since):
+        if (
+            children
+            or seen != count
+            or now - used > LOOK * 0.05 + 0.02 * (time.monotonic() - since)
+        ):
             since, used, count = time.monotonic(), now, seen
         elif time.monotonic() - since > IDLE:
             rehearsal.fail(WAITS)

@@ -2,11 +2,17 @@
 
 import os
 
+from ..rehearse import waiting
 from .models import Unbuildable
 
 
 def autocast(spec, torch):
-    half = {"amp_bf16": torch.bfloat16, "amp_fp16": torch.float16}.get(spec["precision"])
+    precision = spec["precision"]
+    if spec["autocast"] or spec["load_in"] and not spec["no_upcast"]:
+        precision = "amp_" + precision.replace("amp_", "")
+    half = {"amp_bf16": torch.bfloat16, "amp_fp16": torch.float16}.get(precision)
+    if spec["shard"] == "fsdp":  # whose own policy casts
+        half = None
     return torch.autocast("cuda", half or torch.bfloat16, enabled=half is not None)
 
 
@@ -38,9 +44,11 @@ def tried(way, model, batch, spec, torch):
         finally:
             os._exit(0)
     os.close(write)
+    waiting.children.append(child)
     with os.fdopen(read, "rb") as heard:
         said = heard.read().decode(errors="replace")
     os.waitpid(child, 0)
+    waiting.children.remove(child)
     if said == "ok":
         return None
     return said or "the trial crashed"
@@ -54,23 +62,32 @@ def trial(way, model, batch, spec, torch):
             loss = way.call()
         if not loss.requires_grad:
             return "no gradient flows"
+        if spec["loss"] == "fused" and not getattr(model, "memroom_fused", False):
+            return "its loss is not computed from a head's logits alone: leave out --loss fused"
         loss.backward()
         return "ok"
     except (Exception, RecursionError) as e:
         return "%s: %.200s" % (type(e).__name__, str(e).split("\n")[0])
 
 
-def steps(model, batch, way, spec, torch):
+def steps(model, batch, way, spec, torch, ranks):
     """Trains until the rehearsal has seen enough."""
-    model.to("cuda")
+    ranks.load()
     trained = [p for p in model.parameters() if p.requires_grad]
     opt = optimizer(spec["optimizer"], trained, torch)
     batch.device = "cuda"
     scaler = torch.amp.GradScaler("cuda", enabled=spec["precision"] == "amp_fp16")
-    for _ in range(spec["steps"]):
+    if spec["in_backward"]:
+        opt = in_backward(spec["optimizer"], trained, torch)
+    lengths = lengths_of(spec, batch)
+    for step in range(spec["steps"]):
+        if lengths:
+            batch.seq = lengths[step % len(lengths)]
         for _ in range(spec["accumulate"]):
+            ranks.forward()
             with autocast(spec, torch):
                 loss = way.call() / spec["accumulate"]
+            ranks.backward()
             scaler.scale(loss).backward()
         if spec["clip"]:
             scaler.unscale_(opt)
@@ -78,6 +95,62 @@ def steps(model, batch, way, spec, torch):
         scaler.step(opt)
         scaler.update()
         opt.zero_grad(set_to_none=not spec["keep_grads"])
+        if spec["eval_batch"]:
+            evaluate(model, batch, way, spec, torch)
+
+
+LENGTHS = 12  # steps of different lengths; the allocator's cache has seen its worst then
+
+
+def lengths_of(spec, batch):
+    """Lengths of samples in an order that chance gives, the longest among the first."""
+    if not spec["shortest"]:
+        return []
+    import random
+
+    longest = batch.length()
+    chance = random.Random(1)
+    found = [chance.randint(min(spec["shortest"], longest), longest) for _ in range(LENGTHS)]
+    found[1] = longest
+    return found
+
+
+def evaluate(model, batch, way, spec, torch):
+    """A forward pass without gradients, with a batch of its own size."""
+    size, batch.size = batch.size, spec["eval_batch"]
+    model.eval()
+    with torch.no_grad(), autocast(spec, torch):
+        way.call()
+    model.train()
+    batch.size = size
+
+
+class Nothing:
+    """Stands for an optimizer whose steps were taken in the backward pass: the rehearsal counts
+    them by it.
+    """
+
+    def __init__(self, optimizers, torch):
+        self.optimizers = optimizers
+        self.last = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.0)
+
+    def step(self):
+        self.last.step()
+
+    def zero_grad(self, set_to_none=True):
+        pass
+
+
+def in_backward(name, parameters, torch):
+    each = {p: optimizer(name, [p], torch) for p in parameters}
+
+    def ready(p):
+        each[p].step()
+        each[p].zero_grad()
+
+    for p in parameters:
+        p.register_post_accumulate_grad_hook(ready)
+    return Nothing(each, torch)
 
 
 def optimizer(name, parameters, torch):
@@ -105,6 +178,13 @@ def optimizer(name, parameters, torch):
         "sgdm_nesterov": lambda: optim.SGD(parameters, lr=1e-4, momentum=0.9, nesterov=True),
         "sgdm_fused": lambda: optim.SGD(parameters, lr=1e-4, momentum=0.9, fused=True),
         "adafactor": lambda: optim.Adafactor(parameters, lr=1e-4),
+        "adamw8bit": lambda: eight_bit(parameters, torch, 2, False),
+        "adam8bit": lambda: eight_bit(parameters, torch, 2, False),
+        "paged_adamw8bit": lambda: eight_bit(parameters, torch, 2, True),
+        "paged_adam8bit": lambda: eight_bit(parameters, torch, 2, True),
+        "lion8bit": lambda: eight_bit(parameters, torch, 1, False),
+        "lion": lambda: optim.SGD(parameters, lr=1e-4, momentum=0.9, foreach=False),
+        "muon": lambda: muon(parameters, torch),
     }
     if name not in kinds:
         raise Unbuildable(
@@ -112,3 +192,56 @@ def optimizer(name, parameters, torch):
             % (name, ", ".join(sorted(kinds)))
         )
     return kinds[name]()
+
+
+LEAST = 4096  # elements from which bitsandbytes keeps states in 8 bits
+LEAST_PAGED = 100_000  # and from which it pages them
+
+
+def eight_bit(parameters, torch, states, paged):
+    """An optimizer that keeps what bitsandbytes' do: a byte an element and a scale a block."""
+
+    class EightBit(torch.optim.Optimizer):
+        @torch.no_grad()
+        def step(self, closure=None):
+            for group in self.param_groups:
+                for p in group["params"]:
+                    if p.grad is not None and not self.state[p]:
+                        self.state[p] = self.made(p)
+
+        def made(self, p):
+            n = p.numel()
+            kind = torch.uint8 if n >= LEAST else torch.float32
+            found = {}
+            for i in range(states):
+                if not paged or n < LEAST_PAGED:
+                    found["state%d" % i] = torch.zeros(n, dtype=kind, device=p.device)
+                if n >= LEAST:
+                    found["scale%d" % i] = torch.zeros((n + 255) // 256, device=p.device)
+            return found
+
+    return EightBit(parameters, {})
+
+
+def muon(parameters, torch):
+    """Muon for matrices, AdamW for the rest, stepped as one."""
+    if not hasattr(torch.optim, "Muon"):
+        raise Unbuildable("torch %s has no Muon: 2.9 is the first that has" % torch.__version__)
+    matrices = [p for p in parameters if p.dim() == 2]
+    rest = [p for p in parameters if p.dim() != 2]
+    first = torch.optim.Muon(matrices, lr=1e-4)
+    if not rest:
+        return first
+    second = torch.optim.AdamW(rest, lr=1e-4)
+    step, zero = first.step, first.zero_grad
+
+    def both(*args, **kwargs):
+        second.step()
+        return step(*args, **kwargs)
+
+    def none(set_to_none=True):
+        second.zero_grad(set_to_none)
+        zero(set_to_none)
+
+    first.step, first.zero_grad = both, none
+    return first

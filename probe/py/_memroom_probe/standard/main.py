@@ -5,11 +5,13 @@ FILE says what is asked, see SPEC.
 import json
 import sys
 
-from . import loop, losses, models
+from . import adapt, fused, loop, losses, models, shard
 
 # config: file or folder; batch; seq, image: 0 is the model's own; precision: fp32, amp_bf16,
 # amp_fp16, bf16, fp16; optimizer: as `memroom plan --optimizer`; checkpointing; attn; accumulate;
-# clip; keep_grads; train_only: parts of names; steps
+# clip; keep_grads; train_only: parts of names; lora_*, dora, modules_to_save, load_in,
+# double_quant, no_upcast: see adapt.py; loss: plain or fused; autocast: over half weights; in_backward; shard,
+# ranks, no_reshard: see shard.py; eval_batch; shortest: lengths from it to seq; steps
 SPEC = {
     "batch": 1,
     "seq": 0,
@@ -23,6 +25,22 @@ SPEC = {
     "keep_grads": False,
     "channels_last": False,
     "train_only": [],
+    "lora_rank": 0,
+    "lora_targets": [],
+    "lora_dropout": 0.0,
+    "dora": False,
+    "modules_to_save": [],
+    "load_in": "",
+    "double_quant": False,
+    "no_upcast": False,
+    "loss": "plain",
+    "autocast": False,
+    "in_backward": False,
+    "shard": "",
+    "ranks": 1,
+    "no_reshard": False,
+    "eval_batch": 0,
+    "shortest": 0,
     "steps": 64,  # a rehearsal ends the process before
 }
 
@@ -34,6 +52,7 @@ def run(path):
         import torch
     except ImportError as e:
         fail("torch cannot be imported: %s" % e)
+    torch.set_num_threads(1)  # ways are tried in forked processes, which threads do not survive
     try:
         train(models.read(spec["config"]), spec, torch)
     except models.Unbuildable as e:
@@ -46,8 +65,13 @@ def train(values, spec, torch):
         model = model.to(memory_format=torch.channels_last)
     model.train()
     freeze(model, spec["train_only"])
+    adapt.apply(model, spec, torch)
+    if spec["loss"] == "fused":
+        fused.install(model, torch)
     if spec["checkpointing"]:
         checkpoint(model)
+        if spec["lora_rank"] and hasattr(model, "enable_input_require_grads"):
+            model.enable_input_require_grads()
     say_model(model)
     from .inputs import Batch
 
@@ -55,7 +79,8 @@ def train(values, spec, torch):
     way = loop.first_that_works(losses.ways(model, batch), model, batch, spec, torch)
     if way.says:
         note(way.says)
-    loop.steps(model, batch, way, spec, torch)
+    ranks = shard.Ranks(model, spec, torch)
+    loop.steps(model, batch, way, spec, torch, ranks)
 
 
 def say_model(model):

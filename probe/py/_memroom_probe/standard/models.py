@@ -1,5 +1,6 @@
 """Which class a configuration stands for, and the model made from it."""
 
+import copy
 import importlib.util
 import json
 import os
@@ -92,12 +93,15 @@ def make(values, spec, torch):
     found = class_of(values, transformers)
     own_backbone(config, transformers)
     dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(spec["precision"], torch.float32)
+    if spec.get("load_in"):  # what is not packed is in half precision
+        dtype = torch.float16 if spec["precision"].endswith("fp16") else torch.bfloat16
     attempts = [{"attn_implementation": spec["attn"]}, {}] if spec.get("attn") else [{}]
     wrong = (ValueError, ImportError, NotImplementedError, TypeError, AttributeError, KeyError)
     for one in [found, base_of(kind, transformers)]:
         for how in attempts:
             try:
-                return one._from_config(config, dtype=dtype, **how)
+                # a copy: an attempt that fails leaves its choice of attention in the configuration
+                return one._from_config(copy.deepcopy(config), dtype=dtype, **how)
             except wrong as e:
                 error = error_text(e)
     raise Unbuildable("%s cannot be built: %s" % (found.__name__, error))
