@@ -42,7 +42,8 @@ func TestRehearsalOfRanks(t *testing.T) {
 		t.Errorf("rank 0 holds %s more than the others, want 256MiB", more)
 	}
 	whole := event.Bytes(8 * (1024*1024 + 1024) * 4)
-	if rest.Allocated < whole || rest.Allocated > 2*whole { // part, gradients, two moments, gathers
+	// part, gradients, two moments and gathers, beside the workspaces of cuBLAS of two threads
+	if own := rest.Allocated - 64*event.MiB; own < whole || own > 2*whole {
 		t.Errorf("a rank of four allocates %s for %s of weights", rest.Allocated, whole)
 	}
 	if p.AllocatedPeak != first.Allocated {

@@ -10,8 +10,9 @@ from . import adapt, fused, loop, losses, models, shard
 # config: file or folder; batch; seq, image: 0 is the model's own; precision: fp32, amp_bf16,
 # amp_fp16, bf16, fp16; optimizer: as `memroom plan --optimizer`; checkpointing; attn; accumulate;
 # clip; keep_grads; train_only: parts of names; lora_*, dora, modules_to_save, load_in,
-# double_quant, no_upcast: see adapt.py; loss: plain or fused; autocast: over half weights; in_backward; shard,
-# ranks, no_reshard: see shard.py; eval_batch; shortest: lengths from it to seq; steps
+# double_quant, no_upcast: see adapt.py; loss: plain or fused; autocast: over half weights;
+# in_backward; shard, ranks, no_reshard: see shard.py; eval_batch; shortest: lengths from it to
+# seq; steps
 SPEC = {
     "batch": 1,
     "seq": 0,
