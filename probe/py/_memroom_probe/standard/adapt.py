@@ -132,7 +132,8 @@ def classes(torch: Any) -> dict[str, Any]:
 
         @staticmethod
         def backward(ctx: Any, grad: Any) -> Any:
-            return grad.matmul(unpacked(grad, *ctx.sizes, 0)), None, None
+            rows, columns = ctx.sizes
+            return grad.matmul(unpacked(grad, rows, columns, 0)), None, None
 
     class Packed(nn.Module):
         def __init__(self, layer: Any, spec: dict[str, Any]) -> None:
