@@ -161,9 +161,10 @@ func (s *Sender) Run(ctx context.Context) (err error) {
 		if err == nil {
 			finished, err = s.pass(ctx)
 		}
+		s.say(err)
 		switch {
 		case err == nil && finished && over:
-			s.state.Done, s.state.Problem = true, ""
+			s.state.Done = true
 			return nil
 		case err == nil && finished:
 			pause = s.Poll
@@ -183,6 +184,19 @@ func (s *Sender) Run(ctx context.Context) (err error) {
 		if err = s.rest(ctx, pause, over); err != nil {
 			return err
 		}
+	}
+}
+
+// say writes down what is wrong, as long as it is: whoever waits for the end of the run need not
+// wait for a server that is away.
+func (s *Sender) say(err error) {
+	problem := ""
+	if err != nil {
+		problem = err.Error()
+	}
+	if s.state.Problem != problem {
+		s.state.Problem = problem
+		_ = s.state.write(s.Dir)
 	}
 }
 
