@@ -115,3 +115,29 @@ func TestTorchvisionParameterCounts(t *testing.T) {
 		}
 	}
 }
+
+// TestDefaultsOfLlama: a configuration that leaves a key out trains as one that names the library's
+// default, and not as one with another value.
+func TestDefaultsOfLlama(t *testing.T) {
+	trained := func(key string, value any) []string {
+		r := &recorded.Run{Config: map[string]any{"model_type": "llama", "hidden_size": 64.0,
+			"intermediate_size": 128.0, "num_hidden_layers": 2.0, "num_attention_heads": 4.0,
+			"vocab_size": 100.0}}
+		if key != "" {
+			r.Config[key] = value
+		}
+		r.Case.Batch, r.Case.Seq, r.Case.Precision, r.Case.Attn = 2, 32, "fp32", "eager"
+		return r.Trained(r.Model(t))
+	}
+	plain := trained("", nil)
+	for key, values := range map[string][2]any{"attention_dropout": {0.0, 0.1},
+		"num_key_value_heads": {4.0, 2.0}, "tie_word_embeddings": {false, true},
+		"attention_bias": {false, true}, "mlp_bias": {false, true}} {
+		if wrong := recorded.Difference(plain, trained(key, values[0])); wrong != "" {
+			t.Errorf("%s left out is not %v: %s", key, values[0], wrong)
+		}
+		if recorded.Difference(plain, trained(key, values[1])) == "" {
+			t.Errorf("%s %v changes nothing", key, values[1])
+		}
+	}
+}
