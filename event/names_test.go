@@ -123,3 +123,13 @@ func TestHistoryBothWays(t *testing.T) {
 		t.Errorf("the last two: %v", few)
 	}
 }
+
+// TestLargestSizes: beyond the largest unit the number grows.
+func TestLargestSizes(t *testing.T) {
+	for size, want := range map[Bytes]string{1 << 60: "1024PiB", 1<<60 - 1: "1024PiB",
+		1 << 50: "1PiB", 1<<50 - 1: "1PiB", 3 << 60: "3072PiB", -1 << 60: "-1024PiB"} {
+		if got := size.String(); got != want {
+			t.Errorf("%d: %s, want %s", int64(size), got, want)
+		}
+	}
+}
