@@ -12,8 +12,7 @@ RACE := ./supervise/... ./meter/...
 # Packages whose tests take minutes, the slowest first: each test is a job of its own.
 SPLIT := ./probe ./cli ./supervise
 # The Python environments beside the main one: a file of pins each.
-# not peers: only bench/feed/stream.py needs them
-ENVIRONMENTS := $(filter-out peers,$(patsubst testenv/requirements-%.txt,%,$(wildcard testenv/requirements-*.txt)))
+ENVIRONMENTS := $(patsubst testenv/requirements-%.txt,%,$(wildcard testenv/requirements-*.txt))
 
 .PHONY: build demo test test-fast check attack fuzz mutate bench lint dist wheel clean
 build: bin/memroom

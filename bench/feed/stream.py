@@ -1,11 +1,14 @@
 """memroom.Stream beside its peers: one shuffled epoch of the same rows, batches of 1,024.
 
-Every reader runs in a process of its own.
-Printed: rows and bytes of the file a second, and the
-peak of anonymous and shared memory. Peers shuffle as far as they can: pyarrow and pandas have no
-shuffle of a file, so they read in order, which is less work than ours.
+Every reader runs in a process of its own. Printed: rows and bytes of the file a second, rows a
+second of processor time (the server's included), which says more on a busy machine, and the peak
+of anonymous and shared memory. Peers shuffle as far as they can: pyarrow has no shuffle of a
+file, so it reads in order, which is less work than ours, or row groups in another order with
+their rows mixed. WebDataset and Mosaic's streaming are not here.
 
     MEMROOM_BINARY=bin/memroom PYTHON bench/feed/stream.py [--rows N] [--formats npy,csv]
+
+PYTHON is what `testenv/ensure feed` prints.
 """
 
 import argparse
@@ -51,6 +54,11 @@ def memroom_stream(path):
     for batch in stream:
         yield len(next(iter(batch.values())))
     print(json.dumps({"server": stream.stats["server"], "waited": stream.stats["waited_share"]}))
+    from memroom import wire
+
+    with open("/proc/%d/stat" % wire._started[-1].pid) as file:
+        ticks = file.read().rsplit(")", 1)[1].split()[11:13]
+    print(json.dumps({"server_cpu": sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK")}))
 
 
 def pyarrow_in_order(path):
@@ -71,6 +79,43 @@ def pyarrow_in_order(path):
             for column in part.columns:
                 column.to_numpy(zero_copy_only=False)
             yield part.num_rows
+
+
+def pyarrow_shuffled(path):
+    import numpy
+    import pyarrow.parquet
+
+    yield None
+    file = pyarrow.parquet.ParquetFile(path)
+    rng = numpy.random.default_rng(1)
+    for group in rng.permutation(file.num_row_groups):
+        table = file.read_row_group(group)
+        table = table.take(rng.permutation(table.num_rows))
+        for batch in table.combine_chunks().to_batches(BATCH):
+            for column in batch.columns:
+                column.to_numpy(zero_copy_only=False)
+            yield batch.num_rows
+
+
+def hf_streaming(path):
+    import datasets
+
+    kind = {"jsonl": "json"}.get(path.rsplit(".", 1)[1], path.rsplit(".", 1)[1])
+    data = datasets.load_dataset(kind, data_files=path, streaming=True, split="train")
+    data = data.shuffle(seed=1, buffer_size=10_000).with_format("numpy")
+    yield None
+    for batch in data.iter(BATCH):
+        yield len(next(iter(batch.values())))
+
+
+def tf_data(path):
+    import tensorflow
+
+    data = tensorflow.data.experimental.CsvDataset(path, [0.0] * COLUMNS, header=True)
+    data = data.shuffle(10_000, seed=1).batch(BATCH).prefetch(tensorflow.data.AUTOTUNE)
+    yield None
+    for batch in data:
+        yield len(batch[0].numpy())
 
 
 def torch_memmap(path):
@@ -98,6 +143,9 @@ def pandas_in_memory(path):
 READERS = {
     "memroom": (memroom_stream, ("npy", "parquet", "csv", "jsonl")),
     "pyarrow, in order": (pyarrow_in_order, ("parquet", "csv", "jsonl")),
+    "pyarrow, row groups shuffled": (pyarrow_shuffled, ("parquet",)),
+    "datasets, streaming, buffer 10k": (hf_streaming, ("parquet", "csv", "jsonl")),
+    "tf.data, buffer 10k": (tf_data, ("csv",)),
     "torch DataLoader over memmap": (torch_memmap, ("npy",)),
     "pandas, all in memory": (pandas_in_memory, ("csv", "jsonl")),
 }
@@ -153,7 +201,8 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         os.environ["XDG_CACHE_HOME"] = os.path.join(folder, "cache")
         make(folder, arguments.rows, formats)
-        print("%-8s %-30s %10s %8s  %s" % ("format", "reader", "rows/s", "MB/s", "peak MiB"))
+        head = ("format", "reader", "rows/s", "MB/s", "rows/cpu-s", "peak MiB")
+        print("%-8s %-32s %10s %8s %11s  %s" % head)
         for form in formats:
             path = os.path.join(folder, "a." + form)
             size = os.path.getsize(path)
@@ -172,9 +221,9 @@ def main():
                     )
                 rate = got["rows"] / got["s"]
                 speed = size / got["s"] / 1e6
-                print(
-                    "%-8s %-30s %10.0f %8.0f  %s" % (form, reader, rate, speed, memory), flush=True
-                )
+                work = got["rows"] / (got["cpu"] + got.get("server_cpu", 0))
+                values = (form, reader, rate, speed, work, memory)
+                print("%-8s %-32s %10.0f %8.0f %11.0f  %s" % values, flush=True)
 
 
 if __name__ == "__main__":
