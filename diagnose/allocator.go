@@ -122,10 +122,14 @@ func (s *spikeWatch) step(row event.Step, limit event.Bytes, limits Thresholds) 
 	return found
 }
 
+// phaseMore is what a phase must take beyond the steps to be worth a word.
+const phaseMore = 64 * event.MiB
+
 // phasePeak attributes a new peak to the phase that ran since the last step, if one did.
 func (s *spikeWatch) phasePeak(row event.Step, limits Thresholds) []event.Finding {
 	more := row.PeakAllocated - s.peak
-	if s.phase == "" || s.peak == 0 || float64(more) < 0.1*float64(s.peak) || s.phases[s.phase] {
+	if s.phase == "" || s.peak == 0 || float64(more) < 0.1*float64(s.peak) || more < phaseMore ||
+		s.phases[s.phase] {
 		return nil
 	}
 	if s.phases == nil {

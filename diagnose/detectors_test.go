@@ -123,6 +123,14 @@ func TestHostFindings(t *testing.T) {
 			return event.Sample{Processes: 9, Resident: 40 * event.GiB,
 				Proportional: 6*event.GiB + i*40*event.MiB}
 		}, "worker_growth"},
+		"queues that fill at the start": {func(i event.Bytes) event.Sample {
+			return event.Sample{Processes: 9, Resident: 40 * event.GiB,
+				Proportional: 6*event.GiB + min(i, 2)*2*event.GiB}
+		}, ""},
+		"batches that wait in shared memory": {func(i event.Bytes) event.Sample {
+			return event.Sample{Processes: 9, Resident: 40 * event.GiB, Held: 6*event.GiB + i*40*event.MiB,
+				Cgroup: &event.CgroupSample{Own: true, Shmem: i * 40 * event.MiB}}
+		}, ""},
 		"plain growth": {func(i event.Bytes) event.Sample {
 			return event.Sample{Processes: 9, Resident: 40*event.GiB + i*40*event.MiB,
 				Proportional: 6*event.GiB + i*40*event.MiB}

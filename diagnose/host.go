@@ -47,6 +47,18 @@ func (w *window) growth() event.Bytes {
 	return event.Bytes(w.value[len(w.value)-1] - w.value[0])
 }
 
+// stillRises tells growth that goes on from a start: it has lasted some seconds, and a fair part of
+// it is in the later half. Workers that start fill their queues at once and are level then.
+func (w *window) stillRises() bool {
+	const leastMS, laterShare = 3000, 0.25
+	n := len(w.value)
+	if n < 2 || w.at[n-1]-w.at[0] < leastMS {
+		return false
+	}
+	later := w.value[n-1] - w.value[n/2]
+	return float64(later) >= laterShare*float64(w.growth())
+}
+
 // perMinute is the growth as a rate.
 func (w *window) perMinute() event.Bytes {
 	if len(w.at) == 0 {
@@ -207,7 +219,8 @@ func (h *hostWatch) workers(s event.Sample, limits Thresholds) *event.Finding {
 	h.pss.add(s.AtMS, used, 10*limits.WorkerWindowMS)
 	h.rss.add(s.AtMS, s.Resident, 10*limits.WorkerWindowMS)
 	grown := h.pss.growth()
-	if s.Processes < 3 || grown < limits.WorkerGrowth || 2*h.rss.growth() > grown {
+	if s.Processes < 3 || grown < limits.WorkerGrowth || 2*h.rss.growth() > grown ||
+		!h.pss.stillRises() {
 		return nil
 	}
 	who := "worker processes"
@@ -233,7 +246,7 @@ func (h *hostWatch) workers(s event.Sample, limits Thresholds) *event.Finding {
 func (h *hostWatch) inUse(s event.Sample) event.Bytes {
 	if s.Cgroup != nil && s.Cgroup.Own {
 		h.own = true
-		return s.Held
+		return s.Held - min(s.Held, s.Cgroup.Shmem) // batches that wait in /dev/shm are no copies
 	}
 	if h.own {
 		return 0 // one series never mixes the two

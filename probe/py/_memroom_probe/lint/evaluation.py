@@ -213,10 +213,15 @@ def _single_forward(scope: Scope, s: ast.stmt, evaluated) -> Optional[dict]:
 
 def kept_on_card(file) -> Iterator[dict]:
     """preds.append(model(x)) under no_grad, without .cpu()"""
-    if "torch" not in file.modules or not uses_card(file):
+    if "torch" not in file.modules:
         return
+    named = uses_card(file)
+    given = any(_to_given_device(n) for n in file.nodes)
     for scope in scopes(file):
         for kept in scope.trace.kept:
+            # a device that the caller gives: said where outputs are joined one by one only
+            if not (named or given and _joins_itself(kept)):
+                continue
             if CARD not in kept.origins or GRAPH in kept.origins or kept.how in ("sum", "meter"):
                 continue
             loops = file.places[kept.statement].loops
@@ -256,8 +261,17 @@ def uses_card(file) -> bool:
         or isinstance(n, ast.Constant)
         and isinstance(n.value, str)
         and n.value.startswith("cuda")
-        or _to_given_device(n)
         for n in file.nodes
+    )
+
+
+def _joins_itself(kept) -> bool:
+    """all = torch.cat((all, out))"""
+    s = kept.statement
+    return (
+        isinstance(s, ast.Assign)
+        and isinstance(s.value, ast.Call)
+        and method(s.value) in ("cat", "concat", "vstack", "hstack")
     )
 
 
