@@ -19,6 +19,7 @@ func TestFitInProcess(t *testing.T) {
 		"test_hostile":    {"torch"},
 		"test_governor":   {"torch", "torchvision"},
 		"test_forecast":   {"torch"},
+		"test_card":       {"torch"},
 		"test_remedies":   {"torch"},
 		"test_threads":    {"torch"},
 		"test_state":      {"torch"},

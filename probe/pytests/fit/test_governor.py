@@ -211,7 +211,7 @@ class Choice(unittest.TestCase):
                 for layer in (nn.Linear(a, b), nn.Tanh())
             ]
             model = nn.Sequential(*layers)
-            tally = run._Tally(model)
+            tally = run._Tally(model, ())
             with torch.autograd.graph.saved_tensors_hooks(tally.pack, tally.unpack):
                 model(torch.randn(32, 4))
             self.assertEqual(tally.late(), 32 * 400 * 4 if late else 0)

@@ -118,6 +118,7 @@ class Governor:
             self._settle()
         if case is None or size > LARGER * case.size:
             case = self._begin(module, call, args, kwargs, size)
+        self._leave_room_for_as_many(case)
         mark = self._step.begins(case)
         try:
             result = self._run(module, call, args, kwargs, case)
@@ -128,6 +129,26 @@ class Governor:
             result = self._run(module, call, args, kwargs, case)
         mark.watch(result)
         return result
+
+    def _leave_room_for_as_many(self, case):
+        """In a step that is seen for the first time nobody knows how often a module will be called
+        before the backward pass: as often again as it was, is the guess. Earlier calls stay as they
+        are. Parts may only be left out: a second run must be what the first one was.
+        """
+        count, around = self._step.waiting(case), self._step.around
+        if count < 3 or case.settled or not case.candidates or around is None:
+            return
+
+        def needed(c):
+            return c.needs + count * c.stays
+
+        free = self._budget(around.limit) - around.held() - self._state_to_come()
+        if needed(case.choice) <= free:
+            return
+        parts = list(case.choice.checkpoint)
+        alike = [c for c in case.candidates if list(c.checkpoint) in ([], parts)]
+        equal = [c for c in alike if c.bitwise and needed(c) <= free]
+        self._use({case: least(equal or alike, needed)})
 
     def _begin(self, module, call, args, kwargs, size):
         case = self._look_at_worst(module, call, args, kwargs) if self.worst else None
@@ -580,8 +601,7 @@ class Governor:
         """The Forecast for these calls, with what the step that was watched took."""
         unseen = UNSEEN if step.around.is_card else 0.0
         forecast = self._forecasts.setdefault(frozenset(cases.items()), Forecast(unseen))
-        predicted = together(cases, lambda c: c.choice)
-        real = predicted
+        predicted = real = step.predicted()
         if step.around.is_card:
             real = step.peak_of_passes() - step.held_before
             # What a loss is taken to need may be too much. The rest was measured.

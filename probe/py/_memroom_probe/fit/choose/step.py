@@ -19,6 +19,7 @@ class Step:
 
     def __init__(self):
         self.marks, self.together = [], {}
+        self.chosen = []  # the choices of the calls that wait together, where they take most
         self.around: Any = None  # the room that is watched
         self.held_before = self._peak = None
 
@@ -40,7 +41,17 @@ class Step:
             counts[m.case] = counts.get(m.case, 0) + 1
         if together(counts, largest) >= together(self.together, largest):
             self.together = counts
+            self.chosen = [m.choice for m in self.marks]
         return mark
+
+    def waiting(self, case):
+        """How many calls of the module wait for their backward pass."""
+        return sum(m.case is case and m.waits() for m in self.marks)
+
+    def predicted(self):
+        """Bytes that the calls which wait together were predicted to need."""
+        needed = [c.needs - c.stays for c in self.chosen]
+        return sum(c.stays for c in self.chosen) + max(needed, default=0)
 
     def forget(self, mark):
         """The call is not what it was taken for."""
@@ -88,6 +99,7 @@ class _Mark:
 
     def __init__(self, case):
         self.case, self.done, self.graph, self.results = case, False, None, []
+        self.choice = case.choice  # of this call
 
     def watch(self, result):
         results = [t for t in tree.flatten(result)[0] if is_tensor(t) and t.grad_fn is not None]

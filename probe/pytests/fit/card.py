@@ -1,0 +1,81 @@
+"""A card on the CPU: every tensor's memory is counted, and a request beyond the limit fails as on a
+card. So a whole loop can run out, and be made to fit, without one. Work spaces of libraries and
+fragmentation are not there.
+"""
+
+import contextlib
+import weakref
+
+import torch
+from _memroom_probe.fit.memory import room
+from _memroom_probe.fit.remedies import activation_offload
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+
+class Card(TorchDispatchMode):
+    """Counts while it is entered. limit: bytes; 0: none."""
+
+    is_card = True  # it is the governor's room, too
+
+    def __init__(self, limit=0):
+        super().__init__()
+        self.limit, self.live, self.most, self.known, self.away = limit, 0, 0, {}, 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        if not self.away:
+            for tensor in tree_leaves(result):
+                if isinstance(tensor, torch.Tensor):
+                    self._count(tensor.untyped_storage())
+        return result
+
+    def _count(self, storage):
+        key, size = storage._cdata, storage.nbytes()
+        if key in self.known:
+            return
+        if self.limit and self.live + size > self.limit:
+            raise torch.cuda.OutOfMemoryError("%d of %d bytes are held" % (self.live, self.limit))
+        self.known[key] = size
+        self.live += size
+        self.most = max(self.most, self.live)
+        weakref.finalize(storage, self._gone, key)
+
+    def _gone(self, key):
+        self.live -= self.known.pop(key, 0)
+
+    def held(self):
+        return self.live
+
+    def start_peak(self):
+        self.most = self.live
+
+    def wait(self):
+        pass
+
+    def peak(self):
+        return self.most
+
+
+@contextlib.contextmanager
+def inserted(card):
+    """The card counts, and host memory beside it does not."""
+
+    class Sent:
+        def __init__(self, tensor, storage):
+            self.storage = storage
+            card.away += 1
+            self.there = tensor.detach().clone(memory_format=torch.preserve_format)
+            card.away -= 1
+
+    def unpack(packed):
+        return packed.there.clone() if isinstance(packed, Sent) else packed
+
+    before = room.of, activation_offload._Sent, activation_offload._unpack
+    room.of = lambda device, limit=None: card
+    activation_offload._Sent, activation_offload._unpack = Sent, unpack
+    try:
+        with card:
+            yield card
+    finally:
+        room.of, activation_offload._Sent, activation_offload._unpack = before
