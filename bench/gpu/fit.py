@@ -43,6 +43,7 @@ JOBS = [
     "scaler_gpt2_fp16",
 ]
 FLAGS = {"hf_bert": ["--per_device_train_batch_size", "96"]}
+BLOCKS_BY_HAND = "Block,GPT2Block,EncoderBlock"  # classes of the compiled scripts' blocks
 PIECES_BY_HAND = ("plain_nanogpt", "plain_encoder")  # jobs that know FIT_HAND_PIECES
 # The promise of 1e-4 is for fp32; these run under autocast in half precision.
 LOOSE = dict.fromkeys(
@@ -433,10 +434,9 @@ def compiled(results, options, name):
         lambda: launch(with_fit(options, command), **fraction, **fresh()),
     )
     budgets = re.findall(r"budget (0\.\d+)", " ".join(s[1] for s in ours.get("said", [])))
+    by_hand = {"FIT_BUDGET": budgets[-1]} if budgets else {"FIT_REGIONS": BLOCKS_BY_HAND}
     theirs = results.once(
-        name,
-        "compiled hand",
-        lambda: launch(command, FIT_BUDGET=(budgets or ["1.0"])[-1], **fraction, **fresh()),
+        name, "compiled hand", lambda: launch(command, **by_hand, **fraction, **fresh())
     )
     if ours["exit"] == theirs["exit"] == 0:
         print(
@@ -449,7 +449,7 @@ def compiled(results, options, name):
                 base["first"],
                 ours["first"] / base["first"],
                 1e3 * ours["seconds"],
-                budgets[-1:],
+                by_hand,
                 1e3 * theirs["seconds"],
                 ours["seconds"] / theirs["seconds"],
                 apart(base["losses"], ours["losses"]),

@@ -1,11 +1,13 @@
 """Runs a training script that knows nothing of this benchmark: `python host.py SCRIPT [flags]`.
 
 FIT_FRACTION makes the card smaller before the script begins; FIT_BUDGET is the activation memory
-budget of torch.compile; FIT_SIDE names the file for its
-allocator peaks and the times of its steps afterwards; FIT_TINY=1 gives the flags of the script's
-line "# tiny: ...", with which it runs on a CPU in seconds.
+budget of torch.compile; FIT_REGIONS names classes whose modules are checkpointed in what is
+compiled; FIT_SIDE names the file for its allocator peaks and the times of its steps afterwards;
+FIT_TINY=1 gives the flags of the script's line "# tiny: ...", with which it runs on a CPU in
+seconds.
 """
 
+import functools
 import json
 import os
 import re
@@ -47,6 +49,24 @@ class Steps:
         }
 
 
+def checkpoint_by_hand(names):
+    """What somebody would write: blocks of these classes are checkpointed, then it is compiled."""
+    from torch.utils.checkpoint import checkpoint
+
+    def wrapped(compile_it):
+        @functools.wraps(compile_it)
+        def compile_with_regions(model, *args, **kwargs):
+            for m in model.modules():
+                if type(m).__name__ in names:
+                    m.forward = functools.partial(checkpoint, m.forward, use_reentrant=False)
+            return compile_it(model, *args, **kwargs)
+
+        return compile_with_regions
+
+    torch.compile = wrapped(torch.compile)
+    torch.nn.Module.compile = wrapped(torch.nn.Module.compile)
+
+
 def main():
     script = sys.argv[1]
     tiny = (
@@ -62,6 +82,8 @@ def main():
     torch.backends.cudnn.deterministic = True
     if os.environ.get("FIT_BUDGET"):  # by hand what --fit does to compiled scripts
         torch._functorch.config.activation_memory_budget = float(os.environ["FIT_BUDGET"])
+    if os.environ.get("FIT_REGIONS"):
+        checkpoint_by_hand(os.environ["FIT_REGIONS"].split(","))
     if torch.cuda.is_available() and os.environ.get("FIT_FRACTION"):
         torch.cuda.set_per_process_memory_fraction(float(os.environ["FIT_FRACTION"]))
     steps = sys.stdout = Steps(sys.stdout)
