@@ -130,9 +130,14 @@ def cheapest(cases, free, of=_all):
         if together(cases, taken.get) <= free:
             return _relaxed(cases, taken, free, of)
         price = price * 1.6 or 1e-6 * dearest / max(1.0, together(cases, largest))
+    # Nothing fits: what needs least beside the others that wait, and not what changes nothing.
+    others = sum(cases.values()) - 1
     return {
-        case: least(of(case), lambda c, count=count: c.needs + (count - 1) * c.stays)
-        for case, count in cases.items()
+        case: least(
+            [c for c in of(case) if c.remedies()] or of(case),
+            lambda c: c.needs + others * c.stays,
+        )
+        for case in cases
     }
 
 
