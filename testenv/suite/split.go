@@ -100,13 +100,21 @@ func (s *split) test(i int, name string) {
 		s.done("", fmt.Sprintf("go tool test2json: %v\n", err))
 		return
 	}
+	// The scripts of cli start the test's own binary again as memroom. Those processes leave their
+	// counts in a folder, as under `go test`; without one each would warn on its standard error.
+	counts := profile + ".d"
+	if err := os.Mkdir(counts, 0o700); err != nil {
+		s.done("", fmt.Sprintf("%s: %v\n", name, err))
+		return
+	}
 	args := []string{"-p", s.path, "-t", s.binary, "-test.v=test2json", "-test.paniconexit0",
-		"-test.run", "^" + name + "$", "-test.coverprofile", profile}
+		"-test.run", "^" + name + "$", "-test.coverprofile", profile, "-test.gocoverdir", counts}
 	for _, f := range s.flags {
 		args = append(args, "-test."+f)
 	}
 	cmd := exec.Command(tool, args...)
 	cmd.Dir = s.dir
+	cmd.Env = append(os.Environ(), "GOCOVERDIR="+counts)
 	var own strings.Builder
 	named := false
 	err = eachLine(cmd, func(line []byte) {
