@@ -18,10 +18,11 @@ func TestBoundaries(t *testing.T) {
 		change(m)
 		return event.Sample{Machine: m}
 	}
-	card := func(others event.Bytes, total event.Bytes) event.Sample {
+	shared := func(others, total, free event.Bytes) event.Sample {
 		return event.Sample{Devices: []event.DeviceSample{{UUID: "u", Name: "card", Total: total,
-			Used: others + 2*gib, Ours: gib, Others: others, Utilisation: 50}}}
+			Used: total - free, Ours: total - free - others, Others: others, Utilisation: 50}}}
 	}
+	card := func(others, total event.Bytes) event.Sample { return shared(others, total, 100*mib) }
 	for name, c := range map[string]struct {
 		silent, said func(second event.Bytes) event.Sample
 		kind         string
@@ -79,6 +80,10 @@ func TestBoundaries(t *testing.T) {
 		"neighbours hold a gibibyte": {
 			func(event.Bytes) event.Sample { return card(1020*mib, 8*gib) },
 			func(event.Bytes) event.Sample { return card(1025*mib, 8*gib) }, "neighbour"},
+		"a tenth of the card that neighbours share is free": {
+			func(event.Bytes) event.Sample { return shared(12*gib, 24*gib, 25*gib/10) },
+			func(event.Bytes) event.Sample { return shared(12*gib, 24*gib, 23*gib/10) },
+			"neighbour"},
 	} {
 		if got := hostKinds(c.silent); len(got) != 0 {
 			t.Errorf("%s: below it %v were said", name, got)

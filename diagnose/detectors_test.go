@@ -118,7 +118,12 @@ func TestHostFindings(t *testing.T) {
 		"shm": {func(i event.Bytes) event.Sample {
 			return event.Sample{Machine: machine(30*event.GiB, 8*event.GiB, 1000*event.MiB)}
 		}, "shm"},
-		"neighbour": {func(i event.Bytes) event.Sample { return event.Sample{Devices: card(event.GiB, 60*event.GiB, 90)} }, "neighbour"},
+		"neighbour on a full card": {func(i event.Bytes) event.Sample {
+			return event.Sample{Devices: card(70*event.GiB, 60*event.GiB, 90)}
+		}, "neighbour"},
+		"neighbour on a card with room": {func(i event.Bytes) event.Sample {
+			return event.Sample{Devices: card(event.GiB, 60*event.GiB, 90)}
+		}, ""},
 		"copy on write": {func(i event.Bytes) event.Sample {
 			return event.Sample{Processes: 9, Resident: 40 * event.GiB,
 				Proportional: 6*event.GiB + i*40*event.MiB}

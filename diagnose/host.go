@@ -254,10 +254,14 @@ func (h *hostWatch) inUse(s event.Sample) event.Bytes {
 	return s.Proportional
 }
 
+// neighbour sees another process that takes what this run may need: it holds much of a card that is
+// nearly full. One on a card with room is none of the user's business.
 func (h *hostWatch) neighbour(s event.Sample, limits Thresholds) *event.Finding {
 	for _, d := range s.Devices {
+		free := float64(d.Total) - float64(d.Used)
 		if d.Others < limits.NeighbourBytes ||
-			float64(d.Others) < limits.NeighbourShare*float64(d.Total) {
+			float64(d.Others) < limits.NeighbourShare*float64(d.Total) ||
+			free > limits.NeighbourFree*float64(d.Total) {
 			continue
 		}
 		return &event.Finding{

@@ -63,7 +63,8 @@ type Thresholds struct {
 	ShmShare       float64 // of /dev/shm in use
 	NeighbourShare float64 // of the card held by processes that are not ours
 	NeighbourBytes event.Bytes
-	IdleGPU        int // percent of utilisation at or below which a card is unused
+	NeighbourFree  float64 // of the card that is free, above which neighbours do no harm
+	IdleGPU        int     // percent of utilisation at or below which a card is unused
 	WorkerGrowth   event.Bytes
 	WorkerWindowMS int64
 }
@@ -85,7 +86,7 @@ func DefaultThresholds() Thresholds {
 		SpikeFactor: 1.5, SpikeShare: 0.1,
 		PressureFull: 10, PressureSome: 30, AvailableShare: 0.05, SwapGrowth: 256 * event.MiB,
 		ShmShare:       0.9,
-		NeighbourShare: 0.1, NeighbourBytes: event.GiB, IdleGPU: 1,
+		NeighbourShare: 0.1, NeighbourBytes: event.GiB, NeighbourFree: 0.1, IdleGPU: 1,
 		WorkerGrowth: 512 * event.MiB, WorkerWindowMS: 60_000,
 	}
 }
