@@ -241,6 +241,116 @@ def characters(norm, dtype=torch.float64, steps=3):
     return losses
 
 
+def curved():
+    """Blocks whose second derivatives are not zero."""
+    torch.manual_seed(0)
+
+    def block(inputs):
+        return nn.Sequential(nn.Linear(inputs, 24), nn.Tanh(), nn.Linear(24, 24), nn.Softplus())
+
+    return nn.Sequential(block(6), block(24), block(24), nn.Linear(24, 3)).double()
+
+
+def batches(steps=4):
+    draws = torch.Generator().manual_seed(1)
+    return [torch.randn(2, 8, 6, generator=draws, dtype=torch.float64) for _ in range(steps)]
+
+
+def learns_to_learn(adapted):
+    """The loss after inner steps, differentiated through them. adapted(model, x, steps) gives what
+    computes with the weights that the steps led to.
+    """
+    model, losses = curved(), []
+    optimizer = torch.optim.Adam(model.parameters(), 1e-2)
+    for known, asked in batches():
+        optimizer.zero_grad()
+        loss = adapted(model, known, 2)(asked).square().mean()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+def by_functional_call(model, x, steps):
+    weights = dict(model.named_parameters())
+    for _ in range(steps):
+        loss = torch.func.functional_call(model, weights, (x,)).square().mean()
+        slopes = torch.autograd.grad(loss, list(weights.values()), create_graph=True)
+        weights = {k: w - 0.05 * s for (k, w), s in zip(weights.items(), slopes)}
+    return lambda asked: torch.func.functional_call(model, weights, (asked,))
+
+
+def by_replacing(model, x, steps):
+    """A clone whose weights are replaced after each of its calls."""
+    clone = copy.deepcopy(model)
+    places = [(m._parameters, key) for m in clone.modules() for key in m._parameters]
+    for (at, key), p in zip(places, model.parameters()):
+        at[key] = p.clone()
+    for _ in range(steps):
+        loss, now = clone(x).square().mean(), [at[key] for at, key in places]
+        for (at, key), s in zip(places, torch.autograd.grad(loss, now, create_graph=True)):
+            at[key] = at[key] - 0.05 * s
+    return clone
+
+
+class Forces(nn.Module):
+    """Returns the slope of what it computes, too."""
+
+    def __init__(self):
+        super().__init__()
+        self.net = curved()
+
+    def forward(self, x):
+        x = x.detach().requires_grad_(True)
+        energy = self.net(x).sum(1)
+        return energy, torch.autograd.grad(energy.sum(), x, create_graph=True)[0]
+
+
+def with_forces():
+    model, losses = Forces(), []
+    optimizer = torch.optim.Adam(model.parameters(), 1e-2)
+    for x, _ in batches():
+        energy, force = model(x)
+        loss = (energy - 1).square().mean() + force.square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+def now_and_then():
+    """The penalty comes long after the choices were made."""
+    model, losses = curved(), []
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    for i, (x, _) in enumerate(batches(6)):
+        x.requires_grad_(i % 3 == 2)
+        y = model(x)
+        loss = y.square().mean()
+        if x.requires_grad:
+            loss = loss + torch.autograd.grad(y.sum(), x, create_graph=True)[0].square().sum()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+def kept_over_calls():
+    """A graph is used again after other calls."""
+    model, losses = curved(), []
+    optimizer = torch.optim.SGD(model.parameters(), 1e-2)
+    for x, other in batches(5):
+        optimizer.zero_grad()
+        loss = model(x).square().mean()
+        loss.backward(retain_graph=True)
+        model(other).square().mean().backward()
+        loss.backward()
+        losses.append(sum(p.grad.abs().sum().item() for p in model.parameters()))
+        optimizer.step()
+    return losses
+
+
 class SameMathematics(unittest.TestCase):
     """In double precision rounding is too small to be amplified: what differs is mathematics."""
 
@@ -260,6 +370,21 @@ class SameMathematics(unittest.TestCase):
 
     def test_gradient_penalty(self):
         self.same(lambda: penalised(torch.float64))
+
+    def test_gradient_penalty_now_and_then(self):
+        self.same(now_and_then)
+
+    def test_slopes_taken_inside_of_the_model(self):
+        self.same(with_forces)
+
+    def test_graph_kept_over_other_calls(self):
+        self.same(kept_over_calls)
+
+    def test_learning_to_learn(self):
+        self.same(lambda: learns_to_learn(by_functional_call))
+
+    def test_learning_to_learn_with_weights_replaced(self):
+        self.same(lambda: learns_to_learn(by_replacing))
 
     def test_closures(self):
         self.same(closures)
@@ -281,6 +406,7 @@ class Amplified(unittest.TestCase):
                 case()
             reasons = [fields.get("amplifies", "") for kind, _, fields in told if kind == "applied"]
             self.assertTrue(any(why in reason for reason in reasons), told)
+            self.assertEqual(case is penalised, "no remedy makes that part" in told.text(), told)
 
     def test_a_usual_training_is_not_alarmed(self):
         with remedies(*tight("micro_batch")) as told:

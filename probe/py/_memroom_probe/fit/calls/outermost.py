@@ -15,7 +15,8 @@ from ... import compiled
 
 _original = None
 _handlers: list = []
-# id of a block -> (block, handler): calls inside an outermost call that somebody wants to see
+# id of a block -> (block, handler): calls inside an outermost call that somebody wants to see. The
+# dict is replaced, never changed: a second run goes by the one that its first run went by.
 _inner: dict = {}
 _local = threading.local()
 
@@ -61,14 +62,21 @@ def handle_inner(blocks, handler):
     """Lets handler(block, call, args, kwargs) -> result stand around the calls of these blocks,
     wherever they are.
     """
-    for block in blocks:
-        _inner[id(block)] = (block, handler)
+    global _inner
+    _inner = {**_inner, **{id(block): (block, handler) for block in blocks}}
     _begin()
 
 
 def leave_inner(blocks):
-    for block in blocks:
-        _inner.pop(id(block), None)
+    global _inner
+    left = {id(block) for block in blocks}
+    _inner = {key: entry for key, entry in _inner.items() if key not in left}
+
+
+def inner():
+    """The blocks with a handler as this thread sees them, for a second run: inside(inner())."""
+    seen = getattr(_local, "inner", None)
+    return _inner if seen is None else seen
 
 
 def _begin():
@@ -86,9 +94,9 @@ def in_use():
 
 def forget_all():
     """Takes the wrapper away again."""
-    global _original
+    global _original, _inner
     _handlers.clear()
-    _inner.clear()
+    _inner = {}
     if _original is not None:
         torch.nn.Module.__call__ = _original
         _original = None
@@ -99,8 +107,9 @@ def _wrap(original):
         if compiled.compiling() or transformed():
             return original(self, *args, **kwargs)
         if getattr(_local, "inside", False):
-            if _inner and id(self) in _inner:
-                return _block(self, original, args, kwargs)
+            handled = inner().get(id(self))
+            if handled is not None:
+                return _block(self, handled[1], original, args, kwargs)
             return original(self, *args, **kwargs)
         if _in_backward():
             with inside():
@@ -113,25 +122,30 @@ def _wrap(original):
     return compiled.left_alone(__call__)
 
 
-def _block(block, original, args, kwargs):
+def _block(block, handler, original, args, kwargs):
     def call(*a, **k):
         return original(block, *a, **k)
 
-    return _inner[id(block)][1](block, call, args, kwargs)
+    return handler(block, call, args, kwargs)
 
 
 class inside:
     """Marks this thread as being inside an outermost call. A recompute during backward runs on a
     thread of autograd's and needs it: there, the calls within a block would look like calls of the
-    loop.
+    loop. inner: the blocks with a handler, where they must be those of an earlier run.
     """
 
+    def __init__(self, inner=None):
+        self.inner = inner
+
     def __enter__(self):
-        self.before = getattr(_local, "inside", False)
+        self.before = getattr(_local, "inside", False), getattr(_local, "inner", None)
         _local.inside = True
+        if self.inner is not None:
+            _local.inner = self.inner
 
     def __exit__(self, *_):
-        _local.inside = self.before
+        _local.inside, _local.inner = self.before
 
 
 def _through(handlers, module, original, args, kwargs):

@@ -37,7 +37,7 @@ from .search import (
     together,
     with_others,
 )
-from .step import Step
+from .step import AGAIN, Step
 
 LARGER = 1.05  # times the batch a choice was made for, from which it is made anew
 ROOM_TO_GROW = 0.96  # share of the budget where batches differ, for one that is larger by less
@@ -100,6 +100,7 @@ class Governor:
         self._step = Step()
         self._forecasts: dict = {}  # which calls wait together -> Forecast
         self._state_is_away = self._varies = False
+        self._derived: set = set()  # names of modules of which that has been said
 
     def __call__(self, module, call, args, kwargs):
         if not worth_it(module):
@@ -118,6 +119,7 @@ class Governor:
             self._settle()
         if case is None or size > LARGER * case.size:
             case = self._begin(module, call, args, kwargs, size)
+        self._tell_of_second_derivatives(case)
         self._leave_room_for_as_many(case)
         mark = self._step.begins(case)
         try:
@@ -129,6 +131,17 @@ class Governor:
             result = self._run(module, call, args, kwargs, case)
         mark.watch(result)
         return result
+
+    def _tell_of_second_derivatives(self, case):
+        """Where a loop that learns to learn does not fit, this is why."""
+        if case.amplifies == AGAIN and case.name not in self._derived:
+            self._derived.add(case.name)
+            self.say(
+                "note",
+                "%s: %s: what their backward pass computes is kept for that, and no remedy makes "
+                "that part smaller" % (case.name, AGAIN),
+                id="checkpointing",
+            )
 
     def _leave_room_for_as_many(self, case):
         """In a step that is seen for the first time nobody knows how often a module will be called

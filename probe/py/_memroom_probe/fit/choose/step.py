@@ -80,6 +80,9 @@ class Step:
         return self._peak if self._peak is not None else self.around.peak()
 
 
+# Why small differences grow where a backward pass is run with create_graph.
+AGAIN = "its gradients are differentiated again"
+
 _watching = weakref.WeakSet()  # steps that want to know when an optimizer begins
 
 
@@ -116,7 +119,7 @@ class _Mark:
     def _arrived(self, grad):
         self.done = True
         if torch.is_grad_enabled():  # so it is in a backward pass with create_graph only
-            self.case.amplifies = "its gradients are differentiated again"
+            self.case.amplifies = AGAIN
 
     def waits(self):
         return not self.done and (self.graph is None or self.graph() is not None)

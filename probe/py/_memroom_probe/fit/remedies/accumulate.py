@@ -47,10 +47,10 @@ class Scale:
         )
 
 
-def run(call, plan, inputs, pieces, sizes, shares, before_piece):
+def run(call, plan, inputs, pieces, sizes, shares, before_piece, parameters):
     if any(is_tensor(leaf) and leaf.requires_grad for leaf in pieces[0][0]):
         raise NotHere("an argument of the model needs a gradient of its own")
-    work = _Pieces(call, plan, pieces, sizes, shares)
+    work = _Pieces(call, plan, pieces, sizes, shares, parameters)
     begin, sums, total = _sequence_number(), {}, None
     slots = [o.joined(inputs.rows) for o in plan.outputs]
     for i, rows in enumerate(sizes):
@@ -175,7 +175,8 @@ def _sequence_number():
 class _Pieces:
     """The pieces of one call, to be run now and, if need be, once more during backward."""
 
-    def __init__(self, call, plan, pieces, sizes, shares):
+    def __init__(self, call, plan, pieces, sizes, shares, parameters):
+        self.parameters = parameters  # that the module has in this call
         self.call, self.plan, self.pieces, self.sizes, self.shares = (
             call,
             plan,
@@ -214,7 +215,8 @@ class _Pieces:
         )
         for i in range(len(self.pieces)):
             with torch.enable_grad():
-                with outermost.inside(), _as_it_was(self.generators[i], self.autocast):
+                state = _as_it_was(self.generators[i], self.autocast)
+                with outermost.inside(), self.parameters, state:
                     out, _ = self.forward(i)
                 used = [
                     (out[at], parts[at][i].to(out[at].dtype))

@@ -16,7 +16,7 @@ import torch
 from torch.utils.checkpoint import checkpoint
 
 from ..batch.inputs import is_tensor
-from ..calls import generators, moving, outermost, tree
+from ..calls import generators, lent, moving, outermost, tree
 
 
 @dataclasses.dataclass(eq=False)
@@ -117,11 +117,14 @@ def _in_turn(modules, value):
     return value
 
 
-def checkpointed(call, args_kwargs, modules=()):
+def checkpointed(call, args_kwargs, modules=(), parameters=None):
     """Runs call under non-reentrant checkpointing. The tensors go in as positional arguments
     because checkpoint looks only there for the devices whose generators it has to put back; a
     key-value cache, which a second run would fill twice, is left out. modules: that the call runs;
-    what it moves in them (running statistics, counters) is moved once.
+    what it moves in them (running statistics, counters) is moved once. The second run may come
+    steps later, when a gradient is differentiated again or a graph is kept: whatever parts are
+    chosen by then, it goes by those of the first run. It goes by the parameters of the first run
+    too: those that its modules have now, or those that are given.
     """
     leaves, rebuild = tree.flatten(args_kwargs)
     leaves = [None if type(leaf).__name__.endswith("Cache") else leaf for leaf in leaves]
@@ -133,16 +136,19 @@ def checkpointed(call, args_kwargs, modules=()):
     for i, _ in places:
         leaves[i] = None  # the graph holds them; a second reference would keep them for longer
 
+    parts = outermost.inner()
+
     def run(*given):
         filled = list(leaves)
         for i, which in places:
             filled[i] = given[which]
         args, kwargs = rebuild(filled)
-        with outermost.inside():
+        with outermost.inside(parts):
             return call(*args, **kwargs)
 
     watched = moving.Watched(list(modules))
-    second = _Second(generators.drawn(), list(modules))
+    parameters = parameters or lent.AsCalled(list(modules))
+    second = _Second(generators.drawn(), list(modules), parameters)
     result = checkpoint(
         run, *tensors, use_reentrant=False, context_fn=lambda: (contextlib.nullcontext(), second)
     )
@@ -151,13 +157,13 @@ def checkpointed(call, args_kwargs, modules=()):
 
 
 class _Second:
-    """The surroundings of a second run: what its modules move starts as it was and is put back, and
-    random generators besides torch's own draw what they drew the first time. A retained graph is
-    run again more than once, so this can be entered again.
+    """The surroundings of a second run: its modules have the parameters that they had, what they
+    move starts as it was and is put back, and random generators besides torch's own draw what they
+    drew the first time. A retained graph is run again more than once, so this can be entered again.
     """
 
-    def __init__(self, draws, modules):
-        self.draws, self.modules = draws, modules
+    def __init__(self, draws, modules, parameters):
+        self.draws, self.modules, self.parameters = draws, modules, parameters
         self.before: list = []
         self.stack: list = []
 
@@ -165,6 +171,7 @@ class _Second:
         later = generators.drawn()
         generators.put_back_besides(self.draws)
         inside = contextlib.ExitStack()
+        inside.enter_context(self.parameters)
         inside.enter_context(moving.results_as_they_are(self.modules))
         inside.enter_context(moving.again(self.before))
         self.stack.append((later, inside))

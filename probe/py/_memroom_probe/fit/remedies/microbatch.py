@@ -22,7 +22,7 @@ from ..batch.inputs import Cannot, even, readings
 from ..batch.joined import Joined
 from ..batch.losses import weighted
 from ..batch.outputs import LOSS, ROWS, SAME
-from ..calls import generators, tree
+from ..calls import generators, lent, tree
 from ..calls.modules import name_of, one_line, worth_it
 from . import accumulate, checkpointing
 
@@ -137,19 +137,20 @@ class MicroBatch:
         begin = (
             functools.partial(generators.put_back, states) if plan.again else None
         )  # before each piece
+        parameters = lent.AsCalled([module])
         if not (plan.accumulates and torch.is_grad_enabled()):
-            return _recompute(call, plan, inputs, pieces, sizes, shares, keep, begin)
+            return _recompute(call, plan, inputs, pieces, sizes, shares, keep, begin, parameters)
         if plan.scale.is_needed_first():
-            result = _recompute(call, plan, inputs, pieces, sizes, shares, keep, begin)
+            result = _recompute(call, plan, inputs, pieces, sizes, shares, keep, begin, parameters)
             plan.loss_of(result).register_hook(plan.scale.remember)
             return result
         try:
-            return accumulate.run(call, plan, inputs, pieces, sizes, shares, begin)
+            return accumulate.run(call, plan, inputs, pieces, sizes, shares, begin, parameters)
         except accumulate.NotHere as reason:
             plan.accumulates = False
             self.say("note", "%s: recomputes: %s" % (name_of(module), reason), id="micro_batch")
         generators.put_back(states)
-        return _recompute(call, plan, inputs, pieces, sizes, shares, keep, begin)
+        return _recompute(call, plan, inputs, pieces, sizes, shares, keep, begin, parameters)
 
     def _check_recompute(self, module, call, plan, inputs):
         if torch.is_grad_enabled() and not plan.accumulates and module not in self._recomputable:
@@ -230,14 +231,14 @@ class Plan:
         return result
 
 
-def _recompute(call, plan, inputs, pieces, sizes, shares, keep, begin):
+def _recompute(call, plan, inputs, pieces, sizes, shares, keep, begin, parameters):
     builder = Results(plan, inputs, shares)
     grad = torch.is_grad_enabled()
     for i, (leaves, rebuild) in enumerate(pieces):
         if begin:
             begin()
         if grad and i < len(pieces) - keep:
-            out = checkpointing.checkpointed(call, rebuild(leaves))
+            out = checkpointing.checkpointed(call, rebuild(leaves), (), parameters)
         else:
             args, kwargs = rebuild(leaves)
             out = call(*args, **kwargs)
