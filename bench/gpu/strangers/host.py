@@ -56,7 +56,8 @@ def checkpoint_by_hand(names):
     def wrapped(compile_it):
         @functools.wraps(compile_it)
         def compile_with_regions(model, *args, **kwargs):
-            for m in model.modules():
+            # Module.compile hands a bound method on to torch.compile
+            for m in model.modules() if isinstance(model, torch.nn.Module) else ():
                 if type(m).__name__ in names:
                     m.forward = functools.partial(checkpoint, m.forward, use_reentrant=False)
             return compile_it(model, *args, **kwargs)
