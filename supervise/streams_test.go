@@ -9,7 +9,6 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"os/signal"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -169,10 +168,7 @@ func TestSignalsAreForwarded(t *testing.T) {
 		syscall.SIGABRT, syscall.SIGXCPU, syscall.Signal(40)} {
 		t.Run(sig.String(), func(t *testing.T) {
 			t.Parallel()
-			if signal.Ignored(sig) {
-				testenv.Needs(t, "a "+sig.String()+" that arrives",
-					"the tests were started with it ignored, as nohup does")
-			}
+			heardSignals()
 			w := newWorkshop(t, ourselves)
 			cmd := w.memroom(append([]string{"run", "--"}, w.script(fmt.Sprintf(`
 import signal, sys, time

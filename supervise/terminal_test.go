@@ -16,8 +16,6 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"memroom/testenv"
 )
 
 // desk is a terminal with somebody at it: what the user sees collects in seen.
@@ -29,8 +27,20 @@ type desk struct {
 	shown  bytes.Buffer
 }
 
+// heardSignals makes the shells on desks start as in a window. Tests that run in the background, or
+// under nohup, were started with these signals ignored; children would inherit that, and a shell can
+// never take it back. What this process hears is at its default in its children.
+var heardSignals = sync.OnceFunc(func() {
+	for _, sig := range []os.Signal{unix.SIGINT, unix.SIGHUP, unix.SIGQUIT} {
+		if signal.Ignored(sig) {
+			signal.Notify(make(chan os.Signal, 1), sig)
+		}
+	}
+})
+
 func newDesk(t testing.TB) *desk {
 	t.Helper()
+	heardSignals()
 	fd, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -222,10 +232,6 @@ func TestBackground(t *testing.T) {
 
 // TestHangup: when the window is closed the command's whole group is told, as without us.
 func TestHangup(t *testing.T) {
-	if signal.Ignored(unix.SIGHUP) {
-		testenv.Needs(t, "a hangup that arrives",
-			"the tests were started with it ignored, as nohup does")
-	}
 	w, d := newWorkshop(t, ourselves), newDesk(t)
 	marker := filepath.Join(w.home, "told")
 	cmd := w.memroom("run", "--", "sh", "-c",
