@@ -63,7 +63,7 @@ type planCmd struct {
 	rehearseFlags `embed:""`
 	rank          int      // that is rehearsed, of Ranks
 	Python        string   `help:"Python with torch and transformers (or diffusers), which builds models that are not described here; none for no Python. Default: that of the active environment, or on PATH." placeholder:"PATH"`
-	Fit           bool     `help:"Find the cheapest set of remedies with which it fits, with the flags for your trainer."`
+	Fit           bool     `help:"Find the cheapest set of remedies with which it fits, with the flags for your trainer. With --devices: on how many of the cards it fits, sharded how."`
 	Allow         []string `help:"With --fit: remedies that change the mathematics, by kind: precision, quantize, optimizer, lora." placeholder:"KIND"`
 	Devices       []string `help:"Spread the model over several cards, such as 2x24GiB,1x12GiB, and print a device_map." placeholder:"LIST"`
 	JSON          bool     `name:"json" help:"Print JSON."`
@@ -79,6 +79,7 @@ func (planCmd) examples() []example {
 		{line: "memroom plan --preset gpt2 --batch 32 --seq 512 --gpu 12GiB --fit"},
 		{line: "memroom plan --preset gpt2 --batch 8 --seq 1024 --shortest 128 --eval-batch 16"},
 		{line: "memroom plan --preset llama-3.2-1b --batch 4 --seq 1024 --devices 2x24GiB,1x12GiB"},
+		{line: "memroom plan --preset llama-3.2-1b --batch 1 --seq 512 --devices 4x16GiB --fit"},
 	}
 }
 
@@ -113,6 +114,8 @@ func (c *planCmd) Run(s *session) error {
 		return usageError(err)
 	}
 	switch {
+	case len(c.Devices) > 0 && c.Fit:
+		return c.sharding(s, model, target)
 	case len(c.Devices) > 0:
 		return c.deviceMap(s, model, target)
 	case c.Fit:

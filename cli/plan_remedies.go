@@ -55,6 +55,27 @@ func (c *planCmd) deviceMap(s *session, model *models.Config, target plan.Target
 	return err
 }
 
+// sharding answers `plan --devices --fit`.
+func (c *planCmd) sharding(s *session, model *models.Config, target plan.Target) error {
+	cards, err := plan.ParseCards(c.Devices)
+	if err != nil {
+		return usageError(err)
+	}
+	found, err := plan.FindSharding(c.setup(model), target, cards)
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		err = s.printJSON(found)
+	} else {
+		err = report.Sharding(s.Out, found, c.Batch)
+	}
+	if err == nil && !found.Fits {
+		return exitQuietly(exitDoesNotFit)
+	}
+	return err
+}
+
 // hereCard is this machine's first card and what others hold on it now.
 func hereCard() (plan.Card, event.Bytes, error) {
 	lib, err := nvml.Open()

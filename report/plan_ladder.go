@@ -101,6 +101,60 @@ func DeviceMap(w io.Writer, m *plan.DeviceMap) error {
 	return err
 }
 
+// Sharding writes on how many cards a training fits, and how it is divided among them.
+func Sharding(w io.Writer, found *plan.Sharding, batch int) error {
+	var b strings.Builder
+	if best := found.Best; best == nil {
+		b.WriteString("does not fit, on any number of these cards\n")
+	} else {
+		fmt.Fprintf(&b, "fits on %s: each card needs %s, between %s and %s\n", wayText(*best),
+			best.DevicePeak, best.Low, best.High)
+		fmt.Fprintf(&b, "for the whole account add: --gpu %s%s\n", best.Card, wayFlags(*best))
+	}
+	fmt.Fprintf(&b, "\nmicro-batch %d on each card; on each number of cards the fastest way first\n\n",
+		batch)
+	fmt.Fprintf(&b, "  %5s  %-14s %-8s %-14s %12s %12s  %s\n", "cards", "kind", "sharded",
+		"checkpointing", "needs", "at most", "fits")
+	for _, way := range found.Ways {
+		shard := way.Shard
+		if shard == "" {
+			shard = "-"
+		}
+		fmt.Fprintf(&b, "  %5d  %-14s %-8s %-14s ", way.Cards, way.Card, shard,
+			yesNo(way.Checkpointing))
+		if way.Refused != "" {
+			fmt.Fprintf(&b, "not planned: %s\n", way.Refused)
+			continue
+		}
+		fmt.Fprintf(&b, "%12s %12s  %s\n", way.DevicePeak, way.High, yesNo(way.Fits))
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// wayText says a way in words.
+func wayText(way plan.Way) string {
+	text := "one " + way.Card
+	if way.Cards > 1 {
+		text = fmt.Sprintf("%d cards of %s with %s", way.Cards, way.Card, way.Shard)
+	}
+	if way.Checkpointing {
+		text += " and checkpointing"
+	}
+	return text
+}
+
+// wayFlags says a way in flags of plan.
+func wayFlags(way plan.Way) (flags string) {
+	if way.Cards > 1 {
+		flags = fmt.Sprintf(" --shard %s --ranks %d", way.Shard, way.Cards)
+	}
+	if way.Checkpointing {
+		flags += " --checkpointing"
+	}
+	return flags
+}
+
 // span shortens a list of units: layers.0 ... layers.11.
 func span(units []string) string {
 	if len(units) <= 3 {
