@@ -15,10 +15,12 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
+	"syscall"
 )
 
 // plan is what the command line asks for.
@@ -43,12 +45,24 @@ func main() {
 	list("beside", "a shell `command` that prints go test -json", &p.beside)
 	flag.StringVar(&p.module, "module", "", "`folder` of another module with tests")
 	flag.Parse()
+	hearSignals()
 	if p.all = flag.Args(); len(p.all) == 0 {
 		p.all = []string{"./..."}
 	}
 	if err := p.run(*jobs); err != nil {
 		fmt.Fprintln(os.Stderr, "suite:", err)
 		os.Exit(1)
+	}
+}
+
+// hearSignals gives the tests signals as in a window. A run in the background, or under nohup, starts
+// with these ignored; every process below would inherit that, and what a test interrupts would go on
+// for ever. What this process hears is at its default in its children.
+func hearSignals() {
+	for _, s := range []os.Signal{syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT} {
+		if signal.Ignored(s) {
+			signal.Notify(make(chan os.Signal, 1), s)
+		}
 	}
 }
 

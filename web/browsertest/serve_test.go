@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -49,7 +50,7 @@ func serve(t *testing.T, home string, flags ...string) *server {
 	s.stop = func() {
 		if !stopped {
 			stopped = true
-			_ = cmd.Process.Signal(os.Interrupt)
+			_ = cmd.Process.Signal(syscall.SIGTERM) // SIGINT may be ignored, as in the background
 			_ = cmd.Wait()
 		}
 	}
