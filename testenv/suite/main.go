@@ -55,9 +55,9 @@ func main() {
 	}
 }
 
-// hearSignals gives the tests signals as in a window. A run in the background, or under nohup, starts
-// with these ignored; every process below would inherit that, and what a test interrupts would go on
-// for ever. What this process hears is at its default in its children.
+// hearSignals gives the tests signals as in a window. A run in the background, or under nohup,
+// starts with these ignored; every process below would inherit that, and what a test interrupts
+// would go on for ever. What this process hears is at its default in its children.
 func hearSignals() {
 	for _, s := range []os.Signal{syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT} {
 		if signal.Ignored(s) {
