@@ -150,6 +150,12 @@ func byCounters(e Evidence, v *event.Verdict) bool {
 		if e.EnclosingLimit == 0 {
 			v.KilledBy, v.Where = "kernel", event.WhereHost
 		}
+	case machine > 0 && len(e.Kernel) == 0 && e.EnclosingName != "" && hadRoom(e.Last.Machine):
+		// neither the cgroup around the run nor the machine was full
+		v.Evidence = append(v.Evidence, fmt.Sprintf("/proc/vmstat counts %d more processes killed for "+
+			"memory, but %s of the machine's %s were free: they were in somebody else's cgroup", machine,
+			e.Last.Machine.Available, e.Last.Machine.Total))
+		return false
 	case machine > 0 || len(e.Kernel) > 0:
 		v.Evidence = append(v.Evidence,
 			fmt.Sprintf("/proc/vmstat counts %d more processes killed for memory", machine))
@@ -172,6 +178,10 @@ func byCounters(e Evidence, v *event.Verdict) bool {
 	v.Evidence = append(v.Evidence, lastReading(e)...)
 	return true
 }
+
+// hadRoom says whether more than half of the machine's memory was free at the last reading, which
+// is a fraction of a second old: no process takes that much meanwhile.
+func hadRoom(m *event.MachineSample) bool { return m != nil && m.Available > m.Total/2 }
 
 // stoppedBySystemd: when the kernel kills one process of a scope for memory, systemd ends the
 // others by SIGTERM (OOMPolicy=stop).

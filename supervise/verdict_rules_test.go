@@ -14,6 +14,9 @@ func TestJudgeOrder(t *testing.T) {
 	ownKill := State{Cgroup: "/c", HostLimit: event.GiB}
 	text := "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a " +
 		"total capacity of 8.00 GiB of which 1.00 GiB is free."
+	reading := func(free event.Bytes) event.Sample {
+		return event.Sample{Machine: &event.MachineSample{Total: 100, Available: free}}
+	}
 	host := []Death{{PID: 5, Type: "MemoryError", Where: event.WhereHost}}
 	for _, c := range []struct {
 		name  string
@@ -44,6 +47,13 @@ func TestJudgeOrder(t *testing.T) {
 		{"the machine counted, and a launcher tells of a killed child", Evidence{
 			Exit: event.Exit{Code: 1}, After: Counters{Machine: 1}, Tail: "exitcode : -9 (pid: 3)"},
 			true, "kernel", event.WhereHost},
+		{"the machine counted, had room, and the cgroup around the run says no", Evidence{
+			Exit: killed, After: Counters{Machine: 1}, EnclosingName: "/user", Last: reading(60)},
+			false, "somebody", ""},
+		{"the machine counted and was half full", Evidence{Exit: killed, EnclosingName: "/user",
+			After: Counters{Machine: 1}, Last: reading(50)}, true, "kernel", event.WhereHost},
+		{"the machine counted, and the cgroup around the run cannot be read", Evidence{Exit: killed,
+			After: Counters{Machine: 1}, Last: reading(60)}, true, "kernel", event.WhereHost},
 		{"a limit around the run counts as its wall", Evidence{Exit: killed,
 			After: Counters{Enclosing: 1, Machine: 1}, EnclosingName: "/pod", EnclosingLimit: 5},
 			true,
