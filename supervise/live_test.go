@@ -199,7 +199,7 @@ class Meter:
 
 meter, total, history = Meter(), 0.0, []
 kept = []
-for step in range(120):
+for step in range(500):
     y = model(torch.randn(64, 256))
     loss = y.square().mean()
     optimizer.zero_grad(); loss.backward(); optimizer.step()
