@@ -23,12 +23,13 @@ demo: bin/memroom ## the main job, on a machine without a GPU
 	@examples/demo
 
 # Linters, fuzzing and release builds run beside the tests. Environments are installed in the background; a test that
-# needs one waits for it.
+# needs one waits for it. The page's tests share one browser: starting one costs more than most of them.
 test: ## everything: linters, types, fuzzing, release builds, and all tests against real frameworks
 	@export MEMROOM_TEST_PYTHON=$$(testenv/ensure || true) MEMROOM_TEST_ENSURE=1 OMP_NUM_THREADS=1; \
 	 [ -n "$$MEMROOM_TEST_PYTHON" ] || echo "SKIPPING everything that needs PyTorch or TensorFlow: see the lines above"; \
 	 { for name in $(ENVIRONMENTS); do testenv/ensure $$name || true; done; } >/dev/null & \
-	 go run ./testenv/suite $(addprefix -split ,$(SPLIT)) $(addprefix -race ,$(RACE)) -module web/browsertest \
+	 go run ./testenv/suite $(addprefix -split ,$(SPLIT)) $(addprefix -race ,$(RACE)) \
+	   -beside 'cd web/browsertest && go test -json -timeout 3h .' \
 	   -beside 'testenv/checks style' -beside 'testenv/checks release' -beside 'testenv/checks fuzz_all' | \
 	   go run ./testenv/count
 
