@@ -2,7 +2,8 @@
 peak.
 
 python bench/gpu/fit.py --memroom bin/memroom --out results.jsonl [--jobs 6] [--only NAME,...]
-[--caps 0.6,0.8] [--seconds N] [--strangers] [--second] [--third] [--timing NAME,...]
+[--caps 0.6,0.8] [--seconds N] [--strangers] [--second] [--third] [--fourth]
+[--timing NAME,...]
 [--compiled NAME,...] [--peers] [--seeds NAME,...] [--whole-card NAME,...] [--cannot]
 
 Without a choice the jobs of fit_jobs.py run; each of the flags after --seconds adds or, with --only
@@ -47,7 +48,7 @@ BLOCKS_BY_HAND = "Block,GPT2Block,EncoderBlock"  # classes of the compiled scrip
 PIECES_BY_HAND = ("plain_nanogpt", "plain_encoder")  # jobs that know FIT_HAND_PIECES
 # The promise of 1e-4 is for fp32; these run under autocast in half precision.
 LOOSE = dict.fromkeys(
-    ("scaler_gpt2_fp16", "fcn_amp", "ddpm_ema", "nanogpt_compiled", "ner_accum"), 1e-2
+    ("scaler_gpt2_fp16", "fcn_amp", "ddpm_ema", "nanogpt_compiled", "ner_accum", "neox_bf16"), 1e-2
 )
 # Scripts written on 2026-11-16 before fit was looked at with any of them.
 SECOND = (
@@ -60,6 +61,14 @@ SECOND = (
 THIRD = (
     "lora_hand ssm_scan ner_accum pix2pix_bn gin_batches byol_ema txl_memory maml_conv sam_twice "
     "regional_compile"
+).split()
+
+
+# Twenty more, written that day in the same way.
+FOURTH = (
+    "unetr_dice bart_hand swa_mixer wavenet_mu realnvp_flow pinn_wave decision_tf triplet_hard "
+    "dino_crops ode_rk4 yolo_scales neox_bf16 tft_quantile cyclegan_pool lightning_accum "
+    "hyena_fft dlrm_sparse convlstm_video accelerate_bert swin_trainer"
 ).split()
 
 
@@ -532,6 +541,8 @@ def work(results, options):
             if options.second
             else THIRD
             if options.third
+            else FOURTH
+            if options.fourth
             else []
         )
         waiting = [pool.submit(job, results, options, name) for name in names]
@@ -584,6 +595,9 @@ def main():
     )
     parser.add_argument(
         "--third", action="store_true", help="of those, the ten that were written after them"
+    )
+    parser.add_argument(
+        "--fourth", action="store_true", help="of those, the twenty that were written last"
     )
     parser.add_argument("--caps", default="0.6,0.8")
     parser.add_argument(
