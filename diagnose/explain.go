@@ -162,6 +162,11 @@ func (x *Explanation) fill(c *trace.Crash, h *trace.Hints) {
 	x.Cause, x.Detail, x.Confidence, x.Evidence = found.cause, found.detail, found.confidence,
 		found.evidence
 	x.beside = found.beside
+	if found.detail == "eval_batch" && c.Requested != nil && c.Allocated != nil &&
+		2**c.Allocated < *c.Requested {
+		x.job.On[remedy.EvalOutputs] = "little was held when it failed"
+		x.job.On[remedy.EmptyCache] = "little was held when it failed"
+	}
 	x.Account = account(c)
 	x.Verdict = verdict(c, found)
 	x.Next = nextCommand(c, h, found)

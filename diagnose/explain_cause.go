@@ -69,6 +69,12 @@ func byWall(c *trace.Crash, h *trace.Hints) (judged, bool) {
 		return because(CauseShm, "", 0.95,
 				"shared memory (/dev/shm) is full: DataLoader workers hand their batches over in it"),
 			true
+	case c.Where == event.WhereGPU && c.Requested == nil &&
+		strings.Contains(strings.ToLower(c.Text), "nccl"):
+		return because(CauseUnknown, "nccl", 0,
+			"NCCL takes its buffers from the card beside the framework's pool, which had left too "+
+				"little").saying("the buffers of collective operations (NCCL) did not fit beside what the " +
+			"framework holds"), true
 	case engineWarmup.MatchString(c.Text):
 		return because(CauseModel, "serving_warmup", 0.7,
 			"the engine's warm-up did not fit beside its weights and its share for the cache"), true
@@ -197,8 +203,13 @@ func byData(c *trace.Crash, h *trace.Hints) (judged, bool) {
 		}
 	case "tf_library":
 		if strings.Contains(c.Text, "Dst tensor") {
-			return because(CauseHostData, "data_on_card", 0.6,
-				"a large array did not fit when it was copied to the card"), true
+			j := because(CauseHostData, "data_on_card", 0.6,
+				"a large array did not fit when it was copied to the card")
+			if strings.Contains(c.Text, "_EagerConst") || slices.ContainsFunc(c.Frames,
+				func(f event.Frame) bool { return strings.Contains(f.File, "data_adapter") }) {
+				j = j.also("the array given to fit or predict goes to the card as a whole, not by batches")
+			}
+			return j, true
 		}
 	case "array_memory", "memory_error", "r_vector", "notebook_ram", "dask":
 		return arrayTooLarge(c), true

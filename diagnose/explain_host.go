@@ -2,6 +2,7 @@ package diagnose
 
 import (
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -75,6 +76,10 @@ func byRanks(c *trace.Crash, h *trace.Hints) (judged, bool) {
 			"optimizer or parameters are offloaded (%s): Adam keeps 12 bytes a parameter in host memory, "+
 				"with gradients and pinned buffers 16 to 20",
 			first(c.Signs[trace.SignOffload], h.Signs[trace.SignOffload])), true
+	case has(c, trace.SignResumed) && c.Steps == 0:
+		return because(CauseModel, "resume_host", 0.6,
+			"it ended while a checkpoint was being loaded (%s): each rank reads weights and optimizer state "+
+				"into host memory, beside what it holds", c.Signs[trace.SignResumed]), true
 	case h.Phase == "load" && ranks > 1:
 		return because(CauseModel, "ranks_load", 0.65,
 			"the last thing the log announced is the loading of weights, and each of the %d ranks loads the "+
@@ -83,6 +88,10 @@ func byRanks(c *trace.Crash, h *trace.Hints) (judged, bool) {
 	}
 	return judged{}, false
 }
+
+// cutTraceback is the number of frames up to which a traceback, in which no stage was found, shows
+// only where the program entered its training.
+const cutTraceback = 2
 
 // byPhase uses what the log announced last where there is no traceback, as after a kill.
 func byPhase(c *trace.Crash, h *trace.Hints) (judged, bool) {
@@ -93,7 +102,7 @@ func byPhase(c *trace.Crash, h *trace.Hints) (judged, bool) {
 	case h.Phase == "save" && onHost(c):
 		return because(CauseModel, "checkpoint_save", 0.5,
 			"the last thing the log announced is the saving of a checkpoint"), true
-	case len(c.Frames) > 0:
+	case len(c.Frames) > cutTraceback:
 		return judged{}, false
 	case c.Signs[trace.SignEvalBar] == "0" || c.Signs[trace.SignEvalBar] == "1":
 		return because(CauseBatch, "eval_batch", 0.6,
@@ -102,6 +111,13 @@ func byPhase(c *trace.Crash, h *trace.Hints) (judged, bool) {
 		return because(CauseBatch, "eval_outputs", 0.55,
 			"a progress bar shows an evaluation after %s batches: outputs of all batches pile up there",
 			c.Signs[trace.SignEvalBar]), true
+	case has(c, trace.SignEvalSaid) && onCard(c) && slices.Contains(h.Says, string(CauseLeak)):
+		return because(CauseBatch, "eval_outputs", 0.55,
+			"the text says that memory rises during evaluation: outputs of all batches pile up there"), true
+	case has(c, trace.SignEvalSaid) && onCard(c):
+		return because(CauseBatch, "eval_batch", 0.5,
+			"the text says that it happens in evaluation, which has a batch size of its own and may keep "+
+				"the outputs of all batches"), true
 	case h.Phase == "eval" && (onHost(c) || c.Where == event.WhereGPU):
 		return because(CauseBatch, "eval_outputs", 0.5,
 			"the last thing the log announced is an evaluation: outputs of all batches pile up there"), true

@@ -26,11 +26,15 @@ const manySamples = 5000
 var wholeArray = regexp.MustCompile(`\[Op:(?:GatherV2|_EagerConst|Cast|ConcatV2|TensorSliceDataset|` +
 	`Pack|StridedSlice|Identity)\]`)
 
+// predicting are the functions that Keras makes of a model for predict and evaluate.
+var predicting = regexp.MustCompile(`(?:__inference_|\bnode )(predict|test)_(?:function|step)|` +
+	`(predict|test)_function/`)
+
 // manyModels is the number in an operation's name from which models must have been built in a loop.
 const manyModels = 3
 
 // byNode uses the operation that TensorFlow names.
-func byNode(c *trace.Crash, _ *trace.Hints) (judged, bool) {
+func byNode(c *trace.Crash, h *trace.Hints) (judged, bool) {
 	if c.Framework != "tensorflow" || c.Where != event.WhereGPU {
 		return judged{}, false
 	}
@@ -41,6 +45,15 @@ func byNode(c *trace.Crash, _ *trace.Hints) (judged, bool) {
 					"state are still there",
 				c.Node, n).also("the weights of one model and its optimizer come on top"), true
 		}
+	}
+	if m := predicting.FindStringSubmatch(c.Text); m != nil {
+		if has(c, trace.SignPredicts) || slices.Contains(h.Says, string(CauseLeak)) {
+			return because(CauseLeak, "predict_loop", 0.6,
+				"in %s, which the text says is called again and again: each call of it builds a data "+
+					"pipeline, and what that holds is freed late", m[1]), true
+		}
+		return because(CauseBatch, "eval_batch", 0.6,
+			"in %s of Keras, which has a batch size of its own", m[1]), true
 	}
 	switch {
 	case optimizerNode.MatchString(c.Node):

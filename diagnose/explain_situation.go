@@ -86,6 +86,8 @@ var situations = map[string]situation{
 	// several ranks
 	"ranks_load": {"each rank loads the whole model into host memory",
 		[]remedy.ID{remedy.LoadOnce, remedy.ShardAtLoad, remedy.RaiseLimit}, true},
+	"resume_host": {"loading the checkpoint needs more host memory than there is",
+		[]remedy.ID{remedy.LoadOnce, remedy.RaiseLimit, remedy.OffloadLess}, true},
 	"offload_host": {"the optimizer's state and weights that are offloaded to host memory do not fit " +
 		"there",
 		[]remedy.ID{remedy.OffloadLess, remedy.LoRA, remedy.RaiseLimit, remedy.LoadOnce}, true},
@@ -101,6 +103,8 @@ var situations = map[string]situation{
 	"pinned": {"", []remedy.ID{remedy.PinMemory, remedy.WSLMemory, remedy.DataLoaderWorkers}, true},
 	"wsl": {"", []remedy.ID{remedy.WSLMemory, remedy.PinMemory, remedy.PageFile,
 		remedy.DataLoaderWorkers}, true},
+	"nccl": {"", []remedy.ID{remedy.MicroBatch, remedy.EmptyCache, remedy.FreeNeighbour,
+		remedy.Checkpointing, remedy.FSDP}, true},
 	"own_cap": {"the program's own cap was reached, not the card", []remedy.ID{remedy.MicroBatch},
 		true},
 	"refused": {"", []remedy.ID{remedy.PageFile, remedy.ExpandableSegments}, true},
@@ -150,6 +154,8 @@ var situations = map[string]situation{
 	"resumed": {"what was loaded from the checkpoint may still be held beside the model",
 		[]remedy.ID{remedy.LoadToHost, remedy.OptimizerOffload, remedy.MicroBatch,
 			remedy.Checkpointing}, true},
+	"predict_loop": {"calls of predict in a loop pile up", []remedy.ID{remedy.PredictCall,
+		remedy.ClearSession, remedy.EvalBatch, remedy.FreshProcess}, true},
 	"models_in_loop": {"earlier models of the same process are still in memory",
 		[]remedy.ID{remedy.ClearSession, remedy.FreshProcess, remedy.SmallerLayer,
 			remedy.OptimizerAdafactor}, true},

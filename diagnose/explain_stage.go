@@ -198,6 +198,11 @@ var (
 		"dim_zero_cat", "compute", "evaluate_predictions"},
 		code: []string{"torch.cat(", "torch.stack(", "torch.vstack(", "np.concatenate(",
 			".extend(", "tf.concat(", "preds_host"}}
+	// gatheredOnly are reached in evaluation only, so that a traceback cut around them is enough
+	gatheredOnly = stage{names: []string{"nested_concat", "torch_pad_and_concatenate",
+		"numpy_pad_and_concatenate", "distributed_concat", "gather_for_metrics", "nested_xla_mesh_reduce",
+		"evaluate_predictions", "validation_epoch_end", "on_validation_epoch_end", "test_epoch_end",
+		"on_test_epoch_end"}}
 	forwarding = stage{names: []string{"forward", "_call_impl", "_wrapped_call_impl"},
 		files: []string{"modeling_"}}
 	withoutGraph = stage{names: []string{"decorate_context"},
@@ -280,6 +285,11 @@ func byEvaluation(c *trace.Crash, h *trace.Hints) (judged, bool) {
 		return j, true
 	}
 	if !evaluating {
+		if i, ok := gatheredOnly.in(c); ok {
+			return because(CauseBatch, "eval_outputs", 0.75,
+				"where the outputs of all evaluation batches are joined (%s in %s)",
+				c.Frames[i].Name, c.Frames[i].File), true
+		}
 		return judged{}, false
 	}
 	if times := timesCard(c); times >= largerThanCard {

@@ -77,6 +77,7 @@ const (
 	FreshProcess    ID = "fresh_process"    // one process for each trial or model
 	ReleaseModels   ID = "release_models"   // earlier models of the same process
 	ClearSession    ID = "clear_session"    // Keras models built in a loop
+	PredictCall     ID = "predict_call"     // Keras' predict in a loop
 	WaitForGPU      ID = "wait_for_gpu"     // the trial before still holds the card
 	FewerTrials     ID = "fewer_trials"     // as many at once as fit
 	ObjectStore     ID = "object_store"     // Ray's store of objects

@@ -72,6 +72,17 @@ func trials() []*Remedy {
 		code: map[Framework]string{TensorFlow: "del model; tf.keras.backend.clear_session(); " +
 			"gc.collect()   # before the next model is built"},
 	}, {
+		ID:    PredictCall,
+		Title: "call the model itself in the loop, not predict",
+		Why: "predict builds a data pipeline and a function's traces at each call; it is made for one " +
+			"call over all data",
+		Equivalence: Exact,
+		Walls:       anywhere,
+		Frameworks:  []Framework{TensorFlow},
+		code: map[Framework]string{TensorFlow: lines("y = model(x, training=False)   # one batch; or "+
+			"model.predict_on_batch(x)",
+			"y = model.predict(all_x, batch_size=32)   # or one call for everything")},
+	}, {
 		ID:          WaitForGPU,
 		Title:       "wait until the trial before has left the card, or end what is left of it",
 		Why:         "a stopped trial gives its memory back only when its processes have ended",

@@ -11,7 +11,7 @@ import (
 // The ways in which Python, IPython and rich print a line of a traceback.
 var (
 	pythonFrame  = later(`File "([^"]{1,400})", line (\d+), in (\S{1,200})`)
-	ipythonFrame = later(`^\s*(?:File )?((?:~|/|\.{1,2}/|[A-Za-z]:\\|<ipython)[^\s:()]{1,300})(?::(\d+))?,? in ([\w<>.]+)\(?`)
+	ipythonFrame = later(`^\s*(?:File )?\[?((?:~|/|\.{1,2}/|[A-Za-z]:\\|<ipython)[^\s:()\[\]]{1,300})(?:\]\([^)\s]{0,200}\))?(?::(\d+))?,? in ([\w<>.]+)\(?`)
 	cutFrame     = later(`^\s*line (\d+), in ([\w<>.]{1,200})\s*$`) // the file was cut off
 	cellFrame    = later(`^\s*(Cell In\s?\[\d+\]|Input In \[\d+\]), (?:line (\d+)|in )`)
 	arrowLine    = later(`^\s*-+> ?(\d+) `)

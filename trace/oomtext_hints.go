@@ -103,7 +103,10 @@ var hintWords = []entry{
 		follow: phase("save")},
 	{words: []string{"out of memory after", "memory leak", "memory keeps", "keeps increasing",
 		"keeps growing", "memory usage increases", "memory grows", "grows over time",
-		"slowly increas"}, hint: says("leak")},
+		"slowly increas", "creeps up", "creep up", "steady increase", "steadily increas",
+		"steadily grow", "gradually increas", "keeps rising", "keep increasing", "memory accumulates",
+		"increases every epoch", "increases each epoch", "grows every epoch", "grows with every"},
+		hint: says("leak")},
 	{words: []string{"reduce batch", "reduce the batch", "smaller batch", "decrease batch",
 		"decrease your batch", "decrease the batch", "lower batch", "batch too large",
 		"batch size too", "lower the batch",
@@ -203,7 +206,16 @@ var (
 var batchBlamed = later(`(?i)\b(?:lower|reduc|decreas|halv|dropp?|shrink|cut)\w*\s+(?:\w+ ){0,2}batch|` +
 	`\bbatch[ _-]?size (?:of |to |from )?\d+ (?:works|runs|fits|is fine)|only batch[ _-]?size`)
 
+// batchIsOne is what people write who have tried the smallest batch.
+var batchIsOne = later(`(?i)\bno matter (?:what|which|how|the)\b[^.\n]{0,24}batch|regardless of (?:the )?` +
+	`batch|(?:even|already) (?:with|at|using) (?:a )?(?:batch|bs)[ _-]?(?:size)?(?: of| =|=)? ?(?:1|one)\b|` +
+	`batch[ _-]?size[^.\n]{0,30}\b(?:down to|until|to) (?:1|one)\b`)
+
 func hintBatch(h *hintCollector, p *passage) {
+	if batchIsOne.MatchString(p.line()) {
+		h.Batch = 1
+		return
+	}
 	if batchBlamed.MatchString(p.line()) {
 		says("batch")(h, p)
 	}

@@ -26,7 +26,9 @@ var lookalikes = []lookalike{
 		"an assertion inside a kernel failed, nearly always an index beyond a table (token id, class " +
 			"label)", 0.95, ""},
 	{[]string{"srcindex < srcselectdimsize", "indexselectlargeindex", "scattergatherkernel",
-		"t >= 0 && t < n_classes", "index out of bounds\" failed"}, "pytorch",
+		"t >= 0 && t < n_classes", "index out of bounds\" failed", "index out of bounds\"` failed",
+		"index < sizes[i]", "indexing.cu:", "indexkernel.cu:", "loss.cu:", "scatterkernel",
+		"embedding.cu:"}, "pytorch",
 		"an assertion inside a kernel failed: an index is beyond its table (token id, class label)",
 		0.95, ""},
 	{[]string{"with negative dimension", "negative dimensions are not allowed",
@@ -76,7 +78,8 @@ var lookalikes = []lookalike{
 	{[]string{"outofdiskerror", "local disk is full", "disk is full", "input/output error"},
 		"python", "a disk is full or failed", 0.9, ""},
 	{[]string{"driver/library version mismatch", "nvml_error_lib_rm_version_mismatch",
-		"cuda driver version is insufficient", "nvidia-smi has failed because"}, "other",
+		"cuda driver version is insufficient", "nvidia-smi has failed because",
+		"driver on your system is too old", "forward compatibility was attempted"}, "other",
 		"the driver and its libraries do not match, as after an update without a restart", 0.92,
 		""},
 	{[]string{"can't start new thread", "pthread_create failed", "blas_thread_init",
@@ -101,6 +104,10 @@ var lookalikes = []lookalike{
 		"tensors lie on different devices", 0.9, ""},
 	{[]string{"no kernel image is available"}, "pytorch", "this build has no kernels for this card",
 		0.95, ""},
+	{[]string{"libcudnn.so", "libcudnn_ops", "libcublas.so", "cudnn64_", "cudnn_ops_infer64"}, "other",
+		"a GPU library is missing or of another version", 0.86, "opened dynamic library"},
+	{[]string{"loaded runtime cudnn library", "cudnn version incompatibility"}, "other",
+		"the program was built for another version of cuDNN", 0.9, ""},
 	{[]string{"uncorrectable ecc error", "fallen off the bus", "nvrm: xid"}, "other",
 		"the card itself failed", 0.9, ""},
 	{[]string{"segmentation fault", "sigsegv", "exitcode: -11", "exit code 139", "code 139",
@@ -128,13 +135,17 @@ var lookalikes = []lookalike{
 
 var otherWords = append(lookalikeEntries(), entry{words: []string{"cuda error:", "hip error:"},
 	endings: []*ending{cudaOther}},
+	entry{words: []string{"assertion `"}, endings: []*ending{kernelAssert}},
 	entry{words: []string{"traceback (most recent call last)"}, endings: []*ending{pythonOther}})
 
 var (
 	cudaOther   = &ending{kind: "other_cuda_error", read: readCUDAOther, frames: true}
 	pythonOther = &ending{kind: "other_python", read: readPythonOther}
-	cudaErrorIs = later(`(?i)\b(?:CUDA|HIP) error: ([^.\n]{3,120})`)
-	raised      = later(`^(?:[\w.]+\.)?(\w*(?:Error|Exception|Interrupt|Exit|Failed))\b:?\s?(.*)$`)
+	// the kind of the words above it, after which other calls to the card fail as well
+	kernelAssert = &ending{kind: "other_device-side_assert", read: readKernelAssert, frames: true}
+	kernelFile   = later(`\.(?:cu|cuh|hip):\d+: `)
+	cudaErrorIs  = later(`(?i)\b(?:CUDA|HIP) error: ([^.\n]{3,120})`)
+	raised       = later(`^(?:[\w.]+\.)?(\w*(?:Error|Exception|Interrupt|Exit|Failed))\b:?\s?(.*)$`)
 )
 
 // readCUDAOther names an error of the driver that has nothing to do with memory running out.
@@ -149,6 +160,16 @@ func readCUDAOther(p *passage) *Crash {
 	}
 	return &Crash{Class: Other, Sure: 0.8, Where: event.WhereUnknown, Framework: "pytorch",
 		What: "the driver reports \"" + strings.TrimSpace(m[1]) + "\""}
+}
+
+// readKernelAssert reads what a kernel prints, one line for each thread, when its assertion fails.
+func readKernelAssert(p *passage) *Crash {
+	if !kernelFile.MatchString(p.line()) || named(p.line()) {
+		return nil
+	}
+	return &Crash{Class: Other, Sure: 0.95, Where: event.WhereUnknown, Framework: "pytorch",
+		What: "an assertion inside a kernel failed, nearly always an index beyond a table (token id, class " +
+			"label)"}
 }
 
 // named reports whether a line holds the words of a known look-alike.

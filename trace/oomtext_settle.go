@@ -14,7 +14,25 @@ func settle(log *Log) {
 	for i := range log.Crashes {
 		settleFramework(&log.Crashes[i], log)
 	}
+	settleWorkers(log)
 	dropEchoes(log)
+}
+
+// settleWorkers gives a worker that was killed the wall that the system names for the kill.
+func settleWorkers(log *Log) {
+	wall := slices.IndexFunc(log.Crashes, func(c Crash) bool {
+		return c.Class == Exhausted && c.Where == event.WhereCgroup && c.Sure >= 0.8
+	})
+	if wall < 0 {
+		return
+	}
+	for i := range log.Crashes {
+		c, by := &log.Crashes[i], &log.Crashes[wall]
+		if c.Kind == "torch_worker" && c.Where == event.WhereHost {
+			c.Where, c.Capacity = event.WhereCgroup, firstSize(c.Capacity, by.Capacity)
+			c.Allocated = firstSize(c.Allocated, by.Allocated)
+		}
+	}
 }
 
 // smallRefusal is a size below which a refusal means that nothing was left: TensorFlow's asking for

@@ -33,6 +33,8 @@ const (
 	SignShuffle    = "shuffle"     // tf.data fills a shuffle buffer; the value is its size
 	SignGathers    = "gathers"     // a whole state dict is gathered from its shards
 	SignEvalBar    = "eval_bar"    // a progress bar of evaluation; the value is the batches done
+	SignEvalSaid   = "eval_said"   // somebody says that it happened during evaluation
+	SignPredicts   = "predicts"    // somebody says that predict is called in a loop
 	// TensorFlow: the driver refused the share asked for at the start
 	SignRefused    = "refused"
 	SignWorkerKill = "worker_kill" // a DataLoader worker was among those killed
@@ -97,11 +99,23 @@ var signsNear = []sign{
 	{SignShuffle, later(`(?i)filling up shuffle buffer[^\n]*? of (\d+)`)},
 	{SignGathers, later(`Failed to clone\(\) tensor|state_dict entry could point to invalid`)},
 	{SignEvalBar, later(`(?i)\b(?:evaluat|validat|predict|test)(?:e|ion|ing)\b[^|\n]{0,40}(?:\|[^|\n]*\| *)?\b(\d+)(?:/\d+|it)? \[`)},
+	{SignEvalBar, later(`(?i)\b(?:valid|val|eval|dev|inference)\b[)\]:]*\s*:?\s*\d{1,3}%[^\n]{0,200}?\b` +
+		`(\d+)/\d+ \[`)},
+	{SignEvalSaid, later(`(?i)\b(?:in|during|at|when|while|on|only) (?:the |my |an? )?(?:\w+ ){0,2}` +
+		`(?:evaluation|eval|validation|validating|evaluating|inference|testing|test)` +
+		`(?: phase| stage| step| loop| process| epoch| part)?\b|` +
+		`(?:evaluation|eval|validation|evaluating|validating)(?: phase| stage| step| loop)? ` +
+		`(?:starts|begins|crashes|fails|runs out|goes oom)`)},
+	{SignPredicts, later(`(?i)\bpredict(?:ion|ions|ing)?\b[^.\n]{0,40}\b(?:in|inside|within) (?:a |the )?` +
+		`(?:for |while )?loop|\b(?:loop|repeatedly|many times)\b[^.\n]{0,40}\bpredict`)},
 	{SignRefused, later(`failed to allocate [\d.]+ ?[KMG]i?B? \((\d{9,}) (?:bytes|B)\) from device`)},
 	{SignWorkerKill, later(`DataLoader worker \(pid[^)]*\) is killed by signal: Killed`)},
 	{SignWorkers, later(`(?i)num[_-]workers["']?[=: ]+["']?(\d{1,3})\b`)},
 	{SignSaveSteps, later(`save_steps["']?[=: ]+["']?(\d{1,7})\b`)},
 	{SignResumed, later(`(?i)resum(?:ed|ing)(?: training| run)? from|loaded checkpoint|loading checkpoint ['"/]|` +
+		`attempting to resume|load(?:ing|ed)? (?:model|optimizer|training) (?:checkpoint|state)\b|` +
+		`(?:after|when|on) (?:a |the )?(?:restart|resum)\w*|` +
+		`(?:read|load(?:ed|ing)) (?:\d+ )?(?:ZeRO|optimizer) state|` +
 		`resume_from_checkpoint["']?\s?[=: ]\s?["']?(?:true\b|[\w./-]*[/-]\d+)|resuming training|` +
 		`restor(?:ing|ed) (?:from )?(?:the )?(?:checkpoint|states)|=> loading checkpoint`)},
 	{SignMerging, later(`(?i)\bmerg(?:e|ing)[^\n]{0,40}(?:lora|adapter|weights|model)|merge_and_unload|` +
@@ -191,7 +205,7 @@ var (
 	bar       = later(`(\d+)/(?:\d+|\?) ?\[\d+:\d\d`)
 	stepWords = later(`(?i)\b(?:global_)?(?:step|iter(?:ation)?|it)s?["']?\]?\s?[=:]?\s?\[?(\d{1,9})\b`)
 	lossSeen  = later(`(?i)['"]?\b(?:train_)?loss['"]?\s?[=:]\s?\d`)
-	notSteps  = later(`(?i)loading|download|fetching|\bmap\b|tokeniz|shards|filter|saving|preprocess|` +
+	notSteps  = later(`(?i)loading|resum|download|fetching|\bmap\b|tokeniz|shards|filter|saving|preprocess|` +
 		`generating|capturing|evaluat|validat|predict|caching|sanity|layers|\btest`)
 )
 
