@@ -19,6 +19,8 @@ import subprocess
 import sys
 import tempfile
 
+import recipes_second
+
 MODELS = {
     "160m": {
         "hidden_size": 768,
@@ -144,7 +146,7 @@ def cases():
         case("compile-1b-ckpt", "bf16", "1b", 4, 1024, compile=True, ckpt=True),
         case("compile-tiny-amp", "amp", "tiny", 4, 256, compile=True),
     ]
-    return found + more_sharded() + more_compiled()
+    return found + more_sharded() + more_compiled() + recipes_second.cases()
 
 
 def more_sharded():
@@ -196,8 +198,9 @@ def described(c):
     """Class and configuration of a case's model."""
     import transformers
 
-    if c["model"] in OTHERS:
-        config, kind, values = OTHERS[c["model"]]
+    second = recipes_second.MODELS.get(c["model"])
+    if second or c["model"] in OTHERS:
+        config, kind, values = (*second[:2], second[3]) if second else OTHERS[c["model"]]
         return getattr(transformers, kind), getattr(transformers, config)(**values, use_cache=False)
     return transformers.LlamaForCausalLM, transformers.LlamaConfig(
         **MODELS[c["model"]], use_cache=False, max_position_embeddings=4096
@@ -223,7 +226,10 @@ def build(c, torch):
         return torch.nn.parallel.DistributedDataParallel(
             model, gradient_as_bucket_view=c.get("view", False)
         ), half
-    model = kind_of_model(config).to("cuda")
+    model = kind_of_model(config)
+    if kind == "bf16" and c.get("host"):
+        model = model.to(half)
+    model = model.to("cuda")
     if kind == "bf16":
         model = model.to(half)
     if c.get("ckpt"):
@@ -261,6 +267,8 @@ def sharded(c, torch, kind_of_model, config):
 
     with torch.device("meta"):
         model = kind_of_model(config).to(getattr(torch, c.get("stored", "float32")))
+        if "r" in c:
+            model = with_adapters(c, model)
     if c.get("ckpt"):
         checkpoint(model)
     summed = None if c.get("stored") else torch.float32
@@ -280,7 +288,7 @@ def sharded(c, torch, kind_of_model, config):
 
 
 def adapted(c, torch, kind_of_model, config):
-    from peft import LoraConfig, get_peft_model, prepare_model_for_kbit_training
+    from peft import prepare_model_for_kbit_training
 
     model = kind_of_model(config).to(getattr(torch, c.get("weights", "bfloat16")))
     if c["kind"] != "lora":
@@ -291,7 +299,18 @@ def adapted(c, torch, kind_of_model, config):
         model.is_loaded_in_8bit = c["kind"] == "int8"
         if c.get("prepare", True):
             model = prepare_model_for_kbit_training(model, use_gradient_checkpointing=False)
-    model = get_peft_model(
+    model = with_adapters(c, model)
+    if c.get("ckpt"):
+        model.enable_input_require_grads()
+        checkpoint(model)
+    half = c["kind"] != "lora" or c.get("amp") or c.get("autocast")
+    return model, torch.bfloat16 if half else None
+
+
+def with_adapters(c, model):
+    from peft import LoraConfig, get_peft_model
+
+    return get_peft_model(
         model,
         LoraConfig(
             r=c["r"],
@@ -300,13 +319,9 @@ def adapted(c, torch, kind_of_model, config):
             lora_dropout=c.get("dropout", 0.0),
             use_dora=c.get("dora", False),
             modules_to_save=c.get("save"),
-            task_type="CAUSAL_LM",
+            task_type=c.get("task", "CAUSAL_LM"),
         ),
     )
-    if c.get("ckpt"):
-        model.enable_input_require_grads()
-        checkpoint(model)
-    return model, torch.bfloat16 if c["kind"] != "lora" else None
 
 
 def quantize(module, c, torch):
@@ -322,7 +337,7 @@ def quantize(module, c, torch):
             quant, dq = c.get("quant", "nf4"), c.get("dq", False)
             new = bnb.nn.Linear4bit(
                 *sizes,
-                bias=False,
+                bias=child.bias is not None,
                 compute_dtype=torch.bfloat16,
                 quant_type=quant,
                 compress_statistics=dq,
@@ -331,23 +346,60 @@ def quantize(module, c, torch):
                 child.weight.data, requires_grad=False, quant_type=quant, compress_statistics=dq
             )
         else:
-            new = bnb.nn.Linear8bitLt(*sizes, bias=False, has_fp16_weights=False)
+            biased = child.bias is not None
+            new = bnb.nn.Linear8bitLt(*sizes, bias=biased, has_fp16_weights=False)
             new.weight = bnb.nn.Int8Params(
                 child.weight.data, requires_grad=False, has_fp16_weights=False
             )
+        if child.bias is not None:
+            new.bias = child.bias
         setattr(module, name, new)
 
 
-def optimizer(name, parameters, torch):
-    if name in ("adam8bit", "paged8bit", "lion8bit"):
+class Several:
+    """Optimizers that share a model."""
+
+    def __init__(self, *parts):
+        self.parts = parts
+
+    def step(self):
+        for part in self.parts:
+            part.step()
+
+    def zero_grad(self):
+        for part in self.parts:
+            part.zero_grad()
+
+
+def optimizer(name, parameters, torch, second=False):
+    if name in ("adam8bit", "paged8bit", "lion8bit", "lion"):
         import bitsandbytes as bnb
 
         kinds = {
+            "lion": bnb.optim.Lion,
             "adam8bit": bnb.optim.AdamW8bit,
             "paged8bit": bnb.optim.PagedAdamW8bit,
             "lion8bit": bnb.optim.Lion8bit,
         }
         return kinds[name](parameters, lr=1e-4)
+    if name == "galore":  # as Trainer makes it with optim_target_modules: attention and MLP
+        from galore_torch import GaLoreAdamW
+
+        inner = [p for p in parameters if p.ndim == 2 and max(p.shape) < 16384]
+        rest = [p for p in parameters if not any(p is q for q in inner)]
+        how = {"rank": 128, "update_proj_gap": 200, "scale": 0.25, "proj_type": "std"}
+        return GaLoreAdamW([{"params": rest}, {"params": inner, **how}], lr=1e-4)
+    if name == "ao8bit":
+        from torchao.optim import AdamW8bit
+
+        return AdamW8bit(parameters, lr=1e-4)
+    if name == "adamw_fused":
+        return torch.optim.AdamW(parameters, lr=1e-4, fused=True)
+    if name == "muon" and second:  # vectors are left to AdamW
+        return Several(
+            torch.optim.Muon([p for p in parameters if p.ndim == 2], lr=1e-3),
+            torch.optim.AdamW([p for p in parameters if p.ndim != 2], lr=1e-4),
+        )
     if name == "muon":
         return torch.optim.Muon([p for p in parameters if p.ndim == 2], lr=1e-3)
     if name == "adafactor":
@@ -433,23 +485,22 @@ def measure(c, traces):
     import torch
 
     torch.manual_seed(0)
-    record = traces and c["model"] == "tiny"
+    record = traces and (c["model"] == "tiny" or c["name"] in RECORDED)
     other = join_ranks(c, torch) if c["kind"] == "ddp" else None
     if record:
         torch.cuda.memory._record_memory_history(max_entries=1_000_000, stacks="python")
     model, half = build(c, torch)
     trained = [p for p in model.parameters() if p.requires_grad]
-    opt = optimizer(c.get("opt", "adamw"), trained, torch)
+    opt = optimizer(c.get("opt", "adamw"), trained, torch, c["name"].startswith("2-"))
     loaded = torch.cuda.memory_allocated(), torch.cuda.max_memory_reserved()
     torch.cuda.reset_peak_memory_stats()
     model.train()
     run = torch.compile(model) if c.get("compile") else model
-    vocabulary = described(c)[1].vocab_size
     for _ in range(4):
         for _ in range(c.get("accumulate", 1)):
-            ids = torch.randint(0, vocabulary, (c["batch"], c["seq"]), device="cuda")
+            given = batch(c, torch)
             with torch.autocast("cuda", half, enabled=half is not None):
-                loss = run(input_ids=ids, labels=ids).loss
+                loss = run(**given).loss
             loss.backward()
         opt.step()
         opt.zero_grad()
@@ -459,6 +510,26 @@ def measure(c, traces):
     return outcome(c, torch, traces if record else None, loaded, trained)
 
 
+def batch(c, torch):
+    """A batch on the card: tokens or images, and their labels."""
+    kind, config = described(c)
+    n = c["batch"]
+    if not c["seq"]:
+        images = torch.randn(n, 3, config.image_size, config.image_size).to("cuda")
+        return {"pixel_values": images, "labels": torch.zeros(n, dtype=torch.long, device="cuda")}
+    ids = torch.randint(0, config.vocab_size, (n, c["seq"]), device="cuda")
+    given = {"input_ids": ids, "labels": ids}
+    if c.get("mask"):
+        given["attention_mask"] = torch.ones_like(ids)
+    if kind.__name__.endswith("Classification"):
+        given["labels"] = torch.zeros(n, dtype=torch.long, device="cuda")
+    return given
+
+
+# Cases that are recorded request by request beside the tiny ones.
+RECORDED = ("2-compile-smol", "2-compile-vit", "2-compile-bert", "2-compile-mistral-mask")
+
+
 def outcome(c, torch, traces, loaded, trained=()):
     """The measured peaks as a line; the recording goes to its file."""
     if traces:
@@ -466,7 +537,7 @@ def outcome(c, torch, traces, loaded, trained=()):
             pickle.dump(torch.cuda.memory._snapshot(), file)
     return dict(
         c,
-        cfg=MODELS.get(c["model"]) or OTHERS[c["model"]][2],
+        cfg=MODELS.get(c["model"]) or (recipes_second.MODELS | OTHERS)[c["model"]][-1],
         allocated=torch.cuda.max_memory_allocated(),
         reserved=torch.cuda.max_memory_reserved(),
         allocated_after_load=loaded[0],
