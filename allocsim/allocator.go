@@ -70,6 +70,7 @@ type Allocator struct {
 	births  uint64
 	gens    uint32 // allocations handed out
 	orders  uint64
+	byAddr  *freeSet // all free blocks by address; nil until freeAround asks
 
 	reserved int64
 	stats    Stats
@@ -225,9 +226,7 @@ func (a *Allocator) find(g *group, s int64) blockRef {
 	if !ok {
 		return 0
 	}
-	ref := g.free.at(c).block
-	g.free.removeAt(c)
-	return ref
+	return a.takeAt(g, c)
 }
 
 // bestFit gives the position of the free block that a request for s bytes gets.

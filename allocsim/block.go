@@ -119,12 +119,32 @@ func (a *Allocator) putFree(ref blockRef) {
 	g := a.groupOf(b)
 	b.age = g.pool.searches
 	g.free.insert(a.key(ref, b))
+	if a.byAddr != nil {
+		a.byAddr.insert(freeKey{addr: b.addr, block: ref})
+	}
+}
+
+// takeAt removes the free block at a position of its set.
+func (a *Allocator) takeAt(g *group, c cursor) blockRef {
+	k := g.free.at(c)
+	ref := k.block
+	a.forgetAddr(k.addr, ref)
+	g.free.removeAt(c)
+	return ref
+}
+
+// forgetAddr removes a block that is no longer free from the index by address.
+func (a *Allocator) forgetAddr(addr uint64, ref blockRef) {
+	if a.byAddr != nil {
+		a.effort += int64(a.byAddr.remove(&freeKey{addr: addr, block: ref}))
+	}
 }
 
 // takeFree removes a free block from its set.
 func (a *Allocator) takeFree(ref blockRef) {
 	b := &a.blocks[ref]
 	k := a.key(ref, b)
+	a.forgetAddr(b.addr, ref)
 	a.effort += int64(a.groupOf(b).free.remove(&k))
 }
 

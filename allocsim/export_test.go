@@ -2,6 +2,7 @@ package allocsim
 
 import (
 	"fmt"
+	"maps"
 
 	"memroom/event"
 )
@@ -26,6 +27,18 @@ func (a *Allocator) Check() error {
 					unmapped[ref]++
 				}
 			}
+		}
+	}
+	if a.byAddr != nil {
+		indexed := map[blockRef]int{}
+		a.byAddr.each(func(k *freeKey) bool {
+			if a.blocks[k.block].addr == k.addr {
+				indexed[k.block]++
+			}
+			return true
+		})
+		if !maps.Equal(indexed, free) {
+			return fmt.Errorf("the index by address has %v, free are %v", indexed, free)
 		}
 	}
 	seen := 0

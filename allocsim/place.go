@@ -119,9 +119,7 @@ func (v *verifier) found(e *event.Entry, g *group, s int64) blockRef {
 			e.Size, e.Addr, k.size, k.addr)
 		return v.force(e, s)
 	}
-	ref := k.block
-	g.free.removeAt(c)
-	return ref
+	return a.takeAt(g, c)
 }
 
 // mappedRoom handles the rare request that finds no block, because of max_split_size or because the
@@ -409,25 +407,27 @@ func (v *verifier) force(e *event.Entry, s int64) blockRef {
 	return ref
 }
 
-// freeAround gives the free block that contains [addr, addr+size).
-func (a *Allocator) freeAround(addr uint64, size int64) (found blockRef) {
-	for i := range a.pools {
-		for j := range a.pools[i] {
-			for _, g := range a.pools[i][j].groups {
-				g.free.each(func(k *freeKey) bool {
-					a.effort++
-					if k.addr <= addr && addr+uint64(size) <= k.addr+uint64(k.size) {
-						found = k.block
-					}
-					return found == 0
-				})
-				if found != 0 {
-					return found
+// freeAround gives the free block that contains [addr, addr+size). Only recordings that the model
+// does not follow ask often, so the index is built for the first question.
+func (a *Allocator) freeAround(addr uint64, size int64) blockRef {
+	if a.byAddr == nil {
+		a.byAddr = &freeSet{}
+		for i := range a.pools {
+			for j := range a.pools[i] {
+				for _, g := range a.pools[i][j].groups {
+					g.free.each(func(k *freeKey) bool {
+						a.byAddr.insert(freeKey{addr: k.addr, block: k.block})
+						return true
+					})
 				}
 			}
 		}
 	}
-	return 0
+	k, _ := a.byAddr.floor(addr)
+	if k == nil || addr+uint64(size) > k.addr+uint64(a.blocks[k.block].size) {
+		return 0
+	}
+	return k.block
 }
 
 func (v *verifier) freeRequested(e *event.Entry) {

@@ -1,6 +1,7 @@
 package allocsim
 
 import (
+	"errors"
 	"fmt"
 	"math/bits"
 	"slices"
@@ -21,6 +22,8 @@ type ReplayOptions struct {
 	Timeline bool
 	// Observe, when set, is called after each entry with the model's state.
 	Observe func(index int, e *event.Entry, a *Allocator)
+
+	against *Replayed // ends early where it explains the recording no better than this
 }
 
 // Replayed is what became of a recording that was checked against the model.
@@ -61,6 +64,7 @@ type Replayed struct {
 
 	streams []uint64 // the timeline numbers them in this order
 	lowest  map[rangeKey]uint64
+	manyAt  int // the entry at which it had differed manyMismatches times; 0 if it never had
 }
 
 // SegmentAt is a segment that cudaMalloc gave, or a mapped run.
@@ -128,21 +132,33 @@ func Replay(rec *event.Recording, o ReplayOptions) (*Replayed, error) {
 	if err != nil || r.Exact() || o.Version != "" {
 		return r, err
 	}
+	best, as := r, ""
 	for _, version := range []string{"2.11", "2.12", "2.13"} {
 		if v, _ := ParseVersion(version); v.ties() == r.Version.ties() {
 			continue
 		}
-		try := o
-		try.Version = version
-		if other, err := replayOnce(rec, try); err == nil && other.Mismatches < r.Mismatches {
-			other.Warnings = append(other.Warnings,
-				fmt.Sprintf("the keys look like torch %s, but the placements are those of %s",
-					r.Version, version))
-			r = other
+		try := ReplayOptions{Config: o.Config, Version: version, Limit: o.Limit, against: r}
+		if other, err := replayOnce(rec, try); err == nil && other.Mismatches < best.Mismatches {
+			best, as = other, version
 		}
 	}
-	return r, nil
+	if best == r {
+		return r, nil
+	}
+	known := r.Version
+	o.Version = as
+	if r, err = replayOnce(rec, o); err == nil {
+		r.Warnings = append(r.Warnings, fmt.Sprintf("the keys look like torch %s, but the "+
+			"placements are those of %s", known, as))
+	}
+	return r, err
 }
+
+// manyMismatches is when an order of ties must show that it explains a recording: the right one
+// has differed less than half as often by then as the wrong one.
+const manyMismatches = 1000
+
+var errNoBetter = errors.New("another order of ties explains the recording no better")
 
 func replayOnce(rec *event.Recording, o ReplayOptions) (*Replayed, error) {
 	if !tidy(rec.Segments) {
@@ -158,6 +174,9 @@ func replayOnce(rec *event.Recording, o ReplayOptions) (*Replayed, error) {
 		v.at = i
 		if v.a.overworked(i) {
 			return nil, errOverworked
+		}
+		if o.against != nil && i == o.against.manyAt && v.out.Mismatches > manyMismatches/2 {
+			return nil, errNoBetter
 		}
 		v.step(e)
 		v.notePeaks()
@@ -375,7 +394,9 @@ func (v *verifier) warn(format string, args ...any) {
 
 // differ counts an entry that the model would have done otherwise.
 func (v *verifier) differ(format string, args ...any) {
-	v.out.Mismatches++
+	if v.out.Mismatches++; v.out.Mismatches == manyMismatches {
+		v.out.manyAt = v.at
+	}
 	if v.out.DivergedAt < 0 {
 		v.out.DivergedAt = v.at
 	}
