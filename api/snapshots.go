@@ -36,11 +36,15 @@ type snapshots struct {
 	dir    string // private
 	closed chan struct{}
 	one    chan struct{} // one file is read at a time: a large one takes its size in memory
+	other  chan struct{} // and one is compared at a time
 
 	mu    sync.Mutex
 	byID  map[string]*opened
 	order []string
 }
+
+// compareLater is how long the comparison of settings waits for somebody to ask for it.
+const compareLater = 2 * time.Second
 
 // keptSnapshots is how many stay open; the oldest goes first.
 const keptSnapshots = 6
@@ -61,6 +65,8 @@ type opened struct {
 	uploaded bool
 	data     string        // what the page is drawn from
 	ready    chan struct{} // closed once data is there, or Error
+	asked    chan struct{} // closed once somebody wants the table
+	asking   *sync.Once
 	compared chan struct{} // closed once the table is there
 	tables   []compared
 }
@@ -74,7 +80,7 @@ type compared struct {
 
 func newSnapshots(dir string, closed chan struct{}) *snapshots {
 	return &snapshots{dir: dir, closed: closed, one: make(chan struct{}, 1),
-		byID: map[string]*opened{}}
+		other: make(chan struct{}, 1), byID: map[string]*opened{}}
 }
 
 func (m *snapshots) close() {
@@ -96,6 +102,7 @@ func (o *opened) remove() {
 // add begins to read a snapshot.
 func (m *snapshots) add(o *opened) {
 	o.State, o.ready, o.compared = "waiting", make(chan struct{}), make(chan struct{})
+	o.asked, o.asking = make(chan struct{}), &sync.Once{}
 	o.data = filepath.Join(m.dir, "data-"+randomID())
 	m.mu.Lock()
 	m.byID[o.ID] = o
@@ -139,8 +146,9 @@ func (m *snapshots) read(o *opened) {
 		m.finish(o, errors.New("the server is ending"))
 		return
 	}
+	release := sync.OnceFunc(func() { <-m.one })
 	defer func() {
-		<-m.one
+		release()
 		debug.FreeOSMemory() // a large file's memory goes back at once
 	}()
 	m.set(o, "reading")
@@ -158,21 +166,49 @@ func (m *snapshots) read(o *opened) {
 	if m.finish(o, err); err != nil {
 		return
 	}
+	if o.Size < largeFile {
+		release() // the next file need not wait for this one's table
+	}
+	select { // the viewer draws first: comparing takes a processor for seconds
+	case <-o.asked:
+	case <-time.After(compareLater):
+	case <-m.closed:
+		return
+	}
+	select {
+	case m.other <- struct{}{}:
+	case <-m.closed:
+		return
+	}
+	defer func() { <-m.other }()
 	var tables []compared
 	for i, d := range devices {
-		rec := &read.Recordings[i]
-		known := len(d.Snapshot.Warnings)
-		table := diagnose.CompareSettings(rec, d.Snapshot, replayed[i], 0)
-		c := compared{Device: d.Snapshot.Device, Table: table}
-		if len(d.Snapshot.Warnings) > known {
-			c.Warning = d.Snapshot.Warnings[known]
-		}
-		tables = append(tables, c)
+		tables = append(tables, tryOthers(&read.Recordings[i], d.Snapshot, replayed[i]))
 	}
 	m.mu.Lock()
 	o.tables = tables
 	m.mu.Unlock()
 }
+
+// tryOthers tries other settings on one device. A recording that makes us panic has no table.
+func tryOthers(rec *event.Recording, s *diagnose.Snapshot,
+	replayed *allocsim.Replayed) (c compared) {
+	c.Device = s.Device
+	defer func() {
+		if r := recover(); r != nil {
+			c.Warning = fmt.Sprintf("settings could not be compared: %v", r)
+		}
+	}()
+	known := len(s.Warnings)
+	c.Table = diagnose.CompareSettings(rec, s, replayed, 0)
+	if len(s.Warnings) > known {
+		c.Warning = s.Warnings[known]
+	}
+	return c
+}
+
+// largeFile is from which size on memory matters more than time.
+const largeFile = 256 << 20
 
 // analyse reads a file; one that makes us panic is a broken one, and the server goes on.
 func analyse(path string) (read *trace.Snapshot, devices []report.Device,
@@ -182,7 +218,7 @@ func analyse(path string) (read *trace.Snapshot, devices []report.Device,
 			err = fmt.Errorf("this file cannot be read: %v", r)
 		}
 	}()
-	if info, err := os.Stat(path); err == nil && info.Size() > 256<<20 {
+	if info, err := os.Stat(path); err == nil && info.Size() > largeFile {
 		defer debug.SetGCPercent(debug.SetGCPercent(25))
 	}
 	if read, err = (trace.Limits{}).Open(path); err != nil {
@@ -462,6 +498,7 @@ func (s *Server) snapshotWhatIf(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	o.asking.Do(func() { close(o.asked) })
 	if err := s.wait(r.Context(), o.compared); err != nil {
 		return err
 	}

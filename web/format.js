@@ -15,8 +15,10 @@ function trim(x) {
   return x >= 100 ? x.toFixed(0) : x.toFixed(2).replace(/\.?0+$/, "");
 }
 
+const whole = new Intl.NumberFormat("en");
+
 export function count(n) {
-  return n.toLocaleString("en");
+  return whole.format(n);
 }
 
 export function percent(part, whole) {

@@ -15,20 +15,22 @@ export class Device {
 
   /** changeAt and changeSum: where the allocated bytes change and what they are then, without the smallest blocks. */
   buildChanges() {
-    const ends = [];
-    for (let i = 0; i < this.length; i++) if (this.end[i] <= this.entries) ends.push(i);
-    ends.sort((a, b) => this.end[a] - this.end[b]);
+    const freed = new Float64Array(this.length); // its end, then its index: numbers sort fast
+    let count = 0;
+    for (let i = 0; i < this.length; i++) if (this.end[i] <= this.entries) freed[count++] = this.end[i] * 2 ** 21 + i;
+    const ends = new Int32Array(count);
+    freed.subarray(0, count).sort().forEach((key, i) => { ends[i] = key % 2 ** 21; });
     this.changeAt = new Int32Array(this.length + ends.length);
     this.changeSum = new Float64Array(this.length + ends.length);
     let sum = 0;
     for (let i = 0, j = 0, n = 0; n < this.changeAt.length; n++) {
-      const freed = j < ends.length ? this.end[ends[j]] : Infinity;
-      if (i < this.length && this.start[i] < freed) {
+      const until = j < ends.length ? this.end[ends[j]] : Infinity;
+      if (i < this.length && this.start[i] < until) {
         sum += this.size[i];
         this.changeAt[n] = this.start[i++];
       } else {
         sum -= this.size[ends[j++]];
-        this.changeAt[n] = freed;
+        this.changeAt[n] = until;
       }
       this.changeSum[n] = sum;
     }

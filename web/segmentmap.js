@@ -16,18 +16,17 @@ export class SegmentMap {
     canvas.addEventListener("pointerleave", () => on.hover(null));
   }
 
-  show(device, at) {
+  show(device, at, live) {
     this.device = device;
     this.at = at;
-    this.layOut();
+    this.layOut(live);
     this.draw();
   }
 
   /** Puts the segments one after the other on a line of bytes; pieces are the blocks and gaps on that line. */
-  layOut() {
+  layOut(all) {
     const d = this.device;
-    const live = d.liveAt(this.at);
-    live.sort((a, b) => d.addr[a] - d.addr[b]);
+    const live = [...all].sort((a, b) => d.addr[a] - d.addr[b]);
     this.segments = [];
     this.pieces = [];
     let offset = 0;

@@ -68,9 +68,9 @@ class SnapshotPage {
     this.failures();
     this.growth();
     this.whatIf();
-    this.timeline.show(d);
+    this.timeline.show(d, d.peakAt, null);
     this.choose(d.peakAt);
-    this.search($("search").value);
+    if ($("search").value.trim() || this.found) this.search($("search").value);
   }
 
   /** Shows where a function or file occurs: the rest turns pale. */
@@ -165,8 +165,8 @@ class SnapshotPage {
     this.at = Math.max(0, Math.min(d.last, at));
     $("moment").value = String(this.at);
     this.timeline.setMoment(this.at);
-    this.map.show(d, this.at);
     const live = d.liveAt(this.at);
+    this.map.show(d, this.at, live);
     const mark = d.markAt(this.at);
     const free = this.map.freeSummary();
     const allocated = d.allocatedAt(this.at);

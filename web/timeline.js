@@ -19,11 +19,11 @@ export class Timeline {
     this.listen();
   }
 
-  show(device) {
-    this.device = device;
-    this.from = 0;
-    this.to = Math.max(1, device.entries);
-    this.draw();
+  /** Shows all of a device, with a moment marked and the blocks of some stacks stressed. */
+  show(device, moment, found) {
+    [this.device, this.moment, this.found] = [device, moment, found];
+    this.picture = null;
+    this.reset();
   }
 
   setMoment(at) {
@@ -32,17 +32,22 @@ export class Timeline {
   }
 
   setFound(stacks) {
+    if (!stacks && !this.found) return;
     this.found = stacks;
+    this.picture = null;
     this.draw();
   }
 
   setHidden(hidden) {
     this.hidden = hidden;
+    this.picture = null;
     this.draw();
   }
 
   reset() {
-    this.show(this.device);
+    this.from = 0;
+    this.to = Math.max(1, this.device.entries);
+    this.draw();
   }
 
   /** Zooms by a factor around a moment. */
@@ -79,11 +84,16 @@ export class Timeline {
     this.canvas.height = Math.round(this.canvas.clientHeight * ratio);
     const context = this.canvas.getContext("2d");
     const { x, width, height } = this.inner;
-    this.moments = this.sampleMoments(Math.max(1, Math.round(width * ratio)));
-    this.top = this.scale();
-    const image = context.createImageData(this.moments.length, Math.max(1, Math.round(height * ratio)));
-    this.paint(image);
-    context.putImageData(image, Math.round(x * ratio), 0);
+    const [columns, rows] = [Math.max(1, Math.round(width * ratio)), Math.max(1, Math.round(height * ratio))];
+    const view = [this.from, this.to, columns, rows].join(" ");
+    if (!this.picture || this.view !== view) { // another moment alone leaves the picture as it is
+      this.view = view;
+      this.moments = this.sampleMoments(columns);
+      this.top = this.scale();
+      this.picture = context.createImageData(columns, rows);
+      this.paint(this.picture);
+    }
+    context.putImageData(this.picture, Math.round(x * ratio), 0);
     context.scale(ratio, ratio);
     this.drawReserved(context);
     this.drawAxis(context);
@@ -119,25 +129,38 @@ export class Timeline {
 
   paint(image) {
     const d = this.device;
+    const { end, size, kind, stack } = d;
     const pixels = new Uint32Array(image.data.buffer);
     const { width, height } = image;
-    const fill = categories.map((c) => [word(c), word(c, 0.86), word(c, 0.66)]);
     const rest = word("rest");
+    const fill = new Uint32Array(256 * 3).fill(word("unknown"));
+    const shown = new Uint8Array(256).fill(this.hidden.has("unknown") ? 0 : 1);
+    for (const [i, c] of categories.entries()) {
+      fill.set([word(c), word(c, 0.86), word(c, 0.66)], 3 * i);
+      shown[i] = this.hidden.has(c) ? 0 : 1;
+    }
     const perByte = height / this.top;
-    let live = [];
-    let next = 0;
+    const live = new Int32Array(d.length);
+    let [next, count] = [0, 0];
     for (let x = 0; x < width; x++) {
       const at = this.moments[x];
-      for (; next < d.length && d.start[next] <= at; next++) live.push(next);
-      live = live.filter((i) => d.end[i] > at);
+      while (next < d.length && d.start[next] <= at) live[count++] = next++;
       let sum = d.restAt(at);
-      column(pixels, width, height, x, 0, sum * perByte, rest, rest);
-      for (const i of live) {
-        if (this.hidden.has(d.category(i))) continue;
-        const shades = this.found && !this.found.has(d.stack[i]) ? [rest, rest, rest] : fill[d.kind[i]] || fill[0];
-        column(pixels, width, height, x, sum * perByte, (sum + d.size[i]) * perByte, shades[i & 1], shades[2]);
-        sum += d.size[i];
+      column(pixels, width, height, x, 0, Math.round(sum * perByte), rest, rest);
+      let kept = 0;
+      for (let j = 0; j < count; j++) {
+        const i = live[j];
+        if (end[i] <= at) continue;
+        live[kept++] = i;
+        if (shown[kind[i]] === 0) continue;
+        const low = Math.round(sum * perByte);
+        sum += size[i];
+        const high = Math.round(sum * perByte);
+        if (high === low) continue;
+        const pale = this.found !== null && !this.found.has(stack[i]);
+        column(pixels, width, height, x, low, high, pale ? rest : fill[3 * kind[i] + (i & 1)], pale ? rest : fill[3 * kind[i] + 2]);
       }
+      count = kept;
     }
   }
 
@@ -257,10 +280,9 @@ export class Timeline {
   }
 }
 
-/** Fills pixels of one column from the height low to high, counted from the bottom, with a darker line on top. */
+/** Fills pixels of one column from the row low to high, counted from the bottom, with a darker line on top. */
 function column(pixels, width, height, x, low, high, fill, edge) {
-  const from = Math.round(low);
-  const to = Math.min(height, Math.round(high));
-  for (let y = from; y < to; y++) pixels[(height - 1 - y) * width + x] = fill;
-  if (to - from >= 4) pixels[(height - to) * width + x] = edge;
+  const to = Math.min(height, high);
+  for (let y = low, p = (height - 1 - low) * width + x; y < to; y++, p -= width) pixels[p] = fill;
+  if (to - low >= 4) pixels[(height - to) * width + x] = edge;
 }

@@ -144,6 +144,7 @@ func TestFiguresOfAMillionEvents(t *testing.T) {
 		p.picture("segments")
 		figure("a click on it answered: %v", time.Since(start).Round(time.Millisecond))
 		p.shot("million")
+		p.until(`document.querySelectorAll("#whatif-table tbody tr").length > 2`) // else it runs beside the next
 		p.quiet()
 		p.close()
 	}
