@@ -19,6 +19,7 @@ import concurrent.futures
 import glob
 import json
 import os
+import random
 import re
 import signal
 import statistics
@@ -44,6 +45,8 @@ JOBS = [
     "scaler_gpt2_fp16",
 ]
 FLAGS = {"hf_bert": ["--per_device_train_batch_size", "96"]}
+# Bytes beside what the allocator gives: the context of a process, kernels, libraries' handles.
+SHARED_CONTEXT = 1 << 30
 BLOCKS_BY_HAND = "Block,GPT2Block,EncoderBlock"  # classes of the compiled scripts' blocks
 PIECES_BY_HAND = ("plain_nanogpt", "plain_encoder")  # jobs that know FIT_HAND_PIECES
 # The promise of 1e-4 is for fp32; these run under autocast in half precision.
@@ -117,7 +120,7 @@ class Results:
                 {
                     k: v
                     for k, v in row.items()
-                    if k not in ("job", "run", "losses", "said", "tail", "ends", "errors")
+                    if k not in ("job run losses said tail ends errors requests trace".split())
                 },
             ),
             flush=True,
@@ -184,6 +187,8 @@ def launch(command, **more):
                 }
                 for a in record["attempts"]
             ]
+        if more.get("FIT_WATCH"):
+            row["requests"] = re.findall(r"^request failed: (.*)", done.stderr, re.M)[:12]
         if done.returncode:
             row["errors"] = re.findall(r"^\S*(?:Error|Exception|error)\b.*", done.stderr, re.M)[-8:]
             row["tail"] = (done.stdout + done.stderr)[-2500:]
@@ -270,15 +275,12 @@ def job(results, options, name):
             "%s: the uncapped run failed, so there is nothing to compare with: %s"
             % (name, base.get("tail", "")[-120:])
         )
-    again = (
-        results.once(
-            name,
-            "uncapped again",
-            lambda: dict(noise=apart(base["losses"], launch(command)["losses"])),
-        )
-        if options.noise
-        else {}
-    )
+
+    def noise():
+        return dict(noise=apart(base["losses"], launch(command)["losses"]))
+
+    if options.noise:
+        results.once(name, "uncapped again", noise)
     for cap in options.caps:
         # What a script reserves without a cap is more than it needs; a stranger's cap is taken from
         # what it allocated.
@@ -298,8 +300,57 @@ def job(results, options, name):
             )
             return row
 
-        results.once(name, "fit %g" % cap, fitted)
-    return again
+        row = results.once(name, "fit %g" % cap, fitted)
+        if row["apart"] and row["apart"] > LOOSE.get(name, 1e-4):  # does it repeat itself?
+            results.once(name, "uncapped again", noise)
+
+
+def verdict(base, row):
+    """What a job's user sees of its end, whoever else was on the card."""
+    close = apart(base["losses"], row["losses"])
+    return {
+        "exit": row["exit"],
+        "launches": row.get("attempts"),
+        "first_ran_out": row.get("first_ran_out"),
+        "equal": close is not None and close <= LOOSE.get(row["job"], 1e-4),
+        "apart": close,
+    }
+
+
+def shared(results, options, names):
+    """Each job under its own --gpu-mem: alone on the card, then all of them at once, started at
+    random times, three times. Verdicts must be the same.
+    """
+    bases, limits = {}, {}
+
+    def fitted(name, run, delay=0.0):
+        def make():
+            time.sleep(delay)
+            row = launch(with_fit(options, command_of(name), "--gpu-mem", str(limits[name])))
+            return dict(row, delay=round(delay, 1), limit=limits[name])
+
+        return results.once(name, run, make)
+
+    def uncapped(name):
+        bases[name] = results.once(name, "uncapped", lambda: launch(command_of(name)))
+        limits[name] = int(0.6 * bases[name]["allocated"]) + SHARED_CONTEXT
+
+    with concurrent.futures.ThreadPoolExecutor(len(names)) as pool:
+        list(pool.map(uncapped, names))
+    alone = {n: verdict(bases[n], fitted(n, "alone")) for n in names}
+    for turn in range(3):
+        draw = random.Random(turn)
+        delays = {n: draw.uniform(0, 12) for n in names}
+        with concurrent.futures.ThreadPoolExecutor(len(names)) as pool:
+            rows = pool.map(lambda n: fitted(n, "at once %d" % turn, delays[n]), names)
+            seen = {n: verdict(bases[n], r) for n, r in zip(names, rows)}
+        same = [n for n in names if {**seen[n], "apart": 0} == {**alone[n], "apart": 0}]
+        other = {n: (alone[n], seen[n]) for n in names if n not in same}
+        print(
+            "at once, turn %d: %d of %d as alone; otherwise: %s"
+            % (turn, len(same), len(names), other),
+            flush=True,
+        )
 
 
 def whole_card(results, options, name):
@@ -566,6 +617,8 @@ def work(results, options):
         for name in filter(None, options.seeds.split(",")):
             tell_failure(lambda: with_dropout(results, options, pool, name))
     tell_failure(lambda: timing(results, options))  # alone on the card
+    if options.shared:
+        tell_failure(lambda: shared(results, options, options.shared.split(",")))
 
 
 def tell_failure(do):
@@ -616,6 +669,9 @@ def main():
     )
     parser.add_argument(
         "--whole-card", default="", help="jobs under --gpu-mem instead of the allocator's own cap"
+    )
+    parser.add_argument(
+        "--shared", default="", help="jobs that run alone, then all at once three times"
     )
     parser.add_argument("--cannot", action="store_true", help="a job that no remedy makes fit")
     parser.add_argument(

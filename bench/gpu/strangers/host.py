@@ -3,6 +3,7 @@
 FIT_FRACTION makes the card smaller before the script begins; FIT_BUDGET is the activation memory
 budget of torch.compile; FIT_REGIONS names classes whose modules are checkpointed in what is
 compiled; FIT_SIDE names the file for its allocator peaks and the times of its steps afterwards;
+FIT_WATCH=1 tells on standard error which requests for memory failed, and where;
 FIT_TINY=1 gives the flags of the script's line "# tiny: ...", with which it runs on a CPU in
 seconds.
 """
@@ -15,6 +16,7 @@ import runpy
 import statistics
 import sys
 import time
+import traceback
 
 import torch
 import torch._functorch.config
@@ -68,6 +70,18 @@ def checkpoint_by_hand(names):
     torch.nn.Module.compile = wrapped(torch.nn.Module.compile)
 
 
+def watch_requests():
+    """Tells of requests that fail, those that a library does without included."""
+
+    def failed(device, requested, total, free):
+        held = torch.cuda.memory_allocated(device)
+        where = [f.name for f in traceback.extract_stack()[-12:-1]]
+        print("request failed: %d with %d held in %s" % (requested, held, where), file=sys.stderr)
+
+    attach = torch._C._cuda_attach_out_of_memory_observer
+    torch.cuda._lazy_call(lambda: attach(failed))
+
+
 def main():
     script = sys.argv[1]
     tiny = (
@@ -87,6 +101,8 @@ def main():
         checkpoint_by_hand(os.environ["FIT_REGIONS"].split(","))
     if torch.cuda.is_available() and os.environ.get("FIT_FRACTION"):
         torch.cuda.set_per_process_memory_fraction(float(os.environ["FIT_FRACTION"]))
+    if torch.cuda.is_available() and os.environ.get("FIT_WATCH"):
+        watch_requests()
     steps = sys.stdout = Steps(sys.stdout)
     runpy.run_path(script, run_name="__main__")
     if os.environ.get("FIT_SIDE"):
@@ -96,6 +112,7 @@ def main():
                 reserved=torch.cuda.max_memory_reserved(),
                 allocated=torch.cuda.max_memory_allocated(),
                 total=torch.cuda.mem_get_info()[1],
+                failed_requests=torch.cuda.memory_stats().get("num_ooms"),
             )
         with open(os.environ["FIT_SIDE"], "w") as f:
             json.dump(side, f)

@@ -1,0 +1,415 @@
+"""What --fit chooses against the best of a grid of settings made by hand, on a real card:
+`python bench/gpu/fit_grid.py --out FILE [--jobs 3] [--seconds N] [CASE...]`.
+
+The grid is pieces x blocks x offload: the batch in 1, 2, 4 or 8 pieces with accumulation; none, a
+quarter, half, three quarters or all of the blocks checkpointed; all that is saved in host memory
+(torch's save_on_cpu). Each point runs without a cap and its peak of allocated bytes is read. Under
+a cap, the best is the fastest of the points whose peak is below it. --fit runs under the cap
+itself, as it would after an attempt that ran out. Models with BatchNorm are not cut by hand either.
+Processes start side by side, but only one computes at a time. A row is written as soon as it is
+known; rows that are there are not run again. --table prints the median and the worst.
+"""
+
+import argparse
+import concurrent.futures
+import fcntl
+import gc
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+
+os.environ.setdefault("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
+HERE = os.path.dirname(os.path.abspath(__file__))
+PROBE = os.environ.get("FIT_PROBE") or os.path.join(HERE, "..", "..", "probe", "py")
+CAPS = (0.8, 0.6)
+PIECES = (1, 2, 4, 8)
+BLOCKS = (0, 0.25, 0.5, 0.75, 1)
+STEPS, FIT_STEPS = 3, 9
+
+
+class Job:
+    """make: the model; batch: tensors; loss(model, batch); blocks(model): what one would
+    checkpoint; cut: pieces give the same results.
+    """
+
+    def __init__(self, make, batch, loss, blocks, cut=True, adam=True):
+        self.make, self.batch, self.loss, self.blocks = make, batch, loss, blocks
+        self.cut, self.adam = cut, adam
+
+
+def jobs(torch):
+    import torch.nn as nn
+    import torch.nn.functional as F
+    import torchvision
+    import transformers as hf
+
+    tiny = not torch.cuda.is_available()
+    dev = "cpu" if tiny else "cuda"
+
+    def rows(n):
+        return 8 if tiny else n
+
+    def tokens(n, length, vocabulary):
+        def make():
+            x = torch.randint(0, vocabulary, (rows(n), 16 if tiny else length), device=dev)
+            return x, x.clone()
+
+        return make
+
+    def images(n, size=224):
+        size = 64 if tiny else size
+        return lambda: (
+            torch.randn(rows(n), 3, size, size, device=dev),
+            torch.randint(0, 100, (rows(n),), device=dev),
+        )
+
+    def inside(m, b):
+        return m(input_ids=b[0], labels=b[1]).loss
+
+    def outside(m, b):
+        logits = m(input_ids=b[0]).logits[:, :-1]
+        return F.cross_entropy(logits.flatten(0, 1), b[1][:, 1:].flatten())
+
+    def classify(m, b):
+        return F.cross_entropy(m(b[0]), b[1])
+
+    def bf16(loss):
+        def inner(m, b):
+            with torch.autocast(dev, dtype=torch.bfloat16):
+                return loss(m, b)
+
+        return inner
+
+    def gpt2():
+        small = dict(n_layer=4, n_head=2, n_embd=32) if tiny else dict(n_layer=12, n_head=12)
+        return hf.GPT2LMHeadModel(
+            hf.GPT2Config(n_positions=512, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, **small)
+        )
+
+    def llama():
+        w = 32 if tiny else 768
+        return hf.LlamaForCausalLM(
+            hf.LlamaConfig(
+                vocab_size=16000,
+                hidden_size=w,
+                intermediate_size=3 * w,
+                num_hidden_layers=4 if tiny else 12,
+                num_attention_heads=4 if tiny else 12,
+                max_position_embeddings=512,
+            )
+        )
+
+    def bert():
+        w = 32 if tiny else 768
+        return hf.BertForSequenceClassification(
+            hf.BertConfig(
+                hidden_size=w,
+                intermediate_size=4 * w,
+                num_hidden_layers=4 if tiny else 12,
+                num_attention_heads=4 if tiny else 12,
+                hidden_dropout_prob=0.0,
+                attention_probs_dropout_prob=0.0,
+                num_labels=4,
+            )
+        )
+
+    class Encoder(nn.Module):
+        def __init__(self):
+            super().__init__()
+            w = 32 if tiny else 512
+            layer = nn.TransformerEncoderLayer(w, 4, 4 * w, dropout=0.0, batch_first=True)
+            self.embed = nn.Embedding(1000, w)
+            self.encoder = nn.TransformerEncoder(layer, 8, enable_nested_tensor=False)
+            self.head = nn.Linear(w, 1000)
+
+        def forward(self, x):
+            return self.head(self.encoder(self.embed(x)).mean(1))
+
+    class Down(nn.Module):
+        def __init__(self, i, o):
+            super().__init__()
+            self.body = nn.Sequential(
+                nn.Conv2d(i, o, 3, padding=1),
+                nn.GroupNorm(8, o),
+                nn.SiLU(),
+                nn.Conv2d(o, o, 3, padding=1),
+                nn.GroupNorm(8, o),
+                nn.SiLU(),
+            )
+
+        def forward(self, x):
+            return self.body(x)
+
+    class Unet(nn.Module):
+        def __init__(self, w=16 if tiny else 64):
+            super().__init__()
+            self.down = nn.ModuleList([Down(3, w), Down(w, 2 * w), Down(2 * w, 4 * w)])
+            self.middle = Down(4 * w, 4 * w)
+            self.up = nn.ModuleList([Down(8 * w, 2 * w), Down(4 * w, w), Down(2 * w, w)])
+            self.out = nn.Conv2d(w, 3, 1)
+
+        def forward(self, x):
+            kept = []
+            for d in self.down:
+                x = d(x)
+                kept.append(x)
+                x = F.max_pool2d(x, 2)
+            x = self.middle(x)
+            for u in self.up:
+                x = F.interpolate(x, scale_factor=2)
+                x = u(torch.cat([x, kept.pop()], 1))
+            return self.out(x)
+
+    def first(m, b):
+        return F.cross_entropy(m(b[0]), b[0].sum(1) % 1000)
+
+    def bert_loss(m, b):
+        return m(input_ids=b[0], labels=b[0].sum(1) % 4).loss
+
+    def denoise(m, b):
+        return F.mse_loss(m(b[0]), b[0])
+
+    def resnet_blocks(m):
+        return [x for layer in (m.layer1, m.layer2, m.layer3, m.layer4) for x in layer]
+
+    vision = torchvision.models
+    h = lambda m: list(m.transformer.h)
+    return {
+        "gpt2-loss-fp32": Job(gpt2, tokens(16, 512, 50000), inside, h),
+        "gpt2-outside-fp32": Job(gpt2, tokens(12, 512, 50000), outside, h, adam=False),
+        "gpt2-loss-bf16": Job(gpt2, tokens(32, 512, 50000), bf16(inside), h),
+        "llama-bf16": Job(
+            llama, tokens(32, 512, 16000), bf16(inside), lambda m: list(m.model.layers)
+        ),
+        "bert-fp32": Job(
+            bert, tokens(32, 384, 30000), bert_loss, lambda m: list(m.bert.encoder.layer)
+        ),
+        "encoder-fp32": Job(
+            Encoder, tokens(96, 384, 1000), first, lambda m: list(m.encoder.layers)
+        ),
+        "resnet50-fp32": Job(
+            lambda: vision.resnet50(num_classes=100),
+            images(96),
+            classify,
+            resnet_blocks,
+            cut=False,
+            adam=False,
+        ),
+        "regnet-fp32": Job(
+            lambda: vision.regnet_y_1_6gf(num_classes=100),
+            images(64),
+            classify,
+            lambda m: [b for stage in m.trunk_output for b in stage],
+            cut=False,
+            adam=False,
+        ),
+        "vit-fp32": Job(
+            lambda: vision.VisionTransformer(224 if not tiny else 64, 16, 8, 6, 384, 1536),
+            images(96),
+            classify,
+            lambda m: list(m.encoder.layers),
+        ),
+        "swin-fp32": Job(
+            lambda: vision.swin_t(num_classes=100, stochastic_depth_prob=0.0),
+            images(64),
+            classify,
+            lambda m: [b for i in (1, 3, 5, 7) for b in m.features[i]],
+        ),
+        "convnext-fp32": Job(
+            lambda: vision.convnext_tiny(num_classes=100, stochastic_depth_prob=0.0),
+            images(64),
+            classify,
+            lambda m: [b for i in (1, 3, 5, 7) for b in m.features[i]],
+        ),
+        "unet-fp32": Job(
+            Unet, images(24, 192), denoise, lambda m: [*m.down, m.middle, *m.up], adam=False
+        ),
+    }
+
+
+class Card:
+    """The card, or this machine's memory where there is none (to try the script out)."""
+
+    def __init__(self, torch):
+        self.torch, self.there = torch, torch.cuda.is_available()
+        self.total = torch.cuda.get_device_properties(0).total_memory if self.there else 0
+
+    def clean(self):
+        gc.collect()
+        if self.there:
+            self.torch.cuda.empty_cache()
+            self.torch.cuda.reset_peak_memory_stats()
+
+    def wait(self):
+        if self.there:
+            self.torch.cuda.synchronize()
+
+    def peak(self):
+        return self.torch.cuda.max_memory_allocated() if self.there else 1
+
+    def allow(self, count):
+        if self.there:
+            self.torch.cuda.set_per_process_memory_fraction(
+                min(1.0, count / self.total) if count else 1.0
+            )
+
+
+def train(torch, card, job, steps, pieces=1, share=0.0, offload=False):
+    """Seconds of a step and the peak of allocated bytes, with a setting made by hand."""
+    from torch.utils.checkpoint import checkpoint
+
+    torch.manual_seed(0)
+    card.clean()
+    model = job.make().to("cuda" if card.there else "cpu").train()
+    blocks = job.blocks(model)
+    for block in blocks[: round(share * len(blocks))]:
+        block.forward = lambda *a, inner=block.forward, **k: checkpoint(
+            inner, *a, use_reentrant=False, **k
+        )
+    make = torch.optim.AdamW if job.adam else torch.optim.SGD
+    optimizer = make(model.parameters(), lr=1e-4)
+    batch, times = job.batch(), []
+    for _ in range(steps):
+        card.wait()
+        begin = time.perf_counter()
+        optimizer.zero_grad()
+        n = len(batch[0])
+        size = -(-n // pieces)
+        for at in range(0, n, size):
+            part = tuple(t[at : at + size] for t in batch) if pieces > 1 else batch
+            if offload:
+                with torch.autograd.graph.save_on_cpu(pin_memory=card.there):
+                    loss = job.loss(model, part)
+            else:
+                loss = job.loss(model, part)
+            (loss * (len(part[0]) / n)).backward()
+        optimizer.step()
+        loss.item()
+        card.wait()
+        times.append(time.perf_counter() - begin)
+    late = times[len(times) // 2 :] if steps > STEPS else times[1:]
+    return {"seconds": statistics.median(late), "peak": card.peak()}
+
+
+def one(name, out):
+    import torch
+
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+    sys.path.insert(0, PROBE)
+    from _memroom_probe.fit import registry
+    from _memroom_probe.fit.calls import outermost
+
+    job, card = jobs(torch)[name], Card(torch)
+    if card.there:
+        torch.zeros(1, device="cuda")
+    with open(out + ".lock", "w") as turn:
+        fcntl.flock(turn, fcntl.LOCK_EX)
+        grid = []
+        for pieces in PIECES if job.cut else (1,):
+            for share in BLOCKS:
+                for offload in (False, True) if pieces == 1 and share in (0, 1) else (False,):
+                    got = train(torch, card, job, STEPS, pieces, share, offload)
+                    grid.append(dict(got, pieces=pieces, blocks=share, offload=offload))
+        base = grid[0]["peak"]
+        for cap in CAPS:
+            said: list = []
+            failed = {"failed": True}
+            registry.apply(
+                [
+                    {"id": "micro_batch", "params": failed},
+                    {"id": "checkpointing", "params": failed},
+                    {"id": "activation_offload", "params": {"measured": True}},
+                    {"id": "optimizer_offload", "params": {"measured": True}},
+                ],
+                lambda kind, text, said=said, **f: said.append([kind, text]),
+            )
+            fitting = [g for g in grid if g["peak"] <= cap * base] or [None]
+            best = min(fitting, key=lambda g: g["seconds"]) if fitting[0] else None
+            row = {"job": name, "cap": cap, "limit": int(cap * base), "best": best}
+            card.clean()
+            card.allow(cap * base)
+            try:
+                ours = train(torch, card, job, FIT_STEPS)
+                row.update(ours=ours, ratio=best and ours["seconds"] / best["seconds"])
+            except torch.cuda.OutOfMemoryError as why:
+                row["ran_out"] = str(why)[:120]
+            card.allow(0)
+            outermost.forget_all()
+            row["said"] = [t for k, t in said if k in ("applied", "declined")]
+            row["points"] = len(grid)
+            with open(out, "a") as f:
+                f.write(json.dumps(row) + "\n")
+            print(
+                "%-18s cap %g: ratio %s, ours %s, best %s, %s"
+                % (name, cap, row.get("ratio"), row.get("ours"), best, row["said"][-1:]),
+                flush=True,
+            )
+
+
+def table(rows):
+    ratios = [r["ratio"] for r in rows if r.get("ratio")]
+    for r in sorted(rows, key=lambda r: (r["job"], r["cap"])):
+        best = r["best"] or {}
+        print(
+            "%-18s %4g  %-7s pieces %s blocks %s offload %s  ours: %s"
+            % (
+                r["job"],
+                r["cap"],
+                "%.3f" % r["ratio"] if r.get("ratio") else "ran out" if "ran_out" in r else "-",
+                best.get("pieces"),
+                best.get("blocks"),
+                best.get("offload"),
+                "; ".join(r["said"])[:90],
+            )
+        )
+    if ratios:
+        print(
+            "%d of %d: median %.3f (bar 1.10), worst %.3f (bar 1.35)"
+            % (len(ratios), len(rows), statistics.median(ratios), max(ratios))
+        )
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--out", default="fit-grid.jsonl")
+    parser.add_argument("--jobs", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=3600)
+    parser.add_argument("--one", default="")
+    parser.add_argument("--table", action="store_true")
+    parser.add_argument("cases", nargs="*")
+    options = parser.parse_args()
+    if options.one:
+        return one(options.one, options.out)
+    end = time.time() + options.seconds
+    rows = [json.loads(line) for line in open(options.out)] if os.path.exists(options.out) else []
+    known = {r["job"] for r in rows}
+    if not options.table:
+        import torch
+
+        wanted = [n for n in options.cases or jobs(torch) if n not in known]
+
+        def run(name):
+            left = end - time.time()
+            if left < 15:
+                return
+            try:
+                subprocess.run(
+                    [sys.executable, "-W", "ignore", __file__, "--one", name]
+                    + ["--out", options.out],
+                    timeout=left,
+                )
+            except subprocess.TimeoutExpired:
+                print("%s: no time is left" % name, flush=True)
+
+        with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
+            list(pool.map(run, wanted))
+    table([json.loads(line) for line in open(options.out)] if os.path.exists(options.out) else [])
+
+
+if __name__ == "__main__":
+    main()
