@@ -9,8 +9,8 @@ DIST := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64
 # Packages whose tests use our goroutines in their own process: they run under the race detector where there is a C
 # compiler.
 RACE := ./supervise/... ./meter/...
-# Packages whose tests take minutes, the slowest first: each test is a job of its own.
-SPLIT := ./probe ./cli ./supervise
+# Packages whose tests take minutes: each test is a job of its own.
+SPLIT := ./probe ./cli ./supervise ./attack ./trial/conformance ./feed/serve
 # The Python environments beside the main one: a file of pins each.
 ENVIRONMENTS := $(patsubst testenv/requirements-%.txt,%,$(wildcard testenv/requirements-*.txt))
 
@@ -28,7 +28,8 @@ test: ## everything: linters, types, fuzzing, release builds, and all tests agai
 	@export MEMROOM_TEST_PYTHON=$$(testenv/ensure || true) MEMROOM_TEST_ENSURE=1 OMP_NUM_THREADS=1; \
 	 [ -n "$$MEMROOM_TEST_PYTHON" ] || echo "SKIPPING everything that needs PyTorch or TensorFlow: see the lines above"; \
 	 { for name in $(ENVIRONMENTS); do testenv/ensure $$name || true; done; } >/dev/null & \
-	 go run ./testenv/suite $(addprefix -split ,$(SPLIT)) $(addprefix -race ,$(RACE)) \
+	 mkdir -p bin; \
+	 go run ./testenv/suite -times bin/times.txt $(addprefix -split ,$(SPLIT)) $(addprefix -race ,$(RACE)) \
 	   -beside 'cd web/browsertest && go test -json -timeout 3h .' \
 	   -beside 'testenv/checks style' -beside 'testenv/checks release' -beside 'testenv/checks fuzz_all' | \
 	   go run ./testenv/count

@@ -2,6 +2,8 @@ package probe
 
 import (
 	"regexp"
+	"slices"
+	"strings"
 	"testing"
 
 	"memroom/testenv"
@@ -13,23 +15,34 @@ import (
 func TestCompiledAsWithoutTheProbe(t *testing.T) {
 	t.Parallel()
 	python := testenv.Python(t, "torch")
-	for _, part := range []string{"whole", "model", "optimizer", "call", "loss", "eval"} {
-		t.Run(part, func(t *testing.T) {
-			j := runJob(t, python, Setup{}, nil, script(t, "compiled_step.py"), part, "eager")
-			if j.failed != nil {
-				t.Fatalf("%v\n%s", j.failed, j.err)
-			}
-			want, errs := bareBoth(t, python, script(t, "compiled_step.py"), part, "eager")
-			if j.out != want {
-				t.Errorf("with the probe:\n%s\nwithout:\n%s", j.out, want)
-			}
-			if got := withoutTimes(j.err); got != withoutTimes(errs) {
-				t.Errorf("on stderr with the probe:\n%s\nwithout:\n%s", got, withoutTimes(errs))
-			}
-			if rows := allRows(t, j); len(rows) == 0 || rows[len(rows)-1].Step < 15 {
-				t.Errorf("of 20 steps these were seen: %v", rows)
-			}
-		})
+	args := []string{script(t, "compiled_step.py"), "whole", "model", "optimizer", "call", "loss",
+		"eval", "eager"}
+	j := runJob(t, python, Setup{}, nil, args...)
+	if j.failed != nil {
+		t.Fatalf("%v\n%s", j.failed, j.err)
+	}
+	want, errs := bareBoth(t, python, args...)
+	got, wanted := strings.Split(j.out, "part "), strings.Split(want, "part ")
+	if len(wanted) != 7 || len(got) != 7 {
+		t.Fatalf("with the probe:\n%s\nwithout:\n%s", j.out, want)
+	}
+	for i, part := range wanted[1:] {
+		if !strings.Contains(part, "\ngraphs [") {
+			t.Errorf("no counts of the compiler: %s", part)
+		}
+		if got[i+1] != part {
+			t.Errorf("with the probe:\n%s\nwithout:\n%s", got[i+1], part)
+		}
+	}
+	if got := withoutTimes(j.err); got != withoutTimes(errs) {
+		t.Errorf("on stderr with the probe:\n%s\nwithout:\n%s", got, withoutTimes(errs))
+	}
+	seen := make([]int, 6) // steps that were told of each part, which trains for 20
+	for _, row := range allRows(t, j) {
+		seen[min(max(int(row.Step)-1, 0)/20, 5)]++
+	}
+	if slices.Contains(seen, 0) {
+		t.Errorf("steps that were seen of each part: %v", seen)
 	}
 }
 

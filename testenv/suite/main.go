@@ -1,12 +1,15 @@
 // Command suite runs all tests, several jobs at a time, and prints `go test -json` for
 // testenv/count. Most of our tests wait for real processes, so one job per processor would leave
-// the processors idle: two more run than there are processors. Packages whose tests take minutes
-// are split: their test binary is built once and every test is a job of its own. The memroom binary
-// that the tests drive is built once too and handed to them as MEMROOM_TEST_BINARY.
+// the processors idle: more jobs start while a processor has time. Packages whose tests take
+// minutes are split: their test binary is built once and every test is a job of its own. Jobs that
+// are known to take long (longest.txt) start first. The memroom binary that the tests drive is
+// built once too and handed to them as MEMROOM_TEST_BINARY.
 //
-//	suite [-jobs N] [-race PKG]... [-split PKG]... [-beside COMMAND]... [-module DIR] [PKG]...
+//	suite [-jobs N] [-most N] [-race PKG]... [-split PKG]... [-beside COMMAND]... [-times FILE]
+//	      [PKG]...
 //
-// Without a package it runs all of them.
+// Without a package it runs all of them. -times writes what every job took; the top of that file,
+// taken on a quiet machine, is longest.txt.
 // The exit code is 0 whatever the tests say: testenv/count judges.
 package main
 
@@ -29,27 +32,35 @@ type plan struct {
 	race   []string // packages that run under the race detector
 	split  []string // packages whose tests run as jobs of their own, the slowest first
 	beside []string // shell commands that print `go test -json` themselves
-	module string   // folder of a module of its own, whose tests are split too
 	tests  []string // flags of `go test` and of test binaries, without their prefix
 	dir    string   // scratch
+	times  *times   // where the time goes; nil: nobody asked
 }
 
 func main() {
 	var p plan
-	jobs := flag.Int("jobs", runtime.NumCPU()+2, "jobs that run at a time")
+	least := flag.Int("jobs", runtime.NumCPU()+1, "jobs that run at a time on a busy machine")
+	most := flag.Int("most", 5*runtime.NumCPU(), "jobs that run while processors have time")
 	list := func(name, usage string, to *[]string) {
 		flag.Func(name, usage, func(s string) error { *to = append(*to, s); return nil })
 	}
 	list("race", "a package `pattern` to run under the race detector", &p.race)
 	list("split", "a `package` whose tests run as jobs of their own", &p.split)
 	list("beside", "a shell `command` that prints go test -json", &p.beside)
-	flag.StringVar(&p.module, "module", "", "`folder` of another module with tests")
+	costs := flag.String("times", "", "write what every job took to this `file`")
 	flag.Parse()
 	hearSignals()
 	if p.all = flag.Args(); len(p.all) == 0 {
 		p.all = []string{"./..."}
 	}
-	if err := p.run(*jobs); err != nil {
+	if *costs != "" {
+		p.times = &times{}
+	}
+	err := p.run(*least, max(*least, *most))
+	if err == nil {
+		err = p.times.write(*costs)
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "suite:", err)
 		os.Exit(1)
 	}
@@ -66,7 +77,7 @@ func hearSignals() {
 	}
 }
 
-func (p *plan) run(jobs int) error {
+func (p *plan) run(least, most int) error {
 	dir, err := os.MkdirTemp("", "memroom-suite-")
 	if err != nil {
 		return err
@@ -93,7 +104,7 @@ func (p *plan) run(jobs int) error {
 	if err != nil {
 		return err
 	}
-	q.work(jobs)
+	q.work(least, most, room)
 	return nil
 }
 
@@ -125,7 +136,7 @@ func (p *plan) jobs(out *printer) (*queue, error) {
 		q.add(p.splitJob(out, pkg, ".", slices.Contains(raced, pkg)))
 	}
 	for _, command := range p.beside {
-		q.add(shellJob(out, "bash", "-c", command))
+		q.add(p.shellJob(out, "bash", "-c", command))
 	}
 	for _, pkg := range all {
 		if !slices.Contains(split, pkg) {
@@ -135,12 +146,9 @@ func (p *plan) jobs(out *printer) (*queue, error) {
 	}
 	for _, race := range []bool{false, true} {
 		if len(rest[race]) > 0 {
-			q.add(shellJob(out, append([]string{"env", cgo(race), "go", "test", "-json", "-p", "2"},
+			q.add(p.shellJob(out, append([]string{"env", cgo(race), "go", "test", "-json", "-p", "2"},
 				append(p.goFlags(race), rest[race]...)...)...))
 		}
-	}
-	if p.module != "" {
-		q.add(p.splitJob(out, "", p.module, false))
 	}
 	return q, nil
 }
@@ -156,7 +164,7 @@ func cgo(race bool) string {
 
 // goFlags are those of `go test` and `go test -c`.
 func (p *plan) goFlags(race bool) []string {
-	flags := []string{"-cover"}
+	flags := []string{"-cover", "-vet=off"} // testenv/checks vets everything once
 	for _, f := range p.tests {
 		flags = append(flags, "-"+f)
 	}

@@ -6,7 +6,9 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"strings"
 	"sync"
+	"time"
 )
 
 // testEvent is a line of `go test -json` (see `go doc test2json`).
@@ -72,11 +74,18 @@ func eachLine(cmd *exec.Cmd, f func(line []byte)) error {
 	return cmd.Wait()
 }
 
+// shown is how many words of a command are its name in longest.txt: those of a list of packages
+// change.
+const shown = 4
+
 // shellJob is a command that prints `go test -json` itself.
-func shellJob(out *printer, argv ...string) job {
-	return func() []job {
+func (p *plan) shellJob(out *printer, argv ...string) job {
+	name := strings.Join(argv[:min(shown, len(argv))], " ")
+	return job{weight: longest(name), do: func() []job {
+		cmd, began := exec.Command(argv[0], argv[1:]...), time.Now()
 		// What failed is in the lines; the exit code adds nothing.
-		_ = eachLine(exec.Command(argv[0], argv[1:]...), out.line)
+		_ = eachLine(cmd, out.line)
+		p.times.add(name, time.Since(began), cmd.ProcessState)
 		return nil
-	}
+	}}
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,32 +14,29 @@ import (
 
 // split is a package whose tests are jobs of their own.
 type split struct {
-	out           *printer
-	path          string // import path
-	dir           string // its folder, where its tests run
-	binary        string
-	scratch       string
-	flags         []string
-	mu            sync.Mutex
-	left          int
-	failed        bool
-	started       time.Time
-	profiles      []string
-	withoutReport bool // no coverage: a module of its own
+	out      *printer
+	path     string // import path
+	dir      string // its folder, where its tests run
+	binary   string
+	scratch  string
+	flags    []string
+	mu       sync.Mutex
+	left     int
+	failed   bool
+	started  time.Time
+	profiles []string
+	times    *times
 }
 
-// splitJob builds the test binary of a package; the jobs that follow are its tests. Without an
-// import path it is the package in the folder.
-func (p *plan) splitJob(out *printer, path, module string, race bool) job {
-	return func() []job {
-		target := path
-		if target == "" {
-			target = "."
-		}
+// splitJob builds the test binary of a package; the jobs that follow are its tests. The
+// package is named as the go command names it in the folder.
+func (p *plan) splitJob(out *printer, target, folder string, race bool) job {
+	// Nothing of the package can begin before it is built.
+	return job{weight: math.Inf(1), do: func() []job {
 		s := &split{out: out, scratch: p.dir, flags: p.tests, started: time.Now(),
-			withoutReport: path == ""}
+			times: p.times}
 		found := exec.Command("go", "list", "-f", "{{.ImportPath}} {{.Dir}}", target)
-		found.Dir = module
+		found.Dir = folder
 		text, err := found.Output()
 		s.path, s.dir, _ = strings.Cut(strings.TrimSpace(string(text)), " ")
 		s.binary = filepath.Join(p.dir, strings.ReplaceAll(s.path, "/", "-")+".test")
@@ -46,7 +44,7 @@ func (p *plan) splitJob(out *printer, path, module string, race bool) job {
 		if err == nil {
 			args := append([]string{"test", "-c", "-o", s.binary}, p.goFlags(race)...)
 			build := exec.Command("go", append(args, target)...)
-			build.Dir = module
+			build.Dir = folder
 			build.Env = append(os.Environ(), cgo(race))
 			said, err = build.CombinedOutput()
 		}
@@ -64,10 +62,11 @@ func (p *plan) splitJob(out *printer, path, module string, race bool) job {
 		}
 		var jobs []job
 		for i, name := range names {
-			jobs = append(jobs, func() []job { s.test(i, name); return nil })
+			jobs = append(jobs, job{weight: longest(s.path + " " + name),
+				do: func() []job { s.test(i, name); return nil }})
 		}
 		return jobs
-	}
+	}}
 }
 
 // names are the tests, examples and fuzz targets of a package. Benchmarks do not run.
@@ -117,6 +116,7 @@ func (s *split) test(i int, name string) {
 	cmd.Env = append(os.Environ(), "GOCOVERDIR="+counts)
 	var own strings.Builder
 	named := false
+	began := time.Now()
 	err = eachLine(cmd, func(line []byte) {
 		var e testEvent
 		if json.Unmarshal(line, &e) == nil && e.Test == "" {
@@ -126,6 +126,7 @@ func (s *split) test(i int, name string) {
 		named = named || e.Action == "fail"
 		s.out.line(line)
 	})
+	s.times.add(s.path+" "+name, time.Since(began), cmd.ProcessState)
 	why := ""
 	if err != nil && !named {
 		why = fmt.Sprintf("%s: %v\n%s", name, err, own.String())
@@ -155,7 +156,7 @@ func (s *split) ends(why string) {
 	if why != "" {
 		s.out.event(testEvent{Action: "output", Package: s.path, Output: why})
 	}
-	if share, err := covered(s.profiles); err == nil && !s.withoutReport && why == "" {
+	if share, err := covered(s.profiles); err == nil && why == "" {
 		s.out.event(testEvent{Action: "output", Package: s.path,
 			Output: fmt.Sprintf("coverage: %.1f%% of statements\n", 100*share)})
 	}

@@ -60,8 +60,8 @@ func splitSample(t *testing.T, text string) (events []testEvent) {
 	var printed bytes.Buffer
 	p := &plan{dir: t.TempDir(), tests: []string{"timeout=1m"}}
 	q := newQueue()
-	q.add(p.splitJob(&printer{to: &printed}, "", dir, false))
-	q.work(2)
+	q.add(p.splitJob(&printer{to: &printed}, ".", dir, false))
+	q.work(2, 2, never)
 	for _, line := range strings.Split(strings.TrimSpace(printed.String()), "\n") {
 		var e testEvent
 		if err := json.Unmarshal([]byte(line), &e); err != nil {
@@ -117,25 +117,120 @@ func TestQueue(t *testing.T) {
 	q := newQueue()
 	var order []int
 	for i := range 5 {
-		q.add(func() []job {
+		q.add(job{do: func() []job {
 			order = append(order, i)
-			return []job{func() []job { order = append(order, 10+i); return nil }}
-		})
+			return []job{{do: func() []job { order = append(order, 10+i); return nil }}}
+		}})
 	}
-	q.work(1)
+	q.work(1, 1, never)
 	if want := []int{0, 1, 2, 3, 4, 10, 11, 12, 13, 14}; !slices.Equal(order, want) {
 		t.Errorf("order %v, want %v", order, want)
 	}
 	var many atomic.Int64
 	for range 100 {
-		q.add(func() []job {
+		q.add(job{do: func() []job {
 			many.Add(1)
-			return []job{func() []job { many.Add(1000); return nil }}
-		})
+			return []job{{do: func() []job { many.Add(1000); return nil }}}
+		}})
 	}
-	q.work(4)
+	q.work(4, 4, never)
 	if got := many.Load(); got != 100*1001 {
 		t.Errorf("ran %d jobs and %d that follow", got%1000, got/1000)
+	}
+}
+
+// TestLongestFirst: what takes longest starts first, also among jobs that came of others.
+func TestLongestFirst(t *testing.T) {
+	q := newQueue()
+	var order []int
+	add := func(weight int, more ...job) job {
+		return job{weight: float64(weight),
+			do: func() []job { order = append(order, weight); return more }}
+	}
+	q.add(add(0), add(3, add(5), add(1)), add(2), add(9, add(4)))
+	q.work(1, 1, never)
+	if want := []int{9, 4, 3, 5, 2, 1, 0}; !slices.Equal(order, want) {
+		t.Errorf("order %v, want %v", order, want)
+	}
+}
+
+// TestRoomForMore: two jobs always run, more of them only while the machine has room.
+func TestRoomForMore(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		room  func() bool
+		wants int64
+	}{{"no", never, 2}, {"yes", func() bool { return true }, 5}} {
+		t.Run(c.name, func(t *testing.T) {
+			q := newQueue()
+			var now, top atomic.Int64
+			reached := make(chan struct{})
+			for range 40 {
+				q.add(job{do: func() []job {
+					n := now.Add(1)
+					for seen := top.Load(); n > seen && !top.CompareAndSwap(seen, n); seen = top.Load() {
+					}
+					if n == c.wants {
+						select {
+						case <-reached:
+						default:
+							close(reached)
+						}
+					}
+					<-reached
+					now.Add(-1)
+					return nil
+				}})
+			}
+			q.work(2, 5, c.room)
+			if top.Load() != c.wants {
+				t.Errorf("%d jobs ran at a time, want %d", top.Load(), c.wants)
+			}
+		})
+	}
+}
+
+func never() bool { return false }
+
+// TestTicks: the share of unused time between two readings, where waiting for a disk is unused.
+func TestTicks(t *testing.T) {
+	before, ok := readTicks([]byte("cpu  100 10 50 1000 40 0 5 5 0 0\ncpu0 1 2 3 4 5 6 7 8 0 0\n"))
+	if !ok || before != (ticks{1040, 1210}) {
+		t.Fatalf("%+v, %v", before, ok)
+	}
+	after, _ := readTicks([]byte("cpu  160 20 60 1015 45 0 5 5 0 0\n"))
+	if got := after.idleSince(before); math.Abs(got-0.2) > 1e-12 {
+		t.Errorf("20 of 100 ticks were unused, got %v", got)
+	}
+	if got := before.idleSince(before); got != 0 {
+		t.Errorf("no time passed, got %v", got)
+	}
+	if _, ok := readTicks([]byte("intr 1 2 3")); ok {
+		t.Error("a line of something else was read")
+	}
+}
+
+// TestLongestExist: a name that no test has any more says nothing about the order.
+func TestLongestExist(t *testing.T) {
+	if len(longestJobs()) == 0 {
+		t.Fatal("longest.txt has no jobs")
+	}
+	for name := range longestJobs() {
+		pkg, test, _ := strings.Cut(name, " ")
+		pkg, ours := strings.CutPrefix(pkg, "memroom/")
+		if !ours {
+			continue // a command
+		}
+		files, err := filepath.Glob(filepath.Join("..", "..", pkg, "*_test.go"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !slices.ContainsFunc(files, func(path string) bool {
+			text, err := os.ReadFile(path)
+			return err == nil && bytes.Contains(text, []byte("func "+test+"("))
+		}) {
+			t.Errorf("longest.txt: there is no %s", name)
+		}
 	}
 }
 
