@@ -144,13 +144,7 @@ func byNeighbour(c *trace.Crash, _ *trace.Hints) (judged, bool) {
 // ranksOnOneCard: a rank other than the first, beside several small processes on one card. Each
 // rank opened a context there.
 func ranksOnOneCard(c *trace.Crash) bool {
-	small := 0
-	for _, n := range c.Neighbours {
-		if n.Bytes < event.GiB {
-			small++
-		}
-	}
-	return c.Rank > 0 && c.Card != nil && *c.Card != c.Rank && small >= 2
+	return c.Rank > 0 && c.Card != nil && *c.Card != c.Rank && contexts(c) >= 2
 }
 
 // byFragments compares what lies idle in the pool with what was asked for. Idle memory that would

@@ -19,6 +19,9 @@ var (
 	leadingShape  = regexp.MustCompile(`(?i)shape ?\[(\d+)((?:, ?\d+)*)\]`)
 )
 
+// recurrent are operations over the time steps of a sequence.
+var recurrent = regexp.MustCompile(`(?i)TensorArray|(?:^|/)\w*rnn\w*/|/while/`)
+
 // manySamples is a first dimension that is a data set rather than a batch, where the operation
 // moves whole arrays.
 const manySamples = 5000
@@ -66,6 +69,11 @@ func byNode(c *trace.Crash, h *trace.Hints) (judged, bool) {
 	m := leadingShape.FindStringSubmatch(c.Text)
 	if m == nil || len(regexp.MustCompile(`\d+`).FindAllString(m[2], -1)) < 2 {
 		return judged{}, false
+	}
+	if recurrent.MatchString(c.Node) {
+		return because(CauseBatch, "longest_batch", 0.6,
+			"the operation (%s) is one of a recurrent layer, whose tensors have time first: %s steps of one "+
+				"batch, as long as its longest sample", c.Node, m[1]), true
 	}
 	if n, _ := strconv.Atoi(m[1]); n >= manySamples && (wholeArray.MatchString(c.Text) ||
 		len(c.Frames) > 0 && strings.Contains(c.Frames[0].File, "data_adapter")) {
@@ -183,10 +191,32 @@ func bySetting(c *trace.Crash, h *trace.Hints) (judged, bool) {
 		h.Batch), true
 }
 
+// manyContexts is how many small processes on one card are those of other ranks.
+const manyContexts = 3
+
+// contexts counts the processes on the card that hold little more than a context.
+func contexts(c *trace.Crash) int {
+	small := 0
+	for _, n := range c.Neighbours {
+		if n.Bytes < event.GiB {
+			small++
+		}
+	}
+	return small
+}
+
 // notKnown says what is known where no evidence names a cause.
 func notKnown(c *trace.Crash) judged {
 	j := judged{cause: CauseUnknown}
 	switch {
+	case onCard(c) && contexts(c) >= manyContexts:
+		j.detail = "contexts"
+		j = j.also("%d other processes hold %s of the card, about %s each: contexts, as of ranks that did "+
+			"not select their own card", len(c.Neighbours), neighbourBytes(c),
+			neighbourBytes(c)/event.Bytes(len(c.Neighbours)))
+		if c.Allocated != nil {
+			j = j.also("%s are live in this one: both together fill it", *c.Allocated)
+		}
 	case onCard(c):
 		j.detail = "open"
 		if c.Idle != nil && c.Requested != nil && *c.Idle < 2**c.Requested && c.Allocated != nil {

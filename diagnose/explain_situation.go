@@ -95,6 +95,8 @@ var situations = map[string]situation{
 		[]remedy.ID{remedy.ShardAtLoad, remedy.FSDP, remedy.ZeRO}, false},
 	"first_card": {"DataParallel gathers all outputs on the first card, which holds the loss too",
 		[]remedy.ID{remedy.DDP, remedy.MicroBatch}, true},
+	"contexts": {"", []remedy.ID{remedy.SelectCard, remedy.MicroBatch, remedy.Checkpointing,
+		remedy.MixedPrecision, remedy.ShorterSequence}, true},
 	"ranks_on_card": {"", []remedy.ID{remedy.SelectCard, remedy.FreeNeighbour}, false},
 
 	// the system

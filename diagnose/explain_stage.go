@@ -385,6 +385,13 @@ func byTraceback(c *trace.Crash, h *trace.Hints) (judged, bool) {
 			j.confidence = 0.5
 			j = j.also("no step was complete before: the model's own share may be too large as well")
 		}
+		if (j.detail == "forward" || j.detail == "backward" || j.detail == "logits") && large(c) &&
+			c.Steps >= 10*lateSteps {
+			j.beside = j.detail
+			j.detail = "longest_batch"
+			j = j.also("it ran for %s steps before %s were asked for at once: a batch with longer samples "+
+				"than before", thousands(c.Steps), *c.Requested)
+		}
 		if j.detail == "logits" && seen(c, h, trace.SignPreference) {
 			j = j.also("preference training doubles it: chosen and rejected samples, and a reference model")
 		}

@@ -204,6 +204,7 @@ func (p *passage) around() string {
 var (
 	bar       = later(`(\d+)/(?:\d+|\?) ?\[\d+:\d\d`)
 	stepWords = later(`(?i)\b(?:global_)?(?:step|iter(?:ation)?|it)s?["']?\]?\s?[=:]?\s?\[?(\d{1,9})\b`)
+	batchWord = later(`(?i)\bepoch:?\s?\[?\d+(?:/\d+)?[\],:]*\s?(?:batch|iter|step)e?s?[:#]?\s?\[?(\d{1,9})\b`)
 	lossSeen  = later(`(?i)['"]?\b(?:train_)?loss['"]?\s?[=:]\s?\d`)
 	notSteps  = later(`(?i)loading|resum|download|fetching|\bmap\b|tokeniz|shards|filter|saving|preprocess|` +
 		`generating|capturing|evaluat|validat|predict|caching|sanity|layers|\btest`)
@@ -218,7 +219,7 @@ func (p *passage) steps() int64 {
 		if notSteps.MatchString(line) {
 			continue
 		}
-		for _, re := range []*expression{bar, stepWords} {
+		for _, re := range []*expression{bar, stepWords, batchWord} {
 			for _, m := range re.FindAllStringSubmatch(line, 4) {
 				if n, err := strconv.ParseInt(m[1], 10, 64); err == nil {
 					most = max(most, n)

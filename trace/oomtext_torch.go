@@ -42,7 +42,7 @@ var torchWords = []entry{
 	{words: []string{"preempted by preemptionmode"}, endings: []*ending{cachePreempted}},
 	{words: []string{"bus error"}, endings: []*ending{bareBus}},
 	{words: []string{"error out of memory at line"}, endings: []*ending{torchRaw}},
-	{words: []string{"outofmemoryerror"}, endings: []*ending{torchClassOnly}},
+	{words: []string{"outofmemoryerror"}, endings: []*ending{translated, torchClassOnly}},
 }
 
 var (

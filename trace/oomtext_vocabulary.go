@@ -22,7 +22,7 @@ type entry struct {
 // vocabulary is every telling word. The tables stand beside the readers of each family.
 var vocabulary = newWords(tellings(slices.Concat(
 	torchWords, tensorflowWords, jaxWords, deviceWords, pythonWords, kernelWords, schedulerWords,
-	workerWords,
+	workerWords, translatedWords,
 	otherWords, hintWords, signsFar)))
 
 // both asks one hint after the other; either may be nil.
