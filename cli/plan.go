@@ -15,7 +15,7 @@ import (
 )
 
 type planCmd struct {
-	Args []string `arg:"" optional:"" name:"config" help:"Hugging Face config.json, its folder, a .safetensors file beside it, or a model id in the local cache. Or a file of a trainer (axolotl, LLaMA-Factory, TrainingArguments, accelerate, DeepSpeed), and the model after it if it is not on this machine. With --rehearse: the training command, after --."`
+	Args []string `arg:"" optional:"" name:"config" help:"Hugging Face config.json, its folder, a .safetensors file beside it, or a model id in the local cache. Or a file of a trainer (axolotl, LLaMA-Factory, TRL, torchtune, TrainingArguments, accelerate, DeepSpeed), and the model after it if it is not on this machine. With --rehearse: the training command, after --."`
 
 	Preset        string      `help:"A well-known model instead of a file, such as llama-3-8b, gpt2 or torchvision/resnet50." placeholder:"NAME"`
 	Batch         int         `help:"Micro-batch: what one forward pass sees." default:"1"`
@@ -51,6 +51,7 @@ type planCmd struct {
 	Offload       []string    `help:"Keep optimizer and/or activations in host memory (unvalidated)." placeholder:"WHAT"`
 	ChannelsLast  bool        `help:"Images and convolutions in channels-last order."`
 	Padded        bool        `help:"The longest sample sets --seq and others are padded: attention needs a mask."`
+	Packed        bool        `help:"Samples fill --seq one after the other and do not see each other: attention needs a mask, unless --attn flash."`
 	UseCache      bool        `help:"Decoders keep keys and values while they train: plain loops do unless use_cache=False, Hugging Face's Trainer does not."`
 	Shortest      int         `help:"Samples have from so many tokens up to --seq, in any order." placeholder:"N"`
 	EvalBatch     int         `help:"An evaluation without gradients after the step, with this batch." placeholder:"N"`
@@ -61,13 +62,15 @@ type planCmd struct {
 	GPU           string      `name:"gpu" help:"The whole card: a name such as H200, A100-80, RTX4090, or a size such as 24GiB. The longest sequence found fits when planned by itself; some shorter ones may not, as the cache suits some sizes better." placeholder:"NAME|SIZE"`
 	Here          bool        `help:"Plan for the card of this machine, minus what others hold on it now."`
 	rehearseFlags `embed:""`
-	rank          int      // that is rehearsed, of Ranks
-	Python        string   `help:"Python with torch and transformers (or diffusers), which builds models that are not described here; none for no Python. Default: that of the active environment, or on PATH." placeholder:"PATH"`
-	Fit           bool     `help:"Find the cheapest set of remedies with which it fits, with the flags for your trainer. With --devices: on how many of the cards it fits, sharded how."`
-	Allow         []string `help:"With --fit: remedies that change the mathematics, by kind: precision, quantize, optimizer, lora." placeholder:"KIND"`
-	Devices       []string `help:"Spread the model over several cards, such as 2x24GiB,1x12GiB, and print a device_map." placeholder:"LIST"`
-	JSON          bool     `name:"json" help:"Print JSON."`
-	HTML          string   `name:"html" help:"Write a self-contained page." placeholder:"FILE"`
+	rank          int // that is rehearsed, of Ranks
+	// what a trainer's file said about types: of autocast, of the weights
+	fileHalf, fileWeights string
+	Python                string   `help:"Python with torch and transformers (or diffusers), which builds models that are not described here; none for no Python. Default: that of the active environment, or on PATH." placeholder:"PATH"`
+	Fit                   bool     `help:"Find the cheapest set of remedies with which it fits, with the flags for your trainer. With --devices: on how many of the cards it fits, sharded how."`
+	Allow                 []string `help:"With --fit: remedies that change the mathematics, by kind: precision, quantize, optimizer, lora." placeholder:"KIND"`
+	Devices               []string `help:"Spread the model over several cards, such as 2x24GiB,1x12GiB, and print a device_map." placeholder:"LIST"`
+	JSON                  bool     `name:"json" help:"Print JSON."`
+	HTML                  string   `name:"html" help:"Write a self-contained page." placeholder:"FILE"`
 }
 
 func (planCmd) examples() []example {
@@ -163,7 +166,8 @@ func writePage(path string, p *plan.Prediction) error {
 
 // setup turns the flags into a setup.
 func (c *planCmd) setup(model *models.Config) plan.Setup {
-	s := plan.Setup{Model: model, Padded: c.Padded, UseCache: c.UseCache, Shortest: c.Shortest,
+	s := plan.Setup{Model: model, Padded: c.Padded || c.Packed && c.Attn != "flash",
+		UseCache: c.UseCache, Shortest: c.Shortest,
 		EvalBatch: c.EvalBatch, EvalKeep: c.EvalKeep, LoRATargets: c.LoraTargets,
 		LoRADropout: c.LoraDropout, DoubleQuant: c.DoubleQuant, NoUpcast: c.NoUpcast,
 		Autocast: c.Autocast, DoRA: c.Dora, TrainWhole: c.ModulesToSave, InBackward: c.InBackward,

@@ -1,10 +1,13 @@
 """Sweeps over every model type of the installed transformers: builds a small one from its
 configuration, rehearses a standard step on fake tensors, and counts the types that were answered.
 
-    python bench/anyarch/sweep.py OUT [--jobs 4] [--types bert,vit] [--every 8] [--real]
+    python bench/anyarch/sweep.py OUT [--jobs 4] [--types bert,vit] [--list FILE] [--every 8]
+        [--towers] [--real]
 
+Types that have a head to train are swept; with --towers those too that are only parts of others.
 With --real the same steps run on the card instead, and their peaks are measured. A type that is in
-OUT is not run again. OUT/TYPE.json holds how it ended; OUT/TYPE.record the rehearsal's timeline.
+OUT is not run again; --again runs those that failed. OUT/TYPE.json holds how it ended,
+OUT/TYPE.record the rehearsal's timeline, OUT/table.txt how every type ended.
 """
 
 import argparse
@@ -61,13 +64,26 @@ def shallow(config, seen=None):
     return config
 
 
-def trainable(auto, known):
-    """The types that have a model with a head, or at least a model."""
+# Tables of models that others use: what they return is nobody's loss.
+PARTS = ("BACKBONE", "MODEL_MAPPING", "FOR_IMAGE_MAPPING", "TEXT_ENCODING", "AUDIO_TOKENIZATION")
+
+
+def trainable(auto, known, towers):
+    """The types that have a model with a head, or with `towers` any model at all."""
     found = set()
     for table in dir(auto):
-        if table.startswith("MODEL_") and table.endswith("_NAMES") and "BACKBONE" not in table:
-            found |= set(getattr(auto, table))
+        if table.startswith("MODEL_") and table.endswith("_NAMES"):
+            if "BACKBONE" not in table if towers else not any(p in table for p in PARTS):
+                found |= set(getattr(auto, table))
     return sorted(found & set(known))
+
+
+# What the library's own default leaves out and every published configuration has.
+FILLED = {
+    "esm": {"vocab_size": 33, "pad_token_id": 1, "mask_token_id": 32},
+    "deepseek_v2": {"num_experts_per_tok": 6},
+    "nemotron": {"num_key_value_heads": 8},
+}
 
 
 def values_of(kind):
@@ -81,7 +97,7 @@ def values_of(kind):
     except Exception:
         values = CONFIG_MAPPING[kind]().to_dict()
     values.pop("architectures", None)
-    return dict(values, model_type=kind)
+    return {**values, "model_type": kind, **FILLED.get(kind, {})}
 
 
 def one(kind, out, real, rehearsal):
@@ -94,11 +110,14 @@ def one(kind, out, real, rehearsal):
     os.dup2(log.fileno(), 2)
     spec = dict(main.SPEC, batch=2, seq=64, steps=3, attn="sdpa")  # as the binary asks
     try:
+        values = values_of(kind)
+        with open(os.path.join(out, kind + ".config"), "w") as file:
+            json.dump(values, file, default=str)
         if real:
-            main.train(values_of(kind), spec, torch)
+            main.train(values, spec, torch)
             end(out, kind, reserved=torch.cuda.max_memory_reserved(), steps=3)
         rehearsal.path = os.path.join(out, kind + ".record")
-        main.train(values_of(kind), spec, torch)
+        main.train(values, spec, torch)
         end(out, kind, error="the rehearsal did not end")
     except SystemExit:
         pass
@@ -132,6 +151,10 @@ def main():
     parser.add_argument("out")
     parser.add_argument("--jobs", type=int, default=4)
     parser.add_argument("--types", default="")
+    parser.add_argument("--list", default="", help="a file of types, which come first")
+    parser.add_argument("--only", action="store_true", help="nothing but those of --list")
+    parser.add_argument("--towers", action="store_true")
+    parser.add_argument("--again", action="store_true", help="run what failed once more")
     parser.add_argument("--every", type=int, default=1, help="a sample: every Nth type")
     parser.add_argument("--real", action="store_true")
     args = parser.parse_args()
@@ -147,12 +170,20 @@ def main():
     from transformers.models.auto import modeling_auto
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
 
+    for name in ("llama.modeling_llama", "vit.modeling_vit", "bart.modeling_bart"):
+        importlib.import_module("transformers.models." + name)  # once, not in every child
     torch.set_num_threads(1)
     transformers.logging.set_verbosity_error()
-    kinds = trainable(modeling_auto, CONFIG_MAPPING_NAMES)
+    kinds = trainable(modeling_auto, CONFIG_MAPPING_NAMES, args.towers)
+    if args.list:
+        with open(args.list) as file:
+            first = file.read().split()
+        kinds = first + [k for k in kinds if k not in first and not args.only]
     if args.types:
-        kinds = [k for k in kinds if k in args.types.split(",")]
+        kinds = [k for k in args.types.split(",") if k in CONFIG_MAPPING_NAMES]
     kinds = kinds[:: args.every]
+    if args.again:
+        forget([k for k in kinds if failed(answered(args.out, k))], args.out)
     sweep([k for k in kinds if answered(args.out, k) is None], args, rehearsal)
     report(kinds, args.out)
     sys.stdout.flush()
@@ -174,7 +205,10 @@ def sweep(kinds, args, rehearsal):
             running[child] = (kind, time.monotonic())
         child, _ = os.waitpid(-1, os.WNOHANG)
         if child:
-            running.pop(child, None)
+            kind, since = running.pop(child, (None, 0))
+            if kind and answered(args.out, kind) is None:
+                with open(os.path.join(args.out, kind + ".json"), "w") as file:
+                    json.dump({"type": kind, "error": "ran out of time"}, file)
             continue
         for child, (kind, since) in running.items():
             if time.monotonic() - since > 4 * LIMIT:
@@ -182,16 +216,44 @@ def sweep(kinds, args, rehearsal):
         time.sleep(0.05)
 
 
+def failed(how):
+    """Whether a type was tried and gave no answer."""
+    return how is not None and (bool(how.get("error")) or not how.get("steps"))
+
+
+def forget(kinds, out):
+    for kind in kinds:
+        for end in (".json", ".record"):
+            if os.path.exists(os.path.join(out, kind + end)):
+                os.remove(os.path.join(out, kind + end))
+
+
+def notes(out, kind):
+    """What the step said it left out."""
+    path = os.path.join(out, kind + ".log")
+    if not os.path.exists(path):
+        return ""
+    with open(path, errors="replace") as file:
+        said = [line.split(": note: ", 1)[1].strip() for line in file if ": note: " in line]
+    return "; ".join(said)
+
+
 def report(kinds, out):
     good, bad = [], []
+    lines = []
     for kind in kinds:
         how = answered(out, kind)
-        if how and how.get("steps") and not how.get("error"):
+        if how is not None and not failed(how):
             good.append(kind)
+            lines.append("%-32s answered  %s" % (kind, notes(out, kind)))
         else:
-            bad.append((kind, (how or {}).get("error") or "killed"))
+            why = ((how or {}).get("error") or "ran out of time").split("\n")[0]
+            bad.append((kind, why))
+            lines.append("%-32s no answer %.300s" % (kind, why))
+    with open(os.path.join(out, "table.txt"), "w") as file:
+        file.write("".join(line.rstrip() + "\n" for line in lines))
     for kind, why in bad:
-        print("%-32s %s" % (kind, why.split("\n")[0][:300]))
+        print("%-32s %.300s" % (kind, why))
     print(
         "%d of %d types answered, %.1f %%"
         % (len(good), len(kinds), 100 * len(good) / max(1, len(kinds)))

@@ -14,9 +14,9 @@ WHOLE = 1 << 20  # elements of integers and booleans that are followed
 RANDOM = (
     1 << 18
 )  # elements of noise that are followed: scripts compare it and sort it to choose positions
-# elements of floating-point tensors that are followed: counters and scales, not what a model
-# computes
-FLOATS = 64
+# elements of floating-point tensors that are followed: counters, scales and masks; what a model
+# computes depends on its weights, which are unknown
+FLOATS = 1 << 20
 COPY = 1 << 18  # elements of an unknown tensor that become a real host tensor when copied there
 
 READ = (
