@@ -100,95 +100,57 @@ func (s *Server) followRun(w http.ResponseWriter, r *http.Request) error {
 	if from == "" {
 		from = r.URL.Query().Get("from")
 	}
-	f := follower{server: s, folder: folder}
+	var at place
 	if from != "" {
-		if f.at, err = parsePlace(from); err != nil {
+		if at, err = parsePlace(from); err != nil {
 			return err
 		}
 	} else {
-		f.at = place{wholeLines(folder.Path("samples.jsonl")), wholeLines(folder.Path("steps.jsonl")),
+		at = place{wholeLines(folder.Path("samples.jsonl")), wholeLines(folder.Path("steps.jsonl")),
 			wholeLines(folder.Path("events.jsonl"))}
 	}
 	s.viewers.Add(1)
 	defer s.viewers.Add(-1)
+	f, leave := s.join(folder)
+	defer leave()
 	out := newStream(w)
-	tick := time.NewTicker(s.options.Poll)
-	defer tick.Stop()
-	last := time.Now()
+	quiet := time.NewTimer(quietFor)
+	defer quiet.Stop()
+	said := 0
 	for {
-		over := !folder.Running()
-		more := true
-		for more {
-			more = f.next(out)
-			if out.body.Len() > 0 {
-				last = time.Now()
-			}
+		now := f.now()
+		for more := true; more; {
+			var p packet
+			p, more = f.next(at)
+			at = p.to
+			out.body.Write(p.body)
 			if out.send() != nil {
 				return nil
 			}
 		}
-		if over { // everything was read after the end
-			f.state(out, true)
-			out.add("over", f.at.String(), []byte("{}"))
+		if now.stated != said {
+			said = now.stated
+			out.add("state", "", now.state)
+		}
+		if now.over { // everything was read after the end
+			out.add("over", at.String(), []byte("{}"))
 			_ = out.send()
 			return nil
-		}
-		f.state(out, false)
-		if time.Since(last) > quietFor {
-			out.body.WriteString(": still here\n\n")
-			last = time.Now()
 		}
 		if out.send() != nil {
 			return nil
 		}
+		quiet.Reset(quietFor)
 		select {
 		case <-r.Context().Done():
 			return nil
 		case <-s.closed:
 			return nil
-		case <-tick.C:
+		case <-now.changed:
+		case <-quiet.C:
+			out.body.WriteString(": still here\n\n")
 		}
 	}
-}
-
-// follower is one viewer of one run.
-type follower struct {
-	server *Server
-	folder *store.Folder
-	at     place
-	stated time.Time
-	said   []byte
-}
-
-// next adds what was written since the last time, and says whether there is more.
-func (f *follower) next(out *stream) (more bool) {
-	for _, file := range []struct {
-		name, kind string
-		at         *int64
-		extract    func([]byte) []byte
-	}{
-		{"samples.jsonl", "samples", &f.at.samples, plainLine},
-		{"steps.jsonl", "steps", &f.at.steps, plainLine},
-		{"events.jsonl", "events", &f.at.events, eventLine},
-	} {
-		packet := []byte{'['}
-		left := false
-		*file.at = store.LinesFrom(f.folder.Path(file.name), *file.at, func(line []byte) bool {
-			if text := file.extract(line); text != nil {
-				if len(packet) > 1 {
-					packet = append(packet, ',')
-				}
-				packet = append(packet, text...)
-			}
-			left = len(packet) > packetBytes
-			return !left
-		})
-		more = more || left
-		if len(packet) > 1 {
-			out.add(file.kind, f.at.String(), append(packet, ']'))
-		}
-	}
-	return more
 }
 
 // plainLine gives a line that is JSON, without its end.
@@ -211,20 +173,6 @@ func eventLine(line []byte) []byte {
 		return nil
 	}
 	return line
-}
-
-// state adds how the run stands, once a second and where it has changed.
-func (f *follower) state(out *stream, end bool) {
-	if !end && time.Since(f.stated) < time.Second {
-		return
-	}
-	f.stated = time.Now()
-	data, err := json.Marshal(f.server.overview(f.folder.Row()))
-	if err != nil || !end && bytes.Equal(data, f.said) {
-		return
-	}
-	f.said = data
-	out.add("state", "", data)
 }
 
 // followRuns sends the newest runs whenever one of them has changed.

@@ -84,6 +84,9 @@ type Server struct {
 	listed   sync.Mutex
 	listedAt time.Time
 	listing  []byte
+
+	feeding sync.Mutex
+	feeds   map[string]*feed // of the runs that somebody watches, by folder
 }
 
 // route is one address. Its pattern is in the words of http.ServeMux and, with {name} for
