@@ -39,11 +39,12 @@ func main() {
 	n := flag.Int("n", 20, "changes tried in each package")
 	seed := flag.Uint64("seed", 1, "which changes: the same seed, the same changes")
 	limit := flag.Duration("limit", 10*time.Minute, "a test run that takes longer has noticed")
+	burn := flag.Int("cpu", 60, "so has one whose process takes more `seconds` of processor time")
 	extra := flag.String("tests", "", "further packages whose tests count, separated by spaces")
 	flag.Parse()
 	total, noticed := 0, 0
 	for _, dir := range flag.Args() {
-		t, c, err := mutatePackage(dir, *n, *seed, *limit, strings.Fields(*extra))
+		t, c, err := mutatePackage(dir, *n, *seed, limits{*limit, *burn}, strings.Fields(*extra))
 		if err != nil {
 			fmt.Fprintln(os.Stderr, "mutate:", err)
 			os.Exit(1)
@@ -54,7 +55,14 @@ func main() {
 	fmt.Printf("all: %d of %d small wrong changes noticed\n", noticed, total)
 }
 
-func mutatePackage(dir string, n int, seed uint64, limit time.Duration,
+// limits end a test run that a change made endless. A loop takes processor time, also on a machine
+// that is busy with other work; the clock ends what waits for ever.
+type limits struct {
+	clock time.Duration
+	cpu   int // seconds
+}
+
+func mutatePackage(dir string, n int, seed uint64, limit limits,
 	extra []string) (tried, noticed int, err error) {
 	fset := token.NewFileSet()
 	files, err := sources(fset, dir)
@@ -109,7 +117,7 @@ func sources(fset *token.FileSet, dir string) (map[string]*ast.File, error) {
 
 // try builds the package with the changed file laid over the original and runs the tests. The tree
 // itself is not touched.
-func try(fset *token.FileSet, file *ast.File, c change, dir string, limit time.Duration,
+func try(fset *token.FileSet, file *ast.File, c change, dir string, limit limits,
 	extra []string) (builds, caught bool, err error) {
 	c.apply()
 	var text bytes.Buffer
@@ -123,9 +131,10 @@ func try(fset *token.FileSet, file *ast.File, c change, dir string, limit time.D
 		return false, false, err
 	}
 	defer done()
-	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	ctx, cancel := context.WithTimeout(context.Background(), limit.clock)
 	defer cancel()
-	args := append([]string{"test", overlay, "-short", "-vet=off", "-failfast", dir}, extra...)
+	args := append([]string{"test", overlay, "-short", "-vet=off", "-failfast",
+		fmt.Sprintf(`-exec=sh -c 'ulimit -t %d; exec "$@"' sh`, limit.cpu), dir}, extra...)
 	said, err := exec.CommandContext(ctx, "go", args...).CombinedOutput()
 	return !bytes.Contains(said, []byte("[build failed]")), err != nil, nil
 }
