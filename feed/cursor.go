@@ -19,6 +19,9 @@ type Cursor struct {
 	epoch  *order.Epoch
 	number uint64
 
+	places []int64 // of a batch, and what becomes of them: room that is used again
+	picks  []table.Pick
+
 	checked time.Time // when the files were last looked at
 }
 
@@ -61,7 +64,7 @@ func (c *Cursor) Fill(ctx context.Context, k, next int64,
 		w := c.epoch.Find(position)
 		info := c.epoch.Windows[w]
 		end := min(to, info.First+info.Rows)
-		places := c.epoch.Places(w, position-info.First, end-info.First, nil)
+		c.places = c.epoch.Places(w, position-info.First, end-info.First, c.places)
 		key := windowKey{c.order, c.number, w}
 		held := c.pool.take(key, info, c.spec.Shuffle, true)
 		select {
@@ -79,7 +82,8 @@ func (c *Cursor) Fill(ctx context.Context, k, next int64,
 			return err
 		}
 		c.ahead(w, next)
-		own := held.picks(places, nil)
+		c.picks = held.picks(c.places, c.picks[:0])
+		own := c.picks
 		if position == from && end == to {
 			err := c.copy(held.blocks, own, room)
 			c.pool.release(key, held)

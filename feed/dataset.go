@@ -112,6 +112,11 @@ func Open(sources, columns []string, o format.Options, progress func(string)) (*
 		d.Close()
 		return nil, fmt.Errorf("none of the files can be read: %s", d.BadFiles[0])
 	}
+	var opened []source.File
+	for _, f := range d.files {
+		opened = append(opened, f.File)
+	}
+	source.Keep(opened)
 	all := format.Columns(fields)
 	places, err := table.Select(all, columns)
 	if err != nil {

@@ -2,6 +2,7 @@ package feed
 
 import (
 	"fmt"
+	"math/bits"
 	"sync"
 
 	"memroom/feed/order"
@@ -19,7 +20,9 @@ type windowKey struct {
 type window struct {
 	ready  chan struct{} // closed when blocks or err are there
 	blocks []*table.Rows
-	starts []int64 // first row of each block in the window
+	starts []int64 // first row of each block in the window, and the number of rows
+	near   []int32 // see point
+	step   uint
 	err    error
 	used   int // by how many batches it is being read now
 	size   int64
@@ -106,10 +109,23 @@ func (p *Pool) evict() bool {
 			delete(p.windows, key)
 			p.ages = append(p.ages[:i:i], p.ages[i+1:]...)
 			p.held -= w.size
+			w.recycle()
 			return true
 		}
 	}
 	return false
+}
+
+// recycle gives the buffers of a window to the next one. One that is still being decoded keeps its
+// own.
+func (w *window) recycle() {
+	select {
+	case <-w.ready:
+		for _, b := range w.blocks {
+			b.Recycle()
+		}
+	default:
+	}
 }
 
 // release ends a reading.
@@ -159,12 +175,14 @@ func (p *Pool) load(made *window, w order.Window, mixed bool) {
 		actual += blocks[i].Size()
 	}
 	made.blocks = blocks
+	made.point(first)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.held += actual - made.size
 	made.size = actual
 	p.Peak = max(p.Peak, p.held)
-	if actual > p.limit {
+	table.Trim(max(0, p.limit-p.held))
+	if actual > p.limit+p.limit/16 { // buffers that are used again may be somewhat larger
 		made.err = fmt.Errorf("a window of rows takes %d MiB decoded, the budget leaves %d MiB for rows: "+
 			"give a larger budget, a smaller window or fewer columns", actual>>20, p.limit>>20)
 		made.blocks = nil
@@ -174,17 +192,28 @@ func (p *Pool) load(made *window, w order.Window, mixed bool) {
 // picks turns rows of the window into rows of its blocks.
 func (w *window) picks(places []int64, out []table.Pick) []table.Pick {
 	for _, row := range places {
-		low, high := 0, len(w.starts)
-		for low+1 < high {
-			if middle := (low + high) / 2; w.starts[middle] <= row {
-				low = middle
-			} else {
-				high = middle
-			}
+		b := w.near[row>>w.step]
+		for w.starts[b+1] <= row {
+			b++
 		}
-		out = append(out, table.Pick{Block: int32(low), Row: int32(row - w.starts[low])})
+		out = append(out, table.Pick{Block: b, Row: int32(row - w.starts[b])})
 	}
 	return out
+}
+
+// point makes the table that picks looks blocks up in: for every 2^step rows the block of the first
+// of them. A step is about as long as a block, so the block of a row is at most some further.
+func (w *window) point(rows int64) {
+	w.starts = append(w.starts, rows)
+	average := max(1, rows/int64(max(1, len(w.blocks))))
+	w.step = uint(bits.Len64(uint64(average)) - 1)
+	b := int32(0)
+	for row := int64(0); row < rows; row += 1 << w.step {
+		for w.starts[b+1] <= row {
+			b++
+		}
+		w.near = append(w.near, b)
+	}
 }
 
 // HighWater is the most that decoded rows took, in bytes.

@@ -470,20 +470,44 @@ func (d *csvDecoder) Decode(b Block, columns []table.Column) (*table.Rows, error
 	if err != nil {
 		return nil, err
 	}
+	defer table.Give(data)
 	rows := table.NewRows(columns, int(b.Rows), b.Length)
-	plan := make([]*csvTarget, len(d.ix.Fields))
-	for i, f := range d.ix.Fields {
+	plan := planOf(d.ix, columns, rows)
+	if !d.skip && !strings.ContainsRune("+-.0123456789eE\"\r\n", rune(d.ix.Delim)) {
+		at, why := newCSVScan(data, d.ix.Delim, plan, rows, int(b.Rows)).run()
+		if why != "" {
+			err = &BadRow{d.f.Name(), b.First + int64(rows.Count), b.Offset + int64(at), why}
+		}
+	} else {
+		err = d.carefully(data, b, plan, rows)
+	}
+	if err == nil && int64(rows.Count) != b.Rows {
+		err = fmt.Errorf("%s: offset %d: %d rows where the index has %d: the file has changed", d.f.Name(),
+			b.Offset, rows.Count, b.Rows)
+	}
+	return rows, err
+}
+
+// planOf gives the column that each cell of a row goes to; nil where nobody wants it.
+func planOf(ix *Index, columns []table.Column, rows *table.Rows) []*csvTarget {
+	plan := make([]*csvTarget, len(ix.Fields))
+	for i, f := range ix.Fields {
 		same := func(c table.Column) bool { return c.Name == f.Name }
 		if at := slices.IndexFunc(columns, same); at >= 0 {
 			plan[i] = newTarget(columns[at], &rows.Data[at])
 		}
 	}
+	return plan
+}
+
+// carefully reads row by row, and leaves bad ones out where that is wanted.
+func (d *csvDecoder) carefully(data []byte, b Block, plan []*csvTarget, rows *table.Rows) error {
 	room := make([]byte, 0, 256)
 	var check *rowCheck
 	if d.skip {
 		check = newRowCheck(d.ix)
 	}
-	err = rowsOf(data, csvEnd(d.ix.Delim), func(row []byte, at int) error {
+	return rowsOf(data, csvEnd(d.ix.Delim), func(row []byte, at int) error {
 		row = trimEnd(row)
 		if check != nil && check.why(row) != "" {
 			return nil
@@ -494,11 +518,6 @@ func (d *csvDecoder) Decode(b Block, columns []table.Column) (*table.Rows, error
 		rows.Count++
 		return nil
 	})
-	if err == nil && int64(rows.Count) != b.Rows {
-		err = fmt.Errorf("%s: offset %d: %d rows where the index has %d: the file has changed", d.f.Name(),
-			b.Offset, rows.Count, b.Rows)
-	}
-	return rows, err
 }
 
 func count(row []byte, delim byte, room []byte) int {
@@ -515,7 +534,7 @@ func decodeRow(row []byte, delim byte, plan []*csvTarget, room []byte) string {
 		if pos > len(row) {
 			return fmt.Sprintf("has %d cells, the columns are %d", i, len(plan))
 		}
-		if t != nil && t.float {
+		if t != nil && t.quick == quickFloat {
 			if v, next, ok := fastFloat(row, pos, delim); ok {
 				t.into.AddFloat(v)
 				pos = next
@@ -537,25 +556,38 @@ func decodeRow(row []byte, delim byte, plan []*csvTarget, room []byte) string {
 	return ""
 }
 
+// csvTarget is the column that a cell goes to.
 type csvTarget struct {
 	into  *table.Data
 	set   setter
-	float bool
+	width int    // bytes of a value; 0: a text
+	out   []byte // room for all values of a column of fixed width
+	quick byte   // how csvScan reads it
 }
 
+// What csvScan reads by itself.
+const (
+	quickFloat byte = iota + 1
+	quickFloat32
+	quickInt
+	quickText // of JSON
+)
+
 func newTarget(c table.Column, into *table.Data) *csvTarget {
-	t := &csvTarget{into: into}
+	t := &csvTarget{into: into, width: c.Width, out: into.Fixed[:cap(into.Fixed)]}
 	switch {
 	case c.Kind == table.Text:
-		t.set = setText
+		t.set, t.width = setText, 0
 	case c.DType == "<f8":
-		t.float, t.set = true, setFloat(c)
+		t.quick, t.set = quickFloat, setFloat(c)
 	case c.DType == "<f4":
-		t.set = setFloat32(c)
+		t.quick, t.set = quickFloat32, setFloat32(c)
 	case c.DType == "|b1":
 		t.set = setBool(c)
 	default:
-		t.set = setInt(c)
+		if t.set = setInt(c); c.DType == "<i8" {
+			t.quick = quickInt
+		}
 	}
 	return t
 }

@@ -386,6 +386,9 @@ func (r *jsonRow) into(row []byte, rows *table.Rows) string {
 	for i := 0; i < len(r.columns) && why == ""; i++ {
 		why = setJSON(&rows.Data[i], r.columns[i], r.values[i].value, r.values[i].kind, &r.room)
 	}
+	if why == "" {
+		rows.Count++
+	}
 	return why
 }
 
@@ -406,8 +409,9 @@ func (d *jsonDecoder) Decode(b Block, columns []table.Column) (*table.Rows, erro
 	if err != nil {
 		return nil, err
 	}
+	defer table.Give(data)
 	rows := table.NewRows(columns, int(b.Rows), b.Length)
-	reader := newJSONRow(columns)
+	scan := newJSONScan(data, newJSONRow(columns), rows, int(b.Rows))
 	bad := func([]byte) string { return "" }
 	if d.skip {
 		bad = newJSONCheck(d.ix)
@@ -416,12 +420,12 @@ func (d *jsonDecoder) Decode(b Block, columns []table.Column) (*table.Rows, erro
 		if bad(row) != "" {
 			return nil
 		}
-		if why := reader.into(row, rows); why != "" {
+		if why := scan.row(at, at+len(row)); why != "" {
 			return &BadRow{d.f.Name(), b.First + int64(rows.Count), b.Offset + int64(at), why}
 		}
-		rows.Count++
 		return nil
 	})
+	scan.cut()
 	if err == nil && int64(rows.Count) != b.Rows {
 		err = fmt.Errorf("%s: offset %d: %d rows where the index has %d: the file has changed", d.f.Name(),
 			b.Offset, rows.Count, b.Rows)

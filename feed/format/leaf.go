@@ -55,6 +55,18 @@ const leafStep = 4096 // levels read at a time
 // readLeaf decodes some rows of one leaf of a row group.
 func (p *parquetFile) readLeaf(r *file.Reader, leaf, group int, first, rows int64, c table.Column,
 	into *table.Data) error {
+	if descriptor := r.MetaData().Schema.Column(leaf); plainWidth(c, descriptor) > 0 {
+		meta, err := r.MetaData().RowGroup(group).ColumnChunk(leaf)
+		if err != nil {
+			return err
+		}
+		out := into.Grow(int(rows) * c.Width)
+		err = p.readPlain(meta, descriptor, [2]int{group, leaf}, first, out, c)
+		if err != errOther {
+			return err
+		}
+		into.Fixed = into.Fixed[:len(into.Fixed)-len(out)]
+	}
 	chunk, before, err := p.column(r, leaf, group, first)
 	if err != nil {
 		return err

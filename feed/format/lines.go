@@ -6,6 +6,7 @@ import (
 	"io"
 
 	"memroom/feed/source"
+	"memroom/feed/table"
 )
 
 // rowEnd gives the length of the first row of data, with its newline, or -1 if data ends before it.
@@ -98,9 +99,10 @@ func (b *blocker) add(offset, n, decoded int64) {
 	b.row++
 }
 
-// readBlock reads the bytes of a block.
+// readBlock reads the bytes of a block. There is room for padding behind them. The caller may give
+// the buffer back.
 func readBlock(f source.File, b Block) ([]byte, error) {
-	data := make([]byte, b.Length)
+	data := table.Take(int(b.Length) + padding)[:b.Length]
 	if n, err := f.ReadAt(data, b.Offset); int64(n) < b.Length {
 		return nil, fmt.Errorf("%s: offset %d: %w", f.Name(), b.Offset+int64(n), shorter(err))
 	}

@@ -44,7 +44,12 @@ type pageHeader struct {
 	kind               int64 // 0 data, 2 dictionary, 3 data of version 2
 	unpacked, size     int64
 	values, rows       int64 // rows: -1 in version 1
-	repetitionEncoding int64
+	encoding           int64
+	repetitionEncoding int64 // version 1
+	definitionEncoding int64
+
+	definition, repetition int64 // version 2: bytes of the levels
+	stored                 bool  // version 2: the values are not packed
 }
 
 // findPages walks the headers of a chunk.
@@ -243,25 +248,35 @@ func (t *thrift) pageHeader() pageHeader {
 			h.unpacked = t.integer()
 		case id == 3:
 			h.size = t.integer()
-		case (id == 5 || id == 8) && kind == thriftStruct:
-			version2 := id == 8
-			t.fields(func(id int, kind byte) {
-				switch {
-				case id == 1:
-					h.values = t.integer()
-				case id == 3 && version2:
-					h.rows = t.integer()
-				case id == 4 && !version2:
-					h.repetitionEncoding = t.integer()
-				default:
-					t.skip(kind, 0)
-				}
-			})
+		case id == 5 && kind == thriftStruct:
+			t.numbers(map[int]*int64{1: &h.values, 2: &h.encoding, 3: &h.definitionEncoding,
+				4: &h.repetitionEncoding}, nil)
+		case id == 7 && kind == thriftStruct: // of a dictionary
+			t.numbers(map[int]*int64{1: &h.values, 2: &h.encoding}, nil)
+		case id == 8 && kind == thriftStruct:
+			packed := true
+			t.numbers(map[int]*int64{1: &h.values, 3: &h.rows, 4: &h.encoding, 5: &h.definition,
+				6: &h.repetition}, &packed)
+			h.stored = !packed
 		default:
 			t.skip(kind, 0)
 		}
 	})
 	return h
+}
+
+// numbers reads the whole numbers of a struct that are wanted, and its field 7, a truth value.
+func (t *thrift) numbers(wanted map[int]*int64, seventh *bool) {
+	t.fields(func(id int, kind byte) {
+		switch into := wanted[id]; {
+		case into != nil && (kind == 5 || kind == 6):
+			*into = t.integer()
+		case id == 7 && seventh != nil && (kind == 1 || kind == 2):
+			*seventh = kind == 1
+		default:
+			t.skip(kind, 0)
+		}
+	})
 }
 
 const thriftStruct = 12

@@ -48,26 +48,37 @@ func (p *parquetFile) column(r *file.Reader, leaf, group int, first int64) (
 		chunk, err := r.RowGroup(group).Column(leaf)
 		return chunk, 0, err
 	}
-	key := [2]int{group, leaf}
+	chunk, err := r.MetaData().RowGroup(group).ColumnChunk(leaf)
+	if err != nil {
+		return nil, 0, err
+	}
+	known, err := p.pagesOf(chunk, r.MetaData().Schema.Column(leaf), [2]int{group, leaf})
+	if err != nil {
+		return nil, 0, err
+	}
+	return known.from(p.f, first, readerProperties(), r.BufferPool())
+}
+
+// pagesOf gives the pages of a column chunk, which are looked for once.
+func (p *parquetFile) pagesOf(chunk *metadata.ColumnChunkMetaData, column *schema.Column,
+	key [2]int) (*chunkPages, error) {
 	p.mu.Lock()
 	known := p.pages[key]
 	p.mu.Unlock()
-	if known == nil {
-		chunk, err := r.MetaData().RowGroup(group).ColumnChunk(leaf)
-		if err != nil {
-			return nil, 0, err
-		}
-		if known, err = findPages(p.f, chunk, r.MetaData().Schema.Column(leaf)); err != nil {
-			return nil, 0, err
-		}
-		p.mu.Lock()
-		if p.pages == nil {
-			p.pages = map[[2]int]*chunkPages{}
-		}
-		p.pages[key] = known
-		p.mu.Unlock()
+	if known != nil {
+		return known, nil
 	}
-	return known.from(p.f, first, readerProperties(), r.BufferPool())
+	known, err := findPages(p.f, chunk, column)
+	if err != nil {
+		return nil, err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.pages == nil {
+		p.pages = map[[2]int]*chunkPages{}
+	}
+	p.pages[key] = known
+	return known, nil
 }
 
 // sized makes a source.File what arrow-go wants: something to seek in, though it mostly reads at

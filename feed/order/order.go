@@ -51,6 +51,35 @@ func (p *Permutation) At(i uint64) uint64 {
 	}
 }
 
+// All gives the elements at positions from to to, as At does, for many at once: no element waits for
+// another, so the processor works on several. Those that fall outside are walked on afterwards.
+func (p *Permutation) All(from, to int64, out []int64) []int64 {
+	if p.n <= 1 {
+		for range to - from {
+			out = append(out, 0)
+		}
+		return out
+	}
+	start := len(out)
+	var outside []int32
+	for i := from; i < to; i++ {
+		left, right := uint64(i)>>p.half, uint64(i)&p.mask
+		for _, key := range p.keys {
+			left, right = right, left^(mix(right^key)&p.mask)
+		}
+		out = append(out, int64(left<<p.half|right))
+	}
+	for k, place := range out[start:] {
+		if uint64(place) >= p.n {
+			outside = append(outside, int32(k))
+		}
+	}
+	for _, k := range outside {
+		out[start+int(k)] = int64(p.At(uint64(out[start+int(k)])))
+	}
+	return out
+}
+
 // mix is the finaliser of SplitMix64 (Steele, Lea, Flood 2014).
 func mix(x uint64) uint64 {
 	x = (x ^ x>>30) * 0xBF58476D1CE4E5B9
@@ -140,8 +169,5 @@ func (e *Epoch) Places(w int, from, to int64, places []int64) []int64 {
 		return places
 	}
 	of := New(uint64(e.Windows[w].Rows), e.seed, e.number, 2, uint64(w))
-	for i := from; i < to; i++ {
-		places = append(places, int64(of.At(uint64(i))))
-	}
-	return places
+	return of.All(from, to, places)
 }

@@ -51,7 +51,7 @@ func (r *Rows) Pack(columns []Column) {
 const packTile = 256
 
 func (r *Rows) fill(columns []Column, g *packed) {
-	g.bytes = make([]byte, r.Count*g.stride)
+	g.bytes = Take(r.Count * g.stride)[:r.Count*g.stride]
 	for from := 0; from < r.Count; from += packTile {
 		to := min(from+packTile, r.Count)
 		for k, i := range g.columns {
@@ -61,6 +61,7 @@ func (r *Rows) fill(columns []Column, g *packed) {
 		}
 	}
 	for _, i := range g.columns {
+		Give(r.Data[i].Fixed)
 		r.Data[i].Fixed = nil
 	}
 }

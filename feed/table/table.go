@@ -70,7 +70,7 @@ func NewRows(columns []Column, count int, room int64) *Rows {
 	for i, c := range columns {
 		d := &r.Data[i]
 		if c.Kind == Fixed {
-			d.Fixed = make([]byte, 0, count*c.Width)
+			d.Fixed = Take(count * c.Width)
 			continue
 		}
 		d.Ends = make([]int64, 0, count)
@@ -88,13 +88,11 @@ func (r *Rows) Reset() {
 	}
 }
 
-// Grow adds n zero bytes to a fixed column and gives them.
+// Grow adds n bytes to a fixed column and gives them, for the caller to fill.
 func (d *Data) Grow(n int) []byte {
 	old := len(d.Fixed)
 	d.Fixed = slices.Grow(d.Fixed, n)[:old+n]
-	part := d.Fixed[old:]
-	clear(part)
-	return part
+	return d.Fixed[old:]
 }
 
 // AddBytes adds a row to a text, binary or list column.
