@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"sync"
 	"time"
 
@@ -41,7 +42,8 @@ type header struct {
 type slot struct {
 	memory *shared
 	size   int64
-	unseen bool // the consumer does not have its memory yet
+	batch  int64 // bytes of the last batch in it
+	unseen bool  // the consumer does not have its memory yet
 }
 
 // stream sends one epoch's batches to one consumer.
@@ -104,7 +106,18 @@ func (s *Server) stream(ctx context.Context, conn *net.UnixConn, in *bufio.Reade
 		}
 		began := time.Now()
 		err := s.send(ctx, conn, cursor, k, r, n, &slots[n])
-		if errors.Is(err, errNoRoom) && s.makeRoom(slots, free) {
+		for errors.Is(err, errNoRoom) {
+			if !s.makeRoom(slots, free) {
+				// Others have taken the budget: this consumer goes on with the slots that it has.
+				if !slices.ContainsFunc(slots, func(own slot) bool { return own.memory != nil }) {
+					break
+				}
+				select {
+				case n = <-free:
+				case <-ctx.Done():
+					return errGone
+				}
+			}
 			err = s.send(ctx, conn, cursor, k, r, n, &slots[n])
 		}
 		if err != nil {
@@ -117,7 +130,9 @@ func (s *Server) stream(ctx context.Context, conn *net.UnixConn, in *bufio.Reade
 		}
 		if ahead.deeper(time.Since(began)) {
 			own := &slots[ahead.depth]
-			if s.grow(own, slots[n].size, r.Transport == "memfd") == nil {
+			// Half of the batches' part is left for consumers that have not come yet.
+			if s.batches.held() < s.batches.limit/2 &&
+				s.grow(own, slots[n].batch, r.Transport == "memfd") == nil {
 				// the consumer gets its descriptor with the first batch in it
 				own.unseen = true
 				free <- uint32(ahead.depth)
@@ -156,6 +171,7 @@ func (s *Server) send(ctx context.Context, conn *net.UnixConn, cursor *feed.Curs
 				h.Descriptor = 1
 			}
 		}
+		own.batch = size
 		return own.memory.bytes[:size], nil
 	}
 	if err := cursor.Fill(ctx, k, k+r.Stride, room); err != nil {

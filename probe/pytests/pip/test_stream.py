@@ -254,6 +254,46 @@ class Formats(Case):
         frame = joined(memroom.Stream(self.path("t.parquet"), columns=["word", "id"]))
         self.assertEqual(list(frame), ["word", "id"])
 
+    def test_parquet_numbers_however_they_are_stored(self):
+        """Pages of both versions, packed in several ways, with dictionaries, runs and holes."""
+        rng, rows = numpy.random.default_rng(0), 20_000
+
+        def holes(values, share):
+            return pyarrow.array(values, mask=rng.random(rows) < share)
+
+        table = pyarrow.table(
+            {
+                "f4": rng.normal(size=rows).astype("f4"),
+                "few": rng.integers(0, 7, rows).astype("f8"),
+                "runs": numpy.repeat(numpy.arange(rows // 100), 100).astype("f4"),
+                "i8": rng.integers(-(2**60), 2**60, rows),
+                "u4": rng.integers(0, 2**32, rows).astype("u4"),
+                "ts": pyarrow.array(rng.integers(0, 2**50, rows), pyarrow.timestamp("us")),
+                "hf": holes(rng.normal(size=rows), 0.1),
+                "hf4": holes(rng.integers(0, 5, rows).astype("f4"), 0.5),
+                "hi": holes(rng.integers(0, 99, rows), 0.2),
+                "hts": holes(rng.integers(0, 2**40, rows).astype("M8[us]"), 0.3),
+                "none": pyarrow.nulls(rows, pyarrow.float64()),
+            }
+        )
+        ways = [
+            {"compression": packing, "data_page_version": version, "use_dictionary": words}
+            for packing in ("snappy", "zstd", "none")
+            for version in ("1.0", "2.0")
+            for words in (True, False)
+        ]
+        ways += [{**way, "data_page_size": 700, "row_group_size": 7001} for way in ways]
+        ways.append({"use_byte_stream_split": ["f4"], "use_dictionary": False})
+        ways.append({"column_encoding": {"i8": "DELTA_BINARY_PACKED"}, "use_dictionary": False})
+        names = [self.path("%d.parquet" % i) for i in range(len(ways))]
+        for name, way in zip(names, ways):
+            pyarrow.parquet.write_table(table, name, **way)
+        batches = list(memroom.Stream(names, batch_size=rows))
+        self.assertEqual(len(batches), len(ways))
+        for batch, way in zip(batches, ways):
+            with self.subTest(str(way)):
+                self.compare(batch, table)
+
     def test_parquet_row_group_larger_than_the_budget(self):
         rows = 1_500_000
         table = pyarrow.table(
