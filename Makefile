@@ -11,8 +11,8 @@ DIST := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64
 RACE := ./supervise/... ./meter/...
 # Packages whose tests take minutes: each test is a job of its own.
 SPLIT := ./probe ./cli ./supervise ./attack ./trial/conformance ./feed/serve
-# The Python environments beside the main one: a file of pins each.
-ENVIRONMENTS := $(patsubst testenv/requirements-%.txt,%,$(wildcard testenv/requirements-*.txt))
+# The Python environments of the tests beside the main one: a file of pins each. peers is for bench/feed alone.
+ENVIRONMENTS := $(filter-out peers,$(patsubst testenv/requirements-%.txt,%,$(wildcard testenv/requirements-*.txt)))
 
 .PHONY: build demo test test-fast check attack fuzz mutate bench lint dist wheel clean
 build: bin/memroom
