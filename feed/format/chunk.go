@@ -69,8 +69,8 @@ type chunkScan struct {
 	indices        []uint32
 }
 
-// readPlain decodes rows of a leaf of plain numbers into out, which has room for exactly them. first
-// says where they begin in the row group.
+// readPlain decodes rows of a leaf of plain numbers into out, which has room for exactly them.
+// first says where they begin in the row group.
 func (p *parquetFile) readPlain(chunk *metadata.ColumnChunkMetaData, column *schema.Column,
 	key [2]int, first int64, out []byte, c table.Column) error {
 	s := &chunkScan{f: p.f, maxDef: column.MaxDefinitionLevel(), width: c.Width}

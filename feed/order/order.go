@@ -51,8 +51,8 @@ func (p *Permutation) At(i uint64) uint64 {
 	}
 }
 
-// All gives the elements at positions from to to, as At does, for many at once: no element waits for
-// another, so the processor works on several. Those that fall outside are walked on afterwards.
+// All gives the elements at positions from to to, as At does, for many at once: no element waits
+// for another, so the processor works on several. Those that fall outside are walked on afterwards.
 func (p *Permutation) All(from, to int64, out []int64) []int64 {
 	if p.n <= 1 {
 		for range to - from {
