@@ -26,7 +26,7 @@ class Card(TorchDispatchMode):
         result = func(*args, **(kwargs or {}))
         if not self.away:
             for tensor in tree_leaves(result):
-                if isinstance(tensor, torch.Tensor):
+                if isinstance(tensor, torch.Tensor) and tensor.layout == torch.strided:
                     self._count(tensor.untyped_storage())
         return result
 
@@ -68,14 +68,14 @@ def inserted(card):
             self.there = tensor.detach().clone(memory_format=torch.preserve_format)
             card.away -= 1
 
-    def unpack(packed):
-        return packed.there.clone() if isinstance(packed, Sent) else packed
+        def back(self):
+            return self.there.clone()
 
-    before = room.of, activation_offload._Sent, activation_offload._unpack
+    before = room.of, activation_offload._Sent
     room.of = lambda device, limit=None: card
-    activation_offload._Sent, activation_offload._unpack = Sent, unpack
+    activation_offload._Sent = Sent
     try:
         with card:
             yield card
     finally:
-        room.of, activation_offload._Sent, activation_offload._unpack = before
+        room.of, activation_offload._Sent = before

@@ -31,11 +31,12 @@ class SavedActivations(unittest.TestCase):
         small, large, more = torch.zeros(10), torch.zeros(1000), torch.zeros(2000)
         self.assertEqual(away.pack(given[500:]).data_ptr(), given[500:].data_ptr())
         self.assertEqual(away.pack(small).data_ptr(), small.data_ptr())
-        sent = away.pack(large)
+        sent = away.pack(large).sent
         self.assertNotEqual(sent.there.data_ptr(), large.data_ptr())
-        self.assertIs(away.pack(large), sent)  # saved by two operations, sent once
+        self.assertIs(away.pack(large).sent, sent)  # saved by two operations, sent once
+        self.assertIs(away.pack(large.view(10, 100)).sent, sent)
         large.add_(1)
-        self.assertIsNot(away.pack(large), sent)
+        self.assertIsNot(away.pack(large).sent, sent)
         self.assertEqual(away.pack(more).data_ptr(), more.data_ptr())  # over the quota
 
 

@@ -22,6 +22,7 @@ from ..remedies import (
     activation_budget,
     activation_offload,
     checkpointing,
+    derivatives,
     microbatch,
     optimizer_offload,
 )
@@ -29,6 +30,7 @@ from . import choices
 from .case import Case, case_of
 from .forecast import UNSEEN, Forecast
 from .search import (
+    AGAIN,
     cheapest_if_equal,
     frugal,
     half_way,
@@ -37,7 +39,7 @@ from .search import (
     together,
     with_others,
 )
-from .step import AGAIN, Step
+from .step import Step
 
 LARGER = 1.05  # times the batch a choice was made for, from which it is made anew
 ROOM_TO_GROW = 0.96  # share of the budget where batches differ, for one that is larger by less
@@ -101,6 +103,13 @@ class Governor:
         self._forecasts: dict = {}  # which calls wait together -> Forecast
         self._state_is_away = self._varies = False
         self._derived: set = set()  # names of modules of which that has been said
+        # What backward passes save to be differentiated again is sent away: None: not known yet.
+        self._send_derived = None
+        self._derivatives = (
+            derivatives.Derivatives(self._differentiated)
+            if "activation_offload" in allowed
+            else None
+        )
 
     def __call__(self, module, call, args, kwargs):
         if not worth_it(module):
@@ -132,16 +141,44 @@ class Governor:
         mark.watch(result)
         return result
 
+    def _differentiated(self):
+        """The modules whose calls wait, where what their backward pass saves is to be sent away."""
+        if self._send_derived is False:
+            return []
+        cases = {m.case: None for m in self._step.marks}
+        modules = [case.module() for case in cases]
+        modules = [m for m in modules if m is not None]
+        if not modules:
+            return []
+        around = room.of(next(modules[0].parameters()).device, self.limit)
+        return modules if around.is_card else []
+
+    def _settle_derived(self, spare):
+        """After the first step in which a backward pass was differentiated again. spare: bytes that
+        the choices leave."""
+        sent = self._derivatives.take_sent() if self._derivatives else 0
+        if not sent or self._send_derived is not None:
+            return
+        self._send_derived = sent > spare
+        if self._send_derived:
+            self.say(
+                "applied",
+                "what backward passes save to be differentiated again waits in host memory",
+                id="activation_offload",
+                equivalence="exact",
+            )
+
     def _tell_of_second_derivatives(self, case):
         """Where a loop that learns to learn does not fit, this is why."""
-        if case.amplifies == AGAIN and case.name not in self._derived:
-            self._derived.add(case.name)
-            self.say(
-                "note",
-                "%s: %s: what their backward pass computes is kept for that, and no remedy makes "
-                "that part smaller" % (case.name, AGAIN),
-                id="checkpointing",
-            )
+        if self._derivatives or case.amplifies != AGAIN or case.name in self._derived:
+            return
+        self._derived.add(case.name)
+        self.say(
+            "note",
+            "%s: %s: what their backward pass computes is kept for that, and on a CPU no remedy "
+            "makes that part smaller" % (case.name, AGAIN),
+            id="checkpointing",
+        )
 
     def _leave_room_for_as_many(self, case):
         """In a step that is seen for the first time nobody knows how often a module will be called
@@ -313,6 +350,8 @@ class Governor:
                 id="checkpointing",
             )
         candidates = list(choices.all_of(inputs, plan, cost, self._may_offload(around)))
+        most = self._most_away(around)
+        candidates = [c for c in candidates if c.offload <= most]
         if (
             "checkpointing" not in self.allowed
             or type(module).__name__ == "OptimizedModule"
@@ -346,7 +385,7 @@ class Governor:
             )
         if by != "FSDP":
             return case_of(module, choices.as_it_is())
-        return self._unmeasured(module, around, reason)
+        return self._unmeasured(module, around, reason, again=True)
 
     def _is_up_to_the_compiler(self, module):
         """A trial on other sizes would compile the module for each of them. Where the compiler
@@ -361,7 +400,9 @@ class Governor:
         """
         parts = by_sight(module) if "checkpointing" in self.allowed else []
         if any(activation_budget.is_compiled(part.module) for part in parts):
-            return self._unmeasured(module, around, "its blocks are compiled one by one")
+            return self._unmeasured(
+                module, around, "its blocks are compiled one by one", again=True
+            )
         for part in parts:
             checkpointing.before_compiling(part.module)
         if parts:
@@ -399,7 +440,15 @@ class Governor:
         return 0 if self._state_is_away else room.state_to_come()
 
     def _may_offload(self, around):
-        return "activation_offload" in self.allowed and around.is_card
+        return self._most_away(around) > 0
+
+    def _most_away(self, around):
+        """Bytes that may wait on the host: a share of what is free there, because others want some
+        of it too, and pinned memory cannot be swapped out.
+        """
+        if "activation_offload" not in self.allowed or not around.is_card:
+            return 0
+        return room.HOST_SHARE * room.host_free()
 
     def _budget(self, limit):
         return room.SAFETY * self.factor * limit
@@ -447,18 +496,23 @@ class Governor:
         for id in case.choice.remedies() or ["micro_batch"]:
             self.say("note", "%s: the first step with: %s" % (case.name, case.choice.words), id=id)
 
-    def _unmeasured(self, module, around, reason):
-        """Without a batch to try there is only everything at once: every call of a part is
-        checkpointed, and what is saved waits on the host, until a step has shown how much of it
-        need not.
+    def _unmeasured(self, module, around, reason, again=False):
+        """Without a batch to try there is only everything at once: what is saved waits on the host,
+        until a step has shown how much of it need not. again: every call of a part is checkpointed,
+        too. So it is where host memory may not do, and after an attempt that ran out. Otherwise the
+        second run of a part takes more room than what was saved inside of it, sent back piece by
+        piece.
         """
         name = name_of(module)
+        away = self._most_away(around)
+        again = again or self.factor < 1 or not away or away < around.limit
         parts = (
             by_sight(module)
-            if "checkpointing" in self.allowed and type(module).__name__ != "OptimizedModule"
+            if again
+            and "checkpointing" in self.allowed
+            and type(module).__name__ != "OptimizedModule"
             else []
         )
-        away = float("inf") if self._may_offload(around) else 0
         if parts:
             self.say(
                 "applied",
@@ -467,7 +521,13 @@ class Governor:
                 equivalence="exact",
                 checkpointed=len(parts),
             )
-        elif not away:
+        elif away:
+            self.say(
+                "note",
+                "%s: the first step with: what is saved in host memory (%s)" % (name, reason),
+                id="activation_offload",
+            )
+        else:
             self.say(
                 "declined",
                 "%s: no blocks to checkpoint, and %s" % (name, reason),
@@ -554,6 +614,7 @@ class Governor:
             taken = roomier(cases, taken, min(free, self._below(now, wall, step.around.limit)))
         if not first and all(case.choice is choice for case, choice in taken.items()):
             return
+        self._settle_derived(free - together(cases, taken.get))
         middle = half_way(cases, taken) if far else None
         self._use(middle or taken)
         if first:

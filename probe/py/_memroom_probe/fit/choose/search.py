@@ -1,5 +1,8 @@
 """The cheapest choices that fit together."""
 
+# Why small differences grow where a backward pass is run with create_graph.
+AGAIN = "its gradients are differentiated again"
+
 NEARLY = 1.05  # times the least that counts as the least
 
 WORTH = 1.35  # times its seconds that it may cost to give a library its work space
@@ -110,7 +113,14 @@ def _all(case):
 
 
 def _equal_where_it_matters(case):
-    return [c for c in case.candidates if c.bitwise] if case.amplifies else case.candidates
+    """Where gradients are differentiated again, what a second run computes is kept for that, so
+    that only host memory helps, as far as there is any.
+    """
+    if not case.amplifies:
+        return case.candidates
+    equal = [c for c in case.candidates if c.bitwise]
+    once = [c for c in equal if not c.checkpoint and not c.whole]
+    return once if case.amplifies == AGAIN and any(c.offload for c in once) else equal
 
 
 def cheapest(cases, free, of=_all):

@@ -9,7 +9,7 @@ import torch
 
 from ..batch.inputs import is_tensor
 from ..calls import tree
-from .search import largest, together
+from .search import AGAIN, largest, together
 
 
 class Step:
@@ -19,6 +19,7 @@ class Step:
 
     def __init__(self):
         self.marks, self.together = [], {}
+        _steps.add(self)
         self.chosen = []  # the choices of the calls that wait together, where they take most
         self.around: Any = None  # the room that is watched
         self.held_before = self._peak = None
@@ -69,6 +70,11 @@ class Step:
         }
         return sum(t.numel() * t.element_size() for t in alive.values())
 
+    def optimizer_begins(self):
+        """Whatever was differentiated again has been by now, even where its graph is still held."""
+        for mark in self.marks:
+            mark.done = mark.done or mark.again
+
     def before_optimizer(self):
         self._peak = max(self._peak or 0, self.around.peak())
 
@@ -80,13 +86,13 @@ class Step:
         return self._peak if self._peak is not None else self.around.peak()
 
 
-# Why small differences grow where a backward pass is run with create_graph.
-AGAIN = "its gradients are differentiated again"
-
-_watching = weakref.WeakSet()  # steps that want to know when an optimizer begins
+_steps = weakref.WeakSet()  # all of them
+_watching = weakref.WeakSet()  # those whose peak is read when an optimizer begins
 
 
 def _optimizer_begins(*_):
+    for step in list(_steps):
+        step.optimizer_begins()
     for step in list(_watching):
         step.before_optimizer()
 
@@ -102,6 +108,7 @@ class _Mark:
 
     def __init__(self, case):
         self.case, self.done, self.graph, self.results = case, False, None, []
+        self.again = False  # its gradients are differentiated again, so its graph is still needed
         self.choice = case.choice  # of this call
 
     def watch(self, result):
@@ -117,8 +124,9 @@ class _Mark:
             t.register_hook(self._arrived)
 
     def _arrived(self, grad):
-        self.done = True
-        if torch.is_grad_enabled():  # so it is in a backward pass with create_graph only
+        self.again = torch.is_grad_enabled()  # in a backward pass with create_graph only
+        self.done = not self.again
+        if self.again:
             self.case.amplifies = AGAIN
 
     def waits(self):

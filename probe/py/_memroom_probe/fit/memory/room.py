@@ -10,6 +10,7 @@ import torch
 
 # share of the wall that is planned with; the rest is for fragmentation and what was not foreseen
 SAFETY = 0.94
+HOST_SHARE = 0.5  # of the free host memory that activations of a card may take
 MIB = 1 << 20
 
 
@@ -99,6 +100,31 @@ def _give_back_at_once():
         ctypes.CDLL(None).mallopt(-3, 1 << 17)  # M_MMAP_THRESHOLD
     except (OSError, AttributeError):
         pass  # another C library
+
+
+def host_free():
+    """Bytes of host memory that are free: of the machine, and below the limit of a cgroup."""
+    free = []
+    with open("/proc/meminfo") as f:
+        free += [int(line.split()[1]) * 1024 for line in f if line.startswith("MemAvailable:")]
+    limit = _cgroup_limit()
+    for path in ("/sys/fs/cgroup/memory.current", "/sys/fs/cgroup/memory/memory.usage_in_bytes"):
+        try:
+            with open(path) as f:
+                free.append(limit - int(f.read()) + _dropped_for_others(path))
+        except (OSError, ValueError):
+            pass
+    return max(0, min(free, default=0))
+
+
+def _dropped_for_others(path):
+    """Bytes of file pages in the cgroup, which the kernel drops when somebody needs room."""
+    try:
+        with open(os.path.join(os.path.dirname(path), "memory.stat")) as f:
+            stat = dict(line.split() for line in f)
+        return int(stat.get("inactive_file") or stat.get("total_inactive_file") or 0)
+    except (OSError, ValueError):
+        return 0
 
 
 def _cgroup_limit():

@@ -70,19 +70,33 @@ class Away:
         ):
             return tensor.detach()
         storage = StorageWeakRef(tensor.untyped_storage())
-        key = (
-            storage.cdata,
-            tensor.storage_offset(),
-            tuple(tensor.shape),
-            tensor.stride(),
-            tensor.dtype,
-            tensor._version,
-        )
+        seen = tuple(tensor.shape), tensor.stride()
+        key = (storage.cdata, tensor.storage_offset(), tensor.numel(), tensor.dtype)
+        key += (tensor._version, *(() if _dense(tensor) else seen))
         there = self.known.get(key)
         if there is None:
             self.quota, self.sent = self.quota - size, self.sent + size
             there = self.known[key] = _Sent(tensor, storage)
-        return there
+        return _Seen(there, *seen) if _dense(tensor) else there
+
+
+def _dense(tensor):
+    """Whether its elements fill one piece of memory: then any other such tensor that begins there
+    with as many elements is the same piece in another shape.
+    """
+    return torch._debug_has_internal_overlap(tensor) == 0
+
+
+class _Seen:
+    """What one operation saved: a tensor that waits on the host, in the shape in which it was
+    saved. Several operations save one result in several shapes; it travels once.
+    """
+
+    def __init__(self, sent, shape, stride):
+        self.sent, self.shape, self.stride = sent, shape, stride
+
+    def back(self):
+        return self.sent.back().as_strided(self.shape, self.stride, 0)
 
 
 class _Sent:
@@ -95,8 +109,9 @@ class _Sent:
         self.there = torch.empty_like(tensor, device="cpu", pin_memory=tensor.is_cuda)
         self.there.copy_(tensor, non_blocking=True)
 
+    def back(self):
+        return self.there.to(self.device, non_blocking=True)
+
 
 def _unpack(packed):
-    return (
-        packed.there.to(packed.device, non_blocking=True) if isinstance(packed, _Sent) else packed
-    )
+    return packed if isinstance(packed, torch.Tensor) else packed.back()
