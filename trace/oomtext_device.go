@@ -21,7 +21,7 @@ var deviceWords = []entry{
 		"allocation is out of device memory", "device memory allocation failed",
 		"memory not enough: current free"}, endings: []*ending{deviceCode}},
 	{words: []string{"insufficient memory (", "kiogpucommandbuffercallbackerroroutofmemory"},
-		endings: []*ending{metal}},
+		endings: []*ending{ggml, metal}},
 	{words: []string{"requires more system memory"}, endings: []*ending{ollama}},
 	{words: []string{"could not be allocated", "tactic device request"},
 		endings: []*ending{tensorRT}},

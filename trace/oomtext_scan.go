@@ -172,7 +172,8 @@ func endsLine(buf []byte, at int) bool {
 	from := max(0, at-200)
 	token := buf[from:at]
 	token = token[bytes.LastIndexAny(token, " \t\n\"'(")+1:]
-	return !bytes.Contains(token, []byte(`:\`)) && !bytes.HasPrefix(token, []byte(`.`))
+	drive := len(token) == 2 && token[1] == ':'
+	return !drive && !bytes.Contains(token, []byte(`:\`)) && !bytes.HasPrefix(token, []byte(`.`))
 }
 
 // telling is a word that may stand in a passage worth reading.
