@@ -21,8 +21,13 @@ type Observation struct {
 // Forecast is how much a trial is expected to need at the most.
 type Forecast struct {
 	Bytes event.Bytes
-	Known bool   // false: nothing has been learnt yet
-	Why   string // in a few words
+	// Likely is what most trials with these settings stay below. Where a reservation can grow, it is
+	// enough to begin with; the rest up to Pooled is shared with the others.
+	Likely event.Bytes
+	Pooled event.Bytes
+	Guess  bool   // from very few trials: likely too much
+	Known  bool   // false: nothing has been learnt yet
+	Why    string // in a few words
 }
 
 // Memory learns peaks over the hyperparameters. It fits a few simple shapes (a constant, lines,
@@ -79,6 +84,11 @@ const (
 	pad = 24 * event.MiB
 	// errorQuantile of the model's own errors is added.
 	errorQuantile = 0.98
+	// usualQuantile of them is what a reservation that can grow begins with.
+	usualQuantile = 0.5
+	// careful: how far the first reservations that can grow go from the likely towards the worst, in
+	// logarithms. Too little costs standing still, too much costs trials that could run.
+	careful = 0.75
 	// refitEvery: with many observations a new one changes little.
 	refitEvery  = 16
 	refitAlways = 64
@@ -94,9 +104,14 @@ func (m *Memory) Forecast(p Params) Forecast {
 	if m.shape == nil || m.fitted != m.version() {
 		m.shape, m.fitted = fitShapes(m.recent()), m.version()
 	}
-	bytes, why := m.shape.upper(p)
-	if m.Fixed {
+	bytes, pooled, likely, why := m.shape.upper(p)
+	if m.Fixed || len(m.seen) < trusted {
 		bytes, why = m.fixed(p, bytes, why)
+	}
+	if len(m.seen) < trusted {
+		likely = event.Bytes(math.Pow(float64(max(likely, leastReservation)), 1-careful) *
+			math.Pow(float64(bytes), careful))
+		pooled = likely
 	}
 	// The same setting was seen: that is better than any shape.
 	if same, seen := m.same[p.String()]; seen {
@@ -105,16 +120,23 @@ func (m *Memory) Forecast(p Params) Forecast {
 			margin = growth
 		}
 		known := event.Bytes(float64(same.most)*margin) + pad
+		usually := event.Bytes(float64(same.most)*(1+slack*m.shape.unsure) +
+			float64(pad)*m.shape.unsure)
 		if m.Fixed && same.atLeast {
 			known = max(known, bytes)
 		}
 		if same.atLeast || same.count >= 2 {
-			bytes, why = known, "seen with the same settings"
+			bytes, likely, why = known, same.most, "seen with the same settings"
+			if pooled = usually; same.atLeast {
+				likely, pooled = known, known
+			}
 		} else {
 			bytes = max(known, min(bytes, event.Bytes(float64(same.most)*1.5)+pad))
+			likely, pooled = max(likely, same.most), max(usually, min(pooled, bytes))
 		}
 	}
-	return Forecast{Bytes: bytes, Known: true, Why: why}
+	return Forecast{Bytes: bytes, Likely: min(likely, bytes), Pooled: min(pooled, bytes), Known: true,
+		Guess: len(m.seen) < trusted, Why: why}
 }
 
 // version changes when forecasts do.
@@ -126,6 +148,9 @@ func (m *Memory) version() int {
 }
 
 func (m *Memory) recent() []Observation {
+	if !m.Fixed && len(m.seen) >= trusted {
+		return m.seen[max(0, len(m.seen)-fitOn):] // those that run may still grow
+	}
 	return slices.Concat(m.seen[max(0, len(m.seen)-fitOn):], m.running)
 }
 
@@ -150,6 +175,8 @@ type fitted struct {
 	logs    bool // fitted in logarithms
 	weights []float64
 	wrong   float64 // share by which unseen points exceed the prediction, upper quantile
+	usual   float64 // the same, of three in four
+	unsure  float64 // share of the margins that few observations need
 	score   float64
 	words   string
 	most    float64 // largest observation
@@ -175,9 +202,13 @@ func fitShapes(seen []Observation) *fitted {
 			best = f
 		}
 	}
-	best.most, best.known = most, texts(seen)
+	best.most, best.known, best.unsure = most, texts(seen), unsure(len(seen))
 	return best
 }
+
+// unsure is how much of slack and pad remains after n observations: the errors of the fit show
+// what varies from run to run, the better the more there are.
+func unsure(n int) float64 { return min(1, math.Sqrt(4/float64(max(n, 1)))) }
 
 type shape struct {
 	columns []column
@@ -359,6 +390,7 @@ func fitOne(seen []Observation, targets []float64, columns []column, logs bool,
 	}
 	slices.Sort(over)
 	f.wrong = max(0, quantile(over, errorQuantile))
+	f.usual = max(0, quantile(over, usualQuantile))
 	if n < 4 {
 		f.wrong = max(f.wrong, 0.35/float64(n)) // a few points say little about errors
 	}
@@ -388,22 +420,25 @@ func (f *fitted) predicted(row []float64) float64 {
 	return value
 }
 
-// upper is the forecast with its margins.
-func (f *fitted) upper(p Params) (event.Bytes, string) {
+// upper is the forecast with its margins, that with those of many observations, and what is likely.
+func (f *fitted) upper(p Params) (upper, pooled, likely event.Bytes, why string) {
 	row := f.row(p)
 	predicted := f.predicted(row)
 	beyond := 0.0
 	for _, x := range row[1:] {
 		beyond = max(beyond, x-1, -x)
 	}
-	margin := 1 + slack + f.wrong + min(0.15*beyond, 0.5)
-	why := f.words
+	margin := 1 + f.wrong + min(0.15*beyond, 0.5)
+	why = f.words
 	if f.strange(p) {
 		margin, why = margin+0.25, why+"; a name not seen before"
 		predicted = max(predicted, f.most)
 	}
 	predicted = max(predicted, 0)
-	return event.Bytes(predicted*margin) + pad, why
+	with := func(share float64) event.Bytes {
+		return event.Bytes(predicted*(margin+slack*share) + float64(pad)*share)
+	}
+	return with(1), with(f.unsure), event.Bytes(predicted * (1 + f.usual)), why
 }
 
 // strange says whether a setting has a name that no observation had.

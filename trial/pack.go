@@ -2,6 +2,7 @@ package trial
 
 import (
 	"fmt"
+	"math"
 	"slices"
 
 	"memroom/event"
@@ -15,8 +16,11 @@ type Capacity struct {
 	// Of the largest node of a cluster, where one trial must fit; 0: there is one machine.
 	NodeHost event.Bytes
 	NodeCPUs float64
-	Cards    []Card
-	GPU      event.Bytes // budget over all cards; 0: what they have
+	// Elastic: a trial at its limit stands still and can be given more. Reservations then begin with
+	// what is likely, and what some will need beyond that is kept free for all of them together.
+	Elastic bool
+	Cards   []Card
+	GPU     event.Bytes // budget over all cards; 0: what they have
 }
 
 // most is what a single trial can have at the most.
@@ -48,6 +52,8 @@ type Launch struct {
 	Attempt int // from 1
 	Params  Params
 	Host    event.Bytes
+	Upper   event.Bytes // what it may grow to by forecast; at most Host: nothing is known of that
+	Guess   bool        // Host comes from very few trials
 	Device  event.Bytes
 	Cap     event.Bytes // of its allocator on each card: at least Device
 	Cards   []int
@@ -61,12 +67,12 @@ const patience = 24
 
 // window is how many waiting trials are looked at: the cost of a decision must not grow with the
 // queue.
-const window = 64
+const window = 256
 
 // Next gives the next trial to start, if one fits now. The largest that fits goes first, as in
 // packing boxes; those that were passed over too often block the others.
 func (s *Study) Next(c Capacity) (Launch, bool) {
-	if len(s.waiting) == 0 || s.Options.Concurrent > 0 &&
+	if len(s.waiting) == 0 || s.frozen() || s.ramping() || s.Options.Concurrent > 0 &&
 		len(s.running) >= s.Options.Concurrent {
 		return Launch{}, false
 	}
@@ -97,6 +103,9 @@ func (s *Study) Room(c Capacity) bool {
 	if s.Options.Concurrent > 0 && len(s.running) >= s.Options.Concurrent {
 		return false
 	}
+	if s.frozen() {
+		return false
+	}
 	for _, r := range s.running {
 		if r.alone && !r.settled {
 			return false
@@ -104,6 +113,37 @@ func (s *Study) Room(c Capacity) bool {
 	}
 	l := Launch{CPUs: s.cpus(c), Host: leastReservation}
 	return len(s.running) == 0 || s.fits(&l, c)
+}
+
+// frozen says whether a running trial stands still at its limit. It holds memory without getting
+// on: what becomes free is for it, before anybody else is started.
+func (s *Study) frozen() bool {
+	for _, r := range s.running {
+		if r.held {
+			return true
+		}
+	}
+	return false
+}
+
+// ramping says whether enough trials run of which nothing is known: while few have shown what they
+// take, each that did lets three more begin. Before that a few may stand beside the first.
+func (s *Study) ramping() bool {
+	if s.Options.TrialHost > 0 || s.Host.Count() >= trusted {
+		return false
+	}
+	settled, open := s.Host.Count(), 0
+	for _, r := range s.running {
+		if r.shared && !r.settled {
+			return len(s.running) > besideFirst
+		}
+		if r.settled {
+			settled++
+		} else {
+			open++
+		}
+	}
+	return open > 0 && open >= 3*settled
 }
 
 // need is what a trial must have to be started. It is not ready while nothing is known and another
@@ -116,6 +156,7 @@ func (s *Study) need(t *Trial, c Capacity) (l Launch, ready bool) {
 		return l, false
 	}
 	l.Host = min(max(host, t.host, leastReservation), c.most())
+	l.Upper = min(l.Upper, c.most())
 	if t.host > host {
 		l.Why = "it ran out with less"
 	}
@@ -125,6 +166,10 @@ func (s *Study) need(t *Trial, c Capacity) (l Launch, ready bool) {
 	l.Device, ok = s.deviceNeed(t, c)
 	return l, ok
 }
+
+// besideFirst trials may begin beside the first one of a study, with a quarter of what there is
+// between them.
+const besideFirst = 1
 
 // leastReservation is below what any interpreter needs.
 const leastReservation = 32 * event.MiB
@@ -136,6 +181,10 @@ func (s *Study) hostNeed(t *Trial, c Capacity, l *Launch) (event.Bytes, bool) {
 	}
 	if f := t.forecast(0, &s.Host); f.Known {
 		l.Why = f.Why
+		if c.Elastic {
+			l.Upper, l.Guess = f.Pooled, f.Guess
+			return f.Likely, true
+		}
 		return f.Bytes, true
 	}
 	if len(s.running) == 0 {
@@ -144,6 +193,10 @@ func (s *Study) hostNeed(t *Trial, c Capacity, l *Launch) (event.Bytes, bool) {
 	}
 	var most event.Bytes
 	for _, r := range s.running {
+		if r.shared && !r.settled && s.Options.GPUs == 0 {
+			l.Why, l.Guess = "nothing is known yet: it has a little, beside the first", true
+			return r.whole / 4 / besideFirst, true
+		}
 		if r.alone && !r.settled {
 			return 0, false
 		}
@@ -206,6 +259,9 @@ func (s *Study) fits(l *Launch, c Capacity) bool {
 	if l.Host > c.Host-s.reserved() {
 		return false
 	}
+	if len(s.running) > 0 && l.Host+s.spare(*l) > c.Host-s.reserved() {
+		return false
+	}
 	if l.Host > s.reallyFree(c) && !(len(s.running) == 0 && c.HostFree >= l.Host/2) {
 		return false
 	}
@@ -218,6 +274,20 @@ func (s *Study) reserved() (sum event.Bytes) {
 		sum += r.reserved
 	}
 	return sum
+}
+
+// spare is what is kept free for running trials, and one more, to grow into. Not all of them need
+// the upper end of their forecast: their errors add up as those of independent numbers do.
+func (s *Study) spare(l Launch) event.Bytes {
+	square := func(upper, reserved event.Bytes) float64 {
+		more := float64(max(0, upper-reserved))
+		return more * more
+	}
+	sum := square(l.Upper, l.Host)
+	for _, r := range s.running {
+		sum += square(r.upper, r.reserved)
+	}
+	return event.Bytes(math.Sqrt(sum))
 }
 
 // reallyFree is what is free now less what running trials may still take of their reservations.

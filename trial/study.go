@@ -70,6 +70,8 @@ func (t *Trial) History() []Point { return t.history }
 type Attempt struct {
 	Run      string      `json:"run"`
 	Host     event.Bytes `json:"host"`             // reserved at the start
+	Upper    event.Bytes `json:"upper,omitempty"`  // end of the forecast; 0: Host is
+	Guess    bool        `json:"guess,omitempty"`  // Host comes from very few trials
 	Device   event.Bytes `json:"device,omitempty"` // on each of its cards
 	Cards    []int       `json:"cards,omitempty"`
 	CPUs     float64     `json:"cpus"`
@@ -148,15 +150,21 @@ type Study struct {
 type live struct {
 	trial    *Trial
 	reserved event.Bytes // of host memory, now
+	upper    event.Bytes // what it may grow to by forecast
+	grew     int         // how often it did
+	held     bool        // it stands still at its limit
 	device   event.Bytes
 	limit    event.Bytes // of its allocator on a card, at least the reservation
 	used     event.Bytes // last reading of what cannot be dropped
 	peak     event.Bytes
 	peakDev  event.Bytes
-	cpus     float64 // measured; 0: not yet
-	settled  bool    // its memory has stood still for long enough
-	level    bool    // that on the card too
-	alone    bool    // it was given everything, because nothing was known
+	cpus     float64     // measured; 0: not yet
+	settled  bool        // its memory has stood still for long enough
+	level    bool        // that on the card too
+	alone    bool        // it was given everything, because nothing was known
+	guess    bool        // or what very few trials let guess
+	shared   bool        // others may have a quarter beside it
+	whole    event.Bytes // what it had before
 }
 
 // NewStudy begins an empty study.
@@ -184,14 +192,16 @@ func (s *Study) Start(id int, a Attempt) {
 	for i, w := range s.waiting {
 		if w == t {
 			for _, passed := range s.waiting[:i] {
-				passed.overtaken++
+				if passed.forecasts[0].forecast.Likely >= a.Host {
+					passed.overtaken++ // by a smaller one
+				}
 			}
 			s.waiting = append(s.waiting[:i:i], s.waiting[i+1:]...)
 			break
 		}
 	}
-	s.running[id] = &live{trial: t, reserved: a.Host, device: a.Device,
-		alone: a.Why == aloneWords}
+	s.running[id] = &live{trial: t, reserved: a.Host, upper: a.Upper, device: a.Device,
+		alone: a.Why == aloneWords, guess: a.Guess}
 }
 
 // Running lists the trials that run, by number.
@@ -251,6 +261,7 @@ type Usage struct {
 	Device event.Bytes
 	CPUs   float64
 	Held   bool          // it stands still at its limit and waits for memory
+	Holds  bool          // it would stand still at its limit, and can be given more there
 	Still  time.Duration // since the peak last rose
 	// CardSteps are the training steps it has made with a card, and CardRose the one at which its
 	// peak there last rose. 0: it has made none, or nobody can see them.
@@ -267,10 +278,15 @@ func (s *Study) Observe(id int, u Usage) (resize event.Bytes) {
 	if l == nil {
 		return 0
 	}
-	l.used, l.peak = u.Host, max(l.peak, u.Peak, u.Host)
+	l.used, l.peak, l.held = u.Host, max(l.peak, u.Peak, u.Host), u.Held
 	l.peakDev = max(l.peakDev, u.Device)
 	if u.Age > time.Second {
 		l.cpus = u.CPUs
+	}
+	if l.alone && !l.settled && u.Holds {
+		if tight := s.share(l, u); tight > 0 {
+			return tight
+		}
 	}
 	patience := max(2*time.Second, u.Age/3)
 	if len(l.trial.history) > 0 { // it trains: what it builds up is built up
@@ -280,11 +296,32 @@ func (s *Study) Observe(id int, u Usage) (resize event.Bytes) {
 		return 0
 	}
 	l.settled = true
-	if !l.alone {
+	if !l.trial.fit {
+		s.Host.Learn(Observation{Params: l.trial.Params, Bytes: l.peak, Running: true})
+	}
+	if !l.alone && !l.guess {
 		return 0
 	}
 	tight := event.Bytes(float64(l.peak)*settledMargin) + pad
 	if tight >= l.reserved {
+		return 0
+	}
+	l.reserved = tight
+	return tight
+}
+
+// share lets some trials begin beside the first one of a study, before anybody knows what they
+// take: they have a quarter, and more when one stands still and the first still has twice its peak.
+// The new reservation of the first is returned, 0: no change.
+func (s *Study) share(l *live, u Usage) (tight event.Bytes) {
+	switch {
+	case !l.shared && u.Host < l.reserved/4:
+		l.shared, l.whole = true, l.reserved
+		tight = l.reserved / 4 * 3
+	case l.shared && s.frozen() && !l.held:
+		tight = 2*l.peak + pad
+	}
+	if tight == 0 || tight >= l.reserved {
 		return 0
 	}
 	l.reserved = tight
@@ -418,20 +455,30 @@ const aloneWords = "nothing is known yet: it has everything to itself"
 // no room, or it is not close. A trial grows only into memory that nobody reserved.
 func (s *Study) Grow(id int, u Usage, c Capacity) event.Bytes {
 	l := s.running[id]
-	if l == nil || !u.Held && float64(u.Host) < near*float64(l.reserved) {
+	if l == nil || !u.Held && (c.Elastic || float64(u.Host) < near*float64(l.reserved)) {
 		return 0
 	}
-	want := max(event.Bytes(float64(l.reserved)*0.25), growStep)
-	if u.Held {
-		want = max(event.Bytes(float64(l.reserved)*0.5), 2*growStep)
-	}
-	room := min(c.Host-s.reserved(), s.reallyFree(c))
-	grown := l.reserved + min(want, room)
-	if room < growStep/4 && room < want {
+	// Small steps first: what is reserved in vain keeps another trial from starting.
+	want := max(l.reserved/32, growStep/4, (l.upper-l.reserved)/2) << min(l.grew, 4)
+	room := min(c.Host-s.reserved(), s.reallyFree(c)) - s.older(l)
+	if room < growStep/8 && room < want {
 		return 0
 	}
-	l.reserved = grown
-	return grown
+	l.grew++
+	l.reserved += min(want, room)
+	return l.reserved
+}
+
+// older is what trials that stand still and began before this one may need more. If each were given
+// a little, none would get on.
+func (s *Study) older(l *live) (sum event.Bytes) {
+	begun := l.trial.Attempts[len(l.trial.Attempts)-1].Started
+	for _, r := range s.running {
+		if r.held && r != l && r.trial.Attempts[len(r.trial.Attempts)-1].Started.Before(begun) {
+			sum += max(r.upper-r.reserved, r.reserved/2)
+		}
+	}
+	return sum
 }
 
 // Resized records a reservation that was changed.

@@ -335,7 +335,7 @@ func (e *Engine) Capacity() trial.Capacity { return e.capacity }
 
 // fill keeps a window of waiting trials.
 func (e *Engine) fill() error {
-	const ahead = 64
+	const ahead = 256
 	for len(e.Study.Trials) < e.wanted && e.Study.WaitingCount() < ahead {
 		if e.Searcher == nil {
 			e.Study.Add(e.sampler.Point(len(e.Study.Trials)))
@@ -424,7 +424,8 @@ func (e *Engine) launch(l trial.Launch) error {
 	if err != nil {
 		return fmt.Errorf("trial %d: %w", l.Trial, err)
 	}
-	a := trial.Attempt{Run: run, Host: l.Host, Device: l.Device, Cards: l.Cards, CPUs: l.CPUs,
+	a := trial.Attempt{Run: run, Host: l.Host, Upper: l.Upper, Guess: l.Guess,
+		Device: l.Device, Cards: l.Cards, CPUs: l.CPUs,
 		Fit: l.Fit, Why: l.Why, Started: time.Now()}
 	line := entry{Kind: "start", Trial: l.Trial, Start: &a}
 	if l.Attempt == 1 {

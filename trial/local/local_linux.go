@@ -53,8 +53,9 @@ type Backend struct {
 	around *meter.Cgroup
 	events chan trial.Happening
 
-	mu   sync.Mutex
-	jobs map[string]*running
+	mu    sync.Mutex
+	jobs  map[string]*running
+	holds bool // attempts stand still at their limits here
 }
 
 // running is an attempt with a keeper.
@@ -137,11 +138,28 @@ func (b *Backend) free() (event.Bytes, error) {
 // Capacity reads what there is.
 func (b *Backend) Capacity() (trial.Capacity, error) {
 	free, err := b.free()
-	c := trial.Capacity{CPUs: b.CPUs, Host: b.Host, HostFree: free, GPU: b.GPU}
+	c := trial.Capacity{CPUs: b.CPUs, Host: b.Host, HostFree: free, GPU: b.GPU,
+		Elastic: b.elastic()}
 	if b.Cards != nil {
 		c.Cards = b.Cards()
 	}
 	return c, err
+}
+
+// elastic says whether the attempts that run stand still at their limits. What the machine allows
+// is known once the first has a cgroup, or none.
+func (b *Backend) elastic() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, r := range b.jobs {
+		r.mu.Lock()
+		started, grouped, holds := r.state.Attempt > 0, r.group != nil, r.hold
+		r.mu.Unlock()
+		if holds || started && !grouped {
+			b.holds = holds
+		}
+	}
+	return b.holds
 }
 
 // Prepare makes the record of an attempt.

@@ -45,7 +45,7 @@ func (b *Backend) Usage(run string) (u trial.Usage, ok bool) {
 			return u, false
 		}
 		u.Host = used
-		u.Held = r.hold && held(r.group)
+		u.Holds, u.Held = r.hold, r.hold && held(r.group)
 	} else if s := r.sample(now); s.ok {
 		u.Host = s.sample.Unreclaimable()
 	} else {
