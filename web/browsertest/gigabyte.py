@@ -1,6 +1,6 @@
-"""Writes a snapshot of about a gigabyte, protocol 5: few events, each with a deep stack of its own.
+"""Writes a snapshot of about a gigabyte: few events, each with a deep stack of its own.
 
-usage: gigabyte.py FILE [MEGABYTES]
+usage: gigabyte.py FILE [MEGABYTES [PROTOCOL]]; protocol 5 or 4
 """
 
 import sys
@@ -36,10 +36,18 @@ def event(action: str, addr: int, size: int, at: int, stack: bytes) -> bytes:
 
 def main() -> None:
     wanted = int(sys.argv[2] if len(sys.argv) > 2 else "1024") << 20
+    protocol = int(sys.argv[3] if len(sys.argv) > 3 else "5")
     base, segment, block = 0x7F0000000000, 64 << 20, 2 << 20
     stacks = [frames(i) for i in range(STACKS)]
     with open(sys.argv[1], "wb") as file:
-        file.write(b"\x80\x05}(" + text("segments") + b"]" + text("device_traces") + b"](](")
+        file.write(
+            bytes([0x80, protocol])
+            + b"}("
+            + text("segments")
+            + b"]"
+            + text("device_traces")
+            + b"](]("
+        )
         file.write(event("segment_alloc", base, segment, 1, stacks[0]))
         at = 2
         while file.tell() < wanted:
