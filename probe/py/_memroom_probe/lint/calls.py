@@ -15,7 +15,7 @@ from .flow import (
     parameters,
     scopes,
 )
-from .names import FUNCTIONS, key, method, own
+from .names import FUNCTIONS, key, method, own, pairs
 
 
 def resolve(scope: Scope, call: ast.Call):
@@ -37,9 +37,45 @@ def resolve(scope: Scope, call: ast.Call):
         name = file.element_class_of(key(func.value.value))
     if name is None and owner and "[" in owner:
         name = file.element_class_of(owner[: owner.rindex("[")])
+    if name is None and owner:
+        name = _handed_class(scope, owner)
     if name is None:
         name = _only_meter(scope, call, owner)
     return file.method_of(name, func.attr) if name else None
+
+
+def _handed_class(scope: Scope, owner: str) -> Optional[str]:
+    """The class of this file that a parameter, or an attribute set from one of __init__'s, is made
+    from, as the calls in this file hand it in: History in Runner(model, History()).
+    """
+    file = scope.file
+    if owner.startswith("self.") and scope.klass is not None:
+        function, called = file.method_of(scope.klass.name, "__init__"), scope.klass.name
+        if function is None:
+            return None
+        owner = next(
+            (
+                key(value) or ""
+                for s in ast.walk(function)
+                if isinstance(s, ast.Assign)
+                for target, value in pairs(s)
+                if key(target) == owner
+            ),
+            "",
+        )
+    else:
+        function, called = scope.function, getattr(scope.function, "name", "")
+    if function is None or owner not in parameters(function):
+        return None
+    for node in file.nodes:
+        if isinstance(node, ast.Call) and method(node) == called:
+            argument = bind(node, function).get(owner)
+            if isinstance(argument, ast.Call) and key(argument.func) in file.classes:
+                return key(argument.func)
+            name = file.class_of(key(argument)) if argument is not None else None
+            if name is not None:
+                return name
+    return None
 
 
 _METERS = re.compile(r"meter|metric|track|avg|average|hist|stat|log|record|running|monitor", re.I)
@@ -144,6 +180,8 @@ def kept_by_helper(scope: Scope, call: ast.Call) -> Iterator[Tuple[str, ast.AST,
         for name, argument in bound.items():
             if PARAMETER + name not in kept.origins or kept.container in _locals(function):
                 continue
+            if key(argument) in scope.modules:
+                continue  # a model: what is made of it there is judged there
             container = _seen_from(call, kept.container, bound)
             if container:
                 where = "%s, line %d" % (_verb(kept.how), kept.statement.lineno)

@@ -163,6 +163,7 @@ def files_on_gpu(file):
     """torch.tensor(pd.read_csv(...).values).to(device), used in pieces later"""
     if "torch" not in file.modules:
         return
+    loading = _loading_functions(file)
     for scope in scopes(file):
         whole = {}  # variable -> the file it came from
         moved = {}  # variable -> the statement that moved it
@@ -175,6 +176,11 @@ def files_on_gpu(file):
                         whole[key(item.optional_vars)] = origin
             if not isinstance(s, ast.Assign) or place is None or place.loops:
                 continue
+            called = loading.get(key(s.value.func)) if isinstance(s.value, ast.Call) else None
+            if called:  # xs, ys = load(path, device)
+                for t in targets(s):
+                    if key(t):
+                        moved[key(t)] = called
             for target, value in pairs(s):
                 k = key(target)
                 origin = _read_from(file, value, whole)
@@ -194,6 +200,30 @@ def files_on_gpu(file):
                     "everything read by %s is moved to the GPU at once, and the loop uses a piece "
                     "at a time" % origin,
                 )
+
+
+def _loading_functions(file):
+    """Functions of this file that read a whole file and return it on the card: name -> (the
+    statement that moves it, what read it).
+    """
+    found = {}
+    for name, function in file.plain_functions.items():
+        whole, moved = {}, {}
+        for s in in_order(function.body):
+            if isinstance(s, ast.Assign):
+                for target, value in pairs(s):
+                    origin = _read_from(file, value, whole)
+                    if key(target) and origin:
+                        whole[key(target)] = origin
+                        if any(_moves_to_gpu(n) for n in walk_here(value)):
+                            moved[key(target)] = (s, origin)
+            if isinstance(s, ast.Return) and s.value is not None:
+                origin = _read_from(file, s.value, whole)
+                if origin and any(_moves_to_gpu(n) for n in walk_here(s.value)):
+                    found[name] = (s, origin)
+                for k in variables(s.value) & set(moved):
+                    found[name] = moved[k]
+    return found
 
 
 def _read_from(file, value, whole):

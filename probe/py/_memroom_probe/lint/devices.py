@@ -2,11 +2,11 @@
 
 import ast
 import re
-from typing import Iterator, Optional
+from typing import Iterator, Optional, Set
 
 from . import rules
 from .evaluation import uses_card
-from .flow import Scope, calls_module, in_order, is_model_name, scopes
+from .flow import Scope, calls_module, in_order, is_model_name, resets, scopes
 from .names import constant, key, keyword, method, own, targets, walk_here
 
 
@@ -250,6 +250,84 @@ def copies(file) -> Iterator[dict]:
                     "every round of the loop keeps one more copy of the weights in `%s`, on the "
                     "model's device" % (key(call.func.value) or "a list"),
                 )
+
+
+def states_of_folds(file) -> Iterator[dict]:
+    """states.append(model.state_dict()) in a loop that builds the model anew"""
+    if not uses_card(file):
+        return
+    for scope in scopes(file):
+        for s in scope.statements:
+            place = file.places.get(s)
+            if not place or not place.loops:
+                continue
+            value, container = _put(s)
+            state = _state_of(value)
+            loop = next((x for x in place.loops if state in _built_in(scope, x)), None)
+            if (
+                loop is None
+                or not container
+                or resets(loop, container, scope)
+                or not any(scope.has_backward(x) or _trains_by_call(x) for x in place.loops)
+                or _handed_to_call(scope, container, s)
+            ):
+                continue
+            yield rules.finding(
+                "model-copies-kept",
+                s,
+                "the state dict of every round's model stays in `%s`: it refers to the weights "
+                "where they lie, on the card" % container,
+            )
+
+
+def _put(s):
+    """(value, container) of kept.append(v), kept.append((i, v)) and kept[k] = v"""
+    value, container = None, None
+    if isinstance(s, ast.Expr) and isinstance(s.value, ast.Call) and s.value.args:
+        if method(s.value) == "append" and isinstance(s.value.func, ast.Attribute):
+            value, container = s.value.args[0], key(s.value.func.value)
+    elif isinstance(s, ast.Assign) and isinstance(s.targets[0], ast.Subscript):
+        if key(s.targets[0]) is None:
+            value, container = s.value, key(s.targets[0].value)
+    return value, container
+
+
+def _state_of(value) -> Optional[str]:
+    """model in model.state_dict(), (score, model.state_dict()), deepcopy(model.state_dict())"""
+    if isinstance(value, (ast.Tuple, ast.List)):
+        return next(filter(None, map(_state_of, value.elts)), None)
+    if isinstance(value, ast.Dict):
+        return next(filter(None, map(_state_of, value.values)), None)
+    if not isinstance(value, ast.Call):
+        return None
+    if method(value) == "deepcopy" and value.args:
+        return _state_of(value.args[0])
+    if method(value) == "state_dict" and isinstance(value.func, ast.Attribute):
+        return key(value.func.value)
+    return None
+
+
+def _built_in(scope: Scope, loop) -> Set[str]:
+    """Models that each round of a loop makes."""
+    return {
+        k
+        for s in in_order(loop.body)
+        if isinstance(s, ast.Assign) and isinstance(s.value, ast.Call)
+        for k in map(key, targets(s))
+        if k and (k in scope.modules or is_model_name(k))
+    }
+
+
+def _handed_to_call(scope: Scope, container: str, own_statement) -> bool:
+    """Somebody needs all of them at once: average(states)"""
+    return any(
+        key(a) == container
+        for s in scope.statements
+        if s is not own_statement
+        for n in own(s)
+        if isinstance(n, ast.Call) and method(n) not in ("len", "print", "save", "enumerate", "zip")
+        for a in n.args + [k.value for k in n.keywords]
+    )
 
 
 def _trains_by_call(loop) -> bool:

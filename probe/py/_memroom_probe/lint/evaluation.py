@@ -15,6 +15,10 @@ _HELD_OUT = re.compile(r"(^|_|\.)(val|valid|validation|test|dev|eval|evaluation|
 _EVALUATES = re.compile(
     r"^_?(eval|evaluate|validate|validation|predict|infer|inference)(_|$)|^_?test$"
 )
+# for sample in batch, for i in range(batch_size): inside of one batch
+_ONE_BATCH = re.compile(
+    r"^(batch|cur_batch|minibatch|mini_batch|batch_size|bsz|batch_dict)($|\.|\[)", re.I
+)
 _BATCHES = re.compile(r"load|dataset|batch|_dl$|^dl$|_iter|generator", re.I)
 
 
@@ -247,7 +251,7 @@ def _over_batches(loop) -> bool:
     if not isinstance(loop, ast.For):
         return False
     return any(
-        _BATCHES.search(key(n) or "")
+        _BATCHES.search(key(n) or "") and not _ONE_BATCH.search(key(n) or "")
         for n in walk_here(loop.iter)
         if isinstance(n, (ast.Name, ast.Attribute))
     )

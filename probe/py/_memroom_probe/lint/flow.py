@@ -56,6 +56,12 @@ _LOSS = re.compile(
 )
 
 
+# Methods of models that run them: model.get_logits(x), model.encode_image(x)
+_GIVES = re.compile(
+    r"^(get_|extract_|compute_)?(logits?|features?|embeddings?|embeds)$|^(en|de)code(_\w+)?$"
+)
+
+
 def is_model_name(name: str) -> bool:
     """Is the variable called what people call models?"""
     return bool(_MODEL.search(name))
@@ -153,6 +159,7 @@ class Trace:
     def __init__(self):
         self.kept: List[Kept] = []
         self.returned: FrozenSet[str] = NOTHING
+        self.yielded: FrozenSet[str] = NOTHING  # by a generator
         # return a, b: what each part holds; None where a return has another form
         self.parts: Optional[List[FrozenSet[str]]] = []
 
@@ -407,6 +414,9 @@ class Walk:
         if isinstance(s, ast.Return) and s.value is not None:
             self.trace.returned |= self.origins(s.value, env, self.off(s))
             self._parts(s.value, env, self.off(s))
+        for n in own(s):
+            if isinstance(n, ast.Yield) and n.value is not None:
+                self.trace.yielded |= self.origins(n.value, env, self.off(s))
         for kept in list(self._puts(s, env)):
             mark = (kept.statement, kept.container, kept.how, kept.origins)
             if kept.origins and mark not in self.noted:
@@ -456,7 +466,10 @@ class Walk:
         added = _added_to(target, value)
         if added is not None:
             o = self.origins(added, env, off)
-            yield Kept(s, added, o & {CARD} if off else o, container, "sum")
+            if isinstance(added, (ast.List, ast.Tuple)):  # res = res + (out,)
+                yield Kept(s, added, o, container, "append")
+            else:
+                yield Kept(s, added, o & {CARD} if off else o, container, "sum")
         elif itself and (
             _joins(value) or _averages(target, value) or _averages_each(container, value)
         ):
@@ -609,6 +622,8 @@ class Walk:
                 env["%s[%r]" % (name, k.value)] = self.origins(v, env, off)
 
     def made(self, name: str, value, env: Env, off: bool) -> FrozenSet[str]:
+        if name in self.scope.modules:
+            return NOTHING  # model = wrap(model): still a model, not what it gives
         o = self.origins(value, env, off)
         if GRAPH in o or off:
             return o
@@ -724,6 +739,8 @@ class Walk:
                 if o:
                     return o
             o = self.origins(call.func.value, env, off)
+            if key(call.func.value) in self.scope.modules and _GIVES.search(name):
+                return frozenset([GRAPH, CARD])
             if name in DETACHING:
                 return o & {CARD}
             if name == "cpu" or name == "to" and call.args and constant(call.args[0]) == "cpu":

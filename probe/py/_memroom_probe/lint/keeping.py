@@ -23,7 +23,7 @@ from .flow import (
     scopes,
     variables,
 )
-from .names import FUNCTIONS, calls, key, method, pairs, targets, walk_here
+from .names import FUNCTIONS, calls, key, method, own, pairs, targets, walk_here
 
 # Functions that a training loop somewhere else calls once a batch.
 _STEP = re.compile(r"^_?(training_step|train_step|train_batch|train_on_batch|optimize_parameters)$")
@@ -108,6 +108,7 @@ def kept_outputs(file) -> Iterator[dict]:
             ):
                 yield _kept(kept)
         yield from _kept_by_steps(file, scope)
+        yield from _kept_of_generator(file, scope)
         yield from _kept_for_losses(file, scope)
         yield from _averaged_weights(file, scope)
 
@@ -132,6 +133,41 @@ def _kept_for_losses(file, scope: Scope) -> Iterator[dict]:
         if _begun_in(loop, holder) or not _fed(scope, kept.container, holder):
             continue
         yield _kept(kept)
+
+
+def _kept_of_generator(file, scope: Scope) -> Iterator[dict]:
+    """list(steps(model)) and [x for x in steps(model)], where steps trains and yields its losses"""
+    for s in scope.statements:
+        for call in calls(s):
+            generator, what = _gathered(scope, call)
+            if generator is None:
+                continue
+            inner = scope_of(file, generator)
+            if GRAPH in inner.trace.yielded and inner.trains:
+                yielded = next(
+                    x for x in in_order(generator.body) for n in own(x) if isinstance(n, ast.Yield)
+                )
+                yield rules.finding(
+                    "graph-kept-in-list",
+                    yielded,
+                    "`%s` yields a value with its graph, and `%s` keeps all of them (line %d)"
+                    % (generator.name, what, s.lineno),
+                )
+
+
+def _gathered(scope: Scope, call: ast.Call):
+    """(generator, container) of list(f(...)), sorted(f(...)), kept.extend(f(...)); else None."""
+    if method(call) not in ("list", "tuple", "sorted", "deque", "extend") or len(call.args) != 1:
+        return None, ""
+    of = call.args[0]
+    if isinstance(of, (ast.GeneratorExp, ast.ListComp)) and key(of.elt) in {
+        key(g.target) for g in of.generators
+    }:
+        of = of.generators[0].iter
+    function = resolve(scope, of) if isinstance(of, ast.Call) else None
+    if function is None or not any(isinstance(n, ast.Yield) for n in walk_here(function)):
+        return None, ""
+    return function, source(call)
 
 
 def _retaining_loop(place, scope: Scope):
@@ -368,7 +404,11 @@ def _hook_keeps(file, hook, registration: ast.Call, kind: str) -> Iterator[dict]
             and k.container not in _locals_of(hook)
         ]
     for statement, value, container in kept:
-        if container and cleared_in(file.tree, container):
+        if (
+            container
+            and cleared_in(file.tree, container)
+            and not _handed_out(file, hook, container)
+        ):
             continue
         yield rules.finding(
             "hook-keeps-tensors",
@@ -377,6 +417,45 @@ def _hook_keeps(file, hook, registration: ast.Call, kind: str) -> Iterator[dict]
             % (source(value), container or "a list"),
             detached(value),
         )
+
+
+def _handed_out(file, hook, container: str) -> bool:
+    """A list that the function around the hook makes once and returns, while the hook stays: it
+    fills for as long as the file trains. Hooks that are removed, and lists that somebody empties,
+    do not count.
+    """
+    around = next((p.function for p in [file.places.get(hook)] if p is not None), None)
+    if around is None or "." in container or called_in_loop(file, around):
+        return False
+    if any(isinstance(n, ast.Call) and method(n) == "remove" for n in file.nodes):
+        return False
+    if any(
+        calls_module(c, scope_of(file, around)) for s in in_order(around.body) for c in calls(s)
+    ):
+        return False  # it runs the model itself: once
+    made = [s for s in in_order(around.body) if any(key(t) == container for t in targets(s))]
+    returned = any(
+        isinstance(s, ast.Return) and s.value is not None and container in variables(s.value)
+        for s in in_order(around.body)
+    )
+    if len(made) != 1 or not returned or not any(scope.trains for scope in scopes(file)):
+        return False
+    names = {container} | {
+        key(t)
+        for n in file.nodes
+        if isinstance(n, ast.Assign) and isinstance(n.value, ast.Call)
+        for t in n.targets
+        if method(n.value) == around.name and key(t)
+    }
+    return not any(
+        isinstance(n, ast.Call)
+        and isinstance(n.func, ast.Attribute)
+        and n.func.attr in ("clear", "pop", "popleft")
+        and key(n.func.value) in names
+        or isinstance(n, ast.Delete)
+        and any(key(getattr(t, "value", t)) in names or key(t) in names for t in n.targets)
+        for n in file.nodes
+    )
 
 
 def _holds_shown(value, shown: List[str]) -> bool:

@@ -5,7 +5,8 @@ import re
 from typing import Iterator, Optional
 
 from . import rules
-from .names import FUNCTIONS, constant, key, keyword, method, targets, walk_here
+from .flow import in_order
+from .names import FUNCTIONS, constant, key, keyword, method, pairs, targets, walk_here
 
 _CACHE = re.compile(r"cache|memo|buffer|loaded|stored|_data$|store", re.I)
 LARGE_BATCH = 512  # samples
@@ -133,6 +134,11 @@ def _unbounded_lru(file, f):
 def _stores_items(c, f):
     """self.x[index] = ..., where index is a parameter and x is a dict or list of this object."""
     indexes = {a.arg for a in f.args.args[1:]}
+    for s in in_order(f.body):  # name = self.names[index] stands for the index
+        if isinstance(s, ast.Assign):
+            names = {n.id for n in walk_here(s.value) if isinstance(n, ast.Name)}
+            if names & indexes and isinstance(s.value, (ast.Subscript, ast.Name, ast.BinOp)):
+                indexes |= {t.id for t in targets(s) if isinstance(t, ast.Name)}
     for s in walk_here(f):
         if not isinstance(s, ast.Assign):
             continue
@@ -148,6 +154,7 @@ def _stores_items(c, f):
                 and any(isinstance(n, ast.Name) and n.id in indexes for n in walk_here(index))
                 and (_CACHE.search(name) or _starts_empty(c, name))
                 and not _evicts(c, name)
+                and not _limited(c, name)
                 and not isinstance(s.value, ast.Constant)
             ):
                 return s, "`%s`" % name
@@ -179,17 +186,38 @@ def _stores_outside(file, f):
 def _starts_empty(c, name: str) -> bool:
     """self.images = {} or [None] * n in __init__: it is there to be filled."""
     return any(
-        isinstance(n, ast.Assign)
-        and any(key(t) == name for t in targets(n))
+        prefix + (key(target) or "") == name
         and (
-            isinstance(n.value, ast.Dict)
-            and not n.value.keys
-            or isinstance(n.value, ast.BinOp)
-            and isinstance(n.value.left, ast.List)
+            isinstance(value, ast.Dict)
+            and not value.keys
+            or isinstance(value, ast.Call)
+            and method(value) in ("dict", "defaultdict", "OrderedDict")
+            and not value.keywords
+            or isinstance(value, ast.BinOp)
+            and isinstance(value.left, ast.List)
         )
-        for f in c.body
-        if isinstance(f, FUNCTIONS) and f.name == "__init__"
-        for n in walk_here(f)
+        for n, prefix in [
+            (n, "")
+            for f in c.body
+            if isinstance(f, FUNCTIONS) and f.name == "__init__"
+            for n in walk_here(f)
+        ]
+        + [(n, "self.") for n in c.body]
+        if isinstance(n, (ast.Assign, ast.AnnAssign)) and n.value is not None
+        for target, value in pairs(n)
+    )
+
+
+def _limited(c, name: str) -> bool:
+    """if len(self.cache) < self.cache_size: the cache has a bound"""
+    return any(
+        isinstance(n, ast.Compare)
+        and any(
+            isinstance(x, ast.Call) and method(x) == "len" and x.args and key(x.args[0]) == name
+            for x in [n.left, *n.comparators]
+        )
+        and any(isinstance(o, (ast.Lt, ast.LtE, ast.Gt, ast.GtE)) for o in n.ops)
+        for n in ast.walk(c)
     )
 
 

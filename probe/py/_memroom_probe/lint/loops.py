@@ -134,7 +134,7 @@ def _to_cpu(file, node):
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
         return False
     owner = node.func.value
-    if not _is_loss(owner):
+    if not _is_loss(owner) and not _one_number(owner):
         return False
     if node.func.attr == "cpu":
         return True
@@ -144,6 +144,17 @@ def _to_cpu(file, node):
     if isinstance(where, ast.Call) and (file.callee(where) or "").endswith("device"):
         where = where.args[0] if where.args else None
     return constant(where) == "cpu" or (key(where) or "").lower() in ("cpu", "cpu_device")
+
+
+def _one_number(node):
+    """x.mean(), x.sum(): what is left of a batch before it is differentiated"""
+    return (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr in ("mean", "sum")
+        and not node.args
+        and not node.keywords
+    )
 
 
 def _is_loss(node):

@@ -163,6 +163,8 @@ def _number(node):
 def _remote_functions(file):
     """What Ray pickles: trainables and their wrappers, remote functions, actors, train loops."""
     for _, trainable in _launches(file):
+        while isinstance(trainable, ast.Call) and method(trainable).startswith("with_"):
+            trainable = trainable.args[0] if trainable.args else None  # with_resources(f, ...)
         function = file.functions.get(key(trainable) or "") if trainable is not None else None
         if function is not None:
             yield function, "trial"

@@ -58,6 +58,7 @@ ALL = (
     devices.checkpoint_kept,
     devices.checkpoint_of_every_rank,
     devices.copies,
+    devices.states_of_folds,
     devices.exceptions,
     devices.figures,
     tensorflow.retracing,

@@ -5,7 +5,7 @@ import re
 
 from . import rules
 from .accumulation import _counts, _direct
-from .flow import in_order, scopes
+from .flow import in_order, is_model_name, resets, scopes
 from .keeping import source
 from .names import FUNCTIONS, LOOPS, calls, constant, key, keyword, method, own, targets
 
@@ -48,6 +48,7 @@ def retracing(file):
             isinstance(s, FUNCTIONS)
             and place.loops
             and any(_is_function(file, d) for d in s.decorator_list)
+            and not _made_for(s, place.loops[-1])
         ):
             yield rules.finding(
                 "tf-function-retraced",
@@ -64,6 +65,18 @@ def retracing(file):
                     )
                 else:
                     yield from _number_argument(file, s, call, place)
+
+
+def _made_for(function, loop) -> bool:
+    """for model in models: a function that works on this round's model must be a new one"""
+    here = {t.id for t in targets(loop) if isinstance(t, ast.Name)}
+    here |= {
+        t.id
+        for s in loop.body
+        for t in targets(s)
+        if isinstance(t, ast.Name) and is_model_name(t.id)
+    }
+    return any(isinstance(n, ast.Name) and n.id in here for n in ast.walk(function))
 
 
 def _number_argument(file, s, call, place):
@@ -91,6 +104,16 @@ def _number_argument(file, s, call, place):
             counter = _changing_number(file, loop, call)
         if counter is None:
             counter = _reckoned(loop, call)
+        if counter is None:
+            counter = _growing_list(loop, call)
+            if counter:
+                yield rules.finding(
+                    "tf-function-retraced",
+                    s,
+                    "`%s` gets the list `%s`, which is longer in every round: every length traces a "
+                    "new graph, and all are kept" % (function.name, counter),
+                )
+                return
         if counter and any(key(a) == counter or source(a) == counter for a in call.args):
             yield rules.finding(
                 "tf-function-retraced",
@@ -98,6 +121,22 @@ def _number_argument(file, s, call, place):
                 "`%s` gets the Python number `%s`: every new value traces a new graph, and all are kept"
                 % (function.name, counter),
             )
+
+
+def _growing_list(loop, call):
+    """seen in seen.append(v); f(seen), where the loop does not begin it anew"""
+    names = {key(a) for a in call.args} - {None}
+    for s in in_order(loop.body):
+        if (
+            isinstance(s, ast.Expr)
+            and isinstance(s.value, ast.Call)
+            and method(s.value) == "append"
+            and isinstance(s.value.func, ast.Attribute)
+            and key(s.value.func.value) in names
+            and not resets(loop, key(s.value.func.value), None)
+        ):
+            return key(s.value.func.value)
+    return None
 
 
 def _reckoned(loop, call):
