@@ -92,9 +92,9 @@ func TestCannotFit(t *testing.T) {
 	}
 }
 
-// TestAmplifies: only what took effect counts.
+// TestAmplifies: what was declined does not count; what a library did without does.
 func TestAmplifies(t *testing.T) {
-	tried := Tried{Said: []Sentence{{Kind: "note", Amplifies: "no"}, {Kind: "applied"},
+	tried := Tried{Said: []Sentence{{Kind: "declined", Amplifies: "no"}, {Kind: "applied"},
 		{Kind: "applied", Amplifies: "LBFGS"}}}
 	if got := tried.Amplifies(); got != "LBFGS" {
 		t.Errorf("%q", got)

@@ -193,11 +193,12 @@ func (t Tried) Whole() string {
 	return why
 }
 
-// Amplifies gives the reason why differences of rounding grow in this training, where a remedy that
-// took effect rounds differently; "" where neither is the case.
+// Amplifies gives the reason why results are rounded differently where this training makes more of
+// it: a remedy that took effect, or a library that did without its work space; "" where neither is
+// the case.
 func (t Tried) Amplifies() string {
 	for _, s := range t.Said {
-		if s.Kind == "applied" && s.Amplifies != "" {
+		if s.Kind != "declined" && s.Amplifies != "" {
 			return s.Amplifies
 		}
 	}

@@ -1,11 +1,17 @@
 """What the first steps teach about predictions, and what follows from a request that failed."""
 
+import os
+import sys
+import tempfile
+import types
 import unittest
+from unittest import mock
 
+from _memroom_probe.fit.calls import refers
 from _memroom_probe.fit.choose.case import Case
 from _memroom_probe.fit.choose.choices import Choice
 from _memroom_probe.fit.choose.forecast import Forecast
-from _memroom_probe.fit.choose.search import frugal, half_way, roomier
+from _memroom_probe.fit.choose.search import AGAIN, equal_for_first_step, frugal, half_way, roomier
 from _memroom_probe.fit.remedies.microbatch import Share
 
 
@@ -75,6 +81,45 @@ class Ways(unittest.TestCase):
         quick, least = blocks(100, 1), blocks(50, 2)
         self.assertIs(frugal([quick, least], 300), quick)
         self.assertIs(frugal([quick, least], 300, spacious=True), least)
+
+
+class FirstStepWhereRoundingGrows(unittest.TestCase):
+    """What is equal to the bit is taken with less room to spare, and where gradients are
+    differentiated again nothing that runs twice.
+    """
+
+    def choices(self):
+        part = object()
+        return [
+            Choice("as it is", 100, 80),
+            Choice("parts", 50, 10, checkpoint=[part], seconds=2),
+            Choice("away", 60, 5, offload=75, seconds=9),
+            Choice("pieces", 20, 2, share=object(), seconds=1),
+        ]
+
+    def test_needs_and_one_more_call_fit(self):
+        take = lambda free, why: equal_for_first_step(self.choices(), free, why)
+        self.assertEqual(take(60, "two optimizers").words, "parts")
+        self.assertIsNone(take(59, "two optimizers"))
+        self.assertIsNone(take(60, ""))
+
+    def test_differentiated_again(self):
+        self.assertEqual(equal_for_first_step(self.choices(), 65, AGAIN).words, "away")
+        self.assertIsNone(equal_for_first_step(self.choices(), 64, AGAIN))
+        only_parts = self.choices()[:2]
+        self.assertEqual(equal_for_first_step(only_parts, 65, AGAIN).words, "parts")
+
+    def test_script_is_read(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "train.py")
+            with open(path, "w") as f:
+                f.write("g = grad(y, x, create_graph = True)")
+            main = types.SimpleNamespace(__file__=path)
+            with mock.patch.dict(sys.modules, __main__=main):
+                self.assertTrue(refers.script_says(r"create_graph\s*=\s*True"))
+                self.assertFalse(refers.script_says("nothing of this kind"))
+            with mock.patch.dict(sys.modules, __main__=types.SimpleNamespace()):
+                self.assertFalse(refers.script_says("create_graph"))
 
 
 if __name__ == "__main__":

@@ -2,7 +2,13 @@
 functions.
 """
 
+import os
+import re
+import sys
 import types
+
+MOST_FILES = 200  # of the script and beside it that are looked through
+_said: dict = {}  # (script, pattern) -> whether it says so
 
 
 def functions(kind):
@@ -34,3 +40,29 @@ def _content(cell):
         return [cell.cell_contents]
     except ValueError:  # not assigned yet
         return []
+
+
+def script_says(pattern):
+    """Whether the script, or a file beside or below it that it has imported, holds what the
+    regular expression describes.
+    """
+    path = getattr(sys.modules.get("__main__"), "__file__", None)
+    if not path:
+        return False
+    key = os.path.abspath(path), pattern
+    if key not in _said:
+        _said[key] = any(re.search(pattern, text) for text in _texts(key[0]))
+    return _said[key]
+
+
+def _texts(script):
+    folder = os.path.join(os.path.dirname(script), "")
+    files = [getattr(m, "__file__", None) for m in list(sys.modules.values())]
+    beside = {os.path.abspath(f) for f in files if isinstance(f, str) and f.endswith(".py")}
+    beside = {f for f in beside if f.startswith(folder) and "-packages" not in f[len(folder) :]}
+    for path in [script, *sorted(beside - {script})[:MOST_FILES]]:
+        try:
+            with open(path, encoding="utf-8", errors="replace") as f:
+                yield f.read()
+        except OSError:
+            pass

@@ -13,7 +13,7 @@ import weakref
 import torch
 
 from ..batch.inputs import Cannot, any_inputs, is_tensor
-from ..calls import again, outermost, tree
+from ..calls import again, outermost, refers, sequence, tree
 from ..calls.modules import name_of, one_line, worth_it
 from ..measure import cost as measure
 from ..measure.parts import by_sight
@@ -32,6 +32,7 @@ from .forecast import UNSEEN, Forecast
 from .search import (
     AGAIN,
     cheapest_if_equal,
+    equal_for_first_step,
     frugal,
     half_way,
     least,
@@ -298,7 +299,8 @@ class Governor:
         """A fault of ours costs the remedy, not the training."""
         self.teller.trying = True
         try:
-            return self._look(module, call, args, kwargs)
+            with sequence.even(next(module.parameters()).device):
+                return self._look(module, call, args, kwargs)
         except torch.cuda.OutOfMemoryError:
             raise
         except Cannot as reason:
@@ -363,11 +365,12 @@ class Governor:
         if min(c.needs for c in candidates) > free and self._send_state_away(around):
             held = around.held()
             free = self._budget(around.limit) - held
-        choice = self._for_first_step(module, candidates, free)
+        amplifies = _amplifies()
+        choice = self._for_first_step(module, candidates, free, amplifies)
         case = case_of(module, choice, candidates, inputs, plan)
         case.beside = choices.extra(cost, inputs.rows)
         case.outputs, case.has_loss = cost.output_row * inputs.rows, cost.has_loss
-        case.amplifies = _amplifies()
+        case.amplifies = amplifies
         self._tell_beginning(case, held, cost, around.limit)
         return case
 
@@ -416,12 +419,16 @@ class Governor:
             )
         return case_of(module, choices.as_it_is())
 
-    def _for_first_step(self, module, candidates, free):
+    def _for_first_step(self, module, candidates, free, amplifies=""):
         """A step that is only watched must be safe rather than fast. After an attempt of ours that
-        ran out it is run with the least.
+        ran out it is run with the least. Where a training amplifies rounding, what is equal to the
+        bit may leave less room.
         """
         if self.factor < 1:
             return least(candidates, with_others)
+        equal = equal_for_first_step(candidates, free, amplifies)
+        if equal is not None:
+            return equal
         most = min(free, candidates[0].needs) if self.failed else free
         return frugal(candidates, most, free, spacious=_has_convolutions(module))
 
@@ -720,8 +727,12 @@ def _has_convolutions(module):
 
 
 def _amplifies():
-    """Why small differences grow in this training, as far as that can be seen; or nothing."""
+    """Why small differences grow in this training, as far as that can be seen; or nothing. AGAIN is
+    read from the script, because it shows itself only in the first backward pass.
+    """
     optimizers = room.optimizers()
+    if refers.script_says(r"create_graph\s*=\s*True"):
+        return AGAIN
     if any(type(o).__name__ == "LBFGS" for o in optimizers):
         return "LBFGS takes its steps from differences of gradients"
     apart: list = []  # sets of parameters that no two optimizers share

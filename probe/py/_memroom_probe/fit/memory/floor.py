@@ -14,6 +14,9 @@ import torch
 
 from . import room
 
+# Why results may be rounded otherwise although every remedy is equal to the bit.
+DID_WITHOUT = "a library did without the work space that it wanted and took another algorithm"
+
 
 @dataclasses.dataclass(frozen=True)
 class Floor:
@@ -89,6 +92,7 @@ class Teller:
                 "work space, it took another algorithm: results are then equal up to rounding"
                 % room.words(self._missed),
                 id="micro_batch",
+                amplifies=DID_WITHOUT,
             )
 
     def forget_missed(self):
