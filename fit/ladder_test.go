@@ -284,6 +284,19 @@ func TestReasons(t *testing.T) {
 		!strings.Contains(text, "4 attempts were made") {
 		t.Errorf("given up: %q, %s", text, needs)
 	}
+	for phase, want := range map[string]string{
+		"":          "no more. In the last one a request for 1GiB failed with 3GiB held",
+		"backward":  "3GiB held (backward)",
+		"optimizer": "(optimizer): weights, gradients and optimizer state are there at once",
+	} {
+		facts := Facts{Phase: phase, Allocated: 3 * gib, Requested: gib, Limit: 2 * gib}
+		if text, _ := facts.GivenUp(4); !strings.Contains(text, want) {
+			t.Errorf("given up in %q: %q", phase, text)
+		}
+	}
+	if text, _ := (Facts{Limit: gib}).GivenUp(2); strings.Contains(text, "In the last one") {
+		t.Errorf("given up without figures: %q", text)
+	}
 }
 
 func TestTitles(t *testing.T) {

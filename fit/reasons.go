@@ -40,8 +40,26 @@ func (f Facts) GivenUp(attempts int) (string, event.Bytes) {
 	if f.Hopeless != "" {
 		return f.Hopeless, f.Needs
 	}
-	return CannotFit(fmt.Sprintf("%d attempts were made; --max-attempts allows no more",
-		attempts), f.Allocated+f.Requested, f.Limit)
+	return CannotFit(fmt.Sprintf("%d attempts were made; --max-attempts allows no more%s",
+		attempts, f.lastMoment()), f.Allocated+f.Requested, f.Limit)
+}
+
+// lastMoment says where the last attempt ran out; empty where that is not known.
+func (f Facts) lastMoment() string {
+	if f.Requested == 0 || f.Allocated == 0 {
+		return ""
+	}
+	where := ""
+	if f.Phase != "" {
+		where = " (" + f.Phase + ")"
+	}
+	text := fmt.Sprintf(". In the last one a request for %s failed with %s held%s", f.Requested,
+		f.Allocated, where)
+	if f.Phase == "optimizer" {
+		text += ": weights, gradients and optimizer state are there at once then, whatever the batch. " +
+			"What helps: an optimizer with less state, or fewer parameters that are trained"
+	}
+	return text
 }
 
 // nothingToActOn says why no remedy found anything to do, and what would help.
