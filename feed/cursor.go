@@ -19,6 +19,8 @@ type Cursor struct {
 	epoch  *order.Epoch
 	number uint64
 
+	following *order.Epoch // the one after it, once its first window is wanted
+
 	places []int64 // of a batch, and what becomes of them: room that is used again
 	picks  []table.Pick
 
@@ -125,15 +127,16 @@ func (c *Cursor) copy(blocks []*table.Rows, picks []table.Pick,
 
 // ahead starts decoding the window after w, if there is room for it without dropping one in use.
 func (c *Cursor) ahead(w int, next int64) {
-	if next >= c.Batches() {
-		return
+	want, epoch, number := w+1, c.epoch, c.number
+	if want >= len(epoch.Windows) || next >= c.Batches() {
+		// The next epoch begins with a window that is ready, not with a wait.
+		if c.following == nil {
+			c.following = c.d.Epoch(c.spec, c.number+1)
+		}
+		want, epoch, number = 0, c.following, c.number+1
 	}
-	want := w + 1
-	if want >= len(c.epoch.Windows) {
-		return
-	}
-	key := windowKey{c.order, c.number, want}
-	if held := c.pool.take(key, c.epoch.Windows[want], c.spec.Shuffle, false); held != nil {
+	key := windowKey{c.order, number, want}
+	if held := c.pool.take(key, epoch.Windows[want], c.spec.Shuffle, false); held != nil {
 		c.pool.release(key, held)
 	}
 }

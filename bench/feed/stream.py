@@ -1,14 +1,18 @@
 """memroom.Stream beside its peers: one shuffled epoch of the same rows, batches of 1,024.
 
-Every reader runs in a process of its own. Printed: rows and bytes of the file a second, rows a
-second of processor time (the server's included), which says more on a busy machine, and the peak
-of anonymous and shared memory. Peers shuffle as far as they can: pyarrow has no shuffle of a
-file, so it reads in order, which is less work than ours, or row groups in another order with
-their rows mixed. WebDataset and Mosaic's streaming are not here.
+Every reader runs in a process of its own, after its imports and, for us, after the index was made.
+Printed: rows and bytes of the file a second, rows a second of processor time (of all processes),
+which says more on a busy machine, and the memory that reading added: anonymous and shared memory of
+all its processes, our server's whole memory included. A reader that is not through after --seconds
+is stopped, and the rows until then count.
 
-    MEMROOM_BINARY=bin/memroom PYTHON bench/feed/stream.py [--rows N] [--formats npy,csv]
+Peers shuffle as far as they can. pyarrow has no shuffle: it reads in order, which is less work, or
+two row groups at a time whose rows are mixed with NumPy, which is what a careful user writes. With
+--step every batch is followed by so many milliseconds of sleep, and the share of time that was
+spent waiting for data is printed, the first batch included.
+WebDataset and Mosaic's streaming read rows that were converted for them, at most 100,000.
 
-PYTHON is what `testenv/ensure feed` prints.
+    MEMROOM_BINARY=bin/memroom $(bench/feed/peers) bench/feed/stream.py [--rows N] [--formats csv]
 """
 
 import argparse
@@ -20,13 +24,16 @@ import tempfile
 import threading
 import time
 
+import tree
+
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir, os.pardir)
 sys.path.insert(0, os.path.join(ROOT, "probe", "pip"))
 COLUMNS = 16
 BATCH = 1024
+CONVERTED = 100_000  # rows at most, for readers with files of their own
 
 
-def make(folder, rows, formats):
+def make(folder, rows, formats, only):
     import numpy
     import pyarrow
     import pyarrow.csv
@@ -36,6 +43,8 @@ def make(folder, rows, formats):
     table = pyarrow.table({"x%d" % i: data[:, i] for i in range(COLUMNS)})
     if "npy" in formats:
         numpy.save(os.path.join(folder, "a.npy"), data)
+        if not only:
+            convert(folder, data[:CONVERTED])
     if "parquet" in formats:
         path = os.path.join(folder, "a.parquet")
         pyarrow.parquet.write_table(table, path, row_group_size=131072)
@@ -46,19 +55,34 @@ def make(folder, rows, formats):
         frame.to_json(os.path.join(folder, "a.jsonl"), orient="records", lines=True)
 
 
+def convert(folder, data):
+    try:
+        import webdataset
+
+        with webdataset.TarWriter(os.path.join(folder, "a.tar")) as out:
+            for i, row in enumerate(data):
+                out.write({"__key__": "%08d" % i, "npy": row})
+    except ImportError:
+        pass
+    try:
+        import streaming
+
+        columns = {"x": "ndarray:float32:%d" % COLUMNS}
+        with streaming.MDSWriter(out=os.path.join(folder, "mds"), columns=columns) as out:
+            for row in data:
+                out.write({"x": row})
+    except ImportError:
+        pass
+
+
 def memroom_stream(path):
     import memroom
+    import numpy  # noqa: F401  imported by the stream at its first batch
 
     stream = memroom.Stream(path, batch_size=BATCH, budget="128MiB", shuffle=True, copy=False)
     yield stream.schema  # the index is made before the epoch, as it is made once
     for batch in stream:
         yield len(next(iter(batch.values())))
-    print(json.dumps({"server": stream.stats["server"], "waited": stream.stats["waited_share"]}))
-    from memroom import wire
-
-    with open("/proc/%d/stat" % wire._started[-1].pid) as file:
-        ticks = file.read().rsplit(")", 1)[1].split()[11:13]
-    print(json.dumps({"server_cpu": sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK")}))
 
 
 def pyarrow_in_order(path):
@@ -88,13 +112,49 @@ def pyarrow_shuffled(path):
     yield None
     file = pyarrow.parquet.ParquetFile(path)
     rng = numpy.random.default_rng(1)
-    for group in rng.permutation(file.num_row_groups):
-        table = file.read_row_group(group)
-        table = table.take(rng.permutation(table.num_rows))
-        for batch in table.combine_chunks().to_batches(BATCH):
-            for column in batch.columns:
-                column.to_numpy(zero_copy_only=False)
-            yield batch.num_rows
+    groups = rng.permutation(file.num_row_groups)
+    for start in range(0, len(groups), 2):
+        table = file.read_row_groups(groups[start : start + 2])
+        columns = [column.to_numpy() for column in table.columns]
+        order = rng.permutation(table.num_rows)
+        for at in range(0, len(order), BATCH):
+            rows = order[at : at + BATCH]
+            for column in columns:
+                column[rows]
+            yield len(rows)
+
+
+def text_shuffled(path):
+    """pyarrow's batches, a window of 16 MiB of them mixed with NumPy."""
+    import numpy
+    import pyarrow.csv
+    import pyarrow.json
+
+    yield None
+    rng = numpy.random.default_rng(1)
+    opened = pyarrow.csv.open_csv if path.endswith(".csv") else pyarrow.json.open_json
+    held, size = [], 0
+
+    def mixed():
+        columns = [
+            numpy.concatenate([b.column(i).to_numpy(zero_copy_only=False) for b in held])
+            for i in range(held[0].num_columns)
+        ]
+        order = rng.permutation(len(columns[0]))
+        for at in range(0, len(order), BATCH):
+            rows = order[at : at + BATCH]
+            for column in columns:
+                column[rows]
+            yield len(rows)
+
+    for batch in opened(path):
+        held.append(batch)
+        size += batch.nbytes
+        if size >= 16 << 20:
+            yield from mixed()
+            held, size = [], 0
+    if held:
+        yield from mixed()
 
 
 def hf_streaming(path):
@@ -108,11 +168,37 @@ def hf_streaming(path):
         yield len(next(iter(batch.values())))
 
 
-def tf_data(path):
+def hf_mapped(path):
+    import datasets
+
+    kind = {"jsonl": "json"}.get(path.rsplit(".", 1)[1], path.rsplit(".", 1)[1])
+    cache = os.environ["XDG_CACHE_HOME"]
+    data = datasets.load_dataset(kind, data_files=path, split="train", cache_dir=cache)
+    data = data.with_format("numpy")
+    yield None  # its copy as Arrow is made before
+    for batch in data.shuffle(seed=1).iter(BATCH):
+        yield len(next(iter(batch.values())))
+
+
+def tf_rows(path):
     import tensorflow
 
     data = tensorflow.data.experimental.CsvDataset(path, [0.0] * COLUMNS, header=True)
     data = data.shuffle(10_000, seed=1).batch(BATCH).prefetch(tensorflow.data.AUTOTUNE)
+    yield None
+    for batch in data:
+        yield len(batch[0].numpy())
+
+
+def tf_lines(path):
+    """Tuned: lines are mixed and batched as texts, and decoded a batch at a time on both cores."""
+    import tensorflow
+
+    data = tensorflow.data.TextLineDataset(path).skip(1).shuffle(100_000, seed=1).batch(BATCH)
+    data = data.map(
+        lambda lines: tensorflow.io.decode_csv(lines, [0.0] * COLUMNS),
+        num_parallel_calls=tensorflow.data.AUTOTUNE,
+    ).prefetch(tensorflow.data.AUTOTUNE)
     yield None
     for batch in data:
         yield len(batch[0].numpy())
@@ -130,6 +216,60 @@ def torch_memmap(path):
         yield len(batch)
 
 
+def torch_memmap_tuned(path):
+    """A batch is one indexing of the map, not 1,024."""
+    import numpy
+    import torch
+
+    data = torch.from_numpy(numpy.load(path, mmap_mode="r+"))
+    chosen = torch.utils.data.BatchSampler(torch.utils.data.RandomSampler(data), BATCH, False)
+    loader = torch.utils.data.DataLoader(data, sampler=chosen, batch_size=None)
+    yield None
+    for batch in loader:
+        yield len(batch)
+
+
+def torch_iterable(path):
+    import torch
+
+    class Lines(torch.utils.data.IterableDataset):
+        def __iter__(self):
+            with open(path) as file:
+                if path.endswith(".csv"):
+                    next(file)
+                    for line in file:
+                        yield torch.tensor(list(map(float, line.split(","))))
+                for line in file:
+                    yield torch.tensor(list(json.loads(line).values()))
+
+    yield None
+    for batch in torch.utils.data.DataLoader(Lines(), batch_size=BATCH, num_workers=2):
+        yield len(batch)
+
+
+def web_dataset(path):
+    import numpy
+    import torch
+    import webdataset
+
+    data = webdataset.WebDataset(path[:-3] + "tar", shardshuffle=False).shuffle(10_000).decode()
+    data = data.to_tuple("npy").batched(BATCH)
+    yield None
+    for (batch,) in torch.utils.data.DataLoader(data, batch_size=None):
+        yield len(numpy.asarray(batch))
+
+
+def mosaic(path):
+    import streaming
+    import torch
+
+    folder = os.path.join(os.path.dirname(path), "mds")
+    data = streaming.StreamingDataset(local=folder, shuffle=True, batch_size=BATCH)
+    yield None
+    for batch in torch.utils.data.DataLoader(data, batch_size=BATCH):
+        yield len(batch["x"])
+
+
 def pandas_in_memory(path):
     import pandas
 
@@ -142,88 +282,125 @@ def pandas_in_memory(path):
 
 READERS = {
     "memroom": (memroom_stream, ("npy", "parquet", "csv", "jsonl")),
+    "pyarrow, 2 row groups mixed": (pyarrow_shuffled, ("parquet",)),
+    "pyarrow, 16 MiB mixed": (text_shuffled, ("csv", "jsonl")),
     "pyarrow, in order": (pyarrow_in_order, ("parquet", "csv", "jsonl")),
-    "pyarrow, row groups shuffled": (pyarrow_shuffled, ("parquet",)),
     "datasets, streaming, buffer 10k": (hf_streaming, ("parquet", "csv", "jsonl")),
-    "tf.data, buffer 10k": (tf_data, ("csv",)),
-    "torch DataLoader over memmap": (torch_memmap, ("npy",)),
+    "datasets, mapped, shuffled": (hf_mapped, ("parquet",)),
+    "tf.data, rows, buffer 10k": (tf_rows, ("csv",)),
+    "tf.data, lines, buffer 100k": (tf_lines, ("csv",)),
+    "torch DataLoader, memmap": (torch_memmap, ("npy",)),
+    "torch DataLoader, memmap, tuned": (torch_memmap_tuned, ("npy",)),
+    "torch DataLoader, iterable": (torch_iterable, ("csv", "jsonl")),
+    "WebDataset, own tar": (web_dataset, ("npy",)),
+    "Mosaic streaming, own MDS": (mosaic, ("npy",)),
     "pandas, all in memory": (pandas_in_memory, ("csv", "jsonl")),
 }
 
 
-def used(pid):
-    with open("/proc/%d/status" % pid) as file:
-        fields = dict(line.split(":", 1) for line in file)
-    return sum(int(fields.get(n, "0 kB").split()[0]) << 10 for n in ("RssAnon", "RssShmem"))
-
-
-def measure(reader, path):
-    peak, end = [0], threading.Event()
-
-    def watch():
-        while not end.wait(0.02):
-            peak[0] = max(peak[0], used(os.getpid()))
-
-    threading.Thread(target=watch, daemon=True).start()
+def read(reader, path, most, step):
+    """In the reader's process: says when it begins and ends, and waits to be measured."""
+    out = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # libraries print
     batches = READERS[reader][0](path)
     next(batches)
-    base = used(os.getpid())
-    start, cpu, rows = time.perf_counter(), time.process_time(), 0
+    print("ready", file=out, flush=True)
+    sys.stdin.readline()
+    start, rows, whole, worked = time.perf_counter(), 0, True, 0.0
     for count in batches:
         rows += count
-    seconds, work = time.perf_counter() - start, time.process_time() - cpu
-    end.set()
-    print(json.dumps({"rows": rows, "s": seconds, "cpu": work, "peak": peak[0], "base": base}))
+        begun = time.perf_counter()
+        if step:
+            time.sleep(step / 1e3)
+            worked += time.perf_counter() - begun
+        if begun - start > most:
+            whole = False
+            break
+    spent = time.perf_counter() - start
+    waited = (spent - worked) / spent
+    found = {"rows": rows, "s": spent, "whole": whole, "waited": waited}
+    print(json.dumps(found), file=out, flush=True)
+    sys.stdin.readline()
+    os._exit(0)
 
 
-def run(reader, path):
-    out = subprocess.run(
-        [sys.executable, "-W", "ignore", __file__, "--reader", reader, "--path", path],
+def measure(reader, path, most, step):
+    command = [sys.executable, "-W", "ignore", os.path.abspath(__file__)]
+    process = subprocess.Popen(
+        command + ["--reader", reader, "--path", path, "--seconds", str(most), "--step", str(step)],
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
+        stderr=None if os.environ.get("VERBOSE") else subprocess.DEVNULL,
         text=True,
-    ).stdout.splitlines()
-    result = {}
-    for line in out:
-        result.update(json.loads(line))
-    return result
+    )
+    try:
+        if process.stdout.readline() != "ready\n":
+            return None
+        server = sum(tree.memory(pid) for pid in tree.tree(process.pid)[1:])
+        base, work = tree.memory(process.pid) - server, tree.seconds(process.pid)
+        peak, end = [0], threading.Event()
+
+        def watch():
+            while not end.wait(0.02):
+                peak[0] = max(peak[0], tree.memory(process.pid))
+
+        watcher = threading.Thread(target=watch)
+        watcher.start()
+        process.stdin.write("go\n")
+        process.stdin.flush()
+        line = process.stdout.readline()
+        end.set()
+        watcher.join()
+        if not line:
+            return None
+        work = tree.seconds(process.pid) - work
+        return {**json.loads(line), "cpu": work, "added": max(peak[0] - base, 0)}
+    finally:
+        process.kill()
+        process.wait()
 
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--rows", type=int, default=2_000_000)
-    parser.add_argument("--formats", default="npy,parquet,csv,jsonl")
+    parser.add_argument("--rows", type=int, default=1_000_000)
+    parser.add_argument("--formats", default="parquet,csv,jsonl,npy")
+    parser.add_argument("--seconds", type=float, default=8, help="most for one reader")
+    parser.add_argument("--step", type=float, default=0, help="milliseconds of work a batch")
+    parser.add_argument("--only", help="one reader, such as memroom")
+    parser.add_argument("--repeat", type=int, default=3, help="runs of ours; the median is printed")
     parser.add_argument("--reader")
     parser.add_argument("--path")
     arguments = parser.parse_args()
     if arguments.reader:
-        return measure(arguments.reader, arguments.path)
+        return read(arguments.reader, arguments.path, arguments.seconds, arguments.step)
     formats = arguments.formats.split(",")
     with tempfile.TemporaryDirectory() as folder:
         os.environ["XDG_CACHE_HOME"] = os.path.join(folder, "cache")
-        make(folder, arguments.rows, formats)
-        head = ("format", "reader", "rows/s", "MB/s", "rows/cpu-s", "peak MiB")
-        print("%-8s %-32s %10s %8s %11s  %s" % head)
+        make(folder, arguments.rows, formats, arguments.only)
+        head = ("format", "reader", "rows/s", "MB/s", "rows/cpu-s", "added MiB")
+        print("%-8s %-32s %10s %7s %11s %10s" % head)
         for form in formats:
             path = os.path.join(folder, "a." + form)
             size = os.path.getsize(path)
             for reader, (_, known) in READERS.items():
-                if form not in known:
+                if form not in known or arguments.only not in (None, reader):
                     continue
-                got = run(reader, path)
-                if "rows" not in got:
-                    print("%-8s %-30s failed" % (form, reader))
+                runs = [
+                    measure(reader, path, arguments.seconds, arguments.step)
+                    for _ in range(arguments.repeat if reader == "memroom" else 1)
+                ]
+                if None in runs:
+                    print("%-8s %-32s failed" % (form, reader), flush=True)
                     continue
-                memory = "%d in the process" % (got["peak"] >> 20)
-                if "server" in got:
-                    memory += ", server %d of %d" % (
-                        got["server"]["peak"] >> 20,
-                        got["server"]["budget"] >> 20,
-                    )
+                got = sorted(runs, key=lambda run: run["s"])[len(runs) // 2]
                 rate = got["rows"] / got["s"]
-                speed = size / got["s"] / 1e6
-                work = got["rows"] / (got["cpu"] + got.get("server_cpu", 0))
-                values = (form, reader, rate, speed, work, memory)
-                print("%-8s %-32s %10.0f %8.0f %11.0f  %s" % values, flush=True)
+                speed = size / arguments.rows * rate / 1e6
+                work = got["rows"] / max(got["cpu"], 0.01)
+                note = "" if got["whole"] else "  (%d rows until stopped)" % got["rows"]
+                if arguments.step:
+                    note += "  waited %.1f %% for data" % (100 * got["waited"])
+                values = (form, reader, rate, speed, work, got["added"] / (1 << 20), note)
+                print("%-8s %-32s %10.0f %7.0f %11.0f %10.0f%s" % values, flush=True)
 
 
 if __name__ == "__main__":
