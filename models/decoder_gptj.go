@@ -55,6 +55,9 @@ func gptNeo(c *Config, r Run) (*Model, error) {
 
 func (s *plainDecoder) checked(c *Config, r Run) (*Model, error) {
 	c.divides(s.h, s.heads, "hidden_size by num_attention_heads")
+	if s.fused {
+		c.divides(s.heads, logicalCores, "num_attention_heads by the parts of the projection")
+	}
 	if s.rot > s.h/max(s.heads, 1) || s.rot%2 != 0 {
 		c.complain("rotary_dim %d: expected an even number of at most the %d elements of a head",
 			s.rot, s.h/max(s.heads, 1))
@@ -228,6 +231,10 @@ func (b *plainBlock) attend(c *ctx, x, mask, pos *tape.Tensor) (out, weights *ta
 // project makes q and k as [B, S, heads, d], and v with its heads before its positions.
 func (b *plainBlock) project(c *ctx, f *tape.Frame, x *tape.Tensor, q, k, v **tape.Tensor) {
 	d := b.spec.h / b.spec.heads
+	if b.spec.fused {
+		b.projectParts(c, f, x, q, k, v)
+		return
+	}
 	split := func(t *tape.Tensor) *tape.Tensor { return c.View(t, x.Shape[0], x.Shape[1], -1, d) }
 	f.Set(q, b.q.run(c.Graph, x))
 	f.Set(k, b.k.run(c.Graph, x))
@@ -235,6 +242,30 @@ func (b *plainBlock) project(c *ctx, f *tape.Frame, x *tape.Tensor, q, k, v **ta
 	f.Set(q, split(*q))
 	f.Set(k, split(*k))
 	f.Set(v, heads(c.Graph, *v, d))
+}
+
+// logicalCores is into how many parts CodeGen's projection is ordered.
+const logicalCores = 4
+
+// projectParts is CodeGen's projection: q, v and k of every part stand beside each other, and are
+// copied apart.
+func (b *plainBlock) projectParts(c *ctx, f *tape.Frame, x *tape.Tensor, q, k, v **tape.Tensor) {
+	s := b.spec
+	d, local := s.h/s.heads, s.h/logicalCores
+	var qkv, parts *tape.Tensor
+	f.Set(&qkv, b.qkv.run(c.Graph, x))
+	f.Set(&parts, c.Reshape(qkv, x.Shape[0], x.Shape[1], logicalCores, 3*local))
+	three := c.Split(parts, -1, local, local, local)
+	f.Set(q, three[0])
+	f.Set(v, three[1])
+	f.Set(k, three[2])
+	split := func(t *tape.Tensor) *tape.Tensor {
+		return c.Reshape(t, x.Shape[0], x.Shape[1], s.heads, d)
+	}
+	f.Set(q, split(*q))
+	f.Set(k, split(*k))
+	f.Set(v, split(*v))
+	f.Set(v, c.Permute(*v, 0, 2, 1, 3))
 }
 
 // scores is _attn: q and k in fp32, mask, softmax, and the probabilities in the type of v.
@@ -247,10 +278,13 @@ func (b *plainBlock) scores(c *ctx, q, k, v, mask *tape.Tensor) (out, weights *t
 	if b.spec.neo {
 		f.Set(&low, c.Fresh("mask", w.DType))
 		f.Set(&w, c.WhereElse(c.Borrow(tape.Bool, 1, 1, w.Dim(-2), w.Dim(-1)), w, low))
-	} else {
+	} else if !b.spec.fused {
 		f.Set(&w, c.Scale(w))
 	}
 	f.Set(&w, c.Add(w, mask))
+	if b.spec.fused {
+		f.Set(&w, c.Scale(w))
+	}
 	f.Set(&w, c.Softmax(w, w.DType))
 	f.Set(&w, c.To(w, v.DType))
 	f.Set(&w, c.Dropout(w, b.spec.attnDrop))
@@ -265,9 +299,13 @@ func (b *plainBlock) rotate(c *ctx, f *tape.Frame, q, k **tape.Tensor, pos *tape
 	n, d := (*k).Shape[1], (*k).Dim(-1)
 	var table, index, both, sin, cos *tape.Tensor
 	keep := func(v **tape.Tensor, t *tape.Tensor) { *v = f.Keep(t) }
-	keep(&table, c.Fresh("rotary table", c.Float, 1, s.npos, s.rot))
-	keep(&index, c.Fresh("rotary table", tape.I64, 1, n, s.rot))
-	keep(&both, c.To(c.Fresh("rotary table", c.Float, 1, n, s.rot), (*k).DType))
+	if s.fused { // CodeGen looks its table up as it is, in the type of the weights
+		keep(&both, c.Fresh("rotary table", c.Float, 1, n, s.rot))
+	} else {
+		keep(&table, c.Fresh("rotary table", c.Float, 1, s.npos, s.rot))
+		keep(&index, c.Fresh("rotary table", tape.I64, 1, n, s.rot))
+		keep(&both, c.To(c.Fresh("rotary table", c.Float, 1, n, s.rot), (*k).DType))
+	}
 	parts := c.Split(both, -1, s.rot/2, s.rot/2)
 	keep(&sin, parts[0])
 	keep(&cos, parts[1])

@@ -30,8 +30,9 @@ type kind struct {
 // kinds lists every described model type by kind.
 var kinds = []kind{
 	{"decoders", map[string]builder{ // decoder_*.go
-		"gpt2": gpt2, "gpt_bigcode": bigcode, "gpt_neo": gptNeo, "gptj": gptj, "gpt_neox": neox,
-		"opt": opt, "bloom": bloom, "falcon": falcon, "mpt": mpt, "phi": phi, "phi3": phi3,
+		"gpt2": gpt2, "gpt_bigcode": bigcode, "gpt_neo": gptNeo, "gptj": gptj, "codegen": gptj,
+		"gpt_neox": neox,
+		"opt":      opt, "bloom": bloom, "falcon": falcon, "mpt": mpt, "phi": phi, "phi3": phi3,
 		"llama": llama, "mistral": llama, "ministral": llama, "qwen2": llama, "qwen3": llama,
 		"gemma": gemma, "gemma2": gemma, "gemma3_text": gemma, "olmo": olmo, "olmo2": olmo,
 		"olmo3": olmo, "granite": granite, "cohere": cohere, "cohere2": cohere,
@@ -47,7 +48,8 @@ var kinds = []kind{
 		"deberta-v2": debertaV2, "modernbert": modernBert,
 	}},
 	{"encoder-decoders", map[string]builder{ // seq2seq_*.go
-		"t5": t5, "mt5": t5, "bart": bart, "mbart": bart, "pegasus": bart, "marian": bart,
+		"t5": t5, "mt5": t5, "umt5": t5, "bart": bart, "mbart": bart, "m2m_100": bart,
+		"pegasus": bart, "marian": bart,
 		"blenderbot": bart,
 	}},
 	{"speech", map[string]builder{ // speech_*.go

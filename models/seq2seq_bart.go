@@ -31,6 +31,7 @@ const (
 	learnedOffset positionKind = iota // BART: a table with two rows too many
 	learned                           // Blenderbot
 	sinusoidal                        // Pegasus, Marian: a table that is not trained
+	counted                           // M2M100: a buffer, looked up by the places of words
 )
 
 type s2sAttention struct {
@@ -167,6 +168,10 @@ func bart(c *Config, r Run) (*Model, error) {
 		if !c.Bool(true, "share_encoder_decoder_embeddings") {
 			c.complain("share_encoder_decoder_embeddings=false is not described")
 		}
+	case "m2m_100":
+		s.before, s.lastNorm, s.positions, s.act = true, true, counted,
+			c.Str("relu", "activation_function")
+		s.attnDrop, vocab = c.Float(0.1, "attention_dropout"), c.Int(128112, "vocab_size")
 	case "blenderbot":
 		s.before, s.lastNorm, s.positions = true, true, learned
 		vocab, npos = c.Int(8008, "vocab_size"), c.Int(128, "max_position_embeddings")
@@ -178,7 +183,7 @@ func bart(c *Config, r Run) (*Model, error) {
 			npos)
 	}
 	for _, name := range []string{"encoder_layerdrop", "decoder_layerdrop"} {
-		if c.Float(0, name) > 0 {
+		if c.Float(0, name) > 0 && c.Type() != "m2m_100" { // whose steps mostly skip none
 			c.complain("%s skips layers at random: set it to 0", name)
 		}
 	}
@@ -193,7 +198,9 @@ func bart(c *Config, r Run) (*Model, error) {
 		s.bartStack(body.Child("decoder"), shared, npos, true)
 	r.arch = "" // no classifier is described
 	lm := causalHead(root, r, shared, tied, vocab, s.h)
-	root.Buffer(tape.F32, vocab)
+	if s.positions != counted {
+		root.Buffer(tape.F32, vocab)
+	}
 	m := &Model{Root: root, Inputs: targetInputs(r), Layers: s.encLayers + s.decLayers, Run: r,
 		Head: "ForConditionalGeneration"}
 	m.Loss = func(g *tape.Graph, in []*tape.Tensor) *tape.Tensor {
@@ -210,6 +217,9 @@ func bart(c *Config, r Run) (*Model, error) {
 		x.In("lm_head", func() {
 			x.As(event.CategoryLoss, func() {
 				f.Set(&logits, lm.run(g, y))
+				if s.positions == counted { // no bias of the logits
+					return
+				}
 				f.Set(&logits, g.Add(logits, g.Borrow(r.Float, 1, vocab)))
 			})
 		})
@@ -257,8 +267,12 @@ func (s *seq2seq) bartStack(m *tape.Module, shared *tape.Param, npos int64, dec 
 	if s.positions == learnedOffset {
 		npos += 2
 	}
-	st.pos = embedding(m, "embed_positions", npos, s.h)
-	st.pos.Frozen = s.positions == sinusoidal
+	if s.positions == counted {
+		m.Child("embed_positions").Buffer(tape.F32, (npos+2)*s.h)
+	} else {
+		st.pos = embedding(m, "embed_positions", npos, s.h)
+		st.pos.Frozen = s.positions == sinusoidal
+	}
 	list := m.Child("layers")
 	n := s.encLayers
 	if dec {
@@ -284,10 +298,12 @@ func (st *bartStack) run(c *ctx, ids *tape.Tensor, shared *tape.Param,
 	var e, position, ones, mask, pos, h *tape.Tensor
 	f.Set(&e, c.Scale(c.Embedding(ids, shared)))
 	if st.dec {
-		f.Set(&position, c.AddScalar(c.Fresh("positions", tape.I64, n)))
+		if s.positions != counted {
+			f.Set(&position, c.AddScalar(c.Fresh("positions", tape.I64, n)))
+		}
 		f.Set(&ones, c.Fresh("mask", tape.F32, b, n))
 		f.Set(&mask, c.onesMask(b, n, e.DType))
-		if s.embedNorm && !s.before { // BART overwrites its mask
+		if s.embedNorm && !s.before || s.positions == counted { // BART overwrites its mask
 			f.Set(&ones, nil)
 		}
 	}
@@ -320,10 +336,15 @@ func (st *bartStack) position(c *ctx, given *tape.Tensor, b, n int64) *tape.Tens
 	f := c.Enter()
 	var ids *tape.Tensor
 	switch {
+	case st.spec.positions == counted:
 	case given == nil:
 		f.Set(&ids, c.Fresh("positions", tape.I64, n))
 	default:
 		f.Set(&ids, given)
+	}
+	if st.spec.positions == counted {
+		f.Set(&ids, c.countedPositions(b, n))
+		return f.Leave(c.Fresh("positions", c.Float, b, n, st.spec.h))
 	}
 	if st.spec.positions != learnedOffset {
 		return f.Leave(c.Embedding(ids, st.pos))

@@ -11,6 +11,7 @@ type t5Spec struct {
 	h, dkv, ff, heads, layers, decLayers, vocab, buckets int64
 	act                                                  string
 	gated, tied                                          bool
+	own                                                  bool // a position bias in every block (UMT5)
 	drop                                                 float64
 }
 
@@ -49,6 +50,11 @@ func t5(c *Config, r Run) (*Model, error) {
 		s.ff, s.heads, s.layers, s.vocab, scaled, proj = c.Int(1024, "d_ff"), c.Int(6, "num_heads"),
 			c.Int(8, "num_layers"), c.Int(250112, "vocab_size"), false, "gated-gelu"
 		s.decLayers = c.Int(s.layers, "num_decoder_layers")
+	}
+	if c.Type() == "umt5" {
+		s.ff, s.heads, s.layers, s.vocab, scaled, proj = c.Int(1024, "d_ff"), c.Int(6, "num_heads"),
+			c.Int(8, "num_layers"), c.Int(250112, "vocab_size"), s.tied, "gated-gelu"
+		s.decLayers, s.own = c.Int(s.layers, "num_decoder_layers"), true
 	}
 	switch proj := c.Str(proj, "feed_forward_proj"); proj {
 	case "relu":
@@ -118,7 +124,7 @@ func (s *t5Spec) stack(m *tape.Module, shared *tape.Param, layers int64, dec boo
 		at := 0
 		next := func() *tape.Module { at++; return l.Child(fmt.Sprint(at - 1)) }
 		sub := next()
-		b.self = s.attention(sub.Child("SelfAttention"), i == 0, dec)
+		b.self = s.attention(sub.Child("SelfAttention"), i == 0 || s.own, dec)
 		b.norm1 = rmsNorm(sub, "layer_norm", s.h)
 		if dec {
 			sub = next()
@@ -266,14 +272,17 @@ func (a t5Attention) run(c *ctx, x, kv, mask, bias *tape.Tensor) (out, ob *tape.
 		f.Set(&v, cv)
 	}
 	f.Set(&pb, bias)
-	if bias == nil {
+	if bias == nil || a.spec.own {
 		f.Set(&pb, a.positionBias(c, x.Shape[1], k.Shape[2], q.DType))
 	}
-	y, p := c.biasedAttend(a, q, k, v, mask, pb, kv == nil && a.decoder)
+	y, p := c.biasedAttend(a, q, k, v, mask, pb, kv == nil && a.decoder && !a.spec.own)
 	f.Set(&o, y)
 	f.Set(&w, p)
 	f.Set(&o, c.Reshape(o, o.Shape[0], o.Shape[1], -1))
 	f.Set(&o, a.o.run(c.Graph, o))
+	if a.spec.own { // each block makes its own
+		return f.Leave(o), nil
+	}
 	out, ob = o, pb
 	f.Leave(out, ob)
 	return out, ob

@@ -14,6 +14,7 @@ import argparse
 import importlib
 import json
 import os
+import random
 import signal
 import sys
 import time
@@ -84,12 +85,32 @@ FILLED = {
     "deepseek_v2": {"num_experts_per_tok": 6},
     "nemotron": {"num_key_value_heads": 8},
 }
+# Types that are two others: theirs are the common ones.
+PAIRS = {
+    "encoder-decoder": {"encoder": "bert", "decoder": "bert"},
+    "vision-encoder-decoder": {"encoder": "vit", "decoder": "gpt2"},
+    "speech-encoder-decoder": {"encoder": "wav2vec2", "decoder": "bert"},
+    "vision-text-dual-encoder": {"vision_config": "vit", "text_config": "bert"},
+}
 
 
-def values_of(kind):
+def values_of(kind, deep=False):
     """The default configuration of a type, made shallow where that still builds."""
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
+    if kind in PAIRS:
+        both = {part: values_of(inner) for part, inner in PAIRS[kind].items()}
+        if "decoder" in both:
+            both["decoder"].update(is_decoder=True, add_cross_attention=True)
+        ids = {"decoder_start_token_id": 0, "pad_token_id": 0, "is_encoder_decoder": True}
+        return {"model_type": kind, **both, **ids}
+    if deep:
+        return {
+            **CONFIG_MAPPING[kind]().to_dict(),
+            "model_type": kind,
+            "architectures": None,
+            **FILLED.get(kind, {}),
+        }
     config = CONFIG_MAPPING[kind]()
     try:
         values = shallow(config).to_dict()
@@ -100,15 +121,15 @@ def values_of(kind):
     return {**values, "model_type": kind, **FILLED.get(kind, {})}
 
 
-def one(kind, out, real, rehearsal):
+def one(kind, out, asked, real, rehearsal):
     """Runs one type in this process and ends it."""
     import torch
-    from _memroom_probe.standard import main
+    from _memroom_probe.standard import main, models
 
     log = open(os.path.join(out, kind + ".log"), "w")
     os.dup2(log.fileno(), 1)
     os.dup2(log.fileno(), 2)
-    spec = dict(main.SPEC, batch=2, seq=64, steps=3, attn="sdpa")  # as the binary asks
+    spec = dict(main.SPEC, steps=3, attn="sdpa", **asked)  # as the binary asks
     try:
         values = values_of(kind)
         with open(os.path.join(out, kind + ".config"), "w") as file:
@@ -117,7 +138,10 @@ def one(kind, out, real, rehearsal):
             main.train(values, spec, torch)
             end(out, kind, reserved=torch.cuda.max_memory_reserved(), steps=3)
         rehearsal.path = os.path.join(out, kind + ".record")
-        main.train(values, spec, torch)
+        try:
+            main.train(values, spec, torch)
+        except models.Unbuildable:  # some have parts for each of their layers
+            main.train(values_of(kind, deep=True), spec, torch)
         end(out, kind, error="the rehearsal did not end")
     except SystemExit:
         pass
@@ -155,10 +179,18 @@ def main():
     parser.add_argument("--only", action="store_true", help="nothing but those of --list")
     parser.add_argument("--towers", action="store_true")
     parser.add_argument("--again", action="store_true", help="run what failed once more")
+    parser.add_argument("--batch", type=int, default=2)
+    parser.add_argument("--seq", type=int, default=64)
+    parser.add_argument("--precision", default="amp_bf16")
+    parser.add_argument("--optimizer", default="adamw")
+    parser.add_argument("--checkpointing", action="store_true")
+    parser.add_argument("--shuffle", type=int, default=0, help="the seed of a random order")
     parser.add_argument("--every", type=int, default=1, help="a sample: every Nth type")
     parser.add_argument("--real", action="store_true")
     args = parser.parse_args()
     os.makedirs(args.out, exist_ok=True)
+    with open(os.path.join(args.out, "spec.json"), "w") as file:
+        json.dump(spec_of(args), file)
     sys.path.insert(0, PROBE)
     rehearsal = None
     if not args.real:
@@ -175,6 +207,8 @@ def main():
     torch.set_num_threads(1)
     transformers.logging.set_verbosity_error()
     kinds = trainable(modeling_auto, CONFIG_MAPPING_NAMES, args.towers)
+    if args.shuffle:
+        random.Random(args.shuffle).shuffle(kinds)
     if args.list:
         with open(args.list) as file:
             first = file.read().split()
@@ -190,6 +224,13 @@ def main():
     os._exit(0)  # the rehearsal's own exit has nothing to write
 
 
+def spec_of(args):
+    return {
+        name: getattr(args, name)
+        for name in ("batch", "seq", "precision", "optimizer", "checkpointing")
+    }
+
+
 def sweep(kinds, args, rehearsal):
     running = {}
     waiting = list(kinds)
@@ -201,7 +242,7 @@ def sweep(kinds, args, rehearsal):
                 import resource
 
                 resource.setrlimit(resource.RLIMIT_CPU, (LIMIT, LIMIT + 5))
-                one(kind, args.out, args.real, rehearsal)
+                one(kind, args.out, spec_of(args), args.real, rehearsal)
             running[child] = (kind, time.monotonic())
         child, _ = os.waitpid(-1, os.WNOHANG)
         if child:

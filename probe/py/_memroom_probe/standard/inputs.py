@@ -121,10 +121,31 @@ class Batch:
         sizes = self.torch.tensor([[1, grid, grid]] * self.size).to(self.device)
         return pixels, sizes, grid * grid // (merge * merge)
 
+    def padded_patches(self):
+        """Patches with the grid of each image, as many as the model has positions for."""
+        part, n, torch = self.seeing()[0], self.size, self.torch
+        patch = self.find("patch_size", among=[part], default=16)
+        side = int(self.find("num_patches", among=[part], default=256) ** 0.5)
+        if self.image:
+            side = max(1, self.image // patch)
+        width = self.find("num_channels", among=[part], default=3) * patch * patch
+        return {
+            "pixel_values": lambda: self.floats(n, side * side, width),
+            "pixel_attention_mask": lambda: torch.ones((n, side * side), dtype=torch.int32).to(
+                self.device
+            ),
+            "spatial_shapes": lambda: torch.tensor([[side, side]] * n).to(self.device),
+        }
+
     def sound(self):
         """Features of sound: [batch, bins, frames] or [batch, frames, bins]."""
         bins = self.find(
-            "num_mel_bins", "feature_size", "input_feat_per_channel", "input_dim", default=80
+            "feature_projection_input_dim",
+            "num_mel_bins",
+            "feature_size",
+            "input_feat_per_channel",
+            "input_dim",
+            default=80,
         )
         frames = 2 * self.find("max_source_positions", default=1500)
         if any(w in self.name for w in ("Whisper", "Moonshine", "Audio", "Omni", "Voxtral", "Glm")):
@@ -147,18 +168,27 @@ class Batch:
 
     # -- the whole batch
 
-    def arguments(self):
-        """What the forward pass is called with, without labels."""
+    def arguments(self, labelled=False):
+        """What the forward pass is called with, without labels; with them a decoder's input is made
+        from them.
+        """
         made = {}
         for name, maker in self.makers().items():
             wanted = self.takes.get(name)
             if wanted is not None and (
-                wanted.default is inspect.Parameter.empty or self.main(name)
+                wanted.default is inspect.Parameter.empty
+                or self.main(name)
+                or name in ("spatial_shapes", "pixel_attention_mask")
+                and "spatial_shapes" in self.takes
             ):
                 made[name] = maker()
         if "inputs_embeds" in made and "input_ids" in made:
             del made["inputs_embeds"]
-        if getattr(self.config, "is_encoder_decoder", False) and "decoder_input_ids" in self.takes:
+        if (
+            getattr(self.config, "is_encoder_decoder", False)
+            and "decoder_input_ids" in self.takes
+            and not (labelled and "labels" in self.takes)
+        ):
             made.setdefault("decoder_input_ids", self.ids(min(self.length(), 64)))
         return made
 
@@ -194,6 +224,8 @@ class Batch:
 
     def makers(self):
         n, torch = self.size, self.torch
+        if "spatial_shapes" in self.takes:  # patches of images of any shape, padded (SigLIP 2)
+            return {"input_ids": self.ids, **self.padded_patches()}
         if "grid_thw" in self.takes:  # a tower of Qwen's kind by itself
             pixels, grid, _ = self.patches()
             first = next(iter(self.takes))

@@ -56,10 +56,8 @@ def bare(batch):
 
 
 def labelled(model, batch):
-    arguments = batch.arguments()
+    arguments = batch.arguments(labelled=True)
     arguments.update(labels_for(batch, arguments))
-    if "labels" in arguments and getattr(batch.config, "is_encoder_decoder", False):
-        arguments.pop("decoder_input_ids", None)
     return loss_of(model(**arguments), batch)
 
 
@@ -239,7 +237,7 @@ def loss_of(out, batch):
         loss = out.get("loss")
     if loss is None:
         return mean_of(out, batch)
-    return loss.float().mean()
+    return loss.float().mean() if loss.dim() else loss.float()
 
 
 def mean_of(out, batch):

@@ -62,6 +62,8 @@ def run(path):
 
 def train(values, spec, torch):
     model = models.make(values, spec, torch)
+    for text in spec.pop("notes", ()):
+        note(text)
     if spec["channels_last"]:
         model = model.to(memory_format=torch.channels_last)
     model.train()

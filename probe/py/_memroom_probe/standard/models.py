@@ -104,7 +104,27 @@ def make(values, spec, torch):
                 return one._from_config(copy.deepcopy(config), dtype=dtype, **how)
             except wrong as e:
                 error = error_text(e)
+    reading = language_model(config, transformers, dtype) if "ImportError" in error else None
+    if reading is not None:
+        spec.setdefault("notes", []).append(
+            "%s; only its language model was rehearsed" % error.split(": ", 1)[1].split(" but")[0]
+        )
+        return reading
     raise Unbuildable("%s cannot be built: %s" % (found.__name__, error))
+
+
+def language_model(config, transformers, dtype):
+    """The part that reads and writes, of a model whose other parts need a missing library."""
+    from transformers.models.auto import modeling_auto
+
+    for part in parts_of(config)[1:]:
+        name = modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.get(getattr(part, "model_type", ""))
+        if isinstance(name, str):
+            try:
+                return getattr(transformers, name)._from_config(copy.deepcopy(part), dtype=dtype)
+            except (ValueError, ImportError, TypeError, AttributeError, KeyError):
+                continue
+    return None
 
 
 def error_text(e):
@@ -139,6 +159,9 @@ def quiet(config):
             part.use_cache = False
         if getattr(part, "use_pretrained_backbone", False):
             part.use_pretrained_backbone = False
+        if getattr(part, "is_encoder_decoder", False):  # labels are shifted behind this token
+            if getattr(part, "decoder_start_token_id", None) is None:
+                part.decoder_start_token_id = getattr(part, "pad_token_id", None) or 0
         size, pad = getattr(part, "vocab_size", None), getattr(part, "pad_token_id", None)
         if isinstance(size, int) and isinstance(pad, int) and pad >= size:
             part.pad_token_id = None
