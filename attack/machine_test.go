@@ -227,18 +227,6 @@ func sockets(t testing.TB) map[string]bool {
 	return names
 }
 
-// smallDisk mounts a disk of so many bytes.
-func smallDisk(t testing.TB, size int) string {
-	t.Helper()
-	root(t)
-	dir := t.TempDir()
-	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, fmt.Sprintf("size=%d", size)); err != nil {
-		testenv.Needs(t, "the right to mount", err.Error())
-	}
-	t.Cleanup(func() { _ = syscall.Unmount(dir, syscall.MNT_DETACH) })
-	return dir
-}
-
 // TestFullDisks runs commands with a home on a disk that is full, or fills while they print. The
 // command's output and exit code must come through.
 func TestFullDisks(t *testing.T) {
@@ -312,9 +300,7 @@ func TestReadOnlyHome(t *testing.T) {
 	if err := j.Wait(); err != nil {
 		t.Fatal(err, j.errs.String())
 	}
-	if err := syscall.Mount("", disk, "", syscall.MS_REMOUNT|syscall.MS_RDONLY, ""); err != nil {
-		testenv.Needs(t, "the right to remount", err.Error())
-	}
+	readOnly(t, disk)
 	for _, args := range [][]string{{"runs"}, {"show", "first"}, {"explain", "first"},
 		{"snapshot", filepath.Join(testenv.Root(t), "cli", "testdata", "mlp.pickle.gz")},
 		{"plan", filepath.Join(testenv.Root(t), "cli", "testdata", "config.json")}} {

@@ -25,8 +25,9 @@ const torchvisionNames = "alexnet vgg11 vgg19_bn resnet18 resnet34 resnet50 resn
 	"densenet169 densenet201 convnext_tiny convnext_small convnext_base convnext_large " +
 	"regnet_y_400mf regnet_y_800mf regnet_y_1_6gf regnet_y_3_2gf regnet_y_8gf regnet_x_400mf " +
 	"regnet_x_800mf regnet_x_1_6gf regnet_x_3_2gf shufflenet_v2_x0_5 " +
-	"shufflenet_v2_x1_0 shufflenet_v2_x1_5 shufflenet_v2_x2_0 squeezenet1_0 squeezenet1_1 mnasnet0_5 mnasnet0_75 mnasnet1_0 mnasnet1_3 " +
-	"vit_b_16 vit_b_32 vit_l_16 vit_l_32 vit_h_14 swin_t swin_s swin_b"
+	"shufflenet_v2_x1_0 shufflenet_v2_x1_5 shufflenet_v2_x2_0 squeezenet1_0 " +
+	"squeezenet1_1 mnasnet0_5 mnasnet0_75 mnasnet1_0 mnasnet1_3 vit_b_16 vit_b_32 vit_l_16 " +
+	"vit_l_32 vit_h_14 swin_t swin_s swin_b"
 
 // TestWhatEveryModelAsksFor: parameters and all requests for memory of three steps, of every type
 // with the library's defaults, every named model and every row of torchvision's tables. Whether
