@@ -58,3 +58,18 @@ def main(model, optimizer, data):
     model.to("cuda")
     for _ in range(10):
         one_epoch(model, optimizer, data)
+
+
+def gradients(fn, inputs):
+    for out in fn(inputs):
+        out.sum().backward(retain_graph=True)
+
+
+def once(model, x, optimizer):
+    seen = []
+    handle = model.register_forward_hook(lambda m, i, o: seen.append(o))
+    model(x).sum().backward()
+    optimizer.step()
+    handle.remove()
+    assert len(list(loader)) == 2
+    return seen

@@ -40,6 +40,13 @@ def _moves_to_gpu(node):
 def whole_dataset(file):
     """list(loader), [x.to(device) for x in loader], TensorDataset(x.cuda())"""
     loaders = _loaders(file)
+    # what a statement keeps: not an assertion about it, not a call that throws it away
+    kept = {
+        n
+        for s in file.statements
+        if isinstance(s, (ast.Assign, ast.AnnAssign, ast.Return)) and s.value is not None
+        for n in walk_here(s.value)
+    }
     for node in file.nodes:
         if isinstance(node, ast.Call):
             name = (file.callee(node) or "").split(".")[-1]
@@ -48,6 +55,7 @@ def whole_dataset(file):
                 and node.func.id == "list"
                 and len(node.args) == 1
                 and key(node.args[0]) in loaders
+                and node in kept
             ):
                 yield rules.finding(
                     "dataset-in-a-list",
@@ -381,6 +389,14 @@ def lists_and_workers(file):
             )
 
 
+def _is_array(file, arguments) -> bool:
+    """self.xs.append(np.load(path)): few arrays, whose pages reading does not change"""
+    return bool(arguments) and any(
+        isinstance(n, ast.Call) and (file.callee(n) or "").startswith(("numpy.", "torch."))
+        for n in walk_here(arguments[0])
+    )
+
+
 def _python_list(file, c):
     """The attribute of a Dataset in which __init__ gathers Python objects one by one."""
     if not any(
@@ -397,7 +413,7 @@ def _python_list(file, c):
                 and isinstance(node.func, ast.Attribute)
             ):
                 name = key(node.func.value) or ""
-                if name.startswith("self."):
+                if name.startswith("self.") and not _is_array(file, node.args):
                     return name.split(".", 1)[1]
             if isinstance(node, ast.Assign) and (
                 isinstance(node.value, ast.ListComp)

@@ -354,8 +354,17 @@ def kept_by_hook(file) -> Iterator[dict]:
                 name = method(call)
                 if name.startswith("register_") and name.endswith("hook") and call.args:
                     hook = _hook(file, scope, call.args[0])
-                    if hook is not None:
+                    if hook is not None and not _removed(scope):
                         yield from _hook_keeps(file, hook, call, name)
+
+
+def _removed(scope: Scope) -> bool:
+    """handle.remove() in the same function: the hook is there for some passes only"""
+    return any(
+        method(c) == "remove" and not c.args and isinstance(c.func, ast.Attribute)
+        for s in scope.statements
+        for c in calls(s)
+    )
 
 
 def _hook(file, scope: Scope, node):

@@ -38,7 +38,7 @@ def retain_graph(file):
 
 def _is_last(scope, loop, call):
     """No other use of gradients follows in the loop, and the graph is the loop's own."""
-    each = key(call.func.value) if isinstance(call.func, ast.Attribute) else None
+    each = key(innermost(call.func.value)) if isinstance(call.func, ast.Attribute) else None
     if each and any(
         each in variables(t) for t in targets(loop)
     ):  # for one in losses: they share a graph
