@@ -62,7 +62,8 @@ type planCmd struct {
 	GPU           string      `name:"gpu" help:"The whole card: a name such as H200, A100-80, RTX4090, or a size such as 24GiB. The longest sequence found fits when planned by itself; some shorter ones may not, as the cache suits some sizes better." placeholder:"NAME|SIZE"`
 	Here          bool        `help:"Plan for the card of this machine, minus what others hold on it now."`
 	rehearseFlags `embed:""`
-	rank          int // that is rehearsed, of Ranks
+	rank          int      // that is rehearsed, of Ranks
+	environ       []string // of the rehearsed command; nil: ours
 	// what a trainer's file said about types: of autocast, of the weights
 	fileHalf, fileWeights string
 	Python                string   `help:"Python with torch and transformers (or diffusers), which builds models that are not described here; none for no Python. Default: that of the active environment, or on PATH." placeholder:"PATH"`

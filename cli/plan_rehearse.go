@@ -246,7 +246,11 @@ func (c *planCmd) runRehearsed(ctx context.Context, said *heardOutput, args []st
 		return "", err
 	}
 	cmd := exec.CommandContext(ctx, path, args[1:]...)
-	cmd.Env = probe.Setup{Dir: installed, Apply: asked, Rehearse: record}.Environ(os.Environ())
+	environ := c.environ
+	if environ == nil {
+		environ = os.Environ()
+	}
+	cmd.Env = probe.Setup{Dir: installed, Apply: asked, Rehearse: record}.Environ(environ)
 	if c.Ranks > 1 {
 		rank, world := strconv.Itoa(c.rank), strconv.Itoa(c.Ranks)
 		// one card a node: the played card is always the first

@@ -71,14 +71,15 @@ type tuneNewCmd struct {
 	Sbatch     []string `help:"With --on slurm: a further argument of sbatch, such as --sbatch=--partition=gpu; may be repeated." placeholder:"ARG" sep:"none"`
 	WorkingDir string   `help:"With --on ray: a folder or URI that Ray copies to its nodes and changes into. Without it they must see this folder." placeholder:"PATH"`
 
-	Param    []string `help:"A parameter that the command takes as $${NAME}: --param lr='loguniform(1e-4,1e-2)'; may be repeated." placeholder:"NAME=DOMAIN" sep:"none"`
-	Env      []string `help:"An environment variable of the trials, with $${NAME} or a domain as its value." placeholder:"NAME=VALUE" sep:"none"`
-	Template []string `help:"A config file with $${NAME} in it. Each trial gets a filled copy in place of it." placeholder:"PATH" sep:"none"`
-	JSON     string   `name:"json" help:"Write the results to this file." placeholder:"PATH"`
-	HTML     string   `name:"html" help:"Write the report as one page to this file." placeholder:"PATH"`
-	Quiet    bool     `help:"Only the final report."`
-	DryRun   bool     `help:"Print the trials that would run, and start nothing."`
-	Probe    bool     `help:"Look into Python processes. Without it metrics come from the output only." default:"true" negatable:""`
+	Param    []string      `help:"A parameter that the command takes as $${NAME}: --param lr='loguniform(1e-4,1e-2)'; may be repeated." placeholder:"NAME=DOMAIN" sep:"none"`
+	Env      []string      `help:"An environment variable of the trials, with $${NAME} or a domain as its value." placeholder:"NAME=VALUE" sep:"none"`
+	Template []string      `help:"A config file with $${NAME} in it. Each trial gets a filled copy in place of it." placeholder:"PATH" sep:"none"`
+	JSON     string        `name:"json" help:"Write the results to this file." placeholder:"PATH"`
+	HTML     string        `name:"html" help:"Write the report as one page to this file." placeholder:"PATH"`
+	Quiet    bool          `help:"Only the final report."`
+	DryRun   bool          `help:"Print the trials that would run, and start nothing."`
+	Rehearse time.Duration `help:"Before settings are started, rehearse them on fake tensors as plan --rehearse does, for so long in all, such as 2m. Those that cannot fit are told to the searcher and never started. For PyTorch scripts that take a card where there is one; it runs their first steps once more." placeholder:"DURATION"`
+	Probe    bool          `help:"Look into Python processes. Without it metrics come from the output only." default:"true" negatable:""`
 
 	Command []string `arg:"" optional:"" passthrough:"" help:"A study file (.toml, .yaml, .json), or after -- the command with domains in its arguments."`
 }
@@ -181,7 +182,7 @@ func (c *tuneNewCmd) spec(f *studyfile.File, now time.Time) (engine.Spec, error)
 		Pattern: firstOf(c.Pattern, f.Pattern), MaxTime: firstOf(c.MaxTime, f.MaxTime),
 		HostMem: firstOf(c.HostMem, f.HostMem), GPUMem: firstOf(c.GPUMem, f.GPUMem),
 		MaxLog: c.MaxLog, Method: trial.Method(firstOf(c.Search, string(f.Method), "random")),
-		Probe: c.Probe, Sbatch: c.Sbatch}
+		Probe: c.Probe, Sbatch: c.Sbatch, Rehearse: c.Rehearse}
 	if err := c.addCluster(&spec); err != nil {
 		return spec, err
 	}
@@ -284,6 +285,8 @@ func (c *tuneNewCmd) checkNumbers(spec engine.Spec) error {
 	switch {
 	case o.Mode != "min" && o.Mode != "max":
 		return fmt.Errorf("--mode %s: min or max", o.Mode)
+	case spec.Rehearse < 0:
+		return fmt.Errorf("--rehearse %s cannot be negative", spec.Rehearse)
 	case o.CPUs < 0:
 		return fmt.Errorf("--cpus-per-trial %v cannot be negative", o.CPUs)
 	case o.Concurrent < 0 || o.Retries < 0:

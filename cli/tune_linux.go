@@ -279,6 +279,9 @@ func (t *tuning) work(dir string, more int) error {
 		defer searcher.Close()
 		e.Searcher = searcher
 	}
+	if e.Spec.Rehearse > 0 {
+		e.Rehearser = t
+	}
 	t.view = newTuneView(t.session, e, t.quiet)
 	e.Note, e.Refresh = t.view.line, t.view.refresh
 	ctx, stop := signal.NotifyContext(t.ctx, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)

@@ -43,11 +43,16 @@ func (s *Study) noteTooLarge(t *Trial) {
 
 // Skip ends the waiting trials whose settings are known not to fit, without starting them.
 func (s *Study) Skip() []*Trial {
-	if len(s.tooLarge) == 0 {
+	if len(s.tooLarge) == 0 && s.rehearsals == nil {
 		return nil
 	}
 	var skipped []*Trial
 	for _, t := range s.waiting {
+		if why := s.unfit(t); why != "" && len(t.Attempts) == 0 {
+			t.State, t.Why = Infeasible, why
+			skipped = append(skipped, t)
+			continue
+		}
 		if id, known := s.tooLarge[sizeKey(t.Params)]; known && len(t.Attempts) == 0 {
 			t.State = Infeasible
 			t.Why = fmt.Sprintf("not tried: trial %d did not fit, and nothing that takes memory "+

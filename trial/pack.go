@@ -79,6 +79,13 @@ func (s *Study) Next(c Capacity) (Launch, bool) {
 	var best Launch
 	found := false
 	for _, t := range s.waiting[:min(window, len(s.waiting))] {
+		if s.awaits(t) {
+			continue
+		}
+		if s.rehearsals != nil && s.rehearsals.remedies[sizeKey(t.Params)] && !t.fit &&
+			len(t.Attempts) == 0 {
+			s.beginWithRemedies(t, c)
+		}
 		l, ready := s.need(t, c)
 		if !ready {
 			return Launch{}, false // an unknown trial runs before the others

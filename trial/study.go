@@ -143,7 +143,8 @@ type Study struct {
 	cpuSeen  int
 	// tooLarge are settings that did not fit with everything there is, by what of them may take
 	// memory, and the trial that showed it
-	tooLarge map[string]int
+	tooLarge   map[string]int
+	rehearsals *rehearsals // nil: nothing is rehearsed
 }
 
 // live is what is known of a running attempt beside its record.
@@ -311,21 +312,15 @@ func (s *Study) Observe(id int, u Usage) (resize event.Bytes) {
 }
 
 // share lets some trials begin beside the first one of a study, before anybody knows what they
-// take: they have a quarter, and more when one stands still and the first still has twice its peak.
+// take: they have a quarter.
 // The new reservation of the first is returned, 0: no change.
-func (s *Study) share(l *live, u Usage) (tight event.Bytes) {
-	switch {
-	case !l.shared && u.Host < l.reserved/4:
-		l.shared, l.whole = true, l.reserved
-		tight = l.reserved / 4 * 3
-	case l.shared && s.frozen() && !l.held:
-		tight = 2*l.peak + pad
-	}
-	if tight == 0 || tight >= l.reserved {
+func (s *Study) share(l *live, u Usage) event.Bytes {
+	if l.shared || u.Host >= l.reserved/4 {
 		return 0
 	}
-	l.reserved = tight
-	return tight
+	l.shared, l.whole = true, l.reserved
+	l.reserved = l.reserved / 4 * 3
+	return l.reserved
 }
 
 // ObserveDevice takes the reading of the card. Once a trial has trained for some steps and its peak
@@ -469,13 +464,20 @@ func (s *Study) Grow(id int, u Usage, c Capacity) event.Bytes {
 	return l.reserved
 }
 
-// older is what trials that stand still and began before this one may need more. If each were given
-// a little, none would get on.
+// older is what trials that began before this one may need more. Of those that stand still none
+// would get on if each were given a little. The first of a study may still rise: a younger one must
+// not take the last there is.
 func (s *Study) older(l *live) (sum event.Bytes) {
 	begun := l.trial.Attempts[len(l.trial.Attempts)-1].Started
 	for _, r := range s.running {
-		if r.held && r != l && r.trial.Attempts[len(r.trial.Attempts)-1].Started.Before(begun) {
+		if r == l || !r.trial.Attempts[len(r.trial.Attempts)-1].Started.Before(begun) {
+			continue
+		}
+		switch {
+		case r.held:
 			sum += max(r.upper-r.reserved, r.reserved/2)
+		case r.alone && !r.settled:
+			sum += max(0, 2*r.peak-r.reserved)
 		}
 	}
 	return sum

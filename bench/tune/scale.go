@@ -70,8 +70,8 @@ func (b *bench) scale() error {
 		text, _, _ := b.in("", b.python, "-c", optunaSource, fmt.Sprint(n))
 		fmt.Printf("  Optuna + SQLite, no processes, %5d trials: %s ms a trial\n", n, lastLine(text))
 	}
-	text, _, _ := b.in("", b.python, "-c", rayEmptySource, "60")
-	fmt.Printf("  Ray Tune, %5d trials: %s ms a trial\n", 60, lastLine(text))
+	text, _, _ := b.in("", b.python, "-c", rayEmptySource, "20")
+	fmt.Printf("  Ray Tune, %5d trials: %s ms a trial\n", 20, lastLine(text))
 	return nil
 }
 

@@ -23,6 +23,8 @@ type Engine struct {
 	Backend trial.Backend
 	// Searcher proposes points; nil: the spec's own method does.
 	Searcher Searcher
+	// Rehearser says what settings take before they are started; nil: that is learnt.
+	Rehearser Rehearser
 	// Note is told a line about what happened; Refresh is called a few times a second.
 	Note    func(string)
 	Refresh func()
@@ -37,6 +39,7 @@ type Engine struct {
 	told     string // last note about waiting
 	heldAll  time.Time
 	frozen   error // the journal cannot be written: nothing new is started
+	rehearse rehearsing
 }
 
 // Searcher proposes points and hears what became of them: somebody else's sampler and pruner.
@@ -242,6 +245,8 @@ func (e *Engine) Run(ctx context.Context) error {
 	if err := e.measure(); err != nil {
 		return err
 	}
+	e.beginRehearsals(ctx)
+	defer e.rehearse.cancel()
 	for {
 		if e.frozen == nil && ctx.Err() == nil {
 			if err := e.startMore(); err != nil {
@@ -259,6 +264,8 @@ func (e *Engine) Run(ctx context.Context) error {
 			if err := e.hear(h); err != nil {
 				e.freeze(err)
 			}
+		case r := <-e.rehearse.results:
+			e.rehearsed(r)
 		case <-ticker.C:
 			e.observe()
 			if e.Refresh != nil {
@@ -373,6 +380,7 @@ func (e *Engine) startMore() error {
 		if err := e.measure(); err != nil {
 			return err
 		}
+		e.rehearseNext()
 		l, ok := e.Study.Next(e.capacity)
 		if !ok {
 			e.sayWhatIsAwaited()

@@ -37,7 +37,9 @@ type Spec struct {
 	Sbatch  []string          `json:"sbatch,omitempty"`
 	WorkDir string            `json:"working_dir,omitempty"` // that Ray copies to its nodes
 	Probe   bool              `json:"probe"`
-	Optuna  *OptunaSpec       `json:"optuna,omitempty"`
+	// Rehearse settings before they are started, for so long in all; 0: not at all
+	Rehearse time.Duration `json:"rehearse,omitempty"`
+	Optuna   *OptunaSpec   `json:"optuna,omitempty"`
 }
 
 // OptunaSpec says how Optuna proposes the points.
