@@ -399,6 +399,9 @@ var (
 	cnnMargins    = margins{0.03, 0.03} // convolution workspaces
 	// adapters and packed weights: some blocks are placed otherwise
 	adapterMargin = margins{0.03, 0.03}
+	// 8-bit layers hold their inputs past the backward pass: a block of the size of the logits found
+	// its place in a measured run and not in the timeline, 11 % of it
+	int8Margins = margins{0.10, 0.03}
 	// DeepSpeed's stage 3 reserved 4 to 17 % more than the timeline asks for
 	zero3Margins = margins{0.06, 0.20}
 	// compiled models reserved 0.52 to 1.16 of what eager ones do, see compiledNote
@@ -456,6 +459,10 @@ func (r *simulations) interval(p *Prediction, s *Setup, t *Target) (reserved flo
 	if s.LoRARank > 0 {
 		m = m.and(adapterMargin)
 		reserved += adapterMargin.above
+	}
+	if s.LoadIn == "8bit" {
+		m = m.and(int8Margins)
+		reserved += int8Margins.above
 	}
 	if s.Shard == "zero3" {
 		m = m.and(zero3Margins)

@@ -192,7 +192,7 @@ func (g *Graph) nf4Linear(x *Tensor, w *Param) *Tensor {
 
 // int8Linear is bitsandbytes' product in 8 bits: the input goes to fp16 and then to 8 bits, the
 // sums have 32 bits, the result is fp16 before it takes the input's type. The input is saved, in an
-// attribute of the node that autograd does not clear.
+// attribute of the node that neither autograd nor checkpointing clears.
 func (g *Graph) int8Linear(x *Tensor, w *Param, bias *Tensor) *Tensor {
 	g.op = "linear"
 	n := g.prepare("linear", x)
@@ -213,8 +213,7 @@ func (g *Graph) int8Linear(x *Tensor, w *Param, bias *Tensor) *Tensor {
 	g.unrefStorage(scales)
 	g.unrefStorage(packed)
 	if n != nil {
-		n.save(x)
-		n.holds = true
+		n.attach(x)
 		n.emit(out)
 		n.backward = w.packedBackward(x.DType)
 	}

@@ -168,6 +168,20 @@ func (n *Node) saveOne(t *Tensor) {
 	}
 }
 
+// attach keeps t in an attribute of the node: checkpointing does not see it there, so it stays, and
+// as long as the graph does.
+func (n *Node) attach(t *Tensor) {
+	n.holds = true
+	if n.g.redo != nil { // the graph of a recompute is gone at its end
+		n.saved = append(n.saved, slot{})
+		return
+	}
+	if !t.leaf && n.cat == event.CategoryUnknown {
+		t.retag(event.CategoryActivations)
+	}
+	n.saved = append(n.saved, slot{t: t.hold()})
+}
+
 func (n *Node) unref() {
 	n.refs--
 	if n.refs > 0 {

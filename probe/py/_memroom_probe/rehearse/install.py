@@ -4,6 +4,7 @@ script.
 
 import atexit
 import os
+import shutil
 import sys
 
 from . import recorder as record
@@ -22,6 +23,7 @@ class Rehearsal:
         self.written = False
         self.error = None
         self.other = None
+        self.leftovers = []  # folders to remove at the end
         self.allocator = None  # whose rules the record follows where they are not PyTorch's
 
     def begin(self, torch):
@@ -83,6 +85,8 @@ class Rehearsal:
         not even its exits.
         """
         self.write(reason)
+        for folder in self.leftovers:
+            shutil.rmtree(folder, ignore_errors=True)
         for stream in (sys.stdout, sys.stderr):
             try:
                 stream.flush()

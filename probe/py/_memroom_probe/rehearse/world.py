@@ -22,12 +22,7 @@ OFFLINE = {
     "HF_HUB_DISABLE_TELEMETRY": "1",
     "DISABLE_MLFLOW_INTEGRATION": "TRUE",
     "TOKENIZERS_PARALLELISM": "false",
-    "TORCH_COMPILE_DISABLE": "1",
 }
-COMPILED = (
-    "torch.compile was left out: compiled code keeps fewer intermediate results than the "
-    "rehearsal, which is then an upper bound"
-)
 SAVED = "checkpoints were not written"
 LOGGED = "logs were not written"
 WEIGHTS = "pretrained weights were not read: models were built from their configurations"
@@ -65,7 +60,7 @@ def install(rehearsal):
     _no_network(rehearsal)
     _no_saves(torch, warn)
     _one_process(rehearsal, torch)
-    _no_compile(torch, warn)
+    _compile(rehearsal)
     _loads(torch, rehearsal.stage)
     _threads(rehearsal.stage)
 
@@ -174,16 +169,10 @@ def _threads(stage):
     threading.Thread._bootstrap_inner = follow
 
 
-def _no_compile(torch, warn):
-    def compile(model=None, **kwargs):
-        warn(COMPILED)
-        return model if model is not None else (lambda m: m)
+def _compile(rehearsal):
+    from . import inductor
 
-    def compile_module(self, *args, **kwargs):
-        warn(COMPILED)
-
-    torch.compile = compile
-    torch.nn.Module.compile = compile_module
+    inductor.install(rehearsal)
 
 
 def _loads(torch, stage):
