@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -42,7 +43,7 @@ type planCmd struct {
 	Autocast      bool        `help:"Autocast over weights in half precision, as Trainer's bf16=True on a model loaded in bf16."`
 	TargetSeq     int         `help:"Tokens of the target of an encoder-decoder. Default: --seq." placeholder:"N"`
 	Transformers  string      `help:"Release of transformers whose loss is planned: before 4.49 it copied the logits. Default: the newest." placeholder:"VERSION"`
-	Compile       bool        `help:"The model is compiled by torch.compile: the interval is wide, and says why."`
+	Compile       bool        `help:"The model is compiled by torch.compile. A Python with torch and transformers finds out what its compiler writes; without one the interval is wide."`
 	Ranks         int         `help:"Data-parallel ranks (unvalidated). With --rehearse: those of the command, such as torchrun's." default:"1"`
 	Shard         string      `help:"ddp, fsdp (fully_shard), fsdp1 (FullyShardedDataParallel), zero1, zero2 or zero3 (DeepSpeed)." placeholder:"KIND"`
 	NoReshard     bool        `help:"FSDP keeps gathered weights from forward to backward (reshard_after_forward=False, SHARD_GRAD_OP)."`
@@ -105,13 +106,18 @@ func (c *planCmd) Run(s *session) error {
 	if err != nil {
 		return err
 	}
-	if !models.Known(model.Type()) && c.Preset == "" {
+	described := models.Known(model.Type())
+	if !described && c.Preset == "" || c.compiles(model) {
 		python, err := c.findPython(s.ctx, library(model))
 		if err != nil {
 			return err
 		}
 		if python != "" {
-			return c.throughPython(s, python, model, target)
+			err := c.throughPython(s, python, model, target)
+			if !described || !errors.As(err, &cannotError{}) {
+				return err
+			}
+			s.note("%v; planned without Python", err)
 		}
 	}
 	if err := c.checkModel(model); err != nil {

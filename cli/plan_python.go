@@ -84,7 +84,11 @@ func (c *planCmd) throughPython(s *session, python string, model *models.Config,
 	if err := c.writeSpec(spec, model); err != nil {
 		return err
 	}
-	s.note("%s is not described here: %s builds it and rehearses a step", model.Type(), python)
+	if models.Known(model.Type()) {
+		s.note("%s builds the model and compiles it on fake tensors; --python none does without", python)
+	} else {
+		s.note("%s is not described here: %s builds it and rehearses a step", model.Type(), python)
+	}
 	record := filepath.Join(dir, "record.jsonl")
 	said := &heardOutput{}
 	args := []string{python, "-c",
@@ -101,7 +105,7 @@ func (c *planCmd) throughPython(s *session, python string, model *models.Config,
 	}
 	told := readTold(said.kept)
 	if told.cannot != "" {
-		return fmt.Errorf("%s: %s", model.Type(), told.cannot)
+		return cannotError{fmt.Sprintf("%s: %s", model.Type(), told.cannot)}
 	}
 	file, err := os.Open(record)
 	if errors.Is(err, os.ErrNotExist) {
@@ -124,6 +128,18 @@ func (c *planCmd) throughPython(s *session, python string, model *models.Config,
 	}
 	told.into(p, c.setup(model).WithDefaults(), library(model), target)
 	return c.answer(s, p)
+}
+
+// cannotError is Python's own word that it cannot build or train a model.
+type cannotError struct{ text string }
+
+func (e cannotError) Error() string { return e.text }
+
+// compiles says whether the setup is one whose compiled form Python can find out: a described model
+// is then planned through Python too.
+func (c *planCmd) compiles(model *models.Config) bool {
+	return c.Compile && c.Preset == "" && len(c.Args) == 1 && !c.Fit && c.checkPython(model) == nil &&
+		c.LoadIn == "" && c.Shard == "" && c.Ranks <= 1
 }
 
 // checkPython refuses what a standard step through Python does not do.
@@ -173,7 +189,7 @@ func (c *planCmd) writeSpec(path string, model *models.Config) error {
 		"load_in": setup.LoadIn, "double_quant": setup.DoubleQuant, "no_upcast": c.NoUpcast,
 		"loss": c.Loss, "autocast": c.Autocast, "in_backward": c.InBackward, "ranks": c.Ranks,
 		"shard": setup.Shard, "no_reshard": c.NoReshard, "eval_batch": c.EvalBatch,
-		"shortest": c.Shortest})
+		"shortest": c.Shortest, "compile": c.Compile})
 	if err != nil {
 		return err
 	}
@@ -226,9 +242,6 @@ func (t *stepTold) into(p *plan.Prediction, s plan.Setup, library string, target
 	p.Warnings = append(p.Warnings, t.notes...)
 	p.AssumeStandard(&s, target)
 	p.Widen(standardMargin)
-	if s.Compile {
-		p.DoubtCompiled()
-	}
 }
 
 // cachedModel is the configuration of a model id in the local Hugging Face cache, empty if it is

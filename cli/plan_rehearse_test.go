@@ -43,6 +43,19 @@ func rehearsed(t *testing.T, python string, flags []string, script ...string) (p
 
 func script(name string) string { return filepath.Join("testdata", "rehearse", name) }
 
+// The real compiler's own program is played: both peaks are those of the card, to the byte.
+func TestRehearsalOfCompiledModel(t *testing.T) {
+	python := testenv.Python(t, "torch", "transformers", "triton")
+	p, message, code := rehearsed(t, python, []string{"--gpu", "H200"}, script("compiled.py"))
+	if code != exitOK {
+		t.Fatalf("exit %d: %s", code, message)
+	}
+	if p.AllocatedPeak != 270023680 || p.ReservedPeak != 339738624 {
+		t.Errorf("allocated %d, reserved %d; the card had 270023680 and 339738624: %v",
+			p.AllocatedPeak, p.ReservedPeak, p.Warnings)
+	}
+}
+
 // The scripts themselves stop with a sentence where something is not as on a card: autocast off, a
 // checkpoint written.
 func TestRehearsalOfScripts(t *testing.T) {
@@ -53,7 +66,7 @@ func TestRehearsalOfScripts(t *testing.T) {
 		warns         []string
 		least         event.Bytes
 	}{
-		{"loop.py", "torch", []string{"torch.compile was left out", "fixed finite values (",
+		{"loop.py", "torch", []string{"program that Inductor wrote", "fixed finite values (",
 			"checkpoints were not written", "network was off"}, 1},
 		{"trainer.py", "transformers", []string{"checkpoints were not written"}, 1},
 		{"lightning_fit.py", "lightning", nil, 1},

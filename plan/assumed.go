@@ -33,6 +33,9 @@ func (p *Prediction) AssumeStandard(s *Setup, t Target) {
 	if s.Checkpointing {
 		list = append(list, "checkpointing")
 	}
+	if s.Compile {
+		list = append(list, "compiled")
+	}
 	if len(s.TrainOnly) > 0 {
 		list = append(list, fmt.Sprintf("only %s trained", strings.Join(s.TrainOnly, ", ")))
 	}

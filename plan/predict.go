@@ -541,13 +541,6 @@ func (p *Prediction) Widen(by float64) {
 	p.High += scaleBytes(p.DevicePeak, by)
 }
 
-// DoubtCompiled widens a prediction of a model that was planned as if torch.compile left it alone.
-func (p *Prediction) DoubtCompiled() {
-	p.Low = max(0, p.Low-scaleBytes(p.DevicePeak, compiledMargins.below))
-	p.High += scaleBytes(p.DevicePeak, compiledMargins.above)
-	p.warn("%s", compiledNote)
-}
-
 // doubtCard gives what a card that was not measured adds to the interval, and says so.
 func (p *Prediction) doubtCard(t *Target, convolutions bool) margins {
 	m, why := t.Card.margins(convolutions)

@@ -128,6 +128,7 @@ func (r *rehearsalReader) end(line []byte) error {
 				Recurrent    bool
 				Benchmark    bool
 				Scaled       bool
+				Compiled     bool
 			}
 		}
 	}
@@ -139,6 +140,7 @@ func (r *rehearsalReader) end(line []byte) error {
 	r.out.Reason, r.out.Error, r.out.Steps = e.Reason, e.Error, e.Steps
 	r.out.UsesDNN, r.out.Estimated = e.Facts.DNN, e.Facts.Convolutions || e.Facts.Recurrent
 	r.out.Conv, r.out.HalfConv = e.Facts.Convolutions, e.Facts.Half
+	r.out.Compiled = e.Facts.Compiled
 	r.out.Tries, r.out.Scaled = e.Facts.Benchmark, e.Facts.Scaled
 	r.out.NoBLAS, r.out.Grouped = e.Facts.BLAS != nil && !*e.Facts.BLAS, e.Facts.Collectives
 	for _, w := range e.Warnings {

@@ -109,7 +109,10 @@ def choose(
     grouped = query.shape[1] != key.shape[1]
     width = query.shape[-1]
     dense = all(t.stride(-1) == 1 for t in (query, key, value)) and value.shape[-1] == width
-    mask_dense = attn_mask is None or attn_mask.stride(-1) == 1 or attn_mask.dtype is torch.bool
+    # a compiled ViT gets a mask that is one value for all, and takes the math implementation then
+    mask_dense = attn_mask is None or (
+        attn_mask.stride(-1) == 1 or (attn_mask.dtype is torch.bool and attn_mask.stride(-1) != 0)
+    )
     trained_mask = attn_mask is not None and attn_mask.requires_grad
     half = query.dtype in HALF
     if query.shape[0] != key.shape[0] or (grouped and not enable_gqa):

@@ -34,6 +34,9 @@ def _inference_mode(mode=True):
     return torch.no_grad() if mode else torch.set_grad_enabled(torch.is_grad_enabled())
 
 
+_inference_mode.clone = None  # the compiler asks for it; nothing is recognised by it
+
+
 def _parameters(stage):
     """Every parameter is fake from its birth: a real one could not move to the card and stay the
     same object, which tied weights and optimizers made before the move depend on.

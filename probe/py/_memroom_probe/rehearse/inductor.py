@@ -5,15 +5,15 @@ would there, up to the Python program that Inductor writes for each graph: which
 for, which are reused, which are given back. That program then runs on fake tensors on the stage.
 Its kernels are never compiled, and do nothing.
 
-A model that the compiler takes apart into several graphs, or does not take, is played as if it were
-not compiled; the answer says so.
+Where the compiler takes a model apart, what lies between its graphs is played as ever. A model that
+it does not take is played as if it were not compiled; the answer says so.
 """
 
 import atexit
+import contextlib
 import importlib
 import os
 import shutil
-import sys
 import tempfile
 import threading
 
@@ -26,8 +26,11 @@ LEFT_OUT = (
     "torch.compile was left out: compiled code keeps fewer intermediate results than the "
     "rehearsal, which is then an upper bound"
 )
+FAILED = "torch.compile failed here (%s: %.120s)"
 PLAYED = "torch.compile: the program that Inductor wrote for this model was played"
-TAKEN_APART = "torch.compile took the model apart into %d graphs"
+TAKEN_APART = (
+    "torch.compile took the model apart into several graphs; what lies between them was played too"
+)
 OLDEST = (2, 9)  # older ones were not tried
 
 
@@ -40,16 +43,38 @@ class Compiler:
         self.real = torch.compile
         # before the script is followed
         self.call, self.linear = torch.nn.Module.__call__, torch.nn.functional.linear
+        self.tensor = getattr(torch.tensor, "__wrapped__", torch.tensor)
         self.ready = False
         self.given_up = False
 
     def compile(self, model=None, **how):
         if model is None:
             return lambda m: self.compile(m, **how)
-        if not self.takes(model, how):
-            self.warn(LEFT_OUT)
+        compiled = self.made(model, model, how)
+        if compiled is None:
             return model
-        return self.wrapped(model, how)
+        # an OptimizedModule keeps its callable in its own dictionary
+        compiled.__dict__["forward"] = self.played(compiled.forward, model)
+        return compiled
+
+    def compile_in_place(self, model, **how):
+        """Module.compile: the module's own calls go to compiled code."""
+        compiled = self.made(model, model._call_impl, how)
+        if compiled is not None:
+            model._compiled_call_impl = self.played(compiled, model._call_impl)
+
+    def made(self, model, call, how):
+        """What torch.compile makes of a call; None where it is left out."""
+        if self.takes(model, how):
+            try:
+                self.prepare()
+                with _disable_current_modes():
+                    return self.real(call, **how)
+            except Exception as e:  # a torch without Triton, or one that is built otherwise
+                self.warn(FAILED % (type(e).__name__, e))
+                self.given_up = True
+        self.warn(LEFT_OUT)
+        return None
 
     def takes(self, model, how):
         version = tuple(int(n) for n in torch.__version__.split(".")[:2])
@@ -63,52 +88,37 @@ class Compiler:
             and not self.given_up
         )
 
-    def wrapped(self, model, how):
-        """The module that torch.compile would give: calls go to compiled code, all else to the
-        model.
-        """
-        compiler = self
-        self.prepare()
-        with _disable_current_modes():
-            compiled = self.real(model, **how)
-        forward = compiled.forward
+    def played(self, forward, eager):
+        return lambda *args, **kwargs: self.play(forward, eager, args, kwargs)
 
-        def play(*args, **kwargs):
-            return compiler.play(compiled, forward, model, args, kwargs)
-
-        # an OptimizedModule keeps its callable in its own dictionary
-        compiled.__dict__["forward"] = play
-        return compiled
-
-    def in_place(self, model, how):
-        """Module.compile: the module's own calls go to compiled code."""
-        compiled = self.wrapped(model, how)
-        model._compiled_call_impl = compiled.__dict__["forward"]
-
-    def play(self, compiled, forward, model, args, kwargs):
+    def play(self, forward, eager, args, kwargs):
         if self.given_up or threading.current_thread() is not threading.main_thread():
-            return model(*args, **kwargs)
-        followed, linear = torch.nn.Module.__call__, torch.nn.functional.linear
-        torch.nn.Module.__call__ = self.call
-        torch.nn.functional.linear = self.linear
+            return eager(*args, **kwargs)
         broken = self.breaks()
         try:
-            with _disable_current_modes():
+            with self.plain_torch(), fakes_seen():
                 out = forward(*args, **kwargs)
-            if self.breaks() == broken:
-                self.rehearsal.recorder.facts["compiled"] = True
-                self.warn(PLAYED)
-                return out
-            why = TAKEN_APART % (self.breaks() - broken + 1)
+            self.rehearsal.recorder.facts["compiled"] = True
+            self.warn(PLAYED)
+            if self.breaks() > broken:
+                self.warn(TAKEN_APART)
+            return out
         except Exception as e:
-            _debug()
-            why = "torch.compile failed here (%s: %.120s)" % (type(e).__name__, e)
-        finally:
-            torch.nn.Module.__call__, torch.nn.functional.linear = followed, linear
+            self.warn(FAILED % (type(e).__name__, e))
         self.given_up = True
-        self.warn(why)
         self.warn(LEFT_OUT)
-        return model(*args, **kwargs)
+        return eager(*args, **kwargs)
+
+    @contextlib.contextmanager
+    def plain_torch(self):
+        """The compiler reads torch's own functions, not those that follow the script."""
+        functional, module = torch.nn.functional, torch.nn.Module
+        followed = module.__call__, functional.linear, torch.tensor
+        module.__call__, functional.linear, torch.tensor = self.call, self.linear, self.tensor
+        try:
+            yield
+        finally:
+            module.__call__, functional.linear, torch.tensor = followed
 
     def breaks(self):
         from torch._dynamo.utils import counters
@@ -129,18 +139,28 @@ class Compiler:
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = folder  # nobody else's cache is touched
         os.environ["TORCHINDUCTOR_FORCE_DISABLE_CACHES"] = "1"
         os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
-        from torch._subclasses import fake_tensor
-
-        # hidden from libraries by fakes.py; the compiler has to see it
-        torch._subclasses.FakeTensor = fake_tensor.FakeTensor
-        with _disable_current_modes():
+        with fakes_seen(), _disable_current_modes():
             for name in ("_dynamo", "_inductor.async_compile", "_inductor.compile_fx"):
                 importlib.import_module("torch." + name)
         _answer_triton()
         _fold_on_host()
         _pad_products()
+        _leave_generators()
         _scalars()
         _play_programs(self.stage)
+        _trace_off_stage(self.stage)
+
+
+@contextlib.contextmanager
+def fakes_seen():
+    """The class of fake tensors, which fakes.py hides from libraries, is there for the compiler."""
+    from torch._subclasses import fake_tensor
+
+    hidden, torch._subclasses.FakeTensor = torch._subclasses.FakeTensor, fake_tensor.FakeTensor
+    try:
+        yield
+    finally:
+        torch._subclasses.FakeTensor = hidden
 
 
 class OnHost(TorchDispatchMode):
@@ -176,23 +196,32 @@ def _pad_products():
     pad_mm.get_cached_should_pad = lambda key: True
 
 
+def _leave_generators():
+    """A recomputed region gets the card's generator back; its state is a few bytes of the host."""
+    from torch._functorch import partitioners
+
+    partitioners.functionalize_rng_ops = lambda joint, forward, backward, *more: (forward, backward)
+
+
 def _scalars():
-    """A number on the card is made there: on fake tensors torch would look for a real card."""
-    make = torch.tensor
+    """A number on the card is made there: on fake tensors torch would look for a real card. The
+    patterns of attention are made with such numbers.
+    """
+    from torch._inductor.fx_passes import fuse_attention
 
-    def tensor(data, *args, **named):
-        device = named.get("device")
-        if (
-            isinstance(data, (int, float))
-            and device is not None
-            and torch.device(device).type == "cuda"
-        ):
-            grad = named.pop("requires_grad", False)
-            named.setdefault("dtype", torch.float32 if isinstance(data, float) else torch.int64)
-            return torch.full((), data, **named).requires_grad_(grad)
-        return make(data, *args, **named)
+    patterns = fuse_attention._get_sfdp_patterns
 
-    torch.tensor = tensor
+    def number(data, device=None, **named):
+        return torch.full((), data, device=device, **named)
+
+    def follow(*args, **kwargs):
+        make, torch.tensor = torch.tensor, number
+        try:
+            yield from patterns(*args, **kwargs)
+        finally:
+            torch.tensor = make
+
+    fuse_attention._get_sfdp_patterns = follow
 
 
 def _answer_triton():
@@ -216,6 +245,9 @@ def _answer_triton():
             return torch.device("cuda", 0)
 
     triton.runtime.driver.set_active(Driver())
+    from torch._inductor.runtime import triton_helpers
+
+    triton_helpers.set_driver_to_gpu = lambda: None  # each kernel's source asks for the real one
 
 
 class Kernel:
@@ -267,10 +299,8 @@ def _no_kernels(stage):
         try:
             with _disable_current_modes():
                 tuner = async_compile._load_triton_kernel_from_source(name, source)
-        except Exception as e:  # how many forms it has is then not known
-            _debug()
+        except Exception:  # how many forms it has is then not known
             tuner = None
-        if os.environ.get("DBG"): print("KERNEL", name[:30], tuner and len(tuner.configs), file=sys.stderr)
         return Kernel(stage, tuner)
 
     for name, value in list(vars(kind).items()):
@@ -285,8 +315,6 @@ def _no_kernels(stage):
 
 def _play_programs(stage):
     """Programs that Inductor writes get buffers of the stage, and run on it."""
-    from torch._inductor import output_code
-
     guards = torch._C._dynamo.guards
 
     def empty_on_card(size, stride, dtype):
@@ -299,38 +327,35 @@ def _play_programs(stage):
     guards._reinterpret_tensor = reinterpret
     guards.assert_size_stride = guards.assert_alignment = lambda *args: None
     _no_kernels(stage)
-    run = output_code.CompiledFxGraph.__call__
-
-    def follow(graph, inputs):
-        if stage_is_on(stage):
-            return run(graph, inputs)
-        with stage:
-            return run(graph, inputs)
-
-    output_code.CompiledFxGraph.__call__ = follow
 
 
-def stage_is_on(stage):
-    from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
+def _trace_off_stage(stage):
+    """Dynamo leaves code alone that runs under a mode such as the stage: it is told that there is
+    none, and finds none while it traces. The stage's own code is not to be compiled.
+    """
+    from torch._C._dynamo.eval_frame import set_code_exec_strategy
+    from torch._dynamo import convert_frame
+    from torch._dynamo.types import FrameAction, FrameExecStrategy
 
-    return stage in _get_current_dispatch_mode_stack()
+    trace = convert_frame._compile
+
+    def follow(*args, **kwargs):
+        with _disable_current_modes():
+            return trace(*args, **kwargs)
+
+    convert_frame._compile = follow
+    for name in (
+        "any_torch_dispatch_mode_on_stack",
+        "is_in_any_mode_without_ignore_compile_internals",
+    ):
+        if hasattr(convert_frame, name):
+            setattr(convert_frame, name, lambda: False)
+    skip = FrameExecStrategy(FrameAction.SKIP, FrameAction.SKIP)
+    set_code_exec_strategy(type(stage).__torch_dispatch__.__code__, skip)
 
 
 def install(rehearsal):
     """Called before the script is followed."""
     compiler = Compiler(rehearsal)
-
-    def compile_module(self, *args, **how):
-        if compiler.takes(self, how):
-            compiler.in_place(self, how)
-        else:
-            rehearsal.recorder.warn(LEFT_OUT)
-
     torch.compile = compiler.compile
-    torch.nn.Module.compile = compile_module
-
-
-def _debug():
-    if os.environ.get("DBG"):
-        import traceback
-        traceback.print_exc()
+    torch.nn.Module.compile = lambda self, **how: compiler.compile_in_place(self, **how)

@@ -139,7 +139,8 @@ class Stage(TorchDispatchMode):
 
     @classmethod
     def _should_skip_dynamo(cls):
-        # nothing is compiled in a rehearsal; the guard against it costs as much as an operation
+        # inductor.py keeps the stage itself from being compiled; torch's guard against it costs as
+        # much as an operation
         return False
 
     def __init__(self, recorder, rules):

@@ -12,7 +12,7 @@ from . import adapt, fused, loop, losses, models, shard
 # clip; keep_grads; train_only: parts of names; lora_*, dora, modules_to_save, load_in,
 # double_quant, no_upcast: see adapt.py; loss: plain or fused; autocast: over half weights;
 # in_backward; shard, ranks, no_reshard: see shard.py; eval_batch; shortest: lengths from it to
-# seq; steps
+# seq; compile: by torch.compile; steps
 SPEC = {
     "batch": 1,
     "seq": 0,
@@ -42,6 +42,7 @@ SPEC = {
     "no_reshard": False,
     "eval_batch": 0,
     "shortest": 0,
+    "compile": False,
     "steps": 64,  # a rehearsal ends the process before
 }
 
@@ -83,6 +84,8 @@ def train(values, spec, torch):
     if way.says:
         note(way.says)
     ranks = shard.Ranks(model, spec, torch)
+    if spec["compile"]:
+        model.compile()
     loop.steps(model, batch, way, spec, torch, ranks)
 
 
