@@ -59,6 +59,9 @@ class Batch:
         offset = (
             2 if self.find("pad_token_id") == 1 and most % 2 == 0 and "obert" in self.name else 0
         )
+        axes = getattr(self.config, "axial_pos_shape", None)
+        if isinstance(axes, (list, tuple)) and getattr(self.config, "axial_pos_embds", False):
+            return axes[0] * axes[1]  # Reformer trains at this length only
         return min(self.seq or 1024, max(8, most - offset))
 
     def side(self):
@@ -95,11 +98,20 @@ class Batch:
         channels = self.find(
             "num_channels", "in_channels", "in_chans", among=self.seeing(), default=3
         )
-        side = self.side()
+        high = self.side()
+        wide = high if self.image else self.width(high)
         if self.sees_video():
             frames = self.find("num_frames", "frames", default=FRAMES)
-            return self.floats(self.size, frames, channels, side, side)
-        return self.floats(self.size, channels, side, side)
+            return self.floats(self.size, frames, channels, high, wide)
+        return self.floats(self.size, channels, high, wide)
+
+    def width(self, high):
+        """The other side of an image that is no square (people standing, spectrograms)."""
+        for part in self.seeing():
+            size = getattr(part, "image_size", None)
+            if isinstance(size, (list, tuple)) and len(size) == 2 and size[0] == high:
+                return size[1]
+        return high
 
     def sees_video(self):
         return any(
@@ -148,6 +160,8 @@ class Batch:
             default=80,
         )
         frames = 2 * self.find("max_source_positions", default=1500)
+        if "is_longer" in self.takes:  # ten seconds, one channel
+            return self.floats(self.size, 1, 1001, bins)
         if any(w in self.name for w in ("Whisper", "Moonshine", "Audio", "Omni", "Voxtral", "Glm")):
             return self.floats(self.size, bins, min(frames, 3000))
         return self.floats(self.size, min(max(self.seq, 200) if self.seq else 1000, frames), bins)
@@ -209,6 +223,8 @@ class Batch:
             return said not in ("input_values", "pixel_values") or self.reads()
         if name == "pixel_values":
             return not self.talks_of_images()
+        if name in ("input_features", "is_longer") and "is_longer" in self.takes:
+            return True  # sound beside words (CLAP)
         return name in needed and name == said
 
     def reads(self):
@@ -253,6 +269,7 @@ class Batch:
             "input_features_mask": lambda: torch.ones(
                 (n, self.sound().shape[1]), dtype=torch.bool
             ).to(self.device),
+            "is_longer": lambda: torch.zeros((n, 1), dtype=torch.bool).to(self.device),
             "task_inputs": lambda: self.ids(77),
             "flattened_patches": lambda: self.floats(
                 n, 256, 2 + 3 * self.find("patch_size", default=16) ** 2

@@ -97,7 +97,7 @@ def make(values, spec, torch):
         dtype = torch.float16 if spec["precision"].endswith("fp16") else torch.bfloat16
     attempts = [{"attn_implementation": spec["attn"]}, {}] if spec.get("attn") else [{}]
     wrong = (ValueError, ImportError, NotImplementedError, TypeError, AttributeError, KeyError)
-    for one in [found, base_of(kind, transformers)]:
+    for one in [c for c in (found, base_of(kind, transformers)) if hasattr(c, "_from_config")]:
         for how in attempts:
             try:
                 # a copy: an attempt that fails leaves its choice of attention in the configuration
@@ -153,8 +153,13 @@ def own_backbone(config, transformers):
 
 
 def quiet(config):
-    """Training keeps no cache, and outputs are structures."""
+    """Training keeps no cache, and outputs are structures. No layer is left out by chance: most
+    steps of such models leave out none, and those need the most.
+    """
     for part in parts_of(config):
+        for name in ("layerdrop", "encoder_layerdrop", "decoder_layerdrop"):
+            if getattr(part, name, 0):
+                setattr(part, name, 0.0)
         if hasattr(part, "use_cache"):
             part.use_cache = False
         if getattr(part, "use_pretrained_backbone", False):
