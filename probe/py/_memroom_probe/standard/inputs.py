@@ -21,6 +21,9 @@ class Batch:
         self.takes = inspect.signature(model.forward).parameters
         self.name = type(model).__name__
         self.device = "cpu"
+        # where the weights are in half precision and nothing casts, so are images and sound
+        half = {"bf16": torch.bfloat16, "fp16": torch.float16}
+        self.float = half.get(spec.get("precision"), torch.float32)
         self.configs = models.parts_of(self.config) if self.config is not None else []
 
     # -- what the configuration says
@@ -83,7 +86,7 @@ class Batch:
         return self.torch.randint(0, max(2, high), shape).to(self.device)
 
     def floats(self, *shape):
-        return self.torch.randn(shape).to(self.device)
+        return self.torch.randn(shape).to(self.float).to(self.device)
 
     def ids(self, length=None):
         return self.host_ids(length or self.length()).to(self.device)

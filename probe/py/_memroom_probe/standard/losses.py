@@ -160,7 +160,7 @@ def of_part(model, batch, name):
         inner = inputs.Batch(
             part, {"batch": batch.size, "seq": batch.seq, "image": batch.image}, batch.torch
         )
-        inner.device = batch.device
+        inner.device, inner.float = batch.device, batch.float
         inner.configs = inner.configs or batch.configs
         return mean_of(part(**inner.arguments()), batch)
     raise ValueError("no part %s" % name)
