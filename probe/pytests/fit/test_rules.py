@@ -1,5 +1,6 @@
 """The small rules of fit, each by itself: fast, so that a wrong one is found by its own test."""
 
+import types
 import unittest
 
 import torch
@@ -188,6 +189,31 @@ class Choosing(unittest.TestCase):
         self.assertIs(search.frugal([whole, blocks, split], 100), blocks)
         self.assertIs(search.frugal([whole, blocks, split], 79), split)
         self.assertIs(search.frugal([whole, blocks, split], 1000), whole)
+
+
+class WhatRanThrough(unittest.TestCase):
+    """After the first step, where a training amplifies rounding."""
+
+    def keeps(self, now, taken, amplifies, peak=50, is_card=True):
+        chief = governor.Governor(lambda *a, **k: None, set())
+        one = case(now, taken)
+        one.amplifies = amplifies
+        around = types.SimpleNamespace(is_card=is_card, limit=100)
+        step = types.SimpleNamespace(around=around, peak_of_passes=lambda: peak)
+        return chief._ran_equal({one: 1}, {one: taken}, step)
+
+    def test_stays_unless_the_other_is_as_good(self):
+        away, twice = choice(60, 5, 9, offload=40), choice(40, 9, 2, checkpoint=[object()])
+        pieces = choice(20, 2, 1, share=object())
+        why = "several optimizers answer each other"
+        self.assertTrue(self.keeps(away, pieces, why))
+        self.assertFalse(self.keeps(away, twice, why))
+        self.assertTrue(self.keeps(away, twice, search.AGAIN))
+        self.assertFalse(self.keeps(twice, twice, search.AGAIN))
+        self.assertFalse(self.keeps(away, pieces, ""))
+        self.assertFalse(self.keeps(pieces, away, why))
+        self.assertFalse(self.keeps(away, pieces, why, peak=101))
+        self.assertFalse(self.keeps(away, pieces, why, is_card=False))
 
 
 if __name__ == "__main__":

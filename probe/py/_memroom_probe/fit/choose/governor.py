@@ -37,6 +37,7 @@ from .search import (
     half_way,
     least,
     roomier,
+    runs_twice,
     together,
     with_others,
 )
@@ -637,15 +638,22 @@ class Governor:
 
     def _ran_equal(self, cases, taken, step):
         """Whether the step that was watched ran through with what is equal to the bit, where that
-        matters, and what was chosen now is not. What was seen to fit need not be predicted to: a
-        library takes what memory there is, and does with less.
+        matters, and what was chosen now is not, or runs twice what is differentiated again. What
+        was seen to fit need not be predicted to: a library takes what memory there is, and does
+        with less.
         """
-        if all(choice.bitwise for choice in taken.values()) or not step.around.is_card:
+        if not step.around.is_card or not any(case.amplifies for case in cases):
             return False
-        if not any(case.amplifies for case in cases):
+        if not all(case.choice.bitwise for case in cases):
             return False
-        seen = all(case.choice.bitwise for case in cases)
-        return seen and step.peak_of_passes() + self._state_to_come() <= step.around.limit
+        worse = [
+            not choice.bitwise
+            or case.amplifies == AGAIN
+            and runs_twice(choice)
+            and not runs_twice(case.choice)
+            for case, choice in taken.items()
+        ]
+        return any(worse) and step.peak_of_passes() + self._state_to_come() <= step.around.limit
 
     def _use(self, taken):
         for case, choice in taken.items():

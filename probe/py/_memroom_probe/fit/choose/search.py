@@ -51,7 +51,7 @@ def equal_for_first_step(candidates, free, amplifies):
     differentiated again nothing that runs twice, if there is another way.
     """
     equal = [c for c in candidates if c.bitwise and c.remedies()]
-    once = [c for c in equal if not c.checkpoint and not c.whole]
+    once = [c for c in equal if not runs_twice(c)]
     equal = once if once and amplifies == AGAIN else equal
     if not amplifies or not equal:
         return None
@@ -64,6 +64,11 @@ def _least_equal(candidates, free):
     equal = [c for c in candidates if c.bitwise and c.remedies()]
     taken = least(equal, with_others) if equal else None
     return taken if taken is not None and with_others(taken) <= FRUGAL_EQUAL * free else None
+
+
+def runs_twice(choice):
+    """Whether something is computed again in the backward pass."""
+    return bool(choice.checkpoint) or choice.whole
 
 
 def with_others(choice):
@@ -133,7 +138,7 @@ def _equal_where_it_matters(case):
     if not case.amplifies:
         return case.candidates
     equal = [c for c in case.candidates if c.bitwise]
-    once = [c for c in equal if not c.checkpoint and not c.whole]
+    once = [c for c in equal if not runs_twice(c)]
     return once if case.amplifies == AGAIN and any(c.offload for c in once) else equal
 
 
