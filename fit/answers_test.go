@@ -137,3 +137,22 @@ func TestLibrariesAreNamedOnce(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 }
+
+// TestForeign: a program whose framework no remedy reaches is not launched again, and its user is
+// told what to write.
+func TestForeign(t *testing.T) {
+	remedies := []Remedy{inProcess(remedy.MicroBatch, remedy.Params{Failed: true})}
+	tried := Tried{Remedies: remedies, Said: []Sentence{{Kind: "declined", ID: "framework",
+		Text: "JAX: donate"}}}
+	if !tried.Idle() || tried.Foreign() != "JAX: donate" {
+		t.Fatalf("idle %v, foreign %q", tried.Idle(), tried.Foreign())
+	}
+	plan := Choose(Facts{Where: event.WhereGPU, Idle: true, Foreign: tried.Foreign(), On: remedies},
+		Options{})
+	if plan.Impossible != "JAX: donate" {
+		t.Errorf("impossible: %q", plan.Impossible)
+	}
+	if got := (Tried{}).Foreign(); got != "" {
+		t.Errorf("nothing was said, and heard is %q", got)
+	}
+}

@@ -31,7 +31,9 @@ type Facts struct {
 	// why no remedy that keeps the mathematics can help, in the probe's words; empty: none said so
 	Hopeless string
 	// why the batch was not split, in the probe's words; empty: it was, or nobody tried
-	Whole     string
+	Whole string
+	// why remedies do not reach into the program's framework, and what helps there; empty: they do
+	Foreign   string
 	Libraries event.Bytes // host memory of the interpreter with its libraries, before any data
 	UsesGPU   bool
 	// remedies were in effect inside the processes, and none of them found anything to act on

@@ -66,6 +66,8 @@ func (f Facts) lastMoment() string {
 func (f Facts) nothingToActOn() string {
 	const start = "memory ran out outside of a training step, where there is no batch to split. "
 	switch {
+	case f.Foreign != "":
+		return f.Foreign
 	case f.oneTensor():
 		return fmt.Sprintf("one tensor of %s is too large, and it is made outside of a batch. %s",
 			f.Requested, kernelHelp)

@@ -177,6 +177,17 @@ func (t Tried) Hopeless() (string, event.Bytes) {
 	return why, needs
 }
 
+// Foreign gives the words in which the probe said that remedies do not reach into the framework that
+// the program uses; "" where it did not.
+func (t Tried) Foreign() string {
+	for _, s := range t.Said {
+		if s.ID == "framework" && s.Kind == "declined" {
+			return s.Text
+		}
+	}
+	return ""
+}
+
 // Whole gives the words in which the probe said why it did not split the batch; "" where it did, or
 // never tried.
 func (t Tried) Whole() string {

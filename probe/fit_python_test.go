@@ -20,6 +20,7 @@ func TestFitInProcess(t *testing.T) {
 		"test_governor":   {"torch", "torchvision"},
 		"test_forecast":   {"torch"},
 		"test_card":       {"torch"},
+		"test_foreign":    {},
 		"test_chance":     {"torch"},
 		"test_remedies":   {"torch"},
 		"test_threads":    {"torch"},

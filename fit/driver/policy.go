@@ -160,7 +160,7 @@ func original(l supervise.Launch) []string {
 func (p *Policy) facts(a supervise.Attempt, tried fit.Tried) fit.Facts {
 	f := fit.Facts{Where: a.Verdict.Where, On: tried.Remedies, Limit: p.spec.GPULimit,
 		UsesGPU: tried.Allocated > 0, Idle: tried.Idle(), Whole: tried.Whole(),
-		Libraries: tried.Libraries}
+		Foreign: tried.Foreign(), Libraries: tried.Libraries}
 	f.Hopeless, f.Needs = tried.Hopeless()
 	if f.Where != event.WhereGPU && f.Where != event.WhereMPS {
 		f.Limit = a.Peaks.HostLimit
