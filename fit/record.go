@@ -177,8 +177,8 @@ func (t Tried) Hopeless() (string, event.Bytes) {
 	return why, needs
 }
 
-// Foreign gives the words in which the probe said that remedies do not reach into the framework that
-// the program uses; "" where it did not.
+// Foreign gives the words in which the probe said that remedies do not reach into the program's
+// framework; "" where it did not.
 func (t Tried) Foreign() string {
 	for _, s := range t.Said {
 		if s.ID == "framework" && s.Kind == "declined" {

@@ -212,7 +212,8 @@ class WhatRanThrough(unittest.TestCase):
         self.assertFalse(self.keeps(twice, twice, search.AGAIN))
         self.assertFalse(self.keeps(away, pieces, ""))
         self.assertFalse(self.keeps(pieces, away, why))
-        self.assertFalse(self.keeps(away, pieces, why, peak=101))
+        self.assertTrue(self.keeps(away, pieces, why, peak=96))
+        self.assertFalse(self.keeps(away, pieces, why, peak=98))
         self.assertFalse(self.keeps(away, pieces, why, is_card=False))
 
 

@@ -13,7 +13,7 @@ import weakref
 import torch
 
 from ..batch.inputs import Cannot, any_inputs, is_tensor
-from ..calls import again, outermost, refers, sequence, tree
+from ..calls import again, outermost, refers, tree
 from ..calls.modules import name_of, one_line, worth_it
 from ..measure import cost as measure
 from ..measure.parts import by_sight
@@ -300,8 +300,7 @@ class Governor:
         """A fault of ours costs the remedy, not the training."""
         self.teller.trying = True
         try:
-            with sequence.even(next(module.parameters()).device):
-                return self._look(module, call, args, kwargs)
+            return self._look(module, call, args, kwargs)
         except torch.cuda.OutOfMemoryError:
             raise
         except Cannot as reason:
@@ -640,7 +639,7 @@ class Governor:
         """Whether the step that was watched ran through with what is equal to the bit, where that
         matters, and what was chosen now is not, or runs twice what is differentiated again. What
         was seen to fit need not be predicted to: a library takes what memory there is, and does
-        with less.
+        with less. Half of the usual reserve is left, because the next step may need more.
         """
         if not step.around.is_card or not any(case.amplifies for case in cases):
             return False
@@ -653,7 +652,8 @@ class Governor:
             and not runs_twice(case.choice)
             for case, choice in taken.items()
         ]
-        return any(worse) and step.peak_of_passes() + self._state_to_come() <= step.around.limit
+        most = (1 + room.SAFETY) / 2 * step.around.limit
+        return any(worse) and step.peak_of_passes() + self._state_to_come() <= most
 
     def _use(self, taken):
         for case, choice in taken.items():
