@@ -158,7 +158,11 @@ func (p *Pool) load(made *window, w order.Window, mixed bool) {
 		go func() {
 			defer group.Done()
 			defer func() { <-p.workers }()
-			if blocks[i], errs[i] = p.d.decode(b); mixed && errs[i] == nil {
+			if blocks[i], errs[i] = p.d.decode(b); errs[i] != nil {
+				return
+			}
+			blocks[i].Fit()
+			if mixed {
 				blocks[i].Pack(p.d.Columns)
 			}
 		}()

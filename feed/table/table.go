@@ -79,6 +79,17 @@ func NewRows(columns []Column, count int, room int64) *Rows {
 	return r
 }
 
+// Fit gives back room of texts and lists that was guessed and is not needed. How long a column's
+// texts are is known only once they are read; a window holds many blocks, so that wrong guesses
+// would add up to more than its rows.
+func (r *Rows) Fit() {
+	for i := range r.Data {
+		if d := &r.Data[i]; cap(d.Bytes) > len(d.Bytes)+len(d.Bytes)/8 {
+			d.Bytes = append(make([]byte, 0, len(d.Bytes)), d.Bytes...)
+		}
+	}
+}
+
 // Reset empties the rows and keeps their room.
 func (r *Rows) Reset() {
 	r.Count = 0

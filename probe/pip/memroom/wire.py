@@ -75,7 +75,7 @@ class Server:
                 raise FeedError(said.read().decode(errors="replace").strip() or "no server started")
             if time.monotonic() > deadline:
                 raise FeedError("memroom: the feed server did not start in %d s" % START_PATIENCE)
-            time.sleep(0.01)
+            time.sleep(0.002)
 
     def start(self) -> Tuple[Any, Any]:
         _started[:] = [p for p in _started if p.returncode is None]
