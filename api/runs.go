@@ -37,6 +37,9 @@ type Room struct {
 	Now   event.Bytes `json:"now,omitempty"` // 0: the run is over
 	Peak  event.Bytes `json:"peak"`
 	Limit event.Bytes `json:"limit,omitempty"`
+	// Free is what can be had now, which others on the machine may make less than the limit
+	// leaves; nil where the run is over or that is not known.
+	Free *event.Bytes `json:"free,omitempty"`
 }
 
 // learnt is the part of watch.json that is shown: what the monitor knows of a run that goes on.
@@ -159,6 +162,10 @@ func (s *Server) roomNow(folder *store.Folder, room []Room) []Room {
 		switch r := &room[i]; {
 		case r.Kind == "host":
 			r.Now = last.Unreclaimable()
+			if last.Machine != nil && r.Limit > 0 {
+				free := max(0, min(r.Limit-r.Now, last.Machine.Available))
+				r.Free = &free
+			}
 		case r.Kind == "shm" && last.Machine != nil:
 			r.Now = last.Machine.ShmUsed
 		case r.Kind == "gpu" && card < len(last.Devices):

@@ -60,6 +60,8 @@ type database interface {
 	add(key string, frames []relay.Frame, sizes map[string]int64) error
 	// pieces gives a file's content, as it was added, in order.
 	pieces(key, file string, yield func([]byte) error) error
+	// remove forgets a run and its files.
+	remove(key string) error
 	close() error
 }
 

@@ -240,6 +240,17 @@ func (p *postgres) pieces(key, file string, yield func([]byte) error) error {
 	})
 }
 
+func (p *postgres) remove(key string) error {
+	return p.within(func() error {
+		for _, table := range keyed {
+			if err := p.query(nil, "DELETE FROM "+table+" WHERE key = $1", key); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
 func (p *postgres) close() error {
 	p.drop()
 	return nil

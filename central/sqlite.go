@@ -40,6 +40,9 @@ CREATE TABLE IF NOT EXISTS memroom_pieces (
 // tablesVersion is raised when a memroom of before could not read the tables any more.
 const tablesVersion = 1
 
+// keyed are the tables that hold something of a run.
+var keyed = []string{"memroom_pieces", "memroom_files", "memroom_runs"}
+
 type sqliteDB struct{ conn *sqlite.Conn }
 
 // openSQLite opens the file for this process alone.
@@ -172,6 +175,21 @@ func (d *sqliteDB) pieces(key, file string, yield func([]byte) error) error {
 			}
 			return yield(data)
 		}}))
+}
+
+func (d *sqliteDB) remove(key string) (err error) {
+	end, err := sqlitex.ImmediateTransaction(d.conn)
+	if err != nil {
+		return d.meaning(err)
+	}
+	defer func() { end(&err); err = d.meaning(err) }()
+	for _, table := range keyed {
+		if err := sqlitex.Execute(d.conn, "DELETE FROM "+table+" WHERE key = ?",
+			&sqlitex.ExecOptions{Args: []any{key}}); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (d *sqliteDB) close() error { return d.conn.Close() }

@@ -31,6 +31,7 @@ type serveCmd struct {
 	TLSKey      string      `name:"tls-key" help:"Key of --tls-cert." placeholder:"PATH"`
 	UploadLimit event.Bytes `help:"Largest snapshot that may be uploaded." default:"8GiB" placeholder:"SIZE"`
 	DB          string      `name:"db" help:"Keep the records that other machines send (memroom run --report-to) in this PostgreSQL, postgres://USER@HOST/NAME; without it in SQLite in MEMROOM_HOME. Passwords: PGPASSWORD or ~/.pgpass." env:"MEMROOM_SERVE_DB" placeholder:"ADDRESS"`
+	Keep        string      `help:"Of the records that other machines sent keep those last heard within an age, or so many bytes in all, or both: 30d, 50GiB or 30d,50GiB." default:"all" env:"MEMROOM_SERVE_KEEP" placeholder:"HOW-MUCH"`
 	For         string      `help:"End after this time, such as 10m; without it, at Ctrl-C." placeholder:"TIME"`
 	JSON        bool        `name:"json" help:"Print the address as JSON, once it answers."`
 }
@@ -56,6 +57,10 @@ func (c *serveCmd) Run(s *session) error {
 	if err != nil {
 		return err
 	}
+	keep, err := readRetention(c.Keep)
+	if err != nil {
+		return exitWith(exitUsage, "--keep: %v", err)
+	}
 	address := net.JoinHostPort(strings.Trim(c.Listen, "[]"), strconv.Itoa(c.Port))
 	local := api.Loopback(address)
 	token, err := c.token(local)
@@ -77,6 +82,9 @@ func (c *serveCmd) Run(s *session) error {
 		return err
 	}
 	defer reports.close()
+	tidied, stopTidying := context.WithCancel(s.ctx)
+	defer stopTidying()
+	go reports.tidy(tidied, s, keep)
 	site := api.New(api.Options{Store: kept, Reported: reports.copies, Receive: reports.receive,
 		Version: readVersion().Version, End: endOf, Left: leftOf,
 		Token: token, Local: local, Hosts: c.hosts(local), UploadLimit: c.UploadLimit,
@@ -138,6 +146,35 @@ func (r *reports) receive() (*central.Central, error) {
 	}
 	r.kept = kept
 	return kept, nil
+}
+
+// tidyEvery is how often old records of other machines are looked for.
+const tidyEvery = time.Hour
+
+// tidy drops records that are too old or too many, at once and then every hour.
+func (r *reports) tidy(ctx context.Context, s *session, keep store.Retention) {
+	if keep.Age == 0 && keep.Size == 0 {
+		return
+	}
+	for {
+		r.mu.Lock()
+		kept := r.kept
+		r.mu.Unlock()
+		if kept != nil {
+			dropped, err := kept.Tidy(keep, time.Now())
+			if len(dropped) > 0 {
+				s.note("memroom serve: deleted %d old records of other machines (--keep)", len(dropped))
+			}
+			if err != nil {
+				s.note("memroom serve: old records stay: %v", err)
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(tidyEvery):
+		}
+	}
 }
 
 func (r *reports) close() {

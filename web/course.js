@@ -123,6 +123,7 @@ export class Course {
       if (piece.at.length > 0 && at < piece.at[piece.at.length - 1]) return;
       piece.at.push(at);
       piece.to = at;
+      piece.count++;
       for (const [name, value] of Object.entries(row)) {
         piece.columns[name] ||= { high: [] };
         const c = piece.columns[name];

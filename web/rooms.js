@@ -2,15 +2,22 @@
 
 import { bytes, el, percent, span, when } from "memroom/format.js";
 
+/** What is left: under the limit at the peak, or now where others on the machine leave less. */
+export function leftOf(room) {
+  const under = Math.max(0, room.limit - room.peak);
+  return room.free !== undefined && room.free < under ? { bytes: room.free, now: true } : { bytes: under, now: false };
+}
+
 /** One bar: used or peak against the limit. */
 export function roomBar(room) {
   const used = room.now || room.peak;
   const share = room.limit > 0 ? Math.min(1, used / room.limit) : 0;
   const peak = room.limit > 0 ? Math.min(1, room.peak / room.limit) : 0;
+  const full = room.limit > 0 ? 1 - leftOf(room).bytes / room.limit : 0;
   const text = room.limit > 0
-    ? `${room.name}: ${room.now ? `${bytes(room.now)} now, ` : ""}peak ${bytes(room.peak)} of ${bytes(room.limit)}, ${percent(Math.max(0, room.limit - room.peak), room.limit)} left`
+    ? `${room.name}: ${room.now ? `${bytes(room.now)} now, ` : ""}peak ${bytes(room.peak)} of ${bytes(room.limit)}, ${percent(leftOf(room).bytes, room.limit)} left${leftOf(room).now ? " beside other processes" : ""}`
     : `${room.name}: peak ${bytes(room.peak)}`;
-  const bar = el("span", { class: `meter ${level(peak)}`, "aria-hidden": "true" });
+  const bar = el("span", { class: `meter ${level(full)}`, "aria-hidden": "true" });
   const fill = el("span", { class: "fill" });
   fill.style.width = `${(share * 100).toFixed(1)}%`;
   const mark = el("span", { class: "peak" });
@@ -34,9 +41,11 @@ export function judgement(run) {
     if (run.forecasts && run.forecasts.length > 0) return ["bad", `Will run out of memory. ${run.forecasts.map(forecastText).join(". ")}.`];
     const worst = tightest(run.room);
     if (!worst) return ["plain", "Running; no readings yet."];
-    const left = `${bytes(Math.max(0, worst.limit - worst.peak))} of ${worst.name} were left at the peak (${percent(Math.max(0, worst.limit - worst.peak), worst.limit)}).`;
-    if (worst.peak / worst.limit >= 0.97) return ["bad", `Almost full: ${left}`];
-    if (worst.peak / worst.limit >= 0.85) return ["warn", `Tight: ${left}`];
+    const room = leftOf(worst);
+    const left = `${bytes(room.bytes)} of ${worst.name} ${room.now ? "are left now, beside other processes" : "were left at the peak"} (${percent(room.bytes, worst.limit)}).`;
+    const state = level(1 - room.bytes / worst.limit);
+    if (state === "full") return ["bad", `Almost full: ${left}`];
+    if (state === "tight") return ["warn", `Tight: ${left}`];
     return ["good", `Safe so far: ${left}`];
   }
   if (run.damaged) return ["warn", `The record is damaged: ${run.damaged}.`];
@@ -50,7 +59,7 @@ export function judgement(run) {
 /** The kind of memory with the least left, by share. */
 export function tightest(rooms) {
   let worst = null;
-  for (const r of rooms || []) if (r.limit > 0 && (!worst || r.peak / r.limit > worst.peak / worst.limit)) worst = r;
+  for (const r of rooms || []) if (r.limit > 0 && (!worst || leftOf(r).bytes / r.limit < leftOf(worst).bytes / worst.limit)) worst = r;
   return worst;
 }
 

@@ -35,13 +35,26 @@ export class RunView {
 
   async open() {
     this.showRecord(this.source.record);
-    this.legend();
     this.course.hostLimit = this.source.record.run.host_mem || 0;
     const [events] = await Promise.all([this.source.events(), this.course.open(), this.showLog("output")]);
     this.events = events;
+    this.legend();
     this.showEvents();
     const ooms = events.filter((h) => h.kind === "oom" || h.kind === "died");
-    this.course.setCursor(ooms.length > 0 ? ooms[0].at_ms : this.course.peak());
+    this.course.setCursor(ooms.length > 0 ? ooms[0].at_ms : this.newest() ?? this.course.peak());
+    this.placed = this.course.cursor;
+  }
+
+  /** The last moment of a run that goes on; undefined of one that is over. */
+  newest() {
+    return this.record.status === "running" && this.source.live ? this.course.end : undefined;
+  }
+
+  /** While nobody has chosen a moment, the account is that of now. */
+  keepUp() {
+    if (this.course.cursor !== this.placed || !this.course.follow || this.newest() === undefined) return;
+    this.course.setCursor(this.newest());
+    this.placed = this.course.cursor;
   }
 
   showRecord(r) {
@@ -79,6 +92,12 @@ export class RunView {
 
   legend() {
     const names = { used: "in use", reserved: "reserved by the allocator", allocated: "allocated", resident: "resident", cgroup: "cgroup" };
+    const d = this.course.data;
+    const allocator = d && Object.keys(d.steps.columns).some((name) => /alloc|reserved/.test(name));
+    if (!allocator && !(this.record.room || []).some((r) => r.kind === "gpu")) { // lines that this run cannot have
+      delete names.reserved;
+      delete names.allocated;
+    }
     $("course-legend").replaceChildren(...Object.entries(names).map(([key, text]) => {
       const box = el("span", { class: "swatch" });
       box.style.background = inks[key];
@@ -90,7 +109,7 @@ export class RunView {
     const c = this.course;
     if (!c.data) return;
     const n = c.data.samples.count;
-    $("course-text").textContent = `${clock(c.from / 1000)} to ${clock(c.to / 1000)}, ${c.data.samples.sketch ? "reading a long record: a sketch, peaks may be missing" : `${count(n)} readings`}`;
+    $("course-text").textContent = `${clock(c.from / 1000)} to ${clock(c.to / 1000)}, ${c.data.samples.sketch ? "reading a long record: a sketch, peaks may be missing" : `${count(n)} ${n === 1 ? "reading" : "readings"}`}`;
     $("follow").checked = c.follow;
   }
 

@@ -86,6 +86,7 @@ export class ServedRun {
   state(overview) {
     Object.assign(this.view.record, overview);
     this.view.banner(this.view.record);
+    this.view.keepUp();
     this.view.showRecord(this.view.record);
     if (Date.now() - (this.logged || 0) > 2000) {
       this.logged = Date.now();

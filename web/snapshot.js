@@ -136,6 +136,7 @@ class SnapshotPage {
   failures() {
     const ooms = this.device.snapshot.ooms || [];
     $("failures").hidden = ooms.length === 0;
+    $("failure-help").textContent = "";
     $("failure-list").replaceChildren(...ooms.slice(0, 5).map((o) => el("li", {}, o.text || "",
       o.frames && o.frames.length > 0 ? el("div", { class: "where" }, o.frames.map((f) => frameText([f.file, f.name, f.line])).join(" ← ")) : "")));
   }
@@ -157,6 +158,8 @@ class SnapshotPage {
       table.outcomes.map((r) => ({ class: r.recommended ? "best" : undefined,
         cells: [r.conf || "default", bytes(r.reserved_peak), bytes(r.overhead), count(r.num_alloc_retries), r.oom ? "yes" : "no"] })));
     $("whatif-text").textContent = table.reason || "";
+    const helps = table.outcomes.some((r) => r.recommended) ? table.reason : "";
+    $("failure-help").textContent = helps ? `What helps: ${helps}.` : "";
   }
 
   /** Chooses a moment: the map, the legend and the table follow. */
