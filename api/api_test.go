@@ -502,6 +502,25 @@ type endless struct{}
 func (endless) Read(p []byte) (int, error) { return len(p), nil }
 
 // TestDamagedAndNewerRecordsAreShown, with what is known of them.
+// TestPackedUploadsAreBounded: a packed file may not bring more than a plain one.
+func TestPackedUploadsAreBounded(t *testing.T) {
+	m := newSnapshots(t.TempDir(), 2*event.GiB, nil)
+	for _, c := range []struct {
+		size     event.Bytes
+		uploaded bool
+		want     event.Bytes // 0: by its ratio
+	}{{10 * event.MiB, true, 0}, {100 * event.MiB, true, 2 * event.GiB},
+		{100 * event.MiB, false, 0}} {
+		if got := m.limits(&opened{Size: c.size, uploaded: c.uploaded}).Unpacked; got != c.want {
+			t.Errorf("%+v: %s", c, got)
+		}
+	}
+	m.most = event.MiB // small files are often packed very tightly
+	if got := m.limits(&opened{Size: 2 * event.MiB, uploaded: true}).Unpacked; got != 64*event.MiB {
+		t.Errorf("a small limit allows %s", got)
+	}
+}
+
 func TestDamagedAndNewerRecordsAreShown(t *testing.T) {
 	s := newSite(t)
 	damaged, newer := s.addRun("damaged", 3), s.addRun("newer", 3)

@@ -109,7 +109,7 @@ func New(o Options) *Server {
 	}
 	s := &Server{options: o, guard: newGuard(o.Token, o.Local, o.Hosts), started: time.Now(),
 		mux: http.NewServeMux(), plans: make(chan struct{}, 2), closed: make(chan struct{})}
-	s.snapshots = newSnapshots(o.Temporary, s.closed)
+	s.snapshots = newSnapshots(o.Temporary, o.UploadLimit, s.closed)
 	s.assets = pageAssets()
 	s.routes = []route{
 		{"GET", "/api/runs", s.listRuns},

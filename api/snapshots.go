@@ -33,7 +33,8 @@ const dumpMark = "~"
 
 // snapshots are the files that were opened last: uploaded ones, and those of runs.
 type snapshots struct {
-	dir    string // private
+	dir    string      // private
+	most   event.Bytes // that may be uploaded
 	closed chan struct{}
 	one    chan struct{} // one file is read at a time: a large one takes its size in memory
 	other  chan struct{} // and one is compared at a time
@@ -78,8 +79,8 @@ type compared struct {
 	Warning string          `json:"warning,omitempty"`
 }
 
-func newSnapshots(dir string, closed chan struct{}) *snapshots {
-	return &snapshots{dir: dir, closed: closed, one: make(chan struct{}, 1),
+func newSnapshots(dir string, most event.Bytes, closed chan struct{}) *snapshots {
+	return &snapshots{dir: dir, most: most, closed: closed, one: make(chan struct{}, 1),
 		other: make(chan struct{}, 1), byID: map[string]*opened{}}
 }
 
@@ -153,7 +154,7 @@ func (m *snapshots) read(o *opened) {
 	}()
 	m.set(o, "reading")
 	start := time.Now()
-	read, devices, replayed, err := analyse(o.path)
+	read, devices, replayed, err := analyse(o.path, m.limits(o))
 	if err == nil {
 		err = m.write(o, read, devices)
 	}
@@ -211,7 +212,7 @@ func tryOthers(rec *event.Recording, s *diagnose.Snapshot,
 const largeFile = 256 << 20
 
 // analyse reads a file; one that makes us panic is a broken one, and the server goes on.
-func analyse(path string) (read *trace.Snapshot, devices []report.Device,
+func analyse(path string, limits trace.Limits) (read *trace.Snapshot, devices []report.Device,
 	replayed []*allocsim.Replayed, err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -221,7 +222,7 @@ func analyse(path string) (read *trace.Snapshot, devices []report.Device,
 	if info, err := os.Stat(path); err == nil && info.Size() > largeFile {
 		defer debug.SetGCPercent(debug.SetGCPercent(25))
 	}
-	if read, err = (trace.Limits{}).Open(path); err != nil {
+	if read, err = limits.Open(path); err != nil {
 		return nil, nil, nil, withoutPath(err, path)
 	}
 	for i := range read.Recordings {
@@ -234,6 +235,15 @@ func analyse(path string) (read *trace.Snapshot, devices []report.Device,
 			"taken before the first CUDA tensor?")
 	}
 	return read, devices, replayed, nil
+}
+
+// limits bounds what is unpacked: of a packed upload no more than may come plain.
+func (m *snapshots) limits(o *opened) (limits trace.Limits) {
+	most := max(m.most, trace.UnpackedAtLeast)
+	if o.uploaded && o.Size > most/trace.UnpackedRatio {
+		limits.Unpacked = most
+	}
+	return limits
 }
 
 // withoutPath takes our own names out of an error that is shown.

@@ -283,7 +283,8 @@ func (c *serveCmd) serve(s *session, site *api.Server, listener net.Listener,
 		defer stop()
 	}
 	server := &http.Server{Handler: site, ReadHeaderTimeout: 10 * time.Second,
-		IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
+		WriteTimeout: 10 * time.Minute, // a viewer who takes nothing; streams have their own
+		IdleTimeout:  2 * time.Minute, MaxHeaderBytes: 64 << 10,
 		ErrorLog: log.New(discard{}, "", 0)}
 	ended := make(chan error, 1)
 	go func() {
