@@ -170,7 +170,7 @@ export class Course {
       if (c.cgroup) lines.push({ name: "cgroup", column: c.cgroup, piece: "samples", ink: inks.cgroup });
       lanes.push({ title: "host", lines, limit: c.cgroup_limit || c.machine, hard: this.hostLimit, unit: "bytes", height: 150 });
     }
-    if (c.shm && highest(c.shm.high) > 0) {
+    if (c.shm && highest(c.shm.high) >= 2 ** 20) { // less is none of a data loader's
       lanes.push({ title: "shared", lines: [{ name: "shared memory", column: c.shm, piece: "samples", ink: inks.used, fill: true }], limit: c.shm_total, unit: "bytes", height: 64 });
     }
     if (c.processes) {
@@ -238,7 +238,8 @@ export class Course {
       if (known > 0 && (limit === 0 || known < limit)) limit = known;
     }
     // a limit far above is not drawn: it would press everything to the ground
-    const scale = limit > 0 && limit < most * 4 ? Math.max(limit, most) * 1.04 : Math.max(1, most) * 1.12;
+    let scale = limit > 0 && limit < most * 4 ? Math.max(limit, most) * 1.04 : Math.max(1, most) * 1.12;
+    if (lane.unit === "count") scale = 2 * Math.ceil((most + 1) / 2); // whole numbers at the half and at the top
     g.fillStyle = this.ink;
     g.textAlign = "right";
     g.textBaseline = "middle";

@@ -8,6 +8,11 @@ export function leftOf(room) {
   return room.free !== undefined && room.free < under ? { bytes: room.free, now: true } : { bytes: under, now: false };
 }
 
+/** The rooms that a person should see: some kilobytes in /dev/shm are none of a data loader's. */
+export function worthShowing(rooms) {
+  return (rooms || []).filter((r) => r.kind !== "shm" || r.peak >= 2 ** 20);
+}
+
 /** One bar: used or peak against the limit. */
 export function roomBar(room) {
   const used = room.now || room.peak;

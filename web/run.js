@@ -5,7 +5,7 @@
 
 import { bytes, clock, count, el, percent, span } from "memroom/format.js";
 import { Course, inks } from "memroom/course.js";
-import { fromText, judgement, roomBar, stateMark } from "memroom/rooms.js";
+import { fromText, judgement, roomBar, stateMark, worthShowing } from "memroom/rooms.js";
 import { plainTable } from "memroom/tables.js";
 
 const $ = (id) => document.getElementById(id);
@@ -64,7 +64,7 @@ export class RunView {
     $("run-state").replaceChildren(stateMark(r));
     this.banner(r);
     $("run-notes").replaceChildren(...[r.newer, r.reported && fromText(r), ...(r.notes || [])].filter(Boolean).map((n) => el("li", {}, n)));
-    $("rooms").replaceChildren(...(r.room || []).map(roomBar));
+    $("rooms").replaceChildren(...worthShowing(r.room).map(roomBar));
     $("follow-label").hidden = r.status !== "running" || !this.source.live;
     this.findings(r);
     this.attempts(r);

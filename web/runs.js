@@ -2,7 +2,7 @@
 
 import { count, el, span, when } from "memroom/format.js";
 import { Live, getJSON } from "memroom/net.js";
-import { forecastText, fromText, roomBar, stateMark } from "memroom/rooms.js";
+import { forecastText, fromText, roomBar, stateMark, worthShowing } from "memroom/rooms.js";
 import { linkState } from "memroom/status.js";
 
 export class RunsView {
@@ -84,7 +84,7 @@ export class RunsView {
     return el("tr", {}, el("td", {}, box),
       el("td", {}, el("a", { href: `/runs/${encodeURIComponent(r.id)}`, "data-focus": `r${r.id}` }, r.name || r.id), el("div", { class: "soft small" }, `${r.name ? `${r.id}, ` : ""}${when(r.started)}`), r.reported ? el("div", { class: "soft small" }, fromText(r)) : ""),
       el("td", {}, stateMark(r), r.attempts > 1 ? el("div", { class: "soft small" }, `${r.attempts} attempts`) : ""),
-      el("td", { class: "rooms-cell" }, ...(r.room || []).slice(0, 10).map(roomBar), (r.room || []).length === 0 ? el("span", { class: "soft" }, "no readings") : ""),
+      el("td", { class: "rooms-cell" }, ...worthShowing(r.room).slice(0, 10).map(roomBar), (r.room || []).length === 0 ? el("span", { class: "soft" }, "no readings") : ""),
       found, el("td", { class: "num" }, r.steps ? count(r.steps) : "-"), el("td", { class: "num" }, r.seconds ? span(r.seconds) : "-"),
       el("td", { class: "command" }, r.command));
   }
