@@ -2,7 +2,6 @@ package probe
 
 import (
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 
@@ -37,12 +36,10 @@ func TestCompiledAsWithoutTheProbe(t *testing.T) {
 	if got := withoutTimes(j.err); got != withoutTimes(errs) {
 		t.Errorf("on stderr with the probe:\n%s\nwithout:\n%s", got, withoutTimes(errs))
 	}
-	seen := make([]int, 6) // steps that were told of each part, which trains for 20
-	for _, row := range allRows(t, j) {
-		seen[min(max(int(row.Step)-1, 0)/20, 5)]++
-	}
-	if slices.Contains(seen, 0) {
-		t.Errorf("steps that were seen of each part: %v", seen)
+	// Each part trains for 20 steps and they are counted on, so a part whose steps are not seen is
+	// missing at the end. Rows come by time: a quick part may have none of its own.
+	if rows := allRows(t, j); len(rows) == 0 || rows[len(rows)-1].Step < 115 {
+		t.Errorf("of 120 steps these were seen: %v", rows)
 	}
 }
 
