@@ -11,6 +11,7 @@ ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir, "py")
 # has imported them, and what they bring along.
 FRAMEWORKS = {"torch", "tensorflow", "keras", "jax", "transformers", "numpy", "accelerate"}
 FRAMEWORKS.add("diffusers")  # `plan` builds its models on fake tensors
+FRAMEWORKS.add("triton")  # part of PyTorch's compiler, which a rehearsal drives without a card
 
 # The parts of fit, in the order in which a batch passes through them. A part imports only from
 # itself and from parts before it.
