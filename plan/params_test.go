@@ -89,6 +89,8 @@ func counted() [][3]any {
 		causal)
 	add("gptj", map[string]any{"n_embd": 128, "n_layer": 2, "n_head": 4, "vocab_size": 500,
 		"rotary_dim": 16}, causal)
+	add("codegen", map[string]any{"n_embd": 128, "n_layer": 2, "n_head": 4, "vocab_size": 500,
+		"rotary_dim": 16}, causal)
 	add("gpt_neo", map[string]any{"hidden_size": 128, "num_layers": 2,
 		"attention_types": []any{[]any{[]any{"global", "local"}, 1}}, "num_heads": 4,
 		"vocab_size": 500}, causal)
@@ -121,7 +123,8 @@ func counted() [][3]any {
 	add("t5", t5, seq2seq)
 	add("t5", with(t5, "feed_forward_proj", "gated-gelu"), seq2seq)
 	add("mt5", t5, seq2seq)
-	for _, kind := range []string{"bart", "mbart", "pegasus", "marian", "blenderbot"} {
+	add("umt5", t5, seq2seq)
+	for _, kind := range []string{"bart", "mbart", "pegasus", "marian", "blenderbot", "m2m_100"} {
 		add(kind, smallSeq2Seq, seq2seq)
 	}
 	add("whisper", map[string]any{"d_model": 64, "encoder_layers": 2, "decoder_layers": 2,
