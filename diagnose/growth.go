@@ -268,7 +268,7 @@ func callerOf(line event.Frame, frames []event.Frame) (event.Frame, bool) {
 func leakFinding(what string, t Trend, frames []event.Frame) event.Finding {
 	f := event.Finding{
 		Kind: "leak", Severity: event.SeverityWarning, Step: t.Onset + t.Steps,
-		Bytes: event.Bytes(t.Growth), Frames: frames,
+		Bytes: event.Bytes(t.Growth), Memory: what, Frames: frames,
 		Confidence: 0.9,
 		Title: fmt.Sprintf("possible leak in %s: %s kept per step since step %d", what,
 			event.Bytes(math.Round(t.Slope)), t.Onset),

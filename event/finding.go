@@ -21,6 +21,7 @@ type Finding struct {
 	Frames     []Frame  `json:"frames,omitempty"` // the user's lines of code, innermost first
 	Step       int64    `json:"step,omitempty"`   // when it was noticed
 	Bytes      Bytes    `json:"bytes,omitempty"`  // how much memory it is about
+	Memory     string   `json:"memory,omitempty"` // of a leak: which memory, "GPU 0 memory"
 	Confidence float64  `json:"confidence"`       // 0 to 1
 	Remedies   []string `json:"remedies,omitempty"`
 }
@@ -52,8 +53,13 @@ type Verdict struct {
 }
 
 // Restates says that a finding is about the same thing as an earlier one, about which more is known
-// now: its line of code, or that it has ended.
+// now: its line of code, or that it has ended. A leak that goes on after it was withdrawn replaces
+// the withdrawal: both together would contradict each other.
 func (f Finding) Restates(earlier Finding) bool {
+	if f.Kind == "leak" && earlier.Kind == "leak" && f.Memory != "" && f.Memory == earlier.Memory &&
+		f.Severity != SeverityInfo && earlier.Severity == SeverityInfo {
+		return true
+	}
 	return f.Step > 0 && f.Kind == earlier.Kind && f.Step == earlier.Step &&
 		f.Bytes == earlier.Bytes
 }

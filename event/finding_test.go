@@ -25,3 +25,28 @@ func TestRestates(t *testing.T) {
 		t.Error("two findings without a step are two findings")
 	}
 }
+
+// TestLeakAfterItsWithdrawal: a leak in the same memory replaces "no leak"; a withdrawal, another
+// memory or another kind do not.
+func TestLeakAfterItsWithdrawal(t *testing.T) {
+	withdrawn := Finding{Kind: "leak", Severity: SeverityInfo, Step: 20, Memory: "host memory"}
+	again := Finding{Kind: "leak", Severity: SeverityWarning, Step: 90, Memory: "host memory"}
+	if !again.Restates(withdrawn) {
+		t.Error("the leak stands beside its withdrawal")
+	}
+	if withdrawn.Restates(again) {
+		t.Error("an old withdrawal replaces the leak")
+	}
+	for _, change := range []func(*Finding){
+		func(f *Finding) { f.Memory = "GPU 0 memory" },
+		func(f *Finding) { f.Kind = "spike" },
+		func(f *Finding) { f.Severity = SeverityInfo },
+		func(f *Finding) { f.Memory = "" },
+	} {
+		other := again
+		change(&other)
+		if other.Restates(withdrawn) {
+			t.Errorf("%+v replaces what it is not about", other)
+		}
+	}
+}
