@@ -37,8 +37,8 @@ func TestCompiledAsWithoutTheProbe(t *testing.T) {
 		t.Errorf("on stderr with the probe:\n%s\nwithout:\n%s", got, withoutTimes(errs))
 	}
 	// Each part trains for 20 steps and they are counted on, so a part whose steps are not seen is
-	// missing at the end. Rows come by time: a quick part may have none of its own.
-	if rows := allRows(t, j); len(rows) == 0 || rows[len(rows)-1].Step < 115 {
+	// missing at the end: at most 100 are left. Not every step has a row, the quicker the fewer.
+	if rows := allRows(t, j); len(rows) == 0 || rows[len(rows)-1].Step <= 100 {
 		t.Errorf("of 120 steps these were seen: %v", rows)
 	}
 }
