@@ -47,7 +47,9 @@ func main() {
 	flag.IntVar(&b.trials, "trials", 200, "trials of packing")
 	flag.IntVar(&b.budget, "budget", 4096, "MiB of packing; peaks are scaled to it")
 	flag.BoolVar(&b.quick, "quick", false, "packing: only the oracle and memroom")
+	longer := flag.String("longer", "1", "packing: trials of 1.5 to 3.5 s take so many times as long")
 	flag.Parse()
+	os.Setenv(longerEnv, *longer)
 	if err := b.run(flag.Arg(0)); err != nil {
 		fmt.Fprintln(os.Stderr, "bench/tune:", err)
 		os.Exit(1)
@@ -256,11 +258,18 @@ type job struct {
 	curve   string
 }
 
+// longerEnv tells the trials, which are processes of their own, by how much -longer stretches them.
+const longerEnv = "MEMROOM_BENCH_LONGER"
+
 // jobOf is what a trial with these settings does; its number gives the part that no setting tells.
 func jobOf(bs, width, number, budget int) job {
 	source := rand.New(rand.NewPCG(11, uint64(number)))
 	share := 0.03 + 0.25*float64(bs*width)/(64*512)
-	return job{seconds: 1.5 + 2*source.Float64(),
+	longer, err := strconv.ParseFloat(os.Getenv(longerEnv), 64)
+	if err != nil {
+		longer = 1
+	}
+	return job{seconds: longer * (1.5 + 2*source.Float64()),
 		curve: []string{"flat", "rise", "late"}[source.IntN(3)],
 		peak:  int(share * float64(budget) * (0.97 + 0.06*source.Float64()))}
 }
