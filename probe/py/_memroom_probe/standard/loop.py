@@ -16,13 +16,23 @@ def autocast(spec, torch):
     return torch.autocast("cuda", half or torch.bfloat16, enabled=half is not None)
 
 
+CRASHED = "the trial crashed"
+
+# How often a way is tried whose process ends without a word. A fork of a program with threads can
+# die by chance, and a weaker way would then be taken for the model's own.
+TRIES = 3
+
+
 def first_that_works(ways, model, batch, spec, torch):
     """The first way whose forward and backward pass run. Each is tried in a process of its own, so
     that what a failed one allocates is not recorded.
     """
     errors = []
     for way in ways:
-        error = tried(way, model, batch, spec, torch)
+        for _ in range(TRIES):
+            error = tried(way, model, batch, spec, torch)
+            if error != CRASHED:
+                break
         if error is None:
             return way
         if "no part" not in error:
@@ -51,7 +61,7 @@ def tried(way, model, batch, spec, torch):
     waiting.children.remove(child)
     if said == "ok":
         return None
-    return said or "the trial crashed"
+    return said or CRASHED
 
 
 def trial(way, model, batch, spec, torch):
