@@ -81,6 +81,9 @@ export class Flame {
     this.canvas.height = Math.round(this.canvas.clientHeight * ratio);
     const g = this.canvas.getContext("2d");
     g.scale(ratio, ratio);
+    // Painted, not left to the style sheet: Chromium may keep the ground of the colours before.
+    g.fillStyle = getComputedStyle(this.canvas).backgroundColor;
+    g.fillRect(0, 0, this.canvas.clientWidth, this.canvas.clientHeight);
     g.font = "11px system-ui, sans-serif";
     g.textBaseline = "middle";
     this.boxes = [];

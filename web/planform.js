@@ -163,7 +163,9 @@ export class PlanView {
   ladder({ ladder: l }) {
     const at = document.getElementById("ladder");
     if (!l || !at) return;
-    const row = (r) => el("tr", {}, el("td", {}, r.title), el("td", { class: "num" }, bytes(r.saves)), el("td", { class: "num" }, bytes(r.device_peak)), el("td", { class: "num" }, r.slowdown ? `${r.slowdown.toFixed(2)} x` : "-"),
+    // The remedy's own title speaks of one halving; the search may have halved several times.
+    const title = (r) => (r.pieces > 1 ? `${r.pieces} micro-batches, gradients accumulated over them` : r.title);
+    const row = (r) => el("tr", {}, el("td", {}, title(r)), el("td", { class: "num" }, bytes(r.saves)), el("td", { class: "num" }, bytes(r.device_peak)), el("td", { class: "num" }, r.slowdown ? `${r.slowdown.toFixed(2)} x` : "-"),
       el("td", {}, r.equivalence), el("td", {}, r.fits ? "yes" : "no"));
     const table = (list) => el("table", {}, el("thead", {}, el("tr", {}, el("th", {}, "remedy"), el("th", { class: "num" }, "saves"), el("th", { class: "num" }, "then needs"), el("th", { class: "num" }, "step takes"), el("th", {}, "results"), el("th", {}, "fits"))),
       el("tbody", {}, ...list.map(row)));

@@ -312,6 +312,11 @@ func TestSnapshotIsDroppedAndShown(t *testing.T) {
 	}
 	p.dark()
 	p.accessible()
+	p.until(`(() => { // the ground of the flame view is dark too
+		const n = document.getElementById("flame");
+		const g = new OffscreenCanvas(1, 1).getContext("2d", { willReadFrequently: true });
+		g.drawImage(n, 4, n.height - 4, 1, 1, 0, 0, 1, 1);
+		return g.getImageData(0, 0, 1, 1).data.slice(0, 3).every((c) => c < 64); })()`)
 	p.shot("snapshot-dark")
 	narrow(p)
 	p.shot("snapshot-narrow")
@@ -362,6 +367,9 @@ func TestPlanView(t *testing.T) {
 		t.Errorf("the address is %q", at)
 	}
 	p.until(`document.querySelectorAll("#ladder tr").length > 1`)
+	if text := p.text("#ladder tbody td"); !strings.Contains(text, "4 micro-batches") {
+		t.Errorf("24 GiB take a quarter of the batch, and the page says %q", text)
+	}
 	p.accessible()
 	p.shot("plan-ladder")
 	narrow(p)
