@@ -2,12 +2,13 @@
 configuration, rehearses a standard step on fake tensors, and counts the types that were answered.
 
     python bench/anyarch/sweep.py OUT [--jobs 4] [--types bert,vit] [--list FILE] [--every 8]
-        [--towers] [--real]
+        [--towers] [--real] [--seconds 380]
 
 Types that have a head to train are swept; with --towers those too that are only parts of others.
 With --real the same steps run on the card instead, and their peaks are measured. A type that is in
-OUT is not run again; --again runs those that failed. OUT/TYPE.json holds how it ended,
-OUT/TYPE.record the rehearsal's timeline, OUT/table.txt how every type ended.
+OUT is not run again; --again runs those that failed. After --seconds no further type is begun, and
+the same command goes on later. OUT/TYPE.json holds how it ended, OUT/TYPE.record the rehearsal's
+timeline, OUT/table.txt how every type ended and how long it took.
 """
 
 import argparse
@@ -146,7 +147,7 @@ def one(kind, out, asked, real, rehearsal):
     except SystemExit:
         pass
     except BaseException as e:
-        end(out, kind, error="%s: %.300s" % (type(e).__name__, e))
+        end(out, kind, error="%s: %.900s" % (type(e).__name__, e))
     os._exit(1)
 
 
@@ -187,6 +188,7 @@ def main():
     parser.add_argument("--shuffle", type=int, default=0, help="the seed of a random order")
     parser.add_argument("--every", type=int, default=1, help="a sample: every Nth type")
     parser.add_argument("--real", action="store_true")
+    parser.add_argument("--seconds", type=float, default=0, help="begin none after that")
     args = parser.parse_args()
     os.makedirs(args.out, exist_ok=True)
     with open(os.path.join(args.out, "spec.json"), "w") as file:
@@ -218,6 +220,7 @@ def main():
     kinds = kinds[:: args.every]
     if args.again:
         forget([k for k in kinds if failed(answered(args.out, k))], args.out)
+    print("transformers %s, torch %s" % (transformers.__version__, torch.__version__), flush=True)
     sweep([k for k in kinds if answered(args.out, k) is None], args, rehearsal)
     report(kinds, args.out)
     sys.stdout.flush()
@@ -234,7 +237,16 @@ def spec_of(args):
 def sweep(kinds, args, rehearsal):
     running = {}
     waiting = list(kinds)
+    began = said = time.monotonic()
     while waiting or running:
+        now = time.monotonic()
+        if args.seconds and now - began > args.seconds:
+            waiting = []
+        if now - said > 20:
+            said = now
+            print(
+                "%.0f s: %d types to come" % (now - began, len(waiting) + len(running)), flush=True
+            )
         while waiting and len(running) < args.jobs:
             kind = waiting.pop(0)
             child = os.fork()
@@ -244,9 +256,12 @@ def sweep(kinds, args, rehearsal):
                 resource.setrlimit(resource.RLIMIT_CPU, (LIMIT, LIMIT + 5))
                 one(kind, args.out, spec_of(args), args.real, rehearsal)
             running[child] = (kind, time.monotonic())
-        child, _ = os.waitpid(-1, os.WNOHANG)
+        child, _, used = os.wait4(-1, os.WNOHANG)
         if child:
             kind, since = running.pop(child, (None, 0))
+            if kind:
+                with open(os.path.join(args.out, kind + ".took"), "w") as file:
+                    json.dump([time.monotonic() - since, used.ru_utime + used.ru_stime], file)
             if kind and answered(args.out, kind) is None:
                 with open(os.path.join(args.out, kind + ".json"), "w") as file:
                     json.dump({"type": kind, "error": "ran out of time"}, file)
@@ -279,26 +294,42 @@ def notes(out, kind):
     return "; ".join(said)
 
 
+def took(out, kind):
+    """Seconds on the clock and of the processor."""
+    path = os.path.join(out, kind + ".took")
+    if not os.path.exists(path):
+        return 0.0, 0.0
+    with open(path) as file:
+        return json.load(file)
+
+
 def report(kinds, out):
     good, bad = [], []
     lines = []
-    for kind in kinds:
+    begun = [k for k in kinds if answered(out, k) is not None]
+    for kind in begun:
         how = answered(out, kind)
-        if how is not None and not failed(how):
+        wall, used = took(out, kind)
+        spent = "%4.0f s, %4.0f s cpu" % (wall, used)
+        if not failed(how):
             good.append(kind)
-            lines.append("%-32s answered  %s" % (kind, notes(out, kind)))
+            lines.append("%-32s %s  answered  %s" % (kind, spent, notes(out, kind)))
         else:
-            why = ((how or {}).get("error") or "ran out of time").split("\n")[0]
+            why = (how.get("error") or "ran out of time").split("\n")[0]
             bad.append((kind, why))
-            lines.append("%-32s no answer %.300s" % (kind, why))
+            lines.append("%-32s %s  no answer %.900s" % (kind, spent, why))
     with open(os.path.join(out, "table.txt"), "w") as file:
         file.write("".join(line.rstrip() + "\n" for line in lines))
     for kind, why in bad:
         print("%-32s %.300s" % (kind, why))
     print(
         "%d of %d types answered, %.1f %%"
-        % (len(good), len(kinds), 100 * len(good) / max(1, len(kinds)))
+        % (len(good), len(begun), 100 * len(good) / max(1, len(begun)))
     )
+    if len(begun) < len(kinds):
+        print("%d types were not begun" % (len(kinds) - len(begun)))
+    weaker = [notes(out, k) for k in good]
+    print("%d of the answers say that something stands for something else" % sum(map(bool, weaker)))
 
 
 if __name__ == "__main__":
