@@ -152,6 +152,11 @@ var rules = []Rule{
 			"all of it stays on the card until the epoch ends.",
 		"Return only the loss from training_step, and log or detach the rest (`.item()`, " +
 			"`.detach().cpu()`). In Lightning 2 use on_train_epoch_end.", "detach"},
+	{"frozen-model-with-grad", costly, "frozen model that builds a graph",
+		"eval() does not switch autograd off. The activations of a teacher or reference model are " +
+			"held until backward, and its weights get gradients that no optimizer uses.",
+		"Call it under `with torch.no_grad():`, or freeze it once: " +
+			"`teacher.requires_grad_(False)`.", "no_grad"},
 	{"autocast-around-loop", hint, "autocast around the whole loop",
 		"autocast caches a half-precision copy of each weight it casts. The cache is freed when " +
 			"the autocast block ends: here, after the last batch.",
@@ -174,6 +179,11 @@ var rules = []Rule{
 			"what the step needs.",
 		"Remove it from the loop. If reserved memory is far above allocated, use " +
 			"PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True.", "expandable_segments"},
+	{"hook-in-loop", costly, "one more hook in every round",
+		"A hook stays until its handle is removed. Hooks registered in a loop pile up, and each " +
+			"keeps alive what its function refers to.",
+		"Register the hook once before the loop, or keep the handle and call " +
+			"`handle.remove()` in the same round.", "remove_hooks"},
 	{"gradcheck-is-no-profiler", hint, "the belief that gradcheck profiles memory",
 		"gradcheck verifies gradients numerically. It says nothing about memory.",
 		"Use `memroom run` or torch.cuda.memory._record_memory_history().", ""},
@@ -200,6 +210,11 @@ var rules = []Rule{
 	{"dataset-in-a-list", costly, "dataset read into a list",
 		"A loader yields batches so that only a few exist at a time. A list holds them all.",
 		"Iterate over the loader, or cache on disk.", "stream_data"},
+	{"dataset-read-whole", hint, "dataset decoded before training",
+		"Decoded samples are many times larger than their files, and all of them lie in host " +
+			"memory for the whole run.",
+		"Keep the paths and decode in `__getitem__`, or cache the decoded samples on disk " +
+			"(np.memmap, LMDB, Arrow).", "stream_data"},
 	{"workers-copy-python-list", costly, "Python objects shared by many workers",
 		"Reading a Python object writes its reference count, and the page it lies in is copied " +
 			"into each worker: host memory grows by the list's size times the workers.",
@@ -270,6 +285,14 @@ var rules = []Rule{
 		"Every trace builds a graph that is kept for the life of the program.",
 		"Define it once outside the loop. Pass tensors (`tf.constant(i)`), or give an " +
 			"input_signature.", ""},
+	{"tape-around-loop", costly, "one tape around the whole loop",
+		"A GradientTape records every operation inside its block and keeps what their gradients " +
+			"need until the block ends.",
+		"Open the tape inside the loop, around one step's forward pass.", ""},
+	{"jit-in-loop", costly, "compiled anew in every round",
+		"jax.jit remembers compiled programs by the function object. A new one in every round is " +
+			"never found again.",
+		"Call jax.jit once before the loop and use its result in the loop.", ""},
 	{"keras-model-in-loop", costly, "Keras models built in a loop",
 		"Keras keeps layers, names and functions of every model in global state. Deleting the " +
 			"variable does not free them.",

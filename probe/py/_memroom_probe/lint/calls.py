@@ -9,13 +9,74 @@ from typing import Callable, Dict, FrozenSet, Iterator, List, Optional, Tuple
 from .flow import (
     CARD,
     GRAPH,
+    GROWING,
     NOTHING,
     PARAMETER,
     Scope,
     parameters,
     scopes,
 )
-from .names import FUNCTIONS, key, method, own, pairs
+from .names import FUNCTIONS, LOOPS, key, method, own, pairs, targets, walk_here
+
+
+def unwrapped(scope: Scope, call: ast.Call) -> ast.Call:
+    """The call as it would stand without a short name: losses.append(x) for add(x) after
+    add = losses.append, keep(store, x) for record(x) after record = partial(keep, store).
+    """
+    if not isinstance(call.func, ast.Name):
+        return call
+    made = short_names(scope).get(call.func.id)
+    if made is None:
+        return call
+    if isinstance(made, ast.Attribute):
+        new = ast.Call(func=made, args=call.args, keywords=call.keywords)
+    else:
+        new = ast.Call(
+            func=made.args[0],
+            args=made.args[1:] + call.args,
+            keywords=made.keywords + call.keywords,
+        )
+    return ast.copy_location(new, call)
+
+
+def short_names(scope: Scope) -> Dict[str, ast.AST]:
+    """Variables of this scope or of the file that stand for one bound method or one partial."""
+    file = scope.file
+    if not hasattr(file, "_short"):
+        file._short = {}
+        many = set()
+        for node in file.nodes:
+            if not isinstance(node, ast.Assign):
+                continue
+            for target, value in pairs(node):
+                if not isinstance(target, ast.Name):
+                    continue
+                grows = isinstance(value, ast.Attribute) and value.attr in GROWING
+                part = (
+                    isinstance(value, ast.Call)
+                    and method(value) == "partial"
+                    and bool(value.args)
+                    and key(value.args[0]) in file.plain_functions
+                )
+                if target.id in file._short or target.id in many or not (grows or part):
+                    many.add(target.id)
+                    file._short.pop(target.id, None)
+                else:
+                    file._short[target.id] = value
+    return file._short
+
+
+def generator_of(scope: Scope, node):
+    """The generator function of this file that an expression calls, or None."""
+    if not isinstance(node, ast.Call):
+        return None
+    if method(node) in ("enumerate", "tqdm", "iter") and node.args:
+        return generator_of(scope, node.args[0])
+    function = resolve(scope, node)
+    if function is None or function is scope.function:
+        return None
+    yields = any(isinstance(n, ast.Yield) for n in walk_here(function))
+    return function if yields else None
 
 
 def resolve(scope: Scope, call: ast.Call):
@@ -39,6 +100,8 @@ def resolve(scope: Scope, call: ast.Call):
         name = file.element_class_of(owner[: owner.rindex("[")])
     if name is None and owner:
         name = _handed_class(scope, owner)
+    if name is None and owner:
+        name = _class_of_element(scope, call, owner)
     if name is None:
         name = _only_meter(scope, call, owner)
     return file.method_of(name, func.attr) if name else None
@@ -76,6 +139,43 @@ def _handed_class(scope: Scope, owner: str) -> Optional[str]:
             if name is not None:
                 return name
     return None
+
+
+def _class_of_element(scope: Scope, call: ast.Call, owner: str) -> Optional[str]:
+    """Recorder in `for cb in self.callbacks: cb.on_batch_end(loss)`, where a list of this file
+    holds a Recorder and no other class has that method with another effect.
+    """
+    file, attribute = scope.file, call.func.attr
+    if "." in owner or "[" in owner:
+        return None
+    over = [
+        s.iter
+        for s in scope.statements
+        if isinstance(s, LOOPS)
+        and not isinstance(s, ast.While)
+        and any(key(t) == owner for t in targets(s))
+    ]
+    if len(over) != 1 or not key(over[0]):
+        return None
+    name = file.element_class_of(key(over[0]))
+    if name is not None and file.method_of(name, attribute) is not None:
+        return name
+    # what the constructor or the caller hands in: Loop([Recorder()])
+    listed = {
+        c
+        for n in file.nodes
+        if isinstance(n, (ast.List, ast.Tuple))
+        for e in n.elts
+        for c in [_made_class(file, e)]
+        if c and file.method_of(c, attribute) is not None
+    }
+    return listed.pop() if len(listed) == 1 else None
+
+
+def _made_class(file, node) -> Optional[str]:
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+        return node.func.id if node.func.id in file.classes else None
+    return file.class_of(key(node)) if key(node) else None
 
 
 _METERS = re.compile(r"meter|metric|track|avg|average|hist|stat|log|record|running|monitor", re.I)
@@ -183,9 +283,24 @@ def kept_by_helper(scope: Scope, call: ast.Call) -> Iterator[Tuple[str, ast.AST,
             if key(argument) in scope.modules:
                 continue  # a model: what is made of it there is judged there
             container = _seen_from(call, kept.container, bound)
+            container = _iterated_by(scope, call, container) or container
             if container:
                 where = "%s, line %d" % (_verb(kept.how), kept.statement.lineno)
                 yield container, argument, where
+
+
+def _iterated_by(scope: Scope, call: ast.Call, container: Optional[str]) -> Optional[str]:
+    """self.callbacks for cb in `for cb in self.callbacks: cb.on_end(loss)`: the list's objects
+    outlive the round of the loop that names them.
+    """
+    if not isinstance(call.func, ast.Attribute) or key(call.func.value) != container:
+        return None
+    over = [
+        s.iter
+        for s in scope.statements
+        if isinstance(s, (ast.For, ast.AsyncFor)) and any(key(t) == container for t in targets(s))
+    ]
+    return key(over[0]) if len(over) == 1 else None
 
 
 def _verb(how: str) -> str:

@@ -40,6 +40,7 @@ def _moves_to_gpu(node):
 def whole_dataset(file):
     """list(loader), [x.to(device) for x in loader], TensorDataset(x.cuda())"""
     loaders = _loaders(file)
+    streams = loaders | _hub_datasets(file)
     # what a statement keeps: not an assertion about it, not a call that throws it away
     kept = {
         n
@@ -54,7 +55,7 @@ def whole_dataset(file):
                 isinstance(node.func, ast.Name)
                 and node.func.id == "list"
                 and len(node.args) == 1
-                and key(node.args[0]) in loaders
+                and key(node.args[0]) in streams
                 and node in kept
             ):
                 yield rules.finding(
@@ -78,7 +79,7 @@ def whole_dataset(file):
                     "every file is loaded to the GPU and kept in a list",
                 )
                 continue
-            if key(over) not in loaders:
+            if key(over) not in streams:
                 continue
             if any(_moves_to_gpu(n) for n in walk_here(node.elt)):
                 yield rules.finding(
@@ -93,6 +94,94 @@ def whole_dataset(file):
                     "every batch of `%s` is kept in a list: the whole dataset stays in memory"
                     % key(over),
                 )
+
+
+def _hub_datasets(file):
+    """Variables that are one split of a Hugging Face dataset: mapped from disk until listed."""
+    return {
+        key(t)
+        for n in file.nodes
+        if isinstance(n, ast.Assign)
+        and isinstance(n.value, ast.Call)
+        and (file.callee(n.value) or "") == "datasets.load_dataset"
+        and isinstance(constant(keyword(n.value, "split")), str)
+        and "[" not in constant(keyword(n.value, "split"))
+        for t in n.targets
+        if key(t)
+    }
+
+
+_DECODES = (
+    "PIL.Image.open",
+    "cv2.imread",
+    "imageio.imread",
+    "skimage.io.imread",
+    "matplotlib.pyplot.imread",
+    "torchvision.io.read_image",
+    "torchaudio.load",
+    "librosa.load",
+    "soundfile.read",
+    "numpy.load",
+    "nibabel.load",
+)
+
+
+def samples_read_whole(file):
+    """A Dataset whose __init__ decodes every file into a list"""
+    for c in file.classes.values():
+        if not any((file.dotted(b) or "").split(".")[-1] == "Dataset" for b in c.bases):
+            continue
+        for f in c.body:
+            if not isinstance(f, FUNCTIONS) or f.name != "__init__":
+                continue
+            hit = _decodes_all(file, f)
+            if hit is not None:
+                yield rules.finding(
+                    "dataset-read-whole",
+                    hit[0],
+                    "every file is decoded into `%s` before the first batch: the whole dataset "
+                    "stays in host memory" % hit[1],
+                )
+
+
+def _decodes_all(file, f):
+    """(statement, attribute) of self.x = [read(p) for p in paths] and self.x.append(read(p))"""
+    read = set()  # variables that hold a decoded sample
+    for s in in_order(f.body):
+        if isinstance(s, ast.Assign):
+            name = key(s.targets[0]) or ""
+            loops = file.places[s].loops
+            if loops and _decodes(file, s.value, read):
+                read.update(k for k in map(key, targets(s)) if k)
+            if name.startswith("self.") and isinstance(s.value, (ast.ListComp, ast.DictComp)):
+                made = s.value.value if isinstance(s.value, ast.DictComp) else s.value.elt
+                if _decodes(file, made, read):
+                    return s, name
+        if isinstance(s, ast.Expr) and isinstance(s.value, ast.Call) and file.places[s].loops:
+            call = s.value
+            name = key(call.func.value) if isinstance(call.func, ast.Attribute) else None
+            if method(call) == "append" and name and name.startswith("self.") and call.args:
+                if _decodes(file, call.args[0], read):
+                    return s, name
+    return None
+
+
+_SUMMARY = frozenset("len size shape mean std sum max min item".split())
+
+
+def _decodes(file, value, read):
+    if any(
+        isinstance(n, ast.Attribute) and n.attr in _SUMMARY for n in walk_here(value)
+    ):  # Image.open(p).size
+        return False
+    return any(
+        isinstance(n, ast.Call)
+        and (file.callee(n) or "") in _DECODES
+        and keyword(n, "mmap_mode") is None
+        or isinstance(n, ast.Name)
+        and n.id in read
+        for n in walk_here(value)
+    )
 
 
 def _loads_to_gpu(file, node) -> bool:

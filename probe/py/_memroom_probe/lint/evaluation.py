@@ -140,7 +140,7 @@ def _in_scope(file, scope: Scope) -> Iterator[dict]:
             if hit is not None:
                 done.update(in_order(s.body))
                 yield hit
-        elif scope.backwards and file.places[s].loops:
+        elif scope.backwards and (file.places[s].loops or _whole_split(s)):
             hit = _single_forward(scope, s, evaluated)
             if hit is not None and not said:
                 said = True
@@ -215,6 +215,104 @@ def _single_forward(scope: Scope, s: ast.stmt, evaluated) -> Optional[dict]:
     return None
 
 
+_SPLIT = re.compile(r"^(x|xs|inputs?|data|features|images)_?(test|val|valid|dev)$", re.I)
+
+
+def _whole_split(s: ast.stmt) -> bool:
+    """model(x_test): all samples of a split in one pass"""
+    return isinstance(s, ast.Assign) and any(
+        isinstance(n, ast.Name) and (_SPLIT.match(n.id) or _SPLIT.match(_turned(n.id)))
+        for n in walk_here(s.value)
+    )
+
+
+def _turned(name: str) -> str:
+    """test_x as x_test"""
+    return "_".join(reversed(name.split("_")))
+
+
+_FROZEN = re.compile(
+    r"(^|_|\.)(teacher|ref|reference|frozen|perceptual|vgg|lpips)(_?(model|net|network|policy))?$",
+    re.I,
+)
+
+
+def frozen_models(file) -> Iterator[dict]:
+    """teacher(x) in the training loop with its graph: a model that nothing updates"""
+    if "torch" not in file.modules or _grad_off_for_good(file) or _freezes(file):
+        return
+    idle = {k for k in _eval_only(file) if _FROZEN.search(k)} - _optimized(file)
+    for scope in scopes(file):
+        said = set()
+        for s in scope.statements:
+            place = file.places[s]
+            if place.no_grad or not place.loops or not isinstance(s, ast.Assign):
+                continue
+            if not any(scope.has_backward(loop) for loop in place.loops):
+                continue
+            for node in own(s):
+                name = calls_module(node, scope)
+                if name in idle and name not in said and node.args + node.keywords:
+                    said.add(name)
+                    yield rules.finding(
+                        "frozen-model-with-grad",
+                        s,
+                        "`%s` is only evaluated and no optimizer updates it, yet its forward pass "
+                        "builds a graph: its activations are held until backward, and its weights "
+                        "get gradients" % name,
+                    )
+
+
+def _freezes(file) -> bool:
+    """Does the file switch gradients off for any parameter? Which ones is hard to tell."""
+    return any(
+        isinstance(n, ast.Attribute)
+        and n.attr in ("requires_grad", "requires_grad_")
+        or isinstance(n, ast.keyword)
+        and n.arg == "requires_grad"
+        or isinstance(n, ast.Name)
+        and re.search(r"freeze|requires_grad", n.id)
+        or isinstance(n, ast.Attribute)
+        and "freeze" in n.attr
+        for n in file.nodes
+    )
+
+
+def _eval_only(file):
+    """Models that are put into eval mode here, and never into training mode."""
+    evaluated, trained = set(), set()
+    for n in file.nodes:
+        if isinstance(n, ast.Assign) and isinstance(n.value, ast.Call):
+            if method(n.value) == "eval" or any(
+                isinstance(c, ast.Call) and method(c) == "eval" for c in _chain(n.value)
+            ):
+                evaluated.update(k for k in map(key, n.targets) if k)
+        if isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute):
+            if n.func.attr == "eval" and key(n.func.value):
+                evaluated.add(key(n.func.value))
+            elif n.func.attr == "train" and constant(n.args[0] if n.args else None) is not False:
+                trained.add(key(n.func.value))
+    return evaluated - trained
+
+
+def _chain(call):
+    """The calls of build().to(device).eval(), outermost first."""
+    while isinstance(call, ast.Call):
+        yield call
+        call = call.func.value if isinstance(call.func, ast.Attribute) else None
+
+
+def _optimized(file):
+    """Models whose parameters somebody asks for: an optimizer, an average, a clipping."""
+    return {
+        key(n.func.value)
+        for n in file.nodes
+        if isinstance(n, ast.Call)
+        and method(n) in ("parameters", "named_parameters", "modules", "children")
+        and isinstance(n.func, ast.Attribute)
+    }
+
+
 def kept_on_card(file) -> Iterator[dict]:
     """preds.append(model(x)) under no_grad, without .cpu()"""
     if "torch" not in file.modules:
@@ -229,11 +327,10 @@ def kept_on_card(file) -> Iterator[dict]:
             if CARD not in kept.origins or GRAPH in kept.origins or kept.how in ("sum", "meter"):
                 continue
             loops = file.places[kept.statement].loops
-            loop = loops[-1] if loops else None
+            loop = next(filter(_over_batches, reversed(loops)), None)
             if (
                 loop is None
                 or scope.has_backward(loop)
-                or not _over_batches(loop)
                 or resets(loop, kept.container, scope)
                 or kept.container in bounded_containers(file)
                 or "metric" in kept.container.lower()

@@ -18,6 +18,8 @@ CARD = "card"  # an output of a model: it lies where the model lies
 WEIGHT = "weight"  # a parameter of a model: no graph itself, but arithmetic on it makes one
 PARAMETER = "parameter "  # + name: what the caller handed in
 
+RESULT = "result of "  # + name: what a function that was handed in gives back, as decorators see it
+
 NOTHING: FrozenSet[str] = frozenset()
 Env = Dict[str, FrozenSet[str]]
 
@@ -113,7 +115,14 @@ class Scope:
 
     def has_backward(self, loop) -> bool:
         inside = set(in_order(loop.body))
-        return any(s in inside for s, _ in self.differentiated)
+        return any(s in inside for s, _ in self.differentiated) or self.trains_while_iterated(loop)
+
+    def trains_while_iterated(self, loop) -> bool:
+        """for loss in steps(loader), where steps is a generator that trains"""
+        from .calls import generator_of, scope_of
+
+        function = generator_of(self, loop.iter) if isinstance(loop, ast.For) else None
+        return function is not None and bool(scope_of(self.file, function).differentiated)
 
     @property
     def feeds(self) -> Set[str]:
@@ -250,7 +259,9 @@ def backward_values(statement):
 def innermost(node):
     """loss in scaler.scale(loss), in (loss / 4), in loss.mean() and in loss[0]."""
     while True:
-        if isinstance(node, ast.Call) and method(node) == "scale" and node.args:
+        if node.__class__.__name__ == "NamedExpr":  # (loss := criterion(out, y)).backward()
+            node = node.target
+        elif isinstance(node, ast.Call) and method(node) == "scale" and node.args:
             node = node.args[0]
         elif isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Div, ast.Mult)):
             node = node.left if key(innermost(node.left)) else node.right
@@ -294,11 +305,32 @@ def module_names(file) -> Set[str]:
                 ):
                     found.add(k)
         elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
-            name = file.callee(node.value) or ""
-            if name.split(".")[-1] in own_modules or _makes_module(name):
+            made, evaluated = unchained(node.value)
+            name = file.callee(made) or ""
+            if (
+                name.split(".")[-1] in own_modules
+                or _makes_module(name)
+                or evaluated
+                and "torch" in file.modules
+            ):
                 found.update(k for k in map(key, node.targets) if k)
     file._module_names = found
     return found
+
+
+def unchained(call: ast.Call):
+    """(build(), True) for build().to(device).eval(): what makes the object, and whether it is put
+    into a mode that only modules have.
+    """
+    evaluated = False
+    while (
+        isinstance(call.func, ast.Attribute)
+        and call.func.attr in ("to", "cuda", "cpu", "half", "float", "bfloat16", "train", "eval")
+        and isinstance(call.func.value, ast.Call)
+    ):
+        evaluated = evaluated or call.func.attr in ("train", "eval") and not call.args
+        call = call.func.value
+    return call, evaluated
 
 
 def module_classes(file) -> Set[str]:
@@ -459,6 +491,10 @@ class Walk:
         target, container = s.targets[0], container_of(s.targets[0])
         if container is None or self._is_loop_variable(s, container):
             return
+        item = self._item_call(s)
+        if item is not None:  # book["loss"] = loss, where Book has a __setitem__
+            yield from self._calls(s, item, env, off)
+            return
         value = s.value
         if isinstance(value, ast.IfExp):  # loss if mean is None else 0.9 * mean + 0.1 * loss
             value = value.body if reads(target, value.body) else value.orelse
@@ -480,8 +516,43 @@ class Walk:
             and key(target) is None
             and _index_is_plain(target)
             and container in plain_containers(self.scope)
+            or isinstance(target, ast.Subscript)
+            and isinstance(_index(target), ast.Tuple)  # history[epoch, i]: a dict
+            and not any(isinstance(e, ast.Slice) for e in _index(target).elts)
+            and self._is_dict(container)
         ):
             yield Kept(s, s.value, self.origins(s.value, env, off), container, "store")
+
+    def _item_call(self, s: ast.Assign) -> Optional[ast.Call]:
+        target = s.targets[0]
+        if not isinstance(target, ast.Subscript) or not key(target.value):
+            return None
+        name = self.scope.file.class_of(key(target.value))
+        if name is None or self.scope.file.method_of(name, "__setitem__") is None:
+            return None
+        func = ast.copy_location(
+            ast.Attribute(value=target.value, attr="__setitem__", ctx=ast.Load()), s
+        )
+        return ast.copy_location(
+            ast.Call(func=func, args=[_index(target), s.value], keywords=[]), s
+        )
+
+    def _is_dict(self, container: str) -> bool:
+        """Made as a dict in this scope, or on self, and as nothing else there."""
+        nodes = self.scope.file.nodes if "." in container else self.scope.statements
+        made = [
+            value
+            for s in nodes
+            if isinstance(s, (ast.Assign, ast.AnnAssign)) and s.value is not None
+            for t, value in pairs(s)
+            if key(t) == container
+        ]
+        return bool(made) and all(
+            isinstance(v, ast.Dict)
+            or isinstance(v, ast.Call)
+            and method(v) in ("dict", "defaultdict", "OrderedDict")
+            for v in made
+        )
 
     def _is_loop_variable(self, s: ast.stmt, name: str) -> bool:
         """for p in ...: p = 0.9 * p + q changes a variable that the next round overwrites"""
@@ -497,8 +568,20 @@ class Walk:
         return self.origins(value, {k: v for k, v in env.items() if k != name}, off)
 
     def _calls(self, s: ast.stmt, call: ast.Call, env: Env, off: bool) -> Iterator[Kept]:
-        from .calls import kept_by_helper
+        from .calls import kept_by_helper, unwrapped
 
+        call = unwrapped(self.scope, call)
+        if isinstance(call.func, ast.Attribute) and call.func.attr == "update" and call.args:
+            container = container_of(call.func.value)
+            given = call.args[0]
+            # history.update({step: loss}): a new entry each time, not the same one again
+            if isinstance(given, ast.Dict) and container in plain_containers(self.scope):
+                values = [
+                    v for k, v in zip(given.keys, given.values) if not isinstance(k, ast.Constant)
+                ]
+                o = self.together([v for v in values if v is not None], env, off)
+                yield Kept(s, given, o, container, "store")
+                return
         if isinstance(call.func, ast.Attribute) and call.func.attr in GROWING and call.args:
             container = container_of(call.func.value)
             if container and self.scope.file.class_of(container) is None:
@@ -544,9 +627,14 @@ class Walk:
                     env.pop(key(item.optional_vars), None)
         elif isinstance(s, (ast.Assign, ast.AnnAssign)) and s.value is not None:
             self._assign(s, env)
+        for n in own(s):
+            if n.__class__.__name__ == "NamedExpr" and key(n.target):
+                env[key(n.target)] = self.made(key(n.target), n.value, env, self.off(s))
 
     def _iterate(self, s, env: Env) -> None:
         """for p in model.parameters(); for loss in losses"""
+        from .calls import generator_of, scope_of
+
         over = s.iter
         goals = targets(s)
         if isinstance(over, ast.Call) and method(over) in ("enumerate", "zip", "tqdm", "reversed"):
@@ -555,7 +643,10 @@ class Walk:
             parts = [over]
         held: FrozenSet[str] = NOTHING
         for part in parts:
-            if isinstance(part, ast.Call) and method(part) in ("parameters", "named_parameters"):
+            generator = generator_of(self.scope, part)
+            if generator is not None and generator is not self.scope.function:
+                held |= scope_of(self.scope.file, generator).trace.yielded & {GRAPH, CARD}
+            elif isinstance(part, ast.Call) and method(part) in ("parameters", "named_parameters"):
                 held |= {WEIGHT}
             elif isinstance(part, ast.Call) and method(part) in ("items", "values"):
                 held |= self.origins(part.func.value, env, True)
@@ -711,14 +802,17 @@ class Walk:
         return (file.made_from(name) or "").endswith("namedtuple")
 
     def call_origins(self, call: ast.Call, env: Env, off: bool) -> FrozenSet[str]:
-        from .calls import returned_by
+        from .calls import returned_by, unwrapped
 
+        call = unwrapped(self.scope, call)
         name = method(call)
         if calls_module(call, self.scope):
             return frozenset([GRAPH, CARD])
         answer = returned_by(self.scope, call, lambda n: self.origins(n, env, off))
         if answer is not None:
             return answer
+        if isinstance(call.func, ast.Name) and call.func.id in wrapped_by(self.scope):
+            return frozenset([RESULT + call.func.id])
         if (self.scope.file.callee(call) or "").startswith("torch.distributions."):
             return self.together(call.args + [k.value for k in call.keywords], env, off)
         if isinstance(call.func, ast.Attribute):
@@ -837,6 +931,15 @@ def parameters(function) -> List[str]:
     names = [x.arg for x in getattr(a, "posonlyargs", []) + a.args + a.kwonlyargs]
     names += [a.kwarg.arg] if a.kwarg else []
     return [n for n in names if n not in ("self", "cls")]
+
+
+def wrapped_by(scope: Scope) -> Set[str]:
+    """The parameters of the function around this one: fn, in the wrapper of a decorator."""
+    place = scope.file.places.get(scope.function) if scope.function is not None else None
+    around = place.function if place is not None else None
+    if around is None:
+        return set()
+    return set(parameters(around)) - set(parameters(scope.function))
 
 
 def _terms_of_losses(scope: Scope) -> Set[str]:
@@ -993,10 +1096,13 @@ def _averages_each(container: str, value) -> bool:
     )
 
 
-def _index_is_plain(target: ast.Subscript) -> bool:
+def _index(target: ast.Subscript):
     index = target.slice
-    if index.__class__.__name__ == "Index":
-        index = getattr(index, "value", index)
+    return getattr(index, "value", index) if index.__class__.__name__ == "Index" else index
+
+
+def _index_is_plain(target: ast.Subscript) -> bool:
+    index = _index(target)
     return not isinstance(index, (ast.Slice, ast.Tuple)) and index.__class__.__name__ != "ExtSlice"
 
 

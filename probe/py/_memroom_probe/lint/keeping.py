@@ -10,6 +10,7 @@ from .flow import (
     CARD,
     GRAPH,
     PARAMETER,
+    RESULT,
     WEIGHT,
     Kept,
     Scope,
@@ -110,6 +111,8 @@ def kept_outputs(file) -> Iterator[dict]:
         yield from _kept_by_steps(file, scope)
         yield from _kept_of_generator(file, scope)
         yield from _kept_for_losses(file, scope)
+        yield from _kept_between_methods(file, scope)
+        yield from _kept_by_decorator(file, scope)
         yield from _averaged_weights(file, scope)
 
 
@@ -133,6 +136,81 @@ def _kept_for_losses(file, scope: Scope) -> Iterator[dict]:
         if _begun_in(loop, holder) or not _fed(scope, kept.container, holder):
             continue
         yield _kept(kept)
+
+
+def _kept_between_methods(file, scope: Scope) -> Iterator[dict]:
+    """self.log_probs.append(...) in one method, a loss made of all of them in another, and nothing
+    ever empties the list: every update goes through all earlier ones.
+    """
+    if scope.klass is None or scope.trains:
+        return
+    for kept in scope.trace.kept:
+        if (
+            GRAPH not in kept.origins
+            or kept.how != "append"
+            or not kept.container.startswith("self.")
+            or kept.container in bounded_containers(file)
+            or cleared_in(file.tree, kept.container)
+            or _begun_again(file, scope.klass)
+        ):
+            continue
+        if any(
+            other.klass is scope.klass and kept.container in other.feeds for other in scopes(file)
+        ):
+            yield _kept(kept)
+
+
+def _begun_again(file, c: ast.ClassDef) -> bool:
+    """self.__init__(), or an object of this class made in a loop: it begins with empty lists"""
+    return any(
+        isinstance(n, ast.Call) and (method(n) == "__init__" and key(n.func) == "self.__init__")
+        for n in ast.walk(c)
+    ) or any(
+        isinstance(n, ast.Call) and key(n.func) == c.name
+        for s in file.statements
+        if file.places[s].loops or file.places[s].function is not None
+        for n in own(s)
+    )
+
+
+def _kept_by_decorator(file, scope: Scope) -> Iterator[dict]:
+    """@recorded on a training step, where the wrapper keeps what the step gives back"""
+    function = scope.function
+    place = file.places.get(function) if function is not None else None
+    if place is None or place.function is None:
+        return
+    local = _locals_of(function)
+    for kept in scope.trace.kept:
+        names = [o[len(RESULT) :] for o in kept.origins if o.startswith(RESULT)]
+        if not names or kept.container in local or _emptied(place.function, kept.container):
+            continue
+        for f in _decorated_with(file, place.function):
+            inner = scope_of(file, f)
+            if GRAPH in inner.trace.returned and (inner.trains or called_in_loop(file, f)):
+                yield _kept(kept)
+                break
+
+
+def _emptied(tree, container: str) -> bool:
+    """x.clear(), x.pop(), del x[...]: not the statement that first makes it"""
+    return any(
+        isinstance(n, ast.Call)
+        and isinstance(n.func, ast.Attribute)
+        and n.func.attr in ("clear", "pop", "popleft", "popitem")
+        and key(n.func.value) == container
+        or isinstance(n, ast.Delete)
+        and any(key(getattr(t, "value", t)) == container for t in n.targets)
+        for n in ast.walk(tree)
+    )
+
+
+def _decorated_with(file, decorator) -> List[ast.AST]:
+    return [
+        f
+        for f in file.functions.values()
+        for d in f.decorator_list
+        if key(d.func if isinstance(d, ast.Call) else d) == decorator.name
+    ]
 
 
 def _kept_of_generator(file, scope: Scope) -> Iterator[dict]:
@@ -641,6 +719,42 @@ def _used_elsewhere_for_loss(c: ast.ClassDef, container: str) -> bool:
     return False
 
 
+def state_of_module(file) -> Iterator[dict]:
+    """y, self.hidden = self.rnn(x, self.hidden) in forward, never cut"""
+    for name in module_classes(file):
+        for function in [f for f in file.classes[name].body if isinstance(f, FUNCTIONS)]:
+            if function.name not in ("forward", "training_step"):
+                continue
+            scope = scope_of(file, function)
+            for s in scope.statements:
+                if not isinstance(s, ast.Assign) or not isinstance(s.value, ast.Call):
+                    continue
+                if file.places[s].no_grad or not calls_module(s.value, scope):
+                    continue
+                given = {key(a) for a in s.value.args} | {key(k.value) for k in s.value.keywords}
+                for k in [key(t) for t in targets(s)]:
+                    if not k or not k.startswith("self.") or k not in given:
+                        continue
+                    if cleared_in(file.tree, k) or _cut_anywhere(file, k):
+                        continue
+                    yield rules.finding(
+                        "hidden-state-not-detached",
+                        s,
+                        "`%s` goes from one call of %s into the next with its graph: backward "
+                        "reaches back to the first batch" % (k, function.name),
+                    )
+
+
+def _cut_anywhere(file, container: str) -> bool:
+    last = container.split(".")[-1]
+    return any(
+        isinstance(n, ast.Call)
+        and method(n) in ("detach_", "detach", "repackage_hidden", "reset_state", "reset_hidden")
+        and any(v.split(".")[-1] == last for v in variables(n))
+        for n in file.nodes
+    )
+
+
 def hidden_state(file):
     """out, hidden = model(x, hidden) without detach"""
     for scope in scopes(file):
@@ -690,3 +804,34 @@ def _cut(loop, name, origin):
         method(c) in ("detach", "repackage_hidden") and name in variables(c)
         for c in calls(origin.value)
     )
+
+
+# callbacks of trainers
+
+
+def kept_by_callback(file) -> Iterator[dict]:
+    """class Keep(Callback): on_train_batch_end puts the step's outputs into a list"""
+    for c in file.classes.values():
+        if not any((file.dotted(b) or "").split(".")[-1].endswith("Callback") for b in c.bases):
+            continue
+        for function in [f for f in c.body if isinstance(f, FUNCTIONS)]:
+            if not re.match(
+                r"on_(train_|validation_|test_|predict_)?(batch|step)_end$", function.name
+            ):
+                continue
+            for kept in scope_of(file, function).trace.kept:
+                shown = {o[len(PARAMETER) :] for o in kept.origins if o.startswith(PARAMETER)}
+                if (
+                    kept.how == "append"
+                    and kept.container.startswith("self.")
+                    and shown & {"outputs", "batch", "loss"}
+                    and kept.container not in bounded_containers(file)
+                    and not cleared_in(file.tree, kept.container)
+                    and "keras" not in file.modules
+                ):
+                    yield rules.finding(
+                        "module-keeps-tensors",
+                        kept.statement,
+                        "`%s` of every batch is kept in `%s` and nothing empties it"
+                        % (source(kept.value), kept.container),
+                    )

@@ -222,6 +222,14 @@ def passed_again(file):
         large = _loaded_anywhere(file)
         for part in inside:
             for n in walk_here(part):
+                if isinstance(n, ast.Call) and (file.callee(n) or "") == "ray.put" and n.args:
+                    if key(n.args[0]) in large and isinstance(call, ast.For):
+                        yield rules.finding(
+                            "ray-passes-large-object",
+                            n,
+                            "`%s` is put into the object store in every round: each put is one "
+                            "more copy" % key(n.args[0]),
+                        )
                 if not isinstance(n, ast.Call) or method(n) != "remote":
                     continue
                 name = next((key(a) for a in n.args if key(a) in large), None)

@@ -617,3 +617,35 @@ def _last_assignment(file, name):
             if found is None or s.lineno > found.lineno:
                 found = s
     return found
+
+
+def tape_around_loop(file):
+    """with tf.GradientTape() as tape: for x in data: ... tape.gradient(...)"""
+    if not _uses(file):
+        return
+    for s in file.statements:
+        if not isinstance(s, ast.With):
+            continue
+        for item in s.items:
+            name = key(item.optional_vars) if item.optional_vars is not None else None
+            made = item.context_expr
+            if not name or not isinstance(made, ast.Call) or method(made) != "GradientTape":
+                continue
+            for loop in [x for x in in_order(s.body) if isinstance(x, LOOPS)]:
+                if any(
+                    isinstance(n, ast.Call)
+                    and method(n) == "gradient"
+                    and isinstance(n.func, ast.Attribute)
+                    and key(n.func.value) == name
+                    for n in ast.walk(loop)
+                ) and any(
+                    isinstance(n, ast.Call) and method(n) in ("apply_gradients", "minimize")
+                    for n in ast.walk(loop)
+                ):
+                    yield rules.finding(
+                        "tape-around-loop",
+                        s,
+                        "one tape stands around the whole loop: it records the activations of every "
+                        "step and frees none until the block ends",
+                    )
+                    break

@@ -1,0 +1,18 @@
+import numpy as np
+import torch
+from PIL import Image
+from torch.utils.data import DataLoader, Dataset
+
+
+class Images(Dataset):
+    def __init__(self, paths):
+        self.paths = np.array(paths)
+
+    def __len__(self):
+        return len(self.paths)
+
+    def __getitem__(self, i):
+        return torch.from_numpy(np.asarray(Image.open(self.paths[i])))
+
+
+loader = DataLoader(Images([]), batch_size=8, num_workers=8)

@@ -1,0 +1,17 @@
+import ray
+import torch
+
+ray.init()
+data = torch.load("train_data.pt")
+
+
+@ray.remote
+def work(d, i):
+    return d[i].sum()
+
+
+futures = []
+for i in range(1000):
+    ref = ray.put(data)  # expect: ray-passes-large-object
+    futures.append(work.remote(ref, i))
+print(sum(ray.get(futures)))
