@@ -56,6 +56,29 @@ func TestRehearsalOfCompiledModel(t *testing.T) {
 	}
 }
 
+// A function is compiled like a model: what its fusion never makes is not counted. A model whose
+// program becomes a CUDA graph gets memory that nothing else uses.
+func TestRehearsalOfCompiledParts(t *testing.T) {
+	python := testenv.Python(t, "torch", "triton")
+	peak := map[string]plan.Prediction{}
+	for _, how := range []string{"eager", "compiled", "graphs"} {
+		p, message, code := rehearsed(t, python, []string{"--gpu", "H200"},
+			script("compiled_parts.py"), how)
+		if code != exitOK {
+			t.Fatalf("%s: exit %d: %s", how, code, message)
+		}
+		peak[how] = p
+	}
+	eager, compiled, graphs := peak["eager"], peak["compiled"], peak["graphs"]
+	if compiled.AllocatedPeak > eager.AllocatedPeak-64<<20 { // results of 128 MiB each
+		t.Errorf("allocated %s, eagerly %s: nothing was fused away: %v", compiled.AllocatedPeak,
+			eager.AllocatedPeak, compiled.Warnings)
+	}
+	if graphs.Validated || !strings.Contains(strings.Join(graphs.Warnings, " "), "CUDA graphs") {
+		t.Errorf("an answer with CUDA graphs says nothing of them: %v", graphs.Warnings)
+	}
+}
+
 // The scripts themselves stop with a sentence where something is not as on a card: autocast off, a
 // checkpoint written.
 func TestRehearsalOfScripts(t *testing.T) {

@@ -129,6 +129,7 @@ func (r *rehearsalReader) end(line []byte) error {
 				Benchmark    bool
 				Scaled       bool
 				Compiled     bool
+				Graphs       bool
 			}
 		}
 	}
@@ -141,6 +142,7 @@ func (r *rehearsalReader) end(line []byte) error {
 	r.out.UsesDNN, r.out.Estimated = e.Facts.DNN, e.Facts.Convolutions || e.Facts.Recurrent
 	r.out.Conv, r.out.HalfConv = e.Facts.Convolutions, e.Facts.Half
 	r.out.Compiled = e.Facts.Compiled
+	r.out.Graphs = e.Facts.Graphs
 	r.out.Tries, r.out.Scaled = e.Facts.Benchmark, e.Facts.Scaled
 	r.out.NoBLAS, r.out.Grouped = e.Facts.BLAS != nil && !*e.Facts.BLAS, e.Facts.Collectives
 	for _, w := range e.Warnings {

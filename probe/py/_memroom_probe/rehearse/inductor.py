@@ -11,7 +11,9 @@ it does not take is played as if it were not compiled; the answer says so.
 
 import atexit
 import contextlib
+import functools
 import importlib
+import inspect
 import os
 import shutil
 import tempfile
@@ -20,7 +22,7 @@ import threading
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
-from .recorder import TEMPORARY
+from .recorder import TEMPORARY, WORKSPACE
 
 LEFT_OUT = (
     "torch.compile was left out: compiled code keeps fewer intermediate results than the "
@@ -53,6 +55,8 @@ class Compiler:
         compiled = self.made(model, model, how)
         if compiled is None:
             return model
+        if not isinstance(model, torch.nn.Module):  # a loss, an attention, any function
+            return functools.wraps(model)(self.played(compiled, model))
         # an OptimizedModule keeps its callable in its own dictionary
         compiled.__dict__["forward"] = self.played(compiled.forward, model)
         return compiled
@@ -80,9 +84,9 @@ class Compiler:
         version = tuple(int(n) for n in torch.__version__.split(".")[:2])
         return (
             version >= OLDEST
-            and isinstance(model, torch.nn.Module)
+            and (isinstance(model, torch.nn.Module) or inspect.isfunction(model))
             and how.get("backend", "inductor") == "inductor"
-            and how.get("mode") in (None, "default")
+            and how.get("mode") in (None, "default", "reduce-overhead")
             and not how.get("options")
             and not how.get("disable")
             and not self.given_up
@@ -148,6 +152,7 @@ class Compiler:
         _leave_generators()
         _scalars()
         _play_programs(self.stage)
+        _play_graphs(self.rehearsal.recorder)
         _trace_off_stage(self.stage)
 
 
@@ -327,6 +332,49 @@ def _play_programs(stage):
     guards._reinterpret_tensor = reinterpret
     guards.assert_size_stride = guards.assert_alignment = lambda *args: None
     _no_kernels(stage)
+
+
+POOL = 1 << 20  # stands for the memory of CUDA graphs: blocks go back to nobody else
+WARMING = 2  # calls before a graph is only replayed: one to warm up, one to record
+BLAS = 32 << 20  # cuBLAS asks for its workspace again where a graph is recorded
+GRAPHS = (
+    "torch.compile uses CUDA graphs: their memory is a pool of its own, which is played as such; "
+    "what a recording keeps beyond it is not known"
+)
+
+
+def _play_graphs(recorder):
+    """A program that becomes a CUDA graph (mode="reduce-overhead") takes its memory from a pool
+    that nothing else uses. What changes from call to call is copied into it once.
+    """
+    from torch._inductor import compile_fx
+
+    def graphed(program, static_input_idxs=(), **how):
+        state = {"calls": 0, "copies": []}
+
+        def run(inputs):
+            before, recorder.stream = recorder.stream, POOL
+            state["calls"] += 1
+            blas = None
+            if state["calls"] <= WARMING:
+                blas = recorder.alloc(BLAS, "cublas", "", WORKSPACE)
+            if state["calls"] == WARMING:
+                for i, value in enumerate(inputs):
+                    if i not in static_input_idxs and isinstance(value, torch.Tensor):
+                        if value.device.type == "cuda":
+                            state["copies"].append(torch.empty_like(value))
+            try:
+                return program(inputs)
+            finally:
+                if blas:
+                    recorder.free(blas)
+                recorder.stream = before
+
+        recorder.warn(GRAPHS)
+        recorder.facts["graphs"] = True
+        return run
+
+    compile_fx.cudagraphify = graphed
 
 
 def _trace_off_stage(stage):
