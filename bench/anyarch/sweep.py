@@ -3,6 +3,7 @@ configuration, rehearses a standard step on fake tensors, and counts the types t
 
     python bench/anyarch/sweep.py OUT [--jobs 4] [--types bert,vit] [--list FILE] [--every 8]
         [--towers] [--real] [--seconds 380]
+        [--settings '[{"batch": 2, "seq": 64}, {"batch": 8, "seq": 200}]']
 
 Types that have a head to train are swept; with --towers those too that are only parts of others.
 With --real the same steps run on the card instead, and their peaks are measured. A type that is in
@@ -185,14 +186,14 @@ def main():
     parser.add_argument("--precision", default="amp_bf16")
     parser.add_argument("--optimizer", default="adamw")
     parser.add_argument("--checkpointing", action="store_true")
+    parser.add_argument(
+        "--settings", default="", help="a JSON list of these five; the Nth goes to OUT/N"
+    )
     parser.add_argument("--shuffle", type=int, default=0, help="the seed of a random order")
     parser.add_argument("--every", type=int, default=1, help="a sample: every Nth type")
     parser.add_argument("--real", action="store_true")
     parser.add_argument("--seconds", type=float, default=0, help="begin none after that")
     args = parser.parse_args()
-    os.makedirs(args.out, exist_ok=True)
-    with open(os.path.join(args.out, "spec.json"), "w") as file:
-        json.dump(spec_of(args), file)
     sys.path.insert(0, PROBE)
     rehearsal = None
     if not args.real:
@@ -218,13 +219,31 @@ def main():
     if args.types:
         kinds = [k for k in args.types.split(",") if k in CONFIG_MAPPING_NAMES]
     kinds = kinds[:: args.every]
-    if args.again:
-        forget([k for k in kinds if failed(answered(args.out, k))], args.out)
     print("transformers %s, torch %s" % (transformers.__version__, torch.__version__), flush=True)
-    sweep([k for k in kinds if answered(args.out, k) is None], args, rehearsal)
-    report(kinds, args.out)
+    for each in sets_of(args):
+        sweep_one_set(kinds, each, rehearsal)
     sys.stdout.flush()
     os._exit(0)  # the rehearsal's own exit has nothing to write
+
+
+def sets_of(args):
+    """The arguments for each set of settings, with its folder."""
+    if not args.settings:
+        return [args]
+    return [
+        argparse.Namespace(**{**vars(args), **chosen, "out": os.path.join(args.out, str(i))})
+        for i, chosen in enumerate(json.loads(args.settings))
+    ]
+
+
+def sweep_one_set(kinds, args, rehearsal):
+    os.makedirs(args.out, exist_ok=True)
+    with open(os.path.join(args.out, "spec.json"), "w") as file:
+        json.dump(spec_of(args), file)
+    if args.again:
+        forget([k for k in kinds if failed(answered(args.out, k))], args.out)
+    sweep([k for k in kinds if answered(args.out, k) is None], args, rehearsal)
+    report(kinds, args.out)
 
 
 def spec_of(args):

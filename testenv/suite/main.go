@@ -1,15 +1,17 @@
 // Command suite runs all tests, several jobs at a time, and prints `go test -json` for
 // testenv/count. Most of our tests wait for real processes, so one job per processor would leave
-// the processors idle: more jobs start while a processor has time. Packages whose tests take
-// minutes are split: their test binary is built once and every test is a job of its own. Jobs that
-// are known to take long (longest.txt) start first. The memroom binary that the tests drive is
-// built once too and handed to them as MEMROOM_TEST_BINARY.
+// the processors idle. longest.txt says what share of a processor a job uses: jobs run together
+// that want all processors together, the longest first, and more while a processor has time. The
+// times there come from jobs that ran alone, so that waiting for others is not in them. Packages
+// whose tests
+// take minutes are split: their test binary is built once and every test is a job of its own. The
+// memroom binary that the tests drive is built once too and handed to them as MEMROOM_TEST_BINARY.
 //
-//	suite [-jobs N] [-most N] [-race PKG]... [-split PKG]... [-beside COMMAND]... [-times FILE]
-//	      [PKG]...
+//	suite [-processors N] [-most N] [-race PKG]... [-split PKG]... [-beside COMMAND]...
+//	      [-times FILE] [PKG]...
 //
-// Without a package it runs all of them. -times writes what every job took; the top of that file,
-// taken on a quiet machine, is longest.txt.
+// Without a package it runs all of them. It ends with what the dearest jobs took and what share of
+// the machine was idle; -times writes that of every job to a file.
 // The exit code is 0 whatever the tests say: testenv/count judges.
 package main
 
@@ -34,13 +36,14 @@ type plan struct {
 	beside []string // shell commands that print `go test -json` themselves
 	tests  []string // flags of `go test` and of test binaries, without their prefix
 	dir    string   // scratch
-	times  *times   // where the time goes; nil: nobody asked
+	times  *times   // where the time goes; nil: nobody asks
 }
 
 func main() {
 	var p plan
-	least := flag.Int("jobs", runtime.NumCPU()+1, "jobs that run at a time on a busy machine")
-	most := flag.Int("most", 5*runtime.NumCPU(), "jobs that run while processors have time")
+	processors := flag.Float64("processors", 1.25*float64(runtime.NumCPU()),
+		"start jobs that are known to use this many together")
+	most := flag.Int("most", 8*runtime.NumCPU(), "jobs that run at a time at most")
 	list := func(name, usage string, to *[]string) {
 		flag.Func(name, usage, func(s string) error { *to = append(*to, s); return nil })
 	}
@@ -53,12 +56,13 @@ func main() {
 	if p.all = flag.Args(); len(p.all) == 0 {
 		p.all = []string{"./..."}
 	}
-	if *costs != "" {
-		p.times = &times{}
-	}
-	err := p.run(*least, max(*least, *most))
-	if err == nil {
+	p.times = beginTimes()
+	err := p.run(*processors, *most)
+	if err == nil && *costs != "" {
 		err = p.times.write(*costs)
+	}
+	if err == nil {
+		p.times.summary(os.Stdout)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "suite:", err)
@@ -77,7 +81,7 @@ func hearSignals() {
 	}
 }
 
-func (p *plan) run(least, most int) error {
+func (p *plan) run(processors float64, most int) error {
 	dir, err := os.MkdirTemp("", "memroom-suite-")
 	if err != nil {
 		return err
@@ -104,7 +108,7 @@ func (p *plan) run(least, most int) error {
 	if err != nil {
 		return err
 	}
-	q.work(least, most, room)
+	q.work(processors, most, room)
 	return nil
 }
 

@@ -81,7 +81,8 @@ const shown = 4
 // shellJob is a command that prints `go test -json` itself.
 func (p *plan) shellJob(out *printer, argv ...string) job {
 	name := strings.Join(argv[:min(shown, len(argv))], " ")
-	return job{weight: longest(name), do: func() []job {
+	known := longest(name)
+	return job{weight: known.clock, share: known.share(), do: func() []job {
 		cmd, began := exec.Command(argv[0], argv[1:]...), time.Now()
 		// What failed is in the lines; the exit code adds nothing.
 		_ = eachLine(cmd, out.line)

@@ -62,7 +62,8 @@ func (p *plan) splitJob(out *printer, target, folder string, race bool) job {
 		}
 		var jobs []job
 		for i, name := range names {
-			jobs = append(jobs, job{weight: longest(s.path + " " + name),
+			known := longest(s.path + " " + name)
+			jobs = append(jobs, job{weight: known.clock, share: known.share(),
 				do: func() []job { s.test(i, name); return nil }})
 		}
 		return jobs

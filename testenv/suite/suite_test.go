@@ -8,8 +8,10 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 )
 
 const sample = `package sample
@@ -151,6 +153,67 @@ func TestLongestFirst(t *testing.T) {
 	q.work(1, 1, never)
 	if want := []int{9, 4, 3, 5, 2, 1, 0}; !slices.Equal(order, want) {
 		t.Errorf("order %v, want %v", order, want)
+	}
+}
+
+// TestWaitingJobsRunBeside: jobs that hardly compute run beside one that takes a whole processor,
+// and a second one of those waits for the first.
+func TestWaitingJobsRunBeside(t *testing.T) {
+	q := newQueue()
+	var mu sync.Mutex
+	now, worst := 0.0, 0.0
+	together := map[float64]int{}
+	waiting := make(chan struct{})
+	for _, share := range []float64{1, 1, 0.25, 0.25, 0.25} {
+		q.add(job{share: share, weight: 10 * share, do: func() []job {
+			mu.Lock()
+			now += share
+			worst = max(worst, now)
+			if together[share]++; together[0.25] == 2 {
+				close(waiting)
+			}
+			mu.Unlock()
+			if share == 1 {
+				<-waiting // two light ones started beside it, or the test hangs
+			}
+			mu.Lock()
+			now -= share
+			mu.Unlock()
+			return nil
+		}})
+	}
+	q.work(1.5, 5, never)
+	if worst > 1.5 || together[1] != 2 || together[0.25] != 3 {
+		t.Errorf("jobs wanted %v processors at a time, want at most 1.5; ran %v", worst, together)
+	}
+}
+
+// TestShares: processor seconds by seconds on the clock; what is not in the file is not known.
+func TestShares(t *testing.T) {
+	jobs := readJobs("A heading.\n  30.0 60 memroom/a TestOne\n 1 100 bash -c testenv/checks style\n")
+	for name, want := range map[string]float64{"memroom/a TestOne": 0.5,
+		"bash -c testenv/checks style": 0.1, "memroom/a TestTwo": 0} {
+		if got := jobs[name].share(); got != want {
+			t.Errorf("%s: %v of a processor, want %v", name, got, want)
+		}
+	}
+	if got := jobs["memroom/a TestOne"].clock; len(jobs) != 2 || got != 60 {
+		t.Errorf("%v", jobs)
+	}
+}
+
+// TestSummary: the dearest job comes first, and the time on the clock is said.
+func TestSummary(t *testing.T) {
+	times := beginTimes()
+	times.rows = []took{{"cheap", 2 * time.Second, 3 * time.Second},
+		{"dear", 70 * time.Second, 80 * time.Second}}
+	var said strings.Builder
+	times.summary(&said)
+	text := said.String()
+	if dear, cheap := strings.Index(text, "   70.0    80.0 dear\n"),
+		strings.Index(text, "    2.0     3.0 cheap\n"); dear < 0 || cheap < dear ||
+		!strings.Contains(text, "the 2 dearest of 2") || !strings.Contains(text, "on the clock") {
+		t.Errorf("%s", text)
 	}
 }
 
