@@ -41,7 +41,7 @@ type plan struct {
 
 func main() {
 	var p plan
-	processors := flag.Float64("processors", 1.25*float64(runtime.NumCPU()),
+	processors := flag.Float64("processors", 1.5*float64(runtime.NumCPU()),
 		"start jobs that are known to use this many together")
 	most := flag.Int("most", 8*runtime.NumCPU(), "jobs that run at a time at most")
 	list := func(name, usage string, to *[]string) {
