@@ -44,6 +44,10 @@ var rules = []Rule{
 			"has freed. Memory grows with every iteration.",
 		"Keep `x.detach()`, or `x.item()` for a single number, or `x.detach().cpu()`. Average " +
 			"weights under `torch.no_grad()`.", "detach"},
+	{"graph-kept-here", hint, "where a tensor is kept with its graph",
+		"What a caller hands over with its graph stays here as long as the container.",
+		"Keep a number: `float(value)`, or `value.detach()`. Or let the caller hand one over.",
+		"detach"},
 	{"meter-may-keep-graph", hint, "loss handed to a meter with its graph",
 		"A meter that adds up tensors keeps the graph of every iteration until it is reset. " +
 			"Whether this one does is in another file.",
@@ -91,6 +95,11 @@ var rules = []Rule{
 		"Write checkpoints to disk (torch.save), or keep only the best copy, on the CPU: " +
 			"`{k: v.cpu().clone() for k, v in model.state_dict().items()}`.", ""},
 
+	{"optimizers-kept", costly, "optimizers pile up",
+		"An optimizer keeps its state for every parameter: two moments, 8 bytes a parameter for " +
+			"Adam. Kept in a list, the state of all of them stays on the card.",
+		"Keep only the current optimizer, or one number of each (`opt.param_groups[0]['lr']`).", ""},
+
 	// accumulation
 	{"zero-grad-each-micro-step", wrong, "accumulation that forgets",
 		"Zeroing at every micro-step leaves only the last micro-batch's gradients: the memory of " +
@@ -110,6 +119,11 @@ var rules = []Rule{
 		"Gradients add up over micro-batches, so their sum grows with the number of " +
 			"micro-batches. The large batch would have used their mean.",
 		"Divide: `(loss / accumulation_steps).backward()`.", "micro_batch"},
+	{"accumulation-keeps-graphs", costly, "micro-batches summed before one backward",
+		"Accumulation saves memory because each micro-batch's graph is freed by its own backward. " +
+			"A sum of losses keeps them all: the memory of the large batch.",
+		"Call `(loss / accumulation_steps).backward()` in every micro-step, and `optimizer.step()` " +
+			"once in several.", "micro_batch"},
 	{"scheduler-each-micro-step", costly, "scheduler ahead of the optimizer",
 		"With accumulation an optimizer step is several micro-steps. The schedule counts " +
 			"optimizer steps.",
@@ -215,6 +229,11 @@ var rules = []Rule{
 			"memory for the whole run.",
 		"Keep the paths and decode in `__getitem__`, or cache the decoded samples on disk " +
 			"(np.memmap, LMDB, Arrow).", "stream_data"},
+	{"frame-grown-in-loop", costly, "frame grown piece by piece",
+		"Every concat copies all earlier rows into a new frame. At the last piece the data exists " +
+			"twice.",
+		"Gather the pieces in a list and join them once: `pd.concat(parts)`. Or write them to " +
+			"Parquet one by one.", "stream_data"},
 	{"workers-copy-python-list", costly, "Python objects shared by many workers",
 		"Reading a Python object writes its reference count, and the page it lies in is copied " +
 			"into each worker: host memory grows by the list's size times the workers.",

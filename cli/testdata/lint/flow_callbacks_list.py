@@ -11,7 +11,7 @@ class Recorder:
         self.values = []
 
     def on_batch_end(self, step, loss):
-        self.values.append((step, loss))
+        self.values.append((step, loss))  # expect: graph-kept-here
 
 
 class Loop:

@@ -11,7 +11,7 @@ class Book:
         self.rows = {}
 
     def __setitem__(self, k, v):
-        self.rows.setdefault(k, []).append(v)
+        self.rows.setdefault(k, []).append(v)  # expect: graph-kept-here
 
 
 def train(loader):

@@ -1,4 +1,5 @@
 """Caches, trials, phases, records and meters that come in through parameters."""
+
 import copy
 from collections import namedtuple
 from dataclasses import dataclass
@@ -27,7 +28,7 @@ class Mean:
         self.total, self.n = 0, 0
 
     def see(self, value, n=1):
-        self.total += value * n
+        self.total += value * n  # expect: graph-kept-here
         self.n += n
 
 
@@ -115,9 +116,13 @@ def averaged(model, loader, optimizer):
         loss.backward()
         optimizer.step()
         outside(model, x, y, optimizer)
-        average = [0.9 * a + 0.1 * p for a, p in zip(average, model.parameters())]  # expect: graph-kept-in-list
+        average = [  # expect: graph-kept-in-list
+            0.9 * a + 0.1 * p for a, p in zip(average, model.parameters())
+        ]
         snapshots.append(copy.deepcopy(model))  # expect: model-copies-kept
-        states.append({k: v.clone() for k, v in model.state_dict().items()})  # expect: model-copies-kept
+        states.append(  # expect: model-copies-kept
+            {k: v.clone() for k, v in model.state_dict().items()}
+        )
     return average
 
 

@@ -1,4 +1,5 @@
 """Keepers of other forms, each with its right twin."""
+
 import copy
 
 import tensorflow as tf
@@ -15,7 +16,7 @@ class Called:
         self.values = []
 
     def __call__(self, value):
-        self.values.append(value)
+        self.values.append(value)  # expect: graph-kept-here
 
 
 class Net(nn.Module):

@@ -1,4 +1,5 @@
 """Graphs that are kept through parameters, attributes, calls, closures and averages."""
+
 from collections import defaultdict, deque
 from functools import partial
 
@@ -15,7 +16,7 @@ class AverageMeter:
         self.sum, self.count = 0, 0
 
     def update(self, val, n=1):
-        self.sum += val * n
+        self.sum += val * n  # expect: graph-kept-here
         self.count += n
 
 
@@ -24,7 +25,7 @@ class Recorder:
         self.history = defaultdict(list)
 
     def log(self, name, value):
-        self.history[name].append(value)
+        self.history[name].append(value)  # expect: graph-kept-here
 
 
 def meters(model, loader, optimizer, criterion):
@@ -45,12 +46,12 @@ def meters(model, loader, optimizer, criterion):
 
 
 def remember(history, value):
-    history.append(value)
+    history.append(value)  # expect: graph-kept-here
 
 
 def add_up(totals, losses):
     for name, value in losses.items():
-        totals[name] = totals.get(name, 0) + value
+        totals[name] = totals.get(name, 0) + value  # expect: graph-kept-here
 
 
 def step(model, x, y, optimizer):
@@ -78,7 +79,7 @@ def helpers(model, loader, optimizer, criterion):
         remember(history, loss)  # expect: graph-kept-in-list
         add_up(totals, {"loss": loss})  # expect: graph-kept-in-list
         kept[i] = out  # expect: graph-kept-in-list
-        callbacks.append(lambda: print(loss))  # expect: graph-kept-in-list
+        callbacks.append(lambda: print(loss))  # noqa: B023  # expect: graph-kept-in-list
         callbacks.append(partial(print, out))  # expect: graph-kept-in-list
     return total
 
@@ -136,7 +137,9 @@ class Probed(nn.Module):
         self.cache = {}
         self.features = []
         self.layer.register_forward_hook(self._see)
-        self.layer.register_forward_hook(lambda m, i, o: self.features.append(o))  # expect: hook-keeps-tensors
+        self.layer.register_forward_hook(  # expect: hook-keeps-tensors
+            lambda m, i, o: self.features.append(o)
+        )
 
     def _see(self, module, args, output):
         self.features.append(output)  # expect: hook-keeps-tensors

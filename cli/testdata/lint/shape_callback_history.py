@@ -8,7 +8,7 @@ class History:
         self.values = {}
 
     def on_step(self, name, value):
-        self.values.setdefault(name, []).append(value)
+        self.values.setdefault(name, []).append(value)  # expect: graph-kept-here
 
 
 class Runner:

@@ -1,6 +1,4 @@
-import torch
 import torch.nn.functional as F
-
 
 
 class Tracker:
@@ -9,7 +7,7 @@ class Tracker:
 
     def record(self, **kwargs):
         for name, value in kwargs.items():
-            self.values.setdefault(name, []).append(value)
+            self.values.setdefault(name, []).append(value)  # expect: graph-kept-here
 
 
 def train(model, loader, optimizer):

@@ -18,6 +18,39 @@ def check(file):
                 yield from _last(scope, loop, window)
 
 
+def summed_before_backward(file):
+    """window = window + loss / n; if i % n == 0: window.backward()"""
+    if "torch" not in file.modules:
+        return
+    for scope in scopes(file):
+        for loop in [s for s in scope.statements if isinstance(s, LOOPS)]:
+            late = set()  # what is differentiated once in several rounds
+            for s in _direct(loop.body):
+                if isinstance(s, ast.If) and _counts(s.test):
+                    for inner in in_order(s.body):
+                        late.update(key(v) for v in backward_values(inner))
+            late.discard(None)
+            for s in _direct(loop.body):
+                if not isinstance(s, (ast.Assign, ast.AugAssign)) or not late:
+                    continue
+                name = next((key(t) for t in targets(s) if key(t) in late), None)
+                adds = (
+                    isinstance(s, ast.AugAssign)
+                    and isinstance(s.op, ast.Add)
+                    or isinstance(s, ast.Assign)
+                    and isinstance(s.value, ast.BinOp)
+                    and isinstance(s.value.op, ast.Add)
+                    and name in (key(s.value.left), key(s.value.right))
+                )
+                if name and adds:
+                    yield rules.finding(
+                        "accumulation-keeps-graphs",
+                        s,
+                        "the losses of several micro-batches are added up before one backward: "
+                        "the graphs and activations of all of them live at once",
+                    )
+
+
 def never_cleared(file):
     """backward and optimizer.step in a loop, and nothing in the whole file that clears gradients"""
     if "torch" not in file.modules or _may_clear(file):

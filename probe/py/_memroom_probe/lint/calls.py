@@ -10,9 +10,11 @@ from .flow import (
     CARD,
     GRAPH,
     GROWING,
+    LARGE_WINDOW,
     NOTHING,
     PARAMETER,
     Scope,
+    bounded_containers,
     parameters,
     scopes,
 )
@@ -206,12 +208,15 @@ def bind(call: ast.Call, function) -> Dict[str, ast.AST]:
     """Parameter -> argument."""
     names = parameters(function)
     rest = function.args.kwarg.arg if function.args.kwarg else None
-    bound = dict(
-        zip(
-            [n for n in names if n != rest],
-            [a for a in call.args if not isinstance(a, ast.Starred)],
-        )
-    )
+    many = function.args.vararg.arg if function.args.vararg else None
+    a = function.args
+    plain = [x.arg for x in getattr(a, "posonlyargs", []) + a.args if x.arg not in ("self", "cls")]
+    given = [x for x in call.args if not isinstance(x, ast.Starred)]
+    bound = dict(zip(plain, given))
+    if many and (given[len(plain) :] or len(given) < len(call.args)):
+        # push(feature, action) for push(*args), push(*row) too
+        more = given[len(plain) :] + [x.value for x in call.args if isinstance(x, ast.Starred)]
+        bound[many] = more[0] if len(more) == 1 else _together(more)
     more = [k.value for k in call.keywords if k.arg and k.arg not in names]
     for k in call.keywords:
         if k.arg in names:
@@ -269,8 +274,10 @@ def parts_returned_by(
     return found
 
 
-def kept_by_helper(scope: Scope, call: ast.Call) -> Iterator[Tuple[str, ast.AST, str]]:
-    """(container, argument, what happens) for each argument that the called function keeps."""
+def kept_by_helper(scope: Scope, call: ast.Call) -> Iterator[Tuple[str, ast.AST, str, ast.stmt]]:
+    """(container, argument, what happens, where) for each argument that the called function
+    keeps.
+    """
     function = resolve(scope, call)
     if function is None or function is scope.function:
         return
@@ -280,13 +287,43 @@ def kept_by_helper(scope: Scope, call: ast.Call) -> Iterator[Tuple[str, ast.AST,
         for name, argument in bound.items():
             if PARAMETER + name not in kept.origins or kept.container in _locals(function):
                 continue
+            if kept.container in bounded_containers(scope.file) and not _capacity(
+                scope, function, kept.container
+            ):
+                continue
             if key(argument) in scope.modules:
                 continue  # a model: what is made of it there is judged there
             container = _seen_from(call, kept.container, bound)
             container = _iterated_by(scope, call, container) or container
             if container:
                 where = "%s, line %d" % (_verb(kept.how), kept.statement.lineno)
-                yield container, argument, where
+                yield container, argument, where, kept.statement
+
+
+def _capacity(scope: Scope, function, container: str) -> bool:
+    """self.data = deque(maxlen=capacity), where this file asks for a large capacity"""
+    file = scope.file
+    klass = file.places[function].klass if function in file.places else None
+    if klass is None:
+        return False
+    sizes = [
+        k.value
+        for n in ast.walk(klass)
+        if isinstance(n, ast.Assign) and any(key(t) == container for t in n.targets)
+        for c in ast.walk(n.value)
+        if isinstance(c, ast.Call)
+        for k in c.keywords
+        if k.arg == "maxlen"
+    ]
+    begin = file.method_of(klass.name, "__init__")
+    for size in sizes:
+        for n in file.nodes:
+            if begin is None or not isinstance(n, ast.Call) or key(n.func) != klass.name:
+                continue
+            asked = bind(n, begin).get(key(size) or "")
+            if isinstance(asked, ast.Constant) and isinstance(asked.value, int):
+                return asked.value >= LARGE_WINDOW
+    return False
 
 
 def _iterated_by(scope: Scope, call: ast.Call, container: Optional[str]) -> Optional[str]:

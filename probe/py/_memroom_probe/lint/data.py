@@ -96,6 +96,85 @@ def whole_dataset(file):
                 )
 
 
+def lists_on_card(file):
+    """graphs = [g.to(device) for g in graphs]; DataLoader(graphs[:cut])"""
+    if not any(isinstance(n, ast.Call) and method(n) == "DataLoader" for n in file.nodes):
+        return
+    given = {
+        key(a.value) if isinstance(a, ast.Subscript) and key(a) is None else key(a)
+        for n in file.nodes
+        if isinstance(n, ast.Call)
+        and method(n) in ("DataLoader", "random_split", "Subset", "TensorDataset", "ConcatDataset")
+        for a in n.args[:1] + [k.value for k in n.keywords if k.arg == "dataset"]
+    } - {None}
+    for s in file.statements:
+        if not isinstance(s, ast.Assign) or not isinstance(s.value, ast.ListComp):
+            continue
+        name, made = key(s.targets[0]), s.value
+        moved = made.elt.elts if isinstance(made.elt, (ast.Tuple, ast.List)) else [made.elt]
+        if name in given and any(_moves_to_gpu(m) for m in moved):
+            yield rules.finding(
+                "dataset-on-gpu",
+                s,
+                "every sample is moved to the GPU before the loader is made: the whole dataset "
+                "stays there",
+            )
+
+
+# Names of things that come in pieces: files, days, shards.
+_PIECES = re.compile(r"path|file|chunk|shard|part|csv|parquet|reader|glob|listdir", re.I)
+
+
+def frames_grown(file):
+    """frame = pd.concat([frame, day]) in a loop over files"""
+    if "pandas" not in file.modules:
+        return
+    for s in file.statements:
+        place = file.places[s]
+        if not place.loops or not isinstance(s, ast.Assign) or not isinstance(s.value, ast.Call):
+            continue
+        name, call = key(s.targets[0]), s.value
+        joins = (file.callee(call) or "") == "pandas.concat" and call.args
+        appends = (
+            method(call) == "append"
+            and isinstance(call.func, ast.Attribute)
+            and key(call.func.value) == name
+        )
+        if not name or not (joins or appends):
+            continue
+        parts = (
+            call.args[0].elts if joins and isinstance(call.args[0], (ast.List, ast.Tuple)) else []
+        )
+        if joins and not any(key(p) == name for p in parts):
+            continue
+        loop = place.loops[-1]
+        if resets(loop, name, None) and any(
+            x is not s and any(key(g) == name for g in targets(x)) for x in in_order(loop.body)
+        ):
+            continue
+        if not _over_pieces(file, loop):
+            continue
+        yield rules.finding(
+            "frame-grown-in-loop",
+            s,
+            "`%s` is copied whole in every round to add a piece: at the end the data exists twice"
+            % name,
+        )
+
+
+def _over_pieces(file, loop) -> bool:
+    """A loop over files or chunks, or one that reads a file in every round."""
+    if not isinstance(loop, ast.For):
+        return False
+    names = [key(n) or "" for n in walk_here(loop.iter)] + [key(t) or "" for t in targets(loop)]
+    names += [method(n) for n in walk_here(loop.iter) if isinstance(n, ast.Call)]
+    return any(_PIECES.search(n) for n in names) or any(
+        isinstance(n, ast.Call) and (file.callee(n) or "") in READ_WHOLE
+        for s in in_order(loop.body)
+        for n in own(s)
+    )
+
+
 def _hub_datasets(file):
     """Variables that are one split of a Hugging Face dataset: mapped from disk until listed."""
     return {

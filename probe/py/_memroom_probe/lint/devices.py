@@ -7,7 +7,8 @@ from typing import Iterator, Optional, Set
 from . import rules
 from .evaluation import uses_card
 from .flow import Scope, calls_module, in_order, is_model_name, resets, scopes
-from .names import constant, key, keyword, method, own, targets, walk_here
+from .keeping import cleared_in
+from .names import LOOPS, constant, key, keyword, method, own, targets, walk_here
 
 
 def data_parallel(file) -> Iterator[dict]:
@@ -250,6 +251,128 @@ def copies(file) -> Iterator[dict]:
                     "every round of the loop keeps one more copy of the weights in `%s`, on the "
                     "model's device" % (key(call.func.value) or "a list"),
                 )
+
+
+def copies_by_method(file) -> Iterator[dict]:
+    """self.history.append(copy.deepcopy(model.state_dict())) in a method that a loop calls, and
+    self.optimizers.append(Adam(...)): copies of the weights, and the moments of every optimizer
+    """
+    if "torch" not in file.modules:
+        return
+    for scope in scopes(file):
+        function = scope.function
+        in_loop = function is not None and _called_while_training(file, function)
+        for s in scope.statements:
+            value, container = _put(s)
+            place = file.places[s]
+            trains = any(scope.has_backward(x) or _trains_by_call(x) for x in place.loops)
+            if value is None or not container:
+                continue
+            if in_loop and not place.loops and not trains:
+                if container.split(".")[0] != "self" or cleared_in(file.tree, container):
+                    continue
+                if _copies_model(file, scope, value):
+                    yield rules.finding(
+                        "model-copies-kept",
+                        s,
+                        "every call keeps one more copy of the weights in `%s`, on the model's "
+                        "device" % container,
+                    )
+                    continue
+            elif not trains or resets(place.loops[-1], container, scope):
+                continue
+            if _is_optimizer(file, scope, value):
+                yield rules.finding(
+                    "optimizers-kept",
+                    s,
+                    "every round makes an optimizer and keeps it in `%s`: its moments, twice the "
+                    "weights for Adam, stay on the card" % container,
+                )
+
+
+def _called_while_training(file, function) -> bool:
+    """Is it called in a loop of this file that trains, or around one?"""
+    return any(
+        isinstance(n, ast.Call) and method(n) == function.name
+        for scope in scopes(file)
+        for loop in scope.statements
+        if isinstance(loop, LOOPS) and (scope.has_backward(loop) or _trains_by_call(loop))
+        for s in in_order(loop.body)
+        for n in own(s)
+    )
+
+
+def _is_optimizer(file, scope: Scope, value) -> bool:
+    if isinstance(value, (ast.Tuple, ast.List)):
+        return any(_is_optimizer(file, scope, e) for e in value.elts)
+    if isinstance(value, ast.Call):
+        name = file.callee(value) or ""
+        return name.startswith("torch.optim.") and "lr_scheduler" not in name
+    return key(value) is not None and any(
+        isinstance(s, ast.Assign)
+        and isinstance(s.value, ast.Call)
+        and any(key(t) == key(value) for t in targets(s))
+        and _is_optimizer(file, scope, s.value)
+        for s in scope.statements
+    )
+
+
+def models_of_rounds(file) -> Iterator[dict]:
+    """results.append((score, model)) in a loop that builds and trains a model in every round, to
+    choose the best of them afterwards
+    """
+    if not {"torch", "tensorflow", "keras"} & file.modules:
+        return
+    for scope in scopes(file):
+        for s in scope.statements:
+            value, container = _put(s)
+            place = file.places[s]
+            if value is None or not container or not place.loops:
+                continue
+            parts = _members(value)
+            if len(parts) < 2:
+                continue  # models.append(model): an ensemble needs them all
+            loop = next(
+                (
+                    x
+                    for x in place.loops
+                    if any(key(p) in _built_in(scope, x) for p in parts)
+                    and (scope.has_backward(x) or _trains_by_call(x) or _fits(x))
+                ),
+                None,
+            )
+            if loop is None or resets(loop, container, scope):
+                continue
+            name = next(key(p) for p in parts if key(p) in _built_in(scope, loop))
+            yield rules.finding(
+                "model-copies-kept",
+                s,
+                "every round's model `%s` stays in `%s`: the models of all rounds are in memory "
+                "at once" % (name, container),
+            )
+
+
+def _members(value):
+    """The parts of (score, model), {"model": model}, Result(score, model)"""
+    if isinstance(value, (ast.Tuple, ast.List)):
+        return value.elts
+    if isinstance(value, ast.Dict):
+        return [v for v in value.values if v is not None]
+    if (
+        isinstance(value, ast.Call)
+        and method(value)[:1].isupper()
+        or (isinstance(value, ast.Call) and method(value) == "dict")
+    ):
+        return value.args + [k.value for k in value.keywords]
+    return []
+
+
+def _fits(loop) -> bool:
+    return any(
+        isinstance(n, ast.Call) and method(n) in ("fit", "train", "train_on_batch")
+        for s in in_order(loop.body)
+        for n in own(s)
+    )
 
 
 def states_of_folds(file) -> Iterator[dict]:
@@ -521,6 +644,36 @@ def figures(file) -> Iterator[dict]:
                     s,
                     "every round of the loop opens a figure and none is closed: pyplot keeps them all",
                 )
+
+
+def figures_of_helper(file) -> Iterator[dict]:
+    """def save_grid(images): plt.subplots(); savefig(), called again and again, never closed"""
+    for scope in scopes(file):
+        function = scope.function
+        if (
+            function is None
+            or _closes(file, function)
+            or not _called_while_training(file, function)
+        ):
+            continue
+        for s in scope.statements:
+            for call in [n for n in own(s) if isinstance(n, ast.Call)]:
+                if (file.callee(call) or "") not in (
+                    "matplotlib.pyplot.figure",
+                    "matplotlib.pyplot.subplots",
+                ):
+                    continue
+                if file.places[s].loops or keyword(call, "num") is not None:
+                    continue  # figures() speaks of loops
+                if call.args and (file.callee(call) or "").endswith("figure"):
+                    continue
+                yield rules.finding(
+                    "figures-not-closed",
+                    s,
+                    "every call of `%s` opens a figure and none is closed: pyplot keeps them all"
+                    % function.name,
+                )
+                return
 
 
 def _trains(scope: Scope, loop) -> bool:

@@ -8,6 +8,7 @@ always right. `calls.py` carries the answer across calls.
 """
 
 import ast
+import copy
 import re
 from typing import Dict, FrozenSet, Iterator, List, NamedTuple, Optional, Set
 
@@ -78,6 +79,7 @@ class Kept(NamedTuple):
     container: str  # the variable that holds it
     how: str  # append, sum, store, chain, call
     through: str = ""  # call: what the helper does with it, for the message
+    inner: Optional[ast.stmt] = None  # call: the statement of the helper that keeps it
 
 
 class Scope:
@@ -310,12 +312,19 @@ def module_names(file) -> Set[str]:
             if (
                 name.split(".")[-1] in own_modules
                 or _makes_module(name)
+                or name.endswith(".from_pretrained")
+                and "Model" in name
                 or evaluated
                 and "torch" in file.modules
             ):
                 found.update(k for k in map(key, node.targets) if k)
     file._module_names = found
     return found
+
+
+_CHAINED = frozenset(
+    "to cuda cpu half float double bfloat16 train eval requires_grad_ share_memory".split()
+)
 
 
 def unchained(call: ast.Call):
@@ -325,7 +334,7 @@ def unchained(call: ast.Call):
     evaluated = False
     while (
         isinstance(call.func, ast.Attribute)
-        and call.func.attr in ("to", "cuda", "cpu", "half", "float", "bfloat16", "train", "eval")
+        and call.func.attr in _CHAINED
         and isinstance(call.func.value, ast.Call)
     ):
         evaluated = evaluated or call.func.attr in ("train", "eval") and not call.args
@@ -495,7 +504,7 @@ class Walk:
         if item is not None:  # book["loss"] = loss, where Book has a __setitem__
             yield from self._calls(s, item, env, off)
             return
-        value = s.value
+        value = self._spelt_out(s, target)
         if isinstance(value, ast.IfExp):  # loss if mean is None else 0.9 * mean + 0.1 * loss
             value = value.body if reads(target, value.body) else value.orelse
         itself = reads(target, value) or (key(target) is None and container in variables(value))
@@ -522,6 +531,29 @@ class Walk:
             and self._is_dict(container)
         ):
             yield Kept(s, s.value, self.origins(s.value, env, off), container, "store")
+
+    def _spelt_out(self, s: ast.Assign, target):
+        """The value with `old` written as what it stands for, where that is the target itself:
+        old = shadow[name]; shadow[name] = decay * old + (1 - decay) * p
+        """
+        block = self.scope.file.places[s].loops
+        before = in_order(block[-1].body) if block else self.scope.statements
+        names = {
+            x.targets[0].id
+            for x in before
+            if isinstance(x, ast.Assign)
+            and x.lineno < s.lineno
+            and len(x.targets) == 1
+            and isinstance(x.targets[0], ast.Name)
+            and not isinstance(target, ast.Name)
+            and _same_node(x.value, target)
+        } & {n.id for n in walk_here(s.value) if isinstance(n, ast.Name)}
+        if not names:
+            return s.value
+        value = _Renamed(names, target).visit(copy.deepcopy(s.value))
+        for n in ast.walk(value):
+            n.__dict__.pop("_here", None)  # what walk_here remembers is of the first form
+        return value
 
     def _item_call(self, s: ast.Assign) -> Optional[ast.Call]:
         target = s.targets[0]
@@ -598,9 +630,9 @@ class Walk:
             if container and WEIGHT in o and not self._cut_before(s, container):
                 yield Kept(s, call, o | {GRAPH}, container, "chain")
                 return
-        for container, value, through in kept_by_helper(self.scope, call):
+        for container, value, through, inner in kept_by_helper(self.scope, call):
             o = self.origins(value, env, off)
-            yield Kept(s, value, o, container, "call", through)
+            yield Kept(s, value, o, container, "call", through, inner)
 
     def _cut_before(self, s: ast.stmt, container: str) -> bool:
         """target.detach_() beside it cuts the graph each time."""
@@ -929,6 +961,7 @@ def _is_loss_call(value) -> bool:
 def parameters(function) -> List[str]:
     a = function.args
     names = [x.arg for x in getattr(a, "posonlyargs", []) + a.args + a.kwonlyargs]
+    names += [a.vararg.arg] if a.vararg else []
     names += [a.kwarg.arg] if a.kwarg else []
     return [n for n in names if n not in ("self", "cls")]
 
@@ -1030,6 +1063,15 @@ def _begins_anew(s: ast.stmt, name: str) -> bool:
     )
 
 
+def _short_window(call: ast.Call) -> bool:
+    """deque(maxlen=100), and deque(maxlen=n) where n is not known"""
+    size = call.args[1] if len(call.args) > 1 else None
+    size = next((k.value for k in call.keywords if k.arg == "maxlen"), size)
+    if size is None or isinstance(size, ast.Constant) and size.value is None:
+        return False
+    return not (isinstance(size, ast.Constant) and size.value >= LARGE_WINDOW)
+
+
 def reads(target, value) -> bool:
     """Does the value read the very variable it is assigned to?"""
     wanted = ast.dump(target).replace("Store()", "Load()")
@@ -1059,6 +1101,17 @@ def _added_to(target, value):
     if is_target(value.left):
         return value.right
     return value.left if is_target(value.right) else None
+
+
+class _Renamed(ast.NodeTransformer):
+    """Puts an expression in the place of some names."""
+
+    def __init__(self, names: Set[str], by):
+        self.names, self.by = names, copy.deepcopy(by)
+        self.by.ctx = ast.Load()
+
+    def visit_Name(self, node):
+        return copy.deepcopy(self.by) if node.id in self.names else node
 
 
 def _same_node(a, b) -> bool:
@@ -1130,6 +1183,9 @@ def _is_container(value) -> bool:
     )
 
 
+LARGE_WINDOW = 10_000  # entries; a window that long holds the graphs of an epoch
+
+
 def bounded_containers(file) -> Set[str]:
     """Variables that are deques with a length: they drop what is old."""
     if not hasattr(file, "_bounded"):
@@ -1139,9 +1195,7 @@ def bounded_containers(file) -> Set[str]:
             if isinstance(n, (ast.Assign, ast.AnnAssign))
             and n.value is not None
             and any(
-                isinstance(c, ast.Call)
-                and method(c) == "deque"
-                and (len(c.args) > 1 or any(k.arg == "maxlen" for k in c.keywords))
+                isinstance(c, ast.Call) and method(c) == "deque" and _short_window(c)
                 for c in ast.walk(n.value)
             )
             for t in targets(n)

@@ -108,6 +108,7 @@ def kept_outputs(file) -> Iterator[dict]:
                 or _outlives(scope, loop, kept.container)
             ):
                 yield _kept(kept)
+                yield from _kept_here(kept)
         yield from _kept_by_steps(file, scope)
         yield from _kept_of_generator(file, scope)
         yield from _kept_for_losses(file, scope)
@@ -330,6 +331,16 @@ def _kept(kept: Kept) -> dict:
         % (what, kept.container),
         detached(kept.value),
     )
+
+
+def _kept_here(kept: Kept) -> Iterator[dict]:
+    """The other end of a finding at a call: the line that keeps what it is given."""
+    if kept.how == "call" and kept.inner is not None:
+        yield rules.finding(
+            "graph-kept-here",
+            kept.inner,
+            "this keeps what line %d hands over with its graph" % kept.statement.lineno,
+        )
 
 
 def _kept_by_steps(file, scope: Scope) -> Iterator[dict]:
@@ -781,6 +792,59 @@ def hidden_state(file):
                         "`%s` goes from one iteration into the next with its graph: backward reaches back to the first batch"
                         % name,
                     )
+
+
+_WARMS = re.compile(r"warm|burn_?in|prime|prefill|catch_?up", re.I)
+_PIECES = re.compile(r"chunk|piece|segment|window|past|history|context", re.I)
+
+
+def state_brought_up(file) -> Iterator[dict]:
+    """for piece in past.split(n): _, state = net(piece, state), with grad, outputs thrown away"""
+    if "torch" not in file.modules:
+        return
+    for scope in scopes(file):
+        for s in scope.statements:
+            place = file.places[s]
+            if not isinstance(s, ast.Assign) or not place.loops or place.no_grad:
+                continue
+            loop, goals = place.loops[-1], [key(t) for t in targets(s)]
+            if len(goals) < 2 or goals[0] != "_" or not isinstance(loop, ast.For):
+                continue
+            if scope.has_backward(loop) or not calls_module(s.value, scope) or _off(scope):
+                continue
+            given = {key(a) for a in s.value.args} | {key(k.value) for k in s.value.keywords}
+            state = next((g for g in goals[1:] if g and g in given), None)
+            named = [key(n) or "" for n in walk_here(loop.iter)] + [
+                method(c) for c in walk_here(loop.iter) if isinstance(c, ast.Call)
+            ]
+            past = any(_PIECES.search(n) or n in ("split", "chunk") for n in named)
+            warms = scope.function is not None and bool(_WARMS.search(scope.function.name))
+            if state is None or not (past or warms) or _cut(loop, state, s):
+                continue
+            if _cut_later(scope, loop, state):
+                continue
+            yield rules.finding(
+                "hidden-state-not-detached",
+                s,
+                "the outputs are thrown away and `%s` is carried on with its graph: the "
+                "activations of all pieces are held as long as it lives" % state,
+            )
+
+
+def _off(scope: Scope) -> bool:
+    from .calls import grad_is_off
+
+    return grad_is_off(scope)
+
+
+def _cut_later(scope: Scope, loop, state: str) -> bool:
+    """return state.detach() behind the loop still holds all pieces until then, but not after"""
+    return any(
+        method(c) in ("detach", "detach_") and state in variables(c)
+        for s in scope.statements
+        if s.lineno > loop.lineno
+        for c in calls(s)
+    )
 
 
 def _differentiates(scope: Scope, loop) -> bool:

@@ -145,6 +145,13 @@ class File:
             return self._own_class(value.elt)
         if isinstance(value, ast.DictComp):
             return self._own_class(value.value)
+        if isinstance(value, ast.Call) and method(value) in ("dict", "OrderedDict", "list"):
+            # OrderedDict((n, Meter()) for n in names), list(Meter() for _ in names)
+            for made in value.args:
+                if isinstance(made, (ast.GeneratorExp, ast.ListComp)):
+                    parts = made.elt.elts if isinstance(made.elt, ast.Tuple) else [made.elt]
+                    return next(filter(None, map(self._own_class, parts)), None)
+            return next(filter(None, (self._own_class(k.value) for k in value.keywords)), None)
         if isinstance(value, ast.Call) and method(value) == "defaultdict" and value.args:
             first = value.args[0]
             if isinstance(first, ast.Name):

@@ -20,7 +20,7 @@ from . import rules, source
 # No rule applies to a file that names none of these; most files of a large tree do not.
 TRAINS = re.compile(
     r"torch|tensorflow|keras|\bray\b|transformers|backward\(|datasets|webdataset|\btrl\b|peft|"
-    r"lightning|optuna|matplotlib|\bjax\b"
+    r"lightning|optuna|matplotlib|pandas|\bjax\b"
 )
 
 

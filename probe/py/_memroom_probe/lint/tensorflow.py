@@ -105,6 +105,8 @@ def _number_argument(file, s, call, place):
         if counter is None:
             counter = _reckoned(loop, call)
         if counter is None:
+            counter = _python_number(file, loop, call)
+        if counter is None:
             counter = _growing_list(loop, call)
             if counter:
                 yield rules.finding(
@@ -192,6 +194,102 @@ def _changing_number(file, loop, call):
                 ):
                     return key(t)
     return None
+
+
+_NUMBERS = frozenset("float int min max round abs pow".split())
+
+
+def _python_number(file, loop, call):
+    """temperature in temperature = cosine(step, total); f(x, temperature), where cosine reckons
+    with numbers alone and step changes from round to round
+    """
+    changing = {key(loop.target)} if isinstance(loop, ast.For) and _counts_up(loop) else set()
+    if isinstance(loop, ast.For) and _counts_up(loop) and isinstance(loop.target, ast.Tuple):
+        changing.add(key(loop.target.elts[0]))
+    start = {
+        key(t)
+        for s in file.statements
+        if isinstance(s, ast.Assign) and isinstance(constant(s.value), (int, float))
+        for t in targets(s)
+    }
+    for s in in_order(loop.body):  # step += 1
+        if isinstance(s, ast.AugAssign) and isinstance(constant(s.value), (int, float)):
+            changing |= {key(s.target)} & start
+    changing.discard(None)
+    for s in in_order(loop.body):
+        if isinstance(s, ast.Assign) and _reckons(file, s.value, changing):
+            if any(key(t) in {key(a) for a in call.args} for t in targets(s)):
+                return next(key(t) for t in targets(s))
+    for a in call.args:
+        if isinstance(a, (ast.Call, ast.BinOp)) and _reckons(file, a, changing):
+            return source(a)
+    return None
+
+
+def _counts_up(loop) -> bool:
+    return isinstance(loop.iter, ast.Call) and method(loop.iter) in ("range", "enumerate")
+
+
+def _reckons(file, node, changing) -> bool:
+    """Arithmetic on Python numbers of which one changes, by math and by functions of this file
+    that do nothing else.
+    """
+    return _is_number(file, node, changing, 2) and any(
+        isinstance(n, ast.Name) and n.id in changing for n in ast.walk(node)
+    )
+
+
+def _is_number(file, node, names, depth) -> bool:
+    if isinstance(node, ast.Constant):
+        return isinstance(node.value, (int, float))
+    if isinstance(node, ast.Name):
+        return node.id in names or _plain_number(file, node.id)
+    if isinstance(node, ast.Attribute):
+        return (file.dotted(node) or "").startswith("math.")
+    if isinstance(node, ast.BinOp):
+        return all(_is_number(file, n, names, depth) for n in (node.left, node.right))
+    if isinstance(node, ast.UnaryOp):
+        return _is_number(file, node.operand, names, depth)
+    if isinstance(node, ast.IfExp):
+        return all(_is_number(file, n, names, depth) for n in (node.body, node.orelse))
+    if not isinstance(node, ast.Call) or node.keywords:
+        return False
+    if not all(_is_number(file, a, names, depth) for a in node.args):
+        return False
+    name = file.callee(node) or ""
+    if name.startswith("math.") or name in _NUMBERS:
+        return True
+    function = file.plain_functions.get(name)
+    if (
+        function is None
+        or depth == 0
+        or any(_is_function(file, d) for d in function.decorator_list)
+    ):
+        return False
+    known = {a.arg for a in function.args.args}
+    for s in in_order(function.body):
+        if isinstance(s, ast.Assign) and _is_number(file, s.value, known, depth - 1):
+            known |= {key(t) for t in targets(s)}
+    returns = [s for s in in_order(function.body) if isinstance(s, ast.Return)]
+    return bool(returns) and all(
+        s.value is not None and _is_number(file, s.value, known, depth - 1) for s in returns
+    )
+
+
+def _plain_number(file, name) -> bool:
+    """A variable that is only ever set to numbers, len() and arithmetic on those."""
+    values = [
+        s.value
+        for s in file.statements
+        if isinstance(s, ast.Assign) and any(key(t) == name for t in targets(s))
+    ]
+    return bool(values) and all(
+        isinstance(n, (ast.Constant, ast.BinOp, ast.operator, ast.Name, ast.expr_context, ast.Load))
+        or isinstance(n, ast.Call)
+        and method(n) in ("len", "int", "float")
+        for v in values
+        for n in (ast.walk(v) if not isinstance(v, ast.Call) else [v])
+    )
 
 
 def _loaded(file):

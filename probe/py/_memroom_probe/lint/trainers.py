@@ -89,7 +89,7 @@ def eval_logits(file) -> Iterator[dict]:
         if large or name in ("Seq2SeqTrainer", "SFTTrainer"):
             yield rules.finding(
                 "trainer-keeps-logits",
-                call,
+                metrics,
                 "compute_metrics needs the predictions, so the Trainer keeps the logits of all "
                 "evaluation batches on the card until the end",
             )
