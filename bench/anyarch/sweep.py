@@ -13,6 +13,7 @@ timeline, OUT/table.txt how every type ended and how long it took.
 """
 
 import argparse
+import copy
 import importlib
 import json
 import os
@@ -81,18 +82,92 @@ def trainable(auto, known, towers):
     return sorted(found & set(known))
 
 
-# What the library's own default leaves out and every published configuration has.
+# What the library's own default leaves out and every published configuration has. A dot leads into
+# a configuration inside; a function gets the values that are there.
+ROPE = {"rope_type": "default", "rope_theta": 10000.0}
 FILLED = {
-    "esm": {"vocab_size": 33, "pad_token_id": 1, "mask_token_id": 32},
+    "aya_vision": {"vision_config.num_attention_heads": 16},
+    "chameleon": {"vocabulary_map": lambda: image_words("IMGIMG%sZ", 8192, 4, letters=True)},
+    "cohere_compass": {
+        "text_config.rope_parameters": {"full_attention": ROPE, "sliding_attention": ROPE}
+    },
+    "cohere_compass_text": {
+        "rope_parameters": {"full_attention": ROPE, "sliding_attention": ROPE},
+    },
+    "dbrx": {
+        "attn_config": {"clip_qkv": 8, "kv_n_heads": 8, "rope_theta": 500000},
+        "ffn_config": {"ffn_hidden_size": 3584, "moe_num_experts": 16, "moe_top_k": 4},
+    },
+    "deepseek_ocr2": {
+        "text_config.num_hidden_layers": 2,
+        "text_config.mlp_layer_types": ["dense", "sparse"],
+    },
     "deepseek_v2": {"num_experts_per_tok": 6},
+    "diffusion_gemma": {
+        "text_config.num_experts": 8,
+        "text_config.top_k_experts": 2,
+        "text_config.moe_intermediate_size": 704,
+    },
+    "dots1": {"n_routed_experts": 16, "num_experts_per_tok": 6, "n_shared_experts": 2},
+    "emu3": {"vocabulary_map": lambda: image_words("<|visual token %s|>", 32768, 151854)},
+    "esm": {"vocab_size": 33, "pad_token_id": 1, "mask_token_id": 32},
+    "gemma4_assistant": {
+        "text_config": {
+            "model_type": "gemma4_text",
+            "num_hidden_layers": 2,
+            "hidden_size_per_layer_input": 0,
+        }
+    },
+    "gemma4_unified_assistant": {
+        "text_config": {"model_type": "gemma4_unified_text", "num_hidden_layers": 2}
+    },
+    "hunyuan_v1_dense": {"head_dim": 128},
+    "hunyuan_v1_moe": {"head_dim": 128},
+    "hunyuan_vl": {"text_config.head_dim": 128},
+    "lfm2_moe": {"num_hidden_layers": 2, "layer_types": ["conv", "full_attention"]},
+    "ministral": {"head_dim": 128},
+    "moonshine_streaming": {"num_key_value_heads": 8},
     "nemotron": {"num_key_value_heads": 8},
+    "qwen3_omni_moe": {
+        "talker_config.text_config.shared_expert_intermediate_size": 768,
+        "talker_config.spatial_merge_size": 2,
+    },
 }
+
+
+def image_words(form, count, first, letters=False):
+    """The names that a vocabulary has for pieces of images, and for an image."""
+    words = {"<image>": first + count + 1, "<|extra_200|>": first + count + 2}
+    for i in range(count):
+        name = "%06d" % i
+        if letters:
+            name = "".join(chr(ord("A") + int(d)) for d in str(i))
+        words[form % name] = first + i
+    return words
+
+
+def filled(kind, values):
+    for path, value in FILLED.get(kind, {}).items():
+        *inner, last = path.split(".")
+        place = values
+        for name in inner:
+            place = place.setdefault(name, {})
+        place[last] = value() if callable(value) else copy.deepcopy(value)
+    return values
+
+
 # Types that are two others: theirs are the common ones.
 PAIRS = {
     "encoder-decoder": {"encoder": "bert", "decoder": "bert"},
     "vision-encoder-decoder": {"encoder": "vit", "decoder": "gpt2"},
     "speech-encoder-decoder": {"encoder": "wav2vec2", "decoder": "bert"},
     "vision-text-dual-encoder": {"vision_config": "vit", "text_config": "bert"},
+    "musicgen": {"text_encoder": "t5", "audio_encoder": "encodec", "decoder": "musicgen_decoder"},
+    "musicgen_melody": {
+        "text_encoder": "t5",
+        "audio_encoder": "encodec",
+        "decoder": "musicgen_melody_decoder",
+    },
 }
 
 
@@ -102,25 +177,21 @@ def values_of(kind, deep=False):
 
     if kind in PAIRS:
         both = {part: values_of(inner) for part, inner in PAIRS[kind].items()}
-        if "decoder" in both:
+        if "encoder" in both:
             both["decoder"].update(is_decoder=True, add_cross_attention=True)
         ids = {"decoder_start_token_id": 0, "pad_token_id": 0, "is_encoder_decoder": True}
         return {"model_type": kind, **both, **ids}
     if deep:
-        return {
-            **CONFIG_MAPPING[kind]().to_dict(),
-            "model_type": kind,
-            "architectures": None,
-            **FILLED.get(kind, {}),
-        }
+        values = CONFIG_MAPPING[kind]().to_dict()
+        return filled(kind, {**values, "model_type": kind, "architectures": None})
     config = CONFIG_MAPPING[kind]()
     try:
         values = shallow(config).to_dict()
-        CONFIG_MAPPING[kind].from_dict(dict(values))
+        CONFIG_MAPPING[kind].from_dict(copy.deepcopy(values))  # some take what they are given apart
     except Exception:
         values = CONFIG_MAPPING[kind]().to_dict()
     values.pop("architectures", None)
-    return {**values, "model_type": kind, **FILLED.get(kind, {})}
+    return filled(kind, {**values, "model_type": kind})
 
 
 def one(kind, out, asked, real, rehearsal):
@@ -128,6 +199,7 @@ def one(kind, out, asked, real, rehearsal):
     import torch
     from _memroom_probe.standard import main, models
 
+    torch.set_num_threads(1)  # before autograd's threads are there: see loop.py
     log = open(os.path.join(out, kind + ".log"), "w")
     os.dup2(log.fileno(), 1)
     os.dup2(log.fileno(), 2)

@@ -101,6 +101,9 @@ def _attributes(stage):
     FakeTensor.tolist = lambda t: stage.values.real(t).tolist()
     FakeTensor.numpy = lambda t, force=False: stage.values.real(t).numpy()
     FakeTensor.__array__ = lambda t, dtype=None, copy=None: stage.values.real(t).numpy()
+    FakeTensor.__format__ = lambda t, spec: format(
+        stage.values.real(t).item() if t.dim() == 0 else str(t), spec
+    )
     FakeTensor.data_ptr = lambda t: id(t.untyped_storage())
     FakeTensor.is_shared = lambda t: False
     FakeTensor.share_memory_ = lambda t: t

@@ -31,6 +31,7 @@ def install(stage):
     for name in GATES:
         library.impl(name + ".input", Layer(stage, name), "AutogradCUDA")
         library.impl(name + ".data", Layer(stage, name, packed=True), "AutogradCUDA")
+    library.impl("gru_cell", gru_cell, "AutogradCUDA")  # has no fake kernel; that of LSTM has
     stage.recurrent = library
     stage.played["_pack_padded_sequence"] = pack
 
@@ -275,3 +276,31 @@ class Recurrent(torch.autograd.Function):
             at += w.numel()
         ctx.reserve = None
         return (None, None, dx, *dstates, *grads)
+
+
+def gru_cell(x, h, w_ih, w_hh, b_ih=None, b_hh=None):
+    return Cell.apply(x, h, w_ih, w_hh, b_ih, b_hh)
+
+
+class Cell(torch.autograd.Function):
+    """One step of a GRU: two products, then one kernel that keeps five numbers a unit."""
+
+    @staticmethod
+    def forward(ctx, x, h, w_ih, w_hh, b_ih, b_hh):
+        products = x @ w_ih.t(), h @ w_hh.t()
+        out = torch.empty_like(h)
+        kept = torch.empty(h.shape[0], 5 * h.shape[1], dtype=h.dtype, device=h.device)
+        del products
+        ctx.biased = b_ih is not None
+        ctx.save_for_backward(x, h, w_ih, w_hh, kept)
+        return out
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, h, w_ih, w_hh, kept = ctx.saved_tensors
+        rows, width = h.shape
+        of_x = torch.empty(rows, 3 * width, dtype=grad.dtype, device=grad.device)
+        of_h = torch.empty_like(of_x)
+        through = torch.empty_like(grad)
+        biases = (of_x.sum(0), of_h.sum(0)) if ctx.biased else (None, None)
+        return (of_x @ w_ih, of_h @ w_hh + through, of_x.t() @ x, of_h.t() @ h, *biases)

@@ -12,6 +12,14 @@ HEARD = 16000  # samples of sound, where no length is given
 SHORTEST = 16000  # samples that the convolutions before a speech model need
 
 
+# What a model may be called without and nobody trains it without.
+ALWAYS = ("bbox", "visual_feats", "visual_pos")
+
+
+# Models that take [batch, bins, frames] of sound, by a part of their names.
+BINS_FIRST = ("Whisper", "Moonshine", "Audio", "Omni", "Voxtral", "Glm", "Flamingo", "Qwen3ASR")
+
+
 class Batch:
     """Makes inputs. `seq` and `image` are what the user asked for; 0 is the model's own."""
 
@@ -21,6 +29,7 @@ class Batch:
         self.takes = inspect.signature(model.forward).parameters
         self.name = type(model).__name__
         self.device = "cpu"
+        self.sides = None  # of images, where other ones than the configuration's must be tried
         # where the weights are in half precision and nothing casts, so are images and sound
         half = {"bf16": torch.bfloat16, "fp16": torch.float16}
         self.float = half.get(spec.get("precision"), torch.float32)
@@ -70,6 +79,8 @@ class Batch:
     def side(self):
         if self.image:
             return self.image
+        if self.sides:
+            return self.sides[0]
         for part in self.seeing():
             size = getattr(part, "image_size", None)
             if isinstance(size, dict):
@@ -110,6 +121,8 @@ class Batch:
 
     def width(self, high):
         """The other side of an image that is no square (people standing, spectrograms)."""
+        if self.sides:
+            return self.sides[1]
         for part in self.seeing():
             size = getattr(part, "image_size", None)
             if isinstance(size, (list, tuple)) and len(size) == 2 and size[0] == high:
@@ -165,7 +178,7 @@ class Batch:
         frames = 2 * self.find("max_source_positions", default=1500)
         if "is_longer" in self.takes:  # ten seconds, one channel
             return self.floats(self.size, 1, 1001, bins)
-        if any(w in self.name for w in ("Whisper", "Moonshine", "Audio", "Omni", "Voxtral", "Glm")):
+        if self.bins_first():
             return self.floats(self.size, bins, min(frames, 3000))
         return self.floats(self.size, min(max(self.seq, 200) if self.seq else 1000, frames), bins)
 
@@ -222,6 +235,8 @@ class Batch:
             "input_features",
             "input_values",
         }
+        if name in ALWAYS:
+            return True
         if name == "input_ids":
             return said not in ("input_values", "pixel_values") or self.reads()
         if name == "pixel_values":
@@ -240,6 +255,30 @@ class Batch:
             for c in self.configs
             for n in ("image_token_id", "image_token_index", "vision_start_token_id", "image_token")
         )
+
+    def talks_of_sound(self):
+        """Whether sound stands for tokens among others."""
+        return "input_ids" in self.takes and any(
+            hasattr(owner, "get_audio_features")
+            for owner in (self.model, getattr(self.model, "model", None))
+        )
+
+    def heard(self, listen, model):
+        """What the part that listens is called with, by the names that it has for it."""
+        names = set(inspect.signature(listen).parameters) | set(self.takes)
+        features = self.sound() if "input_features" in names else self.waves()
+        given = {"input_features" if "input_features" in names else "input_values": features}
+        frames = features.shape[-1] if self.bins_first() else features.shape[1]
+        full = self.torch.ones((self.size, frames), dtype=self.torch.long).to(self.device)
+        for name in ("feature_attention_mask", "input_features_mask", "padding_mask"):
+            if name in names:
+                given[name] = full
+        if "audio_feature_lengths" in names and "feature_attention_mask" not in names:
+            given["audio_feature_lengths"] = full.sum(-1)
+        return given
+
+    def bins_first(self):
+        return any(w in self.name for w in BINS_FIRST)
 
     def makers(self):
         n, torch = self.size, self.torch
@@ -273,6 +312,9 @@ class Batch:
                 (n, self.sound().shape[1]), dtype=torch.bool
             ).to(self.device),
             "is_longer": lambda: torch.zeros((n, 1), dtype=torch.bool).to(self.device),
+            "visual_feats": lambda: self.floats(n, 36, self.find("visual_feat_dim", default=2048)),
+            "visual_pos": lambda: self.floats(n, 36, self.find("visual_pos_dim", default=4)),
+            "qformer_input_ids": lambda: self.ids(32),
             "task_inputs": lambda: self.ids(77),
             "flattened_patches": lambda: self.floats(
                 n, 256, 2 + 3 * self.find("patch_size", default=16) ** 2

@@ -37,6 +37,14 @@ def first_that_works(ways, model, batch, spec, torch):
             return way
         if "no part" not in error:
             errors.append(error)
+    if spec["precision"] != "fp32" and any("Unsupported dtype" in e for e in errors):
+        spec["precision"] = "fp32"  # a Fourier transform, say
+        batch.float = torch.float32
+        model.float()
+        way = first_that_works(ways, model, batch, spec, torch)
+        text = "it does not run in half precision (%s): this is single precision" % errors[0]
+        way.says = "; ".join(filter(None, (way.says, text)))
+        return way
     raise Unbuildable(
         "no way to call its forward pass was found (%s): write a script with your own batches and "
         "use memroom plan --rehearse" % "; ".join(dict.fromkeys(errors))
@@ -50,6 +58,9 @@ def tried(way, model, batch, spec, torch):
     if child == 0:
         try:
             os.close(read)
+            # torch makes its pool of threads anew after a fork; autograd's threads would all do it
+            # at once, and abort
+            torch.set_num_threads(1)
             os.write(write, trial(way, model, batch, spec, torch).encode()[:2000])
         finally:
             os._exit(0)

@@ -24,6 +24,9 @@ def ways(model, batch):
         if "image_sizes" in batch.takes:
             found.append(Way(lambda: with_images(model, batch, sized=True)))
         found.append(Way(lambda: beside_images(model, batch), "image tokens are counted as words"))
+    if batch.talks_of_sound():
+        found.append(Way(lambda: with_sound(model, batch)))
+        found.append(Way(lambda: beside_sound(model, batch), "tokens of sound count as words"))
     found += [
         Way(lambda: labelled(model, batch)),
         Way(
@@ -35,6 +38,8 @@ def ways(model, batch):
             "the mean of the outputs stands for the loss",
         ),
     ]
+    if "pixel_values" in batch.takes:
+        found += other_images(model, batch)
     for part in ("vision_tower", "vision_model", "visual", "language_model", "encoder"):
         found.append(
             Way(
@@ -44,6 +49,53 @@ def ways(model, batch):
             )
         )
     return found
+
+
+# Sides of images that models were made for whose configuration does not say so: lines of text,
+# documents, photographs.
+SIDES = ((48, 320), (640, 640), (512, 512), (384, 384), (256, 256), (1024, 1024))
+
+
+def other_images(model, batch):
+    """Ways with images that the configuration does not speak of."""
+    mean = "the mean of the outputs stands for the loss"
+    found = [
+        Way(lambda: stacked(model, batch, 1), "each sample has one image"),
+        Way(lambda: returned(model, batch, many(batch, 2)), "each sample is two images; " + mean),
+    ]
+    for sides in () if batch.image else SIDES:
+        found.append(
+            Way(
+                lambda sides=sides: sized(model, batch, sides),
+                "images of %d x %d were taken; %s" % (*sides, mean),
+            )
+        )
+    return found
+
+
+def many(batch, count):
+    """Inputs with several images a sample."""
+    arguments = batch.arguments()
+    pixels = batch.pixels()
+    arguments["pixel_values"] = batch.torch.stack([pixels] * count, dim=1)
+    return arguments
+
+
+def stacked(model, batch, count):
+    arguments = many(batch, count)
+    if "image_attention_mask" in batch.takes:
+        shape = (batch.size, arguments["input_ids"].shape[1], count)
+        arguments["image_attention_mask"] = batch.torch.ones(shape).to(batch.device)
+    arguments.update(labels_for(batch, arguments))
+    return loss_of(model(**arguments), batch)
+
+
+def sized(model, batch, sides):
+    batch.sides = sides
+    try:
+        return returned(model, batch, batch.arguments())
+    finally:
+        batch.sides = None
 
 
 def bare(batch):
@@ -96,7 +148,11 @@ def sizes_for(batch):
 
 def tokens_of(model, batch, pixels, sizes):
     """How many tokens an image becomes."""
-    features = features_of(model, pixels, sizes)
+    return count_of(features_of(model, pixels, sizes), batch)
+
+
+def count_of(features, batch):
+    """How many tokens features are, a sample."""
     listed = isinstance(features, (list, tuple))  # one entry an image, or one for all of them
     count = 0
     for t in tensors_in(features):
@@ -106,7 +162,7 @@ def tokens_of(model, batch, pixels, sizes):
                 break
     count //= batch.size
     if count < 1:
-        raise ValueError("no image features")
+        raise ValueError("no features")
     return count
 
 
@@ -147,6 +203,39 @@ def beside_images(model, batch):
         raise
 
 
+def sound_of(model, batch):
+    """The features of sound, and what they were made from."""
+    for owner in (model, getattr(model, "model", None)):
+        if owner is not None and hasattr(owner, "get_audio_features"):
+            given = batch.heard(owner.get_audio_features, model)
+            out = owner.get_audio_features(**given)
+            pooled = getattr(out, "pooler_output", None)
+            return pooled if pooled is not None else out, given
+    raise ValueError("no features of sound")
+
+
+def with_sound(model, batch):
+    """Sound among the words, its places marked."""
+    features, given = sound_of(model, batch)
+    tokens = count_of(features, batch)
+    ids = mark(batch, tokens, AUDIO_TOKENS)
+    arguments = {"input_ids": ids, **{k: v for k, v in given.items() if k in batch.takes}}
+    if "attention_mask" in batch.takes:
+        arguments["attention_mask"] = batch.torch.ones_like(ids)
+    if "labels" in batch.takes:
+        arguments["labels"] = ids
+    return loss_of(model(**arguments), batch)
+
+
+def beside_sound(model, batch):
+    ids = batch.ids()
+    arguments = {"input_ids": ids}
+    if "labels" in batch.takes:
+        arguments["labels"] = ids
+    features, _ = sound_of(model, batch)
+    return loss_of(model(**arguments), batch) + mean_of(features, batch)
+
+
 def first_type(module):
     return next(module.parameters()).dtype
 
@@ -166,20 +255,24 @@ def of_part(model, batch, name):
     raise ValueError("no part %s" % name)
 
 
-def image_token(batch):
+IMAGE_TOKENS = ("image_token_id", "image_token_index", "img_context_token_id")
+AUDIO_TOKENS = ("audio_token_id", "audio_token_index")
+
+
+def image_token(batch, names=IMAGE_TOKENS):
     for part in batch.configs:
-        for name in ("image_token_id", "image_token_index", "img_context_token_id"):
+        for name in names:
             value = getattr(part, name, None)
             if isinstance(value, int):
                 return value
-    raise ValueError("no image token")
+    raise ValueError("no token stands for it")
 
 
-def mark(batch, tokens):
-    """Words, with the tokens that stand for an image behind the first."""
+def mark(batch, tokens, names=IMAGE_TOKENS):
+    """Words, with the tokens that stand for an image or for sound behind the first."""
     rows = []
     for row in batch.host_ids(max(batch.length(), tokens + 8)).tolist():
-        row[1 : 1 + tokens] = [image_token(batch)] * tokens
+        row[1 : 1 + tokens] = [image_token(batch, names)] * tokens
         rows.append(row)
     return batch.torch.tensor(rows).to(batch.device)
 
@@ -192,6 +285,8 @@ def labels_for(batch, arguments):
             "start_positions": batch.ints(8, batch.size),
             "end_positions": batch.ints(8, batch.size),
         }
+    if "spectrogram_labels" in takes:
+        return speech(batch, arguments)
     if "mask_labels" in takes:
         return masks(batch)
     if "future_values" in takes:
@@ -219,6 +314,19 @@ def labels_for(batch, arguments):
             return {"labels": batch.ids()}
         return {"labels": words % 2 if "Token" in name else words}
     return {"labels": batch.ids(32)}
+
+
+def speech(batch, arguments):
+    """A spectrogram of two frames a sound, with the pitch and the energy of each sound."""
+    n, length = arguments["input_ids"].shape
+    bins = batch.find("num_mel_bins", default=80)
+    found = {
+        "spectrogram_labels": batch.floats(n, 2 * length, bins),
+        "duration_labels": batch.torch.full((n, length), 2).to(batch.device),
+        "pitch_labels": batch.floats(n, length, 1),
+        "energy_labels": batch.floats(n, length, 1),
+    }
+    return {name: value for name, value in found.items() if name in batch.takes}
 
 
 def masks(batch):

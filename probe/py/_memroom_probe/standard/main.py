@@ -67,6 +67,7 @@ def train(values, spec, torch):
         note(text)
     if spec["channels_last"]:
         model = model.to(memory_format=torch.channels_last)
+    speak(model)
     model.train()
     freeze(model, spec["train_only"])
     adapt.apply(model, spec, torch)
@@ -87,6 +88,15 @@ def train(values, spec, torch):
     if spec["compile"]:
         model.compile()
     loop.steps(model, batch, way, spec, torch, ranks)
+
+
+def speak(model):
+    """One language, where the model has parts for several and its user must choose."""
+    config = getattr(model, "config", None)
+    known = getattr(config, "languages", None)
+    if hasattr(model, "set_default_language") and known:
+        if getattr(config, "default_language", None) is None:
+            model.set_default_language(list(known)[0])
 
 
 def say_model(model):

@@ -68,12 +68,20 @@ def class_of(values, transformers):
         name = getattr(modeling_auto, table, {}).get(kind)
         for one in [name] if isinstance(name, str) else name or ():
             found = getattr(transformers, one, None)
-            if found is not None and hasattr(found, "forward"):
+            if found is not None and hasattr(found, "forward") and reads(found, kind):
                 return found
     raise Unbuildable(
         "transformers %s has no model of type %r: is it a newer one, or one with code of its own?"
         % (transformers.__version__, kind)
     )
+
+
+def reads(found, kind):
+    """Whether a class is for configurations of this type: some tables name the class of a part."""
+    from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+
+    wanted = getattr(found, "config_class", None)
+    return not isinstance(wanted, type) or issubclass(CONFIG_MAPPING[kind], wanted)
 
 
 def make(values, spec, torch):
@@ -88,7 +96,10 @@ def make(values, spec, torch):
         raise Unbuildable(
             "transformers %s does not know the type %r" % (transformers.__version__, kind)
         )
-    config = CONFIG_MAPPING[kind].from_dict(dict(values))
+    try:
+        config = CONFIG_MAPPING[kind].from_dict(copy.deepcopy(values))
+    except (OSError, ValueError, TypeError, AttributeError, KeyError) as e:
+        raise Unbuildable("the configuration cannot be read: %s" % error_text(e)) from e
     quiet(config)
     found = class_of(values, transformers)
     own_backbone(config, transformers)
@@ -101,7 +112,8 @@ def make(values, spec, torch):
         for how in attempts:
             try:
                 # a copy: an attempt that fails leaves its choice of attention in the configuration
-                return one._from_config(copy.deepcopy(config), dtype=dtype, **how)
+                model = one._from_config(copy.deepcopy(config), dtype=dtype, **how)
+                return trained_part(model, spec, torch)
             except wrong as e:
                 error = error_text(e)
     reading = language_model(config, transformers, dtype) if "ImportError" in error else None
@@ -111,6 +123,27 @@ def make(values, spec, torch):
         )
         return reading
     raise Unbuildable("%s cannot be built: %s" % (found.__name__, error))
+
+
+def trained_part(model, spec, torch):
+    """A model that only joins others has no forward pass: the part that is trained is the largest
+    one that has.
+    """
+    if type(model).forward is not torch.nn.Module.forward:
+        return model
+    parts = [
+        (sum(p.numel() for p in part.parameters()), name, part)
+        for name, part in model.named_children()
+        if hasattr(part, "config") and type(part).forward is not torch.nn.Module.forward
+    ]
+    if not parts:
+        raise Unbuildable("%s has no forward pass" % type(model).__name__)
+    _, name, part = max(parts, key=lambda p: p[0])
+    spec.setdefault("notes", []).append(
+        "%s has no forward pass of its own: only its part %s was rehearsed"
+        % (type(model).__name__, name)
+    )
+    return part
 
 
 def language_model(config, transformers, dtype):
@@ -142,7 +175,7 @@ def base_of(kind, transformers):
 
 
 def own_backbone(config, transformers):
-    """Where timm is missing, transformers' own ResNet stands for a backbone of timm."""
+    """Where timm is missing, transformers' own ResNet or Swin stands for a backbone of timm."""
     if importlib.util.find_spec("timm") is not None:
         return
     for part in parts_of(config):
@@ -150,6 +183,10 @@ def own_backbone(config, transformers):
         if getattr(inner, "model_type", "") == "timm_backbone":
             stages = ["stage%d" % i for i in (getattr(inner, "out_indices", None) or [4])]
             part.backbone_config = transformers.ResNetConfig(out_features=stages)
+            if "swin" in str(getattr(inner, "backbone", "")):
+                part.backbone_config = transformers.SwinConfig(out_features=stages)
+            if hasattr(part, "timm_kwargs"):
+                part.timm_kwargs = {}
 
 
 def quiet(config):
