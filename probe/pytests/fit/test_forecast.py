@@ -67,6 +67,17 @@ class Ways(unittest.TestCase):
         self.assertEqual(half_way({near: 1}, {near: large}), {near: middle})
         self.assertIsNone(half_way({it: 1}, {it: small}))
 
+    def test_half_way_to_what_changes_nothing(self):
+        """Three calls of two modules wait together: one of them as it is would be too far."""
+        cases = {}
+        for _ in range(2):
+            away = Choice("away", 60, 10, seconds=3.0, offload=50, kind="offload")
+            some = Choice("some", 120, 100, seconds=1.5, checkpoint=("a block",), kind="blocks")
+            cases[case(away, Choice("as it is", 300, 280, seconds=1.0), away, some)] = 3
+        whole = {it: it.candidates[0] for it in cases}
+        middle = half_way(cases, whole)
+        self.assertEqual([c.seconds for c in middle.values()], [1.5, 1.5])
+
     def test_a_library_gets_its_work_space(self):
         """Where that stays equal to the bit and is not much slower."""
         tight, loose, slow = blocks(200, 1.0), blocks(150, 1.3), blocks(100, 3.0)

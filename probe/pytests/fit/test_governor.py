@@ -518,11 +518,11 @@ class Room(unittest.TestCase):
             (lambda p: torch.optim.Adafactor(p), 0),
         ):
             optimizer = make(model.parameters())
-            self.assertEqual(room._state_to_come(optimizer), copies * 40000)
+            self.assertEqual(room.state_of(optimizer), copies * 40000)
             model(torch.ones(1, 100)).sum().backward()
             optimizer.step()
             if copies and not isinstance(optimizer, torch.optim.SGD):
-                self.assertEqual(room._state_to_come(optimizer), 0)
+                self.assertEqual(room.state_of(optimizer), 0)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,12 @@ import torch
 import torch.nn as nn
 import torch.nn.functional as F
 from _memroom_probe.fit import registry
-from _memroom_probe.fit.remedies import activation_offload, chunked_loss, optimizer_step
+from _memroom_probe.fit.remedies import (
+    activation_offload,
+    chunked_loss,
+    optimizer_offload,
+    optimizer_step,
+)
 from test_governor import classify, deep, points
 from training import Told, furthest, parameters_apart, remedies, sgd, train
 
@@ -68,6 +73,90 @@ class SlicedOptimizer(unittest.TestCase):
             self.assertEqual(parameters_apart(a, b), 0)
             self.assertEqual(set(groups), {1})
             self.assertIn("slices", told.text())
+
+
+class StateAway(unittest.TestCase):
+    def setUp(self):
+        self.part = optimizer_offload.PART
+        optimizer_offload.PART = 5000  # bytes: several parts of these small models
+
+    def tearDown(self):
+        optimizer_offload.PART = self.part
+
+    def away(self, told, wanted=None):
+        one = optimizer_offload.StateAway(told.say, wanted)
+        for hook in one.hooks:
+            self.addCleanup(hook.remove)
+        return one
+
+    def test_part_by_part(self):
+        """The same numbers to the last bit, param_groups as they were, hooks called once a step."""
+        kinds = [
+            torch.optim.AdamW,
+            lambda p: torch.optim.SGD([{"params": [q]} for q in p], 0.1, momentum=0.9),
+            lambda p: torch.optim.Adam(p, 1e-2, amsgrad=True),
+        ]
+        for slices in (False, True):
+            for make in kinds:
+                model, told, groups, calls = deep(), Told(), [], []
+
+                def counted(p, make=make, calls=calls):
+                    optimizer = make(p)
+                    optimizer.register_step_post_hook(lambda *_: calls.append(1))
+                    return optimizer
+
+                whole, a, _ = train(model, classify, points(), counted)
+                steps = len(calls)
+                more = optimizer_step.sliced_optimizer({"bytes": 9000}, told.say) if slices else []
+                hooks = self.away(told).send_now()
+                got, b, _ = train(
+                    model,
+                    classify,
+                    points(),
+                    counted,
+                    after=lambda m, o, groups=groups: groups.append(len(o.param_groups)),
+                )
+                for hook in list(hooks) + list(more):
+                    hook.remove()
+                self.assertEqual(whole, got)
+                self.assertEqual(parameters_apart(a, b), 0)
+                self.assertEqual(len(calls), 2 * steps)
+                self.assertEqual(len(set(groups)), 1)
+                self.assertIn("offloaded", told.text())
+
+    def test_sparse_tables(self):
+        """State of tables is made and used table by table, once it is seen not to fit."""
+
+        def run(away):
+            torch.manual_seed(0)
+            tables = [nn.EmbeddingBag(60, 16, sparse=True) for _ in range(5)]
+            weights = [t.weight for t in tables]
+            optimizer, seen = torch.optim.SparseAdam(weights, 1e-2), []
+            asked: list = []
+            if away:
+                self.away(Told(), lambda o: asked.append(o) or True)
+                original = optimizer_offload._parts
+                try:
+                    optimizer_offload._parts = lambda *a: seen.append(original(*a)) or seen[-1]
+                    self._steps(tables, optimizer)
+                finally:
+                    optimizer_offload._parts = original
+                # remedies of other tests may still listen
+                self.assertEqual([len(parts) for parts in seen if len(parts) > 1], [5] * 3)
+                self.assertEqual(len(asked), 1)
+            else:
+                self._steps(tables, optimizer)
+            return torch.stack([w.detach() for w in weights])
+
+        self.assertTrue(torch.equal(run(False), run(True)))
+
+    @staticmethod
+    def _steps(tables, optimizer):
+        for step in range(3):
+            rows = torch.arange(8).reshape(4, 2) + 3 * step
+            sum(t(rows).square().sum() for t in tables).backward()
+            optimizer.step()
+            optimizer.zero_grad()
 
 
 class FusedOptimizer(unittest.TestCase):

@@ -8,7 +8,7 @@ from _memroom_probe.fit.batch import inputs, losses, outputs
 from _memroom_probe.fit.batch.joined import Joined
 from _memroom_probe.fit.choose import choices, governor, search
 from _memroom_probe.fit.choose.case import Case
-from _memroom_probe.fit.measure import cost
+from _memroom_probe.fit.measure import cost, rounding, spaces
 from _memroom_probe.fit.memory import room
 from _memroom_probe.fit.remedies import accumulate, microbatch
 from _memroom_probe.fit.remedies.checkpointing import Part
@@ -44,6 +44,21 @@ class Samples(unittest.TestCase):
         for largest, expected in ((3, set()), (4, {1}), (5, {1}), (7, {1}), (8, set())):
             edges = torch.tensor([[0, largest], [1, 0]])
             self.assertEqual(batch(x, edges).indices(), expected, largest)
+
+    def test_samples_lie_in_memory_as_they_did(self):
+        """A linear layer copies a transposed batch and keeps the copy: so must a trial's."""
+        for x in (
+            torch.randn(7, 6, 4).transpose(0, 1),
+            torch.randn(6, 3, 5, 4).to(memory_format=torch.channels_last),
+            torch.randn(6, 1, 4),
+            torch.randn(6, 4)[:, ::2],
+        ):
+            ((picked,), _) = batch(x).pick([4, 1])
+            self.assertTrue(torch.equal(picked, x[[4, 1]]))
+            order = lambda t: sorted(range(t.dim()), key=lambda d: -t.stride(d))
+            self.assertEqual(order(picked), order(x))
+        ((mask,), _) = batch(torch.randn(6, 1, 4).expand(6, 5, 4)).pick([0, 3])
+        self.assertTrue(mask.is_contiguous())
 
     def test_positions_are_no_indices(self):
         batch(torch.zeros(8, 3), torch.arange(8).reshape(1, 8)).refuse_indices()
@@ -219,3 +234,97 @@ class WhatRanThrough(unittest.TestCase):
 
 if __name__ == "__main__":
     unittest.main()
+
+
+class Card:
+    """A card that takes a fixed work space for each convolution."""
+
+    is_card = True
+
+    def __init__(self, space):
+        self.space, self.peaks = space, []
+
+    def wait(self):
+        pass
+
+    def held(self):
+        return 0
+
+    def start_peak(self):
+        pass
+
+    def peak(self):
+        return self.space
+
+
+class WorkSpaces(unittest.TestCase):
+    def moments(self, model, x, space=10**9):
+        return spaces.of(model, model.__call__, (x,), {}, Card(space))
+
+    def test_convolutions_of_the_whole_batch(self):
+        """In order, transposed ones too; statistics are as they were, and so is the batch."""
+        model = torch.nn.Sequential(
+            torch.nn.ReLU(inplace=True),
+            torch.nn.Conv2d(3, 8, 3, padding=1),
+            torch.nn.BatchNorm2d(8),
+            torch.nn.ConvTranspose2d(8, 8, 4, 2, 1, bias=False),
+            torch.nn.Conv2d(8, 8, 3, padding="same"),
+        )
+        x, mean = torch.randn(4, 3, 16, 16), model[2].running_mean.clone()
+        given = x.clone()
+        found = self.moments(model, x)
+        self.assertEqual([round(m.before, 3) for m in found], [0, 0.111, 0.556])
+        self.assertTrue(all(0.9e9 < m.space <= 1e9 <= m.bytes + 1e6 for m in found), found)
+        self.assertTrue(torch.equal(model[2].running_mean, mean))
+        self.assertTrue(torch.equal(x, given))
+
+    def test_nothing_to_know(self):
+        self.assertEqual(self.moments(torch.nn.Linear(3, 3), torch.zeros(2, 3)), [])
+        broken = torch.nn.Conv2d(3, 3, 3)
+        self.assertEqual(self.moments(broken, torch.zeros(2, 4, 8, 8)), [])
+
+    def test_what_lies_before_it_must_leave_room(self):
+        kept, away = choice(100, 80, 1.0), choice(60, 10, 2.0, offload=70)
+        pieces = choice(50, 20, 1.5, share=microbatch.Share(2))
+        block = Part("a block", torch.nn.Linear(1, 1), saved=3, given=1)
+        blocks = choice(70, 30, 1.3, checkpoint=[block])
+        late, early = spaces.Moment(0.5, 70, 60), spaces.Moment(0.0, 90, 80)
+        found = list(choices.with_spaces([kept, away, pieces, blocks], [late, early], 10))
+        self.assertEqual([c.needs for c in found], [110, 90, 50, 120])
+        self.assertEqual([c.stays for c in found], [80, 10, 20, 30])
+        self.assertEqual(list(choices.with_spaces([kept], [], 10)), [kept])
+
+    def test_room_is_worth_so_much(self):
+        plain = [choice(100, 80, 1.0), choice(60, 10, 1.2, offload=1)]
+        for seconds, amplifies, roomier in (
+            (1.5, "", True),
+            (1.7, "", False),
+            (2.9, "GAN", True),
+            (3.1, "GAN", False),
+        ):
+            roomy = [choice(180, 80, 1.0), choice(70, 10, seconds, offload=1)]
+            taken = search.spacious(plain, roomy, 75, amplifies)
+            self.assertIs(taken, roomy if roomier else plain, seconds)
+        self.assertIs(search.spacious(plain, roomy, 65, "GAN"), plain)  # it does not fit
+
+
+class Rounding(unittest.TestCase):
+    def test_size(self):
+        torch.manual_seed(0)
+        x = torch.randn(8, 6)
+        sums = torch.nn.Sequential(torch.nn.Linear(6, 64), torch.nn.Tanh(), torch.nn.Linear(64, 1))
+
+        class Mean(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.inner = sums
+
+            def forward(self, x):
+                return self.inner(x).mean()
+
+        for model in (sums, Mean()):
+            size = rounding.of_pieces(model, model.__call__, batch(x))
+            self.assertTrue(0 < size < 1e-5, size)
+            self.assertIn("differed by", rounding.words(size))
+        self.assertEqual(rounding.words(None), "")
+        self.assertIsNone(rounding.of_pieces(sums, lambda x: 1 / 0, batch(x)))

@@ -3,6 +3,7 @@ and what is not equal to the bit is said to be so.
 """
 
 import copy
+import re
 import unittest
 import warnings
 
@@ -406,6 +407,9 @@ class Amplified(unittest.TestCase):
                 case()
             reasons = [fields.get("amplifies", "") for kind, _, fields in told if kind == "applied"]
             self.assertTrue(any(why in reason for reason in reasons), told)
+            found = [float(n) for n in re.findall(r"differed by (\S+) of its", " ".join(reasons))]
+            if case is not penalised:  # there it is known only after the first backward pass
+                self.assertTrue(found and max(found) < 1e-5, reasons)  # rounding, no more
             self.assertEqual(case is penalised, "no remedy makes that part" in told.text(), told)
 
     def test_a_usual_training_is_not_alarmed(self):

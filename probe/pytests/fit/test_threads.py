@@ -8,6 +8,7 @@ import torch.nn as nn
 import torch.nn.functional as F
 from _memroom_probe import compiled
 from _memroom_probe.fit.batch.without_dropout import without_dropout
+from _memroom_probe.fit.calls import sideways
 from training import PIECES, remedies
 
 
@@ -134,3 +135,33 @@ class Compiled(unittest.TestCase):
 
 if __name__ == "__main__":
     unittest.main()
+
+
+class Sideways(unittest.TestCase):
+    def test_numbers_of_nodes_stay(self):
+        """A trial makes nodes, and the loop's thread does not count them."""
+        model = nn.Linear(4, 4)
+
+        def trial():
+            results = model(torch.randn(3, 4)).float().sum()
+            torch.autograd.grad(results, list(model.parameters()))
+            return threading.current_thread().name, torch.is_autocast_enabled("cpu")
+
+        before = torch.autograd._get_sequence_nr()
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            self.assertEqual(sideways.run(trial), ("memroom-trial", True))
+        self.assertEqual(sideways.run(trial), ("memroom-trial", False))
+        self.assertEqual(torch.autograd._get_sequence_nr(), before)
+
+    def test_what_it_raises(self):
+        with self.assertRaises(ZeroDivisionError):
+            sideways.run(lambda: 1 / 0)
+
+    def test_what_only_this_thread_has(self):
+        here, name = threading.current_thread().name, lambda: threading.current_thread().name
+        with torch.device("cpu"):
+            self.assertEqual(sideways.run(name), here)
+        with torch.autograd.graph.save_on_cpu():
+            self.assertEqual(sideways.run(name), here)
+        with torch.inference_mode():
+            self.assertEqual(sideways.run(name), here)

@@ -44,6 +44,17 @@ def _first_list(args, kwargs):
     return None
 
 
+def _select(tensor, dim, rows):
+    """A copy of some rows that lies in memory as the tensor does: a kernel may copy what lies
+    otherwise, and keep the copy, or take another algorithm.
+    """
+    if any(step == 0 for step in tensor.stride()):  # expanded
+        return tensor.index_select(dim, rows)
+    order = sorted(range(tensor.dim()), key=lambda d: (-tensor.stride(d), d))
+    picked = tensor.permute(order).index_select(order.index(dim), rows)
+    return picked.permute([order.index(d) for d in range(tensor.dim())])
+
+
 class Inputs:
     """The arguments of one call, with the dimension of each tensor that carries the batch (None:
     passed on whole).
@@ -170,7 +181,7 @@ class Inputs:
                 leaf = (
                     leaf.clone()
                     if dim is None
-                    else leaf.index_select(dim, torch.tensor(rows, device=leaf.device))
+                    else _select(leaf, dim, torch.tensor(rows, device=leaf.device))
                 )
                 leaf = leaf.clamp_(max=0) if i in indices else leaf
             leaves.append(leaf)

@@ -25,6 +25,7 @@ FORWARD = 1 / 3  # share of a step's computation
 A_PIECE = 0.01  # share of a step that each piece costs at the least
 # bytes a second to host memory or back, at the best; what was measured counts where it is slower
 TRAVEL = 8e9
+MOST_AWAY = 0.95  # share of what is saved that leaves where everything large does
 
 
 @dataclasses.dataclass(eq=False)
@@ -41,6 +42,7 @@ class Choice:
     pieces: int = 1  # micro-batches
     whole: bool = False  # the whole call is checkpointed
     offload: float = 0.0  # bytes that wait in host memory
+    all_away: bool = False  # and whatever more there is
     kind: str = ""  # choices of one kind differ in how far they go only
 
     @property
@@ -132,6 +134,20 @@ def all_of(inputs, plan, cost, offload):
             yield from _pieces(inputs, accumulates, cost, beside, peak_row, saved_row, parts)
     if offload:
         yield from _offloaded(rows, cost, beside)
+
+
+def with_spaces(candidates, moments, rows):
+    """The same choices, those that are equal to the bit with room for the work spaces that
+    libraries want. moments: of measure.spaces; without any, the choices as they are. What lies
+    before a convolution is held in both passes, what comes after it is not there yet, or gone.
+    """
+    for choice in candidates:
+        if choice.bitwise and moments:
+            stays = candidates[0].stays if choice.whole else choice.stays
+            inside = max([part.saved for part in choice.checkpoint], default=0) * rows
+            wants = max(stays * m.before + inside + m.bytes for m in moments)
+            choice = dataclasses.replace(choice, needs=max(choice.needs, wants))
+        yield choice
 
 
 def _gain(parts):
@@ -246,7 +262,7 @@ def _offloaded(rows, cost, beside):
     for parts in [()] + cost.grains[:1]:
         saved = max(0, cost.saved_row - _gain(parts)) * rows
         inside = max([p.saved for p in parts], default=0) * rows
-        for share in (0.25, 0.5, 0.75, 0.95):
+        for share in (0.25, 0.5, 0.75, MOST_AWAY):
             stays = (1 - share) * saved
             words = "%d %% of the activations offloaded to host memory%s" % (
                 100 * share,
@@ -261,5 +277,6 @@ def _offloaded(rows, cost, beside):
                 rows,
                 parts,
                 offload=share * saved,
+                all_away=share == MOST_AWAY,
                 kind="offload with %d blocks" % len(parts),
             )

@@ -13,9 +13,10 @@ import weakref
 import torch
 
 from ..batch.inputs import Cannot, any_inputs, is_tensor
-from ..calls import again, outermost, refers, tree
+from ..calls import again, outermost, refers, sideways, tree
 from ..calls.modules import name_of, one_line, worth_it
 from ..measure import cost as measure
+from ..measure import rounding, spaces
 from ..measure.parts import by_sight
 from ..memory import floor, room
 from ..remedies import (
@@ -38,6 +39,7 @@ from .search import (
     least,
     roomier,
     runs_twice,
+    spacious,
     together,
     with_others,
 )
@@ -103,7 +105,12 @@ class Governor:
         )
         self._step = Step()
         self._forecasts: dict = {}  # which calls wait together -> Forecast
-        self._state_is_away = self._varies = False
+        self._varies = False
+        self._state = (
+            optimizer_offload.StateAway(say, self._state_does_not_fit)
+            if "optimizer_offload" in allowed
+            else None
+        )
         self._derived: set = set()  # names of modules of which that has been said
         # What backward passes save to be differentiated again is sent away: None: not known yet.
         self._send_derived = None
@@ -219,7 +226,8 @@ class Governor:
         if choice.whole:
             return checkpointing.checkpointed(call, (args, kwargs), [module])
         if choice.offload:
-            away = activation_offload.Away(module, (args, kwargs), choice.offload)
+            most = float("inf") if choice.all_away else choice.offload
+            away = activation_offload.Away(module, (args, kwargs), most)
             with away:
                 result = call(*args, **kwargs)
             case.sent = away.sent
@@ -300,6 +308,8 @@ class Governor:
         """A fault of ours costs the remedy, not the training."""
         self.teller.trying = True
         try:
+            if _amplifies() == AGAIN and _is_on_card(module):
+                return sideways.run(lambda: self._look(module, call, args, kwargs))
             return self._look(module, call, args, kwargs)
         except torch.cuda.OutOfMemoryError:
             raise
@@ -366,13 +376,26 @@ class Governor:
             held = around.held()
             free = self._budget(around.limit) - held
         amplifies = _amplifies()
+        moments = spaces.of(module, call, args, kwargs, around)
+        roomy = list(choices.with_spaces(candidates, moments, inputs.rows))
+        candidates = spacious(candidates, roomy, free, amplifies)
         choice = self._for_first_step(module, candidates, free, amplifies)
         case = case_of(module, choice, candidates, inputs, plan)
         case.beside = choices.extra(cost, inputs.rows)
         case.outputs, case.has_loss = cost.output_row * inputs.rows, cost.has_loss
         case.amplifies = amplifies
+        self._measure_rounding(case, module, call, inputs)
         self._tell_beginning(case, held, cost, around.limit)
         return case
+
+    def _measure_rounding(self, case, module, call, inputs):
+        """By how much it matters, for what is told where something is not equal to the bit."""
+        if not case.amplifies or any(p._backward_hooks for p in module.parameters()):
+            return
+        if case.plan is not None:
+            case.rounding = rounding.words(rounding.of_pieces(module, call, inputs))
+        if _has_convolutions(module) and torch.backends.cudnn.enabled and _is_on_card(module):
+            self.teller.rounding = rounding.words(rounding.of_algorithms(module, call, inputs))
 
     def _sharded(self, module, around, by):
         """Its calls are collective, so nothing is tried and nothing is split: ranks might choose
@@ -436,15 +459,32 @@ class Governor:
         """Optimizer state waits on the host from now on, where that may be; says whether it has
         just been sent there.
         """
-        if self._state_is_away or not around.is_card or "optimizer_offload" not in self.allowed:
+        if self._state is None or self._state.active or not around.is_card:
             return False
-        self._state_is_away = True
-        optimizer_offload.optimizer_state_at_once(self.say)
+        self._state.send_now()
         return True
+
+    def _state_does_not_fit(self, optimizer):
+        """Whether the state that an optimizer is about to make has no room beside what is held now,
+        with as much as its largest gradient to work with. Gradients of sparse tables are known only
+        when they are there.
+        """
+        coming = room.state_of(optimizer)
+        gradients = [
+            p.grad
+            for group in optimizer.param_groups
+            for p in group["params"]
+            if p.grad is not None and p.is_cuda
+        ]
+        if not coming or not gradients:
+            return False
+        around = room.of(gradients[0].device, self.limit)
+        work = 2 * max(room.gradient_size(g) for g in gradients)
+        return around.held() + coming + work > around.limit
 
     def _state_to_come(self):
         """Bytes of optimizer state that will be there while activations are."""
-        return 0 if self._state_is_away else room.state_to_come()
+        return 0 if self._state is not None and self._state.active else room.state_to_come()
 
     def _may_offload(self, around):
         return self._most_away(around) > 0
@@ -506,13 +546,13 @@ class Governor:
     def _unmeasured(self, module, around, reason, again=False):
         """Without a batch to try there is only everything at once: what is saved waits on the host,
         until a step has shown how much of it need not. again: every call of a part is checkpointed,
-        too. So it is where host memory may not do, and after an attempt that ran out. Otherwise the
-        second run of a part takes more room than what was saved inside of it, sent back piece by
-        piece.
+        too. So it is where host memory may not do, and after two attempts that ran out. Otherwise
+        the second run of a part takes more room than what was saved inside of it, sent back piece
+        by piece, and what goes into a part stays on the card.
         """
         name = name_of(module)
         away = self._most_away(around)
-        again = again or self.factor < 1 or not away or away < around.limit
+        again = again or self.factor <= 0.5 or not away or away < around.limit
         parts = (
             by_sight(module)
             if again
@@ -548,10 +588,13 @@ class Governor:
         return case
 
     def _settle_unmeasured(self, cases, step):
-        """After the first step: what there is room for stays on the card."""
-        spare = max(0, self._budget(step.around.limit) - step.peak_of_passes())
+        """After the first step: what there is room for stays on the card. Batches of graphs are
+        hardly ever of one size, and after an attempt that ran out nothing stays.
+        """
+        budget = ROOM_TO_GROW * self._budget(step.around.limit)
+        spare = max(0, budget - step.peak_of_passes() - self._state_to_come())
         for case in cases:
-            case.settled, stays = True, min(case.sent, spare)
+            case.settled, stays = True, min(case.sent, spare) if self.factor == 1 else 0
             spare -= stays
             case.choice.offload = case.sent - stays
             if case.choice.offload:
@@ -719,7 +762,7 @@ class Governor:
             "equivalence": case.plan.equivalence if case.plan and choice.share else "exact",
         }
         if _rounds(case):
-            fields["amplifies"] = case.amplifies
+            fields["amplifies"] = case.amplifies + case.rounding
         words = "%s: %s" % (case.name, choice.words)
         for id in choice.remedies():
             self.say("applied", words, id=id, **fields)
@@ -732,6 +775,10 @@ class Governor:
 def _has_convolutions(module):
     """Whether a library may want work spaces for it."""
     return any(isinstance(m, torch.nn.modules.conv._ConvNd) for m in module.modules())
+
+
+def _is_on_card(module):
+    return next(module.parameters()).is_cuda
 
 
 def _amplifies():

@@ -6,6 +6,7 @@ AGAIN = "its gradients are differentiated again"
 NEARLY = 1.05  # times the least that counts as the least
 
 WORTH = 1.35  # times its seconds that it may cost to give a library its work space
+WORTH_MORE = 2.5  # the same where a training amplifies what another algorithm rounds otherwise
 
 FRUGAL = 0.4  # share of the room that a call may take in the first step
 FRUGAL_EQUAL = 0.8  # the same for a call and two like it, where results are equal to the bit
@@ -99,6 +100,18 @@ def roomier(cases, taken, free):
     return taken if dear or together(cases, found.get) > free else found
 
 
+def spacious(plain, roomy, free, amplifies):
+    """Of two lists of the same choices, the one with room for libraries' work spaces, where that
+    fits and does not cost much more.
+    """
+    fits = [c for c in roomy if c.bitwise and c.needs <= free]
+    before = [c for c in plain if c.needs <= free]
+    if not fits or not before:
+        return plain
+    most = (WORTH_MORE if amplifies else WORTH) * _fastest(before).price
+    return roomy if _fastest(fits).price <= most else plain
+
+
 def cheapest_if_equal(cases, free):
     """The same, with choices that are equal to the bit where a training amplifies rounding, as long
     as they fit.
@@ -111,20 +124,21 @@ def cheapest_if_equal(cases, free):
 
 
 def half_way(cases, taken):
-    """Choices of the same kinds as those taken, with about half of what these need more than what
-    is done now; None where there are none between.
+    """The cheapest choices that need no more than the middle between what is done now and those
+    taken, of the same kinds where these are kinds that go more or less far; None where there are
+    none between.
     """
-    found = {}
-    for case, choice in taken.items():
-        middle = (case.choice.needs + choice.needs) / 2
-        alike = [c for c in case.candidates if c.kind == choice.kind and c.needs < choice.needs]
-        below = [c for c in alike if c.needs <= middle]
-        found[case] = (
-            max(below, key=lambda c: c.needs)
-            if below
-            else min(alike, key=lambda c: c.needs, default=choice)
-        )
-    return None if all(found[case] is taken[case] for case in taken) else found
+    now, then = together(cases, lambda c: c.choice), together(cases, taken.get)
+    equal = all(choice.bitwise for choice in taken.values())
+
+    def between(case):
+        some = [c for c in case.candidates if c.bitwise or not equal]
+        alike = [c for c in some if c.kind and c.kind == taken[case].kind]
+        return alike or [c for c in some if c.remedies()] or some
+
+    found = cheapest(cases, (now + then) / 2, between)
+    fits = together(cases, found.get) <= (now + then) / 2
+    return None if not fits or all(found[case] is taken[case] for case in taken) else found
 
 
 def _all(case):

@@ -77,6 +77,7 @@ class Teller:
 
     def __init__(self, say, limit=None):
         self.say, self.limit, self.told = say, limit, False
+        self.rounding = ""  # by how much that matters, in words, where it is known
         self.trying = False  # what runs out now does so in a trial of ours
         self._missed = 0  # bytes of the largest request that failed outside of one
         self._wall = 0  # bytes that were there with a failed request, since somebody asked
@@ -92,7 +93,7 @@ class Teller:
                 "work space, it took another algorithm: results are then equal up to rounding"
                 % room.words(self._missed),
                 id="micro_batch",
-                amplifies=DID_WITHOUT,
+                amplifies=DID_WITHOUT + self.rounding,
             )
 
     def forget_missed(self):

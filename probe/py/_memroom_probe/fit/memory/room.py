@@ -145,16 +145,23 @@ def size_of(tensor):
     return here.numel() * here.element_size()
 
 
+def gradient_size(grad):
+    """Bytes of a gradient. That of a sparse table has rows for what was looked up only."""
+    if grad.layout == torch.sparse_coo:
+        return size_of(grad._values()) + size_of(grad._indices())
+    return size_of(grad)
+
+
 def gradients_of(module):
     """Bytes of the gradients that are there."""
     return sum(
-        size_of(p.grad) for p in module.parameters() if p.requires_grad and p.grad is not None
+        gradient_size(p.grad) for p in module.parameters() if p.requires_grad and p.grad is not None
     )
 
 
 def state_to_come():
     """Bytes of optimizer state that the first steps will add for good."""
-    return sum(_state_to_come(o) for o in optimizers())
+    return sum(state_of(o) for o in optimizers())
 
 
 def state():
@@ -186,7 +193,8 @@ def instances(base):
     return [o for o in gc.get_objects() if type(o) in classes]
 
 
-def _state_to_come(optimizer):
+def state_of(optimizer):
+    """Bytes of state that an optimizer's first step will add."""
     total = 0
     for group in optimizer.param_groups:
         per_element = _copies(optimizer, group)

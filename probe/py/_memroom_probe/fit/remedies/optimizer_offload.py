@@ -1,31 +1,77 @@
 """Optimizer state waits in host memory between steps."""
 
+import weakref
+
 import torch
 
 from ..memory import room
+from .optimizer_step import BY_PARAMETER
+
+PART = 64 << 20  # bytes of parameters whose state is on the card at once
 
 
 def optimizer_state(params, say):
     """State is moved to the host after each step and back before the next: it is not there while
     activations are.
     """
-    from torch.optim.optimizer import (
-        register_optimizer_step_post_hook,
-        register_optimizer_step_pre_hook,
-    )
+    return StateAway(say).send_now()
 
-    told: list = []
 
-    def bring(optimizer, args, kwargs):
-        _move(
-            optimizer, lambda p, t: t.to(p.device, non_blocking=True) if t.device != p.device else t
+class StateAway:
+    """State of optimizers, which waits on the host from send_now() on. Optimizers that treat each
+    parameter by itself step part by part, so that the state of one part is on the card at a time.
+    wanted: asked before a step, as long as state is not sent away: whether it has to be.
+    """
+
+    def __init__(self, say, wanted=None):
+        from torch.optim.optimizer import (
+            register_optimizer_step_post_hook,
+            register_optimizer_step_pre_hook,
         )
 
-    def send(optimizer, args, kwargs):
-        _move(optimizer, _to_host)
-        if not told:
-            told.append(True)
-            say(
+        self.say, self.wanted, self.active, self._told = say, wanted, False, False
+        # optimizer -> its groups, those of the part that steps first, and those that follow
+        self._steps: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
+        self.hooks = [
+            register_optimizer_step_pre_hook(self._before),
+            register_optimizer_step_post_hook(self._after),
+        ]
+
+    def send_now(self):
+        """What is there goes now, and from now on after each step."""
+        self.active = True
+        for optimizer in room.optimizers():
+            _move(optimizer, optimizer.state, _to_host)
+        return self.hooks
+
+    def _before(self, optimizer, args, kwargs):
+        if not self.active and self.wanted is not None and self.wanted(optimizer):
+            self.send_now()
+        if not self.active:
+            return
+        first, *rest = _parts(optimizer, args, kwargs)
+        self._steps[optimizer] = optimizer.param_groups, first, rest
+        optimizer.param_groups = first
+        _move(optimizer, _parameters(first), _to_card)
+
+    def _after(self, optimizer, args, kwargs):
+        if optimizer not in self._steps:
+            return
+        groups, first, rest = self._steps.pop(optimizer)
+        # somebody else who had put other groups in their place may have put them back by now
+        groups = groups if optimizer.param_groups is first else optimizer.param_groups
+        _move(optimizer, _parameters(first), _to_host)
+        try:
+            for part in rest:
+                optimizer.param_groups = part
+                _move(optimizer, _parameters(part), _to_card)
+                type(optimizer).step.__wrapped__(optimizer)
+                _move(optimizer, _parameters(part), _to_host)
+        finally:
+            optimizer.param_groups = groups
+        if not self._told:
+            self._told = True
+            self.say(
                 "applied",
                 "%s: optimizer state offloaded to host memory between steps"
                 % type(optimizer).__name__,
@@ -33,14 +79,40 @@ def optimizer_state(params, say):
                 equivalence="exact",
             )
 
-    return [register_optimizer_step_pre_hook(bring), register_optimizer_step_post_hook(send)]
+
+def _parts(optimizer, args, kwargs):
+    """The groups of an optimizer as lists of groups that step one after the other."""
+    kind = type(optimizer)
+    apart = (
+        kind.__name__ in BY_PARAMETER
+        and kind.__module__.split(".")[:2] == ["torch", "optim"]
+        and hasattr(kind.step, "__wrapped__")
+        and len(args) < 2  # the optimizer itself; a closure must be run once
+        and not kwargs
+    )
+    parts, size = [[]], 0
+    for group in optimizer.param_groups if apart else []:
+        for p in group["params"]:
+            if size and size + room.size_of(p) > PART:
+                parts.append([])
+                size = 0
+            if not parts[-1] or parts[-1][-1][0] is not group:
+                parts[-1].append((group, []))
+            parts[-1][-1][1].append(p)
+            size += room.size_of(p)
+    if len(parts) < 2:
+        return [optimizer.param_groups]
+    return [[dict(group, params=params) for group, params in part] for part in parts]
 
 
-def optimizer_state_at_once(say):
-    """The same, in the middle of a run: what is there goes now."""
-    for optimizer in room.optimizers():
-        _move(optimizer, _to_host)
-    return optimizer_state({}, say)
+def _parameters(groups):
+    return [p for group in groups for p in group["params"]]
+
+
+def _to_card(parameter, tensor):
+    if tensor.device == parameter.device:
+        return tensor
+    return tensor.to(parameter.device, non_blocking=True)
 
 
 def _to_host(parameter, tensor):
@@ -50,8 +122,9 @@ def _to_host(parameter, tensor):
     return there.copy_(tensor, non_blocking=True)
 
 
-def _move(optimizer, where):
-    for p, state in optimizer.state.items():
+def _move(optimizer, parameters, where):
+    for p in list(parameters):
+        state = optimizer.state.get(p, {})
         for key, value in list(state.items()):
             if isinstance(value, torch.Tensor) and value.numel() * value.element_size() >= 4096:
                 state[key] = where(p, value)

@@ -24,7 +24,7 @@ def sliced_optimizer(params, say):
     most, whole, told = params.get("bytes", SLICE), weakref.WeakKeyDictionary(), []
 
     def before(optimizer, args, kwargs):
-        if type(optimizer).__name__ not in _BY_PARAMETER or type(optimizer).__module__.split(".")[
+        if type(optimizer).__name__ not in BY_PARAMETER or type(optimizer).__module__.split(".")[
             :2
         ] != ["torch", "optim"]:
             return
@@ -48,7 +48,8 @@ def sliced_optimizer(params, say):
     return [register_optimizer_step_pre_hook(before), register_optimizer_step_post_hook(after)]
 
 
-_BY_PARAMETER = {
+# torch's optimizers that treat each parameter by itself
+BY_PARAMETER = {
     "Adam",
     "AdamW",
     "SGD",
@@ -60,6 +61,7 @@ _BY_PARAMETER = {
     "Adadelta",
     "ASGD",
     "Rprop",
+    "SparseAdam",
 }
 
 

@@ -1,0 +1,85 @@
+"""By how much results are rounded otherwise: a gradient of a few rows in two halves against that of
+the rows together, or by other algorithms than cuDNN's against cuDNN's.
+
+It is told where a training amplifies rounding. The figure is that of one gradient, not of what
+becomes of it in many steps.
+"""
+
+import contextlib
+from typing import List, Optional
+
+import torch
+
+from ..batch.inputs import is_tensor
+from ..calls import generators, tree
+from .run import put_back
+
+FEW = 8  # rows
+
+
+def words(size: Optional[float]) -> str:
+    """What is told beside the reason."""
+    return "; in a trial a gradient differed by %.1e of its size" % size if size else ""
+
+
+def of_pieces(module, call, inputs) -> Optional[float]:
+    """Of the gradient's norm, what halves of a few rows differ by; None where it cannot be had."""
+    half = min(FEW, inputs.rows) // 2
+
+    def halves():
+        first = _gradients(module, call, inputs, range(half))
+        second = _gradients(module, call, inputs, range(half, 2 * half))
+        return [a + b for a, b in zip(first, second)]
+
+    def whole():
+        return _gradients(module, call, inputs, range(2 * half))
+
+    return _compare(module, whole, halves) if half else None
+
+
+def of_algorithms(module, call, inputs) -> Optional[float]:
+    """The same for algorithms that want no work space of cuDNN's."""
+
+    def run():
+        return _gradients(module, call, inputs, range(min(FEW, inputs.rows)))
+
+    def without():
+        with torch.backends.cudnn.flags(enabled=False):
+            return run()
+
+    return _compare(module, run, without)
+
+
+def _compare(module, one, other) -> Optional[float]:
+    try:
+        with put_back(module):
+            states = generators.read(module)
+            a = one()
+            generators.put_back(states)
+            b = other()
+        size = _norm(a)
+        # a loss over a batch is a sum or a mean of those over its halves
+        apart = min(_norm([x - s * y for x, y in zip(a, b)]) for s in (1.0, 0.5))
+    except Exception as why:  # out of memory too: then there is no figure
+        del why
+        return None
+    return apart / size if size else None
+
+
+def _norm(gradients: List[torch.Tensor]) -> float:
+    return float(sum(g.double().square().sum() for g in gradients)) ** 0.5
+
+
+def _gradients(module, call, inputs, rows) -> List[torch.Tensor]:
+    args, kwargs = inputs.pick(list(rows))
+    alone = getattr(module, "no_sync", contextlib.nullcontext)  # other ranks know nothing of this
+    parameters = [p for p in module.parameters() if p.requires_grad]
+    with torch.enable_grad(), alone():
+        results = tree.flatten(call(*args, **kwargs))[0]
+        targets = [t for t in results if is_tensor(t) and t.requires_grad]
+        got = torch.autograd.grad(
+            [t.float().square().sum() if t.dim() else t for t in targets],
+            parameters,
+            allow_unused=True,
+        )
+    return [torch.zeros_like(p) if g is None else g.detach() for p, g in zip(parameters, got)]
