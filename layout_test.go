@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -291,6 +292,45 @@ func TestLinesFitBesideEachOther(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestDocumentsFitTheScreen: the same for prose. A row of a table cannot be broken, and what stands
+// in a fence is what a program prints.
+func TestDocumentsFitTheScreen(t *testing.T) {
+	out, err := exec.Command("git", "ls-files", "*.md").Output()
+	if err != nil {
+		t.Skipf("needs git: %v", err)
+	}
+	for _, path := range strings.Fields(string(out)) {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			continue // moved away, not yet committed
+		}
+		for _, line := range wideLines(string(text)) {
+			t.Errorf("%s:%d has more than %d columns", path, line, mostColumns)
+		}
+	}
+	long := strings.Repeat("word ", 21)
+	if got := wideLines("# Title\n" + long + "\n| " + long + "|\n```\n" + long + "\n```\n- " + long +
+		"\nhttps://" + strings.Repeat("x", 120)); !slices.Equal(got, []int{2, 7}) {
+		t.Errorf("too wide are lines 2 and 7, found %v", got)
+	}
+}
+
+// wideLines gives the lines of a document that are too wide and could be broken.
+func wideLines(text string) (wide []int) {
+	fenced := false
+	for i, line := range strings.Split(text, "\n") {
+		if strings.HasPrefix(strings.TrimSpace(line), "```") {
+			fenced = !fenced
+		}
+		whole := len(strings.Fields(line)) == 1 // an address
+		if len([]rune(strings.TrimRight(line, " "))) > mostColumns && !fenced && !whole &&
+			!strings.HasPrefix(line, "|") {
+			wide = append(wide, i+1)
+		}
+	}
+	return wide
 }
 
 // rawLines gives the lines that texts in backquotes reach over.
