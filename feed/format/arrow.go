@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"math/big"
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
@@ -299,13 +300,13 @@ func addScalar(into *table.Data, c table.Column, values arrow.Array, i int, natu
 	case *array.Float64:
 		number, isWhole = v.Value(i), false
 	case *array.Decimal32:
-		number, isWhole = v.Value(i).ToFloat64(v.DataType().(arrow.DecimalType).GetScale()), false
+		number, isWhole = nearest(big.NewInt(int64(v.Value(i))), v.DataType()), false
 	case *array.Decimal64:
-		number, isWhole = v.Value(i).ToFloat64(v.DataType().(arrow.DecimalType).GetScale()), false
+		number, isWhole = nearest(big.NewInt(int64(v.Value(i))), v.DataType()), false
 	case *array.Decimal128:
-		number, isWhole = v.Value(i).ToFloat64(v.DataType().(arrow.DecimalType).GetScale()), false
+		number, isWhole = nearest(v.Value(i).BigInt(), v.DataType()), false
 	case *array.Decimal256:
-		number, isWhole = v.Value(i).ToFloat64(v.DataType().(arrow.DecimalType).GetScale()), false
+		number, isWhole = nearest(v.Value(i).BigInt(), v.DataType()), false
 	}
 	if natural == c.DType && copied(values) { // the column has missing rows: bytes as they are
 		raw := values.Data().Buffers()[1].Bytes()
@@ -324,6 +325,12 @@ func addScalar(into *table.Data, c table.Column, values arrow.Array, i int, natu
 		return fmt.Errorf("column %q: %s cannot become %s", c.Name, values.DataType(), c.DType)
 	}
 	return nil
+}
+
+// nearest gives the float64 nearest to a decimal. The library's own conversion multiplies by a
+// rounded power of ten, which is off by a bit for one number in some.
+func nearest(digits *big.Int, t arrow.DataType) float64 {
+	return scaled(digits, t.(arrow.DecimalType).GetScale())
 }
 
 func appendList(into *table.Data, values arrow.Array) error {

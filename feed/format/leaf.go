@@ -280,12 +280,12 @@ func (l *leafReader) number(out []byte, i int) []byte {
 		return l.float(out, b.doubles[i])
 	default:
 		if l.decimal {
-			return l.float(out, l.scaled(signed(l.text(i))))
+			return l.float(out, scaled(signed(l.text(i)), l.scale))
 		}
 		return append(out, l.text(i)...) // float16
 	}
 	if l.decimal {
-		return l.float(out, l.scaled(big.NewInt(whole)))
+		return l.float(out, scaled(big.NewInt(whole), l.scale))
 	}
 	if l.column.DType == "<f8" {
 		if l.unsigned && l.chunk.Type() == parquet.Types.Int64 {
@@ -314,9 +314,13 @@ func signed(b []byte) *big.Int {
 	return v
 }
 
-// scaled gives the float64 nearest to a decimal.
-func (l *leafReader) scaled(v *big.Int) float64 {
-	power := new(big.Int).Exp(big.NewInt(10), big.NewInt(int64(l.scale)), nil)
+// scaled gives the float64 nearest to v / 10^scale. A negative scale multiplies.
+func scaled(v *big.Int, scale int32) float64 {
+	power := new(big.Int).Exp(big.NewInt(10), big.NewInt(int64(max(scale, -scale))), nil)
+	if scale < 0 {
+		f, _ := new(big.Rat).SetInt(power.Mul(power, v)).Float64()
+		return f
+	}
 	f, _ := new(big.Rat).SetFrac(v, power).Float64()
 	return f
 }
@@ -468,7 +472,7 @@ func (l *leafReader) json(i int) []byte {
 	case parquet.Types.ByteArray, parquet.Types.FixedLenByteArray:
 		v = string(l.text(i))
 		if l.decimal {
-			v = l.scaled(signed(l.text(i)))
+			v = scaled(signed(l.text(i)), l.scale)
 		}
 	case parquet.Types.Float:
 		v = l.values.floats[i]
@@ -490,7 +494,7 @@ func (l *leafReader) json(i int) []byte {
 	if l.decimal {
 		switch whole := v.(type) {
 		case int64:
-			v = l.scaled(big.NewInt(whole))
+			v = scaled(big.NewInt(whole), l.scale)
 		}
 	}
 	text, err := json.Marshal(v)
