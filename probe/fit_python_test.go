@@ -1,9 +1,12 @@
 package probe
 
 import (
+	"bytes"
+	"encoding/json"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"memroom/testenv"
@@ -12,20 +15,10 @@ import (
 // TestFitInProcess runs the tests of the remedies that live in the user's process, against real
 // frameworks. Each file is a process of its own, because remedies change how the framework behaves.
 func TestFitInProcess(t *testing.T) {
+	t.Run("torch", fitTogether)
 	for name, modules := range map[string][]string{
-		"test_microbatch": {"torch"},
-		"test_declines":   {"torch"},
-		"test_loops":      {"torch"},
-		"test_hostile":    {"torch"},
 		"test_governor":   {"torch", "torchvision"},
-		"test_forecast":   {"torch"},
-		"test_card":       {"torch"},
 		"test_foreign":    {},
-		"test_chance":     {"torch"},
-		"test_remedies":   {"torch"},
-		"test_threads":    {"torch"},
-		"test_state":      {"torch"},
-		"test_rules":      {"torch"},
 		"test_api":        {"torch", "accelerate"},
 		"test_quantized":  {"torch", "transformers", "bitsandbytes"},
 		"test_keras":      {"tensorflow", "keras"},
@@ -38,6 +31,48 @@ func TestFitInProcess(t *testing.T) {
 				t.Fatalf("%v\n%s", err, out)
 			}
 		})
+	}
+}
+
+// fitTogether runs the files that need PyTorch alone. They come of one process that has imported
+// it; the longest begins.
+func fitTogether(t *testing.T) {
+	t.Parallel()
+	python := testenv.Python(t, "torch")
+	files := []string{"test_hostile", "test_loops", "test_microbatch", "test_remedies", "test_state",
+		"test_card", "test_chance", "test_threads", "test_declines", "test_rules", "test_forecast"}
+	dir := filepath.Join(testenv.Root(t), "probe")
+	const start = "import sys; sys.path[:0] = sys.argv[1:3]; import together; " +
+		"together.main(2, sys.argv[3:])"
+	cmd := exec.Command(python, append([]string{"-B", "-W", "ignore", "-c", start,
+		filepath.Join(dir, "py"), filepath.Join(dir, "pytests", "fit")}, files...)...)
+	cmd.Env = append(os.Environ(), "OMP_NUM_THREADS=1", "PYTHONDONTWRITEBYTECODE=1")
+	var failed bytes.Buffer
+	cmd.Stderr = &failed
+	out, err := cmd.Output()
+	if err != nil {
+		t.Errorf("%v\n%s", err, failed.Bytes())
+	}
+	ended := map[string]bool{}
+	for dec := json.NewDecoder(bytes.NewReader(out)); dec.More(); {
+		var file struct {
+			Name, Said string
+			Passed     bool
+		}
+		if err := dec.Decode(&file); err != nil {
+			t.Fatal(err)
+		}
+		ended[file.Name] = true
+		t.Run(file.Name, func(t *testing.T) {
+			if !file.Passed || !strings.Contains(file.Said, "\nOK") {
+				t.Error(file.Said)
+			}
+		})
+	}
+	for _, name := range files {
+		if !ended[name] {
+			t.Errorf("%s did not end", name)
+		}
 	}
 }
 

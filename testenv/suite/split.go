@@ -114,7 +114,8 @@ func (s *split) test(i int, name string) {
 	}
 	cmd := exec.Command(tool, args...)
 	cmd.Dir = s.dir
-	cmd.Env = append(os.Environ(), "GOCOVERDIR="+counts)
+	// The race detector waits a second at the end of every process, for reports of other threads.
+	cmd.Env = append(os.Environ(), "GOCOVERDIR="+counts, "GORACE=atexit_sleep_ms=50")
 	var own strings.Builder
 	named := false
 	began := time.Now()
