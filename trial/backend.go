@@ -34,6 +34,17 @@ type DeviceResizer interface {
 	ResizeDevice(run string, device event.Bytes) error
 }
 
+// Pauser is a backend that can let a running attempt stand still, and go on.
+type Pauser interface {
+	Pause(run string, on bool)
+}
+
+// Slacker is a backend that can let every running attempt go some way beyond its reservation before
+// it meets the limit: there is time to give it more.
+type Slacker interface {
+	Slack(event.Bytes)
+}
+
 // Happening is something that a running attempt did.
 type Happening struct {
 	Run    string
@@ -41,5 +52,10 @@ type Happening struct {
 	Values map[string]float64 // what it reported
 	Step   int                // of Values; -1 unknown
 	Final  bool               // Values are the objective's result
-	End    *Outcome           // it has ended
+	// Tight: it is close to its limit or stands still there. Told at once, because standing still
+	// costs its time; what it holds is read with Usage.
+	Tight bool
+	// Gone: its processes have ended and their memory is back. How it ended is told later.
+	Gone bool
+	End  *Outcome // it has ended
 }

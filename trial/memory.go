@@ -233,12 +233,20 @@ func shapes(numbers, kinds []column, n int) []shape {
 	add(append(slices.Clone(numbers), kinds...), false, "a line over all knobs")
 	add(logsOf(numbers), true, "a power of the numbers")
 	add(append(logsOf(numbers), kinds...), true, "a power of the numbers, by name")
+	const mostTriples = 5 // knobs: the number of shapes grows with its cube
 	for i, a := range numbers {
-		for _, b := range numbers[i:] {
+		for j, b := range numbers[i:] {
 			p := product(a, b)
 			add([]column{p}, false, "grows with "+p.name)
 			add(append([]column{p}, numbers...), false, "a line and "+p.name)
 			add(append([]column{a, b, p}, kinds...), false, "grows with "+p.name+", by name")
+			for _, c := range numbers[i+j:] {
+				if len(numbers) <= mostTriples { // weights grow with width x width x depth
+					q := product(p, c)
+					add([]column{q}, false, "grows with "+q.name)
+					add(append([]column{q}, kinds...), false, "grows with "+q.name+", by name")
+				}
+			}
 		}
 	}
 	return out

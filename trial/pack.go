@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"time"
 
 	"memroom/event"
 )
@@ -63,7 +64,7 @@ type Launch struct {
 }
 
 // patience: a trial that was overtaken this often holds everybody up until it fits.
-const patience = 24
+const patience = 64
 
 // window is how many waiting trials are looked at: the cost of a decision must not grow with the
 // queue.
@@ -142,7 +143,7 @@ func (s *Study) ramping() bool {
 	settled, open := s.Host.Count(), 0
 	for _, r := range s.running {
 		if r.shared && !r.settled {
-			return len(s.running) > besideFirst
+			return !s.oneMoreBeside(r)
 		}
 		if r.settled {
 			settled++
@@ -151,6 +152,23 @@ func (s *Study) ramping() bool {
 		}
 	}
 	return open > 0 && open >= 3*settled
+}
+
+// oneMoreBeside says whether another trial may begin beside the first of a study: when those before
+// it have shown for a moment what they begin with, and all could double that.
+func (s *Study) oneMoreBeside(first *live) bool {
+	const moment = 100 * time.Millisecond
+	if len(s.running) > besideFirst {
+		return false
+	}
+	var sum event.Bytes
+	for _, r := range s.running {
+		if r.age < moment {
+			return false
+		}
+		sum += max(first.whole/besideShare, 2*r.peak)
+	}
+	return sum <= first.whole/4*3
 }
 
 // need is what a trial must have to be started. It is not ready while nothing is known and another
@@ -174,9 +192,11 @@ func (s *Study) need(t *Trial, c Capacity) (l Launch, ready bool) {
 	return l, ok
 }
 
-// besideFirst trials may begin beside the first one of a study, with a quarter of what there is
-// between them.
-const besideFirst = 1
+// besideFirst trials may begin beside the first one of a study, each with a share of what there is.
+const (
+	besideFirst = 3
+	besideShare = 16
+)
 
 // leastReservation is below what any interpreter needs.
 const leastReservation = 32 * event.MiB
@@ -202,7 +222,7 @@ func (s *Study) hostNeed(t *Trial, c Capacity, l *Launch) (event.Bytes, bool) {
 	for _, r := range s.running {
 		if r.shared && !r.settled && s.Options.GPUs == 0 {
 			l.Why, l.Guess = "nothing is known yet: it has a little, beside the first", true
-			return r.whole / 4 / besideFirst, true
+			return r.whole / besideShare, true
 		}
 		if r.alone && !r.settled {
 			return 0, false
@@ -252,6 +272,9 @@ func (s *Study) cpus(c Capacity) float64 {
 func (s *Study) fits(l *Launch, c Capacity) bool {
 	used := 0.0
 	for _, r := range s.running {
+		if r.gone {
+			continue
+		}
 		a := r.trial.Attempts[len(r.trial.Attempts)-1]
 		share := a.CPUs
 		if s.Options.CPUs == 0 && r.cpus > 0 && r.settled {
@@ -291,10 +314,15 @@ func (s *Study) spare(l Launch) event.Bytes {
 		return more * more
 	}
 	sum := square(l.Upper, l.Host)
+	together := event.Bytes(0) // where little is known, all may be wrong in the same direction
 	for _, r := range s.running {
+		if r.alone || r.guess {
+			together += max(0, s.mayNeed(r)-r.reserved)
+			continue
+		}
 		sum += square(r.upper, r.reserved)
 	}
-	return event.Bytes(math.Sqrt(sum))
+	return event.Bytes(math.Sqrt(sum)) + together
 }
 
 // reallyFree is what is free now less what running trials may still take of their reservations.

@@ -92,6 +92,7 @@ type Outcome struct {
 	Where      event.Where `json:"where,omitempty"`
 	Itself     bool        `json:"itself,omitempty"`    // the program gave up, nobody killed it
 	Neighbour  bool        `json:"neighbour,omitempty"` // the machine was full, not its own limit
+	AtLimit    bool        `json:"at_limit,omitempty"`  // an error after it came to its limit
 	Lost       bool        `json:"lost,omitempty"`      // nobody knows how it ended
 	NotStarted string      `json:"not_started,omitempty"`
 	Framework  bool        `json:"framework,omitempty"` // --fit's remedies have something to act on
@@ -145,27 +146,32 @@ type Study struct {
 	// memory, and the trial that showed it
 	tooLarge   map[string]int
 	rehearsals *rehearsals // nil: nothing is rehearsed
+	late       lateGrowth
 }
 
 // live is what is known of a running attempt beside its record.
 type live struct {
-	trial    *Trial
-	reserved event.Bytes // of host memory, now
-	upper    event.Bytes // what it may grow to by forecast
-	grew     int         // how often it did
-	held     bool        // it stands still at its limit
-	device   event.Bytes
-	limit    event.Bytes // of its allocator on a card, at least the reservation
-	used     event.Bytes // last reading of what cannot be dropped
-	peak     event.Bytes
-	peakDev  event.Bytes
-	cpus     float64     // measured; 0: not yet
-	settled  bool        // its memory has stood still for long enough
-	level    bool        // that on the card too
-	alone    bool        // it was given everything, because nothing was known
-	guess    bool        // or what very few trials let guess
-	shared   bool        // others may have a quarter beside it
-	whole    event.Bytes // what it had before
+	trial     *Trial
+	reserved  event.Bytes // of host memory, now
+	upper     event.Bytes // what it may grow to by forecast
+	grew      int         // how often it did
+	held      bool        // it stands still at its limit
+	gone      bool        // its processes have ended
+	had       event.Bytes // reserved before they had
+	device    event.Bytes
+	limit     event.Bytes // of its allocator on a card, at least the reservation
+	age       time.Duration
+	used      event.Bytes // last reading of what cannot be dropped
+	peak      event.Bytes
+	peakDev   event.Bytes
+	cpus      float64     // measured; 0: not yet
+	settled   bool        // its memory has stood still for long enough
+	settledAt event.Bytes // its peak then
+	level     bool        // that on the card too
+	alone     bool        // it was given everything, because nothing was known
+	guess     bool        // or what very few trials let guess
+	shared    bool        // others may have a quarter beside it
+	whole     event.Bytes // what it had before
 }
 
 // NewStudy begins an empty study.
@@ -203,6 +209,18 @@ func (s *Study) Start(id int, a Attempt) {
 	}
 	s.running[id] = &live{trial: t, reserved: a.Host, upper: a.Upper, device: a.Device,
 		alone: a.Why == aloneWords, guess: a.Guess}
+}
+
+// Vacate gives back what a trial has reserved: its processes have ended, and how is told in a
+// moment. ok is false while too little is known: what that trial took should be learnt first.
+func (s *Study) Vacate(id int) (ok bool) {
+	l := s.running[id]
+	if l == nil || l.gone || s.Host.Count() < trusted {
+		return false
+	}
+	l.gone, l.had = true, l.reserved
+	l.reserved, l.upper, l.used, l.held = 0, 0, 0, false
+	return true
 }
 
 // Running lists the trials that run, by number.
@@ -276,9 +294,10 @@ type Usage struct {
 // rest of its reservation becomes free; the new size is returned, 0: no change.
 func (s *Study) Observe(id int, u Usage) (resize event.Bytes) {
 	l := s.running[id]
-	if l == nil {
+	if l == nil || l.gone {
 		return 0
 	}
+	l.age = u.Age
 	l.used, l.peak, l.held = u.Host, max(l.peak, u.Peak, u.Host), u.Held
 	l.peakDev = max(l.peakDev, u.Device)
 	if u.Age > time.Second {
@@ -296,11 +315,12 @@ func (s *Study) Observe(id int, u Usage) (resize event.Bytes) {
 	if l.settled || u.Still < patience || u.Held {
 		return 0
 	}
-	l.settled = true
+	l.settled, l.settledAt = true, l.peak
 	if !l.trial.fit {
-		s.Host.Learn(Observation{Params: l.trial.Params, Bytes: l.peak, Running: true})
+		s.Host.Learn(Observation{Params: l.trial.Params, Running: true,
+			Bytes: event.Bytes(float64(l.peak) * s.late.factor())})
 	}
-	if !l.alone && !l.guess {
+	if !l.alone && !l.guess && (l.grew == 0 || !u.Holds) {
 		return 0
 	}
 	tight := event.Bytes(float64(l.peak)*settledMargin) + pad
@@ -312,14 +332,14 @@ func (s *Study) Observe(id int, u Usage) (resize event.Bytes) {
 }
 
 // share lets some trials begin beside the first one of a study, before anybody knows what they
-// take: they have a quarter.
+// take. Each begins with little, and what it grows by leaves the first twice what that holds.
 // The new reservation of the first is returned, 0: no change.
 func (s *Study) share(l *live, u Usage) event.Bytes {
 	if l.shared || u.Host >= l.reserved/4 {
 		return 0
 	}
 	l.shared, l.whole = true, l.reserved
-	l.reserved = l.reserved / 4 * 3
+	l.reserved /= 2
 	return l.reserved
 }
 
@@ -450,18 +470,53 @@ const aloneWords = "nothing is known yet: it has everything to itself"
 // no room, or it is not close. A trial grows only into memory that nobody reserved.
 func (s *Study) Grow(id int, u Usage, c Capacity) event.Bytes {
 	l := s.running[id]
-	if l == nil || !u.Held && (c.Elastic || float64(u.Host) < near*float64(l.reserved)) {
+	if l == nil || l.gone || !c.Elastic && !u.Held && float64(u.Host) < near*float64(l.reserved) {
 		return 0
 	}
-	// Small steps first: what is reserved in vain keeps another trial from starting.
-	want := max(l.reserved/32, growStep/4, (l.upper-l.reserved)/2) << min(l.grew, 4)
 	room := min(c.Host-s.reserved(), s.reallyFree(c)) - s.older(l)
+	if c.Elastic && !u.Held {
+		// It is not certain that it needs more. At the limit, though, system calls fail that write
+		// into fresh memory, and many programs do not survive that.
+		gap := Gap(l.reserved)
+		if u.Host < l.reserved-gap || room < gap {
+			return 0
+		}
+		more := max(2*gap, u.Host+gap-l.reserved)
+		if l.guess && !l.settled { // nobody knows how far it goes
+			more = max(more, l.reserved/2)
+		}
+		l.reserved += min(more, room)
+		return l.reserved
+	}
+	// Small steps first: what is reserved in vain keeps another trial from starting.
+	if u.Host > l.reserved { // it has gone into what nobody reserved
+		l.reserved = min(u.Host, l.reserved+room)
+		room = min(c.Host-s.reserved(), s.reallyFree(c)) - s.older(l)
+	}
+	want := max(l.reserved/32, growStep/4, (l.upper-l.reserved)/2) << min(l.grew, 4)
 	if room < growStep/8 && room < want {
 		return 0
 	}
 	l.grew++
 	l.reserved += min(want, room)
 	return l.reserved
+}
+
+// Slack is how far every trial may go beyond its reservation for a moment: half of what nobody has
+// reserved, so that two that do so at the same time stay within the budget.
+func (s *Study) Slack(c Capacity) event.Bytes {
+	return max(0, min(c.Host-s.reserved(), s.reallyFree(c))) / 2
+}
+
+// Near says whether a trial is so close to its limit that it must not go on without more.
+func (s *Study) Near(id int, u Usage) bool {
+	l := s.running[id]
+	return l != nil && !l.gone && u.Holds && !u.Held && u.Host >= l.reserved-Gap(l.reserved)
+}
+
+// Gap is how far below its limit a trial is given more, before it stands still there.
+func Gap(reserved event.Bytes) event.Bytes {
+	return min(max(reserved/64, 4*event.MiB), 32*event.MiB)
 }
 
 // older is what trials that began before this one may need more. Of those that stand still none
@@ -476,11 +531,47 @@ func (s *Study) older(l *live) (sum event.Bytes) {
 		switch {
 		case r.held:
 			sum += max(r.upper-r.reserved, r.reserved/2)
-		case r.alone && !r.settled:
-			sum += max(0, 2*r.peak-r.reserved)
+		case r.alone || r.guess:
+			sum += max(0, s.mayNeed(r)-r.reserved)
 		}
 	}
 	return sum
+}
+
+// mayNeed is what a running trial of which little is known may come to hold. By those that ended,
+// once there are some; before that twice what it holds, and less once it stands still.
+func (s *Study) mayNeed(r *live) event.Bytes {
+	if s.Host.Count() > 0 {
+		return max(r.peak, r.trial.forecast(0, &s.Host).Pooled)
+	}
+	if r.settled {
+		return event.Bytes(float64(r.peak) * s.late.factor())
+	}
+	return 2 * r.peak
+}
+
+// lateGrowth learns how much trials still grow after their memory has stood still: an evaluation
+// or a checkpoint may come late.
+type lateGrowth struct {
+	seen int
+	most float64 // of the last ones, slowly forgotten
+}
+
+func (g *lateGrowth) learn(settled, final event.Bytes) {
+	if settled <= 0 {
+		return
+	}
+	g.seen++
+	g.most = max(1, float64(final)/float64(settled), g.most*0.9)
+}
+
+// factor begins with a guess.
+func (g lateGrowth) factor() float64 {
+	const guess, least = 1.35, 1.05
+	if g.seen < 3 {
+		return max(guess, g.most)
+	}
+	return max(least, g.most)
 }
 
 // Resized records a reservation that was changed.
@@ -520,7 +611,10 @@ func (s *Study) End(id int, at time.Time, o Outcome, c Capacity) {
 	a := &t.Attempts[len(t.Attempts)-1]
 	a.Outcome, a.Ended, a.Reserved, a.OnCard = &o, at, a.Host, a.Device
 	if l != nil {
-		a.Reserved, a.OnCard = l.reserved, max(l.device, l.limit)
+		a.Reserved, a.OnCard = max(l.reserved, l.had), max(l.device, l.limit)
+		if o.ExitCode == 0 && o.Stopped == "" {
+			s.late.learn(l.settledAt, max(l.peak, o.PeakHost))
+		}
 		delete(s.running, id)
 	}
 	s.learn(t, *a, o)
@@ -535,6 +629,13 @@ func (s *Study) End(id int, at time.Time, o Outcome, c Capacity) {
 		s.ladder(t, *a, o, c)
 	case o.NotStarted != "":
 		s.over(t, Failed, o.NotStarted)
+	case o.AtLimit && t.atLimit() <= mostAtLimit && float64(a.Reserved) < 0.97*float64(c.most()):
+		t.host = s.more(max(a.Reserved, o.PeakHost), c)
+		if t.atLimit() == mostAtLimit {
+			t.host = c.most()
+		}
+		s.again(t, fmt.Sprintf("exited with code %d after it had come to its limit of %s, where system "+
+			"calls may fail", o.ExitCode, a.Reserved))
 	case o.ExitCode != 0:
 		s.failed(t, o)
 	default:
@@ -571,6 +672,20 @@ func (s *Study) failed(t *Trial, o Outcome) {
 		return
 	}
 	s.over(t, Failed, why)
+}
+
+// mostAtLimit attempts that ended with an error at their limit are repeated with more memory; the
+// last with everything.
+const mostAtLimit = 2
+
+// atLimit counts such attempts.
+func (t *Trial) atLimit() (n int) {
+	for _, a := range t.Attempts {
+		if a.Outcome != nil && a.Outcome.AtLimit {
+			n++
+		}
+	}
+	return n
 }
 
 // failures counts attempts that ended with an error of the program's own.

@@ -447,6 +447,7 @@ func (e *Engine) launch(l trial.Launch) error {
 		return err
 	}
 	e.runs[run].card = e.Study.CardCap(l.Trial, e.capacity)
+	e.slacken()
 	if err := e.Backend.Start(run); err != nil {
 		return e.ended(e.runs[run], trial.Outcome{NotStarted: err.Error(), ExitCode: 125})
 	}
@@ -476,6 +477,12 @@ func (e *Engine) hear(h trial.Happening) error {
 			}
 			e.reading(a, r)
 		}
+	}
+	if h.Tight {
+		e.tight(a)
+	}
+	if h.Gone && e.Searcher == nil && e.Study.Vacate(a.trial) { // a searcher hears the result first
+		e.measured = time.Time{}
 	}
 	if h.End == nil {
 		return nil
@@ -630,8 +637,24 @@ func (e *Engine) observe() {
 			held[t.ID] = true
 		}
 	}
+	e.slacken()
 	e.capCards()
 	e.makeWay(held)
+}
+
+// tight gives an attempt more at once, if there is more: until the next tick it would stand still.
+func (e *Engine) tight(a *attempt) {
+	u, ok := e.Backend.Usage(a.run)
+	if !ok || e.measure() != nil {
+		return
+	}
+	a.usage = u
+	_ = e.Study.Observe(a.trial, u)
+	if grown := e.Study.Grow(a.trial, u, e.capacity); grown > 0 {
+		e.resize(a, grown)
+	} else if pauser, ok := e.Backend.(trial.Pauser); ok && e.Study.Near(a.trial, u) {
+		pauser.Pause(a.run, true) // until there is more: the limit itself is not safe
+	}
 }
 
 func (e *Engine) resize(a *attempt, host event.Bytes) {
@@ -642,7 +665,11 @@ func (e *Engine) resize(a *attempt, host event.Bytes) {
 		e.Study.Resized(a.trial, a.limit)
 		return
 	}
+	if pauser, ok := e.Backend.(trial.Pauser); ok && host > a.limit {
+		pauser.Pause(a.run, false)
+	}
 	a.limit = host
+	e.slacken()
 	_ = e.record(false, entry{Kind: "resize", Trial: a.trial, Host: host})
 }
 
@@ -672,6 +699,13 @@ func (e *Engine) capCards() {
 		if resizer.ResizeDevice(a.run, limit) == nil {
 			a.card = limit
 		}
+	}
+}
+
+// slacken tells the backend how far trials may go beyond their reservations now.
+func (e *Engine) slacken() {
+	if s, ok := e.Backend.(trial.Slacker); ok {
+		s.Slack(e.Study.Slack(e.capacity))
 	}
 }
 

@@ -46,6 +46,7 @@ func (c curve) peak() (most event.Bytes) {
 
 type acting struct {
 	curve
+	run      string
 	limit    event.Bytes
 	done     float64 // seconds of it
 	used     event.Bytes
@@ -77,7 +78,7 @@ func (s *scripted) Prepare(l trial.Launch) (string, error) {
 	defer s.mu.Unlock()
 	s.made++
 	run := fmt.Sprintf("run-%d", s.made)
-	s.jobs[run] = &acting{curve: s.job(l), limit: l.Host}
+	s.jobs[run] = &acting{curve: s.job(l), run: run, limit: l.Host}
 	return run, nil
 }
 
@@ -118,6 +119,13 @@ func (s *scripted) act(run string, j *acting) {
 	s.events <- trial.Happening{Run: run, End: &out, Step: -1}
 }
 
+func (s *scripted) tell(h trial.Happening) {
+	select {
+	case s.events <- h:
+	case <-time.After(time.Second): // the study is over
+	}
+}
+
 // pause until the next instant: one that stands still goes on as soon as it is given more.
 func (s *scripted) pause(j *acting, instant time.Duration) time.Duration {
 	s.mu.Lock()
@@ -135,6 +143,9 @@ func (s *scripted) step(j *acting, out *trial.Outcome, instant time.Duration) bo
 		return false
 	}
 	want := j.at(j.done / j.seconds)
+	if !j.held && want > j.limit {
+		defer func() { go s.tell(trial.Happening{Run: j.run, Tight: true, Step: -1}) }()
+	}
 	j.held = want > j.limit
 	if j.held && j.released {
 		*out = trial.Outcome{ExitCode: 137, Signal: "SIGKILL", OOM: true, Where: event.WhereHost}
@@ -316,88 +327,174 @@ func knob(p trial.Params, name string) float64 {
 	return f
 }
 
+// packingCase is a kind of study.
+type packingCase struct {
+	name    string
+	trials  int
+	domains []string
+	share   func(trial.Params) float64 // of the host
+	noise   float64
+	shortS  float64
+	longS   float64
+	bar     float64 // of the makespan against the oracle's
+	shape   func(kind int, peak event.Bytes) func(float64) event.Bytes
+}
+
+// run packs a case with three seeds, and the oracle beside it.
+func (c packingCase) run(t *testing.T, host event.Bytes) {
+	const mib = float64(event.MiB)
+	space := spaceOf(t, c.domains...)
+	if c.shape == nil {
+		c.shape = shapeOf
+	}
+	total, late := 0.0, 0
+	const seeds = 3
+	for seed := range uint64(seeds) {
+		of := func(id int, p trial.Params) curve {
+			source := rand.New(rand.NewPCG(11+seed, uint64(id)))
+			seconds := c.shortS + (c.longS-c.shortS)*source.Float64()
+			kind := source.IntN(3)
+			share := c.share(p) * (1 - c.noise + 2*c.noise*source.Float64())
+			return curve{seconds, c.shape(kind, event.Bytes(share*float64(host)/mib)*event.MiB)}
+		}
+		sampler, err := trial.NewSampler(space, trial.Random, seed+1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var jobs []curve
+		for n := range c.trials {
+			jobs = append(jobs, of(n, sampler.Point(n)))
+		}
+		best, volume := oracle(jobs, host)
+		got := pack(t, space, c.trials, host, seed+1, func(l trial.Launch) curve {
+			return of(l.Trial, l.Params)
+		})
+		t.Logf("%.1f s, oracle %.1f s (%.3f x), volume %.1f s; ran out: %d of the first 20, "+
+			"%d later; at most %v", got.seconds, best, got.seconds/best, volume, got.early,
+			got.late, got.most)
+		if got.finished != c.trials {
+			t.Errorf("%d of %d finished", got.finished, c.trials)
+		}
+		if got.most > host {
+			t.Errorf("%v in use at once, the budget is %v", got.most, host)
+		}
+		total, late = total+got.seconds/best, late+got.late
+	}
+	t.Logf("mean %.3f x", total/seeds)
+	if total/seeds > c.bar {
+		t.Errorf("%.2f x the oracle's makespan, at most %.2f x", total/seeds, c.bar)
+	}
+	if late*50 > (c.trials-20)*seeds {
+		t.Errorf("%d of %d ran out after the first 20, at most 2 %%", late, (c.trials-20)*seeds)
+	}
+}
+
 // TestPackingAgainstAnOracle: makespan within a tenth of one who knows every peak.
 func TestPackingAgainstAnOracle(t *testing.T) {
 	const host = 4 * event.GiB
-	const mib = float64(event.MiB)
-	for _, c := range []struct {
-		name    string
-		trials  int
-		domains []string
-		share   func(trial.Params) float64 // of the host
-		noise   float64
-		shortS  float64
-		longS   float64
-		bar     float64 // of the makespan against the oracle's
-	}{
+	for _, c := range []packingCase{
 		{"a product", 200, []string{"bs", "choice(8,16,32,64)", "width", "qrandint(64,512,64)"},
 			func(p trial.Params) float64 {
 				return 0.03 + 0.25*knob(p, "bs")*knob(p, "width")/(64*512)
-			}, 0.03, 1.5, 3.5, 1.12}, // the first trial, alone, is a twentieth of it all
+			}, 0.03, 1.5, 3.5, 1.12, nil}, // the first trial, alone, is a twentieth of it all
 		{"a product, long trials", 200,
 			[]string{"bs", "choice(8,16,32,64)", "width", "qrandint(64,512,64)"},
 			func(p trial.Params) float64 {
 				return 0.03 + 0.25*knob(p, "bs")*knob(p, "width")/(64*512)
-			}, 0.03, 30, 90, 1.1},
+			}, 0.03, 30, 90, 1.1, nil},
 		{"all alike", 100, []string{"lr", "loguniform(1e-5,1e-1)"},
-			func(trial.Params) float64 { return 0.19 }, 0.03, 5, 15, 1.1},
+			func(trial.Params) float64 { return 0.19 }, 0.03, 5, 15, 1.1, nil},
 		{"a name decides", 120, []string{"lr", "uniform(0,1)", "model", "choice(a,b,c)"},
 			func(p trial.Params) float64 {
 				v, _ := p.Get("model")
 				return map[string]float64{"a": 0.04, "b": 0.11, "c": 0.3}[v.String()]
-			}, 0.02, 5, 15, 1.1},
+			}, 0.02, 5, 15, 1.12, nil},
 		{"a line and a square", 150, []string{"len", "randint(64,1024)", "lr", "uniform(0,1)"},
 			func(p trial.Params) float64 {
 				n := knob(p, "len") / 1024
 				return 0.05 + 0.05*n + 0.2*n*n
-			}, 0.03, 5, 15, 1.1},
+			}, 0.03, 5, 15, 1.1, nil},
 		{"half of it is chance", 150, []string{"lr", "uniform(0,1)"},
-			func(trial.Params) float64 { return 0.1 }, 0.4, 5, 15, 1.3}, // no setting tells
+			func(trial.Params) float64 { return 0.1 }, 0.4, 5, 15, 1.3, nil}, // no setting tells
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			space := spaceOf(t, c.domains...)
-			total, late := 0.0, 0
-			const seeds = 3
-			for seed := range uint64(seeds) {
-				of := func(id int, p trial.Params) curve {
-					source := rand.New(rand.NewPCG(11+seed, uint64(id)))
-					seconds := c.shortS + (c.longS-c.shortS)*source.Float64()
-					kind := source.IntN(3)
-					share := c.share(p) * (1 - c.noise + 2*c.noise*source.Float64())
-					return curve{seconds,
-						shapeOf(kind, event.Bytes(share*float64(host)/mib)*event.MiB)}
-				}
-				sampler, err := trial.NewSampler(space, trial.Random, seed+1)
-				if err != nil {
-					t.Fatal(err)
-				}
-				var jobs []curve
-				for n := range c.trials {
-					jobs = append(jobs, of(n, sampler.Point(n)))
-				}
-				best, volume := oracle(jobs, host)
-				got := pack(t, space, c.trials, host, seed+1, func(l trial.Launch) curve {
-					return of(l.Trial, l.Params)
-				})
-				t.Logf("%.1f s, oracle %.1f s (%.2f x), volume %.1f s; ran out: %d of the first 20, "+
-					"%d later; at most %v", got.seconds, best, got.seconds/best, volume, got.early,
-					got.late, got.most)
-				if got.finished != c.trials {
-					t.Errorf("%d of %d finished", got.finished, c.trials)
-				}
-				if got.most > host {
-					t.Errorf("%v in use at once, the budget is %v", got.most, host)
-				}
-				total, late = total+got.seconds/best, late+got.late
-			}
-			if total/seeds > c.bar {
-				t.Errorf("%.2f x the oracle's makespan, at most %.2f x", total/seeds, c.bar)
-			}
-			if late*50 > (c.trials-20)*seeds {
-				t.Errorf("%d of %d ran out after the first 20, at most 2 %%", late,
-					(c.trials-20)*seeds)
-			}
-		})
+		t.Run(c.name, func(t *testing.T) { c.run(t, host) })
+	}
+}
+
+// imported is a training as Python shows it: libraries first, then the model, then what the first
+// steps add; the last tenth writes a checkpoint.
+func imported(kind int, peak event.Bytes) func(float64) event.Bytes {
+	return func(share float64) event.Bytes {
+		libraries := min(peak, 90*event.MiB)
+		switch {
+		case share < 0.08+0.04*float64(kind):
+			return libraries * event.Bytes(1+share*100) / 20
+		case share < 0.2:
+			return max(libraries, peak*6/10)
+		case share < 0.9:
+			return max(libraries, peak*9/10)
+		}
+		return peak
+	}
+}
+
+// sawtooth rises and falls with each epoch; every epoch's evaluation is the same peak.
+func sawtooth(kind int, peak event.Bytes) func(float64) event.Bytes {
+	return func(share float64) event.Bytes {
+		epochs := 4 + 3*float64(kind)
+		at := share*epochs - float64(int(share*epochs))
+		if at > 0.75 {
+			return peak
+		}
+		return peak * 7 / 10
+	}
+}
+
+// creeping goes on rising a little to the end.
+func creeping(_ int, peak event.Bytes) func(float64) event.Bytes {
+	return func(share float64) event.Bytes {
+		return peak*8/10 + event.Bytes(float64(peak)*0.2*share)
+	}
+}
+
+// TestPackingOfFurtherStudies: kinds that the parameters of the scheduler were not chosen on.
+func TestPackingOfFurtherStudies(t *testing.T) {
+	const host = 4 * event.GiB
+	for _, c := range []packingCase{
+		{name: "libraries first", trials: 120, domains: []string{"bs", "choice(16,32,64,128)", "lr",
+			"loguniform(1e-5,1e-1)"},
+			share: func(p trial.Params) float64 { return 0.06 + 0.12*knob(p, "bs")/128 },
+			noise: 0.02, shortS: 10, longS: 30, bar: 1.1, shape: imported},
+		{name: "evaluation in every epoch", trials: 100, domains: []string{"width",
+			"choice(128,256,512)", "depth", "randint(2,13)"},
+			share: func(p trial.Params) float64 {
+				w := knob(p, "width") / 512
+				return 0.04 + 0.2*w*w*knob(p, "depth")/12
+			}, noise: 0.03, shortS: 8, longS: 40, bar: 1.12, shape: sawtooth},
+		{name: "creeping", trials: 100, domains: []string{"seq", "choice(128,256,512,1024)", "bs",
+			"choice(1,2,4,8)"},
+			share: func(p trial.Params) float64 {
+				return 0.05 + 0.2*knob(p, "seq")/1024*knob(p, "bs")/8
+			}, noise: 0.03, shortS: 10, longS: 20, bar: 1.1, shape: creeping},
+		{name: "few large among many small", trials: 150, domains: []string{"model",
+			"choice(tiny,tiny2,small,small2,base,huge)", "lr", "uniform(0,1)"},
+			share: func(p trial.Params) float64 {
+				v, _ := p.Get("model")
+				return map[string]float64{"tiny": 0.02, "tiny2": 0.025, "small": 0.05, "small2": 0.06,
+					"base": 0.12, "huge": 0.45}[v.String()]
+			}, noise: 0.02, shortS: 5, longS: 15, bar: 1.25},
+		{name: "three fit", trials: 40, domains: []string{"lr", "uniform(0,1)", "drop", "uniform(0,1)"},
+			share: func(trial.Params) float64 { return 0.3 }, noise: 0.02, shortS: 10, longS: 20,
+			bar: 1.1},
+		{name: "names and a number", trials: 160, domains: []string{"opt", "choice(sgd,adam)", "bs",
+			"choice(8,16,32,64)", "act", "choice(relu,gelu,silu)", "wd", "uniform(0,1)"},
+			share: func(p trial.Params) float64 {
+				v, _ := p.Get("opt")
+				state := map[string]float64{"sgd": 0.03, "adam": 0.09}[v.String()]
+				return state + 0.1*knob(p, "bs")/64
+			}, noise: 0.03, shortS: 2, longS: 6, bar: 1.1},
+	} {
+		t.Run(c.name, func(t *testing.T) { c.run(t, host) })
 	}
 }
 

@@ -55,7 +55,8 @@ type Backend struct {
 
 	mu    sync.Mutex
 	jobs  map[string]*running
-	holds bool // attempts stand still at their limits here
+	holds bool        // attempts stand still at their limits here
+	slack event.Bytes // how far attempts may go beyond their reservations
 }
 
 // running is an attempt with a keeper.
@@ -63,19 +64,25 @@ type running struct {
 	Job
 	front *supervise.Front
 
-	mu      sync.Mutex
-	state   supervise.State
-	group   *meter.Cgroup // nil: none of its own
-	hold    bool          // it stands still at its limit
-	stopped bool
-	heard   int64 // bytes of Events that were read
-	shown   int64 // bytes of output that were handed on
-	began   time.Time
-	grown   time.Time // when its peak last rose
-	peak    event.Bytes
-	card    cardReading
-	ticks   cpuReading
-	last    sampleReading
+	mu       sync.Mutex
+	state    supervise.State
+	group    *meter.Cgroup // nil: none of its own
+	hold     bool          // it stands still at its limit
+	reserved event.Bytes
+	limit    event.Bytes // of its cgroup: the reservation and the slack
+	most     event.Bytes // that its cgroup ever held, files included
+	wasFull  bool        // it came to its limit
+	stopped  bool
+	paused   bool  // it was told to stand still
+	heard    int64 // bytes of Events that were read
+	shown    int64 // bytes of output that were handed on
+	began    time.Time
+	grown    time.Time // when its peak last rose
+	peak     event.Bytes
+	card     cardReading
+	ticks    cpuReading
+	last     sampleReading
+	alarm    *alarm // nil: it does not stand still at its limit
 }
 
 // Open looks at the machine.
@@ -224,9 +231,39 @@ func (b *Backend) newFront(r *running) *supervise.Front {
 		if s.Cgroup != "" && r.group == nil && !s.Finished {
 			r.group = &meter.Cgroup{Dir: s.Cgroup, Version: s.CgroupV}
 			r.hold = !b.Firm && s.HostLimit > 0 && hold(r.group, s.HostLimit)
+			if r.hold {
+				r.paused = true // a scheduler that was killed may have left it so
+				r.pause(false)
+				r.alarm = newAlarm(r.group, func() {
+					b.events <- trial.Happening{Run: r.Run, Tight: true, Step: -1}
+				})
+				_ = r.setLimit(s.HostLimit, b.slackOf(r))
+				r.alarm.limit(s.HostLimit)
+			}
+		}
+	}
+	front.Exited = func(exit event.Exit) {
+		if exit.Code != 0 {
+			r.mu.Lock()
+			r.lookFull()
+			r.mu.Unlock()
+		}
+		if exit.Code == 0 && b.empty(r) {
+			b.events <- trial.Happening{Run: r.Run, Gone: true, Step: -1}
 		}
 	}
 	return front
+}
+
+// empty says whether nothing is left in an attempt's cgroup: its memory is back.
+func (b *Backend) empty(r *running) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.group == nil {
+		return false
+	}
+	pids, err := r.group.Processes()
+	return err == nil && len(pids) == 0
 }
 
 // Rejoin takes up an attempt of an earlier process: alive, ended meanwhile, or never begun.
@@ -321,6 +358,11 @@ func (b *Backend) readRest(r *running) {
 // tells how it ended.
 func (b *Backend) finish(r *running) {
 	left := b.sweep(r)
+	r.mu.Lock()
+	if r.alarm != nil {
+		r.alarm.close()
+	}
+	r.mu.Unlock()
 	b.readRest(r)
 	b.hearReports(r)
 	o := b.outcome(r)
@@ -427,7 +469,25 @@ func (b *Backend) outcome(r *running) trial.Outcome {
 	if o.ExitCode != 0 && o.Evidence == "" {
 		o.Evidence = lastLine(r.Files.Output)
 	}
+	// At the limit a thread that touches fresh memory waits. A system call that writes into it fails
+	// with a bad address instead, or falls short, and a signal without room for its frame is a
+	// segmentation fault. Page cache comes to the limit too, but gives way.
+	o.AtLimit = o.ExitCode != 0 && !o.OOM && r.wasFull && o.PeakHost >= r.reserved/2
 	return o
+}
+
+// lookFull notes whether the attempt came to the limit of its cgroup. Version 2 slows it down
+// before that. The caller holds the lock.
+func (r *running) lookFull() {
+	const batch = 256 * event.KiB // in which the kernel counts
+	if r.group == nil || !r.hold || r.group.Version != 1 {
+		return
+	}
+	most, err := number(r.group, "memory.max_usage_in_bytes")
+	if err == nil && most > r.most && most >= r.limit-batch {
+		r.wasFull = true
+	}
+	r.most = max(r.most, most)
 }
 
 // lastLine is the end of what the command said: usually the error's text.
@@ -520,6 +580,7 @@ func (b *Backend) Stop(run string) {
 	if r.group != nil && r.hold {
 		release(r.group) // one that stands still could not hear it
 	}
+	r.pause(false)
 	grace := b.Grace
 	if grace == 0 {
 		grace = 5 * time.Second
@@ -558,6 +619,7 @@ func (b *Backend) Close() {
 		if r.group != nil && r.hold {
 			release(r.group)
 		}
+		r.pause(false)
 		r.mu.Unlock()
 	}
 }

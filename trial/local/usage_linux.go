@@ -5,10 +5,13 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"memroom/event"
@@ -45,7 +48,7 @@ func (b *Backend) Usage(run string) (u trial.Usage, ok bool) {
 			return u, false
 		}
 		u.Host = used
-		u.Holds, u.Held = r.hold, r.hold && held(r.group)
+		u.Holds, u.Held = r.hold, r.hold && (r.paused || held(r.group))
 	} else if s := r.sample(now); s.ok {
 		u.Host = s.sample.Unreclaimable()
 	} else {
@@ -73,28 +76,30 @@ const mappedMost = 256 * event.MiB
 
 // unreclaimable is what the attempt holds and the kernel cannot drop, and some of its mapped files.
 func unreclaimable(g *meter.Cgroup) (event.Bytes, error) {
-	data, err := os.ReadFile(filepath.Join(g.Dir, "memory.stat"))
+	values, err := stat(g)
 	if err != nil {
 		return 0, err
 	}
-	names := [3]string{"total_rss", "total_shmem", "total_mapped_file"}
+	anon, shmem, mapped := values["total_rss"], values["total_shmem"], values["total_mapped_file"]
 	if g.Version == 2 {
-		names = [3]string{"anon", "shmem", "file_mapped"}
+		anon, shmem, mapped = values["anon"], values["shmem"], values["file_mapped"]
 	}
-	var anon, shmem, mapped event.Bytes
+	return anon + shmem + min(max(0, mapped-shmem), mappedMost), nil
+}
+
+// stat reads memory.stat.
+func stat(g *meter.Cgroup) (map[string]event.Bytes, error) {
+	data, err := os.ReadFile(filepath.Join(g.Dir, "memory.stat"))
+	if err != nil {
+		return nil, err
+	}
+	values := map[string]event.Bytes{}
 	for line := range strings.Lines(string(data)) {
 		key, value, _ := strings.Cut(strings.TrimSpace(line), " ")
 		n, _ := strconv.ParseInt(value, 10, 64)
-		switch key {
-		case names[0]:
-			anon = event.Bytes(n)
-		case names[1]:
-			shmem = event.Bytes(n)
-		case names[2]:
-			mapped = event.Bytes(n)
-		}
+		values[key] = event.Bytes(n)
 	}
-	return anon + shmem + min(max(0, mapped-shmem), mappedMost), nil
+	return values, nil
 }
 
 // hold makes the cgroup wait at its limit instead of killing. Version 1 has a switch for that;
@@ -124,8 +129,25 @@ func held(g *meter.Cgroup) bool {
 		return err == nil && bytes.Contains(data, []byte("under_oom 1"))
 	}
 	high, err1 := number(g, "memory.high")
-	now, err2 := number(g, "memory.current")
-	return err1 == nil && err2 == nil && now >= high
+	needed, err2 := notReclaimed(g)
+	return err1 == nil && err2 == nil && needed >= high-trial.Gap(high)
+}
+
+// notReclaimed is what version 2 counts in memory.current and cannot drop: a trial that reads a
+// large file fills it with page cache up to memory.high and goes on unhindered.
+func notReclaimed(g *meter.Cgroup) (event.Bytes, error) {
+	now, err := number(g, "memory.current")
+	if err != nil {
+		return 0, err
+	}
+	values, err := stat(g)
+	if err != nil {
+		return 0, err
+	}
+	// Files that are written and not yet on the disk cannot be dropped now.
+	dirty := values["file_dirty"] + values["file_writeback"]
+	cache := values["active_file"] + values["inactive_file"] + values["slab_reclaimable"]
+	return now - max(0, cache-dirty), nil
 }
 
 func number(g *meter.Cgroup, name string) (event.Bytes, error) {
@@ -141,8 +163,7 @@ func write(g *meter.Cgroup, name string, value event.Bytes) error {
 	return os.WriteFile(filepath.Join(g.Dir, name), []byte(strconv.FormatInt(int64(value), 10)), 0)
 }
 
-// Resize changes the limit of a running attempt. Of the two limits of version 1 the one with swap
-// must never be the lower.
+// Resize changes the reservation of a running attempt: its limit is that and the slack.
 func (b *Backend) Resize(run string, host event.Bytes) error {
 	r := b.job(run)
 	if r == nil {
@@ -153,24 +174,64 @@ func (b *Backend) Resize(run string, host event.Bytes) error {
 	if r.group == nil {
 		return fmt.Errorf("run %s has no cgroup of its own", run)
 	}
+	if err := r.setLimit(host, b.slackOf(r)); err != nil {
+		return err
+	}
+	if r.alarm != nil {
+		r.alarm.limit(host)
+	}
+	return nil
+}
+
+// Slack lets every attempt go so far beyond its reservation.
+func (b *Backend) Slack(slack event.Bytes) {
+	b.mu.Lock()
+	b.slack = slack
+	jobs := slices.Collect(maps.Values(b.jobs))
+	b.mu.Unlock()
+	for _, r := range jobs {
+		r.mu.Lock()
+		if want := r.reserved + slack; r.hold && r.reserved > 0 &&
+			max(want-r.limit, r.limit-want) > max(trial.Gap(want)/2, want/64) {
+			_ = r.setLimit(r.reserved, slack)
+		}
+		r.mu.Unlock()
+	}
+}
+
+// slackOf is the slack of an attempt; one that is killed at its limit has none.
+func (b *Backend) slackOf(r *running) event.Bytes {
+	if !r.hold {
+		return 0
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.slack
+}
+
+// setLimit writes an attempt's limits. Of the two of version 1 the one with swap must never be the
+// lower. Version 2 slows down where the reservation ends. The caller holds the lock.
+func (r *running) setLimit(reserved, slack event.Bytes) error {
+	limit := reserved + slack
+	r.lookFull()
 	names := []string{"memory.limit_in_bytes", "memory.memsw.limit_in_bytes"}
 	if r.group.Version == 2 {
 		names = []string{"memory.max"}
 		if r.hold {
-			_ = write(r.group, "memory.high", highOf(host))
+			_ = write(r.group, "memory.high", highOf(reserved))
 		}
 	}
-	if before, err := number(r.group, names[0]); err == nil && host > before && len(names) == 2 {
+	if before, err := number(r.group, names[0]); err == nil && limit > before && len(names) == 2 {
 		names[0], names[1] = names[1], names[0]
 	}
-	var failed error
 	for _, name := range names {
-		if err := write(r.group, name, host); err != nil && !os.IsNotExist(err) &&
+		if err := write(r.group, name, limit); err != nil && !os.IsNotExist(err) &&
 			!strings.Contains(name, "memsw") {
-			failed = err
+			return err
 		}
 	}
-	return failed
+	r.reserved, r.limit = reserved, limit
+	return nil
 }
 
 // Release lets an attempt run into its limit: the kernel kills it, and the verdict says so.
@@ -184,6 +245,37 @@ func (b *Backend) Release(run string) {
 	if r.group != nil {
 		r.hold = false
 		release(r.group)
+		r.pause(false)
+	}
+}
+
+// Pause lets an attempt stand still, or go on. It is not told: SIGSTOP cannot be caught.
+func (b *Backend) Pause(run string, on bool) {
+	r := b.job(run)
+	if r == nil {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if on && (!r.hold || r.stopped) {
+		return
+	}
+	r.pause(on)
+}
+
+// pause; the caller holds the lock.
+func (r *running) pause(on bool) {
+	if r.group == nil || r.paused == on {
+		return
+	}
+	r.paused = on
+	signal := syscall.SIGCONT
+	if on {
+		signal = syscall.SIGSTOP
+	}
+	pids, _ := r.group.Processes()
+	for _, pid := range pids {
+		_ = syscall.Kill(pid, signal)
 	}
 }
 
