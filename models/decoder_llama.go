@@ -49,6 +49,7 @@ type decoder struct {
 	wideTable            bool  // cos and sin stay in fp32
 	experts              *moe
 	expertsName          string
+	dense                int64 // the first layers have an MLP instead of experts
 }
 
 // embedScale says how embeddings are scaled.
@@ -121,7 +122,7 @@ func (s *decoder) model(r Run) *Model {
 	var blocks []*decoderBlock
 	list := body.Child("layers")
 	for i := range s.layers {
-		b := s.block(list.Child(fmt.Sprint(i)))
+		b := s.block(list.Child(fmt.Sprint(i)), s.experts != nil && i >= s.dense)
 		b.slides = s.window > 0 && (s.sliding == nil || s.sliding[i])
 		b.still = s.turned != nil && !s.turned[i]
 		blocks = append(blocks, b)
@@ -159,7 +160,7 @@ func setDefault(v *int64, def int64) {
 	}
 }
 
-func (s *decoder) block(m *tape.Module) *decoderBlock {
+func (s *decoder) block(m *tape.Module, mixes bool) *decoderBlock {
 	b := &decoderBlock{spec: s}
 	a := m.Child("self_attn")
 	if s.fusedQKV {
@@ -172,7 +173,7 @@ func (s *decoder) block(m *tape.Module) *decoderBlock {
 		b.o = linear(a, "o_proj", s.heads*s.d, s.h, s.outBias)
 	}
 	s.buildHeadNorms(a, b)
-	if s.experts == nil {
+	if !mixes {
 		s.buildMLP(m.Child("mlp"), b)
 		s.buildNorms(m, b)
 		return b

@@ -8,6 +8,8 @@ type moe struct {
 	act                              string
 	kind                             string
 	normTop                          bool // the chosen weights are normalised
+	// GLM-4.5, DeepSeek-V3: experts are chosen by groups, from sigmoids; the shared one has no gate
+	groups, chosenGroups int64
 }
 
 // moeBlock is one such layer.
@@ -29,9 +31,15 @@ func (m *moe) build(mod *tape.Module, h int64) *moeBlock {
 		b.gateUp, b.down = e.Param("gate_up_proj", m.experts, 2*m.inner, h),
 			e.Param("down_proj", m.experts, h, m.inner)
 	}
-	if m.kind == "qwen3_moe" {
+	if m.kind == "qwen3_moe" || m.groups > 0 {
 		experts()
 		router()
+		if m.groups > 0 {
+			mod.Child(name).Buffer(tape.F32, m.experts)
+			s := mod.Child("shared_experts")
+			b.gate, b.up, b.downS = linear(s, "gate_proj", h, m.shared, false),
+				linear(s, "up_proj", h, m.shared, false), linear(s, "down_proj", m.shared, h, false)
+		}
 		return b
 	}
 	router()
@@ -46,6 +54,9 @@ func (m *moe) build(mod *tape.Module, h int64) *moeBlock {
 }
 
 func (b *moeBlock) run(c *ctx, x *tape.Tensor) *tape.Tensor {
+	if b.spec.groups > 0 {
+		return b.runGroups(c, x)
+	}
 	f := c.Enter(x)
 	var flat, shared, logits, weights, places, out *tape.Tensor
 	f.Set(&flat, c.View(x, -1, x.Dim(-1)))
@@ -59,16 +70,62 @@ func (b *moeBlock) run(c *ctx, x *tape.Tensor) *tape.Tensor {
 	f.Set(&weights, w)
 	f.Set(&places, p)
 	if b.spec.kind == "mixtral" { // hidden_states is overwritten by the experts' result
-		f.Set(&flat, b.grouped(c, flat, places, weights))
+		f.Set(&flat, b.apply(c, flat, places, weights))
 		f.Set(&flat, c.View(flat, x.Shape...))
 		return f.Leave(flat)
 	}
-	f.Set(&out, b.grouped(c, flat, places, weights))
+	f.Set(&out, b.apply(c, flat, places, weights))
 	if b.spec.shared > 0 {
 		f.Set(&shared, c.Mul(c.Activation("sigmoid", b.gateOne.run(c.Graph, flat)), shared))
 		f.Set(&out, c.Add(out, shared))
 	}
 	return f.Leave(c.View(out, x.Shape...))
+}
+
+// runGroups is Glm4MoeMoE: the experts' result and that of a shared one, which reads the same.
+func (b *moeBlock) runGroups(c *ctx, x *tape.Tensor) *tape.Tensor {
+	f := c.Enter(x)
+	var weights, places, h *tape.Tensor
+	w, p := b.routeGroups(c, x)
+	f.Set(&weights, w)
+	f.Set(&places, p)
+	f.Set(&h, c.View(x, -1, x.Dim(-1)))
+	f.Set(&h, c.View(b.apply(c, h, places, weights), x.Shape...))
+	g := c.Enter(x)
+	shared := g.Leave(b.downS.run(c.Graph, c.Mul(c.Activation(b.spec.act, b.gate.run(c.Graph, x)),
+		b.up.run(c.Graph, x))))
+	f.Set(&h, c.Add(h, shared))
+	return f.Leave(h)
+}
+
+// routeGroups is Glm4MoeTopkRouter: a sigmoid of each expert, the best groups, the best of these.
+func (b *moeBlock) routeGroups(c *ctx, x *tape.Tensor) (scores, places *tape.Tensor) {
+	f := c.Enter(x)
+	n, s := x.Shape[0]*x.Shape[1], b.spec
+	var flat, logits, all, choice, best, group, mask, wide, idx, top, total *tape.Tensor
+	f.Set(&flat, c.View(x, -1, x.Dim(-1)))
+	f.Set(&logits, c.LinearT(c.To(flat, tape.F32), c.To(b.router.Tensor, tape.F32), nil))
+	f.Set(&all, c.Activation("sigmoid", logits))
+	f.Set(&choice, c.Add(all, c.Borrow(tape.F32, s.experts)))
+	v, _ := c.TopK(c.View(choice, n, s.groups, s.experts/s.groups), 2)
+	f.Set(&best, c.Sum(v, false, -1))
+	_, i := c.TopK(best, s.chosenGroups)
+	f.Set(&group, i)
+	f.Set(&mask, c.Fresh("moe", tape.F32, n, s.groups))
+	f.Set(&wide, c.Fresh("moe", tape.F32, n, s.experts))
+	out := c.Fresh("moe", tape.Bool, n, s.experts)
+	f.Set(&choice, c.MaskedFill(choice, out))
+	_, i = c.TopK(choice, s.perToken)
+	f.Set(&idx, i)
+	f.Set(&top, c.Gather(all, idx))
+	if s.normTop {
+		f.Set(&total, c.AddScalar(c.Sum(top, true, -1)))
+		f.Set(&top, c.DivInPlace(top, total))
+	}
+	f.Set(&top, c.Scale(top))
+	scores, places = top, idx
+	f.Leave(scores, places)
+	return scores, places
 }
 
 // route picks the experts of each token.
@@ -105,9 +162,9 @@ func (b *moeBlock) route(c *ctx, x *tape.Tensor) (logits, scores, places *tape.T
 	return logits, scores, places
 }
 
-// grouped is grouped_mm_experts_forward: tokens sorted by expert, one grouped product for each
+// apply is grouped_mm_experts_forward: tokens sorted by expert, one grouped product for each
 // projection.
-func (b *moeBlock) grouped(c *ctx, x, places, weights *tape.Tensor) *tape.Tensor {
+func (b *moeBlock) apply(c *ctx, x, places, weights *tape.Tensor) *tape.Tensor {
 	f := c.Enter(x, places, weights)
 	n, h, k := x.Shape[0], x.Shape[1], b.spec.perToken
 	rows := n * k
@@ -188,6 +245,29 @@ func mixtral(c *Config, r Run) (*Model, error) {
 	if m.perToken > m.experts {
 		c.complain("num_experts_per_tok %d is more than the %d experts", m.perToken, m.experts)
 	}
+	s.experts = m
+	return s.checked(c, r)
+}
+
+// glm4Moe is Glm4MoeForCausalLM (GLM-4.5): its first layers are dense.
+func glm4Moe(c *Config, r Run) (*Model, error) {
+	s := readDecoder(c, r)
+	s.d = c.Int(s.h/max(s.heads, 1), "head_dim")
+	s.qkvBias, s.rotation = c.Bool(false, "attention_bias"), partReturned
+	s.rot = int64(float64(s.d) * ropeFactor(c, 0.5))
+	if c.Bool(false, "use_qk_norm") {
+		s.headNorm = beforeHeads
+	}
+	m := &moe{experts: c.Int(128, "n_routed_experts", "num_local_experts"), kind: c.Type(),
+		perToken: c.Int(8, "num_experts_per_tok"), act: s.act,
+		inner: c.Int(1408, "moe_intermediate_size"), normTop: c.Bool(true, "norm_topk_prob"),
+		groups: c.Int(1, "n_group"), chosenGroups: c.Int(1, "topk_group")}
+	m.shared = m.inner * c.Int(1, "n_shared_experts")
+	s.dense = c.Count(1, "first_k_dense_replace")
+	if m.perToken > m.experts {
+		c.complain("num_experts_per_tok %d is more than the %d experts", m.perToken, m.experts)
+	}
+	c.divides(m.experts, m.groups, "n_routed_experts by n_group")
 	s.experts = m
 	return s.checked(c, r)
 }

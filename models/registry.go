@@ -40,12 +40,13 @@ var kinds = []kind{
 		"glm4": glm, "nemotron": nemotron, "exaone4": exaone4, "seed_oss": lesser,
 		"helium": lesser, "arcee": lesser, "ernie4_5": lesser, "hunyuan_v1_dense": lesser,
 		"mixtral": mixtral, "qwen2_moe": mixtral, "qwen3_moe": mixtral, "olmoe": mixtral,
-		"granitemoe": mixtral,
+		"granitemoe": mixtral, "glm4_moe": glm4Moe,
 	}},
 	{"encoders", map[string]builder{ // encoder_*.go
 		"bert": bert, "roberta": roberta, "xlm-roberta": roberta, "camembert": roberta,
 		"electra": electra, "distilbert": distilbert, "albert": albert,
-		"deberta-v2": debertaV2, "modernbert": modernBert,
+		"deberta-v2": debertaV2, "modernbert": modernBert, "esm": esm, "nomic_bert": nomicBert,
+		"mpnet": mpnet,
 	}},
 	{"encoder-decoders", map[string]builder{ // seq2seq_*.go
 		"t5": t5, "mt5": t5, "umt5": t5, "bart": bart, "mbart": bart, "m2m_100": bart,
@@ -54,6 +55,7 @@ var kinds = []kind{
 	}},
 	{"speech", map[string]builder{ // speech_*.go
 		"whisper": whisper, "wav2vec2": wav2vec2, "hubert": wav2vec2,
+		"audio-spectrogram-transformer": spectrogram,
 	}},
 	{"vision transformers", map[string]builder{ // vision_*.go
 		"vit": vit, "deit": vit, "dinov2": dinov2, "dinov2_with_registers": dinov2,

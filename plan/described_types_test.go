@@ -19,7 +19,8 @@ import (
 )
 
 // newTypes are descriptions that no recording of a card covers: a rehearsal is their measure.
-var newTypes = []string{"codegen", "umt5", "m2m_100"}
+var newTypes = []string{"codegen", "umt5", "m2m_100", "esm", "mpnet", "nomic_bert",
+	"audio-spectrogram-transformer", "glm4_moe"}
 
 // sweptSpec is what bench/anyarch/sweep.py is asked for.
 type sweptSpec struct {

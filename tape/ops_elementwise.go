@@ -378,6 +378,19 @@ func powBackward(_ *Node, b *pass) {
 // Square is a * a.
 func (g *Graph) Square(a *Tensor) *Tensor { return g.Pow(a) }
 
+// Erf is the error function. Its gradient is one C++ expression, whose intermediate results live
+// until its end: 2 / sqrt(pi) * exp(-a^2) * grad.
+func (g *Graph) Erf(a *Tensor) *Tensor {
+	return g.unary("erf", a, theInput, func(_ *Node, b *pass) {
+		square, minus, exp, scaled := b.like(b.saved[0]), b.like(b.saved[0]), b.like(b.saved[0]),
+			b.like(b.saved[0])
+		b.out[0] = b.like(scaled, b.grad[0])
+		for _, t := range []*Tensor{scaled, exp, minus, square} {
+			t.drop()
+		}
+	})
+}
+
 // Rsqrt is 1 / sqrt(a).
 func (g *Graph) Rsqrt(a *Tensor) *Tensor {
 	defer release(g.full(&a))

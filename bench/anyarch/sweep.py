@@ -110,7 +110,15 @@ FILLED = {
     },
     "dots1": {"n_routed_experts": 16, "num_experts_per_tok": 6, "n_shared_experts": 2},
     "emu3": {"vocabulary_map": lambda: image_words("<|visual token %s|>", 32768, 151854)},
-    "esm": {"vocab_size": 33, "pad_token_id": 1, "mask_token_id": 32},
+    "esm": {
+        "vocab_size": 33,
+        "pad_token_id": 1,
+        "mask_token_id": 32,
+        "position_embedding_type": "rotary",
+        "token_dropout": True,
+        "hidden_dropout_prob": 0.0,
+        "attention_probs_dropout_prob": 0.0,
+    },
     "gemma4_assistant": {
         "text_config": {
             "model_type": "gemma4_text",
@@ -121,6 +129,7 @@ FILLED = {
     "gemma4_unified_assistant": {
         "text_config": {"model_type": "gemma4_unified_text", "num_hidden_layers": 2}
     },
+    "glm4_moe": {"head_dim": 128, "use_qk_norm": True},
     "hunyuan_v1_dense": {"head_dim": 128},
     "hunyuan_v1_moe": {"head_dim": 128},
     "hunyuan_vl": {"text_config.head_dim": 128},

@@ -85,7 +85,8 @@ def trial(way, model, batch, spec, torch):
             return "no gradient flows"
         if spec["loss"] == "fused" and not getattr(model, "memroom_fused", False):
             return "its loss is not computed from a head's logits alone: leave out --loss fused"
-        loss.backward()
+        with torch.autograd.set_multithreading_enabled(False):  # no thread outlives a fork
+            loss.backward()
         return "ok"
     except (Exception, RecursionError) as e:
         return "%s: %.200s" % (type(e).__name__, str(e).split("\n")[0])

@@ -41,6 +41,9 @@ TASKS = (
 )
 
 
+HEADS = 4  # that are tried in turn
+
+
 class Unbuildable(Exception):
     """The library has no such model; says why."""
 
@@ -53,27 +56,30 @@ def read(path):
         return json.load(file)
 
 
-def class_of(values, transformers):
-    """The model class that a configuration names, or that fits its type best."""
+def classes_of(values, transformers):
+    """The model classes that a configuration names, or that fit its type: the best first."""
     for name in values.get("architectures") or ():
         found = getattr(transformers, name, None)
         if found is not None and hasattr(found, "forward"):
-            return found
+            return [found]
     kind = values.get("model_type")
     from transformers.models.auto import modeling_auto
 
     tables = ["MODEL_FOR_%s_MAPPING_NAMES" % task for task in TASKS]
     tables += sorted(n for n in dir(modeling_auto) if n.startswith("MODEL_FOR_") and "NAMES" in n)
+    classes = []
     for table in tables + ["MODEL_MAPPING_NAMES"]:
         name = getattr(modeling_auto, table, {}).get(kind)
         for one in [name] if isinstance(name, str) else name or ():
             found = getattr(transformers, one, None)
             if found is not None and hasattr(found, "forward") and reads(found, kind):
-                return found
-    raise Unbuildable(
-        "transformers %s has no model of type %r: is it a newer one, or one with code of its own?"
-        % (transformers.__version__, kind)
-    )
+                classes.append(found)
+    if not classes:
+        raise Unbuildable(
+            "transformers %s has no model of type %r: is it a newer one, or one with code of its "
+            "own?" % (transformers.__version__, kind)
+        )
+    return list(dict.fromkeys(classes))
 
 
 def reads(found, kind):
@@ -101,28 +107,33 @@ def make(values, spec, torch):
     except (OSError, ValueError, TypeError, AttributeError, KeyError) as e:
         raise Unbuildable("the configuration cannot be read: %s" % error_text(e)) from e
     quiet(config)
-    found = class_of(values, transformers)
+    found = classes_of(values, transformers)
     own_backbone(config, transformers)
     dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(spec["precision"], torch.float32)
     if spec.get("load_in"):  # what is not packed is in half precision
         dtype = torch.float16 if spec["precision"].endswith("fp16") else torch.bfloat16
     attempts = [{"attn_implementation": spec["attn"]}, {}] if spec.get("attn") else [{}]
     wrong = (ValueError, ImportError, NotImplementedError, TypeError, AttributeError, KeyError)
-    for one in [c for c in (found, base_of(kind, transformers)) if hasattr(c, "_from_config")]:
+    errors = []
+    # a head may want more than the configuration says, or a library that is not there
+    heads = [*found[:HEADS], base_of(kind, transformers)]
+    for one in [c for c in heads if hasattr(c, "_from_config")]:
         for how in attempts:
             try:
                 # a copy: an attempt that fails leaves its choice of attention in the configuration
                 model = one._from_config(copy.deepcopy(config), dtype=dtype, **how)
                 return trained_part(model, spec, torch)
             except wrong as e:
-                error = error_text(e)
-    reading = language_model(config, transformers, dtype) if "ImportError" in error else None
+                errors.append(error_text(e))
+    missing = [e for e in errors if e.startswith("ImportError")]
+    error = (missing or errors[len(attempts) - 1 :])[0]  # without a wish for its attention
+    reading = language_model(config, transformers, dtype) if missing else None
     if reading is not None:
         spec.setdefault("notes", []).append(
             "%s; only its language model was rehearsed" % error.split(": ", 1)[1].split(" but")[0]
         )
         return reading
-    raise Unbuildable("%s cannot be built: %s" % (found.__name__, error))
+    raise Unbuildable("%s cannot be built: %s" % (found[0].__name__, error))
 
 
 def trained_part(model, spec, torch):
