@@ -209,6 +209,8 @@ def one(kind, out, asked, real, rehearsal):
     from _memroom_probe.standard import main, models
 
     torch.set_num_threads(1)  # before autograd's threads are there: see loop.py
+    if os.path.exists("/dev/nvidiactl"):  # this process was forked
+        importlib.import_module("_memroom_probe.rehearse.cudnn").asked = False
     log = open(os.path.join(out, kind + ".log"), "w")
     os.dup2(log.fileno(), 1)
     os.dup2(log.fileno(), 2)
@@ -347,6 +349,7 @@ def sweep(kinds, args, rehearsal):
             print(
                 "%.0f s: %d types to come" % (now - began, len(waiting) + len(running)), flush=True
             )
+            report(kinds, args.out, say=False)  # whoever ends this finds a table
         while waiting and len(running) < args.jobs:
             kind = waiting.pop(0)
             child = os.fork()
@@ -403,7 +406,7 @@ def took(out, kind):
         return json.load(file)
 
 
-def report(kinds, out):
+def report(kinds, out, say=True):
     good, bad = [], []
     lines = []
     begun = [k for k in kinds if answered(out, k) is not None]
@@ -420,6 +423,8 @@ def report(kinds, out):
             lines.append("%-32s %s  no answer %.900s" % (kind, spent, why))
     with open(os.path.join(out, "table.txt"), "w") as file:
         file.write("".join(line.rstrip() + "\n" for line in lines))
+    if not say:
+        return
     for kind, why in bad:
         print("%-32s %.300s" % (kind, why))
     print(

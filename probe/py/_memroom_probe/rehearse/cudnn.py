@@ -35,6 +35,10 @@ _TYPE_DATA, _TYPE_INT, _TYPE_FLOAT, _TYPE_MODE, _TYPE_HEURISTIC, _TYPE_DESCRIPTO
 )
 
 
+# Off in processes that were forked: beside a real card the library does not survive that.
+asked = True
+
+
 class Refused(Exception):
     """The library cannot answer; says which call failed."""
 

@@ -2,7 +2,7 @@
 
 import os
 
-from ..rehearse import waiting
+from ..rehearse import cudnn, waiting
 from .models import Unbuildable
 
 
@@ -61,6 +61,7 @@ def tried(way, model, batch, spec, torch):
             # torch makes its pool of threads anew after a fork; autograd's threads would all do it
             # at once, and abort
             torch.set_num_threads(1)
+            cudnn.asked = False  # workspaces do not matter here
             os.write(write, trial(way, model, batch, spec, torch).encode()[:2000])
         finally:
             os._exit(0)

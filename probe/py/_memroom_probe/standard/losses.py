@@ -7,6 +7,9 @@ from . import inputs
 OBJECTS = inputs.OBJECTS
 
 
+MEAN = "the mean of the outputs stands for the loss"
+
+
 class Way:
     """One way of calling a model: `call` gives the loss, `says` what is left out, if anything."""
 
@@ -31,16 +34,18 @@ def ways(model, batch):
         Way(lambda: labelled(model, batch)),
         Way(
             lambda: returned(model, batch, batch.arguments()),
-            "the mean of the outputs stands for the loss",
+            MEAN,
         ),
         Way(
             lambda: returned(model, batch, bare(batch)),
-            "the mean of the outputs stands for the loss",
+            MEAN,
         ),
     ]
     if "pixel_values" in batch.takes:
         found += other_images(model, batch)
-    for part in ("vision_tower", "vision_model", "visual", "language_model", "encoder"):
+    if "past_values" in batch.takes:
+        found.append(Way(lambda: one_series(model, batch), MEAN))
+    for part in parts_with_inputs(model):
         found.append(
             Way(
                 lambda part=part: of_part(model, batch, part),
@@ -58,16 +63,15 @@ SIDES = ((48, 320), (640, 640), (512, 512), (384, 384), (256, 256), (1024, 1024)
 
 def other_images(model, batch):
     """Ways with images that the configuration does not speak of."""
-    mean = "the mean of the outputs stands for the loss"
     found = [
         Way(lambda: stacked(model, batch, 1), "each sample has one image"),
-        Way(lambda: returned(model, batch, many(batch, 2)), "each sample is two images; " + mean),
+        Way(lambda: returned(model, batch, many(batch, 2)), "each sample is two images; " + MEAN),
     ]
     for sides in () if batch.image else SIDES:
         found.append(
             Way(
                 lambda sides=sides: sized(model, batch, sides),
-                "images of %d x %d were taken; %s" % (*sides, mean),
+                "images of %d x %d were taken; %s" % (*sides, MEAN),
             )
         )
     return found
@@ -96,6 +100,23 @@ def sized(model, batch, sides):
         return returned(model, batch, batch.arguments())
     finally:
         batch.sides = None
+
+
+def parts_with_inputs(model):
+    """Names of parts that may be rehearsed alone: the usual ones, then others, largest first."""
+    usual = ["vision_tower", "vision_model", "visual", "language_model", "encoder"]
+    others = [
+        (sum(p.numel() for p in part.parameters()), name)
+        for name, part in model.named_children()
+        if hasattr(part, "config") and name not in usual
+    ]
+    return usual + [name for _, name in sorted(others, reverse=True)][:3]
+
+
+def one_series(model, batch):
+    """A series without channels."""
+    length = max(batch.find("context_length", default=32), 32)
+    return returned(model, batch, {"past_values": batch.floats(batch.size, length)})
 
 
 def bare(batch):
