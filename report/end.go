@@ -238,7 +238,13 @@ func (e End) why() string {
 			return asSentence(e.Fit.Impossible)
 		}
 		if first := e.Fit.Attempts[0]; first.OutOf != "" {
-			return e.triedWhy(first)
+			why := e.triedWhy(first)
+			if last := e.Fit.Last(); last.OutOf == "" && last.ExitCode != 0 {
+				// The headline is about something else than memory.
+				before := e.Fit.Attempts[:len(e.Fit.Attempts)-1]
+				why = strings.TrimSuffix(failures(before, e.Attempts)+": "+why, ": ")
+			}
+			return why
 		}
 	}
 	if !e.ranOut() {

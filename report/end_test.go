@@ -125,10 +125,16 @@ func ends() map[string]End {
 		{Number: 2}},
 		Hollow: "attempt 2 made no training step; attempt 1 made 3. The training did not happen"}
 
+	stopped := End{Summary: summary(event.Verdict{ExitCode: 143, Signal: "SIGTERM"}, host), Job: torch}
+	stopped.Run.HostMem = 700 * event.MiB
+	stopped.Fit = &fit.Record{Attempts: []fit.Tried{
+		{Number: 1, OutOf: event.WhereCgroup, ExitCode: 137},
+		{Number: 2, OutOf: event.WhereCgroup, ExitCode: 137}, {Number: 3, ExitCode: 143}}}
+
 	failed := End{Summary: summary(event.Verdict{ExitCode: 1}, host), Job: torch}
 	return map[string]End{"healthy": healthy, "leak": leaking, "host": onHost, "card": onCard,
 		"cgroup": capped, "rank": rank, "fits": fits, "fits-lightning": lightning, "cannot": cannot,
-		"no-training": hollow, "failed": failed}
+		"no-training": hollow, "stopped": stopped, "failed": failed}
 }
 
 // TestScreens: the last screens as people read them. Run with -update to write them anew, then read

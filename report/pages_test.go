@@ -160,7 +160,7 @@ func writeEnds(w io.Writer) {
 }
 
 func writeFits(w io.Writer) {
-	split := fit.Sentence{Kind: "applied", Text: "Net: batch of 8 in 4 micro-batches",
+	split := fit.Sentence{Kind: "applied", Text: "Net: batch of 8 split into 4 micro-batches",
 		ID: remedy.MicroBatch, Rows: 8, Pieces: 4, Predicted: 10 * event.GiB, Limit: 12 * event.GiB,
 		Twice: 0.25, Slower: 0.08}
 	first := fit.Tried{Number: 1, OutOf: event.WhereGPU, Held: 20 * event.GiB,

@@ -59,7 +59,8 @@ class Accumulation(unittest.TestCase):
             [
                 (
                     "applied",
-                    "%s: batches of 16 in 4 micro-batches, accumulated by Keras" % pieces.name,
+                    "%s: batches of 16 split into 4 micro-batches, accumulated by Keras"
+                    % pieces.name,
                 )
             ],
         )

@@ -198,7 +198,7 @@ def _pieces(inputs, accumulates, cost, beside, peak_row, saved_row, parts):
         size = -(-rows // count)
         count = -(-rows // size)
         one = cost.peak_fixed + peak_row * size + outputs + beside
-        words = "batch of %d in %d micro-batches%s" % (
+        words = "batch of %d split into %d micro-batches%s" % (
             rows,
             count,
             ", activation checkpointing in %d blocks" % len(parts) if parts else "",
@@ -227,7 +227,9 @@ def _pieces(inputs, accumulates, cost, beside, peak_row, saved_row, parts):
                 + max(0, peak_row - saved_row) * size
             )
             said = words + (
-                ", activations of %d kept, of the others recomputed" % keep if keep else ""
+                "; activations are kept for %d of them and recomputed for %d" % (keep, count - keep)
+                if keep
+                else ""
             )
             share = microbatch.Share(size, keep, elements)
             yield _choice(

@@ -162,7 +162,8 @@ class MicroBatch:
             self._said.add((id(module), "applied"))
             self.say(
                 "applied",
-                "%s: batch of %d in %d micro-batches" % (name_of(module), sum(sizes), len(sizes)),
+                "%s: batch of %d split into %d micro-batches"
+                % (name_of(module), sum(sizes), len(sizes)),
                 id="micro_batch",
                 rows=sum(sizes),
                 pieces=len(sizes),

@@ -42,7 +42,7 @@ def _accumulate(keras, pieces, say):
         self.optimizer.gradient_accumulation_steps = count
         say(
             "applied",
-            "%s: batches of %d in %d micro-batches, accumulated by Keras"
+            "%s: batches of %d split into %d micro-batches, accumulated by Keras"
             % (self.name, source.batch, count),
             id="micro_batch",
             equivalence="exact",
