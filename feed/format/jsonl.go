@@ -279,6 +279,8 @@ func (p *jsonProfile) field(name string, rows int64) Field {
 	return f
 }
 
+func anyMember([]byte, []byte, jsonKind) string { return "" }
+
 func scanJSONL(f source.File, o Options) (*Index, error) {
 	ix := &Index{}
 	var names []string
@@ -287,7 +289,8 @@ func scanJSONL(f source.File, o Options) (*Index, error) {
 	var b blocker
 	var looked int64
 	err := eachRow(f, 0, lineEnd, func(row []byte, at int64) error {
-		if look.wants(at) {
+		// A row that will be left out says nothing about the types, not even its good part.
+		if look.wants(at) && !(o.Skip && jsonMembers(row, anyMember) != "") {
 			why := jsonMembers(row, func(key, value []byte, kind jsonKind) string {
 				p := profiles[string(key)]
 				if p == nil {

@@ -760,3 +760,86 @@ func TestFormatsByName(t *testing.T) {
 		t.Error("xml is no format")
 	}
 }
+
+// checkRows compares a small file with what it holds: "name dtype" of each column, then its rows.
+func checkRows(t *testing.T, name, content string, o Options, columns []string, want ...[]string) {
+	t.Helper()
+	got, rows, _ := decoded(t, open(t, name, []byte(content)), o)
+	var kinds []string
+	for _, c := range got {
+		kinds = append(kinds, strings.TrimSpace(fmt.Sprintf("%s %s", c.Name, c.DType)))
+	}
+	if !slices.Equal(kinds, columns) {
+		t.Errorf("%q: columns %q, want %q", content, kinds, columns)
+	}
+	if !slices.EqualFunc(rows, want, slices.Equal) {
+		t.Errorf("%q: rows %q, want %q", content, rows, want)
+	}
+}
+
+func TestKnownCells(t *testing.T) {
+	checkRows(t, "a.csv", "n,x,name,yes\n1,0.5,Ann,true\n-2,1e3,\"a \"\"b\"\", c\",false\n", Options{},
+		[]string{"n <i8", "x <f8", "name", "yes |b1"},
+		[]string{"1", "0.5", "Ann", "true"}, []string{"-2", "1000", `a "b", c`, "false"})
+	// Missing cells: numbers become NaN, texts are missing.
+	checkRows(t, "b.csv", "n,x,name\n1,,Ann\n,2,\n", Options{}, []string{"n <f8", "x <f8", "name"},
+		[]string{"1", "NaN", "Ann"}, []string{"NaN", "2", absent})
+	// Another delimiter, Windows' line ends, a byte order mark, no end of the last line.
+	checkRows(t, "c.tsv", "\xEF\xBB\xBFa\tb\r\n1\tx,y\r\n2\tz", Options{}, []string{"a <i8", "b"},
+		[]string{"1", "x,y"}, []string{"2", "z"})
+	checkRows(t, "d.csv", "1;2\n3;4\n", Options{Delimiter: ";", NoHeader: true},
+		[]string{"0 <i8", "1 <i8"}, []string{"1", "2"}, []string{"3", "4"})
+	types := Options{Types: map[string]string{"a": "int8", "b": "uint16", "c": "float32", "d": "bool",
+		"e": "str", "f": "uint64"}}
+	checkRows(t, "e.csv", "a,b,c,d,e,f\n-128,65535,0.1,1,007,18446744073709551615\n"+
+		"127,0,-2.5,False, x ,0\n", types,
+		[]string{"a |i1", "b <u2", "c <f4", "d |b1", "e", "f <u8"},
+		[]string{"-128", "65535", "0.1", "true", "007", "18446744073709551615"},
+		[]string{"127", "0", "-2.5", "false", " x ", "0"})
+	for content, why := range map[string]string{"a\n128\n": "128", "a\n-129\n": "-129",
+		"a\nx\n": "x", "a\n1,2\n": "2 cells"} {
+		f := open(t, "f.csv", []byte(content))
+		o := Options{Types: map[string]string{"a": "int8"}}
+		_, _, err := readAll(f, o)
+		if err == nil || !strings.Contains(err.Error(), why) {
+			t.Errorf("%q: %v, want an error that says %q", content, err, why)
+		}
+	}
+	if _, err := Scan(open(t, "g.csv", []byte("a\n1\n")),
+		Options{Types: map[string]string{"b": "int8"}}); err == nil {
+		t.Error("a type for a column that is not there")
+	}
+	if _, err := Scan(open(t, "g.csv", []byte("a\n1\n")),
+		Options{Types: map[string]string{"a": "complex"}}); err == nil {
+		t.Error("a type that is not known")
+	}
+}
+
+func TestKnownObjects(t *testing.T) {
+	checkRows(t, "a.jsonl", `{"n": 1, "x": 0.5, "s": "a\"\u00e4\n", "b": true}`+"\n\n"+
+		`{"b":false,"s":"","x":-1e2 ,"n":-9007199254740993	}`, Options{},
+		[]string{"n <i8", "x <f8", "s", "b |b1"},
+		[]string{"1", "0.5", "a\"ä\n", "true"}, []string{"-9007199254740993", "-100", "", "false"})
+	checkRows(t, "b.jsonl", `{"n": 1, "s": null}`+"\n"+`{"s": "x"}`+"\n", Options{},
+		[]string{"n <f8", "s"}, []string{"1", absent}, []string{"NaN", "x"})
+	checkRows(t, "c.jsonl", `{"l": [1, 2], "f": [0.5], "d": {"a": [1]}, "m": 1}`+"\n"+
+		`{"l": [], "f": [2], "d": {}, "m": "one"}`+"\n", Options{},
+		[]string{"l <i8", "f <f8", "d", "m"}, []string{"[1 2]", "[0.5]", `{"a": [1]}`, "1"},
+		[]string{"[]", "[2]", "{}", `"one"`})
+	checkRows(t, "d.jsonl", `{"a": -Infinity}`+"\n"+`{"a": NaN}`+"\n"+`{"a": Infinity}`+"\n"+
+		`{"a": 12}`, Options{}, []string{"a <f8"}, []string{"-Inf"}, []string{"NaN"},
+		[]string{"+Inf"}, []string{"12"})
+	checkRows(t, "e.jsonl", `{"a": 3, "b": 4}`, Options{Types: map[string]string{"a": "float32",
+		"b": "uint8"}}, []string{"a <f4", "b |u1"}, []string{"3", "4"})
+	for _, content := range []string{`{"a": 1`, `{"a": }`, `{"a": -}`, `{"a" 1}`, `[1]`, `{"a": 1} x`,
+		`{"a": "x}`, `{"a": tru}`, `{"a": 1,}`} {
+		if _, _, err := readAll(open(t, "f.jsonl", []byte(content)), Options{}); err == nil {
+			t.Errorf("%s was read", content)
+		}
+		fields, rows, err := readAll(open(t, "g.jsonl", []byte(content+"\n"+`{"a": "x"}`+"\n")),
+			Options{Skip: true})
+		if err != nil || len(fields) != 1 || len(rows) != 1 || rows[0][0] != "x" {
+			t.Errorf("%s beside a good row: %v, %q, %v", content, fields, rows, err)
+		}
+	}
+}
