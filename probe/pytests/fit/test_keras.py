@@ -100,6 +100,28 @@ class Accumulation(unittest.TestCase):
         self.assertIn("BatchNormalization", reasons[0])
         self.assertIn("last batch", reasons[1])
 
+    def test_op_by_op(self):
+        """After an attempt that ran out, XLA is left out as well; weights are the same."""
+        whole, apart = network(), network()
+        for model in (whole, apart):
+            model.jit_compile = True
+        self.run_fit(whole)
+        of_keras.apply(
+            keras,
+            [{"id": "micro_batch", "params": {"failed": True, "factor": 0.75}}],
+            lambda kind, text, **f: self.told.append((kind, text)),
+        )
+        self.run_fit(apart)
+        self.assertFalse(apart.jit_compile)
+        self.assertEqual([kind for kind, _ in self.told], ["applied", "applied"])
+        self.assertIn("jit_compile=False", " ".join(text for _, text in self.told))
+        for a, b in zip(whole.get_weights(), apart.get_weights()):
+            self.assertLess(np.abs(a - b).max(), 1e-4)
+        plain = network()
+        plain.jit_compile = False
+        self.run_fit(plain)
+        self.assertEqual(len(self.told), 3)  # pieces alone
+
 
 if __name__ == "__main__":
     unittest.main()

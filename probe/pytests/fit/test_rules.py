@@ -232,10 +232,6 @@ class WhatRanThrough(unittest.TestCase):
         self.assertFalse(self.keeps(away, pieces, why, is_card=False))
 
 
-if __name__ == "__main__":
-    unittest.main()
-
-
 class Card:
     """A card that takes a fixed work space for each convolution."""
 
@@ -328,3 +324,7 @@ class Rounding(unittest.TestCase):
             self.assertIn("differed by", rounding.words(size))
         self.assertEqual(rounding.words(None), "")
         self.assertIsNone(rounding.of_pieces(sums, lambda x: 1 / 0, batch(x)))
+
+
+if __name__ == "__main__":
+    unittest.main()

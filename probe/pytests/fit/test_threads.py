@@ -133,10 +133,6 @@ class Compiled(unittest.TestCase):
         self.assertEqual(breaks(), plain)
 
 
-if __name__ == "__main__":
-    unittest.main()
-
-
 class Sideways(unittest.TestCase):
     def test_numbers_of_nodes_stay(self):
         """A trial makes nodes, and the loop's thread does not count them."""
@@ -165,3 +161,7 @@ class Sideways(unittest.TestCase):
             self.assertEqual(sideways.run(name), here)
         with torch.inference_mode():
             self.assertEqual(sideways.run(name), here)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,4 +1,5 @@
-"""Keras: accumulation in the optimizer with smaller batches, and the precision policy.
+"""Keras: accumulation in the optimizer with smaller batches, programs that are not compiled as a
+whole, and the precision policy.
 
 Keras' own accumulation averages the gradients of equal micro-batches, so the weights after each
 effective batch are the same. Its progress bar and callbacks count micro-batches; nothing is
@@ -15,6 +16,8 @@ def apply(keras, remedies, say):
             _accumulate(
                 keras, int(params.get("pieces") or round(4 / params.get("factor", 1.0) ** 2)), say
             )
+            if params.get("factor", 1.0) < 1:
+                _run_op_by_op(keras, say)
         elif remedy.get("id") == "mixed_precision":
             policy = "mixed_float16" if params.get("dtype") == "fp16" else "mixed_bfloat16"
             keras.mixed_precision.set_global_policy(policy)
@@ -52,6 +55,27 @@ def _accumulate(keras, pieces, say):
         if kwargs.get("steps_per_epoch"):
             kwargs["steps_per_epoch"] *= count
         return original(self, *source.cut(count, y), *args, **kwargs)
+
+    keras.Model.fit = fit
+
+
+def _run_op_by_op(keras, say):
+    """After an attempt with smaller batches that ran out too: what XLA compiles as a whole takes
+    its memory as a whole.
+    """
+    original = keras.Model.fit
+
+    @functools.wraps(original)
+    def fit(self, *args, **kwargs):
+        if getattr(self, "jit_compile", False) and getattr(self, "train_function", None) is None:
+            self.jit_compile = False
+            say(
+                "applied",
+                "%s: jit_compile=False; equal up to rounding" % self.name,
+                id="micro_batch",
+                equivalence="exact",
+            )
+        return original(self, *args, **kwargs)
 
     keras.Model.fit = fit
 
