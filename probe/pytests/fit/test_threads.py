@@ -141,6 +141,7 @@ class Sideways(unittest.TestCase):
         def trial():
             results = model(torch.randn(3, 4)).float().sum()
             torch.autograd.grad(results, list(model.parameters()))
+            self.assertFalse(torch.autograd.is_multithreading_enabled())
             return threading.current_thread().name, torch.is_autocast_enabled("cpu")
 
         before = torch.autograd._get_sequence_nr()
@@ -148,6 +149,7 @@ class Sideways(unittest.TestCase):
             self.assertEqual(sideways.run(trial), ("memroom-trial", True))
         self.assertEqual(sideways.run(trial), ("memroom-trial", False))
         self.assertEqual(torch.autograd._get_sequence_nr(), before)
+        self.assertTrue(torch.autograd.is_multithreading_enabled())
 
     def test_what_it_raises(self):
         with self.assertRaises(ZeroDivisionError):

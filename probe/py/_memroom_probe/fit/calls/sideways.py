@@ -5,7 +5,7 @@ highest numbers first. On a card backward passes run on a thread of autograd's. 
 differentiated again (create_graph) is numbered there, and runs together with what the loop's thread
 has numbered. Had a trial moved the loop's numbers on, later backward passes would add gradients in
 another order: a GAN with a gradient penalty was off by 3e-4 after twelve steps. On a thread that
-nobody else numbers on, a trial moves nothing.
+nobody else numbers on, a trial moves nothing. Nor does it leave behind which algorithms cuDNN took.
 """
 
 import contextlib
@@ -78,6 +78,9 @@ class _Surroundings:
                 stack.enter_context(torch.cuda.device(self.stream.device))
                 stack.enter_context(torch.cuda.stream(self.stream))
             stack.enter_context(torch.set_grad_enabled(self.gradients))
+            # Backward passes run on this thread too: torch keeps for each thread which algorithm
+            # cuDNN took, and one that was taken for want of room must not stay.
+            stack.enter_context(torch.autograd.set_multithreading_enabled(False))
             for kind, dtype in self.kinds:
                 stack.enter_context(torch.autocast(kind, dtype=dtype, cache_enabled=self.cached))
             stack.enter_context(outermost.inside())

@@ -21,10 +21,14 @@ WORK_IN_HALF = 12  # and a copy in fp32 where the outputs are in half precision
 # times its seconds that a choice is worth which adds in another order: an optimizer may make much
 # of little
 ROUNDING = 1.2
+# the same where pieces differ by more: other masks of dropout, or sums in half precision
+COARSE = 1.6
 FORWARD = 1 / 3  # share of a step's computation
 A_PIECE = 0.01  # share of a step that each piece costs at the least
 # bytes a second to host memory or back, at the best; what was measured counts where it is slower
 TRAVEL = 8e9
+# share of a work space that must be free besides: it has to lie in one piece
+SCATTERED = 0.1
 MOST_AWAY = 0.95  # share of what is saved that leaves where everything large does
 
 
@@ -44,6 +48,7 @@ class Choice:
     offload: float = 0.0  # bytes that wait in host memory
     all_away: bool = False  # and whatever more there is
     kind: str = ""  # choices of one kind differ in how far they go only
+    coarse: bool = False  # its results differ by more than the rounding of full precision
 
     @property
     def bitwise(self) -> bool:
@@ -53,7 +58,7 @@ class Choice:
     @property
     def price(self) -> float:
         """What choices are compared by."""
-        return self.seconds * (1 if self.bitwise else ROUNDING)
+        return self.seconds * (1 if self.bitwise else COARSE if self.coarse else ROUNDING)
 
     def remedies(self) -> List[str]:
         """Ids of the remedies that this is made of."""
@@ -145,7 +150,7 @@ def with_spaces(candidates, moments, rows):
         if choice.bitwise and moments:
             stays = candidates[0].stays if choice.whole else choice.stays
             inside = max([part.saved for part in choice.checkpoint], default=0) * rows
-            wants = max(stays * m.before + inside + m.bytes for m in moments)
+            wants = max(stays * m.before + inside + m.bytes + SCATTERED * m.space for m in moments)
             choice = dataclasses.replace(choice, needs=max(choice.needs, wants))
         yield choice
 

@@ -7,6 +7,7 @@ seen. Then the cheapest choices that fit together are taken, with what the first
 at once, rather than creeping up on it over several attempts.
 """
 
+import functools
 import gc
 import weakref
 
@@ -230,6 +231,7 @@ class Governor:
             away = activation_offload.Away(module, (args, kwargs), most)
             with away:
                 result = call(*args, **kwargs)
+            away.gave(result)
             case.sent = away.sent
             return result
         return call(*args, **kwargs)
@@ -308,9 +310,9 @@ class Governor:
         """A fault of ours costs the remedy, not the training."""
         self.teller.trying = True
         try:
-            if _amplifies() == AGAIN and _is_on_card(module):
-                return sideways.run(lambda: self._look(module, call, args, kwargs))
-            return self._look(module, call, args, kwargs)
+            trial = functools.partial(self._look, module, call, args, kwargs)
+            apart = _is_on_card(module) and (_has_convolutions(module) or _amplifies() == AGAIN)
+            return sideways.run(trial) if apart else trial()
         except torch.cuda.OutOfMemoryError:
             raise
         except Cannot as reason:
@@ -352,6 +354,7 @@ class Governor:
                 around,
                 "checkpointing" in self.allowed and type(module).__name__ != "OptimizedModule",
                 self._may_offload(around),
+                functools.partial(_work_space, module, call, inputs, around),
             )
         except Cannot as reason:
             return self._unmeasured(module, around, reason)
@@ -362,6 +365,8 @@ class Governor:
                 id="checkpointing",
             )
         candidates = list(choices.all_of(inputs, plan, cost, self._may_offload(around)))
+        for choice in candidates:
+            choice.coarse = not choice.bitwise and _is_coarse(module, plan)
         most = self._most_away(around)
         candidates = [c for c in candidates if c.offload <= most]
         if (
@@ -498,7 +503,9 @@ class Governor:
         return room.HOST_SHARE * room.host_free()
 
     def _budget(self, limit):
-        return room.SAFETY * self.factor * limit
+        return self.factor * (
+            limit - max((1 - room.SAFETY) * limit, min(room.SCATTERED, limit / 10))
+        )
 
     def _plan(self, module, call, args, kwargs):
         if "micro_batch" not in self.allowed or module in self._uncut:
@@ -775,6 +782,23 @@ class Governor:
 def _has_convolutions(module):
     """Whether a library may want work spaces for it."""
     return any(isinstance(m, torch.nn.modules.conv._ConvNd) for m in module.modules())
+
+
+def _work_space(module, call, inputs, around, rows):
+    """Bytes of the largest work space that so many rows want."""
+    args, kwargs = inputs.pick(list(range(rows)))
+    return spaces.largest(module, call, args, kwargs, around)
+
+
+def _is_coarse(module, plan):
+    """Whether pieces differ by more than the rounding of full precision."""
+    half = (torch.float16, torch.bfloat16)
+    return (
+        plan is not None
+        and plan.equivalence != "exact"
+        or torch.is_autocast_enabled()
+        or any(p.dtype in half for p in module.parameters())
+    )
 
 
 def _is_on_card(module):

@@ -47,14 +47,15 @@ def frugal(candidates, free, really_free=None, spacious=False):
 
 
 def equal_for_first_step(candidates, free, amplifies):
-    """Where a training amplifies rounding: what is equal to the bit and needs least, as long as
-    there is room for it and for what stays of one more call; else None. Where gradients are
-    differentiated again nothing that runs twice, if there is another way.
+    """Where a training amplifies rounding, or pieces differ by more than that: what is equal to
+    the bit and needs least, as long as there is room for it and for what stays of one more call;
+    else None. Where gradients are differentiated again nothing that runs twice, if there is another
+    way.
     """
     equal = [c for c in candidates if c.bitwise and c.remedies()]
     once = [c for c in equal if not runs_twice(c)]
     equal = once if once and amplifies == AGAIN else equal
-    if not amplifies or not equal:
+    if not (amplifies or any(c.coarse for c in candidates)) or not equal:
         return None
     taken = least(equal, with_others)
     return taken if taken.needs + taken.stays <= free else None

@@ -49,10 +49,11 @@ class Cost:
 GRAINS = (1 / 4, 1 / 14)  # of what is saved, the most that one part may save
 
 
-def cost(module, call, inputs, room, apart=True, away=False):
+def cost(module, call, inputs, room, apart=True, away=False, space=lambda rows: 0):
     """Measures on an eighth of the batch, at least one row and two rows, and on at most a quarter.
     apart: look for parts to checkpoint; away: see what is needed while all that is saved waits on
-    the host.
+    the host; space: bytes of the largest work space for so many rows. It does not grow as rows do,
+    and a library does without it, so it is not part of what is needed.
     """
     few = max(2 if inputs.rows >= 4 else 1, inputs.rows // 16)  # one row alone upsets BatchNorm
     many = min(2 * few, inputs.rows)
@@ -66,11 +67,13 @@ def cost(module, call, inputs, room, apart=True, away=False):
         few, many = 1, 2
         first, second = _twice_or_never(module, call, inputs, room)
     elsewhere = away and _away(
-        module, call, inputs, few, many, room, second
+        module, call, inputs, few, many, room, second, space
     )  # of few rows: pinned memory is not given back
     larger = _larger(module, call, inputs, many, second, room)
     if larger is not None:
         few, first, many, second = many, second, 2 * many, larger
+    for rows, seen in ((few, first), (many, second)):
+        seen.peak = max(seen.peak - space(rows), seen.least)
     lines = [
         _line(few, getattr(first, what), many, getattr(second, what))
         for what in ("saved", "peak", "seconds")
@@ -159,7 +162,7 @@ def _growing(first, few, second, many):
     return found
 
 
-def _away(module, call, inputs, few, many, room, seen):
+def _away(module, call, inputs, few, many, room, seen, space):
     """The line of the peak with all that is saved in host memory, and the seconds that a byte takes
     there and back; None where that does not work. seen: of as many rows, what they save.
     """
@@ -183,7 +186,8 @@ def _away(module, call, inputs, few, many, room, seen):
                 [p for p in module.parameters() if p.requires_grad],
             )
         room.wait()
-        return room.peak() - before, time.perf_counter() - begin
+        peak = room.peak() - before
+        return max(peak - space(rows), peak / 4), time.perf_counter() - begin
 
     try:
         with put_back(module):

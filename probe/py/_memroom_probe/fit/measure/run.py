@@ -30,6 +30,7 @@ class Seen:
     results: List[torch.Tensor]  # some elements of each
     repeats: bool = True  # a second run gave the same results
     way: Optional[Callable[..., None]] = None  # how gradients were taken
+    least: int = 0  # bytes that the peak has at the least: what is kept, results, gradients
 
     def same_results(self, other):
         """Up to what kernels that add in any order may differ by."""
@@ -80,15 +81,17 @@ def one(module, call, inputs, rows, room, backward):
     )
     for key in tally.twice & set(watch.records):
         watch.records[key].twice = True
+    least = tally.bytes + outputs + gradients
     return Seen(
         tally.bytes,
         tally.late(),
-        max(peak, tally.bytes + outputs + gradients),
+        max(peak, least),
         seconds,
         described,
         watch.records,
         bool(tally.twice) or keepsakes.lengths(module) != lengths,
         [t.detach().flatten()[:KEPT].double() for t in results if not t.is_complex()],
+        least=least,
     )
 
 

@@ -57,6 +57,11 @@ def of(module, call, args, kwargs, room) -> List[Moment]:
         return []
 
 
+def largest(module, call, args, kwargs, room) -> int:
+    """Bytes of the largest work space in a call."""
+    return max([m.space for m in of(module, call, args, kwargs, room)], default=0)
+
+
 def _may_want(module) -> bool:
     cudnn = torch.backends.cudnn
     return (

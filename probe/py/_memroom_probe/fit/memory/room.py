@@ -10,6 +10,8 @@ import torch
 
 # share of the wall that is planned with; the rest is for fragmentation and what was not foreseen
 SAFETY = 0.94
+# bytes that are not planned with on a small card: what is free lies in pages that hold a little
+SCATTERED = 64 << 20
 HOST_SHARE = 0.5  # of the free host memory that activations of a card may take
 MIB = 1 << 20
 

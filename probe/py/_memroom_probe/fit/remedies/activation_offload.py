@@ -58,6 +58,18 @@ class Away:
         self.hooks.__exit__(*why)
         self.own = set()
 
+    def gave(self, result):
+        """After the call. Whoever called holds what it gave, perhaps until it is needed here: then
+        that is taken, instead of a second copy on the card.
+        """
+        for tensor in (t for t in tree.flatten(result)[0] if isinstance(t, torch.Tensor)):
+            if tensor.layout == torch.strided and not tensor.is_inference():
+                name = StorageWeakRef(tensor.untyped_storage()).cdata
+                mark = name, tensor._version, tensor.dtype
+                for sent in list(self.known.values()):
+                    if (sent.storage.cdata, sent.version, sent.there.dtype) == mark:
+                        sent.alive = weakref.ref(tensor)
+
     def pack(self, tensor):
         size = tensor.numel() * tensor.element_size()
         if (
@@ -96,6 +108,9 @@ class _Seen:
         self.sent, self.shape, self.stride = sent, shape, stride
 
     def back(self):
+        alive = self.sent.still_there()
+        if alive is not None:
+            return alive.as_strided(self.shape, self.stride, self.sent.offset)
         return self.sent.back().as_strided(self.shape, self.stride, 0)
 
 
@@ -106,8 +121,15 @@ class _Sent:
 
     def __init__(self, tensor, storage):
         self.device, self.storage = tensor.device, storage
+        self.offset, self.version = tensor.storage_offset(), tensor._version
+        self.alive = None  # a weak reference to a tensor with the same memory, where there is one
         self.there = torch.empty_like(tensor, device="cpu", pin_memory=tensor.is_cuda)
         self.there.copy_(tensor, non_blocking=True)
+
+    def still_there(self):
+        """A tensor with the same memory, unchanged since it was sent; or None."""
+        tensor = self.alive() if self.alive is not None else None
+        return tensor.detach() if tensor is not None and tensor._version == self.version else None
 
     def back(self):
         return self.there.to(self.device, non_blocking=True)
