@@ -442,12 +442,20 @@ class _Study:
         command = [_binary(), "tune", "--json", out]
         if self.quiet:
             command.append("--quiet")
-        done = subprocess.run(command + [path])
+        code = _shown(command + [path])
         if not os.path.exists(out):
-            raise RuntimeError("the study could not be run (exit code %d)" % done.returncode)
-        if done.returncode == 130:
+            raise RuntimeError("the study could not be run (exit code %d)" % code)
+        if code == 130:
             raise KeyboardInterrupt
         return self._read(folder)
+
+    def _command(self, folder: str) -> List[str]:
+        """What starts a trial."""
+        if _script() is not None:
+            return _this_script()
+        from . import tune_notebook
+
+        return tune_notebook.command(self, folder)
 
     def _described(self, call: int, folder: str) -> Dict[str, Any]:
         parameters: Dict[str, Any] = {}
@@ -456,7 +464,7 @@ class _Study:
             # nothing is searched: repeated runs, which all take the same memory
             parameters["seed"] = {"randint": [0, 2**31]}
         study: Dict[str, Any] = {
-            "command": _this_script(),
+            "command": self._command(folder),
             "parameters": parameters,
             "samples": self.samples,
             "metric": self.metric or DONE,
@@ -555,18 +563,35 @@ def _filled(config: Dict[str, Any], params: Dict[str, Any], prefix: str = "") ->
     return out
 
 
-def _this_script() -> List[str]:
-    """The command that started this program: every trial is this program again."""
+def _script() -> Optional[List[str]]:
+    """The words after Python of the command that started this program; None: it is no script."""
     argv = list(getattr(sys, "orig_argv", []) or [])
     if not argv:
         argv = [sys.executable] + sys.argv
     words = argv[1:]
     if not words or words[-1] == "-" or "ipykernel" in " ".join(words) or hasattr(sys, "ps1"):
+        return None
+    return words
+
+
+def _this_script() -> List[str]:
+    """The command that started this program: every trial is this program again."""
+    words = _script()
+    if words is None:
         raise RuntimeError(
             "memroom.tune starts your script again for each trial, and here is no script: "
             "save the program to a file and run that"
         )
     return [sys.executable] + words
+
+
+def _shown(words: List[str]) -> int:
+    """Runs a command whose output is for the user; in a notebook it stands below the cell."""
+    if _script() is None:
+        from . import tune_notebook
+
+        return tune_notebook.run(words)
+    return subprocess.run(words).returncode
 
 
 def _binary() -> str:
