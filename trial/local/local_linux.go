@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -52,11 +53,13 @@ type Backend struct {
 	proc   *meter.Proc
 	around *meter.Cgroup
 	events chan trial.Happening
+	// slack is how far attempts may go beyond their reservations, in bytes
+	slack atomic.Int64
 
+	// mu is taken before an attempt's own
 	mu    sync.Mutex
 	jobs  map[string]*running
-	holds bool        // attempts stand still at their limits here
-	slack event.Bytes // how far attempts may go beyond their reservations
+	holds bool // attempts stand still at their limits here
 }
 
 // running is an attempt with a keeper.

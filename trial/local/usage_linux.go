@@ -185,8 +185,8 @@ func (b *Backend) Resize(run string, host event.Bytes) error {
 
 // Slack lets every attempt go so far beyond its reservation.
 func (b *Backend) Slack(slack event.Bytes) {
+	b.slack.Store(int64(slack))
 	b.mu.Lock()
-	b.slack = slack
 	jobs := slices.Collect(maps.Values(b.jobs))
 	b.mu.Unlock()
 	for _, r := range jobs {
@@ -204,9 +204,7 @@ func (b *Backend) slackOf(r *running) event.Bytes {
 	if !r.hold {
 		return 0
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.slack
+	return event.Bytes(b.slack.Load())
 }
 
 // setLimit writes an attempt's limits. Of the two of version 1 the one with swap must never be the
