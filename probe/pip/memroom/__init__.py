@@ -21,6 +21,7 @@ In a notebook, without a run around it (`%load_ext memroom` does the same):
 """
 
 import contextlib
+from typing import Any, Iterator, Optional
 
 from .fitting import find_executable_batch_size, fit
 
@@ -48,7 +49,7 @@ __all__ = [
 ]
 
 
-def __getattr__(name):
+def __getattr__(name: str) -> Any:
     """Parts that are loaded when they are first used: most programs need none of them."""
     if name == "share":
         from .sharing import share
@@ -69,14 +70,14 @@ def __getattr__(name):
     raise AttributeError("module 'memroom' has no attribute %r" % name)
 
 
-def load_ipython_extension(shell):
+def load_ipython_extension(shell: Any) -> None:
     """`%load_ext memroom` in a notebook."""
     from . import notebook
 
     notebook.watch()
 
 
-def unload_ipython_extension(shell):
+def unload_ipython_extension(shell: Any) -> None:
     """`%unload_ext memroom`."""
     from . import notebook
 
@@ -84,13 +85,13 @@ def unload_ipython_extension(shell):
     notebook.unwatch()
 
 
-def active():
+def active() -> bool:
     """Says whether this process is watched by a memroom run."""
     link = _link()
     return link is not None and link.enabled()
 
 
-def report(step=None, **values):
+def report(step: Optional[int] = None, **values: Any) -> bool:
     """Records numbers with the run, such as a loss. Gives False where nobody listens. Values that
     are not numbers raise.
     """
@@ -105,7 +106,7 @@ def report(step=None, **values):
 
 
 @contextlib.contextmanager
-def phase(name):
+def phase(name: str) -> Iterator[None]:
     """Marks a stretch of the program, so that a peak inside it is named after it."""
     if not active():
         yield
@@ -121,7 +122,7 @@ def phase(name):
         steps.mark(str(name), False)
 
 
-def _link():
+def _link() -> Any:
     """The probe's link, if the probe is in this process."""
     import sys
 

@@ -3,9 +3,12 @@
 import functools
 import gc
 import inspect
+from typing import Any, Callable, Optional, TypeVar
+
+Result = TypeVar("Result")
 
 
-def fit(train, *args, **kwargs):
+def fit(train: Callable[..., Result], *args: Any, **kwargs: Any) -> Result:
     """Calls train(*args, **kwargs) with micro-batching and checkpointing in place, as much of them
     as its models turn out to need on the device they are on: same effective batch, same losses.
     Needs the probe, so it acts under `memroom run` and is a plain call elsewhere.
@@ -27,7 +30,11 @@ def fit(train, *args, **kwargs):
         outermost.forget_all()
 
 
-def find_executable_batch_size(function=None, starting_batch_size=128, reduce_batch_size_fn=None):
+def find_executable_batch_size(
+    function: Optional[Callable[..., Any]] = None,
+    starting_batch_size: int = 128,
+    reduce_batch_size_fn: Optional[Callable[[], int]] = None,
+) -> Callable[..., Any]:
     """Decorates a function whose first argument is the batch size: it is called with
     starting_batch_size, and with a smaller one (half of it, or what reduce_batch_size_fn says) each
     time it runs out of memory. Takes the arguments of accelerate's decorator of this name. The
@@ -43,7 +50,7 @@ def find_executable_batch_size(function=None, starting_batch_size=128, reduce_ba
     size = starting_batch_size  # what was found holds for later calls too
 
     @functools.wraps(function)
-    def call(*args, **kwargs):
+    def call(*args: Any, **kwargs: Any) -> Any:
         nonlocal size
         names = list(inspect.signature(function).parameters)
         if len(names) <= len(args):
@@ -69,7 +76,7 @@ def find_executable_batch_size(function=None, starting_batch_size=128, reduce_ba
     return call
 
 
-def _is_out_of_memory(error):
+def _is_out_of_memory(error: BaseException) -> bool:
     text = str(error)
     return type(error).__name__ in ("OutOfMemoryError", "MemoryError") or any(
         words in text
@@ -82,7 +89,7 @@ def _is_out_of_memory(error):
     )
 
 
-def _let_go(error):
+def _let_go(error: BaseException) -> None:
     """Frames of the traceback hold the tensors of the failed attempt."""
     import traceback
 
@@ -90,7 +97,7 @@ def _let_go(error):
     error.__traceback__ = None
 
 
-def _clear():
+def _clear() -> None:
     import sys
 
     gc.collect()
