@@ -69,7 +69,7 @@ func byWall(c *trace.Crash, h *trace.Hints) (judged, bool) {
 		return because(CauseShm, "", 0.95,
 				"shared memory (/dev/shm) is full: DataLoader workers hand their batches over in it"),
 			true
-	case c.Where == event.WhereGPU && c.Requested == nil &&
+	case c.Where == event.WhereGPU && (c.Requested == nil || strings.Contains(c.What, "NCCL")) &&
 		strings.Contains(strings.ToLower(c.Text), "nccl"):
 		return because(CauseUnknown, "nccl", 0,
 			"NCCL takes its buffers from the card beside the framework's pool, which had left too "+
@@ -186,6 +186,12 @@ const wholeData = 0.2
 
 // byData knows the causes that follow from what was asked for in host memory, or copied from it.
 func byData(c *trace.Crash, h *trace.Hints) (judged, bool) {
+	if c.Where == event.WhereGPU && has(c, trace.SignTrees) && c.Framework != "pytorch" &&
+		c.Framework != "tensorflow" {
+		return because(CauseHostData, "tree_data", 0.65,
+			"boosted trees or tables on the card (%s): there is no batch, the whole table is there at once",
+			c.Signs[trace.SignTrees]), true
+	}
 	switch c.Kind {
 	case "tf_tensor", "tf_allocator":
 		if h.LargestChunk > 0 && c.Capacity != nil && c.Requested != nil &&

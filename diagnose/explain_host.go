@@ -82,8 +82,8 @@ func byRanks(c *trace.Crash, h *trace.Hints) (judged, bool) {
 				"into host memory, beside what it holds", c.Signs[trace.SignResumed]), true
 	case h.Phase == "load" && ranks > 1:
 		return because(CauseModel, "ranks_load", 0.65,
-			"the last thing the log announced is the loading of weights, and each of the %d ranks loads the "+
-				"whole model into host memory",
+			"the last thing the log announced is the loading of weights, and each of the ranks (%d or more) "+
+				"loads the whole model into host memory",
 			ranks), true
 	}
 	return judged{}, false
@@ -145,11 +145,24 @@ func byRay(c *trace.Crash, h *trace.Hints) (judged, bool) {
 	if count < 2 || c.Capacity == nil {
 		return judged{}, false
 	}
-	rest := neighbourBytes(c) - event.Bytes(count)*each
-	fits := int((event.Bytes(0.9*float64(*c.Capacity)) - rest) / max(1, each))
 	return because(CauseUnknown, "trial_packing", 0,
 		"%d processes %s hold %s each on a node of %s: about %d of them fit", count, name, each,
-		*c.Capacity, max(1, fits)), true
+		*c.Capacity, fittingOn(c)), true
+}
+
+// fittingOn is how many of the processes that fill a node fit there: fewer than ran when it was full,
+// beside what else is in use, with a tenth of the node left.
+func fittingOn(c *trace.Crash) int {
+	_, count, each := mostCommon(c.Neighbours)
+	if count < 2 || c.Capacity == nil || each <= 0 {
+		return 0
+	}
+	rest := neighbourBytes(c) - event.Bytes(count)*each
+	if c.Allocated != nil {
+		rest = max(rest, *c.Allocated-event.Bytes(count)*each)
+	}
+	fits := int((event.Bytes(0.9*float64(*c.Capacity)) - max(0, rest)) / each)
+	return max(1, min(fits, count-1))
 }
 
 var storeUse = regexp.MustCompile(`([\d.]+) ?([GM])iB/([\d.]+) ?([GM])iB object_store_memory`)

@@ -12,7 +12,7 @@ import (
 
 // jobOf says what remedies need to know.
 func jobOf(c *trace.Crash, h *trace.Hints) remedy.Job {
-	job := remedy.Job{Where: c.Where, Card: c.Card, Torch: h.Torch,
+	job := remedy.Job{Where: c.Where, Card: c.Card, Torch: first(h.Torch, c.Wording()),
 		Trainer: remedy.Trainer(h.Trainer), Slurm: c.Framework == "slurm",
 		Kube: c.Framework == "kubernetes", On: map[remedy.ID]string{}}
 	if c.Capacity != nil {
@@ -60,8 +60,8 @@ func jobOf(c *trace.Crash, h *trace.Hints) remedy.Job {
 		job.Share = math.Floor(95*float64(*c.Free)/float64(*c.Capacity)) / 100
 	}
 	job.Fits, job.Spawned = c.Fits, spawned(c)
-	if _, count, each := mostCommon(c.Neighbours); count > 1 && c.Capacity != nil {
-		job.Fits = max(1, int(event.Bytes(0.9*float64(*c.Capacity))/max(1, each)))
+	if fits := fittingOn(c); fits > 0 {
+		job.Fits = fits
 	}
 	job.Pool, job.Images = poolOf(c), drawing(c, h)
 	inUse(job.On, c, h)

@@ -66,6 +66,9 @@ var situations = map[string]situation{
 			remedy.ShorterSequence}, true},
 	"bad_size": {"", []remedy.ID{remedy.CheckShapes, remedy.OtherVersion}, true},
 
+	"tree_data": {"the table, its gradients and histograms do not fit the card",
+		[]remedy.ID{remedy.TreeData, remedy.FreeNeighbour}, true},
+
 	// weights on their way from and to a disk
 	"load": {"what the model itself needs does not fit (while loading)",
 		[]remedy.ID{remedy.LoadOnce, remedy.Quantize8Bit, remedy.Quantize4Bit, remedy.DeviceMap,

@@ -59,6 +59,17 @@ func data() []*Remedy {
 		Walls: []event.Where{event.WhereHost, event.WhereCgroup, event.WhereGPU,
 			event.WhereMPS},
 		how: howStream,
+	}, {
+		ID:    TreeData,
+		Title: "keep less of the table on the card (boosted trees)",
+		Why: "the card holds the table as bins, its gradients and a histogram for each node; frames of " +
+			"cuDF and a plain DMatrix come on top",
+		Equivalence: Exact,
+		Walls:       []event.Where{event.WhereGPU},
+		code: map[Framework]string{PyTorch: lines(
+			"data = xgb.QuantileDMatrix(X, y)   # X as float32 in host memory; `del` frames of cuDF first",
+			"# larger than the card: xgb.ExtMemQuantileDMatrix, or device='cpu'",
+			"# smaller max_bin and subsample save more, and change the model")},
 	}}
 }
 

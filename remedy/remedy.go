@@ -55,6 +55,7 @@ const (
 	ShmSize            ID = "shm_size"
 	ShareData          ID = "share_data"
 	StreamData         ID = "stream_data"
+	TreeData           ID = "tree_data"
 	TrialResources     ID = "trial_resources"
 	RaiseLimit         ID = "raise_limit"
 	FreeNeighbour      ID = "free_neighbour"

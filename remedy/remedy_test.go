@@ -16,7 +16,7 @@ const everyID = `micro_batch mixed_precision checkpointing activation_budget act
 optimizer_adafactor optimizer_paged optimizer_offload set_to_none quantize_8bit quantize_4bit lora prune distill
 shorter_sequence smaller_image attention chunked_loss expandable_segments max_split_size roundup gc_threshold empty_cache
 detach keep_less no_grad remove_hooks ddp_bucket_view fsdp zero device_map tf_growth tf_allocator tf_data_budget dataloader_workers
-pin_memory shm_size share_data stream_data trial_resources raise_limit free_neighbour
+pin_memory shm_size share_data stream_data tree_data trial_resources raise_limit free_neighbour
 eval_outputs eval_batch generation_cache autocast_cache longest_batch cuda_graph_sizes check_shapes other_version load_to_host
 save_sharded merge_on_host load_once shard_at_load offload_less fresh_process clear_session wait_for_gpu fewer_trials
 object_store ray_blocks shuffle_buffer map_processes select_card page_file wsl_memory serving_share smaller_layer

@@ -190,6 +190,24 @@ func readDeviceGeneric(p *passage) *Crash {
 	return c
 }
 
+// XGBoost's own words, in bytes or with a unit.
+var (
+	treeAsked = later(`(?i)\brequested memory: ?([\d.]+) ?([KMGT]i?B)?`)
+	treeFree  = later(`(?i)\bfree memory: ?([\d.]+) ?([KMGT]i?B)?`)
+)
+
+// plainSize is a size without a unit, in bytes, or with one.
+func plainSize(is *expression, text string) *event.Bytes {
+	m := is.FindStringSubmatch(text)
+	if m == nil {
+		return nil
+	}
+	if m[2] == "" {
+		m[2] = "B"
+	}
+	return parseSize(m[1], m[2])
+}
+
 // fatalWords stand at the beginning of a program's last words.
 var fatalWords = later(`(?i)\b(?:fatal(?: error)?|error|panic|exception|abort(?:ed|ing)?|terminate[d]?|what\(\))\b[^.]{0,60}:?[^.]{0,40}out of memory|^out of memory[.!]?$`)
 

@@ -38,6 +38,7 @@ type hintCollector struct {
 	Hints
 	limits []limitSeen
 	pool   poolSeen
+	beside sizesSeen
 	says   map[string]bool
 }
 
@@ -381,6 +382,7 @@ func (h *hintCollector) finish(log *Log) {
 			}
 		}
 	}
+	settleFigures(log, h.beside)
 	log.Hints = h.Hints
 }
 

@@ -193,10 +193,18 @@ func readPythonOther(p *passage) *Crash {
 				return nil
 			}
 			return &Crash{Class: Other, Sure: 0.4, Where: event.WhereUnknown,
-				What: "the program raised " + m[1]}
+				What: "the program raised " + withReason(m[1], m[2])}
 		}
 	}
 	return nil
+}
+
+// withReason adds what an exception says of itself, where that is short.
+func withReason(name, message string) string {
+	if message = strings.TrimSpace(message); message == "" || len(message) > 120 {
+		return name
+	}
+	return name + " (" + strings.TrimRight(message, ".") + ")"
 }
 
 func lookalikeEntries() []entry {

@@ -50,6 +50,7 @@ const (
 	SignNNUNet     = "nnunet"      // workers of batchgenerators, as nnU-Net has them
 	SignImages     = "images"      // a program that generates images
 	SignTFInJAX    = "tf_in_jax"   // TensorFlow in the same process as JAX
+	SignTrees      = "trees"       // boosted trees and tables on the card: XGBoost, LightGBM, RAPIDS
 )
 
 // sign is a circumstance and the expression that shows it. Where the expression has a group, the
@@ -130,6 +131,7 @@ var signsNear = []sign{
 	{SignImages, later(`(?i)ComfyUI|\bcomfy[/\\]|stable-diffusion-webui|webui[-_]forge|InvokeAI|` +
 		`KSampler|VAEDecode|diffusers[/\\]pipelines|decode_first_stage`)},
 	{SignNNUNet, later(`(?i)nnu-?net|batchgenerators`)},
+	{SignTrees, later(`(?i)\bxgboost|\blightgbm|\bcatboost|gpu_hist|\bcudf\b|\bcuml\b|rmm::|device_helpers\.cuh`)},
 	{SignTFInJAX, later(`tensorflow/(?:core|python|stream_executor)|import tensorflow|\btfds\b`)},
 }
 

@@ -278,6 +278,7 @@ func readTorchRaw(p *passage) *Crash {
 	}
 	if strings.Contains(t, "NCCL") || strings.Contains(t, "Cuda failure") {
 		c.What = "inside a collective operation (NCCL)"
+		c.Requested = firstSize(c.Requested, sizeIn(ncclAsked, strings.Join(p.following(6), " ")))
 	}
 	return c
 }
@@ -340,6 +341,20 @@ func readTorchShm(p *passage) *Crash {
 		return nil
 	}
 	return c
+}
+
+// Wording is the newest release of torch that writes the message in these words; empty where they
+// are still in use, or are not torch's.
+func (c *Crash) Wording() string {
+	switch t := c.Text; {
+	case c.Framework != "pytorch" || !strings.Contains(t, "already allocated"):
+		return ""
+	case strings.Contains(t, "iB cached)"):
+		return "1.3"
+	case strings.Contains(t, "reserved in total by PyTorch"):
+		return "2.0"
+	}
+	return ""
 }
 
 var ncclAsked = pattern(`failed to cuda (?:calloc|malloc)(?: async)? {size}`)

@@ -23,7 +23,7 @@ type entry struct {
 var vocabulary = newWords(tellings(slices.Concat(
 	torchWords, tensorflowWords, jaxWords, deviceWords, pythonWords, kernelWords, schedulerWords,
 	workerWords, translatedWords,
-	otherWords, hintWords, signsFar)))
+	otherWords, hintWords, figureWords, signsFar)))
 
 // both asks one hint after the other; either may be nil.
 func both(first, second func(*hintCollector, *passage)) func(*hintCollector, *passage) {

@@ -1,0 +1,17 @@
+package trace
+
+// sourceLine is a line of a program rather than of its output: people quote the handler they wrote
+// (`except torch.cuda.OutOfMemoryError:`), and tracebacks print the line that raised. What happened
+// stands on a line of its own.
+var sourceLine = later(`^[\s>|+]*(?:\d+[:|]?\s+)?(?:` +
+	`except\b[^:]*:\s*(?:#.*|pass|continue|break|return\b.*|raise\b.*|print\(.*)?$|` +
+	`print\(|raise\s+[A-Za-z_][\w.]*(?:\(|$|\s+from\b)|` +
+	`(?:self\.)?_?log(?:ger|ging)?\.\w+\(|warnings\.warn\(|` +
+	`(?:if|elif|while)\s.*(?:["'].*["']|\bisinstance\(|Error\b).*:\s*(?:#.*)?$|` +
+	`(?:def|class)\s+\w+.*:\s*(?:#.*)?$|` +
+	`[a-z_][\w.]*\s?=\s?["'rf]+[^"']*["']\s?(?:in\s.*)?$|` +
+	`(?:from\s+[\w.]+\s+)?import\s+[\w., ]+$|` +
+	`return\s+["'(]?.*\bin\s+str\()`)
+
+// isSource reports whether the telling word of a passage stands in source code.
+func (p *passage) isSource() bool { return sourceLine.MatchString(p.line()) }
