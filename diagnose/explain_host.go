@@ -150,8 +150,8 @@ func byRay(c *trace.Crash, h *trace.Hints) (judged, bool) {
 		*c.Capacity, fittingOn(c)), true
 }
 
-// fittingOn is how many of the processes that fill a node fit there: fewer than ran when it was full,
-// beside what else is in use, with a tenth of the node left.
+// fittingOn is how many of the processes that fill a node fit there: fewer than ran when it was
+// full, beside what else is in use, with a tenth of the node left.
 func fittingOn(c *trace.Crash) int {
 	_, count, each := mostCommon(c.Neighbours)
 	if count < 2 || c.Capacity == nil || each <= 0 {

@@ -21,6 +21,11 @@ func byPool(c *trace.Crash, h *trace.Hints) (judged, bool) {
 				"adapters were being merged: the full weights, and a copy of those that change, are in "+
 					"host memory"), true
 		}
+		if onHost(c) && has(c, trace.SignDatasets) && len(c.Frames) == 0 && c.Steps == 0 {
+			return because(CauseHostData, "map_writer", 0.55,
+				"map (datasets) was running: each of its processes holds its own batch, results and what "+
+					"the function captures"), true
+		}
 		return judged{}, false
 	}
 	switch {
@@ -71,6 +76,12 @@ const (
 // byFullBefore knows small requests of TensorFlow and JAX at their start: their own pool is taken
 // at once, so a refusal of little means that somebody else holds the card.
 func byFullBefore(c *trace.Crash, h *trace.Hints) (judged, bool) {
+	if c.Where == event.WhereGPU && c.Framework == "jax" && has(c, trace.SignRefused) &&
+		c.Requested != nil && *c.Requested <= event.GiB && c.Steps == 0 {
+		return because(CauseNeighbour, "full_before", 0.65,
+			"the driver refused the share that JAX takes at its start, then %s: PyTorch or TensorFlow in "+
+				"the same program, or another process, holds the card", *c.Requested), true
+	}
 	if c.Where != event.WhereGPU || c.Requested == nil || *c.Requested > smallAsk ||
 		c.Allocated != nil && *c.Allocated > smallProgram {
 		return judged{}, false

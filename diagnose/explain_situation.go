@@ -66,7 +66,7 @@ var situations = map[string]situation{
 			remedy.ShorterSequence}, true},
 	"bad_size": {"", []remedy.ID{remedy.CheckShapes, remedy.OtherVersion}, true},
 
-	"tree_data": {"the table, its gradients and histograms do not fit the card",
+	"tree_data": {"the table and what is computed from it do not fit the card at once",
 		[]remedy.ID{remedy.TreeData, remedy.FreeNeighbour}, true},
 
 	// weights on their way from and to a disk

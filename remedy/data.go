@@ -69,6 +69,7 @@ func data() []*Remedy {
 		code: map[Framework]string{PyTorch: lines(
 			"data = xgb.QuantileDMatrix(X, y)   # X as float32 in host memory; `del` frames of cuDF first",
 			"# larger than the card: xgb.ExtMemQuantileDMatrix, or device='cpu'",
+			"# cuDF: work in partitions (dask_cudf), or rmm.reinitialize(managed_memory=True)",
 			"# smaller max_bin and subsample save more, and change the model")},
 	}}
 }

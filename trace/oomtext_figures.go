@@ -12,7 +12,7 @@ var figureWords = []entry{
 	{words: []string{"mem:   "}, hint: hintMachine},
 	{words: []string{"maxrss"}, hint: hintMaxRSS},
 	{words: []string{"memory.total"}, hint: hintCardTable},
-	{words: []string{"object_store_memory", "object store memory", "plasma store", "shared memory file"},
+	{words: []string{"object_store_memory", "object store memory", "plasma store"},
 		hint: hintObjectStore},
 }
 
@@ -88,7 +88,7 @@ func hintMaxRSS(h *hintCollector, p *passage) {
 
 var cardCell = later(`([\d.]+) ?([MG]iB)`)
 
-// hintCardTable reads `nvidia-smi --query-gpu=...,memory.free,memory.total --format=csv` of one card.
+// hintCardTable reads `nvidia-smi --query-gpu=memory.free,memory.total --format=csv` of one card.
 func hintCardTable(h *hintCollector, p *passage) {
 	names := strings.Split(p.line(), ",")
 	rows := p.following(2)
@@ -123,6 +123,9 @@ func hintObjectStore(h *hintCollector, p *passage) {
 	}
 }
 
+// poolAsked are the words of RMM, the pool of RAPIDS.
+var poolAsked = pattern(`RMM failure[^\n]{0,200}failed to allocate {size}`)
+
 // settleFigures gives ends that name no size what the log shows elsewhere.
 func settleFigures(log *Log, f sizesSeen) {
 	var killed *event.Bytes
@@ -151,7 +154,8 @@ func settleFigures(log *Log, f sizesSeen) {
 		case event.WhereCgroup:
 			c.Allocated = firstSize(c.Allocated, f.maxRSS)
 		case event.WhereGPU:
-			c.Requested = firstSize(c.Requested, plainSize(treeAsked, c.Text))
+			c.Requested = firstSize(c.Requested, plainSize(treeAsked, c.Text),
+				sizeIn(poolAsked, c.Text))
 			c.Free = firstSize(c.Free, plainSize(treeFree, c.Text))
 			if c.Requested == nil && c.Capacity == nil {
 				c.Capacity, c.Free = f.cardTotal, firstSize(c.Free, f.cardFree)

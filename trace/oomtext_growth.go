@@ -12,7 +12,8 @@ import (
 // RSS 3012 MB, GPU memory: 4.2 GiB, memory: 5123 (megabytes, as MMDetection prints them).
 var ownFigure = later(`(?i)\b((?:gpu|cuda|host|cpu|max|peak|process|used|current)?[ _-]?` +
 	`(?:gpu|cuda|max|cpu)?[ _-]?(?:mem(?:ory)?|rss|vram|ram)(?:[ _](?:usage|used|allocated|` +
-	`reserved|alloc|in use|percent))?)\b(?: is| was)?["']?\s?[=:(]?\s?~?(\d+(?:\.\d+)?)\s?` +
+	`reserved|alloc|in use|percent))?|(?:gpu|cuda|torch|device)[ _.](?:allocated|reserved|used))` +
+	`\b(?: is| was)?["']?\s{0,3}[=:(]?\s{0,3}~?(\d+(?:\.\d+)?)\s?` +
 	`(GiB|GB|G|MiB|MB|M|%)?(?:\b|$)`)
 
 // Bounds of a rise that is told as growth: so many figures under one name, the last so many times

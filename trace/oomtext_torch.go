@@ -311,6 +311,9 @@ func readTorchWorker(p *passage) *Crash {
 		c.Where, c.Sure, c.What = event.WhereHost, 0.8,
 			"a DataLoader worker was killed, as the kernel does when host memory runs out"
 	case "":
+		if raisedAbove(p) {
+			return nil // its own exception stands right above
+		}
 		c.Where, c.Sure, c.What = event.WhereHost, 0.5,
 			"a DataLoader worker died without saying why; memory is the usual reason"
 	default:
@@ -318,6 +321,19 @@ func readTorchWorker(p *passage) *Crash {
 			"a DataLoader worker crashed ("+strings.ToLower(m[1])+")"
 	}
 	return c
+}
+
+// raisedAbove reports whether an exception that has nothing to do with memory or a lost worker
+// stands directly above.
+func raisedAbove(p *passage) bool {
+	for _, line := range p.above(2) {
+		if m := raised.FindStringSubmatch(strings.TrimSpace(line)); m != nil {
+			lower := strings.ToLower(line)
+			return !strings.Contains(lower, "memory") && !strings.Contains(lower, "worker") &&
+				m[1] != "Empty"
+		}
+	}
+	return false
 }
 
 func readTorchShm(p *passage) *Crash {

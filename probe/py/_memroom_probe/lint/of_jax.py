@@ -30,6 +30,8 @@ def compiled_in_loop(file) -> Iterator[dict]:
                 name = key(s.targets[0]) or ""
             else:
                 continue
+            if any(loops[-1] in file.places[i].loops for i in file.places[s].ifs):
+                continue  # only in some rounds
             if made and _called_with_steps(loops[-1], name) and not _depends(s, loops[-1]):
                 yield rules.finding(
                     "jit-in-loop",
