@@ -1,0 +1,181 @@
+"""Scripts that nobody here has looked at, on a real card: untouched twice, then
+`memroom run --fit --gpu-mem` with 60 % of what they allocated and a context.
+
+python bench/gpu/fit_first.py --memroom bin/memroom --out FILE [--jobs 9] [--seconds N]
+[--folder bench/gpu/unseen] [--table] [SCRIPT...]
+
+What a script prints beside the word "loss" is compared, or every number with a point where there
+are fewer than three of those. A row is good when the job ran out once, got through with one
+relaunch and its losses are within 1e-4, or three times what it differs from itself by. `told` is
+what the report says where they are not: rounding, or the same on average (expected). Rows that are
+there are not run again.
+"""
+
+import argparse
+import concurrent.futures
+import glob
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+HOST = os.path.join(HERE, "strangers", "host.py")
+CONTEXT = 1 << 30  # bytes beside what the allocator gives
+NUMBER = r"-?\d+(?:\.\d+)?(?:e[-+]?\d+)?"
+UNTOUCHED_SECONDS, FIT_SECONDS = 150, 210
+
+
+def numbers(text):
+    found = re.findall(r"(?i)\bloss\w*[\s=:]+(%s|nan|inf)" % NUMBER, text)
+    return [float(x) for x in (found if len(found) > 2 else re.findall(r"-?\d+\.\d+", text))]
+
+
+def apart(a, b):
+    """The last as many of b: attempts that ran out may have printed some."""
+    if not a or len(b) < len(a):
+        return None
+    pairs = zip(a, b[len(b) - len(a) :])
+    return max(abs(x - y) / max(abs(x), 1e-12) if x == x else float(y == y) for x, y in pairs)
+
+
+class Runs:
+    def __init__(self, options):
+        self.options, self.end = options, time.time() + options.seconds
+        self.lock, self.rows = threading.Lock(), {}
+        if os.path.exists(options.out):
+            for line in open(options.out):
+                row = json.loads(line)
+                self.rows[row["job"], row["run"]] = row
+
+    def script(self, path):
+        name = os.path.basename(path)[:-3]
+        plain = [sys.executable, "-W", "ignore", HOST, path]
+        base = self._run(name, "untouched", plain, UNTOUCHED_SECONDS)
+        if not base or base["exit"] or not base.get("allocated"):
+            return
+        again = self._run(name, "again", plain, UNTOUCHED_SECONDS)
+        itself = apart(base["numbers"], again["numbers"]) if again else None
+        limit = int(0.6 * base["allocated"]) + CONTEXT
+        fit = [self.options.memroom, "run", "--fit", "--forgetful", "--gpu-mem", str(limit), "--"]
+        self._run(name, "fit 0.6", fit + plain, FIT_SECONDS, base["numbers"], itself, limit)
+
+    def _run(self, job, name, command, limit, base=None, itself=None, memory=0):
+        if (job, name) in self.rows:
+            return self.rows[job, name]
+        left = self.end - time.time()
+        if left < 15:
+            return None
+        with tempfile.TemporaryDirectory() as folder:
+            row = self._finish(command, folder, min(limit, left))
+        row.update(job=job, run=name)
+        if base is not None:
+            row.update(apart=apart(base, row["numbers"]), itself=itself, limit=memory)
+            row["good"] = good(row)
+        with self.lock:
+            self.rows[job, name] = row
+            with open(self.options.out, "a") as f:
+                f.write(json.dumps(row) + "\n")
+        shown = ("job", "run", "exit", "wall", "attempts", "apart", "itself", "told", "good")
+        print({key: row[key] for key in shown if key in row}, flush=True)
+        return row
+
+    def _finish(self, command, folder, seconds):
+        side, home = os.path.join(folder, "side"), os.path.join(folder, "home")
+        env = dict(os.environ, FIT_SIDE=side, MEMROOM_HOME=home, FIT_WATCH="1", OMP_NUM_THREADS="2")
+        begin = time.time()
+        process = subprocess.Popen(
+            command,
+            env=env,
+            cwd=folder,
+            text=True,
+            start_new_session=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        try:
+            out, err = process.communicate(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            out, err = process.communicate()
+        row = {
+            "exit": process.returncode,
+            "wall": round(time.time() - begin, 1),
+            "numbers": numbers(out),
+            "requests": re.findall(r"^request failed: (.*)", err, re.M)[:8],
+        }
+        if os.path.exists(side):
+            row.update(json.load(open(side)))
+        for path in glob.glob(os.path.join(home, "runs", "*", "fit.json")):
+            row.update(read(json.load(open(path))))
+        if process.returncode:
+            row["tail"] = (out + err)[-2500:]
+        return row
+
+
+def read(record):
+    """What a record of --fit tells."""
+    attempts = record["attempts"]
+    last = [s for s in attempts[-1].get("said", []) if s["kind"] != "declined"]
+    rounds = any(s.get("amplifies") for s in last)
+    expected = any(s.get("equivalence") == "expected" for s in last)
+    return {
+        "attempts": len(attempts),
+        "first_ran_out": bool(attempts[0].get("out_of")),
+        "told": "expected" if expected else "rounding" if rounds else "",
+        "said": [
+            [i, s["kind"], s["text"]] for i, a in enumerate(attempts) for s in a.get("said", [])
+        ],
+        "impossible": record.get("impossible", ""),
+    }
+
+
+def good(row):
+    return bool(
+        row["exit"] == 0
+        and row.get("attempts") == 2
+        and row.get("first_ran_out")
+        and row["apart"] is not None
+        and row["apart"] <= max(1e-4, 3 * (row["itself"] or 0))
+    )
+
+
+def table(rows):
+    fitted = sorted((r for r in rows.values() if r["run"] == "fit 0.6"), key=lambda r: r["job"])
+    print("%-22s %8s %4s %9s %9s %-9s" % ("job", "launches", "exit", "apart", "itself", "told"))
+    for r in fitted:
+        figures = ["-" if r.get(k) is None else "%.1e" % r[k] for k in ("apart", "itself")]
+        line = (r["job"], r.get("attempts"), r["exit"], *figures, r.get("told", ""))
+        print("%-22s %8s %4s %9s %9s %-9s%s" % (*line, "" if r["good"] else " not good"))
+    print("good: %d of %d" % (sum(r["good"] for r in fitted), len(fitted)))
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--memroom", default="bin/memroom")
+    parser.add_argument("--out", default="fit-first.jsonl")
+    parser.add_argument("--folder", default=os.path.join(HERE, "unseen"))
+    parser.add_argument("--jobs", type=int, default=9)
+    parser.add_argument("--seconds", type=float, default=3600)
+    parser.add_argument("--table", action="store_true")
+    parser.add_argument("scripts", nargs="*")
+    options = parser.parse_args()
+    options.memroom = os.path.abspath(options.memroom)
+    runs = Runs(options)
+    paths = sorted(glob.glob(os.path.join(os.path.abspath(options.folder), "*.py")))
+    paths = [p for p in paths if not options.scripts or os.path.basename(p)[:-3] in options.scripts]
+    if not options.table:
+        with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
+            list(pool.map(runs.script, paths))
+    table(runs.rows)
+
+
+if __name__ == "__main__":
+    main()
