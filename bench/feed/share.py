@@ -1,16 +1,20 @@
-"""memroom.share beside the plain list, under torch's DataLoader.
+"""memroom.share beside the plain data, under torch's DataLoader.
 
-For each number of workers: three epochs over the same samples; items a second of wall-clock time
-and of processor time (which a busy machine disturbs less), and the memory that the group of
-processes uses at the end of each epoch (the charge of a memory cgroup of its own where one can be
-made, else the proportional set size: each page once either way).
+For each kind of samples and each number of workers both sides run in a process of their own and
+take turns, epoch by epoch, so that other work on the machine disturbs both. The first epoch of
+each is not counted: it starts the workers and, on the plain side, copies pages. Printed are items a
+second (the median of the other epochs), the median ratio of the pairs, the same for items a second
+of processor time, and the memory of each side's processes after the first and the last epoch (the
+charge of a memory cgroup where one can be made, else the proportional set size: each page counts
+once either way).
 
-    PYTHON bench/feed/share.py [--samples N] [--workers 1,4,8] [--start fork,spawn] [--json]
+    PYTHON bench/feed/share.py [--samples N] [--workers 1,4,8] [--start fork|spawn] [--kinds ...]
 """
 
 import argparse
 import json
 import os
+import statistics
 import subprocess
 import sys
 import time
@@ -18,18 +22,97 @@ import warnings
 
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir, os.pardir)
 sys.path.insert(0, os.path.join(ROOT, "probe", "pip"))
-KINDS = ("captions", "features", "paths")
 CGROUP = "/sys/fs/cgroup/memory"
+BAR = 0.9
 
 
-def sample(kind, i):
-    if kind == "captions":  # what a captioning or chat data set holds
-        return {"id": i, "text": "a caption of some words, number %d" % i, "boxes": [i, 1, 2, 3]}
-    if kind == "features":
-        import numpy
+def records(i):
+    return {"id": i, "name": "name of %d" % i, "label": i % 10, "score": i * 0.5}
 
-        return numpy.full(64, i, "f4"), i % 10
+
+def captions(i):  # what a captioning or chat data set holds
+    return {"id": i, "text": "a caption of some words, number %d" % i, "boxes": [i, 1, 2, 3]}
+
+
+def paths(i):
     return "/data/train/class_%03d/image_%07d.jpg" % (i % 1000, i), i % 1000
+
+
+def nested(i):
+    marks = [{"box": [1.0, 2.0, 3.0, i * 0.1], "class": i % 80} for _ in range(2)]
+    return {
+        "meta": {"id": i, "tags": ["a%d" % (i % 7), "b"], "size": (i % 640, 480)},
+        "marks": marks,
+    }
+
+
+def features(i):
+    import numpy
+
+    return numpy.full(64, i, "f4"), i % 10
+
+
+def arrays(i):
+    import numpy
+
+    return numpy.full(256, i, "f4")
+
+
+def ragged(i):  # tokens of texts: every array has a length of its own
+    import numpy
+
+    return {"tokens": numpy.arange(16 + i % 64, dtype="i4"), "label": i % 10}
+
+
+def tensors(i):
+    import torch
+
+    return {"x": torch.full((64,), float(i)), "y": i % 10}
+
+
+class Rows:
+    """A frame or an Arrow table as people read it: one row at a time."""
+
+    def __init__(self, data):
+        self.data = data
+        self.frame = hasattr(data, "iloc")
+
+    def __len__(self):
+        return len(self.data)
+
+    def __getitem__(self, index):
+        if self.frame:
+            return self.data.iloc[index].to_dict()
+        return self.data.slice(index, 1).to_pylist()[0]
+
+
+class Samples:
+    """The data set that most people write around a list."""
+
+    def __init__(self, samples):
+        self.samples = samples
+
+    def __len__(self):
+        return len(self.samples)
+
+    def __getitem__(self, index):
+        return self.samples[index]
+
+
+def frame(count):
+    import pandas
+
+    return pandas.DataFrame([records(i) for i in range(count)])
+
+
+def table(count):
+    import pyarrow
+
+    return pyarrow.Table.from_pandas(frame(count))
+
+
+PLAIN = (records, captions, paths, nested, features, arrays, ragged, tensors)
+KINDS = {kind.__name__: kind for kind in (*PLAIN, frame, table)}
 
 
 def collate(samples):
@@ -37,36 +120,45 @@ def collate(samples):
 
 
 def measure(arguments):
-    """One configuration, in this process."""
+    """One side of one kind: an epoch for every line that comes in, with that many workers."""
     import memroom
     import torch
 
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")  # more workers than cores is what is measured
     group = cgroup_of_self()
-    samples = [sample(arguments.kind, i) for i in range(arguments.samples)]
+    make = KINDS[arguments.kind]
+    tabular = make in (frame, table)
+    count = arguments.samples // 4 if tabular else arguments.samples
+    data = make(count) if tabular else [make(i) for i in range(count)]
     if arguments.side == "share":
-        samples = memroom.share(samples)
-    loader = torch.utils.data.DataLoader(
-        samples,
-        batch_size=64,
-        shuffle=True,
-        num_workers=arguments.workers,
-        persistent_workers=True,
-        multiprocessing_context=arguments.start,
-        generator=torch.Generator().manual_seed(1),
-        collate_fn=collate if arguments.collate == "none" else None,
-    )
-    rates, work, memory, charge = [], [], [], []
-    for epoch in range(3):
+        data = memroom.share(data)
+    ragged_or_uncollated = arguments.collate == "none" or make is ragged
+    data = Rows(data) if tabular else Samples(data)
+    loader, now = None, 0
+    print("ready", flush=True)
+    for line in sys.stdin:
+        if int(line) != now:
+            now = int(line)
+            loader = torch.utils.data.DataLoader(
+                data,
+                batch_size=64,
+                shuffle=True,
+                num_workers=now,
+                persistent_workers=True,
+                multiprocessing_context=arguments.start,
+                generator=torch.Generator().manual_seed(1),
+                collate_fn=collate if ragged_or_uncollated else None,
+            )
         start, used = time.perf_counter(), processor_seconds()
         for batch in loader:
             pass
-        rates.append(arguments.samples / (time.perf_counter() - start))
-        work.append(arguments.samples / (processor_seconds() - used))
-        memory.append(proportional())
-        charge.append(anonymous_and_shared(group))
-    print(json.dumps({"rates": rates, "work": work, "pss": memory, "charge": charge}))
+        rate = count / (time.perf_counter() - start)
+        work = count / max(processor_seconds() - used, 0.01)
+        used = anonymous_and_shared(group)
+        print(
+            json.dumps({"rate": rate, "work": work, "memory": used or proportional()}), flush=True
+        )
 
 
 def family():
@@ -119,24 +211,81 @@ def anonymous_and_shared(group):
     return int(stat["total_rss"]) + int(stat.get("total_shmem", 0))
 
 
-def child(arguments, side, kind, workers, start):
-    command = [sys.executable, __file__, "--side", side, "--kind", kind, "--start", start]
-    command += ["--workers", str(workers), "--samples", str(arguments.samples)]
-    command += ["--collate", arguments.collate]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE)
-    out, _ = process.communicate()
+class Side:
+    def __init__(self, arguments, side, kind):
+        command = [sys.executable, __file__, "--side", side, "--kind", kind]
+        command += ["--start", arguments.start, "--samples", str(arguments.samples)]
+        command += ["--collate", arguments.collate]
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        self.line()
+
+    def line(self):
+        line = self.process.stdout.readline()
+        if not line:
+            raise SystemExit("share.py: a side ended with %s" % self.process.wait())
+        return line
+
+    def epoch(self, workers):
+        self.process.stdin.write("%d\n" % workers)
+        self.process.stdin.flush()
+        return json.loads(self.line())
+
+    def close(self):
+        self.process.stdin.close()
+        self.process.wait()
+        try:
+            os.rmdir(os.path.join(CGROUP, "memroom-bench-%d" % self.process.pid))
+        except OSError:
+            pass  # none was made
+
+
+def compare(arguments, kind):
+    sides = {name: Side(arguments, name, kind) for name in ("plain", "share")}
     try:
-        os.rmdir(os.path.join(CGROUP, "memroom-bench-%d" % process.pid))
-    except OSError:
-        pass  # none was made
-    if process.returncode:
-        raise SystemExit("share.py: %s failed with %d" % (command, process.returncode))
-    return json.loads(out)
+        for workers in map(int, arguments.workers.split(",")):
+            rows = {name: [] for name in sides}
+            for epoch in range(1 + arguments.epochs):
+                order = sorted(sides) if epoch % 2 else sorted(sides, reverse=True)
+                for name in order:
+                    rows[name].append(sides[name].epoch(workers))
+            show(arguments, kind, workers, rows)
+    finally:
+        for side in sides.values():
+            side.close()
+
+
+def show(arguments, kind, workers, rows):
+    best = {
+        name: statistics.median(row["rate"] for row in found[1:]) for name, found in rows.items()
+    }
+    pairs = list(zip(rows["plain"][1:], rows["share"][1:]))
+    mib = {
+        name: [row["memory"] >> 20 for row in (found[0], found[-1])] for name, found in rows.items()
+    }
+    ratio, of_work = (
+        statistics.median(share[what] / plain[what] for plain, share in pairs)
+        for what in ("rate", "work")
+    )
+    if arguments.json:
+        said = {"kind": kind, "workers": workers, "start": arguments.start, "ratio": ratio}
+        print(json.dumps({**said, "per_cpu": of_work, "mib": mib, "rates": best}), flush=True)
+        return
+    print(
+        "%-9s %3d | %9.0f %9.0f | %5.2f %s | %7.2f | %5d %5d | %5d %5d"
+        % (
+            *(kind, workers, best["plain"], best["share"], ratio),
+            *("ok  " if ratio >= BAR else "miss", of_work, *mib["plain"], *mib["share"]),
+        ),
+        flush=True,
+    )
 
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--samples", type=int, default=200000)
+    parser.add_argument("--samples", type=int, default=20000)
+    parser.add_argument("--epochs", type=int, default=3, help="that are counted")
     parser.add_argument("--workers", default="1,4,8")
     parser.add_argument("--start", default="fork")
     parser.add_argument("--kind", default="")
@@ -146,43 +295,12 @@ def main():
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     if arguments.side:
-        arguments.workers = int(arguments.workers)
         return measure(arguments)
     if not arguments.json:
-        print("Ratios: memroom.share to the plain list, best of epochs 2 and 3.")
-        print("samples   start    w |    list/s   share/s  ratio | per CPU s | MiB: list; share")
+        print("                 items a second      ratio     ratio of  MiB, first and last epoch")
+        print("samples     w |     plain     share |  (0.90)  | CPU work | plain       | share")
     for kind in arguments.kinds.split(","):
-        for start in arguments.start.split(","):
-            for workers in map(int, arguments.workers.split(",")):
-                rows = {s: child(arguments, s, kind, workers, start) for s in ("list", "share")}
-                show(arguments, kind, start, workers, rows)
-
-
-def show(arguments, kind, start, workers, rows):
-    if arguments.json:
-        print(json.dumps({"kind": kind, "start": start, "workers": workers, **rows}), flush=True)
-        return
-    best = {side: max(row["rates"][1:]) for side, row in rows.items()}
-    work = {side: max(row["work"][1:]) for side, row in rows.items()}
-    mib = {}
-    for side, row in rows.items():
-        used = row["charge"] if row["charge"][0] else row["pss"]
-        mib[side] = " ".join("%d" % (x >> 20) for x in used)
-    print(
-        "%-9s %-6s %3d | %9.0f %9.0f %6.2f | %9.2f | %s; %s"
-        % (
-            kind,
-            start,
-            workers,
-            best["list"],
-            best["share"],
-            best["share"] / best["list"],
-            work["share"] / work["list"],
-            mib["list"],
-            mib["share"],
-        ),
-        flush=True,
-    )
+        compare(arguments, kind)
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ import sys
 from collections import abc
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
+from . import stacking
 from .segment import ALIGN, Segment, Writer
 
 # Kinds of elements. marshal is the fastest for what Python itself is made of.
@@ -28,6 +29,8 @@ BUFFER_HEAD = struct.Struct("<II")  # number of buffers, length of the pickle
 BUFFER = struct.Struct("<QQ")  # address, size; the top bit of the size: may be written to
 WRITABLE = 1 << 63
 ADDRESS = struct.Struct("<Q")
+TEXT_LENGTH = struct.Struct("<I")
+LONG_TEXT = 1 << 28  # characters; marshal's length has 31 bits, and a character takes up to 4 bytes
 
 
 class CannotShare(TypeError):
@@ -90,8 +93,12 @@ def _write_sequence(writer: Writer, thing: Any) -> int:
         return _describe(writer, (name, len(thing), numbers.typecode, where))
     if types == {str} or types == {bytes}:
         form = "str" if types == {str} else "bytes"
-        start, ends = _write_texts(writer, thing, form)
-        return _describe(writer, (name, len(thing), form, start, ends))
+        if max(map(len, thing)) < LONG_TEXT:
+            starts = _write_texts(writer, thing, form)
+            return _describe(writer, (name, len(thing), "texts", starts))
+    stacked = stacking.write(writer, thing, _weigh, LARGE)
+    if stacked is not None:
+        return _describe(writer, (name, len(thing), "stacked", stacked))
     return _describe(writer, (name, len(thing), "objects", *_write_elements(writer, thing)[1:]))
 
 
@@ -104,13 +111,17 @@ def _as_numbers(types: set, thing: Any) -> Optional[array.array]:
         return None  # an int of more than 64 bits
 
 
-def _write_texts(writer: Writer, thing: Any, form: str) -> Tuple[int, int]:
-    ends = array.array("Q", [writer.at])
-    start = writer.at
+def _write_texts(writer: Writer, thing: Any, form: str) -> int:
+    """As marshal would: its reader is quicker than a call of str(). Written by hand, because
+    marshal marks interned texts, and reading those looks each one up.
+    """
+    starts = array.array("Q")
+    mark = b"u" if form == "str" else b"s"
     for text in thing:
-        writer.write(text.encode("utf-8", "surrogatepass") if form == "str" else text)
-        ends.append(writer.at)
-    return start, writer.write_aligned(ends)
+        raw = text.encode("utf-8", "surrogatepass") if form == "str" else text
+        starts.append(writer.write(mark + TEXT_LENGTH.pack(len(raw))))
+        writer.write(raw)
+    return writer.write_aligned(starts)
 
 
 def _write_elements(writer: Writer, things: Any) -> Tuple[int, int, Any]:
@@ -165,13 +176,13 @@ class _Encoder:
         else:
             keys, values = None, [thing]
         for place, value in enumerate(values):
-            if _raw_array(value):
+            if stacking.raw_array(value):
                 continue
             if _weigh(value, 0) is None:
                 return None
         arrays = []
         for place, value in enumerate(values):
-            if _raw_array(value):
+            if stacking.raw_array(value):
                 values[place] = None
                 arrays.append((place, *self.array(value)))
         shape = keys if kind is dict else 0 if kind is tuple else 1 if kind is list else 2
@@ -235,15 +246,6 @@ def _count(thing: Any, depth: int) -> int:
     return total
 
 
-def _raw_array(value: Any) -> bool:
-    """An array or tensor that its dtype's name, its shape and its bytes describe."""
-    numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
-    if numpy is not None and type(value) in (numpy.ndarray, numpy.memmap):
-        plain = value.dtype.isbuiltin == 1 and value.dtype.kind in "biufc"
-        return plain and value.size > 0 and value.ndim > 0
-    return torch is not None and type(value) is torch.Tensor and _simple_tensor(torch, value)
-
-
 class _Pickler(pickle.Pickler):
     """Keeps the contents of arrays and tensors out of the pickle, to be mapped."""
 
@@ -261,7 +263,11 @@ class _Pickler(pickle.Pickler):
         numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
         if numpy is not None and type(thing) in (numpy.ndarray, numpy.memmap):
             return NotImplemented if thing.dtype.hasobject else self.array(numpy, thing)
-        if torch is not None and type(thing) is torch.Tensor and _simple_tensor(torch, thing):
+        if (
+            torch is not None
+            and type(thing) is torch.Tensor
+            and stacking.simple_tensor(torch, thing)
+        ):
             return self.tensor(torch, thing)
         return NotImplemented
 
@@ -280,19 +286,6 @@ class _Pickler(pickle.Pickler):
         buffer = pickle.PickleBuffer(raw)
         self.tensors[id(buffer)] = buffer
         return _tensor, (buffer, thing.dtype, tuple(thing.shape))
-
-
-def _simple_tensor(torch: Any, thing: Any) -> bool:
-    return (
-        thing.device.type == "cpu"
-        and thing.layout is torch.strided
-        and not thing.requires_grad
-        and not thing.is_quantized
-        and not thing.is_conj()
-        and not thing.is_neg()
-        and thing.numel() != 0
-        and thing.dim() > 0
-    )
 
 
 def _array(raw: Any, dtype: Any, shape: Tuple[int, ...], order: str) -> Any:

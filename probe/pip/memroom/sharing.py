@@ -5,12 +5,13 @@ copies its page. Here the data is serialised once into memory without reference 
 are decoded when they are asked for, and are ordinary objects of the asking process.
 """
 
+import marshal
 import operator
 import os
 from collections import abc
 from typing import Any, Iterator, Optional
 
-from . import encoding, lookup
+from . import encoding, lookup, stacking
 from .segment import Segment, Writer, attach
 
 AS_IS = (str, bytes, int, float, complex, bool, type(None), range)
@@ -127,6 +128,8 @@ class SharedList(abc.Sequence):
         return self._length
 
     def __getitem__(self, index: Any) -> Any:
+        if type(index) is int and 0 <= index < self._length and self._places is None:
+            return self._get(index)
         if type(index) is not int:
             if isinstance(index, slice):
                 whole = self._places if self._places is not None else range(self._length)
@@ -247,11 +250,12 @@ def _getter(segment: Segment, length: int, form: str, rest: Any) -> Any:
     if form in ("q", "d"):
         numbers: Any = view[rest[0] : rest[0] + 8 * length]
         return numbers.cast(form).__getitem__
-    if form in ("str", "bytes"):
-        ends = view[rest[1] : rest[1] + 8 * (length + 1)].cast("Q")
-        if form == "bytes":
-            return lambda i: bytes(view[ends[i] : ends[i + 1]])
-        return lambda i: str(view[ends[i] : ends[i + 1]], "utf-8", "surrogatepass")
+    if form == "texts":
+        starts = view[rest[0] : rest[0] + 8 * length].cast("Q")
+        loads = marshal.loads
+        return lambda i: loads(view[starts[i] :])  # marshal finds the end by itself
+    if form == "stacked":
+        return stacking.getter(segment, rest[0])
     return elements(segment, length, *rest)
 
 
@@ -259,6 +263,9 @@ def elements(segment: Segment, length: int, table: int, kinds: Any) -> Any:
     view = segment.view
     bounds = view[table : table + 16 * length].cast("Q")
     how, value = kinds
+    if how == "same" and value == encoding.PLAIN:
+        loads = marshal.loads
+        return lambda i: loads(view[bounds[2 * i] :])  # marshal finds the end by itself
     if how == "same":
         decode = encoding.decoder(segment, value, node_at)
         return lambda i: decode(bounds[2 * i], bounds[2 * i + 1])

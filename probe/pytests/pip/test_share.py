@@ -36,6 +36,13 @@ PLAIN = [
     {"train": [(i, "x" * (i % 7)) for i in range(20000)], "val": [(1, "y")]},
     [["deep"] * 20000, {"wide": list(range(20000))}],
     [["long", "z" * 100000]] * 3,
+    [{}] * 20,
+    [{"a": i, "b": None if i % 2 else [i]} for i in range(40)],
+    [{"a": i, "b": i} if i % 2 else {"b": i, "a": i} for i in range(40)],  # another order of keys
+    [{"a": i} if i else {"a": i, "b": 1} for i in range(40)],
+    [{1: i, (2, "x"): 2.5, None: 2**70} for i in range(40)],
+    [{"key %d" % k: k for k in range(100)} for i in range(20)],
+    [{"x": i, "y": ["deep"] * (20000 if i == 7 else 1)} for i in range(20)],
 ]
 
 
@@ -148,6 +155,7 @@ class Plain(unittest.TestCase):
     def test_descriptors_are_given_back(self):
         if not os.path.isdir("/proc/self/fd"):
             self.skipTest("no /proc")
+        gc.collect()
         before = len(os.listdir("/proc/self/fd"))
         for _ in range(20):
             shared = memroom.share(list(range(1000)))
@@ -218,6 +226,72 @@ class Arrays(unittest.TestCase):
         self.assertEqual(flat[0]["x"].tolist(), [0, 1, 2])
         self.assertEqual((flat[0]["y"], flat[0]["name"], flat[2]), (1, "n", "z"))
         self.assertEqual(flat[1].tolist(), [0, 1])
+
+    def test_samples_that_are_alike(self):
+        """Arrays of one shape lie in a stack. What differs in one sample must still come out."""
+
+        def odd(i, value, other):
+            return other if i == 17 else value
+
+        row = numpy.arange
+        kinds = {
+            "pairs": lambda i: (row(3, dtype="i2") + i, i),
+            "lists": lambda i: [row(5.0) * i, 0.5 * i, "text %d" % i],
+            "dicts": lambda i: {"x": row(6).reshape(2, 3) + i, "y": i, "name": "n%d" % i},
+            "alone": lambda i: numpy.full((2, 2), i, "f4"),
+            "complex": lambda i: (numpy.full(3, i + 1j), numpy.array([i % 2 == 0] * 5)),
+            "many numbers": lambda i: (row(4) + i, i, i, i, i, i),
+            "large ints": lambda i: (row(4) + i, 2**70 + i),
+            "truth": lambda i: (row(4) + i, i % 2 == 0),
+            "turned": lambda i: (numpy.asfortranarray(row(6).reshape(2, 3)) + i, i),
+            "another shape": lambda i: (odd(i, row(3), row(4)), i),
+            "another type": lambda i: (odd(i, row(3), row(3.0)), i),
+            "missing": lambda i: {"x": odd(i, row(3), None), "y": i},
+            "empty": lambda i: (odd(i, row(3), row(0)), i),
+            "mixed numbers": lambda i: (row(3), odd(i, i, 0.5)),
+            "objects": lambda i: (row(3), {i}),
+            "large": lambda i: (numpy.full(70000, i, "f4"), i),
+            "beside much": lambda i: (row(3), ["deep"] * (20000 if i == 3 else 2)),
+        }
+        for name, make in kinds.items():
+            plain = [make(i) for i in range(20)]
+            for shared in (memroom.share(plain), memroom.share(iter(plain))):
+                with self.subTest(name):
+                    self.assertEqual(len(shared), 20)
+                    for at in [*range(-20, 20), numpy.int64(3)]:
+                        same(self, shared[at], plain[at])
+                    for ours, theirs in zip(shared[3:15:4], plain[3:15:4]):
+                        same(self, ours, theirs)
+                    first = shared[0][0] if type(plain[0]) in (tuple, list) else None
+                    if isinstance(first, numpy.ndarray):
+                        self.assertFalse(first.flags.writeable)
+                        self.assertEqual(first.ctypes.data % first.itemsize, 0)
+                        sent = pickle.dumps(first)
+                        self.assertLess(len(sent), first.nbytes + 1000)  # not the whole stack
+
+
+def same(case, ours, theirs):
+    if not isinstance(ours, memroom.sharing.SharedList):  # a large one is shared itself
+        case.assertIs(type(ours), type(theirs))
+    if isinstance(theirs, dict):
+        case.assertEqual(list(ours), list(theirs))
+        ours, theirs = list(ours.values()), list(theirs.values())
+    if isinstance(theirs, (list, tuple)):
+        case.assertEqual(len(ours), len(theirs))
+        for one, other in zip(ours, theirs):
+            if isinstance(other, numpy.ndarray):
+                case.assertTrue(isinstance(one, numpy.ndarray))
+                case.assertEqual((one.dtype, one.shape), (other.dtype, other.shape))
+                numpy.testing.assert_array_equal(one, other)
+            else:
+                case.assertTrue(one == other)
+                case.assertEqual(_length(one), _length(other))
+    else:
+        numpy.testing.assert_array_equal(ours, theirs)
+
+
+def _length(thing):
+    return len(thing) if hasattr(thing, "__len__") else 0
 
 
 class Frames(unittest.TestCase):
@@ -396,7 +470,12 @@ class Loader(unittest.TestCase):
 
     def test_a_changed_tensor_stays_in_its_process(self):
         torch = self.torch
-        shared = memroom.share([torch.zeros(4), (torch.zeros(2), 1)])
+        alike = memroom.share([torch.zeros(4) for _ in range(20)])
+        self.assertEqual(alike[3].untyped_storage().nbytes(), 16)  # so only that is sent on
+        for shared in (memroom.share([torch.zeros(4), (torch.zeros(2), 1)]), alike):
+            self.changed(shared)
+
+    def changed(self, shared):
         shared[0].add_(1)
         child = subprocess.run(
             [sys.executable, "-c", "import pickle, sys; print(pickle.load(sys.stdin.buffer)[0])"],
