@@ -25,6 +25,7 @@ type Cursor struct {
 	picks  []table.Pick
 
 	checked time.Time // when the files were last looked at
+	begun   bool      // the first batch has been made
 }
 
 // NewCursor gives a cursor over one epoch.
@@ -68,6 +69,15 @@ func (c *Cursor) Fill(ctx context.Context, k, next int64,
 		end := min(to, info.First+info.Rows)
 		c.places = c.epoch.Places(w, position-info.First, end-info.First, c.places)
 		key := windowKey{c.order, c.number, w}
+		if rows, own := c.first(ctx, key, info); rows != nil {
+			for _, pick := range own {
+				pick.Block += int32(len(gathered))
+				picks = append(picks, pick)
+			}
+			gathered = append(gathered, rows...)
+			position = end
+			continue
+		}
 		held := c.pool.take(key, info, c.spec.Shuffle, true)
 		select {
 		case <-held.ready:
@@ -88,6 +98,7 @@ func (c *Cursor) Fill(ctx context.Context, k, next int64,
 		own := c.picks
 		if position == from && end == to {
 			err := c.copy(held.blocks, own, room)
+			c.begun = true
 			c.pool.release(key, held)
 			return err
 		}
@@ -98,6 +109,7 @@ func (c *Cursor) Fill(ctx context.Context, k, next int64,
 		c.pool.release(key, held)
 		position = end
 	}
+	c.begun = true
 	return c.copy(gathered, picks, room)
 }
 

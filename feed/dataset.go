@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"sync"
 
 	"memroom/feed/format"
@@ -158,11 +159,15 @@ func (d *Dataset) Changed() error {
 // where blocks lie. It stays the same when files are copied to another place.
 func (d *Dataset) Fingerprint() string {
 	sum := sha256.New()
+	var text []byte // no fmt: large sets have tens of thousands of blocks, and resuming waits for it
 	for i, f := range d.files {
-		fmt.Fprintf(sum, "%s %d %d\n", filepath.Base(d.Files[i]), f.Size(), len(f.ix.Blocks))
+		text = fmt.Appendf(text[:0], "%s %d %d\n", filepath.Base(d.Files[i]), f.Size(), len(f.ix.Blocks))
 		for _, b := range f.ix.Blocks {
-			fmt.Fprintln(sum, b.Rows, b.Offset, b.Length)
+			text = append(strconv.AppendInt(text, b.Rows, 10), ' ')
+			text = append(strconv.AppendInt(text, b.Offset, 10), ' ')
+			text = append(strconv.AppendInt(text, b.Length, 10), '\n')
 		}
+		sum.Write(text)
 	}
 	return hex.EncodeToString(sum.Sum(nil)[:12])
 }
@@ -210,25 +215,33 @@ func (d *Dataset) unchanged(blocks []int32) error {
 func (d *Dataset) decode(b int32) (*table.Rows, error) {
 	p := d.blocks[b]
 	f := d.files[p.file]
-	if err := f.Check(); err != nil {
+	decoder, err := d.decoderOf(p.file)
+	if err != nil {
 		return nil, err
 	}
-	f.mu.Lock()
-	if f.decoder == nil {
-		var err error
-		if f.decoder, err = format.Open(f.File, f.ix, f.options); err != nil {
-			f.mu.Unlock()
-			return nil, err
-		}
-	}
-	decoder := f.decoder
-	f.mu.Unlock()
 	rows, err := decoder.Decode(p.block, d.Columns)
 	if err == nil && int64(rows.Count) != p.block.Rows {
 		err = fmt.Errorf("%s: %d rows where the index has %d: the file has changed", f.Name(), rows.Count,
 			p.block.Rows)
 	}
 	return rows, err
+}
+
+// decoderOf gives the decoder of a file that has not changed.
+func (d *Dataset) decoderOf(file int) (format.Decoder, error) {
+	f := d.files[file]
+	if err := f.Check(); err != nil {
+		return nil, err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.decoder == nil {
+		var err error
+		if f.decoder, err = format.Open(f.File, f.ix, f.options); err != nil {
+			return nil, err
+		}
+	}
+	return f.decoder, nil
 }
 
 // indexOf gives the index of a file, from the cache where it is the same file.

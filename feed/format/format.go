@@ -54,6 +54,13 @@ type Decoder interface {
 	Close() error
 }
 
+// Sparse is a decoder that reads some rows of a block in much less time than all of them.
+type Sparse interface {
+	// DecodeSome gives the rows with these numbers within the block, which ascend. An error means
+	// no more than that Decode must be asked; it names the row.
+	DecodeSome(b Block, want []int32, columns []table.Column) (*table.Rows, error)
+}
+
 // Sizes of blocks, in bytes. They are part of the order: changing one changes every shuffled
 // stream.
 const (

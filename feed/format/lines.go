@@ -2,6 +2,7 @@ package format
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 
@@ -125,6 +126,40 @@ func rowsOf(data []byte, end rowEnd, visit func(row []byte, at int) error) error
 		used += n
 	}
 	return nil
+}
+
+// errSome says that some rows of a block cannot be told without looking at all of them.
+var errSome = errors.New("all rows must be read")
+
+// readSome reads a block and keeps the rows with the numbers in want, one behind the other. The
+// block it gives has no others.
+func readSome(f source.File, b Block, end rowEnd, want []int32) ([]byte, Block, error) {
+	data, err := readBlock(f, b)
+	if err != nil {
+		return nil, b, err
+	}
+	row, found, kept := int64(0), int64(0), 0
+	for used := 0; used < len(data); {
+		n := end(data[used:])
+		if n <= 0 {
+			n = len(data) - used
+		}
+		if line := data[used : used+n]; !blank(line) {
+			if len(want) > 0 && row == int64(want[0]) {
+				kept += copy(data[kept:], line)
+				want = want[1:]
+				found++
+			}
+			row++
+		}
+		used += n
+	}
+	if row != b.Rows || len(want) > 0 {
+		table.Give(data)
+		return nil, b, errSome
+	}
+	b.Rows, b.Length = found, int64(kept)
+	return data[:kept], b, nil
 }
 
 // trimEnd cuts the newline off.

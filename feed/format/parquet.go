@@ -347,6 +347,40 @@ func (p *parquetFile) Decode(b Block, columns []table.Column) (_ *table.Rows, er
 	return rows, nil
 }
 
+// DecodeSome decodes one column after another and keeps the rows that are wanted, so that the whole
+// block is never in memory: a process that has just started would have to ask for all of it.
+func (p *parquetFile) DecodeSome(b Block, want []int32, columns []table.Column) (_ *table.Rows,
+	err error) {
+	defer caught(&err, fmt.Sprintf("%s: row group %d", p.f.Name(), b.Part))
+	r, err := p.reader()
+	if err != nil {
+		return nil, err
+	}
+	picks := make([]table.Pick, len(want))
+	for i, row := range want {
+		picks[i].Row = row
+	}
+	leaves := r.MetaData().Schema
+	places := map[string]int{}
+	for i := range leaves.NumColumns() {
+		places[leafName(leaves.Column(i))] = i
+	}
+	some := &table.Rows{Count: len(want), Data: make([]table.Data, len(columns))}
+	for i, c := range columns {
+		own := []table.Column{c}
+		all := table.NewRows(own, int(b.Rows), 0)
+		all.Count = int(b.Rows)
+		err := p.readLeaf(r, places[c.Name], int(b.Part), b.First, b.Rows, c, &all.Data[0])
+		if err != nil {
+			return nil, err
+		}
+		some.Data[i] = table.Extract(own, []*table.Rows{all}, picks).Data[0]
+		all.Recycle()
+	}
+	p.giveBack(r)
+	return some, nil
+}
+
 // drop lets the kernel forget the pages of the row group.
 func (p *parquetFile) drop(b Block) {
 	group := p.meta.RowGroup(int(b.Part))
