@@ -26,6 +26,9 @@ type Cursor struct {
 
 	checked time.Time // when the files were last looked at
 	begun   bool      // the first batch has been made
+
+	early     map[int64][]table.Pick // batches behind the first whose rows were read with it
+	earlyRows []*table.Rows
 }
 
 // NewCursor gives a cursor over one epoch.
@@ -57,6 +60,15 @@ type Batch struct {
 // batch that the consumer will want after this one: its window is fetched ahead.
 func (c *Cursor) Fill(ctx context.Context, k, next int64,
 	room func(rows int, spans []table.Span, size int64) ([]byte, error)) error {
+	if early := c.early[k]; early != nil {
+		if err := c.copy(c.earlyRows, early, room); err != nil {
+			return err // asked again where there was no room
+		}
+		if delete(c.early, k); len(c.early) == 0 {
+			c.earlyRows = nil
+		}
+		return nil
+	}
 	from := k * int64(c.spec.Batch)
 	to := min(from+int64(c.spec.Batch), c.epoch.Rows())
 	// A batch may span windows. They are held one at a time, so that any budget that holds one is
@@ -69,7 +81,7 @@ func (c *Cursor) Fill(ctx context.Context, k, next int64,
 		end := min(to, info.First+info.Rows)
 		c.places = c.epoch.Places(w, position-info.First, end-info.First, c.places)
 		key := windowKey{c.order, c.number, w}
-		if rows, own := c.first(ctx, key, info); rows != nil {
+		if rows, own := c.first(ctx, key, info, k, next); rows != nil {
 			for _, pick := range own {
 				pick.Block += int32(len(gathered))
 				picks = append(picks, pick)

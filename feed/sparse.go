@@ -13,32 +13,39 @@ import (
 	"memroom/feed/table"
 )
 
-// sparseShare is the part of a window below which a batch is read by itself at the beginning.
-const sparseShare = 1.0 / 8
+// The first batches are read by themselves as long as they are this part of a window at most. As
+// many more are read with the first as a trainer may take while the window is decoded.
+const (
+	sparseShare = 1.0 / 8
+	earlyMost   = 16
+)
 
 // first reads the rows of the first batch alone, where the window they belong to is not decoded yet
 // and the format can do that: a trainer that resumes gets its first batch before the whole window
 // is decoded, and works on it meanwhile. c.places are the rows. It gives nil where the window must
 // be waited for, which tells errors too.
-func (c *Cursor) first(ctx context.Context, key windowKey, w order.Window) ([]*table.Rows,
-	[]table.Pick) {
-	if c.begun || !c.spec.Shuffle || float64(len(c.places)) > float64(w.Rows)*sparseShare ||
-		c.pool.has(key) {
+func (c *Cursor) first(ctx context.Context, key windowKey, w order.Window, k, next int64) (
+	[]*table.Rows, []table.Pick) {
+	most := int(float64(w.Rows) * sparseShare)
+	if c.begun || !c.spec.Shuffle || len(c.places) > most || c.pool.has(key) {
 		return nil, nil
 	}
+	own := len(c.places)
+	following := c.earlyBatches(key, w, k, next, most)
 	want, picks := c.wanted(w)
+	c.places = c.places[:own]
 	blocks := make([]*table.Rows, len(w.Blocks))
 	var group sync.WaitGroup
 	var mu sync.Mutex
-	next, failed := 0, false
+	begun, failed := 0, false
 	for range runtime.GOMAXPROCS(0) {
 		group.Add(1)
 		go func() {
 			defer group.Done()
 			for {
 				mu.Lock()
-				i := next
-				next++
+				i := begun
+				begun++
 				stop := failed || i >= len(blocks) || ctx.Err() != nil
 				mu.Unlock()
 				if stop {
@@ -61,7 +68,30 @@ func (c *Cursor) first(ctx context.Context, key windowKey, w order.Window) ([]*t
 		c.pool.release(key, held)
 	}
 	c.checked = time.Now()
-	return blocks, picks
+	if len(following) > 0 {
+		c.early, c.earlyRows = map[int64][]table.Pick{}, blocks
+		for i, batch := range following {
+			at := own + i*c.spec.Batch
+			c.early[batch] = picks[at : at+c.spec.Batch]
+		}
+	}
+	return blocks, picks[:own]
+}
+
+// earlyBatches adds the rows of the consumer's next batches to c.places, where they are whole in
+// this window, and gives their numbers.
+func (c *Cursor) earlyBatches(key windowKey, w order.Window, k, next int64, most int) []int64 {
+	size := int64(c.spec.Batch)
+	var found []int64
+	for b := next; len(found) < earlyMost && len(c.places)+int(size) <= most; b += next - k {
+		from := b*size - w.First
+		if next <= k || from < 0 || from+size > w.Rows {
+			break
+		}
+		c.places = append(c.places, c.epoch.Places(key.index, from, from+size, nil)...)
+		found = append(found, b)
+	}
+	return found
 }
 
 // wanted gives, for the rows in c.places, which rows of each block are needed, ascending, and where

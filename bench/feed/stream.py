@@ -8,8 +8,9 @@ is stopped, and the rows until then count.
 
 Peers shuffle as far as they can. pyarrow has no shuffle: it reads in order, which is less work, or
 two row groups at a time whose rows are mixed with NumPy, which is what a careful user writes. With
---step every batch is followed by so many milliseconds of sleep, and the share of time that was
-spent waiting for data is printed, the first batch included.
+--step every batch is followed by so many milliseconds of work on one core, and two shares of the
+time are printed, the first batch included: blocked, while no batch was ready (ours only), and all
+that was not work, which the cost of the calls themselves adds to.
 WebDataset and Mosaic's streaming read rows that were converted for them, at most 100,000.
 
     MEMROOM_BINARY=bin/memroom $(bench/feed/peers) bench/feed/stream.py [--rows N] [--formats csv]
@@ -30,6 +31,7 @@ ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir, os.pa
 sys.path.insert(0, os.path.join(ROOT, "probe", "pip"))
 COLUMNS = 16
 BATCH = 1024
+BLOCKED = [0.0]
 CONVERTED = 100_000  # rows at most, for readers with files of their own
 
 
@@ -82,6 +84,7 @@ def memroom_stream(path):
     stream = memroom.Stream(path, batch_size=BATCH, budget="128MiB", shuffle=True, copy=False)
     yield stream.schema  # the index is made before the epoch, as it is made once
     for batch in stream:
+        BLOCKED[0] = stream._passed[2]  # seconds in which no batch was ready
         yield len(next(iter(batch.values())))
 
 
@@ -311,7 +314,8 @@ def read(reader, path, most, step):
         rows += count
         begun = time.perf_counter()
         if step:
-            time.sleep(step / 1e3)
+            while time.perf_counter() - begun < step / 1e3:
+                pass
             worked += time.perf_counter() - begun
         if begun - start > most:
             whole = False
@@ -319,6 +323,7 @@ def read(reader, path, most, step):
     spent = time.perf_counter() - start
     waited = (spent - worked) / spent
     found = {"rows": rows, "s": spent, "whole": whole, "waited": waited}
+    found["blocked"] = BLOCKED[0] / spent
     print(json.dumps(found), file=out, flush=True)
     sys.stdin.readline()
     os._exit(0)
@@ -398,7 +403,10 @@ def main():
                 work = got["rows"] / max(got["cpu"], 0.01)
                 note = "" if got["whole"] else "  (%d rows until stopped)" % got["rows"]
                 if arguments.step:
-                    note += "  waited %.1f %% for data" % (100 * got["waited"])
+                    note += "  blocked %.2f %%, in all %.2f %%" % (
+                        100 * got["blocked"],
+                        100 * got["waited"],
+                    )
                 values = (form, reader, rate, speed, work, got["added"] / (1 << 20), note)
                 print("%-8s %-32s %10.0f %7.0f %11.0f %10.0f%s" % values, flush=True)
 

@@ -474,7 +474,8 @@ func (d *csvDecoder) Decode(b Block, columns []table.Column) (*table.Rows, error
 }
 
 // DecodeSome looks for the ends of rows, which is many times quicker than reading their cells.
-func (d *csvDecoder) DecodeSome(b Block, want []int32, columns []table.Column) (*table.Rows, error) {
+func (d *csvDecoder) DecodeSome(b Block, want []int32, columns []table.Column) (
+	*table.Rows, error) {
 	if d.skip {
 		return nil, errSome
 	}

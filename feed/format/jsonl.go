@@ -416,7 +416,8 @@ func (d *jsonDecoder) Decode(b Block, columns []table.Column) (*table.Rows, erro
 }
 
 // DecodeSome looks for the ends of lines, which is many times quicker than reading them.
-func (d *jsonDecoder) DecodeSome(b Block, want []int32, columns []table.Column) (*table.Rows, error) {
+func (d *jsonDecoder) DecodeSome(b Block, want []int32, columns []table.Column) (
+	*table.Rows, error) {
 	if d.skip {
 		return nil, errSome
 	}

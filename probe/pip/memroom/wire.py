@@ -23,6 +23,7 @@ HEADER = struct.Struct("<IIQIIQII")
 BATCH, END, ERROR = 1, 2, 3
 START_PATIENCE = 60.0  # seconds that a server may take to listen
 DESCRIPTORS = 4  # that may come with one message; one does
+ROOM = socket.CMSG_SPACE(DESCRIPTORS * 4) if hasattr(socket, "CMSG_SPACE") else 0
 GREETINGS = 5  # servers that may end before they answer
 ENDED = "memroom: the feed server ended. Was it killed? Start the stream again"
 
@@ -122,6 +123,9 @@ class Link:
         if self.answer.get("error"):
             self.close()
             raise FeedError("memroom: " + self.answer["error"])
+        spans = sum(1 if c["kind"] == "fixed" else 3 for c in self.answer["columns"])
+        self.spans = struct.Struct("<%dQ" % (2 * spans))
+        self.buffer = memoryview(bytearray(HEADER.size + self.spans.size))
 
     def greet(self, server: Server, request: bytes) -> Dict[str, Any]:
         """The server's first answer. One that ends at this moment, because its last consumer has
@@ -153,16 +157,18 @@ class Link:
 
     def next(self) -> Optional[Tuple[int, int, int, Any, memoryview]]:
         """The next batch, or None at the end: slot, number, rows, spans, memory."""
-        self.wait()
-        kind, slot, number, rows, spans, size, descriptor, _ = HEADER.unpack(
-            self.exactly(HEADER.size)
-        )
-        if kind == ERROR:
-            raise FeedError("memroom: " + self.exactly(size).decode(errors="replace"))
-        if kind == END:
-            self.report = json.loads(self.exactly(size))
+        got = self.message()
+        kind, slot, number, rows, spans, size, descriptor, _ = HEADER.unpack_from(self.buffer)
+        if kind != BATCH:
+            text = bytes(self.buffer[HEADER.size : got])
+            text += self.exactly(size - len(text))
+            if kind == ERROR:
+                raise FeedError("memroom: " + text.decode(errors="replace"))
+            self.report = json.loads(text)
             return None
-        where = struct.unpack("<%dQ" % (2 * spans), self.exactly(16 * spans))
+        if got < len(self.buffer):
+            self.exactly(len(self.buffer) - got, self.buffer[got:])
+        where = self.spans.unpack_from(self.buffer, HEADER.size)
         if self.copying or sys.platform != "linux":
             memory = memoryview(self.exactly(size))
         else:
@@ -171,15 +177,40 @@ class Link:
             memory = self.maps[slot]
         return slot, number, rows, where, memory
 
-    def wait(self) -> None:
-        """Waits for the server, and counts it: a batch that lies ready is not waited for."""
-        poll = select.poll()
-        poll.register(self.socket, select.POLLIN)
-        if poll.poll(0):
-            return
-        asked = time.perf_counter()
-        poll.poll()
-        self.waited += time.perf_counter() - asked
+    def message(self) -> int:
+        """Reads the start of the next message, at most as long as a batch's, which carries the
+        spans of all columns; gives how much came. Time spent waiting is counted: a batch that
+        lies ready costs one call and is not waited for.
+        """
+        got = self.receive(self.buffer, socket.MSG_DONTWAIT)
+        if got < 0:
+            asked = time.perf_counter()
+            poll = select.poll()
+            poll.register(self.socket, select.POLLIN)
+            poll.poll()
+            self.waited += time.perf_counter() - asked
+            got = self.receive(self.buffer, 0)
+        if got < HEADER.size:
+            self.exactly(HEADER.size - got, self.buffer[got : HEADER.size])
+            got = HEADER.size
+        return got
+
+    def receive(self, view: memoryview, flags: int) -> int:
+        """Reads into view what is there, with its descriptors; -1 where nothing is."""
+        try:
+            n, beside, _, _ = self.socket.recvmsg_into([view], ROOM, flags)
+        except BlockingIOError:
+            return -1
+        except ConnectionResetError:
+            n, beside = 0, []
+        for level, kind, content in beside:
+            if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+                fds = array.array("i")
+                fds.frombytes(content[: len(content) - len(content) % fds.itemsize])
+                self.descriptors.extend(fds)
+        if n == 0:
+            raise FeedError(ENDED)
+        return n
 
     def map(self, slot: int) -> None:
         fd = self.descriptors.pop(0)
@@ -195,24 +226,12 @@ class Link:
         except OSError:
             pass  # the server has sent its last batch and gone
 
-    def exactly(self, size: int) -> bytes:
-        data = bytearray(size)
-        view, at = memoryview(data), 0
+    def exactly(self, size: int, into: Optional[memoryview] = None) -> bytes:
+        view = memoryview(bytearray(size)) if into is None else into
+        at = 0
         while at < size:
-            room = socket.CMSG_SPACE(DESCRIPTORS * 4)
-            try:
-                n, beside, _, _ = self.socket.recvmsg_into([view[at:]], room)
-            except ConnectionResetError:
-                n, beside = 0, []
-            for level, kind, content in beside:
-                if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
-                    fds = array.array("i")
-                    fds.frombytes(content[: len(content) - len(content) % fds.itemsize])
-                    self.descriptors.extend(fds)
-            if n == 0:
-                raise FeedError(ENDED)
-            at += n
-        return bytes(data)
+            at += self.receive(view[at:], 0)
+        return bytes(view) if into is None else b""
 
     def close(self) -> None:
         self.maps.clear()
