@@ -18,7 +18,7 @@ import (
 )
 
 type explainCmd struct {
-	What []string `arg:"" optional:"" name:"log" help:"Log files, snapshots, run ids, or - for standard input, in any combination. Nothing: the last run that failed, or about which something was found."`
+	What []string `arg:"" optional:"" name:"log" help:"Log files, snapshots, run ids, or - for standard input, in any combination. Without any: the last run that failed or had findings."`
 	JSON bool     `name:"json" help:"Print JSON."`
 
 	Model     string `help:"The model that was trained, as for plan (config.json, its folder, or a preset): the bytes that each remedy saves are then predicted." placeholder:"MODEL"`

@@ -14,7 +14,7 @@ import (
 
 type replayCmd struct {
 	File       string      `arg:"" help:"Snapshot written by torch.cuda.memory._dump_snapshot(); .gz, .xz and .zst are read as they are."`
-	AllocConf  *string     `name:"alloc-conf" aliases:"conf" help:"Replay under these settings, as in PYTORCH_CUDA_ALLOC_CONF; '' is the default." placeholder:"CONF"`
+	AllocConf  *string     `name:"alloc-conf" aliases:"conf" help:"Replay under these settings, as in PYTORCH_CUDA_ALLOC_CONF; an empty text means PyTorch's defaults." placeholder:"CONF"`
 	AllocLimit event.Bytes `name:"alloc-limit" aliases:"capacity" help:"Replay under a cap on reserved bytes." placeholder:"SIZE"`
 	GPU        string      `name:"gpu" help:"Replay on this card, whose CUDA context takes its share: a name such as H100, or a size." placeholder:"SIZE|NAME"`
 	WhatIf     bool        `name:"what-if" help:"Try the useful settings and recommend one."`

@@ -12,17 +12,17 @@ type runCmd struct {
 	Tag        []string      `help:"A tag for the run; may be repeated." placeholder:"TEXT"`
 	HostMem    event.Bytes   `help:"Limit on the host memory of all its processes together, swap included." placeholder:"SIZE"`
 	GPUMem     event.Bytes   `name:"gpu-mem" help:"Limit on the device memory of each of its Python processes." placeholder:"SIZE"`
-	OnPressure string        `help:"When host memory comes close to its limit: send this signal (USR1) to the command, or run this shell command. A card is no such limit: allocators fill it as they like." placeholder:"SIGNAL|CMD"`
-	PressureAt float64       `help:"Share of the limit on host memory that is close; 0.92 by default." default:"0.92" placeholder:"SHARE"`
-	Grace      time.Duration `help:"How long the other ranks may take to end after one ran out of memory; ten times as long where it caught the error and nobody makes a step." default:"20s"`
+	OnPressure string        `help:"When host memory comes close to its limit: send this signal (USR1) to the command, or run this shell command. Only host memory counts: an allocator may fill a card at any time." placeholder:"SIGNAL|CMD"`
+	PressureAt float64       `help:"How full host memory must be for --on-pressure, as a share of its limit. Default: 0.92." default:"0.92" placeholder:"SHARE"`
+	Grace      time.Duration `help:"How long the other ranks may take to end after one ran out of memory; ten times as long if it caught the error and no rank makes a step." default:"20s"`
 	Verdict    string        `help:"Write how the command ended (exit code, what ran out, evidence) to this file, as JSON." placeholder:"PATH"`
 	JSON       string        `name:"json" help:"Write the final report to this file; stdout belongs to the command." placeholder:"PATH"`
 	View       bool          `help:"Show a live view instead of the command's output, which is kept (memroom show --output)."`
 	Detach     bool          `help:"Start the command, print the run's ID and leave (memroom attach RUN comes back)."`
 	Quiet      bool          `help:"No summary at the end."`
-	Summary    bool          `help:"A summary at the end also where stderr is no terminal and there is nothing to tell."`
-	Probe      bool          `help:"Look into Python processes. Without it only meters are read." default:"true" negatable:""`
-	Relay      string        `help:"For a scheduler that sees only our output: put the reports, the memory and the end of the command between its output, as records with this name (docs/format/relay.md). The command ends when we do." placeholder:"NAME"`
+	Summary    bool          `help:"Print the summary at the end in every case, also without a terminal and without findings."`
+	Probe      bool          `help:"Look into Python processes. Without it, memroom only reads the machine's meters." default:"true" negatable:""`
+	Relay      string        `help:"For a scheduler that sees only output: mix records with this name into it, which hold reports, memory and the end of the command (docs/format/relay.md). The command ends when memroom does." placeholder:"NAME"`
 	Group      string        `help:"Name that the runs of one job on several nodes have in common. When one of them runs out of memory the others are ended after --grace. They must share MEMROOM_HOME." placeholder:"ID"`
 	NodeRank   int           `help:"Rank of this node in the group, for the record." default:"0"`
 

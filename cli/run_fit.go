@@ -18,7 +18,7 @@ import (
 // fitFlags are the flags of `run` that make a job fit.
 type fitFlags struct {
 	Fit           bool     `help:"When memory runs out, launch the command again with remedies that keep the effective batch. No code is edited." group:"Fit"`
-	RehearseFirst bool     `help:"With --fit: do not wait for memory to run out. The longest batch of the data, an evaluation of it and the saving of a checkpoint are measured at the first step; remedies stay only as far as they would not fit." aliases:"prevent" group:"Fit"`
+	RehearseFirst bool     `help:"With --fit: do not wait for memory to run out. The longest batch of the data, an evaluation of it and the saving of a checkpoint are measured at the first step; remedies stay only where they are needed." aliases:"prevent" group:"Fit"`
 	DryRun        bool     `help:"Show which remedies --fit would try, in which order, and start nothing." group:"Fit"`
 	Allow         []string `help:"Remedies that change the mathematics, by kind: precision, quantize." placeholder:"KIND" group:"Fit"`
 	Remedy        []string `help:"Apply this remedy from the start; may be repeated. micro_batch=8 means micro-batches of 8 samples." placeholder:"NAME[=VALUE]" group:"Fit" sep:"none"`

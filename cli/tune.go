@@ -36,7 +36,7 @@ jobs of a cluster.`
 }
 
 type tuneNewCmd struct {
-	Samples *int   `help:"Trials to run; with grid_search in the space, times its grid. 10 by default." placeholder:"N"`
+	Samples *int   `help:"Trials to run; with grid_search, so many for each point of the grid. Default: 10." placeholder:"N"`
 	Metric  string `help:"Name of the number to optimise, as the program prints or reports it (loss)." placeholder:"NAME"`
 	Mode    string `help:"min or max; guessed from the metric's name." placeholder:"min|max"`
 	Pattern string `name:"metric-pattern" help:"Regular expression for the metric in the output; the value is in its first group." placeholder:"REGEX"`
@@ -52,7 +52,7 @@ type tuneNewCmd struct {
 	CPUs       float64     `name:"cpus-per-trial" help:"Processors of each trial, fractions too. Measured by default." default:"0" placeholder:"N"`
 	GPUs       int         `name:"gpus-per-trial" help:"Cards of each trial. By default one where there are any." default:"-1" placeholder:"N"`
 	Concurrent int         `help:"Trials at once at the most; as many as fit by default." default:"0" placeholder:"N"`
-	Retries    int         `help:"Try a trial that failed again so often. Running out of memory is another matter." default:"0"`
+	Retries    int         `help:"How often a trial that failed is tried again. Running out of memory does not count." default:"0"`
 	Fit        bool        `help:"Let a trial that has all memory and still runs out try the remedies of run --fit." default:"true" negatable:""`
 
 	Sampler string `help:"With --search optuna: a sampler of it, such as TPESampler." placeholder:"CLASS"`
@@ -63,7 +63,7 @@ type tuneNewCmd struct {
 	Scheduler string        `help:"fifo runs every trial to its end, asha stops the worse ones early." enum:"fifo,asha," default:"" placeholder:"NAME"`
 	MaxT      int           `name:"max-t" help:"With asha: reports of a whole training." default:"0" placeholder:"N"`
 	Grace     int           `name:"grace-reports" help:"With asha: reports before the first decision." default:"0" placeholder:"N"`
-	Factor    int           `name:"reduction" help:"With asha: one of so many goes on at each step." default:"4" placeholder:"N"`
+	Factor    int           `name:"reduction" help:"With asha: at each decision one trial in N goes on." default:"4" placeholder:"N"`
 	MaxTime   time.Duration `help:"Stop a trial that runs longer." placeholder:"DURATION"`
 	MaxLog    event.Bytes   `help:"End a trial that prints more." default:"1GiB" placeholder:"SIZE"`
 
