@@ -41,9 +41,10 @@ type Rehearsal struct {
 // never met may ask for more.
 var rehearsalMargins = margins{0.006, 0.012}
 
-// What Inductor writes depends on timings in places (products that are padded). Of nine compiled
-// models eight reserved within 1.5 %, an OPT 6.5 % less.
-var playedMargins = margins{0.08, 0.06}
+// What Inductor writes depends on timings in places (products that are padded). Of 24 compiled
+// models 21 reserved within 2.5 %, an OPT 6.5 % and a RoBERTa under autocast 11.5 % less, a
+// convolutional network 5.5 % more.
+var playedMargins = margins{0.14, 0.07}
 
 // A CUDA graph's memory is a pool of its own; what its recording keeps there was never measured.
 var graphMargins = margins{0.15, 0.35}

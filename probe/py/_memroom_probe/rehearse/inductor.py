@@ -18,6 +18,7 @@ import os
 import shutil
 import tempfile
 import threading
+import time
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
@@ -154,6 +155,31 @@ class Compiler:
         _play_programs(self.stage)
         _play_graphs(self.rehearsal.recorder)
         _trace_off_stage(self.stage)
+        self.leave_time_out()
+
+    def leave_time_out(self):
+        """Compiling takes longer than many steps: it must not use up a rehearsal's patience."""
+        from torch._dynamo import convert_frame
+        from torch._inductor import compile_fx
+
+        depth = [0]
+
+        def timed(work):
+            @functools.wraps(work)
+            def follow(*args, **kwargs):
+                depth[0] += 1
+                begun = time.process_time()
+                try:
+                    return work(*args, **kwargs)
+                finally:
+                    depth[0] -= 1
+                    if not depth[0]:
+                        self.rehearsal.script.begun += time.process_time() - begun
+
+            return follow
+
+        convert_frame._compile = timed(convert_frame._compile)
+        compile_fx.compile_fx_inner = timed(compile_fx.compile_fx_inner)
 
 
 @contextlib.contextmanager
