@@ -5,7 +5,6 @@ import (
 	"strings"
 
 	"memroom/allocsim"
-	"memroom/models"
 )
 
 // assume puts down what a prediction rests on: the setup with its defaults filled in, the version
@@ -138,11 +137,4 @@ func (s *Setup) attends() bool {
 		return false
 	}
 	return true
-}
-
-// writesText says whether the model is one that preference training is made for.
-func (s *Setup) writesText() bool {
-	head := s.Model.Architecture()
-	return models.Decodes(s.Model.Type()) &&
-		(head == "" || head == "ForCausalLM" || head == "LMHeadModel")
 }

@@ -317,6 +317,13 @@ class Kernel:
                 recorder.free(ident)
 
 
+def nothing(*args, **kwargs):
+    """Stands for the pool of processes."""
+
+
+nothing.cache_clear = lambda: None  # type: ignore[attr-defined]  # torch does so as it ends
+
+
 def _no_kernels(stage):
     """Whatever the compiler asks its pool of compiling processes for is a kernel that does
     nothing.
@@ -338,7 +345,7 @@ def _no_kernels(stage):
         if name.startswith("__"):
             continue
         if isinstance(value, (classmethod, staticmethod)):
-            setattr(kind, name, staticmethod(lambda *args, **kwargs: None))
+            setattr(kind, name, staticmethod(nothing))
         elif callable(value):
             setattr(kind, name, lambda *args, **kwargs: Kernel(stage))
     kind.triton = triton
