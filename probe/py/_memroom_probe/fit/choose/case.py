@@ -24,6 +24,7 @@ class Case:
     outputs: float = 0  # bytes of what the call returns
     has_loss: bool = False  # the loss is among it: what it needs, it needs inside of the call
     beside: float = 0  # bytes that a loss outside of the module is taken to need
+    optional: int = 0  # bytes of a work space that a library takes where it can, not planned with
     size: int = 0  # elements of the call's largest tensor when the choice was made
     settled: bool = False  # a whole step has been seen with it
     sent: int = 0  # bytes of the last call that waited in host memory

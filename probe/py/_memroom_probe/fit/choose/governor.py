@@ -383,12 +383,14 @@ class Governor:
         amplifies = _amplifies()
         moments = spaces.of(module, call, args, kwargs, around)
         roomy = list(choices.with_spaces(candidates, moments, inputs.rows))
-        candidates = spacious(candidates, roomy, free, amplifies)
+        cramped = max([m.space for m in moments], default=0)
+        plain, candidates = candidates, spacious(candidates, roomy, free, amplifies)
         choice = self._for_first_step(module, candidates, free, amplifies)
         case = case_of(module, choice, candidates, inputs, plan)
         case.beside = choices.extra(cost, inputs.rows)
         case.outputs, case.has_loss = cost.output_row * inputs.rows, cost.has_loss
         case.amplifies = amplifies
+        case.optional = cramped if candidates is plain else 0
         self._measure_rounding(case, module, call, inputs)
         self._tell_beginning(case, held, cost, around.limit)
         return case
@@ -743,6 +745,8 @@ class Governor:
         predicted = real = step.predicted()
         if step.around.is_card:
             real = step.peak_of_passes() - step.held_before
+            # A library takes a work space where there is room, and does without where there is not.
+            real = max(real - max(case.optional for case in cases), min(real, predicted))
             # What a loss is taken to need may be too much. The rest was measured.
             real = max(real, predicted - sum(case.beside for case in cases))
         forecast.read(predicted, real)
