@@ -57,11 +57,14 @@ class Server:
 
     def connect(self) -> socket.socket:
         deadline = time.monotonic() + START_PATIENCE
-        process = None
+        process: Any = None
+        said: Any = None  # what the server writes to its standard error
         while True:
             link = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
             try:
                 link.connect(_name(self.address))
+                if said is not None:
+                    said.close()
                 return link
             except (ConnectionRefusedError, FileNotFoundError) as error:
                 link.close()
@@ -70,6 +73,8 @@ class Server:
                         "memroom: no feed server listens on %s: %s" % (self.address, error)
                     ) from None
             if process is None or process.poll() == 0:  # 0: another process was quicker
+                if said is not None:
+                    said.close()
                 process, said = self.start()
             elif process.poll() is not None:
                 said.seek(0)

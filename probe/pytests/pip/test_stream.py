@@ -826,6 +826,42 @@ class BadInput(Case):
             time.sleep(0.1)
         self.fail("the server outlived its only consumer by a minute")
 
+    def test_consumers_that_never_give_back_hold_up_nobody(self):
+        """One keeps its batch, one is stopped in the middle, one dies with a batch in its hands:
+        all of the same server, whose budget has room for few batches."""
+        path, rows = self.path("f.npy"), 60_000
+        numpy.save(path, numpy.arange(rows * 8.0).reshape(rows, 8))
+
+        def stream():
+            return memroom.Stream(path, batch_size=4096, budget="48MiB", window="1MiB", copy=False)
+
+        program = (
+            "import memroom, os, sys, signal\n"
+            "s = memroom.Stream(sys.argv[1], batch_size=4096, budget='48MiB', window='1MiB',\n"
+            "                   copy=False)\n"
+            "b = iter(s); next(b); print('has one', flush=True)\n"
+            "os.kill(os.getpid(), getattr(signal, sys.argv[2]))\n"
+        )
+        keeper = iter(stream())
+        first = next(keeper)["data"]
+        others = []
+        for name in ("SIGSTOP", "SIGKILL"):
+            command = [sys.executable, "-c", program, path, name]
+            others.append(subprocess.Popen(command, stdout=subprocess.PIPE))
+            self.assertEqual(others[-1].stdout.readline(), b"has one\n")
+        try:
+            found = numpy.concatenate([batch["data"].copy() for batch in stream()])
+            numpy.testing.assert_array_equal(found, numpy.load(path))
+            numpy.testing.assert_array_equal(first, numpy.load(path)[:4096])  # still its own
+            self.assertEqual(sum(len(batch["data"]) for batch in keeper), rows - 4096)
+        finally:
+            for process in others:
+                process.kill()
+                process.wait()
+                process.stdout.close()
+        if os.path.isdir("/dev/shm"):
+            self.assertEqual([n for n in os.listdir("/dev/shm") if "memroom" in n], [])
+
 
 class Frameworks(Case):
     def setUp(self):
