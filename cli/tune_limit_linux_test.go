@@ -1,7 +1,15 @@
 package cli
 
 import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
 	"testing"
+
+	"memroom/testenv"
 )
 
 // Scripts whose memory grows through system calls. At the limit of a cgroup that waits, a thread
@@ -67,5 +75,55 @@ func TestTuneTrialsSurviveTheirLimits(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestTuneOnAFullDisk: a trial fills the disk that the study is on. Nothing that was acknowledged
+// is lost, the trouble is said, and with room again the study goes on to its end.
+func TestTuneOnAFullDisk(t *testing.T) {
+	if os.Getuid() != 0 {
+		testenv.Needs(t, "root", "to mount a small file system")
+	}
+	r := newTune(t)
+	home := filepath.Join(r.dir, "home")
+	if err := os.Mkdir(home, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Mount("tmpfs", home, "tmpfs", 0, "size=6m,mode=700"); err != nil {
+		testenv.Needs(t, "mount", err.Error())
+	}
+	t.Cleanup(func() { _ = syscall.Unmount(home, syscall.MNT_DETACH) })
+	r.file("fill.sh", `echo "$MEMROOM_TRIAL" >> ran
+echo loss=1
+if [ "$MEMROOM_TRIAL" = 3 ]; then cat /dev/zero > "$MEMROOM_HOME/fill"; fi
+true
+`)
+	_, text, code := r.tune("--samples", "8", "--name", "full", "--no-probe", "--concurrent", "1",
+		"--host-mem", "256MiB", "--", "sh", "fill.sh", "uniform(0,1)")
+	if code == 0 || !strings.Contains(text, "no space left on device") {
+		t.Errorf("exit %d\n%s", code, text)
+	}
+	if err := os.Remove(filepath.Join(home, "fill")); err != nil {
+		t.Fatalf("the trial filled nothing: %v\n%s", err, text)
+	}
+	out := filepath.Join(r.dir, "out.json")
+	again := r.command("tune", "resume", "--json", out, "full")
+	if said, err := again.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s\nbefore that:\n%s", err, said, text)
+	}
+	data, err := os.ReadFile(out)
+	if n := strings.Count(string(data), `"finished"`); err != nil || n != 8 {
+		t.Errorf("%d of 8 finished: %v\n%s", n, err, data)
+	}
+	ran, _ := os.ReadFile(filepath.Join(r.dir, "ran"))
+	count := map[string]int{}
+	for _, id := range strings.Fields(string(ran)) {
+		count[id]++
+	}
+	for id := range 8 { // an end that could not be written down was not acknowledged
+		if n := count[strconv.Itoa(id)]; n != 1 &&
+			strings.Contains(text, fmt.Sprintf("trial %d finished", id)) {
+			t.Errorf("trial %d was told as finished and ran %d times", id, n)
+		}
 	}
 }
