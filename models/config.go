@@ -277,8 +277,12 @@ func (c *Config) Positions() int64 {
 		return c.Count(2048, "n_positions", "max_position_embeddings")
 	case "gpt_bigcode":
 		return c.Count(1024, "n_positions", "max_position_embeddings")
-	case "roberta", "xlm-roberta", "camembert":
+	case "roberta", "xlm-roberta", "camembert", "mpnet":
 		return c.Count(512, "max_position_embeddings") - 2
+	case "esm":
+		if c.Str("absolute", "position_embedding_type") != "rotary" {
+			return c.Count(1026, "max_position_embeddings") - 2
+		}
 	}
 	return 0
 }
@@ -295,7 +299,7 @@ func (c *Config) TakesImages() bool {
 func (c *Config) DefaultSeq() int64 {
 	switch c.Type() {
 	case "vit", "deit", "swin", "swinv2", "convnext", "convnextv2", "resnet", "dinov2",
-		"dinov2_with_registers", "torchvision", "mlp", "":
+		"dinov2_with_registers", "torchvision", "mlp", "audio-spectrogram-transformer", "":
 		return 0
 	case "whisper":
 		return 448
