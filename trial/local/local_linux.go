@@ -475,7 +475,10 @@ func (b *Backend) outcome(r *running) trial.Outcome {
 	// At the limit a thread that touches fresh memory waits. A system call that writes into it fails
 	// with a bad address instead, or falls short, and a signal without room for its frame is a
 	// segmentation fault. Page cache comes to the limit too, but gives way.
-	o.AtLimit = o.ExitCode != 0 && !o.OOM && r.wasFull && o.PeakHost >= r.reserved/2
+	r.mu.Lock()
+	full, reserved := r.wasFull, r.reserved
+	r.mu.Unlock()
+	o.AtLimit = o.ExitCode != 0 && !o.OOM && full && o.PeakHost >= reserved/2
 	return o
 }
 
