@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"encoding/json"
 	"os"
+	"slices"
 	"testing"
 
 	"memroom/event"
@@ -38,6 +39,41 @@ func TestEfficientAttentionAsInTheRehearsal(t *testing.T) {
 	}
 	if checked < 200 {
 		t.Errorf("only %d cases in the file", checked)
+	}
+}
+
+// TestFusedAttentionAsInTheRehearsal: what the backward passes of FlashAttention-2 and cuDNN take.
+// The file was made from a list of the sizes that they round up to, not by the formula here.
+func TestFusedAttentionAsInTheRehearsal(t *testing.T) {
+	file, err := os.Open("testdata/fused_attention.jsonl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	checked := map[string]int{}
+	for lines := bufio.NewScanner(file); lines.Scan(); {
+		var c struct {
+			Kernel  string
+			Shape   [5]int64 // batch, heads, queries, keys, per head
+			Grouped bool
+			Bytes   []int64
+		}
+		if err := json.Unmarshal(lines.Bytes(), &c); err != nil {
+			t.Fatal(err)
+		}
+		heads, s, kv, d := c.Shape[0]*c.Shape[1], c.Shape[2], c.Shape[3], c.Shape[4]
+		got := []int64{cudnnWorkspace(heads, s, kv, d, c.Grouped)}
+		if c.Kernel == "flash" {
+			sums, gradient := flashWorkspace(heads, s, d)
+			got = []int64{sums, gradient}
+		}
+		if !slices.Equal(got, c.Bytes) {
+			t.Errorf("%s: %d", lines.Text(), got)
+		}
+		checked[c.Kernel]++
+	}
+	if checked["flash"] < 200 || checked["cudnn"] < 100 {
+		t.Errorf("only %v cases in the file", checked)
 	}
 }
 

@@ -72,15 +72,35 @@ func (g *Graph) sdpaCuDNN(q, k, v, mask *Tensor) *Tensor {
 			for i := range 3 {
 				p.out[i] = p.like(p.saved[i])
 			}
-			work := 4*b*s*a*d + 4*b*s*a + 256
-			if grouped {
-				work += 4 * b * a * kv * d
-			}
-			p.g.temp(work, event.CategoryWorkspace)
+			p.g.temp(cudnnWorkspace(b*a, s, kv, d, grouped), event.CategoryWorkspace)
 		}
 	}
 	eat(seed, offset, lse, bias, q, k, v, mask)
 	return out
+}
+
+// cudnnWorkspace gives the bytes that cuDNN's backward pass takes besides the gradients, for so
+// many heads of all samples: the query's gradient in fp32, a sum a row, and keys and values of each
+// query head where heads are grouped. The rehearsal's Python has the same rule;
+// testdata/fused_attention.jsonl holds both to one answer.
+func cudnnWorkspace(heads, s, kv, d int64, grouped bool) int64 {
+	work := 4*heads*s*d + 4*heads*s + 256
+	if grouped {
+		work += 4 * heads * kv * d
+	}
+	return work
+}
+
+// flashWorkspace gives the bytes that FlashAttention-2's backward pass takes besides the gradients:
+// a sum for every query, and the query's gradient in fp32. Queries are rounded up to 128, the
+// dimension to 32, and to 256 above 192 (mha_bwd in PyTorch's flash_api.cpp). The rehearsal's
+// Python has the same rule.
+func flashWorkspace(heads, s, d int64) (sums, gradient int64) {
+	rows, wide := divUp(s, 128)*128, divUp(d, 32)*32
+	if d > 192 {
+		wide = 256
+	}
+	return 4 * heads * rows, 4 * heads * rows * wide
 }
 
 // logSums is what the backward pass of a fused kernel needs of the softmax; without one it is not
@@ -120,9 +140,9 @@ func (g *Graph) sdpaFlash(q, k, v *Tensor) *Tensor {
 			for i := range 3 {
 				p.out[i] = p.like(p.saved[i])
 			}
-			round := func(x int64) int64 { return divUp(x, 128) * 128 }
-			sum := p.g.alloc(4*b*a*round(s), event.CategoryTemporary)
-			acc := p.g.alloc(4*b*round(s)*a*d, event.CategoryTemporary)
+			sums, gradient := flashWorkspace(b*a, s, d)
+			sum := p.g.alloc(sums, event.CategoryTemporary)
+			acc := p.g.alloc(gradient, event.CategoryTemporary)
 			if grouped {
 				p.scratch(2*b*kv*a*d, func() { p.scratch(2*b*kv*a*d, nil) })
 			}

@@ -32,6 +32,22 @@ class Efficient(unittest.TestCase):
                 checked += 1
         self.assertGreater(checked, 200)
 
+    def test_vectors_of_fused_kernels(self):
+        from _memroom_probe.rehearse import attention
+
+        checked = 0
+        with open(os.path.join(os.path.dirname(VECTORS), "fused_attention.jsonl")) as lines:
+            for line in lines:
+                c = json.loads(line)
+                b, heads, s, t, d = c["shape"]
+                if c["kernel"] == "flash":
+                    got = list(attention.flash_workspace(b * heads, s, d))
+                else:
+                    got = [attention.cudnn_workspace(b * heads, s, t, d, c["grouped"])]
+                self.assertEqual(got, c["bytes"], c)
+                checked += 1
+        self.assertGreater(checked, 300)
+
 
 if __name__ == "__main__":
     unittest.main()

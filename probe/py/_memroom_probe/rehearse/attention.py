@@ -183,10 +183,15 @@ def cudnn_backward(call):
     for t in call.outs:
         call.stage.result(t, call)
     b, heads, s, d = query.shape
-    size = 4 * b * heads * s * d + 4 * b * heads * s + 256
-    if key.shape[1] != heads:
-        size += 4 * b * heads * key.shape[2] * d
-    call.stage.scratch(call, size)
+    grouped = key.shape[1] != heads
+    call.stage.scratch(call, cudnn_workspace(b * heads, s, key.shape[2], d, grouped))
+
+
+def cudnn_workspace(heads, s, t, d, grouped):
+    """Bytes for so many heads of all samples. tape/ops_attention.go has the same rule;
+    tape/testdata/fused_attention.jsonl holds both to one answer.
+    """
+    return 4 * heads * s * d + 4 * heads * s + 256 + (4 * heads * t * d if grouped else 0)
 
 
 def efficient_forward(call):
@@ -269,8 +274,16 @@ def flash_backward(call):
     ]
     for t in call.outs:
         stage.result(t, call)
-    rows = -(-s // 128) * 128
-    wide = -(-d // 32) * 32
-    a, c = stage.take(4 * b * heads * rows, call), stage.take(4 * b * heads * rows * wide, call)
+    sums, gradient = flash_workspace(b * heads, s, d)
+    a, c = stage.take(sums, call), stage.take(gradient, call)
     for ident in (c, a, *copies):
         stage.recorder.free(ident)
+
+
+def flash_workspace(heads, s, d):
+    """Bytes of the sums of the queries and of their gradient in fp32, as in tape/ops_attention.go:
+    queries are rounded up to 128, the dimension to 32, and to 256 above 192.
+    """
+    rows = -(-s // 128) * 128
+    wide = 256 if d > 192 else -(-d // 32) * 32
+    return 4 * heads * rows, 4 * heads * rows * wide
