@@ -239,6 +239,11 @@ var rules = []Rule{
 			"into each worker: host memory grows by the list's size times the workers.",
 		"Write `samples = memroom.share(samples)`: workers map one copy. Or keep the items in one " +
 			"numpy array or Arrow table.", "share_data"},
+	{"list-copied-here", hint, "objects that workers copy",
+		"Each of these objects has a reference count in the page it lies in. Workers that read " +
+			"them copy the pages.",
+		"Keep the fields in numpy arrays or one Arrow table, or write " +
+			"`samples = memroom.share(samples)`.", "share_data"},
 	{"card-in-workers", costly, "loader workers that use the card",
 		"A process that touches the card gets a CUDA context. With many workers the contexts, and " +
 			"the batches they hold, take gigabytes.",

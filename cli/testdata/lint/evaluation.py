@@ -1,7 +1,7 @@
 """Evaluation that builds graphs, and data loaded whole."""
+
 import json
 
-import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
@@ -21,7 +21,7 @@ class Lines(Dataset):
     def __init__(self, path):
         self.items = []
         for line in open(path):
-            self.items.append(json.loads(line))
+            self.items.append(json.loads(line))  # expect: list-copied-here
 
     def __len__(self):
         return len(self.items)

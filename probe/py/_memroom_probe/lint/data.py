@@ -213,6 +213,15 @@ def samples_read_whole(file):
         for f in c.body:
             if not isinstance(f, FUNCTIONS) or f.name != "__init__":
                 continue
+            text = _whole_text(file, f)
+            if text is not None:
+                yield rules.finding(
+                    "dataset-read-whole",
+                    text[0],
+                    "the whole file is read into `%s`, one Python string a line: several times its "
+                    "size in host memory, and each worker copies what it touches" % text[1],
+                )
+                continue
             hit = _decodes_all(file, f)
             if hit is not None:
                 yield rules.finding(
@@ -221,6 +230,34 @@ def samples_read_whole(file):
                     "every file is decoded into `%s` before the first batch: the whole dataset "
                     "stays in host memory" % hit[1],
                 )
+
+
+def _whole_text(file, f):
+    """(statement, attribute) of self.lines = f.read().splitlines(), f.readlines(), list(f)"""
+    opened = {
+        key(item.optional_vars)
+        for s in in_order(f.body)
+        if isinstance(s, ast.With)
+        for item in s.items
+        if item.optional_vars is not None
+        and isinstance(item.context_expr, ast.Call)
+        and method(item.context_expr) == "open"
+    }
+    for s in in_order(f.body):
+        if not isinstance(s, ast.Assign) or not isinstance(s.value, ast.Call):
+            continue
+        name, call = key(s.targets[0]) or "", s.value
+        if not name.startswith("self."):
+            continue
+        owner = call.func.value if isinstance(call.func, ast.Attribute) else None
+        reads = isinstance(owner, ast.Call) and method(owner) in ("read", "read_text")
+        if method(call) in ("splitlines", "split") and reads:
+            return s, name
+        if method(call) == "readlines" or (
+            method(call) == "list" and call.args and key(call.args[0]) in opened
+        ):
+            return s, name
+    return None
 
 
 def _decodes_all(file, f):
@@ -541,7 +578,7 @@ def lists_and_workers(file):
             or not call.args
         ):
             continue
-        workers = constant(keyword(call, "num_workers"), 0)
+        workers = _asked_workers(file, keyword(call, "num_workers"))
         first = call.args[0]
         name = (
             (file.callee(first) or "").split(".")[-1]
@@ -555,6 +592,39 @@ def lists_and_workers(file):
                 "`%s.%s` is a Python list: reading it changes reference counts, so each of the %d workers copies its pages over time"
                 % (name, keeping[name], workers),
             )
+            gathered = _gathering(file, file.classes[name], keeping[name])
+            if gathered is not None:
+                yield rules.finding(
+                    "list-copied-here",
+                    gathered,
+                    "the objects gathered here are what each worker copies (line %d)" % call.lineno,
+                )
+
+
+def _asked_workers(file, value):
+    """The number, or the default of the command-line argument that gives it."""
+    if isinstance(value, ast.Attribute):
+        for n in file.nodes:
+            if isinstance(n, ast.Call) and method(n) == "add_argument":
+                names = [str(constant(a, "")).lstrip("-").replace("-", "_") for a in n.args]
+                if value.attr in names:
+                    return constant(keyword(n, "default"), 0)
+    return constant(value, 0)
+
+
+def _gathering(file, c, attribute):
+    """The statement in __init__ that puts objects into self.attribute."""
+    init = next((f for f in c.body if isinstance(f, FUNCTIONS) and f.name == "__init__"), None)
+    for s in in_order(init.body) if init is not None else ():
+        for n in own(s):
+            if (
+                isinstance(n, ast.Call)
+                and method(n) in ("append", "extend")
+                and isinstance(n.func, ast.Attribute)
+                and key(n.func.value) == "self." + attribute
+            ):
+                return s
+    return None
 
 
 def _is_array(file, arguments) -> bool:

@@ -291,15 +291,28 @@ def copies_by_method(file) -> Iterator[dict]:
 
 
 def _called_while_training(file, function) -> bool:
-    """Is it called in a loop of this file that trains, or around one?"""
-    return any(
-        isinstance(n, ast.Call) and method(n) == function.name
-        for scope in scopes(file)
-        for loop in scope.statements
-        if isinstance(loop, LOOPS) and (scope.has_backward(loop) or _trains_by_call(loop))
-        for s in in_order(loop.body)
-        for n in own(s)
-    )
+    """Is it called in a loop of this file that trains, or by a function that is?"""
+    if not hasattr(file, "_while_training"):
+        names = {
+            method(n)
+            for scope in scopes(file)
+            for loop in scope.statements
+            if isinstance(loop, LOOPS) and (scope.has_backward(loop) or _trains_by_call(loop))
+            for s in in_order(loop.body)
+            for n in own(s)
+            if isinstance(n, ast.Call)
+        }
+        called = {
+            method(n)
+            for scope in scopes(file)
+            if scope.function is not None and scope.function.name in names
+            for s in scope.statements
+            if not file.places[s].loops
+            for n in own(s)
+            if isinstance(n, ast.Call)
+        }
+        file._while_training = names | called
+    return function.name in file._while_training
 
 
 def _is_optimizer(file, scope: Scope, value) -> bool:
@@ -483,6 +496,17 @@ def _copies_state(node) -> bool:
 
 
 def _copies_model(file, scope: Scope, node) -> bool:
+    if isinstance(node, (ast.Tuple, ast.List)):
+        return any(_copies_model(file, scope, e) for e in node.elts)
+    if isinstance(node, ast.Name):  # state = {k: v.clone() ...}; saved.append((step, state))
+        made = [
+            s.value
+            for s in scope.statements
+            if isinstance(s, ast.Assign) and any(key(t) == node.id for t in targets(s))
+        ]
+        return len(made) == 1 and (
+            not isinstance(made[0], ast.Name) and _copies_model(file, scope, made[0])
+        )
     if _copies_state(node):
         return True
     if not isinstance(node, ast.Call) or (file.callee(node) or "") not in (

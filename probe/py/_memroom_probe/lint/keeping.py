@@ -899,3 +899,71 @@ def kept_by_callback(file) -> Iterator[dict]:
                         "`%s` of every batch is kept in `%s` and nothing empties it"
                         % (source(kept.value), kept.container),
                     )
+
+
+def grown_by_joining(file) -> Iterator[dict]:
+    """self.bank = torch.cat([self.bank, keys]) at every step, and nothing that cuts it"""
+    if "torch" not in file.modules:
+        return
+    for scope in scopes(file):
+        if scope.klass is None or scope.function is None or scope.function.name == "__init__":
+            continue
+        for s in scope.statements:
+            if not isinstance(s, ast.Assign) or not isinstance(s.value, ast.Call):
+                continue
+            name = key(s.targets[0]) or ""
+            if not name.startswith("self.") or method(s.value) not in ("cat", "concat", "vstack"):
+                continue
+            parts = s.value.args[0] if s.value.args else None
+            if not isinstance(parts, (ast.List, ast.Tuple)) or not any(
+                key(p) == name for p in parts.elts
+            ):
+                continue  # self.bank[n:] in the list: it is cut
+            if _runs_each_step(file, scope) and not _cut_or_begun(file, scope, name, s):
+                yield rules.finding(
+                    "module-keeps-tensors",
+                    s,
+                    "`%s` grows by every call of %s and nothing cuts it"
+                    % (name, scope.function.name),
+                )
+
+
+def _runs_each_step(file, scope: Scope) -> bool:
+    """forward or training_step of a module, or a method that these call"""
+    if scope.klass.name not in module_classes(file):
+        return False
+    entry = [
+        f
+        for f in scope.klass.body
+        if isinstance(f, FUNCTIONS) and f.name in ("forward", "training_step")
+    ]
+    return scope.function in entry or any(
+        isinstance(n, ast.Call) and key(n.func) == "self." + scope.function.name
+        for f in entry
+        for n in walk_here(f)
+    )
+
+
+def _cut_or_begun(file, scope: Scope, name: str, joined: ast.stmt) -> bool:
+    """Any other statement that sets it, but for the first time beside the joining one."""
+    for other in scopes(file):
+        for s in other.statements:
+            if s is joined or not any(
+                (key(t) or "").split(".")[-1] == name.split(".")[-1] for t in targets(s)
+            ):
+                continue
+            if other.function is not None and other.function.name == "__init__":
+                continue
+            ifs = file.places[s].ifs
+            first = other is scope and any(
+                isinstance(i, ast.If)
+                and any(key(n) == name for n in walk_here(i.test))
+                and any(isinstance(n, ast.Constant) and n.value is None for n in walk_here(i.test))
+                for i in ifs
+            )
+            if not first:
+                return True
+    return any(
+        isinstance(n, ast.Delete) and any(key(getattr(t, "value", t)) == name for t in n.targets)
+        for n in file.nodes
+    )

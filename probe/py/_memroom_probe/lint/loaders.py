@@ -11,6 +11,7 @@ from .names import FUNCTIONS, constant, key, keyword, method, pairs, targets, wa
 _CACHE = re.compile(r"cache|memo|buffer|loaded|stored|_data$|store", re.I)
 LARGE_BATCH = 512  # samples
 MANY_WORKERS = 16
+VERY_DEEP = 32  # batches that each worker holds ready
 
 
 def _loader_calls(file):
@@ -27,7 +28,7 @@ def _workers(call) -> object:
     """
     value = keyword(call, "num_workers")
     if value is None:
-        return 0
+        return None if any(k.arg is None for k in call.keywords) else 0  # **common may hold it
     if isinstance(value, ast.Constant):
         return value.value
     if any(
@@ -51,6 +52,7 @@ def buffers(file) -> Iterator[dict]:
         large = isinstance(batch, int) and batch >= LARGE_BATCH
         many = workers == "cpus" or isinstance(workers, int) and workers >= MANY_WORKERS
         deep = isinstance(prefetch, int) and prefetch >= 8
+        very_deep = isinstance(prefetch, int) and prefetch >= VERY_DEEP
         if stays and (streams or large or many):
             yield rules.finding(
                 "loader-buffers",
@@ -58,13 +60,17 @@ def buffers(file) -> Iterator[dict]:
                 "persistent_workers keeps every worker alive between epochs, and with it its "
                 "batches, shuffle buffers and open shards",
             )
-        elif large and many or deep and (many or large):
+        elif large and many or deep and (many or large) or very_deep:
             yield rules.finding(
                 "loader-buffers",
                 call,
                 "%s each hold %s batches%s ready: all of them lie in host memory at once"
                 % (
-                    "as many workers as cores" if workers == "cpus" else "%s workers" % workers,
+                    "as many workers as cores"
+                    if workers == "cpus"
+                    else "the workers"
+                    if workers is None
+                    else "%s workers" % workers,
                     prefetch,
                     " of %d samples" % batch if isinstance(batch, int) and batch > 1 else "",
                 ),

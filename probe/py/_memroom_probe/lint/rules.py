@@ -28,6 +28,7 @@ ALL = (
     keeping.state_of_module,
     keeping.state_brought_up,
     keeping.kept_by_callback,
+    keeping.grown_by_joining,
     accumulation.check,
     accumulation.never_cleared,
     accumulation.summed_before_backward,

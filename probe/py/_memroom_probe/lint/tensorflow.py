@@ -57,7 +57,14 @@ def retracing(file):
             )
         elif place.loops and isinstance(s, (ast.Expr, ast.Assign)):
             for call in [n for n in own(s) if isinstance(n, ast.Call)]:
-                if _is_function(file, call):
+                if _makes_function(file, call) and _used_in(place.loops[-1], s):
+                    yield rules.finding(
+                        "tf-function-retraced",
+                        s,
+                        "`%s` makes a new tf.function in every round of the loop: each is traced "
+                        "again and its graph is kept" % method(call),
+                    )
+                elif _is_function(file, call):
                     yield rules.finding(
                         "tf-function-retraced",
                         s,
@@ -65,6 +72,34 @@ def retracing(file):
                     )
                 else:
                     yield from _number_argument(file, s, call, place)
+
+
+def _makes_function(file, call) -> bool:
+    """Does a function of this file that is called here return a tf.function of its own?"""
+    made = file.functions.get(method(call))
+    if made is None:
+        return False
+    inner = {
+        f.name
+        for f in in_order(made.body)
+        if isinstance(f, FUNCTIONS) and any(_is_function(file, d) for d in f.decorator_list)
+    }
+    return any(
+        isinstance(s, ast.Return) and key(s.value) in inner
+        for s in in_order(made.body)
+        if isinstance(s, ast.Return) and s.value is not None
+    )
+
+
+def _used_in(loop, s) -> bool:
+    """step = make_step(beta), then step(x) in the same loop, not once for each of some models"""
+    if not isinstance(s, ast.Assign) or not key(s.targets[0]):
+        return False
+    name = key(s.targets[0])
+    direct = [x for x in loop.body if not isinstance(x, LOOPS)]
+    return s in loop.body and any(
+        isinstance(n, ast.Call) and key(n.func) == name for x in direct for n in ast.walk(x)
+    )
 
 
 def _made_for(function, loop) -> bool:
