@@ -305,6 +305,20 @@ class WorkSpaces(unittest.TestCase):
             self.assertIs(taken, roomy if roomier else plain, seconds)
         self.assertIs(search.spacious(plain, roomy, 65, "GAN"), plain)  # it does not fit
 
+    def test_taken_by_chance(self):
+        """What a library took because there was room is not part of what a step needs."""
+        chief = governor.Governor(lambda *a, **k: None, set())
+        for optional, peak, expected in ((0, 190, 180), (60, 190, 120), (200, 190, 100)):
+            one = case(choice(100, 50, 1.0))
+            one.optional = optional
+            step = types.SimpleNamespace(
+                around=types.SimpleNamespace(is_card=True),
+                predicted=lambda: 100,
+                peak_of_passes=lambda peak=peak: peak,
+                held_before=10,
+            )
+            self.assertEqual(chief._read({one: 1}, step).seen, [(100, expected)])
+
 
 class Rounding(unittest.TestCase):
     def test_size(self):
