@@ -32,6 +32,7 @@ sys.path.insert(0, os.path.join(ROOT, "probe", "pip"))
 COLUMNS = 16
 BATCH = 1024
 BLOCKED = [0.0]
+SERVER_LEAVES = 3.0  # seconds
 CONVERTED = 100_000  # rows at most, for readers with files of their own
 
 
@@ -330,6 +331,11 @@ def read(reader, path, most, step):
 
 
 def measure(reader, path, most, step):
+    if reader == "memroom":
+        # A server stays two seconds after its last consumer. The one of the run before would not
+        # be a child of this reader, so its work and memory would not be counted, and it may hold
+        # rows that are decoded already.
+        time.sleep(SERVER_LEAVES)
     command = [sys.executable, "-W", "ignore", os.path.abspath(__file__)]
     process = subprocess.Popen(
         command + ["--reader", reader, "--path", path, "--seconds", str(most), "--step", str(step)],
@@ -341,6 +347,8 @@ def measure(reader, path, most, step):
     try:
         if process.stdout.readline() != "ready\n":
             return None
+        if reader == "memroom" and len(tree.tree(process.pid)) < 2:
+            raise SystemExit("stream.py: the server is not a child of its reader: nothing counts")
         server = sum(tree.memory(pid) for pid in tree.tree(process.pid)[1:])
         base, work = tree.memory(process.pid) - server, tree.seconds(process.pid)
         peak, end = [0], threading.Event()
