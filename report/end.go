@@ -364,6 +364,9 @@ func (e End) done() []string {
 	}
 	if e.Fit.Impossible != "" {
 		for _, t := range e.Fit.Attempts[1:] {
+			if t.Foreign() != "" { // nothing of it could act
+				continue
+			}
 			lines = append(lines, fmt.Sprintf("attempt %d: %s", t.Number,
 				cmp.Or(t.Title, strings.Join(t.Changed, ", "))))
 		}

@@ -256,3 +256,18 @@ func TestEditsAreInTheJobsOwnWords(t *testing.T) {
 		}
 	}
 }
+
+// TestDoneWhereNothingActs: what was tried in a framework that no remedy reaches is not told as
+// done.
+func TestDoneWhereNothingActs(t *testing.T) {
+	e := ends()["cannot"]
+	if got := e.done(); len(got) != 2 {
+		t.Fatalf("done %q, want two attempts", got)
+	}
+	for i := range e.Fit.Attempts[1:] {
+		e.Fit.Attempts[i+1].Said = []fit.Sentence{{Kind: "declined", ID: "framework", Text: "JAX"}}
+	}
+	if got := e.done(); len(got) != 0 {
+		t.Errorf("done %q, want nothing", got)
+	}
+}
