@@ -93,6 +93,12 @@ func Types() []string {
 	return list
 }
 
+// Decodes reports whether a model type is a decoder, which writes text.
+func Decodes(modelType string) bool {
+	_, ok := kinds[0].builders[modelType] // the first kind: decoders
+	return ok
+}
+
 // UnknownTypeError says that a model type has no description here.
 type UnknownTypeError struct{ Type string }
 

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"memroom/allocsim"
+	"memroom/models"
 )
 
 // assume puts down what a prediction rests on: the setup with its defaults filled in, the version
@@ -137,4 +138,12 @@ func (s *Setup) attends() bool {
 		return false
 	}
 	return true
+}
+
+// maybePairs says whether the setup may stand for preference training: adapters on a model that
+// writes text, and a batch that divides into pairs. Other setups are not told about pairs.
+func (s *Setup) maybePairs() bool {
+	head := s.Model.Architecture()
+	return s.LoRARank > 0 && s.Batch > 0 && s.Batch%2 == 0 && models.Decodes(s.Model.Type()) &&
+		(head == "" || head == "ForCausalLM" || head == "LMHeadModel")
 }

@@ -11,6 +11,11 @@ import (
 func (r *simulations) decide(p *Prediction, s *Setup, t *Target) verdict {
 	here := t.judge(s, r)
 	p.Fits = &here.fits
+	if !here.fits && s.maybePairs() {
+		p.warn("for preference training (DPO and its kin) a pair is two sequences, chosen and rejected: " +
+			"--batch is twice its batch size, and a reference model comes on top unless adapters are " +
+			"switched off for it")
+	}
 	t.hardest = r.highest()
 	if over := t.overhead(r.all[0].usesDNN); here.fits {
 		p.confine(here.wall+over, over)
