@@ -147,11 +147,11 @@ func (l *logReader) meet(at int, word *telling) {
 	if len(word.endings) == 0 || offset < l.skipTo {
 		return
 	}
-	if p.isSource() {
-		return
-	}
 	template := templateOf(l.window.near(at), word.number)
 	if kind, seen := l.templates[template]; seen && (kind == "" || l.kinds[kind] > maxPerKind) {
+		return
+	}
+	if p.isSource() {
 		return
 	}
 	found := ""

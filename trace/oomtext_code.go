@@ -13,5 +13,11 @@ var sourceLine = later(`^[\s>|+]*(?:\d+[:|]?\s+)?(?:` +
 	`(?:from\s+[\w.]+\s+)?import\s+[\w., ]+$|` +
 	`return\s+["'(]?.*\bin\s+str\()`)
 
+// longestSource bounds the lines that are taken for source code, in bytes. Nobody writes longer ones,
+// and a log of megabytes on one line would be read from its start at every telling word.
+const longestSource = 600
+
 // isSource reports whether the telling word of a passage stands in source code.
-func (p *passage) isSource() bool { return sourceLine.MatchString(p.line()) }
+func (p *passage) isSource() bool {
+	return len(p.window.lineAround(p.at)) <= longestSource && sourceLine.MatchString(p.line())
+}
