@@ -139,20 +139,27 @@ func TestLibrariesAreNamedOnce(t *testing.T) {
 }
 
 // TestForeign: a program whose framework no remedy reaches is not launched again, and its user is
-// told what to write.
+// told what to write. One framework within reach is enough to try.
 func TestForeign(t *testing.T) {
-	remedies := []Remedy{inProcess(remedy.MicroBatch, remedy.Params{Failed: true})}
-	tried := Tried{Remedies: remedies, Said: []Sentence{{Kind: "declined", ID: "framework",
-		Text: "JAX: donate"}}}
-	if !tried.Idle() || tried.Foreign() != "JAX: donate" {
-		t.Fatalf("idle %v, foreign %q", tried.Idle(), tried.Foreign())
+	foreign := Tried{Frameworks: []string{"jax"}}.Foreign()
+	for _, words := range []string{"jax.checkpoint", "donate_argnums",
+		"XLA_PYTHON_CLIENT_PREALLOCATE"} {
+		if !strings.Contains(foreign, words) {
+			t.Errorf("%q does not tell of %s", foreign, words)
+		}
 	}
-	plan := Choose(Facts{Where: event.WhereGPU, Idle: true, Foreign: tried.Foreign(), On: remedies},
-		Options{})
-	if plan.Impossible != "JAX: donate" {
-		t.Errorf("impossible: %q", plan.Impossible)
+	for _, where := range []event.Where{event.WhereGPU, event.WhereCgroup} {
+		plan := Choose(Facts{Where: where, Foreign: foreign}, Options{})
+		if plan.Impossible != foreign || len(plan.Remedies) > 0 {
+			t.Errorf("%s: plan %+v", where, plan)
+		}
 	}
-	if got := (Tried{}).Foreign(); got != "" {
-		t.Errorf("nothing was said, and heard is %q", got)
+	for _, imported := range [][]string{nil, {"torch"}, {"jax", "torch"}, {"jax", "tensorflow"}} {
+		if got := (Tried{Frameworks: imported}).Foreign(); got != "" {
+			t.Errorf("%v: %q", imported, got)
+		}
+	}
+	if plan := Choose(Facts{Where: event.WhereGPU}, Options{}); plan.Impossible != "" {
+		t.Errorf("a program within reach is given up: %q", plan.Impossible)
 	}
 }

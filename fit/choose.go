@@ -71,6 +71,9 @@ type Left struct {
 // Choose gives the next launch after an attempt that ran out of memory. Each stage of the ladder is
 // tried once; what is in effect tells how far we are.
 func Choose(f Facts, o Options) Plan {
+	if f.Foreign != "" && f.Where != event.WhereShm {
+		return f.impossible(o, f.Foreign)
+	}
 	if f.Idle && f.Hopeless == "" {
 		return f.impossible(o, f.nothingToActOn())
 	}

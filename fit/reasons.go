@@ -12,7 +12,7 @@ import (
 func (f Facts) impossible(o Options, reason string) Plan {
 	plan := Plan{Remedies: f.On, Factor: 1, Left: notAllowed(f, o)}
 	plan.Impossible, plan.Needs = CannotFit(reason, max(f.Needs, f.Allocated+f.Requested), f.Limit)
-	if plan.Needs == 0 && f.trainsOnCPU() {
+	if plan.Needs == 0 && f.trainsOnCPU() && f.Foreign == "" {
 		plan.Impossible += ". A higher limit helps, or micro-batches of a size that you choose: " +
 			"--remedy micro_batch=SAMPLES"
 	}
@@ -62,12 +62,19 @@ func (f Facts) lastMoment() string {
 	return text
 }
 
+// outOfReach is what helps in frameworks that no remedy of ours changes from outside.
+var outOfReach = map[string]string{
+	"jax": "JAX programs are compiled as a whole, so nothing is changed from outside. What helps in " +
+		"the script: jax.checkpoint(block) around each block; jax.jit(step, donate_argnums=(0, 1)), " +
+		"so that new parameters and optimizer state take the place of the old ones; " +
+		"optax.MultiSteps(optimizer, 4) with a quarter of the batch. Beside other programs: " +
+		"XLA_PYTHON_CLIENT_PREALLOCATE=false",
+}
+
 // nothingToActOn says why no remedy found anything to do, and what would help.
 func (f Facts) nothingToActOn() string {
 	const start = "memory ran out outside of a training step, where there is no batch to split. "
 	switch {
-	case f.Foreign != "":
-		return f.Foreign
 	case f.oneTensor():
 		return fmt.Sprintf("one tensor of %s is too large, and it is made outside of a batch. %s",
 			f.Requested, kernelHelp)

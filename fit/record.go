@@ -22,17 +22,19 @@ type Record struct {
 
 // Tried is one attempt: what was in effect and what came of it.
 type Tried struct {
-	Number    int         `json:"number"`
-	Remedies  []Remedy    `json:"remedies,omitempty"`
-	Title     string      `json:"title,omitempty"` // what it was given, in a few words
-	Changed   []string    `json:"changed,omitempty"`
-	Said      []Sentence  `json:"said,omitempty"`
-	Resumed   string      `json:"resumed,omitempty"` // checkpoint it went on from
-	OutOf     event.Where `json:"out_of,omitempty"`  // what ran out; empty: nothing did
-	ExitCode  int         `json:"exit_code"`
-	Allocated event.Bytes `json:"allocated,omitempty"` // peak in the framework's allocator
-	Reserved  event.Bytes `json:"reserved,omitempty"`
-	Host      event.Bytes `json:"host,omitempty"` // peak on the host, without what can be dropped
+	Number   int        `json:"number"`
+	Remedies []Remedy   `json:"remedies,omitempty"`
+	Title    string     `json:"title,omitempty"` // what it was given, in a few words
+	Changed  []string   `json:"changed,omitempty"`
+	Said     []Sentence `json:"said,omitempty"`
+	Resumed  string     `json:"resumed,omitempty"` // checkpoint it went on from
+	// frameworks that it imported: torch, tensorflow, jax
+	Frameworks []string    `json:"frameworks,omitempty"`
+	OutOf      event.Where `json:"out_of,omitempty"` // what ran out; empty: nothing did
+	ExitCode   int         `json:"exit_code"`
+	Allocated  event.Bytes `json:"allocated,omitempty"` // peak in the framework's allocator
+	Reserved   event.Bytes `json:"reserved,omitempty"`
+	Host       event.Bytes `json:"host,omitempty"` // peak on the host, without what can be dropped
 	// where that is what ran out, or nothing is on a card
 	HostLimit event.Bytes `json:"host_limit,omitempty"`
 	Requested event.Bytes `json:"requested,omitempty"` // by the allocation that failed
@@ -177,13 +179,11 @@ func (t Tried) Hopeless() (string, event.Bytes) {
 	return why, needs
 }
 
-// Foreign gives the words in which the probe said that remedies do not reach into the program's
-// framework; "" where it did not.
+// Foreign gives what helps where the program uses no framework but one that remedies do not reach
+// into; "" otherwise. Libraries import several: one that is within reach is enough to try.
 func (t Tried) Foreign() string {
-	for _, s := range t.Said {
-		if s.ID == "framework" && s.Kind == "declined" {
-			return s.Text
-		}
+	if len(t.Frameworks) == 1 {
+		return outOfReach[t.Frameworks[0]]
 	}
 	return ""
 }

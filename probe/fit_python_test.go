@@ -18,7 +18,6 @@ func TestFitInProcess(t *testing.T) {
 	t.Run("torch", fitTogether)
 	for name, modules := range map[string][]string{
 		"test_governor":   {"torch", "torchvision"},
-		"test_foreign":    {},
 		"test_api":        {"torch", "accelerate"},
 		"test_quantized":  {"torch", "transformers", "bitsandbytes"},
 		"test_keras":      {"tensorflow", "keras"},

@@ -265,7 +265,7 @@ func TestDoneWhereNothingActs(t *testing.T) {
 		t.Fatalf("done %q, want two attempts", got)
 	}
 	for i := range e.Fit.Attempts[1:] {
-		e.Fit.Attempts[i+1].Said = []fit.Sentence{{Kind: "declined", ID: "framework", Text: "JAX"}}
+		e.Fit.Attempts[i+1].Frameworks = []string{"jax"}
 	}
 	if got := e.done(); len(got) != 0 {
 		t.Errorf("done %q, want nothing", got)

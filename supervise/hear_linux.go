@@ -121,6 +121,7 @@ func (e *hearer) learn(pid int, rank *int, message probe.Message) {
 			said.endedWell(pid, e.meters.kills(e.job.state.Base) > 0)
 		}
 	case *probe.Framework:
+		said.uses(message.Name)
 		e.imported(pid)
 	case *probe.Said:
 		said.heardSaid(*message)

@@ -149,7 +149,7 @@ func (j *judge) decide(exit event.Exit, verdict event.Verdict) Decision {
 		Verdict: verdict, Peaks: said.Attempt,
 		Findings: said.Findings, OOMs: said.OOMs, Deaths: said.Deaths, Said: said.Said,
 		LastStep: said.Steps, StepMS: median(said.StepTime),
-		Libraries: sumOf(said.Libraries)})
+		Libraries: sumOf(said.Libraries), Frameworks: said.Frameworks})
 }
 
 func sumOf(sizes map[int]event.Bytes) (sum event.Bytes) {

@@ -24,6 +24,8 @@ type learnt struct {
 	Attempt event.Peaks  `json:"attempt,omitempty"` // peaks of this attempt alone
 	// Libraries is what each Python of this attempt held once its framework was loaded.
 	Libraries map[int]event.Bytes `json:"libraries,omitempty"`
+	// Frameworks are those that its Pythons have imported.
+	Frameworks []string `json:"frameworks,omitempty"`
 	// bytes of output and errors when it began: what stands before is about others
 	Printed  [2]int64  `json:"printed"`
 	Ended    *Ending   `json:"ended,omitempty"`
@@ -45,7 +47,7 @@ const mostSaid = 200
 func (l *learnt) forgetAttempt(printed [2]int64) {
 	l.Deaths, l.OOMs, l.Ended, l.Said, l.StepTime, l.Well = nil, nil, nil, nil, nil, 0
 	l.Attempt, l.Printed, l.Steps = event.Peaks{}, printed, 0
-	l.Libraries = nil
+	l.Libraries, l.Frameworks = nil, nil
 }
 
 // ranOut keeps that an allocator gave up. A program may catch one such error at every step.
@@ -89,6 +91,13 @@ func (l *learnt) endedWell(pid int, killed bool) {
 	}
 	if killed || slices.ContainsFunc(l.Deaths, lost) {
 		l.Well++
+	}
+}
+
+// uses keeps that a framework was imported.
+func (l *learnt) uses(framework string) {
+	if !slices.Contains(l.Frameworks, framework) {
+		l.Frameworks = append(l.Frameworks, framework)
 	}
 }
 

@@ -19,7 +19,9 @@ type Attempt struct {
 	LastStep int64        // highest step any process reached, 0 when none was reported
 	// Libraries is the host memory of its Pythons once their framework was loaded; 0: not known.
 	Libraries event.Bytes
-	StepMS    float64 // median duration of its last steps, 0 when none was reported
+	// Frameworks are those that its Pythons imported: torch, tensorflow, jax.
+	Frameworks []string
+	StepMS     float64 // median duration of its last steps, 0 when none was reported
 }
 
 // ProbeOOM is one allocator that gave up, as the probe in that process saw it.

@@ -186,7 +186,8 @@ func (p *Policy) facts(a supervise.Attempt, tried fit.Tried) fit.Facts {
 // tried describes an attempt that has ended.
 func (p *Policy) tried(a supervise.Attempt) fit.Tried {
 	t := fit.Tried{Number: a.Number, ExitCode: a.Exit.Code, StepMS: a.StepMS, Steps: a.LastStep,
-		Host: a.Peaks.Unreclaimable, Libraries: a.Libraries}
+		Host: a.Peaks.Unreclaimable, Libraries: a.Libraries,
+		Frameworks: a.Frameworks}
 	given, err := readPlanned(p.dir, a.Number)
 	if err != nil && a.Number == 1 {
 		given = planned{Remedies: p.spec.First, Changed: fit.Words(p.spec.First)}

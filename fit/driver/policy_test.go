@@ -92,11 +92,14 @@ func TestNoFurtherAttempt(t *testing.T) {
 	spent.Exit.InputSpent = "the pipe is gone"
 	failed := supervise.Attempt{Number: 1, Exit: event.Exit{Code: 3},
 		Verdict: event.Verdict{ExitCode: 3}}
+	foreign := ranOut(1)
+	foreign.Frameworks = []string{"jax"}
 	for name, c := range map[string]struct {
 		attempt supervise.Attempt
 		most    int
 		why     string
 	}{
+		"out of reach":       {foreign, 4, "jax.checkpoint"},
 		"its input is gone":  {spent, 4, "not launched again: the pipe is gone"},
 		"no attempt is left": {ranOut(1), 1, "--max-attempts"},
 		"its own failure":    {failed, 4, ""},
