@@ -61,11 +61,10 @@ class Card(TorchDispatchMode):
 def inserted(card):
     """The card counts, and host memory beside it does not."""
 
-    class Sent:
+    class Sent(activation_offload._Sent):
         def __init__(self, tensor, storage):
-            self.storage = storage
             card.away += 1
-            self.there = tensor.detach().clone(memory_format=torch.preserve_format)
+            super().__init__(tensor, storage)
             card.away -= 1
 
         def back(self):
