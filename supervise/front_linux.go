@@ -149,7 +149,7 @@ func (f *Front) Started() (State, error) {
 	for f.state.Child == 0 && f.state.Exit == nil {
 		what, payload, err := readMessage(r)
 		if err != nil {
-			return f.state, fmt.Errorf("the keeper of the run has gone: %w", err)
+			return f.state, f.gone(err)
 		}
 		if what == tellExited {
 			f.state.Exit = &event.Exit{}
@@ -184,7 +184,7 @@ func (f *Front) Follow() (State, error) {
 	for {
 		what, payload, err := readMessage(r)
 		if err != nil {
-			return f.state, fmt.Errorf("the keeper of the run has gone: %w", err)
+			return f.state, f.gone(err)
 		}
 		if over, err := f.hear(what, payload); err != nil || over {
 			return f.state, err
@@ -219,7 +219,7 @@ func (f *Front) Run() (State, error) {
 			case why := <-left:
 				return f.state, why
 			default:
-				return f.state, fmt.Errorf("the keeper of the run has gone: %w", err)
+				return f.state, f.gone(err)
 			}
 		}
 		over, err := f.hear(what, payload)
@@ -230,6 +230,18 @@ func (f *Front) Run() (State, error) {
 			return f.state, err
 		}
 	}
+}
+
+// gone says that the keeper has closed the connection. A process that is killed closes its files
+// before it is over, and what it left behind can be told only then: so a dying one is waited for.
+func (f *Front) gone(err error) error {
+	const patience = 2 * time.Second
+	state, unread := ReadState(f.Files.State)
+	for end := time.Now().Add(patience); unread == nil && time.Now().Before(end) &&
+		startTicks(state.Keeper) == state.KeeperStart && running(state.Keeper); {
+		time.Sleep(5 * time.Millisecond)
+	}
+	return fmt.Errorf("the keeper of the run has gone: %w", err)
 }
 
 // awaitKeeper lets the keeper go first, with the run's cgroup: a batch system that cleans up after
