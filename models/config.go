@@ -226,7 +226,7 @@ func (c *Config) Architecture() string {
 	for _, head := range []string{"ForCausalLM", "LMHeadModel", "ForMaskedLM",
 		"ForConditionalGeneration", "ForImageClassification",
 		"ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering",
-		"ForPreTraining", "ForCTC", "ForSpeechSeq2Seq"} {
+		"ForPreTraining", "ForCTC", "ForSpeechSeq2Seq", "ForAudioClassification"} {
 		if strings.HasSuffix(list[0], head) {
 			return head
 		}

@@ -118,6 +118,13 @@ func counted() [][3]any {
 	add("distilbert", map[string]any{"dim": 128, "n_layers": 2, "n_heads": 4, "hidden_dim": 256,
 		"vocab_size": 500}, masked, "AutoModelForSequenceClassification",
 		"AutoModelForTokenClassification", "AutoModelForQuestionAnswering")
+	for _, kind := range []string{"esm", "mpnet"} {
+		add(kind, with(smallEncoder, "pad_token_id", 1, "mask_token_id", 4), masked)
+	}
+	add("nomic_bert", smallEncoder, masked)
+	add("glm4_moe", with(smallDecoder, "head_dim", 32, "moe_intermediate_size", 48,
+		"n_routed_experts", 8, "num_experts_per_tok", 2, "first_k_dense_replace", 1,
+		"use_qk_norm", true), causal)
 	t5 := map[string]any{"d_model": 64, "d_kv": 16, "d_ff": 96, "num_layers": 2, "num_heads": 4,
 		"vocab_size": 500}
 	add("t5", t5, seq2seq)
@@ -138,6 +145,9 @@ func counted() [][3]any {
 		add(kind, with(speech, "do_stable_layer_norm", true, "feat_extract_norm", "layer",
 			"conv_bias", true), "AutoModelForCTC")
 	}
+	add("audio-spectrogram-transformer", map[string]any{"hidden_size": 64, "num_hidden_layers": 2,
+		"num_attention_heads": 4, "intermediate_size": 128, "num_labels": 10},
+		"AutoModelForAudioClassification")
 	vision := map[string]any{"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
 		"intermediate_size": 128, "image_size": 64, "num_labels": 10}
 	add("vit", vision, image)

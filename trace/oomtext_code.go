@@ -13,8 +13,8 @@ var sourceLine = later(`^[\s>|+]*(?:\d+[:|]?\s+)?(?:` +
 	`(?:from\s+[\w.]+\s+)?import\s+[\w., ]+$|` +
 	`return\s+["'(]?.*\bin\s+str\()`)
 
-// longestSource bounds the lines that are taken for source code, in bytes. Nobody writes longer ones,
-// and a log of megabytes on one line would be read from its start at every telling word.
+// longestSource bounds the lines that are taken for source code, in bytes. Nobody writes longer
+// ones, and a log of megabytes on one line would be read from its start at every telling word.
 const longestSource = 600
 
 // isSource reports whether the telling word of a passage stands in source code.

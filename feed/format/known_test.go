@@ -439,7 +439,11 @@ func writeParquet(t *testing.T, c leafColumn, rows, group int, holes bool,
 	w := file.NewParquetWriter(&out, root,
 		file.WithWriterProps(parquet.NewWriterProperties(properties...)))
 	for from := 0; from < rows; from += group {
-		column, err := w.AppendRowGroup().NextColumn()
+		written, err := w.AppendRowGroupChecked()
+		if err != nil {
+			t.Fatal(err)
+		}
+		column, err := written.NextColumn()
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -930,7 +930,7 @@ def grown_by_joining(file) -> Iterator[dict]:
 
 def _runs_each_step(file, scope: Scope) -> bool:
     """forward or training_step of a module, or a method that these call"""
-    if scope.klass.name not in module_classes(file):
+    if scope.klass is None or scope.klass.name not in module_classes(file):
         return False
     entry = [
         f
