@@ -66,17 +66,26 @@ func TestNonBlockingOutput(t *testing.T) {
 	}
 }
 
-// TestLittleAddressSpace: under a low `ulimit -v` there is a message, not a page of registers.
-// Below that the Go runtime may end before any code of ours.
+// TestLittleAddressSpace: under a low `ulimit -v` there is a message, not a page of registers. The
+// Go runtime puts its heap at random places, and about one launch in twenty finds no room there
+// before any code of ours runs: such launches end in the initialisation of packages, and are few.
 func TestLittleAddressSpace(t *testing.T) {
 	w := newWorkshop(t, ourselves)
 	for _, kib := range []string{"1000000", "1900000"} {
-		cmd := exec.Command("bash", "-c", `ulimit -v "$1"; exec "$0" run -- true`, binary, kib)
-		cmd.Env = w.memroom().Env
-		got := w.finish(cmd)
-		if got.code != 125 || !strings.Contains(got.err, "(ulimit -v); memroom needs 2GiB") ||
-			strings.Contains(got.err, "goroutine") {
-			t.Errorf("%s KiB: %+v", kib, got)
+		told := 0
+		for range 5 {
+			cmd := exec.Command("bash", "-c", `ulimit -v "$1"; exec "$0" run -- true`, binary, kib)
+			cmd.Env = w.memroom().Env
+			got := w.finish(cmd)
+			if got.code == 125 && !strings.Contains(got.err, "goroutine") &&
+				strings.Contains(got.err, "(ulimit -v); memroom needs 2GiB") {
+				told++
+			} else if !strings.Contains(got.err, "runtime.doInit") {
+				t.Errorf("%s KiB: %+v", kib, got)
+			}
+		}
+		if told < 3 {
+			t.Errorf("%s KiB: %d of 5 launches told what is wrong", kib, told)
 		}
 	}
 	cmd := exec.Command("bash", "-c", `ulimit -v 3000000; exec "$0" run -- echo fine`, binary)
