@@ -33,7 +33,9 @@ train(None)
 `, nil, true},
 	{"train([])", []string{"memroom: possible leak in host memory", "`history` (list of ", "Try: "},
 		false},
-	{"print([f['kind'] for f in memroom.findings()])", []string{"'leak'"}, true},
+	// how much is free decides whether a forecast is made too
+	{"print([f['kind'] for f in memroom.findings() if f['kind'] != 'forecast'])",
+		[]string{"['leak']"}, true},
 	{`refs = []
 def fails():
     acts = [torch.ones(1024, 1024) for _ in range(8)]
