@@ -265,8 +265,8 @@ func (r *replayResult) text(s *session, file string, devices []replayResult) err
 }
 
 func (r *replayResult) deviceText(b *strings.Builder, s *session) {
-	fmt.Fprintf(b, "%d events, %d allocations, rules of torch %s, settings %s\n", r.Events,
-		r.Allocs, r.Torch, confName(r.Conf))
+	fmt.Fprintf(b, "%s, %s, rules of torch %s, settings %s\n", event.Count(r.Events, "event"),
+		event.Count(r.Allocs, "allocation"), r.Torch, confName(r.Conf))
 	if r.Exact {
 		fmt.Fprintf(b, "%s every placement and segment is as recorded\n", s.paint(green, "exact:"))
 	} else {
@@ -287,7 +287,8 @@ func (r *replayResult) deviceText(b *strings.Builder, s *session) {
 		fmt.Fprintf(b, "%s %s were asked for with %s reserved, of which %s allocated\n",
 			s.paint(red, "out of memory:"), r.failed.Segment, r.failed.Reserved, r.failed.Allocated)
 	case r.OOM:
-		fmt.Fprintf(b, "%s %d times in the recording\n", s.paint(red, "out of memory:"), r.OOMs)
+		fmt.Fprintf(b, "%s %s in the recording\n", s.paint(red, "out of memory:"),
+			event.Count(r.OOMs, "time"))
 	}
 	if r.WhatIf != nil {
 		whatIfText(b, s, r.WhatIf)

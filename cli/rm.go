@@ -69,7 +69,7 @@ func (c *rmCmd) Run(s *session) error {
 				r.Damaged, kept.Folder(r.ID).Dir)
 		}
 		if err != nil {
-			return fmt.Errorf("%d runs deleted, then: %w", len(gone), err)
+			return fmt.Errorf("%s deleted, then: %w", event.Count(len(gone), "run"), err)
 		}
 	}
 	if c.JSON {

@@ -42,7 +42,7 @@ func (c *runsCmd) Run(s *session) error {
 		if err != nil {
 			return fmt.Errorf("rebuild the index: %w", err)
 		}
-		s.note("%d runs indexed", n)
+		s.note("%s indexed", event.Count(n, "run"))
 	}
 	rows, err := kept.List(store.Filter{Name: c.Name, Tag: c.Tag, Group: c.Group, OOM: c.OOM,
 		Failed: c.Failed, Active: c.Active, Limit: max(0, c.Limit)})

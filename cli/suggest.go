@@ -73,8 +73,9 @@ func usageProblem(parse *kong.ParseError) string {
 
 // helpFor is the command that shows the help that a wrong command line needs.
 func helpFor(parse *kong.ParseError) string {
-	if node := parse.Context.Selected(); node != nil {
-		return "memroom " + node.Name + " --help"
+	path := "--help"
+	for node := parse.Context.Selected(); node != nil && node.Parent != nil; node = node.Parent {
+		path = node.Name + " " + path
 	}
-	return "memroom --help"
+	return "memroom " + path
 }

@@ -200,8 +200,8 @@ func wallOf(run event.Run, s event.Sample) event.Bytes {
 // line is the state of the run in one line.
 func (f *follower) line() string {
 	parts := []string{fmt.Sprintf("%s  %s", f.folder.ID, report.Span(float64(f.last.AtMS)/1000))}
-	parts = append(parts, fmt.Sprintf("host %s of %s (%d processes)", f.last.Unreclaimable(),
-		f.hostWall(), f.last.Processes))
+	parts = append(parts, fmt.Sprintf("host %s of %s (%s)", f.last.Unreclaimable(),
+		f.hostWall(), event.Count(f.last.Processes, "process")))
 	for _, d := range f.last.Devices {
 		parts = append(parts, fmt.Sprintf("%s %s of %s, %d %% busy", clip(d.Name, 80), d.Used,
 			d.Total, d.Utilisation))

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 
+	"memroom/event"
 	"memroom/store"
 	"memroom/trial/engine"
 )
@@ -47,7 +48,7 @@ func (c *tuneRmCmd) Run(s *session) error {
 		return s.printJSON(map[string]any{"removed": removed, "dry_run": c.DryRun})
 	}
 	for _, one := range removed {
-		fmt.Fprintf(s.Out, "%s and %d runs\n", one.Study, len(one.Runs))
+		fmt.Fprintf(s.Out, "%s and %s\n", one.Study, event.Count(len(one.Runs), "run"))
 	}
 	return nil
 }

@@ -37,10 +37,10 @@ func (v *tuneView) begin() {
 	capacity, _ := v.engine.Backend.Capacity()
 	cards := ""
 	if n := len(capacity.Cards); n > 0 {
-		cards = fmt.Sprintf(", %d cards", n)
+		cards = ", " + event.Count(n, "card")
 	}
-	v.note("memroom: study %s: %d trials, %s of host memory, %v processors%s", v.engine.Spec.Name,
-		v.engine.Wanted(), capacity.Host, capacity.CPUs, cards)
+	v.note("memroom: study %s: %s, %s of host memory, %v processors%s", v.engine.Spec.Name,
+		event.Count(v.engine.Wanted(), "trial"), capacity.Host, capacity.CPUs, cards)
 }
 
 // line prints something that happened, above the table.
@@ -151,9 +151,9 @@ func progressBar(done, of, width int) string {
 // printStudy is the final report.
 func printStudy(s *session, e *engine.Engine, quiet bool) {
 	count := e.Study.Count()
-	fmt.Fprintf(s.Out, "study %s: %d trials: %d finished, %d stopped early, %d failed, "+
-		"%d do not fit\n", e.Spec.Name, len(e.Study.Trials), count[trial.Finished],
-		count[trial.Stopped], count[trial.Failed], count[trial.Infeasible])
+	fmt.Fprintf(s.Out, "study %s: %s: %d finished, %d stopped early, %d failed, "+
+		"%d do not fit\n", e.Spec.Name, event.Count(len(e.Study.Trials), "trial"),
+		count[trial.Finished], count[trial.Stopped], count[trial.Failed], count[trial.Infeasible])
 	if !quiet {
 		printTrials(s, e)
 	}

@@ -39,7 +39,8 @@ func (f Feed) Sum() string {
 	case f.Source == "DataLoader" && f.Workers == 0:
 		text = "DataLoader: one batch of " + each
 	case f.Source == "DataLoader":
-		text = fmt.Sprintf("DataLoader: %d workers x %d batches x %s", f.Workers, f.Prefetch, each)
+		text = fmt.Sprintf("DataLoader: %s x %s x %s", Count(f.Workers, "worker"),
+			Count(f.Prefetch, "batch"), each)
 		if f.Pinned {
 			text += " x 2, for they are pinned"
 		}
@@ -47,7 +48,8 @@ func (f Feed) Sum() string {
 			text += ", also between epochs"
 		}
 	case f.Source == "datasets map":
-		text = fmt.Sprintf("datasets map: %d processes x %d rows x %s", f.Workers, f.Count, each)
+		text = fmt.Sprintf("datasets map: %s x %s x %s", Count(f.Workers, "process"),
+			Count(f.Count, "row"), each)
 	}
 	if f.File != "" {
 		text += fmt.Sprintf(" (%s:%d)", path.Base(f.File), f.Line)

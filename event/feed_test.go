@@ -20,7 +20,7 @@ func TestFeedsAreSaidAsTheirArguments(t *testing.T) {
 		{event.Feed{Source: "DataLoader", Each: event.MiB, Prefetch: 1},
 			"DataLoader: one batch of 1MiB", "a smaller batch_size", 0},
 		{event.Feed{Source: "DataLoader", Each: event.MiB, Workers: 1, Prefetch: 2,
-			Persistent: true}, "DataLoader: 1 workers x 2 batches x 1MiB, also between epochs",
+			Persistent: true}, "DataLoader: 1 worker x 2 batches x 1MiB, also between epochs",
 			"a lower prefetch_factor or num_workers", 2 * event.MiB},
 		{event.Feed{Source: "tf.data shuffle", Count: 1000, Each: event.KiB},
 			"tf.data shuffle: 1000 x 1KiB", "a lower buffer_size, or shuffle before decoding", 0},

@@ -406,11 +406,11 @@ func (o Options) Impossible(c Capacity) error {
 		return fmt.Errorf("each trial asks for %s of host memory and the largest node has %s: "+
 			"at most --trial-mem %s", o.TrialHost, c.NodeHost, c.most())
 	case o.GPUs > 0 && len(c.Cards) == 0:
-		return fmt.Errorf("each trial asks for %d cards and none is seen here: "+
-			"--gpus-per-trial 0 trains on the processor; `memroom doctor` says why", o.GPUs)
+		return fmt.Errorf("each trial asks for %s and none is seen here: "+
+			"--gpus-per-trial 0 trains on the processor; `memroom doctor` says why", event.Count(o.GPUs, "card"))
 	case o.GPUs > len(c.Cards):
-		return fmt.Errorf("each trial asks for %d cards and there are %d: "+
-			"at most --gpus-per-trial %d", o.GPUs, len(c.Cards), len(c.Cards))
+		return fmt.Errorf("each trial asks for %s, %d are there: "+
+			"at most --gpus-per-trial %d", event.Count(o.GPUs, "card"), len(c.Cards), len(c.Cards))
 	}
 	var most event.Bytes
 	for _, card := range c.Cards {

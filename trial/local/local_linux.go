@@ -370,7 +370,7 @@ func (b *Backend) finish(r *running) {
 	b.hearReports(r)
 	o := b.outcome(r)
 	if left > 0 && o.ExitCode == 0 {
-		o.Evidence = fmt.Sprintf("it left %d processes behind, which were ended", left)
+		o.Evidence = fmt.Sprintf("%s that it left behind were ended", event.Count(left, "process"))
 	}
 	b.mu.Lock()
 	delete(b.jobs, r.Run)
