@@ -22,6 +22,17 @@ type Sample struct {
 	Machine *MachineSample `json:"machine,omitempty"`
 	Devices []DeviceSample `json:"gpus,omitempty"`
 	Ray     []RaySample    `json:"ray,omitempty"` // its workers, by what they work on
+	Workers *WorkersSample `json:"workers,omitempty"`
+}
+
+// WorkersSample is what the processes hold that other processes of the run started and that started
+// none themselves: what one of them holds, times their number. It is read, seldom, where
+// Proportional takes too long: the page tables of a trainer are large, and reading those of a
+// worker does not hold it up.
+type WorkersSample struct {
+	Count    int   `json:"n"`
+	Resident Bytes `json:"rss"`
+	Private  Bytes `json:"private"` // pages that no other process maps: copied, or their own
 }
 
 // RaySample is what Ray's processes with the same work hold: trials, actors, tasks.

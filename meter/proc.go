@@ -161,6 +161,10 @@ func (p *Proc) Proportional(pid int) (s Shares, err error) {
 		switch name {
 		case "Pss":
 			s.All = kilobytes(strings.TrimSpace(value))
+		case "Rss":
+			s.Resident = kilobytes(strings.TrimSpace(value))
+		case "Private_Dirty", "Private_Clean":
+			s.Private += kilobytes(strings.TrimSpace(value))
 		case "Pss_Anon", "Pss_Shmem":
 			s.Held += kilobytes(strings.TrimSpace(value))
 		}
@@ -175,6 +179,9 @@ func (p *Proc) Proportional(pid int) (s Shares, err error) {
 type Shares struct {
 	All  event.Bytes
 	Held event.Bytes // of it: what the kernel cannot drop; 0 before Linux 5.4, which does not say
+
+	Resident event.Bytes
+	Private  event.Bytes // pages that no other process maps
 }
 
 // Environ gives the environment a process was started with. What the program changed later is not

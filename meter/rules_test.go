@@ -1,7 +1,9 @@
 package meter
 
 import (
+	"os/exec"
 	"path/filepath"
+	"syscall"
 	"testing"
 	"time"
 
@@ -115,6 +117,36 @@ func TestWalksAreRationed(t *testing.T) {
 	}
 	if alone.Refresh(now.Add(4 * time.Second)); alone.walkedAt == before {
 		t.Error("a walk of 10 ms was not repeated after 4 s")
+	}
+}
+
+// TestWorkersAlone: processes that others of the tree started and that started none are workers.
+// One of them is read.
+func TestWorkersAlone(t *testing.T) {
+	shell := exec.Command("sh", "-c", "sleep 60 & sleep 60 & wait")
+	shell.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := shell.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		_ = syscall.Kill(-shell.Process.Pid, syscall.SIGKILL)
+		_ = shell.Wait()
+	}()
+	follow := &Tree{Proc: NewProc("/proc"), Keeper: shell.Process.Pid, Whole: true}
+	var s event.Sample
+	for len(follow.Processes()) < 3 {
+		follow.Refresh(time.Now())
+		s = event.Sample{}
+		follow.Read(&s, true)
+	}
+	got := follow.Workers()
+	if got == nil || got.Count != 2 || got.Private <= 0 || got.Resident < got.Private {
+		t.Errorf("workers %+v of %+v", got, s)
+	}
+	alone := &Tree{Proc: NewProc("/proc"), Keeper: follow.Processes()[1], Whole: true}
+	alone.Refresh(time.Now())
+	if got := alone.Workers(); got != nil {
+		t.Errorf("a process alone has workers: %+v", got)
 	}
 }
 

@@ -182,6 +182,36 @@ func (t *Tree) Proportional(each, all time.Duration) (total Shares, ok bool) {
 	return total, len(t.pids) > 0 && total.All > 0
 }
 
+// Workers reads one of the processes that others of the tree started and that started none
+// themselves, and counts it for all of them: forked workers do the same work. It gives nil where
+// there are fewer than two.
+func (t *Tree) Workers() *event.WorkersSample {
+	parents := map[int]bool{}
+	for _, pid := range t.pids {
+		parents[t.split[pid].Parent] = true
+	}
+	var total event.WorkersSample
+	one := 0
+	for _, pid := range t.pids {
+		if parents[pid] || !slices.Contains(t.pids, t.split[pid].Parent) {
+			continue
+		}
+		if total.Count++; one == 0 {
+			one = pid
+		}
+	}
+	if total.Count < 2 {
+		return nil
+	}
+	shares, err := t.Proc.Proportional(one)
+	if err != nil {
+		return nil
+	}
+	total.Resident = event.Bytes(total.Count) * shares.Resident
+	total.Private = event.Bytes(total.Count) * shares.Private
+	return &total
+}
+
 // Largest gives the process with the most resident memory.
 func (t *Tree) Largest() (pid int, resident event.Bytes) {
 	for _, p := range t.pids {

@@ -19,7 +19,7 @@ type alarm struct {
 }
 
 func (a *alarm) check(s event.Sample) {
-	used, limit, what := closest(s, a.job.state.HostLimit)
+	used, limit, what := Closest(s, a.job.state.HostLimit)
 	if limit == 0 {
 		return
 	}
@@ -33,10 +33,10 @@ func (a *alarm) check(s event.Sample) {
 	}
 }
 
-// closest gives the host memory that is nearest to its wall; own is the run's own limit, 0 for
+// Closest gives the host memory that is nearest to its wall; own is the run's own limit, 0 for
 // none. Of a cgroup's usage only what cannot be dropped counts: page cache fills any limit and goes
 // when asked.
-func closest(s event.Sample, own event.Bytes) (used, limit event.Bytes, what string) {
+func Closest(s event.Sample, own event.Bytes) (used, limit event.Bytes, what string) {
 	if c := s.Cgroup; c != nil && c.Limit > 0 {
 		return c.Anon + c.Shmem + c.Kernel, c.Limit, "host memory of the cgroup"
 	}

@@ -32,7 +32,7 @@ func (l *limiter) hold(s *event.Sample) {
 		if used > limit {
 			l.end(Ending{Where: event.WhereHost, OOM: true, Why: fmt.Sprintf(
 				"memroom ended the run: it held %s in %s, the soft limit of --host-mem is %s", used,
-				counted(s.Processes), limit)})
+				event.Count(s.Processes, "process"), limit)})
 		}
 	}
 	l.followUp()

@@ -116,7 +116,7 @@ func TestClosest(t *testing.T) {
 		"the machine":   {event.Sample{Machine: machine}, 0, 700, 1000},
 		"nothing known": {event.Sample{}, 0, 0, 0},
 	} {
-		if used, limit, _ := closest(c.s, c.own); used != c.used || limit != c.limit {
+		if used, limit, _ := Closest(c.s, c.own); used != c.used || limit != c.limit {
 			t.Errorf("%s: %d of %d, want %d of %d", name, used, limit, c.used, c.limit)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"memroom/event"
 	"memroom/meter"
 )
 
@@ -27,7 +28,7 @@ func (o Orphan) String() string {
 			"watches it: `kill %d` ends it", o.Command, o.Command)
 	case o.Others > 0:
 		return fmt.Sprintf("memroom's process for it was killed; the command has ended, its exit code is unknown; "+
-			"%s that it started still live", counted(o.Others))
+			"%s that it started still live", event.Count(o.Others, "process"))
 	}
 	return "memroom's process for it was killed; the command has ended, its exit code is unknown"
 }

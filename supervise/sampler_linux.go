@@ -39,6 +39,9 @@ func (r *sampler) read(now time.Time, atMS int64, attempt int) event.Sample {
 	r.tree.Read(&s, detail)
 	r.readProportional(&s, now)
 	r.readCgroup(&s, detail)
+	if s.Cgroup == nil || !s.Cgroup.Own {
+		r.readWorkers(&s, now)
+	}
 	s.Machine, s.Devices = r.last.Machine, r.last.Devices
 	if detail {
 		r.readMachine(&s)
@@ -113,6 +116,7 @@ func (r *sampler) readProportional(s *event.Sample, now time.Time) {
 	begin := time.Now()
 	pss, ok := r.tree.Proportional(each, all)
 	p.at, p.cost = now, time.Since(begin)
+	p.dear = p.dear || !ok
 	if ok {
 		s.Proportional, p.slow = pss.All, 0
 		p.sharing = min(1, float64(pss.Held)/float64(max(1, s.Anonymous+s.Shared)))
@@ -124,6 +128,19 @@ func (r *sampler) readProportional(s *event.Sample, now time.Time) {
 	}
 }
 
+// readWorkers takes the reading of a worker alone, where that of all processes is too dear. It
+// never holds up the trainer, so it may take a hundredth of the time.
+func (r *sampler) readWorkers(s *event.Sample, now time.Time) {
+	const every, share = 5 * time.Second, 100
+	p := &r.pss
+	if !p.dear || s.Processes < 3 || now.Sub(p.workersAt) < max(every, share*p.workersCost) {
+		return
+	}
+	begin := time.Now()
+	s.Workers = r.tree.Workers()
+	p.workersAt, p.workersCost = now, time.Since(begin)
+}
+
 // proportional is what is known of the pages that the run's processes share.
 type proportional struct {
 	at        time.Time // of the last reading
@@ -132,6 +149,10 @@ type proportional struct {
 	sharing   float64 // what part of the sum over processes was real; 0 unknown
 	processes int     // at the last tick, and since when there are as many
 	changed   time.Time
+
+	dear        bool      // a reading of all processes took too long
+	workersAt   time.Time // of the last reading of the workers alone
+	workersCost time.Duration
 }
 
 // readCgroup reads usage and kills each time, what it is made of and the limits once a second.

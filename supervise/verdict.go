@@ -222,18 +222,11 @@ func lastReading(e Evidence) []string {
 		return nil
 	}
 	line := fmt.Sprintf("last reading before the end: %s resident in %s", s.Resident,
-		counted(s.Processes))
+		event.Count(s.Processes, "process"))
 	if s.Cgroup != nil && s.Cgroup.Limit > 0 {
 		line += fmt.Sprintf(", cgroup at %s of %s", s.Cgroup.Current, s.Cgroup.Limit)
 	}
 	return []string{line}
-}
-
-func counted(processes int) string {
-	if processes == 1 {
-		return "1 process"
-	}
-	return fmt.Sprintf("%d processes", processes)
 }
 
 func byProbe(e Evidence, v *event.Verdict) bool {
