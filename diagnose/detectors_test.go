@@ -128,6 +128,16 @@ func TestHostFindings(t *testing.T) {
 			return event.Sample{Processes: 9, Resident: 40 * event.GiB,
 				Proportional: 6*event.GiB + i*40*event.MiB}
 		}, "worker_growth"},
+		"copy on write, the trainer too large to read": {func(i event.Bytes) event.Sample {
+			return event.Sample{Processes: 9, Resident: 40*event.GiB + i*event.GiB,
+				Workers: &event.WorkersSample{Count: 8, Resident: 30 * event.GiB,
+					Private: event.GiB + i*40*event.MiB}}
+		}, "worker_growth"},
+		"workers that grow, the trainer too large to read": {func(i event.Bytes) event.Sample {
+			return event.Sample{Processes: 9, Resident: 40 * event.GiB,
+				Workers: &event.WorkersSample{Count: 8, Resident: 30*event.GiB + i*40*event.MiB,
+					Private: event.GiB + i*40*event.MiB}}
+		}, ""},
 		"queues that fill at the start": {func(i event.Bytes) event.Sample {
 			return event.Sample{Processes: 9, Resident: 40 * event.GiB,
 				Proportional: 6*event.GiB + min(i, 2)*2*event.GiB}

@@ -75,6 +75,11 @@ type OtherCrash struct {
 	What  string `json:"what"`
 	Text  string `json:"text"`
 	IsOOM bool   `json:"is_oom"`
+
+	Requested *event.Bytes `json:"requested_bytes,omitempty"`
+	Capacity  *event.Bytes `json:"capacity_bytes,omitempty"`
+	Allocated *event.Bytes `json:"allocated_bytes,omitempty"`
+	Free      *event.Bytes `json:"free_bytes,omitempty"`
 }
 
 // Advice is a remedy in the terms of this job.
@@ -142,7 +147,7 @@ func explainLog(log *trace.Log, setup *remedy.Setup, run event.Run, saving Savin
 		return x
 	case trace.Survived:
 		x.NotMemory = "a warning that the program survived"
-		x.Verdict = "Not a crash for lack of memory: " + c.What + "."
+		x.Verdict = "Not a crash for lack of memory: " + c.What + endedBy(log, c) + "."
 		x.Evidence = []string{fmt.Sprintf("line %d: %s", c.Line, short(c.Text))}
 		return x
 	}
@@ -151,6 +156,17 @@ func explainLog(log *trace.Log, setup *remedy.Setup, run event.Run, saving Savin
 	x.Next = strings.Replace(x.Next, "memroom run -- YOUR COMMAND", run.Again(), 1)
 	x.advise(saving)
 	return x
+}
+
+// endedBy names the exception that ended a program after a shortage that it survived.
+func endedBy(log *trace.Log, survived *trace.Crash) string {
+	for i := range log.Crashes {
+		if c := &log.Crashes[i]; c.Kind == "other_python" && c.Line > survived.Line ||
+			c.Kind == "other_python" && survived.Kind == "kernel_kill" {
+			return "; " + c.What
+		}
+	}
+	return ""
 }
 
 // fill copies the figures and settles the cause.
@@ -167,6 +183,9 @@ func (x *Explanation) fill(c *trace.Crash, h *trace.Hints) {
 		x.job.On[remedy.EvalOutputs] = "little was held when it failed"
 		x.job.On[remedy.EmptyCache] = "little was held when it failed"
 	}
+	if found.detail == "fork" && !has(c, trace.SignDatasets) {
+		x.job.On[remedy.MapProcesses] = "nothing shows that map of datasets runs"
+	}
 	x.Account = account(c)
 	x.Verdict = verdict(c, found)
 	x.Next = nextCommand(c, h, found)
@@ -182,7 +201,8 @@ func other(c *trace.Crash) OtherCrash {
 		what = "ran out of memory (" + string(c.Where) + ")"
 	}
 	return OtherCrash{Line: c.Line, What: what, Text: short(c.Text),
-		IsOOM: c.Class == trace.Exhausted}
+		IsOOM: c.Class == trace.Exhausted, Requested: c.Requested, Capacity: c.Capacity,
+		Allocated: c.Allocated, Free: c.Free}
 }
 
 // short cuts a message for a list.

@@ -41,8 +41,8 @@ func (j judged) also(format string, args ...any) judged {
 func judge(c *trace.Crash, h *trace.Hints) judged {
 	steps := []func(*trace.Crash, *trace.Hints) (judged, bool){
 		byMistake, bySystem, byWall, byRay, byFullBefore, byNeighbour, byStage, byFragments,
-		byLauncher, byPool, byData, byGrowth, byImages, byResumed, byTraceback, byNode, byPhase, byWords,
-		bySteps, bySize, bySetting,
+		byLauncher, byPool, byData, byGrowth, byImages, byEvalBar, byResumed, byTraceback, byNode,
+		byPhase, byWords, bySteps, bySize, bySetting,
 	}
 	for _, step := range steps {
 		if j, ok := step(c, h); ok {
@@ -51,6 +51,9 @@ func judge(c *trace.Crash, h *trace.Hints) judged {
 	}
 	return withFigures(notKnown(c), c)
 }
+
+// notMapped is the refusal of a mapping, which a full /dev/shm does not give.
+var notMapped = regexp.MustCompile(`unable to mmap[^\n]*Cannot allocate memory`)
 
 // engineWarmup is what inference engines say when their start takes more than they reckoned.
 var engineWarmup = regexp.MustCompile(`(?i)memory occurred (?:when|during|while) (?:warming up|capturing|` +
@@ -65,12 +68,20 @@ func byWall(c *trace.Crash, h *trace.Hints) (judged, bool) {
 		return because(CauseShm, "", 0.95,
 			"shared memory (/dev/shm) is full: ranks exchange data in it").
 			saying("the buffers of collective operations (NCCL) do not fit into it"), true
+	case c.Where == event.WhereShm && notMapped.MatchString(c.Text):
+		return because(CauseShm, "shm_map", 0.6,
+			"shared memory could not be mapped (ENOMEM): host memory or a limit on it (ulimit -v, "+
+				"vm.max_map_count) is short, rather than the size of /dev/shm"), true
+	case c.Kind == "heap":
+		return because(CauseUnknown, "heap", 0,
+			"the heap of Java and of JavaScript has a limit of its own (-Xmx, --max-old-space-size): the "+
+				"machine may have more memory than that").saying("what filled it is not shown"), true
 	case c.Where == event.WhereShm:
 		return because(CauseShm, "", 0.95,
 				"shared memory (/dev/shm) is full: DataLoader workers hand their batches over in it"),
 			true
 	case c.Where == event.WhereGPU && (c.Requested == nil || strings.Contains(c.What, "NCCL")) &&
-		strings.Contains(strings.ToLower(c.Text), "nccl"):
+		strings.Contains(strings.ToLower(c.Text+c.What), "nccl"):
 		return because(CauseUnknown, "nccl", 0,
 			"NCCL takes its buffers from the card beside the framework's pool, which had left too "+
 				"little").saying("the buffers of collective operations (NCCL) did not fit beside what the " +
@@ -94,6 +105,15 @@ func byWall(c *trace.Crash, h *trace.Hints) (judged, bool) {
 	case strings.Contains(c.Text, "cuDevicePrimaryCtxRetain"), contextRefused.MatchString(c.Text):
 		return because(CauseNeighbour, "context", 0.65,
 			"not even a context fitted on the card: another process holds it"), true
+	case c.Kind == "cupy" && c.Capacity != nil && c.Allocated != nil:
+		return because(CauseSetting, "own_cap", 0.75,
+			"CuPy's pool is limited to %s (set_limit or CUPY_GPU_MEMORY_LIMIT), of which %s are taken",
+			*c.Capacity, *c.Allocated), true
+	case c.Kind == "tensorrt":
+		return because(CauseUnknown, "workspace", 0,
+			"TensorRT asks for work space to try a kernel while it builds an engine; what else lies on the "+
+				"card is not shown, and a lower limit on work space makes it try other kernels").
+			saying("the work space of a kernel that TensorRT tried did not fit"), true
 	case c.Kind == "ggml", c.Kind == "ollama":
 		return because(CauseModel, "", 0.7, "a buffer for weights or context does not fit"), true
 	}
@@ -116,6 +136,12 @@ func byNeighbour(c *trace.Crash, _ *trace.Hints) (judged, bool) {
 	others, left := neighbourBytes(c), ""
 	if has(c, trace.SignRayTune) {
 		left = "trial_left"
+	}
+	if c.Requested == nil && 2*others > *c.Capacity && len(c.Neighbours) > 0 {
+		n := c.Neighbours[0]
+		return because(CauseNeighbour, left, 0.75,
+			"process %d (%s) holds %s of the card's %s, as listed after this program had ended", n.PID,
+			n.Name, n.Bytes, *c.Capacity), true
 	}
 	if float64(others) >= neighbourShare*float64(*c.Capacity) && c.Requested != nil &&
 		others > *c.Requested {
@@ -203,13 +229,7 @@ func byData(c *trace.Crash, h *trace.Hints) (judged, bool) {
 		}
 	case "tf_library":
 		if strings.Contains(c.Text, "Dst tensor") {
-			j := because(CauseHostData, "data_on_card", 0.6,
-				"a large array did not fit when it was copied to the card")
-			if strings.Contains(c.Text, "_EagerConst") || slices.ContainsFunc(c.Frames,
-				func(f event.Frame) bool { return strings.Contains(f.File, "data_adapter") }) {
-				j = j.also("the array given to fit or predict goes to the card as a whole, not by batches")
-			}
-			return j, true
+			return notCopied(c), true
 		}
 	case "array_memory", "memory_error", "r_vector", "notebook_ram", "dask":
 		return arrayTooLarge(c), true
@@ -219,6 +239,36 @@ func byData(c *trace.Crash, h *trace.Hints) (judged, bool) {
 				"objects it touches, and holds prefetched batches"), true
 	}
 	return judged{}, false
+}
+
+// Who asks TensorFlow to copy a tensor to the card: weights, or arrays of data.
+var (
+	copiesWeights = stage{names: []string{"load_weights", "set_weights", "batch_set_value",
+		"restore", "load_model", "_load_weights"},
+		code: []string{"load_weights(", "set_weights(", "load_model(", "tf.Variable(", ".restore("}}
+	copiesData = stage{files: []string{"data_adapter"}, code: []string{".fit(", ".predict(",
+		".evaluate(", "from_tensor_slices(", "convert_to_tensor(", "tf.constant("}}
+)
+
+// notCopied explains TensorFlow's "Dst tensor is not initialized": the card had no room for a copy.
+// The message names neither its size nor what it was, so only the caller can tell.
+func notCopied(c *trace.Crash) judged {
+	if at, ok := frameOf(c, copiesWeights); ok {
+		return because(CauseModel, "load", 0.65,
+			"weights did not fit when they were copied to the card (%s)", at)
+	}
+	if at, ok := frameOf(c, copiesData); ok {
+		return because(CauseHostData, "data_on_card", 0.6,
+			"an array did not fit when it was copied to the card (%s)", at).
+			also("an array given to fit or predict goes to the card as a whole, not by batches")
+	}
+	cause, sure := CauseUnknown, 0.0
+	if strings.Contains(c.Text, "_EagerConst") { // a constant of eager code: mostly an array of data
+		cause, sure = CauseHostData, 0.5
+	}
+	return because(cause, "not_copied", sure,
+		"the message says neither how large the tensor was nor what fills the card: arrays that are given "+
+			"whole, weights, or another process")
 }
 
 func arrayTooLarge(c *trace.Crash) judged {

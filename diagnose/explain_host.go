@@ -76,6 +76,10 @@ func byRanks(c *trace.Crash, h *trace.Hints) (judged, bool) {
 			"optimizer or parameters are offloaded (%s): Adam keeps 12 bytes a parameter in host memory, "+
 				"with gradients and pinned buffers 16 to 20",
 			first(c.Signs[trace.SignOffload], h.Signs[trace.SignOffload])), true
+	case has(c, trace.SignDataLoad) && c.Steps == 0:
+		return because(CauseHostData, "ranks_data", 0.65,
+			"several ranks read their own copy of the data (%s): each of them holds all of it in host memory",
+			c.Signs[trace.SignDataLoad]), true
 	case has(c, trace.SignResumed) && c.Steps == 0:
 		return because(CauseModel, "resume_host", 0.6,
 			"it ended while a checkpoint was being loaded (%s): each rank reads weights and optimizer state "+
@@ -93,10 +97,39 @@ func byRanks(c *trace.Crash, h *trace.Hints) (judged, bool) {
 // only where the program entered its training.
 const cutTraceback = 2
 
+// lateEval is the number of evaluation batches after which the usual batch has been shown to fit.
+const lateEval = 20
+
+// byEvalBar uses a progress bar of evaluation right above the crash, where the traceback does not
+// show the evaluation itself: a loop written at the top of a script.
+func byEvalBar(c *trace.Crash, _ *trace.Hints) (judged, bool) {
+	done, err := strconv.Atoi(c.Signs[trace.SignEvalLast])
+	if err != nil || !onCard(c) || len(c.Frames) == 0 ||
+		slices.ContainsFunc(c.Frames, func(f event.Frame) bool {
+			return strings.Contains(f.Name, "train") || f.Name == "backward" || f.Name == "fit" ||
+				strings.Contains(f.File, "torch/optim")
+		}) {
+		return judged{}, false
+	}
+	if done >= lateEval {
+		return lateInEval(done), true
+	}
+	return because(CauseBatch, "eval_batch", 0.6,
+		"a progress bar shows the first batches of an evaluation: it has a batch size of its own, and "+
+			"without no_grad it keeps a graph"), true
+}
+
+// lateInEval says what may fill a card in the middle of an evaluation.
+func lateInEval(done int) judged {
+	return because(CauseBatch, "eval_late", 0.5,
+		"%s batches of the evaluation had passed: either something of every batch is kept, or one sample "+
+			"is larger than all before", thousands(int64(done)))
+}
+
 // byPhase uses what the log announced last where there is no traceback, as after a kill.
 func byPhase(c *trace.Crash, h *trace.Hints) (judged, bool) {
 	switch {
-	case h.Phase == "load" && (onHost(c) || c.Where == event.WhereGPU):
+	case h.Phase == "load" && c.Steps == 0 && (onHost(c) || c.Where == event.WhereGPU):
 		return because(CauseModel, "load", 0.55,
 			"the last thing the log announced is the loading of weights"), true
 	case h.Phase == "save" && onHost(c):
@@ -147,7 +180,9 @@ func byRay(c *trace.Crash, h *trace.Hints) (judged, bool) {
 	}
 	return because(CauseUnknown, "trial_packing", 0,
 		"%d processes %s hold %s each on a node of %s: about %d of them fit", count, name, each,
-		*c.Capacity, fittingOn(c)), true
+		*c.Capacity, fittingOn(c)).
+		saying("%d processes %s of %s each are too many at once, about %d of them fit", count, name,
+			each, fittingOn(c)), true
 }
 
 // fittingOn is how many of the processes that fill a node fit there: fewer than ran when it was

@@ -65,6 +65,14 @@ func jobOf(c *trace.Crash, h *trace.Hints) remedy.Job {
 	}
 	job.Pool, job.Images = poolOf(c), drawing(c, h)
 	inUse(job.On, c, h)
+	job.Foreign = slices.Contains(foreignKinds, c.Kind) && frameworkSeen(h) == ""
+	if (job.Foreign || slices.Contains(arrayKinds, c.Kind)) && c.Kind != "paddle" &&
+		frameworkSeen(h) == "" && h.Batch == 0 {
+		job.On[remedy.MicroBatch] = "nothing shows that it works in batches"
+	}
+	if on := job.On[remedy.Quantize4Bit]; on != "" {
+		job.On[remedy.Quantize8Bit] = on
+	}
 	if h.Batch == 1 {
 		job.On[remedy.MicroBatch] = "the batch is one already"
 	}
@@ -75,6 +83,13 @@ func jobOf(c *trace.Crash, h *trace.Hints) remedy.Job {
 		c.Kind == "ollama" || generating(c.Frames) || job.Images
 	return job
 }
+
+// Kinds of messages that only programs write which use none of our frameworks, and those about
+// arrays and tables, which have no batches.
+var (
+	foreignKinds = []string{"cupy", "onnxruntime", "tensorrt", "heap", "yarn", "r_vector", "paddle"}
+	arrayKinds   = []string{"array_memory", "memory_error", "notebook_ram", "dask"}
+)
 
 func poolOf(c *trace.Crash) string {
 	switch {

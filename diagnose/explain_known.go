@@ -159,9 +159,19 @@ func byResumed(c *trace.Crash, _ *trace.Hints) (judged, bool) {
 			"may still be held"), true
 }
 
+// programParts is XLA's table of a compiled program, where its arguments are not nothing.
+var programParts = regexp.MustCompile(`\bprogram\s+([\d.]+[MG])\s+arguments\s+([1-9][\d.]*[MG])`)
+
 // bySize uses the size of the request: large tensors belong to a batch.
 func bySize(c *trace.Crash, _ *trace.Hints) (judged, bool) {
 	switch {
+	case c.Kind == "jax_exhausted" && c.Requested != nil && c.Capacity != nil &&
+		programParts.MatchString(c.Text):
+		m := programParts.FindStringSubmatch(c.Text)
+		return because(CauseBatch, "", 0.5,
+			"the program needs %s, and %s are there: %s are its arguments (weights, optimizer state), %s what "+
+				"the step itself needs, which grows with the batch", *c.Requested, *c.Capacity, m[2], m[1]).
+			saying("its arguments and what the step itself needs do not fit together"), true
 	case c.Kind == "jax_exhausted" && c.Requested != nil && c.Capacity != nil:
 		return because(CauseBatch, "", 0.55,
 			"the compiled program needs %s, and %s are there: mostly activations, which grow with the batch",
@@ -188,7 +198,7 @@ func bySetting(c *trace.Crash, h *trace.Hints) (judged, bool) {
 		return judged{}, false
 	}
 	return because(CauseBatch, "", 0.5, "the log shows a batch of %d, which can be made smaller",
-		h.Batch), true
+		h.Batch).saying("what filled it is not shown; its batch of %d can be made smaller", h.Batch), true
 }
 
 // manyContexts is how many small processes on one card are those of other ranks.
@@ -238,8 +248,13 @@ func notKnown(c *trace.Crash) judged {
 		j = j.also("the limit of the job was reached; the text does not say by what")
 	case c.Framework == "ray":
 		j.detail = "trial_packing"
-		j = j.also("the tasks on the node together need more than it has; the text does not say which " +
-			"one is too large")
+		j = j.also("the tasks on the node together need more than Ray lets them have; the text does not " +
+			"say which one is too large")
+		if c.Allocated != nil && c.Capacity != nil &&
+			float64(*c.Allocated) < 0.85*float64(*c.Capacity) {
+			j = j.also("%s of %s is no full node: Ray's threshold (RAY_memory_usage_threshold) is set low",
+				*c.Allocated, *c.Capacity)
+		}
 	default:
 		j = j.also("the text does not say what held the memory")
 	}

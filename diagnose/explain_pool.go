@@ -82,6 +82,12 @@ func byFullBefore(c *trace.Crash, h *trace.Hints) (judged, bool) {
 			"the driver refused the share that JAX takes at its start, then %s: PyTorch or TensorFlow in "+
 				"the same program, or another process, holds the card", *c.Requested), true
 	}
+	if left := first(c.Signs[trace.SignSmallPool], h.Signs[trace.SignSmallPool]); left != "" &&
+		c.Where == event.WhereGPU && c.Framework == "tensorflow" {
+		return because(CauseNeighbour, "full_before", 0.65,
+			"TensorFlow found only %s free on the card when it started: another process holds the rest, "+
+				"or a limit that the program sets for itself", left), true
+	}
 	if c.Where != event.WhereGPU || c.Requested == nil || *c.Requested > smallAsk ||
 		c.Allocated != nil && *c.Allocated > smallProgram {
 		return judged{}, false

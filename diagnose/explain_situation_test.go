@@ -3,14 +3,17 @@ package diagnose_test
 import (
 	"bufio"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
 	"memroom/diagnose"
 	"memroom/remedy"
+	"memroom/trace"
 )
 
 // wanted is one line of testdata/situations/labels.jsonl; see the README beside it.
@@ -26,12 +29,17 @@ type wanted struct {
 	Says    []string    `json:"says"`
 	NotSaid []string    `json:"not_said"`
 	Next    bool        `json:"next"`
+	Bytes   []int64     `json:"bytes"` // sizes that the answer must hold
 }
 
 func TestSituations(t *testing.T) { checkWanted(t, "situations", 60) }
 
 // TestReports checks the logs that were written before the rules were looked at.
 func TestReports(t *testing.T) { checkWanted(t, "reports", 40) }
+
+// TestKinds checks one log for each kind that an earlier build answered wrongly or not at all, and
+// the figures of all shapes in which programs print them.
+func TestKinds(t *testing.T) { checkWanted(t, "kinds", 40) }
 
 func checkWanted(t *testing.T, name string, least int) {
 	t.Helper()
@@ -63,6 +71,17 @@ func (w wanted) check(t *testing.T, x *diagnose.Explanation) {
 	t.Helper()
 	if isOOM := w.IsOOM == nil || *w.IsOOM; x.IsOOM != isOOM {
 		t.Fatalf("is_oom is %v: %s", x.IsOOM, x.Verdict)
+	}
+	text, _ := json.Marshal(x)
+	for _, part := range w.Says {
+		if !strings.Contains(string(text), part) {
+			t.Errorf("the answer does not say %q: %s", part, text)
+		}
+	}
+	for _, size := range w.Bytes {
+		if !strings.Contains(string(text), ":"+strconv.FormatInt(size, 10)) {
+			t.Errorf("the answer does not hold %d bytes: %s", size, text)
+		}
 	}
 	if !x.IsOOM {
 		return
@@ -96,16 +115,30 @@ func (w wanted) check(t *testing.T, x *diagnose.Explanation) {
 			t.Errorf("remedies %v offer %s", ids, id)
 		}
 	}
-	text, _ := json.Marshal(x)
-	for _, part := range w.Says {
-		if !strings.Contains(string(text), part) {
-			t.Errorf("the answer does not say %q: %s", part, text)
-		}
-	}
 	for _, part := range w.NotSaid {
 		if strings.Contains(x.Verdict+strings.Join(x.Evidence, " "), part) ||
 			part == "docker run" && strings.Contains(string(text), part) {
 			t.Errorf("the answer says %q", part)
 		}
+	}
+}
+
+// TestMegabytesOnOneLine: a progress bar that drew over itself for hours is one line, and the
+// message at its end is read with its figures and the steps before it.
+func TestMegabytesOnOneLine(t *testing.T) {
+	var log strings.Builder
+	for step := range 40_000 {
+		fmt.Fprintf(&log, "%6d/90000 [%02d:%02d<9:00, 2.1it/s, loss=0.5]\r", step, step/60, step%60)
+	}
+	log.WriteString("CUDA out of memory. Tried to allocate 3.05 GiB (GPU 0; 15.90 GiB total capacity; " +
+		"12.02 GiB already allocated; 2.10 GiB free; 12.90 GiB reserved in total by PyTorch)\n")
+	read, err := trace.ReadLog(strings.NewReader(log.String()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	x := diagnose.ExplainLog(read, nil)
+	if x == nil || x.Detail != "longest_batch" || x.Requested == nil ||
+		!strings.Contains(strings.Join(x.Evidence, " "), "39,999 steps") {
+		t.Errorf("%+v", x)
 	}
 }

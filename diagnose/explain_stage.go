@@ -315,6 +315,9 @@ func byEvaluation(c *trace.Crash, h *trace.Hints) (judged, bool) {
 				c.Frames[i].Name, c.Frames[i].File), true
 		}
 	}
+	if done, err := strconv.Atoi(c.Signs[trace.SignEvalLast]); err == nil && done >= lateEval {
+		return lateInEval(done).also("in %s of %s", c.Frames[at].Name, c.Frames[at].File), true
+	}
 	j := because(CauseBatch, "eval_batch", 0.65,
 		"during evaluation or prediction (%s in %s), which has a batch size of its own",
 		c.Frames[at].Name, c.Frames[at].File)
@@ -359,6 +362,15 @@ func byMovedData(c *trace.Crash) (judged, bool) {
 		"a whole array was moved to the card in one call: %s", short(line)), true
 }
 
+// filledBefore reports whether most of the card is live in this process.
+func filledBefore(c *trace.Crash) bool {
+	return c.Allocated != nil && c.Capacity != nil &&
+		float64(*c.Allocated) >= 0.7*float64(*c.Capacity)
+}
+
+// pairsOf are the methods that train on a chosen and a rejected answer; GRPO and PPO do not.
+var pairsOf = regexp.MustCompile(`(?i)dpo|orpo|concatenated`)
+
 // byTraceback uses the stages that any training goes through.
 func byTraceback(c *trace.Crash, h *trace.Hints) (judged, bool) {
 	if len(c.Frames) == 0 || c.Where == event.WhereShm {
@@ -381,6 +393,12 @@ func byTraceback(c *trace.Crash, h *trace.Hints) (judged, bool) {
 			*c.Requested < 64*event.MiB {
 			j.detail = "forward"
 		}
+		if j.detail == "load" && has(c, trace.SignNotebook) && onCard(c) && !large(c) &&
+			filledBefore(c) {
+			return because(CauseUnknown, "cells", 0,
+				"the process had %s on the card already when a model was moved there: what earlier cells of the "+
+					"notebook hold, or the part of this model that had been moved", *c.Allocated), true
+		}
 		if j.detail == "forward" && !large(c) && c.Steps == 0 && c.Allocated != nil {
 			j.confidence = 0.5
 			j = j.also("no step was complete before: the model's own share may be too large as well")
@@ -392,8 +410,11 @@ func byTraceback(c *trace.Crash, h *trace.Hints) (judged, bool) {
 			j = j.also("it ran for %s steps before %s were asked for at once: a batch with longer samples "+
 				"than before", thousands(c.Steps), *c.Requested)
 		}
-		if j.detail == "logits" && seen(c, h, trace.SignPreference) {
+		method := first(c.Signs[trace.SignPreference], h.Signs[trace.SignPreference])
+		if j.detail == "logits" && pairsOf.MatchString(method) {
 			j = j.also("preference training doubles it: chosen and rejected samples, and a reference model")
+		} else if j.detail == "logits" && method != "" {
+			j = j.also("a reference model, where one is used, has logits of its own")
 		}
 		return j, true
 	}

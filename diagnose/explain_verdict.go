@@ -16,7 +16,7 @@ func verdict(c *trace.Crash, j judged) string {
 		s.WriteString(": " + figures)
 	}
 	if reason := reason(c, j); reason != "" {
-		if j.confidence > 0 && j.confidence < 0.6 {
+		if j.confidence > 0 && j.confidence < 0.6 && j.reason == "" {
 			reason = "probably " + reason
 		}
 		s.WriteString("; " + reason)
@@ -36,6 +36,10 @@ func subject(c *trace.Crash, j judged) string {
 		return "The driver refused memory although the card was not full"
 	case j.detail == "own_cap":
 		return "The program's own cap on the card's memory was reached"
+	case j.detail == "heap":
+		return "The limit of the program's own heap was reached"
+	case j.detail == "shm_map":
+		return "Shared memory could not be had"
 	case j.detail == "pinned", j.detail == "wsl":
 		return "CUDA could not get memory"
 	case j.detail == "object_store":
@@ -61,6 +65,9 @@ func subject(c *trace.Crash, j judged) string {
 func killed(c *trace.Crash) string {
 	if c.Process == "" {
 		return ""
+	}
+	if c.Kind == "kube_oom" {
+		return " by " + c.Process
 	}
 	return " and the kernel killed " + c.Process
 }

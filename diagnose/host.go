@@ -16,6 +16,7 @@ type hostWatch struct {
 	pss     window // bytes in use of the tree, each page once
 	rss     window
 	own     bool // they are read from a cgroup of the run's own
+	alone   bool // they are read of the workers alone
 	loads   bool // a process of the run waits for a data loader
 	procs   int
 	idle    map[string]int64 // card -> since when it is unused, ms
@@ -206,8 +207,9 @@ func (h *hostWatch) shm(s event.Sample, limits Thresholds) *event.Finding {
 // workers sees copy-on-write growth: reference counts written by forked workers copy the parent's
 // pages one by one, so the memory really used grows while what each process maps stays the same.
 func (h *hostWatch) workers(s event.Sample, limits Thresholds) *event.Finding {
-	used := h.inUse(s)
-	if s.Processes != h.procs {
+	alone := h.alone
+	used, resident := h.inUse(s)
+	if s.Processes != h.procs || alone != h.alone {
 		h.procs = s.Processes
 		h.pss.clear()
 		h.rss.clear()
@@ -217,10 +219,12 @@ func (h *hostWatch) workers(s event.Sample, limits Thresholds) *event.Finding {
 		return nil
 	}
 	h.pss.add(s.AtMS, used, 10*limits.WorkerWindowMS)
-	h.rss.add(s.AtMS, s.Resident, 10*limits.WorkerWindowMS)
+	h.rss.add(s.AtMS, resident, 10*limits.WorkerWindowMS)
 	grown := h.pss.growth()
+	// the private pages of a worker are copies where it maps no more than before; in the other series
+	// queues that fill at the start look alike
 	if s.Processes < 3 || grown < limits.WorkerGrowth || 2*h.rss.growth() > grown ||
-		!h.pss.stillRises() {
+		!h.alone && !h.pss.stillRises() {
 		return nil
 	}
 	who := "worker processes"
@@ -234,24 +238,32 @@ func (h *hostWatch) workers(s event.Sample, limits Thresholds) *event.Finding {
 			s.Processes, h.pss.perMinute()),
 		Evidence: []string{
 			fmt.Sprintf("%d processes; memory in use %s, sum of resident memory level at %s",
-				s.Processes, used, s.Resident),
+				s.Processes, used, resident),
 			"reading a Python object writes its reference count, which copies its page"},
 		Remedies: []string{"share_data", "dataloader_workers", "stream_data"},
 	}
 }
 
-// inUse is what the run's processes use, each page once; 0 where it was not read. A cgroup of the
-// run's own tells it at every reading. The proportional reading is dear, and given up where
-// processes are large.
-func (h *hostWatch) inUse(s event.Sample) event.Bytes {
+// inUse is what the run's processes use, each page once, and the sum of what each maps; 0 where it
+// was not read. A cgroup of the run's own tells it at every reading. The proportional reading is
+// dear, and given up where processes are large; there the workers alone are read. One series never
+// mixes them.
+func (h *hostWatch) inUse(s event.Sample) (used, resident event.Bytes) {
 	if s.Cgroup != nil && s.Cgroup.Own {
 		h.own = true
-		return s.Held - min(s.Held, s.Cgroup.Shmem) // batches that wait in /dev/shm are no copies
+		// batches that wait in /dev/shm are no copies
+		return s.Held - min(s.Held, s.Cgroup.Shmem), s.Resident
 	}
-	if h.own {
-		return 0 // one series never mixes the two
+	switch {
+	case h.own:
+		return 0, 0
+	case s.Workers != nil:
+		h.alone = true
+		return s.Workers.Private, s.Workers.Resident
+	case h.alone:
+		return 0, 0
 	}
-	return s.Proportional
+	return s.Proportional, s.Resident
 }
 
 // neighbour sees another process that takes what this run may need: it holds much of a card that is

@@ -161,6 +161,7 @@ type Job struct {
 	Bare      bool          // it is said to run outside of containers
 	HostLimit bool          // the limit is that of `memroom run --host-mem`
 	Images    bool          // it generates images or clips
+	Foreign   bool          // it computes with none of the frameworks whose code we can write
 	Pool      string        // whose worker processes: joblib, datasets, nnunet; empty: unknown
 	Inference bool          // serving or generating, not training: nothing is kept for a backward pass
 	On        map[ID]string // remedies seen to be on already, each with the evidence
@@ -300,6 +301,8 @@ func (r *Remedy) Applies(job Job) string {
 		return "it belongs to another framework"
 	case r.Training && job.Inference:
 		return "nothing is trained here"
+	case job.Foreign && (r.Training || len(r.Frameworks) > 0):
+		return "it belongs to a framework that is not used here"
 	case job.Framework == "" && len(r.Frameworks) > 0 && !slices.Contains(r.Frameworks, PyTorch):
 		return "nothing shows that the job uses " + string(r.Frameworks[0])
 	}
@@ -318,6 +321,9 @@ func (r *Remedy) Applies(job Job) string {
 // TitleFor is the title in the words of the job's framework, with the number of pieces where that
 // is known.
 func (r *Remedy) TitleFor(job Job) string {
+	if r.ID == MicroBatch && job.Inference {
+		return "take fewer samples or requests at once"
+	}
 	if r.ID == MicroBatch && job.Pieces > 1 {
 		pieces := job.Pieces
 		if job.Trainer != Plain && job.Batch > 0 {

@@ -216,7 +216,17 @@ func (l *logReader) keep(s *ending, c *Crash, p *passage, offset int64) {
 		text := p.around()
 		c.Signs.add(text)
 		c.Steps, c.Ranks = p.steps(), ranksIn(text)
-		if grown := p.growth(); grown != "" {
+		if done := p.evalLast(); done != "" {
+			c.Signs.put(SignEvalLast, done)
+		}
+		if file := dataLoad(text); file != "" {
+			c.Signs.put(SignDataLoad, file)
+		}
+		var killed *event.Bytes
+		if c.Kind == "kernel_kill" {
+			killed = c.Allocated
+		}
+		if grown := p.growth(killed); grown != "" {
 			c.Signs.put(SignGrowth, grown)
 		}
 	}

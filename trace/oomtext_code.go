@@ -19,5 +19,11 @@ const longestSource = 600
 
 // isSource reports whether the telling word of a passage stands in source code.
 func (p *passage) isSource() bool {
-	return len(p.window.lineAround(p.at)) <= longestSource && sourceLine.MatchString(p.line())
+	return len(p.window.lineAround(p.at)) <= longestSource && (sourceLine.MatchString(p.line()) ||
+		testVerdict.MatchString(p.line()))
 }
+
+// testVerdict is the line on which a test runner says how a test ended. The word is in its name.
+var testVerdict = later(`(?i:::\w*test\w*|^\s*(?:---\s)?\w*test\w*\b)[^\n]{0,200}\b(?:PASSED|FAILED|SKIPPED|` +
+	`XFAIL|XPASS|ERROR|ok|PASS|FAIL)\b(?:\s|$)|\b(?:PASSED|FAILED|SKIPPED|XFAIL|XPASS|ERROR|PASS|FAIL):? ` +
+	`(?:[\w./-]+::)?\S*test_\w+`)

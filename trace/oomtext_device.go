@@ -16,6 +16,7 @@ var deviceWords = []entry{
 		endings: []*ending{onnxRuntime}},
 	{words: []string{"cuda_error_out_of_memory", "hip_error_outofmemory", "erroroutofdevicememory",
 		"cuda_out_of_memory", "cl_mem_object_allocation_failure",
+		"memory object allocation failure",
 		"hiperroroutofmemory", "cudaerrormemoryallocation", "errorout_of_memory",
 		"outofdevicememory", "error_out_of_device_memory", "error_out_of_host_memory",
 		"allocation is out of device memory", "device memory allocation failed",
@@ -121,6 +122,7 @@ var (
 	paddleOOM  = pattern(`out of memory error on (?:GPU|XPU|NPU|MLU)|Cannot (?:allocate|malloc) {size} memory on (?:GPU|XPU|NPU)|Failed to allocate {size} .*Paddle`)
 	paddleAsk  = pattern(`cannot (?:allocate|malloc) {size} memory`)
 	paddleUsed = pattern(`{size} memory has been allocated`)
+	paddleFree = pattern(`available memory is only {size}`)
 )
 
 func readPaddle(p *passage) *Crash {
@@ -129,7 +131,8 @@ func readPaddle(p *passage) *Crash {
 		return nil
 	}
 	return &Crash{Class: Exhausted, Sure: 0.97, Where: event.WhereGPU, Framework: "other",
-		Requested: sizeIn(paddleAsk, t), Allocated: sizeIn(paddleUsed, t)}
+		Requested: sizeIn(paddleAsk, t), Allocated: sizeIn(paddleUsed, t),
+		Free: sizeIn(paddleFree, t)}
 }
 
 var onnxAsked = pattern(`requested buffer of size {size}`)

@@ -1,6 +1,7 @@
 package trace
 
 import (
+	"strconv"
 	"strings"
 
 	"memroom/event"
@@ -12,13 +13,114 @@ var figureWords = []entry{
 	{words: []string{"mem:   "}, hint: hintMachine},
 	{words: []string{"maxrss"}, hint: hintMaxRSS},
 	{words: []string{"memory.total"}, hint: hintCardTable},
-	{words: []string{"object_store_memory", "object store memory", "plasma store"},
+	{words: []string{"mib / "}, hint: hintCardRow},
+	{words: []string{"| processes:"}, hint: hintCardProcesses},
+	{words: []string{"gib, reserved", "gib reserved"}, hint: hintOwnPool},
+	{words: []string{"object_store_memory", "object store memory", "plasma store", "capacity: "},
 		hint: hintObjectStore},
 }
 
 // sizesSeen are sizes that stand in a log beside its end.
 type sizesSeen struct {
 	shm, machine, maxRSS, cardFree, cardTotal, store *event.Bytes
+
+	rows    []cardRow // of nvidia-smi
+	holders []holderRow
+	// what a program prints of its own pool
+	ownAllocated, ownFree, ownTotal *event.Bytes
+}
+
+// cardRow is what nvidia-smi says of a card.
+type cardRow struct{ used, total event.Bytes }
+
+// holderRow is a process that nvidia-smi lists.
+type holderRow struct {
+	Holder
+	card int
+	at   int64 // its place in the log
+}
+
+// Bounds of what is kept of tables.
+const maxTableRows = 64
+
+var usedOfTotal = later(`(\d+)MiB ?/ {0,4}(\d+)MiB`)
+
+// hintCardRow reads the memory column of nvidia-smi. Slices of a card have rows of their own.
+func hintCardRow(h *hintCollector, p *passage) {
+	m := usedOfTotal.FindStringSubmatch(p.line())
+	if m == nil || len(h.beside.rows) >= maxTableRows {
+		return
+	}
+	used, total := parseSize(m[1], "MiB"), parseSize(m[2], "MiB")
+	if used != nil && total != nil && *used <= *total {
+		h.beside.rows = append(h.beside.rows, cardRow{*used, *total})
+	}
+}
+
+var processRow = later(`^\|?\s*(\d+)\s+(?:(?:N/A|\d+)\s+(?:N/A|\d+)\s+)?(\d+)\s+C(?:\+G)?\s+(\S.*?)\s+(\d+)MiB\s*\|?`)
+
+// hintCardProcesses reads the processes that compute on the cards.
+func hintCardProcesses(h *hintCollector, p *passage) {
+	for _, line := range p.following(40) {
+		m := processRow.FindStringSubmatch(strings.TrimSpace(line))
+		if m == nil || len(h.beside.holders) >= maxTableRows {
+			continue
+		}
+		card, _ := strconv.Atoi(m[1])
+		pid, _ := strconv.ParseInt(m[2], 10, 64)
+		if b := parseSize(m[4], "MiB"); b != nil {
+			h.beside.holders = append(h.beside.holders, holderRow{
+				Holder{PID: pid, Name: cut(m[3], 80), Bytes: *b}, card, p.window.offset(p.at)})
+		}
+	}
+}
+
+var (
+	ownPool   = pattern(`allocated:? {size},? reserved:? {size}`)
+	ownOf     = pattern(`reserved:? {size} of {size}`)
+	ownFreeOf = pattern(`free:? {size} of {size}`)
+)
+
+// hintOwnPool reads the line that many programs print about PyTorch's pool; the last one counts.
+func hintOwnPool(h *hintCollector, p *passage) {
+	m := ownPool.FindStringSubmatch(p.line())
+	if m == nil {
+		return
+	}
+	h.beside.ownAllocated = parseSize(m[1], m[2])
+	if of := ownOf.FindStringSubmatch(p.line()); of != nil {
+		h.beside.ownTotal = parseSize(of[3], of[4])
+	}
+	if of := ownFreeOf.FindStringSubmatch(p.line()); of != nil {
+		h.beside.ownFree, h.beside.ownTotal = parseSize(of[1], of[2]), parseSize(of[3], of[4])
+	}
+}
+
+// fullRow is the share of a card from which a row of nvidia-smi is that of the card that was full.
+const fullRow = 0.85
+
+// fromTables gives a crash on a card that names no figures what tables beside it say: the fullest
+// card, and who holds it. Who is still listed below the crash is not the program that has ended.
+func (f sizesSeen) fromTables(c *Crash) {
+	fullest := cardRow{}
+	for _, row := range f.rows {
+		if float64(row.used) >= fullRow*float64(row.total) && row.used > fullest.used {
+			fullest = row
+		}
+	}
+	if fullest.total > 0 {
+		free := fullest.total - fullest.used
+		c.Capacity, c.Allocated, c.Free = &fullest.total, &fullest.used, &free
+		for _, holder := range f.holders {
+			if holder.at > c.offset && 2*holder.Bytes > fullest.total {
+				c.Neighbours = append(c.Neighbours, holder.Holder)
+			}
+		}
+		return
+	}
+	c.Capacity, c.Allocated = firstSize(c.Capacity, f.ownTotal), firstSize(c.Allocated,
+		f.ownAllocated)
+	c.Free = firstSize(c.Free, f.ownFree)
 }
 
 var shmRow = later(`^\S+\s+([\d.]+)([KMGT]?)\s+[\d.]+[KMGT]?\s+[\d.]+[KMGT]?\s+\d+%\s+/dev/shm\s*$`)
@@ -115,7 +217,7 @@ func hintCardTable(h *hintCollector, p *passage) {
 }
 
 var storeSize = pattern(`(?:object store (?:memory )?(?:with|of|has|is)|plasma store (?:with|of)|` +
-	`object_store_memory["']?\s?[=:]) {size}`)
+	`object_store_memory["']?\s?[=:]|\(global lru\) capacity:) {size}`)
 
 func hintObjectStore(h *hintCollector, p *passage) {
 	if size := sizeIn(storeSize, p.line()); size != nil {
@@ -159,6 +261,9 @@ func settleFigures(log *Log, f sizesSeen) {
 			c.Free = firstSize(c.Free, plainSize(treeFree, c.Text))
 			if c.Requested == nil && c.Capacity == nil {
 				c.Capacity, c.Free = f.cardTotal, firstSize(c.Free, f.cardFree)
+			}
+			if c.Requested == nil && c.Capacity == nil {
+				f.fromTables(c)
 			}
 		}
 	}

@@ -13,7 +13,7 @@ import (
 var ownFigure = later(`(?i)\b((?:gpu|cuda|host|cpu|max|peak|process|used|current)?[ _-]?` +
 	`(?:gpu|cuda|max|cpu)?[ _-]?(?:mem(?:ory)?|rss|vram|ram)(?:[ _](?:usage|used|allocated|` +
 	`reserved|alloc|in use|percent))?|(?:gpu|cuda|torch|device)[ _.](?:allocated|reserved|used))` +
-	`\b(?: is| was)?["']?\s{0,3}[=:(]?\s{0,3}~?(\d+(?:\.\d+)?)\s?` +
+	`\b(?: is| was| (?:after|at|in) \w+ #?\d+)?["']?\s{0,3}[=:(]?\s{0,3}~?(\d+(?:\.\d+)?)\s?` +
 	`(GiB|GB|G|MiB|MB|M|%)?(?:\b|$)`)
 
 // Bounds of a rise that is told as growth: so many figures under one name, the last so many times
@@ -27,8 +27,8 @@ const (
 )
 
 // growth tells how far a program's own figures of memory rise before its end; empty where they do
-// not.
-func (p *passage) growth() string {
+// not. What the kernel says of a killed process is the last figure of its host memory.
+func (p *passage) growth(killed *event.Bytes) string {
 	series, units := map[string][]float64{}, map[string]string{}
 	lines := p.above(200)
 	slices.Reverse(lines)
@@ -42,6 +42,9 @@ func (p *passage) growth() string {
 			units[name] = unit
 			series[name] = append(series[name], value)
 		}
+	}
+	if values := series["rss"]; killed != nil && len(values) > 1 && units["rss"] == "bytes" {
+		series["rss"] = append(values, float64(*killed))
 	}
 	best := ""
 	for name, values := range series {
@@ -84,8 +87,21 @@ func written(value float64, unit string) string {
 	return event.Bytes(value).String()
 }
 
+// even reports whether values rise by about as much each time.
+func even(values []float64) bool {
+	least, most := values[1]-values[0], values[1]-values[0]
+	for i := 2; i < len(values); i++ {
+		least, most = min(least, values[i]-values[i-1]), max(most, values[i]-values[i-1])
+	}
+	return least > 0 && least >= 0.5*most
+}
+
 func rises(values []float64) bool {
 	n := len(values)
+	if n >= 3 && n < growthFigures && values[0] > 0 && values[n-1] >= 1.5*values[0] &&
+		even(values) {
+		return true // few, but on a line
+	}
 	if n == growthFigures-1 && slices.IsSorted(values) && values[n-1] >= 2*values[0] &&
 		values[n-1] >= growthTimes*values[n-2] { // few, but without doubt
 		return values[0] > 0

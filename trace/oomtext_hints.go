@@ -51,6 +51,7 @@ var hintWords = []entry{
 	{words: []string{"site-packages/torch", "site-packages\\torch", "torch\\utils",
 		"dist-packages/torch", "import torch", "torchrun",
 		"torch.distributed", "torch/distributed", "torch not compiled", "encountered in worker",
+		"torch_xla",
 		"ncclunique", "c10d key-value", "processgroupnccl", "torch.cuda", "torch/nn", "pytorch"},
 		hint: saw("pytorch")},
 	{words: []string{"tensorflow/", "tensorflow.python", "import tensorflow", "keras/"},
@@ -81,8 +82,10 @@ var hintWords = []entry{
 		"mixed_precision", "16-mixed", "autocast"}, hint: setting("mixed_precision")},
 	{words: []string{"expandable_segments:true", "max_split_size_mb:"}, hint: hintAllocConf},
 	{words: []string{"load_in_4bit", "load_in_8bit"}, hint: hintLoadIn},
-	{words: []string{"get_peft_model", "loraconfig", "lora_r", "--use_peft"},
+	{words: []string{"get_peft_model", "loraconfig", "lora_r", "--use_peft", "trainable params: "},
 		hint: setting("lora")},
+	{words: []string{"incompatible with gradient checkpointing"}, hint: setting("checkpointing")},
+	{words: []string{"4bit_compute_dtype"}, hint: setting("mixed_precision")},
 	{words: []string{"offload_optimizer"}, hint: setting("optimizer_offload")},
 	{words: []string{"paged_adamw", "adamw_bnb_8bit", "adamw8bit"},
 		hint: setting("optimizer_8bit")},
@@ -169,7 +172,7 @@ func says(what string) func(*hintCollector, *passage) {
 	}
 }
 
-var switchedOff = later(`(?i)[=: ]\s?"?(?:false|none|no|off|0|fp32)\b|advice|try setting|consider|eager`)
+var switchedOff = later(`(?i)\|\| all params: \d.*100(?:\.0+)?$|[=: ]\s?"?(?:false|none|no|off|0|fp32)\b|advice|try setting|consider|eager`)
 
 // setting notes that something is on, where the words after it do not say the opposite.
 func setting(id string) func(*hintCollector, *passage) {

@@ -11,6 +11,7 @@ var jaxWords = []entry{
 	{words: []string{"resource_exhausted"}, endings: []*ending{jaxExhausted}},
 	{words: []string{"ran out of memory in memory space"}, endings: []*ending{jaxExhausted}},
 	{words: []string{"failed to allocate request for"}, endings: []*ending{jaxExhausted}},
+	{words: []string{"at the bottom of memory"}, endings: []*ending{jaxExhausted}},
 }
 
 var jaxExhausted = &ending{kind: "jax_exhausted", read: readJAX, frames: true, mayPass: true}
@@ -25,6 +26,8 @@ var (
 	quota       = pattern(`quota|rate limit|received message larger|message larger than max|grpc_status|too many requests|exceeded your current|requests per|resource has been exhausted`)
 	xlaMemory   = pattern(`memory|allocat|hbm|reserve`)
 	xlaFree     = pattern(`there are {size} free`)
+	xlaHBM      = pattern(`HBM capacity {size}`)
+	xlaHeld     = pattern(`Currently allocated:[^\n]{0,40}\(\s*{size}\)`)
 	xlaHostSide = pattern(`out of host memory|memory space host`)
 )
 
@@ -47,6 +50,10 @@ func readJAX(p *passage) *Crash {
 	}
 	c.Requested = firstSize(sizeIn(xlaExact, t), sizeIn(xlaAsked, t), sizeIn(xlaTensor, t))
 	c.Capacity, c.Free = sizeIn(xlaLimit, t), sizeIn(xlaFree, t)
+	if p.word == "at the bottom of memory" { // the compiler's table of a TPU core stands below
+		table := strings.Join(p.following(8), "\n")
+		c.Capacity, c.Allocated = sizeIn(xlaHBM, table), sizeIn(xlaHeld, table)
+	}
 	if m := xlaUsedOf.FindStringSubmatch(t); m != nil {
 		c.Requested, c.Capacity = parseSize(m[1], m[2]), parseSize(m[3], m[4])
 	}

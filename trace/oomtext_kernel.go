@@ -104,6 +104,7 @@ func readKernelInvoked(p *passage) *Crash {
 var (
 	earlySize = pattern(`VmRSS {size}`)
 	oomdUsed  = pattern(`memory used \({size}\) / total \({size}\)`)
+	oomdHeld  = pattern(`Current Memory Usage: {size}`)
 	oomKilled = later(`(?i)\b(killed|terminated|kill)\b`)
 )
 
@@ -116,6 +117,9 @@ func readUserKiller(p *passage) *Crash {
 		}
 		c := &Crash{Class: Exhausted, Sure: 0.93, Where: event.WhereHost, Framework: "other",
 			Allocated: sizeIn(earlySize, line)}
+		for _, above := range p.above(12) {
+			c.Allocated = firstSize(c.Allocated, sizeIn(oomdHeld, above))
+		}
 		if m := oomdUsed.FindStringSubmatch(line); m != nil {
 			c.Allocated, c.Capacity = parseSize(m[1], m[2]), parseSize(m[3], m[4])
 		}
@@ -206,8 +210,9 @@ func launcherOf(text string) string {
 }
 
 // byHand are commands that end other programs, at a prompt or as somebody tells of them.
-var byHand = later(`(?:^|[$#>;&] ?|sudo )(?:kill -(?:9|KILL|SIGKILL)\b|pkill\b|killall\b|docker (?:stop|kill|rm -f|compose down)|` +
-	`docker-compose down|scancel \d|timeout (?:-\S+ )*\d+[smh]? \S|kubectl delete)|after docker (?:stop|kill|compose down)`)
+var byHand = later(`(?:^|[$#>;&+] ?|sudo )(?:kill -(?:9|KILL|SIGKILL)\b|pkill\b|killall\b|docker (?:stop|kill|rm -f|compose down)|` +
+	`docker-compose down|scancel \d|timeout (?:-\S+ (?:(?:SIG)?(?:KILL|TERM|INT)|9|\d+[smh] )? ?)*\d+[smh]? \S|kubectl delete)|after docker (?:stop|kill|compose down)|` +
+	`^timeout: sending signal`)
 
 // endedByHand recognises a kill that a command nearby accounts for; nil where there is none.
 func (p *passage) endedByHand() *Crash {
@@ -220,6 +225,10 @@ func (p *passage) endedByHand() *Crash {
 	return nil
 }
 
+// askedToEnd is what programs say that got SIGTERM. Launchers send it to the ranks that are left
+// when one has died, so their own words do not count.
+var askedToEnd = later(`(?im)^(?:[^\[\n]|\[\d)*?\b(?:received|got|caught|handling)(?: signal)?:? (?:SIGTERM|signal 15|15\b)`)
+
 func readExit137(p *passage) *Crash {
 	line := p.line()
 	if onPurpose.MatchString(line) || aboutCode.MatchString(line) || strings.Contains(line, "==") {
@@ -227,6 +236,10 @@ func readExit137(p *passage) *Crash {
 	}
 	if ended := p.endedByHand(); ended != nil {
 		return ended
+	}
+	if askedToEnd.MatchString(strings.Join(p.above(14), "\n")) {
+		return &Crash{Class: Other, Sure: 0.8, Where: event.WhereUnknown, Framework: "other",
+			What: "the job was asked to end (SIGTERM) and killed when its time to do so was over"}
 	}
 	c := &Crash{Class: Exhausted, Sure: 0.6, Where: event.WhereHost,
 		What: "ended by SIGKILL without a reason; memory is the usual one"}

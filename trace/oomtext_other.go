@@ -64,7 +64,9 @@ var lookalikes = []lookalike{
 	{[]string{"failed liveness probe"}, "kubernetes",
 		"its liveness probe failed and the container was restarted", 0.9, ""},
 	{[]string{"job requeue", "spot instance", "drain request", "node has died",
-		"node was terminated"}, "other",
+		"node was terminated", "being reclaimed", "was reclaimed", "preemption notice", "spot vm",
+		"interruption notice", "instance interruption", "preemptible instance",
+		"maintenance event", "node is shutting down", "instance is being terminated"}, "other",
 		"the machine or the job was taken away (preemption, a node that left)", 0.85, ""},
 	{[]string{"low on resource: ephemeral-storage", "low on resource: nodefs",
 		"low on resource: imagefs"}, "kubernetes", "the node ran short of disk", 0.95, ""},
@@ -97,7 +99,9 @@ var lookalikes = []lookalike{
 		"a kernel touched memory it must not (AMD)", 0.93, ""},
 	{[]string{"pytorchstreamreader failed", "unexpected eof, expected", "invalid magic number",
 		"safetensors_rust.safetensorerror"}, "pytorch", "a file is damaged or incomplete", 0.88,
-		""},
+		"no space left"},
+	{[]string{"pytorchstreamwriter failed", "storagefull"}, "pytorch",
+		"a file could not be written: a disk or a quota is full", 0.9, ""},
 	{[]string{"address already in use", "eaddrinuse"}, "pytorch",
 		"the port of another job is taken", 0.85, ""},
 	{[]string{"expected all tensors to be on the same device"}, "pytorch",
@@ -230,9 +234,13 @@ func (l lookalike) read(p *passage) *Crash {
 	return c
 }
 
+// diskCommand is `df` at a prompt and its rows, which name /dev/shm whether it is full or not.
+var diskCommand = later(`(?:^|[$#>] ?)df\b|^\s*\S+\s+\S+\s+\S+\s+\S+\s+(?:\d|[1-8]\d|9[0-4])%\s+/`)
+
 // spaceInShm tells a full /dev/shm from a full disk: both are "no space left on device".
 func spaceInShm(p *passage) bool {
-	text := strings.ToLower(strings.Join(append(p.above(4), p.following(3)...), "\n"))
+	near := slices.DeleteFunc(append(p.above(4), p.following(3)...), diskCommand.MatchString)
+	text := strings.ToLower(strings.Join(near, "\n"))
 	for _, sign := range []string{"/dev/shm", "</torch_", "bus error", "posix_fallocate", "psm_",
 		"shared memory", "shm_open", "/nccl-", "memory file system", "pandarallel"} {
 		if strings.Contains(text, sign) {

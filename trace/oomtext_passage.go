@@ -198,6 +198,9 @@ func parseSize(number, unit string) *event.Bytes {
 		number = whole + "." + fraction // 1900,00 MiB where the locale writes fractions so
 	}
 	number = strings.ReplaceAll(strings.TrimRight(number, ".,"), ",", "")
+	if unit == "" && len(number) < 4 && number != "0" {
+		return nil // a message that was cut inside of its figure
+	}
 	switch strings.ToLower(unit) {
 	case "gigabytes":
 		unit = "GiB"
@@ -206,7 +209,11 @@ func parseSize(number, unit string) *event.Bytes {
 	}
 	v, err := event.ParseBytes(number + unit)
 	if err != nil {
-		return nil
+		whole, _, _ := strings.Cut(number, ".")
+		if _, wrong := strconv.ParseFloat(number, 64); wrong != nil || len(whole) < 9 || unit == "" {
+			return nil
+		}
+		v = 1 << 62 // more than a number of bytes can hold
 	}
 	return &v
 }

@@ -120,7 +120,7 @@ func cell(headings, row []string, heading string) *event.Bytes {
 var kubeSigns = pattern(`kube|pod\b|pods\b|container|restart|last state|reason:|terminated|"reason"|exit code|statefulset|deployment|namespace|READY|\d/\d`)
 
 var (
-	oomKilledFalse = pattern(`oomkilled["']?\s?[:= ]\s?["']?false`)
+	oomKilledFalse = pattern(`oomkilled["']?\s?[:= ]\s?["']?(?:false|0|none|no)\b`)
 	oomKilledTrue  = pattern(`oomkilled["']?\s?[:= ]\s?["']?true`)
 	ended137       = pattern(`\b(?:137|143)\b`)
 )
@@ -156,7 +156,24 @@ func readKubeOOM(p *passage) *Crash {
 	if m := anonRSS.FindStringSubmatch(line); m != nil {
 		c.Allocated = parseSize(m[1], m[2])
 	}
+	if strings.HasPrefix(strings.TrimSpace(lower), "reason:") {
+		c.Process = containerAbove(p)
+	}
 	return c
+}
+
+// containerName heads the part of `kubectl describe` about one container; its own headings begin
+// with a capital.
+var containerName = later(`^\s*([a-z0-9][a-z0-9.-]{0,60}):\s*$`)
+
+// containerAbove names the container that a reason belongs to, empty where it is not said.
+func containerAbove(p *passage) string {
+	for _, line := range p.above(14) {
+		if m := containerName.FindStringSubmatch(line); m != nil {
+			return "the container " + m[1]
+		}
+	}
+	return ""
 }
 
 var kubeUsing = pattern(`was using {size}`)
@@ -176,7 +193,7 @@ func readKubeEvicted(p *passage) *Crash {
 }
 
 var (
-	rayNode    = pattern(`was {size} / {size} \(0?\.\d+`)
+	rayNode    = pattern(`was {size}(?: used)? / {size}(?: limit)? \(0?\.\d+`)
 	rayOldNode = pattern(`is used \(([\d.]+) ?/ ?([\d.]+) ?GB\)`)
 	rayRate    = pattern(`([\d.]+)GB ?/ ?([\d.]+)GB`)
 	rayNone    = later(`\b0 Workers \(tasks / actors\) killed due to memory pressure`)

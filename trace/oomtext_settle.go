@@ -15,6 +15,8 @@ func settle(log *Log) {
 		settleFramework(&log.Crashes[i], log)
 	}
 	settleWorkers(log)
+	settleStrangers(log)
+	mergeAccounting(log)
 	dropEchoes(log)
 }
 
@@ -31,6 +33,28 @@ func settleWorkers(log *Log) {
 		if c.Kind == "torch_worker" && c.Where == event.WhereHost {
 			c.Where, c.Capacity = event.WhereCgroup, firstSize(c.Capacity, by.Capacity)
 			c.Allocated = firstSize(c.Allocated, by.Allocated)
+		}
+	}
+}
+
+// Exceptions that a process raises because another one is gone.
+var lostOther = later(`(?i)connection|broken ?pipe|EOFError|timeout|refused|unavailable|ActorDied|WorkerCrashed`)
+
+// settleStrangers looks at kills by the kernel in logs whose program says why it ended: where the
+// victim is some other program of the machine, the exception is what ended this one.
+func settleStrangers(log *Log) {
+	raised := slices.IndexFunc(log.Crashes, func(c Crash) bool {
+		return c.Kind == "other_python" && !lostOther.MatchString(c.What)
+	})
+	if raised < 0 {
+		return
+	}
+	for i := range log.Crashes {
+		c := &log.Crashes[i]
+		if c.Kind == "kernel_kill" && c.Where == event.WhereHost && c.Process != "" &&
+			!pythonProcess.MatchString(c.Process) {
+			c.Class = Survived
+			c.What = "the kernel killed another program of the machine (" + c.Process + ")"
 		}
 	}
 }
@@ -96,6 +120,9 @@ func settleFramework(c *Crash, log *Log) {
 			c.Framework = "jax"
 		}
 	case "jax_exhausted":
+		if !seen["jax"] && seen["pytorch"] { // torch_xla
+			c.Framework = "pytorch"
+		}
 		if !seen["jax"] && (strings.Contains(c.Text, "tensorflow") || seen["tensorflow"] &&
 			!strings.Contains(c.Text, "XlaRuntimeError")) {
 			c.Framework = "tensorflow"
@@ -155,8 +182,11 @@ func dropEchoes(log *Log) {
 			present[c.Kind] = true
 		}
 	}
+	ended := slices.ContainsFunc(log.Crashes, func(c Crash) bool {
+		return c.Class != Survived && c.Kind != "other_python"
+	})
 	log.Crashes = slices.DeleteFunc(log.Crashes, func(c Crash) bool {
-		if c.Kind == "other_python" && len(log.Crashes) > 1 {
+		if c.Kind == "other_python" && ended {
 			return true // the exception has been read for what it says
 		}
 		if c.Class != Exhausted {
@@ -167,7 +197,6 @@ func dropEchoes(log *Log) {
 	})
 	dropAftermath(log)
 	mergeTensorAndAllocator(log)
-	mergeAccounting(log)
 }
 
 // broken are ends after which every further call to the card fails, in whatever words.
@@ -192,9 +221,11 @@ func dropAftermath(log *Log) {
 }
 
 // mergeAccounting joins the rows of one table of Slurm's: the job has the limit, its step the
-// usage.
+// usage. The kill that the table accounts for gets both.
 func mergeAccounting(log *Log) {
-	first := slices.IndexFunc(log.Crashes, func(c Crash) bool { return c.Kind == "slurm_state" })
+	first := slices.IndexFunc(log.Crashes, func(c Crash) bool {
+		return c.Kind == "slurm_oom" || c.Kind == "slurm_state"
+	})
 	if first < 0 {
 		return
 	}

@@ -33,6 +33,9 @@ const (
 	SignShuffle    = "shuffle"     // tf.data fills a shuffle buffer; the value is its size
 	SignGathers    = "gathers"     // a whole state dict is gathered from its shards
 	SignEvalBar    = "eval_bar"    // a progress bar of evaluation; the value is the batches done
+	SignEvalLast   = "eval_last"   // the same, where no other bar stands between it and the crash
+	SignDataLoad   = "data_load"   // several ranks read this file of data
+	SignSmallPool  = "small_pool"  // TensorFlow found only this much free on the card
 	SignEvalSaid   = "eval_said"   // somebody says that it happened during evaluation
 	SignPredicts   = "predicts"    // somebody says that predict is called in a loop
 	// TensorFlow: the driver refused the share asked for at the start
@@ -98,7 +101,9 @@ var signsNear = []sign{
 	{SignMPSLate, later(`os\.environ\[\s*['"]PYTORCH_MPS_\w+|os\.environ\.setdefault\(\s*['"]PYTORCH_MPS_`)},
 	{SignGraphSizes, later(`observed (\d+) distinct sizes`)},
 	{SignShuffle, later(`(?i)filling up shuffle buffer[^\n]*? of (\d+)`)},
-	{SignGathers, later(`Failed to clone\(\) tensor|state_dict entry could point to invalid`)},
+	{SignGathers, later(`Failed to clone\(\) tensor|state_dict entry could point to invalid|` +
+		`(?i:(?:saving|gather\w*|consolidat\w*|collect\w*) (?:the )?(?:full|whole|complete|unsharded) ` +
+		`(?:model |optimizer )?state)`)},
 	{SignEvalBar, later(`(?i)\b(?:evaluat|validat|predict|test)(?:e|ion|ing)\b[^|\n]{0,40}(?:\|[^|\n]*\| *)?\b(\d+)(?:/\d+|it)? \[`)},
 	{SignEvalBar, later(`(?i)\b(?:valid|val|eval|dev|inference)\b[)\]:]*\s*:?\s*\d{1,3}%[^\n]{0,200}?\b` +
 		`(\d+)/\d+ \[`)},
@@ -110,7 +115,8 @@ var signsNear = []sign{
 	{SignPredicts, later(`(?i)\bpredict(?:ion|ions|ing)?\b[^.\n]{0,40}\b(?:in|inside|within) (?:a |the )?` +
 		`(?:for |while )?loop|\b(?:loop|repeatedly|many times)\b[^.\n]{0,40}\bpredict`)},
 	{SignRefused, later(`failed to allocate [\d.]+ ?[KMG]i?B? \((\d{9,}) (?:bytes|B)\) from device`)},
-	{SignWorkerKill, later(`DataLoader worker \(pid[^)]*\) is killed by signal: Killed`)},
+	{SignWorkerKill, later(`DataLoader worker \(pid[^)]*\) is killed by signal: Killed|` +
+		`DataLoader worker \(pid\(s\) [^)]*\) exited unexpectedly`)},
 	{SignWorkers, later(`(?i)num[_-]workers["']?[=: ]+["']?(\d{1,3})\b`)},
 	{SignSaveSteps, later(`save_steps["']?[=: ]+["']?(\d{1,7})\b`)},
 	{SignResumed, later(`(?i)resum(?:ed|ing)(?: training| run)? from|loaded checkpoint|loading checkpoint ['"/]|` +
@@ -123,15 +129,17 @@ var signsNear = []sign{
 		`\bmerge_\w*lora`)},
 	{SignJoining, later(`zero_to_fp32|Processing zero checkpoint|dcp_to_torch|merge[-_]fsdp|merge-weights|` +
 		`(?i:consolidat\w+ (?:the )?(?:\w+ )?(?:shards|checkpoint|weights))|convert_checkpoint_to_hf`)},
-	{SignEngine, later(`(?:gpu_memory_utilization|mem[-_]fraction[-_]static)["']?` +
-		`\s?[=:(]?\s?\(?(0?\.\d+|1\.0)`)},
+	{SignEngine, later(`(?:(?:gpu_memory_utilization|mem[-_]fraction[-_]static)["']?` +
+		`\s?[=:(]?\s?\(?|Available KV cache memory: )(0?\.\d+|1\.0|[\d.]+ GiB)`)},
 	{SignJoblib, later(`(?i)\bjoblib\b|\bn_jobs\b|\bloky\b`)},
 	{SignDatasets, later(`datasets[/\\](?:arrow_dataset|utils|builder)|died during map|` +
-		`\(num_proc=\d+\)|dataset_num_proc`)},
+		`\(num_proc=\d+\)|dataset_num_proc|\.map\([^)\n]{0,120}num_proc`)},
 	{SignImages, later(`(?i)ComfyUI|\bcomfy[/\\]|stable-diffusion-webui|webui[-_]forge|InvokeAI|` +
 		`KSampler|VAEDecode|diffusers[/\\]pipelines|decode_first_stage`)},
 	{SignNNUNet, later(`(?i)nnu-?net|batchgenerators`)},
 	{SignTrees, later(`(?i)\bxgboost|\blightgbm|\bcatboost|gpu_hist|\bcudf\b|\bcuml\b|rmm::|device_helpers\.cuh`)},
+	{SignSmallPool, later(`(?:Created (?:TensorFlow )?device[^\n]{0,120} with |freeMemory: ?)` +
+		`(\d{1,3}(?:\.\d+)? ?Mi?B)\b`)},
 	{SignTFInJAX, later(`tensorflow/(?:core|python|stream_executor)|import tensorflow|\btfds\b`)},
 }
 
@@ -141,8 +149,9 @@ var signsFar = []entry{
 	{words: []string{"distinct sizes", "shuffle buffer", "eval_accumulation_steps",
 		"offload_optimizer", "offload_param", "offload.json", "offload_config", "cpu_offload",
 		"deepspeedzerooffload", "zero3_", "zero3.", "_zero3", "zero_3", "zero-3", "microsoft-standard",
-		"gpu_memory_utilization", "mem_fraction_static", "pytorch_mps_high", "object_store_memory",
-		"spilled ", "resuming from",
+		"gpu_memory_utilization", "mem_fraction_static",
+		"available kv cache memory", "pytorch_mps_high", "object_store_memory",
+		"spilled ", "resuming from", "created tensorflow device", "created device", "freememory",
 		"resume_from_checkpoint", "save_steps", "num_workers", "num-workers"}, hint: hintSigns},
 }
 
@@ -201,6 +210,60 @@ func (p *passage) around() string {
 		text += "\n" + cut(line, signsLine)
 	}
 	return text
+}
+
+// evalBars are progress bars of evaluation, with the batches that are done.
+func evalBars() []*expression {
+	var bars []*expression
+	for _, s := range signsNear {
+		if s.name == SignEvalBar {
+			bars = append(bars, s.is)
+		}
+	}
+	return bars
+}
+
+var anyBar = later(`\d{1,3}%|\b\d+/(?:\d+|\?) ?\[|\b\d+it \[`)
+
+// evalLast gives the batches that the progress bar nearest above tells of, where that bar belongs
+// to an evaluation; empty where it does not.
+func (p *passage) evalLast() string {
+	for _, line := range p.above(60) { // the nearest comes first
+		line = line[max(0, len(line)-signsLine):]
+		if !anyBar.MatchString(line) {
+			continue
+		}
+		for _, is := range evalBars() {
+			if m := is.FindStringSubmatch(line); m != nil {
+				return m[len(m)-1]
+			}
+		}
+		return ""
+	}
+	return ""
+}
+
+var dataRead = later(`(?i)rank[ :_=]?(\d{1,4})\b[^\n]{0,60}\b(?:load|read|open|unpickl)\w* [^\n]{0,80}?` +
+	`([\w./-]+\.(?:pkl|pickle|npy|npz|csv|tsv|parquet|feather|jsonl?|h5|hdf5|arrow|lmdb|txt|zarr))\b`)
+
+// dataHeld is the same in words: "rank 3: dataset loaded in memory".
+var dataHeld = later(`(?i)rank[ :_=]?(\d{1,4})\b[^\n]{0,40}\b(data ?set|data|corpus|features|samples|tokens)\b` +
+	`[^\n]{0,20}\b(?:loaded|read|cached|held)\b[^\n]{0,20}\b(?:memory|RAM)\b`)
+
+// dataLoad names what at least two ranks say they read whole: a file, or data.
+func dataLoad(text string) string {
+	ranks := map[string]map[string]bool{}
+	for _, m := range append(dataRead.FindAllStringSubmatch(text, 64),
+		dataHeld.FindAllStringSubmatch(text, 64)...) {
+		if ranks[m[2]] == nil {
+			ranks[m[2]] = map[string]bool{}
+		}
+		ranks[m[2]][m[1]] = true
+		if len(ranks[m[2]]) > 1 {
+			return m[2]
+		}
+	}
+	return ""
 }
 
 var (

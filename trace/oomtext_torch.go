@@ -115,6 +115,10 @@ func readTorchDevice(p *passage) *Crash {
 		c.Card = &n
 	}
 	c.dropSelf()
+	if strings.Contains(p.line(), "Warning: ") && strings.Contains(p.line(), "Plan failed") {
+		c.Class, c.Sure, c.What = Survived, 0.95, "a warning that cuDNN took another of its plans"
+		return c
+	}
 	if c.Requested == nil && c.Capacity == nil {
 		if c.Sure = proseSure(p, 0.97); c.Sure <= 0.6 && supposed.MatchString(p.line()) {
 			return nil
@@ -276,7 +280,8 @@ func readTorchRaw(p *passage) *Crash {
 	if other := foreignIn(cut(t, 600)); other != "" {
 		c.Framework = other
 	}
-	if strings.Contains(t, "NCCL") || strings.Contains(t, "Cuda failure") {
+	if strings.Contains(t, "NCCL") || strings.Contains(t, "Cuda failure") ||
+		strings.Contains(strings.Join(p.above(4), " "), "ncclUnhandledCudaError") {
 		c.What = "inside a collective operation (NCCL)"
 		c.Requested = firstSize(c.Requested, sizeIn(ncclAsked, strings.Join(p.following(6), " ")))
 	}
