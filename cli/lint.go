@@ -319,19 +319,11 @@ func (r lintResult) summary(named int) string {
 	if r.analysed == 0 {
 		return "nothing was analysed"
 	}
-	text := fmt.Sprintf("%s in %s", count(len(r.Findings), "finding"), count(r.analysed, "file"))
+	text := event.Count(len(r.Findings), "finding") + " in " + event.Count(r.analysed, "file")
 	if unread := named - r.analysed; unread > 0 {
-		text += fmt.Sprintf("; %s not analysed", count(unread, "file"))
+		text += fmt.Sprintf("; %s not analysed", event.Count(unread, "file"))
 	}
 	return text
-}
-
-// count writes a number with its noun: 1 finding, 2 findings.
-func count(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return fmt.Sprintf("%d %ss", n, noun)
 }
 
 // plain drops control characters: source code of strangers goes to a terminal here.

@@ -3,14 +3,22 @@
 FIT_FRACTION makes the card smaller before the script begins; FIT_BUDGET is the activation memory
 budget of torch.compile; FIT_REGIONS names classes whose modules are checkpointed in what is
 compiled; FIT_SIDE names the file for its allocator peaks and the times of its steps afterwards;
-FIT_WATCH=1 tells on standard error which requests for memory failed, and where;
+FIT_WATCH=1 tells on standard error which requests for memory failed, and where; FIT_TURN names a
+folder where FIT_TURNS processes wait for each other behind their eighth step, and then compute in
+turn, so that steps are timed with nobody beside them; FIT_PROFILE=1 adds where the last six steps
+spent their time in Python;
 FIT_TINY=1 gives the flags of the script's line "# tiny: ...", with which it runs on a CPU in
 seconds.
 """
 
+import cProfile
+import fcntl
 import functools
+import glob
+import io
 import json
 import os
+import pstats
 import re
 import runpy
 import statistics
@@ -29,26 +37,66 @@ def process_began():
     return time.time() - up + ticks / os.sysconf("SC_CLK_TCK")
 
 
+TURN_AT, PROFILE_AT = 8, 14  # steps
+TURN_SECONDS = 120  # that a process waits for others at the most
+
+
 class Steps:
     """Standard output that notes when a line `step N loss ...` passes."""
 
     def __init__(self, out):
-        self.out, self.at = out, []
+        self.out, self.first, self.last, self.gaps = out, None, None, []
+        self.turn, self.profile = None, None
 
     def write(self, text):
         if text.startswith("step "):
-            self.at.append(time.time())
+            self._step()
         return self.out.write(text)
+
+    def _step(self):
+        now = time.time()
+        if self.first is None:
+            self.first = now
+        else:
+            self.gaps.append(now - self.last)
+        if os.environ.get("FIT_TURN") and not self.turn and len(self.gaps) == TURN_AT:
+            self.turn, self.gaps = take_turn(), []
+        if os.environ.get("FIT_PROFILE") and len(self.gaps) == PROFILE_AT - TURN_AT and self.turn:
+            self.profile = cProfile.Profile()
+            self.profile.enable()
+        self.last = time.time()
 
     def __getattr__(self, name):
         return getattr(self.out, name)
 
     def side(self):
-        gaps = [b - a for a, b in zip(self.at, self.at[1:])]
-        return {
-            "first": round(self.at[0] - process_began(), 2) if self.at else None,
-            "seconds": statistics.median(gaps[len(gaps) // 2 :]) if gaps else None,
+        gaps = self.gaps[1:] if self.turn else self.gaps[len(self.gaps) // 2 :]
+        side = {
+            "first": round(self.first - process_began(), 2) if self.first else None,
+            "in_turn": bool(self.turn),
         }
+        if self.profile:
+            self.profile.disable()
+            text = io.StringIO()
+            pstats.Stats(self.profile, stream=text).sort_stats("tottime").print_stats(40)
+            side["profile"] = text.getvalue()
+            gaps = gaps[: PROFILE_AT - TURN_AT - 1]
+        return dict(side, seconds=statistics.median(gaps) if gaps else None)
+
+
+def take_turn():
+    """Waits until as many processes have come as far, then for those before this one. The file that
+    it gives is the turn, for as long as it is open.
+    """
+    folder, until = os.environ["FIT_TURN"], time.time() + TURN_SECONDS
+    open(os.path.join(folder, "here-%d" % os.getpid()), "w").close()
+    while time.time() < until:
+        if len(glob.glob(os.path.join(folder, "here-*"))) >= int(os.environ["FIT_TURNS"]):
+            break
+        time.sleep(0.1)
+    turn = open(os.path.join(folder, "turn"), "w")
+    fcntl.flock(turn, fcntl.LOCK_EX)
+    return turn
 
 
 def checkpoint_by_hand(names):

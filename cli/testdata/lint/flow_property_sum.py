@@ -11,7 +11,7 @@ class Stat:
         self.total, self.n = 0, 0
 
     def __iadd__(self, value):
-        self.total = self.total + value
+        self.total = self.total + value  # expect: graph-kept-here
         self.n += 1
         return self
 

@@ -31,7 +31,7 @@ class Memory:
         self.data = deque(maxlen=capacity)
 
     def push(self, *args):
-        self.data.append(Transition(*args))
+        self.data.append(Transition(*args))  # expect: graph-kept-here
 
     def sample(self, n):
         return Transition(*zip(*random.sample(self.data, n)))

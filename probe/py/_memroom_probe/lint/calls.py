@@ -132,14 +132,18 @@ def _handed_class(scope: Scope, owner: str) -> Optional[str]:
         function, called = scope.function, getattr(scope.function, "name", "")
     if function is None or owner not in parameters(function):
         return None
-    for node in file.nodes:
-        if isinstance(node, ast.Call) and method(node) == called:
-            argument = bind(node, function).get(owner)
-            if isinstance(argument, ast.Call) and key(argument.func) in file.classes:
-                return key(argument.func)
-            name = file.class_of(key(argument)) if argument is not None else None
-            if name is not None:
-                return name
+    if not hasattr(file, "_calls_of"):
+        file._calls_of = {}
+        for node in file.nodes:
+            if isinstance(node, ast.Call):
+                file._calls_of.setdefault(method(node), []).append(node)
+    for node in file._calls_of.get(called, ()):
+        argument = bind(node, function).get(owner)
+        if isinstance(argument, ast.Call) and key(argument.func) in file.classes:
+            return key(argument.func)
+        name = file.class_of(key(argument)) if argument is not None else None
+        if name is not None:
+            return name
     return None
 
 

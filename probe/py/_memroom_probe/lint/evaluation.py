@@ -356,14 +356,16 @@ def _over_batches(loop) -> bool:
 
 def uses_card(file) -> bool:
     """Does the file name a card anywhere?"""
-    return any(
-        isinstance(n, ast.Attribute)
-        and n.attr == "cuda"
-        or isinstance(n, ast.Constant)
-        and isinstance(n.value, str)
-        and n.value.startswith("cuda")
-        for n in file.nodes
-    )
+    if not hasattr(file, "_uses_card"):
+        file._uses_card = any(
+            isinstance(n, ast.Attribute)
+            and n.attr == "cuda"
+            or isinstance(n, ast.Constant)
+            and isinstance(n.value, str)
+            and n.value.startswith("cuda")
+            for n in file.nodes
+        )
+    return file._uses_card
 
 
 def _joins_itself(kept) -> bool:

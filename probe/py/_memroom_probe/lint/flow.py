@@ -70,6 +70,10 @@ def is_model_name(name: str) -> bool:
     return bool(_MODEL.search(name))
 
 
+# Statements that one walk looks at. A loop in a loop doubles them, and generated code has many.
+LONGEST = 20_000
+
+
 class Kept(NamedTuple):
     """A value that is put where it outlives the statement."""
 
@@ -395,6 +399,7 @@ class Walk:
     def __init__(self, scope: Scope):
         self.scope, self.trace = scope, Trace()
         self.noted: Set[tuple] = set()
+        self.left = LONGEST  # statements that may still be looked at
         from .calls import grad_is_off
 
         self.always_off = grad_is_off(scope)
@@ -414,6 +419,9 @@ class Walk:
 
     def block(self, body, env: Env) -> None:
         for s in body:
+            self.left -= 1
+            if self.left < 0:
+                return
             if isinstance(s, FUNCTIONS):
                 env[s.name] = self.captured(s, env)
                 continue
@@ -484,7 +492,8 @@ class Walk:
         off = self.off(s)
         if isinstance(s, ast.AugAssign) and isinstance(s.op, ast.Add):
             container = container_of(s.target)
-            if container:
+            name = self.scope.file.class_of(container) if container else None
+            if container and not (name and self.scope.file.method_of(name, "__iadd__")):
                 how = "append" if isinstance(s.value, (ast.List, ast.Tuple)) else "sum"
                 o = self.origins(s.value, env, off)
                 if how == "sum" and off:
@@ -536,6 +545,8 @@ class Walk:
         """The value with `old` written as what it stands for, where that is the target itself:
         old = shadow[name]; shadow[name] = decay * old + (1 - decay) * p
         """
+        if isinstance(target, ast.Name):
+            return s.value
         block = self.scope.file.places[s].loops
         before = in_order(block[-1].body) if block else self.scope.statements
         names = {
@@ -854,6 +865,8 @@ class Walk:
             if dotted.startswith("torch.") or name in JOINING:
                 if name in CLEAN_FUNCTIONS or dotted.startswith("torch.optim"):
                     return NOTHING
+                if name == "grad" and not any(k.arg == "create_graph" for k in call.keywords):
+                    return NOTHING
                 o = self.together(call.args, env, off)
                 if _LOSS.search(name) or name.endswith(("cross_entropy", "_loss")):
                     o -= {CARD}  # one number
@@ -1074,12 +1087,11 @@ def _short_window(call: ast.Call) -> bool:
 
 def reads(target, value) -> bool:
     """Does the value read the very variable it is assigned to?"""
-    wanted = ast.dump(target).replace("Store()", "Load()")
-    return any(
-        ast.dump(n) == wanted
-        for n in walk_here(value)
-        if isinstance(n, (ast.Name, ast.Attribute, ast.Subscript))
-    )
+    name = key(target)
+    alike = [n for n in walk_here(value) if n.__class__ is target.__class__]
+    if name is not None:
+        return any(key(n) == name for n in alike)
+    return any(_same_node(target, n) for n in alike[:50])
 
 
 def _added_to(target, value):

@@ -291,7 +291,7 @@ def _writer(call) -> Iterator[dict]:
     ):
         yield rules.finding(
             "datasets-buffers",
-            call,
+            keyword(call, "writer_batch_size") or keyword(call, "num_proc"),
             "map() holds writer_batch_size results (1000 unless given) in each of its num_proc "
             "processes before it writes them",
         )

@@ -57,6 +57,10 @@ def _is_last(scope, loop, call):
         u is not call and (u.lineno, u.col_offset) > (call.lineno, call.col_offset) for u in uses
     ):
         return False
+    if _used_behind(scope, loop) or _taken_from(loop, each):
+        return False
+    if isinstance(innermost(call.func.value), ast.Subscript):
+        return False  # losses[i].backward(): made elsewhere, and they may share a graph
     if len(uses) > 1 and not all(
         constant(keyword(u, "retain_graph")) is True for u in uses if u is not call
     ):
@@ -68,6 +72,30 @@ def _is_last(scope, loop, call):
     receiver = call.func.value if isinstance(call.func, ast.Attribute) else None
     name = key(innermost(receiver)) if receiver is not None else None
     return name is None or name in made or name.split(".")[0] in made
+
+
+def _used_behind(scope, loop):
+    """Behind an inner loop the outer one differentiates again: perhaps what the inner one made."""
+    around = scope.file.places[loop].loops
+    return bool(around) and any(
+        s.lineno > loop.end_lineno
+        for s, _ in scope.differentiated
+        if s in set(in_order(around[-1].body))
+    )
+
+
+def _taken_from(loop, name):
+    """loss = losses.pop(k), loss = losses[k]: made elsewhere, and they may share a graph"""
+    return any(
+        isinstance(s, ast.Assign)
+        and any(key(t) == name for t in s.targets)
+        and (
+            isinstance(s.value, ast.Subscript)
+            or isinstance(s.value, ast.Call)
+            and method(s.value) in ("pop", "get")
+        )
+        for s in in_order(loop.body)
+    )
 
 
 def empty_cache(file):

@@ -242,9 +242,13 @@ class File:
                     and isinstance(node.args[0], ast.Constant)
                     and node.args[0].value is True
                 )
-            return name in NO_GRAD or name.split(".")[-1] in ("no_grad", "inference_mode")
-        name = self.dotted(node) or ""
-        return name in NO_GRAD or name.split(".")[-1] in ("no_grad", "inference_mode")
+            return self._names_no_grad(name)
+        return self._names_no_grad(self.dotted(node) or "")
+
+    def _names_no_grad(self, name):
+        """torch.no_grad, and somebody's smart_inference_mode"""
+        last = name.split(".")[-1]
+        return name in NO_GRAD or "no_grad" in last or "inference_mode" in last
 
 
 def walk_here(node):
@@ -291,9 +295,21 @@ def method(call):
 
 
 def key(node):
-    """A stable text for a variable: `x`, `self.x`, `d['k']`; None for anything computed."""
+    """A stable text for a variable: `x`, `self.x`, `d['k']`; None for anything computed. Every rule
+    asks, so the answer is kept on the node.
+    """
     if isinstance(node, ast.Name):
         return node.id
+    if not isinstance(node, (ast.Attribute, ast.Subscript)):
+        return None
+    found = getattr(node, "_key", False)
+    if found is False:
+        found = _key(node)
+        setattr(node, "_key", found)  # noqa: B010
+    return found
+
+
+def _key(node):
     if isinstance(node, ast.Attribute):
         base = key(node.value)
         return base and base + "." + node.attr

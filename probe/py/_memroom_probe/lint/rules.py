@@ -2,12 +2,15 @@
 with each rule's id.
 """
 
+import os
+
 from . import (
     accumulation,
     data,
     devices,
     evaluation,
     keeping,
+    lifetimes,
     loaders,
     loops,
     of_jax,
@@ -104,7 +107,29 @@ def check(tree):
             if where not in seen:
                 seen.add(where)
                 found.append(finding)
+    found += _of_the_run(file, found)
     return sorted(found, key=lambda f: (f["line"], f["rule"]))
+
+
+def _of_the_run(file, found):
+    """What the abstract run adds: findings at lines that no other rule speaks about, and one of its
+    own for each line.
+    """
+    lines = {f["line"] for f in found}
+    # These speak about a loop or a file as a whole: the rule that knows the form comes first.
+    once = {f["rule"] for f in found} & {"tf-function-retraced", "keras-model-in-loop"}
+    more = []
+    try:
+        told = list(lifetimes.check(file))
+    except Exception:  # too deep, or a bug of ours: what the other rules found stands
+        if os.environ.get("MEMROOM_LINT_DEBUG"):
+            raise
+        return more
+    for finding in sorted(told, key=lambda f: f["rule"] == "graph-kept-here"):
+        if finding["line"] not in lines and finding["rule"] not in once:
+            lines.add(finding["line"])
+            more.append(finding)
+    return more
 
 
 def finding(rule, node, message, edits=None, **more):

@@ -629,6 +629,10 @@ def _clears(loop):
     )
 
 
+# Models of scikit-learn and the like: they have a predict() too.
+_OTHERS = re.compile(r"k_?means|knn|svm|svc|forest|gmm|xgb|lgb|sklearn|regress|linear|tree", re.I)
+
+
 def predict_in_loop(file):
     """model.predict() once a sample"""
     if not _uses(file):
@@ -646,6 +650,7 @@ def predict_in_loop(file):
                 method(call) == "predict"
                 and owner
                 and "model" in owner.lower()
+                and not _OTHERS.search(owner)
                 and key(loop.target) not in (owner, None)
                 and not any(key(t) == owner for i in in_order(loop.body) for t in targets(i))
             ):

@@ -1,0 +1,690 @@
+"""What the abstract run found out about how long values live, as findings.
+
+`machine.py` runs the file; each rule here is a statement over its story: a container that holds
+more tensors after the second round of a loop than after the first, a tensor that refers to its own
+last value, a forward pass in eval mode whose graph nobody uses.
+"""
+
+import ast
+import re
+from typing import Any, Dict, Iterator, List, Optional, Set, Tuple
+
+from . import rules
+from .evaluation import _BATCHES, _ONE_BATCH, _grad_off_for_good, uses_card
+from .machine import Args, Frame, Machine
+from .names import FUNCTIONS, key, walk_here
+from .values import (
+    NONE,
+    VARYING,
+    Klass,
+    Loop,
+    Node,
+    Obj,
+    Put,
+    Round,
+    Value,
+    Where,
+    ancestors,
+    contents,
+    held,
+    join,
+    objects,
+)
+
+_SMALL = re.compile(r"label|target|path|name|file|(^|_)ids?($|_)|(^|_)y($|_)|vocab", re.I)
+_STEP = re.compile(r"^_?(training_step|train_step|train_batch|train_on_batch|optimize_parameters)$")
+
+
+def check(file: Any) -> Iterator[dict]:
+    """All findings of the abstract run; none where it fails."""
+    if not file.modules & {"torch", "tensorflow", "keras", "lightning", "pytorch_lightning"}:
+        return
+    m = run(file)
+    judge = Judge(file, m)
+    yield from judge.kept()
+    yield from judge.chained()
+    yield from judge.windows()
+    yield from judge.joined()
+    yield from judge.evaluation()
+    yield from judge.facts()
+
+
+# the run
+
+
+def run(file: Any) -> Machine:
+    m = Machine(file)
+    main = m.globals
+
+    def whole() -> None:
+        m.frames.append(main)
+        m.block(file.tree.body, main)
+
+    m.part(whole)
+    own = [(n, a) for n, v in list(main.vars.items()) for a in v]
+    for _, klass in reversed(own):
+        if isinstance(klass, Klass):
+            _run_class(m, klass)
+    for _, f in reversed(own):
+        if isinstance(f, Obj) and f.kind == "function" and f.function not in m.ran:
+            m.part(lambda f=f: _enter(m, f, None))
+    for _, klass in reversed(own):
+        if isinstance(klass, Klass):
+            _run_rest(m, klass)
+    return m
+
+
+def _enter(m: Machine, f: Obj, receiver: Optional[Obj]) -> None:
+    """Calls a function that nobody in this file calls."""
+    m.frames.append(m.globals)
+    if _STEP.match(f.label):
+        m.loop(f.function, m.globals, lambda _: _noted(m, f, receiver), kind="step")
+    else:
+        _noted(m, f, receiver)
+
+
+def _noted(m: Machine, f: Obj, receiver: Optional[Obj]) -> None:
+    result = m.call_function(f, Args([]), receiver)
+    for o in objects(result):
+        if o.kind == "generator":
+            m.generate(o, m.globals, lambda v: None)
+    m.returned |= held(result)
+
+
+def _functions(klass: Klass) -> List[Obj]:
+    return [
+        a
+        for v in klass.attrs.values()
+        for a in v
+        if isinstance(a, Obj) and a.kind == "function" and a.klass is klass
+    ]
+
+
+def _run_class(m: Machine, klass: Klass) -> None:
+    """Modules and datasets, as their frameworks would call them."""
+    names = {f.label: f for f in _functions(klass)}
+    lightning = "training_step" in names and klass.comes_from(("Module",))
+    if lightning:
+        m.part(lambda: _fit(m, klass))
+    elif "__getitem__" in names and klass.comes_from(("Dataset",)):
+        m.part(lambda: _read(m, klass))
+    elif "forward" in names and klass.comes_from(("Module", "Model")):
+        if names["forward"].function not in m.ran:
+            m.part(lambda: _train(m, klass))
+
+
+def _made(m: Machine, klass: Klass) -> Obj:
+    m.frames.append(m.globals)
+    return objects(m.instance(klass, Args([])))[0]
+
+
+def _fit(m: Machine, klass: Klass) -> None:
+    """What a Lightning trainer does."""
+    module = _made(m, klass)
+    module.card = True
+
+    def call(name: str, args: List[Value]) -> Value:
+        found = klass.find(name)
+        return m.call_method(module, found, Args(args)) if found is not None else NONE
+
+    def batch() -> Value:
+        made = m.node(None, label="batch")
+        made.data = made.card = True
+        return frozenset([made])
+
+    def train(_: int) -> None:
+        result = call("training_step", [batch(), VARYING])
+        losses = result
+        for o in objects(result):
+            losses = join(losses, m.item(o, "loss"))
+        m.backward(frozenset(n for n in losses if isinstance(n, Node)))
+        call("on_train_batch_end", [result, batch(), VARYING])
+
+    def validate(_: int) -> None:
+        result = call("validation_step", [batch(), VARYING])
+        call("on_validation_batch_end", [result, batch(), VARYING])
+
+    def epoch(_: int) -> None:
+        call("on_train_epoch_start", [])
+        m.loop(klass.node, m.globals, train, kind="training_step")
+        call("on_train_epoch_end", [])
+        m.grad = False
+        call("on_validation_epoch_start", [])
+        m.loop(klass.node, m.globals, validate, kind="validation_step")
+        call("on_validation_epoch_end", [])
+        m.grad = True
+
+    m.loop(klass.node, m.globals, epoch, kind="epoch")
+
+
+def _read(m: Machine, klass: Klass) -> None:
+    """What a DataLoader does."""
+    dataset = _made(m, klass)
+    get = klass.find("__getitem__")
+    if get is not None:
+        m.loop(
+            klass.node,
+            m.globals,
+            lambda _: m.call_method(dataset, get, Args([VARYING])) and None,
+            kind="dataset",
+        )
+
+
+def _train(m: Machine, klass: Klass) -> None:
+    """What a training loop somewhere else does with a module."""
+    module = _made(m, klass)
+
+    def step(_: int) -> None:
+        result = m.library.forward(module, Args([]))
+        m.backward(result)
+
+    m.loop(klass.node, m.globals, step, kind="forward")
+
+
+def _run_rest(m: Machine, klass: Klass) -> None:
+    """Methods that nobody in this file calls: each on an object of its own."""
+    waiting = [f for f in _functions(klass) if f.function not in m.ran and not _special(f.label)]
+    for f in reversed(waiting):
+        if f.function not in m.ran:
+            m.part(lambda f=f: _enter(m, f, _made(m, klass)))
+
+
+def _special(name: str) -> bool:
+    return name.startswith("__") and name not in ("__call__",)
+
+
+# the judgement
+
+
+class Judge:
+    def __init__(self, file: Any, m: Machine) -> None:
+        self.file, self.m, self.story = file, m, m.story
+        self.told: Set[Tuple[str, int]] = set()
+
+    def tell(self, rule: str, s: Any, message: str) -> Iterator[dict]:
+        if s is None or (rule, s.lineno) in self.told:
+            return
+        self.told.add((rule, s.lineno))
+        yield rules.finding(rule, s, message)
+
+    # containers that grow
+
+    def kept(self) -> Iterator[dict]:
+        for loop, first, second, obj, puts in sorted(
+            self.story.grown, key=lambda g: len(g[3].born), reverse=True
+        ):
+            if obj.bounded or obj.escaped:
+                continue
+            found = [x for p in puts for x in self._fresh(p, first, second)]
+            yield from self._graphs(loop, first, second, obj, found)
+            yield from self._outputs(loop, first, second, obj, found)
+            yield from self._others(loop, first, second, obj, found)
+
+    def _fresh(
+        self, put: Put, first: Round, second: Round
+    ) -> Iterator[Tuple[Any, List[Put], List[Obj]]]:
+        """(tensor or object, how it lies in the container, in which objects) of what was made in
+        one of two rounds.
+        """
+        todo: List[Tuple[Any, List[Put], List[Obj]]] = [(a, [put], []) for a in put.value]
+        seen: Set[int] = set()
+        while todo and len(seen) < 200:
+            atom, path, inside = todo.pop()
+            if id(atom) in seen:
+                continue
+            seen.add(id(atom))
+            if isinstance(atom, Node):
+                if first in atom.born or second in atom.born:
+                    yield atom, path, inside
+            elif isinstance(atom, Obj) and (first in atom.born or second in atom.born):
+                yield atom, path, inside
+                if len(path) < 5 and not atom.module:
+                    for p in contents(atom):
+                        todo.extend((a, path + [p], inside + [atom]) for a in p.value)
+                    for value in _captured(atom, first, second):
+                        todo.extend((a, path, inside + [atom]) for a in value)
+
+    def _graphs(self, loop: Loop, first: Round, second: Round, obj: Obj, found: Any) -> Any:
+        cached = any(p.how == "cache" for _, path, _ in found for p in path)
+        if obj.differentiated and not cached:
+            return
+        kept = [
+            (n, path)
+            for n, path, inside in found
+            if isinstance(n, Node)
+            and (n.graph or cached and n.card and n.output)
+            and not n.weight
+            and not n.data
+            and not (n.doubtful and not n.used and not _TENSORS.search(n.label))
+            and not any(o.differentiated_later for o in inside)
+        ]
+        if not any(first in n.born for n, _ in kept):
+            return
+        late = [(n, path) for n, path in kept if second in n.born]
+        if not loop.backward and not cached:
+            # an evaluation in grad mode: nobody ever differentiates what it keeps
+            late = [(n, path) for n, path in late if self._unused(n) and _over_batches(loop)]
+        for n, path in late:
+            yield from self._tell_kept(loop, obj, n, path)
+
+    def _unused(self, n: Node) -> bool:
+        return n.quiet and not n.used and n not in self.m.returned
+
+    def _tell_kept(self, loop: Loop, obj: Obj, n: Node, path: List[Put]) -> Iterator[dict]:
+        inner, outer = path[-1], path[0]
+        name = obj.label or "a container"
+        what = n.label or "a tensor"
+        at = inner.where[-1][1]
+        if outer.how == "cache":
+            f = obj.label
+            decorated = next((x for x in self.file.nodes if getattr(x, "name", "") == f), None)
+            d = decorated.decorator_list[0] if decorated is not None else at
+            yield from self.tell(
+                "cache-keeps-tensors",
+                d,
+                "the cache of `%s` keeps every result %s"
+                % (f, "with its graph and activations" if n.graph else "on the card"),
+            )
+            return
+        if outer.under:
+            yield from self.tell(
+                "hook-keeps-tensors",
+                outer.where[-1][1],
+                "the hook puts what it is shown into `%s` at every pass, with its graph, and "
+                "nothing empties it" % name,
+            )
+            return
+        handed = _handed(inner.where if inner.how != "made" else outer.where, n.where)
+        place = self.file.places.get(handed)
+        module = (
+            place is not None
+            and place.klass is not None
+            and loop.kind in ("training_step", "forward", "epoch")
+        )
+        if module:
+            yield from self.tell(
+                "module-keeps-tensors",
+                handed,
+                "`%s` is kept in `%s` by every call, with its graph" % (what, name),
+            )
+        else:
+            yield from self.tell(
+                "graph-kept-in-list",
+                handed,
+                "`%s` is kept in `%s` with its graph: the graph of every iteration stays in memory"
+                % (what, name),
+            )
+        for p in (inner, outer):
+            s = p.where[-1][1]
+            if s is not handed and p.how not in ("made", "field"):
+                yield from self.tell(
+                    "graph-kept-here",
+                    s,
+                    "this keeps what line %d hands over with its graph" % handed.lineno,
+                )
+
+    def _outputs(self, loop: Loop, first: Round, second: Round, obj: Obj, found: Any) -> Any:
+        """Outputs without a graph that stay on the card."""
+        if loop.backward or not uses_card(self.file) or not _over_batches(loop):
+            return
+        if any(r.loop.backward for r in obj.born):
+            return  # a list of one training step
+        kept = [
+            (n, path)
+            for n, path, _ in found
+            if isinstance(n, Node) and n.graph is False and n.card and n.output and not n.scalar
+        ]
+        if "metric" in obj.label.lower() or not any(first in n.born for n, _ in kept):
+            return
+        for n, path in kept:
+            if second in n.born:
+                yield from self.tell(
+                    "outputs-kept-on-card",
+                    _handed(path[-1].where, n.where),
+                    "`%s` of every batch is kept in `%s` on the card: it grows with the dataset"
+                    % (n.label or "the output", obj.label or "a list"),
+                )
+                return
+
+    def _others(self, loop: Loop, first: Round, second: Round, obj: Obj, found: Any) -> Any:
+        """Exceptions, models and samples that pile up."""
+        kinds: Dict[str, List[Tuple[Any, List[Put]]]] = {}
+        for x, path, inside in found:
+            if isinstance(x, Node) and x.kind == "exception":
+                kinds.setdefault("exception", []).append((x, path))
+            elif isinstance(x, Node) and x.of_weights and x.card and not x.graph:
+                kinds.setdefault("copy", []).append((x, path))
+            elif isinstance(x, Obj) and x.kind == "optimizer":
+                kinds.setdefault("optimizer", []).append((x, path))
+            elif isinstance(x, Obj) and x.module and x.card and (x.copied or inside):
+                kinds.setdefault("copy", []).append((x, path))
+            elif isinstance(x, Node) and loop.kind == "dataset" and not x.scalar:
+                kinds.setdefault("sample", []).append((x, path))
+        for kind, some in kinds.items():
+            if not any(first in x.born for x, _ in some):
+                continue
+            last = [(x, p) for x, p in some if second in x.born]
+            if not last:
+                continue
+            name = obj.label or "a container"
+            put = last[0][1][0]
+            at = put.where[-1][1]
+            if put.how == "cache":
+                made = next((f for f in self.file.nodes if getattr(f, "name", "") == name), None)
+                at = made.decorator_list[0] if made is not None else at
+            if kind == "exception":
+                yield from self.tell(
+                    "exception-kept",
+                    at,
+                    "`%s` keeps the exception of every failure, and with it the frames of the "
+                    "failed call and their tensors" % name,
+                )
+            elif kind == "copy" and (loop.backward or loop.trained):
+                yield from self.tell(
+                    "model-copies-kept",
+                    at,
+                    "every round of the loop keeps one more model in `%s`, on its device" % name,
+                )
+            elif kind == "optimizer" and loop.backward:
+                yield from self.tell(
+                    "optimizers-kept",
+                    at,
+                    "every round makes an optimizer and keeps it in `%s`: its moments, twice the "
+                    "weights for Adam, stay on the card" % name,
+                )
+            elif kind == "sample":
+                yield from self.samples(at, obj, name)
+
+    def samples(self, at: Any, obj: Obj, name: str) -> Iterator[dict]:
+        from .loaders import _loader_calls, _workers
+
+        if obj.emptied:
+            return
+        parallel = any(_workers(c) != 0 for c in _loader_calls(self.file))
+        yield from self.tell(
+            "dataset-cache-per-worker" if parallel else "dataset-cache-grows",
+            at,
+            "`%s` keeps every sample that is read%s"
+            % (name, ", and each worker keeps its own copy" if parallel else ""),
+        )
+
+    # tensors made from their own last value
+
+    def chained(self) -> Iterator[dict]:
+        for loop, first, second, slot, n in self.story.chained:
+            summed = n.used and _sums_batches(loop)  # one backward behind the loop
+            unused = self._unused(n) and _over_batches(loop)
+            if not n.graph or not (loop.backward or unused or summed):
+                continue
+            older = [
+                a
+                for a in ancestors(n)
+                if first in a.born and a.graph and not a.weight and not a.data
+            ]
+            if not older:
+                continue
+            s = slot.where[-1][1]
+            name = slot.label or "it"
+            twice = [a for a in older if first in a.used_in and second in a.used_in]
+            if not twice and (n.doubtful and not n.used or _newest(n, second).doubtful):
+                continue
+            given = any(a.maker is not None and second in a.born for a in ancestors(n))
+            late = loop.conditional if loop.backward else given
+            if n.used and late:
+                if n.kind != "sum":
+                    continue
+                yield from self.tell(
+                    "accumulation-keeps-graphs",
+                    s,
+                    "the losses of several micro-batches are added up before one backward: the "
+                    "graphs and activations of all of them live at once",
+                )
+            elif twice and not loop.conditional:
+                yield from self.tell(
+                    "hidden-state-not-detached",
+                    s,
+                    "`%s` goes from one iteration into the next with its graph: backward reaches "
+                    "back to the first batch" % name,
+                )
+            elif not n.used and not any(x.differentiated for x in n.via):
+                if n.kind == "sum" or n.scalar:
+                    handed = _handed(slot.where, _newest(n, second).where)
+                    yield from self.tell(
+                        "loss-graph-accumulated",
+                        handed,
+                        "a loss is summed into `%s` with its graph: the graph of every iteration "
+                        "is kept until `%s` is gone" % (name, name),
+                    )
+                    if handed is not s:
+                        yield from self.tell(
+                            "graph-kept-here",
+                            s,
+                            "this keeps what line %d hands over with its graph" % handed.lineno,
+                        )
+                elif not any(a.doubtful for a in ancestors(n)):
+                    yield from self.tell(
+                        "graph-kept-in-list",
+                        s,
+                        "`%s` is made from its own last value and keeps the graph: each "
+                        "iteration's graph holds all earlier ones" % name,
+                    )
+
+    def windows(self) -> Iterator[dict]:
+        """Containers that are emptied once in several rounds."""
+        for loop, obj, put in self.story.windows:
+            if not loop.backward or obj.bounded or obj.escaped:
+                continue
+            if not loop.conditional and not obj.window:
+                continue
+            given = [n for n in held(put.value) if n.graph and not n.weight and not n.data]
+            s = put.where[-1][1]
+            if obj.differentiated and any(n.scalar for n in given) and _over_batches(loop):
+                yield from self.tell(
+                    "accumulation-keeps-graphs",
+                    s,
+                    "the losses of several micro-batches wait in `%s` for one backward: the graphs "
+                    "and activations of all of them live at once" % (obj.label or "a list"),
+                )
+            elif (
+                not obj.differentiated and given and (obj.window or not any(n.used for n in given))
+            ):
+                handed = _handed(put.where, given[0].where)
+                yield from self.tell(
+                    "graph-kept-in-list",
+                    handed,
+                    "`%s` is kept in `%s` with its graph until that is emptied, once in many "
+                    "rounds" % (given[0].label or "a tensor", obj.label or "a container"),
+                )
+                if handed is not s:
+                    yield from self.tell(
+                        "graph-kept-here",
+                        s,
+                        "this keeps what line %d hands over with its graph" % handed.lineno,
+                    )
+
+    def joined(self) -> Iterator[dict]:
+        """bank = torch.cat([bank, keys]) in every round"""
+        for loop, slot, n in self.story.joined:
+            if not n.card or not (n.output or loop.backward) or n.scalar:
+                continue
+            if not loop.backward and not (_over_batches(loop) and uses_card(self.file)):
+                continue
+            s = slot.where[-1][1]
+            place = self.file.places.get(s)
+            own = place is not None and place.klass is not None and "." in slot.label
+            yield from self.tell(
+                "module-keeps-tensors" if own and loop.backward else "outputs-kept-on-card",
+                s,
+                "`%s` grows by one more batch in every round and nothing cuts it" % slot.label,
+            )
+
+    # evaluation
+
+    def evaluation(self) -> Iterator[dict]:
+        if _grad_off_for_good(self.file):
+            return
+        sites: Dict[ast.stmt, List[Tuple[bool, Any, Set[Node]]]] = {}
+        for where, quiet, rounds, given in self.story.forwards:
+            sites.setdefault(where[-1][1], []).append((quiet, rounds, given))
+        for s, calls in sites.items():
+            if not all(quiet for quiet, _, _ in calls):
+                continue
+            if any(r.loop.backward for _, rounds, _ in calls for r in rounds[-1:]):
+                continue
+            given = set().union(*[g for _, _, g in calls])
+            if any(n.used for n in given) or given & self.m.returned:
+                continue
+            yield from self.tell(
+                "eval-without-no-grad",
+                s,
+                "the model is in eval mode, but its forward pass still builds the graph: each "
+                "batch holds its activations for a backward that never comes",
+            )
+
+    # what the library saw
+
+    def facts(self) -> Iterator[dict]:
+        used = any(kind == "whole_used" for kind, _, _ in self.story.facts)
+        for kind, where, what in self.story.facts:
+            s = where[-1][1] if where else None
+            if kind == "keras":
+                yield from self._keras(where, *what)
+            elif kind == "retraced" and s is not None:
+                yield from self.tell(
+                    "tf-function-retraced",
+                    s,
+                    "`%s` gets a Python number that changes: every new value traces a new graph, "
+                    "and all are kept" % what,
+                )
+            elif kind == "traced" and s is not None:
+                yield from self.tell(
+                    "tf-function-retraced",
+                    s,
+                    "`%s` is a new tf.function in every round of the loop: each is traced again "
+                    "and its graph is kept" % what.label,
+                )
+            elif kind == "whole_on_card" and what.batched and not used:
+                if _SMALL.search(what.label or ""):
+                    continue
+                yield from self.tell(
+                    "dataset-on-gpu",
+                    s,
+                    "the whole content of a file (%s) is moved to the GPU, where it takes the room "
+                    "of activations" % what.whole,
+                )
+            elif kind == "thrown away":
+                yield from self.tell(
+                    "retain-graph-in-loop",
+                    s,
+                    "this backward also runs through `%s`, whose gradients are cleared before any "
+                    "step uses them: give it a detached tensor, and no graph needs to be retained"
+                    % (what.label or "another model"),
+                )
+            elif kind == "checkpoint":
+                yield from self._checkpoint(s, what)
+
+    def _keras(self, where: Where, model: Obj, rounds: Any) -> Iterator[dict]:
+        if not model.trained:
+            return
+        loops = [r.loop for r in rounds if not r.loop.cleared and r.loop.trained]
+        if not loops or any(r.loop.cleared for r in rounds):
+            return
+        at = [s for _, s, number in where if number == loops[-1].frame.number]
+        yield from self.tell(
+            "keras-model-in-loop",
+            at[-1] if at else where[-1][1],
+            "every round of the loop builds a Keras model, and the global state keeps all of them",
+        )
+
+    def _checkpoint(self, s: Any, what: Node) -> Iterator[dict]:
+        if what.label == "card":
+            yield from self.tell(
+                "checkpoint-kept",
+                s,
+                "the checkpoint is loaded to the card, and a variable keeps that second copy of "
+                "the weights and optimizer state while the model trains",
+            )
+        else:
+            yield from self.tell(
+                "checkpoint-without-map-location",
+                s,
+                "torch.load without map_location puts the checkpoint on the card it was saved "
+                "from, and a variable keeps that copy while the model trains",
+            )
+
+
+# What people call the tensors among the results of a model.
+_TENSORS = re.compile(r"loss|logit|out|pred|prob|feat|emb|hidden|repr|state|latent|attn", re.I)
+
+
+def _captured(f: Obj, first: Round, second: Round) -> Iterator[Value]:
+    """What a function keeps alive: its defaults, what a partial was given, the object of a method,
+    the variables around it where they are of this round.
+    """
+    if f.kind == "function":
+        for name, value in (f.extra or {}).items():
+            if not name.startswith("@"):
+                yield value
+        closure = f.closure
+        if closure is not None and (first in closure.born or second in closure.born):
+            used = {n.id for n in ast.walk(f.function) if isinstance(n, ast.Name)}
+            for name in used & set(closure.vars):
+                yield closure.vars[name]
+    elif f.kind == "partial":
+        yield from f.extra[1].all()
+    elif f.kind == "bound" and f.receiver is not None:
+        yield frozenset([f.receiver])
+
+
+def _handed(put: Where, made: Where) -> Any:
+    """The statement that hands a tensor over: the deepest one of the way to where it is put that
+    stands in a call which also led to where it was made.
+    """
+    numbers = {number for _, _, number in made}
+    at = [s for _, s, number in put if number in numbers]
+    return at[-1] if at else put[-1][1]
+
+
+def _newest(n: Node, second: Round) -> Node:
+    """What was added in the second round."""
+    for a in n.inputs:
+        if second in a.born and a.graph:
+            return a
+    return n
+
+
+_HOW_MANY = re.compile(r"batch_?(num|size|len)$|_size$", re.I)  # how large, not which
+_LOADER = re.compile(r"loader|batches$|_dl$|^dl$", re.I)
+
+
+def _sums_batches(loop: Loop) -> bool:
+    """A loop over the batches of an epoch, not over the parts of one."""
+    if any(o.kind == "loader" for o in objects(loop.over)):
+        return True
+    if any(o.kind == "generator" and _LOADER.search(o.label) for o in objects(loop.over)):
+        return True
+    over = getattr(loop.node, "iter", None)
+    return over is not None and any(
+        _LOADER.search(key(n) or "")
+        for n in walk_here(over)
+        if isinstance(n, (ast.Name, ast.Attribute))
+    )
+
+
+def _over_batches(loop: Loop) -> bool:
+    if any(o.kind in ("loader", "generator") for o in objects(loop.over)):
+        return True
+    over = getattr(loop.node, "iter", None)
+    if over is None:
+        generators = getattr(loop.node, "generators", None)
+        over = generators[0].iter if generators else None
+    return over is not None and any(
+        _BATCHES.search(key(n) or "")
+        and not _ONE_BATCH.search(key(n) or "")
+        and not _HOW_MANY.search(key(n) or "")
+        for n in walk_here(over)
+        if isinstance(n, (ast.Name, ast.Attribute))
+    )
+
+
+__all__ = ["check", "FUNCTIONS", "Frame"]
