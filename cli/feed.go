@@ -122,7 +122,7 @@ func (c *feedServeCmd) Run(s *session) error {
 	ctx, stop := signal.NotifyContext(s.ctx, syscall.SIGTERM)
 	defer stop()
 	err = serve.Serve(ctx, serve.Config{Sources: c.Files, Columns: c.Columns, Options: o,
-		Budget: c.Budget, ExitIdle: c.ExitIdle, Log: s.note}, listener)
+		Budget: c.Budget, ExitIdle: c.ExitIdle, Log: s.note, Host: hostPressure("/proc")}, listener)
 	if err != nil {
 		return exitWith(exitUsage, "feed: %w", err)
 	}
@@ -166,17 +166,20 @@ func (c *feedInspectCmd) Run(s *session) error {
 	if c.JSON {
 		return s.printJSON(found)
 	}
-	fmt.Fprintf(s.Out, "%d rows in %d files, about %s decoded\n", found.Rows, len(found.Files),
-		found.Decoded)
+	fmt.Fprintf(s.Out, "%s in %s, about %s decoded\n", event.Count(found.Rows, "row"),
+		event.Count(len(found.Files), "file"), found.Decoded)
 	if found.Skipped > 0 {
-		fmt.Fprintf(s.Out, "%d bad rows skipped\n", found.Skipped)
+		fmt.Fprintf(s.Out, "%s skipped\n", event.Count(found.Skipped, "bad row"))
 	}
 	fmt.Fprintf(s.Out, "%-24s %-22s %s\n", "column", "in NumPy", "in the file")
 	for _, column := range found.Columns {
 		fmt.Fprintf(s.Out, "%-24s %-22s %s\n", column.Name, numpyName(column), column.From)
 	}
-	fmt.Fprintf(s.Out, "shuffle: %d blocks in %d windows of %s; %s\n", found.Blocks, found.Windows,
-		c.Window, found.Quality)
+	if found.Rows == 0 {
+		return nil
+	}
+	fmt.Fprintf(s.Out, "shuffle: %s in %s of %s; %s\n", event.Count(found.Blocks, "block"),
+		event.Count(found.Windows, "window"), c.Window, found.Quality)
 	return nil
 }
 
@@ -213,8 +216,8 @@ func (c *feedIndexCmd) Run(s *session) error {
 		return s.printJSON(map[string]any{"files": d.Files, "rows": d.Rows, "blocks": d.Blocks(),
 			"seconds": time.Since(start).Seconds()})
 	}
-	fmt.Fprintf(s.Out, "%d rows in %d files indexed in %.1f s\n", d.Rows, len(d.Files),
-		time.Since(start).Seconds())
+	fmt.Fprintf(s.Out, "%s in %s indexed in %.1f s\n", event.Count(d.Rows, "row"),
+		event.Count(len(d.Files), "file"), time.Since(start).Seconds())
 	return nil
 }
 
@@ -268,8 +271,8 @@ func (c *feedBenchCmd) Run(s *session) error {
 	if c.JSON {
 		return s.printJSON(found)
 	}
-	fmt.Fprintf(s.Out, "%d rows, %s of batches in %.2f s (%s/s); index %.2f s, first batch after "+
-		"%.3f s\n", found.Rows, found.Bytes, found.Seconds,
+	fmt.Fprintf(s.Out, "%s, %s of batches in %.2f s (%s/s); index %.2f s, first batch after "+
+		"%.3f s\n", event.Count(found.Rows, "row"), found.Bytes, found.Seconds,
 		event.Bytes(float64(found.Bytes)/found.Seconds), found.Index, found.First)
 	fmt.Fprintf(s.Out, "peak %s of a budget of %s (resident with the program's own pages: %s)\n",
 		found.Report.Peak, found.Report.Budget, found.Report.PeakRSS)
@@ -278,7 +281,7 @@ func (c *feedBenchCmd) Run(s *session) error {
 
 type feedConvertCmd struct {
 	feedFiles
-	To      string      `required:"" placeholder:"FILE" help:"The file to write: .arrow, .csv, .tsv, .jsonl or .npy."`
+	To      string      `required:"" placeholder:"FILE" help:"The file to write: .arrow, .parquet, .csv, .tsv, .jsonl or .npy."`
 	Budget  event.Bytes `default:"256MiB" help:"Memory for everything."`
 	Batch   int         `default:"8192" help:"Rows of a record batch of Arrow."`
 	Shuffle bool        `help:"Mix the rows, as a stream with the same seed and window does."`
@@ -320,8 +323,8 @@ func (c *feedConvertCmd) Run(s *session) error {
 	if c.JSON {
 		return s.printJSON(found)
 	}
-	fmt.Fprintf(s.Out, "%s: %d rows, %s in %.1f s; peak %s of a budget of %s\n", found.File, found.Rows,
-		found.Bytes, found.Seconds, found.Report.Peak, found.Report.Budget)
+	fmt.Fprintf(s.Out, "%s: %s, %s in %.1f s; peak %s of a budget of %s\n", found.File,
+		event.Count(found.Rows, "row"), found.Bytes, found.Seconds, found.Report.Peak, found.Report.Budget)
 	return nil
 }
 
@@ -349,7 +352,7 @@ func (c *feedConvertCmd) write(s *session, o format.Options, found *feedConversi
 	}, func(rows int, spans []table.Span, data []byte) error {
 		found.Rows += int64(rows)
 		if progress != nil {
-			progress(fmt.Sprintf("%d of %d rows", found.Rows, total))
+			progress(fmt.Sprintf("%d of %s", found.Rows, event.Count(total, "row")))
 		}
 		return w.Write(convert.Batch{Columns: columns, Rows: rows, Spans: spans, Data: data})
 	})

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 
+	"memroom/event"
 	"memroom/feed/order"
 )
 
@@ -20,8 +21,9 @@ type Quality struct {
 }
 
 func (q Quality) String() string {
-	return fmt.Sprintf("a window mixes %d rows, neighbours are %.0f %% as far apart as in a full "+
-		"permutation, correlation with the data's own order %.3f", q.Window, 100*q.Spread, q.Correlation)
+	return fmt.Sprintf("each window mixes %s; rows that follow each other lie %.0f %% as far apart in "+
+		"the data as after a full shuffle; correlation with the data's order %.3f",
+		event.Count(q.Window, "row"), 100*q.Spread, q.Correlation)
 }
 
 // MeasureQuality looks at up to 100,000 positions of an epoch.

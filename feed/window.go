@@ -32,10 +32,12 @@ type window struct {
 // consumer far behind decodes again, so nobody waits for anybody else.
 type Pool struct {
 	d       *Dataset
-	limit   int64
+	whole   int64 // bytes of decoded rows at most
+	limit   int64 // at the moment, see Resize
 	workers chan struct{}
 
 	mu      sync.Mutex
+	readers int // consumers that read from it, see Join
 	changed *sync.Cond
 	windows map[windowKey]*window
 	ages    []windowKey // oldest first
@@ -46,10 +48,23 @@ type Pool struct {
 
 // NewPool gives a pool that holds at most limit bytes of decoded rows.
 func NewPool(d *Dataset, limit int64, workers int) *Pool {
-	p := &Pool{d: d, limit: limit, workers: make(chan struct{}, workers),
+	p := &Pool{d: d, whole: limit, limit: limit, workers: make(chan struct{}, workers),
 		windows: map[windowKey]*window{}}
 	p.changed = sync.NewCond(&p.mu)
 	return p
+}
+
+// Join and Leave say that a consumer has come and gone. Windows that one has left behind are kept
+// for the others, as far as there is room.
+func (p *Pool) Join() { p.count(1) }
+
+// Leave is the end of a Join.
+func (p *Pool) Leave() { p.count(-1) }
+
+func (p *Pool) count(by int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.readers += by
 }
 
 // take gives a window, decoding it if nobody has. With wait it waits for room; without, it gives
@@ -63,6 +78,10 @@ func (p *Pool) take(key windowKey, w order.Window, mixed, wait bool) *window {
 			known.used++
 			p.touch(key)
 			return known
+		}
+		for p.readers <= 1 && p.evict() {
+			// Nobody comes after this reader, so that what it has left behind is of no use. Its
+			// buffers are used again for this window.
 		}
 		if p.held+size <= p.limit || len(p.windows) == 0 || p.evict() {
 			if p.held+size <= p.limit || len(p.windows) == 0 {
@@ -83,6 +102,18 @@ func (p *Pool) take(key windowKey, w order.Window, mixed, wait bool) *window {
 	p.Decoded++
 	go p.load(made, w, mixed)
 	return made
+}
+
+// Resize sets how many bytes of decoded rows are kept from now on, at most what the pool was made
+// for. Windows that nobody reads go at once. One is kept whatever the limit is.
+func (p *Pool) Resize(limit int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.limit = min(limit, p.whole)
+	for p.held > p.limit && len(p.windows) > 1 && p.evict() {
+	}
+	table.Trim(max(0, p.limit-p.held))
+	p.changed.Broadcast()
 }
 
 func (p *Pool) sizeOf(w order.Window) int64 {
@@ -186,9 +217,9 @@ func (p *Pool) load(made *window, w order.Window, mixed bool) {
 	made.size = actual
 	p.Peak = max(p.Peak, p.held)
 	table.Trim(max(0, p.limit-p.held))
-	if actual > p.limit+p.limit/16 { // buffers that are used again may be somewhat larger
+	if actual > p.whole+p.whole/16 { // buffers that are used again may be somewhat larger
 		made.err = fmt.Errorf("a window of rows takes %d MiB decoded, the budget leaves %d MiB for rows: "+
-			"give a larger budget, a smaller window or fewer columns", actual>>20, p.limit>>20)
+			"give a larger budget, a smaller window or fewer columns", actual>>20, p.whole>>20)
 		made.blocks = nil
 	}
 }
@@ -225,6 +256,13 @@ func (p *Pool) HighWater() int64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.Peak
+}
+
+// Held is how many bytes decoded rows take now.
+func (p *Pool) Held() int64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.held
 }
 
 // Loads is how many windows were decoded.

@@ -3,8 +3,14 @@
 Every reader runs in a process of its own, after its imports and, for us, after the index was made.
 Printed: rows and bytes of the file a second, rows a second of processor time (of all processes),
 which says more on a busy machine, and the memory that reading added: anonymous and shared memory of
-all its processes, our server's whole memory included. A reader that is not through after --seconds
-is stopped, and the rows until then count.
+all its processes, our server's whole memory included. "in all" is the same with what the reader's
+process had before: Python and the libraries that it imports. A reader that is not through after
+--seconds is stopped, and the rows until then count.
+
+Ours runs with several budgets, and below each table every peer that shuffles is set beside the
+fastest of ours that adds no more memory than it does. A budget of 64 MiB holds the same window, so
+the order is the same as with 128 MiB; the smaller ones have smaller windows, down to 10,240 rows,
+which is what the peers' buffers of 10,000 rows mix.
 
 Peers shuffle as far as they can. pyarrow has no shuffle: it reads in order, which is less work, or
 two row groups at a time whose rows are mixed with NumPy, which is what a careful user writes. With
@@ -78,15 +84,21 @@ def convert(folder, data):
         pass
 
 
-def memroom_stream(path):
+def memroom_stream(path, budget="128MiB", window="16MiB"):
     import memroom
     import numpy  # noqa: F401  imported by the stream at its first batch
 
-    stream = memroom.Stream(path, batch_size=BATCH, budget="128MiB", shuffle=True, copy=False)
+    stream = memroom.Stream(
+        path, batch_size=BATCH, budget=budget, window=window, shuffle=True, copy=False
+    )
     yield stream.schema  # the index is made before the epoch, as it is made once
     for batch in stream:
         BLOCKED[0] = stream._passed[2]  # seconds in which no batch was ready
         yield len(next(iter(batch.values())))
+
+
+def memroom_with(budget, window):
+    return lambda path: memroom_stream(path, budget, window)
 
 
 def pyarrow_in_order(path):
@@ -284,8 +296,15 @@ def pandas_in_memory(path):
         yield len(frame.iloc[start : start + BATCH].to_numpy(dtype="f4"))
 
 
+ALL = ("npy", "parquet", "csv", "jsonl")
+TEXT = ("npy", "csv", "jsonl")  # a block of the Parquet file takes 8 MiB
 READERS = {
-    "memroom": (memroom_stream, ("npy", "parquet", "csv", "jsonl")),
+    "memroom": (memroom_stream, ALL),
+    "memroom, 64 MiB": (memroom_with("64MiB", "16MiB"), ALL),
+    "memroom, 48 MiB, window 8": (memroom_with("48MiB", "8MiB"), ALL),
+    "memroom, 42 MiB, window 8": (memroom_with("42MiB", "8MiB"), ("parquet",)),
+    "memroom, 36 MiB, window 4": (memroom_with("36MiB", "4MiB"), TEXT),
+    "memroom, 32 MiB, 10k rows": (memroom_with("32MiB", "640KiB"), TEXT),
     "pyarrow, 2 row groups mixed": (pyarrow_shuffled, ("parquet",)),
     "pyarrow, 16 MiB mixed": (text_shuffled, ("csv", "jsonl")),
     "pyarrow, in order": (pyarrow_in_order, ("parquet", "csv", "jsonl")),
@@ -300,6 +319,9 @@ READERS = {
     "Mosaic streaming, own MDS": (mosaic, ("npy",)),
     "pandas, all in memory": (pandas_in_memory, ("csv", "jsonl")),
 }
+
+
+NOT_SHUFFLED = ("pyarrow, in order", "torch DataLoader, iterable")
 
 
 def read(reader, path, most, step):
@@ -323,15 +345,16 @@ def read(reader, path, most, step):
             break
     spent = time.perf_counter() - start
     waited = (spent - worked) / spent
-    found = {"rows": rows, "s": spent, "whole": whole, "waited": waited}
+    found = {"rows": rows, "s": spent, "whole_epoch": whole, "waited": waited}
     found["blocked"] = BLOCKED[0] / spent
     print(json.dumps(found), file=out, flush=True)
     sys.stdin.readline()
     os._exit(0)
 
 
-def measure(reader, path, most, step):
-    if reader == "memroom":
+def measure(reader, path, most, step, again):
+    ours = reader.startswith("memroom")
+    if ours and again:
         # A server stays two seconds after its last consumer. The one of the run before would not
         # be a child of this reader, so its work and memory would not be counted, and it may hold
         # rows that are decoded already.
@@ -347,7 +370,7 @@ def measure(reader, path, most, step):
     try:
         if process.stdout.readline() != "ready\n":
             return None
-        if reader == "memroom" and len(tree.tree(process.pid)) < 2:
+        if ours and len(tree.tree(process.pid)) < 2:
             raise SystemExit("stream.py: the server is not a child of its reader: nothing counts")
         server = sum(tree.memory(pid) for pid in tree.tree(process.pid)[1:])
         base, work = tree.memory(process.pid) - server, tree.seconds(process.pid)
@@ -367,7 +390,8 @@ def measure(reader, path, most, step):
         if not line:
             return None
         work = tree.seconds(process.pid) - work
-        return {**json.loads(line), "cpu": work, "added": max(peak[0] - base, 0)}
+        added = {"added": max(peak[0] - base, 0), "whole": peak[0]}
+        return {**json.loads(line), "cpu": work, **added}
     finally:
         process.kill()
         process.wait()
@@ -390,33 +414,63 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         os.environ["XDG_CACHE_HOME"] = os.path.join(folder, "cache")
         make(folder, arguments.rows, formats, arguments.only)
-        head = ("format", "reader", "rows/s", "MB/s", "rows/cpu-s", "added MiB")
-        print("%-8s %-32s %10s %7s %11s %10s" % head)
+        head = ("format", "reader", "rows/s", "MB/s", "rows/cpu-s", "added MiB", "in all")
+        print("%-8s %-32s %10s %7s %11s %10s %7s" % head)
         for form in formats:
             path = os.path.join(folder, "a." + form)
-            size = os.path.getsize(path)
+            found = {}
             for reader, (_, known) in READERS.items():
-                if form not in known or arguments.only not in (None, reader):
-                    continue
-                runs = [
-                    measure(reader, path, arguments.seconds, arguments.step)
-                    for _ in range(arguments.repeat if reader == "memroom" else 1)
-                ]
-                if None in runs:
-                    print("%-8s %-32s failed" % (form, reader), flush=True)
-                    continue
-                got = sorted(runs, key=lambda run: run["s"])[len(runs) // 2]
-                rate = got["rows"] / got["s"]
-                speed = size / arguments.rows * rate / 1e6
-                work = got["rows"] / max(got["cpu"], 0.01)
-                note = "" if got["whole"] else "  (%d rows until stopped)" % got["rows"]
-                if arguments.step:
-                    note += "  blocked %.2f %%, in all %.2f %%" % (
-                        100 * got["blocked"],
-                        100 * got["waited"],
-                    )
-                values = (form, reader, rate, speed, work, got["added"] / (1 << 20), note)
-                print("%-8s %-32s %10.0f %7.0f %11.0f %10.0f%s" % values, flush=True)
+                if form in known and arguments.only in (None, reader):
+                    found[reader] = several(arguments, form, reader, path)
+            if not arguments.only:
+                verdicts(form, {name: got for name, got in found.items() if got})
+
+
+def several(arguments, form, reader, path):
+    """Prints the median run of a reader, and gives its rate and memory."""
+    runs = [
+        measure(reader, path, arguments.seconds, arguments.step, again)
+        for again in range(arguments.repeat if reader == "memroom" else 1)
+    ]
+    if None in runs:
+        print("%-8s %-32s failed" % (form, reader), flush=True)
+        return None
+    got = sorted(runs, key=lambda run: run["s"])[len(runs) // 2]
+    rate = got["rows"] / got["s"]
+    speed = os.path.getsize(path) / arguments.rows * rate / 1e6
+    work = got["rows"] / max(got["cpu"], 0.01)
+    note = "" if got["whole_epoch"] else "  (%d rows until stopped)" % got["rows"]
+    if arguments.step:
+        note += "  blocked %.2f %%, in all %.2f %%" % (100 * got["blocked"], 100 * got["waited"])
+    mib = (got["added"] / (1 << 20), got["whole"] / (1 << 20))
+    values = (form, reader, rate, speed, work, *mib, note)
+    print("%-8s %-32s %10.0f %7.0f %11.0f %10.0f %7.0f%s" % values, flush=True)
+    return rate, *mib
+
+
+def verdicts(form, found):
+    """Every peer beside the fastest of ours that adds no more memory."""
+    ours = {name: got for name, got in found.items() if name.startswith("memroom")}
+    for peer, (rate, added, whole) in found.items():
+        if peer in ours:
+            continue
+        able = [(got, name) for name, got in ours.items() if got[1] <= added]
+        if not able:
+            least = min(got[1] for got in ours.values())
+            what = "adds %.0f MiB, ours at least %.0f (in all %.0f, ours %.0f): MORE MEMORY" % (
+                *(added, least, whole, min(got[2] for got in ours.values())),
+            )
+            quickest = max(got[0] for got in ours.values() if got[1] == least)
+            what += ", %.1f x as fast" % (quickest / rate)
+        else:
+            (best, mib, _), name = max(able)
+            what = "%.1f x as fast with %.0f of its %.0f MiB (%s): %s" % (
+                *(best / rate, mib, added, name),
+                "met" if best > rate else "SLOWER",
+            )
+        if peer in NOT_SHUFFLED:
+            what += " (the peer does not shuffle)"
+        print("beside %-8s %-32s %s" % (form, peer, what), flush=True)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
-// Package convert writes batches into files: Arrow IPC, which streams fastest, CSV, JSON lines and
-// .npy. One batch is held at a time.
+// Package convert writes batches into files: Arrow IPC, which streams fastest, Parquet, CSV, JSON
+// lines and .npy. One batch is held at a time, of Parquet one row group.
 package convert
 
 import (
@@ -30,6 +30,8 @@ func New(name string, out io.WriteSeeker, columns []table.Column, rows int64) (W
 	switch strings.ToLower(filepath.Ext(name)) {
 	case ".arrow", ".feather", ".ipc":
 		return newArrow(out, columns)
+	case ".parquet":
+		return newParquet(out, columns)
 	case ".csv":
 		return newCSV(out, columns, ",")
 	case ".tsv":
@@ -39,7 +41,7 @@ func New(name string, out io.WriteSeeker, columns []table.Column, rows int64) (W
 	case ".npy":
 		return newNPY(out, columns, rows)
 	}
-	return nil, fmt.Errorf("%s: write .arrow, .csv, .tsv, .jsonl or .npy", name)
+	return nil, fmt.Errorf("%s: write .arrow, .parquet, .csv, .tsv, .jsonl or .npy", name)
 }
 
 // column is one column of a batch.

@@ -277,6 +277,16 @@ func scanCSV(f source.File, o Options) (*Index, error) {
 	return ix, nil
 }
 
+// raggedRow says what is wrong with a row of too few or too many cells.
+func raggedRow(cells, columns int) string {
+	noun := "cells"
+	if cells == 1 {
+		noun = "cell"
+	}
+	return fmt.Sprintf("has %d %s for %d columns; skip_bad=True (--skip-bad) leaves such rows out",
+		cells, noun, columns)
+}
+
 // rareText says what is wrong with a value in a column of numbers.
 func rareText(c table.Column, value string, texts int64) string {
 	return fmt.Sprintf("column %q: %q is no number, as nearly all values of the column are (%d are "+
@@ -372,7 +382,7 @@ func lookAtRow(row []byte, delim byte, profiles []profile, room []byte, number, 
 		pos = next
 	}
 	if n != len(profiles) {
-		return fmt.Sprintf("has %d cells, the columns are %d", n, len(profiles))
+		return raggedRow(n, len(profiles))
 	}
 	return ""
 }
@@ -550,7 +560,7 @@ func decodeRow(row []byte, delim byte, plan []*csvTarget, room []byte) string {
 	pos := 0
 	for i, t := range plan {
 		if pos > len(row) {
-			return fmt.Sprintf("has %d cells, the columns are %d", i, len(plan))
+			return raggedRow(i, len(plan))
 		}
 		if t != nil && t.quick == quickFloat {
 			if v, next, ok := fastFloat(row, pos, delim); ok {
@@ -568,8 +578,7 @@ func decodeRow(row []byte, delim byte, plan []*csvTarget, room []byte) string {
 		}
 	}
 	if pos <= len(row) {
-		return fmt.Sprintf("has %d cells, the columns are %d", len(plan)+count(row[pos:], delim, room),
-			len(plan))
+		return raggedRow(len(plan)+count(row[pos:], delim, room), len(plan))
 	}
 	return ""
 }

@@ -2,7 +2,6 @@ package format
 
 import (
 	"encoding/binary"
-	"fmt"
 	"math"
 	"math/bits"
 
@@ -204,8 +203,7 @@ func (s *csvScan) ragged(at int) string {
 	if n <= 0 {
 		n = s.size - at
 	}
-	return fmt.Sprintf("has %d cells, the columns are %d",
-		count(trimEnd(s.buf[at:at+n]), s.delim, s.room), len(s.plan))
+	return raggedRow(count(trimEnd(s.buf[at:at+n]), s.delim, s.room), len(s.plan))
 }
 
 // scanFloat reads a decimal number of at most 19 digits exactly, and gives where it ends. What it

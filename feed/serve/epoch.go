@@ -13,7 +13,8 @@ func Epoch(ctx context.Context, config Config, spec feed.Spec, start func(*feed.
 	batch func(rows int, spans []table.Span, data []byte) error) (Report, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	s := &Server{config: config, peak: newPeakMeter(ctx), batches: &account{}}
+	s := &Server{config: config, peak: newPeakMeter(ctx), batches: newAccount(0)}
+	s.now.Store(int64(config.Budget))
 	s.setLimit()
 	from, err := s.take()
 	if err != nil {

@@ -12,7 +12,8 @@ import (
 func TestStreamInPython(t *testing.T) {
 	python := testenv.Environment(t, "feed")
 	binary := testenv.Binary(t)
-	for _, class := range []string{"Formats", "Order", "Budget", "BadInput", "Web", "Frameworks"} {
+	for _, class := range []string{"Formats", "Order", "Budget", "BadInput", "Web", "Convert", "Docs",
+		"Frameworks"} {
 		t.Run(class, func(t *testing.T) { runStreamTests(t, python, binary, class) })
 	}
 }

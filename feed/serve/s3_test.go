@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -12,17 +13,15 @@ import (
 )
 
 // TestStreamFromS3 reads from a real S3 server, which checks signatures: Versity's gateway over a
-// folder. It is found by MEMROOM_S3_SERVER or on PATH; building it takes some minutes, so that the
-// tests do not install it:
-//
-//	go install github.com/versity/versitygw/cmd/versitygw@v1.8.0
+// folder. `make test` builds it once (testenv/ensure-s3: about a minute of processor time, cached).
+// MEMROOM_S3_SERVER names another one.
 func TestStreamFromS3(t *testing.T) {
 	server := os.Getenv("MEMROOM_S3_SERVER")
 	if server == "" {
-		var err error
-		if server, err = exec.LookPath("versitygw"); err != nil {
-			t.Skip("no S3 server here: install versitygw, or name it in MEMROOM_S3_SERVER")
-		}
+		server = builtS3Server(t)
+	}
+	if server == "" {
+		testenv.Needs(t, "an S3 server", "`make test` builds it; or name one in MEMROOM_S3_SERVER")
 	}
 	folder := t.TempDir()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -51,6 +50,19 @@ func TestStreamFromS3(t *testing.T) {
 	runStreamTests(t, python, testenv.Binary(t), "S3", "MEMROOM_TEST_BUCKETS="+folder,
 		"AWS_ENDPOINT_URL=http://"+address, "AWS_ACCESS_KEY_ID=reader",
 		"AWS_SECRET_ACCESS_KEY=of-the-test", "AWS_REGION=us-east-1")
+}
+
+// builtS3Server is what testenv/ensure-s3 builds under `make test`, or one on PATH; "" where there
+// is none.
+func builtS3Server(t *testing.T) string {
+	if os.Getenv("MEMROOM_TEST_ENSURE") != "" {
+		out, err := exec.Command(filepath.Join(testenv.Root(t), "testenv", "ensure-s3")).Output()
+		if path := strings.TrimSpace(string(out)); err == nil && path != "" {
+			return path
+		}
+	}
+	server, _ := exec.LookPath("versitygw")
+	return server
 }
 
 // runStreamTests runs a class of probe/pytests/pip/test_stream.py.

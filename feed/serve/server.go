@@ -13,6 +13,7 @@ import (
 	"runtime"
 	"runtime/debug"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"memroom/event"
@@ -29,6 +30,10 @@ type Config struct {
 	Budget   event.Bytes
 	ExitIdle bool // end when the last consumer has gone
 	Log      func(format string, args ...any)
+
+	// Host says how short of memory the host is; the budget is lowered while it is. nil: nobody
+	// looks.
+	Host func() Pressure
 }
 
 // The budget's parts. What is not rows or batches is for reading, decoding and the collector.
@@ -50,6 +55,7 @@ type Server struct {
 	config  Config
 	batches *account
 	peak    *peakMeter
+	now     atomic.Int64 // the budget at the moment, see squeeze.go
 
 	opening sync.Mutex // held while files are indexed
 	open    *opened    // nil before the first consumer, and after the files have changed
@@ -59,6 +65,8 @@ type Server struct {
 	consumers int
 	served    int64
 	idle      *time.Timer
+	need      int64 // bytes: the largest window or block of the orders that were asked for
+	squeezed  squeezed
 }
 
 // opened is the data as it was when it was indexed.
@@ -73,11 +81,15 @@ func Serve(ctx context.Context, config Config, listener net.Listener) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	s := &Server{config: config, peak: newPeakMeter(ctx)}
-	s.batches = &account{limit: int64(float64(s.spare()) * batchesShare), changed: func() {}}
+	s.now.Store(int64(config.Budget))
+	s.batches = newAccount(int64(float64(s.spare()) * batchesShare))
 	s.setLimit()
 	s.batches.changed = s.setLimit
 	if config.ExitIdle {
 		s.idle = time.AfterFunc(firstPatience, cancel)
+	}
+	if config.Host != nil {
+		go s.follow(ctx)
 	}
 	go func() {
 		<-ctx.Done()
@@ -104,8 +116,11 @@ func Serve(ctx context.Context, config Config, listener net.Listener) error {
 	}
 }
 
-// spare is the budget without what the program itself takes.
-func (s *Server) spare() int64 { return int64(s.config.Budget) - fixedReserve }
+// spare is the budget of the moment without what the program itself takes.
+func (s *Server) spare() int64 { return s.now.Load() - fixedReserve }
+
+// wholeSpare is the same of the budget that was asked for.
+func (s *Server) wholeSpare() int64 { return int64(s.config.Budget) - fixedReserve }
 
 // take gives the data to a consumer: as it was indexed, or indexed anew where files have changed
 // since and nobody reads the old ones. Readers that are just leaving are waited for.
@@ -129,6 +144,7 @@ func (s *Server) tryTake() (*opened, error) {
 		changed := s.open.data.Changed()
 		if changed == nil {
 			s.readers++
+			s.open.pool.Join()
 			return s.open, nil
 		}
 		if s.readers > 0 {
@@ -141,9 +157,11 @@ func (s *Server) tryTake() (*opened, error) {
 	if err != nil {
 		return nil, err
 	}
-	room := int64(float64(s.spare()) * rowsShare)
-	s.open = &opened{data, feed.NewPool(data, room, runtime.GOMAXPROCS(0)), data.Fingerprint()}
+	pool := feed.NewPool(data, int64(float64(s.wholeSpare())*rowsShare), runtime.GOMAXPROCS(0))
+	pool.Resize(int64(float64(s.spare()) * rowsShare))
+	s.open = &opened{data, pool, data.Fingerprint()}
 	s.readers++
+	pool.Join()
 	return s.open, nil
 }
 
@@ -151,11 +169,12 @@ func (s *Server) giveBack() {
 	s.opening.Lock()
 	defer s.opening.Unlock()
 	s.readers--
+	s.open.pool.Leave()
 }
 
 // setLimit tells the collector what it may use: the budget without what batches take.
 func (s *Server) setLimit() {
-	debug.SetMemoryLimit(int64(s.config.Budget) - s.batches.held() - fixedReserve - (4 << 20))
+	debug.SetMemoryLimit(s.spare() - s.batches.held() - (4 << 20))
 }
 
 func (s *Server) arrived() {
@@ -208,6 +227,11 @@ type Report struct {
 	Rows    event.Bytes `json:"rows_peak"`
 	Windows int64       `json:"windows_decoded"`
 	Batches int64       `json:"batches"`
+
+	// ShrunkTo is how far the budget was lowered because the host was short of memory, 0 for never,
+	// and ShrunkBy says what was short.
+	ShrunkTo event.Bytes `json:"shrunk_to,omitempty"`
+	ShrunkBy string      `json:"shrunk_by,omitempty"`
 
 	Prefetch int `json:"prefetch,omitempty"` // batches that were ahead of this consumer at the end
 }
@@ -265,8 +289,10 @@ func (s *Server) check(data *feed.Dataset, r *request) error {
 func (s *Server) fits(data *feed.Dataset, spec feed.Spec) error {
 	largest, where := data.LargestBlock()
 	need := max(largest, min(spec.Window, data.DecodedBytes()))
-	room := int64(float64(s.spare()) * rowsShare)
-	if need <= room {
+	if need <= int64(float64(s.wholeSpare())*rowsShare) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.need = max(s.need, need)
 		return nil
 	}
 	least := event.Bytes(float64(need)/rowsShare) + fixedReserve
@@ -285,5 +311,6 @@ func (s *Server) report(pool *feed.Pool) Report {
 	defer s.mu.Unlock()
 	peak, rss := s.peak.read()
 	return Report{Budget: s.config.Budget, Peak: peak, PeakRSS: rss,
-		Rows: event.Bytes(pool.HighWater()), Windows: pool.Loads(), Batches: s.served}
+		Rows: event.Bytes(pool.HighWater()), Windows: pool.Loads(), Batches: s.served,
+		ShrunkTo: s.squeezed.least, ShrunkBy: s.squeezed.why}
 }

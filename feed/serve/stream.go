@@ -73,6 +73,10 @@ func (s *Server) stream(ctx context.Context, conn *net.UnixConn, in *bufio.Reade
 	for i := range ahead.depth {
 		free <- uint32(i)
 	}
+	var resting []uint32 // slots that are not in turn, the next one last
+	for i := most - 1; i >= ahead.depth; i-- {
+		resting = append(resting, uint32(i))
+	}
 	var reading sync.WaitGroup
 	reading.Add(1)
 	go func() { // what the consumer gives back; its end ends everything
@@ -104,21 +108,36 @@ func (s *Server) stream(ctx context.Context, conn *net.UnixConn, in *bufio.Reade
 		case <-ctx.Done():
 			return errGone
 		}
-		began := time.Now()
-		err := s.send(ctx, conn, cursor, k, r, n, &slots[n])
+		for s.batches.over() && ahead.depth > 1 && slots[n].memory != nil {
+			// The budget was lowered: fewer batches are ahead.
+			s.drop(&slots[n])
+			resting = append(resting, n)
+			ahead.depth--
+			select {
+			case n = <-free:
+			case <-ctx.Done():
+				return errGone
+			}
+		}
+		began, first := time.Now(), false
+		err := s.send(ctx, conn, cursor, k, r, n, &slots[n], first)
 		for errors.Is(err, errNoRoom) {
 			if !s.makeRoom(slots, free) {
 				// Others have taken the budget: this consumer goes on with the slots that it has.
 				if !slices.ContainsFunc(slots, func(own slot) bool { return own.memory != nil }) {
-					break
-				}
-				select {
-				case n = <-free:
-				case <-ctx.Done():
-					return errGone
+					if first {
+						break
+					}
+					first = true
+				} else {
+					select {
+					case n = <-free:
+					case <-ctx.Done():
+						return errGone
+					}
 				}
 			}
-			err = s.send(ctx, conn, cursor, k, r, n, &slots[n])
+			err = s.send(ctx, conn, cursor, k, r, n, &slots[n], first)
 		}
 		if err != nil {
 			if ctx.Err() != nil || errors.Is(err, errGone) {
@@ -128,14 +147,16 @@ func (s *Server) stream(ctx context.Context, conn *net.UnixConn, in *bufio.Reade
 			_ = write(conn, header{Kind: kindError, Size: uint64(len(text))}, nil, text, -1)
 			return err
 		}
-		if ahead.deeper(time.Since(began)) {
-			own := &slots[ahead.depth]
+		if ahead.deeper(time.Since(began)) && len(resting) > 0 {
+			next := resting[len(resting)-1]
+			own := &slots[next]
 			// Half of the batches' part is left for consumers that have not come yet.
-			if s.batches.held() < s.batches.limit/2 &&
-				s.grow(own, slots[n].batch, r.Transport == "memfd") == nil {
+			if s.batches.held() < s.batches.most()/2 &&
+				s.grow(own, slots[n].batch, r.Transport == "memfd", false) == nil {
 				// the consumer gets its descriptor with the first batch in it
 				own.unseen = true
-				free <- uint32(ahead.depth)
+				resting = resting[:len(resting)-1]
+				free <- next
 				ahead.depth++
 			}
 		}
@@ -150,9 +171,10 @@ func (s *Server) stream(ctx context.Context, conn *net.UnixConn, in *bufio.Reade
 	return nil
 }
 
-// send fills a slot with batch k and tells the consumer.
+// send fills a slot with batch k and tells the consumer. first says that it is the consumer's only
+// slot.
 func (s *Server) send(ctx context.Context, conn *net.UnixConn, cursor *feed.Cursor, k int64,
-	r request, n uint32, own *slot) error {
+	r request, n uint32, own *slot, first bool) error {
 	h := header{Kind: kindBatch, Slot: n, Batch: uint64(k)}
 	var layout []table.Span
 	descriptor := -1
@@ -160,7 +182,7 @@ func (s *Server) send(ctx context.Context, conn *net.UnixConn, cursor *feed.Curs
 		h.Rows, h.Spans, h.Size = uint32(rows), uint32(len(spans)), uint64(size)
 		layout = spans
 		if own.memory == nil || int64(len(own.memory.bytes)) < size {
-			if err := s.grow(own, size, r.Transport == "memfd"); err != nil {
+			if err := s.grow(own, size, r.Transport == "memfd", first); err != nil {
 				return nil, err
 			}
 			own.unseen = true
@@ -190,14 +212,15 @@ func (s *Server) send(ctx context.Context, conn *net.UnixConn, cursor *feed.Curs
 	return nil
 }
 
-// grow gives a slot more memory, from the budget's part for batches.
-func (s *Server) grow(own *slot, size int64, sharing bool) error {
+// grow gives a slot more memory, from the budget's part for batches. A consumer's first slot may
+// take from what the budget was before it was lowered: without one it could not go on.
+func (s *Server) grow(own *slot, size int64, sharing, first bool) error {
 	s.drop(own)
 	size = (size + size/8 + 1<<16) &^ 4095 // room for batches of about the same size
-	if !s.batches.reserve(size) {
+	if !s.batches.reserve(size, first) {
 		return fmt.Errorf("%w: a batch takes %s; the budget leaves %s for batches and %s of it is in use: "+
 			"give a larger budget, smaller batches, or fewer workers and ranks", errNoRoom,
-			event.Bytes(size), event.Bytes(s.batches.limit), event.Bytes(s.batches.held()))
+			event.Bytes(size), event.Bytes(s.batches.most()), event.Bytes(s.batches.held()))
 	}
 	memory, err := newShared(size, sharing)
 	if err != nil {
@@ -264,14 +287,24 @@ func write(conn *net.UnixConn, h header, spans []table.Span, content []byte, des
 // account is a part of the budget.
 type account struct {
 	mu      sync.Mutex
-	limit   int64
+	whole   int64 // what it may hold at most
+	limit   int64 // what it may hold now
 	used    int64
 	changed func()
 }
 
-func (a *account) reserve(n int64) bool {
+func newAccount(limit int64) *account {
+	return &account{whole: limit, limit: limit, changed: func() {}}
+}
+
+// reserve takes n bytes where they are left; urgently, from the whole.
+func (a *account) reserve(n int64, urgent bool) bool {
 	a.mu.Lock()
-	ok := a.used+n <= a.limit
+	limit := a.limit
+	if urgent {
+		limit = a.whole
+	}
+	ok := a.used+n <= limit
 	if ok {
 		a.used += n
 	}
@@ -293,4 +326,23 @@ func (a *account) held() int64 {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.used
+}
+
+// resize sets what it may hold from now on. What is held above that goes when it is released.
+func (a *account) resize(limit int64) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.limit = min(limit, a.whole)
+}
+
+func (a *account) most() int64 {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.limit
+}
+
+func (a *account) over() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.used > a.limit
 }

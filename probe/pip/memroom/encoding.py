@@ -86,20 +86,23 @@ def describe(segment: Segment, address: int) -> Tuple[Any, ...]:
 
 def _write_sequence(writer: Writer, thing: Any) -> int:
     name = "tuple" if isinstance(thing, tuple) else "list"
+    return _describe(writer, (name, len(thing), *_write_all(writer, thing)))
+
+
+def _write_all(writer: Writer, thing: Any) -> Tuple[Any, ...]:
+    """Writes the elements of a list or tuple; gives their form and where they are."""
     types = set(map(type, thing))
     numbers = _as_numbers(types, thing)
     if numbers is not None:
-        where = writer.write_aligned(numbers)
-        return _describe(writer, (name, len(thing), numbers.typecode, where))
+        return numbers.typecode, writer.write_aligned(numbers)
     if types == {str} or types == {bytes}:
         form = "str" if types == {str} else "bytes"
         if max(map(len, thing)) < LONG_TEXT:
-            starts = _write_texts(writer, thing, form)
-            return _describe(writer, (name, len(thing), "texts", starts))
+            return "texts", _write_texts(writer, thing, form)
     stacked = stacking.write(writer, thing, _weigh, LARGE)
     if stacked is not None:
-        return _describe(writer, (name, len(thing), "stacked", stacked))
-    return _describe(writer, (name, len(thing), "objects", *_write_elements(writer, thing)[1:]))
+        return "stacked", stacked
+    return ("objects", *_write_elements(writer, thing)[1:])
 
 
 def _as_numbers(types: set, thing: Any) -> Optional[array.array]:
@@ -332,7 +335,7 @@ def _write_dict(writer: Writer, thing: Dict[Any, Any]) -> int:
     found = lookup.table(keys)
     table = writer.write_aligned(found) if found is not None else None
     key_node = _write_sequence(writer, keys)
-    values = _write_elements(writer, thing.values())[1:]
+    values = _write_all(writer, list(thing.values()))
     return _describe(writer, ("dict", len(thing), key_node, table, *values))
 
 
@@ -397,7 +400,7 @@ def _shareable_frame(frame: Any) -> Any:
         return shared["x"].rename(frame.name)
     changed = {}
     for place, dtype in enumerate(frame.dtypes):
-        if str(dtype) != "object":
+        if str(dtype) != "object" or not len(frame):
             continue
         column = frame.iloc[:, place]
         if pandas.api.types.infer_dtype(column, skipna=True) == "string":

@@ -1,13 +1,14 @@
-"""NumPy arrays, pandas frames and Arrow tables over a shared block. They are what they were (an
-array is an ndarray, a frame a DataFrame), cannot be changed, and travel to other processes as a
-handle instead of a copy. Loaded only where such an object is met.
+"""NumPy arrays and Arrow tables over a shared block. An array is an ndarray as before; both cannot
+be changed, and travel to other processes as a handle instead of a copy. Loaded only where such an
+object is met.
 """
 
 from typing import Any
 
 from . import encoding
 from .segment import Segment
-from .sharing import refuse, restore
+from .shared_frames import open_frame
+from .sharing import restore
 
 _made: Any = {}  # classes that need a library to be imported first
 
@@ -19,7 +20,7 @@ def open_node(segment: Segment, address: int, description: Any) -> Any:
     if kind == "arrow":
         return SharedTable(segment, address, *rest)
     start, end = rest[0]
-    return _open_frame(segment, address, encoding.decode_buffers(segment, start, end))
+    return open_frame(segment, address, encoding.decode_buffers(segment, start, end))
 
 
 def _open_array(
@@ -66,74 +67,6 @@ def _array_class(numpy: Any) -> Any:
     SharedArray.__module__ = __name__
     SharedArray.__qualname__ = "SharedArray"
     return SharedArray
-
-
-def _open_frame(segment: Segment, address: int, frame: Any) -> Any:
-    import pandas
-
-    name = "frame" if isinstance(frame, pandas.DataFrame) else "series"
-    if name not in _made:
-        base = pandas.DataFrame if name == "frame" else pandas.Series
-        _made[name] = _frame_class(pandas, base)
-    shared = _made[name](frame, copy=False)
-    object.__setattr__(shared, "_memroom_node", (segment, address))
-    return shared
-
-
-def _frame_class(pandas: Any, base: Any) -> Any:
-    class Shared(base):
-        """A frame or series whose columns lie in shared memory. What is made of it is ordinary."""
-
-        _internal_names = [*base._internal_names, "_memroom_node"]
-        _internal_names_set = set(_internal_names)
-
-        @property
-        def _constructor(self) -> Any:
-            return base
-
-        def __reduce__(self) -> Any:
-            node = self.__dict__.get("_memroom_node")
-            if node is None:
-                return base(self).__reduce__()
-            segment, address = node
-            return restore, (segment.handle(), address)
-
-        def __reduce_ex__(self, protocol: Any) -> Any:
-            return self.__reduce__()
-
-        loc = property(lambda self: _Reader(base.loc.fget(self)))
-        iloc = property(lambda self: _Reader(base.iloc.fget(self)))
-        at = property(lambda self: _Reader(base.at.fget(self)))
-        iat = property(lambda self: _Reader(base.iat.fget(self)))
-
-    if base is pandas.DataFrame:
-        Shared._constructor_sliced = property(lambda self: pandas.Series)  # type: ignore[attr-defined]
-    else:
-        Shared._constructor_expanddim = property(lambda self: pandas.DataFrame)  # type: ignore[attr-defined]
-    for name in ("__setitem__", "__delitem__", "insert", "pop", "update"):
-        if hasattr(base, name):
-            setattr(Shared, name, refuse(name, "df.copy()"))
-    Shared.__module__ = __name__
-    Shared.__name__ = Shared.__qualname__ = "Shared" + base.__name__
-    return Shared
-
-
-class _Reader:
-    """df.loc and the like, for reading."""
-
-    def __init__(self, indexer: Any) -> None:
-        self._indexer = indexer
-
-    def __getitem__(self, key: Any) -> Any:
-        return self._indexer[key]
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return _Reader(self._indexer(*args, **kwargs))
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._indexer, name)
-
-    __setitem__ = refuse("assignment", "df.copy()")
 
 
 class SharedTable:

@@ -116,32 +116,45 @@ class SharedList(abc.Sequence):
         self._places: Optional[range] = None  # of a slice: which elements
         kind, self._length, form = description[:3]
         self._tuple = kind == "tuple"
-        self._get = _getter(segment, self._length, form, description[3:])
+        # From a place of the whole list, and from one of this slice, to the element. Both raise
+        # an IndexError beyond the end, and know no negative places.
+        self._whole = self._get = _getter(segment, self._length, form, description[3:])
 
     def _cut(self, places: range) -> "SharedList":
         part = object.__new__(type(self))
         part.__dict__.update(self.__dict__)
         part._places, part._length = places, len(places)
+        whole = self._whole
+        part._get = lambda place: whole(places[place])
         return part
 
     def __len__(self) -> int:
         return self._length
 
     def __getitem__(self, index: Any) -> Any:
-        if type(index) is int and 0 <= index < self._length and self._places is None:
-            return self._get(index)
-        if type(index) is not int:
-            if isinstance(index, slice):
-                whole = self._places if self._places is not None else range(self._length)
-                return self._cut(whole[index])
-            if hasattr(index, "tolist") and getattr(index, "ndim", 0) == 1:
-                return self._fancy(index)
-            index = operator.index(index)
+        # Every check here is paid for by every sample that is read.
+        if type(index) is int and index >= 0:
+            try:
+                return self._get(index)
+            except IndexError:
+                if index < self._length:
+                    raise  # an object of the user's own, while it is unpickled
+                raise IndexError("%s index out of range" % self._name()) from None
+        return self._get_other(index)
+
+    def _get_other(self, index: Any) -> Any:
+        """By a negative place, a slice, an array of places, or a number of another type."""
+        if isinstance(index, slice):
+            whole = self._places if self._places is not None else range(self._length)
+            return self._cut(whole[index])
+        if hasattr(index, "tolist") and getattr(index, "ndim", 0) == 1:
+            return self._fancy(index)
+        index = operator.index(index)
         if index < 0:
             index += self._length
         if not 0 <= index < self._length:
             raise IndexError("%s index out of range" % self._name())
-        return self._get(index if self._places is None else self._places[index])
+        return self._get(index)
 
     def _fancy(self, index: Any) -> Any:
         """As an array of objects would be indexed: by an array of places or of truth values."""
@@ -154,12 +167,12 @@ class SharedList(abc.Sequence):
 
     def __getitems__(self, indices: Any) -> list:
         """What torch's DataLoader calls for a whole batch."""
-        if self._places is None and indices and 0 <= min(indices) <= max(indices) < self._length:
+        if indices and 0 <= min(indices):
             return list(map(self._get, indices))
         return [self[index] for index in indices]
 
     def __iter__(self) -> Iterator[Any]:
-        return map(self._get, range(self._length) if self._places is None else self._places)
+        return map(self._whole, range(self._length) if self._places is None else self._places)
 
     def __reversed__(self) -> Iterator[Any]:
         return iter(self[::-1])
@@ -280,9 +293,9 @@ class SharedDict(abc.Mapping):
     def __init__(self, segment: Segment, address: int, description: Any) -> None:
         self._segment = segment
         self._address = address
-        _, self._length, keys, table, *values = description
+        _, self._length, keys, table, form, *values = description
         self._keys = node_at(segment, keys)
-        self._get = elements(segment, self._length, *values)
+        self._get = _getter(segment, self._length, form, values)
         self._slots: Any = None
         self._places: Any = None
         if table is not None:

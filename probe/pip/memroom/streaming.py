@@ -236,6 +236,11 @@ class Stream:
                 server["peak"] / 2**20,
                 server["budget"] / 2**20,
             )
+            if server.get("shrunk_to"):
+                text += "; it made do with %.1f MiB while memory was short (%s)" % (
+                    server["shrunk_to"] / 2**20,
+                    server.get("shrunk_by"),
+                )
         return text
 
     # --- resuming

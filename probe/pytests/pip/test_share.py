@@ -8,6 +8,7 @@ import subprocess
 import sys
 import textwrap
 import unittest
+import warnings
 
 import memroom
 
@@ -252,18 +253,42 @@ class Arrays(unittest.TestCase):
             "objects": lambda i: (row(3), {i}),
             "large": lambda i: (numpy.full(70000, i, "f4"), i),
             "beside much": lambda i: (row(3), ["deep"] * (20000 if i == 3 else 2)),
+            "lengths": lambda i: {"x": row(i % 5), "y": i},
+            "rows": lambda i: (numpy.full((i % 4, 3), i, "f4"), "n%d" % i),
+            "sizes": lambda i: [numpy.full((1 + i % 4, 2, 1 + i % 3), i, "u1"), i],
+            "sizes alone": lambda i: numpy.full((2, i % 3), i, "i2"),
+            "none has any": lambda i: (numpy.zeros((0, 4)), i),
+            "half are missing": lambda i: {"x": row(2 + i) if i % 2 else None, "y": row(3)},
+            "sizes or missing": lambda i: (row(6).reshape(1 + i % 2, -1) if i % 5 else None, i),
+            "all are missing": lambda i: {"x": None, "y": row(3)},
+            "in one another": lambda i: {
+                "image": row(12).reshape(2, 6) + i,
+                "target": {"boxes": numpy.full((i % 3, 4), i), "size": (i, 2), "ids": [row(i), i]},
+                "meta": {"name": "n%d" % i, "tags": ["a"] * (i % 2)},
+            },
+            "another key inside": lambda i: ({"x": row(3)} if i != 17 else {"z": row(3)}, i),
+            "another kind inside": lambda i: ({"x": row(3)} if i != 17 else [row(3)], i),
+            "deep": lambda i: [[[[[[row(3) + i]]]]]],
+            "other dimensions": lambda i: (odd(i, row(4), row(4).reshape(2, 2)), i),
         }
         for name, make in kinds.items():
             plain = [make(i) for i in range(20)]
+            keyed = memroom.share({"k%d" % i: sample for i, sample in enumerate(plain)})
+            with self.subTest(name, keyed=True):
+                for i, sample in enumerate(plain):
+                    same(self, keyed["k%d" % i], sample)
             for shared in (memroom.share(plain), memroom.share(iter(plain))):
                 with self.subTest(name):
                     self.assertEqual(len(shared), 20)
+                    self.assertRaises(IndexError, lambda: shared[20])
+                    self.assertRaises(IndexError, lambda: shared[-21])
+                    self.assertRaises(IndexError, lambda: shared[3:15:4][3])
                     for at in [*range(-20, 20), numpy.int64(3)]:
                         same(self, shared[at], plain[at])
                     for ours, theirs in zip(shared[3:15:4], plain[3:15:4]):
                         same(self, ours, theirs)
                     first = shared[0][0] if type(plain[0]) in (tuple, list) else None
-                    if isinstance(first, numpy.ndarray):
+                    if isinstance(first, numpy.ndarray) and first.size:
                         self.assertFalse(first.flags.writeable)
                         self.assertEqual(first.ctypes.data % first.itemsize, 0)
                         sent = pickle.dumps(first)
@@ -271,6 +296,11 @@ class Arrays(unittest.TestCase):
 
 
 def same(case, ours, theirs):
+    if isinstance(theirs, numpy.ndarray):
+        case.assertIsInstance(ours, numpy.ndarray)  # a large one is of a class of its own
+        case.assertEqual((ours.dtype, ours.shape), (theirs.dtype, theirs.shape))
+        numpy.testing.assert_array_equal(ours, theirs)
+        return
     if not isinstance(ours, memroom.sharing.SharedList):  # a large one is shared itself
         case.assertIs(type(ours), type(theirs))
     if isinstance(theirs, dict):
@@ -279,19 +309,17 @@ def same(case, ours, theirs):
     if isinstance(theirs, (list, tuple)):
         case.assertEqual(len(ours), len(theirs))
         for one, other in zip(ours, theirs):
-            if isinstance(other, numpy.ndarray):
-                case.assertTrue(isinstance(one, numpy.ndarray))
-                case.assertEqual((one.dtype, one.shape), (other.dtype, other.shape))
-                numpy.testing.assert_array_equal(one, other)
-            else:
-                case.assertTrue(one == other)
-                case.assertEqual(_length(one), _length(other))
+            same(case, one, other)
     else:
-        numpy.testing.assert_array_equal(ours, theirs)
+        case.assertEqual(ours, theirs)
 
 
-def _length(thing):
-    return len(thing) if hasattr(thing, "__len__") else 0
+def outcome(way, frame):
+    """What it gives, or the kind of its error."""
+    try:
+        return way(frame)
+    except Exception as error:
+        return type(error)
 
 
 class Frames(unittest.TestCase):
@@ -339,9 +367,98 @@ class Frames(unittest.TestCase):
         column = pickle.loads(pickle.dumps(memroom.share(frame["f"])))
         pandas.testing.assert_series_equal(column, frame["f"], check_series_type=False)
 
-    def test_columns_of_objects_are_said(self):
-        import warnings
+    def test_every_way_to_read(self):
+        """Rows and cells come by a way of their own: they must be what pandas gives."""
+        pandas = self.pandas
+        frame = self.frame()
+        frames = [
+            frame,
+            frame[["i", "b"]],
+            frame[["f"]],
+            frame.set_index("s"),
+            frame.set_index(["i", "s"]),
+            frame.set_index("t"),
+            frame.reset_index(drop=True),
+            frame.iloc[[0, 0, 1]],  # a label twice
+            frame.rename(columns={"f": "i"}),  # a column twice
+            frame.iloc[:0],
+            pandas.DataFrame({1: [1, 2], 0: [3.5, 4.5]}, index=[1, 0]),
+        ]
+        ways = {
+            "row": lambda f: f.iloc[1],
+            "last row": lambda f: f.iloc[-1],
+            "beyond": lambda f: f.iloc[3],
+            "cell": lambda f: f.iloc[1, 0],
+            "last cell": lambda f: f.iloc[-1, -1],
+            "cell beyond": lambda f: f.iloc[0, 9],
+            "iat": lambda f: f.iat[2, 1],
+            "iat of a row": lambda f: f.iat[1],
+            "rows": lambda f: f.iloc[:2],
+            "chosen": lambda f: f.iloc[[1, 0]],
+            "number": lambda f: f.iloc[numpy.int64(1)],
+            "label": lambda f: f.loc[20],
+            "text": lambda f: f.loc["y"],
+            "day": lambda f: f.loc["2020-01-02"],
+            "one": lambda f: f.loc[1],
+            "pair": lambda f: f.loc[(2, "y")],
+            "truth": lambda f: f.loc[True],
+            "absent": lambda f: f.loc[99],
+            "label, column": lambda f: f.loc[10, "i"],
+            "text, column": lambda f: f.loc["x", "c"],
+            "absent column": lambda f: f.loc[10, "q"],
+            "number, number": lambda f: f.loc[1, 0],
+            "at": lambda f: f.at[20, "b"],
+            "at of a text": lambda f: f.at["z", "f"],
+            "at of two": lambda f: f.at[10, "t"],
+            "column": lambda f: f["i"],
+            "attribute": lambda f: f.b,
+            "columns": lambda f: f[["i"]],
+            "mask": lambda f: f[f.iloc[:, 0] == f.iloc[0, 0]],
+            "function": lambda f: f.loc[lambda g: g.index == g.index[0]],
+            "row to dict": lambda f: f.iloc[0].to_dict(),
+            "rows to dicts": lambda f: f.loc[:, ~f.columns.duplicated()].to_dict("records"),
+        }
+        for number, plain in enumerate(frames):
+            shared = memroom.share(plain)
+            ordinary = pickle.loads(pickle.dumps(shared.copy()))  # with its types of columns
+            self.assertIs(type(ordinary), pandas.DataFrame)
+            for name, way in ways.items():
+                with self.subTest(name, frame=number):
+                    for _ in range(2):
+                        self.equal(outcome(way, shared), outcome(way, ordinary))
 
+    def equal(self, ours, theirs):
+        self.assertIs(type(ours), type(theirs))
+        if isinstance(theirs, self.pandas.DataFrame):
+            self.pandas.testing.assert_frame_equal(ours, theirs)
+        elif isinstance(theirs, self.pandas.Series):
+            self.pandas.testing.assert_series_equal(ours, theirs)
+            self.assertEqual(ours.name, theirs.name)
+        else:
+            self.assertEqual(repr(ours), repr(theirs))  # NaN is not equal to itself
+
+    def test_labels_may_be_changed(self):
+        frame = self.frame()
+        shared = memroom.share(frame)
+        self.assertEqual(shared.loc[10, "i"], 1)
+        shared.index = [5, 6, 7]
+        shared.columns = list("abcdef")
+        shared.attrs["from"] = "here"
+        self.assertEqual(shared.loc[5, "a"], 1)
+        self.assertEqual(shared.at[7, "a"], 3)
+        self.assertEqual(list(shared.iloc[0].index), list("abcdef"))
+        self.assertEqual(shared.iloc[:1].attrs, {"from": "here"})
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # pandas means to give up changes in place
+            shared.drop(columns="a", inplace=True)
+        self.assertRaises(KeyError, lambda: shared.loc[5, "a"])
+        self.assertEqual(shared.iloc[0, 0], 1.5)
+        row = shared.iloc[1].copy()
+        row["b"] = 7.0
+        self.assertEqual(row["b"], 7.0)
+        self.assertFalse(shared.iloc[1]["b"] == 7.0)
+
+    def test_columns_of_objects_are_said(self):
         frame = self.pandas.DataFrame({"o": [{"a": 1}, [2]]})
         with warnings.catch_warnings(record=True) as said:
             warnings.simplefilter("always")

@@ -2,6 +2,7 @@
 in MEMROOM_BINARY.
 """
 
+import contextlib
 import datetime
 import decimal
 import gzip
@@ -10,6 +11,7 @@ import io
 import json
 import multiprocessing
 import os
+import re
 import signal
 import struct
 import subprocess
@@ -693,7 +695,7 @@ class BadInput(Case):
 
     def test_rows_are_named(self):
         ragged = self.write("r.csv", "a,b\n1,2\n3\n4,5,6\n7,8\n")
-        with self.assertRaisesRegex(memroom.FeedError, r"r.csv: row 1 \(offset 8\): has 1 cells"):
+        with self.assertRaisesRegex(memroom.FeedError, r"r.csv: row 1 \(offset 8\): has 1 cell for 2 columns"):
             list(memroom.Stream(ragged))
         stream = memroom.Stream(ragged, skip_bad=True)
         self.assertEqual(joined(stream)["a"].tolist(), [1, 7])
@@ -1046,6 +1048,166 @@ class Web(Case):
             list(memroom.Stream(address, seed=2, budget="100MiB"))
         server.shutdown()
         server.server_close()
+
+
+class Docs(Case):
+    """Every piece of Python in docs/feed.md does what is written beside it."""
+
+    def setUp(self):
+        super().setUp()
+        here = os.path.dirname(os.path.abspath(__file__))
+        with open(os.path.join(here, os.pardir, os.pardir, os.pardir, "docs", "feed.md")) as file:
+            self.text = file.read()
+        before = os.getcwd()
+        os.chdir(self.folder.name)
+        self.addCleanup(os.chdir, before)
+        os.mkdir("data")
+        rows = numpy.arange(3000)
+        frame = pandas.DataFrame({n: rows / 3000 for n in ("x", "y", "a", "b", "label")})
+        frame.to_parquet("data/one.parquet")
+
+    def test_blocks(self):
+        import torch
+
+        class MyDataset(torch.utils.data.Dataset):
+            def __init__(self, samples):
+                self.samples = samples
+
+            def __len__(self):
+                return len(self.samples)
+
+            def __getitem__(self, index):
+                return self.samples[index]
+
+        blocks = re.findall(r"^```python\n(.*?)^```", self.text, re.M | re.S)
+        self.assertEqual(len(blocks), 2)
+        plain = [{"x": float(i), "name": "n%d" % i} for i in range(100)]
+        loader = torch.utils.data.DataLoader
+        names = {"samples": plain, "DataLoader": loader, "MyDataset": MyDataset}
+        said = io.StringIO()
+        with contextlib.redirect_stdout(said):
+            for block in blocks:
+                exec(block, names)
+        names["loader"].num_workers = 2
+        self.assertEqual(sorted(x for b in names["loader"] for x in b["x"].tolist()), [*range(100)])
+        self.assertIsInstance(names["samples"], memroom.sharing.SharedList)
+        self.assertIsInstance(names["batch"]["x"], numpy.ndarray)
+        self.assertRegex(said.getvalue(), r"3000 rows .*waited [\d.]+ %.*server's peak was")
+
+    def test_the_table_of_frameworks(self):
+        import keras
+        import torch
+
+        table = self.text.split("| for | write |")[1].split("\n\n")[0]
+        code = re.findall(r"^\| [\w. ]+ \| `([^`]+)`", table, re.M)
+        self.assertEqual(len(code), 5)
+        model = keras.Sequential([keras.layers.Dense(1)])
+
+        class OfColumns(keras.Model):
+            """x comes as a dict of columns."""
+
+            def __init__(self):
+                super().__init__()
+                self.inner = model
+
+            def call(self, x):
+                values = x.values() if isinstance(x, dict) else x
+                return self.inner(keras.ops.stack([keras.ops.reshape(v, (-1,)) for v in values], 1))
+
+        trained = OfColumns()
+        trained.compile(optimizer="sgd", loss="mse")
+        for line in code:
+            with self.subTest(line):
+                stream = memroom.Stream("data/*.parquet", batch_size=1000, shuffle=True)
+                loader = torch.utils.data.DataLoader
+                made = eval(line, {"stream": stream, "DataLoader": loader, "model": trained})
+                if not isinstance(made, keras.callbacks.History):
+                    self.assertTrue(any(True for _ in made))
+
+
+class Convert(Case):
+    """`memroom feed convert`, read by pyarrow and NumPy."""
+
+    def convert(self, source, target, *flags):
+        command = [os.environ["MEMROOM_BINARY"], "feed", "convert", self.path(source)]
+        command += ["--to", self.path(target), "--json", *flags]
+        done = subprocess.run(command, capture_output=True, text=True)
+        if done.returncode:
+            raise ValueError(done.stderr)
+        return json.loads(done.stdout)
+
+    def every_kind(self, rows):
+        """A table with every type that a file can have, missing values among them."""
+        numbers = numpy.arange(rows)
+        gone = numbers % 7 == 3
+        columns = {
+            name: pyarrow.array((numbers % 100).astype(name))
+            for name in (
+                "int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32"
+            ).split()
+        }
+        columns["big"] = pyarrow.array(numbers.astype("u8") + 2**63)
+        columns["f"] = pyarrow.array(numbers / 7)
+        columns["flag"] = pyarrow.array(numbers % 3 == 0)
+        columns["text"] = pyarrow.array(
+            [None if i % 7 == 3 else "é%d" % i * (i % 5) for i in range(rows)]
+        )
+        columns["raw"] = pyarrow.array([b"\x00%d" % i if i % 5 else None for i in range(rows)])
+        columns["list"] = pyarrow.array(
+            [None if i % 7 == 3 else list(range(i % 4)) for i in range(rows)],
+            pyarrow.list_(pyarrow.int32()),
+        )
+        for unit in ("s", "ms", "us", "ns"):
+            times = pyarrow.array(numbers * 1_000_003, pyarrow.timestamp(unit), mask=gone)
+            columns["at " + unit] = times
+        columns["day"] = pyarrow.array(numbers.astype("i4"), pyarrow.date32(), mask=gone)
+        fixed = pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(numpy.arange(2.0 * rows)), 2)
+        columns["pair"] = fixed
+        return pyarrow.table(columns)
+
+    def test_parquet(self):
+        table = self.every_kind(20_000)
+        pyarrow.feather.write_feather(table, self.path("a.arrow"), compression="uncompressed")
+        said = self.convert("a.arrow", "b.parquet", "--budget", "64MiB", "--batch", "300")
+        self.assertEqual(said["rows"], 20_000)
+        self.assertLess(said["report"]["peak"], 64 << 20)
+        found = pyarrow.parquet.read_table(self.path("b.parquet"))
+        for name in table.column_names:
+            with self.subTest(name):
+                self.assertEqual(found[name].to_pylist(), table[name].to_pylist())
+        for name in ("int8", "uint16", "uint64", "float16", "float32", "flag", "at us", "day"):
+            self.assertEqual(found[name].type, table[name].type)
+        # and our own stream reads it as it reads what it was made of
+        ours, theirs = (joined(memroom.Stream(self.path(n))) for n in ("b.parquet", "a.arrow"))
+        for name in set(theirs) - {"pair"}:
+            if theirs[name].dtype != object:
+                numpy.testing.assert_array_equal(ours[name], theirs[name], name)
+                continue
+            for one, other in zip(ours[name], theirs[name]):
+                self.assertTrue(one is other or numpy.array_equal(one, other), name)
+
+    def test_row_groups_stay_small(self):
+        numpy.save(self.path("a.npy"), numpy.random.default_rng(1).random((400_000, 16), "f4"))
+        said = self.convert("a.npy", "b.parquet", "--budget", "64MiB", "--shuffle")
+        self.assertLess(said["report"]["peak"], 64 << 20)
+        about = pyarrow.parquet.ParquetFile(self.path("b.parquet")).metadata
+        self.assertGreater(about.num_row_groups, 2)
+        lists = pyarrow.parquet.read_table(self.path("b.parquet"))["data"].combine_chunks()
+        rows, plain = lists.flatten().to_numpy().reshape(-1, 16), numpy.load(self.path("a.npy"))
+        self.assertFalse(numpy.array_equal(rows, plain))  # they are mixed
+        numpy.testing.assert_array_equal(
+            rows[numpy.lexsort(rows.T[:2])], plain[numpy.lexsort(plain.T[:2])]
+        )
+
+    def test_what_parquet_cannot_hold(self):
+        numpy.save(self.path("a.npy"), numpy.zeros((50, 2, 3)))
+        with self.assertRaisesRegex(ValueError, "2 dimensions a row has no place in Parquet"):
+            self.convert("a.npy", "b.parquet")
+        self.assertFalse(os.path.exists(self.path("b.parquet")))
+        lasting = pyarrow.table({"d": pyarrow.array([1, 2], pyarrow.duration("s"))})
+        pyarrow.feather.write_feather(lasting, self.path("a.arrow"), compression="uncompressed")
+        with self.assertRaisesRegex(ValueError, "column d: no type of Parquet is like"):
+            self.convert("a.arrow", "b.parquet")
 
 
 if __name__ == "__main__":

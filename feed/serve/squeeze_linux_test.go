@@ -1,0 +1,107 @@
+package serve
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"memroom/event"
+	"memroom/testenv"
+)
+
+// TestServerMakesRoomInItsCgroup fills the cgroup of a real server until there would be no room for
+// both: the server gives way, and nobody is killed.
+func TestServerMakesRoomInItsCgroup(t *testing.T) {
+	const limit, budget, wanted = 176 << 20, 160 << 20, 110 << 20
+	group := filepath.Join("/sys/fs/cgroup/memory", fmt.Sprintf("memroom-squeeze-%d", os.Getpid()))
+	if err := os.Mkdir(group, 0o755); err != nil {
+		t.Skipf("SKIPPED: no memory cgroup (version 1) can be made here (%v): a server that gives "+
+			"way is not tested in one", err)
+	}
+	t.Cleanup(func() {
+		for range 200 {
+			if os.Remove(group) == nil {
+				return
+			}
+			time.Sleep(50 * time.Millisecond)
+		}
+		t.Errorf("%s could not be removed", group)
+	})
+	limitFile := filepath.Join(group, "memory.limit_in_bytes")
+	if err := os.WriteFile(limitFile, fmt.Append(nil, limit), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	folder := t.TempDir()
+	path, socket := filepath.Join(folder, "a.npy"), filepath.Join(folder, "s")
+	writeRows(t, path, 3<<20) // 192 MiB
+	inside := func(command ...string) *exec.Cmd {
+		cmd := exec.Command("sh", append([]string{"-c", `echo $$ > "$0" && exec "$@"`,
+			filepath.Join(group, "cgroup.procs")}, command...)...)
+		cmd.Env = append(os.Environ(), "XDG_CACHE_HOME="+folder)
+		t.Cleanup(func() {
+			_ = cmd.Process.Kill()
+			_ = cmd.Wait()
+		})
+		return cmd
+	}
+	server := inside(testenv.Binary(t), "feed", "serve", path, "--budget", "160MiB", "--socket",
+		socket)
+	if err := server.Start(); err != nil {
+		t.Fatal(err)
+	}
+	for range 400 {
+		if _, err := os.Stat(socket); err == nil {
+			break
+		}
+		time.Sleep(25 * time.Millisecond)
+	}
+	// The neighbour takes what it wants in steps of 2 MiB, and says so when it has it.
+	neighbour := inside("python3", "-c", fmt.Sprintf(`
+import time
+held = []
+for _ in range(%d >> 21):
+    held.append(b"x" * (2 << 20))
+    time.sleep(0.05)
+print("done", flush=True)
+input()`, wanted))
+	out, err := neighbour.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err = neighbour.StdinPipe(); err != nil {
+		t.Fatal(err)
+	}
+	said := ""
+	sum, report := readEpoch(t, socket, 32<<20, func(batch uint64) {
+		if batch != 2000 { // by then the server holds what it may
+			return
+		}
+		if err := neighbour.Start(); err != nil {
+			t.Fatal(err)
+		}
+		line := make([]byte, 5)
+		_, _ = io.ReadFull(out, line) // an end without a word is a kill
+		said = strings.TrimSpace(string(line))
+	})
+	if said != "done" {
+		t.Errorf("the neighbour was killed at the limit: the server did not give way")
+	}
+	if report.ShrunkTo == 0 || report.ShrunkTo > 100<<20 ||
+		!strings.Contains(report.ShrunkBy, "cgroup") {
+		t.Errorf("the server went from %s to %s (%s)", event.Bytes(budget), report.ShrunkTo,
+			report.ShrunkBy)
+	}
+	if report.Peak+wanted <= limit {
+		t.Errorf("the server took %s at most: beside %s that fits into %s, and nothing was tested",
+			report.Peak, event.Bytes(wanted), event.Bytes(limit))
+	}
+	again, _ := readEpoch(t, socket, 32<<20, func(uint64) {})
+	if again != sum {
+		t.Error("the rows of the second pass came in another order")
+	}
+}
