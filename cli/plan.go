@@ -41,6 +41,10 @@ type planCmd struct {
 	NoUpcast      bool        `help:"Weights that are not packed stay in half precision; prepare_model_for_kbit_training casts them to fp32."`
 	Loss          string      `help:"fused: a loss that never holds all logits, such as Liger's (unvalidated)." enum:"plain,fused" default:"plain" placeholder:"KIND"`
 	Autocast      bool        `help:"Autocast over weights in half precision, as Trainer's bf16=True on a model loaded in bf16."`
+	Trainer       string      `help:"A preference or reinforcement trainer, in TRL's manner: dpo, orpo, kto, reward, grpo or ppo (unvalidated). Pairs count as one of --batch." placeholder:"NAME"`
+	Reference     string      `help:"With --trainer: copy for a frozen reference on the same card, none where its answers were computed before. Default: copy; none for grpo." placeholder:"KIND"`
+	Completion    int         `help:"With --trainer grpo or ppo: tokens of --seq that are generated. Default: half." placeholder:"N"`
+	EngineShare   float64     `help:"With --trainer grpo or ppo: share of the card that an inference engine such as vLLM keeps." placeholder:"0.3"`
 	TargetSeq     int         `help:"Tokens of the target of an encoder-decoder. Default: --seq." placeholder:"N"`
 	Transformers  string      `help:"Release of transformers whose loss is planned: before 4.49 it copied the logits. Default: the newest." placeholder:"VERSION"`
 	Compile       bool        `help:"The model is compiled by torch.compile. A Python with torch and transformers finds out what its compiler writes; without one the interval is wide."`
@@ -49,7 +53,7 @@ type planCmd struct {
 	NoReshard     bool        `help:"FSDP keeps gathered weights from forward to backward (reshard_after_forward=False, SHARD_GRAD_OP)."`
 	Bucket        int64       `help:"DeepSpeed: elements summed at once (reduce_bucket_size). Default: 500 million." placeholder:"N"`
 	Overlap       bool        `help:"DeepSpeed: overlap_comm, which takes a second bucket."`
-	Offload       []string    `help:"Keep optimizer and/or activations in host memory (unvalidated)." placeholder:"WHAT"`
+	Offload       []string    `help:"Keep optimizer, activations or (zero3) parameters in host memory (unvalidated)." placeholder:"WHAT"`
 	ChannelsLast  bool        `help:"Images and convolutions in channels-last order."`
 	Padded        bool        `help:"The longest sample sets --seq and others are padded: attention needs a mask."`
 	Packed        bool        `help:"Samples fill --seq one after the other and do not see each other: attention needs a mask, unless --attn flash."`
@@ -180,6 +184,7 @@ func (c *planCmd) setup(model *models.Config) plan.Setup {
 		Autocast: c.Autocast, DoRA: c.Dora, TrainWhole: c.ModulesToSave, InBackward: c.InBackward,
 		TargetSeq: c.TargetSeq, Transformers: c.Transformers,
 		Compile: c.Compile, NoReshard: c.NoReshard, Bucket: c.Bucket, Overlap: c.Overlap,
+		Trainer: c.Trainer, Reference: c.Reference, Completion: c.Completion, Engine: c.EngineShare,
 		Setup: remedy.Setup{
 			Batch: c.Batch, Seq: c.Seq, Image: c.Image, Precision: c.Precision,
 			Optimizer:     c.Optimizer,

@@ -20,8 +20,8 @@ func (c *planCmd) useSetting(r *recipe, s setting) {
 		return // left to a default, or DeepSpeed's word for what its caller says
 	}
 	name := s.name()
-	for _, use := range []func(*recipe, setting, string) bool{c.useSection, c.useSize, c.useMemory,
-		c.useAdapter, c.usePacked, c.useSpread} {
+	for _, use := range []func(*recipe, setting, string) bool{c.useObjective, c.useSection, c.useSize,
+		c.useMemory, c.useAdapter, c.usePacked, c.useSpread} {
 		if use(r, s, name) {
 			return
 		}
@@ -64,7 +64,7 @@ func (c *planCmd) useSection(r *recipe, s setting, name string) bool {
 	case "offload_optimizer.device":
 		c.offload(text, "optimizer")
 	case "offload_param.device":
-		c.unplanned(r, text == "cpu" || text == "nvme", "parameters offloaded to "+text)
+		c.offload(text, "parameters")
 	case "parallelism.data_parallel_shard_degree":
 		if n, ok := asNumber(s.value); ok && n > 1 {
 			c.useShard("fsdp")
@@ -412,6 +412,7 @@ func (c *planCmd) usePrecision(name string, v any) {
 
 // settle decides what follows from several settings of a file together.
 func (c *planCmd) settle(r *recipe) {
+	c.settleTrainer(r)
 	loads := r.all["base_model"] != nil ||
 		r.all["cutoff_len"] != nil && hasAdapter(r.all) // trainers that load the weights in half
 	if loads && c.fileWeights == "" {

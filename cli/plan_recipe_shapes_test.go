@@ -47,6 +47,46 @@ special_tokens:
   pad_token: <pad>
 `, args: []string{"--ranks", "8"}, wants: []string{"batch 2", "8 accumulated", "sequence 512",
 		"bf16", "adamw_fused", "checkpointing", "flash", "8 ranks (fsdp)"}},
+	{name: "axolotl-dpo.yml", text: `
+base_model: meta-llama/Llama-3.2-1B
+rl: dpo
+sequence_len: 512
+micro_batch_size: 2
+optimizer: adamw_torch
+bf16: true
+gradient_checkpointing: true
+`, wants: []string{"batch 2", "dpo (pairs)", "sequence 512"}, silent: true},
+	{name: "factory-orpo.yaml", text: `
+model_name_or_path: meta-llama/Llama-3.2-1B
+stage: dpo
+pref_loss: orpo
+pref_beta: 0.1
+finetuning_type: lora
+lora_target: all
+cutoff_len: 256
+per_device_train_batch_size: 1
+bf16: true
+`, wants: []string{"orpo (pairs)", "all-linear"}},
+	{name: "trl-grpo.yaml", text: `
+model_name_or_path: meta-llama/Llama-3.2-1B
+per_device_train_batch_size: 4
+gradient_accumulation_steps: 2
+num_generations: 8
+max_prompt_length: 256
+max_completion_length: 128
+use_vllm: true
+vllm_mode: colocate
+vllm_gpu_memory_utilization: 0.25
+beta: 0.04
+bf16: true
+`, args: []string{"--gpu", "A100-80"}, wants: []string{"grpo, answers of 128 tokens", "sequence 384"}, silent: true},
+	{name: "factory-reward.yaml", text: `
+model_name_or_path: meta-llama/Llama-3.2-1B
+stage: rm
+cutoff_len: 256
+per_device_train_batch_size: 2
+bf16: true
+`, wants: []string{"reward (pairs)"}},
 	{name: "axolotl-lora8.yml", text: `
 base_model: someone/model
 load_in_8bit: true

@@ -78,7 +78,10 @@ func (c *ctx) repeatKV(x *tape.Tensor, n int64) *tape.Tensor {
 }
 
 // rotary is one model's rotary embedding.
-type rotary struct{ dim int64 }
+type rotary struct {
+	dim  int64
+	half bool // angles are not repeated for the second half of a head
+}
 
 // table computes cos and sin for s positions in the type of x.
 func (c *ctx) rotaryTable(r rotary, pos *tape.Tensor, as tape.DType) (cos, sin *tape.Tensor) {
@@ -90,7 +93,11 @@ func (c *ctx) rotaryTable(r rotary, pos *tape.Tensor, as tape.DType) (cos, sin *
 			f.Set(&inv, c.To(c.Borrow(c.Float, 1, r.dim/2, 1), tape.F32))
 			f.Set(&p, c.Fresh("rotary table", tape.F32, 1, 1, s))
 			f.Set(&freqs, c.Transpose(c.Bmm(inv, p), 1, 2))
-			f.Set(&emb, c.Cat(-1, freqs, freqs))
+			if r.half {
+				f.Set(&emb, freqs)
+			} else {
+				f.Set(&emb, c.Cat(-1, freqs, freqs))
+			}
 			var cf, sf *tape.Tensor
 			f.Set(&cf, c.Scale(c.Scale(emb)))
 			f.Set(&sf, c.Scale(c.Scale(emb)))

@@ -247,6 +247,7 @@ const (
 	byPairsWhole // Helium: neighbours, the whole head
 	byPairsCast  // ERNIE 4.5: neighbours, each product in fp32
 	byHalvesWide // ModernBERT: halves, each product in fp32
+	byChunks     // gpt-oss: halves, with a table of half the width
 )
 
 func (k rotation) run(c *ctx, f *tape.Frame, q, k2 **tape.Tensor, cos, sin *tape.Tensor,
@@ -260,6 +261,8 @@ func (k rotation) run(c *ctx, f *tape.Frame, q, k2 **tape.Tensor, cos, sin *tape
 		rq, rk = c.rotatePart(*q, *k2, cos, sin, rot, false)
 	case byHalves:
 		rq, rk = c.rotateBoth(*q, *k2, cos, sin)
+	case byChunks:
+		rq, rk = c.rotateChunks(*q, *k2, cos, sin)
 	default:
 		rq, rk = k.apply(c, *q, *k2, cos, sin, rot)
 	}

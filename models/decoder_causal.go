@@ -36,6 +36,9 @@ func (c *ctx) causalLM(in []*tape.Tensor, head lin, body func() *tape.Tensor) *t
 	if c.Cache && !c.Checkpointing {
 		c.kv = f
 	}
+	if c.Objective != "" {
+		return f.Leave(c.objectiveLoss(in, head, body))
+	}
 	switch c.arch {
 	case "ForSequenceClassification":
 		return f.Leave(c.lastToken(in, head, body))

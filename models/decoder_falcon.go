@@ -133,7 +133,7 @@ func (s *falconSpec) run(c *ctx, ids *tape.Tensor, table *tape.Param, blocks []*
 			s.biasMask(c, f, &mask, &alibi)
 		}
 		f.Set(&h, e)
-		co, si := c.rotaryTable(rotary{s.h / s.heads}, pos, h.DType)
+		co, si := c.rotaryTable(rotary{dim: s.h / s.heads}, pos, h.DType)
 		f.Set(&cos, co)
 		f.Set(&sin, si)
 	})

@@ -45,8 +45,12 @@ type decoder struct {
 	mlpNames             [2]string
 	lateHeads            bool // q, k and v are split into heads after all three exist
 	rotation             rotation
-	rot                  int64 // rotated part of a head, if not all
-	wideTable            bool  // cos and sin stay in fp32
+	rot                  int64   // rotated part of a head, if not all
+	wideTable            bool    // cos and sin stay in fp32
+	halfTable            bool    // cos and sin have half the width of a head
+	complexTable         bool    // one table of complex numbers
+	sinks                bool    // gpt-oss: a learnt score of each head in the softmax
+	latent               *latent // DeepSeek's attention instead of q, k and v
 	experts              *moe
 	expertsName          string
 	dense                int64 // the first layers have an MLP instead of experts
@@ -72,6 +76,8 @@ type decoderBlock struct {
 	qkv, gateUp    lin
 	slides, still  bool // attends to a window; does not rotate
 	moe            *moeBlock
+	latent         *latentBlock
+	sinks          *tape.Param
 }
 
 func readDecoder(c *Config, r Run) *decoder {
@@ -163,16 +169,22 @@ func setDefault(v *int64, def int64) {
 func (s *decoder) block(m *tape.Module, mixes bool) *decoderBlock {
 	b := &decoderBlock{spec: s}
 	a := m.Child("self_attn")
-	if s.fusedQKV {
+	switch {
+	case s.latent != nil:
+		b.latent = s.latent.build(a, s.h, s.heads)
+	case s.fusedQKV:
 		b.o, b.qkv = linear(a, "o_proj", s.heads*s.d, s.h, false),
 			linear(a, "qkv_proj", s.h, (s.heads+2*s.kv)*s.d, false)
-	} else {
+	default:
 		b.q, b.k, b.v = linear(a, "q_proj", s.h, s.heads*s.d, s.qkvBias),
 			linear(a, "k_proj", s.h, s.kv*s.d, s.qkvBias), linear(a, "v_proj", s.h, s.kv*s.d,
 				s.qkvBias)
 		b.o = linear(a, "o_proj", s.heads*s.d, s.h, s.outBias)
 	}
 	s.buildHeadNorms(a, b)
+	if s.sinks {
+		b.sinks = a.Param("sinks", s.heads)
+	}
 	if !mixes {
 		s.buildMLP(m.Child("mlp"), b)
 		s.buildNorms(m, b)
@@ -226,11 +238,15 @@ func (s *decoder) run(c *ctx, ids *tape.Tensor, table *tape.Param, blocks []*dec
 		if s.wideTable {
 			as = tape.F32
 		}
-		co, si := c.rotaryTable(rotary{s.rot}, pos, as)
+		if s.complexTable {
+			f.Set(&cos, c.complexTable(rotary{dim: s.rot}, pos))
+			return
+		}
+		co, si := c.rotaryTable(rotary{dim: s.rot, half: s.halfTable}, pos, as)
 		f.Set(&cos, co)
 		f.Set(&sin, si)
 		if s.twoTables {
-			co, si = c.rotaryTable(rotary{s.rot}, pos, as)
+			co, si = c.rotaryTable(rotary{dim: s.rot, half: s.halfTable}, pos, as)
 			f.Set(&cos2, co)
 			f.Set(&sin2, si)
 		}
@@ -293,6 +309,9 @@ func (b *decoderBlock) run(c *ctx, x, cos, sin, mask *tape.Tensor) *tape.Tensor 
 		f.Set(&h, s.norms.run(c, b.norm2, h))
 	}
 	f.Set(&h, b.mlp(c, h))
+	if s.sinks { // the variable of the attention weights now holds the router's scores
+		f.Set(&weights, nil)
+	}
 	if s.layout != preNorm {
 		f.Set(&h, s.norms.run(c, b.post2, h))
 	}
@@ -324,6 +343,9 @@ func (b *decoderBlock) runAside(c *ctx, x, cos, sin, mask *tape.Tensor) *tape.Te
 }
 
 func (b *decoderBlock) attend(c *ctx, x, cos, sin, mask *tape.Tensor) (out, weights *tape.Tensor) {
+	if b.latent != nil {
+		return b.latent.attend(c, x, cos, sin, mask, b.spec.attnDrop)
+	}
 	f := c.Enter(x)
 	s := b.spec
 	var qkv, q, k, v, o, w *tape.Tensor
@@ -349,8 +371,14 @@ func (b *decoderBlock) attend(c *ctx, x, cos, sin, mask *tape.Tensor) (out, weig
 	ck, cv := c.cached(k, v)
 	f.Set(&k, ck)
 	f.Set(&v, cv)
-	a, p := c.attend(attention{dropout: s.attnDrop, groups: s.heads / s.kv, upcast: true,
-		causal: true, softcap: s.softcap}, q, k, v, mask)
+	how := attention{dropout: s.attnDrop, groups: s.heads / s.kv, upcast: true, causal: true,
+		softcap: s.softcap}
+	var a, p *tape.Tensor
+	if b.sinks != nil && c.Attn == "eager" {
+		a, p = c.eagerSinks(how, q, k, v, mask, b.sinks)
+	} else {
+		a, p = c.attend(how, q, k, v, mask)
+	}
 	f.Set(&o, a)
 	f.Set(&w, p)
 	f.Set(&o, c.Contiguous(c.Reshape(o, o.Shape[0], o.Shape[1], s.heads*s.d)))

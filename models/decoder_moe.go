@@ -10,13 +10,17 @@ type moe struct {
 	normTop                          bool // the chosen weights are normalised
 	// GLM-4.5, DeepSeek-V3: experts are chosen by groups, from sigmoids; the shared one has no gate
 	groups, chosenGroups int64
+	soft                 bool // DeepSeek-V2: from a softmax, with groups only where chosenGroups is set
+	mlpBias              bool // of the shared expert
 }
 
 // moeBlock is one such layer.
 type moeBlock struct {
-	spec                     *moe
-	router, gateUp, down     *tape.Param
-	gate, up, downS, gateOne lin
+	spec                 *moe
+	router, gateUp, down *tape.Param
+	// gpt-oss has biases, and its weights lie the other way round
+	routerBias, gateUpBias, downBias *tape.Param
+	gate, up, downS, gateOne         lin
 }
 
 func (m *moe) build(mod *tape.Module, h int64) *moeBlock {
@@ -24,6 +28,16 @@ func (m *moe) build(mod *tape.Module, h int64) *moeBlock {
 	name := "gate"
 	if m.kind == "granitemoe" {
 		name = "router"
+	}
+	if m.kind == "gpt_oss" {
+		g := mod.Child("router")
+		b.router, b.routerBias = g.Param("weight", m.experts, h), g.Param("bias", m.experts)
+		e := mod.Child("experts").Experts()
+		b.gateUp = e.Param("gate_up_proj", m.experts, h, 2*m.inner)
+		b.gateUpBias = e.Param("gate_up_proj_bias", m.experts, 2*m.inner)
+		b.down = e.Param("down_proj", m.experts, m.inner, h)
+		b.downBias = e.Param("down_proj_bias", m.experts, h)
+		return b
 	}
 	router := func() { b.router = mod.Child(name).Param("weight", m.experts, h) }
 	experts := func() {
@@ -35,10 +49,13 @@ func (m *moe) build(mod *tape.Module, h int64) *moeBlock {
 		experts()
 		router()
 		if m.groups > 0 {
-			mod.Child(name).Buffer(tape.F32, m.experts)
+			if !m.soft {
+				mod.Child(name).Buffer(tape.F32, m.experts)
+			}
 			s := mod.Child("shared_experts")
-			b.gate, b.up, b.downS = linear(s, "gate_proj", h, m.shared, false),
-				linear(s, "up_proj", h, m.shared, false), linear(s, "down_proj", m.shared, h, false)
+			b.gate, b.up = linear(s, "gate_proj", h, m.shared, m.mlpBias),
+				linear(s, "up_proj", h, m.shared, m.mlpBias)
+			b.downS = linear(s, "down_proj", m.shared, h, m.mlpBias)
 		}
 		return b
 	}
@@ -69,7 +86,8 @@ func (b *moeBlock) run(c *ctx, x *tape.Tensor) *tape.Tensor {
 	f.Set(&logits, l)
 	f.Set(&weights, w)
 	f.Set(&places, p)
-	if b.spec.kind == "mixtral" { // hidden_states is overwritten by the experts' result
+	// hidden_states is overwritten by the experts' result
+	if b.spec.kind == "mixtral" || b.spec.kind == "gpt_oss" {
 		f.Set(&flat, b.apply(c, flat, places, weights))
 		f.Set(&flat, c.View(flat, x.Shape...))
 		return f.Leave(flat)
@@ -86,7 +104,11 @@ func (b *moeBlock) run(c *ctx, x *tape.Tensor) *tape.Tensor {
 func (b *moeBlock) runGroups(c *ctx, x *tape.Tensor) *tape.Tensor {
 	f := c.Enter(x)
 	var weights, places, h *tape.Tensor
-	w, p := b.routeGroups(c, x)
+	route := b.routeGroups
+	if b.spec.soft {
+		route = b.routeSoft
+	}
+	w, p := route(c, x)
 	f.Set(&weights, w)
 	f.Set(&places, p)
 	f.Set(&h, c.View(x, -1, x.Dim(-1)))
@@ -128,10 +150,45 @@ func (b *moeBlock) routeGroups(c *ctx, x *tape.Tensor) (scores, places *tape.Ten
 	return scores, places
 }
 
+// routeSoft is DeepseekV2TopkRouter: a softmax over all experts, of which the best groups stay.
+func (b *moeBlock) routeSoft(c *ctx, x *tape.Tensor) (scores, places *tape.Tensor) {
+	f := c.Enter(x)
+	n, s := x.Shape[0]*x.Shape[1], b.spec
+	var flat, logits, all, best, group, mask, wide, idx, top *tape.Tensor
+	f.Set(&flat, c.View(x, -1, x.Dim(-1)))
+	f.Set(&logits, c.LinearT(c.To(flat, tape.F32), c.To(b.router.Tensor, tape.F32), nil))
+	f.Set(&all, c.Softmax(c.To(logits, tape.F32), tape.F32))
+	if s.chosenGroups > 0 {
+		f.Set(&best, c.Largest(c.View(all, n, s.groups, s.experts/s.groups)))
+		_, i := c.TopK(c.Squeeze(best, 2), s.chosenGroups)
+		f.Set(&group, i)
+		f.Set(&mask, c.Fresh("moe", tape.F32, n, s.groups))
+		f.Set(&wide, c.Fresh("moe", tape.F32, n, s.experts))
+		f.Set(&all, c.MaskedFill(all, c.Fresh("moe", tape.Bool, n, s.experts)))
+	}
+	v, i := c.TopK(all, s.perToken)
+	f.Set(&top, v)
+	f.Set(&idx, i)
+	f.Set(&top, c.Scale(top))
+	scores, places = top, idx
+	f.Leave(scores, places)
+	return scores, places
+}
+
 // route picks the experts of each token.
 func (b *moeBlock) route(c *ctx, x *tape.Tensor) (logits, scores, places *tape.Tensor) {
 	f := c.Enter(x)
 	var l, probs, top, idx *tape.Tensor
+	if b.spec.kind == "gpt_oss" { // the chosen logits are normalised in their own type
+		f.Set(&l, c.Linear(x, b.router, b.routerBias))
+		v, i := c.TopK(l, b.spec.perToken)
+		f.Set(&top, v)
+		f.Set(&idx, i)
+		c.NoAutocast(func() { f.Set(&probs, c.Softmax(top, top.DType)) })
+		logits, scores, places = l, probs, idx
+		f.Leave(logits, scores, places)
+		return logits, scores, places
+	}
 	f.Set(&l, c.LinearT(x, b.router.Tensor, nil))
 	if b.spec.kind == "granitemoe" { // the chosen logits are normalised
 		f.Set(&l, c.To(l, tape.F32))
@@ -168,8 +225,8 @@ func (b *moeBlock) apply(c *ctx, x, places, weights *tape.Tensor) *tape.Tensor {
 	f := c.Enter(x, places, weights)
 	n, h, k := x.Shape[0], x.Shape[1], b.spec.perToken
 	rows := n * k
-	var sample, ids, sorted, perm, chosen, chosenW, ints, count, offsets, sentinel, y, weighted,
-		inverse *tape.Tensor
+	var sample, ids, sorted, perm, chosen, chosenW, ints, count, offsets, sentinel, bias, y,
+		weighted, inverse *tape.Tensor
 	f.Set(&sample, c.Reshape(weights, -1))
 	f.Set(&ids, c.Reshape(places, -1))
 	s, p := c.Sort(ids)
@@ -182,16 +239,25 @@ func (b *moeBlock) apply(c *ctx, x, places, weights *tape.Tensor) *tape.Tensor {
 	f.Set(&offsets, c.Fresh("moe", tape.I32, b.spec.experts))
 	tape.Del(c.Fresh("moe", tape.U8, 1023))
 	f.Set(&sentinel, c.Fresh("moe", tape.Bool, rows, 1))
+	if b.gateUpBias != nil {
+		f.Set(&bias, c.Index(b.gateUpBias.Tensor, sorted))
+	}
 	c.MaskedFillInPlace(chosen, sentinel)
 	project := func(t *tape.Tensor, w *tape.Param) *tape.Tensor {
 		if w.Bits > 0 {
 			return c.PackedGroups(t, w)
+		}
+		if b.gateUpBias != nil {
+			return c.AddInPlace(c.GroupedMM(c.To(t, w.DType), w.Tensor, offsets), bias)
 		}
 		return c.GroupedMM(c.To(t, w.DType), c.Transpose(w.Tensor, 1, 2), offsets)
 	}
 	f.Set(&y, project(chosen, b.gateUp))
 	f.Set(&y, c.MaskedFill(y, sentinel))
 	f.Set(&y, b.activate(c, y))
+	if b.downBias != nil {
+		f.Set(&bias, c.Index(b.downBias.Tensor, sorted))
+	}
 	f.Set(&y, project(y, b.down))
 	f.Set(&y, c.MaskedFill(y, sentinel))
 	f.Set(&weighted, c.Mul(y, c.Unsqueeze(chosenW, -1)))
@@ -202,6 +268,9 @@ func (b *moeBlock) apply(c *ctx, x, places, weights *tape.Tensor) *tape.Tensor {
 }
 
 func (b *moeBlock) activate(c *ctx, x *tape.Tensor) *tape.Tensor {
+	if b.spec.kind == "gpt_oss" {
+		return c.gateClamped(x)
+	}
 	f := c.Enter(x)
 	var gate, up *tape.Tensor
 	parts := c.Split(x, -1, b.spec.inner, b.spec.inner)
@@ -258,6 +327,11 @@ func glm4Moe(c *Config, r Run) (*Model, error) {
 	if c.Bool(false, "use_qk_norm") {
 		s.headNorm = beforeHeads
 	}
+	return s.withGroups(c, r)
+}
+
+// withGroups adds experts that are chosen by groups; the first layers are dense.
+func (s *decoder) withGroups(c *Config, r Run) (*Model, error) {
 	m := &moe{experts: c.Int(128, "n_routed_experts", "num_local_experts"), kind: c.Type(),
 		perToken: c.Int(8, "num_experts_per_tok"), act: s.act,
 		inner: c.Int(1408, "moe_intermediate_size"), normTop: c.Bool(true, "norm_topk_prob"),

@@ -161,7 +161,7 @@ func (s *parallel) run(c *ctx, ids *tape.Tensor, table *tape.Param, blocks []*pa
 		if s.phi {
 			f.Set(&e, h)
 		}
-		co, si := c.rotaryTable(rotary{s.rot}, pos, h.DType)
+		co, si := c.rotaryTable(rotary{dim: s.rot}, pos, h.DType)
 		f.Set(&cos, co)
 		f.Set(&sin, si)
 	})

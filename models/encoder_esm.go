@@ -112,7 +112,7 @@ func (s *esmSpec) run(c *ctx, ids *tape.Tensor, word, pos *tape.Param, first nor
 	f.Set(&mask, c.fullMask(b, n, e.DType))
 	if s.rotates {
 		at := f.Keep(c.Unsqueeze(c.Fresh("positions", tape.I64, n), 0))
-		co, si := c.rotaryTable(rotary{s.h / s.heads}, at, e.DType)
+		co, si := c.rotaryTable(rotary{dim: s.h / s.heads}, at, e.DType)
 		f.Set(&cos, co)
 		f.Set(&sin, si)
 	}

@@ -191,13 +191,13 @@ func (s *modernSpec) run(c *ctx, ids *tape.Tensor, word *tape.Param, first norm,
 		f.Set(&h, e)
 		f.Set(&mask, c.fullMask(b, n, h.DType))
 		f.Set(&near, c.nearMask(b, n, s.window, h.DType))
-		co, si := c.rotaryTable(rotary{s.h / s.heads}, pos, h.DType)
+		co, si := c.rotaryTable(rotary{dim: s.h / s.heads}, pos, h.DType)
 		f.Set(&cos, co)
 		f.Set(&sin, si)
 		f.Set(&cos2, cos)
 		f.Set(&sin2, sin)
 		if s.both {
-			co, si = c.rotaryTable(rotary{s.h / s.heads}, pos, h.DType)
+			co, si = c.rotaryTable(rotary{dim: s.h / s.heads}, pos, h.DType)
 			f.Set(&cos2, co)
 			f.Set(&sin2, si)
 		}

@@ -94,7 +94,7 @@ func (e *encoder) nomicRun(c *ctx, ids *tape.Tensor, word, typ *tape.Param, firs
 	})
 	f.Set(&mask, c.fullMask(b, n, emb.DType))
 	f.Set(&h, emb)
-	co, si := c.rotaryTable(rotary{d}, at, h.DType)
+	co, si := c.rotaryTable(rotary{dim: d}, at, h.DType)
 	f.Set(&cos, co)
 	f.Set(&sin, si)
 	for i, blk := range blocks {

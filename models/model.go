@@ -19,6 +19,12 @@ type Run struct {
 	Target int64
 	// release of transformers whose loss is computed, as 100*major+minor; 0 is the newest
 	Transformers int
+	// what a decoder is trained on; "" is the next token
+	Objective Objective
+	// tokens at the end of each sequence whose logits are made; 0 is all
+	Keep int64
+	// the head to build instead of the one that the configuration names, with one label
+	HeadName string
 
 	arch   string  // the head the configuration names
 	labels int64   // classes of a classification head

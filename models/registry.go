@@ -41,6 +41,7 @@ var kinds = []kind{
 		"helium": lesser, "arcee": lesser, "ernie4_5": lesser, "hunyuan_v1_dense": lesser,
 		"mixtral": mixtral, "qwen2_moe": mixtral, "qwen3_moe": mixtral, "olmoe": mixtral,
 		"granitemoe": mixtral, "glm4_moe": glm4Moe,
+		"deepseek_v2": deepseekV2, "deepseek_v3": deepseekV3, "gpt_oss": gptOss, "lfm2": lfm2,
 	}},
 	{"encoders", map[string]builder{ // encoder_*.go
 		"bert": bert, "roberta": roberta, "xlm-roberta": roberta, "camembert": roberta,
@@ -59,7 +60,8 @@ var kinds = []kind{
 	}},
 	{"vision transformers", map[string]builder{ // vision_*.go
 		"vit": vit, "deit": vit, "dinov2": dinov2, "dinov2_with_registers": dinov2,
-		"swin": swin, "swinv2": swinV2,
+		"dinov3_vit": dinov3,
+		"swin":       swin, "swinv2": swinV2,
 	}},
 	{"text and images", map[string]builder{ // multimodal_*.go
 		"clip": clip, "siglip": siglip,
@@ -129,12 +131,15 @@ func New(c *Config, r Run) (*Model, error) {
 		return nil, &UnknownTypeError{c.Type()}
 	}
 	r.arch, r.labels, r.padID = c.Architecture(), c.Labels(), c.Has("pad_token_id")
+	if r.HeadName != "" {
+		r.arch, r.labels = r.HeadName, 1
+	}
 	r.drop = c.Float(c.Float(0.1, "hidden_dropout"), "classifier_dropout")
 	m, err := b(c, r)
 	if err != nil {
 		return nil, err
 	}
-	if m.Head != "" && r.arch != "" && !sameHead(m.Head, r.arch) {
+	if m.Head != "" && r.HeadName == "" && r.arch != "" && !sameHead(m.Head, r.arch) {
 		m.Loose = true
 		m.Notes = append(m.Notes,
 			fmt.Sprintf("the head of %s is not described: that of %s is assumed",

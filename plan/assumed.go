@@ -74,6 +74,7 @@ func (s *Setup) words(image int64) string {
 	add(s.TargetSeq > 0, "target %d", s.TargetSeq)
 	add(s.Transformers != "", "transformers %s", s.Transformers)
 	add(s.ChunkedLoss, "fused loss")
+	add(s.Trainer != "", "%s", s.trainerWords())
 	add(s.LoadIn != "", "weights in %s", s.LoadIn)
 	add(s.DoubleQuant, "double quantisation")
 	add(s.NoUpcast, "no upcast")

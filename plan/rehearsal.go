@@ -109,7 +109,7 @@ func (r *Rehearsal) words() string {
 	if r.Steps == 1 {
 		return "the script as it is, 1 step"
 	}
-	return fmt.Sprintf("the script as it is, %d steps", r.Steps)
+	return "the script as it is, " + event.Count(r.Steps, "step")
 }
 
 // Check says why there is nothing to predict from, in words for the user.

@@ -51,6 +51,15 @@ type Setup struct {
 	Bucket  int64 `json:"bucket,omitempty"`
 	Overlap bool  `json:"overlap,omitempty"` // DeepSpeed: overlap_comm
 
+	// how a language model is trained beyond the next token, see Trainers; "" is plainly
+	Trainer string `json:"trainer,omitempty"`
+	// what its answers are compared with, see References
+	Reference string `json:"reference,omitempty"`
+	// tokens of seq that are generated
+	Completion int `json:"completion,omitempty"`
+	// share of the card that an inference engine takes, 0 is none
+	Engine float64 `json:"engine_share,omitempty"`
+
 	bare  bool     // batches come without an attention mask
 	whole string   // the type of the larger model of which only the text model is planned
 	said  []string // what the configuration decided
@@ -61,7 +70,7 @@ var (
 	Precisions = []string{"fp32", "amp_bf16", "amp_fp16", "bf16", "fp16"}
 	Attentions = []string{"sdpa", "eager", "flash"}
 	Shards     = []string{"ddp", "fsdp", "fsdp1", "zero1", "zero2", "zero3"}
-	Offloads   = []string{"optimizer", "activations"}
+	Offloads   = []string{"optimizer", "activations", "parameters"}
 	LoadIns    = []string{"8bit", "4bit"}
 )
 
@@ -78,7 +87,8 @@ func (s Setup) Check() error {
 		name, value string
 		known       []string
 	}{{"precision", s.Precision, Precisions}, {"attention", s.Attention, Attentions},
-		{"shard", s.Shard, Shards}, {"load-in", s.LoadIn, LoadIns}} {
+		{"shard", s.Shard, Shards}, {"load-in", s.LoadIn, LoadIns}, {"trainer", s.Trainer, Trainers},
+		{"reference", s.Reference, References}} {
 		if w.value != "" && !slices.Contains(w.known, w.value) {
 			return fmt.Errorf("%s %q is not known: use one of %s", w.name, w.value,
 				strings.Join(w.known, ", "))
@@ -93,6 +103,9 @@ func (s Setup) Check() error {
 	if err := tape.KnownOptimizer(s.Optimizer); err != nil {
 		return err
 	}
+	if err := s.checkTrainer(); err != nil {
+		return err
+	}
 	for _, n := range []struct {
 		name      string
 		value, to int
@@ -100,7 +113,8 @@ func (s Setup) Check() error {
 		{"accumulate", s.Accumulate, 1 << 16}, {"ranks", s.Ranks, 1 << 16},
 		{"lora-rank", s.LoRARank, 1 << 16},
 		{"eval-batch", s.EvalBatch, maxBatchSize}, {"eval-keep", s.EvalKeep, 1 << 20},
-		{"shortest", s.Shortest, maxSeq}, {"target-seq", s.TargetSeq, maxSeq}} {
+		{"shortest", s.Shortest, maxSeq}, {"target-seq", s.TargetSeq, maxSeq},
+		{"completion", s.Completion, maxSeq}} {
 		if n.value < 0 || n.value > n.to {
 			return fmt.Errorf("%s %d is out of range: use 1 to %d", n.name, n.value, n.to)
 		}
@@ -146,7 +160,10 @@ func (s Setup) Check() error {
 			return errors.New(f.says)
 		}
 	}
-	if s.Shard != "" && s.Ranks == 1 {
+	if s.Offloads("parameters") && s.Shard != "zero3" {
+		return fmt.Errorf("--offload parameters is planned for DeepSpeed's stage 3: add --shard zero3")
+	}
+	if s.Shard != "" && s.Ranks == 1 && !(s.zero() != nil && len(s.Offload) > 0) {
 		return fmt.Errorf("sharding with %s needs more than one rank: add --ranks N", s.Shard)
 	}
 	return nil
@@ -171,6 +188,7 @@ func (s Setup) WithDefaults() Setup {
 	if s.Shard == "" && s.Ranks > 1 {
 		s.Shard = "ddp"
 	}
+	s.fromTrainer()
 	return s
 }
 
@@ -240,7 +258,16 @@ func setDefault[T comparable](v *T, def T) {
 
 // run is how the model is used in this setup, with a batch of the given size.
 func (s *Setup) run(batch, seq int) models.Run {
-	return models.Run{Batch: int64(batch), Seq: int64(seq), Image: int64(s.Image),
+	objective, keep := s.objective()
+	head := ""
+	if s.paired() {
+		batch *= 2
+	}
+	if s.Trainer == "reward" {
+		head = "ForSequenceClassification"
+	}
+	return models.Run{Objective: objective, Keep: keep, HeadName: head, Batch: int64(batch),
+		Seq: int64(seq), Image: int64(s.Image),
 		Attn: s.Attention, Checkpointing: s.Checkpointing,
 		Float: s.computeType(), Padded: s.Padded, MaskGiven: !s.bare,
 		ChannelsLast: s.ChannelsLast, ChunkLogits: s.ChunkedLoss, Cache: s.UseCache,
@@ -424,6 +451,10 @@ func (s *Setup) loop(order int) (loop, error) {
 			settledBatches)), clip: s.Clip, keepGrads: s.KeepGrads,
 		channelsLast: s.ChannelsLast, steps: 2,
 		keepLogits: s.EvalKeep, autocast: s.Autocast, inBackward: s.InBackward}
+	var err error
+	if l.aside, err = s.aside(); err != nil {
+		return loop{}, err
+	}
 	if s.varies() {
 		for _, seq := range orderOf(order, s.Shortest, s.Seq) {
 			in, err := s.batchOf(s.Batch, seq)

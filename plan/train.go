@@ -23,6 +23,7 @@ type loop struct {
 	evaluation   inputs   // a batch of the evaluation after each step; nil is none
 	inBackward   bool     // the optimizer steps in the backward pass
 	autocast     bool     // over weights in half precision
+	aside        aside    // what a trainer does beside the step
 	keepLogits   int      // evaluation batches whose logits stay until the evaluation is over
 }
 
@@ -63,9 +64,9 @@ func (l *loop) loadType(o tape.Options) tape.DType {
 func train(m *models.Model, o tape.Options, l loop) *tape.Graph {
 	o.Training = true
 	switch {
-	case o.FSDP != nil || o.Zero != nil: // their own policy casts weights, autocast is not needed
-	case l.autocast && !strings.HasPrefix(l.precision, "amp_"):
+	case l.autocast && !strings.HasPrefix(l.precision, "amp_") && o.Zero == nil:
 		o.Autocast, o.Half = true, weightType(l.precision)
+	case o.FSDP != nil || o.Zero != nil: // their own policy casts weights, autocast is not needed
 	case l.precision == "amp_bf16":
 		o.Autocast, o.Half = true, tape.BF16
 	case l.precision == "amp_fp16":
@@ -77,7 +78,15 @@ func train(m *models.Model, o tape.Options, l loop) *tape.Graph {
 	if l.channelsLast {
 		g.ToChannelsLast(m.Root)
 	}
-	opt := g.NewOptimizer(l.optimizer, m.Root.Parameters())
+	trained := m.Root.Parameters()
+	if l.aside.value != nil {
+		l.aside.load(g) // before the second model: copies are of the first
+		g.Load(l.aside.value.Root, l.loadType(o))
+		trained = append(trained, l.aside.value.Root.Parameters()...)
+	} else {
+		l.aside.load(g)
+	}
+	opt := g.NewOptimizer(l.optimizer, trained)
 	if l.inBackward {
 		opt.InBackward()
 	}
@@ -91,8 +100,9 @@ func train(m *models.Model, o tape.Options, l loop) *tape.Graph {
 		if len(l.batches) > 0 {
 			batch = l.batches[(step-1)%len(l.batches)]
 		}
+		l.aside.write(g, m, step)
 		for range max(l.accumulate, 1) {
-			microBatch(g, m, batch, scaler, step, &loss)
+			microBatch(g, m, batch, scaler, step, &loss, &l.aside)
 		}
 		g.Mark(step, "optimizer")
 		if l.clip {
@@ -145,7 +155,8 @@ func (l *lastLoss) set(loss *tape.Tensor) {
 
 // microBatch is forward and backward of one batch.
 func microBatch(g *tape.Graph, m *models.Model, batch inputs, scaler *scaler, step int,
-	last *lastLoss) {
+	last *lastLoss, a *aside) {
+	a.before(g, m, batch, step)
 	f := g.Enter()
 	g.Mark(step, "forward")
 	in := batch(g)
@@ -155,7 +166,17 @@ func microBatch(g *tape.Graph, m *models.Model, batch inputs, scaler *scaler, st
 	var loss *tape.Tensor
 	f.Set(&loss, g.Scale(g.Whole(func() *tape.Tensor { return m.Loss(g, in) }))) // loss / steps
 	last.set(loss)
+	var value *tape.Tensor
+	if a.value != nil {
+		read := a.value.Inputs(g)
+		for _, t := range read {
+			f.Keep(t)
+		}
+		f.Set(&value, g.Scale(g.Whole(func() *tape.Tensor { return a.value.Loss(g, read) })))
+		f.Set(&loss, g.Add(loss, value))
+	}
 	g.EndAutocast()
+	a.after(g, m, batch, step)
 	g.Mark(step, "backward")
 	scaler.backward(loss)
 	f.Leave()

@@ -82,8 +82,11 @@ func (t *Text) planHead(p *plan.Prediction) {
 	if p.Assumed != "" {
 		t.linef("planned for %s", p.Assumed)
 	}
-	if h := p.Host; h != nil && h.Optimizer+h.Activation > 0 {
+	if h := p.Host; h != nil && h.Optimizer+h.Activation+h.Parameters > 0 {
 		t.linef("%s", planHost(h))
+	}
+	if h := p.Host; h != nil && h.Loading.Mapped >= event.GiB {
+		t.linef("%s", planLoading(h))
 	}
 	if p.Fits == nil {
 		return
@@ -117,8 +120,10 @@ func planPeak(p *plan.Prediction) string {
 		where = "while the model is loaded"
 	case "optimizer":
 		where = "in the optimizer step"
-	case "evaluation":
-		where = "in the evaluation"
+	case "evaluation", "generation":
+		where = "in the " + p.Phase
+	case "reference":
+		where = "in the reference's forward pass"
 	}
 	if p.PeakOp != "" {
 		where += ", at " + p.PeakOp
@@ -138,7 +143,27 @@ func planHost(h *plan.HostNeed) string {
 	if h.Activation > 0 {
 		parts = append(parts, fmt.Sprintf("%s of activations", h.Activation))
 	}
-	return "offloaded to host memory: " + strings.Join(parts, " and ")
+	if h.Parameters > 0 {
+		parts = append(parts, fmt.Sprintf("%s of weights", h.Parameters))
+	}
+	where := "offloaded to host memory"
+	if h.Processes > 1 {
+		where += fmt.Sprintf(" (page-locked, %d processes on a machine)", h.Processes)
+	}
+	return where + ": " + strings.Join(parts, " and ")
+}
+
+// planLoading says what reading the model from its files takes.
+func planLoading(h *plan.HostNeed) string {
+	l := h.Loading
+	host := fmt.Sprintf("%s of mapped files", l.Mapped)
+	if l.Host > 0 {
+		host = fmt.Sprintf("%s of host memory", l.Host)
+		if h.Processes > 1 {
+			host += fmt.Sprintf(" for %d processes on a machine", h.Processes)
+		}
+	}
+	return fmt.Sprintf("loading takes %s and %s of each card: %s", host, l.Card, l.How)
 }
 
 // planReach says how far batch and sequence could go.

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"memroom/event"
 	"memroom/plan"
 )
 
@@ -25,8 +26,9 @@ func Ladder(w io.Writer, l *plan.Ladder, color bool) error {
 			"fits with these changes; a sample takes about %.2f times as long:\n\n", l.Slowdown)
 		rungs(&b, l.Rungs)
 		fmt.Fprintf(&b,
-			"\nneeds %s then, at most %s; micro-batch %d, accumulated %d times, effective batch %d\n", l.After.DevicePeak, l.After.High,
-			l.Setup.Batch, l.Setup.Accumulate, l.Setup.EffectiveBatch())
+			"\nneeds %s then, at most %s; micro-batch %d, accumulated %s, effective batch %d\n",
+			l.After.DevicePeak, l.After.High, l.Setup.Batch, event.Count(l.Setup.Accumulate, "time"),
+			l.Setup.EffectiveBatch())
 	}
 	if len(l.Alone) > 0 && (len(l.Rungs) > 0 || !l.Fits) {
 		b.WriteString("\nwhat each change does alone:\n\n")

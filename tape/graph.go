@@ -14,13 +14,16 @@ type Options struct {
 	BLAS      int64 // bytes of the cuBLAS workspace
 	BLASLt    int64 // bytes of the cuBLASLt workspace
 	Training  bool
-	FSDP      *FSDP   // nil: the weights are not gathered by fully sharded data parallelism
-	Zero      *Zero   // nil: no DeepSpeed
-	DDP       *DDP    // nil: gradients are not summed in buckets
-	WideSave  bool    // softmax keeps its input too, as torch did before 1.11
-	Offload   bool    // saved activations wait in host memory
-	HostOptim bool    // so does the optimizer's state
-	ConvScale float64 // factor on convolution and RNN workspaces, whose exact size is not known; 0 is 1
+	FSDP      *FSDP // nil: the weights are not gathered by fully sharded data parallelism
+	Zero      *Zero // nil: no DeepSpeed
+	DDP       *DDP  // nil: gradients are not summed in buckets
+	WideSave  bool  // softmax keeps its input too, as torch did before 1.11
+	Offload   bool  // saved activations wait in host memory
+	HostOptim bool  // so does the optimizer's state
+	// and, under ZeRO-3, every weight that is not in use
+	HostParams bool
+	// factor on convolution and RNN workspaces, whose exact size is not known; 0 is 1
+	ConvScale float64
 
 	// sizes measured on the card, asked for when the first is needed; may be nil
 	Workspaces func() *Workspaces

@@ -173,9 +173,35 @@ func (g *Graph) loadParam(p *Param, d DType) {
 	t.st = g.alloc(bytes, event.CategoryWeights)
 	if g.Zero != nil && g.Zero.Stage == 3 { // zero.Init: each is cut as it is made
 		whole := t.st
-		t.st = g.alloc(divUp(bytes, g.Zero.Ranks), event.CategoryWeights)
+		part := divUp(bytes, g.Zero.Ranks)
+		if g.HostParams {
+			part = 0
+		}
+		t.st = g.alloc(part, event.CategoryWeights)
 		g.unrefStorage(whole)
 	}
+}
+
+// Weights lists the bytes of each weight that is on the card: what Load has left there.
+func (g *Graph) Weights() []int64 {
+	live := map[int32]int64{}
+	var order []int32
+	for _, op := range g.tl.Ops {
+		if op.Kind != event.OpAlloc {
+			delete(live, op.ID)
+		} else if g.tl.Tags[op.Tag].Category == event.CategoryWeights {
+			live[op.ID] = op.Size
+			order = append(order, op.ID)
+		}
+	}
+	var sizes []int64
+	for _, id := range order {
+		if bytes, ok := live[id]; ok {
+			sizes = append(sizes, bytes)
+			delete(live, id)
+		}
+	}
+	return sizes
 }
 
 // ToChannelsLast rewrites four-dimensional parameters in channels-last order, as

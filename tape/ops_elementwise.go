@@ -306,6 +306,19 @@ func (g *Graph) ClampOne(a *Tensor) *Tensor {
 	})
 }
 
+// ClampTwo is clamp with two bounds.
+func (g *Graph) ClampTwo(a *Tensor) *Tensor {
+	// where(a >= low and a <= high, grad, 0)
+	return g.unary("clamp", a, theInput, func(_ *Node, b *pass) {
+		low, high := b.new(b.saved[0].Shape, Bool), b.new(b.saved[0].Shape, Bool)
+		high.drop()
+		zero := b.new(nil, b.grad[0].DType)
+		b.out[0] = b.like(b.grad[0])
+		zero.drop()
+		low.drop()
+	})
+}
+
 // ReluInPlaceOfView is relu_ of a view: in its backward the gradient is copied for the view, for
 // the base and for the part of the base that was written to.
 func (g *Graph) ReluInPlaceOfView(a *Tensor) *Tensor {

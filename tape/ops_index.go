@@ -212,3 +212,45 @@ func (g *Graph) groupedScratch(groups int64, d DType) {
 	g.temp(512*g.SMs, event.CategoryWorkspace)
 	g.unrefStorage(table)
 }
+
+// WriteInto is whole[..., a:b].copy_(part) along the last dimension. In its backward the gradient
+// is copied for the whole, and the written part of it once more.
+func (g *Graph) WriteInto(whole, part *Tensor) {
+	g.op = "copy"
+	n := g.prepare("copy", whole, part)
+	if n != nil {
+		n.backward = func(n *Node, b *pass) {
+			all := b.like(b.grad[0])
+			written := b.new(n.metas[1].shape, b.grad[0].DType)
+			if b.needs(0) {
+				zeros := b.new(n.metas[1].shape, b.grad[0].DType)
+				zeros.drop()
+				b.out[0] = all
+			}
+			b.out[1] = written
+			if !b.needs(0) {
+				all.drop()
+			}
+		}
+		whole.rebase(n)
+	}
+	eat(part)
+}
+
+// Largest is x.max(dim=-1, keepdim=True).values. Its gradient goes into zeros at the place of the
+// largest.
+func (g *Graph) Largest(x *Tensor) *Tensor {
+	g.op = "max"
+	n := g.prepare("max", x)
+	shape := slices.Clone(x.Shape)
+	shape[len(shape)-1] = 1
+	out, places := g.New(shape, x.DType), g.New(shape, I64)
+	if n != nil {
+		n.emit(out)
+		n.save(places)
+		n.backward = func(n *Node, b *pass) { b.out[0] = b.new(n.metas[0].shape, b.grad[0].DType) }
+	}
+	eat(places)
+	eat(x)
+	return out
+}

@@ -133,3 +133,27 @@ func (g *Graph) BCEWithLogits(a, target *Tensor) *Tensor {
 	eat(a, target)
 	return out
 }
+
+// LogSumExp is the logarithm of the sum of exponentials over the last dimension. It keeps its input
+// and its result.
+func (g *Graph) LogSumExp(x *Tensor) *Tensor {
+	g.op = "logsumexp"
+	n := g.prepare("logsumexp", x)
+	n.save(x)
+	shape := x.Shape[:len(x.Shape)-1]
+	largest, kept := g.New(shape, x.DType), g.New(shape, x.DType)
+	apart := g.New(x.Shape, x.DType) // (x - largest).exp_()
+	out := g.New(shape, x.DType)
+	eat(apart, kept, largest)
+	if n != nil {
+		n.emit(out)
+		n.save(out)
+		n.backward = func(_ *Node, b *pass) { // grad * (x - out).exp()
+			power := b.new(b.saved[0].Shape, b.saved[0].DType)
+			b.out[0] = b.like(power)
+			power.drop()
+		}
+	}
+	eat(x)
+	return out
+}

@@ -65,15 +65,21 @@ func (g *Graph) join(m *Module) {
 	if z.Stage < 3 {
 		weights *= z.Ranks
 	}
-	g.alloc(weights*z.half.Size(), event.CategoryWeights)
-	copied := g.alloc(z.part*z.half.Size(), event.CategoryTemporary)
-	g.alloc(z.part*4, event.CategoryOptimizer)
-	g.unrefStorage(copied)
-	g.temp(z.part*4, event.CategoryTemporary)
+	if !g.HostParams {
+		g.alloc(weights*z.half.Size(), event.CategoryWeights)
+	}
+	if !g.HostOptim { // the masters
+		copied := g.alloc(z.part*z.half.Size(), event.CategoryTemporary)
+		g.alloc(z.part*4, event.CategoryOptimizer)
+		g.unrefStorage(copied)
+		g.temp(z.part*4, event.CategoryTemporary)
+	}
 	if z.Stage == 3 {
 		z.every = m.Parameters()
 		z.buffer = g.alloc(z.Bucket*z.half.Size(), event.CategoryGradients)
-		z.sums = g.alloc(z.part*z.half.Size(), event.CategoryGradients)
+		if !g.HostOptim {
+			z.sums = g.alloc(z.part*z.half.Size(), event.CategoryGradients)
+		}
 		z.group()
 	}
 	z.flat = &Param{Name: "partition", Tensor: &Tensor{g: g, Shape: []int64{z.part}, DType: F32,
@@ -138,7 +144,7 @@ func (z *zero) sum() {
 	g.tl.Ops[st.op].Stream = stream
 	g.unrefStorage(st)
 	z.filled = 0
-	if z.sums == nil && z.ours {
+	if z.sums == nil && z.ours && !g.HostOptim { // else they go to the host as they come
 		z.sums = g.alloc(z.own*z.half.Size(), event.CategoryGradients)
 		g.tl.Ops[z.sums.op].Stream = stream
 	}
@@ -184,6 +190,9 @@ func (z *zero) step() {
 	}
 	if z.Stage == 1 {
 		z.dropBuffers()
+	}
+	if g.HostOptim {
+		return
 	}
 	joined := g.alloc(z.part*z.half.Size(), event.CategoryGradients)
 	z.flat.Grad = g.New([]int64{z.part}, F32)

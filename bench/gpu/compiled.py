@@ -2,7 +2,7 @@
 
     python bench/gpu/compiled.py NAME                      # trains, prints what torch counted
     memroom plan --rehearse -- python bench/gpu/compiled.py NAME
-    python bench/gpu/compiled.py --both MEMROOM OUT     # all: what memroom says, what torch counts
+    python bench/gpu/compiled.py --both MEMROOM OUT [NAMES]  # what memroom says, what torch counts
 
 The list was written on 2026-11-16 before any of it ran, on a card or in a rehearsal.
 """
@@ -439,44 +439,51 @@ CASES = {
 }
 
 
-def one(name):
+def one(name, cases):
     import torch
 
     torch.manual_seed(1)
-    CASES[name](torch)
+    cases[name](torch)
     torch.cuda.synchronize()
-    counted = {
+    counted(name, torch)
+
+
+def counted(name, torch):
+    """Prints the peaks that torch counted."""
+    row = {
         "name": name,
         "allocated": torch.cuda.max_memory_allocated(),
         "reserved": torch.cuda.max_memory_reserved(),
         "torch": torch.__version__,
     }
-    print("COUNTED " + json.dumps(counted), flush=True)
+    print("COUNTED " + json.dumps(row), flush=True)
 
 
 # -- memroom's answer and torch's, side by side
 # ------------------------------------------------------------
 
 
-def both(memroom, out, at_once=8, each=240):
-    """Writes OUT: one line a case and side. What is there is not asked again."""
+def both(memroom, out, cases, at_once=8, each=240):
+    """Writes OUT: one line a case and side. What is there is not asked again. A case is a name and
+    the command that trains it, which prints COUNTED and what torch counted.
+    """
     done = set()
     if os.path.exists(out):
         with open(out) as file:
             done = {(r["side"], r["name"]) for r in map(json.loads, file)}
-    me = os.path.abspath(__file__)
     waiting = [
-        (side, name) for side in ("memroom", "torch") for name in CASES if (side, name) not in done
+        (side, name) for side in ("memroom", "torch") for name in cases if (side, name) not in done
     ]
     running = []
     while waiting or running:
         while waiting and len(running) < at_once:
             side, name = waiting.pop(0)
-            command = [sys.executable, me, name]
+            command = cases[name]
             if side == "memroom":
                 rehearse = ["plan", "--rehearse", "--json", "--gpu", "H200", "--"]
                 command = [memroom, *rehearse, *command]
-            files = [open("%s.%s.%s" % (out, name, k), "w+") for k in ("said", "told")]
+            # both sides of a case may run at the same time
+            files = [open("%s.%s.%s.%s" % (out, name, side, k), "w+") for k in ("said", "told")]
             process = subprocess.Popen(command, stdout=files[0], stderr=files[1])
             running.append((side, name, process, files, time.monotonic()))
         time.sleep(0.2)
@@ -513,10 +520,17 @@ def understood(side, files):
         return {"error": texts[1][-1500:]}
 
 
-if __name__ == "__main__":
+def main(script, cases):
     if sys.argv[1] == "--both":
-        both(*sys.argv[2:4])
+        commands = {n: [sys.executable, os.path.abspath(script), n] for n in cases}
+        chosen = sys.argv[4].split(",") if len(sys.argv) > 4 else list(commands)
+        at_once = int(os.environ.get("AT_ONCE", "8"))
+        both(sys.argv[2], sys.argv[3], {n: commands[n] for n in chosen}, at_once)
     elif sys.argv[1] == "--list":
-        print("\n".join(CASES))
+        print("\n".join(cases))
     else:
-        one(sys.argv[1])
+        one(sys.argv[1], cases)
+
+
+if __name__ == "__main__":
+    main(__file__, CASES)

@@ -29,7 +29,8 @@ type row struct {
 	Published int64          `json:"published_bytes"`
 	Measure   string         `json:"measure"`
 	Setup     struct {
-		Targets string `json:"lora_targets"`
+		Targets   string `json:"lora_targets"`
+		Precision string `json:"precision"`
 	} `json:"setup"`
 	OOM     bool     `json:"published_oom"`
 	Quality string   `json:"quality"`
@@ -74,10 +75,11 @@ func run(path string, verbose bool) error {
 		}
 		measure, ours := r.ours(p)
 		ratio := float64(ours) / float64(r.Published)
-		sum.add(r, measure, ratio)
+		why := r.reason(card)
+		sum.add(r, measure, ratio, why)
 		if verbose || ratio > farOff || ratio < 1/farOff {
 			fmt.Printf("%-52s %-10s %10s %10s %7.2f %7s  %s\n", short(r.ID), measure,
-				event.Bytes(r.Published), ours, ratio, before(r.Before), r.left())
+				event.Bytes(r.Published), ours, ratio, before(r.Before), why)
 		}
 	}
 	sum.print()
@@ -144,7 +146,7 @@ type summary struct {
 	compared, expressible int
 }
 
-func (s *summary) add(r *row, measure string, ratio float64) {
+func (s *summary) add(r *row, measure string, ratio float64, why string) {
 	if s.groups == nil {
 		s.groups = map[string][]float64{}
 	}
@@ -160,7 +162,7 @@ func (s *summary) add(r *row, measure string, ratio float64) {
 	}
 	if off > farOff-1 {
 		s.far++
-		if r.left() != "" {
+		if why != "" {
 			s.named++
 		}
 	}

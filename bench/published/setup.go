@@ -112,6 +112,9 @@ func (r *row) fromSource(s *plan.Setup) {
 	if s.Shard == "fsdp" {
 		s.Shard = "fsdp1"
 	}
+	if strings.Contains(r.Setup.Precision, "bf16 weights + bf16 autocast") && s.Precision == "bf16" {
+		s.Autocast = true
+	}
 	switch {
 	case strings.HasPrefix(r.ID, "fms:"):
 		s.DoubleQuant = s.LoadIn == "4bit"
@@ -178,4 +181,20 @@ func (r *row) left() string {
 		list = append(list, "not said: "+said)
 	}
 	return strings.Join(list, "; ")
+}
+
+// reason is why a row may be far off: what no flag can say, or what its figure is. Rows that only
+// the latter explains stay in the medians.
+func (r *row) reason(card plan.Card) string {
+	const filled = 0.92 // of the card
+	switch left := r.left(); {
+	case left != "":
+		return left
+	case r.Measure == "?":
+		return "not said: what was measured"
+	case strings.HasPrefix(r.Measure, "nvidia-smi") &&
+		float64(r.Published) > filled*float64(card.Total):
+		return "the figure fills the card: nvidia-smi counts what the allocator keeps unused"
+	}
+	return ""
 }

@@ -1,0 +1,103 @@
+package models
+
+import (
+	"memroom/event"
+	"memroom/tape"
+)
+
+// Objective is what a language model is trained on instead of the next token, as TRL computes it.
+type Objective string
+
+// The objectives that need the logarithm of the probability of every token of an answer.
+const (
+	Pairs     Objective = "pairs"      // DPO, KTO: the sum over an answer
+	PairsAlso Objective = "pairs_also" // ORPO: the same, and the loss of the chosen answers
+	Answers   Objective = "answers"    // GRPO, PPO: of the last Run.Keep tokens, with a temperature
+)
+
+// objectiveLoss is the forward of a decoder with its head for such an objective. outputs that
+// autocast made in half precision are cast to fp32 first, as accelerate does.
+func (c *ctx) objectiveLoss(in []*tape.Tensor, head lin, body func() *tape.Tensor) *tape.Tensor {
+	f := c.Enter()
+	var h, logits, logps, loss *tape.Tensor
+	f.Set(&h, body())
+	if c.Keep > 0 { // logits_to_keep
+		f.Set(&h, c.Slice(h, 1, min(c.Keep+1, h.Shape[1])))
+	}
+	c.In("lm_head", func() {
+		f.Set(&logits, c.logits(func() *tape.Tensor { return head.run(c.Graph, h) }))
+	})
+	f.Set(&h, nil)
+	c.As(event.CategoryLoss, func() {
+		c.In("loss", func() {
+			if c.Autocast {
+				f.Set(&logits, c.To(logits, tape.F32))
+			}
+			if c.Objective == Answers {
+				f.Set(&logits, c.Scale(c.Slice(logits, 1, max(logits.Shape[1]-1, 1))))
+			}
+			f.Set(&logps, c.tokenLogps(logits))
+			if c.Objective == PairsAlso { // the first half of the batch was chosen
+				half := max(logits.Shape[0]/2, 1)
+				f.Set(&loss, c.chosenLoss(c.Slice(logits, 0, half)))
+			}
+			f.Set(&logps, c.Mean(c.Sum(logps, false, -1), false, 0))
+			if loss != nil {
+				f.Set(&logps, c.Add(loss, logps))
+			}
+		})
+	})
+	return f.Leave(logps)
+}
+
+// tokenLogps is selective_log_softmax: row by row, so that temporaries have the size of one sample.
+// In fp32 the logits themselves are kept for the backward pass, in half precision what log_softmax
+// makes of each row.
+func (c *ctx) tokenLogps(logits *tape.Tensor) *tape.Tensor {
+	f := c.Enter(logits)
+	b, s := logits.Shape[0], logits.Shape[1]
+	var labels, picked *tape.Tensor
+	f.Set(&labels, c.Fresh("labels", tape.I64, b, s))
+	var rows []*tape.Tensor
+	if logits.DType == tape.F32 {
+		f.Set(&picked, c.Squeeze(c.Gather(logits, c.Unsqueeze(labels, -1)), 2))
+		for _, row := range c.Unbind(logits, 0) {
+			rows = append(rows, c.Unsqueeze(c.LogSumExp(row), 0))
+		}
+		return f.Leave(c.Sub(picked, c.Cat(0, rows...)))
+	}
+	var logp *tape.Tensor // a variable of the loop: one row's goes when the next one's is there
+	for _, row := range c.Unbind(logits, 0) {
+		f.Set(&logp, c.LogSoftmax(row))
+		chosen := c.Squeeze(c.Gather(logp, c.Fresh("labels", tape.I64, s, 1)), 1)
+		rows = append(rows, c.Unsqueeze(chosen, 0))
+	}
+	return f.Leave(c.Cat(0, rows...))
+}
+
+// chosenLoss is ORPO's loss of the chosen answers: cross-entropy on shifted logits.
+func (c *ctx) chosenLoss(logits *tape.Tensor) *tape.Tensor {
+	f := c.Enter(logits)
+	b, s := logits.Shape[0], logits.Shape[1]
+	var shifted, labels *tape.Tensor
+	f.Set(&shifted, c.Contiguous(c.Slice(logits, 1, max(s-1, 1))))
+	f.Set(&labels, c.Fresh("labels", tape.I64, b, max(s-1, 1)))
+	return f.Leave(c.CrossEntropy(c.View(shifted, -1, logits.Dim(-1)), c.View(labels, -1)))
+}
+
+// CachePerToken is how many elements a decoder keeps for each token of text that it has written or
+// read, in each of its layers.
+func CachePerToken(c *Config) (layers, elements int64) {
+	layers = c.Int(1, "num_hidden_layers", "n_layer", "n_layers", "num_layers")
+	if rank := c.Count(0, "kv_lora_rank"); rank > 0 {
+		return layers, rank + c.Count(0, "qk_rope_head_dim")
+	}
+	heads := c.Int(1, "num_attention_heads", "n_head", "n_heads", "num_heads")
+	width := c.Int(heads, "hidden_size", "n_embd", "d_model")
+	d := c.Int(max(width/heads, 1), "head_dim")
+	kv := c.Int(heads, "num_key_value_heads", "num_kv_heads")
+	if c.Bool(false, "multi_query") && !c.Bool(false, "new_decoder_architecture") {
+		kv = 1
+	}
+	return layers, 2 * kv * d
+}
