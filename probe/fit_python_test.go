@@ -17,11 +17,8 @@ import (
 func TestFitInProcess(t *testing.T) {
 	t.Run("torch", fitTogether)
 	for name, modules := range map[string][]string{
-		"test_governor":   {"torch", "torchvision"},
-		"test_api":        {"torch", "accelerate"},
-		"test_quantized":  {"torch", "transformers", "bitsandbytes"},
-		"test_keras":      {"tensorflow", "keras"},
-		"test_frameworks": {"torch", "transformers", "accelerate", "lightning"},
+		"test_quantized": {"torch", "transformers", "bitsandbytes"},
+		"test_keras":     {"tensorflow", "keras"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -33,13 +30,14 @@ func TestFitInProcess(t *testing.T) {
 	}
 }
 
-// fitTogether runs the files that need PyTorch alone. They come of one process that has imported
-// it; the longest begins.
+// fitTogether runs the files that need PyTorch. They come of one process that has imported it; the
+// longest begins.
 func fitTogether(t *testing.T) {
 	t.Parallel()
-	python := testenv.Python(t, "torch")
-	files := []string{"test_hostile", "test_loops", "test_microbatch", "test_remedies", "test_state",
-		"test_card", "test_chance", "test_threads", "test_declines", "test_rules", "test_forecast"}
+	python := testenv.Python(t, "torch", "torchvision", "transformers", "accelerate", "lightning")
+	files := []string{"test_hostile", "test_frameworks", "test_governor", "test_loops",
+		"test_microbatch", "test_remedies", "test_state", "test_api", "test_card", "test_chance",
+		"test_threads", "test_declines", "test_rules", "test_forecast"}
 	dir := filepath.Join(testenv.Root(t), "probe")
 	const start = "import sys; sys.path[:0] = sys.argv[1:3]; import together; " +
 		"together.main(2, sys.argv[3:])"

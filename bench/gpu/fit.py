@@ -49,6 +49,7 @@ PAGE = 2 << 20  # the allocator counts whole pages, and lets the last one pass i
 # Bytes beside what the allocator gives: the context of a process, kernels, libraries' handles.
 SHARED_CONTEXT = 1 << 30
 BLOCKS_BY_HAND = "Block,GPT2Block,EncoderBlock"  # classes of the compiled scripts' blocks
+COMPILED_RUNS = ["compiled fit", "compiled hand"]
 PIECES_BY_HAND = ("plain_nanogpt", "plain_encoder")  # jobs that know FIT_HAND_PIECES
 # The promise of 1e-4 is for fp32; these run under autocast in half precision.
 LOOSE = dict.fromkeys(
@@ -121,7 +122,8 @@ class Results:
                 {
                     k: v
                     for k, v in row.items()
-                    if k not in ("job run losses said tail ends errors requests trace".split())
+                    if k
+                    not in "job run losses said tail ends errors requests trace profile".split()
                 },
             ),
             flush=True,
@@ -188,6 +190,8 @@ def launch(command, **more):
                 }
                 for a in record["attempts"]
             ]
+        if more.get("FIT_TURN") and not row.get("in_turn"):  # the others need not wait for it
+            tempfile.mkstemp(prefix="here-", dir=more["FIT_TURN"])
         if more.get("FIT_WATCH"):
             row["requests"] = re.findall(r"^request failed: (.*)", done.stderr, re.M)[:12]
         if done.returncode:
@@ -219,7 +223,7 @@ def finish(command, env, folder):
         start_new_session=True,
     )
     try:
-        out, err = process.communicate(timeout=min(180, clock.left()))
+        out, err = process.communicate(timeout=min(300 if "FIT_TURN" in env else 180, clock.left()))
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGTERM)  # memroom passes it on to the job
         try:
@@ -485,36 +489,50 @@ def by_hand(name, fit):
 
 
 def compiled(results, options, name):
-    """A compiled script untouched, with --fit at 60 %, and with the same budget by hand: seconds
-    from launch to the first step, and of a step.
+    """A compiled script untouched, with --fit at 60 %, and with the same remedy by hand, each
+    compiling anew: seconds from launch to the first step. All compile side by side, the fitted ones
+    and those by hand then wait for each other, and steps are timed in turn.
     """
     command = command_of(name)
-    fresh = lambda: {"TORCHINDUCTOR_CACHE_DIR": tempfile.mkdtemp()}  # each compiles anew
-    base = results.once(name, "compiled", lambda: launch(command, **fresh()))
-    fraction = {"FIT_FRACTION": repr(0.6 * base["allocated"] / base["total"])}
-    ours = results.once(
-        name,
-        "compiled fit",
-        lambda: launch(with_fit(options, command), **fraction, **fresh()),
-    )
-    budgets = re.findall(r"budget (0\.\d+)", " ".join(s[1] for s in ours.get("said", [])))
-    by_hand = {"FIT_BUDGET": budgets[-1]} if budgets else {"FIT_REGIONS": BLOCKS_BY_HAND}
-    theirs = results.once(
-        name, "compiled hand", lambda: launch(command, **by_hand, **fraction, **fresh())
-    )
+    fresh = lambda: {"TORCHINDUCTOR_CACHE_DIR": tempfile.mkdtemp()}
+    # Where an earlier run has told the size, the untouched script compiles beside the others.
+    untouched = lambda: results.once(name, "compiled", lambda: launch(command, **fresh()))
+    size = results.rows.get((name, "size")) or untouched()
+    more = dict(options.turn, FIT_FRACTION=repr(0.6 * size["allocated"] / size["total"]))
+    # By hand with the same setting of the allocator, too: GPT-2 does not fit without.
+    by_hand = {
+        "FIT_REGIONS": BLOCKS_BY_HAND,
+        "PYTORCH_ALLOC_CONF": "expandable_segments:True",
+    }
+    runs = {
+        "compiled fit": (with_fit(options, command), {}),
+        "compiled hand": (command, by_hand),
+    }
+    with concurrent.futures.ThreadPoolExecutor(len(runs) + 1) as pool:
+        waiting = pool.submit(untouched)
+
+        def one(run):
+            what, env = runs[run]
+            return results.once(name, run, lambda: launch(what, **env, **more, **fresh()))
+
+        rows = dict(zip(COMPILED_RUNS, pool.map(one, COMPILED_RUNS)))
+        base = waiting.result()
+    ours, theirs = rows["compiled fit"], rows["compiled hand"]
     if ours["exit"] == theirs["exit"] == 0:
         print(
-            "%-20s launches %s, to the first step %.1f s, untouched %.1f s: %.2f; a step %.1f ms, "
-            "by hand (%s) %.1f ms: %.2f; losses apart by %s"
+            "%-20s launches %s, to the first step %.1f s, untouched %.1f s: %.2f; a step %s ms, "
+            "to by hand %.3f; losses apart by %s"
             % (
                 name,
                 ours["attempts"],
                 ours["first"],
                 base["first"],
                 ours["first"] / base["first"],
-                1e3 * ours["seconds"],
-                by_hand,
-                1e3 * theirs["seconds"],
+                {
+                    run: round(1e3 * row["seconds"], 2)
+                    for run, row in rows.items()
+                    if not row["exit"]
+                },
                 ours["seconds"] / theirs["seconds"],
                 apart(base["losses"], ours["losses"]),
             ),
@@ -588,7 +606,9 @@ def table(results):
 
 
 def work(results, options):
-    with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
+    # those that wait for each other must all have begun
+    compiling = len([n for n in options.compiled.split(",") if n])
+    with concurrent.futures.ThreadPoolExecutor(options.jobs + compiling) as pool:
         names = [n for n in options.only.split(",") if n] + (
             strangers()
             if options.strangers
@@ -692,6 +712,8 @@ def main():
     options = parser.parse_args()
     options.caps = [float(c) for c in options.caps.split(",")]
     options.memroom = os.path.abspath(options.memroom)
+    turns = len(COMPILED_RUNS) * len([n for n in options.compiled.split(",") if n])
+    options.turn = {"FIT_TURN": tempfile.mkdtemp(), "FIT_TURNS": str(turns), "FIT_PROFILE": "1"}
     global clock
     clock = Clock(options.seconds)
     results = Results(options.out)

@@ -4,7 +4,9 @@
 The grid is pieces x blocks x offload: the batch in 1, 2, 4 or 8 pieces with accumulation; none, a
 quarter, half, three quarters or all of the blocks checkpointed; all that is saved in host memory
 (torch's save_on_cpu). Each point runs without a cap and its peak of allocated bytes is read. Under
-a cap, the best is the fastest of the points whose peak is below it. --fit runs under the cap
+a cap, the best is the fastest of the points whose peak is below it. A point is left out where one
+with no more pieces and no more blocks fits under both caps already: it only computes more. --fit
+runs under the cap
 itself, as it would after an attempt that ran out. Models with BatchNorm are not cut by hand either.
 Processes start side by side, but only one computes at a time. A row is written as soon as it is
 known; rows that are there are not run again. --table prints the median and the worst.
@@ -12,6 +14,7 @@ known; rows that are there are not run again. --table prints the median and the 
 
 import argparse
 import concurrent.futures
+import copy
 import fcntl
 import gc
 import json
@@ -257,13 +260,15 @@ class Card:
             )
 
 
-def train(torch, card, job, steps, pieces=1, share=0.0, offload=False):
-    """Seconds of a step and the peak of allocated bytes, with a setting made by hand."""
+def train(torch, card, job, made, steps, pieces=1, share=0.0, offload=False):
+    """Seconds of a step and the peak of allocated bytes, with a setting made by hand. made: the
+    model, on the host.
+    """
     from torch.utils.checkpoint import checkpoint
 
     torch.manual_seed(0)
     card.clean()
-    model = job.make().to("cuda" if card.there else "cpu").train()
+    model = copy.deepcopy(made).to("cuda" if card.there else "cpu").train()
     blocks = job.blocks(model)
     for block in blocks[: round(share * len(blocks))]:
         block.forward = lambda *a, inner=block.forward, **k: checkpoint(
@@ -294,6 +299,12 @@ def train(torch, card, job, steps, pieces=1, share=0.0, offload=False):
     return {"seconds": statistics.median(late), "peak": card.peak()}
 
 
+def more_than_needed(point, pieces, share, grid):
+    """Whether this point fits under both caps with no more of anything."""
+    fits = point["peak"] <= min(CAPS) * grid[0]["peak"]
+    return fits and not point["offload"] and point["pieces"] <= pieces and point["blocks"] <= share
+
+
 def one(name, out):
     import torch
 
@@ -305,13 +316,17 @@ def one(name, out):
     job, card = jobs(torch)[name], Card(torch)
     if card.there:
         torch.zeros(1, device="cuda")
+    torch.manual_seed(0)
+    made = job.make()
     with open(out + ".lock", "w") as turn:
         fcntl.flock(turn, fcntl.LOCK_EX)
         grid = []
         for pieces in PIECES if job.cut else (1,):
             for share in BLOCKS:
                 for offload in (False, True) if pieces == 1 and share in (0, 1) else (False,):
-                    got = train(torch, card, job, STEPS, pieces, share, offload)
+                    if not offload and any(more_than_needed(g, pieces, share, grid) for g in grid):
+                        continue
+                    got = train(torch, card, job, made, STEPS, pieces, share, offload)
                     grid.append(dict(got, pieces=pieces, blocks=share, offload=offload))
         base = grid[0]["peak"]
         for cap in CAPS:
@@ -332,7 +347,7 @@ def one(name, out):
             card.clean()
             card.allow(cap * base)
             try:
-                ours = train(torch, card, job, FIT_STEPS)
+                ours = train(torch, card, job, made, FIT_STEPS)
                 row.update(ours=ours, ratio=best and ours["seconds"] / best["seconds"])
             except torch.cuda.OutOfMemoryError as why:
                 row["ran_out"] = str(why)[:120]

@@ -7,10 +7,16 @@ torch, tensorflow, jax), link (the socket), wire (the messages), guard (what hoo
 they may not do), then one module for each framework.
 """
 
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # a name that type checkers take for true: nothing is imported for it
+    import types
+
 _started = False
 
 
-def start():
+def start() -> None:
     """Connects to the monitor if there is one and waits for frameworks. A second call does
     nothing.
     """
@@ -43,7 +49,7 @@ def start():
         metrics.wait()
 
 
-def _watch(module):
+def _watch(module: types.ModuleType) -> None:
     """Hooks a framework that the user has just imported."""
     import sys
     from importlib import import_module

@@ -6,11 +6,13 @@ sitecustomize that Python would have found without us, in its own place. If ther
 import fails with the error that `site` expects and passes over.
 """
 
+from __future__ import annotations
+
 import os
 import sys
 
 
-def start():
+def start() -> None:
     """Starts the probe if the environment asks for it."""
     environ = os.environ
     if environ.get("MEMROOM_OFF") == "1":
@@ -21,7 +23,7 @@ def start():
         _memroom_probe.start()
 
 
-def step_aside(ours):
+def step_aside(ours: str) -> None:
     """Runs the next sitecustomize in the place of ours, whose path is given."""
     here = os.path.dirname(ours)
     sys.path[:] = [entry for entry in sys.path if entry != here]

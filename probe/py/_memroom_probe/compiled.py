@@ -6,7 +6,13 @@ offered a frame of ours that runs as usual, between two compiled parts: `left_al
 run that frame as it is, and `uncompiled` also everything that the frame calls.
 """
 
+from __future__ import annotations
+
 from . import imports
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # a name that type checkers take for true: importing typing takes a while
+    from typing import Any
 
 _torch = None
 _codes: list = []  # code objects of ours that torch.compile leaves alone
@@ -14,11 +20,11 @@ _leave_alone = None  # torch's function for that, once the compiler is loaded
 loaded = False  # whether the compiler is: nothing has been compiled before
 
 
-def _never():
+def _never() -> bool:
     return False
 
 
-def _keep(callback):
+def _keep(callback: Any) -> Any:
     return None
 
 
@@ -26,7 +32,7 @@ compiling = _never  # whether a compiler traces what runs now; torch's own funct
 _frames = _keep  # sets what compiles Python frames on this thread, gives what did before
 
 
-def install(torch):
+def install(torch: Any) -> None:
     """Learns from torch how to ask and how to be left alone. A second call does nothing."""
     global _torch, compiling, _frames
     if _torch is torch:
@@ -43,12 +49,12 @@ def install(torch):
     imports.when_imported("torch._dynamo.eval_frame", _loaded)
 
 
-def _ask_there(module):
+def _ask_there(module: Any) -> None:
     global compiling
     compiling = getattr(module, "is_compiling", _never)
 
 
-def _loaded(module):
+def _loaded(module: Any) -> None:
     global _leave_alone, loaded
     loaded = True
     _leave_alone = getattr(module, "skip_code", None)
@@ -57,7 +63,7 @@ def _loaded(module):
             _leave_alone(code)
 
 
-def left_alone(fn):
+def left_alone(fn: Any) -> Any:
     """Runs fn's own frame as it is, never compiled; what it calls may be."""
     _codes.append(fn.__code__)
     if _leave_alone is not None:
@@ -65,10 +71,10 @@ def left_alone(fn):
     return fn
 
 
-def uncompiled(fn):
+def uncompiled(fn: Any) -> Any:
     """fn without a compiler looking at it or at anything that it calls."""
 
-    def run(*args, **kwargs):
+    def run(*args: Any, **kwargs: Any) -> Any:
         before = _frames(None)
         try:
             return fn(*args, **kwargs)

@@ -2,12 +2,18 @@
 them.
 """
 
+from __future__ import annotations
+
 import os
 
 from . import guard
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # a name that type checkers take for true: importing typing takes a while
+    from typing import Mapping
 
-def _say(kind, text, **fields):
+
+def _say(kind: str, text: str, **fields: object) -> object:
     """Tells the monitor what a part did or declined; `kind` is a word such as "applied" or
     "declined".
     """
@@ -17,7 +23,7 @@ def _say(kind, text, **fields):
     return link.send("said", fields)
 
 
-def enter(environ):
+def enter(environ: Mapping[str, str]) -> None:
     """Starts what the environment asks for. A part that breaks is told to the monitor; the others
     still start.
     """
@@ -29,7 +35,7 @@ def enter(environ):
             guard.fault(part.__name__.strip("_"), error)
 
 
-def _settings(asked, environ):
+def _settings(asked: dict, environ: Mapping[str, str]) -> None:
     remedies = _of_level(asked, "env")
     if remedies:
         from . import settings
@@ -37,7 +43,7 @@ def _settings(asked, environ):
         settings.install(remedies, _say)
 
 
-def _fit(asked, environ):
+def _fit(asked: dict, environ: Mapping[str, str]) -> None:
     remedies = _of_level(asked, "process")
     if remedies:
         from . import fit
@@ -45,20 +51,20 @@ def _fit(asked, environ):
         fit.install(remedies, _say)
 
 
-def _rehearse(asked, environ):
+def _rehearse(asked: dict, environ: Mapping[str, str]) -> None:
     if "MEMROOM_REHEARSE" in environ:
         from . import rehearse
 
         rehearse.install(asked.get("target") or {}, environ["MEMROOM_REHEARSE"])
 
 
-def _of_level(asked, level):
+def _of_level(asked: dict, level: str) -> list[dict]:
     return [
         r for r in asked.get("remedies") or [] if isinstance(r, dict) and r.get("level") == level
     ]
 
 
-def _read(path):
+def _read(path: str) -> dict:
     import json
 
     try:

@@ -2,19 +2,25 @@
 cost.
 """
 
+from __future__ import annotations
+
 import sys
 
 from . import guard
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # a name that type checkers take for true: importing typing takes a while
+    from typing import Callable
+
 _last_words: list = []  # functions called before the end, to hand over what they still hold
 
 
-def before(fn):
+def before(fn: Callable[[], object]) -> None:
     """Calls fn when the process ends, before the exit message."""
     _last_words.append(fn)
 
 
-def say():
+def say() -> None:
     from . import link
 
     for fn in _last_words:

@@ -7,13 +7,19 @@ until the module has run: the loader's type, its get_source and the module's __l
 they would have been.
 """
 
+from __future__ import annotations
+
 import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # a name that type checkers take for true: importing typing takes a while
+    from typing import Any, Callable
 
 _before: dict = {}  # module name -> functions of the spec, called before the module's code runs
 _after: dict = {}  # module name -> functions of the module, called after it has run
 
 
-def when_imported(name, fn):
+def when_imported(name: str, fn: Callable[[Any], object]) -> None:
     """Calls fn(module) as soon as `name` has been imported; at once if it already is. A reload
     calls it again.
     """
@@ -25,7 +31,7 @@ def when_imported(name, fn):
     _watch(_after, name, fn)
 
 
-def before_import(name, fn):
+def before_import(name: str, fn: Callable[[Any], object]) -> bool:
     """Calls fn(spec) right before the code of `name` runs. Says False, and never calls it, if that
     has happened.
     """
@@ -35,13 +41,13 @@ def before_import(name, fn):
     return True
 
 
-def _watch(table, name, fn):
+def _watch(table: dict, name: str, fn: Callable[[Any], object]) -> None:
     table.setdefault(name, []).append(fn)
     if _finder not in sys.meta_path:
         sys.meta_path.insert(0, _finder)
 
 
-def _call(fn, argument):
+def _call(fn: Callable[[Any], object], argument: object) -> None:
     try:
         fn(argument)
     except Exception as error:
@@ -57,7 +63,7 @@ class _Finder:
     waits for.
     """
 
-    def find_spec(self, fullname, path=None, target=None):
+    def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> Any:
         if fullname not in _after and fullname not in _before:
             return None
         for finder in sys.meta_path:
@@ -71,7 +77,7 @@ class _Finder:
         return None
 
 
-def _wrap(spec):
+def _wrap(spec: Any) -> None:
     """Puts our calls around the loader's exec_module. Loaders that are classes (built-in, frozen)
     are left alone.
     """
@@ -80,7 +86,7 @@ def _wrap(spec):
         return
     run = loader.exec_module
 
-    def exec_module(module):
+    def exec_module(module: Any) -> None:
         mine = getattr(getattr(module, "__spec__", None), "name", None) == spec.name
         if mine:
             try:

@@ -2,6 +2,8 @@
 raised.
 """
 
+from __future__ import annotations
+
 import sys
 import types
 
@@ -26,7 +28,7 @@ _TEXTS = (
 )
 
 
-def wall(error):
+def wall(error: BaseException) -> str:
     """The wall an exception says was hit ("gpu", "host", "shm", "mps"), or "" if it is not about
     memory.
     """
@@ -47,11 +49,12 @@ def wall(error):
     return "host" if isinstance(error, MemoryError) else ""
 
 
-def describe(error):
+def describe(error: BaseException) -> dict:
     """The fields of a `died` message. An exception raised while another was handled tells the first
     one's wall too.
     """
-    where, seen, cause = "", 0, error
+    where, seen = "", 0
+    cause: BaseException | None = error
     while cause is not None and seen < 8 and not where:
         where, cause, seen = wall(cause), cause.__cause__ or cause.__context__, seen + 1
     return {
@@ -62,7 +65,7 @@ def describe(error):
     }
 
 
-def traceback_frames(traceback):
+def traceback_frames(traceback: types.TracebackType | None) -> list[dict]:
     """The frames of a traceback, innermost first, at most MAX_FRAMES of them."""
     frames = []
     while traceback is not None:
@@ -71,7 +74,7 @@ def traceback_frames(traceback):
     return frames[::-1][:MAX_FRAMES]
 
 
-def current_frames(skip=1):
+def current_frames(skip: int = 1) -> list[dict]:
     """The Python frames of this thread, innermost first, without the probe's own."""
     frames: list = []
     frame: types.FrameType | None = sys._getframe(skip)
@@ -82,6 +85,6 @@ def current_frames(skip=1):
     return frames
 
 
-def _frame(frame, line):
+def _frame(frame: types.FrameType, line: int | None) -> dict:
     code = frame.f_code
     return {"file": code.co_filename, "name": code.co_name, "line": line or 0}

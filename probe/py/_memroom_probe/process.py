@@ -1,5 +1,7 @@
 """Who this process is, as told to the monitor when the link opens, and again when it opens anew."""
 
+from __future__ import annotations
+
 import os
 import sys
 
@@ -12,7 +14,7 @@ _LOCAL_RANK = ("LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI
 _WORLD = ("WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
 
 
-def hello():
+def hello() -> dict:
     """The fields of the hello message. Only the program's name is told, never its arguments."""
     from . import wire
 
@@ -32,7 +34,7 @@ def hello():
     }
 
 
-def regroup(*_):
+def regroup(*_: object) -> None:
     """Says hello again when the rank, which no launcher gave, is known by now: scripts hand it to
     init_process_group.
     """
@@ -44,7 +46,7 @@ def regroup(*_):
         link.send("hello", hello())
 
 
-def _group():
+def _group() -> tuple[int | None, int | None]:
     """Rank and size of torch's process group, if the program has made one."""
     torch = sys.modules.get("torch")
     dist = getattr(torch, "distributed", None)
@@ -56,7 +58,7 @@ def _group():
     return None, _number(_WORLD)
 
 
-def remember(key, kind, fields):
+def remember(key: str, kind: str, fields: dict) -> None:
     """Sends a message that every monitor of this process should hear, now and after a reconnect."""
     from . import link, wire
 
@@ -65,12 +67,12 @@ def remember(key, kind, fields):
     link.send_line(line)
 
 
-def known():
+def known() -> list[bytes]:
     """The messages to repeat after hello, in the order in which they were first said."""
     return list(_known.values())
 
 
-def _program():
+def _program() -> str:
     """The script or -m module that runs, "" when unknown (an interactive interpreter, an embedded
     one).
     """
@@ -88,7 +90,7 @@ def _program():
     return ""
 
 
-def _cmdline():
+def _cmdline() -> list[str]:
     """The process's own words before Python 3.10, which has no sys.orig_argv."""
     try:
         with open("/proc/self/cmdline", "rb") as file:
@@ -97,7 +99,7 @@ def _cmdline():
         return []
 
 
-def _number(names):
+def _number(names: tuple[str, ...]) -> int | None:
     for name in names:
         text = os.environ.get(name, "")
         if text.isdigit():

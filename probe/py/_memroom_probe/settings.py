@@ -6,9 +6,19 @@ from the torch that is about to be loaded (its version.py, without running it) a
 declined. Settings of the user win.
 """
 
+from __future__ import annotations
+
 import os
 
 from . import imports
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # a name that type checkers take for true: importing typing takes a while
+    from typing import Any, Callable, Mapping
+
+    Say = Callable[..., object]  # (kind, text, id=remedy)
+    Pair = tuple[str, str, str]  # remedy, allocator key, value
+    Version = tuple[int, int]
 
 # Allocator keys and the first torch release that knows them (c10/cuda/CUDAAllocatorConfig.cpp,
 # release tags).
@@ -45,7 +55,7 @@ _VARIABLES = {
 }
 
 
-def install(remedies, say):
+def install(remedies: list[dict], say: Say) -> None:
     """Arranges that each remedy is in force when its framework is loaded, or says why not."""
     pairs = []
     for remedy in remedies:
@@ -65,11 +75,11 @@ def install(remedies, say):
         say("declined", "torch is already loaded: allocator settings come too late", id=pairs[0][0])
 
 
-def _text(value):
+def _text(value: object) -> str:
     return str(value) if not isinstance(value, bool) else ("True" if value else "False")
 
 
-def _set_variable(name, params, say):
+def _set_variable(name: str, params: dict, say: Say) -> None:
     module, variable, param, default = _VARIABLES[name]
     if variable in os.environ:
         say("declined", "%s is already set by the user" % variable, id=name)
@@ -78,7 +88,7 @@ def _set_variable(name, params, say):
     say("applied", "%s=%s" % (variable, os.environ[variable]), id=name)
 
 
-def _set_allocator(spec, pairs, say):
+def _set_allocator(spec: Any, pairs: list[Pair], say: Say) -> None:
     version, hip = torch_version(spec)
     if version is None:
         say(
@@ -98,7 +108,7 @@ def _set_allocator(spec, pairs, say):
         say("applied", "%s=%s" % (variable, merged), id=",".join(done))
 
 
-def allocator_variable(version, hip, environ):
+def allocator_variable(version: Version, hip: bool, environ: Mapping[str, str]) -> str:
     """The variable the device allocator of this torch reads. Since 2.10 the first one that is set
     wins, old names first.
     """
@@ -111,7 +121,7 @@ def allocator_variable(version, hip, environ):
     return "PYTORCH_ALLOC_CONF"
 
 
-def merge(users, pairs, version):
+def merge(users: str, pairs: list[Pair], version: Version) -> tuple[str, list[tuple[str, str]]]:
     """The user's settings with ours added, and (remedy, reason) for each that was left out."""
     taken, parts, refused = keys(users), [users.strip(" ,")] if users.strip(" ,") else [], []
     for name, key, value in pairs:
@@ -132,7 +142,7 @@ def merge(users, pairs, version):
     return ",".join(parts), refused
 
 
-def keys(conf):
+def keys(conf: str) -> set[str]:
     """The keys of an allocator string. Lists in brackets hold colons and commas of their own."""
     found, depth, word, after_colon = set(), 0, "", False
     for letter in conf + ",":
@@ -150,7 +160,7 @@ def keys(conf):
     return found
 
 
-def torch_version(spec):
+def torch_version(spec: Any) -> tuple[Version | None, bool]:
     """((major, minor), is ROCm) of the torch a spec would load, or (None, False)."""
     import ast
 
@@ -173,18 +183,18 @@ def torch_version(spec):
                 value = getattr(node, "value", None)
                 if isinstance(target, ast.Name) and isinstance(value, ast.Constant):
                     values[target.id] = value.value
-        return _numbers(values.get("__version__")), bool(values.get("hip"))
+        return _numbers(str(values.get("__version__") or "")), bool(values.get("hip"))
     return _numbers(_metadata_version()), False
 
 
-def _numbers(version):
+def _numbers(version: str | None) -> Version | None:
     import re
 
     match = re.match(r"(\d+)\.(\d+)", version or "")
     return (int(match.group(1)), int(match.group(2))) if match else None
 
 
-def _metadata_version():
+def _metadata_version() -> str | None:
     from importlib import metadata
 
     try:

@@ -3,13 +3,15 @@ losses.
 """
 
 import contextlib
+import functools
 import unittest
 from unittest import mock
 
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
-from _memroom_probe.fit.remedies import activation_offload
+from _memroom_probe.fit.choose import governor
+from _memroom_probe.fit.remedies import activation_offload, recurrent
 from card import Card, inserted
 from training import furthest, remedies
 
@@ -158,6 +160,166 @@ def equation():
         yield loss.item()
 
 
+def drawn_image():
+    """The picture is what is learnt; the network that looks at it is not trained."""
+    eye = convolutions().requires_grad_(False)
+    wanted = eye(torch.rand(8, 3, 12, 12))
+    image = torch.rand(8, 3, 12, 12, requires_grad=True)
+    optimizer = torch.optim.Adam([image], 1e-2)
+    for _ in range(4):
+        loss = (eye(image) - wanted).square().mean() + image.diff(dim=-1).abs().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        yield loss.item()
+
+
+class Sentence(nn.Module):
+    def __init__(self, d=16):
+        super().__init__()
+        self.emb, self.out = nn.Embedding(50, d), nn.Linear(d, 50)
+        layer = nn.TransformerEncoderLayer(d, 2, 4 * d, dropout=0.0, batch_first=True)
+        self.body = nn.TransformerEncoder(layer, 4, enable_nested_tensor=False)
+
+    def forward(self, embedded):
+        return self.out(self.body(embedded))
+
+
+def soft_prompt():
+    """A few vectors before the words are learnt, by a model that is not trained."""
+    model = Sentence().requires_grad_(False)
+    prompt = nn.Parameter(0.1 * torch.randn(4, 16))
+    optimizer = torch.optim.SGD([prompt], 0.1)
+    for _ in range(4):
+        words = torch.randint(0, 50, (8, 12))
+        embedded = torch.cat([prompt.expand(8, 4, 16), model.emb(words)], 1)
+        loss = F.cross_entropy(model(embedded)[:, 4:].flatten(0, 1), words.flatten())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        yield loss.item()
+
+
+def seen_by_another():
+    """A network is trained by what another one, which is not, sees in its results."""
+    net, eye = nn.Conv2d(3, 3, 3, padding=1), convolutions(12).requires_grad_(False)
+    optimizer = torch.optim.Adam(net.parameters(), 1e-3)
+    for _ in range(4):
+        x = torch.rand(8, 3, 12, 12)
+        loss = (eye(net(x)) - eye(x)).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        yield loss.item()
+
+
+def plain_tensors():
+    """A network as a function of a list of tensors."""
+    widths = [8, 64, 64, 64, 64, 1]
+    pairs = list(zip(widths, widths[1:]))
+    weights = [(torch.randn(a, b) / a**0.5).requires_grad_() for a, b in pairs]
+    optimizer = torch.optim.SGD(weights, 1e-2)
+    data = torch.randn(400, 8)
+    for _ in range(4):
+        x = data
+        for w in weights[:-1]:
+            x = torch.sin(x @ w)
+        loss = (x @ weights[-1] - data[:, :1]).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        yield loss.item()
+
+
+def gaussian_process():
+    """The likelihood of all samples at once, by a sum of kernels: each makes matrices of samples by
+    samples.
+    """
+    x, y = torch.rand(60, 3), torch.rand(60)
+    logs = [torch.full((), float(i), requires_grad=True) for i in range(-3, 3)]
+    optimizer = torch.optim.Adam(logs, 0.1)
+    far = torch.cdist(x, x)
+    for _ in range(4):
+        matrix = torch.eye(60)
+        for log in logs:
+            scaled = far / log.exp()
+            matrix = matrix + (1 + scaled) * torch.exp(-scaled) * torch.cos(scaled)
+        factor = torch.linalg.cholesky(matrix)
+        alpha = torch.cholesky_solve(y[:, None], factor)
+        loss = 0.5 * (y @ alpha).sum() + factor.diagonal().log().sum()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        yield loss.item()
+
+
+def simulated():
+    """A field that spreads; how fast at each place is learnt."""
+    speed = torch.zeros(40, 40, requires_grad=True)
+    begin, wanted = torch.rand(40, 40), torch.rand(40, 40)
+    optimizer = torch.optim.Adam([speed], 1e-2)
+    for _ in range(4):
+        field = begin
+        for _ in range(8):
+            around = field.roll(1, 0) + field.roll(-1, 0) + field.roll(1, 1) + field.roll(-1, 1)
+            field = field + 0.2 * torch.sigmoid(speed) * torch.tanh(around - 4 * field)
+        loss = (field - wanted).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        yield loss.item()
+
+
+def tower(i, o):
+    hidden = [nn.Sequential(nn.Linear(48, 48), nn.LayerNorm(48), nn.GELU()) for _ in range(4)]
+    return nn.Sequential(nn.Linear(i, 48), *hidden, nn.Linear(48, o))
+
+
+def actor_and_critics():
+    """Critics are trained alone, and then wait with the actor that they judge."""
+    actor, critics = tower(10, 4), [tower(14, 1) for _ in range(2)]
+    for_actor = torch.optim.Adam(actor.parameters(), 1e-3)
+    for_critics = torch.optim.Adam([p for c in critics for p in c.parameters()], 1e-3)
+    for _ in range(4):
+        state, action, value = torch.randn(200, 10), torch.randn(200, 4), torch.randn(200, 1)
+        seen = torch.cat([state, action], 1)
+        first = sum(F.mse_loss(c(seen), value) for c in critics)
+        for_critics.zero_grad()
+        first.backward()
+        for_critics.step()
+        seen = torch.cat([state, torch.tanh(actor(state))], 1)
+        second = -torch.min(critics[0](seen), critics[1](seen)).mean()
+        for_actor.zero_grad()
+        second.backward()
+        for_actor.step()
+        yield first.item() + second.item()
+
+
+class Recommender(nn.Module):
+    def __init__(self):
+        super().__init__()
+        tables = [nn.EmbeddingBag(40, 16, mode="sum", sparse=True) for _ in range(6)]
+        self.tables, self.top = nn.ModuleList(tables), tower(96, 1)
+
+    def forward(self, looked_up):
+        return self.top(torch.cat([t(i) for t, i in zip(self.tables, looked_up)], 1)).squeeze(1)
+
+
+def sparse_tables(dense=torch.optim.Adagrad, sparse=torch.optim.SparseAdam):
+    """Gradients with an entry for each look-up, of which there are more than rows."""
+    model = Recommender()
+    optimizers = [sparse(model.tables.parameters(), 1e-2), dense(model.top.parameters(), 1e-2)]
+    for _ in range(4):
+        looked_up = torch.randint(0, 40, (6, 120, 8))
+        loss = F.binary_cross_entropy_with_logits(model(looked_up), torch.rand(120))
+        for optimizer in optimizers:
+            optimizer.zero_grad()
+        loss.backward()
+        for optimizer in optimizers:
+            optimizer.step()
+        yield loss.item()
+
+
 class Loops(unittest.TestCase):
     def run_on(self, loop, card, asked=()):
         torch.manual_seed(3)
@@ -167,7 +329,7 @@ class Loops(unittest.TestCase):
                 return list(loop()), told
 
     def test_through_with_equal_losses(self):
-        for loop in (unet, unrolled):
+        for loop in (unet, unrolled, actor_and_critics):
             with self.subTest(loop=loop.__name__):
                 plenty = Card()
                 whole, _ = self.run_on(loop, plenty)
@@ -177,6 +339,44 @@ class Loops(unittest.TestCase):
                 got, told = self.run_on(loop, Card(limit), ASKED)
                 self.assertEqual(len(got), len(whole), told.text())
                 self.assertLess(furthest(whole, got), 1e-6, told.text())
+
+    def test_what_is_not_trained_is_made_smaller_too(self):
+        for loop in (drawn_image, soft_prompt, seen_by_another):
+            with self.subTest(loop=loop.__name__):
+                plenty = Card()
+                whole, _ = self.run_on(loop, plenty)
+                limit = int(0.65 * plenty.most)
+                with self.assertRaises(torch.cuda.OutOfMemoryError):
+                    self.run_on(loop, Card(limit))
+                got, told = self.run_on(loop, Card(limit), ASKED)
+                self.assertEqual(len(got), len(whole), told.text())
+                self.assertLess(furthest(whole, got), 1e-6, told.text())
+                self.assertIn("it is not trained", told.text())
+
+    def test_gradients_of_sparse_tables(self):
+        sgd = functools.partial(torch.optim.SGD, momentum=0.0)
+        for sparse, summed in ((torch.optim.SparseAdam, True), (sgd, False)):
+            loop = functools.partial(sparse_tables, sparse=sparse)
+            whole, _ = self.run_on(loop, Card())
+            got, told = self.run_on(loop, Card(1 << 40), ASKED)
+            self.assertLess(furthest(whole, got), 1e-6, told.text())
+            self.assertEqual("960 entries of a table summed up to 40" in told.text(), summed)
+            self.assertNotIn("does not run on a part", told.text())
+
+    def test_programs_without_modules(self):
+        for loop in (plain_tensors, gaussian_process, simulated):
+            with self.subTest(loop=loop.__name__):
+                plenty = Card()
+                whole, _ = self.run_on(loop, plenty)
+                limit = int(0.65 * plenty.most)
+                with self.assertRaises(torch.cuda.OutOfMemoryError):
+                    self.run_on(loop, Card(limit))
+                got, told = self.run_on(loop, Card(limit), ASKED)
+                self.assertEqual(got, whole, told.text())
+                self.assertIn("no module is called", told.text())
+        # With a module the hooks are gone again.
+        self.run_on(unet, Card(), ASKED)
+        self.assertFalse(torch._C._autograd._top_saved_tensors_default_hooks(True))
 
     def test_second_derivatives_are_equal_to_the_bit(self):
         for loop in (penalty, learns_to_learn, equation):
@@ -189,6 +389,86 @@ class Loops(unittest.TestCase):
                 got, told = self.run_on(loop, Card(limit), ASKED)
                 self.assertEqual(got, whole, told.text())
                 self.assertIn("to be differentiated again waits in host memory", told.text())
+
+
+class Listener(nn.Module):
+    """A recurrent layer behind BatchNorm, as in speech."""
+
+    def __init__(self):
+        super().__init__()
+        self.front = nn.Sequential(nn.Conv1d(4, 16, 3, padding=1), nn.BatchNorm1d(16), nn.ReLU())
+        self.layer = nn.GRU(16, 16, 2, batch_first=True, bidirectional=True)
+        self.out = nn.Linear(32, 5)
+
+    def forward(self, x):
+        return self.out(self.layer(self.front(x).transpose(1, 2))[0])
+
+
+class Recurrent(unittest.TestCase):
+    def both(self, layer, x, hx):
+        """Results and gradients of a layer as it is and in pieces."""
+        found = []
+        for count in (None, 4, 16):
+            if count:
+                recurrent.cut(layer, count)
+            given = [t.clone().requires_grad_() for t in (x, *hx)]
+            states = given[1:] and (tuple(given[1:]) if len(given) > 2 else given[1])
+            out, last = layer(given[0], *([states] if hx else []))
+            last = last if isinstance(last, tuple) else (last,)
+            total = out.square().sum() + sum(t.sin().sum() for t in last)
+            wanted = [*given, *layer.parameters()]
+            found.append([out, *last, *torch.autograd.grad(total, wanted)])
+        return found
+
+    def test_pieces_give_the_same(self):
+        torch.manual_seed(0)
+        kinds = (
+            (nn.LSTM(5, 6, 2), 2),
+            (nn.LSTM(5, 6, 2, batch_first=True, bidirectional=True), 2),
+            (nn.GRU(5, 6, batch_first=True), 1),
+            (nn.RNN(5, 6, 2), 1),
+        )
+        for layer, states in kinds:
+            layer.double()
+            x = torch.randn(7, 9, 5, dtype=torch.double)
+            rows = x.size(0 if layer.batch_first else 1)
+            deep = layer.num_layers * (2 if layer.bidirectional else 1)
+            hx = [torch.randn(deep, rows, 6, dtype=torch.double) for _ in range(states)]
+            for given in ([], hx):
+                whole, *cut = self.both(layer, x, given)
+                for got in cut:
+                    for a, b in zip(whole, got):
+                        self.assertLess(float((a - b).abs().max()), 1e-12, layer)
+            self.check_packed(layer, [x[:n, 1 + n % 3] for n in (4, 7, 2, 7, 1)], hx)
+
+    def check_packed(self, layer, sequences, hx):
+        """Of several lengths, in any order."""
+        packed = nn.utils.rnn.pack_sequence(sequences, enforce_sorted=False)
+        some = [h[:, : len(sequences)].contiguous() for h in hx]
+        original = layer.forward.memroom_stands_for
+        for given in ((), (tuple(some) if len(some) > 1 else some[0],)):
+            found = []
+            for call in (original, layer.forward):
+                out, last = call(packed, *given)
+                last = last if isinstance(last, tuple) else (last,)
+                padded = nn.utils.rnn.pad_packed_sequence(out)[0]
+                total = padded.square().sum() + sum(t.sin().sum() for t in last)
+                grads = torch.autograd.grad(total, list(layer.parameters()))
+                found.append([padded, *last, *grads])
+            for a, b in zip(*found):
+                self.assertLess(float((a - b).abs().max()), 1e-12, layer)
+
+    def test_a_model_that_cannot_be_cut(self):
+        torch.manual_seed(0)
+        model, x = Listener(), torch.randn(16, 4, 12)
+        whole = model(x).square().mean().item()
+        with inserted(Card()) as card, remedies(*ASKED) as told:
+            card.limit = 0
+            g = governor.Governor(told.say, {"micro_batch"})
+            self.assertFalse(g._cut_recurrent(nn.Linear(2, 2), card))
+            self.assertEqual([g._cut_recurrent(model, card) for _ in range(3)], [True, True, False])
+        self.assertIn("its recurrent layer layer works in 16 pieces of the batch", told.text())
+        self.assertAlmostEqual(model(x).square().mean().item(), whole, 5)
 
 
 class Travels(unittest.TestCase):
@@ -225,6 +505,26 @@ class Travels(unittest.TestCase):
         for image in (x, last, x[:, :, ::2], x[:1].expand(2, 6, 8, 8), x.transpose(2, 3)):
             self.check(lambda m, x: m(torch.sigmoid(x)).square().sum(), image, conv)
             self.check(lambda m, x: (m(x) * m(x.sin()[..., :])).sum(), image, conv)
+
+    def test_what_repeats_itself_travels_once(self):
+        """An index of edges for each channel of a message, as scatter wants it."""
+        index = torch.randint(0, 7, (400,))[:, None].expand(400, 64)
+        x = torch.randn(400, 64, requires_grad=True)
+
+        def loss(away=None):
+            with away or contextlib.nullcontext():
+                out = torch.zeros(7, 64).scatter_add(0, index, x.sin()).square().sum()
+            return torch.autograd.grad(out, x)[0]
+
+        whole, card = loss(), Card()
+        with inserted(card):
+            away = activation_offload.Away(nn.Linear(1, 1), (), above=0)
+            got = loss(away)
+        self.assertTrue(torch.equal(whole, got))
+        self.assertLess(away.sent, 2 * x.numel() * x.element_size())  # the index is 8 bytes each
+        for shape in ((4, 1, 6), (1, 5, 1), (4, 5, 6)):
+            once = torch.randn(shape)
+            self.check(lambda m, x: (x.expand(4, 5, 6).exp() * m(x.expand(4, 5, 6))).sum(), once)
 
     def test_what_is_changed_in_between_is_not_taken_for_what_was_saved(self):
         def changed(m, x):

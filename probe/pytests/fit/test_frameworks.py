@@ -220,6 +220,7 @@ def rank(index, port, asked, results):
 
 class Distributed(unittest.TestCase):
     def run_ranks(self, asked):
+        import multiprocessing
         import socket
 
         import torch.multiprocessing as mp
@@ -229,7 +230,9 @@ class Distributed(unittest.TestCase):
             port = s.getsockname()[1]
         with mp.Manager() as manager:
             results = manager.dict()
-            mp.spawn(rank, (port, asked, results), nprocs=2)
+            # One process imports torch for all ranks; each is forked from it before any step.
+            multiprocessing.set_forkserver_preload(["torch", "torch._dynamo", "torch.distributed"])
+            mp.start_processes(rank, (port, asked, results), nprocs=2, start_method="forkserver")
             return dict(results)
 
     def test_two_gloo_ranks(self):

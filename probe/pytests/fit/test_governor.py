@@ -200,6 +200,65 @@ class Choice(unittest.TestCase):
         finally:
             room.of = of
 
+    def test_optimizer_state_leaves_where_only_that_keeps_the_bits(self):
+        p = nn.Parameter(torch.zeros(1000))
+        optimizer = torch.optim.Adam([p])
+        p.sum().backward()
+        optimizer.step()
+        g = governor.Governor(Told(), {"optimizer_offload"})
+        state = room.state() + g._state_to_come()
+        self.assertGreaterEqual(state, 8000)
+        equal = choices.Choice("blocks", 1e6, 0, checkpoint=["a part"])
+        pieces = choices.Choice("pieces", 1e5, 0, share=microbatch.Share(1))
+        cases = (
+            (1e6 - state, "GAN", True),
+            (1e6 - state, "", False),  # nothing makes rounding larger: pieces will do
+            (1e6 - state - 1, "GAN", False),  # it would not be enough
+            (1e6, "GAN", False),  # it fits as it is
+        )
+        for free, amplifies, wanted in cases:
+            found = g._is_equal_without_state([[equal, pieces]], free, amplifies)
+            self.assertEqual(found, wanted, (free, amplifies))
+        g._state.active = True
+        self.assertFalse(g._is_equal_without_state([[equal, pieces]], 1e6 - state, "GAN"))
+        for hook in g._state.hooks:
+            hook.remove()
+
+    def test_a_choice_fits_in_every_kind_of_step(self):
+        """A critic alone has room for more than beside the actor that it judges."""
+
+        def case(module):
+            ways = [(100, 90, 1.0), (60, 40, 2.0), (30, 10, 4.0)]  # needs, stays, seconds
+            found = [choices.Choice(str(n), n, s, seconds=t) for n, s, t in ways]
+            return governor.case_of(module, found[-1], found)
+
+        critic, actor = case(nn.Linear(1, 1)), case(nn.Linear(1, 1))
+        g = governor.Governor(Told(), set())
+        alone = {critic: critic.candidates[0]}
+        self.assertEqual(g._fitting_elsewhere({critic: 1}, alone, 100, 30), alone)
+        g._rooms[frozenset([critic, actor])] = {critic: 1, actor: 1}, 75
+        got = g._fitting_elsewhere({critic: 1}, alone, 100, 30)
+        self.assertEqual(got[critic].needs, 60)  # with the actor 40 + 10 + 20
+        g._rooms[frozenset([critic, actor])] = {critic: 1, actor: 1}, 45
+        got = g._fitting_elsewhere({critic: 1}, alone, 100, 30)
+        self.assertIs(got[critic], critic.choice)  # nothing more than now
+
+    def test_nothing_is_loosened_before_a_loop_has_come_round(self):
+        class Seen:
+            around = "a card"
+
+            def __init__(self, *together):
+                self.together = together
+
+        g = governor.Governor(Told(), set())
+        one = torch.optim.SGD([nn.Parameter(torch.zeros(1))], 0.1)
+        self.assertFalse(g._may_be_followed_by_others(Seen("critic")))
+        other = torch.optim.SGD([nn.Parameter(torch.zeros(1))], 0.1)
+        g = governor.Governor(Told(), set())
+        found = [g._may_be_followed_by_others(Seen(*names)) for names in ("c", "ca", "c", "ac")]
+        self.assertEqual(found, [True, True, False, False])
+        del one, other
+
     def test_gradient_of_what_is_saved_last(self):
         """Logits are saved last and their gradient is there with everything else; a wide first
         layer's is not.

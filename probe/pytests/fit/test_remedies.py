@@ -272,7 +272,7 @@ class Precision(unittest.TestCase):
 
 class ChunkedLoss(unittest.TestCase):
     def test_values_and_gradients(self):
-        original = F.cross_entropy
+        original, divergence = F.cross_entropy, F.kl_div
         torch.manual_seed(0)
         logits, target = torch.randn(50, 37), torch.randint(0, 37, (50,))
         target[::7] = -100
@@ -293,7 +293,40 @@ class ChunkedLoss(unittest.TestCase):
             soft = F.cross_entropy(logits, target, label_smoothing=0.1)
             self.assertEqual(soft, original(logits, target, label_smoothing=0.1))
         finally:
-            F.cross_entropy, chunked_loss.PIECE = original, 32 << 20
+            F.cross_entropy, F.kl_div, chunked_loss.PIECE = original, divergence, 32 << 20
+
+    def test_divergence_is_equal_to_the_bit_in_its_gradient(self):
+        original, usual = F.cross_entropy, F.kl_div
+        torch.manual_seed(0)
+        said = torch.randn(6, 9, 37).log_softmax(-1)
+        taught = torch.randn(6, 9, 37).softmax(-1)
+        try:
+            chunked_loss.install({"above": 0}, lambda *a, **k: None)
+            chunked_loss.PIECE = 4 * 37 * 8
+            for reduction in ("batchmean", "mean", "sum"):
+                for logs in (False, True):
+                    wanted = taught.log() if logs else taught
+                    a, b = said.clone().requires_grad_(), said.clone().requires_grad_()
+                    x = usual(a, wanted, reduction=reduction, log_target=logs)
+                    y = nn.KLDivLoss(reduction=reduction, log_target=logs)(b, wanted)
+                    (x * 3).backward()
+                    (y * 3).backward()
+                    self.assertLess(abs(x.item() - y.item()) / abs(x.item()), 1e-6)
+                    self.assertTrue(torch.equal(a.grad, b.grad), (reduction, logs))
+                    self.assertIn("Divergence", repr([y.grad_fn, y.grad_fn.next_functions]))
+            learnt = taught.clone().requires_grad_()  # both sides are: the usual way
+            self.assertNotIn("Divergence", repr(F.kl_div(said, learnt, reduction="sum").grad_fn))
+            for logs in (False, True):
+                wanted = taught.log() if logs else taught
+                a, b = said.clone().requires_grad_(), said.clone().requires_grad_()
+                x = usual(a, wanted, reduction="none", log_target=logs)
+                y = F.kl_div(b, wanted, reduction="none", log_target=logs)
+                x.sum(-1).mean().mul(7).backward()
+                y.sum(-1).mean().mul(7).backward()
+                self.assertTrue(torch.equal(x, y))
+                self.assertTrue(torch.equal(a.grad, b.grad))
+        finally:
+            F.cross_entropy, F.kl_div, chunked_loss.PIECE = original, usual, 32 << 20
 
 
 class Loaders(unittest.TestCase):
@@ -326,7 +359,7 @@ class Loaders(unittest.TestCase):
 class Compiled(unittest.TestCase):
     """The partitioner of torch.compile keeps less, and the program is compiled once."""
 
-    def losses(self, asked):
+    def losses(self, asked, rows=(512, 512, 512)):
         torch.manual_seed(0)
         body = [
             torch.nn.Sequential(torch.nn.Linear(16, 64), torch.nn.GELU(), torch.nn.Linear(64, 16))
@@ -338,9 +371,9 @@ class Compiled(unittest.TestCase):
         with remedies(*asked) as told:
             forward = torch.compile(model, backend="aot_eager_decomp_partition")
             optimizer = torch.optim.SGD(model.parameters(), 0.1)
-            for i in range(3):
+            for i, count in enumerate(rows):
                 torch.manual_seed(i)
-                loss = forward(torch.randn(512, 16)).square().mean()
+                loss = forward(torch.randn(count, 16)).square().mean()
                 optimizer.zero_grad()
                 loss.backward()
                 optimizer.step()
@@ -374,6 +407,16 @@ class Compiled(unittest.TestCase):
         self.assertEqual(again, graphs)
         self.assertEqual(told.kinds("checkpointing"), ["applied"], told.text())
         self.assertLess(self.kept(told), 0.6 * kept, told.text())
+
+    def test_longer_batches_make_no_more_regions(self):
+        rows, tight = (256, 512, 768, 1024), {"limit": 1 << 20, "failed": True}
+        whole, _, graphs = self.losses((), rows)
+        got, told, again = self.losses(
+            (("activation_budget", {}), ("micro_batch", tight), ("checkpointing", tight)), rows
+        )
+        self.assertLess(furthest(whole, got), 1e-6)
+        self.assertEqual(again, graphs)
+        self.assertEqual(told.kinds("checkpointing"), ["applied"], told.text())
 
     def test_a_loss_inside_stays_in_the_graph(self):
         """Cross entropy in chunks is for loops; a compiled program keeps its own, whole."""

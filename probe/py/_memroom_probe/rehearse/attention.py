@@ -108,7 +108,8 @@ def choose(
     major = torch.cuda.get_device_capability()[0]
     grouped = query.shape[1] != key.shape[1]
     width = query.shape[-1]
-    dense = all(t.stride(-1) == 1 for t in (query, key, value)) and value.shape[-1] == width
+    wide = value.shape[-1]  # DeepSeek's values are narrower than its keys: only flash refuses that
+    dense = all(t.stride(-1) == 1 for t in (query, key, value))
     # a compiled ViT gets a mask that is one value for all, and takes the math implementation then
     mask_dense = attn_mask is None or (
         attn_mask.stride(-1) == 1 or (attn_mask.dtype is torch.bool and attn_mask.stride(-1) != 0)
@@ -124,8 +125,8 @@ def choose(
         and dense
         and not trained_mask
         and mask_dense
-        and width % 8 == 0
-        and width <= 256
+        and width % 8 == wide % 8 == 0
+        and max(width, wide) <= 256
     ):
         return "cudnn"
     if (
@@ -133,7 +134,7 @@ def choose(
         and half
         and dense
         and attn_mask is None
-        and width <= 256
+        and wide == width <= 256
         and major >= 8
     ):
         return "flash"
@@ -143,7 +144,7 @@ def choose(
         and not grouped
         and dense
         and mask_dense
-        and width % align == 0
+        and width % align == wide % align == 0
         and query.dtype in HALF + (torch.float32,)
     ):
         return "efficient"

@@ -1,15 +1,24 @@
 """Which modules remedies look at, and how users are told about them."""
 
+import weakref
+
 import torch
+
+_worth_it: weakref.WeakSet = weakref.WeakSet()  # modules that were found to be
 
 
 def worth_it(module):
     """Loss functions, metrics and augmentations have no parameters; scripted modules cannot be
     looked into; lazy ones get their shape from their first call, which must be the script's own.
     """
+    if module in _worth_it:
+        return True
     if isinstance(module, torch.jit.ScriptModule) or next(module.parameters(), None) is None:
         return False
-    return not any(torch.nn.parameter.is_lazy(p) for p in module.parameters())
+    if any(torch.nn.parameter.is_lazy(p) for p in module.parameters()):
+        return False
+    _worth_it.add(module)
+    return True
 
 
 def name_of(module):

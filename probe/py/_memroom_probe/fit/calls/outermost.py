@@ -15,6 +15,7 @@ from ... import compiled
 
 _original = None
 _handlers: list = []
+_elsewhere: list = []  # what takes away what handlers have put elsewhere
 # id of a block -> (block, handler): calls inside an outermost call that somebody wants to see. The
 # dict is replaced, never changed: a second run goes by the one that its first run went by.
 _inner: dict = {}
@@ -92,10 +93,17 @@ def in_use():
     return bool(_handlers)
 
 
+def when_forgotten(do):
+    """do() takes away what a handler has put elsewhere, when handlers are taken away."""
+    _elsewhere.append(do)
+
+
 def forget_all():
     """Takes the wrapper away again."""
     global _original, _inner
     _handlers.clear()
+    while _elsewhere:
+        _elsewhere.pop()()
     _inner = {}
     if _original is not None:
         torch.nn.Module.__call__ = _original

@@ -27,6 +27,9 @@ from ..remedies import (
     derivatives,
     microbatch,
     optimizer_offload,
+    recurrent,
+    sparse_gradients,
+    without_modules,
 )
 from . import choices
 from .case import Case, case_of
@@ -46,6 +49,7 @@ from .search import (
 )
 from .step import Step
 
+MOST_KINDS = 6  # of steps in one loop
 LARGER = 1.05  # times the batch a choice was made for, from which it is made anew
 ROOM_TO_GROW = 0.96  # share of the budget where batches differ, for one that is larger by less
 # Share of the limit from which on the way from the first, frugal step to what fits is gone in two
@@ -90,13 +94,18 @@ class Governor:
             failed,
             factor,
         )
-        # What is known of each module.
+        # What is known of each module, where it is trained, and where only what it is given is.
         self._cases: weakref.WeakKeyDictionary[torch.nn.Module, Case] = weakref.WeakKeyDictionary()
+        self._frozen: weakref.WeakKeyDictionary[torch.nn.Module, Case] = weakref.WeakKeyDictionary()
         self.teller = teller or floor.Teller(say, limit)
         self.checkpointing = checkpointing.Checkpointing()
         self.micro = microbatch.MicroBatch(
             say, lambda module, inputs, plan: self._cases[module].choice.share
         )
+        self._regions = (
+            weakref.WeakSet()
+        )  # blocks that are checkpoint regions of a compiled program
+        self._recurrent = weakref.WeakKeyDictionary()  # module -> pieces of its recurrent layers
         self._uncut = weakref.WeakSet()  # modules that showed in a run that they cannot be cut
         self._small = (
             weakref.WeakKeyDictionary()
@@ -106,17 +115,25 @@ class Governor:
         )
         self._step = Step()
         self._forecasts: dict = {}  # which calls wait together -> Forecast
+        self._seen: set = set()  # the sets of calls that were seen waiting together
+        self._rooms: dict = {}  # such a set -> (cases with counts, bytes they may be predicted for)
         self._varies = False
         self._state = (
             optimizer_offload.StateAway(say, self._state_does_not_fit)
             if "optimizer_offload" in allowed
             else None
         )
+        self._sparse = sparse_gradients.SparseGradients(say)
         self._derived: set = set()  # names of modules of which that has been said
         # What backward passes save to be differentiated again is sent away: None: not known yet.
         self._send_derived = None
         self._derivatives = (
             derivatives.Derivatives(self._differentiated)
+            if "activation_offload" in allowed
+            else None
+        )
+        self._without_modules = (
+            without_modules.WithoutModules(say, limit, self._budget, self._state_to_come)
             if "activation_offload" in allowed
             else None
         )
@@ -126,18 +143,27 @@ class Governor:
             return call(*args, **kwargs)
         if not torch.is_grad_enabled():
             return self._evaluation(module, call, args, kwargs)
-        if not any(p.requires_grad for p in module.parameters()):
+        frozen = not any(p.requires_grad for p in module.parameters())
+        if frozen and not _is_differentiated(args, kwargs):
             return call(*args, **kwargs)
-        return self._training(module, call, args, kwargs)
+        return self._training(module, call, args, kwargs, frozen)
 
-    def _training(self, module, call, args, kwargs):
+    def _training(self, module, call, args, kwargs, frozen):
         self.teller.went_on()
-        case, size = self._cases.get(module), _size(args, kwargs)
+        if self._without_modules is not None:
+            self._without_modules.stop()
+            self._without_modules = None
+        case = (self._frozen if frozen else self._cases).get(module)
+        size = _size(args, kwargs)
         self._varies = self._varies or case is not None and size != case.size
         if self._step.is_over():
             self._settle()
-        if case is None or size > LARGER * case.size:
+        if frozen and case is None:
+            case = self._begin_frozen(module)
+        elif not frozen and (case is None or size > LARGER * case.size):
             case = self._begin(module, call, args, kwargs, size)
+        assert case is not None
+        case.size = max(case.size, size) if frozen else case.size
         self._tell_of_second_derivatives(case)
         self._leave_room_for_as_many(case)
         mark = self._step.begins(case)
@@ -218,6 +244,18 @@ class Governor:
         self._cases[module] = case
         self.checkpointing.use(module, case.choice.checkpoint)
         self._step.observe(room.of(next(module.parameters()).device, self.limit))
+        return case
+
+    def _begin_frozen(self, module):
+        """A network that is not trained, but whose input is: a picture that is drawn, a prompt that
+        is learnt, a generator in front of it. Nothing is tried: it has no gradients to compare.
+        """
+        around = room.of(next(module.parameters()).device, self.limit)
+        case = self._unmeasured(module, around, "it is not trained, what it is given is")
+        self._frozen[module] = case
+        if module not in self._cases:
+            self.checkpointing.use(module, case.choice.checkpoint)
+        self._step.observe(around)
         return case
 
     def _run(self, module, call, args, kwargs, case):
@@ -331,6 +369,7 @@ class Governor:
     def _look(self, module, call, args, kwargs):
         """Measures the call and gives its Case, with a choice for the first step."""
         around = room.of(next(module.parameters()).device, self.limit)
+        self._sparse.watch(room.optimizers())
         self.teller.look(next(module.parameters()).device)
         if outermost.sharded(module):
             return self._sharded(module, around, outermost.sharded(module))
@@ -356,7 +395,10 @@ class Governor:
                 self._may_offload(around),
                 functools.partial(_work_space, module, call, inputs, around),
             )
-        except Cannot as reason:
+        except Cannot as why:
+            cost, reason = None, str(why)  # its frames may hold what ran out
+        if cost is None:
+            _make_room()
             return self._unmeasured(module, around, reason)
         if not cost.repeats and "checkpointing" in self.allowed:
             self.say(
@@ -380,7 +422,15 @@ class Governor:
         if min(c.needs for c in candidates) > free and self._send_state_away(around):
             held = around.held()
             free = self._budget(around.limit) - held
+        if (min(c.needs for c in candidates) > free or self.factor < 1) and self._cut_recurrent(
+            module, around
+        ):
+            return self._look(module, call, args, kwargs)
         amplifies = _amplifies()
+        lacks = self._is_equal_without_state([candidates], free, amplifies)
+        if lacks and self._send_state_away(around):
+            held = around.held()
+            free = self._budget(around.limit) - held
         moments = spaces.of(module, call, args, kwargs, around)
         roomy = list(choices.with_spaces(candidates, moments, inputs.rows))
         cramped = max([m.space for m in moments], default=0)
@@ -394,6 +444,30 @@ class Governor:
         self._measure_rounding(case, module, call, inputs)
         self._tell_beginning(case, held, cost, around.limit)
         return case
+
+    def _cut_recurrent(self, module, around):
+        """Recurrent layers inside work in pieces from now on, in more than before; False where
+        there are none, or none more to be had.
+        """
+        more = {0: 4, 4: 16}.get(self._recurrent.get(module, 0))
+        found = recurrent.layers(module) if around.is_card and "micro_batch" in self.allowed else []
+        if more is None or not found:
+            return False
+        self._recurrent[module] = more
+        other_masks = recurrent.cut(module, more)
+        self.say(
+            "applied",
+            "%s: its recurrent layer%s in %d pieces of the batch"
+            % (
+                name_of(module),
+                " %s works" % found[0][0] if len(found) == 1 else "s work",
+                more,
+            ),
+            id="micro_batch",
+            equivalence="expected" if other_masks else "exact",
+            pieces=more,
+        )
+        return True
 
     def _measure_rounding(self, case, module, call, inputs):
         """By how much it matters, for what is told where something is not equal to the bit."""
@@ -436,9 +510,11 @@ class Governor:
             return self._unmeasured(
                 module, around, "its blocks are compiled one by one", again=True
             )
-        for part in parts:
+        fresh = [part for part in parts if part.module not in self._regions]
+        for part in fresh:  # a longer batch comes here again
             checkpointing.before_compiling(part.module)
-        if parts:
+            self._regions.add(part.module)
+        if fresh:
             self.say(
                 "applied",
                 "%s: all %d blocks checkpointed, before torch.compile"
@@ -461,6 +537,15 @@ class Governor:
             return equal
         most = min(free, candidates[0].needs) if self.failed else free
         return frugal(candidates, most, free, spacious=_has_convolutions(module))
+
+    def _is_equal_without_state(self, candidates, free, amplifies):
+        """Whether what is equal to the bit fits only with optimizer state in host memory, in a
+        training that amplifies rounding. candidates: of each call that is looked at.
+        """
+        if not amplifies or self._state is None or self._state.active:
+            return False
+        least_equal = sum(min(c.needs for c in some if c.bitwise) for some in candidates)
+        return free < least_equal <= free + room.state() + self._state_to_come()
 
     def _send_state_away(self, around):
         """Optimizer state waits on the host from now on, where that may be; says whether it has
@@ -597,11 +682,14 @@ class Governor:
         return case
 
     def _settle_unmeasured(self, cases, step):
-        """After the first step: what there is room for stays on the card. Batches of graphs are
-        hardly ever of one size, and after an attempt that ran out nothing stays.
+        """After the first step: what there is room for stays on the card; gives the bytes. Batches
+        of graphs are hardly ever of one size, and after an attempt that ran out nothing stays.
         """
         budget = ROOM_TO_GROW * self._budget(step.around.limit)
-        spare = max(0, budget - step.peak_of_passes() - self._state_to_come())
+        spare = max(0, budget - step.peak_of_passes() - self._state_to_come()) if cases else 0
+        if any(case.candidates for case in step.together):
+            spare /= 2  # others want some of it too
+        before = spare
         for case in cases:
             case.settled, stays = True, min(case.sent, spare) if self.factor == 1 else 0
             spare -= stays
@@ -615,6 +703,7 @@ class Governor:
                     equivalence="exact",
                     limit=step.around.limit,
                 )
+        return before - spare
 
     # --- after a step that was watched
 
@@ -623,8 +712,11 @@ class Governor:
         that it cannot swing.
         """
         step, self._step = self._step, Step()
-        if step.around is not None and step.around.is_card:
-            self._settle_unmeasured(
+        stays, new = 0.0, self._may_be_followed_by_others(step)
+        if new:
+            self._step.observe(step.around, self._gradients(step.together))
+        elif step.around is not None and step.around.is_card:
+            stays = self._settle_unmeasured(
                 [case for case in step.together if case.unmeasured and not case.settled], step
             )
         cases = {
@@ -649,13 +741,16 @@ class Governor:
         budget = self._budget(step.around.limit) * (ROOM_TO_GROW if self._varies else 1)
 
         def room_left():
-            return forecast.room_for(budget - self._held(cases, step.around, results))
+            return forecast.room_for(budget - self._held(cases, step.around, results) - stays)
 
         free, now = room_left(), together(cases, lambda c: c.choice)
         wall = self.teller.take_wall()
         slack = (
             0 if self._varies else (1 - room.SAFETY) / 2 * step.around.limit
         )  # the next batch may be a little longer
+        self._rooms[frozenset(cases)] = cases, free
+        if new and not wall and now <= free + slack:
+            return
         if not first and not wall and now <= free + slack:
             return
         always = budget - free
@@ -664,9 +759,15 @@ class Governor:
         if self.failed:
             free = min(free, 0.97 * together(cases, lambda c: c.candidates[0]))
         taken = cheapest_if_equal(cases, free)
-        if together(cases, taken.get) > free and self._send_state_away(step.around):
+        lacks = together(cases, taken.get) > free or self._is_equal_without_state(
+            [case.candidates for case in cases if case.amplifies],
+            free,
+            any(case.amplifies for case in cases),
+        )
+        if lacks and self._send_state_away(step.around):
             free = room_left()
             always, taken = budget - free, cheapest_if_equal(cases, free)
+        taken = self._fitting_elsewhere(cases, taken, free, now)
         if self._ran_equal(cases, taken, step):
             taken = {case: case.choice for case in cases}
         if wall:
@@ -686,6 +787,35 @@ class Governor:
             case.settled = True
         if first and self.worst:
             self.worst.save([case.module() for case in cases])
+
+    def _may_be_followed_by_others(self, step):
+        """Whether these calls are seen waiting together for the first time in a loop with several
+        optimizers. A network that is trained by one of them may be called with others for the next
+        one, and needs less room alone: nothing is loosened before the loop has come round.
+        """
+        together = frozenset(step.together)
+        if step.around is None or together in self._seen or len(self._seen) >= MOST_KINDS:
+            return False
+        self._seen.add(together)
+        return _has_several_optimizers()
+
+    def _fitting_elsewhere(self, cases, taken, free, now):
+        """Choices with which the other steps fit too that were seen with some of these calls; at
+        the least those of now, with which they did.
+        """
+
+        def fits(chosen):
+            return all(
+                together(others, lambda c: chosen.get(c, c.choice)) <= most
+                for others, most in self._rooms.values()
+                if not chosen.keys().isdisjoint(others)
+            )
+
+        for share in (0.75, 0.5, 0.25):
+            if fits(taken) or free <= now:
+                return taken
+            taken = cheapest_if_equal(cases, now + share * (free - now))
+        return taken if fits(taken) else {case: case.choice for case in cases}
 
     def _ran_equal(self, cases, taken, step):
         """Whether the step that was watched ran through with what is equal to the bit, where that
@@ -783,6 +913,11 @@ class Governor:
             )
 
 
+def _is_differentiated(args, kwargs):
+    """Whether something is learnt through what a call is given."""
+    return any(is_tensor(leaf) and leaf.requires_grad for leaf in tree.flatten((args, kwargs))[0])
+
+
 def _has_convolutions(module):
     """Whether a library may want work spaces for it."""
     return any(isinstance(m, torch.nn.modules.conv._ConvNd) for m in module.modules())
@@ -818,12 +953,17 @@ def _amplifies():
         return AGAIN
     if any(type(o).__name__ == "LBFGS" for o in optimizers):
         return "LBFGS takes its steps from differences of gradients"
-    apart: list = []  # sets of parameters that no two optimizers share
-    for optimizer in optimizers:
+    return "several optimizers answer each other" if _has_several_optimizers() else ""
+
+
+def _has_several_optimizers():
+    """Whether there are optimizers that share no parameter."""
+    apart: list = []
+    for optimizer in room.optimizers():
         own = {id(p) for group in optimizer.param_groups for p in group["params"]}
         if all(own.isdisjoint(others) for others in apart):
             apart.append(own)
-    return "several optimizers answer each other" if len(apart) > 1 else ""
+    return len(apart) > 1
 
 
 def _rounds(case):

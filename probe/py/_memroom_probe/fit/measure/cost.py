@@ -9,6 +9,7 @@ generators, buffers, gradients.
 
 import contextlib
 import dataclasses
+import gc
 import time
 from typing import List
 
@@ -64,6 +65,7 @@ def cost(module, call, inputs, room, apart=True, away=False, space=lambda rows: 
     except torch.cuda.OutOfMemoryError:
         first = None
     if first is None:
+        gc.collect()  # frames of what ran out hold its tensors, some of them in cycles
         few, many = 1, 2
         first, second = _twice_or_never(module, call, inputs, room)
     elsewhere = away and _away(

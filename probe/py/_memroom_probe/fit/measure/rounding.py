@@ -19,7 +19,12 @@ FEW = 8  # rows
 
 def words(size: Optional[float]) -> str:
     """What is told beside the reason."""
-    return "; in a trial a gradient differed by %.1e of its size" % size if size else ""
+    return (
+        "; in a trial one gradient differed by %.1e of its size, and nothing bounds what many "
+        "steps make of that" % size
+        if size
+        else ""
+    )
 
 
 def of_pieces(module, call, inputs) -> Optional[float]:

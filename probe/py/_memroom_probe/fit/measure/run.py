@@ -13,6 +13,7 @@ import torch
 from ..batch.inputs import is_tensor
 from ..calls import generators, keepsakes, outermost, tree, weights
 from ..calls.again import bears_no_grad
+from ..remedies import sparse_gradients
 from .parts import Record
 
 
@@ -97,7 +98,8 @@ def one(module, call, inputs, rows, room, backward):
 
 def by_grad(sums, parameters):
     """Takes gradients and drops them."""
-    torch.autograd.grad(sums, parameters, allow_unused=True)
+    with sparse_gradients.as_in_training(parameters):
+        torch.autograd.grad(sums, parameters, allow_unused=True)
 
 
 def by_backward(sums, parameters):

@@ -81,6 +81,8 @@ class Away:
             and torch.cuda.is_available()
         ):
             return tensor.detach()
+        if 0 in tensor.stride():
+            return self._pack_expanded(tensor)
         storage = StorageWeakRef(tensor.untyped_storage())
         seen = tuple(tensor.shape), tensor.stride()
         key = (storage.cdata, tensor.storage_offset(), tensor.numel(), tensor.dtype)
@@ -90,6 +92,17 @@ class Away:
             self.quota, self.sent = self.quota - size, self.sent + size
             there = self.known[key] = _Sent(tensor, storage)
         return _Seen(there, *seen) if _dense(tensor) else there
+
+    def _pack_expanded(self, tensor):
+        """What repeats the same numbers takes little room as it is, and much as a copy: an index of
+        all edges for each channel of a message. What is repeated travels, if it is large.
+        """
+        once = tensor.as_strided(
+            [n if stride else 1 for n, stride in zip(tensor.shape, tensor.stride())],
+            [stride or 1 for stride in tensor.stride()],
+            tensor.storage_offset(),
+        )
+        return _Expanded(self.pack(once), tensor.shape)
 
 
 def _dense(tensor):
@@ -112,6 +125,16 @@ class _Seen:
         if alive is not None:
             return alive.as_strided(self.shape, self.stride, self.sent.offset)
         return self.sent.back().as_strided(self.shape, self.stride, 0)
+
+
+class _Expanded:
+    """What one operation saved of a tensor that repeats itself."""
+
+    def __init__(self, once, shape):
+        self.once, self.shape = once, shape
+
+    def back(self):
+        return _unpack(self.once).expand(self.shape)
 
 
 class _Sent:

@@ -61,10 +61,102 @@ def install(params, say):
             input, target, weight, size_average, ignore_index, reduce, reduction, label_smoothing
         )
 
+    _install_divergence(above, say)
     compiled.install(torch)
     # A compiled program must be able to trace it, or its graph would end here; it then finds the
     # original, because somebody compiles.
     F.cross_entropy = cross_entropy
+
+
+def _install_divergence(above, say):
+    """The same for the divergence of two distributions over many classes, which teaches a network
+    what another one says. The usual way makes three tensors of their size beside them.
+    """
+    original, told = F.kl_div, []
+
+    @functools.wraps(original)
+    def kl_div(input, target, size_average=None, reduce=None, reduction="mean", log_target=False):
+        if (
+            not compiled.compiling()
+            and type(input) is torch.Tensor
+            and type(target) in (torch.Tensor, torch.nn.Parameter)
+            and size_average is None
+            and reduce is None
+            and reduction in ("mean", "sum", "batchmean", "none")
+            and input.shape == target.shape
+            and input.dtype == target.dtype
+            and input.dim() > 1
+            and input.is_floating_point()
+            and not target.requires_grad
+            and input.numel() * 4 >= above
+            and torch.is_grad_enabled()
+            and not torch.is_autocast_enabled()
+            and not outermost.transformed()
+        ):
+            if not told:
+                told.append(True)
+                say(
+                    "applied",
+                    "divergence over %d classes computed in chunks" % input.shape[-1],
+                    id="chunked_loss",
+                    equivalence="exact",
+                )
+            if reduction == "none":
+                return _Divergences.apply(input, target, log_target)
+            total = _Divergence.apply(input, target, reduction == "mean", log_target)
+            return total / input.shape[0] if reduction == "batchmean" else total
+        return original(input, target, size_average, reduce, reduction, log_target)
+
+    F.kl_div = kl_div
+
+
+class _Divergences(torch.autograd.Function):
+    """One for each element."""
+
+    @staticmethod
+    def forward(ctx, input, target, log_target):
+        ctx.log_target = log_target
+        ctx.save_for_backward(target)
+        out = torch.empty_like(input, memory_format=torch.contiguous_format)
+        flat = (t.reshape(-1, input.shape[-1]) for t in (input, target, out))
+        given, wanted, found = flat
+        for rows in _pieces(given):
+            found[rows] = _divergence(given[rows], wanted[rows], log_target)
+        return out
+
+    @staticmethod
+    def backward(ctx, grad):
+        (target,) = ctx.saved_tensors
+        return (target.exp() if ctx.log_target else target) * -grad, None, None
+
+
+def _divergence(given, wanted, log_target):
+    if log_target:
+        return wanted.exp() * (wanted - given)
+    return torch.xlogy(wanted, wanted) - wanted * given
+
+
+class _Divergence(torch.autograd.Function):
+    """A sum, or a mean over all elements."""
+
+    @staticmethod
+    def forward(ctx, input, target, mean, log_target):
+        ctx.mean, ctx.log_target = mean, log_target
+        ctx.save_for_backward(target)
+        total = torch.zeros(
+            (), dtype=torch.promote_types(input.dtype, torch.float32), device=input.device
+        )
+        given, wanted = input.reshape(-1, input.shape[-1]), target.reshape(-1, input.shape[-1])
+        for rows in _pieces(given):
+            part = _divergence(given[rows], wanted[rows], log_target)
+            total += part.sum(dtype=total.dtype)
+        return (total / input.numel() if mean else total).to(input.dtype)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (target,) = ctx.saved_tensors
+        share = -(grad / target.numel() if ctx.mean else grad)
+        return (target.exp() if ctx.log_target else target) * share, None, None, None
 
 
 class _CrossEntropy(torch.autograd.Function):
