@@ -160,6 +160,24 @@ func (e End) leaks() bool {
 	return slices.ContainsFunc(e.Findings, func(f event.Finding) bool { return f.Kind == "leak" })
 }
 
+// leakFilled says that a leak alone took a large part of the memory that ran out, at its pace over
+// all steps.
+func (e End) leakFilled(where event.Where) bool {
+	const large = 5 // a fifth of the limit
+	limit := cmp.Or(e.Run.HostMem, e.Peaks.HostLimit)
+	if where == event.WhereGPU {
+		limit = e.Run.GPUMem
+		for _, d := range e.Peaks.Devices {
+			limit = cmp.Or(limit, d.Total)
+		}
+	}
+	return limit > 0 && slices.ContainsFunc(e.Findings, func(f event.Finding) bool {
+		gpu := strings.HasPrefix(f.Memory, "GPU")
+		return f.Kind == "leak" && f.Step > 0 && gpu == (where == event.WhereGPU) &&
+			f.Bytes/event.Bytes(f.Step)*event.Bytes(e.Steps) >= limit/large
+	})
+}
+
 func (e End) oomHeadline(took string) string {
 	v := e.Verdict
 	text := "the command ran out of " + v.Where.Memory()
@@ -234,7 +252,11 @@ var capacity = regexp.MustCompile(`total capacity of ([\d.]+) ?([KMGT]iB) of whi
 // why is the cause of the end, or of the first attempt's end.
 func (e End) why() string {
 	if e.Fit != nil && e.Fit.Tells() {
-		if e.Fit.Impossible != "" {
+		switch {
+		case e.Fit.Impossible != "" && e.leakFilled(e.Fit.Last().OutOf):
+			return "what the program keeps grows with every step, until nothing is left. No remedy " +
+				"stops a leak; a smaller batch or a higher limit only delays the end."
+		case e.Fit.Impossible != "":
 			return asSentence(e.Fit.Impossible)
 		}
 		if first := e.Fit.Attempts[0]; first.OutOf != "" {

@@ -119,6 +119,24 @@ func ends() map[string]End {
 		Left: []fit.Left{{ID: remedy.MixedPrecision}, {ID: remedy.Quantize4Bit},
 			{ID: remedy.Quantize8Bit}}}
 
+	// One leak, found in both attempts, and another one in a card's memory.
+	leakFits := End{Summary: summary(event.Verdict{ExitCode: 137, Signal: "SIGKILL", IsOOM: true,
+		Where: event.WhereCgroup, KilledBy: "kernel"}, host), Job: torch}
+	leakFits.Run.HostMem = 700 * event.MiB
+	found := func(perStep, entries string, grown event.Bytes) event.Finding {
+		return event.Finding{Kind: "leak", Memory: "host memory", Step: 40, Bytes: grown,
+			Title: "possible leak in host memory: " + perStep + " kept per step since step 1, held by " +
+				"`history` (list of " + entries + ", train.py:10)", Remedies: []string{"keep_less"}}
+	}
+	leakFits.Findings = []event.Finding{found("3.91MiB", "23", 156*event.MiB),
+		{Kind: "leak", Memory: "GPU 0 memory", Step: 40, Bytes: event.MiB,
+			Title: "possible leak in GPU 0 memory: 26KiB kept per step since step 1"},
+		found("3.93MiB", "25", 157*event.MiB)}
+	leakFits.Fit = &fit.Record{Attempts: []fit.Tried{
+		{Number: 1, OutOf: event.WhereCgroup, ExitCode: 137},
+		{Number: 2, OutOf: event.WhereCgroup, ExitCode: 137, Title: "smaller micro-batches"}},
+		Impossible: "every remedy that keeps the results was tried"}
+
 	hollow := End{Summary: summary(well, host), Job: torch}
 	hollow.Steps = 0
 	hollow.Fit = &fit.Record{Attempts: []fit.Tried{{Number: 1, OutOf: event.WhereGPU, Steps: 3},
@@ -134,7 +152,7 @@ func ends() map[string]End {
 	failed := End{Summary: summary(event.Verdict{ExitCode: 1}, host), Job: torch}
 	return map[string]End{"healthy": healthy, "leak": leaking, "host": onHost, "card": onCard,
 		"cgroup": capped, "rank": rank, "fits": fits, "fits-lightning": lightning, "cannot": cannot,
-		"no-training": hollow, "stopped": stopped, "failed": failed}
+		"no-training": hollow, "cannot-leak": leakFits, "stopped": stopped, "failed": failed}
 }
 
 // TestScreens: the last screens as people read them. Run with -update to write them anew, then read

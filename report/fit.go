@@ -196,8 +196,8 @@ func slowerWords(share float64) string {
 func equivalenceWords(t fit.Tried) string {
 	switch why := t.Amplifies(); {
 	case t.Equivalence() == remedy.Exact && why != "":
-		return "the same up to rounding, which this training makes larger from step to step (" +
-			why + ")"
+		return "the same up to rounding at first; this training amplifies rounding errors, so later " +
+			"losses may differ clearly (" + why + ")"
 	case t.Equivalence() == remedy.Exact:
 		return "the same as with more memory, up to rounding (exact)"
 	case t.Equivalence() == remedy.Expected:

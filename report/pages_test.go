@@ -134,9 +134,9 @@ func writeEnds(w io.Writer) {
 		{"MPS", func(e *End) { e.Verdict = oom(event.WhereMPS, "itself") }},
 		{"a finding", func(e *End) { e.Findings = []event.Finding{finding} }},
 		{"four findings", func(e *End) {
-			for i := range 4 {
+			for _, name := range []string{"losses", "outputs", "hooks", "caches"} {
 				f := finding
-				f.Title = fmt.Sprint("a leak ", i)
+				f.Title = "a leak in " + name
 				e.Findings = append(e.Findings, f)
 			}
 		}},

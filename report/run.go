@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -165,14 +166,23 @@ func latest(findings []event.Finding) []event.Finding {
 	for i, f := range findings {
 		again := slices.ContainsFunc(findings[i+1:],
 			func(later event.Finding) bool {
-				return later.Kind == f.Kind &&
-					later.Title == f.Title
+				return later.Kind == f.Kind && (later.Title == f.Title || sameLeak(f, later))
 			})
 		if !again {
 			kept = append(kept, f)
 		}
 	}
 	return kept
+}
+
+// figures are the numbers and sizes of a title.
+var figures = regexp.MustCompile(`[\d.]+([KMGT]i)?B?`)
+
+// sameLeak says that two attempts found one leak: only the figures differ.
+func sameLeak(a, b event.Finding) bool {
+	return a.Kind == "leak" && a.Memory == b.Memory &&
+		figures.ReplaceAllString(a.Title, "") == figures.ReplaceAllString(b.Title, "") &&
+		slices.Equal(a.Frames, b.Frames)
 }
 
 // atLine names the innermost line of the user's code.
