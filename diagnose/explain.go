@@ -272,3 +272,17 @@ func unlisted(c *trace.Crash) event.Bytes {
 	}
 	return max(0, rest)
 }
+
+// ownElsewhere is what this process holds on the card outside of PyTorch's pool, as the driver
+// counts it; 0 where the message does not say.
+func ownElsewhere(c *trace.Crash) event.Bytes {
+	if c.InProcess == nil || c.Allocated == nil || c.Where != event.WhereGPU ||
+		c.Capacity != nil && *c.InProcess > *c.Capacity { // a driver that counts host memory too
+		return 0
+	}
+	rest := *c.InProcess - *c.Allocated
+	if c.Idle != nil {
+		rest -= *c.Idle
+	}
+	return max(0, rest)
+}

@@ -18,6 +18,7 @@ type judged struct {
 	evidence   []string
 	reason     string // ends the verdict; empty: the words of the situation or the cause
 	beside     string // a second situation, whose cures follow
+	frame      int    // of the traceback that shows it, 0: the innermost, or none
 }
 
 func because(cause Cause, detail string, confidence float64, format string, args ...any) judged {
@@ -37,19 +38,37 @@ func (j judged) also(format string, args ...any) judged {
 
 // judge finds the cause that the evidence names. Figures that leave no other reading come first,
 // then walls and stages that only one kind of work reaches, then figures again, then the stages of
-// any training, then what people say. Where none of them speaks, the cause is unknown.
+// any training, then what people say. A claim that its rule takes back is passed over, see claims.
+// Where none of them speaks, the cause is unknown.
 func judge(c *trace.Crash, h *trace.Hints) judged {
 	steps := []func(*trace.Crash, *trace.Hints) (judged, bool){
 		byMistake, bySystem, byWall, byRay, byFullBefore, byNeighbour, byStage, byFragments,
-		byLauncher, byPool, byData, byGrowth, byImages, byEvalBar, byResumed, byTraceback, byNode,
-		byPhase, byWords, bySteps, bySize, bySetting,
+		byElsewhere, byLauncher, byPool, byData, byGrowth, byImages, byEvalBar, byResumed,
+		byTraceback, byNode, byPhase, byWords, bySteps, bySize, bySetting,
 	}
+	var doubts []string
 	for _, step := range steps {
-		if j, ok := step(c, h); ok {
-			return withEngine(withFigures(withStage(j, c, h), c), c, h)
+		j, ok := step(c, h)
+		if !ok {
+			continue
+		}
+		if against := contradicted(j, c, h); against != "" {
+			doubts = append(doubts, against)
+			continue
+		}
+		return withDoubts(withEngine(withFigures(withStage(j, c, h), c), c, h), doubts)
+	}
+	return withDoubts(withFigures(notKnown(c), c), doubts)
+}
+
+// withDoubts adds what took back the claims before.
+func withDoubts(j judged, doubts []string) judged {
+	for _, d := range doubts {
+		if !slices.Contains(j.evidence, d) {
+			j.evidence = append(j.evidence, d)
 		}
 	}
-	return withFigures(notKnown(c), c)
+	return j
 }
 
 // notMapped is the refusal of a mapping, which a full /dev/shm does not give.
@@ -153,7 +172,7 @@ func byNeighbour(c *trace.Crash, _ *trace.Hints) (judged, bool) {
 		}
 		return j, true
 	}
-	rest := unlisted(c)
+	rest := unlisted(c) - ownElsewhere(c)
 	if rest < unlistedFloor || float64(rest) < unlistedShare*float64(*c.Capacity) {
 		return judged{}, false
 	}
@@ -165,6 +184,22 @@ func byNeighbour(c *trace.Crash, _ *trace.Hints) (judged, bool) {
 	return because(CauseNeighbour, left, 0.75,
 		"%s of the card's %s are held by processes that the message does not list", rest,
 		*c.Capacity), true
+}
+
+// elsewhereShare is the part of a card that the process must hold outside of PyTorch's pool before
+// that is worth saying first.
+const elsewhereShare = 0.25
+
+// byElsewhere knows what the process itself holds beside PyTorch's pool.
+func byElsewhere(c *trace.Crash, _ *trace.Hints) (judged, bool) {
+	rest := ownElsewhere(c)
+	if c.Capacity == nil || rest < unlistedFloor ||
+		float64(rest) < elsewhereShare*float64(*c.Capacity) {
+		return judged{}, false
+	}
+	return because(CauseUnknown, "elsewhere", 0,
+		"%s of the card's %s belong to this process but not to PyTorch's pool: another framework or engine "+
+			"in the same process, NCCL's buffers, or recorded CUDA graphs", rest, *c.Capacity), true
 }
 
 // ranksOnOneCard: a rank other than the first, beside several small processes on one card. Each

@@ -34,7 +34,11 @@ var predicting = regexp.MustCompile(`(?:__inference_|\bnode )(predict|test)_(?:f
 	`(predict|test)_function/`)
 
 // manyModels is the number in an operation's name from which models must have been built in a loop.
-const manyModels = 3
+// A model may have parts that are models themselves: only more of them tell of a loop.
+const (
+	manyModels = 3
+	manyParts  = 8
+)
 
 // byNode uses the operation that TensorFlow names.
 func byNode(c *trace.Crash, h *trace.Hints) (judged, bool) {
@@ -42,7 +46,11 @@ func byNode(c *trace.Crash, h *trace.Hints) (judged, bool) {
 		return judged{}, false
 	}
 	if m := modelNumber.FindStringSubmatch(c.Node); m != nil {
-		if n, _ := strconv.Atoi(first(m[1:]...)); n >= manyModels {
+		least := manyModels
+		if m[1] == "" && !has(c, trace.SignTrials) {
+			least = manyParts
+		}
+		if n, _ := strconv.Atoi(first(m[1:]...)); n >= least {
 			return because(CauseLeak, "models_in_loop", 0.75,
 				"the operation's name (%s) counts %d earlier models in this process: their weights and optimizer "+
 					"state are still there",
@@ -227,6 +235,10 @@ func notKnown(c *trace.Crash) judged {
 		if c.Allocated != nil {
 			j = j.also("%s are live in this one: both together fill it", *c.Allocated)
 		}
+	case onCard(c) && has(c, trace.SignEpochs):
+		j.detail = "late"
+		j = j.also("whole epochs had passed: the model and the usual batch fit; either something is kept from " +
+			"step to step, the pool fell into pieces, or a batch came out larger than all before")
 	case onCard(c):
 		j.detail = "open"
 		if c.Idle != nil && c.Requested != nil && *c.Idle < 2**c.Requested && c.Allocated != nil {

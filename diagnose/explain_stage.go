@@ -45,8 +45,10 @@ func (s *stage) called(line string) bool {
 
 func (s *stage) judge(c *trace.Crash) (judged, bool) {
 	if i, ok := s.in(c); ok {
-		return because(s.cause, s.detail, s.sure, "%s (%s in %s)", s.says, c.Frames[i].Name,
-			c.Frames[i].File), true
+		j := because(s.cause, s.detail, s.sure, "%s (%s in %s)", s.says, c.Frames[i].Name,
+			c.Frames[i].File)
+		j.frame = i
+		return j, true
 	}
 	if s.sign != "" && has(c, s.sign) {
 		return because(s.cause, s.detail, s.sure, "%s", s.says), true
@@ -355,12 +357,16 @@ func byMovedData(c *trace.Crash) (judged, bool) {
 	whole := containsAny(line, []string{"from_numpy(", "torch.tensor(", "as_tensor(",
 		"FloatTensor(",
 		"x_train", "X_train", "train_x", "train_data", "dataset", "all_data"})
-	if !moved || !whole {
+	if !moved || !whole || partOf.MatchString(line) {
 		return judged{}, false
 	}
 	return because(CauseHostData, "data_on_card", 0.6,
 		"a whole array was moved to the card in one call: %s", short(line)), true
 }
+
+// partOf are lines that move a piece of the data: one element, or what a loop takes from it.
+var partOf = regexp.MustCompile(`(?i)(?:x_train|train_x|train_data|dataset|all_data)\w*(?:\.\w+)?\[|` +
+	`^\s*for\b|\bbatch|\bsample|\bidx\b|\bindices\b`)
 
 // filledBefore reports whether most of the card is live in this process.
 func filledBefore(c *trace.Crash) bool {
@@ -399,7 +405,13 @@ func byTraceback(c *trace.Crash, h *trace.Hints) (judged, bool) {
 				"the process had %s on the card already when a model was moved there: what earlier cells of the "+
 					"notebook hold, or the part of this model that had been moved", *c.Allocated), true
 		}
-		if j.detail == "forward" && !large(c) && c.Steps == 0 && c.Allocated != nil {
+		if j.detail == "load" && c.Steps >= 2 && onCard(c) && c.Framework == "pytorch" {
+			j.detail = "load_to_card"
+			j = j.also("%s steps had passed: the model fits, what was loaded came on top of it",
+				thousands(c.Steps))
+		}
+		if (j.detail == "forward" || j.detail == "backward") && !large(c) && c.Steps == 0 &&
+			c.Allocated != nil {
 			j.confidence = 0.5
 			j = j.also("no step was complete before: the model's own share may be too large as well")
 		}

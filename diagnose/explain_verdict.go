@@ -17,7 +17,7 @@ func verdict(c *trace.Crash, j judged) string {
 	}
 	if reason := reason(c, j); reason != "" {
 		if j.confidence > 0 && j.confidence < 0.6 && j.reason == "" {
-			reason = "probably " + reason
+			reason = "what filled it is not shown; it may be that " + reason
 		}
 		s.WriteString("; " + reason)
 	}

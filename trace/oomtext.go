@@ -219,6 +219,12 @@ func (l *logReader) keep(s *ending, c *Crash, p *passage, offset int64) {
 		if done := p.evalLast(); done != "" {
 			c.Signs.put(SignEvalLast, done)
 		}
+		if number := trialNumber(text); number != "" {
+			c.Signs.put(SignTrialNo, number)
+		}
+		if reached := p.epochs(); reached != "" {
+			c.Signs.put(SignEpochs, reached)
+		}
 		if file := dataLoad(text); file != "" {
 			c.Signs.put(SignDataLoad, file)
 		}

@@ -22,7 +22,8 @@ const (
 	SignOffload    = "offload"     // optimizer or parameters live in host memory
 	SignUnsharded  = "unsharded"   // memory does not shrink with more cards, as somebody says
 	SignTrials     = "trials"      // trials, folds or models one after the other
-	SignTrialNo    = "trial_no"    // the value is the number of the trial or fold
+	SignTrialNo    = "trial_no"    // trials or folds of one process; the value is the last number
+	SignEpochs     = "epochs"      // whole epochs had passed; the value says which was reached
 	SignRayTune    = "ray_tune"    // trials of Ray Tune or workers of Ray Train
 	SignRayData    = "ray_data"    // data sets of Ray
 	SignSpilled    = "spilled"     // Ray's object store wrote objects to disk
@@ -89,7 +90,6 @@ var signsNear = []sign{
 		`(?:reduc|decreas|shrink|chang|go down|drop|split|shard)`)},
 	{SignTrials, later(`(?i)\boptuna\b|\btrial[ _#]?\d+|study\.optimize|\bfold[ _:]?\d|k-?fold|` +
 		`cross[-_]val|grid ?search|keras_?tuner|hyper-?parameter (?:search|tun)|wandb[ .]sweep`)},
-	{SignTrialNo, later(`(?i)\b(?:trial|fold)[ _#:]{0,2}(\d{1,5})\b`)},
 	{SignRayTune, later(`ray[/\\.]tune|tune\.run|ray::ImplicitFunc|TrainTrainable|RayTrainWorker|` +
 		`ray[/\\.]train\b|_Trainable|ray::\w*Trainer`)},
 	{SignRayData, later(`ray[/\\.]data\b|object_store_memory: ?\d|iter_torch_batches|MapBatches|` +
