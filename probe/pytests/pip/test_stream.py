@@ -695,7 +695,9 @@ class BadInput(Case):
 
     def test_rows_are_named(self):
         ragged = self.write("r.csv", "a,b\n1,2\n3\n4,5,6\n7,8\n")
-        with self.assertRaisesRegex(memroom.FeedError, r"r.csv: row 1 \(offset 8\): has 1 cell for 2 columns"):
+        with self.assertRaisesRegex(
+            memroom.FeedError, r"r.csv: row 1 \(offset 8\): has 1 cell for 2 columns"
+        ):
             list(memroom.Stream(ragged))
         stream = memroom.Stream(ragged, skip_bad=True)
         self.assertEqual(joined(stream)["a"].tolist(), [1, 7])

@@ -232,6 +232,21 @@ def samples_read_whole(file):
                 )
 
 
+# Names of what a list of files or of classes is called: a line each, and no sample in it.
+_LISTING = re.compile(
+    r"path|file|name|image|img|class|categor|label|vocab|(^|_|\.)(ids?|keys?|index|split|list)$",
+    re.I,
+)
+
+
+def _opens_files(file, f) -> bool:
+    """Does the class open what the lines name? Then they are paths, not samples."""
+    around = file.places[f].klass
+    return around is not None and any(
+        isinstance(n, ast.Call) and (file.callee(n) or "") in _DECODES for n in ast.walk(around)
+    )
+
+
 def _whole_text(file, f):
     """(statement, attribute) of self.lines = f.read().splitlines(), f.readlines(), list(f)"""
     opened = {
@@ -247,7 +262,7 @@ def _whole_text(file, f):
         if not isinstance(s, ast.Assign) or not isinstance(s.value, ast.Call):
             continue
         name, call = key(s.targets[0]) or "", s.value
-        if not name.startswith("self."):
+        if not name.startswith("self.") or _LISTING.search(name) or _opens_files(file, f):
             continue
         owner = call.func.value if isinstance(call.func, ast.Attribute) else None
         reads = isinstance(owner, ast.Call) and method(owner) in ("read", "read_text")

@@ -2,7 +2,7 @@
 
 import ast
 import re
-from typing import Iterator, Optional, Set
+from typing import Iterator, List, Optional, Set
 
 from . import rules
 from .evaluation import uses_card
@@ -10,9 +10,24 @@ from .flow import Scope, calls_module, in_order, is_model_name, resets, scopes
 from .keeping import cleared_in
 from .names import LOOPS, constant, key, keyword, method, own, targets, walk_here
 
+_TRAINS = re.compile(r"optim|^fit$|^train|trainer|backward|^engine$", re.I)
+
+
+def _may_train(file) -> bool:
+    """Does the file differentiate, or hand its model to something that trains?"""
+    return any(
+        isinstance(n, ast.Call)
+        and (_TRAINS.search(method(n) or "") and method(n) != "train")
+        or isinstance(n, ast.Call)
+        and (file.callee(n) or "").startswith("torch.optim.")
+        for n in file.nodes
+    )
+
 
 def data_parallel(file) -> Iterator[dict]:
     """nn.DataParallel"""
+    if not _may_train(file):
+        return  # without a loss nothing but outputs comes together
     for call in file.nodes:
         if isinstance(call, ast.Call) and (file.callee(call) or "") in (
             "torch.nn.DataParallel",
@@ -169,6 +184,8 @@ def checkpoint_of_every_rank(file) -> Iterator[dict]:
             name = key(s.targets[0])
             if (file.callee(s.value) or "") != "torch.load" or not name or "." in name:
                 continue
+            if _file_of_rank(scope, s.value):
+                continue
             if _loaded_to(s.value) == "" and _restores(scope, name):
                 yield rules.finding(
                     "checkpoint-without-map-location",
@@ -176,6 +193,23 @@ def checkpoint_of_every_rank(file) -> Iterator[dict]:
                     "torch.load without map_location puts the checkpoint on the card it was saved "
                     "from: every rank holds a copy of `%s` on that one card" % name,
                 )
+
+
+def _file_of_rank(scope: Scope, call: ast.Call) -> bool:
+    """torch.load(f"shard_{rank}.pt"): each rank has a file of its own, saved from its own card."""
+    names = {key(a) for a in call.args[:1]}
+    told: List[ast.AST] = list(call.args[:1])
+    for _ in range(3):
+        for s in scope.statements:
+            if isinstance(s, ast.Assign) and names & {key(t) for t in targets(s)}:
+                told.append(s.value)
+                names.update(key(n) for n in walk_here(s.value) if isinstance(n, ast.Name))
+    return any(
+        isinstance(n, (ast.Name, ast.Attribute, ast.Constant))
+        and "rank" in (str(n.value) if isinstance(n, ast.Constant) else key(n) or "").lower()
+        for t in told
+        for n in ast.walk(t)
+    )
 
 
 def _loaded_to(call: ast.Call) -> Optional[str]:

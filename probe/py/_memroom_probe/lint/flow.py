@@ -65,6 +65,14 @@ _GIVES = re.compile(
 )
 
 
+# What people call a number of things: no tensor, or one without a graph.
+COUNT = re.compile(
+    r"(^|_|\.)(batch_?size|bsz?|count|counts|length|world_size|n_?(items|samples|tokens|examples)|"
+    r"num_?(items|samples|tokens|examples|batches|steps))$",
+    re.I,
+)
+
+
 def is_model_name(name: str) -> bool:
     """Is the variable called what people call models?"""
     return bool(_MODEL.search(name))
@@ -687,6 +695,8 @@ class Walk:
         held: FrozenSet[str] = NOTHING
         for part in parts:
             generator = generator_of(self.scope, part)
+            if generator is not None and isinstance(s.target, ast.Tuple) and part is over:
+                continue  # for loss, n in steps(): the abstract run knows which part is what
             if generator is not None and generator is not self.scope.function:
                 held |= scope_of(self.scope.file, generator).trace.yielded & {GRAPH, CARD}
             elif isinstance(part, ast.Call) and method(part) in ("parameters", "named_parameters"):
@@ -727,7 +737,7 @@ class Walk:
             k = key(goal)
             if not k:
                 continue
-            if pair and i == 1:
+            if pair and i == 1 or len(goals) > 1 and COUNT.search(k):
                 o = NOTHING
             elif parts is not None and len(parts) == len(goals):
                 o = parts[i]

@@ -8,6 +8,7 @@ from . import proof, rules
 from .calls import called_in_loop, resolve, scope_of
 from .flow import (
     CARD,
+    COUNT,
     GRAPH,
     PARAMETER,
     RESULT,
@@ -69,6 +70,15 @@ def _outlives(scope: Scope, loop, container: str) -> bool:
     )
 
 
+def _how_many(value) -> bool:
+    """batch_size * world_size: numbers by their names"""
+    leaves = [key(n) or "" for n in walk_here(value) if isinstance(n, (ast.Name, ast.Attribute))]
+    return bool(leaves) and all(COUNT.search(k) or _SETTINGS.match(k) for k in leaves)
+
+
+_SETTINGS = re.compile(r"(self\.|self$)?(args|cfg|config|opts?|hparams)?$")
+
+
 def summed_loss(file) -> Iterator[dict]:
     """total += loss"""
     if not file.uses_torch:
@@ -79,6 +89,8 @@ def summed_loss(file) -> Iterator[dict]:
                 continue
             loop = training_loop(file.places.get(kept.statement), scope)
             if loop is None or not _outlives(scope, loop, kept.container):
+                continue
+            if _how_many(kept.value):
                 continue
             yield rules.finding(
                 "loss-graph-accumulated",
@@ -852,12 +864,23 @@ def _differentiates(scope: Scope, loop) -> bool:
     return any(s in set(in_order(loop.body)) for s, _ in scope.backwards)
 
 
+def _detaches(loop: ast.For) -> bool:
+    """for s in state: s.detach_()"""
+    return any(
+        method(c) == "detach_" and variables(c.func) & variables(loop.target)
+        for s in in_order(loop.body)
+        for c in calls(s)
+    )
+
+
 def _cut(loop, name, origin):
     """Is the state detached or made anew anywhere in the loop?"""
     for s in in_order(loop.body):
         if s is origin:
             continue
         if any(key(t) == name for t in targets(s)):
+            return True
+        if isinstance(s, ast.For) and name in variables(s.iter) and _detaches(s):
             return True
         for call in calls(s) if isinstance(s, ast.Expr) else ():
             if method(call) in ("detach_", "repackage_hidden", "detach") and name in variables(

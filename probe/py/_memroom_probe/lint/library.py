@@ -149,7 +149,8 @@ class Library:
         inner = f.function if f.kind == "function" else getattr(f.function, "function", None)
         if inner is not None and inner not in self.m.ran and f.kind != "partial":
             if "@tf" not in (f.extra or {}):
-                self.m.call(frozenset([f]), Args([]), None)
+                # Whoever calls it decides about the grad mode and uses what it gives.
+                self.m.returned |= held(self.m.call(frozenset([f]), Args([]), None))
 
     # functions of the file
 
@@ -563,6 +564,8 @@ class Library:
             found = [a for a in n.attrs[name] if isinstance(a, Obj)]
             if found:
                 return m.call(frozenset(found), args, e)
+        if name == "enter_context" and args.pos:
+            return self._enters(args)
         if name in ("backward", "manual_backward"):
             given = frozenset(n for v in args.pos[:1] for n in held_with_via(v))
             graph = [a for a in given if isinstance(a, Node) and (a.tensor or not n.tensor)]
@@ -575,7 +578,7 @@ class Library:
             return NONE
         if name in ("detach", "detach_", "copy_to_host"):
             if name == "detach_":
-                n.graph, n.inputs = False, ()
+                self._detached_in_place(n)
                 return frozenset([n])
             return frozenset([m.cut(n)]) if n.tensor or n.graph is None else frozenset([n])
         if not n.tensor and (n.module or not n.data):
@@ -613,6 +616,14 @@ class Library:
         if n.kind == "distribution" and name in ("sample", "sample_n"):
             return frozenset([m.node(False)])
         return self._reckoned(n, name, args, inputs, e)
+
+    def _detached_in_place(self, n: Node) -> None:
+        """x.detach_(); where x was taken out of something, that has no graph any more either."""
+        inside = n.inputs if n.kind == "alias" or not n.tensor else ()
+        n.graph, n.inputs = False, ()
+        for i in inside:
+            if i.graph is not False and i.born == n.born:
+                self._detached_in_place(i)
 
     def _reckoned(self, n: Node, name: str, args: Args, inputs: List[Node], e: Any) -> Value:
         """Another method of a tensor, or of something unknown."""
@@ -692,6 +703,8 @@ class Library:
             return NUMBER
         if name in atom.attrs:
             return m.call(atom.attrs[name], args, e)
+        if name == "enter_context" and args.pos:
+            return self._enters(args)
         if atom.kind == "instance" and atom.klass is not None:
             found = atom.klass.find(name)
             if found is None and name == "train" and atom.klass.comes_from(("Trainer",)):
@@ -730,6 +743,13 @@ class Library:
             return frozenset([atom]) if name in ("to", "cuda") else m.opaque(args.all())
         return self.unknown("%s.%s" % (atom.label or "it", name), args)
 
+    def _enters(self, args: Args) -> Value:
+        """ExitStack.enter_context: what it is given holds until the block of the stack ends."""
+        for o in objects(args.pos[0]):
+            if o.kind == "gradmode":
+                self.m.grad = o.extra
+        return args.pos[0]
+
     def _optimizer(self, atom: Obj, name: str, args: Args) -> Value:
         self._trains(atom, name)
         if name == "step" and args.pos:
@@ -756,7 +776,11 @@ class Library:
         self.waiting = {}
         for n in given:
             for a in ancestors(n):
-                if a.maker is not None:
+                # What another model's output runs through cannot be left out: its gradients
+                # reach that model on this way.
+                if a.maker is not None and not any(
+                    b.maker not in (None, a.maker) for b in ancestors(a)
+                ):
                     self.waiting[a.maker] = self.m.where()
 
     def _trains(self, atom: Obj, name: str) -> None:

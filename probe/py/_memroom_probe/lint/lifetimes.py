@@ -246,7 +246,7 @@ class Judge:
 
     def _graphs(self, loop: Loop, first: Round, second: Round, obj: Obj, found: Any) -> Any:
         cached = any(p.how == "cache" for _, path, _ in found for p in path)
-        if obj.differentiated and not cached:
+        if obj.differentiated and not cached and not _memo(obj, loop):
             return
         kept = [
             (n, path)
@@ -611,6 +611,11 @@ class Judge:
                 "torch.load without map_location puts the checkpoint on the card it was saved "
                 "from, and a variable keeps that copy while the model trains",
             )
+
+
+def _memo(obj: Obj, loop: Loop) -> bool:
+    """A cache that is asked in every round, differentiated each time and never emptied."""
+    return obj.memo and not obj.emptied and loop.backward and not loop.conditional
 
 
 # What people call the tensors among the results of a model.

@@ -12,6 +12,7 @@ The run is bounded by a number of steps. A part that does not end within it leav
 import ast
 from typing import Any, Callable, Dict, Iterator, List, Optional, Set, Tuple
 
+from .flow import COUNT
 from .names import FUNCTIONS, LOOPS, key
 from .values import (
     FALSE,
@@ -745,7 +746,9 @@ class Machine:
                 self.assigned(home.vars, target.id, home.born, target.id)
             if len(value) == 1:
                 for a in value:
-                    if isinstance(a, (Obj, Node)) and not a.label:
+                    if isinstance(a, (Obj, Node)) and (
+                        not a.label or a.module and a.label[:1].isupper()
+                    ):
                         a.label = target.id
         elif isinstance(target, (ast.Tuple, ast.List)):
             self.unpack(target.elts, value, frame, stays)
@@ -777,7 +780,10 @@ class Machine:
                 self.bind(goal, parts, frame, stays)
             else:
                 at = i if star is None or i < star else i - len(goals)
-                self.bind(goal, self.part_of(value, at), frame, stays)
+                part = self.part_of(value, at)
+                if isinstance(goal, ast.Name) and COUNT.search(goal.id):
+                    part = frozenset(a for a in part if not isinstance(a, Node)) or VARYING
+                self.bind(goal, part, frame, stays)
 
     def part_of(self, value: Value, index: int) -> Value:
         """The index-th part of something that is taken apart."""
@@ -830,8 +836,10 @@ class Machine:
         else:
             found = known(self.value(index, frame))
             at = found.value if found is not None and _hashable(found.value) else None
+        memo = at is None and _asked_before(target, frame.function)
         for atom in self.value(target.value, frame):
             if isinstance(atom, Obj):
+                atom.memo = atom.memo or memo
                 setter = atom.klass.find("__setitem__") if atom.klass is not None else None
                 if setter is not None:
                     at_value = const(at) if at is not None else VARYING
@@ -1637,6 +1645,21 @@ def _loaded(target: ast.expr) -> ast.expr:
     if isinstance(target, ast.Subscript):
         return ast.Subscript(value=target.value, slice=target.slice, ctx=ast.Load())
     return target
+
+
+def _asked_before(target: ast.Subscript, function: Any) -> bool:
+    """if k not in cache: cache[k] = ...: what is in it stays, and more comes"""
+    name = key(target.value)
+    return (
+        name is not None
+        and function is not None
+        and any(
+            isinstance(n, ast.Compare)
+            and isinstance(n.ops[0], (ast.In, ast.NotIn))
+            and key(n.comparators[0]) == name
+            for n in ast.walk(function)
+        )
+    )
 
 
 def _index(e: ast.Subscript) -> Any:

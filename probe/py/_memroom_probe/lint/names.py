@@ -180,6 +180,8 @@ class File:
         for node in body:
             self.places[node] = place
             self.statements.append(node)
+            if isinstance(node, ast.Expr) and self._enters_no_grad(node.value):
+                place = place.inside(no_grad=True)
             if isinstance(node, FUNCTIONS):
                 self.functions.setdefault(node.name, node)
                 if place.klass is None or place.function is not None:
@@ -223,6 +225,16 @@ class File:
             elif node.__class__.__name__ == "Match":
                 for case in node.cases:
                     self._walk(case.body, place.inside(ifs=place.ifs + (node,)))
+
+    def _enters_no_grad(self, node):
+        """stack.enter_context(torch.no_grad()): for the rest of the block"""
+        return (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and node.func.attr == "enter_context"
+            and bool(node.args)
+            and self._switches_grad_off(node.args[0])
+        )
 
     def _steers_grad(self, node):
         """set_grad_enabled(phase == 'train')"""

@@ -1,6 +1,7 @@
 """JAX."""
 
 import ast
+import re
 from typing import Iterator
 
 from . import rules
@@ -52,10 +53,27 @@ def _called_with_steps(loop, name: str) -> bool:
     )
 
 
+_STEPS = re.compile(r"^_?(i|it|iteration|step|epoch|global_step|n_?iter)$", re.I)
+
+
+def _counters(loop) -> set:
+    """The number of the round: for step, batch in enumerate(loader), for step in range(n)"""
+    over = getattr(loop, "iter", None)
+    if not isinstance(over, ast.Call):
+        return set()
+    goal = loop.target
+    if method(over) == "enumerate" and isinstance(goal, ast.Tuple):
+        goal = goal.elts[0]
+    elif method(over) not in ("range", "trange"):
+        return set()
+    return {goal.id} if isinstance(goal, ast.Name) and _STEPS.match(goal.id) else set()
+
+
 def _depends(s: ast.stmt, loop) -> bool:
     """for model in models: what is compiled belongs to this round"""
     names = {key(t) for t in targets(loop)} | {
         key(t) for x in in_order(loop.body) if x is not s for t in targets(x)
     }
+    names -= _counters(loop)
     what = ast.walk(s.value) if isinstance(s, ast.Assign) else ast.walk(s)
     return any(isinstance(n, ast.Name) and n.id in names for n in what)

@@ -751,7 +751,9 @@ def _last_assignment(file, name):
     for s in file.statements:
         if s.lineno >= name.lineno:
             continue
-        if isinstance(s, ast.Assign) and any(key(t) == name.id for t in targets(s)):
+        if isinstance(s, ast.Assign) and any(
+            isinstance(n, ast.Name) and n.id == name.id for t in s.targets for n in ast.walk(t)
+        ):
             if found is None or s.lineno > found.lineno:
                 found = s
     return found

@@ -218,6 +218,7 @@ class Obj(Callable):
         "escaped",
         "trained",
         "last",
+        "memo",
         "window",
     )
 
@@ -239,6 +240,7 @@ class Obj(Callable):
         self.owner: Any = None
         self.escaped = False
         self.trained = False
+        self.memo = False  # a new key adds to it, an old one is looked up
         self.window = False  # emptied or begun anew in some rounds only
         self.last: Optional[Put] = None  # what was put in last, also after it was emptied
 
