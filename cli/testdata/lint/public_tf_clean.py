@@ -11,3 +11,10 @@ ds_train = ds_train.shuffle(1000).batch(32)
 ds_train = ds_train.map(lambda d: tf.strings.lower(d["text"]))
 ds_train = ds_train.shuffle(1000)
 ds_train = ds_train.padded_batch(32)
+
+pairs = tf.data.Dataset.from_tensor_slices(list(range(9)))
+pairs = (
+    pairs.shuffle(1024)
+    .map(lambda x: (x, x))
+    .batch(32)
+)

@@ -650,6 +650,20 @@ def _is_array(file, arguments) -> bool:
     )
 
 
+_MODES = re.compile(r"(^|_|\.)(mode|split|phase|subset|stage|(is_)?(train|test|val)\w*)$", re.I)
+
+
+def _of_one_mode(file, s) -> bool:
+    """if mode == "test": self.rows.append(...): which dataset is meant is not known"""
+    return any(
+        _MODES.search(key(n) or "")
+        for i in file.places[s].ifs
+        if isinstance(i, ast.If)
+        for n in walk_here(i.test)
+        if isinstance(n, (ast.Name, ast.Attribute))
+    )
+
+
 def _python_list(file, c):
     """The attribute of a Dataset in which __init__ gathers Python objects one by one."""
     if not any(
@@ -659,7 +673,9 @@ def _python_list(file, c):
     for f in c.body:
         if not isinstance(f, FUNCTIONS) or f.name != "__init__":
             continue
-        for node in walk_here(f):
+        for node in [
+            n for s in in_order(f.body) if not _of_one_mode(file, s) for n in (s, *own(s))
+        ]:
             if (
                 isinstance(node, ast.Call)
                 and method(node) in ("append", "extend")

@@ -95,8 +95,13 @@ def _asks(condition, phase: str) -> bool:
 
 
 def _grad_off_for_good(file) -> bool:
-    """torch.set_grad_enabled(False) as a statement, anywhere."""
+    """torch.set_grad_enabled(False) as a statement, anywhere; code for PyTorch before 0.4, which
+    says volatile=True instead.
+    """
     return any(
+        isinstance(n, ast.keyword) and n.arg == "volatile" and constant(n.value) is not False
+        for n in file.nodes
+    ) or any(
         isinstance(s, ast.Expr)
         and isinstance(s.value, ast.Call)
         and (file.callee(s.value) or "").endswith("set_grad_enabled")

@@ -378,7 +378,8 @@ def calls_module(node, scope) -> Optional[str]:
     k = key(node.func)
     if k in scope.modules or _own_layer(k, scope):
         return k
-    if k and _MODEL.search(k) and k not in scope.file.functions and scope.file.uses_torch:
+    own_code = k is not None and k.split(".")[-1] in scope.file.functions
+    if k and _MODEL.search(k) and not own_code and scope.file.uses_torch:
         return k
     return None
 
@@ -633,7 +634,12 @@ class Walk:
                 o = self.together([v for v in values if v is not None], env, off)
                 yield Kept(s, given, o, container, "store")
                 return
-        if isinstance(call.func, ast.Attribute) and call.func.attr in GROWING and call.args:
+        if (
+            isinstance(call.func, ast.Attribute)
+            and call.func.attr in GROWING
+            and call.args
+            and not (call.func.attr == "add" and len(call.args) > 1)
+        ):
             container = container_of(call.func.value)
             if container and self.scope.file.class_of(container) is None:
                 value = call.args[-1]
@@ -860,6 +866,8 @@ class Walk:
         call = unwrapped(self.scope, call)
         name = method(call)
         if calls_module(call, self.scope):
+            if any(k.arg == "return_loss" and constant(k.value) is False for k in call.keywords):
+                return NOTHING  # OpenMMLab's models give arrays then
             return frozenset([GRAPH, CARD])
         answer = returned_by(self.scope, call, lambda n: self.origins(n, env, off))
         if answer is not None:

@@ -379,6 +379,8 @@ class Library:
     def _given(self, module: Any, args: Args) -> Node:
         m = self.m
         inputs = [n for v in args.all() for n in held_with_via(v)]
+        if known(args.kw.get("return_loss", NOTHING)) == Const(False):
+            return m.node(None, inputs, "results")  # of OpenMMLab's models: arrays, not tensors
         made = m.derive([n for n in inputs if n.graph is not False], "output")
         fixed = self.frozen > 0
         made.graph = m.grad is not False and (not fixed or any(n.graph for n in inputs))
@@ -463,8 +465,15 @@ class Library:
             given = self.forward(module, args)
             m.grad = grad
             return given
-        if name in ("forward", "__call__") or _GIVES.search(name):
+        if name in ("forward", "__call__"):
             return self.forward(module, args)
+        if _GIVES.search(name):
+            grad = m.grad
+            if name.startswith("compute_") and m.grad:
+                m.grad = None  # of another file, and made for inference as often as not
+            given = self.forward(module, args)
+            m.grad = grad
+            return given
         return None
 
     def _restored(self, n: Node) -> None:
@@ -628,6 +637,8 @@ class Library:
     def _reckoned(self, n: Node, name: str, args: Args, inputs: List[Node], e: Any) -> Value:
         """Another method of a tensor, or of something unknown."""
         m = self.m
+        if name in ("type_as", "view_as", "expand_as", "reshape_as"):
+            inputs = [n]  # what it is given says which form, and no more
         if n.tensor or n.kind == "distribution":
             made = m.derive(inputs, n.label)
             if name in PAIRS and args.all():
@@ -646,7 +657,11 @@ class Library:
             return frozenset([made])
         if name in ("prepare", "setup", "initialize") and args.pos:
             return args.pos[0] if len(args.pos) == 1 else m.sequence("tuple", args.pos)
-        if name in ("append", "extend", "appendleft", "insert", "add") and args.pos:
+        if (
+            name in ("append", "extend", "appendleft", "insert", "add")
+            and args.pos
+            and not (name == "add" and len(args.pos) > 1)
+        ):
             box = n.attrs.get("[]")
             if box is None:
                 made_obj = m.obj("list", n.label)
@@ -697,9 +712,8 @@ class Library:
         if isinstance(atom, Node):
             return self.node_method(atom, name, args, e)
         if not isinstance(atom, Obj):
-            for v in args.all():  # ",".join(names)
-                if held(v):
-                    return NUMBER
+            if any(held(v) or _varies(v) for v in args.all()):  # "{}.png".format(i)
+                return VARYING
             return NUMBER
         if name in atom.attrs:
             return m.call(atom.attrs[name], args, e)
@@ -823,7 +837,7 @@ class Library:
 
     def container(self, obj: Obj, name: str, args: Args) -> Value:
         m = self.m
-        if name in GROWING and args.pos:
+        if name in GROWING and args.pos and not (name == "add" and len(args.pos) > 1):
             if name == "insert" and len(args.pos) > 1:
                 m.put(obj, args.pos[1], "append")
             else:

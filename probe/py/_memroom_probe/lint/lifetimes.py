@@ -425,6 +425,8 @@ class Judge:
                 continue
             s = slot.where[-1][1]
             name = slot.label or "it"
+            if loop.kind == "forward" and self._begun_elsewhere(s, slot.name):
+                continue
             twice = [a for a in older if first in a.used_in and second in a.used_in]
             if not twice and (n.doubtful and not n.used or _newest(n, second).doubtful):
                 continue
@@ -447,7 +449,7 @@ class Judge:
                     "back to the first batch" % name,
                 )
             elif not n.used and not any(x.differentiated for x in n.via):
-                if n.kind == "sum" or n.scalar:
+                if (n.kind == "sum" or n.scalar) and not n.joined:
                     handed = _handed(slot.where, _newest(n, second).where)
                     yield from self.tell(
                         "loss-graph-accumulated",
@@ -468,6 +470,20 @@ class Judge:
                         "`%s` is made from its own last value and keeps the graph: each "
                         "iteration's graph holds all earlier ones" % name,
                     )
+
+    def _begun_elsewhere(self, s: Any, name: str) -> bool:
+        """Another method of the class sets the attribute: a sequence begins there."""
+        place = self.file.places.get(s)
+        if place is None or place.klass is None:
+            return False
+        return any(
+            key(t) == "self." + name
+            for f in place.klass.body
+            if isinstance(f, FUNCTIONS) and f.name != "__init__" and f is not place.function
+            for n in ast.walk(f)
+            if isinstance(n, ast.Assign)
+            for t in n.targets
+        )
 
     def windows(self) -> Iterator[dict]:
         """Containers that are emptied once in several rounds."""

@@ -104,7 +104,7 @@ def caches(file) -> Iterator[dict]:
         for f in [f for f in c.body if isinstance(f, FUNCTIONS)]:
             if not _reads_items(c, f):
                 continue
-            hit = _unbounded_lru(file, f) or _stores_items(c, f) or _stores_outside(file, f)
+            hit = _unbounded_lru(file, f) or _stores_items(c, f)
             if hit is None:
                 continue
             yield rules.finding(
@@ -164,28 +164,6 @@ def _stores_items(c, f):
                 and not isinstance(s.value, ast.Constant)
             ):
                 return s, "`%s`" % name
-    return None
-
-
-def _stores_outside(file, f):
-    """CACHE[path] = ..., in a dict at the top of the file that nothing empties"""
-    dicts = {
-        key(t)
-        for s in file.tree.body
-        if isinstance(s, ast.Assign) and isinstance(s.value, ast.Dict) and not s.value.keys
-        for t in targets(s)
-    }
-    for s in walk_here(f):
-        if not isinstance(s, ast.Assign) or isinstance(s.value, ast.Constant):
-            continue
-        for t in targets(s):
-            if (
-                isinstance(t, ast.Subscript)
-                and key(t.value) in dicts
-                and key(t) is None
-                and not _evicts(file.tree, key(t.value))
-            ):
-                return s, "`%s`" % key(t.value)
     return None
 
 

@@ -10,6 +10,7 @@ The run is bounded by a number of steps. A part that does not end within it leav
 """
 
 import ast
+import re
 from typing import Any, Callable, Dict, Iterator, List, Optional, Set, Tuple
 
 from .flow import COUNT
@@ -50,6 +51,10 @@ NEXT, STOP = 0, 1  # how a block ended: at its end, or by return, break, continu
 DEEPEST = 14  # calls within calls
 STEPS_OF_PART = 30_000
 STEPS_OF_FILE = 90_000
+# What a checkpoint calls the parts that are large.
+_STATES = re.compile(
+    r"state|model|net|optim|weight|param|ema|module|encoder|decoder|gen|disc", re.I
+)
 SEQUENCES = ("list", "tuple", "set", "deque")
 
 
@@ -834,8 +839,11 @@ class Machine:
                         self.put(o, v, "store")
                 return
         else:
-            found = known(self.value(index, frame))
+            asked = self.value(index, frame)
+            found = known(asked)
             at = found.value if found is not None and _hashable(found.value) else None
+            if at is None and asked and all(isinstance(a, Number) and not a.varies for a in asked):
+                at = ast.dump(index)  # a fact such as x.device: the same key in every round
         memo = at is None and _asked_before(target, frame.function)
         for atom in self.value(target.value, frame):
             if isinstance(atom, Obj):
@@ -845,6 +853,7 @@ class Machine:
                     at_value = const(at) if at is not None else VARYING
                     self.call_method(atom, setter, Args([at_value, value]))
                 elif atom.kind in SEQUENCES and at is None:
+                    self._cut_inside(atom, value)
                     # x[i] = v: the length stays, but every place may get one
                     self.put(atom, value, "store")
                 elif atom.kind in SEQUENCES or atom.kind in ("dict", "object", "instance"):
@@ -855,6 +864,13 @@ class Machine:
                 self.assigned(atom.attrs, "[%r]" % at, atom.born, key(target) or "")
             elif isinstance(atom, Node) and atom.tensor:
                 self.in_place(atom, list(nodes(value)))
+
+    def _cut_inside(self, obj: Obj, value: Value) -> None:
+        """hidden[i] = hidden[i].detach(): the one with a graph is gone."""
+        cut = {c for n in held(value) for c in n.cut_from}
+        if cut and cut & held(frozenset([obj])):
+            obj.entries.clear()
+            obj.puts.clear()
 
     # expressions
 
@@ -884,10 +900,14 @@ class Machine:
         return self.function(e, frame)
 
     def _value_JoinedStr(self, e: ast.JoinedStr, frame: Frame) -> Value:
+        varies = False
         for v in e.values:
             if isinstance(v, ast.FormattedValue):
-                self.value(v.value, frame)
-        return NUMBER
+                part = self.value(v.value, frame)
+                varies = varies or any(
+                    isinstance(a, (Node, Obj)) or isinstance(a, Number) and a.varies for a in part
+                )
+        return VARYING if varies else NUMBER
 
     def _value_Tuple(self, e: Any, frame: Frame) -> Value:
         kind = "list" if isinstance(e, ast.List) else "set" if isinstance(e, ast.Set) else "tuple"
@@ -1211,7 +1231,9 @@ class Machine:
     def node_item(self, n: Node, at: Any) -> Value:
         name = "[%r]" % (at,)
         if name not in n.attrs:
-            if n.kind == "pair" and at == 1:
+            if n.kind == "checkpoint" and isinstance(at, str) and not _STATES.search(at):
+                n.attrs[name] = NUMBER  # the epoch, the best score, the arguments
+            elif n.kind == "pair" and at == 1:
                 n.attrs[name] = frozenset([self.node(False)])
             elif n.kind == "losses" and isinstance(at, int) and at > 0:
                 # loss, count = criterion(...): what comes behind the loss may be a number

@@ -749,7 +749,7 @@ def _last_assignment(file, name):
     """The assignment to this name that stands last before it."""
     found = None
     for s in file.statements:
-        if s.lineno >= name.lineno:
+        if s.lineno >= name.lineno or name.lineno <= (s.end_lineno or 0):
             continue
         if isinstance(s, ast.Assign) and any(
             isinstance(n, ast.Name) and n.id == name.id for t in s.targets for n in ast.walk(t)
