@@ -69,21 +69,23 @@ func (p place) String() string { return fmt.Sprintf("%d.%d.%d", p.samples, p.ste
 
 func parsePlace(text string) (p place, err error) {
 	parts := strings.Split(text, ".")
-	if len(parts) != 3 {
+	at := []*int64{&p.samples, &p.steps, &p.events}
+	good := len(parts) == len(at)
+	for i := 0; good && i < len(at); i++ {
+		*at[i], err = strconv.ParseInt(parts[i], 10, 64)
+		good = err == nil && *at[i] >= 0
+	}
+	if !good {
 		return p, failed(http.StatusBadRequest, "Last-Event-ID %q: three numbers with dots, as the "+
 			"stream gave it", clip(text, 60))
-	}
-	for i, at := range []*int64{&p.samples, &p.steps, &p.events} {
-		if *at, err = strconv.ParseInt(parts[i], 10, 64); err != nil || *at < 0 {
-			return p, failed(http.StatusBadRequest, "Last-Event-ID %q: three numbers with dots, as "+
-				"the stream gave it", clip(text, 60))
-		}
 	}
 	return p, nil
 }
 
 // quietFor is how long a stream may be silent: then a comment keeps proxies from closing it.
 const quietFor = 15 * time.Second
+
+const stillHere = ": still here\n\n" // a comment
 
 // packetBytes bounds what is read of a file for one packet. What is left comes in the next.
 const packetBytes = 256 << 10
@@ -148,7 +150,7 @@ func (s *Server) followRun(w http.ResponseWriter, r *http.Request) error {
 			return nil
 		case <-now.changed:
 		case <-quiet.C:
-			out.body.WriteString(": still here\n\n")
+			out.body.WriteString(stillHere)
 		}
 	}
 }
@@ -177,13 +179,41 @@ func eventLine(line []byte) []byte {
 
 // followRuns sends the newest runs whenever one of them has changed.
 func (s *Server) followRuns(w http.ResponseWriter, r *http.Request) error {
+	return s.follow(w, r, "runs", s.newest)
+}
+
+// follow keeps a stream open and sends what latest gives whenever it has changed, until the viewer
+// or the server leaves. What cannot be read at the moment is left out.
+func (s *Server) follow(w http.ResponseWriter, r *http.Request, kind string,
+	latest func() ([]byte, error)) error {
+	s.viewers.Add(1)
+	defer s.viewers.Add(-1)
+	out := newStream(w)
+	tick := time.NewTicker(max(time.Second, s.options.Poll))
+	defer tick.Stop()
 	var said []byte
-	return s.follow(w, r, max(time.Second, s.options.Poll), func(out *stream) {
-		if data, err := s.newest(); err == nil && !bytes.Equal(data, said) {
+	last := time.Now()
+	for {
+		if data, err := latest(); err == nil && !bytes.Equal(data, said) {
 			said = data
-			out.add("runs", "", data)
+			out.add(kind, "", data)
+		} else if time.Since(last) > quietFor {
+			out.body.WriteString(stillHere)
 		}
-	})
+		if out.body.Len() > 0 {
+			last = time.Now()
+		}
+		if out.send() != nil {
+			return nil
+		}
+		select {
+		case <-r.Context().Done():
+			return nil
+		case <-s.closed:
+			return nil
+		case <-tick.C:
+		}
+	}
 }
 
 // newest is the list of the newest runs as JSON, made at most once a second for all viewers.

@@ -1,10 +1,8 @@
 package api
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -120,47 +118,12 @@ func (s *Server) followStudy(w http.ResponseWriter, r *http.Request) error {
 	if _, _, err := s.study(name); err != nil {
 		return err
 	}
-	var said []byte
-	return s.follow(w, r, max(time.Second, s.options.Poll), func(out *stream) {
+	return s.follow(w, r, "changed", func() ([]byte, error) {
 		e, stamp, err := s.study(name)
 		if err != nil {
-			return
+			return nil, err
 		}
-		data, err := json.Marshal(map[string]any{"stamp": stamp, "states": e.Study.Count(),
+		return json.Marshal(map[string]any{"stamp": stamp, "states": e.Study.Count(),
 			"working": e.Working()})
-		if err == nil && !bytes.Equal(data, said) {
-			said = data
-			out.add("changed", "", data)
-		}
 	})
-}
-
-// follow keeps a stream open and lets next add to it, until the viewer or the server leaves.
-func (s *Server) follow(w http.ResponseWriter, r *http.Request, every time.Duration,
-	next func(*stream)) error {
-	s.viewers.Add(1)
-	defer s.viewers.Add(-1)
-	out := newStream(w)
-	tick := time.NewTicker(every)
-	defer tick.Stop()
-	last := time.Now()
-	for {
-		next(out)
-		if out.body.Len() > 0 {
-			last = time.Now()
-		} else if time.Since(last) > quietFor {
-			fmt.Fprint(&out.body, ": still here\n\n")
-			last = time.Now()
-		}
-		if out.send() != nil {
-			return nil
-		}
-		select {
-		case <-r.Context().Done():
-			return nil
-		case <-s.closed:
-			return nil
-		case <-tick.C:
-		}
-	}
 }
