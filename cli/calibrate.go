@@ -17,7 +17,7 @@ import (
 )
 
 type calibrateCmd struct {
-	Args []string `arg:"" optional:"" name:"config" help:"A model whose convolutions and recurrent layers shall be measured, as plan takes it: config.json, its folder. Without one: a standard set."`
+	Args []string `arg:"" optional:"" name:"config" help:"Measure the convolutions and recurrent layers of this model: config.json or its folder. Default: a standard set of layers."`
 
 	Preset       string        `help:"A well-known model instead of a file, such as torchvision/resnet50." placeholder:"NAME"`
 	Batch        []int         `help:"Micro-batches to measure the model at." default:"1"`

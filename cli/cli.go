@@ -36,7 +36,7 @@ type root struct {
 	Plan       planCmd       `cmd:"" help:"Predict the memory of a training run before it starts."`
 	Run        runCmd        `cmd:"" help:"Run a training command and watch its memory."`
 	Tune       tuneCmd       `cmd:"" help:"Search hyperparameters: trials packed by memory, none killing another."`
-	Forget     forgetCmd     `cmd:"" help:"Drop what run --fit has learnt about making jobs fit."`
+	Forget     forgetCmd     `cmd:"" help:"Delete the remedies that run --fit has remembered."`
 	Snapshot   snapshotCmd   `cmd:"" help:"What a PyTorch memory snapshot holds: peak, composition, growth, fragmentation."`
 	Explain    explainCmd    `cmd:"" help:"Why a run died: what ran out, who held it, and what to do, from logs, snapshots or run ids."`
 	Feed       feedCmd       `cmd:"" help:"Stream data that is larger than memory, within a budget of bytes."`

@@ -34,7 +34,7 @@ type planCmd struct {
 	LoraRank      int         `help:"LoRA adapters of this rank; the rest is frozen." placeholder:"N"`
 	LoraTargets   []string    `help:"Linear layers that get adapters: their names, or all-linear. Default: all of them with --load-in, else the query and value projections; the interval covers both." placeholder:"NAMES"`
 	LoraDropout   float64     `help:"Dropout on the adapters' input." placeholder:"P"`
-	Dora          bool        `help:"DoRA: the length of the adapted weights is trained apart."`
+	Dora          bool        `help:"DoRA: the magnitude of the adapted weights is trained separately."`
 	ModulesToSave []string    `help:"Modules that are trained whole beside the adapters, such as lm_head,embed_tokens." placeholder:"NAMES"`
 	LoadIn        string      `help:"Load the weights in 4bit (nf4 or fp4) or 8bit, for LoRA." placeholder:"8bit|4bit"`
 	DoubleQuant   bool        `help:"The scales of 4-bit weights are quantised too."`
@@ -42,12 +42,12 @@ type planCmd struct {
 	Loss          string      `help:"fused: a loss that never holds all logits, such as Liger's (unvalidated)." enum:"plain,fused" default:"plain" placeholder:"KIND"`
 	Autocast      bool        `help:"Autocast over weights in half precision, as Trainer's bf16=True on a model loaded in bf16."`
 	Trainer       string      `help:"A preference or reinforcement trainer, in TRL's manner: dpo, orpo, kto, reward, grpo or ppo (unvalidated). Pairs count as one of --batch." placeholder:"NAME"`
-	Reference     string      `help:"With --trainer: copy for a frozen reference on the same card, none where its answers were computed before. Default: copy; none for grpo." placeholder:"KIND"`
+	Reference     string      `help:"With --trainer: copy for a frozen reference model on the same card, none if its outputs were computed before. Default: copy; none for grpo." placeholder:"KIND"`
 	Completion    int         `help:"With --trainer grpo or ppo: tokens of --seq that are generated. Default: half." placeholder:"N"`
 	EngineShare   float64     `help:"With --trainer grpo or ppo: share of the card that an inference engine such as vLLM keeps." placeholder:"0.3"`
 	TargetSeq     int         `help:"Tokens of the target of an encoder-decoder. Default: --seq." placeholder:"N"`
-	Transformers  string      `help:"Release of transformers whose loss is planned: before 4.49 it copied the logits. Default: the newest." placeholder:"VERSION"`
-	Compile       bool        `help:"The model is compiled by torch.compile. A Python with torch and transformers finds out what its compiler writes; without one the interval is wide."`
+	Transformers  string      `help:"Version of transformers that computes the loss: before 4.49 it copied the logits. Default: the newest." placeholder:"VERSION"`
+	Compile       bool        `help:"The model is compiled by torch.compile. With a Python that has torch and transformers, memroom asks its compiler; without one the interval is wide."`
 	Ranks         int         `help:"Data-parallel ranks (unvalidated). With --rehearse: those of the command, such as torchrun's." default:"1"`
 	Shard         string      `help:"ddp, fsdp (fully_shard), fsdp1 (FullyShardedDataParallel), zero1, zero2 or zero3 (DeepSpeed)." placeholder:"KIND"`
 	NoReshard     bool        `help:"FSDP keeps gathered weights from forward to backward (reshard_after_forward=False, SHARD_GRAD_OP)."`
@@ -56,15 +56,15 @@ type planCmd struct {
 	Offload       []string    `help:"Keep optimizer, activations or (zero3) parameters in host memory (unvalidated)." placeholder:"WHAT"`
 	ChannelsLast  bool        `help:"Images and convolutions in channels-last order."`
 	Padded        bool        `help:"The longest sample sets --seq and others are padded: attention needs a mask."`
-	Packed        bool        `help:"Samples fill --seq one after the other and do not see each other: attention needs a mask, unless --attn flash."`
+	Packed        bool        `help:"Several samples are packed into one sequence of --seq tokens: attention needs a mask, unless --attn flash."`
 	UseCache      bool        `help:"Decoders keep keys and values while they train: plain loops do unless use_cache=False, Hugging Face's Trainer does not."`
 	Shortest      int         `help:"Samples have from so many tokens up to --seq, in any order." placeholder:"N"`
 	EvalBatch     int         `help:"An evaluation without gradients after the step, with this batch." placeholder:"N"`
-	EvalKeep      int         `help:"Evaluation batches whose logits stay on the card until it is over, as with compute_metrics." placeholder:"N"`
+	EvalKeep      int         `help:"Evaluation batches whose logits stay on the card until the evaluation ends, as with compute_metrics." placeholder:"N"`
 	AllocConf     string      `help:"Allocator settings as in PYTORCH_CUDA_ALLOC_CONF." placeholder:"STR"`
 	AllocLimit    event.Bytes `help:"Cap on reserved bytes, as set_per_process_memory_fraction sets it." placeholder:"SIZE"`
 	Torch         string      `help:"PyTorch version whose allocator is modelled." default:"2.11"`
-	GPU           string      `name:"gpu" help:"The whole card: a name such as H200, A100-80, RTX4090, or a size such as 24GiB. The longest sequence found fits when planned by itself; some shorter ones may not, as the cache suits some sizes better." placeholder:"NAME|SIZE"`
+	GPU           string      `name:"gpu" help:"The whole card: a name such as H200, A100-80, RTX4090, or a size such as 24GiB. The longest sequence that fits is searched too; because of fragmentation a slightly shorter one may not fit." placeholder:"NAME|SIZE"`
 	Here          bool        `help:"Plan for the card of this machine, minus what others hold on it now."`
 	rehearseFlags `embed:""`
 	rank          int      // that is rehearsed, of Ranks

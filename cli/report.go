@@ -16,7 +16,7 @@ import (
 
 // reportFlags say where a run's record goes.
 type reportFlags struct {
-	ReportTo        string `help:"Send the record, as it grows, to the memroom serve at this address. What it does not get waits on this disk (memroom report)." env:"MEMROOM_REPORT_TO" placeholder:"URL"`
+	ReportTo        string `help:"Send the record, as it grows, to the memroom serve at this address. What cannot be sent is kept on this disk (memroom report sends it later)." env:"MEMROOM_REPORT_TO" placeholder:"URL"`
 	ReportTokenFile string `help:"Read the token of that server from this file; MEMROOM_REPORT_TOKEN holds it otherwise." placeholder:"PATH"`
 }
 

@@ -22,8 +22,8 @@ type runCmd struct {
 	Quiet      bool          `help:"No summary at the end."`
 	Summary    bool          `help:"Print the summary at the end in every case, also without a terminal and without findings."`
 	Probe      bool          `help:"Look into Python processes. Without it, memroom only reads the machine's meters." default:"true" negatable:""`
-	Relay      string        `help:"For a scheduler that sees only output: mix records with this name into it, which hold reports, memory and the end of the command (docs/format/relay.md). The command ends when memroom does." placeholder:"NAME"`
-	Group      string        `help:"Name that the runs of one job on several nodes have in common. When one of them runs out of memory the others are ended after --grace. They must share MEMROOM_HOME." placeholder:"ID"`
+	Relay      string        `help:"For a scheduler that sees only output: add records with this name to it. They hold reports, memory and how the command ended (docs/format/relay.md). The command ends when memroom does." placeholder:"NAME"`
+	Group      string        `help:"Common name of the runs of one job on several nodes. When one runs out of memory, the others are ended after --grace. The nodes must share MEMROOM_HOME." placeholder:"ID"`
 	NodeRank   int           `help:"Rank of this node in the group, for the record." default:"0"`
 
 	reportFlags `embed:""`

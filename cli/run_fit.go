@@ -18,7 +18,7 @@ import (
 // fitFlags are the flags of `run` that make a job fit.
 type fitFlags struct {
 	Fit           bool     `help:"When memory runs out, launch the command again with remedies that keep the effective batch. No code is edited." group:"Fit"`
-	RehearseFirst bool     `help:"With --fit: do not wait for memory to run out. The longest batch of the data, an evaluation of it and the saving of a checkpoint are measured at the first step; remedies stay only where they are needed." aliases:"prevent" group:"Fit"`
+	RehearseFirst bool     `help:"With --fit: do not wait for memory to run out. At the first step, measure the longest batch of the data, an evaluation and the saving of a checkpoint. Keep only the remedies that are needed." aliases:"prevent" group:"Fit"`
 	DryRun        bool     `help:"Show which remedies --fit would try, in which order, and start nothing." group:"Fit"`
 	Allow         []string `help:"Remedies that change the mathematics, by kind: precision, quantize." placeholder:"KIND" group:"Fit"`
 	Remedy        []string `help:"Apply this remedy from the start; may be repeated. micro_batch=8 means micro-batches of 8 samples." placeholder:"NAME[=VALUE]" group:"Fit" sep:"none"`
@@ -26,7 +26,7 @@ type fitFlags struct {
 	Map           string   `help:"The command's own arguments for true accumulation: micro_batch=--bs,accumulate=--accum." placeholder:"MAP" group:"Fit"`
 	ResumeWith    string   `help:"Arguments that make the command go on from a checkpoint, with {latest} for its path." placeholder:"TEMPLATE" group:"Fit"`
 	Checkpoints   string   `help:"Where the command writes checkpoints, for --resume-with. Default: .pt, .pth, .ckpt, .tar and .safetensors files and checkpoint-* up to two folders down." placeholder:"GLOB" group:"Fit"`
-	Forgetful     bool     `help:"Do not begin with what made an earlier run of the same command fit, and do not remember this one." group:"Fit"`
+	Forgetful     bool     `help:"Ignore the remedies that made an earlier run of the same command fit, and do not remember those of this run." group:"Fit"`
 }
 
 // defaultAttempts is what the tag of MaxAttempts says.

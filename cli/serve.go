@@ -31,7 +31,7 @@ type serveCmd struct {
 	TLSKey      string      `name:"tls-key" help:"Key of --tls-cert." placeholder:"PATH"`
 	UploadLimit event.Bytes `help:"Largest snapshot that may be uploaded." default:"8GiB" placeholder:"SIZE"`
 	DB          string      `name:"db" help:"Keep the records that other machines send (memroom run --report-to) in this PostgreSQL, postgres://USER@HOST/NAME; without it in SQLite in MEMROOM_HOME. Passwords: PGPASSWORD or ~/.pgpass." env:"MEMROOM_SERVE_DB" placeholder:"ADDRESS"`
-	Keep        string      `help:"Delete old records of other machines: keep those heard of within this time, or this many bytes in all, or both: 30d, 50GiB or 30d,50GiB." default:"all" env:"MEMROOM_SERVE_KEEP" placeholder:"HOW-MUCH"`
+	Keep        string      `help:"Delete old records of other machines. Keep those updated within this time, or this many bytes in all, or both: 30d, 50GiB or 30d,50GiB." default:"all" env:"MEMROOM_SERVE_KEEP" placeholder:"HOW-MUCH"`
 	For         string      `help:"End after this time, such as 10m; without it, at Ctrl-C." placeholder:"TIME"`
 	JSON        bool        `name:"json" help:"Print the address as JSON, once it answers."`
 }

@@ -18,7 +18,7 @@ import (
 )
 
 type tuneCmd struct {
-	New    tuneNewCmd    `cmd:"" default:"withargs" help:"Begin a study: a command with domains in it, or a study file."`
+	New    tuneNewCmd    `cmd:"" default:"withargs" help:"Start a study: a command with search ranges in it, or a study file."`
 	Resume tuneResumeCmd `cmd:"" help:"Go on with a study that was interrupted, or add samples to one that is over."`
 	Show   tuneShowCmd   `cmd:"" help:"Show what a study has found."`
 	List   tuneListCmd   `cmd:"" help:"List the studies."`
@@ -78,7 +78,7 @@ type tuneNewCmd struct {
 	HTML     string        `name:"html" help:"Write the report as one page to this file." placeholder:"PATH"`
 	Quiet    bool          `help:"Only the final report."`
 	DryRun   bool          `help:"Print the trials that would run, and start nothing."`
-	Rehearse time.Duration `help:"Before settings are started, rehearse them on fake tensors as plan --rehearse does, for so long in all, such as 2m. Those that cannot fit are told to the searcher and never started. For PyTorch scripts that take a card where there is one; it runs their first steps once more." placeholder:"DURATION"`
+	Rehearse time.Duration `help:"Rehearse settings on fake tensors before they start, as plan --rehearse does, for at most this long in all (2m). Settings that cannot fit are never started, and the searcher learns that. For PyTorch scripts; the first steps of each run once more." placeholder:"DURATION"`
 	Probe    bool          `help:"Look into Python processes. Without it metrics come from the output only." default:"true" negatable:""`
 
 	Command []string `arg:"" optional:"" passthrough:"" help:"A study file (.toml, .yaml, .json), or after -- the command with domains in its arguments."`
