@@ -8,7 +8,6 @@ import (
 	"math"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"testing"
 
@@ -175,22 +174,16 @@ func TestBFCReproducesTensorFlowHere(t *testing.T) {
 		"pedal": "4096"} {
 		t.Run(program, func(t *testing.T) {
 			dir := t.TempDir()
-			log, err := os.Create(filepath.Join(dir, "log"))
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer log.Close()
 			out := filepath.Join(dir, "record.json.gz")
-			cmd := exec.Command(python, filepath.Join("testdata", "record_bfc.py"), out, limitMB,
-				program)
-			cmd.Env = append(os.Environ(), "TF_CPU_ALLOCATOR_USE_BFC=true",
-				"TF_CPU_BFC_MEM_LIMIT_IN_MB="+limitMB,
-				"TF_CPP_VMODULE=bfc_allocator=1", "MEMROOM_BFC_LOG="+log.Name(),
-				"OMP_NUM_THREADS=1")
-			cmd.Stderr = log
-			if err := cmd.Run(); err != nil {
-				text, _ := os.ReadFile(log.Name())
-				t.Fatalf("record: %v\n%s", err, text[max(0, len(text)-2000):])
+			record := testenv.Program{Python: python,
+				Args: []string{filepath.Join("testdata", "record_bfc.py"), out, limitMB, program},
+				Env: []string{"TF_CPU_ALLOCATOR_USE_BFC=true",
+					"TF_CPU_BFC_MEM_LIMIT_IN_MB=" + limitMB,
+					"TF_CPP_VMODULE=bfc_allocator=1", "OMP_NUM_THREADS=1"},
+				Rest:   []string{"MEMROOM_BFC_LOG=" + filepath.Join(dir, "log")},
+				Stderr: filepath.Join(dir, "log"), File: out}.MustAsk(t).Out
+			if err := os.WriteFile(out, record, 0o600); err != nil {
+				t.Fatal(err)
 			}
 			r := readBFCRecord(t, out)
 			r.replay(t, func(*allocsim.BFC) {})

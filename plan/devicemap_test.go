@@ -3,7 +3,6 @@ package plan
 import (
 	"encoding/json"
 	"fmt"
-	"os/exec"
 	"testing"
 
 	"memroom/event"
@@ -13,10 +12,7 @@ import (
 // TestAutoIsAccelerates holds the peer's placement that we print against the real accelerate.
 func TestAutoIsAccelerates(t *testing.T) {
 	python := testenv.Python(t, "torch", "transformers", "accelerate")
-	out, err := exec.Command(python, "testdata/auto.py").Output()
-	if err != nil {
-		t.Fatalf("auto.py: %v", err)
-	}
+	out := testenv.Program{Python: python, Args: []string{"testdata/auto.py"}}.MustAsk(t).Out
 	var answers [][]json.RawMessage
 	if err := json.Unmarshal(out, &answers); err != nil {
 		t.Fatal(err)

@@ -3,7 +3,6 @@ package plan
 import (
 	"bytes"
 	"encoding/json"
-	"os/exec"
 	"slices"
 	"testing"
 
@@ -208,14 +207,8 @@ func TestParametersEqualRealModels(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(python, "testdata/params.py")
-	cmd.Stdin = bytes.NewReader(in)
-	var stderr bytes.Buffer
-	cmd.Stderr = &stderr
-	out, err := cmd.Output()
-	if err != nil {
-		t.Fatalf("params.py: %v\n%s", err, stderr.String())
-	}
+	out := testenv.Program{Python: python, Args: []string{"testdata/params.py"},
+		Stdin: in}.MustAsk(t).Out
 	n := 0
 	for dec := json.NewDecoder(bytes.NewReader(out)); dec.More(); n++ {
 		var real struct {

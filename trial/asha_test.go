@@ -1,11 +1,9 @@
 package trial
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
-	"os/exec"
 	"sort"
 	"strings"
 	"testing"
@@ -124,12 +122,8 @@ for c in json.load(sys.stdin):
     out.append(row)
 print("OUT" + json.dumps(out))
 `
-	ask := exec.Command(python, "-c", script)
-	ask.Stdin = bytes.NewReader(input)
-	out, err := ask.Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	out := testenv.Program{Python: python, Args: []string{"-c", script},
+		Stdin: input}.MustAsk(t).Out
 	if strings.TrimSpace(string(out)) == "OTHER" {
 		testenv.Needs(t, "Ray's own bracket", "this Ray keeps it elsewhere")
 	}

@@ -93,7 +93,7 @@ func (p *plan) run(processors float64, most int) error {
 		return err
 	}
 	binary := filepath.Join(dir, "memroom")
-	out, err := exec.Command("go", "build", noDebugger, "-o", binary,
+	out, err := exec.Command("go", "build", noDebugger, seldomCollect, "-o", binary,
 		"./cmd/memroom").CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("go build: %w\n%s", err, out)
@@ -171,9 +171,14 @@ func cgo(race bool) string {
 // Stack traces keep their names and lines.
 const noDebugger = "-ldflags=-s -w"
 
+// seldomCollect is for compilers and linkers: they end before garbage matters, and looking for it
+// takes a quarter of their processor time. Tests keep Go's defaults: some measure memory.
+const seldomCollect = "-toolexec=env GOGC=off GOMEMLIMIT=1500MiB"
+
 // goFlags are those of `go test` and `go test -c`.
 func (p *plan) goFlags(race bool) []string {
-	flags := []string{"-cover", "-vet=off", noDebugger} // testenv/checks vets everything once
+	// testenv/checks vets everything once.
+	flags := []string{"-cover", "-vet=off", noDebugger, seldomCollect}
 	for _, f := range p.tests {
 		flags = append(flags, "-"+f)
 	}
