@@ -317,6 +317,10 @@ var rules = []Rule{
 		"jax.jit remembers compiled programs by the function object. A new one in every round is " +
 			"never found again.",
 		"Call jax.jit once before the loop and use its result in the loop.", ""},
+	{"jit-static-changes", costly, "a static argument that changes",
+		"A static argument is part of the program: jax.jit compiles one for each of its values and " +
+			"keeps them all.",
+		"Leave it out of static_argnames and static_argnums, and pass it as an array.", ""},
 	{"keras-model-in-loop", costly, "Keras models built in a loop",
 		"Keras keeps layers, names and functions of every model in global state. Deleting the " +
 			"variable does not free them.",

@@ -9,11 +9,11 @@ from torchvision.models.video import r2plus1d_18
 
 def make_loaders(root, batch, workers):
     common = dict(batch_size=batch, num_workers=workers, pin_memory=True, persistent_workers=True)
-    train = DataLoader(  # expect: loader-buffers
+    train = DataLoader(
         ClipDataset(root, "train", frames=32, size=224),
         shuffle=True,
         drop_last=True,
-        prefetch_factor=64,
+        prefetch_factor=64,  # expect: loader-buffers
         **common,
     )
     val = DataLoader(ClipDataset(root, "val", frames=32, size=224), prefetch_factor=2, **common)

@@ -642,12 +642,24 @@ def _gathering(file, c, attribute):
     return None
 
 
-def _is_array(file, arguments) -> bool:
+def _is_array(file, arguments, arrays=frozenset()) -> bool:
     """self.xs.append(np.load(path)): few arrays, whose pages reading does not change"""
     return bool(arguments) and any(
-        isinstance(n, ast.Call) and (file.callee(n) or "").startswith(("numpy.", "torch."))
+        isinstance(n, ast.Call)
+        and (file.callee(n) or "").startswith(("numpy.", "torch."))
+        or isinstance(n, ast.Name)
+        and n.id in arrays
         for n in walk_here(arguments[0])
     )
+
+
+def _arrays(file, f):
+    """Variables of a function that hold arrays, or parts of them."""
+    found = set()
+    for s in in_order(f.body):
+        if isinstance(s, ast.Assign) and _is_array(file, [s.value], found):
+            found.update(n.id for t in s.targets for n in ast.walk(t) if isinstance(n, ast.Name))
+    return found
 
 
 _MODES = re.compile(r"(^|_|\.)(mode|split|phase|subset|stage|(is_)?(train|test|val)\w*)$", re.I)
@@ -673,6 +685,7 @@ def _python_list(file, c):
     for f in c.body:
         if not isinstance(f, FUNCTIONS) or f.name != "__init__":
             continue
+        arrays = _arrays(file, f)
         for node in [
             n for s in in_order(f.body) if not _of_one_mode(file, s) for n in (s, *own(s))
         ]:
@@ -682,7 +695,7 @@ def _python_list(file, c):
                 and isinstance(node.func, ast.Attribute)
             ):
                 name = key(node.func.value) or ""
-                if name.startswith("self.") and not _is_array(file, node.args):
+                if name.startswith("self.") and not _is_array(file, node.args, arrays):
                     return name.split(".", 1)[1]
             if isinstance(node, ast.Assign) and (
                 isinstance(node.value, ast.ListComp)

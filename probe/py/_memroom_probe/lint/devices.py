@@ -10,16 +10,48 @@ from .flow import Scope, calls_module, in_order, is_model_name, resets, scopes
 from .keeping import cleared_in
 from .names import LOOPS, constant, key, keyword, method, own, targets, walk_here
 
-_TRAINS = re.compile(r"optim|^fit$|^train|trainer|backward|^engine$", re.I)
-
 
 def _may_train(file) -> bool:
-    """Does the file differentiate, or hand its model to something that trains?"""
+    """Does the file differentiate, or hand a model and its optimizer to something that does?"""
     return any(
         isinstance(n, ast.Call)
-        and (_TRAINS.search(method(n) or "") and method(n) != "train")
-        or isinstance(n, ast.Call)
-        and (file.callee(n) or "").startswith("torch.optim.")
+        and (
+            "backward" in (method(n) or "")
+            or method(n) in ("fit", "Trainer")
+            or not (file.callee(n) or "").startswith("torch.optim.")
+            and any(re.search(r"optim", key(a) or "", re.I) for a in n.args)
+            or any(k.arg and "optim" in k.arg for k in n.keywords)
+        )
+        for n in file.nodes
+    )
+
+
+def _only_evaluates(file, s) -> bool:
+    """A function that puts the model into eval mode and neither trains nor gives it back."""
+    f = file.places[s].function if s in file.places else None
+    if f is None:
+        return False
+    calls = [method(n) for n in ast.walk(f) if isinstance(n, ast.Call)]
+    return "eval" in calls and not any(
+        c in ("backward", "train", "step", "zero_grad") or "train" in (c or "") for c in calls
+    )
+
+
+def _runs(file, name: str) -> bool:
+    """Is the model called, or handed on? One that only lends its weights runs nowhere."""
+    root = name.split(".")[0]
+    if root == "self":
+        return True
+    wraps = re.compile(r"DataParallel$|^(zip|print|len|sum)$|count|flops|summary|param")
+    return any(
+        isinstance(n, ast.Call)
+        and (
+            key(n.func) in (root, name)
+            or not wraps.search(method(n) or "")
+            and any(key(a) in (root, name) for a in [*n.args, *(k.value for k in n.keywords)])
+        )
+        or isinstance(n, ast.Return)
+        and key(n.value) == root
         for n in file.nodes
     )
 
@@ -28,13 +60,18 @@ def data_parallel(file) -> Iterator[dict]:
     """nn.DataParallel"""
     if not _may_train(file):
         return  # without a loss nothing but outputs comes together
-    for call in file.nodes:
-        if isinstance(call, ast.Call) and (file.callee(call) or "") in (
-            "torch.nn.DataParallel",
-            "torch.nn.parallel.DataParallel",
-        ):
+    for s in file.statements:
+        name = key(s.targets[0]) if isinstance(s, ast.Assign) else None
+        for call in own(s):
+            if not isinstance(call, ast.Call) or (file.callee(call) or "") not in (
+                "torch.nn.DataParallel",
+                "torch.nn.parallel.DataParallel",
+            ):
+                continue
             ids = keyword(call, "device_ids")
             if isinstance(ids, (ast.List, ast.Tuple)) and len(ids.elts) < 2:
+                continue
+            if _only_evaluates(file, s) or name is not None and not _runs(file, name):
                 continue
             yield rules.finding(
                 "data-parallel-first-card",
@@ -115,6 +152,8 @@ def graphs_per_shape(file) -> Iterator[dict]:
     for call in file.nodes:
         if not isinstance(call, ast.Call) or (file.callee(call) or "") != "torch.compile":
             continue
+        if call.args and re.search(r"optim|step", key(call.args[0]) or "", re.I):
+            continue  # what it is given has one shape
         if constant(keyword(call, "mode")) in ("reduce-overhead", "max-autotune"):
             yield rules.finding(
                 "cuda-graph-per-shape",

@@ -2,7 +2,7 @@
 
 import ast
 import re
-from typing import Iterator, Optional
+from typing import Iterator, Optional, Set
 
 from . import rules
 from .calls import called_without_grad
@@ -173,7 +173,7 @@ def _forward_with_grad(file, scope: Scope, loop, evaluated) -> Optional[dict]:
             if not isinstance(node, ast.Call) or not node.args + node.keywords:
                 continue
             name = calls_module(node, scope)
-            if not name:
+            if not name or name in _frozen(file):
                 continue
             if name in evaluated:
                 why = "`%s` is in eval mode, but its forward pass still builds the graph" % name
@@ -188,6 +188,31 @@ def _forward_with_grad(file, scope: Scope, loop, evaluated) -> Optional[dict]:
                 loop=loop.lineno,
             )
     return None
+
+
+def _frozen(file) -> Set[str]:
+    """Models whose parameters need no gradients: without a graph nothing is held."""
+    if not hasattr(file, "_frozen"):
+        found = set()
+        for loop in file.statements:
+            if not isinstance(loop, ast.For):
+                continue
+            owners = {
+                key(n.func.value)
+                for n in walk_here(loop.iter)
+                if isinstance(n, ast.Call)
+                and isinstance(n.func, ast.Attribute)
+                and n.func.attr in ("parameters", "named_parameters")
+            }
+            if any(
+                isinstance(s, ast.Assign)
+                and (key(s.targets[0]) or "").endswith(".requires_grad")
+                and constant(s.value) is False
+                for s in loop.body
+            ):
+                found |= {o for o in owners if o}
+        file._frozen = found
+    return file._frozen
 
 
 def _is_held_out(file, scope: Scope, loop: ast.For) -> bool:
@@ -210,7 +235,7 @@ def _single_forward(scope: Scope, s: ast.stmt, evaluated) -> Optional[dict]:
         return None
     for node in own(s):
         name = calls_module(node, scope)
-        if name in evaluated and node.args + node.keywords:
+        if name in evaluated and name not in _frozen(scope.file) and node.args + node.keywords:
             return rules.finding(
                 "eval-without-no-grad",
                 s,

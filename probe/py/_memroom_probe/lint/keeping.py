@@ -102,6 +102,15 @@ def summed_loss(file) -> Iterator[dict]:
             )
 
 
+def _emptied_inside(file, kept: Kept) -> bool:
+    """policy.put(x) into self.data, which another method uses up and begins anew."""
+    call = getattr(kept.inner, "value", None)
+    held = (
+        key(call.func.value) if isinstance(call, ast.Call) and hasattr(call.func, "value") else None
+    )
+    return kept.how == "call" and held is not None and cleared_in(file.tree, held)
+
+
 def kept_outputs(file) -> Iterator[dict]:
     """losses.append(loss), meter.update(loss), cache[i] = model(x) in a training loop"""
     if not file.uses_torch:
@@ -111,7 +120,7 @@ def kept_outputs(file) -> Iterator[dict]:
             if GRAPH not in kept.origins or kept.how == "sum":
                 continue
             loop = training_loop(file.places.get(kept.statement), scope)
-            if loop is None:
+            if loop is None or _emptied_inside(file, kept):
                 continue
             weights = kept.how == "chain" and WEIGHT in kept.origins
             if (

@@ -1094,6 +1094,7 @@ class Library:
         if last == "DataLoader":
             made = m.obj("loader")
             made.attrs["dataset"] = args.get(0, "dataset")
+            _taken_in_batches(args.get(0, "dataset"))
             return frozenset([made])
         if last == "device":
             c = known(args.get(0))
@@ -1353,6 +1354,18 @@ _MAKERS = {
     "SimpleNamespace": "make_namespace",
     "wraps": "make_wraps",
 }
+
+
+def _taken_in_batches(value: Value) -> None:
+    """DataLoader(TensorDataset(x, y)): batches come out of what x holds."""
+    seen: Set[Node] = set()
+    todo = list(held(value))
+    while todo and len(seen) < 100:
+        n = todo.pop()
+        if n not in seen:
+            seen.add(n)
+            n.batched = n.batched or bool(n.whole)
+            todo.extend(n.inputs)
 
 
 def _varies(value: Value) -> bool:

@@ -433,7 +433,7 @@ class Judge:
             given = any(a.maker is not None and second in a.born for a in ancestors(n))
             late = loop.conditional if loop.backward else given
             if n.used and late:
-                if n.kind != "sum":
+                if n.kind != "sum" or not (n.scalar or "loss" in name.lower()):
                     continue
                 yield from self.tell(
                     "accumulation-keeps-graphs",

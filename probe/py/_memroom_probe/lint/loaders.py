@@ -53,7 +53,7 @@ def buffers(file) -> Iterator[dict]:
         many = workers == "cpus" or isinstance(workers, int) and workers >= MANY_WORKERS
         deep = isinstance(prefetch, int) and prefetch >= 8
         very_deep = isinstance(prefetch, int) and prefetch >= VERY_DEEP
-        if stays and (streams or large or many):
+        if stays and (streams or large or many) and not (deep and many):
             yield rules.finding(
                 "loader-buffers",
                 call,
@@ -63,7 +63,7 @@ def buffers(file) -> Iterator[dict]:
         elif large and many or deep and (many or large) or very_deep:
             yield rules.finding(
                 "loader-buffers",
-                call,
+                keyword(call, "prefetch_factor") or keyword(call, "num_workers") or call,
                 "%s each hold %s batches%s ready: all of them lie in host memory at once"
                 % (
                     "as many workers as cores"

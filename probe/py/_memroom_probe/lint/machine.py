@@ -1224,7 +1224,9 @@ class Machine:
         if not any(isinstance(a, Node) and a.graph is not False for a in value):
             return value
         return frozenset(
-            self.alias(a, via=obj) if isinstance(a, Node) and a.graph is not False else a
+            self.alias(a, via=obj)
+            if isinstance(a, Node) and a.graph is not False and not a.module
+            else a
             for a in value
         )
 

@@ -89,6 +89,7 @@ ALL = (
     tensorflow.data_buffers,
     tensorflow.tape_around_loop,
     of_jax.compiled_in_loop,
+    of_jax.static_argument_changes,
     ray_tune.resources,
     ray_tune.captures,
     ray_tune.passed_again,

@@ -633,6 +633,15 @@ def _clears(loop):
 _OTHERS = re.compile(r"k_?means|knn|svm|svc|forest|gmm|xgb|lgb|sklearn|regress|linear|tree", re.I)
 
 
+def _predicts_itself(file, owner: str) -> bool:
+    """A class of this file whose predict() does something else than calling Keras'."""
+    name = file.class_of(owner)
+    f = file.method_of(name, "predict") if name is not None else None
+    return f is not None and not any(
+        isinstance(n, ast.Call) and method(n) == "predict" for n in ast.walk(f)
+    )
+
+
 def predict_in_loop(file):
     """model.predict() once a sample"""
     if not _uses(file):
@@ -653,6 +662,7 @@ def predict_in_loop(file):
                 and not _OTHERS.search(owner)
                 and key(loop.target) not in (owner, None)
                 and not any(key(t) == owner for i in in_order(loop.body) for t in targets(i))
+                and not _predicts_itself(file, owner)
             ):
                 yield rules.finding(
                     "keras-predict-in-loop",
