@@ -32,13 +32,14 @@ func (feedCmd) Help() string {
 	return `Streams data that is larger than memory: shuffled batches within a hard budget of bytes, in an order
 that is a function of the seed, the epoch and the position, so that a stream resumes anywhere at once.
 Python uses it as memroom.Stream(...), which starts and stops the server by itself. Files: CSV, TSV,
-JSON lines, text, .npy, Parquet, Arrow IPC, TFRecord, WebDataset's tar; CSV, TSV, JSON lines and text may
-be compressed (.gz, .zst). Names may be globs, http:// addresses or s3://bucket/key.`
+JSON lines, text, .npy, Parquet, Arrow IPC, TFRecord, WebDataset's tar; each may be compressed as a whole
+with gzip or zstd. Names may be folders, globs (** for any folders), numbers in braces
+(train-{000..127}.tar), http:// addresses or s3://bucket/key.`
 }
 
 // feedFiles are the flags that say which data.
 type feedFiles struct {
-	Files     []string          `arg:"" name:"file" help:"Files, globs, http:// or s3:// addresses."`
+	Files     []string          `arg:"" name:"file" help:"Files, folders, globs, http:// or s3:// addresses."`
 	Columns   []string          `name:"column" sep:"none" help:"A column to read, in this order; may be repeated. All otherwise." placeholder:"NAME"`
 	Format    string            `help:"Format, where the name does not tell it." placeholder:"NAME"`
 	Delimiter string            `help:"What separates the cells of a CSV file." placeholder:"CHAR"`
@@ -328,6 +329,21 @@ func (c *feedConvertCmd) Run(s *session) error {
 	return nil
 }
 
+// notAnInput refuses to put the result in the place of a file that is read: rows that were not
+// chosen would be lost.
+func notAnInput(to string, files []string) error {
+	target, err := os.Stat(to)
+	if err != nil {
+		return nil // it is not there yet
+	}
+	for _, name := range files {
+		if info, err := os.Stat(name); err == nil && os.SameFile(info, target) {
+			return fmt.Errorf("%s is one of the files that are read: write to another name", to)
+		}
+	}
+	return nil
+}
+
 // write writes a file beside the one that is wanted and gives it its name when it is whole.
 func (c *feedConvertCmd) write(s *session, o format.Options, found *feedConversion) (
 	serve.Report, error) {
@@ -344,6 +360,9 @@ func (c *feedConvertCmd) write(s *session, o format.Options, found *feedConversi
 	report, err := serve.Epoch(s.ctx, serve.Config{Sources: c.Files, Columns: c.Columns, Options: o,
 		Budget: c.Budget}, spec, func(d *feed.Dataset) error {
 		columns, total = d.Columns, d.Rows
+		if err := notAnInput(c.To, d.Files); err != nil {
+			return err
+		}
 		if len(columns) == 0 {
 			return fmt.Errorf("there is nothing to write: no columns")
 		}

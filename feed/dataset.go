@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 
 	"memroom/feed/format"
@@ -66,7 +67,7 @@ type place struct {
 
 // Open indexes the files, or takes their indexes from the cache.
 func Open(sources, columns []string, o format.Options, progress func(string)) (*Dataset, error) {
-	names, err := source.Expand(sources)
+	names, err := namesOf(sources, o)
 	if err != nil {
 		return nil, err
 	}
@@ -76,7 +77,7 @@ func Open(sources, columns []string, o format.Options, progress func(string)) (*
 		if progress != nil {
 			progress(fmt.Sprintf("index %d of %d: %s", i+1, len(names), name))
 		}
-		f, err := openPlain(name)
+		f, err := openPlain(name, o)
 		if err != nil {
 			d.Close()
 			return nil, err
@@ -94,10 +95,10 @@ func Open(sources, columns []string, o format.Options, progress func(string)) (*
 			return nil, err
 		}
 		d.files = append(d.files, &openFile{File: f, ix: ix, options: o})
-		if len(ix.Fields) > 0 {
+		if own := chosen(ix.Fields, columns); len(own) > 0 {
 			if fields == nil {
-				fields = ix.Fields
-			} else if fields, err = format.Merge(fields, ix.Fields, name); err != nil {
+				fields = own
+			} else if fields, err = format.Merge(fields, own, name, format.Loose(ix.Format)); err != nil {
 				d.Close()
 				return nil, err
 			}
@@ -112,6 +113,11 @@ func Open(sources, columns []string, o format.Options, progress func(string)) (*
 	if len(d.BadFiles) == len(names) {
 		d.Close()
 		return nil, fmt.Errorf("none of the files can be read: %s", d.BadFiles[0])
+	}
+	if len(fields) == 0 {
+		d.Close()
+		return nil, fmt.Errorf("%s: there is nothing in it to read, not even a line of names (empty)",
+			strings.Join(names[:min(len(names), 3)], ", "))
 	}
 	var opened []source.File
 	for _, f := range d.files {
@@ -130,9 +136,27 @@ func Open(sources, columns []string, o format.Options, progress func(string)) (*
 	return d, nil
 }
 
+// chosen gives the fields of a file that the user wants, so that others may differ between files.
+// Where one is not there it gives all, so that what is said about it names them.
+func chosen(fields []format.Field, columns []string) []format.Field {
+	if len(columns) == 0 {
+		return fields
+	}
+	var wanted []format.Field
+	for _, f := range fields {
+		if slices.Contains(columns, f.Name) {
+			wanted = append(wanted, f)
+		}
+	}
+	if len(wanted) < len(columns) {
+		return fields
+	}
+	return wanted
+}
+
 // Changed says which of the files are no longer what was indexed.
 func (d *Dataset) Changed() error {
-	names, err := source.Expand(d.patterns)
+	names, err := namesOf(d.patterns, d.options)
 	if err != nil {
 		return err
 	}
@@ -266,7 +290,7 @@ func indexOf(f source.File, o format.Options) (*format.Index, error) {
 	return ix, nil
 }
 
-const indexVersion = 3
+const indexVersion = 4
 
 func cachePath(name string, o format.Options) string {
 	cache, err := os.UserCacheDir()

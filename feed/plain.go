@@ -2,26 +2,31 @@ package feed
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	"os"
-	"strings"
 
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/zstd"
 
+	"memroom/feed/format"
 	"memroom/feed/source"
 )
 
-// openPlain opens a file. One that is compressed as a whole cannot be read from the middle: it is
-// unpacked once into a file without a name in the temporary folder.
-func openPlain(name string) (source.File, error) {
+// openPlain opens a file. One that is compressed as a whole, whatever its name says, cannot be read
+// from the middle: it is unpacked once into a file without a name in the temporary folder.
+func openPlain(name string, o format.Options) (source.File, error) {
 	f, err := source.Open(name)
 	if err != nil {
 		return nil, err
 	}
-	lower := strings.ToLower(name)
-	if !strings.HasSuffix(lower, ".gz") && !strings.HasSuffix(lower, ".zst") {
+	packed, err := format.Packed(f, o)
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	if packed == "" {
 		return f, nil
 	}
 	defer f.Close()
@@ -29,17 +34,21 @@ func openPlain(name string) (source.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	size, err := unpack(plain, f, lower)
+	size, err := unpack(plain, f, packed)
 	if err != nil {
 		plain.Close()
+		if errors.Is(err, io.ErrUnexpectedEOF) {
+			err = fmt.Errorf("the compressed data ends before it should: it was cut off or is still " +
+				"being written")
+		}
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	return &unpacked{File: plain, name: name, identity: f.Identity(), size: size}, nil
 }
 
-func unpack(to io.Writer, f source.File, lower string) (int64, error) {
+func unpack(to io.Writer, f source.File, packed string) (int64, error) {
 	in := bufio.NewReaderSize(io.NewSectionReader(f, 0, f.Size()), 256<<10)
-	if strings.HasSuffix(lower, ".gz") {
+	if packed == format.Gzip {
 		r, err := gzip.NewReader(in)
 		if err != nil {
 			return 0, err

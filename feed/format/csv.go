@@ -101,6 +101,7 @@ func missing(v []byte) bool {
 // profile counts what a column's values look like.
 type profile struct {
 	missing, ints, floats, bools, texts int64
+	large, negative                     int64 // of the whole numbers: above int64, below zero
 
 	text      string // the first value that is text, and its place
 	row, from int64
@@ -110,7 +111,7 @@ type profile struct {
 // mistakes, not a column of texts.
 func rare(texts, numbers int64) bool { return texts > 0 && numbers >= 100 && 100*texts <= numbers }
 
-func (p *profile) numbers() int64 { return p.ints + p.floats }
+func (p *profile) numbers() int64 { return p.ints + p.large + p.floats }
 
 func (p *profile) add(v []byte, row, from int64) {
 	switch {
@@ -118,6 +119,11 @@ func (p *profile) add(v []byte, row, from int64) {
 		p.missing++
 	case isInt(v):
 		p.ints++
+		if trimSpace(v)[0] == '-' {
+			p.negative++
+		}
+	case isLarge(v):
+		p.large++
 	case isBool(v):
 		p.bools++
 	default:
@@ -162,6 +168,16 @@ func isInt(v []byte) bool {
 	return true
 }
 
+// isLarge says whether a value is a whole number that uint64 holds and int64 does not: hashes are.
+func isLarge(v []byte) bool {
+	v = trimSpace(v)
+	if len(v) < 19 || len(v) > 20 {
+		return false
+	}
+	x, err := strconv.ParseUint(string(v), 10, 64)
+	return err == nil && x > math.MaxInt64
+}
+
 func trimSpace(v []byte) []byte {
 	for len(v) > 0 && (v[0] == ' ' || v[0] == '\t') {
 		v = v[1:]
@@ -179,8 +195,10 @@ func (p *profile) field(name string) Field {
 		f.Column = table.Column{Name: name, Kind: table.Text}
 	case p.bools > 0:
 		f.Column = table.FixedOf(name, "|b1", 1, "")
-	case p.floats > 0:
+	case p.floats > 0 || p.large > 0 && p.negative > 0:
 		f.Column = table.FixedOf(name, "<f8", 8, "")
+	case p.large > 0:
+		f.Column = table.FixedOf(name, "<u8", 8, "")
 	case p.ints > 0:
 		f.Column = table.FixedOf(name, "<i8", 8, "")
 	default:
@@ -243,7 +261,7 @@ func scanCSV(f source.File, o Options) (*Index, error) {
 	var b blocker
 	room := make([]byte, 0, 256)
 	per := int64(len(names)) * 8
-	err = eachRow(f, start, csvEnd(ix.Delim), func(row []byte, at int64) error {
+	err = eachRow(f, start, csvRows(ix.Delim), func(row []byte, at int64) error {
 		if look.wants(at) {
 			why := lookAtRow(trimEnd(row), ix.Delim, profiles, room, b.row, at)
 			if why != "" && !o.Skip {
@@ -269,7 +287,7 @@ func scanCSV(f source.File, o Options) (*Index, error) {
 	}
 	ix.Blocks = b.blocks
 	if o.Skip {
-		if err := keepGood(f, ix, start, csvEnd(ix.Delim), newRowCheck(ix).why); err != nil {
+		if err := keepGood(f, ix, start, csvRows(ix.Delim), newRowCheck(ix).why); err != nil {
 			return nil, err
 		}
 	}
@@ -295,10 +313,10 @@ func rareText(c table.Column, value string, texts int64) string {
 }
 
 // keepGood makes the blocks of a file anew, without the rows that cannot be read.
-func keepGood(f source.File, ix *Index, start int64, end rowEnd, bad func([]byte) string) error {
+func keepGood(f source.File, ix *Index, start int64, kind rowKind, bad func([]byte) string) error {
 	var b blocker
 	ix.Skipped = 0
-	err := eachRow(f, start, end, func(row []byte, at int64) error {
+	err := eachRow(f, start, kind, func(row []byte, at int64) error {
 		if bad(row) != "" {
 			ix.Skipped++
 			return nil
@@ -397,8 +415,8 @@ func csvHeader(f source.File, o Options, ix *Index) ([]string, int64, error) {
 	if bytes.HasPrefix(head, []byte("\xEF\xBB\xBF")) { // a byte order mark
 		head, start = head[3:], 3
 	}
-	for len(head) > 0 && (head[0] == '\n' || head[0] == '\r') {
-		head, start = head[1:], start+1
+	for n := lineEnd(head); n > 0 && blank(head[:n]); n = lineEnd(head) {
+		head, start = head[n:], start+int64(n)
 	}
 	first := head
 	if n := bytes.IndexByte(head, '\n'); n >= 0 {
@@ -489,7 +507,7 @@ func (d *csvDecoder) DecodeSome(b Block, want []int32, columns []table.Column) (
 	if d.skip {
 		return nil, errSome
 	}
-	data, b, err := readSome(d.f, b, csvEnd(d.ix.Delim), want)
+	data, b, err := readSome(d.f, b, csvRows(d.ix.Delim), want)
 	if err != nil {
 		return nil, err
 	}
@@ -535,7 +553,7 @@ func (d *csvDecoder) carefully(data []byte, b Block, plan []*csvTarget, rows *ta
 	if d.skip {
 		check = newRowCheck(d.ix)
 	}
-	return rowsOf(data, csvEnd(d.ix.Delim), func(row []byte, at int) error {
+	return rowsOf(data, csvRows(d.ix.Delim), func(row []byte, at int) error {
 		row = trimEnd(row)
 		if check != nil && check.why(row) != "" {
 			return nil
@@ -706,7 +724,7 @@ func setInt(c table.Column) setter {
 			y, err = strconv.ParseInt(text, 10, bits)
 			x = uint64(y)
 		} else {
-			x, err = strconv.ParseUint(text, 10, bits)
+			x, err = strconv.ParseUint(strings.TrimPrefix(text, "+"), 10, bits)
 		}
 		if err != nil {
 			return wrong(c, v)

@@ -44,7 +44,7 @@ func (s *csvScan) run() (at int, why string) {
 	for at < s.size {
 		c := s.buf[at]
 		next, ok := 0, false
-		if c != '\n' && c != '\r' && s.rows.Count < s.most {
+		if c != '\n' && c != '\r' && s.rows.Count < s.most && !s.hollow(at) {
 			if next, ok, why = s.row(at, s.rows.Count); why != "" {
 				return at, why
 			}
@@ -70,7 +70,7 @@ func (s *csvScan) slow(at int) (int, string) {
 		n = s.size - at // a quote that is not closed
 	}
 	row := s.buf[at : at+n]
-	if blank(row) {
+	if hollow(row, s.delim) {
 		return at + n, ""
 	}
 	if s.rows.Count >= s.most {
@@ -82,6 +82,16 @@ func (s *csvScan) slow(at int) (int, string) {
 	}
 	s.rows.Count++
 	return at + n, ""
+}
+
+// hollow says whether only space stands before the end of the line at a place.
+func (s *csvScan) hollow(at int) bool {
+	for ; s.buf[at] == ' ' || s.buf[at] == '\t'; at++ {
+		if s.buf[at] == s.delim {
+			return false
+		}
+	}
+	return s.buf[at] == '\n' || s.buf[at] == '\r' && s.buf[at+1] == '\n'
 }
 
 // cut takes back what was added after so many rows.

@@ -3,8 +3,10 @@
 package format
 
 import (
+	"errors"
 	"fmt"
 	"path"
+	"slices"
 	"strings"
 
 	"memroom/feed/source"
@@ -89,7 +91,7 @@ var endings = map[string]string{
 	".csv": "csv", ".tsv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl",
 	".txt": "text", ".npy": "npy", ".parquet": "parquet", ".pq": "parquet",
 	".arrow": "arrow", ".feather": "arrow", ".ipc": "arrow", ".arrows": "arrow",
-	".tfrecord": "tfrecord", ".tfrecords": "tfrecord", ".tar": "tar",
+	".tfrecord": "tfrecord", ".tfrecords": "tfrecord", ".tar": "tar", ".tgz": "tar",
 }
 
 // Of gives the format of a file: what the user said, or what its name says.
@@ -101,13 +103,15 @@ func Of(name string, o Options) (string, error) {
 		}
 		return o.Format, nil
 	}
-	base, _, _ := strings.Cut(path.Base(name), "?")
-	base = strings.ToLower(Uncompressed(base))
+	base := strings.ToLower(Uncompressed(path.Base(plainName(name))))
 	if f, known := endings[path.Ext(base)]; known {
 		return f, nil
 	}
 	if strings.Contains(base, ".tfrecord") { // train.tfrecord-00000-of-00010
 		return "tfrecord", nil
+	}
+	if why := notRead[path.Ext(base)]; why != "" {
+		return "", fmt.Errorf("%s: %s", name, why)
 	}
 	return "", fmt.Errorf("%s: the name does not tell the format: say it with --format (format= in "+
 		"Python)", name)
@@ -131,6 +135,11 @@ func Scan(f source.File, o Options) (*Index, error) {
 	}
 	if f.Size() == 0 && name != "csv" && name != "jsonl" && name != "text" && name != "tfrecord" {
 		return nil, fmt.Errorf("%s is empty", f.Name())
+	}
+	if name == "csv" || name == "jsonl" || name == "text" {
+		if err := looksLikeText(f, name); err != nil {
+			return nil, err
+		}
 	}
 	ix, err := drivers[name].scan(f, o)
 	if err != nil {
@@ -170,10 +179,20 @@ func Open(f source.File, ix *Index, o Options) (Decoder, error) {
 	return drivers[ix.Format].open(f, ix, o)
 }
 
-// Merge gives fields that hold the rows of both files.
-func Merge(a, b []Field, name string) ([]Field, error) {
+// Loose says whether rows of a format name their own columns, so that a file in which no row has
+// one of them is no other kind of file.
+func Loose(format string) bool {
+	return format == "jsonl" || format == "tfrecord" || format == "tar"
+}
+
+// Merge gives fields that hold the rows of both files. Where loose, either may lack columns.
+func Merge(a, b []Field, name string, loose bool) ([]Field, error) {
+	if loose {
+		a, b = withMissing(a, b), withMissing(b, a)
+	}
 	if len(a) != len(b) {
-		return nil, fmt.Errorf("%s has %d columns, the files before it have %d", name, len(b), len(a))
+		return nil, fmt.Errorf("%s has %d columns, the files before it have %d: choose those that all "+
+			"have with columns= (--column), or read the files apart", name, len(b), len(a))
 	}
 	merged := make([]Field, len(a))
 	for i, x := range a {
@@ -188,6 +207,18 @@ func Merge(a, b []Field, name string) ([]Field, error) {
 		merged[i] = m
 	}
 	return merged, nil
+}
+
+// withMissing gives the fields of a file, and those of another file as ones whose rows are missing.
+func withMissing(fields, other []Field) []Field {
+	all := slices.Clone(fields)
+	for _, f := range other {
+		if _, ok := find(fields, f.Name); !ok {
+			f.Null = true
+			all = append(all, f)
+		}
+	}
+	return all
 }
 
 func find(fields []Field, name string) (Field, bool) {
@@ -217,12 +248,34 @@ func mergeField(x, y Field) (Field, error) {
 			wide.DType = "<f8"
 		}
 		return Field{Column: wide, Null: null}, nil
+	case len(x.Shape) == 1 && y.Kind == table.List && x.DType == y.DType:
+		y.Null = null
+		return y, nil // lists of one size here, of others there
+	case len(y.Shape) == 1 && x.Kind == table.List && x.DType == y.DType:
+		x.Null = null
+		return x, nil
 	case x.Kind == table.List && y.Kind == table.List && x.Width == 8 && y.Width == 8:
 		x.DType, x.Null = "<f8", null
 		return x, nil
 	}
-	return x, fmt.Errorf("is %s %s here and %s %s in the files before it", y.Kind, y.DType, x.Kind,
-		x.DType)
+	why := fmt.Sprintf("is %s here and %s in the files before it", described(y), described(x))
+	if x.From == "csv" || x.From == "string" || x.From == "number" {
+		why += fmt.Sprintf("; types={%q: \"str\"} reads texts", x.Name)
+	}
+	return x, errors.New(why)
+}
+
+// described says what a field is, for people.
+func described(f Field) string {
+	switch {
+	case f.Kind == table.Fixed && len(f.Shape) > 0:
+		return fmt.Sprintf("%s of shape %v", f.DType, f.Shape)
+	case f.Kind == table.Fixed:
+		return f.DType
+	case f.Kind == table.List:
+		return "a list of " + f.DType
+	}
+	return string(f.Kind)
 }
 
 // numeric says whether a field is a scalar number that float64 can stand for.

@@ -1,8 +1,8 @@
 package format
 
 import (
+	"bytes"
 	"encoding/binary"
-	"encoding/json"
 	"fmt"
 	"math"
 	"slices"
@@ -176,7 +176,9 @@ func jsonMembers(s []byte, visit func(key, value []byte, kind jsonKind) string) 
 
 // jsonProfile counts what the values of a key are.
 type jsonProfile struct {
-	seen                                     int64
+	seen                                     int64  // rows that have the key
+	last                                     int64  // the last of them, counted from 1
+	large, negative                          int64  // of the whole numbers: above int64, below zero
 	text                                     string // the first text, and its place
 	row, from                                int64
 	null, bools, ints, floats, texts, others int64
@@ -184,7 +186,10 @@ type jsonProfile struct {
 }
 
 func (p *jsonProfile) add(value []byte, kind jsonKind, row, from int64) {
-	p.seen++
+	if p.last != row+1 { // a key may stand in a row twice
+		p.seen++
+	}
+	p.last = row + 1
 	switch kind {
 	case jsonNull:
 		p.null++
@@ -192,8 +197,15 @@ func (p *jsonProfile) add(value []byte, kind jsonKind, row, from int64) {
 		p.bools++
 	case jsonInt:
 		p.ints++
+		if value[0] == '-' {
+			p.negative++
+		}
 	case jsonFloat:
-		p.floats++
+		if isLarge(value) {
+			p.large++
+		} else {
+			p.floats++
+		}
 	case jsonText:
 		if p.texts == 0 {
 			p.text, p.row, p.from = string(value[:min(len(value), 60)]), row, from
@@ -205,6 +217,8 @@ func (p *jsonProfile) add(value []byte, kind jsonKind, row, from int64) {
 		p.others++
 	}
 }
+
+func (p *jsonProfile) numbers() int64 { return p.ints + p.large + p.floats }
 
 func (p *jsonProfile) addList(value []byte) {
 	floats, count, ok := false, 0, true
@@ -247,7 +261,7 @@ func jsonElements(s []byte, visit func(v []byte, kind jsonKind) bool) bool {
 func (p *jsonProfile) field(name string, rows int64) Field {
 	lists := p.intLists + p.floatLists + p.emptyLists
 	f := Field{Null: p.null > 0 || p.seen < rows}
-	numbers := p.ints + p.floats
+	numbers := p.numbers()
 	kinds, texts := 0, p.texts
 	if rare(texts, numbers) {
 		texts = 0
@@ -264,8 +278,10 @@ func (p *jsonProfile) field(name string, rows int64) Field {
 		f.Column = table.Column{Name: name, Kind: table.Text, From: "string"}
 	case p.bools > 0:
 		f.Column = table.FixedOf(name, "|b1", 1, "bool")
-	case p.floats > 0:
+	case p.floats > 0 || p.large > 0 && p.negative > 0:
 		f.Column = table.FixedOf(name, "<f8", 8, "number")
+	case p.large > 0:
+		f.Column = table.FixedOf(name, "<u8", 8, "number")
 	case p.ints > 0:
 		f.Column = table.FixedOf(name, "<i8", 8, "number")
 	case lists > 0:
@@ -279,6 +295,38 @@ func (p *jsonProfile) field(name string, rows int64) Field {
 	return f
 }
 
+// jsonKey gives the text of a key: Python writes é as \u00e9.
+func jsonKey(key []byte) []byte {
+	if !slices.Contains(key, '\\') {
+		return key
+	}
+	return jsonString(slices.Concat([]byte{'"'}, key, []byte{'"'}), nil)
+}
+
+// jsonStart gives where the rows begin, behind a byte order mark. A file that is one list or one
+// object over many lines is named as such: each of its lines would be called bad.
+func jsonStart(f source.File) (int64, error) {
+	head, err := headOf(f, 64<<10)
+	if err != nil {
+		return 0, err
+	}
+	start := int64(0)
+	if bytes.HasPrefix(head, []byte("\xEF\xBB\xBF")) {
+		head, start = head[3:], 3
+	}
+	head = bytes.TrimLeft(head, " \t\r\n")
+	if bytes.HasPrefix(head, []byte("[")) && bytes.HasPrefix(bytes.TrimLeft(head[1:], " \t\r\n"),
+		[]byte("{")) {
+		return 0, fmt.Errorf("%s is one JSON list, where each line should be an object (JSON lines): write "+
+			"it anew, jq -c '.[]' old.json > new.jsonl", f.Name())
+	}
+	if first, _, more := bytes.Cut(head, []byte("\n")); more && string(bytes.TrimSpace(first)) == "{" {
+		return 0, fmt.Errorf("%s has objects that go over several lines, where each line should be an "+
+			"object (JSON lines): write it anew, jq -c . old.json > new.jsonl", f.Name())
+	}
+	return start, nil
+}
+
 func anyMember([]byte, []byte, jsonKind) string { return "" }
 
 func scanJSONL(f source.File, o Options) (*Index, error) {
@@ -288,10 +336,15 @@ func scanJSONL(f source.File, o Options) (*Index, error) {
 	look := newSampler(f, o)
 	var b blocker
 	var looked int64
-	err := eachRow(f, 0, lineEnd, func(row []byte, at int64) error {
+	start, err := jsonStart(f)
+	if err != nil {
+		return nil, err
+	}
+	err = eachRow(f, start, jsonRows, func(row []byte, at int64) error {
 		// A row that will be left out says nothing about the types, not even its good part.
 		if look.wants(at) && !(o.Skip && jsonMembers(row, anyMember) != "") {
 			why := jsonMembers(row, func(key, value []byte, kind jsonKind) string {
+				key = jsonKey(key)
 				p := profiles[string(key)]
 				if p == nil {
 					p = &jsonProfile{}
@@ -318,24 +371,23 @@ func scanJSONL(f source.File, o Options) (*Index, error) {
 		return nil, err
 	}
 	for _, name := range names {
-		plain := string(jsonString([]byte(`"`+name+`"`), nil))
-		field := profiles[name].field(plain, looked)
-		if kind, ok := o.Types[plain]; ok {
-			t, err := declared(plain, kind)
+		field := profiles[name].field(name, looked)
+		if kind, ok := o.Types[name]; ok {
+			t, err := declared(name, kind)
 			if err != nil {
 				return nil, err
 			}
 			t.Null = field.Null && t.DType != "<f4" && t.DType != "<f8"
 			field = t
-		} else if p := profiles[name]; field.Kind == table.Fixed && rare(p.texts, p.ints+p.floats) &&
-			!o.Skip {
+		} else if p := profiles[name]; field.Kind == table.Fixed && !o.Skip &&
+			rare(p.texts, p.numbers()) {
 			return nil, &BadRow{f.Name(), p.row, p.from, rareText(field.Column, p.text, p.texts)}
 		}
 		ix.Fields = append(ix.Fields, field)
 	}
 	ix.Blocks = b.blocks
 	if o.Skip {
-		if err := keepGood(f, ix, 0, lineEnd, newJSONCheck(ix)); err != nil {
+		if err := keepGood(f, ix, start, jsonRows, newJSONCheck(ix)); err != nil {
 			return nil, err
 		}
 	}
@@ -370,18 +422,22 @@ type jsonFound struct {
 func newJSONRow(columns []table.Column) *jsonRow {
 	r := &jsonRow{columns: columns, places: map[string]int{}, values: make([]jsonFound, len(columns))}
 	for i, c := range columns {
-		quoted, _ := json.Marshal(c.Name)
-		r.places[string(quoted[1:len(quoted)-1])] = i
 		r.places[c.Name] = i
 	}
 	return r
+}
+
+// place gives the column of a key, however the key is written.
+func (r *jsonRow) place(key []byte) (int, bool) {
+	i, ok := r.places[string(jsonKey(key))]
+	return i, ok
 }
 
 // into adds a row, or says why it cannot be read.
 func (r *jsonRow) into(row []byte, rows *table.Rows) string {
 	clear(r.values)
 	why := jsonMembers(row, func(key, value []byte, kind jsonKind) string {
-		if i, ok := r.places[string(key)]; ok {
+		if i, ok := r.place(key); ok {
 			r.values[i] = jsonFound{value, kind}
 		}
 		return ""
@@ -421,7 +477,7 @@ func (d *jsonDecoder) DecodeSome(b Block, want []int32, columns []table.Column) 
 	if d.skip {
 		return nil, errSome
 	}
-	data, b, err := readSome(d.f, b, lineEnd, want)
+	data, b, err := readSome(d.f, b, jsonRows, want)
 	if err != nil {
 		return nil, err
 	}
@@ -436,7 +492,7 @@ func (d *jsonDecoder) decode(data []byte, b Block, columns []table.Column) (*tab
 	if d.skip {
 		bad = newJSONCheck(d.ix)
 	}
-	err := rowsOf(data, lineEnd, func(row []byte, at int) error {
+	err := rowsOf(data, jsonRows, func(row []byte, at int) error {
 		if bad(row) != "" {
 			return nil
 		}

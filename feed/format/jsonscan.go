@@ -72,7 +72,7 @@ func (s *jsonScan) learn(row []byte) {
 	_ = jsonMembers(row, func(key, value []byte, _ jsonKind) string {
 		from := cap(row) - cap(value) // both end where the block does
 		member := -1
-		if i, ok := s.reader.places[string(key)]; ok {
+		if i, ok := s.reader.place(key); ok {
 			member = i
 			twice = twice || seen[i]
 			seen[i] = true

@@ -543,11 +543,10 @@ func TestKnownArrays(t *testing.T) {
 		file []byte
 		want string
 	}{
-		"cut off":       {npyFile("<f4", "3, 2", false, data[:20]), "cut off"},
-		"Fortran order": {npyFile("<f4", "3, 2", true, data[:24]), "Fortran order"},
-		"no axis":       {npyFile("<f4", "", false, data[:4]), "no axis"},
-		"objects":       {npyFile("|O", "3,", false, data[:24]), "Python objects"},
-		"damaged":       {npyFile("<fx", "3,", false, data[:24]), "damaged"},
+		"cut off": {npyFile("<f4", "3, 2", false, data[:20]), "cut off"},
+		"no axis": {npyFile("<f4", "", false, data[:4]), "no axis"},
+		"objects": {npyFile("|O", "3,", false, data[:24]), "Python objects"},
+		"damaged": {npyFile("<fx", "3,", false, data[:24]), "damaged"},
 	} {
 		_, err := Scan(open(t, "c.npy", c.file), Options{})
 		if err == nil || !strings.Contains(err.Error(), c.want) {
@@ -557,6 +556,13 @@ func TestKnownArrays(t *testing.T) {
 	// An array in Fortran order with one axis is the same as in C order.
 	if _, got, _ := decoded(t, open(t, "d.npy", npyFile("|u1", "2,", true, []byte{7, 9})),
 		Options{}); fmt.Sprint(got) != "[[7] [9]]" {
+		t.Errorf("%v", got)
+	}
+	// Its rows with more axes are gathered from all over the file: element (row, i, j) lies at
+	// row + 2*i + 6*j.
+	if _, got, _ := decoded(t, open(t, "e.npy", npyFile("|u1", "2, 3, 2", true,
+		[]byte{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11})), Options{}); fmt.Sprint(got) !=
+		"[[0 6 2 8 4 10] [1 7 3 9 5 11]]" {
 		t.Errorf("%v", got)
 	}
 }
@@ -723,7 +729,7 @@ func TestFilesOfOneStream(t *testing.T) {
 		{fixed("<M8[D]", 8), fixed("<i8", 8), ""},
 	} {
 		for range 2 {
-			merged, err := Merge([]Field{c.x}, []Field{c.y}, "second.csv")
+			merged, err := Merge([]Field{c.x}, []Field{c.y}, "second.csv", false)
 			got := ""
 			if err == nil {
 				got = fmt.Sprint(merged[0].DType, " ", merged[0].Null)
@@ -739,11 +745,11 @@ func TestFilesOfOneStream(t *testing.T) {
 	b := fixed("<i4", 4)
 	b.Name = "b"
 	for _, other := range [][]Field{{text, b}, {b}} {
-		if _, err := Merge([]Field{text}, other, "second.csv"); err == nil {
+		if _, err := Merge([]Field{text}, other, "second.csv", false); err == nil {
 			t.Errorf("%+v has other columns", other)
 		}
 	}
-	if m, err := Merge([]Field{text, b}, []Field{b, text}, ""); err != nil || m[0].Name != "a" ||
+	if m, err := Merge([]Field{text, b}, []Field{b, text}, "", false); err != nil || m[0].Name != "a" ||
 		m[1].Name != "b" {
 		t.Errorf("another order of columns: %+v, %v", m, err)
 	}

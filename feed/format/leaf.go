@@ -55,6 +55,14 @@ const leafStep = 4096 // levels read at a time
 // readLeaf decodes some rows of one leaf of a row group.
 func (p *parquetFile) readLeaf(r *file.Reader, leaf, group int, first, rows int64, c table.Column,
 	into *table.Data) error {
+	if len(c.Shape) > 0 {
+		list, lists := c, table.Data{}
+		list.Kind, list.Shape, list.Width = table.List, nil, c.Width/c.Shape[0]
+		if err := p.readLeaf(r, leaf, group, first, rows, list, &lists); err != nil {
+			return err
+		}
+		return matrix(into, c, lists)
+	}
 	if descriptor := r.MetaData().Schema.Column(leaf); plainWidth(c, descriptor) > 0 {
 		meta, err := r.MetaData().RowGroup(group).ColumnChunk(leaf)
 		if err != nil {

@@ -13,6 +13,23 @@ import (
 // rowEnd gives the length of the first row of data, with its newline, or -1 if data ends before it.
 type rowEnd func(data []byte) int
 
+// rowKind is how a text format tells its rows: where one ends, and which lines are none.
+type rowKind struct {
+	end   rowEnd
+	blank func(row []byte) bool
+}
+
+// The rows of formats in which a row is a line, and of JSON lines, where one of spaces is none.
+var (
+	lineRows = rowKind{lineEnd, blank}
+	jsonRows = rowKind{lineEnd, func(row []byte) bool { return hollow(row, 0) }}
+)
+
+// csvRows are the rows of CSV: they may span lines, and a line of spaces is none, as in pandas.
+func csvRows(delim byte) rowKind {
+	return rowKind{csvEnd(delim), func(row []byte) bool { return hollow(row, delim) }}
+}
+
 // lineEnd is the rowEnd of formats in which a row is a line.
 func lineEnd(data []byte) int { return bytes.IndexByte(data, '\n') + 1 }
 
@@ -24,7 +41,7 @@ const (
 
 // eachRow calls visit for every row from offset to the end of the file, blank lines left out. It
 // holds one piece of the file at a time, or one row where that is longer.
-func eachRow(f source.File, offset int64, end rowEnd,
+func eachRow(f source.File, offset int64, kind rowKind,
 	visit func(row []byte, at int64) error) error {
 	var held []byte
 	size := f.Size()
@@ -42,14 +59,14 @@ func eachRow(f source.File, offset int64, end rowEnd,
 		begin := at - int64(len(held))
 		used := 0
 		for used < len(held) {
-			n := end(held[used:])
+			n := kind.end(held[used:])
 			if n <= 0 && at < size {
 				break
 			}
 			if n <= 0 {
 				n = len(held) - used // the last row has no newline
 			}
-			if row := held[used : used+n]; !blank(row) {
+			if row := held[used : used+n]; !kind.blank(row) {
 				if err := visit(row, begin+int64(used)); err != nil {
 					return err
 				}
@@ -75,6 +92,16 @@ func shorter(err error) error {
 func blank(row []byte) bool {
 	for _, c := range row {
 		if c != '\n' && c != '\r' {
+			return false
+		}
+	}
+	return true
+}
+
+// hollow says whether a line holds nothing but space that does not separate cells.
+func hollow(row []byte, delim byte) bool {
+	for _, c := range row {
+		if c != '\n' && c != '\r' && (c != ' ' && c != '\t' || c == delim) {
 			return false
 		}
 	}
@@ -112,13 +139,13 @@ func readBlock(f source.File, b Block) ([]byte, error) {
 }
 
 // rowsOf calls visit for every row of a block that is not blank.
-func rowsOf(data []byte, end rowEnd, visit func(row []byte, at int) error) error {
+func rowsOf(data []byte, kind rowKind, visit func(row []byte, at int) error) error {
 	for used := 0; used < len(data); {
-		n := end(data[used:])
+		n := kind.end(data[used:])
 		if n <= 0 {
 			n = len(data) - used
 		}
-		if row := data[used : used+n]; !blank(row) {
+		if row := data[used : used+n]; !kind.blank(row) {
 			if err := visit(row, used); err != nil {
 				return err
 			}
@@ -133,18 +160,18 @@ var errSome = errors.New("all rows must be read")
 
 // readSome reads a block and keeps the rows with the numbers in want, one behind the other. The
 // block it gives has no others.
-func readSome(f source.File, b Block, end rowEnd, want []int32) ([]byte, Block, error) {
+func readSome(f source.File, b Block, kind rowKind, want []int32) ([]byte, Block, error) {
 	data, err := readBlock(f, b)
 	if err != nil {
 		return nil, b, err
 	}
 	row, found, kept := int64(0), int64(0), 0
 	for used := 0; used < len(data); {
-		n := end(data[used:])
+		n := kind.end(data[used:])
 		if n <= 0 {
 			n = len(data) - used
 		}
-		if line := data[used : used+n]; !blank(line) {
+		if line := data[used : used+n]; !kind.blank(line) {
 			if len(want) > 0 && row == int64(want[0]) {
 				kept += copy(data[kept:], line)
 				want = want[1:]

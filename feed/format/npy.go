@@ -34,7 +34,8 @@ func scanNPY(f source.File, _ Options) (*Index, error) {
 	if size < 0 || start+size > len(head) {
 		return nil, fmt.Errorf("%s: the header is cut off or damaged", f.Name())
 	}
-	column, count, err := npyHeader(string(head[start : start+size]))
+	header := string(head[start : start+size])
+	column, count, err := npyHeader(header)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", f.Name(), err)
 	}
@@ -42,6 +43,9 @@ func scanNPY(f source.File, _ Options) (*Index, error) {
 	if have := f.Size() - data; column.Width > 0 && have/int64(column.Width) < count {
 		return nil, fmt.Errorf("%s: cut off at offset %d: the header promises %d rows of %d bytes, "+
 			"there are %d", f.Name(), f.Size(), count, column.Width, have/int64(column.Width))
+	}
+	if npyOrder.MatchString(header) && len(column.Shape) > 0 {
+		column.From += fortran
 	}
 	ix := &Index{Fields: []Field{{Column: column}}}
 	step := max(1, plainBlock/int64(max(1, column.Width)))
@@ -88,10 +92,6 @@ func npyHeader(text string) (table.Column, int64, error) {
 	if len(sizes) == 0 {
 		return c, 0, fmt.Errorf("the array has no axis: a stream needs rows")
 	}
-	if npyOrder.MatchString(text) && len(sizes) > 1 {
-		return c, 0, fmt.Errorf("the array is in Fortran order, so a row is spread over the file: save " +
-			"it with numpy.save(name, numpy.ascontiguousarray(array))")
-	}
 	total := int64(width)
 	for _, n := range sizes[1:] {
 		c.Shape = append(c.Shape, int(n))
@@ -103,16 +103,69 @@ func npyHeader(text string) (table.Column, int64, error) {
 	return c, sizes[0], nil
 }
 
-type npyDecoder struct{ f source.File }
+// fortran marks arrays whose first axis varies first: a row is spread over the whole file.
+const fortran = ", Fortran order"
 
-func openNPY(f source.File, _ *Index, _ Options) (Decoder, error) { return &npyDecoder{f}, nil }
+type npyDecoder struct {
+	f  source.File
+	ix *Index
+}
+
+func openNPY(f source.File, ix *Index, _ Options) (Decoder, error) {
+	return &npyDecoder{f, ix}, nil
+}
 
 func (d *npyDecoder) Close() error { return nil }
 
 func (d *npyDecoder) Decode(b Block, _ []table.Column) (*table.Rows, error) {
-	data, err := readBlock(d.f, b)
+	read := readBlock
+	if strings.HasSuffix(d.ix.Fields[0].From, fortran) {
+		read = d.gather
+	}
+	data, err := read(d.f, b)
 	if err != nil {
 		return nil, err
 	}
 	return &table.Rows{Count: int(b.Rows), Data: []table.Data{{Fixed: data}}}, nil
+}
+
+// gather reads rows of an array in Fortran order: of each place in a row, the values of all rows
+// lie side by side.
+func (d *npyDecoder) gather(f source.File, b Block) ([]byte, error) {
+	c := d.ix.Fields[0].Column
+	places := 1
+	for _, n := range c.Shape {
+		places *= n
+	}
+	last := d.ix.Blocks[len(d.ix.Blocks)-1]
+	count := last.First + last.Rows
+	start := d.ix.Blocks[0].Offset
+	out := table.Take(int(b.Length) + padding)[:b.Length]
+	if places == 0 {
+		return out, nil
+	}
+	item := c.Width / places
+	values := make([]byte, int(b.Rows)*item)
+	at := make([]int, len(c.Shape)) // the place in a row; the first axis varies first in the file
+	for p := range places {
+		offset := start + (int64(p)*count+b.First)*int64(item)
+		if n, err := f.ReadAt(values, offset); n < len(values) {
+			return nil, fmt.Errorf("%s: offset %d: %w", f.Name(), offset+int64(n), shorter(err))
+		}
+		f.Drop(offset, int64(len(values)))
+		to := 0
+		for i, n := range c.Shape {
+			to = to*n + at[i]
+		}
+		for row := range int(b.Rows) {
+			copy(out[row*c.Width+to*item:][:item], values[row*item:])
+		}
+		for i := 0; i < len(at); i++ {
+			if at[i]++; at[i] < c.Shape[i] {
+				break
+			}
+			at[i] = 0
+		}
+	}
+	return out, nil
 }

@@ -152,9 +152,11 @@ func scanParquet(f source.File, _ Options) (_ *Index, err error) {
 	ix := &Index{}
 	var perRow int64
 	leaves := r.MetaData().Schema
+	types := originals(r.MetaData())
 	for i := range leaves.NumColumns() {
 		own := leafField(leaves.Column(i))
 		own.Null = leaves.Column(i).MaxDefinitionLevel() > 0 && parquetNulls(r, i)
+		own = asWritten(own, types)
 		wide, err := p.width(r, i, own)
 		if err != nil {
 			return nil, fmt.Errorf("%s: column %q: %w", f.Name(), own.Name, err)
@@ -178,19 +180,36 @@ func scanParquet(f source.File, _ Options) (_ *Index, err error) {
 	return ix, nil
 }
 
-// leafName is the path of a leaf without the names that lists bring.
+// leafName is the path of a leaf without the names that lists and maps bring: those are found by
+// what they are, because a field of a struct may be called "list" or "item" too.
 func leafName(c *schema.Column) string {
 	var parts []string
-	for _, part := range strings.Split(c.ColumnPath().String(), ".") {
-		switch part {
-		case "list", "element", "item", "array", "bag", "array_element", "key_value":
-			if len(parts) > 0 {
-				continue
-			}
+	for n := c.SchemaNode(); n != nil && n.Parent() != nil; n = n.Parent() {
+		if !ofList(n) {
+			parts = append(parts, n.Name())
 		}
-		parts = append(parts, part)
 	}
+	slices.Reverse(parts)
 	return strings.Join(parts, ".")
+}
+
+// ofList says whether a node is the repeated group of a list or map, or the element in a list's.
+func ofList(n schema.Node) bool {
+	repeated := func(n schema.Node) bool {
+		if n == nil || n.Parent() == nil || n.RepetitionType() != parquet.Repetitions.Repeated {
+			return false
+		}
+		switch n.Parent().ConvertedType() {
+		case schema.ConvertedTypes.List, schema.ConvertedTypes.Map, schema.ConvertedTypes.MapKeyValue:
+			return true
+		}
+		return false
+	}
+	if repeated(n) {
+		return true
+	}
+	group, is := n.Parent().(*schema.GroupNode)
+	return is && repeated(group) && group.NumFields() == 1
 }
 
 // leafField says what a leaf becomes.
@@ -331,10 +350,7 @@ func (p *parquetFile) Decode(b Block, columns []table.Column) (_ *table.Rows, er
 	leaves := r.MetaData().Schema
 	rows := table.NewRows(columns, int(b.Rows), 0)
 	rows.Count = int(b.Rows)
-	var names []string
-	for i := range leaves.NumColumns() {
-		names = append(names, leafName(leaves.Column(i)))
-	}
+	names := leafNames(leaves)
 	for i, c := range columns {
 		leaf := slices.Index(names, c.Name)
 		if err := p.readLeaf(r, leaf, int(b.Part), b.First, b.Rows, c, &rows.Data[i]); err != nil {
@@ -360,10 +376,9 @@ func (p *parquetFile) DecodeSome(b Block, want []int32, columns []table.Column) 
 	for i, row := range want {
 		picks[i].Row = row
 	}
-	leaves := r.MetaData().Schema
 	places := map[string]int{}
-	for i := range leaves.NumColumns() {
-		places[leafName(leaves.Column(i))] = i
+	for i, name := range leafNames(r.MetaData().Schema) {
+		places[name] = i
 	}
 	some := &table.Rows{Count: len(want), Data: make([]table.Data, len(columns))}
 	for i, c := range columns {

@@ -178,7 +178,7 @@ func TestQuickJSONIsTheCarefulOne(t *testing.T) {
 		content := text.String()
 		rows := table.NewRows(columns, 200, 0)
 		careful := newJSONRow(columns)
-		err := rowsOf([]byte(content), lineEnd, func(row []byte, at int) error {
+		err := rowsOf([]byte(content), jsonRows, func(row []byte, at int) error {
 			if why := careful.into(row, rows); why != "" {
 				return &BadRow{"", int64(rows.Count), int64(at), why}
 			}

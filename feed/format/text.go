@@ -9,7 +9,7 @@ import (
 // rows.
 func scanText(f source.File, _ Options) (*Index, error) {
 	var b blocker
-	err := eachRow(f, 0, lineEnd, func(row []byte, at int64) error {
+	err := eachRow(f, 0, lineRows, func(row []byte, at int64) error {
 		b.add(at, int64(len(row)), int64(len(row))+8)
 		return nil
 	})
@@ -29,7 +29,7 @@ func (d *textDecoder) Decode(b Block, columns []table.Column) (*table.Rows, erro
 		return nil, err
 	}
 	rows := table.NewRows(columns, int(b.Rows), b.Length)
-	err = rowsOf(data, lineEnd, func(row []byte, _ int) error {
+	err = rowsOf(data, lineRows, func(row []byte, _ int) error {
 		rows.Data[0].AddBytes(trimEnd(row))
 		rows.Count++
 		return nil

@@ -44,6 +44,9 @@ func recordEnd(data []byte) int {
 	return 0
 }
 
+// recordRows are the rows of TFRecord: none is blank.
+var recordRows = rowKind{recordEnd, func([]byte) bool { return false }}
+
 // payload checks a record and gives its content.
 func payload(row []byte) ([]byte, string) {
 	if len(row) < recordHead {
@@ -108,6 +111,10 @@ func features(example []byte, visit func(name string, kind int, list []byte) str
 			return damaged
 		}
 		example = rest
+		if number == 2 && len(all) > 0 {
+			return "is a tf.train.SequenceExample, whose feature lists are not read: write each as one " +
+				"int64_list or float_list of a tf.train.Example"
+		}
 		if number != 1 {
 			continue
 		}
@@ -190,7 +197,7 @@ func scanTFRecord(f source.File, o Options) (*Index, error) {
 	profiles := map[string]*tfProfile{}
 	var b blocker
 	room := []byte{}
-	err := eachRow(f, 0, recordEnd, func(row []byte, at int64) error {
+	err := eachRow(f, 0, recordRows, func(row []byte, at int64) error {
 		data, why := payload(row)
 		if why == "" {
 			why = features(data, func(name string, kind int, list []byte) string {
@@ -295,7 +302,7 @@ func (d *tfDecoder) Decode(b Block, columns []table.Column) (*table.Rows, error)
 	}
 	values := make([]found, len(columns))
 	room := []byte{}
-	err = rowsOf(data, recordEnd, func(row []byte, at int) error {
+	err = rowsOf(data, recordRows, func(row []byte, at int) error {
 		clear(values)
 		content, why := payload(row)
 		if why == "" {

@@ -14,6 +14,18 @@ func TestStreamInPython(t *testing.T) {
 	binary := testenv.Binary(t)
 	for _, class := range []string{"Formats", "Order", "Budget", "BadInput", "Web", "Convert", "Docs",
 		"Frameworks"} {
-		t.Run(class, func(t *testing.T) { runStreamTests(t, python, binary, class) })
+		t.Run(class, func(t *testing.T) { runStreamTests(t, python, binary, "test_stream."+class) })
+	}
+}
+
+// TestStreamInputsInPython reads files under the names people give them, files that hold something
+// else than their name says, and in loops that people write.
+func TestStreamInputsInPython(t *testing.T) {
+	python := testenv.Environment(t, "feed")
+	binary := testenv.Binary(t)
+	for _, class := range []string{"Names", "Contents", "Loops"} {
+		t.Run(class, func(t *testing.T) {
+			runStreamTests(t, python, binary, "test_stream_inputs."+class)
+		})
 	}
 }

@@ -47,7 +47,7 @@ func TestStreamFromS3(t *testing.T) {
 		time.Sleep(50 * time.Millisecond)
 	}
 	python := testenv.Environment(t, "feed")
-	runStreamTests(t, python, testenv.Binary(t), "S3", "MEMROOM_TEST_BUCKETS="+folder,
+	runStreamTests(t, python, testenv.Binary(t), "test_stream.S3", "MEMROOM_TEST_BUCKETS="+folder,
 		"AWS_ENDPOINT_URL=http://"+address, "AWS_ACCESS_KEY_ID=reader",
 		"AWS_SECRET_ACCESS_KEY=of-the-test", "AWS_REGION=us-east-1")
 }
@@ -65,10 +65,10 @@ func builtS3Server(t *testing.T) string {
 	return server
 }
 
-// runStreamTests runs a class of probe/pytests/pip/test_stream.py.
+// runStreamTests runs a class of a file of probe/pytests/pip.
 func runStreamTests(t *testing.T, python, binary, class string, environment ...string) {
 	root := testenv.Root(t)
-	cmd := exec.Command(python, "-B", "-W", "ignore", "-m", "unittest", "test_stream."+class)
+	cmd := exec.Command(python, "-B", "-W", "ignore", "-m", "unittest", class)
 	cmd.Dir = filepath.Join(root, "probe", "pytests", "pip")
 	cmd.Env = append(os.Environ(), "PYTHONPATH="+filepath.Join(root, "probe", "pip"),
 		"MEMROOM_BINARY="+binary, "XDG_CACHE_HOME="+t.TempDir(), "OMP_NUM_THREADS=1",

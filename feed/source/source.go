@@ -35,15 +35,25 @@ func Open(name string) (File, error) {
 	case strings.HasPrefix(name, "s3://"):
 		return openS3(name)
 	}
+	if scheme, _, is := strings.Cut(name, "://"); is {
+		return nil, fmt.Errorf("%s: addresses that begin with %s:// are not read: use http://, https:// "+
+			"or s3://, or copy the files to this machine", name, scheme)
+	}
 	return openLocal(name)
 }
 
 // Remote says whether the name is an address.
 func Remote(name string) bool { return strings.Contains(name, "://") }
 
-// Expand turns paths, globs and addresses into names in a fixed order.
+// Expand turns paths, globs and addresses into names in a fixed order. Braces are spelt out as a
+// shell does: train-{000..127}.tar.
 func Expand(patterns []string) ([]string, error) {
 	var names []string
+	single := len(patterns) == 1
+	patterns, err := spellOut(patterns)
+	if err != nil {
+		return nil, err
+	}
 	for _, p := range patterns {
 		if strings.HasPrefix(p, "s3://") && strings.ContainsAny(p, "*?[") {
 			found, err := globS3(p)
@@ -59,7 +69,7 @@ func Expand(patterns []string) ([]string, error) {
 		}
 		found := []string{p}
 		if _, err := os.Stat(p); err != nil && strings.ContainsAny(p, "*?[") {
-			if found, err = filepath.Glob(p); err != nil {
+			if found, err = glob(p); err != nil {
 				return nil, fmt.Errorf("%s: %w", p, err)
 			}
 			if len(found) == 0 {
@@ -77,7 +87,7 @@ func Expand(patterns []string) ([]string, error) {
 	if len(names) == 0 {
 		return nil, fmt.Errorf("no file was named")
 	}
-	if len(patterns) == 1 {
+	if single {
 		slices.Sort(names)
 	}
 	return names, nil
@@ -108,15 +118,23 @@ func Keep(files []File) {
 }
 
 func openLocal(name string) (File, error) {
+	// Looked at before it is opened: opening a pipe waits for somebody to write into it.
+	info, err := os.Stat(name)
+	switch {
+	case err != nil:
+		return nil, err
+	case info.IsDir():
+		return nil, fmt.Errorf("%s is a folder: name the files in it, such as %s", name,
+			filepath.Join(name, "*"))
+	case !info.Mode().IsRegular():
+		return nil, fmt.Errorf("%s is not a regular file: a stream reads it many times and from any "+
+			"place, which a pipe or a device cannot give. Write its content to a file first", name)
+	}
 	f, err := os.Open(name)
 	if err != nil {
 		return nil, err
 	}
-	info, err := f.Stat()
-	if err == nil && !info.Mode().IsRegular() {
-		err = fmt.Errorf("%s is not a regular file", name)
-	}
-	if err != nil {
+	if info, err = f.Stat(); err != nil {
 		f.Close()
 		return nil, err
 	}

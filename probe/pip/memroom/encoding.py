@@ -56,14 +56,37 @@ def write(writer: Writer, thing: Any) -> int:
         return _write_arrow(writer, thing)
     if kind == "frame":
         return _describe(writer, ("frame", _write_buffers(writer, _shareable_frame(thing))))
-    raise CannotShare("a %s" % type(thing).__name__)
+    raise CannotShare(_unknown(thing))
+
+
+def _unknown(thing: Any) -> str:
+    """What to do with an object that is no container we know."""
+    name = type(thing).__name__
+    numpy, arrow = (sys.modules.get(module) for module in ("numpy", "pyarrow"))
+    if numpy is not None and isinstance(thing, numpy.ndarray):
+        return (
+            "%s means more than its numbers, which would be lost: share numpy.asarray(it), and a "
+            "mask or a unit beside it" % name
+        )
+    if arrow is not None and isinstance(thing, (arrow.Array, arrow.ChunkedArray)):
+        return '%s is a column without a table: share pyarrow.table({"values": it})' % name
+    if hasattr(thing, "share_memory_"):
+        return (
+            "one %s is no container, and forked workers do not copy it: leave it as it is, or call "
+            "its share_memory_()" % name
+        )
+    if hasattr(thing, "to_arrow"):
+        return "%s cannot be shared itself: share it.to_arrow()" % name
+    return "%s cannot be shared as a whole" % name
 
 
 def library_kind(thing: Any) -> str:
     """Which library's container this is, found without importing any."""
     numpy, pandas, arrow = (sys.modules.get(name) for name in ("numpy", "pandas", "pyarrow"))
     if numpy is not None and isinstance(thing, numpy.ndarray):
-        return "array"
+        # Other kinds of arrays (masked ones, ones with units) are more than their numbers.
+        plain = type(thing) in (numpy.ndarray, numpy.memmap) or hasattr(thing, "_memroom_node")
+        return "array" if plain else ""
     if pandas is not None and isinstance(thing, (pandas.DataFrame, pandas.Series)):
         return "frame"
     if arrow is not None and isinstance(thing, (arrow.Table, arrow.RecordBatch)):
@@ -284,7 +307,7 @@ class _Pickler(pickle.Pickler):
 
     def tensor(self, torch: Any, thing: Any) -> Any:
         if thing.numel() == 0:
-            return torch.empty, (tuple(thing.shape),), {"dtype": thing.dtype}
+            return _empty_tensor, (tuple(thing.shape), thing.dtype)
         raw = thing.contiguous().reshape(-1).view(torch.uint8).numpy()
         buffer = pickle.PickleBuffer(raw)
         self.tensors[id(buffer)] = buffer
@@ -296,6 +319,12 @@ def _array(raw: Any, dtype: Any, shape: Tuple[int, ...], order: str) -> Any:
 
     flat = numpy.frombuffer(raw, dtype)
     return flat.reshape(shape[::-1]).T if order == "F" else flat.reshape(shape)
+
+
+def _empty_tensor(shape: Tuple[int, ...], dtype: Any) -> Any:
+    import torch
+
+    return torch.empty(shape, dtype=dtype)
 
 
 def _tensor(raw: Any, dtype: Any, shape: Tuple[int, ...]) -> Any:

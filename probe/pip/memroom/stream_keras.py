@@ -49,15 +49,26 @@ def _plain(values: Any) -> Any:
     if values.dtype.kind in "mM":
         return values.astype("int64")
     if values.dtype == object:
-        values[:] = ["" if v is None else v for v in values]
+        values[:] = [_text(v) for v in values]
     return values
 
 
-def keras(stream: Stream, x: Any, y: Any) -> Any:
+def _text(value: Any) -> Any:
+    """What tensorflow takes for a text: bytes where it is not UTF-8."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "surrogateescape")
+    return b"" if value is None else value
+
+
+def keras(stream: Stream, x: Any, y: Any, stack: bool = False) -> Any:
     import keras as library
+    import numpy
 
     labels = [y] if isinstance(y, str) else list(y or [])
     inputs = [x] if isinstance(x, str) else x
+    unknown = [name for name in [*(inputs or []), *labels] if name not in stream.columns]
+    if unknown:
+        raise ValueError("there is no column %r; there are %r" % (unknown[0], stream.columns))
 
     class Data(library.utils.PyDataset):
         """Batches by their number; each epoch of the model is an epoch of the stream."""
@@ -73,7 +84,9 @@ def keras(stream: Stream, x: Any, y: Any) -> Any:
             batch = self.turns.at(index)
             wanted = inputs if inputs is not None else [n for n in batch if n not in labels]
             given = batch[x] if isinstance(x, str) else {n: batch[n] for n in wanted}
-            if inputs is None and len(wanted) == 1:
+            if stack:
+                given = numpy.column_stack([batch[n] for n in wanted])
+            elif inputs is None and len(wanted) == 1:
                 given = batch[wanted[0]]
             if y is None:
                 return given

@@ -32,8 +32,13 @@ class Batches(IterableDataset):
             return
         seed, number = int(worker.seed - worker.id) & (1 << 64) - 1 or 1, self.number
         self._agree(seed, number)
-        yield from self._tensors(worker.id, worker.num_workers)
-        self.stream.passes.finish(seed, number)
+        stream = self.stream
+        for batch in self._tensors(worker.id, worker.num_workers):
+            if stream._left(worker.id, worker.num_workers) <= 0:
+                # Said before the last batch: a loop that counts them does not ask for another.
+                stream.passes.finish(seed, number)
+            yield batch
+        stream.passes.finish(seed, number)
 
     def _agree(self, seed: int, number: int) -> None:
         """All workers of a pass read the same epoch, and the next pass the next one."""

@@ -7,6 +7,7 @@ import json
 import os
 import threading
 import time
+import weakref
 from typing import Any, Callable, Dict, Iterator, List, Optional
 
 from .wire import FeedError, Link, Server
@@ -14,11 +15,15 @@ from .wire import FeedError, Link, Server
 __all__ = ["FeedError", "Stream"]
 
 
+TRANSPORTS = ("memfd", "copy")
+
+
 class Stream:
     """Batches of files as dicts of NumPy arrays. Iterating gives one epoch; the next iteration
     gives the next epoch, shuffled anew.
 
-    sources     a path, a glob, an http:// or s3:// address, or a list of them
+    sources     a path, a folder, a glob (** for any folders, {000..127} for numbers), an http:// or
+                s3:// address, or a list of them
     batch_size  rows of a batch
     budget      memory of the server for everything, such as "256MiB"
     shuffle     mix the rows; the order depends on seed, epoch, batch position and window alone
@@ -57,11 +62,20 @@ class Stream:
         transport: str = "memfd",
         server: Optional[str] = None,
     ) -> None:
-        if batch_size < 1:
-            raise ValueError("batch_size must be at least 1")
-        names = [sources] if isinstance(sources, (str, os.PathLike)) else list(sources)
-        if not names and server is None:
-            raise ValueError("name at least one file")
+        if int(batch_size) < 1:
+            raise ValueError("batch_size must be at least 1, not %r" % (batch_size,))
+        if transport not in TRANSPORTS:
+            raise ValueError("transport is %s, not %r" % (" or ".join(TRANSPORTS), transport))
+        if isinstance(columns, str):
+            raise ValueError('columns is a list of names: columns=["%s"]' % columns)
+        if prefetch is not None and int(prefetch) < 0:
+            raise ValueError("prefetch is a number of batches, not %r" % (prefetch,))
+        names = [sources] if isinstance(sources, (str, os.PathLike)) else _listed(sources)
+        if not (names and all(names)) and server is None:
+            raise ValueError(
+                "sources names no file: give a path, a folder, a glob, an address, or a list of "
+                "them"
+            )
         self.sources = [_absolute(os.fspath(name)) for name in names]
         self.batch_size, self.shuffle, self.seed = int(batch_size), bool(shuffle), int(seed)
         self.window = _bytes(window) if window is not None else 0
@@ -85,6 +99,8 @@ class Stream:
         self._done = 0  # batches of this pass that were handed out here
         self._answer: Optional[Dict[str, Any]] = None
         self._expected: Optional[str] = None  # what the data was when the loaded state was taken
+        self._links = weakref.WeakSet()  # connections that iterations have open
+        self._closed = False
         self.passes: Any = None  # what the workers of a DataLoader agree by; made by torch()
         self._passed: Any = None  # what stats are made of: a dict for every batch would take longer
 
@@ -143,11 +159,27 @@ class Stream:
     def __iter__(self) -> Iterator[Dict[str, Any]]:
         return self._iterate(0, 1)
 
+    def _ended(self, worker: int, workers: int) -> bool:
+        """Whether all batches of this pass were handed out here. Loops that count batches, as
+        Lightning's does, never ask for the one behind the last.
+        """
+        return self._answer is not None and 0 < self._done and self._left(worker, workers) <= 0
+
+    def _left(self, worker: int, workers: int) -> int:
+        """Batches of this pass that one of several workers has still to give."""
+        total = (self._answer or {})["batches"]
+        first = self._start + self.rank + self.world * worker
+        stride = self.world * workers
+        return (total - first + stride - 1) // stride - self._done
+
     def _iterate(self, worker: int, workers: int) -> Iterator[Dict[str, Any]]:
         """Batches of one of several workers that take turns."""
+        if self._ended(worker, workers):
+            self._epoch, self._start, self._done = self._epoch + 1, 0, 0
         stride = self.world * workers
         epoch, first = self._epoch, self._start + self.rank + self.world * worker
         link = self._open(epoch, first + stride * self._done, stride)
+        self._links.add(link)
         self._answer = link.answer
         if self._expected and link.answer.get("data") not in (None, self._expected):
             link.close()
@@ -200,7 +232,32 @@ class Stream:
         }
         return {**found, "server": report} if report else found
 
+    # --- ending
+
+    def close(self) -> None:
+        """Lets go of the server now. Iterating again raises; the server ends two seconds after its
+        last consumer. A stream that is not closed is closed when nobody refers to it any more.
+        """
+        self._closed = True
+        for link in list(self._links):
+            link.close()
+
+    def __enter__(self) -> "Stream":
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()
+
+    def __getstate__(self) -> Dict[str, Any]:
+        """Without the connections of this process: a copy, and a worker's stream, makes its own."""
+        return {**self.__dict__, "_links": None}
+
+    def __setstate__(self, state: Dict[str, Any]) -> None:
+        self.__dict__.update(state, _links=weakref.WeakSet())
+
     def _open(self, epoch: int, start: int, stride: int) -> Link:
+        if self._closed:
+            raise ValueError("this stream was closed: make a new memroom.Stream")
         spec = {
             "shuffle": self.shuffle,
             "seed": self.seed & 0xFFFFFFFFFFFFFFFF,
@@ -273,6 +330,11 @@ class Stream:
 
     def load_state_dict(self, state: Dict[str, Any]) -> None:
         """Continues where the state was taken."""
+        if not isinstance(state, dict) or not {"epoch", "batch"} <= state.keys():
+            raise ValueError(
+                "this is not a stream's state, which has an epoch and a batch: give what "
+                "state_dict() of a stream gave (%r)" % (state,)
+            )
         for name, value in self._order().items():
             if state.get(name, value) != value:
                 raise ValueError(
@@ -300,11 +362,13 @@ class Stream:
 
         return stream_keras.tensorflow(self)
 
-    def keras(self, x: Any = None, y: Any = None) -> Any:
-        """A keras PyDataset of (x, y): column names, or lists of them; x of all others if None."""
+    def keras(self, x: Any = None, y: Any = None, stack: bool = False) -> Any:
+        """A keras PyDataset of (x, y): column names, or lists of them; x of all others if None. A
+        list gives a dict of inputs by name; with stack=True it gives one array with a column each.
+        """
         from . import stream_keras
 
-        return stream_keras.keras(self, x, y)
+        return stream_keras.keras(self, x, y, stack)
 
     def hf(self) -> Any:
         """A datasets.IterableDataset of rows."""
@@ -313,7 +377,7 @@ class Stream:
         def rows() -> Iterator[Dict[str, Any]]:
             for batch in self:
                 names = list(batch)
-                for values in zip(*batch.values()):
+                for values in zip(*[_python(column) for column in batch.values()]):
                     yield dict(zip(names, values))
 
         return datasets.IterableDataset.from_generator(rows)
@@ -331,7 +395,27 @@ class Stream:
 
 
 def _absolute(name: str) -> str:
-    return name if "://" in name else os.path.abspath(name)
+    return name if "://" in name else os.path.abspath(os.path.expanduser(name))
+
+
+def _listed(sources: Any) -> List[Any]:
+    try:
+        return list(sources)
+    except TypeError:
+        raise ValueError(
+            "sources is a path, a folder, a glob, an address, or a list of them, not %r"
+            % (sources,)
+        ) from None
+
+
+def _python(values: Any) -> List[Any]:
+    """A column as Python objects, which the other data sets of Hugging Face give too."""
+    if values.dtype.kind in "mM":
+        values = values.astype(values.dtype.str[:3] + "[us]")  # nanoseconds would come as numbers
+    plain: List[Any] = values.tolist()
+    if values.dtype == object:
+        return [value.tolist() if hasattr(value, "tolist") else value for value in plain]
+    return plain
 
 
 def _share(rank: Optional[int], world: Optional[int]) -> Any:
@@ -346,8 +430,6 @@ def _share(rank: Optional[int], world: Optional[int]) -> Any:
 
 def _bytes(size: Any) -> int:
     """Sizes as memroom writes them: 24g, 24GB and 24GiB are all 24 x 2^30."""
-    if isinstance(size, int):
-        return size
     text = str(size).strip().lower()
     number = text.rstrip("bikmgt ")
     unit = text[len(number) :].strip()[:1]
@@ -355,7 +437,10 @@ def _bytes(size: Any) -> int:
     try:
         if power is None:
             raise ValueError
-        return int(float(number) * (1 << power))
+        count = int(float(number) * (1 << power))
+        if count < 0:
+            raise ValueError
+        return count
     except ValueError:
         raise ValueError("%r is not a size: write 256MiB, or a number of bytes" % (size,)) from None
 

@@ -208,6 +208,10 @@ class Link:
             return -1
         except ConnectionResetError:
             n, beside = 0, []
+        except OSError:
+            if self.socket.fileno() >= 0:
+                raise
+            raise FeedError("memroom: this stream was closed while it was read") from None
         for level, kind, content in beside:
             if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
                 fds = array.array("i")

@@ -216,6 +216,18 @@ class Arrays(unittest.TestCase):
         with self.assertRaisesRegex(TypeError, "2 dimensions"):
             memroom.share(numpy.array([[None]], dtype=object))
 
+    def test_arrays_that_mean_more_than_their_numbers(self):
+        masked = numpy.ma.masked_array(numpy.zeros(90_000), numpy.arange(90_000) % 2 == 0)
+        record = numpy.rec.array([(1, 2.0)], dtype=[("a", "i4"), ("b", "f8")])
+        for thing in (masked, record, numpy.matrix([[1, 2]])):
+            with self.assertRaisesRegex(TypeError, "would be lost: share numpy.asarray"):
+                memroom.share(thing)
+            for inside in (memroom.share([thing])[0], memroom.share({"k": [thing, 1]})["k"][0]):
+                self.assertIs(type(inside), type(thing))
+                numpy.testing.assert_array_equal(inside, thing)
+        self.assertEqual(memroom.share([masked])[0].mask.sum(), 45_000)
+        self.assertEqual(memroom.share([record])[0].a.tolist(), [1])
+
     def test_samples_of_arrays(self):
         samples = [(numpy.full((2, 3), i, "f4"), i, {"mask": numpy.ones(2)}) for i in range(50)]
         shared = memroom.share(samples)
@@ -479,6 +491,8 @@ class Frames(unittest.TestCase):
                 "d": pyarrow.array(["p", "q", "p"]).dictionary_encode(),
             }
         )
+        with self.assertRaisesRegex(TypeError, r"share pyarrow.table\({"):
+            memroom.share(table["a"])
         for source in (table, table.slice(1, 2), table.slice(0, 0), table.to_batches()[0]):
             for shared in (
                 memroom.share(source),
@@ -584,6 +598,38 @@ class Loader(unittest.TestCase):
             for a, b in zip(expected, self.batches(shared, **options)):
                 for name in a:
                     self.assertTrue(torch.equal(a[name], b[name]))
+
+    def test_tensors_without_elements(self):
+        torch = self.torch
+        none = torch.zeros(0, 4, dtype=torch.float16)
+        samples = [none, torch.ones(2, 3), {"boxes": none, "deep": [(none, "x")]}, torch.tensor(3)]
+        for things in (
+            samples,
+            samples[::-1],
+            [{"b": none}] * 3,
+            [(none, 1), (torch.ones(1, 4), 2)],
+        ):
+            shared = memroom.share(things)
+            for found in (list(shared), pickle.loads(pickle.dumps(shared))):
+                self.same(list(found), things)
+
+    def same(self, found, wanted):
+        self.assertIs(type(found), type(wanted))
+        if isinstance(wanted, self.torch.Tensor):
+            self.assertEqual((found.dtype, found.shape), (wanted.dtype, wanted.shape))
+            self.assertTrue(self.torch.equal(found, wanted))
+        elif isinstance(wanted, dict):
+            self.same(list(found.values()), list(wanted.values()))
+        elif isinstance(wanted, (list, tuple)):
+            self.assertEqual(len(found), len(wanted))
+            for one, other in zip(found, wanted):
+                self.same(one, other)
+        else:
+            self.assertEqual(found, wanted)
+
+    def test_one_tensor_is_no_container(self):
+        with self.assertRaisesRegex(TypeError, "leave it as it is"):
+            memroom.share(self.torch.ones(3))
 
     def test_a_changed_tensor_stays_in_its_process(self):
         torch = self.torch
