@@ -358,7 +358,7 @@ func appendList(into *table.Data, values arrow.Array) error {
 				continue
 			}
 			if !float {
-				return fmt.Errorf("a list of whole numbers has a missing value, which NumPy cannot hold")
+				return errHole
 			}
 			hole := into.Bytes[at+int(k-start)*width:]
 			if width == 4 {

@@ -262,6 +262,9 @@ func scanCSV(f source.File, o Options) (*Index, error) {
 	room := make([]byte, 0, 256)
 	per := int64(len(names)) * 8
 	err = eachRow(f, start, csvRows(ix.Delim), func(row []byte, at int64) error {
+		if at+int64(len(row)) == f.Size() && unclosed(row, ix.Delim) && !o.Skip {
+			return &BadRow{f.Name(), b.row, at, openQuote}
+		}
 		if look.wants(at) {
 			why := lookAtRow(trimEnd(row), ix.Delim, profiles, room, b.row, at)
 			if why != "" && !o.Skip {
@@ -293,6 +296,31 @@ func scanCSV(f source.File, o Options) (*Index, error) {
 	}
 	estimate(ix)
 	return ix, nil
+}
+
+const openQuote = "has a quote that is not closed: all that follows it was read as one cell. Close " +
+	"or double it; skip_bad=True (--skip-bad) leaves it out, with all that follows"
+
+// unclosed says whether a row ends inside quotes, which only the last one of a file can.
+func unclosed(row []byte, delim byte) bool {
+	if bytes.IndexByte(row, '"') < 0 {
+		return false
+	}
+	start, quoted := true, false
+	for i := 0; i < len(row); i++ {
+		switch c := row[i]; {
+		case quoted && c == '"':
+			if i+1 < len(row) && row[i+1] == '"' {
+				i++
+			} else {
+				quoted = false
+			}
+		case c == '"' && start:
+			quoted = true
+		}
+		start = !quoted && row[i] == delim
+	}
+	return quoted
 }
 
 // raggedRow says what is wrong with a row of too few or too many cells.
@@ -347,6 +375,9 @@ func newRowCheck(ix *Index) *rowCheck {
 
 func (c *rowCheck) why(row []byte) string {
 	c.scratch.Reset()
+	if unclosed(row, c.delim) {
+		return openQuote
+	}
 	return decodeRow(trimEnd(row), c.delim, c.plan, c.room)
 }
 
@@ -407,9 +438,12 @@ func lookAtRow(row []byte, delim byte, profiles []profile, room []byte, number, 
 
 // csvHeader finds the names, the delimiter, and where the rows begin.
 func csvHeader(f source.File, o Options, ix *Index) ([]string, int64, error) {
-	head := make([]byte, min(f.Size(), 4<<20))
-	if n, err := f.ReadAt(head, 0); n < len(head) {
-		return nil, 0, fmt.Errorf("%s: %w", f.Name(), shorter(err))
+	if len(o.Delimiter) > 1 && o.Delimiter != `\t` {
+		return nil, 0, fmt.Errorf("%s: the delimiter %q is not one character", f.Name(), o.Delimiter)
+	}
+	head, err := headOf(f, 4<<20)
+	if err != nil {
+		return nil, 0, err
 	}
 	start := int64(0)
 	if bytes.HasPrefix(head, []byte("\xEF\xBB\xBF")) { // a byte order mark
@@ -447,6 +481,9 @@ func csvHeader(f source.File, o Options, ix *Index) ([]string, int64, error) {
 }
 
 func delimiter(name string, o Options, first []byte) byte {
+	if o.Delimiter == `\t` { // as a shell passes it on
+		return '\t'
+	}
 	if o.Delimiter != "" {
 		return o.Delimiter[0]
 	}

@@ -3,6 +3,7 @@ package format
 import (
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"math/big"
@@ -51,6 +52,10 @@ type valueBuffers struct {
 }
 
 const leafStep = 4096 // levels read at a time
+
+// errHole says that whole numbers lack one, which the first rows did not show.
+var errHole = errors.New("a list of whole numbers has a missing value, which NumPy cannot hold: " +
+	"leave the column out with columns= (--column)")
 
 // readLeaf decodes some rows of one leaf of a row group.
 func (p *parquetFile) readLeaf(r *file.Reader, leaf, group int, first, rows int64, c table.Column,
@@ -405,7 +410,7 @@ func (l *leafReader) element(i int, value *int) error {
 		return nil
 	}
 	if l.column.DType != "<f4" && l.column.DType != "<f8" {
-		return fmt.Errorf("a list of whole numbers has a missing value, which NumPy cannot hold")
+		return errHole
 	}
 	l.into.Bytes = l.float(l.into.Bytes, math.NaN())
 	return nil

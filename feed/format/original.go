@@ -56,11 +56,18 @@ func asWritten(f Field, types map[string]arrow.DataType) Field {
 	return f
 }
 
-// leafNames gives the names of all leaves.
+// leafNames gives the names of all leaves. One that occurs again gets a number, as in CSV.
 func leafNames(leaves *schema.Schema) []string {
 	names := make([]string, leaves.NumColumns())
+	seen := map[string]int{}
 	for i := range names {
-		names[i] = leafName(leaves.Column(i))
+		name := leafName(leaves.Column(i))
+		if n := seen[name]; n > 0 {
+			names[i] = fmt.Sprintf("%s.%d", name, n)
+		} else {
+			names[i] = name
+		}
+		seen[name]++
 	}
 	return names
 }

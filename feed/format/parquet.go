@@ -1,6 +1,7 @@
 package format
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -152,12 +153,17 @@ func scanParquet(f source.File, _ Options) (_ *Index, err error) {
 	ix := &Index{}
 	var perRow int64
 	leaves := r.MetaData().Schema
-	types := originals(r.MetaData())
+	types, names := originals(r.MetaData()), leafNames(leaves)
 	for i := range leaves.NumColumns() {
 		own := leafField(leaves.Column(i))
 		own.Null = leaves.Column(i).MaxDefinitionLevel() > 0 && parquetNulls(r, i)
 		own = asWritten(own, types)
+		own.Name = names[i]
 		wide, err := p.width(r, i, own)
+		if errors.Is(err, errHole) { // as with whole numbers that are missing themselves
+			own.DType, own.Width = "<f8", 8
+			wide, err = p.width(r, i, own)
+		}
 		if err != nil {
 			return nil, fmt.Errorf("%s: column %q: %w", f.Name(), own.Name, err)
 		}

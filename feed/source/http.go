@@ -21,7 +21,7 @@ const (
 )
 
 type web struct {
-	name   string // as the user wrote it
+	name   string // as the user wrote it, without a password
 	target *url.URL
 	client *http.Client
 	sign   func(*http.Request) // nil where no signature is asked for
@@ -33,6 +33,9 @@ func openHTTP(name string) (File, error) {
 	target, err := url.Parse(name)
 	if err != nil {
 		return nil, err
+	}
+	if target.User != nil {
+		name = target.Redacted()
 	}
 	return openWeb(&web{name: name, target: target})
 }

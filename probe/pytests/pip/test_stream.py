@@ -1045,6 +1045,9 @@ class Web(Case):
         Ranges.down = True
         with self.assertRaisesRegex(memroom.FeedError, "gave up after 5 tries.*503"):
             list(memroom.Stream(address, seed=2, budget="100MiB"))
+        with self.assertRaisesRegex(memroom.FeedError, "503") as caught:
+            list(memroom.Stream(address.replace("//", "//me:s3cret@"), budget="100MiB"))
+        self.assertNotIn("s3cret", str(caught.exception))
         server.shutdown()
         server.server_close()
 

@@ -112,6 +112,22 @@ class Contents(Inputs):
         self.write("t.tsv", "a\tb\n1\t2\n\t\n3\t4\n")  # here the tab separates two missing cells
         self.assertEqual(len(self.rows("t.tsv")["a"]), 3)
 
+    def test_quotes_that_are_not_closed(self):
+        for text in ('a,b\n1,"open\n2,x\n3,y\n', 'a,b\n1,x\n2,"', 'a,b\n1,"x""\n'):
+            self.write("a.csv", text)
+            self.refused("quote that is not closed", "a.csv")
+            stream = memroom.Stream(self.path("a.csv"), skip_bad=True)
+            self.assertEqual((stream.rows, stream.skipped), (text.count("x\n2"), 1))
+        for text in ('a,b\n1,"x"', 'a,b\n1,"x""y"\n', 'a,b\n1,5" pipe\n', 'a,b\n1,""\n'):
+            self.check(
+                joined(memroom.Stream(self.write("b.csv", text))),
+                pandas.read_csv(self.path("b.csv")),
+            )
+        self.write("c.csv", "a;;b\n")
+        self.refused("not one character", "c.csv", delimiter=";;")
+        self.write("d.txt", "a\tb\n1\t2\n")
+        self.assertEqual(list(self.rows("d.txt", format="csv", delimiter="\\t")), ["a", "b"])
+
     def test_large_whole_numbers(self):
         values = [2**64 - 1, 2**63, 5]
         self.write("a.csv", "x\n" + "".join("%d\n" % v for v in values))
@@ -220,6 +236,20 @@ class Contents(Inputs):
         self.assertEqual(list(found), [*names, "l.item", "l.array", "m.key", "m.value", "ll"])
         self.assertEqual([found[name].tolist()[1] for name in names], ["a", 1, 2.5, 8])
         self.assertEqual([found["l.item"][0].tolist(), found["l.array"][0].tolist()], [[1], [2]])
+
+    def test_parquet_columns_of_one_name(self):
+        columns = [pyarrow.array([1]), pyarrow.array([{"b": 2}]), pyarrow.array([3])]
+        table = pyarrow.table(columns, names=["a.b", "a", "a.b"])
+        pyarrow.parquet.write_table(table, self.path("a.parquet"))
+        found = {name: values.tolist() for name, values in self.rows("a.parquet").items()}
+        self.assertEqual(found, {"a.b": [1], "a.b.1": [2], "a.b.2": [3]})
+
+    def test_parquet_lists_of_whole_numbers_with_holes(self):
+        table = pyarrow.table({"l": [[1, None], [2], None, []], "x": [1, 2, 3, 4]})
+        pyarrow.parquet.write_table(table, self.path("a.parquet"))
+        found = self.rows("a.parquet")["l"]
+        numpy.testing.assert_array_equal(found[0], [1, numpy.nan])
+        self.assertEqual([found[1].tolist(), found[2], found[3].tolist()], [[2], None, []])
 
     def test_parquet_reads_what_arrow_noted(self):
         rows = 30_000
