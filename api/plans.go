@@ -216,7 +216,7 @@ func (s *Server) listPresets(w http.ResponseWriter, _ *http.Request) error {
 		"precisions": []string{"", "fp32", "amp_bf16", "amp_fp16", "bf16", "fp16"},
 		"optimizers": []string{"adamw", "adamw_fused", "sgd", "sgdm", "rmsprop", "adafactor",
 			"adamw8bit", "paged_adamw8bit", "lion"},
-		"shards": []string{"", "ddp", "fsdp", "zero1", "zero2", "zero3"}})
+		"shards": []string{"", "ddp", "fsdp", "hsdp", "zero1", "zero2", "zero3"}})
 	if err != nil {
 		return fmt.Errorf("presets: %w", err)
 	}

@@ -49,11 +49,11 @@ type planCmd struct {
 	Transformers  string      `help:"Version of transformers that computes the loss: before 4.49 it copied the logits. Default: the newest." placeholder:"VERSION"`
 	Compile       bool        `help:"The model is compiled by torch.compile. With a Python that has torch and transformers, memroom asks its compiler; without one the interval is wide."`
 	Ranks         int         `help:"Data-parallel ranks (unvalidated). With --rehearse: those of the command, such as torchrun's." default:"1"`
-	Shard         string      `help:"ddp, fsdp (fully_shard), fsdp1 (FullyShardedDataParallel), zero1, zero2 or zero3 (DeepSpeed)." placeholder:"KIND"`
+	Shard         string      `help:"ddp, fsdp (fully_shard), fsdp1 (FullyShardedDataParallel), hsdp (fully_shard in groups, see --replicas), zero1, zero2 or zero3 (DeepSpeed)." placeholder:"KIND"`
 	NoReshard     bool        `help:"FSDP keeps gathered weights from forward to backward (reshard_after_forward=False, SHARD_GRAD_OP)."`
 	Bucket        int64       `help:"DeepSpeed: elements summed at once (reduce_bucket_size). Default: 500 million." placeholder:"N"`
 	Overlap       bool        `help:"DeepSpeed: overlap_comm, which takes a second bucket."`
-	Offload       []string    `help:"Keep optimizer, activations or (zero3) parameters in host memory (unvalidated)." placeholder:"WHAT"`
+	Offload       []string    `help:"Keep optimizer, activations or (zero3, fsdp) parameters in host memory (unvalidated). With FSDP parameters take their gradients and the optimizer along." placeholder:"WHAT"`
 	ChannelsLast  bool        `help:"Images and convolutions in channels-last order."`
 	Padded        bool        `help:"The longest sample sets --seq and others are padded: attention needs a mask."`
 	Packed        bool        `help:"Several samples are packed into one sequence of --seq tokens: attention needs a mask, unless --attn flash."`
@@ -67,10 +67,12 @@ type planCmd struct {
 	GPU           string      `name:"gpu" help:"The whole card: a name such as H200, A100-80, RTX4090, or a size such as 24GiB. The longest sequence that fits is searched too; because of fragmentation a slightly shorter one may not fit." placeholder:"NAME|SIZE"`
 	Here          bool        `help:"Plan for the card of this machine, minus what others hold on it now."`
 	rehearseFlags `embed:""`
+	parallelFlags `embed:""`
 	rank          int      // that is rehearsed, of Ranks
 	environ       []string // of the rehearsed command; nil: ours
 	// what a trainer's file said about types: of autocast, of the weights
 	fileHalf, fileWeights string
+	file                  fileSpread
 	Python                string   `help:"Python with torch and transformers (or diffusers), which builds models that are not described here; none for no Python. Default: that of the active environment, or on PATH." placeholder:"PATH"`
 	Fit                   bool     `help:"Find the cheapest set of remedies with which it fits, with the flags for your trainer. With --devices: on how many of the cards it fits, sharded how."`
 	Allow                 []string `help:"With --fit: remedies that change the mathematics, by kind: precision, quantize, optimizer, lora." placeholder:"KIND"`
@@ -196,6 +198,7 @@ func (c *planCmd) setup(model *models.Config) plan.Setup {
 			ChannelsLast: c.ChannelsLast, ChunkedLoss: c.Loss == "fused",
 			AllocConf: c.AllocConf, Torch: c.Torch,
 		}}
+	c.parallelFlags.spread(&s)
 	return s
 }
 

@@ -24,6 +24,9 @@ func (c *planCmd) check() error {
 	if err := checkTorch(c.Torch); err != nil {
 		return err
 	}
+	if err := c.checkParallel(); err != nil {
+		return err
+	}
 	for _, w := range []struct {
 		wrong bool
 		says  string

@@ -113,7 +113,10 @@ func (c *planCmd) useRecipe(s *session) error {
 	if c.Shard != "" && c.Ranks == 1 {
 		s.note("%s shards with %s and does not say over how many cards: add --ranks N; planned for one",
 			r.path, c.Shard)
-		c.Shard, c.NoReshard = "", false
+		c.Shard, c.NoReshard, c.Replicas = "", false, 0
+		c.Offload = slices.DeleteFunc(c.Offload, func(what string) bool {
+			return what == "parameters"
+		})
 	}
 	if len(r.unknown) > 0 {
 		s.note("%s: not understood and left out: %s", r.path, strings.Join(r.unknown, ", "))

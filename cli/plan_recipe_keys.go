@@ -21,7 +21,7 @@ func (c *planCmd) useSetting(r *recipe, s setting) {
 	}
 	name := s.name()
 	for _, use := range []func(*recipe, setting, string) bool{c.useObjective, c.useSection, c.useSize,
-		c.useMemory, c.useAdapter, c.usePacked, c.useSpread} {
+		c.useMemory, c.useAdapter, c.usePacked, c.useSpread, c.useDegrees} {
 		if use(r, s, name) {
 			return
 		}
@@ -65,11 +65,6 @@ func (c *planCmd) useSection(r *recipe, s setting, name string) bool {
 		c.offload(text, "optimizer")
 	case "offload_param.device":
 		c.offload(text, "parameters")
-	case "parallelism.data_parallel_shard_degree":
-		if n, ok := asNumber(s.value); ok && n > 1 {
-			c.useShard("fsdp")
-			setInt(&c.Ranks, 1, n, true)
-		}
 	case "params.batch_size", "params.block_size", "params.model_max_length":
 		return c.useSize(r, s, map[string]string{"block_size": "max_length"}[name]) ||
 			c.useSize(r, s, name)
@@ -313,9 +308,11 @@ func (c *planCmd) useSpread(r *recipe, s setting, name string) bool {
 	case "offload_optimizer_device":
 		c.offload(text, "optimizer")
 	case "offload_param_device":
-		c.unplanned(r, text == "cpu" || text == "nvme", "parameters offloaded to "+text)
-	case "fsdp_offload_params", "fsdp_cpu_offload", "cpu_offload":
-		c.unplanned(r, on, strings.Join(s.path, ".")+": parameters in host memory")
+		c.offload(text, "parameters")
+	case "fsdp_offload_params", "fsdp_cpu_offload", "cpu_offload", "offload_params":
+		if on || strings.Contains(text, "offload_params:true") {
+			c.offload("cpu", "parameters")
+		}
 	case "distributed_type":
 		if text != "deepspeed" {
 			c.useShard(map[string]string{"fsdp": fsdpOf(r.all), "multi_gpu": "ddp"}[text])
@@ -323,11 +320,17 @@ func (c *planCmd) useSpread(r *recipe, s setting, name string) bool {
 	case "fsdp":
 		if text != "" && text != "[]" && text != "false" {
 			c.useShard(fsdpOf(r.all))
-			c.NoReshard = c.NoReshard || strings.Contains(text, "shard_grad_op")
+			c.NoReshard = c.NoReshard || strings.Contains(text, "shard_grad_op") ||
+				strings.Contains(text, "zero2")
+			c.file.hybrid = c.file.hybrid || strings.Contains(text, "hybrid")
+			if strings.Contains(text, "offload") {
+				c.offload("cpu", "parameters")
+			}
 		}
 	case "fsdp_sharding_strategy", "sharding_strategy":
-		c.NoReshard = c.NoReshard || text == "shard_grad_op" || text == "2"
-		c.unplanned(r, strings.Contains(text, "hybrid"), strings.Join(s.path, ".")+": "+text)
+		c.NoReshard = c.NoReshard || text == "shard_grad_op" || text == "2" ||
+			strings.HasSuffix(text, "zero2") || text == "5"
+		c.file.hybrid = c.file.hybrid || strings.Contains(text, "hybrid") || text == "4" || text == "5"
 	case "fsdp_reshard_after_forward", "reshard_after_forward":
 		c.NoReshard = c.NoReshard || text == "false" || text == "shard_grad_op"
 	case "strategy": // Lightning
@@ -337,10 +340,6 @@ func (c *planCmd) useSpread(r *recipe, s setting, name string) bool {
 				c.useShard(kind)
 			}
 		}
-	case "tensor_parallel_degree", "tensor_parallel_size", "context_parallel_degree",
-		"pipeline_parallel_degree", "context_parallel_size", "sequence_parallel_degree":
-		n, _ := asNumber(s.value)
-		c.unplanned(r, n > 1, strings.Join(s.path, "."))
 	default:
 		return false
 	}
@@ -413,6 +412,7 @@ func (c *planCmd) usePrecision(name string, v any) {
 // settle decides what follows from several settings of a file together.
 func (c *planCmd) settle(r *recipe) {
 	c.settleTrainer(r)
+	c.settleSpread(r)
 	loads := r.all["base_model"] != nil ||
 		r.all["cutoff_len"] != nil && hasAdapter(r.all) // trainers that load the weights in half
 	if loads && c.fileWeights == "" {

@@ -259,8 +259,32 @@ deepspeed_config:
 mixed_precision: bf16
 num_processes: 8
 `, args: []string{"MODEL", "--seq", "64"}, wants: []string{"8 ranks (zero3)", "4 accumulated",
-		"amp_bf16", "optimizer in host memory"},
-		says: []string{"parameters offloaded to cpu (not planned)"}},
+		"amp_bf16", "optimizer and parameters in host memory"}, silent: true},
+	{name: "accelerate-hybrid.yaml", text: `
+distributed_type: FSDP
+fsdp_config:
+  fsdp_version: 1
+  fsdp_sharding_strategy: HYBRID_SHARD
+  fsdp_offload_params: true
+mixed_precision: bf16
+num_machines: 2
+num_processes: 16
+`, args: []string{"MODEL", "--seq", "64"}, wants: []string{"16 ranks (fsdp1, 2 groups)",
+		"parameters in host memory"}, silent: true},
+	{name: "accelerate-hybrid2.yaml", text: `
+distributed_type: FSDP
+fsdp_config:
+  fsdp_version: 2
+  fsdp_sharding_strategy: HYBRID_SHARD
+mixed_precision: bf16
+num_machines: 4
+num_processes: 32
+`, args: []string{"MODEL", "--seq", "64"}, wants: []string{"32 ranks (hsdp, 4 groups)"},
+		silent: true},
+	{name: "trainer-hybrid.json", text: `{"per_device_train_batch_size": 1, "bf16": true,
+		"fsdp": "hybrid_shard auto_wrap offload"}`, args: []string{"MODEL", "--seq", "64",
+		"--ranks", "16"}, wants: []string{"16 ranks (fsdp1, 2 groups)",
+		"parameters in host memory"}, silent: true},
 	{name: "deepspeed-auto.json", text: `{"fp16": {"enabled": "auto", "loss_scale": 0},
 		"bf16": {"enabled": true}, "optimizer": {"type": "AdamW", "params": {"lr": "auto",
 		"betas": "auto"}}, "zero_optimization": {"stage": 1, "overlap_comm": true,
@@ -324,6 +348,86 @@ tensor_parallel_degree = 1
 [activation_checkpoint]
 mode = "full"
 `, args: []string{"MODEL"}, wants: []string{"sequence 128", "4 ranks (fsdp)", "checkpointing"}},
+	{name: "torchtitan-3d.toml", text: `
+[training]
+local_batch_size = 8
+seq_len = 128
+[parallelism]
+data_parallel_replicate_degree = 1
+data_parallel_shard_degree = 2
+tensor_parallel_degree = 2
+pipeline_parallel_degree = 2
+pipeline_parallel_schedule = "1F1B"
+pipeline_parallel_microbatch_size = 2
+enable_async_tensor_parallel = false
+`, args: []string{"MODEL"}, wants: []string{"batch 2", "sequence 128",
+		"8 ranks (fsdp, tensor 2, pipeline 2 with 4 micro-batches)"}, silent: true},
+	{name: "axolotl-nd.yaml", text: `
+base_model: NousResearch/Llama-3.2-1B
+sequence_len: 128
+micro_batch_size: 1
+bf16: true
+dp_shard_size: 2
+tensor_parallel_size: 2
+context_parallel_size: 2
+fsdp_version: 2
+fsdp_config:
+  offload_params: false
+  reshard_after_forward: true
+`, wants: []string{"8 ranks (fsdp, tensor 2, context 2)", "bf16"}, silent: true},
+	{name: "axolotl-ring.yaml", text: `
+base_model: NousResearch/Llama-3.2-1B
+sequence_len: 128
+micro_batch_size: 1
+bf16: true
+flash_attention: true
+sequence_parallel_degree: 4
+heads_k_stride: 1
+ring_attn_func: varlen_llama3
+`, wants: []string{"4 ranks (ddp, context 4)", "sequence 128"}, silent: true},
+	{name: "accelerate-nd.yaml", text: `
+distributed_type: FSDP
+fsdp_config:
+  fsdp_version: 2
+  fsdp_offload_params: true
+mixed_precision: bf16
+num_processes: 16
+parallelism_config:
+  parallelism_config_dp_replicate_size: 2
+  parallelism_config_dp_shard_size: 2
+  parallelism_config_tp_size: 2
+  parallelism_config_cp_size: 2
+  parallelism_config_cp_comm_strategy: allgather
+`, args: []string{"MODEL", "--seq", "64"}, wants: []string{
+		"16 ranks (hsdp, 2 groups, tensor 2, context 2)", "parameters in host memory"}, silent: true},
+	{name: "torchtune-tp.yaml", text: `
+model:
+  _component_: torchtune.models.llama3_2.llama3_2_1b
+batch_size: 1
+dtype: bf16
+tensor_parallel_dim: 4
+data_parallel_shard_dim: -1
+fsdp_cpu_offload: false
+`, args: []string{"MODEL", "--seq", "64"}, wants: []string{"4 ranks (tensor 4)"}, silent: true},
+	{name: "nemo.yaml", text: `
+trainer:
+  devices: 8
+model:
+  micro_batch_size: 1
+  tensor_model_parallel_size: 2
+  pipeline_model_parallel_size: 2
+  sequence_parallel: true
+`, args: []string{"MODEL", "--seq", "64"}, wants: []string{
+		"8 ranks (ddp, tensor 2, sequence, pipeline 2 with 2 micro-batches)"}},
+	{name: "factory-sp.yaml", text: `
+model_name_or_path: meta-llama/Llama-3.2-1B
+stage: sft
+finetuning_type: full
+cutoff_len: 128
+per_device_train_batch_size: 1
+sequence_parallel_size: 2
+bf16: true
+`, wants: []string{"2 ranks (ddp, context 2)"}, silent: true},
 }
 
 // TestTrainersFilesOfManyProjects: the files that people have become the setup they mean.

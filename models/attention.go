@@ -27,7 +27,7 @@ func (c *ctx) attend(a attention, q, k, v, mask *tape.Tensor) (out, weights *tap
 		f.Set(&kk, c.repeatKV(kk, a.groups))
 		f.Set(&vv, c.repeatKV(vv, a.groups))
 	}
-	f.Set(&o, c.SDPA(q, kk, vv, mask, a.dropout, a.causal))
+	f.Set(&o, c.SDPA(c.aroundRing(q, kk, vv), kk, vv, mask, a.dropout, a.causal))
 	f.Set(&o, c.Contiguous(c.Transpose(o, 1, 2)))
 	return f.Leave(o), nil
 }

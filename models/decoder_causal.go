@@ -61,7 +61,7 @@ func (c *ctx) causalLM(in []*tape.Tensor, head lin, body func() *tape.Tensor) *t
 	}
 	c.In("lm_head", func() {
 		f.Set(&logits, c.logits(func() *tape.Tensor {
-			return head.run(c.Graph,
+			return c.headLogits(head,
 				h)
 		}))
 	})

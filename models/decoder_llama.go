@@ -75,6 +75,7 @@ type decoderBlock struct {
 	post1, post2   norm
 	qkv, gateUp    lin
 	slides, still  bool // attends to a window; does not rotate
+	index          int64
 	moe            *moeBlock
 	latent         *latentBlock
 	sinks          *tape.Param
@@ -117,39 +118,61 @@ func (s *decoder) readWindow(c *Config) {
 }
 
 func (s *decoder) model(r Run) *Model {
+	parts := s.parts()
+	s.divide(r.Division)
+	rows, headRows := s.words(r.Division)
 	root := tape.NewModule()
 	body := root.Child("model")
-	em := body.Child("embed_tokens")
-	table := em.Param("weight", s.vocab, s.h)
-	if s.embedScale == byTensor {
-		em.Buffer(tape.F32, 1)
+	var table *tape.Param
+	if r.first() {
+		em := body.Child("embed_tokens")
+		table = em.Param("weight", rows, s.h)
+		if s.embedScale == byTensor {
+			em.Buffer(tape.F32, 1)
+		}
 	}
 	setDefault(&s.rot, s.d)
 	var blocks []*decoderBlock
 	list := body.Child("layers")
-	for i := range s.layers {
+	from, to := int64(0), s.layers
+	if r.Stages > 1 {
+		from, to = r.Stage*s.layers/r.Stages, (r.Stage+1)*s.layers/r.Stages
+	}
+	for i := from; i < to; i++ {
 		b := s.block(list.Child(fmt.Sprint(i)), s.experts != nil && i >= s.dense)
 		b.slides = s.window > 0 && (s.sliding == nil || s.sliding[i])
 		b.still = s.turned != nil && !s.turned[i]
+		b.index = i
 		blocks = append(blocks, b)
 	}
-	final := s.norms.build(body, "norm", s.h)
+	var final norm
+	if r.last() {
+		final = s.norms.build(body, "norm", s.h)
+	}
 	rot := body.Child("rotary_emb")
 	for range s.tables() {
 		rot.Buffer(tape.F32, s.rot/2)
 		rot.Buffer(tape.F32, s.rot/2)
 	}
-	head := causalHead(root, r, table, s.tied, s.vocab, s.h)
+	var head lin
+	if r.last() { // of a stage of its own it is no view of the embedding; nor of one of another size
+		head = causalHead(root, r, table, s.tied && r.first() && rows == headRows, headRows, s.h)
+	}
 	loss := func(g *tape.Graph, in []*tape.Tensor) *tape.Tensor {
 		x := newCtx(g, r)
 		x.softcap, x.scaled = s.finalCap, s.logitScale
-		return x.causalLM(in, head, func() *tape.Tensor {
-			return s.run(x, in[0], table, blocks,
-				final)
-		})
+		source := in[0]
+		if !r.first() { // what the stage before sent comes last
+			source = in[len(in)-1]
+		}
+		body := func() *tape.Tensor { return s.run(x, source, table, blocks, final) }
+		if !r.last() {
+			return body()
+		}
+		return x.causalLM(in, head, body)
 	}
 	return &Model{Root: root, Inputs: tokenInputs(r), Loss: loss, Layers: s.layers, Run: r,
-		Head: r.causalHead()}
+		Head: r.causalHead(), Parts: parts, Width: s.h}
 }
 
 // tables is the number of rotary tables.
@@ -220,9 +243,16 @@ func (s *decoder) run(c *ctx, ids *tape.Tensor, table *tape.Param, blocks []*dec
 	f := c.Enter()
 	var e, pos, mask, near, h, cos, sin, cos2, sin2 *tape.Tensor
 	b, n := ids.Shape[0], ids.Shape[1]
+	if !c.first() && c.Tensor > 1 && c.Division.Sequence { // activations, whose tokens are cut
+		n *= c.Tensor
+	}
 	c.In("embedding", func() {
-		f.Set(&e, s.embed(c, ids, table))
-		if s.embedScale == byConstant {
+		if c.first() {
+			f.Set(&e, s.embed(c, ids, table))
+		} else {
+			f.Set(&e, ids)
+		}
+		if s.embedScale == byConstant && c.first() {
 			f.Set(&e, c.Scale(e))
 		}
 		f.Set(&pos, c.positions(n))
@@ -251,7 +281,7 @@ func (s *decoder) run(c *ctx, ids *tape.Tensor, table *tape.Param, blocks []*dec
 			f.Set(&sin2, si)
 		}
 	})
-	for i, blk := range blocks {
+	for _, blk := range blocks {
 		m, co, si := mask, cos, sin
 		if blk.slides {
 			m = near
@@ -259,17 +289,22 @@ func (s *decoder) run(c *ctx, ids *tape.Tensor, table *tape.Param, blocks []*dec
 				co, si = cos2, sin2
 			}
 		}
-		f.Set(&h, c.layer(fmt.Sprintf("layers.%d", i),
+		f.Set(&h, c.layer(fmt.Sprintf("layers.%d", blk.index),
 			func(a []*tape.Tensor) *tape.Tensor { return blk.run(c, a[0], a[1], a[2], a[3]) }, h,
 			co, si, m, pos))
 	}
-	c.In("norm", func() { f.Set(&h, s.norms.run(c, final, h)) })
+	if c.last() {
+		c.In("norm", func() { f.Set(&h, s.norms.run(c, final, h)) })
+	}
 	return f.Leave(h)
 }
 
 // embed looks tokens up; Gemma multiplies by the square root of the width.
 func (s *decoder) embed(c *ctx, ids *tape.Tensor, table *tape.Param) *tape.Tensor {
 	e := c.Embedding(ids, table)
+	if !c.WholeWords || c.Division.Sequence { // each rank looked up its own words, or cuts the tokens
+		e = c.outOf(e)
+	}
 	if s.embedScale != byTensor {
 		return e
 	}
@@ -343,6 +378,23 @@ func (b *decoderBlock) runAside(c *ctx, x, cos, sin, mask *tape.Tensor) *tape.Te
 }
 
 func (b *decoderBlock) attend(c *ctx, x, cos, sin, mask *tape.Tensor) (out, weights *tape.Tensor) {
+	if c.Tensor < 2 {
+		return b.attendHeads(c, x, cos, sin, mask)
+	}
+	f := c.Enter(x)
+	var whole, o, w *tape.Tensor
+	f.Set(&whole, c.into(x))
+	a, p := b.attendHeads(c, whole, cos, sin, mask)
+	f.Set(&w, p)
+	f.Set(&o, c.outOf(a))
+	out, weights = o, w
+	f.Leave(out, weights)
+	return out, weights
+}
+
+// attendHeads is attention over the heads that are here.
+func (b *decoderBlock) attendHeads(c *ctx, x, cos, sin, mask *tape.Tensor) (out,
+	weights *tape.Tensor) {
 	if b.latent != nil {
 		return b.latent.attend(c, x, cos, sin, mask, b.spec.attnDrop)
 	}
@@ -390,6 +442,17 @@ func (b *decoderBlock) attend(c *ctx, x, cos, sin, mask *tape.Tensor) (out, weig
 }
 
 func (b *decoderBlock) mlp(c *ctx, x *tape.Tensor) *tape.Tensor {
+	if c.Tensor < 2 {
+		return b.mlpPart(c, x)
+	}
+	f := c.Enter(x)
+	var whole *tape.Tensor
+	f.Set(&whole, c.into(x))
+	return f.Leave(c.outOf(b.mlpPart(c, whole)))
+}
+
+// mlpPart is the MLP as far as it is here.
+func (b *decoderBlock) mlpPart(c *ctx, x *tape.Tensor) *tape.Tensor {
 	if b.moe != nil {
 		return b.moe.run(c, x)
 	}

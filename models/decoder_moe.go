@@ -10,8 +10,9 @@ type moe struct {
 	normTop                          bool // the chosen weights are normalised
 	// GLM-4.5, DeepSeek-V3: experts are chosen by groups, from sigmoids; the shared one has no gate
 	groups, chosenGroups int64
-	soft                 bool // DeepSeek-V2: from a softmax, with groups only where chosenGroups is set
-	mlpBias              bool // of the shared expert
+	soft                 bool  // DeepSeek-V2: from a softmax, with groups only where they are chosen
+	mlpBias              bool  // of the shared expert
+	kept, spread         int64 // experts on one rank; ranks over which they are sharded, 0 is all
 }
 
 // moeBlock is one such layer.
@@ -24,6 +25,16 @@ type moeBlock struct {
 }
 
 func (m *moe) build(mod *tape.Module, h int64) *moeBlock {
+	b := m.buildWhole(mod, h)
+	for _, p := range []*tape.Param{b.gateUp, b.down, b.gateUpBias, b.downBias} {
+		if p != nil {
+			p.Spread = m.spread
+		}
+	}
+	return b
+}
+
+func (m *moe) buildWhole(mod *tape.Module, h int64) *moeBlock {
 	b := &moeBlock{spec: m}
 	name := "gate"
 	if m.kind == "granitemoe" {
@@ -33,17 +44,17 @@ func (m *moe) build(mod *tape.Module, h int64) *moeBlock {
 		g := mod.Child("router")
 		b.router, b.routerBias = g.Param("weight", m.experts, h), g.Param("bias", m.experts)
 		e := mod.Child("experts").Experts()
-		b.gateUp = e.Param("gate_up_proj", m.experts, h, 2*m.inner)
-		b.gateUpBias = e.Param("gate_up_proj_bias", m.experts, 2*m.inner)
-		b.down = e.Param("down_proj", m.experts, m.inner, h)
-		b.downBias = e.Param("down_proj_bias", m.experts, h)
+		b.gateUp = e.Param("gate_up_proj", m.kept, h, 2*m.inner)
+		b.gateUpBias = e.Param("gate_up_proj_bias", m.kept, 2*m.inner)
+		b.down = e.Param("down_proj", m.kept, m.inner, h)
+		b.downBias = e.Param("down_proj_bias", m.kept, h)
 		return b
 	}
 	router := func() { b.router = mod.Child(name).Param("weight", m.experts, h) }
 	experts := func() {
 		e := mod.Child("experts").Experts()
-		b.gateUp, b.down = e.Param("gate_up_proj", m.experts, 2*m.inner, h),
-			e.Param("down_proj", m.experts, h, m.inner)
+		b.gateUp, b.down = e.Param("gate_up_proj", m.kept, 2*m.inner, h),
+			e.Param("down_proj", m.kept, h, m.inner)
 	}
 	if m.kind == "qwen3_moe" || m.groups > 0 {
 		experts()
@@ -243,6 +254,9 @@ func (b *moeBlock) apply(c *ctx, x, places, weights *tape.Tensor) *tape.Tensor {
 		f.Set(&bias, c.Index(b.gateUpBias.Tensor, sorted))
 	}
 	c.MaskedFillInPlace(chosen, sentinel)
+	if c.Expert > 1 { // to the ranks that have the experts, and as many from others
+		f.Set(&chosen, c.Transfer("all-to-all", chosen, chosen.Shape...))
+	}
 	project := func(t *tape.Tensor, w *tape.Param) *tape.Tensor {
 		if w.Bits > 0 {
 			return c.PackedGroups(t, w)
@@ -260,6 +274,9 @@ func (b *moeBlock) apply(c *ctx, x, places, weights *tape.Tensor) *tape.Tensor {
 	}
 	f.Set(&y, project(y, b.down))
 	f.Set(&y, c.MaskedFill(y, sentinel))
+	if c.Expert > 1 {
+		f.Set(&y, c.Transfer("all-to-all", y, y.Shape...))
+	}
 	f.Set(&weighted, c.Mul(y, c.Unsqueeze(chosenW, -1)))
 	f.Set(&inverse, c.Fresh("moe", tape.I64, rows))
 	tape.Del(c.Fresh("moe", tape.I64, rows))

@@ -25,7 +25,7 @@ func (c *ctx) objectiveLoss(in []*tape.Tensor, head lin, body func() *tape.Tenso
 		f.Set(&h, c.Slice(h, 1, min(c.Keep+1, h.Shape[1])))
 	}
 	c.In("lm_head", func() {
-		f.Set(&logits, c.logits(func() *tape.Tensor { return head.run(c.Graph, h) }))
+		f.Set(&logits, c.logits(func() *tape.Tensor { return c.headLogits(head, h) }))
 	})
 	f.Set(&h, nil)
 	c.As(event.CategoryLoss, func() {

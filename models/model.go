@@ -25,6 +25,7 @@ type Run struct {
 	Keep int64
 	// the head to build instead of the one that the configuration names, with one label
 	HeadName string
+	Division // what of the model one rank has
 
 	arch   string  // the head the configuration names
 	labels int64   // classes of a classification head
@@ -41,6 +42,8 @@ type Model struct {
 
 	Head      string // the head it was built with, as architectures name it; "" where there is only one
 	Layers    int64  // repeated blocks, for reports
+	Parts     *Parts // what of it can be divided among ranks; nil where that is not described
+	Width     int64  // of the activations between blocks, where parts are known
 	Tokens    int64  // what one sample counts as in the largest sequence dimension
 	Notes     []string
 	Loose     bool // described from the source but not verified operation by operation

@@ -84,7 +84,7 @@ func (s *Setup) words(image int64) string {
 	add(len(s.TrainWhole) > 0, "%s trained whole", strings.Join(s.TrainWhole, ", "))
 	add(s.InBackward, "optimizer in the backward pass")
 	add(len(s.TrainOnly) > 0, "only %s trained", strings.Join(s.TrainOnly, ", "))
-	add(s.Ranks > 1, "%d ranks (%s)", s.Ranks, s.Shard)
+	add(s.Ranks > 1, "%d ranks (%s)", s.Ranks, s.shardWords())
 	add(len(s.Offload) > 0, "%s in host memory", strings.Join(s.Offload, " and "))
 	add(s.EvalBatch > 0, "evaluation with batch %d", s.EvalBatch)
 	add(s.AllocConf != "", "%s", s.AllocConf)

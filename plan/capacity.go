@@ -107,6 +107,27 @@ type verdict struct {
 
 // try simulates a setup, unless what it keeps at any batch size is too much already.
 func (t *Target) try(s *Setup) verdict {
+	var worst verdict
+	for i, stage := range s.stageKinds() {
+		one := *s
+		one.stage = stage
+		if v := t.tryStage(&one); i == 0 || v.worse(worst) {
+			worst = v
+		}
+	}
+	return worst
+}
+
+// worse says whether another verdict is the better one.
+func (v verdict) worse(other verdict) bool {
+	if v.fits != other.fits {
+		return !v.fits
+	}
+	return v.need > other.need
+}
+
+// tryStage is try for one stage of a pipeline.
+func (t *Target) tryStage(s *Setup) verdict {
 	m, err := s.model()
 	if err != nil {
 		return verdict{}

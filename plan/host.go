@@ -19,10 +19,14 @@ type HostNeed struct {
 	Processes int `json:"processes"` // ranks on the machine
 	// to save weights and optimizer state in one piece
 	Checkpoint event.Bytes `json:"checkpoint"`
-	// offloaded, page-locked
+	// offloaded
 	Optimizer  event.Bytes `json:"optimizer,omitempty"`  // states; DeepSpeed: masters, gradients too
 	Parameters event.Bytes `json:"parameters,omitempty"` // weights that are not in use
+	Gradients  event.Bytes `json:"gradients,omitempty"`  // FSDP's, of such weights
 	Activation event.Bytes `json:"activations,omitempty"`
+	// page-locked of that, with the rounding of PyTorch's allocator of such memory
+	Pinned  event.Bytes `json:"pinned,omitempty"`
+	PerRank event.Bytes `json:"per_rank,omitempty"` // all of it, of one process
 
 	Loading LoadNeed `json:"loading"`
 }
@@ -36,31 +40,82 @@ type LoadNeed struct {
 }
 
 // hostNeed is the need of one machine; the activations are those of one rank.
-func hostNeed(m *models.Model, s *Setup, activations event.Bytes) *HostNeed {
+// whole is the model before it was divided among ranks.
+func hostNeed(m, whole *models.Model, s *Setup, activations event.Bytes) *HostNeed {
 	params := m.Root.Parameters()
-	weights := event.Bytes(m.Root.Count() * weightType(s.Precision).Size())
-	state := event.Bytes(tape.StateBytes(s.Optimizer, params, weightType(s.Precision)))
-	h := &HostNeed{Checkpoint: weights + state, Processes: min(s.Ranks, nodeRanks)}
-	here := func(all event.Bytes) event.Bytes { // what is cut over all ranks
-		return all / event.Bytes(s.Ranks) * event.Bytes(h.Processes)
+	kept := func(m *models.Model) event.Bytes {
+		return event.Bytes(tape.StateBytes(s.Optimizer, m.Root.Parameters(), weightType(s.Precision)))
+	}
+	weights := event.Bytes(whole.Root.Count() * weightType(s.Precision).Size())
+	state := kept(m)
+	h := &HostNeed{Checkpoint: weights + kept(whole), Processes: min(s.Ranks, nodeRanks)}
+	here := func(all event.Bytes) event.Bytes { // what is cut over all ranks that share it
+		return all / event.Bytes(s.spreadRanks()) * event.Bytes(h.Processes)
 	}
 	trained := event.Bytes(m.Root.Trainable())
 	switch {
 	case s.Offloads("optimizer") && s.zero() != nil: // masters and gradients are in fp32 there
 		state = event.Bytes(tape.StateBytes(s.Optimizer, params, tape.F32))
 		h.Optimizer = here(state + 8*trained)
+	case s.fullyShards() && s.Offloads("parameters"):
+		h.keepParts(m, s)
 	case s.Offloads("optimizer") && s.fullyShards():
-		h.Optimizer = here(state)
+		h.Optimizer = state / event.Bytes(s.cut()) * event.Bytes(h.Processes)
 	case s.Offloads("optimizer"): // every rank has all of it
 		h.Optimizer = state * event.Bytes(h.Processes)
 	}
-	if s.Offloads("parameters") {
+	if s.Offloads("parameters") && !s.fullyShards() {
 		half := event.Bytes(s.computeType().Size())
 		h.Parameters = here(event.Bytes(m.Root.Count()) * half)
 	}
 	h.Activation = activations * event.Bytes(h.Processes)
-	h.Loading = s.loading(m, event.Bytes(h.Processes))
+	h.sum()
+	h.Loading = s.loading(whole, event.Bytes(h.Processes))
+	if s.divided() {
+		h.Loading.Card = event.Bytes(m.Root.Count() * weightType(s.Precision).Size())
+	}
 	return h
+}
+
+// keepParts is FSDP's CPUOffloadPolicy: a rank's part of the weights and of their gradients is
+// page-locked, each piece rounded up to a power of two; the optimizer's states are not.
+func (h *HostNeed) keepParts(m *models.Model, s *Setup) {
+	f, err := s.fsdp()
+	if err != nil {
+		return
+	}
+	n := event.Bytes(h.Processes)
+	for _, piece := range f.Pieces(m.Root) {
+		locked := event.Bytes(nextPower(piece.Bytes))
+		h.Parameters, h.Pinned = h.Parameters+n*event.Bytes(piece.Bytes), h.Pinned+n*locked
+		if piece.Trained {
+			h.Gradients, h.Pinned = h.Gradients+n*event.Bytes(piece.Bytes), h.Pinned+n*locked
+		}
+	}
+	state := event.Bytes(tape.StateBytes(s.Optimizer, m.Root.Parameters(),
+		weightType(s.Precision)))
+	h.Optimizer = state / event.Bytes(s.cut()) * n
+}
+
+// nextPower is the smallest power of two that is not below n.
+func nextPower(n int64) int64 {
+	power := int64(1)
+	for power < n {
+		power *= 2
+	}
+	return power
+}
+
+// sum adds up what one process has in host memory, and what of it is page-locked where that was
+// not counted piece by piece.
+func (h *HostNeed) sum() {
+	all := h.Optimizer + h.Parameters + h.Gradients + h.Activation
+	if h.Pinned == 0 {
+		h.Pinned = all
+	} else {
+		h.Pinned += h.Activation
+	}
+	h.PerRank = all / event.Bytes(h.Processes)
 }
 
 // loading is the peak of from_pretrained. Files of safetensors are mapped: where the type stays,
@@ -102,10 +157,13 @@ func (s *Setup) loading(m *models.Model, processes event.Bytes) LoadNeed {
 			"the packed ones in half precision"
 	case s.Shard == "zero3":
 		load.Host = processes * min(shardFile, load.Mapped)
-		load.Card = load.Card/event.Bytes(s.Ranks) + event.Bytes(2*largest)
+		load.Card = load.Card/event.Bytes(s.spreadRanks()) + event.Bytes(2*largest)
 		load.How = "every process reads the files one after the other and keeps its part"
 	case s.fullyShards():
-		load.Card = load.Card/event.Bytes(s.Ranks) + event.Bytes(largest*kept)
+		load.Card = load.Card/event.Bytes(s.cut()) + event.Bytes(largest*kept)
+		if s.Offloads("parameters") {
+			load.Card = event.Bytes(largest * kept)
+		}
 		load.How += "; with accelerate's cpu_ram_efficient_loading only the first process reads"
 	}
 	return load

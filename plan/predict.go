@@ -23,6 +23,7 @@ type Target struct {
 
 	calibrated *Calibration // what was measured on the card here, if it was
 	ranks      int          // processes that train together; more than one communicate
+	groups     int          // communicators of one process beyond the first
 	engine     float64      // share of the card that an inference engine takes
 	hardest    int          // the order of samples that did not fit last: tried first
 }
@@ -55,7 +56,9 @@ type Prediction struct {
 	Card       *Card       `json:"card,omitempty"`
 	AllocLimit event.Bytes `json:"alloc_limit,omitempty"`
 	Setup      *Setup      `json:"setup,omitempty"`
-	// what each kind of rank of a rehearsed command needs
+	// by which rules a model that is divided among ranks was planned; nil where none is
+	Estimate *Estimate `json:"estimate,omitempty"`
+	// what each kind of rank of a rehearsed command or of a pipeline needs
 	Ranks []RankPeak `json:"ranks,omitempty"`
 	// allocated bytes over the step that holds the peak, for pictures
 	Series []SeriesPoint `json:"-"`
@@ -75,6 +78,7 @@ type RankPeak struct {
 	Allocated event.Bytes `json:"allocated_peak"`
 	Reserved  event.Bytes `json:"reserved_peak"`
 	Device    event.Bytes `json:"device_peak"`
+	Kind      string      `json:"kind,omitempty"` // what sets them apart
 }
 
 // Among is the target of one of so many ranks, which communicate.
@@ -90,7 +94,8 @@ func OfRanks(first, last *Prediction, ranks int) *Prediction {
 		p = last
 	}
 	peak := func(p *Prediction, from, to int) RankPeak {
-		return RankPeak{from, to, p.AllocatedPeak, p.ReservedPeak, p.DevicePeak}
+		return RankPeak{First: from, Last: to, Allocated: p.AllocatedPeak, Reserved: p.ReservedPeak,
+			Device: p.DevicePeak}
 	}
 	p.Ranks = []RankPeak{peak(first, 0, 0), peak(last, 1, ranks-1)}
 	return p
@@ -124,7 +129,35 @@ func foresee(s *Setup, t *Target) (p *Prediction, here verdict, err error) {
 		return nil, here, err
 	}
 	*s = s.WithDefaults()
-	t.ranks, t.engine = s.Ranks, s.Engine
+	t.ranks, t.groups, t.engine = s.Ranks, s.groups(), s.Engine
+	kinds := s.stageKinds()
+	var peaks []RankPeak
+	for _, stage := range kinds {
+		one := *s
+		one.stage = stage
+		answer, v, err := foreseeStage(&one, t)
+		if err != nil {
+			return nil, here, err
+		}
+		if len(kinds) > 1 {
+			peaks = append(peaks, one.stagePeak(answer))
+		}
+		if p == nil || answer.DevicePeak > p.DevicePeak {
+			p = answer
+		}
+		if stage == kinds[0] || v.worse(here) {
+			here = v
+		}
+	}
+	p.Ranks = peaks
+	if p.Fits != nil {
+		*p.Fits = here.fits
+	}
+	return p, here, nil
+}
+
+// foreseeStage answers for one stage of a pipeline, or for all ranks where there is none.
+func foreseeStage(s *Setup, t *Target) (p *Prediction, here verdict, err error) {
 	runs, err := simulateAll(s, t)
 	if err != nil {
 		return nil, here, err
@@ -147,6 +180,10 @@ const (
 	collectiveLow   = 128 * event.MiB
 	collectiveBytes = 960 * event.MiB
 	collectiveHigh  = 1536 * event.MiB
+
+	// of each further group in which a rank communicates, such as HSDP's two
+	groupBytes = 256 * event.MiB
+	groupHigh  = 768 * event.MiB
 )
 
 func (t *Target) bounded() bool { return t.Given || t.AllocLimit > 0 }
@@ -174,6 +211,7 @@ type variant struct {
 	order int     // of samples of different lengths, see orderOf
 	lag   int     // releases that wait for the card, see tape.FSDP
 	other bool    // adapters sit on the layers that unsaidTargets names second
+	words bool    // embedding and logits are cut over the ranks of tensor parallelism
 }
 
 // variants lists the runs of a setup; those beyond the first are made only where the first asks for
@@ -188,6 +226,9 @@ func (s *Setup) variants() []variant {
 	}
 	if s.Shard == "fsdp1" {
 		return []variant{{scale: 1}, {scale: 1, lag: 1}, {scale: 1, lag: 2}}
+	}
+	if s.wordsUnsaid() {
+		return []variant{{scale: 1}, {scale: 1, words: true}}
 	}
 	if s.targetsUnsaid() {
 		return []variant{{scale: 1}, {scale: 1, other: true}}
@@ -205,7 +246,7 @@ type simulations struct {
 	all    []simulation
 	orders bool // the runs differ in the order of samples
 	lags   bool // the runs differ in how far the host is ahead of the card
-	places bool // the runs differ in the layers that get adapters
+	places bool // the runs differ in the layers that get adapters, or in what tensor parallelism cuts
 
 	// what is reserved when batches come without an attention mask, where that is less; 0 if not
 	unmasked event.Bytes
@@ -213,7 +254,7 @@ type simulations struct {
 
 func simulateAll(s *Setup, t *Target) (*simulations, error) {
 	out := &simulations{orders: s.varies(), lags: s.Shard == "fsdp1" && !s.varies()}
-	out.places = s.targetsUnsaid() && !out.orders && !out.lags
+	out.places = (s.targetsUnsaid() || s.wordsUnsaid()) && !out.orders && !out.lags
 	for _, v := range s.variants() {
 		m, err := s.modelOf(v)
 		if v.other && err != nil { // the model has no layer of those names: there is no choice
@@ -298,10 +339,12 @@ func recordTape(m *models.Model, s *Setup, t *Target, v variant) (g *tape.Graph,
 	o.WideSave = s.olderThan(leanSoftmax)
 	o.Offload, o.HostOptim = s.Offloads("activations"), s.Offloads("optimizer")
 	o.HostParams = s.Offloads("parameters")
+	o.HostOptim = o.HostOptim || o.HostParams && s.fullyShards()
 	l, err := s.loop(v.order)
 	if err != nil {
 		return nil, err
 	}
+	l.pipeline = s.pipeline(m)
 	return train(m, o, l), nil
 }
 
@@ -325,7 +368,7 @@ func (t *Target) overhead(usesDNN bool) event.Bytes {
 		bytes += allKernels
 	}
 	if t.ranks > 1 {
-		bytes += collectiveBytes
+		bytes += collectiveBytes + event.Bytes(t.groups)*groupBytes
 	}
 	return bytes + event.Bytes(t.engine*float64(t.Card.Total))
 }
@@ -341,7 +384,13 @@ func (r *simulations) prediction(s *Setup, t *Target) *Prediction {
 		AllocatedPeak: main.res.AllocatedPeak, ReservedPeak: r.typical(), Method: "config",
 		Warnings:   []string{},
 		Parameters: r.model.Root.Count(), Trainable: r.model.Root.Trainable(), Setup: s,
-		AllocLimit: t.AllocLimit,
+		AllocLimit: t.AllocLimit, Estimate: s.estimate(),
+	}
+	whole := r.model
+	if one := s.undivided(); s.divided() {
+		if m, err := one.model(); err == nil {
+			whole, p.Parameters, p.Trainable = m, m.Root.Count(), m.Root.Trainable()
+		}
 	}
 	if t.Given {
 		card := t.Card
@@ -351,7 +400,7 @@ func (r *simulations) prediction(s *Setup, t *Target) *Prediction {
 	main.describe(p)
 	p.Categories["context"] = t.overhead(main.usesDNN)
 	p.Categories["cache"] = p.ReservedPeak - p.AllocatedPeak
-	p.Host = hostNeed(r.model, s, r.hostPeak())
+	p.Host = hostNeed(r.model, whole, s, r.hostPeak())
 	r.interval(p, s, t)
 	p.assume(s.words(r.model.Run.Image)+", "+t.torch(), t)
 	return p
@@ -464,11 +513,18 @@ func (r *simulations) interval(p *Prediction, s *Setup, t *Target) (reserved flo
 		p.warn("ZeRO-3 prefetches weights on a stream of its own, by an order it learns in the first " +
 			"step: what its cache wastes is known only roughly")
 	}
+	if s.divided() {
+		m = m.and(estimateMargins)
+		reserved += estimateMargins.above
+	}
 	if r.model.Loose {
 		m = m.and(familyMargins)
 		reserved += looseReserved
 	}
-	p.Validated = true
+	p.Validated = !s.divided()
+	if e := s.estimate(); e != nil {
+		e.say(p)
+	}
 	m = m.and(p.doubtCard(t, len(r.all) > 1 && !s.varies() && !r.lags && !r.places))
 	for _, note := range s.unvalidated() {
 		m = m.and(unvalidatedPart)
@@ -501,8 +557,11 @@ func (r *simulations) interval(p *Prediction, s *Setup, t *Target) (reserved flo
 	over := t.overhead(r.all[0].usesDNN)
 	if s.Ranks > 1 {
 		p.warn("NCCL's own buffers are assumed to take %s of the card beside PyTorch's memory; the "+
-			"interval allows for %s to %s", collectiveBytes, collectiveLow, collectiveHigh)
-		low, high = low-(collectiveBytes-collectiveLow), high+(collectiveHigh-collectiveBytes)
+			"interval allows for %s to %s", s.collectives(), collectiveLow,
+			collectiveHigh+event.Bytes(s.groups())*groupHigh)
+		more := event.Bytes(s.groups())
+		low -= collectiveBytes - collectiveLow + more*groupBytes
+		high += collectiveHigh - collectiveBytes + more*(groupHigh-groupBytes)
 	}
 	if r.unmasked > 0 {
 		p.warn("batches are assumed to have the attention mask that tokenizers make; without a mask "+

@@ -121,7 +121,7 @@ func (l *Ladder) impossible(choice *chooser) error {
 
 // with is the target under the setup's allocator settings and number of ranks.
 func (t Target) with(s Setup) Target {
-	t.ranks = s.Ranks
+	t.ranks, t.groups = s.Ranks, s.groups()
 	if conf, err := allocsim.ParseConf(s.AllocConf); err == nil {
 		t.Alloc = conf
 	}

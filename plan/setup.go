@@ -41,6 +41,8 @@ type Setup struct {
 	// FSDP: gathered weights stay from forward to backward (reshard_after_forward=False)
 	NoReshard bool `json:"no_reshard,omitempty"`
 	Compile   bool `json:"compile,omitempty"` // torch.compile
+	// HSDP: groups of ranks, each with a whole model cut over its ranks
+	Replicas int `json:"replicas,omitempty"`
 	// autocast over weights that are already in half precision, as Trainer's bf16=True does
 	Autocast bool `json:"autocast,omitempty"`
 	// tokens of the target of an encoder-decoder, 0 is as many as seq
@@ -60,6 +62,9 @@ type Setup struct {
 	// share of the card that an inference engine takes, 0 is none
 	Engine float64 `json:"engine_share,omitempty"`
 
+	Division
+	stage int // of the pipeline, that is planned
+
 	bare  bool     // batches come without an attention mask
 	whole string   // the type of the larger model of which only the text model is planned
 	said  []string // what the configuration decided
@@ -69,7 +74,7 @@ type Setup struct {
 var (
 	Precisions = []string{"fp32", "amp_bf16", "amp_fp16", "bf16", "fp16"}
 	Attentions = []string{"sdpa", "eager", "flash"}
-	Shards     = []string{"ddp", "fsdp", "fsdp1", "zero1", "zero2", "zero3"}
+	Shards     = []string{"ddp", "fsdp", "fsdp1", "hsdp", "zero1", "zero2", "zero3"}
 	Offloads   = []string{"optimizer", "activations", "parameters"}
 	LoadIns    = []string{"8bit", "4bit"}
 )
@@ -111,7 +116,10 @@ func (s Setup) Check() error {
 		value, to int
 	}{{"batch", s.Batch, maxBatchSize}, {"seq", s.Seq, maxSeq}, {"image", s.Image, 1 << 15},
 		{"accumulate", s.Accumulate, 1 << 16}, {"ranks", s.Ranks, 1 << 16},
-		{"lora-rank", s.LoRARank, 1 << 16},
+		{"lora-rank", s.LoRARank, 1 << 16}, {"replicas", s.Replicas, 1 << 16},
+		{"tensor-parallel", s.Tensor, 1 << 10}, {"context-parallel", s.Context, 1 << 10},
+		{"pipeline-parallel", s.Pipeline, 1 << 10}, {"expert-parallel", s.Expert, 1 << 12},
+		{"microbatches", s.Microbatches, 1 << 12},
 		{"eval-batch", s.EvalBatch, maxBatchSize}, {"eval-keep", s.EvalKeep, 1 << 20},
 		{"shortest", s.Shortest, maxSeq}, {"target-seq", s.TargetSeq, maxSeq},
 		{"completion", s.Completion, maxSeq}} {
@@ -160,10 +168,17 @@ func (s Setup) Check() error {
 			return errors.New(f.says)
 		}
 	}
-	if s.Offloads("parameters") && s.Shard != "zero3" {
-		return fmt.Errorf("--offload parameters is planned for DeepSpeed's stage 3: add --shard zero3")
+	if s.Offloads("parameters") && s.Shard != "zero3" && !s.fullyShards() {
+		return fmt.Errorf("--offload parameters is planned for FSDP and for DeepSpeed's stage 3: add " +
+			"--shard fsdp or --shard zero3")
 	}
-	if s.Shard != "" && s.Ranks == 1 && !(s.zero() != nil && len(s.Offload) > 0) {
+	if err := s.checkDivision(); err != nil {
+		return err
+	}
+	if err := s.checkReplicas(); err != nil {
+		return err
+	}
+	if s.Shard != "" && s.spreadRanks() == 1 && !(s.zero() != nil && len(s.Offload) > 0) {
 		return fmt.Errorf("sharding with %s needs more than one rank: add --ranks N", s.Shard)
 	}
 	return nil
@@ -185,9 +200,11 @@ func (s Setup) WithDefaults() Setup {
 	if s.Model != nil {
 		setDefault(&s.Seq, int(s.Model.DefaultSeq()))
 	}
-	if s.Shard == "" && s.Ranks > 1 {
+	s.fromDivision()
+	if s.Shard == "" && s.spreadRanks() > 1 {
 		s.Shard = "ddp"
 	}
+	s.fromShard()
 	s.fromTrainer()
 	return s
 }
@@ -267,11 +284,12 @@ func (s *Setup) run(batch, seq int) models.Run {
 		head = "ForSequenceClassification"
 	}
 	return models.Run{Objective: objective, Keep: keep, HeadName: head, Batch: int64(batch),
-		Seq: int64(seq), Image: int64(s.Image),
+		Seq: s.ownTokens(seq), Image: int64(s.Image),
 		Attn: s.Attention, Checkpointing: s.Checkpointing,
 		Float: s.computeType(), Padded: s.Padded, MaskGiven: !s.bare,
 		ChannelsLast: s.ChannelsLast, ChunkLogits: s.ChunkedLoss, Cache: s.UseCache,
-		Target: int64(s.TargetSeq), Transformers: release(s.Transformers)}
+		Target: int64(s.TargetSeq), Transformers: release(s.Transformers),
+		Division: s.division()}
 }
 
 // release is a version as 100*major+minor, 0 where it is none.
@@ -297,16 +315,22 @@ func (s *Setup) model() (*models.Model, error) {
 
 // modelOf builds the model for one of the setup's runs.
 func (s *Setup) modelOf(v variant) (*models.Model, error) {
-	if !v.other {
-		return s.model()
-	}
 	other := *s
+	if v.words {
+		other.LossParallel = true
+	}
+	if !v.other {
+		return other.model()
+	}
 	_, other.LoRATargets = s.unsaidTargets()
 	return other.model()
 }
 
 // targetsUnsaid says whether adapters are asked for and nobody said on which layers.
 func (s *Setup) targetsUnsaid() bool { return s.LoRARank > 0 && len(s.LoRATargets) == 0 }
+
+// wordsUnsaid says whether it is open what tensor parallelism does with the vocabulary.
+func (s *Setup) wordsUnsaid() bool { return s.Tensor > 1 && !s.LossParallel }
 
 // unsaidTargets are the layers taken where nobody named them, and the other usual choice. Packed
 // weights come with adapters on every linear layer: that is what QLoRA means and what its trainers
@@ -378,7 +402,7 @@ func (s *Setup) zero() *tape.Zero {
 	if !ok {
 		return nil
 	}
-	z := &tape.Zero{Stage: int64(stage[0] - '0'), Ranks: int64(s.Ranks), Bucket: zeroBucket,
+	z := &tape.Zero{Stage: int64(stage[0] - '0'), Ranks: int64(s.spreadRanks()), Bucket: zeroBucket,
 		Overlap: s.Overlap, Live: zeroLive}
 	if s.Bucket > 0 {
 		z.Bucket = s.Bucket
@@ -387,7 +411,9 @@ func (s *Setup) zero() *tape.Zero {
 }
 
 // fullyShards says whether PyTorch's own FSDP spreads the model.
-func (s *Setup) fullyShards() bool { return s.Shard == "fsdp" || s.Shard == "fsdp1" }
+func (s *Setup) fullyShards() bool {
+	return s.Shard == "fsdp" || s.Shard == "fsdp1" || s.Shard == "hsdp"
+}
 
 // fsdp is how PyTorch's FSDP spreads the model, nil where it does not. Mixed precision is FSDP's
 // own policy: fp32 parts, half-precision gathers, gradients summed in fp32.
@@ -395,7 +421,7 @@ func (s *Setup) fsdp() (*tape.FSDP, error) {
 	if !s.fullyShards() {
 		return nil, nil
 	}
-	f := &tape.FSDP{Ranks: int64(s.Ranks), Stored: weightType(s.Precision), Keep: s.NoReshard,
+	f := &tape.FSDP{Ranks: int64(s.cut()), Stored: weightType(s.Precision), Keep: s.NoReshard,
 		Flat: s.Shard == "fsdp1", Gather: s.computeType()}
 	f.Reduce = f.Stored
 	m, err := s.model()

@@ -77,7 +77,7 @@ func (o *Sharding) try(s Setup, t Target, card Card, n int) (*Way, error) {
 // spread is the setup of one way, without the details of others.
 func (s Setup) spread(w Way) Setup {
 	s.Ranks, s.Shard, s.Checkpointing = w.Cards, w.Shard, w.Checkpointing
-	if !strings.HasPrefix(w.Shard, "fsdp") {
+	if !s.fullyShards() {
 		s.NoReshard = false
 	}
 	if !strings.HasPrefix(w.Shard, "zero") {

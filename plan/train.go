@@ -19,12 +19,13 @@ type loop struct {
 	keepGrads    bool
 	channelsLast bool
 	steps        int
-	batches      []inputs // what the steps see in turn; nil is the model's own batch
-	evaluation   inputs   // a batch of the evaluation after each step; nil is none
-	inBackward   bool     // the optimizer steps in the backward pass
-	autocast     bool     // over weights in half precision
-	aside        aside    // what a trainer does beside the step
-	keepLogits   int      // evaluation batches whose logits stay until the evaluation is over
+	batches      []inputs  // what the steps see in turn; nil is the model's own batch
+	evaluation   inputs    // a batch of the evaluation after each step; nil is none
+	inBackward   bool      // the optimizer steps in the backward pass
+	autocast     bool      // over weights in half precision
+	pipeline     *pipeline // the stage that is run; nil is the whole model
+	aside        aside     // what a trainer does beside the step
+	keepLogits   int       // evaluation batches whose logits stay until the evaluation is over
 }
 
 // inputs makes a batch on the device.
@@ -90,6 +91,9 @@ func train(m *models.Model, o tape.Options, l loop) *tape.Graph {
 	if l.inBackward {
 		opt.InBackward()
 	}
+	if l.pipeline != nil {
+		l.pipeline.buffers(g, m.Run.Batch)
+	}
 	loss := lastLoss{}
 	if l.int8 {
 		loss.frame = g.Enter()
@@ -101,7 +105,10 @@ func train(m *models.Model, o tape.Options, l loop) *tape.Graph {
 			batch = l.batches[(step-1)%len(l.batches)]
 		}
 		l.aside.write(g, m, step)
-		for range max(l.accumulate, 1) {
+		if l.pipeline != nil {
+			l.pipeline.step(g, m, batch, scaler, step)
+		}
+		for range l.microBatches() {
 			microBatch(g, m, batch, scaler, step, &loss, &l.aside)
 		}
 		g.Mark(step, "optimizer")
@@ -116,6 +123,14 @@ func train(m *models.Model, o tape.Options, l loop) *tape.Graph {
 		}
 	}
 	return g
+}
+
+// microBatches is how many micro-batches a step has outside of a pipeline.
+func (l *loop) microBatches() int64 {
+	if l.pipeline != nil {
+		return 0
+	}
+	return max(l.accumulate, 1)
 }
 
 // evaluate is model.eval() and torch.no_grad() over some batches, whose logits are kept for

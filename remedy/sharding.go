@@ -55,7 +55,7 @@ func sharding() []*Remedy {
 		Unvalidated: oneCard,
 		on: func(s Setup) bool {
 			return s.Shard == "zero2" || s.Shard == "zero3" ||
-				s.Shard == "fsdp"
+				s.Shard == "fsdp" || s.Shard == "hsdp"
 		},
 		needs:    needsRanks,
 		rewrite:  func(s Setup) (Setup, bool) { s.Shard = "zero2"; return s, s.Ranks > 1 },

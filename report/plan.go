@@ -68,9 +68,9 @@ func (t *Text) planRanks(ranks []plan.RankPeak) {
 			name = fmt.Sprintf("ranks %d to %d", r.First, r.Last)
 		}
 		rows = append(rows, []string{name, r.Allocated.String(), r.Reserved.String(),
-			r.Device.String()})
+			r.Device.String(), r.Kind})
 	}
-	t.table([]string{"", ">allocated", ">reserved", ">of the card"}, rows)
+	t.table([]string{"", ">allocated", ">reserved", ">of the card", ""}, rows)
 }
 
 func (t *Text) planHead(p *plan.Prediction) {
@@ -82,7 +82,7 @@ func (t *Text) planHead(p *plan.Prediction) {
 	if p.Assumed != "" {
 		t.linef("planned for %s", p.Assumed)
 	}
-	if h := p.Host; h != nil && h.Optimizer+h.Activation+h.Parameters > 0 {
+	if h := p.Host; h != nil && h.PerRank > 0 {
 		t.linef("%s", planHost(h))
 	}
 	if h := p.Host; h != nil && h.Loading.Mapped >= event.GiB {
@@ -146,11 +146,18 @@ func planHost(h *plan.HostNeed) string {
 	if h.Parameters > 0 {
 		parts = append(parts, fmt.Sprintf("%s of weights", h.Parameters))
 	}
+	if h.Gradients > 0 {
+		parts = append(parts, fmt.Sprintf("%s of gradients", h.Gradients))
+	}
 	where := "offloaded to host memory"
 	if h.Processes > 1 {
-		where += fmt.Sprintf(" (page-locked, %d processes on a machine)", h.Processes)
+		where += fmt.Sprintf(" (%d processes on a machine)", h.Processes)
 	}
-	return where + ": " + strings.Join(parts, " and ")
+	text := where + ": " + strings.Join(parts, " and ")
+	if h.Processes > 1 {
+		text += fmt.Sprintf("; %s page-locked on the machine, %s a process", h.Pinned, h.PerRank)
+	}
+	return text
 }
 
 // planLoading says what reading the model from its files takes.

@@ -290,12 +290,29 @@ func (g *Graph) Backward(loss *Tensor) {
 	if loss.node == nil {
 		return
 	}
-	g.countConsumers(loss.node)
 	g.inEngine = true
-	saved := g.module
 	// the gradient of the loss, made by the caller: it outlives the pass
 	root := g.New(loss.Shape, loss.DType)
 	root.floating = false
+	g.backwardFrom(loss, root)
+}
+
+// BackwardSent runs the backward pass of a stage from the gradient that the next stage sent, which
+// lies in a buffer of its own.
+func (g *Graph) BackwardSent(out *Tensor) {
+	if out.node == nil {
+		return
+	}
+	g.inEngine = true
+	root := g.Borrow(out.DType, out.Shape...)
+	root.sink()
+	g.backwardFrom(out, root)
+}
+
+// backwardFrom runs the backward pass; root is the gradient it begins with.
+func (g *Graph) backwardFrom(loss, root *Tensor) {
+	g.countConsumers(loss.node)
+	saved := g.module
 	loss.node.deliver(loss.out, root.hold())
 	g.ready = g.ready[:0]
 	heap.Push(&g.ready, loss.node)
@@ -474,6 +491,10 @@ func (n *Node) accumulate() {
 		gr.drop()
 	default:
 		p.Grad = g.ownGrad(gr, p)
+	}
+	if p.received {
+		g.cat = event.CategoryUnknown
+		return
 	}
 	if g.ddp != nil {
 		g.ddp.ready(p)

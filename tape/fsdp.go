@@ -94,6 +94,14 @@ func (g *Graph) spread(m *Module) {
 	}
 }
 
+// ranksOf is over how many ranks a parameter is cut.
+func (f *FSDP) ranksOf(p *Param) int64 {
+	if p.Spread > 0 {
+		return p.Spread
+	}
+	return f.Ranks
+}
+
 // blockOf is the block that a parameter belongs to, or "".
 func (f *FSDP) blockOf(param string) string {
 	best := ""
@@ -107,7 +115,6 @@ func (f *FSDP) blockOf(param string) string {
 
 // measure finds each rank's part: a slice of the first dimension, or of a flat parameter.
 func (u *unit) measure() {
-	n := u.f.Ranks
 	for _, p := range u.params {
 		p.part = &part{dtype: u.f.Stored, wide: u.f.Gather.Size()}
 		shape := slices.Clone(p.Shape)
@@ -119,7 +126,7 @@ func (u *unit) measure() {
 			continue
 		}
 		if len(shape) > 0 {
-			shape[0] = divUp(shape[0], n)
+			shape[0] = divUp(shape[0], u.f.ranksOf(p))
 		}
 		p.part.shape = shape
 		u.sizes = append(u.sizes, numel(shape))
@@ -127,6 +134,7 @@ func (u *unit) measure() {
 	if !u.f.Flat {
 		return
 	}
+	n := u.f.Ranks
 	u.flat = roundUp(u.flat, n)
 	u.trained = u.flat
 	if slices.ContainsFunc(u.params, func(p *Param) bool { return p.Lora != nil }) {
@@ -149,6 +157,40 @@ func (u *unit) measure() {
 	}
 }
 
+// Piece is what one rank keeps of a parameter, or of a unit's flat one.
+type Piece struct {
+	Bytes   int64
+	Trained bool
+}
+
+// Pieces are the parts that one rank keeps of a model.
+func (f *FSDP) Pieces(m *Module) []Piece {
+	var list []Piece
+	at := map[string]int{} // where a unit's flat parameter stands
+	for _, p := range m.Parameters() {
+		if !f.Flat {
+			shape, size := slices.Clone(p.Shape), f.Stored.Size()
+			if p.Bits > 0 {
+				shape, size = []int64{p.packedSizes()[0]}, 1
+			}
+			if len(shape) > 0 {
+				shape[0] = divUp(shape[0], f.ranksOf(p))
+			}
+			list = append(list, Piece{numel(shape) * size, !p.Frozen})
+			continue
+		}
+		name := f.blockOf(p.Name)
+		i, known := at[name]
+		if !known {
+			i, at[name] = len(list), len(list)
+			list = append(list, Piece{})
+		}
+		list[i].Bytes += divUp(p.Numel()*f.Stored.Size(), f.Ranks)
+		list[i].Trained = list[i].Trained || !p.Frozen
+	}
+	return list
+}
+
 // loadFlat moves the parameters to the card, joins them and keeps one part.
 func (u *unit) loadFlat() {
 	g := u.f.g
@@ -163,11 +205,12 @@ func (u *unit) loadFlat() {
 		held = append(held, g.alloc(bytes, event.CategoryWeights))
 	}
 	joined := g.alloc(u.flat*size, event.CategoryWeights)
-	g.alloc(u.flat/u.f.Ranks*size, event.CategoryWeights)
+	kept := g.alloc(u.flat/u.f.Ranks*size, event.CategoryWeights)
 	g.unrefStorage(joined)
-	for _, st := range held {
-		g.unrefStorage(st)
+	if g.HostParams {
+		g.unrefStorage(kept)
 	}
+	g.unrefAll(held)
 	for _, p := range u.params {
 		u.f.standIn(p)
 	}
@@ -188,7 +231,9 @@ func (f *fsdp) loadPart(p *Param) {
 	if p.st != nil {
 		return
 	}
-	f.g.alloc(numel(p.part.shape)*p.part.dtype.Size(), event.CategoryWeights)
+	if !f.g.HostParams {
+		f.g.alloc(numel(p.part.shape)*p.part.dtype.Size(), event.CategoryWeights)
+	}
 	if p.Bits > 0 {
 		f.g.loadScales(p)
 	}
@@ -249,23 +294,53 @@ func (u *unit) ask() {
 	g.op = "all-gather"
 	n := u.wire()
 	if f.Flat {
-		var cast *storage
-		if f.Gather != f.Stored {
-			cast = f.on(castStream, n, event.CategoryWeights)
-		}
+		sent := u.sent(castStream)
 		st := f.on(gatherStream, n*f.Ranks, event.CategoryWeights)
-		g.unrefStorage(cast)
+		g.unrefAll(sent)
 		u.gather, u.here = append(u.gather[:0], st), true
 		g.op = op
 		return
 	}
-	var cast *storage
-	if f.Gather != f.Stored {
-		cast = f.on(gatherStream, n, event.CategoryWeights)
+	sent := u.sent(gatherStream)
+	var whole int64
+	for i, p := range u.params {
+		whole += u.sizes[i] * p.part.wide * f.ranksOf(p)
 	}
-	u.pending = f.on(gatherStream, n*f.Ranks, event.CategoryWeights)
-	g.unrefStorage(cast)
+	u.pending = f.on(gatherStream, whole, event.CategoryWeights)
+	g.unrefAll(sent)
 	g.op = op
+}
+
+// sent is what a rank puts together on the card to send its part: a copy in the type that is
+// gathered, and where the part is in host memory the part itself, one parameter at a time.
+func (u *unit) sent(stream int32) []*storage {
+	f := u.f
+	casts := f.Gather != f.Stored
+	switch {
+	case !f.g.HostParams && casts:
+		return []*storage{f.on(stream, u.wire(), event.CategoryWeights)}
+	case !f.g.HostParams:
+		return nil
+	case f.Flat:
+		part := f.on(stream, u.flat/f.Ranks*f.Stored.Size(), event.CategoryWeights)
+		if !casts {
+			return []*storage{part}
+		}
+		cast := f.on(stream, u.wire(), event.CategoryWeights)
+		f.g.unrefStorage(part)
+		return []*storage{cast}
+	}
+	var held []*storage
+	for i, p := range u.params {
+		copied := f.on(stream, u.sizes[i]*p.part.dtype.Size(), event.CategoryWeights)
+		if casts && p.Bits == 0 {
+			cast := f.on(stream, u.sizes[i]*p.part.wide, event.CategoryWeights)
+			f.g.unrefStorage(copied)
+			copied = cast
+		}
+		held = append(held, copied)
+	}
+	return held
 }
 
 // bring waits for the all-gather and copies its result into the parameters. In forward the result
@@ -286,7 +361,7 @@ func (u *unit) bring(forward bool) {
 	for i, p := range u.params {
 		g.module = p.Name
 		bytes := u.sizes[i] * p.part.wide
-		u.gather = append(u.gather, g.alloc(bytes*f.Ranks, event.CategoryWeights))
+		u.gather = append(u.gather, g.alloc(bytes*f.ranksOf(p), event.CategoryWeights))
 		blocks += divUp(bytes, copyBlock)
 	}
 	g.temp(8*blocks+32*int64(len(u.params))+8, event.CategoryTemporary)
@@ -362,11 +437,12 @@ func (u *unit) afterBackward() {
 	u.leave()
 	f, g := u.f, u.f.g
 	var list []*Param
-	var n, blocks int64
+	var n, whole, blocks int64
 	for i, p := range u.params {
 		if p.part.whole != nil {
 			list = append(list, p)
 			n += u.sizes[i]
+			whole += u.sizes[i] * f.ranksOf(p)
 			blocks += divUp(u.sizes[i]*f.Reduce.Size(), copyBlock)
 		}
 	}
@@ -375,7 +451,7 @@ func (u *unit) afterBackward() {
 	}
 	g.op = "reduce-scatter"
 	g.unrefStorage(f.input)
-	f.input = g.alloc(n*f.Ranks*f.Reduce.Size(), event.CategoryGradients)
+	f.input = g.alloc(whole*f.Reduce.Size(), event.CategoryGradients)
 	g.temp(8*blocks+48*int64(len(list))+16, event.CategoryTemporary)
 	last := list[len(list)-1].part.whole // a variable of the loop holds it
 	for _, p := range list[:len(list)-1] {
@@ -395,7 +471,12 @@ func (u *unit) afterBackward() {
 }
 
 // keepGrads makes views of the summed gradients those of the parameters, or adds to what is there.
+// Gradients of weights in host memory go there too.
 func (f *fsdp) keepGrads(list []*Param, out *storage) {
+	if f.g.HostParams {
+		f.g.unrefStorage(out)
+		out = f.g.alloc(0, event.CategoryGradients)
+	}
 	for _, p := range list {
 		if p.Grad == nil {
 			out.refs++
@@ -497,6 +578,13 @@ func (f *fsdp) finish() {
 	}
 	f.g.unrefStorage(f.input)
 	f.input, f.order = nil, f.order[:0]
+	if !f.Flat || !f.g.HostParams {
+		return
+	}
+	for _, u := range f.all() { // copied to the host as they came, and held until now
+		f.g.unrefStorage(u.grads)
+		u.grads = nil
+	}
 }
 
 // Unit runs a block whose parameters may be a unit of fully sharded training. The arguments are

@@ -20,7 +20,7 @@ type Options struct {
 	WideSave  bool  // softmax keeps its input too, as torch did before 1.11
 	Offload   bool  // saved activations wait in host memory
 	HostOptim bool  // so does the optimizer's state
-	// and, under ZeRO-3, every weight that is not in use
+	// and, under ZeRO-3 and FSDP, every weight that is not in use
 	HostParams bool
 	// factor on convolution and RNN workspaces, whose exact size is not known; 0 is 1
 	ConvScale float64

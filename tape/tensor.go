@@ -68,8 +68,11 @@ type Param struct {
 	Bits   int64 // packed into so many bits, 0 is not
 	Double bool  // the scales of a packed weight are packed too
 	Own    bool  // kept in fp32 whatever the weights' type
-	acc    *Node
-	part   *part // what a rank keeps, where the model is spread over ranks
+	// ranks over which FSDP cuts it, where they are fewer than for the rest; 0 is all
+	Spread   int64
+	received bool // activations from another stage, not a weight
+	acc      *Node
+	part     *part // what a rank keeps, where the model is spread over ranks
 }
 
 // RequiresGrad says whether a gradient flows into the tensor.
@@ -125,6 +128,12 @@ func (g *Graph) unrefStorage(st *storage) {
 	st.refs--
 	if st.refs == 0 && st.bytes > 0 {
 		g.tl.Ops = append(g.tl.Ops, event.Op{Kind: event.OpFree, ID: st.id})
+	}
+}
+
+func (g *Graph) unrefAll(list []*storage) {
+	for _, st := range list {
+		g.unrefStorage(st)
 	}
 }
 

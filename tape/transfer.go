@@ -1,0 +1,73 @@
+package tape
+
+// Transfer is a collective that makes a new tensor of another shape, or of the same: an all-gather,
+// a reduce-scatter, an all-to-all. Nothing is saved; the backward pass has the opposite one.
+func (g *Graph) Transfer(op string, x *Tensor, shape ...int64) *Tensor {
+	g.op = op
+	out := g.New(shape, x.DType)
+	if n := g.record(op, out, x); n != nil {
+		in := x.Shape
+		n.backward = func(_ *Node, b *pass) { b.out[0] = b.new(in, b.grad[0].DType) }
+	}
+	eat(x)
+	return out
+}
+
+// AllReduce sums partial results over ranks into a new tensor; the gradient of each part is that of
+// the sum.
+func (g *Graph) AllReduce(x *Tensor) *Tensor {
+	g.op = "all-reduce"
+	out := g.New(x.Shape, x.DType)
+	if n := g.record(g.op, out, x); n != nil {
+		n.backward = passThrough
+	}
+	eat(x)
+	return out
+}
+
+// FanOut hands a tensor to layers that are cut over ranks: the gradients they send back are sums of
+// parts, which an all-reduce joins.
+func (g *Graph) FanOut(x *Tensor) *Tensor {
+	v := g.alias(x, x.Shape, x.stride)
+	v.isView = x.isView
+	if n := g.record("all-reduce", v, x); n != nil {
+		shape := x.Shape
+		n.backward = func(_ *Node, b *pass) { b.out[0] = b.new(shape, b.grad[0].DType) }
+	}
+	eat(x)
+	return v
+}
+
+// Beside hands a tensor on, with scratch memory that the forward and the backward pass take there.
+func (g *Graph) Beside(op string, x *Tensor, forward, backward int64) *Tensor {
+	g.op = op
+	g.temp(forward, g.category())
+	v := g.alias(x, x.Shape, x.stride)
+	v.isView = x.isView
+	if n := g.record(op, v, x); n != nil {
+		n.backward = func(n *Node, b *pass) {
+			b.scratch(backward, nil)
+			passThrough(n, b)
+		}
+	}
+	eat(x)
+	return v
+}
+
+// Received is the activations that another stage of a pipeline sent: they lie in a buffer of
+// their own, and their gradient is sent back.
+func (g *Graph) Received(d DType, shape ...int64) (*Tensor, *Param) {
+	t := g.newTensor()
+	t.g, t.Shape, t.stride, t.DType = g, shape, contiguousStrides(shape), d
+	t.refs, t.floating, t.leaf, t.needs = 1, true, true, true
+	t.st = g.alloc(0, g.category())
+	p := &Param{Tensor: t, Name: "received", received: true}
+	t.param = p
+	return t, p
+}
+
+// SendBack drops the gradient of received activations once it is sent.
+func (p *Param) SendBack() {
+	p.Grad.drop()
+	p.Grad = nil
+}
