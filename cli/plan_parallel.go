@@ -70,6 +70,9 @@ type fileSpread struct {
 	lossWhole, torch bool // logits are gathered; the file is torchtitan's, which does not by default
 }
 
+// allTheRest is a degree that means all ranks that are left.
+const allTheRest = -1
+
 // degrees are the names that trainers give to the degrees of a division.
 var degrees = map[string]string{
 	"tensor_parallel_degree": "tensor", "tensor_parallel_size": "tensor",
@@ -101,7 +104,8 @@ func (c *planCmd) useDegrees(r *recipe, s setting, name string) bool {
 		"pipelineBatch": &c.file.pipelineBatch}[degrees[name]]
 	switch {
 	case to != nil && isNumber:
-		if *to == 0 && n > 1 || name == "pipeline_parallel_microbatch_size" {
+		if *to == 0 && (n > 1 || n == allTheRest && degrees[name] == "shards") ||
+			name == "pipeline_parallel_microbatch_size" {
 			*to = n
 		}
 		c.file.torch = c.file.torch || name == "tensor_parallel_degree" && s.within() == "parallelism"
@@ -141,6 +145,11 @@ func (c *planCmd) settleDegrees() {
 	} else if n := c.file.pipelineBatch; n > 0 && c.Batch%n == 0 && c.Microbatches == 0 {
 		c.Batch, c.Microbatches = n, c.Batch/n
 	}
+	together := max(1, c.TensorParallel) * max(1, c.ContextParallel) * max(1, c.PipelineParallel) *
+		max(1, c.file.copies)
+	if c.file.shards == allTheRest {
+		c.file.shards = max(1, c.Ranks/together)
+	}
 	switch {
 	case c.file.shards > 1 && c.file.copies > 1:
 		if c.useShard("hsdp"); c.Shard == "fsdp" {
@@ -152,9 +161,8 @@ func (c *planCmd) settleDegrees() {
 	case c.file.copies > 1:
 		c.useShard("ddp")
 	}
-	if together := max(1, c.TensorParallel) * max(1, c.ContextParallel) * max(1, c.PipelineParallel) *
-		max(1, c.file.shards) * max(1, c.file.copies); c.Ranks == 1 {
-		c.Ranks = together
+	if c.Ranks == 1 {
+		c.Ranks = together * max(1, c.file.shards)
 	}
 }
 

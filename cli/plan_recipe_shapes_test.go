@@ -400,6 +400,15 @@ parallelism_config:
   parallelism_config_cp_comm_strategy: allgather
 `, args: []string{"MODEL", "--seq", "64"}, wants: []string{
 		"16 ranks (hsdp, 2 groups, tensor 2, context 2)", "parameters in host memory"}, silent: true},
+	{name: "torchtitan-rest.toml", text: `
+[training]
+local_batch_size = 1
+seq_len = 128
+[parallelism]
+data_parallel_shard_degree = -1
+tensor_parallel_degree = 2
+`, args: []string{"MODEL", "--ranks", "8"}, wants: []string{"8 ranks (fsdp, tensor 2)"},
+		silent: true},
 	{name: "torchtune-tp.yaml", text: `
 model:
   _component_: torchtune.models.llama3_2.llama3_2_1b

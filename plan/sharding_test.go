@@ -1,6 +1,9 @@
 package plan
 
-import "testing"
+import (
+	"slices"
+	"testing"
+)
 
 // TestFindSharding: the answer is the same as that of a plan of the way it names, on the fewest
 // cards, and no faster way on as many cards fits.
@@ -64,6 +67,62 @@ func TestFindShardingAsAsked(t *testing.T) {
 // TestFindShardingNowhere: a model that fits on none of the cards is answered with what each way
 // would need.
 func TestFindShardingNowhere(t *testing.T) {
+	cards, err := ParseCards([]string{"2x4GiB"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, target := setupFor(t, "llama-3-8b", 1, 512)
+	s.Precision = "bf16"
+	found, err := FindSharding(s, target, cards)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// one card twice, four kinds on two cards twice, then tensor, context and host memory
+	if found.Fits || found.Best != nil || len(found.Ways) != 13 {
+		t.Fatalf("fits %v, best %v, %d ways; want 13 that do not fit", found.Fits, found.Best,
+			len(found.Ways))
+	}
+}
+
+// TestFindShardingDivided: only where no sharding fits, the model is divided; the answer is that of
+// a plan with its flags, and says that it is an estimate.
+func TestFindShardingDivided(t *testing.T) {
+	cards, err := ParseCards([]string{"8x24GiB"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, target := setupFor(t, "llama-3-8b", 1, 16384)
+	s.Precision = "bf16"
+	found, err := FindSharding(s, target, cards)
+	if err != nil {
+		t.Fatal(err)
+	}
+	best := found.Best
+	if best == nil || best.Shared() < 2 {
+		t.Fatalf("best is %+v, want one that divides the model", best)
+	}
+	plain := true
+	for _, w := range found.Ways {
+		if w.Shared() > 1 || len(w.Offload) > 0 {
+			plain = false
+		} else if !plain {
+			t.Errorf("%+v was tried after a division", w)
+		}
+		if w.Fits && w.Cards < best.Cards {
+			t.Errorf("%+v fits on fewer cards than %+v", w, *best)
+		}
+	}
+	target.Card, target.Given = cards[0], true
+	s.Ranks, s.Shard, s.Checkpointing, s.Division = best.Cards, best.Shard, true, best.Division
+	s.Offload = best.Offload
+	p, err := predictOnly(s, target)
+	if err != nil || p.DevicePeak != best.DevicePeak || !*p.Fits || p.Estimate == nil {
+		t.Errorf("%+v: a plan of it says %+v, %v", best, p, err)
+	}
+}
+
+// TestFindShardingHost: weights in host memory are the last way, and its bytes are told.
+func TestFindShardingHost(t *testing.T) {
 	cards, err := ParseCards([]string{"2x12GiB"})
 	if err != nil {
 		t.Fatal(err)
@@ -74,8 +133,18 @@ func TestFindShardingNowhere(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if found.Fits || found.Best != nil || len(found.Ways) != 10 {
-		t.Fatalf("fits %v, best %v, %d ways; want 10 that do not fit", found.Fits, found.Best,
-			len(found.Ways))
+	last, want := found.Ways[len(found.Ways)-1], int64(8_030_261_248*2*4) // AdamW: four of the weights
+	if !found.Fits || !slices.Equal(last.Offload, []string{"parameters"}) || !last.Fits ||
+		int64(last.Host) < want || int64(last.Host) > want+want/1000 {
+		t.Errorf("fits %v, the last way is %+v, want %d bytes of host memory", found.Fits, last, want)
+	}
+}
+
+// TestFindShardingMachines: HSDP is tried on several machines, before FSDP over all of them.
+func TestFindShardingMachines(t *testing.T) {
+	for n, want := range map[int]bool{4: false, 8: false, 16: true, 20: false, 64: true} {
+		if got := slices.Contains(kinds("", n), "hsdp"); got != want {
+			t.Errorf("on %d cards HSDP is tried: %v", n, got)
+		}
 	}
 }

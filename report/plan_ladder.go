@@ -111,18 +111,26 @@ func Sharding(w io.Writer, found *plan.Sharding, batch int) error {
 	} else {
 		fmt.Fprintf(&b, "fits on %s: each card needs %s, between %s and %s\n", wayText(*best),
 			best.DevicePeak, best.Low, best.High)
+		if best.Host > 0 {
+			fmt.Fprintf(&b, "the machine needs %s of host memory for what is offloaded\n", best.Host)
+		}
 		fmt.Fprintf(&b, "for the whole account add: --gpu %s%s\n", best.Card, wayFlags(*best))
 	}
-	fmt.Fprintf(&b, "\nmicro-batch %d on each card; on each number of cards the fastest way first\n\n",
+	fmt.Fprintf(&b, "\nmicro-batch %d on each card; on each number of cards the fastest way first\n",
 		batch)
-	fmt.Fprintf(&b, "  %5s  %-14s %-8s %-14s %12s %12s  %s\n", "cards", "kind", "sharded",
+	divided := slices.ContainsFunc(found.Ways, func(w plan.Way) bool { return w.Shared() > 1 })
+	if divided {
+		b.WriteString("cards that divide the model work on one micro-batch together; their figures are " +
+			"estimates\n")
+	}
+	width := len("sharded")
+	for _, way := range found.Ways {
+		width = max(width, len(wayShard(way)))
+	}
+	fmt.Fprintf(&b, "\n  %5s  %-14s %-*s %-14s %12s %12s  %s\n", "cards", "kind", width, "sharded",
 		"checkpointing", "needs", "at most", "fits")
 	for _, way := range found.Ways {
-		shard := way.Shard
-		if shard == "" {
-			shard = "-"
-		}
-		fmt.Fprintf(&b, "  %5d  %-14s %-8s %-14s ", way.Cards, way.Card, shard,
+		fmt.Fprintf(&b, "  %5d  %-14s %-*s %-14s ", way.Cards, way.Card, width, wayShard(way),
 			yesNo(way.Checkpointing))
 		if way.Refused != "" {
 			fmt.Fprintf(&b, "not planned: %s\n", way.Refused)
@@ -134,11 +142,30 @@ func Sharding(w io.Writer, found *plan.Sharding, batch int) error {
 	return err
 }
 
+// wayShard says how the cards of a way share the work.
+func wayShard(way plan.Way) string {
+	var parts []string
+	add := func(on bool, format string, args ...any) {
+		if on {
+			parts = append(parts, fmt.Sprintf(format, args...))
+		}
+	}
+	add(way.Shard != "", "%s", way.Shard)
+	add(way.Tensor > 1, "tensor %d", way.Tensor)
+	add(way.Sequence, "sequence")
+	add(way.Context > 1, "context %d", way.Context)
+	add(len(way.Offload) > 0, "%s in host memory", strings.Join(way.Offload, ", "))
+	if len(parts) == 0 {
+		return "-"
+	}
+	return strings.Join(parts, ", ")
+}
+
 // wayText says a way in words.
 func wayText(way plan.Way) string {
 	text := "one " + way.Card
 	if way.Cards > 1 {
-		text = fmt.Sprintf("%d cards of %s with %s", way.Cards, way.Card, way.Shard)
+		text = fmt.Sprintf("%d cards of %s with %s", way.Cards, way.Card, wayShard(way))
 	}
 	if way.Checkpointing {
 		text += " and checkpointing"
@@ -149,7 +176,20 @@ func wayText(way plan.Way) string {
 // wayFlags says a way in flags of plan.
 func wayFlags(way plan.Way) (flags string) {
 	if way.Cards > 1 {
-		flags = fmt.Sprintf(" --shard %s --ranks %d", way.Shard, way.Cards)
+		if way.Shard != "" {
+			flags = " --shard " + way.Shard
+		}
+		flags += fmt.Sprintf(" --ranks %d", way.Cards)
+	}
+	if way.Tensor > 1 {
+		flags += fmt.Sprintf(" --tensor-parallel %d --sequence-parallel --loss-parallel",
+			way.Tensor)
+	}
+	if way.Context > 1 {
+		flags += fmt.Sprintf(" --context-parallel %d", way.Context)
+	}
+	if len(way.Offload) > 0 {
+		flags += " --offload " + strings.Join(way.Offload, ",")
 	}
 	if way.Checkpointing {
 		flags += " --checkpointing"
