@@ -186,6 +186,7 @@ func (x *Explanation) fill(c *trace.Crash, h *trace.Hints) {
 	if found.detail == "fork" && !has(c, trace.SignDatasets) {
 		x.job.On[remedy.MapProcesses] = "nothing shows that map of datasets runs"
 	}
+	x.job.OwnCap = found.detail == "own_cap" && c.Framework == "pytorch"
 	x.Account = account(c)
 	x.Verdict = verdict(c, found)
 	x.Next = nextCommand(c, h, found)

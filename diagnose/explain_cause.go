@@ -118,9 +118,18 @@ func byWall(c *trace.Crash, h *trace.Hints) (judged, bool) {
 	case c.Kind == "serving_cache" && len(c.Neighbours) > 0:
 		return because(CauseNeighbour, "serving_start", 0.8,
 			"%s of the card were taken before this program started", neighbourBytes(c)), true
+	case c.Kind == "serving_cache" && has(c, trace.SignEngineSum):
+		return because(CauseModel, "kv_cache", 0.8, "%s: no room is left for the cache",
+			c.Signs[trace.SignEngineSum]), true
 	case c.Kind == "serving_cache":
 		return because(CauseModel, "kv_cache", 0.7,
-			"the weights leave too little of the card for the cache of keys and values"), true
+				"the weights leave too little of the card for the cache of keys and values: no room for its blocks"),
+			true
+	case c.Where == event.WhereGPU && has(c, trace.SignCapturing) && has(c, trace.SignServing) &&
+		c.Steps == 0:
+		return because(CauseModel, "serving_warmup", 0.65,
+			"an inference engine was recording CUDA graphs, beside its share of the card (%s)",
+			first(c.Signs[trace.SignEngine], h.Signs[trace.SignEngine], "not said")), true
 	case strings.Contains(c.Text, "cuDevicePrimaryCtxRetain"), contextRefused.MatchString(c.Text):
 		return because(CauseNeighbour, "context", 0.65,
 			"not even a context fitted on the card: another process holds it"), true
@@ -128,6 +137,10 @@ func byWall(c *trace.Crash, h *trace.Hints) (judged, bool) {
 		return because(CauseSetting, "own_cap", 0.75,
 			"CuPy's pool is limited to %s (set_limit or CUPY_GPU_MEMORY_LIMIT), of which %s are taken",
 			*c.Capacity, *c.Allocated), true
+	case c.Kind == "catboost" && c.Free != nil && c.Requested != nil:
+		return because(CauseNeighbour, "table_share", 0.65,
+			"CatBoost takes a share of the whole card at its start (%s), and only %s were free: another process "+
+				"or the desktop holds the rest", *c.Requested, *c.Free), true
 	case c.Kind == "tensorrt":
 		return because(CauseUnknown, "workspace", 0,
 			"TensorRT asks for work space to try a kernel while it builds an engine; what else lies on the "+
@@ -144,7 +157,7 @@ func byWall(c *trace.Crash, h *trace.Hints) (judged, bool) {
 // two gigabytes.
 const (
 	neighbourShare = 0.15
-	unlistedShare  = 0.4
+	unlistedShare  = 0.33
 	unlistedFloor  = 2 * event.GiB
 )
 

@@ -32,6 +32,7 @@ var claims = map[string]claim{
 		append([]doubt{fewKeys}, training...)},
 	"pairs":         {"frames that compare all with all", training},
 	"longest_batch": {"steps that passed, then a request of an activation's size", grows},
+	"one_sample":    {"a shape whose first dimension is one", grows},
 	"oversized":     {"a request larger than the card", nil},
 	"bad_size":      {"a request that no machine could serve", nil},
 	"late":          {"steps that passed", nil},
@@ -43,6 +44,7 @@ var claims = map[string]claim{
 	// evaluation and generation
 	"eval_outputs": {"frames that join outputs, a list that takes them, or a rise in evaluation", nil},
 	"eval_batch":   {"frames, a progress bar or words of an evaluation", nil},
+	"metric_kept":  {"frames of a metric object, and words of a rise", nil},
 	"eval_late":    {"a progress bar far into an evaluation", nil},
 	"generation":   {"frames of generation", nil},
 	"kv_cache":     {"frames or words of an engine's cache", nil},
@@ -104,6 +106,7 @@ var claims = map[string]claim{
 	"data_on_card":   {"a line or tensor that holds a whole array", []doubt{stepsMade}},
 	"not_copied":     {"TensorFlow's words about a copy", nil},
 	"tree_data":      {"words of boosted trees or tables", nil},
+	"table_share":    {"the message's own figures of what it takes and what is free", nil},
 	"object_store":   {"Ray's own words", nil},
 	"ray_data":       {"Ray Data's words, and a store over its limit", nil},
 	"trial_packing":  {"Ray's table of processes", nil},
@@ -117,7 +120,8 @@ var claims = map[string]claim{
 
 // causeClaims are the rules of claims that name no situation.
 var causeClaims = map[Cause]claim{
-	CauseBatch:         {"steps that passed, a large request, or a batch that is named", training},
+	CauseBatch: {"steps that passed, a large request, or a batch that is named",
+		append([]doubt{serves}, training...)},
 	CauseModel:         {"words or frames of weights", []doubt{modelFitted}},
 	CauseFragmentation: {"more idle in the pool than was asked for", []doubt{expands}},
 	CauseLeak:          {"figures or words of a rise", nil},
@@ -160,6 +164,10 @@ var (
 		return h.Batch == 1 && !large(c) && h.Seq == 0 && j.detail != "logits"
 	}, fixed("the batch is one sample already, and the request is small: the model with its gradients " +
 		"and optimizer state, or this sample")}
+	// serves: a program that answers requests trains nothing; weights and its cache come first.
+	serves = doubt{func(c *trace.Crash, h *trace.Hints, _ judged) bool {
+		return seen(c, h, trace.SignServing) && !trains(c, h)
+	}, fixed("the program serves or generates: its weights and its cache are what fills a card")}
 	// fewKeys: the scores of attention are large where the request is.
 	fewKeys = doubt{func(c *trace.Crash, _ *trace.Hints, _ judged) bool {
 		return c.Requested != nil && *c.Requested < 64*event.MiB

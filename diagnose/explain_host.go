@@ -218,7 +218,8 @@ func overStore(c *trace.Crash) bool {
 func mostCommon(holders []trace.Holder) (name string, count int, each event.Bytes) {
 	sums, counts := map[string]event.Bytes{}, map[string]int{}
 	for _, h := range holders {
-		if !strings.HasPrefix(h.Name, "ray::") && !strings.HasPrefix(h.Name, "ray_") {
+		if !strings.HasPrefix(h.Name, "ray::") && !strings.HasPrefix(h.Name, "ray_") ||
+			strings.HasPrefix(h.Name, "ray::IDLE") { // workers that wait for work
 			continue
 		}
 		sums[h.Name] += h.Bytes

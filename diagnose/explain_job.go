@@ -2,7 +2,9 @@ package diagnose
 
 import (
 	"math"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"memroom/event"
@@ -58,6 +60,12 @@ func jobOf(c *trace.Crash, h *trace.Hints) remedy.Job {
 	}
 	if c.Free != nil && c.Capacity != nil && *c.Capacity > 0 && c.Kind == "serving_cache" {
 		job.Share = math.Floor(95*float64(*c.Free)/float64(*c.Capacity)) / 100
+	} else if now, err := strconv.ParseFloat(first(c.Signs[trace.SignEngine],
+		h.Signs[trace.SignEngine]), 64); err == nil && now > 0.3 && now <= 1 {
+		job.Share = min(0.95, now+0.1)
+		if has(c, trace.SignCapturing) && c.Kind != "serving_cache" {
+			job.Share = now - 0.08
+		}
 	}
 	job.Fits, job.Spawned = c.Fits, spawned(c)
 	if fits := fittingOn(c); fits > 0 {
@@ -67,7 +75,7 @@ func jobOf(c *trace.Crash, h *trace.Hints) remedy.Job {
 	inUse(job.On, c, h)
 	job.Foreign = slices.Contains(foreignKinds, c.Kind) && frameworkSeen(h) == ""
 	if (job.Foreign || slices.Contains(arrayKinds, c.Kind)) && c.Kind != "paddle" &&
-		frameworkSeen(h) == "" && h.Batch == 0 {
+		frameworkSeen(h) == "" && h.Batch == 0 && !trains(c, h) {
 		job.On[remedy.MicroBatch] = "nothing shows that it works in batches"
 	}
 	if on := job.On[remedy.Quantize4Bit]; on != "" {
@@ -79,16 +87,38 @@ func jobOf(c *trace.Crash, h *trace.Hints) remedy.Job {
 	if h.Batch > 1 {
 		job.Batch, job.Accumulate = h.Batch, h.Accumulate
 	}
-	job.Inference = h.Trainer == "vllm" || c.Kind == "serving_cache" || c.Kind == "ggml" ||
+	notShown(job.On, c, h)
+	job.Inference = h.Trainer == "vllm" || seen(c, h, trace.SignServing) && !trains(c, h) || c.Kind == "serving_cache" || c.Kind == "ggml" ||
 		c.Kind == "ollama" || generating(c.Frames) || job.Images
 	return job
+}
+
+// trains reports whether anything shows that a model is trained.
+func trains(c *trace.Crash, h *trace.Hints) bool {
+	return c.Steps > 0 || has(c, trace.SignTraining) || has(c, trace.SignEpochs) ||
+		h.Phase == "train" || len(h.Settings) > 0 || h.Accumulate > 0
+}
+
+// notShown takes back cures of a loader where nothing shows that the program is a Python one.
+func notShown(on map[remedy.ID]string, c *trace.Crash, h *trace.Hints) {
+	if c.Kind == "" || !onHost(c) || len(h.Frameworks) > 0 || len(c.Frames) > 0 ||
+		has(c, trace.SignPython) ||
+		strings.Contains(strings.ToLower(c.Process), "python") || c.Framework == "python" ||
+		c.Framework == "pytorch" || c.Framework == "ray" {
+		return
+	}
+	for _, id := range []remedy.ID{remedy.DataLoaderWorkers, remedy.PinMemory, remedy.StreamData,
+		remedy.MicroBatch} {
+		on[id] = "nothing shows a training program"
+	}
 }
 
 // Kinds of messages that only programs write which use none of our frameworks, and those about
 // arrays and tables, which have no batches.
 var (
-	foreignKinds = []string{"cupy", "onnxruntime", "tensorrt", "heap", "yarn", "r_vector", "paddle"}
-	arrayKinds   = []string{"array_memory", "memory_error", "notebook_ram", "dask"}
+	foreignKinds = []string{"catboost", "cupy", "onnxruntime", "tensorrt", "heap", "yarn", "r_vector",
+		"paddle"}
+	arrayKinds = []string{"array_memory", "memory_error", "notebook_ram", "dask"}
 )
 
 func poolOf(c *trace.Crash) string {
@@ -119,6 +149,9 @@ func inUse(on map[remedy.ID]string, c *trace.Crash, h *trace.Hints) {
 	case "transformers", "lightning", "axolotl", "vllm":
 		on[remedy.NoGrad] = h.Trainer + " evaluates without a graph"
 	}
+	if at, ok := evaluationIn(c); ok && ownLoop.MatchString(c.Frames[at].File) {
+		on[remedy.NoGrad] = "its library evaluates without a graph"
+	}
 	if text := first(c.Signs[trace.SignZeRO3], h.Signs[trace.SignZeRO3]); text != "" &&
 		!has(c, trace.SignUnsharded) {
 		on[remedy.FSDP], on[remedy.ZeRO] = text, text
@@ -133,6 +166,10 @@ func inUse(on map[remedy.ID]string, c *trace.Crash, h *trace.Hints) {
 		on[remedy.Attention] = "the traceback runs in SDPA"
 	}
 }
+
+// ownLoop are files of libraries that have a loop for evaluation, without a graph.
+var ownLoop = regexp.MustCompile(`(?i)nnunet|/mm(?:det|seg|engine|cv|action|pose)\w*/|detectron2|ultralytics|` +
+	`fairseq|/nemo/|espnet|/trl/|lightning|keras|tensorflow|sentence_transformers|monai/|timm/|torchtune`)
 
 func frameworkSeen(h *trace.Hints) remedy.Framework {
 	for _, f := range []remedy.Framework{remedy.PyTorch, remedy.TensorFlow, remedy.JAX} {

@@ -20,7 +20,8 @@ var (
 )
 
 // recurrent are operations over the time steps of a sequence.
-var recurrent = regexp.MustCompile(`(?i)TensorArray|(?:^|/)\w*rnn\w*/|/while/`)
+var recurrent = regexp.MustCompile(`(?i)(?:rnn|lstm|gru|decoder|recurrent)\w*/.*(?:TensorArray|while/)|` +
+	`(?:^|/)\w*(?:rnn|lstm|gru)\w*/`)
 
 // manySamples is a first dimension that is a data set rather than a batch, where the operation
 // moves whole arrays.
@@ -82,6 +83,11 @@ func byNode(c *trace.Crash, h *trace.Hints) (judged, bool) {
 		return because(CauseBatch, "longest_batch", 0.6,
 			"the operation (%s) is one of a recurrent layer, whose tensors have time first: %s steps of one "+
 				"batch, as long as its longest sample", c.Node, m[1]), true
+	}
+	if m[1] == "1" {
+		return because(CauseBatch, "one_sample", 0.6,
+			"the tensor holds one sample (shape [1%s]): how large it is counts, not how many there are",
+			m[2]), true
 	}
 	if n, _ := strconv.Atoi(m[1]); n >= manySamples && (wholeArray.MatchString(c.Text) ||
 		len(c.Frames) > 0 && strings.Contains(c.Frames[0].File, "data_adapter")) {

@@ -199,7 +199,10 @@ var (
 		"nested_numpify", "nested_new_like", "all_gather_object", "_gpu_gather", "gather_object",
 		"dim_zero_cat", "compute", "evaluate_predictions"},
 		code: []string{"torch.cat(", "torch.stack(", "torch.vstack(", "np.concatenate(",
-			".extend(", "tf.concat(", "preds_host"}}
+			".extend(", "tf.concat(", "preds_host", "all_outputs ="}}
+	// metricState are metric objects that keep what they are given until they are reset
+	metricState = stage{files: []string{"torchmetrics/", "torchmetrics\\", "ignite/metrics"},
+		names: []string{"dim_zero_cat"}}
 	// gatheredOnly are reached in evaluation only, so that a traceback cut around them is enough
 	gatheredOnly = stage{names: []string{"nested_concat", "torch_pad_and_concatenate",
 		"numpy_pad_and_concatenate", "distributed_concat", "gather_for_metrics", "nested_xla_mesh_reduce",
@@ -309,6 +312,12 @@ func byEvaluation(c *trace.Crash, h *trace.Hints) (judged, bool) {
 			j = j.also("the program's own figures of memory rise until the end: %s", grown)
 		}
 		return j, true
+	}
+	if i, ok := metricState.in(c); ok && slices.Contains(h.Says, string(CauseLeak)) {
+		return because(CauseLeak, "metric_kept", 0.65,
+			"in evaluation, in a metric object that keeps the predictions it is given (%s in %s), and memory is "+
+				"said to rise: without reset() it keeps those of every evaluation", c.Frames[i].Name,
+			c.Frames[i].File), true
 	}
 	if i, ok := gathering.in(c); ok {
 		if f, deeper := forwarding.in(c); !deeper || f > i {

@@ -238,6 +238,15 @@ func byRefusal(c *trace.Crash, h *trace.Hints) (judged, bool) {
 
 // byApple knows what fills the share of memory that Apple's GPU may use.
 func byApple(c *trace.Crash, h *trace.Hints) (judged, bool) {
+	if c.Where == event.WhereMPS && c.Capacity != nil && c.Elsewhere != nil && c.Allocated != nil &&
+		c.Requested != nil && float64(*c.Allocated+*c.Elsewhere+*c.Requested) <
+		0.8*float64(*c.Capacity) {
+		return because(CauseSetting, "refused", 0.7,
+			"%s and %s elsewhere are in use of the %s allowed: the limit was not reached, Metal itself refused "+
+				"%s, as in virtual machines or when the whole machine is short", *c.Allocated, *c.Elsewhere,
+			*c.Capacity, *c.Requested).
+			saying("the limit was not reached: the machine itself is short, or Metal is not usable there"), true
+	}
 	if c.Where != event.WhereMPS || c.Capacity == nil || c.Elsewhere == nil ||
 		c.Allocated == nil || *c.Elsewhere < *c.Allocated {
 		return judged{}, false

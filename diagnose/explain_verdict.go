@@ -32,6 +32,8 @@ func subject(c *trace.Crash, j judged) string {
 	switch {
 	case j.cause == CauseBug:
 		return "An allocation of an impossible size failed"
+	case j.detail == "refused" && c.Where == event.WhereMPS:
+		return "Apple's GPU refused memory below its limit"
 	case j.detail == "refused":
 		return "The driver refused memory although the card was not full"
 	case j.detail == "own_cap":

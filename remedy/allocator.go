@@ -19,6 +19,25 @@ func allocators() []*Remedy {
 			"the oldest cached segments are released one by one before everything is flushed",
 			"1.12", 1.02),
 		{
+			ID:    NewerTorch,
+			Title: "use a newer PyTorch, whose allocator can avoid the pieces",
+			Why: "this version has no expandable segments (2.1) and few or none of the settings against " +
+				"pieces that do not fit",
+			Equivalence: Exact,
+			Walls:       []event.Where{event.WhereGPU},
+			Frameworks:  torch,
+			needs: func(job Job) string {
+				if job.Torch == "" || atLeast(job.Torch, "2.1") {
+					return "nothing shows an old version"
+				}
+				return ""
+			},
+			how: func(Job, Setup) How {
+				return How{Args: "pip install --upgrade torch",
+					Env: "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True   # after that"}
+			},
+		},
+		{
 			ID:    EmptyCache,
 			Title: "empty the allocator's cache between phases",
 			Why: "cached blocks go back to the driver, so that allocations of other sizes and other " +

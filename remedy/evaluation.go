@@ -7,12 +7,23 @@ func evaluations() []*Remedy {
 	return []*Remedy{{
 		ID:    EvalOutputs,
 		Title: "keep of each evaluation batch only what the metric needs",
-		Why: "logits of all batches are kept until the metrics are computed; class ids are a " +
-			"vocabulary smaller",
+		Why: "logits of all batches are kept until the metrics are computed; class ids are far " +
+			"fewer bytes",
 		Equivalence: Exact,
 		Walls:       anywhere,
 		Frameworks:  []Framework{PyTorch, TensorFlow, JAX},
 		how:         howEvalOutputs,
+	}, {
+		ID:    MetricReset,
+		Title: "reset metric objects before each evaluation",
+		Why: "metrics such as AUROC keep every prediction they are given until they are reset; a fixed " +
+			"number of thresholds keeps counts instead",
+		Equivalence: Exact,
+		Walls:       anywhere,
+		Frameworks:  torch,
+		code: map[Framework]string{PyTorch: lines("metric.reset()                              # before "+
+			"each evaluation",
+			"metric = BinaryAUROC(thresholds=200)        # counts instead of all predictions")},
 	}, {
 		ID:          EvalBatch,
 		Title:       "use a smaller evaluation batch",

@@ -33,8 +33,14 @@ func limits() []*Remedy {
 		Title:       "raise the memory limit of the job",
 		Why:         "the limit, not the machine, ended it",
 		Equivalence: Exact,
-		Walls:       []event.Where{event.WhereCgroup, event.WhereHost, event.WhereMPS},
-		how:         howRaise,
+		Walls:       []event.Where{event.WhereCgroup, event.WhereHost, event.WhereMPS, event.WhereGPU},
+		needs: func(job Job) string {
+			if job.Where == event.WhereGPU && !job.OwnCap {
+				return "a card has no limit that could be raised"
+			}
+			return ""
+		},
+		how: howRaise,
 	}, {
 		ID:          FreeNeighbour,
 		Title:       "use another card, or end the other processes on this one",
@@ -58,6 +64,8 @@ func howMove(job Job, _ Setup) How {
 
 func howRaise(job Job, _ Setup) How {
 	switch {
+	case job.OwnCap:
+		return How{Code: "torch.cuda.set_per_process_memory_fraction(1.0)   # or drop the call that set the cap"}
 	case job.HostLimit:
 		return How{Args: job.Run.Again("--host-mem", larger(job.Limit, "GiB", 16)) +
 			"   # half as much again"}

@@ -88,6 +88,8 @@ const (
 	SelectCard      ID = "select_card"      // each process on its own card
 	PageFile        ID = "page_file"        // Windows' limit on committed memory
 	WSLMemory       ID = "wsl_memory"       // the share of the machine that WSL has
+	NewerTorch      ID = "newer_torch"      // a version with settings against pieces
+	MetricReset     ID = "metric_reset"     // metric objects that keep predictions
 	ServingShare    ID = "serving_share"    // an inference server's share of the card
 	NotebookState   ID = "notebook_state"   // what failed cells still hold
 	DDP             ID = "ddp"              // one process a card instead of DataParallel
@@ -159,6 +161,7 @@ type Job struct {
 	Notebook  bool          // it runs in a notebook
 	Spawned   bool          // workers are spawned, not forked: each gets a pickled copy of the data set
 	Bare      bool          // it is said to run outside of containers
+	OwnCap    bool          // the limit is a cap that the program set for its share of the card
 	HostLimit bool          // the limit is that of `memroom run --host-mem`
 	Images    bool          // it generates images or clips
 	Foreign   bool          // it computes with none of the frameworks whose code we can write

@@ -20,7 +20,8 @@ pin_memory shm_size share_data stream_data tree_data trial_resources raise_limit
 eval_outputs eval_batch generation_cache autocast_cache longest_batch cuda_graph_sizes check_shapes other_version load_to_host
 save_sharded merge_on_host load_once shard_at_load offload_less fresh_process clear_session wait_for_gpu fewer_trials
 object_store ray_blocks shuffle_buffer map_processes select_card page_file wsl_memory serving_share smaller_layer
-notebook_state fewer_processes predict_call release_models pipeline_offload fewer_pairs ddp`
+notebook_state fewer_processes predict_call release_models pipeline_offload fewer_pairs ddp
+metric_reset newer_torch`
 
 func TestCatalogueIsComplete(t *testing.T) {
 	want := map[ID]bool{}

@@ -72,7 +72,9 @@ func systems() []*Remedy {
 			if job.Fits > 0 {
 				length = fmt.Sprint(job.Fits)
 			}
-			return How{Args: "--gpu-memory-utilization " + share + " --max-model-len " + length}
+			return How{Args: "--gpu-memory-utilization " + share + " --max-model-len " + length +
+				"   # in code: gpu_memory_utilization, max_model_len, max_num_seqs; --enforce-eager records no " +
+				"CUDA graphs"}
 		},
 	}}
 }

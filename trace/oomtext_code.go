@@ -20,8 +20,11 @@ const longestSource = 600
 // isSource reports whether the telling word of a passage stands in source code.
 func (p *passage) isSource() bool {
 	return len(p.window.lineAround(p.at)) <= longestSource && (sourceLine.MatchString(p.line()) ||
-		testVerdict.MatchString(p.line()))
+		testVerdict.MatchString(p.line()) && !testRaised.MatchString(p.line()))
 }
+
+// testRaised is the exception that a test runner prints behind the name of a test that failed.
+var testRaised = later(`\bFAILED\b[^\n]{0,300} - (?:[\w.]+\.)?\w*(?:Error|Exception)\b: `)
 
 // testVerdict is the line on which a test runner says how a test ended. The word is in its name.
 var testVerdict = later(`(?i:::\w*test\w*|^\s*(?:---\s)?\w*test\w*\b)[^\n]{0,200}\b(?:PASSED|FAILED|SKIPPED|` +

@@ -23,6 +23,8 @@ var deviceWords = []entry{
 		"memory not enough: current free"}, endings: []*ending{deviceCode}},
 	{words: []string{"insufficient memory (", "kiogpucommandbuffercallbackerroroutofmemory"},
 		endings: []*ending{ggml, metal}},
+	{words: []string{"ncudalib::toutofmemoryerror", "error: out of memory. requested"},
+		endings: []*ending{catBoost}},
 	{words: []string{"requires more system memory"}, endings: []*ending{ollama}},
 	{words: []string{"could not be allocated", "tactic device request"},
 		endings: []*ending{tensorRT}},
@@ -40,6 +42,7 @@ var (
 	anyGeneric = &ending{kind: "any_generic", read: readAnyGeneric, frames: true, mayPass: true}
 	deviceCode = &ending{kind: "device_code", read: readDeviceCode, frames: true, mayPass: true}
 	metal      = &ending{kind: "metal", read: readMetal}
+	catBoost   = &ending{kind: "catboost", read: readCatBoost}
 	ollama     = &ending{kind: "ollama", read: readOllama}
 	tensorRT   = &ending{kind: "tensorrt", read: readTensorRT}
 )
@@ -96,6 +99,18 @@ func readGGML(p *passage) *Crash {
 		c.Where = event.WhereHost
 	}
 	return c
+}
+
+var catAsked = pattern(`Requested {size}; Free {size}`)
+
+// readCatBoost reads the pool that CatBoost takes from a card at its start.
+func readCatBoost(p *passage) *Crash {
+	m := catAsked.FindStringSubmatch(p.text())
+	if m == nil {
+		return nil
+	}
+	return &Crash{Class: Exhausted, Sure: 0.97, Where: event.WhereGPU, Framework: "other",
+		Requested: parseSize(m[1], m[2]), Free: parseSize(m[3], m[4])}
 }
 
 var (

@@ -57,7 +57,7 @@ var hintWords = []entry{
 	{words: []string{"tensorflow/", "tensorflow.python", "import tensorflow", "keras/"},
 		hint: saw("tensorflow")},
 	{words: []string{"xlaruntimeerror", "jaxlib", "jax/_src", "import jax", "jax.errors",
-		"jaxruntimeerror"}, hint: saw("jax")},
+		"jaxruntimeerror", "external/org_tensorflow"}, hint: saw("jax")}, // as JAX builds XLA
 	{words: []string{"ray.exceptions", "raylet", "import ray", "ray.tune"}, hint: saw("ray")},
 	{words: []string{"transformers/trainer", "trainingarguments", "per_device_train_batch_size"},
 		hint: trainer("transformers")},
@@ -111,6 +111,11 @@ var hintWords = []entry{
 		"steadily grow", "gradually increas", "keeps rising", "keep increasing", "memory accumulates",
 		"increases every epoch", "increases each epoch", "grows every epoch", "grows with every"},
 		hint: says("leak")},
+	{words: []string{"is increasing", "was increasing", "keep increas", "increases with",
+		"increase with",
+		"is growing", "keep growing", "grows with", "goes up with", "goes up after", "goes up every",
+		"never comes down", "never goes down", "more and more", "increasing during", "increases linearly",
+		"持续上涨", "一直增加", "不断增加", "越来越大", "持续增长"}, hint: saysRise},
 	{words: []string{"reduce batch", "reduce the batch", "smaller batch", "decrease batch",
 		"decrease your batch", "decrease the batch", "lower batch", "batch too large",
 		"batch size too", "lower the batch",
@@ -172,6 +177,18 @@ func says(what string) func(*hintCollector, *passage) {
 	}
 }
 
+var (
+	ofMemory    = later(`(?i)memory|\bv?ram\b|\brss\b|内存|显存`)
+	notOfMemory = later(`(?i)\b(?:loss|accuracy|error|lr|learning rate|throughput)\b[^.\n]{0,30}(?:increas|grow|goes up)`)
+)
+
+// saysRise notes that somebody saw memory rise.
+func saysRise(h *hintCollector, p *passage) {
+	if line := p.line(); ofMemory.MatchString(line) && !notOfMemory.MatchString(line) {
+		says("leak")(h, p)
+	}
+}
+
 var switchedOff = later(`(?i)\|\| all params: \d.*100(?:\.0+)?$|[=: ]\s?"?(?:false|none|no|off|0|fp32)\b|advice|try setting|consider|eager`)
 
 // setting notes that something is on, where the words after it do not say the opposite.
@@ -213,7 +230,8 @@ var batchBlamed = later(`(?i)\b(?:lower|reduc|decreas|halv|dropp?|shrink|cut)\w*
 // batchIsOne is what people write who have tried the smallest batch.
 var batchIsOne = later(`(?i)\bno matter (?:what|which|how|the)\b[^.\n]{0,24}batch|regardless of (?:the )?` +
 	`batch|(?:even|already) (?:with|at|using) (?:a )?(?:batch|bs)[ _-]?(?:size)?(?: of| =|=)? ?(?:1|one)\b|` +
-	`batch[ _-]?size[^.\n]{0,30}\b(?:down to|until|to) (?:1|one)\b`)
+	`batch[ _-]?size[^.\n]{0,30}\b(?:down to|until|to) (?:1|one)\b|` +
+	`batch size per device[^\n=:]{0,12}[=:] ?1\b`)
 
 func hintBatch(h *hintCollector, p *passage) {
 	if batchIsOne.MatchString(p.line()) {
@@ -300,7 +318,7 @@ func hintBFC(h *hintCollector, p *passage) {
 }
 
 var (
-	kubeLimit   = later(`(?i)\bmemory["']?\s*[:=]\s*["']?(\d+(?:\.\d+)?)([KMGT]i?)?\b`)
+	kubeLimit   = later(`(?i)\bmemory(?: limit)?["']?\s*[:=]\s*["']?(\d+(?:\.\d+)?)([KMGT]i?)?\b`)
 	dockerLimit = later(`--memory[= ](\d+)([bkmgBKMG])?\b`)
 	slurmLimit  = later(`--mem[= ](\d+)([KMGTkmgt])?[bB]?\b`)
 	dockerBytes = later(`"Memory": (\d{6,})`)

@@ -8,7 +8,8 @@ import (
 
 // Messages of XLA, as JAX passes them on.
 var jaxWords = []entry{
-	{words: []string{"resource_exhausted"}, endings: []*ending{jaxExhausted}},
+	{words: []string{"resource_exhausted", "of memory while trying to allocate"},
+		endings: []*ending{jaxExhausted}},
 	{words: []string{"ran out of memory in memory space"}, endings: []*ending{jaxExhausted}},
 	{words: []string{"failed to allocate request for"}, endings: []*ending{jaxExhausted}},
 	{words: []string{"at the bottom of memory"}, endings: []*ending{jaxExhausted}},

@@ -109,7 +109,8 @@ func readMemoryError(p *passage) *Crash {
 		}
 	}
 	c := &Crash{Class: Exhausted, Sure: 0.9, Where: event.WhereHost, Framework: "python",
-		Requested: firstSize(sizeIn(arrayAsked, p.text()), arrayBytes(p.text()))}
+		Requested: firstSize(sizeIn(arrayAsked, p.text()), arrayBytes(p.text()),
+			absurdNumber(line))}
 	if strings.Contains(lower, "cuda") && strings.Contains(lower, "bad_alloc") {
 		c.Where, c.Framework = event.WhereGPU, "other"
 	}
@@ -118,6 +119,22 @@ func readMemoryError(p *passage) *Crash {
 		c.Sure = 0.5
 	}
 	return c
+}
+
+// longNumber is a count of bytes that no machine has: twenty digits do not fit a number of 64 bits.
+var longNumber = later(`(?i)allocat\w*\b[^\n\d]{0,40}\b(\d{15,20})\b`)
+
+// absurdNumber reads a size that is nonsense where an exception names no unit.
+func absurdNumber(line string) *event.Bytes {
+	m := longNumber.FindStringSubmatch(line)
+	if m == nil {
+		return nil
+	}
+	if len(m[1]) > 18 {
+		beyond := event.Bytes(1) << 60
+		return &beyond
+	}
+	return parseSize(m[1], "B")
 }
 
 var errnoSize = pattern(`(?:malloc of size|allocate|allocation of|mmap(?:ing)?|map) {size}`)

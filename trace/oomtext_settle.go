@@ -17,7 +17,24 @@ func settle(log *Log) {
 	settleWorkers(log)
 	settleStrangers(log)
 	mergeAccounting(log)
+	settleRetries(log)
 	dropEchoes(log)
+}
+
+// settleRetries gives the end of a row of smaller and smaller batches the figures of its last one.
+func settleRetries(log *Log) {
+	end := slices.IndexFunc(log.Crashes, func(c Crash) bool { return c.Kind == "no_batch_left" })
+	if end < 0 || log.Crashes[end].Requested != nil {
+		return
+	}
+	for i := range log.Crashes {
+		c, to := &log.Crashes[i], &log.Crashes[end]
+		if c.Kind == "torch_device" && c.Class != Other && c.Requested != nil && i < end {
+			c.Class, c.What = Survived, "the program tried again with a smaller batch"
+			to.Requested, to.Capacity, to.Allocated = c.Requested, c.Capacity, c.Allocated
+			to.Idle, to.Free = c.Idle, c.Free
+		}
+	}
 }
 
 // settleWorkers gives a worker that was killed the wall that the system names for the kill.
@@ -156,13 +173,13 @@ var echoes = map[string][]string{
 	"tf_class":     {"tf_tensor", "tf_allocator", "jax_exhausted"},
 	"torch_class":  {"torch_device", "torch_async", "torch_raw", "torch_mps"},
 	"memory_error": {"array_memory"},
-	"device_generic": {"torch_device", "torch_raw", "torch_mps", "ggml", "cupy", "paddle",
+	"device_generic": {"catboost", "torch_device", "torch_raw", "torch_mps", "ggml", "cupy", "paddle",
 		"jax_exhausted", "tf_tensor", "tf_allocator"},
 	"device_code":    {"torch_device", "torch_raw", "jax_exhausted", "tf_tensor"},
 	"torch_raw":      {"ggml"},
 	"tf_library":     {"tf_tensor"},
 	"library_status": {"tf_library"},
-	"any_generic": {"torch_device", "torch_raw", "torch_mps", "ggml", "cupy", "paddle",
+	"any_generic": {"catboost", "torch_device", "torch_raw", "torch_mps", "ggml", "cupy", "paddle",
 		"jax_exhausted", "tf_tensor", "tf_allocator", "device_generic", "device_code",
 		"kernel_kill", "kernel_invoked", "slurm_state", "slurm_oom", "heap", "array_memory",
 		"memory_error"},

@@ -49,6 +49,11 @@ const (
 	SignMerging    = "merging"     // adapters are being merged
 	SignJoining    = "joining"     // the shards of a checkpoint are being joined
 	SignEngine     = "engine"      // an inference engine takes this share of the card
+	SignEngineSum  = "engine_sum"  // what an inference engine has and needs, in its own figures
+	SignCapturing  = "capturing"   // an inference engine records CUDA graphs
+	SignServing    = "serving"     // a program that serves or generates
+	SignTraining   = "training"    // words of training
+	SignPython     = "python"      // something that runs under Python
 	SignJoblib     = "joblib"      // workers of joblib
 	SignDatasets   = "datasets"    // map of Hugging Face's datasets
 	SignNNUNet     = "nnunet"      // workers of batchgenerators, as nnU-Net has them
@@ -131,6 +136,14 @@ var signsNear = []sign{
 		`(?i:consolidat\w+ (?:the )?(?:\w+ )?(?:shards|checkpoint|weights))|convert_checkpoint_to_hf`)},
 	{SignEngine, later(`(?:(?:gpu_memory_utilization|mem[-_]fraction[-_]static)["']?` +
 		`\s?[=:(]?\s?\(?|Available KV cache memory: )(0?\.\d+|1\.0|[\d.]+ GiB)`)},
+	{SignCapturing, later(`(?i)captur\w+ (?:the )?(?:cuda ?graphs?|cudagraphs?|model)|graph captur\w+`)},
+	{SignServing, later(`(?i)\bvllm\b|\bsglang\b|text-generation-inference|api_server|EngineCore|` +
+		`\bLLM\(model|\b(?:run_)?(?:inference|infer|demo|serve|server|webui|gradio_app)\.py|fooocus|` +
+		`\bgradio\b|whisper\.transcribe|pipe\(prompt`)},
+	{SignTraining, later(`(?i)\btrain(?:ing|er|s|ed|_\w+)?\b|fine-?tun|\bepochs?\b|\bloss\b|optimizer|` +
+		`backward|gradient|lora\b`)},
+	{SignPython, later(`(?i)\bpython|\.py\b|\bepoch|\btrain|data ?set|dataloader|\bconda|\bpip\b|jupyter|` +
+		`notebook|torch|tensor|numpy|pandas`)},
 	{SignJoblib, later(`(?i)\bjoblib\b|\bn_jobs\b|\bloky\b`)},
 	{SignDatasets, later(`datasets[/\\](?:arrow_dataset|utils|builder)|died during map|` +
 		`\(num_proc=\d+\)|dataset_num_proc|\.map\([^)\n]{0,120}num_proc`)},

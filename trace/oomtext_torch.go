@@ -469,14 +469,36 @@ var (
 
 // readServing reads what inference servers say when weights leave too little for the cache of keys
 // and values.
+var (
+	engineShare = later(`total_gpu_memory \(([\d.]+) ?GiB\) x gpu_memory_utilization \(([\d.]+)\) = ` +
+		`([\d.]+) ?GiB`)
+	engineWeights = pattern(`model weights take {size}`)
+	enginePeak    = pattern(`activation peak memory takes {size}`)
+)
+
+// engineSum writes what an engine says that it has and needs before its cache.
+func engineSum(share, allowed, text string) string {
+	weights, peak := sizeIn(engineWeights, text), sizeIn(enginePeak, text)
+	if weights == nil || peak == nil {
+		return ""
+	}
+	return "weights take " + weights.String() + " and a trial run " + peak.String() + " of the " +
+		allowed + "GiB that gpu_memory_utilization " + share + " allows"
+}
+
 func readServing(p *passage) *Crash {
 	t := strings.Join(p.following(6), " ")
 	c := &Crash{Class: Exhausted, Sure: 0.95, Where: event.WhereGPU, Framework: "pytorch"}
 	if m := longestContext.FindStringSubmatch(t); m != nil {
 		c.Fits, _ = strconv.Atoi(m[1])
 	}
+	above := strings.Join(p.above(60), "\n")
 	c.Requested, c.Capacity = sizeIn(cacheNeeded, t), firstSize(sizeIn(cacheLeft, t),
-		sizeIn(cacheStart, strings.Join(p.above(60), "\n")))
+		sizeIn(cacheStart, above))
+	if m := engineShare.FindStringSubmatch(above); m != nil && c.Capacity == nil {
+		c.Capacity, c.Allocated = parseSize(m[1], "GiB"), sizeIn(engineWeights, above)
+		c.Signs.put(SignEngineSum, engineSum(m[2], m[3], above))
+	}
 	if m := freeOfTotal.FindStringSubmatch(t); m != nil {
 		c.Free, c.Capacity, c.Requested = parseSize(m[1], "GiB"), parseSize(m[2], "GiB"),
 			sizeIn(wantedShare, t)
