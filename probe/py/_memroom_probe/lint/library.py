@@ -1189,7 +1189,8 @@ class Library:
                     todo.extend(a.attrs.values())
                     todo.extend(p.value for p in contents(a))
                     if a.closure is not None:
-                        todo.extend(a.closure.vars.values())
+                        used = _names_in(a.function)
+                        todo.extend(v for n, v in a.closure.vars.items() if n in used)
         for c in waiting:
             if c in alive:
                 self.alive_told.add(c)
@@ -1354,6 +1355,14 @@ _MAKERS = {
     "SimpleNamespace": "make_namespace",
     "wraps": "make_wraps",
 }
+
+
+def _names_in(function: Any) -> Set[str]:
+    """What a function takes from around it: a closure holds these variables and no others."""
+    code = getattr(function, "function", function)
+    if not isinstance(code, ast.AST):
+        return set()
+    return {n.id for n in ast.walk(code) if isinstance(n, ast.Name)}
 
 
 def _taken_in_batches(value: Value) -> None:
