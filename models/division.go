@@ -27,11 +27,6 @@ func (d Division) first() bool { return d.Stages < 2 || d.Stage == 0 }
 
 func (d Division) last() bool { return d.Stages < 2 || d.Stage == d.Stages-1 }
 
-// whole says whether nothing is divided.
-func (d Division) whole() bool {
-	return d.Tensor < 2 && d.Context < 2 && d.Expert < 2 && d.Stages < 2
-}
-
 // parts are the numbers of a decoder that can be divided.
 func (s *decoder) parts() *Parts {
 	p := &Parts{Heads: s.heads, KVHeads: s.kv, Inner: s.inner, Layers: s.layers, Vocab: s.vocab}
