@@ -2,7 +2,7 @@
 
 import numpy as np
 import torch
-from elsewhere import loader, repackage_hidden, vocoder
+from elsewhere import bits_per_dim, loader, repackage_hidden, vocoder
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
@@ -146,3 +146,15 @@ def train_built(path, net, opt):
         opt.zero_grad()
         loss.backward()
         opt.step()
+
+
+def validate(net, test_loader):
+    losses, rewards = [], []
+    net.cuda()
+    for x, y in test_loader:
+        with torch.no_grad():
+            loss = bits_per_dim(x.cuda(), net)
+            reward, _ = net(y.cuda())
+        losses.append(loss)
+        rewards.append(reward.data[0].item())
+    return torch.stack(losses).mean(), rewards

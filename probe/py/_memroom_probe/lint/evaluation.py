@@ -364,6 +364,7 @@ def kept_on_card(file) -> Iterator[dict]:
                 or resets(loop, kept.container, scope)
                 or kept.container in bounded_containers(file)
                 or "metric" in kept.container.lower()
+                or _one_number(kept.value)
             ):
                 continue
             yield rules.finding(
@@ -372,6 +373,15 @@ def kept_on_card(file) -> Iterator[dict]:
                 "`%s` of every batch is kept in `%s` on the card: it grows with the dataset"
                 % (source(kept.value), kept.container),
             )
+
+
+def _one_number(value) -> bool:
+    """losses.append(loss), rewards.append(out.data[0]): nothing that fills a card"""
+    if isinstance(value, ast.Subscript):
+        at = getattr(value.slice, "value", value.slice)
+        of_data = isinstance(value.value, ast.Attribute) and value.value.attr == "data"
+        return of_data and isinstance(at, (int, ast.Constant))
+    return (key(value) or "").split(".")[-1].lower() in ("loss", "val_loss", "test_loss")
 
 
 def _over_batches(loop) -> bool:
