@@ -1,8 +1,6 @@
 package probe
 
 import (
-	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -19,27 +17,16 @@ func script(t *testing.T, name string) string {
 // bare runs a script without the probe and gives its output.
 func bare(t *testing.T, python string, args ...string) string {
 	t.Helper()
-	cmd := exec.Command(python, args...)
-	cmd.Env = append(os.Environ(), "OMP_NUM_THREADS=1", "TF_CPP_MIN_LOG_LEVEL=3")
-	out, err := cmd.Output()
-	if err != nil {
-		t.Fatalf("without the probe: %v", err)
-	}
-	return string(out)
+	out, _ := bareBoth(t, python, args...)
+	return out
 }
 
 // bareBoth is bare with what the script wrote on stderr.
 func bareBoth(t *testing.T, python string, args ...string) (out, errs string) {
 	t.Helper()
-	cmd := exec.Command(python, args...)
-	cmd.Env = append(os.Environ(), "OMP_NUM_THREADS=1", "TF_CPP_MIN_LOG_LEVEL=3")
-	var stderr strings.Builder
-	cmd.Stderr = &stderr
-	text, err := cmd.Output()
-	if err != nil {
-		t.Fatalf("without the probe: %v\n%s", err, &stderr)
-	}
-	return string(text), stderr.String()
+	a := testenv.Program{Python: python, Args: args,
+		Env: []string{"OMP_NUM_THREADS=1", "TF_CPP_MIN_LOG_LEVEL=3"}}.MustAsk(t)
+	return string(a.Out), string(a.Err)
 }
 
 // allRows gives the steps of a job and checks that they are in order.

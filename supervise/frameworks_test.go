@@ -5,6 +5,7 @@ package supervise_test
 import (
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -13,91 +14,71 @@ import (
 	"memroom/testenv"
 )
 
-const hfTrainer = `
-import torch, tempfile
-from transformers import BertConfig, BertForSequenceClassification, Trainer, TrainingArguments
-torch.manual_seed(0)
-model = BertForSequenceClassification(BertConfig(vocab_size=50, hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32))
-data = [{"input_ids": torch.randint(0, 50, (8,)), "labels": torch.tensor(i % 2)} for i in range(32)]
-with tempfile.TemporaryDirectory() as out:
-    Trainer(model, TrainingArguments(out, max_steps=8, per_device_train_batch_size=4, report_to=[], use_cpu=True, disable_tqdm=True, save_strategy="no"), train_dataset=data).train()
-print("trained")
-`
+// trainedTo is the line of a script that trains the same every time: losses or weights, exactly.
+var trainedTo = regexp.MustCompile(`LOSSES .*`)
 
-const lightningFit = `
-import lightning as L, torch
-class Model(L.LightningModule):
-    def __init__(self): super().__init__(); self.net = torch.nn.Linear(8, 1)
-    def training_step(self, batch, _): return self.net(batch[0]).square().mean()
-    def configure_optimizers(self): return torch.optim.SGD(self.parameters(), 0.1)
-data = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.randn(64, 8)), batch_size=4)
-L.Trainer(max_epochs=1, accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False).fit(Model(), data)
-print("trained")
-`
-
-const twoRanks = `
-import os, torch, torch.distributed as dist
-dist.init_process_group("gloo")
-model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(8, 1))
-optimizer = torch.optim.SGD(model.parameters(), 0.1)
-for _ in range(10):
-    loss = model(torch.randn(4, 8)).square().mean(); optimizer.zero_grad(); loss.backward(); optimizer.step()
-os.write(1, b"rank %d trained\n" % dist.get_rank())  # one write: ranks share the pipe
-dist.destroy_process_group()
-`
-
-// TestRealScripts runs unmodified training scripts of the usual kinds. Each must end well, leave
-// its output alone, and, where the probe knows the framework, have its steps counted.
+// TestRealScripts runs unmodified training scripts of the usual kinds. Each must end well, train to
+// the bit as it does without memroom, and, where the probe knows the framework, have its steps
+// counted.
 func TestRealScripts(t *testing.T) {
 	example := func(name string) string { return filepath.Join(testenv.Root(t), "examples", name) }
+	script := func(name string) string {
+		return filepath.Join(testenv.Root(t), "probe", "testdata", "scripts", name)
+	}
 	for _, c := range []struct {
 		name    string
 		modules []string
-		command func(w *workshop, python string) []string
+		args    []string // of Python; before them comes what is in shell
+		shell   string
 		prints  string
 		steps   int64
 		ranks   int
 	}{
-		{"plain PyTorch loop", []string{"torch"}, func(_ *workshop, python string) []string {
-			return []string{python, example("leaking_loop.py"), "--clean", "--steps", "30"}
-		}, "done", 30, 0},
+		{"plain PyTorch loop", []string{"torch"},
+			[]string{example("leaking_loop.py"), "--clean", "--steps", "30"}, "", "done", 30, 0},
 		{"Hugging Face Trainer", []string{"torch", "transformers", "accelerate"},
-			func(w *workshop, python string) []string {
-				return []string{python, w.file("hf.py", hfTrainer)}
-			}, "trained", 8, 0},
-		{"Lightning", []string{"torch", "lightning"}, func(w *workshop, python string) []string {
-			return []string{python, w.file("pl.py", lightningFit)}
-		}, "trained", 16, 0},
-		{"torchrun, two ranks", []string{"torch"}, func(w *workshop, python string) []string {
-			return []string{python, "-m", "torch.distributed.run", "--standalone",
-				"--nproc-per-node", "2", w.file("ddp.py", twoRanks)}
-		}, "rank 1 trained", 10, 2},
-		{"Keras fit", []string{"tensorflow"}, func(_ *workshop, python string) []string {
-			return []string{python, example("keras_fit.py"), "--batches", "6", "--epochs", "1"}
-		}, "done: loss", 0, 0},
-		{"Ray Tune", []string{"ray", "torch"}, func(_ *workshop, python string) []string {
-			return []string{python, example("tune_overcommits.py"), "--samples", "2", "--mib", "16"}
-		}, "done: 2 trials, 0 failed", 0, 0},
-		{"a shell script around them", []string{"torch"}, func(w *workshop,
-			python string) []string {
-			return []string{"sh", "-c", "set -e; for i in 1 2; do " + python + " " +
-				example("batch_too_large.py") + " --batch 4 --steps 2; done"}
-		}, "done\nstep 1", 2, 0},
+			[]string{script("hf_trainer.py"), t.TempDir()}, "", "LOSSES", 6, 0},
+		{"Lightning", []string{"torch", "lightning"}, []string{script("lightning_fit.py")}, "",
+			"LOSSES", 16, 0},
+		{"torchrun, two ranks", []string{"torch"}, []string{"-m", "torch.distributed.run",
+			"--standalone", "--nproc-per-node", "2", script("ddp_gloo.py")}, "", "LOSSES", 8, 2},
+		{"Keras fit", []string{"tensorflow"},
+			[]string{example("keras_fit.py"), "--batches", "6", "--epochs", "1"}, "", "done: loss", 0, 0},
+		{"Ray Tune", []string{"ray", "torch"},
+			[]string{example("tune_overcommits.py"), "--samples", "2", "--mib", "16"}, "",
+			"done: 2 trials, 0 failed", 0, 0},
+		{"a shell script around them", []string{"torch"},
+			[]string{example("batch_too_large.py"), "--batch", "4", "--steps", "2"},
+			`set -e; for i in 1 2; do "$0" "$@"; done`, "done\nstep 1", 2, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			python := testenv.Python(t, c.modules...)
 			t.Parallel()
 			w := newWorkshop(t, ourselves)
 			w.oneThread()
-			got := w.run(append([]string{"--"}, c.command(w, python)...)...)
+			command := append([]string{python}, c.args...)
+			if c.shell != "" {
+				command = append([]string{"sh", "-c", c.shell}, command...)
+			}
+			got := w.run(append([]string{"--"}, command...)...)
 			if got.code != 0 || !strings.Contains(got.out, c.prints) {
 				t.Fatalf("exit %d\n%s\n%s", got.code, got.out, got.err)
+			}
+			if c.prints == "LOSSES" {
+				alone := testenv.Program{Python: python, Args: c.args,
+					Env: []string{"OMP_NUM_THREADS=1"}}.MustAsk(t)
+				if got, want := trainedTo.FindString(got.out),
+					trainedTo.FindString(string(alone.Out)); got != want || want == "" {
+					t.Errorf("under memroom %q, without it %q", got, want)
+				}
+				eachTold(t, w.folder(), max(1, c.ranks))
 			}
 			summary, err := w.folder().Summary()
 			if err != nil {
 				t.Fatal(err)
 			}
-			if summary.Steps < c.steps || summary.Verdict.IsOOM ||
+			if summary.Steps < c.steps || c.prints == "LOSSES" && summary.Steps > c.steps ||
+				summary.Verdict.IsOOM ||
 				summary.Peaks.Unreclaimable < 10*event.MiB {
 				t.Errorf("steps %d, want %d; verdict %+v; peaks %+v; notes %q", summary.Steps,
 					c.steps, summary.Verdict, summary.Peaks, summary.Notes)
@@ -106,6 +87,24 @@ func TestRealScripts(t *testing.T) {
 				t.Errorf("%d ranks seen, want %d", ranks, c.ranks)
 			}
 		})
+	}
+}
+
+// eachTold checks that every process that trains told of steps, and that the probe did not break in
+// any.
+func eachTold(t *testing.T, f *store.Folder, processes int) {
+	t.Helper()
+	told := map[int]bool{}
+	for s := range f.Steps() {
+		told[s.PID] = true
+	}
+	if len(told) != processes {
+		t.Errorf("%d processes told of steps, want %d", len(told), processes)
+	}
+	for h := range f.Events() {
+		if h.Kind == "fault" {
+			t.Errorf("the probe broke: %+v", h)
+		}
 	}
 }
 

@@ -4,6 +4,7 @@ not there yet.
 
 import ctypes
 import gc
+import itertools
 import os
 
 import torch
@@ -192,7 +193,8 @@ def instances(base):
         if one not in classes:
             classes.add(one)
             left.extend(type.__subclasses__(one))
-    return [o for o in gc.get_objects() if type(o) in classes]
+    things = gc.get_objects()
+    return list(itertools.compress(things, map(classes.__contains__, map(type, things))))
 
 
 def state_of(optimizer):
