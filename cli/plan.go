@@ -48,7 +48,7 @@ type planCmd struct {
 	TargetSeq     int         `help:"Tokens of the target of an encoder-decoder. Default: --seq." placeholder:"N"`
 	Transformers  string      `help:"Version of transformers that computes the loss: before 4.49 it copied the logits. Default: the newest." placeholder:"VERSION"`
 	Compile       bool        `help:"The model is compiled by torch.compile. With a Python that has torch and transformers, memroom asks its compiler; without one the interval is wide."`
-	Ranks         int         `help:"Data-parallel ranks (unvalidated). With --rehearse: those of the command, such as torchrun's." default:"1"`
+	Ranks         int         `help:"Data-parallel ranks (unvalidated). With --rehearse: those of the command; what torchrun or accelerate is told is known." default:"1"`
 	Shard         string      `help:"ddp, fsdp (fully_shard), fsdp1 (FullyShardedDataParallel), hsdp (fully_shard in groups, see --replicas), zero1, zero2 or zero3 (DeepSpeed)." placeholder:"KIND"`
 	NoReshard     bool        `help:"FSDP keeps gathered weights from forward to backward (reshard_after_forward=False, SHARD_GRAD_OP)."`
 	Bucket        int64       `help:"DeepSpeed: elements summed at once (reduce_bucket_size). Default: 500 million." placeholder:"N"`
@@ -69,6 +69,8 @@ type planCmd struct {
 	rehearseFlags `embed:""`
 	parallelFlags `embed:""`
 	rank          int      // that is rehearsed, of Ranks
+	perNode       int      // ranks of one machine, where the launcher says it
+	elastic       bool     // the launcher is torchrun, or stands on it
 	environ       []string // of the rehearsed command; nil: ours
 	// what a trainer's file said about types: of autocast, of the weights
 	fileHalf, fileWeights string

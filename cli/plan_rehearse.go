@@ -49,8 +49,11 @@ func (c *planCmd) rehearse(s *session) error {
 	if err != nil {
 		return usageError(err)
 	}
-	if c.Ranks > 1 {
-		c.Args = launched(c.Args)
+	if l := launched(c.Args); c.Ranks > 1 || l.ranks > 1 {
+		if c.Ranks == 1 {
+			c.Ranks = l.ranks
+		}
+		c.Args, c.perNode, c.elastic = l.args, l.perNode, l.elastic
 		target = target.Among(c.Ranks)
 	}
 	record, err := c.rehearsal(s, target, c.Args, c.Record)
@@ -71,35 +74,6 @@ func (c *planCmd) rehearse(s *session) error {
 		c.largest(s, p, record, target, k)
 	}
 	return c.answer(s, p)
-}
-
-// rankMargin is by how much more a rehearsed rank may be off: a small Llama under FSDP2 was 0.5 %
-// low, under FSDP1 14 % high, as its way of freeing gathered weights is not seen.
-const rankMargin = 0.15
-
-// otherRanks rehearses the last rank too: the first often does more than the others, and the rest
-// are like the last. The answer is that of the rank that needs most.
-func (c *planCmd) otherRanks(s *session, target plan.Target, first *plan.Prediction) (
-	*plan.Prediction, error) {
-	c.rank = c.Ranks - 1
-	defer func() { c.rank = 0 }()
-	record, err := c.rehearsal(s, target, c.Args, "")
-	why := ""
-	if err != nil {
-		why = err.Error()
-	} else {
-		why = record.Error
-	}
-	if why != "" { // a script that names its card by the rank
-		first.Warnings = append(first.Warnings, fmt.Sprintf("rank %d could not be rehearsed (%s): the "+
-			"others are taken to need what rank 0 does", c.rank, why))
-		return plan.OfRanks(first, first, c.Ranks), nil
-	}
-	last, err := record.Predict(target)
-	if err != nil {
-		return nil, err
-	}
-	return plan.OfRanks(first, last, c.Ranks), nil
 }
 
 // knob is an argument of the command whose largest value is wanted.
@@ -252,10 +226,7 @@ func (c *planCmd) runRehearsed(ctx context.Context, said *heardOutput, args []st
 	}
 	cmd.Env = probe.Setup{Dir: installed, Apply: asked, Rehearse: record}.Environ(environ)
 	if c.Ranks > 1 {
-		rank, world := strconv.Itoa(c.rank), strconv.Itoa(c.Ranks)
-		// one card a node: the played card is always the first
-		cmd.Env = append(cmd.Env, "RANK="+rank, "LOCAL_RANK=0", "WORLD_SIZE="+world,
-			"LOCAL_WORLD_SIZE=1", "GROUP_RANK="+rank, "MASTER_ADDR=127.0.0.1", "MASTER_PORT=29500")
+		cmd.Env = append(cmd.Env, c.rankEnviron()...)
 	}
 	cmd.Stdout, cmd.Stderr = said, said
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
@@ -290,7 +261,7 @@ func (c *planCmd) writeTarget(path string, t plan.Target) error {
 	card := map[string]any{"name": "NVIDIA " + t.Card.Name, "total_memory": int64(t.Card.Total),
 		"sms":   t.Card.SMs,
 		"major": t.Card.Capability / 10, "minor": t.Card.Capability % 10, "steps": c.Steps,
-		"ranks": c.Ranks, "rank": c.rank}
+		"ranks": c.Ranks, "rank": c.rank, "count": c.cards()}
 	known := filepath.Join(filepath.Dir(path), "workspaces")
 	torch, err := writeWorkspaces(known, t)
 	if err != nil {

@@ -2,8 +2,10 @@ package plan
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"slices"
+	"strings"
 	"sync"
 
 	"memroom/allocsim"
@@ -87,19 +89,65 @@ func (t Target) Among(ranks int) Target {
 	return t
 }
 
-// OfRanks joins the predictions of the first and the last rank: that of the larger, with both.
-func OfRanks(first, last *Prediction, ranks int) *Prediction {
-	p := first
-	if last.DevicePeak > first.DevicePeak {
-		p = last
+// sameKind is how far the peaks of ranks of one kind may lie apart: sharded optimizers do not share
+// parameters out to the byte.
+const sameKind = 0.01
+
+// SameKind says whether two ranks need the same, or nearly so.
+func (p *Prediction) SameKind(q *Prediction) bool {
+	near := func(a, b event.Bytes) bool {
+		return math.Abs(float64(a-b)) <= sameKind*float64(max(a, b))
 	}
-	peak := func(p *Prediction, from, to int) RankPeak {
-		return RankPeak{First: from, Last: to, Allocated: p.AllocatedPeak, Reserved: p.ReservedPeak,
-			Device: p.DevicePeak}
-	}
-	p.Ranks = []RankPeak{peak(first, 0, 0), peak(last, 1, ranks-1)}
-	return p
+	return near(p.AllocatedPeak, q.AllocatedPeak) && near(p.ReservedPeak, q.ReservedPeak)
 }
+
+// raise makes a kind of rank as large as another of its ranks.
+func (r *RankPeak) raise(p *Prediction) {
+	r.Allocated, r.Reserved = max(r.Allocated, p.AllocatedPeak), max(r.Reserved, p.ReservedPeak)
+	r.Device = max(r.Device, p.DevicePeak)
+}
+
+// OfRanks joins the predictions of some ranks: that of the largest, with each kind of rank and the
+// most that one of it needs. Ranks between two that agree are like them; between two that differ,
+// like the larger.
+func OfRanks(answers map[int]*Prediction, ranks int) *Prediction {
+	known := slices.Sorted(maps.Keys(answers))
+	largest := answers[0]
+	var kinds []RankPeak
+	for i, n := range known {
+		p, from, to := answers[n], n, n
+		if p.DevicePeak > largest.DevicePeak {
+			largest = p
+		}
+		if i+1 == len(known) {
+			to = ranks - 1
+		} else if p.DevicePeak >= answers[known[i+1]].DevicePeak {
+			to = known[i+1] - 1
+		}
+		if i > 0 {
+			from = kinds[len(kinds)-1].Last + 1
+		}
+		if i > 0 && p.SameKind(answers[known[i-1]]) {
+			kinds[len(kinds)-1].Last = to
+			kinds[len(kinds)-1].raise(p)
+			continue
+		}
+		kinds = append(kinds, RankPeak{First: from, Last: to, Allocated: p.AllocatedPeak,
+			Reserved: p.ReservedPeak, Device: p.DevicePeak})
+	}
+	if warned := answers[0].Warnings; largest != answers[0] {
+		for _, w := range warned {
+			if !slices.Contains(largest.Warnings, w) && !strings.HasPrefix(w, playedRank) {
+				largest.Warnings = append(largest.Warnings, w)
+			}
+		}
+	}
+	largest.Ranks = kinds
+	return largest
+}
+
+// playedRank begins the note that says which rank was rehearsed.
+const playedRank = "the process group is played"
 
 // SeriesPoint is allocated memory at one moment of the timeline.
 type SeriesPoint struct {

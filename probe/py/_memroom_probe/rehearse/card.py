@@ -308,8 +308,11 @@ class Card:
                 "CUDA error: invalid device ordinal (the rehearsal has %d card)"
                 % self.card["count"]
             )
-        if device >= 0:
+        if device >= 0 and device != self.device:
             self.device = device
+            set_index = getattr(torch._C, "_accelerator_setDeviceIndex", None)
+            if set_index is not None:  # what C++ takes for a card that is given without a number
+                set_index(device)
 
     def exchange(self, device):
         before = self.device

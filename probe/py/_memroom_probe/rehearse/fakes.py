@@ -14,6 +14,7 @@ def install(stage):
     _swap()
     _attributes(stage)
     _detours(stage)
+    _resizes(stage)
     torch.inference_mode = torch.autograd.inference_mode = (
         torch.autograd.grad_mode.inference_mode
     ) = _inference_mode
@@ -109,6 +110,18 @@ def _attributes(stage):
     FakeTensor.share_memory_ = lambda t: t
     torch.Tensor.pin_memory = lambda t, *a: t
     torch.Tensor.is_pinned = lambda t, *a: False
+
+
+def _resizes(stage):
+    """Sharded models empty the storages of gathered weights and fill them again."""
+    resize = torch.UntypedStorage.resize_
+
+    def follow(storage, size):
+        if size != storage.nbytes():
+            stage.recorder.resize(storage, size)
+        return resize(storage, size)
+
+    torch.UntypedStorage.resize_ = follow
 
 
 def _detours(stage):

@@ -267,13 +267,13 @@ def _answer_triton():
             return GPUTarget("cuda", 10 * major + minor, 32)
 
         def get_current_device(self):
-            return 0
+            return torch.cuda.current_device()
 
         def get_current_stream(self, device=None):
             return 0
 
         def get_active_torch_device(self):
-            return torch.device("cuda", 0)
+            return torch.device("cuda", torch.cuda.current_device())
 
     triton.runtime.driver.set_active(Driver())
     from torch._inductor.runtime import triton_helpers

@@ -8,6 +8,8 @@ instead, by the same assignment of parameters.
 import os
 import sys
 
+from . import objects
+
 SEVERAL = (
     "the command starts %d ranks: add --ranks %d to rehearse it as one of them, or rehearse one "
     "process (python train.py, or --nproc_per_node 1) with the batch of one rank"
@@ -42,6 +44,7 @@ def install(module, rehearsal):
     distributed = sys.modules.get("torch.distributed")
     if distributed is not None and hasattr(distributed, "init_process_group"):
         distributed.init_process_group = init
+    objects.install(module, distributed, rehearsal)
 
 
 def _answer_fsdp(torch):
@@ -50,6 +53,11 @@ def _answer_fsdp(torch):
     """
     torch._C._get_accelerator = lambda *args: torch.device("cuda")
     torch.Tensor.record_stream = lambda self, stream: None
+
+
+def flat_parameters(module):
+    """`module` is FSDP1's: it asks by address whether weights are gathered."""
+    module._data_ptr_allocated = lambda tensor: tensor.untyped_storage().nbytes() > 0
 
 
 def asked(rehearsal):

@@ -110,12 +110,26 @@ class Recorder:
         """
         ident = self.alloc(size, op, module, category)
         if ident:
-            key = id(storage)
-            self.refs[key] = (
-                weakref.ref(storage, lambda _, key=key, ident=ident: self._gone(key, ident)),
-                ident,
-            )
+            self._follow(storage, ident)
         return ident
+
+    def _follow(self, storage, ident):
+        key = id(storage)
+        self.refs[key] = (
+            weakref.ref(storage, lambda _: self._gone(key, ident)),
+            ident,
+        )
+
+    def resize(self, storage, size):
+        """A storage gives up its memory, or gets other memory, and lives on."""
+        entry = self.refs.get(id(storage))
+        if entry is None or entry[0]() is not storage:
+            return
+        category, op, module, _ = self.tags[entry[1]]
+        ident = self.alloc(size, op, module, category)
+        self.free(entry[1])
+        if ident:
+            self._follow(storage, ident)
 
     def _gone(self, key, ident):
         known = self.refs.get(key)

@@ -7,7 +7,7 @@ The sizes were read off allocator recordings of torch 2.11 on an H200, operation
 
 import torch
 
-from . import attention, convolution, recurrent
+from . import attention, convolution, recurrent, syncnorm
 from . import recorder as record
 from .reduction import scratch as reduction_scratch
 from .stage import Call
@@ -497,3 +497,4 @@ def install(stage):
     attention.install(stage)
     recurrent.install(stage)
     convolution.install(stage)
+    syncnorm.install(stage)

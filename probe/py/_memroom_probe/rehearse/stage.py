@@ -13,7 +13,7 @@ import weakref
 import torch
 from torch._subclasses import fake_tensor
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass
 
 from . import recorder as record
 from .values import Values
@@ -156,6 +156,8 @@ class Stage(TorchDispatchMode):
         self.real_bytes = 0
         self.turn = threading.RLock()  # the script's own threads take turns
         self.names = {}
+        self.parts = set()  # operations that consist of others
+        self.wrappers = {}  # type of tensor -> whether it only holds others, as DTensor does
         self.in_linear = False  # inside torch.nn.functional.linear
         self.in_math = False  # inside the math implementation of attention
         # (operation, category) of what is allocated next, where a part plays an operation itself
@@ -169,10 +171,17 @@ class Stage(TorchDispatchMode):
         tensors = tensors_in(args)
         if kwargs:
             tensors += tensors_in(kwargs.values())
+        if any(self.wraps(t) for t in tensors):
+            return NotImplemented  # it takes itself apart, and what it holds comes here
         name = self.names.get(func)
         if name is None:
             name = self.names[func] = func._schema.name.split("::")[-1]
+            if self.composed(func, name):
+                self.parts.add(func)
         if not any(type(t) is FakeTensor for t in tensors):
+            if func in self.parts:
+                with self:
+                    return func.decompose(*args, **kwargs)
             device = kwargs.get("device")
             if device is None or torch.device(device).type == "cpu":
                 if kwargs.get("pin_memory"):  # pinning asks the driver
@@ -182,6 +191,25 @@ class Stage(TorchDispatchMode):
                 if not self.too_big(name, args, kwargs):
                     return self.count_real(func(*args, **kwargs))
         return self.on_fakes(func, name, args, kwargs, tensors)
+
+    def composed(self, func, name):
+        """Whether an operation consists of others, by its one kernel. Such come here whole from
+        code that runs without autograd, as inside a DTensor; fake tensors take them apart.
+        """
+        return (
+            func.namespace == "aten"
+            and name not in self.rules
+            and name not in self.played
+            and torch._C._dispatch_has_kernel_for_dispatch_key(
+                func.name(), "CompositeImplicitAutograd"
+            )
+        )
+
+    def wraps(self, t):
+        kind = type(t)
+        if kind not in self.wrappers:
+            self.wrappers[kind] = kind is not FakeTensor and is_traceable_wrapper_subclass(t)
+        return self.wrappers[kind]
 
     def too_big(self, name, args, kwargs):
         """Whether a host tensor made from nothing should cost no memory."""

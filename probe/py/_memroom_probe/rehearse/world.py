@@ -9,7 +9,7 @@ import os
 import sys
 
 from ..imports import when_imported
-from . import ranks
+from . import objects, ranks
 
 OFFLINE = {
     "WANDB_MODE": "disabled",
@@ -48,6 +48,8 @@ def watch(rehearsal):
     )
     when_imported("torch.utils.tensorboard.writer", lambda m: _tensorboard(m, warn))
     when_imported("torch.distributed.distributed_c10d", lambda m: ranks.install(m, rehearsal))
+    when_imported("torch.distributed.fsdp._flat_param", ranks.flat_parameters)
+    objects.watch()
     when_imported(
         "torch.distributed.checkpoint.state_dict_saver",
         lambda m: _replace(m, warn, SAVED, "save", "async_save"),
@@ -148,7 +150,7 @@ def _one_process(rehearsal, torch):
 
     import torch.multiprocessing as multiprocessing
 
-    multiprocessing.spawn = spawn
+    multiprocessing.spawn = multiprocessing.start_processes = spawn
     size = os.environ.get("WORLD_SIZE", "1")
     if size.isdigit() and int(size) > 1 and ranks.asked(rehearsal)[1] == 1:
         rehearsal.fail(ranks.SEVERAL % (int(size), int(size)))
