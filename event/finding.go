@@ -1,5 +1,7 @@
 package event
 
+import "strings"
+
 // Severity of a finding.
 type Severity string
 
@@ -63,6 +65,21 @@ func (f Finding) Restates(earlier Finding) bool {
 	return f.Step > 0 && f.Kind == earlier.Kind && f.Step == earlier.Step &&
 		f.Bytes == earlier.Bytes
 }
+
+// Leaked is what a leak took of a memory in so many steps, at its pace; 0 where the finding is none,
+// was withdrawn, or is about another memory.
+func (f Finding) Leaked(where Where, steps int64) Bytes {
+	onCard := strings.HasPrefix(f.Memory, "GPU")
+	if f.Kind != "leak" || f.Severity == SeverityInfo || f.Step == 0 ||
+		onCard != (where == WhereGPU) {
+		return 0
+	}
+	return f.Bytes / Bytes(f.Step) * Bytes(steps)
+}
+
+// LargeLeak is the share of a limit, as its divisor, from which on a leak is the reason why memory
+// ran out.
+const LargeLeak = 5
 
 // Memory names the memory that ran out, for people: "GPU memory", "host memory".
 func (w Where) Memory() string {

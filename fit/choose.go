@@ -35,6 +35,7 @@ type Facts struct {
 	// why remedies do not reach into the program's framework, and what helps there; empty: they do
 	Foreign   string
 	Libraries event.Bytes // host memory of the interpreter with its libraries, before any data
+	Leaked    event.Bytes // by what a leak took in all steps of the attempt, at its pace
 	UsesGPU   bool
 	// remedies were in effect inside the processes, and none of them found anything to act on
 	Idle bool
@@ -73,6 +74,9 @@ type Left struct {
 func Choose(f Facts, o Options) Plan {
 	if f.Foreign != "" && f.Where != event.WhereShm {
 		return f.impossible(o, f.Foreign)
+	}
+	if f.leaks() {
+		return Plan{Remedies: f.On, Factor: 1, Left: notAllowed(f, o), Impossible: OfLeak}
 	}
 	if f.Idle && f.Hopeless == "" {
 		return f.impossible(o, f.nothingToActOn())

@@ -102,8 +102,21 @@ func TestHostLadder(t *testing.T) {
 	}
 }
 
-// TestHostLadderEnds: after pieces by measure come a few of fixed size, and the end claims no need
-// below what is there.
+// TestHostLadderWhole: a model that cannot be split is not launched with a fixed number of pieces.
+func TestHostLadderWhole(t *testing.T) {
+	for whole, want := range map[string]int{"": 3, "Net: BatchNorm in training mode": 2} {
+		facts, launches := Facts{Where: event.WhereCgroup, Limit: gib, Whole: whole}, 0
+		for plan := Choose(facts, Options{}); plan.Impossible == ""; plan = Choose(facts, Options{}) {
+			facts.On, launches = plan.Remedies, launches+1
+		}
+		if launches != want {
+			t.Errorf("%q: %d launches with remedies, want %d", whole, launches, want)
+		}
+	}
+}
+
+// TestHostLadderEnds: after what is measured comes a tighter plan, then a few pieces of fixed size,
+// and the end claims no need below what is there.
 func TestHostLadderEnds(t *testing.T) {
 	facts := Facts{Where: event.WhereCgroup, Limit: gib, Needs: gib / 2}
 	var changed []string
@@ -113,9 +126,10 @@ func TestHostLadderEnds(t *testing.T) {
 			changed, facts.On = append(changed, strings.Join(plan.Changed, ", ")), plan.Remedies
 			continue
 		}
-		if len(changed) != 2 || !strings.Contains(changed[0],
+		if len(changed) != 3 || !strings.Contains(changed[0],
 			"smaller micro-batches, as small as needed") ||
-			!strings.Contains(changed[1], "split into 16 micro-batches") {
+			!strings.Contains(changed[1], "no data loader workers") ||
+			!strings.Contains(changed[2], "split into 16 micro-batches") {
 			t.Errorf("tried %q", changed)
 		}
 		if inside := ids(Inside(facts.On)); slices.Contains(inside, remedy.Checkpointing) ||

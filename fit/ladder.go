@@ -121,15 +121,22 @@ const hostPieces = 16
 func hostLadder(f Facts) []Stage {
 	first := []Remedy{atMostWorkers(1), inProcess(remedy.PinMemory, remedy.Params{})}
 	second := []Remedy{atMostWorkers(0)}
+	var third []Remedy
 	if f.trainsOnCPU() { // else activations are on the card, and what grew on the host is data
 		p := remedy.Params{Failed: true, Factor: tighter[0], Limit: f.Limit}
 		first = append(first, inProcess(remedy.MicroBatch, p), inProcess(remedy.Checkpointing, p),
-			inProcess(remedy.ActivationBudget, remedy.Params{Limit: f.Limit}))
+			inProcess(remedy.ActivationBudget, remedy.Params{Limit: f.Limit}),
+			inProcess(remedy.ChunkedLoss, remedy.Params{}))
+		p.Factor = tighter[1]
+		second = append(second, inProcess(remedy.MicroBatch, p), inProcess(remedy.Checkpointing, p))
 		// Measuring went wrong, or there was nothing to measure with: a fixed number.
-		second = append(second, inProcess(remedy.MicroBatch, remedy.Params{Pieces: hostPieces}))
+		if f.Whole == "" {
+			third = append(third, inProcess(remedy.MicroBatch, remedy.Params{Pieces: hostPieces}))
+		}
 	}
 	return []Stage{{"fewer copies of the data at once", first},
-		{"no copies of the data at all", second}}
+		{"no copies of the data at all; less room is planned with", second},
+		{"a fixed number of micro-batches", third}}
 }
 
 func atMostWorkers(n int) Remedy {

@@ -2,9 +2,11 @@ package fit
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"memroom/event"
+	"memroom/remedy"
 )
 
 // impossible is the plan of which nothing comes: the reason, and the least that would be needed,
@@ -34,11 +36,32 @@ func CannotFit(why string, needs, limit event.Bytes) (string, event.Bytes) {
 	return fmt.Sprintf("it needs at least %s, and %s are there; %s", needs, limit, why), needs
 }
 
+// OfLeak is the end where a leak is why memory ran out.
+const OfLeak = "what the program keeps grows with every step, until nothing is left. No remedy " +
+	"stops a leak; a smaller batch or a higher limit only delays the end"
+
+// leaks says whether another attempt would be in vain because of a leak. The first time it would be
+// where the leak took half of what there is beside libraries: to give back all of the rest would
+// not make twice as many steps. With remedies in effect a large part is enough.
+func (f Facts) leaks() bool {
+	if f.Limit == 0 || f.Leaked == 0 {
+		return false
+	}
+	inside := func(r Remedy) bool { return r.Level == remedy.LevelProcess }
+	if slices.ContainsFunc(f.On, inside) && f.Leaked >= f.Limit/event.LargeLeak {
+		return true
+	}
+	return f.Leaked >= (f.Limit-min(f.Libraries, f.Limit/2))/2
+}
+
 // GivenUp says the end after the last attempt that may be made: the reason, and what is needed at
 // the least, where that is known.
 func (f Facts) GivenUp(attempts int) (string, event.Bytes) {
 	if f.Hopeless != "" {
 		return f.Hopeless, f.Needs
+	}
+	if f.leaks() {
+		return OfLeak, 0
 	}
 	return CannotFit(fmt.Sprintf("%d attempts were made; --max-attempts allows no more%s",
 		attempts, f.lastMoment()), f.Allocated+f.Requested, f.Limit)

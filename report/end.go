@@ -163,7 +163,6 @@ func (e End) leaks() bool {
 // leakFilled says that a leak alone took a large part of the memory that ran out, at its pace over
 // all steps.
 func (e End) leakFilled(where event.Where) bool {
-	const large = 5 // a fifth of the limit
 	limit := cmp.Or(e.Run.HostMem, e.Peaks.HostLimit)
 	if where == event.WhereGPU {
 		limit = e.Run.GPUMem
@@ -172,9 +171,7 @@ func (e End) leakFilled(where event.Where) bool {
 		}
 	}
 	return limit > 0 && slices.ContainsFunc(e.Findings, func(f event.Finding) bool {
-		gpu := strings.HasPrefix(f.Memory, "GPU")
-		return f.Kind == "leak" && f.Step > 0 && gpu == (where == event.WhereGPU) &&
-			f.Bytes/event.Bytes(f.Step)*event.Bytes(e.Steps) >= limit/large
+		return f.Leaked(where, e.Steps) >= limit/event.LargeLeak
 	})
 }
 
@@ -254,8 +251,7 @@ func (e End) why() string {
 	if e.Fit != nil && e.Fit.Tells() {
 		switch {
 		case e.Fit.Impossible != "" && e.leakFilled(e.Fit.Last().OutOf):
-			return "what the program keeps grows with every step, until nothing is left. No remedy " +
-				"stops a leak; a smaller batch or a higher limit only delays the end."
+			return asSentence(fit.OfLeak)
 		case e.Fit.Impossible != "":
 			return asSentence(e.Fit.Impossible)
 		}

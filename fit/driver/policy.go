@@ -162,6 +162,9 @@ func (p *Policy) facts(a supervise.Attempt, tried fit.Tried) fit.Facts {
 		UsesGPU: tried.Allocated > 0, Idle: tried.Idle(), Whole: tried.Whole(),
 		Foreign: tried.Foreign(), Libraries: tried.Libraries}
 	f.Hopeless, f.Needs = tried.Hopeless()
+	for _, finding := range a.Findings {
+		f.Leaked = max(f.Leaked, finding.Leaked(f.Where, a.LastStep))
+	}
 	if f.Where != event.WhereGPU && f.Where != event.WhereMPS {
 		f.Limit = a.Peaks.HostLimit
 		return f

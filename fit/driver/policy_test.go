@@ -94,12 +94,17 @@ func TestNoFurtherAttempt(t *testing.T) {
 		Verdict: event.Verdict{ExitCode: 3}}
 	foreign := ranOut(1)
 	foreign.Frameworks = []string{"jax"}
+	leaking := ranOut(1) // 15 of 22 GiB in 60 steps
+	leaking.LastStep = 60
+	leaking.Findings = []event.Finding{{Kind: "leak", Severity: event.SeverityWarning, Step: 40,
+		Bytes: 10 * event.GiB, Memory: "GPU 0 memory"}}
 	for name, c := range map[string]struct {
 		attempt supervise.Attempt
 		most    int
 		why     string
 	}{
 		"out of reach":       {foreign, 4, "jax.checkpoint"},
+		"a leak":             {leaking, 4, "No remedy stops a leak"},
 		"its input is gone":  {spent, 4, "not launched again: the pipe is gone"},
 		"no attempt is left": {ranOut(1), 1, "--max-attempts"},
 		"its own failure":    {failed, 4, ""},
@@ -110,6 +115,37 @@ func TestNoFurtherAttempt(t *testing.T) {
 		if d.Again || err != nil || !strings.Contains(record.Impossible, c.why) ||
 			(c.why == "") != (record.Impossible == "") {
 			t.Errorf("%s: %+v, record %+v, %v", name, d, record, err)
+		}
+	}
+}
+
+// TestSmallLeaks: one that is not why memory ran out costs no attempt. With remedies in effect a
+// fifth of the limit ends them.
+func TestSmallLeaks(t *testing.T) {
+	leak := event.Finding{Kind: "leak", Severity: event.SeverityWarning, Step: 40,
+		Bytes: 4 * event.GiB, Memory: "GPU 0 memory"}
+	host, withdrawn := leak, leak
+	host.Memory, withdrawn.Severity = "host memory", event.SeverityInfo
+	for name, c := range map[string]struct {
+		found event.Finding
+		steps int64 // of 22 GiB, 0.1 GiB are kept in each
+		again []bool
+	}{
+		"a quarter":          {leak, 55, []bool{true, false}},
+		"little":             {leak, 20, []bool{true, true}},
+		"of another memory":  {host, 200, []bool{true, true}},
+		"one that has ended": {withdrawn, 200, []bool{true, true}},
+	} {
+		dir := t.TempDir()
+		p := New(Spec{MaxAttempts: 4}, dir, time.Now(), nil)
+		for i, want := range c.again {
+			a := ranOut(i + 1)
+			a.LastStep, a.Findings = c.steps, []event.Finding{c.found}
+			a.Said = []probe.Said{{Kind: "applied", ID: "micro_batch", Text: "Net: 2 pieces"}}
+			if d := p.After(a); d.Again != want {
+				record, _ := ReadRecord(dir)
+				t.Errorf("%s, attempt %d: again %v: %s", name, i+1, d.Again, record.Impossible)
+			}
 		}
 	}
 }

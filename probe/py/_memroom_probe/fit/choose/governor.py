@@ -450,11 +450,14 @@ class Governor:
         there are none, or none more to be had.
         """
         more = {0: 4, 4: 16}.get(self._recurrent.get(module, 0))
-        found = recurrent.layers(module) if around.is_card and "micro_batch" in self.allowed else []
+        found = recurrent.layers(module) if "micro_batch" in self.allowed else []
+        twice = not around.is_card
+        if twice and "checkpointing" not in self.allowed:
+            found = []
         if more is None or not found:
             return False
         self._recurrent[module] = more
-        other_masks = recurrent.cut(module, more)
+        other_masks = recurrent.cut(module, more, twice)
         self.say(
             "applied",
             "%s: its recurrent layer%s in %d pieces of the batch"
@@ -622,14 +625,15 @@ class Governor:
             if p.requires_grad and p.grad is None
         )
         needs = int(held - room.state() + gradients + cost.output_row * case.rows)
+        beside = "" if _is_on_card(module) else "Python with its libraries, data, "
         if needs > limit:
             self.say(
                 "note",
                 (
-                    "cannot fit: needs at least %s, %s are there: so much do weights, gradients "
+                    "cannot fit: needs at least %s, %s are there: so much do %sweights, gradients "
                     "and the results of %s take"
                 )
-                % (room.words(needs), room.words(limit), case.name),
+                % (room.words(needs), room.words(limit), beside, case.name),
                 id="cannot_fit",
                 needs=needs,
                 limit=limit,
@@ -873,7 +877,9 @@ class Governor:
         unseen = UNSEEN if step.around.is_card else 0.0
         forecast = self._forecasts.setdefault(frozenset(cases.items()), Forecast(unseen))
         predicted = real = step.predicted()
-        if step.around.is_card:
+        if not step.around.is_card:
+            real = max(predicted, step.peak_of_passes() - step.held_before)
+        else:
             real = step.peak_of_passes() - step.held_before
             # A library takes a work space where there is room, and does without where there is not.
             real = max(real - max(case.optional for case in cases), min(real, predicted))

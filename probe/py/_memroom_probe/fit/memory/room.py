@@ -6,6 +6,7 @@ import ctypes
 import gc
 import itertools
 import os
+import time
 
 import torch
 
@@ -64,33 +65,92 @@ class CudaRoom:
 
 
 class HostRoom:
-    """Host memory, for training on the CPU. Without a limit from outside the lowest cgroup limit
-    that is found counts.
+    """Host memory, for training on the CPU, as far as this process may use it. Without a limit from
+    outside the lowest cgroup limit that is found counts. Ranks of one job share what there is.
     """
 
     is_card = False
 
     def __init__(self, limit=None):
-        # Pages of libraries count too: a cgroup that has no room for them crawls before it kills.
-        self.limit = int(0.8 * (int(limit) if limit else _cgroup_limit()))
+        whole = int(limit) if limit else _cgroup_limit()
         _give_back_at_once()
+        job = _of_cgroup()
+        # Pages of libraries count too: a cgroup that has no room for them crawls before it kills.
+        pages = job["mapped"] if job else UNKNOWN_PAGES * whole
+        usable = whole - min(max(pages, FEWEST_PAGES * whole), UNKNOWN_PAGES * whole)
+        ranks = _ranks_here()
+        own = self.held()
+        if job and job["held"] > own:  # other processes of the job: ranks, a launcher, workers
+            self.limit = int(max(own + (usable - job["held"]) / ranks, usable / ranks / 2))
+        else:
+            self.limit = int(usable / ranks)
+        self._before = 0
 
     def held(self):
         """What cannot be dropped; pages of libraries can."""
-        with open("/proc/self/status") as f:
-            lines = dict(line.split(":", 1) for line in f if line.startswith("Rss"))
-        return sum(
-            int(lines.get(name, "0 kB").split()[0]) * 1024 for name in ("RssAnon", "RssShmem")
-        )
+        own = _status()
+        return own.get("RssAnon", 0) + own.get("RssShmem", 0)
 
     def start_peak(self):
-        pass
+        """The kernel's high-water mark begins anew, where it lets us."""
+        try:
+            with open("/proc/self/clear_refs", "w") as f:
+                f.write("5")
+        except OSError:
+            pass
+        self._before = _status().get("VmHWM", 0)
 
     def wait(self):
         pass
 
     def peak(self):
-        return self.held()
+        own = _status()
+        held = own.get("RssAnon", 0) + own.get("RssShmem", 0)
+        if own.get("VmHWM", 0) <= self._before:
+            return held
+        return max(held, own["VmHWM"] - own.get("RssFile", 0))
+
+
+# Share of the limit that is left to pages of libraries where nobody knows how many there are, and
+# at the least.
+UNKNOWN_PAGES, FEWEST_PAGES = 0.2, 0.05
+
+
+def _status():
+    """The bytes that the kernel counts for this process, by name."""
+    with open("/proc/self/status") as f:
+        lines = [line.split() for line in f if line.startswith(("Rss", "VmHWM"))]
+    return {name.rstrip(":"): int(count) * 1024 for name, count, *_ in lines}
+
+
+def _of_cgroup():
+    """Bytes that all processes of the job hold and that they have mapped of files, from the cgroup
+    that memroom made for it; None where there is none.
+    """
+    try:
+        with open("/proc/self/cgroup") as f:
+            paths = [line.strip().split(":", 2)[1:] for line in f]
+        for kinds, path in paths:
+            if "memory" not in kinds.split(",") and kinds or "/memroom-" not in path:
+                continue
+            folder = "/sys/fs/cgroup/memory" if kinds else "/sys/fs/cgroup"
+            with open(folder + path + "/memory.stat") as f:
+                stat = {name: int(count) for name, count in (line.split() for line in f)}
+            held = stat.get("anon", stat.get("total_rss", 0))
+            held += stat.get("shmem", stat.get("total_shmem", 0))
+            return {"held": held, "mapped": stat.get("file_mapped", stat.get("total_mapped_file"))}
+    except (OSError, ValueError):
+        pass
+    return None
+
+
+def _ranks_here():
+    """Processes on this machine that train together."""
+    if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
+        return 1
+    size = torch.distributed.get_world_size()
+    here = os.environ.get("LOCAL_WORLD_SIZE", "")
+    return min(size, int(here)) if here.isdigit() and int(here) else size
 
 
 def _give_back_at_once():
@@ -101,8 +161,36 @@ def _give_back_at_once():
     """
     try:
         ctypes.CDLL(None).mallopt(-3, 1 << 17)  # M_MMAP_THRESHOLD
+        heap.wanted = True
     except (OSError, AttributeError):
         pass  # another C library
+
+
+class Heap:
+    """What the C library keeps of freed memory, given back to the kernel: small tensors come from
+    its heap, and what stays between them holds the rest. Of use where training is on the CPU.
+    """
+
+    COSTS = 0.03  # share of the time that this may take at the most
+
+    def __init__(self):
+        self.wanted, self._next = False, 0.0
+        try:
+            self._trim = ctypes.CDLL(None).malloc_trim
+        except (OSError, AttributeError):
+            self._trim = None
+
+    def give_back(self):
+        """Called between pieces of work."""
+        begin = time.monotonic()
+        if not self.wanted or self._trim is None or begin < self._next:
+            return
+        self._trim(0)
+        end = time.monotonic()
+        self._next = end + (end - begin) / self.COSTS
+
+
+heap = Heap()
 
 
 def host_free():

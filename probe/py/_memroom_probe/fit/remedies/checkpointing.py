@@ -17,6 +17,7 @@ from torch.utils.checkpoint import checkpoint
 
 from ..batch.inputs import is_tensor
 from ..calls import generators, lent, moving, outermost, tree
+from ..memory.room import heap
 
 
 @dataclasses.dataclass(eq=False)
@@ -153,6 +154,7 @@ def checkpointed(call, args_kwargs, modules=(), parameters=None):
         run, *tensors, use_reentrant=False, context_fn=lambda: (contextlib.nullcontext(), second)
     )
     second.before = watched.done()
+    heap.give_back()
     return result
 
 
@@ -168,6 +170,7 @@ class _Second:
         self.stack: list = []
 
     def __enter__(self):
+        heap.give_back()
         later = generators.drawn()
         generators.put_back_besides(self.draws)
         inside = contextlib.ExitStack()

@@ -3,7 +3,8 @@
 cuDNN asks for one piece of memory for all that a recurrent layer keeps for its backward pass, and
 for as large a work space. Behind BatchNorm, or where the layer drops values, the model's batch
 cannot be split and no call can be run twice; but a recurrent layer treats every sample by itself.
-What each piece keeps then waits in host memory, and comes back piece by piece.
+What each piece keeps then waits in host memory, and comes back piece by piece; on a CPU each piece
+is computed again.
 """
 
 import functools
@@ -13,6 +14,7 @@ import torch
 from torch.nn.utils.rnn import PackedSequence
 
 from ..calls.again import drops_by_itself
+from .checkpointing import checkpointed
 
 
 def layers(module: torch.nn.Module) -> List[Tuple[str, torch.nn.RNNBase]]:
@@ -20,29 +22,52 @@ def layers(module: torch.nn.Module) -> List[Tuple[str, torch.nn.RNNBase]]:
     return [(name, m) for name, m in module.named_modules() if isinstance(m, torch.nn.RNNBase)]
 
 
-def cut(module: torch.nn.Module, count: int) -> bool:
-    """From now on these layers work in so many pieces. Says whether they draw other masks then."""
+def cut(module: torch.nn.Module, count: int, twice: bool = False) -> bool:
+    """From now on these layers work in so many pieces. twice: each is computed again in the
+    backward pass. Says whether they draw other masks then.
+    """
     for _, layer in layers(module):
         forward = vars(layer).get("forward", layer.forward)
         original = getattr(forward, "memroom_stands_for", forward)
-        vars(layer)["forward"] = _in_pieces(layer, original, count)
+        run = _computed_again(layer, original) if twice else original
+        stands = _in_pieces(layer, original, run, count)
+        vars(layer)["forward"] = stands
     return any(drops_by_itself(layer) for _, layer in layers(module))
 
 
+def _computed_again(
+    layer: torch.nn.RNNBase, original: Callable[..., Any]
+) -> Callable[..., Any]:
+    def run(input: Any, hx: Any = None) -> Any:
+        if not torch.is_grad_enabled():
+            return original(input, hx)
+        if not isinstance(input, PackedSequence):
+            return checkpointed(original, ((input, hx), {}), [layer])
+
+        def packed(data: torch.Tensor, hx: Any) -> Any:
+            out, last = original(PackedSequence(data, input.batch_sizes), hx)
+            return out.data, last
+
+        data, last = checkpointed(packed, ((input.data, hx), {}), [layer])
+        return PackedSequence(data, input.batch_sizes), last
+
+    return run
+
+
 def _in_pieces(
-    layer: torch.nn.RNNBase, original: Callable[..., Any], count: int
+    layer: torch.nn.RNNBase, original: Callable[..., Any], run: Callable[..., Any], count: int
 ) -> Callable[..., Any]:
     @functools.wraps(original)
     def forward(input: Any, hx: Any = None) -> Any:
         if isinstance(input, PackedSequence) and int(input.batch_sizes[0]) > 1:
-            return _packed(original, input, hx, count)
+            return _packed(run, input, hx, count)
         across = 0 if getattr(layer, "batch_first", False) else 1
         if not isinstance(input, torch.Tensor) or input.dim() != 3 or input.size(across) < 2:
             return original(input, hx)
         size = -(-input.size(across) // count)
         results = []
         for i, part in enumerate(input.split(size, across)):
-            results.append(original(part, _states(hx, i * size, part.size(across))))
+            results.append(run(part, _states(hx, i * size, part.size(across))))
         outputs, states = zip(*results)
         return torch.cat(outputs, across), _joined(states)
 
@@ -50,7 +75,7 @@ def _in_pieces(
     return forward
 
 
-def _packed(original: Callable[..., Any], packed: PackedSequence, hx: Any, count: int) -> Any:
+def _packed(run: Callable[..., Any], packed: PackedSequence, hx: Any, count: int) -> Any:
     """Sequences of many lengths, longest first: at each time those that have not ended lie one
     behind the other.
     """
@@ -69,7 +94,7 @@ def _packed(original: Callable[..., Any], packed: PackedSequence, hx: Any, count
         spans = zip((begins + first).tolist(), there.tolist())
         places = torch.cat([torch.arange(at, at + n) for at, n in spans]).to(packed.data.device)
         part = PackedSequence(packed.data.index_select(0, places), there)
-        out, last = original(part, _states(hx, first, some))
+        out, last = run(part, _states(hx, first, some))
         outputs.append(out.data)
         states.append(last)
         taken.append(places)
