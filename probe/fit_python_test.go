@@ -37,7 +37,7 @@ func fitTogether(t *testing.T) {
 	python := testenv.Python(t, "torch", "torchvision", "transformers", "accelerate", "lightning")
 	files := []string{"test_hostile", "test_frameworks", "test_governor", "test_loops",
 		"test_microbatch", "test_remedies", "test_state", "test_api", "test_card", "test_chance",
-		"test_threads", "test_declines", "test_rules", "test_forecast"}
+		"test_threads", "test_declines", "test_rules", "test_forecast", "test_host"}
 	dir := filepath.Join(testenv.Root(t), "probe")
 	const start = "import sys; sys.path[:0] = sys.argv[1:3]; import together; " +
 		"together.main(2, sys.argv[3:])"

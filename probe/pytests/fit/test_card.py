@@ -408,9 +408,9 @@ class Recurrent(unittest.TestCase):
     def both(self, layer, x, hx):
         """Results and gradients of a layer as it is and in pieces."""
         found = []
-        for count in (None, 4, 16):
+        for count, twice in ((None, False), (4, False), (16, False), (4, True), (16, True)):
             if count:
-                recurrent.cut(layer, count)
+                recurrent.cut(layer, count, twice)
             given = [t.clone().requires_grad_() for t in (x, *hx)]
             states = given[1:] and (tuple(given[1:]) if len(given) > 2 else given[1])
             out, last = layer(given[0], *([states] if hx else []))
@@ -439,7 +439,9 @@ class Recurrent(unittest.TestCase):
                 for got in cut:
                     for a, b in zip(whole, got):
                         self.assertLess(float((a - b).abs().max()), 1e-12, layer)
-            self.check_packed(layer, [x[:n, 1 + n % 3] for n in (4, 7, 2, 7, 1)], hx)
+            for twice in (False, True):
+                recurrent.cut(layer, 16, twice)
+                self.check_packed(layer, [x[:n, 1 + n % 3] for n in (4, 7, 2, 7, 1)], hx)
 
     def check_packed(self, layer, sequences, hx):
         """Of several lengths, in any order."""

@@ -69,6 +69,59 @@ class Accumulation(unittest.TestCase):
         for a, b in zip(before, after):
             self.assertLess(abs(a - b) / a, 1e-4)
 
+    def test_steps_and_losses_of_their_own(self):
+        """A step by hand may do things once a batch; sums are not averages."""
+
+        class Averaged(keras.Model):
+            """Keeps a moving average of its weights, moved on in every step."""
+
+            def train_step(self, data):
+                self.moved = getattr(self, "moved", 0) + 1
+                return super().train_step(data)
+
+        class Plain(keras.Model):
+            """A class of somebody's own, with Keras' own step."""
+
+        inner = network()
+        for kind, applied in ((Averaged, False), (Plain, True)):
+            inputs = keras.Input((8,))
+            model = kind(inputs=inputs, outputs=inner(inputs))
+            loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+            model.compile(keras.optimizers.Adam(1e-2), loss)
+            self.told.clear()
+            self.with_pieces()
+            self.run_fit(model)
+            keras.Model.fit = self.original
+            said = [(k, "written by hand" in text) for k, text in self.told]
+            self.assertEqual(said, [("applied", False)] if applied else [("declined", True)], kind)
+        model = network()
+        model.compile(
+            keras.optimizers.SGD(1e-3),
+            keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction="sum"),
+        )
+        self.told.clear()
+        self.with_pieces()
+        self.run_fit(model)
+        self.assertEqual([kind for kind, _ in self.told], ["declined"])
+        self.assertIn("sum over the batch", self.told[0][1])
+
+    def test_other_masks_are_told(self):
+        for rate, want in ((0.0, "exact"), (0.5, "expected")):
+            keras.utils.set_random_seed(0)
+            layers = [keras.layers.Dense(16), keras.layers.Dropout(rate), keras.layers.Dense(3)]
+            model = keras.Sequential([keras.Input((8,))] + layers)
+            loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+            model.compile(keras.optimizers.Adam(1e-2), loss)
+            fields = []
+            of_keras.apply(
+                keras,
+                [{"id": "micro_batch", "params": {"pieces": 4}}],
+                lambda kind, text, fields=fields, **f: fields.append(f["equivalence"]),
+            )
+            self.run_fit(model)
+            keras.Model.fit = self.original
+            self.assertEqual(fields, [want], rate)
+
     def test_datasets(self):
         import tensorflow as tf
 

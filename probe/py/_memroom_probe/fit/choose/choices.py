@@ -29,6 +29,9 @@ A_PIECE = 0.01  # share of a step that each piece costs at the least
 TRAVEL = 8e9
 # share of a work space that must be free besides: it has to lie in one piece
 SCATTERED = 0.1
+# times the bytes of a graph's nodes that a checkpointed piece keeps: an object beside each node for
+# what it saved
+HOLDERS = 2.0
 MOST_AWAY = 0.95  # share of what is saved that leaves where everything large does
 
 
@@ -202,7 +205,8 @@ def _pieces(inputs, accumulates, cost, beside, peak_row, saved_row, parts):
     for count in _counts(rows):
         size = -(-rows // count)
         count = -(-rows // size)
-        one = cost.peak_fixed + peak_row * size + outputs + beside
+        graphs = 0 if accumulates else HOLDERS * (count - 1) * cost.graph  # of pieces that wait
+        one = cost.peak_fixed + peak_row * size + outputs + beside + graphs
         words = "batch of %d split into %d micro-batches%s" % (
             rows,
             count,
@@ -223,9 +227,10 @@ def _pieces(inputs, accumulates, cost, beside, peak_row, saved_row, parts):
             )
             continue
         for keep in range(0, count, max(1, count // 16)):
-            stays = outputs + cost.saved_fixed + saved_row * size * keep
+            stays = outputs + cost.saved_fixed + saved_row * size * keep + graphs
             kept = (
-                cost.peak_fixed
+                graphs
+                + cost.peak_fixed
                 + beside
                 + outputs
                 + saved_row * size * keep

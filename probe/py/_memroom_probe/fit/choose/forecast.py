@@ -28,10 +28,14 @@ class Forecast:
         self.seen.append((predicted, real))
         self.seen.sort()
 
+    def missed(self) -> float:
+        """Bytes by which a prediction was too low at the most; below 0 where none was."""
+        return max(real - predicted for predicted, real in self.seen)
+
     def room_for(self, free: float) -> float:
         """The bytes that a choice may be predicted to need where so many are free."""
         predicted = self.seen[-1][0]
-        rest = free - predicted - max(r - p for p, r in self.seen)
+        rest = free - predicted - self.missed()
         # Beyond the last reading it may be wrong by more; below it is taken to be wrong by as much.
         return predicted + (rest / (1 + self._grows()) if rest > 0 else rest)
 

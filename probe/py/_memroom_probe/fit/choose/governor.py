@@ -619,6 +619,7 @@ class Governor:
         wait elsewhere; only what lies there beside one row.
         """
         module = case.module()
+        self._tell_if_nothing_fits(case, held, limit)
         gradients = sum(
             p.numel() * p.element_size()
             for p in module.parameters()
@@ -640,6 +641,20 @@ class Governor:
             )
         for id in case.choice.remedies() or ["micro_batch"]:
             self.say("note", "%s: the first step with: %s" % (case.name, case.choice.words), id=id)
+
+    def _tell_if_nothing_fits(self, case, held, limit):
+        """On a CPU peaks are those of the process, so another attempt would find the same."""
+        needs = int(held + min(c.needs for c in case.candidates))
+        if _is_on_card(case.module()) or needs <= limit:
+            return
+        self.say(
+            "note",
+            "cannot fit: %s in the way that takes least needs about %s with Python, its libraries "
+            "and data (%s), and %s are there" % (case.name, *map(room.words, (needs, held, limit))),
+            id="cannot_fit",
+            needs=needs,
+            limit=limit,
+        )
 
     def _unmeasured(self, module, around, reason, again=False):
         """Without a batch to try there is only everything at once: what is saved waits on the host,
@@ -744,8 +759,12 @@ class Governor:
         results = 0 if any(case.has_loss for case in cases) else step.results_alive()
         budget = self._budget(step.around.limit) * (ROOM_TO_GROW if self._varies else 1)
 
+        def beside():
+            """Bytes that are there whatever is chosen."""
+            return self._held(cases, step.around, results) + stays
+
         def room_left():
-            return forecast.room_for(budget - self._held(cases, step.around, results) - stays)
+            return forecast.room_for(budget - beside())
 
         free, now = room_left(), together(cases, lambda c: c.choice)
         wall = self.teller.take_wall()
@@ -757,7 +776,7 @@ class Governor:
             return
         if not first and not wall and now <= free + slack:
             return
-        always = budget - free
+        always = beside() + forecast.missed()
         far = first and step.around.is_card and len(forecast.seen) == 1
         far = far and free - now > FAR * step.around.limit
         if self.failed:
@@ -770,7 +789,7 @@ class Governor:
         )
         if lacks and self._send_state_away(step.around):
             free = room_left()
-            always, taken = budget - free, cheapest_if_equal(cases, free)
+            always, taken = beside() + forecast.missed(), cheapest_if_equal(cases, free)
         taken = self._fitting_elsewhere(cases, taken, free, now)
         if self._ran_equal(cases, taken, step):
             taken = {case: case.choice for case in cases}
@@ -874,8 +893,7 @@ class Governor:
 
     def _read(self, cases, step):
         """The Forecast for these calls, with what the step that was watched took."""
-        unseen = UNSEEN if step.around.is_card else 0.0
-        forecast = self._forecasts.setdefault(frozenset(cases.items()), Forecast(unseen))
+        forecast = self._forecasts.setdefault(frozenset(cases.items()), Forecast(UNSEEN))
         predicted = real = step.predicted()
         if not step.around.is_card:
             real = max(predicted, step.peak_of_passes() - step.held_before)

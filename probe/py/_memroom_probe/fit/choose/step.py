@@ -28,10 +28,10 @@ class Step:
         """From now on the peak is read. gradients: bytes that are held and counted with the
         choices.
         """
+        around.start_peak()
         if self.around is None:
             self.around, self.held_before = around, around.held() - gradients
             _watching.add(self)
-        around.start_peak()
 
     def begins(self, case):
         self.marks = [m for m in self.marks if m.waits()]

@@ -43,6 +43,7 @@ class Cost:
     away_fixed: float  # the peak while what is saved waits in host memory
     away_row: float
     travel: float  # seconds of a byte there and back
+    graph: float = 0.0  # of the nodes of one piece's graph, of any size; not on a card
     repeats: bool = True  # a second run gives the same results
     recomputable: bool = True  # and the backward pass bears checkpointing
 
@@ -104,6 +105,7 @@ def cost(module, call, inputs, room, apart=True, away=False, space=lambda rows: 
         away_fixed=beside[0],
         away_row=beside[1],
         travel=travel,
+        graph=_line(few, first.graph, many, second.graph)[0],
         repeats=second.repeats,
         recomputable=second.repeats and not second.once and not weights.changed(module),
     )

@@ -32,6 +32,7 @@ class Seen:
     repeats: bool = True  # a second run gave the same results
     way: Optional[Callable[..., None]] = None  # how gradients were taken
     least: int = 0  # bytes that the peak has at the least: what is kept, results, gradients
+    graph: int = 0  # bytes of host memory that the graph itself takes, where training is there
 
     def same_results(self, other):
         """Up to what kernels that add in any order may differ by."""
@@ -52,8 +53,8 @@ def _near(a, b):
 def one(module, call, inputs, rows, room, backward):
     """Runs the module forward and backward on a few rows."""
     args, kwargs = inputs.pick(list(range(rows)))
-    before, lengths, drawn = room.held(), keepsakes.lengths(module), generators.read(module)
     room.start_peak()
+    before, lengths, drawn = room.held(), keepsakes.lengths(module), generators.read(module)
     room.wait()
     begin = time.perf_counter()
     tally = _Tally(module, (args, kwargs))
@@ -64,6 +65,7 @@ def one(module, call, inputs, rows, room, backward):
         results = [t for t in tree.flatten(call(*args, **kwargs))[0] if is_tensor(t)]
     generators.note_drawn(drawn, generators.read(module))
     outputs = sum(t.numel() * t.element_size() for t in results)
+    graph = 0 if room.is_card else max(0, room.held() - before - tally.bytes - outputs)
     targets = [t for t in results if t.requires_grad and t.is_floating_point()]
     if targets:
         backward(
@@ -93,6 +95,7 @@ def one(module, call, inputs, rows, room, backward):
         bool(tally.twice) or keepsakes.lengths(module) != lengths,
         [t.detach().flatten()[:KEPT].double() for t in results if not t.is_complex()],
         least=least,
+        graph=graph,
     )
 
 

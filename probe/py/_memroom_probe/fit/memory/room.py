@@ -7,6 +7,7 @@ import gc
 import itertools
 import os
 import time
+from typing import Any
 
 import torch
 
@@ -92,7 +93,10 @@ class HostRoom:
         return own.get("RssAnon", 0) + own.get("RssShmem", 0)
 
     def start_peak(self):
-        """The kernel's high-water mark begins anew, where it lets us."""
+        """The kernel's high-water mark begins anew, where it lets us. Holes of the heap would hide
+        what is taken from now on.
+        """
+        heap.give_back(at_once=True)
         try:
             with open("/proc/self/clear_refs", "w") as f:
                 f.write("5")
@@ -175,15 +179,16 @@ class Heap:
 
     def __init__(self):
         self.wanted, self._next = False, 0.0
+        self._trim: Any = None
         try:
             self._trim = ctypes.CDLL(None).malloc_trim
         except (OSError, AttributeError):
-            self._trim = None
+            pass  # another C library
 
-    def give_back(self):
-        """Called between pieces of work."""
+    def give_back(self, at_once=False):
+        """Called between pieces of work. at_once: whatever it costs."""
         begin = time.monotonic()
-        if not self.wanted or self._trim is None or begin < self._next:
+        if not self.wanted or self._trim is None or begin < self._next and not at_once:
             return
         self._trim(0)
         end = time.monotonic()

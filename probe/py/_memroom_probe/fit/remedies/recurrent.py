@@ -35,9 +35,7 @@ def cut(module: torch.nn.Module, count: int, twice: bool = False) -> bool:
     return any(drops_by_itself(layer) for _, layer in layers(module))
 
 
-def _computed_again(
-    layer: torch.nn.RNNBase, original: Callable[..., Any]
-) -> Callable[..., Any]:
+def _computed_again(layer: torch.nn.RNNBase, original: Callable[..., Any]) -> Callable[..., Any]:
     def run(input: Any, hx: Any = None) -> Any:
         if not torch.is_grad_enabled():
             return original(input, hx)

@@ -1,0 +1,118 @@
+"""Host memory, where training is on the CPU: what a call takes of it, and what there is of it for
+each process of a job.
+"""
+
+import unittest
+from unittest import mock
+
+import torch
+from _memroom_probe.fit.batch.inputs import any_inputs
+from _memroom_probe.fit.choose import choices
+from _memroom_probe.fit.measure import cost as measure
+from _memroom_probe.fit.memory import room
+from torch import nn
+
+MIB = 1 << 20
+
+
+class Peak(unittest.TestCase):
+    def test_what_is_gone_again_counts(self):
+        around = room.HostRoom(1 << 40)
+        around.start_peak()
+        before = around.held()
+        x = torch.ones(48 << 18)
+        x.mul_(2)
+        del x
+        room.heap.give_back(at_once=True)  # it may have been a hole of the heap
+        self.assertLess(around.held(), before + 16 * MIB)
+        self.assertGreaterEqual(around.peak(), before + 44 * MIB)
+        around.start_peak()
+        self.assertLess(around.peak(), before + 16 * MIB)
+
+
+class Shares(unittest.TestCase):
+    """Of 1,000 MiB, with so much held by the job, so much mapped of files and so many ranks."""
+
+    def limit(self, job, ranks=1, own=100 * MIB):
+        with mock.patch.object(room, "_of_cgroup", lambda: job), mock.patch.object(
+            room, "_ranks_here", lambda: ranks
+        ), mock.patch.object(room.HostRoom, "held", lambda _: own):
+            return room.HostRoom(1000 * MIB).limit // MIB
+
+    def test_pages_of_libraries(self):
+        for mapped, left in ((10, 950), (120, 880), (600, 800)):
+            job = {"held": 100 * MIB, "mapped": mapped * MIB}
+            self.assertEqual(self.limit(job), left)
+        self.assertEqual(self.limit(None), 800)
+
+    def test_others_of_the_job(self):
+        worker = {"held": 250 * MIB, "mapped": 0}
+        self.assertEqual(self.limit(worker), 950 - 150)
+        # Two ranks of 100 and a launcher of 150: half of what is free is for each.
+        ranks = {"held": 350 * MIB, "mapped": 0}
+        self.assertEqual(self.limit(ranks, 2), 100 + (950 - 350) // 2)
+        self.assertEqual(self.limit(None, 2), 400)
+
+    def test_the_cgroup_of_the_job(self):
+        one = {
+            "/proc/self/cgroup": "4:memory:/box/memroom-1\n0::/\n",
+            "/sys/fs/cgroup/memory/box/memroom-1/memory.stat": "rss 1\ntotal_rss 7\n"
+            "total_shmem 2\ntotal_mapped_file 5\n",
+        }
+        two = {
+            "/proc/self/cgroup": "0::/user/memroom-2\n",
+            "/sys/fs/cgroup/user/memroom-2/memory.stat": "anon 7\nshmem 2\nfile_mapped 5\n",
+        }
+        none = {"/proc/self/cgroup": "0::/user\n"}
+        for files, want in ((one, {"held": 9, "mapped": 5}), (two, {"held": 9, "mapped": 5})):
+            with mock.patch.object(room, "open", _files(files), create=True):
+                self.assertEqual(room._of_cgroup(), want)
+        with mock.patch.object(room, "open", _files(none), create=True):
+            self.assertIsNone(room._of_cgroup())
+
+
+def _files(texts):
+    def opened(path, *_):
+        if path not in texts:
+            raise FileNotFoundError(path)
+        return mock.mock_open(read_data=texts[path])()
+
+    return opened
+
+
+class Unrolled(nn.Module):
+    """Many small operations, one after the other in Python."""
+
+    def __init__(self, times=120):
+        super().__init__()
+        self.cell, self.times = nn.GRUCell(8, 16), times
+
+    def forward(self, x):
+        h = x.new_zeros(len(x), 16)
+        for _ in range(self.times):
+            h = self.cell(x, h)
+        return h
+
+
+class Graphs(unittest.TestCase):
+    def test_pieces_keep_their_graphs(self):
+        """Nodes of pieces that wait for their backward pass take memory too."""
+        model, x = Unrolled(), torch.randn(64, 8)
+        cost = measure.cost(model, model, any_inputs((x,), {}), room.HostRoom(1 << 40))
+        cost.graph = float(5 * MIB)
+
+        class Plan:
+            accumulates = False
+
+        pieces = {
+            c.pieces: c
+            for c in choices.all_of(any_inputs((x,), {}), Plan(), cost, False)
+            if c.share is not None and not c.share.keep and not c.checkpoint
+        }
+        grown = pieces[64].stays - pieces[2].stays
+        self.assertGreaterEqual(grown, 62 * 5 * MIB)
+        self.assertGreater(pieces[64].needs, pieces[4].needs)
+
+
+if __name__ == "__main__":
+    unittest.main()
