@@ -14,7 +14,11 @@ import (
 func (f Facts) impossible(o Options, reason string) Plan {
 	plan := Plan{Remedies: f.On, Factor: 1, Left: notAllowed(f, o)}
 	plan.Impossible, plan.Needs = CannotFit(reason, max(f.Needs, f.Allocated+f.Requested), f.Limit)
-	if plan.Needs == 0 && f.trainsOnCPU() && f.Foreign == "" {
+	switch {
+	case plan.Needs != 0 || !f.trainsOnCPU() || f.Foreign != "":
+	case f.Whole != "":
+		plan.Impossible += ". A higher limit helps"
+	default:
 		plan.Impossible += ". A higher limit helps, or micro-batches of a size that you choose: " +
 			"--remedy micro_batch=SAMPLES"
 	}

@@ -7,9 +7,11 @@ from unittest import mock
 
 import torch
 from _memroom_probe.fit.batch.inputs import any_inputs
-from _memroom_probe.fit.choose import choices
+from _memroom_probe.fit.choose import choices, governor
+from _memroom_probe.fit.choose.case import case_of
 from _memroom_probe.fit.measure import cost as measure
 from _memroom_probe.fit.memory import room
+from _memroom_probe.fit.remedies.checkpointing import Part
 from torch import nn
 
 MIB = 1 << 20
@@ -92,6 +94,35 @@ class Unrolled(nn.Module):
         for _ in range(self.times):
             h = self.cell(x, h)
         return h
+
+
+class FirstSteps(unittest.TestCase):
+    def test_pieces_of_the_first_step_are_told(self):
+        """They draw other masks of dropout, whatever is chosen after them."""
+
+        class Plan:
+            equivalence = "expected"
+
+        model = nn.Linear(2, 2)
+        for cut, want in ((False, "exact"), (True, "expected")):
+            fields = []
+            g = governor.Governor(lambda *_, **f: fields.append(f), {"micro_batch"})
+            blocks = choices.Choice("blocks", 1, 1, checkpoint=[Part("a", model)])
+            case = case_of(model, blocks, [blocks], plan=Plan())
+            case.cut = cut
+            g._tell(case, 1, 2)
+            self.assertEqual([f["equivalence"] for f in fields], [want])
+
+    def test_what_has_failed_is_not_begun_with(self):
+        """A call that is recomputed as a whole leaves nothing behind, but takes as much."""
+        whole = choices.Choice("as it is", 100, 90)
+        again = choices.Choice("whole", 101, 1, whole=True)
+        blocks = choices.Choice("blocks", 60, 50, checkpoint=[Part("a", nn.Linear(2, 2))])
+        g = governor.Governor(lambda *_, **f: None, {"checkpointing"}, failed=True)
+        for free in (70, 200):
+            for amplifies in ("", "several optimizers answer each other"):
+                taken = g._for_first_step(nn.Linear(2, 2), [whole, again, blocks], free, amplifies)
+                self.assertIs(taken, blocks)
 
 
 class Graphs(unittest.TestCase):

@@ -26,6 +26,7 @@ class Case:
     beside: float = 0  # bytes that a loss outside of the module is taken to need
     optional: int = 0  # bytes of a work space that a library takes where it can, not planned with
     size: int = 0  # elements of the call's largest tensor when the choice was made
+    cut: bool = False  # a training call has been run in pieces, be it in the first step only
     settled: bool = False  # a whole step has been seen with it
     sent: int = 0  # bytes of the last call that waited in host memory
     unmeasured: str = ""  # why nothing is known beforehand

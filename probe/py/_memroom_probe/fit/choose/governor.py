@@ -52,6 +52,7 @@ from .step import Step
 MOST_KINDS = 6  # of steps in one loop
 LARGER = 1.05  # times the batch a choice was made for, from which it is made anew
 ROOM_TO_GROW = 0.96  # share of the budget where batches differ, for one that is larger by less
+BELOW = 0.97  # times what has failed that is tried at the most
 # Share of the limit from which on the way from the first, frugal step to what fits is gone in two
 # steps: the further a choice is from what was seen, the more may what is predicted be wrong.
 FAR = 0.1
@@ -261,6 +262,7 @@ class Governor:
     def _run(self, module, call, args, kwargs, case):
         choice = case.choice
         if choice.share is not None:
+            case.cut = True
             return self.micro.run(module, call, args, kwargs)
         if choice.whole:
             return checkpointing.checkpointed(call, (args, kwargs), [module])
@@ -533,12 +535,16 @@ class Governor:
         ran out it is run with the least. Where a training amplifies rounding, what is equal to the
         bit may leave less room.
         """
+        whole = candidates[0].needs
+        if self.failed:  # what takes as much as the whole batch would fail again
+            candidates = [c for c in candidates if c.needs < BELOW * whole] or candidates
+        candidates = [c for c in candidates if c.needs <= free] or candidates
         if self.factor < 1:
             return least(candidates, with_others)
         equal = equal_for_first_step(candidates, free, amplifies)
         if equal is not None:
             return equal
-        most = min(free, candidates[0].needs) if self.failed else free
+        most = min(free, whole) if self.failed else free
         return frugal(candidates, most, free, spacious=_has_convolutions(module))
 
     def _is_equal_without_state(self, candidates, free, amplifies):
@@ -780,7 +786,7 @@ class Governor:
         far = first and step.around.is_card and len(forecast.seen) == 1
         far = far and free - now > FAR * step.around.limit
         if self.failed:
-            free = min(free, 0.97 * together(cases, lambda c: c.candidates[0]))
+            free = min(free, BELOW * together(cases, lambda c: c.candidates[0]))
         taken = cheapest_if_equal(cases, free)
         lacks = together(cases, taken.get) > free or self._is_equal_without_state(
             [case.candidates for case in cases if case.amplifies],
@@ -924,7 +930,7 @@ class Governor:
             "checkpointed": len(choice.checkpoint),
             "twice": round(choice.twice, 3),
             "slower": round(choice.seconds / (case.candidates[0].seconds or 1) - 1, 3),
-            "equivalence": case.plan.equivalence if case.plan and choice.share else "exact",
+            "equivalence": case.plan.equivalence if case.plan and _was_cut(case) else "exact",
         }
         if _rounds(case):
             fields["amplifies"] = case.amplifies + case.rounding
@@ -992,7 +998,14 @@ def _has_several_optimizers():
 
 def _rounds(case):
     """Whether the result is not equal to the bit in a training where that matters."""
-    return not case.choice.bitwise and case.amplifies and case.plan.equivalence == "exact"
+    if case.choice.bitwise and not case.cut:
+        return False
+    return case.amplifies and case.plan is not None and case.plan.equivalence == "exact"
+
+
+def _was_cut(case):
+    """Whether pieces of the batch are run, or were in the first step: that stays in the weights."""
+    return case.cut or case.choice.share is not None
 
 
 def _make_room():
