@@ -66,8 +66,8 @@ func (f Finding) Restates(earlier Finding) bool {
 		f.Bytes == earlier.Bytes
 }
 
-// Leaked is what a leak took of a memory in so many steps, at its pace; 0 where the finding is none,
-// was withdrawn, or is about another memory.
+// Leaked is what a leak took of a memory in so many steps, at its pace; 0 where the finding is no
+// leak, was withdrawn, or is about another memory.
 func (f Finding) Leaked(where Where, steps int64) Bytes {
 	onCard := strings.HasPrefix(f.Memory, "GPU")
 	if f.Kind != "leak" || f.Severity == SeverityInfo || f.Step == 0 ||
