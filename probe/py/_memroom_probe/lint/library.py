@@ -1362,7 +1362,11 @@ def _names_in(function: Any) -> Set[str]:
     code = getattr(function, "function", function)
     if not isinstance(code, ast.AST):
         return set()
-    return {n.id for n in ast.walk(code) if isinstance(n, ast.Name)}
+    found: Set[str] = getattr(code, "_names", set())
+    if not found:
+        found = {n.id for n in ast.walk(code) if isinstance(n, ast.Name)}
+        code._names = found  # type: ignore[attr-defined]
+    return found
 
 
 def _taken_in_batches(value: Value) -> None:

@@ -1673,17 +1673,16 @@ def _loaded(target: ast.expr) -> ast.expr:
 
 def _asked_before(target: ast.Subscript, function: Any) -> bool:
     """if k not in cache: cache[k] = ...: what is in it stays, and more comes"""
-    name = key(target.value)
-    return (
-        name is not None
-        and function is not None
-        and any(
-            isinstance(n, ast.Compare)
-            and isinstance(n.ops[0], (ast.In, ast.NotIn))
-            and key(n.comparators[0]) == name
+    if function is None:
+        return False
+    asked = getattr(function, "_asked", None)
+    if asked is None:  # kept on the node: a long function stores thousands of times
+        asked = function._asked = {
+            key(n.comparators[0])
             for n in ast.walk(function)
-        )
-    )
+            if isinstance(n, ast.Compare) and isinstance(n.ops[0], (ast.In, ast.NotIn))
+        }
+    return key(target.value) in asked - {None}
 
 
 def _index(e: ast.Subscript) -> Any:
