@@ -1,6 +1,7 @@
 """Cards: what lands on which, and what parallel training keeps there."""
 
 import ast
+import functools
 import re
 from typing import Iterator, List, Optional, Set
 
@@ -539,6 +540,7 @@ def _handed_to_call(scope: Scope, container: str, own_statement) -> bool:
     )
 
 
+@functools.lru_cache(maxsize=64)  # rules ask it for every statement of a loop
 def _trains_by_call(loop) -> bool:
     """train_one_epoch(model), trainer.fit(...), model.train_step(...) in the loop"""
     return any(

@@ -105,6 +105,8 @@ class Scope:
         self._helped = None  # backwards through helpers, found when first asked for
         self.modules = module_names(file)
         self._trace: Optional[Trace] = None
+        self._backward_inside: Dict[ast.stmt, bool] = {}
+        self._named: Dict[Optional[ast.stmt], List[ast.Assign]] = {}
 
     @property
     def differentiated(self):
@@ -128,8 +130,26 @@ class Scope:
         return bool(self.differentiated)
 
     def has_backward(self, loop) -> bool:
-        inside = set(in_order(loop.body))
-        return any(s in inside for s, _ in self.differentiated) or self.trains_while_iterated(loop)
+        known = self._backward_inside.get(loop)
+        if known is None:
+            inside = set(in_order(loop.body)) if self.differentiated else ()
+            known = any(s in inside for s, _ in self.differentiated)
+            if self._helped is not None:
+                self._backward_inside[loop] = known
+        return known or self.trains_while_iterated(loop)
+
+    def named(self, loop) -> List[ast.Assign]:
+        """name = value in the loop, or in the scope: few of them where a table is filled."""
+        if loop not in self._named:
+            self._named[loop] = [
+                x
+                for x in (in_order(loop.body) if loop is not None else self.statements)
+                if isinstance(x, ast.Assign)
+                and len(x.targets) == 1
+                and isinstance(x.targets[0], ast.Name)
+                and isinstance(x.value, (ast.Subscript, ast.Attribute))
+            ]
+        return self._named[loop]
 
     def trains_while_iterated(self, loop) -> bool:
         """for loss in steps(loader), where steps is a generator that trains"""
@@ -557,16 +577,10 @@ class Walk:
         if isinstance(target, ast.Name):
             return s.value
         block = self.scope.file.places[s].loops
-        before = in_order(block[-1].body) if block else self.scope.statements
         names = {
             x.targets[0].id
-            for x in before
-            if isinstance(x, ast.Assign)
-            and x.lineno < s.lineno
-            and len(x.targets) == 1
-            and isinstance(x.targets[0], ast.Name)
-            and not isinstance(target, ast.Name)
-            and _same_node(x.value, target)
+            for x in self.scope.named(block[-1] if block else None)
+            if x.lineno < s.lineno and _same_node(x.value, target)
         } & {n.id for n in walk_here(s.value) if isinstance(n, ast.Name)}
         if not names:
             return s.value
