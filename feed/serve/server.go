@@ -47,7 +47,8 @@ const (
 const (
 	firstPatience = 60 * time.Second
 	idlePatience  = 2 * time.Second
-	leavePatience = time.Second // for readers of files that have changed
+	leavePatience = time.Second      // for readers of files that have changed
+	endPatience   = 10 * time.Second // for consumers, once the server was told to end
 )
 
 // Server serves one data set.
@@ -96,7 +97,7 @@ func Serve(ctx context.Context, config Config, listener net.Listener) error {
 		listener.Close()
 	}()
 	var all sync.WaitGroup
-	defer all.Wait()
+	defer waitFor(&all, endPatience)
 	for {
 		conn, err := listener.Accept()
 		if err != nil {
@@ -113,6 +114,20 @@ func Serve(ctx context.Context, config Config, listener net.Listener) error {
 			defer conn.Close()
 			s.consumer(ctx, conn.(*net.UnixConn))
 		}()
+	}
+}
+
+// waitFor waits for all consumers, but not for one that is stuck in a file: a disk of the network
+// that is gone must not keep the server from ending.
+func waitFor(all *sync.WaitGroup, most time.Duration) {
+	done := make(chan struct{})
+	go func() {
+		all.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+	case <-time.After(most):
 	}
 }
 
