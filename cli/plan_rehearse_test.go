@@ -84,6 +84,7 @@ func TestRehearsalOfCompiledParts(t *testing.T) {
 func TestRehearsalOfScripts(t *testing.T) {
 	// Weights and gradients of one_rank.py, and the buckets of DistributedDataParallel.
 	const buckets event.Bytes = 3 * 4 * (2*1024*4096 + 4096 + 1024)
+	alone := []string{"habits.py", "detours.py", "one_rank.py", "triton_kernels.py"}
 	for _, c := range []struct {
 		script, needs string
 		warns         []string
@@ -97,12 +98,13 @@ func TestRehearsalOfScripts(t *testing.T) {
 		{"habits.py", "torch", []string{"chosen by cuDNN"}, 1},
 		{"detours.py", "torch", []string{"chosen by cuDNN"}, 1},
 		{"one_rank.py", "torch", []string{"NCCL's buffers"}, buckets},
+		{"triton_kernels.py", "triton", []string{"written in Triton"}, 256 << 20},
 	} {
 		t.Run(c.script, func(t *testing.T) {
 			python := testenv.Python(t, "torch", c.needs)
 			where := filepath.Join(t.TempDir(), "out")
 			args := []string{script(c.script)}
-			if !slices.Contains([]string{"habits.py", "detours.py", "one_rank.py"}, c.script) {
+			if !slices.Contains(alone, c.script) {
 				args = append(args, where)
 			}
 			p, message, code := rehearsed(t, python, nil, args...)

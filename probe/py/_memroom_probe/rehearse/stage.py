@@ -15,6 +15,7 @@ from torch._subclasses import fake_tensor
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass
 
+from . import products
 from . import recorder as record
 from .values import Values
 
@@ -263,7 +264,10 @@ class Stage(TorchDispatchMode):
             return out
         with self.fake:
             try:
-                out = func(*args, **kwargs)
+                if products.is_widened(func, name):
+                    out = products.widened(args, kwargs)
+                else:
+                    out = func(*args, **kwargs)
             except (
                 fake_tensor.DynamicOutputShapeException,
                 fake_tensor.DataDependentOutputException,

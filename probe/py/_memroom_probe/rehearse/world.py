@@ -9,7 +9,7 @@ import os
 import sys
 
 from ..imports import when_imported
-from . import objects, ranks
+from . import kernels, objects, ranks
 
 OFFLINE = {
     "WANDB_MODE": "disabled",
@@ -50,6 +50,7 @@ def watch(rehearsal):
     when_imported("torch.distributed.distributed_c10d", lambda m: ranks.install(m, rehearsal))
     when_imported("torch.distributed.fsdp._flat_param", ranks.flat_parameters)
     objects.watch()
+    kernels.watch(rehearsal)
     when_imported(
         "torch.distributed.checkpoint.state_dict_saver",
         lambda m: _replace(m, warn, SAVED, "save", "async_save"),
