@@ -76,4 +76,13 @@ func TestRelayedCommandEndsWithItsFrontEnd(t *testing.T) {
 	_ = cmd.Process.Kill()
 	_ = cmd.Wait()
 	waitFor(t, "the command has ended", func() bool { return syscall.Kill(pid, 0) == syscall.ESRCH })
+	waitFor(t, "nothing writes its record any more", func() bool {
+		lines, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+		for _, line := range lines {
+			if text, _ := os.ReadFile(line); bytes.Contains(text, []byte(dir)) {
+				return false
+			}
+		}
+		return true
+	})
 }

@@ -146,7 +146,7 @@ func TestEvaluationIsAPhase(t *testing.T) {
 // readsByWorkers trains an epoch over two million samples that four workers read from Python
 // objects or from one array.
 const readsByWorkers = `
-import sys, warnings, numpy, torch
+import sys, time, warnings, numpy, torch
 from torch.utils.data import DataLoader, Dataset
 warnings.simplefilter("ignore")
 n = 2_000_000
@@ -161,6 +161,7 @@ samples = Samples(sys.argv[1] == "objects")
 for x in DataLoader(samples, batch_size=4096, num_workers=4, shuffle=True):
     loss = model(x.float()[:, None]).mean()
     optimizer.zero_grad(); loss.backward(); optimizer.step()
+    time.sleep(0.04)  # an epoch lasts 20 s at least, however fast the machine is
 print("done")
 `
 
@@ -263,16 +264,17 @@ print("done")
 
 // buildsKeras fits one Keras model after the other, with and without clearing the session.
 const buildsKeras = `
-import gc, os, sys
+import gc, os, sys, time
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
 import numpy, keras
 x, y = numpy.zeros((64, 64), "float32"), numpy.zeros((64, 1), "float32")
-for trial in range(7):
+for trial in range(8):
     if sys.argv[1] == "clear":
         keras.backend.clear_session(); gc.collect()
     model = keras.Sequential([keras.layers.Dense(1024), keras.layers.Dense(1024), keras.layers.Dense(1)])
     model.compile("adam", "mse")
     model.fit(x, y, verbose=0)
+    time.sleep(0.5)  # no training is as short as this one
 print("done")
 `
 
