@@ -449,7 +449,7 @@ func csvHeader(f source.File, o Options, ix *Index) ([]string, int64, error) {
 	if bytes.HasPrefix(head, []byte("\xEF\xBB\xBF")) { // a byte order mark
 		head, start = head[3:], 3
 	}
-	for n := lineEnd(head); n > 0 && blank(head[:n]); n = lineEnd(head) {
+	for n := lineEnd(head); n > 0 && hollow(head[:n], '\t'); n = lineEnd(head) {
 		head, start = head[n:], start+int64(n)
 	}
 	first := head
@@ -461,7 +461,7 @@ func csvHeader(f source.File, o Options, ix *Index) ([]string, int64, error) {
 	if n <= 0 {
 		n = len(head)
 	}
-	if blank(head) {
+	if hollow(head, ix.Delim) {
 		return nil, start, nil
 	}
 	var names []string

@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -66,6 +67,9 @@ func readAll(f source.File, o Options) ([]Field, [][]string, error) {
 	return ix.Fields, rows, nil
 }
 
+// spaceLine finds a line of nothing but space.
+var spaceLine = regexp.MustCompile(`(?m)^[ \t]+\r?$`)
+
 // FuzzCSV holds the scanner against the standard library's reader on files that both accept.
 func FuzzCSV(f *testing.F) {
 	f.Add([]byte("a,b\n1,2\n"))
@@ -83,6 +87,9 @@ func FuzzCSV(f *testing.F) {
 		text := strings.TrimPrefix(string(content), "\xEF\xBB\xBF")
 		if strings.Contains(strings.ReplaceAll(text, "\r\n", "\n"), "\r") {
 			return // the library treats a lone carriage return in its own way
+		}
+		if spaceLine.MatchString(text) {
+			return // no row for us and for pandas, a row for the library
 		}
 		r := csv.NewReader(strings.NewReader(text))
 		want, err := r.ReadAll()
@@ -220,5 +227,15 @@ func TestNumbersAreReadExactly(t *testing.T) {
 	}
 	if quick < 120_000 {
 		t.Errorf("only %d of 200,000 numbers are read quickly", quick)
+	}
+}
+
+func TestLinesOfSpaceBeforeTheHeader(t *testing.T) {
+	fields, rows, err := readAll(open(t, "a.csv", []byte("  \n\na,b\n1,2\n \n3,4\n")), Options{})
+	if err != nil || len(fields) != 2 || fields[0].Name != "a" || len(rows) != 2 {
+		t.Fatalf("%v %v %v", fields, rows, err)
+	}
+	if _, rows, err = readAll(open(t, "b.csv", []byte(" ")), Options{NoHeader: true}); err == nil && len(rows) > 0 {
+		t.Fatalf("a file of one space has rows: %v", rows)
 	}
 }
