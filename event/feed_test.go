@@ -41,3 +41,14 @@ func TestFeedsAreSaidAsTheirArguments(t *testing.T) {
 		}
 	}
 }
+
+// TestOnlyWorkersOfADataLoaderUseShm: a pool of processes elsewhere has workers and prefetches too.
+func TestOnlyWorkersOfADataLoaderUseShm(t *testing.T) {
+	for source, want := range map[string]event.Bytes{"DataLoader": 6 * event.MiB,
+		"datasets map": 0, "tf.data shuffle": 0, "tf.data cache": 0} {
+		feed := event.Feed{Source: source, Each: event.MiB, Workers: 3, Prefetch: 2, Count: 5}
+		if got := feed.Shm(); got != want {
+			t.Errorf("%s: %s in /dev/shm, want %s", source, got, want)
+		}
+	}
+}

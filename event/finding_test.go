@@ -50,3 +50,46 @@ func TestLeakAfterItsWithdrawal(t *testing.T) {
 		}
 	}
 }
+
+// TestLeakedAtItsPace: a leak of 10 MiB by step 5 has taken 40 MiB by step 20, of its own memory
+// only. What is no leak, or not known to a step, has taken nothing.
+func TestLeakedAtItsPace(t *testing.T) {
+	leak := Finding{Kind: "leak", Severity: SeverityWarning, Step: 5, Bytes: 10 * MiB,
+		Memory: "GPU 1 memory"}
+	with := func(change func(*Finding)) Finding {
+		f := leak
+		change(&f)
+		return f
+	}
+	onHost := with(func(f *Finding) { f.Memory = "host memory" })
+	for name, c := range map[string]struct {
+		f     Finding
+		where Where
+		want  Bytes
+	}{
+		"the card's":        {leak, WhereGPU, 40 * MiB},
+		"not the host's":    {leak, WhereHost, 0},
+		"the host's":        {onHost, WhereHost, 40 * MiB},
+		"also of a cgroup":  {onHost, WhereCgroup, 40 * MiB},
+		"not the card's":    {onHost, WhereGPU, 0},
+		"an error as well":  {with(func(f *Finding) { f.Severity = SeverityError }), WhereGPU, 40 * MiB},
+		"withdrawn":         {with(func(f *Finding) { f.Severity = SeverityInfo }), WhereGPU, 0},
+		"another kind":      {with(func(f *Finding) { f.Kind = "spike" }), WhereGPU, 0},
+		"of no step":        {with(func(f *Finding) { f.Step = 0 }), WhereGPU, 0},
+		"from the first on": {with(func(f *Finding) { f.Step = 1 }), WhereGPU, 200 * MiB},
+	} {
+		if got := c.f.Leaked(c.where, 20); got != c.want {
+			t.Errorf("%s: %s, want %s", name, got, c.want)
+		}
+	}
+}
+
+func TestMemoryIsNamedForPeople(t *testing.T) {
+	for where, want := range map[Where]string{WhereGPU: "GPU memory", WhereHost: "host memory",
+		WhereCgroup: "host memory", WhereShm: "shared memory (/dev/shm)", WhereMPS: "MPS memory",
+		WhereUnknown: "memory", "": "memory"} {
+		if got := where.Memory(); got != want {
+			t.Errorf("%q is %q, want %q", where, got, want)
+		}
+	}
+}

@@ -1,7 +1,7 @@
 // Command mutate makes small wrong changes to a package, one at a time, and runs its tests on each:
-// a comparison turned or loosened, a number changed, a condition dropped, a sign flipped. It prints
-// how many the tests noticed, and the changes they did not. The changes are chosen by a seed, so a
-// run can be repeated. Tests run with -short: what needs frameworks or minutes is left out. The
+// a comparison turned or loosened, a number changed, a condition or a sum dropped, min and max, true
+// and false exchanged, an order reversed. It prints how many the tests noticed, and the changes they
+// did not. The changes are chosen by a seed, so a run can be repeated. Tests run with -short: what needs frameworks or minutes is left out. The
 // tree is not touched; keep it still while this runs.
 //
 //	go run ./bench/mutate -n 20 ./remedy ./store
@@ -184,6 +184,12 @@ func changesOf(fset *token.FileSet, path string, file *ast.File) []change {
 			changeNumber(n, add)
 		case *ast.IfStmt:
 			dropCondition(n, add)
+		case *ast.CallExpr:
+			changeCall(n, add)
+		case *ast.Ident:
+			turnTruth(n, add)
+		case *ast.AssignStmt:
+			dropSum(n, add)
 		}
 		return true
 	})
@@ -227,6 +233,40 @@ func dropCondition(n *ast.IfStmt, add adder) {
 	was := n.Cond
 	never := &ast.BinaryExpr{X: &ast.ParenExpr{X: was}, Op: token.LAND, Y: ast.NewIdent("false")}
 	add(n.Pos(), "if "+show(was), "never", func() { n.Cond = never }, func() { n.Cond = was })
+}
+
+// changeCall takes the smaller for the larger, or sorts the other way round.
+func changeCall(n *ast.CallExpr, add adder) {
+	was := show(n)
+	if name, ok := n.Fun.(*ast.Ident); ok && (name.Name == "min" || name.Name == "max") {
+		old := name.Name
+		other := map[string]string{"min": "max", "max": "min"}[old]
+		add(n.Pos(), was, other, func() { name.Name = other }, func() { name.Name = old })
+	}
+	if of, ok := n.Fun.(*ast.SelectorExpr); ok && of.Sel.Name == "Compare" && len(n.Args) == 2 {
+		swap := func() { n.Args[0], n.Args[1] = n.Args[1], n.Args[0] }
+		add(n.Pos(), was, "reversed", swap, swap)
+	}
+}
+
+func turnTruth(n *ast.Ident, add adder) {
+	other := map[string]string{"true": "false", "false": "true"}[n.Name]
+	if other == "" {
+		return
+	}
+	was := n.Name
+	add(n.Pos(), was, other, func() { n.Name = other }, func() { n.Name = was })
+}
+
+// dropSum leaves out what is added or taken away: x += y becomes x += x - x, which builds whatever
+// y was.
+func dropSum(n *ast.AssignStmt, add adder) {
+	if n.Tok != token.ADD_ASSIGN && n.Tok != token.SUB_ASSIGN {
+		return
+	}
+	was := n.Rhs[0]
+	nothing := &ast.BinaryExpr{X: n.Lhs[0], Op: token.SUB, Y: n.Lhs[0]}
+	add(n.Pos(), show(n), "nothing", func() { n.Rhs[0] = nothing }, func() { n.Rhs[0] = was })
 }
 
 // show prints an expression on one line.
