@@ -1,7 +1,9 @@
 package order
 
 import (
+	"fmt"
 	"math"
+	"strings"
 	"testing"
 )
 
@@ -114,5 +116,83 @@ func TestShuffledOrderForgetsTheData(t *testing.T) {
 	r := (n*sxy - sx*sy) / math.Sqrt((n*sxx-sx*sx)*(n*syy-sy*sy))
 	if math.Abs(r) > 0.15 {
 		t.Errorf("correlation with the data's own order is %.3f", r)
+	}
+}
+
+// TestTheOrderStaysTheSame: whoever resumes a run with a later memroom gets the rows in the order
+// in which they began. Known answers of version 0.1.
+func TestTheOrderStaysTheSame(t *testing.T) {
+	for _, c := range []struct {
+		n    uint64
+		key  []uint64
+		want string
+	}{
+		{10, []uint64{1, 2}, "[8 0 7 9 4 2 6 1 5 3]"},
+		{17, []uint64{0}, "[5 12 11 2 1 3 13 0 15 10 7 9 14 6 4 8 16]"},
+		{5, nil, "[1 2 3 4 0]"},
+	} {
+		p := New(c.n, c.key...)
+		if got := fmt.Sprint(p.All(0, int64(c.n), nil)); got != c.want {
+			t.Errorf("%d under %v: %s, want %s", c.n, c.key, got, c.want)
+		}
+	}
+	large := New(1<<40, 42, 7)
+	got := fmt.Sprint(large.At(0), large.At(1), large.At(1<<40-1))
+	if want := "540352130808 264752971508 77358499596"; got != want {
+		t.Errorf("of a large one: %s, want %s", got, want)
+	}
+	e := NewEpoch(someBlocks()[:12], 4000, true, 5, 1)
+	var list []string
+	for w, info := range e.Windows {
+		list = append(list, fmt.Sprint(info.Blocks, e.Places(w, 0, 4, nil)))
+	}
+	want := "[11 4 8] [28 63 126 102] [10 5 7] [106 62 122 67] [2 1 6] [140 116 136 131] " +
+		"[0 3 9] [2 125 118 93]"
+	if got := strings.Join(list, " "); got != want {
+		t.Errorf("of an epoch: %s, want %s", got, want)
+	}
+}
+
+// TestManyAtOnceAreTheSame: All gives what At gives, from any position on, behind what is there.
+func TestManyAtOnceAreTheSame(t *testing.T) {
+	for _, n := range []uint64{0, 1, 2, 3, 5, 16, 17, 100, 1000} {
+		p := New(n, 3, n)
+		for _, from := range []uint64{0, n / 3, n} {
+			got := p.All(int64(from), int64(n), []int64{-1, -2})
+			if len(got) != int(n-from)+2 || got[0] != -1 || got[1] != -2 {
+				t.Fatalf("n=%d from %d: %v", n, from, got)
+			}
+			for i, v := range got[2:] {
+				if want := int64(p.At(from + uint64(i))); v != want {
+					t.Errorf("n=%d position %d: %d, alone %d", n, i, v, want)
+				}
+			}
+		}
+	}
+}
+
+// TestWindowsHoldWhatFits: a window is closed before the block that would make it larger than it
+// may be; a block that is larger alone gets one of its own.
+func TestWindowsHoldWhatFits(t *testing.T) {
+	of := func(bytes ...int64) (blocks []Block) {
+		for _, b := range bytes {
+			blocks = append(blocks, Block{Rows: b / 10, Bytes: b})
+		}
+		return blocks
+	}
+	for _, c := range []struct {
+		blocks []Block
+		want   string
+	}{
+		{nil, "[]"},
+		{of(100), "[{[0] 0 10}]"},
+		{of(40, 60, 10), "[{[0 1] 0 10} {[2] 10 1}]"},
+		{of(40, 61, 10), "[{[0] 0 4} {[1 2] 4 7}]"},
+		{of(10, 500, 10), "[{[0] 0 1} {[1] 1 50} {[2] 51 1}]"},
+	} {
+		e := NewEpoch(c.blocks, 100, false, 1, 1)
+		if got := fmt.Sprint(e.Windows); got != c.want {
+			t.Errorf("%v: %s, want %s", c.blocks, got, c.want)
+		}
 	}
 }
