@@ -189,8 +189,14 @@ func (s *Server) showAccount(w http.ResponseWriter, r *http.Request) error {
 // stepPlace tells the steps of processes and devices apart.
 type stepPlace struct{ pid, device int }
 
+// told is what probes had said by a moment.
+type told struct {
+	held map[stepPlace]diagnose.Holding // by the processes that live
+	gone map[int]bool                   // processes that do not
+}
+
 // momentOf makes the account of a moment as the monitor would have made it then.
-func momentOf(c *course, weights map[stepPlace]diagnose.Holding, run event.Run, at int64) Moment {
+func momentOf(c *course, said told, run event.Run, at int64) Moment {
 	m := Moment{AtMS: at}
 	c.samples.Before(at, func(line []byte) {
 		var sample event.Sample
@@ -222,7 +228,7 @@ func momentOf(c *course, weights map[stepPlace]diagnose.Holding, run event.Run, 
 	for _, d := range m.Sample.Devices {
 		var held []diagnose.Holding
 		if len(m.Sample.Devices) == 1 { // else the process's own index does not say which it means
-			for place, h := range weights {
+			for place, h := range said.held {
 				if step, ok := last[place]; ok {
 					h.Allocated, h.Reserved = step.Allocated, step.Reserved
 					h.Split = step.InactiveSplit
@@ -230,7 +236,8 @@ func momentOf(c *course, weights map[stepPlace]diagnose.Holding, run event.Run, 
 				held = append(held, h)
 			}
 			for place, step := range last {
-				if _, ok := weights[place]; !ok && step.Device != event.HostDevice {
+				_, known := said.held[place]
+				if !known && !said.gone[place.pid] && step.Device != event.HostDevice {
 					held = append(held, diagnose.Holding{Allocated: step.Allocated,
 						Reserved: step.Reserved, Split: step.InactiveSplit})
 				}
@@ -241,9 +248,9 @@ func momentOf(c *course, weights map[stepPlace]diagnose.Holding, run event.Run, 
 	return m
 }
 
-// accountsBefore reads what probes said that each process holds.
-func accountsBefore(folder *store.Folder, at int64) map[stepPlace]diagnose.Holding {
-	held := map[stepPlace]diagnose.Holding{}
+// accountsBefore reads what probes said that each process holds, and which have ended.
+func accountsBefore(folder *store.Folder, at int64) told {
+	held, gone := map[stepPlace]diagnose.Holding{}, map[int]bool{}
 	for h := range folder.Events() {
 		if h.AtMS > at {
 			break
@@ -257,11 +264,13 @@ func accountsBefore(folder *store.Folder, at int64) map[stepPlace]diagnose.Holdi
 				Split                         event.Bytes `json:"inactive_split"`
 			}
 			if json.Unmarshal(h.Data, &said) == nil && said.Device != event.HostDevice {
+				delete(gone, h.PID) // a number that is used again
 				held[stepPlace{h.PID, said.Device}] = diagnose.Holding{Weights: said.Weights,
 					Gradients: said.Gradients, Optimizer: said.Optimizer,
 					Allocated: said.Allocated, Reserved: said.Reserved, Split: said.Split}
 			}
 		case "exit", "died":
+			gone[h.PID] = true
 			for place := range held {
 				if place.pid == h.PID {
 					delete(held, place)
@@ -269,7 +278,7 @@ func accountsBefore(folder *store.Folder, at int64) map[stepPlace]diagnose.Holdi
 			}
 		}
 	}
-	return held
+	return told{held, gone}
 }
 
 // wallOf is the lowest limit for host memory.
