@@ -46,7 +46,8 @@ func TestWhatAProcessWasStartedWith(t *testing.T) {
 	p := NewProc(tree(t, map[string]string{"5/environ": "A=1\x00B=x=y\x00broken\x00C=\x00",
 		"5/cmdline": "python\x00a b\x00\x00-x\x00"}))
 	env, err := p.Environ(5)
-	if diff := cmp.Diff(map[string]string{"A": "1", "B": "x=y", "C": ""}, env); err != nil || diff != "" {
+	want := map[string]string{"A": "1", "B": "x=y", "C": ""}
+	if diff := cmp.Diff(want, env); err != nil || diff != "" {
 		t.Errorf("%v %s", err, diff)
 	}
 	words, err := p.CommandLine(5)

@@ -68,22 +68,27 @@ func ways() map[string]way {
 	auto := tape.Options{Autocast: true, Half: tape.BF16}
 	list := map[string]way{
 		"plain": {}, "bf16": {weights: tape.BF16}, "autocast": {options: auto},
-		"fp16":                             {options: tape.Options{Autocast: true, Half: tape.F16}, steps: 3},
-		"clip, accumulate, keep gradients": {clip: true, accum: 2, keepGrads: true, steps: 3},
-		"checkpointing":                    {run: models.Run{Checkpointing: true}, options: auto},
-		"checkpointing with adapters":      {run: models.Run{Checkpointing: true}, adapt: lora(all)},
-		"eager, padded":                    {run: models.Run{Attn: "eager", Padded: true}, options: auto},
-		"flash, cache":                     {run: models.Run{Attn: "flash", Cache: true}, weights: tape.BF16},
-		"logits in parts":                  {run: models.Run{ChunkLogits: true}, options: auto},
-		"channels last":                    {channels: true, run: models.Run{ChannelsLast: true}, options: auto},
-		"wide save":                        {options: tape.Options{WideSave: true}, run: models.Run{Attn: "eager"}},
-		"activations on the host":          {options: tape.Options{Offload: true}},
-		"optimizer on the host":            {options: tape.Options{HostOptim: true}, clip: true},
-		"stepped in backward":              {backward: true, optimizer: "sgd"},
-		"no Hopper":                        {options: tape.Options{Autocast: true, Half: tape.F16, SMs: -1}},
-		"workspaces twice as large":        {options: tape.Options{ConvScale: 2}},
-		"adapters":                         {adapt: lora(all), options: auto},
-		"adapters with dropout":            {adapt: lora(dropped), weights: tape.BF16},
+		"fp16":                   {options: tape.Options{Autocast: true, Half: tape.F16}, steps: 3},
+		"clip, accumulate, keep": {clip: true, accum: 2, keepGrads: true, steps: 3},
+		"checkpointing":          {run: models.Run{Checkpointing: true}, options: auto},
+		"checkpointing with adapters": {run: models.Run{Checkpointing: true},
+			adapt: lora(all)},
+		"eager, padded": {run: models.Run{Attn: "eager", Padded: true}, options: auto},
+		"flash, cache": {run: models.Run{Attn: "flash", Cache: true},
+			weights: tape.BF16},
+		"logits in parts": {run: models.Run{ChunkLogits: true}, options: auto},
+		"channels last": {channels: true, options: auto,
+			run: models.Run{ChannelsLast: true}},
+		"wide save": {options: tape.Options{WideSave: true},
+			run: models.Run{Attn: "eager"}},
+		"activations on the host": {options: tape.Options{Offload: true}},
+		"optimizer on the host":   {options: tape.Options{HostOptim: true}, clip: true},
+		"stepped in backward":     {backward: true, optimizer: "sgd"},
+		"no Hopper": {options: tape.Options{Autocast: true, Half: tape.F16,
+			SMs: -1}},
+		"workspaces twice as large": {options: tape.Options{ConvScale: 2}},
+		"adapters":                  {adapt: lora(all), options: auto},
+		"adapters with dropout":     {adapt: lora(dropped), weights: tape.BF16},
 		"adapters of two names": {adapt: lora(tape.Adapters{Rank: 8,
 			Targets: []string{"q_proj", "c_attn", "query"}})},
 		"dora": {adapt: lora(dora), weights: tape.BF16},
@@ -95,9 +100,10 @@ func ways() map[string]way {
 			root.AddLora(all)
 			root.TrainWhole([]string{"lm_head", "classifier", "fc"})
 		}},
-		"only biases":   {adapt: func(root *tape.Module) { root.Freeze([]string{"bias"}) }},
-		"ddp":           {options: tape.Options{DDP: &tape.DDP{}}, accum: 2},
-		"ddp with view": {options: tape.Options{DDP: &tape.DDP{View: true}, Autocast: true, Half: tape.BF16}},
+		"only biases": {adapt: func(root *tape.Module) { root.Freeze([]string{"bias"}) }},
+		"ddp":         {options: tape.Options{DDP: &tape.DDP{}}, accum: 2},
+		"ddp with view": {options: tape.Options{DDP: &tape.DDP{View: true}, Autocast: true,
+			Half: tape.BF16}},
 		"fsdp": {shard: spread(tape.FSDP{Stored: tape.F32, Gather: tape.BF16, Reduce: tape.F32}),
 			clip: true},
 		"fsdp, kept": {shard: spread(tape.FSDP{Stored: tape.BF16, Gather: tape.BF16,
@@ -158,7 +164,7 @@ func TestWhatEachWayAsksFor(t *testing.T) {
 			}
 		}
 	}
-	if len(now) < len(want) {
+	if len(now) < len(want) && !*update {
 		t.Errorf("%d ways, the file has %d", len(now), len(want))
 	}
 	if *update {

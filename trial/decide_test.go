@@ -202,11 +202,13 @@ func TestASettledTrialGivesBackTheRest(t *testing.T) {
 		usage        Usage
 		want         event.Bytes
 	}{
-		"alone":               {true, false, false, Usage{Host: gib, Still: 2 * sec, Age: 6 * sec}, 1201 * mib},
-		"its peak counts":     {true, false, false, Usage{Host: 1, Peak: gib, Still: 2 * sec}, 1201 * mib},
-		"not for long":        {true, false, false, Usage{Host: gib, Still: 1999 * time.Millisecond}, 0},
-		"old ones longer":     {true, false, false, Usage{Host: gib, Still: 9 * sec, Age: 30 * sec}, 0},
-		"old ones a third":    {true, false, false, Usage{Host: gib, Still: 10 * sec, Age: 30 * sec}, 1201 * mib},
+		"alone": {true, false, false, Usage{Host: gib, Still: 2 * sec, Age: 6 * sec},
+			1201 * mib},
+		"its peak counts": {true, false, false, Usage{Host: 1, Peak: gib, Still: 2 * sec}, 1201 * mib},
+		"not for long":    {true, false, false, Usage{Host: gib, Still: 1999 * time.Millisecond}, 0},
+		"old ones longer": {true, false, false, Usage{Host: gib, Still: 9 * sec, Age: 30 * sec}, 0},
+		"old ones a third": {true, false, false, Usage{Host: gib, Still: 10 * sec,
+			Age: 30 * sec}, 1201 * mib},
 		"one that trains":     {true, false, true, Usage{Host: gib, Still: sec, Age: 4 * sec}, 1201 * mib},
 		"one a quarter":       {true, false, true, Usage{Host: gib, Still: sec, Age: 5 * sec}, 0},
 		"at its limit":        {true, false, false, Usage{Host: gib, Still: 9 * sec, Held: true}, 0},
@@ -612,7 +614,8 @@ func TestImpossibleRequests(t *testing.T) {
 		"65GiB of host memory and the study has 64GiB: at most --trial-mem 16GiB": {TrialHost: 65 * gib},
 		"17GiB of host memory and the largest node has 16GiB":                     {TrialHost: 17 * gib},
 		"3 cards, 2 are there: at most --gpus-per-trial 2":                        {GPUs: 3},
-		"25GiB on a card and the largest has 24GiB":                               {GPUs: 1, TrialDevice: 25 * gib},
+		"25GiB on a card and the largest has 24GiB": {GPUs: 1,
+			TrialDevice: 25 * gib},
 	} {
 		if err := o.Impossible(c); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %s", err, want)
@@ -659,7 +662,8 @@ func TestDefaultsOfASHA(t *testing.T) {
 	for _, c := range []struct {
 		grace, maxT, factor int
 		want                string
-	}{{0, 100, 0, "8 4 [32 8]"}, {0, 10, 1, "4 4 [4]"}, {0, 3, 2, "3 2 []"}, {0, 101, 2, "9 2 [72 36 18 9]"},
+	}{{0, 100, 0, "8 4 [32 8]"}, {0, 10, 1, "4 4 [4]"}, {0, 3, 2, "3 2 []"},
+		{0, 101, 2, "9 2 [72 36 18 9]"},
 		{1, 27, 3, "1 3 [9 3 1]"}, {1, 28, 3, "1 3 [27 9 3 1]"}} {
 		a := NewASHA(c.grace, c.maxT, c.factor, true)
 		var milestones []int
@@ -698,7 +702,8 @@ func TestValuesAsPythonWritesThem(t *testing.T) {
 		data       any
 		text, json string
 	}{
-		{0.001, "0.001", "0.001"}, {1.0, "1.0", "1.0"}, {1e-5, "1e-05", "1e-05"}, {1e-4, "0.0001", "0.0001"},
+		{0.001, "0.001", "0.001"}, {1.0, "1.0", "1.0"}, {1e-5, "1e-05", "1e-05"},
+		{1e-4, "0.0001", "0.0001"},
 		{1e16, "1e+16", "1e+16"}, {1e15, "1000000000000000.0", "1000000000000000.0"}, {0.0, "0.0", "0.0"},
 		{-2.5, "-2.5", "-2.5"}, {int64(7), "7", "7"}, {"a b", "a b", `"a b"`}, {true, "True", "true"},
 		{false, "False", "false"}, {nil, "None", "null"}, {[]any{int64(1), 0.5}, "[1,0.5]", "[1,0.5]"},

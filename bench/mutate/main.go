@@ -1,8 +1,9 @@
 // Command mutate makes small wrong changes to a package, one at a time, and runs its tests on each:
-// a comparison turned or loosened, a number changed, a condition or a sum dropped, min and max, true
-// and false exchanged, an order reversed. It prints how many the tests noticed, and the changes they
-// did not. The changes are chosen by a seed, so a run can be repeated. Tests run with -short: what needs frameworks or minutes is left out. The
-// tree is not touched; keep it still while this runs.
+// a comparison turned or loosened, a number changed, a condition or a sum dropped, min and max or
+// true and false exchanged, an order reversed. It prints how many the tests noticed, and which
+// they did not. The changes are chosen by a seed, so a run can be repeated. Tests run with -short:
+// what needs frameworks or minutes is left out. The tree is not touched; keep it still while this
+// runs.
 //
 //	go run ./bench/mutate -n 20 ./remedy ./store
 package main

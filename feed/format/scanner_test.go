@@ -235,7 +235,8 @@ func TestLinesOfSpaceBeforeTheHeader(t *testing.T) {
 	if err != nil || len(fields) != 2 || fields[0].Name != "a" || len(rows) != 2 {
 		t.Fatalf("%v %v %v", fields, rows, err)
 	}
-	if _, rows, err = readAll(open(t, "b.csv", []byte(" ")), Options{NoHeader: true}); err == nil && len(rows) > 0 {
+	_, rows, err = readAll(open(t, "b.csv", []byte(" ")), Options{NoHeader: true})
+	if err == nil && len(rows) > 0 {
 		t.Fatalf("a file of one space has rows: %v", rows)
 	}
 }
