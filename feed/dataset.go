@@ -55,6 +55,7 @@ type openFile struct {
 	source.File
 	ix      *format.Index
 	options format.Options
+	folders map[string]folderValue // columns that its folders hold
 	mu      sync.Mutex
 	decoder format.Decoder
 }
@@ -73,6 +74,7 @@ func Open(sources, columns []string, o format.Options, progress func(string)) (*
 	}
 	d := &Dataset{options: o, Files: names, patterns: sources}
 	var fields []format.Field
+	folders, folderColumns := foldersOf(names, o)
 	for i, name := range names {
 		if progress != nil {
 			progress(fmt.Sprintf("index %d of %d: %s", i+1, len(names), name))
@@ -94,8 +96,10 @@ func Open(sources, columns []string, o format.Options, progress func(string)) (*
 			d.Close()
 			return nil, err
 		}
-		d.files = append(d.files, &openFile{File: f, ix: ix, options: o})
-		if own := chosen(ix.Fields, columns); len(own) > 0 {
+		d.files = append(d.files, &openFile{File: f, ix: ix, options: o,
+			folders: lacking(ix.Fields, folders[i])})
+		all := withFolders(ix.Fields, folderColumns[i])
+		if own := chosen(all, columns); len(ix.Fields) > 0 && len(own) > 0 {
 			if fields == nil {
 				fields = own
 			} else if fields, err = format.Merge(fields, own, name, format.Loose(ix.Format)); err != nil {
@@ -105,6 +109,7 @@ func Open(sources, columns []string, o format.Options, progress func(string)) (*
 		}
 		d.Skipped += ix.Skipped
 		for _, b := range ix.Blocks {
+			b.Bytes += b.Rows * folderBytes(folders[i])
 			d.blocks = append(d.blocks, place{i, b})
 			d.sizes = append(d.sizes, order.Block{Rows: b.Rows, Bytes: b.Bytes})
 			d.Rows += b.Rows
@@ -263,6 +268,9 @@ func (d *Dataset) decoderOf(file int) (format.Decoder, error) {
 		var err error
 		if f.decoder, err = format.Open(f.File, f.ix, f.options); err != nil {
 			return nil, err
+		}
+		if len(f.folders) > 0 {
+			f.decoder = &folderDecoder{f.decoder, f.folders}
 		}
 	}
 	return f.decoder, nil

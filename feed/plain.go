@@ -8,6 +8,7 @@ import (
 	"os"
 
 	"github.com/klauspost/compress/gzip"
+	"github.com/klauspost/compress/zlib"
 	"github.com/klauspost/compress/zstd"
 
 	"memroom/feed/format"
@@ -48,8 +49,15 @@ func openPlain(name string, o format.Options) (source.File, error) {
 
 func unpack(to io.Writer, f source.File, packed string) (int64, error) {
 	in := bufio.NewReaderSize(io.NewSectionReader(f, 0, f.Size()), 256<<10)
-	if packed == format.Gzip {
+	switch packed {
+	case format.Gzip:
 		r, err := gzip.NewReader(in)
+		if err != nil {
+			return 0, err
+		}
+		return io.Copy(to, r)
+	case format.Zlib:
+		r, err := zlib.NewReader(in)
 		if err != nil {
 			return 0, err
 		}

@@ -16,6 +16,7 @@ import (
 const (
 	Gzip = "gzip"
 	Zstd = "zstd"
+	Zlib = "zlib" // TensorFlow's other way to write records
 )
 
 var packers = map[string]string{".gz": Gzip, ".tgz": Gzip, ".zst": Zstd}
@@ -95,6 +96,9 @@ func Packed(f source.File, o Options) (string, error) {
 	case kind == "tfrecord" && named == "" && len(head) == recordHead &&
 		maskedCRC(head[:8]) == binary.LittleEndian.Uint32(head[8:]):
 		return "", nil // the length of a record may look like anything
+	case kind == "tfrecord" && found == "" && len(head) > 1 && head[0]&0x0f == 8 &&
+		binary.BigEndian.Uint16(head)%31 == 0:
+		found = Zlib
 	}
 	return found, nil
 }

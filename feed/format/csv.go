@@ -216,7 +216,7 @@ func declared(name, kind string) (Field, error) {
 	if d, known := widths[kind]; known {
 		return Field{Column: table.FixedOf(name, d, int(d[2]-'0'), "declared "+kind)}, nil
 	}
-	if kind == "str" || kind == "text" {
+	if kind == "str" || kind == "text" || kind == "string" || kind == "object" {
 		return Field{Column: table.Column{Name: name, Kind: table.Text, From: "declared str"}}, nil
 	}
 	return Field{}, fmt.Errorf("column %q: there is no type %q: use int8 to int64, uint8 to uint64, "+
