@@ -110,3 +110,34 @@ func TestBytesProperties(t *testing.T) {
 		}
 	})
 }
+
+// TestWhatIsWrongWithASize: each mistake has its own sentence, which repeats what was written.
+func TestWhatIsWrongWithASize(t *testing.T) {
+	for text, want := range map[string]string{
+		"":                       "size is empty",
+		"  ":                     "size is empty",
+		"GiB":                    `size "GiB" does not start with a number`,
+		"-1GiB":                  `size "-1GiB" does not start with a number`,
+		"1XiB":                   `size "1XiB" has the unknown unit "XiB"`,
+		"1 2":                    `size "1 2" has the unknown unit "2"`,
+		"1.2.3":                  `size "1.2.3" is not a number with a unit`,
+		".":                      `size "." is not a number with a unit`,
+		"8192PiB":                `size "8192PiB" is too large`,
+		"8192.5PiB":              `size "8192.5PiB" is too large`,
+		"9223372036854775808":    `size "9223372036854775808" is too large`,
+		"99999999999999999999.5": "is too large",
+	} {
+		if _, err := ParseBytes(text); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want %s", text, err, want)
+		}
+	}
+	for _, text := range []string{"", "x", `"`, "1.5", `"x"`} {
+		var b Bytes
+		if err := b.UnmarshalJSON([]byte(text)); err == nil {
+			t.Errorf("%q was read as %s", text, b)
+		}
+	}
+	if b, err := ParseBytes("8191PiB"); err != nil || b != 8191*PiB {
+		t.Errorf("the largest whole one: %d %v", b, err)
+	}
+}

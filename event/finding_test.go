@@ -83,13 +83,3 @@ func TestLeakedAtItsPace(t *testing.T) {
 		}
 	}
 }
-
-func TestMemoryIsNamedForPeople(t *testing.T) {
-	for where, want := range map[Where]string{WhereGPU: "GPU memory", WhereHost: "host memory",
-		WhereCgroup: "host memory", WhereShm: "shared memory (/dev/shm)", WhereMPS: "MPS memory",
-		WhereUnknown: "memory", "": "memory"} {
-		if got := where.Memory(); got != want {
-			t.Errorf("%q is %q, want %q", where, got, want)
-		}
-	}
-}

@@ -133,3 +133,23 @@ func TestLargestSizes(t *testing.T) {
 		}
 	}
 }
+
+// TestNamesBeyondTheLast: what a newer recording may hold is unknown, not a crash.
+func TestNamesBeyondTheLast(t *testing.T) {
+	for n := range 256 {
+		kind, category := Kind(n).String(), Category(n).String()
+		if beyond := n > int(KindOOM); beyond && kind != "unknown" || !beyond && KindOf(kind) != Kind(n) {
+			t.Errorf("kind %d is %q", n, kind)
+		}
+		if beyond := n > int(CategoryInput); beyond && category != "unknown" ||
+			!beyond && CategoryOf(category) != Category(n) {
+			t.Errorf("category %d is %q", n, category)
+		}
+	}
+	for state, want := range map[BlockState]string{BlockFree: "inactive",
+		BlockActive: "active_allocated", BlockPending: "active_pending_free"} {
+		if state.String() != want {
+			t.Errorf("%d is %q", state, state)
+		}
+	}
+}

@@ -293,3 +293,41 @@ func TestBuffersOfAboutTheSize(t *testing.T) {
 	}
 	Trim(0)
 }
+
+// TestNarrowColumnsShareACacheLine: groups of up to 64 bytes a row, in the order of the columns; a
+// column alone, a wide one and texts stay as they are.
+func TestNarrowColumnsShareACacheLine(t *testing.T) {
+	widths := func(list ...int) (columns []Column) {
+		for _, w := range list {
+			columns = append(columns, FixedOf("x", "", w, ""))
+		}
+		return columns
+	}
+	for _, c := range []struct {
+		columns []Column
+		want    string // columns, offsets and bytes a row of each group
+	}{
+		{widths(8), ""}, {widths(8, 9), ""}, {widths(8, 12, 4), "[0 2] [0 8] 12;"},
+		{widths(8, 8, 8, 8, 8, 8, 8, 8), "[0 1 2 3 4 5 6 7] [0 8 16 24 32 40 48 56] 64;"},
+		{widths(8, 8, 8, 8, 8, 8, 8, 8, 4), "[0 1 2 3 4 5 6 7] [0 8 16 24 32 40 48 56] 64;"},
+		{widths(8, 8, 8, 8, 8, 8, 8, 4, 8, 1), "[0 1 2 3 4 5 6 7] [0 8 16 24 32 40 48 56] 60;" +
+			"[8 9] [0 8] 9;"},
+		{append(widths(1, 1), Column{Kind: Text}), "[0 1] [0 1] 2;"},
+	} {
+		rows := NewRows(c.columns, 3, 0)
+		for i, column := range c.columns {
+			if column.Kind == Fixed {
+				rows.Data[i].Grow(3 * column.Width)
+			}
+		}
+		rows.Count = 3
+		rows.Pack(c.columns)
+		got := ""
+		for _, g := range rows.packed {
+			got += fmt.Sprint(g.columns, g.offsets, g.stride, ";")
+		}
+		if strings.ReplaceAll(got, " ;", ";") != c.want {
+			t.Errorf("%s, want %s", got, c.want)
+		}
+	}
+}
