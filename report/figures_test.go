@@ -262,8 +262,9 @@ func TestChangesAloneAreShown(t *testing.T) {
 		ladder plan.Ladder
 		rungs  int // how often the remedy stands there
 	}{
-		"fits as it is":        {plan.Ladder{Fits: true, Alone: rung}, 0},
-		"with a change":        {plan.Ladder{Fits: true, Alone: rung, Rungs: rung, Setup: &plan.Setup{}}, 2},
+		"fits as it is": {plan.Ladder{Fits: true, Alone: rung}, 0},
+		"with a change": {plan.Ladder{Fits: true, Alone: rung, Rungs: rung,
+			Setup: &plan.Setup{}}, 2},
 		"nothing helps":        {plan.Ladder{Alone: rung}, 1},
 		"nothing at all":       {plan.Ladder{}, 0},
 		"a change, none alone": {plan.Ladder{Fits: true, Rungs: rung, Setup: &plan.Setup{}}, 1},
@@ -301,7 +302,9 @@ func TestTimesAsLong(t *testing.T) {
 		"now not":          {fit.Tried{}, []fit.Tried{plain}, 0},
 		"ran out now":      {fit.Tried{StepMS: 30, OutOf: "gpu"}, []fit.Tried{plain}, 0},
 		"the first counts": {now, []fit.Tried{plain, {StepMS: 1, Steps: 9}}, 1.5},
-		"remedies before":  {now, []fit.Tried{with(func(b *fit.Tried) { b.Remedies = []fit.Remedy{{}} })}, 0},
+		"remedies before": {now, []fit.Tried{with(func(b *fit.Tried) {
+			b.Remedies = []fit.Remedy{{}}
+		})}, 0},
 	} {
 		if got := timesAsLong(c.now, c.before); got != c.want {
 			t.Errorf("%s: %v, want %v", name, got, c.want)
@@ -319,7 +322,8 @@ func TestWhatIsWorthKeeping(t *testing.T) {
 		{ID: remedy.ExpandableSegments, Level: remedy.LevelEnv},
 		{ID: remedy.OptimizerFused, Level: remedy.LevelArgs}}
 	for reserved, want := range map[event.Bytes]string{
-		0: fmt.Sprint(remedy.MicroBatch), 1: fmt.Sprint(remedy.MicroBatch, " ", remedy.ExpandableSegments)} {
+		0: fmt.Sprint(remedy.MicroBatch),
+		1: fmt.Sprint(remedy.MicroBatch, " ", remedy.ExpandableSegments)} {
 		tried := fit.Tried{Said: said, Remedies: remedies, Reserved: reserved}
 		var got []string
 		for _, r := range keepable(tried) {

@@ -228,7 +228,8 @@ func TestWhatWasAppendedIsRead(t *testing.T) {
 		numbers = append(numbers, a.Number)
 	}
 	var learnt map[string]int
-	if err := f.Progress(&learnt); err != nil || learnt["steps"] != 9 || fmt.Sprint(numbers) != "[1 2]" {
+	if err := f.Progress(&learnt); err != nil || learnt["steps"] != 9 ||
+		fmt.Sprint(numbers) != "[1 2]" {
 		t.Errorf("%v %v %v", learnt, err, numbers)
 	}
 	for s := range f.Steps() { // whoever stops early stops
@@ -310,7 +311,8 @@ func TestRollsOfManyLines(t *testing.T) {
 		}
 		offset += int64(len(line))
 	}
-	if len(full) != 2 || full[0].count != rollMost || full[1].count != rollMost || r.current.count != 1 {
+	if len(full) != 2 || full[0].count != rollMost || full[1].count != rollMost ||
+		r.current.count != 1 {
 		t.Errorf("%d rolls, %d lines are left", len(full), r.current.count)
 	}
 	r = &roller{extract: extractorOf(samplesFile)}
@@ -433,8 +435,9 @@ func TestTimesOfLines(t *testing.T) {
 
 // TestClaimLeavesNoTraceOnRefusal: a folder with other things keeps them and gets no mark.
 func TestClaimLeavesNoTraceOnRefusal(t *testing.T) {
-	for name, ours := range map[string]bool{"runs": true, "index.sqlite": true, "index.sqlite-wal": true,
-		"central.sqlite": true, "cards.json": true, "thesis.tex": false, ".git": false, "run": false} {
+	for name, ours := range map[string]bool{"runs": true, "index.sqlite": true,
+		"index.sqlite-wal": true,
+		"central.sqlite":   true, "cards.json": true, "thesis.tex": false, ".git": false, "run": false} {
 		home := t.TempDir()
 		if err := os.Mkdir(filepath.Join(home, name), 0o700); err != nil {
 			t.Fatal(err)

@@ -120,8 +120,8 @@ func TestNestedColumnsInArrow(t *testing.T) {
 	}
 }
 
-// TestNestedColumnsInParquet: the same lists, over pages that end inside of rows; and parts of a row
-// group, which begin at any row.
+// TestNestedColumnsInParquet: the same lists, over pages that end inside of rows; and parts of a
+// row group, which begin at any row.
 func TestNestedColumnsInParquet(t *testing.T) {
 	const rows = 700
 	properties := map[string][]parquet.WriterProperty{
@@ -381,7 +381,8 @@ func TestDecimalsAreTheNearest(t *testing.T) {
 		raw   []byte
 		scale int32
 		want  float64
-	}{{[]byte{0x01}, 0, 1}, {[]byte{0xFF}, 0, -1}, {[]byte{0x80}, 0, -128}, {[]byte{0x00, 0x80}, 0, 128},
+	}{{[]byte{0x01}, 0, 1}, {[]byte{0xFF}, 0, -1}, {[]byte{0x80}, 0, -128},
+		{[]byte{0x00, 0x80}, 0, 128},
 		{[]byte{0xFF, 0x00}, 2, -2.56}, {[]byte{0x7B}, 3, 0.123}, {[]byte{0x05}, -3, 5000},
 		{nil, 2, 0}, {[]byte{1, 0, 0, 0, 0, 0, 0, 0, 0}, 0, math.Exp2(64)}} {
 		if got := scaled(signed(c.raw), c.scale); got != c.want {
@@ -442,7 +443,8 @@ func TestMergedFields(t *testing.T) {
 	if err != nil || len(merged) != 2 || !merged[0].Null || !merged[1].Null {
 		t.Errorf("loose: %+v %v", merged, err)
 	}
-	for format, want := range map[string]bool{"jsonl": true, "tfrecord": true, "tar": true, "csv": false,
+	for format, want := range map[string]bool{"jsonl": true, "tfrecord": true, "tar": true,
+		"csv":     false,
 		"parquet": false, "arrow": false} {
 		if Loose(format) != want {
 			t.Errorf("%s is loose: %v", format, !want)
