@@ -38,6 +38,34 @@ var beginnings = []struct{ bytes, what, cure string }{
 	{"ORC", "ORC", "convert it to Parquet"},
 }
 
+// stoodIn are the first bytes of what people get in place of a file of any format.
+var stoodIn = []struct{ bytes, what string }{
+	{"version https://git-lfs.github.com/",
+		"this is a Git LFS pointer, not the file itself: git lfs pull"},
+	{"<!doctype html", "this is a web page, not data: a download gave an error page or needs a login"},
+	{"<html", "this is a web page, not data: a download gave an error page or needs a login"},
+	{"<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<Error>",
+		"this is the error of an object store, not data"},
+}
+
+// isItself says what lies in a file's place where it is no data at all. Text may be a web page.
+func isItself(f source.File, kind string) error {
+	head, err := headOf(f, 1<<10)
+	if err != nil {
+		return err
+	}
+	head = bytes.TrimLeft(bytes.TrimPrefix(head, []byte("\xEF\xBB\xBF")), " \t\r\n")
+	for _, s := range stoodIn {
+		if kind == "text" && s.bytes[0] == '<' {
+			continue
+		}
+		if len(head) >= len(s.bytes) && strings.EqualFold(string(head[:len(s.bytes)]), s.bytes) {
+			return fmt.Errorf("%s: %s", f.Name(), s.what)
+		}
+	}
+	return nil
+}
+
 // notRead are endings of files that people have and that streams do not read.
 var notRead = map[string]string{
 	".npz":     "an .npz file is a ZIP archive: save each array with numpy.save(\"x.npy\", archive[\"x\"])",

@@ -136,6 +136,9 @@ func Scan(f source.File, o Options) (*Index, error) {
 	if f.Size() == 0 && name != "csv" && name != "jsonl" && name != "text" && name != "tfrecord" {
 		return nil, fmt.Errorf("%s is empty", f.Name())
 	}
+	if err := isItself(f, name); err != nil {
+		return nil, err
+	}
 	if name == "csv" || name == "jsonl" || name == "text" {
 		if err := looksLikeText(f, name); err != nil {
 			return nil, err

@@ -228,6 +228,18 @@ class Contents(Inputs):
         self.write("d.csv", "a,b\r1,2\r3,4\r")
         self.refused(r"carriage return alone.*tr ", "d.csv")
 
+    def test_what_stands_in_for_a_file(self):
+        pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n"
+        page = "\n<!DOCTYPE html>\n<html><body>Sign in</body></html>\n"
+        for name in ("p.csv", "p.jsonl", "p.txt", "p.parquet", "p.npy", "p.tfrecord"):
+            self.write(name, pointer)
+            self.refused("Git LFS pointer.*git lfs pull", name)
+        for name in ("w.csv", "w.jsonl", "w.parquet", "w.arrow", "w.tar"):
+            self.write(name, page)
+            self.refused("web page, not data", name)
+        self.write("w.txt", page)  # may be meant
+        self.assertEqual(len(self.rows("w.txt")["text"]), 2)
+
     def test_fortran_order(self):
         base = numpy.random.default_rng(3).normal(size=(70_000, 3, 5))
         for array in (base, base[:, 0].astype(">f4"), base[:9].astype("c8"), base[:0], base > 0):
