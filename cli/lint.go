@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"memroom/event"
@@ -22,6 +23,7 @@ type lintCmd struct {
 	Fix      bool     `help:"Apply the fixes that are proven to change no result; show the rest as diffs."`
 	Diff     bool     `help:"Print the fixes as one patch (patch -p0) and change nothing. Read it first: not every fix is proven."`
 	Severity string   `enum:"error,warning,info" default:"info" help:"Report findings at least this severe: ${enum}."`
+	Hints    bool     `help:"Print hints too: what may be a mistake, if something the file does not show is so."`
 	Python   string   `placeholder:"PATH" help:"Interpreter whose grammar is used; python3 on PATH otherwise."`
 	List     bool     `name:"rules" help:"List the rules and exit."`
 }
@@ -31,7 +33,9 @@ func (lintCmd) Help() string {
 lists, meters, helpers and hooks; evaluation without no_grad; accumulation done wrong; datasets put
 on the card whole; caches in loader workers; models built in a loop; and more ("--rules" lists them).
 Errors and warnings hold whatever the sizes are. An "info" depends on sizes that are not in the code:
-"memroom run" measures them. Values are followed through the functions and classes of one file, not
+"memroom run" measures them. A hint is no finding: whether the code has that cost is decided elsewhere,
+or the file is a test. "--hints" prints hints, JSON lists them apart ("hints"), and they change no exit
+code. Values are followed through the functions and classes of one file, not
 into other files. "--fix" applies only what is proven to change no result. Silence a finding with a
 comment "# memroom: ignore[rule]" on its line or the line above.`
 }
@@ -45,6 +49,7 @@ func (lintCmd) examples() []example {
 // lintResult is the JSON answer.
 type lintResult struct {
 	Findings []lint.Finding `json:"findings"`
+	Hints    []lint.Finding `json:"hints"` // no findings: see lint.Hint
 	Files    int            `json:"files"`
 	Skipped  []skippedFile  `json:"skipped"`
 	Notes    []skippedFile  `json:"notes,omitempty"` // analysed, with something to know
@@ -98,7 +103,7 @@ func (c *lintCmd) Run(s *session) error {
 	case c.Diff:
 		err = s.printPatch(result, named)
 	default:
-		err = s.printFindings(result, named)
+		err = s.printFindings(result, named, c.Hints)
 	}
 	if err != nil {
 		return err
@@ -115,7 +120,7 @@ func (c *lintCmd) Run(s *session) error {
 
 // look analyses the files, applies fixes where asked, and gives what is left to say.
 func (c *lintCmd) look(s *session, files []string) (lintResult, error) {
-	result := lintResult{Findings: []lint.Finding{}, Skipped: []skippedFile{}, Files: len(files)}
+	result := lintResult{Findings: []lint.Finding{}, Hints: []lint.Finding{}, Skipped: []skippedFile{}, Files: len(files)}
 	pythons := findPythons(c.Python)
 	if len(pythons) == 0 {
 		return result,
@@ -167,6 +172,7 @@ func (c *lintCmd) take(result *lintResult, answer lint.Answer) error {
 		return err
 	}
 	result.Findings = append(result.Findings, left...)
+	result.Hints = append(result.Hints, answer.Hints...)
 	return nil
 }
 
@@ -283,11 +289,15 @@ func (s *session) printPatch(result lintResult, named int) error {
 	return err
 }
 
-func (s *session) printFindings(result lintResult, named int) error {
+func (s *session) printFindings(result lintResult, named int, hints bool) error {
 	var text strings.Builder
 	colors := map[event.Severity]string{event.SeverityError: red, event.SeverityWarning: yellow,
-		event.SeverityInfo: dim}
-	for _, f := range result.Findings {
+		event.SeverityInfo: dim, lint.Hint: dim}
+	shown := result.Findings
+	if hints {
+		shown = append(slices.Clone(shown), result.Hints...)
+	}
+	for _, f := range shown {
 		where := fmt.Sprintf("%s:%d", f.File, f.Line)
 		if f.Cell > 0 {
 			where = fmt.Sprintf("%s: cell %d, line %d", f.File, f.Cell, f.Line)
@@ -308,7 +318,14 @@ func (s *session) printFindings(result lintResult, named int) error {
 	if result.Fixed > 0 {
 		fixed = fmt.Sprintf(", %d fixed", result.Fixed)
 	}
-	fmt.Fprintf(&text, "%s%s\n", result.summary(named), fixed)
+	may := ""
+	if n := len(result.Hints); n > 0 && result.analysed > 0 {
+		may = "; " + event.Count(n, "hint")
+		if !hints {
+			may += " (--hints prints them)"
+		}
+	}
+	fmt.Fprintf(&text, "%s%s%s\n", result.summary(named), fixed, may)
 	_, err := fmt.Fprint(s.Out, text.String())
 	return err
 }

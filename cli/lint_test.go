@@ -15,6 +15,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"memroom/lint"
 	"memroom/testenv"
 )
 
@@ -32,7 +33,7 @@ func lintJSON(t *testing.T, args ...string) (lintResult, int) {
 	return result, code
 }
 
-var expectation = regexp.MustCompile(`# expect: ([\w\-]+)`)
+var expectation = regexp.MustCompile(`# (expect|hint): ([\w\-]+)`)
 
 // TestLintFindsWhatIsMarked holds every sample against its own marks: each marked line is found for
 // the reason given, and no other line is. One process reads them all: starting Python once a sample
@@ -53,11 +54,15 @@ func TestLintFindsWhatIsMarked(t *testing.T) {
 	for _, sample := range samples {
 		found[sample] = map[int]string{}
 	}
-	for _, f := range result.Findings {
+	for _, f := range append(slices.Clone(result.Findings), result.Hints...) {
 		if found[f.File] == nil {
 			t.Fatalf("a finding in %q, which is no sample", f.File)
 		}
-		found[f.File][f.Line] = f.Rule
+		kind := "expect: "
+		if f.Severity == lint.Hint {
+			kind = "hint: "
+		}
+		found[f.File][f.Line] = kind + f.Rule
 	}
 	codes := map[bool]int{false: exitOK, true: exitFindings}
 	for _, sample := range samples {
@@ -66,25 +71,28 @@ func TestLintFindsWhatIsMarked(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			want := map[int]string{}
+			want, findings := map[int]string{}, 0
 			for i, line := range strings.Split(string(text), "\n") {
 				if m := expectation.FindStringSubmatch(line); m != nil {
-					want[i+1] = m[1]
+					want[i+1] = m[1] + ": " + m[2]
+					if m[1] == "expect" {
+						findings++
+					}
 				}
 			}
 			if diff := cmp.Diff(want, found[sample]); diff != "" {
 				t.Errorf("line -> rule (-marked +found):\n%s", diff)
 			}
-			wantCode, first := codes[len(want) > 0]
+			wantCode, first := codes[findings > 0]
 			if !first {
 				return
 			}
 			// The first sample of each kind is read alone too: the same answer, and its exit code.
-			delete(codes, len(want) > 0)
+			delete(codes, findings > 0)
 			alone, code := lintJSON(t, sample)
-			if code != wantCode || len(alone.Findings) != len(want) {
+			if code != wantCode || len(alone.Findings) != findings {
 				t.Errorf("alone: exit %d, %d findings, want %d, %d", code, len(alone.Findings),
-					wantCode, len(want))
+					wantCode, findings)
 			}
 		})
 	}

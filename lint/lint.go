@@ -50,9 +50,10 @@ func (e *Edit) UnmarshalJSON(data []byte) error {
 type Answer struct {
 	File         string
 	Findings     []Finding
-	Error        string // why the file could not be analysed; Findings is then empty
-	CellsSkipped int    // cells of a notebook that are not Python
-	Note         string // what the reader should know about the file; "" for most
+	Hints        []Finding // what may be a mistake: the file alone does not show it
+	Error        string    // why the file could not be analysed; Findings is then empty
+	CellsSkipped int       // cells of a notebook that are not Python
+	Note         string    // what the reader should know about the file; "" for most
 }
 
 // Decode reads one line of the walk's output and gives every finding its words.
@@ -70,6 +71,7 @@ func Decode(line []byte) (Answer, error) {
 			Column  int    `json:"column"`
 			Edits   []Edit `json:"edits"`
 			Safe    bool   `json:"safe"`
+			Hint    bool   `json:"hint"`
 		} `json:"findings"`
 	}
 	if err := json.Unmarshal(line, &raw); err != nil {
@@ -82,11 +84,17 @@ func Decode(line []byte) (Answer, error) {
 		if !ok {
 			return Answer{}, fmt.Errorf("the linter names the unknown rule %q", f.Rule)
 		}
-		answer.Findings = append(answer.Findings, Finding{File: raw.File, Cell: f.Cell,
+		found := Finding{File: raw.File, Cell: f.Cell,
 			Line: f.Line, Column: f.Column, Rule: f.Rule,
 			Severity: rule.Severity, Message: f.Message, Why: rule.Why, Fix: rule.Fix,
 			Safe:   f.Safe && len(f.Edits) > 0,
-			Remedy: rule.Remedy, Doc: rule.Title, Edits: f.Edits})
+			Remedy: rule.Remedy, Doc: rule.Title, Edits: f.Edits}
+		if f.Hint || rule.Severity == Hint {
+			found.Severity, found.Safe = Hint, false
+			answer.Hints = append(answer.Hints, found)
+		} else {
+			answer.Findings = append(answer.Findings, found)
+		}
 	}
 	return answer, nil
 }

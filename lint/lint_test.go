@@ -17,7 +17,9 @@ func TestDecodeGivesTheRulesWords(t *testing.T) {
 	rule := Rules()[0]
 	line := fmt.Sprintf(`{"file":"a.py","note":"n","cells_skipped":2,"findings":[
 		{"rule":%q,"message":"m","cell":3,"line":4,"column":5,"edits":[[1,2,3,4,"x"]],"safe":true},
-		{"rule":%q,"message":"k","line":6,"safe":true}]}`, rule.ID, rule.ID)
+		{"rule":%q,"message":"k","line":6,"safe":true},
+		{"rule":%q,"message":"h","line":7,"edits":[[1,2,3,4,"x"]],"safe":true,"hint":true}]}`,
+		rule.ID, rule.ID, rule.ID)
 	got, err := Decode([]byte(line))
 	if err != nil {
 		t.Fatal(err)
@@ -28,7 +30,10 @@ func TestDecodeGivesTheRulesWords(t *testing.T) {
 		Edits: []Edit{{Line: 1, Column: 2, EndLine: 3, EndColumn: 4, Text: "x"}}}
 	second := Finding{File: "a.py", Line: 6, Rule: rule.ID, Severity: rule.Severity, Message: "k",
 		Why: rule.Why, Fix: rule.Fix, Remedy: rule.Remedy, Doc: rule.Title}
-	want := Answer{File: "a.py", Note: "n", CellsSkipped: 2, Findings: []Finding{first, second}}
+	third := Finding{File: "a.py", Line: 7, Rule: rule.ID, Severity: Hint, Message: "h",
+		Why: rule.Why, Fix: rule.Fix, Remedy: rule.Remedy, Doc: rule.Title, Edits: first.Edits}
+	want := Answer{File: "a.py", Note: "n", CellsSkipped: 2, Findings: []Finding{first, second},
+		Hints: []Finding{third}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
@@ -59,7 +64,7 @@ func TestRulesAreWhole(t *testing.T) {
 			t.Errorf("%s has no words: %+v", r.ID, r)
 		}
 		if r.Severity != event.SeverityError && r.Severity != event.SeverityWarning &&
-			r.Severity != event.SeverityInfo {
+			r.Severity != event.SeverityInfo && r.Severity != Hint {
 			t.Errorf("%s is %q", r.ID, r.Severity)
 		}
 	}

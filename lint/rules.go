@@ -25,10 +25,14 @@ func Find(id string) (Rule, bool) {
 	return Rule{}, false
 }
 
+// Hint is the severity of what is no finding: whether the code has this cost is decided by
+// something the file does not show. A rule may be one as a whole, or the walk says so for a case.
+const Hint event.Severity = "hint"
+
 const (
 	wrong  = event.SeverityError   // leaks, or computes something else than meant
 	costly = event.SeverityWarning // costs memory or time for nothing
-	hint   = event.SeverityInfo    // worth knowing; whether it matters depends on sizes
+	sized  = event.SeverityInfo    // holds; whether it matters depends on sizes
 )
 
 var rules = []Rule{
@@ -44,11 +48,11 @@ var rules = []Rule{
 			"has freed. Memory grows with every iteration.",
 		"Keep `x.detach()`, or `x.item()` for a single number, or `x.detach().cpu()`. Average " +
 			"weights under `torch.no_grad()`.", "detach"},
-	{"graph-kept-here", hint, "where a tensor is kept with its graph",
+	{"graph-kept-here", sized, "where a tensor is kept with its graph",
 		"What a caller hands over with its graph stays here as long as the container.",
 		"Keep a number: `float(value)`, or `value.detach()`. Or let the caller hand one over.",
 		"detach"},
-	{"meter-may-keep-graph", hint, "loss handed to a meter with its graph",
+	{"meter-may-keep-graph", Hint, "loss handed to a meter with its graph",
 		"A meter that adds up tensors keeps the graph of every iteration until it is reset. " +
 			"Whether this one does is in another file.",
 		"Hand over a number: `meter.update(loss.item())`.", "detach"},
@@ -128,7 +132,7 @@ var rules = []Rule{
 		"With accumulation an optimizer step is several micro-steps. The schedule counts " +
 			"optimizer steps.",
 		"Move `scheduler.step()` behind `optimizer.step()`, inside the same `if`.", "micro_batch"},
-	{"last-window-dropped", hint, "last partial window",
+	{"last-window-dropped", Hint, "last partial window",
 		"Batches left over at the end of an epoch are never applied, or are mixed into the next " +
 			"epoch's first window.",
 		"Step as well when `i + 1 == len(loader)`, or after the loop.", "micro_batch"},
@@ -145,7 +149,7 @@ var rules = []Rule{
 			"of the batch is kept for a backward that never comes.",
 		"Put the loop under `with torch.no_grad():` (or `torch.inference_mode()`), or decorate " +
 			"the function with it.", "no_grad"},
-	{"outputs-kept-on-card", hint, "outputs of all batches kept on the card",
+	{"outputs-kept-on-card", sized, "outputs of all batches kept on the card",
 		"Without a graph the outputs still lie on the card. Kept for the whole dataset they take " +
 			"the room of the model.",
 		"Move each batch's outputs to the host, `preds.append(out.cpu())`, or keep only what the " +
@@ -156,7 +160,7 @@ var rules = []Rule{
 		"Reduce them batch by batch: preprocess_logits_for_metrics=lambda logits, labels: " +
 			"logits.argmax(-1). Or move them to the host with eval_accumulation_steps=1. For " +
 			"sequence-to-sequence models set predict_with_generate=True.", "eval_outputs"},
-	{"eval-batch-default", hint, "evaluation batch larger than the training batch",
+	{"eval-batch-default", sized, "evaluation batch larger than the training batch",
 		"The default evaluation batch is 8. Evaluation also keeps logits, so it can need more " +
 			"memory than the training step.",
 		"Set the evaluation batch: per_device_eval_batch_size equal to the training batch.",
@@ -171,7 +175,7 @@ var rules = []Rule{
 			"held until backward, and its weights get gradients that no optimizer uses.",
 		"Call it under `with torch.no_grad():`, or freeze it once: " +
 			"`teacher.requires_grad_(False)`.", "no_grad"},
-	{"autocast-around-loop", hint, "autocast around the whole loop",
+	{"autocast-around-loop", sized, "autocast around the whole loop",
 		"autocast caches a half-precision copy of each weight it casts. The cache is freed when " +
 			"the autocast block ends: here, after the last batch.",
 		"Put `with autocast():` inside the loop, around the forward pass. Or use " +
@@ -198,7 +202,7 @@ var rules = []Rule{
 			"keeps alive what its function refers to.",
 		"Register the hook once before the loop, or keep the handle and call " +
 			"`handle.remove()` in the same round.", "remove_hooks"},
-	{"gradcheck-is-no-profiler", hint, "the belief that gradcheck profiles memory",
+	{"gradcheck-is-no-profiler", Hint, "the belief that gradcheck profiles memory",
 		"gradcheck verifies gradients numerically. It says nothing about memory.",
 		"Use `memroom run` or torch.cuda.memory._record_memory_history().", ""},
 	{"profiler-around-loop", costly, "profiler around the whole training",
@@ -206,11 +210,11 @@ var rules = []Rule{
 			"memory.",
 		"Profile a few steps: schedule=torch.profiler.schedule(wait=1, warmup=1, active=3), and " +
 			"call `profiler.step()`.", ""},
-	{"anomaly-mode-on", hint, "anomaly detection left on",
+	{"anomaly-mode-on", sized, "anomaly detection left on",
 		"It is made for finding a NaN: it stores a stack trace for each operation of the forward " +
 			"pass.",
 		"Remove it when the error is found, or put it around the few steps in question.", ""},
-	{"cuda-graph-per-shape", hint, "one CUDA graph for each input shape",
+	{"cuda-graph-per-shape", sized, "one CUDA graph for each input shape",
 		"Every new input shape is captured as a CUDA graph with a private memory pool that " +
 			"nothing else can use. Batches padded to their longest sample have many shapes.",
 		"Pad to a few fixed lengths (pad_to_multiple_of=64, padding=\"max_length\"), or use " +
@@ -224,7 +228,7 @@ var rules = []Rule{
 	{"dataset-in-a-list", costly, "dataset read into a list",
 		"A loader yields batches so that only a few exist at a time. A list holds them all.",
 		"Iterate over the loader, or cache on disk.", "stream_data"},
-	{"dataset-read-whole", hint, "dataset decoded before training",
+	{"dataset-read-whole", sized, "dataset decoded before training",
 		"Decoded samples are many times larger than their files, and all of them lie in host " +
 			"memory for the whole run.",
 		"Keep the paths and decode in `__getitem__`, or cache the decoded samples on disk " +
@@ -239,7 +243,7 @@ var rules = []Rule{
 			"into each worker: host memory grows by the list's size times the workers.",
 		"Write `samples = memroom.share(samples)`: workers map one copy. Or keep the items in one " +
 			"numpy array or Arrow table.", "share_data"},
-	{"list-copied-here", hint, "objects that workers copy",
+	{"list-copied-here", sized, "objects that workers copy",
 		"Each of these objects has a reference count in the page it lies in. Workers that read " +
 			"them copy the pages.",
 		"Keep the fields in numpy arrays or one Arrow table, or write " +
@@ -254,16 +258,16 @@ var rules = []Rule{
 			"epoch the cached samples lie in host memory once for each worker.",
 		"Cache on disk (np.memmap, LMDB, Arrow) or in shared memory, bound the cache " +
 			"(lru_cache(maxsize=256)), or use num_workers=0.", "dataloader_workers"},
-	{"dataset-cache-grows", hint, "dataset cache without a bound",
+	{"dataset-cache-grows", sized, "dataset cache without a bound",
 		"After an epoch the whole dataset lies in host memory.",
 		"Cache on disk (np.memmap, LMDB, Arrow), or bound the cache (lru_cache(maxsize=256)).",
 		"stream_data"},
-	{"loader-buffers", hint, "batches that wait in the workers",
+	{"loader-buffers", sized, "batches that wait in the workers",
 		"Host memory holds bytes per batch x prefetch_factor x num_workers, and pin_memory adds a " +
 			"copy. Persistent workers never give it back.",
 		"Use fewer workers, prefetch_factor=1 or 2, a smaller batch, or persistent_workers=False.",
 		"dataloader_workers"},
-	{"datasets-buffers", hint, "what datasets holds in memory",
+	{"datasets-buffers", sized, "what datasets holds in memory",
 		"Readers and map() work on large pieces, one for each process. keep_in_memory=True or one " +
 			"batch of everything gives up memory mapping.",
 		"Use fewer processes (num_proc=2), a smaller writer_batch_size, Parquet instead of JSON, " +
@@ -278,20 +282,20 @@ var rules = []Rule{
 		"The loaded dict is a second copy of the weights, and of the optimizer state if that was " +
 			"saved. It stays as long as the variable.",
 		"Load with map_location=\"cpu\". After load_state_dict(), `del checkpoint`.", ""},
-	{"checkpoint-without-map-location", hint, "checkpoint loaded to where it was saved",
+	{"checkpoint-without-map-location", sized, "checkpoint loaded to where it was saved",
 		"A checkpoint saved from a card goes back to that card: a second copy of the weights as " +
 			"long as the variable lives, and all ranks load to the same card.",
 		"Load with map_location=\"cpu\". After load_state_dict(), `del checkpoint`.", ""},
-	{"data-parallel-first-card", hint, "DataParallel fills the first card",
+	{"data-parallel-first-card", sized, "DataParallel fills the first card",
 		"The first card holds the gathered outputs, the loss and their gradients beside its own " +
 			"share of the work.",
 		"Use DistributedDataParallel (one process for each card), or compute the loss inside the " +
 			"model's forward, so that only numbers are gathered.", "ddp"},
-	{"default-card", hint, "tensors on card 0 by default",
+	{"default-card", sized, "tensors on card 0 by default",
 		"Without a number `.cuda()` means the current card, which is card 0 unless it is set.",
 		"Call torch.cuda.set_device(n) first, use one device variable (`.to(device)`), or start " +
 			"with CUDA_VISIBLE_DEVICES=n.", ""},
-	{"kbit-upcast", hint, "parts of a quantized model in float32",
+	{"kbit-upcast", sized, "parts of a quantized model in float32",
 		"The quantized layers stay small. Embeddings and lm_head double from 2 to 4 bytes a " +
 			"parameter, and float32 logits double too. For large vocabularies that can be more " +
 			"than quantization saved.",
@@ -326,33 +330,33 @@ var rules = []Rule{
 			"variable does not free them.",
 		"Call `keras.backend.clear_session()` at the start of each round, then `del model` and " +
 			"`gc.collect()`. Or train each model in its own process.", "clear_session"},
-	{"keras-loop-in-one-process", hint, "Keras models built in a loop",
+	{"keras-loop-in-one-process", Hint, "Keras models built in a loop",
 		"Some TensorFlow versions keep the traced functions of compiled models even after " +
 			"clear_session().",
 		"If memory grows, train each model in its own process (multiprocessing with \"spawn\"), " +
 			"and call gc.collect() after clear_session().", "clear_session"},
-	{"keras-predict-in-loop", hint, "predict() called in a loop",
+	{"keras-predict-in-loop", sized, "predict() called in a loop",
 		"predict() is made for many samples at once. Each call sets up a pipeline, and in some " +
 			"versions part of it stays in memory.",
 		"Call the model itself, `model(x, training=False)`, or predict_on_batch(x), or predict() " +
 			"once for all samples.", ""},
-	{"tf-data-buffers", hint, "dataset held by cache or shuffle",
+	{"tf-data-buffers", sized, "dataset held by cache or shuffle",
 		"Both work on what comes before them. After decoding, that is tensors, not file names.",
 		"Shuffle file names before the map that decodes, use a smaller shuffle buffer, and give " +
 			"cache() a file name: cache(\"/scratch/cache\").", "tf_data_budget"},
 	{"tf-constant-dataset", costly, "dataset as a constant",
 		"The array exists twice: in NumPy and as a tensor.",
 		"Stream it: tf.data from files, or a generator.", "tf_data_budget"},
-	{"tf-dataset-from-array", hint, "dataset made from a whole array",
+	{"tf-dataset-from-array", sized, "dataset made from a whole array",
 		"from_tensor_slices makes a copy of the array. Beside the original that is twice the data " +
 			"in host memory.",
 		"Read from files (TFRecord, Parquet), or use np.load(..., mmap_mode='r') and " +
 			"Dataset.from_generator.", "tf_data_budget"},
-	{"tf-no-growth", hint, "TensorFlow takes the whole card",
+	{"tf-no-growth", Hint, "TensorFlow takes the whole card",
 		"By default TensorFlow reserves nearly all GPU memory at start.",
 		"`tf.config.experimental.set_memory_growth(gpu, True)` for each GPU, or " +
 			"TF_FORCE_GPU_ALLOW_GROWTH=true.", "tf_growth"},
-	{"tflite-does-not-train", hint, "the belief that a converted model trains smaller",
+	{"tflite-does-not-train", Hint, "the belief that a converted model trains smaller",
 		"TFLite converts for inference. Training goes on with the original model in its own " +
 			"precision.",
 		"For training use mixed precision, a smaller batch, or fewer trainable weights.",
@@ -370,10 +374,10 @@ var rules = []Rule{
 			"memory adds up.",
 		"`resources_per_trial={\"cpu\": 4, \"gpu\": 1, \"memory\": 8 * 1024**3}` or " +
 			"tune.with_resources(...).", "trial_resources"},
-	{"ray-trial-without-memory", hint, "trials packed without memory",
+	{"ray-trial-without-memory", Hint, "trials packed without memory",
 		"CPU and GPU counts say nothing about bytes.",
 		"Add \"memory\": bytes to the trial's resources.", "trial_resources"},
-	{"ray-stopped-trial-holds-card", hint, "card still held by a stopped trial",
+	{"ray-stopped-trial-holds-card", Hint, "card still held by a stopped trial",
 		"A scheduler that stops trials early starts the next one at once. The processes of the " +
 			"stopped trial, and those they started, may not have ended and still hold the card.",
 		"Wait at the start of the trainable (`ray.tune.utils.wait_for_gpu()`), end what the trial " +

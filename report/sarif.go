@@ -13,7 +13,7 @@ import (
 // tools show beside the lines.
 func SARIF(w io.Writer, findings []lint.Finding, version string) error {
 	levels := map[event.Severity]string{event.SeverityError: "error",
-		event.SeverityWarning: "warning", event.SeverityInfo: "note"}
+		event.SeverityWarning: "warning", event.SeverityInfo: "note", lint.Hint: "note"}
 	type text struct {
 		Text string `json:"text"`
 	}

@@ -9,7 +9,7 @@ def forgets(model, optimizer, scheduler, loader, loss_fn, every=4):
         loss = loss_fn(model(inputs), labels)
         loss.backward()  # expect: accumulation-unscaled
         scheduler.step()  # expect: scheduler-each-micro-step
-        if (i + 1) % every == 0:  # expect: last-window-dropped
+        if (i + 1) % every == 0:  # hint: last-window-dropped
             optimizer.step()
 
 

@@ -65,4 +65,4 @@ def accumulate(loader, optimizer, every):
 
 
 spread = nn.DataParallel(nn.Linear(4, 4))  # expect: data-parallel-first-card
-fast = torch.compile(spread, mode="reduce-overhead")  # expect: cuda-graph-per-shape
+fast = torch.compile(spread, mode="reduce-overhead")  # hint: cuda-graph-per-shape

@@ -2,7 +2,7 @@
 import numpy as np
 import tensorflow as tf
 
-gpus = tf.config.list_physical_devices("GPU")  # expect: tf-no-growth
+gpus = tf.config.list_physical_devices("GPU")  # hint: tf-no-growth
 images = np.load("images.npy")
 mapped = np.load("labels.npy", mmap_mode="r")
 whole = tf.constant(images)  # expect: tf-constant-dataset
@@ -22,6 +22,6 @@ def train(model, batches):
     for batch in batches:
         fast = tf.function(model)  # expect: tf-function-retraced
         fast(batch)
-    converter = tf.lite.TFLiteConverter.from_keras_model(model)  # expect: tflite-does-not-train
+    converter = tf.lite.TFLiteConverter.from_keras_model(model)  # hint: tflite-does-not-train
     converter.convert()
     model.fit(dataset)

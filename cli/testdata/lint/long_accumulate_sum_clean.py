@@ -65,7 +65,7 @@ def main():
             part = out.loss / ACCUM
             part.backward()
             window = window + part.item()
-            if i % ACCUM == 0:  # expect: last-window-dropped
+            if i % ACCUM == 0:  # hint: last-window-dropped
                 torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
                 opt.step()
                 sched.step()

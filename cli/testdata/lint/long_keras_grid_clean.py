@@ -36,7 +36,7 @@ def search():
     grid = itertools.product([32, 64, 96], [3, 4, 5], [0.2, 0.4, 0.5])
     for width, depth, dropout in grid:
         keras.backend.clear_session()
-        model = make_model(width, depth, dropout)  # expect: keras-loop-in-one-process
+        model = make_model(width, depth, dropout)  # hint: keras-loop-in-one-process
         hist = model.fit(train, validation_data=val, epochs=15, verbose=2)
         acc = float(np.max(hist.history["val_accuracy"]))
         results.append({"params": (width, depth, dropout), "acc": acc})

@@ -53,7 +53,7 @@ def train(model, loader, optimizer, criterion):
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        meter.update(loss, x.size(0))  # expect: meter-may-keep-graph
+        meter.update(loss, x.size(0))  # hint: meter-may-keep-graph
         meter.update(loss.item(), x.size(0))
         called(loss)  # expect: graph-kept-in-list
         called(loss.item())

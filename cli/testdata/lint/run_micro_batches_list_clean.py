@@ -18,7 +18,7 @@ def train():
     for i, (x, y) in enumerate(loader):
         loss = nn.functional.cross_entropy(net(x.cuda()), y.cuda())
         (loss / ACC).backward()
-        if (i + 1) % ACC == 0:  # expect: last-window-dropped
+        if (i + 1) % ACC == 0:  # hint: last-window-dropped
             opt.step()
             opt.zero_grad()
 

@@ -32,7 +32,7 @@ def sweep(x, y):
 def sweep_cleared(x, y):
     for units in (32, 64):
         tf.keras.backend.clear_session()
-        net = build(units)  # expect: keras-loop-in-one-process
+        net = build(units)  # hint: keras-loop-in-one-process
         net.fit(x, y)
 
 

@@ -3,7 +3,7 @@
 import ast
 import re
 
-from . import rules
+from . import evidence, rules
 from .flow import in_order, resets, scopes, variables
 from .names import FUNCTIONS, constant, key, keyword, method, own, pairs, targets, walk_here
 from .tensorflow import LOADING
@@ -420,8 +420,12 @@ def files_on_gpu(file):
                     whole.pop(k, None)
                 if k and key(value) in moved:
                     moved[k] = moved[key(value)]
+        told = set()
         for name, (s, origin) in moved.items():
+            if evidence.SMALL.search(name) or origin in told:
+                continue  # one finding for all parts of a file
             if _used_in_pieces(file, scope, name):
+                told.add(origin)
                 yield rules.finding(
                     "dataset-on-gpu",
                     s,

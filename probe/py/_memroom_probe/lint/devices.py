@@ -5,7 +5,7 @@ import functools
 import re
 from typing import Iterator, List, Optional, Set
 
-from . import rules
+from . import evidence, rules
 from .evaluation import uses_card
 from .flow import Scope, calls_module, in_order, is_model_name, resets, scopes
 from .keeping import cleared_in
@@ -161,6 +161,7 @@ def graphs_per_shape(file) -> Iterator[dict]:
                 call,
                 'mode="%s" records a CUDA graph for every new input shape, and each keeps its own '
                 "memory pool" % constant(keyword(call, "mode")),
+                hint=not evidence.pads_to_longest(file),
             )
 
 

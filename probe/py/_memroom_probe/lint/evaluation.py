@@ -381,7 +381,12 @@ def _one_number(value) -> bool:
         at = getattr(value.slice, "value", value.slice)
         of_data = isinstance(value.value, ast.Attribute) and value.value.attr == "data"
         return of_data and isinstance(at, (int, ast.Constant))
-    return (key(value) or "").split(".")[-1].lower() in ("loss", "val_loss", "test_loss")
+    while isinstance(value, (ast.Attribute, ast.Call)):
+        inner = value.func if isinstance(value, ast.Call) else value
+        if not isinstance(inner, ast.Attribute) or inner.attr not in ("data", "detach", "clone"):
+            break
+        value = inner.value  # loss.data, loss.detach()
+    return re.search(r"(^|_)loss$", (key(value) or "").split(".")[-1].lower()) is not None
 
 
 def _over_batches(loop) -> bool:

@@ -6,6 +6,7 @@ from typing import Iterator, List, Set
 
 from . import proof, rules
 from .calls import called_in_loop, resolve, scope_of
+from .evidence import few_rounds
 from .flow import (
     CARD,
     COUNT,
@@ -34,7 +35,7 @@ _STEP = re.compile(r"^_?(training_step|train_step|train_batch|train_on_batch|opt
 def training_loop(place, scope: Scope):
     """The innermost loop around a statement in which gradients are computed; else None."""
     for loop in reversed(place.loops if place else ()):
-        if scope.has_backward(loop):
+        if scope.has_backward(loop) and not few_rounds(loop):
             return loop
     return None
 
@@ -769,12 +770,26 @@ def state_of_module(file) -> Iterator[dict]:
                         continue
                     if cleared_in(file.tree, k) or _cut_anywhere(file, k):
                         continue
+                    if _begun_outside(file, k, s):
+                        continue
                     yield rules.finding(
                         "hidden-state-not-detached",
                         s,
                         "`%s` goes from one call of %s into the next with its graph: backward "
                         "reaches back to the first batch" % (k, function.name),
                     )
+
+
+def _begun_outside(file, container: str, own_statement) -> bool:
+    """model.hidden = model.init_hidden(): a sequence begins where somebody sets it."""
+    last = container.split(".")[-1]
+    return any(
+        isinstance(s, ast.Assign)
+        and s is not own_statement
+        and getattr(file.places[s].function, "name", "") != "__init__"
+        and any((key(t) or "").split(".")[-1] == last and "." in (key(t) or "") for t in targets(s))
+        for s in file.statements
+    )
 
 
 def _cut_anywhere(file, container: str) -> bool:

@@ -10,9 +10,10 @@ import re
 from typing import Any, Dict, Iterator, List, Optional, Set, Tuple
 
 from . import rules
+from .evidence import SMALL, few_rounds, of_this_round, short_window
 from .evaluation import _BATCHES, _ONE_BATCH, _grad_off_for_good, uses_card
 from .machine import Args, Frame, Machine
-from .names import FUNCTIONS, key, walk_here
+from .names import FUNCTIONS, key, targets, walk_here
 from .values import (
     NONE,
     VARYING,
@@ -31,7 +32,6 @@ from .values import (
     objects,
 )
 
-_SMALL = re.compile(r"label|target|path|name|file|(^|_)ids?($|_)|(^|_)y($|_)|vocab", re.I)
 _STEP = re.compile(r"^_?(training_step|train_step|train_batch|train_on_batch|optimize_parameters)$")
 
 
@@ -201,11 +201,11 @@ class Judge:
         self.file, self.m, self.story = file, m, m.story
         self.told: Set[Tuple[str, int]] = set()
 
-    def tell(self, rule: str, s: Any, message: str) -> Iterator[dict]:
+    def tell(self, rule: str, s: Any, message: str, hint: bool = False) -> Iterator[dict]:
         if s is None or (rule, s.lineno) in self.told:
             return
         self.told.add((rule, s.lineno))
-        yield rules.finding(rule, s, message)
+        yield rules.finding(rule, s, message, hint=hint)
 
     # containers that grow
 
@@ -213,7 +213,7 @@ class Judge:
         for loop, first, second, obj, puts in sorted(
             self.story.grown, key=lambda g: len(g[3].born), reverse=True
         ):
-            if obj.bounded or obj.escaped:
+            if obj.bounded or obj.escaped or few_rounds(loop.node):
                 continue
             found = [x for p in puts for x in self._fresh(p, first, second)]
             yield from self._graphs(loop, first, second, obj, found)
@@ -412,6 +412,8 @@ class Judge:
 
     def chained(self) -> Iterator[dict]:
         for loop, first, second, slot, n in self.story.chained:
+            if few_rounds(loop.node) or _is_target(loop, slot.name):
+                continue
             summed = n.used and _sums_batches(loop)  # one backward behind the loop
             unused = self._unused(n) and _over_batches(loop)
             if not n.graph or not (loop.backward or unused or summed):
@@ -449,6 +451,8 @@ class Judge:
                     "back to the first batch" % name,
                 )
             elif not n.used and not any(x.differentiated for x in n.via):
+                if short_window(loop.node, slot.label or slot.name):
+                    continue
                 if (n.kind == "sum" or n.scalar) and not n.joined:
                     handed = _handed(slot.where, _newest(n, second).where)
                     yield from self.tell(
@@ -488,7 +492,7 @@ class Judge:
     def windows(self) -> Iterator[dict]:
         """Containers that are emptied once in several rounds."""
         for loop, obj, put in self.story.windows:
-            if not loop.backward or obj.bounded or obj.escaped:
+            if not loop.backward or obj.bounded or obj.escaped or few_rounds(loop.node):
                 continue
             if not loop.conditional and not obj.window:
                 continue
@@ -555,12 +559,14 @@ class Judge:
                 s,
                 "the model is in eval mode, but its forward pass still builds the graph: each "
                 "batch holds its activations for a backward that never comes",
+                hint=of_this_round(self.file, s),
             )
 
     # what the library saw
 
     def facts(self) -> Iterator[dict]:
         used = any(kind == "whole_used" for kind, _, _ in self.story.facts)
+        moved: Set[Any] = set()
         for kind, where, what in self.story.facts:
             s = where[-1][1] if where else None
             if kind == "keras":
@@ -580,8 +586,13 @@ class Judge:
                     "and its graph is kept" % what.label,
                 )
             elif kind == "whole_on_card" and what.batched and not used:
-                if _SMALL.search(what.label or ""):
+                if SMALL.search(what.label or "") or _all_small(s):
                     continue
+                place = self.file.places.get(s)
+                at = (place.function if place is not None else None, what.whole)
+                if at in moved:
+                    continue  # one finding for all parts of a file
+                moved.add(at)
                 yield from self.tell(
                     "dataset-on-gpu",
                     s,
@@ -627,6 +638,20 @@ class Judge:
                 "torch.load without map_location puts the checkpoint on the card it was saved "
                 "from, and a variable keeps that copy while the model trains",
             )
+
+
+def _all_small(s: Any) -> bool:
+    """y_train = torch.tensor(y).to(device)"""
+    names = [key(t) for t in targets(s)] if isinstance(s, ast.Assign) else []
+    return bool(names) and all(n is not None and SMALL.search(n) for n in names)
+
+
+def _is_target(loop: Loop, name: str) -> bool:
+    """What the loop itself sets in every round does not come from the round before."""
+    goal = getattr(loop.node, "target", None)
+    return goal is not None and any(
+        isinstance(n, ast.Name) and n.id == name for n in ast.walk(goal)
+    )
 
 
 def _memo(obj: Obj, loop: Loop) -> bool:

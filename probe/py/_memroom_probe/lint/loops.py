@@ -3,7 +3,7 @@
 import ast
 import re
 
-from . import rules
+from . import evidence, rules
 from .flow import backward_values, in_order, innermost, scopes, variables
 from .names import LOOPS, calls, constant, key, keyword, method, own, targets
 
@@ -293,6 +293,7 @@ def anomaly_mode(file):
                     s,
                     "anomaly detection is on for the whole run: every operation keeps a stack "
                     "trace, and every gradient is checked",
+                    hint=evidence.under_a_switch(file, s),
                 )
 
 

@@ -9,6 +9,7 @@ from . import (
     data,
     devices,
     evaluation,
+    evidence,
     keeping,
     lifetimes,
     loaders,
@@ -98,7 +99,7 @@ ALL = (
 )
 
 
-def check(tree):
+def check(tree, path=""):
     file = File(tree)
     seen = set()
     found = []
@@ -109,6 +110,7 @@ def check(tree):
                 seen.add(where)
                 found.append(finding)
     found += _of_the_run(file, found)
+    found = evidence.hints(file, path, found)
     return sorted(found, key=lambda f: (f["line"], f["rule"]))
 
 

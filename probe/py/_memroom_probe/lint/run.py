@@ -34,7 +34,7 @@ def look(path):
             answer["note"] = code.note
         if not TRAINS.search(code.text):
             return answer
-        for finding in rules.check(tree):
+        for finding in rules.check(tree, path):
             if not code.ignored(finding):
                 answer["findings"].append(code.located(finding))
     except source.Unreadable as problem:

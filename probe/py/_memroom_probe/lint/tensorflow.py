@@ -3,11 +3,22 @@
 import ast
 import re
 
-from . import rules
+from . import evidence, rules
 from .accumulation import _counts, _direct
 from .flow import in_order, is_model_name, resets, scopes
 from .keeping import source
-from .names import FUNCTIONS, LOOPS, calls, constant, key, keyword, method, own, targets
+from .names import (
+    FUNCTIONS,
+    LOOPS,
+    calls,
+    constant,
+    key,
+    keyword,
+    method,
+    own,
+    targets,
+    walk_here,
+)
 
 LOADING = (
     "numpy.load",
@@ -642,6 +653,26 @@ def _predicts_itself(file, owner: str) -> bool:
     )
 
 
+_NOT_KERAS = frozenset(
+    "sklearn xgboost lightgbm catboost torch stable_baselines3 stable_baselines ultralytics joblib "
+    "pickle statsmodels gensim hmmlearn surprise prophet".split()
+)
+_SAMPLES = re.compile(
+    r"test|data|batch|image|img|frame|sample|(^|_)xs?($|_)|gen|step|episode", re.I
+)
+
+
+def _many_samples(loop) -> bool:
+    """A range whose end is not written down, or a loop over data: many calls."""
+    if isinstance(loop.iter, ast.Call) and method(loop.iter) == "range":
+        return True
+    return any(
+        _SAMPLES.search(key(n) or "")
+        for n in walk_here(loop.iter)
+        if isinstance(n, (ast.Name, ast.Attribute))
+    )
+
+
 def predict_in_loop(file):
     """model.predict() once a sample"""
     if not _uses(file):
@@ -663,12 +694,15 @@ def predict_in_loop(file):
                 and key(loop.target) not in (owner, None)
                 and not any(key(t) == owner for i in in_order(loop.body) for t in targets(i))
                 and not _predicts_itself(file, owner)
+                and (file.made_from(owner) or "").split(".")[0] not in _NOT_KERAS
+                and not evidence.few_rounds(loop)
             ):
                 yield rules.finding(
                     "keras-predict-in-loop",
                     s,
                     "predict() builds a data pipeline at every call, and what it leaves behind "
                     "grows with the number of calls",
+                    hint=not _many_samples(loop),
                 )
                 return
 

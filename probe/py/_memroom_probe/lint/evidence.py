@@ -1,0 +1,171 @@
+"""When a finding is only a hint.
+
+A rule sees a form. Whether the form costs memory in this file may hang on something the file does
+not show: then the finding becomes a hint, which is printed on request and never counted.
+"""
+
+import ast
+import re
+from typing import Any, List
+
+from .names import FUNCTIONS, constant, key, keyword, method, targets, walk_here
+
+# Rules that speak of a graph that PyTorch keeps: the file must use PyTorch.
+_OF_TORCH = frozenset(
+    "loss-graph-accumulated graph-kept-in-list graph-kept-here module-keeps-tensors "
+    "hook-keeps-tensors cache-keeps-tensors hidden-state-not-detached retain-graph-in-loop "
+    "eval-without-no-grad outputs-kept-on-card frozen-model-with-grad accumulation-keeps-graphs "
+    "gradients-never-cleared zero-grad-each-micro-step accumulation-unscaled".split()
+)
+_TORCH = frozenset(
+    "torch torchvision torchaudio torchtext torch_geometric lightning pytorch_lightning accelerate "
+    "transformers fastai fairseq timm monai dgl diffusers trl peft ignite kornia detectron2 mmcv "
+    "allennlp botorch gpytorch pyro deepspeed apex fabric speechbrain espnet catalyst".split()
+)
+_TEST_NAME = re.compile(r"(^|/)(test_[^/]*|[^/]*_test|conftest)\.py$")
+_TEST_FOLDER = re.compile(r"(^|/)(tests?|unit_?tests?|testing)/")
+
+
+def hints(file: Any, path: str, found: List[dict]) -> List[dict]:
+    """The findings, with those marked that this file does not prove."""
+    test = is_test(file, path)
+    foreign = bool(file.modules) and not _may_use_torch(file)
+    for finding in found:
+        if test or foreign and finding["rule"] in _OF_TORCH:
+            finding["hint"] = True
+    return found
+
+
+def is_test(file: Any, path: str) -> bool:
+    """A unit test: its data are small and its process ends soon. test.py of a research repository
+    is no test but an evaluation.
+    """
+    path = path.replace("\\", "/")
+    if file.modules & {"pytest", "unittest"}:
+        return True
+    tests = [n for n in file.nodes if isinstance(n, FUNCTIONS) and n.name.startswith("test_")]
+    asserts = any(isinstance(n, ast.Assert) for f in tests for n in ast.walk(f))
+    return asserts and bool(_TEST_NAME.search(path) or _TEST_FOLDER.search(path))
+
+
+def _may_use_torch(file: Any) -> bool:
+    """PyTorch by its name, or through code of the same project (which is imported, not written
+    here).
+    """
+    if file.modules & _TORCH:
+        return True
+    by_hand = any(
+        isinstance(n, FUNCTIONS) and n.name == "backward"
+        for c in file.classes.values()
+        for n in c.body
+    )
+    return not by_hand and not file.modules & {"tensorflow", "keras", "jax", "mxnet", "paddle"}
+
+
+# loops
+
+
+FEW = 10  # rounds that a reader takes in at a glance
+
+
+# What a model is made of, and the terms of one loss: as many as somebody wrote down.
+_PARTS = re.compile(
+    r"(layer|block|stage|head|scale|level|branch|module|criterion|criteria|term|(^|_)net|"
+    r"discriminator|generator|expert|agent|modalit|weight|param|group|device|gpu|metric|loss)"
+    r"(e?s|_?(list|dict|names?|keys|fns?|weights?))$|^(losses|keys|tasks)$",
+    re.I,
+)
+
+
+def few_rounds(loop: Any) -> bool:
+    """A loop whose rounds were written down one by one: over a literal, a small range, the parts of
+    a model, the terms of a loss.
+    """
+    over = getattr(loop, "iter", None)
+    if over is None:
+        generators = getattr(loop, "generators", None)
+        over = generators[0].iter if generators else None
+    if over is None:
+        return False
+    while isinstance(over, ast.Call) and over.args:
+        if method(over) == "range":
+            last = constant(over.args[-1] if len(over.args) < 3 else over.args[1])
+            return isinstance(last, int) and last <= FEW
+        if method(over) not in ("enumerate", "reversed", "sorted", "list", "tqdm", "zip"):
+            break
+        over = over.args[0]
+    if isinstance(over, (ast.List, ast.Tuple, ast.Dict, ast.Set)):
+        return True
+    if isinstance(over, ast.Call) and isinstance(over.func, ast.Attribute):
+        if over.func.attr not in ("items", "values", "keys"):
+            return over.func.attr in ("children", "modules", "parameters", "named_parameters")
+        over = over.func.value
+    return bool(_PARTS.search((key(over) or "").split(".")[-1]))
+
+
+def short_window(loop: Any, name: str) -> bool:
+    """Is the variable begun anew after each window of gradient accumulation? Such a window is a few
+    rounds long.
+    """
+    for n in ast.walk(loop):
+        if not isinstance(n, ast.If):
+            continue
+        words = " ".join(
+            (key(x) or "") for x in ast.walk(n.test) if isinstance(x, (ast.Name, ast.Attribute))
+        )
+        if not re.search(r"accum|sync_gradients|micro", words, re.I):
+            continue
+        for s in ast.walk(n):
+            if isinstance(s, (ast.Assign, ast.AugAssign)) and any(
+                key(t) == name for t in targets(s)
+            ):
+                return isinstance(s, ast.Assign)
+    return False
+
+
+def of_this_round(file: Any, s: ast.stmt) -> bool:
+    """Does the statement call something that the loop around it made or goes through? A block of a
+    model, not a model that is given batches.
+    """
+    place = file.places.get(s)
+    if place is None or not place.loops:
+        return False
+    loop = place.loops[-1]
+    made = {
+        key(t) for x in ast.walk(loop) if isinstance(x, (ast.Assign, ast.For)) for t in targets(x)
+    }
+    called = {
+        key(n.func)
+        for n in walk_here(s)
+        if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)
+    }
+    return bool(called & made)
+
+
+def pads_to_longest(file: Any) -> bool:
+    """Batches of many shapes."""
+    for n in file.nodes:
+        if not isinstance(n, ast.Call):
+            continue
+        if method(n) in ("pad_sequence", "DataCollatorWithPadding", "DataCollatorForSeq2Seq"):
+            return keyword(n, "pad_to_multiple_of") is None
+        if constant(keyword(n, "padding")) in (True, "longest"):
+            return True
+    return False
+
+
+def under_a_switch(file: Any, s: ast.stmt) -> bool:
+    """Does an option or a flag decide whether the statement runs?"""
+    return any(
+        not any(isinstance(n, ast.Name) and n.id == "__name__" for n in ast.walk(i.test))
+        for i in file.places[s].ifs
+        if isinstance(i, ast.If)
+    )
+
+
+# Names of what there is one number or one word of for each sample.
+SMALL = re.compile(
+    r"label|target|path|name|file|vocab|(^|_)ys?($|_)|(ids?|idx|index|indices|mask)s?($|_)|"
+    r"(^|_)(mean|std|weights?|scale|lengths?|classes|rewards?|dones?)($|_)",
+    re.I,
+)
