@@ -99,6 +99,11 @@ var rules = []Rule{
 		"Write checkpoints to disk (torch.save), or keep only the best copy, on the CPU: " +
 			"`{k: v.cpu().clone() for k, v in model.state_dict().items()}`.", ""},
 
+	{"metric-never-reset", costly, "metric that is never reset",
+		"Some metrics (AUROC, average precision, CatMetric, mAP) keep all predictions and targets " +
+			"until they are reset. compute() does not reset them.",
+		"Call `metric.reset()` after `compute()`, or log the metric object itself in Lightning, " +
+			"which resets it. A binned form (`thresholds=200`) keeps counts only.", ""},
 	{"optimizers-kept", costly, "optimizers pile up",
 		"An optimizer keeps its state for every parameter: two moments, 8 bytes a parameter for " +
 			"Adam. Kept in a list, the state of all of them stays on the card.",
@@ -154,6 +159,11 @@ var rules = []Rule{
 			"the room of the model.",
 		"Move each batch's outputs to the host, `preds.append(out.cpu())`, or keep only what the " +
 			"metric needs (`out.argmax(-1)`).", "eval_outputs"},
+	{"outputs-never-cleared", costly, "outputs of every evaluation pile up",
+		"The list is older than the evaluation. Outputs of the whole dataset are added to it in " +
+			"every epoch, and those of earlier epochs stay.",
+		"Make the list at the start of each evaluation, or empty it (`outputs.clear()`) when the " +
+			"metric has been computed.", "eval_outputs"},
 	{"trainer-keeps-logits", costly, "logits of the whole evaluation kept",
 		"The Trainer gathers the logits of all evaluation batches before it calls " +
 			"compute_metrics: samples x sequence x vocabulary x 4 bytes.",
@@ -202,6 +212,22 @@ var rules = []Rule{
 			"keeps alive what its function refers to.",
 		"Register the hook once before the loop, or keep the handle and call " +
 			"`handle.remove()` in the same round.", "remove_hooks"},
+	{"compiled-in-loop", costly, "compiled anew in every round",
+		"Each call compiles a program for a new model object. The cache of compiled code keeps the " +
+			"programs, their constants and, with CUDA graphs, their memory pools.",
+		"Compile once before the loop. Where a new model is needed in every round, call " +
+			"`torch.compiler.reset()` (`torch._dynamo.reset()`) at its end, or load new weights " +
+			"into the compiled one.", ""},
+	{"collector-off", costly, "garbage collector switched off",
+		"Python frees cycles only when its collector runs. Models, trainers and exceptions are " +
+			"often parts of cycles.",
+		"Leave the collector on, or call `gc.collect()` once in a while (every epoch, every 1,000 " +
+			"steps).", ""},
+	{"memory-history-on", costly, "record of all allocations",
+		"Each entry holds a stack trace in host memory. Without max_entries a long training fills " +
+			"gigabytes.",
+		"Give `max_entries=100000`, or stop it after the steps in question: " +
+			"`torch.cuda.memory._record_memory_history(enabled=None)`.", ""},
 	{"gradcheck-is-no-profiler", Hint, "the belief that gradcheck profiles memory",
 		"gradcheck verifies gradients numerically. It says nothing about memory.",
 		"Use `memroom run` or torch.cuda.memory._record_memory_history().", ""},
@@ -267,6 +293,11 @@ var rules = []Rule{
 			"copy. Persistent workers never give it back.",
 		"Use fewer workers, prefetch_factor=1 or 2, a smaller batch, or persistent_workers=False.",
 		"dataloader_workers"},
+	{"workers-in-loop", costly, "persistent workers of every round",
+		"persistent_workers=True keeps the processes, their copies of the dataset and their batches " +
+			"as long as the loader lives.",
+		"Make the loader once before the loop (set_epoch on its sampler), or leave out " +
+			"persistent_workers.", "dataloader_workers"},
 	{"datasets-buffers", sized, "what datasets holds in memory",
 		"Readers and map() work on large pieces, one for each process. keep_in_memory=True or one " +
 			"batch of everything gives up memory mapping.",
@@ -313,6 +344,11 @@ var rules = []Rule{
 		"Every trace builds a graph that is kept for the life of the program.",
 		"Define it once outside the loop. Pass tensors (`tf.constant(i)`), or give an " +
 			"input_signature.", ""},
+	{"tf-graph-grows", costly, "operations added in the loop",
+		"In graph mode every call of a tf function adds operations to the graph, and their " +
+			"constants with them. The session slows down and memory grows.",
+		"Build the operation once before the loop, with a placeholder for what changes, and call " +
+			"`tf.get_default_graph().finalize()` to be told.", ""},
 	{"tape-around-loop", costly, "one tape around the whole loop",
 		"A GradientTape records every operation inside its block and keeps what their gradients " +
 			"need until the block ends.",

@@ -34,6 +34,7 @@ from .values import (
     objects,
 )
 
+LONG = 500  # a bound that is no window but a store
 GROWING = frozenset("append add appendleft insert put put_nowait push".split())
 EMPTYING = frozenset("clear pop popleft popitem remove discard get_nowait".split())
 # Gives an integer, a fact or a new tensor without a past.
@@ -1313,7 +1314,7 @@ class Library:
         c = known(size)
         for o in objects(made):
             o.bounded = bool(size) and not (
-                c is not None and (c.value is None or isinstance(c.value, int) and c.value >= 10000)
+                c is not None and (c.value is None or isinstance(c.value, int) and c.value >= LONG)
             )
         return made
 

@@ -10,8 +10,8 @@ import re
 from typing import Any, Dict, Iterator, List, Optional, Set, Tuple
 
 from . import rules
-from .evidence import SMALL, few_rounds, of_this_round, short_window
 from .evaluation import _BATCHES, _ONE_BATCH, _grad_off_for_good, uses_card
+from .evidence import SMALL, few_rounds, of_this_round, short_window
 from .machine import Args, Frame, Machine
 from .names import FUNCTIONS, key, targets, walk_here
 from .values import (
@@ -219,6 +219,7 @@ class Judge:
             yield from self._graphs(loop, first, second, obj, found)
             yield from self._outputs(loop, first, second, obj, found)
             yield from self._others(loop, first, second, obj, found)
+            yield from self._piled(loop, first, second, obj, found)
 
     def _fresh(
         self, put: Put, first: Round, second: Round
@@ -263,9 +264,26 @@ class Judge:
         late = [(n, path) for n, path in kept if second in n.born]
         if not loop.backward and not cached:
             # an evaluation in grad mode: nobody ever differentiates what it keeps
-            late = [(n, path) for n, path in late if self._unused(n) and _over_batches(loop)]
+            evaluated = _over_batches(loop)
+            late = [
+                (n, path)
+                for n, path in late
+                if evaluated and self._unused(n) or self._rolled_out(loop, second, n)
+            ]
         for n, path in late:
             yield from self._tell_kept(loop, obj, n, path)
+
+    def _rolled_out(self, loop: Loop, second: Round, n: Node) -> bool:
+        """Gathered in a training loop, before its backward, which does not go through it: actions
+        and values of a rollout that the loss takes as they are.
+        """
+        if n.used or n.doubtful or not n.graph or n in self.m.returned:
+            return False
+        if not any(a.maker is not None and second in a.born for a in ancestors(n)):
+            return False  # no model acts in this loop
+        around = [r.loop for r in n.born]
+        around = around[: around.index(loop)] if loop in around else []
+        return any(outer.backward for outer in around)
 
     def _unused(self, n: Node) -> bool:
         return n.quiet and not n.used and n not in self.m.returned
@@ -343,6 +361,28 @@ class Judge:
                     _handed(path[-1].where, n.where),
                     "`%s` of every batch is kept in `%s` on the card: it grows with the dataset"
                     % (n.label or "the output", obj.label or "a list"),
+                )
+                return
+
+    def _piled(self, loop: Loop, first: Round, second: Round, obj: Obj, found: Any) -> Any:
+        """Outputs of an evaluation that outlive it: the next one adds its own."""
+        if not loop.backward or obj.emptied or loop.kind in ("training_step", "forward"):
+            return
+        kept = [
+            (n, path)
+            for n, path, _ in found
+            if isinstance(n, Node) and n.graph is False and n.output and not n.scalar
+        ]
+        if not any(first in n.born for n, _ in kept):
+            return
+        for n, path in kept:
+            inner = [r.loop for r in n.born[n.born.index(second) + 1 :]] if second in n.born else []
+            if any(_over_batches(x) and not x.backward for x in inner):
+                yield from self.tell(
+                    "outputs-never-cleared",
+                    _handed(path[-1].where, n.where),
+                    "`%s` of every batch goes into `%s`, and nothing empties it: each evaluation "
+                    "adds to those before" % (n.label or "the output", obj.label or "a list"),
                 )
                 return
 

@@ -10,6 +10,7 @@ from . import (
     devices,
     evaluation,
     evidence,
+    growth,
     keeping,
     lifetimes,
     loaders,
@@ -96,6 +97,12 @@ ALL = (
     ray_tune.passed_again,
     ray_tune.stopped_trials,
     quantization.check,
+    growth.metrics,
+    growth.programs,
+    growth.workers,
+    growth.records,
+    growth.collector,
+    growth.graph_of_session,
 )
 
 

@@ -1,0 +1,63 @@
+"""Rollouts that keep the graph of acting until they are replaced."""
+
+from collections import deque
+
+import torch
+from torch import nn
+from torch.distributions import Categorical
+
+policy = nn.Linear(4, 2)
+critic = nn.Linear(4, 1)
+opt = torch.optim.Adam([*policy.parameters(), *critic.parameters()])
+
+
+def clipped(obs_of_env, updates, horizon):
+    for _ in range(updates):
+        old, values, actions, seen = [], [], [], []
+        for _ in range(horizon):
+            obs = obs_of_env()
+            dist = Categorical(logits=policy(obs))
+            action = dist.sample()
+            old.append(dist.log_prob(action))  # expect: graph-kept-in-list
+            values.append(critic(obs))  # expect: graph-kept-in-list
+            actions.append(action)
+            seen.append(obs)
+        before, baseline = torch.stack(old).detach(), torch.stack(values).detach()
+        for _ in range(4):
+            dist = Categorical(logits=policy(torch.stack(seen)))
+            ratio = (dist.log_prob(torch.stack(actions)) - before).exp()
+            loss = -(ratio * (1 - baseline)).mean()
+            opt.zero_grad()
+            loss.backward()
+            opt.step()
+
+
+class Replay:
+    def __init__(self, size):
+        self.items = deque(maxlen=size)
+
+    def add(self, item):
+        self.items.append(item)  # expect: graph-kept-here
+
+
+def off_policy(obs_of_env, steps):
+    replay = Replay(50_000)
+    for _ in range(steps):
+        obs = obs_of_env()
+        q = policy(obs)
+        replay.add((obs, q.max()))  # expect: graph-kept-in-list
+        loss = (policy(obs_of_env()) - 1).pow(2).mean()
+        opt.zero_grad()
+        loss.backward()
+        opt.step()
+
+
+def smoothed(loader):
+    average = 0.0
+    for x, y in loader:
+        loss = nn.functional.cross_entropy(policy(x), y)
+        opt.zero_grad()
+        loss.backward()
+        opt.step()
+        average = 0.9 * average + 0.1 * loss  # expect: graph-kept-in-list
+    return float(average)
